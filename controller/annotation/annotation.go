@@ -1,0 +1,235 @@
+// Package annotation reads and writes the Kubernetes annotations in which the
+// controller and the node agents meet.
+//
+// Keys and JSON shapes under k8s.ovn.org are ovn-kubernetes's, so that its
+// users' tools keep working; keys under ovn-ebpf.io are this project's own.
+// Every Parse function returns ErrNotSet (wrapped) when the key is absent, and
+// an error that names the key when its value is malformed.
+package annotation
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+)
+
+// Annotation keys, and who writes each.
+const (
+	NodeSubnets     = "k8s.ovn.org/node-subnets"                        // controller: {"default":["10.244.0.0/24"]}
+	NodeID          = "k8s.ovn.org/node-id"                             // controller: "2"
+	NodeJoin        = "k8s.ovn.org/node-gateway-router-lrp-ifaddrs"     // controller: {"default":{"ipv4":"100.64.0.2/16","ipv6":"fd98::2/64"}}
+	GatewayConfig   = "k8s.ovn.org/l3-gateway-config"                   // agent: {"default":{"mode":"shared",...}}
+	ChassisID       = "k8s.ovn.org/node-chassis-id"                     // agent: system-id of the node's OVS
+	HostCIDRs       = "k8s.ovn.org/host-cidrs"                          // agent: ["172.30.0.11/24"]
+	ManagementMACs  = "k8s.ovn.org/node-mgmt-port-mac-addresses"        // agent: {"default":"aa:bb:.."}
+	SNATPortRange   = "ovn-ebpf.io/snat-port-range"                     // agent: "49152-65535"
+	PodNetworks     = "k8s.ovn.org/pod-networks"                        // controller, on pods
+	defaultNetwork  = "default"
+	gatewayModeNone = "disabled"
+)
+
+// ErrNotSet is returned (wrapped) when an object does not carry the annotation.
+var ErrNotSet = errors.New("annotation not set")
+
+// Join is a gateway router's addresses on the join switch, with prefix length.
+// An absent family is the zero Prefix.
+type Join struct{ IPv4, IPv6 netip.Prefix }
+
+// Gateway describes a node's gateway router as the node's agent sees it.
+type Gateway struct {
+	Mode        string         // "shared"; "local" and "disabled" are read but not yet served
+	InterfaceID string         // the localnet port, "breth0_<node>"
+	MAC         string         // the uplink's
+	Addresses   []netip.Prefix // the node's addresses on the uplink, one a family
+	NextHops    []netip.Addr
+	NodePorts   bool
+	VLAN        int
+}
+
+// Pod is a pod's interface on the default network.
+type Pod struct {
+	Addresses []netip.Prefix // with the node subnet's prefix length
+	MAC       net.HardwareAddr
+	Gateways  []netip.Addr
+}
+
+func get(annotations map[string]string, key string, into any) error {
+	v, ok := annotations[key]
+	if !ok {
+		return fmt.Errorf("%s: %w", key, ErrNotSet)
+	}
+	if err := json.Unmarshal([]byte(v), into); err != nil {
+		return fmt.Errorf("parse annotation %s: %w", key, err)
+	}
+	return nil
+}
+
+func encode(v any) string {
+	b, err := json.Marshal(v)
+	if err != nil {
+		panic(err) // only plain maps, slices and strings come here
+	}
+	return string(b)
+}
+
+// FormatNodeSubnets is the value of NodeSubnets.
+func FormatNodeSubnets(subnets []netip.Prefix) string {
+	return encode(map[string][]netip.Prefix{defaultNetwork: subnets})
+}
+
+// ParseNodeSubnets returns the node's pod subnets, at least one.
+func ParseNodeSubnets(annotations map[string]string) ([]netip.Prefix, error) {
+	m := map[string][]netip.Prefix{}
+	if err := get(annotations, NodeSubnets, &m); err != nil {
+		return nil, err
+	}
+	if len(m[defaultNetwork]) == 0 {
+		return nil, fmt.Errorf("parse annotation %s: no subnet of network %q", NodeSubnets, defaultNetwork)
+	}
+	return m[defaultNetwork], nil
+}
+
+// ParseNodeID returns the cluster-wide number of the node, from 1.
+func ParseNodeID(annotations map[string]string) (int, error) {
+	v, ok := annotations[NodeID]
+	if !ok {
+		return 0, fmt.Errorf("%s: %w", NodeID, ErrNotSet)
+	}
+	id, err := strconv.Atoi(v)
+	if err != nil || id < 1 {
+		return 0, fmt.Errorf("parse annotation %s: %q is not a number from 1", NodeID, v)
+	}
+	return id, nil
+}
+
+type joinJSON struct {
+	IPv4 string `json:"ipv4,omitempty"`
+	IPv6 string `json:"ipv6,omitempty"`
+}
+
+// FormatJoin is the value of NodeJoin.
+func FormatJoin(j Join) string {
+	v := joinJSON{}
+	if j.IPv4.IsValid() {
+		v.IPv4 = j.IPv4.String()
+	}
+	if j.IPv6.IsValid() {
+		v.IPv6 = j.IPv6.String()
+	}
+	return encode(map[string]joinJSON{defaultNetwork: v})
+}
+
+// ParseJoin returns the gateway router's join addresses.
+func ParseJoin(annotations map[string]string) (Join, error) {
+	m := map[string]joinJSON{}
+	if err := get(annotations, NodeJoin, &m); err != nil {
+		return Join{}, err
+	}
+	var j Join
+	for _, f := range []struct {
+		s  string
+		to *netip.Prefix
+	}{{m[defaultNetwork].IPv4, &j.IPv4}, {m[defaultNetwork].IPv6, &j.IPv6}} {
+		if f.s == "" {
+			continue
+		}
+		p, err := netip.ParsePrefix(f.s)
+		if err != nil {
+			return Join{}, fmt.Errorf("parse annotation %s: %w", NodeJoin, err)
+		}
+		*f.to = p
+	}
+	return j, nil
+}
+
+// gatewayJSON has the singular keys too: older readers know only those.
+type gatewayJSON struct {
+	Mode        string         `json:"mode"`
+	InterfaceID string         `json:"interface-id,omitempty"`
+	MAC         string         `json:"mac-address,omitempty"`
+	Addresses   []netip.Prefix `json:"ip-addresses,omitempty"`
+	Address     string         `json:"ip-address,omitempty"`
+	NextHops    []netip.Addr   `json:"next-hops,omitempty"`
+	NextHop     string         `json:"next-hop,omitempty"`
+	NodePorts   string         `json:"node-port-enable,omitempty"`
+	VLAN        string         `json:"vlan-id,omitempty"`
+}
+
+// FormatGateway is the value of GatewayConfig.
+func FormatGateway(g Gateway) string {
+	v := gatewayJSON{
+		Mode: g.Mode, InterfaceID: g.InterfaceID, MAC: g.MAC, Addresses: g.Addresses, NextHops: g.NextHops,
+		NodePorts: strconv.FormatBool(g.NodePorts), VLAN: strconv.Itoa(g.VLAN),
+	}
+	if len(g.Addresses) == 1 {
+		v.Address = g.Addresses[0].String()
+	}
+	if len(g.NextHops) == 1 {
+		v.NextHop = g.NextHops[0].String()
+	}
+	return encode(map[string]gatewayJSON{defaultNetwork: v})
+}
+
+// ParseGateway returns the node's gateway. Mode "disabled" has nothing else.
+func ParseGateway(annotations map[string]string) (Gateway, error) {
+	m := map[string]gatewayJSON{}
+	if err := get(annotations, GatewayConfig, &m); err != nil {
+		return Gateway{}, err
+	}
+	v, ok := m[defaultNetwork]
+	if !ok {
+		return Gateway{}, fmt.Errorf("parse annotation %s: no network %q", GatewayConfig, defaultNetwork)
+	}
+	g := Gateway{
+		Mode: v.Mode, InterfaceID: v.InterfaceID, MAC: v.MAC,
+		Addresses: v.Addresses, NextHops: v.NextHops, NodePorts: v.NodePorts == "true",
+	}
+	if v.VLAN != "" {
+		vlan, err := strconv.Atoi(v.VLAN)
+		if err != nil || vlan < 0 || vlan > 4094 {
+			return Gateway{}, fmt.Errorf("parse annotation %s: vlan-id %q is not 0..4094", GatewayConfig, v.VLAN)
+		}
+		g.VLAN = vlan
+	}
+	if g.Mode == gatewayModeNone {
+		return g, nil
+	}
+	if _, err := net.ParseMAC(g.MAC); err != nil {
+		return Gateway{}, fmt.Errorf("parse annotation %s: mac-address: %w", GatewayConfig, err)
+	}
+	if len(g.Addresses) == 0 {
+		return Gateway{}, fmt.Errorf("parse annotation %s: no ip-addresses", GatewayConfig)
+	}
+	return g, nil
+}
+
+// FormatHostCIDRs is the value of HostCIDRs.
+func FormatHostCIDRs(addresses []netip.Prefix) string { return encode(addresses) }
+
+// ParseHostCIDRs returns all of the node's own addresses.
+func ParseHostCIDRs(annotations map[string]string) ([]netip.Prefix, error) {
+	var v []netip.Prefix
+	err := get(annotations, HostCIDRs, &v)
+	return v, err
+}
+
+// FormatManagementMAC is the value of ManagementMACs.
+func FormatManagementMAC(mac net.HardwareAddr) string {
+	return encode(map[string]string{defaultNetwork: mac.String()})
+}
+
+// ParseManagementMAC returns the MAC address of the node's management port.
+func ParseManagementMAC(annotations map[string]string) (net.HardwareAddr, error) {
+	m := map[string]string{}
+	if err := get(annotations, ManagementMACs, &m); err != nil {
+		return nil, err
+	}
+	mac, err := net.ParseMAC(m[defaultNetwork])
+	if err != nil {
+		return nil, fmt.Errorf("parse annotation %s: %w", ManagementMACs, err)
+	}
+	return mac, nil
+}
