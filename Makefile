@@ -1,0 +1,80 @@
+# ovn-ebpf. Run as root on Debian 12; every target installs what it needs.
+SHELL := /bin/bash
+.SHELLFLAGS := -eu -o pipefail -c
+.DEFAULT_GOAL := help
+.DELETE_ON_ERROR:
+MAKEFLAGS += --no-print-directory
+
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+export OVN_EBPF_CACHE ?= /var/cache/ovn-ebpf
+export CGO_ENABLED ?= 0
+NICE := nice -n 5
+LDFLAGS := -s -w -X main.version=$(VERSION)
+GOLANGCI := $(OVN_EBPF_CACHE)/tools/golangci-lint
+RACE_TESTS := ./agent/... ./bpf/... ./cni/... ./cmd/... ./controller/... ./ovsdb/... ./bench/...
+
+.PHONY: help
+help: ## show this list
+	@echo "ovn-ebpf $(VERSION): OVN as the control plane, eBPF at the gateway"; echo
+	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@echo; echo "Caches are under $(OVN_EBPF_CACHE) (OVN_EBPF_CACHE); 'make clean' removes them."
+
+.PHONY: build
+build: ## build bin/ovnkube and bin/ovn-k8s-cni-overlay
+	@test/packages build
+	@echo "build: bin/ (a first build takes two to three minutes)"
+	@$(NICE) go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/ovnkube ./cmd/ovn-k8s-cni-overlay
+
+.PHONY: generate
+generate: ## make the generated files again: eBPF objects, OVSDB models
+	@test/packages build generate
+	@$(NICE) go generate ./ovsdb ./bpf
+
+.PHONY: demo
+demo: build ## objects in a real API server, controller, OVN, two nodes, pods, traffic, a counter table
+	@test/packages lab
+	@$(NICE) go run ./test/e2e/demo -bin $(CURDIR)/bin -cache $(OVN_EBPF_CACHE)
+
+.PHONY: test
+test: build ## all tests that run natively: packets, attach, controller, agent, lab end to end
+	@test/packages lab
+	@echo "test: kube-apiserver (built once, about five minutes)"
+	@$(NICE) go run ./test/kube/build -cache $(OVN_EBPF_CACHE)
+	@echo "test: all packages"
+	@BIN_DIR=$(CURDIR)/bin $(NICE) go test -count=1 -p 1 -timeout 20m $$(go list ./... | grep -v /test/e2e)
+	@echo "test: end to end"
+	@$(MAKE) e2e
+
+.PHONY: race
+race: ## the packages' tests again under the race detector
+	@test/packages build lab
+	@CGO_ENABLED=1 BIN_DIR=$(CURDIR)/bin $(NICE) go test -race -count=1 -p 1 -timeout 20m $(RACE_TESTS)
+
+.PHONY: e2e
+e2e: build ## the lab end to end: every path, restarts, kills, leaks
+	@test/packages lab
+	@BIN_DIR=$(CURDIR)/bin $(NICE) go test -count=1 -timeout 20m -v ./test/e2e
+
+.PHONY: test-vm
+test-vm: build ## kernel datapath in a VM: 6.12 in full, a smoke test with clsact on 6.1
+	@test/packages lab vm
+	@test/vm/suite
+
+.PHONY: bench
+bench: ## instructions per operation in a VM, beside no OVS and the first generation's flows
+	@test/packages build vm lab
+	@$(NICE) go run ./bench/run
+
+.PHONY: lint
+lint: ## vet, golangci-lint (staticcheck, gofumpt, import law), clang-format, shellcheck, generated files
+	@test/packages build lint
+	@test/lint $(GOLANGCI)
+
+.PHONY: image
+image: build ## the container image, with docker
+	docker build -t ovn-ebpf:$(VERSION) .
+
+.PHONY: clean
+clean: ## remove bin, build and the caches
+	@echo "clean: bin build $(OVN_EBPF_CACHE)"
+	@rm -rf bin build $(OVN_EBPF_CACHE)

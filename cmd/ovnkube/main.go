@@ -1,0 +1,69 @@
+// Command ovnkube is OVN for Kubernetes with an eBPF gateway: the controller,
+// the node agent and the tools, one binary with several roles.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"syscall"
+)
+
+// version is set by the build (-ldflags -X).
+var version = "dev"
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	code := exitCode(run(ctx, os.Args[1:], os.Stdout, os.Stderr), os.Stderr)
+	stop()
+	os.Exit(code)
+}
+
+// run chooses the role by the first argument and runs it.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	env := &environment{stdout: stdout, stderr: stderr}
+	return root().run(ctx, "", args, env)
+}
+
+// exitCode reports err in one line. 0: success or help was asked for; the
+// code of a command that lab exec ran; else 1.
+func exitCode(err error, stderr io.Writer) int {
+	var status exitStatus
+	switch {
+	case err == nil, errors.Is(err, flag.ErrHelp):
+		return 0
+	case errors.As(err, &status):
+		return int(status)
+	}
+	fmt.Fprintln(stderr, "ovnkube:", err)
+	return 1
+}
+
+// exitStatus is a child's exit status that becomes ours, with nothing printed.
+type exitStatus int
+
+func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+
+func root() *command {
+	return &command{
+		summary: "OVN as the control plane of Kubernetes networking, eBPF at the gateway.",
+		detail: `Start a role with its command, or the way the second generation is started:
+  ovnkube -init-master=NAME ...   runs the controller
+  ovnkube -init-node=NAME ...     runs the node agent
+Both may be given in one process. Single and double dashes are the same.`,
+		setup: classicCommand,
+		children: []*command{
+			{name: "controller", summary: "keep OVN's Northbound database equal to the cluster", setup: controllerCommand},
+			{name: "agent", summary: "run this node: OVS settings, eBPF gateway, pods' interfaces", setup: agentCommand},
+			{name: "gateway", summary: "look at this node's gateway", children: []*command{
+				{name: "counters", summary: "print what passed, by port, direction and reason", setup: countersCommand},
+			}},
+			labCommands(),
+			{name: "version", summary: "print the version", setup: versionCommand},
+		},
+	}
+}

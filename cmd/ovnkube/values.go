@@ -1,0 +1,147 @@
+package main
+
+import (
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// The types below are flag.Values: each parses one kind of argument and says
+// what is wrong with it.
+
+// prefixes is a comma-separated list of CIDRs.
+type prefixes []netip.Prefix
+
+func (p *prefixes) String() string { return joined(*p) }
+
+func (p *prefixes) Set(s string) error {
+	list := prefixes{}
+	for _, part := range strings.Split(s, ",") {
+		prefix, err := parseCIDR(part)
+		if err != nil {
+			return err
+		}
+		list = append(list, prefix)
+	}
+	*p = list
+	return nil
+}
+
+// parseCIDR accepts a network address only: 10.0.0.1/8 is most often a typo.
+func parseCIDR(s string) (netip.Prefix, error) {
+	prefix, err := netip.ParsePrefix(strings.TrimSpace(s))
+	if err != nil {
+		return netip.Prefix{}, fmt.Errorf("%q is no CIDR", s)
+	}
+	if prefix.Masked() != prefix {
+		return netip.Prefix{}, fmt.Errorf("%q has bits set behind its mask, %s has not", s, prefix.Masked())
+	}
+	return prefix, nil
+}
+
+// clusterSubnet is a pod network and the prefix length of a node's part of it.
+type clusterSubnet struct {
+	prefix  netip.Prefix
+	hostLen int
+}
+
+// clusterSubnets is a comma-separated list of CIDR[/HOSTLEN]; a host prefix
+// length left out is 24 for IPv4 and 64 for IPv6.
+type clusterSubnets []clusterSubnet
+
+func (c *clusterSubnets) String() string {
+	parts := []string{}
+	for _, s := range *c {
+		parts = append(parts, fmt.Sprintf("%s/%d", s.prefix, s.hostLen))
+	}
+	return strings.Join(parts, ",")
+}
+
+func (c *clusterSubnets) Set(s string) error {
+	list := clusterSubnets{}
+	for _, part := range strings.Split(s, ",") {
+		subnet, err := parseClusterSubnet(strings.TrimSpace(part))
+		if err != nil {
+			return err
+		}
+		list = append(list, subnet)
+	}
+	*c = list
+	return nil
+}
+
+func parseClusterSubnet(s string) (clusterSubnet, error) {
+	cidr, hostLen := s, ""
+	if strings.Count(s, "/") == 2 {
+		i := strings.LastIndex(s, "/")
+		cidr, hostLen = s[:i], s[i+1:]
+	}
+	prefix, err := parseCIDR(cidr)
+	if err != nil {
+		return clusterSubnet{}, err
+	}
+	subnet := clusterSubnet{prefix: prefix, hostLen: 24}
+	if prefix.Addr().Is6() {
+		subnet.hostLen = 64
+	}
+	if hostLen != "" {
+		if subnet.hostLen, err = strconv.Atoi(hostLen); err != nil {
+			return clusterSubnet{}, fmt.Errorf("host prefix length %q of %q is no number", hostLen, s)
+		}
+	}
+	if subnet.hostLen < prefix.Bits() || subnet.hostLen > prefix.Addr().BitLen()-2 {
+		return clusterSubnet{}, fmt.Errorf("host prefix length %d does not fit in %s", subnet.hostLen, prefix)
+	}
+	return subnet, nil
+}
+
+func (c *clusterSubnets) prefixes() []netip.Prefix {
+	list := []netip.Prefix{}
+	for _, s := range *c {
+		list = append(list, s.prefix)
+	}
+	return list
+}
+
+// addresses is a comma-separated list of IP addresses.
+type addresses []netip.Addr
+
+func (a *addresses) String() string { return joined(*a) }
+
+func (a *addresses) Set(s string) error {
+	list := addresses{}
+	for _, part := range strings.Split(s, ",") {
+		addr, err := netip.ParseAddr(strings.TrimSpace(part))
+		if err != nil {
+			return fmt.Errorf("%q is no IP address", part)
+		}
+		list = append(list, addr)
+	}
+	*a = list
+	return nil
+}
+
+// portRange is FIRST-LAST, both included.
+type portRange struct{ first, last uint16 }
+
+func (p *portRange) String() string { return fmt.Sprintf("%d-%d", p.first, p.last) }
+
+func (p *portRange) Set(s string) error {
+	a, b, found := strings.Cut(s, "-")
+	first, err1 := strconv.ParseUint(a, 10, 16)
+	last, err2 := strconv.ParseUint(b, 10, 16)
+	if !found || err1 != nil || err2 != nil || first == 0 || first > last {
+		return fmt.Errorf("%q is no port range like 49152-65535", s)
+	}
+	p.first, p.last = uint16(first), uint16(last)
+	return nil
+}
+
+func joined[T fmt.Stringer](list []T) string {
+	parts := []string{}
+	for _, v := range list {
+		parts = append(parts, v.String())
+	}
+	return strings.Join(parts, ",")
+}
