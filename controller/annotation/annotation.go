@@ -18,15 +18,15 @@ import (
 
 // Annotation keys, and who writes each.
 const (
-	NodeSubnets     = "k8s.ovn.org/node-subnets"                        // controller: {"default":["10.244.0.0/24"]}
-	NodeID          = "k8s.ovn.org/node-id"                             // controller: "2"
-	NodeJoin        = "k8s.ovn.org/node-gateway-router-lrp-ifaddrs"     // controller: {"default":{"ipv4":"100.64.0.2/16","ipv6":"fd98::2/64"}}
-	GatewayConfig   = "k8s.ovn.org/l3-gateway-config"                   // agent: {"default":{"mode":"shared",...}}
-	ChassisID       = "k8s.ovn.org/node-chassis-id"                     // agent: system-id of the node's OVS
-	HostCIDRs       = "k8s.ovn.org/host-cidrs"                          // agent: ["172.30.0.11/24"]
-	ManagementMACs  = "k8s.ovn.org/node-mgmt-port-mac-addresses"        // agent: {"default":"aa:bb:.."}
-	SNATPortRange   = "ovn-ebpf.io/snat-port-range"                     // agent: "49152-65535"
-	PodNetworks     = "k8s.ovn.org/pod-networks"                        // controller, on pods
+	NodeSubnets     = "k8s.ovn.org/node-subnets"                    // controller: {"default":["10.244.0.0/24"]}
+	NodeID          = "k8s.ovn.org/node-id"                         // controller: "2"
+	NodeJoin        = "k8s.ovn.org/node-gateway-router-lrp-ifaddrs" // controller: {"default":{"ipv4":"100.64.0.2/16","ipv6":"fd98::2/64"}}
+	GatewayConfig   = "k8s.ovn.org/l3-gateway-config"               // agent: {"default":{"mode":"shared",...}}
+	ChassisID       = "k8s.ovn.org/node-chassis-id"                 // agent: system-id of the node's OVS
+	HostCIDRs       = "k8s.ovn.org/host-cidrs"                      // agent: ["172.30.0.11/24"]
+	ManagementMACs  = "k8s.ovn.org/node-mgmt-port-mac-addresses"    // agent: {"default":"aa:bb:.."}
+	SNATPortRange   = "ovn-ebpf.io/snat-port-range"                 // agent: "49152-65535"
+	PodNetworks     = "k8s.ovn.org/pod-networks"                    // controller, on pods
 	defaultNetwork  = "default"
 	gatewayModeNone = "disabled"
 )

@@ -1,0 +1,107 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"flag"
+	"strings"
+	"testing"
+)
+
+func TestValues(t *testing.T) {
+	tests := []struct {
+		name  string
+		value flag.Value
+		set   string
+		want  string // what String says after it
+		err   string // or part of the error
+	}{
+		{"cidrs", &prefixes{}, "10.96.0.0/16, fd00:10:96::/112", "10.96.0.0/16,fd00:10:96::/112", ""},
+		{"cidr with host bits", &prefixes{}, "10.96.0.1/16", "", "10.96.0.0/16 has not"},
+		{"no cidr", &prefixes{}, "10.96.0.0", "", `"10.96.0.0" is no CIDR`},
+		{"cluster subnet", &clusterSubnets{}, "10.244.0.0/16/24", "10.244.0.0/16/24", ""},
+		{"cluster subnets, default lengths", &clusterSubnets{}, "10.244.0.0/16,fd00:10:244::/48", "10.244.0.0/16/24,fd00:10:244::/48/64", ""},
+		{"host length too short", &clusterSubnets{}, "10.244.0.0/16/12", "", "does not fit in 10.244.0.0/16"},
+		{"host length too long", &clusterSubnets{}, "10.244.0.0/16/31", "", "does not fit"},
+		{"host length no number", &clusterSubnets{}, "10.244.0.0/16/x", "", "is no number"},
+		{"addresses", &addresses{}, "192.0.2.1,2001:db8::1", "192.0.2.1,2001:db8::1", ""},
+		{"no address", &addresses{}, "192.0.2", "", `"192.0.2" is no IP address`},
+		{"ports", &portRange{}, "49152-65535", "49152-65535", ""},
+		{"ports reversed", &portRange{}, "65535-49152", "", "no port range"},
+		{"port zero", &portRange{}, "0-10", "", "no port range"},
+		{"one port", &portRange{}, "49152", "", "no port range"},
+		{"port too large", &portRange{}, "1-65536", "", "no port range"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			err := tt.value.Set(tt.set)
+			if tt.err != "" {
+				if err == nil || !strings.Contains(err.Error(), tt.err) {
+					t.Fatalf("Set(%q): %v, want %q", tt.set, err, tt.err)
+				}
+				return
+			}
+			if err != nil || tt.value.String() != tt.want {
+				t.Fatalf("Set(%q): %q, %v; want %q", tt.set, tt.value, err, tt.want)
+			}
+		})
+	}
+}
+
+// TestBadInput: each mistake is one line that names the thing, and exit 1.
+func TestBadInput(t *testing.T) {
+	const kube = "-k8s-apiserver=http://127.0.0.1:1"
+	tests := []struct {
+		name string
+		args []string
+		want string
+	}{
+		{"unknown flag", []string{"agent", "--no-such-flag"}, "agent: flag provided but not defined: -no-such-flag"},
+		{"unknown command", []string{"agnet"}, `"agnet" is no command`},
+		{"unknown subcommand", []string{"gateway", "count"}, `"gateway count" is no command`},
+		{"argument left over", []string{"gateway", "counters", "eth0"}, `unexpected argument "eth0"`},
+		{"bad CIDR", []string{"controller", "--cluster-subnets", "10.244.0.0"}, `"10.244.0.0" is no CIDR`},
+		{"overlapping subnets", []string{"controller", kube, "--cluster-subnets", "10.96.0.0/12", "--k8s-service-cidrs", "10.96.0.0/16"}, "10.96.0.0/16"},
+		{"missing kubeconfig", []string{"agent", "--kubeconfig", "/no/such/file"}, `read kubeconfig "/no/such/file"`},
+		{"missing uplink", []string{"agent", kube, "--node-name", "n", "--gateway-interface", "nosuch0"}, "nosuch0"},
+		{"nothing pinned", []string{"gateway", "counters", "--pin-dir", "/no/such/dir"}, "/no/such/dir"},
+		{"no role", []string{"-loglevel=4"}, "nothing to run"},
+		{"two encapsulation addresses", []string{"agent", kube, "--node-name", "n", "--encap-ip", "192.0.2.1,192.0.2.2"}, "one address"},
+		{"lab size", []string{"lab", "up", "--nodes", "0"}, "--nodes 0"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			err := run(context.Background(), tt.args, &stdout, &stderr)
+			if code := exitCode(err, &stderr); code != 1 {
+				t.Errorf("exit code %d, want 1", code)
+			}
+			lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
+			if last := lines[len(lines)-1]; !strings.Contains(last, tt.want) || strings.Count(stderr.String(), "ovnkube: ") != 1 {
+				t.Errorf("stderr %q, want one line with %q", stderr.String(), tt.want)
+			}
+		})
+	}
+}
+
+// TestHelp: every command explains itself, names its flags, and exits 0.
+func TestHelp(t *testing.T) {
+	var walk func(c *command, path []string)
+	walk = func(c *command, path []string) {
+		t.Run(strings.Join(append([]string{"ovnkube"}, path...), " "), func(t *testing.T) {
+			var stdout, stderr bytes.Buffer
+			if code := exitCode(run(context.Background(), append(path, "--help"), &stdout, &stderr), &stderr); code != 0 {
+				t.Errorf("exit code %d: %s", code, stderr.String())
+			}
+			if !strings.HasPrefix(stdout.String(), c.summary) || !strings.Contains(stdout.String(), "Usage: ovnkube") {
+				t.Errorf("help does not explain itself:\n%s", stdout.String())
+			}
+		})
+		for _, child := range c.children {
+			if !child.hidden {
+				walk(child, append(append([]string{}, path...), child.name))
+			}
+		}
+	}
+	walk(root(), nil)
+}

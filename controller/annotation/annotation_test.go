@@ -1,0 +1,105 @@
+package annotation
+
+import (
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+var equal = cmp.Options{
+	cmp.Comparer(func(a, b netip.Prefix) bool { return a == b }),
+	cmp.Comparer(func(a, b netip.Addr) bool { return a == b }),
+}
+
+func must[T any](v T, err error) func(*testing.T) T {
+	return func(t *testing.T) T {
+		t.Helper()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return v
+	}
+}
+
+func TestRoundTrip(t *testing.T) {
+	mac := net.HardwareAddr{0x0a, 0x58, 10, 244, 1, 2}
+	subnets := []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:10:244:1::/64")}
+	join := Join{IPv4: netip.MustParsePrefix("100.64.0.2/16"), IPv6: netip.MustParsePrefix("fd98::2/64")}
+	gateway := Gateway{
+		Mode: "shared", InterfaceID: "breth0_n", MAC: mac.String(), Addresses: subnets[:1],
+		NextHops: []netip.Addr{netip.MustParseAddr("172.30.0.200")}, NodePorts: true, VLAN: 7,
+	}
+	pod := Pod{Addresses: subnets, MAC: mac, Gateways: []netip.Addr{netip.MustParseAddr("10.244.1.1"), netip.MustParseAddr("fd00:10:244:1::1")}}
+	a := map[string]string{
+		NodeSubnets: FormatNodeSubnets(subnets), NodeJoin: FormatJoin(join), GatewayConfig: FormatGateway(gateway),
+		HostCIDRs: FormatHostCIDRs(subnets), ManagementMACs: FormatManagementMAC(mac), PodNetworks: FormatPod(pod), NodeID: "3",
+	}
+	for _, d := range []string{
+		cmp.Diff(subnets, must(ParseNodeSubnets(a))(t), equal),
+		cmp.Diff(join, must(ParseJoin(a))(t), equal),
+		cmp.Diff(gateway, must(ParseGateway(a))(t), equal),
+		cmp.Diff(subnets, must(ParseHostCIDRs(a))(t), equal),
+		cmp.Diff(mac, must(ParseManagementMAC(a))(t)),
+		cmp.Diff(pod, must(ParsePod(a))(t), equal),
+		cmp.Diff(3, must(ParseNodeID(a))(t)),
+	} {
+		if d != "" {
+			t.Error(d)
+		}
+	}
+}
+
+// TestShape holds the JSON that other tools of the ecosystem read.
+func TestShape(t *testing.T) {
+	got := FormatGateway(Gateway{Mode: "shared", InterfaceID: "breth0_n", MAC: "0a:58:00:00:00:01", Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}})
+	want := `{"default":{"mode":"shared","interface-id":"breth0_n","mac-address":"0a:58:00:00:00:01","ip-addresses":["192.0.2.1/24"],"ip-address":"192.0.2.1/24","node-port-enable":"false","vlan-id":"0"}}`
+	if got != want {
+		t.Errorf("gateway:\n got %s\nwant %s", got, want)
+	}
+}
+
+func TestMalformed(t *testing.T) {
+	tests := []struct {
+		key, value string
+		parse      func(map[string]string) error
+	}{
+		{NodeSubnets, `{"default":[]}`, func(a map[string]string) error { _, err := ParseNodeSubnets(a); return err }},
+		{NodeSubnets, `["10.0.0.0/8"]`, func(a map[string]string) error { _, err := ParseNodeSubnets(a); return err }},
+		{NodeID, "0", func(a map[string]string) error { _, err := ParseNodeID(a); return err }},
+		{NodeJoin, `{"default":{"ipv4":"100.64.0.2"}}`, func(a map[string]string) error { _, err := ParseJoin(a); return err }},
+		{GatewayConfig, `{}`, func(a map[string]string) error { _, err := ParseGateway(a); return err }},
+		{GatewayConfig, `{"default":{"mode":"shared","mac-address":"x","ip-addresses":["192.0.2.1/24"]}}`, func(a map[string]string) error { _, err := ParseGateway(a); return err }},
+		{GatewayConfig, `{"default":{"mode":"shared","mac-address":"0a:58:00:00:00:01"}}`, func(a map[string]string) error { _, err := ParseGateway(a); return err }},
+		{GatewayConfig, `{"default":{"mode":"disabled","vlan-id":"4095"}}`, func(a map[string]string) error { _, err := ParseGateway(a); return err }},
+		{ManagementMACs, `{"default":""}`, func(a map[string]string) error { _, err := ParseManagementMAC(a); return err }},
+		{HostCIDRs, `["192.0.2.1"]`, func(a map[string]string) error { _, err := ParseHostCIDRs(a); return err }},
+		{PodNetworks, `{"default":{"mac_address":"0a:58:00:00:00:01"}}`, func(a map[string]string) error { _, err := ParsePod(a); return err }},
+	}
+	for _, tt := range tests {
+		err := tt.parse(map[string]string{tt.key: tt.value})
+		if err == nil || !strings.Contains(err.Error(), tt.key) || errors.Is(err, ErrNotSet) {
+			t.Errorf("%s=%s: %v, want an error that names the key", tt.key, tt.value, err)
+		}
+		if err := tt.parse(nil); !errors.Is(err, ErrNotSet) {
+			t.Errorf("%s absent: %v, want ErrNotSet", tt.key, err)
+		}
+	}
+}
+
+func FuzzParsePod(f *testing.F) {
+	f.Add(`{"default":{"ip_addresses":["10.244.1.3/24"],"mac_address":"0a:58:0a:f4:01:03","gateway_ips":["10.244.1.1"]}}`)
+	f.Fuzz(func(t *testing.T, value string) {
+		pod, err := ParsePod(map[string]string{PodNetworks: value})
+		if err != nil {
+			return
+		}
+		again, err := ParsePod(map[string]string{PodNetworks: FormatPod(pod)})
+		if err != nil || !cmp.Equal(pod, again, equal) {
+			t.Errorf("%s: %+v, then %+v, %v", value, pod, again, err)
+		}
+	})
+}
