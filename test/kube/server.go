@@ -1,0 +1,219 @@
+package kube
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
+)
+
+// Options say how to run a server. Only Dir and Binary must be set.
+type Options struct {
+	Dir    string // certificates, data, logs and process records; made when missing
+	Binary string // kube-apiserver, from Build
+	Netns  string // name under /run/netns to run in; "" is the caller's
+
+	BindAddress      netip.Addr // default 127.0.0.1
+	AdvertiseAddress netip.Addr // what clients dial and the certificate names; default BindAddress
+	Port             int        // 0 is any free one
+	ServiceCIDRs     []netip.Prefix
+	ExtraArgs        []string // appended to kube-apiserver's
+
+	// Detached servers outlive the caller; Open finds them again. Others are
+	// killed when the caller ends.
+	Detached bool
+}
+
+// Server is a running API server with its etcd.
+type Server struct {
+	opts            Options
+	etcd, apiserver *process.Process
+	access          access
+}
+
+// access is what a client needs; it is kept in <Dir>/access.json for Open.
+type access struct {
+	Address   netip.AddrPort
+	Netns     string
+	Authority []byte
+	Cert, Key []byte // of cluster-admin, group system:masters
+}
+
+const (
+	etcdRecord      = "etcd.pid"
+	apiserverRecord = "kube-apiserver.pid"
+	accessFile      = "access.json"
+)
+
+// Start runs etcd and kube-apiserver and returns when the API answers and the
+// default namespace exists. On an error, and when ctx ends before that, both
+// are stopped again. Several servers may run side by side.
+func Start(ctx context.Context, o Options) (*Server, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("start API server: %w", err)
+	}
+	s := &Server{opts: o}
+	if err := s.start(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("start API server: %w", err), s.Stop())
+	}
+	return s, nil
+}
+
+func (o Options) withDefaults() (Options, error) {
+	if o.Dir == "" || o.Binary == "" {
+		return o, errors.New("options lack Dir or Binary")
+	}
+	if !o.BindAddress.IsValid() {
+		o.BindAddress = netip.MustParseAddr("127.0.0.1")
+	}
+	if !o.AdvertiseAddress.IsValid() {
+		o.AdvertiseAddress = o.BindAddress
+	}
+	if len(o.ServiceCIDRs) == 0 {
+		o.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")}
+	}
+	return o, os.MkdirAll(filepath.Join(o.Dir, "log"), 0o755)
+}
+
+func (s *Server) start(ctx context.Context) error {
+	ports, err := freePorts(s.opts.Netns, 3)
+	if err != nil {
+		return err
+	}
+	if s.opts.Port == 0 {
+		s.opts.Port = ports[2]
+	}
+	p, err := newPKI(filepath.Join(s.opts.Dir, "pki"))
+	if err != nil {
+		return fmt.Errorf("make certificates: %w", err)
+	}
+	if err := s.issue(p); err != nil {
+		return fmt.Errorf("make certificates: %w", err)
+	}
+	// Both at once: the API server waits for etcd by itself.
+	client := "http://127.0.0.1:" + strconv.Itoa(ports[0])
+	peer := "http://127.0.0.1:" + strconv.Itoa(ports[1])
+	if s.etcd, err = s.run(etcdRecord, etcdArgv(s.opts, client, peer)); err != nil {
+		return err
+	}
+	if s.apiserver, err = s.run(apiserverRecord, apiserverArgv(s.opts, p, client)); err != nil {
+		return err
+	}
+	return s.await(ctx)
+}
+
+func (s *Server) run(record string, argv []string) (*process.Process, error) {
+	name := record[:len(record)-len(filepath.Ext(record))]
+	return process.Start(process.Spec{
+		Argv: argv, Netns: s.opts.Netns, Tethered: !s.opts.Detached,
+		Record: filepath.Join(s.opts.Dir, record), Log: filepath.Join(s.opts.Dir, "log", name+".log"),
+	})
+}
+
+// issue makes all certificates and keeps the administrator's.
+func (s *Server) issue(p *pki) error {
+	addrs := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback(), s.opts.AdvertiseAddress}
+	for _, c := range s.opts.ServiceCIDRs {
+		addrs = append(addrs, c.Masked().Addr().Next())
+	}
+	if !s.opts.BindAddress.IsUnspecified() {
+		addrs = append(addrs, s.opts.BindAddress)
+	}
+	dns := []string{"localhost", "kubernetes", "kubernetes.default", "kubernetes.default.svc"}
+	var admin pair
+	for _, c := range []struct {
+		file string
+		subject
+	}{
+		{"apiserver", subject{name: "kube-apiserver", dns: dns, addrs: addrs}},
+		{"front-proxy", subject{name: "front-proxy-client"}},
+		{"service-account", subject{name: "service-account"}},
+		{"admin", subject{name: "admin", groups: []string{"system:masters"}}},
+	} {
+		var err error
+		// The administrator is the last one.
+		if admin, err = p.issue(c.file, c.subject); err != nil {
+			return err
+		}
+	}
+	s.access = access{
+		Address: netip.AddrPortFrom(s.opts.AdvertiseAddress, uint16(s.opts.Port)), Netns: s.opts.Netns,
+		Authority: p.authority(), Cert: admin.cert, Key: admin.key,
+	}
+	b, err := json.Marshal(s.access)
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(s.opts.Dir, accessFile), b, 0o600)
+}
+
+// Open finds the server that was started detached in dir, whether it still runs
+// or not.
+func Open(dir string) (*Server, error) {
+	s := &Server{opts: Options{Dir: dir}}
+	b, err := os.ReadFile(filepath.Join(dir, accessFile))
+	if err != nil {
+		return nil, fmt.Errorf("open API server: %w", err)
+	}
+	if err := json.Unmarshal(b, &s.access); err != nil {
+		return nil, fmt.Errorf("open API server: parse %s: %w", accessFile, err)
+	}
+	s.opts.Netns = s.access.Netns
+	// A record that is missing is a process that was never started.
+	for record, p := range map[string]**process.Process{etcdRecord: &s.etcd, apiserverRecord: &s.apiserver} {
+		if *p, err = process.Load(filepath.Join(dir, record)); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("open API server: %w", err)
+		}
+	}
+	return s, nil
+}
+
+// Alive tells whether both processes run.
+func (s *Server) Alive() bool {
+	return s.etcd != nil && s.etcd.Alive() && s.apiserver != nil && s.apiserver.Alive()
+}
+
+// Stop kills both processes and returns when they are gone. The data is for
+// throwing away, so neither is given time to say goodbye. Dir stays. It may be
+// called again.
+func (s *Server) Stop() error {
+	var errs []error
+	for _, p := range []*process.Process{s.apiserver, s.etcd} {
+		if p != nil {
+			errs = append(errs, p.Stop(0))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// freePorts returns ports of 127.0.0.1 in the namespace that nobody uses now.
+func freePorts(ns string, n int) (ports []int, err error) {
+	err = netns.Do(ns, func() error {
+		var listeners []net.Listener
+		defer func() {
+			for _, l := range listeners {
+				l.Close()
+			}
+		}()
+		for range n {
+			// All stay open until the last one is chosen, so they differ.
+			l, err := net.Listen("tcp4", "127.0.0.1:0")
+			if err != nil {
+				return fmt.Errorf("find a free port: %w", err)
+			}
+			listeners = append(listeners, l)
+			ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+		}
+		return nil
+	})
+	return ports, err
+}

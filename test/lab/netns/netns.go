@@ -1,0 +1,148 @@
+package netns
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"runtime"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// Dir is where named namespaces are bind-mounted.
+const Dir = "/run/netns"
+
+// Path is the file that stands for the namespace.
+func Path(name string) string { return filepath.Join(Dir, name) }
+
+// Create makes an empty namespace called name, with its loopback down. It fails
+// when the name is taken.
+func Create(name string) error {
+	if err := shareDir(); err != nil {
+		return fmt.Errorf("create netns %s: %w", name, err)
+	}
+	f, err := os.OpenFile(Path(name), os.O_CREATE|os.O_EXCL|os.O_RDONLY, 0o444)
+	if err != nil {
+		return fmt.Errorf("create netns %s: %w", name, err)
+	}
+	f.Close()
+	done := make(chan error)
+	go func() {
+		// Never unlocked: the thread ends with the goroutine, and with it its
+		// hold on the namespace.
+		runtime.LockOSThread()
+		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
+			done <- err
+			return
+		}
+		done <- unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), Path(name), "", unix.MS_BIND, "")
+	}()
+	if err := <-done; err != nil {
+		os.Remove(Path(name))
+		return fmt.Errorf("create netns %s: %w", name, err)
+	}
+	return nil
+}
+
+// shareDir makes Dir a shared mount, as `ip netns add` does: namespaces named
+// later are then seen in other mount namespaces too, and removed there.
+func shareDir() error {
+	if err := os.MkdirAll(Dir, 0o755); err != nil {
+		return err
+	}
+	err := unix.Mount("", Dir, "", unix.MS_SHARED|unix.MS_REC, "")
+	if !errors.Is(err, unix.EINVAL) {
+		return err
+	}
+	// EINVAL: not a mount point yet.
+	if err := unix.Mount(Dir, Dir, "", unix.MS_BIND|unix.MS_REC, ""); err != nil {
+		return err
+	}
+	return unix.Mount("", Dir, "", unix.MS_SHARED|unix.MS_REC, "")
+}
+
+// Delete removes the name. The namespace itself lives on while a process is in
+// it. A name that is not there is no error.
+func Delete(name string) error {
+	err := unix.Unmount(Path(name), unix.MNT_DETACH)
+	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
+		return fmt.Errorf("unmount netns %s: %w", name, err)
+	}
+	if err := os.Remove(Path(name)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("delete netns %s: %w", name, err)
+	}
+	return nil
+}
+
+// List returns the names that begin with prefix, sorted.
+func List(prefix string) ([]string, error) {
+	entries, err := os.ReadDir(Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("list netns: %w", err)
+	}
+	var names []string
+	for _, e := range entries {
+		if strings.HasPrefix(e.Name(), prefix) {
+			names = append(names, e.Name())
+		}
+	}
+	return names, nil
+}
+
+// Do runs f on a thread inside the namespace. f must not start goroutines that
+// need it; sockets that f opens stay in the namespace. The empty name is the
+// caller's own namespace.
+func Do(name string, f func() error) error {
+	if name == "" {
+		return f()
+	}
+	target, err := os.Open(Path(name))
+	if err != nil {
+		return fmt.Errorf("enter netns %s: %w", name, err)
+	}
+	defer target.Close()
+	done := make(chan error)
+	go func() {
+		// Never unlocked, so that no other goroutine is scheduled on a thread
+		// that is in the wrong namespace.
+		runtime.LockOSThread()
+		if err := unix.Setns(int(target.Fd()), unix.CLONE_NEWNET); err != nil {
+			done <- fmt.Errorf("enter netns %s: %w", name, err)
+			return
+		}
+		done <- f()
+	}()
+	return <-done
+}
+
+// Dialer returns a dial function, as rest.Config and http.Transport want it,
+// whose sockets are made inside the namespace. Addresses must be literal.
+func Dialer(name string) func(ctx context.Context, network, address string) (net.Conn, error) {
+	return func(ctx context.Context, network, address string) (c net.Conn, err error) {
+		err = Do(name, func() (err error) {
+			c, err = (&net.Dialer{}).DialContext(ctx, network, address)
+			return err
+		})
+		return c, err
+	}
+}
+
+// ID identifies the namespace behind a file such as Path(name) or
+// /proc/<pid>/ns/net: equal IDs are the same namespace.
+type ID struct{ Dev, Ino uint64 }
+
+// Identify returns the ID of the namespace at path.
+func Identify(path string) (ID, error) {
+	var st unix.Stat_t
+	if err := unix.Stat(path, &st); err != nil {
+		return ID{}, fmt.Errorf("stat netns %s: %w", path, err)
+	}
+	return ID{uint64(st.Dev), st.Ino}, nil
+}

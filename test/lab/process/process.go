@@ -1,0 +1,284 @@
+package process
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
+)
+
+// Spec is a daemon to start.
+type Spec struct {
+	Argv   []string
+	Env    []string // added to the caller's
+	Netns  string   // name under /run/netns; "" is the caller's
+	Log    string   // file for both outputs, appended to; "" discards them
+	Record string   // file that remembers the process; "" is none
+	// Tethered daemons are killed when the thread that started them ends, thus
+	// at the latest with the caller.
+	Tethered bool
+}
+
+// Process is one that was started, now or earlier. The pair is unique for as
+// long as the machine is up.
+type Process struct {
+	PID   int
+	Start uint64 // clock ticks after boot, field 22 of /proc/<pid>/stat
+	log   string
+	done  chan struct{} // closed when our own child was reaped; nil for others'
+}
+
+// Start runs the daemon in a session of its own. It does not wait for it to
+// become ready.
+func Start(s Spec) (*Process, error) {
+	name := filepath.Base(s.Argv[0])
+	argv := s.Argv
+	if s.Netns != "" {
+		// nsenter, not `ip netns exec`: the latter remounts /sys and so hides
+		// bpffs. It executes the program in place, under the same pid.
+		argv = append([]string{"nsenter", "--net=" + netns.Path(s.Netns), "--"}, argv...)
+	}
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), s.Env...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	if s.Tethered {
+		cmd.SysProcAttr.Pdeathsig = syscall.SIGKILL
+	}
+	if s.Log != "" {
+		f, err := os.OpenFile(s.Log, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o644)
+		if err != nil {
+			return nil, fmt.Errorf("start %s: %w", name, err)
+		}
+		defer f.Close()
+		cmd.Stdout, cmd.Stderr = f, f
+	}
+	if err := cmd.Start(); err != nil {
+		return nil, fmt.Errorf("start %s: %w", name, err)
+	}
+	p := &Process{PID: cmd.Process.Pid, log: s.Log, done: make(chan struct{})}
+	st, err := readStat(p.PID)
+	p.Start = st.start
+	if err == nil && s.Record != "" {
+		err = p.write(s.Record)
+	}
+	go func() {
+		cmd.Wait()
+		close(p.done)
+	}()
+	if err != nil {
+		p.Stop(0)
+		return nil, fmt.Errorf("record %s: %w", name, err)
+	}
+	return p, nil
+}
+
+func (p *Process) write(file string) error {
+	tmp := file + ".tmp"
+	if err := os.WriteFile(tmp, fmt.Appendf(nil, "%d %d %s\n", p.PID, p.Start, p.log), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp, file)
+}
+
+// Load reads what Start recorded. The process may have ended since.
+func Load(record string) (*Process, error) {
+	b, err := os.ReadFile(record)
+	if err != nil {
+		return nil, fmt.Errorf("load process: %w", err)
+	}
+	p := &Process{}
+	fields := strings.SplitN(strings.TrimSpace(string(b)), " ", 3)
+	if len(fields) < 2 {
+		return nil, fmt.Errorf("load process: %s: %q is not a record", record, b)
+	}
+	p.PID, err = strconv.Atoi(fields[0])
+	if err == nil {
+		p.Start, err = strconv.ParseUint(fields[1], 10, 64)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("load process: %s: %w", record, err)
+	}
+	if len(fields) == 3 {
+		p.log = fields[2]
+	}
+	return p, nil
+}
+
+// Find returns the running process with this number.
+func Find(pid int) (*Process, error) {
+	st, err := readStat(pid)
+	if err != nil {
+		return nil, err
+	}
+	return &Process{PID: pid, Start: st.start}, nil
+}
+
+// Alive tells whether the process runs; a zombie does not.
+func (p *Process) Alive() bool {
+	st, err := readStat(p.PID)
+	return err == nil && st.start == p.Start && st.state != 'Z' && st.state != 'X'
+}
+
+// Signal sends sig to the process and its group. A process that has ended is no
+// error.
+func (p *Process) Signal(sig syscall.Signal) error {
+	fd, err := p.open()
+	if err != nil || fd < 0 {
+		return err
+	}
+	defer unix.Close(fd)
+	return p.signal(fd, sig)
+}
+
+// signal sends to the process by its descriptor, then to its group, which has
+// the same number only while its leader is not reaped.
+func (p *Process) signal(fd int, sig syscall.Signal) error {
+	if st, err := readStat(p.PID); err == nil && st.start == p.Start && st.group == p.PID {
+		if err := unix.Kill(-p.PID, sig); err == nil || errors.Is(err, unix.ESRCH) {
+			return nil
+		}
+	}
+	if err := unix.PidfdSendSignal(fd, sig, nil, 0); err != nil && !errors.Is(err, unix.ESRCH) {
+		return fmt.Errorf("signal process %d: %w", p.PID, err)
+	}
+	return nil
+}
+
+// open returns a descriptor that can only ever mean this process, or -1 when it
+// has ended.
+func (p *Process) open() (int, error) {
+	fd, err := unix.PidfdOpen(p.PID, 0)
+	if errors.Is(err, unix.ESRCH) {
+		return -1, nil
+	}
+	if err != nil {
+		return -1, fmt.Errorf("open process %d: %w", p.PID, err)
+	}
+	// Checked after opening: from here on the number cannot be reused under us.
+	if !p.Alive() {
+		unix.Close(fd)
+		return -1, nil
+	}
+	return fd, nil
+}
+
+// Stop ends the process and its group: SIGTERM, and SIGKILL when it still runs
+// after grace; at once when grace is 0. It returns when the process is gone.
+func (p *Process) Stop(grace time.Duration) error {
+	fd, err := p.open()
+	if err != nil || fd < 0 {
+		return err
+	}
+	defer unix.Close(fd)
+	if grace > 0 {
+		if err := p.signal(fd, unix.SIGTERM); err != nil {
+			return err
+		}
+		if ended(fd, grace) {
+			return p.reaped()
+		}
+	}
+	if err := p.signal(fd, unix.SIGKILL); err != nil {
+		return err
+	}
+	if !ended(fd, time.Minute) {
+		return fmt.Errorf("stop process %d: it survives SIGKILL", p.PID)
+	}
+	return p.reaped()
+}
+
+func (p *Process) reaped() error {
+	if p.done != nil {
+		<-p.done
+	}
+	return nil
+}
+
+// ended waits until the process behind fd has ended, or for the limit.
+func ended(fd int, limit time.Duration) bool {
+	deadline := time.Now().Add(limit)
+	for {
+		left := max(0, time.Until(deadline))
+		n, err := unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLIN}}, int(left.Milliseconds()))
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
+		return err == nil && n > 0
+	}
+}
+
+// Await calls ready until it returns nil. It gives up when the process or ctx
+// ends; the error then holds the end of the process's log.
+func (p *Process) Await(ctx context.Context, name string, ready func() error) error {
+	tick := time.NewTicker(20 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		err := ready()
+		if err == nil {
+			return nil
+		}
+		if !p.Alive() {
+			return fmt.Errorf("start %s: it ended; its log %s ends: %s", name, p.log, Tail(p.log))
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("wait for %s: %w (last: %w)", name, context.Cause(ctx), err)
+		case <-tick.C:
+		}
+	}
+}
+
+// Tail is the last lines of a log, in one line.
+func Tail(file string) string {
+	f, err := os.Open(file)
+	if err != nil {
+		return err.Error()
+	}
+	defer f.Close()
+	if st, err := f.Stat(); err == nil && st.Size() > 2000 {
+		f.Seek(-2000, io.SeekEnd)
+	}
+	b, _ := io.ReadAll(f)
+	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
+	return strings.Join(lines[max(0, len(lines)-5):], " | ")
+}
+
+type stat struct {
+	state byte
+	group int
+	start uint64
+}
+
+// readStat parses /proc/<pid>/stat, see proc_pid_stat(5).
+func readStat(pid int) (stat, error) {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
+	if err != nil {
+		return stat{}, err
+	}
+	// The command name may hold spaces and parentheses; the last one ends it.
+	_, rest, ok := strings.Cut(string(b[max(0, bytes.LastIndexByte(b, ')')):]), ") ")
+	f := strings.Fields(rest)
+	if !ok || len(f) < 20 {
+		return stat{}, fmt.Errorf("parse /proc/%d/stat: %q", pid, b)
+	}
+	st := stat{state: f[0][0]}
+	if st.group, err = strconv.Atoi(f[2]); err != nil {
+		return stat{}, fmt.Errorf("parse /proc/%d/stat: %w", pid, err)
+	}
+	if st.start, err = strconv.ParseUint(f[19], 10, 64); err != nil {
+		return stat{}, fmt.Errorf("parse /proc/%d/stat: %w", pid, err)
+	}
+	return st, nil
+}
