@@ -1,0 +1,139 @@
+package bench
+
+import (
+	"bytes"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func row(variant, test, family string, instructions float64) Row {
+	return Row{Test: test, Variant: variant, Layout: "none", Kernel: "6.12", Family: family, Instructions: instructions}
+}
+
+// full are rows that meet every bar exactly: the most that each bar allows.
+func full() []Row {
+	var rows []Row
+	for _, b := range Bars() {
+		rows = append(rows, row(b.Base, b.Test, b.Family, 20000), row(b.Variant, b.Test, b.Family, 20000*b.Max))
+	}
+	return rows
+}
+
+func TestSummarize(t *testing.T) {
+	for _, tt := range []struct {
+		name           string
+		samples        []float64
+		median, spread float64
+	}{
+		{"nothing", nil, 0, 0},
+		{"one", []float64{7}, 7, 0},
+		{"all the same", []float64{7, 7, 7, 7}, 7, 0},
+		{"an outlier does not move it", []float64{100, 100, 100, 100, 9000}, 100, 0},
+		{"quartiles", []float64{140, 100, 110, 120, 130}, 120, 20.0 / 120},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			median, spread := Summarize(tt.samples)
+			if median != tt.median || spread != tt.spread {
+				t.Errorf("Summarize(%v) = %v, %v, want %v, %v", tt.samples, median, spread, tt.median, tt.spread)
+			}
+		})
+	}
+}
+
+func TestGate(t *testing.T) {
+	if err := Gate(full(), Bars()); err != nil {
+		t.Errorf("rows that meet every bar: %v", err)
+	}
+	// Every bar is proven to bite: 1 % slower in one row, and that one is named.
+	for _, b := range Bars() {
+		t.Run(b.Test+" "+b.Family, func(t *testing.T) {
+			rows := full()
+			for i, r := range rows {
+				if r.Variant == b.Variant && r.Test == b.Test && r.Family == b.Family {
+					rows[i].Instructions *= 1.01
+				}
+			}
+			err := Gate(rows, Bars())
+			if err == nil {
+				t.Fatal("a slower row got through")
+			}
+			if !strings.Contains(err.Error(), b.Test+" "+b.Family) || strings.Contains(err.Error(), "\n") {
+				t.Errorf("error %q does not name this one row", err)
+			}
+		})
+	}
+	t.Run("not measured", func(t *testing.T) {
+		rows := full()[1:]
+		if err := Gate(rows, Bars()); err == nil {
+			t.Error("a missing row got through")
+		}
+		if err := Gate(nil, Bars()); err == nil {
+			t.Error("no rows got through")
+		}
+	})
+}
+
+func TestRowsRoundTrip(t *testing.T) {
+	for _, rows := range [][]Row{nil, full()[:1], full()} {
+		var buf bytes.Buffer
+		if err := Write(&buf, rows); err != nil {
+			t.Fatal(err)
+		}
+		got, err := Read(&buf)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if len(rows) == 0 && len(got) == 0 {
+			continue
+		}
+		if diff := cmp.Diff(rows, got); diff != "" {
+			t.Errorf("rows changed (-wrote +read):\n%s", diff)
+		}
+	}
+}
+
+// TestRowShape holds the names that build/bench.json is documented to have.
+func TestRowShape(t *testing.T) {
+	var buf bytes.Buffer
+	if err := Write(&buf, []Row{{Test: "host_udp_rr", Variant: "ebpf", Layout: "direct", Kernel: "6.12.1", Family: "ipv4", Instructions: 16890.5, Spread: 0.001}}); err != nil {
+		t.Fatal(err)
+	}
+	want := `[
+  {"test":"host_udp_rr","variant":"ebpf","layout":"direct","kernel":"6.12.1","family":"ipv4","instructions_per_op":16890.5,"spread":0.001}
+]
+`
+	if diff := cmp.Diff(want, buf.String()); diff != "" {
+		t.Errorf("JSON (-want +got):\n%s", diff)
+	}
+}
+
+func TestReadRefuses(t *testing.T) {
+	for _, in := range []string{
+		"", "{}", `[{"test":"host_udp_rr"}]`, `[{"surprise":1}]`,
+		`[{"test":"t","variant":"v","family":"ipv4","instructions_per_op":0}]`,
+	} {
+		if rows, err := Read(strings.NewReader(in)); err == nil {
+			t.Errorf("Read(%q) = %v, want an error", in, rows)
+		}
+	}
+}
+
+func TestTable(t *testing.T) {
+	rows := []Row{
+		row(NoOVS, HostUDPRR, IPv4, 16625), row(Helper, HostUDPRR, IPv4, 25972), row(EBPF, HostUDPRR, IPv4, 16890),
+		row(NoOVS, HostUDPRR, IPv6, 17000), row(EBPF, HostUDPRR, IPv6, 18000),
+		row(Helper, NSUDPRR, IPv4, 32694),
+	}
+	rows[1].Spread = 0.0312
+	want := `| test | no-ovs | helper | ebpf | bar |
+|---|---:|---:|---:|---|
+| host_udp_rr | 16625 ± 0.0 % | 25972 ± 3.1 % | 16890 ± 0.0 % | ≤ 1.05 × no-ovs: met, 1.016 |
+| host_udp_rr (IPv6) | 17000 ± 0.0 % | – | 18000 ± 0.0 % | ≤ 1.05 × no-ovs: **missed, 1.059** |
+| ns_udp_rr | – | 32694 ± 0.0 % | – | ≤ 1.00 × helper: not measured |
+`
+	if diff := cmp.Diff(want, Table(rows, Bars())); diff != "" {
+		t.Errorf("table (-want +got):\n%s", diff)
+	}
+}

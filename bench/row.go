@@ -1,0 +1,120 @@
+package bench
+
+import (
+	"encoding/json"
+	"fmt"
+	"io"
+	"slices"
+)
+
+// The variants: what stands between the uplink, the host and the pods.
+const (
+	NoOVS      = "no-ovs"     // nothing: the host owns the uplink; pods are routed, without NAT
+	Helper     = "helper"     // the conntrack flows of ovn-k8s-gateway-helper on a bridge that holds the uplink
+	Masquerade = "masquerade" // Linux without OVS: pods are routed, nftables masquerades them
+	EBPF       = "ebpf"       // ours
+)
+
+// Variants are all variants, in the order in which they are shown.
+func Variants() []string { return []string{NoOVS, Helper, Masquerade, EBPF} }
+
+// The tests. host_ is between the node's host and a machine outside, overlay_ between
+// a pod and a pod of another node over Geneve, ns_ (North-South) between a pod and a
+// machine outside, by SNAT to the node's address. An rr is one request and its
+// answer on an open connection; a crr opens and closes a connection for it.
+const (
+	HostUDPRR    = "host_udp_rr"
+	HostTCPRR    = "host_tcp_rr"
+	HostTCPCRR   = "host_tcp_crr"
+	HostICMP     = "host_icmp"
+	OverlayUDPRR = "overlay_udp_rr"
+	NSUDPRR      = "ns_udp_rr"
+	NSTCPCRR     = "ns_tcp_crr"
+)
+
+// Tests are all tests, in the order in which they are run and shown.
+func Tests() []string {
+	return []string{HostUDPRR, HostTCPRR, HostTCPCRR, HostICMP, OverlayUDPRR, NSUDPRR, NSTCPCRR}
+}
+
+// The address families, as Row.Family has them.
+const (
+	IPv4 = "ipv4"
+	IPv6 = "ipv6"
+)
+
+// Row is the result of one test on one variant.
+type Row struct {
+	Test    string `json:"test"`
+	Variant string `json:"variant"`
+	// Layout is how uplink, bridge and host are wired: "direct" or "bridged", and
+	// "none" where there is no bridge.
+	Layout string `json:"layout"`
+	// Kernel is the guest's release, as uname has it.
+	Kernel string `json:"kernel"`
+	Family string `json:"family"`
+	// Instructions is the median over the batches, per operation.
+	Instructions float64 `json:"instructions_per_op"`
+	// Spread is the distance between the quartiles of the batches, as a fraction of
+	// the median.
+	Spread float64 `json:"spread"`
+}
+
+// Key names the row among those of one kernel.
+func (r Row) Key() string { return r.Variant + " " + r.Test + " " + r.Family }
+
+// Summarize returns the median of the samples and the distance between their
+// quartiles as a fraction of it. Of no samples both are 0.
+func Summarize(samples []float64) (median, spread float64) {
+	if len(samples) == 0 {
+		return 0, 0
+	}
+	s := slices.Sorted(slices.Values(samples))
+	at := func(q float64) float64 { return s[int(q*float64(len(s)-1)+0.5)] }
+	median = at(0.5)
+	if median == 0 {
+		return 0, 0
+	}
+	return median, (at(0.75) - at(0.25)) / median
+}
+
+// Write writes rows as a JSON array, one row a line.
+func Write(w io.Writer, rows []Row) error {
+	sep := "[\n"
+	for _, r := range rows {
+		line, err := json.Marshal(r)
+		if err != nil {
+			return fmt.Errorf("encode row %q: %w", r.Key(), err)
+		}
+		if _, err := fmt.Fprintf(w, "%s  %s", sep, line); err != nil {
+			return fmt.Errorf("write rows: %w", err)
+		}
+		sep = ",\n"
+	}
+	if len(rows) == 0 {
+		sep = "["
+	} else {
+		sep = "\n"
+	}
+	if _, err := fmt.Fprintf(w, "%s]\n", sep); err != nil {
+		return fmt.Errorf("write rows: %w", err)
+	}
+	return nil
+}
+
+// Read reads what Write wrote. A row without a test, variant, family or count is an
+// error: nothing was measured.
+func Read(r io.Reader) ([]Row, error) {
+	var rows []Row
+	dec := json.NewDecoder(r)
+	dec.DisallowUnknownFields()
+	if err := dec.Decode(&rows); err != nil {
+		return nil, fmt.Errorf("decode rows: %w", err)
+	}
+	for _, row := range rows {
+		if row.Test == "" || row.Variant == "" || row.Family == "" || row.Instructions <= 0 {
+			return nil, fmt.Errorf("decode rows: row %q is not a result", row.Key())
+		}
+	}
+	return rows, nil
+}
