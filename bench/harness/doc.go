@@ -1,0 +1,19 @@
+// Command harness runs inside the test VM, on one CPU whose nanoseconds are
+// instructions (test/vm/run -i), and measures one variant of a node's network:
+//
+//	harness -variant ebpf
+//
+// It builds the network out of three network namespaces: node (the host under test,
+// with its uplink eth0, and what the variant puts beside it), pod (a pod of this
+// node) and outside (a machine on the uplink's wire, which is also the far end of
+// the overlay). One locked thread holds all sockets, so that every send runs the
+// whole path inline, down to the receiving socket; it counts a batch of 64
+// operations over 16 flows at a time. Neighbours are static, the datapath's flows are
+// dropped before every test, and warm-up batches come first.
+//
+// A variant that is not what it claims is not reported: before the tests its parts
+// are looked at, and after each test its counters must have moved by as much as the
+// test did, in the place where the variant says that packets of this test go.
+//
+// The rows go to standard output as bench.Row, progress to standard error.
+package main

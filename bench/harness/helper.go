@@ -1,0 +1,122 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench"
+)
+
+// helper is the first generation's gateway: breth0 holds the uplink and the node's
+// addresses, and five flows in conntrack zone 64000 tell the pods' answers from the
+// rest. They are what ovn-k8s-gateway-helper installed when it starts
+// (bin/ovn-k8s-gateway-helper, add_conntrack_rules, at ovn-kubernetes commit
+// dad2121b7f48): IPv4 only, no mark, host packets not committed, and what is not an
+// answer to a pod goes to the bridge's NORMAL.
+type helper struct{ ovs ovs }
+
+// Cookies, so that each flow's packets can be told apart. The original has none.
+const (
+	fromPods = iota + 0x10
+	fromUplink
+	established
+	related
+	others
+)
+
+func (*helper) traits() traits {
+	return traits{
+		name: bench.Helper, layout: "bridged",
+		tests: bench.Tests(),
+		ipv6:  []string{bench.HostUDPRR},
+	}
+}
+
+func (h *helper) setup(ctx context.Context) error {
+	if err := h.ovs.start(ctx); err != nil {
+		return err
+	}
+	if err := h.ovs.vsctl(ctx, `add-br breth0 -- set bridge breth0 other_config:hwaddr=`+nodeMAC+`
+		-- add-port breth0 eth0 -- set interface eth0 ofport_request=1`); err != nil {
+		return err
+	}
+	if err := hostAddresses(ctx, "breth0"); err != nil {
+		return err
+	}
+	if err := h.ovs.integration(ctx, "", "breth0"); err != nil {
+		return err
+	}
+	if err := h.ovs.flows(ctx, "breth0", fmt.Sprintf(`
+		cookie=%d,priority=100,in_port=2,ip,actions=ct(commit,zone=64000),output:1
+		cookie=%d,priority=50,in_port=1,ip,actions=ct(zone=64000,table=1)
+		cookie=%d,table=1,priority=100,ct_state=+trk+est,actions=output:2
+		cookie=%d,table=1,priority=100,ct_state=+trk+rel,actions=output:2
+		cookie=%d,table=1,priority=0,actions=NORMAL
+	`, fromPods, fromUplink, established, related, others)); err != nil {
+		return err
+	}
+	ports, err := h.ovs.ports(ctx, "breth0")
+	if err != nil {
+		return err
+	}
+	if !slices.Contains(ports, "eth0") {
+		return fmt.Errorf("check: the uplink is not a port of breth0: %v", ports)
+	}
+	return nil
+}
+
+// watch holds that the test's packets took the flows that are theirs.
+func (h *helper) watch(ctx context.Context, t test) (func(int) error, error) {
+	before, err := h.ovs.counters(ctx, "breth0")
+	if err != nil {
+		return nil, err
+	}
+	return func(ops int) error {
+		after, err := h.ovs.counters(ctx, "breth0")
+		if err != nil {
+			return err
+		}
+		want := map[uint64]int{fromUplink: t.packets(ops), others: t.packets(ops)}
+		if t.northSouth() {
+			want = map[uint64]int{fromUplink: t.packets(ops), established: t.packets(ops), fromPods: t.packets(ops)}
+		}
+		if t.family == bench.IPv6 {
+			want = nil // the flows are for IPv4
+		}
+		for _, cookie := range []uint64{fromPods, fromUplink, established, related, others} {
+			what := fmt.Sprintf("packets by breth0's flow %#x", cookie)
+			if err := t.expect(what, after[cookie]-before[cookie], want[cookie]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
+}
+
+// overlayOnly is for looking into the overlay's figures; bench/run does not run it.
+const overlayOnly = "overlay-only"
+
+// overlay is OVS with br-int but without any gateway: the uplink is the host's alone.
+type overlay struct{ ovs ovs }
+
+func (*overlay) traits() traits {
+	return traits{
+		name: overlayOnly, layout: "none",
+		tests: []string{bench.HostUDPRR, bench.OverlayUDPRR},
+	}
+}
+
+func (v *overlay) setup(ctx context.Context) error {
+	if err := v.ovs.start(ctx); err != nil {
+		return err
+	}
+	if err := hostAddresses(ctx, "eth0"); err != nil {
+		return err
+	}
+	return v.ovs.integration(ctx, "", "")
+}
+
+func (v *overlay) watch(ctx context.Context, _ test) (func(int) error, error) {
+	return func(int) error { return v.ovs.settle(ctx) }, v.ovs.settle(ctx)
+}

@@ -1,0 +1,132 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench"
+)
+
+// routedPod puts the pod behind a veth that the host routes to.
+const routedPod = `
+	link set pod0 address ` + routerMAC + `
+	addr add ` + routerIP + `/24 dev pod0
+	neigh replace ` + podIP + ` lladdr ` + podMAC + ` dev pod0 nud permanent
+`
+
+const forward = `echo 1 >/proc/sys/net/ipv4/ip_forward`
+
+// noOVS is a host that has its uplink for itself. Its overlay is the kernel's own
+// Geneve device with routing to the pod's veth.
+type noOVS struct{}
+
+func (*noOVS) traits() traits {
+	return traits{
+		name: bench.NoOVS, layout: "none",
+		tests: []string{bench.HostUDPRR, bench.HostTCPRR, bench.HostTCPCRR, bench.HostICMP, bench.OverlayUDPRR},
+		ipv6:  []string{bench.HostUDPRR},
+	}
+}
+
+func (*noOVS) setup(ctx context.Context) error {
+	if err := hostAddresses(ctx, "eth0"); err != nil {
+		return err
+	}
+	if err := batch(ctx, nodeNS, routedPod+`
+		link add gnv0 address `+farRouterMAC+` mtu 1400 type geneve id 1 remote `+outsideIP+` udpcsum
+		link set gnv0 up
+		route add `+farPodNet+` dev gnv0
+		neigh replace `+farPodIP+` lladdr `+farPodMAC+` dev gnv0 nud permanent
+	`); err != nil {
+		return err
+	}
+	if err := script(ctx, nodeNS, forward); err != nil {
+		return err
+	}
+	for _, module := range []string{"openvswitch", "nf_conntrack", "nf_tables"} {
+		if loaded(module) {
+			return fmt.Errorf("check: module %s is loaded", module)
+		}
+	}
+	return nil
+}
+
+func (*noOVS) watch(context.Context, test) (func(int) error, error) {
+	return func(int) error { return nil }, nil
+}
+
+// masquerade is Linux without OVS: the pod is routed, and nftables gives what it
+// sends the node's address.
+type masquerade struct{}
+
+func (*masquerade) traits() traits {
+	return traits{
+		name: bench.Masquerade, layout: "none",
+		tests: []string{bench.HostUDPRR, bench.HostTCPRR, bench.HostTCPCRR, bench.HostICMP, bench.NSUDPRR, bench.NSTCPCRR},
+	}
+}
+
+func (*masquerade) setup(ctx context.Context) error {
+	if err := hostAddresses(ctx, "eth0"); err != nil {
+		return err
+	}
+	if err := batch(ctx, nodeNS, routedPod); err != nil {
+		return err
+	}
+	if err := script(ctx, nodeNS, forward+`
+		nft -f - <<'END'
+		table ip bench {
+			counter masqueraded { }
+			chain postrouting {
+				type nat hook postrouting priority srcnat
+				ip saddr `+podNet+` oifname "eth0" counter name masqueraded masquerade
+			}
+		}
+END`); err != nil {
+		return err
+	}
+	if loaded("openvswitch") {
+		return fmt.Errorf("check: module openvswitch is loaded")
+	}
+	return nil
+}
+
+// watch holds that the pod's connections, and no others, were masqueraded: the rule
+// sees the first packet of each.
+func (m *masquerade) watch(ctx context.Context, t test) (func(int) error, error) {
+	before, err := m.masqueraded(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return func(ops int) error {
+		after, err := m.masqueraded(ctx)
+		if err != nil {
+			return err
+		}
+		return t.expect("connections masqueraded", after-before, t.connections(ops, t.northSouth()))
+	}, nil
+}
+
+func (*masquerade) masqueraded(ctx context.Context) (int, error) {
+	var n int
+	err := inNetns(nodeNS, func() error {
+		out, err := command(ctx, "", "nft", "list", "counter", "ip", "bench", "masqueraded")
+		if err != nil {
+			return err
+		}
+		_, rest, _ := strings.Cut(out, "packets ")
+		if _, err := fmt.Sscan(rest, &n); err != nil {
+			return fmt.Errorf("parse nft counter %q: %w", out, err)
+		}
+		return nil
+	})
+	return n, err
+}
+
+// loaded tells whether the kernel has the module.
+func loaded(module string) bool {
+	_, err := os.Stat("/sys/module/" + module)
+	return err == nil
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/signal"
+	"runtime"
+	"runtime/debug"
+	"slices"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "harness:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("harness", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	name := flags.String("variant", "", "what to measure: "+strings.Join(bench.Variants(), ", "))
+	only := flags.String("tests", "", "comma-separated names, default all that the variant has")
+	batches := flags.Int("batches", 41, "batches of 64 operations per test")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	if flags.NArg() > 0 {
+		return fmt.Errorf("parse arguments: unexpected %q", flags.Arg(0))
+	}
+	if os.Getenv("VM_KERNEL") == "" {
+		return errors.New("not inside the test VM: the harness would rewire this machine's network (see bench/run)")
+	}
+	log := slog.New(slog.NewTextHandler(stderr, nil))
+
+	// One thread for everything: it moves between network namespaces, and nothing
+	// else of this process may run while it counts.
+	runtime.LockOSThread()
+	debug.SetGCPercent(-1)
+
+	v, err := newVariant(*name, log)
+	if err != nil {
+		return err
+	}
+	m := measurement{variant: v, log: log, batches: *batches}
+	if *only != "" {
+		m.only = strings.Split(*only, ",")
+	}
+	rows, err := m.run(ctx)
+	if err != nil {
+		return fmt.Errorf("measure %s: %w", *name, err)
+	}
+	return bench.Write(stdout, rows)
+}
+
+// variant is one way to wire a node.
+type variant interface {
+	// setup builds it around the three namespaces, and fails if it did not become
+	// what it claims to be.
+	setup(ctx context.Context) error
+	// watch is called before a test. What it returns is called after it, with the
+	// number of operations that the test did, and returns an error if the packets
+	// did not go the way that the variant stands for.
+	watch(ctx context.Context, test test) (func(ops int) error, error)
+	// traits tell what the rows say of it and which tests it has.
+	traits() traits
+}
+
+type traits struct {
+	name, layout string
+	tests        []string // of bench.Tests, for IPv4
+	ipv6         []string // of bench.Tests, for IPv6
+}
+
+func newVariant(name string, log *slog.Logger) (variant, error) {
+	switch name {
+	case bench.NoOVS:
+		return &noOVS{}, nil
+	case bench.Masquerade:
+		return &masquerade{}, nil
+	case bench.Helper:
+		return &helper{ovs: newOVS(log)}, nil
+	case bench.EBPF:
+		return &ebpf{ovs: newOVS(log), log: log}, nil
+	case overlayOnly:
+		return &overlay{ovs: newOVS(log)}, nil
+	}
+	return nil, fmt.Errorf("no variant %q: one of %s", name, strings.Join(bench.Variants(), ", "))
+}
+
+// measurement measures the tests of one variant.
+type measurement struct {
+	variant variant
+	log     *slog.Logger
+	batches int
+	only    []string // names of tests; empty: all
+}
+
+func (m measurement) run(ctx context.Context) ([]bench.Row, error) {
+	kernel, err := release()
+	if err != nil {
+		return nil, err
+	}
+	if err := buildNamespaces(ctx); err != nil {
+		return nil, err
+	}
+	if err := m.variant.setup(ctx); err != nil {
+		return nil, fmt.Errorf("set up: %w", err)
+	}
+	t := m.variant.traits()
+	var rows []bench.Row
+	for _, tt := range t.plan() {
+		if len(m.only) > 0 && !slices.Contains(m.only, tt.name) {
+			continue
+		}
+		row := bench.Row{Test: tt.name, Variant: t.name, Layout: t.layout, Kernel: kernel, Family: tt.family}
+		row.Instructions, row.Spread, err = m.one(ctx, tt)
+		if err != nil {
+			return nil, fmt.Errorf("test %s %s: %w", tt.name, tt.family, err)
+		}
+		m.log.Info("measured", "variant", t.name, "test", tt.name, "family", tt.family,
+			"instructions", int(row.Instructions), "spread", fmt.Sprintf("%.4f", row.Spread))
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+// plan returns the tests in bench's order.
+func (t traits) plan() []test {
+	var tests []test
+	for _, name := range bench.Tests() {
+		if slices.Contains(t.tests, name) {
+			tests = append(tests, test{name, bench.IPv4})
+		}
+		if slices.Contains(t.ipv6, name) {
+			tests = append(tests, test{name, bench.IPv6})
+		}
+	}
+	return tests
+}
+
+func release() (string, error) {
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		return "", fmt.Errorf("read kernel release: %w", err)
+	}
+	return unix.ByteSliceToString(u.Release[:]), nil
+}

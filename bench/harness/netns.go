@@ -1,0 +1,177 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+// The network namespaces.
+const (
+	nodeNS    = "node"
+	podNS     = "pod"
+	outsideNS = "outside"
+)
+
+// The addresses. The far pod lives behind Geneve at the machine outside.
+const (
+	nodeIP      = "172.30.0.11"
+	nodeIP2     = "172.30.0.111" // a secondary address, as hosts have them
+	nodeIP6     = "fd00:172:30::11"
+	outsideIP   = "172.30.0.200"
+	outsideIP6  = "fd00:172:30::200"
+	podIP       = "10.244.0.3"
+	podNet      = "10.244.0.0/24"
+	routerIP    = "10.244.0.1"
+	farPodIP    = "10.244.1.3"
+	farPodNet   = "10.244.1.0/24"
+	farRouterIP = "10.244.1.1"
+
+	nodeMAC      = "0a:58:ac:1e:00:0b"
+	outsideMAC   = "0a:58:ac:1e:00:c8"
+	podMAC       = "0a:58:0a:f4:00:03"
+	routerMAC    = "0a:58:0a:f4:00:01"
+	farPodMAC    = "0a:58:0a:f4:01:03"
+	farRouterMAC = "0a:58:0a:f4:01:01"
+)
+
+// inNetns runs f with the calling thread, which must be locked, in the network
+// namespace. Sockets and processes that f makes stay in it.
+func inNetns(name string, f func() error) error {
+	home, err := os.Open("/proc/thread-self/ns/net")
+	if err != nil {
+		return fmt.Errorf("open own netns: %w", err)
+	}
+	defer home.Close()
+	ns, err := os.Open(filepath.Join("/run/netns", name))
+	if err != nil {
+		return fmt.Errorf("open netns: %w", err)
+	}
+	defer ns.Close()
+	if err := unix.Setns(int(ns.Fd()), unix.CLONE_NEWNET); err != nil {
+		return fmt.Errorf("enter netns %q: %w", name, err)
+	}
+	err = f()
+	if back := unix.Setns(int(home.Fd()), unix.CLONE_NEWNET); back != nil {
+		panic("harness: cannot return to the initial netns: " + back.Error())
+	}
+	return err
+}
+
+// command runs argv in the thread's network namespace and returns what it wrote to
+// standard output. Its error holds what it wrote to standard error.
+func command(ctx context.Context, stdin string, argv ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	var out, errs bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = strings.NewReader(stdin), &out, &errs
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("run %s: %w: %s", strings.Join(argv, " "), err, strings.TrimSpace(errs.String()))
+	}
+	return out.String(), nil
+}
+
+// script runs lines, a shell script that ends at its first error, in a namespace.
+func script(ctx context.Context, netns, lines string) error {
+	return inNetns(netns, func() error {
+		_, err := command(ctx, lines, "sh", "-e")
+		return err
+	})
+}
+
+// batch runs lines of ip(8), without a process for each, in a namespace.
+func batch(ctx context.Context, netns, lines string) error {
+	return inNetns(netns, func() error {
+		_, err := command(ctx, lines, "ip", "-batch", "-")
+		return err
+	})
+}
+
+// buildNamespaces makes what all variants have: the wire between node and outside,
+// the machine outside with its addresses, and the pod behind its veth pod0, which
+// the variant has yet to put somewhere.
+func buildNamespaces(ctx context.Context) error {
+	for _, ns := range []string{nodeNS, podNS, outsideNS} {
+		if _, err := command(ctx, "", "ip", "netns", "add", ns); err != nil {
+			return err
+		}
+		// No router solicitations or duplicate address detection in between.
+		if err := script(ctx, ns, `
+			ip link set lo up
+			for c in all default; do
+				echo 0 >/proc/sys/net/ipv6/conf/$c/accept_ra
+				echo 0 >/proc/sys/net/ipv6/conf/$c/accept_dad
+				echo 0 >/proc/sys/net/ipv6/conf/$c/router_solicitations
+			done`); err != nil {
+			return err
+		}
+	}
+	if err := batch(ctx, nodeNS, `
+		link add eth0 address `+nodeMAC+` type veth peer name eth0 netns `+outsideNS+` address `+outsideMAC+`
+		link add pod0 mtu 1400 type veth peer name eth0 netns `+podNS+` address `+podMAC+` mtu 1400
+		link set eth0 up
+		link set pod0 up
+	`); err != nil {
+		return err
+	}
+	if err := batch(ctx, podNS, `
+		link set eth0 up
+		addr add `+podIP+`/24 dev eth0
+		route add default via `+routerIP+`
+		neigh replace `+routerIP+` lladdr `+routerMAC+` dev eth0 nud permanent
+	`); err != nil {
+		return err
+	}
+	return batch(ctx, outsideNS, `
+		link set eth0 up
+		addr add `+outsideIP+`/24 dev eth0
+		addr add `+outsideIP6+`/64 dev eth0 nodad
+		neigh replace `+nodeIP+` lladdr `+nodeMAC+` dev eth0 nud permanent
+		neigh replace `+nodeIP6+` lladdr `+nodeMAC+` dev eth0 nud permanent
+		link add gnv0 address `+farPodMAC+` mtu 1400 type geneve id 1 remote `+nodeIP+` udpcsum
+		link set gnv0 up
+		addr add `+farPodIP+`/24 dev gnv0
+		route add `+podNet+` via `+farRouterIP+` dev gnv0
+		neigh replace `+farRouterIP+` lladdr `+farRouterMAC+` dev gnv0 nud permanent
+	`)
+}
+
+// hostAddresses gives the node's addresses to the interface that has them in this
+// variant.
+func hostAddresses(ctx context.Context, link string) error {
+	return batch(ctx, nodeNS, `
+		link set `+link+` up
+		addr add `+nodeIP+`/24 dev `+link+`
+		addr add `+nodeIP2+`/24 dev `+link+`
+		addr add `+nodeIP6+`/64 dev `+link+` nodad
+		neigh replace `+outsideIP+` lladdr `+outsideMAC+` dev `+link+` nud permanent
+		neigh replace `+outsideIP6+` lladdr `+outsideMAC+` dev `+link+` nud permanent
+		route add default via `+outsideIP+`
+	`)
+}
+
+// received returns how many packets the node's uplink has received.
+func received() (int, error) {
+	var n int
+	err := inNetns(nodeNS, func() error {
+		// Of the thread, not /sys: that shows the namespace that mounted it.
+		data, err := os.ReadFile("/proc/thread-self/net/dev")
+		if err != nil {
+			return err
+		}
+		for line := range strings.Lines(string(data)) {
+			if rest, ok := strings.CutPrefix(strings.TrimSpace(line), "eth0:"); ok {
+				var bytes int
+				_, err := fmt.Sscan(rest, &bytes, &n)
+				return err
+			}
+		}
+		return fmt.Errorf("read counters of eth0: no such device")
+	})
+	return n, err
+}

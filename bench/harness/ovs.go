@@ -1,0 +1,139 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"os"
+	"regexp"
+	"strconv"
+	"strings"
+)
+
+// ovs is Open vSwitch on the node: ovsdb-server and ovs-vswitchd in its network
+// namespace, with the kernel's datapath.
+type ovs struct {
+	dir string
+	log *slog.Logger
+}
+
+func newOVS(log *slog.Logger) ovs { return ovs{dir: "/run/openvswitch", log: log} }
+
+// start starts both daemons.
+func (o ovs) start(ctx context.Context) error {
+	if err := os.MkdirAll(o.dir, 0o755); err != nil {
+		return fmt.Errorf("start OVS: %w", err)
+	}
+	// vswitchd 3.1 that starts before CLOCK_MONOTONIC reaches 10 s gets no upcall
+	// handlers and says nothing of it; a machine in the field is never that young.
+	return script(ctx, nodeNS, `
+		modprobe openvswitch
+		ovsdb-tool create `+o.dir+`/conf.db /usr/share/openvswitch/vswitch.ovsschema
+		ovsdb-server `+o.dir+`/conf.db --remote=punix:`+o.dir+`/db.sock --pidfile --detach --no-chdir --log-file=`+o.dir+`/ovsdb.log -vconsole:off
+		ovs-vsctl --no-wait init
+		unshare --time --monotonic 1000 --fork ovs-vswitchd --pidfile --detach --no-chdir --log-file=`+o.dir+`/vswitchd.log -vconsole:off
+	`)
+}
+
+// vsctl runs one ovs-vsctl; words are separated by blanks.
+func (o ovs) vsctl(ctx context.Context, words string) error {
+	return inNetns(nodeNS, func() error {
+		_, err := command(ctx, "", append([]string{"ovs-vsctl"}, strings.Fields(words)...)...)
+		return err
+	})
+}
+
+// flows adds flows to a bridge.
+func (o ovs) flows(ctx context.Context, bridge, flows string) error {
+	var lines strings.Builder
+	for line := range strings.Lines(flows) {
+		lines.WriteString(strings.TrimSpace(line) + "\n")
+	}
+	return inNetns(nodeNS, func() error {
+		_, err := command(ctx, lines.String(), "ovs-ofctl", "add-flows", bridge, "-")
+		return err
+	})
+}
+
+// settle makes the datapath forget its flows, which brings their packets to the
+// OpenFlow counters, and fails if packets were lost on the way to userspace.
+func (o ovs) settle(ctx context.Context) error {
+	return inNetns(nodeNS, func() error {
+		show, err := command(ctx, "", "ovs-appctl", "dpctl/show")
+		if err != nil {
+			return err
+		}
+		if !strings.Contains(show, " lost:0\n") {
+			return fmt.Errorf("check: OVS lost upcalls: %s", show)
+		}
+		_, err = command(ctx, "", "ovs-appctl", "revalidator/purge")
+		return err
+	})
+}
+
+var dumped = regexp.MustCompile(`cookie=0x([0-9a-f]+),.* n_packets=(\d+),`)
+
+// counters returns the packets of a bridge's flows by cookie.
+func (o ovs) counters(ctx context.Context, bridge string) (map[uint64]int, error) {
+	if err := o.settle(ctx); err != nil {
+		return nil, err
+	}
+	counts := map[uint64]int{}
+	err := inNetns(nodeNS, func() error {
+		out, err := command(ctx, "", "ovs-ofctl", "dump-flows", bridge)
+		if err != nil {
+			return err
+		}
+		for _, m := range dumped.FindAllStringSubmatch(out, -1) {
+			cookie, err := strconv.ParseUint(m[1], 16, 64)
+			if err != nil {
+				return fmt.Errorf("parse flow %q: %w", m[0], err)
+			}
+			n, err := strconv.Atoi(m[2])
+			if err != nil {
+				return fmt.Errorf("parse flow %q: %w", m[0], err)
+			}
+			counts[cookie] += n
+		}
+		return nil
+	})
+	return counts, err
+}
+
+// integration makes br-int with the pod and a Geneve port, and flows that do what
+// OVN's would for these packets: route, rewrite both MACs, lower the TTL, and NAT
+// North-South in one conntrack zone, committing every packet as OVN does. It is the
+// same for all variants but for the ports that SNAT may use; uplink is the bridge
+// that the other end of the patch is made on.
+func (o ovs) integration(ctx context.Context, snatPorts, uplink string) error {
+	if err := o.vsctl(ctx, `add-br br-int -- set bridge br-int fail-mode=secure
+		-- add-port br-int pod0 -- set interface pod0 ofport_request=1
+		-- add-port br-int gnv -- set interface gnv ofport_request=2 type=geneve options:remote_ip=flow options:key=flow options:csum=true`); err != nil {
+		return err
+	}
+	if uplink != "" {
+		if err := o.vsctl(ctx, `add-port br-int patch-int -- set interface patch-int ofport_request=3 type=patch options:peer=patch-ext
+			-- add-port `+uplink+` patch-ext -- set interface patch-ext ofport_request=2 type=patch options:peer=patch-int`); err != nil {
+			return err
+		}
+	}
+	return o.flows(ctx, "br-int", `
+		priority=100,in_port=1,ip,nw_dst=`+farPodNet+`,actions=mod_dl_src:`+farRouterMAC+`,mod_dl_dst:`+farPodMAC+`,dec_ttl,set_field:1->tun_id,set_field:`+outsideIP+`->tun_dst,output:2
+		priority=100,in_port=2,tun_id=1,ip,nw_dst=`+podIP+`,actions=mod_dl_src:`+routerMAC+`,mod_dl_dst:`+podMAC+`,dec_ttl,output:1
+		priority=50,in_port=1,ip,actions=dec_ttl,ct(commit,zone=1,nat(src=`+nodeIP+snatPorts+`),table=1)
+		table=1,priority=1,actions=mod_dl_src:`+nodeMAC+`,mod_dl_dst:`+outsideMAC+`,output:3
+		priority=50,in_port=3,ip,nw_dst=`+nodeIP+`,actions=ct(zone=1,nat,table=2)
+		table=2,priority=1,ip,nw_dst=`+podIP+`,actions=mod_dl_src:`+routerMAC+`,mod_dl_dst:`+podMAC+`,dec_ttl,output:1
+	`)
+}
+
+// ports returns the names of a bridge's ports, in no order.
+func (o ovs) ports(ctx context.Context, bridge string) ([]string, error) {
+	var names []string
+	err := inNetns(nodeNS, func() error {
+		out, err := command(ctx, "", "ovs-vsctl", "list-ports", bridge)
+		names = strings.Fields(out)
+		return err
+	})
+	return names, err
+}

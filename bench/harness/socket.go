@@ -1,0 +1,111 @@
+package main
+
+import (
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// Raw system calls on prepared memory: nothing here allocates, yields to Go's
+// scheduler or looks at errors more than it must, for all of it is counted.
+
+// address is a socket address as the kernel has it.
+type address struct {
+	raw [28]byte
+	len uint32
+}
+
+func newAddress(ip string, port uint16) address {
+	var a address
+	addr := netip.MustParseAddr(ip)
+	binary.BigEndian.PutUint16(a.raw[2:], port)
+	if addr.Is4() {
+		binary.NativeEndian.PutUint16(a.raw[:], unix.AF_INET)
+		copy(a.raw[4:], addr.AsSlice())
+		a.len = 16
+		return a
+	}
+	binary.NativeEndian.PutUint16(a.raw[:], unix.AF_INET6)
+	copy(a.raw[8:], addr.AsSlice())
+	a.len = 28
+	return a
+}
+
+func (a *address) family() int { return int(binary.NativeEndian.Uint16(a.raw[:])) }
+
+// socket opens a socket in the network namespace, where it stays. Reads give up
+// after two seconds of guest time.
+func socket(netns string, family, kind, proto int) (int, error) {
+	fd := -1
+	err := inNetns(netns, func() (err error) {
+		fd, err = unix.Socket(family, kind|unix.SOCK_CLOEXEC, proto)
+		return err
+	})
+	if err != nil {
+		return -1, fmt.Errorf("open socket: %w", err)
+	}
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Sec: 2}); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("set receive timeout: %w", err)
+	}
+	return fd, nil
+}
+
+func bind(fd int, a *address) error {
+	return call("bind", unix.SYS_BIND, uintptr(fd), uintptr(unsafe.Pointer(&a.raw)), uintptr(a.len))
+}
+
+func connect(fd int, a *address) error {
+	return call("connect", unix.SYS_CONNECT, uintptr(fd), uintptr(unsafe.Pointer(&a.raw)), uintptr(a.len))
+}
+
+func call(what string, nr, a, b, c uintptr) error {
+	if _, _, errno := unix.RawSyscall(nr, a, b, c); errno != 0 {
+		return fmt.Errorf("%s: %w", what, errno)
+	}
+	return nil
+}
+
+// accept takes the next connection of a listening socket.
+func accept(fd int) (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_ACCEPT4, uintptr(fd), 0, 0, unix.SOCK_CLOEXEC, 0, 0)
+	if errno != 0 {
+		return -1, fmt.Errorf("accept: %w", errno)
+	}
+	return int(n), nil
+}
+
+// send sends to the peer of a connected socket, or to a.
+func send(fd int, data []byte, a *address) error {
+	var to, tolen uintptr
+	if a != nil {
+		to, tolen = uintptr(unsafe.Pointer(&a.raw)), uintptr(a.len)
+	}
+	n, _, errno := unix.RawSyscall6(unix.SYS_SENDTO, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(data))), uintptr(len(data)), 0, to, tolen)
+	if errno != 0 {
+		return fmt.Errorf("send: %w", errno)
+	}
+	if int(n) != len(data) {
+		return fmt.Errorf("send: %d of %d bytes", n, len(data))
+	}
+	return nil
+}
+
+// receive receives into data and returns how much; from gets the sender, if not nil.
+func receive(fd int, data []byte, from *address) (int, error) {
+	var at, atlen uintptr
+	if from != nil {
+		from.len = uint32(len(from.raw))
+		at, atlen = uintptr(unsafe.Pointer(&from.raw)), uintptr(unsafe.Pointer(&from.len))
+	}
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(data))), uintptr(len(data)), 0, at, atlen)
+	if errno != 0 {
+		return 0, fmt.Errorf("receive: %w", errno)
+	}
+	return int(n), nil
+}
+
+func closeSocket(fd int) { _, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }

@@ -1,0 +1,142 @@
+// Command run is the packet-path benchmark: it boots the test VM once for each
+// variant, lets bench/harness measure there, prints the table and fails if a bar is
+// missed.
+//
+//	go run ./bench/run [-kernel 6.12] [-variants no-ovs,helper,masquerade,ebpf] [-out build/bench.json]
+//
+// It must be started in the module's top directory, as `make bench` does, on a
+// machine that has qemu; it needs no root beyond what test/vm needs, changes nothing
+// on the machine, and takes about half a minute a variant.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+type config struct {
+	kernel   string
+	variants []string
+	out      string
+	timeout  time.Duration // of one boot
+	extra    []string      // further arguments of the harness
+}
+
+func parse(args []string, stderr io.Writer) (config, error) {
+	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	var c config
+	flags.StringVar(&c.kernel, "kernel", "6.12", "the guest's kernel, as test/vm/run names it")
+	flags.StringVar(&c.out, "out", "build/bench.json", "where the rows go")
+	flags.DurationVar(&c.timeout, "timeout", 5*time.Minute, "of one variant")
+	variants := flags.String("variants", strings.Join(bench.Variants(), ","), "which to measure; bars need all")
+	tests := flags.String("tests", "", "which tests to measure, default all")
+	if err := flags.Parse(args); err != nil {
+		return config{}, err
+	}
+	if flags.NArg() > 0 {
+		return config{}, fmt.Errorf("parse arguments: unexpected %q", flags.Arg(0))
+	}
+	c.variants = strings.Split(*variants, ",")
+	if *tests != "" {
+		c.extra = []string{"-tests", *tests}
+	}
+	return c, nil
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	c, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	dir, err := os.MkdirTemp("", "ovn-ebpf-bench")
+	if err != nil {
+		return fmt.Errorf("make work directory: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	harness := filepath.Join(dir, "harness")
+	if err := build(ctx, harness, stderr); err != nil {
+		return err
+	}
+	var rows []bench.Row
+	for i, v := range c.variants {
+		fmt.Fprintf(stderr, "bench: %d of %d: %s\n", i+1, len(c.variants), v)
+		got, err := measure(ctx, c, harness, v, stderr)
+		if err != nil {
+			return fmt.Errorf("measure %s: %w", v, err)
+		}
+		rows = append(rows, got...)
+	}
+	if err := save(c.out, rows); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "Instructions per operation, median ± distance of the quartiles; Linux %s in a VM:\n\n%s\nRows: %s\n",
+		c.kernel, bench.Table(rows, bench.Bars()), c.out)
+	return bench.Gate(rows, bench.Bars())
+}
+
+// build builds the harness without cgo: it must not need what the machine may lack.
+func build(ctx context.Context, path string, stderr io.Writer) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "./bench/harness")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
+	cmd.Stderr = stderr
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("build harness: %w", err)
+	}
+	return nil
+}
+
+// measure boots the VM once and returns the rows of one variant.
+func measure(ctx context.Context, c config, harness, variant string, stderr io.Writer) ([]bench.Row, error) {
+	argv := append([]string{
+		"test/vm/run", "-i", "-k", c.kernel, "-t", fmt.Sprint(int(c.timeout.Seconds())),
+		"--", harness, "-variant", variant,
+	}, c.extra...)
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	// The scheduler's signals would be counted with what they interrupt.
+	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1")
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	cmd.WaitDelay = 10 * time.Second
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("run in the VM: %w", errors.Join(err, ctx.Err()))
+	}
+	return bench.Read(&out)
+}
+
+func save(path string, rows []bench.Row) error {
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return fmt.Errorf("save rows: %w", err)
+	}
+	var buf bytes.Buffer
+	if err := bench.Write(&buf, rows); err != nil {
+		return err
+	}
+	if err := os.WriteFile(path, buf.Bytes(), 0o644); err != nil {
+		return fmt.Errorf("save rows: %w", err)
+	}
+	return nil
+}
