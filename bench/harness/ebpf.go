@@ -3,19 +3,217 @@ package main
 import (
 	"context"
 	"errors"
+	"fmt"
 	"log/slog"
+	"net"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// ebpf is ours, layout direct.
+const pinDir = "/sys/fs/bpf/ovn-ebpf"
+
+// ebpf is ours, in the layout direct: the uplink is the host's, breth0 has only its
+// LOCAL port and the patch, and the programs hand over what is OVN's. It runs as it
+// is shipped: both families, a secondary address, NodePorts, counters.
 type ebpf struct {
-	ovs ovs
-	log *slog.Logger
+	ovs     ovs
+	log     *slog.Logger
+	gateway *bpf.Gateway
 }
 
-func (*ebpf) traits() traits { return traits{name: bench.EBPF, layout: "direct"} }
+func (*ebpf) traits() traits {
+	return traits{
+		name: bench.EBPF, layout: "direct",
+		tests: bench.Tests(),
+		ipv6:  []string{bench.HostUDPRR},
+	}
+}
 
-func (*ebpf) setup(context.Context) error { return errors.New("not yet") }
+func (e *ebpf) setup(ctx context.Context) error {
+	if err := e.ovs.start(ctx); err != nil {
+		return err
+	}
+	if err := hostAddresses(ctx, "eth0"); err != nil {
+		return err
+	}
+	if err := e.ovs.vsctl(ctx, "add-br breth0 -- set bridge breth0 fail-mode=secure other_config:hwaddr="+nodeMAC); err != nil {
+		return err
+	}
+	if err := script(ctx, nodeNS, `
+		echo 49152-65535,30000-32767 >/proc/sys/net/ipv4/ip_local_reserved_ports
+		echo 1 >/proc/sys/net/ipv6/conf/breth0/disable_ipv6
+		echo 8 >/proc/sys/net/ipv4/conf/breth0/arp_ignore
+		ip link set breth0 up
+	`); err != nil {
+		return err
+	}
+	if err := inNetns(nodeNS, e.attach); err != nil {
+		return err
+	}
+	if err := e.ovs.flows(ctx, "breth0", `
+		priority=100,in_port=LOCAL,actions=ALL
+		priority=0,actions=LOCAL
+	`); err != nil {
+		return err
+	}
+	if err := e.ovs.integration(ctx, ":49152-65535", "breth0"); err != nil {
+		return err
+	}
+	return e.check(ctx)
+}
 
-func (*ebpf) watch(context.Context, test) (func(int) error, error) { return nil, errors.New("not yet") }
+// attach loads the programs and fills their tables.
+func (e *ebpf) attach() error {
+	uplink, err := net.InterfaceByName("eth0")
+	if err != nil {
+		return fmt.Errorf("find uplink: %w", err)
+	}
+	bridge, err := net.InterfaceByName("breth0")
+	if err != nil {
+		return fmt.Errorf("find bridge: %w", err)
+	}
+	gateway, err := bpf.Open(bpf.Options{PinDir: pinDir, Log: e.log, Config: bpf.Config{
+		Uplink: uplink.Index, Bridge: bridge.Index, NodeMAC: uplink.HardwareAddr,
+		Node4: netip.MustParseAddr(nodeIP), Node6: netip.MustParseAddr(nodeIP6),
+		SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, GenevePort: 6081,
+		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")},
+		PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")},
+	}})
+	if err != nil {
+		return err
+	}
+	e.gateway = gateway
+	return errors.Join(
+		gateway.SyncHostAddrs(hostAddrs(uplink)),
+		gateway.SyncServices(nodePorts()),
+		gateway.AttachBridge(bridge.Index),
+		gateway.AttachUplink(uplink.Index),
+	)
+}
+
+// hostAddrs returns the host's addresses: those of the uplink, and loopback's.
+func hostAddrs(uplink *net.Interface) []netip.Addr {
+	addrs := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
+	got, err := uplink.Addrs()
+	if err != nil {
+		return addrs
+	}
+	for _, a := range got {
+		if p, err := netip.ParsePrefix(a.String()); err == nil {
+			addrs = append(addrs, p.Addr())
+		}
+	}
+	return addrs
+}
+
+// nodePorts returns a thousand of them, by both families, TCP and UDP.
+func nodePorts() []bpf.ServiceKey {
+	var keys []bpf.ServiceKey
+	for i := range 250 {
+		for _, ip := range []string{nodeIP, nodeIP6} {
+			for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
+				keys = append(keys, bpf.ServiceKey{Addr: netip.MustParseAddr(ip), Proto: proto, Port: uint16(30000 + i)})
+			}
+		}
+	}
+	return keys
+}
+
+// check looks whether this is the layout direct.
+func (e *ebpf) check(ctx context.Context) error {
+	ports, err := e.ovs.ports(ctx, "breth0")
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(ports, []string{"patch-ext"}) {
+		return fmt.Errorf("check: breth0 has ports %v, want the patch alone", ports)
+	}
+	if up, br, err := e.gateway.Attached(); err != nil || !up || !br {
+		return fmt.Errorf("check: programs attached to uplink %t, to bridge %t: %w", up, br, err)
+	}
+	return inNetns(nodeNS, func() error {
+		breth0, err := net.InterfaceByName("breth0")
+		if err != nil {
+			return fmt.Errorf("check breth0: %w", err)
+		}
+		addrs, err := breth0.Addrs()
+		if err != nil {
+			return fmt.Errorf("check breth0: %w", err)
+		}
+		if len(addrs) > 0 {
+			return fmt.Errorf("check: breth0 has addresses: %v", addrs)
+		}
+		return nil
+	})
+}
+
+// where tells by which reason the test's packets are counted at the uplink.
+func where(t test) string {
+	switch {
+	case t.overlay():
+		return "geneve"
+	case t.northSouth():
+		return "snat_port"
+	case t.name == bench.HostICMP:
+		return "icmp_echo"
+	}
+	return "default"
+}
+
+// watch holds that the programs counted the test's packets, all of them, under the
+// reason that is theirs and under no other, and that OVN sent some to the wire only
+// in a North-South test.
+func (e *ebpf) watch(ctx context.Context, t test) (func(int) error, error) {
+	if err := e.ovs.settle(ctx); err != nil {
+		return nil, err
+	}
+	before, err := counters()
+	if err != nil {
+		return nil, err
+	}
+	return func(ops int) error {
+		if err := e.ovs.settle(ctx); err != nil {
+			return err
+		}
+		after, err := counters()
+		if err != nil {
+			return err
+		}
+		want := map[string]int{"rx " + where(t): t.packets(ops)}
+		if t.northSouth() {
+			want["tx out"] = t.packets(ops)
+		}
+		for reason, n := range after {
+			if slices.Contains(chatter(), reason) {
+				continue
+			}
+			if err := t.expect("packets by BPF reason "+reason, n-before[reason], want[reason]); err != nil {
+				return err
+			}
+		}
+		return nil
+	}, nil
+}
+
+// chatter are the reasons of what a wire has besides the test.
+func chatter() []string {
+	return []string{"rx arp_request", "rx arp_other", "rx nd_solicit", "rx nd_other", "rx nd_advert", "rx router_advert", "rx multicast"}
+}
+
+// counters returns packets by direction and reason.
+func counters() (map[string]int, error) {
+	list, err := bpf.ReadCounters(pinDir)
+	if err != nil {
+		return nil, err
+	}
+	counts := map[string]int{}
+	for _, c := range list {
+		counts[c.Direction+" "+c.Reason] += int(c.Packets)
+	}
+	return counts, nil
+}
