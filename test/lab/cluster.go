@@ -1,0 +1,167 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/http"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
+)
+
+// What the cluster looks like to our programs.
+const (
+	ClusterSubnets = "10.244.0.0/16/24,fd00:10:244::/48/64"
+	ServiceCIDRs   = "10.96.0.0/16,fd00:10:96::/112"
+)
+
+// readyTimeout is how long our programs get to become ready in Up; on an idle
+// machine they need a few seconds.
+const readyTimeout = 90 * time.Second
+
+// startCluster starts the controller and all agents and waits until each says
+// that it is ready.
+func (l *Lab) startCluster(ctx context.Context) error {
+	if err := l.StartController(ctx); err != nil {
+		return err
+	}
+	for i := range l.opts.Nodes {
+		if err := l.StartAgent(ctx, i+1); err != nil {
+			return err
+		}
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %s", readyTimeout))
+	defer cancel()
+	if err := l.AwaitController(ctx); err != nil {
+		return err
+	}
+	l.step("controller ready")
+	for i := range l.opts.Nodes {
+		if err := l.AwaitAgent(ctx, i+1); err != nil {
+			return err
+		}
+		l.step("agent of node%d ready", i+1)
+	}
+	return nil
+}
+
+// StartController starts our controller in the fabric, with extra arguments if
+// given. It does not wait for it to become ready. Its log is
+// <Dir>/log/controller.log.
+func (l *Lab) StartController(_ context.Context, extra ...string) error {
+	argv := []string{
+		filepath.Join(l.opts.BinDir, controllerProgram), "controller", "--kubeconfig", l.Kubeconfig(),
+		"--nb-address", l.NBAddress(), "--sb-address", l.SBAddress(),
+		"--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs,
+		"--metrics-bind-address", controllerMetrics,
+	}
+	_, err := l.spawn(l.fabric(), "controller", nil, append(argv, extra...)...)
+	return err
+}
+
+// StartAgent starts our agent on the i-th node, with extra arguments if given.
+// It does not wait for it to become ready. Its log is <Dir>/log/agent-node<i>.log.
+func (l *Lab) StartAgent(_ context.Context, i int, extra ...string) error {
+	n := l.Node(i)
+	argv := []string{
+		filepath.Join(l.opts.BinDir, controllerProgram), "agent", "--node-name", n.Name, "--kubeconfig", l.Kubeconfig(),
+		"--ovsdb", n.OVSDB, "--ovs-rundir", n.RunDir, "--sb-address", l.SBAddress(), "--datapath", l.opts.Datapath,
+		"--gateway-interface", "eth0",
+		"--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs,
+		"--pin-dir", n.PinDir, "--cni-socket", n.CNISocket, "--cni-conf-dir", n.CNIConfDir, "--run-dir", n.RunDir,
+		"--metrics-bind-address", agentMetrics,
+	}
+	if n.Encap.IsValid() {
+		argv = append(argv, "--encap-ip", n.Encap.String())
+	}
+	_, err := l.spawn(n.Netns, agentName(n), nil, append(argv, extra...)...)
+	return err
+}
+
+func agentName(n *Node) string { return "agent-" + n.Name }
+
+// StopController sends the signal and waits until the controller is gone; it is
+// killed when it still runs ten seconds later.
+func (l *Lab) StopController(sig syscall.Signal) error { return l.stop("controller", sig) }
+
+// StopAgent does the same with the agent of the i-th node.
+func (l *Lab) StopAgent(i int, sig syscall.Signal) error { return l.stop(agentName(l.Node(i)), sig) }
+
+func (l *Lab) stop(name string, sig syscall.Signal) error {
+	p, err := process.Load(l.record(name))
+	if err != nil {
+		return fmt.Errorf("stop %s: %w", name, err)
+	}
+	grace := 10 * time.Second
+	if sig == syscall.SIGKILL {
+		grace = 0
+	} else if sig != syscall.SIGTERM {
+		if err := p.Signal(sig); err != nil {
+			return fmt.Errorf("stop %s: %w", name, err)
+		}
+	}
+	if err := p.Stop(grace); err != nil {
+		return fmt.Errorf("stop %s: %w", name, err)
+	}
+	return os.Remove(l.record(name))
+}
+
+// StopVswitchd kills ovs-vswitchd of the i-th node; StartVswitchd starts it
+// again. In between the node has no datapath.
+func (l *Lab) StopVswitchd(i int) error {
+	return l.stop(l.Node(i).Name+"-ovs-vswitchd", syscall.SIGKILL)
+}
+
+// StartVswitchd is the way back from StopVswitchd.
+func (l *Lab) StartVswitchd(i int) error { return l.startVswitchd(l.Node(i)) }
+
+// AwaitController returns when the controller's /readyz answers 200.
+func (l *Lab) AwaitController(ctx context.Context) error {
+	return l.awaitReady(ctx, "controller", "central", "http://"+controllerMetrics+"/readyz")
+}
+
+// AwaitAgent returns when /readyz of the i-th node's agent answers 200.
+func (l *Lab) AwaitAgent(ctx context.Context, i int) error {
+	n := l.Node(i)
+	return l.awaitReady(ctx, agentName(n), n.Name, "http://"+agentMetrics+"/readyz")
+}
+
+// awaitReady asks until the answer is 200. The error names what was missing
+// last, or how the program's log ends.
+func (l *Lab) awaitReady(ctx context.Context, name, on, url string) error {
+	p, err := process.Load(l.record(name))
+	if err != nil {
+		return err
+	}
+	client, err := l.Client(on)
+	if err != nil {
+		return err
+	}
+	return p.Await(ctx, name, func() error { return get(ctx, client, url) })
+}
+
+func get(ctx context.Context, client *http.Client, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil {
+		return err
+	}
+	if res.StatusCode != http.StatusOK {
+		return errors.New(strings.TrimSpace(string(body)))
+	}
+	return nil
+}

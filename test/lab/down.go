@@ -1,0 +1,171 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
+)
+
+// Down takes away everything of the lab: processes, namespaces, the bpffs with
+// all pins, and the directory. Nothing is given time to say goodbye: all state
+// goes. It may be repeated, also after it failed or was killed half way.
+func (l *Lab) Down(context.Context) error {
+	if err := l.down(); err != nil {
+		return fmt.Errorf("take lab down: %w", err)
+	}
+	l.step("down")
+	return nil
+}
+
+func (l *Lab) down() error {
+	if err := l.killRecorded(); err != nil {
+		return err
+	}
+	names, err := netns.List(l.opts.Name + "-")
+	if err != nil {
+		return err
+	}
+	// What nobody recorded: started in a pod by a test, or just before Up was
+	// killed.
+	if err := killInside(names); err != nil {
+		return err
+	}
+	for _, name := range names {
+		if err := netns.Delete(name); err != nil {
+			return err
+		}
+	}
+	if err := unmountBelow(l.opts.Dir); err != nil {
+		return err
+	}
+	if err := os.RemoveAll(l.opts.Dir); err != nil {
+		return fmt.Errorf("remove directory: %w", err)
+	}
+	return nil
+}
+
+func (l *Lab) killRecorded() error {
+	var records []string
+	for _, pattern := range []string{"pid/*.pid", "kube/*.pid"} {
+		found, err := filepath.Glob(l.path(pattern))
+		if err != nil {
+			return err
+		}
+		records = append(records, found...)
+	}
+	var group errgroup.Group
+	for _, record := range records {
+		p, err := process.Load(record)
+		if err != nil {
+			return err
+		}
+		group.Go(func() error { return p.Stop(0) })
+	}
+	return group.Wait()
+}
+
+// killInside ends every process that is in one of the namespaces. It looks
+// again until there is none, since a process may start others meanwhile.
+func killInside(names []string) error {
+	for {
+		inside, err := processesInside(names)
+		if err != nil || len(inside) == 0 {
+			return err
+		}
+		for _, p := range inside {
+			if err := p.Stop(0); err != nil {
+				return err
+			}
+		}
+	}
+}
+
+func processesInside(names []string) ([]*process.Process, error) {
+	ours := map[netns.ID]bool{}
+	for _, name := range names {
+		id, err := netns.Identify(netns.Path(name))
+		if err != nil {
+			return nil, err
+		}
+		ours[id] = true
+	}
+	// A name whose mount is gone is a plain file; it matches no process.
+	var inside []*process.Process
+	for _, pid := range pids() {
+		id, err := netns.Identify(fmt.Sprintf("/proc/%d/ns/net", pid))
+		if err != nil || !ours[id] || pid == os.Getpid() {
+			continue // ended meanwhile, or not the lab's
+		}
+		if p, err := process.Find(pid); err == nil && p.Alive() {
+			inside = append(inside, p)
+		}
+	}
+	return inside, nil
+}
+
+func pids() []int {
+	entries, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil
+	}
+	var pids []int
+	for _, e := range entries {
+		if pid, err := strconv.Atoi(e.Name()); err == nil {
+			pids = append(pids, pid)
+		}
+	}
+	return pids
+}
+
+// unmountBelow unmounts all below dir, the innermost first.
+func unmountBelow(dir string) error {
+	mounts, err := mountsBelow(dir)
+	if err != nil {
+		return err
+	}
+	for i := len(mounts) - 1; i >= 0; i-- {
+		if err := unix.Unmount(mounts[i], unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
+			return fmt.Errorf("unmount %s: %w", mounts[i], err)
+		}
+	}
+	return nil
+}
+
+// mountsBelow returns mount points in the order they were mounted, see
+// proc_pid_mountinfo(5).
+func mountsBelow(dir string) ([]string, error) {
+	b, err := os.ReadFile("/proc/self/mountinfo")
+	if err != nil {
+		return nil, err
+	}
+	var mounts []string
+	for line := range strings.Lines(string(b)) {
+		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir+"/") {
+			mounts = append(mounts, f[4])
+		}
+	}
+	return mounts, nil
+}
+
+// mountBPF mounts a bpffs of the lab's own, so that unmounting it drops every
+// pin.
+func (l *Lab) mountBPF() error {
+	dir := l.path("bpf")
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
+		return fmt.Errorf("mount bpffs on %s: %w", dir, err)
+	}
+	return nil
+}

@@ -1,0 +1,91 @@
+package lab
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
+)
+
+// host is a place where commands run.
+type host struct {
+	netns string
+	env   []string // so that OVS's, OVN's and Kubernetes' tools find this host's daemons
+}
+
+// host finds "node<i>", "ext", "central" and "pod:<namespace>/<name>".
+func (l *Lab) host(name string) (host, error) {
+	kubeconfig := "KUBECONFIG=" + l.path("kubeconfig")
+	switch {
+	case name == "ext":
+		return host{netns: l.ext()}, nil
+	case name == "central":
+		env := append(daemonEnv(l.path("central")), "OVN_NB_DB="+l.NBSocket(), "OVN_SB_DB="+l.SBSocket(), kubeconfig)
+		return host{netns: l.fabric(), env: env}, nil
+	case strings.HasPrefix(name, "node"):
+		i, err := strconv.Atoi(strings.TrimPrefix(name, "node"))
+		if err == nil && i >= 1 && i <= l.opts.Nodes {
+			n := l.Node(i)
+			env := append(daemonEnv(n.RunDir), "OVN_NB_DB="+l.NBSocket(), "OVN_SB_DB="+l.SBSocket(), kubeconfig)
+			return host{netns: n.Netns, env: env}, nil
+		}
+	case strings.HasPrefix(name, "pod:"):
+		namespace, pod, ok := strings.Cut(strings.TrimPrefix(name, "pod:"), "/")
+		if ok {
+			return host{netns: l.podNetns(namespace, pod)}, nil
+		}
+	}
+	return host{}, fmt.Errorf("find host %q: not node1 to node%d, ext, central or pod:NAMESPACE/NAME", name, l.opts.Nodes)
+}
+
+// Command is a command in the host's network namespace, not yet started. On
+// nodes and central OVS's and OVN's tools find the host's own daemons.
+func (l *Lab) Command(ctx context.Context, name string, argv ...string) (*exec.Cmd, error) {
+	h, err := l.host(name)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(netns.Path(h.netns)); err != nil {
+		return nil, fmt.Errorf("find host %q: %w", name, err)
+	}
+	// nsenter, not `ip netns exec`: the latter remounts /sys and so hides bpffs.
+	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + netns.Path(h.netns), "--"}, argv...)...)
+	cmd.Env = append(os.Environ(), h.env...)
+	return cmd, nil
+}
+
+// Exec runs a command on the host to its end and returns its standard output;
+// an error has its standard error.
+func (l *Lab) Exec(ctx context.Context, host string, argv ...string) ([]byte, error) {
+	cmd, err := l.Command(ctx, host, argv...)
+	if err != nil {
+		return nil, err
+	}
+	return output(cmd)
+}
+
+// Spawn starts a command on the host that goes on until it is stopped, or the
+// lab is taken down. Its output is in <Dir>/log/<name>.log; name must be unique.
+func (l *Lab) Spawn(on, name string, argv ...string) (*process.Process, error) {
+	h, err := l.host(on)
+	if err != nil {
+		return nil, err
+	}
+	return l.spawn(h.netns, name, h.env, argv...)
+}
+
+// Client is an HTTP client whose connections start on the host. Addresses must
+// be literal.
+func (l *Lab) Client(on string) (*http.Client, error) {
+	h, err := l.host(on)
+	if err != nil {
+		return nil, err
+	}
+	return &http.Client{Transport: &http.Transport{DialContext: netns.Dialer(h.netns), DisableKeepAlives: true}}, nil
+}

@@ -1,0 +1,175 @@
+package lab
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
+)
+
+const fabricBridge = "fab0"
+
+// startFabric makes the bridge and the outside host.
+func (l *Lab) startFabric() error {
+	if err := makeHost(l.fabric(), nil); err != nil {
+		return err
+	}
+	if err := netns.Do(l.fabric(), makeBridge); err != nil {
+		return fmt.Errorf("make fabric: %w", err)
+	}
+	forward := map[string]string{"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}
+	if err := makeHost(l.ext(), forward); err != nil {
+		return err
+	}
+	if err := l.plug("ext", l.ext()); err != nil {
+		return err
+	}
+	return netns.Do(l.ext(), func() error {
+		for _, a := range []struct{ link, prefix string }{
+			{"eth0", ExtIP4 + "/24"}, {"eth0", ExtIP6 + "/64"}, {"lo", BehindIP4 + "/32"}, {"lo", BehindIP6 + "/128"},
+		} {
+			if err := addAddress(a.link, netip.MustParsePrefix(a.prefix)); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// makeHost makes a namespace with its loopback up. Addresses that are added
+// later can be used at once: duplicate address detection is off.
+func makeHost(name string, sysctls map[string]string) error {
+	if err := netns.Create(name); err != nil {
+		return err
+	}
+	return netns.Do(name, func() error {
+		for key, value := range map[string]string{
+			"net/ipv6/conf/all/disable_ipv6": "0", "net/ipv6/conf/default/disable_ipv6": "0",
+			"net/ipv6/conf/all/accept_dad": "0", "net/ipv6/conf/default/accept_dad": "0",
+			"net/ipv6/conf/default/accept_ra": "0",
+			"net/ipv4/conf/all/rp_filter":     "0", "net/ipv4/conf/default/rp_filter": "0",
+		} {
+			if err := sysctl(key, value); err != nil {
+				return err
+			}
+		}
+		for key, value := range sysctls {
+			if err := sysctl(key, value); err != nil {
+				return err
+			}
+		}
+		return setUp("lo")
+	})
+}
+
+// makeBridge makes the fabric's bridge in the current namespace, with the
+// central addresses on it.
+func makeBridge() error {
+	snooping := false // it would hold back neighbour solicitations
+	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fabricBridge}, MulticastSnooping: &snooping}
+	if err := netlink.LinkAdd(bridge); err != nil {
+		return fmt.Errorf("add bridge %s: %w", fabricBridge, err)
+	}
+	for _, p := range []string{CentralIP4 + "/24", CentralIP6 + "/64"} {
+		if err := addAddress(fabricBridge, netip.MustParsePrefix(p)); err != nil {
+			return err
+		}
+	}
+	return setUp(fabricBridge)
+}
+
+// plug connects the namespace's new eth0 to the fabric. The other end, on the
+// bridge, is called port.
+func (l *Lab) plug(port, name string) error {
+	ns, err := os.Open(netns.Path(name))
+	if err != nil {
+		return fmt.Errorf("plug %s into fabric: %w", port, err)
+	}
+	defer ns.Close()
+	err = netns.Do(l.fabric(), func() error {
+		bridge, err := netlink.LinkByName(fabricBridge)
+		if err != nil {
+			return err
+		}
+		veth := &netlink.Veth{
+			LinkAttrs: netlink.LinkAttrs{Name: port, MasterIndex: bridge.Attrs().Index},
+			PeerName:  "eth0", PeerNamespace: netlink.NsFd(int(ns.Fd())),
+		}
+		if err := netlink.LinkAdd(veth); err != nil {
+			return err
+		}
+		return netlink.LinkSetUp(veth)
+	})
+	if err != nil {
+		return fmt.Errorf("plug %s into fabric: %w", port, err)
+	}
+	return netns.Do(name, func() error { return setUp("eth0") })
+}
+
+// makeNodeNetwork makes a node as a machine has it: the uplink, its addresses,
+// and default routes by the outside host.
+func (l *Lab) makeNodeNetwork(n *Node) error {
+	if err := makeHost(n.Netns, nil); err != nil {
+		return err
+	}
+	if err := l.plug(n.Name, n.Netns); err != nil {
+		return err
+	}
+	err := netns.Do(n.Netns, func() error {
+		for _, p := range []netip.Prefix{netip.PrefixFrom(n.IP4, 24), netip.PrefixFrom(n.IP6, 64)} {
+			if err := addAddress("eth0", p); err != nil {
+				return err
+			}
+		}
+		for _, gw := range []string{ExtIP4, ExtIP6} {
+			if err := netlink.RouteAdd(&netlink.Route{Gw: net.ParseIP(gw)}); err != nil {
+				return fmt.Errorf("add default route via %s: %w", gw, err)
+			}
+		}
+		return nil
+	})
+	if err != nil {
+		return fmt.Errorf("make network of %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+func addAddress(link string, p netip.Prefix) error {
+	dev, err := netlink.LinkByName(link)
+	if err != nil {
+		return fmt.Errorf("find link %s: %w", link, err)
+	}
+	addr := &netlink.Addr{IPNet: &net.IPNet{IP: net.IP(p.Addr().AsSlice()), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}}
+	if p.Addr().Is6() {
+		addr.Flags = unix.IFA_F_NODAD
+	}
+	if err := netlink.AddrAdd(dev, addr); err != nil {
+		return fmt.Errorf("add address %s to %s: %w", p, link, err)
+	}
+	return nil
+}
+
+func setUp(link string) error {
+	dev, err := netlink.LinkByName(link)
+	if err != nil {
+		return fmt.Errorf("find link %s: %w", link, err)
+	}
+	if err := netlink.LinkSetUp(dev); err != nil {
+		return fmt.Errorf("set link %s up: %w", link, err)
+	}
+	return nil
+}
+
+// sysctl writes below /proc/sys. Keys of net belong to the network namespace of
+// the thread that opens them.
+func sysctl(key, value string) error {
+	if err := os.WriteFile("/proc/sys/"+key, []byte(value), 0); err != nil {
+		return fmt.Errorf("set sysctl %s: %w", key, err)
+	}
+	return nil
+}

@@ -1,0 +1,204 @@
+package lab
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strconv"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
+)
+
+// Lab is a lab that is up, or what is left of one.
+type Lab struct {
+	opts  Options
+	state state
+	kube  *kube.Server // nil without an API server
+	began time.Time
+}
+
+// state is what Open must know, kept in <Dir>/lab.json.
+type state struct {
+	Name                string
+	Nodes               int
+	Kube, Cluster, Bare bool
+	Datapath            string
+	BinDir              string
+}
+
+// Node is one node of the lab. Its name is that of its Node object and its
+// system-id.
+type Node struct {
+	Name       string
+	Index      int // from 1
+	Netns      string
+	RunDir     string // sockets and database of its Open vSwitch and ovn-controller
+	IP4, IP6   netip.Addr
+	Encap      netip.Addr // the tunnels' own address on the userspace datapath, else the zero Addr
+	OVSDB      string     // unix:PATH
+	PinDir     string     // below a bpffs that goes with the lab
+	CNISocket  string
+	CNIConfDir string
+	MetricsURL string // inside Netns
+}
+
+// Addresses that every lab has.
+const (
+	CentralIP4 = "172.30.0.1"
+	CentralIP6 = "fd00:172:30::1"
+	ExtIP4     = "172.30.0.200"
+	ExtIP6     = "fd00:172:30::200"
+	// BehindIP4 and BehindIP6 are the outside host's addresses that nodes reach
+	// by their default route.
+	BehindIP4 = "198.51.100.1"
+	BehindIP6 = "2001:db8:51::1"
+)
+
+const (
+	nbPort, sbPort, apiPort          = 6641, 6642, 6443
+	controllerMetrics, agentMetrics  = "127.0.0.1:9409", "127.0.0.1:9410"
+	stateFile                        = "lab.json"
+	controllerProgram, pluginProgram = "ovnkube", "ovn-k8s-cni-overlay"
+)
+
+// Up brings a lab up and returns when it is ready for use: chassis registered
+// in a bare lab, controller and agents ready in a cluster. When it fails or ctx
+// ends first, everything is taken down again.
+func Up(ctx context.Context, o Options) (*Lab, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("bring lab up: %w", err)
+	}
+	if err := o.preflight(); err != nil {
+		return nil, fmt.Errorf("bring lab up: %w", err)
+	}
+	l := &Lab{opts: o, began: time.Now()}
+	binary := ""
+	if o.Kube {
+		// Before there is anything to take down: it may take minutes.
+		if binary, err = kube.Build(ctx, o.CacheDir, o.Progress); err != nil {
+			return nil, fmt.Errorf("bring lab up: %w", err)
+		}
+	}
+	if o.Datapath == "" {
+		l.opts.Datapath = detectDatapath()
+	}
+	if err := l.claim(); err != nil {
+		return nil, fmt.Errorf("bring lab up: %w", err)
+	}
+	if err := l.up(ctx, binary); err != nil {
+		l.step("taking down: %v", err)
+		// ctx may be what ended it.
+		return nil, errors.Join(fmt.Errorf("bring lab up: %w", err), l.Down(context.WithoutCancel(ctx)))
+	}
+	return l, nil
+}
+
+// claim makes the directory this lab's, or fails if it is another's.
+func (l *Lab) claim() error {
+	o := l.opts
+	l.state = state{
+		Name: o.Name, Nodes: o.Nodes, Kube: o.Kube, Cluster: o.Cluster, Bare: o.Bare, Datapath: o.Datapath, BinDir: o.BinDir,
+	}
+	b, err := json.MarshalIndent(l.state, "", "\t")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
+		return err
+	}
+	tmp := l.path(stateFile + "." + strconv.Itoa(os.Getpid()))
+	if err := os.WriteFile(tmp, b, 0o644); err != nil {
+		return err
+	}
+	defer os.Remove(tmp)
+	// A link appears with its content, and only where there is none.
+	if err := os.Link(tmp, l.path(stateFile)); errors.Is(err, os.ErrExist) {
+		return fmt.Errorf("a lab is up in %s; take it down first", o.Dir)
+	} else if err != nil {
+		return err
+	}
+	return errors.Join(os.MkdirAll(l.path("log"), 0o755), os.MkdirAll(l.path("pid"), 0o755))
+}
+
+// Open finds the lab of dir, whatever is left of it. The error wraps
+// os.ErrNotExist when there is none.
+func Open(dir string) (*Lab, error) {
+	o, err := Options{Dir: dir}.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("open lab: %w", err)
+	}
+	l := &Lab{opts: o, began: time.Now()}
+	b, err := os.ReadFile(l.path(stateFile))
+	if err != nil {
+		return nil, fmt.Errorf("open lab: %w", err)
+	}
+	if err := json.Unmarshal(b, &l.state); err != nil {
+		return nil, fmt.Errorf("open lab: parse %s: %w", l.path(stateFile), err)
+	}
+	l.opts.Name, l.opts.Nodes, l.opts.Datapath, l.opts.BinDir = l.state.Name, l.state.Nodes, l.state.Datapath, l.state.BinDir
+	l.opts.Kube, l.opts.Cluster, l.opts.Bare = l.state.Kube, l.state.Cluster, l.state.Bare
+	if l.state.Kube {
+		// Not there when Up was killed before it came to it.
+		if l.kube, err = kube.Open(l.path("kube")); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return nil, fmt.Errorf("open lab: %w", err)
+		}
+	}
+	return l, nil
+}
+
+// Node returns the i-th node, from 1.
+func (l *Lab) Node(i int) *Node {
+	name := "node" + strconv.Itoa(i)
+	run := l.path(name)
+	n := &Node{
+		Name: name, Index: i, Netns: fmt.Sprintf("%s-n%d", l.opts.Name, i), RunDir: run,
+		// The same digits in both families.
+		IP4:   netip.MustParseAddr(fmt.Sprintf("172.30.0.%d", 10+i)),
+		IP6:   netip.MustParseAddr(fmt.Sprintf("fd00:172:30::%d", 10+i)),
+		OVSDB: "unix:" + filepath.Join(run, "db.sock"), PinDir: filepath.Join(l.path("bpf"), name),
+		CNISocket: filepath.Join(run, "cni.sock"), CNIConfDir: filepath.Join(run, "net.d"),
+		MetricsURL: "http://" + agentMetrics + "/metrics",
+	}
+	if l.opts.Datapath == "netdev" {
+		n.Encap = netip.MustParseAddr(fmt.Sprintf("172.30.1.%d", 10+i))
+	}
+	return n
+}
+
+// Nodes returns all nodes.
+func (l *Lab) Nodes() []*Node {
+	nodes := make([]*Node, l.opts.Nodes)
+	for i := range nodes {
+		nodes[i] = l.Node(i + 1)
+	}
+	return nodes
+}
+
+// Dir is where the lab keeps everything.
+func (l *Lab) Dir() string { return l.opts.Dir }
+
+// Datapath is "system" or "netdev".
+func (l *Lab) Datapath() string { return l.opts.Datapath }
+
+// NBAddress and SBAddress are OVN's databases as nodes and controller reach them.
+func (l *Lab) NBAddress() string { return fmt.Sprintf("tcp:%s:%d", CentralIP4, nbPort) }
+func (l *Lab) SBAddress() string { return fmt.Sprintf("tcp:%s:%d", CentralIP4, sbPort) }
+
+// NBSocket and SBSocket are the same databases as this process reaches them.
+func (l *Lab) NBSocket() string { return "unix:" + l.path("central/ovnnb_db.sock") }
+func (l *Lab) SBSocket() string { return "unix:" + l.path("central/ovnsb_db.sock") }
+
+func (l *Lab) path(elem string) string { return filepath.Join(l.opts.Dir, elem) }
+func (l *Lab) fabric() string          { return l.opts.Name + "-fab" }
+func (l *Lab) ext() string             { return l.opts.Name + "-ext" }
+
+// step tells what was reached, and when.
+func (l *Lab) step(format string, args ...any) {
+	fmt.Fprintf(l.opts.Progress, "[%6.1fs] %s\n", time.Since(l.began).Seconds(), fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,165 @@
+package lab_test
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+)
+
+// options are for a lab of the test's own: other labs may be up.
+func options(t *testing.T) lab.Options {
+	t.Helper()
+	if os.Geteuid() != 0 {
+		t.Skip("network namespaces need root")
+	}
+	// Not t.TempDir: names of unix sockets are short.
+	name := fmt.Sprintf("lt%d", os.Getpid())
+	o := lab.Options{Dir: "/run/" + name, Name: name, Nodes: 2, Progress: t.Output()}
+	t.Cleanup(func() {
+		if l, err := lab.Open(o.Dir); err == nil {
+			if err := l.Down(context.Background()); err != nil {
+				t.Error(err)
+			}
+		}
+		noResidue(t, o)
+	})
+	return o
+}
+
+func noResidue(t *testing.T, o lab.Options) {
+	t.Helper()
+	left, err := lab.Residue(o.Dir, o.Name)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, what := range left {
+		t.Errorf("left behind: %s", what)
+	}
+}
+
+func TestBareLab(t *testing.T) {
+	o := options(t)
+	l, err := lab.Up(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	chassis := mustExec(t, l, "central", "ovn-sbctl", "--bare", "--columns=name", "find", "Chassis")
+	for _, n := range l.Nodes() {
+		if !strings.Contains(chassis, n.Name) {
+			t.Errorf("chassis %q, want %s among them", chassis, n.Name)
+		}
+	}
+	t.Run("fabric", func(t *testing.T) {
+		for _, to := range []string{
+			l.Node(2).IP4.String(), l.Node(2).IP6.String(), lab.ExtIP4, lab.ExtIP6, lab.BehindIP4, lab.BehindIP6,
+			lab.CentralIP4, lab.CentralIP6,
+		} {
+			mustExec(t, l, "node1", "ping", "-n", "-c", "1", "-W", "5", to)
+		}
+	})
+	t.Run("ports", func(t *testing.T) { testPorts(t, l) })
+	t.Run("second", func(t *testing.T) {
+		other := o
+		other.Dir += "b"
+		if _, err := lab.Up(t.Context(), other); err == nil || !strings.Contains(err.Error(), "is up") {
+			t.Errorf("a second lab of the same name: %v", err)
+		}
+		other = o
+		other.Name += "b"
+		if _, err := lab.Up(t.Context(), other); err == nil || !strings.Contains(err.Error(), "is up") {
+			t.Errorf("a second lab in the same directory: %v", err)
+		}
+		if err := l.Status(t.Context(), t.Output()); err != nil {
+			t.Errorf("the first lab afterwards: %v", err)
+		}
+	})
+	// As another process would.
+	again, err := lab.Open(o.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(*l.Node(2), *again.Node(2), cmp.Comparer(func(a, b interface{ String() string }) bool { return a.String() == b.String() })); diff != "" {
+		t.Errorf("node2 of the opened lab: %s", diff)
+	}
+	if err := again.Down(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	noResidue(t, o)
+}
+
+// testPorts connects two internal ports of node1 by a logical switch.
+func testPorts(t *testing.T, l *lab.Lab) {
+	mustExec(t, l, "central", "ovn-nbctl", "--wait=sb", "ls-add", "s",
+		"--", "lsp-add", "s", "a", "--", "lsp-set-addresses", "a", "0a:00:00:00:00:01 10.9.0.1",
+		"--", "lsp-add", "s", "b", "--", "lsp-set-addresses", "b", "0a:00:00:00:00:02 10.9.0.2")
+	for _, p := range []string{"a", "b"} {
+		mustExec(t, l, "node1", "ovs-vsctl", "--timeout=30", "add-port", "br-int", p,
+			"--", "set", "Interface", p, "type=internal", "external_ids:iface-id="+p)
+	}
+	for _, p := range []string{"a", "b"} {
+		mustExec(t, l, "central", "ovn-nbctl", "--timeout=30", "wait-until", "Logical_Switch_Port", p, "up=true")
+	}
+}
+
+func TestCancelledUp(t *testing.T) {
+	for _, step := range []string{"fabric", "central", "node1"} {
+		t.Run(step, func(t *testing.T) {
+			o := options(t)
+			ctx, cancel := context.WithCancel(t.Context())
+			defer cancel()
+			o.Progress = writerFunc(func(b []byte) {
+				if strings.Contains(string(b), "] "+step) {
+					cancel()
+				}
+			})
+			if _, err := lab.Up(ctx, o); !errors.Is(err, context.Canceled) {
+				t.Errorf("Up: %v, want %v", err, context.Canceled)
+			}
+			noResidue(t, o)
+		})
+	}
+}
+
+func TestOptions(t *testing.T) {
+	for _, c := range []struct {
+		name string
+		lab.Options
+		want string
+	}{
+		{"nodes", lab.Options{Nodes: 51}, "51 nodes"},
+		{"datapath", lab.Options{Datapath: "dpdk"}, `datapath "dpdk"`},
+		{"relative", lab.Options{Dir: "x"}, `directory "x" is not absolute`},
+		{"long", lab.Options{Dir: "/" + strings.Repeat("x", 90)}, "too long for unix sockets"},
+		{"name", lab.Options{Name: "a-b"}, `name "a-b"`},
+		{"programs", lab.Options{Cluster: true, BinDir: "/nowhere"}, "find ovnkube"},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			if _, err := lab.Up(t.Context(), c.Options); err == nil || !strings.Contains(err.Error(), c.want) {
+				t.Errorf("Up: %v, want %q in it", err, c.want)
+			}
+		})
+	}
+	if _, err := lab.Open("/run/no-such-lab"); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("Open where there is none: %v, want os.ErrNotExist", err)
+	}
+}
+
+type writerFunc func([]byte)
+
+func (f writerFunc) Write(b []byte) (int, error) { f(b); return len(b), nil }
+
+func mustExec(t *testing.T, l *lab.Lab, host string, argv ...string) string {
+	t.Helper()
+	out, err := l.Exec(t.Context(), host, argv...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(out)
+}

@@ -1,0 +1,130 @@
+package lab
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
+)
+
+// Options say what lab to bring up. The zero value of each has a default.
+type Options struct {
+	Dir   string // databases, sockets, logs, records; default /run/ovn-ebpf-lab
+	Name  string // prefix of the namespaces' names; default "ovnlab". Labs of different names run side by side
+	Nodes int    // 1 to 50; default 1
+
+	Kube    bool // also an API server, with a Node object per node
+	Cluster bool // also our controller and agents; implies Kube
+	Bare    bool // connect ovn-controller without an agent; implied without Kube
+
+	Datapath string // "system" or "netdev"; default: what the kernel has
+	BinDir   string // of ovnkube and ovn-k8s-cni-overlay; needed by Cluster and for pods
+	CacheDir string // of the API server's binary; default /var/cache/ovn-ebpf
+
+	Progress io.Writer // a line per step; nil is none
+	Log      *slog.Logger
+}
+
+const maxNodes = 50
+
+func (o Options) withDefaults() (Options, error) {
+	for _, d := range []struct {
+		field *string
+		value string
+	}{{&o.Dir, "/run/ovn-ebpf-lab"}, {&o.Name, "ovnlab"}, {&o.CacheDir, "/var/cache/ovn-ebpf"}} {
+		if *d.field == "" {
+			*d.field = d.value
+		}
+	}
+	if o.Nodes == 0 {
+		o.Nodes = 1
+	}
+	o.Kube = o.Kube || o.Cluster
+	o.Bare = o.Bare || !o.Kube
+	if o.Progress == nil {
+		o.Progress = io.Discard
+	}
+	if o.Log == nil {
+		o.Log = slog.New(slog.DiscardHandler)
+	}
+	return o, o.validate()
+}
+
+func (o Options) validate() error {
+	var errs []error
+	if !filepath.IsAbs(o.Dir) || filepath.Clean(o.Dir) == "/" {
+		errs = append(errs, fmt.Errorf("directory %q is not absolute", o.Dir))
+	}
+	// The longest socket name below Dir is a daemon's control socket in a node's
+	// run directory; sun_path holds 107 bytes.
+	if n := len(o.Dir + "/node50/ovn-controller.4194304.ctl"); n > 107 {
+		errs = append(errs, fmt.Errorf("directory %q is too long for unix sockets below it", o.Dir))
+	}
+	if !regexp.MustCompile(`^[a-z][a-z0-9]*$`).MatchString(o.Name) {
+		errs = append(errs, fmt.Errorf("name %q is not lower case letters and digits", o.Name))
+	}
+	if o.Nodes < 1 || o.Nodes > maxNodes {
+		errs = append(errs, fmt.Errorf("%d nodes are not 1 to %d", o.Nodes, maxNodes))
+	}
+	if o.Datapath != "" && o.Datapath != "system" && o.Datapath != "netdev" {
+		errs = append(errs, fmt.Errorf("datapath %q is neither system nor netdev", o.Datapath))
+	}
+	if o.Cluster {
+		for _, program := range []string{controllerProgram, pluginProgram} {
+			if _, err := os.Stat(filepath.Join(o.BinDir, program)); err != nil {
+				errs = append(errs, fmt.Errorf("find %s: %w", program, err))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// preflight names everything that the machine lacks.
+func (o Options) preflight() error {
+	if os.Geteuid() != 0 {
+		return errors.New("network namespaces need root")
+	}
+	packages := map[string][]string{
+		"openvswitch-switch": {"ovs-vswitchd", "ovsdb-server"},
+		"openvswitch-common": {"ovs-vsctl", "ovsdb-tool", vswitchSchema},
+		"ovn-central":        {"ovn-northd"},
+		"ovn-common":         {"ovn-nbctl", "ovn-sbctl", nbSchema, sbSchema},
+		"ovn-host":           {"ovn-controller"},
+		"util-linux":         {"nsenter", "unshare"},
+	}
+	if o.Kube {
+		packages["etcd-server"] = []string{"etcd"}
+	}
+	var errs []error
+	for name, needs := range packages {
+		for _, need := range needs {
+			if !present(need) {
+				errs = append(errs, fmt.Errorf("find %s: install package %s", need, name))
+			}
+		}
+	}
+	names, err := netns.List(o.Name + "-")
+	if err != nil {
+		errs = append(errs, err)
+	}
+	if len(names) > 0 {
+		errs = append(errs, fmt.Errorf("a lab of this name is up: netns %s exist; take it down first", strings.Join(names, ", ")))
+	}
+	return errors.Join(errs...)
+}
+
+func present(need string) bool {
+	if filepath.IsAbs(need) {
+		_, err := os.Stat(need)
+		return err == nil
+	}
+	_, err := exec.LookPath(need)
+	return err == nil
+}

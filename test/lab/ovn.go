@@ -1,0 +1,184 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
+)
+
+const (
+	vswitchSchema = "/usr/share/openvswitch/vswitch.ovsschema"
+	nbSchema      = "/usr/share/ovn/ovn-nb.ovsschema"
+	sbSchema      = "/usr/share/ovn/ovn-sb.ovsschema"
+
+	// probeInterval keeps a starved machine from dropping connections that only
+	// answer late; the default is 5 s. Milliseconds.
+	probeInterval = "60000"
+)
+
+// daemonEnv points OVS's and OVN's programs at a run directory, both the
+// daemons and the tools that talk to them.
+func daemonEnv(dir string) []string {
+	var env []string
+	for _, name := range []string{
+		"OVS_RUNDIR", "OVS_DBDIR", "OVS_LOGDIR", "OVN_RUNDIR", "OVN_DBDIR", "OVN_LOGDIR",
+	} {
+		env = append(env, name+"="+dir)
+	}
+	return env
+}
+
+// daemon starts one of OVS's or OVN's programs in the host's namespace. It logs
+// to <Dir>/log/<host>-<program>.log.
+func (l *Lab) daemon(ns, run string, argv ...string) (*process.Process, error) {
+	name := argv[0]
+	if name == "unshare" {
+		name = "ovs-vswitchd"
+	}
+	return l.spawn(ns, filepath.Base(run)+"-"+name, daemonEnv(run),
+		append(argv, "--pidfile", "-vconsole:info", "-vsyslog:off", "-vfile:off")...)
+}
+
+// spawn starts a recorded process. Its name must be unique in the lab.
+func (l *Lab) spawn(ns, name string, env []string, argv ...string) (*process.Process, error) {
+	return process.Start(process.Spec{
+		Argv: argv, Env: env, Netns: ns, Log: l.path("log/" + name + ".log"), Record: l.record(name),
+	})
+}
+
+func (l *Lab) record(name string) string { return l.path("pid/" + name + ".pid") }
+
+// ovsdb starts a database server on a new database and waits until it answers.
+// socket is the file name below run.
+func (l *Lab) ovsdb(ctx context.Context, ns, run, schema, socket string, args ...string) error {
+	db := filepath.Join(run, strings.TrimSuffix(socket, ".sock")+".db")
+	if _, err := l.run(ctx, "ovsdb-tool", "create", db, schema); err != nil {
+		return err
+	}
+	path := filepath.Join(run, socket)
+	argv := append([]string{"ovsdb-server", db, "--remote=punix:" + path}, args...)
+	name := filepath.Base(run) + "-" + strings.TrimSuffix(socket, ".sock")
+	// Two servers share central's run directory, so each has its own file names.
+	argv = append(argv, "--pidfile="+db+".pid", "--unixctl="+db+".ctl", "-vconsole:info", "-vsyslog:off", "-vfile:off")
+	p, err := l.spawn(ns, name, daemonEnv(run), argv...)
+	if err != nil {
+		return err
+	}
+	return p.Await(ctx, name, func() error {
+		c, err := net.Dial("unix", path)
+		if err != nil {
+			return err
+		}
+		return c.Close()
+	})
+}
+
+// startCentral starts the two databases and northd.
+func (l *Lab) startCentral(ctx context.Context) error {
+	run := l.path("central")
+	if err := os.MkdirAll(run, 0o755); err != nil {
+		return err
+	}
+	for _, db := range []struct {
+		schema, socket, table, tool, address, remote string
+		port                                         int
+	}{
+		{nbSchema, "ovnnb_db.sock", "NB_Global", "ovn-nbctl", l.NBSocket(), "db:OVN_Northbound,NB_Global,connections", nbPort},
+		{sbSchema, "ovnsb_db.sock", "SB_Global", "ovn-sbctl", l.SBSocket(), "db:OVN_Southbound,SB_Global,connections", sbPort},
+	} {
+		if err := l.ovsdb(ctx, l.fabric(), run, db.schema, db.socket, "--remote="+db.remote); err != nil {
+			return err
+		}
+		_, err := l.run(ctx, db.tool, "--timeout=30", "--db="+db.address, "init", "--",
+			"set-connection", fmt.Sprintf("ptcp:%d:0.0.0.0", db.port), "--",
+			"set", "Connection", ".", "inactivity_probe="+probeInterval)
+		if err != nil {
+			return err
+		}
+	}
+	_, err := l.daemon(l.fabric(), run, "ovn-northd", "--ovnnb-db="+l.NBSocket(), "--ovnsb-db="+l.SBSocket())
+	return err
+}
+
+// startNode makes a node's network and starts its daemons. ovn-controller idles
+// until somebody sets ovn-remote.
+func (l *Lab) startNode(ctx context.Context, n *Node) error {
+	for _, dir := range []string{n.RunDir, n.PinDir, n.CNIConfDir} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := l.makeNodeNetwork(n); err != nil {
+		return err
+	}
+	if err := l.ovsdb(ctx, n.Netns, n.RunDir, vswitchSchema, "db.sock"); err != nil {
+		return err
+	}
+	settings := []string{
+		"external_ids:system-id=" + n.Name, "external_ids:rundir=" + n.RunDir,
+		"external_ids:ovn-remote-probe-interval=" + probeInterval, "external_ids:ovn-openflow-probe-interval=0",
+		"other_config:max-idle=30000",
+	}
+	if l.opts.Bare {
+		settings = append(settings, l.bareSettings(n)...)
+	}
+	argv := append([]string{"--timeout=30", "--db=" + n.OVSDB, "--no-wait", "init", "--", "set", "Open_vSwitch", "."}, settings...)
+	if _, err := l.run(ctx, "ovs-vsctl", argv...); err != nil {
+		return err
+	}
+	if err := l.startVswitchd(n); err != nil {
+		return err
+	}
+	_, err := l.daemon(n.Netns, n.RunDir, "ovn-controller", n.OVSDB)
+	return err
+}
+
+// bareSettings are the least with which ovn-controller registers a chassis.
+// Tunnels work by them on the kernel datapath only.
+func (l *Lab) bareSettings(n *Node) []string {
+	return []string{
+		"external_ids:hostname=" + n.Name, "external_ids:ovn-remote=" + l.SBAddress(),
+		"external_ids:ovn-encap-type=geneve", "external_ids:ovn-encap-ip=" + n.IP4.String(),
+		"external_ids:ovn-bridge-datapath-type=" + l.opts.Datapath,
+	}
+}
+
+func (l *Lab) startVswitchd(n *Node) error {
+	_, err := l.daemon(n.Netns, n.RunDir, append(vswitchdWrapper(), "ovs-vswitchd", n.OVSDB)...)
+	return err
+}
+
+// awaitChassis returns when every node is in the Southbound database.
+func (l *Lab) awaitChassis(ctx context.Context) error {
+	for _, n := range l.Nodes() {
+		if _, err := l.run(ctx, "ovn-sbctl", "--timeout=60", "--db="+l.SBSocket(), "wait-until", "Chassis", n.Name); err != nil {
+			return fmt.Errorf("wait for chassis %s: %w", n.Name, err)
+		}
+	}
+	return nil
+}
+
+// run runs a tool to its end, in the caller's namespace, and returns what it
+// printed.
+func (l *Lab) run(ctx context.Context, program string, args ...string) ([]byte, error) {
+	return output(exec.CommandContext(ctx, program, args...))
+}
+
+func output(cmd *exec.Cmd) ([]byte, error) {
+	var stdout, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		if text := strings.TrimSpace(stderr.String()); text != "" {
+			err = fmt.Errorf("%w: %s", err, text)
+		}
+		return stdout.Bytes(), fmt.Errorf("run %s: %w", strings.Join(cmd.Args, " "), err)
+	}
+	return stdout.Bytes(), nil
+}

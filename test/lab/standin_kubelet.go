@@ -1,0 +1,230 @@
+package lab
+
+import (
+	"context"
+	"crypto/sha256"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	"k8s.io/apimachinery/pkg/api/resource"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
+)
+
+// PodSpec is a pod to make.
+type PodSpec struct {
+	Namespace, Name string // Namespace is made when it is missing; default "default"
+	Node            string // name of a node of the lab
+	Labels          map[string]string
+}
+
+// Pod is a pod of the lab: an object, and a network namespace wired by the
+// plugin.
+type Pod struct {
+	Namespace, Name, Node string
+	UID                   string
+	Netns                 string
+	IPs                   []netip.Addr // in the plugin's order
+	Labels                map[string]string
+}
+
+// Host is the pod's name for Exec.
+func (p *Pod) Host() string { return "pod:" + p.Namespace + "/" + p.Name }
+
+// IP4 and IP6 are the pod's address of the family, or the zero Addr.
+func (p *Pod) IP4() netip.Addr { return p.family(netip.Addr.Is4) }
+func (p *Pod) IP6() netip.Addr { return p.family(netip.Addr.Is6) }
+
+func (p *Pod) family(is func(netip.Addr) bool) netip.Addr {
+	for _, a := range p.IPs {
+		if is(a) {
+			return a
+		}
+	}
+	return netip.Addr{}
+}
+
+// containerID is what a runtime would make up; ours can be found again.
+func (p *Pod) containerID() string {
+	sum := sha256.Sum256([]byte(p.UID))
+	return hex.EncodeToString(sum[:])
+}
+
+func (l *Lab) podNetns(namespace, name string) string {
+	return fmt.Sprintf("%s-p-%s-%s", l.opts.Name, namespace, name)
+}
+
+// AddPod plays scheduler, kubelet and runtime: it makes the Pod object bound to
+// its node, makes a network namespace, calls the plugin as the node's CNI
+// configuration says, and reports what came of it in the pod's status. It
+// returns when the pod is Running. On an error nothing of the pod is left.
+func (l *Lab) AddPod(ctx context.Context, s PodSpec) (*Pod, error) {
+	if s.Namespace == "" {
+		s.Namespace = metav1.NamespaceDefault
+	}
+	p, err := l.addPod(ctx, s)
+	if err != nil {
+		err = fmt.Errorf("add pod %s/%s: %w", s.Namespace, s.Name, err)
+		if p != nil {
+			err = errors.Join(err, l.DelPod(context.WithoutCancel(ctx), p))
+		}
+		return nil, err
+	}
+	return p, nil
+}
+
+// addPod returns a pod also with an error when something of it exists.
+func (l *Lab) addPod(ctx context.Context, s PodSpec) (*Pod, error) {
+	node, err := l.nodeByName(s.Node)
+	if err != nil {
+		return nil, err
+	}
+	client, err := l.Kubernetes()
+	if err != nil {
+		return nil, err
+	}
+	if err := standinNamespace(ctx, client, s.Namespace); err != nil {
+		return nil, err
+	}
+	object, err := client.CoreV1().Pods(s.Namespace).Create(ctx, standinPod(s), metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	p := &Pod{
+		Namespace: s.Namespace, Name: s.Name, Node: s.Node, UID: string(object.UID),
+		Netns: l.podNetns(s.Namespace, s.Name), Labels: s.Labels,
+	}
+	if err := netns.Create(p.Netns); err != nil {
+		return p, err
+	}
+	// The runtime's own plugin would do this.
+	if err := netns.Do(p.Netns, func() error { return setUp("lo") }); err != nil {
+		return p, err
+	}
+	if p.IPs, err = l.attach(ctx, node, p); err != nil {
+		return p, err
+	}
+	object.Status = standinRunning(node, p)
+	_, err = client.CoreV1().Pods(s.Namespace).UpdateStatus(ctx, object, metav1.UpdateOptions{})
+	if apierrors.IsConflict(err) {
+		// The controller has annotated it meanwhile.
+		if object, err = client.CoreV1().Pods(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{}); err != nil {
+			return p, err
+		}
+		object.Status = standinRunning(node, p)
+		_, err = client.CoreV1().Pods(s.Namespace).UpdateStatus(ctx, object, metav1.UpdateOptions{})
+	}
+	return p, err
+}
+
+// DelPod calls the plugin again, then removes namespace and object. What is
+// already gone is no error.
+func (l *Lab) DelPod(ctx context.Context, p *Pod) error {
+	node, err := l.nodeByName(p.Node)
+	if err != nil {
+		return err
+	}
+	client, err := l.Kubernetes()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	if err := killInside([]string{p.Netns}); err != nil && !isNotExist(err) {
+		errs = append(errs, err)
+	}
+	errs = append(errs, l.detach(ctx, node, p), netns.Delete(p.Netns))
+	now := int64(0)
+	err = client.CoreV1().Pods(p.Namespace).Delete(ctx, p.Name, metav1.DeleteOptions{
+		GracePeriodSeconds: &now, Preconditions: metav1.NewUIDPreconditions(p.UID),
+	})
+	if !apierrors.IsNotFound(err) {
+		errs = append(errs, err)
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("delete pod %s/%s: %w", p.Namespace, p.Name, err)
+	}
+	return nil
+}
+
+func (l *Lab) nodeByName(name string) (*Node, error) {
+	for _, n := range l.Nodes() {
+		if n.Name == name {
+			return n, nil
+		}
+	}
+	return nil, fmt.Errorf("find node %q: not node1 to node%d", name, l.opts.Nodes)
+}
+
+// standinNodes makes the objects that kubelets would register.
+func standinNodes(ctx context.Context, client *kubernetes.Clientset, nodes []*Node) error {
+	for _, n := range nodes {
+		object, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
+			Name: n.Name, Labels: map[string]string{corev1.LabelHostname: n.Name, corev1.LabelOSStable: "linux"},
+		}}, metav1.CreateOptions{})
+		if err != nil {
+			return fmt.Errorf("create node %s: %w", n.Name, err)
+		}
+		object.Status = corev1.NodeStatus{
+			Addresses: []corev1.NodeAddress{
+				{Type: corev1.NodeInternalIP, Address: n.IP4.String()},
+				{Type: corev1.NodeInternalIP, Address: n.IP6.String()},
+				{Type: corev1.NodeHostName, Address: n.Name},
+			},
+			Capacity:    corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")},
+			Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")},
+			Conditions: []corev1.NodeCondition{{
+				Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "LabNode",
+				LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),
+			}},
+		}
+		if _, err := client.CoreV1().Nodes().UpdateStatus(ctx, object, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("update status of node %s: %w", n.Name, err)
+		}
+	}
+	return nil
+}
+
+func standinNamespace(ctx context.Context, client *kubernetes.Clientset, name string) error {
+	_, err := client.CoreV1().Namespaces().Create(ctx,
+		&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{})
+	if apierrors.IsAlreadyExists(err) {
+		return nil
+	}
+	return err
+}
+
+func standinPod(s PodSpec) *corev1.Pod {
+	no, now := false, int64(0)
+	return &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, Labels: s.Labels},
+		Spec: corev1.PodSpec{
+			NodeName: s.Node, AutomountServiceAccountToken: &no, TerminationGracePeriodSeconds: &now,
+			Containers: []corev1.Container{{Name: "netns", Image: "none"}},
+		},
+	}
+}
+
+func standinRunning(n *Node, p *Pod) corev1.PodStatus {
+	status := corev1.PodStatus{
+		Phase: corev1.PodRunning, HostIP: n.IP4.String(),
+		HostIPs: []corev1.HostIP{{IP: n.IP4.String()}, {IP: n.IP6.String()}},
+	}
+	for _, a := range p.IPs {
+		status.PodIPs = append(status.PodIPs, corev1.PodIP{IP: a.String()})
+	}
+	if len(p.IPs) > 0 {
+		status.PodIP = p.IPs[0].String()
+	}
+	now := metav1.Now()
+	status.StartTime = &now
+	for _, c := range []corev1.PodConditionType{corev1.PodScheduled, corev1.PodInitialized, corev1.ContainersReady, corev1.PodReady} {
+		status.Conditions = append(status.Conditions, corev1.PodCondition{Type: c, Status: corev1.ConditionTrue, LastTransitionTime: now})
+	}
+	return status
+}
