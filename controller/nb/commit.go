@@ -1,0 +1,134 @@
+package nb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+)
+
+// Commit makes each key own exactly the rows given, in one transaction, and
+// returns the error of each key that it could not do this for. A key whose
+// rows refer to a row that does not exist fails alone; when the database
+// refuses the transaction, the batch is halved until the culprit is found, so
+// that one bad key does not stop the others. Nothing is written when nothing
+// differs. On return the cache holds what was written.
+func (d *DB) Commit(ctx context.Context, want map[plan.Key][]plan.Row) map[plan.Key]error {
+	errs := map[plan.Key]error{}
+	keys := slices.SortedFunc(maps.Keys(want), plan.Key.Compare)
+	conn, err := d.client()
+	if err != nil {
+		for _, k := range keys {
+			errs[k] = err
+		}
+		return errs
+	}
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	d.commit(ctx, conn, keys, want, errs)
+	return errs
+}
+
+func (d *DB) commit(ctx context.Context, conn client.Client, keys []plan.Key, want map[plan.Key][]plan.Row, errs map[plan.Key]error) {
+	b := newBatch(conn)
+	var planned []plan.Key
+	for _, k := range keys {
+		if err := b.add(k, want[k]); err != nil {
+			errs[k] = err
+			continue
+		}
+		planned = append(planned, k)
+	}
+	ops := b.operations(errs)
+	planned = slices.DeleteFunc(planned, func(k plan.Key) bool { return errs[k] != nil })
+	if len(ops) == 0 {
+		return
+	}
+	err := d.transact(ctx, conn, ops)
+	if err == nil {
+		return
+	}
+	var refused *refusedError
+	if len(planned) == 1 || !errors.As(err, &refused) {
+		for _, k := range planned {
+			errs[k] = err
+		}
+		return
+	}
+	half := len(planned) / 2
+	d.commit(ctx, conn, planned[:half], want, errs)
+	d.commit(ctx, conn, planned[half:], want, errs)
+}
+
+// refusedError is the database's answer that a transaction cannot be done, as
+// opposed to no answer.
+type refusedError struct{ err error }
+
+func (e *refusedError) Error() string { return e.err.Error() }
+
+func (d *DB) transact(ctx context.Context, conn client.Client, ops []ovsdb.Operation) error {
+	results, err := conn.Transact(ctx, ops...)
+	if err == nil {
+		if details, failed := ovsdb.CheckOperationResults(results, ops); failed != nil {
+			err = &refusedError{refusal(failed, details)}
+		}
+	}
+	counts := map[string]uint64{}
+	for _, op := range ops {
+		counts[op.Op]++
+	}
+	d.stats.count(counts, err)
+	if err != nil {
+		return fmt.Errorf("write to northbound database: %w", err)
+	}
+	return nil
+}
+
+func refusal(err error, details []ovsdb.OperationError) error {
+	for _, d := range details {
+		err = fmt.Errorf("%w: %w", err, d)
+	}
+	return err
+}
+
+// Owners returns the keys of all owners of rows in the database, sorted, and
+// the values of external_ids:ovn-ebpf.io/owner that are no keys.
+func (d *DB) Owners() ([]plan.Key, []string, error) {
+	conn, err := d.client()
+	if err != nil {
+		return nil, nil, err
+	}
+	seen := map[string]struct{}{}
+	cache := conn.Cache()
+	if cache == nil {
+		return nil, nil, ErrNotConnected
+	}
+	for name := range models() {
+		table := cache.Table(name)
+		if table == nil {
+			continue
+		}
+		for _, row := range table.RowsShallow() {
+			if owner := externalIDs(row)[ownerID]; owner != "" {
+				seen[owner] = struct{}{}
+			}
+		}
+	}
+	var keys []plan.Key
+	var unknown []string
+	for _, s := range slices.Sorted(maps.Keys(seen)) {
+		if k, err := plan.ParseKey(s); err == nil {
+			keys = append(keys, k)
+		} else {
+			unknown = append(unknown, s)
+		}
+	}
+	slices.SortFunc(keys, plan.Key.Compare)
+	return keys, unknown, nil
+}

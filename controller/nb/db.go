@@ -1,0 +1,230 @@
+package nb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/model"
+
+	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
+)
+
+const (
+	connectTimeout = 20 * time.Second // to connect and to read the whole database
+	probeInterval  = 10 * time.Second
+	probeTimeout   = 30 * time.Second // a loaded server answers late
+	commitTimeout  = 30 * time.Second
+	backoffMin     = 100 * time.Millisecond
+	backoffMax     = 5 * time.Second
+)
+
+// ErrNotConnected is what operations return while there is no connection.
+var ErrNotConnected = errors.New("not connected")
+
+// DB is a Northbound database and its connection. Run keeps it connected; the
+// other methods may be called at any time, from any goroutine.
+type DB struct {
+	endpoints []string
+	log       *slog.Logger
+	connected chan struct{} // one slot: a value after each connection
+	stats     *stats
+
+	mu     sync.Mutex // guards conn and reason
+	conn   client.Client
+	reason error // why conn is nil
+}
+
+// Parse splits a comma-separated list of OVSDB endpoints and checks each:
+// unix:<path>, tcp:<address>:<port> or ssl:<address>:<port>.
+func Parse(address string) ([]string, error) {
+	var out []string
+	for _, e := range strings.Split(address, ",") {
+		e = strings.TrimSpace(e)
+		kind, rest, _ := strings.Cut(e, ":")
+		switch {
+		case kind == "unix" && rest != "":
+		case kind == "tcp" && strings.Contains(rest, ":"):
+		case kind == "ssl":
+			return nil, fmt.Errorf("parse database address %q: ssl is not supported yet", e)
+		default:
+			return nil, fmt.Errorf("parse database address %q: not unix:<path> or tcp:<address>:<port>", e)
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// New returns the database at any of the endpoints, not yet connected. With
+// several endpoints the leader of the cluster is used.
+func New(endpoints []string, log *slog.Logger) *DB {
+	return &DB{
+		endpoints: endpoints, log: log, connected: make(chan struct{}, 1), stats: newStats(),
+		reason: errors.New("no connection was tried yet"),
+	}
+}
+
+// Connected receives a value after each new connection: what the database
+// holds may then be anything.
+func (d *DB) Connected() <-chan struct{} { return d.connected }
+
+// Ready returns nil while connected with the whole database in memory, else
+// an error that says what is wrong with which endpoints.
+func (d *DB) Ready() error {
+	_, err := d.client()
+	return err
+}
+
+func (d *DB) client() (client.Client, error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.conn == nil {
+		return nil, fmt.Errorf("northbound database %s: %w: %w", strings.Join(d.endpoints, ","), ErrNotConnected, d.reason)
+	}
+	return d.conn, nil
+}
+
+func (d *DB) set(conn client.Client, reason error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.conn, d.reason = conn, reason
+}
+
+// Run connects, and connects again with backoff whenever the connection is
+// lost, until the context ends.
+func (d *DB) Run(ctx context.Context) error {
+	wait := backoffMin
+	for ctx.Err() == nil {
+		conn, lost, err := d.connect(ctx)
+		if err == nil {
+			wait = backoffMin
+			d.log.Info("connected to northbound database", "endpoint", conn.CurrentEndpoint())
+			d.set(conn, nil)
+			select {
+			case d.connected <- struct{}{}:
+			default:
+			}
+			err = watch(ctx, conn, lost)
+			d.set(nil, err)
+			conn.Close()
+		}
+		if ctx.Err() != nil {
+			break
+		}
+		d.set(nil, err)
+		d.log.Warn("no connection to northbound database", "endpoints", d.endpoints, "err", err, "retry", wait)
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, backoffMax)
+	}
+	return nil
+}
+
+// connect returns a connection whose cache holds the whole database, and a
+// channel that is closed when the connection is lost.
+func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error) {
+	dbModel, err := clientModel()
+	if err != nil {
+		return nil, nil, err
+	}
+	opts := []client.Option{client.WithLeaderOnly(len(d.endpoints) > 1)}
+	for _, e := range d.endpoints {
+		opts = append(opts, client.WithEndpoint(e))
+	}
+	conn, err := client.NewOVSDBClient(dbModel, opts...)
+	if err != nil {
+		return nil, nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	lost := make(chan struct{})
+	if err := conn.Connect(ctx); err != nil {
+		return nil, nil, err
+	}
+	go func() {
+		<-conn.DisconnectNotify() // is sent only to who is listening at that moment
+		close(lost)
+	}()
+	if _, err := conn.Monitor(ctx, conn.NewMonitor(monitorOptions()...)); err != nil {
+		conn.Close()
+		return nil, nil, fmt.Errorf("monitor tables: %w", err)
+	}
+	return conn, lost, nil
+}
+
+// watch returns when the connection is lost or does not answer.
+func watch(ctx context.Context, conn client.Client, lost <-chan struct{}) error {
+	tick := time.NewTicker(probeInterval)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-lost:
+			return errors.New("connection lost")
+		case <-tick.C:
+			probe, cancel := context.WithTimeout(ctx, probeTimeout)
+			err := conn.Echo(probe)
+			cancel()
+			if err != nil {
+				return fmt.Errorf("probe: %w", err)
+			}
+		}
+	}
+}
+
+const (
+	ownerID = "ovn-ebpf.io/owner"
+	rowID   = "ovn-ebpf.io/id"
+)
+
+// models returns the generated model of each table that plan.Row types are rows of.
+func models() map[string]model.Model {
+	return map[string]model.Model{
+		nbmodel.LogicalRouterTable:            &nbmodel.LogicalRouter{},
+		nbmodel.LogicalRouterPortTable:        &nbmodel.LogicalRouterPort{},
+		nbmodel.LogicalRouterPolicyTable:      &nbmodel.LogicalRouterPolicy{},
+		nbmodel.LogicalRouterStaticRouteTable: &nbmodel.LogicalRouterStaticRoute{},
+		nbmodel.LogicalSwitchTable:            &nbmodel.LogicalSwitch{},
+		nbmodel.LogicalSwitchPortTable:        &nbmodel.LogicalSwitchPort{},
+		nbmodel.LoadBalancerTable:             &nbmodel.LoadBalancer{},
+		nbmodel.LoadBalancerGroupTable:        &nbmodel.LoadBalancerGroup{},
+		nbmodel.NATTable:                      &nbmodel.NAT{},
+	}
+}
+
+func monitorOptions() []client.MonitorOption {
+	var out []client.MonitorOption
+	for _, m := range models() {
+		out = append(out, client.WithTable(m))
+	}
+	return out
+}
+
+// clientModel is the generated model with the indexes that Commit uses.
+func clientModel() (model.ClientDBModel, error) {
+	m, err := nbmodel.FullDatabaseModel()
+	if err != nil {
+		return m, err
+	}
+	owner := model.ClientIndex{Columns: []model.ColumnKey{{Column: "external_ids", Key: ownerID}}}
+	name := model.ClientIndex{Columns: []model.ColumnKey{{Column: "name"}}}
+	indexes := map[string][]model.ClientIndex{}
+	for table, row := range models() {
+		if _, ok := fieldOf(row, "external_ids"); ok {
+			indexes[table] = append(indexes[table], owner)
+		}
+		if _, ok := fieldOf(row, "name"); ok {
+			indexes[table] = append(indexes[table], name)
+		}
+	}
+	m.SetIndexes(indexes)
+	return m, nil
+}

@@ -1,0 +1,127 @@
+// Package nbtest runs a real ovsdb-server with an empty Northbound database
+// for tests.
+package nbtest
+
+import (
+	"bytes"
+	"context"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// Server is an ovsdb-server with the Northbound schema of this repository.
+type Server struct {
+	Endpoint string // unix:<path>
+
+	t      testing.TB
+	dir    string
+	cmd    *exec.Cmd
+	stderr bytes.Buffer
+}
+
+// Start runs a server until the test ends. The schema is found from the
+// module's root.
+func Start(t testing.TB) *Server {
+	t.Helper()
+	// A socket's path has room for 107 bytes, t.TempDir is often longer.
+	dir, err := os.MkdirTemp("", "nbtest")
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	s := &Server{Endpoint: "unix:" + filepath.Join(dir, "db.sock"), t: t, dir: dir}
+	if out, err := exec.Command("ovsdb-tool", "create", s.path("nb.db"), schema(t)).CombinedOutput(); err != nil {
+		t.Fatalf("create database: %v: %s", err, out)
+	}
+	s.Run()
+	t.Cleanup(s.Kill)
+	return s
+}
+
+func schema(t testing.TB) string {
+	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
+	if err != nil {
+		t.Fatalf("find module root: %v", err)
+	}
+	return filepath.Join(strings.TrimSpace(string(out)), "ovsdb", "schema", "ovn-nb.ovsschema")
+}
+
+func (s *Server) path(name string) string { return filepath.Join(s.dir, name) }
+
+// Run starts the server on its database and returns once it listens.
+func (s *Server) Run() {
+	s.t.Helper()
+	os.Remove(s.path("db.sock"))
+	s.stderr.Reset()
+	s.cmd = exec.Command("ovsdb-server", "--no-chdir", "--unixctl="+s.path("ctl"),
+		"--remote=p"+s.Endpoint, "-vconsole:warn", "-vsyslog:off", s.path("nb.db"))
+	s.cmd.Stderr = &s.stderr
+	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := s.cmd.Start(); err != nil {
+		s.t.Fatalf("start ovsdb-server: %v", err)
+	}
+	Eventually(s.t, "ovsdb-server listens", func() bool {
+		conn, err := net.Dial("unix", s.path("db.sock"))
+		if err == nil {
+			conn.Close()
+		}
+		return err == nil
+	})
+}
+
+// Kill ends the server as a crash would. It may be run again.
+func (s *Server) Kill() {
+	if s.cmd == nil {
+		return
+	}
+	s.cmd.Process.Kill()
+	s.cmd.Wait()
+	s.cmd = nil
+	if s.stderr.Len() > 0 {
+		s.t.Logf("ovsdb-server: %s", s.stderr.String())
+	}
+}
+
+// Nbctl runs ovn-nbctl and returns what it prints, without the last newline.
+func (s *Server) Nbctl(args ...string) string {
+	s.t.Helper()
+	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
+	defer cancel()
+	cmd := exec.CommandContext(ctx, "ovn-nbctl", append([]string{"--db=" + s.Endpoint, "--no-leader-only"}, args...)...)
+	var stderr bytes.Buffer
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		s.t.Fatalf("ovn-nbctl %s: %v: %s", strings.Join(args, " "), err, stderr.String())
+	}
+	return strings.TrimSuffix(string(out), "\n")
+}
+
+// Dump returns the database's contents without UUIDs that change from run to run.
+func (s *Server) Dump() string {
+	s.t.Helper()
+	out, err := exec.Command("ovsdb-client", "dump", s.Endpoint, "OVN_Northbound").Output()
+	if err != nil {
+		s.t.Fatalf("dump database: %v", err)
+	}
+	return string(out)
+}
+
+// Eventually waits until the condition holds, and fails the test after a
+// minute: long enough for a starved machine, and never reached by a right one.
+func Eventually(t testing.TB, what string, holds func() bool) {
+	t.Helper()
+	deadline := time.Now().Add(time.Minute)
+	for !holds() {
+		if time.Now().After(deadline) {
+			t.Fatalf("never happened: %s", what)
+		}
+		time.Sleep(10 * time.Millisecond)
+	}
+}

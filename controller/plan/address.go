@@ -1,0 +1,63 @@
+package plan
+
+import (
+	"crypto/sha256"
+	"net"
+	"net/netip"
+)
+
+// MAC derives a port's MAC address from its first address, as ovn-kubernetes
+// does: 0a:58 and the four bytes of an IPv4 address, or four bytes of the
+// digest of an IPv6 address's text.
+func MAC(addr netip.Addr) net.HardwareAddr {
+	mac := net.HardwareAddr{0x0a, 0x58, 0, 0, 0, 0}
+	if addr.Is4() {
+		b := addr.As4()
+		copy(mac[2:], b[:])
+		return mac
+	}
+	sum := sha256.Sum256([]byte(addr.String()))
+	copy(mac[2:], sum[len(sum)-4:])
+	return mac
+}
+
+// RouterAddress is the router's address in a node subnet, the first.
+func RouterAddress(subnet netip.Prefix) netip.Prefix { return nth(subnet, 1) }
+
+// ManagementAddress is the management port's address in a node subnet, the second.
+func ManagementAddress(subnet netip.Prefix) netip.Prefix { return nth(subnet, 2) }
+
+func nth(subnet netip.Prefix, n int) netip.Prefix {
+	addr := subnet.Masked().Addr()
+	for range n {
+		addr = addr.Next()
+	}
+	return netip.PrefixFrom(addr, subnet.Bits())
+}
+
+func prefixStrings(prefixes []netip.Prefix) []string {
+	out := make([]string, len(prefixes))
+	for i, p := range prefixes {
+		out[i] = p.String()
+	}
+	return out
+}
+
+// firstOfFamily returns the first IPv4 or IPv6 prefix.
+func firstOfFamily(prefixes []netip.Prefix, is4 bool) (netip.Prefix, bool) {
+	for _, p := range prefixes {
+		if p.Addr().Is4() == is4 {
+			return p, true
+		}
+	}
+	return netip.Prefix{}, false
+}
+
+func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
+	for _, p := range prefixes {
+		if p.Contains(addr) {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,119 @@
+package plan
+
+import (
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// gatewayRows are the node's gateway router between the join switch and the
+// physical network, its external switch, its routes and its source NAT, and
+// the cluster router's routes towards it.
+func (n node) gatewayRows(cfg Config) []Row {
+	gr := "GR_" + n.name
+	router := LogicalRouter{
+		Name: gr,
+		Options: map[string]string{
+			"chassis":                       n.chassis,
+			"lb_force_snat_ip":              "router_ip",
+			"always_learn_from_arp_request": "false",
+			"dynamic_neigh_routers":         "true",
+		},
+		LoadBalancerGroups: []string{clusterLBGroup},
+		ExternalIDs:        map[string]string{"physical_ips": strings.Join(addrStrings(n.gateway.Addresses), ",")},
+	}
+	rows := append([]Row{router}, joinPorts(gr, n.joins(), map[string]string{"gateway_mtu": strconv.Itoa(cfg.MTU)})...)
+	rows = append(rows, n.externalRows(gr)...)
+	rows = append(rows, n.routeRows(gr, cfg)...)
+	return append(rows, n.natRows(gr, cfg)...)
+}
+
+func (n node) joins() []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range []netip.Prefix{n.join.IPv4, n.join.IPv6} {
+		if p.IsValid() {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
+// externalRows connect the gateway router to the node's bridge.
+func (n node) externalRows(gr string) []Row {
+	sw := "ext_" + n.name
+	inside := routerPort(sw, "etor-"+gr, "rtoe-"+gr)
+	inside.Addresses = []string{n.gateway.MAC}
+	return []Row{
+		LogicalSwitch{Name: sw},
+		LogicalSwitchPort{
+			Switch: sw, Name: n.gateway.InterfaceID, Type: "localnet", Addresses: []string{"unknown"},
+			Options: map[string]string{"network_name": physicalNetwork}, Tag: n.gateway.VLAN,
+		},
+		LogicalRouterPort{
+			Router: gr, Name: "rtoe-" + gr, MAC: n.gateway.MAC, Networks: prefixStrings(n.gateway.Addresses),
+		},
+		inside,
+	}
+}
+
+// routeRows: the gateway router sends pods' addresses to the cluster router and
+// the rest to the node's next hops; the cluster router sends what leaves the
+// cluster by the source's node. The cluster router's host route to the gateway
+// router's join address is longer than that source route: without it the reply
+// to a connection that came in by another node would leave by its own.
+func (n node) routeRows(gr string, cfg Config) []Row {
+	var rows []Row
+	for _, own := range n.joins() {
+		is4 := own.Addr().Is4()
+		up, down := joinAddress(own).Addr().String(), own.Addr().String()
+		for _, cidr := range cfg.ClusterCIDRs {
+			if cidr.Addr().Is4() == is4 {
+				rows = append(rows, StaticRoute{Router: gr, Prefix: cidr.Masked().String(), NextHop: up})
+			}
+		}
+		for _, subnet := range n.subnets {
+			if subnet.Addr().Is4() == is4 {
+				rows = append(rows, StaticRoute{
+					Router: clusterRouter, Policy: "src-ip", Prefix: subnet.Masked().String(), NextHop: down,
+				})
+			}
+		}
+		rows = append(rows, StaticRoute{Router: clusterRouter, Prefix: down, NextHop: down})
+	}
+	for _, hop := range n.gateway.NextHops {
+		rows = append(rows, StaticRoute{
+			Router: gr, Prefix: defaultPrefix(hop), NextHop: hop.WithZone("").String(), OutputPort: "rtoe-" + gr,
+		})
+	}
+	return rows
+}
+
+func defaultPrefix(hop netip.Addr) string {
+	if hop.Is4() {
+		return "0.0.0.0/0"
+	}
+	return "::/0"
+}
+
+// natRows translate pods to the node's address of their family, to ports of
+// OVN's own so that the node's ports stay the host's.
+func (n node) natRows(gr string, cfg Config) []Row {
+	var rows []Row
+	for _, cidr := range cfg.ClusterCIDRs {
+		if external, ok := firstOfFamily(n.gateway.Addresses, cidr.Addr().Is4()); ok {
+			rows = append(rows, NAT{
+				Router: gr, Type: "snat", ExternalIP: external.Addr().String(),
+				LogicalIP: cidr.Masked().String(), ExternalPortRange: n.snatPorts.String(),
+			})
+		}
+	}
+	return rows
+}
+
+func addrStrings(prefixes []netip.Prefix) []string {
+	out := make([]string, len(prefixes))
+	for i, p := range prefixes {
+		out[i] = p.Addr().String()
+	}
+	return out
+}

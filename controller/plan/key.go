@@ -1,0 +1,87 @@
+package plan
+
+import (
+	"cmp"
+	"fmt"
+	"strings"
+)
+
+// Kind is the kind of owner that a Key names. Kinds sort in the order in which
+// a cold start plans them: rows of a later kind refer to those of earlier ones.
+type Kind uint8
+
+// The kinds of owners.
+const (
+	KindCluster Kind = iota + 1
+	KindNode
+	KindService
+	KindPod
+)
+
+func (k Kind) String() string {
+	switch k {
+	case KindCluster:
+		return "cluster"
+	case KindNode:
+		return "node"
+	case KindService:
+		return "service"
+	case KindPod:
+		return "pod"
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// Key names an owner of rows. Its String form is what rows carry in the
+// database: "cluster", "node/<name>", "service/<namespace>/<name>",
+// "pod/<namespace>/<name>".
+type Key struct {
+	Kind            Kind
+	Namespace, Name string
+}
+
+// ClusterKey owns what exists once: cluster router, join switch, load balancer group.
+func ClusterKey() Key { return Key{Kind: KindCluster} }
+
+// NodeKey owns everything of one node.
+func NodeKey(name string) Key { return Key{Kind: KindNode, Name: name} }
+
+// PodKey owns a pod's port.
+func PodKey(namespace, name string) Key { return Key{KindPod, namespace, name} }
+
+// ServiceKey owns a service's load balancers.
+func ServiceKey(namespace, name string) Key { return Key{KindService, namespace, name} }
+
+func (k Key) String() string {
+	switch k.Kind {
+	case KindCluster:
+		return "cluster"
+	case KindNode:
+		return "node/" + k.Name
+	default:
+		return k.Kind.String() + "/" + k.Namespace + "/" + k.Name
+	}
+}
+
+// Compare orders keys by kind, namespace and name.
+func (k Key) Compare(o Key) int {
+	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
+}
+
+// ParseKey is the inverse of Key.String.
+func ParseKey(s string) (Key, error) {
+	kind, rest, _ := strings.Cut(s, "/")
+	namespace, name, namespaced := strings.Cut(rest, "/")
+	valid := namespace != "" && name != "" && !strings.Contains(name, "/")
+	switch {
+	case s == "cluster":
+		return ClusterKey(), nil
+	case kind == "node" && rest != "" && !namespaced:
+		return NodeKey(rest), nil
+	case kind == "pod" && valid:
+		return PodKey(namespace, name), nil
+	case kind == "service" && valid:
+		return ServiceKey(namespace, name), nil
+	}
+	return Key{}, fmt.Errorf("parse owner key %q: not cluster, node/<name>, pod/<namespace>/<name> or service/<namespace>/<name>", s)
+}

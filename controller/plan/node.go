@@ -1,0 +1,161 @@
+package plan
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+)
+
+// managementPolicyPriority is above the policies for egress and below nothing
+// that pods need: the node's own addresses are always reached by its management port.
+const managementPolicyPriority = 1004
+
+// node is what a node's annotations say; what they do not say yet is zero.
+type node struct {
+	name       string
+	subnets    []netip.Prefix
+	join       annotation.Join
+	gateway    annotation.Gateway
+	chassis    string
+	hostCIDRs  []netip.Prefix
+	management net.HardwareAddr
+	snatPorts  PortRange
+}
+
+func parseNode(obj *corev1.Node, defaults PortRange) (node, error) {
+	n := node{name: obj.Name, chassis: obj.Annotations[annotation.ChassisID]}
+	a := obj.Annotations
+	errs := []error{
+		optional(&n.subnets, a, annotation.ParseNodeSubnets),
+		optional(&n.join, a, annotation.ParseJoin),
+		optional(&n.gateway, a, annotation.ParseGateway),
+		optional(&n.hostCIDRs, a, annotation.ParseHostCIDRs),
+		optional(&n.management, a, annotation.ParseManagementMAC),
+	}
+	var err error
+	n.snatPorts, err = parsePortRange(a[annotation.SNATPortRange], defaults)
+	return n, errors.Join(append(errs, err)...)
+}
+
+// optional sets *to from the annotations unless it is not there.
+func optional[T any](to *T, annotations map[string]string, parse func(map[string]string) (T, error)) error {
+	v, err := parse(annotations)
+	if errors.Is(err, annotation.ErrNotSet) {
+		return nil
+	}
+	*to = v
+	return err
+}
+
+func parsePortRange(s string, defaults PortRange) (PortRange, error) {
+	if s == "" {
+		return defaults, nil
+	}
+	first, last, _ := strings.Cut(s, "-")
+	f, err1 := strconv.ParseUint(first, 10, 16)
+	l, err2 := strconv.ParseUint(last, 10, 16)
+	if err := errors.Join(err1, err2); err != nil || f == 0 || f > l {
+		return PortRange{}, fmt.Errorf("parse annotation %s: %q is not <first>-<last>", annotation.SNATPortRange, s)
+	}
+	return PortRange{uint16(f), uint16(l)}, nil
+}
+
+// hasGateway says whether all is known that the gateway router needs.
+func (n node) hasGateway() bool {
+	return len(n.gateway.Addresses) > 0 && n.gateway.Mode != "disabled" && n.chassis != "" &&
+		(n.join.IPv4.IsValid() || n.join.IPv6.IsValid())
+}
+
+// addresses are the node's own addresses that others may use, sorted: those of
+// its gateway and of its host, without pods' and link-local ones.
+func (n node) addresses(cfg Config) []netip.Addr {
+	var out []netip.Addr
+	for _, p := range append(slices.Clone(n.gateway.Addresses), n.hostCIDRs...) {
+		a := p.Addr()
+		if a.IsGlobalUnicast() && !contains(cfg.ClusterCIDRs, a) && !contains(cfg.ServiceCIDRs, a) {
+			out = append(out, a)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// nodeRows are the node's switch with its router and management ports, the
+// policies that lead its pods to its own addresses, and its gateway. What the
+// annotations do not say yet is left out.
+func nodeRows(c *Cluster, name string) ([]Row, error) {
+	obj := c.Node(name)
+	if obj == nil {
+		return nil, nil
+	}
+	n, err := parseNode(obj, c.Config.SNATPorts)
+	if err != nil || len(n.subnets) == 0 {
+		return nil, err
+	}
+	rows := n.switchRows()
+	if n.management != nil {
+		rows = append(rows, n.managementRows(c.Config)...)
+	}
+	if n.hasGateway() {
+		rows = append(rows, n.gatewayRows(c.Config)...)
+	}
+	return rows, nil
+}
+
+func (n node) switchRows() []Row {
+	otherConfig := map[string]string{}
+	if p, ok := firstOfFamily(n.subnets, true); ok {
+		otherConfig["subnet"] = p.Masked().String()
+	}
+	if p, ok := firstOfFamily(n.subnets, false); ok {
+		otherConfig["ipv6_prefix"] = p.Masked().Addr().String()
+	}
+	var networks []string
+	for _, s := range n.subnets {
+		networks = append(networks, RouterAddress(s).String())
+	}
+	port := "rtos-" + n.name
+	return []Row{
+		LogicalSwitch{Name: n.name, OtherConfig: otherConfig, LoadBalancerGroups: []string{clusterLBGroup}},
+		LogicalRouterPort{
+			Router: clusterRouter, Name: port, Networks: networks,
+			MAC: MAC(RouterAddress(n.subnets[0]).Addr()).String(),
+		},
+		routerPort(n.name, "stor-"+n.name, port),
+	}
+}
+
+func (n node) managementRows(cfg Config) []Row {
+	addresses := n.management.String()
+	for _, s := range n.subnets {
+		addresses += " " + ManagementAddress(s).Addr().String()
+	}
+	rows := []Row{LogicalSwitchPort{Switch: n.name, Name: "k8s-" + n.name, Addresses: []string{addresses}}}
+	for _, a := range n.addresses(cfg) {
+		subnet, ok := firstOfFamily(n.subnets, a.Is4())
+		if !ok {
+			continue
+		}
+		rows = append(rows, RouterPolicy{
+			Router: clusterRouter, Priority: managementPolicyPriority, Action: "reroute",
+			Match:    fmt.Sprintf("inport == %q && %s.dst == %s /* %s */", "rtos-"+n.name, family(a), a, n.name),
+			NextHops: []string{ManagementAddress(subnet).Addr().String()},
+		})
+	}
+	return rows
+}
+
+func family(a netip.Addr) string {
+	if a.Is4() {
+		return "ip4"
+	}
+	return "ip6"
+}

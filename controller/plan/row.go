@@ -1,0 +1,181 @@
+package plan
+
+import (
+	"cmp"
+	"slices"
+	"strconv"
+)
+
+// Row is one row of the Northbound database. The concrete types are plain
+// structs, one a table, whose field tags say where each field belongs:
+//
+//	ovsdb:"column"          a column of this row
+//	ref:"Table"             with ovsdb: the column refers to rows of Table, by name
+//	parent:"Table.column"   the names of rows of Table whose column refers to this row
+//
+// Types are string, int, []string and map[string]string; the zero value is the
+// column's empty value. ID identifies the row among those of its table and
+// owner: two rows with different IDs are never turned into each other.
+type Row interface {
+	Table() string
+	ID() string
+}
+
+// LogicalRouter is a row of Logical_Router.
+type LogicalRouter struct {
+	Name               string            `ovsdb:"name"`
+	Options            map[string]string `ovsdb:"options"`
+	LoadBalancerGroups []string          `ovsdb:"load_balancer_group" ref:"Load_Balancer_Group"`
+	ExternalIDs        map[string]string `ovsdb:"external_ids"`
+}
+
+// LogicalRouterPort is a row of Logical_Router_Port.
+type LogicalRouterPort struct {
+	Router   string            `parent:"Logical_Router.ports"`
+	Name     string            `ovsdb:"name"`
+	MAC      string            `ovsdb:"mac"`
+	Networks []string          `ovsdb:"networks"`
+	Options  map[string]string `ovsdb:"options"`
+}
+
+// LogicalSwitch is a row of Logical_Switch.
+type LogicalSwitch struct {
+	Name               string            `ovsdb:"name"`
+	OtherConfig        map[string]string `ovsdb:"other_config"`
+	LoadBalancerGroups []string          `ovsdb:"load_balancer_group" ref:"Load_Balancer_Group"`
+}
+
+// LogicalSwitchPort is a row of Logical_Switch_Port. Incarnation, if set,
+// tells a pod's port from that of an earlier pod with the same name.
+type LogicalSwitchPort struct {
+	Switch       string            `parent:"Logical_Switch.ports"`
+	Name         string            `ovsdb:"name"`
+	Type         string            `ovsdb:"type"`
+	Addresses    []string          `ovsdb:"addresses"`
+	PortSecurity []string          `ovsdb:"port_security"`
+	Options      map[string]string `ovsdb:"options"`
+	Tag          int               `ovsdb:"tag"`
+	ExternalIDs  map[string]string `ovsdb:"external_ids"`
+	Incarnation  string
+}
+
+// StaticRoute is a row of Logical_Router_Static_Route.
+type StaticRoute struct {
+	Router     string `parent:"Logical_Router.static_routes"`
+	Prefix     string `ovsdb:"ip_prefix"`
+	NextHop    string `ovsdb:"nexthop"`
+	OutputPort string `ovsdb:"output_port"`
+	Policy     string `ovsdb:"policy"`
+}
+
+// RouterPolicy is a row of Logical_Router_Policy.
+type RouterPolicy struct {
+	Router   string   `parent:"Logical_Router.policies"`
+	Priority int      `ovsdb:"priority"`
+	Match    string   `ovsdb:"match"`
+	Action   string   `ovsdb:"action"`
+	NextHops []string `ovsdb:"nexthops"`
+}
+
+// NAT is a row of NAT.
+type NAT struct {
+	Router            string `parent:"Logical_Router.nat"`
+	Type              string `ovsdb:"type"`
+	ExternalIP        string `ovsdb:"external_ip"`
+	LogicalIP         string `ovsdb:"logical_ip"`
+	ExternalPortRange string `ovsdb:"external_port_range"`
+}
+
+// LoadBalancer is a row of Load_Balancer.
+type LoadBalancer struct {
+	Groups      []string          `parent:"Load_Balancer_Group.load_balancer"`
+	Name        string            `ovsdb:"name"`
+	Protocol    string            `ovsdb:"protocol"`
+	VIPs        map[string]string `ovsdb:"vips"`
+	Options     map[string]string `ovsdb:"options"`
+	ExternalIDs map[string]string `ovsdb:"external_ids"`
+}
+
+// LoadBalancerGroup is a row of Load_Balancer_Group. The table has no
+// external_ids, so such a row is the owner's by its name alone.
+type LoadBalancerGroup struct {
+	Name string `ovsdb:"name"`
+}
+
+// Table returns the row's table, as in the schema.
+func (LogicalRouter) Table() string { return "Logical_Router" }
+
+// Table returns the row's table, as in the schema.
+func (LogicalRouterPort) Table() string { return "Logical_Router_Port" }
+
+// Table returns the row's table, as in the schema.
+func (LogicalSwitch) Table() string { return "Logical_Switch" }
+
+// Table returns the row's table, as in the schema.
+func (LogicalSwitchPort) Table() string { return "Logical_Switch_Port" }
+
+// Table returns the row's table, as in the schema.
+func (StaticRoute) Table() string { return "Logical_Router_Static_Route" }
+
+// Table returns the row's table, as in the schema.
+func (RouterPolicy) Table() string { return "Logical_Router_Policy" }
+
+// Table returns the row's table, as in the schema.
+func (NAT) Table() string { return "NAT" }
+
+// Table returns the row's table, as in the schema.
+func (LoadBalancer) Table() string { return "Load_Balancer" }
+
+// Table returns the row's table, as in the schema.
+func (LoadBalancerGroup) Table() string { return "Load_Balancer_Group" }
+
+// ID is the name.
+func (r LogicalRouter) ID() string { return r.Name }
+
+// ID is the name.
+func (r LogicalRouterPort) ID() string { return r.Name }
+
+// ID is the name.
+func (r LogicalSwitch) ID() string { return r.Name }
+
+// ID is the name, with the incarnation if there is one.
+func (r LogicalSwitchPort) ID() string {
+	if r.Incarnation != "" {
+		return r.Name + " " + r.Incarnation
+	}
+	return r.Name
+}
+
+// ID names all that makes a route this route.
+func (r StaticRoute) ID() string {
+	return r.Router + " " + cmp.Or(r.Policy, "dst-ip") + " " + r.Prefix + " " + r.NextHop
+}
+
+// ID names router, priority and match.
+func (r RouterPolicy) ID() string {
+	return r.Router + " " + strconv.Itoa(r.Priority) + " " + r.Match
+}
+
+// ID names router, type and logical address.
+func (r NAT) ID() string { return r.Router + " " + r.Type + " " + r.LogicalIP }
+
+// ID is the name.
+func (r LoadBalancer) ID() string { return r.Name }
+
+// ID is the name.
+func (r LoadBalancerGroup) ID() string { return r.Name }
+
+func sortRows(rows []Row) []Row {
+	slices.SortFunc(rows, func(a, b Row) int {
+		return cmp.Or(cmp.Compare(a.Table(), b.Table()), cmp.Compare(a.ID(), b.ID()))
+	})
+	return rows
+}
+
+// Types returns a zero row of every type there is.
+func Types() []Row {
+	return []Row{
+		LogicalRouter{}, LogicalRouterPort{}, LogicalSwitch{}, LogicalSwitchPort{}, StaticRoute{},
+		RouterPolicy{}, NAT{}, LoadBalancer{}, LoadBalancerGroup{},
+	}
+}

@@ -1,0 +1,53 @@
+package plan
+
+import (
+	"fmt"
+	"maps"
+	"reflect"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// Format writes rows as text: a line with table and ID, then one indented line
+// for each column and parent that is not empty. It is what goldens hold and
+// what debugging prints; nothing parses it.
+func Format(rows []Row) string {
+	var b strings.Builder
+	for _, r := range rows {
+		fmt.Fprintf(&b, "%s %s\n", r.Table(), r.ID())
+		v := reflect.ValueOf(r)
+		for i := range v.NumField() {
+			tag := v.Type().Field(i).Tag
+			name := tag.Get("ovsdb")
+			if parent := tag.Get("parent"); parent != "" {
+				name = "in " + parent
+			}
+			if text := formatValue(v.Field(i).Interface()); text != "" && name != "" && name != "name" {
+				fmt.Fprintf(&b, "  %s: %s\n", name, text)
+			}
+		}
+	}
+	return b.String()
+}
+
+func formatValue(v any) string {
+	switch v := v.(type) {
+	case string:
+		return v
+	case int:
+		if v == 0 {
+			return ""
+		}
+		return strconv.Itoa(v)
+	case []string:
+		return strings.Join(v, ", ")
+	case map[string]string:
+		var parts []string
+		for _, k := range slices.Sorted(maps.Keys(v)) {
+			parts = append(parts, k+"="+v[k])
+		}
+		return strings.Join(parts, "; ")
+	}
+	return fmt.Sprint(v)
+}
