@@ -1,0 +1,66 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/* Packets and bytes by reason, per CPU. Only act() in gateway.bpf.c counts. */
+#ifndef __COUNT_H
+#define __COUNT_H
+
+#include <linux/bpf.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+#include <bpf/bpf_helpers.h>
+
+#include "maps.h"
+#include "parse.h"
+
+#define GENEVE_HLEN 8
+#define GENEVE_OPT_LEN 0x3f /* in words of four bytes, RFC 8926 */
+
+/* Bytes of transport header at off; 0 where they cannot be told. */
+static __always_inline __u32 l4_len(struct __sk_buff *skb, const struct packet *p)
+{
+	__u8 doff;
+
+	if (p->proto == IPPROTO_UDP)
+		return sizeof(struct udphdr);
+	if (p->proto != IPPROTO_TCP || bpf_skb_load_bytes(skb, p->l4 + 12, &doff, 1))
+		return 0;
+	return (doff >> 4) * 4;
+}
+
+/* Bytes of header that each segment of a GSO packet has on the wire. */
+static __noinline int gso_header_len(struct __sk_buff *skb)
+{
+	struct packet p = {}, in = {};
+	__be16 proto;
+	__u32 off;
+	__u8 opts;
+
+	if (parse(skb, ETH_HLEN, &p, skb->protocol))
+		return 0;
+	if (p.proto != IPPROTO_UDP || bpf_ntohs(p.dport) != cfg.geneve_port)
+		return p.l4 + l4_len(skb, &p);
+	if (bpf_skb_load_bytes(skb, p.l4 + sizeof(struct udphdr), &opts, 1))
+		return 0;
+	off = p.l4 + sizeof(struct udphdr) + GENEVE_HLEN + (opts & GENEVE_OPT_LEN) * 4;
+	if (bpf_skb_load_bytes(skb, off + 12, &proto, 2) || parse(skb, off + ETH_HLEN, &in, proto))
+		return p.l4 + sizeof(struct udphdr);
+	return in.l4 + l4_len(skb, &in);
+}
+
+static __always_inline void count(struct __sk_buff *skb, __u32 reason)
+{
+	__u64 packets = 1, bytes = skb->len;
+	struct cells *c;
+	__u32 zero = 0;
+
+	c = bpf_map_lookup_elem(&counters, &zero);
+	if (!c)
+		return;
+	if (skb->gso_segs > 1) {
+		packets = skb->gso_segs;
+		bytes += (packets - 1) * (__u32)gso_header_len(skb);
+	}
+	c->reason[reason].packets += packets;
+	c->reason[reason].bytes += bytes;
+}
+
+#endif /* __COUNT_H */

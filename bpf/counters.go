@@ -1,0 +1,105 @@
+package bpf
+
+import (
+	"fmt"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/cilium/ebpf"
+)
+
+// Counter is what one reason has decided since the state was first pinned.
+type Counter struct {
+	Port      string // who got it or sent it: "host", "ovn", "both", "none"
+	Direction string // "rx": came from the wire at the uplink; "tx": OVN sent it
+	Verdict   string // "host", "ovn", "both", "out", "drop"
+	Reason    string
+	Packets   uint64 // of a GSO packet, its segments
+	Bytes     uint64 // of frames as on the wire, without preamble and checksum
+}
+
+// Classes of reasons by verdict.
+var (
+	toHost  = Counter{Port: "host", Direction: "rx", Verdict: "host"}
+	toOVN   = Counter{Port: "ovn", Direction: "rx", Verdict: "ovn"}
+	toBoth  = Counter{Port: "both", Direction: "rx", Verdict: "both"}
+	outward = Counter{Port: "ovn", Direction: "tx", Verdict: "out"}
+	dropped = Counter{Port: "none", Direction: "tx", Verdict: "drop"}
+)
+
+type reason struct {
+	name  string
+	class Counter
+}
+
+// reasons names enum reason of types.h.
+var reasons = [gatewayReasonREASON_MAX]reason{
+	gatewayReasonREASON_DEFAULT:            {"default", toHost},
+	gatewayReasonREASON_GENEVE:             {"geneve", toHost},
+	gatewayReasonREASON_ARP_REQUEST:        {"arp_request", toHost},
+	gatewayReasonREASON_ARP_OTHER:          {"arp_other", toHost},
+	gatewayReasonREASON_ND_SOLICIT:         {"nd_solicit", toHost},
+	gatewayReasonREASON_ND_OTHER:           {"nd_other", toHost},
+	gatewayReasonREASON_OTHER_MAC:          {"other_mac", toHost},
+	gatewayReasonREASON_MULTICAST:          {"multicast", toHost},
+	gatewayReasonREASON_VLAN:               {"vlan", toHost},
+	gatewayReasonREASON_NOT_IP:             {"not_ip", toHost},
+	gatewayReasonREASON_MALFORMED:          {"malformed", toHost},
+	gatewayReasonREASON_FRAGMENT:           {"fragment", toHost},
+	gatewayReasonREASON_SNAT_SYN:           {"snat_syn", toHost},
+	gatewayReasonREASON_HOST_SOCKET:        {"host_socket", toHost},
+	gatewayReasonREASON_ICMP_ECHO:          {"icmp_echo", toHost},
+	gatewayReasonREASON_ICMP_ECHO_REPLY:    {"icmp_echo_reply", toHost},
+	gatewayReasonREASON_ICMP_ERROR_HOST:    {"icmp_error_host", toHost},
+	gatewayReasonREASON_NOT_OURS:           {"not_ours", toHost},
+	gatewayReasonREASON_PASS_UNCONFIGURED:  {"pass_unconfigured", toHost},
+	gatewayReasonREASON_GENEVE_OVN:         {"geneve_ovn", toOVN},
+	gatewayReasonREASON_SERVICE:            {"service", toOVN},
+	gatewayReasonREASON_SNAT_PORT:          {"snat_port", toOVN},
+	gatewayReasonREASON_ICMP_ECHO_REPLY_NS: {"icmp_echo_reply_ns", toOVN},
+	gatewayReasonREASON_ICMP_ERROR_OVN:     {"icmp_error_ovn", toOVN},
+	gatewayReasonREASON_PROTO_NS:           {"proto_ns", toOVN},
+	gatewayReasonREASON_FRAGMENT_OVN:       {"fragment_ovn", toOVN},
+	gatewayReasonREASON_ND_SOLICIT_OVN:     {"nd_solicit_ovn", toOVN},
+	gatewayReasonREASON_OVN_ADDRESS:        {"ovn_address", toOVN},
+	gatewayReasonREASON_ARP_REPLY:          {"arp_reply", toBoth},
+	gatewayReasonREASON_ARP_GRATUITOUS:     {"arp_gratuitous", toBoth},
+	gatewayReasonREASON_ND_ADVERT:          {"nd_advert", toBoth},
+	gatewayReasonREASON_ROUTER_ADVERT:      {"router_advert", toBoth},
+	gatewayReasonREASON_OUT:                {"out", outward},
+	gatewayReasonREASON_OUT_LEARNED:        {"out_learned", outward},
+	gatewayReasonREASON_ENCAP_OUT:          {"encap_out", outward},
+	gatewayReasonREASON_BAD_MAC:            {"bad_mac", dropped},
+	gatewayReasonREASON_SVC_LEAK:           {"svc_leak", dropped},
+	gatewayReasonREASON_UNSNATED:           {"unsnated", dropped},
+	gatewayReasonREASON_NO_UPLINK:          {"no_uplink", dropped},
+}
+
+// ReadCounters sums the counters pinned in pinDir over the CPUs. Every reason
+// is there, also at zero, sorted by direction, port and reason.
+func ReadCounters(pinDir string) ([]Counter, error) {
+	m, err := ebpf.LoadPinnedMap(filepath.Join(pinDir, "counters"), nil)
+	if err != nil {
+		return nil, fmt.Errorf("open gateway counters in %q: %w", pinDir, err)
+	}
+	defer m.Close()
+	var cpus []gatewayCells
+	if err := m.Lookup(uint32(0), &cpus); err != nil {
+		return nil, fmt.Errorf("read gateway counters in %q: %w", pinDir, err)
+	}
+	counters := make([]Counter, len(reasons))
+	for i, r := range reasons {
+		c := r.class
+		c.Reason = r.name
+		for _, cpu := range cpus {
+			c.Packets += cpu.Reason[i].Packets
+			c.Bytes += cpu.Reason[i].Bytes
+		}
+		counters[i] = c
+	}
+	slices.SortFunc(counters, func(a, b Counter) int {
+		return strings.Compare(a.Direction+a.Port+a.Reason, b.Direction+b.Port+b.Reason)
+	})
+	return counters, nil
+}

@@ -1,0 +1,108 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/*
+ * State. What is pinned outlives the agent and is shared by the programs
+ * before and after an upgrade; what is global belongs to one load.
+ */
+#ifndef __MAPS_H
+#define __MAPS_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "types.h"
+
+/* Globals are read without a lookup: that is why these two are no maps. */
+struct config cfg SEC(".data.config");
+__u64 service_ports[PORT_WORDS] SEC(".data.ports"); /* digest of services */
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct cells);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} counters SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct ns_key);
+	__type(value, struct seen);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} ns SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct frag_key);
+	__type(value, struct seen);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} frags SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct service_key);
+	__type(value, __u8);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} services SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct addr);
+	__type(value, __u8);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} host_addrs SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct port_bits);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} host_sockets SEC(".maps");
+
+static __always_inline int addr_eq(const struct addr *a, const struct addr *b)
+{
+	return a->w[0] == b->w[0] && a->w[1] == b->w[1] &&
+	       a->w[2] == b->w[2] && a->w[3] == b->w[3];
+}
+
+/* True for the addresses that OVN's gateway router shares with the host. */
+static __always_inline int is_node(const struct addr *a)
+{
+	return (cfg.node4 && addr_eq(a, &cfg.node4_mapped)) ||
+	       (cfg.has_node6 && addr_eq(a, &cfg.node6));
+}
+
+static __always_inline int is_host(const struct addr *a)
+{
+	return is_node(a) || bpf_map_lookup_elem(&host_addrs, a);
+}
+
+/*
+ * Clang knows that a __u16 fits and drops a mask that the verifier needs;
+ * it cannot look into the asm.
+ */
+static __always_inline __u32 bounded_port(__u32 port)
+{
+	asm volatile("%0 &= 0xffff" : "+r"(port));
+	return port;
+}
+
+static __always_inline int test_port(const __u64 *bits, __u16 port)
+{
+	__u32 p = bounded_port(port);
+
+	return bits[p >> 6] >> (p & 63) & 1;
+}
+
+static __always_inline int in_snat_range(__u16 port)
+{
+	return (__u16)(port - cfg.snat_first) <= cfg.snat_span;
+}
+
+#endif /* __MAPS_H */

@@ -1,0 +1,228 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/*
+ * The full parse, of a packet or of one that an ICMP error quotes. It copies
+ * headers out, so it does not care what is linear and survives helpers that
+ * invalidate packet pointers.
+ */
+#ifndef __PARSE_H
+#define __PARSE_H
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "types.h"
+
+#define IP_MF 0x2000
+#define IP_OFFSET 0x1fff
+#define IP6_MF 0x0001
+#define IP6_OFFSET 0xfff8
+
+#define ICMP_ECHOREPLY 0
+#define ICMP_DEST_UNREACH 3
+#define ICMP_SOURCE_QUENCH 4
+#define ICMP_REDIRECT 5
+#define ICMP_ECHO 8
+#define ICMP_TIME_EXCEEDED 11
+#define ICMP_PARAMETERPROB 12
+#define ICMPV6_INFO_FIRST 128
+#define ICMPV6_ECHO_REQUEST 128
+#define ICMPV6_ECHO_REPLY 129
+#define ND_ROUTER_SOLICIT 133
+#define ND_ROUTER_ADVERT 134
+#define ND_NEIGHBOR_SOLICIT 135
+#define ND_NEIGHBOR_ADVERT 136
+#define ND_REDIRECT 137
+
+#define EXTHDR_HOPOPTS 0
+#define EXTHDR_ROUTING 43
+#define EXTHDR_FRAGMENT 44
+#define EXTHDR_AUTH 51
+#define EXTHDR_DSTOPTS 60
+#define EXTHDR_MAX 8 /* more than this in one packet is not for OVN */
+
+enum fragment {
+	FRAG_NONE,
+	FRAG_FIRST, /* has the transport header */
+	FRAG_LATER,
+};
+
+struct packet {
+	struct addr src;
+	struct addr dst;
+	__u32 l4; /* offset of the transport header */
+	__u32 frag_id;
+	__be16 sport; /* TCP, UDP, SCTP */
+	__be16 dport;
+	__be16 echo_id; /* ICMP */
+	__u8 proto;
+	__u8 icmp_type;
+	__u8 frag;
+	__u8 v6;
+	__u8 pad[2];
+};
+
+struct l4_start {
+	union {
+		struct {
+			__be16 sport;
+			__be16 dport;
+		};
+		struct {
+			__u8 type;
+			__u8 code;
+			__be16 check;
+		};
+	};
+	__be16 echo_id;
+	__be16 sequence;
+};
+
+static __always_inline int is_icmp(const struct packet *p)
+{
+	return p->v6 ? p->proto == IPPROTO_ICMPV6 : p->proto == IPPROTO_ICMP;
+}
+
+static __always_inline int has_ports(__u8 proto)
+{
+	return proto == IPPROTO_TCP || proto == IPPROTO_UDP || proto == IPPROTO_SCTP;
+}
+
+/* Eight bytes are what an ICMP error must quote (RFC 792), and enough. */
+static __always_inline int parse_l4(struct __sk_buff *skb, struct packet *p)
+{
+	struct l4_start h;
+
+	if (p->frag == FRAG_LATER || !(has_ports(p->proto) || is_icmp(p)))
+		return 0;
+	if (bpf_skb_load_bytes(skb, p->l4, &h, sizeof(h)))
+		return -1;
+	if (has_ports(p->proto)) {
+		p->sport = h.sport;
+		p->dport = h.dport;
+	} else {
+		p->icmp_type = h.type;
+		p->echo_id = h.echo_id;
+	}
+	return 0;
+}
+
+static __always_inline void map4(struct addr *a, __be32 ip)
+{
+	a->w[0] = 0;
+	a->w[1] = 0;
+	a->w[2] = bpf_htonl(0xffff);
+	a->w[3] = ip;
+}
+
+static __always_inline int parse_ip4(struct __sk_buff *skb, __u32 off, struct packet *p)
+{
+	struct iphdr ip;
+	__u16 frag;
+
+	if (bpf_skb_load_bytes(skb, off, &ip, sizeof(ip)))
+		return -1;
+	if (ip.version != 4 || ip.ihl < 5)
+		return -1;
+	map4(&p->src, ip.saddr);
+	map4(&p->dst, ip.daddr);
+	p->proto = ip.protocol;
+	p->l4 = off + ip.ihl * 4;
+	frag = bpf_ntohs(ip.frag_off);
+	if (frag & IP_OFFSET)
+		p->frag = FRAG_LATER;
+	else if (frag & IP_MF)
+		p->frag = FRAG_FIRST;
+	p->frag_id = ip.id;
+	return parse_l4(skb, p);
+}
+
+/* Leaves *next at the upper protocol, or at that of a later fragment. */
+static __always_inline int walk_ext(struct __sk_buff *skb, struct packet *p, __u8 next)
+{
+	struct {
+		__u8 next;
+		__u8 len;
+		__be16 frag_off;
+		__be32 id;
+	} h;
+	int i;
+
+	for (i = 0; i < EXTHDR_MAX; i++) {
+		if (next != EXTHDR_HOPOPTS && next != EXTHDR_ROUTING &&
+		    next != EXTHDR_DSTOPTS && next != EXTHDR_AUTH &&
+		    next != EXTHDR_FRAGMENT) {
+			p->proto = next;
+			return 0;
+		}
+		/* no extension header is shorter than eight bytes */
+		if (bpf_skb_load_bytes(skb, p->l4, &h, sizeof(h)))
+			return -1;
+		if (next == EXTHDR_FRAGMENT) {
+			p->l4 += 8;
+			p->frag_id = h.id;
+			if (h.frag_off & bpf_htons(IP6_OFFSET)) {
+				p->frag = FRAG_LATER;
+				p->proto = h.next;
+				return 0;
+			}
+			/* neither offset nor more: atomic, RFC 6946 */
+			if (h.frag_off & bpf_htons(IP6_MF))
+				p->frag = FRAG_FIRST;
+		} else if (next == EXTHDR_AUTH) {
+			p->l4 += (h.len + 2) * 4;
+		} else {
+			p->l4 += (h.len + 1) * 8;
+		}
+		next = h.next;
+	}
+	return -1;
+}
+
+static __always_inline int parse_ip6(struct __sk_buff *skb, __u32 off, struct packet *p)
+{
+	struct ipv6hdr ip;
+
+	if (bpf_skb_load_bytes(skb, off, &ip, sizeof(ip)))
+		return -1;
+	if (ip.version != 6)
+		return -1;
+	__builtin_memcpy(&p->src, &ip.saddr, sizeof(p->src));
+	__builtin_memcpy(&p->dst, &ip.daddr, sizeof(p->dst));
+	p->v6 = 1;
+	p->l4 = off + sizeof(ip);
+	if (walk_ext(skb, p, ip.nexthdr))
+		return -1;
+	return parse_l4(skb, p);
+}
+
+/*
+ * Parses the IP packet at off into p, which is all zero. 0, or -1: malformed.
+ * Not static: the verifier then checks it once, not once a call.
+ */
+__noinline int parse(struct __sk_buff *skb, __u32 off, struct packet *p, __u32 proto)
+{
+	if (!p)
+		return -1;
+	if (proto == bpf_htons(ETH_P_IP))
+		return parse_ip4(skb, off, p);
+	return parse_ip6(skb, off, p);
+}
+
+/* Turns a quoted packet round: dst is then the side that is ours. */
+static __always_inline void reverse(struct packet *p)
+{
+	struct addr a = p->src;
+	__be16 port = p->sport;
+
+	p->src = p->dst;
+	p->dst = a;
+	p->sport = p->dport;
+	p->dport = port;
+}
+
+#endif /* __PARSE_H */

@@ -1,0 +1,64 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/features"
+	"golang.org/x/sys/unix"
+)
+
+type capability struct {
+	bit  uint
+	name string
+}
+
+// Supported returns in one line what this process or kernel lacks for the
+// gateway's programs, nil if nothing. Linux 6.1 is the oldest kernel tested;
+// memory is charged to the cgroup there, so RLIMIT_MEMLOCK does not matter.
+func Supported() error {
+	effective, err := effectiveCaps()
+	if err != nil {
+		return fmt.Errorf("read capabilities: %w", err)
+	}
+	if missing := missingCaps(effective); len(missing) > 0 {
+		return fmt.Errorf("run eBPF gateway: missing %s", strings.Join(missing, ", "))
+	}
+	for _, helper := range []asm.BuiltinFunc{asm.FnSkcLookupTcp, asm.FnSkLookupUdp, asm.FnCloneRedirect} {
+		if err := features.HaveProgramHelper(ebpf.SchedCLS, helper); err != nil {
+			return fmt.Errorf("run eBPF gateway: kernel lacks %v for programs of type SchedCLS: %w", helper, err)
+		}
+	}
+	if err := features.HaveMapType(ebpf.LRUHash); err != nil {
+		return fmt.Errorf("run eBPF gateway: kernel lacks maps of type LRUHash: %w", err)
+	}
+	return nil
+}
+
+// missingCaps returns the names of what is not in the mask of capabilities.
+// CAP_SYS_ADMIN stands for those that were split from it.
+func missingCaps(effective uint64) []string {
+	has := func(bit uint) bool { return effective>>bit&1 == 1 }
+	var missing []string
+	for _, c := range []capability{{unix.CAP_BPF, "CAP_BPF"}, {unix.CAP_PERFMON, "CAP_PERFMON"}} {
+		if !has(c.bit) && !has(unix.CAP_SYS_ADMIN) {
+			missing = append(missing, c.name)
+		}
+	}
+	if !has(unix.CAP_NET_ADMIN) {
+		missing = append(missing, "CAP_NET_ADMIN")
+	}
+	return missing
+}
+
+func effectiveCaps() (uint64, error) {
+	hdr := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
+	var data [2]unix.CapUserData
+	if err := unix.Capget(&hdr, &data[0]); err != nil {
+		return 0, errors.Join(errors.New("capget"), err)
+	}
+	return uint64(data[1].Effective)<<32 | uint64(data[0].Effective), nil
+}
