@@ -1,0 +1,124 @@
+package cniserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
+	"github.com/ovn-ebpf/ovn-ebpf/cni"
+)
+
+// requestTimeout is below the two minutes that kubelets wait in all.
+const requestTimeout = 110 * time.Second
+
+// Options of New. All are required.
+type Options struct {
+	Socket  string
+	Cluster *cluster.Cluster
+	Wirer   *podnet.Wirer
+	MTU     func() int // the pods', or 0 as long as it is not known
+	Observe func(command string, failed bool, took time.Duration)
+	Log     *slog.Logger
+}
+
+// Server serves the socket.
+type Server struct {
+	o     Options
+	locks *locks
+}
+
+// New returns a Server that does not listen yet.
+func New(o Options) *Server { return &Server{o: o, locks: newLocks()} }
+
+// Run listens until ctx ends; requests that are under way are cancelled. The
+// socket is root's alone. ready is called when it listens.
+func (s *Server) Run(ctx context.Context, ready func()) error {
+	l, err := listen(s.o.Socket)
+	if err != nil {
+		return err
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("POST "+cni.Path, s.serve)
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx }}
+	stop := context.AfterFunc(ctx, func() { srv.Close() })
+	defer stop()
+	ready()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve %s: %w", s.o.Socket, err)
+	}
+	return nil
+}
+
+// listen replaces the socket of an agent that was killed. The umask is not
+// touched (it is the process's): the directory is root's alone until the
+// mode is set.
+func listen(path string) (net.Listener, error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, fmt.Errorf("make directory of CNI socket: %w", err)
+	}
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("remove old CNI socket: %w", err)
+	}
+	l, err := net.Listen("unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("listen for CNI requests: %w", err)
+	}
+	if err := os.Chmod(path, 0o600); err != nil {
+		l.Close()
+		return nil, fmt.Errorf("protect CNI socket: %w", err)
+	}
+	return l, nil
+}
+
+func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
+	start := time.Now()
+	ctx, cancel := context.WithTimeout(r.Context(), requestTimeout)
+	defer cancel()
+	var req cni.Request
+	var resp cni.Response
+	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&req)
+	if err != nil {
+		err = types.NewError(types.ErrDecodingFailure, "parse CNI request", err.Error())
+	} else {
+		resp.Result, err = s.handle(ctx, req)
+	}
+	log := s.o.Log.With("command", req.Command, "container", req.ContainerID, "args", req.Args, "took", time.Since(start))
+	status := http.StatusOK
+	if err != nil {
+		resp.Error = asCNIError(req.Command, err)
+		status = http.StatusInternalServerError
+		log.Error("CNI request failed", "error", err)
+	} else {
+		log.Info("CNI request served")
+	}
+	s.o.Observe(req.Command, err != nil, time.Since(start))
+	w.Header().Set("Content-Type", "application/json")
+	w.WriteHeader(status)
+	if err := json.NewEncoder(w).Encode(resp); err != nil {
+		log.Warn("cannot answer the plugin", "error", err)
+	}
+}
+
+// asCNIError keeps an error that is one, and makes one of any other.
+func asCNIError(command string, err error) *types.Error {
+	if e := (*types.Error)(nil); errors.As(err, &e) {
+		return e
+	}
+	code := uint(types.ErrInternal)
+	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
+		code = types.ErrTryAgainLater
+	}
+	return types.NewError(code, "ovn-k8s-cni-overlay "+command+": "+err.Error(), "")
+}

@@ -1,0 +1,293 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// applied is what the loop has already done, to tell a repair from a first
+// time and to leave out what costs a process or a dump of all sockets. It is
+// never taken for the state of the kernel.
+type applied struct {
+	config    bpf.Config
+	uplink    int // ifindex attached to, 0 = none
+	bridge    int
+	node      Node
+	listeners []link.Socket
+	sockets   time.Time // last scan
+	flowsAt   time.Time // last comparison
+	complete  bool      // everything was right once
+}
+
+// apply brings everything in line with the host as it is now. What does not
+// depend on a failed part is done all the same.
+func (g *Gateway) apply(ctx context.Context) error {
+	if err := reservePorts(g.s.RunDir, g.reserved()); err != nil {
+		return err
+	}
+	h, err := observe(g.s.Uplink, g.s.Bridge)
+	if err != nil {
+		return errors.Join(err, g.pass())
+	}
+	n := nodeOf(h, g.s.NextHops, g.s.NotHost)
+	if !reflect.DeepEqual(n, g.applied.node) {
+		g.applied.node = n
+		g.publish(n)
+	}
+	if len(n.Addresses) == 0 {
+		return errors.Join(fmt.Errorf("uplink %s has no address", g.s.Uplink), g.pass())
+	}
+	errUplink := link.DisableLRO(g.s.Uplink)
+	errBridge := g.syncBridge(ctx, &h)
+	errPrograms := g.syncPrograms(h, n)
+	errFlows := g.syncFlows(ctx, h, errPrograms)
+	err = errors.Join(errUplink, errBridge, errPrograms, errFlows)
+	if err == nil {
+		g.applied.complete = true
+	}
+	return err
+}
+
+func (g *Gateway) reserved() []bpf.PortRange {
+	want := []bpf.PortRange{g.s.SNATPorts}
+	if g.s.NodePorts {
+		want = append(want, bpf.PortRange{First: firstNodePort, Last: lastNodePort})
+	}
+	return want
+}
+
+// observe reads the host.
+func observe(uplink, bridge string) (Host, error) {
+	var h Host
+	var err error
+	if h.Uplink, err = link.Get(uplink); err != nil {
+		return h, fmt.Errorf("uplink: %w", err)
+	}
+	b, err := link.Get(bridge)
+	switch {
+	case err == nil:
+		h.Bridge = &b
+	case !errors.Is(err, link.ErrNotFound):
+		return h, err
+	}
+	if h.Addresses, err = link.Addresses(); err != nil {
+		return h, err
+	}
+	h.Defaults, err = link.DefaultRoutes()
+	return h, err
+}
+
+// syncBridge makes the bridge and its internal port follow the uplink, and
+// reads the port again after changing it.
+func (g *Gateway) syncBridge(ctx context.Context, h *Host) error {
+	err := g.ovs.SyncBridge(ctx, ovs.Bridge{
+		Name: g.s.Bridge, DatapathType: g.s.Datapath, HWAddr: h.Uplink.MAC.String(), MTU: h.Uplink.MTU,
+		OtherConfig: map[string]string{"disable-in-band": "true"},
+	})
+	if err != nil {
+		return err
+	}
+	if h.Bridge == nil {
+		return fmt.Errorf("bridge %s: its device is not there yet: is ovs-vswitchd running?", g.s.Bridge)
+	}
+	if err := g.prepareBridge(); err != nil {
+		return err
+	}
+	b, err := link.Get(g.s.Bridge)
+	if err != nil {
+		return err
+	}
+	h.Bridge = &b
+	if h.Addresses, err = link.Addresses(); err != nil {
+		return err
+	}
+	if !slices.Equal(b.MAC, h.Uplink.MAC) || b.MTU != h.Uplink.MTU {
+		return fmt.Errorf("bridge %s: address %s and MTU %d do not follow the uplink's %s and %d yet", g.s.Bridge, b.MAC, b.MTU, h.Uplink.MAC, h.Uplink.MTU)
+	}
+	return nil
+}
+
+// prepareBridge keeps the host's stack from talking on the internal port,
+// then brings it up.
+func (g *Gateway) prepareBridge() error {
+	if g.s.Userspace && g.s.Encap.Addr().Is6() {
+		if err := link.QuietIPv6(g.s.Bridge); err != nil {
+			return err
+		}
+	} else if err := link.DisableIPv6(g.s.Bridge); err != nil {
+		return err
+	}
+	if !g.s.Userspace {
+		if err := link.WriteSysctl("net/ipv4/conf/"+g.s.Bridge+"/arp_ignore", "8"); err != nil {
+			return err
+		}
+	}
+	if err := link.SetUp(g.s.Bridge); err != nil {
+		return err
+	}
+	return link.SyncAddresses(g.s.Bridge, bridgeAddresses(g.s))
+}
+
+// syncPrograms loads once and then keeps settings, tables and attachments
+// right: tables before settings, settings before the attachment that uses them.
+func (g *Gateway) syncPrograms(h Host, n Node) error {
+	config := programConfig(h, n, g.s)
+	if err := g.open(config); err != nil {
+		return err
+	}
+	if err := g.bpf.SyncHostAddrs(hostAddrs(h)); err != nil {
+		return err
+	}
+	if err := g.syncSockets(); err != nil {
+		return err
+	}
+	if services, ok := g.services(); ok {
+		if !g.s.NodePorts {
+			services = nil
+		}
+		if err := g.bpf.SyncServices(serviceKeys(services, nodeAddrs(n))); err != nil {
+			return err
+		}
+	}
+	if !reflect.DeepEqual(config, g.applied.config) {
+		if err := g.bpf.SetConfig(config); err != nil {
+			return err
+		}
+		if g.applied.complete {
+			g.repaired("config")
+		}
+		g.applied.config = config
+	}
+	return g.attach(h)
+}
+
+func (g *Gateway) open(config bpf.Config) error {
+	if g.bpf != nil {
+		return nil
+	}
+	gw, err := bpf.Open(bpf.Options{PinDir: g.s.PinDir, Config: config, Log: g.log,
+		Clsact: bpf.ClsactFuncs{Attach: link.AttachClsact, Detach: link.DetachClsact}})
+	if err != nil {
+		return err
+	}
+	g.bpf, g.applied.config = gw, config
+	return nil
+}
+
+// attach puts the programs where they belong, the bridge's first: what the
+// uplink's hands over must find it.
+func (g *Gateway) attach(h Host) error {
+	onUplink, onBridge, err := g.bpf.Attached()
+	if err != nil {
+		return err
+	}
+	if h.Bridge != nil && (!onBridge || g.applied.bridge != h.Bridge.Index) {
+		if err := g.bpf.AttachBridge(h.Bridge.Index); err != nil {
+			return err
+		}
+		g.attached("attach_bridge", &g.applied.bridge, h.Bridge.Index)
+	}
+	if !onUplink || g.applied.uplink != h.Uplink.Index {
+		if err := g.bpf.AttachUplink(h.Uplink.Index); err != nil {
+			return err
+		}
+		g.attached("attach_uplink", &g.applied.uplink, h.Uplink.Index)
+	}
+	return nil
+}
+
+func (g *Gateway) attached(part string, to *int, index int) {
+	if *to != 0 {
+		g.repaired(part)
+	}
+	*to = index
+	g.log.Info("program attached", "part", part, "ifindex", index)
+}
+
+// syncSockets looks for sockets of the host inside the SNAT range. The range
+// is reserved, so new ones come only from an explicit bind: now and then is
+// often enough.
+func (g *Gateway) syncSockets() error {
+	if time.Since(g.applied.sockets) < resync {
+		return nil
+	}
+	sockets, err := link.Sockets(g.s.SNATPorts.First, g.s.SNATPorts.Last)
+	if err != nil {
+		return err
+	}
+	if err := g.bpf.SyncHostSockets(socketKeys(sockets)); err != nil {
+		return err
+	}
+	g.applied.sockets = time.Now()
+	now := listeners(sockets)
+	for _, s := range now {
+		if !slices.Contains(g.applied.listeners, s) {
+			g.log.Warn("a host socket listens inside the SNAT port range; it wins over pods there, at a cost per packet",
+				"local", s.Local, "protocol", s.Proto)
+		}
+	}
+	g.applied.listeners = now
+	g.mu.Lock()
+	g.stats.Listeners = len(now)
+	g.mu.Unlock()
+	return nil
+}
+
+// syncFlows writes the static flows and only then lets ovn-controller connect
+// the bridge: without them OVN's packets would be lost, and without programs
+// they would reach the host's stack.
+func (g *Gateway) syncFlows(ctx context.Context, h Host, programs error) error {
+	if h.Bridge == nil || programs != nil {
+		return nil // reported already
+	}
+	if !g.vswitchd.Load() {
+		return fmt.Errorf("bridge %s: no OpenFlow connection: is ovs-vswitchd running?", g.s.Bridge)
+	}
+	if g.flows.Swap(false) || time.Since(g.applied.flowsAt) > resync/2 {
+		var encap netip.Addr
+		if g.s.Userspace {
+			encap = g.s.Encap.Addr()
+		}
+		changed, err := ovs.SyncFlows(ctx, g.s.OVSRunDir, g.s.Bridge, ovs.GatewayFlows(encap))
+		if err != nil {
+			g.flows.Store(true)
+			return err
+		}
+		if changed && g.applied.complete {
+			g.repaired("flows")
+		}
+		g.applied.flowsAt = time.Now()
+	}
+	return g.ovs.SyncBridgeMapping(ctx, Network, g.s.Bridge)
+}
+
+// pass makes the programs leave everything to the host.
+func (g *Gateway) pass() error {
+	if g.bpf == nil || g.applied.config.Bridge == 0 {
+		return nil
+	}
+	c := g.applied.config
+	c.Bridge = 0
+	if err := g.bpf.SetConfig(c); err != nil {
+		return err
+	}
+	g.applied.config = c
+	return nil
+}
+
+func nodeAddrs(n Node) []netip.Addr {
+	var out []netip.Addr
+	for _, p := range n.Addresses {
+		out = append(out, p.Addr())
+	}
+	return out
+}

@@ -1,0 +1,84 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+const (
+	reservedSysctl = "net/ipv4/ip_local_reserved_ports"
+	reservedRecord = "reserved-ports" // in the run directory: the ports that we added
+)
+
+// reservePorts keeps the host from picking a port of want by itself. Entries
+// of others stay; what is added is recorded in rundir first, so that
+// releasePorts takes away no more than that.
+func reservePorts(rundir string, want []bpf.PortRange) error {
+	value, err := link.ReadSysctl(reservedSysctl)
+	if err != nil {
+		return err
+	}
+	have, err := parsePorts(value)
+	if err != nil {
+		return fmt.Errorf("sysctl %s: %w", reservedSysctl, err)
+	}
+	missing := subtractPorts(want, have)
+	if len(missing) == 0 {
+		return nil
+	}
+	ours, err := readRecord(rundir)
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(rundir, 0o755); err != nil {
+		return fmt.Errorf("make run directory: %w", err)
+	}
+	record := formatPorts(mergePorts(append(ours, missing...)))
+	if err := os.WriteFile(filepath.Join(rundir, reservedRecord), []byte(record+"\n"), 0o644); err != nil {
+		return fmt.Errorf("record reserved ports: %w", err)
+	}
+	return link.WriteSysctl(reservedSysctl, formatPorts(mergePorts(append(have, missing...))))
+}
+
+// releasePorts undoes reservePorts.
+func releasePorts(rundir string) error {
+	ours, err := readRecord(rundir)
+	if err != nil || len(ours) == 0 {
+		return err
+	}
+	value, err := link.ReadSysctl(reservedSysctl)
+	if err != nil {
+		return err
+	}
+	have, err := parsePorts(value)
+	if err != nil {
+		return fmt.Errorf("sysctl %s: %w", reservedSysctl, err)
+	}
+	rest := formatPorts(subtractPorts(have, ours))
+	if rest == "" {
+		rest = "\n" // an empty write would change nothing
+	}
+	if err := link.WriteSysctl(reservedSysctl, rest); err != nil {
+		return err
+	}
+	if err := os.Remove(filepath.Join(rundir, reservedRecord)); err != nil {
+		return fmt.Errorf("remove record of reserved ports: %w", err)
+	}
+	return nil
+}
+
+func readRecord(rundir string) ([]bpf.PortRange, error) {
+	b, err := os.ReadFile(filepath.Join(rundir, reservedRecord))
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read record of reserved ports: %w", err)
+	}
+	return parsePorts(string(b))
+}

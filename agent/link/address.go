@@ -1,0 +1,122 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Address is one address of one device.
+type Address struct {
+	Prefix    netip.Prefix // the address with its prefix length
+	Device    string
+	Index     int
+	LinkLocal bool // scope link
+	Secondary bool // also: deprecated, temporary or not yet usable
+}
+
+// Addresses returns all addresses of the namespace except loopback's own,
+// sorted by device and in the kernel's order there.
+func Addresses() ([]Address, error) {
+	links, err := retry(netlink.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list devices: %w", err)
+	}
+	names := map[int]string{}
+	for _, l := range links {
+		names[l.Attrs().Index] = l.Attrs().Name
+	}
+	addrs, err := retry(func() ([]netlink.Addr, error) { return netlink.AddrList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, fmt.Errorf("list addresses: %w", err)
+	}
+	var out []Address
+	for _, a := range addrs {
+		p, ok := prefixOf(a.IPNet)
+		if !ok || p.Addr().IsLoopback() {
+			continue
+		}
+		out = append(out, Address{
+			Prefix: p, Device: names[a.LinkIndex], Index: a.LinkIndex,
+			LinkLocal: a.Scope == unix.RT_SCOPE_LINK || p.Addr().IsLinkLocalUnicast(),
+			Secondary: a.Flags&(unix.IFA_F_SECONDARY|unix.IFA_F_DEPRECATED|unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) != 0,
+		})
+	}
+	slices.SortStableFunc(out, func(a, b Address) int { return a.Index - b.Index })
+	return out, nil
+}
+
+// SyncAddresses makes the device's addresses of global scope exactly want;
+// IPv6 ones are added without duplicate address detection. Link-local
+// addresses are the kernel's and stay.
+func SyncAddresses(device string, want []netip.Prefix) error {
+	l, err := find(device)
+	if err != nil {
+		return err
+	}
+	have, err := retry(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
+	if err != nil {
+		return fmt.Errorf("list addresses of %s: %w", device, err)
+	}
+	found := map[netip.Prefix]bool{}
+	for _, a := range have {
+		p, ok := prefixOf(a.IPNet)
+		found[p] = true
+		if !ok || p.Addr().IsLinkLocalUnicast() || slices.Contains(want, p) {
+			continue
+		}
+		if err := netlink.AddrDel(l, &a); err != nil && !errors.Is(err, syscall.EADDRNOTAVAIL) {
+			return fmt.Errorf("delete address %s of %s: %w", p, device, err)
+		}
+	}
+	for _, p := range want {
+		if found[p] {
+			continue
+		}
+		if err := netlink.AddrReplace(l, newAddr(p)); err != nil {
+			return fmt.Errorf("add address %s to %s: %w", p, device, err)
+		}
+	}
+	return nil
+}
+
+func newAddr(p netip.Prefix) *netlink.Addr {
+	a := &netlink.Addr{IPNet: ipNet(p)}
+	if p.Addr().Is6() {
+		a.Flags = unix.IFA_F_NODAD // OVN has seen to it that nobody else has it
+	}
+	return a
+}
+
+func ipNet(p netip.Prefix) *net.IPNet {
+	return &net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}
+
+func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
+	if n == nil {
+		return netip.Prefix{}, false
+	}
+	a, ok := netip.AddrFromSlice(n.IP)
+	if !ok {
+		return netip.Prefix{}, false
+	}
+	bits, _ := n.Mask.Size()
+	return netip.PrefixFrom(a.Unmap(), bits), true
+}
+
+// retry repeats a dump that the kernel says was interrupted by a change.
+func retry[T any](list func() ([]T, error)) ([]T, error) {
+	for range 10 {
+		out, err := list()
+		if !errors.Is(err, netlink.ErrDumpInterrupted) {
+			return out, err
+		}
+	}
+	return list()
+}

@@ -1,0 +1,79 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/vishvananda/netlink"
+)
+
+// ErrNotFound is returned (wrapped) when a device does not exist.
+var ErrNotFound = errors.New("no such device")
+
+// Link is a network device as it is now.
+type Link struct {
+	Name  string
+	Index int
+	MAC   net.HardwareAddr
+	MTU   int
+	Up    bool // administratively
+	Kind  string
+}
+
+// Get returns the device, or ErrNotFound.
+func Get(name string) (Link, error) {
+	l, err := find(name)
+	if err != nil {
+		return Link{}, err
+	}
+	a := l.Attrs()
+	return Link{Name: a.Name, Index: a.Index, MAC: a.HardwareAddr, MTU: a.MTU, Up: a.Flags&net.FlagUp != 0, Kind: l.Type()}, nil
+}
+
+func find(name string) (netlink.Link, error) {
+	l, err := netlink.LinkByName(name)
+	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {
+		return nil, fmt.Errorf("device %s: %w", name, ErrNotFound)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("read device %s: %w", name, err)
+	}
+	return l, nil
+}
+
+// SetUp brings the device up.
+func SetUp(name string) error {
+	l, err := find(name)
+	if err != nil {
+		return err
+	}
+	if l.Attrs().Flags&net.FlagUp != 0 {
+		return nil
+	}
+	if err := netlink.LinkSetUp(l); err != nil {
+		return fmt.Errorf("set device %s up: %w", name, err)
+	}
+	return nil
+}
+
+// Delete removes the device; one that does not exist is no error.
+func Delete(name string) error {
+	l, err := find(name)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	if err := netlink.LinkDel(l); err != nil {
+		return fmt.Errorf("delete device %s: %w", name, err)
+	}
+	return nil
+}
+
+// HasGenericFamily reports whether the kernel has the generic netlink family.
+func HasGenericFamily(name string) bool {
+	_, err := netlink.GenlFamilyGet(name)
+	return err == nil
+}

@@ -1,0 +1,83 @@
+package link
+
+import (
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// DefaultRoute is one default route of the host.
+type DefaultRoute struct {
+	Device  string
+	NextHop netip.Addr
+	Metric  int
+}
+
+// DefaultRoutes returns the default routes of the main table that have a
+// next hop, IPv4 first, best metric first. Of a multipath route it returns
+// the first next hop.
+func DefaultRoutes() ([]DefaultRoute, error) {
+	var out []DefaultRoute
+	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
+		routes, err := retry(func() ([]netlink.Route, error) {
+			return netlink.RouteListFiltered(family, &netlink.Route{Table: unix.RT_TABLE_MAIN}, netlink.RT_FILTER_TABLE)
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list routes: %w", err)
+		}
+		var of []DefaultRoute
+		for _, r := range routes {
+			if r.Dst != nil {
+				if ones, _ := r.Dst.Mask.Size(); ones != 0 {
+					continue
+				}
+			}
+			index, gw := r.LinkIndex, r.Gw
+			if len(r.MultiPath) > 0 {
+				index, gw = r.MultiPath[0].LinkIndex, r.MultiPath[0].Gw
+			}
+			hop, ok := netip.AddrFromSlice(gw)
+			l, err := netlink.LinkByIndex(index)
+			if !ok || err != nil {
+				continue
+			}
+			of = append(of, DefaultRoute{Device: l.Attrs().Name, NextHop: hop.Unmap(), Metric: r.Priority})
+		}
+		slices.SortStableFunc(of, func(a, b DefaultRoute) int { return a.Metric - b.Metric })
+		out = append(out, of...)
+	}
+	return out, nil
+}
+
+// SyncRoutes makes the device's static routes (protocol static, main table)
+// exactly want: destination prefix to next hop.
+func SyncRoutes(device string, want map[netip.Prefix]netip.Addr) error {
+	l, err := find(device)
+	if err != nil {
+		return err
+	}
+	have, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
+	if err != nil {
+		return fmt.Errorf("list routes of %s: %w", device, err)
+	}
+	for _, r := range have {
+		p, ok := prefixOf(r.Dst)
+		if r.Protocol != unix.RTPROT_STATIC || ok && want[p].IsValid() {
+			continue
+		}
+		if err := netlink.RouteDel(&r); err != nil {
+			return fmt.Errorf("delete route %s of %s: %w", r.Dst, device, err)
+		}
+	}
+	for p, hop := range want {
+		r := netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(p), Gw: net.IP(hop.AsSlice()), Protocol: unix.RTPROT_STATIC}
+		if err := netlink.RouteReplace(&r); err != nil {
+			return fmt.Errorf("add route %s via %s of %s: %w", p, hop, device, err)
+		}
+	}
+	return nil
+}

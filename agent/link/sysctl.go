@@ -1,0 +1,55 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// ReadSysctl returns the value of key, with slashes: "net/ipv4/ip_forward".
+func ReadSysctl(key string) (string, error) {
+	b, err := os.ReadFile(filepath.Join("/proc/sys", key))
+	if err != nil {
+		return "", fmt.Errorf("read sysctl %s: %w", key, err)
+	}
+	return strings.TrimSpace(string(b)), nil
+}
+
+// WriteSysctl sets key unless it has the value already.
+func WriteSysctl(key, value string) error {
+	have, err := ReadSysctl(key)
+	if err != nil {
+		return err
+	}
+	if have == value {
+		return nil
+	}
+	if err := os.WriteFile(filepath.Join("/proc/sys", key), []byte(value), 0); err != nil {
+		return fmt.Errorf("write sysctl %s=%s: %w", key, value, err)
+	}
+	return nil
+}
+
+// DisableIPv6 keeps the kernel from giving the device an IPv6 address of its
+// own. A kernel without IPv6 is fine.
+func DisableIPv6(device string) error {
+	err := WriteSysctl("net/ipv6/conf/"+device+"/disable_ipv6", "1")
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// QuietIPv6 allows IPv6 on the device without router advertisements and
+// without duplicate address detection. A kernel without IPv6 is fine.
+func QuietIPv6(device string) error {
+	for _, s := range [][2]string{{"accept_ra", "0"}, {"accept_dad", "0"}, {"disable_ipv6", "0"}} {
+		err := WriteSysctl("net/ipv6/conf/"+device+"/"+s[0], s[1])
+		if err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}

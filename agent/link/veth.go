@@ -1,0 +1,136 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
+)
+
+// PodInterface is a veth pair: one end in the caller's namespace, the other
+// configured in a pod's.
+type PodInterface struct {
+	HostName   string
+	Netns      string // path
+	Name       string // in the pod
+	MAC        net.HardwareAddr
+	MTU        int
+	Addresses  []netip.Prefix
+	Gateways   []netip.Addr // default routes
+	NoChecksum bool         // switch transmit checksum offload off in the pod
+}
+
+// SyncPodInterface makes the pair as described and both ends up. A pair that
+// is already right is kept; anything else of those names is replaced.
+func SyncPodInterface(p PodInterface) error {
+	if podInterfaceMatches(p) == nil {
+		return nil
+	}
+	if err := Delete(p.HostName); err != nil {
+		return err
+	}
+	ns, err := netns.GetFromPath(p.Netns)
+	if err != nil {
+		return fmt.Errorf("open network namespace %s: %w", p.Netns, err)
+	}
+	defer ns.Close()
+	veth := &netlink.Veth{
+		LinkAttrs: netlink.LinkAttrs{Name: p.HostName, MTU: p.MTU, TxQLen: -1},
+		PeerName:  p.Name, PeerHardwareAddr: p.MAC, PeerMTU: uint32(p.MTU), PeerNamespace: netlink.NsFd(ns),
+	}
+	if err := netlink.LinkAdd(veth); err != nil {
+		return fmt.Errorf("add veth pair %s, %s in %s: %w", p.HostName, p.Name, p.Netns, err)
+	}
+	if err := DisableIPv6(p.HostName); err != nil {
+		return err
+	}
+	if err := SetUp(p.HostName); err != nil {
+		return err
+	}
+	return InNetns(p.Netns, func() error { return configurePod(p) })
+}
+
+// configurePod runs in the pod's namespace.
+func configurePod(p PodInterface) error {
+	if err := SetUp("lo"); err != nil {
+		return err
+	}
+	v6 := slices.ContainsFunc(p.Addresses, func(a netip.Prefix) bool { return a.Addr().Is6() })
+	if v6 {
+		if err := QuietIPv6(p.Name); err != nil {
+			return err
+		}
+	}
+	if p.NoChecksum {
+		if err := DisableTxChecksum(p.Name); err != nil {
+			return err
+		}
+	}
+	if err := SetUp(p.Name); err != nil {
+		return err
+	}
+	if err := SyncAddresses(p.Name, p.Addresses); err != nil {
+		return err
+	}
+	l, err := find(p.Name)
+	if err != nil {
+		return err
+	}
+	for _, gw := range p.Gateways {
+		all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		if gw.Is6() {
+			all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		}
+		r := netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(all), Gw: net.IP(gw.AsSlice()), Protocol: unix.RTPROT_STATIC}
+		if err := netlink.RouteReplace(&r); err != nil {
+			return fmt.Errorf("add default route via %s to %s: %w", gw, p.Name, err)
+		}
+	}
+	return nil
+}
+
+// CheckPodInterface returns what is not as described, or nil.
+func CheckPodInterface(p PodInterface) error { return podInterfaceMatches(p) }
+
+func podInterfaceMatches(p PodInterface) error {
+	host, err := Get(p.HostName)
+	if err != nil {
+		return err
+	}
+	if !host.Up {
+		return fmt.Errorf("device %s is down", p.HostName)
+	}
+	return InNetns(p.Netns, func() error {
+		pod, err := Get(p.Name)
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(pod.MAC, p.MAC) || pod.MTU != p.MTU || !pod.Up {
+			return fmt.Errorf("device %s in %s: address %s, MTU %d, up %t; want %s, %d, up", p.Name, p.Netns, pod.MAC, pod.MTU, pod.Up, p.MAC, p.MTU)
+		}
+		have, err := Addresses()
+		if err != nil {
+			return err
+		}
+		for _, want := range p.Addresses {
+			if !slices.ContainsFunc(have, func(a Address) bool { return a.Prefix == want && a.Device == p.Name }) {
+				return fmt.Errorf("device %s in %s: no address %s", p.Name, p.Netns, want)
+			}
+		}
+		defaults, err := DefaultRoutes()
+		if err != nil {
+			return err
+		}
+		for _, gw := range p.Gateways {
+			if !slices.ContainsFunc(defaults, func(r DefaultRoute) bool { return r.NextHop == gw }) {
+				return errors.New("no default route via " + gw.String() + " in " + p.Netns)
+			}
+		}
+		return nil
+	})
+}

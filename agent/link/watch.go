@@ -1,0 +1,89 @@
+package link
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Watch calls changed with a device's name after a change of that device, and
+// with "" after a change of addresses or default routes and whenever events
+// may have been lost. It returns nil when ctx ends. changed must not block.
+func Watch(ctx context.Context, log *slog.Logger, changed func(device string)) error {
+	for ctx.Err() == nil {
+		err := watchOnce(ctx, changed)
+		if ctx.Err() != nil {
+			return nil
+		}
+		log.Warn("netlink watch ended, starting it again", "error", err)
+		changed("")
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	return nil
+}
+
+func watchOnce(ctx context.Context, changed func(string)) error {
+	done := make(chan struct{})
+	defer close(done)
+	failed := make(chan error, 3)
+	onError := func(err error) {
+		select {
+		case failed <- err:
+		default:
+		}
+	}
+	links, addrs, routes := make(chan netlink.LinkUpdate, 64), make(chan netlink.AddrUpdate, 64), make(chan netlink.RouteUpdate, 64)
+	if err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{ErrorCallback: onError}); err != nil {
+		return fmt.Errorf("subscribe to devices: %w", err)
+	}
+	if err := netlink.AddrSubscribeWithOptions(addrs, done, netlink.AddrSubscribeOptions{ErrorCallback: onError}); err != nil {
+		return fmt.Errorf("subscribe to addresses: %w", err)
+	}
+	if err := netlink.RouteSubscribeWithOptions(routes, done, netlink.RouteSubscribeOptions{ErrorCallback: onError}); err != nil {
+		return fmt.Errorf("subscribe to routes: %w", err)
+	}
+	changed("") // whatever happened before the subscription
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-failed:
+			return err
+		case u, ok := <-links:
+			if !ok {
+				return fmt.Errorf("subscription to devices ended")
+			}
+			changed(u.Attrs().Name)
+		case _, ok := <-addrs:
+			if !ok {
+				return fmt.Errorf("subscription to addresses ended")
+			}
+			changed("")
+		case u, ok := <-routes:
+			if !ok {
+				return fmt.Errorf("subscription to routes ended")
+			}
+			if isDefault(u.Route) {
+				changed("")
+			}
+		}
+	}
+}
+
+func isDefault(r netlink.Route) bool {
+	if r.Table != unix.RT_TABLE_MAIN {
+		return false
+	}
+	if r.Dst == nil {
+		return true
+	}
+	ones, _ := r.Dst.Mask.Size()
+	return ones == 0
+}

@@ -1,0 +1,64 @@
+package management
+
+import (
+	"crypto/sha256"
+	"errors"
+	"net"
+	"net/netip"
+)
+
+// Addresses of a node's subnet that are not pods'.
+const (
+	gatewayHost = 1 // rtos-<node>
+	portHost    = 2 // ovn-k8s-mp0
+)
+
+// Plan is what the port must have.
+type Plan struct {
+	MAC       net.HardwareAddr
+	Addresses []netip.Prefix
+	Routes    map[netip.Prefix]netip.Addr
+}
+
+// PlanFor derives the port's addresses and routes from the node's subnets: in
+// each, .1 is the router and .2 the port; every cluster subnet of the same
+// family is reached by the router.
+func PlanFor(subnets, cluster []netip.Prefix) (Plan, error) {
+	if len(subnets) == 0 {
+		return Plan{}, errors.New("plan management port: the node has no subnet")
+	}
+	p := Plan{Routes: map[netip.Prefix]netip.Addr{}}
+	for _, s := range subnets {
+		own := nth(s, portHost)
+		p.Addresses = append(p.Addresses, netip.PrefixFrom(own, s.Bits()))
+		if p.MAC == nil || own.Is4() {
+			p.MAC = MAC(own)
+		}
+		for _, c := range cluster {
+			if c.Addr().Is4() == own.Is4() && c.Masked() != s.Masked() {
+				p.Routes[c.Masked()] = nth(s, gatewayHost)
+			}
+		}
+	}
+	return p, nil
+}
+
+// MAC derives a port's address from its IP, as ovn-kubernetes does: 0a:58 and
+// the four bytes of an IPv4 address, or of an IPv6 address's SHA-256 the last.
+func MAC(ip netip.Addr) net.HardwareAddr {
+	b := ip.AsSlice()
+	if ip.Is6() {
+		sum := sha256.Sum256([]byte(ip.String()))
+		b = sum[len(sum)-4:]
+	}
+	return append(net.HardwareAddr{0x0a, 0x58}, b...)
+}
+
+// nth returns the n-th address of the prefix.
+func nth(p netip.Prefix, n int) netip.Addr {
+	a := p.Masked().Addr()
+	for range n {
+		a = a.Next()
+	}
+	return a
+}

@@ -1,0 +1,4 @@
+// Package management keeps the node's management port: the internal OVS port
+// ovn-k8s-mp0 on the integration bridge, through which the host reaches pods
+// and pods reach their own node.
+package management

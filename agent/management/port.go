@@ -1,0 +1,155 @@
+package management
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+)
+
+// Name is the device's.
+const Name = "ovn-k8s-mp0"
+
+// ifaceIDPrefix and the node's name are the logical port's name.
+const ifaceIDPrefix = "k8s-"
+
+// Options of New. All are required.
+type Options struct {
+	OVS      *ovs.Client
+	Node     string
+	Bridge   string // the integration bridge
+	Datapath string
+	Cluster  []netip.Prefix // cluster subnets
+	Changed  func()         // called after Missing has changed; must not block
+	Log      *slog.Logger
+}
+
+// Port keeps the management port. Its methods are safe for concurrent use.
+type Port struct {
+	o    Options
+	wake loop.Signal
+
+	mu      sync.Mutex // guards what follows
+	subnets []netip.Prefix
+	mtu     int
+	fault   string
+}
+
+// New returns a Port that does nothing yet.
+func New(o Options) *Port {
+	return &Port{o: o, wake: loop.NewSignal(), fault: "management port: not started"}
+}
+
+// Set gives the node's subnets, as the controller has chosen them, and the MTU.
+func (p *Port) Set(subnets []netip.Prefix, mtu int) {
+	p.mu.Lock()
+	p.subnets, p.mtu = subnets, mtu
+	p.mu.Unlock()
+	p.wake.Kick()
+}
+
+// Missing says what keeps the port from being ready, or "".
+func (p *Port) Missing() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.fault
+}
+
+// Run keeps the port until ctx ends, and then leaves it.
+func (p *Port) Run(ctx context.Context) error {
+	ovsWake, stop := p.o.OVS.Watch(func(table, name string) bool {
+		return table == "Bridge" && name == p.o.Bridge || table == "Interface" && name == Name
+	})
+	defer stop()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return link.Watch(ctx, p.o.Log, func(device string) {
+			if device == Name || device == "" {
+				p.wake.Kick()
+			}
+		})
+	})
+	group.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-ovsWake:
+				p.wake.Kick()
+			}
+		}
+	})
+	group.Go(func() error {
+		return loop.Run(ctx, loop.Options{Name: "management port", Wake: p.wake, Apply: p.step, Resync: time.Minute, Log: p.o.Log})
+	})
+	return group.Wait()
+}
+
+func (p *Port) step(ctx context.Context) error {
+	p.mu.Lock()
+	subnets, mtu := p.subnets, p.mtu
+	p.mu.Unlock()
+	var err error
+	fault := ""
+	if len(subnets) == 0 {
+		fault = "management port: the controller has not given the node a subnet yet"
+	} else if err = p.apply(ctx, subnets, mtu); err != nil {
+		fault = fmt.Sprintf("management port: %v", err)
+	}
+	p.mu.Lock()
+	changed := p.fault != fault
+	p.fault = fault
+	p.mu.Unlock()
+	if changed {
+		p.o.Changed()
+	}
+	return err
+}
+
+func (p *Port) apply(ctx context.Context, subnets []netip.Prefix, mtu int) error {
+	plan, err := PlanFor(subnets, p.o.Cluster)
+	if err != nil {
+		return err
+	}
+	// ovn-controller would make the bridge, but perhaps later.
+	if err := p.o.OVS.SyncBridge(ctx, ovs.Bridge{Name: p.o.Bridge, DatapathType: p.o.Datapath,
+		OtherConfig: map[string]string{"disable-in-band": "true"}}); err != nil {
+		return err
+	}
+	if err := p.o.OVS.SyncPort(ctx, ovs.Port{Bridge: p.o.Bridge, Name: Name, Type: "internal", MAC: plan.MAC.String(), MTU: mtu,
+		ExternalIDs: map[string]string{ovs.IfaceID: ifaceIDPrefix + p.o.Node}}); err != nil {
+		return err
+	}
+	if _, err := link.Get(Name); err != nil {
+		return err
+	}
+	if err := link.QuietIPv6(Name); err != nil {
+		return err
+	}
+	// Loose: a pod's packet to its own node comes in here whatever the host's
+	// routes say of the pod.
+	if err := link.WriteSysctl("net/ipv4/conf/"+Name+"/rp_filter", "2"); err != nil {
+		return err
+	}
+	if err := link.SetUp(Name); err != nil {
+		return err
+	}
+	if err := link.SyncAddresses(Name, plan.Addresses); err != nil {
+		return err
+	}
+	return link.SyncRoutes(Name, plan.Routes)
+}
+
+// Cleanup removes the port; one that does not exist is no error.
+func Cleanup(ctx context.Context, o *ovs.Client) error {
+	return errors.Join(o.RemovePort(ctx, Name))
+}

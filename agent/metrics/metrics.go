@@ -1,0 +1,115 @@
+// Package metrics shows the agent's state to Prometheus. Everything but the
+// duration of CNI requests is read at the scrape.
+package metrics
+
+import (
+	"log/slog"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// Info is what does not change while the agent runs.
+type Info struct{ Backend, Layout, Datapath, Uplink string }
+
+// Source is where a Collector reads.
+type Source struct {
+	PinDir string
+	Stats  func() gateway.Stats
+	Ready  func() bool
+	Info   Info
+	Log    *slog.Logger
+}
+
+// Collector implements prometheus.Collector.
+type Collector struct {
+	s                                Source
+	packets, bytes, entries, repairs *prometheus.Desc
+	listeners, ready, info           *prometheus.Desc
+	requests                         *prometheus.HistogramVec
+}
+
+// New returns a Collector that is not registered.
+func New(s Source) *Collector {
+	desc := func(name, help string, labels ...string) *prometheus.Desc {
+		return prometheus.NewDesc("ovnkube_"+name, help, labels, nil)
+	}
+	return &Collector{
+		s:         s,
+		packets:   desc("gateway_packets_total", "Packets at the North-South gateway, by who got or sent them and why.", "port", "direction", "verdict", "reason"),
+		bytes:     desc("gateway_bytes_total", "Bytes at the North-South gateway, by who got or sent them and why.", "port", "direction", "verdict", "reason"),
+		entries:   desc("gateway_table_entries", "Entries of the gateway's tables.", "table"),
+		repairs:   desc("gateway_repairs_total", "Corrections of the gateway after it had been right.", "part"),
+		listeners: desc("gateway_host_listeners", "Sockets of the host that listen inside the SNAT port range."),
+		ready:     desc("agent_ready", "1 if the agent has everything in its desired state."),
+		info:      desc("gateway_info", "1, with the gateway's kind.", "backend", "layout", "datapath", "uplink"),
+		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "ovnkube_cni_request_duration_seconds", Help: "Duration of CNI requests.",
+			Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),
+		}, []string{"command", "failed"}),
+	}
+}
+
+// ObserveCNI records a request. Commands that CNI does not know are one.
+func (c *Collector) ObserveCNI(command string, failed bool, took time.Duration) {
+	switch command {
+	case "ADD", "DEL", "CHECK":
+	default:
+		command = "other"
+	}
+	label := "false"
+	if failed {
+		label = "true"
+	}
+	c.requests.WithLabelValues(command, label).Observe(took.Seconds())
+}
+
+// Describe implements prometheus.Collector.
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
+	for _, d := range []*prometheus.Desc{c.packets, c.bytes, c.entries, c.repairs, c.listeners, c.ready, c.info} {
+		ch <- d
+	}
+	c.requests.Describe(ch)
+}
+
+// Collect implements prometheus.Collector.
+func (c *Collector) Collect(ch chan<- prometheus.Metric) {
+	c.requests.Collect(ch)
+	ch <- prometheus.MustNewConstMetric(c.info, prometheus.GaugeValue, 1, c.s.Info.Backend, c.s.Info.Layout, c.s.Info.Datapath, c.s.Info.Uplink)
+	ready := 0.0
+	if c.s.Ready() {
+		ready = 1
+	}
+	ch <- prometheus.MustNewConstMetric(c.ready, prometheus.GaugeValue, ready)
+	stats := c.s.Stats()
+	ch <- prometheus.MustNewConstMetric(c.listeners, prometheus.GaugeValue, float64(stats.Listeners))
+	for part, n := range stats.Repairs {
+		ch <- prometheus.MustNewConstMetric(c.repairs, prometheus.CounterValue, float64(n), part)
+	}
+	c.collectPrograms(ch)
+}
+
+// collectPrograms reads the pinned maps. There are none before the first
+// load: then there are no such metrics.
+func (c *Collector) collectPrograms(ch chan<- prometheus.Metric) {
+	counters, err := bpf.ReadCounters(c.s.PinDir)
+	if err != nil {
+		c.s.Log.Debug("no gateway counters", "error", err)
+		return
+	}
+	for _, n := range counters {
+		ch <- prometheus.MustNewConstMetric(c.packets, prometheus.CounterValue, float64(n.Packets), n.Port, n.Direction, n.Verdict, n.Reason)
+		ch <- prometheus.MustNewConstMetric(c.bytes, prometheus.CounterValue, float64(n.Bytes), n.Port, n.Direction, n.Verdict, n.Reason)
+	}
+	sizes, err := bpf.TableSizes(c.s.PinDir)
+	if err != nil {
+		c.s.Log.Debug("no gateway table sizes", "error", err)
+		return
+	}
+	for table, n := range sizes {
+		ch <- prometheus.MustNewConstMetric(c.entries, prometheus.GaugeValue, float64(n), table)
+	}
+}

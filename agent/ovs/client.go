@@ -1,0 +1,150 @@
+package ovs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"github.com/go-logr/logr"
+	"github.com/ovn-kubernetes/libovsdb/cache"
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
+)
+
+// transactTimeout bounds one transaction, including a reconnection that it
+// may have to wait for.
+const transactTimeout = 20 * time.Second
+
+// ErrNotFound is returned (wrapped) when a bridge or a port does not exist.
+var ErrNotFound = errors.New("not in the OVS database")
+
+// Client is a connection to the node's ovsdb-server with a cache of the rows
+// that the agent needs. It reconnects by itself and is safe for concurrent use.
+type Client struct {
+	db  client.Client
+	log *slog.Logger
+
+	mu       sync.Mutex // guards watchers
+	watchers map[chan struct{}]func(table, name string) bool
+}
+
+// Dial connects to address ("unix:/run/openvswitch/db.sock", "tcp:127.0.0.1:6640")
+// and fills the cache. It fails when the server is not there; afterwards the
+// connection heals by itself.
+func Dial(ctx context.Context, address string, log *slog.Logger) (*Client, error) {
+	dbModel, err := model.NewClientDBModel("Open_vSwitch", map[string]model.Model{
+		vswitch.OpenvSwitchTable: &vswitch.OpenvSwitch{},
+		vswitch.BridgeTable:      &vswitch.Bridge{},
+		vswitch.PortTable:        &vswitch.Port{},
+		vswitch.InterfaceTable:   &vswitch.Interface{},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("build OVSDB model: %w", err)
+	}
+	quiet := logr.Discard()
+	db, err := client.NewOVSDBClient(dbModel, client.WithEndpoint(address), client.WithLogger(&quiet),
+		client.WithReconnect(10*time.Second, steady(250*time.Millisecond)))
+	if err != nil {
+		return nil, fmt.Errorf("open OVSDB %s: %w", address, err)
+	}
+	if err := db.Connect(ctx); err != nil {
+		return nil, fmt.Errorf("connect to OVSDB %s: %w", address, err)
+	}
+	c := &Client{db: db, log: log, watchers: map[chan struct{}]func(string, string) bool{}}
+	db.Cache().AddEventHandler(&cache.EventHandlerFuncs{
+		AddFunc:    c.changed,
+		UpdateFunc: func(table string, _, row model.Model) { c.changed(table, row) },
+		DeleteFunc: c.changed,
+	})
+	if _, err := db.Monitor(ctx, monitor(db)); err != nil {
+		db.Close()
+		return nil, fmt.Errorf("monitor OVSDB %s: %w", address, err)
+	}
+	return c, nil
+}
+
+// monitor asks for the columns that the agent reads, and for no statistics:
+// those would wake it every five seconds.
+func monitor(db client.Client) *client.Monitor {
+	o, b, p, i := &vswitch.OpenvSwitch{}, &vswitch.Bridge{}, &vswitch.Port{}, &vswitch.Interface{}
+	return db.NewMonitor(
+		client.WithTable(o, &o.ExternalIDs, &o.Bridges, &o.OVSVersion),
+		client.WithTable(b, &b.Name, &b.Ports, &b.DatapathType, &b.FailMode, &b.OtherConfig, &b.ExternalIDs),
+		client.WithTable(p, &p.Name, &p.Interfaces, &p.OtherConfig),
+		client.WithTable(i, &i.Name, &i.Type, &i.ExternalIDs, &i.MAC, &i.MTURequest, &i.Ofport, &i.Ifindex, &i.Error),
+	)
+}
+
+// Close ends the connection.
+func (c *Client) Close() { c.db.Close() }
+
+// Connected reports whether the connection is up now.
+func (c *Client) Connected() bool { return c.db.Connected() }
+
+// Watch returns a channel that receives after any change of a row for which
+// match, called with the row's table and name, is true. Wake-ups are merged;
+// the receiver reads the state again. Rows without a name have name "".
+func (c *Client) Watch(match func(table, name string) bool) (wake <-chan struct{}, stop func()) {
+	ch := make(chan struct{}, 1)
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.watchers[ch] = match
+	return ch, func() {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		delete(c.watchers, ch)
+	}
+}
+
+func (c *Client) changed(table string, row model.Model) {
+	name := ""
+	switch r := row.(type) {
+	case *vswitch.Bridge:
+		name = r.Name
+	case *vswitch.Port:
+		name = r.Name
+	case *vswitch.Interface:
+		name = r.Name
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for ch, match := range c.watchers {
+		if !match(table, name) {
+			continue
+		}
+		select {
+		case ch <- struct{}{}:
+		default: // one is waiting already
+		}
+	}
+}
+
+// transact runs the operations as one transaction; none is no transaction.
+func (c *Client) transact(ctx context.Context, ops []ovsdb.Operation) error {
+	if len(ops) == 0 {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, transactTimeout)
+	defer cancel()
+	results, err := c.db.Transact(ctx, ops...)
+	if err != nil {
+		return err
+	}
+	if details, err := ovsdb.CheckOperationResults(results, ops); err != nil {
+		return fmt.Errorf("%w: %v", err, details)
+	}
+	return nil
+}
+
+// steady is a backoff that always waits the same time: the server is on this
+// machine, and a node without it does not work.
+type steady time.Duration
+
+func (s steady) NextBackOff() time.Duration { return time.Duration(s) }
+func (s steady) Reset()                     {}

@@ -1,0 +1,101 @@
+package ovs
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"io"
+	"net"
+	"path/filepath"
+	"time"
+)
+
+// OpenFlow 1.4: the few messages that keep a connection alive.
+const (
+	ofVersion     = 0x05
+	ofHello       = 0
+	ofEchoRequest = 2
+	ofEchoReply   = 3
+	ofHeaderLen   = 8
+)
+
+// WatchBridge holds an OpenFlow connection to the bridge as long as ctx lives
+// and calls up each time it has been established: at the start, after vswitchd
+// has restarted and after the bridge was made anew, all of which lose the
+// bridge's flows. It calls down when the connection ends. Both are called from
+// one goroutine and must not block.
+func WatchBridge(ctx context.Context, rundir, bridge string, up, down func()) error {
+	const first, most = 50 * time.Millisecond, time.Second
+	path := filepath.Join(rundir, bridge+".mgmt")
+	wait := first
+	for ctx.Err() == nil {
+		if err := holdOpenFlow(ctx, path, up); err == nil {
+			wait = first // it was up
+			down()
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, most)
+	}
+	return nil
+}
+
+// holdOpenFlow returns nil after a connection that was up has ended, and an
+// error if it never was.
+func holdOpenFlow(ctx context.Context, path string, up func()) error {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return fmt.Errorf("connect to %s: %w", path, err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	if _, err := conn.Write(ofMessage(ofHello, 1, nil)); err != nil {
+		return fmt.Errorf("greet %s: %w", path, err)
+	}
+	established := false
+	for {
+		kind, xid, body, err := readOpenFlow(conn)
+		if err != nil {
+			if established {
+				return nil
+			}
+			return fmt.Errorf("read from %s: %w", path, err)
+		}
+		switch kind {
+		case ofHello:
+			established = true
+			up()
+		case ofEchoRequest:
+			if _, err := conn.Write(ofMessage(ofEchoReply, xid, body)); err != nil {
+				return nil
+			}
+		}
+	}
+}
+
+func ofMessage(kind byte, xid uint32, body []byte) []byte {
+	m := make([]byte, ofHeaderLen, ofHeaderLen+len(body))
+	m[0], m[1] = ofVersion, kind
+	binary.BigEndian.PutUint16(m[2:], uint16(ofHeaderLen+len(body)))
+	binary.BigEndian.PutUint32(m[4:], xid)
+	return append(m, body...)
+}
+
+func readOpenFlow(r io.Reader) (kind byte, xid uint32, body []byte, err error) {
+	var h [ofHeaderLen]byte
+	if _, err := io.ReadFull(r, h[:]); err != nil {
+		return 0, 0, nil, err
+	}
+	length := binary.BigEndian.Uint16(h[2:])
+	if length < ofHeaderLen {
+		return 0, 0, nil, fmt.Errorf("message of %d bytes is shorter than its header", length)
+	}
+	body = make([]byte, length-ofHeaderLen)
+	if _, err := io.ReadFull(r, body); err != nil {
+		return 0, 0, nil, err
+	}
+	return h[1], binary.BigEndian.Uint32(h[4:]), body, nil
+}

@@ -1,0 +1,241 @@
+package ovs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
+)
+
+// Keys of an interface's external_ids.
+const (
+	IfaceID     = "iface-id"     // the logical port
+	IfaceIDVer  = "iface-id-ver" // the pod's UID
+	AttachedMAC = "attached_mac"
+	IPAddresses = "ip_addresses" // comma separated
+	Sandbox     = "sandbox"      // the CNI container ID
+	installed   = "ovn-installed"
+)
+
+// Port is a port with one interface of its own name.
+type Port struct {
+	Bridge      string
+	Name        string
+	Type        string // "" is a system device, "internal" one that OVS makes
+	MAC         string // of an internal interface; "" leaves it to OVS
+	MTU         int    // mtu_request; 0 leaves it
+	Transient   bool   // forgotten when the machine boots
+	ExternalIDs map[string]string
+}
+
+// SyncPort creates the port or corrects what differs. An interface of another
+// name with the same iface-id (the pod's former sandbox) loses its port in the
+// same transaction, so that ovn-controller never sees two.
+func (c *Client) SyncPort(ctx context.Context, want Port) error {
+	ops, err := c.planPort(ctx, want)
+	if err == nil {
+		err = c.transact(ctx, ops)
+	}
+	if err != nil {
+		return fmt.Errorf("write port %s: %w", want.Name, err)
+	}
+	return nil
+}
+
+func (c *Client) planPort(ctx context.Context, want Port) ([]ovsdb.Operation, error) {
+	bridge, err := c.bridge(ctx, want.Bridge)
+	if err != nil {
+		return nil, err
+	}
+	if bridge == nil {
+		return nil, fmt.Errorf("bridge %s: %w", want.Bridge, ErrNotFound)
+	}
+	rivals, err := c.ports(ctx, func(i *vswitch.Interface) bool {
+		return want.ExternalIDs[IfaceID] != "" && i.ExternalIDs[IfaceID] == want.ExternalIDs[IfaceID] && i.Name != want.Name
+	})
+	if err != nil {
+		return nil, err
+	}
+	ops, err := c.detach(ctx, rivals)
+	if err != nil {
+		return nil, err
+	}
+	iface, err := c.iface(ctx, want.Name)
+	if err != nil {
+		return nil, err
+	}
+	var more []ovsdb.Operation
+	if iface == nil {
+		more, err = c.createPort(bridge, want)
+	} else {
+		more, err = c.updateIface(iface, want)
+	}
+	return append(ops, more...), err
+}
+
+func (c *Client) createPort(bridge *vswitch.Bridge, want Port) ([]ovsdb.Operation, error) {
+	iface := &vswitch.Interface{UUID: "iface", Name: want.Name, Type: want.Type,
+		MTURequest: optional(want.MTU), ExternalIDs: maps.Clone(want.ExternalIDs)}
+	if want.MAC != "" {
+		iface.MAC = &want.MAC
+	}
+	port := &vswitch.Port{UUID: "port", Name: want.Name, Interfaces: []string{iface.UUID}}
+	if want.Transient {
+		port.OtherConfig = map[string]string{"transient": "true"}
+	}
+	var ops []ovsdb.Operation
+	for _, m := range []model.Model{iface, port} {
+		op, err := c.db.Create(m)
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, op...)
+	}
+	add, err := c.db.Where(bridge).Mutate(bridge, model.Mutation{
+		Field: &bridge.Ports, Mutator: ovsdb.MutateOperationInsert, Value: []string{port.UUID}})
+	return append(ops, add...), err
+}
+
+func (c *Client) updateIface(have *vswitch.Interface, want Port) ([]ovsdb.Operation, error) {
+	var ops []ovsdb.Operation
+	row := &vswitch.Interface{UUID: have.UUID}
+	var fields []any
+	if want.MAC != "" && (have.MAC == nil || *have.MAC != want.MAC) {
+		row.MAC = &want.MAC
+		fields = append(fields, &row.MAC)
+	}
+	if want.MTU != 0 && (have.MTURequest == nil || *have.MTURequest != want.MTU) {
+		row.MTURequest = &want.MTU
+		fields = append(fields, &row.MTURequest)
+	}
+	if len(fields) > 0 {
+		op, err := c.db.Where(have).Update(row, fields...)
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, op...)
+	}
+	if muts := mutateMap(&have.ExternalIDs, have.ExternalIDs, want.ExternalIDs); len(muts) > 0 {
+		op, err := c.db.Where(have).Mutate(have, muts...)
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, op...)
+	}
+	return ops, nil
+}
+
+// RemovePort deletes the port; one that does not exist is no error.
+func (c *Client) RemovePort(ctx context.Context, name string) error {
+	return c.removePorts(ctx, func(i *vswitch.Interface) bool { return i.Name == name })
+}
+
+// RemovePorts deletes every port whose interface has value under key in
+// external_ids. None is no error.
+func (c *Client) RemovePorts(ctx context.Context, key, value string) error {
+	return c.removePorts(ctx, func(i *vswitch.Interface) bool { return i.ExternalIDs[key] == value })
+}
+
+func (c *Client) removePorts(ctx context.Context, match func(*vswitch.Interface) bool) error {
+	names, err := c.ports(ctx, match)
+	if err != nil {
+		return err
+	}
+	ops, err := c.detach(ctx, names)
+	if err == nil {
+		err = c.transact(ctx, ops)
+	}
+	if err != nil {
+		return fmt.Errorf("delete ports %v: %w", names, err)
+	}
+	return nil
+}
+
+// SandboxPorts returns the names of the interfaces that were made for pods.
+func (c *Client) SandboxPorts(ctx context.Context) ([]string, error) {
+	return c.ports(ctx, func(i *vswitch.Interface) bool { return i.ExternalIDs[Sandbox] != "" })
+}
+
+// Port returns the external_ids of the port's interface and OVS's complaint
+// about it, if any; ErrNotFound when there is no such port.
+func (c *Client) Port(ctx context.Context, name string) (externalIDs map[string]string, complaint string, err error) {
+	iface, err := c.iface(ctx, name)
+	if err != nil {
+		return nil, "", err
+	}
+	if iface == nil {
+		return nil, "", fmt.Errorf("port %s: %w", name, ErrNotFound)
+	}
+	if iface.Error != nil {
+		complaint = *iface.Error
+	}
+	return iface.ExternalIDs, complaint, nil
+}
+
+// WaitInstalled returns when ovn-controller has installed the flows of the
+// port, ErrNotFound when the port vanishes, or the context's error.
+func (c *Client) WaitInstalled(ctx context.Context, name string) error {
+	wake, stop := c.Watch(func(table, n string) bool { return table == vswitch.InterfaceTable && n == name })
+	defer stop()
+	for {
+		ids, complaint, err := c.Port(ctx, name)
+		if err != nil {
+			return err
+		}
+		if ids[installed] == "true" {
+			return nil
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			if complaint != "" {
+				return fmt.Errorf("port %s: OVS says %q: %w", name, complaint, ctx.Err())
+			}
+			return fmt.Errorf("port %s: ovn-controller has not installed its flows: %w", name, ctx.Err())
+		}
+	}
+}
+
+// ports returns the names of the interfaces that match.
+func (c *Client) ports(ctx context.Context, match func(*vswitch.Interface) bool) ([]string, error) {
+	var rows []*vswitch.Interface
+	if err := c.db.WhereCache(match).List(ctx, &rows); err != nil {
+		return nil, fmt.Errorf("read interfaces: %w", err)
+	}
+	names := make([]string, 0, len(rows))
+	for _, i := range rows {
+		names = append(names, i.Name)
+	}
+	return names, nil
+}
+
+// detach returns the operations that take the named ports off their bridges;
+// the server then collects their rows.
+func (c *Client) detach(ctx context.Context, names []string) ([]ovsdb.Operation, error) {
+	var ops []ovsdb.Operation
+	for _, name := range names {
+		var ports []*vswitch.Port
+		if err := c.db.WhereCache(func(p *vswitch.Port) bool { return p.Name == name }).List(ctx, &ports); err != nil {
+			return nil, fmt.Errorf("read port %s: %w", name, err)
+		}
+		var bridges []*vswitch.Bridge
+		if err := c.db.List(ctx, &bridges); err != nil {
+			return nil, fmt.Errorf("read bridges: %w", err)
+		}
+		for _, p := range ports {
+			for _, b := range bridges {
+				op, err := c.db.Where(b).Mutate(b, model.Mutation{
+					Field: &b.Ports, Mutator: ovsdb.MutateOperationDelete, Value: []string{p.UUID}})
+				if err != nil {
+					return nil, err
+				}
+				ops = append(ops, op...)
+			}
+		}
+	}
+	return ops, nil
+}

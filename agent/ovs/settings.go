@@ -1,0 +1,168 @@
+package ovs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
+)
+
+const bridgeMappings = "ovn-bridge-mappings"
+
+// Settings is what ovn-controller reads from external_ids of Open_vSwitch.
+type Settings struct {
+	Remote       string // southbound database
+	EncapIP      string
+	DatapathType string // of br-int: "system" or "netdev"
+	Hostname     string // also ovn-controller's name of the chassis
+	SystemID     string // used where none is set
+}
+
+// SyncSettings writes s and returns the node's system-id. Probe intervals,
+// ovn-monitor-all and the system-id are kept where somebody set them.
+func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string, err error) {
+	root, err := c.root(ctx)
+	if err != nil {
+		return "", err
+	}
+	want, keep := settingsFor(s)
+	for k, v := range keep {
+		if root.ExternalIDs[k] == "" {
+			want[k] = v
+		}
+	}
+	ops, err := c.setExternalIDs(root, want)
+	if err != nil {
+		return "", err
+	}
+	if err := c.transact(ctx, ops); err != nil {
+		return "", fmt.Errorf("write OVS settings: %w", err)
+	}
+	if id := root.ExternalIDs["system-id"]; id != "" {
+		return id, nil
+	}
+	return s.SystemID, nil
+}
+
+// settingsFor splits s into keys that are ours and keys that are only defaults.
+func settingsFor(s Settings) (want, keep map[string]string) {
+	want = map[string]string{
+		"ovn-remote":               s.Remote,
+		"ovn-encap-type":           "geneve",
+		"ovn-encap-ip":             s.EncapIP,
+		"ovn-bridge-datapath-type": s.DatapathType,
+		"hostname":                 s.Hostname,
+	}
+	if s.Remote == "" {
+		delete(want, "ovn-remote") // set by whoever runs ovn-controller
+	}
+	return want, map[string]string{
+		"system-id":                   s.SystemID,
+		"ovn-monitor-all":             "true",
+		"ovn-openflow-probe-interval": "180",
+		"ovn-remote-probe-interval":   "180000",
+	}
+}
+
+// SystemID returns the node's chassis name, or "".
+func (c *Client) SystemID(ctx context.Context) (string, error) {
+	root, err := c.root(ctx)
+	if err != nil {
+		return "", err
+	}
+	return root.ExternalIDs["system-id"], nil
+}
+
+// SyncBridgeMapping makes ovn-bridge-mappings map network to bridge; an empty
+// bridge removes the network. Mappings of other networks are kept.
+func (c *Client) SyncBridgeMapping(ctx context.Context, network, bridge string) error {
+	root, err := c.root(ctx)
+	if err != nil {
+		return err
+	}
+	merged := mergeMapping(root.ExternalIDs[bridgeMappings], network, bridge)
+	if merged == root.ExternalIDs[bridgeMappings] {
+		return nil
+	}
+	ops, err := c.setExternalIDs(root, map[string]string{bridgeMappings: merged})
+	if err != nil {
+		return err
+	}
+	if err := c.transact(ctx, ops); err != nil {
+		return fmt.Errorf("map network %s to bridge %q: %w", network, bridge, err)
+	}
+	return nil
+}
+
+// mergeMapping returns current ("net1:br1,net2:br2") with network mapped to
+// bridge, in current's order, or without network if bridge is empty.
+func mergeMapping(current, network, bridge string) string {
+	var out []string
+	found := false
+	for m := range strings.SplitSeq(current, ",") {
+		n, _, _ := strings.Cut(m, ":")
+		switch {
+		case strings.TrimSpace(m) == "":
+		case strings.TrimSpace(n) != network:
+			out = append(out, m)
+		case !found && bridge != "":
+			found = true
+			out = append(out, network+":"+bridge)
+		}
+	}
+	if !found && bridge != "" {
+		out = append(out, network+":"+bridge)
+	}
+	return strings.Join(out, ",")
+}
+
+func (c *Client) root(ctx context.Context) (*vswitch.OpenvSwitch, error) {
+	var rows []*vswitch.OpenvSwitch
+	if err := c.db.List(ctx, &rows); err != nil {
+		return nil, fmt.Errorf("read table Open_vSwitch: %w", err)
+	}
+	if len(rows) != 1 {
+		return nil, fmt.Errorf("read table Open_vSwitch: %d rows instead of one: is the database initialised?", len(rows))
+	}
+	return rows[0], nil
+}
+
+// setExternalIDs returns the operations that give root the keys of want; an
+// empty value removes the key.
+func (c *Client) setExternalIDs(root *vswitch.OpenvSwitch, want map[string]string) ([]ovsdb.Operation, error) {
+	muts := mutateMap(&root.ExternalIDs, root.ExternalIDs, want)
+	if len(muts) == 0 {
+		return nil, nil
+	}
+	return c.db.Where(root).Mutate(root, muts...)
+}
+
+// mutateMap returns the mutations of field that turn have into have plus want.
+// An insert does not replace a key (RFC 7047, 5.1), hence the deletion first.
+func mutateMap(field any, have, want map[string]string) []model.Mutation {
+	var stale []string
+	insert := map[string]string{}
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		old, ok := have[k]
+		if ok && old != want[k] || ok && want[k] == "" {
+			stale = append(stale, k)
+		}
+		if want[k] != "" && (!ok || old != want[k]) {
+			insert[k] = want[k]
+		}
+	}
+	var out []model.Mutation
+	if len(stale) > 0 {
+		out = append(out, model.Mutation{Field: field, Mutator: ovsdb.MutateOperationDelete, Value: stale})
+	}
+	if len(insert) > 0 {
+		out = append(out, model.Mutation{Field: field, Mutator: ovsdb.MutateOperationInsert, Value: insert})
+	}
+	return out
+}
