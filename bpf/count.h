@@ -48,19 +48,22 @@ static __noinline int gso_header_len(struct __sk_buff *skb)
 
 static __always_inline void count(struct __sk_buff *skb, __u32 reason)
 {
-	__u64 packets = 1, bytes = skb->len;
-	struct cells *c;
+	struct cells *cells;
+	struct cell *c;
 	__u32 zero = 0;
+	__u64 more;
 
-	c = bpf_map_lookup_elem(&counters, &zero);
-	if (!c)
+	cells = bpf_map_lookup_elem(&counters, &zero);
+	if (!cells)
 		return;
+	c = &cells->reason[reason];
+	c->packets += 1;
+	c->bytes += skb->len;
 	if (skb->gso_segs > 1) {
-		packets = skb->gso_segs;
-		bytes += (packets - 1) * (__u32)gso_header_len(skb);
+		more = skb->gso_segs - 1;
+		c->packets += more;
+		c->bytes += more * (__u32)gso_header_len(skb);
 	}
-	c->reason[reason].packets += packets;
-	c->reason[reason].bytes += bytes;
 }
 
 #endif /* __COUNT_H */

@@ -1,4 +1,6 @@
+// clang-format off
 //go:build ignore
+//  clang-format on
 
 // SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
 /*
@@ -10,6 +12,7 @@
  * bounds check; whatever they are not sure of takes the full way in verdict.h
  * and out.h, which alone define the behaviour: the short ones may only agree.
  */
+#include <stddef.h>
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/if_packet.h>
@@ -86,14 +89,14 @@ static __always_inline int quick_ip6(void *l3, void *end)
 static __always_inline int quick_from_wire(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct ethhdr *eth = data;
+	__be16 *proto = data + offsetof(struct ethhdr, h_proto);
 	struct iphdr *ip = data + ETH_HLEN;
 	struct udphdr *l4 = (void *)(ip + 1);
 
 	if ((void *)(l4 + 1) > end || skb->pkt_type != PACKET_HOST)
 		return UNSURE;
-	if (eth->h_proto != bpf_htons(ETH_P_IP))
-		return eth->h_proto == bpf_htons(ETH_P_IPV6) ? quick_ip6(ip, end) : UNSURE;
+	if (*proto != bpf_htons(ETH_P_IP))
+		return *proto == bpf_htons(ETH_P_IPV6) ? quick_ip6(ip, end) : UNSURE;
 	if (ip->daddr != cfg.node4 || *(__u8 *)ip != IP4_PLAIN)
 		return UNSURE;
 	if (ip->frag_off & bpf_htons(IP_MF | IP_OFFSET))
@@ -101,21 +104,29 @@ static __always_inline int quick_from_wire(struct __sk_buff *skb)
 	return quick_port(ip->protocol, l4->dest);
 }
 
+/* As node_mac has it. Two loads: a MAC is only aligned to two bytes. */
+static __always_inline __u64 source_mac(const void *eth)
+{
+	const void *mac = eth + ETH_ALEN;
+
+	return *(__u32 *)mac | (__u64) * (__u16 *)(mac + 4) << 32;
+}
+
 static __always_inline int quick_from_ovn(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
-	struct ethhdr *eth = data;
+	__be16 *proto = data + offsetof(struct ethhdr, h_proto);
 	struct iphdr *ip = data + ETH_HLEN;
 	struct ipv6hdr *ip6 = (void *)ip;
 
-	if ((void *)(ip + 1) > end || cfg.has_encap || mac(eth->h_source) != cfg.node_mac)
+	if ((void *)(ip + 1) > end || cfg.has_encap || source_mac(data) != cfg.node_mac)
 		return UNSURE;
-	if (eth->h_proto == bpf_htons(ETH_P_IP)) {
+	if (*proto == bpf_htons(ETH_P_IP)) {
 		if (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP)
 			return UNSURE;
 		return guard4(ip->saddr, ip->daddr);
 	}
-	if (eth->h_proto != bpf_htons(ETH_P_IPV6) || (void *)(ip6 + 1) > end)
+	if (*proto != bpf_htons(ETH_P_IPV6) || (void *)(ip6 + 1) > end)
 		return UNSURE;
 	if (ip6->nexthdr != IPPROTO_TCP && ip6->nexthdr != IPPROTO_UDP)
 		return UNSURE;

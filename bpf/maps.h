@@ -67,8 +67,7 @@ struct {
 
 static __always_inline int addr_eq(const struct addr *a, const struct addr *b)
 {
-	return a->w[0] == b->w[0] && a->w[1] == b->w[1] &&
-	       a->w[2] == b->w[2] && a->w[3] == b->w[3];
+	return a->w[0] == b->w[0] && a->w[1] == b->w[1] && a->w[2] == b->w[2] && a->w[3] == b->w[3];
 }
 
 /* True for the addresses that OVN's gateway router shares with the host. */

@@ -57,14 +57,6 @@ static __always_inline int guard6(const struct addr *src, const struct addr *dst
 	return REASON_OUT;
 }
 
-static __always_inline __u64 mac(const __u8 *m)
-{
-	__u64 v = 0;
-
-	__builtin_memcpy(&v, m, ETH_ALEN);
-	return v;
-}
-
 static __always_inline int is_encap(const struct packet *p)
 {
 	return cfg.has_encap && p->frag != FRAG_LATER && p->proto == IPPROTO_UDP &&
@@ -110,17 +102,17 @@ __noinline int from_ovn(struct __sk_buff *skb)
 	int is4 = skb->protocol == bpf_htons(ETH_P_IP);
 	int is6 = skb->protocol == bpf_htons(ETH_P_IPV6);
 	struct packet p = {};
-	struct ethhdr eth;
+	__u64 source = 0;
 	int parsed, reason;
 
-	if (bpf_skb_load_bytes(skb, 0, &eth, sizeof(eth)))
+	if (bpf_skb_load_bytes(skb, ETH_ALEN, &source, ETH_ALEN))
 		return REASON_BAD_MAC;
 	parsed = (is4 || is6) && !parse(skb, ETH_HLEN, &p, skb->protocol);
 	if (parsed && is_encap(&p))
 		return REASON_ENCAP_OUT;
 	if (skb->protocol == bpf_htons(ETH_P_ARP) && encap_arp(skb))
 		return REASON_ENCAP_OUT;
-	if (mac(eth.h_source) != cfg.node_mac)
+	if (source != cfg.node_mac)
 		return REASON_BAD_MAC;
 	if (!parsed)
 		return REASON_OUT;

@@ -153,9 +153,8 @@ static __always_inline int walk_ext(struct __sk_buff *skb, struct packet *p, __u
 	int i;
 
 	for (i = 0; i < EXTHDR_MAX; i++) {
-		if (next != EXTHDR_HOPOPTS && next != EXTHDR_ROUTING &&
-		    next != EXTHDR_DSTOPTS && next != EXTHDR_AUTH &&
-		    next != EXTHDR_FRAGMENT) {
+		if (next != EXTHDR_HOPOPTS && next != EXTHDR_ROUTING && next != EXTHDR_DSTOPTS &&
+		    next != EXTHDR_AUTH && next != EXTHDR_FRAGMENT) {
 			p->proto = next;
 			return 0;
 		}

@@ -95,10 +95,10 @@ struct prefix6 {
  * each field must make sense beside the old value of any other.
  */
 struct config {
-	__u64 node_mac;	 /* the six bytes as they are on the wire, then zeros */
-	__u32 uplink;	 /* interface indexes; 0: hand nothing over */
+	__u64 node_mac; /* the six bytes as they are on the wire, then zeros */
+	__u32 uplink;	/* interface indexes; 0: hand nothing over */
 	__u32 bridge;
-	__be32 node4;	 /* 0: family off */
+	__be32 node4; /* 0: family off */
 	__u16 snat_first;
 	__u16 snat_span; /* last - first */
 	__u16 geneve_port;

@@ -295,8 +295,8 @@ static __always_inline int nd(struct __sk_buff *skb, const struct packet *p)
 
 static __always_inline int is_nd(const struct packet *p)
 {
-	return p->v6 && is_icmp(p) && p->frag == FRAG_NONE &&
-	       p->icmp_type >= ND_ROUTER_SOLICIT && p->icmp_type <= ND_REDIRECT;
+	return p->v6 && is_icmp(p) && p->frag == FRAG_NONE && p->icmp_type >= ND_ROUTER_SOLICIT &&
+	       p->icmp_type <= ND_REDIRECT;
 }
 
 static __noinline int arp(struct __sk_buff *skb)
