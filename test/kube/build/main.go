@@ -1,0 +1,26 @@
+// Command build builds kube-apiserver into the cache, once.
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"os"
+	"os/signal"
+	"syscall"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
+)
+
+func main() {
+	cache := flag.String("cache", "/var/cache/ovn-ebpf", "`directory` for what is built once")
+	flag.Parse()
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	path, err := kube.Build(ctx, *cache, os.Stderr)
+	if err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+	fmt.Println(path)
+}

@@ -1,0 +1,291 @@
+package traffic
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// dial connects from the source address and port that were asked for.
+func dial(ctx context.Context, network string, o options) (net.Conn, error) {
+	d := net.Dialer{Timeout: o.timeout, Control: reuse}
+	if o.sport != 0 || o.src != "" {
+		local, err := source(o)
+		if err != nil {
+			return nil, err
+		}
+		if network == "udp" {
+			d.LocalAddr = net.UDPAddrFromAddrPort(local)
+		} else {
+			d.LocalAddr = net.TCPAddrFromAddrPort(local)
+		}
+	}
+	return d.DialContext(ctx, network, o.addr)
+}
+
+func source(o options) (netip.AddrPort, error) {
+	to, err := netip.ParseAddrPort(o.addr)
+	if err != nil {
+		return netip.AddrPort{}, fmt.Errorf("%w: %w", errUsage, err)
+	}
+	from := netip.IPv4Unspecified()
+	if to.Addr().Is6() {
+		from = netip.IPv6Unspecified()
+	}
+	if o.src != "" {
+		if from, err = netip.ParseAddr(o.src); err != nil {
+			return netip.AddrPort{}, fmt.Errorf("%w: %w", errUsage, err)
+		}
+	}
+	return netip.AddrPortFrom(from, uint16(o.sport)), nil
+}
+
+// reuse lets a source port be taken again while an earlier connection from it
+// is in TIME_WAIT, and by several connections to different peers.
+func reuse(_, _ string, raw syscall.RawConn) (err error) {
+	if cerr := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	}); cerr != nil {
+		return cerr
+	}
+	return err
+}
+
+func askTCP(ctx context.Context, o options) (string, error) {
+	c, err := dial(ctx, "tcp", o)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	c.SetDeadline(time.Now().Add(o.timeout))
+	if _, err := fmt.Fprintln(c, "who"); err != nil {
+		return "", err
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	return strings.TrimSpace(line), err
+}
+
+// askUDP repeats the request every second until it is answered.
+func askUDP(ctx context.Context, o options) (string, error) {
+	c, err := dial(ctx, "udp", o)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	buf := make([]byte, 2000)
+	for end := time.Now().Add(o.timeout); ; {
+		if _, err := io.WriteString(c, "who"); err != nil && !errors.Is(err, unix.ECONNREFUSED) {
+			return "", err
+		}
+		try := time.Now().Add(time.Second)
+		if try.After(end) {
+			try = end
+		}
+		c.SetReadDeadline(try)
+		n, err := c.Read(buf)
+		if err == nil {
+			return string(buf[:n]), nil
+		}
+		if time.Now().After(end) || ctx.Err() != nil || errors.Is(err, unix.ECONNREFUSED) {
+			return "", err
+		}
+	}
+}
+
+// HoldReport is what came of a held connection.
+type HoldReport struct {
+	Sent, Received, Lost int
+	MaxGapMS             int64 // longest time between two answers
+	Local                string
+	Error                string `json:",omitempty"`
+}
+
+// hold sends a number every interval and counts the answers. Over TCP nothing
+// can be lost unless the connection is; a gap tells of repeats.
+func hold(ctx context.Context, o options) (HoldReport, error) {
+	network := "tcp"
+	if o.udp {
+		network = "udp"
+	}
+	c, err := dial(ctx, network, o)
+	if err != nil {
+		return HoldReport{Error: err.Error()}, err
+	}
+	defer c.Close()
+	answers := make(chan error, 1)
+	report := HoldReport{Local: c.LocalAddr().String()}
+	var seen received
+	go func() { answers <- seen.read(c, o.udp) }()
+	err = sendNumbers(ctx, c, o, &report)
+	// What is still on its way gets the time an answer may take.
+	c.SetReadDeadline(time.Now().Add(min(o.timeout, time.Second)))
+	if rerr := <-answers; !errors.Is(rerr, errTimeout) {
+		err = errors.Join(err, rerr)
+	}
+	report.Received, report.MaxGapMS = seen.count, seen.gap.Milliseconds()
+	report.Lost = report.Sent - report.Received
+	if err == nil && report.Lost > 0 && !o.udp {
+		err = fmt.Errorf("hold %s: %d numbers not answered", o.addr, report.Lost)
+	}
+	if err != nil {
+		report.Error = err.Error()
+	}
+	return report, err
+}
+
+func sendNumbers(ctx context.Context, c net.Conn, o options, report *HoldReport) error {
+	tick := time.NewTicker(o.interval)
+	defer tick.Stop()
+	end := time.After(o.duration)
+	for {
+		_, err := fmt.Fprintf(c, "seq %d\n", report.Sent)
+		if err != nil && !errors.Is(err, unix.ECONNREFUSED) {
+			return err
+		}
+		report.Sent++
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-end:
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// errTimeout is how reading ends when all is well.
+var errTimeout = errors.New("no more answers")
+
+type received struct {
+	count int
+	gap   time.Duration
+}
+
+// read counts answers until the read deadline.
+func (r *received) read(c net.Conn, udp bool) error {
+	last := time.Now()
+	buf := bufio.NewReader(c)
+	datagram := make([]byte, 2000)
+	for {
+		var err error
+		if udp {
+			_, err = c.Read(datagram)
+		} else {
+			_, err = buf.ReadString('\n')
+		}
+		var timeout net.Error
+		switch {
+		case errors.As(err, &timeout) && timeout.Timeout():
+			return errTimeout
+		case errors.Is(err, unix.ECONNREFUSED) && udp:
+			continue // an ICMP error for one of the datagrams
+		case err != nil:
+			return fmt.Errorf("read answer %d: %w", r.count, err)
+		}
+		now := time.Now()
+		r.gap = max(r.gap, now.Sub(last))
+		last = now
+		r.count++
+	}
+}
+
+// stream sends as much as it can for the duration; the server says what came.
+func stream(ctx context.Context, o options) (StreamReport, error) {
+	c, err := dial(ctx, "tcp", o)
+	if err != nil {
+		return StreamReport{}, err
+	}
+	defer c.Close()
+	if _, err := fmt.Fprintln(c, "sink"); err != nil {
+		return StreamReport{}, err
+	}
+	chunk := make([]byte, 64<<10)
+	for end := time.Now().Add(o.duration); time.Now().Before(end) && ctx.Err() == nil; {
+		c.SetWriteDeadline(end.Add(o.timeout))
+		if _, err := c.Write(chunk); err != nil {
+			return StreamReport{}, err
+		}
+	}
+	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
+		return StreamReport{}, err
+	}
+	// Full buffers must drain first.
+	c.SetReadDeadline(time.Now().Add(max(o.timeout, 30*time.Second)))
+	var report StreamReport
+	err = json.NewDecoder(c).Decode(&report)
+	return report, err
+}
+
+// SweepReport counts the outcomes of connecting to many ports.
+type SweepReport struct{ Attempts, Connected, Refused, Unanswered, Failed int }
+
+// sweep connects from one source port to each port in turn, a few at a time.
+func sweep(ctx context.Context, o options) (SweepReport, error) {
+	host, _, err := net.SplitHostPort(o.addr)
+	if err != nil {
+		host = o.addr
+	}
+	first, last, err := portRange(o.ports)
+	if err != nil {
+		return SweepReport{}, err
+	}
+	outcomes := make(chan error)
+	slots := make(chan struct{}, 64)
+	go func() {
+		for port := first; port <= last; port++ {
+			slots <- struct{}{}
+			go func() {
+				defer func() { <-slots }()
+				one := o
+				one.addr = net.JoinHostPort(host, strconv.Itoa(port))
+				c, err := dial(ctx, "tcp", one)
+				if err == nil {
+					// A reset leaves no TIME_WAIT on the source port.
+					c.(*net.TCPConn).SetLinger(0)
+					c.Close()
+				}
+				outcomes <- err
+			}()
+		}
+	}()
+	var r SweepReport
+	for r.Attempts = 0; r.Attempts <= last-first; r.Attempts++ {
+		err := <-outcomes
+		var timeout net.Error
+		switch {
+		case err == nil:
+			r.Connected++
+		case errors.Is(err, unix.ECONNREFUSED):
+			r.Refused++
+		case errors.As(err, &timeout) && timeout.Timeout():
+			r.Unanswered++
+		default:
+			r.Failed++
+		}
+	}
+	return r, ctx.Err()
+}
+
+func portRange(s string) (first, last int, err error) {
+	a, b, ok := strings.Cut(s, "-")
+	if !ok {
+		b = a
+	}
+	f, err1 := strconv.ParseUint(a, 10, 16)
+	l, err2 := strconv.ParseUint(b, 10, 16)
+	if err := errors.Join(err1, err2); err != nil || l < f {
+		return 0, 0, fmt.Errorf("%w: ports %q are not FIRST-LAST", errUsage, s)
+	}
+	return int(f), int(l), nil
+}

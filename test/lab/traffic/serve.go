@@ -1,0 +1,180 @@
+package traffic
+
+import (
+	"bufio"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net"
+	"strings"
+	"time"
+
+	"golang.org/x/net/ipv4"
+	"golang.org/x/net/ipv6"
+	"golang.org/x/sync/errgroup"
+)
+
+// StreamReport is what came of a stream, as the receiver saw it.
+type StreamReport struct {
+	Bytes      int64
+	MaxStallMS int64 // longest time without a byte, from the first to the end
+}
+
+// serveCommand prints "ready" when all sockets listen, then serves until ctx
+// ends.
+func serveCommand(ctx context.Context, args []string, stdout io.Writer) error {
+	f := flag.NewFlagSet("traffic serve", flag.ContinueOnError)
+	tcp := f.String("tcp", "", "TCP `addresses` to listen on, by commas")
+	udp := f.String("udp", "", "UDP `ports` to listen on, like :80, by commas")
+	name := f.String("name", "server", "`name` to answer with")
+	if err := f.Parse(args); err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	group, ctx := errgroup.WithContext(ctx)
+	for _, addr := range list(*tcp) {
+		l, err := net.Listen("tcp", addr)
+		if err != nil {
+			return fmt.Errorf("serve: %w", err)
+		}
+		context.AfterFunc(ctx, func() { l.Close() })
+		group.Go(func() error { return serveTCP(ctx, l, *name) })
+	}
+	for _, addr := range list(*udp) {
+		if err := serveUDP(ctx, group, addr, *name); err != nil {
+			return fmt.Errorf("serve: %w", err)
+		}
+	}
+	if _, err := fmt.Fprintln(stdout, "ready"); err != nil {
+		return err
+	}
+	<-ctx.Done()
+	return group.Wait()
+}
+
+func list(s string) []string {
+	if s == "" {
+		return nil
+	}
+	return strings.Split(s, ",")
+}
+
+func serveTCP(ctx context.Context, l net.Listener, name string) error {
+	for {
+		c, err := l.Accept()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("serve: %w", err)
+		}
+		go func() {
+			defer c.Close()
+			stop := context.AfterFunc(ctx, func() { c.Close() })
+			defer stop()
+			talk(c, name)
+		}()
+	}
+}
+
+// talk answers requests until the client is done or gone.
+func talk(c net.Conn, name string) {
+	r := bufio.NewReader(c)
+	for {
+		line, err := r.ReadString('\n')
+		if err != nil {
+			return
+		}
+		if line = strings.TrimSpace(line); line == "sink" {
+			report := swallow(r)
+			// The client half-closed; it waits for this.
+			_ = json.NewEncoder(c).Encode(report)
+			return
+		}
+		if _, err := fmt.Fprintln(c, answer(line, name, c.RemoteAddr())); err != nil {
+			return
+		}
+	}
+}
+
+// answer is the reply to a request other than sink.
+func answer(line, name string, client net.Addr) string {
+	if n, ok := strings.CutPrefix(line, "seq "); ok {
+		return n
+	}
+	return name + " " + client.String()
+}
+
+func swallow(r io.Reader) StreamReport {
+	var report StreamReport
+	buf := make([]byte, 64<<10)
+	var last time.Time
+	for {
+		n, err := r.Read(buf)
+		now := time.Now()
+		if !last.IsZero() {
+			report.MaxStallMS = max(report.MaxStallMS, now.Sub(last).Milliseconds())
+		}
+		last = now
+		report.Bytes += int64(n)
+		if err != nil {
+			return report
+		}
+	}
+}
+
+// serveUDP answers from the address that was asked, which on a host with
+// several addresses is not what the kernel would choose.
+func serveUDP(ctx context.Context, group *errgroup.Group, addr, name string) error {
+	c4, err := net.ListenPacket("udp4", addr)
+	if err != nil {
+		return err
+	}
+	c6, err := net.ListenPacket("udp6", addr)
+	if err != nil {
+		c4.Close()
+		return err
+	}
+	context.AfterFunc(ctx, func() { c4.Close(); c6.Close() })
+	p4, p6 := ipv4.NewPacketConn(c4), ipv6.NewPacketConn(c6)
+	if err := errors.Join(p4.SetControlMessage(ipv4.FlagDst, true), p6.SetControlMessage(ipv6.FlagDst, true)); err != nil {
+		return err
+	}
+	group.Go(func() error {
+		return datagrams(ctx, name, func(b []byte) (int, net.Addr, func([]byte) error, error) {
+			n, cm, from, err := p4.ReadFrom(b)
+			return n, from, func(b []byte) error {
+				_, err := p4.WriteTo(b, &ipv4.ControlMessage{Src: cm.Dst}, from)
+				return err
+			}, err
+		})
+	})
+	group.Go(func() error {
+		return datagrams(ctx, name, func(b []byte) (int, net.Addr, func([]byte) error, error) {
+			n, cm, from, err := p6.ReadFrom(b)
+			return n, from, func(b []byte) error {
+				_, err := p6.WriteTo(b, &ipv6.ControlMessage{Src: cm.Dst}, from)
+				return err
+			}, err
+		})
+	})
+	return nil
+}
+
+// datagrams answers what receive returns, by the function that comes with it.
+func datagrams(ctx context.Context, name string, receive func([]byte) (int, net.Addr, func([]byte) error, error)) error {
+	buf := make([]byte, 64<<10)
+	for {
+		n, from, reply, err := receive(buf)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("serve: %w", err)
+		}
+		// An answer that cannot be sent is one that the client misses.
+		_ = reply([]byte(answer(strings.TrimSpace(string(buf[:n])), name, from)))
+	}
+}

@@ -1,0 +1,116 @@
+package traffic
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+)
+
+// errUsage is a mistake on the command line, exit status 2.
+var errUsage = errors.New("usage: serve|tcp|udp|hold|stream|sweep [ADDR] [flags]")
+
+// Main runs one subcommand and returns its exit status: 0 when what was asked
+// for happened, 1 when it did not, 2 for a mistake in args. Results go to
+// stdout, errors to standard error. SIGTERM and SIGINT end it early.
+func Main(args []string, stdout io.Writer) int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	err := run(ctx, args, stdout)
+	if err == nil || errors.Is(err, flag.ErrHelp) {
+		return 0
+	}
+	fmt.Fprintln(os.Stderr, "traffic:", err)
+	if errors.Is(err, errUsage) {
+		return 2
+	}
+	return 1
+}
+
+// options are those of all clients.
+type options struct {
+	addr     string
+	src      string
+	sport    int
+	timeout  time.Duration
+	duration time.Duration
+	interval time.Duration
+	udp      bool
+	ports    string
+}
+
+func run(ctx context.Context, args []string, stdout io.Writer) error {
+	if len(args) == 0 {
+		return errUsage
+	}
+	command, args := args[0], args[1:]
+	if command == "serve" {
+		return serveCommand(ctx, args, stdout)
+	}
+	o, err := parse(command, args)
+	if err != nil {
+		return err
+	}
+	switch command {
+	case "tcp":
+		return print(stdout)(askTCP(ctx, o))
+	case "udp":
+		return print(stdout)(askUDP(ctx, o))
+	case "hold":
+		report, err := hold(ctx, o)
+		return errors.Join(json.NewEncoder(stdout).Encode(report), err)
+	case "stream":
+		report, err := stream(ctx, o)
+		return errors.Join(json.NewEncoder(stdout).Encode(report), err)
+	case "sweep":
+		report, err := sweep(ctx, o)
+		return errors.Join(json.NewEncoder(stdout).Encode(report), err)
+	}
+	return errUsage
+}
+
+func print(w io.Writer) func(string, error) error {
+	return func(answer string, err error) error {
+		if err == nil {
+			_, err = fmt.Fprintln(w, answer)
+		}
+		return err
+	}
+}
+
+// parse takes ADDR before, among or after the flags.
+func parse(command string, args []string) (options, error) {
+	o := options{}
+	f := flag.NewFlagSet("traffic "+command, flag.ContinueOnError)
+	f.StringVar(&o.src, "src", "", "source `address`")
+	f.IntVar(&o.sport, "sport", 0, "source `port`")
+	f.DurationVar(&o.timeout, "timeout", 5*time.Second, "longest wait for an answer, or for a connection")
+	f.DurationVar(&o.duration, "duration", 10*time.Second, "how long to go on")
+	f.DurationVar(&o.interval, "interval", 100*time.Millisecond, "time between numbers")
+	f.BoolVar(&o.udp, "udp", false, "over UDP")
+	f.StringVar(&o.ports, "ports", "1-1024", "destination ports `FIRST-LAST`")
+	for len(args) > 0 {
+		if !strings.HasPrefix(args[0], "-") && o.addr == "" {
+			o.addr, args = args[0], args[1:]
+			continue
+		}
+		if err := f.Parse(args); err != nil {
+			return o, fmt.Errorf("%w: %w", errUsage, err)
+		}
+		if f.NArg() == len(args) {
+			return o, fmt.Errorf("%w: unexpected %q", errUsage, args[0])
+		}
+		args = f.Args()
+	}
+	if o.addr == "" {
+		return o, fmt.Errorf("%w: no address", errUsage)
+	}
+	return o, nil
+}

@@ -1,0 +1,10 @@
+// Command trafficmain is package traffic as a program of its own, for tests.
+package main
+
+import (
+	"os"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/traffic"
+)
+
+func main() { os.Exit(traffic.Main(os.Args[1:], os.Stdout)) }
