@@ -65,12 +65,12 @@ func (s *Server) pod(ctx context.Context, req cni.Request) (podnet.Pod, error) {
 	if mtu == 0 {
 		return podnet.Pod{}, types.NewError(types.ErrTryAgainLater, "the node's gateway is not known yet", "")
 	}
-	var net annotation.Pod
+	var network annotation.Pod
 	object, err := s.o.Cluster.WaitPod(ctx, id.namespace, id.name, func(p *corev1.Pod) error {
 		if id.uid != "" && string(p.UID) != id.uid {
 			return fmt.Errorf("its UID is %s instead of %s", p.UID, id.uid)
 		}
-		net, err = annotation.ParsePod(p.Annotations)
+		network, err = annotation.ParsePod(p.Annotations)
 		if errors.Is(err, annotation.ErrNotSet) {
 			return errors.New("the controller has not given it an address")
 		}
@@ -82,7 +82,7 @@ func (s *Server) pod(ctx context.Context, req cni.Request) (podnet.Pod, error) {
 	return podnet.Pod{
 		ContainerID: req.ContainerID, Netns: req.Netns, Interface: req.Interface,
 		LogicalPort: id.namespace + "_" + id.name, UID: string(object.UID),
-		MAC: net.MAC, Addresses: net.Addresses, Gateways: net.Gateways, MTU: mtu,
+		MAC: network.MAC, Addresses: network.Addresses, Gateways: network.Gateways, MTU: mtu,
 	}, nil
 }
 

@@ -86,6 +86,15 @@ func observe(uplink, bridge string) (Host, error) {
 	return h, err
 }
 
+// ReadNode returns the node as it is now.
+func ReadNode(s Settings) (Node, error) {
+	h, err := observe(s.Uplink, s.Bridge)
+	if err != nil {
+		return Node{}, err
+	}
+	return nodeOf(h, s.NextHops, s.NotHost), nil
+}
+
 // syncBridge makes the bridge and its internal port follow the uplink, and
 // reads the port again after changing it.
 func (g *Gateway) syncBridge(ctx context.Context, h *Host) error {

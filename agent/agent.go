@@ -1,0 +1,247 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync/atomic"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cniserver"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// agent is the parts of a running agent and what they share.
+type agent struct {
+	cfg      Config
+	settings gateway.Settings
+	log      *slog.Logger
+	ready    *readiness
+	nodeWake loop.Signal // the Node, or what is told about it, has changed
+
+	ovs        *ovs.Client
+	chassis    string
+	cluster    *cluster.Cluster
+	gateway    *gateway.Gateway
+	management *management.Port
+	mtu        atomic.Int64 // of pods; 0 = not known
+	nodeFault  atomic.Pointer[string]
+	listening  atomic.Bool // the CNI socket
+}
+
+// Run is the node agent. It returns nil when ctx ends, and an error for what
+// waiting does not heal: a mistake in cfg, a kernel that cannot do what is
+// needed, an uplink that does not exist. It leaves the node's network working.
+func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
+	if err := cfg.Validate(); err != nil {
+		return fmt.Errorf("check configuration: %w", err)
+	}
+	if err := bpf.Supported(); err != nil {
+		return err
+	}
+	settings, err := gatewaySettings(cfg, log)
+	if err != nil {
+		return err
+	}
+	a := &agent{cfg: cfg, settings: settings, log: log, ready: newReadiness(log), nodeWake: loop.NewSignal()}
+	registry := prometheus.NewRegistry()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return serveHTTP(ctx, cfg.MetricsAddr, a.ready, registry) })
+	group.Go(func() error {
+		err := a.run(ctx, registry)
+		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
+			return nil
+		}
+		return err
+	})
+	return group.Wait()
+}
+
+// run connects to OVS, builds the parts and runs them.
+func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
+	if err := a.openOVS(ctx); err != nil {
+		return err
+	}
+	defer a.ovs.Close()
+	if err := a.build(); err != nil {
+		return err
+	}
+	collector := metrics.New(metrics.Source{
+		PinDir: a.cfg.PinDir, Stats: a.gateway.Stats, Ready: func() bool { return len(a.ready.missing()) == 0 }, Log: a.log,
+		Info: metrics.Info{Backend: "ebpf", Layout: "direct", Datapath: a.settings.Datapath, Uplink: a.settings.Uplink},
+	})
+	registry.MustRegister(collector)
+	server, steal, err := a.cniServer(collector)
+	if err != nil {
+		return err
+	}
+	if steal != nil {
+		defer steal.Close()
+	}
+	a.addParts()
+	a.ready.starting("")
+	return a.runParts(ctx, server)
+}
+
+// openOVS waits for ovsdb-server and writes the settings before anything else.
+func (a *agent) openOVS(ctx context.Context) error {
+	err := insist(ctx, a.ready.starting, func() (err error) {
+		dial, cancel := context.WithTimeout(ctx, 10*time.Second)
+		defer cancel()
+		a.ovs, err = ovs.Dial(dial, a.cfg.OVSDB, a.log)
+		return err
+	})
+	if err != nil {
+		return err
+	}
+	err = insist(ctx, a.ready.starting, func() (err error) {
+		a.chassis, err = syncOVS(ctx, a.cfg, a.settings, a.ovs)
+		return err
+	})
+	if err != nil {
+		a.ovs.Close()
+	}
+	return err
+}
+
+func (a *agent) build() error {
+	var err error
+	a.cluster, err = cluster.New(a.cfg.RestConfig, a.cfg.NodeName, cluster.Handlers{
+		Node:     a.nodeWake.Kick,
+		Services: func() { a.gateway.Kick() },
+	}, a.log)
+	if err != nil {
+		return err
+	}
+	a.gateway = gateway.New(a.settings, a.ovs, a.cluster.Services, func() {
+		a.nodeWake.Kick()
+		a.ready.changed.Kick()
+	}, a.log)
+	a.management = management.New(management.Options{
+		OVS: a.ovs, Node: a.cfg.NodeName, Bridge: IntegrationBridge, Datapath: a.settings.Datapath,
+		Cluster: a.cfg.ClusterSubnets, Changed: a.ready.changed.Kick, Log: a.log,
+	})
+	return nil
+}
+
+func (a *agent) cniServer(collector *metrics.Collector) (*cniserver.Server, *bpf.Steal, error) {
+	wirer := &podnet.Wirer{OVS: a.ovs, Bridge: IntegrationBridge}
+	var steal *bpf.Steal
+	if a.settings.Datapath == ovs.DatapathNetdev {
+		var err error
+		if steal, err = bpf.NewSteal(bpf.ClsactFuncs{Attach: link.AttachClsact, Detach: link.DetachClsact}); err != nil {
+			return nil, nil, err
+		}
+		wirer.Steal = steal
+	}
+	return cniserver.New(cniserver.Options{
+		Socket: a.cfg.CNISocket, Cluster: a.cluster, Wirer: wirer,
+		MTU: func() int { return int(a.mtu.Load()) }, Observe: collector.ObserveCNI, Log: a.log,
+	}), steal, nil
+}
+
+// addParts tells the readiness whom to ask.
+func (a *agent) addParts() {
+	a.ready.add(func() string {
+		if !a.ovs.Connected() {
+			return "OVSDB " + a.cfg.OVSDB + ": not connected"
+		}
+		return ""
+	})
+	a.ready.add(a.gateway.Missing)
+	a.ready.add(a.cluster.Missing)
+	a.ready.add(func() string {
+		if s := a.nodeFault.Load(); s != nil {
+			return *s
+		}
+		return ""
+	})
+	a.ready.add(a.management.Missing)
+	a.ready.add(func() string {
+		if !a.listening.Load() {
+			return "CNI socket " + a.cfg.CNISocket + ": not listening yet"
+		}
+		return ""
+	})
+}
+
+func (a *agent) runParts(ctx context.Context, server *cniserver.Server) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.cluster.Run(ctx) })
+	group.Go(func() error { return a.gateway.Run(ctx) })
+	group.Go(func() error { return a.management.Run(ctx) })
+	group.Go(func() error {
+		return loop.Run(ctx, loop.Options{Name: "node annotations", Wake: a.nodeWake, Apply: a.syncNode, Resync: time.Minute, Log: a.log})
+	})
+	group.Go(func() error { return a.keepSettings(ctx) })
+	group.Go(func() error {
+		return server.Run(ctx, func() {
+			a.listening.Store(true)
+			a.ready.changed.Kick()
+		})
+	})
+	group.Go(func() error { return a.announce(ctx) })
+	return group.Wait()
+}
+
+// keepSettings writes the settings again when somebody changes them or the
+// node's address changes.
+func (a *agent) keepSettings(ctx context.Context) error {
+	wake, stop := a.ovs.Watch(func(table, _ string) bool { return table == "Open_vSwitch" })
+	defer stop()
+	signal := loop.NewSignal()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-wake:
+				signal.Kick()
+			}
+		}
+	})
+	group.Go(func() error {
+		return loop.Run(ctx, loop.Options{Name: "OVS settings", Wake: signal, Resync: time.Minute, Log: a.log,
+			Apply: func(ctx context.Context) error {
+				_, err := syncOVS(ctx, a.cfg, a.settings, a.ovs)
+				return err
+			}})
+	})
+	return group.Wait()
+}
+
+// announce writes the CNI configuration once nothing is missing, and logs
+// readiness as it comes and goes.
+func (a *agent) announce(ctx context.Context) error {
+	written, was := false, false
+	return loop.Run(ctx, loop.Options{Name: "CNI configuration", Wake: a.ready.changed, Resync: time.Second, Log: a.log,
+		Apply: func(context.Context) error {
+			missing := a.ready.missing()
+			is := len(missing) == 0
+			if is != was {
+				a.log.Info("readiness", "ready", is, "missing", missing)
+			}
+			was = is
+			if !is || written {
+				return nil
+			}
+			if err := writeConfList(a.cfg.CNIConfDir, a.cfg.CNISocket); err != nil {
+				return err
+			}
+			written = true
+			return nil
+		}})
+}

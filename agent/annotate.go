@@ -1,0 +1,78 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+)
+
+// nodeAnnotations are the agent's on its Node. The management port's address
+// depends on the subnet that the controller chooses: nil leaves it out.
+func nodeAnnotations(cfg Config, s gateway.Settings, n gateway.Node, chassis string, subnets []netip.Prefix) map[string]string {
+	out := map[string]string{
+		annotation.GatewayConfig: annotation.FormatGateway(annotation.Gateway{
+			Mode: "shared", InterfaceID: s.Bridge + "_" + cfg.NodeName, MAC: n.Uplink.MAC.String(),
+			Addresses: n.Addresses, NextHops: n.NextHops, NodePorts: cfg.NodePorts,
+		}),
+		annotation.ChassisID:     chassis,
+		annotation.HostCIDRs:     annotation.FormatHostCIDRs(n.HostCIDRs),
+		annotation.SNATPortRange: fmt.Sprintf("%d-%d", cfg.SNATPorts.First, cfg.SNATPorts.Last),
+	}
+	if plan, err := management.PlanFor(subnets, nil); err == nil {
+		out[annotation.ManagementMACs] = annotation.FormatManagementMAC(plan.MAC)
+	}
+	return out
+}
+
+// differing returns the annotations of want that the node does not have.
+func differing(node *corev1.Node, want map[string]string) map[string]string {
+	out := maps.Clone(want)
+	maps.DeleteFunc(out, func(k, v string) bool { return node.Annotations[k] == v })
+	return out
+}
+
+// syncNode tells the controller about the node and the management port about
+// the controller's choice.
+func (a *agent) syncNode(ctx context.Context) error {
+	err := a.exchange(ctx)
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	a.nodeFault.Store(&text)
+	a.ready.changed.Kick()
+	return err
+}
+
+func (a *agent) exchange(ctx context.Context) error {
+	n, known := a.gateway.Node()
+	if !known {
+		return nil // the gateway says so
+	}
+	a.mtu.Store(int64(a.cfg.podMTU(n.Uplink.MTU, encapAddress(a.cfg, n))))
+	if a.cluster.Missing() != "" {
+		return nil // the cluster says so
+	}
+	node := a.cluster.Node()
+	if node == nil {
+		return fmt.Errorf("node %s: the API server has no such Node", a.cfg.NodeName)
+	}
+	subnets, err := annotation.ParseNodeSubnets(node.Annotations)
+	if err == nil {
+		a.management.Set(subnets, int(a.mtu.Load()))
+	}
+	if len(n.Addresses) == 0 {
+		return nil
+	}
+	if missing := differing(node, nodeAnnotations(a.cfg, a.settings, n, a.chassis, subnets)); len(missing) > 0 {
+		return a.cluster.Annotate(ctx, missing)
+	}
+	return nil
+}

@@ -1,0 +1,54 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"path/filepath"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+)
+
+// Cleanup takes everything of ours off the node, in the reverse of Run's
+// order: CNI configuration and socket, pods' interfaces, management port,
+// gateway. The host's addresses and routes were never touched. Without OVSDB
+// it does the rest and says so. It may be repeated.
+func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
+	settings, err := gatewaySettings(cfg, log)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	if cfg.CNIConfDir != "" {
+		errs = append(errs, removeFile(filepath.Join(cfg.CNIConfDir, ConfListName)))
+	}
+	errs = append(errs, removeFile(cfg.CNISocket))
+	dial, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	o, err := ovs.Dial(dial, cfg.OVSDB, log)
+	if err != nil {
+		errs = append(errs, fmt.Errorf("bridges and ports are left: %w", err))
+		o = nil
+	} else {
+		defer o.Close()
+		errs = append(errs, removePods(ctx, o), management.Cleanup(ctx, o))
+	}
+	return errors.Join(append(errs, gateway.Cleanup(ctx, settings, o, log))...)
+}
+
+func removePods(ctx context.Context, o *ovs.Client) error {
+	names, err := o.SandboxPorts(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, name := range names {
+		errs = append(errs, o.RemovePort(ctx, name), link.Delete(name))
+	}
+	return errors.Join(errs...)
+}

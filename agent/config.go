@@ -1,0 +1,136 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// Config is the agent's configuration.
+type Config struct {
+	NodeName   string
+	RestConfig *rest.Config
+
+	OVSDB     string // unix:/run/openvswitch/db.sock
+	OVSRunDir string // has the bridges' .mgmt sockets
+	SBAddress string // "": ovn-remote is left as it is
+	Datapath  string // ovs.DatapathSystem, ovs.DatapathNetdev; "" = detect
+
+	Uplink    string       // "" = the interface of the default route
+	NextHops  []netip.Addr // nil = those of the default routes
+	EncapIP   netip.Addr   // zero = the node's; the userspace datapath needs one of its own
+	EncapBits int          // prefix length of EncapIP there; 0 = 24 or 64
+
+	ClusterSubnets, ServiceCIDRs []netip.Prefix
+	SNATPorts                    bpf.PortRange
+	NodePorts                    bool
+	MTU                          int // of pods; 0 = the uplink's less 58 (Geneve over IPv4) or 78 (IPv6)
+
+	PinDir, RunDir string
+	CNISocket      string
+	CNIConfDir     string // "" = do not write
+	MetricsAddr    string // "" = do not serve
+}
+
+// Limits of an MTU: IPv6 needs the lower, struct ip6_hdr the upper.
+const minMTU, maxMTU = 1280, 65535
+
+// Validate returns everything that is wrong, joined, each naming its field.
+func (c Config) Validate() error {
+	var errs []error
+	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
+	if c.NodeName == "" {
+		bad("node name: empty")
+	}
+	if c.RestConfig == nil {
+		bad("kubeconfig: none given")
+	}
+	if !strings.HasPrefix(c.OVSDB, "unix:") && !strings.HasPrefix(c.OVSDB, "tcp:") {
+		bad("OVSDB address %q: want unix:<path> or tcp:<ip>:<port>", c.OVSDB)
+	}
+	switch c.Datapath {
+	case "", ovs.DatapathSystem, ovs.DatapathNetdev:
+	default:
+		bad("datapath %q: want system or netdev", c.Datapath)
+	}
+	if len(c.ClusterSubnets) == 0 {
+		bad("cluster subnets: none given")
+	}
+	if c.SNATPorts.First == 0 || c.SNATPorts.Last < c.SNATPorts.First {
+		bad("SNAT port range %d-%d: empty", c.SNATPorts.First, c.SNATPorts.Last)
+	}
+	if c.SNATPorts.First <= 32767 && c.SNATPorts.Last >= 30000 {
+		bad("SNAT port range %d-%d: overlaps the NodePort range 30000-32767", c.SNATPorts.First, c.SNATPorts.Last)
+	}
+	if c.MTU != 0 && (c.MTU < minMTU || c.MTU > maxMTU) {
+		bad("MTU %d: want %d..%d", c.MTU, minMTU, maxMTU)
+	}
+	for _, d := range []struct{ name, path string }{
+		{"pin directory", c.PinDir}, {"run directory", c.RunDir}, {"OVS run directory", c.OVSRunDir}, {"CNI socket", c.CNISocket},
+	} {
+		if !filepath.IsAbs(d.path) {
+			bad("%s %q: not an absolute path", d.name, d.path)
+		}
+	}
+	return errors.Join(append(errs, overlaps(c.ClusterSubnets, c.ServiceCIDRs)...)...)
+}
+
+// overlaps names every pair of networks that have addresses in common.
+func overlaps(cluster, service []netip.Prefix) []error {
+	type named struct {
+		what   string
+		prefix netip.Prefix
+	}
+	var all []named
+	for _, p := range cluster {
+		all = append(all, named{"cluster subnet", p})
+	}
+	for _, p := range service {
+		all = append(all, named{"service CIDR", p})
+	}
+	var errs []error
+	for i, a := range all {
+		for _, b := range all[i+1:] {
+			if a.prefix.Overlaps(b.prefix) {
+				errs = append(errs, fmt.Errorf("%s %s overlaps %s %s", a.what, a.prefix, b.what, b.prefix))
+			}
+		}
+	}
+	return errs
+}
+
+// encapPrefix is EncapIP with its prefix length on the gateway bridge.
+func (c Config) encapPrefix() netip.Prefix {
+	bits := c.EncapBits
+	switch {
+	case bits != 0:
+	case c.EncapIP.Is4():
+		bits = 24
+	default:
+		bits = 64
+	}
+	return netip.PrefixFrom(c.EncapIP, bits)
+}
+
+// Overhead of Geneve as OVN uses it: outer IP, UDP, Geneve with one option,
+// inner Ethernet.
+const overheadIPv4, overheadIPv6 = 58, 78
+
+// podMTU returns the MTU of pods for an uplink's MTU and an encap address.
+func (c Config) podMTU(uplink int, encap netip.Addr) int {
+	switch {
+	case c.MTU != 0:
+		return c.MTU
+	case encap.Is6():
+		return uplink - overheadIPv6
+	default:
+		return uplink - overheadIPv4
+	}
+}

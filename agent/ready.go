@@ -1,0 +1,98 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
+)
+
+// readiness collects what is missing from the parts. The zero value is not
+// usable.
+type readiness struct {
+	log     *slog.Logger
+	changed loop.Signal
+
+	mu    sync.Mutex // guards what follows
+	parts []func() string
+	start string // why the start has not got any further
+}
+
+func newReadiness(log *slog.Logger) *readiness {
+	return &readiness{log: log, changed: loop.NewSignal(), start: "starting"}
+}
+
+// add makes part one of those asked; it returns what is missing, or "".
+func (r *readiness) add(part func() string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.parts = append(r.parts, part)
+}
+
+// starting reports why the start waits, "" when it is over.
+func (r *readiness) starting(why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if why != r.start && why != "" {
+		r.log.Warn("waiting", "for", why)
+	}
+	r.start = why
+}
+
+// missing returns all that is missing, in the order of the parts.
+func (r *readiness) missing() []string {
+	r.mu.Lock()
+	parts, start := r.parts, r.start
+	r.mu.Unlock()
+	var out []string
+	if start != "" {
+		out = append(out, start)
+	}
+	for _, p := range parts {
+		if s := p(); s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// serveHTTP serves /metrics, /healthz and /readyz on addr until ctx ends.
+func serveHTTP(ctx context.Context, addr string, r *readiness, metrics prometheus.Gatherer) error {
+	if addr == "" {
+		<-ctx.Done()
+		return nil
+	}
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		missing := r.missing()
+		if len(missing) > 0 {
+			w.WriteHeader(http.StatusServiceUnavailable)
+			fmt.Fprintln(w, strings.Join(missing, "\n"))
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return fmt.Errorf("serve metrics: %w", err)
+	}
+	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { srv.Close() })
+	defer stop()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics on %s: %w", addr, err)
+	}
+	return nil
+}
