@@ -46,6 +46,7 @@ func noResidue(t *testing.T, o lab.Options) {
 
 func TestBareLab(t *testing.T) {
 	o := options(t)
+	o.BinDir = binDir(t)
 	l, err := lab.Up(t.Context(), o)
 	if err != nil {
 		t.Fatal(err)
@@ -64,6 +65,7 @@ func TestBareLab(t *testing.T) {
 			mustExec(t, l, "node1", "ping", "-n", "-c", "1", "-W", "5", to)
 		}
 	})
+	t.Run("traffic", func(t *testing.T) { testTraffic(t, l) })
 	t.Run("ports", func(t *testing.T) { testPorts(t, l) })
 	t.Run("second", func(t *testing.T) {
 		other := o
@@ -92,6 +94,28 @@ func TestBareLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	noResidue(t, o)
+}
+
+// testTraffic sends real TCP and UDP over the fabric: checksums and routes are
+// right.
+func testTraffic(t *testing.T, l *lab.Lab) {
+	if _, err := l.Serve(t.Context(), "ext", "ext-server", "-tcp", ":80", "-udp", ":80", "-name", "ext"); err != nil {
+		t.Fatal(err)
+	}
+	n := l.Node(1)
+	for _, c := range []struct{ to, from string }{
+		{lab.BehindIP4 + ":80", n.IP4.String() + ":5555"}, {"[" + lab.BehindIP6 + "]:80", "[" + n.IP6.String() + "]:5555"},
+	} {
+		for _, proto := range []string{"tcp", "udp"} {
+			got, err := l.Traffic(t.Context(), "node1", proto, c.to, "-sport", "5555")
+			if want := "ext " + c.from; err != nil || got != want {
+				t.Errorf("%s %s: %q, %v, want %q", proto, c.to, got, err, want)
+			}
+		}
+		if got, err := l.Traffic(t.Context(), "node1", "stream", c.to, "-duration", "100ms"); err != nil {
+			t.Errorf("stream %s: %q, %v", c.to, got, err)
+		}
+	}
 }
 
 // testPorts connects two internal ports of node1 by a logical switch.

@@ -2,7 +2,7 @@
 // what was sent, what came back, and how long nothing did.
 //
 //	serve  -tcp :80,:22 -udp :80 -name X   answers with its name and the client's address
-//	tcp    ADDR [-sport N]                 one request; prints the answer
+//	tcp    ADDR [-sport N] [-n N]          requests, one connection each; prints the answers
 //	udp    ADDR [-sport N]                 the same over UDP
 //	hold   ADDR [-udp] [-duration D]       one connection, a number every 100 ms; prints a JSON line of losses and gaps
 //	stream ADDR [-duration D]              bulk TCP; prints a JSON line of bytes and the longest stall

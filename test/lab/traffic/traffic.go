@@ -44,6 +44,7 @@ type options struct {
 	interval time.Duration
 	udp      bool
 	ports    string
+	count    int
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
@@ -60,9 +61,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	switch command {
 	case "tcp":
-		return print(stdout)(askTCP(ctx, o))
+		return repeat(ctx, o, askTCP, stdout)
 	case "udp":
-		return print(stdout)(askUDP(ctx, o))
+		return repeat(ctx, o, askUDP, stdout)
 	case "hold":
 		report, err := hold(ctx, o)
 		return errors.Join(json.NewEncoder(stdout).Encode(report), err)
@@ -76,13 +77,19 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	return errUsage
 }
 
-func print(w io.Writer) func(string, error) error {
-	return func(answer string, err error) error {
-		if err == nil {
-			_, err = fmt.Fprintln(w, answer)
+// repeat asks o.count times, one after the other, and prints each answer on a
+// line. It ends with the first that fails.
+func repeat(ctx context.Context, o options, ask func(context.Context, options) (string, error), w io.Writer) error {
+	for range o.count {
+		answer, err := ask(ctx, o)
+		if err != nil {
+			return err
 		}
-		return err
+		if _, err := fmt.Fprintln(w, answer); err != nil {
+			return err
+		}
 	}
+	return nil
 }
 
 // parse takes ADDR before, among or after the flags.
@@ -95,6 +102,7 @@ func parse(command string, args []string) (options, error) {
 	f.DurationVar(&o.duration, "duration", 10*time.Second, "how long to go on")
 	f.DurationVar(&o.interval, "interval", 100*time.Millisecond, "time between numbers")
 	f.BoolVar(&o.udp, "udp", false, "over UDP")
+	f.IntVar(&o.count, "n", 1, "`number` of requests of tcp and udp")
 	f.StringVar(&o.ports, "ports", "1-1024", "destination ports `FIRST-LAST`")
 	for len(args) > 0 {
 		if !strings.HasPrefix(args[0], "-") && o.addr == "" {

@@ -1,0 +1,88 @@
+package lab_test
+
+import (
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/traffic"
+)
+
+// The test binary is also the programs that the tests run: as `ovnkube lab
+// traffic`, by that name, and as one that brings a lab up until it is killed.
+const upEnv = "LAB_TEST_UP"
+
+func TestMain(m *testing.M) {
+	if filepath.Base(os.Args[0]) == "ovnkube" {
+		os.Exit(traffic.Main(os.Args[3:], os.Stdout))
+	}
+	if dir := os.Getenv(upEnv); dir != "" {
+		o := lab.Options{Dir: dir, Name: filepath.Base(dir), Nodes: 2, Progress: os.Stdout, CacheDir: os.Getenv("OVN_EBPF_CACHE")}
+		o.Kube = os.Getenv(upEnv+"_KUBE") != ""
+		_, err := lab.Up(context.Background(), o)
+		fmt.Println("up returned:", err)
+		select {}
+	}
+	os.Exit(m.Run())
+}
+
+// binDir is a directory in which this binary is called ovnkube.
+func binDir(t *testing.T) string {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := os.Symlink(self, filepath.Join(dir, "ovnkube")); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}
+
+func TestKilledUp(t *testing.T) {
+	for _, c := range []struct {
+		step, kube string
+	}{{"fabric", ""}, {"node1", ""}, {"all chassis", ""}, {"node2", "yes"}, {"API server", "yes"}} {
+		t.Run(strings.ReplaceAll(c.step, " ", "-")+c.kube, func(t *testing.T) {
+			o := options(t)
+			self, err := os.Executable()
+			if err != nil {
+				t.Fatal(err)
+			}
+			killed := false
+			cmd := exec.Command(self)
+			cmd.Env = append(os.Environ(), upEnv+"="+o.Dir, upEnv+"_KUBE="+c.kube)
+			cmd.Stdout = writerFunc(func(b []byte) {
+				t.Logf("%s", b)
+				if strings.Contains(string(b), "] "+c.step) {
+					killed = true
+					if err := cmd.Process.Signal(unix.SIGKILL); err != nil {
+						t.Error(err)
+					}
+				}
+				if strings.Contains(string(b), "up returned") {
+					cmd.Process.Kill()
+				}
+			})
+			if err := cmd.Run(); err == nil || !killed {
+				t.Fatalf("it ended by itself: %v", err)
+			}
+			l, err := lab.Open(o.Dir)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if err := l.Down(t.Context()); err != nil {
+				t.Fatal(err)
+			}
+			noResidue(t, o)
+		})
+	}
+}
