@@ -7,8 +7,8 @@
 // with its uplink eth0, and what the variant puts beside it), pod (a pod of this
 // node) and outside (a machine on the uplink's wire, which is also the far end of
 // the overlay). One locked thread holds all sockets, so that every send runs the
-// whole path inline, down to the receiving socket; it counts a batch of 64
-// operations over 16 flows at a time. Neighbours are static, the datapath's flows are
+// whole path inline, down to the receiving socket; it counts a batch of
+// operations over 16 flows at a time, and the median of the batches is the result. Neighbours are static, the datapath's flows are
 // dropped before every test, and warm-up batches come first.
 //
 // A variant that is not what it claims is not reported: before the tests its parts

@@ -34,7 +34,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	name := flags.String("variant", "", "what to measure: "+strings.Join(bench.Variants(), ", "))
 	only := flags.String("tests", "", "comma-separated names, default all that the variant has")
-	batches := flags.Int("batches", 41, "batches of 64 operations per test")
+	batches := flags.Int("batches", 41, "batches per test, after the warm-up")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}

@@ -8,10 +8,19 @@ import (
 )
 
 const (
-	batchSize = 64
 	flowCount = 16
 	warmUp    = 8 // batches
 )
+
+// batchSize is how many operations are timed together. TCP's work comes in lumps
+// (delayed acknowledgements, sockets freed by RCU): more, so that each batch has its
+// share of them.
+func (t test) batchSize() int {
+	if t.tcp() {
+		return 256
+	}
+	return 64
+}
 
 // test is one of bench.Tests for one family.
 type test struct{ name, family string }
@@ -82,7 +91,7 @@ func (m measurement) one(ctx context.Context, t test) (median, spread float64, e
 	if err != nil {
 		return 0, 0, err
 	}
-	ops := (warmUp + m.batches) * batchSize
+	ops := (warmUp + m.batches) * t.batchSize()
 	// Neighbour discovery and the like may come on top, but not many.
 	if got, want := after-before, t.packets(ops); got < want || (!t.tcp() && got > want+want/20) {
 		return 0, 0, fmt.Errorf("check: the uplink received %d packets, want %d: the test does not go over it", got, want)
@@ -102,16 +111,16 @@ func (m measurement) sample(ctx context.Context, t test) ([]float64, error) {
 		return nil, err
 	}
 	defer stop()
-	samples := make([]float64, 0, m.batches)
+	samples, size := make([]float64, 0, m.batches), t.batchSize()
 	for b := range warmUp + m.batches {
 		start := tsc()
-		for i := range batchSize {
+		for i := range size {
 			if err := op(i % flowCount); err != nil {
 				return nil, fmt.Errorf("batch %d, operation %d: %w", b, i, err)
 			}
 		}
 		if took := tsc() - start; b >= warmUp {
-			samples = append(samples, float64(took)/batchSize)
+			samples = append(samples, float64(took)/float64(size))
 		}
 		if err := ctx.Err(); err != nil {
 			return nil, err

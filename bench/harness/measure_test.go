@@ -1,0 +1,79 @@
+package main
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench"
+)
+
+// TestExpect holds that a variant whose counters did not move as they should is
+// found out: the harness's word is worth no more than this.
+func TestExpect(t *testing.T) {
+	udp, tcp := test{bench.HostUDPRR, bench.IPv4}, test{bench.HostTCPCRR, bench.IPv4}
+	for _, tt := range []struct {
+		name      string
+		test      test
+		got, want int
+		ok        bool
+	}{
+		{"as many", udp, 100, 100, true},
+		{"one is missing", udp, 99, 100, false},
+		{"one too many", udp, 101, 100, false},
+		{"none of what should not be", udp, 0, 0, true},
+		{"one of what should not be", udp, 1, 0, false},
+		{"TCP, as many", tcp, 300, 300, true},
+		{"TCP, acknowledgements on top", tcp, 500, 300, true},
+		{"TCP, one is missing", tcp, 299, 300, false},
+		{"TCP, far too many", tcp, 633, 300, false},
+		{"TCP, one of what should not be", tcp, 1, 0, false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			if err := tt.test.expect("packets", tt.got, tt.want); (err == nil) != tt.ok {
+				t.Errorf("expect(%d, %d) = %v, want ok %t", tt.got, tt.want, err, tt.ok)
+			}
+		})
+	}
+}
+
+// TestBarsAreMeasured holds that the variants have the tests that the bars compare.
+func TestBarsAreMeasured(t *testing.T) {
+	var rows []bench.Row
+	for _, name := range bench.Variants() {
+		v, err := newVariant(name, nil)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if got := v.traits().name; got != name {
+			t.Errorf("variant %q calls itself %q", name, got)
+		}
+		for _, tt := range v.traits().plan() {
+			rows = append(rows, bench.Row{Test: tt.name, Variant: name, Family: tt.family, Instructions: 1})
+		}
+	}
+	if err := bench.Gate(rows, bench.Bars()); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAddress(t *testing.T) {
+	v4, v6 := newAddress("172.30.0.11", 0x1234), newAddress("fd00::b", 0x1234)
+	if diff := cmp.Diff([]byte{2, 0, 0x12, 0x34, 172, 30, 0, 11}, v4.raw[:8]); diff != "" || v4.len != 16 {
+		t.Errorf("IPv4 (-want +got), length %d:\n%s", v4.len, diff)
+	}
+	if diff := cmp.Diff([]byte{10, 0, 0x12, 0x34, 0, 0, 0, 0, 0xfd, 0}, v6.raw[:10]); diff != "" || v6.raw[23] != 0xb || v6.len != 28 {
+		t.Errorf("IPv6 (-want +got), length %d:\n%s", v6.len, diff)
+	}
+}
+
+func TestEchoRequestChecksum(t *testing.T) {
+	var sum uint32
+	p := echoRequest(0xbeef)
+	for i := 0; i < len(p); i += 2 {
+		sum += uint32(p[i])<<8 | uint32(p[i+1])
+	}
+	if sum = sum>>16 + sum&0xffff; sum != 0xffff {
+		t.Errorf("checksum does not add up: %#x", sum)
+	}
+}
