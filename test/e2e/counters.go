@@ -1,0 +1,98 @@
+package e2e
+
+import (
+	"fmt"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// Tally is what a node's gateway counted, in packets, by class. The overlay
+// and neighbour discovery are counted apart, because they go on at any time.
+type Tally struct {
+	HostRx     uint64 // from the wire to the host: management
+	OVNRx      uint64 // from the wire to OVN: North-South
+	OVNTx      uint64 // from OVN to the wire: North-South
+	Overlay    uint64 // Geneve
+	Neighbours uint64 // ARP and neighbour discovery
+	Dropped    uint64
+}
+
+// overlay and neighbours name the reasons that are no class of their own.
+var (
+	overlay    = map[string]bool{"geneve": true, "geneve_ovn": true, "encap_out": true}
+	neighbours = map[string]bool{
+		"arp_request": true, "arp_other": true, "arp_reply": true, "arp_gratuitous": true,
+		"nd_solicit": true, "nd_other": true, "nd_advert": true, "nd_solicit_ovn": true, "router_advert": true,
+		"neighbour_out": true, "bad_mac": true, "multicast": true,
+	}
+)
+
+// ReadTally sums the counters pinned under pinDir.
+func ReadTally(pinDir string) (Tally, error) {
+	counters, err := bpf.ReadCounters(pinDir)
+	if err != nil {
+		return Tally{}, err
+	}
+	var t Tally
+	for _, c := range counters {
+		switch {
+		case overlay[c.Reason]:
+			t.Overlay += c.Packets
+		case neighbours[c.Reason]:
+			t.Neighbours += c.Packets
+		case c.Verdict == "drop":
+			t.Dropped += c.Packets
+		case c.Direction == "rx" && c.Port == "host":
+			t.HostRx += c.Packets
+		case c.Direction == "rx" && c.Port == "ovn":
+			t.OVNRx += c.Packets
+		case c.Direction == "tx":
+			t.OVNTx += c.Packets
+		}
+	}
+	return t, nil
+}
+
+func (t Tally) minus(u Tally) Tally {
+	return Tally{
+		t.HostRx - u.HostRx, t.OVNRx - u.OVNRx, t.OVNTx - u.OVNTx,
+		t.Overlay - u.Overlay, t.Neighbours - u.Neighbours, t.Dropped - u.Dropped,
+	}
+}
+
+// Class is what a path's traffic must be on one node.
+type Class int
+
+// The classes. Each names what the path's requests must have moved.
+const (
+	Absent     Class = iota // neither: the node's uplink does not see the inner packets
+	Management              // the host's
+	NorthSouth              // OVN's
+)
+
+func (c Class) String() string {
+	return [...]string{"absent", "management", "north-south"}[c]
+}
+
+// check holds what moved against the class, for n requests. Management must
+// not appear as OVN's at all. North-South must not appear as the host's; the
+// agent's own connection to the API server does, so a little is allowed, but
+// less than one packet a request.
+func (c Class) check(moved Tally, n uint64) error {
+	if c == NorthSouth {
+		if moved.OVNRx < n || moved.OVNTx < n {
+			return fmt.Errorf("%d requests moved %d packets to OVN and %d from it", n, moved.OVNRx, moved.OVNTx)
+		}
+		if moved.HostRx >= n {
+			return fmt.Errorf("%d requests moved %d packets to the host, North-South taken for management", n, moved.HostRx)
+		}
+		return nil
+	}
+	if moved.OVNRx > 0 || moved.OVNTx > 0 {
+		return fmt.Errorf("%d packets to OVN and %d from it, %s taken for North-South", moved.OVNRx, moved.OVNTx, c)
+	}
+	if c == Management && moved.HostRx < n {
+		return fmt.Errorf("%d requests moved %d packets to the host", n, moved.HostRx)
+	}
+	return nil
+}

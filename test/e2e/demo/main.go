@@ -1,0 +1,98 @@
+// Command demo shows the whole thing on one machine: objects in a real API
+// server, our controller, real OVN, two nodes with the eBPF gateway, pods
+// wired by our CNI plugin, traffic on every path, and the counters.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/e2e"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "demo:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, w io.Writer) error {
+	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
+	bin := flags.String("bin", "bin", "`directory` of the built programs")
+	cache := flags.String("cache", "/var/cache/ovn-ebpf", "`directory` for what is built once")
+	dir := flags.String("dir", "/run/ovn-ebpf-demo", "`directory` of the lab")
+	keep := flags.Bool("keep", false, "leave the lab running at the end")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	start := time.Now()
+	c, err := e2e.Start(ctx, lab.Options{Dir: *dir, Name: "demo", BinDir: *bin, CacheDir: *cache, Progress: w})
+	if err != nil {
+		return err
+	}
+	err = show(ctx, c, w)
+	if *keep {
+		fmt.Fprintf(w, "\nleft running: ovnkube lab exec --dir %s node1 …; ovnkube lab down --dir %s\n", *dir, *dir)
+		return err
+	}
+	fmt.Fprintln(w, "\ntaking the lab down")
+	err = errors.Join(err, c.Down(context.WithoutCancel(ctx)))
+	residue, residueErr := lab.Residue(*dir, "demo")
+	if len(residue) > 0 {
+		err = errors.Join(err, fmt.Errorf("left behind: %s", strings.Join(residue, "; ")))
+	}
+	if err = errors.Join(err, residueErr); err == nil {
+		fmt.Fprintf(w, "done in %s, nothing left behind\n", time.Since(start).Round(time.Second))
+	}
+	return err
+}
+
+// show runs every path and prints what each moved.
+func show(ctx context.Context, c *e2e.Cluster, w io.Writer) error {
+	fmt.Fprintf(w, "\n%d requests a line; packets that the gateways' eBPF programs counted, node1 and node2\n\n", e2e.Requests)
+	fmt.Fprintf(w, "%-30s %-4s %-3s  %-15s %-15s %-15s %s\n", "PATH", "", "", "to the host", "to OVN", "from OVN", "the server saw")
+	for _, path := range c.Paths() {
+		for _, v6 := range []bool{false, true} {
+			for _, protocol := range []string{"tcp", "udp"} {
+				r, err := c.Run(ctx, path, protocol, v6)
+				if err != nil {
+					return fmt.Errorf("%s, %s %s: %w", path.Name, protocol, r.Family(), err)
+				}
+				fmt.Fprintln(w, line(r))
+			}
+		}
+	}
+	geneve, err := c.SeeGeneve(ctx)
+	if err != nil {
+		return err
+	}
+	fmt.Fprintf(w, "\nGeneve on the wire while a pod asks one on the other node:\n%s\n", geneve)
+	for _, n := range c.Nodes() {
+		out, err := c.Exec(ctx, n.Name, c.Binary("ovnkube"), "gateway", "counters", "--pin-dir", n.PinDir)
+		if err != nil {
+			return fmt.Errorf("counters of %s: %w: %s", n.Name, err, out)
+		}
+		fmt.Fprintf(w, "\novnkube gateway counters, on %s:\n%s", n.Name, out)
+	}
+	return nil
+}
+
+func line(r e2e.Result) string {
+	a, b := r.Moved["node1"], r.Moved["node2"]
+	pair := func(x, y uint64) string { return fmt.Sprintf("%d, %d", x, y) }
+	return fmt.Sprintf("%-30s %-4s %-3s  %-15s %-15s %-15s %s", r.Path.Name, r.Protocol, r.Family(),
+		pair(a.HostRx, b.HostRx), pair(a.OVNRx, b.OVNRx), pair(a.OVNTx, b.OVNTx), r.Seen)
+}

@@ -1,0 +1,123 @@
+package e2e
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Requests is how many TCP connections, and how many UDP datagrams, a path
+// gets for each family.
+const Requests = 50
+
+// Path is one way through the cluster.
+type Path struct {
+	Name   string
+	From   string                     // lab host of the client
+	To     func(v6 bool) netip.Addr   // the address it asks
+	Port   uint16                     // TCP and UDP
+	Server string                     // a name the reply must start with; by commas, any of them
+	Client func(v6 bool) []netip.Addr // addresses that the server may see; nil: not checked
+	SNAT   bool                       // the server must see a port of OVN's
+	Class  map[string]Class           // by node name; a node left out must be Absent
+}
+
+// Result is what one run of a path moved, by node name.
+type Result struct {
+	Path     *Path
+	Protocol string // "tcp" or "udp"
+	V6       bool
+	Moved    map[string]Tally
+	Seen     string // the last reply: the server's name and the client it saw
+}
+
+// Family is "v4" or "v6".
+func (r Result) Family() string {
+	if r.V6 {
+		return "v6"
+	}
+	return "v4"
+}
+
+// Run makes Requests requests over p and checks the replies and the counters.
+// The Result is returned with an error too, as far as it got.
+func (c *Cluster) Run(ctx context.Context, p *Path, protocol string, v6 bool) (Result, error) {
+	result := Result{Path: p, Protocol: protocol, V6: v6, Moved: map[string]Tally{}}
+	before, err := c.tallies()
+	if err != nil {
+		return result, err
+	}
+	target := netip.AddrPortFrom(p.To(v6), p.Port)
+	out, err := c.Exec(ctx, p.From, c.traffic(protocol, "-n", strconv.Itoa(Requests), target.String())...)
+	if err != nil {
+		return result, fmt.Errorf("%s %s from %s to %s: %w (after %d replies)", protocol, result.Family(), p.From, target, err, strings.Count(string(out), "\n"))
+	}
+	after, err := c.tallies()
+	if err != nil {
+		return result, err
+	}
+	for name := range after {
+		result.Moved[name] = after[name].minus(before[name])
+	}
+	replies := strings.Split(strings.TrimSpace(string(out)), "\n")
+	result.Seen = replies[len(replies)-1]
+	return result, p.check(result, replies)
+}
+
+func (c *Cluster) tallies() (map[string]Tally, error) {
+	all := map[string]Tally{}
+	for _, n := range c.Nodes() {
+		t, err := ReadTally(n.PinDir)
+		if err != nil {
+			return nil, fmt.Errorf("read counters of %s: %w", n.Name, err)
+		}
+		all[n.Name] = t
+	}
+	return all, nil
+}
+
+// check holds every reply and every node's counters against the path.
+func (p *Path) check(r Result, replies []string) error {
+	if len(replies) != Requests {
+		return fmt.Errorf("%d replies to %d requests", len(replies), Requests)
+	}
+	for _, reply := range replies {
+		if err := p.checkReply(reply, r.V6); err != nil {
+			return err
+		}
+	}
+	for name, moved := range r.Moved {
+		if err := p.Class[name].check(moved, Requests); err != nil {
+			return fmt.Errorf("%s is %s on %s: %w", p.Name, p.Class[name], name, err)
+		}
+	}
+	return nil
+}
+
+// checkReply reads "NAME CLIENT", CLIENT being the address and port that the
+// server saw.
+func (p *Path) checkReply(reply string, v6 bool) error {
+	name, client, _ := strings.Cut(reply, " ")
+	if !strings.Contains(","+p.Server+",", ","+name+",") {
+		return fmt.Errorf("reply %q, want one of %s", reply, p.Server)
+	}
+	seen, err := netip.ParseAddrPort(client)
+	if err != nil {
+		return fmt.Errorf("reply %q: %w", reply, err)
+	}
+	if p.Client != nil {
+		known := false
+		for _, addr := range p.Client(v6) {
+			known = known || addr == seen.Addr().Unmap()
+		}
+		if !known {
+			return fmt.Errorf("server saw client %s, want %v", seen, p.Client(v6))
+		}
+	}
+	if p.SNAT && seen.Port() < 49152 {
+		return fmt.Errorf("server saw client %s, whose port is not OVN's", seen)
+	}
+	return nil
+}
