@@ -121,6 +121,11 @@ func (a *agent) build() error {
 	a.cluster, err = cluster.New(a.cfg.RestConfig, a.cfg.NodeName, cluster.Handlers{
 		Node:     a.nodeWake.Kick,
 		Services: func() { a.gateway.Kick() },
+		Synced: func() {
+			a.gateway.Kick()
+			a.nodeWake.Kick()
+			a.ready.changed.Kick()
+		},
 	}, a.log)
 	if err != nil {
 		return err
@@ -227,7 +232,7 @@ func (a *agent) keepSettings(ctx context.Context) error {
 // readiness as it comes and goes.
 func (a *agent) announce(ctx context.Context) error {
 	written, was := false, false
-	return loop.Run(ctx, loop.Options{Name: "CNI configuration", Wake: a.ready.changed, Resync: time.Second, Log: a.log,
+	return loop.Run(ctx, loop.Options{Name: "CNI configuration", Wake: a.ready.changed, Resync: 10 * time.Second, Log: a.log,
 		Apply: func(context.Context) error {
 			missing := a.ready.missing()
 			is := len(missing) == 0

@@ -28,6 +28,7 @@ import (
 type Handlers struct {
 	Node     func()
 	Services func()
+	Synced   func() // once, when every list has been read
 }
 
 // Cluster holds the informers. It is safe for concurrent use.
@@ -39,6 +40,7 @@ type Cluster struct {
 	pods      cache.SharedIndexInformer
 	services  cache.SharedIndexInformer
 	podLister corelisters.PodLister
+	synced    func()
 	log       *slog.Logger
 
 	mu      sync.Mutex // guards waiters
@@ -62,7 +64,7 @@ func New(config *rest.Config, node string, h Handlers, log *slog.Logger) (*Clust
 	pods := informers.NewSharedInformerFactoryWithOptions(client, 0, only("spec.nodeName"))
 	all := informers.NewSharedInformerFactory(client, 0)
 	c := &Cluster{
-		node: node, client: client, log: log,
+		node: node, client: client, synced: h.Synced, log: log,
 		factories: []informers.SharedInformerFactory{nodes, pods, all},
 		nodes:     nodes.Core().V1().Nodes().Informer(),
 		pods:      pods.Core().V1().Pods().Informer(),
@@ -92,6 +94,9 @@ func New(config *rest.Config, node string, h Handlers, log *slog.Logger) (*Clust
 func (c *Cluster) Run(ctx context.Context) error {
 	for _, f := range c.factories {
 		f.Start(ctx.Done())
+	}
+	if cache.WaitForCacheSync(ctx.Done(), c.nodes.HasSynced, c.pods.HasSynced, c.services.HasSynced) {
+		c.synced()
 	}
 	<-ctx.Done()
 	for _, f := range c.factories {

@@ -1,0 +1,149 @@
+// Package testnode gives a test a node of its own: network and mount
+// namespaces that end with the test process, and a real Open vSwitch with the
+// userspace datapath in them.
+package testnode
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+	"testing"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+const inside = "OVNEBPF_TESTNODE"
+
+// Main runs the tests in a new network and a new mount namespace; nothing of
+// what they leave there outlives them. It needs root.
+func Main(m *testing.M) int {
+	if os.Getenv(inside) != "" {
+		if err := enter(); err != nil {
+			fmt.Fprintln(os.Stderr, "prepare test node:", err)
+			return 1
+		}
+		return m.Run()
+	}
+	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
+	cmd.Env = append(os.Environ(), inside+"=1")
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	err := cmd.Run()
+	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
+		return exit.ExitCode()
+	}
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "start test node (needs root):", err)
+		return 1
+	}
+	return 0
+}
+
+func enter() error {
+	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
+		return fmt.Errorf("make mounts private: %w", err)
+	}
+	return exec.Command("ip", "link", "set", "lo", "up").Run()
+}
+
+// Run runs a command and fails the test with its output if it fails.
+func Run(t *testing.T, argv ...string) string {
+	t.Helper()
+	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", argv, err, out)
+	}
+	return string(out)
+}
+
+// Switch is a private Open vSwitch.
+type Switch struct {
+	Dir      string // also the run directory
+	Address  string // of the database
+	vswitchd *exec.Cmd
+}
+
+// StartSwitch starts ovsdb-server and, if asked, vswitchd. They end with the test.
+func StartSwitch(t *testing.T, vswitchd bool) *Switch {
+	t.Helper()
+	dir, err := os.MkdirTemp("", "ovs") // t.TempDir is too long for a unix socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	s := &Switch{Dir: dir, Address: "unix:" + dir + "/db.sock"}
+	Run(t, "ovsdb-tool", "create", dir+"/conf.db", "/usr/share/openvswitch/vswitch.ovsschema")
+	s.start(t, filepath.Join(dir, "db.sock"), "ovsdb-server", "--log-file="+dir+"/ovsdb.log", "-vconsole:off", "--unixctl="+dir+"/ovsdb.ctl",
+		"--remote=punix:"+dir+"/db.sock", dir+"/conf.db")
+	Run(t, "ovs-vsctl", "--db="+s.Address, "--no-wait", "init")
+	if vswitchd {
+		s.StartVswitchd(t)
+	}
+	return s
+}
+
+// StartVswitchd starts ovs-vswitchd.
+func (s *Switch) StartVswitchd(t *testing.T) {
+	t.Helper()
+	os.Remove(s.Dir + "/vswitchd.ctl")
+	s.vswitchd = s.start(t, filepath.Join(s.Dir, "vswitchd.ctl"), "ovs-vswitchd", "--log-file="+s.Dir+"/vswitchd.log", "-vconsole:off", "--unixctl="+s.Dir+"/vswitchd.ctl", s.Address)
+}
+
+// KillVswitchd kills it with SIGKILL and waits for its end.
+func (s *Switch) KillVswitchd(t *testing.T) {
+	t.Helper()
+	if err := s.vswitchd.Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	s.vswitchd.Wait() //nolint:errcheck // killed
+}
+
+// Vsctl runs ovs-vsctl on the database, without waiting for vswitchd.
+func (s *Switch) Vsctl(t *testing.T, args ...string) string {
+	t.Helper()
+	return Run(t, append([]string{"ovs-vsctl", "--db=" + s.Address, "--no-wait"}, args...)...)
+}
+
+func (s *Switch) start(t *testing.T, ready string, argv ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+s.Dir, "OVS_DBDIR="+s.Dir, "OVS_LOGDIR="+s.Dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", argv[0], err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	Eventually(t, argv[0]+" listens", func() error {
+		c, err := net.Dial("unix", ready)
+		if err == nil {
+			c.Close()
+		}
+		return err
+	})
+	return cmd
+}
+
+// Eventually fails the test when check has not returned nil within half a
+// minute: a limit for what is broken, not a measure of what is slow.
+func Eventually(t *testing.T, what string, check func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	for {
+		err := check()
+		if err == nil {
+			return
+		}
+		select {
+		case <-ctx.Done():
+			t.Fatalf("%s: %v", what, err)
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
