@@ -24,6 +24,7 @@ type ebpf struct {
 	ovs     ovs
 	log     *slog.Logger
 	gateway *bpf.Gateway
+	profile bool
 }
 
 func (*ebpf) traits() traits {
@@ -63,6 +64,11 @@ func (e *ebpf) setup(ctx context.Context) error {
 	}
 	if err := e.ovs.integration(ctx, ":49152-65535", "breth0"); err != nil {
 		return err
+	}
+	if e.profile {
+		if err := enableStats(); err != nil {
+			return fmt.Errorf("count program runs: %w", err)
+		}
 	}
 	return e.check(ctx)
 }
@@ -176,7 +182,14 @@ func (e *ebpf) watch(ctx context.Context, t test) (func(int) error, error) {
 	if err != nil {
 		return nil, err
 	}
+	programs, err := programRuns()
+	if err != nil {
+		return nil, err
+	}
 	return func(ops int) error {
+		if now, err := programRuns(); e.profile && err == nil {
+			e.log.Info("instructions per program run", "test", t.name, "by_tag", since(programs, now))
+		}
 		if err := e.ovs.settle(ctx); err != nil {
 			return err
 		}

@@ -35,6 +35,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	name := flags.String("variant", "", "what to measure: "+strings.Join(bench.Variants(), ", "))
 	only := flags.String("tests", "", "comma-separated names, default all that the variant has")
 	batches := flags.Int("batches", 41, "batches per test, after the warm-up")
+	profile := flags.Bool("profile", false, "ebpf: log instructions per program run; falsifies the rows")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -51,7 +52,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	runtime.LockOSThread()
 	debug.SetGCPercent(-1)
 
-	v, err := newVariant(*name, log)
+	v, err := newVariant(*name, log, *profile)
 	if err != nil {
 		return err
 	}
@@ -85,7 +86,7 @@ type traits struct {
 	ipv6         []string // of bench.Tests, for IPv6
 }
 
-func newVariant(name string, log *slog.Logger) (variant, error) {
+func newVariant(name string, log *slog.Logger, profile bool) (variant, error) {
 	switch name {
 	case bench.NoOVS:
 		return &noOVS{}, nil
@@ -94,7 +95,7 @@ func newVariant(name string, log *slog.Logger) (variant, error) {
 	case bench.Helper:
 		return &helper{ovs: newOVS(log)}, nil
 	case bench.EBPF:
-		return &ebpf{ovs: newOVS(log), log: log}, nil
+		return &ebpf{ovs: newOVS(log), log: log, profile: profile}, nil
 	case overlayOnly:
 		return &overlay{ovs: newOVS(log)}, nil
 	}

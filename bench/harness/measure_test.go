@@ -41,7 +41,7 @@ func TestExpect(t *testing.T) {
 func TestBarsAreMeasured(t *testing.T) {
 	var rows []bench.Row
 	for _, name := range bench.Variants() {
-		v, err := newVariant(name, nil)
+		v, err := newVariant(name, nil, false)
 		if err != nil {
 			t.Fatal(err)
 		}
