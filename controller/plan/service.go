@@ -27,7 +27,7 @@ func serviceRows(c *Cluster, key Key) ([]Row, error) {
 		return nil, nil // headless
 	}
 	var nodeAddrs []netip.Addr
-	if hasNodePorts(svc) {
+	if HasNodePorts(svc) {
 		nodeAddrs = c.nodePortAddresses()
 	}
 	endpoints := c.slices(svc)
@@ -130,7 +130,8 @@ func addVIPs(to map[string]string, addrs []netip.Addr, port int32, backends stri
 	}
 }
 
-func hasNodePorts(svc *corev1.Service) bool {
+// HasNodePorts says whether the service is served on nodes' addresses.
+func HasNodePorts(svc *corev1.Service) bool {
 	return slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort != 0 })
 }
 

@@ -1,0 +1,189 @@
+package controller
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+)
+
+const (
+	defaultMTU = 1400
+	minMTU4    = 576
+	minMTU6    = 1280
+	maxMTU     = 65535
+)
+
+// ClusterSubnet is a range of pod addresses and the prefix length of each node's part of it.
+type ClusterSubnet struct {
+	Prefix  netip.Prefix
+	HostLen int
+}
+
+// Config is what Run needs. The zero value of a field has no meaning of its
+// own unless said.
+type Config struct {
+	RestConfig           *rest.Config
+	NBAddress, SBAddress string // endpoints, separated by commas; see nb.Parse. SBAddress may be ""
+	ClusterSubnets       []ClusterSubnet
+	ServiceCIDRs         []netip.Prefix
+	JoinSubnets          []netip.Prefix               // one for each family of ClusterSubnets; more are ignored
+	SNATPorts            struct{ First, Last uint16 } // of nodes that do not say their own
+	MTU                  int                          // of pods; 0: 1400
+	Identity             string                       // in the election; "": host name and process id
+	LeaseNamespace       string
+	LeaderElect          bool   // false: this replica leads, and must be the only one
+	MetricsAddr          string // where to serve HTTP; "": nowhere
+}
+
+// Validate returns every mistake there is, joined.
+func (c Config) Validate() error {
+	errs := []error{c.validateAddresses(), c.validateSubnets(), c.validateJoin(), c.validateOverlap()}
+	if c.SNATPorts.First == 0 || c.SNATPorts.First > c.SNATPorts.Last {
+		errs = append(errs, fmt.Errorf("SNAT port range %d-%d is empty", c.SNATPorts.First, c.SNATPorts.Last))
+	}
+	least := minMTU4
+	if c.hasFamily(false) {
+		least = minMTU6
+	}
+	if c.MTU != 0 && (c.MTU < least || c.MTU > maxMTU) {
+		errs = append(errs, fmt.Errorf("MTU %d is not %d..%d", c.MTU, least, maxMTU))
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) validateAddresses() error {
+	var errs []error
+	if c.RestConfig == nil {
+		errs = append(errs, errors.New("no API server"))
+	}
+	if _, err := nb.Parse(c.NBAddress); err != nil {
+		errs = append(errs, fmt.Errorf("northbound: %w", err))
+	}
+	if c.SBAddress != "" {
+		if _, err := nb.Parse(c.SBAddress); err != nil {
+			errs = append(errs, fmt.Errorf("southbound: %w", err))
+		}
+	}
+	if c.LeaderElect && c.LeaseNamespace == "" {
+		errs = append(errs, errors.New("leader election without a namespace for its lease"))
+	}
+	if c.MetricsAddr != "" {
+		if _, _, err := net.SplitHostPort(c.MetricsAddr); err != nil {
+			errs = append(errs, fmt.Errorf("metrics address: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) validateSubnets() error {
+	if len(c.ClusterSubnets) == 0 {
+		return errors.New("no cluster subnet")
+	}
+	var errs []error
+	for _, s := range c.ClusterSubnets {
+		longest := 29 // room for router, management port and a few pods
+		if s.Prefix.Addr().Is6() {
+			longest = 125
+		}
+		switch {
+		case !s.Prefix.IsValid() || s.Prefix != s.Prefix.Masked():
+			errs = append(errs, fmt.Errorf("cluster subnet %s is not a network, its network is %s", s.Prefix, s.Prefix.Masked()))
+		case s.HostLen < s.Prefix.Bits() || s.HostLen > longest:
+			errs = append(errs, fmt.Errorf("cluster subnet %s: host prefix length %d is not %d..%d", s.Prefix, s.HostLen, s.Prefix.Bits(), longest))
+		}
+	}
+	for _, p := range c.ServiceCIDRs {
+		if !p.IsValid() || p != p.Masked() {
+			errs = append(errs, fmt.Errorf("service subnet %s is not a network, its network is %s", p, p.Masked()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// validateJoin wants a join subnet for each family of the pods.
+func (c Config) validateJoin() error {
+	var errs []error
+	for _, is4 := range []bool{true, false} {
+		if !c.hasFamily(is4) {
+			continue
+		}
+		found := 0
+		for _, j := range c.JoinSubnets {
+			if j.IsValid() && j.Addr().Is4() == is4 {
+				found++
+			}
+		}
+		if found != 1 {
+			errs = append(errs, fmt.Errorf("%d join subnets of %s, want 1", found, map[bool]string{true: "IPv4", false: "IPv6"}[is4]))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) hasFamily(is4 bool) bool {
+	for _, s := range c.ClusterSubnets {
+		if s.Prefix.Addr().Is4() == is4 {
+			return true
+		}
+	}
+	return false
+}
+
+func (c Config) validateOverlap() error {
+	type named struct {
+		what   string
+		prefix netip.Prefix
+	}
+	var all []named
+	for _, s := range c.ClusterSubnets {
+		all = append(all, named{"cluster subnet", s.Prefix})
+	}
+	for _, p := range c.ServiceCIDRs {
+		all = append(all, named{"service subnet", p})
+	}
+	for _, p := range c.JoinSubnets {
+		all = append(all, named{"join subnet", p})
+	}
+	var errs []error
+	for i, a := range all {
+		for _, b := range all[i+1:] {
+			if a.prefix.Overlaps(b.prefix) {
+				errs = append(errs, fmt.Errorf("%s %s overlaps %s %s", a.what, a.prefix, b.what, b.prefix))
+			}
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (c Config) plan() plan.Config {
+	p := plan.Config{
+		ServiceCIDRs: c.ServiceCIDRs, SNATPorts: plan.PortRange{First: c.SNATPorts.First, Last: c.SNATPorts.Last}, MTU: c.MTU,
+	}
+	if p.MTU == 0 {
+		p.MTU = defaultMTU
+	}
+	for _, s := range c.ClusterSubnets {
+		p.ClusterCIDRs = append(p.ClusterCIDRs, s.Prefix)
+	}
+	for _, j := range c.JoinSubnets {
+		if c.hasFamily(j.Addr().Is4()) {
+			p.JoinSubnets = append(p.JoinSubnets, j)
+		}
+	}
+	return p
+}
+
+func (c Config) subnets() []ipam.Subnet {
+	var out []ipam.Subnet
+	for _, s := range c.ClusterSubnets {
+		out = append(out, ipam.Subnet(s))
+	}
+	return out
+}

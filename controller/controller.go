@@ -1,0 +1,122 @@
+package controller
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"os"
+	"time"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/collectors"
+	"github.com/prometheus/client_golang/prometheus/promhttp"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
+)
+
+// Run is the controller: it returns nil when the context ends, and an error
+// only for what waiting cannot heal. A database or API server that cannot be
+// reached is waited for.
+func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
+	if err := cfg.Validate(); err != nil {
+		return fmt.Errorf("invalid configuration: %w", err)
+	}
+	client, err := kubernetes.NewForConfig(restConfig(cfg.RestConfig))
+	if err != nil {
+		return fmt.Errorf("create API client: %w", err)
+	}
+	endpoints, err := nb.Parse(cfg.NBAddress)
+	if err != nil {
+		return err
+	}
+	election, err := cfg.election()
+	if err != nil {
+		return err
+	}
+	db := nb.New(endpoints, log)
+	loop := reconcile.New(reconcile.Options{
+		Client: client, DB: db, Plan: cfg.plan(), Subnets: cfg.subnets(), Election: election, Log: log,
+	})
+	group, ctx := errgroup.WithContext(ctx)
+	if cfg.MetricsAddr != "" {
+		listener, err := net.Listen("tcp", cfg.MetricsAddr)
+		if err != nil {
+			return fmt.Errorf("serve metrics: %w", err)
+		}
+		log.Info("serving metrics", "address", listener.Addr().String())
+		group.Go(func() error { return serve(ctx, listener, Handler(loop)) })
+	}
+	group.Go(func() error { return db.Run(ctx) })
+	group.Go(func() error { return loop.Run(ctx) })
+	return group.Wait()
+}
+
+// restConfig asks for protobuf, which costs the API server and us a fraction
+// of JSON, and lifts client-go's limit of five requests a second: a cold start
+// annotates every pod.
+func restConfig(in *rest.Config) *rest.Config {
+	c := rest.CopyConfig(in)
+	c.ContentType = runtime.ContentTypeProtobuf
+	c.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+	c.UserAgent = "ovn-ebpf-controller"
+	if c.QPS == 0 && c.RateLimiter == nil {
+		c.QPS, c.Burst = 200, 400
+	}
+	return c
+}
+
+func (c Config) election() (*reconcile.Election, error) {
+	if !c.LeaderElect {
+		return nil, nil
+	}
+	if c.Identity != "" {
+		return &reconcile.Election{Identity: c.Identity, Namespace: c.LeaseNamespace}, nil
+	}
+	host, err := os.Hostname()
+	if err != nil {
+		return nil, fmt.Errorf("name this replica: %w", err)
+	}
+	return &reconcile.Election{Identity: fmt.Sprintf("%s_%d", host, os.Getpid()), Namespace: c.LeaseNamespace}, nil
+}
+
+// Handler serves /metrics, /healthz (the process is alive) and /readyz (503
+// with everything that is missing, one a line, until nothing is).
+func Handler(loop *reconcile.Loop) http.Handler {
+	registry := prometheus.NewRegistry()
+	registry.MustRegister(loop.Collector(), collectors.NewGoCollector(),
+		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
+	mux := http.NewServeMux()
+	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		if err := loop.Ready(); err != nil {
+			http.Error(w, err.Error(), http.StatusServiceUnavailable)
+			return
+		}
+		fmt.Fprintln(w, "ok")
+	})
+	return mux
+}
+
+func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
+	const headerTimeout, grace = 10 * time.Second, time.Second
+	server := &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout}
+	stop := context.AfterFunc(ctx, func() {
+		shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
+		defer cancel()
+		_ = server.Shutdown(shutdown) // what is still open after the grace goes with the process
+	})
+	defer stop()
+	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve metrics: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,105 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+)
+
+// watch makes the loop's cluster the informers' stores and starts them. It
+// returns a wait for the first complete picture. They end with the context.
+func (l *Loop) watch(ctx context.Context) (wait func() error, err error) {
+	factory := informers.NewSharedInformerFactoryWithOptions(l.client, 0, informers.WithTransform(strip))
+	nodes, pods := factory.Core().V1().Nodes().Informer(), factory.Core().V1().Pods().Informer()
+	services, endpoints := factory.Core().V1().Services().Informer(), factory.Discovery().V1().EndpointSlices().Informer()
+	if err := pods.AddIndexers(plan.PodIndexers()); err != nil {
+		return nil, fmt.Errorf("index pods: %w", err)
+	}
+	if err := endpoints.AddIndexers(plan.SliceIndexers()); err != nil {
+		return nil, fmt.Errorf("index endpoint slices: %w", err)
+	}
+	l.cluster.Nodes, l.cluster.Pods = nodes.GetIndexer(), pods.GetIndexer()
+	l.cluster.Services, l.cluster.EndpointSlices = services.GetIndexer(), endpoints.GetIndexer()
+	var synced []cache.InformerSynced
+	for _, inf := range []cache.SharedIndexInformer{nodes, pods, services, endpoints} {
+		reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(obj any) { l.changed(nil, obj) },
+			UpdateFunc: func(old, obj any) { l.changed(old, obj) },
+			DeleteFunc: func(obj any) {
+				if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+					obj = gone.Obj
+				}
+				l.changed(obj, nil)
+			},
+		})
+		if err != nil {
+			return nil, fmt.Errorf("watch cluster: %w", err)
+		}
+		synced = append(synced, reg.HasSynced)
+	}
+	factory.Start(ctx.Done())
+	return func() error {
+		if !cache.WaitForCacheSync(ctx.Done(), synced...) {
+			return ctx.Err()
+		}
+		return nil
+	}, nil
+}
+
+func (l *Loop) changed(old, now any) {
+	for _, k := range Affected(&l.cluster, old, now) {
+		l.enqueue(k)
+	}
+}
+
+// strip keeps of objects what plans and allocation read: the stores hold the
+// whole cluster.
+func strip(obj any) (any, error) {
+	if m, ok := obj.(metav1.ObjectMetaAccessor); ok {
+		meta := m.GetObjectMeta()
+		meta.SetManagedFields(nil)
+		meta.SetOwnerReferences(nil)
+	}
+	switch obj := obj.(type) {
+	case *corev1.Pod:
+		obj.Spec = corev1.PodSpec{NodeName: obj.Spec.NodeName, HostNetwork: obj.Spec.HostNetwork}
+		obj.Status = corev1.PodStatus{Phase: obj.Status.Phase, PodIPs: obj.Status.PodIPs}
+	case *corev1.Node:
+		obj.Spec = corev1.NodeSpec{}
+		obj.Status = corev1.NodeStatus{Addresses: obj.Status.Addresses}
+	}
+	return obj, nil
+}
+
+// probe asks the API server for its version, so that readiness can say that
+// it does not answer: informers retry without telling.
+func (l *Loop) probe(ctx context.Context) error {
+	const interval, timeout = 5 * time.Second, 5 * time.Second
+	for {
+		once, cancel := context.WithTimeout(ctx, timeout)
+		err := l.client.Discovery().RESTClient().Get().AbsPath("/version").Do(once).Error()
+		cancel()
+		if ctx.Err() != nil {
+			return nil
+		}
+		if l.status.setAPI(err) {
+			if err != nil {
+				l.log.Warn("API server does not answer", "err", err)
+			} else {
+				l.log.Info("API server answers")
+			}
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(interval):
+		}
+	}
+}
