@@ -70,7 +70,8 @@ func build(ctx context.Context, dir, binary string, progress io.Writer) error {
 	defer os.RemoveAll(src)
 	err = errors.Join(
 		os.WriteFile(filepath.Join(src, "go.mod"), goMod, 0o644),
-		os.WriteFile(filepath.Join(src, "go.sum"), goSum, 0o644))
+		os.WriteFile(filepath.Join(src, "go.sum"), goSum, 0o644),
+	)
 	if err != nil {
 		return err
 	}
@@ -100,8 +101,12 @@ func ldflags() string {
 	parts := strings.Split(strings.TrimPrefix(Version, "v"), ".")
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
 		for _, v := range [][2]string{
-			{"gitVersion", Version}, {"gitMajor", parts[0]}, {"gitMinor", parts[1]}, {"gitTreeState", "clean"},
-			{"gitCommit", strings.Repeat("0", 40)}, {"buildDate", "1970-01-01T00:00:00Z"},
+			{"gitVersion", Version},
+			{"gitMajor", parts[0]},
+			{"gitMinor", parts[1]},
+			{"gitTreeState", "clean"},
+			{"gitCommit", strings.Repeat("0", 40)},
+			{"buildDate", "1970-01-01T00:00:00Z"},
 		} {
 			flags = append(flags, "-X", pkg+"."+v[0]+"="+v[1])
 		}

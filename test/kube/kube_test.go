@@ -45,7 +45,11 @@ func TestStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	defer s.Stop()
+	t.Cleanup(func() {
+		if err := s.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
 	if err := s.Kubeconfig(filepath.Join(dir, "kubeconfig")); err != nil {
 		t.Fatal(err)
 	}

@@ -69,7 +69,7 @@ func TestKilledUp(t *testing.T) {
 					}
 				}
 				if strings.Contains(string(b), "up returned") {
-					cmd.Process.Kill()
+					t.Error(cmd.Process.Kill())
 				}
 			})
 			if err := cmd.Run(); err == nil || !killed {

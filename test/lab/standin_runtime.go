@@ -73,8 +73,11 @@ func runtimeConf(p *Pod) *libcni.RuntimeConf {
 	return &libcni.RuntimeConf{
 		ContainerID: p.containerID(), NetNS: netns.Path(p.Netns), IfName: "eth0",
 		Args: [][2]string{
-			{"IgnoreUnknown", "1"}, {"K8S_POD_NAMESPACE", p.Namespace}, {"K8S_POD_NAME", p.Name},
-			{"K8S_POD_INFRA_CONTAINER_ID", p.containerID()}, {"K8S_POD_UID", p.UID},
+			{"IgnoreUnknown", "1"},
+			{"K8S_POD_NAMESPACE", p.Namespace},
+			{"K8S_POD_NAME", p.Name},
+			{"K8S_POD_INFRA_CONTAINER_ID", p.containerID()},
+			{"K8S_POD_UID", p.UID},
 		},
 	}
 }

@@ -16,8 +16,8 @@ func main() {
 	cache := flag.String("cache", "/var/cache/ovn-ebpf", "`directory` for what is built once")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	defer stop()
 	path, err := kube.Build(ctx, *cache, os.Stderr)
+	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)
 		os.Exit(1)

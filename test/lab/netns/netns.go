@@ -144,5 +144,5 @@ func Identify(path string) (ID, error) {
 	if err := unix.Stat(path, &st); err != nil {
 		return ID{}, fmt.Errorf("stat netns %s: %w", path, err)
 	}
-	return ID{uint64(st.Dev), st.Ino}, nil
+	return ID{st.Dev, st.Ino}, nil
 }

@@ -74,12 +74,11 @@ func Start(s Spec) (*Process, error) {
 		err = p.write(s.Record)
 	}
 	go func() {
-		cmd.Wait()
+		_ = cmd.Wait() // how it ended is for its log to say
 		close(p.done)
 	}()
 	if err != nil {
-		p.Stop(0)
-		return nil, fmt.Errorf("record %s: %w", name, err)
+		return nil, errors.Join(fmt.Errorf("record %s: %w", name, err), p.Stop(0))
 	}
 	return p, nil
 }
@@ -138,7 +137,7 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	if err != nil || fd < 0 {
 		return err
 	}
-	defer unix.Close(fd)
+	defer closeFD(fd)
 	return p.signal(fd, sig)
 }
 
@@ -168,11 +167,13 @@ func (p *Process) open() (int, error) {
 	}
 	// Checked after opening: from here on the number cannot be reused under us.
 	if !p.Alive() {
-		unix.Close(fd)
+		closeFD(fd)
 		return -1, nil
 	}
 	return fd, nil
 }
+
+func closeFD(fd int) { _ = unix.Close(fd) } // a pidfd has nothing to flush
 
 // Stop ends the process and its group: SIGTERM, and SIGKILL when it still runs
 // after grace; at once when grace is 0. It returns when the process is gone.
@@ -181,7 +182,7 @@ func (p *Process) Stop(grace time.Duration) error {
 	if err != nil || fd < 0 {
 		return err
 	}
-	defer unix.Close(fd)
+	defer closeFD(fd)
 	if grace > 0 {
 		if err := p.signal(fd, unix.SIGTERM); err != nil {
 			return err
@@ -247,10 +248,15 @@ func Tail(file string) string {
 		return err.Error()
 	}
 	defer f.Close()
-	if st, err := f.Stat(); err == nil && st.Size() > 2000 {
-		f.Seek(-2000, io.SeekEnd)
+	st, err := f.Stat()
+	if err != nil {
+		return err.Error()
 	}
-	b, _ := io.ReadAll(f)
+	const most = 2000
+	b, err := io.ReadAll(io.NewSectionReader(f, max(0, st.Size()-most), most))
+	if err != nil {
+		return err.Error()
+	}
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 	return strings.Join(lines[max(0, len(lines)-5):], " | ")
 }

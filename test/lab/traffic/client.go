@@ -68,7 +68,9 @@ func askTCP(ctx context.Context, o options) (string, error) {
 		return "", err
 	}
 	defer c.Close()
-	c.SetDeadline(time.Now().Add(o.timeout))
+	if err := c.SetDeadline(time.Now().Add(o.timeout)); err != nil {
+		return "", err
+	}
 	if _, err := fmt.Fprintln(c, "who"); err != nil {
 		return "", err
 	}
@@ -92,7 +94,9 @@ func askUDP(ctx context.Context, o options) (string, error) {
 		if try.After(end) {
 			try = end
 		}
-		c.SetReadDeadline(try)
+		if err := c.SetReadDeadline(try); err != nil {
+			return "", err
+		}
 		n, err := c.Read(buf)
 		if err == nil {
 			return string(buf[:n]), nil
@@ -129,7 +133,7 @@ func hold(ctx context.Context, o options) (HoldReport, error) {
 	go func() { answers <- seen.read(c, o.udp) }()
 	err = sendNumbers(ctx, c, o, &report)
 	// What is still on its way gets the time an answer may take.
-	c.SetReadDeadline(time.Now().Add(min(o.timeout, time.Second)))
+	err = errors.Join(err, c.SetReadDeadline(time.Now().Add(min(o.timeout, time.Second))))
 	if rerr := <-answers; !errors.Is(rerr, errTimeout) {
 		err = errors.Join(err, rerr)
 	}
@@ -212,7 +216,9 @@ func stream(ctx context.Context, o options) (StreamReport, error) {
 	}
 	chunk := make([]byte, 64<<10)
 	for end := time.Now().Add(o.duration); time.Now().Before(end) && ctx.Err() == nil; {
-		c.SetWriteDeadline(end.Add(o.timeout))
+		if err := c.SetWriteDeadline(end.Add(o.timeout)); err != nil {
+			return StreamReport{}, err
+		}
 		if _, err := c.Write(chunk); err != nil {
 			return StreamReport{}, err
 		}
@@ -221,7 +227,9 @@ func stream(ctx context.Context, o options) (StreamReport, error) {
 		return StreamReport{}, err
 	}
 	// Full buffers must drain first.
-	c.SetReadDeadline(time.Now().Add(max(o.timeout, 30*time.Second)))
+	if err := c.SetReadDeadline(time.Now().Add(max(o.timeout, 30*time.Second))); err != nil {
+		return StreamReport{}, err
+	}
 	var report StreamReport
 	err = json.NewDecoder(c).Decode(&report)
 	return report, err
@@ -252,7 +260,7 @@ func sweep(ctx context.Context, o options) (SweepReport, error) {
 				c, err := dial(ctx, "tcp", one)
 				if err == nil {
 					// A reset leaves no TIME_WAIT on the source port.
-					c.(*net.TCPConn).SetLinger(0)
+					err = c.(*net.TCPConn).SetLinger(0)
 					c.Close()
 				}
 				outcomes <- err

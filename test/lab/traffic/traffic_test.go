@@ -81,7 +81,12 @@ func TestClients(t *testing.T) {
 
 func TestMistakes(t *testing.T) {
 	for _, args := range [][]string{
-		{}, {"dance"}, {"tcp"}, {"tcp", "a:1", "b:2"}, {"sweep", "::1", "-ports", "9-1"}, {"sweep", "::1", "-ports", "70000"},
+		{},
+		{"dance"},
+		{"tcp"},
+		{"tcp", "a:1", "b:2"},
+		{"sweep", "::1", "-ports", "9-1"},
+		{"sweep", "::1", "-ports", "70000"},
 		{"tcp", "::1", "-sport", "1"},
 	} {
 		if err := run(t.Context(), args, io.Discard); !errors.Is(err, errUsage) {
