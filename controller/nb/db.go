@@ -12,6 +12,7 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/model"
 
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
@@ -34,6 +35,7 @@ type DB struct {
 	log       *slog.Logger
 	connected chan struct{} // one slot: a value after each connection
 	stats     *stats
+	changed   func(plan.Key) // nil: nobody asks
 
 	mu     sync.Mutex // guards conn and reason
 	conn   client.Client
@@ -72,6 +74,11 @@ func New(endpoints []string, log *slog.Logger) *DB {
 // Connected receives a value after each new connection: what the database
 // holds may then be anything.
 func (d *DB) Connected() <-chan struct{} { return d.connected }
+
+// OnChange has f called with the owner of each row that was changed in what
+// plans say of it, or deleted, by whomever: this DB too. It is called from a
+// goroutine of the connection and must not block. Call OnChange before Run.
+func (d *DB) OnChange(f func(plan.Key)) { d.changed = f }
 
 // Ready returns nil while connected with the whole database in memory, else
 // an error that says what is wrong with which endpoints.
@@ -147,6 +154,9 @@ func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error
 	lost := make(chan struct{})
 	if err := conn.Connect(ctx); err != nil {
 		return nil, nil, err
+	}
+	if d.changed != nil {
+		conn.Cache().AddEventHandler(changes(d.changed))
 	}
 	go func() {
 		<-conn.DisconnectNotify() // is sent only to who is listening at that moment

@@ -22,6 +22,12 @@ func open(t *testing.T, s *nbtest.Server) *nb.DB {
 		t.Fatal(err)
 	}
 	db := nb.New(endpoints, slog.New(slog.DiscardHandler))
+	run(t, db)
+	return db
+}
+
+func run(t *testing.T, db *nb.DB) {
+	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
 	done := make(chan error)
 	go func() { done <- db.Run(ctx) }()
@@ -32,7 +38,6 @@ func open(t *testing.T, s *nbtest.Server) *nb.DB {
 		}
 	})
 	<-db.Connected()
-	return db
 }
 
 func commit(t *testing.T, db *nb.DB, want map[plan.Key][]plan.Row) {
@@ -256,6 +261,29 @@ func TestParse(t *testing.T) {
 		_, err := nb.Parse(in)
 		if (err != nil) != (want != "") || err != nil && !strings.Contains(err.Error(), want) {
 			t.Errorf("Parse(%q): error %v, want one with %q", in, err, want)
+		}
+	}
+}
+
+func TestOnChange(t *testing.T) {
+	s := nbtest.Start(t)
+	db := nb.New([]string{s.Endpoint}, slog.New(slog.DiscardHandler))
+	changed := make(chan plan.Key, 100)
+	db.OnChange(func(k plan.Key) { changed <- k })
+	run(t, db)
+	commit(t, db, topology())
+	for _, tt := range []struct {
+		name string
+		cmd  []string
+		want plan.Key
+	}{
+		{"northd's column, then ours", []string{"lsp-set-enabled", "ns_p", "enabled", "--", "set", "logical_router", "lr", "options:a=c"}, plan.ClusterKey()},
+		{"a port is deleted", []string{"lsp-del", "stor-n1"}, plan.NodeKey("n1")},
+		{"a foreign port comes and goes, then a load balancer goes", []string{"lsp-add", "n1", "x", "--", "lsp-del", "x", "--", "lb-del", "lb"}, plan.ServiceKey("ns", "s")},
+	} {
+		s.Nbctl(tt.cmd...)
+		if got := <-changed; got != tt.want {
+			t.Errorf("%s: change of %s, want %s", tt.name, got, tt.want)
 		}
 	}
 }

@@ -7,7 +7,12 @@ import (
 )
 
 // parentsOf returns the columns, as Table.column, that refer to rows of a table.
-func parentsOf(table string) []string {
+func parentsOf(table string) []string { return tagged(table, "parent") }
+
+// columnsOf returns the columns of a table that plans say something of.
+func columnsOf(table string) []string { return tagged(table, "ovsdb") }
+
+func tagged(table, tag string) []string {
 	var out []string
 	for _, t := range plan.Types() {
 		if t.Table() != table {
@@ -15,8 +20,8 @@ func parentsOf(table string) []string {
 		}
 		v := reflect.TypeOf(t)
 		for i := range v.NumField() {
-			if p := v.Field(i).Tag.Get("parent"); p != "" {
-				out = append(out, p)
+			if value := v.Field(i).Tag.Get(tag); value != "" {
+				out = append(out, value)
 			}
 		}
 	}

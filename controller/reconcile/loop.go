@@ -55,12 +55,14 @@ type Loop struct {
 	queue workqueue.TypedRateLimitingInterface[plan.Key]
 }
 
-// New returns a loop that is not running.
+// New returns a loop that is not running. The database's must not be yet.
 func New(o Options) *Loop {
-	return &Loop{
+	l := &Loop{
 		client: o.Client, db: o.DB, cluster: *plan.NewCluster(o.Plan), election: o.Election,
 		log: o.Log, subnets: o.Subnets, counts: newCounts(), status: status{pending: -1},
 	}
+	l.db.OnChange(l.enqueue) // what others change or delete is put right at once
+	return l
 }
 
 // Run watches, stands for election and, while it leads, reconciles, until the
