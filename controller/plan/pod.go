@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -30,16 +31,16 @@ func podRows(c *Cluster, key Key) ([]Row, error) {
 	if err := optional(&network, pod.Annotations, annotation.ParsePod); err != nil {
 		return nil, err
 	}
-	n, err := parseNode(obj, c.Config.SNATPorts)
-	if err != nil {
+	var subnets []netip.Prefix
+	if err := optional(&subnets, obj.Annotations, annotation.ParseNodeSubnets); err != nil {
 		return nil, fmt.Errorf("node %q: %w", obj.Name, err)
 	}
-	if len(network.Addresses) == 0 || len(n.subnets) == 0 {
+	if len(network.Addresses) == 0 || len(subnets) == 0 {
 		return nil, nil
 	}
 	addresses := network.MAC.String()
 	for _, a := range network.Addresses {
-		if !contains(n.subnets, a.Addr()) {
+		if !contains(subnets, a.Addr()) {
 			return nil, fmt.Errorf("address %s is outside of the subnets of node %q", a.Addr(), obj.Name)
 		}
 		addresses += " " + a.Addr().String()

@@ -1,0 +1,186 @@
+package plan_test
+
+import (
+	"flag"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/tools/txtar"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+)
+
+var update = flag.Bool("update", false, "write the goldens of testdata anew")
+
+// Each testdata/*.txtar is a cluster and its rows: a comment, then the files
+// config (optional; lines of cluster, service or join and a prefix), objects
+// (YAML documents), keys (optional; owners without an object to ask for as
+// well), kinds (optional; of the owners to show) and rows.
+func TestRows(t *testing.T) {
+	files, err := filepath.Glob("testdata/*.txtar")
+	if err != nil || len(files) == 0 {
+		t.Fatalf("no goldens: %v", err)
+	}
+	for _, file := range files {
+		t.Run(strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			archive, err := txtar.ParseFile(file)
+			if err != nil {
+				t.Fatal(err)
+			}
+			sections := map[string]string{}
+			for _, f := range archive.Files {
+				sections[f.Name] = string(f.Data)
+			}
+			c := plan.NewCluster(parseConfig(t, sections["config"]))
+			addObjects(t, c, sections["objects"])
+			got := "\n" + planAll(t, c, parseKeys(t, sections["keys"]), sections["kinds"])
+			if *update {
+				writeRows(t, file, archive, got)
+				return
+			}
+			if diff := cmp.Diff(sections["rows"], got); diff != "" {
+				t.Errorf("rows (-golden +got; -update rewrites):\n%s", diff)
+			}
+		})
+	}
+}
+
+func parseConfig(t *testing.T, text string) plan.Config {
+	t.Helper()
+	c := plan.Config{SNATPorts: plan.PortRange{First: 49152, Last: 65535}, MTU: 1400}
+	if text == "" {
+		text = "cluster 10.244.0.0/16\ncluster fd00:10:244::/48\nservice 10.96.0.0/16\nservice fd00:10:96::/112\njoin 100.64.0.0/16\njoin fd98::/64"
+	}
+	into := map[string]*[]netip.Prefix{"cluster": &c.ClusterCIDRs, "service": &c.ServiceCIDRs, "join": &c.JoinSubnets}
+	for line := range strings.Lines(text) {
+		what, prefix, _ := strings.Cut(strings.TrimSpace(line), " ")
+		if what == "" {
+			continue
+		}
+		p, err := netip.ParsePrefix(prefix)
+		if err != nil || into[what] == nil {
+			t.Fatalf("config line %q: %v", line, err)
+		}
+		*into[what] = append(*into[what], p)
+	}
+	return c
+}
+
+func addObjects(t *testing.T, c *plan.Cluster, text string) {
+	t.Helper()
+	for doc := range strings.SplitSeq(text, "\n---\n") {
+		if strings.TrimSpace(doc) == "" {
+			continue
+		}
+		obj, _, err := scheme.Codecs.UniversalDeserializer().Decode([]byte(doc), nil, nil)
+		if err != nil {
+			t.Fatalf("decode object: %v\n%s", err, doc)
+		}
+		switch obj.(type) {
+		case *corev1.Node:
+			err = c.Nodes.Add(obj)
+		case *corev1.Pod:
+			err = c.Pods.Add(obj)
+		case *corev1.Service:
+			err = c.Services.Add(obj)
+		case *discoveryv1.EndpointSlice:
+			err = c.EndpointSlices.Add(obj)
+		default:
+			t.Fatalf("no plan reads a %T", obj)
+		}
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+}
+
+func parseKeys(t *testing.T, text string) []plan.Key {
+	t.Helper()
+	var keys []plan.Key
+	for _, s := range strings.Fields(text) {
+		k, err := plan.ParseKey(s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		keys = append(keys, k)
+	}
+	return keys
+}
+
+// planAll is everything that everyone owns. The cluster's own rows are in a
+// golden without objects only: they are the same in all.
+func planAll(t *testing.T, c *plan.Cluster, more []plan.Key, kinds string) string {
+	t.Helper()
+	keys := c.Keys()
+	if len(keys) > 1 || len(more) > 0 {
+		keys = append(keys[1:], more...)
+	}
+	var b strings.Builder
+	for _, k := range keys {
+		if kinds != "" && !slices.Contains(strings.Fields(kinds), k.Kind.String()) {
+			continue
+		}
+		fmt.Fprintf(&b, "# %s\n", k)
+		rows, err := plan.Rows(c, k)
+		if err != nil {
+			fmt.Fprintf(&b, "error: %v\n", err)
+		}
+		b.WriteString(plan.Format(rows) + "\n")
+		again, _ := plan.Rows(c, k)
+		if diff := cmp.Diff(plan.Format(rows), plan.Format(again)); diff != "" {
+			t.Errorf("%s is planned differently the second time (-first +second):\n%s", k, diff)
+		}
+	}
+	return b.String()
+}
+
+func writeRows(t *testing.T, file string, archive *txtar.Archive, rows string) {
+	t.Helper()
+	files := archive.Files[:0]
+	for _, f := range archive.Files {
+		if f.Name != "rows" {
+			files = append(files, f)
+		}
+	}
+	archive.Files = append(files, txtar.File{Name: "rows", Data: []byte(rows)})
+	if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestKeyText(t *testing.T) {
+	for _, k := range []plan.Key{
+		plan.ClusterKey(), plan.NodeKey("n.example"), plan.PodKey("ns", "p"), plan.ServiceKey("ns", "s"),
+	} {
+		if got, err := plan.ParseKey(k.String()); err != nil || got != k {
+			t.Errorf("ParseKey(%q) = %v, %v", k, got, err)
+		}
+	}
+	for _, s := range []string{"", "cluster/x", "node/", "node/a/b", "pod/ns", "pod//p", "pod/ns/", "pod/a/b/c", "vm/a/b"} {
+		if got, err := plan.ParseKey(s); err == nil {
+			t.Errorf("ParseKey(%q) = %v, want an error", s, got)
+		}
+	}
+}
+
+func TestMAC(t *testing.T) {
+	for in, want := range map[string]string{
+		"10.244.1.1":        "0a:58:0a:f4:01:01",
+		"fd00:10:244:1::1":  "", // any, but its own
+		"fd00:10:244:1::10": "",
+	} {
+		got := plan.MAC(netip.MustParseAddr(in)).String()
+		if !strings.HasPrefix(got, "0a:58:") || want != "" && got != want {
+			t.Errorf("MAC(%s) = %s, want %s", in, got, want)
+		}
+	}
+}
