@@ -29,6 +29,11 @@ type Server struct {
 // module's root.
 func Start(t testing.TB) *Server {
 	t.Helper()
+	return start(t, "ovn-nb.ovsschema")
+}
+
+func start(t testing.TB, schemaFile string) *Server {
+	t.Helper()
 	// A socket's path has room for 107 bytes, t.TempDir is often longer.
 	dir, err := os.MkdirTemp("", "nbtest")
 	if err != nil {
@@ -36,7 +41,7 @@ func Start(t testing.TB) *Server {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &Server{Endpoint: "unix:" + filepath.Join(dir, "db.sock"), t: t, dir: dir}
-	if out, err := exec.Command("ovsdb-tool", "create", s.path("nb.db"), schema(t)).CombinedOutput(); err != nil {
+	if out, err := exec.Command("ovsdb-tool", "create", s.path("db"), schema(t, schemaFile)).CombinedOutput(); err != nil {
 		t.Fatalf("create database: %v: %s", err, out)
 	}
 	s.Run()
@@ -44,12 +49,12 @@ func Start(t testing.TB) *Server {
 	return s
 }
 
-func schema(t testing.TB) string {
+func schema(t testing.TB, name string) string {
 	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
 	if err != nil {
 		t.Fatalf("find module root: %v", err)
 	}
-	return filepath.Join(strings.TrimSpace(string(out)), "ovsdb", "schema", "ovn-nb.ovsschema")
+	return filepath.Join(strings.TrimSpace(string(out)), "ovsdb", "schema", name)
 }
 
 func (s *Server) path(name string) string { return filepath.Join(s.dir, name) }
@@ -60,7 +65,7 @@ func (s *Server) Run() {
 	os.Remove(s.path("db.sock"))
 	s.stderr.Reset()
 	s.cmd = exec.Command("ovsdb-server", "--no-chdir", "--unixctl="+s.path("ctl"),
-		"--remote=p"+s.Endpoint, "-vconsole:warn", "-vsyslog:off", s.path("nb.db"))
+		"--remote=p"+s.Endpoint, "-vconsole:warn", "-vsyslog:off", s.path("db"))
 	s.cmd.Stderr = &s.stderr
 	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {

@@ -1,0 +1,80 @@
+package nbtest
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+)
+
+// OVN is a Northbound database with northd and a Southbound database.
+type OVN struct {
+	*Server
+	southbound *Server
+	log        string
+}
+
+// StartOVN runs northd beside the databases until the test ends.
+func StartOVN(t testing.TB) *OVN {
+	t.Helper()
+	o := &OVN{Server: Start(t), southbound: start(t, "ovn-sb.ovsschema")}
+	o.log = o.path("northd.log")
+	cmd := exec.Command("ovn-northd", "--ovnnb-db="+o.Endpoint, "--ovnsb-db="+o.southbound.Endpoint,
+		"--unixctl="+o.path("northd.ctl"), "--log-file="+o.log, "-vconsole:off", "-vsyslog:off", "-vfile:warn")
+	cmd.Env = append(os.Environ(), "OVN_RUNDIR="+o.dir)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start ovn-northd: %v", err)
+	}
+	t.Cleanup(func() {
+		cmd.Process.Kill()
+		cmd.Wait()
+	})
+	return o
+}
+
+// Sync waits until northd has done what the Northbound database says.
+func (o *OVN) Sync() { o.Nbctl("--wait=sb", "--timeout=60", "sync") }
+
+// AddChassis makes a node known, as its ovn-controller would.
+func (o *OVN) AddChassis(name string) {
+	o.t.Helper()
+	o.sbctl("chassis-add", name, "geneve", "192.0.2.1")
+}
+
+// Flows returns all logical flows as text.
+func (o *OVN) Flows() string {
+	o.t.Helper()
+	return o.sbctl("lflow-list")
+}
+
+func (o *OVN) sbctl(args ...string) string {
+	o.t.Helper()
+	var stderr bytes.Buffer
+	cmd := exec.Command("ovn-sbctl", append([]string{"--db=" + o.southbound.Endpoint, "--no-leader-only"}, args...)...)
+	cmd.Stderr = &stderr
+	out, err := cmd.Output()
+	if err != nil {
+		o.t.Fatalf("ovn-sbctl %s: %v: %s", strings.Join(args, " "), err, stderr.String())
+	}
+	return string(out)
+}
+
+// Warnings returns what northd complained of.
+func (o *OVN) Warnings() []string {
+	o.t.Helper()
+	text, err := os.ReadFile(filepath.Clean(o.log))
+	if err != nil {
+		o.t.Fatal(err)
+	}
+	var out []string
+	for line := range strings.Lines(string(text)) {
+		if strings.Contains(line, "|WARN|") || strings.Contains(line, "|ERR|") {
+			out = append(out, strings.TrimSpace(line))
+		}
+	}
+	return out
+}
