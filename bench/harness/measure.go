@@ -12,11 +12,11 @@ const (
 	warmUp    = 8 // batches
 )
 
-// batchSize is how many operations are timed together. TCP's work comes in lumps
-// (delayed acknowledgements, sockets freed by RCU): more, so that each batch has its
-// share of them.
+// batchSize is how many operations are timed together. Some work comes in lumps
+// (TCP's delayed acknowledgements, sockets freed by RCU, what OVS does per so many
+// tunnelled packets): more, so that each batch has its share of them.
 func (t test) batchSize() int {
-	if t.tcp() {
+	if t.tcp() || t.overlay() {
 		return 256
 	}
 	return 64

@@ -5,8 +5,8 @@
 //	go run ./bench/run [-kernel 6.12] [-variants no-ovs,helper,masquerade,ebpf] [-out build/bench.json]
 //
 // It must be started in the module's top directory, as `make bench` does, on a
-// machine that has qemu; it needs no root beyond what test/vm needs, changes nothing
-// on the machine, and takes about half a minute a variant.
+// machine that has qemu and OVS; it changes nothing on the machine but the cache of
+// test/vm, and takes about half a minute a variant.
 package main
 
 import (
@@ -20,6 +20,7 @@ import (
 	"os/exec"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -60,6 +61,11 @@ func parse(args []string, stderr io.Writer) (config, error) {
 		return config{}, fmt.Errorf("parse arguments: unexpected %q", flags.Arg(0))
 	}
 	c.variants = strings.Split(*variants, ",")
+	for _, v := range c.variants {
+		if !slices.Contains(bench.Variants(), v) {
+			return config{}, fmt.Errorf("parse -variants: no variant %q: one of %s", v, strings.Join(bench.Variants(), ", "))
+		}
+	}
 	if *tests != "" {
 		c.extra = []string{"-tests", *tests}
 	}
@@ -69,6 +75,9 @@ func parse(args []string, stderr io.Writer) (config, error) {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	c, err := parse(args, stderr)
 	if err != nil {
+		return err
+	}
+	if err := checkTools(); err != nil {
 		return err
 	}
 	dir, err := os.MkdirTemp("", "ovn-ebpf-bench")
@@ -92,8 +101,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := save(c.out, rows); err != nil {
 		return err
 	}
+	kernel := c.kernel
+	if len(rows) > 0 {
+		kernel = rows[0].Kernel
+	}
 	fmt.Fprintf(stdout, "Instructions per operation, median ± distance of the quartiles; Linux %s in a VM:\n\n%s\nRows: %s\n",
-		c.kernel, bench.Table(rows, bench.Bars()), c.out)
+		kernel, bench.Table(rows, bench.Bars()), c.out)
 	return bench.Gate(rows, bench.Bars())
 }
 
