@@ -30,6 +30,7 @@ type agent struct {
 	log      *slog.Logger
 	ready    *readiness
 	nodeWake loop.Signal // the Node, or what is told about it, has changed
+	ovsWake  loop.Signal // the settings in OVS, or what they are made of, have changed
 
 	ovs        *ovs.Client
 	chassis    string
@@ -55,7 +56,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	a := &agent{cfg: cfg, settings: settings, log: log, ready: newReadiness(log), nodeWake: loop.NewSignal()}
+	a := &agent{cfg: cfg, settings: settings, log: log, ready: newReadiness(log), nodeWake: loop.NewSignal(), ovsWake: loop.NewSignal()}
 	registry := prometheus.NewRegistry()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return serveHTTP(ctx, cfg.MetricsAddr, a.ready, registry) })
@@ -132,6 +133,7 @@ func (a *agent) build() error {
 	}
 	a.gateway = gateway.New(a.settings, a.ovs, a.cluster.Services, func() {
 		a.nodeWake.Kick()
+		a.ovsWake.Kick()
 		a.ready.changed.Kick()
 	}, a.log)
 	a.management = management.New(management.Options{
@@ -206,7 +208,6 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server) error {
 func (a *agent) keepSettings(ctx context.Context) error {
 	wake, stop := a.ovs.Watch(func(table, _ string) bool { return table == "Open_vSwitch" })
 	defer stop()
-	signal := loop.NewSignal()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
 		for {
@@ -214,12 +215,12 @@ func (a *agent) keepSettings(ctx context.Context) error {
 			case <-ctx.Done():
 				return nil
 			case <-wake:
-				signal.Kick()
+				a.ovsWake.Kick()
 			}
 		}
 	})
 	group.Go(func() error {
-		return loop.Run(ctx, loop.Options{Name: "OVS settings", Wake: signal, Resync: time.Minute, Log: a.log,
+		return loop.Run(ctx, loop.Options{Name: "OVS settings", Wake: a.ovsWake, Resync: time.Minute, Log: a.log,
 			Apply: func(ctx context.Context) error {
 				_, err := syncOVS(ctx, a.cfg, a.settings, a.ovs)
 				return err

@@ -61,9 +61,7 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	return nil
 }
 
-// listen replaces the socket of an agent that was killed. The umask is not
-// touched (it is the process's): the directory is root's alone until the
-// mode is set.
+// listen replaces the socket of an agent that was killed.
 func listen(path string) (net.Listener, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, fmt.Errorf("make directory of CNI socket: %w", err)

@@ -22,7 +22,7 @@ const (
 // WatchBridge holds an OpenFlow connection to the bridge as long as ctx lives
 // and calls up each time it has been established: at the start, after vswitchd
 // has restarted and after the bridge was made anew, all of which lose the
-// bridge's flows. It calls down when the connection ends. Both are called from
+// bridge's flows. It calls down when the connection is lost. Both are called from
 // one goroutine and must not block.
 func WatchBridge(ctx context.Context, rundir, bridge string, up, down func()) error {
 	const first, most = 50 * time.Millisecond, time.Second
@@ -31,7 +31,9 @@ func WatchBridge(ctx context.Context, rundir, bridge string, up, down func()) er
 	for ctx.Err() == nil {
 		if err := holdOpenFlow(ctx, path, up); err == nil {
 			wait = first // it was up
-			down()
+			if ctx.Err() == nil {
+				down()
+			}
 		}
 		select {
 		case <-ctx.Done():

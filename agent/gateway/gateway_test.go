@@ -1,0 +1,299 @@
+package gateway
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+func TestMain(m *testing.M) { os.Exit(testnode.Main(m)) }
+
+// rig is a node with an uplink to a peer in another network namespace.
+type rig struct {
+	t    *testing.T // of the subtest that runs
+	test *testing.T // of all: what outlives a subtest
+	sw   *testnode.Switch
+	ovs  *ovs.Client
+	s    Settings
+	gw   *Gateway
+	peer string // pid of a process in the peer's namespace
+	stop func() // ends Run and waits
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, test: t, sw: testnode.StartSwitch(t, true)}
+	holder := exec.Command("sleep", "infinity")
+	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if err := holder.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { holder.Process.Kill(); holder.Wait() })
+	r.peer = strconv.Itoa(holder.Process.Pid)
+	r.addUplink()
+	t.Cleanup(func() { exec.Command("ip", "link", "del", "eth0").Run() })
+	c, err := ovs.Dial(t.Context(), r.sw.Address, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.ovs = c
+	t.Cleanup(c.Close)
+	r.s = Settings{
+		Uplink: "eth0", Bridge: "breth0", Datapath: ovs.DatapathNetdev, Encap: netip.MustParsePrefix("172.30.1.11/24"),
+		SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, NodePorts: true,
+		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
+		PinDir:   r.sw.Dir + "/bpf/node", RunDir: r.sw.Dir + "/run", OVSRunDir: r.sw.Dir, NotHost: []string{"breth0"},
+	}
+	if err := os.Mkdir(r.sw.Dir+"/bpf", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { syscall.Unmount(r.sw.Dir+"/bpf", 0) })
+	return r
+}
+
+func (r *rig) addUplink() {
+	r.t.Helper()
+	testnode.Run(r.t, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", r.peer)
+	testnode.Run(r.t, "ip", "addr", "add", "172.30.0.11/24", "dev", "eth0")
+	testnode.Run(r.t, "ip", "link", "set", "eth0", "up")
+	r.onPeer("ip", "addr", "add", "172.30.0.200/24", "dev", "eth0")
+	r.onPeer("ip", "link", "set", "eth0", "up")
+}
+
+func (r *rig) onPeer(argv ...string) string {
+	r.t.Helper()
+	return testnode.Run(r.t, append([]string{"nsenter", "-t", r.peer, "-n"}, argv...)...)
+}
+
+// start runs a gateway and waits until it is as it should be.
+func (r *rig) start() {
+	r.t.Helper()
+	ctx, cancel := context.WithCancel(context.Background())
+	r.gw = New(r.s, r.ovs, func() ([]*corev1.Service, bool) { return nil, true }, func() {}, slog.New(slog.NewTextHandler(r.test.Output(), nil)))
+	ended := make(chan error, 1)
+	go func() { ended <- r.gw.Run(ctx) }()
+	r.stop = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			r.t.Error(err)
+		}
+		r.stop = func() {}
+	}
+	r.test.Cleanup(func() { r.stop() })
+	r.awaitReady()
+}
+
+// step is a subtest; each continues where the one before left the node.
+func (r *rig) step(name string, do func(t *testing.T)) {
+	r.test.Run(name, func(t *testing.T) {
+		r.t = t
+		do(t)
+	})
+	r.t = r.test
+}
+
+func (r *rig) awaitReady() {
+	r.t.Helper()
+	testnode.Eventually(r.t, "gateway ready", func() error {
+		if m := r.gw.Missing(); m != "" {
+			return errors.New(m)
+		}
+		return nil
+	})
+}
+
+// await waits until check holds; then the host must still answer its peer.
+func (r *rig) await(what string, check func() error) {
+	r.t.Helper()
+	testnode.Eventually(r.t, what, check)
+	r.hostAnswers()
+}
+
+func (r *rig) hostAnswers() {
+	r.t.Helper()
+	r.onPeer("ping", "-n", "-c1", "-W5", "-q", "172.30.0.11")
+}
+
+func (r *rig) repairs(part string) uint64 { return r.gw.Stats().Repairs[part] }
+
+func (r *rig) bridge() (link.Link, error) { return link.Get("breth0") }
+
+// hasFlows checks the bridge's flows without changing them.
+func (r *rig) hasFlows() error {
+	out, err := exec.Command("ovs-ofctl", "dump-flows", "unix:"+r.sw.Dir+"/breth0.mgmt", "cookie="+ovs.Cookie+"/-1").CombinedOutput()
+	if want := len(ovs.GatewayFlows(r.s.Encap.Addr())); err != nil || strings.Count(string(out), "cookie=") != want {
+		return fmt.Errorf("want %d flows: %v: %s", want, err, out)
+	}
+	return nil
+}
+
+func TestRepair(t *testing.T) {
+	r := newRig(t)
+	testnode.Run(t, "sysctl", "-qw", "net.ipv4.ip_local_reserved_ports=8080")
+	listener, err := net.Listen("tcp", "172.30.0.11:50123")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer listener.Close()
+	r.start()
+
+	r.step("start", func(t *testing.T) {
+		r.hostAnswers()
+		if got := r.sw.Vsctl(t, "get", "Open_vSwitch", ".", "external_ids:ovn-bridge-mappings"); strings.TrimSpace(got) != `"physnet:breth0"` {
+			t.Errorf("bridge mappings %s", got)
+		}
+		if err := r.hasFlows(); err != nil {
+			t.Error(err)
+		}
+		if got, _ := link.ReadSysctl(reservedSysctl); got != "8080,30000-32767,49152-65535" {
+			t.Errorf("reserved ports %s", got)
+		}
+		if got := r.gw.Stats().Listeners; got != 1 {
+			t.Errorf("%d listeners in the SNAT range, want the one", got)
+		}
+		if got, _ := link.ReadSysctl("net/ipv6/conf/breth0/disable_ipv6"); got != "1" {
+			t.Errorf("IPv6 on the bridge: disable_ipv6=%s", got)
+		}
+	})
+	r.step("bridge deleted by someone", func(t *testing.T) {
+		before, err := r.bridge()
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.sw.Vsctl(t, "del-br", "breth0")
+		r.await("bridge made anew", func() error {
+			now, err := r.bridge()
+			if err != nil || now.Index == before.Index {
+				return fmt.Errorf("index %d, error %v", now.Index, err)
+			}
+			return r.hasFlows()
+		})
+		r.awaitReady()
+		if r.repairs("attach_bridge") == 0 {
+			t.Error("no program attached to the new bridge")
+		}
+	})
+	r.step("vswitchd restarted", func(t *testing.T) {
+		r.sw.KillVswitchd(t)
+		testnode.Eventually(t, "loss noticed", func() error {
+			if r.gw.Missing() == "" {
+				return errors.New("still ready")
+			}
+			return nil
+		})
+		r.hostAnswers()
+		r.sw.StartVswitchd(r.test)
+		r.await("flows again", r.hasFlows)
+		r.awaitReady()
+	})
+	r.step("program detached by someone", func(t *testing.T) {
+		if err := os.Remove(r.s.PinDir + "/uplink_ingress"); err != nil { // the link's last reference
+			t.Fatal(err)
+		}
+		before := r.repairs("attach_uplink")
+		r.gw.Kick()
+		r.await("attached again", func() error {
+			if r.repairs("attach_uplink") == before {
+				return errors.New("not repaired")
+			}
+			return nil
+		})
+	})
+	r.step("bridge down, address gone", func(t *testing.T) {
+		testnode.Run(t, "ip", "addr", "flush", "dev", "breth0")
+		testnode.Run(t, "ip", "link", "set", "breth0", "down")
+		r.await("up with its address", func() error {
+			b, err := r.bridge()
+			if err != nil || !b.Up {
+				return fmt.Errorf("up %t, error %v", b.Up, err)
+			}
+			if out := testnode.Run(t, "ip", "addr", "show", "dev", "breth0"); !strings.Contains(out, "172.30.1.11/24") {
+				return errors.New(out)
+			}
+			return nil
+		})
+	})
+	r.step("MTU and MAC change", func(t *testing.T) {
+		testnode.Run(t, "ip", "link", "set", "eth0", "mtu", "1400")
+		testnode.Run(t, "ip", "link", "set", "eth0", "address", "02:00:00:00:00:77")
+		r.onPeer("ip", "neigh", "flush", "dev", "eth0")
+		r.await("the bridge follows", func() error {
+			b, err := r.bridge()
+			if err != nil || b.MTU != 1400 || b.MAC.String() != "02:00:00:00:00:77" {
+				return fmt.Errorf("MTU %d, MAC %s, error %v", b.MTU, b.MAC, err)
+			}
+			return nil
+		})
+		r.awaitReady()
+	})
+	r.step("address added", func(t *testing.T) {
+		testnode.Run(t, "ip", "addr", "add", "172.30.0.77/24", "dev", "eth0")
+		r.await("a host address", func() error {
+			n, _ := r.gw.Node()
+			if len(n.HostCIDRs) != 2 {
+				return fmt.Errorf("host addresses %v", n.HostCIDRs)
+			}
+			return nil
+		})
+		r.onPeer("ping", "-n", "-c1", "-W5", "-q", "172.30.0.77")
+	})
+	r.step("uplink down and up", func(t *testing.T) {
+		testnode.Run(t, "ip", "link", "set", "eth0", "down")
+		testnode.Run(t, "ip", "link", "set", "eth0", "up")
+		r.await("ready", func() error { return nil })
+		r.awaitReady()
+	})
+	r.step("uplink replaced", func(t *testing.T) {
+		testnode.Run(t, "ip", "link", "del", "eth0")
+		testnode.Eventually(t, "loss noticed", func() error {
+			if !strings.Contains(r.gw.Missing(), "eth0") {
+				return fmt.Errorf("missing %q does not name the uplink", r.gw.Missing())
+			}
+			return nil
+		})
+		r.addUplink()
+		r.awaitReady()
+		r.hostAnswers()
+	})
+	r.step("stopped, started, cleaned up", func(t *testing.T) {
+		r.stop()
+		if _, err := os.Stat(r.s.PinDir + "/uplink_ingress"); err != nil {
+			t.Errorf("a stopped agent leaves its programs attached: %v", err)
+		}
+		r.hostAnswers()
+		r.start()
+		r.hostAnswers()
+		r.stop()
+		for range 2 {
+			if err := Cleanup(t.Context(), r.s, r.ovs, slog.New(slog.DiscardHandler)); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if got, _ := link.ReadSysctl(reservedSysctl); got != "8080" {
+			t.Errorf("reserved ports %s, want only what was there", got)
+		}
+		if got := r.sw.Vsctl(t, "list-br"); got != "" {
+			t.Errorf("bridges %q are left", got)
+		}
+		if _, err := os.Stat(r.s.PinDir); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("pins are left: %v", err)
+		}
+		r.hostAnswers()
+	})
+}

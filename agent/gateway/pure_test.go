@@ -1,0 +1,181 @@
+package gateway
+
+import (
+	"net"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+func TestPorts(t *testing.T) {
+	for _, tc := range []struct{ name, have, want, union, rest string }{
+		{"nothing there", "", "30000-32767,49152-65535", "30000-32767,49152-65535", ""},
+		{"foreign ones stay", "22,8080-8090", "49152-65535", "22,8080-8090,49152-65535", "22,8080-8090"},
+		{"part was there", "50000-50010", "49152-65535", "49152-65535", ""},
+		{"adjoining join", "49151", "49152-65535", "49151-65535", "49151"},
+		{"single in the middle is cut out", "1-100", "50", "1-100", "1-49,51-100"},
+		{"last port", "65535", "65535", "65535", ""},
+		{"overlap on the right", "10-20", "15-30", "10-30", "10-14"},
+		{"overlap on the left", "10-20", "5-15", "5-20", "16-20"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			have, err := parsePorts(tc.have + "\n")
+			if err != nil {
+				t.Fatal(err)
+			}
+			want, err := parsePorts(tc.want)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if got := formatPorts(mergePorts(append(have, want...))); got != tc.union {
+				t.Errorf("union %q, want %q", got, tc.union)
+			}
+			if got := formatPorts(subtractPorts(have, want)); got != tc.rest {
+				t.Errorf("difference %q, want %q", got, tc.rest)
+			}
+		})
+	}
+}
+
+func TestParsePortsRejects(t *testing.T) {
+	for _, s := range []string{"x", "1-", "-1", "70000", "20-10", "1-2-3"} {
+		if got, err := parsePorts(s); err == nil {
+			t.Errorf("%q: got %v, want an error", s, got)
+		}
+	}
+}
+
+func FuzzParsePorts(f *testing.F) {
+	for _, s := range []string{"", "22", "1-2,4", "65535", "0-65535", "5-1"} {
+		f.Add(s)
+	}
+	f.Fuzz(func(t *testing.T, s string) {
+		ranges, err := parsePorts(s)
+		if err != nil {
+			return
+		}
+		again, err := parsePorts(formatPorts(ranges))
+		if err != nil || !cmp.Equal(ranges, again) {
+			t.Errorf("%q: %v, then %v, error %v", s, ranges, again, err)
+		}
+		if rest := subtractPorts(ranges, ranges); len(rest) != 0 {
+			t.Errorf("%q less itself is %v", s, rest)
+		}
+	})
+}
+
+func nodePort(port int32, proto corev1.Protocol, families ...corev1.IPFamily) *corev1.Service {
+	return &corev1.Service{Spec: corev1.ServiceSpec{
+		Type: corev1.ServiceTypeNodePort, IPFamilies: families,
+		Ports: []corev1.ServicePort{{NodePort: port, Protocol: proto}},
+	}}
+}
+
+func TestServiceKeys(t *testing.T) {
+	a4, a6 := netip.MustParseAddr("172.30.0.11"), netip.MustParseAddr("fd00::11")
+	clusterIP := nodePort(30080, corev1.ProtocolTCP)
+	clusterIP.Spec.Type = corev1.ServiceTypeClusterIP
+	noNodePort := nodePort(0, corev1.ProtocolTCP)
+	noNodePort.Spec.Type = corev1.ServiceTypeLoadBalancer
+	for _, tc := range []struct {
+		name     string
+		services []*corev1.Service
+		want     []bpf.ServiceKey
+	}{
+		{"none", nil, nil},
+		{"ClusterIP is not the gateway's", []*corev1.Service{clusterIP, noNodePort}, nil},
+		{"every family when none is given", []*corev1.Service{nodePort(30080, "")}, []bpf.ServiceKey{{Addr: a4, Proto: 6, Port: 30080}, {Addr: a6, Proto: 6, Port: 30080}}},
+		{"one family", []*corev1.Service{nodePort(30080, corev1.ProtocolUDP, corev1.IPv6Protocol)}, []bpf.ServiceKey{{Addr: a6, Proto: 17, Port: 30080}}},
+		{"sorted, once", []*corev1.Service{
+			nodePort(30081, corev1.ProtocolTCP, corev1.IPv4Protocol), nodePort(30080, corev1.ProtocolTCP, corev1.IPv4Protocol), nodePort(30080, corev1.ProtocolTCP, corev1.IPv4Protocol),
+		}, []bpf.ServiceKey{{Addr: a4, Proto: 6, Port: 30080}, {Addr: a4, Proto: 6, Port: 30081}}},
+		{"SCTP", []*corev1.Service{nodePort(30080, corev1.ProtocolSCTP, corev1.IPv4Protocol)}, []bpf.ServiceKey{{Addr: a4, Proto: 132, Port: 30080}}},
+		{"unknown protocol", []*corev1.Service{nodePort(30080, "ICMP")}, nil},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			if diff := cmp.Diff(tc.want, serviceKeys(tc.services, []netip.Addr{a4, a6, {}}), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+				t.Error(diff)
+			}
+		})
+	}
+}
+
+func TestSockets(t *testing.T) {
+	sockets := []link.Socket{
+		{Proto: 17, Local: netip.MustParseAddrPort("0.0.0.0:50000"), Listening: true},
+		{Proto: 6, Local: netip.MustParseAddrPort("172.30.0.11:50001")},
+		{Proto: 6, Local: netip.MustParseAddrPort("172.30.0.12:50001")},
+	}
+	if diff := cmp.Diff([]bpf.SocketKey{{Proto: 6, Port: 50001}, {Proto: 17, Port: 50000}}, socketKeys(sockets)); diff != "" {
+		t.Error(diff)
+	}
+	if got := listeners(sockets); len(got) != 1 || got[0] != sockets[0] {
+		t.Errorf("listeners %v", got)
+	}
+}
+
+func address(prefix, device string) link.Address {
+	p := netip.MustParsePrefix(prefix)
+	return link.Address{Prefix: p, Device: device, LinkLocal: p.Addr().IsLinkLocalUnicast()}
+}
+
+func TestDesired(t *testing.T) {
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	secondary := address("172.30.0.77/24", "eth0")
+	secondary.Secondary = true
+	h := Host{
+		Uplink: link.Link{Name: "eth0", Index: 2, MAC: mac, MTU: 1500, Up: true},
+		Bridge: &link.Link{Name: "breth0", Index: 5, MAC: mac, MTU: 1500, Up: true},
+		Addresses: []link.Address{
+			address("fe80::1/64", "eth0"), address("fd00::11/64", "eth0"), address("172.30.0.11/24", "eth0"), secondary,
+			address("172.30.0.78/32", "eth0"), address("10.9.0.1/16", "docker0"), address("172.30.1.11/24", "breth0"), address("10.244.0.2/24", "ovn-k8s-mp0"),
+		},
+		Defaults: []link.DefaultRoute{
+			{Device: "eth1", NextHop: netip.MustParseAddr("10.0.0.1")},
+			{Device: "eth0", NextHop: netip.MustParseAddr("172.30.0.200")},
+			{Device: "eth0", NextHop: netip.MustParseAddr("172.30.0.201")},
+			{Device: "eth0", NextHop: netip.MustParseAddr("fe80::200")},
+		},
+	}
+	n := nodeOf(h, nil, []string{"breth0", "ovn-k8s-mp0"})
+	equal := cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
+	if diff := cmp.Diff(Node{
+		Uplink:    h.Uplink,
+		Addresses: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24"), netip.MustParsePrefix("fd00::11/64")},
+		NextHops:  []netip.Addr{netip.MustParseAddr("172.30.0.200"), netip.MustParseAddr("fe80::200")},
+		HostCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.1/16"), netip.MustParsePrefix("172.30.0.11/24"),
+			netip.MustParsePrefix("172.30.0.77/24"), netip.MustParsePrefix("172.30.0.78/32"), netip.MustParsePrefix("fd00::11/64")},
+	}, n, equal); diff != "" {
+		t.Error(diff)
+	}
+	if got := len(hostAddrs(h)); got != len(h.Addresses) {
+		t.Errorf("%d host addresses, want every one of %d", got, len(h.Addresses))
+	}
+	hops := []netip.Addr{netip.MustParseAddr("172.30.0.1")}
+	if got := nodeOf(h, hops, nil).NextHops; !cmp.Equal(hops, got, equal) {
+		t.Errorf("next hops %v, want the configured %v", got, hops)
+	}
+
+	s := Settings{Userspace: true, Encap: netip.MustParsePrefix("172.30.1.11/24"), SNATPorts: bpf.PortRange{First: 49152, Last: 65535}}
+	c := programConfig(h, n, s)
+	if c.Bridge != 5 || c.Uplink != 2 || c.EncapIP != s.Encap.Addr() || c.Node4.String() != "172.30.0.11" || c.Node6.String() != "fd00::11" {
+		t.Errorf("config %+v", c)
+	}
+	if s.Userspace = false; programConfig(h, n, s).EncapIP.IsValid() || bridgeAddresses(s) != nil {
+		t.Error("kernel datapath: the bridge has an encap address")
+	}
+	h.Bridge.Up = false
+	if c := programConfig(h, n, s); c.Bridge != 0 {
+		t.Error("the bridge is down, and packets would be sent to it")
+	}
+	h.Bridge = nil
+	if c := programConfig(h, n, s); c.Bridge != 0 {
+		t.Error("there is no bridge, and packets would be sent to it")
+	}
+}
