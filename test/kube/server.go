@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"os"
 	"path/filepath"
 	"strconv"
+	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
@@ -46,6 +48,10 @@ type access struct {
 	Authority []byte
 	Cert, Key []byte // of cluster-admin, group system:masters
 }
+
+// startTimeout is far beyond the 3 s of an idle machine; an emulated one needs
+// 90 s.
+const startTimeout = 5 * time.Minute
 
 const (
 	etcdRecord      = "etcd.pid"
@@ -108,6 +114,8 @@ func (s *Server) start(ctx context.Context) error {
 	if s.apiserver, err = s.run(apiserverRecord, apiserverArgv(s.opts, p, client)); err != nil {
 		return err
 	}
+	ctx, cancel := context.WithTimeoutCause(ctx, startTimeout, fmt.Errorf("not ready after %s", startTimeout))
+	defer cancel()
 	return s.await(ctx)
 }
 
@@ -204,16 +212,24 @@ func freePorts(ns string, n int) (ports []int, err error) {
 				l.Close()
 			}
 		}()
-		for range n {
-			// All stay open until the last one is chosen, so they differ.
-			l, err := net.Listen("tcp4", "127.0.0.1:0")
-			if err != nil {
-				return fmt.Errorf("find a free port: %w", err)
+		var err error
+		for range 1000 {
+			if len(ports) == n {
+				return nil
+			}
+			// Below the ports that the kernel gives to clients: none of theirs
+			// takes it before the server listens. All stay open until the last
+			// one is chosen, so they differ.
+			port := 20000 + rand.IntN(10000)
+			l, lerr := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port))
+			if lerr != nil {
+				err = lerr
+				continue
 			}
 			listeners = append(listeners, l)
-			ports = append(ports, l.Addr().(*net.TCPAddr).Port)
+			ports = append(ports, port)
 		}
-		return nil
+		return fmt.Errorf("find a free port: %w", err)
 	})
 	return ports, err
 }

@@ -10,17 +10,17 @@ import (
 )
 
 // detectDatapath returns "system" where the kernel has openvswitch, or can load
-// it, else "netdev".
-func detectDatapath() string {
+// it, else "netdev", and why.
+func detectDatapath() (datapath, reason string) {
 	if !hasKernelDatapath() {
 		// Either it is not there or we may not load it: netdev then.
 		_ = exec.Command("modprobe", "openvswitch").Run()
 		_ = exec.Command("modprobe", "vport-geneve").Run()
 	}
 	if hasKernelDatapath() {
-		return "system"
+		return "system", "the kernel has openvswitch"
 	}
-	return "netdev"
+	return "netdev", "the kernel has no openvswitch"
 }
 
 func hasKernelDatapath() bool {

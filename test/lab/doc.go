@@ -19,5 +19,6 @@
 //
 // All processes are detached and recorded below Options.Dir. Whoever comes later
 // finds the lab with Open, and Down works from what is recorded and from the
-// names of the namespaces, also after Up was killed half way.
+// names of the namespaces, also after Up was killed half way. Down ends every
+// process that is in one of the lab's namespaces, whoever started it.
 package lab

@@ -99,6 +99,12 @@ func processesInside(names []string) ([]*process.Process, error) {
 		}
 		ours[id] = true
 	}
+	// Whatever may have been mounted there: never the caller's own.
+	own, err := netns.Identify("/proc/self/ns/net")
+	if err != nil {
+		return nil, err
+	}
+	delete(ours, own)
 	// A name whose mount is gone is a plain file; it matches no process.
 	var inside []*process.Process
 	for _, pid := range pids() {

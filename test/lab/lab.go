@@ -85,12 +85,14 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 			return nil, fmt.Errorf("bring lab up: %w", err)
 		}
 	}
+	reason := "as asked"
 	if o.Datapath == "" {
-		l.opts.Datapath = detectDatapath()
+		l.opts.Datapath, reason = detectDatapath()
 	}
 	if err := l.claim(); err != nil {
 		return nil, fmt.Errorf("bring lab up: %w", err)
 	}
+	l.step("lab in %s; datapath %s: %s", l.opts.Dir, l.opts.Datapath, reason)
 	if err := l.up(ctx, binary); err != nil {
 		l.step("taking down: %v", err)
 		// ctx may be what ended it.

@@ -14,7 +14,6 @@ import (
 
 // up does the work of Up; whatever it began, Down can end.
 func (l *Lab) up(ctx context.Context, apiserver string) error {
-	l.step("lab in %s, %s datapath", l.opts.Dir, l.opts.Datapath)
 	if err := l.mountBPF(); err != nil {
 		return err
 	}

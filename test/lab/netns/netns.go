@@ -30,18 +30,13 @@ func Create(name string) error {
 		return fmt.Errorf("create netns %s: %w", name, err)
 	}
 	f.Close()
-	done := make(chan error)
-	go func() {
-		// Never unlocked: the thread ends with the goroutine, and with it its
-		// hold on the namespace.
-		runtime.LockOSThread()
+	err = onThread(func() error {
 		if err := unix.Unshare(unix.CLONE_NEWNET); err != nil {
-			done <- err
-			return
+			return err
 		}
-		done <- unix.Mount(fmt.Sprintf("/proc/self/task/%d/ns/net", unix.Gettid()), Path(name), "", unix.MS_BIND, "")
-	}()
-	if err := <-done; err != nil {
+		return unix.Mount("/proc/thread-self/ns/net", Path(name), "", unix.MS_BIND, "")
+	})
+	if err != nil {
 		os.Remove(Path(name))
 		return fmt.Errorf("create netns %s: %w", name, err)
 	}
@@ -108,16 +103,28 @@ func Do(name string, f func() error) error {
 		return fmt.Errorf("enter netns %s: %w", name, err)
 	}
 	defer target.Close()
+	return onThread(func() error {
+		if err := unix.Setns(int(target.Fd()), unix.CLONE_NEWNET); err != nil {
+			return fmt.Errorf("enter netns %s: %w", name, err)
+		}
+		return f()
+	})
+}
+
+// onThread runs f on a thread that ends with it, so f may leave it in whatever
+// namespace. It is never the main thread: that one cannot end, would hold the
+// namespace for ever, and is what /proc/<pid>/ns shows of the process.
+func onThread(f func() error) error {
 	done := make(chan error)
 	go func() {
-		// Never unlocked, so that no other goroutine is scheduled on a thread
-		// that is in the wrong namespace.
-		runtime.LockOSThread()
-		if err := unix.Setns(int(target.Fd()), unix.CLONE_NEWNET); err != nil {
-			done <- fmt.Errorf("enter netns %s: %w", name, err)
+		runtime.LockOSThread() // never unlocked: that is what ends the thread
+		if unix.Gettid() != unix.Getpid() {
+			done <- f()
 			return
 		}
-		done <- f()
+		err := onThread(f) // on another one, since this is taken
+		runtime.UnlockOSThread()
+		done <- err
 	}()
 	return <-done
 }
