@@ -75,9 +75,9 @@ type replica struct {
 	done    chan error
 }
 
-func (w *world) validConfig() controller.Config {
+func config(nbAddress string, api *rest.Config) controller.Config {
 	c := controller.Config{
-		RestConfig: w.config, NBAddress: w.nb.Endpoint, LeaderElect: true, LeaseNamespace: "kube-system",
+		RestConfig: api, NBAddress: nbAddress, LeaderElect: true, LeaseNamespace: "kube-system",
 		ClusterSubnets: []controller.ClusterSubnet{
 			{Prefix: netip.MustParsePrefix("10.244.0.0/16"), HostLen: 24},
 			{Prefix: netip.MustParsePrefix("fd00:10:244::/48"), HostLen: 64},
@@ -92,7 +92,11 @@ func (w *world) validConfig() controller.Config {
 // run starts a replica, which is stopped at the latest when the test ends.
 func (w *world) run(t *testing.T, identity string) *replica {
 	t.Helper()
-	cfg := w.validConfig()
+	return start(t, config(w.nb.Endpoint, w.config), identity)
+}
+
+func start(t *testing.T, cfg controller.Config, identity string) *replica {
+	t.Helper()
 	cfg.Identity, cfg.MetricsAddr = identity, freeAddress(t)
 	ctx, stop := context.WithCancel(context.Background())
 	r := &replica{t: t, address: cfg.MetricsAddr, stop: stop, done: make(chan error, 1)}
@@ -353,5 +357,20 @@ func checkMetrics(t *testing.T, r *replica) {
 		if r.metric(series) == "" {
 			t.Errorf("metric %s is not there", series)
 		}
+	}
+}
+
+// What cannot be reached is waited for, and readiness names it.
+func TestReadinessNamesWhatIsMissing(t *testing.T) {
+	nowhere := freeAddress(t)
+	r := start(t, config("tcp:"+nowhere, &rest.Config{Host: "http://" + nowhere}), "lonely")
+	for _, want := range []string{"northbound database tcp:" + nowhere, "API server: Get \"http://" + nowhere, "cluster not yet listed"} {
+		nbtest.Eventually(t, "readiness says "+want, func() bool {
+			code, body := r.get("/readyz")
+			return code == http.StatusServiceUnavailable && strings.Contains(body, want)
+		})
+	}
+	if code, _ := r.get("/healthz"); code != http.StatusOK {
+		t.Errorf("healthz: %d, want 200: waiting is no illness", code)
 	}
 }

@@ -37,9 +37,10 @@ type DB struct {
 	stats     *stats
 	changed   func(plan.Key) // nil: nobody asks
 
-	mu     sync.Mutex // guards conn and reason
-	conn   client.Client
-	reason error // why conn is nil
+	mu         sync.Mutex // guards all below
+	conn       client.Client
+	reason     error // why conn is nil
+	generation uint64
 }
 
 // Parse splits a comma-separated list of OVSDB endpoints and checks each:
@@ -100,6 +101,16 @@ func (d *DB) set(conn client.Client, reason error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	d.conn, d.reason = conn, reason
+	if conn != nil {
+		d.generation++
+	}
+}
+
+// Generation tells connections apart: it is 0 before the first.
+func (d *DB) Generation() uint64 {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.generation
 }
 
 // Run connects, and connects again with backoff whenever the connection is

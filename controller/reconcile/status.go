@@ -12,9 +12,10 @@ type status struct {
 	api      error
 	watching bool // the informers have the whole cluster
 	leading  bool
-	pending  int // keys of the last full sync that are not done; -1: none was begun
-	nodes    int // with subnets
-	pods     int // addresses in use
+	synced   uint64 // the database connection of the last full sync
+	pending  int    // keys of the last full sync that are not done; -1: none was begun
+	nodes    int    // with subnets
+	pods     int    // addresses in use
 }
 
 func (s *status) setAPI(err error) (changed bool) {
@@ -41,7 +42,7 @@ func (s *status) leadership() (leading bool, pending, nodes, pods int) {
 // replica began to lead or, on standby, when it could take over at once. Else
 // it returns everything that is missing.
 func (l *Loop) Ready() error {
-	db := l.db.Ready()
+	db, generation := l.db.Ready(), l.db.Generation()
 	s := &l.status
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -52,7 +53,7 @@ func (l *Loop) Ready() error {
 	if !s.watching {
 		errs = append(errs, errors.New("cluster not yet listed from the API server"))
 	}
-	if s.leading && s.pending != 0 {
+	if s.leading && (s.pending != 0 || s.synced != generation) {
 		text := "first synchronisation not begun"
 		if s.pending > 0 {
 			text = fmt.Sprintf("synchronising: %d owners left", s.pending)
@@ -60,4 +61,10 @@ func (l *Loop) Ready() error {
 		errs = append(errs, errors.New(text))
 	}
 	return errors.Join(errs...)
+}
+
+// Leading says whether this replica leads now.
+func (l *Loop) Leading() bool {
+	leading, _, _, _ := l.status.leadership()
+	return leading
 }

@@ -19,7 +19,7 @@ type worker struct {
 	books   *books
 	queue   workqueue.TypedRateLimitingInterface[plan.Key]
 	pending map[plan.Key]struct{} // keys of the full sync that are not done
-	synced  bool                  // a full sync was begun
+	synced  uint64                // the database connection of the last full sync; 0: none was begun
 }
 
 func (w *worker) run(ctx context.Context) error {
@@ -122,6 +122,7 @@ func (w *worker) commit(ctx context.Context, want map[plan.Key][]plan.Row) {
 
 // enqueueEverything enqueues all objects and all owners in the database.
 func (w *worker) enqueueEverything() error {
+	generation := w.db.Generation() // before the owners are read: a later connection asks again
 	owners, unknown, err := w.db.Owners()
 	if err != nil {
 		return err
@@ -129,7 +130,7 @@ func (w *worker) enqueueEverything() error {
 	for _, owner := range unknown {
 		w.log.Warn("row in northbound database has an owner of no known kind", "owner", owner)
 	}
-	w.synced = true
+	w.synced = generation
 	clear(w.pending)
 	for _, k := range append(w.cluster.Keys(), owners...) {
 		w.pending[k] = struct{}{}
@@ -173,13 +174,13 @@ func (w *worker) fail(k plan.Key, err error) {
 
 func (w *worker) publish() {
 	pending, nodes, pods := len(w.pending), w.books.nodes.Len(), w.books.pods.Len()
-	if !w.synced {
+	if w.synced == 0 {
 		pending = -1
 	}
 	var done bool
 	w.status.set(func(s *status) {
 		done = pending == 0 && s.pending != 0
-		s.pending, s.nodes, s.pods = pending, nodes, pods
+		s.synced, s.pending, s.nodes, s.pods = w.synced, pending, nodes, pods
 	})
 	if done {
 		w.log.Info("database equals the cluster")
