@@ -118,16 +118,27 @@ func (g *Gateway) attachClsact(h hook, ifindex int) error {
 		return err
 	}
 	path := filepath.Join(g.opts.PinDir, h.name+clsactInfix+strconv.Itoa(ifindex))
-	if err := removeIfThere(path); err != nil {
-		return err
-	}
-	if err := h.prog.Pin(path); err != nil {
+	if err := pinProgram(h.prog, path); err != nil {
 		return err
 	}
 	if err := g.dropClsact(h.name, ifindex); err != nil {
 		return err
 	}
 	return removeIfThere(filepath.Join(g.opts.PinDir, h.name))
+}
+
+// pinProgram puts prog at path in place of what is there.
+func pinProgram(prog *ebpf.Program, path string) error {
+	// A program remembers its pin, and would not be pinned there again.
+	clone, err := prog.Clone()
+	if err != nil {
+		return err
+	}
+	defer clone.Close()
+	if err := removeIfThere(path); err != nil {
+		return err
+	}
+	return clone.Pin(path)
 }
 
 // dropClsact takes the filters of a hook off every interface but keep.

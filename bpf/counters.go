@@ -69,6 +69,7 @@ var reasons = [gatewayReasonREASON_MAX]reason{
 	gatewayReasonREASON_ROUTER_ADVERT:      {"router_advert", toBoth},
 	gatewayReasonREASON_OUT:                {"out", outward},
 	gatewayReasonREASON_OUT_LEARNED:        {"out_learned", outward},
+	gatewayReasonREASON_NEIGHBOUR_OUT:      {"neighbour_out", outward},
 	gatewayReasonREASON_ENCAP_OUT:          {"encap_out", outward},
 	gatewayReasonREASON_BAD_MAC:            {"bad_mac", dropped},
 	gatewayReasonREASON_SVC_LEAK:           {"svc_leak", dropped},

@@ -1,7 +1,7 @@
 // clang-format off
 //go:build ignore
-//  clang-format on
 
+/* clang-format on */
 // SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
 /*
  * The gateway demultiplexer. One NIC, one address, two owners: the host and

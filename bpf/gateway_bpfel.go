@@ -20,7 +20,7 @@ type gatewayAddr struct {
 
 type gatewayCells struct {
 	_      structs.HostLayout
-	Reason [39]struct {
+	Reason [40]struct {
 		_       structs.HostLayout
 		Packets uint64
 		Bytes   uint64
@@ -155,13 +155,14 @@ const (
 	gatewayReasonREASON_OUT_FIRST          gatewayReason = 32
 	gatewayReasonREASON_OUT                gatewayReason = 32
 	gatewayReasonREASON_OUT_LEARNED        gatewayReason = 33
-	gatewayReasonREASON_ENCAP_OUT          gatewayReason = 34
-	gatewayReasonREASON_DROP_FIRST         gatewayReason = 35
-	gatewayReasonREASON_BAD_MAC            gatewayReason = 35
-	gatewayReasonREASON_SVC_LEAK           gatewayReason = 36
-	gatewayReasonREASON_UNSNATED           gatewayReason = 37
-	gatewayReasonREASON_NO_UPLINK          gatewayReason = 38
-	gatewayReasonREASON_MAX                gatewayReason = 39
+	gatewayReasonREASON_NEIGHBOUR_OUT      gatewayReason = 34
+	gatewayReasonREASON_ENCAP_OUT          gatewayReason = 35
+	gatewayReasonREASON_DROP_FIRST         gatewayReason = 36
+	gatewayReasonREASON_BAD_MAC            gatewayReason = 36
+	gatewayReasonREASON_SVC_LEAK           gatewayReason = 37
+	gatewayReasonREASON_UNSNATED           gatewayReason = 38
+	gatewayReasonREASON_NO_UPLINK          gatewayReason = 39
+	gatewayReasonREASON_MAX                gatewayReason = 40
 )
 
 type gatewaySeen struct {

@@ -114,6 +114,8 @@ __noinline int from_ovn(struct __sk_buff *skb)
 		return REASON_ENCAP_OUT;
 	if (source != cfg.node_mac)
 		return REASON_BAD_MAC;
+	if (skb->protocol == bpf_htons(ETH_P_ARP) || (parsed && is_nd(&p)))
+		return REASON_NEIGHBOUR_OUT;
 	if (!parsed)
 		return REASON_OUT;
 	reason = is4 ? guard4(p.src.w[3], p.dst.w[3]) : guard6(&p.src, &p.dst);

@@ -62,6 +62,7 @@ enum reason {
 	REASON_OUT_FIRST,
 	REASON_OUT = REASON_OUT_FIRST,
 	REASON_OUT_LEARNED,
+	REASON_NEIGHBOUR_OUT, /* ARP and ND, no traffic of a pod's */
 	REASON_ENCAP_OUT,
 
 	/* bridge: dropped */
