@@ -1,0 +1,98 @@
+package bpf
+
+import (
+	"testing"
+	"unsafe"
+
+	"github.com/cilium/ebpf"
+)
+
+// The C side asserts the same sizes.
+func TestSizes(t *testing.T) {
+	spec, err := loadGateway()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		what            string
+		goSize, mapSize uint32
+	}{
+		{"config", uint32(unsafe.Sizeof(gatewayConfig{})), spec.Maps[".data.config"].ValueSize},
+		{"service ports", 1024 * 8, spec.Maps[".data.ports"].ValueSize},
+		{"service key", uint32(unsafe.Sizeof(gatewayServiceKey{})), spec.Maps["services"].KeySize},
+		{"ns key", uint32(unsafe.Sizeof(gatewayNsKey{})), spec.Maps["ns"].KeySize},
+		{"ns value", uint32(unsafe.Sizeof(gatewaySeen{})), spec.Maps["ns"].ValueSize},
+		{"fragment key", uint32(unsafe.Sizeof(gatewayFragKey{})), spec.Maps["frags"].KeySize},
+		{"fragment value", uint32(unsafe.Sizeof(gatewaySeen{})), spec.Maps["frags"].ValueSize},
+		{"address", uint32(unsafe.Sizeof(gatewayAddr{})), spec.Maps["host_addrs"].KeySize},
+		{"port bits", uint32(unsafe.Sizeof(gatewayPortBits{})), spec.Maps["host_sockets"].ValueSize},
+		{"cells", uint32(unsafe.Sizeof(gatewayCells{})), spec.Maps["counters"].ValueSize},
+		{"reasons", uint32(len(reasons) * 16), spec.Maps["counters"].ValueSize},
+	} {
+		if tt.goSize != tt.mapSize {
+			t.Errorf("%s: %d bytes in Go, %d in C", tt.what, tt.goSize, tt.mapSize)
+		}
+	}
+}
+
+// Fields where C has them, as the offsets that the compiler cannot check.
+func TestOffsets(t *testing.T) {
+	var c gatewayConfig
+	for _, tt := range []struct {
+		field     string
+		got, want uintptr
+	}{
+		{"uplink", unsafe.Offsetof(c.Uplink), 8},
+		{"node4", unsafe.Offsetof(c.Node4), 16},
+		{"geneve_port", unsafe.Offsetof(c.GenevePort), 24},
+		{"has_encap", unsafe.Offsetof(c.HasEncap), 26},
+		{"node4_mapped", unsafe.Offsetof(c.Node4Mapped), 32},
+		{"gr_lla", unsafe.Offsetof(c.GrLla), 80},
+		{"svc4", unsafe.Offsetof(c.Svc4), 96},
+		{"pod6", unsafe.Offsetof(c.Pod6), 288},
+		{"end", unsafe.Sizeof(c), 416},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("config.%s at %d, want %d", tt.field, tt.got, tt.want)
+		}
+	}
+}
+
+// The order of the C enum carries the verdict; the Go table must say the same.
+func TestReasons(t *testing.T) {
+	seen := make(map[string]bool)
+	for i, r := range reasons {
+		if r.name == "" || seen[r.name] {
+			t.Errorf("reason %d has no name of its own: %q", i, r.name)
+		}
+		seen[r.name] = true
+		want := dropped
+		switch n := gatewayReason(i); {
+		case n < gatewayReasonREASON_OVN_FIRST:
+			want = toHost
+		case n < gatewayReasonREASON_BOTH_FIRST:
+			want = toOVN
+		case n < gatewayReasonREASON_OUT_FIRST:
+			want = toBoth
+		case n < gatewayReasonREASON_DROP_FIRST:
+			want = outward
+		}
+		if r.class != want {
+			t.Errorf("reason %s is %+v, in C %+v", r.name, r.class, want)
+		}
+	}
+}
+
+// What must outlive the agent is pinned, and nothing else.
+func TestPinnedMaps(t *testing.T) {
+	spec, err := loadGateway()
+	if err != nil {
+		t.Fatal(err)
+	}
+	pinned := map[string]bool{"counters": true, "ns": true, "frags": true, "services": true, "host_addrs": true, "host_sockets": true}
+	for name, m := range spec.Maps {
+		if got := m.Pinning == ebpf.PinByName; got != pinned[name] {
+			t.Errorf("map %s pinned: %t", name, got)
+		}
+	}
+}
