@@ -1,0 +1,169 @@
+package agent
+
+import (
+	"bytes"
+	"context"
+	"encoding/json"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+)
+
+func valid() Config {
+	return Config{
+		NodeName: "node1", RestConfig: &rest.Config{}, OVSDB: "unix:/run/openvswitch/db.sock", OVSRunDir: "/run/openvswitch",
+		ClusterSubnets: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
+		SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, PinDir: "/sys/fs/bpf/x", RunDir: "/run/x", CNISocket: "/run/x/cni.sock",
+	}
+}
+
+func TestValidate(t *testing.T) {
+	if err := valid().Validate(); err != nil {
+		t.Fatal(err)
+	}
+	for _, tc := range []struct {
+		name   string
+		change func(*Config)
+		want   string
+	}{
+		{"no node", func(c *Config) { c.NodeName = "" }, "node name"},
+		{"no API", func(c *Config) { c.RestConfig = nil }, "kubeconfig"},
+		{"OVSDB", func(c *Config) { c.OVSDB = "/run/db.sock" }, `OVSDB address "/run/db.sock"`},
+		{"datapath", func(c *Config) { c.Datapath = "dpdk" }, `datapath "dpdk"`},
+		{"no subnets", func(c *Config) { c.ClusterSubnets = nil }, "cluster subnets"},
+		{"overlap", func(c *Config) { c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.9.0/24")} }, "cluster subnet 10.244.0.0/16 overlaps service CIDR 10.244.9.0/24"},
+		{"empty port range", func(c *Config) { c.SNATPorts = bpf.PortRange{First: 9, Last: 8} }, "SNAT port range 9-8"},
+		{"NodePorts in it", func(c *Config) { c.SNATPorts.First = 32000 }, "overlaps the NodePort range"},
+		{"MTU", func(c *Config) { c.MTU = 1000 }, "MTU 1000"},
+		{"relative path", func(c *Config) { c.PinDir = "x" }, `pin directory "x"`},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			c := valid()
+			tc.change(&c)
+			if err := c.Validate(); err == nil || !strings.Contains(err.Error(), tc.want) {
+				t.Errorf("got %v, want %q", err, tc.want)
+			}
+		})
+	}
+}
+
+func TestRunRefuses(t *testing.T) {
+	log := slog.New(slog.DiscardHandler)
+	c := valid()
+	c.NodeName = ""
+	if err := Run(t.Context(), c, log); err == nil || !strings.Contains(err.Error(), "node name") {
+		t.Errorf("bad configuration: %v", err)
+	}
+	c = valid()
+	c.Uplink = "nothere0"
+	if err := Run(t.Context(), c, log); err == nil || !strings.Contains(err.Error(), "nothere0") || strings.Contains(err.Error(), "\n") {
+		t.Errorf("missing uplink: got %v, want one line that names it", err)
+	}
+	c.Uplink, c.Datapath = "lo", "netdev"
+	if err := Run(t.Context(), c, log); err == nil || !strings.Contains(err.Error(), "encap address") {
+		t.Errorf("userspace datapath without encap address: %v", err)
+	}
+}
+
+func TestInsist(t *testing.T) {
+	var said []string
+	ctx, cancel := context.WithCancel(t.Context())
+	err := insist(ctx, func(s string) { said = append(said, s) }, func() error {
+		if len(said) == 2 {
+			return nil
+		}
+		return os.ErrNotExist
+	})
+	if err != nil || !cmp.Equal(said, []string{"file does not exist", "file does not exist", ""}) {
+		t.Errorf("said %q, error %v", said, err)
+	}
+	cancel()
+	if err := insist(ctx, func(string) {}, func() error { return os.ErrNotExist }); err != context.Canceled {
+		t.Errorf("cancelled: %v", err)
+	}
+}
+
+func TestMTU(t *testing.T) {
+	e4, e6 := netip.MustParseAddr("1.2.3.4"), netip.MustParseAddr("fd00::1")
+	if got := (Config{}).podMTU(1500, e4); got != 1442 {
+		t.Errorf("over IPv4: %d", got)
+	}
+	if got := (Config{}).podMTU(1500, e6); got != 1422 {
+		t.Errorf("over IPv6: %d", got)
+	}
+	if got := (Config{MTU: 1400}).podMTU(9000, e4); got != 1400 {
+		t.Errorf("configured: %d", got)
+	}
+}
+
+func TestNodeAnnotations(t *testing.T) {
+	cfg := valid()
+	cfg.NodePorts = true
+	n := gateway.Node{
+		Uplink:    link.Link{Name: "eth0", MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1}},
+		Addresses: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")},
+		NextHops:  []netip.Addr{netip.MustParseAddr("172.30.0.200")},
+		HostCIDRs: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")},
+	}
+	s := gateway.Settings{Bridge: "breth0"}
+	got := nodeAnnotations(cfg, s, n, "chassis1", nil)
+	if _, ok := got[annotation.ManagementMACs]; ok {
+		t.Error("a management port's address before the node has a subnet")
+	}
+	got = nodeAnnotations(cfg, s, n, "chassis1", []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")})
+	gw, err := annotation.ParseGateway(got)
+	if err != nil || gw.InterfaceID != "breth0_node1" || gw.MAC != "02:00:00:00:00:01" || !gw.NodePorts || gw.Mode != "shared" {
+		t.Errorf("gateway %+v, error %v", gw, err)
+	}
+	if mac, err := annotation.ParseManagementMAC(got); err != nil || mac.String() != "0a:58:0a:f4:01:02" {
+		t.Errorf("management MAC %s, error %v", mac, err)
+	}
+	if got[annotation.SNATPortRange] != "49152-65535" || got[annotation.ChassisID] != "chassis1" {
+		t.Errorf("annotations %v", got)
+	}
+	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"foreign": "1"}}}
+	for k, v := range got {
+		node.Annotations[k] = v
+	}
+	if d := differing(node, got); len(d) != 0 {
+		t.Errorf("differing %v", d)
+	}
+	delete(node.Annotations, annotation.ChassisID)
+	if d := differing(node, got); len(d) != 1 || d[annotation.ChassisID] != "chassis1" {
+		t.Errorf("differing %v, want the one that is gone", d)
+	}
+}
+
+func TestConfList(t *testing.T) {
+	dir := filepath.Join(t.TempDir(), "net.d")
+	for range 2 {
+		if err := writeConfList(dir, "/run/x/cni.sock"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	entries, err := os.ReadDir(dir)
+	if err != nil || len(entries) != 1 || entries[0].Name() != ConfListName {
+		t.Fatalf("entries %v, error %v", entries, err)
+	}
+	b, err := os.ReadFile(filepath.Join(dir, ConfListName))
+	if err != nil || !json.Valid(b) || !bytes.Contains(b, []byte(`"serverSocket": "/run/x/cni.sock"`)) {
+		t.Errorf("%s, error %v", b, err)
+	}
+	if err := writeConfList("", "x"); err != nil {
+		t.Error(err)
+	}
+}

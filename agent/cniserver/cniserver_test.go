@@ -1,0 +1,159 @@
+package cniserver
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
+	"github.com/ovn-ebpf/ovn-ebpf/cni"
+)
+
+func TestParseArgs(t *testing.T) {
+	for _, tc := range []struct {
+		args string
+		want podID
+		err  bool
+	}{
+		{"IgnoreUnknown=1;K8S_POD_NAMESPACE=default;K8S_POD_NAME=web;K8S_POD_UID=u", podID{"default", "web", "u"}, false},
+		{"K8S_POD_NAMESPACE=default;K8S_POD_NAME=web", podID{"default", "web", ""}, false},
+		{"K8S_POD_NAMESPACE=default", podID{namespace: "default"}, true},
+		{"", podID{}, true},
+		{";;=;", podID{}, true},
+	} {
+		got, err := parseArgs(tc.args)
+		if got != tc.want || (err != nil) != tc.err {
+			t.Errorf("%q: got %+v, error %v", tc.args, got, err)
+		}
+	}
+}
+
+func TestResult(t *testing.T) {
+	p := podnet.Pod{
+		Netns: "/run/netns/x", Interface: "eth0", MAC: net.HardwareAddr{0x0a, 0x58, 10, 244, 0, 3}, MTU: 1400,
+		Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.3/24"), netip.MustParsePrefix("fd00::3/64")},
+		Gateways:  []netip.Addr{netip.MustParseAddr("10.244.0.1"), netip.MustParseAddr("fd00::1")},
+	}
+	got, err := result(p, "vethx", "1.0.0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := `{"cniVersion":"1.0.0","interfaces":[{"name":"vethx"},{"name":"eth0","mac":"0a:58:0a:f4:00:03","mtu":1400,"sandbox":"/run/netns/x"}],
+		"ips":[{"interface":1,"address":"10.244.0.3/24","gateway":"10.244.0.1"},{"interface":1,"address":"fd00::3/64","gateway":"fd00::1"}],
+		"routes":[{"dst":"0.0.0.0/0","gw":"10.244.0.1"},{"dst":"::/0","gw":"fd00::1"}]}`
+	var a, b any
+	if err := errors.Join(json.Unmarshal(got, &a), json.Unmarshal([]byte(want), &b)); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(b, a); diff != "" {
+		t.Error(diff)
+	}
+	for _, v := range []string{"", "0.3.1", "0.4.0", "1.1.0"} {
+		if _, err := result(p, "vethx", v); err != nil {
+			t.Errorf("version %q: %v", v, err)
+		}
+	}
+	if _, err := result(p, "vethx", "9.9.9"); err == nil {
+		t.Error("version 9.9.9: want an error")
+	}
+}
+
+func TestLocks(t *testing.T) {
+	l := newLocks()
+	release, err := l.acquire(t.Context(), "a")
+	if err != nil {
+		t.Fatal(err)
+	}
+	other, err := l.acquire(t.Context(), "b") // another key does not wait
+	if err != nil {
+		t.Fatal(err)
+	}
+	other()
+	gone, cancel := context.WithCancel(t.Context())
+	cancel()
+	if _, err := l.acquire(gone, "a"); !errors.Is(err, context.Canceled) {
+		t.Errorf("held key, cancelled: %v", err)
+	}
+	next := make(chan struct{})
+	go func() {
+		r, err := l.acquire(t.Context(), "a")
+		if err != nil {
+			t.Error(err)
+		}
+		r()
+		close(next)
+	}()
+	select {
+	case <-next:
+		t.Error("two at a time")
+	default:
+	}
+	release()
+	<-next
+	if len(l.held) != 0 {
+		t.Errorf("%d locks are kept", len(l.held))
+	}
+}
+
+// TestSocket calls a server that has no cluster: what it must refuse, it
+// refuses before it asks for one.
+func TestSocket(t *testing.T) {
+	dir, err := os.MkdirTemp("", "cni") // t.TempDir is too long for a unix socket
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	socket := filepath.Join(dir, "run", "cni.sock")
+	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(socket, nil, 0o644); err != nil { // left by one that was killed
+		t.Fatal(err)
+	}
+	observed := make(chan string, 8)
+	s := New(Options{Socket: socket, MTU: func() int { return 0 }, Log: slog.New(slog.DiscardHandler),
+		Observe: func(command string, failed bool, _ time.Duration) { observed <- command }})
+	ctx, cancel := context.WithCancel(t.Context())
+	listening, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- s.Run(ctx, func() { close(listening) }) }()
+	<-listening
+	if info, err := os.Stat(socket); err != nil || info.Mode().Perm() != 0o600 {
+		t.Errorf("socket mode %v, error %v", info.Mode(), err)
+	}
+	for _, tc := range []struct {
+		req  cni.Request
+		want string
+		code uint
+	}{
+		{cni.Request{Command: "NONSENSE", Config: []byte("{}")}, "NONSENSE", types.ErrInvalidEnvironmentVariables},
+		{cni.Request{Command: "ADD", Config: []byte(`"x"`)}, "CNI configuration", types.ErrDecodingFailure},
+		{cni.Request{Command: "ADD", Config: []byte("{}"), Args: "x=y"}, "CNI_ARGS", types.ErrInvalidEnvironmentVariables},
+		{cni.Request{Command: "ADD", Config: []byte("{}"), Args: "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b"}, "gateway", types.ErrTryAgainLater},
+	} {
+		_, err := cni.Call(t.Context(), socket, tc.req)
+		var e *types.Error
+		if !errors.As(err, &e) || e.Code != tc.code || !strings.Contains(e.Error(), tc.want) {
+			t.Errorf("%s: got %v, want code %d and %q", tc.req.Command, err, tc.code, tc.want)
+		}
+		<-observed
+	}
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	var e *types.Error
+	if _, err := cni.Call(t.Context(), socket, cni.Request{}); !errors.As(err, &e) || !strings.Contains(e.Error(), socket) {
+		t.Errorf("no agent: got %v, want an error that names the socket", err)
+	}
+}

@@ -1,0 +1,235 @@
+package link
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+)
+
+// newNetns returns the path of a network namespace that ends with the test.
+func newNetns(t *testing.T) string {
+	t.Helper()
+	cmd := exec.Command("sleep", "infinity")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	return "/proc/" + strconv.Itoa(cmd.Process.Pid) + "/ns/net"
+}
+
+func veth(t *testing.T, name string) {
+	t.Helper()
+	testnode.Run(t, "ip", "link", "add", name, "type", "veth", "peer", "name", name+"p")
+	testnode.Run(t, "ip", "link", "set", name+"p", "up")
+	t.Cleanup(func() { Delete(name) })
+}
+
+func prefixes(s ...string) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range s {
+		out = append(out, netip.MustParsePrefix(p))
+	}
+	return out
+}
+
+func TestMissingDevice(t *testing.T) {
+	if _, err := Get("nothere"); !errors.Is(err, ErrNotFound) || !strings.Contains(err.Error(), "nothere") {
+		t.Errorf("got %v, want ErrNotFound that names the device", err)
+	}
+	if err := Delete("nothere"); err != nil {
+		t.Error(err)
+	}
+}
+
+func TestAddressesAndRoutes(t *testing.T) {
+	veth(t, "tst0")
+	if err := SetUp("tst0"); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range [][]netip.Prefix{
+		prefixes("10.9.0.2/24", "fd09::2/64"), prefixes("10.9.0.2/24", "fd09::2/64"), prefixes("10.9.0.3/24"),
+	} {
+		if err := SyncAddresses("tst0", want); err != nil {
+			t.Fatal(err)
+		}
+		all, err := Addresses()
+		if err != nil {
+			t.Fatal(err)
+		}
+		var got []netip.Prefix
+		for _, a := range all {
+			if a.Device == "tst0" && !a.LinkLocal {
+				if a.Secondary {
+					t.Errorf("%s is not usable at once", a.Prefix)
+				}
+				got = append(got, a.Prefix)
+			}
+		}
+		if !slices.Equal(got, want) {
+			t.Errorf("addresses %v, want %v", got, want)
+		}
+	}
+	gw := netip.MustParseAddr("10.9.0.1")
+	for range 2 {
+		if err := SyncRoutes("tst0", map[netip.Prefix]netip.Addr{netip.MustParsePrefix("10.244.0.0/16"): gw, netip.MustParsePrefix("10.245.0.0/16"): gw}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := SyncRoutes("tst0", map[netip.Prefix]netip.Addr{netip.MustParsePrefix("10.244.0.0/16"): gw}); err != nil {
+		t.Fatal(err)
+	}
+	if got := testnode.Run(t, "ip", "route", "show", "proto", "static"); strings.TrimSpace(got) != "10.244.0.0/16 via 10.9.0.1 dev tst0" {
+		t.Errorf("routes %q", got)
+	}
+	testnode.Run(t, "ip", "route", "add", "default", "via", "10.9.0.1", "metric", "20")
+	testnode.Run(t, "ip", "route", "add", "default", "via", "10.9.0.4", "metric", "10")
+	defaults, err := DefaultRoutes()
+	if err != nil || len(defaults) != 2 || defaults[0] != (DefaultRoute{Device: "tst0", NextHop: netip.MustParseAddr("10.9.0.4"), Metric: 10}) {
+		t.Errorf("default routes %+v, error %v", defaults, err)
+	}
+}
+
+func TestPodInterface(t *testing.T) {
+	ns := newNetns(t)
+	p := PodInterface{
+		HostName: "vethtest", Netns: ns, Name: "eth0", MAC: net.HardwareAddr{0x0a, 0x58, 10, 244, 0, 3}, MTU: 1400,
+		Addresses: prefixes("10.244.0.3/24", "fd00:10:244::3/64"),
+		Gateways:  []netip.Addr{netip.MustParseAddr("10.244.0.1"), netip.MustParseAddr("fd00:10:244::1")}, NoChecksum: true,
+	}
+	if err := SyncPodInterface(p); err != nil {
+		t.Fatal(err)
+	}
+	first, err := Get(p.HostName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := SyncPodInterface(p); err != nil {
+		t.Fatal(err)
+	}
+	if again, err := Get(p.HostName); err != nil || again.Index != first.Index {
+		t.Errorf("second time: index %d, want the same %d; error %v", again.Index, first.Index, err)
+	}
+	if err := CheckPodInterface(p); err != nil {
+		t.Error(err)
+	}
+	err = InNetns(ns, func() error {
+		if on, err := ethtool("eth0", ethtoolGetTx, 0); err != nil || on != 0 {
+			t.Errorf("transmit checksum offload %d, error %v; want it off", on, err)
+		}
+		return DisableLRO("eth0")
+	})
+	if err != nil {
+		t.Error(err)
+	}
+	p.Addresses, p.Gateways = prefixes("10.244.0.4/24"), p.Gateways[:1]
+	if err := CheckPodInterface(p); err == nil || !strings.Contains(err.Error(), "10.244.0.4/24") {
+		t.Errorf("got %v, want an error that names the address", err)
+	}
+	if err := SyncPodInterface(p); err != nil {
+		t.Errorf("an interface that is wrong is replaced: %v", err)
+	}
+	if v, _ := ReadSysctl("net/ipv6/conf/" + p.HostName + "/disable_ipv6"); v != "1" {
+		t.Errorf("IPv6 on the host's end: disable_ipv6=%s", v)
+	}
+	if err := Delete(p.HostName); err != nil {
+		t.Fatal(err)
+	}
+	p.Netns = "/proc/self/nothere"
+	if err := SyncPodInterface(p); err == nil || !strings.Contains(err.Error(), p.Netns) {
+		t.Errorf("got %v, want an error that names the namespace", err)
+	}
+	if _, err := Get(p.HostName); !errors.Is(err, ErrNotFound) {
+		t.Errorf("host's end of a failed pair: %v", err)
+	}
+}
+
+func TestSockets(t *testing.T) {
+	tcp, err := net.Listen("tcp4", "0.0.0.0:50100")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer tcp.Close()
+	udp, err := net.ListenPacket("udp", "[::]:50101")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer udp.Close()
+	for _, addr := range []string{"127.0.0.1:50102", "0.0.0.0:40000"} {
+		l, err := net.Listen("tcp4", addr)
+		if err != nil {
+			t.Fatal(err)
+		}
+		defer l.Close()
+	}
+	got, err := Sockets(50000, 60000)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := []Socket{
+		{Proto: 6, Local: netip.MustParseAddrPort("0.0.0.0:50100"), Listening: true},
+		{Proto: 17, Local: netip.MustParseAddrPort("[::]:50101"), Listening: true},
+	}
+	if !slices.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
+	}
+}
+
+func TestWatch(t *testing.T) {
+	ctx, cancel := context.WithCancel(t.Context())
+	events := make(chan string, 1024)
+	ended := make(chan error, 1)
+	go func() {
+		ended <- Watch(ctx, slog.New(slog.DiscardHandler), func(device string) { events <- device })
+	}()
+	until := func(want string) {
+		for {
+			select {
+			case got := <-events:
+				if got == want {
+					return
+				}
+			case <-t.Context().Done():
+				t.Fatalf("no event of %q", want)
+			}
+		}
+	}
+	until("") // subscribed
+	veth(t, "tst1")
+	until("tst1")
+	testnode.Run(t, "ip", "addr", "add", "10.8.0.1/24", "dev", "tst1")
+	until("")
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}
+
+func TestSysctl(t *testing.T) {
+	veth(t, "tst2")
+	if err := DisableIPv6("tst2"); err != nil {
+		t.Fatal(err)
+	}
+	if err := QuietIPv6("tst2"); err != nil {
+		t.Fatal(err)
+	}
+	for key, want := range map[string]string{"disable_ipv6": "0", "accept_ra": "0", "accept_dad": "0"} {
+		if got, err := ReadSysctl("net/ipv6/conf/tst2/" + key); err != nil || got != want {
+			t.Errorf("%s = %s, error %v; want %s", key, got, err, want)
+		}
+	}
+	if err := WriteSysctl("net/nothere", "1"); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "net/nothere") {
+		t.Errorf("got %v, want one that names the key", err)
+	}
+}

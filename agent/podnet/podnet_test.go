@@ -1,0 +1,166 @@
+package podnet
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net"
+	"net/netip"
+	"os/exec"
+	"strconv"
+	"strings"
+	"syscall"
+	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+func TestHostName(t *testing.T) {
+	long := strings.Repeat("0123456789abcdef", 4)
+	seen := map[string]bool{}
+	for _, id := range []string{long, long + "x", "", "a"} {
+		for _, iface := range []string{"eth0", "net1"} {
+			n := HostName(id, iface)
+			if len(n) != 15 || seen[n] || n != HostName(id, iface) {
+				t.Errorf("%q of %q: want 15 characters, its own, always the same", n, id)
+			}
+			seen[n] = true
+		}
+	}
+}
+
+// rig is a node with br-int and a stand-in for ovn-controller's only part in
+// this: to say that a port's flows are installed.
+type rig struct {
+	*Wirer
+	sw *testnode.Switch
+}
+
+func newRig(t *testing.T) rig {
+	t.Helper()
+	sw := testnode.StartSwitch(t, true)
+	c, err := ovs.Dial(t.Context(), sw.Address, slog.New(slog.DiscardHandler))
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(c.Close)
+	if err := c.SyncBridge(t.Context(), ovs.Bridge{Name: "br-int", DatapathType: ovs.DatapathNetdev}); err != nil {
+		t.Fatal(err)
+	}
+	steal, err := bpf.NewSteal(bpf.ClsactFuncs{Attach: link.AttachClsact, Detach: link.DetachClsact})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { steal.Close() })
+	return rig{&Wirer{OVS: c, Bridge: "br-int", Steal: steal}, sw}
+}
+
+// installed plays ovn-controller for the port.
+func (r rig) installed(t *testing.T, port string) {
+	testnode.Eventually(t, "port "+port, func() error {
+		return exec.Command("ovs-vsctl", "--db="+r.sw.Address, "--no-wait", "set", "Interface", port, "external_ids:ovn-installed=true").Run()
+	})
+}
+
+func newPod(t *testing.T, container, name string, host byte) Pod {
+	t.Helper()
+	cmd := exec.Command("sleep", "infinity")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	return Pod{
+		ContainerID: container, Netns: "/proc/" + strconv.Itoa(cmd.Process.Pid) + "/ns/net", Interface: "eth0",
+		LogicalPort: "default_" + name, UID: "uid-" + name, MAC: net.HardwareAddr{0x0a, 0x58, 10, 244, 0, host},
+		Addresses: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, 0, host}), 24)},
+		Gateways:  []netip.Addr{netip.MustParseAddr("10.244.0.1")}, MTU: 1400,
+	}
+}
+
+func TestAddCheckDel(t *testing.T) {
+	r := newRig(t)
+	ctx := t.Context()
+	a, b := newPod(t, "c-a", "a", 3), newPod(t, "c-b", "b", 4)
+	for _, p := range []Pod{a, b, a} { // the last is a second ADD
+		go r.installed(t, HostName(p.ContainerID, p.Interface))
+		if host, err := r.Add(ctx, p); err != nil || host != HostName(p.ContainerID, "eth0") {
+			t.Fatalf("add %s: host name %q, error %v", p.LogicalPort, host, err)
+		}
+	}
+	got := r.sw.Vsctl(t, "--columns=external_ids", "--format=csv", "--no-headings", "list", "Interface", HostName("c-a", "eth0"))
+	for _, want := range []string{"iface-id=default_a", "iface-id-ver=uid-a", `attached_mac=""0a:58:0a:f4:00:03""`, `ip_addresses=""10.244.0.3""`, "sandbox=c-a"} {
+		if !strings.Contains(got, want) {
+			t.Errorf("external_ids %s: no %s", got, want)
+		}
+	}
+	if got := r.sw.Vsctl(t, "get", "Port", HostName("c-a", "eth0"), "other_config:transient"); got != "\"true\"\n" {
+		t.Errorf("transient is %s", got)
+	}
+	for _, p := range []Pod{a, b} {
+		if err := r.Check(ctx, p); err != nil {
+			t.Error(err)
+		}
+	}
+	traffic(t, r, a)
+
+	if err := r.Del(ctx, "c-a", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.Check(ctx, a); err == nil {
+		t.Error("a deleted interface passes the check")
+	}
+	if err := r.Del(ctx, "unknown", "eth0"); err != nil {
+		t.Errorf("unknown container: %v", err)
+	}
+	if err := link.Delete(HostName("c-b", "eth0")); err != nil { // as if the namespace had gone
+		t.Fatal(err)
+	}
+	if err := r.Del(ctx, "c-b", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.sw.Vsctl(t, "list-ports", "br-int"); got != "" {
+		t.Errorf("ports %q are left", got)
+	}
+}
+
+// traffic checks with TCP that pod a reaches pod b through the switch, once
+// and not twice: the userspace datapath's pitfalls are bad checksums and the
+// host's stack seeing the packets too.
+func traffic(t *testing.T, r rig, a Pod) {
+	t.Helper()
+	testnode.Run(t, "ovs-ofctl", "add-flow", "unix:"+r.sw.Dir+"/br-int.mgmt", "actions=NORMAL")
+	out := testnode.Run(t, "nsenter", "--net="+a.Netns, "ping", "-n", "-c2", "-i0.1", "-W5", "10.244.0.4")
+	if strings.Contains(out, "DUP") || !strings.Contains(out, "2 received") {
+		t.Error(out)
+	}
+}
+
+func TestFailedAddLeavesNothing(t *testing.T) {
+	r := newRig(t)
+	ctx, cancel := context.WithCancel(t.Context())
+	p := newPod(t, "c-x", "x", 5)
+	host := HostName("c-x", "eth0")
+	ended := make(chan error, 1)
+	go func() {
+		_, err := r.Add(ctx, p)
+		ended <- err
+	}()
+	testnode.Eventually(t, "port", func() error {
+		_, _, err := r.OVS.Port(t.Context(), host)
+		return err
+	})
+	cancel()
+	if err := <-ended; !errors.Is(err, context.Canceled) || !strings.Contains(err.Error(), "ovn-controller") {
+		t.Errorf("got %v, want one that names ovn-controller", err)
+	}
+	if _, err := link.Get(host); !errors.Is(err, link.ErrNotFound) {
+		t.Errorf("device is left: %v", err)
+	}
+	if _, _, err := r.OVS.Port(t.Context(), host); !errors.Is(err, ovs.ErrNotFound) {
+		t.Errorf("port is left: %v", err)
+	}
+}
