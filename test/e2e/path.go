@@ -3,9 +3,11 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"maps"
 	"net/netip"
 	"strconv"
 	"strings"
+	"time"
 )
 
 // Requests is how many TCP connections, and how many UDP datagrams, a path
@@ -54,7 +56,7 @@ func (c *Cluster) Run(ctx context.Context, p *Path, protocol string, v6 bool) (R
 	if err != nil {
 		return result, fmt.Errorf("%s %s from %s to %s: %w (after %d replies)", protocol, result.Family(), p.From, target, err, strings.Count(string(out), "\n"))
 	}
-	after, err := c.tallies()
+	after, err := c.settled()
 	if err != nil {
 		return result, err
 	}
@@ -76,6 +78,21 @@ func (c *Cluster) tallies() (map[string]Tally, error) {
 		all[n.Name] = t
 	}
 	return all, nil
+}
+
+// settled reads the counters when they have stopped moving, but for at most a
+// second: the last segments of a connection come after its answer.
+func (c *Cluster) settled() (map[string]Tally, error) {
+	last, err := c.tallies()
+	for range 20 {
+		time.Sleep(50 * time.Millisecond)
+		now, err := c.tallies()
+		if err != nil || maps.Equal(now, last) {
+			return now, err
+		}
+		last = now
+	}
+	return last, err
 }
 
 // check holds every reply and every node's counters against the path.
