@@ -9,7 +9,6 @@ import (
 	"net/netip"
 	"os"
 	"os/exec"
-	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -39,15 +38,9 @@ type rig struct {
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	r := &rig{t: t, test: t, sw: testnode.StartSwitch(t, true)}
-	holder := exec.Command("sleep", "infinity")
-	holder.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	if err := holder.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { holder.Process.Kill(); holder.Wait() })
-	r.peer = strconv.Itoa(holder.Process.Pid)
+	r.peer = testnode.Netns(t)
 	r.addUplink()
-	t.Cleanup(func() { exec.Command("ip", "link", "del", "eth0").Run() })
+	t.Cleanup(func() { _ = link.Delete("eth0") })
 	c, err := ovs.Dial(t.Context(), r.sw.Address, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
@@ -63,7 +56,7 @@ func newRig(t *testing.T) *rig {
 	if err := os.Mkdir(r.sw.Dir+"/bpf", 0o700); err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { syscall.Unmount(r.sw.Dir+"/bpf", 0) })
+	t.Cleanup(func() { _ = syscall.Unmount(r.sw.Dir+"/bpf", 0) })
 	return r
 }
 
@@ -190,7 +183,7 @@ func TestRepair(t *testing.T) {
 		}
 	})
 	r.step("vswitchd restarted", func(t *testing.T) {
-		r.sw.KillVswitchd(t)
+		r.sw.KillVswitchd()
 		testnode.Eventually(t, "loss noticed", func() error {
 			if r.gw.Missing() == "" {
 				return errors.New("still ready")

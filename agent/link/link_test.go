@@ -7,11 +7,8 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"os/exec"
 	"slices"
-	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
@@ -20,20 +17,14 @@ import (
 // newNetns returns the path of a network namespace that ends with the test.
 func newNetns(t *testing.T) string {
 	t.Helper()
-	cmd := exec.Command("sleep", "infinity")
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET, Pdeathsig: syscall.SIGKILL}
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
-	return "/proc/" + strconv.Itoa(cmd.Process.Pid) + "/ns/net"
+	return "/proc/" + testnode.Netns(t) + "/ns/net"
 }
 
 func veth(t *testing.T, name string) {
 	t.Helper()
 	testnode.Run(t, "ip", "link", "add", name, "type", "veth", "peer", "name", name+"p")
 	testnode.Run(t, "ip", "link", "set", name+"p", "up")
-	t.Cleanup(func() { Delete(name) })
+	t.Cleanup(func() { _ = Delete(name) })
 }
 
 func prefixes(s ...string) []netip.Prefix {

@@ -5,38 +5,38 @@ import (
 	"runtime"
 
 	"github.com/vishvananda/netns"
+	"golang.org/x/sys/unix"
 )
 
-// InNetns runs do on a thread that is in the network namespace at path. The
-// thread ends with it if it cannot be brought back.
+// InNetns runs do on a thread that is in the network namespace at path. do
+// must not start goroutines that need it.
 func InNetns(path string, do func() error) error {
+	target, err := netns.GetFromPath(path)
+	if err != nil {
+		return fmt.Errorf("open network namespace %s: %w", path, err)
+	}
+	defer target.Close()
+	return onThread(func() error {
+		if err := netns.Set(target); err != nil {
+			return fmt.Errorf("enter network namespace %s: %w", path, err)
+		}
+		return do()
+	})
+}
+
+// onThread runs do on a thread that ends with it, so that it never has to be
+// brought back. It is not the main thread: that one cannot end, and is what
+// /proc/<pid> shows of the process.
+func onThread(do func() error) error {
 	result := make(chan error, 1)
 	go func() {
-		runtime.LockOSThread()
-		home, err := netns.Get()
-		if err != nil {
+		runtime.LockOSThread() // never unlocked: the runtime ends the thread
+		if unix.Gettid() == unix.Getpid() {
+			result <- onThread(do) // this one is held, so the next is another
 			runtime.UnlockOSThread()
-			result <- fmt.Errorf("open own network namespace: %w", err)
 			return
 		}
-		defer home.Close()
-		target, err := netns.GetFromPath(path)
-		if err != nil {
-			runtime.UnlockOSThread()
-			result <- fmt.Errorf("open network namespace %s: %w", path, err)
-			return
-		}
-		defer target.Close()
-		if err := netns.Set(target); err != nil {
-			runtime.UnlockOSThread()
-			result <- fmt.Errorf("enter network namespace %s: %w", path, err)
-			return
-		}
-		err = do()
-		if netns.Set(home) == nil {
-			runtime.UnlockOSThread() // else the runtime ends the thread with the goroutine
-		}
-		result <- err
+		result <- do()
 	}()
 	return <-result
 }

@@ -223,7 +223,7 @@ func TestFlowsSurviveRestart(t *testing.T) {
 	if got := testnode.Run(t, "ovs-ofctl", "dump-flows", "unix:"+s.Dir+"/brx.mgmt", "cookie=0x99/-1"); !strings.Contains(got, "priority=7") {
 		t.Errorf("a foreign flow is gone: %s", got)
 	}
-	s.KillVswitchd(t)
+	s.KillVswitchd()
 	<-down
 	s.StartVswitchd(t)
 	<-up

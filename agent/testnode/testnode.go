@@ -1,4 +1,4 @@
-// Package testnode gives a test a node of its own: network and mount
+// Package testnode gives a test a node of its own: network, mount and process
 // namespaces that end with the test process, and a real Open vSwitch with the
 // userspace datapath in them.
 package testnode
@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"syscall"
 	"testing"
 	"time"
@@ -20,7 +21,7 @@ import (
 
 const inside = "OVNEBPF_TESTNODE"
 
-// Main runs the tests in a new network and a new mount namespace; nothing of
+// Main runs the tests in new network, mount and process namespaces; nothing of
 // what they leave there outlives them. It needs root.
 func Main(m *testing.M) int {
 	if os.Getenv(inside) != "" {
@@ -33,7 +34,7 @@ func Main(m *testing.M) int {
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), inside+"=1")
 	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS, Pdeathsig: syscall.SIGKILL}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
 	err := cmd.Run()
 	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 		return exit.ExitCode()
@@ -48,6 +49,9 @@ func Main(m *testing.M) int {
 func enter() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
 		return fmt.Errorf("make mounts private: %w", err)
+	}
+	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
+		return fmt.Errorf("mount proc: %w", err)
 	}
 	return exec.Command("ip", "link", "set", "lo", "up").Run()
 }
@@ -96,12 +100,27 @@ func (s *Switch) StartVswitchd(t *testing.T) {
 }
 
 // KillVswitchd kills it with SIGKILL and waits for its end.
-func (s *Switch) KillVswitchd(t *testing.T) {
+func (s *Switch) KillVswitchd() {
+	kill(s.vswitchd)
+}
+
+// kill ends the process and waits for that. One that has ended is fine.
+func kill(cmd *exec.Cmd) {
+	_ = cmd.Process.Kill()
+	_ = cmd.Wait()
+}
+
+// Netns starts a process in a network namespace of its own, which ends with
+// the test, and returns its process ID.
+func Netns(t *testing.T) (pid string) {
 	t.Helper()
-	if err := s.vswitchd.Process.Kill(); err != nil {
-		t.Fatal(err)
+	cmd := exec.Command("sleep", "infinity")
+	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start process in a network namespace: %v", err)
 	}
-	s.vswitchd.Wait() //nolint:errcheck // killed
+	t.Cleanup(func() { kill(cmd) })
+	return strconv.Itoa(cmd.Process.Pid)
 }
 
 // Vsctl runs ovs-vsctl on the database, without waiting for vswitchd.
@@ -114,11 +133,10 @@ func (s *Switch) start(t *testing.T, ready string, argv ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+s.Dir, "OVS_DBDIR="+s.Dir, "OVS_LOGDIR="+s.Dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start %s: %v", argv[0], err)
 	}
-	t.Cleanup(func() { cmd.Process.Kill(); cmd.Wait() })
+	t.Cleanup(func() { kill(cmd) })
 	Eventually(t, argv[0]+" listens", func() error {
 		c, err := net.Dial("unix", ready)
 		if err == nil {
