@@ -20,6 +20,7 @@
 #include <linux/ip.h>
 #include <linux/ipv6.h>
 #include <linux/pkt_cls.h>
+#include <linux/tcp.h>
 #include <linux/udp.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
@@ -57,33 +58,56 @@ static __always_inline int act(struct __sk_buff *skb, __u32 reason)
 	return TC_ACT_SHOT;
 }
 
-/* A port that nobody but the host can own, or Geneve. */
-static __always_inline int quick_port(__u8 proto, __be16 be_port)
-{
-	__u16 port = bpf_ntohs(be_port);
+/* The transport header, of a packet to the node's own address, and its ends. */
+struct quick {
+	__u8 proto;
+	struct tcphdr *tcp; /* or UDP: the ports are in the same place */
+	void *end;
+};
 
-	if (proto == IPPROTO_UDP) {
-		if (port == cfg.geneve_port)
-			return REASON_GENEVE;
-	} else if (proto != IPPROTO_TCP) {
+/* In the SNAT range, where neither a connection begins nor a socket is to be asked. */
+static __always_inline int quick_snat(struct __sk_buff *skb, const struct quick *q, __u16 port)
+{
+	struct port_bits *gate;
+	__u32 zero = 0;
+
+	if (skb->vlan_present)
 		return UNSURE;
-	}
-	if (in_snat_range(port) || test_port(service_ports, port))
+	if (q->proto == IPPROTO_TCP && ((void *)(q->tcp + 1) > q->end || q->tcp->syn))
 		return UNSURE;
-	return REASON_DEFAULT;
+	gate = bpf_map_lookup_elem(&host_sockets, &zero);
+	if (!gate || test_port(q->proto == IPPROTO_TCP ? gate->tcp : gate->udp, port))
+		return UNSURE;
+	return REASON_SNAT_PORT;
 }
 
-static __always_inline int quick_ip6(void *l3, void *end)
+static __always_inline int quick_port(struct __sk_buff *skb, const struct quick *q)
+{
+	__u16 port = bpf_ntohs(q->tcp->dest);
+
+	if (q->proto == IPPROTO_UDP) {
+		if (port == cfg.geneve_port)
+			return REASON_GENEVE;
+	} else if (q->proto != IPPROTO_TCP) {
+		return UNSURE;
+	}
+	if (test_port(service_ports, port))
+		return UNSURE;
+	return in_snat_range(port) ? quick_snat(skb, q, port) : REASON_DEFAULT;
+}
+
+static __always_inline int quick_ip6(struct __sk_buff *skb, void *l3, void *end)
 {
 	struct ipv6hdr *ip6 = l3;
-	struct udphdr *l4 = (void *)(ip6 + 1);
+	struct quick q = { .tcp = (void *)(ip6 + 1), .end = end };
 	const __u64 *dst = (void *)&ip6->daddr, *node = (void *)&cfg.node6;
 
-	if ((void *)(l4 + 1) > end)
+	if ((void *)q.tcp + sizeof(struct udphdr) > end)
 		return UNSURE;
 	if (ip6->version != 6 || dst[0] != node[0] || dst[1] != node[1] || !cfg.has_node6)
 		return UNSURE;
-	return quick_port(ip6->nexthdr, l4->dest);
+	q.proto = ip6->nexthdr;
+	return quick_port(skb, &q);
 }
 
 static __always_inline int quick_from_wire(struct __sk_buff *skb)
@@ -91,17 +115,18 @@ static __always_inline int quick_from_wire(struct __sk_buff *skb)
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__be16 *proto = data + offsetof(struct ethhdr, h_proto);
 	struct iphdr *ip = data + ETH_HLEN;
-	struct udphdr *l4 = (void *)(ip + 1);
+	struct quick q = { .tcp = (void *)(ip + 1), .end = end };
 
-	if ((void *)(l4 + 1) > end || skb->pkt_type != PACKET_HOST)
+	if ((void *)q.tcp + sizeof(struct udphdr) > end || skb->pkt_type != PACKET_HOST)
 		return UNSURE;
 	if (*proto != bpf_htons(ETH_P_IP))
-		return *proto == bpf_htons(ETH_P_IPV6) ? quick_ip6(ip, end) : UNSURE;
-	if (ip->daddr != cfg.node4 || *(__u8 *)ip != IP4_PLAIN)
+		return *proto == bpf_htons(ETH_P_IPV6) ? quick_ip6(skb, ip, end) : UNSURE;
+	if (ip->daddr != cfg.node4 || !ip->daddr || *(__u8 *)ip != IP4_PLAIN)
 		return UNSURE;
 	if (ip->frag_off & bpf_htons(IP_MF | IP_OFFSET))
 		return UNSURE;
-	return quick_port(ip->protocol, l4->dest);
+	q.proto = ip->protocol;
+	return quick_port(skb, &q);
 }
 
 /* As node_mac has it. Two loads: a MAC is only aligned to two bytes. */
@@ -133,11 +158,17 @@ static __always_inline int quick_from_ovn(struct __sk_buff *skb)
 	return guard6((void *)&ip6->saddr, (void *)&ip6->daddr);
 }
 
-/* What a global function returns is any number to the verifier. */
-static __always_inline __u32 bounded_reason(__u32 reason)
+/*
+ * What a global function returns is any number to the verifier. That of 6.1
+ * loses the bound in a 32-bit copy, so clang must not keep one from before.
+ */
+static __always_inline __u32 bounded_reason(__u64 reason)
 {
 	asm volatile("" : "+r"(reason));
-	return reason < REASON_MAX ? reason : REASON_DEFAULT;
+	if (reason >= REASON_MAX)
+		reason = REASON_DEFAULT;
+	asm volatile("" : "+r"(reason));
+	return reason;
 }
 
 SEC("tc")
