@@ -220,11 +220,13 @@ func (a *agent) keepSettings(ctx context.Context) error {
 		}
 	})
 	group.Go(func() error {
-		return loop.Run(ctx, loop.Options{Name: "OVS settings", Wake: a.ovsWake, Resync: time.Minute, Log: a.log,
+		return loop.Run(ctx, loop.Options{
+			Name: "OVS settings", Wake: a.ovsWake, Resync: time.Minute, Log: a.log,
 			Apply: func(ctx context.Context) error {
 				_, err := syncOVS(ctx, a.cfg, a.settings, a.ovs)
 				return err
-			}})
+			},
+		})
 	})
 	return group.Wait()
 }
@@ -233,7 +235,8 @@ func (a *agent) keepSettings(ctx context.Context) error {
 // readiness as it comes and goes.
 func (a *agent) announce(ctx context.Context) error {
 	written, was := false, false
-	return loop.Run(ctx, loop.Options{Name: "CNI configuration", Wake: a.ready.changed, Resync: 10 * time.Second, Log: a.log,
+	return loop.Run(ctx, loop.Options{
+		Name: "CNI configuration", Wake: a.ready.changed, Resync: 10 * time.Second, Log: a.log,
 		Apply: func(context.Context) error {
 			missing := a.ready.missing()
 			is := len(missing) == 0
@@ -249,5 +252,6 @@ func (a *agent) announce(ctx context.Context) error {
 			}
 			written = true
 			return nil
-		}})
+		},
+	})
 }

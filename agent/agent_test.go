@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"encoding/json"
+	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -92,7 +93,7 @@ func TestInsist(t *testing.T) {
 		t.Errorf("said %q, error %v", said, err)
 	}
 	cancel()
-	if err := insist(ctx, func(string) {}, func() error { return os.ErrNotExist }); err != context.Canceled {
+	if err := insist(ctx, func(string) {}, func() error { return os.ErrNotExist }); !errors.Is(err, context.Canceled) {
 		t.Errorf("cancelled: %v", err)
 	}
 }

@@ -122,8 +122,10 @@ func TestSocket(t *testing.T) {
 		t.Fatal(err)
 	}
 	observed := make(chan string, 8)
-	s := New(Options{Socket: socket, MTU: func() int { return 0 }, Log: slog.New(slog.DiscardHandler),
-		Observe: func(command string, failed bool, _ time.Duration) { observed <- command }})
+	s := New(Options{
+		Socket: socket, MTU: func() int { return 0 }, Log: slog.New(slog.DiscardHandler),
+		Observe: func(command string, failed bool, _ time.Duration) { observed <- command },
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	listening, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- s.Run(ctx, func() { close(listening) }) }()

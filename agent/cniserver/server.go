@@ -50,8 +50,10 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+cni.Path, s.serve)
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second,
-		BaseContext: func(net.Listener) context.Context { return ctx }}
+	srv := &http.Server{
+		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
+		BaseContext: func(net.Listener) context.Context { return ctx },
+	}
 	stop := context.AfterFunc(ctx, func() { srv.Close() })
 	defer stop()
 	ready()
@@ -114,7 +116,7 @@ func asCNIError(command string, err error) *types.Error {
 	if e := (*types.Error)(nil); errors.As(err, &e) {
 		return e
 	}
-	code := uint(types.ErrInternal)
+	code := types.ErrInternal
 	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
 		code = types.ErrTryAgainLater
 	}

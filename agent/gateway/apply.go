@@ -183,8 +183,10 @@ func (g *Gateway) open(config bpf.Config) error {
 	if g.bpf != nil {
 		return nil
 	}
-	gw, err := bpf.Open(bpf.Options{PinDir: g.s.PinDir, Config: config, Log: g.log,
-		Clsact: bpf.ClsactFuncs{Attach: link.AttachClsact, Detach: link.DetachClsact}})
+	gw, err := bpf.Open(bpf.Options{
+		PinDir: g.s.PinDir, Config: config, Log: g.log,
+		Clsact: bpf.ClsactFuncs{Attach: link.AttachClsact, Detach: link.DetachClsact},
+	})
 	if err != nil {
 		return err
 	}

@@ -35,8 +35,10 @@ func detach(s Settings, log *slog.Logger) error {
 		return nil
 	}
 	idle := bpf.Config{NodeMAC: make(net.HardwareAddr, 6), SNATPorts: s.SNATPorts, GenevePort: genevePort}
-	gw, err := bpf.Open(bpf.Options{PinDir: s.PinDir, Config: idle, Log: log,
-		Clsact: bpf.ClsactFuncs{Attach: link.AttachClsact, Detach: link.DetachClsact}})
+	gw, err := bpf.Open(bpf.Options{
+		PinDir: s.PinDir, Config: idle, Log: log,
+		Clsact: bpf.ClsactFuncs{Attach: link.AttachClsact, Detach: link.DetachClsact},
+	})
 	if err != nil {
 		return err
 	}

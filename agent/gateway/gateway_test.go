@@ -69,9 +69,9 @@ func (r *rig) addUplink() {
 	r.onPeer("ip", "link", "set", "eth0", "up")
 }
 
-func (r *rig) onPeer(argv ...string) string {
+func (r *rig) onPeer(argv ...string) {
 	r.t.Helper()
-	return testnode.Run(r.t, append([]string{"nsenter", "-t", r.peer, "-n"}, argv...)...)
+	testnode.Run(r.t, append([]string{"nsenter", "-t", r.peer, "-n"}, argv...)...)
 }
 
 // start runs a gateway and waits until it is as it should be.
@@ -131,7 +131,7 @@ func (r *rig) bridge() (link.Link, error) { return link.Get("breth0") }
 func (r *rig) hasFlows() error {
 	out, err := exec.Command("ovs-ofctl", "dump-flows", "unix:"+r.sw.Dir+"/breth0.mgmt", "cookie="+ovs.Cookie+"/-1").CombinedOutput()
 	if want := len(ovs.GatewayFlows(r.s.Encap.Addr())); err != nil || strings.Count(string(out), "cookie=") != want {
-		return fmt.Errorf("want %d flows: %v: %s", want, err, out)
+		return fmt.Errorf("want %d flows: %w: %s", want, err, out)
 	}
 	return nil
 }
@@ -173,7 +173,7 @@ func TestRepair(t *testing.T) {
 		r.await("bridge made anew", func() error {
 			now, err := r.bridge()
 			if err != nil || now.Index == before.Index {
-				return fmt.Errorf("index %d, error %v", now.Index, err)
+				return fmt.Errorf("index %d, error %w", now.Index, err)
 			}
 			return r.hasFlows()
 		})
@@ -214,7 +214,7 @@ func TestRepair(t *testing.T) {
 		r.await("up with its address", func() error {
 			b, err := r.bridge()
 			if err != nil || !b.Up {
-				return fmt.Errorf("up %t, error %v", b.Up, err)
+				return fmt.Errorf("up %t, error %w", b.Up, err)
 			}
 			if out := testnode.Run(t, "ip", "addr", "show", "dev", "breth0"); !strings.Contains(out, "172.30.1.11/24") {
 				return errors.New(out)

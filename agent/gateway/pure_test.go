@@ -149,8 +149,10 @@ func TestDesired(t *testing.T) {
 		Uplink:    h.Uplink,
 		Addresses: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24"), netip.MustParsePrefix("fd00::11/64")},
 		NextHops:  []netip.Addr{netip.MustParseAddr("172.30.0.200"), netip.MustParseAddr("fe80::200")},
-		HostCIDRs: []netip.Prefix{netip.MustParsePrefix("10.9.0.1/16"), netip.MustParsePrefix("172.30.0.11/24"),
-			netip.MustParsePrefix("172.30.0.77/24"), netip.MustParsePrefix("172.30.0.78/32"), netip.MustParsePrefix("fd00::11/64")},
+		HostCIDRs: []netip.Prefix{
+			netip.MustParsePrefix("10.9.0.1/16"), netip.MustParsePrefix("172.30.0.11/24"),
+			netip.MustParsePrefix("172.30.0.77/24"), netip.MustParsePrefix("172.30.0.78/32"), netip.MustParsePrefix("fd00::11/64"),
+		},
 	}, n, equal); diff != "" {
 		t.Error(diff)
 	}

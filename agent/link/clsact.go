@@ -19,7 +19,8 @@ func AttachClsact(ifindex, progFD int, name string) error {
 		return fmt.Errorf("attach %s: device %d: %w", name, ifindex, err)
 	}
 	qdisc := &netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
-		LinkIndex: ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT}}
+		LinkIndex: ifindex, Handle: netlink.MakeHandle(0xffff, 0), Parent: netlink.HANDLE_CLSACT,
+	}}
 	if err := netlink.QdiscAdd(qdisc); err != nil && !errors.Is(err, syscall.EEXIST) {
 		return fmt.Errorf("attach %s: add clsact to %s: %w", name, l.Attrs().Name, err)
 	}
@@ -28,8 +29,10 @@ func AttachClsact(ifindex, progFD int, name string) error {
 		return fmt.Errorf("attach %s: %w", name, err)
 	}
 	filter := &netlink.BpfFilter{
-		FilterAttrs: netlink.FilterAttrs{LinkIndex: ifindex, Parent: netlink.HANDLE_MIN_INGRESS,
-			Handle: 1, Protocol: unix.ETH_P_ALL, Priority: freePriority(have)},
+		FilterAttrs: netlink.FilterAttrs{
+			LinkIndex: ifindex, Parent: netlink.HANDLE_MIN_INGRESS,
+			Handle: 1, Protocol: unix.ETH_P_ALL, Priority: freePriority(have),
+		},
 		Fd: progFD, Name: name, DirectAction: true,
 	}
 	if old := filterNamed(have, name); old != nil {

@@ -54,7 +54,7 @@ func ethtool(device string, command, value uint32) (uint32, error) {
 	if err != nil {
 		return 0, fmt.Errorf("open socket: %w", err)
 	}
-	defer unix.Close(fd)
+	defer func() { _ = unix.Close(fd) }()
 	arg := struct{ command, value uint32 }{command, value}
 	req := struct { // struct ifreq, 64 bit
 		name [unix.IFNAMSIZ]byte

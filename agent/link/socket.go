@@ -47,8 +47,10 @@ func Sockets(first, last uint16) ([]Socket, error) {
 			if !ok || s.ID.SourcePort < first || s.ID.SourcePort > last || s.State == tcpTimeWait || addr.Unmap().IsLoopback() {
 				continue
 			}
-			out = append(out, Socket{Proto: d.proto, Local: netip.AddrPortFrom(addr.Unmap(), s.ID.SourcePort),
-				Listening: s.State == tcpListen && d.proto == unix.IPPROTO_TCP || s.State == tcpClose && d.proto == unix.IPPROTO_UDP})
+			out = append(out, Socket{
+				Proto: d.proto, Local: netip.AddrPortFrom(addr.Unmap(), s.ID.SourcePort),
+				Listening: s.State == tcpListen && d.proto == unix.IPPROTO_TCP || s.State == tcpClose && d.proto == unix.IPPROTO_UDP,
+			})
 		}
 	}
 	slices.SortFunc(out, func(a, b Socket) int {

@@ -35,10 +35,14 @@ func TestPlanFor(t *testing.T) {
 		addresses []netip.Prefix
 		routes    map[netip.Prefix]netip.Addr
 	}{
-		{"dual", prefixes("10.244.1.0/24", "fd00:10:244:1::/64"), "0a:58:0a:f4:01:02", prefixes("10.244.1.2/24", "fd00:10:244:1::2/64"),
-			map[netip.Prefix]netip.Addr{v4: netip.MustParseAddr("10.244.1.1"), v6: netip.MustParseAddr("fd00:10:244:1::1")}},
-		{"IPv6 first, address from IPv4", prefixes("fd00:10:244:1::/64", "10.244.1.0/24"), "0a:58:0a:f4:01:02", prefixes("fd00:10:244:1::2/64", "10.244.1.2/24"),
-			map[netip.Prefix]netip.Addr{v4: netip.MustParseAddr("10.244.1.1"), v6: netip.MustParseAddr("fd00:10:244:1::1")}},
+		{
+			"dual", prefixes("10.244.1.0/24", "fd00:10:244:1::/64"), "0a:58:0a:f4:01:02", prefixes("10.244.1.2/24", "fd00:10:244:1::2/64"),
+			map[netip.Prefix]netip.Addr{v4: netip.MustParseAddr("10.244.1.1"), v6: netip.MustParseAddr("fd00:10:244:1::1")},
+		},
+		{
+			"IPv6 first, address from IPv4", prefixes("fd00:10:244:1::/64", "10.244.1.0/24"), "0a:58:0a:f4:01:02", prefixes("fd00:10:244:1::2/64", "10.244.1.2/24"),
+			map[netip.Prefix]netip.Addr{v4: netip.MustParseAddr("10.244.1.1"), v6: netip.MustParseAddr("fd00:10:244:1::1")},
+		},
 		{"the cluster is one node", prefixes("10.244.0.0/16"), "0a:58:0a:f4:00:02", prefixes("10.244.0.2/16"), map[netip.Prefix]netip.Addr{}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -73,8 +77,10 @@ func TestPort(t *testing.T) {
 		t.Fatal(err)
 	}
 	defer c.Close()
-	p := New(Options{OVS: c, Node: "node1", Bridge: "br-int", Datapath: ovs.DatapathNetdev,
-		Cluster: prefixes("10.244.0.0/16", "fd00:10:244::/48"), Changed: func() {}, Log: slog.New(slog.DiscardHandler)})
+	p := New(Options{
+		OVS: c, Node: "node1", Bridge: "br-int", Datapath: ovs.DatapathNetdev,
+		Cluster: prefixes("10.244.0.0/16", "fd00:10:244::/48"), Changed: func() {}, Log: slog.New(slog.DiscardHandler),
+	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- p.Run(ctx) }()

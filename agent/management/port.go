@@ -121,12 +121,16 @@ func (p *Port) apply(ctx context.Context, subnets []netip.Prefix, mtu int) error
 		return err
 	}
 	// ovn-controller would make the bridge, but perhaps later.
-	if err := p.o.OVS.SyncBridge(ctx, ovs.Bridge{Name: p.o.Bridge, DatapathType: p.o.Datapath,
-		OtherConfig: map[string]string{"disable-in-band": "true"}}); err != nil {
+	if err := p.o.OVS.SyncBridge(ctx, ovs.Bridge{
+		Name: p.o.Bridge, DatapathType: p.o.Datapath,
+		OtherConfig: map[string]string{"disable-in-band": "true"},
+	}); err != nil {
 		return err
 	}
-	if err := p.o.OVS.SyncPort(ctx, ovs.Port{Bridge: p.o.Bridge, Name: Name, Type: "internal", MAC: plan.MAC.String(), MTU: mtu,
-		ExternalIDs: map[string]string{ovs.IfaceID: ifaceIDPrefix + p.o.Node}}); err != nil {
+	if err := p.o.OVS.SyncPort(ctx, ovs.Port{
+		Bridge: p.o.Bridge, Name: Name, Type: "internal", MAC: plan.MAC.String(), MTU: mtu,
+		ExternalIDs: map[string]string{ovs.IfaceID: ifaceIDPrefix + p.o.Node},
+	}); err != nil {
 		return err
 	}
 	if _, err := link.Get(Name); err != nil {

@@ -60,8 +60,10 @@ func (c *Client) createBridge(ctx context.Context, want Bridge) ([]ovsdb.Operati
 	secure := vswitch.BridgeFailModeSecure
 	iface := &vswitch.Interface{UUID: "iface", Name: want.Name, Type: "internal", MTURequest: optional(want.MTU)}
 	port := &vswitch.Port{UUID: "port", Name: want.Name, Interfaces: []string{iface.UUID}}
-	bridge := &vswitch.Bridge{UUID: "bridge", Name: want.Name, DatapathType: want.DatapathType,
-		FailMode: &secure, OtherConfig: want.otherConfig(), Ports: []string{port.UUID}}
+	bridge := &vswitch.Bridge{
+		UUID: "bridge", Name: want.Name, DatapathType: want.DatapathType,
+		FailMode: &secure, OtherConfig: want.otherConfig(), Ports: []string{port.UUID},
+	}
 	var ops []ovsdb.Operation
 	for _, m := range []model.Model{iface, port, bridge} {
 		op, err := c.db.Create(m)
@@ -71,7 +73,8 @@ func (c *Client) createBridge(ctx context.Context, want Bridge) ([]ovsdb.Operati
 		ops = append(ops, op...)
 	}
 	add, err := c.db.Where(root).Mutate(root, model.Mutation{
-		Field: &root.Bridges, Mutator: ovsdb.MutateOperationInsert, Value: []string{bridge.UUID}})
+		Field: &root.Bridges, Mutator: ovsdb.MutateOperationInsert, Value: []string{bridge.UUID},
+	})
 	return append(ops, add...), err
 }
 
@@ -114,7 +117,8 @@ func (c *Client) RemoveBridge(ctx context.Context, name string) error {
 		return err
 	}
 	ops, err := c.db.Where(root).Mutate(root, model.Mutation{
-		Field: &root.Bridges, Mutator: ovsdb.MutateOperationDelete, Value: []string{have.UUID}})
+		Field: &root.Bridges, Mutator: ovsdb.MutateOperationDelete, Value: []string{have.UUID},
+	})
 	if err == nil {
 		err = c.transact(ctx, ops)
 	}

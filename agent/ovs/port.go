@@ -78,8 +78,10 @@ func (c *Client) planPort(ctx context.Context, want Port) ([]ovsdb.Operation, er
 }
 
 func (c *Client) createPort(bridge *vswitch.Bridge, want Port) ([]ovsdb.Operation, error) {
-	iface := &vswitch.Interface{UUID: "iface", Name: want.Name, Type: want.Type,
-		MTURequest: optional(want.MTU), ExternalIDs: maps.Clone(want.ExternalIDs)}
+	iface := &vswitch.Interface{
+		UUID: "iface", Name: want.Name, Type: want.Type,
+		MTURequest: optional(want.MTU), ExternalIDs: maps.Clone(want.ExternalIDs),
+	}
 	if want.MAC != "" {
 		iface.MAC = &want.MAC
 	}
@@ -96,7 +98,8 @@ func (c *Client) createPort(bridge *vswitch.Bridge, want Port) ([]ovsdb.Operatio
 		ops = append(ops, op...)
 	}
 	add, err := c.db.Where(bridge).Mutate(bridge, model.Mutation{
-		Field: &bridge.Ports, Mutator: ovsdb.MutateOperationInsert, Value: []string{port.UUID}})
+		Field: &bridge.Ports, Mutator: ovsdb.MutateOperationInsert, Value: []string{port.UUID},
+	})
 	return append(ops, add...), err
 }
 
@@ -229,7 +232,8 @@ func (c *Client) detach(ctx context.Context, names []string) ([]ovsdb.Operation,
 		for _, p := range ports {
 			for _, b := range bridges {
 				op, err := c.db.Where(b).Mutate(b, model.Mutation{
-					Field: &b.Ports, Mutator: ovsdb.MutateOperationDelete, Value: []string{p.UUID}})
+					Field: &b.Ports, Mutator: ovsdb.MutateOperationDelete, Value: []string{p.UUID},
+				})
 				if err != nil {
 					return nil, err
 				}

@@ -98,6 +98,9 @@ func TestAddCheckDel(t *testing.T) {
 			t.Error(err)
 		}
 	}
+	if l, err := link.Get(HostName("c-a", "eth0")); err != nil || !link.ClsactAttached(l.Index, "ovnebpf_steal") {
+		t.Errorf("the host's stack sees what the pod sends, error %v", err)
+	}
 	traffic(t, r, a)
 
 	if err := r.Del(ctx, "c-a", "eth0"); err != nil {
@@ -121,7 +124,7 @@ func TestAddCheckDel(t *testing.T) {
 }
 
 // traffic checks that pod a reaches pod b through the switch, and gets each
-// answer once: without the steal program the host's stack sees the packets too.
+// answer once.
 func traffic(t *testing.T, r rig, a Pod) {
 	t.Helper()
 	for _, wait := range [][]string{
