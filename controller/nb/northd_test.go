@@ -6,12 +6,12 @@ import (
 	"testing"
 
 	"golang.org/x/tools/txtar"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 )
 
 // What plans say must mean to northd what they mean to us: it takes every row
@@ -20,14 +20,18 @@ func TestNorthdTakesPlans(t *testing.T) {
 	ovn := nbtest.StartOVN(t)
 	ovn.AddChassis("node1")
 	db := open(t, ovn.Server)
-	c := plan.NewCluster(plan.Config{
+	var objects []runtime.Object
+	for _, golden := range []string{"service-node-port", "service-ports", "service-dual-stack", "service-no-endpoints", "service-affinity", "pods", "node"} {
+		objects = append(objects, goldenObjects(t, golden)...)
+	}
+	c, err := reconcile.NewCluster(plan.Config{
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")},
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")},
 		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")},
 		SNATPorts:    plan.PortRange{First: 49152, Last: 65535}, MTU: 1400,
-	})
-	for _, golden := range []string{"service-node-port", "service-ports", "service-dual-stack", "service-no-endpoints", "service-affinity", "pods", "node"} {
-		addGolden(t, c, golden)
+	}, objects...)
+	if err != nil {
+		t.Fatal(err)
 	}
 	want := map[plan.Key][]plan.Row{}
 	for _, k := range c.Keys() {
@@ -61,13 +65,14 @@ func TestNorthdTakesPlans(t *testing.T) {
 	}
 }
 
-// addGolden adds the objects of one of the plan's goldens.
-func addGolden(t *testing.T, c *plan.Cluster, name string) {
+// goldenObjects are the objects of one of the plan's goldens.
+func goldenObjects(t *testing.T, name string) []runtime.Object {
 	t.Helper()
 	archive, err := txtar.ParseFile("../plan/testdata/" + name + ".txtar")
 	if err != nil {
 		t.Fatal(err)
 	}
+	var out []runtime.Object
 	for _, f := range archive.Files {
 		if f.Name != "objects" {
 			continue
@@ -77,19 +82,8 @@ func addGolden(t *testing.T, c *plan.Cluster, name string) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			switch obj.(type) {
-			case *corev1.Node:
-				err = c.Nodes.Add(obj)
-			case *corev1.Pod:
-				err = c.Pods.Add(obj)
-			case *corev1.Service:
-				err = c.Services.Add(obj)
-			case *discoveryv1.EndpointSlice:
-				err = c.EndpointSlices.Add(obj)
-			}
-			if err != nil {
-				t.Fatal(err)
-			}
+			out = append(out, obj)
 		}
 	}
+	return out
 }

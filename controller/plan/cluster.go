@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	"k8s.io/client-go/tools/cache"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // PortRange is a range of ports, both ends included.
@@ -24,53 +24,47 @@ type Config struct {
 	MTU          int            // of pods
 }
 
+// Store is a set of objects as informers keep them: a cache.Indexer.
+type Store interface {
+	GetByKey(key string) (obj any, exists bool, err error) // "name" or "namespace/name"
+	ByIndex(index, value string) ([]any, error)
+	List() []any
+}
+
 // Cluster is the observed cluster: stores of *corev1.Node, *corev1.Pod,
-// *corev1.Service and *discoveryv1.EndpointSlice, keyed as informers key them.
-// EndpointSlices has the index of SliceIndexers, Pods that of PodIndexers.
+// *corev1.Service and *discoveryv1.EndpointSlice. Pods are indexed ByNode,
+// EndpointSlices ByService.
 type Cluster struct {
 	Config         Config
-	Nodes          cache.Indexer
-	Pods           cache.Indexer
-	Services       cache.Indexer
-	EndpointSlices cache.Indexer
+	Nodes          Store
+	Pods           Store
+	Services       Store
+	EndpointSlices Store
 }
 
+// Names of the indexes that a Cluster's stores have.
 const (
-	byService = "service"
-	byNode    = "node"
+	ByNode    = "node"    // of pods, by NodeOf
+	ByService = "service" // of endpoint slices, by ServiceOf
 )
 
-// SliceIndexers index EndpointSlices by their service.
-func SliceIndexers() cache.Indexers {
-	return cache.Indexers{byService: func(obj any) ([]string, error) {
-		s, ok := obj.(*discoveryv1.EndpointSlice)
-		if !ok || s.Labels[discoveryv1.LabelServiceName] == "" {
-			return nil, nil
-		}
-		return []string{s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}, nil
-	}}
-}
-
-// PodIndexers index Pods by their node.
-func PodIndexers() cache.Indexers {
-	return cache.Indexers{byNode: func(obj any) ([]string, error) {
-		p, ok := obj.(*corev1.Pod)
-		if !ok || p.Spec.NodeName == "" {
-			return nil, nil
-		}
-		return []string{p.Spec.NodeName}, nil
-	}}
-}
-
-// NewCluster returns a cluster without objects, whose stores the caller fills.
-func NewCluster(cfg Config) *Cluster {
-	return &Cluster{
-		Config:         cfg,
-		Nodes:          cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}),
-		Pods:           cache.NewIndexer(cache.MetaNamespaceKeyFunc, PodIndexers()),
-		Services:       cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{}),
-		EndpointSlices: cache.NewIndexer(cache.MetaNamespaceKeyFunc, SliceIndexers()),
+// NodeOf is the index function for ByNode: the node that a pod is bound to.
+func NodeOf(obj any) ([]string, error) {
+	p, ok := obj.(*corev1.Pod)
+	if !ok || p.Spec.NodeName == "" {
+		return nil, nil
 	}
+	return []string{p.Spec.NodeName}, nil
+}
+
+// ServiceOf is the index function for ByService: the service that an endpoint
+// slice is of, as namespace/name.
+func ServiceOf(obj any) ([]string, error) {
+	s, ok := obj.(*discoveryv1.EndpointSlice)
+	if !ok || s.Labels[discoveryv1.LabelServiceName] == "" {
+		return nil, nil
+	}
+	return []string{s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}, nil
 }
 
 // Node returns the node, or nil.
@@ -87,19 +81,19 @@ func (c *Cluster) Service(namespace, name string) *corev1.Service {
 }
 
 // NodePods returns the pods bound to the node, in no order.
-func (c *Cluster) NodePods(name string) []*corev1.Pod { return index[corev1.Pod](c.Pods, byNode, name) }
+func (c *Cluster) NodePods(name string) []*corev1.Pod { return index[corev1.Pod](c.Pods, ByNode, name) }
 
 func (c *Cluster) slices(service *corev1.Service) []*discoveryv1.EndpointSlice {
-	return index[discoveryv1.EndpointSlice](c.EndpointSlices, byService, service.Namespace+"/"+service.Name)
+	return index[discoveryv1.EndpointSlice](c.EndpointSlices, ByService, service.Namespace+"/"+service.Name)
 }
 
-func get[T any](store cache.Indexer, key string) *T {
+func get[T any](store Store, key string) *T {
 	obj, _, _ := store.GetByKey(key) // an in-memory store returns no error
 	t, _ := obj.(*T)
 	return t
 }
 
-func index[T any](store cache.Indexer, name, value string) []*T {
+func index[T any](store Store, name, value string) []*T {
 	objs, err := store.ByIndex(name, value)
 	if err != nil {
 		panic(err) // a store without its index is a mistake in this program
@@ -116,11 +110,10 @@ func index[T any](store cache.Indexer, name, value string) []*T {
 // Keys returns the keys of all objects, sorted.
 func (c *Cluster) Keys() []Key {
 	keys := []Key{ClusterKey()}
-	add := func(kind Kind, store cache.Indexer) {
-		for _, k := range store.ListKeys() {
-			namespace, name, err := cache.SplitMetaNamespaceKey(k)
-			if err == nil {
-				keys = append(keys, Key{kind, namespace, name})
+	add := func(kind Kind, store Store) {
+		for _, obj := range store.List() {
+			if o, ok := obj.(metav1.Object); ok {
+				keys = append(keys, Key{kind, o.GetNamespace(), o.GetName()})
 			}
 		}
 	}

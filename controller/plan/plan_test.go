@@ -12,11 +12,11 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/tools/txtar"
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes/scheme"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 )
 
 var update = flag.Bool("update", false, "write the goldens of testdata anew")
@@ -40,8 +40,10 @@ func TestRows(t *testing.T) {
 			for _, f := range archive.Files {
 				sections[f.Name] = string(f.Data)
 			}
-			c := plan.NewCluster(parseConfig(t, sections["config"]))
-			addObjects(t, c, sections["objects"])
+			c, err := reconcile.NewCluster(parseConfig(t, sections["config"]), decode(t, sections["objects"])...)
+			if err != nil {
+				t.Fatal(err)
+			}
 			got := "\n" + planAll(t, c, parseKeys(t, sections["keys"]), sections["kinds"])
 			if *update {
 				writeRows(t, file, archive, got)
@@ -75,8 +77,9 @@ func parseConfig(t *testing.T, text string) plan.Config {
 	return c
 }
 
-func addObjects(t *testing.T, c *plan.Cluster, text string) {
+func decode(t *testing.T, text string) []runtime.Object {
 	t.Helper()
+	var objects []runtime.Object
 	for doc := range strings.SplitSeq(text, "\n---\n") {
 		if strings.TrimSpace(doc) == "" {
 			continue
@@ -85,22 +88,9 @@ func addObjects(t *testing.T, c *plan.Cluster, text string) {
 		if err != nil {
 			t.Fatalf("decode object: %v\n%s", err, doc)
 		}
-		switch obj.(type) {
-		case *corev1.Node:
-			err = c.Nodes.Add(obj)
-		case *corev1.Pod:
-			err = c.Pods.Add(obj)
-		case *corev1.Service:
-			err = c.Services.Add(obj)
-		case *discoveryv1.EndpointSlice:
-			err = c.EndpointSlices.Add(obj)
-		default:
-			t.Fatalf("no plan reads a %T", obj)
-		}
-		if err != nil {
-			t.Fatal(err)
-		}
+		objects = append(objects, obj)
 	}
+	return objects
 }
 
 func parseKeys(t *testing.T, text string) []plan.Key {
@@ -145,13 +135,8 @@ func planAll(t *testing.T, c *plan.Cluster, more []plan.Key, kinds string) strin
 
 func writeRows(t *testing.T, file string, archive *txtar.Archive, rows string) {
 	t.Helper()
-	files := archive.Files[:0]
-	for _, f := range archive.Files {
-		if f.Name != "rows" {
-			files = append(files, f)
-		}
-	}
-	archive.Files = append(files, txtar.File{Name: "rows", Data: []byte(rows)})
+	archive.Files = slices.DeleteFunc(archive.Files, func(f txtar.File) bool { return f.Name == "rows" })
+	archive.Files = append(archive.Files, txtar.File{Name: "rows", Data: []byte(rows)})
 	if err := os.WriteFile(file, txtar.Format(archive), 0o644); err != nil {
 		t.Fatal(err)
 	}

@@ -175,7 +175,14 @@ func sortRows(rows []Row) []Row {
 // Types returns a zero row of every type there is.
 func Types() []Row {
 	return []Row{
-		LogicalRouter{}, LogicalRouterPort{}, LogicalSwitch{}, LogicalSwitchPort{}, StaticRoute{},
-		RouterPolicy{}, NAT{}, LoadBalancer{}, LoadBalancerGroup{},
+		LogicalRouter{},
+		LogicalRouterPort{},
+		LogicalSwitch{},
+		LogicalSwitchPort{},
+		StaticRoute{},
+		RouterPolicy{},
+		NAT{},
+		LoadBalancer{},
+		LoadBalancerGroup{},
 	}
 }

@@ -20,7 +20,7 @@ func Rows(c *Cluster, key Key) ([]Row, error) {
 	case KindPod:
 		rows, err = podRows(c, key)
 	case KindService:
-		rows, err = serviceRows(c, key)
+		rows = serviceRows(c, key)
 	default:
 		err = fmt.Errorf("unknown kind of owner")
 	}

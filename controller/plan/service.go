@@ -17,14 +17,14 @@ const hairpinAddresses = "169.254.169.5 fd69::5"
 
 // serviceRows are one load balancer a protocol, with a VIP for every cluster
 // IP and, for node ports, every address of every node.
-func serviceRows(c *Cluster, key Key) ([]Row, error) {
+func serviceRows(c *Cluster, key Key) []Row {
 	svc := c.Service(key.Namespace, key.Name)
 	if svc == nil || svc.Spec.Type == corev1.ServiceTypeExternalName {
-		return nil, nil
+		return nil
 	}
 	clusterIPs := parseAddrs(svc.Spec.ClusterIPs, svc.Spec.ClusterIP)
 	if len(clusterIPs) == 0 {
-		return nil, nil // headless
+		return nil // headless
 	}
 	var nodeAddrs []netip.Addr
 	if HasNodePorts(svc) {
@@ -50,7 +50,7 @@ func serviceRows(c *Cluster, key Key) ([]Row, error) {
 	for proto, byVIP := range vips {
 		rows = append(rows, loadBalancer(svc, proto, byVIP))
 	}
-	return rows, nil
+	return rows
 }
 
 func loadBalancer(svc *corev1.Service, proto corev1.Protocol, vips map[string]string) LoadBalancer {

@@ -1,7 +1,6 @@
 package reconcile_test
 
 import (
-	"net/netip"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -15,7 +14,6 @@ import (
 )
 
 func TestAffected(t *testing.T) {
-	c := plan.NewCluster(plan.Config{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}})
 	meta := func(namespace, name string, annotations ...string) metav1.ObjectMeta {
 		m := metav1.ObjectMeta{Namespace: namespace, Name: name, Annotations: map[string]string{}}
 		for _, a := range annotations {
@@ -37,10 +35,9 @@ func TestAffected(t *testing.T) {
 		s.Labels = map[string]string{discoveryv1.LabelServiceName: service}
 		return s
 	}
-	for _, err := range []error{c.Pods.Add(pod(corev1.PodRunning)), c.Services.Add(service("np", 30000)), c.Services.Add(service("ip", 0))} {
-		if err != nil {
-			t.Fatal(err)
-		}
+	c, err := reconcile.NewCluster(plan.Config{}, pod(corev1.PodRunning), service("np", 30000), service("ip", 0))
+	if err != nil {
+		t.Fatal(err)
 	}
 	for _, tt := range []struct {
 		name     string

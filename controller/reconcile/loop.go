@@ -58,7 +58,7 @@ type Loop struct {
 // New returns a loop that is not running. The database's must not be yet.
 func New(o Options) *Loop {
 	l := &Loop{
-		client: o.Client, db: o.DB, cluster: *plan.NewCluster(o.Plan), election: o.Election,
+		client: o.Client, db: o.DB, cluster: plan.Cluster{Config: o.Plan}, election: o.Election,
 		log: o.Log, subnets: o.Subnets, counts: newCounts(), status: status{pending: -1},
 	}
 	l.db.OnChange(l.enqueue) // what others change or delete is put right at once
@@ -84,7 +84,7 @@ func (l *Loop) Run(ctx context.Context) error {
 			return nil // only when the context has ended
 		}
 		l.status.set(func(s *status) { s.watching = true })
-		l.log.Info("cluster listed", "nodes", len(l.cluster.Nodes.ListKeys()), "pods", len(l.cluster.Pods.ListKeys()))
+		l.log.Info("cluster listed", "nodes", len(l.cluster.Nodes.List()), "pods", len(l.cluster.Pods.List()))
 		return l.elect(ctx)
 	})
 	return group.Wait()
@@ -120,7 +120,8 @@ func (l *Loop) lead(ctx context.Context) error {
 		return nil // only when the context has ended
 	}
 	queue := workqueue.NewTypedRateLimitingQueue(
-		workqueue.NewTypedItemExponentialFailureRateLimiter[plan.Key](retryMin, retryMax))
+		workqueue.NewTypedItemExponentialFailureRateLimiter[plan.Key](retryMin, retryMax),
+	)
 	stop := context.AfterFunc(ctx, queue.ShutDown)
 	defer stop()
 	l.setQueue(queue)

@@ -6,7 +6,9 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
@@ -19,10 +21,10 @@ func (l *Loop) watch(ctx context.Context) (wait func() error, err error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(l.client, 0, informers.WithTransform(strip))
 	nodes, pods := factory.Core().V1().Nodes().Informer(), factory.Core().V1().Pods().Informer()
 	services, endpoints := factory.Core().V1().Services().Informer(), factory.Discovery().V1().EndpointSlices().Informer()
-	if err := pods.AddIndexers(plan.PodIndexers()); err != nil {
+	if err := pods.AddIndexers(podIndexers()); err != nil {
 		return nil, fmt.Errorf("index pods: %w", err)
 	}
-	if err := endpoints.AddIndexers(plan.SliceIndexers()); err != nil {
+	if err := endpoints.AddIndexers(sliceIndexers()); err != nil {
 		return nil, fmt.Errorf("index endpoint slices: %w", err)
 	}
 	l.cluster.Nodes, l.cluster.Pods = nodes.GetIndexer(), pods.GetIndexer()
@@ -51,6 +53,37 @@ func (l *Loop) watch(ctx context.Context) (wait func() error, err error) {
 		}
 		return nil
 	}, nil
+}
+
+func podIndexers() cache.Indexers { return cache.Indexers{plan.ByNode: plan.NodeOf} }
+
+func sliceIndexers() cache.Indexers { return cache.Indexers{plan.ByService: plan.ServiceOf} }
+
+// NewCluster returns a cluster of these objects.
+func NewCluster(cfg plan.Config, objects ...runtime.Object) (*plan.Cluster, error) {
+	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	services := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, podIndexers())
+	endpoints := cache.NewIndexer(cache.MetaNamespaceKeyFunc, sliceIndexers())
+	for _, obj := range objects {
+		var err error
+		switch obj := obj.(type) {
+		case *corev1.Node:
+			err = nodes.Add(obj)
+		case *corev1.Pod:
+			err = pods.Add(obj)
+		case *corev1.Service:
+			err = services.Add(obj)
+		case *discoveryv1.EndpointSlice:
+			err = endpoints.Add(obj)
+		default:
+			err = fmt.Errorf("no plan reads a %T", obj)
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+	return &plan.Cluster{Config: cfg, Nodes: nodes, Pods: pods, Services: services, EndpointSlices: endpoints}, nil
 }
 
 func (l *Loop) changed(old, now any) {

@@ -85,8 +85,8 @@ func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
 	}
-	s.cmd.Process.Kill()
-	s.cmd.Wait()
+	_ = s.cmd.Process.Kill() // an error: it has ended already
+	_ = s.cmd.Wait()         // an error: it was killed
 	s.cmd = nil
 	if s.stderr.Len() > 0 {
 		s.t.Logf("ovsdb-server: %s", s.stderr.String())
