@@ -122,6 +122,7 @@ func TestOneFamily(t *testing.T) {
 	g := n.open(t, func(o *Options) { o.Config = c })
 	runTests(t, n, g, []packetTest{
 		one("v4", v4.rx(v4.remote, v4.node, protoTCP, tcp(80, 50000, flagACK)), retNext, "default"),
+		one("v4 to 0.0.0.0, below the range", v4.rx(v4.remote, netip.IPv4Unspecified(), protoTCP, tcp(80, 22, flagACK)), retNext, "not_ours"),
 		one("v4 to 0.0.0.0", v4.rx(v4.remote, netip.IPv4Unspecified(), protoTCP, tcp(80, 50000, flagACK)), retNext, "not_ours"),
 		one("v6", v6.rx(v6.remote, v6.node, protoTCP, tcp(80, 50000, flagACK)), retNext, "default"),
 		one("v6 to ::", v6.rx(v6.remote, netip.IPv6Unspecified(), protoTCP, tcp(80, 50000, flagACK)), retNext, "not_ours"),

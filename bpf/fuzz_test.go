@@ -61,11 +61,12 @@ func FuzzPrograms(f *testing.F) {
 func TestShortWayAgrees(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
-	for _, port := range []uint16{0, 1, 22, 6081, 30053, 30080, 30081, 49151, 49152, 60000, 65535} {
-		for _, proto := range []uint8{protoTCP, protoUDP} {
-			l4 := tcp(4000, port, flagACK)
-			if proto == protoUDP {
-				l4 = udp(4000, port, make([]byte, 12)...)
+	openGate(t, g, SocketKey{protoTCP, 50000}, SocketKey{protoUDP, 50001})
+	for _, port := range []uint16{0, 1, 22, 6081, 30053, 30080, 30081, 49151, 49152, 50000, 50001, 60000, 65535} {
+		for _, flags := range []int{flagACK, flagSYN, flagSYN | flagACK, -1} {
+			proto, l4 := uint8(protoUDP), udp(4000, port, make([]byte, 12)...)
+			if flags >= 0 {
+				proto, l4 = protoTCP, tcp(4000, port, uint8(flags))
 			}
 			options := ip4Header{src: v4.remote, dst: v4.node, proto: proto, options: []byte{1, 1, 1, 1}}
 			for name, pair := range map[string][2][]byte{
@@ -75,6 +76,26 @@ func TestShortWayAgrees(t *testing.T) {
 				short, long := n.reason(t, g, pair[0]), n.reason(t, g, pair[1])
 				if !cmp.Equal(short, long) {
 					t.Errorf("%s protocol %d port %d: %v, with options %v", name, proto, port, short, long)
+				}
+			}
+		}
+	}
+}
+
+func TestShortWayAgreesOnICMP(t *testing.T) {
+	n := newNode(t)
+	g := n.open(t)
+	for _, f := range []family{v4, v6} {
+		runStep(t, n, g, 0, tx(f.tx(f.node, f.remote, f.icmp, f.ping(7)), retRedirect, "out_learned"))
+		for kind := range 256 {
+			for _, id := range []uint16{7, 8} {
+				l4 := join([]byte{uint8(kind), 0, 0, 0}, be16(id), make([]byte, 30))
+				long := f.rx(f.remote, f.node, 60, extension(f.icmp, 0, l4))
+				if f.node.Is4() {
+					long = ether(nodeMAC, peerMAC, 0x0800, ip4(ip4Header{src: f.remote, dst: f.node, proto: f.icmp, options: []byte{1, 1, 1, 1}}, l4))
+				}
+				if diff := cmp.Diff(n.reason(t, g, long), n.reason(t, g, f.rx(f.remote, f.node, f.icmp, l4))); diff != "" {
+					t.Errorf("%s type %d id %d (-with options +without):\n%s", f.name, kind, id, diff)
 				}
 			}
 		}

@@ -46,18 +46,21 @@ static __always_inline void ns_key(struct ns_key *k, const struct packet *p)
 	k->pad = 0;
 }
 
-/* Did OVN begin this? p->src is the remote side. */
+/* Did OVN begin this exchange, and no longer than so many nanoseconds ago? */
+static __always_inline int seen_in_ns(const struct ns_key *k, __u64 timeout)
+{
+	struct seen *s = bpf_map_lookup_elem(&ns, k);
+
+	return s && (!timeout || bpf_ktime_get_ns() - s->ns < timeout);
+}
+
+/* p->src is the remote side. Only echo identifiers are used again by others soon. */
 static __always_inline int in_ns(const struct packet *p)
 {
 	struct ns_key k;
-	struct seen *s;
 
 	ns_key(&k, p);
-	s = bpf_map_lookup_elem(&ns, &k);
-	if (!s)
-		return 0;
-	/* only echo ids are used again by others soon */
-	return !is_icmp(p) || bpf_ktime_get_ns() - s->ns < ICMP_TIMEOUT;
+	return seen_in_ns(&k, is_icmp(p) ? ICMP_TIMEOUT : 0);
 }
 
 static __always_inline int lookup_tcp(struct __sk_buff *skb, struct bpf_sock_tuple *t, __u32 len)

@@ -1,0 +1,57 @@
+package bpf
+
+import (
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+)
+
+// What a program costs a packet. Under test/vm/run -i a nanosecond is an
+// instruction; "empty" is what the test run itself takes of it:
+//
+//	go test -c -o bpf.test ./bpf
+//	test/vm/run -i -- ./bpf.test -test.run NONE -test.bench Programs -test.benchtime 100000x
+func BenchmarkPrograms(b *testing.B) {
+	n := newNode(b)
+	g := n.open(b)
+	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, -1), asm.Return()},
+	})
+	if err != nil {
+		b.Fatal(err)
+	}
+	defer empty.Close()
+	up, down := g.objs.UplinkIngress, g.objs.BridgeIngress
+	payload := make([]byte, 64)
+	for _, bb := range []struct {
+		name   string
+		prog   *ebpf.Program
+		packet []byte
+	}{
+		{"empty", empty, v4.rx(v4.remote, v4.node, protoTCP, tcp(4000, 22, flagACK, payload...))},
+		{"host tcp v4", up, v4.rx(v4.remote, v4.node, protoTCP, tcp(4000, 22, flagACK, payload...))},
+		{"host udp v4", up, v4.rx(v4.remote, v4.node, protoUDP, udp(53, 4000, payload...))},
+		{"host tcp v6", up, v6.rx(v6.remote, v6.node, protoTCP, tcp(4000, 22, flagACK, payload...))},
+		{"host icmp v4", up, v4.rx(v4.remote, v4.node, protoICMP, v4.ping(1))},
+		{"geneve", up, v4.rx(v4.remote, v4.node, protoUDP, udp(4000, 6081, payload...))},
+		{"snat in v4", up, v4.rx(v4.remote, v4.node, protoUDP, udp(53, 50000, payload...))},
+		{"snat in v6", up, v6.rx(v6.remote, v6.node, protoUDP, udp(53, 50000, payload...))},
+		{"service in v4", up, v4.rx(v4.remote, v4.node, protoTCP, tcp(4000, 30080, flagACK, payload...))},
+		{"out v4", down, v4.tx(v4.node, v4.remote, protoUDP, udp(50000, 53, payload...))},
+		{"out v6", down, v6.tx(v6.node, v6.remote, protoUDP, udp(50000, 53, payload...))},
+	} {
+		b.Run(bb.name, func(b *testing.B) {
+			ifindex := n.uplink
+			if bb.prog == down {
+				ifindex = n.bridge
+			}
+			opts := ebpf.RunOptions{Data: bb.packet, Context: skbuff{Ifindex: uint32(ifindex)}, Repeat: uint32(b.N)}
+			n.must(b, func() error {
+				b.ResetTimer()
+				_, err := bb.prog.Run(&opts)
+				return err
+			})
+		})
+	}
+}

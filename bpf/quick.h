@@ -1,0 +1,178 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/*
+ * Short ways for the bulk of the traffic, from one bounds check. What they are
+ * not sure of takes the full way in verdict.h or out.h, which alone define the
+ * behaviour: the short ways may only agree.
+ */
+#ifndef __QUICK_H
+#define __QUICK_H
+
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/if_packet.h>
+#include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
+#include <linux/udp.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "maps.h"
+#include "out.h"
+#include "parse.h"
+#include "verdict.h"
+
+#define UNSURE -1
+#define IP4_PLAIN 0x45 /* version 4, no options */
+
+/* The transport header of a whole packet to the node's own address. */
+struct quick {
+	__u8 proto;
+	const struct addr *node; /* to which it is */
+	struct tcphdr *tcp;	 /* or UDP, or ICMP: at least eight bytes are there */
+	void *end;
+};
+
+static __always_inline int quick_service(struct __sk_buff *skb, const struct quick *q)
+{
+	struct service_key k = { .port = q->tcp->dest, .proto = q->proto };
+
+	k.addr = *q->node;
+	if (skb->vlan_present || !bpf_map_lookup_elem(&services, &k))
+		return UNSURE;
+	return REASON_SERVICE;
+}
+
+/* In the SNAT range, where neither a connection begins nor a socket is to be asked. */
+static __always_inline int quick_snat(struct __sk_buff *skb, const struct quick *q, __u16 port)
+{
+	struct port_bits *gate;
+	__u32 zero = 0;
+
+	if (skb->vlan_present)
+		return UNSURE;
+	if (q->proto == IPPROTO_TCP && ((void *)(q->tcp + 1) > q->end || q->tcp->syn))
+		return UNSURE;
+	gate = bpf_map_lookup_elem(&host_sockets, &zero);
+	if (!gate || test_port(q->proto == IPPROTO_TCP ? gate->tcp : gate->udp, port))
+		return UNSURE;
+	return REASON_SNAT_PORT;
+}
+
+static __always_inline int quick_reply(struct __sk_buff *skb, const struct ns_key *k)
+{
+	if (skb->vlan_present)
+		return UNSURE;
+	return seen_in_ns(k, ICMP_TIMEOUT) ? REASON_ICMP_ECHO_REPLY_NS : REASON_ICMP_ECHO_REPLY;
+}
+
+static __always_inline int quick_echo4(struct __sk_buff *skb, const struct iphdr *ip)
+{
+	const struct l4_start *h = (void *)(ip + 1);
+	struct ns_key k = { .id = h->echo_id, .proto = IPPROTO_ICMP };
+
+	if (h->type == ICMP_ECHO)
+		return REASON_ICMP_ECHO;
+	if (h->type != ICMP_ECHOREPLY)
+		return UNSURE;
+	map4(&k.remote, ip->saddr);
+	return quick_reply(skb, &k);
+}
+
+static __always_inline int quick_echo6(struct __sk_buff *skb, const struct ipv6hdr *ip6)
+{
+	const struct l4_start *h = (void *)(ip6 + 1);
+	struct ns_key k = { .id = h->echo_id, .proto = IPPROTO_ICMPV6 };
+
+	if (h->type == ICMPV6_ECHO_REQUEST)
+		return REASON_ICMP_ECHO;
+	if (h->type != ICMPV6_ECHO_REPLY)
+		return UNSURE;
+	__builtin_memcpy(&k.remote, &ip6->saddr, sizeof(k.remote));
+	return quick_reply(skb, &k);
+}
+
+static __always_inline int quick_port(struct __sk_buff *skb, const struct quick *q)
+{
+	__u16 port = bpf_ntohs(q->tcp->dest);
+
+	if (q->proto == IPPROTO_UDP) {
+		if (port == cfg.geneve_port)
+			return REASON_GENEVE;
+	} else if (q->proto != IPPROTO_TCP) {
+		return UNSURE;
+	}
+	if (test_port(service_ports, port))
+		return quick_service(skb, q);
+	return in_snat_range(port) ? quick_snat(skb, q, port) : REASON_DEFAULT;
+}
+
+static __always_inline int quick_ip6(struct __sk_buff *skb, void *l3, void *end)
+{
+	struct ipv6hdr *ip6 = l3;
+	struct quick q = { .node = &cfg.node6, .tcp = (void *)(ip6 + 1), .end = end };
+	const __u64 *dst = (void *)&ip6->daddr, *node = (void *)&cfg.node6;
+
+	if ((void *)q.tcp + sizeof(struct udphdr) > end)
+		return UNSURE;
+	if (ip6->version != 6 || dst[0] != node[0] || dst[1] != node[1] || !cfg.has_node6)
+		return UNSURE;
+	if (ip6->nexthdr == IPPROTO_ICMPV6)
+		return quick_echo6(skb, ip6);
+	q.proto = ip6->nexthdr;
+	return quick_port(skb, &q);
+}
+
+static __always_inline int quick_from_wire(struct __sk_buff *skb)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__be16 *proto = data + offsetof(struct ethhdr, h_proto);
+	struct iphdr *ip = data + ETH_HLEN;
+	struct quick q = { .node = &cfg.node4_mapped, .tcp = (void *)(ip + 1), .end = end };
+
+	if ((void *)q.tcp + sizeof(struct udphdr) > end || skb->pkt_type != PACKET_HOST)
+		return UNSURE;
+	if (*proto != bpf_htons(ETH_P_IP))
+		return *proto == bpf_htons(ETH_P_IPV6) ? quick_ip6(skb, ip, end) : UNSURE;
+	if (ip->daddr != cfg.node4 || !ip->daddr || *(__u8 *)ip != IP4_PLAIN)
+		return UNSURE;
+	if (ip->frag_off & bpf_htons(IP_MF | IP_OFFSET))
+		return UNSURE;
+	if (ip->protocol == IPPROTO_ICMP)
+		return quick_echo4(skb, ip);
+	q.proto = ip->protocol;
+	return quick_port(skb, &q);
+}
+
+/* As node_mac has it. Two loads: a MAC is only aligned to two bytes. */
+static __always_inline __u64 source_mac(const void *eth)
+{
+	const void *mac = eth + ETH_ALEN;
+
+	return *(__u32 *)mac | (__u64) * (__u16 *)(mac + 4) << 32;
+}
+
+static __always_inline int quick_from_ovn(struct __sk_buff *skb)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__be16 *proto = data + offsetof(struct ethhdr, h_proto);
+	struct iphdr *ip = data + ETH_HLEN;
+	struct ipv6hdr *ip6 = (void *)ip;
+
+	if ((void *)(ip + 1) > end || cfg.has_encap || source_mac(data) != cfg.node_mac)
+		return UNSURE;
+	if (*proto == bpf_htons(ETH_P_IP)) {
+		if (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP)
+			return UNSURE;
+		return guard4(ip->saddr, ip->daddr);
+	}
+	if (*proto != bpf_htons(ETH_P_IPV6) || (void *)(ip6 + 1) > end)
+		return UNSURE;
+	if (ip6->nexthdr != IPPROTO_TCP && ip6->nexthdr != IPPROTO_UDP)
+		return UNSURE;
+	return guard6((void *)&ip6->saddr, (void *)&ip6->daddr);
+}
+
+#endif /* __QUICK_H */

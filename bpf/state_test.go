@@ -1,0 +1,123 @@
+package bpf
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// age makes every entry of a learned table as old as that many seconds.
+func age[K any](t *testing.T, m *ebpf.Map, seconds int64) {
+	t.Helper()
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		t.Fatal(err)
+	}
+	// A machine just booted has no such past, but subtraction wraps on both sides.
+	then := gatewaySeen{Ns: uint64(now.Nano() - seconds*1e9)}
+	var keys []K
+	err := eachKey[K, gatewaySeen](m, func(k K) { keys = append(keys, k) })
+	for _, k := range keys {
+		err = errors.Join(err, m.Put(k, then))
+	}
+	if err != nil || len(keys) == 0 {
+		t.Fatalf("aged %d entries: %v", len(keys), err)
+	}
+}
+
+func TestAging(t *testing.T) {
+	n := newNode(t)
+	g := n.open(t)
+	ping := tx(v4.tx(v4.node, v4.remote, protoICMP, v4.ping(7)), retRedirect, "out_learned")
+	pong := v4.rx(v4.remote, v4.node, protoICMP, v4.pong(7))
+	gre := v4.rx(v4.remote, v4.node, protoGRE, make([]byte, 8))
+	runStep(t, n, g, 0, ping)
+	runStep(t, n, g, 1, tx(v4.tx(v4.node, v4.remote, protoGRE, make([]byte, 8)), retRedirect, "out_learned"))
+	age[gatewayNsKey](t, g.objs.Ns, 55)
+	runStep(t, n, g, 2, rx(pong, retRedirect, "icmp_echo_reply_ns"))
+	age[gatewayNsKey](t, g.objs.Ns, 61)
+	runStep(t, n, g, 3, rx(pong, retNext, "icmp_echo_reply"))
+	runStep(t, n, g, 4, rx(gre, retRedirect, "proto_ns")) // an idle tunnel is still a tunnel
+	runStep(t, n, g, 5, ping)
+	runStep(t, n, g, 6, rx(pong, retRedirect, "icmp_echo_reply_ns"))
+
+	later := v4.fragment(protoUDP, 1, 24, false, make([]byte, 16))
+	runStep(t, n, g, 7, rx(v4.fragment(protoUDP, 1, 0, true, udp(53, 50000, make([]byte, 16)...)), retRedirect, "snat_port"))
+	age[gatewayFragKey](t, g.objs.Frags, 25)
+	runStep(t, n, g, 8, rx(later, retRedirect, "fragment_ovn"))
+	age[gatewayFragKey](t, g.objs.Frags, 31)
+	runStep(t, n, g, 9, rx(later, retNext, "fragment"))
+}
+
+// A pod that pings the whole world costs others their oldest entries only.
+func TestNSTableFull(t *testing.T) {
+	n := newNode(t)
+	g := n.open(t)
+	size := int(g.objs.Ns.MaxEntries())
+	remote := func(i int) netip.Addr { return netip.AddrFrom4([4]byte{198, 18 + byte(i>>16), byte(i >> 8), byte(i)}) }
+	n.must(t, func() error {
+		for i := range size + 4096 {
+			opts := ebpf.RunOptions{
+				Data:    v4.tx(v4.node, remote(i), protoICMP, v4.ping(uint16(i))),
+				Context: skbuff{Ifindex: uint32(n.bridge)},
+			}
+			if _, err := g.objs.BridgeIngress.Run(&opts); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+	last := size + 4095
+	runStep(t, n, g, last, rx(v4.rx(remote(last), v4.node, protoICMP, v4.pong(uint16(last))), retRedirect, "icmp_echo_reply_ns"))
+	sizes, err := TableSizes(n.pinDir)
+	if err != nil || sizes["ns"] > size || sizes["ns"] < size/2 {
+		t.Errorf("ns has %d entries of %d, %v", sizes["ns"], size, err)
+	}
+}
+
+// A node is cleaned up after its devices are gone, too.
+func TestDetachWithoutDevices(t *testing.T) {
+	for _, mode := range attachModes {
+		t.Run(mode.name, func(t *testing.T) {
+			n := newNode(t)
+			g := n.open(t, func(o *Options) { o.ForceClsact = mode.clsact })
+			attach(t, n, g)
+			n.remove(t, "eth0")
+			n.remove(t, "breth0")
+			if err := g.Detach(); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+}
+
+// The kernel's stack must not see what OVS reads through AF_PACKET.
+func TestSteal(t *testing.T) {
+	n := newLiveNode(t)
+	s, err := NewSteal(n.clsact())
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(s.Attach(n.uplink), s.Attach(n.uplink), s.Close()); err != nil {
+		t.Fatal(err)
+	}
+	attach(t, n, n.open(t))
+	n.tap(t, "wire0").send(t, v4.rx(v4.foreign, v4.node, protoICMP, v4.ping(1)))
+	eventually(t, "the packet", func() bool { return counts(t, n.pinDir)["icmp_echo"] == 1 })
+	var filters int
+	n.must(t, func() error {
+		l, err := n.LinkByIndex(n.uplink)
+		if err != nil {
+			return err
+		}
+		list, err := n.FilterList(l, 0xfffffff2) // the parent of clsact's ingress filters
+		filters = len(list)
+		return err
+	})
+	if filters != 1 {
+		t.Errorf("%d filters, want one: attaching is idempotent", filters)
+	}
+}
