@@ -133,7 +133,7 @@ func TestNodeAnnotations(t *testing.T) {
 	if mac, err := annotation.ParseManagementMAC(got); err != nil || mac.String() != "0a:58:0a:f4:01:02" {
 		t.Errorf("management MAC %s, error %v", mac, err)
 	}
-	if got[annotation.SNATPortRange] != "49152-65535" || got[annotation.ChassisID] != "chassis1" {
+	if got[annotation.SNATPortRange] != "49152-65535" || got[annotation.PodMTU] == "" || got[annotation.ChassisID] != "chassis1" {
 		t.Errorf("annotations %v", got)
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"foreign": "1"}}}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"strconv"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -16,6 +17,7 @@ import (
 // nodeAnnotations are the agent's on its Node. The management port's address
 // depends on the subnet that the controller chooses: nil leaves it out.
 func nodeAnnotations(cfg Config, s gateway.Settings, n gateway.Node, chassis string, subnets []netip.Prefix) map[string]string {
+	mtu := cfg.podMTU(n.Uplink.MTU, encapAddress(cfg, n))
 	out := map[string]string{
 		annotation.GatewayConfig: annotation.FormatGateway(annotation.Gateway{
 			Mode: "shared", InterfaceID: s.Bridge + "_" + cfg.NodeName, MAC: n.Uplink.MAC.String(),
@@ -23,6 +25,7 @@ func nodeAnnotations(cfg Config, s gateway.Settings, n gateway.Node, chassis str
 		}),
 		annotation.ChassisID:     chassis,
 		annotation.HostCIDRs:     annotation.FormatHostCIDRs(n.HostCIDRs),
+		annotation.PodMTU:        strconv.Itoa(mtu),
 		annotation.SNATPortRange: fmt.Sprintf("%d-%d", cfg.SNATPorts.First, cfg.SNATPorts.Last),
 	}
 	if plan, err := management.PlanFor(subnets, nil); err == nil {

@@ -26,6 +26,7 @@ const (
 	HostCIDRs       = "k8s.ovn.org/host-cidrs"                      // agent: ["172.30.0.11/24"]
 	ManagementMACs  = "k8s.ovn.org/node-mgmt-port-mac-addresses"    // agent: {"default":"aa:bb:.."}
 	SNATPortRange   = "ovn-ebpf.io/snat-port-range"                 // agent: "49152-65535"
+	PodMTU          = "ovn-ebpf.io/pod-mtu"                         // agent: "1442", bytes
 	PodNetworks     = "k8s.ovn.org/pod-networks"                    // controller, on pods
 	defaultNetwork  = "default"
 	gatewayModeNone = "disabled"
@@ -204,6 +205,19 @@ func ParseGateway(annotations map[string]string) (Gateway, error) {
 		return Gateway{}, fmt.Errorf("parse annotation %s: no ip-addresses", GatewayConfig)
 	}
 	return g, nil
+}
+
+// ParsePodMTU returns the MTU of the node's pods, in bytes.
+func ParsePodMTU(annotations map[string]string) (int, error) {
+	v, ok := annotations[PodMTU]
+	if !ok {
+		return 0, fmt.Errorf("%s: %w", PodMTU, ErrNotSet)
+	}
+	mtu, err := strconv.Atoi(v)
+	if err != nil || mtu < 576 || mtu > 65535 {
+		return 0, fmt.Errorf("parse annotation %s: %q is not 576 to 65535", PodMTU, v)
+	}
+	return mtu, nil
 }
 
 // FormatHostCIDRs is the value of HostCIDRs.

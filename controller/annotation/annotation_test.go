@@ -36,7 +36,7 @@ func TestRoundTrip(t *testing.T) {
 	pod := Pod{Addresses: subnets, MAC: mac, Gateways: []netip.Addr{netip.MustParseAddr("10.244.1.1"), netip.MustParseAddr("fd00:10:244:1::1")}}
 	a := map[string]string{
 		NodeSubnets: FormatNodeSubnets(subnets), NodeJoin: FormatJoin(join), GatewayConfig: FormatGateway(gateway),
-		HostCIDRs: FormatHostCIDRs(subnets), ManagementMACs: FormatManagementMAC(mac), PodNetworks: FormatPod(pod), NodeID: "3",
+		HostCIDRs: FormatHostCIDRs(subnets), ManagementMACs: FormatManagementMAC(mac), PodNetworks: FormatPod(pod), NodeID: "3", PodMTU: "1442",
 	}
 	for _, d := range []string{
 		cmp.Diff(subnets, must(ParseNodeSubnets(a))(t), equal),
@@ -46,6 +46,7 @@ func TestRoundTrip(t *testing.T) {
 		cmp.Diff(mac, must(ParseManagementMAC(a))(t)),
 		cmp.Diff(pod, must(ParsePod(a))(t), equal),
 		cmp.Diff(3, must(ParseNodeID(a))(t)),
+		cmp.Diff(1442, must(ParsePodMTU(a))(t)),
 	} {
 		if d != "" {
 			t.Error(d)
@@ -69,6 +70,7 @@ func TestMalformed(t *testing.T) {
 	}{
 		{NodeSubnets, `{"default":[]}`, func(a map[string]string) error { _, err := ParseNodeSubnets(a); return err }},
 		{NodeSubnets, `["10.0.0.0/8"]`, func(a map[string]string) error { _, err := ParseNodeSubnets(a); return err }},
+		{PodMTU, "100", func(a map[string]string) error { _, err := ParsePodMTU(a); return err }},
 		{NodeID, "0", func(a map[string]string) error { _, err := ParseNodeID(a); return err }},
 		{NodeJoin, `{"default":{"ipv4":"100.64.0.2"}}`, func(a map[string]string) error { _, err := ParseJoin(a); return err }},
 		{GatewayConfig, `{}`, func(a map[string]string) error { _, err := ParseGateway(a); return err }},

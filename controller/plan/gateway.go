@@ -22,7 +22,7 @@ func (n node) gatewayRows(cfg Config) []Row {
 		LoadBalancerGroups: []string{clusterLBGroup},
 		ExternalIDs:        map[string]string{"physical_ips": strings.Join(addrStrings(n.gateway.Addresses), ",")},
 	}
-	rows := append([]Row{router}, joinPorts(gr, n.joins(), map[string]string{"gateway_mtu": strconv.Itoa(cfg.MTU)})...)
+	rows := append([]Row{router}, joinPorts(gr, n.joins(), map[string]string{"gateway_mtu": strconv.Itoa(n.mtu)})...)
 	rows = append(rows, n.externalRows(gr)...)
 	rows = append(rows, n.routeRows(gr, cfg)...)
 	return append(rows, n.natRows(gr, cfg)...)

@@ -28,10 +28,11 @@ type node struct {
 	hostCIDRs  []netip.Prefix
 	management net.HardwareAddr
 	snatPorts  PortRange
+	mtu        int // of the node's pods
 }
 
-func parseNode(obj *corev1.Node, defaults PortRange) (node, error) {
-	n := node{name: obj.Name, chassis: obj.Annotations[annotation.ChassisID]}
+func parseNode(obj *corev1.Node, cfg Config) (node, error) {
+	n := node{name: obj.Name, chassis: obj.Annotations[annotation.ChassisID], mtu: cfg.MTU}
 	a := obj.Annotations
 	errs := []error{
 		optional(&n.subnets, a, annotation.ParseNodeSubnets),
@@ -39,9 +40,10 @@ func parseNode(obj *corev1.Node, defaults PortRange) (node, error) {
 		optional(&n.gateway, a, annotation.ParseGateway),
 		optional(&n.hostCIDRs, a, annotation.ParseHostCIDRs),
 		optional(&n.management, a, annotation.ParseManagementMAC),
+		optional(&n.mtu, a, annotation.ParsePodMTU),
 	}
 	var err error
-	n.snatPorts, err = parsePortRange(a[annotation.SNATPortRange], defaults)
+	n.snatPorts, err = parsePortRange(a[annotation.SNATPortRange], cfg.SNATPorts)
 	return n, errors.Join(append(errs, err)...)
 }
 
@@ -96,7 +98,7 @@ func nodeRows(c *Cluster, name string) ([]Row, error) {
 	if obj == nil {
 		return nil, nil
 	}
-	n, err := parseNode(obj, c.Config.SNATPorts)
+	n, err := parseNode(obj, c.Config)
 	if err != nil || len(n.subnets) == 0 {
 		return nil, err
 	}

@@ -145,7 +145,7 @@ func (c *Cluster) nodePortAddresses() []netip.Addr {
 		if !ok {
 			continue
 		}
-		n, err := parseNode(node, c.Config.SNATPorts)
+		n, err := parseNode(node, c.Config)
 		if err == nil && n.hasGateway() && n.gateway.NodePorts {
 			out = append(out, n.addresses(c.Config)...)
 		}

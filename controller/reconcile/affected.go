@@ -55,7 +55,7 @@ func nodeAffects(keys map[plan.Key]struct{}, c *plan.Cluster, name string, was, 
 	exists := was == nil || is == nil
 	subnets := exists || changed(annotation.NodeSubnets)
 	addresses := exists || changed(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID, annotation.NodeJoin)
-	if subnets || addresses || changed(annotation.NodeID, annotation.ManagementMACs, annotation.SNATPortRange) {
+	if subnets || addresses || changed(annotation.NodeID, annotation.ManagementMACs, annotation.SNATPortRange, annotation.PodMTU) {
 		keys[plan.NodeKey(name)] = struct{}{}
 	}
 	if subnets {
