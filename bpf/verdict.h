@@ -11,7 +11,9 @@
 #include <bpf/bpf_helpers.h>
 
 #include "maps.h"
+#include "neigh.h"
 #include "parse.h"
+#include "socket.h"
 
 #define NSEC_PER_SEC 1000000000ULL
 #define ICMP_TIMEOUT (60 * NSEC_PER_SEC) /* conntrack forgets after 30 s */
@@ -22,21 +24,6 @@
 #define TCP_SYN 0x02
 #define TCP_RST 0x04
 #define TCP_ACK 0x10
-
-struct arp_packet {
-	__be16 htype;
-	__be16 ptype;
-	__u8 hlen;
-	__u8 plen;
-	__be16 op;
-	__u8 sha[6];
-	__be32 spa;
-	__u8 tha[6];
-	__be32 tpa;
-} __attribute__((packed));
-
-#define ARP_OP_REQUEST 1
-#define ARP_OP_REPLY 2
 
 static __always_inline void ns_key(struct ns_key *k, const struct packet *p)
 {
@@ -61,60 +48,6 @@ static __always_inline int in_ns(const struct packet *p)
 
 	ns_key(&k, p);
 	return seen_in_ns(&k, is_icmp(p) ? ICMP_TIMEOUT : 0);
-}
-
-static __always_inline int lookup_tcp(struct __sk_buff *skb, struct bpf_sock_tuple *t, __u32 len)
-{
-	struct bpf_sock *sk;
-	int owns;
-
-	sk = bpf_skc_lookup_tcp(skb, t, len, BPF_F_CURRENT_NETNS, 0);
-	if (!sk)
-		return 0;
-	owns = sk->state != BPF_TCP_LISTEN;
-	bpf_sk_release(sk);
-	return owns;
-}
-
-static __always_inline int lookup_udp(struct __sk_buff *skb, struct bpf_sock_tuple *t, __u32 len)
-{
-	struct bpf_sock *sk;
-
-	sk = bpf_sk_lookup_udp(skb, t, len, BPF_F_CURRENT_NETNS, 0);
-	if (!sk)
-		return 0;
-	bpf_sk_release(sk);
-	return 1;
-}
-
-/* Does a socket of the host's own p->dport? Asked where its gate bit is set. */
-static __noinline int host_socket(struct __sk_buff *skb, const struct packet *p)
-{
-	struct bpf_sock_tuple t = {};
-	struct port_bits *gate;
-	__u32 zero = 0, len;
-
-	gate = bpf_map_lookup_elem(&host_sockets, &zero);
-	if (!gate || (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP))
-		return 0;
-	if (!test_port(p->proto == IPPROTO_TCP ? gate->tcp : gate->udp, bpf_ntohs(p->dport)))
-		return 0;
-	if (p->v6) {
-		__builtin_memcpy(t.ipv6.saddr, &p->src, sizeof(p->src));
-		__builtin_memcpy(t.ipv6.daddr, &p->dst, sizeof(p->dst));
-		t.ipv6.sport = p->sport;
-		t.ipv6.dport = p->dport;
-		len = sizeof(t.ipv6);
-	} else {
-		t.ipv4.saddr = p->src.w[3];
-		t.ipv4.daddr = p->dst.w[3];
-		t.ipv4.sport = p->sport;
-		t.ipv4.dport = p->dport;
-		len = sizeof(t.ipv4);
-	}
-	if (p->proto == IPPROTO_TCP)
-		return lookup_tcp(skb, &t, len);
-	return lookup_udp(skb, &t, len);
 }
 
 static __always_inline int is_service(const struct packet *p)
@@ -273,50 +206,6 @@ static __always_inline int by_address(struct __sk_buff *skb, const struct packet
 	if (p->v6 && addr_eq(&p->dst, &cfg.gr_lla) && !is_host(&p->dst))
 		return REASON_OVN_ADDRESS;
 	return -1;
-}
-
-static __always_inline int nd(struct __sk_buff *skb, const struct packet *p)
-{
-	struct addr target;
-
-	switch (p->icmp_type) {
-	case ND_NEIGHBOR_ADVERT:
-		return REASON_ND_ADVERT;
-	case ND_ROUTER_ADVERT:
-		return REASON_ROUTER_ADVERT;
-	case ND_NEIGHBOR_SOLICIT:
-		if (bpf_skb_load_bytes(skb, p->l4 + 8, &target, sizeof(target)))
-			return REASON_MALFORMED;
-		if (is_host(&target))
-			return REASON_ND_SOLICIT;
-		if (addr_eq(&target, &cfg.gr_lla))
-			return REASON_ND_SOLICIT_OVN;
-		return REASON_ND_OTHER;
-	}
-	return REASON_ND_OTHER;
-}
-
-static __always_inline int is_nd(const struct packet *p)
-{
-	return p->v6 && is_icmp(p) && p->frag == FRAG_NONE && p->icmp_type >= ND_ROUTER_SOLICIT &&
-	       p->icmp_type <= ND_REDIRECT;
-}
-
-static __noinline int arp(struct __sk_buff *skb)
-{
-	struct arp_packet a;
-	struct addr target;
-
-	if (bpf_skb_load_bytes(skb, ETH_HLEN, &a, sizeof(a)))
-		return REASON_MALFORMED;
-	if (a.op == bpf_htons(ARP_OP_REPLY))
-		return REASON_ARP_REPLY;
-	if (a.op != bpf_htons(ARP_OP_REQUEST))
-		return REASON_ARP_OTHER;
-	map4(&target, a.tpa);
-	if (is_host(&target))
-		return REASON_ARP_REQUEST;
-	return a.spa == a.tpa ? REASON_ARP_GRATUITOUS : REASON_ARP_OTHER;
 }
 
 static __noinline int ip(struct __sk_buff *skb)

@@ -1,0 +1,73 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/* ARP and neighbour discovery: who may answer, who has to hear. */
+#ifndef __NEIGH_H
+#define __NEIGH_H
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "maps.h"
+#include "parse.h"
+
+struct arp_packet {
+	__be16 htype;
+	__be16 ptype;
+	__u8 hlen;
+	__u8 plen;
+	__be16 op;
+	__u8 sha[6];
+	__be32 spa;
+	__u8 tha[6];
+	__be32 tpa;
+} __attribute__((packed));
+
+#define ARP_OP_REQUEST 1
+#define ARP_OP_REPLY 2
+
+static __always_inline int nd(struct __sk_buff *skb, const struct packet *p)
+{
+	struct addr target;
+
+	switch (p->icmp_type) {
+	case ND_NEIGHBOR_ADVERT:
+		return REASON_ND_ADVERT;
+	case ND_ROUTER_ADVERT:
+		return REASON_ROUTER_ADVERT;
+	case ND_NEIGHBOR_SOLICIT:
+		if (bpf_skb_load_bytes(skb, p->l4 + 8, &target, sizeof(target)))
+			return REASON_MALFORMED;
+		if (is_host(&target))
+			return REASON_ND_SOLICIT;
+		if (addr_eq(&target, &cfg.gr_lla))
+			return REASON_ND_SOLICIT_OVN;
+		return REASON_ND_OTHER;
+	}
+	return REASON_ND_OTHER;
+}
+
+static __always_inline int is_nd(const struct packet *p)
+{
+	return p->v6 && is_icmp(p) && p->frag == FRAG_NONE && p->icmp_type >= ND_ROUTER_SOLICIT &&
+	       p->icmp_type <= ND_REDIRECT;
+}
+
+static __noinline int arp(struct __sk_buff *skb)
+{
+	struct arp_packet a;
+	struct addr target;
+
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &a, sizeof(a)))
+		return REASON_MALFORMED;
+	if (a.op == bpf_htons(ARP_OP_REPLY))
+		return REASON_ARP_REPLY;
+	if (a.op != bpf_htons(ARP_OP_REQUEST))
+		return REASON_ARP_OTHER;
+	map4(&target, a.tpa);
+	if (is_host(&target))
+		return REASON_ARP_REQUEST;
+	return a.spa == a.tpa ? REASON_ARP_GRATUITOUS : REASON_ARP_OTHER;
+}
+
+#endif /* __NEIGH_H */

@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/* The host's sockets inside the SNAT range. */
+#ifndef __SOCKET_H
+#define __SOCKET_H
+
+#include <linux/bpf.h>
+#include <linux/in.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "maps.h"
+#include "parse.h"
+
+static __always_inline int lookup_tcp(struct __sk_buff *skb, struct bpf_sock_tuple *t, __u32 len)
+{
+	struct bpf_sock *sk;
+	int owns;
+
+	sk = bpf_skc_lookup_tcp(skb, t, len, BPF_F_CURRENT_NETNS, 0);
+	if (!sk)
+		return 0;
+	owns = sk->state != BPF_TCP_LISTEN;
+	bpf_sk_release(sk);
+	return owns;
+}
+
+static __always_inline int lookup_udp(struct __sk_buff *skb, struct bpf_sock_tuple *t, __u32 len)
+{
+	struct bpf_sock *sk;
+
+	sk = bpf_sk_lookup_udp(skb, t, len, BPF_F_CURRENT_NETNS, 0);
+	if (!sk)
+		return 0;
+	bpf_sk_release(sk);
+	return 1;
+}
+
+/* Does a socket of the host's own p->dport? Asked where its gate bit is set. */
+static __noinline int host_socket(struct __sk_buff *skb, const struct packet *p)
+{
+	struct bpf_sock_tuple t = {};
+	struct port_bits *gate;
+	__u32 zero = 0, len;
+
+	gate = bpf_map_lookup_elem(&host_sockets, &zero);
+	if (!gate || (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP))
+		return 0;
+	if (!test_port(p->proto == IPPROTO_TCP ? gate->tcp : gate->udp, bpf_ntohs(p->dport)))
+		return 0;
+	if (p->v6) {
+		__builtin_memcpy(t.ipv6.saddr, &p->src, sizeof(p->src));
+		__builtin_memcpy(t.ipv6.daddr, &p->dst, sizeof(p->dst));
+		t.ipv6.sport = p->sport;
+		t.ipv6.dport = p->dport;
+		len = sizeof(t.ipv6);
+	} else {
+		t.ipv4.saddr = p->src.w[3];
+		t.ipv4.daddr = p->dst.w[3];
+		t.ipv4.sport = p->sport;
+		t.ipv4.dport = p->dport;
+		len = sizeof(t.ipv4);
+	}
+	if (p->proto == IPPROTO_TCP)
+		return lookup_tcp(skb, &t, len);
+	return lookup_udp(skb, &t, len);
+}
+
+#endif /* __SOCKET_H */
