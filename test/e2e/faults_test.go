@@ -93,9 +93,9 @@ func within(t *testing.T, what string, try func() error) {
 	t.Fatalf("%s: %v", what, err)
 }
 
-// ask makes one request.
-func (c *Cluster) ask(t *testing.T, protocol, on string, to netip.AddrPort, argv ...string) error {
-	_, err := c.Exec(t.Context(), on, append(c.traffic(protocol, to.String(), "-timeout", "2s"), argv...)...)
+// ask makes one TCP request.
+func (c *Cluster) ask(t *testing.T, on string, to netip.AddrPort, argv ...string) error {
+	_, err := c.Exec(t.Context(), on, append(c.traffic("tcp", to.String(), "-timeout", "2s"), argv...)...)
 	return err
 }
 
@@ -158,7 +158,7 @@ func testSweep(t *testing.T, c *Cluster) {
 		}
 		// From a port that the pod has just met with its port 22, and anew.
 		for sport := 1000; sport < 1020; sport++ {
-			if err := c.ask(t, "tcp", "ext", ssh, "-sport", strconv.Itoa(sport)); err != nil {
+			if err := c.ask(t, "ext", ssh, "-sport", strconv.Itoa(sport)); err != nil {
 				t.Errorf("new connection from port %d to port 22: %v", sport, err)
 			}
 		}
@@ -211,7 +211,7 @@ func testRestart(t *testing.T, c *Cluster) {
 func testRepair(t *testing.T, c *Cluster) {
 	n := c.Node(1)
 	northSouth := func() error {
-		return c.ask(t, "tcp", host("a"), port(outside(false), outsidePort))
+		return c.ask(t, host("a"), port(outside(false), outsidePort))
 	}
 	ssh := port(c.node(1)(false), sshPort)
 	t.Run("bridge deleted", func(t *testing.T) {
@@ -247,7 +247,7 @@ func testRepair(t *testing.T, c *Cluster) {
 				t.Fatal(err)
 			}
 		}
-		within(t, "outside to host", func() error { return c.ask(t, "tcp", "ext", ssh) })
+		within(t, "outside to host", func() error { return c.ask(t, "ext", ssh) })
 		within(t, "pod to outside", northSouth)
 	})
 	if err := c.AwaitAgent(t.Context(), 1); err != nil {
@@ -268,7 +268,7 @@ func testPodAgain(t *testing.T, c *Cluster) {
 		t.Errorf("the new pod has the old one's UID %s", old.UID)
 	}
 	within(t, "pod to the new pod", func() error {
-		return c.ask(t, "tcp", host("a"), port(c.pod("b")(true), podPort))
+		return c.ask(t, host("a"), port(c.pod("b")(true), podPort))
 	})
 }
 
@@ -292,10 +292,10 @@ func testHostAlone(t *testing.T, c *Cluster) {
 			deleteBridge(t, c, n.Name)
 		}
 		for range 20 {
-			if err := c.ask(t, "tcp", "ext", ssh); err != nil {
+			if err := c.ask(t, "ext", ssh); err != nil {
 				t.Errorf("new connection: %v", err)
 			}
-			if err := c.ask(t, "tcp", n.Name, port(outside(v6), outsidePort)); err != nil {
+			if err := c.ask(t, n.Name, port(outside(v6), outsidePort)); err != nil {
 				t.Errorf("host to outside: %v", err)
 			}
 		}
