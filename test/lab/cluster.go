@@ -17,7 +17,6 @@ import (
 
 // What the cluster looks like to our programs.
 const (
-	MTU            = "1400" // of pods
 	ClusterSubnets = "10.244.0.0/16/24,fd00:10:244::/48/64"
 	ServiceCIDRs   = "10.96.0.0/16,fd00:10:96::/112"
 )
@@ -59,7 +58,7 @@ func (l *Lab) StartController(_ context.Context, extra ...string) error {
 	argv := []string{
 		filepath.Join(l.opts.BinDir, controllerProgram), "controller", "--kubeconfig", l.Kubeconfig(),
 		"--nb-address", l.NBAddress(), "--sb-address", l.SBAddress(),
-		"--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs, "--mtu", MTU,
+		"--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs,
 		"--metrics-bind-address", controllerMetrics,
 	}
 	_, err := l.spawn(l.fabric(), "controller", nil, append(argv, extra...)...)
@@ -74,7 +73,7 @@ func (l *Lab) StartAgent(_ context.Context, i int, extra ...string) error {
 		filepath.Join(l.opts.BinDir, controllerProgram), "agent", "--node-name", n.Name, "--kubeconfig", l.Kubeconfig(),
 		"--ovsdb", n.OVSDB, "--ovs-rundir", n.RunDir, "--sb-address", l.SBAddress(), "--datapath", l.opts.Datapath,
 		"--gateway-interface", "eth0",
-		"--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs, "--mtu", MTU,
+		"--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs,
 		"--pin-dir", n.PinDir, "--cni-socket", n.CNISocket, "--cni-conf-dir", n.CNIConfDir, "--run-dir", n.RunDir,
 		"--metrics-bind-address", agentMetrics,
 	}
