@@ -6,7 +6,6 @@ import (
 	"maps"
 	"slices"
 	"strconv"
-	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/client"
@@ -258,58 +257,4 @@ func (b *batch) isMember(r *record, p membership) bool {
 	}
 	members, _ := f.Interface().([]string)
 	return slices.Contains(members, r.uuid)
-}
-
-// addition is a column of a parent that rows are added to.
-type addition struct{ table, uuid, column string }
-
-func additionOps(additions map[addition][]string) []ovsdb.Operation {
-	compare := func(a, b addition) int {
-		return cmp.Or(cmp.Compare(a.table, b.table), cmp.Compare(a.uuid, b.uuid), cmp.Compare(a.column, b.column))
-	}
-	var ops []ovsdb.Operation
-	for _, at := range slices.SortedFunc(maps.Keys(additions), compare) {
-		ops = append(ops, ovsdb.Operation{
-			Op: ovsdb.OperationMutate, Table: at.table, Where: whereUUID(at.uuid),
-			Mutations: []ovsdb.Mutation{*ovsdb.NewMutation(at.column, ovsdb.MutateOperationInsert, uuidSet(additions[at]...))},
-		})
-	}
-	return ops
-}
-
-// deleteOps take a row away. A row of a table that is no root goes when
-// nothing refers to it any more, so it is taken out of its parent, whichever
-// that is.
-func (b *batch) deleteOps(s staleRow) []ovsdb.Operation {
-	if b.schema.Tables[s.table].IsRoot {
-		return []ovsdb.Operation{{Op: ovsdb.OperationDelete, Table: s.table, Where: whereUUID(s.uuid)}}
-	}
-	var ops []ovsdb.Operation
-	for _, parent := range parentsOf(s.table) {
-		table, column := splitParent(parent)
-		member := uuidSet(s.uuid)
-		ops = append(ops, ovsdb.Operation{
-			Op: ovsdb.OperationMutate, Table: table,
-			Where:     []ovsdb.Condition{ovsdb.NewCondition(column, ovsdb.ConditionIncludes, member)},
-			Mutations: []ovsdb.Mutation{*ovsdb.NewMutation(column, ovsdb.MutateOperationDelete, member)},
-		})
-	}
-	return ops
-}
-
-func whereUUID(uuid string) []ovsdb.Condition {
-	return []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, ovsdb.UUID{GoUUID: uuid})}
-}
-
-func uuidSet(uuids ...string) ovsdb.OvsSet {
-	set := ovsdb.OvsSet{}
-	for _, u := range uuids {
-		set.GoSet = append(set.GoSet, ovsdb.UUID{GoUUID: u})
-	}
-	return set
-}
-
-func splitParent(s string) (table, column string) {
-	table, column, _ = strings.Cut(s, ".")
-	return table, column
 }
