@@ -24,6 +24,7 @@ type applied struct {
 	node      Node
 	listeners []link.Socket
 	sockets   time.Time // last scan
+	attached  time.Time // last attachment
 	flowsAt   time.Time // last comparison
 	complete  bool      // everything was right once
 }
@@ -146,113 +147,6 @@ func (g *Gateway) prepareBridge() error {
 	return link.SyncAddresses(g.s.Bridge, bridgeAddresses(g.s))
 }
 
-// syncPrograms loads once and then keeps settings, tables and attachments
-// right: tables before settings, settings before the attachment that uses them.
-func (g *Gateway) syncPrograms(h Host, n Node) error {
-	config := programConfig(h, n, g.s)
-	if err := g.open(config); err != nil {
-		return err
-	}
-	if err := g.bpf.SyncHostAddrs(hostAddrs(h)); err != nil {
-		return err
-	}
-	if err := g.syncSockets(); err != nil {
-		return err
-	}
-	if services, ok := g.services(); ok {
-		if !g.s.NodePorts {
-			services = nil
-		}
-		if err := g.bpf.SyncServices(serviceKeys(services, nodeAddrs(n))); err != nil {
-			return err
-		}
-	}
-	if !reflect.DeepEqual(config, g.applied.config) {
-		if err := g.bpf.SetConfig(config); err != nil {
-			return err
-		}
-		if g.applied.complete {
-			g.repaired("config")
-		}
-		g.applied.config = config
-	}
-	return g.attach(h)
-}
-
-func (g *Gateway) open(config bpf.Config) error {
-	if g.bpf != nil {
-		return nil
-	}
-	gw, err := bpf.Open(bpf.Options{
-		PinDir: g.s.PinDir, Config: config, Log: g.log,
-		Clsact: bpf.ClsactFuncs{Attach: link.AttachClsact, Detach: link.DetachClsact},
-	})
-	if err != nil {
-		return err
-	}
-	g.bpf, g.applied.config = gw, config
-	return nil
-}
-
-// attach puts the programs where they belong, the bridge's first: what the
-// uplink's hands over must find it.
-func (g *Gateway) attach(h Host) error {
-	onUplink, onBridge, err := g.bpf.Attached()
-	if err != nil {
-		return err
-	}
-	if h.Bridge != nil && (!onBridge || g.applied.bridge != h.Bridge.Index) {
-		if err := g.bpf.AttachBridge(h.Bridge.Index); err != nil {
-			return err
-		}
-		g.attached("attach_bridge", &g.applied.bridge, h.Bridge.Index)
-	}
-	if !onUplink || g.applied.uplink != h.Uplink.Index {
-		if err := g.bpf.AttachUplink(h.Uplink.Index); err != nil {
-			return err
-		}
-		g.attached("attach_uplink", &g.applied.uplink, h.Uplink.Index)
-	}
-	return nil
-}
-
-func (g *Gateway) attached(part string, to *int, index int) {
-	if *to != 0 {
-		g.repaired(part)
-	}
-	*to = index
-	g.log.Info("program attached", "part", part, "ifindex", index)
-}
-
-// syncSockets looks for sockets of the host inside the SNAT range. The range
-// is reserved, so new ones come only from an explicit bind: now and then is
-// often enough.
-func (g *Gateway) syncSockets() error {
-	if time.Since(g.applied.sockets) < resync {
-		return nil
-	}
-	sockets, err := link.Sockets(g.s.SNATPorts.First, g.s.SNATPorts.Last)
-	if err != nil {
-		return err
-	}
-	if err := g.bpf.SyncHostSockets(socketKeys(sockets)); err != nil {
-		return err
-	}
-	g.applied.sockets = time.Now()
-	now := listeners(sockets)
-	for _, s := range now {
-		if !slices.Contains(g.applied.listeners, s) {
-			g.log.Warn("a host socket listens inside the SNAT port range; it wins over pods there, at a cost per packet",
-				"local", s.Local, "protocol", s.Proto)
-		}
-	}
-	g.applied.listeners = now
-	g.mu.Lock()
-	g.stats.Listeners = len(now)
-	g.mu.Unlock()
-	return nil
-}
-
 // syncFlows writes the static flows and only then lets ovn-controller connect
 // the bridge: without them OVN's packets would be lost, and without programs
 // they would reach the host's stack.
@@ -279,26 +173,4 @@ func (g *Gateway) syncFlows(ctx context.Context, h Host, programs error) error {
 		g.applied.flowsAt = time.Now()
 	}
 	return g.ovs.SyncBridgeMapping(ctx, Network, g.s.Bridge)
-}
-
-// pass makes the programs leave everything to the host.
-func (g *Gateway) pass() error {
-	if g.bpf == nil || g.applied.config.Bridge == 0 {
-		return nil
-	}
-	c := g.applied.config
-	c.Bridge = 0
-	if err := g.bpf.SetConfig(c); err != nil {
-		return err
-	}
-	g.applied.config = c
-	return nil
-}
-
-func nodeAddrs(n Node) []netip.Addr {
-	var out []netip.Addr
-	for _, p := range n.Addresses {
-		out = append(out, p.Addr())
-	}
-	return out
 }

@@ -245,7 +245,7 @@ func testRepair(t *testing.T, datapath string) {
 		r.await("the bridge follows", func() error {
 			b, err := r.bridge()
 			if err != nil || b.MTU != 1400 || b.MAC.String() != "02:00:00:00:00:77" {
-				return fmt.Errorf("MTU %d, MAC %s, error %v", b.MTU, b.MAC, err)
+				return fmt.Errorf("MTU %d, MAC %s, error %w", b.MTU, b.MAC, err)
 			}
 			return nil
 		})

@@ -90,7 +90,7 @@ func TestBridgeAndPorts(t *testing.T) {
 	bridge.MTU, bridge.HWAddr = 9000, "02:00:00:00:00:02"
 	testnode.Eventually(t, "the client has seen the change", func() error {
 		if b, err := c.bridge(ctx, "brx"); err != nil || *b.FailMode != "standalone" {
-			return fmt.Errorf("fail mode not changed yet, error %v", err)
+			return fmt.Errorf("fail mode not changed yet, error %w", err)
 		}
 		return nil
 	})
@@ -157,7 +157,7 @@ func TestWaitInstalled(t *testing.T) {
 	s.Vsctl(t, "remove", "Interface", "vetha", "external_ids", "ovn-installed")
 	testnode.Eventually(t, "the client has seen the change", func() error {
 		if ids, _, err := c.Port(ctx, "vetha"); err != nil || ids["ovn-installed"] != "" {
-			return fmt.Errorf("still installed, error %v", err)
+			return fmt.Errorf("still installed, error %w", err)
 		}
 		return nil
 	})

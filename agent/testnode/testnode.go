@@ -24,7 +24,7 @@ const inside = "OVNEBPF_TESTNODE"
 // Main runs the tests in new network, mount and process namespaces; nothing of
 // what they leave there outlives them. It needs root.
 func Main(m *testing.M) int {
-	if os.Getenv(inside) != "" {
+	if Inside() {
 		if err := enter(); err != nil {
 			fmt.Fprintln(os.Stderr, "prepare test node:", err)
 			return 1
@@ -45,6 +45,10 @@ func Main(m *testing.M) int {
 	}
 	return 0
 }
+
+// Inside reports whether the process is the one in the namespaces: what needs
+// the machine's network must be done before.
+func Inside() bool { return os.Getenv(inside) != "" }
 
 func enter() error {
 	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
