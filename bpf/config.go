@@ -150,8 +150,10 @@ func netmask(p netip.Prefix) (net, mask [4]uint32) {
 // linkLocal is the address OVN gives a router port with this MAC (RFC 4291,
 // modified EUI-64).
 func linkLocal(mac net.HardwareAddr) netip.Addr {
-	return netip.AddrFrom16([16]byte{0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2],
-		11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5]})
+	return netip.AddrFrom16([16]byte{
+		0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2],
+		11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5],
+	})
 }
 
 // bePort returns port such that its memory is in network order.

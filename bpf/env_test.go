@@ -193,8 +193,14 @@ func (n *node) open(t testing.TB, change ...func(*Options)) *Gateway {
 	err = errors.Join(
 		g.SyncHostAddrs([]netip.Addr{v4.node, v4.second, v6.node, v6.second, encap}),
 		g.SyncServices([]ServiceKey{
-			{v4.node, protoTCP, 30080}, {v4.node, protoUDP, 30053}, {v4.vip, protoTCP, 443}, {v4.second, protoTCP, 30081},
-			{v6.node, protoTCP, 30080}, {v6.node, protoUDP, 30053}, {v6.vip, protoTCP, 443}, {v6.second, protoTCP, 30081},
+			{v4.node, protoTCP, 30080},
+			{v4.node, protoUDP, 30053},
+			{v4.vip, protoTCP, 443},
+			{v4.second, protoTCP, 30081},
+			{v6.node, protoTCP, 30080},
+			{v6.node, protoUDP, 30053},
+			{v6.vip, protoTCP, 443},
+			{v6.second, protoTCP, 30081},
 		}),
 	)
 	if err != nil {

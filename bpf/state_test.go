@@ -2,10 +2,14 @@ package bpf
 
 import (
 	"errors"
+	"net"
 	"net/netip"
 	"testing"
+	"time"
 
 	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
 )
 
@@ -119,5 +123,52 @@ func TestSteal(t *testing.T) {
 	})
 	if filters != 1 {
 		t.Errorf("%d filters, want one: attaching is idempotent", filters)
+	}
+}
+
+// Ours runs first, and what it leaves to the host goes on to the others on the hook.
+func TestOthersStillRun(t *testing.T) {
+	n := newLiveNode(t)
+	drop, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{asm.Mov.Imm(asm.R0, tcActionShot), asm.Return()},
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer drop.Close()
+	var other link.Link
+	err = n.do(func() (err error) {
+		other, err = link.AttachTCX(link.TCXOptions{Interface: n.uplink, Program: drop, Attach: ebpf.AttachTCXIngress})
+		return err
+	})
+	if errors.Is(err, link.ErrNotSupported) {
+		t.Skip("kernel has no tcx (before 6.6): clsact has one filter of ours alone")
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer other.Close()
+	attach(t, n, n.open(t))
+	wire, ovn := n.tap(t, "wire0"), n.tap(t, "ovn0")
+	toOVN := v4.rx(v4.foreign, v4.node, protoUDP, udp(53, 50000, 'o'))
+	wire.send(t, toOVN)
+	ovn.expect(t, toOVN)
+
+	var host net.PacketConn
+	n.must(t, func() (err error) {
+		host, err = net.ListenPacket("udp4", netip.AddrPortFrom(v4.node, 53).String())
+		return err
+	})
+	defer host.Close()
+	_ = host.SetDeadline(time.Now().Add(10 * time.Second))
+	wire.send(t, v4.rx(v4.foreign, v4.node, protoUDP, udp(4000, 53, '1')))
+	eventually(t, "the first packet", func() bool { return counts(t, n.pinDir)["default"] == 1 })
+	if err := other.Close(); err != nil {
+		t.Fatal(err)
+	}
+	wire.send(t, v4.rx(v4.foreign, v4.node, protoUDP, udp(4000, 53, '2')))
+	buf := make([]byte, 16)
+	if k, _, err := host.ReadFrom(buf); err != nil || string(buf[:k]) != "2" {
+		t.Errorf("host received %q, %v; want what came after the other program went", buf[:k], err)
 	}
 }
