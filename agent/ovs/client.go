@@ -84,8 +84,9 @@ func monitor(db client.Client) *client.Monitor {
 // Close ends the connection.
 func (c *Client) Close() { c.db.Close() }
 
-// Connected reports whether the connection is up now.
-func (c *Client) Connected() bool { return c.db.Connected() }
+// Connected reports whether the connection is up now. (libovsdb's own
+// Connected stays true while it reconnects.)
+func (c *Client) Connected() bool { return c.db.CurrentEndpoint() != "" }
 
 // Watch returns a channel that receives after any change of a row for which
 // match, called with the row's table and name, is true. Wake-ups are merged;

@@ -181,8 +181,17 @@ func TestReconnect(t *testing.T) {
 	c := dial(t, s)
 	wake, stop := c.Watch(func(table, _ string) bool { return table == "Bridge" })
 	defer stop()
-	c.db.Disconnect()
-	if err := c.SyncBridge(t.Context(), Bridge{Name: "brx", DatapathType: "netdev"}); err != nil {
+	written := make(chan error, 1)
+	s.RestartServer(t, func() {
+		testnode.Eventually(t, "loss noticed", func() error {
+			if c.Connected() {
+				return errors.New("still connected")
+			}
+			return nil
+		})
+		go func() { written <- c.SyncBridge(t.Context(), Bridge{Name: "brx", DatapathType: "netdev"}) }()
+	})
+	if err := <-written; err != nil {
 		t.Fatal(err)
 	}
 	<-wake

@@ -74,6 +74,7 @@ func Run(t *testing.T, argv ...string) string {
 type Switch struct {
 	Dir      string // also the run directory
 	Address  string // of the database
+	server   *exec.Cmd
 	vswitchd *exec.Cmd
 }
 
@@ -87,13 +88,27 @@ func StartSwitch(t *testing.T, vswitchd bool) *Switch {
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &Switch{Dir: dir, Address: "unix:" + dir + "/db.sock"}
 	Run(t, "ovsdb-tool", "create", dir+"/conf.db", "/usr/share/openvswitch/vswitch.ovsschema")
-	s.start(t, filepath.Join(dir, "db.sock"), "ovsdb-server", "--log-file="+dir+"/ovsdb.log", "-vconsole:off", "--unixctl="+dir+"/ovsdb.ctl",
-		"--remote=punix:"+dir+"/db.sock", dir+"/conf.db")
+	s.startServer(t)
 	Run(t, "ovs-vsctl", "--db="+s.Address, "--no-wait", "init")
 	if vswitchd {
 		s.StartVswitchd(t)
 	}
 	return s
+}
+
+func (s *Switch) startServer(t *testing.T) {
+	t.Helper()
+	s.server = s.start(t, filepath.Join(s.Dir, "db.sock"), "ovsdb-server", "--log-file="+s.Dir+"/ovsdb.log", "-vconsole:off",
+		"--unixctl="+s.Dir+"/ovsdb.ctl", "--remote=punix:"+s.Dir+"/db.sock", s.Dir+"/conf.db")
+}
+
+// RestartServer kills ovsdb-server, calls meanwhile, and starts it again.
+func (s *Switch) RestartServer(t *testing.T, meanwhile func()) {
+	t.Helper()
+	kill(s.server)
+	os.Remove(s.Dir + "/db.sock")
+	meanwhile()
+	s.startServer(t)
 }
 
 // StartVswitchd starts ovs-vswitchd.
