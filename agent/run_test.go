@@ -22,6 +22,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
@@ -153,6 +154,14 @@ func (r *rig) annotate(key, value, pod string) {
 	}
 }
 
+// installed plays ovn-controller for the port.
+func (r *rig) installed(port string) {
+	r.t.Helper()
+	testnode.Eventually(r.t, "port "+port, func() error {
+		return exec.Command("ovs-vsctl", "--db="+r.sw.Address, "--no-wait", "set", "Interface", port, "external_ids:ovn-installed=true").Run()
+	})
+}
+
 func (r *rig) createNode() {
 	r.t.Helper()
 	if _, err := r.client.CoreV1().Nodes().Create(r.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.cfg.NodeName}}, metav1.CreateOptions{}); err != nil {
@@ -189,6 +198,8 @@ func TestRun(t *testing.T) {
 		t.Errorf("CNI configuration before the node is ready: %v", err)
 	}
 	r.annotate(annotation.NodeSubnets, annotation.FormatNodeSubnets([]netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}), "")
+	r.awaitMissing("ovn-controller")
+	r.installed(management.Name)
 	r.awaitMissing("")
 	testnode.Eventually(t, "CNI configuration", func() error {
 		_, err := os.Stat(filepath.Join(r.cfg.CNIConfDir, ConfListName))
@@ -234,12 +245,7 @@ func (r *rig) checkPod() {
 	r.t.Helper()
 	pod := r.createPod("a")
 	netns := "/proc/" + testnode.Netns(r.t) + "/ns/net"
-	go func() {
-		port := podnet.HostName("sandbox-a", "eth0")
-		testnode.Eventually(r.t, "port", func() error {
-			return exec.Command("ovs-vsctl", "--db="+r.sw.Address, "--no-wait", "set", "Interface", port, "external_ids:ovn-installed=true").Run()
-		})
-	}()
+	go r.installed(podnet.HostName("sandbox-a", "eth0"))
 	answered := make(chan error, 1)
 	go func() {
 		resp, err := r.call("ADD", pod, netns)
@@ -299,6 +305,7 @@ func TestHeals(t *testing.T) {
 	if err := os.Symlink(r.sw.Dir+"/db.sock", r.sw.Dir+"/late.sock"); err != nil {
 		t.Fatal(err)
 	}
+	r.installed(management.Name)
 	r.awaitMissing("")
 	r.stop()
 

@@ -91,6 +91,18 @@ func TestPort(t *testing.T) {
 		return nil
 	})
 	p.Set(prefixes("10.244.1.0/24", "fd00:10:244:1::/64"), 1400)
+	testnode.Eventually(t, "waits for ovn-controller", func() error {
+		if m := p.Missing(); !strings.Contains(m, "ovn-controller") {
+			return errors.New(m)
+		}
+		return nil
+	})
+	installed := func() { // the test is ovn-controller
+		testnode.Eventually(t, "port", func() error {
+			return exec.Command("ovs-vsctl", "--db="+sw.Address, "--no-wait", "set", "Interface", Name, "external_ids:ovn-installed=true").Run()
+		})
+	}
+	installed()
 	right := func() error {
 		if m := p.Missing(); m != "" {
 			return errors.New(m)
@@ -117,6 +129,13 @@ func TestPort(t *testing.T) {
 	testnode.Run(t, "ip", "addr", "flush", "dev", Name)
 	testnode.Eventually(t, "address flushed by someone", right)
 	sw.Vsctl(t, "del-port", Name)
+	testnode.Eventually(t, "flows of the port that was made anew are awaited", func() error {
+		if m := p.Missing(); !strings.Contains(m, "ovn-controller") {
+			return errors.New(m)
+		}
+		return nil
+	})
+	installed()
 	testnode.Eventually(t, "port deleted by someone", func() error {
 		if err := right(); err != nil {
 			return err

@@ -3,7 +3,6 @@ package management
 import (
 	"context"
 	"errors"
-	"fmt"
 	"log/slog"
 	"net/netip"
 	"sync"
@@ -98,12 +97,12 @@ func (p *Port) step(ctx context.Context) error {
 	p.mu.Lock()
 	subnets, mtu := p.subnets, p.mtu
 	p.mu.Unlock()
-	var err error
-	fault := ""
-	if len(subnets) == 0 {
-		fault = "management port: the controller has not given the node a subnet yet"
-	} else if err = p.apply(ctx, subnets, mtu); err != nil {
-		fault = fmt.Sprintf("management port: %v", err)
+	fault, err := p.sync(ctx, subnets, mtu)
+	if err != nil {
+		fault = err.Error()
+	}
+	if fault != "" {
+		fault = "management port: " + fault
 	}
 	p.mu.Lock()
 	changed := p.fault != fault
@@ -113,6 +112,22 @@ func (p *Port) step(ctx context.Context) error {
 		p.o.Changed()
 	}
 	return err
+}
+
+// sync applies what is known and says what else must happen: that is no error,
+// an event will tell.
+func (p *Port) sync(ctx context.Context, subnets []netip.Prefix, mtu int) (missing string, err error) {
+	if len(subnets) == 0 {
+		return "the controller has not given the node a subnet yet", nil
+	}
+	if err := p.apply(ctx, subnets, mtu); err != nil {
+		return "", err
+	}
+	done, err := p.o.OVS.Installed(ctx, Name)
+	if err != nil || done {
+		return "", err
+	}
+	return "ovn-controller has not installed its flows yet: is it running, and connected to the southbound database?", nil
 }
 
 func (p *Port) apply(ctx context.Context, subnets []netip.Prefix, mtu int) error {

@@ -179,6 +179,13 @@ func (c *Client) Port(ctx context.Context, name string) (externalIDs map[string]
 	return iface.ExternalIDs, complaint, nil
 }
 
+// Installed reports whether ovn-controller has installed the flows of the
+// port: it runs, and the southbound database knows the port.
+func (c *Client) Installed(ctx context.Context, name string) (bool, error) {
+	ids, _, err := c.Port(ctx, name)
+	return ids[installed] == "true", err
+}
+
 // WaitInstalled returns when ovn-controller has installed the flows of the
 // port, ErrNotFound when the port vanishes, or the context's error.
 func (c *Client) WaitInstalled(ctx context.Context, name string) error {
