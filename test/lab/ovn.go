@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"syscall"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
@@ -170,9 +171,12 @@ func (l *Lab) awaitChassis(ctx context.Context) error {
 }
 
 // run runs a tool to its end, in the caller's namespace, and returns what it
-// printed.
+// printed. The tool is killed with the caller: no namespace tells Down that it
+// is the lab's.
 func (l *Lab) run(ctx context.Context, program string, args ...string) ([]byte, error) {
-	return output(exec.CommandContext(ctx, program, args...))
+	cmd := exec.CommandContext(ctx, program, args...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	return output(cmd)
 }
 
 func output(cmd *exec.Cmd) ([]byte, error) {
