@@ -101,7 +101,7 @@ func (a *agent) openOVS(ctx context.Context) error {
 	err := insist(ctx, a.ready.starting, func() (err error) {
 		dial, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
-		a.ovs, err = ovs.Dial(dial, a.cfg.OVSDB, a.log)
+		a.ovs, err = ovs.Dial(dial, a.cfg.OVSDB)
 		return err
 	})
 	if err != nil {
@@ -127,7 +127,7 @@ func (a *agent) build() error {
 			a.nodeWake.Kick()
 			a.ready.changed.Kick()
 		},
-	}, a.log)
+	})
 	if err != nil {
 		return err
 	}

@@ -30,7 +30,7 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 	errs = append(errs, removeFile(cfg.CNISocket))
 	dial, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
-	o, err := ovs.Dial(dial, cfg.OVSDB, log)
+	o, err := ovs.Dial(dial, cfg.OVSDB)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("bridges and ports are left: %w", err))
 		o = nil

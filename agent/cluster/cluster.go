@@ -7,14 +7,12 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
-	"log/slog"
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
@@ -41,14 +39,13 @@ type Cluster struct {
 	services  cache.SharedIndexInformer
 	podLister corelisters.PodLister
 	synced    func()
-	log       *slog.Logger
 
 	mu      sync.Mutex // guards waiters
 	waiters map[types.NamespacedName]map[chan struct{}]bool
 }
 
 // New builds the informers; Run starts them.
-func New(config *rest.Config, node string, h Handlers, log *slog.Logger) (*Cluster, error) {
+func New(config *rest.Config, node string, h Handlers) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = 50, 100
 	client, err := kubernetes.NewForConfig(config)
@@ -64,7 +61,7 @@ func New(config *rest.Config, node string, h Handlers, log *slog.Logger) (*Clust
 	pods := informers.NewSharedInformerFactoryWithOptions(client, 0, only("spec.nodeName"))
 	all := informers.NewSharedInformerFactory(client, 0)
 	c := &Cluster{
-		node: node, client: client, synced: h.Synced, log: log,
+		node: node, client: client, synced: h.Synced,
 		factories: []informers.SharedInformerFactory{nodes, pods, all},
 		nodes:     nodes.Core().V1().Nodes().Informer(),
 		pods:      pods.Core().V1().Pods().Informer(),
@@ -177,9 +174,6 @@ func (c *Cluster) WaitPod(ctx context.Context, namespace, name string, ready fun
 		}
 	}
 }
-
-// Pods returns the pods on the node.
-func (c *Cluster) Pods() ([]*corev1.Pod, error) { return c.podLister.List(labels.Everything()) }
 
 func (c *Cluster) wait(key types.NamespacedName, wake chan struct{}, on bool) {
 	c.mu.Lock()

@@ -42,7 +42,7 @@ func newRig(t *testing.T, datapath string) *rig {
 	r.peer = testnode.Netns(t)
 	r.addUplink()
 	t.Cleanup(func() { _ = link.Delete("eth0") })
-	c, err := ovs.Dial(t.Context(), r.sw.Address, slog.New(slog.DiscardHandler))
+	c, err := ovs.Dial(t.Context(), r.sw.Address)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,7 @@ func TestPlanFor(t *testing.T) {
 
 func TestPort(t *testing.T) {
 	sw := testnode.StartSwitch(t, true)
-	c, err := ovs.Dial(t.Context(), sw.Address, slog.New(slog.DiscardHandler))
+	c, err := ovs.Dial(t.Context(), sw.Address)
 	if err != nil {
 		t.Fatal(err)
 	}

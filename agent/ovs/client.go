@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"sync"
 	"time"
 
@@ -27,8 +26,7 @@ var ErrNotFound = errors.New("not in the OVS database")
 // Client is a connection to the node's ovsdb-server with a cache of the rows
 // that the agent needs. It reconnects by itself and is safe for concurrent use.
 type Client struct {
-	db  client.Client
-	log *slog.Logger
+	db client.Client
 
 	mu       sync.Mutex // guards watchers
 	watchers map[chan struct{}]func(table, name string) bool
@@ -37,7 +35,7 @@ type Client struct {
 // Dial connects to address ("unix:/run/openvswitch/db.sock", "tcp:127.0.0.1:6640")
 // and fills the cache. It fails when the server is not there; afterwards the
 // connection heals by itself.
-func Dial(ctx context.Context, address string, log *slog.Logger) (*Client, error) {
+func Dial(ctx context.Context, address string) (*Client, error) {
 	dbModel, err := model.NewClientDBModel("Open_vSwitch", map[string]model.Model{
 		vswitch.OpenvSwitchTable: &vswitch.OpenvSwitch{},
 		vswitch.BridgeTable:      &vswitch.Bridge{},
@@ -56,7 +54,7 @@ func Dial(ctx context.Context, address string, log *slog.Logger) (*Client, error
 	if err := db.Connect(ctx); err != nil {
 		return nil, fmt.Errorf("connect to OVSDB %s: %w", address, err)
 	}
-	c := &Client{db: db, log: log, watchers: map[chan struct{}]func(string, string) bool{}}
+	c := &Client{db: db, watchers: map[chan struct{}]func(string, string) bool{}}
 	db.Cache().AddEventHandler(&cache.EventHandlerFuncs{
 		AddFunc:    c.changed,
 		UpdateFunc: func(table string, _, row model.Model) { c.changed(table, row) },

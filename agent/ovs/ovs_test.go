@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
 	"strings"
 	"testing"
@@ -17,7 +16,7 @@ import (
 
 func dial(t *testing.T, s *testnode.Switch) *Client {
 	t.Helper()
-	c, err := Dial(t.Context(), s.Address, slog.New(slog.DiscardHandler))
+	c, err := Dial(t.Context(), s.Address)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -260,7 +259,7 @@ func TestDetectDatapath(t *testing.T) {
 func TestDialFails(t *testing.T) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
-	if _, err := Dial(ctx, "unix:/nonexistent/db.sock", slog.New(slog.DiscardHandler)); err == nil || !strings.Contains(err.Error(), "/nonexistent/db.sock") {
+	if _, err := Dial(ctx, "unix:/nonexistent/db.sock"); err == nil || !strings.Contains(err.Error(), "/nonexistent/db.sock") {
 		t.Errorf("got %v, want an error that names the address", err)
 	}
 }

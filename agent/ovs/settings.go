@@ -70,15 +70,6 @@ func settingsFor(s Settings) (want, keep map[string]string) {
 	}
 }
 
-// SystemID returns the node's chassis name, or "".
-func (c *Client) SystemID(ctx context.Context) (string, error) {
-	root, err := c.root(ctx)
-	if err != nil {
-		return "", err
-	}
-	return root.ExternalIDs["system-id"], nil
-}
-
 // SyncBridgeMapping makes ovn-bridge-mappings map network to bridge; an empty
 // bridge removes the network. Mappings of other networks are kept.
 func (c *Client) SyncBridgeMapping(ctx context.Context, network, bridge string) error {

@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"os/exec"
@@ -41,7 +40,7 @@ type rig struct {
 func newRig(t *testing.T) rig {
 	t.Helper()
 	sw := testnode.StartSwitch(t, true)
-	c, err := ovs.Dial(t.Context(), sw.Address, slog.New(slog.DiscardHandler))
+	c, err := ovs.Dial(t.Context(), sw.Address)
 	if err != nil {
 		t.Fatal(err)
 	}
