@@ -142,9 +142,11 @@ func (g *Gateway) pass() error {
 	return nil
 }
 
+// nodeAddrs are those with NodePorts: all of the node's own, as in the
+// controller's load balancers.
 func nodeAddrs(n Node) []netip.Addr {
 	var out []netip.Addr
-	for _, p := range n.Addresses {
+	for _, p := range n.HostCIDRs {
 		out = append(out, p.Addr())
 	}
 	return out

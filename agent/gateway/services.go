@@ -11,8 +11,8 @@ import (
 )
 
 // serviceKeys returns what of (address, protocol, port) is OVN's: each
-// NodePort of each Service on each of the gateway router's addresses of the
-// Service's families. Sorted, without repetition.
+// NodePort of each Service on each of the node's addresses of the Service's
+// families. Sorted, without repetition.
 func serviceKeys(services []*corev1.Service, node []netip.Addr) []bpf.ServiceKey {
 	var out []bpf.ServiceKey
 	for _, s := range services {
