@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 
@@ -176,6 +177,10 @@ func (l *Lab) awaitChassis(ctx context.Context) error {
 func (l *Lab) run(ctx context.Context, program string, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	// The signal comes when the thread that forked ends: it must not be lent to
+	// a goroutine that ends it.
+	runtime.LockOSThread()
+	defer runtime.UnlockOSThread()
 	return output(cmd)
 }
 

@@ -1,7 +1,6 @@
 package process
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"fmt"
@@ -9,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"runtime"
 	"strconv"
 	"strings"
 	"syscall"
@@ -26,8 +26,7 @@ type Spec struct {
 	Netns  string   // name under /run/netns; "" is the caller's
 	Log    string   // file for both outputs, appended to; "" discards them
 	Record string   // file that remembers the process; "" is none
-	// Tethered daemons are killed when the thread that started them ends, thus
-	// at the latest with the caller.
+	// Tethered daemons are killed when the caller ends.
 	Tethered bool
 }
 
@@ -64,23 +63,37 @@ func Start(s Spec) (*Process, error) {
 		defer f.Close()
 		cmd.Stdout, cmd.Stderr = f, f
 	}
-	if err := cmd.Start(); err != nil {
+	p := &Process{log: s.Log, done: make(chan struct{})}
+	started := make(chan error)
+	go p.run(cmd, s.Tethered, started)
+	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	p := &Process{PID: cmd.Process.Pid, log: s.Log, done: make(chan struct{})}
+	p.PID = cmd.Process.Pid
 	st, err := readStat(p.PID)
 	p.Start = st.start
 	if err == nil && s.Record != "" {
 		err = p.write(s.Record)
 	}
-	go func() {
-		_ = cmd.Wait() // how it ended is for its log to say
-		close(p.done)
-	}()
 	if err != nil {
 		return nil, errors.Join(fmt.Errorf("record %s: %w", name, err), p.Stop(0))
 	}
 	return p, nil
+}
+
+// run starts the command, says so, and reaps it. The kernel kills a tethered
+// process when the thread that forked it ends, so that one is kept for as long.
+func (p *Process) run(cmd *exec.Cmd, tethered bool, started chan<- error) {
+	if tethered {
+		runtime.LockOSThread()
+		defer runtime.UnlockOSThread()
+	}
+	err := cmd.Start()
+	started <- err
+	if err == nil {
+		_ = cmd.Wait() // how it ended is for its log to say
+		close(p.done)
+	}
 }
 
 func (p *Process) write(file string) error {
@@ -259,32 +272,4 @@ func Tail(file string) string {
 	}
 	lines := strings.Split(strings.TrimSpace(string(b)), "\n")
 	return strings.Join(lines[max(0, len(lines)-5):], " | ")
-}
-
-type stat struct {
-	state byte
-	group int
-	start uint64
-}
-
-// readStat parses /proc/<pid>/stat, see proc_pid_stat(5).
-func readStat(pid int) (stat, error) {
-	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return stat{}, err
-	}
-	// The command name may hold spaces and parentheses; the last one ends it.
-	_, rest, ok := strings.Cut(string(b[max(0, bytes.LastIndexByte(b, ')')):]), ") ")
-	f := strings.Fields(rest)
-	if !ok || len(f) < 20 {
-		return stat{}, fmt.Errorf("parse /proc/%d/stat: %q", pid, b)
-	}
-	st := stat{state: f[0][0]}
-	if st.group, err = strconv.Atoi(f[2]); err != nil {
-		return stat{}, fmt.Errorf("parse /proc/%d/stat: %w", pid, err)
-	}
-	if st.start, err = strconv.ParseUint(f[19], 10, 64); err != nil {
-		return stat{}, fmt.Errorf("parse /proc/%d/stat: %w", pid, err)
-	}
-	return st, nil
 }
