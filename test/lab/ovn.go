@@ -61,7 +61,7 @@ func (l *Lab) record(name string) string { return l.path("pid/" + name + ".pid")
 // socket is the file name below run.
 func (l *Lab) ovsdb(ctx context.Context, ns, run, schema, socket string, args ...string) error {
 	db := filepath.Join(run, strings.TrimSuffix(socket, ".sock")+".db")
-	if _, err := l.run(ctx, "ovsdb-tool", "create", db, schema); err != nil {
+	if err := l.run(ctx, "ovsdb-tool", "create", db, schema); err != nil {
 		return err
 	}
 	path := filepath.Join(run, socket)
@@ -98,7 +98,7 @@ func (l *Lab) startCentral(ctx context.Context) error {
 		if err := l.ovsdb(ctx, l.fabric(), run, db.schema, db.socket, "--remote="+db.remote); err != nil {
 			return err
 		}
-		_, err := l.run(ctx, db.tool, "--timeout=30", "--db="+db.address, "init", "--",
+		err := l.run(ctx, db.tool, "--timeout=30", "--db="+db.address, "init", "--",
 			"set-connection", fmt.Sprintf("ptcp:%d:0.0.0.0", db.port), "--",
 			"set", "Connection", ".", "inactivity_probe="+probeInterval)
 		if err != nil {
@@ -132,7 +132,7 @@ func (l *Lab) startNode(ctx context.Context, n *Node) error {
 		settings = append(settings, l.bareSettings(n)...)
 	}
 	argv := append([]string{"--timeout=30", "--db=" + n.OVSDB, "--no-wait", "init", "--", "set", "Open_vSwitch", "."}, settings...)
-	if _, err := l.run(ctx, "ovs-vsctl", argv...); err != nil {
+	if err := l.run(ctx, "ovs-vsctl", argv...); err != nil {
 		return err
 	}
 	if err := l.startVswitchd(n); err != nil {
@@ -164,24 +164,24 @@ func (l *Lab) startVswitchd(n *Node) error {
 // awaitChassis returns when every node is in the Southbound database.
 func (l *Lab) awaitChassis(ctx context.Context) error {
 	for _, n := range l.Nodes() {
-		if _, err := l.run(ctx, "ovn-sbctl", "--timeout=60", "--db="+l.SBSocket(), "wait-until", "Chassis", n.Name); err != nil {
+		if err := l.run(ctx, "ovn-sbctl", "--timeout=60", "--db="+l.SBSocket(), "wait-until", "Chassis", n.Name); err != nil {
 			return fmt.Errorf("wait for chassis %s: %w", n.Name, err)
 		}
 	}
 	return nil
 }
 
-// run runs a tool to its end, in the caller's namespace, and returns what it
-// printed. The tool is killed with the caller: no namespace tells Down that it
-// is the lab's.
-func (l *Lab) run(ctx context.Context, program string, args ...string) ([]byte, error) {
+// run runs a tool to its end, in the caller's namespace. The tool is killed with
+// the caller: no namespace tells Down that it is the lab's.
+func (l *Lab) run(ctx context.Context, program string, args ...string) error {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	// The signal comes when the thread that forked ends: it must not be lent to
 	// a goroutine that ends it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	return output(cmd)
+	_, err := output(cmd)
+	return err
 }
 
 func output(cmd *exec.Cmd) ([]byte, error) {

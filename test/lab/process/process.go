@@ -69,14 +69,10 @@ func Start(s Spec) (*Process, error) {
 	if err := <-started; err != nil {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
-	p.PID = cmd.Process.Pid
-	st, err := readStat(p.PID)
-	p.Start = st.start
-	if err == nil && s.Record != "" {
-		err = p.write(s.Record)
-	}
-	if err != nil {
-		return nil, errors.Join(fmt.Errorf("record %s: %w", name, err), p.Stop(0))
+	if s.Record != "" {
+		if err := p.write(s.Record); err != nil {
+			return nil, errors.Join(fmt.Errorf("record %s: %w", name, err), p.Stop(0))
+		}
 	}
 	return p, nil
 }
@@ -88,12 +84,16 @@ func (p *Process) run(cmd *exec.Cmd, tethered bool, started chan<- error) {
 		runtime.LockOSThread()
 		defer runtime.UnlockOSThread()
 	}
-	err := cmd.Start()
-	started <- err
-	if err == nil {
-		_ = cmd.Wait() // how it ended is for its log to say
-		close(p.done)
+	if err := cmd.Start(); err != nil {
+		started <- err
+		return
 	}
+	p.PID = cmd.Process.Pid
+	st, err := readStat(p.PID) // it is there until it is reaped, also when it has ended
+	p.Start = st.start
+	started <- err
+	_ = cmd.Wait() // how it ended is for its log to say
+	close(p.done)
 }
 
 func (p *Process) write(file string) error {
