@@ -13,8 +13,9 @@ const (
 )
 
 // batchSize is how many operations are timed together. Some work comes in lumps
-// (TCP's delayed acknowledgements, sockets freed by RCU, what OVS does per so many
-// tunnelled packets): more, so that each batch has its share of them.
+// (TCP's delayed acknowledgements, and what is freed through RCU: sockets, and the
+// tunnel metadata that each packet from OVS's Geneve port has): more, so that each
+// batch has its share of them.
 func (t test) batchSize() int {
 	if t.tcp() || t.overlay() {
 		return 256
