@@ -34,7 +34,7 @@ func declareCluster(f *flag.FlagSet, metricsAddress string) *clusterFlags {
 		snatPorts: portRange{49152, 65535},
 	}
 	f.StringVar(&c.kubeconfig, "kubeconfig", "", "`file` to reach the API server with; without any, the pod's service account")
-	f.StringVar(&c.kubeconfig, "k8s-kubeconfig", "", "the same as --kubeconfig")
+	f.StringVar(&c.kubeconfig, "k8s-kubeconfig", "", "`file`, the same as --kubeconfig")
 	f.StringVar(&c.apiServer, "k8s-apiserver", "", "`URL` of the API server, if there is no kubeconfig")
 	f.StringVar(&c.token, "k8s-token", "", "bearer `token` for --k8s-apiserver")
 	f.StringVar(&c.caFile, "k8s-cacert", "", "`file` with the CA certificate of --k8s-apiserver")
@@ -42,7 +42,7 @@ func declareCluster(f *flag.FlagSet, metricsAddress string) *clusterFlags {
 	f.StringVar(&c.sbAddress, "sb-address", "unix:/run/ovn/ovnsb_db.sock", "`address` of OVN's Southbound database, as above")
 	f.Var(&c.subnets, "cluster-subnets", "pod `networks` CIDR[/HOSTLEN], by commas; HOSTLEN is the prefix length of one node's part")
 	f.Var(&c.serviceCIDRs, "k8s-service-cidrs", "service `networks`, one a family, by commas")
-	f.Var(&c.serviceCIDRs, "k8s-service-cidr", "the same as --k8s-service-cidrs")
+	f.Var(&c.serviceCIDRs, "k8s-service-cidr", "`networks`, the same as --k8s-service-cidrs")
 	f.Var(&c.snatPorts, "snat-port-range", "local `ports` FIRST-LAST that are OVN's on every gateway: pods leave from them, the host never picks one")
 	f.IntVar(&c.mtu, "mtu", 0, "MTU of pods in `bytes`; 0: the uplink's minus the encapsulation")
 	f.StringVar(&c.metricsAddress, "metrics-bind-address", metricsAddress, "`address` for /metrics, /healthz and /readyz")
