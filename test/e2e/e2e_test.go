@@ -83,6 +83,9 @@ func testPaths(t *testing.T, c *Cluster) {
 					if err != nil {
 						t.Errorf("%v\nmoved %+v", err, r.Moved)
 					}
+					if r.First != nil {
+						t.Logf("run twice: %v", r.First)
+					}
 				})
 			}
 		}

@@ -71,6 +71,9 @@ func show(ctx context.Context, c *e2e.Cluster, w io.Writer) error {
 				if err != nil {
 					return fmt.Errorf("%s, %s %s: %w", path.Name, protocol, r.Family(), err)
 				}
+				if r.First != nil {
+					fmt.Fprintf(w, "(run again: %v)\n", r.First)
+				}
 				fmt.Fprintln(w, line(r))
 			}
 		}
