@@ -8,6 +8,8 @@ MAKEFLAGS += --no-print-directory
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 export OVN_EBPF_CACHE ?= /var/cache/ovn-ebpf
 export CGO_ENABLED ?= 0
+# The same flags everywhere: what one target compiled, the next one finds.
+export GOFLAGS ?= -trimpath -buildvcs=false
 NICE := nice -n 5
 LDFLAGS := -s -w -X main.version=$(VERSION)
 GOLANGCI := $(OVN_EBPF_CACHE)/tools/golangci-lint
@@ -23,7 +25,7 @@ help: ## show this list
 build: ## build bin/ovnkube and bin/ovn-k8s-cni-overlay
 	@test/packages build
 	@echo "build: bin/ (a first build takes two to three minutes)"
-	@$(NICE) go build -trimpath -ldflags '$(LDFLAGS)' -o bin/ ./cmd/ovnkube ./cmd/ovn-k8s-cni-overlay
+	@$(NICE) go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/ovnkube ./cmd/ovn-k8s-cni-overlay
 
 .PHONY: generate
 generate: ## make the generated files again: eBPF objects, OVSDB models
