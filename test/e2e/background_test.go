@@ -1,0 +1,101 @@
+package e2e
+
+import (
+	"bytes"
+	"encoding/json"
+	"net/netip"
+	"os/exec"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/traffic"
+)
+
+// background is a command that runs while something else happens.
+type background struct {
+	name     string
+	cmd      *exec.Cmd
+	out, err bytes.Buffer
+}
+
+// run starts a command on a lab host; it is killed with the test.
+func (c *Cluster) run(t *testing.T, name, on string, argv ...string) *background {
+	t.Helper()
+	cmd, err := c.Command(t.Context(), on, argv...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	b := &background{name: name, cmd: cmd}
+	cmd.Stdout, cmd.Stderr = &b.out, &b.err
+	if err := cmd.Start(); err != nil {
+		t.Fatalf("start %s: %v", name, err)
+	}
+	return b
+}
+
+// wait returns what the command printed, and fails the test if it failed.
+func (b *background) wait(t *testing.T) string {
+	t.Helper()
+	if err := b.cmd.Wait(); err != nil {
+		t.Errorf("%s: %v: %s%s", b.name, err, b.out.String(), b.err.String())
+	}
+	return b.out.String()
+}
+
+// held waits for a connection that was held, and fails the test if a number
+// went unanswered.
+func (b *background) held(t *testing.T) {
+	t.Helper()
+	var report traffic.HoldReport
+	out := b.wait(t)
+	if err := json.Unmarshal([]byte(out), &report); err != nil {
+		t.Errorf("%s: %v: %s", b.name, err, out)
+		return
+	}
+	if report.Sent == 0 || report.Lost != 0 || report.Error != "" {
+		t.Errorf("%s: %+v", b.name, report)
+	}
+	t.Logf("%s: %+v", b.name, report)
+}
+
+// pinged waits for pings, and fails the test if one was lost.
+func (b *background) pinged(t *testing.T, count int) {
+	t.Helper()
+	out := b.wait(t)
+	if want := strconv.Itoa(count) + " received"; !strings.Contains(out, want) {
+		t.Errorf("%s: want %q in: %s", b.name, want, out)
+	}
+}
+
+func (c *Cluster) ping(t *testing.T, name, on string, to netip.Addr, argv ...string) *background {
+	t.Helper()
+	return c.run(t, name, on, append(append([]string{"ping", "-n", "-q"}, argv...), to.String())...)
+}
+
+func (c *Cluster) hold(t *testing.T, name, on string, to netip.AddrPort, duration time.Duration, argv ...string) *background {
+	t.Helper()
+	return c.run(t, name, on, append(c.traffic("hold", to.String(), "-duration", duration.String()), argv...)...)
+}
+
+// within repeats try until it succeeds; it gives up after a bound that is
+// generous for a loaded machine.
+func within(t *testing.T, what string, try func() error) {
+	t.Helper()
+	var err error
+	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+		if err = try(); err == nil {
+			return
+		}
+	}
+	t.Fatalf("%s: %v", what, err)
+}
+
+// ask makes one TCP request.
+func (c *Cluster) ask(t *testing.T, on string, to netip.AddrPort, argv ...string) error {
+	_, err := c.Exec(t.Context(), on, append(c.traffic("tcp", to.String(), "-timeout", "2s"), argv...)...)
+	return err
+}
+
+func port(addr netip.Addr, p uint16) netip.AddrPort { return netip.AddrPortFrom(addr, p) }
