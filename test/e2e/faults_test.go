@@ -2,7 +2,6 @@ package e2e
 
 import (
 	"encoding/json"
-	"net/netip"
 	"strconv"
 	"syscall"
 	"testing"
