@@ -65,7 +65,7 @@ test-vm: build ## kernel datapath in a VM: 6.12 in full, a smoke test with clsac
 .PHONY: bench
 bench: ## instructions per operation in a VM, beside no OVS and the first generation's flows
 	@test/packages build vm lab
-	@$(NICE) go run ./bench/run
+	@$(NICE) go run ./bench/run $(if $(DOCUMENT),-document $(DOCUMENT))
 
 .PHONY: lint
 lint: ## vet, golangci-lint (staticcheck, gofumpt, import law), clang-format, shellcheck, generated files

@@ -30,8 +30,9 @@ import (
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout, os.Stderr); err != nil {
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
@@ -41,6 +42,7 @@ type config struct {
 	kernel   string
 	variants []string
 	out      string
+	document string        // Markdown to put the table into; "" = none
 	timeout  time.Duration // of one boot
 	extra    []string      // further arguments of the harness
 }
@@ -51,6 +53,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	var c config
 	flags.StringVar(&c.kernel, "kernel", "6.12", "the guest's kernel, as test/vm/run names it")
 	flags.StringVar(&c.out, "out", "build/bench.json", "where the rows go")
+	flags.StringVar(&c.document, "document", "", "Markdown file with marks to put the table between")
 	flags.DurationVar(&c.timeout, "timeout", 5*time.Minute, "of one variant")
 	variants := flags.String("variants", strings.Join(bench.Variants(), ","), "which to measure; bars need all")
 	tests := flags.String("tests", "", "which tests to measure, default all")
@@ -105,8 +108,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(rows) > 0 {
 		kernel = rows[0].Kernel
 	}
-	fmt.Fprintf(stdout, "Instructions per operation, median ± distance of the quartiles; Linux %s in a VM:\n\n%s\nRows: %s\n",
-		kernel, bench.Table(rows, bench.Bars()), c.out)
+	table := fmt.Sprintf("Instructions per operation, median ± distance of the quartiles; Linux %s in a VM:\n\n%s", kernel, bench.Table(rows, bench.Bars()))
+	fmt.Fprintf(stdout, "%s\nRows: %s\n", table, c.out)
+	if err := embed(c.document, table); err != nil {
+		return err
+	}
 	return bench.Gate(rows, bench.Bars())
 }
 
@@ -152,4 +158,20 @@ func save(path string, rows []bench.Row) error {
 		return fmt.Errorf("save rows: %w", err)
 	}
 	return nil
+}
+
+// embed puts the table into the document, if there is one.
+func embed(document, table string) error {
+	if document == "" {
+		return nil
+	}
+	b, err := os.ReadFile(document)
+	if err != nil {
+		return fmt.Errorf("embed table: %w", err)
+	}
+	text, err := bench.Embed(string(b), table)
+	if err != nil {
+		return fmt.Errorf("%s: %w", document, err)
+	}
+	return os.WriteFile(document, []byte(text), 0o644)
 }
