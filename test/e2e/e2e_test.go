@@ -24,6 +24,7 @@ func TestEndToEnd(t *testing.T) {
 		}
 		t.Log(frames)
 	})
+	t.Run("metrics", func(t *testing.T) { testMetrics(t, c) })
 	t.Run("large packets", func(t *testing.T) { testLarge(t, c) })
 	t.Run("echo requests", func(t *testing.T) { testEcho(t, c) })
 	t.Run("a pod of the same name", func(t *testing.T) { testPodAgain(t, c) })

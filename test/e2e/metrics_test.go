@@ -1,0 +1,61 @@
+package e2e
+
+import (
+	"bytes"
+	"io"
+	"net/http"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+)
+
+// testMetrics: what the running programs export is there, and well formed.
+func testMetrics(t *testing.T, c *Cluster) {
+	tests := []struct {
+		on, url string
+		want    []string
+	}{
+		{"node1", c.Node(1).MetricsURL, []string{
+			`ovnkube_gateway_packets_total{direction="rx",port="host",reason="default",verdict="host"} `,
+			`ovnkube_gateway_bytes_total{direction="rx",port="ovn",reason="snat_port",verdict="ovn"} `,
+			`ovnkube_gateway_table_entries{`, `ovnkube_agent_ready 1`, `ovnkube_cni_request_duration_seconds_count{`,
+		}},
+		{"central", "http://127.0.0.1:9409/metrics", []string{`ovnkube_controller_leader 1`, `ovnkube_controller_ready 1`}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.on, func(t *testing.T) {
+			client, err := c.Client(tt.on)
+			if err != nil {
+				t.Fatal(err)
+			}
+			body := fetch(t, client, tt.url)
+			for _, want := range tt.want {
+				if !strings.Contains(body, want) || strings.Contains(body, want+"0\n") {
+					t.Errorf("no %q, or it is zero", want)
+				}
+			}
+			problems, err := promlint.New(bytes.NewBufferString(body)).Lint()
+			if err != nil {
+				t.Fatal(err)
+			}
+			for _, p := range problems {
+				t.Errorf("%s: %s", p.Metric, p.Text)
+			}
+		})
+	}
+}
+
+func fetch(t *testing.T, client *http.Client, url string) string {
+	t.Helper()
+	res, err := client.Get(url)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer res.Body.Close()
+	body, err := io.ReadAll(res.Body)
+	if err != nil || res.StatusCode != http.StatusOK {
+		t.Fatalf("%s: %s, %v", url, res.Status, err)
+	}
+	return string(body)
+}
