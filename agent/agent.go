@@ -107,6 +107,11 @@ func (a *agent) openOVS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
+	// The only thing here that waiting does not heal.
+	if err := a.ovs.CheckGateway(ctx, a.settings.Uplink, a.settings.Bridge); errors.Is(err, ovs.ErrForeign) {
+		a.ovs.Close()
+		return err
+	}
 	err = insist(ctx, a.ready.starting, func() (err error) {
 		a.chassis, err = syncOVS(ctx, a.cfg, a.settings, a.ovs)
 		return err

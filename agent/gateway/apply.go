@@ -39,6 +39,11 @@ func (g *Gateway) apply(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, g.pass())
 	}
+	// Also while running: an operator may bridge the NIC, and move the host's
+	// addresses to a bridge that would be stripped of them here.
+	if err := g.ovs.CheckGateway(ctx, g.s.Uplink, g.s.Bridge); err != nil {
+		return errors.Join(err, g.pass())
+	}
 	n := nodeOf(h, g.s.NextHops, g.s.NotHost)
 	if !reflect.DeepEqual(n, g.applied.node) {
 		g.applied.node = n

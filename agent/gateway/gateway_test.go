@@ -1,144 +1,21 @@
 package gateway
 
 import (
-	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"net"
-	"net/netip"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
-
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
 func TestMain(m *testing.M) { os.Exit(testnode.Main(m)) }
-
-// rig is a node with an uplink to a peer in another network namespace.
-type rig struct {
-	t    *testing.T // of the subtest that runs
-	test *testing.T // of all: what outlives a subtest
-	sw   *testnode.Switch
-	ovs  *ovs.Client
-	s    Settings
-	gw   *Gateway
-	peer string // pid of a process in the peer's namespace
-	stop func() // ends Run and waits
-}
-
-func newRig(t *testing.T, datapath string) *rig {
-	t.Helper()
-	r := &rig{t: t, test: t, sw: testnode.StartSwitch(t, true)}
-	r.peer = testnode.Netns(t)
-	r.addUplink()
-	t.Cleanup(func() { _ = link.Delete("eth0") })
-	c, err := ovs.Dial(t.Context(), r.sw.Address)
-	if err != nil {
-		t.Fatal(err)
-	}
-	r.ovs = c
-	t.Cleanup(c.Close)
-	r.s = Settings{
-		Uplink: "eth0", Bridge: "breth0", Datapath: datapath,
-		SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, NodePorts: true,
-		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
-		PinDir:   r.sw.Dir + "/bpf/node", RunDir: r.sw.Dir + "/run", OVSRunDir: r.sw.Dir, NotHost: []string{"breth0"},
-	}
-	if datapath == ovs.DatapathNetdev {
-		r.s.Encap = netip.MustParsePrefix("172.30.1.11/24")
-	}
-	if err := os.Mkdir(r.sw.Dir+"/bpf", 0o700); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() { _ = syscall.Unmount(r.sw.Dir+"/bpf", 0) })
-	return r
-}
-
-func (r *rig) addUplink() {
-	r.t.Helper()
-	testnode.Run(r.t, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", r.peer)
-	testnode.Run(r.t, "ip", "addr", "add", "172.30.0.11/24", "dev", "eth0")
-	testnode.Run(r.t, "ip", "link", "set", "eth0", "up")
-	r.onPeer("ip", "addr", "add", "172.30.0.200/24", "dev", "eth0")
-	r.onPeer("ip", "link", "set", "eth0", "up")
-}
-
-func (r *rig) onPeer(argv ...string) {
-	r.t.Helper()
-	testnode.Run(r.t, append([]string{"nsenter", "-t", r.peer, "-n"}, argv...)...)
-}
-
-// start runs a gateway and waits until it is as it should be.
-func (r *rig) start() {
-	r.t.Helper()
-	ctx, cancel := context.WithCancel(context.Background())
-	r.gw = New(r.s, r.ovs, func() ([]*corev1.Service, bool) { return nil, true }, func() {}, slog.New(slog.NewTextHandler(r.test.Output(), nil)))
-	ended := make(chan error, 1)
-	go func() { ended <- r.gw.Run(ctx) }()
-	r.stop = func() {
-		cancel()
-		if err := <-ended; err != nil {
-			r.t.Error(err)
-		}
-		r.stop = func() {}
-	}
-	r.test.Cleanup(func() { r.stop() })
-	r.awaitReady()
-}
-
-// step is a subtest; each continues where the one before left the node.
-func (r *rig) step(name string, do func(t *testing.T)) {
-	r.test.Run(name, func(t *testing.T) {
-		r.t = t
-		do(t)
-	})
-	r.t = r.test
-}
-
-func (r *rig) awaitReady() {
-	r.t.Helper()
-	testnode.Eventually(r.t, "gateway ready", func() error {
-		if m := r.gw.Missing(); m != "" {
-			return errors.New(m)
-		}
-		return nil
-	})
-}
-
-// await waits until check holds; then the host must still answer its peer.
-func (r *rig) await(what string, check func() error) {
-	r.t.Helper()
-	testnode.Eventually(r.t, what, check)
-	r.hostAnswers()
-}
-
-func (r *rig) hostAnswers() {
-	r.t.Helper()
-	r.onPeer("ping", "-n", "-c1", "-W5", "-q", "172.30.0.11")
-}
-
-func (r *rig) repairs(part string) uint64 { return r.gw.Stats().Repairs[part] }
-
-func (r *rig) bridge() (link.Link, error) { return link.Get("breth0") }
-
-// hasFlows checks the bridge's flows without changing them.
-func (r *rig) hasFlows() error {
-	out, err := exec.Command("ovs-ofctl", "dump-flows", "unix:"+r.sw.Dir+"/breth0.mgmt", "cookie="+ovs.Cookie+"/-1").CombinedOutput()
-	if want := len(ovs.GatewayFlows(r.s.Encap.Addr())); err != nil || strings.Count(string(out), "cookie=") != want {
-		return fmt.Errorf("want %d flows: %w: %s", want, err, out)
-	}
-	return nil
-}
 
 func TestRepairUserspace(t *testing.T) { testRepair(t, ovs.DatapathNetdev) }
 
@@ -261,6 +138,31 @@ func testRepair(t *testing.T, datapath string) {
 			return nil
 		})
 		r.onPeer("ping", "-n", "-c1", "-W5", "-q", "172.30.0.77")
+	})
+	r.step("bridge taken by someone", func(t *testing.T) {
+		r.sw.Vsctl(t, "add-port", "breth0", "nic0")
+		testnode.Eventually(t, "refusal", func() error {
+			if m := r.gw.Missing(); !strings.Contains(m, "breth0 has the port nic0") {
+				return fmt.Errorf("missing %q", m)
+			}
+			return nil
+		})
+		testnode.Run(t, "ip", "addr", "add", "172.30.9.9/24", "dev", "breth0") // the host's, moved there
+		for range 2 {                                                          // the second is taken when the round that the first woke is over
+			r.gw.Kick()
+			testnode.Eventually(t, "a look at the address", func() error {
+				if len(r.gw.wake) > 0 {
+					return errors.New("not looked yet")
+				}
+				return nil
+			})
+		}
+		if out := testnode.Run(t, "ip", "addr", "show", "dev", "breth0"); !strings.Contains(out, "172.30.9.9/24") {
+			t.Errorf("the host's address is gone:\n%s", out)
+		}
+		r.hostAnswers()
+		r.sw.Vsctl(t, "del-port", "breth0", "nic0")
+		r.awaitReady()
 	})
 	r.step("uplink down and up", func(t *testing.T) {
 		testnode.Run(t, "ip", "link", "set", "eth0", "down")
