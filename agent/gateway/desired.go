@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
 
@@ -24,7 +25,34 @@ type Node struct {
 	HostCIDRs []netip.Prefix // all of the host's own, sorted
 }
 
-// Address returns the node's address of the same family as like, or the zero Addr.
+// CheckNetworks returns an error that names what of the host lies in a network
+// of the cluster: the route to it by the management port would take packets to
+// the host's own neighbours and routers away.
+func CheckNetworks(s Settings) error {
+	h, err := observe(s.Uplink, s.Bridge)
+	if err != nil {
+		return err
+	}
+	return overlap(h, s)
+}
+
+func overlap(h Host, s Settings) error {
+	for _, p := range slices.Concat(s.PodCIDRs, s.ServiceCIDRs) {
+		for _, a := range h.Addresses {
+			if p.Contains(a.Prefix.Addr()) && !slices.Contains(s.NotHost, a.Device) {
+				return fmt.Errorf("network %s of the cluster contains the host's address %s on %s", p, a.Prefix.Addr(), a.Device)
+			}
+		}
+		for _, r := range h.Defaults {
+			if p.Contains(r.NextHop) && !slices.Contains(s.NotHost, r.Device) {
+				return fmt.Errorf("network %s of the cluster contains the host's next hop %s on %s", p, r.NextHop, r.Device)
+			}
+		}
+	}
+	return nil
+}
+
+// Address returns the node's address of the family, or the zero Addr.
 func (n Node) Address(is4 bool) netip.Addr {
 	for _, p := range n.Addresses {
 		if p.Addr().Is4() == is4 {

@@ -181,3 +181,40 @@ func TestDesired(t *testing.T) {
 		t.Error("there is no bridge, and packets would be sent to it")
 	}
 }
+
+func TestOverlap(t *testing.T) {
+	s := Settings{
+		NotHost:      []string{"breth0", "ovn-k8s-mp0"},
+		PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("fd00:10:96::/112")},
+	}
+	address := func(device, prefix string) Host {
+		return Host{Addresses: []link.Address{{Prefix: netip.MustParsePrefix(prefix), Device: device}}}
+	}
+	for _, tc := range []struct {
+		name string
+		host Host
+		want string
+	}{
+		{"apart", address("eth0", "172.30.0.11/24"), ""},
+		{"host's network is the wider one", address("eth0", "11.0.0.1/6"), ""},
+		{"the management port of a run before", address("ovn-k8s-mp0", "10.1.0.2/24"), ""},
+		{"host's address", address("eth1", "10.1.2.3/24"), "network 10.0.0.0/8 of the cluster contains the host's address 10.1.2.3 on eth1"},
+		{"in a service network", address("eth0", "fd00:10:96::1/64"), "network fd00:10:96::/112 of the cluster contains the host's address fd00:10:96::1 on eth0"},
+		{
+			"next hop",
+			Host{Defaults: []link.DefaultRoute{{Device: "eth0", NextHop: netip.MustParseAddr("10.9.9.9")}}},
+			"network 10.0.0.0/8 of the cluster contains the host's next hop 10.9.9.9 on eth0",
+		},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			got := ""
+			if err := overlap(tc.host, s); err != nil {
+				got = err.Error()
+			}
+			if got != tc.want {
+				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
