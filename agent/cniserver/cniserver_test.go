@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -157,5 +158,43 @@ func TestSocket(t *testing.T) {
 	var e *types.Error
 	if _, err := cni.Call(t.Context(), socket, cni.Request{}); !errors.As(err, &e) || !strings.Contains(e.Error(), socket) {
 		t.Errorf("no agent: got %v, want an error that names the socket", err)
+	}
+}
+
+// TestEnd stops the server during a request, which has something to undo.
+func TestEnd(t *testing.T) {
+	dir, err := os.MkdirTemp("", "cni")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	socket := filepath.Join(dir, "cni.sock")
+	ctx, cancel := context.WithCancel(t.Context())
+	var undone atomic.Bool
+	s := New(Options{
+		Socket: socket, Log: slog.New(slog.DiscardHandler), Observe: func(string, bool, time.Duration) {},
+		MTU: func() int {
+			cancel()
+			time.Sleep(50 * time.Millisecond)
+			undone.Store(true)
+			return 0
+		},
+	})
+	listening, ended := make(chan struct{}), make(chan error, 1)
+	go func() { ended <- s.Run(ctx, func() { close(listening) }) }()
+	<-listening
+	answered := make(chan error, 1)
+	go func() {
+		_, err := cni.Call(t.Context(), socket, cni.Request{Command: "ADD", Config: []byte("{}"), Args: "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b"})
+		answered <- err
+	}()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+	if !undone.Load() {
+		t.Error("the server has ended before its request")
+	}
+	if err := <-answered; err == nil || !strings.Contains(err.Error(), "gateway") {
+		t.Errorf("the request was not answered: %v", err)
 	}
 }

@@ -41,8 +41,12 @@ type Server struct {
 // New returns a Server that does not listen yet.
 func New(o Options) *Server { return &Server{o: o, locks: newLocks()} }
 
-// Run listens until ctx ends; requests that are under way are cancelled. The
-// socket is root's alone. ready is called when it listens.
+// endTimeout bounds how long Run waits for what cancelled requests undo.
+const endTimeout = 25 * time.Second
+
+// Run listens until ctx ends; requests that are under way are then cancelled,
+// and Run returns when they have undone what they had done. The socket is
+// root's alone. ready is called when it listens.
 func (s *Server) Run(ctx context.Context, ready func()) error {
 	l, err := listen(s.o.Socket)
 	if err != nil {
@@ -54,11 +58,19 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
 		BaseContext: func(net.Listener) context.Context { return ctx },
 	}
-	stop := context.AfterFunc(ctx, func() { srv.Close() })
+	ended := make(chan error, 1)
+	stop := context.AfterFunc(ctx, func() {
+		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)
+		defer cancel()
+		ended <- srv.Shutdown(end)
+	})
 	defer stop()
 	ready()
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
 		return fmt.Errorf("serve %s: %w", s.o.Socket, err)
+	}
+	if err := <-ended; err != nil {
+		return fmt.Errorf("end CNI requests: %w", err)
 	}
 	return nil
 }
