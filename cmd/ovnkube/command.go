@@ -54,7 +54,7 @@ func (c *command) run(ctx context.Context, parent string, args []string, env *en
 	case errors.Is(err, flag.ErrHelp), err == nil && act == nil, err == nil && c.name == "" && len(args) == 0:
 		return c.help(path, env.stdout)
 	case err != nil:
-		return fmt.Errorf("%s; see 'ovnkube %s'", strings.TrimSpace(path+": "+err.Error()), strings.TrimSpace(path+" --help"))
+		return fmt.Errorf("%s; see 'ovnkube %s'", strings.TrimPrefix(path+": "+err.Error(), ": "), strings.TrimSpace(path+" --help"))
 	}
 	if err := act(ctx, flags.Args(), env); err != nil {
 		if errors.As(err, new(exitStatus)) || path == "" {

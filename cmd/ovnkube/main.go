@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"strings"
 	"syscall"
 )
 
@@ -29,7 +30,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return root().run(ctx, "", args, env)
 }
 
-// exitCode reports err in one line. 0: success or help was asked for; the
+// exitCode reports err in one line, also when it is several. 0: success or help was asked for; the
 // code of a command that lab exec ran; else 1.
 func exitCode(err error, stderr io.Writer) int {
 	var status exitStatus
@@ -39,7 +40,7 @@ func exitCode(err error, stderr io.Writer) int {
 	case errors.As(err, &status):
 		return int(status)
 	}
-	fmt.Fprintln(stderr, "ovnkube:", err)
+	fmt.Fprintln(stderr, "ovnkube:", strings.ReplaceAll(err.Error(), "\n", "; "))
 	return 1
 }
 

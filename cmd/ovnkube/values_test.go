@@ -65,6 +65,8 @@ func TestBadInput(t *testing.T) {
 		{"missing kubeconfig", []string{"agent", "--kubeconfig", "/no/such/file"}, `read kubeconfig "/no/such/file"`},
 		{"missing uplink", []string{"agent", kube, "--node-name", "n", "--gateway-interface", "nosuch0"}, "nosuch0"},
 		{"nothing pinned", []string{"gateway", "counters", "--pin-dir", "/no/such/dir"}, "/no/such/dir"},
+		{"several mistakes", []string{"agent", kube, "--node-name", "n", "--mtu", "3", "--pin-dir", "x"}, `want 1280..65535; pin directory "x"`},
+		{"bad value without a command", []string{"-init-node=n", "-cluster-subnets=1"}, `ovnkube: invalid value "1"`},
 		{"no role", []string{"-loglevel=4"}, "nothing to run"},
 		{"two encapsulation addresses", []string{"agent", kube, "--node-name", "n", "--encap-ip", "192.0.2.1,192.0.2.2"}, "one address"},
 		{"lab size", []string{"lab", "up", "--nodes", "0"}, "--nodes 0"},
@@ -76,8 +78,8 @@ func TestBadInput(t *testing.T) {
 			if code := exitCode(err, &stderr); code != 1 {
 				t.Errorf("exit code %d, want 1", code)
 			}
-			lines := strings.Split(strings.TrimSpace(stderr.String()), "\n")
-			if last := lines[len(lines)-1]; !strings.Contains(last, tt.want) || strings.Count(stderr.String(), "ovnkube: ") != 1 {
+			_, report, _ := strings.Cut("\n"+stderr.String(), "\novnkube: ") // behind the log, if there is any
+			if report = "ovnkube: " + report; !strings.Contains(report, tt.want) || strings.Count(report, "\n") != 1 {
 				t.Errorf("stderr %q, want one line with %q", stderr.String(), tt.want)
 			}
 		})
