@@ -49,7 +49,7 @@ test: build ## all tests that run natively: packets, attach, controller, agent, 
 
 .PHONY: race
 race: ## the packages' tests again under the race detector
-	@test/packages build lab
+	@test/packages build lab race
 	@CGO_ENABLED=1 BIN_DIR=$(CURDIR)/bin $(NICE) go test -race -count=1 -p 1 -timeout 20m $(RACE_TESTS)
 
 .PHONY: e2e
