@@ -25,9 +25,10 @@ type Node struct {
 	HostCIDRs []netip.Prefix // all of the host's own, sorted
 }
 
-// CheckNetworks returns an error that names what of the host lies in a network
-// of the cluster: the route to it by the management port would take packets to
-// the host's own neighbours and routers away.
+// CheckNetworks returns an error that names what of the host lies in a pod
+// network of the cluster: the route to it by the management port would take
+// packets to the host's own neighbours and routers away. Service networks get
+// no route, and a node-local DNS cache or kube-proxy may well own addresses there.
 func CheckNetworks(s Settings) error {
 	h, err := observe(s.Uplink, s.Bridge)
 	if err != nil {
@@ -37,7 +38,7 @@ func CheckNetworks(s Settings) error {
 }
 
 func overlap(h Host, s Settings) error {
-	for _, p := range slices.Concat(s.PodCIDRs, s.ServiceCIDRs) {
+	for _, p := range s.PodCIDRs {
 		for _, a := range h.Addresses {
 			if p.Contains(a.Prefix.Addr()) && !slices.Contains(s.NotHost, a.Device) {
 				return fmt.Errorf("network %s of the cluster contains the host's address %s on %s", p, a.Prefix.Addr(), a.Device)

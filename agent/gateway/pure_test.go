@@ -200,7 +200,7 @@ func TestOverlap(t *testing.T) {
 		{"host's network is the wider one", address("eth0", "11.0.0.1/6"), ""},
 		{"the management port of a run before", address("ovn-k8s-mp0", "10.1.0.2/24"), ""},
 		{"host's address", address("eth1", "10.1.2.3/24"), "network 10.0.0.0/8 of the cluster contains the host's address 10.1.2.3 on eth1"},
-		{"in a service network", address("eth0", "fd00:10:96::1/64"), "network fd00:10:96::/112 of the cluster contains the host's address fd00:10:96::1 on eth0"},
+		{"a DNS cache on a service's address", address("nodelocaldns", "fd00:10:96::a/128"), ""},
 		{
 			"next hop",
 			Host{Defaults: []link.DefaultRoute{{Device: "eth0", NextHop: netip.MustParseAddr("10.9.9.9")}}},
