@@ -49,6 +49,10 @@ func TestValidate(t *testing.T) {
 		{"overlap", func(c *Config) { c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.9.0/24")} }, "cluster subnet 10.244.0.0/16 overlaps service CIDR 10.244.9.0/24"},
 		{"empty port range", func(c *Config) { c.SNATPorts = bpf.PortRange{First: 9, Last: 8} }, "SNAT port range 9-8"},
 		{"NodePorts in it", func(c *Config) { c.SNATPorts.First = 32000 }, "overlaps the NodePort range"},
+		{"privileged ports", func(c *Config) { c.SNATPorts = bpf.PortRange{First: 1, Last: 29999} }, "ports below 1024 are the host's"},
+		{"southbound", func(c *Config) { c.SBAddress = "tcp:10.0.0.1:6642,10.0.0.2:6642" }, `southbound database address "10.0.0.2:6642"`},
+		{"encap address", func(c *Config) { c.EncapIP = netip.MustParseAddr("0.0.0.0") }, "encap address 0.0.0.0"},
+		{"metrics", func(c *Config) { c.MetricsAddr = "nonsense" }, "metrics address: address nonsense"},
 		{"MTU", func(c *Config) { c.MTU = 1000 }, "MTU 1000"},
 		{"relative path", func(c *Config) { c.PinDir = "x" }, `pin directory "x"`},
 	} {

@@ -3,6 +3,7 @@ package agent
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -42,6 +43,9 @@ type Config struct {
 // Limits of an MTU: IPv6 needs the lower, struct ip6_hdr the upper.
 const minMTU, maxMTU = 1280, 65535
 
+// minSNATPort is the first port that needs no privilege to bind.
+const minSNATPort = 1024
+
 // Validate returns everything that is wrong, joined, each naming its field.
 func (c Config) Validate() error {
 	var errs []error
@@ -66,6 +70,9 @@ func (c Config) Validate() error {
 	if c.SNATPorts.First == 0 || c.SNATPorts.Last < c.SNATPorts.First {
 		bad("SNAT port range %d-%d: empty", c.SNATPorts.First, c.SNATPorts.Last)
 	}
+	if c.SNATPorts.First > 0 && c.SNATPorts.First < minSNATPort {
+		bad("SNAT port range %d-%d: ports below %d are the host's", c.SNATPorts.First, c.SNATPorts.Last, minSNATPort)
+	}
 	if c.SNATPorts.First <= 32767 && c.SNATPorts.Last >= 30000 {
 		bad("SNAT port range %d-%d: overlaps the NodePort range 30000-32767", c.SNATPorts.First, c.SNATPorts.Last)
 	}
@@ -79,7 +86,36 @@ func (c Config) Validate() error {
 			bad("%s %q: not an absolute path", d.name, d.path)
 		}
 	}
+	errs = append(errs, c.validateAddresses())
 	return errors.Join(append(errs, overlaps(c.ClusterSubnets, c.ServiceCIDRs)...)...)
+}
+
+func (c Config) validateAddresses() error {
+	var errs []error
+	if c.SBAddress != "" {
+		for e := range strings.SplitSeq(c.SBAddress, ",") {
+			errs = append(errs, checkDatabase(e))
+		}
+	}
+	if c.EncapIP.IsValid() && !c.EncapIP.IsGlobalUnicast() {
+		errs = append(errs, fmt.Errorf("encap address %s: want one that other nodes reach", c.EncapIP))
+	}
+	if c.MetricsAddr != "" {
+		if _, _, err := net.SplitHostPort(c.MetricsAddr); err != nil {
+			errs = append(errs, fmt.Errorf("metrics address: %w", err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// checkDatabase is about an address that ovn-controller will connect to.
+func checkDatabase(address string) error {
+	kind, rest, _ := strings.Cut(address, ":")
+	_, _, err := net.SplitHostPort(rest)
+	if kind == "unix" && rest != "" || (kind == "tcp" || kind == "ssl") && err == nil {
+		return nil
+	}
+	return fmt.Errorf("southbound database address %q: want unix:<path>, tcp:<ip>:<port> or ssl:<ip>:<port>", address)
 }
 
 // overlaps names every pair of networks that have addresses in common.
