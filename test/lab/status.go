@@ -45,7 +45,8 @@ func (l *Lab) Status(_ context.Context, w io.Writer) error {
 			}
 			state := "running"
 			if !p.Alive() {
-				state = "ended: " + process.Tail(l.path("log/"+name+".log"))
+				lines := strings.Split(process.Tail(l.path("log/"+name+".log")), " | ")
+				state = "ended: " + lines[len(lines)-1]
 				dead = append(dead, name)
 			}
 			fmt.Fprintf(t, "%s\t%d\t%s\n", name, p.PID, state)
