@@ -40,6 +40,11 @@ func bridgeTests(f family) []packetTest {
 		sent("pod to service", f.tx(f.pod, f.clusterIP, protoTCP, tcp(4000, 80, flagSYN)), retDrop, "svc_leak"),
 		sent("forged mac", forged(tcp(50000, 80, flagSYN)), retDrop, "bad_mac"),
 		sent("wrong version", wrongVersion(from(f.node, f.icmp, f.ping(7))), retRedirect, "out"),
+		sent("a pod's own address, cut short in tcp", from(f.pod, protoTCP, tcp(4000, 80, flagSYN)[:7]), retDrop, "unsnated"),
+		sent("a pod's own address, cut short in icmp", from(f.pod, f.icmp, f.ping(7)[:7]), retDrop, "unsnated"),
+		sent("a pod's own address, wrong version", wrongVersion(from(f.pod, f.icmp, f.ping(7))), retDrop, "unsnated"),
+		sent("a pod's own address, wrong version, tcp", wrongVersion(from(f.pod, protoTCP, tcp(4000, 80, flagSYN))), retDrop, "unsnated"),
+		sent("to a service address, cut short in icmp", f.tx(f.node, f.clusterIP, f.icmp, f.ping(7)[:7]), retDrop, "svc_leak"),
 		{"gso", []step{{hook: bridgeIngress, packet: from(f.node, protoTCP, tcp(50000, 80, flagACK, make([]byte, 900)...)), ret: retRedirect, reason: "out", gso: 9, count: 9}}},
 	}
 }

@@ -8,6 +8,9 @@
 // range, so the owner of most packets is read off their local port: nothing is
 // learned, and nothing can be lost. Unknown means the host.
 //
+// What becomes of a packet is specified by package agent/gateway/verdict, and
+// TestModel holds the programs to it. In short:
+//
 // # Order at the uplink
 //
 // The program uplink_ingress. The first line that fits decides; host passes the
@@ -43,6 +46,10 @@
 //	other protocol that OVN uses with this peer               ovn      proto_ns
 //	everything else                                           host     default
 //
+// IPv6 to an IPv4-mapped address is not well formed. Tagged packets of the
+// host's bulk traffic count as default, geneve or icmp_echo: the short way does
+// not look at the tag, the verdict is the same.
+//
 // A first fragment is decided as a whole packet is; if it goes to OVN, the
 // later ones follow for 30 s. An echo reply follows its request for 60 s.
 // The kernel is asked for a socket only on ports that SyncHostSockets names: a
@@ -62,6 +69,7 @@
 //	echo request or protocol without ports, from the node     out      out_learned
 //	everything else                                           out      out
 //
+// The CIDRs are looked at also in packets that are otherwise not well formed.
 // While an interface of the configuration is 0, what would be handed over
 // counts as pass_unconfigured and goes to the host, or as no_uplink and is
 // dropped.

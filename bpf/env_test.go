@@ -103,6 +103,12 @@ func (n *namespace) addr(t testing.TB, name, prefix string) {
 	if err := n.AddrAdd(l, a); err != nil {
 		t.Fatalf("add %s to %s: %v", prefix, name, err)
 	}
+	// The kernel enters the local route of an IPv6 address in its own time.
+	local := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Dst: netlink.NewIPNet(a.IP)}
+	eventually(t, "the local route of "+prefix, func() bool {
+		routes, err := n.RouteListFiltered(netlink.FAMILY_ALL, local, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
+		return err == nil && len(routes) > 0
+	})
 }
 
 // veth makes a pair, one end in n, the other in peer, both up.

@@ -116,10 +116,11 @@ __noinline int from_ovn(struct __sk_buff *skb)
 		return REASON_BAD_MAC;
 	if (skb->protocol == bpf_htons(ETH_P_ARP) || (parsed && is_nd(&p)))
 		return REASON_NEIGHBOUR_OUT;
-	if (!parsed)
+	if (!is4 && !is6)
 		return REASON_OUT;
+	/* what leaks is dropped, whatever else is wrong with it */
 	reason = is4 ? guard4(p.src.w[3], p.dst.w[3]) : guard6(&p.src, &p.dst);
-	return reason == REASON_OUT ? learn(&p) : reason;
+	return parsed && reason == REASON_OUT ? learn(&p) : reason;
 }
 
 #endif /* __OUT_H */

@@ -119,6 +119,15 @@ static __always_inline void map4(struct addr *a, __be32 ip)
 	a->w[3] = ip;
 }
 
+/*
+ * IPv6 with an address of IPv4's form. No host of either family has it, but
+ * the tables hold IPv4 addresses so: it must not pass for one.
+ */
+static __always_inline int is_mapped(const struct packet *p, const struct addr *a)
+{
+	return p->v6 && !a->w[0] && !a->w[1] && a->w[2] == bpf_htonl(0xffff);
+}
+
 static __always_inline int parse_ip4(struct __sk_buff *skb, __u32 off, struct packet *p)
 {
 	struct iphdr ip;
@@ -126,10 +135,10 @@ static __always_inline int parse_ip4(struct __sk_buff *skb, __u32 off, struct pa
 
 	if (bpf_skb_load_bytes(skb, off, &ip, sizeof(ip)))
 		return -1;
-	if (ip.version != 4 || ip.ihl < 5)
-		return -1;
 	map4(&p->src, ip.saddr);
 	map4(&p->dst, ip.daddr);
+	if (ip.version != 4 || ip.ihl < 5)
+		return -1;
 	p->proto = ip.protocol;
 	p->l4 = off + ip.ihl * 4;
 	frag = bpf_ntohs(ip.frag_off);
@@ -188,10 +197,10 @@ static __always_inline int parse_ip6(struct __sk_buff *skb, __u32 off, struct pa
 
 	if (bpf_skb_load_bytes(skb, off, &ip, sizeof(ip)))
 		return -1;
-	if (ip.version != 6)
-		return -1;
 	__builtin_memcpy(&p->src, &ip.saddr, sizeof(p->src));
 	__builtin_memcpy(&p->dst, &ip.daddr, sizeof(p->dst));
+	if (ip.version != 6)
+		return -1;
 	p->v6 = 1;
 	p->l4 = off + sizeof(ip);
 	if (walk_ext(skb, p, ip.nexthdr))
@@ -200,7 +209,8 @@ static __always_inline int parse_ip6(struct __sk_buff *skb, __u32 off, struct pa
 }
 
 /*
- * Parses the IP packet at off into p, which is all zero. 0, or -1: malformed.
+ * Parses the IP packet at off into p, which is all zero. 0, or -1: malformed;
+ * the addresses are then there if the fixed header is.
  * Not static: the verifier then checks it once, not once a call.
  */
 __noinline int parse(struct __sk_buff *skb, __u32 off, struct packet *p, __u32 proto)

@@ -65,6 +65,7 @@ func runTests(t *testing.T, n *node, g *Gateway, tests []packetTest) {
 
 func runStep(t *testing.T, n *node, g *Gateway, i int, s step) {
 	t.Helper()
+	checkModel(t, g, s)
 	before := counts(t, n.pinDir)
 	ret, out, err := n.send(g, s)
 	if err != nil {

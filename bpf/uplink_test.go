@@ -179,6 +179,7 @@ func ipv6Tests() []packetTest {
 		return v6.rx(v6.remote, v6.node, 60, b)
 	}
 	auth := join([]byte{protoUDP, 4}, make([]byte, 22), l4)
+	mapped := netip.AddrFrom16(v4.node.As16())
 	atomic := join([]byte{protoUDP, 0}, be16(0), be32(9), l4)
 	return []packetTest{
 		one("hop by hop, in the range", v6.rx(v6.remote, v6.node, 0, extension(protoUDP, 0, l4)), retRedirect, "snat_port"),
@@ -190,6 +191,9 @@ func ipv6Tests() []packetTest {
 		one("header cut short", v6.rx(v6.remote, v6.node, 0, []byte{protoUDP, 0, 0}), retNext, "malformed"),
 		one("no next header", v6.rx(v6.remote, v6.node, 59, nil), retNext, "default"),
 		one("ovn's link-local address", v6.rx(v6.remote, grLLA, protoTCP, tcp(80, 179, flagSYN)), retRedirect, "ovn_address"),
+		one("to the node's ipv4 address", v6.rx(v6.remote, mapped, protoUDP, udp(53, 50000)), retNext, "malformed"),
+		one("to a nodeport of the node's ipv4 address", v6.rx(v6.remote, mapped, protoTCP, tcp(4000, 30080, flagSYN)), retNext, "malformed"),
+		one("error about a packet of the node's ipv4 address", v6.rx(v6.remote, v6.node, protoICMPv6, v6.icmpError(1, 0, v6.ip(mapped, v6.remote, protoUDP, udp(50000, 53)))), retNext, "icmp_error_host"),
 		one("icmp in ipv6", v6.rx(v6.remote, v6.node, protoICMP, v4.pong(7)), retNext, "default"),
 	}
 }

@@ -115,6 +115,8 @@ static __noinline int icmp_error(struct __sk_buff *skb, const struct packet *p)
 	if (parse(skb, p->l4 + 8, &q, skb->protocol) || q.frag == FRAG_LATER)
 		return REASON_ICMP_ERROR_HOST;
 	reverse(&q);
+	if (is_mapped(&q, &q.dst))
+		return REASON_ICMP_ERROR_HOST;
 	if (q.proto == IPPROTO_UDP && bpf_ntohs(q.sport) == cfg.geneve_port)
 		/* its source port is a hash, and no claim to the SNAT range */
 		ovn = cfg.has_encap && addr_eq(&q.dst, &cfg.encap);
@@ -213,7 +215,7 @@ static __noinline int ip(struct __sk_buff *skb)
 	struct packet p = {};
 	int reason;
 
-	if (parse(skb, ETH_HLEN, &p, skb->protocol))
+	if (parse(skb, ETH_HLEN, &p, skb->protocol) || is_mapped(&p, &p.dst))
 		return REASON_MALFORMED;
 	if (is_nd(&p))
 		return nd(skb, &p);

@@ -1,0 +1,244 @@
+package verdict
+
+import (
+	"encoding/binary"
+	"net/netip"
+)
+
+const (
+	etherIPv4 = 0x0800
+	etherARP  = 0x0806
+	etherVLAN = 0x8100
+	etherIPv6 = 0x86dd
+	etherQinQ = 0x88a8
+
+	protoICMP   = 1
+	protoTCP    = 6
+	protoUDP    = 17
+	protoICMPv6 = 58
+	protoSCTP   = 132
+
+	extHopByHop = 0
+	extRouting  = 43
+	extFragment = 44
+	extAuth     = 51
+	extDestOpts = 60
+	maxHeaders  = 7 // extension headers in one packet; more is not for OVN
+)
+
+// MAC is an Ethernet address.
+type MAC [6]byte
+
+func (m MAC) group() bool { return m[0]&1 != 0 }
+
+// Frame is what the rules look at in an Ethernet frame.
+type Frame struct {
+	Dst, Src MAC
+	Tagged   bool   // IEEE 802.1Q or 802.1ad; nothing behind the tag is read
+	Type     uint16 // EtherType
+	Whole    bool   // ARP or IP, and well formed
+	ARP      ARP    // if whole
+	IP       Packet // of one that is not whole, the addresses, if its fixed header is there
+}
+
+// ARP is an ARP packet for IPv4 over Ethernet.
+type ARP struct {
+	Op             uint16
+	Sender, Target netip.Addr
+}
+
+// Position is a packet's place in a datagram.
+type Position uint8
+
+const (
+	Unfragmented Position = iota // also an atomic fragment (RFC 6946)
+	First                        // has the transport header
+	Later
+)
+
+// Packet is what the rules look at in an IP packet. An IPv4-mapped address in
+// an IPv6 header is unmapped.
+type Packet struct {
+	V6               bool
+	Src, Dst         netip.Addr
+	Proto            uint8 // behind the extension headers; of a later fragment, what its header says
+	Position         Position
+	FragID           uint32
+	SrcPort, DstPort uint16 // TCP, UDP, SCTP
+	Flags            uint8  // TCP; 0 if the segment is too short to have them
+	ICMPType         uint8
+	EchoID           uint16     // ICMP
+	Target           netip.Addr // of a neighbour solicitation; zero: cut short
+	Quote            *Packet    // of an ICMP error; nil: nothing that can be read
+}
+
+func (p *Packet) icmp() bool {
+	if p.V6 {
+		return p.Proto == protoICMPv6
+	}
+	return p.Proto == protoICMP
+}
+
+// mapped reports whether a, one of p's addresses, is IPv4 in an IPv6 header:
+// nobody's, and not to pass for the IPv4 address.
+func (p *Packet) mapped(a netip.Addr) bool { return p.V6 && a.Is4() }
+
+func hasPorts(proto uint8) bool {
+	return proto == protoTCP || proto == protoUDP || proto == protoSCTP
+}
+
+// Parse reads a frame. It never fails: what it cannot read is not there.
+// Lengths in IP headers are not looked at, only what the frame has.
+func Parse(b []byte) Frame {
+	var f Frame
+	if len(b) < 14 {
+		return f
+	}
+	f.Dst, f.Src, f.Type = MAC(b[0:6]), MAC(b[6:12]), binary.BigEndian.Uint16(b[12:])
+	b = b[14:]
+	switch f.Type {
+	case etherVLAN, etherQinQ:
+		f.Tagged = true
+	case etherARP:
+		f.ARP, f.Whole = parseARP(b)
+	case etherIPv4, etherIPv6:
+		f.Whole = f.IP.parse(b, f.Type == etherIPv6)
+		if f.Whole && f.IP.icmp() && f.IP.Position != Later {
+			f.IP.parseICMP(b)
+		}
+	}
+	return f
+}
+
+func parseARP(b []byte) (ARP, bool) {
+	if len(b) < 28 {
+		return ARP{}, false
+	}
+	return ARP{
+		Op:     binary.BigEndian.Uint16(b[6:]),
+		Sender: netip.AddrFrom4([4]byte(b[14:18])),
+		Target: netip.AddrFrom4([4]byte(b[24:28])),
+	}, true
+}
+
+// parse reads an IP packet and reports whether it is well formed.
+func (p *Packet) parse(b []byte, v6 bool) bool {
+	l4, ok := p.parseHeaders(b, v6)
+	return ok && p.parseL4(b, l4)
+}
+
+// parseHeaders returns where the transport header begins, which may be past the end.
+func (p *Packet) parseHeaders(b []byte, v6 bool) (l4 int, ok bool) {
+	p.V6 = v6
+	if v6 {
+		return p.parse6(b)
+	}
+	return p.parse4(b)
+}
+
+func (p *Packet) parse4(b []byte) (l4 int, ok bool) {
+	if len(b) < 20 {
+		return 0, false
+	}
+	p.Src, p.Dst = netip.AddrFrom4([4]byte(b[12:16])), netip.AddrFrom4([4]byte(b[16:20]))
+	words := int(b[0] & 0xf)
+	if b[0]>>4 != 4 || words < 5 {
+		return 0, false
+	}
+	p.Proto = b[9]
+	p.FragID = uint32(binary.BigEndian.Uint16(b[4:]))
+	switch frag := binary.BigEndian.Uint16(b[6:]); {
+	case frag&0x1fff != 0:
+		p.Position = Later
+	case frag&0x2000 != 0:
+		p.Position = First
+	}
+	return words * 4, true
+}
+
+func (p *Packet) parse6(b []byte) (l4 int, ok bool) {
+	if len(b) < 40 {
+		return 0, false
+	}
+	p.Src, p.Dst = netip.AddrFrom16([16]byte(b[8:24])).Unmap(), netip.AddrFrom16([16]byte(b[24:40])).Unmap()
+	if b[0]>>4 != 6 {
+		return 0, false
+	}
+	l4, next := 40, b[6]
+	for range maxHeaders + 1 {
+		if !isExtension(next) {
+			p.Proto = next
+			return l4, true
+		}
+		if len(b) < l4+8 { // no extension header is shorter
+			return 0, false
+		}
+		h := b[l4:]
+		switch next {
+		case extFragment:
+			l4 += 8
+			if p.fragment(h) == Later {
+				p.Proto = h[0]
+				return l4, true
+			}
+		case extAuth:
+			l4 += (int(h[1]) + 2) * 4
+		default:
+			l4 += (int(h[1]) + 1) * 8
+		}
+		next = h[0]
+	}
+	return 0, false
+}
+
+func isExtension(next uint8) bool {
+	return next == extHopByHop || next == extRouting || next == extFragment || next == extAuth || next == extDestOpts
+}
+
+// fragment reads a fragment header, of eight bytes.
+func (p *Packet) fragment(h []byte) Position {
+	p.FragID = binary.BigEndian.Uint32(h[4:])
+	switch frag := binary.BigEndian.Uint16(h[2:]); {
+	case frag&0xfff8 != 0:
+		p.Position = Later
+	case frag&1 != 0:
+		p.Position = First
+	}
+	return p.Position
+}
+
+// parseL4 wants eight bytes: what an ICMP error must quote (RFC 792), and enough.
+func (p *Packet) parseL4(b []byte, l4 int) bool {
+	if p.Position == Later || !hasPorts(p.Proto) && !p.icmp() {
+		return true
+	}
+	if len(b) < l4+8 {
+		return false
+	}
+	b = b[l4:]
+	if p.icmp() {
+		p.ICMPType, p.EchoID = b[0], binary.BigEndian.Uint16(b[4:])
+		return true
+	}
+	p.SrcPort, p.DstPort = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
+	if p.Proto == protoTCP && len(b) > 13 {
+		p.Flags = b[13]
+	}
+	return true
+}
+
+// parseICMP reads what follows the header of a whole ICMP message.
+func (p *Packet) parseICMP(b []byte) {
+	var again Packet
+	l4, _ := again.parseHeaders(b, p.V6)
+	body := b[l4+8:]
+	switch {
+	case p.icmpError():
+		var q Packet
+		if q.parse(body, p.V6) {
+			p.Quote = &q
+		}
+	case p.neighbour() && p.ICMPType == icmp6Solicit && len(body) >= 16:
+		p.Target = netip.AddrFrom16([16]byte(body[:16])).Unmap()
+	}
+}
