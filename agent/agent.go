@@ -56,7 +56,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	if err := gateway.CheckNetworks(settings); err != nil {
+	if err := gateway.CheckHost(settings); err != nil {
 		return fmt.Errorf("check configuration: %w", err)
 	}
 	a := &agent{cfg: cfg, settings: settings, log: log, ready: newReadiness(log), nodeWake: loop.NewSignal(), ovsWake: loop.NewSignal()}

@@ -32,7 +32,7 @@ type applied struct {
 // apply brings everything in line with the host as it is now. What does not
 // depend on a failed part is done all the same.
 func (g *Gateway) apply(ctx context.Context) error {
-	if err := reservePorts(g.s.RunDir, g.reserved()); err != nil {
+	if err := reservePorts(g.s.RunDir, g.s.reserved()); err != nil {
 		return err
 	}
 	h, err := observe(g.s.Uplink, g.s.Bridge)
@@ -61,14 +61,6 @@ func (g *Gateway) apply(ctx context.Context) error {
 		g.applied.complete = true
 	}
 	return err
-}
-
-func (g *Gateway) reserved() []bpf.PortRange {
-	want := []bpf.PortRange{g.s.SNATPorts}
-	if g.s.NodePorts {
-		want = append(want, bpf.PortRange{First: firstNodePort, Last: lastNodePort})
-	}
-	return want
 }
 
 // observe reads the host.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"net/netip"
@@ -43,6 +44,16 @@ type Settings struct {
 	RunDir       string   // ours
 	OVSRunDir    string   // has the bridges' .mgmt sockets
 	NotHost      []string // devices whose addresses are not the node's
+}
+
+// CheckHost returns an error, which names what is wrong, when the host as it is
+// now would suffer from a gateway with these settings.
+func CheckHost(s Settings) error {
+	h, err := observe(s.Uplink, s.Bridge)
+	if err != nil {
+		return err
+	}
+	return errors.Join(overlap(h, s), checkPorts(s.reserved()))
 }
 
 // Services is where the gateway reads the cluster's Services: nil and false

@@ -3,6 +3,7 @@ package gateway
 import (
 	"net"
 	"net/netip"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -214,6 +215,23 @@ func TestOverlap(t *testing.T) {
 			}
 			if got != tc.want {
 				t.Errorf("got %q, want %q", got, tc.want)
+			}
+		})
+	}
+}
+
+func TestPortsLeft(t *testing.T) {
+	want := Settings{SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, NodePorts: true}.reserved()
+	for _, tc := range []struct{ name, local, have, want string }{
+		{"Linux's own", "32768\t60999", "", ""},
+		{"IANA's, which is the SNAT range", "49152\t65535", "", "49152-65535 that the host connects from (sysctl net/ipv4/ip_local_port_range) 0 would be left"},
+		{"others have reserved the rest", "32768\t60999", "32768-49000", "151 would be left"},
+		{"again, with ours reserved", "1024\t65535", "30000-32767,49152-65535", ""},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			err := portsLeft(tc.local, tc.have, want)
+			if tc.want == "" && err != nil || tc.want != "" && (err == nil || !strings.Contains(err.Error(), tc.want)) {
+				t.Errorf("got %v, want %q", err, tc.want)
 			}
 		})
 	}

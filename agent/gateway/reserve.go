@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
@@ -13,7 +14,52 @@ import (
 const (
 	reservedSysctl = "net/ipv4/ip_local_reserved_ports"
 	reservedRecord = "reserved-ports" // in the run directory: the ports that we added
+	localSysctl    = "net/ipv4/ip_local_port_range"
+	minLocalPorts  = 1024 // that the host must have left for its own connections
 )
+
+// reserved are the ports that the host must not pick by itself.
+func (s Settings) reserved() []bpf.PortRange {
+	want := []bpf.PortRange{s.SNATPorts}
+	if s.NodePorts {
+		want = append(want, bpf.PortRange{First: firstNodePort, Last: lastNodePort})
+	}
+	return want
+}
+
+// checkPorts returns an error when reserving want would leave the host without
+// ports to connect from, as where the range it picks from is the SNAT range.
+func checkPorts(want []bpf.PortRange) error {
+	local, err := link.ReadSysctl(localSysctl)
+	if err != nil {
+		return err
+	}
+	have, err := link.ReadSysctl(reservedSysctl)
+	if err != nil {
+		return err
+	}
+	return portsLeft(local, have, want)
+}
+
+func portsLeft(local, have string, want []bpf.PortRange) error {
+	picks, err := parsePorts(strings.Join(strings.Fields(local), "-"))
+	if err != nil {
+		return fmt.Errorf("sysctl %s: %w", localSysctl, err)
+	}
+	taken, err := parsePorts(have)
+	if err != nil {
+		return fmt.Errorf("sysctl %s: %w", reservedSysctl, err)
+	}
+	left := 0
+	for _, r := range subtractPorts(picks, append(taken, want...)) {
+		left += int(r.Last) - int(r.First) + 1
+	}
+	if left < minLocalPorts {
+		return fmt.Errorf("reserve ports %s: of the ports %s that the host connects from (sysctl %s) %d would be left, want %d: change it or the SNAT port range",
+			formatPorts(want), formatPorts(picks), localSysctl, left, minLocalPorts)
+	}
+	return nil
+}
 
 // reservePorts keeps the host from picking a port of want by itself. Entries
 // of others stay; what is added is recorded in rundir first, so that

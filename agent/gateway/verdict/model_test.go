@@ -117,6 +117,7 @@ func (f family) tcp(port uint16, flags uint8) Packet {
 }
 
 func (f family) ping(id uint16) Packet { return Packet{Proto: f.icmp, ICMPType: f.echo, EchoID: id} }
+
 func (f family) pong(id uint16) Packet {
 	return Packet{Proto: f.icmp, ICMPType: f.echoReply, EchoID: id}
 }
