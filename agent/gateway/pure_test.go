@@ -186,6 +186,7 @@ func TestDesired(t *testing.T) {
 func TestOverlap(t *testing.T) {
 	s := Settings{
 		NotHost:      []string{"breth0", "ovn-k8s-mp0"},
+		Encap:        netip.MustParsePrefix("172.30.1.11/24"),
 		PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("fd00:10:96::/112")},
 	}
@@ -200,6 +201,8 @@ func TestOverlap(t *testing.T) {
 		{"apart", address("eth0", "172.30.0.11/24"), ""},
 		{"host's network is the wider one", address("eth0", "11.0.0.1/6"), ""},
 		{"the management port of a run before", address("ovn-k8s-mp0", "10.1.0.2/24"), ""},
+		{"the encap address of a run before", address("breth0", "172.30.1.11/24"), ""},
+		{"the encap address's network", address("eth0", "172.30.1.99/16"), "encap address 172.30.1.11/24 is in the network of the host's address 172.30.1.99/16 on eth0"},
 		{"host's address", address("eth1", "10.1.2.3/24"), "network 10.0.0.0/8 of the cluster contains the host's address 10.1.2.3 on eth1"},
 		{"a DNS cache on a service's address", address("nodelocaldns", "fd00:10:96::a/128"), ""},
 		{
