@@ -25,19 +25,17 @@ type Node struct {
 	HostCIDRs []netip.Prefix // all of the host's own, sorted
 }
 
-// CheckNetworks returns an error that names what of the host lies in a pod
-// network of the cluster: the route to it by the management port would take
-// packets to the host's own neighbours and routers away. Service networks get
-// no route, and a node-local DNS cache or kube-proxy may well own addresses there.
-func CheckNetworks(s Settings) error {
-	h, err := observe(s.Uplink, s.Bridge)
-	if err != nil {
-		return err
-	}
-	return overlap(h, s)
-}
-
+// overlap returns an error that names what of the host lies in a pod network
+// of the cluster or in that of the encap address: the routes to those, by the
+// management port and by the bridge, would take packets to the host's own
+// neighbours and routers away. Service networks get no route, and a node-local
+// DNS cache or kube-proxy may well own addresses there.
 func overlap(h Host, s Settings) error {
+	for _, a := range h.Addresses {
+		if s.Encap.IsValid() && s.Encap.Overlaps(a.Prefix) && !a.LinkLocal && !slices.Contains(s.NotHost, a.Device) {
+			return fmt.Errorf("encap address %s is in the network of the host's address %s on %s", s.Encap, a.Prefix, a.Device)
+		}
+	}
 	for _, p := range s.PodCIDRs {
 		for _, a := range h.Addresses {
 			if p.Contains(a.Prefix.Addr()) && !slices.Contains(s.NotHost, a.Device) {
