@@ -19,6 +19,7 @@
 //	packet                                                    verdict  reason
 //	tagged                                                    host     vlan
 //	to another unicast MAC                                    host     other_mac
+//	neither ARP nor IP; not well formed                       host     not_ip, malformed
 //	ARP reply                                                 both     arp_reply
 //	ARP request for an address of the host                    host     arp_request
 //	ARP announcement                                          both     arp_gratuitous
@@ -27,26 +28,25 @@
 //	neighbour solicitation for an address of the host         host     nd_solicit
 //	the same for the router's own link-local address          ovn      nd_solicit_ovn
 //	other neighbour discovery                                 host     nd_other
-//	neither IPv4 nor IPv6; not well formed                    host     not_ip, malformed
 //	Geneve to the tunnel address of the userspace datapath    ovn      geneve_ovn
 //	Geneve to an address of the host                          host     geneve
 //	to a broadcast or multicast MAC                           host     multicast
 //	to the router's own link-local address                    ovn      ovn_address
 //	later fragment whose first went to OVN                    ovn      fragment_ovn
-//	any other later fragment                                  host     fragment
+//	other later fragment to an address of the host            host     fragment
 //	to an address, protocol and port of a service             ovn      service
+//	ICMP error about a packet that these rules give to OVN    ovn      icmp_error_ovn
+//	any other ICMP error                                      host     icmp_error_host
 //	to no address of the host                                 host     not_ours
 //	SNAT range: TCP SYN                                       host     snat_syn
 //	SNAT range: a socket of the host owns it                  host     host_socket
 //	SNAT range: everything else                               ovn      snat_port
-//	ICMP error about a packet that these rules give to OVN    ovn      icmp_error_ovn
-//	any other ICMP error                                      host     icmp_error_host
 //	ICMP echo reply that OVN asked for                        ovn      icmp_echo_reply_ns
 //	any other echo reply; echo request                        host     icmp_echo_reply, icmp_echo
 //	other protocol that OVN uses with this peer               ovn      proto_ns
 //	everything else                                           host     default
 //
-// IPv6 to an IPv4-mapped address is not well formed. Tagged packets of the
+// IPv6 to an IPv4-mapped address is not well formed, either. Tagged packets of the
 // host's bulk traffic count as default, geneve or icmp_echo: the short way does
 // not look at the tag, the verdict is the same.
 //

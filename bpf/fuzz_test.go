@@ -6,10 +6,12 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
 // Whatever arrives: the program ends, the packet is as it was, and exactly one
-// reason counts one packet more.
+// reason counts one packet more: the model's.
 func FuzzPrograms(f *testing.F) {
 	for _, fam := range []family{v4, v6} {
 		f.Add(fam.rx(fam.remote, fam.node, protoTCP, tcp(80, 50000, flagACK)))
@@ -24,11 +26,13 @@ func FuzzPrograms(f *testing.F) {
 	f.Add(v6.rx(v6.remote, v6.node, 0, extension(60, 1, extension(protoUDP, 0, udp(1, 50000)))))
 	n := newNode(f)
 	g := n.open(f)
+	model := verdict.Model{Config: liveConfig(f, g), Tables: liveTables(f, g)}
 	f.Fuzz(func(t *testing.T, packet []byte) {
 		if len(packet) < 14 || len(packet) > 1500 {
 			t.Skip("not an Ethernet frame: the kernel refuses to run it")
 		}
-		for _, hook := range []string{uplinkIngress, bridgeIngress} {
+		frame := verdict.Parse(packet)
+		for dir, hook := range [...]string{verdict.FromWire: uplinkIngress, verdict.FromOVN: bridgeIngress} {
 			before := counts(t, n.pinDir)
 			ret, out, err := n.send(g, step{hook: hook, packet: packet})
 			if errors.Is(err, unix.EINVAL) && len(packet) < 14+40 {
@@ -43,7 +47,14 @@ func FuzzPrograms(f *testing.F) {
 			if !cmp.Equal(out, packet) {
 				t.Errorf("%s changed the packet to %x", hook, out)
 			}
+			now := monotonic(t)
+			want := model.Decide(verdict.Direction(dir), frame, now)
+			model.Tables.Apply(want, now)
 			moved := deltas(before, counts(t, n.pinDir))
+			// a test run does not take the tag off as reception does
+			if !frame.Tagged && moved[want.Reason.String()] == 0 {
+				t.Errorf("%s counted %v, the model says %s", hook, moved, want.Reason)
+			}
 			if len(moved) != 1 {
 				t.Errorf("%s counted %v", hook, moved)
 			}

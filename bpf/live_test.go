@@ -14,7 +14,7 @@ import (
 )
 
 // liveConfig is the configuration that g's programs run with.
-func liveConfig(t *testing.T, g *Gateway) *verdict.Config {
+func liveConfig(t testing.TB, g *Gateway) *verdict.Config {
 	t.Helper()
 	var cell gatewayConfig
 	if err := g.objs.Cfg.Get(&cell); err != nil {
@@ -72,7 +72,7 @@ func address(w [4]uint32) netip.Addr {
 }
 
 // liveTables is what g's tables hold, but for the host's sockets.
-func liveTables(t *testing.T, g *Gateway) *verdict.Tables {
+func liveTables(t testing.TB, g *Gateway) *verdict.Tables {
 	t.Helper()
 	tables := &verdict.Tables{
 		HostAddrs: make(map[netip.Addr]bool), Services: make(map[verdict.ServiceKey]bool),
@@ -95,7 +95,7 @@ func liveTables(t *testing.T, g *Gateway) *verdict.Tables {
 	return tables
 }
 
-func entries[K, V any](t *testing.T, m *ebpf.Map, f func(K, V)) {
+func entries[K, V any](t testing.TB, m *ebpf.Map, f func(K, V)) {
 	t.Helper()
 	var k K
 	var v V
@@ -108,7 +108,7 @@ func entries[K, V any](t *testing.T, m *ebpf.Map, f func(K, V)) {
 	}
 }
 
-func gateOpen(t *testing.T, g *Gateway, s verdict.Socket) bool {
+func gateOpen(t testing.TB, g *Gateway, s verdict.Socket) bool {
 	t.Helper()
 	var gate gatewayPortBits
 	if err := g.objs.HostSockets.Lookup(uint32(0), &gate); err != nil {
@@ -121,7 +121,7 @@ func gateOpen(t *testing.T, g *Gateway, s verdict.Socket) bool {
 	return words[port/64]>>(port%64)&1 == 1
 }
 
-func monotonic(t *testing.T) time.Duration {
+func monotonic(t testing.TB) time.Duration {
 	t.Helper()
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
