@@ -48,6 +48,24 @@ func (l *Lab) down() error {
 	if err := unmountBelow(l.opts.Dir); err != nil {
 		return err
 	}
+	return l.removeDir()
+}
+
+// removeDir removes the record of the lab last, so that what is left after a
+// kill can be taken down once more.
+func (l *Lab) removeDir() error {
+	entries, err := os.ReadDir(l.opts.Dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove directory: %w", err)
+	}
+	for _, e := range entries {
+		if e.Name() == stateFile {
+			continue
+		}
+		if err := os.RemoveAll(l.path(e.Name())); err != nil {
+			return fmt.Errorf("remove directory: %w", err)
+		}
+	}
 	if err := os.RemoveAll(l.opts.Dir); err != nil {
 		return fmt.Errorf("remove directory: %w", err)
 	}

@@ -8,7 +8,9 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
@@ -114,6 +116,9 @@ func (l *Lab) claim() error {
 	if err := os.MkdirAll(o.Dir, 0o755); err != nil {
 		return err
 	}
+	if err := l.refuseForeign(); err != nil {
+		return err
+	}
 	tmp := l.path(stateFile + "." + strconv.Itoa(os.Getpid()))
 	if err := os.WriteFile(tmp, b, 0o644); err != nil {
 		return err
@@ -126,6 +131,24 @@ func (l *Lab) claim() error {
 		return err
 	}
 	return errors.Join(os.MkdirAll(l.path("log"), 0o755), os.MkdirAll(l.path("pid"), 0o755))
+}
+
+// refuseForeign returns an error when the directory has what is no lab's: Down
+// removes all of it.
+func (l *Lab) refuseForeign() error {
+	entries, err := os.ReadDir(l.opts.Dir)
+	if err != nil {
+		return err
+	}
+	if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == stateFile }) {
+		return nil // whoever links it next will say so
+	}
+	for _, e := range entries {
+		if !strings.HasPrefix(e.Name(), stateFile+".") {
+			return fmt.Errorf("directory %s is not empty, and no lab's: it has %s", l.opts.Dir, e.Name())
+		}
+	}
+	return nil
 }
 
 // Open finds the lab of dir, whatever is left of it. The error wraps

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -172,6 +173,22 @@ func TestOptions(t *testing.T) {
 	}
 	if _, err := lab.Open("/run/no-such-lab"); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("Open where there is none: %v, want os.ErrNotExist", err)
+	}
+}
+
+// TestForeignDirectory: what was there before a lab is not removed with it.
+func TestForeignDirectory(t *testing.T) {
+	o := options(t)
+	o.Dir = t.TempDir()
+	precious := filepath.Join(o.Dir, "precious")
+	if err := os.WriteFile(precious, nil, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := lab.Up(t.Context(), o); err == nil || !strings.Contains(err.Error(), "is not empty, and no lab's: it has precious") {
+		t.Errorf("Up: %v", err)
+	}
+	if _, err := os.Stat(precious); err != nil {
+		t.Error(err)
 	}
 }
 
