@@ -49,7 +49,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("check configuration: %w", err)
 	}
-	if err := bpf.Supported(); err != nil {
+	if err := errors.Join(bpf.Supported(), canEnterNamespaces()); err != nil {
 		return err
 	}
 	settings, err := gatewaySettings(cfg, log)

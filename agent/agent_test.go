@@ -9,6 +9,7 @@ import (
 	"net"
 	"net/netip"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -81,6 +82,22 @@ func TestRunRefuses(t *testing.T) {
 	c.Uplink, c.Datapath = "lo", "netdev"
 	if err := Run(t.Context(), c, log); err == nil || !strings.Contains(err.Error(), "encap address") {
 		t.Errorf("userspace datapath without encap address: %v", err)
+	}
+}
+
+// TestRunNeedsPrivileges runs itself with one capability less.
+func TestRunNeedsPrivileges(t *testing.T) {
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, capability := range []string{"sys_admin", "net_admin"} {
+		cmd := exec.Command("setpriv", "--bounding-set", "-"+capability, self)
+		cmd.Env = append(os.Environ(), privilegesEnv+"=1")
+		out, err := cmd.CombinedOutput()
+		if want := "missing CAP_" + strings.ToUpper(capability); err != nil || !strings.Contains(string(out), want) || strings.Count(string(out), "\n") != 1 {
+			t.Errorf("without %s: %q, error %v, want one line with %q", capability, out, err, want)
+		}
 	}
 }
 

@@ -33,9 +33,16 @@ import (
 
 const apiserverEnv = "OVNEBPF_TEST_APISERVER"
 
+// privilegesEnv makes the test binary call Run and nothing else.
+const privilegesEnv = "OVNEBPF_TEST_PRIVILEGES"
+
 // TestMain builds the API server, once a machine, before the tests are in a
 // namespace without a network.
 func TestMain(m *testing.M) {
+	if os.Getenv(privilegesEnv) != "" {
+		fmt.Println(Run(context.Background(), valid(), slog.New(slog.DiscardHandler)))
+		return
+	}
 	if !testnode.Inside() {
 		cache := os.Getenv("OVN_EBPF_CACHE")
 		if cache == "" {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"log/slog"
 	"net/netip"
 	"time"
@@ -49,6 +50,15 @@ func gatewaySettings(cfg Config, log *slog.Logger) (gateway.Settings, error) {
 		s.Encap = cfg.encapPrefix()
 	}
 	return s, nil
+}
+
+// canEnterNamespaces says what is missing to set pods' interfaces up.
+func canEnterNamespaces() error {
+	err := link.InNetns("/proc/self/ns/net", func() error { return nil })
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("set up pods' interfaces: missing CAP_SYS_ADMIN: %w", err)
+	}
+	return err
 }
 
 func findUplink(name string) (string, error) {
