@@ -73,7 +73,11 @@ func (m *frameMaker) arp() []byte {
 func (m *frameMaker) neighbour() []byte {
 	body := neighbour(pick[uint8](m, 132, 133, 134, 135, 135, 135, 136, 137, 138),
 		pick(m, v6.node, v6.second, v6.remote, v6.vip, grLLA))
-	return m.ip(m.source(), pick(m, v6.node, grLLA, netip.MustParseAddr("ff02::1"), v6.foreign), protoICMPv6, body)
+	next := uint8(protoICMPv6)
+	if m.rarely(4) {
+		next, body = m.extension(next, body)
+	}
+	return m.ip(m.source(), pick(m, v6.node, grLLA, netip.MustParseAddr("ff02::1"), v6.foreign), next, body)
 }
 
 // tunnel is Geneve, of which node or which tunnel address ever.
@@ -209,7 +213,11 @@ func (m *frameMaker) transport(depth int) (proto uint8, body []byte) {
 	}
 	switch m.IntN(10) {
 	case 0, 1, 2:
-		return protoTCP, tcp(near, far, uint8(m.IntN(64)), payload...)
+		b := tcp(near, far, uint8(m.IntN(64)), payload...)
+		if m.rarely(10) {
+			b = b[:7+m.IntN(10)]
+		}
+		return protoTCP, b
 	case 3, 4:
 		return protoUDP, udp(near, far, payload...)
 	case 5:

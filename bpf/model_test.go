@@ -54,9 +54,8 @@ func TestModel(t *testing.T) {
 	r.openSockets(t)
 	configs := r.configs()
 	for i := range frames {
-		if i%(frames/uint64(len(configs))+1) == 0 {
-			r.setConfig(t, configs[0])
-			configs = configs[1:]
+		if each := frames/uint64(len(configs)) + 1; i%each == 0 {
+			r.configure(t, configs[i/each], 3+int(i/each)%6)
 		}
 		if i%200 == 199 {
 			r.age(t, time.Duration(25+r.rng.IntN(40))*time.Second)
@@ -153,12 +152,14 @@ func (r *modelRun) configs() []Config {
 	}
 }
 
-func (r *modelRun) setConfig(t *testing.T, c Config) {
+// configure also makes the host have only so many of its addresses, or more.
+func (r *modelRun) configure(t *testing.T, c Config, addrs int) {
 	t.Helper()
-	if err := r.g.SetConfig(c); err != nil {
+	host := []netip.Addr{v4.node, v6.node, v4.second, v6.second, encap, grLLA, v4.foreign, v6.foreign}
+	if err := errors.Join(r.g.SetConfig(c), r.g.SyncHostAddrs(host[:addrs])); err != nil {
 		t.Fatal(err)
 	}
-	r.model.Config = liveConfig(t, r.g)
+	r.model.Config, r.model.Tables.HostAddrs = liveConfig(t, r.g), liveTables(t, r.g).HostAddrs
 }
 
 // age makes all that was learned that old, on both sides.
