@@ -253,9 +253,15 @@ func TestAttachToNothing(t *testing.T) {
 func TestVLAN(t *testing.T) {
 	n := newLiveNode(t)
 	attach(t, n, n.open(t))
-	frame := v4.rx(v4.foreign, v4.node, protoTCP, tcp(80, 50000, flagACK))
-	n.tap(t, "wire0").send(t, join(frame[:12], be16(0x8100), be16(100), frame[12:]))
+	wire := n.tap(t, "wire0")
+	send := func(port uint16) {
+		frame := v4.rx(v4.foreign, v4.node, protoTCP, tcp(80, port, flagACK))
+		wire.send(t, join(frame[:12], be16(0x8100), be16(100), frame[12:]))
+	}
+	send(50000)
 	eventually(t, "a tagged packet", func() bool { return counts(t, n.pinDir)["vlan"] == 1 })
+	send(22) // the host's short way does not look at the tag
+	eventually(t, "a tagged packet to the host", func() bool { return counts(t, n.pinDir)["default"] == 1 })
 	if got := counts(t, n.pinDir)["snat_port"]; got != 0 {
 		t.Errorf("%d tagged packets went to OVN", got)
 	}
