@@ -198,3 +198,34 @@ func TestEnd(t *testing.T) {
 		t.Errorf("the request was not answered: %v", err)
 	}
 }
+
+// TestSuccessor starts a second server before the first has ended.
+func TestSuccessor(t *testing.T) {
+	dir, err := os.MkdirTemp("", "cni")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer os.RemoveAll(dir)
+	socket := filepath.Join(dir, "cni.sock")
+	start := func() (stop func()) {
+		s := New(Options{Socket: socket, Log: slog.New(slog.DiscardHandler), Observe: func(string, bool, time.Duration) {}})
+		ctx, cancel := context.WithCancel(t.Context())
+		listening, ended := make(chan struct{}), make(chan error, 1)
+		go func() { ended <- s.Run(ctx, func() { close(listening) }) }()
+		<-listening
+		return func() {
+			cancel()
+			if err := <-ended; err != nil {
+				t.Error(err)
+			}
+		}
+	}
+	stopFirst := start()
+	stopSecond := start()
+	stopFirst()
+	_, err = cni.Call(t.Context(), socket, cni.Request{Command: "NONSENSE", Config: []byte("{}")})
+	if err == nil || !strings.Contains(err.Error(), "NONSENSE") {
+		t.Errorf("the second server does not answer: %v", err)
+	}
+	stopSecond()
+}

@@ -87,6 +87,8 @@ func listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for CNI requests: %w", err)
 	}
+	// By then the path may be the next agent's.
+	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	if err := os.Chmod(path, 0o600); err != nil {
 		l.Close()
 		return nil, fmt.Errorf("protect CNI socket: %w", err)
