@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch calls changed with a device's name after a change of that device, and
-// with "" after a change of addresses or default routes and whenever events
+// Watch calls changed with a device's name after a change of that device and
+// after the loss of a route by it, and with "" after a change of addresses or default routes and whenever events
 // may have been lost. It returns nil when ctx ends. changed must not block.
 func Watch(ctx context.Context, log *slog.Logger, changed func(device string)) error {
 	for ctx.Err() == nil {
@@ -72,9 +72,22 @@ func watchOnce(ctx context.Context, changed func(string)) error {
 			}
 			if isDefault(u.Route) {
 				changed("")
+			} else if u.Type == unix.RTM_DELROUTE {
+				if name := nameOf(u.LinkIndex); name != "" {
+					changed(name)
+				}
 			}
 		}
 	}
+}
+
+// nameOf returns the device's name, "" when it has gone, which is told by itself.
+func nameOf(index int) string {
+	l, err := netlink.LinkByIndex(index)
+	if err != nil {
+		return ""
+	}
+	return l.Attrs().Name
 }
 
 func isDefault(r netlink.Route) bool {

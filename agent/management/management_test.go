@@ -128,6 +128,8 @@ func TestPort(t *testing.T) {
 	}
 	testnode.Run(t, "ip", "addr", "flush", "dev", Name)
 	testnode.Eventually(t, "address flushed by someone", right)
+	testnode.Run(t, "ip", "route", "flush", "dev", Name, "proto", "static")
+	testnode.Eventually(t, "routes flushed by someone", right)
 	sw.Vsctl(t, "del-port", Name)
 	testnode.Eventually(t, "flows of the port that was made anew are awaited", func() error {
 		if m := p.Missing(); !strings.Contains(m, "ovn-controller") {
