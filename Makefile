@@ -55,7 +55,7 @@ race: ## the packages' tests again under the race detector
 .PHONY: e2e
 e2e: build ## the lab end to end: every path, restarts, kills, leaks
 	@test/packages lab
-	@BIN_DIR=$(CURDIR)/bin $(NICE) go test -count=1 -timeout 20m -v ./test/e2e
+	@BIN_DIR=$(CURDIR)/bin $(NICE) test/e2e/run
 
 .PHONY: test-vm
 test-vm: build ## kernel datapath in a VM: 6.12 in full, a smoke test with clsact on 6.1

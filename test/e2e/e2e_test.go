@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strconv"
 	"testing"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
@@ -65,13 +66,14 @@ func start(t *testing.T) *Cluster {
 	return c
 }
 
-// keepLogs copies the lab's logs to where they outlive it.
+// keepLogs copies the lab's logs to where they outlive it: the directory
+// OVN_EBPF_E2E_LOGS if set, which must not be there yet.
 func keepLogs(t *testing.T) {
-	to, err := os.MkdirTemp("", "ovn-ebpf-e2e-logs-")
-	if err == nil {
-		err = os.CopyFS(to, os.DirFS(filepath.Join(dir, "log")))
+	to := os.Getenv("OVN_EBPF_E2E_LOGS")
+	if to == "" {
+		to = filepath.Join(os.TempDir(), "ovn-ebpf-e2e-logs-"+strconv.Itoa(os.Getpid()))
 	}
-	t.Logf("logs of the failed run: %s (%v)", to, err)
+	t.Logf("logs of the failed run: %s (%v)", to, os.CopyFS(to, os.DirFS(filepath.Join(dir, "log"))))
 }
 
 func testPaths(t *testing.T, c *Cluster) {
