@@ -1,0 +1,161 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"syscall"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cni"
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
+)
+
+// rig is a node with an agent. The test is its controller and, where a port's
+// flows are concerned, its ovn-controller.
+type rig struct {
+	t      *testing.T
+	sw     *testnode.Switch
+	client kubernetes.Interface
+	cfg    Config
+	stop   func() // ends Run and waits
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{t: t, sw: testnode.StartSwitch(t, true)}
+	peer := testnode.Netns(t)
+	testnode.Run(t, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", peer)
+	testnode.Run(t, "ip", "addr", "add", "172.30.0.11/24", "dev", "eth0")
+	testnode.Run(t, "ip", "link", "set", "eth0", "up")
+	testnode.Run(t, "ip", "route", "add", "default", "via", "172.30.0.200")
+	server, err := kube.Start(t.Context(), kube.Options{Dir: t.TempDir(), Binary: os.Getenv(apiserverEnv)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := server.Stop(); err != nil {
+			t.Error(err)
+		}
+	})
+	if r.client, err = kubernetes.NewForConfig(server.RestConfig()); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.Mkdir(r.sw.Dir+"/bpf", 0o700); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = syscall.Unmount(r.sw.Dir+"/bpf", 0) })
+	r.cfg = Config{
+		NodeName: "node1", RestConfig: server.RestConfig(), OVSDB: r.sw.Address, OVSRunDir: r.sw.Dir, SBAddress: "tcp:172.30.0.1:6642",
+		Datapath: "netdev", EncapIP: netip.MustParseAddr("172.30.1.11"), NodePorts: true,
+		ClusterSubnets: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
+		SNATPorts: bpf.PortRange{First: 49152, Last: 65535},
+		PinDir:    r.sw.Dir + "/bpf/node", RunDir: r.sw.Dir + "/run", CNISocket: r.sw.Dir + "/run/cni.sock", CNIConfDir: r.sw.Dir + "/net.d",
+		MetricsAddr: "127.0.0.1:9410",
+	}
+	return r
+}
+
+func (r *rig) start() {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	log := slog.New(slog.NewTextHandler(r.t.Output(), nil))
+	go func() { ended <- Run(ctx, r.cfg, log) }()
+	r.stop = func() {
+		cancel()
+		if err := <-ended; err != nil {
+			r.t.Error(err)
+		}
+		r.stop = func() {}
+	}
+	r.t.Cleanup(func() { r.stop() })
+}
+
+func (r *rig) get(path string) (status int, body string, err error) {
+	resp, err := http.Get("http://" + r.cfg.MetricsAddr + path)
+	if err != nil {
+		return 0, "", err
+	}
+	defer resp.Body.Close()
+	b, err := io.ReadAll(resp.Body)
+	return resp.StatusCode, string(b), err
+}
+
+// awaitMissing waits until /readyz names what; "" waits until it is ready.
+func (r *rig) awaitMissing(what string) {
+	r.t.Helper()
+	testnode.Eventually(r.t, "readyz "+what, func() error {
+		status, body, err := r.get("/readyz")
+		if err != nil {
+			return err
+		}
+		if what == "" && status != http.StatusOK || what != "" && (status != http.StatusServiceUnavailable || !strings.Contains(body, what)) {
+			return fmt.Errorf("status %d: %s", status, body)
+		}
+		return nil
+	})
+}
+
+func (r *rig) annotate(key, value, pod string) {
+	r.t.Helper()
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": map[string]string{key: value}}})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	if pod != "" {
+		_, err = r.client.CoreV1().Pods("default").Patch(r.t.Context(), pod, types.MergePatchType, patch, metav1.PatchOptions{})
+	} else {
+		_, err = r.client.CoreV1().Nodes().Patch(r.t.Context(), r.cfg.NodeName, types.MergePatchType, patch, metav1.PatchOptions{})
+	}
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// installed plays ovn-controller for the port.
+func (r *rig) installed(port string) {
+	r.t.Helper()
+	testnode.Eventually(r.t, "port "+port, func() error {
+		return exec.Command("ovs-vsctl", "--db="+r.sw.Address, "--no-wait", "set", "Interface", port, "external_ids:ovn-installed=true").Run()
+	})
+}
+
+func (r *rig) createNode() {
+	r.t.Helper()
+	if _, err := r.client.CoreV1().Nodes().Create(r.t.Context(), &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: r.cfg.NodeName}}, metav1.CreateOptions{}); err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+func (r *rig) createPod(name string) *corev1.Pod {
+	r.t.Helper()
+	pod, err := r.client.CoreV1().Pods("default").Create(r.t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec:       corev1.PodSpec{NodeName: r.cfg.NodeName, Containers: []corev1.Container{{Name: "c", Image: "i"}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	return pod
+}
+
+func (r *rig) call(command string, pod *corev1.Pod, netns string) (cni.Response, error) {
+	return cni.Call(r.t.Context(), r.cfg.CNISocket, cni.Request{
+		Command: command, ContainerID: "sandbox-" + pod.Name, Netns: netns, Interface: "eth0", Config: []byte(`{"cniVersion":"1.0.0"}`),
+		Args: "K8S_POD_NAMESPACE=default;K8S_POD_NAME=" + pod.Name + ";K8S_POD_UID=" + string(pod.UID),
+	})
+}
