@@ -97,13 +97,13 @@ func (o *opened) udp() (func(int) error, error) {
 		if err := send(clients[flow], data, nil); err != nil {
 			return err
 		}
-		if _, err := receive(server, data, &o.from); err != nil {
+		if err := receive(server, data, &o.from); err != nil {
 			return err
 		}
 		if err := send(server, data, &o.from); err != nil {
 			return err
 		}
-		_, err := receive(clients[flow], data, nil)
+		err := receive(clients[flow], data, nil)
 		return err
 	}, nil
 }
@@ -166,13 +166,13 @@ func (o *opened) exchange(client, server int) error {
 	if err := send(client, data, nil); err != nil {
 		return err
 	}
-	if _, err := receive(server, data, nil); err != nil {
+	if err := receive(server, data, nil); err != nil {
 		return err
 	}
 	if err := send(server, data, nil); err != nil {
 		return err
 	}
-	_, err := receive(client, data, nil)
+	err := receive(client, data, nil)
 	return err
 }
 
@@ -230,7 +230,7 @@ func (o *opened) icmp() (func(int) error, error) {
 		if err := send(fd, requests[flow], nil); err != nil {
 			return err
 		}
-		_, err := receive(fd, o.buf[:], nil)
+		err := receive(fd, o.buf[:], nil)
 		return err
 	}, nil
 }

@@ -3,6 +3,7 @@ package main
 import (
 	"encoding/binary"
 	"fmt"
+	"io"
 	"net/netip"
 	"unsafe"
 
@@ -94,8 +95,8 @@ func send(fd int, data []byte, a *address) error {
 	return nil
 }
 
-// receive receives into data and returns how much; from gets the sender, if not nil.
-func receive(fd int, data []byte, from *address) (int, error) {
+// receive receives into data, at least a byte; from gets the sender, if not nil.
+func receive(fd int, data []byte, from *address) error {
 	var at, atlen uintptr
 	if from != nil {
 		from.len = uint32(len(from.raw))
@@ -103,9 +104,12 @@ func receive(fd int, data []byte, from *address) (int, error) {
 	}
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(data))), uintptr(len(data)), 0, at, atlen)
 	if errno != 0 {
-		return 0, fmt.Errorf("receive: %w", errno)
+		return fmt.Errorf("receive: %w", errno)
 	}
-	return int(n), nil
+	if n == 0 {
+		return fmt.Errorf("receive: %w", io.EOF)
+	}
+	return nil
 }
 
 func closeSocket(fd int) { _, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }
