@@ -48,6 +48,10 @@ func (g *Gateway) apply(ctx context.Context) error {
 	if !reflect.DeepEqual(n, g.applied.node) {
 		g.applied.node = n
 		g.publish(n)
+		for _, p := range n.stranded() {
+			g.log.Warn("no next hop: no default route by the uplink and no --gateway-nexthop; pods reach only its own network",
+				"uplink", g.s.Uplink, "address", p)
+		}
 	}
 	if len(n.Addresses) == 0 {
 		return errors.Join(fmt.Errorf("uplink %s has no address", g.s.Uplink), g.pass())

@@ -61,6 +61,17 @@ func (n Node) Address(is4 bool) netip.Addr {
 	return netip.Addr{}
 }
 
+// stranded returns the node's addresses of whose family there is no next hop.
+func (n Node) stranded() []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range n.Addresses {
+		if !slices.ContainsFunc(n.NextHops, func(a netip.Addr) bool { return a.Is4() == p.Addr().Is4() }) {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 // nodeOf derives the Node from the host. Configured next hops win over those
 // of the default routes on the uplink. Addresses of notHost devices (the
 // bridge, the management port) are local but not the node's.

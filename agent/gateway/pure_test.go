@@ -3,6 +3,7 @@ package gateway
 import (
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -237,5 +238,23 @@ func TestPortsLeft(t *testing.T) {
 				t.Errorf("got %v, want %q", err, tc.want)
 			}
 		})
+	}
+}
+
+func TestStranded(t *testing.T) {
+	v4, v6 := netip.MustParsePrefix("172.30.0.11/24"), netip.MustParsePrefix("fd00:172:30::11/64")
+	hop4, hop6 := netip.MustParseAddr("172.30.0.200"), netip.MustParseAddr("fe80::200")
+	for _, tc := range []struct {
+		name string
+		hops []netip.Addr
+		want []netip.Prefix
+	}{
+		{"both", []netip.Addr{hop4, hop6}, nil},
+		{"no IPv6", []netip.Addr{hop4}, []netip.Prefix{v6}},
+		{"none", nil, []netip.Prefix{v4, v6}},
+	} {
+		if got := (Node{Addresses: []netip.Prefix{v4, v6}, NextHops: tc.hops}).stranded(); !slices.Equal(got, tc.want) {
+			t.Errorf("%s: got %v, want %v", tc.name, got, tc.want)
+		}
 	}
 }
