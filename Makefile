@@ -18,7 +18,7 @@ RACE_TESTS := ./agent/... ./bpf/... ./cni/... ./cmd/... ./controller/... ./ovsdb
 .PHONY: help
 help: ## show this list
 	@echo "ovn-ebpf $(VERSION): OVN as the control plane, eBPF at the gateway"; echo
-	@awk -F':.*## ' '/^[a-z-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
 	@echo; echo "Caches are under $(OVN_EBPF_CACHE) (OVN_EBPF_CACHE); 'make clean' removes them."
 
 .PHONY: build
