@@ -34,11 +34,7 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if !testnode.Inside() {
-		cache := os.Getenv("OVN_EBPF_CACHE")
-		if cache == "" {
-			cache = "/var/cache/ovn-ebpf"
-		}
-		binary, err := kube.Build(context.Background(), cache, os.Stderr)
+		binary, err := kube.Build(context.Background(), kube.CacheDir(), os.Stderr)
 		if err == nil {
 			err = os.Setenv(apiserverEnv, binary)
 		}

@@ -8,8 +8,6 @@ import (
 	"net"
 	"net/http"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -22,7 +20,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
-	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
 // world is a real API server and a real Northbound database.
@@ -35,29 +33,8 @@ type world struct {
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
-	cache := os.Getenv("OVN_EBPF_CACHE")
-	if cache == "" {
-		cache = "/var/cache/ovn-ebpf"
-	}
-	if testing.Short() {
-		if _, err := os.Stat(filepath.Join(cache, "kube-"+kube.Version, "kube-apiserver")); err != nil {
-			t.Skipf("-short, and the API server is not built yet: %v", err)
-		}
-	}
-	binary, err := kube.Build(t.Context(), cache, t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := kube.Start(t.Context(), kube.Options{Dir: t.TempDir(), Binary: binary})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Errorf("stop API server: %v", err)
-		}
-	})
-	w := &world{t: t, config: server.RestConfig(), nb: nbtest.Start(t)}
+	w := &world{t: t, config: kubetest.Start(t).RestConfig(), nb: nbtest.Start(t)}
+	var err error
 	if w.client, err = kubernetes.NewForConfig(w.config); err != nil {
 		t.Fatal(err)
 	}

@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/traffic"
 )
@@ -49,7 +50,7 @@ func labUpCommand(f *flag.FlagSet) action {
 	f.BoolVar(&options.Kube, "kube", false, "also a real API server (built once, about five minutes)")
 	f.BoolVar(&options.Cluster, "cluster", false, "also our controller and agents; implies --kube")
 	f.StringVar(&options.Datapath, "datapath", "", "Open vSwitch datapath `type`, system or netdev; default: system where the kernel has it")
-	f.StringVar(&options.CacheDir, "cache", cacheDir(), "`directory` for what is built once")
+	f.StringVar(&options.CacheDir, "cache", kube.CacheDir(), "`directory` for what is built once")
 	return func(ctx context.Context, args []string, env *environment) error {
 		if err := noArguments(args); err != nil {
 			return err
@@ -65,13 +66,6 @@ func labUpCommand(f *flag.FlagSet) action {
 		_, err = lab.Up(ctx, options)
 		return err
 	}
-}
-
-func cacheDir() string {
-	if dir := os.Getenv("OVN_EBPF_CACHE"); dir != "" {
-		return dir
-	}
-	return "/var/cache/ovn-ebpf"
 }
 
 func labStatusCommand(f *flag.FlagSet) action {

@@ -7,8 +7,6 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strings"
 	"sync"
 	"testing"
@@ -26,35 +24,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
-	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
-
-func startAPI(t *testing.T) *rest.Config {
-	t.Helper()
-	cache := os.Getenv("OVN_EBPF_CACHE")
-	if cache == "" {
-		cache = "/var/cache/ovn-ebpf"
-	}
-	if testing.Short() {
-		if _, err := os.Stat(filepath.Join(cache, "kube-"+kube.Version, "kube-apiserver")); err != nil {
-			t.Skipf("-short, and the API server is not built yet: %v", err)
-		}
-	}
-	binary, err := kube.Build(t.Context(), cache, t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
-	server, err := kube.Start(t.Context(), kube.Options{Dir: t.TempDir(), Binary: binary})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Errorf("stop API server: %v", err)
-		}
-	})
-	return server.RestConfig()
-}
 
 // startLoop runs a loop until the test ends, on one IPv4 subnet with room for
 // two nodes of four pods.
@@ -135,7 +106,7 @@ func addresses(t *testing.T, client kubernetes.Interface) map[string]string {
 }
 
 func TestLoopAllocates(t *testing.T) {
-	config := startAPI(t)
+	config := kubetest.Start(t).RestConfig()
 	client := kubernetes.NewForConfigOrDie(config)
 	s := nbtest.Start(t)
 	loop := startLoop(t, config, s.Endpoint, nil)
@@ -226,7 +197,7 @@ func (l *link) cut() {
 // A leader that is cut off, and cannot give its lease back, stops writing and
 // is replaced; the new one writes nothing but what changed.
 func TestFailover(t *testing.T) {
-	config := startAPI(t)
+	config := kubetest.Start(t).RestConfig()
 	client := kubernetes.NewForConfigOrDie(config)
 	s := nbtest.Start(t)
 	election := func(identity string) *reconcile.Election {

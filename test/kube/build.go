@@ -32,16 +32,35 @@ var (
 	goSum []byte
 )
 
+// CacheDir is the directory for what is built once: OVN_EBPF_CACHE, or its
+// default.
+func CacheDir() string {
+	if dir := os.Getenv("OVN_EBPF_CACHE"); dir != "" {
+		return dir
+	}
+	return "/var/cache/ovn-ebpf"
+}
+
+func binaryIn(cacheDir string) string {
+	return filepath.Join(cacheDir, "kube-"+Version, "kube-apiserver")
+}
+
+// Built returns nil if Build has nothing to do.
+func Built(cacheDir string) error {
+	_, err := os.Stat(binaryIn(cacheDir))
+	return err
+}
+
 // Build returns the path of kube-apiserver below cacheDir, building it when it
 // is not there: once, also when several callers ask at the same time. Cold that
 // takes about five minutes and needs the go command and a module proxy; progress
 // gets a line every ten seconds.
 func Build(ctx context.Context, cacheDir string, progress io.Writer) (string, error) {
-	dir := filepath.Join(cacheDir, "kube-"+Version)
-	binary := filepath.Join(dir, "kube-apiserver")
-	if _, err := os.Stat(binary); err == nil {
+	binary := binaryIn(cacheDir)
+	if Built(cacheDir) == nil {
 		return binary, nil
 	}
+	dir := filepath.Dir(binary)
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return "", fmt.Errorf("build kube-apiserver: %w", err)
 	}
@@ -50,7 +69,7 @@ func Build(ctx context.Context, cacheDir string, progress io.Writer) (string, er
 		return "", fmt.Errorf("build kube-apiserver: %w", err)
 	}
 	defer unlock()
-	if _, err := os.Stat(binary); err == nil {
+	if Built(cacheDir) == nil {
 		return binary, nil // built while we waited
 	}
 	if err := build(ctx, dir, binary, progress); err != nil {

@@ -13,30 +13,11 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
-// binary builds the API server in the machine's cache, or skips the test where
-// that would take minutes.
-func binary(t *testing.T) string {
-	t.Helper()
-	cache := os.Getenv("OVN_EBPF_CACHE")
-	if cache == "" {
-		cache = "/var/cache/ovn-ebpf"
-	}
-	if testing.Short() {
-		if _, err := os.Stat(filepath.Join(cache, "kube-"+kube.Version, "kube-apiserver")); err != nil {
-			t.Skipf("-short, and the API server is not built yet: %v", err)
-		}
-	}
-	path, err := kube.Build(t.Context(), cache, t.Output())
-	if err != nil {
-		t.Fatal(err)
-	}
-	return path
-}
-
 func TestStart(t *testing.T) {
-	bin := binary(t)
+	bin := kubetest.Binary(t)
 	dir := t.TempDir()
 	s, err := kube.Start(t.Context(), kube.Options{
 		Dir: dir, Binary: bin,

@@ -11,6 +11,7 @@ import (
 	"regexp"
 	"strings"
 
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
@@ -26,7 +27,7 @@ type Options struct {
 
 	Datapath string // "system" or "netdev"; default: what the kernel has
 	BinDir   string // of ovnkube and ovn-k8s-cni-overlay; needed by Cluster and for pods
-	CacheDir string // of the API server's binary; default /var/cache/ovn-ebpf
+	CacheDir string // of the API server's binary; default kube.CacheDir
 
 	Progress io.Writer // a line per step; nil is none
 	Log      *slog.Logger
@@ -38,7 +39,7 @@ func (o Options) withDefaults() (Options, error) {
 	for _, d := range []struct {
 		field *string
 		value string
-	}{{&o.Dir, "/run/ovn-ebpf-lab"}, {&o.Name, "ovnlab"}, {&o.CacheDir, "/var/cache/ovn-ebpf"}} {
+	}{{&o.Dir, "/run/ovn-ebpf-lab"}, {&o.Name, "ovnlab"}, {&o.CacheDir, kube.CacheDir()}} {
 		if *d.field == "" {
 			*d.field = d.value
 		}

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/e2e"
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
@@ -32,7 +33,7 @@ func main() {
 func run(ctx context.Context, args []string, w io.Writer) error {
 	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
 	bin := flags.String("bin", "bin", "`directory` of the built programs")
-	cache := flags.String("cache", "/var/cache/ovn-ebpf", "`directory` for what is built once")
+	cache := flags.String("cache", kube.CacheDir(), "`directory` for what is built once")
 	dir := flags.String("dir", "/run/ovn-ebpf-demo", "`directory` of the lab")
 	keep := flags.Bool("keep", false, "leave the lab running at the end")
 	if err := flags.Parse(args); err != nil {

@@ -13,7 +13,7 @@ import (
 )
 
 func main() {
-	cache := flag.String("cache", "/var/cache/ovn-ebpf", "`directory` for what is built once")
+	cache := flag.String("cache", kube.CacheDir(), "`directory` for what is built once")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	path, err := kube.Build(ctx, *cache, os.Stderr)
