@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"time"
 
 	"k8s.io/client-go/rest"
 
@@ -31,15 +32,19 @@ type ClusterSubnet struct {
 type Config struct {
 	RestConfig           *rest.Config
 	NBAddress, SBAddress string // endpoints, separated by commas; see nb.Parse. SBAddress may be ""
+	NBTLS, SBTLS         nb.TLS // of ssl: endpoints
 	ClusterSubnets       []ClusterSubnet
 	ServiceCIDRs         []netip.Prefix
 	JoinSubnets          []netip.Prefix               // one for each family of ClusterSubnets; more are ignored
 	SNATPorts            struct{ First, Last uint16 } // of nodes that do not say their own
 	MTU                  int                          // of pods; 0: 1400
+	BFD                  bool                         // watch gateway routers' next hops
+	ACLLogRate           int                          // messages a second and ACL; 0: plan.DefaultACLLogRate
 	Identity             string                       // in the election; "": host name and process id
 	LeaseNamespace       string
-	LeaderElect          bool   // false: this replica leads, and must be the only one
-	MetricsAddr          string // where to serve HTTP; "": nowhere
+	Lease                time.Duration // how long a silent leader keeps the others waiting; 0: 15 s
+	LeaderElect          bool          // false: this replica leads, and must be the only one
+	MetricsAddr          string        // where to serve HTTP; "": nowhere
 }
 
 // Validate returns every mistake there is, joined.
@@ -47,6 +52,9 @@ func (c Config) Validate() error {
 	errs := []error{c.validateAddresses(), c.validateSubnets(), c.validateJoin(), c.validateOverlap()}
 	if c.SNATPorts.First == 0 || c.SNATPorts.First > c.SNATPorts.Last {
 		errs = append(errs, fmt.Errorf("SNAT port range %d-%d is empty", c.SNATPorts.First, c.SNATPorts.Last))
+	}
+	if c.ACLLogRate < 0 {
+		errs = append(errs, fmt.Errorf("ACL logging rate %d is negative", c.ACLLogRate))
 	}
 	least := minMTU4
 	if c.hasFamily(false) {
@@ -63,11 +71,11 @@ func (c Config) validateAddresses() error {
 	if c.RestConfig == nil {
 		errs = append(errs, errors.New("no API server"))
 	}
-	if _, err := nb.Parse(c.NBAddress); err != nil {
+	if err := checkDatabase(c.NBAddress, c.NBTLS); err != nil {
 		errs = append(errs, fmt.Errorf("northbound: %w", err))
 	}
 	if c.SBAddress != "" {
-		if _, err := nb.Parse(c.SBAddress); err != nil {
+		if err := checkDatabase(c.SBAddress, c.SBTLS); err != nil {
 			errs = append(errs, fmt.Errorf("southbound: %w", err))
 		}
 	}
@@ -80,6 +88,14 @@ func (c Config) validateAddresses() error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+func checkDatabase(address string, files nb.TLS) error {
+	endpoints, err := nb.Parse(address)
+	if err != nil {
+		return err
+	}
+	return files.Check(endpoints)
 }
 
 func (c Config) validateSubnets() error {
@@ -164,7 +180,7 @@ func (c Config) validateOverlap() error {
 
 func (c Config) plan() plan.Config {
 	p := plan.Config{
-		ServiceCIDRs: c.ServiceCIDRs, SNATPorts: plan.PortRange{First: c.SNATPorts.First, Last: c.SNATPorts.Last}, MTU: c.MTU,
+		ServiceCIDRs: c.ServiceCIDRs, SNATPorts: plan.PortRange{First: c.SNATPorts.First, Last: c.SNATPorts.Last}, MTU: c.MTU, BFD: c.BFD, ACLLogRate: c.ACLLogRate,
 	}
 	if p.MTU == 0 {
 		p.MTU = defaultMTU

@@ -20,6 +20,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/sb"
 )
 
 // Run is the controller: it returns nil when the context ends, and an error
@@ -42,8 +43,10 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 		return err
 	}
 	db := nb.New(endpoints, log)
+	db.UseTLS(cfg.NBTLS)
 	loop := reconcile.New(reconcile.Options{
 		Client: client, DB: db, Plan: cfg.plan(), Subnets: cfg.subnets(), Election: election, Log: log,
+		Chassis: cfg.southbound(log),
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	if cfg.MetricsAddr != "" {
@@ -73,22 +76,33 @@ func restConfig(in *rest.Config) *rest.Config {
 	return c
 }
 
+// southbound returns the database that chassis of nodes that are gone are
+// removed from; nil if none is configured.
+func (c Config) southbound(log *slog.Logger) reconcile.ChassisRemover {
+	endpoints, err := nb.Parse(c.SBAddress)
+	if c.SBAddress == "" || err != nil { // Validate has said so
+		return nil
+	}
+	return sb.New(endpoints, c.SBTLS, log)
+}
+
 func (c Config) election() (*reconcile.Election, error) {
 	if !c.LeaderElect {
 		return nil, nil
 	}
 	if c.Identity != "" {
-		return &reconcile.Election{Identity: c.Identity, Namespace: c.LeaseNamespace}, nil
+		return &reconcile.Election{Identity: c.Identity, Namespace: c.LeaseNamespace, Lease: c.Lease}, nil
 	}
 	host, err := os.Hostname()
 	if err != nil {
 		return nil, fmt.Errorf("name this replica: %w", err)
 	}
-	return &reconcile.Election{Identity: fmt.Sprintf("%s_%d", host, os.Getpid()), Namespace: c.LeaseNamespace}, nil
+	return &reconcile.Election{Identity: fmt.Sprintf("%s_%d", host, os.Getpid()), Namespace: c.LeaseNamespace, Lease: c.Lease}, nil
 }
 
-// Handler serves /metrics, /healthz (the process is alive) and /readyz (503
-// with everything that is missing, one a line, until nothing is).
+// Handler serves /metrics, /healthz (the process is alive) and /readyz: 503
+// with everything that is missing, one a line, until nothing is; then "ok" and a line
+// for each owner whose rows are not what its object says, through that object's own fault.
 func Handler(loop *reconcile.Loop) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(loop.Collector(), collectors.NewGoCollector(),
@@ -102,6 +116,9 @@ func Handler(loop *reconcile.Loop) http.Handler {
 			return
 		}
 		fmt.Fprintln(w, "ok")
+		for _, line := range loop.Failing() {
+			fmt.Fprintln(w, line)
+		}
 	})
 	return mux
 }

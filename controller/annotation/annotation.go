@@ -8,6 +8,7 @@
 package annotation
 
 import (
+	"cmp"
 	"encoding/json"
 	"errors"
 	"fmt"
@@ -18,18 +19,27 @@ import (
 
 // Annotation keys, and who writes each.
 const (
-	NodeSubnets     = "k8s.ovn.org/node-subnets"                    // controller: {"default":["10.244.0.0/24"]}
-	NodeID          = "k8s.ovn.org/node-id"                         // controller: "2"
-	NodeJoin        = "k8s.ovn.org/node-gateway-router-lrp-ifaddrs" // controller: {"default":{"ipv4":"100.64.0.2/16","ipv6":"fd98::2/64"}}
-	GatewayConfig   = "k8s.ovn.org/l3-gateway-config"               // agent: {"default":{"mode":"shared",...}}
-	ChassisID       = "k8s.ovn.org/node-chassis-id"                 // agent: system-id of the node's OVS
-	HostCIDRs       = "k8s.ovn.org/host-cidrs"                      // agent: ["172.30.0.11/24"]
-	ManagementMACs  = "k8s.ovn.org/node-mgmt-port-mac-addresses"    // agent: {"default":"aa:bb:.."}
-	SNATPortRange   = "ovn-ebpf.io/snat-port-range"                 // agent: "49152-65535"
-	PodMTU          = "ovn-ebpf.io/pod-mtu"                         // agent: "1442", bytes
-	PodNetworks     = "k8s.ovn.org/pod-networks"                    // controller, on pods
-	defaultNetwork  = "default"
-	gatewayModeNone = "disabled"
+	NodeSubnets    = "k8s.ovn.org/node-subnets"                    // controller: {"default":["10.244.0.0/24"]}
+	NodeID         = "k8s.ovn.org/node-id"                         // controller: "2"
+	NodeJoin       = "k8s.ovn.org/node-gateway-router-lrp-ifaddrs" // controller: {"default":{"ipv4":"100.64.0.2/16","ipv6":"fd98::2/64"}}
+	GatewayConfig  = "k8s.ovn.org/l3-gateway-config"               // agent: {"default":{"mode":"shared",...}}
+	ChassisID      = "k8s.ovn.org/node-chassis-id"                 // agent: system-id of the node's OVS
+	HostCIDRs      = "k8s.ovn.org/host-cidrs"                      // agent: ["172.30.0.11/24"]
+	ManagementMACs = "k8s.ovn.org/node-mgmt-port-mac-addresses"    // agent: {"default":"aa:bb:.."}
+	SNATPortRange  = "ovn-ebpf.io/snat-port-range"                 // agent: "49152-65535"
+	PodMTU         = "ovn-ebpf.io/pod-mtu"                         // agent: "1442", bytes
+	RoutablePods   = "ovn-ebpf.io/routable-pods"                   // agent: "true" if the network outside has routes to the node's pods
+	PodNetworks    = "k8s.ovn.org/pod-networks"                    // controller, on pods
+	defaultNetwork = "default"
+)
+
+// Modes of a gateway: where pods leave their node for the world outside.
+const (
+	GatewayModeShared = "shared" // by the gateway router, which has the node's address
+	GatewayModeLocal  = "local"  // by the management port and the host's own routes
+	// GatewayModeDisabled: the node has no gateway, its pods leave by others'.
+	// In the annotation it is "", as ovn-kubernetes has it; "disabled" is read too.
+	GatewayModeDisabled = "disabled"
 )
 
 // ErrNotSet is returned (wrapped) when an object does not carry the annotation.
@@ -41,7 +51,7 @@ type Join struct{ IPv4, IPv6 netip.Prefix }
 
 // Gateway describes a node's gateway router as the node's agent sees it.
 type Gateway struct {
-	Mode        string         // "shared"; "local" and "disabled" are read but not yet served
+	Mode        string         // GatewayModeShared, GatewayModeLocal or GatewayModeDisabled
 	InterfaceID string         // the localnet port, "breth0_<node>"
 	MAC         string         // the uplink's
 	Addresses   []netip.Prefix // the node's addresses on the uplink, one a family
@@ -159,8 +169,12 @@ type gatewayJSON struct {
 	VLAN        string         `json:"vlan-id,omitempty"`
 }
 
-// FormatGateway is the value of GatewayConfig.
+// FormatGateway is the value of GatewayConfig. Mode GatewayModeDisabled has
+// nothing else.
 func FormatGateway(g Gateway) string {
+	if g.Mode == GatewayModeDisabled {
+		return encode(map[string]gatewayJSON{defaultNetwork: {}})
+	}
 	v := gatewayJSON{
 		Mode: g.Mode, InterfaceID: g.InterfaceID, MAC: g.MAC, Addresses: g.Addresses, NextHops: g.NextHops,
 		NodePorts: strconv.FormatBool(g.NodePorts), VLAN: strconv.Itoa(g.VLAN),
@@ -174,7 +188,7 @@ func FormatGateway(g Gateway) string {
 	return encode(map[string]gatewayJSON{defaultNetwork: v})
 }
 
-// ParseGateway returns the node's gateway. Mode "disabled" has nothing else.
+// ParseGateway returns the node's gateway. Mode GatewayModeDisabled has nothing else.
 func ParseGateway(annotations map[string]string) (Gateway, error) {
 	m := map[string]gatewayJSON{}
 	if err := get(annotations, GatewayConfig, &m); err != nil {
@@ -185,7 +199,7 @@ func ParseGateway(annotations map[string]string) (Gateway, error) {
 		return Gateway{}, fmt.Errorf("parse annotation %s: no network %q", GatewayConfig, defaultNetwork)
 	}
 	g := Gateway{
-		Mode: v.Mode, InterfaceID: v.InterfaceID, MAC: v.MAC,
+		Mode: cmp.Or(v.Mode, GatewayModeDisabled), InterfaceID: v.InterfaceID, MAC: v.MAC,
 		Addresses: v.Addresses, NextHops: v.NextHops, NodePorts: v.NodePorts == "true",
 	}
 	if v.VLAN != "" {
@@ -195,8 +209,12 @@ func ParseGateway(annotations map[string]string) (Gateway, error) {
 		}
 		g.VLAN = vlan
 	}
-	if g.Mode == gatewayModeNone {
-		return g, nil
+	switch g.Mode {
+	case GatewayModeDisabled:
+		return Gateway{Mode: g.Mode}, nil
+	case GatewayModeShared, GatewayModeLocal:
+	default:
+		return Gateway{}, fmt.Errorf("parse annotation %s: mode %q is not shared, local or empty", GatewayConfig, g.Mode)
 	}
 	if _, err := net.ParseMAC(g.MAC); err != nil {
 		return Gateway{}, fmt.Errorf("parse annotation %s: mac-address: %w", GatewayConfig, err)
@@ -218,6 +236,19 @@ func ParsePodMTU(annotations map[string]string) (int, error) {
 		return 0, fmt.Errorf("parse annotation %s: %q is not 576 to 65535", PodMTU, v)
 	}
 	return mtu, nil
+}
+
+// ParseRoutablePods says whether pods' addresses are known outside of the
+// cluster, so that nothing translates them.
+func ParseRoutablePods(annotations map[string]string) (bool, error) {
+	switch v, ok := annotations[RoutablePods]; {
+	case !ok:
+		return false, fmt.Errorf("%s: %w", RoutablePods, ErrNotSet)
+	case v == "true", v == "false":
+		return v == "true", nil
+	default:
+		return false, fmt.Errorf("parse annotation %s: %q is not true or false", RoutablePods, v)
+	}
 }
 
 // FormatHostCIDRs is the value of HostCIDRs.

@@ -61,6 +61,19 @@ func TestShape(t *testing.T) {
 	if got != want {
 		t.Errorf("gateway:\n got %s\nwant %s", got, want)
 	}
+	if got, want := FormatGateway(Gateway{Mode: GatewayModeDisabled}), `{"default":{"mode":""}}`; got != want {
+		t.Errorf("no gateway:\n got %s\nwant %s", got, want)
+	}
+}
+
+// TestNoGateway: ovn-kubernetes has no word for it, others have.
+func TestNoGateway(t *testing.T) {
+	for _, text := range []string{`{"default":{"mode":""}}`, `{"default":{}}`, `{"default":{"mode":"disabled"}}`} {
+		got := must(ParseGateway(map[string]string{GatewayConfig: text}))(t)
+		if diff := cmp.Diff(Gateway{Mode: GatewayModeDisabled}, got, equal); diff != "" {
+			t.Errorf("%s: %s", text, diff)
+		}
+	}
 }
 
 func TestMalformed(t *testing.T) {
@@ -75,6 +88,7 @@ func TestMalformed(t *testing.T) {
 		{NodeJoin, `{"default":{"ipv4":"100.64.0.2"}}`, func(a map[string]string) error { _, err := ParseJoin(a); return err }},
 		{GatewayConfig, `{}`, func(a map[string]string) error { _, err := ParseGateway(a); return err }},
 		{GatewayConfig, `{"default":{"mode":"shared","mac-address":"x","ip-addresses":["192.0.2.1/24"]}}`, func(a map[string]string) error { _, err := ParseGateway(a); return err }},
+		{GatewayConfig, `{"default":{"mode":"routed","mac-address":"0a:58:00:00:00:01","ip-addresses":["192.0.2.1/24"]}}`, func(a map[string]string) error { _, err := ParseGateway(a); return err }},
 		{GatewayConfig, `{"default":{"mode":"shared","mac-address":"0a:58:00:00:00:01"}}`, func(a map[string]string) error { _, err := ParseGateway(a); return err }},
 		{GatewayConfig, `{"default":{"mode":"disabled","vlan-id":"4095"}}`, func(a map[string]string) error { _, err := ParseGateway(a); return err }},
 		{ManagementMACs, `{"default":""}`, func(a map[string]string) error { _, err := ParseManagementMAC(a); return err }},

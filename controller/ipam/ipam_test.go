@@ -163,7 +163,7 @@ func TestPods(t *testing.T) {
 	allocate("ns/a", "1", "10.244.1.3/24", "fd00:10:244:1::4/64")
 	allocate("ns/a", "1", "10.244.1.3/24", "fd00:10:244:1::4/64") // again: the same
 	allocate("ns/b", "1", "10.244.1.5/24", "fd00:10:244:1::5/64")
-	p.Release("ns/a", "")
+	p.Release("ns/a")
 	allocate("ns/c", "1", "10.244.1.6/24", "fd00:10:244:1::6/64") // not the one just released
 	allocate("ns/b", "2", "10.244.1.7/24", "fd00:10:244:1::7/64") // a new pod of an old name
 	p.Release("ns/b", "2")

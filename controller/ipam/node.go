@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"math/big"
 	"net/netip"
+	"slices"
 	"strings"
 )
 
@@ -13,6 +14,19 @@ var ErrExhausted = errors.New("exhausted")
 
 // ErrTaken is returned (wrapped) when another owner holds what was asked for.
 var ErrTaken = errors.New("taken")
+
+// ErrInvalid is returned (wrapped) when what was asked for can never be given.
+var ErrInvalid = errors.New("invalid")
+
+// UnavailableError is what is taken or exhausted now: the same may be asked for again
+// once an address of For is released.
+type UnavailableError struct {
+	For netip.Prefix
+	err error
+}
+
+func (e *UnavailableError) Error() string { return e.err.Error() }
+func (e *UnavailableError) Unwrap() error { return e.err }
 
 // Subnet is a range of pod addresses and the prefix length of each node's part of it.
 type Subnet struct {
@@ -43,11 +57,17 @@ func (n *Nodes) HoldID(node string, id int) error {
 	if owner, ok := n.ids[id]; ok && owner != node {
 		return fmt.Errorf("hold node id %d for %q: %w by %q", id, node, ErrTaken, owner)
 	}
-	if old, ok := n.byName[node]; ok && old != id {
+	if old, ok := n.byName[node]; ok {
 		delete(n.ids, old)
 	}
 	n.ids[id], n.byName[node] = node, id
 	return nil
+}
+
+// HasID says whether the node has an id.
+func (n *Nodes) HasID(node string) bool {
+	_, ok := n.byName[node]
+	return ok
 }
 
 // ID returns the node's id, a new one if it has none.
@@ -71,8 +91,11 @@ func (n *Nodes) HoldSubnets(node string, subnets []netip.Prefix) error {
 			return fmt.Errorf("hold subnet %s for node %q: %w by %q", s, node, ErrTaken, owner)
 		}
 	}
-	n.releaseSubnets(node)
+	n.ReleaseSubnets(node)
 	for _, s := range subnets {
+		if slices.Contains(n.held[node], s.Masked()) {
+			continue
+		}
 		n.parts[s.Masked()] = node
 		n.held[node] = append(n.held[node], s.Masked())
 	}
@@ -90,6 +113,40 @@ func (n *Nodes) overlap(s netip.Prefix, except string) string {
 	}
 	return ""
 }
+
+// Held returns the node's subnets, masked, nil if it has none.
+func (n *Nodes) Held(node string) []netip.Prefix { return n.held[node] }
+
+// Outside returns ErrInvalid if the node has a subnet, of a family that the
+// cluster has, that is in no subnet of the cluster.
+func (n *Nodes) Outside(node string) error {
+	for _, h := range n.held[node] {
+		around := func(s Subnet) bool { return s.Prefix.Bits() <= h.Bits() && s.Prefix.Contains(h.Addr()) }
+		if slices.Contains(n.families(), h.Addr().Is4()) && !slices.ContainsFunc(n.subnets, around) {
+			return fmt.Errorf("%w: subnet %s of node %q is outside of the cluster's subnets", ErrInvalid, h, node)
+		}
+	}
+	return nil
+}
+
+// Capacity is how many nodes' subnets a cluster subnet has, and how many of them are in
+// use, by cluster subnet. Parts of another length than HostLen count as one.
+func (n *Nodes) Capacity() map[netip.Prefix]struct{ Used, Room int } {
+	out := map[netip.Prefix]struct{ Used, Room int }{}
+	for _, s := range n.subnets {
+		c := struct{ Used, Room int }{Room: 1 << min(s.HostLen-s.Prefix.Bits(), 30)}
+		for part := range n.parts {
+			if s.Prefix.Contains(part.Addr()) {
+				c.Used++
+			}
+		}
+		out[s.Prefix] = c
+	}
+	return out
+}
+
+// All returns the nodes' subnets by node. It is the book's own: read only.
+func (n *Nodes) All() map[string][]netip.Prefix { return n.held }
 
 // Subnets returns the node's subnets, one of each family that the cluster has,
 // those it lacks allocated: the lowest that is free.
@@ -138,16 +195,20 @@ func (n *Nodes) free(is4 bool) (netip.Prefix, error) {
 	return netip.Prefix{}, fmt.Errorf("%s: %w", strings.Join(tried, ", "), ErrExhausted)
 }
 
-// Release forgets the node.
-func (n *Nodes) Release(node string) {
+// Release forgets the node, and says whether it had anything.
+func (n *Nodes) Release(node string) bool {
+	_, numbered := n.byName[node]
+	had := numbered || n.held[node] != nil
 	if id, ok := n.byName[node]; ok {
 		delete(n.ids, id)
 		delete(n.byName, node)
 	}
-	n.releaseSubnets(node)
+	n.ReleaseSubnets(node)
+	return had
 }
 
-func (n *Nodes) releaseSubnets(node string) {
+// ReleaseSubnets forgets the node's subnets, not its id.
+func (n *Nodes) ReleaseSubnets(node string) {
 	for _, s := range n.held[node] {
 		delete(n.parts, s)
 	}

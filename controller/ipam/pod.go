@@ -2,7 +2,9 @@ package ipam
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
+	"slices"
 )
 
 // firstPodOffset is where a subnet's pod addresses begin: .1 is the router's,
@@ -19,6 +21,15 @@ type Pods struct {
 	pools map[netip.Prefix]*pool
 	held  map[string]map[string][]netip.Prefix // name → UID → addresses with their subnet's length
 	owner map[netip.Addr]Pod
+	macs  map[station]Pod
+	asked map[Pod]station // the inverse of macs
+	freed []netip.Addr    // since Freed was called
+}
+
+// station is a MAC address that somebody asked for, in one node's network.
+type station struct {
+	subnet netip.Prefix // the node's first
+	mac    string
 }
 
 type pool struct {
@@ -30,18 +41,23 @@ type pool struct {
 func NewPods() *Pods {
 	return &Pods{
 		pools: map[netip.Prefix]*pool{}, held: map[string]map[string][]netip.Prefix{}, owner: map[netip.Addr]Pod{},
+		macs: map[station]Pod{}, asked: map[Pod]station{},
 	}
 }
 
-// Hold notes that the pod has the addresses, each with its subnet's length.
-// It returns ErrTaken if another pod has one of them, and then holds none.
+// Hold notes that the pod has the addresses, each with its subnet's length. It
+// returns ErrTaken if another pod has one of them and ErrInvalid if one is
+// not for pods, and then holds what it held before.
 func (p *Pods) Hold(pod Pod, addresses []netip.Prefix) error {
 	for _, a := range addresses {
-		if owner, ok := p.owner[a.Addr()]; ok && owner != pod {
-			return fmt.Errorf("hold address %s for pod %s: %w by pod %s", a.Addr(), pod.Name, ErrTaken, owner.Name)
+		if !usable(a.Addr(), a.Masked()) {
+			return fmt.Errorf("hold address %s for pod %s: %w: not for pods", a, pod.Name, ErrInvalid)
+		}
+		if err := p.takenByOther(pod, a.Addr()); err != nil {
+			return fmt.Errorf("hold address %s for pod %s: %w", a.Addr(), pod.Name, err)
 		}
 	}
-	p.release(pod)
+	p.releaseAddresses(pod, addresses...)
 	for _, a := range addresses {
 		p.owner[a.Addr()] = pod
 		p.pool(a.Masked()).used++
@@ -53,20 +69,60 @@ func (p *Pods) Hold(pod Pod, addresses []netip.Prefix) error {
 	return nil
 }
 
+func (p *Pods) takenByOther(pod Pod, a netip.Addr) error {
+	if owner, ok := p.owner[a]; ok && owner != pod {
+		return &UnavailableError{netip.PrefixFrom(a, a.BitLen()), fmt.Errorf("%w by pod %s", ErrTaken, owner.Name)}
+	}
+	return nil
+}
+
+// HoldMAC notes that the pod has, on its node with that first subnet, a MAC
+// address that is not derived from an IP address. It returns ErrTaken if
+// another pod of the node has it.
+func (p *Pods) HoldMAC(pod Pod, subnet netip.Prefix, mac net.HardwareAddr) error {
+	s := station{subnet.Masked(), string(mac)}
+	if owner, ok := p.macs[s]; ok && owner != pod {
+		until := s.subnet
+		if held := p.Held(owner); len(held) > 0 {
+			until = netip.PrefixFrom(held[0].Addr(), held[0].Addr().BitLen())
+		}
+		return &UnavailableError{until, fmt.Errorf("hold MAC address %s for pod %s: %w by pod %s", mac, pod.Name, ErrTaken, owner.Name)}
+	}
+	delete(p.macs, p.asked[pod])
+	p.macs[s], p.asked[pod] = pod, s
+	return nil
+}
+
 // Held returns what the pod has, nil if nothing.
 func (p *Pods) Held(pod Pod) []netip.Prefix { return p.held[pod.Name][pod.UID] }
 
-// Allocate returns an address in each subnet. Asked again for the same pod, it
-// returns the same ones, unless the subnets have changed.
-func (p *Pods) Allocate(pod Pod, subnets []netip.Prefix) ([]netip.Prefix, error) {
-	if have := p.Held(pod); within(have, subnets) {
+// Allocate returns an address in each subnet: the one that the pod has there,
+// else the one of want that is in it, else any. Asked again for the same pod, it
+// returns the same ones, unless the subnets have changed. After an error the
+// pod holds what it held before.
+func (p *Pods) Allocate(pod Pod, subnets []netip.Prefix, want ...netip.Addr) ([]netip.Prefix, error) {
+	have := p.Held(pod)
+	if within(have, subnets) {
 		return have, nil
 	}
+	if err := fits(want, subnets); err != nil {
+		return nil, fmt.Errorf("allocate address for pod %s: %w", pod.Name, err)
+	}
 	var addresses []netip.Prefix
+	var fresh []netip.Addr
 	for _, s := range subnets {
-		a, err := p.free(s.Masked())
-		if err != nil {
-			return nil, fmt.Errorf("allocate address for pod %s: %w", pod.Name, err)
+		subnet := s.Masked()
+		if i := slices.IndexFunc(have, func(h netip.Prefix) bool { return h.Masked() == subnet }); i >= 0 {
+			addresses = append(addresses, have[i])
+			continue
+		}
+		a, asked := in(want, subnet)
+		if !asked {
+			var err error
+			if a, err = p.free(subnet); err != nil {
+				return nil, fmt.Errorf("allocate address for pod %s: %w", pod.Name, err)
+			}
+			fresh = append(fresh, a)
 		}
 		addresses = append(addresses, netip.PrefixFrom(a, s.Bits()))
 	}
@@ -74,9 +130,41 @@ func (p *Pods) Allocate(pod Pod, subnets []netip.Prefix) ([]netip.Prefix, error)
 		return nil, err
 	}
 	for _, a := range addresses {
-		p.pool(a.Masked()).last = a.Addr()
+		if slices.Contains(fresh, a.Addr()) {
+			p.pool(a.Masked()).last = a.Addr()
+		}
 	}
 	return addresses, nil
+}
+
+// fits returns ErrInvalid unless each address that is wanted is for pods and in
+// a subnet of its own.
+func fits(want []netip.Addr, subnets []netip.Prefix) error {
+	taken := map[netip.Prefix]netip.Addr{}
+	for _, a := range want {
+		i := slices.IndexFunc(subnets, func(s netip.Prefix) bool { return s.Contains(a) })
+		if i < 0 {
+			return fmt.Errorf("%w: %s is outside of the node's subnets %v", ErrInvalid, a, subnets)
+		}
+		subnet := subnets[i].Masked()
+		if !usable(a, subnet) {
+			return fmt.Errorf("%w: %s of %s is not for pods", ErrInvalid, a, subnet)
+		}
+		if other, ok := taken[subnet]; ok {
+			return fmt.Errorf("%w: %s and %s are both in %s", ErrInvalid, other, a, subnet)
+		}
+		taken[subnet] = a
+	}
+	return nil
+}
+
+func in(addrs []netip.Addr, subnet netip.Prefix) (netip.Addr, bool) {
+	for _, a := range addrs {
+		if subnet.Contains(a) {
+			return a, true
+		}
+	}
+	return netip.Addr{}, false
 }
 
 // within says whether there is exactly one address for each subnet.
@@ -100,21 +188,23 @@ func (p *Pods) free(subnet netip.Prefix) (netip.Addr, error) {
 	if last := p.pool(subnet).last; last.IsValid() {
 		start = last.Next()
 	}
-	for a := start; p.usable(a, subnet); a = a.Next() {
+	for a := start; usable(a, subnet); a = a.Next() {
 		if _, taken := p.owner[a]; !taken {
 			return a, nil
 		}
 	}
-	for a := first; a != start && p.usable(a, subnet); a = a.Next() {
+	for a := first; a != start && usable(a, subnet); a = a.Next() {
 		if _, taken := p.owner[a]; !taken {
 			return a, nil
 		}
 	}
-	return netip.Addr{}, fmt.Errorf("subnet %s, %d addresses in use: %w", subnet, p.pool(subnet).used, ErrExhausted)
+	return netip.Addr{}, &UnavailableError{subnet, fmt.Errorf("subnet %s, %d addresses in use: %w", subnet, p.pool(subnet).used, ErrExhausted)}
 }
 
-func (p *Pods) usable(a netip.Addr, subnet netip.Prefix) bool {
-	return a.IsValid() && subnet.Contains(a) && (a.Is6() || subnet.Contains(a.Next()))
+// usable says whether the address may be a pod's in the subnet.
+func usable(a netip.Addr, subnet netip.Prefix) bool {
+	return a.IsValid() && subnet.Contains(a) && !a.Less(offset(subnet.Addr(), firstPodOffset)) &&
+		(a.Is6() || subnet.Contains(a.Next()))
 }
 
 func (p *Pods) pool(subnet netip.Prefix) *pool {
@@ -124,20 +214,31 @@ func (p *Pods) pool(subnet netip.Prefix) *pool {
 	return p.pools[subnet]
 }
 
-// Release forgets all pods of that name but the one with the UID to keep, ""
-// for none.
-func (p *Pods) Release(name, keepUID string) {
+// Release forgets all pods of that name but those with the UIDs to keep.
+func (p *Pods) Release(name string, keep ...string) {
 	for uid := range p.held[name] {
-		if uid != keepUID {
+		if !slices.Contains(keep, uid) {
 			p.release(Pod{name, uid})
 		}
 	}
 }
 
 func (p *Pods) release(pod Pod) {
+	p.releaseAddresses(pod)
+	if s, ok := p.asked[pod]; ok {
+		delete(p.macs, s)
+		delete(p.asked, pod)
+	}
+}
+
+// releaseAddresses takes the pod's addresses, to give it the others.
+func (p *Pods) releaseAddresses(pod Pod, others ...netip.Prefix) {
 	for _, a := range p.Held(pod) {
 		delete(p.owner, a.Addr())
 		p.pool(a.Masked()).used--
+		if !slices.Contains(others, a) {
+			p.freed = append(p.freed, a.Addr())
+		}
 	}
 	delete(p.held[pod.Name], pod.UID)
 	if len(p.held[pod.Name]) == 0 {
@@ -145,5 +246,45 @@ func (p *Pods) release(pod Pod) {
 	}
 }
 
+// Freed returns the addresses that pods have lost since it was last called.
+func (p *Pods) Freed() []netip.Addr {
+	freed := p.freed
+	p.freed = nil
+	return freed
+}
+
+// All returns the pods that have addresses, in no order.
+func (p *Pods) All() []Pod {
+	var out []Pod
+	for name, byUID := range p.held {
+		for uid := range byUID {
+			out = append(out, Pod{name, uid})
+		}
+	}
+	return out
+}
+
 // Len is how many addresses are in use.
 func (p *Pods) Len() int { return len(p.owner) }
+
+// Used is how many addresses of a node's subnet are in use.
+func (p *Pods) Used(subnet netip.Prefix) int {
+	if pool := p.pools[subnet.Masked()]; pool != nil {
+		return pool.used
+	}
+	return 0
+}
+
+// Capacity is how many pods' addresses a node's subnet has, 1<<30 for any
+// number above that.
+func Capacity(subnet netip.Prefix) int {
+	bits := subnet.Addr().BitLen() - subnet.Bits()
+	if bits > 30 {
+		return 1 << 30
+	}
+	room := 1<<bits - firstPodOffset
+	if subnet.Addr().Is4() {
+		room-- // the broadcast address
+	}
+	return max(room, 0)
+}

@@ -21,17 +21,20 @@ type batch struct {
 	schema  ovsdb.DatabaseSchema
 	records map[plan.Key][]*record
 	stale   map[plan.Key][]staleRow
-	found   map[ref]model.Model // rows looked up by name; nil: looked up, not there
+	found   map[ref]model.Model    // rows looked up by name; nil: looked up, not there
+	members *members               // as of the beginning of the batch, once asked
+	writes  map[string]model.Model // what operations change and delete; see echoes
 	serial  int
 }
 
 // staleRow is a row that its owner shall no longer have.
 type staleRow struct{ table, uuid string }
 
-func newBatch(conn client.Client) *batch {
+func newBatch(conn client.Client, m *members) *batch {
+	m.begin(conn.Cache())
 	return &batch{
 		cache: conn.Cache(), schema: conn.Schema(), records: map[plan.Key][]*record{},
-		stale: map[plan.Key][]staleRow{}, found: map[ref]model.Model{},
+		stale: map[plan.Key][]staleRow{}, found: map[ref]model.Model{}, members: m, writes: map[string]model.Model{},
 	}
 }
 
@@ -41,16 +44,18 @@ func (b *batch) add(key plan.Key, rows []plan.Row) error {
 	if b.cache == nil {
 		return ErrNotConnected
 	}
+	for _, row := range rows {
+		b.members.usage.add(key.Kind, row.Table())
+	}
 	have, err := b.owned(key)
 	if err != nil {
 		return err
 	}
 	var records []*record
 	for _, row := range rows {
-		_, hasIDs := b.schema.Tables[row.Table()].Columns["external_ids"]
-		r := newRecord(key, row, hasIDs)
+		r := newRecord(key, row)
 		identity := ref{r.table, r.id}
-		if !hasIDs {
+		if !tables[r.table].hasIDs && !ownedByPort(r.table) {
 			r.old = b.lookup(identity)
 		} else if same := have[identity]; len(same) > 0 {
 			r.old, have[identity] = same[0], same[1:]
@@ -83,16 +88,26 @@ func (b *batch) owned(key plan.Key) (map[ref][]model.Model, error) {
 		return nil, err
 	}
 	for _, t := range plan.Types() {
-		if _, hasIDs := b.schema.Tables[t.Table()].Columns["external_ids"]; !hasIDs {
+		if !b.members.usage.has(key.Kind, t.Table()) {
 			continue
 		}
-		rows, err := rowsWhere(b.cache, t.Table(), ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, mine))
-		if err != nil {
-			return nil, err
+		var conditions []ovsdb.Condition
+		if tables[t.Table()].hasIDs {
+			conditions = append(conditions, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, mine))
+		} else if ownedByPort(t.Table()) {
+			for _, port := range plan.OwnedPorts(key) {
+				conditions = append(conditions, ovsdb.NewCondition(portColumn, ovsdb.ConditionEqual, port))
+			}
 		}
-		for _, uuid := range slices.Sorted(maps.Keys(rows)) {
-			identity := ref{t.Table(), cmp.Or(externalIDs(rows[uuid])[rowID], nameOf(rows[uuid]))}
-			have[identity] = append(have[identity], rows[uuid])
+		for _, condition := range conditions {
+			rows, err := rowsWhere(b.cache, t.Table(), condition)
+			if err != nil {
+				return nil, err
+			}
+			for _, uuid := range slices.Sorted(maps.Keys(rows)) {
+				identity := ref{t.Table(), idOf(t.Table(), rows[uuid])}
+				have[identity] = append(have[identity], rows[uuid])
+			}
 		}
 	}
 	return have, nil
@@ -110,8 +125,7 @@ func (b *batch) lookup(r ref) model.Model {
 		return nil
 	}
 	for _, uuid := range slices.Sorted(maps.Keys(rows)) {
-		_, hasIDs := b.schema.Tables[r.table].Columns["external_ids"]
-		if !hasIDs || externalIDs(rows[uuid])[ownerID] != "" {
+		if !tables[r.table].hasIDs || externalIDs(rows[uuid])[ownerID] != "" {
 			b.found[r] = rows[uuid]
 			break
 		}
@@ -124,11 +138,12 @@ func (b *batch) lookup(r ref) model.Model {
 // and get their error in errs.
 func (b *batch) operations(errs map[plan.Key]error) []ovsdb.Operation {
 	targets := b.resolve(errs)
-	var ops []ovsdb.Operation
+	resolve := func(t ref) string { return targets[t] }
+	var ops, removed []ovsdb.Operation
 	additions := map[addition][]string{}
 	for _, key := range slices.SortedFunc(maps.Keys(b.records), plan.Key.Compare) {
 		for _, r := range b.records[key] {
-			op, err := b.writeRecord(r, func(t ref) string { return targets[t] })
+			op, err := b.writeRecord(r, resolve)
 			if err != nil {
 				errs[key] = err
 				continue
@@ -137,17 +152,19 @@ func (b *batch) operations(errs map[plan.Key]error) []ovsdb.Operation {
 				ops = append(ops, *op)
 			}
 			for _, p := range r.parents {
-				if !b.isMember(r, p) {
+				if r.old == nil || !b.members.has(p, targets[p.parent], r.uuid) {
 					at := addition{p.parent.table, targets[p.parent], p.column}
 					additions[at] = append(additions[at], r.uuid)
 				}
 			}
+			removed = append(removed, b.removalOps(r, resolve)...)
 		}
 	}
-	ops = append(ops, additionOps(additions)...)
+	ops = append(append(ops, additionOps(additions)...), removed...)
 	for _, key := range slices.SortedFunc(maps.Keys(b.records), plan.Key.Compare) {
 		for _, s := range b.stale[key] {
 			ops = append(ops, b.deleteOps(s)...)
+			b.writes[s.uuid] = nil
 		}
 	}
 	return ops
@@ -161,15 +178,13 @@ func (b *batch) resolve(errs map[plan.Key]error) map[ref]string {
 		targets := map[ref]string{}
 		for _, records := range b.records {
 			for _, r := range records {
-				if r.name != "" {
-					targets[ref{r.table, r.name}] = r.uuid
-				}
+				targets[ref{r.table, cmp.Or(r.name, r.id)}] = r.uuid
 			}
 		}
 		dropped := false
 		for key, records := range b.records {
 			if missing := b.resolveKey(records, targets); missing != nil {
-				errs[key] = fmt.Errorf("refer to %s: no such row", missing)
+				errs[key] = &MissingRowError{missing.table, missing.name}
 				delete(b.records, key)
 				delete(b.stale, key)
 				dropped = true
@@ -210,51 +225,44 @@ func (r *record) targets() []ref {
 
 // writeRecord returns the insert or update of the row itself, nil if it is right.
 func (b *batch) writeRecord(r *record, resolve func(ref) string) (*ovsdb.Operation, error) {
-	db := b.cache.DatabaseModel()
-	m, fields, err := r.desired(db, resolve)
+	m, columns, err := r.desired(b.cache.DatabaseModel(), resolve)
 	if err != nil {
 		return nil, err
 	}
-	info, err := db.NewModelInfo(m)
-	if err != nil {
-		return nil, err
-	}
-	if r.old == nil {
-		row, err := b.cache.Mapper().NewRow(info)
-		if err != nil {
-			return nil, fmt.Errorf("encode %s %q: %w", r.table, r.id, err)
-		}
-		delete(row, "_uuid")
-		return &ovsdb.Operation{Op: ovsdb.OperationInsert, Table: r.table, Row: row, UUIDName: r.uuid}, nil
-	}
-	var changed []any
-	for column, field := range fields {
-		now, _ := fieldOf(r.old, column)
-		want, _ := fieldOf(m, column)
-		if !sameColumn(now, want) {
-			changed = append(changed, field)
-		}
-	}
-	if len(changed) == 0 {
-		return nil, nil
-	}
-	row, err := b.cache.Mapper().NewRow(info, changed...)
+	row, err := b.difference(r, m, columns)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s %q: %w", r.table, r.id, err)
 	}
+	switch {
+	case r.old == nil:
+		return &ovsdb.Operation{Op: ovsdb.OperationInsert, Table: r.table, Row: row, UUIDName: r.uuid}, nil
+	case len(row) == 0:
+		return nil, nil
+	}
+	b.writes[r.uuid] = m
 	return &ovsdb.Operation{Op: ovsdb.OperationUpdate, Table: r.table, Where: whereUUID(r.uuid), Row: row}, nil
 }
 
-// isMember says whether the parent's column already refers to the row.
-func (b *batch) isMember(r *record, p membership) bool {
-	parent := b.lookup(p.parent)
-	if parent == nil || r.old == nil {
-		return false
+// difference returns the columns that are not as they shall be: of a row that
+// is there, or of an empty one.
+func (b *batch) difference(r *record, want model.Model, columns []string) (ovsdb.Row, error) {
+	row := ovsdb.Row{}
+	table := b.schema.Table(r.table)
+	for _, column := range columns {
+		f, _ := fieldOf(want, column)
+		schema := table.Column(column)
+		if r.old == nil {
+			if ovsdb.IsDefaultValue(schema, f.Interface()) {
+				continue
+			}
+		} else if now, _ := fieldOf(r.old, column); sameColumn(now, f) {
+			continue
+		}
+		value, err := ovsdb.NativeToOvs(schema, f.Interface())
+		if err != nil {
+			return nil, fmt.Errorf("column %s: %w", column, err)
+		}
+		row[column] = value
 	}
-	f, ok := fieldOf(parent, p.column)
-	if !ok {
-		return false
-	}
-	members, _ := f.Interface().([]string)
-	return slices.Contains(members, r.uuid)
+	return row, nil
 }

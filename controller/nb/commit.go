@@ -29,6 +29,8 @@ func (d *DB) Commit(ctx context.Context, want map[plan.Key][]plan.Row) map[plan.
 		}
 		return errs
 	}
+	d.committing.Lock()
+	defer d.committing.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
 	d.commit(ctx, conn, keys, want, errs)
@@ -36,7 +38,7 @@ func (d *DB) Commit(ctx context.Context, want map[plan.Key][]plan.Row) map[plan.
 }
 
 func (d *DB) commit(ctx context.Context, conn client.Client, keys []plan.Key, want map[plan.Key][]plan.Row, errs map[plan.Key]error) {
-	b := newBatch(conn)
+	b := newBatch(conn, &d.members)
 	var planned []plan.Key
 	for _, k := range keys {
 		if err := b.add(k, want[k]); err != nil {
@@ -50,10 +52,14 @@ func (d *DB) commit(ctx context.Context, conn client.Client, keys []plan.Key, wa
 	if len(ops) == 0 {
 		return
 	}
+	if d.changed != nil {
+		d.echoes.expect(b.writes)
+	}
 	err := d.transact(ctx, conn, ops)
 	if err == nil {
 		return
 	}
+	d.echoes.forget(b.writes)
 	var refused *refusedError
 	if len(planned) == 1 || !errors.As(err, &refused) {
 		for _, k := range planned {
@@ -74,10 +80,10 @@ func (e *refusedError) Error() string { return e.err.Error() }
 
 func (d *DB) transact(ctx context.Context, conn client.Client, ops []ovsdb.Operation) error {
 	results, err := conn.Transact(ctx, ops...)
-	if err == nil {
-		if details, failed := ovsdb.CheckOperationResults(results, ops); failed != nil {
-			err = &refusedError{refusal(failed, details)}
-		}
+	if err != nil {
+		err = fmt.Errorf("%w: %w", ErrNotConnected, err) // no answer: done or not, nobody knows
+	} else if details, failed := ovsdb.CheckOperationResults(results, ops); failed != nil {
+		err = &refusedError{refusal(failed, details)}
 	}
 	counts := map[string]uint64{}
 	for _, op := range ops {
@@ -104,7 +110,9 @@ func (d *DB) Owners() ([]plan.Key, []string, error) {
 	if err != nil {
 		return nil, nil, err
 	}
-	seen := map[string]struct{}{}
+	d.committing.Lock() // what is learned here is for the next commit
+	defer d.committing.Unlock()
+	seen := map[string]map[string]bool{} // tables by owner
 	cache := conn.Cache()
 	if cache == nil {
 		return nil, nil, ErrNotConnected
@@ -115,11 +123,15 @@ func (d *DB) Owners() ([]plan.Key, []string, error) {
 			continue
 		}
 		for _, row := range table.RowsShallow() {
-			if owner := externalIDs(row)[ownerID]; owner != "" {
-				seen[owner] = struct{}{}
+			if owner := ownerOf(name, row); owner != "" {
+				if seen[owner] == nil {
+					seen[owner] = map[string]bool{}
+				}
+				seen[owner][name] = true
 			}
 		}
 	}
+	d.members.learn(cache, countUsage(seen))
 	var keys []plan.Key
 	var unknown []string
 	for _, s := range slices.Sorted(maps.Keys(seen)) {

@@ -10,10 +10,8 @@ import (
 	"time"
 
 	"github.com/ovn-kubernetes/libovsdb/client"
-	"github.com/ovn-kubernetes/libovsdb/model"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
-	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
 const (
@@ -36,6 +34,11 @@ type DB struct {
 	connected chan struct{} // one slot: a value after each connection
 	stats     *stats
 	changed   func(plan.Key) // nil: nobody asks
+	tls       TLS
+	echoes    *echoes
+
+	committing sync.Mutex // guards members
+	members    members
 
 	mu         sync.Mutex // guards all below
 	conn       client.Client
@@ -43,31 +46,11 @@ type DB struct {
 	generation uint64
 }
 
-// Parse splits a comma-separated list of OVSDB endpoints and checks each:
-// unix:<path>, tcp:<address>:<port> or ssl:<address>:<port>.
-func Parse(address string) ([]string, error) {
-	var out []string
-	for _, e := range strings.Split(address, ",") {
-		e = strings.TrimSpace(e)
-		kind, rest, _ := strings.Cut(e, ":")
-		switch {
-		case kind == "unix" && rest != "":
-		case kind == "tcp" && strings.Contains(rest, ":"):
-		case kind == "ssl":
-			return nil, fmt.Errorf("parse database address %q: ssl is not supported yet", e)
-		default:
-			return nil, fmt.Errorf("parse database address %q: not unix:<path> or tcp:<address>:<port>", e)
-		}
-		out = append(out, e)
-	}
-	return out, nil
-}
-
 // New returns the database at any of the endpoints, not yet connected. With
 // several endpoints the leader of the cluster is used.
 func New(endpoints []string, log *slog.Logger) *DB {
 	return &DB{
-		endpoints: endpoints, log: log, connected: make(chan struct{}, 1), stats: newStats(),
+		endpoints: endpoints, log: log, connected: make(chan struct{}, 1), stats: newStats(), echoes: &echoes{},
 		reason: errors.New("no connection was tried yet"),
 	}
 }
@@ -76,10 +59,14 @@ func New(endpoints []string, log *slog.Logger) *DB {
 // holds may then be anything.
 func (d *DB) Connected() <-chan struct{} { return d.connected }
 
-// OnChange has f called with the owner of each row that was changed in what
-// plans say of it, or deleted, by whomever: this DB too. It is called from a
-// goroutine of the connection and must not block. Call OnChange before Run.
+// OnChange has f called with the owner of each row that others have changed in
+// what plans say of it, taken out of its parents or deleted; sometimes also for
+// what Commit itself has written. It is called from a goroutine of the
+// connection and must not block. Call OnChange before Run.
 func (d *DB) OnChange(f func(plan.Key)) { d.changed = f }
+
+// UseTLS has ssl: endpoints connected with these files. Call UseTLS before Run.
+func (d *DB) UseTLS(t TLS) { d.tls = t }
 
 // Ready returns nil while connected with the whole database in memory, else
 // an error that says what is wrong with which endpoints.
@@ -152,7 +139,11 @@ func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error
 	if err != nil {
 		return nil, nil, err
 	}
-	opts := []client.Option{client.WithLeaderOnly(len(d.endpoints) > 1)}
+	files, err := d.tls.Config(d.endpoints)
+	if err != nil {
+		return nil, nil, err
+	}
+	opts := []client.Option{client.WithLeaderOnly(len(d.endpoints) > 1), client.WithTLSConfig(files)}
 	for _, e := range d.endpoints {
 		opts = append(opts, client.WithEndpoint(e))
 	}
@@ -167,7 +158,8 @@ func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error
 		return nil, nil, err
 	}
 	if d.changed != nil {
-		conn.Cache().AddEventHandler(changes(d.changed))
+		d.echoes.reset()
+		conn.Cache().AddEventHandler(changes(conn.Cache(), d.echoes, d.changed))
 	}
 	go func() {
 		<-conn.DisconnectNotify() // is sent only to who is listening at that moment
@@ -199,53 +191,4 @@ func watch(ctx context.Context, conn client.Client, lost <-chan struct{}) error 
 			}
 		}
 	}
-}
-
-const (
-	ownerID = "ovn-ebpf.io/owner"
-	rowID   = "ovn-ebpf.io/id"
-)
-
-// models returns the generated model of each table that plan.Row types are rows of.
-func models() map[string]model.Model {
-	return map[string]model.Model{
-		nbmodel.LogicalRouterTable:            &nbmodel.LogicalRouter{},
-		nbmodel.LogicalRouterPortTable:        &nbmodel.LogicalRouterPort{},
-		nbmodel.LogicalRouterPolicyTable:      &nbmodel.LogicalRouterPolicy{},
-		nbmodel.LogicalRouterStaticRouteTable: &nbmodel.LogicalRouterStaticRoute{},
-		nbmodel.LogicalSwitchTable:            &nbmodel.LogicalSwitch{},
-		nbmodel.LogicalSwitchPortTable:        &nbmodel.LogicalSwitchPort{},
-		nbmodel.LoadBalancerTable:             &nbmodel.LoadBalancer{},
-		nbmodel.LoadBalancerGroupTable:        &nbmodel.LoadBalancerGroup{},
-		nbmodel.NATTable:                      &nbmodel.NAT{},
-	}
-}
-
-func monitorOptions() []client.MonitorOption {
-	var out []client.MonitorOption
-	for _, m := range models() {
-		out = append(out, client.WithTable(m))
-	}
-	return out
-}
-
-// clientModel is the generated model with the indexes that Commit uses.
-func clientModel() (model.ClientDBModel, error) {
-	m, err := nbmodel.FullDatabaseModel()
-	if err != nil {
-		return m, err
-	}
-	owner := model.ClientIndex{Columns: []model.ColumnKey{{Column: "external_ids", Key: ownerID}}}
-	name := model.ClientIndex{Columns: []model.ColumnKey{{Column: "name"}}}
-	indexes := map[string][]model.ClientIndex{}
-	for table, row := range models() {
-		if _, ok := fieldOf(row, "external_ids"); ok {
-			indexes[table] = append(indexes[table], owner)
-		}
-		if _, ok := fieldOf(row, "name"); ok {
-			indexes[table] = append(indexes[table], name)
-		}
-	}
-	m.SetIndexes(indexes)
-	return m, nil
 }

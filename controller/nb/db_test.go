@@ -53,6 +53,7 @@ func topology() map[plan.Key][]plan.Row {
 		plan.ClusterKey(): {
 			plan.LogicalRouter{Name: "lr", Options: map[string]string{"a": "b"}},
 			plan.LoadBalancerGroup{Name: "group"},
+			plan.AddressSet{Name: "set", Addresses: []string{"192.0.2.1", "192.0.2.2"}},
 		},
 		plan.NodeKey("n1"): {
 			plan.LogicalSwitch{Name: "n1", OtherConfig: map[string]string{"subnet": "10.0.0.0/24"}, LoadBalancerGroups: []string{"group"}},
@@ -61,10 +62,14 @@ func topology() map[plan.Key][]plan.Row {
 			plan.StaticRoute{Router: "lr", Prefix: "0.0.0.0/0", NextHop: "10.0.0.9", OutputPort: "rtos-n1"},
 			plan.StaticRoute{Router: "lr", Policy: "src-ip", Prefix: "10.0.0.0/24", NextHop: "10.0.0.9"},
 			plan.RouterPolicy{Router: "lr", Priority: 1004, Match: "ip4", Action: "reroute", NextHops: []string{"10.0.0.2"}},
+			plan.StaticRoute{Router: "lr", Prefix: "0.0.0.0/0", NextHop: "10.0.0.8", OutputPort: "rtos-n1", BFD: "rtos-n1 10.0.0.8"},
+			plan.BFD{Port: "rtos-n1", Destination: "10.0.0.8"},
+			plan.StaticMACBinding{Port: "rtoe-GR_n1", IP: "10.0.0.4", MAC: "0a:58:0a:00:00:04", Override: true},
 			plan.NAT{Router: "lr", Type: "snat", ExternalIP: "192.0.2.1", LogicalIP: "10.0.0.0/16", ExternalPortRange: "49152-65535"},
 		},
 		plan.ServiceKey("ns", "s"): {
 			plan.LoadBalancer{Groups: []string{"group"}, Name: "lb", Protocol: "tcp", VIPs: map[string]string{"1.2.3.4:80": ""}, Options: map[string]string{"reject": "true"}},
+			plan.LoadBalancer{Switches: []string{"n1"}, Routers: []string{"lr"}, Name: "own", Protocol: "tcp", VIPs: map[string]string{"1.2.3.5:80": ""}},
 		},
 		plan.PodKey("ns", "p"): {
 			plan.LogicalSwitchPort{Switch: "n1", Name: "ns_p", Incarnation: "u1", Addresses: []string{"0a:58:0a:00:00:03 10.0.0.3"}, Tag: 0},
@@ -140,7 +145,7 @@ func TestCommitDeletes(t *testing.T) {
 	if diff := cmp.Diff([]plan.Key{plan.ClusterKey()}, owners); diff != "" || unknown != nil {
 		t.Errorf("owners (-want +got), unknown %v:\n%s", unknown, diff)
 	}
-	for _, table := range []string{"logical_switch", "logical_switch_port", "logical_router_port", "nat", "load_balancer", "logical_router_policy", "logical_router_static_route"} {
+	for _, table := range []string{"logical_switch", "logical_switch_port", "logical_router_port", "nat", "load_balancer", "logical_router_policy", "logical_router_static_route", "bfd", "static_mac_binding"} {
 		if got := s.Nbctl("--bare", "--columns=_uuid", "list", table); got != "" {
 			t.Errorf("left in %s: %s", table, got)
 		}
@@ -153,21 +158,24 @@ func TestCommitDeletes(t *testing.T) {
 func TestCommitKeepsForeignRows(t *testing.T) {
 	s := nbtest.Start(t)
 	s.Nbctl("ls-add", "n1", "--", "lsp-add", "n1", "theirs", "--", "lr-add", "other")
+	s.Nbctl("--", "create", "static_mac_binding", "logical_port=theirs", "ip=10.0.0.4", `mac="0a:58:0a:00:00:04"`)
 	db := open(t, s)
 	commit(t, db, topology())
 	switches := s.Nbctl("--bare", "--columns=_uuid", "find", "logical_switch", "name=n1", "external_ids:ovn-ebpf.io/owner=node/n1")
 	s.Nbctl("lsp-add", switches, "guest", "--", "set", "logical_switch_port", "guest", "external_ids:who=them")
-	s.Nbctl("lr-route-add", "lr", "203.0.113.0/24", "10.0.0.7")
+	s.Nbctl("lr-route-add", "lr", "203.0.113.0/24", "10.0.0.7", "--", "lr-lb-add", "other", "own")
 	all := topology()
 	all[plan.PodKey("ns", "p")] = nil
 	n1 := all[plan.NodeKey("n1")]
 	all[plan.NodeKey("n1")] = slices.DeleteFunc(n1, func(r plan.Row) bool { return r.Table() == "Logical_Router_Static_Route" })
 	commit(t, db, all)
 	for what, got := range map[string]string{
-		"port in their switch": s.Nbctl("--bare", "--columns=name", "find", "logical_switch_port", "name=theirs"),
-		"port in our switch":   s.Nbctl("--bare", "--columns=name", "find", "logical_switch_port", "name=guest"),
-		"their router":         s.Nbctl("--bare", "--columns=name", "find", "logical_router", "name=other"),
-		"route in our router":  s.Nbctl("--bare", "--columns=_uuid", "find", "logical_router_static_route", "ip_prefix=203.0.113.0/24"),
+		"our load balancer in theirs": s.Nbctl("--bare", "--columns=load_balancer", "list", "logical_router", "other"),
+		"port in their switch":        s.Nbctl("--bare", "--columns=name", "find", "logical_switch_port", "name=theirs"),
+		"their static binding":        s.Nbctl("--bare", "--columns=_uuid", "find", "static_mac_binding", "logical_port=theirs"),
+		"port in our switch":          s.Nbctl("--bare", "--columns=name", "find", "logical_switch_port", "name=guest"),
+		"their router":                s.Nbctl("--bare", "--columns=name", "find", "logical_router", "name=other"),
+		"route in our router":         s.Nbctl("--bare", "--columns=_uuid", "find", "logical_router_static_route", "ip_prefix=203.0.113.0/24"),
 	} {
 		if got == "" {
 			t.Errorf("%s is gone", what)
@@ -188,6 +196,40 @@ func TestCommitRepairsMembership(t *testing.T) {
 		commit(t, db, topology())
 		return s.Nbctl("--bare", "--columns=load_balancer", "list", "load_balancer_group") != ""
 	})
+}
+
+// A load balancer that shall be somewhere else is not where it was any more;
+// others in the same columns stay.
+func TestCommitMovesMembership(t *testing.T) {
+	s := nbtest.Start(t)
+	db := open(t, s)
+	commit(t, db, topology())
+	s.Nbctl("lb-add", "theirs", "192.0.2.9:80", "10.0.0.3:80", "--", "ls-lb-add", "n1", "theirs")
+	rows := topology()[plan.ServiceKey("ns", "s")]
+	own := rows[1].(plan.LoadBalancer)
+	own.Switches, own.Groups = nil, []string{"group"}
+	rows[1] = own
+	want := map[plan.Key][]plan.Row{plan.ServiceKey("ns", "s"): rows}
+	commit(t, db, want)
+	uuid := func(name string) string {
+		return s.Nbctl("--bare", "--columns=_uuid", "find", "load_balancer", "name="+name)
+	}
+	for what, tt := range map[string]struct{ got, want string }{
+		"the switch": {s.Nbctl("--bare", "--columns=load_balancer", "find", "logical_switch", "name=n1"), uuid("theirs")},
+		"the router": {s.Nbctl("--bare", "--columns=load_balancer", "find", "logical_router", "name=lr"), uuid("own")},
+	} {
+		if tt.got != tt.want {
+			t.Errorf("load balancers of %s: %q, want %q", what, tt.got, tt.want)
+		}
+	}
+	if got := s.Nbctl("--bare", "--columns=load_balancer", "list", "load_balancer_group"); !strings.Contains(got, uuid("own")) || !strings.Contains(got, uuid("lb")) {
+		t.Errorf("load balancers of the group: %q, want both", got)
+	}
+	n := db.Stats().Transactions
+	commit(t, db, want)
+	if got := db.Stats().Transactions; got != n {
+		t.Errorf("commit of the same rows wrote %d transactions, want none", got-n)
+	}
 }
 
 func TestCommitIsolatesBadKeys(t *testing.T) {
@@ -255,7 +297,7 @@ func TestParse(t *testing.T) {
 		"tcp:10.0.0.1:6641, tcp:[fd00::1]:6641":  "",
 		"":                                       `""`,
 		"10.0.0.1:6641":                          `"10.0.0.1:6641"`,
-		"tcp:10.0.0.1:6641,ssl:10.0.0.1:6641":    "ssl is not supported yet",
+		"tcp:10.0.0.1:6641,ssl:10.0.0.1":         `"ssl:10.0.0.1"`,
 		"tcp:10.0.0.1:6641,http://10.0.0.2:6641": `"http://10.0.0.2:6641"`,
 	} {
 		_, err := nb.Parse(in)
@@ -272,11 +314,18 @@ func TestOnChange(t *testing.T) {
 	db.OnChange(func(k plan.Key) { changed <- k })
 	run(t, db)
 	commit(t, db, topology())
+	// What this process changes and deletes itself is no news.
+	pod := topology()[plan.PodKey("ns", "p")][0].(plan.LogicalSwitchPort)
+	commit(t, db, map[plan.Key][]plan.Row{plan.PodKey("ns", "q"): {plan.LogicalSwitchPort{Switch: "n1", Name: "ns_q"}}})
+	pod.Addresses = nil
+	commit(t, db, map[plan.Key][]plan.Row{plan.PodKey("ns", "p"): {pod}})
+	commit(t, db, map[plan.Key][]plan.Row{plan.PodKey("ns", "q"): nil})
 	for _, tt := range []struct {
 		name string
 		cmd  []string
 		want plan.Key
 	}{
+		{"a load balancer is taken out of its group", []string{"clear", "load_balancer_group", "group", "load_balancer"}, plan.ServiceKey("ns", "s")},
 		{"northd's column, then ours", []string{"lsp-set-enabled", "ns_p", "enabled", "--", "set", "logical_router", "lr", "options:a=c"}, plan.ClusterKey()},
 		{"a port is deleted", []string{"lsp-del", "stor-n1"}, plan.NodeKey("n1")},
 		{"a foreign port comes and goes, then a load balancer goes", []string{"lsp-add", "n1", "x", "--", "lsp-del", "x", "--", "lb-del", "lb"}, plan.ServiceKey("ns", "s")},
@@ -286,4 +335,28 @@ func TestOnChange(t *testing.T) {
 			t.Errorf("%s: change of %s, want %s", tt.name, got, tt.want)
 		}
 	}
+}
+
+// What another replica wrote, in tables where this one has never written, goes
+// with its owner.
+func TestCommitPrunesOthersRows(t *testing.T) {
+	s := nbtest.Start(t)
+	db, other := open(t, s), open(t, s)
+	if _, _, err := db.Owners(); err != nil {
+		t.Fatal(err)
+	}
+	commit(t, db, map[plan.Key][]plan.Row{plan.NodeKey("n1"): {plan.LogicalSwitch{Name: "n1"}}})
+	commit(t, other, topology())
+	nbtest.Eventually(t, "all is gone", func() bool {
+		owners, _, err := db.Owners()
+		if err != nil {
+			t.Fatal(err)
+		}
+		want := map[plan.Key][]plan.Row{}
+		for _, k := range owners {
+			want[k] = nil
+		}
+		commit(t, db, want)
+		return s.Nbctl("--bare", "--columns=_uuid", "list", "logical_switch_port") == "" && s.Nbctl("--bare", "--columns=_uuid", "list", "load_balancer") == ""
+	})
 }

@@ -27,21 +27,18 @@ func additionOps(additions map[addition][]string) []ovsdb.Operation {
 }
 
 // deleteOps take a row away. A row of a table that is no root goes when
-// nothing refers to it any more, so it is taken out of its parent, whichever
-// that is.
+// nothing refers to it any more, so it is taken out of its parents, whichever
+// they are.
 func (b *batch) deleteOps(s staleRow) []ovsdb.Operation {
 	if b.schema.Tables[s.table].IsRoot {
 		return []ovsdb.Operation{{Op: ovsdb.OperationDelete, Table: s.table, Where: whereUUID(s.uuid)}}
 	}
 	var ops []ovsdb.Operation
-	for _, parent := range parentsOf(s.table) {
-		table, column := splitParent(parent)
-		member := uuidSet(s.uuid)
-		ops = append(ops, ovsdb.Operation{
-			Op: ovsdb.OperationMutate, Table: table,
-			Where:     []ovsdb.Condition{ovsdb.NewCondition(column, ovsdb.ConditionIncludes, member)},
-			Mutations: []ovsdb.Mutation{*ovsdb.NewMutation(column, ovsdb.MutateOperationDelete, member)},
-		})
+	for _, kind := range tables[s.table].parents {
+		table, column := splitParent(kind)
+		for _, parent := range slices.Sorted(slices.Values(b.members.of(kind)[s.uuid])) {
+			ops = append(ops, removal(table, parent, column, s.uuid))
+		}
 	}
 	return ops
 }

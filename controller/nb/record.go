@@ -2,6 +2,7 @@ package nb
 
 import (
 	"fmt"
+	"maps"
 	"reflect"
 	"slices"
 
@@ -37,40 +38,49 @@ type record struct {
 }
 
 // newRecord reads a plan.Row by its field tags.
-func newRecord(key plan.Key, row plan.Row, hasExternalIDs bool) *record {
-	r := &record{key: key, table: row.Table(), id: row.ID(), columns: map[string]any{}, refs: map[string][]ref{}}
+func newRecord(key plan.Key, row plan.Row) *record {
 	v := reflect.ValueOf(row)
-	for i := range v.NumField() {
-		tag, value := v.Type().Field(i).Tag, v.Field(i).Interface()
-		column, target, parent := tag.Get("ovsdb"), tag.Get("ref"), tag.Get("parent")
+	s := shapes[v.Type()]
+	r := &record{key: key, table: s.table, id: row.ID(), columns: make(map[string]any, len(s.columns)+1), refs: map[string][]ref{}}
+	for _, f := range s.fields {
+		value := v.Field(f.index).Interface()
 		switch {
-		case parent != "":
-			table, col := splitParent(parent)
+		case f.parentTable != "":
 			for _, name := range names(value) {
-				r.parents = append(r.parents, membership{ref{table, name}, col})
+				if name != "" {
+					r.parents = append(r.parents, membership{ref{f.parentTable, name}, f.parentOfColumn})
+				}
 			}
-		case target != "":
-			r.refs[column] = []ref{}
+		case f.target != "":
+			r.refs[f.column] = []ref{}
 			for _, name := range names(value) {
-				r.refs[column] = append(r.refs[column], ref{target, name})
+				if name != "" {
+					r.refs[f.column] = append(r.refs[f.column], ref{f.target, name})
+				}
 			}
-		case column != "":
-			r.columns[column] = value
+		case f.column != "":
+			r.columns[f.column] = value
 		}
 	}
 	r.name, _ = r.columns["name"].(string)
-	if hasExternalIDs {
-		ids := map[string]string{ownerID: key.String()}
-		if r.id != r.name {
-			ids[rowID] = r.id
-		}
-		planned, _ := r.columns["external_ids"].(map[string]string)
-		for k, v := range planned {
-			ids[k] = v
-		}
-		r.columns["external_ids"] = ids
+	if s.hasIDs {
+		r.columns["external_ids"] = r.externalIDs()
 	}
 	return r
+}
+
+// externalIDs are the planned ones and those by which the row is found again.
+func (r *record) externalIDs() map[string]string {
+	planned, _ := r.columns["external_ids"].(map[string]string)
+	ids := make(map[string]string, len(planned)+2)
+	ids[ownerID] = r.key.String()
+	if r.id != r.name {
+		ids[rowID] = r.id
+	}
+	for k, v := range planned {
+		ids[k] = v
+	}
+	return ids
 }
 
 func names(v any) []string {
@@ -83,21 +93,21 @@ func names(v any) []string {
 	return nil
 }
 
-// desired returns the record as a model of its table, and pointers to the
-// fields of it that are managed, by column.
-func (r *record) desired(db model.DatabaseModel, resolve func(ref) string) (model.Model, map[string]any, error) {
+// desired returns the record as a model of its table, of which the managed
+// columns, which are returned too, are set.
+func (r *record) desired(db model.DatabaseModel, resolve func(ref) string) (model.Model, []string, error) {
 	m, err := db.NewModel(r.table)
 	if err != nil {
 		return nil, nil, err
 	}
-	fields := map[string]any{}
+	columns := make([]string, 0, len(r.columns)+len(r.refs))
 	set := func(column string, value any) error {
 		f, ok := fieldOf(m, column)
 		if !ok {
 			return fmt.Errorf("table %s has no column %q", r.table, column)
 		}
 		assign(f, value)
-		fields[column] = f.Addr().Interface()
+		columns = append(columns, column)
 		return nil
 	}
 	for column, value := range r.columns {
@@ -114,18 +124,7 @@ func (r *record) desired(db model.DatabaseModel, resolve func(ref) string) (mode
 			return nil, nil, err
 		}
 	}
-	return m, fields, nil
-}
-
-// fieldOf returns the field of a model that holds a column.
-func fieldOf(m model.Model, column string) (reflect.Value, bool) {
-	v := reflect.ValueOf(m).Elem()
-	for i := range v.NumField() {
-		if v.Type().Field(i).Tag.Get("ovsdb") == column {
-			return v.Field(i), true
-		}
-	}
-	return reflect.Value{}, false
+	return m, columns, nil
 }
 
 // assign sets a model's field to a plan's value; the zero value of an optional
@@ -135,6 +134,13 @@ func assign(f reflect.Value, value any) {
 	if f.Kind() != reflect.Pointer {
 		f.Set(v.Convert(f.Type()))
 		return
+	}
+	if v.Kind() == reflect.Slice { // references in a column that holds at most one
+		if v.Len() == 0 {
+			f.SetZero()
+			return
+		}
+		v = v.Index(0)
 	}
 	if v.IsZero() {
 		f.SetZero()
@@ -149,40 +155,25 @@ func assign(f reflect.Value, value any) {
 // without order, nil as empty.
 func sameColumn(a, b reflect.Value) bool {
 	switch a.Kind() {
+	case reflect.String:
+		return a.String() == b.String()
 	case reflect.Slice:
 		x, okx := a.Interface().([]string)
 		y, oky := b.Interface().([]string)
 		if !okx || !oky {
 			return reflect.DeepEqual(a.Interface(), b.Interface())
 		}
-		return slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y)))
+		return slices.Equal(x, y) || len(x) == len(y) && slices.Equal(slices.Sorted(slices.Values(x)), slices.Sorted(slices.Values(y)))
 	case reflect.Map:
-		return a.Len() == b.Len() && (a.Len() == 0 || reflect.DeepEqual(a.Interface(), b.Interface()))
+		x, okx := a.Interface().(map[string]string)
+		y, oky := b.Interface().(map[string]string)
+		if !okx || !oky {
+			return a.Len() == b.Len() && (a.Len() == 0 || reflect.DeepEqual(a.Interface(), b.Interface()))
+		}
+		return maps.Equal(x, y)
 	default:
 		return reflect.DeepEqual(a.Interface(), b.Interface())
 	}
-}
-
-func uuidOf(m model.Model) string {
-	f, _ := fieldOf(m, "_uuid")
-	return f.String()
-}
-
-func externalIDs(m model.Model) map[string]string {
-	f, ok := fieldOf(m, "external_ids")
-	if !ok {
-		return nil
-	}
-	ids, _ := f.Interface().(map[string]string)
-	return ids
-}
-
-func nameOf(m model.Model) string {
-	f, ok := fieldOf(m, "name")
-	if !ok {
-		return ""
-	}
-	return f.String()
 }
 
 // rowsWhere returns copies of the rows of a table whose column equals a

@@ -3,27 +3,124 @@ package nb
 import (
 	"reflect"
 
+	"github.com/ovn-kubernetes/libovsdb/model"
+
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// parentsOf returns the columns, as Table.column, that refer to rows of a table.
-func parentsOf(table string) []string { return tagged(table, "parent") }
-
-// columnsOf returns the columns of a table that plans say something of.
-func columnsOf(table string) []string { return tagged(table, "ovsdb") }
-
-func tagged(table, tag string) []string {
-	var out []string
-	for _, t := range plan.Types() {
-		if t.Table() != table {
-			continue
+// layouts say which field of a generated model is which column. Like shapes
+// they are constant: reading tags for every row costs more than the database does.
+var layouts = func() map[reflect.Type]map[string]int {
+	out := map[reflect.Type]map[string]int{}
+	for _, m := range models() {
+		t := reflect.TypeOf(m).Elem()
+		fields := map[string]int{}
+		for i := range t.NumField() {
+			fields[t.Field(i).Tag.Get("ovsdb")] = i
 		}
-		v := reflect.TypeOf(t)
-		for i := range v.NumField() {
-			if value := v.Field(i).Tag.Get(tag); value != "" {
-				out = append(out, value)
-			}
+		out[t] = fields
+	}
+	return out
+}()
+
+// shapes are what the field tags of a plan.Row say, by its type.
+var shapes = func() map[reflect.Type]shape {
+	out := map[reflect.Type]shape{}
+	for _, t := range plan.Types() {
+		out[reflect.TypeOf(t)] = readShape(t)
+	}
+	return out
+}()
+
+// tables are the shapes by table.
+var tables = func() map[string]shape {
+	out := map[string]shape{}
+	for _, t := range plan.Types() {
+		out[t.Table()] = shapes[reflect.TypeOf(t)]
+	}
+	return out
+}()
+
+// children are the columns of a table that refer to planned rows, as parents.
+var children = func() map[string][]child {
+	out := map[string][]child{}
+	for _, t := range plan.Types() {
+		for _, parent := range tables[t.Table()].parents {
+			table, column := splitParent(parent)
+			out[table] = append(out[table], child{column, t.Table()})
 		}
 	}
 	return out
+}()
+
+// child says which table's rows a column refers to.
+type child struct{ column, table string }
+
+// shape is how the rows of a table are planned.
+type shape struct {
+	table   string
+	hasIDs  bool     // the table has external_ids
+	columns []string // that plans say something of
+	parents []string // the columns, as Table.column, that refer to rows of the table
+	fields  []field
+}
+
+// field is one of a plan.Row's struct.
+type field struct {
+	index                       int
+	column, target              string
+	parentTable, parentOfColumn string
+}
+
+func readShape(row plan.Row) shape {
+	s := shape{table: row.Table()}
+	if m := models()[row.Table()]; m != nil {
+		_, s.hasIDs = fieldOf(m, "external_ids")
+	}
+	t := reflect.TypeOf(row)
+	for i := range t.NumField() {
+		tag := t.Field(i).Tag
+		f := field{index: i, column: tag.Get("ovsdb"), target: tag.Get("ref")}
+		if parent := tag.Get("parent"); parent != "" {
+			s.parents = append(s.parents, parent)
+			f.parentTable, f.parentOfColumn = splitParent(parent)
+		}
+		if f.column != "" {
+			s.columns = append(s.columns, f.column)
+		}
+		s.fields = append(s.fields, f)
+	}
+	return s
+}
+
+// fieldOf returns the field of a model that holds a column.
+func fieldOf(m model.Model, column string) (reflect.Value, bool) {
+	v := reflect.ValueOf(m).Elem()
+	i, ok := layouts[v.Type()][column]
+	if !ok {
+		return reflect.Value{}, false
+	}
+	return v.Field(i), true
+}
+
+func uuidOf(m model.Model) string {
+	f, _ := fieldOf(m, "_uuid")
+	return f.String()
+}
+
+func externalIDs(m model.Model) map[string]string {
+	f, ok := fieldOf(m, "external_ids")
+	if !ok {
+		return nil
+	}
+	ids, _ := f.Interface().(map[string]string)
+	return ids
+}
+
+func nameOf(m model.Model) string {
+	f, ok := fieldOf(m, "name")
+	if !ok {
+		return ""
+	}
+	return f.String()
 }

@@ -3,9 +3,11 @@ package plan
 import (
 	"fmt"
 	"net/netip"
+	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
@@ -22,6 +24,8 @@ type Config struct {
 	JoinSubnets  []netip.Prefix // at most one a family
 	SNATPorts    PortRange      // of nodes that do not say their own
 	MTU          int            // of pods
+	BFD          bool           // on gateway routers' default routes
+	ACLLogRate   int            // messages a second and ACL; 0: DefaultACLLogRate
 }
 
 // Store is a set of objects as informers keep them: a cache.Indexer.
@@ -32,20 +36,29 @@ type Store interface {
 }
 
 // Cluster is the observed cluster: stores of *corev1.Node, *corev1.Pod,
-// *corev1.Service and *discoveryv1.EndpointSlice. Pods are indexed ByNode,
-// EndpointSlices ByService.
+// *corev1.Service, *discoveryv1.EndpointSlice, *corev1.Namespace and
+// *networkingv1.NetworkPolicy, with the indexes named below.
 type Cluster struct {
 	Config         Config
 	Nodes          Store
 	Pods           Store
 	Services       Store
 	EndpointSlices Store
+	Namespaces     Store
+	Policies       Store
+
+	lastServers atomic.Pointer[servers] // of the nodes as they were last asked for
 }
 
 // Names of the indexes that a Cluster's stores have.
 const (
 	ByNode    = "node"    // of pods, by NodeOf
 	ByService = "service" // of endpoint slices, by ServiceOf
+
+	ByNamespace = "pod-namespace" // of pods, by NamespaceOf
+	ByPortName  = "port"          // of pods, by PortNamesOf
+	ByPods      = "pods"          // of policies, by PodsOf
+	BySelector  = "selector"      // of policies, by SelectorsOf
 )
 
 // NodeOf is the index function for ByNode: the node that a pod is bound to.
@@ -78,6 +91,16 @@ func (c *Cluster) Pod(namespace, name string) *corev1.Pod {
 // Service returns the service, or nil.
 func (c *Cluster) Service(namespace, name string) *corev1.Service {
 	return get[corev1.Service](c.Services, namespace+"/"+name)
+}
+
+// Namespace returns the namespace, or nil.
+func (c *Cluster) Namespace(name string) *corev1.Namespace {
+	return get[corev1.Namespace](c.Namespaces, name)
+}
+
+// Policy returns the policy, or nil.
+func (c *Cluster) Policy(namespace, name string) *networkingv1.NetworkPolicy {
+	return get[networkingv1.NetworkPolicy](c.Policies, namespace+"/"+name)
 }
 
 // NodePods returns the pods bound to the node, in no order.
@@ -119,6 +142,8 @@ func (c *Cluster) Keys() []Key {
 	}
 	add(KindNode, c.Nodes)
 	add(KindService, c.Services)
+	keys = append(keys, c.selectorKeys()...)
+	add(KindPolicy, c.Policies)
 	add(KindPod, c.Pods)
 	return sortKeys(keys)
 }

@@ -1,9 +1,12 @@
 package plan
 
 import (
+	"fmt"
 	"net/netip"
 	"strconv"
 	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
 
 // gatewayRows are the node's gateway router between the join switch and the
@@ -19,12 +22,18 @@ func (n node) gatewayRows(cfg Config) []Row {
 			"always_learn_from_arp_request": "false",
 			"dynamic_neigh_routers":         "true",
 		},
-		LoadBalancerGroups: []string{clusterLBGroup},
+		LoadBalancerGroups: []string{clusterLBGroup, routerLBGroup},
 		ExternalIDs:        map[string]string{"physical_ips": strings.Join(addrStrings(n.gateway.Addresses), ",")},
 	}
 	rows := append([]Row{router}, joinPorts(gr, n.joins(), map[string]string{"gateway_mtu": strconv.Itoa(n.mtu)})...)
 	rows = append(rows, n.externalRows(gr)...)
 	rows = append(rows, n.routeRows(gr, cfg)...)
+	rows = append(rows, n.defaultRows(gr, cfg)...)
+	rows = append(rows, n.masqueradeRows(gr)...)
+	rows = append(rows, n.hostRows(gr)...)
+	if n.routable {
+		return rows
+	}
 	return append(rows, n.natRows(gr, cfg)...)
 }
 
@@ -56,33 +65,93 @@ func (n node) externalRows(gr string) []Row {
 	}
 }
 
-// routeRows: the gateway router sends pods' addresses to the cluster router and
-// the rest to the node's next hops; the cluster router sends what leaves the
-// cluster by the source's node. The cluster router's host route to the gateway
-// router's join address is longer than that source route: without it the reply
-// to a connection that came in by another node would leave by its own.
+// routeRows: the gateway router sends pods' addresses to the cluster router;
+// the cluster router sends what leaves the cluster by the source's node, in
+// local gateway mode to its management port, else to its gateway router. The
+// cluster router's host route to the gateway router's join address is longer
+// than that source route: without it the reply to a connection that came in by
+// another node would leave by its own.
 func (n node) routeRows(gr string, cfg Config) []Row {
 	var rows []Row
 	for _, own := range n.joins() {
 		is4 := own.Addr().Is4()
 		up, down := joinAddress(own).Addr().String(), own.Addr().String()
-		for _, cidr := range cfg.ClusterCIDRs {
-			if cidr.Addr().Is4() == is4 {
-				rows = append(rows, StaticRoute{Router: gr, Prefix: cidr.Masked().String(), NextHop: up})
-			}
-		}
+		rows = append(rows, podRoutes(gr, up, is4, cfg)...)
 		for _, subnet := range n.subnets {
-			if subnet.Addr().Is4() == is4 {
-				rows = append(rows, StaticRoute{
-					Router: clusterRouter, Policy: "src-ip", Prefix: subnet.Masked().String(), NextHop: down,
-				})
+			if subnet.Addr().Is4() != is4 {
+				continue
 			}
+			out := down
+			if n.gateway.Mode == annotation.GatewayModeLocal {
+				out = ManagementAddress(subnet).Addr().String()
+			}
+			rows = append(rows, StaticRoute{
+				Router: clusterRouter, Policy: "src-ip", Prefix: subnet.Masked().String(), NextHop: out,
+			})
 		}
 		rows = append(rows, StaticRoute{Router: clusterRouter, Prefix: down, NextHop: down})
 	}
+	return rows
+}
+
+// podRoutes lead from a gateway router to pods.
+func podRoutes(gr, up string, is4 bool, cfg Config) []Row {
+	var rows []Row
+	for _, cidr := range cfg.ClusterCIDRs {
+		if cidr.Addr().Is4() == is4 {
+			rows = append(rows, StaticRoute{Router: gr, Prefix: cidr.Masked().String(), NextHop: up})
+		}
+	}
+	return rows
+}
+
+// defaultRows lead from the gateway router to the node's next hops, each
+// watched by BFD if that is asked for.
+func (n node) defaultRows(gr string, cfg Config) []Row {
+	var rows []Row
 	for _, hop := range n.gateway.NextHops {
-		rows = append(rows, StaticRoute{
-			Router: gr, Prefix: defaultPrefix(hop), NextHop: hop.WithZone("").String(), OutputPort: "rtoe-" + gr,
+		route := StaticRoute{
+			Router: gr, Prefix: defaultPrefix(hop), NextHop: hop.WithZone("").String(), OutputPort: externalPort + n.name,
+		}
+		if cfg.BFD {
+			watch := BFD{Port: route.OutputPort, Destination: route.NextHop}
+			route.BFD = watch.ID()
+			rows = append(rows, watch)
+		}
+		rows = append(rows, route)
+	}
+	return rows
+}
+
+// masqueradeRows lead from the gateway router to its own node's host, which
+// has the same address as the router: by the masquerade addresses, which flows
+// on the gateway bridge translate.
+func (n node) masqueradeRows(gr string) []Row {
+	var rows []Row
+	for _, a := range n.shared() {
+		m := annotation.MasqueradeOf(a.Is4())
+		port := externalPort + n.name
+		rows = append(
+			rows,
+			StaticRoute{Router: gr, Prefix: m.Subnet.String(), NextHop: m.NextHop.String(), OutputPort: port},
+			StaticMACBinding{Port: port, IP: m.NextHop.String(), MAC: annotation.MasqueradeMAC, Override: true},
+		)
+	}
+	return rows
+}
+
+// hostRows lead what a load balancer gives to a host, but to this node's by its
+// own address, to that host's management port: on the way by the network
+// outside it would need the router's address as its source, with the client's
+// port (OVN takes none from a range there), which is the host's own.
+func (n node) hostRows(gr string) []Row {
+	var rows []Row
+	for _, own := range n.joins() {
+		is4 := own.Addr().Is4()
+		rows = append(rows, RouterPolicy{
+			Router: gr, Priority: managementPolicyPriority, Action: "reroute",
+			Match:    fmt.Sprintf("inport == %q && %s.dst == $%s", externalPort+n.name, family(own.Addr()), hostAddresses(is4)),
+			NextHops: []string{joinAddress(own).Addr().String()},
 		})
 	}
 	return rows

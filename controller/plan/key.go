@@ -15,6 +15,8 @@ const (
 	KindCluster Kind = iota + 1
 	KindNode
 	KindService
+	KindSelector
+	KindPolicy
 	KindPod
 )
 
@@ -26,6 +28,10 @@ func (k Kind) String() string {
 		return "node"
 	case KindService:
 		return "service"
+	case KindSelector:
+		return "selector"
+	case KindPolicy:
+		return "policy"
 	case KindPod:
 		return "pod"
 	}
@@ -34,7 +40,7 @@ func (k Kind) String() string {
 
 // Key names an owner of rows. Its String form is what rows carry in the
 // database: "cluster", "node/<name>", "service/<namespace>/<name>",
-// "pod/<namespace>/<name>".
+// "selector/<port group>", "policy/<namespace>/<name>", "pod/<namespace>/<name>".
 type Key struct {
 	Kind            Kind
 	Namespace, Name string
@@ -49,6 +55,29 @@ func NodeKey(name string) Key { return Key{Kind: KindNode, Name: name} }
 // PodKey owns a pod's port.
 func PodKey(namespace, name string) Key { return Key{KindPod, namespace, name} }
 
+// externalPort and a node's name are the port between its gateway router and
+// the physical network.
+const externalPort = "rtoe-" + gatewayRouter
+
+// OwnedPorts returns the ports whose rows in tables without owners are the
+// key's, none but for a node: those of its router.
+func OwnedPorts(k Key) []string {
+	if k.Kind != KindNode {
+		return nil
+	}
+	return []string{externalPort + k.Name, joinPort + gatewayRouter + k.Name}
+}
+
+// PortOwner is the inverse of OwnedPorts.
+func PortOwner(port string) (Key, bool) {
+	for _, prefix := range []string{externalPort, joinPort + gatewayRouter} {
+		if name, ok := strings.CutPrefix(port, prefix); ok && name != "" {
+			return NodeKey(name), true
+		}
+	}
+	return Key{}, false
+}
+
 // ServiceKey owns a service's load balancers.
 func ServiceKey(namespace, name string) Key { return Key{KindService, namespace, name} }
 
@@ -58,6 +87,8 @@ func (k Key) String() string {
 		return "cluster"
 	case KindNode:
 		return "node/" + k.Name
+	case KindSelector:
+		return "selector/" + k.Name
 	default:
 		return k.Kind.String() + "/" + k.Namespace + "/" + k.Name
 	}
@@ -78,10 +109,14 @@ func ParseKey(s string) (Key, error) {
 		return ClusterKey(), nil
 	case kind == "node" && rest != "" && !namespaced:
 		return NodeKey(rest), nil
+	case kind == "selector" && rest != "" && !namespaced:
+		return SelectorKey(rest), nil
+	case kind == "policy" && valid:
+		return PolicyKey(namespace, name), nil
 	case kind == "pod" && valid:
 		return PodKey(namespace, name), nil
 	case kind == "service" && valid:
 		return ServiceKey(namespace, name), nil
 	}
-	return Key{}, fmt.Errorf("parse owner key %q: not cluster, node/<name>, pod/<namespace>/<name> or service/<namespace>/<name>", s)
+	return Key{}, fmt.Errorf("parse owner key %q: not cluster, node/<name>, selector/<port group>, or pod, service or policy with /<namespace>/<name>", s)
 }

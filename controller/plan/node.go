@@ -28,7 +28,8 @@ type node struct {
 	hostCIDRs  []netip.Prefix
 	management net.HardwareAddr
 	snatPorts  PortRange
-	mtu        int // of the node's pods
+	mtu        int  // of the node's pods
+	routable   bool // pods' addresses are known outside
 }
 
 func parseNode(obj *corev1.Node, cfg Config) (node, error) {
@@ -41,6 +42,7 @@ func parseNode(obj *corev1.Node, cfg Config) (node, error) {
 		optional(&n.hostCIDRs, a, annotation.ParseHostCIDRs),
 		optional(&n.management, a, annotation.ParseManagementMAC),
 		optional(&n.mtu, a, annotation.ParsePodMTU),
+		optional(&n.routable, a, annotation.ParseRoutablePods),
 	}
 	var err error
 	n.snatPorts, err = parsePortRange(a[annotation.SNATPortRange], cfg.SNATPorts)
@@ -72,15 +74,36 @@ func parsePortRange(s string, defaults PortRange) (PortRange, error) {
 
 // hasGateway says whether all is known that the gateway router needs.
 func (n node) hasGateway() bool {
-	return len(n.gateway.Addresses) > 0 && n.gateway.Mode != "disabled" && n.chassis != "" &&
-		(n.join.IPv4.IsValid() || n.join.IPv6.IsValid())
+	return len(n.gateway.Addresses) > 0 && n.gateway.Mode != annotation.GatewayModeDisabled && n.joined()
+}
+
+// joined says whether the node's router can be on the join switch.
+func (n node) joined() bool {
+	return n.chassis != "" && (n.join.IPv4.IsValid() || n.join.IPv6.IsValid())
+}
+
+// shared are the addresses that the gateway router has in common with the
+// host, at most one a family: none where the router has a network interface,
+// and so an address, of its own.
+func (n node) shared() []netip.Addr {
+	var out []netip.Addr
+	for _, p := range n.gateway.Addresses {
+		if slices.ContainsFunc(n.hostCIDRs, func(h netip.Prefix) bool { return h.Addr() == p.Addr() }) {
+			out = append(out, p.Addr())
+		}
+	}
+	return out
 }
 
 // addresses are the node's own addresses that others may use, sorted: those of
 // its gateway and of its host, without pods' and link-local ones.
 func (n node) addresses(cfg Config) []netip.Addr {
+	return usable(append(slices.Clone(n.gateway.Addresses), n.hostCIDRs...), cfg)
+}
+
+func usable(prefixes []netip.Prefix, cfg Config) []netip.Addr {
 	var out []netip.Addr
-	for _, p := range append(slices.Clone(n.gateway.Addresses), n.hostCIDRs...) {
+	for _, p := range prefixes {
 		a := p.Addr()
 		if a.IsGlobalUnicast() && !contains(cfg.ClusterCIDRs, a) && !contains(cfg.ServiceCIDRs, a) {
 			out = append(out, a)
@@ -91,7 +114,8 @@ func (n node) addresses(cfg Config) []netip.Addr {
 }
 
 // nodeRows are the node's switch with its router and management ports, the
-// policies that lead its pods to its own addresses, and its gateway. What the
+// policies that lead its pods to its own addresses and routes that lead gateway
+// routers there, and its gateway. What the
 // annotations do not say yet is left out.
 func nodeRows(c *Cluster, name string) ([]Row, error) {
 	obj := c.Node(name)
@@ -102,12 +126,15 @@ func nodeRows(c *Cluster, name string) ([]Row, error) {
 	if err != nil || len(n.subnets) == 0 {
 		return nil, err
 	}
-	rows := n.switchRows()
+	rows := append(n.switchRows(), n.nodeACL())
 	if n.management != nil {
 		rows = append(rows, n.managementRows(c.Config)...)
 	}
-	if n.hasGateway() {
+	switch {
+	case n.hasGateway():
 		rows = append(rows, n.gatewayRows(c.Config)...)
+	case n.leavesByOthers() && n.joined():
+		rows = append(rows, n.exitRows(c)...)
 	}
 	return rows, nil
 }
@@ -124,12 +151,15 @@ func (n node) switchRows() []Row {
 	for _, s := range n.subnets {
 		networks = append(networks, RouterAddress(s).String())
 	}
-	port := "rtos-" + n.name
+	port, options := "rtos-"+n.name, map[string]string(nil)
+	if n.leavesByOthers() {
+		options = map[string]string{"route_table": hostsRouteTable}
+	}
 	return []Row{
-		LogicalSwitch{Name: n.name, OtherConfig: otherConfig, LoadBalancerGroups: []string{clusterLBGroup}},
+		LogicalSwitch{Name: n.name, OtherConfig: otherConfig, LoadBalancerGroups: []string{clusterLBGroup, switchLBGroup}},
 		LogicalRouterPort{
 			Router: clusterRouter, Name: port, Networks: networks,
-			MAC: MAC(RouterAddress(n.subnets[0]).Addr()).String(),
+			MAC: MAC(RouterAddress(n.subnets[0]).Addr()).String(), Options: options,
 		},
 		routerPort(n.name, "stor-"+n.name, port),
 	}
@@ -141,7 +171,7 @@ func (n node) managementRows(cfg Config) []Row {
 		addresses += " " + ManagementAddress(s).Addr().String()
 	}
 	rows := []Row{LogicalSwitchPort{Switch: n.name, Name: "k8s-" + n.name, Addresses: []string{addresses}}}
-	for _, a := range n.addresses(cfg) {
+	for _, a := range usable(n.hostCIDRs, cfg) {
 		subnet, ok := firstOfFamily(n.subnets, a.Is4())
 		if !ok {
 			continue
@@ -150,6 +180,9 @@ func (n node) managementRows(cfg Config) []Row {
 			Router: clusterRouter, Priority: managementPolicyPriority, Action: "reroute",
 			Match:    fmt.Sprintf("inport == %q && %s.dst == %s /* %s */", "rtos-"+n.name, family(a), a, n.name),
 			NextHops: []string{ManagementAddress(subnet).Addr().String()},
+		}, StaticRoute{
+			Router: clusterRouter, RouteTable: hostsRouteTable, Prefix: netip.PrefixFrom(a, a.BitLen()).String(),
+			NextHop: ManagementAddress(subnet).Addr().String(), OutputPort: "rtos-" + n.name,
 		})
 	}
 	return rows

@@ -22,9 +22,10 @@ import (
 var update = flag.Bool("update", false, "write the goldens of testdata anew")
 
 // Each testdata/*.txtar is a cluster and its rows: a comment, then the files
-// config (optional; lines of cluster, service or join and a prefix), objects
+// config (optional; lines of cluster, service or join and a prefix, or bfd), objects
 // (YAML documents), keys (optional; owners without an object to ask for as
-// well), kinds (optional; of the owners to show) and rows.
+// well), kinds (optional; of the owners to show), show (optional; the owners to show), tables
+// (optional; to show) and rows.
 func TestRows(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -44,7 +45,7 @@ func TestRows(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			got := "\n" + planAll(t, c, parseKeys(t, sections["keys"]), sections["kinds"])
+			got := "\n" + planAll(t, c, parseKeys(t, sections["keys"]), sections)
 			if *update {
 				writeRows(t, file, archive, got)
 				return
@@ -66,6 +67,10 @@ func parseConfig(t *testing.T, text string) plan.Config {
 	for line := range strings.Lines(text) {
 		what, prefix, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if what == "" {
+			continue
+		}
+		if what == "bfd" {
+			c.BFD = true
 			continue
 		}
 		p, err := netip.ParsePrefix(prefix)
@@ -108,7 +113,7 @@ func parseKeys(t *testing.T, text string) []plan.Key {
 
 // planAll is everything that everyone owns. The cluster's own rows are in a
 // golden without objects only: they are the same in all.
-func planAll(t *testing.T, c *plan.Cluster, more []plan.Key, kinds string) string {
+func planAll(t *testing.T, c *plan.Cluster, more []plan.Key, sections map[string]string) string {
 	t.Helper()
 	keys := c.Keys()
 	if len(keys) > 1 || len(more) > 0 {
@@ -116,7 +121,10 @@ func planAll(t *testing.T, c *plan.Cluster, more []plan.Key, kinds string) strin
 	}
 	var b strings.Builder
 	for _, k := range keys {
-		if kinds != "" && !slices.Contains(strings.Fields(kinds), k.Kind.String()) {
+		shown := func(section, name string) bool {
+			return sections[section] == "" || slices.Contains(strings.Fields(sections[section]), name)
+		}
+		if !shown("kinds", k.Kind.String()) || !shown("show", k.String()) {
 			continue
 		}
 		fmt.Fprintf(&b, "# %s\n", k)
@@ -124,7 +132,7 @@ func planAll(t *testing.T, c *plan.Cluster, more []plan.Key, kinds string) strin
 		if err != nil {
 			fmt.Fprintf(&b, "error: %v\n", err)
 		}
-		b.WriteString(plan.Format(rows) + "\n")
+		b.WriteString(plan.Format(slices.DeleteFunc(slices.Clone(rows), func(r plan.Row) bool { return !shown("tables", r.Table()) })) + "\n")
 		again, _ := plan.Rows(c, k)
 		if diff := cmp.Diff(plan.Format(rows), plan.Format(again)); diff != "" {
 			t.Errorf("%s is planned differently the second time (-first +second):\n%s", k, diff)
@@ -145,6 +153,7 @@ func writeRows(t *testing.T, file string, archive *txtar.Archive, rows string) {
 func TestKeyText(t *testing.T) {
 	for _, k := range []plan.Key{
 		plan.ClusterKey(), plan.NodeKey("n.example"), plan.PodKey("ns", "p"), plan.ServiceKey("ns", "s"),
+		plan.SelectorKey("a12"), plan.PolicyKey("ns", "p"),
 	} {
 		if got, err := plan.ParseKey(k.String()); err != nil || got != k {
 			t.Errorf("ParseKey(%q) = %v, %v", k, got, err)

@@ -17,7 +17,7 @@ func NeedsPort(p *corev1.Pod) bool {
 }
 
 // podRows are the pod's port on its node's switch, once it has addresses and
-// the node has a switch.
+// the node has a switch, and the load balancers of its host ports.
 func podRows(c *Cluster, key Key) ([]Row, error) {
 	pod := c.Pod(key.Namespace, key.Name)
 	if !NeedsPort(pod) {
@@ -45,10 +45,11 @@ func podRows(c *Cluster, key Key) ([]Row, error) {
 		}
 		addresses += " " + a.Addr().String()
 	}
-	return []Row{LogicalSwitchPort{
-		Switch: obj.Name, Name: pod.Namespace + "_" + pod.Name, Incarnation: string(pod.UID),
+	rows, err := hostPortRows(c, pod, obj, network.Addresses)
+	return append(rows, LogicalSwitchPort{
+		Switch: obj.Name, Groups: c.groups(pod), Name: pod.Namespace + "_" + pod.Name, Incarnation: string(pod.UID),
 		Addresses: []string{addresses}, PortSecurity: []string{addresses},
 		Options:     map[string]string{"requested-chassis": obj.Name, "iface-id-ver": string(pod.UID)},
 		ExternalIDs: map[string]string{"namespace": pod.Namespace, "pod": "true"},
-	}}, nil
+	}), err
 }

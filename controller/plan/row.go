@@ -13,7 +13,7 @@ import (
 //	ref:"Table"             with ovsdb: the column refers to rows of Table, by name
 //	parent:"Table.column"   the names of rows of Table whose column refers to this row
 //
-// Types are string, int, []string and map[string]string; the zero value is the
+// Types are string, int, bool, []string and map[string]string; the zero value is the
 // column's empty value. ID identifies the row among those of its table and
 // owner: two rows with different IDs are never turned into each other.
 type Row interface {
@@ -49,6 +49,7 @@ type LogicalSwitch struct {
 // tells a pod's port from that of an earlier pod with the same name.
 type LogicalSwitchPort struct {
 	Switch       string            `parent:"Logical_Switch.ports"`
+	Groups       []string          `parent:"Port_Group.ports"`
 	Name         string            `ovsdb:"name"`
 	Type         string            `ovsdb:"type"`
 	Addresses    []string          `ovsdb:"addresses"`
@@ -66,6 +67,8 @@ type StaticRoute struct {
 	NextHop    string `ovsdb:"nexthop"`
 	OutputPort string `ovsdb:"output_port"`
 	Policy     string `ovsdb:"policy"`
+	RouteTable string `ovsdb:"route_table"`
+	BFD        string `ovsdb:"bfd" ref:"BFD"` // the ID of one of the same owner
 }
 
 // RouterPolicy is a row of Logical_Router_Policy.
@@ -77,6 +80,12 @@ type RouterPolicy struct {
 	NextHops []string `ovsdb:"nexthops"`
 }
 
+// AddressSet is a row of Address_Set.
+type AddressSet struct {
+	Name      string   `ovsdb:"name"`
+	Addresses []string `ovsdb:"addresses"`
+}
+
 // NAT is a row of NAT.
 type NAT struct {
 	Router            string `parent:"Logical_Router.nat"`
@@ -86,9 +95,27 @@ type NAT struct {
 	ExternalPortRange string `ovsdb:"external_port_range"`
 }
 
-// LoadBalancer is a row of Load_Balancer.
+// BFD is a row of BFD.
+type BFD struct {
+	Port        string `ovsdb:"logical_port"`
+	Destination string `ovsdb:"dst_ip"`
+}
+
+// StaticMACBinding is a row of Static_MAC_Binding. The table has no
+// external_ids: a row is the port's owner's.
+type StaticMACBinding struct {
+	Port     string `ovsdb:"logical_port"`
+	IP       string `ovsdb:"ip"`
+	MAC      string `ovsdb:"mac"`
+	Override bool   `ovsdb:"override_dynamic_mac"`
+}
+
+// LoadBalancer is a row of Load_Balancer. It is served by whoever is named,
+// and by all who are in one of the groups.
 type LoadBalancer struct {
 	Groups      []string          `parent:"Load_Balancer_Group.load_balancer"`
+	Switches    []string          `parent:"Logical_Switch.load_balancer"`
+	Routers     []string          `parent:"Logical_Router.load_balancer"`
 	Name        string            `ovsdb:"name"`
 	Protocol    string            `ovsdb:"protocol"`
 	VIPs        map[string]string `ovsdb:"vips"`
@@ -121,7 +148,16 @@ func (StaticRoute) Table() string { return "Logical_Router_Static_Route" }
 func (RouterPolicy) Table() string { return "Logical_Router_Policy" }
 
 // Table returns the row's table, as in the schema.
+func (AddressSet) Table() string { return "Address_Set" }
+
+// Table returns the row's table, as in the schema.
 func (NAT) Table() string { return "NAT" }
+
+// Table returns the row's table, as in the schema.
+func (BFD) Table() string { return "BFD" }
+
+// Table returns the row's table, as in the schema.
+func (StaticMACBinding) Table() string { return "Static_MAC_Binding" }
 
 // Table returns the row's table, as in the schema.
 func (LoadBalancer) Table() string { return "Load_Balancer" }
@@ -156,8 +192,17 @@ func (r RouterPolicy) ID() string {
 	return r.Router + " " + strconv.Itoa(r.Priority) + " " + r.Match
 }
 
+// ID is the name.
+func (r AddressSet) ID() string { return r.Name }
+
 // ID names router, type and logical address.
 func (r NAT) ID() string { return r.Router + " " + r.Type + " " + r.LogicalIP }
+
+// ID names port and destination.
+func (r BFD) ID() string { return r.Port + " " + r.Destination }
+
+// ID names port and address.
+func (r StaticMACBinding) ID() string { return r.Port + " " + r.IP }
 
 // ID is the name.
 func (r LoadBalancer) ID() string { return r.Name }
@@ -181,8 +226,15 @@ func Types() []Row {
 		LogicalSwitchPort{},
 		StaticRoute{},
 		RouterPolicy{},
+		AddressSet{},
 		NAT{},
+		BFD{},
+		StaticMACBinding{},
 		LoadBalancer{},
 		LoadBalancerGroup{},
+		PortGroup{},
+		ACL{},
+		Meter{},
+		MeterBand{},
 	}
 }

@@ -1,7 +1,6 @@
 package plan
 
 import (
-	"maps"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -15,45 +14,97 @@ import (
 // service; ovn-kubernetes's, so that policies written for them hold.
 const hairpinAddresses = "169.254.169.5 fd69::5"
 
-// serviceRows are one load balancer a protocol, with a VIP for every cluster
-// IP and, for node ports, every address of every node.
-func serviceRows(c *Cluster, key Key) []Row {
+// proxyNameLabel marks what somebody else serves (kube-proxy's
+// pkg/proxy/apis.LabelServiceProxyName).
+const proxyNameLabel = "service.kubernetes.io/service-proxy-name"
+
+// service is what of a Service its load balancers are made from.
+type service struct {
+	obj                          *corev1.Service
+	clusterIPs, externalIPs      []netip.Addr
+	slices                       []*discoveryv1.EndpointSlice
+	nodes                        *servers // none: no node is different from another
+	externalLocal, internalLocal bool
+	claims                       *claims
+	shortfall                    shortfall
+}
+
+// serviceRows are, for each protocol, one load balancer for all nodes' switches
+// and gateway routers; and where a node must answer otherwise than the others,
+// or a router otherwise than a switch, load balancers for those. There are as
+// many as answers that differ, which are by nodes with endpoints of the service, or
+// by zones.
+func serviceRows(c *Cluster, key Key) ([]Row, error) {
 	svc := c.Service(key.Namespace, key.Name)
-	if svc == nil || svc.Spec.Type == corev1.ServiceTypeExternalName {
-		return nil
+	if !served(svc) {
+		return nil, nil
 	}
-	clusterIPs := parseAddrs(svc.Spec.ClusterIPs, svc.Spec.ClusterIP)
-	if len(clusterIPs) == 0 {
-		return nil // headless
-	}
-	var nodeAddrs []netip.Addr
-	if HasNodePorts(svc) {
-		nodeAddrs = c.nodePortAddresses()
-	}
-	endpoints := c.slices(svc)
-	vips := map[corev1.Protocol]map[string]string{}
-	for _, port := range svc.Spec.Ports {
-		byVIP := vips[protocol(port.Protocol)]
-		if byVIP == nil {
-			byVIP = map[string]string{}
-			vips[protocol(port.Protocol)] = byVIP
-		}
-		for _, is4 := range []bool{true, false} {
-			backends := backends(endpoints, port, is4)
-			addVIPs(byVIP, ofFamily(clusterIPs, is4), port.Port, backends)
-			if port.NodePort != 0 && len(ofFamily(clusterIPs, is4)) > 0 {
-				addVIPs(byVIP, ofFamily(nodeAddrs, is4), port.NodePort, backends)
+	s := newService(c, svc)
+	var rows []Row
+	for proto, placed := range s.place() {
+		for at, here := range placed {
+			row := loadBalancer(svc, proto, at.suffix(), here.vips)
+			row.Groups, row.Switches, row.Routers = here.parents(at)
+			if at.keepClient {
+				row.Options["skip_snat"] = "true"
+			}
+			if len(row.Groups)+len(row.Switches)+len(row.Routers) > 0 {
+				rows = append(rows, row)
 			}
 		}
 	}
-	var rows []Row
-	for proto, byVIP := range vips {
-		rows = append(rows, loadBalancer(svc, proto, byVIP))
-	}
-	return rows
+	return rows, unserved(s.shortfall...)
 }
 
-func loadBalancer(svc *corev1.Service, proto corev1.Protocol, vips map[string]string) LoadBalancer {
+// served says whether the service has addresses that are ours to serve: it is
+// there, not headless, not but a name, and no other proxy's.
+func served(svc *corev1.Service) bool {
+	if svc == nil || svc.Spec.Type == corev1.ServiceTypeExternalName {
+		return false
+	}
+	_, other := svc.Labels[proxyNameLabel]
+	return !other && len(clusterAddresses(svc)) > 0
+}
+
+func clusterAddresses(svc *corev1.Service) []netip.Addr {
+	return parseAddrs(svc.Spec.ClusterIPs, svc.Spec.ClusterIP)
+}
+
+func newService(c *Cluster, svc *corev1.Service) *service {
+	s := &service{
+		obj: svc, slices: c.slices(svc), nodes: &servers{},
+		externalLocal: svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
+		internalLocal: svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
+	}
+	for _, a := range clusterAddresses(svc) {
+		if !c.Config.has(a.Is4()) {
+			s.shortfall.add("cluster IP %s: the cluster has no %s", a, familyName(a.Is4()))
+			continue
+		}
+		s.clusterIPs = append(s.clusterIPs, a)
+	}
+	s.externalIPs = c.Config.externalAddresses(svc, &s.shortfall)
+	if NeedsNodes(c, svc) {
+		s.nodes = c.servers()
+	}
+	s.claims = newClaims(c, claimant{key: ServiceKey(svc.Namespace, svc.Name), created: svc.CreationTimestamp.Time}, s.nodes, &s.shortfall)
+	return s
+}
+
+func loadBalancer(svc *corev1.Service, proto corev1.Protocol, suffix string, vips map[string]string) LoadBalancer {
+	options := loadBalancerOptions(proto)
+	if svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
+		options["affinity_timeout"] = strconv.Itoa(affinityTimeout(svc))
+	}
+	name := svc.Namespace + "/" + svc.Name
+	return LoadBalancer{
+		Name:     "Service_" + name + "_" + string(proto) + "_" + suffix,
+		Protocol: strings.ToLower(string(proto)), VIPs: vips, Options: options,
+		ExternalIDs: map[string]string{"k8s.ovn.org/kind": "Service", "k8s.ovn.org/owner": name},
+	}
+}
+
+func loadBalancerOptions(proto corev1.Protocol) map[string]string {
 	options := map[string]string{
 		"event":              "false",
 		"reject":             "true",
@@ -61,15 +112,12 @@ func loadBalancer(svc *corev1.Service, proto corev1.Protocol, vips map[string]st
 		"neighbor_responder": "none",
 		"hairpin_snat_ip":    hairpinAddresses,
 	}
-	if svc.Spec.SessionAffinity == corev1.ServiceAffinityClientIP {
-		options["affinity_timeout"] = strconv.Itoa(affinityTimeout(svc))
+	if proto == corev1.ProtocolUDP {
+		// A client that goes on sending from one port would stay with an endpoint
+		// that is gone. TCP connections to one that ends are to end by themselves.
+		options["ct_flush"] = "true"
 	}
-	name := svc.Namespace + "/" + svc.Name
-	return LoadBalancer{
-		Groups: []string{clusterLBGroup}, Name: "Service_" + name + "_" + string(proto) + "_cluster",
-		Protocol: strings.ToLower(string(proto)), VIPs: vips, Options: options,
-		ExternalIDs: map[string]string{"k8s.ovn.org/kind": "Service", "k8s.ovn.org/owner": name},
-	}
+	return options
 }
 
 func affinityTimeout(svc *corev1.Service) int {
@@ -81,83 +129,34 @@ func affinityTimeout(svc *corev1.Service) int {
 	return min(seconds, longest)
 }
 
-// backends are the ready endpoints of one service port and family, as OVN
-// writes them: sorted, separated by commas, "" if there are none.
-func backends(endpointSlices []*discoveryv1.EndpointSlice, port corev1.ServicePort, is4 bool) string {
-	seen := map[netip.AddrPort]struct{}{}
-	for _, slice := range endpointSlices {
-		number, ok := targetPort(slice, port)
-		if !ok {
-			continue
-		}
-		for _, ep := range slice.Endpoints {
-			if ep.Conditions.Ready != nil && !*ep.Conditions.Ready {
-				continue
-			}
-			for _, a := range ofFamily(parseAddrs(ep.Addresses, ""), is4) {
-				seen[netip.AddrPortFrom(a, number)] = struct{}{}
-			}
-		}
-	}
-	var out []string
-	for _, ap := range slices.SortedFunc(maps.Keys(seen), netip.AddrPort.Compare) {
-		out = append(out, ap.String())
-	}
-	return strings.Join(out, ",")
+// NeedsNodes says whether the service's rows depend on nodes: it is served on
+// nodes' addresses or might be, treats nodes differently, or has endpoints on the
+// network of hosts.
+func NeedsNodes(c *Cluster, svc *corev1.Service) bool {
+	return HasNodePorts(svc) || svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal ||
+		svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal ||
+		len(svc.Spec.ExternalIPs)+len(svc.Status.LoadBalancer.Ingress) > 0 ||
+		slices.ContainsFunc(c.slices(svc), c.Config.nodesMatter)
 }
 
-// targetPort is the port that the slice's endpoints have for a service port:
-// the API server's controller has resolved names, per slice.
-func targetPort(slice *discoveryv1.EndpointSlice, port corev1.ServicePort) (uint16, bool) {
-	for _, p := range slice.Ports {
-		name, proto := "", corev1.ProtocolTCP
-		if p.Name != nil {
-			name = *p.Name
+// nodesMatter says whether the slice has endpoints of hosts, or for some nodes only.
+func (cfg Config) nodesMatter(slice *discoveryv1.EndpointSlice) bool {
+	for i := range slice.Endpoints {
+		if slice.Endpoints[i].Hints != nil {
+			return true
 		}
-		if p.Protocol != nil {
-			proto = *p.Protocol
-		}
-		if name == port.Name && proto == protocol(port.Protocol) && p.Port != nil {
-			return uint16(*p.Port), true
+		for _, a := range parseAddrs(slice.Endpoints[i].Addresses, "") {
+			if !contains(cfg.ClusterCIDRs, a) {
+				return true
+			}
 		}
 	}
-	return 0, false
-}
-
-func addVIPs(to map[string]string, addrs []netip.Addr, port int32, backends string) {
-	for _, a := range addrs {
-		to[netip.AddrPortFrom(a, uint16(port)).String()] = backends
-	}
+	return false
 }
 
 // HasNodePorts says whether the service is served on nodes' addresses.
 func HasNodePorts(svc *corev1.Service) bool {
 	return slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort != 0 })
-}
-
-// nodePortAddresses are the addresses on which node ports are served: those of
-// every node whose gateway serves them. A node whose annotations are malformed
-// is left out; that is reported where the node is planned.
-func (c *Cluster) nodePortAddresses() []netip.Addr {
-	var out []netip.Addr
-	for _, obj := range c.Nodes.List() {
-		node, ok := obj.(*corev1.Node)
-		if !ok {
-			continue
-		}
-		n, err := parseNode(node, c.Config)
-		if err == nil && n.hasGateway() && n.gateway.NodePorts {
-			out = append(out, n.addresses(c.Config)...)
-		}
-	}
-	return out
-}
-
-func protocol(p corev1.Protocol) corev1.Protocol {
-	if p == "" {
-		return corev1.ProtocolTCP
-	}
-	return p
 }
 
 func parseAddrs(list []string, single string) []netip.Addr {

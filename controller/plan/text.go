@@ -23,7 +23,7 @@ func Format(rows []Row) string {
 			if parent := tag.Get("parent"); parent != "" {
 				name = "in " + parent
 			}
-			if text := formatValue(v.Field(i).Interface()); text != "" && name != "" && name != "name" {
+			if text := formatValue(v.Field(i).Interface()); text != "" && name != "" && (name != "name" || !strings.HasPrefix(r.ID(), text)) {
 				fmt.Fprintf(&b, "  %s: %s\n", name, text)
 			}
 		}
@@ -40,6 +40,8 @@ func formatValue(v any) string {
 			return ""
 		}
 		return strconv.Itoa(v)
+	case bool:
+		return strconv.FormatBool(v)
 	case []string:
 		return strings.Join(v, ", ")
 	case map[string]string:

@@ -7,15 +7,29 @@ const (
 	clusterRouter   = "ovn_cluster_router"
 	joinSwitch      = "join"
 	clusterLBGroup  = "clusterLBGroup"
+	switchLBGroup   = "clusterSwitchLBGroup"
+	routerLBGroup   = "clusterRouterLBGroup"
 	physicalNetwork = "physnet"
+	hostsRouteTable = "hosts" // to other nodes' hosts, for gateway routers and for pods without one
+	gatewayRouter   = "GR_"   // and a node's name
+	joinPort        = "rtoj-" // and a router's name: its port on the join switch
 )
 
+// hostAddresses is the family's set of all nodes' addresses.
+func hostAddresses(is4 bool) string {
+	if is4 {
+		return "ovnebpf_hosts_v4"
+	}
+	return "ovnebpf_hosts_v6"
+}
+
 // clusterRows are the cluster router, the join switch between it and the
-// nodes' gateway routers, and the group in which all services' load balancers
-// are, so that a service changes without touching switches and routers.
-func clusterRows(cfg Config) []Row {
+// nodes' gateway routers, and the groups in which services' load balancers
+// are, so that a service changes without touching switches and routers: that
+// of nodes' switches and gateway routers, and one of each kind.
+func clusterRows(c *Cluster) []Row {
 	var addresses []netip.Prefix
-	for _, subnet := range cfg.JoinSubnets {
+	for _, subnet := range c.Config.JoinSubnets {
 		addresses = append(addresses, joinAddress(subnet))
 	}
 	router := LogicalRouter{
@@ -26,8 +40,13 @@ func clusterRows(cfg Config) []Row {
 		router,
 		LogicalSwitch{Name: joinSwitch},
 		LoadBalancerGroup{Name: clusterLBGroup},
+		LoadBalancerGroup{Name: switchLBGroup},
+		LoadBalancerGroup{Name: routerLBGroup},
 	}
-	return append(rows, joinPorts(clusterRouter, addresses, nil)...)
+	for _, is4 := range []bool{true, false} {
+		rows = append(rows, AddressSet{Name: hostAddresses(is4), Addresses: c.hosts(is4)})
+	}
+	return append(rows, joinPorts(clusterRouter, addresses, map[string]string{"route_table": hostsRouteTable})...)
 }
 
 // joinAddress is the cluster router's address on the join switch.
@@ -37,10 +56,10 @@ func joinAddress(subnet netip.Prefix) netip.Prefix { return nth(subnet, 1) }
 func joinPorts(router string, addresses []netip.Prefix, options map[string]string) []Row {
 	return []Row{
 		LogicalRouterPort{
-			Router: router, Name: "rtoj-" + router, MAC: MAC(addresses[0].Addr()).String(),
+			Router: router, Name: joinPort + router, MAC: MAC(addresses[0].Addr()).String(),
 			Networks: prefixStrings(addresses), Options: options,
 		},
-		routerPort(joinSwitch, "jtor-"+router, "rtoj-"+router),
+		routerPort(joinSwitch, "jtor-"+router, joinPort+router),
 	}
 }
 

@@ -2,10 +2,12 @@ package reconcile
 
 import (
 	"maps"
+	"reflect"
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
@@ -26,9 +28,22 @@ func Affected(c *plan.Cluster, old, now any) []plan.Key {
 		is, _ := now.(*corev1.Pod)
 		if was == nil || is == nil || podChanged(was, is) {
 			keys[plan.PodKey(obj.Namespace, obj.Name)] = struct{}{}
+			rivals(keys, c, was, is)
+			insert(keys, plan.PodAffects(c, was, is))
 		}
 	case *corev1.Service:
 		keys[plan.ServiceKey(obj.Namespace, obj.Name)] = struct{}{}
+		rivals(keys, c, old, now)
+	case *networkingv1.NetworkPolicy:
+		was, _ := old.(*networkingv1.NetworkPolicy)
+		is, _ := now.(*networkingv1.NetworkPolicy)
+		if was == nil || is == nil || !reflect.DeepEqual(was.Spec, is.Spec) {
+			insert(keys, plan.PolicyAffects(c, was, is))
+		}
+	case *corev1.Namespace:
+		was, _ := old.(*corev1.Namespace)
+		is, _ := now.(*corev1.Namespace)
+		insert(keys, plan.NamespaceAffects(c, was, is))
 	case *discoveryv1.EndpointSlice:
 		for _, v := range []any{old, now} {
 			if s, ok := v.(*discoveryv1.EndpointSlice); ok && s != nil && s.Labels[discoveryv1.LabelServiceName] != "" {
@@ -39,6 +54,21 @@ func Affected(c *plan.Cluster, old, now any) []plan.Key {
 	return slices.SortedFunc(maps.Keys(keys), plan.Key.Compare)
 }
 
+// rivals: who wants a front end that the object had or has.
+func rivals(keys map[plan.Key]struct{}, c *plan.Cluster, versions ...any) {
+	for _, v := range versions {
+		for _, k := range plan.Rivals(c, v) {
+			keys[k] = struct{}{}
+		}
+	}
+}
+
+func insert(keys map[plan.Key]struct{}, more []plan.Key) {
+	for _, k := range more {
+		keys[k] = struct{}{}
+	}
+}
+
 func present(old, now any) any {
 	if now != nil {
 		return now
@@ -46,8 +76,9 @@ func present(old, now any) any {
 	return old
 }
 
-// nodeAffects: the node itself, its pods if their switch or subnets come or
-// go, and services with node ports if its addresses do.
+// nodeAffects: the node itself, the set of all hosts' addresses, its pods if their switch or subnets come or
+// go, its pods with host ports if its addresses do, and services that depend on
+// nodes.
 func nodeAffects(keys map[plan.Key]struct{}, c *plan.Cluster, name string, was, is *corev1.Node) {
 	changed := func(names ...string) bool {
 		return slices.ContainsFunc(names, func(n string) bool { return value(was, n) != value(is, n) })
@@ -55,22 +86,48 @@ func nodeAffects(keys map[plan.Key]struct{}, c *plan.Cluster, name string, was, 
 	exists := was == nil || is == nil
 	subnets := exists || changed(annotation.NodeSubnets)
 	addresses := exists || changed(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID, annotation.NodeJoin)
-	if subnets || addresses || changed(annotation.NodeID, annotation.ManagementMACs, annotation.SNATPortRange, annotation.PodMTU) {
+	if exists || changed(annotation.HostCIDRs) {
+		keys[plan.ClusterKey()] = struct{}{}
+	}
+	if subnets || addresses || changed(annotation.NodeID, annotation.ManagementMACs, annotation.SNATPortRange, annotation.PodMTU, annotation.RoutablePods) {
 		keys[plan.NodeKey(name)] = struct{}{}
 	}
-	if subnets {
-		for _, p := range c.NodePods(name) {
+	if subnets || addresses || changed(annotation.RoutablePods, annotation.ManagementMACs) {
+		exitAffects(keys, c, was, is)
+	}
+	for _, p := range c.NodePods(name) {
+		if subnets || addresses && plan.HasHostPorts(p) {
 			keys[plan.PodKey(p.Namespace, p.Name)] = struct{}{}
 		}
 	}
-	if !addresses {
+	if !addresses && !subnets && zone(was) == zone(is) {
 		return
 	}
 	for _, obj := range c.Services.List() {
-		if s, ok := obj.(*corev1.Service); ok && plan.HasNodePorts(s) {
+		if s, ok := obj.(*corev1.Service); ok && plan.NeedsNodes(c, s) {
 			keys[plan.ServiceKey(s.Namespace, s.Name)] = struct{}{}
 		}
 	}
+}
+
+// exitAffects: the nodes without a gateway, if the node is or was one by which
+// their pods leave.
+func exitAffects(keys map[plan.Key]struct{}, c *plan.Cluster, was, is *corev1.Node) {
+	if (was == nil || !plan.IsExit(was)) && (is == nil || !plan.IsExit(is)) {
+		return
+	}
+	for _, obj := range c.Nodes.List() {
+		if n, ok := obj.(*corev1.Node); ok && plan.LeavesByOthers(n) {
+			keys[plan.NodeKey(n.Name)] = struct{}{}
+		}
+	}
+}
+
+func zone(n *corev1.Node) string {
+	if n == nil {
+		return ""
+	}
+	return n.Labels[corev1.LabelTopologyZone]
 }
 
 func value(n *corev1.Node, name string) string {
@@ -82,5 +139,7 @@ func value(n *corev1.Node, name string) string {
 
 func podChanged(was, is *corev1.Pod) bool {
 	return was.UID != is.UID || was.Spec.NodeName != is.Spec.NodeName || plan.NeedsPort(was) != plan.NeedsPort(is) ||
-		was.Annotations[annotation.PodNetworks] != is.Annotations[annotation.PodNetworks]
+		was.Annotations[annotation.PodNetworks] != is.Annotations[annotation.PodNetworks] ||
+		was.Annotations[annotation.DefaultNetwork] != is.Annotations[annotation.DefaultNetwork] ||
+		!maps.Equal(was.Labels, is.Labels)
 }

@@ -44,11 +44,11 @@ func TestAffected(t *testing.T) {
 		old, now any
 		want     []string
 	}{
-		{"node comes", nil, node(), []string{"node/n", "service/ns/np", "pod/ns/p"}},
-		{"node goes", node(), nil, []string{"node/n", "service/ns/np", "pod/ns/p"}},
+		{"node comes", nil, node(), []string{"cluster", "node/n", "service/ns/np", "pod/ns/p"}},
+		{"node goes", node(), nil, []string{"cluster", "node/n", "service/ns/np", "pod/ns/p"}},
 		{"node beats", node(), node("unrelated"), nil},
-		{"node's subnets", node(), node(annotation.NodeSubnets), []string{"node/n", "pod/ns/p"}},
-		{"node's addresses", node(), node(annotation.HostCIDRs), []string{"node/n", "service/ns/np"}},
+		{"node's subnets", node(), node(annotation.NodeSubnets), []string{"node/n", "service/ns/np", "pod/ns/p"}},
+		{"node's addresses", node(), node(annotation.HostCIDRs), []string{"cluster", "node/n", "service/ns/np"}},
 		{"node's management port", node(), node(annotation.ManagementMACs), []string{"node/n"}},
 		{"pod comes", nil, pod(corev1.PodPending), []string{"pod/ns/p"}},
 		{"pod starts", pod(corev1.PodPending), pod(corev1.PodRunning), nil},

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -8,6 +9,7 @@ import (
 	"net/netip"
 	"slices"
 	"strconv"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -23,15 +25,25 @@ const maxNodes = 1 << 16
 
 // books are all allocations of the cluster, as the leader knows them.
 type books struct {
+	join []netip.Prefix
+	log  *slog.Logger
+	tell func(plan.Key, string, error) // an event on the key's object
+
+	mu    sync.Mutex // guards the rest: metrics read while the worker writes
 	nodes *ipam.Nodes
 	pods  *ipam.Pods
-	join  []netip.Prefix
-	log   *slog.Logger
+}
+
+func newBooks(l *Loop) *books {
+	return &books{
+		join: l.cluster.Config.JoinSubnets, log: l.log, tell: l.report,
+		nodes: ipam.NewNodes(l.subnets, maxNodes), pods: ipam.NewPods(),
+	}
 }
 
 // openBooks writes down what annotations say. It asks the API server itself:
-// the informers may not have seen yet what the last leader wrote last. It
-// fails only when the context ends.
+// the informers may not have seen yet what the last leader wrote last. On return
+// they have. It fails only when the context ends.
 func (l *Loop) openBooks(ctx context.Context) (*books, error) {
 	wait := retryMin
 	for {
@@ -53,49 +65,52 @@ func (l *Loop) openBooks(ctx context.Context) (*books, error) {
 }
 
 func (l *Loop) readBooks(ctx context.Context) (*books, error) {
-	nodes, err := l.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list nodes: %w", err)
-	}
-	pods, err := l.client.CoreV1().Pods("").List(ctx, metav1.ListOptions{})
-	if err != nil {
-		return nil, fmt.Errorf("list pods: %w", err)
-	}
-	b := &books{
-		nodes: ipam.NewNodes(l.subnets, maxNodes), pods: ipam.NewPods(),
-		join: l.cluster.Config.JoinSubnets, log: l.log,
-	}
-	// The older of two that claim the same keeps it.
-	slices.SortFunc(nodes.Items, func(a, b corev1.Node) int { return older(&a.ObjectMeta, &b.ObjectMeta) })
-	slices.SortFunc(pods.Items, func(a, b corev1.Pod) int { return older(&a.ObjectMeta, &b.ObjectMeta) })
-	for i := range nodes.Items {
-		b.holdNode(&nodes.Items[i])
-	}
-	for i := range pods.Items {
-		p := &pods.Items[i]
-		if network, err := annotation.ParsePod(p.Annotations); err == nil && plan.NeedsPort(p) {
-			b.note(b.pods.Hold(owner(p), network.Addresses))
+	b := newBooks(l)
+	for _, r := range l.resources {
+		listed, err := r.all(ctx)
+		if err != nil {
+			return nil, err
+		}
+		if r.name == nodesResource || r.name == podsResource {
+			// The older of two that claim the same keeps it.
+			slices.SortFunc(listed, older)
+			b.recover(listed)
+		}
+		if err := r.catchUp(ctx, listed, l.log); err != nil {
+			return nil, err
 		}
 	}
 	return b, nil
 }
 
-func older(a, b *metav1.ObjectMeta) int {
-	return a.CreationTimestamp.Compare(b.CreationTimestamp.Time)
+// older sorts by age, of the same age by key.
+func older(x, y metav1.Object) int {
+	return cmp.Or(x.GetCreationTimestamp().Compare(y.GetCreationTimestamp().Time),
+		cmp.Compare(x.GetNamespace(), y.GetNamespace()), cmp.Compare(x.GetName(), y.GetName()))
 }
 
-func (b *books) note(err error) {
-	if err != nil {
+// recover holds what nodes or pods have had before this replica led.
+func (b *books) recover(listed []metav1.Object) {
+	for _, obj := range listed {
+		switch obj := obj.(type) {
+		case *corev1.Node:
+			if err := b.holdNode(nil, obj); err != nil {
+				b.log.Warn("allocation found twice", "err", err)
+			}
+		case *corev1.Pod:
+			b.recoverPod(obj)
+		}
+	}
+}
+
+// recoverPod holds the pod's addresses. What is not of its node is nobody's.
+func (b *books) recoverPod(p *corev1.Pod) {
+	network, err := annotation.ParsePod(p.Annotations)
+	if err != nil || !plan.NeedsPort(p) || !inside(network.Addresses, b.nodes.Held(p.Spec.NodeName)) {
+		return
+	}
+	if err := b.holdPod(owner(p), network); err != nil {
 		b.log.Warn("allocation found twice", "err", err)
-	}
-}
-
-func (b *books) holdNode(n *corev1.Node) {
-	if id, err := annotation.ParseNodeID(n.Annotations); err == nil {
-		b.note(b.nodes.HoldID(n.Name, id))
-	}
-	if subnets, err := annotation.ParseNodeSubnets(n.Annotations); err == nil {
-		b.note(b.nodes.HoldSubnets(n.Name, subnets))
 	}
 }
 
@@ -106,10 +121,12 @@ func owner(p *corev1.Pod) ipam.Pod {
 // allocate returns the patch that gives the key's object what it lacks, nil if
 // it has all or needs nothing.
 func (b *books) allocate(c *plan.Cluster, k plan.Key) (*patch, error) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
 	switch k.Kind {
 	case plan.KindNode:
 		if n := c.Node(k.Name); n != nil {
-			return b.allocateNode(n)
+			return b.allocateNode(c, n)
 		}
 	case plan.KindPod:
 		if p := c.Pod(k.Namespace, k.Name); plan.NeedsPort(p) {
@@ -119,27 +136,54 @@ func (b *books) allocate(c *plan.Cluster, k plan.Key) (*patch, error) {
 	return nil, nil
 }
 
-func (b *books) allocateNode(n *corev1.Node) (*patch, error) {
-	b.holdNode(n)
+// holdNode holds what the node's annotations say, where nothing is held yet. A
+// subnet outside of the cluster's gives way to what the annotation says now.
+// With the cluster it also holds for the node's pods what their annotations
+// say: a node that comes back shall not give their addresses to others.
+func (b *books) holdNode(c *plan.Cluster, n *corev1.Node) error {
+	var errs []error
+	if id, err := annotation.ParseNodeID(n.Annotations); err == nil && !b.nodes.HasID(n.Name) {
+		errs = append(errs, b.nodes.HoldID(n.Name, id))
+	}
+	if b.nodes.Outside(n.Name) != nil {
+		b.nodes.ReleaseSubnets(n.Name)
+	}
+	subnets, err := annotation.ParseNodeSubnets(n.Annotations)
+	if err != nil || b.nodes.Held(n.Name) != nil {
+		return errors.Join(errs...)
+	}
+	errs = append(errs, b.nodes.HoldSubnets(n.Name, subnets))
+	if c != nil && b.nodes.Held(n.Name) != nil {
+		pods := c.NodePods(n.Name)
+		slices.SortFunc(pods, func(x, y *corev1.Pod) int { return older(x, y) })
+		for _, p := range pods {
+			b.recoverPod(p)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// allocateNode: what a node was given stays its own, whatever becomes of its
+// annotation. It gets another id or subnet if its annotation came with another node's,
+// and none at all while that is outside of the cluster's.
+func (b *books) allocateNode(c *plan.Cluster, n *corev1.Node) (*patch, error) {
+	if err := b.holdNode(c, n); err != nil {
+		b.tell(plan.NodeKey(n.Name), reasonReallocated, err)
+	}
+	if err := b.nodes.Outside(n.Name); err != nil {
+		return nil, fmt.Errorf("%w: remove annotation %s for another, or add its network to the cluster's", err, annotation.NodeSubnets)
+	}
 	id, err := b.nodes.ID(n.Name)
+	if err != nil {
+		return nil, err
+	}
+	join, err := b.joinOf(n.Name, id)
 	if err != nil {
 		return nil, err
 	}
 	subnets, err := b.nodes.Subnets(n.Name)
 	if err != nil {
 		return nil, err
-	}
-	var join annotation.Join
-	for _, s := range b.join {
-		a, err := ipam.JoinAddress(s, id)
-		if err != nil {
-			return nil, fmt.Errorf("allocate join address for node %q: %w", n.Name, err)
-		}
-		if a.Addr().Is4() {
-			join.IPv4 = a
-		} else {
-			join.IPv6 = a
-		}
 	}
 	want := map[string]string{}
 	if have, err := annotation.ParseNodeID(n.Annotations); err != nil || have != id {
@@ -154,61 +198,17 @@ func (b *books) allocateNode(n *corev1.Node) (*patch, error) {
 	return newPatch(&n.ObjectMeta, want), nil
 }
 
-// allocatePod: addresses that an annotation gives are the pod's unless another
-// has them or they are not of its node; then it gets others. A node without
-// subnets has none to give yet.
-func (b *books) allocatePod(c *plan.Cluster, p *corev1.Pod) (*patch, error) {
-	n := c.Node(p.Spec.NodeName)
-	if n == nil {
-		return nil, nil
-	}
-	subnets, err := annotation.ParseNodeSubnets(n.Annotations)
-	if errors.Is(err, annotation.ErrNotSet) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("node %q: %w", n.Name, err)
-	}
-	network, err := annotation.ParsePod(p.Annotations)
-	if err == nil && inside(network.Addresses, subnets) {
-		err := b.pods.Hold(owner(p), network.Addresses)
-		if err == nil {
-			return nil, nil
+func (b *books) joinOf(node string, id int) (join annotation.Join, err error) {
+	for _, s := range b.join {
+		a, err := ipam.JoinAddress(s, id)
+		if err != nil {
+			return join, fmt.Errorf("allocate join address for node %q: %w", node, err)
 		}
-		b.note(err)
-	}
-	addresses, err := b.pods.Allocate(owner(p), subnets)
-	if err != nil {
-		return nil, fmt.Errorf("node %q: %w", n.Name, err)
-	}
-	network = annotation.Pod{Addresses: addresses, MAC: plan.MAC(addresses[0].Addr())}
-	for _, s := range subnets {
-		network.Gateways = append(network.Gateways, plan.RouterAddress(s).Addr())
-	}
-	return newPatch(&p.ObjectMeta, map[string]string{annotation.PodNetworks: annotation.FormatPod(network)}), nil
-}
-
-func inside(addresses, subnets []netip.Prefix) bool {
-	for _, a := range addresses {
-		if !slices.ContainsFunc(subnets, func(s netip.Prefix) bool { return s.Masked() == a.Masked() }) {
-			return false
+		if a.Addr().Is4() {
+			join.IPv4 = a
+		} else {
+			join.IPv6 = a
 		}
 	}
-	return true
-}
-
-// release forgets what the key's object no longer has, now that its rows are gone.
-func (b *books) release(c *plan.Cluster, k plan.Key) {
-	switch k.Kind {
-	case plan.KindNode:
-		if c.Node(k.Name) == nil {
-			b.nodes.Release(k.Name)
-		}
-	case plan.KindPod:
-		keep := ""
-		if p := c.Pod(k.Namespace, k.Name); plan.NeedsPort(p) {
-			keep = string(p.UID)
-		}
-		b.pods.Release(k.Namespace+"/"+k.Name, keep)
-	}
+	return join, nil
 }

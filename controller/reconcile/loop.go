@@ -2,8 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"errors"
-	"fmt"
 	"log/slog"
 	"sync"
 	"time"
@@ -34,8 +32,9 @@ type Options struct {
 	Client   kubernetes.Interface
 	DB       *nb.DB // its Run is the caller's
 	Plan     plan.Config
-	Subnets  []ipam.Subnet // where nodes' subnets come from
-	Election *Election     // nil: always leads
+	Subnets  []ipam.Subnet  // where nodes' subnets come from
+	Election *Election      // nil: always leads
+	Chassis  ChassisRemover // nil: chassis stay
 	Log      *slog.Logger
 }
 
@@ -46,21 +45,37 @@ type Loop struct {
 	cluster  plan.Cluster
 	election *Election
 	log      *slog.Logger
-	status   status
-	counts   counts
 	subnets  []ipam.Subnet
-	events   record.EventRecorder
+	events   record.EventRecorder // nil: nobody listens
+	chassis  ChassisRemover       // nil: chassis stay
+	source                        // set before it leads
+	account
 
 	mu    sync.Mutex // guards queue
 	queue workqueue.TypedRateLimitingInterface[plan.Key]
+}
+
+// account is what readiness and metrics tell of the work.
+type account struct {
+	status   status
+	counts   counts
+	lag      lag
+	failures failures
+}
+
+// source is the API server, as far as a leader asks it itself.
+type source struct {
+	resources []resource
+	annotate  func(context.Context, plan.Key, *patch) error
 }
 
 // New returns a loop that is not running. The database's must not be yet.
 func New(o Options) *Loop {
 	l := &Loop{
 		client: o.Client, db: o.DB, cluster: plan.Cluster{Config: o.Plan}, election: o.Election,
-		log: o.Log, subnets: o.Subnets, counts: newCounts(), status: status{pending: -1},
+		log: o.Log, subnets: o.Subnets, chassis: o.Chassis,
 	}
+	l.counts, l.lag, l.failures.keys = newCounts(), newLag(), map[plan.Key]failure{}
 	l.db.OnChange(l.enqueue) // what others change or delete is put right at once
 	return l
 }
@@ -98,9 +113,13 @@ func everything() plan.Key { return plan.Key{} }
 func (l *Loop) enqueue(k plan.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
-	if l.queue != nil {
-		l.queue.Add(k)
+	if l.queue == nil {
+		return
 	}
+	if k != everything() {
+		l.lag.begin(k, time.Now())
+	}
+	l.queue.Add(k)
 }
 
 func (l *Loop) setQueue(q workqueue.TypedRateLimitingInterface[plan.Key]) {
@@ -113,12 +132,15 @@ func (l *Loop) setQueue(q workqueue.TypedRateLimitingInterface[plan.Key]) {
 func (l *Loop) lead(ctx context.Context) error {
 	l.log.Info("leading")
 	defer l.log.Info("no longer leading")
-	l.status.set(func(s *status) { s.leading, s.pending = true, -1 })
-	defer l.status.set(func(s *status) { s.leading, s.pending = false, -1 })
+	l.status.set(func(s *status) { s.leading = true })
+	defer l.status.set(func(s *status) { s.leading, s.begun, s.synced, s.pending, s.books = false, false, 0, 0, nil })
 	books, err := l.openBooks(ctx)
 	if err != nil {
 		return nil // only when the context has ended
 	}
+	l.status.set(func(s *status) { s.books = books })
+	l.lag.reset()
+	l.failures.reset()
 	queue := workqueue.NewTypedRateLimitingQueue(
 		workqueue.NewTypedItemExponentialFailureRateLimiter[plan.Key](retryMin, retryMax),
 	)
@@ -129,8 +151,7 @@ func (l *Loop) lead(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.askForEverything(ctx) })
 	group.Go(func() error {
-		w := worker{Loop: l, books: books, queue: queue, pending: map[plan.Key]struct{}{}}
-		return w.run(ctx)
+		return newWorker(l, books, queue).run(ctx)
 	})
 	return group.Wait()
 }
@@ -151,33 +172,3 @@ func (l *Loop) askForEverything(ctx context.Context) error {
 		l.enqueue(everything())
 	}
 }
-
-// report notes an error as an event on the object that it is about.
-func (l *Loop) report(k plan.Key, reason string, err error) {
-	switch k.Kind {
-	case plan.KindNode:
-		if n := l.cluster.Node(k.Name); n != nil {
-			l.events.Event(n, corev1.EventTypeWarning, reason, err.Error())
-		}
-	case plan.KindPod:
-		if p := l.cluster.Pod(k.Namespace, k.Name); p != nil {
-			l.events.Event(p, corev1.EventTypeWarning, reason, err.Error())
-		}
-	case plan.KindService:
-		if s := l.cluster.Service(k.Namespace, k.Name); s != nil {
-			l.events.Event(s, corev1.EventTypeWarning, reason, err.Error())
-		}
-	}
-}
-
-// transient says whether an error is the fault of a connection, not of the key.
-func transient(err error) bool {
-	var api *apiError
-	return errors.Is(err, nb.ErrNotConnected) || errors.As(err, &api)
-}
-
-// apiError is an error of a call to the API server.
-type apiError struct{ err error }
-
-func (e *apiError) Error() string { return fmt.Sprint(e.err) }
-func (e *apiError) Unwrap() error { return e.err }

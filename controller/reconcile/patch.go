@@ -10,6 +10,7 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
@@ -21,6 +22,7 @@ const parallelPatches = 8
 type patch struct {
 	uid         types.UID
 	annotations map[string]string
+	remove      []string
 }
 
 func newPatch(meta *metav1.ObjectMeta, annotations map[string]string) *patch {
@@ -39,7 +41,7 @@ func (w *worker) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[
 	group.SetLimit(parallelPatches)
 	for k, p := range patches {
 		group.Go(func() error {
-			err := w.patch(ctx, k, p)
+			err := w.annotate(ctx, k, p)
 			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -52,15 +54,25 @@ func (w *worker) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[
 	return errs
 }
 
-func (w *worker) patch(ctx context.Context, k plan.Key, p *patch) error {
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.uid, "annotations": p.annotations}})
-	if err != nil {
+// annotator returns how objects are annotated by the API server.
+func annotator(client kubernetes.Interface) func(context.Context, plan.Key, *patch) error {
+	return func(ctx context.Context, k plan.Key, p *patch) error {
+		annotations := map[string]any{}
+		for name, value := range p.annotations {
+			annotations[name] = value
+		}
+		for _, name := range p.remove {
+			annotations[name] = nil
+		}
+		body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.uid, "annotations": annotations}})
+		if err != nil {
+			return err
+		}
+		if k.Kind == plan.KindNode {
+			_, err = client.CoreV1().Nodes().Patch(ctx, k.Name, types.MergePatchType, body, metav1.PatchOptions{})
+		} else {
+			_, err = client.CoreV1().Pods(k.Namespace).Patch(ctx, k.Name, types.MergePatchType, body, metav1.PatchOptions{})
+		}
 		return err
 	}
-	if k.Kind == plan.KindNode {
-		_, err = w.client.CoreV1().Nodes().Patch(ctx, k.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	} else {
-		_, err = w.client.CoreV1().Pods(k.Namespace).Patch(ctx, k.Name, types.MergePatchType, body, metav1.PatchOptions{})
-	}
-	return err
 }

@@ -4,7 +4,15 @@ import (
 	"errors"
 	"fmt"
 	"sync"
+	"time"
 )
+
+// grace is how long the database may be behind the cluster while this replica
+// is ready: with changes all the time it is never equal for long.
+const grace = time.Second
+
+// maxListed bounds how many failing owners readiness lists.
+const maxListed = 100
 
 // status is what readiness and metrics ask, possibly while the loop works.
 type status struct {
@@ -12,10 +20,10 @@ type status struct {
 	api      error
 	watching bool // the informers have the whole cluster
 	leading  bool
-	synced   uint64 // the database connection of the last full sync
-	pending  int    // keys of the last full sync that are not done; -1: none was begun
-	nodes    int    // with subnets
-	pods     int    // addresses in use
+	begun    bool   // a full sync was begun since
+	synced   uint64 // the database connection whose full sync is done
+	pending  int    // keys of the last full sync that are not done
+	books    *books // nil: not leading, or not read yet
 }
 
 func (s *status) setAPI(err error) (changed bool) {
@@ -32,15 +40,15 @@ func (s *status) set(f func(*status)) {
 	f(s)
 }
 
-func (s *status) leadership() (leading bool, pending, nodes, pods int) {
+func (s *status) leadership() (leading bool, pending int, b *books) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.leading, max(s.pending, 0), s.nodes, s.pods
+	return s.leading, s.pending, s.books
 }
 
-// Ready returns nil when the database was made equal to the cluster since this
-// replica began to lead or, on standby, when it could take over at once. Else
-// it returns everything that is missing.
+// Ready returns nil when the database equals the cluster as it was a second
+// ago, but for the owners that Failing lists, or, on standby, when this replica could
+// take over at once. Else it returns everything that is missing.
 func (l *Loop) Ready() error {
 	db, generation := l.db.Ready(), l.db.Generation()
 	s := &l.status
@@ -53,18 +61,32 @@ func (l *Loop) Ready() error {
 	if !s.watching {
 		errs = append(errs, errors.New("cluster not yet listed from the API server"))
 	}
-	if s.leading && (s.pending != 0 || s.synced != generation) {
+	if s.leading && s.synced != generation {
 		text := "first synchronisation not begun"
-		if s.pending > 0 {
+		if s.begun {
 			text = fmt.Sprintf("synchronising: %d owners left", s.pending)
 		}
 		errs = append(errs, errors.New(text))
 	}
+	if k, since, n := l.lag.oldest(); s.leading && n > 0 && time.Since(since) > grace {
+		errs = append(errs, fmt.Errorf("%d owners wait, %s for %s", n, k, time.Since(since).Round(time.Second)))
+	}
 	return errors.Join(errs...)
+}
+
+// Failing returns, one a line, owners whose rows are not what the cluster says, with the
+// reason: most often what their objects say cannot be done. They are up to a
+// hundred, then a line with how many more.
+func (l *Loop) Failing() []string {
+	lines, total := l.failures.list(maxListed)
+	if total > len(lines) {
+		lines = append(lines, fmt.Sprintf("and %d more", total-len(lines)))
+	}
+	return lines
 }
 
 // Leading says whether this replica leads now.
 func (l *Loop) Leading() bool {
-	leading, _, _, _ := l.status.leadership()
+	leading, _, _ := l.status.leadership()
 	return leading
 }

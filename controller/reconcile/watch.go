@@ -3,15 +3,18 @@ package reconcile
 import (
 	"context"
 	"fmt"
+	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
@@ -21,16 +24,25 @@ func (l *Loop) watch(ctx context.Context) (wait func() error, err error) {
 	factory := informers.NewSharedInformerFactoryWithOptions(l.client, 0, informers.WithTransform(strip))
 	nodes, pods := factory.Core().V1().Nodes().Informer(), factory.Core().V1().Pods().Informer()
 	services, endpoints := factory.Core().V1().Services().Informer(), factory.Discovery().V1().EndpointSlices().Informer()
+	namespaces, policies := factory.Core().V1().Namespaces().Informer(), factory.Networking().V1().NetworkPolicies().Informer()
+	if err := policies.AddIndexers(policyIndexers()); err != nil {
+		return nil, fmt.Errorf("index network policies: %w", err)
+	}
 	if err := pods.AddIndexers(podIndexers()); err != nil {
 		return nil, fmt.Errorf("index pods: %w", err)
+	}
+	if err := services.AddIndexers(serviceIndexers()); err != nil {
+		return nil, fmt.Errorf("index services: %w", err)
 	}
 	if err := endpoints.AddIndexers(sliceIndexers()); err != nil {
 		return nil, fmt.Errorf("index endpoint slices: %w", err)
 	}
 	l.cluster.Nodes, l.cluster.Pods = nodes.GetIndexer(), pods.GetIndexer()
 	l.cluster.Services, l.cluster.EndpointSlices = services.GetIndexer(), endpoints.GetIndexer()
+	l.cluster.Namespaces, l.cluster.Policies = namespaces.GetIndexer(), policies.GetIndexer()
+	l.source = source{resources(l.client, &l.cluster), annotator(l.client)}
 	var synced []cache.InformerSynced
-	for _, inf := range []cache.SharedIndexInformer{nodes, pods, services, endpoints} {
+	for _, inf := range []cache.SharedIndexInformer{nodes, pods, services, endpoints, namespaces, policies} {
 		reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(obj any) { l.changed(nil, obj) },
 			UpdateFunc: func(old, obj any) { l.changed(old, obj) },
@@ -55,16 +67,29 @@ func (l *Loop) watch(ctx context.Context) (wait func() error, err error) {
 	}, nil
 }
 
-func podIndexers() cache.Indexers { return cache.Indexers{plan.ByNode: plan.NodeOf} }
+func podIndexers() cache.Indexers {
+	return cache.Indexers{
+		plan.ByNode: plan.NodeOf, plan.ByFront: plan.PodFronts,
+		plan.ByNamespace: plan.NamespaceOf, plan.ByPortName: plan.PortNamesOf,
+	}
+}
+
+func serviceIndexers() cache.Indexers { return cache.Indexers{plan.ByFront: plan.ServiceFronts} }
+
+func policyIndexers() cache.Indexers {
+	return cache.Indexers{plan.ByPods: plan.PodsOf, plan.BySelector: plan.SelectorsOf}
+}
 
 func sliceIndexers() cache.Indexers { return cache.Indexers{plan.ByService: plan.ServiceOf} }
 
 // NewCluster returns a cluster of these objects.
 func NewCluster(cfg plan.Config, objects ...runtime.Object) (*plan.Cluster, error) {
 	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	services := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	services := cache.NewIndexer(cache.MetaNamespaceKeyFunc, serviceIndexers())
 	pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, podIndexers())
 	endpoints := cache.NewIndexer(cache.MetaNamespaceKeyFunc, sliceIndexers())
+	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
+	policies := cache.NewIndexer(cache.MetaNamespaceKeyFunc, policyIndexers())
 	for _, obj := range objects {
 		var err error
 		switch obj := obj.(type) {
@@ -76,6 +101,10 @@ func NewCluster(cfg plan.Config, objects ...runtime.Object) (*plan.Cluster, erro
 			err = services.Add(obj)
 		case *discoveryv1.EndpointSlice:
 			err = endpoints.Add(obj)
+		case *corev1.Namespace:
+			err = namespaces.Add(obj)
+		case *networkingv1.NetworkPolicy:
+			err = policies.Add(obj)
 		default:
 			err = fmt.Errorf("no plan reads a %T", obj)
 		}
@@ -83,7 +112,10 @@ func NewCluster(cfg plan.Config, objects ...runtime.Object) (*plan.Cluster, erro
 			return nil, err
 		}
 	}
-	return &plan.Cluster{Config: cfg, Nodes: nodes, Pods: pods, Services: services, EndpointSlices: endpoints}, nil
+	return &plan.Cluster{
+		Config: cfg, Nodes: nodes, Pods: pods, Services: services, EndpointSlices: endpoints,
+		Namespaces: namespaces, Policies: policies,
+	}, nil
 }
 
 func (l *Loop) changed(old, now any) {
@@ -99,16 +131,34 @@ func strip(obj any) (any, error) {
 		meta := m.GetObjectMeta()
 		meta.SetManagedFields(nil)
 		meta.SetOwnerReferences(nil)
+		meta.SetFinalizers(nil)
+		meta.SetAnnotations(stripAnnotations(meta.GetAnnotations()))
 	}
 	switch obj := obj.(type) {
 	case *corev1.Pod:
-		obj.Spec = corev1.PodSpec{NodeName: obj.Spec.NodeName, HostNetwork: obj.Spec.HostNetwork}
+		obj.Spec = corev1.PodSpec{NodeName: obj.Spec.NodeName, HostNetwork: obj.Spec.HostNetwork, Containers: append(plan.HostPorts(obj), plan.NamedPorts(obj)...)}
 		obj.Status = corev1.PodStatus{Phase: obj.Status.Phase, PodIPs: obj.Status.PodIPs}
 	case *corev1.Node:
 		obj.Spec = corev1.NodeSpec{}
 		obj.Status = corev1.NodeStatus{Addresses: obj.Status.Addresses}
 	}
 	return obj, nil
+}
+
+// stripAnnotations keeps what somebody in OVN's or this project's name may have
+// written, and requests for addresses.
+func stripAnnotations(all map[string]string) map[string]string {
+	var out map[string]string
+	for name, value := range all {
+		prefix, _, _ := strings.Cut(name, "/")
+		if prefix == "k8s.ovn.org" || prefix == "ovn-ebpf.io" || name == annotation.DefaultNetwork {
+			if out == nil {
+				out = map[string]string{}
+			}
+			out[name] = value
+		}
+	}
+	return out
 }
 
 // probe asks the API server for its version, so that readiness can say that

@@ -8,7 +8,6 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/util/workqueue"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
@@ -18,8 +17,16 @@ type worker struct {
 	*Loop
 	books   *books
 	queue   workqueue.TypedRateLimitingInterface[plan.Key]
+	begun   time.Time  // the last batch
+	backlog []plan.Key // of a full sync, to be enqueued when events leave room
+	waiting waiting
 	pending map[plan.Key]struct{} // keys of the full sync that are not done
-	synced  uint64                // the database connection of the last full sync; 0: none was begun
+	syncing uint64                // the database connection that the full sync is of; 0: none was begun
+	synced  uint64                // the database connection whose full sync is done
+}
+
+func newWorker(l *Loop, b *books, q workqueue.TypedRateLimitingInterface[plan.Key]) *worker {
+	return &worker{Loop: l, books: b, queue: q, waiting: newWaiting(), pending: map[plan.Key]struct{}{}}
 }
 
 func (w *worker) run(ctx context.Context) error {
@@ -34,18 +41,21 @@ func (w *worker) run(ctx context.Context) error {
 }
 
 // next waits for work and returns up to batchSize keys, none when the queue
-// was shut down. It waits a moment for what comes with the first key.
+// was shut down. The first key after a pause goes at once; what comes soon
+// after it goes together.
 func (w *worker) next(ctx context.Context) []plan.Key {
+	w.feed()
 	k, shutdown := w.queue.Get()
 	if shutdown {
 		return nil
 	}
-	if w.queue.Len() < batchSize-1 {
+	if pause := coalesce - time.Since(w.begun); pause > 0 && w.queue.Len() < batchSize-1 {
 		select {
 		case <-ctx.Done():
-		case <-time.After(coalesce):
+		case <-time.After(pause):
 		}
 	}
+	w.begun = time.Now()
 	keys := []plan.Key{k}
 	for len(keys) < batchSize && w.queue.Len() > 0 {
 		k, shutdown := w.queue.Get()
@@ -54,7 +64,31 @@ func (w *worker) next(ctx context.Context) []plan.Key {
 		}
 		keys = append(keys, k)
 	}
+	for _, k := range keys {
+		w.lag.take(k)
+	}
 	return keys
+}
+
+// feed enqueues the next batch of the full sync when there is nothing else to
+// do, so that no event waits behind more than one such batch.
+func (w *worker) feed() {
+	if w.queue.Len() > 0 {
+		return
+	}
+	n := min(len(w.backlog), batchSize)
+	for _, k := range w.backlog[:n] {
+		w.queue.Add(k)
+	}
+	w.backlog = w.backlog[n:]
+}
+
+// work is what a batch of keys comes to.
+type work struct {
+	rows     map[plan.Key][]plan.Row
+	unserved map[plan.Key]error // what the rows do not say, though the object does
+	homeless map[plan.Key]error // why a pod has no address, and so no rows
+	patches  map[plan.Key]*patch
 }
 
 // reconcile brings the rows owned by each key in line with the cluster. A key
@@ -62,127 +96,99 @@ func (w *worker) next(ctx context.Context) []plan.Key {
 // key whose object gets an annotation is not planned now: the watch brings the
 // new version, and with it the key.
 func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
-	want := map[plan.Key][]plan.Row{}
-	patches := map[plan.Key]*patch{}
+	todo := work{
+		rows: map[plan.Key][]plan.Row{}, unserved: map[plan.Key]error{}, homeless: map[plan.Key]error{}, patches: map[plan.Key]*patch{},
+	}
 	for _, k := range keys {
 		if k == everything() {
-			w.finish(k, w.enqueueEverything())
+			if err := w.enqueueEverything(); err != nil {
+				w.fail(k, "", err)
+			} else {
+				w.done(k, nil)
+			}
 			continue
 		}
-		p, err := w.books.allocate(&w.cluster, k)
-		if err != nil {
-			w.fail(k, err)
-			continue
-		}
-		if p != nil {
-			patches[k] = p
-			continue
-		}
-		rows, err := plan.Rows(&w.cluster, k)
-		if err != nil {
-			w.report(k, "CannotPlan", err)
-			w.fail(k, err)
-			continue
-		}
-		want[k] = rows
+		w.prepare(k, &todo)
 	}
-	patchErrs := map[plan.Key]error{}
+	var patchErrs map[plan.Key]error
 	var group errgroup.Group
 	group.Go(func() error {
-		patchErrs = w.patchAll(ctx, patches)
+		patchErrs = w.patchAll(ctx, todo.patches)
 		return nil
 	})
-	w.commit(ctx, want)
+	w.commit(ctx, todo)
 	_ = group.Wait() // the errors are in patchErrs
-	for k := range patches {
+	for k := range todo.patches {
 		if err := patchErrs[k]; err != nil {
-			w.fail(k, err)
+			w.fail(k, reasonOf(err), err)
 		} else {
 			w.settle(k, "patched")
 		}
 	}
+	w.wake(w.waiting.wanting(w.books.freed()))
 }
 
-func (w *worker) commit(ctx context.Context, want map[plan.Key][]plan.Row) {
+func (w *worker) prepare(k plan.Key, todo *work) {
+	p, err := w.books.allocate(&w.cluster, k)
+	if err != nil {
+		w.counts.allocation(k.Kind, err)
+		if k.Kind == plan.KindPod { // what is there is an earlier pod's of that name, or wrong
+			todo.rows[k], todo.homeless[k] = nil, err
+		} else {
+			w.fail(k, reasonCannotAllocate, err)
+		}
+		return
+	}
+	if p != nil {
+		todo.patches[k] = p
+		return
+	}
+	rows, err := plan.Rows(&w.cluster, k)
+	var unserved *plan.Unserved
+	if err != nil && !errors.As(err, &unserved) {
+		w.fail(k, reasonCannotPlan, err)
+		return
+	}
+	todo.rows[k] = rows
+	if err != nil {
+		todo.unserved[k] = err
+	}
+}
+
+func (w *worker) commit(ctx context.Context, todo work) {
+	want := todo.rows
+	w.dropChassis(ctx, want)
 	if len(want) == 0 {
 		return
 	}
-	start := time.Now()
+	start, before := time.Now(), w.db.Stats().Transactions
 	errs := w.db.Commit(ctx, want)
-	w.counts.commit(time.Since(start))
-	for k := range want {
+	end, wrote := time.Now(), w.db.Stats().Transactions != before
+	w.counts.commit(end.Sub(start))
+	for k, rows := range want {
 		if err := errs[k]; err != nil {
-			w.fail(k, err)
+			w.fail(k, reasonOf(err), err)
 			continue
 		}
-		w.books.release(&w.cluster, k)
-		w.finish(k, nil)
+		if since, ok := w.lag.done(k); ok && wrote {
+			w.counts.latency(end.Sub(since))
+		}
+		node := w.books.release(&w.cluster, k, rows)
+		if err := todo.homeless[k]; err != nil {
+			w.fail(k, reasonCannotAllocate, err)
+		} else {
+			w.done(k, todo.unserved[k])
+		}
+		w.wake(w.waiting.referring(rows))
+		if node {
+			w.wake(keysOf(w.waiting.nodes))
+		}
 	}
 }
 
-// enqueueEverything enqueues all objects and all owners in the database.
-func (w *worker) enqueueEverything() error {
-	generation := w.db.Generation() // before the owners are read: a later connection asks again
-	owners, unknown, err := w.db.Owners()
-	if err != nil {
-		return err
-	}
-	for _, owner := range unknown {
-		w.log.Warn("row in northbound database has an owner of no known kind", "owner", owner)
-	}
-	w.synced = generation
-	clear(w.pending)
-	for _, k := range append(w.cluster.Keys(), owners...) {
-		w.pending[k] = struct{}{}
+func (w *worker) wake(keys []plan.Key) {
+	for _, k := range keys {
 		w.queue.Forget(k)
 		w.queue.Add(k)
-	}
-	w.log.Info("full sync", "owners", len(w.pending))
-	return nil
-}
-
-// finish ends the work on a key, for now.
-func (w *worker) finish(k plan.Key, err error) {
-	if err != nil {
-		w.fail(k, err)
-		return
-	}
-	delete(w.pending, k)
-	w.settle(k, "ok")
-}
-
-func (w *worker) settle(k plan.Key, result string) {
-	w.counts.key(k.Kind, result)
-	w.queue.Forget(k)
-	w.queue.Done(k)
-}
-
-// fail returns a key to the queue with backoff. What is wrong with the key
-// itself does not keep the replica from being ready.
-func (w *worker) fail(k plan.Key, err error) {
-	if !transient(err) {
-		delete(w.pending, k)
-	}
-	if errors.Is(err, ipam.ErrExhausted) || errors.Is(err, ipam.ErrTaken) {
-		w.report(k, "CannotAllocate", err)
-	}
-	w.log.Warn("reconcile failed", "owner", k.String(), "err", err)
-	w.counts.key(k.Kind, "error")
-	w.queue.AddRateLimited(k)
-	w.queue.Done(k)
-}
-
-func (w *worker) publish() {
-	pending, nodes, pods := len(w.pending), w.books.nodes.Len(), w.books.pods.Len()
-	if w.synced == 0 {
-		pending = -1
-	}
-	var done bool
-	w.status.set(func(s *status) {
-		done = pending == 0 && s.pending != 0
-		s.synced, s.pending, s.nodes, s.pods = w.synced, pending, nodes, pods
-	})
-	if done {
-		w.log.Info("database equals the cluster")
 	}
 }

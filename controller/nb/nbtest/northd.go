@@ -78,3 +78,12 @@ func (o *OVN) Warnings() []string {
 	}
 	return out
 }
+
+// Southbound is the Southbound database's endpoint.
+func (o *OVN) Southbound() string { return o.southbound.Endpoint }
+
+// Chassis returns the names of all chassis, one a line.
+func (o *OVN) Chassis() string {
+	o.t.Helper()
+	return o.sbctl("--bare", "--columns=name", "list", "Chassis")
+}

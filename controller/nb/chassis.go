@@ -1,0 +1,35 @@
+package nb
+
+import (
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
+)
+
+// Chassis returns the chassis that the owner's routers are bound to, "" if
+// there is none: what is left to say so when a node is gone.
+func (d *DB) Chassis(key plan.Key) (string, error) {
+	conn, err := d.client()
+	if err != nil {
+		return "", err
+	}
+	cache := conn.Cache()
+	if cache == nil {
+		return "", ErrNotConnected
+	}
+	mine, err := ovsdb.NewOvsMap(map[string]string{ownerID: key.String()})
+	if err != nil {
+		return "", err
+	}
+	rows, err := rowsWhere(cache, nbmodel.LogicalRouterTable, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, mine))
+	if err != nil {
+		return "", err
+	}
+	for _, row := range rows {
+		if router, ok := row.(*nbmodel.LogicalRouter); ok && router.Options["chassis"] != "" {
+			return router.Options["chassis"], nil
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,92 @@
+package nb
+
+import (
+	"crypto/tls"
+	"crypto/x509"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Parse splits a comma-separated list of OVSDB endpoints and checks each:
+// unix:<path>, tcp:<address>:<port> or ssl:<address>:<port>.
+func Parse(address string) ([]string, error) {
+	var out []string
+	for e := range strings.SplitSeq(address, ",") {
+		e = strings.TrimSpace(e)
+		kind, rest, _ := strings.Cut(e, ":")
+		_, _, err := net.SplitHostPort(rest)
+		switch {
+		case kind == "unix" && rest != "":
+		case (kind == "tcp" || kind == "ssl") && err == nil:
+		default:
+			return nil, fmt.Errorf("parse database address %q: not unix:<path>, tcp:<address>:<port> or ssl:<address>:<port>", e)
+		}
+		out = append(out, e)
+	}
+	return out, nil
+}
+
+// TLS are the files of an ssl: connection, PEM: the client's key and
+// certificate, and the authority that has signed the server's. They are read for
+// each connection, so what replaces them is used from the next on.
+type TLS struct{ Key, Certificate, CA string }
+
+// Check returns what is missing, or wrong in the files, for the endpoints:
+// nothing is wanted where none is ssl:.
+func (t TLS) Check(endpoints []string) error {
+	_, err := t.Config(endpoints)
+	return err
+}
+
+// Config returns nil where no endpoint is ssl:. As Open vSwitch does, the
+// server is known by its authority, whatever name its certificate has: those of
+// "ovs-pki" name no address.
+func (t TLS) Config(endpoints []string) (*tls.Config, error) {
+	isSSL := func(e string) bool { return strings.HasPrefix(e, "ssl:") }
+	if !slices.ContainsFunc(endpoints, isSSL) {
+		return nil, nil
+	}
+	if t.Key == "" || t.Certificate == "" || t.CA == "" {
+		return nil, fmt.Errorf("connect to %s: ssl wants a private key, a certificate and a CA certificate", strings.Join(endpoints, ","))
+	}
+	own, err := tls.LoadX509KeyPair(t.Certificate, t.Key)
+	if err != nil {
+		return nil, fmt.Errorf("load certificate %s with key %s: %w", t.Certificate, t.Key, err)
+	}
+	pem, err := os.ReadFile(t.CA)
+	if err != nil {
+		return nil, fmt.Errorf("load CA certificate: %w", err)
+	}
+	authorities := x509.NewCertPool()
+	if !authorities.AppendCertsFromPEM(pem) {
+		return nil, fmt.Errorf("load CA certificate %s: no certificate in it", t.CA)
+	}
+	return &tls.Config{
+		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{own},
+		InsecureSkipVerify: true, // what is verified instead:
+		VerifyConnection:   func(s tls.ConnectionState) error { return signedBy(authorities, s.PeerCertificates) },
+	}, nil
+}
+
+// signedBy verifies a server's certificates, without a name.
+func signedBy(authorities *x509.CertPool, chain []*x509.Certificate) error {
+	if len(chain) == 0 {
+		return errors.New("verify database server: no certificate")
+	}
+	between := x509.NewCertPool()
+	for _, c := range chain[1:] {
+		between.AddCert(c)
+	}
+	// Certificates of "ovs-pki" have no extended usages, or any.
+	_, err := chain[0].Verify(x509.VerifyOptions{
+		Roots: authorities, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
+	})
+	if err != nil {
+		return fmt.Errorf("verify database server: %w", err)
+	}
+	return nil
+}

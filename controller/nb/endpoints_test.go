@@ -1,0 +1,249 @@
+package nb_test
+
+import (
+	"context"
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"crypto/x509/pkix"
+	"encoding/pem"
+	"fmt"
+	"log/slog"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+)
+
+const nbSchema = "../../ovsdb/schema/ovn-nb.ovsschema"
+
+// TestSSL: both ends prove themselves, and neither talks to who cannot.
+func TestSSL(t *testing.T) {
+	dir := t.TempDir()
+	ours, theirs := newAuthority(t, dir, "ours"), newAuthority(t, dir, "theirs")
+	server, client := ours.sign(t, "server"), ours.sign(t, "client")
+	stranger := theirs.sign(t, "stranger")
+	port := freePort(t)
+	tool(t, "ovsdb-tool", "create", dir+"/db", nbSchema)
+	daemon(t, "ovsdb-server", dir+"/db", "--no-chdir", "--unixctl="+dir+"/ctl", "-vsyslog:off",
+		"--private-key="+server.Key, "--certificate="+server.Certificate, "--ca-cert="+ours.file,
+		fmt.Sprintf("--remote=pssl:%d:127.0.0.1", port))
+	endpoint := fmt.Sprintf("ssl:127.0.0.1:%d", port)
+
+	good := dial(t, []string{endpoint}, nb.TLS{Key: client.Key, Certificate: client.Certificate, CA: ours.file})
+	nbtest.Eventually(t, "connected by ssl", func() bool { return good.Ready() == nil })
+	if errs := good.Commit(t.Context(), switches("n1")); len(errs) > 0 {
+		t.Error(errs)
+	}
+	for what, tt := range map[string]struct {
+		files nb.TLS
+		want  string
+	}{
+		"the server is not of the authority": {nb.TLS{Key: client.Key, Certificate: client.Certificate, CA: theirs.file}, "verify database server"},
+		"the client is not":                  {nb.TLS{Key: stranger.Key, Certificate: stranger.Certificate, CA: ours.file}, endpoint},
+		"the key is another's":               {nb.TLS{Key: stranger.Key, Certificate: client.Certificate, CA: ours.file}, "private key"},
+	} {
+		bad := dial(t, []string{endpoint}, tt.files)
+		nbtest.Eventually(t, what, func() bool {
+			err := bad.Ready()
+			return err != nil && strings.Contains(err.Error(), tt.want) && !strings.Contains(err.Error(), "was tried yet")
+		})
+	}
+	if err := (nb.TLS{}).Check([]string{endpoint}); err == nil || !strings.Contains(err.Error(), endpoint) {
+		t.Errorf("without files: %v", err)
+	}
+	if err := (nb.TLS{}).Check([]string{"tcp:127.0.0.1:6641"}); err != nil {
+		t.Errorf("without ssl no file is wanted: %v", err)
+	}
+}
+
+// TestRaft: writes follow the leader of a cluster of three, through its death.
+func TestRaft(t *testing.T) {
+	dir, err := os.MkdirTemp("", "raft") // short, for sockets
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { os.RemoveAll(dir) })
+	var endpoints []string
+	members := map[string]*exec.Cmd{}
+	first := ""
+	for i := range 3 {
+		base, address := fmt.Sprintf("%s/%d", dir, i), fmt.Sprintf("tcp:127.0.0.1:%d", freePort(t))
+		if i == 0 {
+			first = address
+			tool(t, "ovsdb-tool", "create-cluster", base+".db", nbSchema, address)
+		} else {
+			tool(t, "ovsdb-tool", "join-cluster", base+".db", "OVN_Northbound", address, first)
+		}
+		members[base] = daemon(t, "ovsdb-server", base+".db", "--no-chdir", "--unixctl="+base+".ctl", "--remote=punix:"+base+".sock", "-vsyslog:off")
+		endpoints = append(endpoints, "unix:"+base+".sock")
+		nbtest.Eventually(t, "member of the cluster", func() bool { return strings.Contains(clusterStatus(base), "Status: cluster member") })
+	}
+	db := dial(t, endpoints, nb.TLS{})
+	const writes = 30
+	for i := range writes {
+		if i == writes/3 {
+			kill(t, members, leader(t, members))
+		}
+		name := fmt.Sprintf("n%d", i)
+		nbtest.Eventually(t, "written "+name, func() bool { return len(db.Commit(t.Context(), switches(name))) == 0 })
+	}
+	survivor := leader(t, members)
+	out := tool(t, "ovn-nbctl", "--db=unix:"+survivor+".sock", "--bare", "--columns=name", "list", "Logical_Switch")
+	if got := len(strings.Fields(out)); got != writes {
+		t.Errorf("%d switches after the leader's death, want %d, each once", got, writes)
+	}
+}
+
+func switches(name string) map[plan.Key][]plan.Row {
+	return map[plan.Key][]plan.Row{plan.NodeKey(name): {plan.LogicalSwitch{Name: name}}}
+}
+
+// dial keeps a database connected until the test ends.
+func dial(t *testing.T, endpoints []string, files nb.TLS) *nb.DB {
+	t.Helper()
+	db := nb.New(endpoints, slog.New(slog.DiscardHandler))
+	db.UseTLS(files)
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error, 1)
+	go func() { ended <- db.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+	return db
+}
+
+func clusterStatus(base string) string {
+	out, _ := exec.Command("ovs-appctl", "-t", base+".ctl", "cluster/status", "OVN_Northbound").Output() // it may not be there yet
+	return string(out)
+}
+
+func leader(t *testing.T, members map[string]*exec.Cmd) string {
+	t.Helper()
+	found := ""
+	nbtest.Eventually(t, "a leader", func() bool {
+		for base := range members {
+			if strings.Contains(clusterStatus(base), "Role: leader") {
+				found = base
+			}
+		}
+		return found != ""
+	})
+	return found
+}
+
+func kill(t *testing.T, members map[string]*exec.Cmd, base string) {
+	t.Helper()
+	if err := members[base].Process.Kill(); err != nil {
+		t.Fatal(err)
+	}
+	delete(members, base)
+}
+
+// daemon runs a program until the test ends.
+func daemon(t *testing.T, argv ...string) *exec.Cmd {
+	t.Helper()
+	cmd := exec.Command(argv[0], argv[1:]...)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill() // an error: it has ended already
+		_ = cmd.Wait()         // an error: it was killed
+	})
+	return cmd
+}
+
+func tool(t *testing.T, argv ...string) string {
+	t.Helper()
+	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v: %s", argv, err, out)
+	}
+	return string(out)
+}
+
+func freePort(t *testing.T) int {
+	t.Helper()
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	return l.Addr().(*net.TCPAddr).Port
+}
+
+// authority signs throw-away certificates.
+type authority struct {
+	dir, file string
+	key       *ecdsa.PrivateKey
+	cert      *x509.Certificate
+}
+
+func newAuthority(t *testing.T, dir, name string) *authority {
+	t.Helper()
+	a := &authority{dir: dir, file: filepath.Join(dir, name+"-ca.pem")}
+	a.cert = &x509.Certificate{
+		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
+		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	}
+	a.key = newKey(t)
+	writePEM(t, a.file, "CERTIFICATE", certify(t, a.cert, a.cert, a.key, a.key))
+	return a
+}
+
+// sign returns the files of a certificate, without a CA.
+func (a *authority) sign(t *testing.T, name string) nb.TLS {
+	t.Helper()
+	key := newKey(t)
+	files := nb.TLS{Key: filepath.Join(a.dir, name+"-key.pem"), Certificate: filepath.Join(a.dir, name+"-cert.pem")}
+	cert := &x509.Certificate{
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+	}
+	writePEM(t, files.Certificate, "CERTIFICATE", certify(t, cert, a.cert, key, a.key))
+	der, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	writePEM(t, files.Key, "PRIVATE KEY", der)
+	return files
+}
+
+func newKey(t *testing.T) *ecdsa.PrivateKey {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return key
+}
+
+func certify(t *testing.T, cert, by *x509.Certificate, key, byKey *ecdsa.PrivateKey) []byte {
+	t.Helper()
+	der, err := x509.CreateCertificate(rand.Reader, cert, by, &key.PublicKey, byKey)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return der
+}
+
+func writePEM(t *testing.T, file, kind string, der []byte) {
+	t.Helper()
+	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+		t.Fatal(err)
+	}
+}

@@ -1,0 +1,155 @@
+package nbtest
+
+import (
+	"bytes"
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"os"
+	"slices"
+	"strings"
+)
+
+// Owned is what happened to one owner's row, in every version of it that had
+// another UUID.
+type Owned struct {
+	Table, Owner, ID string
+
+	Inserts, Deletes int
+	Updates          map[string]int            // by column
+	References       map[string]map[string]int // by column and the UUID that came or went
+}
+
+func (o *Owned) String() string { return fmt.Sprintf("%s %q of %s", o.Table, o.ID, o.Owner) }
+
+// History returns what happened to every row that has an owner, sorted, since
+// the database was created, and the number of transactions. It is read from
+// the database's own file, so it knows what was written between any two
+// connections. It must not be asked after ovsdb-server has compacted the file,
+// which it does at the earliest ten minutes after its start, and not below
+// 10 MB.
+func (s *Server) History() ([]*Owned, int) {
+	s.t.Helper()
+	file, err := os.ReadFile(s.path("db"))
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	rows, byName := map[string]*Owned{}, map[string]*Owned{}
+	transactions := 0
+	// Each record is a line "OVSDB JSON <length> <digest>" and one of JSON: the
+	// schema first, then one a transaction.
+	for line := range bytes.Lines(file) {
+		if !bytes.HasPrefix(line, []byte(`{`)) || bytes.Contains(line, []byte(`"cksum"`)) {
+			continue
+		}
+		var record map[string]json.RawMessage
+		if err := json.Unmarshal(line, &record); err != nil {
+			s.t.Fatalf("read database's file: %v", err)
+		}
+		transactions++
+		for table, changes := range record {
+			if strings.HasPrefix(table, "_") {
+				continue
+			}
+			var changed map[string]map[string]any // column values by UUID; nil: deleted
+			if err := json.Unmarshal(changes, &changed); err != nil {
+				s.t.Fatalf("read database's file: table %s: %v", table, err)
+			}
+			for uuid, columns := range changed {
+				o := rows[uuid]
+				if o == nil {
+					o = insertion(table, columns, byName)
+					rows[uuid] = o
+				}
+				o.note(columns)
+			}
+		}
+	}
+	out := make([]*Owned, 0, len(byName))
+	for _, o := range byName {
+		out = append(out, o)
+	}
+	slices.SortFunc(out, func(a, b *Owned) int { return cmp.Compare(a.String(), b.String()) })
+	return out, transactions
+}
+
+// insertion counts a new row with those that said to be the same before. Rows
+// without an owner are nobody's: they are told apart and not returned.
+func insertion(table string, columns map[string]any, byName map[string]*Owned) *Owned {
+	ids := pairs(columns["external_ids"])
+	name, _ := columns["name"].(string)
+	o := &Owned{
+		Table: table, Owner: ids["ovn-ebpf.io/owner"], ID: cmp.Or(ids["ovn-ebpf.io/id"], name),
+		Updates: map[string]int{}, References: map[string]map[string]int{},
+	}
+	if o.Owner != "" {
+		if known := byName[o.String()]; known != nil {
+			o = known
+		}
+		byName[o.String()] = o
+	}
+	// What comes with the row is no update of it.
+	for column := range columns {
+		o.Updates[column]--
+	}
+	o.Inserts++
+	return o
+}
+
+func (o *Owned) note(columns map[string]any) {
+	if columns == nil {
+		o.Deletes++
+		return
+	}
+	for column, value := range columns {
+		uuids := references(value)
+		if uuids == nil {
+			o.Updates[column]++
+			continue
+		}
+		if o.References[column] == nil {
+			o.References[column] = map[string]int{}
+		}
+		for _, uuid := range uuids {
+			o.References[column][uuid]++ // a record has what came and what went
+		}
+	}
+}
+
+// pairs are those of a map as OVSDB writes it: ["map",[[key,value],…]].
+func pairs(v any) map[string]string {
+	out := map[string]string{}
+	for _, p := range elements(v, "map") {
+		if kv, ok := p.([]any); ok && len(kv) == 2 {
+			key, _ := kv[0].(string)
+			out[key], _ = kv[1].(string)
+		}
+	}
+	return out
+}
+
+// references are the UUIDs of a column that holds some: ["uuid",x] or
+// ["set",[["uuid",x],…]].
+func references(v any) []string {
+	var out []string
+	list := elements(v, "set")
+	if list == nil {
+		list = []any{v}
+	}
+	for _, e := range list {
+		if pair, ok := e.([]any); ok && len(pair) == 2 && pair[0] == "uuid" {
+			uuid, _ := pair[1].(string)
+			out = append(out, uuid)
+		}
+	}
+	return out
+}
+
+func elements(v any, kind string) []any {
+	pair, ok := v.([]any)
+	if !ok || len(pair) != 2 || pair[0] != kind {
+		return nil
+	}
+	list, _ := pair[1].([]any)
+	return list
+}

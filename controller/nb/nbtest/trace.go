@@ -1,0 +1,23 @@
+package nbtest
+
+import (
+	"os/exec"
+)
+
+// Trace returns what ovn-trace says of a packet that enters the datapath and begins a connection.
+func (o *OVN) Trace(datapath, packet string) string {
+	o.t.Helper()
+	out, err := exec.Command("ovn-trace", "--db="+o.southbound.Endpoint, "--no-leader-only",
+		"--ct=new", "--ct=new", "--ct=new", datapath, packet).CombinedOutput()
+	if err != nil {
+		o.t.Fatalf("trace %s: %v: %s", packet, err, out)
+	}
+	return string(out)
+}
+
+// AddressSet returns the addresses of a set in the Southbound database, "[]" if
+// it has none.
+func (o *OVN) AddressSet(name string) string {
+	o.t.Helper()
+	return o.sbctl("--bare", "--columns=name,addresses", "find", "Address_Set", "name="+name)
+}

@@ -1,0 +1,68 @@
+package nb_test
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
+)
+
+// What is the gateway's alone: load balancers of single routers, the way to
+// the host behind the router's own address, clients that keep their address, BFD.
+func TestNorthdTakesGatewayPlans(t *testing.T) {
+	ovn := nbtest.StartOVN(t)
+	ovn.AddChassis("node1")
+	db := open(t, ovn.Server)
+	c, err := reconcile.NewCluster(plan.Config{
+		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")},
+		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")},
+		SNATPorts:    plan.PortRange{First: 49152, Last: 65535}, MTU: 1400, BFD: true,
+	}, append(goldenObjects(t, "service-host-endpoints"), goldenObjects(t, "pod-host-ports")...)...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[plan.Key][]plan.Row{}
+	for _, k := range c.Keys() {
+		if want[k], err = plan.Rows(c, k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	commit(t, db, want)
+	ovn.Sync()
+	for _, w := range ovn.Warnings() {
+		t.Errorf("northd: %s", w)
+	}
+	router := map[string]string{} // logical flows by datapath
+	all := ovn.Flows()
+	if text := "ip4.dst == 172.30.0.12/32), action=(ip.ttl--; reg8[0..15] = 0; reg0 = 10.244.2.2"; !strings.Contains(all, text) {
+		t.Errorf("gateway routers to another host: no logical flow has %q", text)
+	}
+	for part := range strings.SplitSeq(all, "Datapath: ") {
+		if _, name, ok := strings.Cut(part, "\"GR_"); ok {
+			name, _, _ = strings.Cut(name, `"`)
+			router["GR_"+name] += part
+		}
+	}
+	for _, tt := range []struct{ what, router, text string }{
+		{"cluster IP at a router with an endpoint's address", "GR_node1", "ip4.dst == 10.96.0.12 && tcp && tcp.dst == 80), action=(flags.force_snat_for_lb = 1; ct_lb(backends=169.254.169.2:8080,172.30.0.12:8080,192.168.9.1:8080"},
+		{"the same elsewhere", "GR_node3", "ip4.dst == 10.96.0.12 && tcp && tcp.dst == 80), action=(flags.force_snat_for_lb = 1; ct_lb(backends=172.30.0.11:8080,172.30.0.12:8080,192.168.9.1:8080"},
+		{"the same of IPv6", "GR_node1", "backends=[fd69::2]:8080"},
+		{"node port", "GR_node1", "ip4.dst == 172.30.0.11 && tcp && tcp.dst == 30080), action=(flags.force_snat_for_lb = 1; ct_lb(backends=169.254.169.2:8080"},
+		{"route to the host", "GR_node1", "reg0 = 169.254.169.4"},
+		{"route to the host of IPv6", "GR_node1", "xxreg0 = fd69::4"},
+		{"host port", "GR_node1", "ip4.dst == 192.168.9.1 && udp && udp.dst == 53), action=(flags.skip_snat_for_lb = 1; ct_lb(backends=10.244.1.3:53"},
+		{"BFD", "GR_node1", "udp.dst == 3784"},
+	} {
+		if !strings.Contains(router[tt.router], tt.text) {
+			t.Errorf("%s: no logical flow of %s has %q", tt.what, tt.router, tt.text)
+		}
+	}
+	for name, flows := range router {
+		if n := strings.Count(flows, "ct.new && !ct.rel && ip4 && ip4.dst == 10.96.0.12 && tcp"); n != 1 {
+			t.Errorf("%s has the cluster IP %d times, want once", name, n)
+		}
+	}
+}

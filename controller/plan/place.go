@@ -1,0 +1,231 @@
+package plan
+
+import (
+	"net/netip"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+)
+
+// where says whose load balancer it is: everyone's, all switches' or all
+// routers', those of some nodes, or those of the nodes that have none of their own.
+type where struct {
+	kind       kind
+	node       string // the first of those nodes; "": of all, or of the others
+	each       bool   // nodes differ
+	keepClient bool   // a router does not translate the client's address
+}
+
+type kind uint8
+
+const (
+	everywhere kind = iota
+	atSwitches
+	atRouters
+)
+
+func (w where) suffix() string {
+	text := [...]string{"cluster", "switches", "routers"}[w.kind]
+	switch {
+	case w.each && w.node == "":
+		text += "_others"
+	case w.each:
+		text += "_node_" + w.node
+	}
+	if w.keepClient {
+		text += "_local"
+	}
+	return text
+}
+
+// front is one address and port that the service is served on.
+type front struct {
+	addr netip.AddrPort
+	of   *server // whose node port it is, or nil
+	// Clients outside of the cluster use it.
+	external bool
+	// Of the endpoints on the node alone where the client comes in.
+	localAtSwitch, localAtRouter bool
+}
+
+// placements are what is served where, for one protocol.
+type placements map[where]*placed
+
+type placed struct {
+	vips  map[string]string // VIP → backends
+	nodes []*server         // whose it is, if nodes differ
+}
+
+func (p placements) add(w where, vip netip.AddrPort, backends string) {
+	if p[w] == nil {
+		p[w] = &placed{vips: map[string]string{}}
+	}
+	p[w].vips[vip.String()] = backends
+}
+
+// answers are the backends of all nodes but those that are named.
+type answers struct {
+	others string
+	by     map[*server]string
+}
+
+func (a answers) of(n *server) string {
+	if text, ok := a.by[n]; ok {
+		return text
+	}
+	return a.others
+}
+
+// difference is a front whose answer depends on the node.
+type difference struct {
+	vip netip.AddrPort
+	answers
+}
+
+// place says for each protocol what is served where.
+func (s *service) place() map[corev1.Protocol]placements {
+	out := map[corev1.Protocol]placements{}
+	differ := map[corev1.Protocol]map[where][]difference{}
+	for _, port := range s.obj.Spec.Ports {
+		proto := annotation.Protocol(port.Protocol)
+		if out[proto] == nil {
+			out[proto], differ[proto] = placements{}, map[where][]difference{}
+		}
+		for _, is4 := range []bool{true, false} {
+			if fronts := s.fronts(port, is4); len(fronts) > 0 {
+				t := newTargets(endpointsOf(s.slices, port, is4, s.nodes), s.nodes)
+				for _, f := range fronts {
+					s.placeFront(out[proto], differ[proto], f, t)
+				}
+			}
+		}
+	}
+	for proto, placed := range out {
+		for at, list := range differ[proto] {
+			placed.addDifferences(at, list, s.nodes.list)
+		}
+	}
+	return out
+}
+
+// fronts are those of the port in one family that are the service's to have.
+func (s *service) fronts(port corev1.ServicePort, is4 bool) []front {
+	var out []front
+	for _, a := range ofFamily(s.clusterIPs, is4) {
+		out = append(out, front{
+			addr: netip.AddrPortFrom(a, uint16(port.Port)), localAtSwitch: s.internalLocal, localAtRouter: s.internalLocal,
+		})
+	}
+	if len(out) == 0 {
+		return nil // the service is not of this family
+	}
+	// Inside the cluster an external address is but another name of the service.
+	for _, a := range ofFamily(s.externalIPs, is4) {
+		out = append(out, front{addr: netip.AddrPortFrom(a, uint16(port.Port)), external: true, localAtRouter: s.externalLocal})
+	}
+	if port.NodePort != 0 {
+		for _, n := range s.nodes.list {
+			for _, a := range ofFamily(n.nodePorts, is4) {
+				out = append(out, front{
+					addr: netip.AddrPortFrom(a, uint16(port.NodePort)), of: n, external: true,
+					localAtSwitch: s.externalLocal, localAtRouter: s.externalLocal,
+				})
+			}
+		}
+	}
+	return s.claims.keep(annotation.Protocol(port.Protocol), out)
+}
+
+// placeFront finds out where the answers differ.
+func (s *service) placeFront(p placements, differ map[where][]difference, f front, t *targets) {
+	switches := s.answers(f, t, f.localAtSwitch, false)
+	routers := s.answers(f, t, f.localAtRouter, true)
+	keep := f.external && f.localAtRouter
+	if len(switches.by) == 0 && len(routers.by) == 0 && switches.others == routers.others && !keep {
+		p.add(where{}, f.addr, switches.others)
+		return
+	}
+	for _, side := range []struct {
+		where   where
+		answers answers
+	}{{where{kind: atSwitches}, switches}, {where{kind: atRouters, keepClient: keep}, routers}} {
+		if len(side.answers.by) == 0 {
+			p.add(side.where, f.addr, side.answers.others)
+			continue
+		}
+		side.where.each = true
+		differ[side.where] = append(differ[side.where], difference{f.addr, side.answers})
+	}
+}
+
+// answers are the backends by node, where they are not everyone's. A node
+// port is the same wherever it is asked for: on its node.
+func (s *service) answers(f front, t *targets, local, router bool) answers {
+	if f.of != nil {
+		return answers{others: t.of(f.of, local, router)}
+	}
+	out := answers{others: t.of(nil, local, router)}
+	for _, n := range t.special(s.nodes.list, local, router) {
+		if router && !n.router {
+			continue
+		}
+		if text := t.of(n, local, router); text != out.others {
+			if out.by == nil {
+				out.by = map[*server]string{}
+			}
+			out.by[n] = text
+		}
+	}
+	return out
+}
+
+// addDifferences gives nodes that differ in one of the list a row with all of
+// it, those that answer the same one for them all; the others have one too.
+func (p placements) addDifferences(at where, list []difference, all []*server) {
+	special := map[*server]struct{}{}
+	for _, d := range list {
+		for n := range d.by {
+			special[n] = struct{}{}
+		}
+	}
+	first := map[string]where{} // by what is answered
+	var others []*server
+	for _, n := range all { // by name
+		if _, ok := special[n]; !ok {
+			others = append(others, n)
+			continue
+		}
+		texts := make([]string, len(list))
+		for i, d := range list {
+			texts[i] = d.of(n)
+		}
+		same := strings.Join(texts, " ")
+		w, ok := first[same]
+		if !ok {
+			w = at
+			w.node = n.name
+			first[same] = w
+			for i, d := range list {
+				p.add(w, d.vip, texts[i])
+			}
+		}
+		p[w].nodes = append(p[w].nodes, n)
+	}
+	for _, d := range list {
+		p.add(at, d.vip, d.others)
+	}
+	p[at].nodes = others
+}
+
+// parents are the rows that refer to the load balancer.
+func (p placed) parents(w where) (groups, switches, routers []string) {
+	switch {
+	case !w.each:
+		return []string{[...]string{clusterLBGroup, switchLBGroup, routerLBGroup}[w.kind]}, nil, nil
+	case w.kind == atSwitches:
+		return nil, names(p.nodes, w.kind), nil
+	}
+	return nil, nil, names(p.nodes, w.kind)
+}

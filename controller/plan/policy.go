@@ -1,0 +1,178 @@
+package plan
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+
+	networkingv1 "k8s.io/api/networking/v1"
+)
+
+// allowPriority is that of ACLs that allow, denyPriority of those that drop
+// what none of them allows; both are ovn-kubernetes's.
+const (
+	allowPriority = 1001
+	denyPriority  = 1000
+)
+
+// direction is one of the two that policies know, and how OVN says it: seen
+// from the switch, what goes to a pod leaves by the pod's port.
+type direction struct {
+	name       string // as in policyTypes
+	rules      string // the fields' names, for errors
+	peers      string
+	lport      string // of ACLs
+	self, peer string // of matches
+	options    map[string]string
+}
+
+// An egress policy is about where a connection ends, so it comes after load
+// balancing: to allow a Service, its pods are allowed.
+func ingress() direction {
+	return direction{name: "Ingress", rules: "ingress", peers: "from", lport: "to-lport", self: "outport", peer: "src"}
+}
+
+func egress() direction {
+	return direction{
+		name: "Egress", rules: "egress", peers: "to", lport: "from-lport", self: "inport", peer: "dst",
+		options: map[string]string{"apply-after-lb": "true"},
+	}
+}
+
+// rule is one of a policy's rules, of either direction.
+type rule struct {
+	direction
+	policy *networkingv1.NetworkPolicy
+	index  int
+	from   []networkingv1.NetworkPolicyPeer // "to", for egress
+	ports  []networkingv1.NetworkPolicyPort
+}
+
+// isolates says for which directions the policy is. As the API server would,
+// one that does not say so is for ingress, and for egress if it has rules for that.
+func isolates(p *networkingv1.NetworkPolicy) (in, out bool) {
+	if len(p.Spec.PolicyTypes) == 0 {
+		return true, len(p.Spec.Egress) > 0
+	}
+	return slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeIngress),
+		slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
+}
+
+// rulesOf are the policy's rules of the directions that it is for.
+func rulesOf(p *networkingv1.NetworkPolicy) []rule {
+	var out []rule
+	in, e := isolates(p)
+	if in {
+		for i, r := range p.Spec.Ingress {
+			out = append(out, rule{ingress(), p, i, r.From, r.Ports})
+		}
+	}
+	if e {
+		for i, r := range p.Spec.Egress {
+			out = append(out, rule{egress(), p, i, r.To, r.Ports})
+		}
+	}
+	return out
+}
+
+// policyRows are the ACLs that let in, or out, what the policy's rules allow: one
+// for each rule, and further ones for ports that have names. That all else is
+// dropped is the selector's (selectorRows). They are in force for the port group
+// of the policy's pods, whoever that is at the time.
+//
+// What is malformed is left out and named by the error: a peer or port that
+// cannot be understood allows nothing, a policy whose podSelector cannot be
+// understood is for no pod. So a mistake never opens more, and never closes more,
+// than the rest of the policy says.
+func policyRows(c *Cluster, key Key) ([]Row, error) {
+	p := c.Policy(key.Namespace, key.Name)
+	if p == nil {
+		return nil, nil
+	}
+	var wrong shortfall
+	checkPolicy(p, &wrong)
+	rules := rulesOf(p)
+	matches := make([]match, 0, len(rules))
+	for _, r := range rules {
+		matches = append(matches, r.match(&wrong))
+	}
+	u, ok := usageOf(p)
+	if !ok {
+		return nil, unserved(wrong...)
+	}
+	logging, err := c.aclLogging(p.Namespace)
+	if err != nil {
+		wrong.add("%v", err)
+	}
+	var rows []Row
+	for i, r := range rules {
+		acls, groups := c.ruleRows(u.subject, r, matches[i])
+		for _, acl := range acls {
+			acl.Label = aclLabel(p.Namespace, p.Name, r.name, strconv.Itoa(r.index))
+			rows = append(rows, acl.logged(logging.Allow))
+		}
+		for _, g := range groups {
+			rows = append(rows, g)
+		}
+	}
+	return uniqueRows(rows), unserved(wrong...)
+}
+
+// ruleRows are a rule's ACL, and an ACL with a port group for each number that
+// the ports it names have.
+func (c *Cluster) ruleRows(subject selector, r rule, m match) (acls []ACL, groups []PortGroup) {
+	if m.nobody {
+		return nil, nil
+	}
+	group := subject.group()
+	add := func(id string, terms ...string) {
+		acls = append(acls, ACL{
+			Group: group, Rule: id, Direction: r.lport, Priority: allowPriority,
+			Match: conjunction(terms...), Action: "allow-related", Options: r.options,
+		})
+	}
+	id := strconv.Itoa(r.index)
+	if !m.noPort {
+		ports := m.ports
+		if m.peers == "" && ports == "" {
+			ports = "ip"
+		}
+		add(id, r.self+" == @"+group, m.peers, ports)
+	}
+	for _, named := range r.named(subject) {
+		for _, number := range c.numbers(named) {
+			g := named.group(number)
+			groups = append(groups, PortGroup{Name: g, ExternalIDs: map[string]string{"pods": named.text() + " " + strconv.Itoa(number)}})
+			port := fmt.Sprintf("%s.dst == %d", named.protocol, number)
+			if r.lport == ingress().lport {
+				add(id+" "+g, r.self+" == @"+g, m.peers, port)
+			} else {
+				add(id+" "+g, r.self+" == @"+group, r.groupMatch(g), port)
+			}
+		}
+	}
+	return acls, groups
+}
+
+// uniqueRows leaves out what is there already: two ports of a rule may have one name.
+func uniqueRows(rows []Row) []Row {
+	seen := map[string]bool{}
+	return slices.DeleteFunc(rows, func(r Row) bool {
+		id := r.Table() + " " + r.ID()
+		again := seen[id]
+		seen[id] = true
+		return again
+	})
+}
+
+// checkPolicy adds what is wrong with a policy as a whole.
+func checkPolicy(p *networkingv1.NetworkPolicy, wrong *shortfall) {
+	if err := checkLabels(&p.Spec.PodSelector); err != nil {
+		wrong.add("spec.podSelector.%v", err)
+	}
+	for i, t := range p.Spec.PolicyTypes {
+		if t != networkingv1.PolicyTypeIngress && t != networkingv1.PolicyTypeEgress {
+			wrong.add("spec.policyTypes[%d]: unknown type %q", i, t)
+		}
+	}
+}

@@ -1,0 +1,247 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+)
+
+// match is what a rule says of packets, beside whose they are, in OVN's words.
+type match struct {
+	peers  string // "": everybody
+	nobody bool   // as no peer could be understood
+	ports  string // "": all
+	noPort bool   // none that has a number
+}
+
+// match adds to wrong what cannot be understood.
+func (r rule) match(wrong *shortfall) match {
+	var m match
+	m.peers, m.nobody = r.peerMatch(wrong)
+	m.ports, m.noPort = r.portMatch(wrong)
+	return m
+}
+
+// peerMatch is one comparison a family, whatever the number of peers: the
+// groups' address sets and all blocks' prefixes are in one set.
+func (r rule) peerMatch(wrong *shortfall) (text string, nobody bool) {
+	if len(r.from) == 0 {
+		return "", false
+	}
+	var v4, v6 []string
+	for i, peer := range r.from {
+		field := fmt.Sprintf("spec.%s[%d].%s[%d]", r.rules, r.index, r.peers, i)
+		switch {
+		case isPods(peer):
+			s := peerSelector(r.policy.Namespace, peer)
+			if err := s.check(); err != nil {
+				wrong.add("%s.%v", field, err)
+				continue
+			}
+			v4, v6 = append(v4, "$"+s.group()+"_ip4"), append(v6, "$"+s.group()+"_ip6")
+		case peer.IPBlock == nil:
+			wrong.add("%s: neither podSelector nor namespaceSelector nor ipBlock", field)
+		case peer.PodSelector != nil || peer.NamespaceSelector != nil:
+			wrong.add("%s: ipBlock together with a selector", field)
+		default:
+			prefixes, err := blockPrefixes(peer.IPBlock)
+			if err != nil {
+				wrong.add("%s.ipBlock.%v", field, err)
+			}
+			for _, p := range prefixes {
+				if p.Addr().Is4() {
+					v4 = append(v4, p.String())
+				} else {
+					v6 = append(v6, p.String())
+				}
+			}
+		}
+	}
+	text = disjunction(r.setMatch("ip4", v4), r.setMatch("ip6", v6))
+	return text, text == ""
+}
+
+// groupMatch is that the other side is in the port group.
+func (r rule) groupMatch(group string) string {
+	return disjunction(r.setMatch("ip4", []string{"$" + group + "_ip4"}), r.setMatch("ip6", []string{"$" + group + "_ip6"}))
+}
+
+func (r rule) setMatch(family string, set []string) string {
+	slices.Sort(set)
+	set = slices.Compact(set)
+	switch {
+	case len(set) == 0:
+		return ""
+	case slices.Contains(set, "0.0.0.0/0") || slices.Contains(set, "::/0"):
+		return family
+	case len(set) == 1:
+		return family + "." + r.peer + " == " + set[0]
+	}
+	return family + "." + r.peer + " == {" + strings.Join(set, ", ") + "}"
+}
+
+// blockPrefixes are the block without its exceptions, as prefixes. (OVN would make
+// the product of all exceptions' bits of a chain of "!=".)
+func blockPrefixes(b *networkingv1.IPBlock) ([]netip.Prefix, error) {
+	cidr, err := netip.ParsePrefix(b.CIDR)
+	if err != nil {
+		return nil, fmt.Errorf("cidr %q: not an address and a prefix length", b.CIDR)
+	}
+	out := []netip.Prefix{cidr.Masked()}
+	for i, s := range b.Except {
+		except, err := netip.ParsePrefix(s)
+		if err != nil {
+			return nil, fmt.Errorf("except[%d] %q: not an address and a prefix length", i, s)
+		}
+		if !cidr.Overlaps(except) || except.Bits() <= cidr.Bits() {
+			return nil, fmt.Errorf("except[%d] %q: not inside of %s", i, s, b.CIDR)
+		}
+		var rest []netip.Prefix
+		for _, p := range out {
+			rest = append(rest, subtract(p, except.Masked())...)
+		}
+		out = rest
+	}
+	slices.SortFunc(out, comparePrefix)
+	return out, nil
+}
+
+// subtract returns what of p is not in q, at most a prefix for each bit that q is longer.
+func subtract(p, q netip.Prefix) []netip.Prefix {
+	if !p.Overlaps(q) {
+		return []netip.Prefix{p}
+	}
+	var out []netip.Prefix
+	for p.Bits() < q.Bits() {
+		bits := p.Bits() + 1
+		low := netip.PrefixFrom(p.Addr(), bits)
+		high := netip.PrefixFrom(setBit(p.Addr(), p.Bits()), bits)
+		if low.Contains(q.Addr()) {
+			p, out = low, append(out, high)
+		} else {
+			p, out = high, append(out, low)
+		}
+	}
+	return out
+}
+
+// setBit sets the n-th bit from the left.
+func setBit(a netip.Addr, n int) netip.Addr {
+	b := a.AsSlice()
+	b[n/8] |= 0x80 >> (n % 8)
+	out, _ := netip.AddrFromSlice(b)
+	return out
+}
+
+func comparePrefix(a, b netip.Prefix) int {
+	if c := a.Addr().Compare(b.Addr()); c != 0 {
+		return c
+	}
+	return a.Bits() - b.Bits()
+}
+
+// portMatch is of the ports that have a number or none; those with a name are
+// their own (ruleRows).
+func (r rule) portMatch(wrong *shortfall) (text string, none bool) {
+	if len(r.ports) == 0 {
+		return "", false
+	}
+	single, ranges, whole := map[string][]int{}, map[string][]string{}, map[string]bool{}
+	for i, port := range r.ports {
+		proto := portProtocol(port)
+		if err := checkPort(port); err != nil {
+			wrong.add("spec.%s[%d].ports[%d].%v", r.rules, r.index, i, err)
+			continue
+		}
+		switch {
+		case port.Port == nil:
+			whole[proto] = true
+		case port.Port.Type == intstr.String:
+		case port.EndPort != nil:
+			ranges[proto] = append(ranges[proto], fmt.Sprintf("%d <= %s.dst <= %d", port.Port.IntVal, proto, *port.EndPort))
+		default:
+			single[proto] = append(single[proto], int(port.Port.IntVal))
+		}
+	}
+	var terms []string
+	for _, proto := range []string{"tcp", "udp", "sctp"} {
+		if whole[proto] {
+			terms = append(terms, proto)
+			continue
+		}
+		if numbers := single[proto]; len(numbers) > 0 {
+			slices.Sort(numbers)
+			terms = append(terms, proto+".dst == "+set(slices.Compact(numbers)))
+		}
+		slices.Sort(ranges[proto])
+		terms = append(terms, slices.Compact(ranges[proto])...)
+	}
+	return disjunction(terms...), len(terms) == 0
+}
+
+func set(numbers []int) string {
+	if len(numbers) == 1 {
+		return fmt.Sprint(numbers[0])
+	}
+	return "{" + strings.Trim(strings.ReplaceAll(fmt.Sprint(numbers), " ", ", "), "[]") + "}"
+}
+
+// portProtocol is the port's protocol as OVN spells it.
+func portProtocol(p networkingv1.NetworkPolicyPort) string {
+	if p.Protocol == nil {
+		return "tcp"
+	}
+	return strings.ToLower(string(annotation.Protocol(*p.Protocol)))
+}
+
+func checkPort(p networkingv1.NetworkPolicyPort) error {
+	if p.Protocol != nil {
+		switch *p.Protocol {
+		case corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP, "":
+		default:
+			return fmt.Errorf("protocol: %q is not TCP, UDP or SCTP", *p.Protocol)
+		}
+	}
+	switch {
+	case p.Port == nil && p.EndPort != nil:
+		return fmt.Errorf("endPort: %d without a port", *p.EndPort)
+	case p.Port == nil:
+		return nil
+	case p.Port.Type == intstr.String && p.Port.StrVal == "":
+		return fmt.Errorf("port: empty")
+	case p.Port.Type == intstr.String && p.EndPort != nil:
+		return fmt.Errorf("endPort: %d with a port by name", *p.EndPort)
+	case p.Port.Type == intstr.String:
+		return nil
+	case !validPort(p.Port.IntVal):
+		return fmt.Errorf("port: %d is not 1 to 65535", p.Port.IntVal)
+	case p.EndPort != nil && (!validPort(*p.EndPort) || *p.EndPort < p.Port.IntVal):
+		return fmt.Errorf("endPort: %d is not %d to 65535", *p.EndPort, p.Port.IntVal)
+	}
+	return nil
+}
+
+func validPort(n int32) bool { return n >= 1 && n <= 65535 }
+
+// conjunction is all terms that there are; each of them may be a disjunction.
+func conjunction(terms ...string) string {
+	terms = slices.DeleteFunc(terms, func(s string) bool { return s == "" })
+	return strings.Join(terms, " && ")
+}
+
+// disjunction is any of the terms that there are, in brackets if need be.
+func disjunction(terms ...string) string {
+	terms = slices.DeleteFunc(terms, func(s string) bool { return s == "" })
+	text := strings.Join(terms, " || ")
+	if len(terms) > 1 || strings.Contains(text, "<=") {
+		return "(" + text + ")"
+	}
+	return text
+}

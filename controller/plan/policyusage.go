@@ -1,0 +1,172 @@
+package plan
+
+import (
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+)
+
+// usage is what a policy wants of port groups. The plans of pods, selectors and
+// policies all ask it, so they agree on which groups there are and who is in
+// them: what is left out of it, because it is malformed, nobody refers to.
+type usage struct {
+	subject selector
+	in, out bool        // the directions in which the subject's pods are isolated
+	peers   []selector  // of rules
+	named   []namedPort // of rules
+}
+
+// usageOf returns false for a policy that is for nobody, and for none.
+func usageOf(p *networkingv1.NetworkPolicy) (usage, bool) {
+	if p == nil {
+		return usage{}, false
+	}
+	u := usage{subject: selector{namespace: p.Namespace, pods: &p.Spec.PodSelector}}
+	u.in, u.out = isolates(p)
+	if u.subject.check() != nil || !u.in && !u.out {
+		return usage{}, false
+	}
+	for _, r := range rulesOf(p) {
+		u.peers = append(u.peers, r.selectors()...)
+		u.named = append(u.named, r.named(u.subject)...)
+	}
+	return u, true
+}
+
+// selectors are all of the usage whose pods are a group.
+func (u usage) selectors() []selector { return append([]selector{u.subject}, u.peers...) }
+
+// selectors are those of the rule's peers that are pods.
+func (r rule) selectors() []selector {
+	var out []selector
+	for _, peer := range r.from {
+		if !isPods(peer) {
+			continue
+		}
+		if s := peerSelector(r.policy.Namespace, peer); s.check() == nil {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+func isPods(p networkingv1.NetworkPolicyPeer) bool {
+	return p.IPBlock == nil && (p.PodSelector != nil || p.NamespaceSelector != nil)
+}
+
+// namedPort is a port that a rule names: its number is each pod's own affair.
+// The pods that the selector means and that have it as the same number are a
+// group of the policy's.
+type namedPort struct {
+	selector
+	policy, protocol, name string
+}
+
+// named are the ports that the rule names, each with the pods whose port it is:
+// the policy's own for ingress, the peers' for egress.
+func (r rule) named(subject selector) []namedPort {
+	where := []selector{subject}
+	if r.lport == egress().lport {
+		where = r.selectors()
+		if len(r.from) == 0 {
+			where = []selector{{namespaces: &metav1.LabelSelector{}, pods: &metav1.LabelSelector{}}}
+		}
+	}
+	var out []namedPort
+	for _, port := range r.ports {
+		if port.Port == nil || port.Port.Type != intstr.String || checkPort(port) != nil {
+			continue
+		}
+		for _, s := range where {
+			out = append(out, namedPort{s, r.policy.Namespace + "/" + r.policy.Name, portProtocol(port), port.Port.StrVal})
+		}
+	}
+	return out
+}
+
+func (n namedPort) text() string { return n.selector.text() + ", port " + n.protocol + " " + n.name }
+
+func (n namedPort) group(number int) string {
+	return groupName("port", n.policy, n.text(), strconv.Itoa(number))
+}
+
+// numbersOf are the numbers that the pod's port has; more than one would be a
+// mistake that the API server does not let pass.
+func (n namedPort) numbersOf(pod *corev1.Pod) []int {
+	var out []int
+	for _, c := range NamedPorts(pod) {
+		for _, port := range c.Ports {
+			if port.Name == n.name && strings.EqualFold(string(annotation.Protocol(port.Protocol)), n.protocol) {
+				out = append(out, int(port.ContainerPort))
+			}
+		}
+	}
+	return out
+}
+
+// numbers are those of all pods that the port is meant of, sorted.
+func (c *Cluster) numbers(n namedPort) []int {
+	value := portNameValue(n.namespace, n.protocol, n.name)
+	var out []int
+	for _, pod := range index[corev1.Pod](c.Pods, ByPortName, value) {
+		if NeedsPort(pod) && n.matches(pod, c.Namespace(pod.Namespace)) {
+			out = append(out, n.numbersOf(pod)...)
+		}
+	}
+	slices.Sort(out)
+	return slices.Compact(out)
+}
+
+// PortNamesOf is the index function for ByPortName: the names of a pod's ports,
+// in its namespace and in all.
+func PortNamesOf(obj any) ([]string, error) {
+	p, ok := obj.(*corev1.Pod)
+	if !ok {
+		return nil, nil
+	}
+	var out []string
+	for _, c := range NamedPorts(p) {
+		for _, port := range c.Ports {
+			proto := strings.ToLower(string(annotation.Protocol(port.Protocol)))
+			out = append(out, portNameValue(p.Namespace, proto, port.Name), portNameValue("", proto, port.Name))
+		}
+	}
+	return out, nil
+}
+
+func portNameValue(namespace, protocol, name string) string {
+	return namespace + "/" + protocol + "/" + name
+}
+
+// NamedPorts are the pod's containers, those included that run beside them
+// though they are init containers, with nothing but those of their ports that have names.
+func NamedPorts(p *corev1.Pod) []corev1.Container {
+	var out []corev1.Container
+	add := func(c corev1.Container) {
+		var ports []corev1.ContainerPort
+		for _, port := range c.Ports {
+			if port.Name != "" {
+				ports = append(ports, corev1.ContainerPort{Name: port.Name, ContainerPort: port.ContainerPort, Protocol: port.Protocol})
+			}
+		}
+		if len(ports) > 0 {
+			out = append(out, corev1.Container{Ports: ports})
+		}
+	}
+	for _, c := range p.Spec.Containers {
+		add(c)
+	}
+	for _, c := range p.Spec.InitContainers {
+		if c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			add(c)
+		}
+	}
+	return out
+}

@@ -1,0 +1,151 @@
+package reconcile
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"strconv"
+	"time"
+
+	"k8s.io/apimachinery/pkg/api/meta"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+)
+
+const (
+	pageSize    = 500
+	catchUpPoll = 20 * time.Millisecond
+	relistEvery = 2 * time.Second
+)
+
+// resource is a kind of objects that plans read: the informer's store, and the
+// API server's own answer.
+type resource struct {
+	name  string
+	store plan.Store
+	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
+}
+
+// resources are all that the cluster consists of, those first that books are
+// made from.
+func resources(client kubernetes.Interface, c *plan.Cluster) []resource {
+	core, discovery := client.CoreV1(), client.DiscoveryV1()
+	return []resource{
+		{nodesResource, c.Nodes, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return core.Nodes().List(ctx, o)
+		}},
+		{podsResource, c.Pods, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return core.Pods("").List(ctx, o)
+		}},
+		{"services", c.Services, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return core.Services("").List(ctx, o)
+		}},
+		{"endpointslices", c.EndpointSlices, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return discovery.EndpointSlices("").List(ctx, o)
+		}},
+		{"namespaces", c.Namespaces, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return core.Namespaces().List(ctx, o)
+		}},
+		{"networkpolicies", c.Policies, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
+			return client.NetworkingV1().NetworkPolicies("").List(ctx, o)
+		}},
+	}
+}
+
+const (
+	nodesResource = "nodes"
+	podsResource  = "pods"
+)
+
+// all lists the resource as the API server has it now, stripped.
+func (r resource) all(ctx context.Context) ([]metav1.Object, error) {
+	var out []metav1.Object
+	options := metav1.ListOptions{Limit: pageSize}
+	for {
+		page, err := r.list(ctx, options)
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", r.name, err)
+		}
+		err = meta.EachListItem(page, func(obj runtime.Object) error {
+			kept, err := strip(obj)
+			if o, ok := kept.(metav1.Object); ok {
+				out = append(out, o)
+			}
+			return err
+		})
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", r.name, err)
+		}
+		list, err := meta.ListAccessor(page)
+		if err != nil {
+			return nil, fmt.Errorf("list %s: %w", r.name, err)
+		}
+		if options.Continue = list.GetContinue(); options.Continue == "" {
+			return out, nil
+		}
+	}
+}
+
+// catchUp waits until the store has seen everything that was listed: to plan from
+// an older picture than the last leader's would take away what it has
+// written. It returns an error only when the context ends.
+func (r resource) catchUp(ctx context.Context, listed []metav1.Object, log *slog.Logger) error {
+	missing := r.behind(listed)
+	listedAt := time.Now()
+	for len(missing) > 0 {
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(catchUpPoll):
+		}
+		if time.Since(listedAt) > relistEvery {
+			log.Warn("watch is behind the API server", "resource", r.name, "objects", len(missing))
+			if now, err := r.all(ctx); err == nil { // what is gone by now need not be seen
+				missing = still(missing, now)
+			}
+			listedAt = time.Now()
+		}
+		missing = r.behind(missing)
+	}
+	return nil
+}
+
+// behind returns what the store does not have, or has an older version of.
+func (r resource) behind(objects []metav1.Object) []metav1.Object {
+	var out []metav1.Object
+	for _, o := range objects {
+		key := o.GetName()
+		if o.GetNamespace() != "" {
+			key = o.GetNamespace() + "/" + key
+		}
+		stored, _, _ := r.store.GetByKey(key) // an in-memory store returns no error
+		if s, ok := stored.(metav1.Object); !ok || version(s) < version(o) {
+			out = append(out, o)
+		}
+	}
+	return out
+}
+
+// version is comparable within a resource.
+func version(o metav1.Object) uint64 {
+	v, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64) // Kubernetes 1.35: always a decimal number
+	return v
+}
+
+func still(objects, now []metav1.Object) []metav1.Object {
+	uids := map[types.UID]bool{}
+	for _, o := range now {
+		uids[o.GetUID()] = true
+	}
+	var out []metav1.Object
+	for _, o := range objects {
+		if uids[o.GetUID()] {
+			out = append(out, o)
+		}
+	}
+	return out
+}

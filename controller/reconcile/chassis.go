@@ -1,0 +1,48 @@
+package reconcile
+
+import (
+	"context"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+)
+
+// ChassisRemover is what takes a node's chassis away once the node is gone.
+type ChassisRemover interface {
+	RemoveChassis(ctx context.Context, name string) error
+}
+
+// dropChassis removes the chassis of nodes that are gone, before their rows:
+// these are what says which it is, also to the leader after a crash. A key whose
+// chassis stays is left out, and keeps its rows for the next time.
+func (w *worker) dropChassis(ctx context.Context, want map[plan.Key][]plan.Row) {
+	if w.chassis == nil {
+		return
+	}
+	for k := range want {
+		if k.Kind != plan.KindNode || w.cluster.Node(k.Name) != nil {
+			continue
+		}
+		name, err := w.db.Chassis(k)
+		if err == nil && name != "" && !w.hasChassis(name) {
+			err = w.chassis.RemoveChassis(ctx, name)
+		}
+		if err != nil {
+			delete(want, k)
+			w.fail(k, "", err)
+		}
+	}
+}
+
+// hasChassis says whether a node that exists has the chassis: one that was
+// renamed, or joined again by another name.
+func (l *Loop) hasChassis(name string) bool {
+	for _, obj := range l.cluster.Nodes.List() {
+		if n, ok := obj.(*corev1.Node); ok && n.Annotations[annotation.ChassisID] == name {
+			return true
+		}
+	}
+	return false
+}

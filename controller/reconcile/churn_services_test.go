@@ -1,0 +1,213 @@
+package reconcile
+
+import (
+	"fmt"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+)
+
+func splitKey(key string) (namespace, name string) {
+	namespace, name, _ = strings.Cut(key, "/")
+	return namespace, name
+}
+
+func (c *churn) putService() {
+	i := c.rng.IntN(c.names)
+	namespace, name := c.namespace(), fmt.Sprint("svc", i)
+	edited := false
+	edit(c.api, "services", namespace+"/"+name, func(s *corev1.Service) {
+		edited = true
+		c.describeService(s, i)
+	})
+	if edited {
+		return
+	}
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
+	c.describeService(s, i)
+	c.api.put(s)
+}
+
+func (c *churn) describeService(s *corev1.Service, i int) {
+	// As the API server would, no cluster IP is given twice.
+	namespace := int(s.Namespace[2] - '0')
+	ip4, ip6 := fmt.Sprintf("10.96.%d.%d", namespace, i%250), fmt.Sprintf("fd00:10:96::%x:%x", namespace, i)
+	s.Spec = corev1.ServiceSpec{Type: pick(c, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer)}
+	s.Spec.ClusterIPs = pick(c, []string{ip4, ip6}, []string{ip4}, []string{ip6})
+	if c.maybe(8) {
+		s.Spec.ClusterIPs = []string{corev1.ClusterIPNone}
+	}
+	s.Spec.ClusterIP = s.Spec.ClusterIPs[0]
+	for j := range 1 + c.rng.IntN(2) {
+		port := corev1.ServicePort{Name: fmt.Sprint("p", j), Port: int32(80 + j), Protocol: pick(c, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP)}
+		if s.Spec.Type != corev1.ServiceTypeClusterIP {
+			port.NodePort = int32(30000 + c.rng.IntN(200)) // now and then one that another has
+		}
+		s.Spec.Ports = append(s.Spec.Ports, port)
+	}
+	if s.Spec.Type != corev1.ServiceTypeClusterIP {
+		s.Spec.ExternalTrafficPolicy = pick(c, corev1.ServiceExternalTrafficPolicyCluster, corev1.ServiceExternalTrafficPolicyLocal)
+	}
+	internal := pick(c, corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyCluster, corev1.ServiceInternalTrafficPolicyLocal)
+	s.Spec.InternalTrafficPolicy = &internal
+	s.Spec.SessionAffinity = pick(c, corev1.ServiceAffinityNone, corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP)
+	if c.maybe(20) {
+		s.Spec.ExternalIPs = []string{fmt.Sprintf("203.0.113.%d", c.rng.IntN(30))}
+	}
+	s.Status = corev1.ServiceStatus{}
+	if s.Spec.Type == corev1.ServiceTypeLoadBalancer && c.maybe(80) {
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: fmt.Sprintf("198.51.100.%d", c.rng.IntN(100))}}
+	}
+}
+
+func (c *churn) removeService() { c.api.remove("services", c.exists("services")) }
+
+func (c *churn) putSlice() {
+	namespace, service := c.namespace(), c.name("svc")
+	four := c.maybe(65)
+	name, family := service+"-4", discoveryv1.AddressTypeIPv4
+	if !four {
+		name, family = service+"-6", discoveryv1.AddressTypeIPv6
+	}
+	s := &discoveryv1.EndpointSlice{AddressType: family}
+	found := false
+	edit(c.api, "endpointslices", namespace+"/"+name, func(old *discoveryv1.EndpointSlice) {
+		found = true
+		c.describeSlice(old, four)
+	})
+	if found {
+		return
+	}
+	s.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}}
+	c.describeSlice(s, four)
+	c.api.put(s)
+}
+
+func (c *churn) describeSlice(s *discoveryv1.EndpointSlice, four bool) {
+	s.Endpoints, s.Ports = nil, nil
+	for range c.rng.IntN(4) {
+		node := c.node()
+		ready, serving, terminating := c.maybe(85), c.maybe(90), c.maybe(10)
+		addr := fmt.Sprintf("10.128.%d.%d", c.rng.IntN(2), c.rng.IntN(256))
+		switch {
+		case !four:
+			addr = fmt.Sprintf("fd00:10:128:%x::%x", c.rng.IntN(8), 3+c.rng.IntN(60))
+		case c.maybe(10):
+			addr = fmt.Sprintf("172.30.0.%d", 10+c.rng.IntN(c.nodes)) // a node's own
+		}
+		ep := discoveryv1.Endpoint{Addresses: []string{addr}, Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &serving, Terminating: &terminating}}
+		if c.maybe(90) {
+			ep.NodeName = &node
+		}
+		s.Endpoints = append(s.Endpoints, ep)
+	}
+	for j := range 2 {
+		name, port, proto := fmt.Sprint("p", j), int32(8080+j), corev1.ProtocolTCP
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &name, Port: &port, Protocol: &proto})
+	}
+}
+
+func (c *churn) removeSlice() { c.api.remove("endpointslices", c.exists("endpointslices")) }
+
+func (c *churn) putNamespace() {
+	name := c.namespace()
+	found := false
+	edit(c.api, "namespaces", name, func(n *corev1.Namespace) {
+		found = true
+		n.Labels = c.labels()
+	})
+	if !found {
+		c.api.put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: c.labels()}})
+	}
+}
+
+func (c *churn) removeNamespace() { c.api.remove("namespaces", c.exists("namespaces")) }
+
+func (c *churn) putPolicy() {
+	namespace, name := c.namespace(), fmt.Sprint("policy", c.rng.IntN(c.names/4+1))
+	found := false
+	edit(c.api, "networkpolicies", namespace+"/"+name, func(p *networkingv1.NetworkPolicy) {
+		found = true
+		p.Spec = c.policySpec()
+	})
+	if !found {
+		c.api.put(&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: c.policySpec()})
+	}
+}
+
+func (c *churn) removePolicy() { c.api.remove("networkpolicies", c.exists("networkpolicies")) }
+
+func (c *churn) selector() *metav1.LabelSelector {
+	s := &metav1.LabelSelector{}
+	if c.maybe(60) {
+		s.MatchLabels = map[string]string{pick(c, "app", "tier"): pick(c, "a", "b", "c")}
+	}
+	if c.maybe(30) {
+		s.MatchExpressions = []metav1.LabelSelectorRequirement{pick(c,
+			metav1.LabelSelectorRequirement{Key: "tier", Operator: metav1.LabelSelectorOpIn, Values: []string{"a", "b"}},
+			metav1.LabelSelectorRequirement{Key: "tier", Operator: metav1.LabelSelectorOpNotIn, Values: []string{"c"}},
+			metav1.LabelSelectorRequirement{Key: "app", Operator: metav1.LabelSelectorOpExists},
+			metav1.LabelSelectorRequirement{Key: "app", Operator: metav1.LabelSelectorOpDoesNotExist},
+		)}
+	}
+	return s
+}
+
+func (c *churn) policySpec() networkingv1.NetworkPolicySpec {
+	spec := networkingv1.NetworkPolicySpec{PodSelector: *c.selector()}
+	spec.PolicyTypes = pick(c, nil, []networkingv1.PolicyType{"Ingress"}, []networkingv1.PolicyType{"Egress"}, []networkingv1.PolicyType{"Ingress", "Egress"})
+	for range c.rng.IntN(3) {
+		spec.Ingress = append(spec.Ingress, networkingv1.NetworkPolicyIngressRule{From: c.peers(), Ports: c.policyPorts()})
+	}
+	for range c.rng.IntN(2) {
+		spec.Egress = append(spec.Egress, networkingv1.NetworkPolicyEgressRule{To: c.peers(), Ports: c.policyPorts()})
+	}
+	return spec
+}
+
+func (c *churn) peers() []networkingv1.NetworkPolicyPeer {
+	var out []networkingv1.NetworkPolicyPeer
+	for range c.rng.IntN(3) {
+		out = append(out, pick(c,
+			networkingv1.NetworkPolicyPeer{PodSelector: c.selector()},
+			networkingv1.NetworkPolicyPeer{NamespaceSelector: c.selector()},
+			networkingv1.NetworkPolicyPeer{PodSelector: c.selector(), NamespaceSelector: c.selector()},
+			networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "10.0.0.0/8", Except: []string{"10.1.0.0/16"}}},
+			networkingv1.NetworkPolicyPeer{IPBlock: &networkingv1.IPBlock{CIDR: "fd00::/16"}},
+		))
+	}
+	return out
+}
+
+func (c *churn) policyPorts() []networkingv1.NetworkPolicyPort {
+	var out []networkingv1.NetworkPolicyPort
+	tcp, number, name, end := corev1.ProtocolTCP, intstr.FromInt32(80), intstr.FromString("http"), int32(90)
+	for range c.rng.IntN(3) {
+		out = append(out, pick(c,
+			networkingv1.NetworkPolicyPort{Protocol: &tcp, Port: &number},
+			networkingv1.NetworkPolicyPort{Port: &name},
+			networkingv1.NetworkPolicyPort{Port: &number, EndPort: &end},
+			networkingv1.NetworkPolicyPort{Protocol: &tcp},
+		))
+	}
+	return out
+}
+
+// addressesOf are the pod's addresses, by its annotation.
+func addressesOf(p *corev1.Pod) []string {
+	network, err := annotation.ParsePod(p.Annotations)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, a := range network.Addresses {
+		out = append(out, a.Addr().String())
+	}
+	return out
+}

@@ -1,0 +1,83 @@
+package reconcile
+
+import (
+	"maps"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+)
+
+// repeatEvery is when the same error of an object is said again: the API
+// server forgets events after an hour.
+const repeatEvery = 30 * time.Minute
+
+// failures are the owners that could not be reconciled the last time.
+type failures struct {
+	mu   sync.Mutex // guards keys
+	keys map[plan.Key]failure
+}
+
+type failure struct {
+	text     string
+	reported time.Time
+}
+
+// set notes why the owner failed, and says whether that is news.
+func (f *failures) set(k plan.Key, text string, now time.Time) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	if old, ok := f.keys[k]; ok && old.text == text && now.Sub(old.reported) < repeatEvery {
+		return false
+	}
+	f.keys[k] = failure{text, now}
+	return true
+}
+
+// clear notes that the owner is well, and says whether it was not before.
+func (f *failures) clear(k plan.Key) bool {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	_, failed := f.keys[k]
+	delete(f.keys, k)
+	return failed
+}
+
+func (f *failures) reset() {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	clear(f.keys)
+}
+
+// count returns how many fail by kind.
+func (f *failures) count() map[plan.Kind]int {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	n := map[plan.Kind]int{}
+	for k := range f.keys {
+		n[k.Kind]++
+	}
+	return n
+}
+
+// owners returns who fails, sorted.
+func (f *failures) owners() []plan.Key {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(f.keys), plan.Key.Compare)
+}
+
+// list returns up to n of them as owner and error, sorted by owner, and how
+// many there are.
+func (f *failures) list(n int) (lines []string, total int) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	for _, k := range slices.SortedFunc(maps.Keys(f.keys), plan.Key.Compare) {
+		if len(lines) == n {
+			break
+		}
+		lines = append(lines, k.String()+": "+f.keys[k].text)
+	}
+	return lines, len(f.keys)
+}

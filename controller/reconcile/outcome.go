@@ -1,0 +1,94 @@
+package reconcile
+
+import (
+	"slices"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+)
+
+// enqueueEverything begins a full sync: of all objects, all owners in the
+// database, and all that something was allocated to or that waits to be tried again:
+// objects may have gone while nothing could be written.
+func (w *worker) enqueueEverything() error {
+	generation := w.db.Generation() // before the owners are read: a later connection asks again
+	owners, unknown, err := w.db.Owners()
+	if err != nil {
+		return err
+	}
+	for _, owner := range unknown {
+		w.log.Warn("row in northbound database has an owner of no known kind", "owner", owner)
+	}
+	w.syncing = generation
+	clear(w.pending)
+	w.backlog = nil
+	for _, k := range slices.Concat(w.cluster.Keys(), owners, w.books.owners(), w.failures.owners()) {
+		if _, twice := w.pending[k]; !twice {
+			w.pending[k] = struct{}{}
+			w.backlog = append(w.backlog, k)
+			w.queue.Forget(k)
+		}
+	}
+	w.log.Info("full sync", "owners", len(w.pending))
+	return nil
+}
+
+// done ends the work on a key, for now: the database holds its rows. What they
+// do not say though the object does is an event, and not tried again before
+// something changes.
+func (w *worker) done(k plan.Key, unserved error) {
+	delete(w.pending, k)
+	w.waiting.forget(k)
+	if unserved != nil {
+		if w.failures.set(k, unserved.Error(), time.Now()) {
+			w.log.Warn("not served", "owner", k.String(), "err", unserved)
+			w.report(k, reasonNotServed, unserved)
+		}
+	} else if w.failures.clear(k) {
+		w.log.Info("reconciled again", "owner", k.String())
+	}
+	w.settle(k, "ok")
+}
+
+func (w *worker) settle(k plan.Key, result string) {
+	w.counts.key(k.Kind, result)
+	w.queue.Forget(k)
+	w.queue.Done(k)
+}
+
+// fail returns a key to the queue with backoff. What is wrong with the key
+// itself does not keep the replica from being ready; it is an event of that
+// reason, unless that is empty.
+func (w *worker) fail(k plan.Key, reason string, err error) {
+	if !transient(err) {
+		delete(w.pending, k)
+		w.lag.done(k)
+	}
+	w.waiting.note(k, err)
+	switch {
+	case k == everything():
+		w.log.Warn("full sync failed", "err", err)
+	case w.failures.set(k, err.Error(), time.Now()):
+		w.log.Warn("reconcile failed", "owner", k.String(), "err", err)
+		if reason != "" {
+			w.report(k, reason, err)
+		}
+	}
+	w.counts.key(k.Kind, "error")
+	w.queue.AddRateLimited(k)
+	w.queue.Done(k)
+}
+
+// publish tells what Ready and metrics ask for.
+func (w *worker) publish() {
+	done := false
+	if w.syncing != 0 && len(w.pending) == 0 {
+		done = w.synced != w.syncing
+		w.synced = w.syncing
+	}
+	begun, pending := w.syncing != 0, len(w.pending)
+	w.status.set(func(s *status) { s.begun, s.synced, s.pending = begun, w.synced, pending })
+	if done {
+		w.log.Info("database equals the cluster")
+	}
+}

@@ -1,0 +1,195 @@
+package reconcile_test
+
+import (
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"slices"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
+)
+
+// Whatever changes, Affected names every owner whose rows are others then: each
+// of many random clusters of policies, namespaces and pods has one object
+// changed, added or deleted, and everything planned before and after.
+func TestPolicyAffected(t *testing.T) {
+	seed := rand.Uint64()
+	t.Logf("seed %d", seed)
+	r := policyWorld{rand.New(rand.NewPCG(seed, 0))}
+	changed := 0
+	for range 500 {
+		objects := r.objects()
+		i := r.IntN(len(objects))
+		before, after := slices.Clone(objects), slices.Clone(objects)
+		after[i] = r.another(objects[i])
+		was, is := any(before[i]), any(after[i])
+		switch r.IntN(6) {
+		case 0:
+			before, was = slices.Delete(before, i, i+1), nil
+		case 1:
+			after, is = slices.Delete(after, i, i+1), nil
+		}
+		old, now := cluster(t, before), cluster(t, after)
+		affected := reconcile.Affected(now, was, is)
+		groups := portGroups(now)
+		for _, k := range append(old.Keys(), now.Keys()...) {
+			if slices.Contains(affected, k) {
+				continue
+			}
+			if a, b := planned(old, k, groups), planned(now, k, groups); a != b {
+				t.Fatalf("%T %v to %v: %s is not affected but was\n%s\nand is\n%s", was, was, is, k, a, b)
+			}
+		}
+		changed += len(affected)
+	}
+	if changed < 500 {
+		t.Errorf("%d owners affected: the changes are none", changed)
+	}
+}
+
+func cluster(t *testing.T, objects []runtime.Object) *plan.Cluster {
+	c, err := reconcile.NewCluster(plan.Config{
+		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
+		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")},
+	}, objects...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
+}
+
+func portGroups(c *plan.Cluster) map[string]bool {
+	out := map[string]bool{}
+	for _, k := range c.Keys() {
+		rows, _ := plan.Rows(c, k) // what is malformed has no rows
+		for _, row := range rows {
+			if g, ok := row.(plan.PortGroup); ok {
+				out[g.Name] = true
+			}
+		}
+	}
+	return out
+}
+
+// planned are the owner's rows; a group that is gone has taken its members with it.
+func planned(c *plan.Cluster, k plan.Key, groups map[string]bool) string {
+	rows, err := plan.Rows(c, k)
+	for i, row := range rows {
+		if p, ok := row.(plan.LogicalSwitchPort); ok {
+			p.Groups = slices.DeleteFunc(p.Groups, func(g string) bool { return !groups[g] })
+			rows[i] = p
+		}
+	}
+	return fmt.Sprint(plan.Format(rows), err)
+}
+
+// policyWorld makes small clusters, with few names and labels so that much meets.
+type policyWorld struct{ *rand.Rand }
+
+func (r policyWorld) objects() []runtime.Object {
+	out := []runtime.Object{&corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "n", Annotations: map[string]string{
+		annotation.NodeSubnets: `{"default": ["10.244.1.0/24"]}`,
+	}}}}
+	for i := range 3 {
+		out = append(out, r.another(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("ns", i)}}))
+	}
+	for i := range 6 {
+		out = append(out, r.another(&corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprint("ns", i%3), Name: fmt.Sprint("p", i)}}))
+	}
+	for i := range 1 + r.IntN(4) {
+		out = append(out, r.another(&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: fmt.Sprint("ns", i%3), Name: fmt.Sprint("np", i)}}))
+	}
+	return out
+}
+
+// another is the object with other contents.
+func (r policyWorld) another(obj runtime.Object) runtime.Object {
+	obj = obj.DeepCopyObject()
+	switch obj := obj.(type) {
+	case *corev1.Namespace:
+		obj.Labels = r.labels()
+		obj.Annotations = map[string]string{plan.ACLLogging: r.of("", "{}", `{"deny": "info"}`, `{"allow": "info"}`, "x")}
+	case *corev1.Pod:
+		obj.Labels = r.labels()
+		obj.Annotations = map[string]string{annotation.PodNetworks: fmt.Sprintf(
+			`{"default": {"ip_addresses": ["10.244.1.%d/24"], "mac_address": "0a:58:0a:f4:01:03"}}`, 3+r.IntN(200))}
+		obj.Spec = corev1.PodSpec{NodeName: r.of("n", "n", "n", ""), Containers: []corev1.Container{{Ports: []corev1.ContainerPort{
+			{Name: r.of("a", "b", ""), ContainerPort: int32(80 + r.IntN(2))},
+		}}}}
+		obj.Status.Phase = corev1.PodPhase(r.of("Running", "Running", "Succeeded"))
+	case *networkingv1.NetworkPolicy:
+		obj.Spec = networkingv1.NetworkPolicySpec{PodSelector: *r.selector(), PolicyTypes: r.types()}
+		for range r.IntN(3) {
+			obj.Spec.Ingress = append(obj.Spec.Ingress, networkingv1.NetworkPolicyIngressRule{From: r.peers(), Ports: r.ports()})
+			obj.Spec.Egress = append(obj.Spec.Egress, networkingv1.NetworkPolicyEgressRule{To: r.peers(), Ports: r.ports()})
+		}
+	}
+	return obj
+}
+
+func (r policyWorld) of(values ...string) string { return values[r.IntN(len(values))] }
+
+func (r policyWorld) labels() map[string]string {
+	out := map[string]string{}
+	for range r.IntN(3) {
+		out[r.of("k", "l")] = r.of("x", "y", "")
+	}
+	return out
+}
+
+func (r policyWorld) selector() *metav1.LabelSelector {
+	s := &metav1.LabelSelector{MatchLabels: r.labels()}
+	for range r.IntN(2) {
+		e := metav1.LabelSelectorRequirement{Key: r.of("k", "l"), Operator: metav1.LabelSelectorOperator(r.of("In", "NotIn", "Exists", "DoesNotExist", "Wrong"))}
+		if e.Operator == "In" || e.Operator == "NotIn" {
+			e.Values = []string{r.of("x", "y"), r.of("x", "")}
+		}
+		s.MatchExpressions = append(s.MatchExpressions, e)
+	}
+	return s
+}
+
+func (r policyWorld) types() []networkingv1.PolicyType {
+	var out []networkingv1.PolicyType
+	for range r.IntN(3) {
+		out = append(out, networkingv1.PolicyType(r.of("Ingress", "Egress")))
+	}
+	return out
+}
+
+func (r policyWorld) peers() []networkingv1.NetworkPolicyPeer {
+	var out []networkingv1.NetworkPolicyPeer
+	for range r.IntN(3) {
+		var p networkingv1.NetworkPolicyPeer
+		switch r.IntN(4) {
+		case 0:
+			p.PodSelector = r.selector()
+		case 1:
+			p.NamespaceSelector = r.selector()
+		case 2:
+			p.NamespaceSelector, p.PodSelector = r.selector(), r.selector()
+		case 3:
+			p.IPBlock = &networkingv1.IPBlock{CIDR: r.of("10.0.0.0/8", "::/0", "x")}
+		}
+		out = append(out, p)
+	}
+	return out
+}
+
+func (r policyWorld) ports() []networkingv1.NetworkPolicyPort {
+	var out []networkingv1.NetworkPolicyPort
+	for range r.IntN(3) {
+		port := intstr.Parse(r.of("80", "0", "a", "b"))
+		out = append(out, networkingv1.NetworkPolicyPort{Port: &port})
+	}
+	return out
+}

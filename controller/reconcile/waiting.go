@@ -1,0 +1,109 @@
+package reconcile
+
+import (
+	"cmp"
+	"errors"
+	"net/netip"
+	"slices"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+)
+
+// wakePerAddress bounds who is woken when an address is released: the one that
+// waits longest takes it, the others are there in case it does not want it any more.
+const wakePerAddress = 16
+
+// waiting are owners that failed for want of something that another has. They
+// are tried again when it is released, not only after their backoff.
+type waiting struct {
+	serial    uint64
+	addresses map[plan.Key]wish
+	nodes     map[plan.Key]struct{}           // for a node's id or subnet
+	rows      map[plan.Key]nb.MissingRowError // for a row of another owner
+}
+
+type wish struct {
+	prefix netip.Prefix
+	serial uint64 // who came first
+}
+
+func newWaiting() waiting {
+	return waiting{addresses: map[plan.Key]wish{}, nodes: map[plan.Key]struct{}{}, rows: map[plan.Key]nb.MissingRowError{}}
+}
+
+// note remembers what the owner waits for now, if the error says so. Its turn
+// is that of the first time.
+func (w *waiting) note(k plan.Key, err error) {
+	old, had := w.addresses[k]
+	w.forget(k)
+	var unavailable *ipam.UnavailableError
+	var missing *nb.MissingRowError
+	switch {
+	case errors.As(err, &unavailable):
+		if !had || old.prefix != unavailable.For {
+			w.serial++
+			old = wish{unavailable.For, w.serial}
+		}
+		w.addresses[k] = old
+	case k.Kind == plan.KindNode && (errors.Is(err, ipam.ErrExhausted) || errors.Is(err, ipam.ErrTaken)):
+		w.nodes[k] = struct{}{}
+	case errors.As(err, &missing):
+		w.rows[k] = *missing
+	}
+}
+
+func (w *waiting) forget(k plan.Key) {
+	delete(w.addresses, k)
+	delete(w.nodes, k)
+	delete(w.rows, k)
+}
+
+// wanting returns whom the released addresses may help, those first who have
+// waited longest.
+func (w *waiting) wanting(released []netip.Addr) []plan.Key {
+	if len(w.addresses) == 0 {
+		return nil
+	}
+	var out []plan.Key
+	for _, a := range released {
+		var keys []plan.Key
+		for k, want := range w.addresses {
+			if want.prefix.Contains(a) {
+				keys = append(keys, k)
+			}
+		}
+		slices.SortFunc(keys, func(x, y plan.Key) int { return cmp.Compare(w.addresses[x].serial, w.addresses[y].serial) })
+		out = append(out, keys[:min(len(keys), wakePerAddress)]...)
+	}
+	return out
+}
+
+// referring returns who has waited for one of the rows.
+func (w *waiting) referring(rows []plan.Row) []plan.Key {
+	if len(w.rows) == 0 || len(rows) == 0 {
+		return nil
+	}
+	there := map[nb.MissingRowError]bool{}
+	for _, r := range rows {
+		there[nb.MissingRowError{Table: r.Table(), ID: r.ID()}] = true
+	}
+	var out []plan.Key
+	for k, missing := range w.rows {
+		if there[missing] {
+			out = append(out, k)
+		}
+	}
+	slices.SortFunc(out, plan.Key.Compare)
+	return out
+}
+
+func keysOf(m map[plan.Key]struct{}) []plan.Key {
+	var out []plan.Key
+	for k := range m {
+		out = append(out, k)
+	}
+	slices.SortFunc(out, plan.Key.Compare)
+	return out
+}
