@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"slices"
 	"testing"
 	"unsafe"
 
@@ -18,12 +19,15 @@ func TestSizes(t *testing.T) {
 		goSize, mapSize uint32
 	}{
 		{"config", uint32(unsafe.Sizeof(gatewayConfig{})), spec.Maps[".data.config"].ValueSize},
-		{"service ports", 1024 * 8, spec.Maps[".data.ports"].ValueSize},
+		{"special ports", 1024 * 8, spec.Maps[".data.ports"].ValueSize},
 		{"service key", uint32(unsafe.Sizeof(gatewayServiceKey{})), spec.Maps["services"].KeySize},
 		{"ns key", uint32(unsafe.Sizeof(gatewayNsKey{})), spec.Maps["ns"].KeySize},
 		{"ns value", uint32(unsafe.Sizeof(gatewaySeen{})), spec.Maps["ns"].ValueSize},
 		{"fragment key", uint32(unsafe.Sizeof(gatewayFragKey{})), spec.Maps["frags"].KeySize},
-		{"fragment value", uint32(unsafe.Sizeof(gatewaySeen{})), spec.Maps["frags"].ValueSize},
+		{"fragment value", uint32(unsafe.Sizeof(gatewayFragSeen{})), spec.Maps["frags"].ValueSize},
+		{"host digest", hostWords * 8, spec.Maps[".data.hosts"].ValueSize},
+		{"flow key", uint32(unsafe.Sizeof(gatewayFlowKey{})), spec.Maps["flows"].KeySize},
+		{"flow value", uint32(unsafe.Sizeof(gatewaySeen{})), spec.Maps["flows"].ValueSize},
 		{"address", uint32(unsafe.Sizeof(gatewayAddr{})), spec.Maps["host_addrs"].KeySize},
 		{"port bits", uint32(unsafe.Sizeof(gatewayPortBits{})), spec.Maps["host_sockets"].ValueSize},
 		{"cells", uint32(unsafe.Sizeof(gatewayCells{})), spec.Maps["counters"].ValueSize},
@@ -45,12 +49,14 @@ func TestOffsets(t *testing.T) {
 		{"uplink", unsafe.Offsetof(c.Uplink), 8},
 		{"node4", unsafe.Offsetof(c.Node4), 16},
 		{"geneve_port", unsafe.Offsetof(c.GenevePort), 24},
-		{"has_encap", unsafe.Offsetof(c.HasEncap), 26},
-		{"node4_mapped", unsafe.Offsetof(c.Node4Mapped), 32},
-		{"gr_lla", unsafe.Offsetof(c.GrLla), 80},
-		{"svc4", unsafe.Offsetof(c.Svc4), 96},
-		{"pod6", unsafe.Offsetof(c.Pod6), 288},
-		{"end", unsafe.Sizeof(c), 416},
+		{"vlan", unsafe.Offsetof(c.Vlan), 26},
+		{"mtu", unsafe.Offsetof(c.Mtu), 28},
+		{"has_encap", unsafe.Offsetof(c.HasEncap), 32},
+		{"node4_mapped", unsafe.Offsetof(c.Node4Mapped), 48},
+		{"gr_lla", unsafe.Offsetof(c.GrLla), 96},
+		{"svc4", unsafe.Offsetof(c.Svc4), 112},
+		{"masq6", unsafe.Offsetof(c.Masq6), 624},
+		{"end", unsafe.Sizeof(c), 752},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("config.%s at %d, want %d", tt.field, tt.got, tt.want)
@@ -66,18 +72,22 @@ func TestReasons(t *testing.T) {
 			t.Errorf("reason %d has no name of its own: %q", i, r.name)
 		}
 		seen[r.name] = true
-		want := dropped
+		want := []Counter{hostOut, hostOVN}
 		switch n := gatewayReason(i); {
 		case n < gatewayReasonREASON_OVN_FIRST:
-			want = toHost
+			want = []Counter{toHost}
 		case n < gatewayReasonREASON_BOTH_FIRST:
-			want = toOVN
+			want = []Counter{toOVN}
 		case n < gatewayReasonREASON_OUT_FIRST:
-			want = toBoth
+			want = []Counter{toBoth}
 		case n < gatewayReasonREASON_DROP_FIRST:
-			want = outward
+			want = []Counter{outward}
+		case n < gatewayReasonREASON_UP_FIRST:
+			want = []Counter{dropped}
+		case n < gatewayReasonREASON_HOST_FIRST:
+			want = []Counter{upward}
 		}
-		if r.class != want {
+		if !slices.Contains(want, r.class) {
 			t.Errorf("reason %s is %+v, in C %+v", r.name, r.class, want)
 		}
 	}
@@ -89,7 +99,10 @@ func TestPinnedMaps(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	pinned := map[string]bool{"counters": true, "ns": true, "frags": true, "services": true, "host_addrs": true, "host_sockets": true}
+	pinned := map[string]bool{
+		"counters": true, "ns": true, "frags": true, "services": true, "host_addrs": true,
+		"host_sockets": true, "flows": true, "takeover": true, "host_protos": true, "lookup_targets": true,
+	}
 	for name, m := range spec.Maps {
 		if got := m.Pinning == ebpf.PinByName; got != pinned[name] {
 			t.Errorf("map %s pinned: %t", name, got)

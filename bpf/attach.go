@@ -4,38 +4,63 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
+	"sync"
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 )
 
-// Names of the hooks: of their pinned links, and of clsact filters.
-const (
-	uplinkIngress = "uplink_ingress"
-	bridgeIngress = "bridge_ingress"
-)
-
-// clsactInfix joins a hook's name and the interface index in the name of the
-// program pinned for a clsact filter, which itself keeps no pin.
-const clsactInfix = "_clsact_"
-
-type hook struct {
-	name string
-	prog *ebpf.Program
+// attachedTo is where the programs were last put.
+type attachedTo struct {
+	mu             sync.Mutex // guards the rest
+	uplink, bridge int
 }
 
-// AttachUplink puts the program that tells arriving packets apart on ifindex.
-// A program attached there before is replaced atomically; one on another or a
-// deleted interface is taken down after the new one is up.
-func (g *Gateway) AttachUplink(ifindex int) error { return g.attach(g.hooks[0], ifindex) }
+func (a *attachedTo) set(bridge bool, ifindex int) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if bridge {
+		a.bridge = ifindex
+	} else {
+		a.uplink = ifindex
+	}
+}
 
-// AttachBridge puts the program that lets OVN's packets out on ifindex, as AttachUplink does.
-func (g *Gateway) AttachBridge(ifindex int) error { return g.attach(g.hooks[1], ifindex) }
+func (a *attachedTo) get(bridge bool) int {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	if bridge {
+		return a.bridge
+	}
+	return a.uplink
+}
+
+// AttachUplink puts the layout's programs for the uplink on ifindex. A program
+// attached there before, also that of another layout, is replaced atomically;
+// one on another or a deleted interface is taken down after the new one is up.
+// What another layout had where this one has nothing goes last, as soon as
+// every program of this one is up.
+func (g *Gateway) AttachUplink(ifindex int) error { return g.attachSide(false, ifindex) }
+
+// AttachBridge does on the gateway bridge's internal port what AttachUplink does
+// on the uplink. In the layout bridged it must be called first: the uplink's
+// way out wants the host's packets to be told from OVN's.
+func (g *Gateway) AttachBridge(ifindex int) error { return g.attachSide(true, ifindex) }
+
+func (g *Gateway) attachSide(bridge bool, ifindex int) error {
+	g.at.set(bridge, ifindex)
+	for _, h := range g.hooks() {
+		if h.bridge != bridge {
+			continue
+		}
+		if err := g.attach(h, ifindex); err != nil {
+			return fmt.Errorf("attach %s to interface %d: %w", h.name, ifindex, err)
+		}
+	}
+	return g.dropOtherLayouts()
+}
 
 func (g *Gateway) attach(h hook, ifindex int) error {
 	err := link.ErrNotSupported
@@ -45,25 +70,22 @@ func (g *Gateway) attach(h hook, ifindex int) error {
 	if errors.Is(err, link.ErrNotSupported) {
 		err = g.attachClsact(h, ifindex)
 	}
-	if err != nil {
-		return fmt.Errorf("attach %s to interface %d: %w", h.name, ifindex, err)
-	}
-	return nil
+	return err
 }
 
 func (g *Gateway) attachTCX(h hook, ifindex int) error {
-	path := filepath.Join(g.opts.PinDir, h.name)
-	current, err := pinnedIfindex(path)
+	path := g.pin(h)
+	current, err := pinnedTCX(path)
 	if err != nil {
 		return err
 	}
-	if current == ifindex {
-		return updateLink(path, h.prog)
+	if current.ifindex == ifindex {
+		return updateLink(path, g.prog(h))
 	}
 	l, err := link.AttachTCX(link.TCXOptions{
 		Interface: ifindex,
-		Program:   h.prog,
-		Attach:    ebpf.AttachTCXIngress,
+		Program:   g.prog(h),
+		Attach:    h.attachType(),
 		Anchor:    link.Head(),
 	})
 	if err != nil {
@@ -76,8 +98,10 @@ func (g *Gateway) attachTCX(h hook, ifindex int) error {
 	if err := l.Pin(path); err != nil {
 		return err
 	}
-	return g.dropClsact(h.name, 0)
+	return g.dropClsact(h, 0)
 }
+
+func (g *Gateway) pin(h hook) string { return filepath.Join(g.opts.PinDir, h.name) }
 
 func updateLink(path string, prog *ebpf.Program) error {
 	l, err := link.LoadPinnedLink(path, nil)
@@ -88,130 +112,127 @@ func updateLink(path string, prog *ebpf.Program) error {
 	return l.Update(prog)
 }
 
-// pinnedIfindex returns the interface that the link pinned at path is on; 0 if
-// there is no link, or its interface is gone.
-func pinnedIfindex(path string) (int, error) {
+// tcx is what a pinned link does. All zero: there is none, or its interface is gone.
+type tcx struct {
+	ifindex int
+	prog    ebpf.ProgramID
+}
+
+func pinnedTCX(path string) (tcx, error) {
 	l, err := link.LoadPinnedLink(path, nil)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil
+		return tcx{}, nil
 	}
 	if err != nil {
-		return 0, err
+		return tcx{}, err
 	}
 	defer l.Close()
 	info, err := l.Info()
 	if err != nil {
-		return 0, err
+		return tcx{}, err
 	}
-	tcx := info.TCX()
-	if tcx == nil {
-		return 0, nil
+	if t := info.TCX(); t != nil && t.Ifindex != 0 {
+		return tcx{ifindex: int(t.Ifindex), prog: info.Program}, nil
 	}
-	return int(tcx.Ifindex), nil
+	return tcx{}, nil
 }
 
-func (g *Gateway) attachClsact(h hook, ifindex int) error {
-	if g.opts.Clsact.Attach == nil {
-		return errors.New("kernel has no tcx, and no clsact functions are given")
+// dropOtherLayouts takes down what this layout does not have, if all that it
+// has is up.
+func (g *Gateway) dropOtherLayouts() error {
+	keep := make(map[string]bool)
+	for _, h := range g.hooks() {
+		keep[h.name] = true
+		if up, err := g.isUp(h, 0); !up || err != nil {
+			return err
+		}
 	}
-	if err := g.opts.Clsact.Attach(ifindex, h.prog.FD(), h.name); err != nil {
-		return err
-	}
-	path := filepath.Join(g.opts.PinDir, h.name+clsactInfix+strconv.Itoa(ifindex))
-	if err := pinProgram(h.prog, path); err != nil {
-		return err
-	}
-	if err := g.dropClsact(h.name, ifindex); err != nil {
-		return err
-	}
-	return removeIfThere(filepath.Join(g.opts.PinDir, h.name))
-}
-
-// pinProgram puts prog at path in place of what is there.
-func pinProgram(prog *ebpf.Program, path string) error {
-	// A program remembers its pin, and would not be pinned there again.
-	clone, err := prog.Clone()
-	if err != nil {
-		return err
-	}
-	defer clone.Close()
-	if err := removeIfThere(path); err != nil {
-		return err
-	}
-	return clone.Pin(path)
-}
-
-// dropClsact takes the filters of a hook off every interface but keep.
-func (g *Gateway) dropClsact(name string, keep int) error {
-	pins, err := clsactPins(g.opts.PinDir, name)
-	if err != nil {
-		return err
-	}
-	for ifindex, path := range pins {
-		if ifindex == keep {
+	for _, h := range allHooks {
+		if keep[h.name] {
 			continue
 		}
-		if g.opts.Clsact.Detach == nil {
-			return errors.New("clsact filter is attached, and no clsact functions are given")
-		}
-		if err := g.opts.Clsact.Detach(ifindex, name); err != nil {
-			return err
-		}
-		if err := os.Remove(path); err != nil {
-			return err
+		if err := g.detach(h); err != nil {
+			return fmt.Errorf("detach %s of another layout: %w", h.name, err)
 		}
 	}
 	return nil
 }
 
-// clsactPins returns the programs pinned for a hook by interface index.
-func clsactPins(dir, name string) (map[int]string, error) {
-	entries, err := os.ReadDir(dir)
-	if err != nil {
-		return nil, err
-	}
-	pins := make(map[int]string)
-	for _, e := range entries {
-		suffix, ok := strings.CutPrefix(e.Name(), name+clsactInfix)
-		if !ok {
-			continue
-		}
-		if ifindex, err := strconv.Atoi(suffix); err == nil {
-			pins[ifindex] = filepath.Join(dir, e.Name())
-		}
-	}
-	return pins, nil
-}
-
-// Attached tells which hooks have a program on an interface that exists.
+// Attached tells of which side every program of the layout is where it was last
+// attached, and is this load's.
 func (g *Gateway) Attached() (uplink, bridge bool, err error) {
-	uplink, err1 := g.attached(uplinkIngress)
-	bridge, err2 := g.attached(bridgeIngress)
-	if err := errors.Join(err1, err2); err != nil {
-		return false, false, fmt.Errorf("inspect gateway attachments: %w", err)
+	uplink, bridge = true, true
+	for _, h := range g.hooks() {
+		ifindex := g.at.get(h.bridge)
+		up := false
+		if ifindex != 0 {
+			if up, err = g.isUp(h, ifindex); err != nil {
+				return false, false, fmt.Errorf("inspect attachment of %s: %w", h.name, err)
+			}
+		}
+		if h.bridge {
+			bridge = bridge && up
+		} else {
+			uplink = uplink && up
+		}
 	}
 	return uplink, bridge, nil
 }
 
-func (g *Gateway) attached(name string) (bool, error) {
-	ifindex, err := pinnedIfindex(filepath.Join(g.opts.PinDir, name))
-	if err != nil || ifindex != 0 {
-		return ifindex != 0, err
+// isUp reports whether the hook has this load's program on that interface, or
+// with 0 on any.
+func (g *Gateway) isUp(h hook, ifindex int) (bool, error) {
+	id, err := programID(g.prog(h))
+	if err != nil {
+		return false, err
 	}
-	pins, err := clsactPins(g.opts.PinDir, name)
-	for ifindex := range pins {
-		if _, err := net.InterfaceByIndex(ifindex); err == nil {
-			return true, nil
-		}
+	at, err := pinnedTCX(g.pin(h))
+	if err != nil || at.ifindex != 0 {
+		return at.prog == id && (ifindex == 0 || at.ifindex == ifindex), err
 	}
-	return false, err
+	return g.isUpByClsact(h, id, ifindex)
 }
 
-// Detach takes the programs off, the uplink's first, and removes every pin and
-// the pin directory. The gateway can still be closed, and nothing else.
+func programID(p *ebpf.Program) (ebpf.ProgramID, error) {
+	info, err := p.Info()
+	if err != nil {
+		return 0, err
+	}
+	id, _ := info.ID()
+	return id, nil
+}
+
+// Ahead returns how many programs of others stand before one of ours on a tcx
+// hook of the interface. Ours are put first, so others come there later.
+func (g *Gateway) Ahead(ifindex int) (int, error) {
+	most := 0
+	for _, h := range g.hooks() {
+		at, err := pinnedTCX(g.pin(h))
+		if err != nil {
+			return 0, fmt.Errorf("inspect attachment of %s: %w", h.name, err)
+		}
+		if at.ifindex != ifindex {
+			continue
+		}
+		all, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: h.attachType()})
+		if err != nil {
+			return 0, fmt.Errorf("list programs of interface %d: %w", ifindex, err)
+		}
+		for i, p := range all.Programs {
+			if p.ID == at.prog {
+				most = max(most, i)
+			}
+		}
+	}
+	return most, nil
+}
+
+// Detach takes the programs of every layout off, the uplink's first, and removes
+// every pin and the pin directory. Devices may be gone. The gateway can still
+// be closed, and nothing else.
 func (g *Gateway) Detach() error {
-	for _, h := range g.hooks {
-		if err := g.detach(h.name); err != nil {
+	for _, h := range allHooks {
+		if err := g.detach(h); err != nil {
 			return fmt.Errorf("detach %s: %w", h.name, err)
 		}
 	}
@@ -230,11 +251,27 @@ func (g *Gateway) Detach() error {
 	return nil
 }
 
-func (g *Gateway) detach(name string) error {
-	if err := g.dropClsact(name, 0); err != nil {
+func (g *Gateway) detach(h hook) error {
+	if err := g.dropClsact(h, 0); err != nil {
 		return err
 	}
-	l, err := link.LoadPinnedLink(filepath.Join(g.opts.PinDir, name), nil)
+	return dropLink(g.pin(h))
+}
+
+// Unhook ends the pinned links of every layout at once and keeps all other
+// state. It loads nothing. Filters of clsact it leaves to the caller.
+func Unhook(pinDir string) error {
+	var errs []error
+	for _, h := range allHooks {
+		if err := dropLink(filepath.Join(pinDir, h.name)); err != nil {
+			errs = append(errs, fmt.Errorf("detach %s: %w", h.name, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func dropLink(path string) error {
+	l, err := link.LoadPinnedLink(path, nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
 	}
@@ -245,7 +282,8 @@ func (g *Gateway) detach(name string) error {
 	if err := l.Unpin(); err != nil {
 		return err
 	}
-	// Others may hold the link; without this it would stay until they let go.
+	// Others may hold the link; without this it would stay until they let go,
+	// and without them until the kernel's worker comes to it.
 	if err := l.Detach(); err != nil && !errors.Is(err, link.ErrNotSupported) {
 		return err
 	}

@@ -22,7 +22,10 @@ func BenchmarkPrograms(b *testing.B) {
 		b.Fatal(err)
 	}
 	defer empty.Close()
-	up, down := g.objs.UplinkIngress, g.objs.BridgeIngress
+	c := n.config()
+	c.Layout = Bridged
+	bridged := n.open(b, func(o *Options) { o.Config = c }).progs
+	up, down := g.progs[uplinkIngress], g.progs[bridgeIngress]
 	payload := make([]byte, 64)
 	for _, bb := range []struct {
 		name   string
@@ -39,11 +42,15 @@ func BenchmarkPrograms(b *testing.B) {
 		{"snat in v6", up, v6.rx(v6.remote, v6.node, protoUDP, udp(53, 50000, payload...))},
 		{"service in v4", up, v4.rx(v4.remote, v4.node, protoTCP, tcp(4000, 30080, flagACK, payload...))},
 		{"out v4", down, v4.tx(v4.node, v4.remote, protoUDP, udp(50000, 53, payload...))},
+		{"bridged host tcp v4", bridged["bridged_uplink_in"], v4.rx(v4.remote, v4.node, protoTCP, tcp(4000, 22, flagACK, payload...))},
+		{"bridged host out v4", bridged["bridged_bridge_out"], v4.tx(v4.node, v4.remote, protoTCP, tcp(22, 4000, flagACK, payload...))},
+		{"bridged snat in v4", bridged["bridged_uplink_in"], v4.rx(v4.remote, v4.node, protoUDP, udp(53, 50000, payload...))},
+		{"bridged out v4", bridged["bridged_uplink_out"], v4.tx(v4.node, v4.remote, protoUDP, udp(50000, 53, payload...))},
 		{"out v6", down, v6.tx(v6.node, v6.remote, protoUDP, udp(50000, 53, payload...))},
 	} {
 		b.Run(bb.name, func(b *testing.B) {
 			ifindex := n.uplink
-			if bb.prog == down {
+			if bb.prog == down || bb.prog == bridged["bridged_bridge_out"] {
 				ifindex = n.bridge
 			}
 			opts := ebpf.RunOptions{Data: bb.packet, Context: skbuff{Ifindex: uint32(ifindex)}, Repeat: uint32(b.N)}

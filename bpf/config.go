@@ -1,7 +1,6 @@
 package bpf
 
 import (
-	"encoding/binary"
 	"errors"
 	"fmt"
 	"net"
@@ -23,6 +22,15 @@ type Config struct {
 	GenevePort             uint16
 	EncapIP                netip.Addr // the userspace datapath's own tunnel address; zero: the kernel terminates tunnels
 	ServiceCIDRs, PodCIDRs []netip.Prefix
+	RoutablePods           []netip.Prefix // of this node's pods, that are known outside
+	Masquerade             []netip.Prefix // by which the host reaches OVN; bridged only
+	Layout                 Layout         // of one load: SetConfig cannot change it
+	VLAN                   uint16         // the tag that is ours, bridged and dedicated only; 0: untagged
+	MTU                    int            // longest IP packet OVN may send in local gateway mode; 0: any
+	Local                  bool           // local gateway mode
+	BFD                    bool           // OVN speaks BFD on the node's addresses
+	InSync                 bool           // OVN may announce addresses
+	Takeover               bool           // flows have been seeded
 }
 
 // Validate returns every mistake in c, joined.
@@ -53,7 +61,17 @@ func (c Config) Validate() error {
 	if c.EncapIP.IsValid() && (c.EncapIP == c.Node4 || c.EncapIP == c.Node6) {
 		bad("encapsulation address %s is the node's own", c.EncapIP)
 	}
-	errs = append(errs, checkPrefixes("service", c.ServiceCIDRs), checkPrefixes("pod", c.PodCIDRs))
+	if c.Layout > Dedicated {
+		bad("unknown %s", c.Layout)
+	}
+	if c.VLAN > 4094 || c.VLAN != 0 && c.Layout == Direct {
+		bad("VLAN %d in layout %s", c.VLAN, c.Layout)
+	}
+	if c.MTU < 0 || c.MTU > 65535 {
+		bad("MTU %d is out of range", c.MTU)
+	}
+	errs = append(errs, checkPrefixes("service", c.ServiceCIDRs), checkPrefixes("pod", c.PodCIDRs),
+		checkPrefixes("routable pod", c.RoutablePods), checkPrefixes("masquerade", c.Masquerade))
 	return errors.Join(errs...)
 }
 
@@ -73,90 +91,4 @@ func checkPrefixes(what string, prefixes []netip.Prefix) error {
 		return fmt.Errorf("%d IPv4 and %d IPv6 %s CIDRs: at most %d of a family", n4, n6, what, maxPrefixes)
 	}
 	return nil
-}
-
-// cell lays c out as the programs read it. c is valid.
-func (c Config) cell() gatewayConfig {
-	var mac [8]byte
-	copy(mac[:], c.NodeMAC)
-	cell := gatewayConfig{
-		NodeMac:    binary.NativeEndian.Uint64(mac[:]),
-		Uplink:     uint32(c.Uplink),
-		Bridge:     uint32(c.Bridge),
-		SnatFirst:  c.SNATPorts.First,
-		SnatSpan:   c.SNATPorts.Last - c.SNATPorts.First,
-		GenevePort: c.GenevePort,
-	}
-	if c.Node4.IsValid() {
-		cell.Node4Mapped.W = words(c.Node4)
-		cell.Node4 = cell.Node4Mapped.W[3]
-	}
-	if c.Node6.IsValid() {
-		cell.HasNode6, cell.Node6.W = 1, words(c.Node6)
-	}
-	if c.EncapIP.IsValid() {
-		cell.HasEncap, cell.Encap.W = 1, words(c.EncapIP)
-	}
-	cell.GrLla.W = words(linkLocal(c.NodeMAC))
-	for _, p := range c.ServiceCIDRs {
-		net, mask := netmask(p)
-		if p.Addr().Is4() {
-			dst := &cell.Svc4[cell.Svc4Count]
-			dst.Net, dst.Mask = net[3], mask[3]
-			cell.Svc4Count++
-		} else {
-			dst := &cell.Svc6[cell.Svc6Count]
-			dst.Net.W, dst.Mask.W = net, mask
-			cell.Svc6Count++
-		}
-	}
-	for _, p := range c.PodCIDRs {
-		net, mask := netmask(p)
-		if p.Addr().Is4() {
-			dst := &cell.Pod4[cell.Pod4Count]
-			dst.Net, dst.Mask = net[3], mask[3]
-			cell.Pod4Count++
-		} else {
-			dst := &cell.Pod6[cell.Pod6Count]
-			dst.Net.W, dst.Mask.W = net, mask
-			cell.Pod6Count++
-		}
-	}
-	return cell
-}
-
-// words returns a as the programs hold it: in network order, IPv4 mapped.
-func words(a netip.Addr) (w [4]uint32) {
-	b := a.As16()
-	for i := range w {
-		w[i] = binary.NativeEndian.Uint32(b[4*i:])
-	}
-	return w
-}
-
-func netmask(p netip.Prefix) (net, mask [4]uint32) {
-	bits := p.Bits()
-	if p.Addr().Is4() {
-		bits += 96
-	}
-	var m [16]byte
-	for i := range m {
-		n := min(max(bits-8*i, 0), 8)
-		m[i] = byte(0xff << (8 - n))
-	}
-	return words(p.Masked().Addr()), words(netip.AddrFrom16(m))
-}
-
-// linkLocal is the address OVN gives a router port with this MAC (RFC 4291,
-// modified EUI-64).
-func linkLocal(mac net.HardwareAddr) netip.Addr {
-	return netip.AddrFrom16([16]byte{
-		0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2],
-		11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5],
-	})
-}
-
-// bePort returns port such that its memory is in network order.
-func bePort(port uint16) uint16 {
-	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, port))
 }

@@ -12,7 +12,7 @@ import (
 // Counter is what one reason has decided since the state was first pinned.
 type Counter struct {
 	Port      string // who got it or sent it: "host", "ovn", "both", "none"
-	Direction string // "rx": came from the wire at the uplink; "tx": OVN sent it
+	Direction string // "rx": came from the wire at the uplink; "tx": OVN sent it, or the host in the layout bridged
 	Verdict   string // "host", "ovn", "both", "out", "drop"
 	Reason    string
 	Packets   uint64 // of a GSO packet, its segments
@@ -26,6 +26,9 @@ var (
 	toBoth  = Counter{Port: "both", Direction: "rx", Verdict: "both"}
 	outward = Counter{Port: "ovn", Direction: "tx", Verdict: "out"}
 	dropped = Counter{Port: "none", Direction: "tx", Verdict: "drop"}
+	upward  = Counter{Port: "ovn", Direction: "tx", Verdict: "host"}
+	hostOut = Counter{Port: "host", Direction: "tx", Verdict: "out"}
+	hostOVN = Counter{Port: "host", Direction: "tx", Verdict: "ovn"}
 )
 
 type reason struct {
@@ -37,8 +40,10 @@ type reason struct {
 var reasons = [gatewayReasonREASON_MAX]reason{
 	gatewayReasonREASON_DEFAULT:            {"default", toHost},
 	gatewayReasonREASON_GENEVE:             {"geneve", toHost},
+	gatewayReasonREASON_ARP_VIP:            {"arp_vip", toHost},
 	gatewayReasonREASON_ARP_REQUEST:        {"arp_request", toHost},
 	gatewayReasonREASON_ARP_OTHER:          {"arp_other", toHost},
+	gatewayReasonREASON_ND_VIP:             {"nd_vip", toHost},
 	gatewayReasonREASON_ND_SOLICIT:         {"nd_solicit", toHost},
 	gatewayReasonREASON_ND_OTHER:           {"nd_other", toHost},
 	gatewayReasonREASON_OTHER_MAC:          {"other_mac", toHost},
@@ -47,34 +52,52 @@ var reasons = [gatewayReasonREASON_MAX]reason{
 	gatewayReasonREASON_NOT_IP:             {"not_ip", toHost},
 	gatewayReasonREASON_MALFORMED:          {"malformed", toHost},
 	gatewayReasonREASON_FRAGMENT:           {"fragment", toHost},
+	gatewayReasonREASON_SERVICE_HOST:       {"service_host", toHost},
+	gatewayReasonREASON_SERVICE_LOCAL:      {"service_local", toHost},
 	gatewayReasonREASON_SNAT_SYN:           {"snat_syn", toHost},
 	gatewayReasonREASON_HOST_SOCKET:        {"host_socket", toHost},
 	gatewayReasonREASON_ICMP_ECHO:          {"icmp_echo", toHost},
 	gatewayReasonREASON_ICMP_ECHO_REPLY:    {"icmp_echo_reply", toHost},
 	gatewayReasonREASON_ICMP_ERROR_HOST:    {"icmp_error_host", toHost},
+	gatewayReasonREASON_PROTO_HOST:         {"proto_host", toHost},
 	gatewayReasonREASON_NOT_OURS:           {"not_ours", toHost},
 	gatewayReasonREASON_PASS_UNCONFIGURED:  {"pass_unconfigured", toHost},
 	gatewayReasonREASON_GENEVE_OVN:         {"geneve_ovn", toOVN},
 	gatewayReasonREASON_SERVICE:            {"service", toOVN},
 	gatewayReasonREASON_SNAT_PORT:          {"snat_port", toOVN},
+	gatewayReasonREASON_SNAT_LEARNED:       {"snat_learned", toOVN},
+	gatewayReasonREASON_TAKEOVER:           {"takeover", toOVN},
 	gatewayReasonREASON_ICMP_ECHO_REPLY_NS: {"icmp_echo_reply_ns", toOVN},
 	gatewayReasonREASON_ICMP_ERROR_OVN:     {"icmp_error_ovn", toOVN},
+	gatewayReasonREASON_ICMP_VIP:           {"icmp_vip", toOVN},
 	gatewayReasonREASON_PROTO_NS:           {"proto_ns", toOVN},
 	gatewayReasonREASON_FRAGMENT_OVN:       {"fragment_ovn", toOVN},
+	gatewayReasonREASON_ARP_REQUEST_OVN:    {"arp_request_ovn", toOVN},
 	gatewayReasonREASON_ND_SOLICIT_OVN:     {"nd_solicit_ovn", toOVN},
+	gatewayReasonREASON_POD_ADDRESS:        {"pod_address", toOVN},
 	gatewayReasonREASON_OVN_ADDRESS:        {"ovn_address", toOVN},
 	gatewayReasonREASON_ARP_REPLY:          {"arp_reply", toBoth},
 	gatewayReasonREASON_ARP_GRATUITOUS:     {"arp_gratuitous", toBoth},
 	gatewayReasonREASON_ND_ADVERT:          {"nd_advert", toBoth},
 	gatewayReasonREASON_ROUTER_ADVERT:      {"router_advert", toBoth},
+	gatewayReasonREASON_FRAGMENT_EARLY:     {"fragment_early", toBoth},
+	gatewayReasonREASON_BFD:                {"bfd", toBoth},
 	gatewayReasonREASON_OUT:                {"out", outward},
 	gatewayReasonREASON_OUT_LEARNED:        {"out_learned", outward},
 	gatewayReasonREASON_NEIGHBOUR_OUT:      {"neighbour_out", outward},
 	gatewayReasonREASON_ENCAP_OUT:          {"encap_out", outward},
+	gatewayReasonREASON_BFD_OUT:            {"bfd_out", outward},
+	gatewayReasonREASON_PMTUD:              {"pmtud", dropped},
 	gatewayReasonREASON_BAD_MAC:            {"bad_mac", dropped},
+	gatewayReasonREASON_GARP_GUARD:         {"garp_guard", dropped},
 	gatewayReasonREASON_SVC_LEAK:           {"svc_leak", dropped},
 	gatewayReasonREASON_UNSNATED:           {"unsnated", dropped},
 	gatewayReasonREASON_NO_UPLINK:          {"no_uplink", dropped},
+	gatewayReasonREASON_HAIRPIN:            {"hairpin", upward},
+	gatewayReasonREASON_OVERSIZED:          {"oversized", upward},
+	gatewayReasonREASON_LOCAL_OUT:          {"local_out", upward},
+	gatewayReasonREASON_HOST_OUT:           {"host_out", hostOut},
+	gatewayReasonREASON_HOST_OVN:           {"host_ovn", hostOVN},
 }
 
 // ReadCounters sums the counters pinned in pinDir over the CPUs. Every reason

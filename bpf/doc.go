@@ -8,78 +8,54 @@
 // range, so the owner of most packets is read off their local port: nothing is
 // learned, and nothing can be lost. Unknown means the host.
 //
-// What becomes of a packet is specified by package agent/gateway/verdict, and
-// TestModel holds the programs to it. In short:
+// What becomes of a packet, in which order and for which reason, is
+// docs/verdicts.md, made from package agent/gateway/verdict. TestCorpus and
+// TestModel hold the programs to that model in every layout.
 //
-// # Order at the uplink
+// # Layouts
 //
-// The program uplink_ingress. The first line that fits decides; host passes the
-// packet on, ovn redirects it to the bridge, both does both.
+// What it takes to hand a packet over depends on the layout. Each has programs
+// of its own, which differ in nothing else, so none asks for the layout:
 //
-//	packet                                                    verdict  reason
-//	tagged                                                    host     vlan
-//	to another unicast MAC                                    host     other_mac
-//	neither ARP nor IP; not well formed                       host     not_ip, malformed
-//	ARP reply                                                 both     arp_reply
-//	ARP request for an address of the host                    host     arp_request
-//	ARP announcement                                          both     arp_gratuitous
-//	other ARP                                                 host     arp_other
-//	neighbour or router advertisement                         both     nd_advert, router_advert
-//	neighbour solicitation for an address of the host         host     nd_solicit
-//	the same for the router's own link-local address          ovn      nd_solicit_ovn
-//	other neighbour discovery                                 host     nd_other
-//	Geneve to the tunnel address of the userspace datapath    ovn      geneve_ovn
-//	Geneve to an address of the host                          host     geneve
-//	to a broadcast or multicast MAC                           host     multicast
-//	to the router's own link-local address                    ovn      ovn_address
-//	later fragment whose first went to OVN                    ovn      fragment_ovn
-//	other later fragment to an address of the host            host     fragment
-//	to an address, protocol and port of a service             ovn      service
-//	ICMP error about a packet that these rules give to OVN    ovn      icmp_error_ovn
-//	any other ICMP error                                      host     icmp_error_host
-//	to no address of the host                                 host     not_ours
-//	SNAT range: TCP SYN                                       host     snat_syn
-//	SNAT range: a socket of the host owns it                  host     host_socket
-//	SNAT range: everything else                               ovn      snat_port
-//	ICMP echo reply that OVN asked for                        ovn      icmp_echo_reply_ns
-//	any other echo reply; echo request                        host     icmp_echo_reply, icmp_echo
-//	other protocol that OVN uses with this peer               ovn      proto_ns
-//	everything else                                           host     default
+//	layout     hook            program                what it hands over
+//	direct     uplink ingress  uplink_ingress         ovn: out of breth0, as if the host had sent it; both: a copy there
+//	           bridge ingress  bridge_ingress         out: to the uplink; host: up, as if addressed to the node
+//	bridged    uplink ingress  bridged_uplink_in      host: up by breth0, without the VLAN tag; ovn: marked 0x6f76, to OVS; both: both
+//	           uplink egress   bridged_uplink_out     out: passes; host: up by breth0; what bridge egress sent passes uncounted
+//	           bridge egress   bridged_bridge_out     out: to the uplink, with the VLAN tag; ovn: marked 0x6f76, to OVS
+//	dedicated  uplink ingress  dedicated_uplink_in    nothing: all passes to OVS, counted
+//	           uplink egress   dedicated_uplink_out   nothing: what is not dropped passes
 //
-// IPv6 to an IPv4-mapped address is not well formed, either. Tagged packets of the
-// host's bulk traffic count as default, geneve or icmp_echo: the short way does
-// not look at the tag, the verdict is the same.
+// Passing lets the next program on the hook run. In bridged and dedicated, while
+// an interface of the configuration is 0, everything passes to OVS, whose flows
+// carry the host; no_uplink drops in direct alone. What OVS' flows send to the
+// uplink for the host has the mark 0x686f: it passes as host_out.
 //
-// A first fragment is decided as a whole packet is; if it goes to OVN, the
-// later ones follow for 30 s. An echo reply follows its request for 60 s.
-// The kernel is asked for a socket only on ports that SyncHostSockets names: a
-// listener does not own what is no SYN; a connection, also one being set up or
-// in TIME_WAIT, does, and so does any UDP socket.
+// # Short ways
 //
-// # Order for what OVN sends
+// The bulk of the traffic is decided in quick.h, from one bounds check. Two
+// bitmaps keep it from asking tables in vain: special_ports has the local ports
+// of services, of seeded flows and of BFD; host_digest has the host's addresses by a hash.
+// A bit that is set costs the long way, and decides nothing.
 //
-// The program bridge_ingress.
-//
-//	packet                                                    verdict  reason
-//	Geneve or ARP from the tunnel address                     out      encap_out
-//	from another MAC than the node's                          drop     bad_mac
-//	ARP, neighbour discovery                                  out      neighbour_out
-//	to a service CIDR                                         drop     svc_leak
-//	from a pod CIDR                                           drop     unsnated
-//	echo request or protocol without ports, from the node     out      out_learned
-//	everything else                                           out      out
-//
-// The CIDRs are looked at also in packets that are otherwise not well formed.
-// While an interface of the configuration is 0, what would be handed over
-// counts as pass_unconfigured and goes to the host, or as no_uplink and is
-// dropped.
+// A socket is asked for only on ports that SyncHostSockets or a Gate names: a
+// connection of the host's owns its port, also one being set up or in TIME_WAIT,
+// and so does any UDP socket; a listener owns what is no SYN if it answers its SYN cookie.
 //
 // # State
 //
-// Pinned under the pin directory, shared with the programs of an earlier load:
-// the maps counters, ns (what OVN asked for), frags, services, host_addrs and
-// host_sockets, and the links uplink_ingress and bridge_ingress, or where the
+// Pinned under the pin directory, shared with the programs of an earlier load
+// and of other layouts: the maps counters, services, host_addrs, host_sockets,
+// host_protos, takeover (seeded flows), and what is learned: ns (what OVN asked
+// for), frags, flows (OVN's UDP from ports of host sockets). The links
+// uplink_ingress, uplink_egress, bridge_ingress and bridge_egress, or where the
 // kernel has no tcx (before 6.6) the clsact programs
-// <hook>_clsact_<interface index>. The configuration and the digest of service
-// ports belong to one load, and change over with its programs.
+// <hook>_clsact_<interface index>. The configuration and the bitmaps belong to
+// one load, and change over with its programs.
+//
+// # Kernels
+//
+// Nothing is used that 5.15 does not have, but for tcx, and for
+// bpf_prog_info's count of verified instructions (5.16) in a test. Tested are
+// 6.1, 6.12 and 6.18; TestComplexity prints what the verifier has to look at.
 package bpf

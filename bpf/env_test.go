@@ -197,8 +197,8 @@ func (n *node) open(t testing.TB, change ...func(*Options)) *Gateway {
 	}
 	t.Cleanup(func() { g.Close() })
 	err = errors.Join(
-		g.SyncHostAddrs([]netip.Addr{v4.node, v4.second, v6.node, v6.second, encap}),
-		g.SyncServices([]ServiceKey{
+		g.SyncAddrs(hosts(v4.node, v4.second, v6.node, v6.second, encap)),
+		g.SyncServices(ovns([]ServiceKey{
 			{v4.node, protoTCP, 30080},
 			{v4.node, protoUDP, 30053},
 			{v4.vip, protoTCP, 443},
@@ -207,12 +207,29 @@ func (n *node) open(t testing.TB, change ...func(*Options)) *Gateway {
 			{v6.node, protoUDP, 30053},
 			{v6.vip, protoTCP, 443},
 			{v6.second, protoTCP, 30081},
-		}),
+		})),
 	)
 	if err != nil {
 		t.Fatal(err)
 	}
 	return g
+}
+
+func hosts(addrs ...netip.Addr) map[netip.Addr]AddrKind {
+	m := make(map[netip.Addr]AddrKind, len(addrs))
+	for _, a := range addrs {
+		m[a] = AddrHost
+	}
+	return m
+}
+
+// ovns gives every front end to OVN.
+func ovns(keys []ServiceKey) map[ServiceKey]ServiceOwner {
+	m := make(map[ServiceKey]ServiceOwner, len(keys))
+	for _, k := range keys {
+		m[k] = ServiceOVN
+	}
+	return m
 }
 
 // counts returns the counters that are not zero.

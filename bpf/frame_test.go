@@ -22,7 +22,6 @@ const (
 var (
 	nodeMAC  = net.HardwareAddr{0x02, 0, 0, 0, 0, 0x11}
 	peerMAC  = net.HardwareAddr{0x02, 0, 0, 0, 0, 0x99}
-	otherMAC = net.HardwareAddr{0x02, 0, 0, 0, 0, 0x77}
 	allMAC   = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	groupMAC = net.HardwareAddr{0x33, 0x33, 0, 0, 0, 1}
 	encap    = netip.MustParseAddr("172.30.1.11")
@@ -163,8 +162,6 @@ func tcp(sport, dport uint16, flags uint8, payload ...byte) []byte {
 func udp(sport, dport uint16, payload ...byte) []byte {
 	return join(be16(sport), be16(dport), be16(uint16(8+len(payload))), be16(0), payload)
 }
-
-func sctp(sport, dport uint16) []byte { return join(be16(sport), be16(dport), make([]byte, 12)) }
 
 func arpPacket(op uint16, spa, tpa netip.Addr) []byte {
 	return join(be16(1), be16(0x0800), []byte{6, 4}, be16(op), peerMAC, spa.AsSlice(), make([]byte, 6), tpa.AsSlice())

@@ -19,29 +19,14 @@
 #include "verdict.h"
 #include "out.h"
 #include "quick.h"
+#include "act.h"
 
 char _license[] SEC("license") = "GPL";
 
 /* For bpf2go: an enum that no map mentions is not in the type information. */
 const enum reason *unused_reason __attribute__((unused));
-
-static __always_inline int act(struct __sk_buff *skb, __u32 reason)
-{
-	if (reason >= REASON_OVN_FIRST && (!cfg.uplink || !cfg.bridge))
-		reason = reason < REASON_OUT_FIRST ? REASON_PASS_UNCONFIGURED : REASON_NO_UPLINK;
-	count(skb, reason);
-	if (reason < REASON_OVN_FIRST)
-		return TC_ACT_UNSPEC; /* TCX_NEXT: others on the hook still run */
-	if (reason < REASON_BOTH_FIRST)
-		return bpf_redirect(cfg.bridge, 0);
-	if (reason < REASON_OUT_FIRST) {
-		bpf_clone_redirect(skb, cfg.bridge, 0);
-		return TC_ACT_UNSPEC;
-	}
-	if (reason < REASON_DROP_FIRST)
-		return bpf_redirect(cfg.uplink, 0);
-	return TC_ACT_SHOT;
-}
+const enum addr_kind *unused_kind __attribute__((unused));
+const enum service_owner *unused_owner __attribute__((unused));
 
 /*
  * What a global function returns is any number to the verifier. That of 6.1
@@ -56,22 +41,75 @@ static __always_inline __u32 bounded_reason(__u64 reason)
 	return reason;
 }
 
+static __always_inline __u32 wire_reason(struct __sk_buff *skb, int tags)
+{
+	int reason = quick_from_wire(skb, tags);
+
+	return reason != UNSURE ? reason : bounded_reason(from_wire(skb));
+}
+
+static __always_inline __u32 ovn_reason(struct __sk_buff *skb)
+{
+	int reason = quick_from_ovn(skb);
+
+	return reason != UNSURE ? reason : bounded_reason(from_ovn(skb));
+}
+
+static __always_inline __u32 host_reason(struct __sk_buff *skb)
+{
+	int reason = quick_from_host(skb);
+
+	return reason != UNSURE ? reason : bounded_reason(from_host(skb));
+}
+
+/* direct: the uplink is the host's, OVN's packets come up by the bridge */
+
 SEC("tc")
 int uplink_ingress(struct __sk_buff *skb)
 {
-	int reason = quick_from_wire(skb);
-
-	if (reason != UNSURE)
-		return act(skb, reason);
-	return act(skb, bounded_reason(from_wire(skb)));
+	return direct_wire(skb, wire_reason(skb, 0));
 }
 
 SEC("tc")
 int bridge_ingress(struct __sk_buff *skb)
 {
-	int reason = quick_from_ovn(skb);
+	return direct_ovn(skb, ovn_reason(skb));
+}
 
-	if (reason != UNSURE)
-		return act(skb, reason);
-	return act(skb, bounded_reason(from_ovn(skb)));
+/* bridged: the uplink is OVS's, the host's address is on the bridge */
+
+SEC("tc")
+int bridged_uplink_in(struct __sk_buff *skb)
+{
+	return bridged_wire(skb, wire_reason(skb, 1));
+}
+
+SEC("tc")
+int bridged_uplink_out(struct __sk_buff *skb)
+{
+	if (skb->tc_index == TC_HOST)
+		return TC_ACT_UNSPEC; /* counted where the host sent it */
+	if (skb->mark == MARK_HOST)
+		return bridged_flows(skb);
+	return bridged_ovn(skb, ovn_reason(skb));
+}
+
+SEC("tc")
+int bridged_bridge_out(struct __sk_buff *skb)
+{
+	return bridged_host(skb, host_reason(skb));
+}
+
+/* dedicated: the uplink is OVN's alone */
+
+SEC("tc")
+int dedicated_uplink_in(struct __sk_buff *skb)
+{
+	return dedicated_wire(skb, wire_reason(skb, 1));
+}
+
+SEC("tc")
+int dedicated_uplink_out(struct __sk_buff *skb)
+{
+	return dedicated_ovn(skb, ovn_reason(skb));
 }

@@ -18,9 +18,19 @@ type gatewayAddr struct {
 	W [4]uint32
 }
 
+type gatewayAddrKind uint32
+
+const (
+	gatewayAddrKindADDR_OTHER gatewayAddrKind = 0
+	gatewayAddrKindADDR_HOST  gatewayAddrKind = 1
+	gatewayAddrKindADDR_VIP   gatewayAddrKind = 2
+	gatewayAddrKindADDR_OVN   gatewayAddrKind = 3
+	gatewayAddrKindADDR_PEER  gatewayAddrKind = 4
+)
+
 type gatewayCells struct {
 	_      structs.HostLayout
-	Reason [40]struct {
+	Reason [60]struct {
 		_       structs.HostLayout
 		Packets uint64
 		Bytes   uint64
@@ -28,21 +38,32 @@ type gatewayCells struct {
 }
 
 type gatewayConfig struct {
-	_           structs.HostLayout
-	NodeMac     uint64
-	Uplink      uint32
-	Bridge      uint32
-	Node4       uint32
-	SnatFirst   uint16
-	SnatSpan    uint16
-	GenevePort  uint16
-	HasEncap    uint8
-	HasNode6    uint8
-	Svc4Count   uint8
-	Pod4Count   uint8
-	Svc6Count   uint8
-	Pod6Count   uint8
-	Node4Mapped struct {
+	_              structs.HostLayout
+	NodeMac        uint64
+	Uplink         uint32
+	Bridge         uint32
+	Node4          uint32
+	SnatFirst      uint16
+	SnatCount      uint16
+	GenevePort     uint16
+	Vlan           uint16
+	Mtu            uint32
+	HasEncap       uint8
+	HasNode6       uint8
+	Local          uint8
+	Bfd            uint8
+	InSync         uint8
+	Takeover       uint8
+	Svc4Count      uint8
+	Pod4Count      uint8
+	Svc6Count      uint8
+	Pod6Count      uint8
+	Routable4Count uint8
+	Routable6Count uint8
+	Masq4Count     uint8
+	Masq6Count     uint8
+	Pad            [2]uint8
+	Node4Mapped    struct {
 		_ structs.HostLayout
 		W [4]uint32
 	}
@@ -64,6 +85,16 @@ type gatewayConfig struct {
 		Mask uint32
 	}
 	Pod4 [4]struct {
+		_    structs.HostLayout
+		Net  uint32
+		Mask uint32
+	}
+	Routable4 [4]struct {
+		_    structs.HostLayout
+		Net  uint32
+		Mask uint32
+	}
+	Masq4 [4]struct {
 		_    structs.HostLayout
 		Net  uint32
 		Mask uint32
@@ -90,6 +121,38 @@ type gatewayConfig struct {
 			W [4]uint32
 		}
 	}
+	Routable6 [4]struct {
+		_   structs.HostLayout
+		Net struct {
+			_ structs.HostLayout
+			W [4]uint32
+		}
+		Mask struct {
+			_ structs.HostLayout
+			W [4]uint32
+		}
+	}
+	Masq6 [4]struct {
+		_   structs.HostLayout
+		Net struct {
+			_ structs.HostLayout
+			W [4]uint32
+		}
+		Mask struct {
+			_ structs.HostLayout
+			W [4]uint32
+		}
+	}
+}
+
+type gatewayFlowKey struct {
+	_          structs.HostLayout
+	Remote     gatewayAddr
+	Local      gatewayAddr
+	RemotePort uint16
+	LocalPort  uint16
+	Proto      uint8
+	Pad        [3]uint8
 }
 
 type gatewayFragKey struct {
@@ -99,6 +162,20 @@ type gatewayFragKey struct {
 	Id    uint32
 	Proto uint8
 	Pad   [3]uint8
+}
+
+type gatewayFragSeen struct {
+	_   structs.HostLayout
+	Ns  uint64
+	Ovn uint8
+	Pad [7]uint8
+}
+
+type gatewayLookupTarget struct {
+	_    structs.HostLayout
+	Addr gatewayAddr
+	Port uint16
+	Pad  uint16
 }
 
 type gatewayNsKey struct {
@@ -120,49 +197,71 @@ type gatewayReason uint32
 const (
 	gatewayReasonREASON_DEFAULT            gatewayReason = 0
 	gatewayReasonREASON_GENEVE             gatewayReason = 1
-	gatewayReasonREASON_ARP_REQUEST        gatewayReason = 2
-	gatewayReasonREASON_ARP_OTHER          gatewayReason = 3
-	gatewayReasonREASON_ND_SOLICIT         gatewayReason = 4
-	gatewayReasonREASON_ND_OTHER           gatewayReason = 5
-	gatewayReasonREASON_OTHER_MAC          gatewayReason = 6
-	gatewayReasonREASON_MULTICAST          gatewayReason = 7
-	gatewayReasonREASON_VLAN               gatewayReason = 8
-	gatewayReasonREASON_NOT_IP             gatewayReason = 9
-	gatewayReasonREASON_MALFORMED          gatewayReason = 10
-	gatewayReasonREASON_FRAGMENT           gatewayReason = 11
-	gatewayReasonREASON_SNAT_SYN           gatewayReason = 12
-	gatewayReasonREASON_HOST_SOCKET        gatewayReason = 13
-	gatewayReasonREASON_ICMP_ECHO          gatewayReason = 14
-	gatewayReasonREASON_ICMP_ECHO_REPLY    gatewayReason = 15
-	gatewayReasonREASON_ICMP_ERROR_HOST    gatewayReason = 16
-	gatewayReasonREASON_NOT_OURS           gatewayReason = 17
-	gatewayReasonREASON_PASS_UNCONFIGURED  gatewayReason = 18
-	gatewayReasonREASON_OVN_FIRST          gatewayReason = 19
-	gatewayReasonREASON_GENEVE_OVN         gatewayReason = 19
-	gatewayReasonREASON_SERVICE            gatewayReason = 20
-	gatewayReasonREASON_SNAT_PORT          gatewayReason = 21
-	gatewayReasonREASON_ICMP_ECHO_REPLY_NS gatewayReason = 22
-	gatewayReasonREASON_ICMP_ERROR_OVN     gatewayReason = 23
-	gatewayReasonREASON_PROTO_NS           gatewayReason = 24
-	gatewayReasonREASON_FRAGMENT_OVN       gatewayReason = 25
-	gatewayReasonREASON_ND_SOLICIT_OVN     gatewayReason = 26
-	gatewayReasonREASON_OVN_ADDRESS        gatewayReason = 27
-	gatewayReasonREASON_BOTH_FIRST         gatewayReason = 28
-	gatewayReasonREASON_ARP_REPLY          gatewayReason = 28
-	gatewayReasonREASON_ARP_GRATUITOUS     gatewayReason = 29
-	gatewayReasonREASON_ND_ADVERT          gatewayReason = 30
-	gatewayReasonREASON_ROUTER_ADVERT      gatewayReason = 31
-	gatewayReasonREASON_OUT_FIRST          gatewayReason = 32
-	gatewayReasonREASON_OUT                gatewayReason = 32
-	gatewayReasonREASON_OUT_LEARNED        gatewayReason = 33
-	gatewayReasonREASON_NEIGHBOUR_OUT      gatewayReason = 34
-	gatewayReasonREASON_ENCAP_OUT          gatewayReason = 35
-	gatewayReasonREASON_DROP_FIRST         gatewayReason = 36
-	gatewayReasonREASON_BAD_MAC            gatewayReason = 36
-	gatewayReasonREASON_SVC_LEAK           gatewayReason = 37
-	gatewayReasonREASON_UNSNATED           gatewayReason = 38
-	gatewayReasonREASON_NO_UPLINK          gatewayReason = 39
-	gatewayReasonREASON_MAX                gatewayReason = 40
+	gatewayReasonREASON_ARP_VIP            gatewayReason = 2
+	gatewayReasonREASON_ARP_REQUEST        gatewayReason = 3
+	gatewayReasonREASON_ARP_OTHER          gatewayReason = 4
+	gatewayReasonREASON_ND_VIP             gatewayReason = 5
+	gatewayReasonREASON_ND_SOLICIT         gatewayReason = 6
+	gatewayReasonREASON_ND_OTHER           gatewayReason = 7
+	gatewayReasonREASON_OTHER_MAC          gatewayReason = 8
+	gatewayReasonREASON_MULTICAST          gatewayReason = 9
+	gatewayReasonREASON_VLAN               gatewayReason = 10
+	gatewayReasonREASON_NOT_IP             gatewayReason = 11
+	gatewayReasonREASON_MALFORMED          gatewayReason = 12
+	gatewayReasonREASON_FRAGMENT           gatewayReason = 13
+	gatewayReasonREASON_SERVICE_HOST       gatewayReason = 14
+	gatewayReasonREASON_SERVICE_LOCAL      gatewayReason = 15
+	gatewayReasonREASON_SNAT_SYN           gatewayReason = 16
+	gatewayReasonREASON_HOST_SOCKET        gatewayReason = 17
+	gatewayReasonREASON_ICMP_ECHO          gatewayReason = 18
+	gatewayReasonREASON_ICMP_ECHO_REPLY    gatewayReason = 19
+	gatewayReasonREASON_ICMP_ERROR_HOST    gatewayReason = 20
+	gatewayReasonREASON_PROTO_HOST         gatewayReason = 21
+	gatewayReasonREASON_NOT_OURS           gatewayReason = 22
+	gatewayReasonREASON_PASS_UNCONFIGURED  gatewayReason = 23
+	gatewayReasonREASON_OVN_FIRST          gatewayReason = 24
+	gatewayReasonREASON_GENEVE_OVN         gatewayReason = 24
+	gatewayReasonREASON_SERVICE            gatewayReason = 25
+	gatewayReasonREASON_SNAT_PORT          gatewayReason = 26
+	gatewayReasonREASON_SNAT_LEARNED       gatewayReason = 27
+	gatewayReasonREASON_TAKEOVER           gatewayReason = 28
+	gatewayReasonREASON_ICMP_ECHO_REPLY_NS gatewayReason = 29
+	gatewayReasonREASON_ICMP_ERROR_OVN     gatewayReason = 30
+	gatewayReasonREASON_ICMP_VIP           gatewayReason = 31
+	gatewayReasonREASON_PROTO_NS           gatewayReason = 32
+	gatewayReasonREASON_FRAGMENT_OVN       gatewayReason = 33
+	gatewayReasonREASON_ARP_REQUEST_OVN    gatewayReason = 34
+	gatewayReasonREASON_ND_SOLICIT_OVN     gatewayReason = 35
+	gatewayReasonREASON_POD_ADDRESS        gatewayReason = 36
+	gatewayReasonREASON_OVN_ADDRESS        gatewayReason = 37
+	gatewayReasonREASON_BOTH_FIRST         gatewayReason = 38
+	gatewayReasonREASON_ARP_REPLY          gatewayReason = 38
+	gatewayReasonREASON_ARP_GRATUITOUS     gatewayReason = 39
+	gatewayReasonREASON_ND_ADVERT          gatewayReason = 40
+	gatewayReasonREASON_ROUTER_ADVERT      gatewayReason = 41
+	gatewayReasonREASON_FRAGMENT_EARLY     gatewayReason = 42
+	gatewayReasonREASON_BFD                gatewayReason = 43
+	gatewayReasonREASON_OUT_FIRST          gatewayReason = 44
+	gatewayReasonREASON_OUT                gatewayReason = 44
+	gatewayReasonREASON_OUT_LEARNED        gatewayReason = 45
+	gatewayReasonREASON_NEIGHBOUR_OUT      gatewayReason = 46
+	gatewayReasonREASON_ENCAP_OUT          gatewayReason = 47
+	gatewayReasonREASON_BFD_OUT            gatewayReason = 48
+	gatewayReasonREASON_DROP_FIRST         gatewayReason = 49
+	gatewayReasonREASON_PMTUD              gatewayReason = 49
+	gatewayReasonREASON_BAD_MAC            gatewayReason = 50
+	gatewayReasonREASON_GARP_GUARD         gatewayReason = 51
+	gatewayReasonREASON_SVC_LEAK           gatewayReason = 52
+	gatewayReasonREASON_UNSNATED           gatewayReason = 53
+	gatewayReasonREASON_NO_UPLINK          gatewayReason = 54
+	gatewayReasonREASON_UP_FIRST           gatewayReason = 55
+	gatewayReasonREASON_HAIRPIN            gatewayReason = 55
+	gatewayReasonREASON_OVERSIZED          gatewayReason = 56
+	gatewayReasonREASON_LOCAL_OUT          gatewayReason = 57
+	gatewayReasonREASON_HOST_FIRST         gatewayReason = 58
+	gatewayReasonREASON_HOST_OUT           gatewayReason = 58
+	gatewayReasonREASON_HOST_OVN           gatewayReason = 59
+	gatewayReasonREASON_MAX                gatewayReason = 60
 )
 
 type gatewaySeen struct {
@@ -178,21 +277,40 @@ type gatewayServiceKey struct {
 	Pad   uint8
 }
 
+type gatewayServiceOwner uint32
+
+const (
+	gatewayServiceOwnerSERVICE_OVN  gatewayServiceOwner = 1
+	gatewayServiceOwnerSERVICE_HOST gatewayServiceOwner = 2
+)
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	gatewayMapCounters       = "counters"
-	gatewayMapFrags          = "frags"
-	gatewayMapHostAddrs      = "host_addrs"
-	gatewayMapHostSockets    = "host_sockets"
-	gatewayMapNs             = "ns"
-	gatewayMapServices       = "services"
-	gatewayProgBridgeIngress = "bridge_ingress"
-	gatewayProgUplinkIngress = "uplink_ingress"
-	gatewayVarCfg            = "cfg"
-	gatewayVarServicePorts   = "service_ports"
-	gatewayVarUnusedReason   = "unused_reason"
+	gatewayMapCounters            = "counters"
+	gatewayMapFlows               = "flows"
+	gatewayMapFrags               = "frags"
+	gatewayMapHostAddrs           = "host_addrs"
+	gatewayMapHostProtos          = "host_protos"
+	gatewayMapHostSockets         = "host_sockets"
+	gatewayMapLookupTargets       = "lookup_targets"
+	gatewayMapNs                  = "ns"
+	gatewayMapServices            = "services"
+	gatewayMapTakeover            = "takeover"
+	gatewayProgBridgeIngress      = "bridge_ingress"
+	gatewayProgBridgedBridgeOut   = "bridged_bridge_out"
+	gatewayProgBridgedUplinkIn    = "bridged_uplink_in"
+	gatewayProgBridgedUplinkOut   = "bridged_uplink_out"
+	gatewayProgDedicatedUplinkIn  = "dedicated_uplink_in"
+	gatewayProgDedicatedUplinkOut = "dedicated_uplink_out"
+	gatewayProgUplinkIngress      = "uplink_ingress"
+	gatewayVarCfg                 = "cfg"
+	gatewayVarHostDigest          = "host_digest"
+	gatewayVarSpecialPorts        = "special_ports"
+	gatewayVarUnusedKind          = "unused_kind"
+	gatewayVarUnusedOwner         = "unused_owner"
+	gatewayVarUnusedReason        = "unused_reason"
 )
 
 // loadGateway returns the embedded CollectionSpec for gateway.
@@ -237,20 +355,29 @@ type gatewaySpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type gatewayProgramSpecs struct {
-	BridgeIngress *ebpf.ProgramSpec `ebpf:"bridge_ingress"`
-	UplinkIngress *ebpf.ProgramSpec `ebpf:"uplink_ingress"`
+	BridgeIngress      *ebpf.ProgramSpec `ebpf:"bridge_ingress"`
+	BridgedBridgeOut   *ebpf.ProgramSpec `ebpf:"bridged_bridge_out"`
+	BridgedUplinkIn    *ebpf.ProgramSpec `ebpf:"bridged_uplink_in"`
+	BridgedUplinkOut   *ebpf.ProgramSpec `ebpf:"bridged_uplink_out"`
+	DedicatedUplinkIn  *ebpf.ProgramSpec `ebpf:"dedicated_uplink_in"`
+	DedicatedUplinkOut *ebpf.ProgramSpec `ebpf:"dedicated_uplink_out"`
+	UplinkIngress      *ebpf.ProgramSpec `ebpf:"uplink_ingress"`
 }
 
 // gatewayMapSpecs contains maps before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type gatewayMapSpecs struct {
-	Counters    *ebpf.MapSpec `ebpf:"counters"`
-	Frags       *ebpf.MapSpec `ebpf:"frags"`
-	HostAddrs   *ebpf.MapSpec `ebpf:"host_addrs"`
-	HostSockets *ebpf.MapSpec `ebpf:"host_sockets"`
-	Ns          *ebpf.MapSpec `ebpf:"ns"`
-	Services    *ebpf.MapSpec `ebpf:"services"`
+	Counters      *ebpf.MapSpec `ebpf:"counters"`
+	Flows         *ebpf.MapSpec `ebpf:"flows"`
+	Frags         *ebpf.MapSpec `ebpf:"frags"`
+	HostAddrs     *ebpf.MapSpec `ebpf:"host_addrs"`
+	HostProtos    *ebpf.MapSpec `ebpf:"host_protos"`
+	HostSockets   *ebpf.MapSpec `ebpf:"host_sockets"`
+	LookupTargets *ebpf.MapSpec `ebpf:"lookup_targets"`
+	Ns            *ebpf.MapSpec `ebpf:"ns"`
+	Services      *ebpf.MapSpec `ebpf:"services"`
+	Takeover      *ebpf.MapSpec `ebpf:"takeover"`
 }
 
 // gatewayVariableSpecs contains global variables before they are loaded into the kernel.
@@ -258,7 +385,10 @@ type gatewayMapSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type gatewayVariableSpecs struct {
 	Cfg          *ebpf.VariableSpec `ebpf:"cfg"`
-	ServicePorts *ebpf.VariableSpec `ebpf:"service_ports"`
+	HostDigest   *ebpf.VariableSpec `ebpf:"host_digest"`
+	SpecialPorts *ebpf.VariableSpec `ebpf:"special_ports"`
+	UnusedKind   *ebpf.VariableSpec `ebpf:"unused_kind"`
+	UnusedOwner  *ebpf.VariableSpec `ebpf:"unused_owner"`
 	UnusedReason *ebpf.VariableSpec `ebpf:"unused_reason"`
 }
 
@@ -282,22 +412,30 @@ func (o *gatewayObjects) Close() error {
 //
 // It can be passed to loadGatewayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type gatewayMaps struct {
-	Counters    *ebpf.Map `ebpf:"counters"`
-	Frags       *ebpf.Map `ebpf:"frags"`
-	HostAddrs   *ebpf.Map `ebpf:"host_addrs"`
-	HostSockets *ebpf.Map `ebpf:"host_sockets"`
-	Ns          *ebpf.Map `ebpf:"ns"`
-	Services    *ebpf.Map `ebpf:"services"`
+	Counters      *ebpf.Map `ebpf:"counters"`
+	Flows         *ebpf.Map `ebpf:"flows"`
+	Frags         *ebpf.Map `ebpf:"frags"`
+	HostAddrs     *ebpf.Map `ebpf:"host_addrs"`
+	HostProtos    *ebpf.Map `ebpf:"host_protos"`
+	HostSockets   *ebpf.Map `ebpf:"host_sockets"`
+	LookupTargets *ebpf.Map `ebpf:"lookup_targets"`
+	Ns            *ebpf.Map `ebpf:"ns"`
+	Services      *ebpf.Map `ebpf:"services"`
+	Takeover      *ebpf.Map `ebpf:"takeover"`
 }
 
 func (m *gatewayMaps) Close() error {
 	return _GatewayClose(
 		m.Counters,
+		m.Flows,
 		m.Frags,
 		m.HostAddrs,
+		m.HostProtos,
 		m.HostSockets,
+		m.LookupTargets,
 		m.Ns,
 		m.Services,
+		m.Takeover,
 	)
 }
 
@@ -306,7 +444,10 @@ func (m *gatewayMaps) Close() error {
 // It can be passed to loadGatewayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type gatewayVariables struct {
 	Cfg          *ebpf.Variable `ebpf:"cfg"`
-	ServicePorts *ebpf.Variable `ebpf:"service_ports"`
+	HostDigest   *ebpf.Variable `ebpf:"host_digest"`
+	SpecialPorts *ebpf.Variable `ebpf:"special_ports"`
+	UnusedKind   *ebpf.Variable `ebpf:"unused_kind"`
+	UnusedOwner  *ebpf.Variable `ebpf:"unused_owner"`
 	UnusedReason *ebpf.Variable `ebpf:"unused_reason"`
 }
 
@@ -314,13 +455,23 @@ type gatewayVariables struct {
 //
 // It can be passed to loadGatewayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type gatewayPrograms struct {
-	BridgeIngress *ebpf.Program `ebpf:"bridge_ingress"`
-	UplinkIngress *ebpf.Program `ebpf:"uplink_ingress"`
+	BridgeIngress      *ebpf.Program `ebpf:"bridge_ingress"`
+	BridgedBridgeOut   *ebpf.Program `ebpf:"bridged_bridge_out"`
+	BridgedUplinkIn    *ebpf.Program `ebpf:"bridged_uplink_in"`
+	BridgedUplinkOut   *ebpf.Program `ebpf:"bridged_uplink_out"`
+	DedicatedUplinkIn  *ebpf.Program `ebpf:"dedicated_uplink_in"`
+	DedicatedUplinkOut *ebpf.Program `ebpf:"dedicated_uplink_out"`
+	UplinkIngress      *ebpf.Program `ebpf:"uplink_ingress"`
 }
 
 func (p *gatewayPrograms) Close() error {
 	return _GatewayClose(
 		p.BridgeIngress,
+		p.BridgedBridgeOut,
+		p.BridgedUplinkIn,
+		p.BridgedUplinkOut,
+		p.DedicatedUplinkIn,
+		p.DedicatedUplinkOut,
 		p.UplinkIngress,
 	)
 }

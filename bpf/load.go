@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"os"
 	"path/filepath"
 
@@ -13,12 +14,38 @@ import (
 )
 
 // ClsactFuncs attach a program where the kernel has no tcx. They live with the
-// caller because they need netlink. Both act on TC ingress of the interface.
+// caller because they need netlink.
 type ClsactFuncs struct {
-	// Attach runs the program in direct-action mode. A filter of the same name is replaced.
+	// Attach runs the program in direct-action mode on the interface's TC
+	// ingress. A filter of the same name is replaced.
 	Attach func(ifindex, progFD int, name string) error
 	// Detach removes the filter; one that is not there, or whose interface is gone, is no error.
 	Detach func(ifindex int, name string) error
+	// AttachAt and DetachAt are the same with a direction. Nil: ingress only, by the two above.
+	AttachAt func(ifindex, progFD int, name string, egress bool) error
+	DetachAt func(ifindex int, name string, egress bool) error
+	// Attached reports whether the filter is there. Nil: it is taken to be.
+	Attached func(ifindex int, name string, egress bool) bool
+}
+
+func (c ClsactFuncs) attach(ifindex, progFD int, name string, egress bool) error {
+	switch {
+	case c.AttachAt != nil:
+		return c.AttachAt(ifindex, progFD, name, egress)
+	case c.Attach != nil && !egress:
+		return c.Attach(ifindex, progFD, name)
+	}
+	return errors.New("kernel has no tcx, and no clsact functions are given")
+}
+
+func (c ClsactFuncs) detach(ifindex int, name string, egress bool) error {
+	switch {
+	case c.DetachAt != nil:
+		return c.DetachAt(ifindex, name, egress)
+	case c.Detach != nil && !egress:
+		return c.Detach(ifindex, name)
+	}
+	return errors.New("clsact filter is attached, and no clsact functions are given")
 }
 
 // Options say where a gateway keeps its state and what it starts with.
@@ -30,17 +57,25 @@ type Options struct {
 	ForceClsact bool // use Clsact although the kernel has tcx
 }
 
-// Gateway is one load of the programs, over the pinned state of the node.
-// Different methods may run at once, the same method may not.
+// Gateway is one load of the programs of a layout, over the pinned state of
+// the node. Different methods may run at once, the same method may not.
 type Gateway struct {
-	opts  Options
-	objs  gatewayObjects
-	hooks [2]hook // uplink, bridge
+	opts   Options
+	objs   objects
+	progs  map[string]*ebpf.Program // by name, the layout's
+	digest *digest
+	at     attachedTo
 }
 
-// Open loads the programs. State pinned by an earlier Open is taken over, but
-// for maps of another layout: those are replaced. Nothing is attached; what an
-// earlier Open attached goes on with its old programs until Attach.
+// objects are what the programs of every layout share.
+type objects struct {
+	gatewayMaps
+	gatewayVariables
+}
+
+// Open loads the programs of the layout. State pinned by an earlier Open is
+// taken over, but for maps of another kind: those are replaced. Nothing is
+// attached; what an earlier Open attached goes on with its old programs until Attach.
 func Open(opts Options) (*Gateway, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -58,19 +93,36 @@ func Open(opts Options) (*Gateway, error) {
 	if err := dropIncompatible(spec, opts.PinDir, opts.Log); err != nil {
 		return nil, err
 	}
-	g := &Gateway{opts: opts}
-	collection := ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: opts.PinDir}}
-	if err := spec.LoadAndAssign(&g.objs, &collection); err != nil {
+	g := &Gateway{opts: opts, progs: make(map[string]*ebpf.Program)}
+	if err := g.load(spec); err != nil {
 		return nil, fmt.Errorf("load gateway programs: %w", err)
 	}
-	g.hooks = [2]hook{
-		{name: uplinkIngress, prog: g.objs.UplinkIngress},
-		{name: bridgeIngress, prog: g.objs.BridgeIngress},
-	}
-	if err := errors.Join(g.SetConfig(opts.Config), g.restoreServicePorts()); err != nil {
+	g.digest = newDigest(g.objs.SpecialPorts, g.objs.HostDigest)
+	if err := errors.Join(g.SetConfig(opts.Config), g.restore()); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
 	return g, nil
+}
+
+// load loads the maps, and those programs that the layout has.
+func (g *Gateway) load(spec *ebpf.CollectionSpec) error {
+	wanted := make(map[string]bool)
+	for _, h := range layoutHooks[g.opts.Config.Layout] {
+		wanted[h.program] = true
+	}
+	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return !wanted[name] })
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: g.opts.PinDir}})
+	if err != nil {
+		return err
+	}
+	defer coll.Close()
+	if err := coll.Assign(&g.objs); err != nil {
+		return err
+	}
+	for name := range wanted {
+		g.progs[name] = coll.DetachProgram(name)
+	}
+	return nil
 }
 
 // SetConfig changes the running programs' configuration. It is not atomic
@@ -79,14 +131,31 @@ func (g *Gateway) SetConfig(c Config) error {
 	if err := c.Validate(); err != nil {
 		return fmt.Errorf("check gateway config: %w", err)
 	}
-	if err := g.objs.Cfg.Set(c.cell()); err != nil {
+	if c.Layout != g.opts.Config.Layout {
+		return fmt.Errorf("set gateway config: layout %s is loaded, not %s", g.opts.Config.Layout, c.Layout)
+	}
+	if err := errors.Join(g.digest.configure(c), g.objs.Cfg.Set(c.cell())); err != nil {
 		return fmt.Errorf("set gateway config: %w", err)
 	}
 	return nil
 }
 
+// restore makes the digests of tables that were there before.
+func (g *Gateway) restore() error {
+	if err := errors.Join(g.restoreAddrs(), g.restoreServices(), g.restoreFlows()); err != nil {
+		return fmt.Errorf("restore digests: %w", err)
+	}
+	return nil
+}
+
 // Close releases this load. What is attached stays attached, and pinned.
-func (g *Gateway) Close() error { return g.objs.Close() }
+func (g *Gateway) Close() error {
+	err := g.objs.Close()
+	for _, p := range g.progs {
+		err = errors.Join(err, p.Close())
+	}
+	return err
+}
 
 // dropIncompatible unpins maps that an older or newer version laid out otherwise.
 func dropIncompatible(spec *ebpf.CollectionSpec, dir string, log *slog.Logger) error {

@@ -27,7 +27,7 @@ func TestReopen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]int{"ns": 1, "frags": 0, "services": 8}, sizes); diff != "" {
+	if diff := cmp.Diff(map[string]int{"ns": 1, "frags": 0, "services": 8, "flows": 0, "takeover": 0}, sizes); diff != "" {
 		t.Errorf("table sizes (-want +got):\n%s", diff)
 	}
 
@@ -57,8 +57,8 @@ func TestSync(t *testing.T) {
 	runStep(t, n, g, 1, nodePort)
 
 	err := errors.Join(
-		g.SyncHostAddrs([]netip.Addr{v4.node, netip.MustParseAddr("fe80::1%eth0")}),
-		g.SyncServices([]ServiceKey{{v4.node, protoUDP, 30080}, {v4.node, protoTCP, 30090}}),
+		g.SyncAddrs(hosts(v4.node, netip.MustParseAddr("fe80::1%eth0"))),
+		g.SyncServices(ovns([]ServiceKey{{v4.node, protoUDP, 30080}, {v4.node, protoTCP, 30090}})),
 	)
 	if err != nil {
 		t.Fatal(err)
@@ -83,7 +83,7 @@ func TestSyncManyServices(t *testing.T) {
 		want = append(want, ServiceKey{netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), protoTCP, uint16(30000 + i%1000)})
 	}
 	for _, keep := range []int{20000, 15000, 0} {
-		if err := g.SyncServices(want[:keep]); err != nil {
+		if err := g.SyncServices(ovns(want[:keep])); err != nil {
 			t.Fatal(err)
 		}
 		sizes, err := TableSizes(n.pinDir)

@@ -11,9 +11,10 @@
 
 #include "types.h"
 
-/* Globals are read without a lookup: that is why these two are no maps. */
+/* Globals are read without a lookup: that is why these are no maps. */
 struct config cfg SEC(".data.config");
-__u64 service_ports[PORT_WORDS] SEC(".data.ports"); /* digest of services */
+__u64 special_ports[PORT_WORDS] SEC(".data.ports"); /* digest: see table.go */
+__u64 host_digest[HOST_WORDS] SEC(".data.hosts");   /* digest of the host's addresses */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -35,27 +36,59 @@ struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
 	__type(key, struct frag_key);
-	__type(value, struct seen);
+	__type(value, struct frag_seen);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } frags SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 65536);
+	__uint(max_entries, 262144);
 	__type(key, struct service_key);
-	__type(value, __u8);
+	__type(value, __u8); /* enum service_owner */
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } services SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 8192);
+	__uint(max_entries, 65536);
 	__type(key, struct addr);
-	__type(value, __u8);
+	__type(value, __u8); /* enum addr_kind */
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } host_addrs SEC(".maps");
+
+/* UDP that OVN sent from a port that is also a host socket's. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, struct flow_key);
+	__type(value, struct seen);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} flows SEC(".maps");
+
+/*
+ * Connections from before the node was taken over, or its range changed.
+ * Nothing but Go enters them: no packet can push one out.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
+	__type(key, struct flow_key);
+	__type(value, struct seen);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} takeover SEC(".maps");
+
+/* Protocols without ports that the host itself uses, by peer. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct ns_key);
+	__type(value, __u8);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} host_protos SEC(".maps");
 
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
@@ -77,9 +110,28 @@ static __always_inline int is_node(const struct addr *a)
 	       (cfg.has_node6 && addr_eq(a, &cfg.node6));
 }
 
+static __always_inline __u32 kind_of(const struct addr *a)
+{
+	__u8 *kind;
+
+	if (is_node(a))
+		return ADDR_HOST;
+	kind = bpf_map_lookup_elem(&host_addrs, a);
+	if (kind)
+		return *kind;
+	return addr_eq(a, &cfg.gr_lla) ? ADDR_OVN : ADDR_OTHER;
+}
+
 static __always_inline int is_host(const struct addr *a)
 {
-	return is_node(a) || bpf_map_lookup_elem(&host_addrs, a);
+	return kind_of(a) == ADDR_HOST;
+}
+
+/* As hostBit in digest.go. False positives only cost the long way. */
+static __always_inline int may_be_host(__u32 hash)
+{
+	hash = hash * 0x9e3779b1 >> 20;
+	return host_digest[hash >> 6] >> (hash & 63) & 1;
 }
 
 /*
@@ -101,7 +153,12 @@ static __always_inline int test_port(const __u64 *bits, __u16 port)
 
 static __always_inline int in_snat_range(__u16 port)
 {
-	return (__u16)(port - cfg.snat_first) <= cfg.snat_span;
+	return (__u16)(port - cfg.snat_first) < cfg.snat_count;
+}
+
+static __always_inline int connected(void)
+{
+	return cfg.uplink && cfg.bridge;
 }
 
 #endif /* __MAPS_H */

@@ -23,6 +23,7 @@ struct arp_packet {
 	__be32 tpa;
 } __attribute__((packed));
 
+#define ND_SOLICITED 0x40 /* RFC 4861, 4.4 */
 #define ARP_OP_REQUEST 1
 #define ARP_OP_REPLY 2
 
@@ -38,10 +39,14 @@ static __always_inline int nd(struct __sk_buff *skb, const struct packet *p)
 	case ND_NEIGHBOR_SOLICIT:
 		if (bpf_skb_load_bytes(skb, p->l4 + 8, &target, sizeof(target)))
 			return REASON_MALFORMED;
-		if (is_host(&target))
+		switch (kind_of(&target)) {
+		case ADDR_VIP:
+			return REASON_ND_VIP;
+		case ADDR_HOST:
 			return REASON_ND_SOLICIT;
-		if (addr_eq(&target, &cfg.gr_lla))
+		case ADDR_OVN:
 			return REASON_ND_SOLICIT_OVN;
+		}
 		return REASON_ND_OTHER;
 	}
 	return REASON_ND_OTHER;
@@ -65,9 +70,44 @@ static __noinline int arp(struct __sk_buff *skb)
 	if (a.op != bpf_htons(ARP_OP_REQUEST))
 		return REASON_ARP_OTHER;
 	map4(&target, a.tpa);
-	if (is_host(&target))
+	switch (kind_of(&target)) {
+	case ADDR_VIP:
+		return REASON_ARP_VIP;
+	case ADDR_HOST:
 		return REASON_ARP_REQUEST;
+	case ADDR_OVN:
+		return REASON_ARP_REQUEST_OVN;
+	}
 	return a.spa == a.tpa ? REASON_ARP_GRATUITOUS : REASON_ARP_OTHER;
+}
+
+/* An ARP packet whose sender speaks unasked of an address that is not this node's. */
+static __always_inline int announces_other4(struct __sk_buff *skb)
+{
+	struct arp_packet a;
+	struct addr target;
+
+	if (bpf_skb_load_bytes(skb, ETH_HLEN, &a, sizeof(a)) || a.spa != a.tpa)
+		return 0;
+	if (a.op != bpf_htons(ARP_OP_REQUEST) && a.op != bpf_htons(ARP_OP_REPLY))
+		return 0;
+	map4(&target, a.tpa);
+	return !is_host(&target);
+}
+
+/* The same for neighbour discovery; a solicited advertisement is an answer. */
+static __always_inline int announces_other6(struct __sk_buff *skb, const struct packet *p)
+{
+	struct {
+		__u8 flags;
+		__u8 reserved[3];
+		struct addr target;
+	} h;
+
+	if (p->icmp_type != ND_NEIGHBOR_ADVERT ||
+	    bpf_skb_load_bytes(skb, p->l4 + 4, &h, sizeof(h)) || h.flags & ND_SOLICITED)
+		return 0;
+	return !is_host(&h.target) && !addr_eq(&h.target, &cfg.gr_lla);
 }
 
 #endif /* __NEIGH_H */

@@ -7,52 +7,30 @@
 #include <linux/if_ether.h>
 #include <bpf/bpf_helpers.h>
 
+#include "count.h"
 #include "maps.h"
 #include "parse.h"
+#include "prefix.h"
 #include "verdict.h"
-
-static __always_inline int in_prefixes4(__be32 ip, const struct prefix4 *set, __u8 count)
-{
-	int i;
-
-	for (i = 0; i < MAX_PREFIXES && i < count; i++) {
-		if ((ip & set[i].mask) == set[i].net)
-			return 1;
-	}
-	return 0;
-}
-
-static __always_inline int in_prefix6(const struct addr *a, const struct prefix6 *p)
-{
-	return (a->w[0] & p->mask.w[0]) == p->net.w[0] && (a->w[1] & p->mask.w[1]) == p->net.w[1] &&
-	       (a->w[2] & p->mask.w[2]) == p->net.w[2] && (a->w[3] & p->mask.w[3]) == p->net.w[3];
-}
-
-static __always_inline int in_prefixes6(const struct addr *a, const struct prefix6 *set, __u8 count)
-{
-	int i;
-
-	for (i = 0; i < MAX_PREFIXES && i < count; i++) {
-		if (in_prefix6(a, &set[i]))
-			return 1;
-	}
-	return 0;
-}
 
 static __always_inline int guard4(__be32 src, __be32 dst)
 {
-	if (in_prefixes4(dst, cfg.svc4, cfg.svc4_count))
+	if (in_prefixes4(dst, cfg.svc4, cfg.svc4_count) ||
+	    in_prefixes4(dst, cfg.masq4, cfg.masq4_count))
 		return REASON_SVC_LEAK;
-	if (in_prefixes4(src, cfg.pod4, cfg.pod4_count))
+	if (in_prefixes4(src, cfg.pod4, cfg.pod4_count) &&
+	    !in_prefixes4(src, cfg.routable4, cfg.routable4_count))
 		return REASON_UNSNATED;
 	return REASON_OUT;
 }
 
 static __always_inline int guard6(const struct addr *src, const struct addr *dst)
 {
-	if (in_prefixes6(dst, cfg.svc6, cfg.svc6_count))
+	if (in_prefixes6(dst, cfg.svc6, cfg.svc6_count) ||
+	    in_prefixes6(dst, cfg.masq6, cfg.masq6_count))
 		return REASON_SVC_LEAK;
-	if (in_prefixes6(src, cfg.pod6, cfg.pod6_count))
+	if (in_prefixes6(src, cfg.pod6, cfg.pod6_count) &&
+	    !in_prefixes6(src, cfg.routable6, cfg.routable6_count))
 		return REASON_UNSNATED;
 	return REASON_OUT;
 }
@@ -74,20 +52,30 @@ static __noinline int encap_arp(struct __sk_buff *skb)
 	return addr_eq(&spa, &cfg.encap);
 }
 
-/* Remembers what has no local port to tell its answers by. */
-static __noinline int learn(const struct packet *p)
+/* Remembers UDP from a port on which a host socket may be, too. */
+static __noinline int learn_flow(const struct packet *reply)
 {
 	struct seen now = { .ns = bpf_ktime_get_ns() };
-	struct packet reply = *p;
+	struct flow_key k;
+	struct seen *s;
+
+	flow_key(&k, reply);
+	s = bpf_map_lookup_elem(&flows, &k);
+	if (s)
+		s->ns = now.ns;
+	else
+		bpf_map_update_elem(&flows, &k, &now, BPF_ANY);
+	return REASON_OUT_LEARNED;
+}
+
+/* Remembers what has no local port to tell its answers by. */
+static __noinline int learn_exchange(const struct packet *reply)
+{
+	struct seen now = { .ns = bpf_ktime_get_ns() };
 	struct ns_key k;
 	struct seen *s;
 
-	if (has_ports(p->proto) || !is_node(&p->src))
-		return REASON_OUT;
-	if (is_icmp(p) && (p->frag == FRAG_LATER || !is_echo_request(p)))
-		return REASON_OUT;
-	reverse(&reply);
-	ns_key(&k, &reply);
+	ns_key(&k, reply);
 	s = bpf_map_lookup_elem(&ns, &k);
 	if (s)
 		s->ns = now.ns;
@@ -96,31 +84,134 @@ static __noinline int learn(const struct packet *p)
 	return REASON_OUT_LEARNED;
 }
 
+/* Well formed, from an address of the router's. */
+static __always_inline int learn(const struct packet *p)
+{
+	struct packet reply = *p;
+
+	reverse(&reply);
+	if (p->proto == IPPROTO_UDP) {
+		if (p->frag != FRAG_LATER && in_snat_range(bpf_ntohs(reply.dport)) &&
+		    is_gated(&reply))
+			return learn_flow(&reply);
+		return REASON_OUT;
+	}
+	if (has_ports(p->proto))
+		return REASON_OUT;
+	if (is_icmp(p) && (p->frag == FRAG_LATER || !is_echo_request(p)))
+		return REASON_OUT;
+	return learn_exchange(&reply);
+}
+
+/* Bytes behind the Ethernet header, of a GSO packet those of one segment. */
+static __always_inline __u32 l3_len(struct __sk_buff *skb)
+{
+	if (skb->gso_size)
+		return skb->gso_size + gso_header_len(skb) - ETH_HLEN;
+	return skb->len - ETH_HLEN;
+}
+
+/* IP from the node's MAC address, which no guard has stopped. */
+static __noinline int may_leave(struct __sk_buff *skb, const struct packet *p, int parsed)
+{
+	int ours = parsed && is_node(&p->src) && !is_mapped(p, &p->src);
+
+	if (cfg.local && cfg.mtu && l3_len(skb) > cfg.mtu)
+		return REASON_OVERSIZED;
+	if (!ours)
+		return REASON_OUT;
+	if (cfg.local && has_ports(p->proto))
+		return REASON_LOCAL_OUT;
+	return learn(p);
+}
+
+/* Is it a service's answer to what the host has forwarded to it? */
+static __always_inline int is_from_service(const struct packet *p)
+{
+	return p->v6 ? in_prefixes6(&p->src, cfg.svc6, cfg.svc6_count)
+		     : in_prefixes4(p->src.w[3], cfg.svc4, cfg.svc4_count);
+}
+
+/* What is stopped or turned round whichever MAC address it comes from; -1: nothing. */
+static __noinline int by_addresses(const struct packet *p, int parsed)
+{
+	__u32 kind = is_mapped(p, &p->dst) ? ADDR_OTHER : kind_of(&p->dst);
+
+	/* it would shrink the path of a tunnel */
+	if (kind == ADDR_PEER && parsed && is_too_big(p))
+		return REASON_PMTUD;
+	return kind == ADDR_HOST || is_from_service(p) ? REASON_HAIRPIN : -1;
+}
+
+static __noinline int ip_from_ovn(struct __sk_buff *skb, int trusted)
+{
+	int is4 = skb->protocol == bpf_htons(ETH_P_IP), parsed, reason;
+	struct packet p = {};
+
+	parsed = !parse(skb, ETH_HLEN, &p, skb->protocol);
+	if (parsed && is_encap(&p))
+		return REASON_ENCAP_OUT;
+	reason = by_addresses(&p, parsed);
+	if (reason >= 0)
+		return reason;
+	if (!trusted)
+		return REASON_BAD_MAC;
+	if (parsed && is_bfd(&p))
+		return REASON_BFD_OUT;
+	if (parsed && is_nd(&p))
+		return !cfg.in_sync && announces_other6(skb, &p) ? REASON_GARP_GUARD
+								 : REASON_NEIGHBOUR_OUT;
+	/* what leaks is dropped, whatever else is wrong with it */
+	reason = is4 ? guard4(p.src.w[3], p.dst.w[3]) : guard6(&p.src, &p.dst);
+	return reason == REASON_OUT ? may_leave(skb, &p, parsed) : reason;
+}
+
 /* Everything that OVN sends, in full. Not static: see parse(). */
 __noinline int from_ovn(struct __sk_buff *skb)
 {
-	int is4 = skb->protocol == bpf_htons(ETH_P_IP);
-	int is6 = skb->protocol == bpf_htons(ETH_P_IPV6);
-	struct packet p = {};
+	__u32 proto = skb->protocol;
 	__u64 source = 0;
-	int parsed, reason;
+	int trusted;
 
 	if (bpf_skb_load_bytes(skb, ETH_ALEN, &source, ETH_ALEN))
 		return REASON_BAD_MAC;
-	parsed = (is4 || is6) && !parse(skb, ETH_HLEN, &p, skb->protocol);
-	if (parsed && is_encap(&p))
+	trusted = source == cfg.node_mac;
+	if (skb->vlan_present && !has_our_tag(skb))
+		return trusted ? REASON_OUT : REASON_BAD_MAC;
+	if (proto == bpf_htons(ETH_P_IP) || proto == bpf_htons(ETH_P_IPV6))
+		return ip_from_ovn(skb, trusted);
+	if (proto != bpf_htons(ETH_P_ARP))
+		return trusted ? REASON_OUT : REASON_BAD_MAC;
+	if (encap_arp(skb))
 		return REASON_ENCAP_OUT;
-	if (skb->protocol == bpf_htons(ETH_P_ARP) && encap_arp(skb))
-		return REASON_ENCAP_OUT;
-	if (source != cfg.node_mac)
+	if (!trusted)
 		return REASON_BAD_MAC;
-	if (skb->protocol == bpf_htons(ETH_P_ARP) || (parsed && is_nd(&p)))
-		return REASON_NEIGHBOUR_OUT;
-	if (!is4 && !is6)
-		return REASON_OUT;
-	/* what leaks is dropped, whatever else is wrong with it */
-	reason = is4 ? guard4(p.src.w[3], p.dst.w[3]) : guard6(&p.src, &p.dst);
-	return parsed && reason == REASON_OUT ? learn(&p) : reason;
+	return !cfg.in_sync && announces_other4(skb) ? REASON_GARP_GUARD : REASON_NEIGHBOUR_OUT;
+}
+
+static __always_inline int is_hairpin_prefix(const struct packet *p)
+{
+	if (p->v6)
+		return in_prefixes6(&p->dst, cfg.svc6, cfg.svc6_count) ||
+		       in_prefixes6(&p->dst, cfg.masq6, cfg.masq6_count);
+	return in_prefixes4(p->dst.w[3], cfg.svc4, cfg.svc4_count) ||
+	       in_prefixes4(p->dst.w[3], cfg.masq4, cfg.masq4_count);
+}
+
+/* What the host sends by the bridge, in full. What it tags is for another network. */
+__noinline int from_host(struct __sk_buff *skb)
+{
+	struct packet p = {};
+	int parsed;
+
+	if (skb->vlan_present ||
+	    (skb->protocol != bpf_htons(ETH_P_IP) && skb->protocol != bpf_htons(ETH_P_IPV6)))
+		return REASON_HOST_OUT;
+	parsed = !parse(skb, ETH_HLEN, &p, skb->protocol);
+	if (parsed && p.frag != FRAG_LATER && p.proto == IPPROTO_UDP &&
+	    bpf_ntohs(p.dport) == cfg.geneve_port)
+		return REASON_HOST_OUT;
+	return is_hairpin_prefix(&p) ? REASON_HOST_OVN : REASON_HOST_OUT;
 }
 
 #endif /* __OUT_H */

@@ -29,6 +29,8 @@
 #define ICMP_ECHO 8
 #define ICMP_TIME_EXCEEDED 11
 #define ICMP_PARAMETERPROB 12
+#define ICMP_FRAG_NEEDED 4 /* a code of unreachable */
+#define ICMPV6_PKT_TOOBIG 2
 #define ICMPV6_INFO_FIRST 128
 #define ICMPV6_ECHO_REQUEST 128
 #define ICMPV6_ECHO_REPLY 129
@@ -61,9 +63,10 @@ struct packet {
 	__be16 echo_id; /* ICMP */
 	__u8 proto;
 	__u8 icmp_type;
+	__u8 icmp_code;
 	__u8 frag;
 	__u8 v6;
-	__u8 pad[2];
+	__u8 pad;
 };
 
 struct l4_start {
@@ -87,6 +90,16 @@ static __always_inline int is_icmp(const struct packet *p)
 	return p->v6 ? p->proto == IPPROTO_ICMPV6 : p->proto == IPPROTO_ICMP;
 }
 
+/* Does it tell its receiver to send shorter packets (RFC 1191, RFC 8201)? */
+static __always_inline int is_too_big(const struct packet *p)
+{
+	if (!is_icmp(p) || p->frag == FRAG_LATER)
+		return 0;
+	if (p->v6)
+		return p->icmp_type == ICMPV6_PKT_TOOBIG;
+	return p->icmp_type == ICMP_DEST_UNREACH && p->icmp_code == ICMP_FRAG_NEEDED;
+}
+
 static __always_inline int has_ports(__u8 proto)
 {
 	return proto == IPPROTO_TCP || proto == IPPROTO_UDP || proto == IPPROTO_SCTP;
@@ -106,6 +119,7 @@ static __always_inline int parse_l4(struct __sk_buff *skb, struct packet *p)
 		p->dport = h.dport;
 	} else {
 		p->icmp_type = h.type;
+		p->icmp_code = h.code;
 		p->echo_id = h.echo_id;
 	}
 	return 0;
@@ -195,13 +209,13 @@ static __always_inline int parse_ip6(struct __sk_buff *skb, __u32 off, struct pa
 {
 	struct ipv6hdr ip;
 
+	p->v6 = 1;
 	if (bpf_skb_load_bytes(skb, off, &ip, sizeof(ip)))
 		return -1;
 	__builtin_memcpy(&p->src, &ip.saddr, sizeof(p->src));
 	__builtin_memcpy(&p->dst, &ip.daddr, sizeof(p->dst));
 	if (ip.version != 6)
 		return -1;
-	p->v6 = 1;
 	p->l4 = off + sizeof(ip);
 	if (walk_ext(skb, p, ip.nexthdr))
 		return -1;

@@ -16,6 +16,10 @@ type capability struct {
 	name string
 }
 
+// ErrPrivilege is wrapped by Supported when the process, not the kernel, is what
+// cannot.
+var ErrPrivilege = errors.New("missing privileges")
+
 // Supported returns in one line what this process or kernel lacks for the
 // gateway's programs, nil if nothing. Linux 6.1 is the oldest kernel tested;
 // memory is charged to the cgroup there, so RLIMIT_MEMLOCK does not matter.
@@ -25,9 +29,12 @@ func Supported() error {
 		return fmt.Errorf("read capabilities: %w", err)
 	}
 	if missing := missingCaps(effective); len(missing) > 0 {
-		return fmt.Errorf("run eBPF gateway: missing %s", strings.Join(missing, ", "))
+		return &privilegeError{missing}
 	}
-	for _, helper := range []asm.BuiltinFunc{asm.FnSkcLookupTcp, asm.FnSkLookupUdp, asm.FnCloneRedirect} {
+	helpers := []asm.BuiltinFunc{
+		asm.FnSkcLookupTcp, asm.FnSkLookupUdp, asm.FnTcpCheckSyncookie, asm.FnCloneRedirect, asm.FnSkbVlanPush, asm.FnSkbChangeType,
+	}
+	for _, helper := range helpers {
 		if err := features.HaveProgramHelper(ebpf.SchedCLS, helper); err != nil {
 			return fmt.Errorf("run eBPF gateway: kernel lacks %v for programs of type SchedCLS: %w", helper, err)
 		}
@@ -37,6 +44,14 @@ func Supported() error {
 	}
 	return nil
 }
+
+type privilegeError struct{ capabilities []string }
+
+func (e *privilegeError) Error() string {
+	return "run eBPF gateway: missing " + strings.Join(e.capabilities, ", ")
+}
+
+func (e *privilegeError) Is(target error) bool { return target == ErrPrivilege }
 
 // missingCaps returns the names of what is not in the mask of capabilities.
 // CAP_SYS_ADMIN stands for those that were split from it.

@@ -22,6 +22,7 @@
 #include "maps.h"
 #include "out.h"
 #include "parse.h"
+#include "prefix.h"
 #include "verdict.h"
 
 #define UNSURE -1
@@ -35,24 +36,22 @@ struct quick {
 	void *end;
 };
 
-static __always_inline int quick_service(struct __sk_buff *skb, const struct quick *q)
+static __always_inline int quick_service(const struct quick *q)
 {
 	struct service_key k = { .port = q->tcp->dest, .proto = q->proto };
+	__u8 *owner;
 
 	k.addr = *q->node;
-	if (skb->vlan_present || !bpf_map_lookup_elem(&services, &k))
-		return UNSURE;
-	return REASON_SERVICE;
+	owner = bpf_map_lookup_elem(&services, &k);
+	return owner && *owner == SERVICE_OVN && !cfg.local ? REASON_SERVICE : UNSURE;
 }
 
 /* In the SNAT range, where neither a connection begins nor a socket is to be asked. */
-static __always_inline int quick_snat(struct __sk_buff *skb, const struct quick *q, __u16 port)
+static __always_inline int quick_snat(const struct quick *q, __u16 port)
 {
 	struct port_bits *gate;
 	__u32 zero = 0;
 
-	if (skb->vlan_present)
-		return UNSURE;
 	if (q->proto == IPPROTO_TCP && ((void *)(q->tcp + 1) > q->end || q->tcp->syn))
 		return UNSURE;
 	gate = bpf_map_lookup_elem(&host_sockets, &zero);
@@ -61,14 +60,12 @@ static __always_inline int quick_snat(struct __sk_buff *skb, const struct quick 
 	return REASON_SNAT_PORT;
 }
 
-static __always_inline int quick_reply(struct __sk_buff *skb, const struct ns_key *k)
+static __always_inline int quick_reply(const struct ns_key *k)
 {
-	if (skb->vlan_present)
-		return UNSURE;
 	return seen_in_ns(k, ICMP_TIMEOUT) ? REASON_ICMP_ECHO_REPLY_NS : REASON_ICMP_ECHO_REPLY;
 }
 
-static __always_inline int quick_echo4(struct __sk_buff *skb, const struct iphdr *ip)
+static __always_inline int quick_echo4(const struct iphdr *ip)
 {
 	const struct l4_start *h = (void *)(ip + 1);
 	struct ns_key k = { .id = h->echo_id, .proto = IPPROTO_ICMP };
@@ -78,10 +75,10 @@ static __always_inline int quick_echo4(struct __sk_buff *skb, const struct iphdr
 	if (h->type != ICMP_ECHOREPLY)
 		return UNSURE;
 	map4(&k.remote, ip->saddr);
-	return quick_reply(skb, &k);
+	return quick_reply(&k);
 }
 
-static __always_inline int quick_echo6(struct __sk_buff *skb, const struct ipv6hdr *ip6)
+static __always_inline int quick_echo6(const struct ipv6hdr *ip6)
 {
 	const struct l4_start *h = (void *)(ip6 + 1);
 	struct ns_key k = { .id = h->echo_id, .proto = IPPROTO_ICMPV6 };
@@ -91,10 +88,10 @@ static __always_inline int quick_echo6(struct __sk_buff *skb, const struct ipv6h
 	if (h->type != ICMPV6_ECHO_REPLY)
 		return UNSURE;
 	__builtin_memcpy(&k.remote, &ip6->saddr, sizeof(k.remote));
-	return quick_reply(skb, &k);
+	return quick_reply(&k);
 }
 
-static __always_inline int quick_port(struct __sk_buff *skb, const struct quick *q)
+static __always_inline int quick_port(const struct quick *q)
 {
 	__u16 port = bpf_ntohs(q->tcp->dest);
 
@@ -104,28 +101,30 @@ static __always_inline int quick_port(struct __sk_buff *skb, const struct quick 
 	} else if (q->proto != IPPROTO_TCP) {
 		return UNSURE;
 	}
-	if (test_port(service_ports, port))
-		return quick_service(skb, q);
-	return in_snat_range(port) ? quick_snat(skb, q, port) : REASON_DEFAULT;
+	if (test_port(special_ports, port))
+		return quick_service(q);
+	return in_snat_range(port) ? quick_snat(q, port) : REASON_DEFAULT;
 }
 
-static __always_inline int quick_ip6(struct __sk_buff *skb, void *l3, void *end)
+static __always_inline int quick_ip6(struct quick *q, void *l3)
 {
 	struct ipv6hdr *ip6 = l3;
-	struct quick q = { .node = &cfg.node6, .tcp = (void *)(ip6 + 1), .end = end };
 	const __u64 *dst = (void *)&ip6->daddr, *node = (void *)&cfg.node6;
 
-	if ((void *)q.tcp + sizeof(struct udphdr) > end)
+	q->node = &cfg.node6;
+	q->tcp = (void *)(ip6 + 1);
+	if ((void *)q->tcp + sizeof(struct udphdr) > q->end)
 		return UNSURE;
 	if (ip6->version != 6 || dst[0] != node[0] || dst[1] != node[1] || !cfg.has_node6)
 		return UNSURE;
 	if (ip6->nexthdr == IPPROTO_ICMPV6)
-		return quick_echo6(skb, ip6);
-	q.proto = ip6->nexthdr;
-	return quick_port(skb, &q);
+		return quick_echo6(ip6);
+	q->proto = ip6->nexthdr;
+	return quick_port(q);
 }
 
-static __always_inline int quick_from_wire(struct __sk_buff *skb)
+/* tags: the network may have one. */
+static __always_inline int quick_from_wire(struct __sk_buff *skb, int tags)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__be16 *proto = data + offsetof(struct ethhdr, h_proto);
@@ -134,16 +133,18 @@ static __always_inline int quick_from_wire(struct __sk_buff *skb)
 
 	if ((void *)q.tcp + sizeof(struct udphdr) > end || skb->pkt_type != PACKET_HOST)
 		return UNSURE;
+	if (tags ? is_foreign(skb) : skb->vlan_present)
+		return UNSURE;
 	if (*proto != bpf_htons(ETH_P_IP))
-		return *proto == bpf_htons(ETH_P_IPV6) ? quick_ip6(skb, ip, end) : UNSURE;
+		return *proto == bpf_htons(ETH_P_IPV6) ? quick_ip6(&q, ip) : UNSURE;
 	if (ip->daddr != cfg.node4 || !ip->daddr || *(__u8 *)ip != IP4_PLAIN)
 		return UNSURE;
 	if (ip->frag_off & bpf_htons(IP_MF | IP_OFFSET))
 		return UNSURE;
 	if (ip->protocol == IPPROTO_ICMP)
-		return quick_echo4(skb, ip);
+		return quick_echo4(ip);
 	q.proto = ip->protocol;
-	return quick_port(skb, &q);
+	return quick_port(&q);
 }
 
 /* As node_mac has it. Two loads: a MAC is only aligned to two bytes. */
@@ -154,25 +155,74 @@ static __always_inline __u64 source_mac(const void *eth)
 	return *(__u32 *)mac | (__u64) * (__u16 *)(mac + 4) << 32;
 }
 
+/* UDP may be of a tunnel, of BFD, or from a port on which a host socket may be. */
+static __always_inline int quick_udp_out(const struct udphdr *udp, void *end)
+{
+	struct port_bits *gate;
+	__u32 zero = 0;
+
+	if ((void *)(udp + 1) > end || cfg.has_encap || cfg.bfd)
+		return UNSURE;
+	gate = bpf_map_lookup_elem(&host_sockets, &zero);
+	if (!gate || test_port(gate->udp, bpf_ntohs(udp->source)))
+		return UNSURE;
+	return REASON_OUT;
+}
+
+static __always_inline int quick_out4(const struct iphdr *ip, void *end)
+{
+	if (may_be_host(ip->daddr) || *(__u8 *)ip != IP4_PLAIN)
+		return UNSURE;
+	if (ip->protocol != IPPROTO_TCP &&
+	    (ip->protocol != IPPROTO_UDP || quick_udp_out((void *)(ip + 1), end) == UNSURE))
+		return UNSURE;
+	if (in_prefixes4(ip->saddr, cfg.svc4, cfg.svc4_count))
+		return UNSURE;
+	return guard4(ip->saddr, ip->daddr);
+}
+
+static __always_inline int quick_out6(const struct ipv6hdr *ip6, void *end)
+{
+	const __be32 *w = ip6->daddr.in6_u.u6_addr32;
+
+	if ((void *)(ip6 + 1) > end || may_be_host(w[0] ^ w[1] ^ w[2] ^ w[3]) || ip6->version != 6)
+		return UNSURE;
+	if (ip6->nexthdr != IPPROTO_TCP &&
+	    (ip6->nexthdr != IPPROTO_UDP || quick_udp_out((void *)(ip6 + 1), end) == UNSURE))
+		return UNSURE;
+	if (in_prefixes6((void *)&ip6->saddr, cfg.svc6, cfg.svc6_count))
+		return UNSURE;
+	return guard6((void *)&ip6->saddr, (void *)&ip6->daddr);
+}
+
 static __always_inline int quick_from_ovn(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__be16 *proto = data + offsetof(struct ethhdr, h_proto);
 	struct iphdr *ip = data + ETH_HLEN;
-	struct ipv6hdr *ip6 = (void *)ip;
 
-	if ((void *)(ip + 1) > end || cfg.has_encap || source_mac(data) != cfg.node_mac)
+	if ((void *)(ip + 1) > end || cfg.local || source_mac(data) != cfg.node_mac)
 		return UNSURE;
-	if (*proto == bpf_htons(ETH_P_IP)) {
-		if (ip->protocol != IPPROTO_TCP && ip->protocol != IPPROTO_UDP)
-			return UNSURE;
-		return guard4(ip->saddr, ip->daddr);
-	}
-	if (*proto != bpf_htons(ETH_P_IPV6) || (void *)(ip6 + 1) > end)
+	if (skb->vlan_present && !has_our_tag(skb))
 		return UNSURE;
-	if (ip6->nexthdr != IPPROTO_TCP && ip6->nexthdr != IPPROTO_UDP)
+	if (*proto == bpf_htons(ETH_P_IP))
+		return quick_out4(ip, end);
+	return *proto == bpf_htons(ETH_P_IPV6) ? quick_out6((void *)ip, end) : UNSURE;
+}
+
+/* What the host sends to no service of its own: nearly everything. */
+static __always_inline int quick_from_host(struct __sk_buff *skb)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__be16 *proto = data + offsetof(struct ethhdr, h_proto);
+	struct iphdr *ip = data + ETH_HLEN;
+
+	if ((void *)(ip + 1) > end || *proto != bpf_htons(ETH_P_IP) || skb->vlan_present)
 		return UNSURE;
-	return guard6((void *)&ip6->saddr, (void *)&ip6->daddr);
+	if (in_prefixes4(ip->daddr, cfg.svc4, cfg.svc4_count) ||
+	    in_prefixes4(ip->daddr, cfg.masq4, cfg.masq4_count))
+		return UNSURE;
+	return REASON_HOST_OUT;
 }
 
 #endif /* __QUICK_H */

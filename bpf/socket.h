@@ -4,14 +4,34 @@
 #define __SOCKET_H
 
 #include <linux/bpf.h>
+#include <linux/if_ether.h>
 #include <linux/in.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <linux/tcp.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #include "maps.h"
 #include "parse.h"
 
-static __always_inline int lookup_tcp(struct __sk_buff *skb, struct bpf_sock_tuple *t, __u32 len)
+/* May this segment end a handshake of which the host keeps nothing but a cookie? */
+static __noinline int has_cookie(struct __sk_buff *skb, const struct packet *p, struct bpf_sock *sk)
+{
+	struct ipv6hdr ip; /* or IPv4's */
+	struct tcphdr tcp;
+	__u32 len = p->v6 ? sizeof(struct ipv6hdr) : sizeof(struct iphdr);
+
+	if (bpf_skb_load_bytes(skb, p->l4, &tcp, sizeof(tcp)))
+		return 0;
+	if (p->v6 ? bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(ip))
+		  : bpf_skb_load_bytes(skb, ETH_HLEN, &ip, sizeof(struct iphdr)))
+		return 0;
+	return !bpf_tcp_check_syncookie(sk, &ip, len, &tcp, sizeof(tcp));
+}
+
+static __always_inline int lookup_tcp(struct __sk_buff *skb, const struct packet *p,
+				      struct bpf_sock_tuple *t, __u32 len, int quoted)
 {
 	struct bpf_sock *sk;
 	int owns;
@@ -19,7 +39,10 @@ static __always_inline int lookup_tcp(struct __sk_buff *skb, struct bpf_sock_tup
 	sk = bpf_skc_lookup_tcp(skb, t, len, BPF_F_CURRENT_NETNS, 0);
 	if (!sk)
 		return 0;
-	owns = sk->state != BPF_TCP_LISTEN;
+	if (sk->state != BPF_TCP_LISTEN)
+		owns = 1;
+	else
+		owns = !quoted && has_cookie(skb, p, sk);
 	bpf_sk_release(sk);
 	return owns;
 }
@@ -35,18 +58,24 @@ static __always_inline int lookup_udp(struct __sk_buff *skb, struct bpf_sock_tup
 	return 1;
 }
 
-/* Does a socket of the host's own p->dport? Asked where its gate bit is set. */
-static __noinline int host_socket(struct __sk_buff *skb, const struct packet *p)
+/* May a socket of the host's use p->dport? Only then it is worth asking. */
+static __always_inline int is_gated(const struct packet *p)
 {
-	struct bpf_sock_tuple t = {};
 	struct port_bits *gate;
-	__u32 zero = 0, len;
+	__u32 zero = 0;
 
 	gate = bpf_map_lookup_elem(&host_sockets, &zero);
 	if (!gate || (p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP))
 		return 0;
-	if (!test_port(p->proto == IPPROTO_TCP ? gate->tcp : gate->udp, bpf_ntohs(p->dport)))
-		return 0;
+	return test_port(p->proto == IPPROTO_TCP ? gate->tcp : gate->udp, bpf_ntohs(p->dport));
+}
+
+/* Does a socket of the host's own p->dport? quoted: p is what an ICMP error quotes. */
+static __noinline int host_socket(struct __sk_buff *skb, const struct packet *p, int quoted)
+{
+	struct bpf_sock_tuple t = {};
+	__u32 len;
+
 	if (p->v6) {
 		__builtin_memcpy(t.ipv6.saddr, &p->src, sizeof(p->src));
 		__builtin_memcpy(t.ipv6.daddr, &p->dst, sizeof(p->dst));
@@ -61,7 +90,7 @@ static __noinline int host_socket(struct __sk_buff *skb, const struct packet *p)
 		len = sizeof(t.ipv4);
 	}
 	if (p->proto == IPPROTO_TCP)
-		return lookup_tcp(skb, &t, len);
+		return lookup_tcp(skb, p, &t, len, quoted);
 	return lookup_udp(skb, &t, len);
 }
 

@@ -10,25 +10,33 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
-	"golang.org/x/sys/unix"
 )
 
-// age makes every entry of a learned table as old as that many seconds.
-func age[K any](t *testing.T, m *ebpf.Map, seconds int64) {
+// learned is what an entry of a learned table has as its value.
+type learned interface {
+	gatewaySeen | gatewayFragSeen
+}
+
+// ageTable makes every entry of a learned table as old as that many seconds.
+func ageTable[K any, V learned](t *testing.T, m *ebpf.Map, seconds int64) {
 	t.Helper()
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
-		t.Fatal(err)
-	}
 	// A machine just booted has no such past, but subtraction wraps on both sides.
-	then := gatewaySeen{Ns: uint64(now.Nano() - seconds*1e9)}
-	var keys []K
-	err := eachKey[K, gatewaySeen](m, func(k K) { keys = append(keys, k) })
-	for _, k := range keys {
-		err = errors.Join(err, m.Put(k, then))
+	then := uint64(monotonic(t)) - uint64(seconds*1e9)
+	aged := make(map[any]V)
+	err := eachEntry(m, func(k K, v V) {
+		switch v := any(&v).(type) {
+		case *gatewaySeen:
+			v.Ns = then
+		case *gatewayFragSeen:
+			v.Ns = then
+		}
+		aged[k] = v
+	})
+	for k, v := range aged {
+		err = errors.Join(err, m.Put(k, v))
 	}
-	if err != nil || len(keys) == 0 {
-		t.Fatalf("aged %d entries: %v", len(keys), err)
+	if err != nil || len(aged) == 0 {
+		t.Fatalf("aged %d entries: %v", len(aged), err)
 	}
 }
 
@@ -40,9 +48,9 @@ func TestAging(t *testing.T) {
 	gre := v4.rx(v4.remote, v4.node, protoGRE, make([]byte, 8))
 	runStep(t, n, g, 0, ping)
 	runStep(t, n, g, 1, tx(v4.tx(v4.node, v4.remote, protoGRE, make([]byte, 8)), retRedirect, "out_learned"))
-	age[gatewayNsKey](t, g.objs.Ns, 55)
+	ageTable[gatewayNsKey, gatewaySeen](t, g.objs.Ns, 55)
 	runStep(t, n, g, 2, rx(pong, retRedirect, "icmp_echo_reply_ns"))
-	age[gatewayNsKey](t, g.objs.Ns, 61)
+	ageTable[gatewayNsKey, gatewaySeen](t, g.objs.Ns, 61)
 	runStep(t, n, g, 3, rx(pong, retNext, "icmp_echo_reply"))
 	runStep(t, n, g, 4, rx(gre, retRedirect, "proto_ns")) // an idle tunnel is still a tunnel
 	runStep(t, n, g, 5, ping)
@@ -50,10 +58,10 @@ func TestAging(t *testing.T) {
 
 	later := v4.fragment(protoUDP, 1, 24, false, make([]byte, 16))
 	runStep(t, n, g, 7, rx(v4.fragment(protoUDP, 1, 0, true, udp(53, 50000, make([]byte, 16)...)), retRedirect, "snat_port"))
-	age[gatewayFragKey](t, g.objs.Frags, 25)
+	ageTable[gatewayFragKey, gatewayFragSeen](t, g.objs.Frags, 25)
 	runStep(t, n, g, 8, rx(later, retRedirect, "fragment_ovn"))
-	age[gatewayFragKey](t, g.objs.Frags, 31)
-	runStep(t, n, g, 9, rx(later, retNext, "fragment"))
+	ageTable[gatewayFragKey, gatewayFragSeen](t, g.objs.Frags, 31)
+	runStep(t, n, g, 9, rx(later, retNext, "fragment_early"))
 }
 
 // A pod that pings the whole world costs others their oldest entries only.
@@ -68,7 +76,7 @@ func TestNSTableFull(t *testing.T) {
 				Data:    v4.tx(v4.node, remote(i), protoICMP, v4.ping(uint16(i))),
 				Context: skbuff{Ifindex: uint32(n.bridge)},
 			}
-			if _, err := g.objs.BridgeIngress.Run(&opts); err != nil {
+			if _, err := g.progs[bridgeIngress].Run(&opts); err != nil {
 				return err
 			}
 		}

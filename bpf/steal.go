@@ -35,7 +35,9 @@ func NewSteal(clsact ClsactFuncs) (*Steal, error) {
 }
 
 // Attach makes the device's ingress drop everything; it is idempotent.
-func (s *Steal) Attach(ifindex int) error { return s.clsact.Attach(ifindex, s.prog.FD(), stealName) }
+func (s *Steal) Attach(ifindex int) error {
+	return s.clsact.attach(ifindex, s.prog.FD(), stealName, false)
+}
 
 // Close frees the program; filters that use it go on.
 func (s *Steal) Close() error { return s.prog.Close() }

@@ -11,18 +11,22 @@
 
 #define MAX_PREFIXES 4
 #define PORT_WORDS 1024 /* 65536 ports, one bit each */
+#define HOST_WORDS 64	/* 4096 bits, by a hash of the address */
 
 /*
- * Why a packet went where it went. The order carries the verdict: what is
- * below REASON_OVN_FIRST passes to the host, and so on up to the drops.
- * table.go names them; the names are stable, the numbers are not.
+ * Why a packet went where it went. The order carries the verdict and the
+ * direction: what is below REASON_OVN_FIRST came from the wire and is the
+ * host's, and so on. counters.go names them; the names are stable, the numbers
+ * are not.
  */
 enum reason {
-	/* uplink: to the host */
+	/* from the wire, to the host */
 	REASON_DEFAULT,
 	REASON_GENEVE,
+	REASON_ARP_VIP,
 	REASON_ARP_REQUEST,
 	REASON_ARP_OTHER,
+	REASON_ND_VIP,
 	REASON_ND_SOLICIT,
 	REASON_ND_OTHER,
 	REASON_OTHER_MAC,
@@ -31,46 +35,70 @@ enum reason {
 	REASON_NOT_IP,
 	REASON_MALFORMED,
 	REASON_FRAGMENT,
+	REASON_SERVICE_HOST,
+	REASON_SERVICE_LOCAL,
 	REASON_SNAT_SYN,
 	REASON_HOST_SOCKET,
 	REASON_ICMP_ECHO,
 	REASON_ICMP_ECHO_REPLY,
 	REASON_ICMP_ERROR_HOST,
+	REASON_PROTO_HOST,
 	REASON_NOT_OURS,
 	REASON_PASS_UNCONFIGURED,
 
-	/* uplink: to OVN */
+	/* from the wire, to OVN */
 	REASON_OVN_FIRST,
 	REASON_GENEVE_OVN = REASON_OVN_FIRST,
 	REASON_SERVICE,
 	REASON_SNAT_PORT,
+	REASON_SNAT_LEARNED,
+	REASON_TAKEOVER,
 	REASON_ICMP_ECHO_REPLY_NS,
 	REASON_ICMP_ERROR_OVN,
+	REASON_ICMP_VIP,
 	REASON_PROTO_NS,
 	REASON_FRAGMENT_OVN,
+	REASON_ARP_REQUEST_OVN,
 	REASON_ND_SOLICIT_OVN,
+	REASON_POD_ADDRESS,
 	REASON_OVN_ADDRESS,
 
-	/* uplink: a copy each */
+	/* from the wire, a copy each */
 	REASON_BOTH_FIRST,
 	REASON_ARP_REPLY = REASON_BOTH_FIRST,
 	REASON_ARP_GRATUITOUS,
 	REASON_ND_ADVERT,
 	REASON_ROUTER_ADVERT,
+	REASON_FRAGMENT_EARLY,
+	REASON_BFD,
 
-	/* bridge: out of the uplink */
+	/* from OVN, out of the uplink */
 	REASON_OUT_FIRST,
 	REASON_OUT = REASON_OUT_FIRST,
 	REASON_OUT_LEARNED,
 	REASON_NEIGHBOUR_OUT, /* ARP and ND, no traffic of a pod's */
 	REASON_ENCAP_OUT,
+	REASON_BFD_OUT,
 
-	/* bridge: dropped */
+	/* from OVN, dropped */
 	REASON_DROP_FIRST,
-	REASON_BAD_MAC = REASON_DROP_FIRST,
+	REASON_PMTUD = REASON_DROP_FIRST,
+	REASON_BAD_MAC,
+	REASON_GARP_GUARD,
 	REASON_SVC_LEAK,
 	REASON_UNSNATED,
 	REASON_NO_UPLINK,
+
+	/* from OVN, up to the host */
+	REASON_UP_FIRST,
+	REASON_HAIRPIN = REASON_UP_FIRST,
+	REASON_OVERSIZED,
+	REASON_LOCAL_OUT,
+
+	/* from the host, in the layout bridged */
+	REASON_HOST_FIRST,
+	REASON_HOST_OUT = REASON_HOST_FIRST,
+	REASON_HOST_OVN,
 
 	REASON_MAX,
 };
@@ -101,26 +129,56 @@ struct config {
 	__u32 bridge;
 	__be32 node4; /* 0: family off */
 	__u16 snat_first;
-	__u16 snat_span; /* last - first */
+	__u16 snat_count; /* 0: no port is OVN's, as in local gateway mode */
 	__u16 geneve_port;
+	__u16 vlan; /* the tag that is ours; 0: untagged */
+	__u32 mtu;  /* longest IP packet of OVN's in local mode; 0: any */
 	__u8 has_encap;
 	__u8 has_node6;
+	__u8 local; /* gateway mode */
+	__u8 bfd;
+	__u8 in_sync;  /* OVN has all it needs to announce addresses */
+	__u8 takeover; /* the takeover table has entries */
 	__u8 svc4_count;
 	__u8 pod4_count;
 	__u8 svc6_count;
 	__u8 pod6_count;
+	__u8 routable4_count;
+	__u8 routable6_count;
+	__u8 masq4_count;
+	__u8 masq6_count;
+	__u8 pad[2];
 	struct addr node4_mapped;
 	struct addr node6;
 	struct addr encap;  /* of the userspace datapath */
 	struct addr gr_lla; /* link-local address OVN derives from node_mac */
 	struct prefix4 svc4[MAX_PREFIXES];
 	struct prefix4 pod4[MAX_PREFIXES];
+	struct prefix4 routable4[MAX_PREFIXES]; /* pods known outside */
+	struct prefix4 masq4[MAX_PREFIXES];	/* the host reaches OVN by them */
 	struct prefix6 svc6[MAX_PREFIXES];
 	struct prefix6 pod6[MAX_PREFIXES];
+	struct prefix6 routable6[MAX_PREFIXES];
+	struct prefix6 masq6[MAX_PREFIXES];
 };
-_Static_assert(sizeof(struct config) == 416, "config is shared with Go");
+_Static_assert(sizeof(struct config) == 752, "config is shared with Go");
 
-/* A service's front end: owned by OVN whatever else says otherwise. */
+/* What an address is: the value in the table of addresses. */
+enum addr_kind {
+	ADDR_OTHER, /* in no table */
+	ADDR_HOST,
+	ADDR_VIP,  /* of a service, announced by the host */
+	ADDR_OVN,  /* OVN's alone */
+	ADDR_PEER, /* another node's */
+};
+
+/* Who serves a front end: the value in the table of services. */
+enum service_owner {
+	SERVICE_OVN = 1,
+	SERVICE_HOST, /* a socket of the host's, which sk_lookup finds */
+};
+
+/* A service's front end: its owner is known whatever else says otherwise. */
 struct service_key {
 	struct addr addr;
 	__be16 port;
@@ -141,7 +199,18 @@ struct ns_key {
 };
 _Static_assert(sizeof(struct ns_key) == 20, "ns_key is shared with Go");
 
-/* A datagram whose first fragment went to OVN. */
+/* A connection of OVN's that its local port does not tell. */
+struct flow_key {
+	struct addr remote;
+	struct addr local;
+	__be16 remote_port;
+	__be16 local_port;
+	__u8 proto;
+	__u8 pad[3];
+};
+_Static_assert(sizeof(struct flow_key) == 40, "flow_key is shared with Go");
+
+/* A datagram whose first fragment has been decided. */
 struct frag_key {
 	struct addr src;
 	struct addr dst;
@@ -151,11 +220,19 @@ struct frag_key {
 };
 _Static_assert(sizeof(struct frag_key) == 40, "frag_key is shared with Go");
 
-/* When an entry of the ns or frags table was last used, CLOCK_MONOTONIC. */
+/* When an entry was last used, CLOCK_MONOTONIC. */
 struct seen {
 	__u64 ns;
 };
 _Static_assert(sizeof(struct seen) == 8, "seen is shared with Go");
+
+/* When a datagram's first fragment was seen, and to whom it went. */
+struct frag_seen {
+	__u64 ns;
+	__u8 ovn;
+	__u8 pad[7];
+};
+_Static_assert(sizeof(struct frag_seen) == 16, "frag_seen is shared with Go");
 
 /* Ports on which a host socket may have to be asked for: one bit each. */
 struct port_bits {

@@ -1,0 +1,150 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/*
+ * What becomes of a packet, by layout: counted once, then handed over. Passing
+ * is TC_ACT_UNSPEC, or TCX_NEXT: others on the hook still run.
+ */
+#ifndef __ACT_H
+#define __ACT_H
+
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "count.h"
+#include "lookup.h"
+#include "maps.h"
+#include "verdict.h"
+
+#define MARK_OVN 0x6f76	 /* "ov": a flow of the bridge sends it to OVN */
+#define MARK_HOST 0x686f /* "ho": a flow of the bridge says it is the host's */
+#define TC_HOST 0x686f	 /* survives the redirect to the uplink */
+
+/* A packet from the wire, counted; and its reason, with nobody to hand it to. */
+static __always_inline __u32 count_wire(struct __sk_buff *skb, __u32 reason)
+{
+	if (reason >= REASON_OVN_FIRST && !connected())
+		reason = REASON_PASS_UNCONFIGURED;
+	count(skb, reason);
+	return reason;
+}
+
+static __always_inline __u32 count_ovn(struct __sk_buff *skb, __u32 reason)
+{
+	if (reason < REASON_UP_FIRST && !connected())
+		reason = REASON_NO_UPLINK;
+	count(skb, reason);
+	return reason;
+}
+
+static __always_inline int direct_wire(struct __sk_buff *skb, __u32 reason)
+{
+	reason = count_wire(skb, reason);
+	if (reason == REASON_SERVICE_HOST)
+		assign_socket(skb);
+	if (reason < REASON_OVN_FIRST)
+		return TC_ACT_UNSPEC;
+	if (reason < REASON_BOTH_FIRST)
+		return bpf_redirect(cfg.bridge, 0);
+	bpf_clone_redirect(skb, cfg.bridge, 0);
+	return TC_ACT_UNSPEC;
+}
+
+static __always_inline int direct_ovn(struct __sk_buff *skb, __u32 reason)
+{
+	reason = count_ovn(skb, reason);
+	if (reason < REASON_DROP_FIRST)
+		return bpf_redirect(cfg.uplink, 0);
+	if (reason < REASON_UP_FIRST)
+		return TC_ACT_SHOT;
+	/* it was addressed to the next router */
+	bpf_skb_change_type(skb, PACKET_HOST);
+	return TC_ACT_UNSPEC;
+}
+
+/* The host sees its network without the tag. */
+static __always_inline int up(struct __sk_buff *skb, int tagged)
+{
+	if (tagged)
+		bpf_skb_vlan_pop(skb);
+	return bpf_redirect(cfg.bridge, BPF_F_INGRESS);
+}
+
+/* A copy to the host, without the tag; OVS still gets the packet with it. */
+static __always_inline void copy_up(struct __sk_buff *skb)
+{
+	__u16 tci = skb->vlan_tci; /* with its priority */
+
+	if (cfg.vlan)
+		bpf_skb_vlan_pop(skb);
+	bpf_clone_redirect(skb, cfg.bridge, BPF_F_INGRESS);
+	if (cfg.vlan)
+		bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), tci);
+}
+
+/* Not connected, everything is left to the flows of the bridge, which carry the host. */
+static __always_inline int bridged_wire(struct __sk_buff *skb, __u32 reason)
+{
+	reason = count_wire(skb, reason);
+	/* a peer on this machine, behind a veth, has left its own there */
+	skb->tc_index = 0;
+	if (!connected())
+		return TC_ACT_UNSPEC;
+	if (reason == REASON_SERVICE_HOST)
+		assign_socket(skb);
+	if (reason < REASON_OVN_FIRST)
+		return up(skb, cfg.vlan && reason != REASON_VLAN);
+	if (reason >= REASON_BOTH_FIRST)
+		copy_up(skb);
+	skb->mark |= MARK_OVN;
+	return TC_ACT_UNSPEC;
+}
+
+static __always_inline int bridged_ovn(struct __sk_buff *skb, __u32 reason)
+{
+	reason = count_ovn(skb, reason);
+	if (reason < REASON_DROP_FIRST || !connected())
+		return TC_ACT_UNSPEC;
+	if (reason < REASON_UP_FIRST)
+		return TC_ACT_SHOT;
+	/* it was addressed to the next router */
+	bpf_skb_store_bytes(skb, 0, &cfg.node_mac, ETH_ALEN, 0);
+	return up(skb, has_our_tag(skb));
+}
+
+static __always_inline int bridged_host(struct __sk_buff *skb, __u32 reason)
+{
+	count(skb, reason);
+	if (reason == REASON_HOST_OVN)
+		skb->mark |= MARK_OVN;
+	if (reason == REASON_HOST_OVN || !connected())
+		return TC_ACT_UNSPEC;
+	if (cfg.vlan && !skb->vlan_present)
+		bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), cfg.vlan);
+	skb->tc_index = TC_HOST;
+	return bpf_redirect(cfg.uplink, 0);
+}
+
+/* By the flows of the bridge, for want of the program there. */
+static __always_inline int bridged_flows(struct __sk_buff *skb)
+{
+	count(skb, REASON_HOST_OUT);
+	return TC_ACT_UNSPEC;
+}
+
+static __always_inline int dedicated_wire(struct __sk_buff *skb, __u32 reason)
+{
+	count_wire(skb, reason);
+	return TC_ACT_UNSPEC;
+}
+
+static __always_inline int dedicated_ovn(struct __sk_buff *skb, __u32 reason)
+{
+	reason = count_ovn(skb, reason);
+	if (reason < REASON_DROP_FIRST || reason >= REASON_UP_FIRST || !connected())
+		return TC_ACT_UNSPEC;
+	return TC_ACT_SHOT;
+}
+
+#endif /* __ACT_H */

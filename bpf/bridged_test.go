@@ -1,0 +1,244 @@
+package bpf
+
+import (
+	"errors"
+	"maps"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"github.com/google/go-cmp/cmp"
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// bridgedNode has the node's address on breth0, whose other end stands for OVS' local port.
+func bridgedNode(t *testing.T, vlan uint16, clsact bool) (*node, *Gateway) {
+	t.Helper()
+	n := newNode(t)
+	n.addr(t, "breth0", v4.node.String()+"/24")
+	n.neighbour(t, v4.foreign)
+	n.neighbour(t, v4.clusterIP)
+	n.must(t, func() error {
+		return n.RouteAdd(&netlink.Route{LinkIndex: n.bridge, Dst: netlink.NewIPNet(v4.clusterIP.AsSlice()), Scope: netlink.SCOPE_LINK})
+	})
+	c := n.config()
+	c.Layout, c.VLAN = Bridged, vlan
+	g := n.open(t, func(o *Options) { o.Config, o.ForceClsact = c, clsact })
+	n.must(t, func() error { return errors.Join(g.AttachBridge(n.bridge), g.AttachUplink(n.uplink)) })
+	n.flowStandIn(t, clsact)
+	return n, g
+}
+
+func (n *node) neighbour(t *testing.T, a netip.Addr) {
+	t.Helper()
+	err := n.NeighAdd(&netlink.Neigh{
+		LinkIndex: n.bridge, IP: a.AsSlice(), HardwareAddr: peerMAC, State: unix.NUD_PERMANENT, Family: unix.AF_INET,
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// flowStandIn stands for the bridge's flow that sends what is marked by the patch
+// port to OVN: behind our program on the uplink it puts that out of patch0, to ovn1.
+func (n *node) flowStandIn(t *testing.T, clsact bool) {
+	t.Helper()
+	patch := n.veth(t, "patch0", nodeMAC, n.peer, "ovn1")
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: asm.Instructions{
+		asm.LoadMem(asm.R2, asm.R1, 8, asm.Word), // skb->mark
+		asm.Mov.Imm(asm.R0, -1),
+		asm.JNE.Imm(asm.R2, 0x6f76, "out"),
+		asm.Mov.Imm(asm.R1, int32(patch)),
+		asm.Mov.Imm(asm.R2, 0),
+		asm.FnRedirect.Call(),
+		asm.Return().WithSymbol("out"),
+	}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { p.Close() })
+	if clsact {
+		f := clsactFilter(n.uplink, p.FD(), "flow_stand_in", false)
+		f.Priority = 2
+		n.must(t, func() error { return n.FilterReplace(f) })
+		return
+	}
+	n.must(t, func() error {
+		l, err := link.AttachTCX(link.TCXOptions{Interface: n.uplink, Program: p, Attach: ebpf.AttachTCXIngress, Anchor: link.Tail()})
+		if err == nil {
+			t.Cleanup(func() { l.Close() })
+		}
+		return err
+	})
+}
+
+// transmit puts a frame out of a device, as OVS does.
+func (n *node) transmit(t *testing.T, ifindex int, frame []byte) {
+	t.Helper()
+	n.must(t, func() error {
+		fd, err := unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 0)
+		if err != nil {
+			return err
+		}
+		defer unix.Close(fd)
+		err = unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: ifindex})
+		if errors.Is(err, unix.ENOBUFS) {
+			return nil // that is what a sender is told of a packet dropped on the way out
+		}
+		return err
+	})
+}
+
+// hostUDP is a socket of the host's on the node's address.
+func (n *node) hostUDP(t *testing.T, port uint16) net.PacketConn {
+	t.Helper()
+	var c net.PacketConn
+	n.must(t, func() (err error) {
+		c, err = net.ListenPacket("udp4", netip.AddrPortFrom(v4.node, port).String())
+		return err
+	})
+	t.Cleanup(func() { c.Close() })
+	_ = c.SetDeadline(time.Now().Add(10 * time.Second))
+	return c
+}
+
+func expectUDP(t *testing.T, c net.PacketConn, payload string) {
+	t.Helper()
+	buf := make([]byte, 64)
+	if k, _, err := c.ReadFrom(buf); err != nil || string(buf[:k]) != payload {
+		t.Fatalf("host received %q, %v; want %q", buf[:k], err, payload)
+	}
+}
+
+// Every way a packet can go where the uplink is a port of the bridge.
+func TestBridged(t *testing.T) {
+	for _, mode := range attachModes {
+		for name, vlan := range map[string]uint16{"untagged": 0, "tagged": 100} {
+			t.Run(mode.name+" "+name, func(t *testing.T) {
+				if !mode.clsact {
+					needTCX(t)
+				}
+				n, _ := bridgedNode(t, vlan, mode.clsact)
+				testBridged(t, n, vlan)
+			})
+		}
+	}
+}
+
+func testBridged(t *testing.T, n *node, vlan uint16) {
+	wire, local, ovn, host := n.tap(t, "wire0"), n.tap(t, "ovn0"), n.tap(t, "ovn1"), n.hostUDP(t, 53)
+	priority := uint16(3 << 13)
+	if vlan == 0 {
+		priority = 0
+	}
+	tagged := func(frame []byte) []byte {
+		if vlan == 0 {
+			return frame
+		}
+		return join(frame[:12], be16(0x8100), be16(vlan|priority), frame[12:])
+	}
+	before := counts(t, n.pinDir)
+
+	wire.send(t, tagged(v4.rx(v4.foreign, v4.node, protoUDP, udp(4000, 53, 'h'))))
+	expectUDP(t, host, "h")
+	toOVN := v4.rx(v4.foreign, v4.node, protoUDP, udp(53, 50000, 'o'))
+	wire.send(t, tagged(toOVN))
+	ovn.expectTagged(t, toOVN, vlan|priority)
+	toBoth := ether(nodeMAC, peerMAC, 0x0806, arpPacket(2, v4.foreign, v4.node))
+	up := n.packetSocket(t, n.bridge)
+	wire.send(t, tagged(toBoth))
+	ovn.expectTagged(t, toBoth, vlan|priority)
+	up.expectTagged(t, toBoth, 0)
+
+	out := v4.tx(v4.node, v4.remote, protoUDP, udp(50000, 53, 'x'))
+	n.transmit(t, n.uplink, tagged(out))
+	wire.expectTagged(t, out, vlan|priority)
+	n.transmit(t, n.uplink, v4.tx(v4.pod, v4.remote, protoUDP, udp(50000, 53, 'x')))
+	n.transmit(t, n.uplink, v4.tx(v4.vip, v4.node, protoUDP, udp(50000, 53, 'u')))
+	expectUDP(t, host, "u")
+
+	if _, err := host.WriteTo([]byte("w"), net.UDPAddrFromAddrPort(netip.AddrPortFrom(v4.foreign, 4000))); err != nil {
+		t.Fatal(err)
+	}
+	wire.expectPayload(t, udp(53, 4000)[:4], vlan)
+	if _, err := host.WriteTo([]byte("s"), net.UDPAddrFromAddrPort(netip.AddrPortFrom(v4.clusterIP, 4001))); err != nil {
+		t.Fatal(err)
+	}
+	local.expectPayload(t, udp(53, 4001)[:4], 0)
+
+	want := map[string]uint64{
+		"default": 1, "snat_port": 1, "arp_reply": 1, "out": 1, "unsnated": 1, "hairpin": 1, "host_out": 1, "host_ovn": 1,
+	}
+	ofKernel := map[string]bool{"host_out": true, "out": true} // as it sends of its own accord
+	eventually(t, "counters", func() bool {
+		got := deltas(before, counts(t, n.pinDir))
+		maps.DeleteFunc(got, func(name string, _ uint64) bool { return want[name] == 0 })
+		for name := range ofKernel {
+			got[name] = min(got[name], want[name])
+		}
+		return cmp.Equal(want, got)
+	})
+}
+
+// With no interface to hand to, the bridge's flows get everything and carry the host.
+func TestBridgedUnconfigured(t *testing.T) {
+	n, g := bridgedNode(t, 0, true)
+	c := n.config()
+	c.Layout, c.Bridge = Bridged, 0
+	if err := g.SetConfig(c); err != nil {
+		t.Fatal(err)
+	}
+	wire, ovn, host := n.tap(t, "wire0"), n.tap(t, "ovn0"), n.hostUDP(t, 53)
+	if _, err := host.WriteTo([]byte("w"), net.UDPAddrFromAddrPort(netip.AddrPortFrom(v4.foreign, 4000))); err != nil {
+		t.Fatal(err)
+	}
+	ovn.expectPayload(t, udp(53, 4000)[:4], 0)
+	carried := v4.tx(v4.node, v4.foreign, protoTCP, tcp(22, 4000, flagACK))
+	n.transmit(t, n.uplink, carried)
+	wire.expectTagged(t, carried, 0)
+}
+
+// What the bridge's flows carry of the host's is marked, and no guard's business.
+func TestBridgedHostMark(t *testing.T) {
+	n, g := bridgedNode(t, 0, true)
+	c := n.config()
+	c.Layout, c.Local = Bridged, true
+	if err := g.SetConfig(c); err != nil {
+		t.Fatal(err)
+	}
+	for _, tt := range []struct {
+		mark uint32
+		want sentTo
+	}{{0, sentTo{retRedirect, "local_out"}}, {0x686f, sentTo{retNext, "host_out"}}} {
+		before := counts(t, n.pinDir)
+		opts := ebpf.RunOptions{
+			Data:    v4.tx(v4.node, v4.foreign, protoTCP, tcp(22, 4000, flagACK)),
+			Context: skbuff{Ifindex: uint32(n.uplink), Mark: tt.mark},
+		}
+		var ret uint32
+		n.must(t, func() (err error) {
+			ret, err = g.progs["bridged_uplink_out"].Run(&opts)
+			return err
+		})
+		moved := deltas(before, counts(t, n.pinDir))
+		maps.DeleteFunc(moved, func(name string, _ uint64) bool { // as the kernel sends of its own accord
+			return name != tt.want.reason && (name == "out" || name == "neighbour_out" || name == "host_out")
+		})
+		got := sentTo{ret, strings.Join(slices.Sorted(maps.Keys(moved)), " ")}
+		if got != tt.want {
+			t.Errorf("mark %x: %+v, want %+v", tt.mark, got, tt.want)
+		}
+	}
+}
+
+type sentTo struct {
+	ret    uint32
+	reason string
+}

@@ -1,0 +1,116 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"net"
+	"net/netip"
+	"structs"
+)
+
+// cell lays c out as the programs read it. c is valid.
+func (c Config) cell() gatewayConfig {
+	var mac [8]byte
+	copy(mac[:], c.NodeMAC)
+	cell := gatewayConfig{
+		NodeMac:    binary.NativeEndian.Uint64(mac[:]),
+		Uplink:     uint32(c.Uplink),
+		Bridge:     uint32(c.Bridge),
+		SnatFirst:  c.SNATPorts.First,
+		GenevePort: c.GenevePort,
+		Vlan:       c.VLAN,
+		Mtu:        uint32(c.MTU),
+	}
+	if !c.Local { // in local gateway mode no port is OVN's
+		cell.SnatCount = c.SNATPorts.Last - c.SNATPorts.First + 1
+	}
+	if c.Node4.IsValid() {
+		cell.Node4Mapped.W = words(c.Node4)
+		cell.Node4 = cell.Node4Mapped.W[3]
+	}
+	if c.Node6.IsValid() {
+		cell.HasNode6, cell.Node6.W = 1, words(c.Node6)
+	}
+	if c.EncapIP.IsValid() {
+		cell.HasEncap, cell.Encap.W = 1, words(c.EncapIP)
+	}
+	cell.GrLla.W = words(linkLocal(c.NodeMAC))
+	cell.Local, cell.Bfd, cell.InSync, cell.Takeover = flag(c.Local), flag(c.BFD), flag(c.InSync), flag(c.Takeover)
+	cell.Svc4Count, cell.Svc6Count = prefixes(c.ServiceCIDRs, &cell.Svc4, &cell.Svc6)
+	cell.Pod4Count, cell.Pod6Count = prefixes(c.PodCIDRs, &cell.Pod4, &cell.Pod6)
+	cell.Routable4Count, cell.Routable6Count = prefixes(c.RoutablePods, &cell.Routable4, &cell.Routable6)
+	cell.Masq4Count, cell.Masq6Count = prefixes(c.Masquerade, &cell.Masq4, &cell.Masq6)
+	return cell
+}
+
+// words returns a as the programs hold it: in network order, IPv4 mapped.
+func words(a netip.Addr) (w [4]uint32) {
+	b := a.As16()
+	for i := range w {
+		w[i] = binary.NativeEndian.Uint32(b[4*i:])
+	}
+	return w
+}
+
+func netmask(p netip.Prefix) (net, mask [4]uint32) {
+	bits := p.Bits()
+	if p.Addr().Is4() {
+		bits += 96
+	}
+	var m [16]byte
+	for i := range m {
+		n := min(max(bits-8*i, 0), 8)
+		m[i] = byte(0xff << (8 - n))
+	}
+	return words(p.Masked().Addr()), words(netip.AddrFrom16(m))
+}
+
+// linkLocal is the address OVN gives a router port with this MAC (RFC 4291,
+// modified EUI-64).
+func linkLocal(mac net.HardwareAddr) netip.Addr {
+	return netip.AddrFrom16([16]byte{
+		0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2],
+		11: 0xff, 12: 0xfe, 13: mac[3], 14: mac[4], 15: mac[5],
+	})
+}
+
+// bePort returns port such that its memory is in network order.
+func bePort(port uint16) uint16 {
+	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, port))
+}
+
+// The arrays of prefixes in struct config, which bpf2go leaves without a name.
+type (
+	prefixes4 = [maxPrefixes]struct {
+		_         structs.HostLayout
+		Net, Mask uint32
+	}
+	prefixes6 = [maxPrefixes]struct {
+		_         structs.HostLayout
+		Net, Mask struct {
+			_ structs.HostLayout
+			W [4]uint32
+		}
+	}
+)
+
+// prefixes enters each prefix in the array of its family, where there is room.
+func prefixes(list []netip.Prefix, v4 *prefixes4, v6 *prefixes6) (n4, n6 uint8) {
+	for _, p := range list {
+		net, mask := netmask(p)
+		if p.Addr().Is4() {
+			v4[n4].Net, v4[n4].Mask = net[3], mask[3]
+			n4++
+		} else {
+			v6[n6].Net.W, v6[n6].Mask.W = net, mask
+			n6++
+		}
+	}
+	return n4, n6
+}
+
+func flag(b bool) uint8 {
+	if b {
+		return 1
+	}
+	return 0
+}

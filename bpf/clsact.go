@@ -1,0 +1,123 @@
+package bpf
+
+import (
+	"errors"
+	"io/fs"
+	"net"
+	"os"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	"github.com/cilium/ebpf"
+)
+
+// clsactInfix joins a hook's name and the interface index in the name of the
+// program pinned for a clsact filter, which itself keeps no pin.
+const clsactInfix = "_clsact_"
+
+func (g *Gateway) attachClsact(h hook, ifindex int) error {
+	if err := g.opts.Clsact.attach(ifindex, g.prog(h).FD(), h.name, h.egress); err != nil {
+		return err
+	}
+	if err := pinProgram(g.prog(h), g.clsactPin(h, ifindex)); err != nil {
+		return err
+	}
+	if err := g.dropClsact(h, ifindex); err != nil {
+		return err
+	}
+	return removeIfThere(g.pin(h))
+}
+
+func (g *Gateway) clsactPin(h hook, ifindex int) string {
+	return filepath.Join(g.opts.PinDir, h.name+clsactInfix+strconv.Itoa(ifindex))
+}
+
+// pinProgram puts prog at path in place of what is there.
+func pinProgram(prog *ebpf.Program, path string) error {
+	// A program remembers its pin, and would not be pinned there again.
+	clone, err := prog.Clone()
+	if err != nil {
+		return err
+	}
+	defer clone.Close()
+	if err := removeIfThere(path); err != nil {
+		return err
+	}
+	return clone.Pin(path)
+}
+
+// dropClsact takes the filters of a hook off every interface but keep.
+func (g *Gateway) dropClsact(h hook, keep int) error {
+	pins, err := clsactPins(g.opts.PinDir, h.name)
+	if err != nil {
+		return err
+	}
+	for ifindex, path := range pins {
+		if ifindex == keep {
+			continue
+		}
+		if err := g.opts.Clsact.detach(ifindex, h.name, h.egress); err != nil {
+			return err
+		}
+		if err := os.Remove(path); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// clsactPins returns the programs pinned for a hook by interface index.
+func clsactPins(dir, name string) (map[int]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, err
+	}
+	pins := make(map[int]string)
+	for _, e := range entries {
+		suffix, ok := strings.CutPrefix(e.Name(), name+clsactInfix)
+		if !ok {
+			continue
+		}
+		if ifindex, err := strconv.Atoi(suffix); err == nil {
+			pins[ifindex] = filepath.Join(dir, e.Name())
+		}
+	}
+	return pins, nil
+}
+
+// isUpByClsact is isUp for a filter with the program of that id.
+func (g *Gateway) isUpByClsact(h hook, id ebpf.ProgramID, ifindex int) (bool, error) {
+	pins, err := clsactPins(g.opts.PinDir, h.name)
+	if err != nil {
+		return false, err
+	}
+	for at, path := range pins {
+		if ifindex != 0 && at != ifindex {
+			continue
+		}
+		pinned, err := pinnedProgramID(path)
+		if err != nil {
+			return false, err
+		}
+		if _, err := net.InterfaceByIndex(at); err != nil || pinned != id {
+			continue
+		}
+		if there := g.opts.Clsact.Attached; there == nil || there(at, h.name, h.egress) {
+			return true, nil
+		}
+	}
+	return false, nil
+}
+
+func pinnedProgramID(path string) (ebpf.ProgramID, error) {
+	p, err := ebpf.LoadPinnedProgram(path, nil)
+	if errors.Is(err, fs.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, err
+	}
+	defer p.Close()
+	return programID(p)
+}

@@ -1,0 +1,69 @@
+package bpf
+
+import (
+	"testing"
+
+	"github.com/cilium/ebpf"
+)
+
+// complexity is how many instructions the verifier may look at in each program
+// before somebody has to say why: it stops at a million. Kernels differ, and
+// these are for the worst of those tested (6.1, 6.12, 6.18).
+var complexity = map[string]uint32{
+	"uplink_ingress":       15000,
+	"bridge_ingress":       12000,
+	"bridged_uplink_in":    15000,
+	"bridged_uplink_out":   12000,
+	"bridged_bridge_out":   4000,
+	"dedicated_uplink_in":  15000,
+	"dedicated_uplink_out": 12000,
+}
+
+func TestComplexity(t *testing.T) {
+	counts := verified(t, loadGateway)
+	for name, n := range counts {
+		checkComplexity(t, name, n, complexity[name])
+	}
+	if len(counts) != len(complexity) {
+		t.Errorf("%d programs, %d limits", len(counts), len(complexity))
+	}
+}
+
+// verified loads an object by itself and returns, by program, how many
+// instructions the verifier looked at.
+func verified(t *testing.T, load func() (*ebpf.CollectionSpec, error)) map[string]uint32 {
+	t.Helper()
+	spec, err := load()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, m := range spec.Maps {
+		m.Pinning = ebpf.PinNone
+	}
+	coll, err := ebpf.NewCollection(spec)
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	defer coll.Close()
+	counts := make(map[string]uint32)
+	for name, p := range coll.Programs {
+		info, err := p.Info()
+		if err != nil {
+			t.Fatal(err)
+		}
+		n, ok := info.VerifiedInstructions()
+		if !ok {
+			t.Skip("kernel does not tell (before 5.16)")
+		}
+		counts[name] = n
+	}
+	return counts
+}
+
+func checkComplexity(t *testing.T, name string, n, limit uint32) {
+	t.Helper()
+	t.Logf("%-22s %6d verified", name, n)
+	if n > limit {
+		t.Errorf("program %s: the verifier looked at %d instructions, more than %d", name, n, limit)
+	}
+}

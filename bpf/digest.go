@@ -1,0 +1,130 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"math/bits"
+	"net/netip"
+	"sync"
+
+	"github.com/cilium/ebpf"
+)
+
+const (
+	bfdPort   = 3784 // RFC 5881
+	hostWords = 64   // HOST_WORDS in types.h
+)
+
+// digest keeps two bitmaps that the programs read without a lookup. A bit that
+// is set says that the tables are worth asking; one that is clear, that they
+// have nothing. So bits are set before entries are written, and cleared after.
+type digest struct {
+	ports, hosts *ebpf.Variable
+
+	mu       sync.Mutex // guards what follows, and the order of writes
+	services map[uint16]int
+	takeover map[uint16]int
+	bfd      bool
+	nodes    []netip.Addr
+	addrs    []netip.Addr
+}
+
+func newDigest(ports, hosts *ebpf.Variable) *digest {
+	return &digest{ports: ports, hosts: hosts, services: map[uint16]int{}, takeover: map[uint16]int{}}
+}
+
+// configure enters what the configuration says.
+func (d *digest) configure(c Config) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.bfd, d.nodes = c.BFD, nil
+	for _, a := range []netip.Addr{c.Node4, c.Node6} {
+		if a.IsValid() {
+			d.nodes = append(d.nodes, a)
+		}
+	}
+	if err := d.writePorts(); err != nil {
+		return err
+	}
+	return d.writeHosts(nil)
+}
+
+// addHosts enters more addresses of the host than those last set, for the moment.
+func (d *digest) addHosts(more []netip.Addr) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.writeHosts(more)
+}
+
+func (d *digest) setHosts(addrs []netip.Addr) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.addrs = addrs
+	return d.writeHosts(nil)
+}
+
+// countService notes that many table entries more on each port, or fewer.
+func (d *digest) countServices(ports map[uint16]int) error { return d.count(d.services, ports) }
+
+func (d *digest) countTakeover(ports map[uint16]int) error { return d.count(d.takeover, ports) }
+
+func (d *digest) count(users, delta map[uint16]int) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	changed := false
+	for port, n := range delta {
+		was := users[port]
+		if users[port] = was + n; users[port] <= 0 {
+			delete(users, port)
+		}
+		changed = changed || was == 0 || was+n <= 0
+	}
+	if !changed {
+		return nil
+	}
+	return d.writePorts()
+}
+
+func (d *digest) writePorts() error {
+	var words [1024]uint64
+	for port := range d.services {
+		setBit(&words, port)
+	}
+	for port := range d.takeover {
+		setBit(&words, port)
+	}
+	if d.bfd {
+		setBit(&words, bfdPort)
+	}
+	return d.ports.Set(&words)
+}
+
+func (d *digest) writeHosts(more []netip.Addr) error {
+	var words [hostWords]uint64
+	for _, list := range [][]netip.Addr{d.nodes, d.addrs, more} {
+		for _, a := range list {
+			bit := hostBit(a)
+			words[bit/64] |= 1 << (bit % 64)
+		}
+	}
+	return d.hosts.Set(&words)
+}
+
+// hostBit is host_bit of maps.h.
+func hostBit(a netip.Addr) uint32 {
+	w := words(a)
+	if a.Is4() {
+		return w[3] * 0x9e3779b1 >> (32 - bits.TrailingZeros(hostWords*64))
+	}
+	return (w[0] ^ w[1] ^ w[2] ^ w[3]) * 0x9e3779b1 >> (32 - bits.TrailingZeros(hostWords*64))
+}
+
+func setBit(bits *[1024]uint64, port uint16) { bits[port/64] |= 1 << (port % 64) }
+
+// addrOf is the other way of words.
+func addrOf(w [4]uint32) netip.Addr {
+	var b []byte
+	for _, v := range w {
+		b = binary.NativeEndian.AppendUint32(b, v)
+	}
+	return netip.AddrFrom16([16]byte(b)).Unmap()
+}

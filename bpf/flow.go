@@ -1,0 +1,126 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// FlowKey is a connection of OVN's as the gateway sees it, after SNAT.
+type FlowKey struct {
+	Proto         uint8
+	Remote, Local netip.AddrPort
+}
+
+// NSKey is a protocol without ports, used with a peer.
+type NSKey struct {
+	Remote netip.Addr
+	Proto  uint8
+}
+
+func (k FlowKey) cell() gatewayFlowKey {
+	return gatewayFlowKey{
+		Remote: gatewayAddr{W: words(k.Remote.Addr())}, RemotePort: bePort(k.Remote.Port()),
+		Local: gatewayAddr{W: words(k.Local.Addr())}, LocalPort: bePort(k.Local.Port()),
+		Proto: k.Proto,
+	}
+}
+
+func flowOf(k gatewayFlowKey) FlowKey {
+	return FlowKey{
+		Proto:  k.Proto,
+		Remote: netip.AddrPortFrom(addrOf(k.Remote.W), bePort(k.RemotePort)),
+		Local:  netip.AddrPortFrom(addrOf(k.Local.W), bePort(k.LocalPort)),
+	}
+}
+
+// SeedFlows enters connections of OVN's whose local port does not say so. They
+// count as just used; those that are there already keep their age. The programs
+// ask for them while Config.Takeover is set.
+func (g *Gateway) SeedFlows(flows []FlowKey) error {
+	now, err := monotonicNow()
+	if err != nil {
+		return fmt.Errorf("seed flows: %w", err)
+	}
+	added := make(map[uint16]int)
+	for _, f := range flows {
+		err = g.objs.Takeover.Update(f.cell(), gatewaySeen{Ns: uint64(now)}, ebpf.UpdateNoExist)
+		if errors.Is(err, ebpf.ErrKeyExist) {
+			err = nil
+			continue
+		}
+		if err != nil {
+			break
+		}
+		added[f.Local.Port()]++
+	}
+	if err = errors.Join(err, g.digest.countTakeover(added)); err != nil {
+		return fmt.Errorf("seed flows: %w", err)
+	}
+	return nil
+}
+
+// Flows calls keep for every seeded flow with how long it has carried nothing
+// from the wire, and deletes those that are not kept.
+func (g *Gateway) Flows(keep func(f FlowKey, age time.Duration) bool) error {
+	now, err := monotonicNow()
+	if err != nil {
+		return fmt.Errorf("read flows: %w", err)
+	}
+	var stale []gatewayFlowKey
+	err = eachEntry(g.objs.Takeover, func(k gatewayFlowKey, s gatewaySeen) {
+		if !keep(flowOf(k), max(now-time.Duration(s.Ns), 0)) {
+			stale = append(stale, k)
+		}
+	})
+	gone := make(map[uint16]int)
+	for _, k := range stale {
+		if e := g.objs.Takeover.Delete(k); e == nil {
+			gone[bePort(k.LocalPort)]--
+		} else if !errors.Is(e, ebpf.ErrKeyNotExist) {
+			err = errors.Join(err, e)
+			break
+		}
+	}
+	if err = errors.Join(err, g.digest.countTakeover(gone)); err != nil {
+		return fmt.Errorf("drain flows: %w", err)
+	}
+	return nil
+}
+
+// restoreFlows makes the digest of a table that was there before.
+func (g *Gateway) restoreFlows() error {
+	ports := make(map[uint16]int)
+	err := eachEntry(g.objs.Takeover, func(k gatewayFlowKey, _ gatewaySeen) { ports[bePort(k.LocalPort)]++ })
+	return errors.Join(err, g.digest.countTakeover(ports))
+}
+
+// SyncHostProtos says which protocols without ports the host itself uses with
+// which peers, exactly, as SyncAddrs does.
+func (g *Gateway) SyncHostProtos(want []NSKey) error {
+	entries := make(map[gatewayNsKey]uint8, len(want))
+	for _, k := range want {
+		entries[gatewayNsKey{Remote: gatewayAddr{W: words(k.Remote)}, Proto: k.Proto}] = 1
+	}
+	_, err := putEntries(g.objs.HostProtos, entries)
+	if err == nil {
+		err = pruneEntries(g.objs.HostProtos, entries)
+	}
+	if err != nil {
+		return fmt.Errorf("sync host protocols: %w", err)
+	}
+	return nil
+}
+
+// monotonicNow is bpf_ktime_get_ns.
+func monotonicNow() (time.Duration, error) {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		return 0, fmt.Errorf("clock_gettime: %w", err)
+	}
+	return time.Duration(now.Nano()), nil
+}

@@ -1,0 +1,52 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/* Later fragments have no ports: they follow the first. */
+#ifndef __FRAGMENT_H
+#define __FRAGMENT_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "maps.h"
+#include "parse.h"
+#include "state.h"
+
+#define FRAG_TIMEOUT (30 * NSEC_PER_SEC) /* as the kernel's reassembly */
+
+static __always_inline void frag_key(struct frag_key *k, const struct packet *p)
+{
+	__builtin_memset(k, 0, sizeof(*k));
+	k->src = p->src;
+	k->dst = p->dst;
+	k->id = p->frag_id;
+	k->proto = p->v6 ? 0 : p->proto;
+}
+
+static __noinline int later_fragment(const struct packet *p)
+{
+	struct frag_key k;
+	struct frag_seen *s;
+	__u32 kind;
+
+	frag_key(&k, p);
+	s = bpf_map_lookup_elem(&frags, &k);
+	if (s && bpf_ktime_get_ns() - s->ns < FRAG_TIMEOUT)
+		return s->ovn ? REASON_FRAGMENT_OVN : REASON_FRAGMENT;
+	kind = kind_of(&p->dst);
+	/* each side reassembles; the one that never sees the first forgets it */
+	return kind == ADDR_HOST || kind == ADDR_VIP ? REASON_FRAGMENT_EARLY : REASON_NOT_OURS;
+}
+
+/* Later fragments follow the first, whoever got that. */
+static __noinline int first_fragment(const struct packet *p, int reason)
+{
+	struct frag_seen now = {
+		.ns = bpf_ktime_get_ns(),
+		.ovn = reason >= REASON_OVN_FIRST && reason < REASON_BOTH_FIRST,
+	};
+	struct frag_key k;
+
+	frag_key(&k, p);
+	bpf_map_update_elem(&frags, &k, &now, BPF_ANY);
+	return reason;
+}
+
+#endif /* __FRAGMENT_H */

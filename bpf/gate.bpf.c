@@ -1,0 +1,122 @@
+// clang-format off
+//go:build ignore
+
+/* clang-format on */
+// SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
+/*
+ * The gate of the host's sockets: the moment one binds, and again when it connects,
+ * the gateway's programs know that the kernel must be asked for its port.
+ */
+#include <linux/bpf.h>
+#include <linux/in.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "types.h"
+
+char _license[] SEC("license") = "GPL";
+
+const volatile __u64 host_netns = 0;
+__u32 period = 0; /* its lowest bit says which of gate_recent is written */
+
+/* The gateway's map; its definition is the same as in maps.h. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct port_bits);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} host_sockets SEC(".maps");
+
+/* What was bound in this period and in the one before. */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 2);
+	__type(key, __u32);
+	__type(value, struct port_bits);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} gate_recent SEC(".maps");
+
+static __always_inline void set_bit(struct port_bits *bits, __u32 proto, __u32 port)
+{
+	__u64 *words = proto == IPPROTO_TCP ? bits->tcp : bits->udp;
+
+	asm volatile("%0 &= 0xffff" : "+r"(port));
+	__sync_fetch_and_or(&words[port >> 6], 1ull << (port & 63));
+}
+
+static __always_inline int open_gate(__u32 port, __u32 proto)
+{
+	__u32 zero = 0, now = period & 1;
+	struct port_bits *bits;
+
+	/* In this order: Go overwrites the second, and then looks at the first. */
+	bits = bpf_map_lookup_elem(&gate_recent, &now);
+	if (bits)
+		set_bit(bits, proto, port);
+	bits = bpf_map_lookup_elem(&host_sockets, &zero);
+	if (bits)
+		set_bit(bits, proto, port);
+	return 1;
+}
+
+static __always_inline int is_ours(__u32 port, __u32 proto, __u64 netns)
+{
+	return port && (proto == IPPROTO_TCP || proto == IPPROTO_UDP) && netns == host_netns;
+}
+
+/* Nothing from outside gets there. */
+static __always_inline int is_loopback(__u32 ip4)
+{
+	return (ip4 & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
+}
+
+static __always_inline int bound(struct bpf_sock *ctx)
+{
+	__u32 port = ctx->src_port, proto = ctx->protocol;
+
+	if (!is_ours(port, proto, bpf_get_netns_cookie(ctx)))
+		return 1;
+	return open_gate(port, proto);
+}
+
+/*
+ * A TCP socket that is only bound is in none of the lists that Go scans: its bit may
+ * be gone by the time it connects. Without a port the kernel will choose one, and
+ * ours are reserved.
+ */
+static __always_inline int connects(struct bpf_sock_addr *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+	__u32 port = sk ? sk->src_port : 0;
+
+	if (!port || !is_ours(port, ctx->protocol, bpf_get_netns_cookie(ctx)))
+		return 1;
+	return open_gate(port, ctx->protocol);
+}
+
+SEC("cgroup/post_bind4")
+int gate_post_bind4(struct bpf_sock *ctx)
+{
+	return is_loopback(ctx->src_ip4) ? 1 : bound(ctx);
+}
+
+SEC("cgroup/post_bind6")
+int gate_post_bind6(struct bpf_sock *ctx)
+{
+	return bound(ctx);
+}
+
+SEC("cgroup/connect4")
+int gate_connect4(struct bpf_sock_addr *ctx)
+{
+	struct bpf_sock *sk = ctx->sk;
+
+	return sk && is_loopback(sk->src_ip4) ? 1 : connects(ctx);
+}
+
+SEC("cgroup/connect6")
+int gate_connect6(struct bpf_sock_addr *ctx)
+{
+	return connects(ctx);
+}

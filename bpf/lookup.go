@@ -1,0 +1,108 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"path/filepath"
+
+	"github.com/cilium/ebpf"
+)
+
+// LookupOptions say where the gateway keeps its state.
+type LookupOptions struct {
+	PinDir string
+	Log    *slog.Logger
+}
+
+// Lookup is the table of front ends that a socket of the host serves itself:
+// externalTrafficPolicy=Local, with an endpoint on the host's network. The
+// gateway's program at the uplink gives what has the reason service_host to the socket that
+// listens on the target, with the client's address. TCP only; before Linux 6.6
+// not to a socket with SO_REUSEPORT: such a connection is refused.
+type Lookup struct {
+	targets *ebpf.Map
+	pin     string
+}
+
+// OpenLookup takes the table over, or makes it.
+func OpenLookup(opts LookupOptions) (*Lookup, error) {
+	if opts.Log == nil {
+		opts.Log = slog.New(slog.DiscardHandler)
+	}
+	if err := preparePinDir(opts.PinDir); err != nil {
+		return nil, err
+	}
+	spec, err := loadLookup()
+	if err != nil {
+		return nil, fmt.Errorf("read lookup programs: %w", err)
+	}
+	if err := dropIncompatible(spec, opts.PinDir, opts.Log); err != nil {
+		return nil, err
+	}
+	m, err := ebpf.NewMapWithOptions(spec.Maps[lookupMapLookupTargets], ebpf.MapOptions{PinPath: opts.PinDir})
+	if err != nil {
+		return nil, fmt.Errorf("open table of lookup targets: %w", err)
+	}
+	return &Lookup{targets: m, pin: filepath.Join(opts.PinDir, lookupMapLookupTargets)}, nil
+}
+
+// Sync makes the table hold exactly want: which listener a front end is for. A target's address is
+// that of the endpoint; a listener on the unspecified address is found by it, too.
+// New and changed entries are written before stale ones go; writes counts
+// them all. It is not atomic: after an error it may be repeated.
+func (l *Lookup) Sync(want map[ServiceKey]netip.AddrPort) (writes int, err error) {
+	table := make(map[lookupServiceKey]lookupLookupTarget, len(want))
+	for k, to := range want {
+		if k.Proto != protoTCP {
+			return 0, fmt.Errorf("sync lookup targets: front end %v: protocol %d is not TCP", netip.AddrPortFrom(k.Addr, k.Port), k.Proto)
+		}
+		if k.Addr.Unmap().Is4() != to.Addr().Unmap().Is4() {
+			return 0, fmt.Errorf("sync lookup targets: front end %v and target %v are of two families", k.Addr, to)
+		}
+		key := lookupServiceKey{Addr: lookupAddr{W: words(k.Addr)}, Port: bePort(k.Port), Proto: k.Proto}
+		table[key] = lookupLookupTarget{Addr: lookupAddr{W: words(to.Addr())}, Port: bePort(to.Port())}
+	}
+	if writes, err = l.write(table); err != nil {
+		return writes, fmt.Errorf("sync lookup targets: %w", err)
+	}
+	return writes, nil
+}
+
+func (l *Lookup) write(want map[lookupServiceKey]lookupLookupTarget) (writes int, err error) {
+	have, err := readTable[lookupServiceKey, lookupLookupTarget](l.targets)
+	if err != nil {
+		return 0, err
+	}
+	for k, to := range want {
+		if old, ok := have[k]; ok && old == to {
+			continue
+		}
+		if err := l.targets.Put(k, to); err != nil {
+			return writes, err
+		}
+		writes++
+	}
+	for k := range have {
+		if _, ok := want[k]; ok {
+			continue
+		}
+		if err := l.targets.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return writes, err
+		}
+		writes++
+	}
+	return writes, nil
+}
+
+// Remove takes the pin away. The Lookup can still be closed, and nothing else.
+func (l *Lookup) Remove() error {
+	if err := removeIfThere(l.pin); err != nil {
+		return fmt.Errorf("unpin table of lookup targets: %w", err)
+	}
+	return nil
+}
+
+// Close releases the table, which goes on as long as it is pinned.
+func (l *Lookup) Close() error { return l.targets.Close() }

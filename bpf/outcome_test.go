@@ -1,0 +1,103 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"testing"
+
+	"github.com/cilium/ebpf"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+)
+
+// outcome is what the layout makes of a reason.
+func (r *rig) outcome(reason verdict.Reason) result {
+	switch connected := r.node.Config.Connected; r.layout {
+	case Bridged:
+		return bridgedOutcome(reason, connected)
+	case Dedicated:
+		if reason.Verdict() == verdict.Drop && connected {
+			return result{ret: retDrop}
+		}
+		return result{ret: retNext}
+	}
+	switch reason.Verdict() {
+	case verdict.OVN, verdict.Out:
+		return result{ret: retRedirect}
+	case verdict.Drop:
+		return result{ret: retDrop}
+	}
+	return result{ret: retNext}
+}
+
+func bridgedOutcome(reason verdict.Reason, connected bool) result {
+	const mark = 0x6f76
+	dir := verdict.Rules()[reason].Direction
+	switch v := reason.Verdict(); {
+	case dir == verdict.FromHost && v == verdict.OVN:
+		return result{ret: retNext, mark: mark}
+	case !connected:
+		return result{ret: retNext}
+	case v == verdict.Host, dir == verdict.FromHost:
+		return result{ret: retRedirect}
+	case v == verdict.Drop:
+		return result{ret: retDrop}
+	case v == verdict.Out:
+		return result{ret: retNext}
+	}
+	return result{ret: retNext, mark: mark}
+}
+
+func fragCell(k verdict.FragKey) gatewayFragKey {
+	id := k.ID
+	if k.Src.Is4() {
+		id <<= 16 // it is the first two of the four bytes
+	}
+	return gatewayFragKey{
+		Src: gatewayAddr{W: words(k.Src)}, Dst: gatewayAddr{W: words(k.Dst)}, Proto: k.Proto,
+		Id: binary.NativeEndian.Uint32(binary.BigEndian.AppendUint32(nil, id)),
+	}
+}
+
+func (r *rig) learnedNS(t testing.TB) map[verdict.NSKey]bool {
+	t.Helper()
+	set := make(map[verdict.NSKey]bool)
+	err := eachEntry(r.g.objs.Ns, func(k gatewayNsKey, _ gatewaySeen) {
+		set[verdict.NSKey{Remote: addrOf(k.Remote.W), Proto: k.Proto, ID: bePort(k.Id)}] = true
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func (r *rig) learnedFrags(t testing.TB) map[verdict.FragKey]verdict.Verdict {
+	t.Helper()
+	set := make(map[verdict.FragKey]verdict.Verdict)
+	err := eachEntry(r.g.objs.Frags, func(k gatewayFragKey, f gatewayFragSeen) {
+		id := binary.BigEndian.Uint32(binary.NativeEndian.AppendUint32(nil, k.Id))
+		if addrOf(k.Src.W).Is4() {
+			id >>= 16
+		}
+		owner := verdict.Host
+		if f.Ovn != 0 {
+			owner = verdict.OVN
+		}
+		set[verdict.FragKey{Src: addrOf(k.Src.W), Dst: addrOf(k.Dst.W), Proto: k.Proto, ID: id}] = owner
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return set
+}
+
+func (r *rig) learnedFlows(t testing.TB) map[verdict.FlowKey]bool {
+	t.Helper()
+	set := make(map[verdict.FlowKey]bool)
+	for _, m := range []*ebpf.Map{r.g.objs.Flows, r.g.objs.Takeover} {
+		err := eachEntry(m, func(k gatewayFlowKey, _ gatewaySeen) { set[verdict.FlowKey(flowOf(k))] = true })
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	return set
+}

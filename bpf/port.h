@@ -1,0 +1,96 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/* Whose a packet with ports is. */
+#ifndef __PORT_H
+#define __PORT_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "maps.h"
+#include "parse.h"
+#include "socket.h"
+#include "state.h"
+
+#define TCP_FLAGS_OFFSET 13
+#define TCP_FIN 0x01
+#define TCP_SYN 0x02
+#define TCP_RST 0x04
+#define TCP_ACK 0x10
+#define BFD_PORT 3784 /* single hop, RFC 5881 */
+
+/* Who serves the front end that p is for; 0: it is none. */
+static __always_inline __u32 service_owner(const struct packet *p)
+{
+	struct service_key k = {};
+	__u8 *owner;
+
+	if (!test_port(special_ports, bpf_ntohs(p->dport)))
+		return 0;
+	k.addr = p->dst;
+	k.port = p->dport;
+	k.proto = p->proto;
+	owner = bpf_map_lookup_elem(&services, &k);
+	return owner ? *owner : 0;
+}
+
+static __always_inline int is_pure_syn(struct __sk_buff *skb, const struct packet *p)
+{
+	__u8 flags;
+
+	if (p->proto != IPPROTO_TCP || bpf_skb_load_bytes(skb, p->l4 + TCP_FLAGS_OFFSET, &flags, 1))
+		return 0;
+	return (flags & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK)) == TCP_SYN;
+}
+
+static __always_inline int is_bfd(const struct packet *p)
+{
+	return cfg.bfd && p->proto == IPPROTO_UDP && p->frag == FRAG_NONE &&
+	       p->dport == bpf_htons(BFD_PORT);
+}
+
+/* To the SNAT range. begins: it opens a connection. */
+static __always_inline int range_owner(struct __sk_buff *skb, const struct packet *p, int begins,
+				       int quoted)
+{
+	if (begins)
+		return REASON_SNAT_SYN;
+	if (!is_gated(p))
+		return REASON_SNAT_PORT;
+	if (p->proto == IPPROTO_UDP && in_learned(p))
+		return REASON_SNAT_LEARNED;
+	return host_socket(skb, p, quoted) ? REASON_HOST_SOCKET : REASON_SNAT_PORT;
+}
+
+/* By port. quoted: p is what an ICMP error quotes, turned round. */
+static __noinline int port_owner(struct __sk_buff *skb, const struct packet *p, int quoted)
+{
+	__u32 owner = service_owner(p);
+	int begins;
+
+	if (owner && cfg.local)
+		return REASON_SERVICE_LOCAL;
+	if (owner)
+		return owner == SERVICE_HOST ? REASON_SERVICE_HOST : REASON_SERVICE;
+	if (is_node(&p->dst) && !cfg.local) {
+		begins = !quoted && is_pure_syn(skb, p);
+		if (in_snat_range(bpf_ntohs(p->dport)))
+			return range_owner(skb, p, begins, quoted);
+		if (!begins && in_takeover(p))
+			return REASON_TAKEOVER;
+	}
+	if (!is_host(&p->dst))
+		return REASON_NOT_OURS;
+	return !quoted && is_bfd(p) ? REASON_BFD : REASON_DEFAULT;
+}
+
+/* Does the host itself use this protocol with p->src? */
+static __always_inline int is_host_proto(const struct packet *p)
+{
+	struct ns_key k;
+
+	if (!is_node(&p->dst))
+		return 0;
+	ns_key(&k, p);
+	return bpf_map_lookup_elem(&host_protos, &k) != NULL;
+}
+
+#endif /* __PORT_H */

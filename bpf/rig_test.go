@@ -1,0 +1,227 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
+)
+
+var corpusLayouts = [...]corpus.Layout{Direct: corpus.Direct, Bridged: corpus.Bridged, Dedicated: corpus.Dedicated}
+
+// rig runs a layout's programs as if they were on a node of the corpus.
+type rig struct {
+	*node0
+	g      *Gateway
+	layout Layout
+	tags   *tagger
+	node   *corpus.Node
+	since  time.Duration // when the node was set
+	last   [gatewayReasonREASON_MAX]uint64
+}
+
+// node0 is the machine, whose name would hide the corpus' node.
+type node0 = node
+
+// newRig has the sockets that the nodes of the corpus have.
+func newRig(t testing.TB, layout Layout) *rig {
+	t.Helper()
+	n := newNode(t)
+	c := n.config()
+	c.Layout = layout
+	g := n.open(t, func(o *Options) { o.Config = c })
+	r := &rig{node0: n, g: g, layout: layout, tags: newTagger(t, g)}
+	r.openSockets(t)
+	return r
+}
+
+func (r *rig) openSockets(t testing.TB) {
+	t.Helper()
+	for _, f := range []corpus.Family{corpus.V4, corpus.V6} {
+		r.addr(t, "eth0", fmt.Sprintf("%s/%d", f.Node, f.Node.BitLen()-8))
+	}
+	listeners := make(map[netip.AddrPort]net.Listener)
+	for _, s := range corpus.Cases()[0].Node.Sockets {
+		r.must(t, func() error { return openSocket(t, s, listeners) })
+	}
+}
+
+func openSocket(t testing.TB, s corpus.Socket, listeners map[netip.AddrPort]net.Listener) error {
+	switch {
+	case s.Proto == corpus.ProtoUDP && !s.Remote.IsValid():
+		c, err := net.ListenPacket("udp", s.Local.String())
+		if err == nil {
+			t.Cleanup(func() { c.Close() })
+		}
+		return err
+	case s.Proto == corpus.ProtoTCP && !s.Remote.IsValid():
+		l, err := listen(s.Local.Addr(), s.Local.Port(), func(int) error { return nil })
+		if err == nil {
+			t.Cleanup(func() { l.Close() })
+			listeners[s.Local] = l
+		}
+		return err
+	case s.Proto == corpus.ProtoTCP && listeners[s.Local] != nil:
+		d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(s.Remote)}
+		client, err := d.Dial("tcp", s.Local.String())
+		if err != nil {
+			return err
+		}
+		server, err := listeners[s.Local].Accept()
+		if err == nil {
+			t.Cleanup(func() { server.Close() })
+		}
+		t.Cleanup(func() { client.Close() })
+		return err
+	}
+	return fmt.Errorf("no way to open socket %+v", s)
+}
+
+// config0 is the configuration of a node of the corpus on this machine.
+func (r *rig) config0(c *verdict.Config) Config {
+	out := Config{
+		NodeMAC: c.NodeMAC[:], Node4: c.Node4, Node6: c.Node6,
+		SNATPorts: PortRange{First: c.SNATFirst, Last: c.SNATLast}, GenevePort: c.GenevePort, EncapIP: c.EncapIP,
+		ServiceCIDRs: c.ServiceCIDRs, PodCIDRs: c.PodCIDRs, RoutablePods: c.RoutablePods, Masquerade: c.Masquerade,
+		Layout: r.layout, VLAN: c.VLAN, MTU: c.MTU, Local: c.Local, BFD: c.BFD, InSync: c.InSync, Takeover: c.Takeover,
+	}
+	if c.Connected {
+		out.Uplink, out.Bridge = r.uplink, r.bridge
+	}
+	return out
+}
+
+// set makes the programs' tables and settings those of n.
+func (r *rig) set(t testing.TB, n *corpus.Node) {
+	t.Helper()
+	r.node, r.since = n, monotonic(t)
+	forget(t, r.g)
+	addrs := make(map[netip.Addr]AddrKind)
+	for a, k := range n.Addrs {
+		addrs[a] = AddrKind(k)
+	}
+	owners := make(map[ServiceKey]ServiceOwner)
+	for k, o := range n.Services {
+		owners[ServiceKey(k)] = ServiceOwner(o)
+	}
+	var protos []NSKey
+	for k := range n.HostProtos {
+		protos = append(protos, NSKey{Remote: k.Remote, Proto: k.Proto})
+	}
+	var gates []SocketKey
+	for _, s := range n.Sockets {
+		gates = append(gates, SocketKey{s.Proto, s.Local.Port()})
+	}
+	for _, s := range n.Gates {
+		gates = append(gates, SocketKey(s))
+	}
+	err := errors.Join(r.g.SetConfig(r.config0(&n.Config)), r.g.SyncAddrs(addrs), r.g.SyncServices(owners),
+		r.g.SyncHostProtos(protos), r.g.SyncHostSockets(gates), r.learn(n))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// learn enters what n has learned. Flows that a program may have learned go
+// where it does, the others are seeded.
+func (r *rig) learn(n *corpus.Node) error {
+	before := func(age time.Duration) gatewaySeen { return gatewaySeen{Ns: uint64(r.since - age)} }
+	var errs []error
+	for k, age := range n.NS {
+		key := gatewayNsKey{Remote: gatewayAddr{W: words(k.Remote)}, Id: bePort(k.ID), Proto: k.Proto}
+		errs = append(errs, r.g.objs.Ns.Put(key, before(age)))
+	}
+	for k, f := range n.Frags {
+		first := gatewayFragSeen{Ns: uint64(r.since - f.Seen), Ovn: flag(f.Owner == verdict.OVN)}
+		errs = append(errs, r.g.objs.Frags.Put(fragCell(k), first))
+	}
+	errs = append(errs, r.g.Flows(func(FlowKey, time.Duration) bool { return false }))
+	for k, age := range n.Flows {
+		key, port := FlowKey(k), k.Local.Port()
+		if k.Proto == protoUDP && n.Config.SNATFirst <= port && port <= n.Config.SNATLast {
+			errs = append(errs, r.g.objs.Flows.Put(key.cell(), before(age)))
+			continue
+		}
+		errs = append(errs, r.g.SeedFlows([]FlowKey{key}), r.g.objs.Takeover.Put(key.cell(), before(age)))
+	}
+	return errors.Join(errs...)
+}
+
+// result is what became of a frame.
+type result struct {
+	ret     uint32
+	mark    uint32
+	reasons string // of which each has counted, joined
+	out     []byte
+	err     error
+}
+
+// send has a frame arrive.
+func (r *rig) send(t testing.TB, dir verdict.Direction, frame []byte) result {
+	t.Helper()
+	h, ifindex := r.hook(dir), r.uplink
+	if h.bridge {
+		ifindex = r.bridge
+	}
+	proto, tci, frame := corpus.Untag(frame)
+	ctx := skbuff{Ifindex: uint32(ifindex), CB: [5]uint32{uint32(bePort(proto)), uint32(tci)}}
+	var after skbuff
+	opts := ebpf.RunOptions{Data: frame, DataOut: make([]byte, len(frame)+256), Context: &ctx, ContextOut: &after}
+	s := result{}
+	s.err = r.do(func() (err error) {
+		s.ret, err = r.tags.progs[h.name].Run(&opts)
+		return err
+	})
+	s.out, s.mark, s.reasons = opts.DataOut, after.Mark, strings.Join(r.moved(t), " ")
+	return s
+}
+
+// hook is where a frame from there is seen.
+func (r *rig) hook(dir verdict.Direction) hook {
+	hooks := r.g.hooks()
+	switch dir {
+	case verdict.FromWire:
+		return hooks[0]
+	case verdict.FromOVN:
+		return hooks[1]
+	}
+	return hooks[2]
+}
+
+// moved names the reasons that have counted since it was last asked.
+func (r *rig) moved(t testing.TB) (names []string) {
+	t.Helper()
+	var cpus []gatewayCells
+	if err := r.g.objs.Counters.Lookup(uint32(0), &cpus); err != nil {
+		t.Fatal(err)
+	}
+	for i, reason := range reasons {
+		var sum uint64
+		for _, cpu := range cpus {
+			sum += cpu.Reason[i].Packets
+		}
+		if sum != r.last[i] {
+			names = append(names, reason.name)
+		}
+		r.last[i] = sum
+	}
+	return names
+}
+
+func monotonic(t testing.TB) time.Duration {
+	t.Helper()
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil {
+		t.Fatal(err)
+	}
+	return time.Duration(now.Nano())
+}

@@ -1,0 +1,115 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/cilium/ebpf"
+)
+
+// ServiceKey is a front end: a NodePort on a node address, a hostPort, an
+// external or load balancer address.
+type ServiceKey struct {
+	Addr  netip.Addr
+	Proto uint8
+	Port  uint16
+}
+
+// ServiceOwner says who serves a front end.
+type ServiceOwner uint8
+
+const (
+	ServiceOVN  ServiceOwner = ServiceOwner(gatewayServiceOwnerSERVICE_OVN)
+	ServiceHost ServiceOwner = ServiceOwner(gatewayServiceOwnerSERVICE_HOST) // a socket of the host's, by sk_lookup
+)
+
+func (k ServiceKey) cell() gatewayServiceKey {
+	return gatewayServiceKey{Addr: gatewayAddr{W: words(k.Addr)}, Port: bePort(k.Port), Proto: k.Proto}
+}
+
+// SyncServices makes the service table hold exactly want, as SyncAddrs does.
+func (g *Gateway) SyncServices(want map[ServiceKey]ServiceOwner) error {
+	entries, err := serviceEntries(want)
+	if err != nil {
+		return fmt.Errorf("sync services: %w", err)
+	}
+	var stale []gatewayServiceKey
+	err = eachEntry(g.objs.Services, func(k gatewayServiceKey, _ uint8) {
+		if _, ok := entries[k]; !ok {
+			stale = append(stale, k)
+		}
+	})
+	if err == nil {
+		_, err = g.changeServices(entries, stale)
+	}
+	if err != nil {
+		return fmt.Errorf("sync services: %w", err)
+	}
+	return nil
+}
+
+// UpdateServices enters add, then deletes remove, and touches nothing else.
+// writes is how many entries of the table it wrote or deleted: what is there
+// already is not written. After an error it may be repeated, or SyncServices called.
+func (g *Gateway) UpdateServices(add map[ServiceKey]ServiceOwner, remove []ServiceKey) (writes int, err error) {
+	entries, err := serviceEntries(add)
+	if err != nil {
+		return 0, fmt.Errorf("update services: %w", err)
+	}
+	var stale []gatewayServiceKey
+	for _, k := range remove {
+		if _, ok := add[k]; !ok {
+			stale = append(stale, k.cell())
+		}
+	}
+	if writes, err = g.changeServices(entries, stale); err != nil {
+		return writes, fmt.Errorf("update services: %w", err)
+	}
+	return writes, nil
+}
+
+func serviceEntries(owners map[ServiceKey]ServiceOwner) (map[gatewayServiceKey]uint8, error) {
+	entries := make(map[gatewayServiceKey]uint8, len(owners))
+	for k, owner := range owners {
+		if owner != ServiceOVN && owner != ServiceHost {
+			return nil, fmt.Errorf("front end %s port %d has unknown owner %d", k.Addr, k.Port, owner)
+		}
+		entries[k.cell()] = uint8(owner)
+	}
+	return entries, nil
+}
+
+// changeServices writes entries, the digest of their ports, and then deletes stale.
+func (g *Gateway) changeServices(entries map[gatewayServiceKey]uint8, stale []gatewayServiceKey) (writes int, err error) {
+	put, err := putEntries(g.objs.Services, entries)
+	writes = put.written
+	added := make(map[uint16]int)
+	for _, k := range put.added {
+		added[bePort(k.Port)]++
+	}
+	if err = errors.Join(err, g.digest.countServices(added)); err != nil {
+		return writes, err
+	}
+	gone := make(map[uint16]int)
+	for _, k := range stale {
+		switch err = g.objs.Services.Delete(k); {
+		case errors.Is(err, ebpf.ErrKeyNotExist):
+			err = nil
+		case err == nil:
+			writes++
+			gone[bePort(k.Port)]--
+		}
+		if err != nil {
+			break
+		}
+	}
+	return writes, errors.Join(err, g.digest.countServices(gone))
+}
+
+// restoreServices makes the digest of a table that was there before.
+func (g *Gateway) restoreServices() error {
+	ports := make(map[uint16]int)
+	err := eachEntry(g.objs.Services, func(k gatewayServiceKey, _ uint8) { ports[bePort(k.Port)]++ })
+	return errors.Join(err, g.digest.countServices(ports))
+}

@@ -1,0 +1,120 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/* The host's sockets: what the programs share with Go, and the tables. */
+#ifndef __SOCK_H
+#define __SOCK_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+
+#include "types.h"
+
+/* What a socket asks for. A wildcard address: any address of the host. */
+struct front_key {
+	struct addr addr;
+	__be16 port;
+	__u8 proto;
+	__u8 pad;
+};
+_Static_assert(sizeof(struct front_key) == 20, "front_key is shared with Go");
+
+struct front {
+	__u32 set;
+	__u32 count;	/* of the set's backends; 0: refuse */
+	__u32 affinity; /* seconds that a choice is kept; 0: none */
+};
+_Static_assert(sizeof(struct front) == 12, "front is shared with Go");
+
+struct back_key {
+	__u32 set;
+	__u32 slot;
+};
+_Static_assert(sizeof(struct back_key) == 8, "back_key is shared with Go");
+
+struct back {
+	struct addr addr;
+	__be16 port;
+	__u16 pad;
+};
+_Static_assert(sizeof(struct back) == 20, "back is shared with Go");
+
+/* A backend that was chosen, and where in the set it was then. */
+struct choice {
+	struct back back;
+	__u32 set;
+	__u32 slot;
+};
+
+struct stuck {
+	__u64 ns; /* of the last use */
+	struct choice choice;
+	__u32 pad;
+};
+
+/* What one connected socket asked for, and what it got. */
+struct peer {
+	struct back front;
+	struct back back;
+};
+
+/* Of a socket without a connection, one peer: what it asked for, or got. */
+struct exchange_key {
+	__u64 cookie;
+	struct back peer;
+	__u32 reply; /* 1: peer is a backend, the value the front end */
+};
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 131072);
+	__type(key, struct front_key);
+	__type(value, struct front);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} sock_frontends SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
+	__type(key, struct back_key);
+	__type(value, struct back);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} sock_backends SEC(".maps");
+
+/* The host's addresses but loopback: what a wildcard front end stands for. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, struct addr);
+	__type(value, __u8);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} sock_addrs SEC(".maps");
+
+/* The host is one client, so affinity is the set's. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 16384);
+	__type(key, __u32);
+	__type(value, struct stuck);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} sock_affinity SEC(".maps");
+
+/* Goes with its socket: nothing can push it out. */
+struct {
+	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(key, int);
+	__type(value, struct peer);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} sock_peers SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, struct exchange_key);
+	__type(value, struct choice);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} sock_exchanges SEC(".maps");
+
+#endif /* __SOCK_H */

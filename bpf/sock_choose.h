@@ -1,0 +1,198 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/*
+ * From what is asked for to a backend. The functions that are not static are
+ * checked by the verifier once, not once a call; it then wants their pointers checked.
+ */
+#ifndef __SOCK_CHOOSE_H
+#define __SOCK_CHOOSE_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "sock.h"
+
+#define SCAN_SLOTS 64
+#define ATTEMPTS 4
+#define NS_PER_SEC 1000000000ull
+
+enum answer {
+	ANSWER_PASS, /* no front end: none of ours */
+	ANSWER_REFUSE,
+	ANSWER_BACKEND,
+};
+
+static __always_inline int is_mapped(const struct addr *a)
+{
+	return !a->w[0] && !a->w[1] && a->w[2] == bpf_htonl(0xffff);
+}
+
+static __always_inline int back_eq(const struct back *a, const struct back *b)
+{
+	return a->addr.w[3] == b->addr.w[3] && a->port == b->port && a->addr.w[2] == b->addr.w[2] &&
+	       a->addr.w[1] == b->addr.w[1] && a->addr.w[0] == b->addr.w[0];
+}
+
+/* Connecting to the unspecified address means loopback. */
+static __always_inline void concrete(struct addr *a)
+{
+	if (a->w[0] || a->w[1] || a->w[3])
+		return;
+	if (is_mapped(a))
+		a->w[3] = bpf_htonl(0x7f000001);
+	else if (!a->w[2])
+		a->w[3] = bpf_htonl(1);
+}
+
+static __always_inline int is_own(const struct addr *a)
+{
+	if (is_mapped(a)) {
+		if ((a->w[3] & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000))
+			return 1;
+	} else if (!a->w[0] && !a->w[1] && !a->w[2] && a->w[3] == bpf_htonl(1)) {
+		return 1;
+	}
+	return !!bpf_map_lookup_elem(&sock_addrs, a);
+}
+
+__noinline int find_front(const struct front_key *want, struct front *out)
+{
+	struct front_key key;
+	struct addr own;
+	struct front *f;
+
+	if (!want || !out)
+		return 0;
+	key = *want; /* before Linux 6.2 a key is on the function's own stack */
+	f = bpf_map_lookup_elem(&sock_frontends, &key);
+	if (!f) {
+		own = key.addr;
+		key.addr.w[0] = 0;
+		key.addr.w[1] = 0;
+		key.addr.w[2] = is_mapped(&own) ? own.w[2] : 0;
+		key.addr.w[3] = 0;
+		f = bpf_map_lookup_elem(&sock_frontends, &key);
+		if (!f || !is_own(&own))
+			return 0;
+	}
+	*out = *f;
+	return 1;
+}
+
+static __always_inline int in_slot(const struct choice *c, __u32 slot)
+{
+	struct back_key key = { .set = c->set, .slot = slot };
+	struct back *b;
+
+	b = bpf_map_lookup_elem(&sock_backends, &key);
+	return b && back_eq(b, &c->back);
+}
+
+/*
+ * Does the front end still have this backend? When others went, it may have
+ * moved to one of their slots.
+ */
+__noinline int still_there(const struct front *f, struct choice *c)
+{
+	__u32 i;
+
+	if (!f || !c || c->set != f->set)
+		return 0;
+	if (c->slot < f->count && in_slot(c, c->slot))
+		return 1;
+	for (i = 0; i < SCAN_SLOTS; i++) {
+		if (i >= f->count)
+			break;
+		if (in_slot(c, i)) {
+			c->slot = i;
+			return 1;
+		}
+	}
+	return 0;
+}
+
+/* Keeps to the backend of the last ones, if that was not too long ago. */
+__noinline int stick(const struct front *f, struct choice *c)
+{
+	struct stuck *s;
+	__u64 now;
+	__u32 set;
+
+	if (!f || !c)
+		return 0;
+	now = bpf_ktime_get_ns();
+	set = f->set;
+	s = bpf_map_lookup_elem(&sock_affinity, &set);
+	if (!s || now - s->ns >= f->affinity * NS_PER_SEC)
+		return 0;
+	*c = s->choice;
+	if (!still_there(f, c))
+		return 0;
+	s->ns = now;
+	return 1;
+}
+
+static __always_inline void stick_to(const struct choice *c)
+{
+	struct stuck s = { .ns = bpf_ktime_get_ns(), .choice = *c };
+	__u32 set = c->set;
+
+	bpf_map_update_elem(&sock_affinity, &set, &s, BPF_ANY);
+}
+
+/*
+ * A socket without a connection keeps its backend as long as that is there;
+ * after that its cookie says which is next, not chance: a peer that answers in
+ * several packets must be one.
+ */
+__noinline int pick(const struct front *f, __u64 cookie, struct choice *c)
+{
+	struct back_key key = {};
+	struct back *b;
+
+	if (!f || !c || !f->count)
+		return 0;
+	if (f->affinity && stick(f, c))
+		return 1;
+	key.set = f->set;
+	if (cookie)
+		key.slot = (__u32)(cookie * 0x9e3779b97f4a7c15ull >> 32) % f->count;
+	else
+		key.slot = bpf_get_prandom_u32() % f->count;
+	b = bpf_map_lookup_elem(&sock_backends, &key);
+	if (!b)
+		return 0;
+	c->back = *b;
+	c->set = key.set;
+	c->slot = key.slot;
+	if (f->affinity)
+		stick_to(c);
+	return 1;
+}
+
+/*
+ * cookie 0: for a connection. Otherwise c comes in with the socket's last
+ * choice, or with set 0.
+ */
+__noinline int choose(const struct front_key *want, __u64 cookie, struct choice *c)
+{
+	struct front f = {};
+	int i;
+
+	if (!want || !c)
+		return ANSWER_PASS;
+	/* A slot is missing only between two writes of Go's: then ask again. */
+	for (i = 0; i < ATTEMPTS; i++) {
+		if (!find_front(want, &f))
+			return ANSWER_PASS;
+		if (!f.count)
+			return ANSWER_REFUSE;
+		if (cookie && c->set && still_there(&f, c))
+			return ANSWER_BACKEND;
+		if (pick(&f, cookie, c))
+			return ANSWER_BACKEND;
+	}
+	return ANSWER_REFUSE;
+}
+
+#endif /* __SOCK_CHOOSE_H */

@@ -1,0 +1,159 @@
+package bpf
+
+import "slices"
+
+// read takes over what the tables hold.
+func (s *sockState) read(fronts map[sockFrontKey]sockFront, backs map[sockBackKey]sockBack) {
+	for k, b := range backs {
+		slots := s.sets[k.Set]
+		if missing := int(k.Slot) + 1 - len(slots); missing > 0 {
+			slots = append(slots, make([]sockBack, missing)...)
+		}
+		slots[k.Slot] = b
+		s.sets[k.Set] = slots
+		s.next = max(s.next, k.Set+1)
+	}
+	for k, f := range fronts {
+		s.putFront(k, f)
+		if f.Set != 0 {
+			s.udp.use(f.Set, k.Proto, s.sets[f.Set])
+		}
+	}
+}
+
+// fill plans the writes that make the group's set hold its backends.
+func (s *sockState) fill(p *sockPlan, g *sockGroup) {
+	old := s.sets[g.set]
+	now := arrange(old, g.backs)
+	s.udp.use(g.set, g.proto, old)
+	for slot, b := range now {
+		if slot < len(old) && old[slot] == b {
+			continue
+		}
+		p.backKeys = append(p.backKeys, sockBackKey{Set: g.set, Slot: uint32(slot)})
+		p.backs = append(p.backs, b)
+	}
+	p.delBacks = appendSlots(p.delBacks, g.set, len(now), old)
+	s.udp.replace(g.set, old, now)
+	s.sets[g.set] = now
+}
+
+// arrange returns want in an order that leaves as many as possible where they are in old.
+func arrange(old, want []sockBack) []sockBack {
+	out := make([]sockBack, len(want))
+	missing := make(map[sockBack]bool, len(want))
+	for _, b := range want {
+		missing[b] = true
+	}
+	for i, b := range old[:min(len(old), len(want))] {
+		if missing[b] {
+			out[i] = b
+			delete(missing, b)
+		}
+	}
+	at := 0
+	for _, b := range want {
+		if !missing[b] {
+			continue
+		}
+		for out[at] != (sockBack{}) {
+			at++
+		}
+		out[at] = b
+	}
+	return out
+}
+
+// appendSlots appends the keys of those slots from first on that hold something.
+func appendSlots(keys []sockBackKey, set uint32, first int, slots []sockBack) []sockBackKey {
+	for slot := first; slot < len(slots); slot++ {
+		if slots[slot] != (sockBack{}) { // a crash may have left gaps
+			keys = append(keys, sockBackKey{Set: set, Slot: uint32(slot)})
+		}
+	}
+	return keys
+}
+
+// point plans the write, if one is needed, that makes a front end lead there.
+func (s *sockState) point(p *sockPlan, f sockFrontKey, to sockFront) {
+	have, exists := s.fronts[f]
+	if exists && have == to {
+		return
+	}
+	if exists {
+		s.dropFront(f)
+	}
+	s.putFront(f, to)
+	p.frontKeys = append(p.frontKeys, f)
+	p.fronts = append(p.fronts, to)
+}
+
+// sweep plans the end of those released sets that nobody owns.
+func (s *sockState) sweep(p *sockPlan, released []uint32) {
+	slices.Sort(released)
+	for _, id := range slices.Compact(released) {
+		if s.owners[id] != nil {
+			continue
+		}
+		p.delBacks = appendSlots(p.delBacks, id, 0, s.sets[id])
+		s.udp.replace(id, s.sets[id], nil)
+		delete(s.udp.sets, id)
+		delete(s.sets, id)
+	}
+}
+
+func (s *sockState) putFront(f sockFrontKey, to sockFront) {
+	s.fronts[f] = to
+	s.users[to.Set]++
+}
+
+func (s *sockState) dropFront(f sockFrontKey) {
+	set := s.fronts[f].Set
+	delete(s.fronts, f)
+	if s.users[set]--; s.users[set] == 0 {
+		delete(s.users, set)
+	}
+}
+
+// udpBackends counts in how many slots of UDP sets a backend is.
+type udpBackends struct {
+	sets    map[uint32]bool
+	count   map[sockBack]int
+	touched map[sockBack]bool // left a slot since the last call of gone
+}
+
+// use says that a set is of that protocol, and holds slots, if that is new.
+func (u *udpBackends) use(set uint32, proto uint8, slots []sockBack) {
+	if proto == protoUDP && !u.sets[set] {
+		u.sets[set] = true
+		u.replace(set, nil, slots)
+	}
+}
+
+func (u *udpBackends) replace(set uint32, old, now []sockBack) {
+	if !u.sets[set] {
+		return
+	}
+	for _, b := range old {
+		if u.count[b]--; u.count[b] == 0 {
+			delete(u.count, b)
+		}
+		u.touched[b] = true
+	}
+	for _, b := range now {
+		u.count[b]++
+	}
+}
+
+// gone returns, sorted, what no slot has any more.
+func (u *udpBackends) gone() []sockBack {
+	var gone []sockBack
+	for b := range u.touched {
+		if u.count[b] == 0 && b != (sockBack{}) {
+			gone = append(gone, b)
+		}
+	}
+	clear(u.touched)
+	slices.SortFunc(gone, compareBacks)
+	return gone
+}

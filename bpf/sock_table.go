@@ -1,0 +1,218 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf"
+)
+
+// SyncAddrs makes the table of the host's addresses hold exactly want: front ends
+// with an unspecified address stand for them, and for loopback, which is always meant.
+func (s *Sock) SyncAddrs(want []netip.Addr) error {
+	keys := make(map[sockAddr]bool, len(want))
+	for _, a := range want {
+		keys[sockAddr{W: words(a.WithZone(""))}] = true
+	}
+	if err := errors.Join(addSockAddrs(s.objs.SockAddrs, keys), pruneSockAddrs(s.objs.SockAddrs, keys)); err != nil {
+		return fmt.Errorf("sync addresses of host sockets: %w", err)
+	}
+	return nil
+}
+
+func addSockAddrs(m *ebpf.Map, want map[sockAddr]bool) error {
+	for k := range want {
+		if err := m.Update(k, uint8(1), ebpf.UpdateNoExist); err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func pruneSockAddrs(m *ebpf.Map, want map[sockAddr]bool) error {
+	have, err := readTable[sockAddr, uint8](m)
+	for k := range have {
+		if want[k] {
+			continue
+		}
+		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+	}
+	return err
+}
+
+// UpdateServices brings the services named in changes up to date, and touches
+// no other; SyncServices comes before it. Only what differs is written: writes counts the table entries
+// written or deleted. A service that is not valid is left as it was, and
+// named in the error. After any other error the next call starts over from what
+// the tables hold.
+func (s *Sock) UpdateServices(changes []SockService) (writes int, err error) {
+	if s.wanted == nil {
+		return 0, errors.New("update services of host sockets: no services were synced yet")
+	}
+	groups, invalid := groupsOf(changes)
+	for key, g := range groups {
+		s.wanted[key] = g
+		if len(g) == 0 {
+			delete(s.wanted, key)
+		}
+	}
+	if s.state != nil {
+		writes, err = s.apply(s.state.update(groups))
+	} else {
+		writes, err = s.resync()
+	}
+	return writes, errors.Join(invalid, err)
+}
+
+// SyncServices makes the tables hold exactly full, as UpdateServices does. What an earlier load
+// wrote is taken over; lookups of what has not changed never fail meanwhile. A service that is
+// not valid counts as not there.
+func (s *Sock) SyncServices(full []SockService) (writes int, err error) {
+	groups, invalid := groupsOf(full)
+	s.wanted = groups
+	writes, err = s.resync()
+	return writes, errors.Join(invalid, err)
+}
+
+// GoneUDP returns, once, the UDP backends that left their last service since
+// the last call: their connected sockets shall be destroyed (link.DestroyUDP).
+func (s *Sock) GoneUDP() []netip.AddrPort {
+	if s.state != nil {
+		s.gone = append(s.gone, s.state.udp.gone()...)
+	}
+	out := make([]netip.AddrPort, 0, len(s.gone))
+	for _, b := range s.gone {
+		out = append(out, b.addrPort())
+	}
+	s.gone = nil
+	return out
+}
+
+func (b sockBack) addrPort() netip.AddrPort {
+	var raw [16]byte
+	for i, w := range b.Addr.W {
+		binary.NativeEndian.PutUint32(raw[4*i:], w)
+	}
+	return netip.AddrPortFrom(netip.AddrFrom16(raw).Unmap(), bePort(b.Port))
+}
+
+func groupsOf(services []SockService) (map[string][]*sockGroup, error) {
+	groups := make(map[string][]*sockGroup, len(services))
+	var invalid []error
+	for _, svc := range services {
+		g, err := sockGroups(svc)
+		if err != nil {
+			invalid = append(invalid, fmt.Errorf("read service %q: %w", svc.Key, err))
+			continue
+		}
+		groups[svc.Key] = g
+	}
+	return groups, errors.Join(invalid...)
+}
+
+// resync starts over: from what the tables hold to what is wanted.
+func (s *Sock) resync() (int, error) {
+	if s.state != nil {
+		s.gone = append(s.gone, s.state.udp.gone()...)
+		s.state = nil
+	}
+	state, err := s.load()
+	if err != nil {
+		return 0, err
+	}
+	for _, groups := range s.wanted {
+		for _, g := range groups {
+			g.set = 0
+		}
+	}
+	s.state = state
+	return s.apply(state.adopt(s.wanted))
+}
+
+// load reads the tables.
+func (s *Sock) load() (*sockState, error) {
+	fronts, err := readTable[sockFrontKey, sockFront](s.objs.SockFrontends)
+	if err != nil {
+		return nil, fmt.Errorf("read front ends of host sockets: %w", err)
+	}
+	backs, err := readTable[sockBackKey, sockBack](s.objs.SockBackends)
+	if err != nil {
+		return nil, fmt.Errorf("read backends of host sockets: %w", err)
+	}
+	state := newSockState()
+	state.read(fronts, backs)
+	return state, nil
+}
+
+// apply makes the tables what the plan says. After an error they are not known.
+func (s *Sock) apply(p sockPlan) (int, error) {
+	err := s.write(p)
+	if err != nil {
+		s.state = nil
+		return 0, fmt.Errorf("update services of host sockets: %w", err)
+	}
+	return p.size(), nil
+}
+
+func (s *Sock) write(p sockPlan) error {
+	if err := deleteKeys(s.objs.SockFrontends, p.delFronts); err != nil {
+		return fmt.Errorf("delete front ends: %w", err)
+	}
+	if err := putAll(s.objs.SockBackends, p.backKeys, p.backs); err != nil {
+		return fmt.Errorf("write backends: %w", err)
+	}
+	if err := putAll(s.objs.SockFrontends, p.frontKeys, p.fronts); err != nil {
+		return fmt.Errorf("write front ends: %w", err)
+	}
+	if err := deleteKeys(s.objs.SockBackends, p.delBacks); err != nil {
+		return fmt.Errorf("delete backends: %w", err)
+	}
+	return nil
+}
+
+func deleteKeys[K any](m *ebpf.Map, keys []K) error {
+	for _, k := range keys {
+		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func putAll[K, V any](m *ebpf.Map, keys []K, values []V) error {
+	const batch = 4096
+	for len(keys) > 0 {
+		n := min(batch, len(keys))
+		if _, err := m.BatchUpdate(keys[:n], values[:n], nil); err != nil {
+			return err
+		}
+		keys, values = keys[n:], values[n:]
+	}
+	return nil
+}
+
+// readTable returns what a hash table of K to V holds.
+func readTable[K comparable, V any](m *ebpf.Map) (map[K]V, error) {
+	const batch = 4096
+	keys := make([]K, batch)
+	values := make([]V, batch)
+	table := make(map[K]V)
+	var cursor ebpf.MapBatchCursor
+	for {
+		n, err := m.BatchLookup(&cursor, keys, values, nil)
+		for i, k := range slices.All(keys[:n]) {
+			table[k] = values[i]
+		}
+		if errors.Is(err, ebpf.ErrKeyNotExist) {
+			return table, nil
+		}
+		if err != nil {
+			return nil, err
+		}
+	}
+}

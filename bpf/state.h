@@ -1,0 +1,80 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/* What OVN has begun, by which its answers are told. */
+#ifndef __STATE_H
+#define __STATE_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_helpers.h>
+#include "maps.h"
+#include "parse.h"
+
+#define NSEC_PER_SEC 1000000000ULL
+#define ICMP_TIMEOUT (60 * NSEC_PER_SEC)  /* conntrack forgets after 30 s */
+#define FLOW_TIMEOUT (180 * NSEC_PER_SEC) /* conntrack holds a UDP stream for 120 s */
+
+static __always_inline void ns_key(struct ns_key *k, const struct packet *p)
+{
+	k->remote = p->src;
+	k->id = is_icmp(p) ? p->echo_id : 0;
+	k->proto = p->proto;
+	k->pad = 0;
+}
+
+/* Did OVN begin this exchange, and no longer than so many nanoseconds ago? */
+static __always_inline int seen_in_ns(const struct ns_key *k, __u64 timeout)
+{
+	struct seen *s = bpf_map_lookup_elem(&ns, k);
+
+	return s && (!timeout || bpf_ktime_get_ns() - s->ns < timeout);
+}
+
+/* p->src is the remote side. Only echo identifiers are used again by others soon. */
+static __always_inline int in_ns(const struct packet *p)
+{
+	struct ns_key k;
+
+	ns_key(&k, p);
+	return seen_in_ns(&k, is_icmp(p) ? ICMP_TIMEOUT : 0);
+}
+
+/* p->src is the remote side. */
+static __always_inline void flow_key(struct flow_key *k, const struct packet *p)
+{
+	__builtin_memset(k, 0, sizeof(*k));
+	k->remote = p->src;
+	k->local = p->dst;
+	k->remote_port = p->sport;
+	k->local_port = p->dport;
+	k->proto = p->proto;
+}
+
+/* Did OVN send on this port to this remote? */
+static __noinline int in_learned(const struct packet *p)
+{
+	struct flow_key k;
+	struct seen *s;
+
+	flow_key(&k, p);
+	s = bpf_map_lookup_elem(&flows, &k);
+	if (!s)
+		s = bpf_map_lookup_elem(&takeover, &k);
+	return s && bpf_ktime_get_ns() - s->ns < FLOW_TIMEOUT;
+}
+
+/* Is it a connection of OVN's from before? Its age tells Go when it has ended. */
+static __noinline int in_takeover(const struct packet *p)
+{
+	struct flow_key k;
+	struct seen *s;
+
+	if (!cfg.takeover || !test_port(special_ports, bpf_ntohs(p->dport)))
+		return 0;
+	flow_key(&k, p);
+	s = bpf_map_lookup_elem(&takeover, &k);
+	if (!s)
+		return 0;
+	s->ns = bpf_ktime_get_ns();
+	return 1;
+}
+
+#endif /* __STATE_H */

@@ -1,0 +1,187 @@
+package bpf
+
+import (
+	"net/netip"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+)
+
+// One changed Service costs what differs, however many there are.
+func TestUpdateServices(t *testing.T) {
+	n := newNode(t)
+	g := n.open(t)
+	all := make(map[ServiceKey]ServiceOwner)
+	for i := range 20000 {
+		all[ServiceKey{netip.AddrFrom4([4]byte{192, 0, byte(i >> 8), byte(i)}), protoTCP, uint16(30000 + i%1000)}] = ServiceOVN
+	}
+	if err := g.SyncServices(all); err != nil {
+		t.Fatal(err)
+	}
+	key := func(port uint16) ServiceKey { return ServiceKey{v4.node, protoTCP, port} }
+	syn := func(port uint16) []byte { return v4.rx(v4.remote, v4.node, protoTCP, tcp(4000, port, flagSYN)) }
+	type change struct {
+		name   string
+		add    map[ServiceKey]ServiceOwner
+		remove []ServiceKey
+		writes int
+		want   map[uint16]string
+	}
+	for _, c := range []change{
+		{"two new", map[ServiceKey]ServiceOwner{key(31000): ServiceOVN, key(31001): ServiceHost}, nil, 2, map[uint16]string{31000: "service", 31001: "service_host"}},
+		{"the same again", map[ServiceKey]ServiceOwner{key(31000): ServiceOVN, key(31001): ServiceHost}, nil, 0, map[uint16]string{31000: "service"}},
+		{"another owner", map[ServiceKey]ServiceOwner{key(31000): ServiceHost}, nil, 1, map[uint16]string{31000: "service_host"}},
+		{"one for another", map[ServiceKey]ServiceOwner{key(31002): ServiceOVN}, []ServiceKey{key(31000)}, 2, map[uint16]string{31000: "default", 31002: "service"}},
+		{"added and removed: added", map[ServiceKey]ServiceOwner{key(31002): ServiceOVN}, []ServiceKey{key(31002)}, 0, map[uint16]string{31002: "service"}},
+		{"what is not there", nil, []ServiceKey{key(31000)}, 0, map[uint16]string{31000: "default"}},
+		{"the last", nil, []ServiceKey{key(31001), key(31002)}, 2, map[uint16]string{31001: "default", 31002: "default"}},
+	} {
+		writes, err := g.UpdateServices(c.add, c.remove)
+		if err != nil || writes != c.writes {
+			t.Errorf("%s: %d writes, %v; want %d", c.name, writes, err, c.writes)
+		}
+		for port, want := range c.want {
+			if got := n.reason(t, g, syn(port)); got[want] != 1 {
+				t.Errorf("%s: port %d: %v, want %s", c.name, port, got, want)
+			}
+		}
+	}
+	sizes, err := TableSizes(n.pinDir)
+	if err != nil || sizes["services"] != len(all) {
+		t.Errorf("services %d, %v; want %d", sizes["services"], err, len(all))
+	}
+}
+
+// A port's bit goes with the last front end on it, and not before.
+func TestServicePortDigest(t *testing.T) {
+	n := newNode(t)
+	g := n.open(t)
+	bit := func(port uint16) bool {
+		var words [1024]uint64
+		if err := g.objs.SpecialPorts.Get(&words); err != nil {
+			t.Fatal(err)
+		}
+		return words[port/64]>>(port%64)&1 == 1
+	}
+	a, b := ServiceKey{v4.node, protoTCP, 31000}, ServiceKey{v6.node, protoTCP, 31000}
+	for _, step := range []struct {
+		add    map[ServiceKey]ServiceOwner
+		remove []ServiceKey
+		want   bool
+	}{
+		{ovns([]ServiceKey{a, b}), nil, true},
+		{nil, []ServiceKey{a}, true},
+		{nil, []ServiceKey{a}, true}, // not counted twice
+		{nil, []ServiceKey{b}, false},
+	} {
+		if _, err := g.UpdateServices(step.add, step.remove); err != nil {
+			t.Fatal(err)
+		}
+		if got := bit(31000); got != step.want {
+			t.Errorf("after +%v -%v: bit is %t", step.add, step.remove, got)
+		}
+	}
+	if !bit(30080) {
+		t.Error("the bit of another port is gone")
+	}
+	c := n.config()
+	c.BFD = true
+	if err := g.SetConfig(c); err != nil || !bit(bfdPort) {
+		t.Errorf("no bit for BFD: %v", err)
+	}
+}
+
+// Seeded flows are OVN's until they are drained, also after a restart, and
+// packets make them young.
+func TestSeededFlows(t *testing.T) {
+	n := newNode(t)
+	c := n.config()
+	c.Takeover = true
+	g := n.open(t, func(o *Options) { o.Config = c })
+	flow := func(port uint16) FlowKey {
+		return FlowKey{Proto: protoTCP, Remote: netip.AddrPortFrom(v4.remote, 443), Local: netip.AddrPortFrom(v4.node, port)}
+	}
+	packet := func(port uint16, flags uint8) []byte {
+		return v4.rx(v4.remote, v4.node, protoTCP, tcp(443, port, flags))
+	}
+	if err := g.SeedFlows([]FlowKey{flow(34567), flow(34568)}); err != nil {
+		t.Fatal(err)
+	}
+	old := gatewaySeen{Ns: uint64(monotonic(t) - time.Hour)}
+	for _, port := range []uint16{34567, 34568} {
+		if err := g.objs.Takeover.Put(flow(port).cell(), old); err != nil {
+			t.Fatal(err)
+		}
+	}
+	g = n.open(t, func(o *Options) { o.Config = c })
+	runTests(t, n, g, []packetTest{
+		one("seeded", packet(34567, flagACK), retRedirect, "takeover"),
+		one("seeded, a new connection", packet(34567, flagSYN), retNext, "default"),
+		one("not seeded", packet(34569, flagACK), retNext, "default"),
+	})
+	if err := g.SeedFlows([]FlowKey{flow(34568)}); err != nil {
+		t.Fatal(err)
+	}
+	idle := make(map[FlowKey]bool)
+	err := g.Flows(func(f FlowKey, age time.Duration) bool {
+		idle[f] = age > 30*time.Minute
+		return !idle[f]
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := map[FlowKey]bool{flow(34567): false, flow(34568): true}
+	if diff := cmp.Diff(want, idle, cmpopts.EquateComparable(FlowKey{})); diff != "" {
+		t.Errorf("idle flows (-want +got):\n%s", diff)
+	}
+	runTests(t, n, g, []packetTest{
+		one("kept", packet(34567, flagACK), retRedirect, "takeover"),
+		one("drained", packet(34568, flagACK), retNext, "default"),
+	})
+	c.Takeover = false
+	if err := g.SetConfig(c); err != nil {
+		t.Fatal(err)
+	}
+	runTests(t, n, g, []packetTest{one("takeover has ended", packet(34567, flagACK), retNext, "default")})
+}
+
+func TestSyncAddrs(t *testing.T) {
+	n := newNode(t)
+	g := n.open(t)
+	arp := func() []byte { return ether(allMAC, peerMAC, 0x0806, arpPacket(1, v4.remote, v4.vip)) }
+	for _, tt := range []struct {
+		kind AddrKind
+		want step
+	}{
+		{AddrHost, rx(arp(), retNext, "arp_request")},
+		{AddrVIP, rx(arp(), retNext, "arp_vip")},
+		{AddrOVN, rx(arp(), retRedirect, "arp_request_ovn")},
+		{AddrPeer, rx(arp(), retNext, "arp_other")},
+	} {
+		if err := g.SyncAddrs(map[netip.Addr]AddrKind{v4.node: AddrHost, v4.vip: tt.kind}); err != nil {
+			t.Fatal(err)
+		}
+		runStep(t, n, g, int(tt.kind), tt.want)
+	}
+	if err := g.SyncAddrs(map[netip.Addr]AddrKind{v4.vip: 0}); err == nil {
+		t.Error("no error for an address of no kind")
+	}
+}
+
+func TestSyncHostProtos(t *testing.T) {
+	n := newNode(t)
+	g := n.open(t)
+	gre := v4.rx(v4.remote, v4.node, protoGRE, make([]byte, 8))
+	runStep(t, n, g, 0, tx(v4.tx(v4.node, v4.remote, protoGRE, make([]byte, 8)), retRedirect, "out_learned"))
+	runStep(t, n, g, 1, rx(gre, retRedirect, "proto_ns"))
+	if err := g.SyncHostProtos([]NSKey{{Remote: v4.remote, Proto: protoGRE}}); err != nil {
+		t.Fatal(err)
+	}
+	runStep(t, n, g, 2, rx(gre, retNext, "proto_host"))
+	if err := g.SyncHostProtos(nil); err != nil {
+		t.Fatal(err)
+	}
+	runStep(t, n, g, 3, rx(gre, retRedirect, "proto_ns"))
+}
