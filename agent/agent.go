@@ -14,12 +14,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cniserver"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/healthcheck"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
@@ -37,7 +39,10 @@ type agent struct {
 	cluster    *cluster.Cluster
 	gateway    *gateway.Gateway
 	management *management.Port
+	exit       *exit
+	health     *healthcheck.Server
 	mtu        atomic.Int64 // of pods; 0 = not known
+	notLocal   bool         // nothing of local gateway mode is left; the node loop's
 	nodeFault  atomic.Pointer[string]
 	listening  atomic.Bool // the CNI socket
 }
@@ -49,7 +54,11 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("check configuration: %w", err)
 	}
-	if err := errors.Join(bpf.Supported(), canEnterNamespaces()); err != nil {
+	noEBPF := bpf.Supported()
+	if errors.Is(noEBPF, bpf.ErrPrivilege) {
+		return errors.Join(noEBPF, canEnterNamespaces())
+	}
+	if err := canEnterNamespaces(); err != nil {
 		return err
 	}
 	settings, err := gatewaySettings(cfg, log)
@@ -59,6 +68,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := gateway.CheckHost(settings); err != nil {
 		return fmt.Errorf("check configuration: %w", err)
 	}
+	settings = fallBack(settings, noEBPF)
 	a := &agent{cfg: cfg, settings: settings, log: log, ready: newReadiness(log), nodeWake: loop.NewSignal(), ovsWake: loop.NewSignal()}
 	registry := prometheus.NewRegistry()
 	group, ctx := errgroup.WithContext(ctx)
@@ -84,7 +94,11 @@ func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 	}
 	collector := metrics.New(metrics.Source{
 		PinDir: a.cfg.PinDir, Stats: a.gateway.Stats, Ready: func() bool { return len(a.ready.missing()) == 0 }, Log: a.log,
-		Info: metrics.Info{Backend: "ebpf", Layout: "direct", Datapath: a.settings.Datapath, Uplink: a.settings.Uplink},
+		Failures: conntrackFailures(a.settings),
+		Info: metrics.Info{
+			Backend: string(a.settings.Backend), Layout: layoutName(a.settings), Datapath: a.settings.Datapath,
+			Uplink: a.settings.Uplink, NoEBPF: a.settings.NoEBPF,
+		},
 	})
 	registry.MustRegister(collector)
 	server, steal, err := a.cniServer(collector)
@@ -99,6 +113,14 @@ func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 	return a.runParts(ctx, server)
 }
 
+// layoutName is the layout as metrics have it: a node without a gateway has "none".
+func layoutName(s gateway.Settings) string {
+	if s.None {
+		return "none"
+	}
+	return string(s.Layout)
+}
+
 // openOVS waits for ovsdb-server and writes the settings before anything else.
 func (a *agent) openOVS(ctx context.Context) error {
 	err := insist(ctx, a.ready.starting, func() (err error) {
@@ -111,7 +133,13 @@ func (a *agent) openOVS(ctx context.Context) error {
 		return err
 	}
 	// The only thing here that waiting does not heal.
-	if err := a.ovs.CheckGateway(ctx, a.settings.Uplink, a.settings.Bridge); errors.Is(err, ovs.ErrForeign) {
+	a.settings, err = resolve(ctx, a.settings, a.ovs)
+	if err != nil {
+		a.ovs.Close()
+		return err
+	}
+	err = insist(ctx, a.ready.starting, func() error { return gateway.Recover(ctx, a.settings, a.ovs) })
+	if err != nil {
 		a.ovs.Close()
 		return err
 	}
@@ -128,10 +156,18 @@ func (a *agent) openOVS(ctx context.Context) error {
 func (a *agent) build() error {
 	var err error
 	a.cluster, err = cluster.New(a.cfg.RestConfig, a.cfg.NodeName, cluster.Handlers{
-		Node:     a.nodeWake.Kick,
-		Services: func() { a.gateway.Kick() },
+		Node: func() {
+			a.gateway.Kick() // its zone
+			a.nodeWake.Kick()
+		},
+		Peers: func() { a.gateway.SetPeers(a.cluster.Peers()) },
+		Service: func(k service.Key) {
+			a.gateway.ServiceChanged(k)
+			a.health.Changed(k)
+		},
 		Synced: func() {
 			a.gateway.Kick()
+			a.health.Synced()
 			a.nodeWake.Kick()
 			a.ready.changed.Kick()
 		},
@@ -139,15 +175,24 @@ func (a *agent) build() error {
 	if err != nil {
 		return err
 	}
-	a.gateway = gateway.New(a.settings, a.ovs, a.cluster.Services, func() {
-		a.nodeWake.Kick()
-		a.ovsWake.Kick()
-		a.ready.changed.Kick()
-	}, a.log)
+	a.gateway = gateway.New(gateway.Options{
+		Settings: a.settings, OVS: a.ovs, Log: a.log,
+		Source: gateway.Source{Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Zone: a.cluster.Zone},
+		Changed: func() {
+			a.nodeWake.Kick()
+			a.ovsWake.Kick()
+			a.ready.changed.Kick()
+		},
+	})
+	a.health = healthcheck.New(healthcheck.Options{
+		Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Healthy: a.serves,
+		Warn: a.cluster.WarnService, Log: a.log,
+	})
 	a.management = management.New(management.Options{
 		OVS: a.ovs, Node: a.cfg.NodeName, Bridge: IntegrationBridge, Datapath: a.settings.Datapath,
 		Cluster: a.cfg.ClusterSubnets, Changed: a.ready.changed.Kick, Log: a.log,
 	})
+	a.exit = a.newExit()
 	return nil
 }
 
@@ -197,9 +242,16 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server) error {
 	group.Go(func() error { return a.cluster.Run(ctx) })
 	group.Go(func() error { return a.gateway.Run(ctx) })
 	group.Go(func() error { return a.management.Run(ctx) })
+	group.Go(func() error { return a.exit.Run(ctx) })
+	group.Go(func() error { return a.health.Run(ctx) })
+	group.Go(func() error {
+		return healthcheck.Proxy{Addr: a.cfg.HealthAddr, Healthy: a.serves, Leaving: a.cluster.Leaving, Log: a.log}.Run(ctx)
+	})
 	group.Go(func() error {
 		return loop.Run(ctx, loop.Options{Name: "node annotations", Wake: a.nodeWake, Apply: a.syncNode, Resync: time.Minute, Log: a.log})
 	})
+	group.Go(func() error { return a.watchController(ctx) })
+	group.Go(func() error { return a.sayFallback(ctx) })
 	group.Go(func() error { return a.keepSettings(ctx) })
 	group.Go(func() error {
 		return server.Run(ctx, func() {
@@ -210,6 +262,9 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server) error {
 	group.Go(func() error { return a.announce(ctx) })
 	return group.Wait()
 }
+
+// serves says whether Services are served as the cluster asks for it.
+func (a *agent) serves() bool { return a.gateway.Missing() == "" && a.cluster.Missing() == "" }
 
 // keepSettings writes the settings again when somebody changes them or the
 // node's address changes.
@@ -237,29 +292,4 @@ func (a *agent) keepSettings(ctx context.Context) error {
 		})
 	})
 	return group.Wait()
-}
-
-// announce writes the CNI configuration once nothing is missing, and logs
-// readiness as it comes and goes.
-func (a *agent) announce(ctx context.Context) error {
-	written, was := false, false
-	return loop.Run(ctx, loop.Options{
-		Name: "CNI configuration", Wake: a.ready.changed, Resync: 10 * time.Second, Log: a.log,
-		Apply: func(context.Context) error {
-			missing := a.ready.missing()
-			is := len(missing) == 0
-			if is != was {
-				a.log.Info("readiness", "ready", is, "missing", missing)
-			}
-			was = is
-			if !is || written {
-				return nil
-			}
-			if err := writeConfList(a.cfg.CNIConfDir, a.cfg.CNISocket); err != nil {
-				return err
-			}
-			written = true
-			return nil
-		},
-	})
 }

@@ -27,7 +27,7 @@ import (
 
 func valid() Config {
 	return Config{
-		NodeName: "node1", RestConfig: &rest.Config{}, OVSDB: "unix:/run/openvswitch/db.sock", OVSRunDir: "/run/openvswitch",
+		NodeName: "node1", RestConfig: &rest.Config{}, OVSDB: "unix:/run/openvswitch/db.sock", OVSRunDir: "/run/openvswitch", OVNRunDir: "/run/ovn",
 		ClusterSubnets: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, PinDir: "/sys/fs/bpf/x", RunDir: "/run/x", CNISocket: "/run/x/cni.sock",
 	}
@@ -55,6 +55,18 @@ func TestValidate(t *testing.T) {
 		{"encap address", func(c *Config) { c.EncapIP = netip.MustParseAddr("0.0.0.0") }, "encap address 0.0.0.0"},
 		{"metrics", func(c *Config) { c.MetricsAddr = "nonsense" }, "metrics address: address nonsense"},
 		{"MTU", func(c *Config) { c.MTU = 1000 }, "MTU 1000"},
+		{"layout", func(c *Config) { c.Gateway.Layout = "routed" }, `gateway layout "routed": want direct, bridged or dedicated`},
+		{"backend", func(c *Config) { c.Gateway.Backend = "xdp" }, `gateway backend "xdp"`},
+		{"openflow without a bridge", func(c *Config) { c.Gateway.Backend = gateway.OpenFlow }, "openflow: only in layout bridged"},
+		{"VLAN without a bridge", func(c *Config) { c.Gateway.VLAN = 5 }, "gateway VLAN 5: not in layout direct"},
+		{"VLAN", func(c *Config) { c.Gateway.VLAN = 4095 }, "gateway VLAN 4095: want 1..4094"},
+		{"eBPF behind OVS", func(c *Config) { c.Gateway.Layout, c.Datapath = gateway.Bridged, "netdev" }, "use backend openflow"},
+		{"own address without an own NIC", func(c *Config) { c.Gateway.Addresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24")} }, "only in layout dedicated"},
+		{"dedicated NIC", func(c *Config) { c.Gateway.Layout = gateway.Dedicated }, "gateway interface: layout dedicated wants one"},
+		{"dedicated address", func(c *Config) { c.Gateway.Layout, c.Uplink = gateway.Dedicated, "eth1" }, "gateway address: layout dedicated wants one"},
+		{"dedicated next hop", func(c *Config) {
+			c.Gateway, c.Uplink = GatewayConfig{Layout: gateway.Dedicated, Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24")}}, "eth1"
+		}, "gateway next hop"},
 		{"relative path", func(c *Config) { c.PinDir = "x" }, `pin directory "x"`},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -141,7 +153,7 @@ func TestNodeAnnotations(t *testing.T) {
 		NextHops:  []netip.Addr{netip.MustParseAddr("172.30.0.200")},
 		HostCIDRs: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")},
 	}
-	s := gateway.Settings{Bridge: "breth0"}
+	s := gateway.Settings{Wiring: gateway.Wiring{Bridge: "breth0"}}
 	got := nodeAnnotations(cfg, s, n, "chassis1", nil)
 	if _, ok := got[annotation.ManagementMACs]; ok {
 		t.Error("a management port's address before the node has a subnet")
@@ -156,6 +168,11 @@ func TestNodeAnnotations(t *testing.T) {
 	}
 	if got[annotation.SNATPortRange] != "49152-65535" || got[annotation.PodMTU] == "" || got[annotation.ChassisID] != "chassis1" {
 		t.Errorf("annotations %v", got)
+	}
+	s.Local, s.VLAN, s.Routable = true, 5, true
+	other := nodeAnnotations(cfg, s, n, "chassis1", nil)
+	if gw, err := annotation.ParseGateway(other); err != nil || gw.Mode != "local" || gw.VLAN != 5 || other[annotation.RoutablePods] != "true" {
+		t.Errorf("local gateway mode: %+v, error %v, routable %q", gw, err, other[annotation.RoutablePods])
 	}
 	node := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Annotations: map[string]string{"foreign": "1"}}}
 	for k, v := range got {

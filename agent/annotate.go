@@ -18,20 +18,32 @@ import (
 // depends on the subnet that the controller chooses: nil leaves it out.
 func nodeAnnotations(cfg Config, s gateway.Settings, n gateway.Node, chassis string, subnets []netip.Prefix) map[string]string {
 	mtu := cfg.podMTU(n.Uplink.MTU, encapAddress(cfg, n))
-	out := map[string]string{
-		annotation.GatewayConfig: annotation.FormatGateway(annotation.Gateway{
-			Mode: "shared", InterfaceID: s.Bridge + "_" + cfg.NodeName, MAC: n.Uplink.MAC.String(),
+	own := annotation.Gateway{Mode: annotation.GatewayModeDisabled}
+	if !s.None {
+		own = annotation.Gateway{
+			Mode: mode(s), VLAN: int(s.VLAN), InterfaceID: s.Bridge + "_" + cfg.NodeName, MAC: n.Uplink.MAC.String(),
 			Addresses: n.Addresses, NextHops: n.NextHops, NodePorts: cfg.NodePorts,
-		}),
+		}
+	}
+	out := map[string]string{
+		annotation.GatewayConfig: annotation.FormatGateway(own),
 		annotation.ChassisID:     chassis,
 		annotation.HostCIDRs:     annotation.FormatHostCIDRs(n.HostCIDRs),
 		annotation.PodMTU:        strconv.Itoa(mtu),
+		annotation.RoutablePods:  strconv.FormatBool(s.Routable),
 		annotation.SNATPortRange: fmt.Sprintf("%d-%d", cfg.SNATPorts.First, cfg.SNATPorts.Last),
 	}
 	if plan, err := management.PlanFor(subnets, nil); err == nil {
 		out[annotation.ManagementMACs] = annotation.FormatManagementMAC(plan.MAC)
 	}
 	return out
+}
+
+func mode(s gateway.Settings) string {
+	if s.Local {
+		return annotation.GatewayModeLocal
+	}
+	return annotation.GatewayModeShared
 }
 
 // differing returns the annotations of want that the node does not have.
@@ -69,7 +81,12 @@ func (a *agent) exchange(ctx context.Context) error {
 	}
 	subnets, err := annotation.ParseNodeSubnets(node.Annotations)
 	if err == nil {
-		a.management.Set(subnets, int(a.mtu.Load()))
+		a.management.Set(subnets, joinSubnets(node), int(a.mtu.Load()))
+		a.offerExit(subnets, joinSubnets(node))
+		a.gateway.SetPodSubnets(subnets)
+		if err := a.syncMasquerade(ctx, subnets); err != nil {
+			return err
+		}
 	}
 	if len(n.Addresses) == 0 {
 		return nil
@@ -78,4 +95,20 @@ func (a *agent) exchange(ctx context.Context) error {
 		return a.cluster.Annotate(ctx, missing)
 	}
 	return nil
+}
+
+// joinSubnets are the networks of the gateway routers, as far as the controller
+// has told; what is malformed it reports itself.
+func joinSubnets(node *corev1.Node) []netip.Prefix {
+	join, err := annotation.ParseJoin(node.Annotations)
+	if err != nil {
+		return nil
+	}
+	var out []netip.Prefix
+	for _, p := range []netip.Prefix{join.IPv4, join.IPv6} {
+		if p.IsValid() {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
 }

@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
@@ -16,20 +18,16 @@ import (
 
 // Cleanup takes everything of ours off the node, in the reverse of Run's
 // order: CNI configuration and socket, pods' interfaces, management port,
-// gateway. The host's addresses and routes were never touched. Without OVSDB,
-// or where OVS is somebody else's, it does the rest and says so. It may be
-// repeated.
+// gateway. Host addresses that Run had moved to the bridge go back to the uplink. Without
+// OVSDB, or where OVS is somebody else's, it does the rest and says so. It may be
+// repeated, and the uplink need not be there any more.
 func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
-	settings, err := gatewaySettings(cfg, log)
-	if err != nil {
-		return err
-	}
 	var errs []error
 	if cfg.CNIConfDir != "" {
 		errs = append(errs, removeFile(filepath.Join(cfg.CNIConfDir, ConfListName)))
 	}
-	errs = append(errs, removeFile(cfg.CNISocket))
-	o, err := dialOwn(ctx, cfg, settings)
+	errs = append(errs, removeFile(cfg.CNISocket), removeMasquerade(ctx))
+	o, settings, err := dialOwn(ctx, cfg)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("bridges and ports are left: %w", err))
 	} else {
@@ -40,19 +38,35 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 }
 
 // dialOwn connects to an OVS whose bridges are not somebody else's: there,
-// deleting the gateway bridge would cut the host off.
-func dialOwn(ctx context.Context, cfg Config, s gateway.Settings) (*ovs.Client, error) {
+// deleting the gateway bridge would cut the host off. Without one it returns
+// what of the settings is known.
+func dialOwn(ctx context.Context, cfg Config) (*ovs.Client, gateway.Settings, error) {
+	s := partialSettings(cfg)
+	uplink, uplinkErr := findUplink(cfg.Uplink)
+	s = withUplink(s, cmp.Or(uplink, cfg.Uplink))
 	dial, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	o, err := ovs.Dial(dial, cfg.OVSDB)
 	if err != nil {
-		return nil, err
+		return nil, s, err
 	}
-	if err := o.CheckGateway(ctx, s.Uplink, s.Bridge); err != nil {
+	if s.Uplink == "" { // no default route any more: what the bridge was made for
+		bridge, err := o.BridgeMapping(ctx, gateway.Network)
+		if err != nil || bridge == "" {
+			o.Close()
+			return nil, s, errors.Join(uplinkErr, err)
+		}
+		s = withUplink(s, strings.TrimPrefix(bridge, bridgePrefix))
+	}
+	s, err = resolve(ctx, s, o)
+	if err == nil {
+		err = gateway.Recover(ctx, s, o)
+	}
+	if err != nil {
 		o.Close()
-		return nil, err
+		return nil, s, err
 	}
-	return o, nil
+	return o, s, nil
 }
 
 func removePods(ctx context.Context, o *ovs.Client) error {

@@ -10,6 +10,7 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
@@ -21,10 +22,12 @@ type Config struct {
 
 	OVSDB     string // unix:/run/openvswitch/db.sock
 	OVSRunDir string // has the bridges' .mgmt sockets
+	OVNRunDir string // has ovn-controller's pid file and control socket
 	SBAddress string // "": ovn-remote is left as it is
 	Datapath  string // ovs.DatapathSystem, ovs.DatapathNetdev; "" = detect
 
-	Uplink    string       // "" = the interface of the default route
+	Uplink    string // "" = the interface of the default route; Bridged also takes the bridge
+	Gateway   GatewayConfig
 	NextHops  []netip.Addr // nil = those of the default routes
 	EncapIP   netip.Addr   // zero = the node's; the userspace datapath needs one of its own
 	EncapBits int          // prefix length of EncapIP there; 0 = 24 or 64
@@ -36,8 +39,23 @@ type Config struct {
 
 	PinDir, RunDir string
 	CNISocket      string
-	CNIConfDir     string // "" = do not write
-	MetricsAddr    string // "" = do not serve
+	CNIConfDir     string   // "" = do not write
+	Watchdog       []string // command that puts the uplink back when moving its addresses fails; nil for none
+	CgroupPath     string   // cgroup2 mount; "" = the one that is found
+	MetricsAddr    string   // "" = do not serve
+	HealthAddr     string   // of kube-proxy's health check; "" = do not serve
+}
+
+// GatewayConfig is how the gateway is wired and what it does beside its duty.
+type GatewayConfig struct {
+	Layout    gateway.Layout  // "" = Direct
+	Backend   gateway.Backend // "" = EBPF
+	VLAN      int             // not Direct: the node's VLAN on the uplink, 0 = untagged
+	Addresses []netip.Prefix  // Dedicated: the gateway router's
+	Local     bool            // local gateway mode
+	None      bool            // no gateway: pods leave by other nodes'
+	BFD       bool            // BFD packets go to the host and to OVN
+	Routable  bool            // pods are known outside by their own addresses: no NAT
 }
 
 // Limits of an MTU: IPv6 needs the lower, struct ip6_hdr the upper.
@@ -80,13 +98,13 @@ func (c Config) Validate() error {
 		bad("MTU %d: want %d..%d", c.MTU, minMTU, maxMTU)
 	}
 	for _, d := range []struct{ name, path string }{
-		{"pin directory", c.PinDir}, {"run directory", c.RunDir}, {"OVS run directory", c.OVSRunDir}, {"CNI socket", c.CNISocket},
+		{"pin directory", c.PinDir}, {"run directory", c.RunDir}, {"OVS run directory", c.OVSRunDir}, {"OVN run directory", c.OVNRunDir}, {"CNI socket", c.CNISocket},
 	} {
 		if !filepath.IsAbs(d.path) {
 			bad("%s %q: not an absolute path", d.name, d.path)
 		}
 	}
-	errs = append(errs, c.validateAddresses())
+	errs = append(errs, c.validateAddresses(), c.validateGateway())
 	return errors.Join(append(errs, overlaps(c.ClusterSubnets, c.ServiceCIDRs)...)...)
 }
 
@@ -105,7 +123,41 @@ func (c Config) validateAddresses() error {
 			errs = append(errs, fmt.Errorf("metrics address: %w", err))
 		}
 	}
+	if c.HealthAddr != "" {
+		if _, _, err := net.SplitHostPort(c.HealthAddr); err != nil {
+			errs = append(errs, fmt.Errorf("health check address: %w", err))
+		}
+	}
 	return errors.Join(errs...)
+}
+
+// wiring is what of c is the gateway's wiring; uplink, bridge and datapath are
+// not known yet.
+func (c Config) wiring() gateway.Wiring {
+	w := gateway.Wiring{
+		Layout: c.Gateway.Layout, Backend: c.Gateway.Backend, VLAN: uint16(c.Gateway.VLAN),
+		Addresses: c.Gateway.Addresses, NextHops: c.NextHops, Datapath: c.Datapath,
+	}
+	if w.Layout == "" {
+		w.Layout = gateway.Direct
+	}
+	if w.Backend == "" {
+		w.Backend = gateway.EBPF
+	}
+	return w
+}
+
+func (c Config) validateGateway() error {
+	if c.Gateway.VLAN < 0 || c.Gateway.VLAN > 4094 {
+		return fmt.Errorf("gateway VLAN %d: want 1..4094, or 0 for none", c.Gateway.VLAN)
+	}
+	if c.Gateway.Layout == gateway.Dedicated && c.Uplink == "" {
+		return errors.New("gateway interface: layout dedicated wants one: the default route's is the host's")
+	}
+	if c.Gateway.Layout == gateway.Dedicated && c.Gateway.Local {
+		return errors.New("local gateway mode: pods leave by the host, which layout dedicated has no part in")
+	}
+	return gateway.Settings{Wiring: c.wiring(), Cluster: gateway.Cluster{Local: c.Gateway.Local, None: c.Gateway.None}}.Validate()
 }
 
 // checkDatabase is about an address that ovn-controller will connect to.
@@ -155,18 +207,7 @@ func (c Config) encapPrefix() netip.Prefix {
 	return netip.PrefixFrom(c.EncapIP, bits)
 }
 
-// Overhead of Geneve as OVN uses it: outer IP, UDP, Geneve with one option,
-// inner Ethernet.
-const overheadIPv4, overheadIPv6 = 58, 78
-
 // podMTU returns the MTU of pods for an uplink's MTU and an encap address.
 func (c Config) podMTU(uplink int, encap netip.Addr) int {
-	switch {
-	case c.MTU != 0:
-		return c.MTU
-	case encap.Is6():
-		return uplink - overheadIPv6
-	default:
-		return uplink - overheadIPv4
-	}
+	return gateway.Cluster{MTU: c.MTU}.PodMTU(uplink, encap)
 }

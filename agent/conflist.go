@@ -1,11 +1,15 @@
 package agent
 
 import (
+	"context"
 	"encoding/json"
 	"errors"
 	"fmt"
 	"os"
 	"path/filepath"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 )
 
 // ConfListName is the CNI configuration's file name.
@@ -52,4 +56,29 @@ func removeFile(path string) error {
 		return err
 	}
 	return nil
+}
+
+// announce writes the CNI configuration once nothing is missing, and logs
+// readiness as it comes and goes.
+func (a *agent) announce(ctx context.Context) error {
+	written, was := false, false
+	return loop.Run(ctx, loop.Options{
+		Name: "CNI configuration", Wake: a.ready.changed, Resync: 10 * time.Second, Log: a.log,
+		Apply: func(context.Context) error {
+			missing := a.ready.missing()
+			is := len(missing) == 0
+			if is != was {
+				a.log.Info("readiness", "ready", is, "missing", missing)
+			}
+			was = is
+			if !is || written {
+				return nil
+			}
+			if err := writeConfList(a.cfg.CNIConfDir, a.cfg.CNISocket); err != nil {
+				return err
+			}
+			written = true
+			return nil
+		},
+	})
 }

@@ -60,7 +60,7 @@ func newRig(t *testing.T) *rig {
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(r.sw.Dir+"/bpf", 0) })
 	r.cfg = Config{
-		NodeName: "node1", RestConfig: server.RestConfig(), OVSDB: r.sw.Address, OVSRunDir: r.sw.Dir, SBAddress: "tcp:172.30.0.1:6642",
+		NodeName: "node1", RestConfig: server.RestConfig(), OVSDB: r.sw.Address, OVSRunDir: r.sw.Dir, OVNRunDir: r.sw.Dir, SBAddress: "tcp:172.30.0.1:6642",
 		Datapath: "netdev", EncapIP: netip.MustParseAddr("172.30.1.11"), NodePorts: true,
 		ClusterSubnets: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		SNATPorts: bpf.PortRange{First: 49152, Last: 65535},

@@ -33,6 +33,10 @@ func TestMain(m *testing.M) {
 		fmt.Println(Run(context.Background(), valid(), slog.New(slog.DiscardHandler)))
 		return
 	}
+	if config := os.Getenv(withoutEBPFEnv); config != "" {
+		fmt.Println(runWithoutEBPF(config))
+		return
+	}
 	if !testnode.Inside() {
 		binary, err := kube.Build(context.Background(), kube.CacheDir(), os.Stderr)
 		if err == nil {

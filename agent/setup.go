@@ -24,32 +24,82 @@ const maxDeviceName = 15
 // fails for what cannot heal: no uplink, a name that is too long, no encap
 // address where one is needed.
 func gatewaySettings(cfg Config, log *slog.Logger) (gateway.Settings, error) {
-	s := gateway.Settings{
-		NextHops: cfg.NextHops, SNATPorts: cfg.SNATPorts, NodePorts: cfg.NodePorts,
-		ServiceCIDRs: cfg.ServiceCIDRs, PodCIDRs: cfg.ClusterSubnets,
-		PinDir: cfg.PinDir, RunDir: cfg.RunDir, OVSRunDir: cfg.OVSRunDir,
-	}
-	var err error
-	if s.Uplink, err = findUplink(cfg.Uplink); err != nil {
+	s := partialSettings(cfg)
+	uplink, err := findUplink(cfg.Uplink)
+	if err != nil {
 		return s, err
 	}
-	s.Bridge = "br" + s.Uplink
-	if len(s.Bridge) > maxDeviceName {
-		return s, fmt.Errorf("uplink %s: the bridge's name %s is longer than %d characters", s.Uplink, s.Bridge, maxDeviceName)
+	s = withUplink(s, uplink)
+	if s.Layout != gateway.Bridged { // there OVS may know another name
+		if err := checkBridgeName(s); err != nil {
+			return s, err
+		}
 	}
-	s.NotHost = []string{s.Bridge, management.Name}
 	reason := "configured"
-	if s.Datapath = cfg.Datapath; s.Datapath == "" {
+	if s.Datapath == "" {
 		s.Datapath, reason = ovs.DetectDatapath(link.HasGenericFamily)
 	}
 	log.Info("datapath", "type", s.Datapath, "reason", reason)
-	if s.Datapath == ovs.DatapathNetdev {
+	if s.Userspace() && s.Layout == gateway.Direct {
 		if !cfg.EncapIP.IsValid() {
 			return s, errors.New("encap address: none given: the userspace datapath needs one of its own, in a subnet that the node has no address in")
 		}
 		s.Encap = cfg.encapPrefix()
 	}
-	return s, nil
+	if s.Userspace() && s.Layout == gateway.Bridged && cfg.EncapIP.IsValid() {
+		return s, fmt.Errorf("encap address %s: layout bridged on the userspace datapath tunnels from the node's own", cfg.EncapIP)
+	}
+	return s, s.Validate()
+}
+
+// partialSettings are those that need no look at the node.
+func partialSettings(cfg Config) gateway.Settings {
+	return gateway.Settings{
+		Wiring: cfg.wiring(),
+		Cluster: gateway.Cluster{
+			SNATPorts: cfg.SNATPorts, NodePorts: cfg.NodePorts, ServiceCIDRs: cfg.ServiceCIDRs, PodCIDRs: cfg.ClusterSubnets,
+			Local: cfg.Gateway.Local, None: cfg.Gateway.None, BFD: cfg.Gateway.BFD, Routable: cfg.Gateway.Routable, MTU: cfg.MTU,
+		},
+		PinDir: cfg.PinDir, RunDir: cfg.RunDir, OVSRunDir: cfg.OVSRunDir, CgroupPath: cfg.CgroupPath, Watchdog: cfg.Watchdog,
+	}
+}
+
+// bridgePrefix makes a bridge's name of its uplink's, as ovn-kubernetes does.
+const bridgePrefix = "br"
+
+func withUplink(s gateway.Settings, uplink string) gateway.Settings {
+	s.Uplink, s.Bridge = uplink, bridgePrefix+uplink
+	s.NotHost = notHost(s.Wiring)
+	return s
+}
+
+func checkBridgeName(s gateway.Settings) error {
+	if len(s.Bridge) > maxDeviceName {
+		return fmt.Errorf("uplink %s: the bridge's name %s is longer than %d characters", s.Uplink, s.Bridge, maxDeviceName)
+	}
+	return nil
+}
+
+// notHost are devices whose addresses are not the host's. In layout bridged the
+// bridge's are.
+func notHost(w gateway.Wiring) []string {
+	if w.Layout == gateway.Bridged {
+		return []string{management.Name}
+	}
+	return []string{w.Bridge, management.Name}
+}
+
+// resolve completes the settings with what OVS knows. It fails for what waiting
+// does not heal: a bridge that is somebody else's.
+func resolve(ctx context.Context, s gateway.Settings, o *ovs.Client) (gateway.Settings, error) {
+	w, err := gateway.Resolve(ctx, o, s)
+	if errors.Is(err, ovs.ErrForeign) {
+		return s, err
+	}
+	if err == nil {
+		s.Wiring, s.NotHost = w, notHost(w)
+	}
+	return s, checkBridgeName(s)
 }
 
 // canEnterNamespaces says what is missing to set pods' interfaces up.
@@ -92,13 +142,15 @@ func encapAddress(cfg Config, n gateway.Node) netip.Addr {
 // syncOVS writes the settings that ovn-controller reads, and returns the
 // chassis' name.
 func syncOVS(ctx context.Context, cfg Config, s gateway.Settings, o *ovs.Client) (systemID string, err error) {
-	n, err := gateway.ReadNode(s)
-	if err != nil {
-		return "", err
-	}
-	encap := encapAddress(cfg, n)
+	encap := cfg.EncapIP
 	if !encap.IsValid() {
-		return "", fmt.Errorf("encap address: uplink %s has no address", s.Uplink)
+		var err error
+		if encap, err = gateway.EncapAddress(s); err != nil {
+			return "", err
+		}
+	}
+	if !encap.IsValid() {
+		return "", fmt.Errorf("encap address: the host has none on %s", s.Uplink)
 	}
 	return o.SyncSettings(ctx, ovs.Settings{
 		Remote: cfg.SBAddress, EncapIP: encap.String(), DatapathType: s.Datapath,

@@ -1,6 +1,3 @@
-// Package cluster is the agent's view of Kubernetes: its own Node, the pods
-// that run on it, and all Services. The agent writes nothing but annotations
-// of its Node.
 package cluster
 
 import (
@@ -13,32 +10,37 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 )
 
 // Handlers are called after a change, from the informers' goroutines; they
-// must not block.
+// must not block. One that is nil is not called.
 type Handlers struct {
-	Node     func()
-	Services func()
-	Synced   func() // once, when every list has been read
+	Node    func()            // the agent's own
+	Peers   func()            // Peers returns something else
+	Service func(service.Key) // Objects returns something else for this key
+	Synced  func()            // once, when every list has been read
 }
 
 // Cluster holds the informers. It is safe for concurrent use.
 type Cluster struct {
 	node      string
 	client    kubernetes.Interface
+	handlers  Handlers
 	factories []informers.SharedInformerFactory
-	nodes     cache.SharedIndexInformer
-	pods      cache.SharedIndexInformer
+	nodes     cache.SharedIndexInformer // all of them
+	pods      cache.SharedIndexInformer // of the node
 	services  cache.SharedIndexInformer
+	slices    cache.SharedIndexInformer
 	podLister corelisters.PodLister
-	synced    func()
 
 	mu      sync.Mutex // guards waiters
 	waiters map[types.NamespacedName]map[chan struct{}]bool
@@ -48,42 +50,46 @@ type Cluster struct {
 func New(config *rest.Config, node string, h Handlers) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = 50, 100
+	// Tens of thousands of endpoints are read at the start.
+	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("build Kubernetes client: %w", err)
 	}
-	only := func(field string) informers.SharedInformerOption {
-		return informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-			o.FieldSelector = fields.OneTermEqualSelector(field, node).String()
-		})
+	c := &Cluster{node: node, client: client, handlers: h.filled(), waiters: map[types.NamespacedName]map[chan struct{}]bool{}}
+	pods := c.factory(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
+	})
+	slices := c.factory(func(o *metav1.ListOptions) { o.LabelSelector = proxied })
+	all := c.factory(nil)
+	c.nodes, c.services = all.Core().V1().Nodes().Informer(), all.Core().V1().Services().Informer()
+	c.pods, c.podLister = pods.Core().V1().Pods().Informer(), pods.Core().V1().Pods().Lister()
+	c.slices = slices.Discovery().V1().EndpointSlices().Informer()
+	if err := c.slices.AddIndexers(cache.Indexers{byService: serviceOf}); err != nil {
+		return nil, fmt.Errorf("index endpoint slices: %w", err)
 	}
-	nodes := informers.NewSharedInformerFactoryWithOptions(client, 0, only("metadata.name"))
-	pods := informers.NewSharedInformerFactoryWithOptions(client, 0, only("spec.nodeName"))
-	all := informers.NewSharedInformerFactory(client, 0)
-	c := &Cluster{
-		node: node, client: client, synced: h.Synced,
-		factories: []informers.SharedInformerFactory{nodes, pods, all},
-		nodes:     nodes.Core().V1().Nodes().Informer(),
-		pods:      pods.Core().V1().Pods().Informer(),
-		services:  all.Core().V1().Services().Informer(),
-		podLister: pods.Core().V1().Pods().Lister(),
-		waiters:   map[types.NamespacedName]map[chan struct{}]bool{},
+	return c, c.watch()
+}
+
+// factory makes informers of what tweak selects, nil for everything.
+func (c *Cluster) factory(tweak func(*metav1.ListOptions)) informers.SharedInformerFactory {
+	options := []informers.SharedInformerOption{informers.WithTransform(newTrimmer(c.node).trim)}
+	if tweak != nil {
+		options = append(options, informers.WithTweakListOptions(tweak))
 	}
-	for _, r := range []struct {
-		informer cache.SharedIndexInformer
-		do       func(any)
-	}{
-		{c.nodes, func(any) { h.Node() }},
-		{c.services, func(any) { h.Services() }},
-		{c.pods, c.podChanged},
-	} {
-		if _, err := r.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc: r.do, UpdateFunc: func(_, o any) { r.do(o) }, DeleteFunc: r.do,
-		}); err != nil {
-			return nil, fmt.Errorf("watch: %w", err)
-		}
-	}
-	return c, nil
+	f := informers.NewSharedInformerFactoryWithOptions(c.client, 0, options...)
+	c.factories = append(c.factories, f)
+	return f
+}
+
+// lists are the informers by the name of what they hold.
+func (c *Cluster) lists() []list {
+	return []list{{"nodes", c.nodes}, {"pods", c.pods}, {"services", c.services}, {"endpoint slices", c.slices}}
+}
+
+type list struct {
+	name     string
+	informer cache.SharedIndexInformer
 }
 
 // Run fills and follows the informers until ctx ends. An API server that
@@ -92,8 +98,12 @@ func (c *Cluster) Run(ctx context.Context) error {
 	for _, f := range c.factories {
 		f.Start(ctx.Done())
 	}
-	if cache.WaitForCacheSync(ctx.Done(), c.nodes.HasSynced, c.pods.HasSynced, c.services.HasSynced) {
-		c.synced()
+	var synced []cache.InformerSynced
+	for _, l := range c.lists() {
+		synced = append(synced, l.informer.HasSynced)
+	}
+	if cache.WaitForCacheSync(ctx.Done(), synced...) {
+		c.handlers.Synced()
 	}
 	<-ctx.Done()
 	for _, f := range c.factories {
@@ -104,36 +114,22 @@ func (c *Cluster) Run(ctx context.Context) error {
 
 // Missing says which informer has not been filled yet, or "".
 func (c *Cluster) Missing() string {
-	for _, i := range []struct {
-		name     string
-		informer cache.SharedIndexInformer
-	}{{"nodes", c.nodes}, {"pods", c.pods}, {"services", c.services}} {
-		if !i.informer.HasSynced() {
-			return "Kubernetes API: the list of " + i.name + " has not been read yet"
+	for _, l := range c.lists() {
+		if !l.informer.HasSynced() {
+			return "Kubernetes API: the list of " + l.name + " has not been read yet"
 		}
 	}
 	return ""
 }
 
-// Node returns the agent's own Node, or nil as long as there is none.
+// Node returns the agent's own Node, or nil as long as there is none. It has
+// labels, annotations, taints and addresses, and nothing else.
 func (c *Cluster) Node() *corev1.Node {
 	o, ok, err := c.nodes.GetStore().GetByKey(c.node)
 	if err != nil || !ok {
 		return nil
 	}
 	return o.(*corev1.Node)
-}
-
-// Services returns all Services, and false as long as they are not known.
-func (c *Cluster) Services() ([]*corev1.Service, bool) {
-	if !c.services.HasSynced() {
-		return nil, false
-	}
-	var out []*corev1.Service
-	for _, o := range c.services.GetStore().List() {
-		out = append(out, o.(*corev1.Service))
-	}
-	return out, true
 }
 
 // Annotate merges annotations into the Node.
@@ -191,14 +187,8 @@ func (c *Cluster) wait(key types.NamespacedName, wake chan struct{}, on bool) {
 	}
 }
 
-func (c *Cluster) podChanged(o any) {
-	if d, ok := o.(cache.DeletedFinalStateUnknown); ok {
-		o = d.Obj
-	}
-	pod, ok := o.(*corev1.Pod)
-	if !ok {
-		return
-	}
+// wakeWaiters is for those that wait for the pod.
+func (c *Cluster) wakeWaiters(pod *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()
 	for wake := range c.waiters[types.NamespacedName{Namespace: pod.Namespace, Name: pod.Name}] {

@@ -4,13 +4,10 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"net/netip"
 	"reflect"
-	"slices"
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
@@ -22,49 +19,160 @@ type applied struct {
 	uplink    int // ifindex attached to, 0 = none
 	bridge    int
 	node      Node
-	listeners []link.Socket
-	sockets   time.Time // last scan
-	attached  time.Time // last attachment
+	sockets   []link.Socket
+	socketsAt time.Time // last scan
 	flowsAt   time.Time // last comparison
+	moving    bool      // the uplink is about to become a port: vswitchd has just answered
+	dropped   bool      // there are no programs of ours, as flows do their work
 	complete  bool      // everything was right once
 }
 
 // apply brings everything in line with the host as it is now. What does not
 // depend on a failed part is done all the same.
 func (g *Gateway) apply(ctx context.Context) error {
-	if err := reservePorts(g.s.RunDir, g.s.reserved()); err != nil {
-		return err
-	}
 	h, err := observe(g.s.Uplink, g.s.Bridge)
 	if err != nil {
 		return errors.Join(err, g.pass())
 	}
+	if g.s.bare() {
+		return g.applyBare(ctx, h)
+	}
+	if g.s.NoEBPF != "" && g.s.Backend == EBPF {
+		g.noteNode(nodeOf(h, g.s)) // pods are served all the same
+		return fmt.Errorf("this node serves no North-South traffic: %s", g.s.NoEBPF)
+	}
+	if err := reservePorts(g.s.RunDir, g.s.reserved()); err != nil {
+		return err
+	}
 	// Also while running: an operator may bridge the NIC, and move the host's
 	// addresses to a bridge that would be stripped of them here.
-	if err := g.ovs.CheckGateway(ctx, g.s.Uplink, g.s.Bridge); err != nil {
+	if h, err = g.syncMembership(ctx, h); err != nil {
 		return errors.Join(err, g.pass())
 	}
-	n := nodeOf(h, g.s.NextHops, g.s.NotHost)
-	if !reflect.DeepEqual(n, g.applied.node) {
-		g.applied.node = n
-		g.publish(n)
-		for _, p := range n.stranded() {
-			g.log.Warn("no next hop: no default route by the uplink and no --gateway-nexthop; pods reach only its own network",
-				"uplink", g.s.Uplink, "address", p)
-		}
-	}
+	n := nodeOf(h, g.s)
+	g.noteNode(n)
 	if len(n.Addresses) == 0 {
-		return errors.Join(fmt.Errorf("uplink %s has no address", g.s.Uplink), g.pass())
+		return errors.Join(fmt.Errorf("%s has no address", g.s.HostDevice()), g.pass())
 	}
-	errUplink := link.DisableLRO(g.s.Uplink)
-	errBridge := g.syncBridge(ctx, &h)
-	errPrograms := g.syncPrograms(h, n)
-	errFlows := g.syncFlows(ctx, h, errPrograms)
-	err = errors.Join(errUplink, errBridge, errPrograms, errFlows)
+	var errUplink error
+	if g.s.Layout == Direct { // a port of OVS has none
+		errUplink = link.DisableLRO(g.s.Uplink)
+	}
+	errBridge := g.syncBridge(ctx, &h, n)
+	settled := g.extras.settled
+	err = errors.Join(errUplink, errBridge, g.syncBackend(ctx, h, n))
+	if g.extras.settled && !settled && errBridge == nil {
+		err = errors.Join(err, g.syncHairpin(n)) // the routes that had to wait
+	}
 	if err == nil {
 		g.applied.complete = true
 	}
 	return err
+}
+
+// syncMembership makes the uplink a port of the bridge or not, as the layout
+// wants, with the host's addresses where they belong, and returns the host as it is
+// then. In layout dedicated there is nothing to move: syncBridge does it.
+func (g *Gateway) syncMembership(ctx context.Context, h Host) (Host, error) {
+	if err := shared(h, g.s); err != nil {
+		return h, err
+	}
+	if g.s.Layout == Direct && moved(g.s) {
+		if err := g.syncTracking(ctx, nodeOf(h, g.s.placed(Bridged))); err != nil {
+			return h, err
+		}
+		if err := g.leave(ctx, h); err != nil {
+			return h, err
+		}
+		return observe(g.s.Uplink, g.s.Bridge)
+	}
+	member, err := checkBridge(ctx, g.ovs, g.s.Wiring)
+	// After a reboot OVSDB still has the uplink as a port, and the boot has
+	// given it the addresses.
+	if err != nil || g.s.Layout != Bridged || member && !misplaced(h, g.s) {
+		return h, err
+	}
+	n := nodeOf(h, g.s.placed(Direct)) // where the addresses are now
+	if err := g.syncTracking(ctx, n); err != nil {
+		return h, err
+	}
+	if err := g.join(ctx, h, n); err != nil {
+		return h, err
+	}
+	return observe(g.s.Uplink, g.s.Bridge)
+}
+
+// syncBackend makes whose a packet is known to what decides it: programs before
+// the flows beside them, flows before the programs they replace go.
+func (g *Gateway) syncBackend(ctx context.Context, h Host, n Node) error {
+	if err := g.syncTracking(ctx, n); err != nil {
+		return err
+	}
+	st := g.state(h, n)
+	if err := g.syncSteal(h.Uplink.Index); err != nil {
+		return err
+	}
+	if g.s.Backend == EBPF {
+		if err := g.syncPrograms(ctx, st); err != nil || h.Bridge == nil {
+			return err
+		}
+		return g.syncFlows(ctx, st)
+	}
+	if err := g.syncSockets(); err != nil || h.Bridge == nil {
+		return err
+	}
+	if err := g.syncFlows(ctx, st); err != nil {
+		return err
+	}
+	if err := g.dropPrograms(); err != nil {
+		return err
+	}
+	g.openExtras()
+	return g.writeServices()
+}
+
+// state is what is known now, with the Services planned for this node.
+func (g *Gateway) state(h Host, n Node) state {
+	g.mu.Lock()
+	f := g.facts
+	g.mu.Unlock()
+	st := newState(h, n, g.s, f)
+	st.flows = g.tracking.left
+	// Until conntrack has been read, what an earlier agent knew still counts.
+	st.config.Takeover = !g.tracking.known || len(st.flows) > 0
+	st.protos = g.hostProtos()
+	g.serving.plan(g.serving.serviceNode(h, n, g.s))
+	st.setAddrs(f, g.vips())
+	g.noteRedirects()
+	return st
+}
+
+// hostProtos are the protocols without ports that the host uses with a peer.
+// With anybody, as a tunnel without a remote end does, is not said: then every
+// peer's would be the host's.
+func (g *Gateway) hostProtos() []bpf.NSKey {
+	protos, err := link.HostProtos()
+	g.degraded(extraProtos, err)
+	var out []bpf.NSKey
+	for _, p := range protos {
+		if p.Remote.IsValid() && !p.Remote.IsUnspecified() {
+			out = append(out, bpf.NSKey{Remote: p.Remote, Proto: p.Proto})
+		}
+	}
+	return out
+}
+
+// noteNode publishes a node that is not as it was.
+func (g *Gateway) noteNode(n Node) {
+	if reflect.DeepEqual(n, g.applied.node) {
+		return
+	}
+	g.applied.node = n
+	g.publish(n)
+	for _, p := range n.stranded() {
+		g.log.Warn("no next hop: no default route by the uplink and no --gateway-nexthop; pods reach only its own network",
+			"uplink", g.s.Uplink, "address", p)
+	}
 }
 
 // observe reads the host.
@@ -94,84 +202,5 @@ func ReadNode(s Settings) (Node, error) {
 	if err != nil {
 		return Node{}, err
 	}
-	return nodeOf(h, s.NextHops, s.NotHost), nil
-}
-
-// syncBridge makes the bridge and its internal port follow the uplink, and
-// reads the port again after changing it.
-func (g *Gateway) syncBridge(ctx context.Context, h *Host) error {
-	err := g.ovs.SyncBridge(ctx, ovs.Bridge{
-		Name: g.s.Bridge, DatapathType: g.s.Datapath, HWAddr: h.Uplink.MAC.String(), MTU: h.Uplink.MTU,
-		OtherConfig: map[string]string{"disable-in-band": "true"},
-	})
-	if err != nil {
-		return err
-	}
-	if h.Bridge == nil {
-		return fmt.Errorf("bridge %s: its device is not there yet: is ovs-vswitchd running?", g.s.Bridge)
-	}
-	if err := g.prepareBridge(); err != nil {
-		return err
-	}
-	b, err := link.Get(g.s.Bridge)
-	if err != nil {
-		return err
-	}
-	h.Bridge = &b
-	if h.Addresses, err = link.Addresses(); err != nil {
-		return err
-	}
-	if !slices.Equal(b.MAC, h.Uplink.MAC) || b.MTU != h.Uplink.MTU {
-		return fmt.Errorf("bridge %s: address %s and MTU %d do not follow the uplink's %s and %d yet", g.s.Bridge, b.MAC, b.MTU, h.Uplink.MAC, h.Uplink.MTU)
-	}
-	return nil
-}
-
-// prepareBridge keeps the host's stack from talking on the internal port,
-// then brings it up.
-func (g *Gateway) prepareBridge() error {
-	if g.s.Userspace && g.s.Encap.Addr().Is6() {
-		if err := link.QuietIPv6(g.s.Bridge); err != nil {
-			return err
-		}
-	} else if err := link.DisableIPv6(g.s.Bridge); err != nil {
-		return err
-	}
-	if !g.s.Userspace {
-		if err := link.WriteSysctl("net/ipv4/conf/"+g.s.Bridge+"/arp_ignore", "8"); err != nil {
-			return err
-		}
-	}
-	if err := link.SetUp(g.s.Bridge); err != nil {
-		return err
-	}
-	return link.SyncAddresses(g.s.Bridge, bridgeAddresses(g.s))
-}
-
-// syncFlows writes the static flows and only then lets ovn-controller connect
-// the bridge: without them OVN's packets would be lost, and without programs
-// they would reach the host's stack.
-func (g *Gateway) syncFlows(ctx context.Context, h Host, programs error) error {
-	if h.Bridge == nil || programs != nil {
-		return nil // reported already
-	}
-	if !g.vswitchd.Load() {
-		return fmt.Errorf("bridge %s: no OpenFlow connection: is ovs-vswitchd running?", g.s.Bridge)
-	}
-	if g.flows.Swap(false) || time.Since(g.applied.flowsAt) > resync/2 {
-		var encap netip.Addr
-		if g.s.Userspace {
-			encap = g.s.Encap.Addr()
-		}
-		changed, err := ovs.SyncFlows(ctx, g.s.OVSRunDir, g.s.Bridge, ovs.GatewayFlows(encap))
-		if err != nil {
-			g.flows.Store(true)
-			return err
-		}
-		if changed && g.applied.complete {
-			g.repaired("flows")
-		}
-		g.applied.flowsAt = time.Now()
-	}
-	return g.ovs.SyncBridgeMapping(ctx, Network, g.s.Bridge)
+	return nodeOf(h, s), nil
 }

@@ -6,7 +6,6 @@ import (
 	"slices"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
 // Host is what the gateway needs to know of the machine.
@@ -22,7 +21,7 @@ type Node struct {
 	Uplink    link.Link
 	Addresses []netip.Prefix // the gateway router's, at most one a family, IPv4 first
 	NextHops  []netip.Addr
-	HostCIDRs []netip.Prefix // all of the host's own, sorted
+	HostCIDRs []netip.Prefix // all of the host's own but those of Services, sorted
 }
 
 // overlap returns an error that names what of the host lies in a pod network
@@ -51,6 +50,25 @@ func overlap(h Host, s Settings) error {
 	return nil
 }
 
+// shared returns an error when the uplink of layout dedicated has an address of
+// the host's: as a port of OVS it would not answer there any more.
+func shared(h Host, s Settings) error {
+	if s.Layout != Dedicated {
+		return nil
+	}
+	for _, a := range h.Addresses {
+		if a.Device == s.Uplink && !a.LinkLocal {
+			return fmt.Errorf("uplink %s has the host's address %s: layout dedicated wants a NIC without one", s.Uplink, a.Prefix.Addr())
+		}
+		for _, own := range s.Addresses {
+			if own.Addr() == a.Prefix.Addr() {
+				return fmt.Errorf("gateway address %s is the host's on %s: layout dedicated wants one of its own", own.Addr(), a.Device)
+			}
+		}
+	}
+	return nil
+}
+
 // Address returns the node's address of the family, or the zero Addr.
 func (n Node) Address(is4 bool) netip.Addr {
 	for _, p := range n.Addresses {
@@ -72,29 +90,33 @@ func (n Node) stranded() []netip.Prefix {
 	return out
 }
 
-// nodeOf derives the Node from the host. Configured next hops win over those
-// of the default routes on the uplink. Addresses of notHost devices (the
-// bridge, the management port) are local but not the node's.
-func nodeOf(h Host, nextHops []netip.Addr, notHost []string) Node {
-	n := Node{Uplink: h.Uplink, NextHops: nextHops}
+// nodeOf derives the Node from the host. In layout dedicated its addresses are
+// the configured ones, else those of the device that has the host's; configured
+// next hops win over those of the default routes there. Addresses of NotHost
+// devices (the management port, a bridge that is only OVN's) are local but not
+// the node's. Nor are those of Services: kube-proxy's IPVS mode gives its device
+// every one there is, and OVN would have a load balancer for each NodePort on each.
+func nodeOf(h Host, s Settings) Node {
+	n := Node{Uplink: h.Uplink, Addresses: slices.Clone(s.Addresses), NextHops: s.NextHops}
+	device := s.HostDevice()
 	for _, a := range h.Addresses {
-		if a.LinkLocal || slices.Contains(notHost, a.Device) {
+		if a.LinkLocal || slices.Contains(s.NotHost, a.Device) || within(masquerade(), a.Prefix.Addr()) || within(s.ServiceCIDRs, a.Prefix.Addr()) {
 			continue
 		}
 		n.HostCIDRs = append(n.HostCIDRs, a.Prefix)
-		if a.Device == h.Uplink.Name && !a.Secondary && !n.Address(a.Prefix.Addr().Is4()).IsValid() {
+		if a.Device == device && !a.Secondary && !n.Address(a.Prefix.Addr().Is4()).IsValid() {
 			n.Addresses = append(n.Addresses, a.Prefix)
 		}
 	}
 	slices.SortFunc(n.HostCIDRs, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
 	n.HostCIDRs = slices.Compact(n.HostCIDRs)
 	slices.SortFunc(n.Addresses, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) }) // IPv4 first
-	if len(nextHops) > 0 {
+	if len(s.NextHops) > 0 {
 		return n
 	}
 	for _, is4 := range []bool{true, false} {
 		for _, r := range h.Defaults {
-			if r.Device == h.Uplink.Name && r.NextHop.Is4() == is4 {
+			if r.Device == device && r.NextHop.Is4() == is4 {
 				n.NextHops = append(n.NextHops, r.NextHop)
 				break
 			}
@@ -113,28 +135,20 @@ func hostAddrs(h Host) []netip.Addr {
 	return slices.Compact(out)
 }
 
-// programConfig returns the programs' settings. Without a bridge that is up,
-// Bridge is 0 and everything is passed to the host.
-func programConfig(h Host, n Node, s Settings) bpf.Config {
-	c := bpf.Config{
-		Uplink: h.Uplink.Index, NodeMAC: h.Uplink.MAC,
-		Node4: n.Address(true), Node6: n.Address(false),
-		SNATPorts: s.SNATPorts, GenevePort: genevePort,
-		ServiceCIDRs: s.ServiceCIDRs, PodCIDRs: s.PodCIDRs,
-	}
-	if s.Userspace {
-		c.EncapIP = s.Encap.Addr()
-	}
-	if h.Bridge != nil && h.Bridge.Up {
-		c.Bridge = h.Bridge.Index
-	}
-	return c
+// ownAddrs returns those by which the host's sockets reach its NodePorts: the host
+// set without addresses of Services.
+func ownAddrs(h Host, s Settings) []netip.Addr {
+	return slices.DeleteFunc(hostAddrs(h), func(a netip.Addr) bool { return within(s.ServiceCIDRs, a) })
 }
 
-// bridgeAddresses returns what the bridge's internal port carries: the encap
-// address on the userspace datapath, else nothing.
+func within(prefixes []netip.Prefix, a netip.Addr) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// bridgeAddresses returns what of ours the bridge's internal port carries: the
+// encap address on the userspace datapath, else nothing.
 func bridgeAddresses(s Settings) []netip.Prefix {
-	if !s.Userspace {
+	if !s.Userspace() {
 		return nil
 	}
 	return []netip.Prefix{s.Encap}

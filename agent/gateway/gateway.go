@@ -1,21 +1,26 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
+	"slices"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
 	"golang.org/x/sync/errgroup"
-	corev1 "k8s.io/api/core/v1"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
@@ -25,26 +30,9 @@ const (
 	Network = "physnet"
 	// resync is only a safety net: everything is watched.
 	resync = 30 * time.Second
+	// A link of tcx that somebody detaches tells nobody.
+	attachedCheck = 250 * time.Millisecond
 )
-
-// Settings are the parts of the gateway's configuration that do not change
-// while it runs.
-type Settings struct {
-	Uplink       string
-	Bridge       string
-	Datapath     string // ovs.DatapathSystem or ovs.DatapathNetdev
-	Userspace    bool   // Datapath is netdev
-	Encap        netip.Prefix
-	NextHops     []netip.Addr // nil: those of the default routes
-	SNATPorts    bpf.PortRange
-	NodePorts    bool
-	ServiceCIDRs []netip.Prefix
-	PodCIDRs     []netip.Prefix
-	PinDir       string
-	RunDir       string   // ours
-	OVSRunDir    string   // has the bridges' .mgmt sockets
-	NotHost      []string // devices whose addresses are not the node's
-}
 
 // CheckHost returns an error, which names what is wrong, when the host as it is
 // now would suffer from a gateway with these settings.
@@ -53,45 +41,67 @@ func CheckHost(s Settings) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(overlap(h, s), checkPorts(s.reserved()))
+	return errors.Join(overlap(h, s), shared(h, s), checkPorts(s.reserved()))
 }
-
-// Services is where the gateway reads the cluster's Services: nil and false
-// as long as they are not known, which leaves the pinned table as it is.
-type Services func() ([]*corev1.Service, bool)
 
 // Gateway is the repair loop. Its methods are safe for concurrent use.
 type Gateway struct {
-	s        Settings
-	ovs      *ovs.Client
-	services Services
-	changed  func() // called after Node or Missing has changed
-	log      *slog.Logger
-	wake     loop.Signal
-	bpf      *bpf.Gateway // owned by the loop's goroutine
-	applied  applied      // likewise
-	flows    atomic.Bool  // flows must be looked at
-	vswitchd atomic.Bool  // the OpenFlow connection is up
+	s       Settings
+	ovs     *ovs.Client
+	serving *serving
+	changed func() // called after Node or Missing has changed
+	log     *slog.Logger
+	wake    loop.Signal
+	bpf     *bpf.Gateway // owned by the loop's goroutine, nil without programs
+	applied applied      // likewise
+	extras  extras       // likewise
+	idle    *bpf.Gateway // likewise, opened only to be detached
 
-	mu    sync.Mutex // guards what follows
-	node  Node
-	known bool   // node is valid
-	fault string // why the state is not the desired one, "" if it is
-	stats Stats
+	tracking tracking         // owned by the loop's goroutine
+	moves    moves            // likewise
+	planner  openflow.Planner // likewise: the flows that there should be
+	written  ovs.FlowSync     // likewise
+
+	flows    atomic.Bool                 // flows must be looked at
+	vswitchd atomic.Bool                 // the OpenFlow connection is up
+	calm     atomic.Bool                 // no connection of before a takeover is left
+	probe    sync.Mutex                  // one question at a time what is attached
+	guarded  atomic.Pointer[bpf.Gateway] // has been attached everywhere
+
+	mu        sync.Mutex // guards what follows
+	facts     facts
+	dump      *dump // nil: none that the loop has not seen
+	node      Node
+	known     bool                                // node is valid
+	redirects map[bpf.ServiceKey][]netip.AddrPort // local gateway mode: whereto the host sends what arrives for a front end
+	fault     string                              // why the state is not the desired one, "" if it is
+	stats     Stats
 }
 
 // Stats count since the start.
 type Stats struct {
 	Repairs   map[string]uint64 // by part, after the first time it was right
 	Listeners int               // sockets of the host that listen inside the SNAT range
+	SNATPorts int               // size of the SNAT range, 0: not known
+	PortUse   []Use             // of the SNAT range towards the remotes where it is fullest, those first
+	Degraded  map[string]string // what optional parts lack, by part; "" for nothing
 }
 
-// New returns a Gateway that does nothing yet. changed is called from its
-// goroutine and must not block.
-func New(s Settings, o *ovs.Client, services Services, changed func(), log *slog.Logger) *Gateway {
-	s.Userspace = s.Datapath == ovs.DatapathNetdev
+// Options of New.
+type Options struct {
+	Settings Settings
+	OVS      *ovs.Client
+	Source   Source
+	Changed  func() // called from the gateway's goroutine; must not block
+	Log      *slog.Logger
+}
+
+// New returns a Gateway that does nothing yet.
+func New(o Options) *Gateway {
+	o.Settings.Layout = cmp.Or(o.Settings.Layout, Direct)
+	o.Settings.Backend = cmp.Or(o.Settings.Backend, EBPF)
 	return &Gateway{
-		s: s, ovs: o, services: services, changed: changed, log: log, wake: loop.NewSignal(),
+		s: o.Settings, ovs: o.OVS, serving: newServing(o.Source), changed: o.Changed, log: o.Log, wake: loop.NewSignal(),
 		fault: "gateway: not started", stats: Stats{Repairs: map[string]uint64{}},
 	}
 }
@@ -117,20 +127,74 @@ func (g *Gateway) Run(ctx context.Context) error {
 			}
 		}
 	})
+	group.Go(func() error { return g.guard(ctx) })
+	group.Go(func() error { return g.track(ctx) })
 	group.Go(func() error {
 		return loop.Run(ctx, loop.Options{Name: "gateway", Wake: g.wake, Apply: g.step, Resync: resync, Log: g.log})
 	})
 	return group.Wait()
 }
 
-// Kick makes the gateway look at the Services again.
+// Kick makes the gateway look at the node and the cluster again.
 func (g *Gateway) Kick() { g.wake.Kick() }
+
+// ServiceChanged tells that what there is under a key has changed.
+func (g *Gateway) ServiceChanged(k service.Key) {
+	g.serving.changed(k)
+	g.wake.Kick()
+}
+
+// SetInSync tells whether ovn-controller knows what the southbound database
+// says. Until then OVN announces no address that is not this node's.
+func (g *Gateway) SetInSync(is bool) {
+	g.tell(func(f *facts) { f.inSync = is })
+}
+
+// SetPeers tells the addresses of the other nodes.
+func (g *Gateway) SetPeers(peers []netip.Addr) {
+	g.tell(func(f *facts) { f.peers = peers })
+}
+
+// SetPodSubnets tells the node's pod subnets.
+func (g *Gateway) SetPodSubnets(subnets []netip.Prefix) {
+	g.tell(func(f *facts) { f.pods = subnets })
+}
+
+func (g *Gateway) tell(change func(*facts)) {
+	g.mu.Lock()
+	change(&g.facts)
+	g.mu.Unlock()
+	g.wake.Kick()
+}
 
 // Node returns the node as last seen, and false before that.
 func (g *Gateway) Node() (Node, bool) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.node, g.known
+}
+
+// Redirects returns, in local gateway mode, to whom the host's nftables are to
+// send what arrives for a front end. The map is not changed any more.
+func (g *Gateway) Redirects() map[bpf.ServiceKey][]netip.AddrPort {
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	return g.redirects
+}
+
+// noteRedirects publishes them when they are others than before.
+func (g *Gateway) noteRedirects() {
+	if !g.s.Local || !g.serving.known {
+		return
+	}
+	now := g.serving.redirects()
+	g.mu.Lock()
+	changed := !maps.EqualFunc(now, g.redirects, slices.Equal[[]netip.AddrPort])
+	g.redirects = now
+	g.mu.Unlock()
+	if changed {
+		g.changed()
+	}
 }
 
 // Missing says what keeps the gateway from being ready, or "".
@@ -144,7 +208,8 @@ func (g *Gateway) Missing() string {
 func (g *Gateway) Stats() Stats {
 	g.mu.Lock()
 	defer g.mu.Unlock()
-	out := Stats{Repairs: map[string]uint64{}, Listeners: g.stats.Listeners}
+	out := g.stats
+	out.Repairs = map[string]uint64{}
 	for k, v := range g.stats.Repairs {
 		out.Repairs[k] = v
 	}
@@ -155,8 +220,8 @@ func (g *Gateway) interesting(table, name string) bool {
 	switch table {
 	case "Open_vSwitch":
 		return true
-	case "Bridge", "Interface":
-		return name == g.s.Bridge
+	case "Bridge", "Port", "Interface":
+		return name == g.s.Bridge || name == g.s.Uplink || strings.HasPrefix(name, "patch-"+g.s.Bridge)
 	}
 	return false
 }
@@ -212,6 +277,7 @@ func (g *Gateway) repaired(part string) {
 }
 
 func (g *Gateway) close() {
+	g.closeExtras()
 	if g.bpf == nil {
 		return
 	}

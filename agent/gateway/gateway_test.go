@@ -17,17 +17,23 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testnode.Main(m)) }
 
-func TestRepairUserspace(t *testing.T) { testRepair(t, ovs.DatapathNetdev) }
+func TestRepairUserspace(t *testing.T) { testRepair(t, newRig(t, ovs.DatapathNetdev)) }
+
+// TestRepairClsact is the same as on a kernel without tcx.
+func TestRepairClsact(t *testing.T) {
+	r := newRig(t, ovs.DatapathNetdev)
+	r.s.forceClsact = true
+	testRepair(t, r)
+}
 
 func TestRepairKernel(t *testing.T) {
 	if got, why := ovs.DetectDatapath(link.HasGenericFamily); got != ovs.DatapathSystem {
 		t.Skip("make test-vm runs this:", why)
 	}
-	testRepair(t, ovs.DatapathSystem)
+	testRepair(t, newRig(t, ovs.DatapathSystem))
 }
 
-func testRepair(t *testing.T, datapath string) {
-	r := newRig(t, datapath)
+func testRepair(t *testing.T, r *rig) {
 	testnode.Run(t, "sysctl", "-qw", "net.ipv4.ip_local_reserved_ports=8080")
 	listener, err := net.Listen("tcp", "172.30.0.11:50123")
 	if err != nil {
@@ -85,21 +91,12 @@ func testRepair(t *testing.T, datapath string) {
 		r.await("flows again", r.hasFlows)
 		r.awaitReady()
 	})
-	r.step("program detached by someone", func(t *testing.T) {
-		if clsact, err := filepath.Glob(r.s.PinDir + "/uplink_ingress_clsact_*"); err != nil || len(clsact) > 0 {
-			t.Skip("no tcx in this kernel: a clsact filter has no pin to remove")
+	r.step("program detached by someone", func(t *testing.T) { r.detached(t) })
+	r.step("foreign programs", func(t *testing.T) {
+		if r.clsact(t) {
+			t.Skip("no tcx in this kernel: what a foreign filter sees is its priority's business")
 		}
-		if err := os.Remove(r.s.PinDir + "/uplink_ingress"); err != nil { // the link's last reference
-			t.Fatal(err)
-		}
-		before := r.repairs("attach_uplink")
-		r.gw.Kick()
-		r.await("attached again", func() error {
-			if r.repairs("attach_uplink") == before {
-				return errors.New("not repaired")
-			}
-			return nil
-		})
+		r.foreignPrograms(t)
 	})
 	r.step("bridge down, address gone", func(t *testing.T) {
 		testnode.Run(t, "ip", "addr", "flush", "dev", "breth0")
@@ -207,4 +204,42 @@ func testRepair(t *testing.T, datapath string) {
 		}
 		r.hostAnswers()
 	})
+}
+
+// detached takes the uplink's program off in each way there is; nobody kicks.
+func (r *rig) detached(t *testing.T) {
+	ways := map[string]func(){
+		"pin removed": func() { // the link's last reference
+			if err := os.Remove(r.s.PinDir + "/uplink_ingress"); err != nil {
+				t.Fatal(err)
+			}
+		},
+		"link detached": func() { detachByID(t, pinnedLinkID(t, r.s.PinDir+"/uplink_ingress")) },
+	}
+	if r.clsact(t) {
+		ways = map[string]func(){
+			"filters deleted": func() { testnode.Run(t, "tc", "filter", "del", "dev", "eth0", "ingress") },
+			"qdisc deleted":   func() { testnode.Run(t, "tc", "qdisc", "del", "dev", "eth0", "clsact") },
+		}
+	}
+	for name, detach := range ways {
+		before := r.repairs("attach_uplink")
+		detach()
+		r.await(name+": attached again", func() error {
+			if r.repairs("attach_uplink") == before {
+				return errors.New("not repaired")
+			}
+			return nil
+		})
+		r.awaitReady()
+	}
+}
+
+// clsact reports whether the programs are attached as filters.
+func (r *rig) clsact(t *testing.T) bool {
+	pins, err := filepath.Glob(r.s.PinDir + "/uplink_ingress_clsact_*")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(pins) > 0
 }

@@ -1,6 +1,8 @@
 package gateway
 
 import (
+	"context"
+	"fmt"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -10,37 +12,49 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
+// clsactFuncs attach where the kernel has no tcx.
+func clsactFuncs() bpf.ClsactFuncs {
+	return bpf.ClsactFuncs{
+		Attach: link.AttachClsact, Detach: link.DetachClsact,
+		AttachAt: link.AttachClsactAt, DetachAt: link.DetachClsactAt, Attached: link.ClsactAttachedAt,
+	}
+}
+
 // syncPrograms loads once and then keeps settings, tables and attachments
 // right: tables before settings, settings before the attachment that uses them.
-func (g *Gateway) syncPrograms(h Host, n Node) error {
-	config := programConfig(h, n, g.s)
-	if err := g.open(config); err != nil {
+func (g *Gateway) syncPrograms(ctx context.Context, st state) error {
+	if err := g.open(st.config); err != nil {
 		return err
 	}
-	if err := g.bpf.SyncHostAddrs(hostAddrs(h)); err != nil {
+	if err := g.bpf.SyncAddrs(st.addrs); err != nil {
 		return err
 	}
+	if err := g.bpf.SyncHostProtos(st.protos); err != nil {
+		return err
+	}
+	if err := g.clearServices(); err != nil {
+		return err
+	}
+	g.openExtras()
 	if err := g.syncSockets(); err != nil {
 		return err
 	}
-	if services, ok := g.services(); ok {
-		if !g.s.NodePorts {
-			services = nil
-		}
-		if err := g.bpf.SyncServices(serviceKeys(services, nodeAddrs(n))); err != nil {
-			return err
-		}
+	if err := g.writeServices(); err != nil {
+		return err
 	}
-	if !reflect.DeepEqual(config, g.applied.config) {
-		if err := g.bpf.SetConfig(config); err != nil {
+	if err := g.seedFlows(ctx, st.node); err != nil { // nothing slow stands between this and the attachment
+		return err
+	}
+	if !reflect.DeepEqual(st.config, g.applied.config) {
+		if err := g.bpf.SetConfig(st.config); err != nil {
 			return err
 		}
 		if g.applied.complete {
-			g.repaired("config")
+			g.log.Info("settings of the programs changed", "config", st.config)
 		}
-		g.applied.config = config
+		g.applied.config = st.config
 	}
-	return g.attach(h)
+	return g.attach(st.host)
 }
 
 func (g *Gateway) open(config bpf.Config) error {
@@ -48,8 +62,7 @@ func (g *Gateway) open(config bpf.Config) error {
 		return nil
 	}
 	gw, err := bpf.Open(bpf.Options{
-		PinDir: g.s.PinDir, Config: config, Log: g.log,
-		Clsact: bpf.ClsactFuncs{Attach: link.AttachClsact, Detach: link.DetachClsact},
+		PinDir: g.s.PinDir, Config: config, Log: g.log, Clsact: clsactFuncs(), ForceClsact: g.s.forceClsact,
 	})
 	if err != nil {
 		return err
@@ -61,37 +74,43 @@ func (g *Gateway) open(config bpf.Config) error {
 // attach puts the programs where they belong, the bridge's first: what the
 // uplink's hands over must find it.
 func (g *Gateway) attach(h Host) error {
-	onUplink, onBridge, err := g.bpf.Attached()
+	onUplink, onBridge, err := g.isAttached(g.bpf)
 	if err != nil {
 		return err
 	}
-	// A clsact filter that somebody deleted cannot be seen, but attaching
-	// replaces atomically, so now and then it is done anyway.
-	again := time.Since(g.applied.attached) > resync
-	if h.Bridge != nil && (again || !onBridge || g.applied.bridge != h.Bridge.Index) {
+	if h.Bridge != nil && (!onBridge || g.applied.bridge != h.Bridge.Index) {
 		if err := g.bpf.AttachBridge(h.Bridge.Index); err != nil {
 			return err
 		}
-		g.attached("attach_bridge", onBridge, &g.applied.bridge, h.Bridge.Index)
+		g.attached("attach_bridge", &g.applied.bridge, h.Bridge.Index)
 	}
-	if again || !onUplink || g.applied.uplink != h.Uplink.Index {
+	if !onUplink || g.applied.uplink != h.Uplink.Index {
 		if err := g.bpf.AttachUplink(h.Uplink.Index); err != nil {
 			return err
 		}
-		g.attached("attach_uplink", onUplink, &g.applied.uplink, h.Uplink.Index)
+		g.attached("attach_uplink", &g.applied.uplink, h.Uplink.Index)
 	}
-	if again {
-		g.applied.attached = time.Now()
+	if h.Bridge != nil {
+		g.guarded.Store(g.bpf)
 	}
+	g.checkAhead(h.Uplink.Index)
 	return nil
 }
 
-// attached notes that a program is on the device of that index; was says that
-// it had been somewhere, to is where.
-func (g *Gateway) attached(part string, was bool, to *int, index int) {
-	if was && *to == index {
-		return // once more, to be sure
+// checkAhead says when somebody's program stands before ours on the uplink: it
+// may let packets past ours. Ours is attached at the head, so that it decides
+// before others who take what is the host's; who comes later may stand before it,
+// and is not fought.
+func (g *Gateway) checkAhead(uplink int) {
+	n, err := g.bpf.Ahead(uplink)
+	if err == nil && n > 0 {
+		err = fmt.Errorf("%d foreign tcx programs before ours on %s", n, g.s.Uplink)
 	}
+	g.degraded(extraAhead, err)
+}
+
+// attached notes that a program is on the device of that index; to is where.
+func (g *Gateway) attached(part string, to *int, index int) {
 	if *to != 0 {
 		g.repaired(part)
 	}
@@ -99,29 +118,61 @@ func (g *Gateway) attached(part string, was bool, to *int, index int) {
 	g.log.Info("program attached", "part", part, "ifindex", index)
 }
 
+func (g *Gateway) isAttached(p *bpf.Gateway) (uplink, bridge bool, err error) {
+	g.probe.Lock()
+	defer g.probe.Unlock()
+	return p.Attached()
+}
+
+// guard wakes the loop when a program that was attached no longer is.
+func (g *Gateway) guard(ctx context.Context) error {
+	ticker := time.NewTicker(attachedCheck)
+	defer ticker.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+		p := g.guarded.Load()
+		if p == nil {
+			continue
+		}
+		if uplink, bridge, err := g.isAttached(p); err != nil || !uplink || !bridge {
+			g.guarded.Store(nil) // until they are attached again
+			g.wake.Kick()
+		}
+	}
+}
+
 // syncSockets looks for sockets of the host inside the SNAT range. The range
 // is reserved, so new ones come only from an explicit bind: now and then is
-// often enough.
+// often enough. Where the kernel does not list them, programs ask it at every
+// packet; flows cannot, and it is an error.
 func (g *Gateway) syncSockets() error {
-	if time.Since(g.applied.sockets) < resync {
+	if time.Since(g.applied.socketsAt) < resync {
 		return nil
 	}
-	sockets, err := link.Sockets(g.s.SNATPorts.First, g.s.SNATPorts.Last)
-	if err != nil {
+	sockets, scan := link.Sockets(g.s.SNATPorts.First, g.s.SNATPorts.Last)
+	g.degraded(extraScan, scan)
+	if scan != nil && g.bpf == nil {
+		return scan
+	}
+	if err := g.syncGate(gateKeys(sockets, scan, g.s.SNATPorts)); err != nil {
 		return err
 	}
-	if err := g.bpf.SyncHostSockets(socketKeys(sockets)); err != nil {
-		return err
+	if scan != nil {
+		g.applied.socketsAt = time.Now()
+		return nil
 	}
-	g.applied.sockets = time.Now()
 	now := listeners(sockets)
 	for _, s := range now {
-		if !slices.Contains(g.applied.listeners, s) {
+		if !slices.Contains(listeners(g.applied.sockets), s) {
 			g.log.Warn("a host socket listens inside the SNAT port range; it wins over pods there, at a cost per packet",
 				"local", s.Local, "protocol", s.Proto)
 		}
 	}
-	g.applied.listeners = now
+	g.applied.sockets, g.applied.socketsAt = sockets, time.Now()
 	g.mu.Lock()
 	g.stats.Listeners = len(now)
 	g.mu.Unlock()
@@ -142,12 +193,36 @@ func (g *Gateway) pass() error {
 	return nil
 }
 
+// dropPrograms takes programs of ours off a node whose flows do their work now.
+func (g *Gateway) dropPrograms() error {
+	if g.applied.dropped {
+		return nil
+	}
+	if !hooked(g.s.PinDir) { // pinned is at most what the host's sockets go on with
+		err := removeFilters()
+		g.applied.dropped = err == nil
+		return err
+	}
+	idle := g.idle
+	if g.idle = nil; idle == nil {
+		var err error
+		if idle, err = openIdle(g.s, g.log); err != nil {
+			return err
+		}
+	}
+	err := takeDown(idle)
+	g.applied.dropped = err == nil
+	return err
+}
+
 // nodeAddrs are those with NodePorts: all of the node's own, as in the
-// controller's load balancers.
+// controller's load balancers, and the gateway router's.
 func nodeAddrs(n Node) []netip.Addr {
-	var out []netip.Addr
-	for _, p := range n.HostCIDRs {
-		out = append(out, p.Addr())
+	out := addrsOf(n.HostCIDRs)
+	for _, a := range addrsOf(n.Addresses) {
+		if !slices.Contains(out, a) {
+			out = append(out, a)
+		}
 	}
 	return out
 }

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"errors"
 	"net"
 	"net/netip"
 	"slices"
@@ -9,9 +10,9 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
-	corev1 "k8s.io/api/core/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
@@ -72,42 +73,6 @@ func FuzzParsePorts(f *testing.F) {
 	})
 }
 
-func nodePort(port int32, proto corev1.Protocol, families ...corev1.IPFamily) *corev1.Service {
-	return &corev1.Service{Spec: corev1.ServiceSpec{
-		Type: corev1.ServiceTypeNodePort, IPFamilies: families,
-		Ports: []corev1.ServicePort{{NodePort: port, Protocol: proto}},
-	}}
-}
-
-func TestServiceKeys(t *testing.T) {
-	a4, a6 := netip.MustParseAddr("172.30.0.11"), netip.MustParseAddr("fd00::11")
-	clusterIP := nodePort(30080, corev1.ProtocolTCP)
-	clusterIP.Spec.Type = corev1.ServiceTypeClusterIP
-	noNodePort := nodePort(0, corev1.ProtocolTCP)
-	noNodePort.Spec.Type = corev1.ServiceTypeLoadBalancer
-	for _, tc := range []struct {
-		name     string
-		services []*corev1.Service
-		want     []bpf.ServiceKey
-	}{
-		{"none", nil, nil},
-		{"ClusterIP is not the gateway's", []*corev1.Service{clusterIP, noNodePort}, nil},
-		{"every family when none is given", []*corev1.Service{nodePort(30080, "")}, []bpf.ServiceKey{{Addr: a4, Proto: 6, Port: 30080}, {Addr: a6, Proto: 6, Port: 30080}}},
-		{"one family", []*corev1.Service{nodePort(30080, corev1.ProtocolUDP, corev1.IPv6Protocol)}, []bpf.ServiceKey{{Addr: a6, Proto: 17, Port: 30080}}},
-		{"sorted, once", []*corev1.Service{
-			nodePort(30081, corev1.ProtocolTCP, corev1.IPv4Protocol), nodePort(30080, corev1.ProtocolTCP, corev1.IPv4Protocol), nodePort(30080, corev1.ProtocolTCP, corev1.IPv4Protocol),
-		}, []bpf.ServiceKey{{Addr: a4, Proto: 6, Port: 30080}, {Addr: a4, Proto: 6, Port: 30081}}},
-		{"SCTP", []*corev1.Service{nodePort(30080, corev1.ProtocolSCTP, corev1.IPv4Protocol)}, []bpf.ServiceKey{{Addr: a4, Proto: 132, Port: 30080}}},
-		{"unknown protocol", []*corev1.Service{nodePort(30080, "ICMP")}, nil},
-	} {
-		t.Run(tc.name, func(t *testing.T) {
-			if diff := cmp.Diff(tc.want, serviceKeys(tc.services, []netip.Addr{a4, a6, {}}), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
-				t.Error(diff)
-			}
-		})
-	}
-}
-
 func TestSockets(t *testing.T) {
 	sockets := []link.Socket{
 		{Proto: 17, Local: netip.MustParseAddrPort("0.0.0.0:50000"), Listening: true},
@@ -119,6 +84,19 @@ func TestSockets(t *testing.T) {
 	}
 	if got := listeners(sockets); len(got) != 1 || got[0] != sockets[0] {
 		t.Errorf("listeners %v", got)
+	}
+}
+
+// TestGateKeys: sockets that nobody could list may be on every port of the range.
+func TestGateKeys(t *testing.T) {
+	ports := bpf.PortRange{First: 65534, Last: 65535}
+	sockets := []link.Socket{{Proto: 17, Local: netip.MustParseAddrPort("0.0.0.0:65534")}}
+	if got := gateKeys(sockets, nil, ports); !slices.Equal(got, []bpf.SocketKey{{Proto: 17, Port: 65534}}) {
+		t.Errorf("asks for %v, want the socket's port alone", got)
+	}
+	every := []bpf.SocketKey{{Proto: 6, Port: 65534}, {Proto: 17, Port: 65534}, {Proto: 6, Port: 65535}, {Proto: 17, Port: 65535}}
+	if got := gateKeys(nil, errors.New("no inet_diag"), ports); !slices.Equal(got, every) {
+		t.Errorf("asks for %v, want %v", got, every)
 	}
 }
 
@@ -145,7 +123,11 @@ func TestDesired(t *testing.T) {
 			{Device: "eth0", NextHop: netip.MustParseAddr("fe80::200")},
 		},
 	}
-	n := nodeOf(h, nil, []string{"breth0", "ovn-k8s-mp0"})
+	s := Settings{
+		Wiring:  Wiring{Uplink: "eth0", Bridge: "breth0", Datapath: ovs.DatapathNetdev, Encap: netip.MustParsePrefix("172.30.1.11/24")},
+		Cluster: Cluster{SNATPorts: bpf.PortRange{First: 49152, Last: 65535}}, NotHost: []string{"breth0", "ovn-k8s-mp0"},
+	}
+	n := nodeOf(h, s)
 	equal := cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})
 	if diff := cmp.Diff(Node{
 		Uplink:    h.Uplink,
@@ -162,34 +144,73 @@ func TestDesired(t *testing.T) {
 		t.Errorf("%d host addresses, want every one of %d", got, len(h.Addresses))
 	}
 	hops := []netip.Addr{netip.MustParseAddr("172.30.0.1")}
-	if got := nodeOf(h, hops, nil).NextHops; !cmp.Equal(hops, got, equal) {
+	s.NextHops = hops
+	if got := nodeOf(h, s).NextHops; !cmp.Equal(hops, got, equal) {
 		t.Errorf("next hops %v, want the configured %v", got, hops)
 	}
 
-	s := Settings{Userspace: true, Encap: netip.MustParsePrefix("172.30.1.11/24"), SNATPorts: bpf.PortRange{First: 49152, Last: 65535}}
-	c := programConfig(h, n, s)
+	c := programConfig(h, n, s, facts{})
 	if c.Bridge != 5 || c.Uplink != 2 || c.EncapIP != s.Encap.Addr() || c.Node4.String() != "172.30.0.11" || c.Node6.String() != "fd00::11" {
 		t.Errorf("config %+v", c)
 	}
-	if s.Userspace = false; programConfig(h, n, s).EncapIP.IsValid() || bridgeAddresses(s) != nil {
+	if s.Datapath = ovs.DatapathSystem; programConfig(h, n, s, facts{}).EncapIP.IsValid() || bridgeAddresses(s) != nil {
 		t.Error("kernel datapath: the bridge has an encap address")
 	}
 	h.Bridge.Up = false
-	if c := programConfig(h, n, s); c.Bridge != 0 {
+	if c := programConfig(h, n, s, facts{}); c.Bridge != 0 {
 		t.Error("the bridge is down, and packets would be sent to it")
 	}
 	h.Bridge = nil
-	if c := programConfig(h, n, s); c.Bridge != 0 {
+	if c := programConfig(h, n, s, facts{}); c.Bridge != 0 {
 		t.Error("there is no bridge, and packets would be sent to it")
+	}
+}
+
+// TestServiceAddresses: kube-proxy's IPVS mode gives the host every address of a
+// Service, of which there may be thousands.
+func TestServiceAddresses(t *testing.T) {
+	h := Host{Uplink: link.Link{Name: "eth0"}, Addresses: []link.Address{
+		address("172.30.0.11/24", "eth0"), address("10.96.0.1/32", "kube-ipvs0"), address("fd00:96::1/128", "kube-ipvs0"), address("10.96.0.53/32", "nodelocaldns"),
+		address("198.51.100.7/32", "kube-ipvs0"), address("172.30.0.12/24", "eth0"), address("172.30.0.12/32", "kube-ipvs0"),
+	}}
+	s := Settings{
+		Wiring:  Wiring{Uplink: "eth0", Bridge: "breth0", Layout: Direct},
+		Cluster: Cluster{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")}},
+	}
+	second := netip.MustParseAddr("172.30.0.12")
+	n := nodeOf(h, s)
+	for _, a := range n.HostCIDRs {
+		if within(s.ServiceCIDRs, a.Addr()) {
+			t.Errorf("host-cidrs %v", n.HostCIDRs)
+		}
+	}
+	sn := newServing(Source{Zone: func() string { return "" }}).serviceNode(h, n, s)
+	for _, a := range sn.Own {
+		if within(s.ServiceCIDRs, a) {
+			t.Errorf("sockets' own addresses %v", sn.Own)
+		}
+	}
+	st := newState(h, n, s, facts{})
+	st.setAddrs(facts{}, nil)
+	for _, a := range h.Addresses {
+		if st.addrs[a.Prefix.Addr()] != bpf.AddrHost {
+			t.Errorf("%s is not the host's to the gateway", a.Prefix.Addr())
+		}
+	}
+	st.config.ServiceCIDRs = s.ServiceCIDRs
+	if got := st.hairpin().HostAddrs; !slices.Equal(got, []netip.Addr{second}) {
+		t.Errorf("the hairpin has flows for %v, want for %s alone", got, second)
 	}
 }
 
 func TestOverlap(t *testing.T) {
 	s := Settings{
-		NotHost:      []string{"breth0", "ovn-k8s-mp0"},
-		Encap:        netip.MustParsePrefix("172.30.1.11/24"),
-		PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
-		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("fd00:10:96::/112")},
+		NotHost: []string{"breth0", "ovn-k8s-mp0"},
+		Wiring:  Wiring{Encap: netip.MustParsePrefix("172.30.1.11/24")},
+		Cluster: Cluster{
+			PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.0.0.0/8")},
+			ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("fd00:10:96::/112")},
+		},
 	}
 	address := func(device, prefix string) Host {
 		return Host{Addresses: []link.Address{{Prefix: netip.MustParsePrefix(prefix), Device: device}}}
@@ -225,7 +246,7 @@ func TestOverlap(t *testing.T) {
 }
 
 func TestPortsLeft(t *testing.T) {
-	want := Settings{SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, NodePorts: true}.reserved()
+	want := Settings{Cluster: Cluster{SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, NodePorts: true}}.reserved()
 	for _, tc := range []struct{ name, local, have, want string }{
 		{"Linux's own", "32768\t60999", "", ""},
 		{"IANA's, which is the SNAT range", "49152\t65535", "", "49152-65535 that the host connects from (sysctl net/ipv4/ip_local_port_range) 0 would be left"},
@@ -255,6 +276,82 @@ func TestStranded(t *testing.T) {
 	} {
 		if got := (Node{Addresses: []netip.Prefix{v4, v6}, NextHops: tc.hops}).stranded(); !slices.Equal(got, tc.want) {
 			t.Errorf("%s: got %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}
+
+func TestDedicated(t *testing.T) {
+	s := Settings{Wiring: Wiring{
+		Uplink: "eth1", Bridge: "breth1", Layout: Dedicated, Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24")},
+		NextHops: []netip.Addr{netip.MustParseAddr("192.0.2.1")},
+	}}
+	h := Host{Uplink: link.Link{Name: "eth1", Index: 3, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 2}}, Addresses: []link.Address{address("172.30.0.11/24", "eth0")}}
+	if err := shared(h, s); err != nil {
+		t.Error(err)
+	}
+	n := nodeOf(h, s)
+	if len(n.Addresses) != 1 || n.Addresses[0] != s.Addresses[0] || len(n.HostCIDRs) != 1 || n.HostCIDRs[0].Addr().String() != "172.30.0.11" || n.NextHops[0] != s.NextHops[0] {
+		t.Errorf("node %+v", n)
+	}
+	if got := nodeAddrs(n); len(got) != 2 {
+		t.Errorf("addresses with NodePorts %v, want the host's and the gateway's", got)
+	}
+	if h := hostHairpin(n, s); len(h.Addresses) != 0 {
+		t.Errorf("the host has no part in it, and gets %v", h)
+	}
+	for addr, want := range map[string]string{"192.0.2.9/24": "uplink eth1 has the host's address 192.0.2.9", "fe80::1/64": ""} {
+		h.Addresses = []link.Address{address(addr, "eth1")}
+		if err := shared(h, s); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
+			t.Errorf("%s: got %v, want %q", addr, err, want)
+		}
+	}
+	h.Addresses = []link.Address{address("192.0.2.5/24", "eth0")}
+	if err := shared(h, s); err == nil || !strings.Contains(err.Error(), "gateway address 192.0.2.5 is the host's on eth0") {
+		t.Errorf("the host's own address: %v", err)
+	}
+}
+
+func TestHostHairpin(t *testing.T) {
+	s := Settings{Cluster: Cluster{ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:96::/112")}}}
+	n := Node{Uplink: link.Link{MTU: 1500}, Addresses: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")}}
+	h := hostHairpin(n, s)
+	want := []link.Route{
+		{Prefix: netip.MustParsePrefix("169.254.169.4/32"), Source: netip.MustParseAddr("169.254.169.2")},
+		{Prefix: netip.MustParsePrefix("169.254.169.1/32"), NextHop: netip.MustParseAddr("169.254.169.4"), Source: netip.MustParseAddr("172.30.0.11")},
+		{Prefix: netip.MustParsePrefix("10.96.0.0/16"), NextHop: netip.MustParseAddr("169.254.169.4"), Source: netip.MustParseAddr("169.254.169.2"), MTU: 1442},
+	}
+	if diff := cmp.Diff(want, h.Routes, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
+		t.Error(diff)
+	}
+}
+
+// TestWithhold: what only waits for Services is neither made nor taken away.
+func TestWithhold(t *testing.T) {
+	services := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
+	n := Node{Uplink: link.Link{MTU: 1500}, Addresses: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")}}
+	all := hostHairpin(n, Settings{Cluster: Cluster{ServiceCIDRs: services}})
+	h := withhold(all, services)
+	if len(all.Routes) != 3 || len(h.Routes) != 2 || !slices.Equal(h.Keep, services) {
+		t.Errorf("of the routes %v there are %v, kept are %v", all.Routes, h.Routes, h.Keep)
+	}
+	for _, r := range h.Routes {
+		if slices.Contains(services, r.Prefix) {
+			t.Errorf("route to Services %v", r)
+		}
+	}
+}
+
+func TestPatchPort(t *testing.T) {
+	for _, tc := range []struct {
+		want  string
+		names []string
+	}{
+		{"", nil},
+		{"", []string{"patch-breth00_n-to-br-int", "patch-other"}},
+		{"patch-breth0_n-to-br-int", []string{"patch-aux", "patch-breth0_n-to-br-int", "patch-breth0_o-to-br-int"}},
+	} {
+		if got := patchPort(tc.names, "breth0"); got != tc.want {
+			t.Errorf("%v: got %q, want %q", tc.names, got, tc.want)
 		}
 	}
 }

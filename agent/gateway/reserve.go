@@ -20,6 +20,9 @@ const (
 
 // reserved are the ports that the host must not pick by itself.
 func (s Settings) reserved() []bpf.PortRange {
+	if s.bare() {
+		return nil
+	}
 	want := []bpf.PortRange{s.SNATPorts}
 	if s.NodePorts {
 		want = append(want, bpf.PortRange{First: firstNodePort, Last: lastNodePort})

@@ -12,10 +12,10 @@ import (
 	"syscall"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
@@ -30,6 +30,7 @@ type rig struct {
 	gw   *Gateway
 	peer string // pid of a process in the peer's namespace
 	stop func() // ends Run and waits
+	log  *slog.Logger
 }
 
 func newRig(t *testing.T, datapath string) *rig {
@@ -37,7 +38,8 @@ func newRig(t *testing.T, datapath string) *rig {
 	r := &rig{t: t, test: t, sw: testnode.StartSwitch(t, true)}
 	r.peer = testnode.Netns(t)
 	r.addUplink()
-	t.Cleanup(func() { _ = link.Delete("eth0") })
+	// In layout bridged the bridge outlives the switch, with the host's addresses.
+	t.Cleanup(func() { _, _ = link.Delete("eth0"), link.Delete("breth0") })
 	c, err := ovs.Dial(t.Context(), r.sw.Address)
 	if err != nil {
 		t.Fatal(err)
@@ -45,10 +47,13 @@ func newRig(t *testing.T, datapath string) *rig {
 	r.ovs = c
 	t.Cleanup(c.Close)
 	r.s = Settings{
-		Uplink: "eth0", Bridge: "breth0", Datapath: datapath,
-		SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, NodePorts: true,
-		PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
-		PinDir:   r.sw.Dir + "/bpf/node", RunDir: r.sw.Dir + "/run", OVSRunDir: r.sw.Dir, NotHost: []string{"breth0"},
+		Wiring: Wiring{Uplink: "eth0", Bridge: "breth0", Layout: Direct, Backend: EBPF, Datapath: datapath},
+		Cluster: Cluster{
+			SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, NodePorts: true,
+			PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
+			ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
+		},
+		PinDir: r.sw.Dir + "/bpf/node", RunDir: r.sw.Dir + "/run", OVSRunDir: r.sw.Dir, NotHost: []string{"breth0"},
 	}
 	if datapath == ovs.DatapathNetdev {
 		r.s.Encap = netip.MustParsePrefix("172.30.1.11/24")
@@ -77,8 +82,18 @@ func (r *rig) onPeer(argv ...string) {
 // start runs a gateway and waits until it is as it should be.
 func (r *rig) start() {
 	r.t.Helper()
+	if r.log == nil {
+		r.log = slog.New(slog.NewTextHandler(r.test.Output(), nil))
+	}
 	ctx, cancel := context.WithCancel(context.Background())
-	r.gw = New(r.s, r.ovs, func() ([]*corev1.Service, bool) { return nil, true }, func() {}, slog.New(slog.NewTextHandler(r.test.Output(), nil)))
+	r.gw = New(Options{
+		Settings: r.s, OVS: r.ovs, Changed: func() {}, Log: r.log,
+		Source: Source{
+			Node: "node1", Keys: func() ([]service.Key, bool) { return nil, true }, Zone: func() string { return "" },
+			Objects: func(service.Key) service.Objects { return service.Objects{} },
+		},
+	})
+	r.gw.SetInSync(true)
 	ended := make(chan error, 1)
 	go func() { ended <- r.gw.Run(ctx) }()
 	r.stop = func() {
@@ -130,8 +145,8 @@ func (r *rig) bridge() (link.Link, error) { return link.Get("breth0") }
 // hasFlows checks the bridge's flows without changing them.
 func (r *rig) hasFlows() error {
 	out, err := exec.Command("ovs-ofctl", "dump-flows", "unix:"+r.sw.Dir+"/breth0.mgmt", "cookie="+ovs.Cookie+"/-1").CombinedOutput()
-	if want := len(ovs.GatewayFlows(r.s.Encap.Addr())); err != nil || strings.Count(string(out), "cookie=") != want {
-		return fmt.Errorf("want %d flows: %w: %s", want, err, out)
+	if want := len(openflow.Static(openflow.StaticInput{EncapIP: r.s.Encap.Addr()})); err != nil || strings.Count(string(out), "cookie=") <= want || !strings.Contains(string(out), "in_port=LOCAL actions=ALL") {
+		return fmt.Errorf("want %d flows and the hairpin's: %w: %s", want, err, out)
 	}
 	return nil
 }

@@ -1,64 +1,203 @@
 package gateway
 
 import (
-	"cmp"
+	"errors"
 	"net/netip"
+	"reflect"
 	"slices"
+	"sync"
 
-	corev1 "k8s.io/api/core/v1"
+	"golang.org/x/sys/unix"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
 
-// serviceKeys returns what of (address, protocol, port) is OVN's: each
-// NodePort of each Service on each of the node's addresses of the Service's
-// families. Sorted, without repetition.
-func serviceKeys(services []*corev1.Service, node []netip.Addr) []bpf.ServiceKey {
-	var out []bpf.ServiceKey
-	for _, s := range services {
-		if s.Spec.Type != corev1.ServiceTypeNodePort && s.Spec.Type != corev1.ServiceTypeLoadBalancer {
-			continue
-		}
-		for _, p := range s.Spec.Ports {
-			proto, ok := protocolNumber(p.Protocol)
-			if !ok || p.NodePort < 1 || p.NodePort > 65535 {
-				continue
-			}
-			for _, a := range node {
-				if hasFamily(s, a) {
-					out = append(out, bpf.ServiceKey{Addr: a, Proto: proto, Port: uint16(p.NodePort)})
-				}
-			}
-		}
-	}
-	slices.SortFunc(out, func(a, b bpf.ServiceKey) int {
-		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
-	})
-	return slices.Compact(out)
+// Source is where the gateway reads what asks for front ends: Services with
+// their EndpointSlices, and pods with host ports. Its functions are called from
+// the loop and must not block; what they return is not changed.
+type Source struct {
+	Node    string
+	Keys    func() ([]service.Key, bool) // false: they are not known yet
+	Objects func(service.Key) service.Objects
+	Zone    func() string // the node's, "" if it has none
 }
 
-func hasFamily(s *corev1.Service, a netip.Addr) bool {
-	if !a.IsValid() {
-		return false
-	}
-	if len(s.Spec.IPFamilies) == 0 {
-		return true
-	}
-	want := corev1.IPv4Protocol
-	if a.Is6() {
-		want = corev1.IPv6Protocol
-	}
-	return slices.Contains(s.Spec.IPFamilies, want)
+// serving keeps the tables of services. changed may be called by anyone,
+// everything else by the gateway's loop.
+type serving struct {
+	source Source
+
+	mu    sync.Mutex // guards dirty
+	dirty map[service.Key]bool
+
+	tables *service.Tables
+	node   service.Node // the plans are for it
+	known  bool         // the tables have everything
+	to     writers      // hold what the tables said at the last Changes
+	writes int          // entries written or deleted since the start, but for full syncs of the gateway's table
+	gone   []netip.AddrPort
 }
 
-func protocolNumber(p corev1.Protocol) (uint8, bool) {
-	switch p {
-	case corev1.ProtocolTCP, "":
-		return 6, true
-	case corev1.ProtocolUDP:
-		return 17, true
-	case corev1.ProtocolSCTP:
-		return 132, true
+// writers are the kernel's tables. Nil is one that there is not.
+type writers struct {
+	gateway *bpf.Gateway
+	sock    *bpf.Sock
+	lookup  *bpf.Lookup
+}
+
+func newServing(source Source) *serving {
+	return &serving{source: source, dirty: map[service.Key]bool{}, tables: service.NewTables()}
+}
+
+// changed says that what there is under a key has changed.
+func (s *serving) changed(k service.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.dirty[k] = true
+}
+
+// takeDirty returns the keys that have changed since the last time.
+func (s *serving) takeDirty() []service.Key {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	out := make([]service.Key, 0, len(s.dirty))
+	for k := range s.dirty {
+		out = append(out, k)
 	}
-	return 0, false
+	clear(s.dirty)
+	return out
+}
+
+// plan brings the tables in line with the cluster: with what has changed, or
+// with everything, the first time and for another node. It returns false as
+// long as the cluster is not known: then the kernel's tables stay as they are.
+func (s *serving) plan(n service.Node) bool {
+	keys := s.takeDirty() // before the objects are read
+	if !s.known || !reflect.DeepEqual(n, s.node) {
+		all, ok := s.source.Keys()
+		if s.known = ok; !ok {
+			return false
+		}
+		// What is gone has a plan, but no objects any more.
+		keys = slices.Concat(all, s.tables.Keys())
+		s.node = n
+	}
+	for _, k := range keys {
+		s.tables.Set(k, service.New(s.source.Objects(k), &s.node))
+	}
+	return true
+}
+
+// write brings the kernel's tables in line: with what has changed, or with
+// everything, the first time and after an error.
+func (s *serving) write(to writers) error {
+	if !s.known {
+		return nil
+	}
+	c := s.tables.Changes()
+	s.gone = append(s.gone, c.Gone...)
+	full := s.to != to
+	s.to = writers{} // nothing is sure before it is done
+	var errs []error
+	if l := to.lookup; l != nil && (full || len(c.Lookups)+len(c.Unlookups) > 0) {
+		// Before the packets that are for these sockets go to the host.
+		n, err := l.Sync(s.tables.Lookups())
+		s.writes += n
+		errs = append(errs, err)
+	}
+	if g := to.gateway; g != nil && full {
+		errs = append(errs, g.SyncServices(s.tables.FrontEnds()))
+	} else if g != nil {
+		n, err := g.UpdateServices(c.Set, c.Unset)
+		s.writes += n
+		errs = append(errs, err)
+	}
+	if to.sock != nil {
+		if err := s.writeSockets(to.sock, c.Sockets, full); err != nil {
+			errs = append(errs, sockError{err})
+		}
+	}
+	err := errors.Join(errs...)
+	if err == nil {
+		s.to = to
+	}
+	return err
+}
+
+// sockError is of the tables of the host's sockets, which the node can do without.
+type sockError struct{ error }
+
+func (e sockError) Unwrap() error { return e.error }
+
+func (s *serving) writeSockets(sock *bpf.Sock, changes []bpf.SockService, full bool) error {
+	err := sock.SyncAddrs(s.node.Own)
+	var n int
+	var updateErr error
+	if full {
+		n, updateErr = sock.SyncServices(s.tables.Sockets())
+	} else if len(changes) > 0 {
+		n, updateErr = sock.UpdateServices(changes)
+	}
+	s.writes += n
+	for _, a := range sock.GoneUDP() { // also what left while no agent ran
+		if !s.tables.Answers(a) {
+			s.gone = append(s.gone, a)
+		}
+	}
+	return errors.Join(err, updateErr)
+}
+
+// takeGone returns the UDP endpoints that have left, once: sockets that are
+// connected to them are to be destroyed.
+func (s *serving) takeGone() []netip.AddrPort {
+	out := s.gone
+	s.gone = nil
+	slices.SortFunc(out, netip.AddrPort.Compare)
+	return slices.DeleteFunc(slices.Compact(out), s.tables.Answers) // it may be back
+}
+
+// endGone destroys the sockets that are connected to endpoints which have left.
+// What did not work is tried again the next time, unless the kernel cannot:
+// then the error wraps link.ErrNoSocketDestroy.
+func (s *serving) endGone() error {
+	gone := s.takeGone()
+	_, err := link.DestroyUDP(gone)
+	if err != nil && !errors.Is(err, link.ErrNoSocketDestroy) {
+		s.gone = gone
+	}
+	return err
+}
+
+// vips returns the addresses of kind bpf.AddrVIP, sorted.
+func (s *serving) vips() []netip.Addr { return s.tables.VIPs() }
+
+// frontEnds returns the whole table of the gateway, for a backend that has no
+// maps.
+func (s *serving) frontEnds() map[bpf.ServiceKey]bpf.ServiceOwner { return s.tables.FrontEnds() }
+
+// redirects returns, in local gateway mode, to whom the host's nftables send
+// what arrives at a front end: each to one of several.
+func (s *serving) redirects() map[bpf.ServiceKey][]netip.AddrPort { return s.tables.Redirects() }
+
+// serviceNode is what plans are told of the node. No Service and no host port
+// takes ssh, kubelet, API server and etcd away from the node's own address; a port of
+// that number on another of its addresses, which a load balancer may have given
+// it, is served.
+func (s *serving) serviceNode(h Host, n Node, set Settings) service.Node {
+	out := service.Node{
+		Name: s.source.Node, Zone: s.source.Zone(), NodePorts: set.NodePorts,
+		Local: set.Local, Lookup: set.Backend == EBPF && set.NoEBPF == "",
+		Addresses: nodeAddrs(n), Own: ownAddrs(h, set),
+		PodCIDRs: set.PodCIDRs, ServiceCIDRs: set.ServiceCIDRs,
+		Masquerade: []netip.Prefix{annotation.MasqueradeOf(true).Subnet, annotation.MasqueradeOf(false).Subnet},
+	}
+	for _, p := range n.Addresses {
+		for _, port := range annotation.KeptPorts() {
+			out.Keep = append(out.Keep, bpf.ServiceKey{Addr: p.Addr(), Proto: unix.IPPROTO_TCP, Port: port})
+		}
+	}
+	return out
 }

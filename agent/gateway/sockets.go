@@ -4,6 +4,8 @@ import (
 	"cmp"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
@@ -20,6 +22,19 @@ func socketKeys(sockets []link.Socket) []bpf.SocketKey {
 		return cmp.Or(cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
 	})
 	return slices.Compact(out)
+}
+
+// gateKeys returns the ports for which the gateway must ask the kernel after a
+// look for the host's sockets in a range: if that failed, every one.
+func gateKeys(sockets []link.Socket, scan error, ports bpf.PortRange) []bpf.SocketKey {
+	if scan == nil {
+		return socketKeys(sockets)
+	}
+	var out []bpf.SocketKey
+	for port := int(ports.First); port <= int(ports.Last); port++ {
+		out = append(out, bpf.SocketKey{Proto: unix.IPPROTO_TCP, Port: uint16(port)}, bpf.SocketKey{Proto: unix.IPPROTO_UDP, Port: uint16(port)})
+	}
+	return out
 }
 
 // listeners returns the sockets that the operator should be warned of.

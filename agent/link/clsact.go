@@ -1,19 +1,35 @@
 package link
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
+	"slices"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"golang.org/x/sys/unix"
 )
 
-// AttachClsact attaches a program of type sched_cls, given by its descriptor,
-// to the device's ingress, as a filter of the given name. A filter of that
-// name is replaced; filters of others keep their place. The filter lives until
-// the device goes or DetachClsact is called.
+// ClsactFilter is a BPF filter of ours on a device's clsact qdisc.
+type ClsactFilter struct {
+	Ifindex int
+	Device  string
+	Egress  bool
+	ProgID  int
+}
+
+// AttachClsact is AttachClsactAt on ingress.
 func AttachClsact(ifindex, progFD int, name string) error {
+	return AttachClsactAt(ifindex, progFD, name, false)
+}
+
+// AttachClsactAt attaches a program of type sched_cls, given by its descriptor,
+// to the device's ingress or egress, as a filter of the given name in
+// direct-action mode. A filter of that name there is replaced in place, so no
+// packet passes without one; filters of others keep their place. The filter
+// lives until the device goes or DetachClsactAt is called.
+func AttachClsactAt(ifindex, progFD int, name string, egress bool) error {
 	l, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
 		return fmt.Errorf("attach %s: device %d: %w", name, ifindex, err)
@@ -24,13 +40,13 @@ func AttachClsact(ifindex, progFD int, name string) error {
 	if err := netlink.QdiscAdd(qdisc); err != nil && !errors.Is(err, syscall.EEXIST) {
 		return fmt.Errorf("attach %s: add clsact to %s: %w", name, l.Attrs().Name, err)
 	}
-	have, err := ingressFilters(l)
+	have, err := clsactFilters(l, egress)
 	if err != nil {
 		return fmt.Errorf("attach %s: %w", name, err)
 	}
 	filter := &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{
-			LinkIndex: ifindex, Parent: netlink.HANDLE_MIN_INGRESS,
+			LinkIndex: ifindex, Parent: clsactParent(egress),
 			Handle: 1, Protocol: unix.ETH_P_ALL, Priority: freePriority(have),
 		},
 		Fd: progFD, Name: name, DirectAction: true,
@@ -44,43 +60,92 @@ func AttachClsact(ifindex, progFD int, name string) error {
 	return nil
 }
 
-// DetachClsact removes the filter of that name from the device's ingress. No
-// such device or filter is no error.
-func DetachClsact(ifindex int, name string) error {
+// DetachClsact is DetachClsactAt on ingress.
+func DetachClsact(ifindex int, name string) error { return DetachClsactAt(ifindex, name, false) }
+
+// DetachClsactAt removes every filter of that name from the device's ingress
+// or egress; filters of the other direction and of others stay, and the qdisc
+// too. No such device or filter is no error.
+func DetachClsactAt(ifindex int, name string, egress bool) error {
 	l, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
 		return nil
 	}
-	have, err := ingressFilters(l)
-	if err != nil {
-		return fmt.Errorf("detach %s: %w", name, err)
+	for {
+		have, err := clsactFilters(l, egress)
+		if err != nil {
+			return fmt.Errorf("detach %s: %w", name, err)
+		}
+		old := filterNamed(have, name)
+		if old == nil {
+			return nil
+		}
+		if err := netlink.FilterDel(old); err != nil && !errors.Is(err, syscall.ENOENT) {
+			return fmt.Errorf("detach %s from %s: %w", name, l.Attrs().Name, err)
+		}
 	}
-	old := filterNamed(have, name)
-	if old == nil {
-		return nil
-	}
-	if err := netlink.FilterDel(old); err != nil {
-		return fmt.Errorf("detach %s from %s: %w", name, l.Attrs().Name, err)
-	}
-	return nil
 }
 
-// ClsactAttached reports whether the device's ingress has a filter of the name.
-func ClsactAttached(ifindex int, name string) bool {
+// ClsactAttached is ClsactAttachedAt on ingress.
+func ClsactAttached(ifindex int, name string) bool { return ClsactAttachedAt(ifindex, name, false) }
+
+// ClsactAttachedAt reports whether the device's ingress or egress has a filter
+// of the name.
+func ClsactAttachedAt(ifindex int, name string, egress bool) bool {
 	l, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
 		return false
 	}
-	have, err := ingressFilters(l)
+	have, err := clsactFilters(l, egress)
 	return err == nil && filterNamed(have, name) != nil
 }
 
-func ingressFilters(l netlink.Link) ([]netlink.Filter, error) {
-	out, err := retry(func() ([]netlink.Filter, error) { return netlink.FilterList(l, netlink.HANDLE_MIN_INGRESS) })
+// ClsactFilters returns the filters of that name on all devices of the
+// namespace, both directions: also orphans, on devices that are no longer the
+// caller's. Sorted by interface index, ingress first.
+func ClsactFilters(name string) ([]ClsactFilter, error) {
+	links, err := retry(netlink.LinkList)
 	if err != nil {
+		return nil, fmt.Errorf("list devices: %w", err)
+	}
+	var out []ClsactFilter
+	for _, l := range links {
+		for _, egress := range []bool{false, true} {
+			have, err := clsactFilters(l, egress)
+			if err != nil {
+				if _, gone := netlink.LinkByIndex(l.Attrs().Index); gone != nil {
+					break
+				}
+				return nil, err
+			}
+			for _, f := range have {
+				if b, ok := f.(*netlink.BpfFilter); ok && b.Name == name {
+					out = append(out, ClsactFilter{Ifindex: l.Attrs().Index, Device: l.Attrs().Name, Egress: egress, ProgID: b.Id})
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b ClsactFilter) int { return cmp.Compare(a.Ifindex, b.Ifindex) })
+	return out, nil
+}
+
+func clsactParent(egress bool) uint32 {
+	if egress {
+		return netlink.HANDLE_MIN_EGRESS
+	}
+	return netlink.HANDLE_MIN_INGRESS
+}
+
+// clsactFilters returns none for a device without clsact. The kernel answers a
+// dump for a parent that a device has not with the filters of another, or with
+// none, depending on its qdiscs: so only those of the parent are taken.
+func clsactFilters(l netlink.Link, egress bool) ([]netlink.Filter, error) {
+	parent := clsactParent(egress)
+	all, err := retry(func() ([]netlink.Filter, error) { return netlink.FilterList(l, parent) })
+	if err != nil && !errors.Is(err, syscall.EINVAL) {
 		return nil, fmt.Errorf("list filters of %s: %w", l.Attrs().Name, err)
 	}
-	return out, nil
+	return slices.DeleteFunc(all, func(f netlink.Filter) bool { return f.Attrs().Parent != parent }), nil
 }
 
 func filterNamed(filters []netlink.Filter, name string) *netlink.BpfFilter {

@@ -164,12 +164,20 @@ func TestSockets(t *testing.T) {
 		}
 		defer l.Close()
 	}
+	testnode.Run(t, "ip", "addr", "add", "10.8.1.1/32", "dev", "lo")
+	defer testnode.Run(t, "ip", "addr", "del", "10.8.1.1/32", "dev", "lo")
+	connected, err := net.DialUDP("udp4", net.UDPAddrFromAddrPort(netip.MustParseAddrPort("10.8.1.1:50103")), net.UDPAddrFromAddrPort(netip.MustParseAddrPort("10.8.1.1:53")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer connected.Close()
 	got, err := Sockets(50000, 60000)
 	if err != nil {
 		t.Fatal(err)
 	}
 	want := []Socket{
 		{Proto: 6, Local: netip.MustParseAddrPort("0.0.0.0:50100"), Listening: true},
+		{Proto: 17, Local: netip.MustParseAddrPort("10.8.1.1:50103"), Remote: netip.MustParseAddrPort("10.8.1.1:53")},
 		{Proto: 17, Local: netip.MustParseAddrPort("[::]:50101"), Listening: true},
 	}
 	if !slices.Equal(got, want) {

@@ -2,11 +2,15 @@ package link
 
 import (
 	"cmp"
+	"encoding/binary"
+	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"slices"
 
 	"github.com/vishvananda/netlink"
+	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
 )
 
@@ -14,7 +18,8 @@ import (
 type Socket struct {
 	Proto     uint8 // unix.IPPROTO_TCP or unix.IPPROTO_UDP
 	Local     netip.AddrPort
-	Listening bool // a TCP listener, or an unconnected UDP socket
+	Remote    netip.AddrPort // zero for one that is not connected
+	Listening bool           // a TCP listener, or an unconnected UDP socket
 }
 
 // States of include/net/tcp_states.h.
@@ -47,14 +52,102 @@ func Sockets(first, last uint16) ([]Socket, error) {
 			if !ok || s.ID.SourcePort < first || s.ID.SourcePort > last || s.State == tcpTimeWait || addr.Unmap().IsLoopback() {
 				continue
 			}
+			var remote netip.AddrPort
+			if a, ok := netip.AddrFromSlice(s.ID.Destination); ok && s.ID.DestinationPort != 0 {
+				remote = netip.AddrPortFrom(a.Unmap(), s.ID.DestinationPort)
+			}
 			out = append(out, Socket{
-				Proto: d.proto, Local: netip.AddrPortFrom(addr.Unmap(), s.ID.SourcePort),
+				Proto: d.proto, Local: netip.AddrPortFrom(addr.Unmap(), s.ID.SourcePort), Remote: remote,
 				Listening: s.State == tcpListen && d.proto == unix.IPPROTO_TCP || s.State == tcpClose && d.proto == unix.IPPROTO_UDP,
 			})
 		}
 	}
 	slices.SortFunc(out, func(a, b Socket) int {
-		return cmp.Or(cmp.Compare(a.Proto, b.Proto), a.Local.Compare(b.Local))
+		return cmp.Or(cmp.Compare(a.Proto, b.Proto), a.Local.Compare(b.Local), a.Remote.Compare(b.Remote))
 	})
 	return slices.Compact(out), nil
+}
+
+// tcpEstablished is the state of a connected socket, also of a UDP one.
+const tcpEstablished = 1
+
+// ErrNoSocketDestroy means that the kernel was built without CONFIG_INET_DIAG_DESTROY.
+var ErrNoSocketDestroy = errors.New("kernel lacks CONFIG_INET_DIAG_DESTROY")
+
+// DestroyUDP ends the namespace's UDP sockets that are connected to one of
+// peers, and returns how many: each use of one then fails with ECONNABORTED, and it has
+// no peer any more. Nothing else tells a client that the backend is gone which it got
+// when it connected. The error wraps ErrNoSocketDestroy if the kernel cannot.
+func DestroyUDP(peers []netip.AddrPort) (n int, err error) {
+	if len(peers) == 0 {
+		return 0, nil
+	}
+	gone := make(map[netip.AddrPort]bool, len(peers))
+	for _, p := range peers {
+		gone[netip.AddrPortFrom(p.Addr().Unmap(), p.Port())] = true
+	}
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		all, err := retry(func() ([]*netlink.Socket, error) { return netlink.SocketDiagUDP(family) })
+		if err != nil {
+			return n, fmt.Errorf("list UDP sockets: %w", err)
+		}
+		for _, s := range all {
+			addr, ok := netip.AddrFromSlice(s.ID.Destination)
+			peer := netip.AddrPortFrom(addr.Unmap(), s.ID.DestinationPort)
+			if !ok || s.State != tcpEstablished || !gone[peer] {
+				continue
+			}
+			err := destroy(s)
+			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) {
+				continue // it is closed by now
+			}
+			if errors.Is(err, unix.EOPNOTSUPP) {
+				return n, fmt.Errorf("destroy UDP socket to %v: %w", peer, ErrNoSocketDestroy)
+			}
+			if err != nil {
+				return n, fmt.Errorf("destroy UDP socket to %v: %w", peer, err)
+			}
+			n++
+		}
+	}
+	return n, nil
+}
+
+// destroy asks for the end of one socket, told by its cookie. The library's does TCP over IPv4 only.
+func destroy(s *netlink.Socket) error {
+	req := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
+	req.AddData((*destroyRequest)(s))
+	_, err := req.Execute(unix.NETLINK_INET_DIAG, 0)
+	return err
+}
+
+// destroyRequest is struct inet_diag_req_v2 of linux/inet_diag.h, for that UDP socket.
+type destroyRequest netlink.Socket
+
+const destroyRequestLen = 56
+
+func (r *destroyRequest) Len() int { return destroyRequestLen }
+
+func (r *destroyRequest) Serialize() []byte {
+	b := make([]byte, 0, destroyRequestLen)
+	b = append(b, r.Family, unix.IPPROTO_UDP, 0, 0)
+	b = binary.NativeEndian.AppendUint32(b, 1<<tcpEstablished)
+	b = binary.BigEndian.AppendUint16(b, r.ID.SourcePort)
+	b = binary.BigEndian.AppendUint16(b, r.ID.DestinationPort)
+	b = append(b, diagAddr(r.Family, r.ID.Source)...)
+	b = append(b, diagAddr(r.Family, r.ID.Destination)...)
+	b = binary.NativeEndian.AppendUint32(b, r.ID.Interface)
+	b = binary.NativeEndian.AppendUint32(b, r.ID.Cookie[0])
+	return binary.NativeEndian.AppendUint32(b, r.ID.Cookie[1])
+}
+
+// diagAddr is an address in the 16 bytes that inet_diag has for both families.
+func diagAddr(family uint8, ip net.IP) []byte {
+	b := make([]byte, 16)
+	if family == unix.AF_INET {
+		copy(b, ip.To4())
+	} else {
+		copy(b, ip.To16())
+	}
+	return b
 }

@@ -10,9 +10,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch calls changed with a device's name after a change of that device and
-// after the loss of a route by it, and with "" after a change of addresses or default routes and whenever events
-// may have been lost. It returns nil when ctx ends. changed must not block.
+// Watch calls changed with a device's name after a change of that device (also
+// its MAC, as after a bond's failover, its MTU, or another device that took its
+// name), after the loss of a route by it and after the loss of a tc filter or
+// qdisc on it, and with "" after a change of addresses or default routes and
+// whenever events may have been lost. It returns nil when ctx ends. changed
+// must not block.
 func Watch(ctx context.Context, log *slog.Logger, changed func(device string)) error {
 	for ctx.Err() == nil {
 		err := watchOnce(ctx, changed)
@@ -32,7 +35,7 @@ func Watch(ctx context.Context, log *slog.Logger, changed func(device string)) e
 func watchOnce(ctx context.Context, changed func(string)) error {
 	done := make(chan struct{})
 	defer close(done)
-	failed := make(chan error, 3)
+	failed := make(chan error, 4)
 	onError := func(err error) {
 		select {
 		case failed <- err:
@@ -48,6 +51,10 @@ func watchOnce(ctx context.Context, changed func(string)) error {
 	}
 	if err := netlink.RouteSubscribeWithOptions(routes, done, netlink.RouteSubscribeOptions{ErrorCallback: onError}); err != nil {
 		return fmt.Errorf("subscribe to routes: %w", err)
+	}
+	filters := make(chan int, 64)
+	if err := subscribeFilters(filters, done, onError); err != nil {
+		return err
 	}
 	changed("") // whatever happened before the subscription
 	for {
@@ -66,6 +73,10 @@ func watchOnce(ctx context.Context, changed func(string)) error {
 				return fmt.Errorf("subscription to addresses ended")
 			}
 			changed("")
+		case index := <-filters:
+			if name := nameOf(index); name != "" {
+				changed(name)
+			}
 		case u, ok := <-routes:
 			if !ok {
 				return fmt.Errorf("subscription to routes ended")

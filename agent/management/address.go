@@ -21,9 +21,9 @@ type Plan struct {
 }
 
 // PlanFor derives the port's addresses and routes from the node's subnets: in
-// each, .1 is the router and .2 the port; every cluster subnet of the same
+// each, .1 is the router and .2 the port; every one of the networks of the same
 // family is reached by the router.
-func PlanFor(subnets, cluster []netip.Prefix) (Plan, error) {
+func PlanFor(subnets, networks []netip.Prefix) (Plan, error) {
 	if len(subnets) == 0 {
 		return Plan{}, errors.New("plan management port: the node has no subnet")
 	}
@@ -34,7 +34,7 @@ func PlanFor(subnets, cluster []netip.Prefix) (Plan, error) {
 		if p.MAC == nil || own.Is4() {
 			p.MAC = MAC(own)
 		}
-		for _, c := range cluster {
+		for _, c := range networks {
 			if c.Addr().Is4() == own.Is4() && c.Masked() != s.Masked() {
 				p.Routes[c.Masked()] = nth(s, gatewayHost)
 			}

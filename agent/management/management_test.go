@@ -90,7 +90,7 @@ func TestPort(t *testing.T) {
 		}
 		return nil
 	})
-	p.Set(prefixes("10.244.1.0/24", "fd00:10:244:1::/64"), 1400)
+	p.Set(prefixes("10.244.1.0/24", "fd00:10:244:1::/64"), prefixes("100.64.0.0/16"), 1400)
 	testnode.Eventually(t, "waits for ovn-controller", func() error {
 		if m := p.Missing(); !strings.Contains(m, "ovn-controller") {
 			return errors.New(m)
@@ -115,7 +115,7 @@ func TestPort(t *testing.T) {
 			}
 			got += string(out)
 		}
-		for _, want := range []string{"10.244.1.2/24", "fd00:10:244:1::2/64", "10.244.0.0/16 via 10.244.1.1", "fd00:10:244::/48 via fd00:10:244:1::1", "mtu 1400", "0a:58:0a:f4:01:02"} {
+		for _, want := range []string{"10.244.1.2/24", "fd00:10:244:1::2/64", "10.244.0.0/16 via 10.244.1.1", "100.64.0.0/16 via 10.244.1.1", "fd00:10:244::/48 via fd00:10:244:1::1", "mtu 1400", "0a:58:0a:f4:01:02"} {
 			if !strings.Contains(got, want) {
 				return errors.New("no " + want + " in:\n" + got)
 			}

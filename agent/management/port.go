@@ -5,6 +5,7 @@ import (
 	"errors"
 	"log/slog"
 	"net/netip"
+	"slices"
 	"sync"
 	"time"
 
@@ -39,6 +40,7 @@ type Port struct {
 
 	mu      sync.Mutex // guards what follows
 	subnets []netip.Prefix
+	join    []netip.Prefix
 	mtu     int
 	fault   string
 }
@@ -48,10 +50,12 @@ func New(o Options) *Port {
 	return &Port{o: o, wake: loop.NewSignal(), fault: "management port: not started"}
 }
 
-// Set gives the node's subnets, as the controller has chosen them, and the MTU.
-func (p *Port) Set(subnets []netip.Prefix, mtu int) {
+// Set gives the node's subnets and the networks of the gateway routers, as the
+// controller has chosen them, and the MTU. Other nodes' gateway routers talk to
+// this host by the port: what they forward to it from outside.
+func (p *Port) Set(subnets, join []netip.Prefix, mtu int) {
 	p.mu.Lock()
-	p.subnets, p.mtu = subnets, mtu
+	p.subnets, p.join, p.mtu = subnets, join, mtu
 	p.mu.Unlock()
 	p.wake.Kick()
 }
@@ -95,9 +99,9 @@ func (p *Port) Run(ctx context.Context) error {
 
 func (p *Port) step(ctx context.Context) error {
 	p.mu.Lock()
-	subnets, mtu := p.subnets, p.mtu
+	subnets, join, mtu := p.subnets, p.join, p.mtu
 	p.mu.Unlock()
-	fault, err := p.sync(ctx, subnets, mtu)
+	fault, err := p.sync(ctx, subnets, join, mtu)
 	if err != nil {
 		fault = err.Error()
 	}
@@ -116,11 +120,11 @@ func (p *Port) step(ctx context.Context) error {
 
 // sync applies what is known and says what else must happen: that is no error,
 // an event will tell.
-func (p *Port) sync(ctx context.Context, subnets []netip.Prefix, mtu int) (missing string, err error) {
+func (p *Port) sync(ctx context.Context, subnets, join []netip.Prefix, mtu int) (missing string, err error) {
 	if len(subnets) == 0 {
 		return "the controller has not given the node a subnet yet", nil
 	}
-	if err := p.apply(ctx, subnets, mtu); err != nil {
+	if err := p.apply(ctx, subnets, join, mtu); err != nil {
 		return "", err
 	}
 	done, err := p.o.OVS.Installed(ctx, Name)
@@ -130,14 +134,14 @@ func (p *Port) sync(ctx context.Context, subnets []netip.Prefix, mtu int) (missi
 	return "ovn-controller has not installed its flows yet: is it running, and connected to the southbound database?", nil
 }
 
-func (p *Port) apply(ctx context.Context, subnets []netip.Prefix, mtu int) error {
-	plan, err := PlanFor(subnets, p.o.Cluster)
+func (p *Port) apply(ctx context.Context, subnets, join []netip.Prefix, mtu int) error {
+	plan, err := PlanFor(subnets, slices.Concat(p.o.Cluster, join))
 	if err != nil {
 		return err
 	}
 	// ovn-controller would make the bridge, but perhaps later.
 	if err := p.o.OVS.SyncBridge(ctx, ovs.Bridge{
-		Name: p.o.Bridge, DatapathType: p.o.Datapath,
+		Name: p.o.Bridge, FailMode: ovs.FailSecure, DatapathType: p.o.Datapath,
 		OtherConfig: map[string]string{"disable-in-band": "true"},
 	}); err != nil {
 		return err

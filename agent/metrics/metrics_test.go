@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"log/slog"
+	"net/netip"
 	"strings"
 	"testing"
 	"time"
@@ -14,8 +15,17 @@ import (
 func newCollector(t *testing.T) *Collector {
 	c := New(Source{
 		PinDir: t.TempDir(), Ready: func() bool { return true }, Log: slog.New(slog.DiscardHandler),
-		Stats: func() gateway.Stats { return gateway.Stats{Repairs: map[string]uint64{"flows": 3}, Listeners: 1} },
-		Info:  Info{Backend: "ebpf", Layout: "direct", Datapath: "netdev", Uplink: "eth0"},
+		Stats: func() gateway.Stats {
+			return gateway.Stats{
+				Repairs: map[string]uint64{"flows": 3}, Listeners: 1,
+				SNATPorts: 100, PortUse: []gateway.Use{
+					{Proto: 6, Remote: netip.MustParseAddrPort("192.0.2.1:443"), Ports: 91}, {Proto: 6, Remote: netip.MustParseAddrPort("192.0.2.2:443"), Ports: 49},
+				},
+				Degraded: map[string]string{"bind_gate": "", "host_to_service": "no cgroup2"},
+			}
+		},
+		Failures: func() (map[string]uint64, error) { return map[string]uint64{"insert_failed": 7, "drop": 0}, nil },
+		Info:     Info{Backend: "openflow", Layout: "bridged", Datapath: "netdev", Uplink: "eth0", NoEBPF: "kernel lacks maps"},
 	})
 	c.ObserveCNI("ADD", false, 50*time.Millisecond)
 	c.ObserveCNI("nonsense", true, time.Millisecond)
@@ -37,19 +47,37 @@ func TestCollect(t *testing.T) {
 # HELP ovnkube_agent_ready 1 if the agent has everything in its desired state.
 # TYPE ovnkube_agent_ready gauge
 ovnkube_agent_ready 1
+# HELP ovnkube_gateway_conntrack_failures_total Packets that the kernel's connection tracker has lost, by why: connections of pods fail without being told.
+# TYPE ovnkube_gateway_conntrack_failures_total counter
+ovnkube_gateway_conntrack_failures_total{kind="drop"} 0
+ovnkube_gateway_conntrack_failures_total{kind="insert_failed"} 7
+# HELP ovnkube_gateway_degraded 1 if an optional part of the gateway does not work.
+# TYPE ovnkube_gateway_degraded gauge
+ovnkube_gateway_degraded{part="bind_gate"} 0
+ovnkube_gateway_degraded{part="host_to_service"} 1
+# HELP ovnkube_gateway_fallback 1 if the gateway has to do without eBPF, with the reason.
+# TYPE ovnkube_gateway_fallback gauge
+ovnkube_gateway_fallback{backend="openflow",reason="kernel lacks maps"} 1
 # HELP ovnkube_gateway_host_listeners Sockets of the host that listen inside the SNAT port range.
 # TYPE ovnkube_gateway_host_listeners gauge
 ovnkube_gateway_host_listeners 1
 # HELP ovnkube_gateway_info 1, with the gateway's kind.
 # TYPE ovnkube_gateway_info gauge
-ovnkube_gateway_info{backend="ebpf",datapath="netdev",layout="direct",uplink="eth0"} 1
+ovnkube_gateway_info{backend="openflow",datapath="netdev",layout="bridged",uplink="eth0"} 1
 # HELP ovnkube_gateway_repairs_total Corrections of the gateway after it had been right.
 # TYPE ovnkube_gateway_repairs_total counter
 ovnkube_gateway_repairs_total{part="flows"} 3
+# HELP ovnkube_gateway_snat_remote_ports_used Ports of the SNAT range in use towards a remote, of the ten fullest at least half used.
+# TYPE ovnkube_gateway_snat_remote_ports_used gauge
+ovnkube_gateway_snat_remote_ports_used{protocol="6",remote="192.0.2.1:443"} 91
+# HELP ovnkube_gateway_snat_remote_ports_used_max Ports of the SNAT range in use towards the remote where they are most.
+# TYPE ovnkube_gateway_snat_remote_ports_used_max gauge
+ovnkube_gateway_snat_remote_ports_used_max 91
 `
 	c := newCollector(t)
 	if err := testutil.CollectAndCompare(c, strings.NewReader(want), "ovnkube_agent_ready", "ovnkube_gateway_host_listeners",
-		"ovnkube_gateway_info", "ovnkube_gateway_repairs_total"); err != nil {
+		"ovnkube_gateway_info", "ovnkube_gateway_repairs_total", "ovnkube_gateway_fallback", "ovnkube_gateway_degraded", "ovnkube_gateway_snat_remote_ports_used",
+		"ovnkube_gateway_snat_remote_ports_used_max", "ovnkube_gateway_conntrack_failures_total"); err != nil {
 		t.Error(err)
 	}
 	if n := testutil.CollectAndCount(c, "ovnkube_cni_request_duration_seconds"); n != 2 {

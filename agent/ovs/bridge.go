@@ -1,6 +1,7 @@
 package ovs
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 
@@ -13,14 +14,22 @@ import (
 // Bridge is the part of a bridge that the agent decides.
 type Bridge struct {
 	Name         string
-	DatapathType string
+	DatapathType string // "" leaves it
+	FailMode     string // FailSecure or FailStandalone; "" leaves it, and is FailSecure for a new bridge
 	HWAddr       string // other_config:hwaddr; "" leaves it
 	MTU          int    // mtu_request of the internal interface; 0 leaves it
 	OtherConfig  map[string]string
+	Uplink       string // a device that is to be a port; "" is none, and leaves ports as they are
 }
 
+// Fail modes: what a bridge does without flows.
+const (
+	FailSecure     = "secure"     // forwards nothing
+	FailStandalone = "standalone" // is a learning switch
+)
+
 // SyncBridge creates the bridge with its internal port, or corrects what
-// differs. Its fail mode is secure: without flows it forwards nothing.
+// differs.
 func (c *Client) SyncBridge(ctx context.Context, want Bridge) error {
 	have, err := c.bridge(ctx, want.Name)
 	if err != nil {
@@ -35,10 +44,45 @@ func (c *Client) SyncBridge(ctx context.Context, want Bridge) error {
 	if err == nil {
 		err = c.transact(ctx, ops)
 	}
+	if err == nil && want.Uplink != "" {
+		err = c.addUplink(ctx, want.Name, want.Uplink)
+	}
 	if err != nil {
 		return fmt.Errorf("write bridge %s: %w", want.Name, err)
 	}
 	return nil
+}
+
+// addUplink makes device a port of the bridge and notes that it is the uplink.
+// Port options are as nics-to-bridge leaves them.
+func (c *Client) addUplink(ctx context.Context, bridge, device string) error {
+	if owner, err := c.bridgeWith(ctx, device); err != nil || owner != "" {
+		return err
+	}
+	have, err := c.bridge(ctx, bridge)
+	if err != nil {
+		return err
+	}
+	if have == nil {
+		return fmt.Errorf("bridge %s: %w", bridge, ErrNotFound)
+	}
+	iface := &vswitch.Interface{UUID: "iface", Name: device}
+	port := &vswitch.Port{UUID: "port", Name: device, Interfaces: []string{iface.UUID}}
+	ops, err := c.db.Create(iface)
+	if err != nil {
+		return err
+	}
+	add, err := c.db.Create(port)
+	if err != nil {
+		return err
+	}
+	muts := append(mutateMap(&have.ExternalIDs, have.ExternalIDs, map[string]string{uplinkKey: device}),
+		model.Mutation{Field: &have.Ports, Mutator: ovsdb.MutateOperationInsert, Value: []string{port.UUID}})
+	put, err := c.db.Where(have).Mutate(have, muts...)
+	if err != nil {
+		return err
+	}
+	return c.transact(ctx, append(append(ops, add...), put...))
 }
 
 func (want Bridge) otherConfig() map[string]string {
@@ -57,12 +101,12 @@ func (c *Client) createBridge(ctx context.Context, want Bridge) ([]ovsdb.Operati
 	if err != nil {
 		return nil, err
 	}
-	secure := vswitch.BridgeFailModeSecure
+	mode := cmp.Or(want.FailMode, FailSecure)
 	iface := &vswitch.Interface{UUID: "iface", Name: want.Name, Type: "internal", MTURequest: optional(want.MTU)}
 	port := &vswitch.Port{UUID: "port", Name: want.Name, Interfaces: []string{iface.UUID}}
 	bridge := &vswitch.Bridge{
 		UUID: "bridge", Name: want.Name, DatapathType: want.DatapathType,
-		FailMode: &secure, OtherConfig: want.otherConfig(), Ports: []string{port.UUID},
+		FailMode: &mode, OtherConfig: want.otherConfig(), Ports: []string{port.UUID},
 	}
 	var ops []ovsdb.Operation
 	for _, m := range []model.Model{iface, port, bridge} {
@@ -80,9 +124,13 @@ func (c *Client) createBridge(ctx context.Context, want Bridge) ([]ovsdb.Operati
 
 func (c *Client) updateBridge(ctx context.Context, have *vswitch.Bridge, want Bridge) ([]ovsdb.Operation, error) {
 	var ops []ovsdb.Operation
-	if have.DatapathType != want.DatapathType || have.FailMode == nil || *have.FailMode != vswitch.BridgeFailModeSecure {
-		secure := vswitch.BridgeFailModeSecure
-		row := &vswitch.Bridge{UUID: have.UUID, DatapathType: want.DatapathType, FailMode: &secure}
+	is := FailStandalone // what no mode means
+	if have.FailMode != nil {
+		is = *have.FailMode
+	}
+	datapath, mode := cmp.Or(want.DatapathType, have.DatapathType), cmp.Or(want.FailMode, is)
+	if have.DatapathType != datapath || mode != is {
+		row := &vswitch.Bridge{UUID: have.UUID, DatapathType: datapath, FailMode: &mode}
 		op, err := c.db.Where(have).Update(row, &row.DatapathType, &row.FailMode)
 		if err != nil {
 			return nil, err

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"slices"
 
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
@@ -41,6 +42,76 @@ func (c *Client) CheckGateway(ctx context.Context, uplink, bridge string) error 
 		}
 	}
 	return nil
+}
+
+// CheckMember is CheckGateway for layouts in which the uplink is a port of the
+// bridge: the uplink is a port of that bridge or of none, and the bridge, if it is
+// there, has beside it only its internal port and patch ports. It reports whether the
+// uplink is a port already.
+func (c *Client) CheckMember(ctx context.Context, uplink, bridge string) (is bool, err error) {
+	owner, err := c.bridgeWith(ctx, uplink)
+	if err != nil {
+		return false, err
+	}
+	if owner != "" && owner != bridge {
+		return false, fmt.Errorf("uplink %s is a port of OVS bridge %s: %w: want it in %s", uplink, owner, ErrForeign, bridge)
+	}
+	have, err := c.bridge(ctx, bridge)
+	if err != nil || have == nil {
+		return false, err
+	}
+	ports, err := c.bridgePorts(ctx, have)
+	if err != nil {
+		return false, err
+	}
+	for _, p := range ports {
+		for _, i := range p.interfaces {
+			if i.Name != bridge && i.Name != uplink && i.Type != "patch" {
+				return false, fmt.Errorf("OVS bridge %s has the port %s: %w: want only %s there", bridge, p.name, ErrForeign, uplink)
+			}
+		}
+	}
+	return owner != "", nil
+}
+
+// uplinkKey is where nics-to-bridge notes a bridge's physical port, as
+// ovn-kubernetes does.
+const uplinkKey = "bridge-uplink"
+
+// GatewayBridge returns the bridge and the uplink that device, one of the two, is part
+// of. A bridge's uplink is what its external_ids say, or its only port that is
+// neither internal nor a patch. Without a bridge both are "".
+func (c *Client) GatewayBridge(ctx context.Context, device string) (bridge, uplink string, err error) {
+	have, err := c.bridge(ctx, device)
+	if err != nil {
+		return "", "", err
+	}
+	if have == nil {
+		if bridge, err = c.bridgeWith(ctx, device); err != nil || bridge == "" {
+			return "", "", err
+		}
+		return bridge, device, nil
+	}
+	if u := have.ExternalIDs[uplinkKey]; u != "" {
+		return device, u, nil
+	}
+	ports, err := c.bridgePorts(ctx, have)
+	if err != nil {
+		return "", "", err
+	}
+	var physical []string
+	for _, p := range ports {
+		for _, i := range p.interfaces {
+			if i.Name != device && i.Type != "patch" && i.Type != "internal" {
+				physical = append(physical, i.Name)
+			}
+		}
+	}
+	slices.Sort(physical)
+	if len(physical) != 1 {
+		return "", "", fmt.Errorf("OVS bridge %s: %d ports that may be its uplink, %q: want one", device, len(physical), physical)
+	}
+	return device, physical[0], nil
 }
 
 // bridgeWith returns the name of the bridge that has the device, "" for none.

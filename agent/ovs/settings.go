@@ -91,6 +91,20 @@ func (c *Client) SyncBridgeMapping(ctx context.Context, network, bridge string) 
 	return nil
 }
 
+// BridgeMapping returns the bridge that network is mapped to, "" for none.
+func (c *Client) BridgeMapping(ctx context.Context, network string) (string, error) {
+	root, err := c.root(ctx)
+	if err != nil {
+		return "", err
+	}
+	for m := range strings.SplitSeq(root.ExternalIDs[bridgeMappings], ",") {
+		if n, bridge, _ := strings.Cut(m, ":"); strings.TrimSpace(n) == network {
+			return strings.TrimSpace(bridge), nil
+		}
+	}
+	return "", nil
+}
+
 // mergeMapping returns current ("net1:br1,net2:br2") with network mapped to
 // bridge, in current's order, or without network if bridge is empty.
 func mergeMapping(current, network, bridge string) string {

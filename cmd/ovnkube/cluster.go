@@ -11,6 +11,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 )
 
 // clusterFlags are those that every role has: how to reach the cluster, what
@@ -19,10 +21,12 @@ import (
 type clusterFlags struct {
 	kubeconfig, apiServer, token, caFile string
 	nbAddress, sbAddress                 string
+	nbTLS, sbTLS                         nb.TLS
 	subnets                              clusterSubnets
 	serviceCIDRs                         prefixes
 	snatPorts                            portRange
 	mtu                                  int
+	bfd                                  bool
 	metricsAddress                       string
 	logLevel                             int
 	logFile                              string
@@ -38,17 +42,27 @@ func declareCluster(f *flag.FlagSet, metricsAddress string) *clusterFlags {
 	f.StringVar(&c.apiServer, "k8s-apiserver", "", "`URL` of the API server, if there is no kubeconfig")
 	f.StringVar(&c.token, "k8s-token", "", "bearer `token` for --k8s-apiserver")
 	f.StringVar(&c.caFile, "k8s-cacert", "", "`file` with the CA certificate of --k8s-apiserver")
-	f.StringVar(&c.nbAddress, "nb-address", "unix:/run/ovn/ovnnb_db.sock", "`address` of OVN's Northbound database, tcp:IP:PORT or unix:PATH, several by commas")
+	f.StringVar(&c.nbAddress, "nb-address", "unix:/run/ovn/ovnnb_db.sock", "`address` of OVN's Northbound database, unix:PATH, tcp:IP:PORT or ssl:IP:PORT; several, of a raft cluster, by commas")
 	f.StringVar(&c.sbAddress, "sb-address", "unix:/run/ovn/ovnsb_db.sock", "`address` of OVN's Southbound database, as above")
+	declareTLS(f, &c.nbTLS, "nb", "Northbound")
+	declareTLS(f, &c.sbTLS, "sb", "Southbound")
 	f.Var(&c.subnets, "cluster-subnets", "pod `networks` CIDR[/HOSTLEN], by commas; HOSTLEN is the prefix length of one node's part")
 	f.Var(&c.serviceCIDRs, "k8s-service-cidrs", "service `networks`, one a family, by commas")
 	f.Var(&c.serviceCIDRs, "k8s-service-cidr", "`networks`, the same as --k8s-service-cidrs")
 	f.Var(&c.snatPorts, "snat-port-range", "local `ports` FIRST-LAST that are OVN's on every gateway: pods leave from them, the host never picks one")
 	f.IntVar(&c.mtu, "mtu", 0, "MTU of pods in `bytes`; 0: the uplink's minus the encapsulation")
+	f.BoolVar(&c.bfd, "gateway-bfd", false, "watch the gateways' next hops with BFD; its packets go to the host and to OVN")
 	f.StringVar(&c.metricsAddress, "metrics-bind-address", metricsAddress, "`address` for /metrics, /healthz and /readyz")
 	f.IntVar(&c.logLevel, "loglevel", 4, "1 errors, 2 and 3 warnings, 4 information, 5 everything (`level`)")
 	f.StringVar(&c.logFile, "logfile", "", "append the log to this `file` instead of standard error")
 	return c
+}
+
+// declareTLS declares the files of ssl: addresses, named as ovn-kubernetes does.
+func declareTLS(f *flag.FlagSet, files *nb.TLS, short, name string) {
+	f.StringVar(&files.Key, short+"-client-privkey", "", "PEM `file` with the private key for an ssl: address of the "+name+" database")
+	f.StringVar(&files.Certificate, short+"-client-cert", "", "PEM `file` with the certificate of that key")
+	f.StringVar(&files.CA, short+"-client-cacert", "", "PEM `file` with the CA certificate that the "+name+" database's is signed by")
 }
 
 func mustPrefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }

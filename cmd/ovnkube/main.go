@@ -64,6 +64,7 @@ Both may be given in one process. Single and double dashes are the same.`,
 				{name: "counters", summary: "print what passed, by port, direction and reason", setup: countersCommand},
 			}},
 			labCommands(),
+			{name: watchdogCommand, hidden: true, summary: "put a NIC back when moving its addresses fails; started by the mover", setup: watchdogSetup},
 			{name: "version", summary: "print the version", setup: versionCommand},
 		},
 	}

@@ -12,6 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
 // controllerFlags are the controller's own.
@@ -19,6 +20,7 @@ type controllerFlags struct {
 	identity, leaseNamespace string
 	leaderElect              bool
 	joinSubnets              prefixes
+	aclLogRate               int
 }
 
 func declareController(f *flag.FlagSet) *controllerFlags {
@@ -26,6 +28,7 @@ func declareController(f *flag.FlagSet) *controllerFlags {
 	f.StringVar(&c.identity, "identity", "", "`name` of this replica in the election; default: the host's name and the process id")
 	f.StringVar(&c.leaseNamespace, "lease-namespace", "kube-system", "`namespace` of the election's Lease")
 	f.BoolVar(&c.leaderElect, "leader-elect", true, "write only while holding the Lease")
+	f.IntVar(&c.aclLogRate, "acl-logging-rate-limit", plan.DefaultACLLogRate, "most `messages` a second and ACL, where a namespace's annotation k8s.ovn.org/acl-logging has policies' decisions logged")
 	f.Var(&c.joinSubnets, "join-subnets", "`networks` between the cluster router and the gateway routers, one a family")
 	return c
 }
@@ -37,9 +40,10 @@ func (c *controllerFlags) config(cluster *clusterFlags) (controller.Config, erro
 	}
 	config := controller.Config{
 		RestConfig: rest, NBAddress: cluster.nbAddress, SBAddress: cluster.sbAddress,
+		NBTLS: cluster.nbTLS, SBTLS: cluster.sbTLS,
 		ServiceCIDRs: cluster.serviceCIDRs, JoinSubnets: c.joinSubnets, MTU: cluster.mtu,
 		Identity: c.identity, LeaseNamespace: c.leaseNamespace, LeaderElect: c.leaderElect,
-		MetricsAddr: cluster.metricsAddress,
+		MetricsAddr: cluster.metricsAddress, BFD: cluster.bfd, ACLLogRate: c.aclLogRate,
 	}
 	config.SNATPorts.First, config.SNATPorts.Last = cluster.snatPorts.first, cluster.snatPorts.last
 	for _, s := range cluster.subnets {
@@ -69,26 +73,33 @@ func controllerCommand(f *flag.FlagSet) action {
 // agentFlags are the node agent's own.
 type agentFlags struct {
 	nodeName                              string
-	ovsdb, ovsRunDir, datapath            string
+	ovsdb, ovsRunDir, ovnRunDir, datapath string
 	uplink                                string
+	gateway                               gatewayFlags
 	nextHops                              addresses
 	encapIP                               addresses
 	nodePorts                             bool
 	pinDir, cniSocket, cniConfDir, runDir string
+	cgroupPath                            string
+	healthAddress                         string
 }
 
 func declareAgent(f *flag.FlagSet) *agentFlags {
 	a := &agentFlags{}
 	f.StringVar(&a.ovsdb, "ovsdb", "unix:/run/openvswitch/db.sock", "`address` of the node's Open vSwitch database")
 	f.StringVar(&a.ovsRunDir, "ovs-rundir", "/run/openvswitch", "`directory` of the bridges' management sockets")
+	f.StringVar(&a.ovnRunDir, "ovn-rundir", "/run/ovn", "`directory` of ovn-controller's pid file and control socket")
 	f.StringVar(&a.datapath, "datapath", "", "Open vSwitch datapath `type`, system or netdev; default: system where the kernel has it")
-	f.StringVar(&a.uplink, "gateway-interface", "", "the uplink, a network `interface`; default: the one of the default route. It keeps its addresses and routes")
+	f.StringVar(&a.uplink, "gateway-interface", "", "the uplink, a network `interface`; default: the one of the default route. In layout bridged also the OVS bridge that has it")
+	a.gateway.declare(f)
 	f.Var(&a.nextHops, "gateway-nexthop", "next `hops` of the gateway router, by commas; default: those of the default routes")
 	f.Var(&a.encapIP, "encap-ip", "`address` of the Geneve tunnels; default: the node's. The userspace datapath needs one of its own")
 	f.BoolVar(&a.nodePorts, "nodeport", true, "serve NodePorts on the node's addresses")
 	f.StringVar(&a.pinDir, "pin-dir", "/sys/fs/bpf/ovn-ebpf", "`directory` of the pinned eBPF programs and maps")
 	f.StringVar(&a.cniSocket, "cni-socket", "/run/ovn-ebpf/cni.sock", "unix socket (`path`) that the CNI plugin calls")
 	f.StringVar(&a.cniConfDir, "cni-conf-dir", "/etc/cni/net.d", "`directory` for the CNI configuration, written when the node is ready; empty: do not write")
+	f.StringVar(&a.cgroupPath, "cgroup-path", "", "`directory` where cgroup2 is mounted; default: the mount that is found")
+	f.StringVar(&a.healthAddress, "healthz-bind-address", ":10256", "`address` for the node's health check that load balancers ask, kube-proxy's /healthz and /livez; empty: do not serve")
 	f.StringVar(&a.runDir, "run-dir", "/run/ovn-ebpf", "`directory` for what the agent keeps until the next boot")
 	return a
 }
@@ -99,11 +110,12 @@ func (a *agentFlags) config(cluster *clusterFlags) (agent.Config, error) {
 		return agent.Config{}, err
 	}
 	config := agent.Config{
-		NodeName: a.nodeName, RestConfig: rest, OVSDB: a.ovsdb, OVSRunDir: a.ovsRunDir, SBAddress: cluster.sbAddress,
+		NodeName: a.nodeName, RestConfig: rest, OVSDB: a.ovsdb, OVSRunDir: a.ovsRunDir, OVNRunDir: a.ovnRunDir, SBAddress: cluster.sbAddress,
 		Uplink: a.uplink, NextHops: a.nextHops, ClusterSubnets: cluster.subnets.prefixes(), ServiceCIDRs: cluster.serviceCIDRs,
 		SNATPorts: bpf.PortRange{First: cluster.snatPorts.first, Last: cluster.snatPorts.last}, NodePorts: a.nodePorts, MTU: cluster.mtu,
 		PinDir: a.pinDir, CNISocket: a.cniSocket, CNIConfDir: a.cniConfDir, RunDir: a.runDir,
-		MetricsAddr: cluster.metricsAddress, Datapath: a.datapath,
+		MetricsAddr: cluster.metricsAddress, HealthAddr: a.healthAddress, Datapath: a.datapath, Gateway: a.gateway.config(cluster.bfd), CgroupPath: a.cgroupPath,
+		Watchdog: []string{"/proc/self/exe", watchdogCommand, "--ovsdb", a.ovsdb, "--datapath", a.datapath, "--pin-dir", a.pinDir},
 	}
 	switch len(a.encapIP) {
 	case 0:
@@ -156,10 +168,13 @@ func classicCommand(f *flag.FlagSet) action {
 	initMaster := f.String("init-master", "", "run the controller; `name` is this replica's")
 	f.StringVar(&node.nodeName, "init-node", "", "run the node agent for the Node of this `name`")
 	cleanupNode := f.String("cleanup-node", "", "take everything of ours off the node of this `name`, then exit")
-	f.Bool("init-gateways", true, "accepted: a node always gets its gateway")
+	gateways := f.Bool("init-gateways", true, "false is the same as --gateway-mode=none")
 	return func(ctx context.Context, args []string, env *environment) error {
 		if err := noArguments(args); err != nil {
 			return err
+		}
+		if !*gateways {
+			node.gateway.mode = gatewayModeNone
 		}
 		if *cleanupNode != "" {
 			node.nodeName = *cleanupNode

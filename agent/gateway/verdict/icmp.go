@@ -14,6 +14,11 @@ const (
 	icmp6Solicit       = 135
 	icmp6Advert        = 136
 	icmp6Redirect      = 137
+
+	icmp4Unreachable  = 3
+	icmp4FragNeeded   = 4 // code of unreachable
+	icmp6PacketTooBig = 2
+	advertSolicited   = 0x40 // first byte of an advertisement's flags (RFC 4861, 4.4)
 )
 
 // icmp4Errors are unreachable, source quench, redirect, time exceeded and parameter problem.
@@ -27,6 +32,17 @@ func (p *Packet) icmpError() bool {
 		return p.ICMPType < icmp6InfoFirst
 	}
 	return slices.Contains(icmp4Errors, p.ICMPType)
+}
+
+// tooBig reports whether p tells its receiver to send shorter packets (RFC 1191, RFC 8201).
+func (p *Packet) tooBig() bool {
+	if !p.icmp() || p.Position == Later {
+		return false
+	}
+	if p.V6 {
+		return p.ICMPType == icmp6PacketTooBig
+	}
+	return p.ICMPType == icmp4Unreachable && p.ICMPCode == icmp4FragNeeded
 }
 
 func (p *Packet) echo() bool      { return p.icmpKind(icmp4Echo, icmp6Echo) }

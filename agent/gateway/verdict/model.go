@@ -10,6 +10,13 @@ const (
 	EchoTimeout = 60 * time.Second
 	// FragmentTimeout is for how long later fragments follow their first.
 	FragmentTimeout = 30 * time.Second
+	// FlowTimeout is for how long answers follow OVN's UDP from a port that a
+	// socket of the host has too. Linux' conntrack holds a stream for 120 s.
+	// Connections of before a takeover have no timeout here: who seeds them
+	// removes them.
+	FlowTimeout = 180 * time.Second
+
+	bfdPort = 3784 // single hop (RFC 5881)
 )
 
 // Direction is where a frame comes from.
@@ -17,8 +24,13 @@ type Direction uint8
 
 const (
 	FromWire Direction = iota // arrives at the uplink
-	FromOVN                   // arrives at the gateway bridge's internal port
+	FromOVN                   // OVN sends it to the uplink
+	FromHost                  // the host sends it by the gateway bridge; only with the layout bridged
 )
+
+var directionNames = [...]string{FromWire: "from wire", FromOVN: "from OVN", FromHost: "from host"}
+
+func (d Direction) String() string { return directionNames[d] }
 
 // Config is what is known of the node.
 type Config struct {
@@ -29,71 +41,20 @@ type Config struct {
 	GenevePort             uint16
 	EncapIP                netip.Addr // the userspace datapath's own tunnel address; zero: the kernel terminates tunnels
 	ServiceCIDRs, PodCIDRs []netip.Prefix
+	RoutablePods           []netip.Prefix // this node's pod subnets that need no NAT
+	Masquerade             []netip.Prefix // what the host sends there is for the hairpin
+	Mode
 }
 
-// ServiceKey is a front end that OVN serves.
-type ServiceKey struct {
-	Addr  netip.Addr
-	Proto uint8
-	Port  uint16
+// Mode is how the gateway works at present.
+type Mode struct {
+	VLAN     uint16 // the gateway's network has this tag; 0: no tag
+	Local    bool   // local gateway mode: pods leave OVN by the management port
+	BFD      bool
+	InSync   bool // the southbound database knows this node's addresses
+	Takeover bool // Tables.Flows has connections on ports outside the SNAT range
+	MTU      int  // of the uplink, in local gateway mode; 0: not looked at
 }
-
-// NSKey is an exchange OVN began that has no ports to tell it by: ICMP echo by
-// its identifier, other protocols with ID 0.
-type NSKey struct {
-	Remote netip.Addr
-	Proto  uint8
-	ID     uint16
-}
-
-// FragKey is a datagram. Proto is 0 with IPv6, where ID alone is unique.
-type FragKey struct {
-	Src, Dst netip.Addr
-	Proto    uint8
-	ID       uint32
-}
-
-// Socket is the addresses of a packet to a socket of the host.
-type Socket struct {
-	Proto         uint8 // TCP or UDP
-	Remote, Local netip.AddrPort
-}
-
-// Tables is what is known besides. Times are when an entry was last used, on
-// any clock that does not jump. How large a table may grow is not modelled.
-type Tables struct {
-	HostAddrs map[netip.Addr]bool
-	Services  map[ServiceKey]bool
-	NS        map[NSKey]time.Duration
-	Frags     map[FragKey]time.Duration
-	// HostSocket reports whether a socket of the host owns what goes to its
-	// port, of those ports that are looked at. A TCP listener does not.
-	HostSocket func(Socket) bool
-}
-
-// Apply makes t what it is after a decision taken at now.
-func (t *Tables) Apply(d Decision, now time.Duration) {
-	if d.Learn != nil {
-		t.NS[*d.Learn] = now
-	}
-	if d.Remember != nil {
-		t.Frags[*d.Remember] = now
-	}
-	if d.Forget != nil {
-		delete(t.Frags, *d.Forget)
-	}
-}
-
-// Decision is what becomes of a packet, and of the tables by it.
-type Decision struct {
-	Reason   Reason
-	Learn    *NSKey   // enter or refresh
-	Remember *FragKey // enter or refresh
-	Forget   *FragKey // remove, if it is there
-}
-
-// Verdict is that of the reason.
-func (d Decision) Verdict() Verdict { return d.Reason.Verdict() }
 
 // Model decides. It changes neither part of it.
 type Model struct {
@@ -103,12 +64,15 @@ type Model struct {
 
 // Decide says what becomes of a frame at time now, on the clock of the tables.
 func (m Model) Decide(dir Direction, f Frame, now time.Duration) Decision {
-	if dir == FromOVN {
-		d := m.fromOVN(&f)
-		if !m.Config.Connected {
+	switch dir {
+	case FromOVN:
+		d := m.fromOVN(m.behindTag(f))
+		if !m.Config.Connected && d.Verdict() != Host {
 			d.Reason = NoUplink
 		}
 		return d
+	case FromHost:
+		return Decision{Reason: m.fromHost(&f)}
 	}
 	d := m.fromWire(&f, now)
 	if !m.Config.Connected && d.Verdict() != Host {
@@ -122,7 +86,21 @@ func (m Model) node(a netip.Addr) bool {
 	return a.IsValid() && (a == m.Config.Node4 || a == m.Config.Node6)
 }
 
-func (m Model) host(a netip.Addr) bool { return m.node(a) || m.Tables.HostAddrs[a] }
+// kind says who has a.
+func (m Model) kind(a netip.Addr) AddrKind {
+	if m.node(a) {
+		return AddrHost
+	}
+	if k := m.Tables.Addrs[a]; k != AddrNone {
+		return k
+	}
+	if a == m.routerLinkLocal() {
+		return AddrOVN
+	}
+	return AddrNone
+}
+
+func (m Model) host(a netip.Addr) bool { return m.kind(a) == AddrHost }
 
 func (m Model) encap(a netip.Addr) bool { return a.IsValid() && a == m.Config.EncapIP }
 
@@ -151,6 +129,19 @@ func exchange(p *Packet) NSKey {
 func (m Model) asked(p *Packet, now time.Duration) bool {
 	last, ok := m.Tables.NS[exchange(p)]
 	return ok && (!p.icmp() || now-last < EchoTimeout)
+}
+
+// flow is what p, whose source is the remote side, belongs to.
+func flow(p *Packet) FlowKey {
+	return FlowKey{
+		Proto:  p.Proto,
+		Remote: netip.AddrPortFrom(p.Src, p.SrcPort),
+		Local:  netip.AddrPortFrom(p.Dst, p.DstPort),
+	}
+}
+
+func (m Model) gated(p *Packet) bool {
+	return m.Tables.Gated != nil && m.Tables.Gated(p.Proto, p.DstPort)
 }
 
 func datagram(p *Packet) *FragKey {

@@ -2,27 +2,71 @@ package verdict
 
 import "net/netip"
 
+// behindTag is f as what reads no other tag than the gateway network's sees it.
+func (m Model) behindTag(f Frame) *Frame {
+	if f.Tagged && !m.ourTag(&f) {
+		return &Frame{Dst: f.Dst, Src: f.Src, Tagged: true, Type: etherVLAN}
+	}
+	return &f
+}
+
+func isIP(f *Frame) bool { return f.Type == etherIPv4 || f.Type == etherIPv6 }
+
 func (m Model) fromOVN(f *Frame) Decision {
 	p := &f.IP
-	isIP := f.Type == etherIPv4 || f.Type == etherIPv6
 	switch {
 	case m.tunnel(f):
 		return Decision{Reason: EncapOut}
+	case isIP(f) && p.tooBig() && m.to(p, AddrPeer):
+		return Decision{Reason: PMTUD}
+	case isIP(f) && (m.to(p, AddrHost) || contains(m.Config.ServiceCIDRs, p.V6, p.Src)):
+		return Decision{Reason: Hairpin}
 	case f.Src != m.Config.NodeMAC:
 		return Decision{Reason: BadMAC}
-	case f.Type == etherARP, isIP && f.Whole && p.neighbour():
+	case isIP(f) && f.Whole && m.bfd(p):
+		return Decision{Reason: BFDOut}
+	case !m.Config.InSync && m.announcesOther(f):
+		return Decision{Reason: GARPGuard}
+	case f.Type == etherARP, isIP(f) && f.Whole && p.neighbour():
 		return Decision{Reason: NeighbourOut}
-	case !isIP:
+	case !isIP(f):
 		return Decision{Reason: OutPlain}
-	case contains(m.Config.ServiceCIDRs, p.V6, p.Dst):
+	case contains(m.Config.ServiceCIDRs, p.V6, p.Dst), contains(m.Config.Masquerade, p.V6, p.Dst):
 		return Decision{Reason: SvcLeak}
-	case contains(m.Config.PodCIDRs, p.V6, p.Src):
+	case contains(m.Config.PodCIDRs, p.V6, p.Src) && !contains(m.Config.RoutablePods, p.V6, p.Src):
 		return Decision{Reason: Unsnated}
-	case f.Whole && m.learns(p):
-		k := exchange(reversed(p))
+	}
+	return m.guarded(f)
+}
+
+// guarded decides IP that may leave the node.
+func (m Model) guarded(f *Frame) Decision {
+	p := &f.IP
+	ours := f.Whole && m.node(p.Src) && !p.mapped(p.Src)
+	switch {
+	case m.Config.Local && m.Config.MTU > 0 && f.Length > m.Config.MTU:
+		return Decision{Reason: Oversized}
+	case m.Config.Local && ours && hasPorts(p.Proto):
+		return Decision{Reason: LocalOut}
+	case !ours:
+		return Decision{Reason: OutPlain}
+	}
+	q := reversed(p)
+	switch {
+	case q.Proto == protoUDP && q.Position != Later && m.snat(q.DstPort) && m.gated(q):
+		k := flow(q)
+		return Decision{Reason: OutLearned, LearnFlow: &k}
+	case !hasPorts(q.Proto) && !q.icmp(), q.icmp() && q.Position != Later && q.echo():
+		k := exchange(q)
 		return Decision{Reason: OutLearned, Learn: &k}
 	}
 	return Decision{Reason: OutPlain}
+}
+
+// to reports whether p is to an address of kind k. An address is there also in
+// a packet that is otherwise not well formed.
+func (m Model) to(p *Packet, k AddrKind) bool {
+	return p.Dst.IsValid() && !p.mapped(p.Dst) && m.kind(p.Dst) == k
 }
 
 // tunnel reports whether the userspace datapath's own tunnel sent f.
@@ -37,12 +81,19 @@ func (m Model) tunnel(f *Frame) bool {
 	return p.Position != Later && p.Proto == protoUDP && p.DstPort == m.Config.GenevePort && m.encap(p.Src)
 }
 
-// learns reports whether the answers to p have no local port to tell them by.
-func (m Model) learns(p *Packet) bool {
-	if hasPorts(p.Proto) || !m.node(p.Src) {
+// announcesOther reports whether f tells others, unasked, of an address that is
+// not this node's. Answers are none of its business.
+func (m Model) announcesOther(f *Frame) bool {
+	if !f.Whole {
 		return false
 	}
-	return !p.icmp() || p.Position != Later && p.echo()
+	if f.Type == etherARP {
+		a := &f.ARP
+		return (a.Op == arpRequest || a.Op == arpReply) && a.Sender == a.Target && !m.host(a.Target)
+	}
+	p := &f.IP
+	return p.neighbour() && p.ICMPType == icmp6Advert && p.Target.IsValid() && !p.Solicited &&
+		!m.host(p.Target) && p.Target != m.routerLinkLocal()
 }
 
 // contains reports whether a, from a header of that version, is in one of the

@@ -34,8 +34,10 @@ func (m MAC) group() bool { return m[0]&1 != 0 }
 // Frame is what the rules look at in an Ethernet frame.
 type Frame struct {
 	Dst, Src MAC
-	Tagged   bool   // IEEE 802.1Q or 802.1ad; nothing behind the tag is read
-	Type     uint16 // EtherType
+	Tagged   bool   // by IEEE 802.1Q or 802.1ad
+	VID      uint16 // of an 802.1Q tag; 0 of one of 802.1ad
+	Type     uint16 // EtherType, behind an 802.1Q tag; a second tag's or 802.1ad's own: nothing more is read
+	Length   int    // bytes behind EtherType
 	Whole    bool   // ARP or IP, and well formed
 	ARP      ARP    // if whole
 	IP       Packet // of one that is not whole, the addresses, if its fixed header is there
@@ -67,8 +69,10 @@ type Packet struct {
 	SrcPort, DstPort uint16 // TCP, UDP, SCTP
 	Flags            uint8  // TCP; 0 if the segment is too short to have them
 	ICMPType         uint8
+	ICMPCode         uint8
 	EchoID           uint16     // ICMP
-	Target           netip.Addr // of a neighbour solicitation; zero: cut short
+	Target           netip.Addr // of a neighbour solicitation or advertisement; zero: cut short
+	Solicited        bool       // of a neighbour advertisement: its S flag
 	Quote            *Packet    // of an ICMP error; nil: nothing that can be read
 }
 
@@ -96,9 +100,15 @@ func Parse(b []byte) Frame {
 	}
 	f.Dst, f.Src, f.Type = MAC(b[0:6]), MAC(b[6:12]), binary.BigEndian.Uint16(b[12:])
 	b = b[14:]
-	switch f.Type {
-	case etherVLAN, etherQinQ:
+	if f.Type == etherVLAN || f.Type == etherQinQ {
 		f.Tagged = true
+	}
+	if f.Type == etherVLAN && len(b) >= 4 {
+		f.VID, f.Type = binary.BigEndian.Uint16(b)&0xfff, binary.BigEndian.Uint16(b[2:])
+		b = b[4:]
+	}
+	f.Length = len(b)
+	switch f.Type {
 	case etherARP:
 		f.ARP, f.Whole = parseARP(b)
 	case etherIPv4, etherIPv6:
@@ -217,7 +227,7 @@ func (p *Packet) parseL4(b []byte, l4 int) bool {
 	}
 	b = b[l4:]
 	if p.icmp() {
-		p.ICMPType, p.EchoID = b[0], binary.BigEndian.Uint16(b[4:])
+		p.ICMPType, p.ICMPCode, p.EchoID = b[0], b[1], binary.BigEndian.Uint16(b[4:])
 		return true
 	}
 	p.SrcPort, p.DstPort = binary.BigEndian.Uint16(b), binary.BigEndian.Uint16(b[2:])
@@ -238,7 +248,8 @@ func (p *Packet) parseICMP(b []byte) {
 		if q.parse(body, p.V6) {
 			p.Quote = &q
 		}
-	case p.neighbour() && p.ICMPType == icmp6Solicit && len(body) >= 16:
+	case p.neighbour() && (p.ICMPType == icmp6Solicit || p.ICMPType == icmp6Advert) && len(body) >= 16:
 		p.Target = netip.AddrFrom16([16]byte(body[:16])).Unmap()
+		p.Solicited = p.ICMPType == icmp6Advert && b[l4+4]&advertSolicited != 0
 	}
 }

@@ -109,8 +109,14 @@ func TestParseFrame(t *testing.T) {
 	if Parse(ether(etherARP, arp[:27])).Whole {
 		t.Error("ARP of 27 bytes is well formed")
 	}
-	if f := Parse(ether(etherVLAN, []byte{0, 1, 8, 0}, ip4(protoUDP, 0, ports(1, 2)))); !f.Tagged || f.Whole {
+	if f := Parse(ether(etherVLAN, []byte{0, 1, 8, 0}, ip4(protoUDP, 0, ports(1, 2)))); !f.Tagged || f.VID != 1 || !f.Whole || f.IP.DstPort != 2 {
 		t.Errorf("tagged frame parsed as %+v", f)
+	}
+	if f := Parse(ether(etherVLAN, []byte{0xe0, 1, 0x81, 0}, ip4(protoUDP, 0, ports(1, 2)))); f.VID != 1 || f.Type != etherVLAN || f.Whole {
+		t.Errorf("frame of two tags parsed as %+v", f)
+	}
+	if f := Parse(ether(etherQinQ, []byte{0, 1, 8, 0}, ip4(protoUDP, 0, ports(1, 2)))); !f.Tagged || f.VID != 0 || f.Whole {
+		t.Errorf("frame with a service tag parsed as %+v", f)
 	}
 	if got := Parse(ether(etherIPv6, ip6(protoICMPv6, solicit))).IP.Target; got != v6.node {
 		t.Errorf("target %s, want %s", got, v6.node)
@@ -138,12 +144,12 @@ func FuzzParse(f *testing.F) {
 	m.Config.EncapIP = netip.MustParseAddr("172.30.1.11")
 	f.Fuzz(func(t *testing.T, b []byte) {
 		frame := Parse(b)
-		for _, dir := range []Direction{FromWire, FromOVN} {
+		for _, dir := range []Direction{FromWire, FromOVN, FromHost} {
 			d := m.Decide(dir, frame, now)
 			if got := rules[d.Reason].Direction; got != dir {
 				t.Errorf("%s decided what came from direction %d", d.Reason, dir)
 			}
-			if d.Remember != nil && d.Forget != nil || d.Learn != nil && dir != FromOVN {
+			if d.Remember != nil && dir != FromWire || d.Learn != nil && dir != FromOVN {
 				t.Errorf("%s changes tables: %+v", d.Reason, d)
 			}
 		}

@@ -7,8 +7,8 @@ const (
 	Host Verdict = iota // the stack of the node, or whoever else is on the hook
 	OVN                 // the gateway bridge, and so the gateway router
 	Both                // a copy each
-	Out                 // OVN's packet leaves by the uplink
-	Drop                // OVN's packet leaves no trace but its counter
+	Out                 // leaves by the uplink
+	Drop                // leaves no trace but its counter
 )
 
 var verdictNames = [...]string{Host: "host", OVN: "ovn", Both: "both", Out: "out", Drop: "drop"}
@@ -25,42 +25,63 @@ const (
 	NotIP
 	Malformed
 	ARPReply
+	ARPVIP
 	ARPRequest
+	ARPRequestOVN
 	ARPGratuitous
 	ARPOther
 	NDAdvert
 	RouterAdvert
+	NDVIP
 	NDSolicit
 	NDSolicitOVN
 	NDOther
 	GeneveOVN
 	Geneve
 	Multicast
+	PodAddress
 	OVNAddress
 	FragmentOVN
 	Fragment
+	FragmentEarly
 	Service
+	ServiceHosted
+	ServiceLocal
 	ICMPErrorOVN
+	ICMPVIP
 	ICMPErrorHost
 	NotOurs
 	SNATSyn
+	SNATLearned
 	HostSocket
 	SNATPort
+	Takeover
 	ICMPEchoReplyNS
 	ICMPEchoReply
 	ICMPEcho
+	ProtoHost
 	ProtoNS
+	BFD
 	Default
 	PassUnconfigured // instead of OVN and Both
 
 	EncapOut
+	PMTUD
+	Hairpin
 	BadMAC
+	BFDOut
+	GARPGuard
 	NeighbourOut
 	SvcLeak
 	Unsnated
+	Oversized
+	LocalOut
 	OutLearned
 	OutPlain
-	NoUplink // instead of all others
+	NoUplink // instead of Out and Drop
+
+	HostOVN
+	HostOut
 
 	reasonCount
 )
@@ -76,47 +97,68 @@ type Rule struct {
 
 // rules has the table of cases, by reason.
 var rules = [reasonCount]Rule{
-	VLAN:             {Name: "vlan", Verdict: Host, Packet: "tagged"},
+	VLAN:             {Name: "vlan", Verdict: Host, Packet: "of another network: tagged, on a node without a gateway VLAN; on one with it without its 802.1Q tag, or with a second tag"},
 	OtherMAC:         {Name: "other_mac", Verdict: Host, Packet: "to another unicast MAC"},
 	NotIP:            {Name: "not_ip", Verdict: Host, Packet: "neither ARP nor IP"},
 	Malformed:        {Name: "malformed", Verdict: Host, Packet: "ARP, IP or neighbour solicitation that is not well formed, or IPv6 to an IPv4-mapped address"},
 	ARPReply:         {Name: "arp_reply", Verdict: Both, Packet: "ARP reply"},
+	ARPVIP:           {Name: "arp_vip", Verdict: Host, Packet: "ARP request for a service's VIP"},
 	ARPRequest:       {Name: "arp_request", Verdict: Host, Packet: "ARP request for an address of the host"},
+	ARPRequestOVN:    {Name: "arp_request_ovn", Verdict: OVN, Packet: "ARP request for an address that OVN alone has"},
 	ARPGratuitous:    {Name: "arp_gratuitous", Verdict: Both, Packet: "ARP announcement: sender and target are the same"},
 	ARPOther:         {Name: "arp_other", Verdict: Host, Packet: "other ARP"},
 	NDAdvert:         {Name: "nd_advert", Verdict: Both, Packet: "neighbour advertisement"},
 	RouterAdvert:     {Name: "router_advert", Verdict: Both, Packet: "router advertisement"},
+	NDVIP:            {Name: "nd_vip", Verdict: Host, Packet: "neighbour solicitation for a service's VIP"},
 	NDSolicit:        {Name: "nd_solicit", Verdict: Host, Packet: "neighbour solicitation for an address of the host"},
-	NDSolicitOVN:     {Name: "nd_solicit_ovn", Verdict: OVN, Packet: "neighbour solicitation for the router's own link-local address"},
+	NDSolicitOVN:     {Name: "nd_solicit_ovn", Verdict: OVN, Packet: "neighbour solicitation for an address that OVN alone has, or for the router's own link-local address"},
 	NDOther:          {Name: "nd_other", Verdict: Host, Packet: "other neighbour discovery"},
 	GeneveOVN:        {Name: "geneve_ovn", Verdict: OVN, Packet: "Geneve to the tunnel address of the userspace datapath"},
 	Geneve:           {Name: "geneve", Verdict: Host, Packet: "Geneve to an address of the host"},
 	Multicast:        {Name: "multicast", Verdict: Host, Packet: "to a broadcast or multicast MAC"},
-	OVNAddress:       {Name: "ovn_address", Verdict: OVN, Packet: "to the router's own link-local address"},
+	PodAddress:       {Name: "pod_address", Verdict: OVN, Packet: "to a pod subnet that is routable without NAT, and to no address of the host"},
+	OVNAddress:       {Name: "ovn_address", Verdict: OVN, Packet: "to an address that OVN alone has, or to the router's own link-local address"},
 	FragmentOVN:      {Name: "fragment_ovn", Verdict: OVN, Packet: "later fragment whose first went to OVN within 30 s"},
-	Fragment:         {Name: "fragment", Verdict: Host, Packet: "other later fragment to an address of the host"},
-	Service:          {Name: "service", Verdict: OVN, Packet: "to an address, protocol and port of a service"},
+	Fragment:         {Name: "fragment", Verdict: Host, Packet: "later fragment whose first went to the host within 30 s"},
+	FragmentEarly:    {Name: "fragment_early", Verdict: Both, Packet: "other later fragment to an address of the host or a VIP: the side that never sees the first forgets it"},
+	Service:          {Name: "service", Verdict: OVN, Packet: "shared gateway mode: to an address, protocol and port of a service that OVN serves"},
+	ServiceHosted:    {Name: "service_host", Verdict: Host, Packet: "shared gateway mode: to one that a socket of the host serves (externalTrafficPolicy is Local, an endpoint is on this host's network)"},
+	ServiceLocal:     {Name: "service_local", Verdict: Host, Packet: "local gateway mode: to an address, protocol and port of any service"},
 	ICMPErrorOVN:     {Name: "icmp_error_ovn", Verdict: OVN, Packet: "ICMP error about a packet whose sender these rules say is OVN"},
+	ICMPVIP:          {Name: "icmp_vip", Verdict: OVN, Packet: "shared gateway mode: ICMP fragmentation needed or packet too big, to a VIP, about none that a socket of the host serves"},
 	ICMPErrorHost:    {Name: "icmp_error_host", Verdict: Host, Packet: "other ICMP error"},
 	NotOurs:          {Name: "not_ours", Verdict: Host, Packet: "to no address of the host"},
 	SNATSyn:          {Name: "snat_syn", Verdict: Host, Packet: "to the SNAT range: TCP SYN"},
+	SNATLearned:      {Name: "snat_learned", Verdict: OVN, Packet: "to the SNAT range: UDP to a port that a socket of the host has too, on which OVN sent to this remote port within 180 s"},
 	HostSocket:       {Name: "host_socket", Verdict: Host, Packet: "to the SNAT range: a socket of the host owns it"},
 	SNATPort:         {Name: "snat_port", Verdict: OVN, Packet: "to the SNAT range: everything else"},
+	Takeover:         {Name: "takeover", Verdict: OVN, Packet: "to another port of the node: a connection of OVN's from before a takeover, and no TCP SYN"},
 	ICMPEchoReplyNS:  {Name: "icmp_echo_reply_ns", Verdict: OVN, Packet: "ICMP echo reply that OVN asked for within 60 s"},
 	ICMPEchoReply:    {Name: "icmp_echo_reply", Verdict: Host, Packet: "other ICMP echo reply"},
 	ICMPEcho:         {Name: "icmp_echo", Verdict: Host, Packet: "ICMP echo request"},
+	ProtoHost:        {Name: "proto_host", Verdict: Host, Packet: "protocol without ports that the host uses with this peer"},
 	ProtoNS:          {Name: "proto_ns", Verdict: OVN, Packet: "protocol without ports that OVN uses with this peer"},
+	BFD:              {Name: "bfd", Verdict: Both, Packet: "BFD to an address of the host, where BFD is on"},
 	Default:          {Name: "default", Verdict: Host, Packet: "everything else"},
 	PassUnconfigured: {Name: "pass_unconfigured", Verdict: Host, Packet: "OVN's or both's by the lines above, and an interface is missing"},
 
 	EncapOut:     {Name: "encap_out", Verdict: Out, Direction: FromOVN, Packet: "Geneve or ARP from the tunnel address of the userspace datapath"},
+	PMTUD:        {Name: "pmtud", Verdict: Drop, Direction: FromOVN, Packet: "ICMP fragmentation needed or packet too big, to another node"},
+	Hairpin:      {Name: "hairpin", Verdict: Host, Direction: FromOVN, Packet: "IP to an address of the host, or from a service CIDR: an answer to what the host forwards"},
 	BadMAC:       {Name: "bad_mac", Verdict: Drop, Direction: FromOVN, Packet: "from another MAC than the node's"},
+	BFDOut:       {Name: "bfd_out", Verdict: Out, Direction: FromOVN, Packet: "BFD, where it is on"},
+	GARPGuard:    {Name: "garp_guard", Verdict: Drop, Direction: FromOVN, Packet: "ARP announcement or unsolicited neighbour advertisement of an address that is not the node's, before the southbound database is in sync"},
 	NeighbourOut: {Name: "neighbour_out", Verdict: Out, Direction: FromOVN, Packet: "ARP, neighbour discovery"},
-	SvcLeak:      {Name: "svc_leak", Verdict: Drop, Direction: FromOVN, Packet: "to a service CIDR"},
-	Unsnated:     {Name: "unsnated", Verdict: Drop, Direction: FromOVN, Packet: "from a pod CIDR"},
-	OutLearned:   {Name: "out_learned", Verdict: Out, Direction: FromOVN, Packet: "echo request or protocol without ports, from the node"},
+	SvcLeak:      {Name: "svc_leak", Verdict: Drop, Direction: FromOVN, Packet: "to a service CIDR or a masquerade prefix"},
+	Unsnated:     {Name: "unsnated", Verdict: Drop, Direction: FromOVN, Packet: "from a pod CIDR that is not routable without NAT"},
+	Oversized:    {Name: "oversized", Verdict: Host, Direction: FromOVN, Packet: "local gateway mode: IP, longer than the MTU"},
+	LocalOut:     {Name: "local_out", Verdict: Host, Direction: FromOVN, Packet: "local gateway mode: TCP, UDP or SCTP from the node"},
+	OutLearned:   {Name: "out_learned", Verdict: Out, Direction: FromOVN, Packet: "from the node: echo request, protocol without ports, or UDP from a port of the SNAT range that a socket of the host has too"},
 	OutPlain:     {Name: "out", Verdict: Out, Direction: FromOVN, Packet: "everything else"},
-	NoUplink:     {Name: "no_uplink", Verdict: Drop, Direction: FromOVN, Packet: "any, and an interface is missing"},
+	NoUplink:     {Name: "no_uplink", Verdict: Drop, Direction: FromOVN, Packet: "to be sent or dropped by the lines above, and an interface is missing"},
+
+	HostOVN: {Name: "host_ovn", Verdict: OVN, Direction: FromHost, Packet: "IP to a service CIDR or a masquerade prefix, but Geneve"},
+	HostOut: {Name: "host_out", Verdict: Out, Direction: FromHost, Packet: "everything else"},
 }
 
 // Rules returns the table of cases, in the order in which they are asked.

@@ -1,9 +1,6 @@
 package verdict
 
-import (
-	"net/netip"
-	"time"
-)
+import "time"
 
 const (
 	arpRequest = 1
@@ -15,9 +12,22 @@ const (
 	flagACK = 0x10
 )
 
+// foreign reports whether f belongs to another network, which may use the same addresses.
+func (m Model) foreign(f *Frame) bool {
+	if m.Config.VLAN == 0 {
+		return f.Tagged
+	}
+	return !m.ourTag(f)
+}
+
+// ourTag reports whether f has the gateway network's tag, and no second one.
+func (m Model) ourTag(f *Frame) bool {
+	return m.Config.VLAN != 0 && f.VID == m.Config.VLAN && f.Type != etherVLAN && f.Type != etherQinQ
+}
+
 func (m Model) fromWire(f *Frame, now time.Duration) Decision {
 	switch {
-	case f.Tagged: // another network, though it may use the same addresses
+	case m.foreign(f):
 		return Decision{Reason: VLAN}
 	case f.Dst != m.Config.NodeMAC && !f.Dst.group():
 		return Decision{Reason: OtherMAC}
@@ -33,24 +43,34 @@ func (m Model) fromWire(f *Frame, now time.Duration) Decision {
 	p := &f.IP
 	d := Decision{Reason: m.ip(p, f.Dst.group(), now)}
 	if p.Position == First { // the later ones follow; an id may be used again
-		if d.Verdict() == Host {
-			d.Forget = datagram(p)
-		} else {
-			d.Remember = datagram(p)
+		d.Remember = datagram(p)
+		if d.Verdict() == OVN {
+			d.RememberAs = OVN
 		}
+	}
+	if d.Reason == Takeover { // its age tells who seeded it when it has ended
+		k := flow(p)
+		d.LearnFlow = &k
 	}
 	return d
 }
 
 func (m Model) arp(a *ARP) Reason {
-	switch {
-	case a.Op == arpReply:
+	if a.Op == arpReply {
 		return ARPReply
-	case a.Op != arpRequest:
+	}
+	if a.Op != arpRequest {
 		return ARPOther
-	case m.host(a.Target):
+	}
+	switch m.kind(a.Target) {
+	case AddrVIP:
+		return ARPVIP
+	case AddrHost:
 		return ARPRequest
-	case a.Sender == a.Target:
+	case AddrOVN:
+		return ARPRequestOVN
+	}
+	if a.Sender == a.Target {
 		return ARPGratuitous
 	}
 	return ARPOther
@@ -66,9 +86,13 @@ func (m Model) neighbour(p *Packet) Reason {
 		return NDOther
 	case !p.Target.IsValid():
 		return Malformed
-	case m.host(p.Target):
+	}
+	switch m.kind(p.Target) {
+	case AddrVIP:
+		return NDVIP
+	case AddrHost:
 		return NDSolicit
-	case p.Target == m.routerLinkLocal():
+	case AddrOVN:
 		return NDSolicitOVN
 	}
 	return NDOther
@@ -84,14 +108,18 @@ func (m Model) ip(p *Packet, group bool, now time.Duration) Reason {
 		return Geneve
 	case group:
 		return Multicast
-	case p.V6 && p.Dst == m.routerLinkLocal() && !m.host(p.Dst):
+	case contains(m.Config.RoutablePods, p.V6, p.Dst) && !m.host(p.Dst):
+		return PodAddress
+	case m.kind(p.Dst) == AddrOVN:
 		return OVNAddress
 	case p.Position == Later:
 		return m.laterFragment(p, now)
 	case hasPorts(p.Proto):
-		return m.byPort(p, false)
+		return m.byPort(p, false, now)
 	case p.icmp():
 		return m.byICMP(p, now)
+	case m.hostProto(p):
+		return ProtoHost
 	case m.node(p.Dst) && m.asked(p, now):
 		return ProtoNS
 	}
@@ -107,25 +135,52 @@ func (m Model) unclaimed(p *Packet) Reason {
 }
 
 func (m Model) laterFragment(p *Packet, now time.Duration) Reason {
-	if last, ok := m.Tables.Frags[*datagram(p)]; ok && now-last < FragmentTimeout {
-		return FragmentOVN
-	}
-	if m.host(p.Dst) {
+	if first, ok := m.Tables.Frags[*datagram(p)]; ok && now-first.Seen < FragmentTimeout {
+		if first.Owner == OVN {
+			return FragmentOVN
+		}
 		return Fragment
+	}
+	if k := m.kind(p.Dst); k == AddrHost || k == AddrVIP {
+		return FragmentEarly
 	}
 	return NotOurs
 }
 
 // byPort decides by the local port. quoted: p is what an ICMP error quotes,
 // turned round.
-func (m Model) byPort(p *Packet, quoted bool) Reason {
+func (m Model) byPort(p *Packet, quoted bool, now time.Duration) Reason {
+	owner := m.Tables.Services[ServiceKey{Addr: p.Dst, Proto: p.Proto, Port: p.DstPort}]
 	switch {
-	case m.Tables.Services[ServiceKey{Addr: p.Dst, Proto: p.Proto, Port: p.DstPort}]:
+	case owner != ServiceNone && m.Config.Local:
+		return ServiceLocal
+	case owner == ServiceOVN:
 		return Service
-	case !m.node(p.Dst) || !m.snat(p.DstPort):
-		return m.unclaimed(p)
-	case !quoted && p.Proto == protoTCP && p.Flags&(flagFIN|flagSYN|flagRST|flagACK) == flagSYN:
+	case owner == ServiceHost:
+		return ServiceHosted
+	case m.node(p.Dst) && !m.Config.Local:
+		begins := !quoted && p.Proto == protoTCP && p.Flags&(flagFIN|flagSYN|flagRST|flagACK) == flagSYN
+		if m.snat(p.DstPort) {
+			return m.inRange(p, begins, now)
+		}
+		if _, ok := m.Tables.Flows[flow(p)]; ok && m.Config.Takeover && !begins {
+			return Takeover
+		}
+	}
+	if m.bfd(p) && m.host(p.Dst) {
+		return BFD
+	}
+	return m.unclaimed(p)
+}
+
+// inRange decides what is to the SNAT range. begins: it opens a connection.
+func (m Model) inRange(p *Packet, begins bool, now time.Duration) Reason {
+	last, sent := m.Tables.Flows[flow(p)]
+	switch {
+	case begins:
 		return SNATSyn
+	case sent && now-last < FlowTimeout && p.Proto == protoUDP && m.gated(p):
+		return SNATLearned
 	case m.hostSocket(p):
 		return HostSocket
 	}
@@ -136,20 +191,24 @@ func (m Model) hostSocket(p *Packet) bool {
 	if p.Proto != protoTCP && p.Proto != protoUDP || m.Tables.HostSocket == nil {
 		return false
 	}
-	return m.Tables.HostSocket(Socket{
-		Proto:  p.Proto,
-		Remote: netip.AddrPortFrom(p.Src, p.SrcPort),
-		Local:  netip.AddrPortFrom(p.Dst, p.DstPort),
-	})
+	return m.Tables.HostSocket(Socket(flow(p)))
+}
+
+// hostProto reports whether p, whose source is the remote side, may be the host's.
+func (m Model) hostProto(p *Packet) bool {
+	return m.node(p.Dst) && m.Tables.HostProtos[NSKey{Remote: p.Src, Proto: p.Proto}]
+}
+
+// bfd reports whether p is of a BFD session. A packet of one is never so long
+// that it is fragmented.
+func (m Model) bfd(p *Packet) bool {
+	return m.Config.BFD && p.Proto == protoUDP && p.DstPort == bfdPort && p.Position == Unfragmented
 }
 
 func (m Model) byICMP(p *Packet, now time.Duration) Reason {
 	switch {
 	case p.icmpError():
-		if p.Quote != nil && m.sentByOVN(p.Quote, now) {
-			return ICMPErrorOVN
-		}
-		return ICMPErrorHost
+		return m.icmpError(p, now)
 	case p.echoReply() && m.node(p.Dst) && m.asked(p, now):
 		return ICMPEchoReplyNS
 	case !m.host(p.Dst):
@@ -162,17 +221,38 @@ func (m Model) byICMP(p *Packet, now time.Duration) Reason {
 	return Default
 }
 
-// sentByOVN applies the rules to the sender of a quoted packet.
-func (m Model) sentByOVN(quote *Packet, now time.Duration) bool {
+func (m Model) icmpError(p *Packet, now time.Duration) Reason {
+	sender := NotOurs
+	if p.Quote != nil {
+		sender = m.sender(p.Quote, now)
+	}
+	switch {
+	case sender.Verdict() == OVN:
+		return ICMPErrorOVN
+	case p.tooBig() && m.kind(p.Dst) == AddrVIP && !m.Config.Local && sender != ServiceHosted:
+		return ICMPVIP
+	}
+	return ICMPErrorHost
+}
+
+// sender applies the rules to the sender of a quoted packet.
+func (m Model) sender(quote *Packet, now time.Duration) Reason {
 	q := reversed(quote)
 	switch {
 	case q.Position == Later, q.mapped(q.Dst):
-		return false
+		return NotOurs
 	case q.Proto == protoUDP && q.SrcPort == m.Config.GenevePort:
 		// its source port is a hash, and no claim to the SNAT range
-		return m.encap(q.Dst)
+		if m.encap(q.Dst) {
+			return GeneveOVN
+		}
+		return Geneve
 	case hasPorts(q.Proto):
-		return m.byPort(q, true).Verdict() == OVN
+		return m.byPort(q, true, now)
+	case !q.icmp() && m.hostProto(q):
+		return ProtoHost
+	case m.node(q.Dst) && (!q.icmp() || q.echo()) && m.asked(q, now):
+		return ProtoNS
 	}
-	return m.node(q.Dst) && (!q.icmp() || q.echo()) && m.asked(q, now)
+	return NotOurs
 }

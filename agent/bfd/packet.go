@@ -1,0 +1,90 @@
+package bfd
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"time"
+)
+
+// State is a session's, with the numbers of RFC 5880, 4.1.
+type State uint8
+
+// The states.
+const (
+	AdminDown State = iota
+	Down
+	Init
+	Up
+)
+
+func (s State) String() string {
+	if int(s) < len(stateNames) {
+		return stateNames[s]
+	}
+	return fmt.Sprintf("State(%d)", uint8(s))
+}
+
+var stateNames = [...]string{"admin_down", "down", "init", "up"}
+
+// Packet is a control packet without authentication.
+type Packet struct {
+	State        State
+	Poll, Final  bool
+	Mult         uint8  // detection time is so many intervals
+	Mine, Yours  uint32 // discriminators of its sender and, if known, of its receiver
+	MinTx, MinRx time.Duration
+}
+
+const (
+	version   = 1
+	packetLen = 24
+	flagPoll  = 0x20
+	flagFinal = 0x10
+	flagAuth  = 0x04
+	flagMulti = 0x01
+)
+
+// Parse reads a packet and refuses those that RFC 5880, 6.8.6, discards whatever the
+// session.
+func Parse(b []byte) (Packet, error) {
+	if len(b) < packetLen || int(b[3]) < packetLen || int(b[3]) > len(b) {
+		return Packet{}, errors.New("parse BFD packet: wrong length")
+	}
+	if b[0]>>5 != version {
+		return Packet{}, fmt.Errorf("parse BFD packet: version %d", b[0]>>5)
+	}
+	if b[1]&(flagAuth|flagMulti) != 0 {
+		return Packet{}, fmt.Errorf("parse BFD packet: flags %#x", b[1]&0x3f)
+	}
+	p := Packet{
+		State: State(b[1] >> 6), Poll: b[1]&flagPoll != 0, Final: b[1]&flagFinal != 0, Mult: b[2],
+		Mine: binary.BigEndian.Uint32(b[4:]), Yours: binary.BigEndian.Uint32(b[8:]),
+		MinTx: micro(b[12:]), MinRx: micro(b[16:]),
+	}
+	if p.Mult == 0 || p.Mine == 0 || p.Yours == 0 && p.State >= Init || p.Poll && p.Final {
+		return Packet{}, fmt.Errorf("parse BFD packet: %+v does not go together", p)
+	}
+	return p, nil
+}
+
+func micro(b []byte) time.Duration {
+	return time.Duration(binary.BigEndian.Uint32(b)) * time.Microsecond
+}
+
+// Marshal is the inverse of Parse.
+func (p Packet) Marshal() []byte {
+	b := make([]byte, packetLen)
+	b[0], b[1], b[2], b[3] = version<<5, byte(p.State)<<6, p.Mult, packetLen
+	if p.Poll {
+		b[1] |= flagPoll
+	}
+	if p.Final {
+		b[1] |= flagFinal
+	}
+	binary.BigEndian.PutUint32(b[4:], p.Mine)
+	binary.BigEndian.PutUint32(b[8:], p.Yours)
+	binary.BigEndian.PutUint32(b[12:], uint32(p.MinTx.Microseconds()))
+	binary.BigEndian.PutUint32(b[16:], uint32(p.MinRx.Microseconds()))
+	return b
+}

@@ -1,0 +1,177 @@
+package bfd
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"net"
+	"net/netip"
+	"os"
+	"reflect"
+	"slices"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// Port is BFD's (RFC 5881).
+const Port = 3784
+
+const retry = 2 * time.Second
+
+// Responder answers at some addresses of the host. Its methods are safe for
+// concurrent use.
+type Responder struct {
+	works func() bool
+	log   *slog.Logger
+	port  uint16
+	wake  chan struct{} // one slot
+
+	mu   sync.Mutex // guards what follows
+	want settings
+}
+
+type settings struct {
+	addresses []netip.Addr
+	peers     []netip.Prefix
+}
+
+// New returns a Responder that answers nowhere yet. works says whether this
+// node's gateway can be used; it is called about once a second and peer.
+func New(works func() bool, log *slog.Logger) *Responder {
+	return &Responder{works: works, log: log, port: Port, wake: make(chan struct{}, 1)}
+}
+
+// Set gives the addresses to answer at, and the networks of those who are
+// answered.
+func (r *Responder) Set(addresses []netip.Addr, peers []netip.Prefix) {
+	r.mu.Lock()
+	changed := !reflect.DeepEqual(r.want, settings{addresses, peers})
+	r.want = settings{slices.Clone(addresses), slices.Clone(peers)}
+	r.mu.Unlock()
+	if changed {
+		select {
+		case r.wake <- struct{}{}:
+		default:
+		}
+	}
+}
+
+// Run answers until ctx ends. An address that cannot be used is tried again and
+// again: the host may not have it yet.
+func (r *Responder) Run(ctx context.Context) error {
+	for ctx.Err() == nil {
+		r.mu.Lock()
+		want := r.want
+		r.mu.Unlock()
+		term, cancel := context.WithCancel(ctx)
+		var group errgroup.Group
+		for _, a := range want.addresses {
+			group.Go(func() error {
+				r.keepServing(term, a, want.peers)
+				return nil
+			})
+		}
+		select {
+		case <-ctx.Done():
+		case <-r.wake:
+		}
+		cancel()
+		_ = group.Wait() // nil
+	}
+	return nil
+}
+
+func (r *Responder) keepServing(ctx context.Context, own netip.Addr, peers []netip.Prefix) {
+	said := ""
+	for ctx.Err() == nil {
+		err := r.serve(ctx, own, peers)
+		if ctx.Err() != nil {
+			return
+		}
+		if text := fmt.Sprint(err); text != said {
+			r.log.Warn("cannot answer BFD of nodes without a gateway: they use this one whether it works or not", "error", err)
+			said = text
+		}
+		select {
+		case <-ctx.Done():
+		case <-time.After(retry):
+		}
+	}
+}
+
+// serve answers at one address until ctx ends or an error. One goroutine has
+// all sessions: it reads until somebody is to be spoken to.
+func (r *Responder) serve(ctx context.Context, own netip.Addr, peers []netip.Prefix) error {
+	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(own, r.port)))
+	if err != nil {
+		return fmt.Errorf("answer BFD at %s: %w", own, err)
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	sessions := map[netip.AddrPort]*session{}
+	buffer := make([]byte, 128)
+	for {
+		if err := conn.SetReadDeadline(r.speak(conn, sessions)); err != nil {
+			return fmt.Errorf("answer BFD at %s: %w", own, err)
+		}
+		n, from, err := conn.ReadFromUDPAddrPort(buffer)
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			continue
+		}
+		if err != nil {
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			continue // an ICMP error of an earlier packet
+		}
+		addr := from.Addr().Unmap()
+		p, err := Parse(buffer[:n])
+		if err != nil || !slices.ContainsFunc(peers, func(p netip.Prefix) bool { return p.Contains(addr) }) {
+			continue
+		}
+		key := netip.AddrPortFrom(addr, r.port) // where control packets go, wherever they come from
+		s := sessions[key]
+		if s == nil {
+			s = newSession(own, addr)
+			sessions[key] = s
+		}
+		before := s.state
+		if s.receive(p, time.Now(), r.works()) {
+			s.next = time.Time{}
+		}
+		r.note(addr, before, s.state)
+	}
+}
+
+// speak sends what is due and returns when something will be.
+func (r *Responder) speak(conn *net.UDPConn, sessions map[netip.AddrPort]*session) time.Time {
+	now := time.Now()
+	next := now.Add(time.Hour)
+	for to, s := range sessions {
+		before := s.state
+		due, gone := s.tick(now, r.works())
+		r.note(to.Addr(), before, s.state)
+		if gone {
+			delete(sessions, to)
+			continue
+		}
+		if due {
+			// What is lost is sent again in a second.
+			_, _ = conn.WriteToUDPAddrPort(s.packet(now, rand.Float64()).Marshal(), to)
+		}
+		if s.next.Before(next) {
+			next = s.next
+		}
+	}
+	return next
+}
+
+func (r *Responder) note(peer netip.Addr, before, now State) {
+	if before != now && (before == Up || now == Up) {
+		r.log.Info("BFD session of a node without a gateway", "peer", peer, "state", now.String())
+	}
+}

@@ -1,0 +1,88 @@
+package agent
+
+import (
+	"errors"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+)
+
+// TestBridged runs the agent in layout bridged on a node as it boots, then
+// cleans up as somebody who does not know the layout.
+func TestBridged(t *testing.T) {
+	r := newRig(t)
+	direct := r.cfg
+	r.cfg.Gateway = GatewayConfig{Layout: gateway.Bridged, Backend: gateway.OpenFlow}
+	r.cfg.EncapIP = netip.Addr{}
+	r.createNode()
+	r.annotate(annotation.NodeSubnets, annotation.FormatNodeSubnets([]netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}), "")
+	r.start()
+	r.installed(management.Name)
+	r.awaitMissing("")
+	addresses := func(device string) string { return testnode.Run(t, "ip", "-4", "addr", "show", "dev", device) }
+	if !strings.Contains(addresses("breth0"), "172.30.0.11/24") || strings.Contains(addresses("eth0"), "172.30.0.11/24") {
+		t.Errorf("addresses are not on the bridge alone:\n%s%s", addresses("breth0"), addresses("eth0"))
+	}
+	testnode.Eventually(t, "annotation", func() error {
+		node, err := r.client.CoreV1().Nodes().Get(t.Context(), r.cfg.NodeName, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		gw, err := annotation.ParseGateway(node.Annotations)
+		if err != nil || gw.InterfaceID != "breth0_node1" || len(gw.Addresses) != 1 || gw.Addresses[0].String() != "172.30.0.11/24" || len(gw.NextHops) != 1 {
+			return fmt.Errorf("gateway %+v: %w", gw, err)
+		}
+		return nil
+	})
+	if _, body, err := r.get("/metrics"); err != nil || !strings.Contains(body, `ovnkube_gateway_info{backend="openflow",datapath="netdev",layout="bridged",uplink="eth0"} 1`) {
+		t.Errorf("metrics, error %v:\n%s", err, body)
+	}
+	r.stop()
+	for range 2 {
+		if err := Cleanup(t.Context(), direct, slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if !strings.Contains(addresses("eth0"), "172.30.0.11/24") {
+		t.Errorf("the uplink has not got its address back:\n%s", addresses("eth0"))
+	}
+	if got := testnode.Run(t, "ip", "route", "show", "default"); !strings.Contains(got, "dev eth0") {
+		t.Errorf("default route %s", got)
+	}
+	if got := r.sw.Vsctl(t, "list-br"); strings.Contains(got, "breth0") {
+		t.Errorf("bridges %q are left", got)
+	}
+}
+
+// TestCleanupWithoutUplink is about a NIC that has been taken out.
+func TestCleanupWithoutUplink(t *testing.T) {
+	r := newRig(t)
+	r.start()
+	testnode.Eventually(t, "gateway", func() error {
+		_, body, err := r.get("/readyz")
+		if err == nil && (strings.Contains(body, "gateway") || !strings.Contains(r.sw.Vsctl(t, "get", "Open_vSwitch", ".", "external_ids"), "physnet:breth0")) {
+			err = errors.New(body)
+		}
+		return err
+	})
+	r.stop()
+	testnode.Run(t, "ip", "link", "del", "eth0")
+	if err := Cleanup(t.Context(), r.cfg, slog.New(slog.DiscardHandler)); err != nil {
+		t.Fatal(err)
+	}
+	if got := r.sw.Vsctl(t, "list-br"); strings.Contains(got, "breth0") {
+		t.Errorf("bridges %q are left", got)
+	}
+	if got := testnode.Run(t, "sysctl", "-n", "net.ipv4.ip_local_reserved_ports"); strings.TrimSpace(got) != "" {
+		t.Errorf("reserved ports %q are left", got)
+	}
+}

@@ -1,0 +1,253 @@
+package cluster
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"sync"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
+)
+
+// seen collects what handlers are told.
+type seen struct {
+	mu   sync.Mutex // guards what
+	what map[string]bool
+	last []string // what the last await was for: a handler may be called once more
+}
+
+func (s *seen) add(text string) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.what[text] = true
+}
+
+// await waits until all of want, sorted, has been seen and the condition holds,
+// and forgets everything. What else was seen is an error.
+func (s *seen) await(t *testing.T, condition func() bool, want ...string) {
+	t.Helper()
+	var got []string
+	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+		got = got[:0]
+		s.mu.Lock()
+		for w := range s.what {
+			if slices.Contains(want, w) || !slices.Contains(s.last, w) {
+				got = append(got, w)
+			}
+		}
+		s.mu.Unlock()
+		if slices.Sort(got); len(got) >= len(want) && condition() {
+			break
+		}
+	}
+	if diff := cmp.Diff(want, got, cmpopts.EquateEmpty()); diff != "" || !condition() {
+		t.Errorf("handlers (-want +called), condition holds: %v:\n%s", condition(), diff)
+	}
+	s.mu.Lock()
+	clear(s.what)
+	s.last = want
+	s.mu.Unlock()
+}
+
+type rig struct {
+	*Cluster
+	*seen
+	client kubernetes.Interface
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	r := &rig{seen: &seen{what: map[string]bool{}}}
+	config := kubetest.Start(t).RestConfig()
+	var err error
+	if r.client, err = kubernetes.NewForConfig(config); err != nil {
+		t.Fatal(err)
+	}
+	r.Cluster, err = New(config, "node1", Handlers{
+		Node: func() { r.add("node") }, Peers: func() { r.add("peers") },
+		Service: func(k service.Key) { r.add(k.String()) }, Synced: func() { r.add("synced") },
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return r
+}
+
+func (r *rig) start(t *testing.T) {
+	ctx, cancel := context.WithCancel(context.Background())
+	ended := make(chan error)
+	go func() { ended <- r.Run(ctx) }()
+	t.Cleanup(func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	})
+}
+
+func (r *rig) createNode(t *testing.T, name string, annotations map[string]string, addresses ...string) {
+	t.Helper()
+	n, err := r.client.CoreV1().Nodes().Create(t.Context(), &corev1.Node{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations, Labels: map[string]string{corev1.LabelTopologyZone: "zone1"}},
+		Spec:       corev1.NodeSpec{PodCIDR: "10.9.0.0/24"},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeHostName, Address: "host"}}
+	for _, a := range addresses {
+		n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: corev1.NodeInternalIP, Address: a})
+	}
+	if _, err := r.client.CoreV1().Nodes().UpdateStatus(t.Context(), n, metav1.UpdateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *rig) createService(t *testing.T, name, clusterIP string) {
+	t.Helper()
+	_, err := r.client.CoreV1().Services("default").Create(t.Context(), &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{"long": "text"}, Labels: map[string]string{"a": "b"}},
+		Spec:       corev1.ServiceSpec{ClusterIP: clusterIP, Selector: map[string]string{"app": "web"}, Ports: []corev1.ServicePort{{Port: 80}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *rig) createSlice(t *testing.T, name, svc string, headless bool) {
+	t.Helper()
+	labels := map[string]string{discoveryv1.LabelServiceName: svc, "more": "labels"}
+	if headless {
+		labels[corev1.IsHeadlessService] = ""
+	}
+	number, node, app, ok := int32(8080), "node2", "http", true
+	_, err := r.client.DiscoveryV1().EndpointSlices("default").Create(t.Context(), &discoveryv1.EndpointSlice{
+		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: labels}, AddressType: discoveryv1.AddressTypeIPv4,
+		Ports: []discoveryv1.EndpointPort{{Port: &number, AppProtocol: &app}},
+		Endpoints: []discoveryv1.Endpoint{
+			{
+				Addresses: []string{"10.244.2.5"}, NodeName: &node, Zone: &app, Hostname: &app, Conditions: discoveryv1.EndpointConditions{Ready: &ok},
+				TargetRef: &corev1.ObjectReference{Kind: "Pod", Name: "web"}, Hints: &discoveryv1.EndpointHints{ForZones: []discoveryv1.ForZone{{Name: "zone1"}}},
+			},
+			{Addresses: []string{"10.244.2.6"}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: &ok}},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func (r *rig) createPod(t *testing.T, name, node string, hostPort int32) {
+	t.Helper()
+	_, err := r.client.CoreV1().Pods("default").Create(t.Context(), &corev1.Pod{
+		ObjectMeta: metav1.ObjectMeta{Name: name},
+		Spec: corev1.PodSpec{NodeName: node, Containers: []corev1.Container{{
+			Name: "c", Image: "i", Ports: []corev1.ContainerPort{{ContainerPort: 80, HostPort: hostPort}},
+		}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCluster(t *testing.T) {
+	r := newRig(t)
+	always := func() bool { return true }
+	r.createNode(t, "node1", map[string]string{"own": "kept"}, "172.30.0.11")
+	r.createNode(t, "node2", map[string]string{annotation.HostCIDRs: `["172.30.0.12/24","fd00::12/64"]`, "foreign": "dropped"}, "172.30.9.9")
+	if _, known := r.Keys(); known || r.Missing() == "" {
+		t.Errorf("known before the start; missing %q", r.Missing())
+	}
+	r.start(t)
+	r.await(t, func() bool { return r.Missing() == "" && r.Zone() == "zone1" }, "Service default/kubernetes", "node", "peers", "synced")
+
+	r.createService(t, "web", "")
+	r.createService(t, "headless", corev1.ClusterIPNone)
+	r.createSlice(t, "web-1", "web", false)
+	r.createSlice(t, "headless-1", "headless", true) // is not even read
+	web := service.Key{Namespace: "default", Name: "web"}
+	r.await(t, func() bool { return len(r.Objects(web).Slices) == 1 }, "Service default/headless", "Service default/web")
+	r.checkTrimmed(t, r.Objects(web))
+
+	r.createPod(t, "with", "node1", 80)
+	r.createPod(t, "without", "node1", 0)
+	r.createPod(t, "elsewhere", "node2", 80)
+	with := service.Key{Kind: service.KindPod, Namespace: "default", Name: "with"}
+	r.await(t, func() bool { return r.Objects(with).Pod != nil }, "Pod default/with")
+	keys, known := r.Keys()
+	slices.SortFunc(keys, service.Key.Compare)
+	if got := fmt.Sprint(keys); !known || got != "[Service default/headless Service default/kubernetes Service default/web Pod default/with]" {
+		t.Errorf("keys %s, known %v", got, known)
+	}
+
+	r.createNode(t, "node3", nil, "172.30.0.13")
+	three := []netip.Addr{netip.MustParseAddr("172.30.0.12"), netip.MustParseAddr("172.30.0.13"), netip.MustParseAddr("fd00::12")}
+	r.await(t, func() bool { return slices.Equal(r.Peers(), three) }, "peers")
+	patch := func(name, change string) {
+		t.Helper()
+		if _, err := r.client.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType, []byte(change), metav1.PatchOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	patch("node1", `{"metadata":{"labels":{"what":"ever"}}}`)
+	r.await(t, func() bool { return r.Node().Labels["what"] == "ever" }, "node")
+	// node2's label is nobody's business; what node1 gets comes after it.
+	patch("node2", `{"metadata":{"labels":{"what":"ever"}}}`)
+	patch("node1", `{"metadata":{"labels":{"what":"else"}}}`)
+	r.await(t, func() bool { return r.Node().Labels["what"] == "else" }, "node")
+	patch("node2", `{"metadata":{"annotations":{"`+annotation.HostCIDRs+`":"[\"172.30.0.99/24\"]"}}}`)
+	r.await(t, func() bool {
+		return slices.Equal(r.Peers(), []netip.Addr{three[1], netip.MustParseAddr("172.30.0.99")})
+	}, "peers")
+	if n := r.Node(); n.Annotations["own"] != "kept" || n.Spec.PodCIDR != "" || len(n.ManagedFields) != 0 {
+		t.Errorf("own node %+v", n)
+	}
+	if n, ok := get[corev1.Node](r.nodes.GetStore(), "node2"); !ok || n.Annotations["foreign"] != "" || len(n.Labels) != 0 {
+		t.Errorf("other node %+v", n)
+	}
+
+	if err := r.client.CoreV1().Services("default").Delete(t.Context(), "web", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.await(t, func() bool { return r.Objects(web).Service == nil }, "Service default/web")
+	if err := r.client.CoreV1().Nodes().Delete(t.Context(), "node3", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	r.await(t, func() bool { return len(r.Peers()) == 1 }, "peers")
+	r.await(t, always)
+}
+
+// checkTrimmed looks at what is left of a Service and its slice.
+func (r *rig) checkTrimmed(t *testing.T, o service.Objects) {
+	t.Helper()
+	svc, slice := o.Service, o.Slices[0]
+	if svc.Spec.Selector != nil || svc.Labels != nil || svc.Annotations != nil || len(svc.ManagedFields) != 0 {
+		t.Errorf("service %+v", svc)
+	}
+	if svc.Spec.ClusterIP == "" || svc.Spec.Ports[0].Port != 80 || svc.CreationTimestamp.IsZero() || svc.UID == "" {
+		t.Errorf("service %+v lacks something", svc)
+	}
+	one, two := slice.Endpoints[0], slice.Endpoints[1]
+	if one.Zone != nil || one.Hostname != nil || one.TargetRef != nil || len(slice.Labels) != 1 || len(slice.ManagedFields) != 0 || slice.Ports[0].AppProtocol != nil {
+		t.Errorf("slice %+v", slice)
+	}
+	if one.Addresses[0] != "10.244.2.5" || one.Hints.ForZones[0].Name != "zone1" || !*one.Conditions.Ready {
+		t.Errorf("slice %+v lacks something", slice)
+	}
+	if one.NodeName != two.NodeName || one.Conditions.Ready != two.Conditions.Ready {
+		t.Error("endpoints share neither the node's name nor the conditions")
+	}
+}

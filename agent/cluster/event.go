@@ -1,0 +1,72 @@
+package cluster
+
+import (
+	"fmt"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	"k8s.io/client-go/tools/cache"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
+)
+
+// filled gives handlers that are nil something to do.
+func (h Handlers) filled() Handlers {
+	for _, f := range []*func(){&h.Node, &h.Peers, &h.Synced} {
+		if *f == nil {
+			*f = func() {}
+		}
+	}
+	if h.Service == nil {
+		h.Service = func(service.Key) {}
+	}
+	return h
+}
+
+// watch connects the informers to the handlers.
+func (c *Cluster) watch() error {
+	for _, l := range c.lists() {
+		if _, err := l.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+			AddFunc:    func(o any) { c.changed(nil, o) },
+			UpdateFunc: c.changed,
+			DeleteFunc: func(o any) {
+				if gone, ok := o.(cache.DeletedFinalStateUnknown); ok {
+					o = gone.Obj
+				}
+				c.changed(o, nil)
+			},
+		}); err != nil {
+			return fmt.Errorf("watch %s: %w", l.name, err)
+		}
+	}
+	return nil
+}
+
+// changed is told both versions of an object; nil is for one that is not there.
+func (c *Cluster) changed(old, now any) {
+	for _, o := range []any{old, now} {
+		switch o := o.(type) {
+		case *corev1.Service:
+			c.handlers.Service(service.Key{Kind: service.KindService, Namespace: o.Namespace, Name: o.Name})
+		case *discoveryv1.EndpointSlice:
+			if name := o.Labels[discoveryv1.LabelServiceName]; name != "" {
+				c.handlers.Service(service.Key{Kind: service.KindService, Namespace: o.Namespace, Name: name})
+			}
+		case *corev1.Pod:
+			c.wakeWaiters(o)
+			if service.HasHostPorts(o) {
+				c.handlers.Service(service.Key{Kind: service.KindPod, Namespace: o.Namespace, Name: o.Name})
+			}
+		}
+	}
+	was, _ := old.(*corev1.Node)
+	is, _ := now.(*corev1.Node)
+	switch {
+	case was == nil && is == nil:
+	case was != nil && was.Name == c.node || is != nil && is.Name == c.node:
+		c.handlers.Node()
+	case was == nil || is == nil || !slices.Equal(peerAddrs(was), peerAddrs(is)):
+		c.handlers.Peers()
+	}
+}

@@ -1,0 +1,132 @@
+package cluster
+
+import (
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+)
+
+// proxied selects what is served like kube-proxy does: headless Services have
+// slices, too, which are DNS's, and some are another proxy's.
+const proxied = "!" + corev1.IsHeadlessService + ",!service.kubernetes.io/service-proxy-name"
+
+// byService is the index of slices by the Service they belong to.
+const byService = "service"
+
+func serviceOf(o any) ([]string, error) {
+	s, ok := o.(*discoveryv1.EndpointSlice)
+	if !ok || s.Labels[discoveryv1.LabelServiceName] == "" {
+		return nil, nil
+	}
+	return []string{s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}, nil
+}
+
+// Keys returns the keys of all that may ask for front ends: every Service, and
+// the pods with host ports. False as long as they are not known.
+func (c *Cluster) Keys() ([]service.Key, bool) {
+	if c.Missing() != "" {
+		return nil, false
+	}
+	services := c.services.GetStore().List()
+	out := make([]service.Key, 0, len(services))
+	for _, o := range services {
+		s := o.(*corev1.Service)
+		out = append(out, service.Key{Kind: service.KindService, Namespace: s.Namespace, Name: s.Name})
+	}
+	for _, o := range c.pods.GetStore().List() {
+		if p := o.(*corev1.Pod); service.HasHostPorts(p) {
+			out = append(out, service.Key{Kind: service.KindPod, Namespace: p.Namespace, Name: p.Name})
+		}
+	}
+	return out, true
+}
+
+// Objects returns what there is under a key. It must not be changed.
+func (c *Cluster) Objects(k service.Key) service.Objects {
+	var out service.Objects
+	name := k.Namespace + "/" + k.Name
+	if k.Kind == service.KindPod {
+		out.Pod, _ = get[corev1.Pod](c.pods.GetStore(), name)
+		return out
+	}
+	var known bool
+	if out.Service, known = get[corev1.Service](c.services.GetStore(), name); !known {
+		return out
+	}
+	found, err := c.slices.GetIndexer().ByIndex(byService, name)
+	if err != nil {
+		panic(err) // New has made the index
+	}
+	for _, o := range found {
+		out.Slices = append(out.Slices, o.(*discoveryv1.EndpointSlice))
+	}
+	return out
+}
+
+// Peers returns the addresses of the other nodes, sorted: what their agents
+// say, else their internal addresses.
+func (c *Cluster) Peers() []netip.Addr {
+	var out []netip.Addr
+	for _, o := range c.nodes.GetStore().List() {
+		if n := o.(*corev1.Node); n.Name != c.node {
+			out = append(out, peerAddrs(n)...)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// Zone returns the label of the agent's own Node, "" if there is none.
+func (c *Cluster) Zone() string {
+	if n := c.Node(); n != nil {
+		return n.Labels[corev1.LabelTopologyZone]
+	}
+	return ""
+}
+
+// deletionTaint is what the cluster autoscaler puts on a node that it is about
+// to delete (kube-proxy's KEP 3836).
+const deletionTaint = "ToBeDeletedByClusterAutoscaler"
+
+// Leaving says whether the agent's own Node is about to go.
+func (c *Cluster) Leaving() bool {
+	n := c.Node()
+	return n != nil && (n.DeletionTimestamp != nil ||
+		slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == deletionTaint }))
+}
+
+func peerAddrs(n *corev1.Node) []netip.Addr {
+	var out []netip.Addr
+	if prefixes, err := annotation.ParseHostCIDRs(n.Annotations); err == nil && len(prefixes) > 0 {
+		for _, p := range prefixes {
+			out = append(out, p.Addr().Unmap())
+		}
+		return out
+	}
+	for _, a := range n.Status.Addresses {
+		if a.Type != corev1.NodeInternalIP {
+			continue
+		}
+		if ip, err := netip.ParseAddr(a.Address); err == nil {
+			out = append(out, ip.Unmap())
+		}
+	}
+	return out
+}
+
+func get[T any](store interface {
+	GetByKey(key string) (any, bool, error)
+}, key string,
+) (*T, bool) {
+	o, ok, err := store.GetByKey(key)
+	if err != nil || !ok {
+		return nil, false
+	}
+	t, ok := o.(*T)
+	return t, ok
+}

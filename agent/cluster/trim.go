@@ -1,0 +1,108 @@
+package cluster
+
+import (
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+)
+
+// trimmer keeps of objects what the agent reads, before they go to a store
+// that holds them for the whole cluster.
+type trimmer struct {
+	node    string
+	yes, no bool // shared by all endpoints, never written
+
+	mu    sync.Mutex // guards names
+	names map[string]*string
+}
+
+func newTrimmer(node string) *trimmer {
+	return &trimmer{node: node, yes: true, names: map[string]*string{}}
+}
+
+func (t *trimmer) trim(o any) (any, error) {
+	switch o := o.(type) {
+	case *corev1.Node:
+		t.trimNode(o)
+	case *corev1.Pod:
+		o.ManagedFields = nil
+	case *corev1.Service:
+		o.ObjectMeta = meta(o.ObjectMeta, "service.kubernetes.io/service-proxy-name")
+		o.Spec.Selector = nil
+		o.Status.Conditions = nil
+	case *discoveryv1.EndpointSlice:
+		o.ObjectMeta = meta(o.ObjectMeta, discoveryv1.LabelServiceName)
+		for i := range o.Ports {
+			o.Ports[i].AppProtocol = nil
+		}
+		for i := range o.Endpoints {
+			t.trimEndpoint(&o.Endpoints[i])
+		}
+	}
+	return o, nil
+}
+
+func (t *trimmer) trimNode(n *corev1.Node) {
+	taints := n.Spec.Taints
+	n.Spec = corev1.NodeSpec{}
+	n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses}
+	if n.Name == t.node {
+		n.Spec.Taints = taints
+		n.ManagedFields = nil
+		return
+	}
+	addresses, told := n.Annotations[annotation.HostCIDRs]
+	n.ObjectMeta = meta(n.ObjectMeta)
+	if told {
+		n.Annotations = map[string]string{annotation.HostCIDRs: addresses}
+	}
+}
+
+// trimEndpoint shares what many endpoints have in common.
+func (t *trimmer) trimEndpoint(e *discoveryv1.Endpoint) {
+	*e = discoveryv1.Endpoint{
+		Addresses:  e.Addresses[:min(1, len(e.Addresses))],
+		Conditions: discoveryv1.EndpointConditions{Ready: t.flag(e.Conditions.Ready), Serving: t.flag(e.Conditions.Serving), Terminating: t.flag(e.Conditions.Terminating)},
+		NodeName:   t.name(e.NodeName),
+		Hints:      e.Hints,
+	}
+}
+
+func (t *trimmer) name(s *string) *string {
+	if s == nil {
+		return nil
+	}
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	if t.names[*s] == nil {
+		t.names[*s] = s
+	}
+	return t.names[*s]
+}
+
+func (t *trimmer) flag(b *bool) *bool {
+	switch {
+	case b == nil:
+		return nil
+	case *b:
+		return &t.yes
+	}
+	return &t.no
+}
+
+// meta is what names and versions an object, with these labels of it.
+func meta(m metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
+	out := metav1.ObjectMeta{
+		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, CreationTimestamp: m.CreationTimestamp,
+	}
+	for _, l := range labels {
+		if v, ok := m.Labels[l]; ok {
+			out.Labels = map[string]string{l: v}
+		}
+	}
+	return out
+}

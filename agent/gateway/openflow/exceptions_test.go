@@ -1,0 +1,133 @@
+package openflow_test
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+)
+
+const unreadable = "OVS reads no IP header"
+
+func isIP(f *verdict.Frame) bool { return f.Type == corpus.EtherIPv4 || f.Type == corpus.EtherIPv6 }
+
+// seen is a frame as OVS reads it, and what it reads otherwise than the model, or "".
+func seen(n *corpus.Node, frame []byte, trace ovs.Trace) (f verdict.Frame, name string) {
+	b := slices.Clone(frame)
+	if proto, tci, _ := corpus.Untag(b); proto == corpus.EtherQinQ && n.Config.VLAN != 0 && tci&0xfff == n.Config.VLAN {
+		binary.BigEndian.PutUint16(b[12:], corpus.EtherVLAN)
+		name = "802.1ad tag is as 802.1Q"
+	}
+	at, version := len(b)-verdict.Parse(b).Length, byte(0x40)
+	if f = verdict.Parse(b); f.Type == corpus.EtherIPv6 {
+		version = 0x60
+	}
+	if isIP(&f) && f.Length > 0 && b[at]&0xf0 != version {
+		b[at] = b[at]&0x0f | version
+		f, name = verdict.Parse(b), "IP version is not looked at"
+	}
+	line, _, _ := strings.Cut(trace.Text, "\n")
+	if f.Type == corpus.EtherIPv6 && !f.Whole && !strings.Contains(line, "nw_proto=0,") {
+		if short := verdict.Parse(fewerHeaders(b, at)); short.Whole {
+			f, name = short, "more than seven extension headers"
+		}
+	}
+	noPorts := strings.Contains(line, "tp_src=0,tp_dst=0") && f.IP.SrcPort|f.IP.DstPort != 0
+	switch {
+	case isIP(&f) && strings.Contains(line, "nw_proto=0,"):
+		f.Whole, f.IP = false, verdict.Packet{V6: f.IP.V6}
+		name = unreadable
+	case f.IP.Position == verdict.Unfragmented && noPorts:
+		f.IP.SrcPort, f.IP.DstPort, f.IP.Flags = 0, 0, 0
+		name = "transport header cut short"
+	}
+	return f, name
+}
+
+// fewerHeaders is an IPv6 packet, whose header is at at, without its first extension header.
+func fewerHeaders(b []byte, at int) []byte {
+	const header = 40
+	if len(b) < at+header+8 {
+		return b
+	}
+	ext := b[at+header:]
+	length := min(8*(int(ext[1])+1), len(ext))
+	short := slices.Concat(b[:at+header], ext[length:])
+	short[at+6] = ext[0]
+	return short
+}
+
+// place is a node, and the model of it that learns.
+type place struct {
+	node  *corpus.Node
+	model verdict.Model
+}
+
+// exception is a difference between the flows and the model that is meant: what
+// its packets get instead.
+type exception struct {
+	name string
+	want verdict.Verdict
+}
+
+const reassembled = "fragment: reassembled in zone 64003"
+
+// exceptionOf says in what the flows differ for a packet that the model has
+// decided, or nil.
+func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.Reason) *exception {
+	n, m, p := at.node, at.model, &f.IP
+	to := netip.AddrPortFrom(p.Dst, p.DstPort)
+	switch {
+	case dir != verdict.FromWire && p.Position != verdict.Unfragmented && unseen(m, dir, *f) != r.Verdict():
+		return &exception{"fragment: what is behind its IP header is not seen", unseen(m, dir, *f)}
+	case dir != verdict.FromWire || !n.Config.Connected:
+		return nil
+	case r.Verdict() != verdict.Host && r.Verdict() != verdict.OVN && r != verdict.FragmentEarly:
+		return nil
+	case beforeAddress(r), f.Dst != n.Config.NodeMAC:
+		return nil
+	case p.Position != verdict.Unfragmented && looksAtPorts(n, p.Dst):
+		return &exception{reassembled, verdict.Both} // which is what a fragment gets that is not reassembled
+	case p.Position != verdict.Unfragmented:
+		return &exception{"fragment to nobody here", verdict.Host}
+	case r == verdict.ICMPErrorOVN, r == verdict.ICMPErrorHost, r == verdict.ICMPVIP:
+		return &exception{"ICMP error", verdict.Both}
+	case r == verdict.ICMPEchoReplyNS, r == verdict.ICMPEchoReply && (p.Dst == n.Config.Node4 || p.Dst == n.Config.Node6):
+		return &exception{"ICMP echo reply", verdict.Both}
+	case r == verdict.SNATPort && p.Proto == corpus.ProtoTCP && slices.Contains(n.Sockets, corpus.Socket{Proto: p.Proto, Local: to}):
+		return &exception{"listening socket in the range", verdict.Host}
+	}
+	return nil
+}
+
+// unseen is the verdict on a fragment of OVN's or the host's of which OVS sees
+// the IP header, and of a later one of IPv6 not even the protocol.
+func unseen(m verdict.Model, dir verdict.Direction, f verdict.Frame) verdict.Verdict {
+	p := &f.IP
+	p.SrcPort, p.DstPort, p.ICMPType, p.ICMPCode = 0, 0, 0, 0
+	if p.V6 && p.Position == verdict.Later {
+		p.Proto = corpus.ProtoTCP // which most are
+	}
+	return m.Decide(dir, f, now).Verdict()
+}
+
+// beforeAddress reports whether a reason does not depend on what IP carries.
+func beforeAddress(r verdict.Reason) bool {
+	return r <= verdict.OVNAddress && r != verdict.Geneve
+}
+
+func looksAtPorts(n *corpus.Node, a netip.Addr) bool {
+	if a == n.Config.Node4 || a == n.Config.Node6 || n.Addrs[a] == verdict.AddrHost || n.Addrs[a] == verdict.AddrVIP {
+		return true
+	}
+	for k := range n.Services {
+		if k.Addr == a {
+			return true
+		}
+	}
+	return false
+}

@@ -1,0 +1,194 @@
+package openflow
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+)
+
+// table is an OpenFlow table.
+type table uint8
+
+const (
+	tablePort     table = iota // by port and MAC
+	tableL2                    // from the wire: ARP, neighbour discovery, multicast
+	tableAddress               // from the wire: by destination
+	tableOurs                  // to the host or a VIP: services, the range
+	tableRange                 // to the SNAT range
+	tableGated                 // to a port of the range that a host's socket has
+	tableTakeover              // connections of before a takeover
+	tableRest                  // what no port tells
+	tableProto                 // protocols without ports
+	tableLearned               // only flows that others learn; they set reg1
+	tableAnswer                // by reg1: protocols without ports
+	tableICMP6                 // by reg0, the type
+	tableSame                  // ARP: compares sender and target
+	tableSameEnd
+	tableOVN     // from OVN
+	tableTagged  // from OVN, with a tag that is not the gateway network's
+	tableTooBig  // from OVN: ICMP that says so
+	tableGuard   // from OVN, from the right MAC
+	tableLocal   // from OVN, in local gateway mode: measures
+	tableSize    // by reg0: too large
+	tableOut     // from OVN: learn and leave
+	tableHost    // from the host
+	tableService // from the host, to OVN
+	tableToHost  // with a gateway VLAN: without its tag
+	tableHairpin // from the host, translated
+)
+
+const (
+	icmp4Reply  = 0
+	icmp4Echo   = 8
+	icmp6Echo   = 128
+	icmp6Reply  = 129
+	icmp6Advert = 136
+
+	protoTCP  = 6
+	protoUDP  = 17
+	protoSCTP = 132
+
+	bfdPort = 3784
+)
+
+// match is what a flow matches, in the spelling of ovs-ofctl.
+type match []field
+
+type field struct{ name, value string } // a protocol's word has no value
+
+// order is that in which OVS prints fields.
+var order = [...]string{
+	"ct_state", "pkt_mark", "", "reg0", "reg1", "in_port", "vlan_tci", "dl_vlan", "dl_src", "dl_dst", "dl_type",
+	"nw_src", "ipv6_src", "arp_spa", "nw_dst", "ipv6_dst", "arp_tpa", "nw_proto", "arp_op", "nw_frag",
+	"tp_src", "tp_dst", "icmp_type", "icmp_code", "nd_target", "nd_reserved", "tcp_flags",
+}
+
+func (f field) rank() int {
+	if f.value == "" {
+		return slices.Index(order[:], "")
+	}
+	return slices.Index(order[:], f.name)
+}
+
+// on returns a match for a protocol's word; "" is for every packet.
+func on(word string) match {
+	if word == "" {
+		return nil
+	}
+	return match{{name: word}}
+}
+
+// with returns m with one more field. m stays as it is.
+func (m match) with(name string, value any) match {
+	return append(slices.Clip(m), field{name, fmt.Sprint(value)})
+}
+
+func (m match) fromLocal() match { return m.with("in_port", local) }
+
+func (m match) from(a netip.Addr) match { return m.with(addressField(a, "src"), a) }
+func (m match) to(a netip.Addr) match   { return m.with(addressField(a, "dst"), a) }
+
+func (m match) fromNet(p netip.Prefix) match { return m.with(addressField(p.Addr(), "src"), p) }
+func (m match) toNet(p netip.Prefix) match   { return m.with(addressField(p.Addr(), "dst"), network(p)) }
+
+// network spells a prefix as OVS does: one of a single address without length.
+func network(p netip.Prefix) any {
+	if p.IsSingleIP() {
+		return p.Addr()
+	}
+	return p.Masked()
+}
+
+func addressField(a netip.Addr, side string) string {
+	if a.Is4() {
+		return "nw_" + side
+	}
+	return "ipv6_" + side
+}
+
+// ip returns the word for IP of a's version, followed by the protocol's digit where it is v6.
+func ip(a netip.Addr) match {
+	if a.Is4() {
+		return on("ip")
+	}
+	return on("ipv6")
+}
+
+// proto returns the match for a transport protocol or ICMP, of a's version.
+func proto(word string, a netip.Addr) match {
+	if !a.Is4() {
+		word += "6"
+	}
+	return on(word)
+}
+
+var words = map[uint8]string{protoTCP: "tcp", protoUDP: "udp", protoSCTP: "sctp"}
+
+func (m match) String() string {
+	m = slices.Clone(m)
+	slices.SortStableFunc(m, func(a, b field) int { return a.rank() - b.rank() })
+	parts := make([]string, len(m))
+	for i, f := range m {
+		parts[i] = f.name
+		if f.value != "" {
+			parts[i] += "=" + f.value
+		}
+	}
+	return strings.Join(parts, ",")
+}
+
+// flows collects.
+type flows []string
+
+func (f *flows) add(t table, priority int, m match, actions ...string) {
+	var b strings.Builder
+	if t != 0 {
+		fmt.Fprintf(&b, "table=%d,", t)
+	}
+	fmt.Fprintf(&b, "priority=%d", priority)
+	if len(m) > 0 {
+		b.WriteString("," + m.String())
+	}
+	*f = append(*f, b.String()+" actions="+strings.Join(actions, ","))
+}
+
+func (f flows) sorted() []string {
+	slices.Sort(f)
+	return slices.Compact(f)
+}
+
+func output(port uint32) string { return fmt.Sprintf("output:%d", port) }
+
+func resubmit(t table) string { return fmt.Sprintf("resubmit(,%d)", t) }
+
+func macString(m verdict.MAC) string {
+	return fmt.Sprintf("%02x:%02x:%02x:%02x:%02x:%02x", m[0], m[1], m[2], m[3], m[4], m[5])
+}
+
+// portMatch is one masked match of a transport port.
+type portMatch struct{ value, mask uint16 }
+
+func (p portMatch) String() string {
+	if p.mask == 0xffff {
+		return fmt.Sprint(p.value)
+	}
+	return fmt.Sprintf("%#x/%#x", p.value, p.mask)
+}
+
+// portMatches returns the fewest masked matches that cover first to last, both
+// in it: each the largest aligned block that begins where the one before ended.
+func portMatches(first, last uint16) []portMatch {
+	var out []portMatch
+	for at := uint32(first); at <= uint32(last); {
+		size := uint32(1)
+		for at%(2*size) == 0 && at+2*size-1 <= uint32(last) && size < 1<<15 {
+			size *= 2
+		}
+		out = append(out, portMatch{uint16(at), uint16(1<<16 - size)})
+		at += size
+	}
+	return out
+}

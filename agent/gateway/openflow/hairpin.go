@@ -1,0 +1,119 @@
+package openflow
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+)
+
+// The conntrack zones of the hairpin.
+const (
+	zoneDestination = 64001 // what a packet's destination was, or what a service's client is to OVN
+	zoneSource      = 64002 // who OVN's packets come from, to the host
+)
+
+// Hairpin is what it takes to bring packets from OVN to the node it is on, and
+// back: both ends have the same address, so each must see the other by another
+// one. The zero value makes no flows.
+//
+//	OVN → host: any → Host4          becomes  OVN4 → Node4
+//	            any → Others         becomes  OVN4 → the same
+//	host → OVN: any → ServiceCIDRs   becomes  Host4 → the same
+//
+// and the answers are turned back. What the host sends to services from Host4, as
+// its route says, needs nothing.
+type Hairpin struct {
+	Node4, Node6 netip.Addr
+	OVN4, OVN6   netip.Addr     // as what the host sees OVN: 169.254.169.1, fd69::1
+	Host4, Host6 netip.Addr     // as what OVN sees the host: 169.254.169.2, fd69::2
+	Masquerade   []netip.Prefix // that those four are of: what no flow claims is dropped
+	// HostAddrs are the host's further addresses; not link-local ones, nor loopback.
+	HostAddrs    []netip.Addr
+	ServiceCIDRs []netip.Prefix
+}
+
+// family is one IP version's part of a hairpin.
+type family struct{ node, ovn, host netip.Addr }
+
+func (h Hairpin) families() []family {
+	var out []family
+	for _, f := range []family{{h.Node4, h.OVN4, h.Host4}, {h.Node6, h.OVN6, h.Host6}} {
+		if f.node.IsValid() && f.ovn.IsValid() && f.host.IsValid() {
+			out = append(out, f)
+		}
+	}
+	return out
+}
+
+// entry is where the flows of one direction stand, and where the packets end.
+type entry struct {
+	table    table
+	priority int      // the lowest
+	match    match    // besides the addresses
+	before   []string // actions before all others
+	after    []string // at the end
+}
+
+// toSender makes a packet's destination MAC its source's: the node's, which
+// both the host and OVN's router have.
+const toSender = "move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[]"
+
+// flow adds a flow of e. m is what it matches besides.
+func (e entry) flow(f *flows, above int, m match, actions ...string) {
+	f.add(e.table, e.priority+above, append(slices.Clip(m), e.match...), slices.Concat(e.before, actions)...)
+}
+
+// add appends the flows. What goes up to the host is not recirculated: it has
+// come through all of OVN's tables, and the userspace datapath drops a packet that
+// is recirculated a seventh time.
+func (h Hairpin) add(f *flows, fromOVN, fromHost entry) {
+	up, down := append([]string{toSender}, fromOVN.after...), append([]string{toSender}, fromHost.after...)
+	for _, v := range h.families() {
+		any, other := ip(v.node), func(a netip.Addr) bool { return a.Is4() == v.node.Is4() }
+		source := ct("commit", zoneSource, "nat(src=%s)", v.ovn)
+		fromOVN.flow(f, 0, any.to(v.host), append([]string{ct("commit", zoneDestination, "nat(dst=%s)", v.node), source}, up...)...)
+		for _, a := range h.HostAddrs {
+			if other(a) && a != v.node && a != v.host {
+				fromOVN.flow(f, 0, any.to(a), append([]string{source}, up...)...)
+			}
+		}
+		// OVN has to see the header as it is then: these go round once more
+		next := fmt.Sprintf("table=%d", tableHairpin)
+		for _, p := range h.ServiceCIDRs {
+			if !other(p.Addr()) {
+				continue
+			}
+			fromOVN.flow(f, 10, any.fromNet(p).to(v.host), append([]string{ct("", zoneDestination, "nat")}, up...)...)
+			fromHost.flow(f, 20, any.from(v.host).toNet(p), down...)
+			fromHost.flow(f, 10, any.toNet(p), ct("commit,"+next, zoneDestination, "nat(src=%s)", v.host))
+		}
+		fromHost.flow(f, 10, any.to(v.ovn), ct("", zoneSource, "nat"), ct(next, zoneDestination, "nat"))
+		for _, p := range h.Masquerade {
+			if other(p.Addr()) {
+				f.add(fromHost.table, fromHost.priority, append(any.toNet(p), fromHost.match...), "drop")
+			}
+		}
+	}
+	if len(h.families()) > 0 {
+		f.add(tableHairpin, 50, nil, down...)
+	}
+}
+
+// ct spells a conntrack action as OVS does.
+func ct(first string, zone int, nat string, args ...any) string {
+	if first != "" {
+		first += ","
+	}
+	return fmt.Sprintf("ct(%szone=%d,%s)", first, zone, fmt.Sprintf(nat, args...))
+}
+
+// hairpin puts the flows where OVN's and the host's packets come by.
+func (b *builder) hairpin() {
+	if !b.connected() {
+		return
+	}
+	for _, t := range []table{tableOVN, tableTooBig} {
+		b.in.Hairpin.add(&b.flows, entry{table: t, priority: 850, after: b.toHost},
+			entry{table: tableService, priority: 140, after: append(b.tag(), b.toOVN...)})
+	}
+}

@@ -1,0 +1,38 @@
+package openflow
+
+import (
+	"fmt"
+	"slices"
+)
+
+// host decides what the host sends by the bridge. Geneve is looked for only in
+// what would be OVN's, so that the datapath flows of all else need no port.
+func (b *builder) host() {
+	out, toOVN := []string{"drop"}, []string{"drop"}
+	if b.in.Ports.Uplink != 0 {
+		out = append(b.tag(), output(b.in.Ports.Uplink))
+		b.add(tableHost, 300, match{}.with("vlan_tci", tagged), output(b.in.Ports.Uplink))
+	}
+	if b.in.Ports.Patch != 0 {
+		toOVN = append(b.tag(), output(b.in.Ports.Patch))
+	}
+	for _, p := range slices.Concat(b.c.ServiceCIDRs, b.c.Masquerade) {
+		b.add(tableHost, 200, ip(p.Addr()).toNet(p), resubmit(tableService))
+	}
+	for _, word := range []string{"udp", "udp6"} {
+		b.add(tableService, 900, on(word).with("tp_dst", b.c.GenevePort), out...)
+	}
+	b.add(tableService, 0, nil, toOVN...)
+	b.add(tableHost, 0, nil, out...)
+}
+
+// tag returns the actions that put a packet of the host's into the gateway's network.
+func (b *builder) tag() []string { return tagActions(b.c.VLAN) }
+
+func tagActions(vlan uint16) []string {
+	if vlan == 0 {
+		return nil
+	}
+	const present = 0x1000
+	return []string{"push_vlan:0x8100", fmt.Sprintf("set_field:%d->vlan_vid", present|vlan)}
+}

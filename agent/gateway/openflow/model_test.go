@@ -1,0 +1,137 @@
+package openflow_test
+
+import (
+	"bytes"
+	"math/rand/v2"
+	"os"
+	"slices"
+	"strconv"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+)
+
+// ports are where a verdict sends a packet.
+func portsOf(v verdict.Verdict) []string {
+	switch v {
+	case verdict.Host:
+		return []string{bridge}
+	case verdict.OVN:
+		return []string{"patch"}
+	case verdict.Both:
+		return []string{bridge, "patch"}
+	case verdict.Out:
+		return []string{"uplink"}
+	}
+	return nil
+}
+
+// check compares one frame's trace with the model, and returns which exception
+// it was, if any. Both learn from it.
+func (r *rig) check(t *testing.T, at place, dir verdict.Direction, frame []byte) string {
+	t.Helper()
+	m := at.model
+	trace := r.trace(t, dir, frame)
+	f, name := seen(at.node, frame, trace)
+	d := m.Decide(dir, f, now)
+	if f.IP.Position == verdict.Unfragmented { // flows do not learn from all others
+		m.Tables.Apply(d, now)
+	}
+	want := d.Verdict()
+	if e := at.exceptionOf(dir, &f, d.Reason); e != nil {
+		want, name = e.want, e.name
+	}
+	if name == unreadable && dir == verdict.FromOVN && isIP(&f) {
+		want = verdict.Drop // rather than to let leak what cannot be judged
+	}
+	if in := strings.Contains(trace.Passes[0], "ct(zone=64003),recirc("); in != (name == reassembled) {
+		t.Errorf("%s: reassembly %t\n%s", name, in, trace.Text)
+	}
+	got := trace.Outputs(ethernet + f.Length)
+	slices.Sort(got)
+	if !slices.Equal(got, portsOf(want)) {
+		t.Errorf("%s, %s%s: to %v, want %v\nframe %x\n%s", dir, d.Reason, name, got, portsOf(want), frame, trace.Text)
+	}
+	if dst := frame[:6]; dir == verdict.FromOVN && want == verdict.Host && !bytes.Equal(dst, corpus.NodeMAC[:]) &&
+		!strings.Contains(strings.Join(trace.Passes, ","), "set(eth(dst=02:00:00:00:00:11))") {
+		t.Errorf("%s: the host would not take it, to MAC %x\n%s", d.Reason, dst, trace.Text)
+	}
+	if vlan := at.node.Config.VLAN; vlan != 0 {
+		ours := f.Tagged && f.VID == vlan && f.Type != corpus.EtherVLAN && f.Type != corpus.EtherQinQ
+		pops, pushes := ours && dir != verdict.FromHost, dir == verdict.FromHost && !f.Tagged
+		checkTag(t, pops, pushes, trace)
+	}
+	return name
+}
+
+const ethernet = 14
+
+// checkTag: only OVN and the wire see the gateway network's tag. pops: the frame
+// loses it on its way to the host; pushes: it gets it.
+func checkTag(t *testing.T, pops, pushes bool, trace ovs.Trace) {
+	t.Helper()
+	actions := strings.Join(trace.Passes, ",")
+	// also in a branch by length that this frame does not take
+	pops = pops && strings.Contains(actions, bridge)
+	if got := strings.Contains(actions, "pop_vlan,"+bridge); got != pops {
+		t.Errorf("tag taken off: %t\n%s", got, trace.Text)
+	}
+	if got := strings.Contains(actions, "push_vlan"); got != pushes {
+		t.Errorf("tag put on: %t\n%s", got, trace.Text)
+	}
+}
+
+func TestCorpus(t *testing.T) {
+	r := newRig(t)
+	var at place
+	exceptions, cases := map[string]int{}, 0
+	for _, c := range corpus.Cases() {
+		if !c.In(corpus.Bridged) {
+			continue
+		}
+		if c.Node != at.node {
+			at = place{c.Node, c.Node.Model(now)}
+			r.install(t, c.Node)
+		}
+		cases++
+		t.Run(c.Name, func(t *testing.T) {
+			exceptions[r.check(t, at, c.Dir, c.Frame)]++
+		})
+	}
+	t.Logf("%d cases, exceptions %v", cases, exceptions)
+}
+
+// The seed is logged; OPENFLOW_SEED repeats it, OPENFLOW_FRAMES is how many.
+func TestRandom(t *testing.T) {
+	seed, frames, perNode := rand.Uint64(), 5000, 100
+	if s, err := strconv.ParseUint(os.Getenv("OPENFLOW_SEED"), 10, 64); err == nil {
+		seed = s
+	}
+	if s, err := strconv.Atoi(os.Getenv("OPENFLOW_FRAMES")); err == nil {
+		frames = s
+	}
+	t.Logf("OPENFLOW_SEED=%d", seed)
+	r := newRig(t)
+	g := corpus.NewGenerator(seed, corpus.Options{Layout: corpus.Bridged, Tags: true})
+	exceptions := map[string]int{}
+	var tracing time.Duration
+	for range frames / perNode {
+		n := g.Node()
+		at := place{n, n.Model(now)}
+		r.install(t, n)
+		start := time.Now()
+		for range perNode {
+			dir, frame := g.Frame(n)
+			exceptions[r.check(t, at, dir, frame)]++
+			if t.Failed() {
+				t.FailNow()
+			}
+		}
+		tracing += time.Since(start)
+	}
+	t.Logf("%d frames, %.0f a second, exceptions %v", frames, float64(frames)/tracing.Seconds(), exceptions)
+}

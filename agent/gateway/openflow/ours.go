@@ -1,0 +1,161 @@
+package openflow
+
+import (
+	"iter"
+	"net/netip"
+	"strconv"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+)
+
+// ours decides what is to the host or a VIP. A fragment that is still one here
+// could not be reassembled: each side gets it, as the model's fragment_early.
+func (b *builder) ours() {
+	for _, word := range []string{"ip", "ipv6"} {
+		b.add(tableOurs, 1000, on(word).with("nw_frag", "yes"), b.both...)
+	}
+	b.icmpErrors(tableOurs, 700)
+	b.echoReplies()
+	for _, a := range b.nodes() {
+		b.nodePorts(a)
+	}
+	b.add(tableOurs, 0, nil, resubmit(tableRest))
+}
+
+// services returns the front ends that have a flow, and who owns them. In local
+// gateway mode they are the host's, as everything that no flow claims.
+func (b *builder) services() iter.Seq2[verdict.ServiceKey, verdict.ServiceOwner] {
+	return func(yield func(verdict.ServiceKey, verdict.ServiceOwner) bool) {
+		if b.c == nil || b.c.Local || !b.connected() {
+			return
+		}
+		for k, owner := range b.in.Tables.Services {
+			geneve := k.Proto == protoUDP && k.Port == b.c.GenevePort && b.kinds[k.Addr] == verdict.AddrHost
+			if words[k.Proto] == "" || owner == verdict.ServiceNone || geneve || !b.claims(k.Addr) {
+				continue
+			}
+			if !yield(k, owner) {
+				return
+			}
+		}
+	}
+}
+
+// frontEnd returns the flow of one of which there are ten thousands. One of the
+// host's may lie in the range.
+func frontEnd(k verdict.ServiceKey, actions string) string {
+	line := make([]byte, 0, 128)
+	line = append(line, "table="...)
+	line = strconv.AppendInt(line, int64(tableOurs), 10)
+	line = append(append(line, ",priority=800,"...), words[k.Proto]...)
+	if k.Addr.Is6() {
+		line = append(line, '6')
+	}
+	line = append(append(append(line, ','), addressField(k.Addr, "dst")...), '=')
+	line = append(k.Addr.AppendTo(line), ",tp_dst="...)
+	line = strconv.AppendInt(line, int64(k.Port), 10)
+	return string(append(append(line, " actions="...), actions...))
+}
+
+// nodePorts sends what is to the SNAT range to its table, and during a takeover
+// the rest to its own. In local gateway mode the node's ports are all the host's.
+func (b *builder) nodePorts(a netip.Addr) {
+	if b.c.Local {
+		return
+	}
+	for _, word := range words {
+		m := proto(word, a).to(a)
+		if b.c.Takeover {
+			b.add(tableOurs, 400, m, resubmit(tableTakeover))
+		}
+		for _, p := range portMatches(b.c.SNATFirst, b.c.SNATLast) {
+			b.add(tableOurs, 600, m.with("tp_dst", p), resubmit(tableRange))
+		}
+	}
+}
+
+// snatRange decides what is to the node's address and a port of the range, and
+// what may be of before a takeover.
+func (b *builder) snatRange() {
+	for _, word := range []string{"tcp", "tcp6"} {
+		b.add(tableRange, 400, on(word).with("tcp_flags", pureSYN), b.toHost...)
+		b.add(tableTakeover, 400, on(word).with("tcp_flags", pureSYN), resubmit(tableRest))
+	}
+	if g := b.c.GenevePort; b.inRange(g) {
+		b.add(tableRange, 500, on("udp").with("tp_dst", g), b.toHost...)
+		b.add(tableRange, 500, on("udp6").with("tp_dst", g), b.toHost...)
+	}
+	b.add(tableRange, 0, nil, b.toOVN...)
+	b.sockets()
+	for k := range b.in.Tables.Flows {
+		if word, ok := words[k.Proto]; ok && b.c.Takeover && b.node(k.Local.Addr()) {
+			b.add(tableTakeover, 300, connection(word, k.Local, k.Remote), b.toOVN...)
+		}
+	}
+	b.add(tableTakeover, 0, nil, resubmit(tableRest))
+}
+
+func (b *builder) inRange(port uint16) bool { return b.c.SNATFirst <= port && port <= b.c.SNATLast }
+
+// connection matches what a remote socket sends to a local one.
+func connection(word string, local, remote netip.AddrPort) match {
+	return proto(word, local.Addr()).from(remote.Addr()).to(local.Addr()).with("tp_src", remote.Port()).with("tp_dst", local.Port())
+}
+
+// sockets of the host inside the range. A connected one owns its connection. One
+// that listens, or is not connected, owns the port but for what OVN itself began
+// on it: there is no asking for a SYN cookie here.
+func (b *builder) sockets() {
+	for _, s := range b.in.Sockets {
+		word, ok := words[s.Proto]
+		if !ok || !b.inRange(s.Local.Port()) {
+			continue
+		}
+		for _, a := range b.listens(s.Local.Addr()) {
+			port := proto(word, a).with("tp_dst", s.Local.Port())
+			b.add(tableRange, 300, port, resubmit(tableLearned), resubmit(tableGated))
+			to := port.to(a)
+			if s.Remote.IsValid() {
+				to = connection(word, netip.AddrPortFrom(a, s.Local.Port()), s.Remote)
+			}
+			b.add(tableGated, 200, to, b.toHost...)
+		}
+	}
+	b.add(tableGated, 300, match{}.with("reg1", "0x1/0x1"), b.toOVN...)
+	b.add(tableGated, 0, nil, b.toOVN...)
+}
+
+// listens returns the node's addresses that a socket on a gets packets to.
+func (b *builder) listens(a netip.Addr) []netip.Addr {
+	a = a.Unmap()
+	var out []netip.Addr
+	for _, n := range b.nodes() {
+		if n == a || a.IsUnspecified() && (a.Is6() || n.Is4()) {
+			out = append(out, n)
+		}
+	}
+	return out
+}
+
+// rest decides what no port tells.
+func (b *builder) rest() {
+	for _, word := range []string{"tcp", "udp", "sctp", "icmp"} {
+		b.add(tableRest, 310, on(word), b.toHost...)
+		b.add(tableRest, 310, on(word+"6"), b.toHost...)
+	}
+	if b.c.BFD {
+		for _, a := range b.hosts() {
+			b.add(tableRest, 320, proto("udp", a).to(a).with("tp_dst", bfdPort), b.both...)
+		}
+	}
+	for _, a := range b.nodes() {
+		b.add(tableRest, 300, ip(a).to(a), resubmit(tableProto))
+	}
+	b.add(tableRest, 0, nil, b.toHost...)
+	for k := range b.in.Tables.HostProtos {
+		b.add(tableProto, 300, ip(k.Remote).from(k.Remote).with("nw_proto", k.Proto), b.toHost...)
+	}
+	b.add(tableProto, 0, nil, resubmit(tableLearned), resubmit(tableAnswer))
+	b.add(tableAnswer, 10, match{}.with("reg1", "0x1/0x1"), b.toOVN...)
+	b.add(tableAnswer, 0, nil, b.toHost...)
+}

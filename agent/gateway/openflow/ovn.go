@@ -1,0 +1,192 @@
+package openflow
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+)
+
+const etherHeader = 14
+
+// ovn decides what OVN sends, by where to.
+func (b *builder) ovn() {
+	b.add(tableOVN, 900, on("icmp").with("icmp_type", 3).with("icmp_code", 4), resubmit(tableTooBig))
+	b.add(tableOVN, 900, on("icmp6").with("icmp_type", 2), resubmit(tableTooBig))
+	for a, kind := range b.kinds {
+		switch kind {
+		case verdict.AddrPeer:
+			b.add(tableTooBig, 900, ip(a).to(a), "drop")
+		case verdict.AddrHost:
+			// what the hairpin translates it takes before
+			for _, t := range []table{tableOVN, tableTooBig} {
+				b.add(t, 800, ip(a).to(a), b.up...)
+			}
+		}
+	}
+	for _, t := range []table{tableOVN, tableTooBig} {
+		for _, p := range b.c.ServiceCIDRs { // an answer to what the host sent, or sent on
+			b.add(t, 800, ip(p.Addr()).fromNet(p), b.up...)
+		}
+		b.add(t, 700, match{}.with("dl_src", macString(b.c.NodeMAC)), resubmit(tableGuard))
+		b.add(t, 0, nil, "drop")
+	}
+}
+
+// guard decides what OVN sends from the node's MAC to somebody else.
+func (b *builder) guard() {
+	next := tableOut
+	if b.c.Local && b.c.MTU != 0 {
+		next = tableLocal
+	}
+	if b.c.BFD {
+		for _, word := range []string{"udp", "udp6"} {
+			b.add(tableGuard, 900, on(word).with("tp_dst", bfdPort), b.out...)
+		}
+	}
+	if !b.c.InSync {
+		b.announcements()
+	}
+	for _, word := range []string{"ip", "ipv6"} { // what OVS cannot read has no address to be judged by
+		b.add(tableGuard, 950, on(word).with("nw_proto", 0), "drop")
+	}
+	b.add(tableGuard, 800, on("arp"), b.out...)
+	for kind := 133; kind <= 137; kind++ {
+		b.add(tableGuard, 800, on("icmp6").with("icmp_type", kind), b.out...)
+	}
+	for _, p := range slices.Concat(b.c.ServiceCIDRs, b.c.Masquerade) {
+		b.add(tableGuard, 600, ip(p.Addr()).toNet(p), "drop")
+	}
+	for _, p := range b.c.PodCIDRs {
+		b.add(tableGuard, 500, ip(p.Addr()).fromNet(p), "drop")
+	}
+	for _, p := range b.c.RoutablePods {
+		b.add(tableGuard, 510, ip(p.Addr()).fromNet(p), resubmit(next))
+	}
+	b.add(tableGuard, 0, nil, resubmit(next))
+}
+
+// announcements of addresses that are not the node's are dropped: as long as the
+// southbound database is not in sync, OVN may announce what moved elsewhere.
+func (b *builder) announcements() {
+	advert := on("icmp6").with("icmp_type", icmp6Advert).with("icmp_code", 0)
+	for a, kind := range b.kinds {
+		if kind != verdict.AddrHost && a != routerLinkLocal(b.c.NodeMAC) {
+			continue
+		}
+		if a.Is4() {
+			b.add(tableGuard, 820, on("arp").with("arp_tpa", a), b.out...)
+		} else {
+			b.add(tableGuard, 820, advert.with("nd_target", a), b.out...)
+		}
+	}
+	b.add(tableGuard, 820, advert.with("nd_target", "::"), b.out...) // cut short
+	for _, op := range []int{1, 2} {
+		b.add(tableGuard, 810, on("arp").with("arp_op", op), "load:0->NXM_NX_REG0[]", resubmit(tableSame))
+	}
+	for _, flags := range []uint32{0x40000000, 0x60000000, 0xc0000000, 0xe0000000} { // solicited (RFC 4861, 4.4); no mask
+		b.add(tableGuard, 815, advert.with("nd_reserved", flags), b.out...)
+	}
+	b.add(tableGuard, 810, advert, "drop")
+}
+
+// leave lets go what may leave, after learning what the answer's local port would
+// not tell. In local gateway mode the host sends it on.
+func (b *builder) leave() {
+	b.learnProtos()
+	b.learnPorts()
+	b.add(tableOut, 0, nil, b.out...)
+	if !b.c.Local {
+		return
+	}
+	for _, a := range b.nodes() {
+		for _, word := range words {
+			b.add(tableOut, 600, proto(word, a).from(a), b.up...)
+		}
+		if a.Is6() { // the protocol of these is not seen; most are of one with ports
+			b.add(tableOut, 600, on("ipv6").from(a).with("nw_frag", "later"), b.up...)
+		}
+	}
+	if b.c.MTU == 0 {
+		return
+	}
+	larger := fmt.Sprintf("check_pkt_larger(%d)->NXM_NX_REG0[0]", b.c.MTU+etherHeader)
+	for _, word := range []string{"ip", "ipv6"} {
+		b.add(tableLocal, 10, on(word), larger, resubmit(tableSize))
+	}
+	b.add(tableLocal, 0, nil, resubmit(tableOut))
+	b.add(tableSize, 10, match{}.with("reg0", "0x1/0x1"), b.up...)
+	b.add(tableSize, 0, nil, resubmit(tableOut))
+}
+
+// learnProtos notes the peers with which OVN speaks protocols without ports.
+func (b *builder) learnProtos() {
+	for _, word := range []string{"tcp", "udp", "sctp", "icmp"} {
+		b.add(tableOut, 450, on(word), b.out...)
+		b.add(tableOut, 450, on(word+"6"), b.out...)
+	}
+	b.add(tableOut, 450, on("ipv6").with("nw_frag", "later"), b.out...) // its protocol is not seen
+	for _, a := range b.nodes() {
+		l := learn(a, protoIdle) + ",NXM_OF_IP_PROTO[]," + turned(a)
+		b.add(tableOut, 400, ip(a).from(a), b.learning(l)...)
+	}
+}
+
+// learnPorts notes OVN's connections from ports of the range that a socket of
+// the host listens on, or receives from anybody on.
+func (b *builder) learnPorts() {
+	for _, s := range b.in.Sockets {
+		word, ok := words[s.Proto]
+		if !ok || s.Proto == protoSCTP || !b.inRange(s.Local.Port()) || s.Remote.IsValid() {
+			continue
+		}
+		for _, a := range b.listens(s.Local.Addr()) {
+			src, dst := "NXM_OF_UDP_SRC[]", "NXM_OF_UDP_DST[]"
+			if s.Proto == protoTCP {
+				src, dst = "NXM_OF_TCP_SRC[]", "NXM_OF_TCP_DST[]"
+			}
+			l := fmt.Sprintf("%s,nw_proto=%d,%s,%s=%s,%s=%s", learn(a, portIdle), s.Proto, turned(a), src, dst, dst, src)
+			m := proto(word, a).from(a).with("tp_src", s.Local.Port())
+			b.add(tableOut, 500, m, b.learning(l)...)
+		}
+	}
+}
+
+// learning returns the actions for what is learned from.
+func (b *builder) learning(l string) []string {
+	if !b.connected() { // a drop stands alone
+		return []string{l + learnedMark}
+	}
+	return append([]string{l + learnedMark}, b.out...)
+}
+
+const (
+	protoIdle   = 3600  // seconds
+	portIdle    = 180   // verdict.FlowTimeout
+	learnedMost = 16384 // of all together: a pod may speak to anybody
+	learnedMark = ",load:0x1->NXM_NX_REG1[0])"
+)
+
+// learn begins the action that remembers the answer to a packet of a's version,
+// for so many seconds after the last that would be one. It goes with the flow that
+// learned it.
+func learn(a netip.Addr, idle int) string {
+	kind := "0x800"
+	if a.Is6() {
+		kind = "0x86dd"
+	}
+	return fmt.Sprintf("learn(table=%d,idle_timeout=%d,priority=100,delete_learned,cookie=%s,limit=%d,eth_type=%s",
+		tableLearned, idle, learnedCookie, learnedMost, kind)
+}
+
+// learnedCookie is ovs.LearnedCookie.
+const learnedCookie = "0x6f766e656c726e"
+
+// turned copies the addresses the other way round.
+func turned(a netip.Addr) string {
+	if a.Is4() {
+		return "NXM_OF_IP_SRC[]=NXM_OF_IP_DST[],NXM_OF_IP_DST[]=NXM_OF_IP_SRC[]"
+	}
+	return "NXM_NX_IPV6_SRC[]=NXM_NX_IPV6_DST[],NXM_NX_IPV6_DST[]=NXM_NX_IPV6_SRC[]"
+}

@@ -1,0 +1,139 @@
+package openflow_test
+
+import (
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+)
+
+const (
+	bridge = "breth0"
+	now    = 24 * time.Hour
+	// tableLearned is the only one that flows of another cookie stand in.
+	tableLearned = 9
+)
+
+// rig is a real ovs-vswitchd whose bridge has a dummy port for each side, so that
+// what is sent there is an action of the datapath's and not another bridge's matter.
+type rig struct {
+	*testnode.Switch
+	ctl   *ovs.Control
+	ports openflow.Ports
+}
+
+func newRig(t *testing.T) *rig {
+	t.Helper()
+	s := testnode.StartSwitch(t, false)
+	socket := s.Dir + "/vswitchd.ctl"
+	cmd := exec.Command("ovs-vswitchd", "--enable-dummy=override", "--disable-system", "--log-file="+s.Dir+"/vswitchd.log",
+		"-vconsole:off", "--unixctl="+socket, s.Address)
+	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+s.Dir, "OVS_DBDIR="+s.Dir, "OVS_LOGDIR="+s.Dir)
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	s.Vsctl(t, "add-br", bridge, "--", "set", "Bridge", bridge, "datapath_type=dummy", "fail_mode=secure",
+		"other_config:hwaddr=02:00:00:00:00:11",
+		"--", "add-port", bridge, "uplink", "--", "set", "Interface", "uplink", "type=dummy",
+		"--", "add-port", bridge, "patch", "--", "set", "Interface", "patch", "type=dummy")
+	client, err := ovs.Dial(t.Context(), s.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer client.Close()
+	r := &rig{Switch: s}
+	testnode.Eventually(t, "ports have numbers", func() error {
+		ports, err := client.OFPorts(t.Context(), bridge)
+		r.ports = openflow.Ports{Uplink: ports["uplink"], Patch: ports["patch"]}
+		if err == nil && len(ports) != 2 {
+			err = fmt.Errorf("ports %v", ports)
+		}
+		return err
+	})
+	if r.ctl, err = ovs.DialControl(t.Context(), socket); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { r.ctl.Close() })
+	return r
+}
+
+// input is what the flows of a node depend on.
+func (r *rig) input(n *corpus.Node) openflow.Input {
+	in := openflow.Input{Ports: r.ports, Config: &n.Config, Tables: n.Tables(now)}
+	for _, s := range n.Sockets {
+		in.Sockets = append(in.Sockets, openflow.Socket(s))
+	}
+	return in
+}
+
+// install gives the bridge a node's flows, and those that it has learned.
+func (r *rig) install(t *testing.T, n *corpus.Node) {
+	t.Helper()
+	if _, err := ovs.SyncBundle(t.Context(), r.Dir, bridge, openflow.Flows(r.input(n))); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.Command("ovs-ofctl", "-O", "OpenFlow14", "--bundle", "add-flows", "unix:"+r.Dir+"/"+bridge+".mgmt", "-")
+	cmd.Stdin = strings.NewReader(learned(n))
+	if out, err := cmd.CombinedOutput(); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+}
+
+// learned is what the flows would have learned for the tables to be as they are.
+func learned(n *corpus.Node) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "delete cookie=%s/-1\n", ovs.LearnedCookie)
+	add := func(local, remote netip.Addr, match string) {
+		if !local.IsValid() || local.Is4() != remote.Is4() {
+			return
+		}
+		word, kind := "ip", "nw"
+		if local.Is6() {
+			word, kind = "ipv6", "ipv6"
+		}
+		fmt.Fprintf(&b, "add cookie=%s,table=%d,priority=100,%s,%s_src=%s,%s_dst=%s,%s,actions=load:0x1->NXM_NX_REG1[0]\n",
+			ovs.LearnedCookie, tableLearned, word, kind, remote, kind, local, match)
+	}
+	for k := range n.NS {
+		if k.Proto != corpus.ProtoICMP && k.Proto != corpus.ProtoICMPv6 {
+			add(n.Config.Node4, k.Remote, fmt.Sprintf("nw_proto=%d", k.Proto))
+			add(n.Config.Node6, k.Remote, fmt.Sprintf("nw_proto=%d", k.Proto))
+		}
+	}
+	for k, age := range n.Flows {
+		if k.Proto == corpus.ProtoUDP && age < verdict.FlowTimeout {
+			add(k.Local.Addr(), k.Remote.Addr(), fmt.Sprintf("nw_proto=17,tp_src=%d,tp_dst=%d", k.Remote.Port(), k.Local.Port()))
+		}
+	}
+	return b.String()
+}
+
+// trace follows a frame from one of the sides.
+func (r *rig) trace(t *testing.T, dir verdict.Direction, frame []byte) ovs.Trace {
+	t.Helper()
+	port := "LOCAL"
+	switch dir {
+	case verdict.FromWire:
+		port = fmt.Sprint(r.ports.Uplink)
+	case verdict.FromOVN:
+		port = fmt.Sprint(r.ports.Patch)
+	}
+	trace, err := r.ctl.Trace(t.Context(), ovs.TraceInput{Bridge: bridge, Port: port, Frame: frame})
+	if err != nil {
+		t.Fatalf("frame %x: %v", frame, err)
+	}
+	return trace
+}

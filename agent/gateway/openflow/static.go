@@ -1,0 +1,123 @@
+package openflow
+
+import (
+	"net/netip"
+	"slices"
+)
+
+// Layout is how uplink, bridge and host are wired.
+type Layout uint8
+
+const (
+	Direct    Layout = iota // the uplink is not in OVS
+	Bridged                 // it is, and the node's address is on the bridge
+	Dedicated               // it is, and all of it is OVN's
+)
+
+const (
+	// Mark is what the eBPF programs mark a packet with that is OVN's: "ov".
+	Mark = 0x6f76
+	// HostMark is what the flows mark a packet with that the host sends and no
+	// program has seen, so that the uplink's does not take it for OVN's: "ho".
+	HostMark = 0x686f
+)
+
+// StaticInput is all that the flows beside the eBPF programs depend on.
+type StaticInput struct {
+	Layout  Layout
+	Ports   Ports      // not with Direct
+	VLAN    uint16     // with Bridged
+	EncapIP netip.Addr // Direct, userspace datapath: its tunnels' own address; else zero
+	Hairpin Hairpin
+}
+
+// Static returns the flows that stand beside the eBPF programs, sorted, in the
+// spelling that ovs.SyncBundle wants.
+//
+// With Direct they name no port number, so they outlive a patch port that is made
+// anew. With Bridged the programs say by Mark what is OVN's; what has none, as
+// everything when the programs are gone, is between the uplink and the host. With
+// Dedicated the uplink's other end is OVN. Priority 0 is not used there: a bridge
+// that is standalone has a flow of OVS' own.
+func Static(in StaticInput) []string {
+	var f flows
+	switch in.Layout {
+	case Direct:
+		f.direct(in)
+	case Bridged:
+		f.bridged(in)
+	case Dedicated:
+		f.dedicated(in)
+	}
+	return f.sorted()
+}
+
+func (f *flows) direct(in StaticInput) {
+	f.add(tablePort, 0, nil, local)
+	fromHost := match{}.fromLocal()
+	f.add(tablePort, 100, fromHost, "ALL")
+	// No looser ARP match: it storms.
+	encap := fromHost
+	switch e := in.EncapIP; {
+	case e.Is4():
+		f.add(tablePort, 200, append(on("udp"), encap...).with("tp_dst", 6081), "IN_PORT")
+		f.add(tablePort, 200, append(on("arp"), encap...).with("arp_spa", e), "IN_PORT")
+		f.add(tablePort, 200, append(on("arp"), encap...).with("arp_tpa", e).with("arp_op", 2), "IN_PORT")
+	case e.Is6():
+		f.add(tablePort, 200, append(on("udp6"), encap...).with("tp_dst", 6081), "IN_PORT")
+		nd := append(on("icmp6"), encap...)
+		f.add(tablePort, 200, nd.from(e).with("icmp_type", 135).with("icmp_code", 0), "IN_PORT")
+		f.add(tablePort, 200, nd.from(e).with("icmp_type", 136).with("icmp_code", 0), "IN_PORT")
+		f.add(tablePort, 200, nd.to(e).with("icmp_type", 136).with("icmp_code", 0), "IN_PORT")
+	}
+	// From the wire comes by LOCAL too, and is not to meet what is for OVN's.
+	in.Hairpin.add(f, entry{priority: 60, after: []string{local}}, entry{priority: 140, match: fromHost, after: []string{"ALL"}})
+}
+
+func (f *flows) bridged(in StaticInput) {
+	uplink, patch := match{}.with("in_port", in.Ports.Uplink), match{}.with("in_port", in.Ports.Patch)
+	host := match{}.fromLocal()
+	tag := tagActions(in.VLAN)
+	f.add(tablePort, 1, nil, local)
+	var pop []string
+	tagOVN := patch
+	if in.VLAN != 0 {
+		pop, tagOVN = []string{"pop_vlan"}, patch.with("dl_vlan", in.VLAN)
+	}
+	if in.Ports.Uplink != 0 {
+		f.add(tablePort, 100, uplink, local)
+		f.add(tablePort, 100, host, append(append([]string{hostMark}, tag...), output(in.Ports.Uplink))...)
+		if in.VLAN != 0 {
+			f.add(tablePort, 110, uplink.with("dl_vlan", in.VLAN), "pop_vlan", local)
+			f.add(tablePort, 110, host.with("vlan_tci", tagged), hostMark, output(in.Ports.Uplink))
+		}
+	}
+	if in.Ports.Uplink == 0 || in.Ports.Patch == 0 {
+		return
+	}
+	// A mark would go on to the pods, and to the routes of tunnels.
+	const unmark = "set_field:0->pkt_mark"
+	toOVN := output(in.Ports.Patch)
+	f.add(tablePort, 200, uplink.with("pkt_mark", ovnMark), unmark, toOVN)
+	f.add(tablePort, 200, host.with("pkt_mark", ovnMark), append(append([]string{unmark}, tag...), toOVN)...)
+	f.add(tablePort, 100, patch, output(in.Ports.Uplink))
+	in.Hairpin.add(f, entry{priority: 240, match: tagOVN, before: pop, after: []string{local}},
+		entry{priority: 240, match: host, before: []string{unmark}, after: append(slices.Clip(tag), toOVN)})
+}
+
+const (
+	ovnMark  = "0x6f76" // Mark
+	hostMark = "set_field:0x686f->pkt_mark"
+)
+
+func (f *flows) dedicated(in StaticInput) {
+	f.add(tablePort, 1, nil, "drop")
+	if in.Ports.Uplink == 0 || in.Ports.Patch == 0 {
+		return
+	}
+	uplink, patch := match{}.with("in_port", in.Ports.Uplink), match{}.with("in_port", in.Ports.Patch)
+	f.add(tablePort, 100, uplink, output(in.Ports.Patch))
+	f.add(tablePort, 100, patch, output(in.Ports.Uplink))
+	in.Hairpin.add(f, entry{priority: 240, match: patch, after: []string{local}},
+		entry{priority: 240, match: match{}.fromLocal(), after: []string{output(in.Ports.Patch)}})
+}

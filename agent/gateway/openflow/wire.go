@@ -1,0 +1,196 @@
+package openflow
+
+import (
+	"fmt"
+	"net/netip"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+)
+
+const (
+	group = "01:00:00:00:00:00/01:00:00:00:00:00"
+	local = "LOCAL"
+	// hosts' own traffic does not meet it: nothing but fragments goes there
+	reassembly = 64003
+	pureSYN    = "-fin+syn-rst-ack"
+	tagged     = "0x1000/0x1000"
+)
+
+// ports decides by the port that a frame comes from, its tag, and its MAC.
+func (b *builder) ports() {
+	b.add(tablePort, 1, nil, local) // 0 has OVS itself, if the bridge is standalone
+	b.add(tablePort, 100, match{}.fromLocal(), resubmit(tableHost))
+	if b.in.Ports.Patch != 0 {
+		b.fromOVN(match{}.with("in_port", b.in.Ports.Patch))
+	}
+	if b.in.Ports.Uplink == 0 {
+		return
+	}
+	uplink := match{}.with("in_port", b.in.Ports.Uplink)
+	b.add(tablePort, 50, uplink, local)
+	ours := uplink
+	if n := b.c.VLAN; n != 0 {
+		ours = uplink.with("dl_vlan", n)
+		b.add(tablePort, 60, ours, b.toHost...)
+		for _, second := range secondTag {
+			b.add(tablePort, 200, ours.with("dl_type", second), local)
+		}
+	} else {
+		b.add(tablePort, 200, uplink.with("vlan_tci", tagged), local)
+	}
+	if b.connected() {
+		b.add(tablePort, 100, ours.with("dl_dst", macString(b.c.NodeMAC)), resubmit(tableL2))
+		b.add(tablePort, 100, ours.with("dl_dst", group), resubmit(tableL2))
+	}
+}
+
+// secondTag are the EtherTypes behind a tag that has another behind it.
+var secondTag = [...]string{"0x8100", "0x88a8"}
+
+// fromOVN looks behind no other tag than the gateway network's.
+func (b *builder) fromOVN(patch match) {
+	b.add(tablePort, 100, patch, resubmit(tableOVN))
+	b.add(tablePort, 110, patch.with("vlan_tci", tagged), resubmit(tableTagged))
+	if n := b.c.VLAN; n != 0 {
+		b.add(tablePort, 120, patch.with("dl_vlan", n), resubmit(tableOVN))
+		for _, second := range secondTag {
+			b.add(tablePort, 130, patch.with("dl_vlan", n).with("dl_type", second), resubmit(tableTagged))
+		}
+	}
+	b.add(tableTagged, 10, match{}.with("dl_src", macString(b.c.NodeMAC)), b.out...)
+	b.add(tableTagged, 0, nil, "drop")
+}
+
+// l2 decides what is about neighbours, and what is to many.
+func (b *builder) l2() {
+	arp := on("arp")
+	b.add(tableL2, 300, arp.with("arp_op", 2), b.both...)
+	b.add(tableL2, 280, arp.with("arp_op", 1), "load:0->NXM_NX_REG0[]", resubmit(tableSame))
+	b.add(tableL2, 270, arp, b.toHost...)
+	icmp6 := on("icmp6")
+	b.add(tableL2, 310, on("ipv6").with("ipv6_dst", "::ffff:0.0.0.0/96"), b.toHost...)
+	for _, kind := range []int{134, icmp6Advert} {
+		b.add(tableL2, 300, icmp6.with("icmp_type", kind), b.both...)
+	}
+	for _, kind := range []int{133, 135, 137} {
+		b.add(tableL2, 280, icmp6.with("icmp_type", kind), b.toHost...)
+	}
+	for a, kind := range b.kinds {
+		actions := b.toHost
+		switch kind {
+		case verdict.AddrOVN:
+			actions = b.toOVN
+		case verdict.AddrPeer:
+			continue
+		}
+		if a.Is4() {
+			b.add(tableL2, 290, arp.with("arp_tpa", a).with("arp_op", 1), actions...)
+		} else {
+			b.add(tableL2, 290, icmp6.with("icmp_type", 135).with("icmp_code", 0).with("nd_target", a), actions...)
+		}
+	}
+	b.add(tableL2, 200, match{}.with("dl_dst", group), b.toHost...)
+	b.add(tableL2, 0, nil, resubmit(tableAddress))
+}
+
+// same compares sender and target of an ARP packet, which OpenFlow has no match
+// for: four bits at a time, the last first, as there most differ and no more needs
+// to be looked at. reg0 counts.
+func (b *builder) same() {
+	const steps = 8
+	for step := range steps {
+		for bits := range uint32(16) {
+			var value, mask [4]byte
+			at, shift := 3-step/2, 4*(step%2)
+			value[at], mask[at] = byte(bits<<shift), byte(0xf<<shift)
+			same := fmt.Sprintf("%s/%s", netip.AddrFrom4(value), netip.AddrFrom4(mask))
+			if step == steps-1 { // OVS prints a mask without holes as a length
+				same = fmt.Sprintf("%s/4", netip.AddrFrom4(value))
+			}
+			next, t := fmt.Sprintf("load:%#x->NXM_NX_REG0[]", step+1), tableSame
+			if step == steps-1 {
+				t = tableSameEnd
+			}
+			b.add(tableSame, 10, on("arp").with("reg0", reg(step)).with("arp_spa", same).with("arp_tpa", same), next, resubmit(t))
+		}
+	}
+	uplink, patch := match{}.with("in_port", b.in.Ports.Uplink), match{}.with("in_port", b.in.Ports.Patch)
+	b.add(tableSame, 0, patch, b.out...) // they differ
+	b.add(tableSameEnd, 0, patch, "drop")
+	if b.connected() {
+		b.add(tableSame, 0, uplink, b.toHost...)
+		b.add(tableSameEnd, 0, uplink, b.both...)
+	}
+}
+
+// reg spells a register's value: OVS prints 0 without 0x.
+func reg(n int) string {
+	if n == 0 {
+		return "0"
+	}
+	return fmt.Sprintf("%#x", n)
+}
+
+// addresses decides by the destination of IP to the node's MAC.
+func (b *builder) addresses() {
+	for a := range b.claimed() {
+		b.add(tableAddress, 310, ip(a).to(a).with("nw_frag", "yes"), fmt.Sprintf("ct(table=%d,zone=%d)", tableOurs, reassembly))
+		b.add(tableAddress, 300, ip(a).to(a), resubmit(tableOurs))
+	}
+	for a, kind := range b.kinds {
+		if kind == verdict.AddrOVN {
+			b.add(tableAddress, 300, ip(a).to(a), b.toOVN...)
+		}
+	}
+	for _, p := range b.c.RoutablePods {
+		b.add(tableAddress, 200, ip(p.Addr()).toNet(p), b.toOVN...)
+	}
+	b.icmpErrors(tableAddress, 100)
+	b.add(tableAddress, 0, nil, b.toHost...)
+}
+
+// claimed returns the addresses at which ports are looked at: the host's, the
+// VIPs, and whatever else services are served on.
+func (b *builder) claimed() map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for a, kind := range b.kinds {
+		if kind == verdict.AddrHost || kind == verdict.AddrVIP && !contains(b.c.RoutablePods, a) {
+			out[a] = true
+		}
+	}
+	for k := range b.in.Tables.Services {
+		if b.claims(k.Addr) {
+			out[k.Addr] = true
+		}
+	}
+	return out
+}
+
+// claims tells whether ports are looked at for a service on the address.
+func (b *builder) claims(a netip.Addr) bool {
+	return b.kinds[a] != verdict.AddrOVN && !contains(b.c.RoutablePods, a)
+}
+
+// icmpErrors sends ICMP errors to both: whose packet they quote is not to be
+// seen. Those of IPv6 are all types below 128, and a type cannot be masked: it is
+// moved to a register first.
+func (b *builder) icmpErrors(t table, priority int) {
+	for _, kind := range []int{3, 4, 5, 11, 12} {
+		b.add(t, priority, on("icmp").with("icmp_type", kind), b.both...)
+	}
+	b.add(t, priority, on("icmp6").with("nw_frag", "no"), "move:NXM_NX_ICMPV6_TYPE[]->NXM_NX_REG0[0..7]", resubmit(tableICMP6))
+}
+
+// echoReplies to the node go to both as well, because identifiers are not to be seen.
+func (b *builder) echoReplies() {
+	b.add(tableICMP6, 20, match{}.with("reg0", "0/0x80"), b.both...)
+	b.add(tableICMP6, 0, nil, b.toHost...)
+	for _, a := range b.nodes() {
+		reply := proto("icmp", a).to(a)
+		if a.Is4() {
+			b.add(tableOurs, 500, reply.with("icmp_type", icmp4Reply), b.both...)
+		} else {
+			b.add(tableICMP6, 10, reply.with("icmp_type", icmp6Reply), b.both...)
+		}
+	}
+}

@@ -1,0 +1,207 @@
+package gateway
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// TestServiceWrites: among 10,000 Services with 50,000 pods, one change costs the
+// writes of that Service.
+func TestServiceWrites(t *testing.T) {
+	r := newServingRig(t)
+	r.fill()
+	if got := r.sync(t); got < manyServices*2*podsEach {
+		t.Errorf("%d writes, fewer than there are endpoints", got)
+	}
+	// 2,500 node ports on three addresses and 1,000 load balancer addresses.
+	if got := r.entries(t); got != 2500*3+1000 {
+		t.Errorf("the gateway has %d front ends, want %d", got, 2500*3+1000)
+	}
+	for _, step := range []struct {
+		name    string
+		i, pods int // pods < 0: deleted
+		most    int // writes: front ends and backends of the one Service
+		entries int // of the gateway, as they change
+	}{
+		{"nothing", 8, podsEach, 0, 0},
+		// A pod is a backend per family; every front end knows how many there are.
+		{"one pod more", 8, podsEach + 1, 2 + 4, 0},
+		{"one pod less", 8, podsEach, 2 + 4, 0},
+		{"no pods", 8, 0, 2*podsEach + 4, 0},
+		{"pods again", 8, podsEach, 2*podsEach + 4, 0},
+		{"a new Service", manyServices + 4000, podsEach, 2*podsEach + 2 + 2, 1},
+		{"it goes", manyServices + 4000, -1, 2*podsEach + 2 + 2, -1},
+		{"one with a node port goes", 8, -1, 2*podsEach + 4 + 3, -3},
+		{"and comes back", 8, podsEach, 2*podsEach + 4 + 3, 3},
+	} {
+		before, o := r.entries(t), service.Objects{}
+		if step.pods >= 0 {
+			o = numbered(step.i, step.pods)
+		}
+		r.set(serviceKey(step.i), o)
+		writes, entries := r.sync(t), r.entries(t)-before
+		t.Logf("%s: %d writes", step.name, writes)
+		if writes > step.most || writes == 0 && step.most > 0 {
+			t.Errorf("%s: %d writes, want at most %d", step.name, writes, step.most)
+		}
+		if entries != step.entries {
+			t.Errorf("%s: %d front ends more at the gateway, want %d", step.name, entries, step.entries)
+		}
+	}
+}
+
+// TestServing: a restart finds the tables as they were left and takes out what
+// went meanwhile; a cluster that is not known yet changes nothing.
+func TestServing(t *testing.T) {
+	r := newServingRig(t)
+	for i := range 3 {
+		r.objects[serviceKey(4*i)] = numbered(4*i, 1)
+	}
+	r.sync(t)
+	want := 3*3 + 1
+	if got := r.entries(t); got != want {
+		t.Fatalf("%d front ends, want %d", got, want)
+	}
+	r.restart(t)
+	r.known = false
+	if r.plan(r.node) || r.write(r.to) != nil || r.entries(t) != want {
+		t.Errorf("%d front ends before the cluster is known, want %d", r.entries(t), want)
+	}
+	r.known = true
+	delete(r.objects, serviceKey(4)) // while no agent ran
+	if r.sync(t); r.entries(t) != want-3 {
+		t.Errorf("%d front ends after the restart, want %d", r.entries(t), want-3)
+	}
+	// Its pods move to the host's network: three front ends change owner, and get a target.
+	web := numbered(8, 1)
+	web.Service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	r.set(serviceKey(8), web)
+	r.sync(t)
+	here := numbered(8, 1)
+	here.Service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	for i, s := range here.Slices {
+		s.Endpoints[0].Addresses[0] = []string{"172.30.0.11", "fd00:172:30::11"}[i]
+	}
+	r.set(serviceKey(8), here)
+	if writes, most := r.sync(t), 3+3+2; writes != most {
+		t.Errorf("to the host's network: %d writes, want %d: owners, targets and backends", writes, most)
+	}
+	r.set(serviceKey(8), numbered(8, 1))
+	r.sync(t)
+	// Another node address: all of them, without any event.
+	r.node.Addresses = r.node.Addresses[:1]
+	if r.sync(t); r.entries(t) != 2+1 {
+		t.Errorf("%d front ends with one address, want %d", r.entries(t), 3)
+	}
+	// Tables that cannot be written are written in full as soon as they can.
+	r.to.gateway.Close()
+	r.set(serviceKey(4), numbered(4, 1))
+	if r.plan(r.node); r.write(r.to) == nil {
+		t.Error("written to closed tables")
+	}
+	r.open(t)
+	if r.sync(t); r.entries(t) != 3+1 {
+		t.Errorf("%d front ends afterwards, want %d", r.entries(t), 4)
+	}
+}
+
+// TestGone: a UDP endpoint that has left is named once, and not if it is back.
+func TestGone(t *testing.T) {
+	r := newServingRig(t)
+	dns := func(pods int) service.Objects {
+		o, proto := numbered(1, pods), corev1.ProtocolUDP
+		o.Service.Spec.Ports[0].Protocol = proto
+		for _, s := range o.Slices {
+			s.Ports[0].Protocol = &proto
+		}
+		return o
+	}
+	gone := func(want ...string) {
+		t.Helper()
+		var addrs []netip.AddrPort
+		for _, s := range want {
+			addrs = append(addrs, netip.MustParseAddrPort(s))
+		}
+		if diff := cmp.Diff(addrs, r.takeGone(), cmpopts.EquateComparable(netip.AddrPort{}), cmpopts.EquateEmpty()); diff != "" {
+			t.Error(diff)
+		}
+	}
+	r.set(serviceKey(1), dns(2))
+	r.sync(t)
+	gone()
+	r.set(serviceKey(1), dns(1))
+	r.sync(t)
+	gone("10.240.0.9:8080", "[fd00:10:244::9]:8080")
+	gone()
+	r.set(serviceKey(1), dns(0))
+	r.sync(t)
+	r.set(serviceKey(1), dns(1))
+	r.sync(t)
+	gone()
+	// Another agent knows from the tables who has left.
+	r.restart(t)
+	r.objects[serviceKey(1)] = dns(0)
+	r.sync(t)
+	gone("10.240.0.8:8080", "[fd00:10:244::8]:8080")
+}
+
+func TestServiceNode(t *testing.T) {
+	s := newServing(Source{Node: "node1", Zone: func() string { return "zone1" }})
+	h := Host{Addresses: []link.Address{address("172.30.0.11/24", "eth0"), address("fe80::1/64", "eth0"), address("10.244.0.2/24", "ovn-k8s-mp0")}}
+	n := Node{
+		Addresses: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")},
+		HostCIDRs: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24"), netip.MustParsePrefix("172.30.0.77/24")},
+	}
+	set := Settings{Wiring: Wiring{Backend: EBPF}}
+	got := s.serviceNode(h, n, set)
+	if got.Name != "node1" || got.Zone != "zone1" || !got.Lookup || len(got.Addresses) != 2 || len(got.Own) != 3 {
+		t.Errorf("node %+v", got)
+	}
+	for _, port := range []uint16{22, 10250, 6443, 2379, 2380} {
+		if k := (bpf.ServiceKey{Addr: netip.MustParseAddr("172.30.0.11"), Proto: 6, Port: port}); !slices.Contains(got.Keep, k) {
+			t.Errorf("keeps %v, want %v too", got.Keep, k)
+		}
+	}
+	if len(got.Keep) != 5 {
+		t.Errorf("keeps %v, more than those of one address", got.Keep)
+	}
+	for _, without := range []Settings{{Wiring: Wiring{Backend: OpenFlow}}, {Wiring: set.Wiring, NoEBPF: "no kernel for it"}} {
+		if s.serviceNode(h, n, without).Lookup {
+			t.Errorf("%+v: no program gives packets to sockets", without)
+		}
+	}
+}
+
+// TestWriteErrors: whose table could not be written is told.
+func TestWriteErrors(t *testing.T) {
+	r := newServingRig(t)
+	r.set(serviceKey(8), numbered(8, 1))
+	fails := func(theirs bool) {
+		t.Helper()
+		if !r.plan(r.node) {
+			t.Fatal("the cluster is not known")
+		}
+		if err := r.write(r.to); err == nil || errors.As(err, &sockError{}) != theirs {
+			t.Errorf("error %v: of the sockets' tables %t, want %t", err, !theirs, theirs)
+		}
+	}
+	if err := r.to.lookup.Close(); err != nil {
+		t.Fatal(err)
+	}
+	fails(false)
+	r.restart(t)
+	if err := r.to.sock.Close(); err != nil {
+		t.Fatal(err)
+	}
+	fails(true)
+}

@@ -1,0 +1,93 @@
+package gateway
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// The conntrack zone in which gateways made of flows tell host and pods apart:
+// the first generation's helper commits the pods' connections alone, today's
+// ovn-kubernetes marks the host's with 2.
+const (
+	flowsZone = 64000
+	hostMark  = 2
+	ourZones  = 64001 // and above: the hairpin's and the fragments'
+)
+
+// takenOver returns which connections on the node's addresses are OVN's though
+// their local port is outside the SNAT range: made under another gateway, or
+// another range. Sorted.
+func takenOver(tracked []ovs.Tracked, node []netip.Addr, ports bpf.PortRange) []bpf.FlowKey {
+	var out []bpf.FlowKey
+	for _, t := range tracked {
+		if t.Zone == 0 || t.Zone >= ourZones {
+			continue // the host's own tracking, and ours
+		}
+		k := bpf.FlowKey{Proto: t.Proto, Remote: t.Reply.Src, Local: t.Reply.Dst}
+		if t.Zone == flowsZone {
+			if t.Mark == hostMark {
+				continue
+			}
+		} else if t.Original.Src == t.Reply.Dst {
+			continue // not translated: a connection that only passes
+		}
+		if inside := ports.First <= k.Local.Port() && k.Local.Port() <= ports.Last; inside || k.Local.Port() == 0 || !slices.Contains(node, k.Local.Addr()) {
+			continue
+		}
+		out = append(out, k)
+	}
+	slices.SortFunc(out, compareFlows)
+	return slices.Compact(out)
+}
+
+func compareFlows(a, b bpf.FlowKey) int {
+	return cmp.Or(cmp.Compare(a.Proto, b.Proto), a.Local.Compare(b.Local), a.Remote.Compare(b.Remote))
+}
+
+// isIn reports whether a sorted list, which may be a busy node's, has the connection.
+func isIn(list []bpf.FlowKey, k bpf.FlowKey) bool {
+	_, is := slices.BinarySearchFunc(list, k, compareFlows)
+	return is
+}
+
+// Use is how many of the SNAT range's ports connections to one remote take up.
+type Use struct {
+	Proto  uint8
+	Remote netip.AddrPort
+	Ports  int
+}
+
+// portUse returns how full the range is towards each remote, the fullest first.
+// A port is free again for any other remote.
+func portUse(tracked []ovs.Tracked, node []netip.Addr, ports bpf.PortRange) []Use {
+	type remote struct {
+		proto uint8
+		at    netip.AddrPort
+		from  netip.Addr
+	}
+	used := map[remote]map[uint16]struct{}{}
+	for _, t := range tracked {
+		local := t.Reply.Dst
+		if t.Zone == 0 || t.Zone >= flowsZone || t.Original.Src == local || !slices.Contains(node, local.Addr()) ||
+			local.Port() < ports.First || local.Port() > ports.Last {
+			continue
+		}
+		r := remote{t.Proto, t.Reply.Src, local.Addr()}
+		if used[r] == nil {
+			used[r] = map[uint16]struct{}{}
+		}
+		used[r][local.Port()] = struct{}{}
+	}
+	var out []Use
+	for r, ports := range used {
+		out = append(out, Use{Proto: r.proto, Remote: r.at, Ports: len(ports)})
+	}
+	slices.SortFunc(out, func(a, b Use) int {
+		return cmp.Or(-cmp.Compare(a.Ports, b.Ports), cmp.Compare(a.Proto, b.Proto), a.Remote.Compare(b.Remote))
+	})
+	return out
+}

@@ -1,0 +1,149 @@
+package gateway
+
+import (
+	"log/slog"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+var (
+	takeoverNode  = []netip.Addr{netip.MustParseAddr("172.30.0.11"), netip.MustParseAddr("fd00:172:30::11")}
+	takeoverPorts = bpf.PortRange{First: 49152, Last: 65535}
+	sameAddrPort  = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
+)
+
+func tracked(zone uint16, mark uint32, src, dst, replySrc, replyDst string) ovs.Tracked {
+	ap := netip.MustParseAddrPort
+	return ovs.Tracked{Proto: 6, Zone: zone, Mark: mark, Original: ovs.Tuple{Src: ap(src), Dst: ap(dst)}, Reply: ovs.Tuple{Src: ap(replySrc), Dst: ap(replyDst)}}
+}
+
+func TestTakenOver(t *testing.T) {
+	const pod, remote, node = "10.244.0.3:22", "198.51.100.1:443", "172.30.0.11:22"
+	key := func(remote, local string) []bpf.FlowKey {
+		return []bpf.FlowKey{{Proto: 6, Remote: netip.MustParseAddrPort(remote), Local: netip.MustParseAddrPort(local)}}
+	}
+	for _, tt := range []struct {
+		name string
+		in   ovs.Tracked
+		want []bpf.FlowKey
+	}{
+		{"a router's SNAT", tracked(7, 0, pod, remote, remote, node), key(remote, node)},
+		{"a router's SNAT, IPv6", tracked(7, 0, "[fd00:10::3]:22", "[2001:db8::1]:443", "[2001:db8::1]:443", "[fd00:172:30::11]:22"), key("[2001:db8::1]:443", "[fd00:172:30::11]:22")},
+		{"inside the range", tracked(7, 0, pod, remote, remote, "172.30.0.11:50000"), nil},
+		{"helper's zone", tracked(64000, 0, node, remote, remote, node), key(remote, node)},
+		{"ovn-kubernetes' zone, a pod's", tracked(64000, 1, node, remote, remote, node), key(remote, node)},
+		{"ovn-kubernetes' zone, the host's", tracked(64000, 2, node, remote, remote, node), nil},
+		{"the host's own tracking", tracked(0, 0, node, remote, remote, node), nil},
+		{"the hairpin", tracked(64001, 0, pod, remote, remote, node), nil},
+		{"only passes", tracked(7, 0, node, remote, remote, node), nil},
+		{"another address", tracked(7, 0, pod, remote, remote, "172.30.0.99:22"), nil},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			got := takenOver([]ovs.Tracked{tt.in, tt.in}, takeoverNode, takeoverPorts)
+			if diff := cmp.Diff(tt.want, got, sameAddrPort); diff != "" {
+				t.Errorf("flows (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+func TestPortUse(t *testing.T) {
+	in := []ovs.Tracked{
+		tracked(7, 0, "10.244.0.3:1", "198.51.100.1:443", "198.51.100.1:443", "172.30.0.11:50000"),
+		tracked(8, 0, "10.244.0.3:1", "198.51.100.1:443", "198.51.100.1:443", "172.30.0.11:50000"), // in the next zone again
+		tracked(7, 0, "10.244.0.3:2", "198.51.100.1:443", "198.51.100.1:443", "172.30.0.11:50001"),
+		tracked(7, 0, "10.244.0.3:1", "198.51.100.2:443", "198.51.100.2:443", "172.30.0.11:50000"),
+		tracked(7, 0, "10.244.0.3:1", "198.51.100.1:443", "198.51.100.1:443", "172.30.0.11:22"), // taken over
+		tracked(0, 0, "172.30.0.11:50009", "198.51.100.1:443", "198.51.100.1:443", "172.30.0.11:50009"),
+	}
+	want := []Use{
+		{6, netip.MustParseAddrPort("198.51.100.1:443"), 2}, {6, netip.MustParseAddrPort("198.51.100.2:443"), 1},
+	}
+	if diff := cmp.Diff(want, portUse(in, takeoverNode, takeoverPorts), sameAddrPort); diff != "" {
+		t.Errorf("use (-want +got):\n%s", diff)
+	}
+}
+
+// TestIsIn has as many connections as the table of the programs holds: to look
+// each up in the whole list, as every round of the loop does, would take hours.
+func TestIsIn(t *testing.T) {
+	const many = 1 << 18
+	var in []ovs.Tracked
+	for i := range many {
+		remote := netip.AddrPortFrom(netip.AddrFrom4([4]byte{198, 51, byte(i >> 8), byte(i)}), uint16(1+i>>16)).String()
+		in = append(in, tracked(7, 0, "10.244.0.3:1", remote, remote, "172.30.0.11:22"))
+	}
+	list := takenOver(in, takeoverNode, takeoverPorts)
+	if len(list) != many {
+		t.Fatalf("%d connections, want %d", len(list), many)
+	}
+	for _, k := range list {
+		if !isIn(list, k) {
+			t.Fatalf("%+v is missing", k)
+		}
+	}
+	if gone := list[many/2]; isIn(slices.Delete(slices.Clone(list), many/2, many/2+1), gone) {
+		t.Errorf("%+v is still there", gone)
+	}
+}
+
+func TestDumps(t *testing.T) {
+	for _, tt := range []struct {
+		name  string
+		calm  bool
+		since time.Duration
+		want  bool
+	}{
+		{"connections of before are left", false, resync, true},
+		{"none is left", true, resync, false},
+		{"none is left, five minutes later", true, 5 * time.Minute, true},
+	} {
+		if got := dumpDue(tt.calm, tt.since); got != tt.want {
+			t.Errorf("%s: a dump is due: %t, want %t", tt.name, got, tt.want)
+		}
+	}
+	if err := tooLarge(200_000); err != nil {
+		t.Error(err)
+	}
+	if err := tooLarge(200_001); err == nil || err.Error() != "conntrack too large: 200001" {
+		t.Errorf("200001 connections: %v", err)
+	}
+	g := &Gateway{s: Settings{Wiring: Wiring{Datapath: ovs.DatapathSystem}}}
+	if _, err := g.countTracked(t.Context()); err != nil {
+		t.Errorf("the kernel's count: %v", err)
+	}
+}
+
+// TestTrackingCalm: dumps become rare once nothing of before is left.
+func TestTrackingCalm(t *testing.T) {
+	g := New(Options{Settings: Settings{Cluster: Cluster{SNATPorts: takeoverPorts}}, Log: slog.New(slog.DiscardHandler)})
+	n := Node{HostCIDRs: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")}}
+	before := []ovs.Tracked{tracked(7, 0, "10.244.0.3:1", "198.51.100.1:443", "198.51.100.1:443", "172.30.0.11:22")}
+	for _, tt := range []struct {
+		name string
+		dump dump
+		want bool
+	}{
+		{"too large", dump{err: tooLarge(1 << 20)}, false},
+		{"one of before", dump{list: before}, false},
+		{"it has gone", dump{}, true},
+	} {
+		g.dump = &tt.dump
+		if err := g.syncTracking(t.Context(), n); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+		if got := g.calm.Load(); got != tt.want {
+			t.Errorf("%s: calm %t, want %t", tt.name, got, tt.want)
+		}
+		if failed := g.Stats().Degraded[extraTracking] != ""; failed != (tt.dump.err != nil) {
+			t.Errorf("%s: degraded %q", tt.name, g.Stats().Degraded[extraTracking])
+		}
+	}
+}

@@ -1,0 +1,127 @@
+package corpus
+
+import (
+	"slices"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+)
+
+// Layout is how uplink, gateway bridge and host are wired.
+type Layout string
+
+const (
+	Direct    Layout = "direct"
+	Bridged   Layout = "bridged"
+	Dedicated Layout = "dedicated"
+)
+
+// Case is one frame at one node.
+type Case struct {
+	Name    string // unique
+	Layouts []Layout
+	Node    *Node // shared with other cases
+	Dir     verdict.Direction
+	Frame   []byte
+	Want    verdict.Reason
+	Mangled bool // cut short, or headers that contradict each other: OVS may read something else in it
+}
+
+// In reports whether c is for a layout.
+func (c Case) In(l Layout) bool { return slices.Contains(c.Layouts, l) }
+
+// row is a case before it is expanded: the frame has no tag yet.
+type row struct {
+	name  string
+	dir   verdict.Direction
+	frame []byte
+	want  verdict.Reason
+	local verdict.Reason // in local gateway mode
+	bad   bool           // the case is Mangled
+}
+
+func rx(name string, want verdict.Reason, frame []byte) row {
+	return row{name, verdict.FromWire, frame, want, want, false}
+}
+
+func tx(name string, want verdict.Reason, frame []byte) row {
+	return row{name, verdict.FromOVN, frame, want, want, false}
+}
+
+func hx(name string, want verdict.Reason, frame []byte) row {
+	return row{name, verdict.FromHost, frame, want, want, false}
+}
+
+// inLocal is what decides r in local gateway mode.
+func (r row) inLocal(want verdict.Reason) row {
+	r.local = want
+	return r
+}
+
+func (r row) mangled() row {
+	r.bad = true
+	return r
+}
+
+// set is rows, and the nodes they are for.
+type set struct {
+	name     string
+	rows     func(Family) []row
+	families []Family
+	layouts  []Layout // nil: all that the frame's direction and the node have
+	nodes    []*Node
+	raw      bool // the rows have the tags they need
+}
+
+// Cases returns all named cases, sorted by node.
+func Cases() []Case {
+	var all []Case
+	for _, s := range sets() {
+		for _, n := range s.nodes {
+			for _, f := range s.families {
+				all = append(all, s.expand(n, f)...)
+			}
+		}
+	}
+	order := make(map[*Node]int)
+	for _, c := range all {
+		if _, ok := order[c.Node]; !ok {
+			order[c.Node] = len(order)
+		}
+	}
+	slices.SortStableFunc(all, func(a, b Case) int { return order[a.Node] - order[b.Node] })
+	return all
+}
+
+func (s set) expand(n *Node, f Family) []Case {
+	var cases []Case
+	for _, r := range s.rows(f) {
+		c := Case{
+			Name: n.Name + "/" + f.Name + "/" + r.dir.String() + "/" + s.name + "/" + r.name, Layouts: s.layouts,
+			Node: n, Dir: r.dir, Frame: r.frame, Want: r.want, Mangled: r.bad,
+		}
+		if n.Config.Local {
+			c.Want = r.local
+		}
+		if c.Layouts == nil {
+			c.Layouts = layouts(n, r.dir)
+		}
+		if n.Config.VLAN != 0 && !s.raw && r.dir != verdict.FromHost {
+			c.Frame = Tag(n.Config.VLAN, r.frame)
+		}
+		cases = append(cases, c)
+	}
+	return cases
+}
+
+// layouts are those that a direction and a node's configuration exist in. A
+// tunnel address of the userspace datapath only direct needs, what the host
+// sends only bridged sees, a gateway VLAN only bridged has.
+func layouts(n *Node, dir verdict.Direction) []Layout {
+	switch {
+	case n.Config.EncapIP.IsValid():
+		return []Layout{Direct}
+	case dir == verdict.FromHost, n.Config.VLAN != 0:
+		return []Layout{Bridged}
+	}
+	return []Layout{Direct, Bridged, Dedicated}
+}

@@ -1,0 +1,129 @@
+package corpus
+
+import (
+	"net/netip"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+)
+
+// MACs that frames are from and to.
+var (
+	NodeMAC   = verdict.MAC{0x02, 0, 0, 0, 0, 0x11} // the uplink's and the gateway router's
+	PeerMAC   = verdict.MAC{0x02, 0, 0, 0, 0, 0x99} // of the next hop
+	OtherMAC  = verdict.MAC{0x02, 0, 0, 0, 0, 0x77}
+	Broadcast = verdict.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
+	Group4    = verdict.MAC{0x01, 0, 0x5e, 0, 0, 1}
+	Group6    = verdict.MAC{0x33, 0x33, 0, 0, 0, 1}
+)
+
+var (
+	routerLLA = netip.MustParseAddr("fe80::ff:fe00:11") // modified EUI-64 of NodeMAC
+	hostLLA   = netip.MustParseAddr("fe80::11")
+	allNodes  = netip.MustParseAddr("ff02::1")
+	allHosts  = netip.MustParseAddr("224.0.0.1")
+)
+
+// Family is the addresses of one IP version and what packets of it are made of.
+type Family struct {
+	Name       string
+	Node       netip.Addr // the host's and OVN's
+	Second     netip.Addr // the host's alone
+	Management netip.Addr // the host's, in the routable pod subnet
+	VIP        netip.Addr // a service's
+	Egress     netip.Addr // OVN's alone
+	Peer       netip.Addr // another node's
+	Remote     netip.Addr // has something to do with this node
+	Foreign    netip.Addr // has nothing to do with it
+	Pod        netip.Addr // behind NAT
+	Routable   netip.Addr // a pod's without NAT
+	ClusterIP  netip.Addr
+	Masquerade netip.Addr // what the host's packets for the hairpin are sent to
+	Encap      netip.Addr // the userspace datapath's tunnel address
+	messages
+}
+
+// messages are the numbers of ICMP.
+type messages struct {
+	icmp, echo, echoReply           uint8
+	unreachable, expired, parameter uint8
+	tooBig, tooBigCode              uint8
+}
+
+// V4 and V6 have the same part in everything.
+var (
+	V4 = Family{
+		Name: "v4", Node: addr("172.30.0.11"), Second: addr("172.30.0.111"), Management: addr("10.244.7.2"),
+		VIP: addr("192.0.2.80"), Egress: addr("172.30.0.200"), Peer: addr("172.30.0.12"),
+		Remote: addr("198.51.100.1"), Foreign: addr("172.30.0.77"), Pod: addr("10.244.1.3"), Routable: addr("10.244.7.3"),
+		ClusterIP: addr("10.96.0.10"), Masquerade: addr("169.254.169.1"), Encap: addr("172.30.1.11"),
+		messages: messages{ProtoICMP, 8, 0, 3, 11, 12, 3, 4},
+	}
+	V6 = Family{
+		Name: "v6", Node: addr("fd00:172:30::11"), Second: addr("fd00:172:30::111"), Management: addr("fd00:10:244:7::2"),
+		VIP: addr("2001:db8:80::80"), Egress: addr("fd00:172:30::200"), Peer: addr("fd00:172:30::12"),
+		Remote: addr("2001:db8:51::1"), Foreign: addr("fd00:172:30::77"), Pod: addr("fd00:10:244:1::3"), Routable: addr("fd00:10:244:7::3"),
+		ClusterIP: addr("fd00:10:96::a"), Masquerade: addr("fd69::1"), Encap: addr("fd00:172:31::11"),
+		messages: messages{ProtoICMPv6, 128, 129, 1, 3, 4, 2, 0},
+	}
+)
+
+var addr = netip.MustParseAddr
+
+func (f Family) v6() bool { return f.Node.Is6() }
+
+// Rx is a frame from the wire to the node's MAC.
+func (f Family) Rx(src, dst netip.Addr, l4 L4) []byte {
+	return IP{Src: src, Dst: dst, L4: l4}.Frame(NodeMAC, PeerMAC)
+}
+
+// Tx is a frame from OVN or the host to the next hop.
+func (f Family) Tx(src, dst netip.Addr, l4 L4) []byte {
+	return IP{Src: src, Dst: dst, L4: l4}.Frame(PeerMAC, NodeMAC)
+}
+
+// In is from Remote to Node, Out the other way.
+func (f Family) In(l4 L4) []byte  { return f.Rx(f.Remote, f.Node, l4) }
+func (f Family) Out(l4 L4) []byte { return f.Tx(f.Node, f.Remote, l4) }
+
+// ICMP is a message; the four bytes after its checksum are word.
+func (f Family) ICMP(kind, code uint8, word uint32, body []byte) L4 {
+	return L4{f.icmp, join([]byte{kind, code, 0, 0}, be32(word), body)}
+}
+
+// Ping and Pong are echo request and reply.
+func (f Family) Ping(id uint16) L4 { return f.ICMP(f.echo, 0, uint32(id)<<16|1, make([]byte, 8)) }
+
+func (f Family) Pong(id uint16) L4 { return f.ICMP(f.echoReply, 0, uint32(id)<<16|1, make([]byte, 8)) }
+
+// Unreachable, Expired, Parameter and TooBig are errors about a packet.
+func (f Family) Unreachable(quote []byte) L4 { return f.ICMP(f.unreachable, 3, 0, quote) }
+func (f Family) Expired(quote []byte) L4     { return f.ICMP(f.expired, 0, 0, quote) }
+func (f Family) Parameter(quote []byte) L4   { return f.ICMP(f.parameter, 0, 0, quote) }
+func (f Family) TooBig(quote []byte) L4      { return f.ICMP(f.tooBig, f.tooBigCode, 1400, quote) }
+
+// Sent is a packet for a quote: what src sent to Remote.
+func (f Family) Sent(src netip.Addr, l4 L4) []byte {
+	return IP{Src: src, Dst: f.Remote, L4: l4}.Bytes()
+}
+
+// Solicit, Advert and the other functions of neighbour discovery are for IPv6 only.
+func Solicit(target netip.Addr) L4 { return discovery(135, 0, target.AsSlice()) }
+
+// Advert has the S flag if it answers a solicitation.
+func Advert(target netip.Addr, solicited bool) L4 {
+	flags := uint32(1 << 29) // override
+	if solicited {
+		flags |= 1 << 30
+	}
+	return discovery(136, flags, target.AsSlice())
+}
+
+func discovery(kind uint8, word uint32, body []byte) L4 {
+	return L4{ProtoICMPv6, join([]byte{kind, 0, 0, 0}, be32(word), body)}
+}
+
+// ndFrame is neighbour discovery, which has a hop limit of 255.
+func ndFrame(dst, src verdict.MAC, p IP) []byte {
+	p.TTL = 255
+	return p.Frame(dst, src)
+}

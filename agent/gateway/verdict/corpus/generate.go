@@ -1,0 +1,238 @@
+package corpus
+
+import (
+	"math/rand/v2"
+	"net/netip"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+)
+
+// Options say what a Generator may make.
+type Options struct {
+	Layout Layout // zero: Direct
+	// Tags is for VLAN tags, and in bridged for nodes with a gateway VLAN.
+	Tags bool
+	// Mangle is for frames that are cut short, have a bit flipped or a header
+	// that is not well formed. OVS reads some of them otherwise than the model.
+	Mangle bool
+}
+
+// Generator makes random nodes, and frames that are likely to meet a rule of
+// the node or to miss it by little. The same seed and options make the same.
+type Generator struct {
+	rng     *rand.Rand
+	options Options
+	family  Family
+	dir     verdict.Direction
+}
+
+// NewGenerator returns one that has made nothing yet.
+func NewGenerator(seed uint64, o Options) *Generator {
+	if o.Layout == "" {
+		o.Layout = Direct
+	}
+	return &Generator{rng: rand.New(rand.NewPCG(seed, 0)), options: o}
+}
+
+func pick[T any](g *Generator, of ...T) T { return of[g.rng.IntN(len(of))] }
+
+// rarely is true once in n times.
+func (g *Generator) rarely(n int) bool { return g.rng.IntN(n) == 0 }
+
+// Node is a configuration and tables. The sockets are the same for every node
+// of every generator.
+func (g *Generator) Node() *Node {
+	return newNode("random", func(n *Node) {
+		g.mode(n)
+		g.config(&n.Config)
+		g.tables(n)
+	})
+}
+
+func (g *Generator) mode(n *Node) {
+	n.Config.Mode = verdict.Mode{BFD: g.rarely(2), InSync: g.rarely(2), Takeover: g.rarely(2)}
+	n.Config.Local, n.Config.MTU = g.rarely(3), pick(g, 0, 60, 200, mtu)
+	if g.options.Tags && g.options.Layout == Bridged && g.rarely(3) {
+		n.Config.VLAN = vlan
+	}
+}
+
+func (g *Generator) config(c *verdict.Config) {
+	if g.options.Layout == Direct && g.rarely(3) {
+		c.EncapIP = pick(g, V4.Encap, V6.Encap)
+	}
+	switch g.rng.IntN(8) {
+	case 0:
+		c.Node4 = netip.Addr{}
+	case 1:
+		c.Node6 = netip.Addr{}
+	}
+	switch g.rng.IntN(8) {
+	case 0:
+		c.SNATFirst, c.SNATLast = 1, nodePort
+	case 1:
+		c.SNATFirst, c.SNATLast = 32768, 40959
+	}
+	switch g.rng.IntN(8) {
+	case 0:
+		c.ServiceCIDRs, c.PodCIDRs = nil, nil
+	case 1:
+		c.GenevePort = genevePort + 1
+	case 2:
+		c.Masquerade = nil
+	case 3:
+		c.RoutablePods = nil
+	}
+	c.Connected = !g.rarely(10)
+}
+
+func (g *Generator) tables(n *Node) {
+	for _, f := range both {
+		for _, a := range []netip.Addr{f.Second, f.Management, f.VIP, f.Egress, f.Peer, f.Encap} {
+			if g.rarely(6) {
+				delete(n.Addrs, a)
+			}
+		}
+		if g.rarely(4) {
+			n.Addrs[f.Foreign] = pick(g, verdict.AddrHost, verdict.AddrVIP, verdict.AddrOVN, verdict.AddrPeer)
+		}
+	}
+	if g.rarely(4) {
+		n.Addrs[routerLLA] = pick(g, verdict.AddrHost, verdict.AddrOVN)
+	}
+	for _, f := range both {
+		for _, port := range []uint16{nodePort, hostedPort, hostPort} {
+			if g.rarely(6) {
+				delete(n.Services, verdict.ServiceKey{Addr: f.Node, Proto: ProtoTCP, Port: port})
+			}
+		}
+		n.Services[verdict.ServiceKey{Addr: f.VIP, Proto: ProtoTCP, Port: vipPort}] = pick(g, verdict.ServiceOVN, verdict.ServiceOVN, verdict.ServiceHost)
+	}
+}
+
+// Frame is one for n, and where it comes from.
+func (g *Generator) Frame(n *Node) (verdict.Direction, []byte) {
+	g.family = pick(g, V4, V6)
+	g.dir = pick(g, verdict.FromWire, verdict.FromWire, verdict.FromWire, verdict.FromOVN)
+	if g.options.Layout == Bridged && g.rarely(6) {
+		g.dir = verdict.FromHost
+	}
+	b := g.whole()
+	if g.options.Mangle {
+		b = g.mangle(b)
+	}
+	if g.options.Tags {
+		b = g.tags(n, b)
+	}
+	return g.dir, b
+}
+
+func (g *Generator) mangle(b []byte) []byte {
+	if g.rarely(10) {
+		b = b[:14+g.rng.IntN(len(b)-14+1)]
+	}
+	if g.rarely(20) && len(b) > 14 {
+		b[14+g.rng.IntN(len(b)-14)] ^= 1 << g.rng.IntN(8)
+	}
+	return b
+}
+
+// tags are mostly those that the node's network has.
+func (g *Generator) tags(n *Node, b []byte) []byte {
+	own := n.Config.VLAN != 0 && g.dir != verdict.FromHost
+	if !g.rarely(12) {
+		if own {
+			return Tag(n.Config.VLAN|uint16(g.rng.IntN(8))<<13, b) // any priority
+		}
+		return b
+	}
+	switch g.rng.IntN(5) {
+	case 0:
+		return Tag(pick[uint16](g, 0, 1, vlan-1, vlan+1, 4095), b)
+	case 1:
+		return Tag(vlan, b)
+	case 2:
+		return Tag(vlan, tag(pick[uint16](g, EtherVLAN, EtherQinQ), vlan, b))
+	case 3:
+		return tag(EtherQinQ, vlan, b)
+	}
+	return b
+}
+
+func (g *Generator) whole() []byte {
+	switch n := g.rng.IntN(26); {
+	case n == 0:
+		return g.ether(pick[uint16](g, 0x88b5, EtherLLDP, 0x0842, 0x0805, 0x0807), make([]byte, 46))
+	case n < 4:
+		g.family = V4
+		return g.ether(EtherARP, g.arp())
+	case n < 7:
+		g.family = V6
+		return g.ether(EtherIPv6, g.neighbour())
+	case n == 7:
+		return g.ip(g.tunnel())
+	case n < 11:
+		return g.ip(g.part())
+	case n == 11:
+		return g.ip(g.bfd())
+	case n < 14:
+		return g.ip(g.rare())
+	}
+	return g.ip(g.packet(g.source(), g.dest(), 0))
+}
+
+func (g *Generator) ip(p []byte) []byte {
+	if g.family.v6() {
+		return g.ether(EtherIPv6, p)
+	}
+	return g.ether(EtherIPv4, p)
+}
+
+// ether is a frame to the node, or from it; mostly.
+func (g *Generator) ether(proto uint16, payload []byte) []byte {
+	dst, src := NodeMAC, PeerMAC
+	if g.dir != verdict.FromWire {
+		dst, src = PeerMAC, NodeMAC
+		if g.rarely(8) {
+			src = OtherMAC
+		}
+	}
+	if g.rarely(6) {
+		dst = pick(g, Broadcast, Group4, Group6, OtherMAC)
+	}
+	return Ether(dst, src, proto, payload)
+}
+
+func (g *Generator) arp() []byte {
+	of := []netip.Addr{
+		V4.Node, V4.Second, V4.Remote, V4.Foreign, V4.VIP, V4.Egress, V4.Peer, V4.Encap, netip.IPv4Unspecified(),
+	}
+	sender, target := pick(g, of...), pick(g, of...)
+	if g.rarely(3) {
+		target = sender
+	}
+	return ARP(pick[uint16](g, 1, 1, 1, 2, 2, 3), PeerMAC, sender, target)
+}
+
+func (g *Generator) neighbour() []byte {
+	of := []netip.Addr{V6.Node, V6.Second, V6.Remote, V6.Foreign, V6.VIP, V6.Egress, V6.Peer, V6.Encap, routerLLA, hostLLA}
+	l4 := Advert(pick(g, of...), g.rarely(2))
+	switch g.rng.IntN(4) {
+	case 0, 1:
+		l4 = Solicit(pick(g, of...))
+	case 2:
+		l4 = discovery(pick[uint8](g, 132, 133, 134, 137, 138), 0, make([]byte, 32))
+	}
+	dst := pick(g, V6.Node, routerLLA, allNodes, V6.Foreign)
+	if g.dir != verdict.FromWire {
+		dst = pick(g, allNodes, allNodes, V6.Foreign, V6.Remote, V6.Node)
+	}
+	p := IP{Src: g.source(), Dst: dst, L4: l4, TTL: 255}
+	if p.Src.Is4() {
+		p.Src = V6.Node
+	}
+	if g.rarely(4) {
+		p.Ext = g.extensions(2)
+	}
+	return p.Bytes()
+}

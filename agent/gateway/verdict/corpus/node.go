@@ -1,0 +1,80 @@
+package corpus
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+)
+
+// Socket is one of the host's. A UDP socket without Remote is not connected, a
+// TCP socket without Remote listens.
+type Socket struct {
+	Proto         uint8
+	Local, Remote netip.AddrPort
+}
+
+// Node is a configuration and tables. Its maps hold ages where the model's
+// hold times, also as Fragmented.Seen.
+type Node struct {
+	Name       string
+	Config     verdict.Config
+	Addrs      map[netip.Addr]verdict.AddrKind
+	Services   map[verdict.ServiceKey]verdict.ServiceOwner
+	NS         map[verdict.NSKey]time.Duration
+	Frags      map[verdict.FragKey]verdict.Fragmented
+	Flows      map[verdict.FlowKey]time.Duration
+	HostProtos map[verdict.NSKey]bool
+	Sockets    []Socket // in the SNAT range; the ports of all are gated
+	Gates      []Gate   // gated besides, by sockets that own nothing
+}
+
+// Gate is a port that a socket of the host may use.
+type Gate struct {
+	Proto uint8
+	Port  uint16
+}
+
+// Tables is the model's tables at time now. They are copies.
+func (n *Node) Tables(now time.Duration) *verdict.Tables {
+	t := &verdict.Tables{
+		Addrs: maps.Clone(n.Addrs), Services: maps.Clone(n.Services), HostProtos: maps.Clone(n.HostProtos),
+		NS:         make(map[verdict.NSKey]time.Duration),
+		Frags:      make(map[verdict.FragKey]verdict.Fragmented),
+		Flows:      make(map[verdict.FlowKey]time.Duration),
+		Gated:      n.Gated,
+		HostSocket: n.hostSocket,
+	}
+	for k, age := range n.NS {
+		t.NS[k] = now - age
+	}
+	for k, first := range n.Frags {
+		t.Frags[k] = verdict.Fragmented{Owner: first.Owner, Seen: now - first.Seen}
+	}
+	for k, age := range n.Flows {
+		t.Flows[k] = now - age
+	}
+	return t
+}
+
+// Model decides for n at time now.
+func (n *Node) Model(now time.Duration) verdict.Model {
+	return verdict.Model{Config: &n.Config, Tables: n.Tables(now)}
+}
+
+// Gated reports whether a socket of the node uses a port.
+func (n *Node) Gated(proto uint8, port uint16) bool {
+	return slices.Contains(n.Gates, Gate{proto, port}) ||
+		slices.ContainsFunc(n.Sockets, func(s Socket) bool { return s.Proto == proto && s.Local.Port() == port })
+}
+
+func (n *Node) hostSocket(k verdict.Socket) bool {
+	return slices.ContainsFunc(n.Sockets, func(s Socket) bool {
+		if s.Proto != k.Proto || s.Local != k.Local {
+			return false
+		}
+		return s.Remote == k.Remote || s.Proto == ProtoUDP && !s.Remote.IsValid()
+	})
+}

@@ -1,0 +1,256 @@
+package corpus
+
+import (
+	"net/netip"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+)
+
+// tunnel is Geneve, of whichever node or tunnel address.
+func (g *Generator) tunnel() []byte {
+	g.family = pick(g, V4, V4, V6)
+	f := g.family
+	src, dst := pick(g, f.Remote, f.Peer), pick(g, f.Encap, f.Encap, f.Node, f.Second, f.Foreign)
+	if g.dir != verdict.FromWire {
+		src, dst = dst, src
+	}
+	return IP{Src: src, Dst: dst, L4: UDP(g.port(), genevePort, make([]byte, g.rng.IntN(40))...)}.Bytes()
+}
+
+func (g *Generator) bfd() []byte {
+	return IP{Src: g.source(), Dst: g.dest(), L4: UDP(g.port(), bfdPort, make([]byte, 24)...)}.Bytes()
+}
+
+// rare is what chance alone seldom makes.
+func (g *Generator) rare() []byte {
+	f := g.family
+	p := IP{Src: f.Remote, Dst: f.Node}
+	switch g.rng.IntN(5) {
+	case 0:
+		p.Dst, p.L4 = f.VIP, f.TooBig(f.Sent(f.VIP, pick(g, TCP(vipPort, 53, ACK), TCP(vipHosted, 53, ACK), UDP(53, 53))))
+	case 1:
+		p.L4 = pick(g, TCP(443, takenPort, g.flags()), UDP(443, takenPort), SCTP(443, takenPort))
+	case 2:
+		p.L4 = UDP(pick[uint16](g, 53, 54), udpSocket)
+	case 3:
+		p.Src, p.L4 = f.Node, TCP(tcpClient, tcpSocket, g.flags())
+	default:
+		p.Src, p.L4 = f.Peer, f.TooBig(f.Sent(f.Node, UDP(snatPort, genevePort)))
+	}
+	if g.dir != verdict.FromWire {
+		p.Src, p.Dst = p.Dst, p.Src
+	}
+	return p.Bytes()
+}
+
+// part is a fragment of one of a few datagrams, some of OVN's and some of the host's.
+func (g *Generator) part() []byte {
+	f := g.family
+	p := IP{
+		Src: pick(g, f.Remote, f.Remote, f.Remote, f.Foreign), Dst: pick(g, f.Node, f.Node, f.Node, f.VIP, f.Second, f.Foreign),
+		L4:       UDP(53, pick[uint16](g, sshPort, nodePortU, snatPort, udpSocket, vipPort), make([]byte, 16)...),
+		Fragment: &Fragment{ID: uint32(fragOVN + g.rng.IntN(6)), Offset: pick[uint16](g, 0, 0, 24, 1480), More: !g.rarely(3)},
+	}
+	if g.dir != verdict.FromWire {
+		p.Src, p.Dst = p.Dst, p.Src
+	}
+	if g.rarely(4) {
+		p.L4 = f.Pong(askedID)
+	}
+	return p.Bytes()
+}
+
+// any is an address of the family that means something to some node.
+func (g *Generator) any() netip.Addr {
+	f := g.family
+	of := []netip.Addr{
+		f.Node, f.Second, f.Management, f.VIP, f.Egress, f.Peer, f.Remote, f.Foreign,
+		f.Pod, f.Routable, f.ClusterIP, f.Masquerade, f.Encap,
+	}
+	if f.v6() {
+		return pick(g, append(of, routerLLA, hostLLA, allNodes, netip.IPv6Unspecified())...)
+	}
+	return pick(g, append(of, allHosts, netip.IPv4Unspecified())...)
+}
+
+func (g *Generator) ours() netip.Addr {
+	if g.family.v6() && g.rarely(50) {
+		return netip.AddrFrom16(V4.Node.As16()) // IPv4-mapped
+	}
+	if g.rarely(3) {
+		return g.any()
+	}
+	return g.family.Node
+}
+
+func (g *Generator) theirs() netip.Addr {
+	f := g.family
+	if g.rarely(4) {
+		return g.any()
+	}
+	if g.dir == verdict.FromHost && g.rarely(2) {
+		return pick(g, f.ClusterIP, f.Masquerade)
+	}
+	return pick(g, f.Remote, f.Remote, f.Remote, f.Foreign, f.Peer, f.Node)
+}
+
+func (g *Generator) source() netip.Addr {
+	if g.dir == verdict.FromWire {
+		return g.theirs()
+	}
+	return g.ours()
+}
+
+func (g *Generator) dest() netip.Addr {
+	if g.dir == verdict.FromWire {
+		return g.ours()
+	}
+	return g.theirs()
+}
+
+// port is one of this node.
+func (g *Generator) port() uint16 {
+	if g.rarely(8) {
+		return uint16(g.rng.Uint32())
+	}
+	return pick[uint16](g, 0, 1, 2, sshPort, vipPort, vipHosted, bfdPort, 4000, 6080, genevePort, genevePort, genevePort+1,
+		nodePortU, nodePort-1, nodePort, nodePort+1, hostedPort, takenPort, takenPort, hostPort,
+		49151, 49152, snatPort, snatPort, tcpSocket, tcpSocket, udpSocket, udpSocket, staleGate, 65535)
+}
+
+// farPort is one of the other side.
+func (g *Generator) farPort() uint16 {
+	if g.rarely(3) {
+		return g.port()
+	}
+	return pick[uint16](g, 53, 53, 54, 443, 443, tcpClient)
+}
+
+// packet is an IP packet; depth counts quotes.
+func (g *Generator) packet(src, dst netip.Addr, depth int) []byte {
+	p := IP{Src: src, Dst: dst, L4: g.transport(depth), Fragment: g.fragment()}
+	if !g.family.v6() {
+		if g.rarely(8) {
+			p.Options = make([]byte, 4*(1+g.rng.IntN(10)))
+		}
+		return g.version(p.Bytes(), 0x44, 0x40, 0x55, 0x65)
+	}
+	if g.rarely(3) {
+		p.Ext = g.extensions(pick(g, 2, 3, 6))
+	}
+	return g.version(p.Bytes(), 0x40, 0x50, 0x00)
+}
+
+// version is a packet that may not be what its first byte says.
+func (g *Generator) version(b []byte, of ...byte) []byte {
+	if g.options.Mangle && g.rarely(60) {
+		b[0] = pick(g, of...)
+	}
+	return b
+}
+
+func (g *Generator) fragment() *Fragment {
+	if !g.rarely(8) {
+		return nil
+	}
+	return &Fragment{ID: uint32(1 + g.rng.IntN(3)), Offset: pick[uint16](g, 0, 0, 0, 24), More: !g.rarely(3)}
+}
+
+// extensions are fewer than n headers. If frames may be mangled, there may be
+// more than the model reads, and fragment headers of any kind.
+func (g *Generator) extensions(n int) []Ext {
+	if g.options.Mangle && g.rarely(4) {
+		n = 10
+	}
+	var list []Ext
+	for range g.rng.IntN(n) {
+		switch g.rng.IntN(5) {
+		case 0:
+			list = append(list, HopByHop(uint8(g.rng.IntN(3))))
+		case 1:
+			list = append(list, Routing(uint8(g.rng.IntN(3))))
+		case 2:
+			list = append(list, Auth(uint8(1+2*g.rng.IntN(2))))
+		case 3:
+			if g.options.Mangle {
+				flags := pick[uint16](g, 0, 1, 1, 6, 7, 24, 24, 25)
+				list = append(list, Ext{extFragment, 0, join(be16(flags), be32(uint32(1+g.rng.IntN(3))))})
+			}
+		default:
+			list = append(list, DestOpts(uint8(g.rng.IntN(3))))
+		}
+	}
+	return list
+}
+
+func (g *Generator) transport(depth int) L4 {
+	payload := make([]byte, g.rng.IntN(24))
+	if g.rarely(20) {
+		payload = make([]byte, 150+g.rng.IntN(1500))
+	}
+	sport, dport := g.farPort(), g.port()
+	if g.dir != verdict.FromWire || depth > 0 {
+		sport, dport = dport, sport
+	}
+	switch g.rng.IntN(10) {
+	case 0, 1, 2:
+		l4 := TCP(sport, dport, g.flags(), payload...)
+		if g.options.Mangle && g.rarely(10) {
+			l4.Data = l4.Data[:7+g.rng.IntN(10)]
+		}
+		return l4
+	case 3, 4:
+		return UDP(sport, dport, payload...)
+	case 5:
+		return SCTP(sport, dport)
+	case 6:
+		return g.portless(payload)
+	}
+	return g.message(depth)
+}
+
+func (g *Generator) flags() uint8 {
+	if g.rarely(2) {
+		return pick[uint8](g, ACK, ACK, SYN)
+	}
+	return uint8(g.rng.IntN(64))
+}
+
+func (g *Generator) portless(payload []byte) L4 {
+	if g.options.Mangle && g.rarely(4) {
+		return L4{uint8(g.rng.IntN(256)), payload}
+	}
+	other := uint8(ProtoICMPv6) // the other family's
+	if g.family.v6() {
+		other = ProtoICMP
+	}
+	return pick(g, GRE(), GRE(), ESP(), ESP(), L4{89, payload}, L4{other, make([]byte, 16)})
+}
+
+// message is one of ICMP, an error with what it is about at times.
+func (g *Generator) message(depth int) L4 {
+	f, id := g.family, pick[uint16](g, askedID, askedID, askedID+1, expiredID)
+	switch n := g.rng.IntN(8); {
+	case n < 2:
+		return f.Ping(id)
+	case n < 4:
+		return f.Pong(id)
+	case n == 4 || depth > 0:
+		return f.ICMP(g.kind(), 0, uint32(id)<<16, make([]byte, 32))
+	}
+	quote := g.packet(g.ours(), g.theirs(), depth+1)
+	if g.rarely(3) {
+		quote = quote[:g.rng.IntN(len(quote)+1)]
+	}
+	return pick(g, f.Unreachable(quote), f.TooBig(quote), f.TooBig(quote), f.Expired(quote), f.Parameter(quote),
+		f.ICMP(5, f.tooBigCode, 0, quote), f.ICMP(f.unreachable, 1, 0, quote))
+}
+
+// kind is any that is no neighbour discovery, which has functions of its own.
+func (g *Generator) kind() uint8 {
+	for {
+		if k := uint8(g.rng.IntN(256)); k < 133 || k > 137 {
+			return k
+		}
+	}
+}

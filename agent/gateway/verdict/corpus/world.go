@@ -1,0 +1,127 @@
+package corpus
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+)
+
+// Ports of the nodes.
+const (
+	genevePort = 6081
+	bfdPort    = 3784
+	vlan       = 100 // of the nodes that have one
+	mtu        = 1500
+
+	sshPort    = 22
+	snatPort   = 50000 // OVN's
+	udpSocket  = 50001 // OVN's, and a UDP socket's of the host
+	tcpSocket  = 50443 // OVN's, and a TCP listener's of the host
+	tcpClient  = 40000 // who is connected to it, from the node's own address
+	staleGate  = 60000 // gated, and no socket is there
+	takenPort  = 34567 // of connections that OVN had before the takeover
+	nodePort   = 30080 // TCP and SCTP, OVN serves it
+	nodePortU  = 30053 // UDP, OVN serves it
+	hostedPort = 30443 // TCP, the host serves it
+	hostPort   = 50080 // TCP, OVN serves it, in the SNAT range
+	vipPort    = 443
+	vipHosted  = 8443 // TCP, the host serves it
+
+	askedID   = 7 // echo that OVN asked for
+	expiredID = 9 // too long ago
+
+	fragOVN, fragHost, fragOVNOld, fragHostOld, fragNone = 9, 10, 11, 12, 13
+)
+
+var prefix = netip.MustParsePrefix
+
+// newNode has all in its tables that the cases need, in both families.
+func newNode(name string, change func(*Node)) *Node {
+	n := &Node{
+		Name: name,
+		Config: verdict.Config{
+			Connected: true, NodeMAC: NodeMAC, Node4: V4.Node, Node6: V6.Node,
+			SNATFirst: 49152, SNATLast: 65535, GenevePort: genevePort,
+			ServiceCIDRs: []netip.Prefix{prefix("10.96.0.0/16"), prefix("fd00:10:96::/112")},
+			PodCIDRs:     []netip.Prefix{prefix("10.244.0.0/16"), prefix("fd00:10:244::/48")},
+			RoutablePods: []netip.Prefix{prefix("10.244.7.0/24"), prefix("fd00:10:244:7::/64")},
+			Masquerade:   []netip.Prefix{prefix("169.254.169.0/29"), prefix("fd69::/125")},
+			Mode:         verdict.Mode{BFD: true, InSync: true, Takeover: true},
+		},
+		Addrs:      map[netip.Addr]verdict.AddrKind{hostLLA: verdict.AddrHost},
+		Services:   make(map[verdict.ServiceKey]verdict.ServiceOwner),
+		NS:         make(map[verdict.NSKey]time.Duration),
+		Frags:      make(map[verdict.FragKey]verdict.Fragmented),
+		Flows:      make(map[verdict.FlowKey]time.Duration),
+		HostProtos: make(map[verdict.NSKey]bool),
+		Gates:      []Gate{{ProtoTCP, staleGate}, {ProtoUDP, staleGate}},
+	}
+	for _, f := range []Family{V4, V6} {
+		f.addresses(n)
+		f.learned(n)
+	}
+	if change != nil {
+		change(n)
+	}
+	return n
+}
+
+func (f Family) addresses(n *Node) {
+	for a, kind := range map[netip.Addr]verdict.AddrKind{
+		f.Node: verdict.AddrHost, f.Second: verdict.AddrHost, f.Management: verdict.AddrHost, f.Encap: verdict.AddrHost,
+		f.VIP: verdict.AddrVIP, f.Egress: verdict.AddrOVN, f.Peer: verdict.AddrPeer,
+	} {
+		n.Addrs[a] = kind
+	}
+	for _, a := range []netip.Addr{f.Node, f.Second} {
+		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoTCP, Port: nodePort}] = verdict.ServiceOVN
+		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoSCTP, Port: nodePort}] = verdict.ServiceOVN
+		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoUDP, Port: nodePortU}] = verdict.ServiceOVN
+		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoTCP, Port: hostedPort}] = verdict.ServiceHost
+		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoTCP, Port: hostPort}] = verdict.ServiceOVN
+	}
+	n.Services[verdict.ServiceKey{Addr: f.VIP, Proto: ProtoTCP, Port: vipPort}] = verdict.ServiceOVN
+	n.Services[verdict.ServiceKey{Addr: f.VIP, Proto: ProtoUDP, Port: vipPort}] = verdict.ServiceOVN
+	n.Services[verdict.ServiceKey{Addr: f.VIP, Proto: ProtoTCP, Port: vipHosted}] = verdict.ServiceHost
+	n.Sockets = append(n.Sockets,
+		Socket{Proto: ProtoUDP, Local: netip.AddrPortFrom(f.Node, udpSocket)},
+		Socket{Proto: ProtoTCP, Local: netip.AddrPortFrom(f.Node, tcpSocket)},
+		Socket{Proto: ProtoTCP, Local: netip.AddrPortFrom(f.Node, tcpSocket), Remote: netip.AddrPortFrom(f.Node, tcpClient)},
+	)
+}
+
+func (f Family) learned(n *Node) {
+	n.NS[verdict.NSKey{Remote: f.Remote, Proto: f.icmp, ID: askedID}] = time.Second
+	n.NS[verdict.NSKey{Remote: f.Remote, Proto: f.icmp, ID: expiredID}] = 2 * verdict.EchoTimeout
+	n.NS[verdict.NSKey{Remote: f.Remote, Proto: ProtoGRE}] = time.Hour // has no timeout
+	n.NS[verdict.NSKey{Remote: f.Remote, Proto: ProtoESP}] = time.Second
+	n.HostProtos[verdict.NSKey{Remote: f.Remote, Proto: ProtoESP}] = true
+
+	n.Frags[f.datagram(fragOVN)] = verdict.Fragmented{Owner: verdict.OVN, Seen: time.Second}
+	n.Frags[f.datagram(fragHost)] = verdict.Fragmented{Owner: verdict.Host, Seen: time.Second}
+	n.Frags[f.datagram(fragOVNOld)] = verdict.Fragmented{Owner: verdict.OVN, Seen: 2 * verdict.FragmentTimeout}
+	n.Frags[f.datagram(fragHostOld)] = verdict.Fragmented{Owner: verdict.Host, Seen: 2 * verdict.FragmentTimeout}
+
+	for _, proto := range []uint8{ProtoTCP, ProtoUDP, ProtoSCTP} {
+		n.Flows[f.flow(proto, 443, takenPort)] = time.Hour // has no timeout
+	}
+	n.Flows[f.flow(ProtoUDP, 53, udpSocket)] = time.Second
+	n.Flows[f.flow(ProtoUDP, 54, udpSocket)] = 2 * verdict.FlowTimeout
+	n.Flows[f.flow(ProtoUDP, 53, snatPort)] = time.Second // not gated any more
+	n.Flows[f.flow(ProtoTCP, 53, staleGate)] = time.Second
+}
+
+// datagram is UDP from Remote to Node.
+func (f Family) datagram(id uint32) verdict.FragKey {
+	k := verdict.FragKey{Src: f.Remote, Dst: f.Node, ID: id}
+	if !f.v6() {
+		k.Proto = ProtoUDP
+	}
+	return k
+}
+
+// flow is of Remote and Node.
+func (f Family) flow(proto uint8, remote, local uint16) verdict.FlowKey {
+	return verdict.FlowKey{Proto: proto, Remote: netip.AddrPortFrom(f.Remote, remote), Local: netip.AddrPortFrom(f.Node, local)}
+}

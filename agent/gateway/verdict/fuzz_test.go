@@ -1,0 +1,169 @@
+package verdict_test
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
+)
+
+const fuzzNow = 2 * time.Hour
+
+// Whatever arrives at whatever node: the verdict is one that its direction has,
+// nothing of the host's is OVN's, nothing leaves that must not, and only what
+// the decision says changes the tables.
+func FuzzDecide(f *testing.F) {
+	for i, c := range corpus.Cases() {
+		if i%20 == 0 {
+			f.Add(uint16(i), uint8(c.Dir), c.Frame)
+		}
+	}
+	var nodes []decided
+	for _, l := range []corpus.Layout{corpus.Direct, corpus.Bridged, corpus.Dedicated} {
+		g := corpus.NewGenerator(1, corpus.Options{Layout: l, Tags: true})
+		for range 100 {
+			n := g.Node()
+			nodes = append(nodes, decided{before: n.Tables(fuzzNow), model: n.Model(fuzzNow)})
+		}
+	}
+	f.Fuzz(func(t *testing.T, node uint16, dir uint8, b []byte) {
+		d := nodes[int(node)%len(nodes)]
+		d.dir, d.frame = verdict.Direction(dir%3), verdict.Parse(b)
+		d.Decision = d.model.Decide(d.dir, d.frame, fuzzNow)
+		d.checkChanges(t)
+		switch d.dir {
+		case verdict.FromWire:
+			d.checkWire(t)
+		case verdict.FromOVN:
+			d.checkOVN(t)
+		case verdict.FromHost:
+			d.checkHost(t)
+		}
+	})
+}
+
+// decided is a frame that a node's model has decided.
+type decided struct {
+	verdict.Decision
+	before *verdict.Tables // equal to the model's
+	model  verdict.Model
+	dir    verdict.Direction
+	frame  verdict.Frame
+}
+
+func (d *decided) checkChanges(t *testing.T) {
+	t.Helper()
+	if rule := verdict.Rules()[d.Reason]; rule.Direction != d.dir {
+		t.Errorf("%s decided what came %s", d.Reason, d.dir)
+	}
+	if again := d.model.Decide(d.dir, d.frame, fuzzNow); again.Reason != d.Reason {
+		t.Errorf("%s, and asked again %s", d.Reason, again.Reason)
+	}
+	is := d.model.Tables
+	if !maps.Equal(d.before.NS, is.NS) || !maps.Equal(d.before.Frags, is.Frags) || !maps.Equal(d.before.Flows, is.Flows) {
+		t.Errorf("%s: deciding changed a table", d.Reason)
+	}
+	if d.Remember != nil && (d.dir != verdict.FromWire || d.frame.IP.Position != verdict.First) {
+		t.Errorf("%s remembers %+v", d.Reason, *d.Remember)
+	}
+	if d.Learn != nil && d.dir != verdict.FromOVN || d.LearnFlow != nil && d.dir == verdict.FromHost {
+		t.Errorf("%s learns from what came %s", d.Reason, d.dir)
+	}
+}
+
+func (d *decided) checkWire(t *testing.T) {
+	t.Helper()
+	c, p, v := d.model.Config, &d.frame.IP, d.Verdict()
+	d.oneOf(t, verdict.Host, verdict.OVN, verdict.Both)
+	switch {
+	case !c.Connected && v != verdict.Host:
+		t.Errorf("%s, without an interface to hand to", d.Reason)
+	case d.frame.Tagged != (c.VLAN != 0) && d.Reason != verdict.VLAN:
+		t.Errorf("%s, another network's", d.Reason)
+	case d.frame.Type == corpus.EtherARP && d.frame.ARP.Op == 1 && d.host(d.frame.ARP.Target) && v != verdict.Host:
+		t.Errorf("%s, an ARP request for the host", d.Reason)
+	}
+	if !d.toPort() || !d.host(p.Dst) {
+		return
+	}
+	key := verdict.ServiceKey{Addr: p.Dst, Proto: p.Proto, Port: p.DstPort}
+	_, taken := d.model.Tables.Flows[verdict.FlowKey{
+		Proto: p.Proto, Remote: netip.AddrPortFrom(p.Src, p.SrcPort), Local: netip.AddrPortFrom(p.Dst, p.DstPort),
+	}]
+	encap := p.Dst == c.EncapIP && p.Proto == corpus.ProtoUDP && p.DstPort == c.GenevePort
+	service := d.model.Tables.Services[key] != verdict.ServiceNone
+	inRange := c.SNATFirst <= p.DstPort && p.DstPort <= c.SNATLast
+	syn := p.Proto == corpus.ProtoTCP && p.Flags&(corpus.SYN|corpus.ACK|corpus.RST|corpus.FIN) == corpus.SYN
+	switch {
+	case v != verdict.OVN || encap:
+	case c.Local:
+		t.Errorf("%s, to an address of the host in local gateway mode", d.Reason)
+	case syn && !service:
+		t.Errorf("%s, though it opens a connection with the host", d.Reason)
+	case !service && !inRange && (!c.Takeover || !taken):
+		t.Errorf("%s, though port %d is the host's", d.Reason, p.DstPort)
+	}
+}
+
+func (d *decided) checkOVN(t *testing.T) {
+	t.Helper()
+	c, p, v := d.model.Config, &d.frame.IP, d.Verdict()
+	d.oneOf(t, verdict.Out, verdict.Drop, verdict.Host)
+	answer := slices.ContainsFunc(c.ServiceCIDRs, func(s netip.Prefix) bool { return s.Contains(p.Src) })
+	if v == verdict.Host && !c.Local && !d.host(p.Dst) && !answer {
+		t.Errorf("%s: up to the host, and neither to an address of it nor from a Service", d.Reason)
+	}
+	if v != verdict.Out || d.Reason == verdict.EncapOut {
+		return
+	}
+	tagged := d.frame.Tagged && (c.VLAN == 0 || d.frame.VID != c.VLAN)
+	switch {
+	case !c.Connected:
+		t.Errorf("%s, without an uplink", d.Reason)
+	case d.frame.Src != c.NodeMAC:
+		t.Errorf("%s: leaves with MAC %x", d.Reason, d.frame.Src)
+	case tagged, d.Reason == verdict.BFDOut, d.Reason == verdict.NeighbourOut, !p.Src.IsValid():
+	case within(c.ServiceCIDRs, p.V6, p.Dst):
+		t.Errorf("%s: leaves for %s", d.Reason, p.Dst)
+	case within(c.PodCIDRs, p.V6, p.Src) && !within(c.RoutablePods, p.V6, p.Src):
+		t.Errorf("%s: leaves from %s", d.Reason, p.Src)
+	case d.host(p.Dst) && p.V6 != p.Dst.Is4():
+		t.Errorf("%s: leaves for the node's own %s", d.Reason, p.Dst)
+	}
+}
+
+func (d *decided) checkHost(t *testing.T) {
+	t.Helper()
+	c, p := d.model.Config, &d.frame.IP
+	d.oneOf(t, verdict.Out, verdict.OVN)
+	if d.Verdict() == verdict.OVN && !within(c.ServiceCIDRs, p.V6, p.Dst) && !within(c.Masquerade, p.V6, p.Dst) {
+		t.Errorf("%s: the host's packet to %s", d.Reason, p.Dst)
+	}
+}
+
+func (d *decided) oneOf(t *testing.T, of ...verdict.Verdict) {
+	t.Helper()
+	if !slices.Contains(of, d.Verdict()) {
+		t.Errorf("%s: what came %s gets %s", d.Reason, d.dir, d.Verdict())
+	}
+}
+
+// toPort reports whether the frame has a port to decide by.
+func (d *decided) toPort() bool {
+	p := &d.frame.IP
+	return d.frame.Whole && p.Dst.IsValid() && p.Position != verdict.Later &&
+		(p.Proto == corpus.ProtoTCP || p.Proto == corpus.ProtoUDP || p.Proto == corpus.ProtoSCTP)
+}
+
+func (d *decided) host(a netip.Addr) bool {
+	c := d.model.Config
+	return a.IsValid() && (a == c.Node4 || a == c.Node6 || d.model.Tables.Addrs[a] == verdict.AddrHost)
+}
+
+func within(prefixes []netip.Prefix, v6 bool, a netip.Addr) bool {
+	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Addr().Is4() != v6 && p.Contains(a) })
+}

@@ -1,0 +1,16 @@
+package verdict
+
+// fromHost decides what the host sends where breth0 has its address. What it
+// tags itself is for another network.
+func (m Model) fromHost(f *Frame) Reason {
+	p := &f.IP
+	switch {
+	case f.Tagged, !isIP(f), !p.Dst.IsValid():
+		return HostOut
+	case f.Whole && p.Position != Later && p.Proto == protoUDP && p.DstPort == m.Config.GenevePort:
+		return HostOut
+	case contains(m.Config.ServiceCIDRs, p.V6, p.Dst), contains(m.Config.Masquerade, p.V6, p.Dst):
+		return HostOVN
+	}
+	return HostOut
+}

@@ -1,0 +1,61 @@
+package healthcheck
+
+import (
+	"encoding/json"
+	"net"
+	"net/http"
+	"strconv"
+	"sync/atomic"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
+)
+
+// check is the listener of one Service.
+type check struct {
+	name      service.Key
+	port      uint16
+	endpoints atomic.Int64
+	healthy   func() bool
+	server    *http.Server
+}
+
+// newCheck serves on l, which it closes in the end.
+func newCheck(k service.Key, w wanted, l net.Listener, healthy func() bool) *check {
+	c := &check{name: k, port: w.port, healthy: healthy}
+	c.endpoints.Store(int64(w.endpoints))
+	c.server = &http.Server{Handler: c, ReadHeaderTimeout: 10 * time.Second}
+	go c.server.Serve(l) //nolint:errcheck // it ends with close, and a listener has no other end
+	return c
+}
+
+func (c *check) close() { c.server.Close() }
+
+// answer is the body, in kube-proxy's words.
+type answer struct {
+	Service struct {
+		Namespace string `json:"namespace"`
+		Name      string `json:"name"`
+	} `json:"service"`
+	LocalEndpoints      int64 `json:"localEndpoints"`
+	ServiceProxyHealthy bool  `json:"serviceProxyHealthy"`
+}
+
+// ServeHTTP answers whatever path is asked for: 200 if the node serves the Service.
+func (c *check) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
+	a := answer{LocalEndpoints: c.endpoints.Load(), ServiceProxyHealthy: c.healthy()}
+	a.Service.Namespace, a.Service.Name = c.name.Namespace, c.name.Name
+	w.Header().Set("X-Load-Balancing-Endpoint-Weight", strconv.FormatInt(a.LocalEndpoints, 10))
+	reply(w, a.LocalEndpoints > 0 && a.ServiceProxyHealthy, a)
+}
+
+func reply(w http.ResponseWriter, ok bool, body any) {
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("X-Content-Type-Options", "nosniff")
+	if !ok {
+		w.WriteHeader(http.StatusServiceUnavailable)
+	}
+	enc := json.NewEncoder(w)
+	enc.SetIndent("", "\t")
+	_ = enc.Encode(body) // the client has gone: nobody to tell
+}

@@ -1,0 +1,193 @@
+package healthcheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"net"
+	"slices"
+	"strconv"
+	"sync"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
+)
+
+// ReasonFailed is of the Events about a port that cannot be listened on.
+const ReasonFailed = "FailedToStartServiceHealthcheck"
+
+// Options of New.
+type Options struct {
+	Node    string
+	Keys    func() ([]service.Key, bool) // all; false: not known yet
+	Objects func(service.Key) service.Objects
+	Healthy func() bool // what the node serves is what the cluster asks for
+	// Warn writes an Event about a Service.
+	Warn func(ctx context.Context, svc *corev1.Service, reason, message string) error
+	Log  *slog.Logger
+}
+
+// Server has a listener for each Service that wants one. Run it once.
+type Server struct {
+	o    Options
+	wake loop.Signal
+
+	mu      sync.Mutex // guards changed
+	changed map[service.Key]bool
+
+	// Of the goroutine in Run:
+	serving map[service.Key]*check
+	said    map[service.Key]string // errors that there were Events about
+}
+
+// New returns a Server that is not running.
+func New(o Options) *Server {
+	return &Server{
+		o: o, wake: loop.NewSignal(), changed: map[service.Key]bool{},
+		serving: map[service.Key]*check{}, said: map[service.Key]string{},
+	}
+}
+
+// Changed notes that Objects returns something else for the key.
+func (s *Server) Changed(k service.Key) {
+	if k.Kind != service.KindService {
+		return
+	}
+	s.note(k)
+	s.wake.Kick()
+}
+
+// Synced notes that Keys knows all.
+func (s *Server) Synced() { s.wake.Kick() }
+
+func (s *Server) note(k service.Key) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.changed[k] = true
+}
+
+// Run serves until ctx ends. A port that somebody else has is tried again until
+// it is free.
+func (s *Server) Run(ctx context.Context) error {
+	defer func() {
+		for _, c := range s.serving {
+			c.close()
+		}
+	}()
+	return loop.Run(ctx, loop.Options{Name: "service health checks", Wake: s.wake, Apply: s.sync, Log: s.o.Log})
+}
+
+// sync brings the listeners of changed Services in line. Those that fail stay
+// changed.
+func (s *Server) sync(ctx context.Context) error {
+	if _, known := s.o.Keys(); !known {
+		return nil // Synced will be called
+	}
+	s.mu.Lock()
+	changed := s.changed
+	s.changed = map[service.Key]bool{}
+	s.mu.Unlock()
+	// A port may go from one Service to another: first what goes, then what comes.
+	want := map[service.Key]wanted{}
+	for k := range changed {
+		w := wants(s.o.Objects(k), s.o.Node)
+		if c := s.serving[k]; c != nil && c.port != w.port {
+			c.close()
+			delete(s.serving, k)
+			s.o.Log.Info("health check stopped", "service", k.Namespace+"/"+k.Name, "port", c.port)
+		}
+		if w.port == 0 {
+			delete(s.said, k)
+			continue
+		}
+		want[k] = w
+	}
+	var errs []error
+	for _, k := range slices.SortedFunc(maps.Keys(want), service.Key.Compare) {
+		if err := s.serve(k, want[k]); err != nil {
+			s.note(k) // no wake-up: the error brings it back
+			errs = append(errs, err)
+			s.say(ctx, k, err)
+			continue
+		}
+		delete(s.said, k)
+	}
+	return errors.Join(errs...)
+}
+
+func (s *Server) serve(k service.Key, w wanted) error {
+	if c := s.serving[k]; c != nil {
+		c.endpoints.Store(int64(w.endpoints))
+		return nil
+	}
+	l, err := net.Listen("tcp", ":"+strconv.Itoa(int(w.port)))
+	if err != nil {
+		return fmt.Errorf("serve health check of service %s/%s: %w", k.Namespace, k.Name, err)
+	}
+	c := newCheck(k, w, l, s.o.Healthy)
+	s.serving[k] = c
+	s.o.Log.Info("health check started", "service", k.Namespace+"/"+k.Name, "port", w.port)
+	return nil
+}
+
+// say writes an Event about the Service, once for each error.
+func (s *Server) say(ctx context.Context, k service.Key, err error) {
+	svc := s.o.Objects(k).Service
+	if svc == nil || s.said[k] == err.Error() {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	if failed := s.o.Warn(ctx, svc, ReasonFailed, fmt.Sprintf("node %s: %v", s.o.Node, err)); failed != nil {
+		s.o.Log.Warn("cannot write event", "error", failed)
+		return
+	}
+	s.said[k] = err.Error()
+}
+
+// wanted is the health check that a Service wants; port 0 is none.
+type wanted struct {
+	port      uint16
+	endpoints int // ready and on this node
+}
+
+func wants(o service.Objects, node string) wanted {
+	svc := o.Service
+	if svc == nil || !service.Proxied(svc) || svc.Spec.Type != corev1.ServiceTypeLoadBalancer ||
+		svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+		return wanted{}
+	}
+	port := svc.Spec.HealthCheckNodePort
+	if port <= 0 || port > 65535 {
+		return wanted{}
+	}
+	return wanted{port: uint16(port), endpoints: local(o.Slices, node)}
+}
+
+// local counts the addresses of endpoints on the node that are ready; what is not
+// said is ready. An endpoint of several ports or slices counts once, and one of
+// both families too: the larger family counts.
+func local(slices []*discoveryv1.EndpointSlice, node string) int {
+	found := map[discoveryv1.AddressType]map[string]struct{}{discoveryv1.AddressTypeIPv4: {}, discoveryv1.AddressTypeIPv6: {}}
+	most := 0
+	for _, s := range slices {
+		of := found[s.AddressType]
+		if of == nil {
+			continue
+		}
+		for i := range s.Endpoints {
+			e := &s.Endpoints[i]
+			if e.NodeName != nil && *e.NodeName == node && (e.Conditions.Ready == nil || *e.Conditions.Ready) && len(e.Addresses) > 0 {
+				of[e.Addresses[0]] = struct{}{}
+			}
+		}
+		most = max(most, len(of))
+	}
+	return most
+}

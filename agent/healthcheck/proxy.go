@@ -1,0 +1,65 @@
+package healthcheck
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"net"
+	"net/http"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
+)
+
+// Proxy is the health check of the node as a whole: what kube-proxy serves on
+// port 10256, where load balancers of externalTrafficPolicy Cluster ask.
+type Proxy struct {
+	Addr    string      // "" = do not serve
+	Healthy func() bool // what the node serves is what the cluster asks for
+	Leaving func() bool // the node is about to go: no new clients
+	Log     *slog.Logger
+}
+
+// Run serves /healthz and /livez until ctx ends. A port that somebody else has
+// is tried again until it is free: kube-proxy may be there until it is removed.
+func (p Proxy) Run(ctx context.Context) error {
+	if p.Addr == "" {
+		<-ctx.Done()
+		return nil
+	}
+	return loop.Run(ctx, loop.Options{Name: "proxy health check", Wake: loop.NewSignal(), Apply: p.serve, Log: p.Log})
+}
+
+func (p Proxy) serve(ctx context.Context) error {
+	l, err := net.Listen("tcp", p.Addr)
+	if err != nil {
+		return fmt.Errorf("serve proxy health check: %w", err)
+	}
+	srv := &http.Server{Handler: p.handler(), ReadHeaderTimeout: 10 * time.Second}
+	stop := context.AfterFunc(ctx, func() { srv.Close() })
+	defer stop()
+	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
+		return fmt.Errorf("serve proxy health check on %s: %w", p.Addr, err)
+	}
+	return nil
+}
+
+// handler: a node that is about to go is alive, but not for new clients.
+func (p Proxy) handler() http.Handler {
+	type status struct {
+		LastUpdated  time.Time `json:"lastUpdated"`
+		CurrentTime  time.Time `json:"currentTime"`
+		NodeEligible *bool     `json:"nodeEligible,omitempty"`
+	}
+	mux := http.NewServeMux()
+	mux.HandleFunc("/livez", func(w http.ResponseWriter, _ *http.Request) {
+		now := time.Now()
+		reply(w, p.Healthy(), status{LastUpdated: now, CurrentTime: now})
+	})
+	mux.HandleFunc("/healthz", func(w http.ResponseWriter, _ *http.Request) {
+		now, eligible := time.Now(), !p.Leaving()
+		reply(w, p.Healthy() && eligible, status{LastUpdated: now, CurrentTime: now, NodeEligible: &eligible})
+	})
+	return mux
+}

@@ -1,0 +1,152 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// protocol marks our routes on a device that has others too (rtm_protocol).
+const protocol = 111
+
+// Hairpin is what the host has on the gateway bridge to reach OVN, beside what
+// is its own there.
+type Hairpin struct {
+	Addresses  []netip.Addr // deprecated, so never chosen as a source by themselves
+	Neighbours []netip.Addr // permanent, all with MAC
+	MAC        net.HardwareAddr
+	Routes     []Route
+	Keep       []netip.Prefix // routes to these are not made, and stay if there are
+}
+
+// Route is a static route. Without a NextHop it is direct.
+type Route struct {
+	Prefix          netip.Prefix
+	NextHop, Source netip.Addr
+	MTU             int // 0: the device's
+}
+
+// SyncHairpin gives the device everything of h, and takes routes away that an
+// earlier call made and h does not have. What is not from SyncHairpin stays.
+func SyncHairpin(device string, h Hairpin) error {
+	l, err := find(device)
+	if err != nil {
+		return err
+	}
+	for _, a := range h.Addresses {
+		if err := addDeprecated(l, a); err != nil {
+			return err
+		}
+	}
+	for _, a := range h.Neighbours {
+		n := &netlink.Neigh{LinkIndex: l.Attrs().Index, IP: a.AsSlice(), HardwareAddr: h.MAC, State: netlink.NUD_PERMANENT, Family: family(a)}
+		if err := netlink.NeighSet(n); err != nil {
+			return fmt.Errorf("add neighbour %s of %s: %w", a, device, err)
+		}
+	}
+	wanted := map[netip.Prefix]bool{}
+	for _, p := range h.Keep {
+		wanted[p] = true
+	}
+	for _, r := range h.Routes {
+		wanted[r.Prefix] = true
+		if err := replaceRoute(l, r); err != nil {
+			return err
+		}
+	}
+	return pruneRoutes(l, wanted)
+}
+
+// RemoveHairpin undoes SyncHairpin. No such device is no error.
+func RemoveHairpin(device string, h Hairpin) error {
+	l, err := find(device)
+	if errors.Is(err, ErrNotFound) {
+		return nil
+	}
+	if err != nil {
+		return err
+	}
+	errs := []error{pruneRoutes(l, nil)}
+	for _, a := range h.Neighbours {
+		n := &netlink.Neigh{LinkIndex: l.Attrs().Index, IP: a.AsSlice(), Family: family(a)}
+		if err := netlink.NeighDel(n); err != nil && !errors.Is(err, syscall.ENOENT) {
+			errs = append(errs, fmt.Errorf("delete neighbour %s of %s: %w", a, device, err))
+		}
+	}
+	for _, a := range h.Addresses {
+		err := netlink.AddrDel(l, &netlink.Addr{IPNet: ipNet(host(a))})
+		if err != nil && !errors.Is(err, syscall.EADDRNOTAVAIL) {
+			errs = append(errs, fmt.Errorf("delete address %s of %s: %w", a, device, err))
+		}
+	}
+	if _, err := find(device); errors.Is(err, ErrNotFound) {
+		return nil // it went meanwhile, with everything
+	}
+	return errors.Join(errs...)
+}
+
+func host(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
+
+func family(a netip.Addr) int {
+	if a.Is4() {
+		return netlink.FAMILY_V4
+	}
+	return netlink.FAMILY_V6
+}
+
+const forever = 0xffffffff // INFINITY_LIFE_TIME of net/ipv4/devinet.c
+
+func addDeprecated(l netlink.Link, a netip.Addr) error {
+	have, err := retry(func() ([]netlink.Addr, error) { return netlink.AddrList(l, family(a)) })
+	if err != nil {
+		return fmt.Errorf("list addresses of %s: %w", l.Attrs().Name, err)
+	}
+	for _, h := range have {
+		if p, ok := prefixOf(h.IPNet); ok && p == host(a) && h.Flags&unix.IFA_F_DEPRECATED != 0 {
+			return nil
+		}
+	}
+	addr := &netlink.Addr{IPNet: ipNet(host(a)), PreferedLft: 0, ValidLft: forever, Flags: unix.IFA_F_NODAD}
+	if err := netlink.AddrReplace(l, addr); err != nil {
+		return fmt.Errorf("add address %s to %s: %w", a, l.Attrs().Name, err)
+	}
+	return nil
+}
+
+func replaceRoute(l netlink.Link, r Route) error {
+	route := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(r.Prefix), Protocol: protocol, MTU: r.MTU}
+	if r.NextHop.IsValid() {
+		route.Gw = r.NextHop.AsSlice()
+		route.SetFlag(netlink.FLAG_ONLINK)
+	} else {
+		route.Scope = netlink.SCOPE_LINK
+	}
+	if r.Source.IsValid() {
+		route.Src = r.Source.AsSlice()
+	}
+	if err := netlink.RouteReplace(route); err != nil {
+		return fmt.Errorf("add route %s via %s of %s: %w", r.Prefix, r.NextHop, l.Attrs().Name, err)
+	}
+	return nil
+}
+
+func pruneRoutes(l netlink.Link, wanted map[netip.Prefix]bool) error {
+	have, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
+	if err != nil {
+		return fmt.Errorf("list routes of %s: %w", l.Attrs().Name, err)
+	}
+	for _, r := range have {
+		if p, ok := prefixOf(r.Dst); r.Protocol != protocol || ok && wanted[p] {
+			continue
+		}
+		if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("delete route %s of %s: %w", r.Dst, l.Attrs().Name, err)
+		}
+	}
+	return nil
+}

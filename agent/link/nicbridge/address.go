@@ -1,0 +1,91 @@
+package nicbridge
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// address is what must be known of an address's message.
+type address struct {
+	key   netip.Prefix // the local address
+	flags uint32
+	life  []byte // struct ifa_cacheinfo: preferred and valid seconds first
+}
+
+func parseAddr(msg []byte) (address, error) {
+	list, err := attrs(msg, addrHeader)
+	if err != nil {
+		return address{}, err
+	}
+	b := find(list, unix.IFA_LOCAL)
+	if b == nil {
+		b = find(list, unix.IFA_ADDRESS) // IPv6 without a peer
+	}
+	ip, ok := netip.AddrFromSlice(b)
+	if !ok {
+		return address{}, fmt.Errorf("read address: %d bytes", len(b))
+	}
+	a := address{key: netip.PrefixFrom(ip, int(msg[1])), flags: uint32(msg[2]), life: find(list, unix.IFA_CACHEINFO)}
+	if f := find(list, unix.IFA_FLAGS); f != nil {
+		a.flags = u32(f)
+	}
+	return a, nil
+}
+
+func (a address) is6() bool { return a.key.Addr().Is6() }
+
+// dynamic addresses end by themselves unless somebody renews them.
+func (a address) dynamic() bool { return a.flags&unix.IFA_F_PERMANENT == 0 }
+
+// inOrder returns the messages in the order in which they must be added to be
+// listed as they were: the kernel appends IPv4 addresses and puts IPv6 ones
+// in front of those of the same scope.
+func inOrder(msgs [][]byte) [][]byte {
+	var v4, v6 [][]byte
+	for _, m := range msgs {
+		if m[0] == unix.AF_INET6 {
+			v6 = append(v6, m)
+		} else {
+			v4 = append(v4, m)
+		}
+	}
+	slices.Reverse(v6)
+	return append(v4, v6...)
+}
+
+// renewed returns the message with the lifetime that the same address has
+// among others: who renewed it meanwhile did so there.
+func renewed(msg []byte, others [][]byte) []byte {
+	a, err := parseAddr(msg)
+	if err != nil || !a.dynamic() {
+		return msg
+	}
+	for _, o := range others {
+		b, err := parseAddr(o)
+		if err != nil || b.key != a.key || b.life == nil {
+			continue
+		}
+		list, _ := attrs(msg, addrHeader)
+		for i := range list {
+			if list[i].typ() == unix.IFA_CACHEINFO {
+				list[i].data = b.life
+			}
+		}
+		return build(msg[:addrHeader], list)
+	}
+	return msg
+}
+
+// lookup returns the message of the same address among others, or nil.
+func lookup(msg []byte, others [][]byte) []byte {
+	a, err := parseAddr(msg)
+	for _, o := range others {
+		if b, err2 := parseAddr(o); err == nil && err2 == nil && a.key == b.key {
+			return o
+		}
+	}
+	return nil
+}

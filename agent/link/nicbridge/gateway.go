@@ -1,0 +1,178 @@
+package nicbridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// patience is how long the gateways are asked after a move. Before it they
+// have answerTime, and moreTime once one has answered.
+const (
+	patience   = 15 * time.Second
+	answerTime = 3 * time.Second
+	moreTime   = 300 * time.Millisecond
+)
+
+// errSilent is returned when no gateway that answered before answers.
+var errSilent = errors.New("no gateway answers")
+
+// answering returns those neighbours that answer by the device: ARP or
+// neighbour discovery, asked by the kernel.
+func answering(ctx context.Context, list []netip.Addr, index int) ([]netip.Addr, error) {
+	ctx, cancel := context.WithTimeout(ctx, answerTime)
+	defer cancel()
+	var out []netip.Addr
+	var enough <-chan time.Time
+	left := slices.Clone(list)
+	for len(left) > 0 {
+		if err := ask(left, index); err != nil {
+			return nil, err
+		}
+		over := wait(ctx, 5*poll) != nil
+		states, err := neighbourStates(index)
+		if err != nil {
+			return nil, err
+		}
+		left = slices.DeleteFunc(left, func(a netip.Addr) bool {
+			if states[a]&unix.NUD_REACHABLE != 0 {
+				out = append(out, a)
+			}
+			return states[a]&(unix.NUD_REACHABLE|unix.NUD_PERMANENT) != 0 // a static one says nothing
+		})
+		if len(out) > 0 && enough == nil {
+			enough = time.After(moreTime)
+		}
+		select {
+		case <-enough:
+			over = true
+		default:
+		}
+		if over {
+			break
+		}
+	}
+	return out, nil
+}
+
+// ask makes the kernel ask each neighbour, unless it is doing so.
+func ask(list []netip.Addr, index int) error {
+	msgs, err := dump(unix.RTM_GETNEIGH, neighHeader)
+	if err != nil {
+		return fmt.Errorf("list neighbours: %w", err)
+	}
+	known := map[netip.Addr][]byte{}
+	for _, m := range msgs {
+		if a, ok := neighbourOn(m, index); ok {
+			known[a] = m
+		}
+	}
+	for _, a := range list {
+		head := make([]byte, neighHeader)
+		head[0] = unix.AF_INET
+		if a.Is6() {
+			head[0] = unix.AF_INET6
+		}
+		order.PutUint32(head[4:], uint32(index))
+		out := []attr{{unix.NDA_DST, a.AsSlice()}}
+		state := uint16(0)
+		if m := known[a]; m != nil {
+			list, err := attrs(m, neighHeader)
+			if err != nil {
+				return err
+			}
+			state = order.Uint16(m[8:])
+			if mac := find(list, unix.NDA_LLADDR); mac != nil && state&(unix.NUD_STALE|unix.NUD_DELAY) != 0 {
+				order.PutUint16(head[8:], unix.NUD_PROBE)
+				out = append(out, attr{unix.NDA_LLADDR, mac})
+			}
+		}
+		if state&(unix.NUD_PERMANENT|unix.NUD_PROBE|unix.NUD_INCOMPLETE|unix.NUD_REACHABLE) != 0 {
+			continue
+		}
+		if order.Uint16(head[8:]) == 0 {
+			head[10] = unix.NTF_USE
+		}
+		if err := send(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, build(head, out)); err != nil {
+			return fmt.Errorf("ask gateway %s: %w", a, err)
+		}
+	}
+	return nil
+}
+
+// neighbourOn returns the neighbour's address if it is on the device.
+func neighbourOn(msg []byte, index int) (netip.Addr, bool) {
+	list, err := attrs(msg, neighHeader)
+	if err != nil || int(order.Uint32(msg[4:])) != index {
+		return netip.Addr{}, false
+	}
+	return netip.AddrFromSlice(find(list, unix.NDA_DST))
+}
+
+func neighbourStates(index int) (map[netip.Addr]uint16, error) {
+	msgs, err := dump(unix.RTM_GETNEIGH, neighHeader)
+	if err != nil {
+		return nil, fmt.Errorf("list neighbours: %w", err)
+	}
+	out := map[netip.Addr]uint16{}
+	for _, m := range msgs {
+		if a, ok := neighbourOn(m, index); ok {
+			out[a] = order.Uint16(m[8:])
+		}
+	}
+	return out, nil
+}
+
+// verify returns errSilent when none of the gateways that answered by the NIC
+// answers by the bridge. Without such a gateway there is nothing to ask.
+func (s *Snapshot) verify(ctx context.Context) error {
+	if len(s.Gateways) == 0 {
+		return nil
+	}
+	bridge, err := netlink.LinkByName(s.Bridge)
+	if err != nil {
+		return fmt.Errorf("read bridge %s: %w", s.Bridge, err)
+	}
+	if err := forget(s.Gateways, bridge.Attrs().Index); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for {
+		got, err := answering(ctx, s.Gateways, bridge.Attrs().Index)
+		if err != nil || len(got) > 0 {
+			return err
+		}
+		if ctx.Err() != nil {
+			return fmt.Errorf("ask %v by %s: %w", s.Gateways, s.Bridge, errSilent)
+		}
+	}
+}
+
+// forget makes what is known of neighbours stale, so that an answer is a new one.
+func forget(list []netip.Addr, index int) error {
+	msgs, err := neighsOf(index)
+	if err != nil {
+		return err
+	}
+	for _, m := range msgs {
+		a, ok := neighbourOn(m, index)
+		if !ok || !slices.Contains(list, a) || order.Uint16(m[8:])&unix.NUD_PERMANENT != 0 {
+			continue
+		}
+		out, err := retargetNeigh(m, index)
+		if err != nil {
+			return err
+		}
+		if err := send(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, out); err != nil {
+			return fmt.Errorf("ask gateway %s again: %w", a, err)
+		}
+	}
+	return nil
+}

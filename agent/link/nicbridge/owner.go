@@ -1,0 +1,87 @@
+package nicbridge
+
+import (
+	"fmt"
+	"os"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// owner is a program that configures the NIC and would undo a move, or miss
+// the NIC after it. It is an error that says what the operator must do.
+type owner struct {
+	nic, program, advice string
+}
+
+func (o *owner) Error() string {
+	return fmt.Sprintf("%s belongs to %s: %s; or force the move, and expect its lease to run out", o.nic, o.program, o.advice)
+}
+
+func (o *owner) Unwrap() error { return ErrOwned }
+
+// findOwner returns who configures the device: NetworkManager and
+// systemd-networkd by their state of it, a DHCP client by its command line.
+// root is where /run and /proc are. Only processes of this network namespace count.
+func findOwner(root, nic string, index int) *owner {
+	file := strconv.Itoa(index)
+	if v, ok := setting(filepath.Join(root, "run/NetworkManager/devices", file), "managed"); ok && v != "false" && v != "0" {
+		return &owner{nic, "NetworkManager", "make it unmanaged (nmcli device set " + nic +
+			" managed no, and unmanaged-devices in NetworkManager.conf) and give the addresses statically"}
+	}
+	if v, ok := setting(filepath.Join(root, "run/systemd/netif/links", file), "ADMIN_STATE"); ok && v != "unmanaged" {
+		return &owner{nic, "systemd-networkd", "set Unmanaged=yes in its .network file and give the addresses statically, " +
+			"or let networkd configure the bridge instead"}
+	}
+	if p := dhcpClient(root, nic); p != "" {
+		return &owner{nic, p, "stop it and give the addresses statically, or start it on the bridge instead"}
+	}
+	return nil
+}
+
+// setting reads one KEY=VALUE line.
+func setting(path, key string) (string, bool) {
+	b, err := os.ReadFile(path)
+	if err != nil {
+		return "", false
+	}
+	for line := range strings.Lines(string(b)) {
+		if v, ok := strings.CutPrefix(strings.TrimSpace(line), key+"="); ok {
+			return v, true
+		}
+	}
+	return "", false
+}
+
+// dhcpClient returns the client that runs on the device, with its process ID.
+func dhcpClient(root, nic string) string {
+	here, _ := os.Readlink(filepath.Join(root, "proc/self/ns/net"))
+	processes, _ := filepath.Glob(filepath.Join(root, "proc/[0-9]*"))
+	for _, p := range processes {
+		b, err := os.ReadFile(filepath.Join(p, "cmdline"))
+		if err != nil || len(b) == 0 {
+			continue
+		}
+		argv := strings.Split(strings.TrimRight(string(b), "\x00"), "\x00")
+		program := filepath.Base(strings.TrimSuffix(argv[0], ":"))
+		if !slices.Contains([]string{"dhclient", "dhcpcd", "udhcpc"}, program) || !slices.Contains(argv[1:], nic) && !alone(root, argv[1:]) {
+			continue
+		}
+		if there, err := os.Readlink(filepath.Join(p, "ns/net")); err == nil && there == here {
+			return program + " (process " + filepath.Base(p) + ")"
+		}
+	}
+	return ""
+}
+
+// alone reports whether the arguments name no device: such a client takes all.
+func alone(root string, args []string) bool {
+	return !slices.ContainsFunc(args, func(a string) bool {
+		if a == "" || strings.ContainsAny(a, "/.") {
+			return false
+		}
+		_, err := os.Stat(filepath.Join(root, "proc/sys/net/ipv4/conf", a))
+		return err == nil
+	})
+}

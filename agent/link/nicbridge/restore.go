@@ -1,0 +1,220 @@
+package nicbridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+)
+
+// undoTimeout bounds one attempt to restore, vswitchdTime what of it is left to
+// vswitchd to let a port go.
+const (
+	undoTimeout  = time.Minute
+	vswitchdTime = 5 * time.Second
+)
+
+// undo brings NIC and bridge back to the snapshot from whatever state they are
+// in. It may be repeated after an error.
+func (m *mover) undo(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
+	defer cancel()
+	unlock, err := lock(ctx, m.Dir, m.NIC)
+	if err != nil {
+		return fmt.Errorf("restore %s: %w", m.NIC, err)
+	}
+	defer unlock()
+	if m.snap, err = Load(m.Dir, m.NIC); err != nil {
+		return fmt.Errorf("restore %s: %w", m.NIC, err)
+	}
+	if m.snap.Phase == Restored {
+		return nil
+	}
+	m.held = true
+	if err := m.setPhase(Restoring); err != nil {
+		return err
+	}
+	if err := m.back(ctx); err != nil {
+		return fmt.Errorf("restore %s from %s: %w", m.NIC, m.snap.Bridge, err)
+	}
+	m.Log.Info("NIC restored", "nic", m.NIC, "bridge", m.snap.Bridge)
+	return m.setPhase(Restored)
+}
+
+func (m *mover) back(ctx context.Context) error {
+	s := m.snap
+	l, err := netlink.LinkByName(s.NIC)
+	if err != nil {
+		return fmt.Errorf("read device %s: %w", s.NIC, err)
+	}
+	nic, bridge := of(l), device{s.Bridge, -1}
+	var onBridge [][]byte
+	if b, err := netlink.LinkByName(s.Bridge); err == nil {
+		bridge = of(b)
+		if onBridge, err = addrsOf(bridge.index); err != nil {
+			return err
+		}
+		if err := m.setting(ctx, s.Bridge, "ipv4/rp_filter", "2"); err != nil {
+			return err
+		}
+	}
+	for _, step := range []func() error{
+		func() error { return m.fillNIC(ctx, nic, onBridge) },
+		func() error { return m.moveRoutes(ctx, bridge, nic) },
+		func() error { return m.moveRules(ctx, s.Bridge, s.NIC) },
+		func() error { return m.leaveBridge(ctx) },
+		func() error { return m.leftBridge(ctx) },
+		// Again: the last address of a device took its neighbours with it.
+		func() error { return m.addNeighbours(ctx, nic) },
+		func() error { return m.trueFlags(ctx, nic, s.NIC, s.Had.Addresses) },
+		func() error { return m.settings(ctx, s.NIC, s.Sysctls.NIC) },
+		func() error { return m.promiscuous(ctx) },
+		func() error { return m.setting(ctx, s.NIC, "ipv6/addr_gen_mode", s.Sysctls.NIC["ipv6/addr_gen_mode"]) },
+		func() error { return m.deleteAddresses(ctx, nic, m.made) },
+	} {
+		if err := step(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// leftBridge empties the bridge, if it is still there and stays.
+func (m *mover) leftBridge(ctx context.Context) error {
+	err := m.emptyBridge(ctx)
+	if _, gone := netlink.LinkByName(m.snap.Bridge); gone != nil {
+		return nil // it went with the port, perhaps in the middle
+	}
+	return err
+}
+
+// promiscuous takes off what a vswitchd that died has left on.
+func (m *mover) promiscuous(ctx context.Context) error {
+	l, err := netlink.LinkByName(m.snap.NIC)
+	if err != nil {
+		return fmt.Errorf("read device %s: %w", m.snap.NIC, err)
+	}
+	if m.snap.Link.Promiscuous || l.Attrs().RawFlags&unix.IFF_PROMISC == 0 {
+		return nil
+	}
+	return m.do(ctx, "set "+m.snap.NIC+" not promiscuous", func() error { return netlink.SetPromiscOff(l) })
+}
+
+// made reports whether the kernel made the address when IPv6 came back. What
+// it learned from router advertisements stays.
+func (m *mover) made(msg []byte) bool {
+	a, err := parseAddr(msg)
+	return err == nil && a.is6() && !a.dynamic() && a.key.Addr().IsLinkLocalUnicast() && lookup(msg, m.snap.Had.Addresses) == nil
+}
+
+// fillNIC gives the NIC its addresses and neighbours again. IPv6 comes back
+// without an address of the kernel's making, which would be detected for a
+// second before it can be used.
+func (m *mover) fillNIC(ctx context.Context, nic device, onBridge [][]byte) error {
+	s := m.snap
+	if err := m.do(ctx, "set "+nic.name+" up", func() error { return link.SetUp(nic.name) }); err != nil {
+		return err
+	}
+	if v := s.Sysctls.NIC["ipv6/disable_ipv6"]; v == "0" && readSysctls(nic.name)["ipv6/disable_ipv6"] != v {
+		if err := m.setting(ctx, nic.name, "ipv6/addr_gen_mode", "1"); err != nil {
+			return err
+		}
+		if err := m.setting(ctx, nic.name, "ipv6/disable_ipv6", v); err != nil {
+			return err
+		}
+	}
+	var addrs [][]byte
+	for _, msg := range s.Had.Addresses {
+		addrs = append(addrs, renewed(msg, onBridge))
+	}
+	if err := m.addAddresses(ctx, nic, s.NIC, addrs); err != nil {
+		return err
+	}
+	return m.addNeighbours(ctx, nic)
+}
+
+// leaveBridge returns when the NIC's packets are the host's again. What the
+// kernel's datapath has, it keeps when vswitchd is dead: then the port is taken
+// out of it here.
+func (m *mover) leaveBridge(ctx context.Context) error {
+	s := m.snap
+	err := m.do(ctx, "remove port "+s.NIC, func() error { return m.Switch.Remove(ctx, s.Bridge, s.NIC) })
+	patience := time.Now().Add(vswitchdTime)
+	for {
+		l, lerr := netlink.LinkByName(s.NIC)
+		if lerr != nil {
+			return errors.Join(err, fmt.Errorf("read device %s: %w", s.NIC, lerr))
+		}
+		master := l.Attrs().MasterIndex
+		if master == 0 {
+			return err
+		}
+		if err != nil || time.Now().After(patience) {
+			m.Log.Warn("vswitchd does not let the NIC go, taking it out of the datapath", "nic", s.NIC)
+			if derr := m.do(ctx, "delete vport "+s.NIC, func() error { return deleteVport(master, s.NIC) }); derr != nil {
+				return errors.Join(err, derr)
+			}
+		}
+		if werr := wait(ctx, poll); werr != nil {
+			return errors.Join(err, fmt.Errorf("wait for %s to leave OVS: %w", s.NIC, werr))
+		}
+	}
+}
+
+// emptyBridge takes what was moved off a bridge that was there before the move
+// and so still is.
+func (m *mover) emptyBridge(ctx context.Context) error {
+	s := m.snap
+	l, err := netlink.LinkByName(s.Bridge)
+	if err != nil {
+		return nil // the bridge went with the port
+	}
+	had := s.Sysctls.Bridge
+	if had == nil { // the move made it, and vswitchd is not there to delete it
+		return m.do(ctx, "set "+s.Bridge+" down", func() error { return netlink.LinkSetDown(l) })
+	}
+	if had["ipv6/disable_ipv6"] == "1" {
+		if err := m.setting(ctx, s.Bridge, "ipv6/disable_ipv6", "1"); err != nil {
+			return err
+		}
+	}
+	ours := func(msg []byte) bool { return lookup(msg, s.Had.Addresses) != nil }
+	if err := m.deleteAddresses(ctx, of(l), ours); err != nil {
+		return err
+	}
+	if err := m.deleteNeighbours(ctx, of(l)); err != nil {
+		return err
+	}
+	for _, key := range []string{"ipv6/addr_gen_mode", "ipv6/disable_ipv6"} {
+		if v, ok := had[key]; ok {
+			if err := m.setting(ctx, s.Bridge, key, v); err != nil {
+				return err
+			}
+		}
+	}
+	return m.settings(ctx, s.Bridge, had)
+}
+
+// nextHops returns the neighbours by which the host's routes go, each once.
+func (s *Snapshot) nextHops() (out []netip.Addr) {
+	for _, w := range s.Had.Routes {
+		r, err := parseRoute(w.Message)
+		if err != nil {
+			continue
+		}
+		for i, hop := range r.hops {
+			g := hop
+			if hop.IsValid() && r.devices[i] == s.Link.Index && !slices.Contains(out, g) {
+				out = append(out, g)
+			}
+		}
+	}
+	return out
+}

@@ -1,0 +1,107 @@
+package nicbridge
+
+import (
+	"net/netip"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// route is what must be known of a route's message.
+type route struct {
+	msg      []byte
+	family   byte
+	table    uint32
+	protocol byte
+	metric   uint32
+	dst, src netip.Prefix // src is the preferred source, with all bits
+	group    string       // what the kernel orders by: routes of one group stand in a row
+	devices  []int
+	hops     []netip.Addr // next hops by device, same order; invalid for none
+	byObject bool
+	cloned   bool
+}
+
+func parseRoute(msg []byte) (route, error) {
+	list, err := attrs(msg, routeHeader)
+	if err != nil {
+		return route{}, err
+	}
+	r := route{msg: msg, family: msg[0], table: uint32(msg[4]), protocol: msg[5], metric: u32(find(list, unix.RTA_PRIORITY))}
+	r.cloned = order.Uint32(msg[8:])&unix.RTM_F_CLONED != 0
+	if b := find(list, unix.RTA_TABLE); b != nil {
+		r.table = u32(b)
+	}
+	if a, ok := netip.AddrFromSlice(find(list, unix.RTA_DST)); ok {
+		r.dst = netip.PrefixFrom(a, int(msg[1]))
+	}
+	if a, ok := netip.AddrFromSlice(find(list, unix.RTA_PREFSRC)); ok {
+		r.src = netip.PrefixFrom(a, a.BitLen())
+	}
+	r.byObject = find(list, rtaNextHopID) != nil
+	if b := find(list, unix.RTA_OIF); b != nil {
+		r.addHop(int(u32(b)), list)
+	}
+	hops := find(list, unix.RTA_MULTIPATH)
+	for len(hops) >= nextHop {
+		n := int(order.Uint16(hops))
+		if n < nextHop || n > len(hops) {
+			break
+		}
+		of, err := attrs(hops[:n], nextHop)
+		if err != nil {
+			return route{}, err
+		}
+		r.addHop(int(order.Uint32(hops[4:])), of)
+		hops = hops[min((n+3)&^3, len(hops)):]
+	}
+	key := []byte{msg[0], msg[1], msg[2], msg[3]}
+	key = append(key, put32(r.table)...)
+	key = append(key, put32(r.metric)...)
+	r.group = string(append(append(key, find(list, unix.RTA_DST)...), find(list, unix.RTA_SRC)...))
+	return r, nil
+}
+
+func (r *route) addHop(device int, list []attr) {
+	gw := find(list, unix.RTA_GATEWAY)
+	if via := find(list, unix.RTA_VIA); len(via) > 2 { // another family's: struct rtvia
+		gw = via[2:]
+	}
+	hop, _ := netip.AddrFromSlice(gw)
+	r.devices, r.hops = append(r.devices, device), append(r.hops, hop)
+}
+
+func (r route) by(device int) bool { return slices.Contains(r.devices, device) }
+
+func (r route) gateway() bool {
+	return slices.ContainsFunc(r.hops, netip.Addr.IsValid)
+}
+
+// advertised is a default route, or one of a route information option, that
+// the kernel learned and will renew by itself.
+func (r route) advertised() bool {
+	return r.family == unix.AF_INET6 && r.protocol == unix.RTPROT_RA
+}
+
+// automatic routes come and go with an address.
+func (r route) automatic() bool {
+	return r.table == unix.RT_TABLE_LOCAL && r.protocol == unix.RTPROT_KERNEL
+}
+
+// connected reports whether the kernel made the route with the address.
+func (r route) connected(a address) bool {
+	if r.protocol != unix.RTPROT_KERNEL || r.gateway() || r.table == unix.RT_TABLE_LOCAL {
+		return false
+	}
+	return r.src.IsValid() && r.src.Addr() == a.key.Addr() || !r.src.IsValid() && r.dst == a.key.Masked()
+}
+
+// worse returns the route with a metric one higher.
+func (r route) worse() ([]byte, error) {
+	list, err := attrs(r.msg, routeHeader)
+	if err != nil {
+		return nil, err
+	}
+	list = slices.DeleteFunc(list, func(a attr) bool { return a.typ() == unix.RTA_PRIORITY })
+	return build(r.msg[:routeHeader], append(list, attr{unix.RTA_PRIORITY, put32(r.metric + 1)})), nil
+}

@@ -1,0 +1,173 @@
+package nicbridge
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"golang.org/x/sys/unix"
+)
+
+// moveRoutes makes the device to have every route of the snapshot, then takes
+// them from the device from: in between there are two, and never none.
+func (m *mover) moveRoutes(ctx context.Context, from, to device) error {
+	wanted, err := m.plan(to.index)
+	if err != nil {
+		return err
+	}
+	for _, w := range wanted {
+		if err := m.addRoute(ctx, w, from, to); err != nil {
+			return err
+		}
+	}
+	if err := m.deleteRoutes(ctx, to, func(r route) bool { return m.stray(r, wanted) }); err != nil {
+		return err
+	}
+	old, err := m.plan(from.index)
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	for _, w := range old {
+		there[canonicalRoute(w.msg)] = true
+	}
+	return m.deleteRoutes(ctx, from, func(r route) bool { return there[key(r)] })
+}
+
+// wantedRoute is a route in the place that it shall have.
+type wantedRoute struct {
+	route
+	first, shared bool
+}
+
+// plan returns the snapshot's routes by another device in the order in which
+// they must be added: those without a next hop first, as a next hop must be
+// reachable; those that stand before the routes of others are put there last first.
+func (m *mover) plan(index int) ([]wantedRoute, error) {
+	var direct, via []wantedRoute
+	for _, r := range m.snap.Had.Routes {
+		msg, err := retargetRoute(r.Message, m.snap.Link.Index, index)
+		if err != nil {
+			return nil, err
+		}
+		p, err := parseRoute(msg)
+		if err != nil {
+			return nil, err
+		}
+		w := wantedRoute{p, r.First, r.Shared}
+		if p.gateway() {
+			via = append(via, w)
+		} else {
+			direct = append(direct, w)
+		}
+	}
+	return append(arrange(direct), arrange(via)...), nil
+}
+
+func arrange(list []wantedRoute) []wantedRoute {
+	var front, back []wantedRoute
+	for _, w := range list {
+		if w.first && w.family == unix.AF_INET {
+			front = append(front, w)
+		} else {
+			back = append(back, w)
+		}
+	}
+	slices.Reverse(front)
+	return append(front, back...)
+}
+
+// key identifies a route as the kernel lists it.
+func key(r route) string {
+	msg, err := retargetRoute(r.msg, 0, 0)
+	if err != nil {
+		return ""
+	}
+	return canonicalRoute(msg)
+}
+
+func (m *mover) addRoute(ctx context.Context, w wantedRoute, from, to device) error {
+	have, err := routes()
+	if err != nil {
+		return err
+	}
+	if w.advertised() {
+		return m.addAdvertised(ctx, w, have, to)
+	}
+	i := slices.IndexFunc(have, func(r route) bool { return key(r) == canonicalRoute(w.msg) })
+	if i >= 0 && (!w.first || !w.shared || inFront(have[:i], w, from, to)) {
+		return nil
+	}
+	what := "add route " + destination(w.route) + " to " + to.name
+	if i >= 0 { // made by the kernel with the address, behind those of others
+		if err := m.send(ctx, "take route "+destination(w.route)+" of "+to.name+" to put it first", unix.RTM_DELROUTE, 0, w.msg); err != nil {
+			return err
+		}
+	}
+	flags := unix.NLM_F_CREATE
+	switch {
+	case w.family == unix.AF_INET && !w.first:
+		flags |= unix.NLM_F_APPEND
+	case w.family == unix.AF_INET6 && w.gateway():
+		flags |= unix.NLM_F_REPLACE // else it becomes one next hop of two
+	}
+	return m.send(ctx, what, unix.RTM_NEWROUTE, flags, w.msg)
+}
+
+// inFront reports whether only routes by the NIC or the bridge stand before.
+func inFront(before []route, w wantedRoute, from, to device) bool {
+	return !slices.ContainsFunc(before, func(r route) bool { return r.group == w.group && !r.by(from.index) && !r.by(to.index) })
+}
+
+// addAdvertised adds a copy one metric worse, so that the kernel can add its
+// own: with the same metric it would take the copy for it, report an error
+// and ignore the rest of each advertisement.
+func (m *mover) addAdvertised(ctx context.Context, w wantedRoute, have []route, to device) error {
+	if slices.ContainsFunc(have, func(r route) bool { return r.advertised() && r.by(to.index) && sameHops(r, w.route) }) {
+		return nil
+	}
+	msg, err := w.worse()
+	if err != nil {
+		return err
+	}
+	return m.send(ctx, "add route "+destination(w.route)+" to "+to.name, unix.RTM_NEWROUTE, unix.NLM_F_CREATE, msg)
+}
+
+func sameHops(a, b route) bool { return slices.Equal(a.hops, b.hops) }
+
+func (m *mover) deleteRoutes(ctx context.Context, of device, unwanted func(route) bool) error {
+	have, err := routes()
+	if err != nil {
+		return err
+	}
+	for _, r := range have {
+		if !r.by(of.index) || r.automatic() || !unwanted(r) {
+			continue
+		}
+		msg, err := retargetRoute(r.msg, 0, 0)
+		if err != nil {
+			return err
+		}
+		if err := m.send(ctx, "delete route "+destination(r)+" of "+of.name, unix.RTM_DELROUTE, 0, msg); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// stray is a route that the kernel made with an address that is moved, and that
+// the NIC had not.
+func (m *mover) stray(r route, wanted []wantedRoute) bool {
+	made := slices.ContainsFunc(m.snap.Had.Addresses, func(msg []byte) bool {
+		a, err := parseAddr(msg)
+		return err == nil && r.connected(a)
+	})
+	return made && !slices.ContainsFunc(wanted, func(w wantedRoute) bool { return canonicalRoute(w.msg) == key(r) })
+}
+
+func destination(r route) string {
+	if !r.dst.IsValid() {
+		return fmt.Sprintf("default, family %d, table %d", r.family, r.table)
+	}
+	return fmt.Sprintf("%s, table %d", r.dst, r.table)
+}

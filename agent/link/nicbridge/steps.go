@@ -1,0 +1,249 @@
+package nicbridge
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"time"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// poll is how often a device or a neighbour is looked at again.
+const poll = 20 * time.Millisecond
+
+// mover changes the kernel step by step, forward or back.
+type mover struct {
+	Options
+	snap *Snapshot
+	held bool // the lock is held for all steps
+}
+
+// do makes one change.
+func (m *mover) do(ctx context.Context, what string, change func() error) error {
+	if m.hook != nil {
+		if err := m.hook(what); err != nil {
+			return fmt.Errorf("%s: %w", what, err)
+		}
+	}
+	if err := ctx.Err(); err != nil {
+		return fmt.Errorf("%s: %w", what, context.Cause(ctx))
+	}
+	if !m.held {
+		unlock, err := lock(ctx, m.Dir, m.NIC)
+		if err != nil {
+			return err
+		}
+		defer unlock()
+		now, err := Load(m.Dir, m.NIC)
+		if err != nil {
+			return err
+		}
+		if now.Phase != Moving {
+			return fmt.Errorf("%s: %w", what, errOvertaken)
+		}
+	}
+	if err := change(); err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	return nil
+}
+
+func (m *mover) send(ctx context.Context, what string, kind, flags int, msg []byte) error {
+	return m.do(ctx, what, func() error { return send(kind, flags, msg) })
+}
+
+func (m *mover) setting(ctx context.Context, device, key, value string) error {
+	if v, ok := readSysctls(device)[key]; !ok || v == value {
+		return nil
+	}
+	return m.do(ctx, "set "+key+" of "+device+" to "+value, func() error { return writeSysctl(device, key, value) })
+}
+
+// settings gives a device those values that may be given in any order.
+func (m *mover) settings(ctx context.Context, device string, want map[string]string, but ...string) error {
+	for _, key := range common(want, readSysctls(device)) {
+		if len(but) > 0 && key == but[0] {
+			continue
+		}
+		if err := m.setting(ctx, device, key, want[key]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// addAddresses adds what the device has not; usable at once.
+func (m *mover) addAddresses(ctx context.Context, to device, from string, msgs [][]byte) error {
+	have, err := addrsOf(to.index)
+	if err != nil {
+		return err
+	}
+	for _, msg := range inOrder(msgs) {
+		if lookup(msg, have) != nil {
+			continue
+		}
+		out, err := retargetAddr(msg, from, to.name, to.index, true)
+		if err != nil {
+			return err
+		}
+		if err := m.send(ctx, "add address "+text(msg)+" to "+to.name, unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_EXCL, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// trueFlags takes the flag off with which an address skipped duplicate
+// detection, where it was not there before. It does not start detection.
+func (m *mover) trueFlags(ctx context.Context, to device, from string, msgs [][]byte) error {
+	for _, msg := range msgs {
+		a, err := parseAddr(msg)
+		if err != nil || !a.is6() || a.flags&unix.IFA_F_NODAD != 0 {
+			continue
+		}
+		have, err := addrsOf(to.index)
+		if err != nil {
+			return err
+		}
+		cur := lookup(msg, have)
+		if cur == nil {
+			continue
+		}
+		if b, err := parseAddr(cur); err != nil || b.flags&unix.IFA_F_NODAD == 0 {
+			continue
+		}
+		out, err := retargetAddr(renewed(msg, have), from, to.name, to.index, false)
+		if err != nil {
+			return err
+		}
+		if err := m.send(ctx, "set flags of "+text(msg)+" on "+to.name, unix.RTM_NEWADDR, unix.NLM_F_REPLACE, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// deleteAddresses deletes those for which unwanted is true, last added first:
+// a primary address takes its secondary ones with it.
+func (m *mover) deleteAddresses(ctx context.Context, of device, unwanted func(msg []byte) bool) error {
+	have, err := addrsOf(of.index)
+	if err != nil {
+		return err
+	}
+	list := inOrder(have)
+	for i := len(list) - 1; i >= 0; i-- {
+		if !unwanted(list[i]) {
+			continue
+		}
+		if err := m.send(ctx, "delete address "+text(list[i])+" of "+of.name, unix.RTM_DELADDR, 0, list[i]); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *mover) addNeighbours(ctx context.Context, to device) error {
+	have, err := neighsOf(to.index)
+	if err != nil {
+		return err
+	}
+	known := map[string]bool{}
+	for _, msg := range have {
+		list, _ := attrs(msg, neighHeader)
+		known[string(find(list, unix.NDA_DST))] = true
+	}
+	for _, msg := range m.snap.Had.Neighbours {
+		list, err := attrs(msg, neighHeader)
+		if err != nil {
+			return err
+		}
+		if permanent := order.Uint16(msg[8:])&unix.NUD_PERMANENT != 0; known[string(find(list, unix.NDA_DST))] && !permanent {
+			continue
+		}
+		out, err := retargetNeigh(msg, to.index)
+		if err != nil {
+			return err
+		}
+		what := "add neighbour " + net.IP(find(list, unix.NDA_DST)).String() + " to " + to.name
+		if err := m.send(ctx, what, unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *mover) deleteNeighbours(ctx context.Context, of device) error {
+	for _, msg := range m.snap.Had.Neighbours {
+		out, err := retargetNeigh(msg, of.index)
+		if err != nil {
+			return err
+		}
+		if err := m.send(ctx, "delete neighbour of "+of.name, unix.RTM_DELNEIGH, 0, out); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// moveRules gives the rules another name, each before its old self goes.
+func (m *mover) moveRules(ctx context.Context, from, to string) error {
+	have, err := rulesNaming(to)
+	if err != nil {
+		return err
+	}
+	there := map[string]bool{}
+	for _, msg := range have {
+		if msg, err = retargetRule(msg, "", ""); err != nil {
+			return err
+		}
+		there[canonicalRule(msg)] = true
+	}
+	for _, msg := range m.snap.Had.Rules {
+		add, err := retargetRule(msg, m.snap.NIC, to)
+		if err != nil {
+			return err
+		}
+		if !there[canonicalRule(add)] {
+			if err := m.send(ctx, "add rule for "+to, unix.RTM_NEWRULE, unix.NLM_F_CREATE|unix.NLM_F_EXCL, add); err != nil {
+				return err
+			}
+		}
+		if err := m.deleteRule(ctx, msg, from); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func (m *mover) deleteRule(ctx context.Context, msg []byte, name string) error {
+	old, err := retargetRule(msg, m.snap.NIC, name)
+	if err != nil {
+		return err
+	}
+	return m.send(ctx, "delete rule for "+name, unix.RTM_DELRULE, 0, old)
+}
+
+func text(msg []byte) string {
+	a, err := parseAddr(msg)
+	if err != nil {
+		return "?"
+	}
+	return a.key.String()
+}
+
+// linkNamed waits for a device.
+func linkNamed(ctx context.Context, name string) (netlink.Link, error) {
+	for {
+		l, err := netlink.LinkByName(name)
+		if err == nil {
+			return l, nil
+		}
+		if werr := wait(ctx, poll); werr != nil {
+			return nil, fmt.Errorf("wait for device %s: %w", name, err)
+		}
+	}
+}
+
+func of(l netlink.Link) device { return device{l.Attrs().Name, l.Attrs().Index} }

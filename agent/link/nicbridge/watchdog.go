@@ -1,0 +1,186 @@
+package nicbridge
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"syscall"
+	"time"
+)
+
+const (
+	grace     = 5 * time.Second  // beyond the mover's own time
+	probation = 10 * time.Second // after a move that succeeded
+	attempts  = 100              // to restore, one a second
+)
+
+// Descriptors that the watchdog finds open.
+const (
+	parentFD = 3 // reads end of file when the mover is dead
+	readyFD  = 4 // written to when the watchdog watches
+)
+
+// startWatchdog returns when the watchdog watches. It lives in a session of
+// its own and in no way depends on this process; stop tells it that the mover
+// has ended.
+func (m *mover) startWatchdog(ctx context.Context) (stop func(), err error) {
+	if len(m.Watchdog) == 0 {
+		return func() {}, nil
+	}
+	parent, alive, err := os.Pipe()
+	if err != nil {
+		return nil, fmt.Errorf("start watchdog: %w", err)
+	}
+	ready, watching, err := os.Pipe()
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start watchdog: %w", err), parent.Close(), alive.Close())
+	}
+	defer ready.Close()
+	out, err := os.OpenFile(filepath.Join(m.Dir, "nic-"+m.NIC+".watchdog.log"), os.O_CREATE|os.O_WRONLY|os.O_APPEND, 0o600)
+	if err != nil {
+		return nil, errors.Join(fmt.Errorf("start watchdog: %w", err), parent.Close(), alive.Close(), watching.Close())
+	}
+	args := append(slices.Clone(m.Watchdog[1:]), m.Dir, m.NIC, strconv.Itoa(int((m.Timeout+grace)/time.Second)))
+	cmd := exec.Command(m.Watchdog[0], args...)
+	cmd.Stdout, cmd.Stderr, cmd.ExtraFiles = out, out, []*os.File{parent, watching}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = cmd.Start()
+	parent.Close()
+	watching.Close()
+	out.Close()
+	if err != nil {
+		alive.Close()
+		return nil, fmt.Errorf("start watchdog %s: %w", m.Watchdog[0], err)
+	}
+	go func() { _ = cmd.Wait() }()
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = ready.SetReadDeadline(deadline)
+	}
+	if _, err := ready.Read(make([]byte, 1)); err != nil {
+		alive.Close()
+		return nil, fmt.Errorf("start watchdog %s: see %s: %w", m.Watchdog[0], out.Name(), err)
+	}
+	return func() { alive.Close() }, nil
+}
+
+// Watch is the watchdog's process: what the command of Options.Watchdog runs,
+// with the arguments that were appended to it. It restores the NIC from the
+// snapshot when the mover dies before its end or is late, and, for ten seconds
+// after a move that succeeded, when all gateways fall silent. dial is called
+// when there is something to restore.
+func Watch(ctx context.Context, args []string, dial func(context.Context) (Switch, error), log *slog.Logger) error {
+	if len(args) != 3 {
+		return fmt.Errorf("check arguments of watchdog: %d, want directory, NIC and seconds", len(args))
+	}
+	seconds, err := strconv.Atoi(args[2])
+	if err != nil {
+		return fmt.Errorf("check arguments of watchdog: %w", err)
+	}
+	w := watchdog{dir: args[0], nic: args[1], dial: dial, log: log.With("nic", args[1])}
+	parent, ready := os.NewFile(parentFD, "parent"), os.NewFile(readyFD, "ready")
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	over, end := context.WithTimeoutCause(ctx, time.Duration(seconds)*time.Second, errors.New("the mover is late"))
+	defer end()
+	over, died := context.WithCancelCause(over)
+	go func() {
+		_, _ = io.Copy(io.Discard, parent)
+		died(errors.New("the mover is dead"))
+	}()
+	if _, err := ready.Write([]byte{1}); err != nil {
+		return fmt.Errorf("tell the mover: %w", err)
+	}
+	ready.Close()
+	return w.run(ctx, over)
+}
+
+type watchdog struct {
+	dir, nic string
+	dial     func(context.Context) (Switch, error)
+	log      *slog.Logger
+}
+
+// run ends when there is nothing left to watch. over ends with the mover.
+func (w *watchdog) run(ctx, over context.Context) error {
+	for {
+		s, err := Load(w.dir, w.nic)
+		switch {
+		case errors.Is(err, fs.ErrNotExist):
+			return nil
+		case err != nil:
+			return err
+		case s.Phase == Restored:
+			return nil
+		case over.Err() == nil: // the mover lives
+		case s.Phase == Done:
+			return w.prove(ctx)
+		default:
+			w.log.Warn("restoring the NIC", "cause", context.Cause(over), "phase", s.Phase)
+			return w.restore(ctx, s)
+		}
+		_ = wait(over, 5*poll) // the reason is looked at above
+		if err := ctx.Err(); err != nil {
+			return nil
+		}
+	}
+}
+
+// prove watches a move that its mover calls good.
+func (w *watchdog) prove(ctx context.Context) error {
+	trial, cancel := context.WithTimeout(ctx, probation)
+	defer cancel()
+	for wait(trial, time.Second) == nil {
+		s, err := Load(w.dir, w.nic)
+		if err != nil || s.Phase != Done {
+			return err
+		}
+		if err := s.verify(ctx); err != nil {
+			w.log.Warn("restoring the NIC", "cause", err)
+			return w.restore(ctx, s)
+		}
+	}
+	return nil
+}
+
+func (w *watchdog) restore(ctx context.Context, s *Snapshot) (err error) {
+	for range attempts {
+		if err = w.restoreOnce(ctx, s); err == nil {
+			return nil
+		}
+		w.log.Error("cannot restore the NIC, trying again", "error", err)
+		if wait(ctx, time.Second) != nil {
+			break
+		}
+	}
+	return err
+}
+
+func (w *watchdog) restoreOnce(ctx context.Context, s *Snapshot) error {
+	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
+	defer cancel()
+	sw, err := w.dial(ctx)
+	if err != nil {
+		w.log.Error("cannot reach OVS", "error", err)
+		sw = unreachable{err}
+	}
+	o := Options{NIC: s.NIC, Bridge: s.Bridge, Dir: w.dir, Switch: sw, Log: w.log}
+	if err := o.complete(); err != nil {
+		return err
+	}
+	return (&mover{Options: o, snap: s}).undo(ctx)
+}
+
+// unreachable lets the kernel's part be restored while OVS cannot be asked.
+type unreachable struct{ err error }
+
+func (u unreachable) AddBridge(context.Context, string, string, int) error { return u.err }
+func (u unreachable) AddPort(context.Context, string, string) error        { return u.err }
+func (u unreachable) Remove(context.Context, string, string) error         { return u.err }

@@ -1,0 +1,74 @@
+package link
+
+import (
+	"errors"
+	"net/netip"
+	"testing"
+
+	"golang.org/x/sys/unix"
+)
+
+// udpTo returns a UDP socket connected to peer; mapped: over IPv6 to an IPv4 address.
+func udpTo(t *testing.T, peer netip.AddrPort, mapped bool) int {
+	t.Helper()
+	domain := unix.AF_INET
+	var sa unix.Sockaddr = &unix.SockaddrInet6{Addr: peer.Addr().As16(), Port: int(peer.Port())}
+	if mapped || peer.Addr().Is6() {
+		domain = unix.AF_INET6
+	} else {
+		sa = &unix.SockaddrInet4{Addr: peer.Addr().As4(), Port: int(peer.Port())}
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Connect(fd, sa); err != nil {
+		t.Fatalf("connect to %v: %v", peer, err)
+	}
+	return fd
+}
+
+func TestDestroyUDP(t *testing.T) {
+	veth(t, "tst0")
+	if err := errors.Join(SetUp("tst0"), SyncAddresses("tst0", prefixes("10.9.0.2/24", "fd09::2/64"))); err != nil {
+		t.Fatal(err)
+	}
+	gone4, gone6 := netip.MustParseAddrPort("10.9.0.9:53"), netip.MustParseAddrPort("[fd09::9]:53")
+	sockets := []struct {
+		name   string
+		fd     int
+		doomed bool
+	}{
+		{"IPv4", udpTo(t, gone4, false), true},
+		{"another of IPv4", udpTo(t, gone4, false), true},
+		{"IPv6", udpTo(t, gone6, false), true},
+		{"IPv4-mapped", udpTo(t, gone4, true), true},
+		{"another port", udpTo(t, netip.MustParseAddrPort("10.9.0.9:54"), false), false},
+		{"another address", udpTo(t, netip.MustParseAddrPort("10.9.0.8:53"), false), false},
+		{"another IPv6 address", udpTo(t, netip.MustParseAddrPort("[fd09::8]:53"), false), false},
+	}
+	if n, err := DestroyUDP(nil); n != 0 || err != nil {
+		t.Errorf("of nothing: %d, %v", n, err)
+	}
+	n, err := DestroyUDP([]netip.AddrPort{gone4, gone6})
+	if errors.Is(err, ErrNoSocketDestroy) {
+		t.Skip("this kernel cannot destroy sockets:", err) // decided by the kernel's own answer
+	}
+	if err != nil || n != 4 {
+		t.Errorf("destroyed %d sockets, %v; want 4", n, err)
+	}
+	for _, s := range sockets {
+		_, err := unix.Getpeername(s.fd)
+		if doomed := errors.Is(err, unix.ENOTCONN); doomed != s.doomed {
+			t.Errorf("%s: peer: %v", s.name, err)
+		}
+		_, _, err = unix.Recvfrom(s.fd, make([]byte, 1), unix.MSG_DONTWAIT)
+		if doomed := errors.Is(err, unix.ECONNABORTED); doomed != s.doomed {
+			t.Errorf("%s: receive: %v", s.name, err)
+		}
+	}
+	if n, err := DestroyUDP([]netip.AddrPort{gone4, gone6}); n != 0 || err != nil {
+		t.Errorf("again: %d, %v", n, err)
+	}
+}

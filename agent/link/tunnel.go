@@ -1,0 +1,114 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// HostProto is an IP protocol without ports that the host itself speaks.
+type HostProto struct {
+	Remote netip.Addr // unspecified (of either family): with anybody
+	Proto  uint8
+}
+
+// HostProtos returns what the host's tunnel devices that are up (GRE, IP in IP, SIT, in
+// either family) and IPsec states use, sorted. Tunnels in UDP have ports and are
+// not among them. A kernel without IPsec has no states.
+func HostProtos() ([]HostProto, error) {
+	links, err := retry(netlink.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list devices: %w", err)
+	}
+	var out []HostProto
+	for _, l := range links {
+		if l.Attrs().Flags&net.FlagUp != 0 { // the kernel's fallback devices (gre0, sit0, tunl0) are down, unless used
+			out = append(out, tunnelProtos(l)...)
+		}
+	}
+	states, err := retry(func() ([]netlink.XfrmState, error) { return netlink.XfrmStateList(netlink.FAMILY_ALL) })
+	if err != nil && !errors.Is(err, syscall.EPROTONOSUPPORT) && !errors.Is(err, syscall.EOPNOTSUPP) {
+		return nil, fmt.Errorf("list IPsec states: %w", err)
+	}
+	if len(states) > 0 {
+		addrs, err := Addresses()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, stateProtos(states, addrs)...)
+	}
+	slices.SortFunc(out, func(a, b HostProto) int {
+		if c := a.Remote.Compare(b.Remote); c != 0 {
+			return c
+		}
+		return int(a.Proto) - int(b.Proto)
+	})
+	return slices.Compact(out), nil
+}
+
+// tunnelProtos returns the protocols of one device.
+func tunnelProtos(l netlink.Link) []HostProto {
+	switch t := l.(type) {
+	case *netlink.Gretun:
+		return protosTo(t.Remote, t.Local, t.EncapType, unix.IPPROTO_GRE)
+	case *netlink.Gretap:
+		return protosTo(t.Remote, t.Local, t.EncapType, unix.IPPROTO_GRE)
+	case *netlink.Iptun:
+		return protosTo(t.Remote, t.Local, t.EncapType, inner(t.Proto, unix.IPPROTO_IPIP)...)
+	case *netlink.Sittun:
+		return protosTo(t.Remote, t.Local, t.EncapType, inner(t.Proto, unix.IPPROTO_IPV6, unix.IPPROTO_IPIP)...)
+	case *netlink.Ip6tnl:
+		return protosTo(t.Remote, t.Local, t.EncapType, inner(t.Proto, unix.IPPROTO_IPV6, unix.IPPROTO_IPIP)...)
+	}
+	return nil
+}
+
+// inner returns the protocol that a tunnel is bound to, or all it may carry.
+func inner(proto uint8, all ...uint8) []uint8 {
+	if proto != 0 {
+		return []uint8{proto}
+	}
+	return all
+}
+
+func protosTo(remote, local net.IP, encap uint16, protos ...uint8) []HostProto {
+	if encap != 0 { // in UDP
+		return nil
+	}
+	r, ok := netip.AddrFromSlice(remote)
+	if !ok { // none given: the kernel leaves it out, and the family is the local address's
+		r = netip.IPv4Unspecified()
+		if len(local) == net.IPv6len && local.To4() == nil {
+			r = netip.IPv6Unspecified()
+		}
+	}
+	var out []HostProto
+	for _, p := range protos {
+		out = append(out, HostProto{Remote: r.Unmap(), Proto: p})
+	}
+	return out
+}
+
+// stateProtos returns the other end of each IPsec state.
+func stateProtos(states []netlink.XfrmState, own []Address) []HostProto {
+	var out []HostProto
+	for _, s := range states {
+		if s.Encap != nil {
+			continue
+		}
+		for _, end := range []net.IP{s.Src, s.Dst} {
+			a, ok := netip.AddrFromSlice(end)
+			a = a.Unmap()
+			if ok && !slices.ContainsFunc(own, func(o Address) bool { return o.Prefix.Addr() == a }) {
+				out = append(out, HostProto{Remote: a, Proto: uint8(s.Proto)})
+			}
+		}
+	}
+	return out
+}

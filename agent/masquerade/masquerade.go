@@ -1,0 +1,195 @@
+package masquerade
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"os/exec"
+	"slices"
+	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// Table is the nftables table, of family inet, that is ours alone.
+const Table = "ovn_ebpf"
+
+// Config says whose packets get the host's address.
+type Config struct {
+	Port     string         // the management port, ovn-k8s-mp0
+	Uplinks  []string       // devices by which pods leave and answers come
+	Pods     []netip.Prefix // of this node: their packets are masqueraded
+	Cluster  []netip.Prefix // pods of all nodes, and services: never masqueraded towards them
+	Routable []netip.Prefix // pods that the world knows by their own address
+	// Ports are those that masqueraded connections leave from, the range that is the
+	// pods' alone: a pod that binds 22 would else leave from the host's 22, and a
+	// peer's next connection to that port be taken for an answer to the pod.
+	Ports bpf.PortRange
+	// Redirects are the front ends of Services, and to whom the host sends what
+	// arrives there: each to one of several.
+	Redirects map[bpf.ServiceKey][]netip.AddrPort
+}
+
+// Validate reports what is missing or wrong.
+func (c Config) Validate() error {
+	for _, d := range append([]string{c.Port}, c.Uplinks...) {
+		if d == "" || len(d) > 15 || strings.ContainsAny(d, "\"\\/ \n") {
+			return fmt.Errorf("device name %q", d)
+		}
+	}
+	if len(c.Pods) == 0 {
+		return errors.New("no pod subnet")
+	}
+	if c.Ports.First == 0 || c.Ports.Last < c.Ports.First {
+		return fmt.Errorf("port range %d-%d", c.Ports.First, c.Ports.Last)
+	}
+	for _, p := range slices.Concat(c.Pods, c.Cluster, c.Routable) {
+		if !p.IsValid() {
+			return fmt.Errorf("prefix %s", p)
+		}
+	}
+	return nil
+}
+
+// Script returns the transaction that makes the table as c says, whatever it
+// was before. A connection keeps the address that it has.
+func Script(c Config) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "table inet %s\ndelete table inet %[1]s\ntable inet %[1]s {\n", Table)
+	b.WriteString("\tchain postrouting {\n\t\ttype nat hook postrouting priority srcnat; policy accept;\n")
+	fmt.Fprintf(&b, "\t\toifname { \"lo\", %q } return\n", c.Port)
+	for _, family := range []struct {
+		name string
+		is   func(netip.Addr) bool
+	}{{"ip", netip.Addr.Is4}, {"ip6", netip.Addr.Is6}} {
+		pods := set(c.Pods, family.is)
+		if pods == "" {
+			continue
+		}
+		if s := set(c.Routable, family.is); s != "" {
+			fmt.Fprintf(&b, "\t\t%s saddr { %s } return\n", family.name, s)
+		}
+		if s := set(slices.Concat(c.Cluster, c.Pods), family.is); s != "" {
+			fmt.Fprintf(&b, "\t\t%s saddr { %s } %[1]s daddr { %[3]s } return\n", family.name, pods, s)
+		}
+		fmt.Fprintf(&b, "\t\t%s saddr { %s } meta l4proto { tcp, udp, sctp } masquerade to :%d-%d\n", family.name, pods, c.Ports.First, c.Ports.Last)
+		fmt.Fprintf(&b, "\t\t%s saddr { %s } masquerade\n", family.name, pods)
+	}
+	b.WriteString("\t}\n" + redirects(c.Redirects) + "}\n")
+	return b.String()
+}
+
+// set returns the prefixes of one family as elements of an nftables set:
+// sorted, and none that lies in another, which nft refuses.
+func set(list []netip.Prefix, is func(netip.Addr) bool) string {
+	var own []netip.Prefix
+	for _, p := range list {
+		if is(p.Addr()) {
+			own = append(own, p.Masked())
+		}
+	}
+	slices.SortFunc(own, func(a, b netip.Prefix) int { return a.Bits() - b.Bits() })
+	var kept []netip.Prefix
+	for _, p := range own {
+		if !slices.ContainsFunc(kept, func(k netip.Prefix) bool { return k.Overlaps(p) }) {
+			kept = append(kept, p)
+		}
+	}
+	slices.SortFunc(kept, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
+	var out []string
+	for _, p := range kept {
+		out = append(out, p.String())
+	}
+	return strings.Join(out, ", ")
+}
+
+// Sync makes the table as c says, in one transaction, and lets the kernel
+// forward between management port and uplinks. It may be repeated at any time:
+// an unchanged table only costs the transaction.
+func Sync(ctx context.Context, c Config) error {
+	if err := c.Validate(); err != nil {
+		return fmt.Errorf("check masquerade config: %w", err)
+	}
+	if err := forward(c); err != nil {
+		return err
+	}
+	if err := nft(ctx, Script(c)); err != nil {
+		return fmt.Errorf("write table inet %s: %w", Table, err)
+	}
+	return nil
+}
+
+// Remove deletes the table. One that is not there is no error. Forwarding
+// stays as it is: others may have come to rely on it.
+func Remove(ctx context.Context) error {
+	if err := nft(ctx, fmt.Sprintf("table inet %s\ndelete table inet %[1]s\n", Table)); err != nil {
+		return fmt.Errorf("delete table inet %s: %w", Table, err)
+	}
+	return nil
+}
+
+// forward lets packets pass between the devices. IPv4 asks the device on which
+// a packet came; IPv6 asks the setting of all devices, which ends router
+// advertisements on every device that only takes them while it does not forward,
+// and deletes the default routes learned there.
+func forward(c Config) error {
+	v4 := slices.ContainsFunc(c.Pods, func(p netip.Prefix) bool { return p.Addr().Is4() })
+	v6 := slices.ContainsFunc(c.Pods, func(p netip.Prefix) bool { return p.Addr().Is6() })
+	if v4 {
+		for _, d := range append([]string{c.Port}, c.Uplinks...) {
+			if err := link.WriteSysctl("net/ipv4/conf/"+d+"/forwarding", "1"); err != nil {
+				return err
+			}
+		}
+	}
+	if !v6 {
+		return nil
+	}
+	if err := keepAdvertisements(c); err != nil {
+		return err
+	}
+	err := link.WriteSysctl("net/ipv6/conf/all/forwarding", "1")
+	if errors.Is(err, os.ErrNotExist) {
+		return nil
+	}
+	return err
+}
+
+// keepAdvertisements has devices take router advertisements while they forward,
+// if they take any: the host may be reached by another than the uplink.
+func keepAdvertisements(c Config) error {
+	devices, err := net.Interfaces()
+	if err != nil {
+		return fmt.Errorf("list devices: %w", err)
+	}
+	for _, d := range devices {
+		key := "net/ipv6/conf/" + d.Name + "/accept_ra"
+		v, err := link.ReadSysctl(key)
+		if err != nil || v != "1" || d.Name == c.Port || d.Flags&net.FlagLoopback != 0 {
+			continue // without IPv6, or gone
+		}
+		forwards, err := link.ReadSysctl("net/ipv6/conf/" + d.Name + "/forwarding")
+		if !slices.Contains(c.Uplinks, d.Name) && (err != nil || forwards != "0") {
+			continue // takes none now
+		}
+		if err := link.WriteSysctl(key, "2"); err != nil && !errors.Is(err, os.ErrNotExist) {
+			return err
+		}
+	}
+	return nil
+}
+
+func nft(ctx context.Context, script string) error {
+	cmd := exec.CommandContext(ctx, "nft", "-f", "-")
+	cmd.Stdin = strings.NewReader(script)
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return fmt.Errorf("nft: %w: %s", err, bytes.TrimSpace(out))
+	}
+	return nil
+}

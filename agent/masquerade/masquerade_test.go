@@ -1,0 +1,213 @@
+package masquerade
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+func TestMain(m *testing.M) { os.Exit(testnode.Main(m)) }
+
+func prefixes(s ...string) (out []netip.Prefix) {
+	for _, p := range s {
+		out = append(out, netip.MustParsePrefix(p))
+	}
+	return out
+}
+
+var config = Config{
+	Port: "mp0", Uplinks: []string{"up0"},
+	Pods:     prefixes("10.244.1.0/24", "fd00:10:244:1::/64"),
+	Cluster:  prefixes("10.244.0.0/16", "10.96.0.0/16", "fd00:10:244::/48"),
+	Routable: prefixes("10.244.1.128/25"),
+	Ports:    bpf.PortRange{First: 49152, Last: 65535},
+}
+
+func TestScript(t *testing.T) {
+	want := `table inet ovn_ebpf
+delete table inet ovn_ebpf
+table inet ovn_ebpf {
+	chain postrouting {
+		type nat hook postrouting priority srcnat; policy accept;
+		oifname { "lo", "mp0" } return
+		ip saddr { 10.244.1.128/25 } return
+		ip saddr { 10.244.1.0/24 } ip daddr { 10.96.0.0/16, 10.244.0.0/16 } return
+		ip saddr { 10.244.1.0/24 } meta l4proto { tcp, udp, sctp } masquerade to :49152-65535
+		ip saddr { 10.244.1.0/24 } masquerade
+		ip6 saddr { fd00:10:244:1::/64 } ip6 daddr { fd00:10:244::/48 } return
+		ip6 saddr { fd00:10:244:1::/64 } meta l4proto { tcp, udp, sctp } masquerade to :49152-65535
+		ip6 saddr { fd00:10:244:1::/64 } masquerade
+	}
+}
+`
+	if diff := cmp.Diff(want, Script(config)); diff != "" {
+		t.Error(diff)
+	}
+}
+
+func TestValidate(t *testing.T) {
+	for name, change := range map[string]func(*Config){
+		"no port":     func(c *Config) { c.Port = "" },
+		"quote":       func(c *Config) { c.Port = `a"b` },
+		"no pods":     func(c *Config) { c.Pods = nil },
+		"no ports":    func(c *Config) { c.Ports = bpf.PortRange{} },
+		"zero prefix": func(c *Config) { c.Cluster = []netip.Prefix{{}} },
+	} {
+		c := config
+		change(&c)
+		if err := Sync(t.Context(), c); err == nil {
+			t.Errorf("%s: accepted", name)
+		}
+	}
+}
+
+// TestTraffic has a node between pods and a world that knows no pods.
+func TestTraffic(t *testing.T) {
+	pods, world := testnode.Netns(t), testnode.Netns(t)
+	run := func(line string) {
+		t.Helper()
+		testnode.Run(t, strings.Fields(strings.NewReplacer("PODS", pods, "WORLD", world,
+			"pod:", "nsenter -t "+pods+" -n ip ", "world:", "nsenter -t "+world+" -n ip ").Replace(line))...)
+	}
+	if err := link.WriteSysctl("net/ipv6/conf/all/forwarding", "0"); err != nil { // a test before
+		t.Fatal(err)
+	}
+	for line := range strings.Lines(strings.TrimSpace(`
+ip link add mp0 type veth peer name p0 netns PODS
+ip link add up0 type veth peer name w0 netns WORLD
+ip link add other0 type veth peer name o0
+ip link set mp0 up
+ip link set up0 up
+ip link set other0 up
+ip addr add 10.244.1.2/24 dev mp0
+ip addr add fd00:10:244:1::2/64 dev mp0 nodad
+ip addr add 192.0.2.2/24 dev up0
+ip addr add 2001:db8::2/64 dev up0 nodad
+ip route add 10.244.2.0/24 via 192.0.2.1
+ip route add fd00:10:244:2::/64 via 2001:db8::1
+pod:link set p0 up
+pod:addr add 10.244.1.5/24 dev p0
+pod:addr add 10.244.1.130/24 dev p0
+pod:addr add fd00:10:244:1::5/64 dev p0 nodad
+pod:route add default via 10.244.1.2
+pod:-6 route add default via fd00:10:244:1::2
+world:link set w0 up
+world:link set lo up
+world:addr add 192.0.2.1/24 dev w0
+world:addr add 2001:db8::1/64 dev w0 nodad
+world:addr add 10.244.2.5/32 dev lo
+world:addr add fd00:10:244:2::5/128 dev lo nodad
+world:route add 10.244.1.0/24 via 192.0.2.2
+world:-6 route add fd00:10:244:1::/64 via 2001:db8::2
+`)) {
+		run(strings.TrimSpace(line))
+	}
+	t.Cleanup(func() { _, _, _ = link.Delete("mp0"), link.Delete("up0"), link.Delete("other0") })
+	testnode.Run(t, "nft", "add table inet others; add chain inet others c")
+	t.Cleanup(func() { testnode.Run(t, "nft", "delete table inet others") })
+	server := serve(t, world)
+
+	seen := func(from, to, want string) {
+		t.Helper()
+		const ssh = 22 // of the host's, but a pod may bind it
+		client := dial(t, pods, netip.AddrPortFrom(netip.MustParseAddr(from), ssh), net.JoinHostPort(to, server))
+		got, err := netip.ParseAddrPort(client)
+		if err != nil || got.Addr().Unmap().String() != want {
+			t.Errorf("%s to %s: seen as %s, want %s", from, to, client, want)
+		}
+		if masqueraded := want != from; masqueraded != (got.Port() >= config.Ports.First) {
+			t.Errorf("%s to %s: seen from port %d", from, to, got.Port())
+		}
+	}
+	for range 2 {
+		if err := Sync(t.Context(), config); err != nil {
+			t.Fatal(err)
+		}
+		seen("10.244.1.5", "192.0.2.1", "192.0.2.2")
+		seen("10.244.1.130", "192.0.2.1", "10.244.1.130")
+		seen("10.244.1.5", "10.244.2.5", "10.244.1.5")
+		seen("fd00:10:244:1::5", "2001:db8::1", "2001:db8::2")
+		seen("fd00:10:244:1::5", "fd00:10:244:2::5", "fd00:10:244:1::5")
+	}
+	for _, d := range []string{"up0", "other0"} {
+		if v, err := link.ReadSysctl("net/ipv6/conf/" + d + "/accept_ra"); err != nil || v != "2" {
+			t.Errorf("accept_ra of %s %s, error %v: it forwards and would lose its default route", d, v, err)
+		}
+	}
+	for range 2 {
+		if err := Remove(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+	}
+	seen("10.244.1.5", "192.0.2.1", "10.244.1.5")
+	if got := strings.TrimSpace(testnode.Run(t, "nft", "list", "tables")); got != "table inet others" {
+		t.Errorf("tables left: %q", got)
+	}
+}
+
+// serve starts a server that answers with the address and port it sees.
+func serve(t *testing.T, pid string) (port string) {
+	t.Helper()
+	var l net.Listener
+	err := link.InNetns("/proc/"+pid+"/ns/net", func() (err error) {
+		l, err = net.Listen("tcp", ":0")
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { l.Close() })
+	go func() {
+		for {
+			c, err := l.Accept()
+			if err != nil {
+				return
+			}
+			fmt.Fprint(c, c.RemoteAddr())
+			c.Close()
+		}
+	}()
+	_, port, _ = net.SplitHostPort(l.Addr().String())
+	return port
+}
+
+func dial(t *testing.T, pid string, from netip.AddrPort, to string) string {
+	t.Helper()
+	d := net.Dialer{LocalAddr: net.TCPAddrFromAddrPort(from), Timeout: 20 * time.Second, Control: reuse}
+	var c net.Conn
+	err := link.InNetns("/proc/"+pid+"/ns/net", func() (err error) {
+		c, err = d.Dial("tcp", to)
+		return err
+	})
+	if err != nil {
+		t.Fatalf("%s to %s: %v", from, to, err)
+	}
+	defer c.Close()
+	b, err := io.ReadAll(c)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return string(b)
+}
+
+// reuse lets a source port be taken again while an earlier connection from it lingers.
+func reuse(_, _ string, raw syscall.RawConn) (err error) {
+	failed := raw.Control(func(fd uintptr) {
+		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
+	})
+	return errors.Join(failed, err)
+}

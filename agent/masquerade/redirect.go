@@ -1,0 +1,96 @@
+package masquerade
+
+import (
+	"cmp"
+	"fmt"
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// protocol is nft's name, "" for what has no ports.
+func protocol(number uint8) string {
+	switch number {
+	case 6:
+		return "tcp"
+	case 17:
+		return "udp"
+	case 132:
+		return "sctp"
+	}
+	return ""
+}
+
+// redirects returns the chains that send what arrives at front ends elsewhere,
+// "" for none. Those with one target are elements of one map; those with
+// several have a chain for each list of targets, which picks one at random.
+func redirects(fronts map[bpf.ServiceKey][]netip.AddrPort) string {
+	r := redirector{fronts: fronts, chains: map[string]string{}}
+	r.keys = slices.SortedFunc(maps.Keys(fronts), func(a, b bpf.ServiceKey) int {
+		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
+	})
+	r.family("ip", "ipv4_addr", true)
+	r.family("ip6", "ipv6_addr", false)
+	if r.rules.Len() == 0 {
+		return ""
+	}
+	return r.objects.String() + "\tchain prerouting {\n\t\ttype nat hook prerouting priority dstnat; policy accept;\n" + r.rules.String() + "\t}\n"
+}
+
+type redirector struct {
+	fronts         map[bpf.ServiceKey][]netip.AddrPort
+	keys           []bpf.ServiceKey  // sorted
+	chains         map[string]string // by list of targets
+	objects, rules strings.Builder
+}
+
+func (r *redirector) family(ip, kind string, is4 bool) {
+	var single, several []string
+	for _, k := range r.keys {
+		to := slices.DeleteFunc(slices.Clone(r.fronts[k]), func(a netip.AddrPort) bool { return a.Addr().Is4() != is4 })
+		front := fmt.Sprintf("%s . %s . %d : ", k.Addr, protocol(k.Proto), k.Port)
+		switch {
+		case k.Addr.Is4() != is4 || len(to) == 0 || protocol(k.Proto) == "":
+		case len(to) == 1:
+			single = append(single, front+target(to[0]))
+		default:
+			several = append(several, front+"goto "+r.chain(ip, to))
+		}
+	}
+	front := ip + " daddr . meta l4proto . th dport"
+	if len(single) > 0 {
+		r.table("one_"+ip, kind, kind+" . inet_service", single)
+		fmt.Fprintf(&r.rules, "\t\tdnat %s to %s map @one_%[1]s\n", ip, front)
+	}
+	if len(several) > 0 {
+		r.table("several_"+ip, kind, "verdict", several)
+		fmt.Fprintf(&r.rules, "\t\t%s vmap @several_%s\n", front, ip)
+	}
+}
+
+func (r *redirector) table(name, kind, value string, elements []string) {
+	fmt.Fprintf(&r.objects, "\tmap %s {\n\t\ttype %s . inet_proto . inet_service : %s\n\t\telements = { %s }\n\t}\n",
+		name, kind, value, strings.Join(elements, ", "))
+}
+
+// chain returns the name of the chain that picks one of the targets. nft wants
+// to hear that there is a port before it changes one.
+func (r *redirector) chain(ip string, to []netip.AddrPort) string {
+	var numbered []string
+	for i, a := range to {
+		numbered = append(numbered, fmt.Sprintf("%d : %s", i, target(a)))
+	}
+	list := strings.Join(numbered, ", ")
+	name := r.chains[list]
+	if name == "" {
+		name = fmt.Sprintf("one_of_%d", len(r.chains))
+		r.chains[list] = name
+		fmt.Fprintf(&r.objects, "\tchain %s {\n\t\tmeta l4proto { tcp, udp, sctp } dnat %s to numgen random mod %d map { %s }\n\t}\n", name, ip, len(to), list)
+	}
+	return name
+}
+
+func target(a netip.AddrPort) string { return fmt.Sprintf("%s . %d", a.Addr(), a.Port()) }

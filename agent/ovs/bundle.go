@@ -1,0 +1,168 @@
+package ovs
+
+import (
+	"context"
+	"fmt"
+	"maps"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// LearnedCookie marks what a flow of ours has learned: "ovnelrn" in ASCII. Such
+// flows come and go by themselves, so a sync leaves them alone.
+const LearnedCookie = "0x6f766e656c726e"
+
+// FlowSync keeps the flows of our cookie on a bridge. Flows of other cookies stay.
+// It is not for concurrent use.
+//
+// Flows are in the spelling of ovs-ofctl dump-flows without cookie
+// ("table=2,priority=10,ip,nw_dst=10.0.0.1 actions=LOCAL"), table 0 unnamed, the
+// priority always there.
+type FlowSync struct {
+	RunDir  string // holds the bridge's .mgmt socket
+	Bridge  string
+	foreign map[string]string // others' flows when they were last read: their cookies
+}
+
+// SyncBundle is All of a FlowSync that is not kept.
+func SyncBundle(ctx context.Context, rundir, bridge string, want []string) (messages int, err error) {
+	return (&FlowSync{RunDir: rundir, Bridge: bridge}).All(ctx, want)
+}
+
+// All makes the flows of our cookie exactly want, whatever they are, and
+// returns how many messages that took: one for each flow that is new, has other
+// actions, or is gone; 0 when everything was right already. It is one atomic
+// bundle, so no packet meets a state between, and a flow that stays keeps its
+// counters. Afterwards the flows are read again: what the switch has not taken,
+// or spells otherwise, is an error. So is a flow of another cookie that has the
+// table, the priority and the match of one of want's; then nothing is written.
+func (s *FlowSync) All(ctx context.Context, want []string) (messages int, err error) {
+	have, err := s.read(ctx)
+	if err != nil {
+		return 0, fmt.Errorf("read flows of %s: %w", s.Bridge, err)
+	}
+	mods, err := have.diff(want)
+	if err != nil {
+		return 0, fmt.Errorf("compare flows of %s: %w", s.Bridge, err)
+	}
+	if len(mods) == 0 {
+		return 0, nil
+	}
+	if err := s.write(ctx, mods); err != nil {
+		return 0, err
+	}
+	if have, err = s.read(ctx); err != nil {
+		return len(mods), fmt.Errorf("read flows of %s again: %w", s.Bridge, err)
+	}
+	left, err := have.diff(want)
+	if err == nil && len(left) > 0 {
+		err = fmt.Errorf("%d of them are not what was written, the first: %s", len(left), strings.TrimSpace(left[0]))
+	}
+	if err != nil {
+		return len(mods), fmt.Errorf("verify flows of %s: %w", s.Bridge, err)
+	}
+	return len(mods), nil
+}
+
+// Update writes some flows and deletes others, of which only the match counts, as
+// one atomic bundle, and returns how many messages that took. It reads nothing: it
+// costs what the change is, however many flows there are, and relies on the last
+// All for what else is there.
+func (s *FlowSync) Update(ctx context.Context, write, gone []string) (messages int, err error) {
+	have := flowTable{ours: map[string]string{}, foreign: s.foreign}
+	for _, flow := range gone {
+		key, _, _ := strings.Cut(flow, " actions=")
+		have.ours[key] = ""
+	}
+	mods, err := have.diff(write)
+	if err != nil {
+		return 0, fmt.Errorf("compare flows of %s: %w", s.Bridge, err)
+	}
+	if len(mods) == 0 {
+		return 0, nil
+	}
+	return len(mods), s.write(ctx, mods)
+}
+
+func (s *FlowSync) target() string { return "unix:" + filepath.Join(s.RunDir, s.Bridge+".mgmt") }
+
+func (s *FlowSync) read(ctx context.Context) (flowTable, error) {
+	t, err := readFlows(ctx, s.target())
+	s.foreign = t.foreign
+	return t, err
+}
+
+func (s *FlowSync) write(ctx context.Context, mods []string) error {
+	if _, err := ofctl(ctx, []byte(strings.Join(mods, "")), "--bundle", "add-flows", s.target(), "-"); err != nil {
+		return fmt.Errorf("write flows of %s: %w", s.Bridge, err)
+	}
+	return nil
+}
+
+// flowTable is a bridge's flows: their actions by table, priority and match.
+type flowTable struct {
+	ours    map[string]string
+	foreign map[string]string // their cookies
+}
+
+func readFlows(ctx context.Context, target string) (flowTable, error) {
+	out, err := ofctl(ctx, nil, "--no-stats", "dump-flows", target)
+	if err != nil {
+		return flowTable{}, err
+	}
+	return parseTable(string(out)), nil
+}
+
+// parseTable reads a dump. A line without a priority has the default one, which
+// none of ours has.
+func parseTable(dump string) flowTable {
+	t := flowTable{ours: map[string]string{}, foreign: map[string]string{}}
+	for line := range strings.Lines(dump) {
+		_, rest, ok := strings.Cut(strings.TrimSpace(line), "cookie=")
+		if !ok {
+			continue
+		}
+		cookie, rest, _ := strings.Cut(rest, ", ")
+		rest, actions, _ := strings.Cut(rest, " actions=")
+		before, match, ok := strings.Cut(rest, "priority=")
+		key := "priority=" + match
+		if table, found := strings.CutPrefix(before, "table="); found {
+			table, _, _ = strings.Cut(table, ",")
+			if table != "0" {
+				key = "table=" + table + "," + key
+			}
+		}
+		switch {
+		case cookie == Cookie:
+			t.ours[key] = actions
+		case ok:
+			t.foreign[key] = cookie
+		}
+	}
+	return t
+}
+
+// diff returns the lines that make the table want, for ovs-ofctl: what to write
+// first, in want's order, then what to delete.
+func (t flowTable) diff(want []string) ([]string, error) {
+	gone := maps.Clone(t.ours)
+	var mods []string
+	for _, flow := range want {
+		key, actions, ok := strings.Cut(flow, " actions=")
+		if !ok {
+			return nil, fmt.Errorf("flow %q has no actions", flow)
+		}
+		if cookie, taken := t.foreign[key]; taken {
+			return nil, fmt.Errorf("flow %q is there already, with the cookie %s of somebody else", key, cookie)
+		}
+		if have, found := t.ours[key]; !found || have != actions {
+			mods = append(mods, fmt.Sprintf("add cookie=%s,%s,actions=%s\n", Cookie, key, actions))
+		}
+		delete(gone, key)
+	}
+	for _, key := range slices.Sorted(maps.Keys(gone)) {
+		mods = append(mods, fmt.Sprintf("delete_strict cookie=%s/-1,%s\n", Cookie, key))
+	}
+	return mods, nil
+}

@@ -1,0 +1,149 @@
+package ovs
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"net/netip"
+	"os"
+	"os/exec"
+	"strconv"
+	"strings"
+)
+
+// Tracked is a connection in the datapath's connection tracker.
+type Tracked struct {
+	Proto           uint8
+	Zone            uint16
+	Mark            uint32
+	Original, Reply Tuple
+}
+
+// Tuple is where packets of one direction come from and go to; protocols
+// without ports have 0.
+type Tuple struct{ Src, Dst netip.AddrPort }
+
+// Conntrack returns the connections of every zone that the datapath tracks, on
+// the kernel's also those of the host. It asks ovs-vswitchd, whose run directory
+// is rundir; lines that are not understood are left out.
+func Conntrack(ctx context.Context, rundir string) ([]Tracked, error) {
+	out, err := askConntrack(ctx, rundir, "dpctl/dump-conntrack", "-m")
+	if err != nil {
+		return nil, err
+	}
+	var list []Tracked
+	for line := range strings.Lines(out) {
+		if t, ok := parseTracked(strings.TrimSpace(line)); ok {
+			list = append(list, t)
+		}
+	}
+	return list, nil
+}
+
+// ConntrackCount returns how many connections the userspace datapath tracks; the
+// kernel's does not say.
+func ConntrackCount(ctx context.Context, rundir string) (int, error) {
+	out, err := askConntrack(ctx, rundir, "dpctl/ct-get-nconns")
+	if err != nil {
+		return 0, err
+	}
+	return parseCount(out)
+}
+
+func parseCount(out string) (int, error) {
+	n, err := strconv.Atoi(strings.TrimSpace(out))
+	if err != nil {
+		return 0, fmt.Errorf("read connection tracker: parse count %q: %w", out, err)
+	}
+	return n, nil
+}
+
+func askConntrack(ctx context.Context, rundir string, command ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, "ovs-appctl", append([]string{"--timeout=10"}, command...)...)
+	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+rundir)
+	var out, stderr bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("read connection tracker: ovs-appctl: %w: %s", err, firstLine(stderr.Bytes()))
+	}
+	return out.String(), nil
+}
+
+// parseTracked reads a line of dpctl/dump-conntrack, like
+//
+//	tcp,orig=(src=10.0.0.1,dst=10.0.0.2,sport=1,dport=2),reply=(src=10.0.0.2,…),zone=5,mark=1,protoinfo=(state=ESTABLISHED)
+func parseTracked(line string) (Tracked, bool) {
+	name, rest, _ := strings.Cut(line, ",")
+	t := Tracked{Proto: protocolOf(name)}
+	var ok1, ok2 bool
+	t.Original, ok1 = parseTuple(group(rest, "orig=("))
+	t.Reply, ok2 = parseTuple(group(rest, "reply=("))
+	for f := range strings.SplitSeq(rest, ",") {
+		key, value, _ := strings.Cut(f, "=")
+		n, err := strconv.ParseUint(value, 0, 32)
+		switch {
+		case err != nil:
+		case key == "zone":
+			t.Zone = uint16(n)
+		case key == "mark":
+			t.Mark = uint32(n)
+		}
+	}
+	return t, t.Proto != 0 && ok1 && ok2
+}
+
+func protocolOf(name string) uint8 {
+	switch name {
+	case "icmp":
+		return 1
+	case "tcp":
+		return 6
+	case "udp":
+		return 17
+	case "icmpv6":
+		return 58
+	case "sctp":
+		return 132
+	}
+	n, _ := strconv.ParseUint(name, 10, 8)
+	return uint8(n)
+}
+
+// group is what stands between open and the next parenthesis.
+func group(s, open string) string {
+	_, rest, _ := strings.Cut(s, open)
+	inside, _, _ := strings.Cut(rest, ")")
+	return inside
+}
+
+func parseTuple(s string) (Tuple, bool) {
+	var t Tuple
+	var addrs [2]netip.Addr
+	var ports [2]uint16
+	for f := range strings.SplitSeq(s, ",") {
+		key, value, _ := strings.Cut(f, "=")
+		switch key {
+		case "src", "dst":
+			a, err := netip.ParseAddr(value)
+			if err != nil {
+				return t, false
+			}
+			addrs[index(key == "dst")] = a
+		case "sport", "dport":
+			n, err := strconv.ParseUint(value, 10, 16)
+			if err != nil {
+				return t, false
+			}
+			ports[index(key == "dport")] = uint16(n)
+		}
+	}
+	t.Src, t.Dst = netip.AddrPortFrom(addrs[0], ports[0]), netip.AddrPortFrom(addrs[1], ports[1])
+	return t, addrs[0].IsValid() && addrs[1].IsValid()
+}
+
+func index(second bool) int {
+	if second {
+		return 1
+	}
+	return 0
+}

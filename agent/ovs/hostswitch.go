@@ -1,0 +1,144 @@
+package ovs
+
+import (
+	"context"
+	"fmt"
+	"time"
+
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
+)
+
+// movedKey marks a bridge that HostSwitch made, and may delete.
+const movedKey = "ovn-ebpf-nics-to-bridge"
+
+// HostSwitch makes and unmakes bridges that carry the host, for
+// nicbridge.Move: a new bridge has no fail mode, so it forwards like a switch
+// until somebody gives it flows.
+type HostSwitch struct {
+	Client       *Client
+	DatapathType string // of bridges that it makes
+}
+
+// AddBridge makes the bridge, or corrects MAC and MTU of its internal port.
+func (s HostSwitch) AddBridge(ctx context.Context, name, mac string, mtu int) error {
+	c := s.Client
+	have, err := c.bridge(ctx, name)
+	if err != nil {
+		return err
+	}
+	var ops []ovsdb.Operation
+	if have == nil {
+		ops, err = s.create(ctx, name, mac, mtu)
+	} else {
+		ops, err = s.correct(ctx, have, mac, mtu)
+	}
+	if err == nil {
+		err = c.transact(ctx, ops)
+	}
+	if err != nil {
+		return fmt.Errorf("write bridge %s: %w", name, err)
+	}
+	return nil
+}
+
+func (s HostSwitch) create(ctx context.Context, name, mac string, mtu int) ([]ovsdb.Operation, error) {
+	root, err := s.Client.root(ctx)
+	if err != nil {
+		return nil, err
+	}
+	iface := &vswitch.Interface{UUID: "iface", Name: name, Type: "internal", MTURequest: optional(mtu)}
+	port := &vswitch.Port{UUID: "port", Name: name, Interfaces: []string{iface.UUID}}
+	bridge := &vswitch.Bridge{
+		UUID: "bridge", Name: name, DatapathType: s.DatapathType, Ports: []string{port.UUID},
+		OtherConfig: map[string]string{"hwaddr": mac}, ExternalIDs: map[string]string{movedKey: "true"},
+	}
+	var ops []ovsdb.Operation
+	for _, m := range []model.Model{iface, port, bridge} {
+		op, err := s.Client.db.Create(m)
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, op...)
+	}
+	add, err := s.Client.db.Where(root).Mutate(root, model.Mutation{
+		Field: &root.Bridges, Mutator: ovsdb.MutateOperationInsert, Value: []string{bridge.UUID},
+	})
+	return append(ops, add...), err
+}
+
+func (s HostSwitch) correct(ctx context.Context, have *vswitch.Bridge, mac string, mtu int) ([]ovsdb.Operation, error) {
+	var ops []ovsdb.Operation
+	if muts := mutateMap(&have.OtherConfig, have.OtherConfig, map[string]string{"hwaddr": mac}); len(muts) > 0 {
+		op, err := s.Client.db.Where(have).Mutate(have, muts...)
+		if err != nil {
+			return nil, err
+		}
+		ops = append(ops, op...)
+	}
+	iface, err := s.Client.iface(ctx, have.Name)
+	if err != nil || iface == nil || iface.MTURequest != nil && *iface.MTURequest == mtu {
+		return ops, err
+	}
+	row := &vswitch.Interface{UUID: iface.UUID, MTURequest: optional(mtu)}
+	op, err := s.Client.db.Where(iface).Update(row, &row.MTURequest)
+	return append(ops, op...), err
+}
+
+// AddPort adds the device to the bridge, as a port that a boot forgets if OVS is
+// started with --delete-transient-ports: the addresses on the bridge do not
+// outlive one, and a device that OVS takes before they are there again is of no
+// use to the host. It waits until vswitchd has given it a port number. A device
+// that vswitchd cannot have, or that another bridge has, is an error.
+func (s HostSwitch) AddPort(ctx context.Context, bridge, device string) error {
+	owner, err := s.Client.bridgeWith(ctx, device)
+	if err != nil {
+		return err
+	}
+	if owner != "" && owner != bridge {
+		return fmt.Errorf("add %s to bridge %s: %w: bridge %s has it", device, bridge, ErrForeign, owner)
+	}
+	wake, stop := s.Client.Watch(func(table, name string) bool { return table == vswitch.InterfaceTable && name == device })
+	defer stop()
+	if err := s.Client.SyncPort(ctx, Port{Bridge: bridge, Name: device, Transient: true}); err != nil {
+		return err
+	}
+	for {
+		i, err := s.Client.iface(ctx, device)
+		switch {
+		case err != nil:
+			return err
+		case i != nil && i.Error != nil && *i.Error != "":
+			return fmt.Errorf("add %s to bridge %s: vswitchd: %s", device, bridge, *i.Error)
+		case i != nil && i.Ofport != nil && *i.Ofport > 0:
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("add %s to bridge %s: wait for vswitchd: %w", device, bridge, context.Cause(ctx))
+		case <-wake:
+		case <-time.After(time.Second): // the row came with the transaction
+		}
+	}
+}
+
+// Remove takes the device out of the bridge and deletes a bridge that
+// AddBridge made. It does not wait for vswitchd.
+func (s HostSwitch) Remove(ctx context.Context, bridge, device string) error {
+	owner, err := s.Client.bridgeWith(ctx, device)
+	if err != nil {
+		return err
+	}
+	if owner == bridge {
+		if err := s.Client.RemovePort(ctx, device); err != nil {
+			return err
+		}
+	}
+	have, err := s.Client.bridge(ctx, bridge)
+	if err != nil || have == nil || have.ExternalIDs[movedKey] == "" {
+		return err
+	}
+	return s.Client.RemoveBridge(ctx, bridge)
+}

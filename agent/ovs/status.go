@@ -1,0 +1,66 @@
+package ovs
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"net"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// ControllerConnected reports whether the node's ovn-controller has a
+// connection to its southbound database, by asking its control socket in rundir, which it
+// names after its process. An ovn-controller that does not run is not connected.
+// (ovn-nb-cfg of br-int tells less: it outlives ovn-controller, and changes only
+// when somebody asks for a new number.)
+func ControllerConnected(ctx context.Context, rundir string) (bool, error) {
+	pid, err := os.ReadFile(filepath.Join(rundir, "ovn-controller.pid"))
+	if errors.Is(err, os.ErrNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("find ovn-controller: %w", err)
+	}
+	path := filepath.Join(rundir, "ovn-controller."+strings.TrimSpace(string(pid))+".ctl")
+	reply, err := unixctl(ctx, path, "connection-status")
+	if err != nil {
+		return false, fmt.Errorf("ask ovn-controller: %w", err)
+	}
+	return strings.TrimSpace(reply) == "connected", nil
+}
+
+// unixctl sends a command without arguments to a daemon of OVS or OVN: JSON-RPC
+// over a unix socket (lib/unixctl.c).
+func unixctl(ctx context.Context, path, command string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return "", err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	request := map[string]any{"id": 0, "method": command, "params": []string{}}
+	if err := json.NewEncoder(conn).Encode(request); err != nil {
+		return "", fmt.Errorf("send %s to %s: %w", command, path, err)
+	}
+	var reply struct {
+		Result *string `json:"result"`
+		Error  *string `json:"error"`
+	}
+	if err := json.NewDecoder(conn).Decode(&reply); err != nil {
+		return "", fmt.Errorf("read reply of %s to %s: %w", path, command, err)
+	}
+	if reply.Error != nil {
+		return "", fmt.Errorf("%s of %s: %s", command, path, *reply.Error)
+	}
+	if reply.Result == nil {
+		return "", fmt.Errorf("%s of %s: no result", command, path)
+	}
+	return *reply.Result, nil
+}

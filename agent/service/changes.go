@@ -1,0 +1,221 @@
+package service
+
+import (
+	"maps"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// Changes is what Tables has become since the last time: what to write, and
+// nothing that is as it was.
+type Changes struct {
+	Set     map[bpf.ServiceKey]bpf.ServiceOwner // of the gateway's table
+	Unset   []bpf.ServiceKey                    // sorted
+	Sockets []bpf.SockService                   // sorted by key; without ports: it is gone
+	VIPs    bool                                // the set of VIPs is another one
+	// Redirects says that Tables.Redirects returns something else.
+	Redirects bool
+	// Lookups are front ends of bpf.ServiceHost and the sockets behind them.
+	Lookups   map[bpf.ServiceKey]netip.AddrPort
+	Unlookups []bpf.ServiceKey // sorted
+	// Gone are UDP endpoints that answer no more: sockets connected to them
+	// are to be destroyed. Sorted.
+	Gone []netip.AddrPort
+}
+
+// before is how things were at the last Changes, for those that have been
+// touched since.
+type before struct {
+	frontEnds map[bpf.ServiceKey]served
+	sockets   map[Key]bpf.SockService
+	vips      map[netip.Addr]bool
+	udp       map[netip.AddrPort]bool
+}
+
+// served is what packets at a front end meet.
+type served struct {
+	owner    bpf.ServiceOwner
+	local    netip.AddrPort
+	redirect []netip.AddrPort // of a plan, never changed
+}
+
+func newBefore() before {
+	return before{
+		frontEnds: map[bpf.ServiceKey]served{},
+		sockets:   map[Key]bpf.SockService{},
+		vips:      map[netip.Addr]bool{},
+		udp:       map[netip.AddrPort]bool{},
+	}
+}
+
+func (b before) noteFrontEnd(t *Tables, k bpf.ServiceKey) {
+	if _, ok := b.frontEnds[k]; !ok {
+		b.frontEnds[k] = t.served(k)
+	}
+}
+
+func (b before) noteSockets(t *Tables, k Key) {
+	if _, ok := b.sockets[k]; !ok {
+		b.sockets[k] = t.sockets(k)
+	}
+}
+
+func (b before) noteAddresses(t *Tables, p Plan) {
+	for _, a := range p.VIPs {
+		if _, ok := b.vips[a]; !ok {
+			b.vips[a] = t.vips[a] > 0
+		}
+	}
+	for _, a := range p.UDP {
+		if _, ok := b.udp[a]; !ok {
+			b.udp[a] = t.udp[a] > 0
+		}
+	}
+}
+
+// Changes returns what has changed since the last call.
+func (t *Tables) Changes() Changes {
+	b := t.before
+	t.before = newBefore()
+	c := Changes{Set: map[bpf.ServiceKey]bpf.ServiceOwner{}, Lookups: map[bpf.ServiceKey]netip.AddrPort{}}
+	for k, was := range b.frontEnds {
+		is := t.served(k)
+		c.Redirects = c.Redirects || !slices.Equal(was.redirect, is.redirect)
+		switch is.owner {
+		case was.owner:
+		case 0:
+			c.Unset = append(c.Unset, k)
+		default:
+			c.Set[k] = is.owner
+		}
+		switch {
+		case is.local == was.local:
+		case !is.local.IsValid():
+			c.Unlookups = append(c.Unlookups, k)
+		default:
+			c.Lookups[k] = is.local
+		}
+	}
+	for k, was := range b.sockets {
+		if is := t.sockets(k); !slices.EqualFunc(was.Ports, is.Ports, equalPorts) {
+			c.Sockets = append(c.Sockets, is)
+		}
+	}
+	for a, was := range b.vips {
+		c.VIPs = c.VIPs || was != (t.vips[a] > 0)
+	}
+	for a, was := range b.udp {
+		if was && t.udp[a] == 0 {
+			c.Gone = append(c.Gone, a)
+		}
+	}
+	slices.SortFunc(c.Unset, compareKeys)
+	slices.SortFunc(c.Unlookups, compareKeys)
+	sortSockets(c.Sockets)
+	slices.SortFunc(c.Gone, netip.AddrPort.Compare)
+	return c
+}
+
+func sortSockets(s []bpf.SockService) {
+	slices.SortFunc(s, func(a, b bpf.SockService) int { return strings.Compare(a.Key, b.Key) })
+}
+
+func equalPorts(a, b bpf.SockPort) bool {
+	return a.Proto == b.Proto && a.Affinity == b.Affinity && slices.Equal(a.FrontEnds, b.FrontEnds) && slices.Equal(a.Backends, b.Backends)
+}
+
+// served returns what is at a front end now; zero for nothing.
+func (t *Tables) served(k bpf.ServiceKey) served {
+	h := t.holders[k]
+	if h == nil {
+		return served{}
+	}
+	f, _ := h.plan.frontEnd(k)
+	s := served{owner: f.Owner}
+	if f.Owner != 0 {
+		s.redirect = h.plan.Groups[f.Group].Redirect
+	}
+	if f.Owner == bpf.ServiceHost {
+		s.local = h.plan.Groups[f.Group].Local
+	}
+	return s
+}
+
+// sockets returns what of k's plan the host's sockets see: the front ends that
+// k has got. Without ports if there are none.
+func (t *Tables) sockets(k Key) bpf.SockService {
+	out := bpf.SockService{Key: k.String()}
+	c := t.claimants[k]
+	if c == nil {
+		return out
+	}
+	fronts := make([][]netip.AddrPort, len(c.plan.Groups))
+	for _, f := range c.plan.FrontEnds {
+		if f.Socket && t.holders[f.Key] == c {
+			fronts[f.Group] = append(fronts[f.Group], netip.AddrPortFrom(f.Key.Addr, f.Key.Port))
+		}
+	}
+	for i, g := range c.plan.Groups {
+		if len(fronts[i]) > 0 {
+			out.Ports = append(out.Ports, bpf.SockPort{FrontEnds: fronts[i], Proto: g.Proto, Backends: g.Backends, Affinity: g.Affinity})
+		}
+	}
+	return out
+}
+
+// FrontEnds returns the gateway's whole table.
+func (t *Tables) FrontEnds() map[bpf.ServiceKey]bpf.ServiceOwner {
+	out := make(map[bpf.ServiceKey]bpf.ServiceOwner, len(t.holders))
+	for k := range t.holders {
+		if s := t.served(k); s.owner != 0 {
+			out[k] = s.owner
+		}
+	}
+	return out
+}
+
+// Lookups returns the sockets behind all front ends of bpf.ServiceHost.
+func (t *Tables) Lookups() map[bpf.ServiceKey]netip.AddrPort {
+	out := map[bpf.ServiceKey]netip.AddrPort{}
+	for k := range t.holders {
+		if s := t.served(k); s.local.IsValid() {
+			out[k] = s.local
+		}
+	}
+	return out
+}
+
+// Redirects returns, in local gateway mode, to whom the host sends what arrives
+// at front ends; each to one of several.
+func (t *Tables) Redirects() map[bpf.ServiceKey][]netip.AddrPort {
+	out := map[bpf.ServiceKey][]netip.AddrPort{}
+	for k := range t.holders {
+		if s := t.served(k); len(s.redirect) > 0 {
+			out[k] = s.redirect
+		}
+	}
+	return out
+}
+
+// Sockets returns all that the host's sockets see, sorted by key.
+func (t *Tables) Sockets() []bpf.SockService {
+	var out []bpf.SockService
+	for k := range t.claimants {
+		if s := t.sockets(k); len(s.Ports) > 0 {
+			out = append(out, s)
+		}
+	}
+	sortSockets(out)
+	return out
+}
+
+// VIPs returns the external and load balancer addresses of all Services that
+// the gateway serves, sorted.
+func (t *Tables) VIPs() []netip.Addr { return slices.SortedFunc(maps.Keys(t.vips), netip.Addr.Compare) }
+
+// Answers says whether a UDP endpoint still does: what is connected to it
+// should stay.
+func (t *Tables) Answers(udp netip.AddrPort) bool { return t.udp[udp] > 0 }

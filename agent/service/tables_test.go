@@ -1,0 +1,241 @@
+package service_test
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+var equal = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, bpf.ServiceKey{}), cmpopts.EquateEmpty()}
+
+// written is the kernel's tables, kept by Changes alone.
+type written struct {
+	FrontEnds map[bpf.ServiceKey]bpf.ServiceOwner
+	Lookups   map[bpf.ServiceKey]netip.AddrPort
+	Sockets   map[string]bpf.SockService
+	Redirects map[bpf.ServiceKey][]netip.AddrPort
+	Writes    int
+}
+
+func newWritten() *written {
+	return &written{FrontEnds: map[bpf.ServiceKey]bpf.ServiceOwner{}, Lookups: map[bpf.ServiceKey]netip.AddrPort{}, Sockets: map[string]bpf.SockService{}}
+}
+
+// apply fails the test for a change that changes nothing.
+func (w *written) apply(t testing.TB, tables *service.Tables, c service.Changes) {
+	t.Helper()
+	if all := tables.Redirects(); c.Redirects == cmp.Equal(w.Redirects, all, equal) {
+		t.Errorf("redirects changed: %v, which is not so", c.Redirects)
+	} else if c.Redirects {
+		w.Redirects = all
+	}
+	for k, o := range c.Set {
+		if w.FrontEnds[k] == o {
+			t.Errorf("%v is set to what it is", k)
+		}
+		w.FrontEnds[k] = o
+	}
+	for _, k := range c.Unset {
+		if w.FrontEnds[k] == 0 {
+			t.Errorf("%v is unset twice", k)
+		}
+		delete(w.FrontEnds, k)
+	}
+	for k, a := range c.Lookups {
+		if w.Lookups[k] == a {
+			t.Errorf("lookup %v is set to what it is", k)
+		}
+		w.Lookups[k] = a
+	}
+	for _, k := range c.Unlookups {
+		if !w.Lookups[k].IsValid() {
+			t.Errorf("lookup %v is unset twice", k)
+		}
+		delete(w.Lookups, k)
+	}
+	for _, s := range c.Sockets {
+		if cmp.Equal(w.Sockets[s.Key].Ports, s.Ports, equal) {
+			t.Errorf("sockets of %s become what they are", s.Key)
+		}
+		if w.Sockets[s.Key] = s; len(s.Ports) == 0 {
+			delete(w.Sockets, s.Key)
+		}
+	}
+	w.Writes += len(c.Set) + len(c.Unset) + len(c.Lookups) + len(c.Unlookups) + len(c.Sockets)
+}
+
+// holds compares with what tables say as a whole.
+func (w *written) holds(t testing.TB, tables *service.Tables) {
+	t.Helper()
+	sockets := map[string]bpf.SockService{}
+	for _, s := range tables.Sockets() {
+		sockets[s.Key] = s
+	}
+	want := written{FrontEnds: tables.FrontEnds(), Lookups: tables.Lookups(), Sockets: sockets, Redirects: tables.Redirects(), Writes: w.Writes}
+	if diff := cmp.Diff(want, *w, equal); diff != "" {
+		t.Fatalf("-everything +changes applied:\n%s", diff)
+	}
+}
+
+func webService(name, clusterIP string, created int, ports ...corev1.ServicePort) *corev1.Service {
+	return &corev1.Service{
+		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, CreationTimestamp: metav1.NewTime(time.Unix(int64(created), 0))},
+		Spec:       corev1.ServiceSpec{Type: corev1.ServiceTypeNodePort, ClusterIPs: []string{clusterIP}, Ports: ports},
+	}
+}
+
+func webSlice(svc *corev1.Service, endpoints ...discoveryv1.Endpoint) *discoveryv1.EndpointSlice {
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: svc.Namespace, Name: svc.Name + "-1", Labels: map[string]string{discoveryv1.LabelServiceName: svc.Name}},
+		AddressType: discoveryv1.AddressTypeIPv4, Endpoints: endpoints,
+	}
+	for _, p := range svc.Spec.Ports {
+		number := p.Port + 8000
+		s.Ports = append(s.Ports, discoveryv1.EndpointPort{Name: &p.Name, Protocol: &p.Protocol, Port: &number})
+	}
+	return s
+}
+
+func keyOf(name string) service.Key { return service.Key{Namespace: "default", Name: name} }
+
+func TestConflict(t *testing.T) {
+	n := node1()
+	port := corev1.ServicePort{Port: 80, NodePort: 30080, Protocol: corev1.ProtocolTCP}
+	plan := func(name, clusterIP string, created int, endpoint string) *service.Plan {
+		svc := webService(name, clusterIP, created, port)
+		return service.New(service.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{webSlice(svc, discoveryv1.Endpoint{Addresses: []string{endpoint}})}}, n)
+	}
+	tables, w := service.NewTables(), newWritten()
+	// Who has node port 30080 is seen by its backend.
+	has := func(want string) {
+		t.Helper()
+		w.apply(t, tables, tables.Changes())
+		w.holds(t, tables)
+		got := ""
+		for _, s := range w.Sockets {
+			for _, p := range s.Ports {
+				if slices.Contains(p.FrontEnds, netip.MustParseAddrPort("0.0.0.0:30080")) {
+					got += s.Key + " " + p.Backends[0].String()
+				}
+			}
+		}
+		if got != want {
+			t.Errorf("node port 30080 is of %q, want %q", got, want)
+		}
+		if owners := len(w.FrontEnds); want != "" && owners != 2 {
+			t.Errorf("%d front ends of the gateway, want one an address", owners)
+		}
+	}
+	tables.Set(keyOf("young"), plan("young", "10.96.0.2", 20, "10.244.0.2"))
+	has("Service default/young 10.244.0.2:8080")
+	tables.Set(keyOf("old"), plan("old", "10.96.0.1", 10, "10.244.0.1"))
+	has("Service default/old 10.244.0.1:8080")
+	tables.Set(keyOf("a"), plan("a", "10.96.0.3", 20, "10.244.0.3"))
+	has("Service default/old 10.244.0.1:8080")
+	tables.Set(keyOf("old"), plan("old", "10.96.0.1", 10, "10.244.0.9"))
+	has("Service default/old 10.244.0.9:8080")
+	tables.Set(keyOf("old"), nil)
+	has("Service default/a 10.244.0.3:8080") // of the same age as young, the smaller name
+	tables.Set(keyOf("a"), plan("a", "10.96.0.3", 30, "10.244.0.3"))
+	has("Service default/young 10.244.0.2:8080") // deleted and made again
+	tables.Set(keyOf("young"), nil)
+	has("Service default/a 10.244.0.3:8080")
+	tables.Set(keyOf("a"), nil)
+	has("")
+	if tables.Len() != 0 || len(w.FrontEnds)+len(w.Sockets) != 0 {
+		t.Errorf("%d plans, %d front ends and %d sockets are left", tables.Len(), len(w.FrontEnds), len(w.Sockets))
+	}
+}
+
+func TestChanges(t *testing.T) {
+	n := node1()
+	yes, no := true, false
+	ready := discoveryv1.Endpoint{Addresses: []string{"10.244.0.1"}}
+	ending := discoveryv1.Endpoint{Addresses: []string{"10.244.0.1"}, Conditions: discoveryv1.EndpointConditions{Ready: &no, Serving: &yes, Terminating: &yes}}
+	second := discoveryv1.Endpoint{Addresses: []string{"10.244.0.2"}}
+	here := discoveryv1.Endpoint{Addresses: []string{"172.30.0.11"}, NodeName: &n.Name}
+	svc := webService("dns", "10.96.0.9", 1, corev1.ServicePort{Port: 53, Protocol: corev1.ProtocolUDP, NodePort: 30053})
+	web := webService("web", "10.96.0.10", 1, corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP, NodePort: 30080})
+	web.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	tables := service.NewTables()
+	for _, step := range []struct {
+		name      string
+		service   *corev1.Service
+		endpoints []discoveryv1.Endpoint
+		want      string
+	}{
+		{"new", svc, []discoveryv1.Endpoint{ready}, "set 2 unset 0 sockets 1 lookups 0 unlookups 0 gone []"},
+		{"again", svc, []discoveryv1.Endpoint{ready}, "set 0 unset 0 sockets 0 lookups 0 unlookups 0 gone []"},
+		{"another endpoint", svc, []discoveryv1.Endpoint{ready, second}, "set 0 unset 0 sockets 1 lookups 0 unlookups 0 gone []"},
+		{"terminating: no new clients, the old ones stay", svc, []discoveryv1.Endpoint{ending, second}, "set 0 unset 0 sockets 1 lookups 0 unlookups 0 gone []"},
+		{"gone", svc, []discoveryv1.Endpoint{second}, "set 0 unset 0 sockets 0 lookups 0 unlookups 0 gone [10.244.0.1:8053]"},
+		{"none", svc, nil, "set 0 unset 0 sockets 1 lookups 0 unlookups 0 gone [10.244.0.2:8053]"},
+		{"deleted", nil, nil, "set 0 unset 2 sockets 1 lookups 0 unlookups 0 gone []"},
+		{"a pod's", web, []discoveryv1.Endpoint{ready}, "set 2 unset 0 sockets 1 lookups 0 unlookups 0 gone []"},
+		{"on this host's network", web, []discoveryv1.Endpoint{here}, "set 2 unset 0 sockets 1 lookups 2 unlookups 0 gone []"},
+		{"a pod's again", web, []discoveryv1.Endpoint{ready}, "set 2 unset 0 sockets 1 lookups 0 unlookups 2 gone []"},
+	} {
+		o := service.Objects{Service: step.service}
+		if step.service != nil {
+			o.Slices = []*discoveryv1.EndpointSlice{webSlice(step.service, step.endpoints...)}
+		}
+		key := keyOf("dns")
+		if step.service == web {
+			key = keyOf("web")
+		}
+		tables.Set(key, service.New(o, n))
+		c := tables.Changes()
+		got := fmt.Sprintf("set %d unset %d sockets %d lookups %d unlookups %d gone %v",
+			len(c.Set), len(c.Unset), len(c.Sockets), len(c.Lookups), len(c.Unlookups), c.Gone)
+		if got != step.want {
+			t.Errorf("%s:\n got %s\nwant %s", step.name, got, step.want)
+		}
+	}
+}
+
+// An endpoint that two Services have is gone when both have lost it, and what
+// is undone before anybody asks has not happened.
+func TestChangesAcross(t *testing.T) {
+	n := node1()
+	tables := service.NewTables()
+	set := func(name string, endpoints ...discoveryv1.Endpoint) {
+		svc := webService(name, "10.96.0."+name, 1, corev1.ServicePort{Port: 53, Protocol: corev1.ProtocolUDP})
+		svc.Spec.ExternalIPs = []string{"192.0.2.1"}
+		tables.Set(keyOf(name), service.New(service.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{webSlice(svc, endpoints...)}}, n))
+	}
+	e := discoveryv1.Endpoint{Addresses: []string{"10.244.0.1"}}
+	set("1", e)
+	set("2", e)
+	if c := tables.Changes(); !c.VIPs || !cmp.Equal(tables.VIPs(), addrs("192.0.2.1"), equal) {
+		t.Errorf("VIPs %v, changed %v", tables.VIPs(), c.VIPs)
+	}
+	set("1")
+	if c := tables.Changes(); len(c.Gone) != 0 || c.VIPs {
+		t.Errorf("gone %v, VIPs changed %v: the other one still has both", c.Gone, c.VIPs)
+	}
+	set("2")
+	set("2", e)
+	if c := tables.Changes(); len(c.Gone)+len(c.Sockets)+len(c.Set)+len(c.Unset) != 0 || c.VIPs {
+		t.Errorf("undone, and yet: %+v", c)
+	}
+	set("2")
+	if c := tables.Changes(); len(c.Gone) != 1 || tables.Answers(c.Gone[0]) {
+		t.Errorf("gone %v, want the endpoint", c.Gone)
+	}
+	tables.Set(keyOf("1"), nil)
+	tables.Set(keyOf("2"), nil)
+	if c := tables.Changes(); !c.VIPs || len(tables.VIPs()) != 0 {
+		t.Errorf("VIPs %v, changed %v", tables.VIPs(), c.VIPs)
+	}
+}
