@@ -3,10 +3,13 @@ package e2e
 import (
 	"bytes"
 	"encoding/json"
+	"errors"
 	"net/netip"
+	"os"
 	"os/exec"
 	"strconv"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -18,6 +21,8 @@ type background struct {
 	name     string
 	cmd      *exec.Cmd
 	out, err bytes.Buffer
+	done     chan struct{} // closed when it has ended
+	failed   error         // valid then
 }
 
 // run starts a command on a lab host; it is killed with the test.
@@ -27,37 +32,61 @@ func (c *Cluster) run(t *testing.T, name, on string, argv ...string) *background
 	if err != nil {
 		t.Fatal(err)
 	}
-	b := &background{name: name, cmd: cmd}
+	b := &background{name: name, cmd: cmd, done: make(chan struct{})}
 	cmd.Stdout, cmd.Stderr = &b.out, &b.err
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start %s: %v", name, err)
 	}
+	go func() {
+		b.failed = cmd.Wait()
+		close(b.done)
+	}()
 	return b
 }
 
 // wait returns what the command printed, and fails the test if it failed.
 func (b *background) wait(t *testing.T) string {
 	t.Helper()
-	if err := b.cmd.Wait(); err != nil {
-		t.Errorf("%s: %v: %s%s", b.name, err, b.out.String(), b.err.String())
+	<-b.done
+	if b.failed != nil {
+		t.Errorf("%s: %v: %s%s", b.name, b.failed, b.out.String(), b.err.String())
 	}
 	return b.out.String()
 }
 
+// ended reports whether the command has come to its end already.
+func (b *background) ended() bool {
+	select {
+	case <-b.done:
+		return true
+	default:
+		return false
+	}
+}
+
+// stop asks the command to end, and to say what came of it.
+func (b *background) stop(t *testing.T) {
+	t.Helper()
+	if err := b.cmd.Process.Signal(syscall.SIGINT); err != nil && !errors.Is(err, os.ErrProcessDone) {
+		t.Errorf("stop %s: %v", b.name, err)
+	}
+}
+
 // held waits for a connection that was held, and fails the test if a number
 // went unanswered.
-func (b *background) held(t *testing.T) {
+func (b *background) held(t *testing.T) traffic.HoldReport {
 	t.Helper()
 	var report traffic.HoldReport
 	out := b.wait(t)
 	if err := json.Unmarshal([]byte(out), &report); err != nil {
 		t.Errorf("%s: %v: %s", b.name, err, out)
-		return
+		return report
 	}
 	if report.Sent == 0 || report.Lost != 0 || report.Error != "" {
 		t.Errorf("%s: %+v", b.name, report)
 	}
 	t.Logf("%s: %+v", b.name, report)
+	return report
 }
 
 // pinged waits for pings, and fails the test if one was lost.

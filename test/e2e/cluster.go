@@ -6,11 +6,11 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
@@ -21,27 +21,39 @@ const (
 	hostPort    = 8080
 	sshPort     = 22
 	outsidePort = 7000
+	genevePort  = 6081
 	servicePort = 80
 	nodePort    = 30080
 )
+
+// toolEnv names the traffic tool as a program of its own, which starts in a tenth
+// of the time that ovnkube takes: in an emulated machine that is most of it.
+const toolEnv = "OVN_EBPF_E2E_TRAFFIC"
 
 // Cluster is a lab with what the paths need: two nodes, three pods, a
 // NodePort service, and servers everywhere.
 type Cluster struct {
 	*lab.Lab
 	Pods     map[string]*lab.Pod // a and b on node1, c on node2
+	Services map[string]*corev1.Service
 	dir, bin string
+	tool     []string // the command line of the traffic tool
+	wiring
 }
 
 // Start brings the cluster up and waits until every node is ready. After an
 // error nothing is left.
 func Start(ctx context.Context, options lab.Options) (*Cluster, error) {
-	options.Nodes, options.Cluster = 2, true
+	options.Nodes, options.Cluster = max(options.Nodes, 2), true
 	l, err := lab.Up(ctx, options)
 	if err != nil {
 		return nil, err
 	}
-	c := &Cluster{Lab: l, Pods: map[string]*lab.Pod{}, dir: options.Dir, bin: options.BinDir}
+	c := &Cluster{Lab: l, Pods: map[string]*lab.Pod{}, Services: map[string]*corev1.Service{}, dir: options.Dir, bin: options.BinDir, wiring: wiringOf(options)}
+	c.tool = []string{c.Binary("ovnkube"), "lab", "traffic"}
+	if tool := os.Getenv(toolEnv); tool != "" {
+		c.tool = []string{tool}
+	}
 	if err := c.populate(ctx); err != nil {
 		return nil, fmt.Errorf("%w%s", err, c.stop())
 	}
@@ -72,34 +84,17 @@ func (c *Cluster) populate(ctx context.Context) error {
 			return err
 		}
 	}
-	_, err := c.AddService(ctx, lab.ServiceSpec{
-		Namespace: "default", Name: "web", Type: corev1.ServiceTypeNodePort,
-		Ports: servicePorts(),
-		Pods:  []*lab.Pod{c.Pods["a"], c.Pods["c"]},
-	})
-	return err
+	return c.addServices(ctx)
 }
 
 // addPod makes a pod, and a server in it.
 func (c *Cluster) addPod(ctx context.Context, name, node string) error {
-	pod, err := c.AddPod(ctx, lab.PodSpec{Namespace: "default", Name: name, Node: node, Labels: map[string]string{"app": "web"}})
+	pod, err := c.AddPod(ctx, lab.PodSpec{Namespace: "default", Name: name, Node: node, Labels: map[string]string{"app": "web"}, Ports: hostPorts[name]})
 	if err != nil {
 		return fmt.Errorf("add pod %s: %w", name, err)
 	}
 	c.Pods[name] = pod
 	return c.serve(ctx, host(name), name+"-"+pod.UID[:8], podPort)
-}
-
-// servicePorts is one NodePort, TCP and UDP.
-func servicePorts() []corev1.ServicePort {
-	ports := []corev1.ServicePort{}
-	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
-		ports = append(ports, corev1.ServicePort{
-			Name: strings.ToLower(string(protocol)), Protocol: protocol,
-			Port: servicePort, TargetPort: intstr.FromInt32(podPort), NodePort: nodePort,
-		})
-	}
-	return ports
 }
 
 // serve starts a TCP and UDP server on a lab host, and waits until it listens.
@@ -125,9 +120,7 @@ func (c *Cluster) serve(ctx context.Context, on, name string, port uint16) error
 }
 
 // traffic is the command line of the lab's traffic tool.
-func (c *Cluster) traffic(args ...string) []string {
-	return append([]string{c.Binary("ovnkube"), "lab", "traffic"}, args...)
-}
+func (c *Cluster) traffic(args ...string) []string { return append(slices.Clone(c.tool), args...) }
 
 // Binary is the path of one of our programs.
 func (c *Cluster) Binary(name string) string { return filepath.Join(c.bin, name) }
@@ -164,21 +157,30 @@ func only(f func(bool) netip.Addr) func(bool) []netip.Addr {
 	return func(v6 bool) []netip.Addr { return []netip.Addr{f(v6)} }
 }
 
-// Paths lists every path that the gateway must tell apart.
+// Paths lists every path that the gateway must tell apart, as it is with the
+// cluster's wiring.
 func (c *Cluster) Paths() []*Path {
-	return []*Path{
+	paths := c.everyPath()
+	for _, p := range paths {
+		c.rewire(p)
+	}
+	return paths
+}
+
+func (c *Cluster) everyPath() []*Path {
+	return append([]*Path{
 		{Name: "pod to pod, one node", From: host("a"), To: c.pod("b"), Port: podPort, Server: "b", Client: only(c.pod("a"))},
 		{Name: "pod to pod, across nodes", From: host("a"), To: c.pod("c"), Port: podPort, Server: "c", Client: only(c.pod("a"))},
-		{Name: "pod to outside", From: host("a"), To: outside, Port: outsidePort, Server: "ext", Client: only(c.node(1)), SNAT: true, Class: map[string]Class{"node1": NorthSouth}},
-		{Name: "pod to beyond the router", From: host("c"), To: beyond, Port: outsidePort, Server: "ext", Client: only(c.node(2)), SNAT: true, Class: map[string]Class{"node2": NorthSouth}},
+		{Name: "pod to outside", From: host("a"), To: outside, Port: outsidePort, Server: "ext", Client: only(c.gateway(1)), SNAT: true, Class: map[string]Class{"node1": NorthSouth}},
+		{Name: "pod to beyond the router", From: host("c"), To: beyond, Port: outsidePort, Server: "ext", Client: only(c.gateway(2)), SNAT: true, Class: map[string]Class{"node2": NorthSouth}},
 		{Name: "pod to its own node", From: host("a"), To: c.node(1), Port: hostPort, Server: "node1", Client: only(c.pod("a"))},
-		{Name: "pod to another node", From: host("a"), To: c.node(2), Port: hostPort, Server: "node2", Client: only(c.node(1)), SNAT: true, Class: map[string]Class{"node1": NorthSouth, "node2": Management}},
-		{Name: "outside to a NodePort of node1", From: "ext", To: c.node(1), Port: nodePort, Server: "a,c", Class: map[string]Class{"node1": NorthSouth}},
-		{Name: "outside to a NodePort of node2", From: "ext", To: c.node(2), Port: nodePort, Server: "a,c", Class: map[string]Class{"node2": NorthSouth}},
+		{Name: "pod to another node", From: host("a"), To: c.node(2), Port: hostPort, Server: "node2", Client: only(c.gateway(1)), SNAT: true, Class: map[string]Class{"node1": NorthSouth, "node2": Management}},
+		{Name: "outside to a NodePort of node1", From: "ext", To: c.gateway(1), Port: nodePort, Server: "a,c", Class: map[string]Class{"node1": NorthSouth}},
+		{Name: "outside to a NodePort of node2", From: "ext", To: c.gateway(2), Port: nodePort, Server: "a,c", Class: map[string]Class{"node2": NorthSouth}},
 		{Name: "host to pod on its node", From: "node1", To: c.pod("a"), Port: podPort, Server: "a"},
 		{Name: "host to pod on another node", From: "node1", To: c.pod("c"), Port: podPort, Server: "c"},
 		{Name: "host to outside", From: "node1", To: outside, Port: outsidePort, Server: "ext", Client: only(c.node(1)), Class: map[string]Class{"node1": Management}},
 		{Name: "host to host", From: "node1", To: c.node(2), Port: hostPort, Server: "node2", Client: only(c.node(1)), Class: map[string]Class{"node1": Management, "node2": Management}},
 		{Name: "outside to host, port 22", From: "ext", To: c.node(1), Port: sshPort, Server: "node1", Client: only(outside), Class: map[string]Class{"node1": Management}},
-	}
+	}, c.servicePaths()...)
 }

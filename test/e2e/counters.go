@@ -14,6 +14,7 @@ type Tally struct {
 	OVNTx      uint64 // from OVN to the wire: North-South
 	Overlay    uint64 // Geneve
 	Neighbours uint64 // ARP and neighbour discovery
+	Hairpin    uint64 // from OVN to the host, on the bridge alone
 	Dropped    uint64
 }
 
@@ -40,13 +41,15 @@ func ReadTally(pinDir string) (Tally, error) {
 			t.Overlay += c.Packets
 		case neighbours[c.Reason]:
 			t.Neighbours += c.Packets
+		case c.Reason == "hairpin":
+			t.Hairpin += c.Packets
 		case c.Verdict == "drop":
 			t.Dropped += c.Packets
 		case c.Direction == "rx" && c.Port == "host":
 			t.HostRx += c.Packets
 		case c.Direction == "rx" && c.Port == "ovn":
 			t.OVNRx += c.Packets
-		case c.Direction == "tx":
+		case c.Direction == "tx" && c.Port == "ovn":
 			t.OVNTx += c.Packets
 		}
 	}
@@ -56,7 +59,7 @@ func ReadTally(pinDir string) (Tally, error) {
 func (t Tally) minus(u Tally) Tally {
 	return Tally{
 		t.HostRx - u.HostRx, t.OVNRx - u.OVNRx, t.OVNTx - u.OVNTx,
-		t.Overlay - u.Overlay, t.Neighbours - u.Neighbours, t.Dropped - u.Dropped,
+		t.Overlay - u.Overlay, t.Neighbours - u.Neighbours, t.Hairpin - u.Hairpin, t.Dropped - u.Dropped,
 	}
 }
 

@@ -1,8 +1,8 @@
 package e2e
 
 import (
+	"cmp"
 	"context"
-	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -11,12 +11,20 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-const dir = "/run/ovn-ebpf-e2e"
+// nameEnv names the lab, for labs side by side.
+const nameEnv = "OVN_EBPF_E2E_NAME"
+
+// Which gateway the agents are told to be, if not the default.
+const (
+	layoutEnv  = "OVN_EBPF_E2E_LAYOUT"
+	backendEnv = "OVN_EBPF_E2E_BACKEND"
+	localEnv   = "OVN_EBPF_E2E_LOCAL" // not empty: local gateway mode
+)
 
 // TestEndToEnd shares one cluster among its parts; the faults come last, and
 // the one that takes a node's networking away comes at the very end.
 func TestEndToEnd(t *testing.T) {
-	c := start(t)
+	c := start(t, lab.Options{})
 	t.Run("paths", func(t *testing.T) { testPaths(t, c) })
 	t.Run("geneve on the wire", func(t *testing.T) {
 		frames, err := c.SeeGeneve(t.Context())
@@ -26,19 +34,30 @@ func TestEndToEnd(t *testing.T) {
 		t.Log(frames)
 	})
 	t.Run("metrics", func(t *testing.T) { testMetrics(t, c) })
-	t.Run("large packets", func(t *testing.T) { testLarge(t, c) })
 	t.Run("echo requests", func(t *testing.T) { testEcho(t, c) })
 	t.Run("a pod of the same name", func(t *testing.T) { testPodAgain(t, c) })
-	t.Run("a pod that binds port 22", func(t *testing.T) { testSweep(t, c) })
+	t.Run("field", func(t *testing.T) { testField(t, c) })
 	t.Run("agent restarts under load", func(t *testing.T) { testRestart(t, c) })
 	t.Run("repair", func(t *testing.T) { testRepair(t, c) })
-	t.Run("paths after the faults", func(t *testing.T) { testPaths(t, c) })
+	t.Run("paths after the faults", func(t *testing.T) { testSomePaths(t, c, mustPaths()...) })
 	t.Run("agent, vswitchd and bridge gone", func(t *testing.T) { testHostAlone(t, c) })
 }
 
 // start brings the cluster up, and takes it down with the test, failing it if
 // anything is left.
-func start(t *testing.T) *Cluster {
+func start(t *testing.T, o lab.Options) *Cluster {
+	t.Helper()
+	o = labOptions(t, o)
+	c, err := Start(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	downAfter(t, c.Lab, o)
+	return c
+}
+
+// labOptions adds to the options what the environment says.
+func labOptions(t *testing.T, o lab.Options) lab.Options {
 	t.Helper()
 	if os.Getuid() != 0 {
 		t.Fatal("not root: the lab makes network namespaces")
@@ -47,50 +66,72 @@ func start(t *testing.T) *Cluster {
 	if bin == "" {
 		t.Fatal("BIN_DIR is not set: run 'make e2e'")
 	}
-	c, err := Start(t.Context(), lab.Options{Dir: dir, Name: "e2e", BinDir: bin, CacheDir: os.Getenv("OVN_EBPF_CACHE"), Progress: os.Stdout})
-	if err != nil {
-		t.Fatal(err)
+	o.Name = cmp.Or(os.Getenv(nameEnv), "e2e")
+	o.Dir = "/run/ovn-ebpf-" + o.Name
+	o.BinDir, o.CacheDir, o.Progress = bin, os.Getenv("OVN_EBPF_CACHE"), os.Stdout
+	if layout := os.Getenv(layoutEnv); layout == dedicated {
+		o.Uplink = lab.UplinkOwn
+	} else if layout != "" {
+		o.AgentArgs = append(o.AgentArgs, "--gateway-layout="+layout)
 	}
+	if backend := os.Getenv(backendEnv); backend != "" {
+		o.AgentArgs = append(o.AgentArgs, "--gateway-backend="+backend)
+	}
+	if os.Getenv(localEnv) != "" {
+		o.AgentArgs = append(o.AgentArgs, "--gateway-local")
+	}
+	o.FailedLogs = logsTo()
+	return o
+}
+
+// downAfter takes the lab down with the test, failing it if anything is left.
+func downAfter(t *testing.T, c *lab.Lab, o lab.Options) {
+	t.Helper()
 	t.Cleanup(func() {
 		if t.Failed() {
-			keepLogs(t)
+			keepLogs(t, o.Dir)
 		}
 		if err := c.Down(context.Background()); err != nil {
 			t.Error(err)
 		}
-		residue, err := lab.Residue(dir, "e2e")
+		residue, err := lab.Residue(o.Dir, o.Name)
 		if len(residue) > 0 || err != nil {
 			t.Errorf("left behind: %v, %v", residue, err)
 		}
 	})
-	return c
 }
 
-// keepLogs copies the lab's logs to where they outlive it: the directory
-// OVN_EBPF_E2E_LOGS if set, which must not be there yet.
-func keepLogs(t *testing.T) {
-	to := os.Getenv("OVN_EBPF_E2E_LOGS")
-	if to == "" {
-		to = filepath.Join(os.TempDir(), "ovn-ebpf-e2e-logs-"+strconv.Itoa(os.Getpid()))
+// keepLogs copies the lab's logs to where they outlive it.
+func keepLogs(t *testing.T, dir string) {
+	t.Logf("logs of the failed run: %s (%v)", logsTo(), os.CopyFS(logsTo(), os.DirFS(filepath.Join(dir, "log"))))
+}
+
+// logsTo is the directory OVN_EBPF_E2E_LOGS if set; it must not be there yet.
+func logsTo() string {
+	if to := os.Getenv("OVN_EBPF_E2E_LOGS"); to != "" {
+		return to
 	}
-	t.Logf("logs of the failed run: %s (%v)", to, os.CopyFS(to, os.DirFS(filepath.Join(dir, "log"))))
+	return filepath.Join(os.TempDir(), "ovn-ebpf-e2e-logs-"+strconv.Itoa(os.Getpid()))
 }
 
 func testPaths(t *testing.T, c *Cluster) {
 	for _, path := range c.Paths() {
-		for _, v6 := range []bool{false, true} {
-			for _, protocol := range []string{"tcp", "udp"} {
-				name := fmt.Sprintf("%s/%s/%s", path.Name, protocol, Result{V6: v6}.Family())
-				t.Run(name, func(t *testing.T) {
-					r, err := c.Run(t.Context(), path, protocol, v6)
-					if err != nil {
-						t.Errorf("%v\nmoved %+v", err, r.Moved)
-					}
-					if r.First != nil {
-						t.Logf("run twice: %v", r.First)
-					}
-				})
-			}
+		t.Run(path.Name, func(t *testing.T) { testPath(t, c, path) })
+	}
+}
+
+func testPath(t *testing.T, c *Cluster, path *Path) {
+	for _, v6 := range []bool{false, true} {
+		for _, protocol := range []string{"tcp", "udp"} {
+			t.Run(protocol+"/"+Result{V6: v6}.Family(), func(t *testing.T) {
+				r, err := c.Run(t.Context(), path, protocol, v6)
+				if err != nil {
+					t.Errorf("%v\nmoved %+v", err, r.Moved)
+				}
+				if r.First != nil {
+					t.Logf("run twice: %v", r.First)
+				}
+			})
 		}
 	}
 }

@@ -21,9 +21,9 @@ const (
 	ServiceCIDRs   = "10.96.0.0/16,fd00:10:96::/112"
 )
 
-// readyTimeout is how long our programs get to become ready in Up; on an idle
-// machine they need a few seconds.
-const readyTimeout = 90 * time.Second
+// readyTimeout is how long our programs get to become ready in Up: on an idle
+// machine they need a few seconds, in an emulated one beside others minutes.
+const readyTimeout = 5 * time.Minute
 
 // startCluster starts the controller and all agents and waits until each says
 // that it is ready.
@@ -65,21 +65,22 @@ func (l *Lab) StartController(_ context.Context, extra ...string) error {
 	return err
 }
 
-// StartAgent starts our agent on the i-th node, with extra arguments if given.
+// StartAgent starts our agent on the i-th node, with extra arguments, which win
+// over those of the lab, if given.
 // It does not wait for it to become ready. Its log is <Dir>/log/agent-node<i>.log.
 func (l *Lab) StartAgent(_ context.Context, i int, extra ...string) error {
 	n := l.Node(i)
 	argv := []string{
 		filepath.Join(l.opts.BinDir, controllerProgram), "agent", "--node-name", n.Name, "--kubeconfig", l.Kubeconfig(),
-		"--ovsdb", n.OVSDB, "--ovs-rundir", n.RunDir, "--sb-address", l.SBAddress(), "--datapath", l.opts.Datapath,
-		"--gateway-interface", "eth0",
+		"--ovsdb", n.OVSDB, "--ovs-rundir", n.RunDir, "--ovn-rundir", n.RunDir, "--sb-address", l.SBAddress(), "--datapath", l.opts.Datapath,
 		"--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs,
 		"--pin-dir", n.PinDir, "--cni-socket", n.CNISocket, "--cni-conf-dir", n.CNIConfDir, "--run-dir", n.RunDir,
 		"--metrics-bind-address", agentMetrics,
 	}
-	if n.Encap.IsValid() {
+	if n.Encap.IsValid() && !l.bridged() { // there tunnels end at the node's own
 		argv = append(argv, "--encap-ip", n.Encap.String())
 	}
+	argv = append(append(argv, l.wiringArgs(i)...), l.opts.AgentArgs...)
 	_, err := l.spawn(n.Netns, agentName(n), nil, append(argv, extra...)...)
 	return err
 }

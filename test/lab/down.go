@@ -181,15 +181,17 @@ func mountsBelow(dir string) ([]string, error) {
 	return mounts, nil
 }
 
-// mountBPF mounts a bpffs of the lab's own, so that unmounting it drops every
-// pin.
-func (l *Lab) mountBPF() error {
-	dir := l.path("bpf")
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return err
-	}
-	if err := unix.Mount("bpf", dir, "bpf", 0, ""); err != nil {
-		return fmt.Errorf("mount bpffs on %s: %w", dir, err)
+// mounts are a bpffs of the lab's own, so that unmounting it drops every pin,
+// and the hierarchy of cgroup v2, which a machine may not have mounted.
+func (l *Lab) mounts() error {
+	for _, m := range []struct{ name, kind string }{{"bpf", "bpf"}, {cgroupDir, "cgroup2"}} {
+		dir := l.path(m.name)
+		if err := os.MkdirAll(dir, 0o700); err != nil {
+			return err
+		}
+		if err := unix.Mount(m.kind, dir, m.kind, 0, ""); err != nil {
+			return fmt.Errorf("mount %s on %s: %w", m.kind, dir, err)
+		}
 	}
 	return nil
 }

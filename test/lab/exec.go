@@ -19,12 +19,14 @@ type host struct {
 	env   []string // so that OVS's, OVN's and Kubernetes' tools find this host's daemons
 }
 
-// host finds "node<i>", "ext", "central" and "pod:<namespace>/<name>".
+// host finds "node<i>", "ext", "far", "central" and "pod:<namespace>/<name>".
 func (l *Lab) host(name string) (host, error) {
 	kubeconfig := "KUBECONFIG=" + l.path("kubeconfig")
 	switch {
 	case name == "ext":
 		return host{netns: l.ext()}, nil
+	case name == "far":
+		return host{netns: l.far()}, nil
 	case name == "central":
 		env := append(daemonEnv(l.path("central")), "OVN_NB_DB="+l.NBSocket(), "OVN_SB_DB="+l.SBSocket(), kubeconfig)
 		return host{netns: l.fabric(), env: env}, nil
@@ -41,7 +43,7 @@ func (l *Lab) host(name string) (host, error) {
 			return host{netns: l.podNetns(namespace, pod)}, nil
 		}
 	}
-	return host{}, fmt.Errorf("find host %q: not node1 to node%d, ext, central or pod:NAMESPACE/NAME", name, l.opts.Nodes)
+	return host{}, fmt.Errorf("find host %q: not node1 to node%d, ext, far, central or pod:NAMESPACE/NAME", name, l.opts.Nodes)
 }
 
 // Command is a command in the host's network namespace, not yet started. On

@@ -19,19 +19,23 @@ func (l *Lab) startFabric() error {
 	if err := makeHost(l.fabric(), nil); err != nil {
 		return err
 	}
-	if err := netns.Do(l.fabric(), makeBridge); err != nil {
+	if err := netns.Do(l.fabric(), l.makeBridge); err != nil {
 		return fmt.Errorf("make fabric: %w", err)
 	}
 	forward := map[string]string{"net/ipv4/ip_forward": "1", "net/ipv6/conf/all/forwarding": "1"}
 	if err := makeHost(l.ext(), forward); err != nil {
 		return err
 	}
-	if err := l.plug("ext", l.ext()); err != nil {
+	if err := l.plug("ext", l.ext(), "eth0"); err != nil {
 		return err
 	}
 	return netns.Do(l.ext(), func() error {
+		if err := l.addVLAN("eth0"); err != nil {
+			return err
+		}
+		uplink := l.onFabric("eth0")
 		for _, a := range []struct{ link, prefix string }{
-			{"eth0", ExtIP4 + "/24"}, {"eth0", ExtIP6 + "/64"}, {"lo", BehindIP4 + "/32"}, {"lo", BehindIP6 + "/128"},
+			{uplink, ExtIP4 + "/24"}, {uplink, ExtIP6 + "/64"}, {"lo", BehindIP4 + "/32"}, {"lo", BehindIP6 + "/128"},
 		} {
 			if err := addAddress(a.link, netip.MustParsePrefix(a.prefix)); err != nil {
 				return err
@@ -69,23 +73,29 @@ func makeHost(name string, sysctls map[string]string) error {
 
 // makeBridge makes the fabric's bridge in the current namespace, with the
 // central addresses on it.
-func makeBridge() error {
+func (l *Lab) makeBridge() error {
 	snooping := false // it would hold back neighbour solicitations
 	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fabricBridge}, MulticastSnooping: &snooping}
 	if err := netlink.LinkAdd(bridge); err != nil {
 		return fmt.Errorf("add bridge %s: %w", fabricBridge, err)
 	}
+	if err := setUp(fabricBridge); err != nil {
+		return err
+	}
+	if err := l.addVLAN(fabricBridge); err != nil {
+		return err
+	}
 	for _, p := range []string{CentralIP4 + "/24", CentralIP6 + "/64"} {
-		if err := addAddress(fabricBridge, netip.MustParsePrefix(p)); err != nil {
+		if err := addAddress(l.onFabric(fabricBridge), netip.MustParsePrefix(p)); err != nil {
 			return err
 		}
 	}
-	return setUp(fabricBridge)
+	return nil
 }
 
-// plug connects the namespace's new eth0 to the fabric. The other end, on the
-// bridge, is called port.
-func (l *Lab) plug(port, name string) error {
+// plug connects a new device of the namespace to the fabric. The other end, on
+// the bridge, is called port.
+func (l *Lab) plug(port, name, device string) error {
 	ns, err := os.Open(netns.Path(name))
 	if err != nil {
 		return fmt.Errorf("plug %s into fabric: %w", port, err)
@@ -98,7 +108,7 @@ func (l *Lab) plug(port, name string) error {
 		}
 		veth := &netlink.Veth{
 			LinkAttrs: netlink.LinkAttrs{Name: port, MasterIndex: bridge.Attrs().Index},
-			PeerName:  "eth0", PeerNamespace: netlink.NsFd(int(ns.Fd())),
+			PeerName:  device, PeerNamespace: netlink.NsFd(int(ns.Fd())),
 		}
 		if err := netlink.LinkAdd(veth); err != nil {
 			return err
@@ -108,7 +118,7 @@ func (l *Lab) plug(port, name string) error {
 	if err != nil {
 		return fmt.Errorf("plug %s into fabric: %w", port, err)
 	}
-	return netns.Do(name, func() error { return setUp("eth0") })
+	return netns.Do(name, func() error { return setUp(device) })
 }
 
 // makeNodeNetwork makes a node as a machine has it: the uplink, its addresses,
@@ -117,12 +127,12 @@ func (l *Lab) makeNodeNetwork(n *Node) error {
 	if err := makeHost(n.Netns, nil); err != nil {
 		return err
 	}
-	if err := l.plug(n.Name, n.Netns); err != nil {
+	if err := l.plugNode(n); err != nil {
 		return err
 	}
 	err := netns.Do(n.Netns, func() error {
 		for _, p := range []netip.Prefix{netip.PrefixFrom(n.IP4, 24), netip.PrefixFrom(n.IP6, 64)} {
-			if err := addAddress("eth0", p); err != nil {
+			if err := addAddress(l.hostDevice(), p); err != nil {
 				return err
 			}
 		}

@@ -31,6 +31,8 @@ type state struct {
 	Kube, Cluster, Bare bool
 	Datapath            string
 	BinDir              string
+	Uplink              string
+	AgentArgs           []string
 }
 
 // Node is one node of the lab. Its name is that of its Node object and its
@@ -64,7 +66,7 @@ const (
 const (
 	nbPort, sbPort, apiPort          = 6641, 6642, 6443
 	controllerMetrics, agentMetrics  = "127.0.0.1:9409", "127.0.0.1:9410"
-	stateFile                        = "lab.json"
+	stateFile, cgroupDir             = "lab.json", "cgroup"
 	controllerProgram, pluginProgram = "ovnkube", "ovn-k8s-cni-overlay"
 )
 
@@ -97,6 +99,9 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	l.step("lab in %s; datapath %s: %s", l.opts.Dir, l.opts.Datapath, reason)
 	if err := l.up(ctx, binary); err != nil {
 		l.step("taking down: %v", err)
+		if o.FailedLogs != "" {
+			err = errors.Join(err, os.CopyFS(o.FailedLogs, os.DirFS(l.path("log"))))
+		}
 		// ctx may be what ended it.
 		return nil, errors.Join(fmt.Errorf("bring lab up: %w", err), l.Down(context.WithoutCancel(ctx)))
 	}
@@ -108,6 +113,7 @@ func (l *Lab) claim() error {
 	o := l.opts
 	l.state = state{
 		Name: o.Name, Nodes: o.Nodes, Kube: o.Kube, Cluster: o.Cluster, Bare: o.Bare, Datapath: o.Datapath, BinDir: o.BinDir,
+		Uplink: o.Uplink, AgentArgs: o.AgentArgs,
 	}
 	b, err := json.MarshalIndent(l.state, "", "\t")
 	if err != nil {
@@ -167,6 +173,7 @@ func Open(dir string) (*Lab, error) {
 		return nil, fmt.Errorf("open lab: parse %s: %w", l.path(stateFile), err)
 	}
 	l.opts.Name, l.opts.Nodes, l.opts.Datapath, l.opts.BinDir = l.state.Name, l.state.Nodes, l.state.Datapath, l.state.BinDir
+	l.opts.Uplink, l.opts.AgentArgs = l.state.Uplink, l.state.AgentArgs
 	l.opts.Kube, l.opts.Cluster, l.opts.Bare = l.state.Kube, l.state.Cluster, l.state.Bare
 	if l.state.Kube {
 		// Not there when Up was killed before it came to it.

@@ -25,9 +25,13 @@ type Options struct {
 	Cluster bool // also our controller and agents; implies Kube
 	Bare    bool // connect ovn-controller without an agent; implied without Kube
 
-	Datapath string // "system" or "netdev"; default: what the kernel has
-	BinDir   string // of ovnkube and ovn-k8s-cni-overlay; needed by Cluster and for pods
-	CacheDir string // of the API server's binary; default kube.CacheDir
+	Uplink    string   // of nodes: UplinkPlain, UplinkBond, UplinkVLAN or UplinkOwn; default plain
+	AgentArgs []string // further arguments of every agent, like --gateway-layout=bridged
+	Datapath  string   // "system" or "netdev"; default: what the kernel has
+	BinDir    string   // of ovnkube and ovn-k8s-cni-overlay; needed by Cluster and for pods
+	CacheDir  string   // of the API server's binary; default kube.CacheDir
+
+	FailedLogs string // copy the logs there, where nothing is yet, when Up fails; "": do not
 
 	Progress io.Writer // a line per step; nil is none
 	Log      *slog.Logger
@@ -39,7 +43,7 @@ func (o Options) withDefaults() (Options, error) {
 	for _, d := range []struct {
 		field *string
 		value string
-	}{{&o.Dir, "/run/ovn-ebpf-lab"}, {&o.Name, "ovnlab"}, {&o.CacheDir, kube.CacheDir()}} {
+	}{{&o.Dir, "/run/ovn-ebpf-lab"}, {&o.Name, "ovnlab"}, {&o.CacheDir, kube.CacheDir()}, {&o.Uplink, UplinkPlain}} {
 		if *d.field == "" {
 			*d.field = d.value
 		}
@@ -76,6 +80,9 @@ func (o Options) validate() error {
 	}
 	if o.Datapath != "" && o.Datapath != "system" && o.Datapath != "netdev" {
 		errs = append(errs, fmt.Errorf("datapath %q is neither system nor netdev", o.Datapath))
+	}
+	if err := checkUplink(o.Uplink); err != nil {
+		errs = append(errs, err)
 	}
 	if o.Cluster {
 		for _, program := range []string{controllerProgram, pluginProgram} {

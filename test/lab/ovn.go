@@ -120,6 +120,9 @@ func (l *Lab) startNode(ctx context.Context, n *Node) error {
 	if err := l.makeNodeNetwork(n); err != nil {
 		return err
 	}
+	if err := l.sumChecksums(ctx, n.Name, l.hostDevice()); err != nil {
+		return err
+	}
 	if err := l.ovsdb(ctx, n.Netns, n.RunDir, vswitchSchema, "db.sock"); err != nil {
 		return err
 	}

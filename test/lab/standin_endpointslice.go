@@ -17,6 +17,11 @@ type ServiceSpec struct {
 	Type            corev1.ServiceType
 	Ports           []corev1.ServicePort // names must differ; TargetPort must be a number
 	Pods            []*Pod
+	Hosts           []*Node                           // endpoints on nodes' own network
+	Others          []netip.Addr                      // endpoints that are neither
+	Each            func(*Pod, *discoveryv1.Endpoint) // what is to be said of a pod's endpoint; nil: it is ready
+	Change          func(*corev1.ServiceSpec)         // what else is to be said; nil: nothing
+	Ingress         []netip.Addr                      // what a load balancer's controller would announce
 }
 
 // AddService makes a dual-stack Service and plays the EndpointSlice controller:
@@ -30,19 +35,46 @@ func (l *Lab) AddService(ctx context.Context, s ServiceSpec) (*corev1.Service, e
 		return nil, err
 	}
 	dual := corev1.IPFamilyPolicyRequireDualStack
-	svc, err := client.CoreV1().Services(s.Namespace).Create(ctx, &corev1.Service{
+	object := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name},
 		Spec:       corev1.ServiceSpec{Type: s.Type, IPFamilyPolicy: &dual, Ports: s.Ports},
-	}, metav1.CreateOptions{})
+	}
+	if s.Change != nil {
+		s.Change(&object.Spec)
+	}
+	svc, err := client.CoreV1().Services(s.Namespace).Create(ctx, object, metav1.CreateOptions{})
 	if err != nil {
 		return nil, fmt.Errorf("add service %s/%s: %w", s.Namespace, s.Name, err)
 	}
-	for _, slice := range standinSlices(svc, s.Pods) {
+	if len(s.Ingress) > 0 {
+		for _, a := range s.Ingress {
+			svc.Status.LoadBalancer.Ingress = append(svc.Status.LoadBalancer.Ingress, corev1.LoadBalancerIngress{IP: a.String()})
+		}
+		if svc, err = client.CoreV1().Services(s.Namespace).UpdateStatus(ctx, svc, metav1.UpdateOptions{}); err != nil {
+			return nil, fmt.Errorf("announce service %s/%s: %w", s.Namespace, s.Name, err)
+		}
+	}
+	for _, slice := range standinSlices(svc, s) {
 		if _, err := client.DiscoveryV1().EndpointSlices(s.Namespace).Create(ctx, slice, metav1.CreateOptions{}); err != nil {
 			return nil, fmt.Errorf("add service %s/%s: %w", s.Namespace, s.Name, err)
 		}
 	}
 	return svc, nil
+}
+
+// SetEndpoints gives a Service the pods and hosts of s in place of those it has, of
+// the same families.
+func (l *Lab) SetEndpoints(ctx context.Context, svc *corev1.Service, s ServiceSpec) error {
+	client, err := l.Kubernetes()
+	if err != nil {
+		return err
+	}
+	for _, slice := range standinSlices(svc, s) {
+		if _, err := client.DiscoveryV1().EndpointSlices(svc.Namespace).Update(ctx, slice, metav1.UpdateOptions{}); err != nil {
+			return fmt.Errorf("set endpoints of %s/%s: %w", svc.Namespace, svc.Name, err)
+		}
+	}
+	return nil
 }
 
 // DelService removes a Service and its slices.
@@ -62,12 +94,16 @@ func (l *Lab) DelService(ctx context.Context, namespace, name string) error {
 	return nil
 }
 
-func standinSlices(svc *corev1.Service, pods []*Pod) []*discoveryv1.EndpointSlice {
+func standinSlices(svc *corev1.Service, s ServiceSpec) []*discoveryv1.EndpointSlice {
 	var slices []*discoveryv1.EndpointSlice
 	for _, family := range []struct {
-		kind discoveryv1.AddressType
-		of   func(*Pod) netip.Addr
-	}{{discoveryv1.AddressTypeIPv4, (*Pod).IP4}, {discoveryv1.AddressTypeIPv6, (*Pod).IP6}} {
+		kind   discoveryv1.AddressType
+		of     func(*Pod) netip.Addr
+		ofHost func(*Node) netip.Addr
+	}{
+		{discoveryv1.AddressTypeIPv4, (*Pod).IP4, func(n *Node) netip.Addr { return n.IP4 }},
+		{discoveryv1.AddressTypeIPv6, (*Pod).IP6, func(n *Node) netip.Addr { return n.IP6 }},
+	} {
 		slice := &discoveryv1.EndpointSlice{
 			ObjectMeta: metav1.ObjectMeta{
 				Name:   svc.Name + "-" + strings.ToLower(string(family.kind)),
@@ -83,13 +119,30 @@ func standinSlices(svc *corev1.Service, pods []*Pod) []*discoveryv1.EndpointSlic
 			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &port.Name, Protocol: &port.Protocol, Port: &target})
 		}
 		yes, no := true, false
-		for _, p := range pods {
+		ready := discoveryv1.EndpointConditions{Ready: &yes, Serving: &yes, Terminating: &no}
+		for _, p := range s.Pods {
 			if a := family.of(p); a.IsValid() {
-				slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
-					Addresses: []string{a.String()}, NodeName: &p.Node,
-					Conditions: discoveryv1.EndpointConditions{Ready: &yes, Serving: &yes, Terminating: &no},
-					TargetRef:  &corev1.ObjectReference{Kind: "Pod", Namespace: p.Namespace, Name: p.Name},
-				})
+				ep := discoveryv1.Endpoint{
+					Addresses: []string{a.String()}, NodeName: &p.Node, Conditions: ready,
+					TargetRef: &corev1.ObjectReference{Kind: "Pod", Namespace: p.Namespace, Name: p.Name},
+				}
+				if s.Each != nil {
+					s.Each(p, &ep)
+				}
+				if svc.Spec.PublishNotReadyAddresses {
+					ep.Conditions.Ready = &yes
+				}
+				slice.Endpoints = append(slice.Endpoints, ep)
+			}
+		}
+		for _, n := range s.Hosts {
+			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{
+				Addresses: []string{family.ofHost(n).String()}, NodeName: &n.Name, Conditions: ready,
+			})
+		}
+		for _, a := range s.Others {
+			if a.Is4() == (family.kind == discoveryv1.AddressTypeIPv4) {
+				slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{a.String()}, Conditions: ready})
 			}
 		}
 		if len(slice.Endpoints) > 0 {

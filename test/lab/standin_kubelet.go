@@ -22,6 +22,7 @@ type PodSpec struct {
 	Namespace, Name string // Namespace is made when it is missing; default "default"
 	Node            string // name of a node of the lab
 	Labels          map[string]string
+	Ports           []corev1.ContainerPort // for host ports
 }
 
 // Pod is a pod of the lab: an object, and a network namespace wired by the
@@ -205,7 +206,7 @@ func standinPod(s PodSpec) *corev1.Pod {
 		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, Labels: s.Labels},
 		Spec: corev1.PodSpec{
 			NodeName: s.Node, AutomountServiceAccountToken: &no, TerminationGracePeriodSeconds: &now,
-			Containers: []corev1.Container{{Name: "netns", Image: "none"}},
+			Containers: []corev1.Container{{Name: "netns", Image: "none", Ports: s.Ports}},
 		},
 	}
 }

@@ -14,11 +14,16 @@ import (
 
 // up does the work of Up; whatever it began, Down can end.
 func (l *Lab) up(ctx context.Context, apiserver string) error {
-	if err := l.mountBPF(); err != nil {
+	if err := l.mounts(); err != nil {
 		return err
 	}
 	if err := l.startFabric(); err != nil {
 		return err
+	}
+	for on, device := range map[string]string{"central": fabricBridge, "ext": "eth0"} {
+		if err := l.sumChecksums(ctx, on, device); err != nil {
+			return err
+		}
 	}
 	l.step("fabric, outside host")
 	group, ctx2 := errgroup.WithContext(ctx)

@@ -85,6 +85,11 @@ func askUDP(ctx context.Context, o options) (string, error) {
 		return "", err
 	}
 	defer c.Close()
+	if o.options {
+		if err := extensions(c); err != nil {
+			return "", err
+		}
+	}
 	buf := make([]byte, 2000)
 	for end := time.Now().Add(o.timeout); ; {
 		if _, err := io.WriteString(c, "who"); err != nil && !errors.Is(err, unix.ECONNREFUSED) {
@@ -107,101 +112,40 @@ func askUDP(ctx context.Context, o options) (string, error) {
 	}
 }
 
-// HoldReport is what came of a held connection.
-type HoldReport struct {
-	Sent, Received, Lost int
-	MaxGapMS             int64 // longest time between two answers
-	Local                string
-	Error                string `json:",omitempty"`
-}
-
-// hold sends a number every interval and counts the answers. Over TCP nothing
-// can be lost unless the connection is; a gap tells of repeats.
-func hold(ctx context.Context, o options) (HoldReport, error) {
-	network := "tcp"
-	if o.udp {
-		network = "udp"
-	}
-	c, err := dial(ctx, network, o)
+// later asks for an answer after o.duration, in which nothing is sent: the
+// server is the one that speaks first.
+func later(ctx context.Context, o options) (string, error) {
+	c, err := dial(ctx, "tcp", o)
 	if err != nil {
-		return HoldReport{Error: err.Error()}, err
+		return "", err
 	}
 	defer c.Close()
-	answers := make(chan error, 1)
-	report := HoldReport{Local: c.LocalAddr().String()}
-	var seen received
-	go func() { answers <- seen.read(c, o.udp) }()
-	err = sendNumbers(ctx, c, o, &report)
-	// What is still on its way gets the time an answer may take.
-	err = errors.Join(err, c.SetReadDeadline(time.Now().Add(min(o.timeout, time.Second))))
-	if rerr := <-answers; !errors.Is(rerr, errTimeout) {
-		err = errors.Join(err, rerr)
+	if err := c.SetDeadline(time.Now().Add(o.duration + o.timeout)); err != nil {
+		return "", err
 	}
-	report.Received, report.MaxGapMS = seen.count, seen.gap.Milliseconds()
-	report.Lost = report.Sent - report.Received
-	if err == nil && report.Lost > 0 && !o.udp {
-		err = fmt.Errorf("hold %s: %d numbers not answered", o.addr, report.Lost)
+	if _, err := fmt.Fprintln(c, "later", o.duration); err != nil {
+		return "", err
 	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	return strings.TrimSpace(line), err
+}
+
+// pull takes a megabyte from the server and prints how much came.
+func pull(ctx context.Context, o options) (string, error) {
+	const size = 1 << 20
+	c, err := dial(ctx, "tcp", o)
 	if err != nil {
-		report.Error = err.Error()
+		return "", err
 	}
-	return report, err
-}
-
-func sendNumbers(ctx context.Context, c net.Conn, o options, report *HoldReport) error {
-	tick := time.NewTicker(o.interval)
-	defer tick.Stop()
-	end := time.After(o.duration)
-	for {
-		_, err := fmt.Fprintf(c, "seq %d\n", report.Sent)
-		if err != nil && !errors.Is(err, unix.ECONNREFUSED) {
-			return err
-		}
-		report.Sent++
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-end:
-			return nil
-		case <-tick.C:
-		}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(o.duration + o.timeout)); err != nil {
+		return "", err
 	}
-}
-
-// errTimeout is how reading ends when all is well.
-var errTimeout = errors.New("no more answers")
-
-type received struct {
-	count int
-	gap   time.Duration
-}
-
-// read counts answers until the read deadline.
-func (r *received) read(c net.Conn, udp bool) error {
-	last := time.Now()
-	buf := bufio.NewReader(c)
-	datagram := make([]byte, 2000)
-	for {
-		var err error
-		if udp {
-			_, err = c.Read(datagram)
-		} else {
-			_, err = buf.ReadString('\n')
-		}
-		var timeout net.Error
-		switch {
-		case errors.As(err, &timeout) && timeout.Timeout():
-			return errTimeout
-		case errors.Is(err, unix.ECONNREFUSED) && udp:
-			continue // an ICMP error for one of the datagrams
-		case err != nil:
-			return fmt.Errorf("read answer %d: %w", r.count, err)
-		}
-		now := time.Now()
-		r.gap = max(r.gap, now.Sub(last))
-		last = now
-		r.count++
+	if _, err := fmt.Fprintln(c, "source", size); err != nil {
+		return "", err
 	}
+	n, err := io.CopyN(io.Discard, c, size)
+	return strconv.FormatInt(n, 10), err
 }
 
 // stream sends as much as it can for the duration; the server says what came.

@@ -2,11 +2,13 @@
 // what was sent, what came back, and how long nothing did.
 //
 //	serve  -tcp :80,:22 -udp :80 -name X   answers with its name and the client's address
+//	reach  tcp/ADDR udp/ADDR ...           asks all at once; prints each with its answer, or "-"
 //	tcp    ADDR [-sport N] [-n N]          requests, one connection each; prints the answers
 //	udp    ADDR [-sport N]                 the same over UDP
 //	hold   ADDR [-udp] [-duration D]       one connection, a number every 100 ms; prints a JSON line of losses and gaps
 //	stream ADDR [-duration D]              bulk TCP; prints a JSON line of bytes and the longest stall
 //	sweep  ADDR -sport 22 -ports 1-1024    connects from one source port to many; prints a JSON line of outcomes
+//	advertise PREFIX                       a router advertisement from eth0: hosts may make themselves addresses of it
 //
 // Requests are lines. "who" is answered by "<name> <client>", "seq <n>" by <n>;
 // after "sink" the server swallows everything and at the end answers with a

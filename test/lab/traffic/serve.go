@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"strconv"
 	"strings"
 	"time"
 
@@ -29,6 +30,7 @@ func serveCommand(ctx context.Context, args []string, stdout io.Writer) error {
 	f := flag.NewFlagSet("traffic serve", flag.ContinueOnError)
 	tcp := f.String("tcp", "", "TCP `addresses` to listen on, by commas")
 	udp := f.String("udp", "", "UDP `ports` to listen on, like :80, by commas")
+	proto := f.Int("proto", 0, "IP protocol `number` to answer, like 47 for GRE; 0: none")
 	name := f.String("name", "server", "`name` to answer with")
 	if err := f.Parse(args); err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
@@ -44,6 +46,11 @@ func serveCommand(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	for _, addr := range list(*udp) {
 		if err := serveUDP(ctx, group, addr, *name); err != nil {
+			return fmt.Errorf("serve: %w", err)
+		}
+	}
+	if *proto != 0 {
+		if err := serveProto(ctx, group, *proto, *name); err != nil {
 			return fmt.Errorf("serve: %w", err)
 		}
 	}
@@ -87,11 +94,28 @@ func talk(c net.Conn, name string) {
 		if err != nil {
 			return
 		}
-		if line = strings.TrimSpace(line); line == "sink" {
+		line = strings.TrimSpace(line)
+		switch command, argument, _ := strings.Cut(line, " "); command {
+		case "sink":
 			report := swallow(r)
 			// The client half-closed; it waits for this.
 			_ = json.NewEncoder(c).Encode(report)
 			return
+		case "later": // the client says nothing more: we speak first
+			d, err := time.ParseDuration(argument)
+			if err != nil {
+				return
+			}
+			time.Sleep(d)
+		case "source":
+			n, err := strconv.ParseInt(argument, 10, 64)
+			if err != nil {
+				return
+			}
+			if _, err := io.CopyN(c, zeros{}, n); err != nil {
+				return
+			}
+			continue
 		}
 		if _, err := fmt.Fprintln(c, answer(line, name, c.RemoteAddr())); err != nil {
 			return
@@ -99,7 +123,15 @@ func talk(c net.Conn, name string) {
 	}
 }
 
-// answer is the reply to a request other than sink.
+// zeros is an endless source of zero bytes.
+type zeros struct{}
+
+func (zeros) Read(b []byte) (int, error) {
+	clear(b)
+	return len(b), nil
+}
+
+// answer is the reply to a request other than sink and source.
 func answer(line, name string, client net.Addr) string {
 	if n, ok := strings.CutPrefix(line, "seq "); ok {
 		return n

@@ -15,7 +15,7 @@ import (
 )
 
 // errUsage is a mistake on the command line, exit status 2.
-var errUsage = errors.New("usage: serve|tcp|udp|hold|stream|sweep [ADDR] [flags]")
+var errUsage = errors.New("usage: serve|reach|tcp|udp|frags|proto|later|pull|hold|stream|sweep|advertise [ADDR] [flags]")
 
 // Main runs one subcommand and returns its exit status: 0 when what was asked
 // for happened, 1 when it did not, 2 for a mistake in args. Results go to
@@ -45,6 +45,8 @@ type options struct {
 	udp      bool
 	ports    string
 	count    int
+	options  bool
+	proto    int
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) error {
@@ -55,6 +57,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	if command == "serve" {
 		return serveCommand(ctx, args, stdout)
 	}
+	if command == "reach" {
+		return reachCommand(ctx, args, stdout)
+	}
 	o, err := parse(command, args)
 	if err != nil {
 		return err
@@ -64,12 +69,22 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return repeat(ctx, o, askTCP, stdout)
 	case "udp":
 		return repeat(ctx, o, askUDP, stdout)
+	case "frags":
+		return repeat(ctx, o, askFragments, stdout)
+	case "proto":
+		return repeat(ctx, o, askProto, stdout)
+	case "later":
+		return repeat(ctx, o, later, stdout)
+	case "pull":
+		return repeat(ctx, o, pull, stdout)
 	case "hold":
 		report, err := hold(ctx, o)
 		return errors.Join(json.NewEncoder(stdout).Encode(report), err)
 	case "stream":
 		report, err := stream(ctx, o)
 		return errors.Join(json.NewEncoder(stdout).Encode(report), err)
+	case "advertise":
+		return repeat(ctx, o, advertise, stdout)
 	case "sweep":
 		report, err := sweep(ctx, o)
 		return errors.Join(json.NewEncoder(stdout).Encode(report), err)
@@ -102,7 +117,9 @@ func parse(command string, args []string) (options, error) {
 	f.DurationVar(&o.duration, "duration", 10*time.Second, "how long to go on")
 	f.DurationVar(&o.interval, "interval", 100*time.Millisecond, "time between numbers")
 	f.BoolVar(&o.udp, "udp", false, "over UDP")
-	f.IntVar(&o.count, "n", 1, "`number` of requests of tcp and udp")
+	f.IntVar(&o.count, "n", 1, "`number` of requests of tcp, udp, frags, proto, later, pull and advertise")
+	f.BoolVar(&o.options, "dstopts", false, "send IPv6 destination options with udp")
+	f.IntVar(&o.proto, "proto", 47, "IP protocol `number`")
 	f.StringVar(&o.ports, "ports", "1-1024", "destination ports `FIRST-LAST`")
 	for len(args) > 0 {
 		if !strings.HasPrefix(args[0], "-") && o.addr == "" {

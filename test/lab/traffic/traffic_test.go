@@ -44,11 +44,20 @@ func TestClients(t *testing.T) {
 	for _, to := range []struct{ addr, want string }{
 		{"127.0.0.1:47011", "me 127.0.0.1:47012"}, {"[::1]:47011", "me [::1]:47012"},
 	} {
-		for _, proto := range []string{"tcp", "udp"} {
+		for _, proto := range []string{"tcp", "udp", "frags"} {
 			if got := ask(proto, to.addr, "-sport", "47012"); got != to.want {
 				t.Errorf("%s %s: %q, want %q", proto, to.addr, got, to.want)
 			}
 		}
+	}
+	if got := ask("udp", "[::1]:47011", "-dstopts", "-sport", "47012"); got != "me [::1]:47012" {
+		t.Errorf("udp with destination options: %q", got)
+	}
+	if got := ask("later", "127.0.0.1:47011", "-duration", "10ms"); !strings.HasPrefix(got, "me ") {
+		t.Errorf("later: %q", got)
+	}
+	if got := ask("pull", "127.0.0.1:47011"); got != "1048576" {
+		t.Errorf("pull: %q bytes", got)
 	}
 	// UDP answers come from the address that was asked.
 	if got := ask("udp", "127.9.9.9:47011"); !strings.HasPrefix(got, "me 127.0.0.1:") {

@@ -1,0 +1,79 @@
+package e2e
+
+import (
+	"slices"
+	"strings"
+	"testing"
+)
+
+// musts is the list "What must be right" of the design notes, in its order, and
+// the tests that hold it. A test's own skip says in which layout it does not
+// apply; all others run in every layout, by test/vm/suite.
+var musts = []struct {
+	item  string
+	tests []string // below TestEndToEnd, or of their own
+}{
+	{"a pod binds 22, 6081, 10250 and sweeps a peer's ports", []string{"field/a pod binds 22, 6081, 10250 and sweeps a peer's ports"}},
+	{"a pod's connection survives an idle hour", []string{"field/an idle hour"}},
+	{"it survives an agent restart", []string{"field/the remote speaks first", "agent restarts under load"}},
+	{"it survives a vswitchd restart", []string{"field/the remote speaks first"}},
+	{"the remote speaks first", []string{"field/the remote speaks first"}},
+	{"ICMP port unreachable reaches the side whose packet it quotes", []string{"field/ICMP port unreachable"}},
+	{"ping -s 4000 to host and pod", []string{"field/ping of 4000 bytes"}},
+	{"PMTUD to a VIP", []string{"field/PMTUD to a NodePort and an announced address"}},
+	{"jumbo uplink", []string{"field/jumbo uplink"}},
+	{"VLAN uplink", []string{"TestUplinks/VLAN uplink"}},
+	{"bond failover with a new MAC", []string{"TestUplinks/bond failover with a new MAC"}},
+	{"IPv6 with extension headers", []string{"field/IPv6 with extension headers"}},
+	{"ND", []string{"paths/outside to host, port 22"}}, // whatever is IPv6
+	{"DAD", []string{"field/IPv6 duplicate address detection"}},
+	{"RA", []string{"field/a router advertises itself"}},
+	{"GRE from a pod", []string{"field/GRE from a pod"}},
+	{"a load balancer's address announced by the host", []string{"field/a load balancer's address on the host", "paths/outside to an announced address"}},
+	{"pod to its own node's addresses", []string{"paths/pod to its own node"}},
+	{"pod to another node's addresses", []string{"paths/pod to another node"}},
+	{"pod to a NodePort of its own node", []string{"paths/pod to a NodePort of its own node"}},
+	{"host to NodePort of itself", []string{"paths/host to its own NodePort"}},
+	{"host-network endpoint behind a NodePort of the same node", []string{"paths/outside to a host behind its own NodePort", "field/a host behind a local NodePort"}},
+	{"UDP service whose endpoint goes away", []string{"field/a UDP service whose endpoint goes away"}},
+	{"oversized GSO packets, checksum offload on and off", []string{"field/checksum offload on and off"}},
+	{"del-br and add-br", []string{"repair/bridge deleted"}},
+	{"uplink down and up", []string{"repair/uplink down and up"}},
+	{"agent SIGKILL at any point of start-up", []string{"field/SIGKILL at any point of start-up"}},
+	{"70 gateway routers must not multiply an ARP reply", []string{"field/one answer to an ARP request, with 70 gateway routers"}},
+	{"a host process listening inside the SNAT range", []string{"field/a host process that listens inside the SNAT range"}},
+}
+
+// mustPaths are the paths among them: where all of them are too many, these run.
+func mustPaths() []string {
+	var names []string
+	for _, m := range musts {
+		for _, name := range m.tests {
+			if path, found := strings.CutPrefix(name, "paths/"); found {
+				names = append(names, path)
+			}
+		}
+	}
+	return names
+}
+
+// TestMusts: every item names tests that exist.
+func TestMusts(t *testing.T) {
+	known := []string{"agent restarts under load", "TestUplinks/VLAN uplink", "TestUplinks/bond failover with a new MAC"}
+	for _, f := range fieldTests {
+		known = append(known, "field/"+f.name)
+	}
+	for _, r := range repairs {
+		known = append(known, "repair/"+r.name)
+	}
+	for _, p := range (&Cluster{}).everyPath() {
+		known = append(known, "paths/"+p.Name)
+	}
+	for _, m := range musts {
+		for _, name := range m.tests {
+			if !slices.Contains(known, name) {
+				t.Errorf("%s: there is no test %q", m.item, name)
+			}
+		}
+	}
+}

@@ -1,0 +1,412 @@
+package e2e
+
+import (
+	"context"
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/util/intstr"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/kubernetes/scheme"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
+)
+
+// policyLab is three nodes with six pods in three namespaces, every one of
+// which, and the outside host, serves TCP and UDP on ports 80 and 81.
+type policyLab struct {
+	*lab.Lab
+	t      *testing.T
+	dir    string
+	client *kubernetes.Clientset
+	pods   map[string]*lab.Pod // by namespace/name
+	probes []Probe             // from all pods and node1's host to all pods and the outside host
+}
+
+func startPolicyLab(t *testing.T) *policyLab {
+	t.Helper()
+	o := labOptions(t, lab.Options{Nodes: 3, Cluster: true})
+	l, err := lab.Up(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	downAfter(t, l, o)
+	p := &policyLab{Lab: l, t: t, dir: o.Dir, pods: map[string]*lab.Pod{}}
+	if p.client, err = l.Kubernetes(); err != nil {
+		t.Fatal(err)
+	}
+	for name, node := range map[string]string{"x/a": "node1", "x/b": "node2", "x/c": "node3", "y/a": "node2", "y/b": "node1", "z/a": "node3"} {
+		p.addPod(name, node, nil)
+	}
+	for _, ns := range []string{"x", "y", "z"} {
+		p.label("namespace", ns, map[string]any{"ns": "ns-" + ns})
+	}
+	p.serve("ext", "ext")
+	return p
+}
+
+// addPod adds a pod labelled with its name, and its probes.
+func (l *policyLab) addPod(name, node string, labels map[string]string) {
+	l.t.Helper()
+	namespace, pod, _ := strings.Cut(name, "/")
+	if labels == nil {
+		labels = map[string]string{"pod": pod}
+	}
+	made, err := l.AddPod(l.t.Context(), lab.PodSpec{
+		Namespace: namespace, Name: pod, Node: node, Labels: labels,
+		Ports: []corev1.ContainerPort{
+			{Name: "http", ContainerPort: 80, Protocol: corev1.ProtocolTCP},
+			{Name: "other-udp", ContainerPort: 81, Protocol: corev1.ProtocolUDP},
+		},
+	})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.pods[name] = made
+	l.serve("pod:"+name, name)
+	l.probes = l.allProbes()
+}
+
+func (l *policyLab) serve(on, name string) {
+	l.t.Helper()
+	id := "policy-" + strings.NewReplacer("/", "-", ":", "-").Replace(name)
+	if _, err := l.Serve(l.t.Context(), on, id, "-name", name, "-tcp", ":80,:81", "-udp", ":80,:81"); err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+func (l *policyLab) allProbes() []Probe {
+	servers := map[string][]netip.Addr{"ext": {outside(false), outside(true)}}
+	for name, p := range l.pods {
+		servers[name] = p.IPs
+	}
+	var out []Probe
+	for from := range l.pods {
+		out = append(out, probesOf(from, servers)...)
+	}
+	delete(servers, "ext")
+	return append(out, probesOf("node1", servers)...)
+}
+
+func probesOf(from string, servers map[string][]netip.Addr) []Probe {
+	var out []Probe
+	for to, addresses := range servers {
+		for _, a := range addresses {
+			for _, number := range []uint16{80, 81} {
+				for _, protocol := range []string{"tcp", "udp"} {
+					out = append(out, Probe{from, to, protocol, netip.AddrPortFrom(a, number)})
+				}
+			}
+		}
+	}
+	return out
+}
+
+// label sets the labels of a pod, namespace/name, or namespace; nil removes one.
+func (l *policyLab) label(kind, name string, labels map[string]any) {
+	l.t.Helper()
+	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
+	if err != nil {
+		l.t.Fatal(err)
+	}
+	l.patch(kind, name, body)
+}
+
+func (l *policyLab) patch(kind, name string, body []byte) {
+	l.t.Helper()
+	var err error
+	if kind == "namespace" {
+		_, err = l.client.CoreV1().Namespaces().Patch(l.t.Context(), name, types.MergePatchType, body, metav1.PatchOptions{})
+	} else {
+		namespace, pod, _ := strings.Cut(name, "/")
+		_, err = l.client.CoreV1().Pods(namespace).Patch(l.t.Context(), pod, types.MergePatchType, body, metav1.PatchOptions{})
+	}
+	if err != nil {
+		l.t.Fatal(err)
+	}
+}
+
+// apply creates a policy in namespace x, or changes it, until the test that asks ends.
+func (l *policyLab) apply(t *testing.T, name, spec string) {
+	t.Helper()
+	text := fmt.Sprintf("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: %s, namespace: x}\nspec: %s", name, spec)
+	obj, _, err := scheme.Codecs.UniversalDeserializer().Decode([]byte(text), nil, nil)
+	if err != nil {
+		t.Fatalf("%v:\n%s", err, text)
+	}
+	policies := l.client.NetworkingV1().NetworkPolicies("x")
+	have, err := policies.Get(t.Context(), name, metav1.GetOptions{})
+	if err == nil {
+		obj.(*networkingv1.NetworkPolicy).ResourceVersion = have.ResourceVersion
+		_, err = policies.Update(t.Context(), obj.(*networkingv1.NetworkPolicy), metav1.UpdateOptions{})
+	} else {
+		_, err = policies.Create(t.Context(), obj.(*networkingv1.NetworkPolicy), metav1.CreateOptions{})
+		t.Cleanup(func() {
+			if err := policies.Delete(context.WithoutCancel(t.Context()), name, metav1.DeleteOptions{}); err != nil {
+				t.Error(err)
+			}
+		})
+	}
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// await waits until those probes are answered that allowed says, beside those
+// that always are: of a pod to itself, and of a node to its own pods.
+func (l *policyLab) await(t *testing.T, allowed func(Probe) bool) {
+	t.Helper()
+	began := time.Now()
+	err := AwaitReach(t.Context(), l.Lab, l.probes, func(p Probe) bool {
+		own := l.pods[p.To]
+		return p.From == p.To || own != nil && own.Node == p.From || allowed(p)
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Logf("%d probes after %s", len(l.probes), time.Since(began).Round(time.Millisecond))
+}
+
+func in(namespace, pod string) bool { return strings.HasPrefix(pod, namespace+"/") }
+
+// isolated is what a policy for the pods that to says allows.
+func isolated(to func(string) bool, allowed func(Probe) bool) func(Probe) bool {
+	return func(p Probe) bool { return !to(p.To) || allowed(p) }
+}
+
+func only1(name string) func(string) bool { return func(s string) bool { return s == name } }
+
+func namespaceX(name string) bool { return in("x", name) }
+
+func nothing(Probe) bool { return false }
+
+func everything(Probe) bool { return true }
+
+// Policies with real traffic, in the shapes of the upstream suite: who reaches
+// whom, of all pods, over both protocols, ports and families.
+func TestPolicy(t *testing.T) {
+	l := startPolicyLab(t)
+	t.Run("no policy", func(t *testing.T) { l.await(t, everything) })
+	for _, tt := range policyShapes(l) {
+		t.Run(tt.name, func(t *testing.T) {
+			for i, spec := range tt.specs {
+				l.apply(t, fmt.Sprintf("policy%d", i), spec)
+			}
+			l.await(t, tt.allowed)
+		})
+	}
+	t.Run("changes", func(t *testing.T) { testPolicyChanges(t, l) })
+	t.Run("services", func(t *testing.T) { testPolicyServices(t, l) })
+	t.Run("established connections", func(t *testing.T) { testPolicyCuts(t, l) })
+	t.Run("logging", func(t *testing.T) { testPolicyLogging(t, l) })
+	t.Run("no policy any more", func(t *testing.T) { l.await(t, everything) })
+}
+
+type policyShape struct {
+	name    string
+	specs   []string // of policies in namespace x
+	allowed func(Probe) bool
+}
+
+func policyShapes(l *policyLab) []policyShape {
+	toA := only1("x/a")
+	block := func(name string, v6 bool) string {
+		a := choose(v6, l.pods[name].IP4(), l.pods[name].IP6())
+		return netip.PrefixFrom(a, a.BitLen()).String()
+	}
+	return []policyShape{
+		{"deny ingress", []string{`{podSelector: {}}`}, isolated(namespaceX, nothing)},
+		{"deny egress", []string{`{podSelector: {}, policyTypes: [Egress]}`}, func(p Probe) bool { return !in("x", p.From) }},
+		{"deny both, of one pod", []string{`{podSelector: {matchLabels: {pod: a}}, policyTypes: [Ingress, Egress]}`}, func(p Probe) bool {
+			return p.From != "x/a" && p.To != "x/a"
+		}},
+		{"allow all over deny", []string{`{podSelector: {}, policyTypes: [Ingress, Egress]}`, `{podSelector: {}, ingress: [{}], egress: [{}], policyTypes: [Ingress, Egress]}`}, everything},
+		{
+			"from pods by label",
+			[]string{`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{podSelector: {matchLabels: {pod: b}}}]}]}`},
+			isolated(toA, func(p Probe) bool { return p.From == "x/b" }),
+		},
+		{
+			"from namespaces by label",
+			[]string{`{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchExpressions: [{key: ns, operator: NotIn, values: [ns-x, ns-z]}, {key: ns, operator: Exists}]}}]}]}`},
+			isolated(namespaceX, func(p Probe) bool { return in("y", p.From) }),
+		},
+		{
+			"from pods in namespaces, or other pods",
+			[]string{`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{namespaceSelector: {matchLabels: {ns: ns-y}}, podSelector: {matchLabels: {pod: b}}}, {podSelector: {matchLabels: {pod: c}}}]}]}`},
+			isolated(toA, func(p Probe) bool { return p.From == "y/b" || p.From == "x/c" }),
+		},
+		{
+			"ports",
+			[]string{`{podSelector: {matchLabels: {pod: a}}, ingress: [{ports: [{port: 80}]}, {from: [{namespaceSelector: {matchLabels: {ns: ns-y}}}], ports: [{port: 81, protocol: UDP}]}]}`},
+			isolated(toA, func(p Probe) bool {
+				return p.Address.Port() == 80 && p.Protocol == "tcp" || in("y", p.From) && p.Address.Port() == 81 && p.Protocol == "udp"
+			}),
+		},
+		{"named ports", []string{
+			`{podSelector: {matchLabels: {pod: a}}, ingress: [{ports: [{port: http}, {port: other-udp, protocol: UDP}, {port: http, protocol: UDP}]}]}`,
+			`{podSelector: {matchLabels: {pod: b}}, policyTypes: [Egress], egress: [{to: [{namespaceSelector: {matchLabels: {ns: ns-y}}}], ports: [{port: http}]}]}`,
+		}, func(p Probe) bool {
+			named := p.Address.Port() == 80 && p.Protocol == "tcp" || p.Address.Port() == 81 && p.Protocol == "udp"
+			if p.From == "x/b" && (!in("y", p.To) || p.Address.Port() != 80 || p.Protocol != "tcp") {
+				return false
+			}
+			return p.To != "x/a" || named
+		}},
+		{
+			"a range of ports",
+			[]string{`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{podSelector: {}}], ports: [{port: 81, endPort: 90}, {port: 1, endPort: 79, protocol: UDP}]}]}`},
+			isolated(toA, func(p Probe) bool { return in("x", p.From) && p.Address.Port() == 81 && p.Protocol == "tcp" }),
+		},
+		{
+			"blocks with exceptions",
+			[]string{fmt.Sprintf(`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{ipBlock: {cidr: 10.244.0.0/16, except: [%q, %q]}}, {ipBlock: {cidr: "fd00:10:244::/48", except: [%q]}}]}]}`,
+				block("x/b", false), block("y/a", false), block("x/b", true))},
+			isolated(toA, func(p Probe) bool {
+				return p.From != "x/b" && (p.From != "y/a" || p.Address.Addr().Is6())
+			}),
+		},
+		{
+			"egress to blocks and pods",
+			[]string{fmt.Sprintf(`{podSelector: {matchLabels: {pod: a}}, policyTypes: [Egress], egress: [{to: [{ipBlock: {cidr: "%s/32"}}], ports: [{port: 80}, {port: 80, protocol: UDP}]}, {to: [{podSelector: {matchLabels: {pod: c}}}]}]}`, outside(false))},
+			func(p Probe) bool {
+				return p.From != "x/a" || p.To == "x/c" || p.To == "ext" && p.Address.Addr().Is4() && p.Address.Port() == 80
+			},
+		},
+		{"several policies are their union", []string{
+			`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{podSelector: {matchLabels: {pod: b}}}]}]}`,
+			`{podSelector: {}, ingress: [{from: [{namespaceSelector: {matchLabels: {ns: ns-y}}}], ports: [{port: 80}]}]}`,
+		}, isolated(namespaceX, func(p Probe) bool {
+			return p.To == "x/a" && p.From == "x/b" || in("y", p.From) && p.Address.Port() == 80 && p.Protocol == "tcp"
+		})},
+	}
+}
+
+// testPolicyChanges: a policy that changes, labels that do, pods that come.
+func testPolicyChanges(t *testing.T, l *policyLab) {
+	fromY := func(p Probe) bool { return in("y", p.From) }
+	l.apply(t, "changing", `{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{namespaceSelector: {matchLabels: {ns: ns-z}}}]}]}`)
+	l.await(t, isolated(only1("x/a"), func(p Probe) bool { return in("z", p.From) }))
+	l.apply(t, "changing", `{podSelector: {matchLabels: {pod: b}}, ingress: [{from: [{namespaceSelector: {matchLabels: {ns: ns-y}}}]}]}`)
+	l.await(t, isolated(only1("x/b"), fromY))
+	l.label("pod", "x/c", map[string]any{"pod": "b"})
+	l.await(t, isolated(func(to string) bool { return to == "x/b" || to == "x/c" }, fromY))
+	l.label("pod", "x/c", map[string]any{"pod": "c"})
+	l.label("namespace", "z", map[string]any{"ns": "ns-y"})
+	l.label("namespace", "y", map[string]any{"ns": nil})
+	l.await(t, isolated(only1("x/b"), func(p Probe) bool { return in("z", p.From) }))
+	l.addPod("x/late", "node3", map[string]string{"pod": "b"})
+	l.addPod("z/late", "node1", nil)
+	l.await(t, isolated(func(to string) bool { return to == "x/b" || to == "x/late" }, func(p Probe) bool { return in("z", p.From) }))
+	for _, name := range []string{"x/late", "z/late"} {
+		if err := l.DelPod(t.Context(), l.pods[name]); err != nil {
+			t.Fatal(err)
+		}
+		delete(l.pods, name)
+	}
+	l.probes = l.allProbes()
+	for _, ns := range []string{"y", "z"} {
+		l.label("namespace", ns, map[string]any{"ns": "ns-" + ns})
+	}
+}
+
+// testPolicyServices: egress is decided by the endpoint, ingress by the client,
+// and a pod reaches itself by a Service whatever policies say.
+func testPolicyServices(t *testing.T, l *policyLab) {
+	var probes []Probe
+	for service, pod := range map[string]string{"good": "y/a", "bad": "y/b", "own": "x/a"} {
+		svc, err := l.AddService(t.Context(), lab.ServiceSpec{Namespace: "x", Name: service, Pods: []*lab.Pod{l.pods[pod]}, Ports: []corev1.ServicePort{
+			{Name: "tcp", Port: 8000, TargetPort: intstr.FromInt32(80)},
+			{Name: "udp", Port: 8000, TargetPort: intstr.FromInt32(80), Protocol: corev1.ProtocolUDP},
+		}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, ip := range svc.Spec.ClusterIPs {
+			for _, protocol := range []string{"tcp", "udp"} {
+				probes = append(probes, Probe{"x/a", pod, protocol, netip.AddrPortFrom(netip.MustParseAddr(ip), 8000)})
+			}
+		}
+	}
+	if err := AwaitReach(t.Context(), l.Lab, probes, everything); err != nil {
+		t.Fatal(err)
+	}
+	l.apply(t, "egress", `{podSelector: {matchLabels: {pod: a}}, policyTypes: [Ingress, Egress], egress: [{to: [{namespaceSelector: {matchLabels: {ns: ns-y}}, podSelector: {matchLabels: {pod: a}}}]}]}`)
+	if err := AwaitReach(t.Context(), l.Lab, probes, func(p Probe) bool { return p.To != "y/b" }); err != nil {
+		t.Error(err)
+	}
+	for _, service := range []string{"good", "bad", "own"} {
+		if err := l.DelService(t.Context(), "x", service); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// testPolicyCuts: a connection that was allowed is cut when it is not any more;
+// one that still is goes on.
+func testPolicyCuts(t *testing.T, l *policyLab) {
+	to := netip.AddrPortFrom(l.pods["x/a"].IP4(), 80).String()
+	held := map[string]*process.Process{}
+	for _, from := range []string{"x/b", "y/a"} {
+		id := "hold-" + strings.ReplaceAll(from, "/", "-")
+		p, err := l.Spawn("pod:"+from, id, filepath.Join(os.Getenv("BIN_DIR"), "ovnkube"), "lab", "traffic", "hold", to, "-duration", "10m", "-timeout", "2s")
+		if err != nil {
+			t.Fatal(err)
+		}
+		held[id] = p
+	}
+	l.await(t, everything) // in which they connect
+	l.apply(t, "cut", `{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{podSelector: {}}]}]}`)
+	l.await(t, isolated(only1("x/a"), func(p Probe) bool { return in("x", p.From) }))
+	time.Sleep(time.Second) // so that much is sent, and lost or not
+	for id, cut := range map[string]bool{"hold-x-b": false, "hold-y-a": true} {
+		if err := held[id].Stop(20 * time.Second); err != nil {
+			t.Fatal(err)
+		}
+		var report struct{ Sent, Received, Lost int }
+		out, err := os.ReadFile(filepath.Join(l.dir, "log", id+".log"))
+		if err != nil {
+			t.Fatal(err)
+		}
+		line, _, _ := strings.Cut(string(out[strings.Index(string(out), "{"):]), "\n")
+		if err := json.Unmarshal([]byte(line), &report); err != nil {
+			t.Fatalf("%v: %s", err, out)
+		}
+		t.Logf("%s: %+v", id, report)
+		if report.Received == 0 || (report.Lost > 0) != cut {
+			t.Errorf("%s: %+v, want answers, and some lost: %t", id, report, cut)
+		}
+	}
+}
+
+// testPolicyLogging: the annotation of the namespace has decisions in
+// ovn-controller's log, with their names.
+func testPolicyLogging(t *testing.T, l *policyLab) {
+	l.patch("namespace", "x", []byte(`{"metadata": {"annotations": {"k8s.ovn.org/acl-logging": "{\"deny\": \"alert\", \"allow\": \"notice\"}"}}}`))
+	l.apply(t, "logged", `{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{podSelector: {}}]}]}`)
+	for _, want := range []string{
+		`name="NP:x:Ingress", verdict=drop, severity=alert`,
+		`name="NP:x:logged:Ingress:0", verdict=allow, severity=notice`,
+	} {
+		within(t, want, func() error {
+			l.await(t, isolated(only1("x/a"), func(p Probe) bool { return in("x", p.From) }))
+			log, err := os.ReadFile(filepath.Join(l.dir, "log", "node1-ovn-controller.log"))
+			if err == nil && !strings.Contains(string(log), want) {
+				err = fmt.Errorf("not in the log of node1's ovn-controller")
+			}
+			return err
+		})
+	}
+	l.patch("namespace", "x", []byte(`{"metadata": {"annotations": {"k8s.ovn.org/acl-logging": null}}}`))
+}

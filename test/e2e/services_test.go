@@ -1,0 +1,93 @@
+package e2e
+
+import (
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+// testContainer: a container of the host's, which is no pod of the cluster's,
+// reaches services: its sockets are not the host's, so nothing translates them
+// before OVN does, and the host forwards their packets by the gateway bridge.
+// The userspace datapath, which drops a packet at its seventh recirculation, has
+// one left for that where the service is the host's own, and none where it is pods'.
+func testContainer(t *testing.T, c *Cluster) {
+	ns := strings.TrimSuffix(c.Pods["a"].Netns, "-p-default-a") + "-container"
+	for _, argv := range []string{
+		"ip netns add " + ns,
+		"ip link add container type veth peer name eth0 netns " + ns,
+		"ip link set container up",
+		"ip addr add 192.0.2.1/30 dev container",
+		"ip addr add 2001:db8:c::1/64 dev container nodad",
+		"sysctl -qw net.ipv4.ip_forward=1 net.ipv6.conf.all.forwarding=1",
+		"ip -n " + ns + " link set eth0 up",
+		"ip -n " + ns + " addr add 192.0.2.2/30 dev eth0",
+		"ip -n " + ns + " addr add 2001:db8:c::2/64 dev eth0 nodad",
+		"ip -n " + ns + " route add default via 192.0.2.1",
+		"ip -n " + ns + " route add default via 2001:db8:c::1",
+	} {
+		c.execute(t, "node1", strings.Fields(argv)...)
+	}
+	defer func() {
+		c.execute(t, "node1", "ip", "netns", "del", ns)
+		c.execute(t, "node1", "sysctl", "-qw", "net.ipv4.ip_forward=0", "net.ipv6.conf.all.forwarding=0")
+	}()
+	inside := []string{"nsenter", "--net=/run/netns/" + ns, "--"}
+	bothFamilies(t, func(t *testing.T, v6 bool) {
+		services := map[string]string{"host": "node1"}
+		if c.Datapath() == "system" {
+			services["web"] = "a,c"
+		}
+		for name, servers := range services {
+			to := port(c.cluster(name)(v6), servicePort)
+			within(t, "neighbours of the container", func() error { // OVS takes a SYN that is sent again for another
+				_, err := c.Exec(t.Context(), "node1", append(inside, c.traffic("udp", "-n", "1", to.String())...)...)
+				return err
+			})
+			for _, protocol := range []string{"tcp", "udp"} {
+				out := c.execute(t, "node1", append(inside, c.traffic(protocol, "-n", "20", to.String())...)...)
+				for line := range strings.Lines(out) {
+					server, _, _ := strings.Cut(line, " ")
+					if !strings.Contains(","+servers+",", ","+server+",") {
+						t.Errorf("%s to %s: answered by %q, want one of %s", protocol, to, line, servers)
+					}
+				}
+				if n := strings.Count(out, "\n"); n != 20 {
+					t.Errorf("%s to %s: %d answers, want 20", protocol, to, n)
+				}
+			}
+		}
+	})
+}
+
+// testLocalHost: a service for the nodes that have endpoints, one of which is a
+// host: the client's address is kept where a program gives the packets to the
+// listener, which is with TCP; with UDP they take the hairpin.
+func testLocalHost(t *testing.T, c *Cluster) {
+	bothFamilies(t, func(t *testing.T, v6 bool) {
+		to := port(c.gateway(1)(v6), localHostNodePort).String()
+		clients := map[string]string{"tcp": outside(v6).String(), "udp": ovn(v6).String()}
+		switch {
+		case c.local: // the host's own NAT
+			clients["udp"] = clients["tcp"]
+		case c.flows: // no program
+			clients["tcp"] = clients["udp"]
+		}
+		for protocol, client := range clients {
+			out := c.execute(t, "ext", c.traffic(protocol, "-n", "20", to)...)
+			for line := range strings.Lines(out) {
+				server, seen, _ := strings.Cut(strings.TrimSpace(line), " ")
+				if addr, err := netip.ParseAddrPort(seen); server != "node1" || err != nil || addr.Addr().Unmap().String() != client {
+					t.Errorf("%s: %q, want node1 to see %s", protocol, line, client)
+				}
+			}
+			if n := strings.Count(out, "\n"); n != 20 {
+				t.Errorf("%s: %d answers, want 20", protocol, n)
+			}
+		}
+		// On a node without endpoints nobody answers.
+		if out, err := c.Exec(t.Context(), "ext", c.traffic("tcp", port(c.gateway(2)(v6), localHostNodePort).String(), "-timeout", "3s")...); err == nil {
+			t.Errorf("node2, which has no endpoint: %s", out)
+		}
+	})
+}

@@ -1,0 +1,89 @@
+package e2e
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/vishvananda/netlink"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+)
+
+// TestUplinks: the gateway on uplinks that are more than one Ethernet device.
+func TestUplinks(t *testing.T) {
+	t.Run("VLAN uplink", func(t *testing.T) {
+		needsLink(t, "8021q", func(parent int) netlink.Link {
+			return &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "probe", ParentIndex: parent}, VlanId: 5}
+		})
+		c := start(t, lab.Options{Uplink: lab.UplinkVLAN})
+		testSomePaths(t, c)
+	})
+	t.Run("bond failover with a new MAC", func(t *testing.T) {
+		needsLink(t, "bonding", func(int) netlink.Link { return netlink.NewLinkBond(netlink.LinkAttrs{Name: "probe"}) })
+		c := start(t, lab.Options{Uplink: lab.UplinkBond})
+		testSomePaths(t, c)
+		testFailover(t, c)
+	})
+}
+
+// needsLink skips where the kernel cannot make such a link.
+func needsLink(t *testing.T, module string, link func(parent int) netlink.Link) {
+	t.Helper()
+	h, err := netlink.NewHandle()
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer h.Close()
+	parent := &netlink.Veth{LinkAttrs: netlink.LinkAttrs{Name: "e2e-probe"}, PeerName: "e2e-probe2"} // loopback takes no VLAN
+	if err := h.LinkAdd(parent); err != nil {
+		t.Fatal(err)
+	}
+	defer func() { _ = h.LinkDel(parent) }()
+	probe := link(parent.Attrs().Index)
+	if err := h.LinkAdd(probe); err != nil && strings.Contains(err.Error(), "not supported") {
+		t.Skipf("this kernel has no %s: %v", module, err)
+	}
+	_ = h.LinkDel(probe)
+}
+
+// testSomePaths is one path of each kind, and more by name.
+func testSomePaths(t *testing.T, c *Cluster, more ...string) {
+	t.Helper()
+	some := append([]string{"pod to pod, across nodes", "pod to outside", "outside to a NodePort of node1", "host to host", "outside to host, port 22"}, more...)
+	for _, p := range c.Paths() {
+		if slices.Contains(some, p.Name) {
+			t.Run(p.Name, func(t *testing.T) { testPath(t, c, p) })
+		}
+	}
+}
+
+// testFailover: the active device loses its carrier; the bond goes on with the
+// other one and that one's MAC, and the gateway router with it.
+func testFailover(t *testing.T, c *Cluster) {
+	mac := func() string {
+		_, rest, _ := strings.Cut(c.execute(t, "node1", "ip", "-o", "link", "show", lab.UplinkBond), "link/ether ")
+		address, _, _ := strings.Cut(rest, " ")
+		return address
+	}
+	before := mac()
+	live := c.hold(t, "host connection", "ext", port(c.node(1)(false), sshPort), 20*time.Second)
+	pod := c.hold(t, "pod to outside", host("a"), port(outside(false), outsidePort), 20*time.Second)
+	c.execute(t, "central", "ip", "link", "set", "node1", "down")
+	defer c.execute(t, "central", "ip", "link", "set", "node1", "up")
+	within(t, "failover", func() error {
+		if now := mac(); now == before {
+			return fmt.Errorf("the MAC is still %s", now)
+		}
+		return nil
+	})
+	for _, v6 := range []bool{false, true} {
+		within(t, "outside to host", func() error { return c.ask(t, "ext", port(c.node(1)(v6), sshPort)) })
+		within(t, "pod to outside", func() error { return c.ask(t, host("a"), port(outside(v6), outsidePort)) })
+		within(t, "outside to NodePort", func() error { return c.ask(t, "ext", port(c.gateway(1)(v6), nodePort)) })
+	}
+	live.held(t)
+	pod.held(t)
+}

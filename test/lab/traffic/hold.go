@@ -1,0 +1,139 @@
+package traffic
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"os"
+	"strconv"
+	"strings"
+	"time"
+
+	"golang.org/x/sys/unix"
+)
+
+// HoldReport is what came of a held connection.
+type HoldReport struct {
+	Sent, Received, Lost int
+	MaxGapMS             int64 // longest time between two answers
+	Local                string
+	Stalls               []Stall `json:",omitempty"`
+	Error                string  `json:",omitempty"`
+}
+
+// Stall is a long time without an answer.
+type Stall struct {
+	End time.Time // when the next answer came
+	MS  int64
+}
+
+// aStall is a gap that a report names: more than one lost segment costs a busy
+// machine.
+const aStall = 500 * time.Millisecond
+
+// hold sends a number every interval and counts the answers, until o.duration has
+// passed or ctx ends. Over TCP the answers must be the numbers, one after the
+// other, and after the last the server's end of the connection: nothing can be
+// lost unless the connection is, and a gap tells of repeats.
+func hold(ctx context.Context, o options) (HoldReport, error) {
+	network := "tcp"
+	if o.udp {
+		network = "udp"
+	}
+	c, err := dial(ctx, network, o)
+	if err != nil {
+		return HoldReport{Error: err.Error()}, err
+	}
+	defer c.Close()
+	answers := make(chan error, 1)
+	report := HoldReport{Local: c.LocalAddr().String()}
+	var seen received
+	go func() { answers <- seen.read(c, o.udp) }()
+	err = sendNumbers(ctx, c, o, &report)
+	err = errors.Join(err, lastAnswers(c, o), <-answers)
+	report.Received, report.MaxGapMS, report.Stalls = seen.count, seen.gap.Milliseconds(), seen.stalls
+	report.Lost = report.Sent - report.Received
+	if err == nil && report.Lost > 0 && !o.udp {
+		err = fmt.Errorf("hold %s: %d numbers not answered", o.addr, report.Lost)
+	}
+	if err != nil {
+		report.Error = err.Error()
+	}
+	return report, err
+}
+
+// lastAnswers gives what is still on its way the time an answer may take; over
+// TCP, where repeats take longer the longer the path was cut, all of o.timeout.
+func lastAnswers(c net.Conn, o options) error {
+	wait := min(o.timeout, time.Second)
+	if t, ok := c.(*net.TCPConn); ok {
+		if err := t.CloseWrite(); err != nil {
+			return err
+		}
+		wait = o.timeout
+	}
+	return c.SetReadDeadline(time.Now().Add(wait))
+}
+
+func sendNumbers(ctx context.Context, c net.Conn, o options, report *HoldReport) error {
+	tick := time.NewTicker(o.interval)
+	defer tick.Stop()
+	end := time.After(o.duration)
+	for {
+		_, err := fmt.Fprintf(c, "seq %d\n", report.Sent)
+		if err != nil && !errors.Is(err, unix.ECONNREFUSED) {
+			return err
+		}
+		report.Sent++
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-end:
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+type received struct {
+	count  int
+	gap    time.Duration
+	stalls []Stall
+}
+
+// read takes answers until the read deadline, over TCP until the server has
+// ended the connection.
+func (r *received) read(c net.Conn, udp bool) error {
+	last := time.Now()
+	buf := bufio.NewReader(c)
+	datagram := make([]byte, 2000)
+	for {
+		var line string
+		var err error
+		if udp {
+			_, err = c.Read(datagram)
+		} else {
+			line, err = buf.ReadString('\n')
+		}
+		switch {
+		case udp && errors.Is(err, os.ErrDeadlineExceeded), !udp && errors.Is(err, io.EOF) && line == "":
+			return nil
+		case udp && errors.Is(err, unix.ECONNREFUSED):
+			continue // an ICMP error for one of the datagrams
+		case err != nil:
+			return fmt.Errorf("read answer %d: %w", r.count, err)
+		case !udp && strings.TrimSpace(line) != strconv.Itoa(r.count):
+			return fmt.Errorf("read answer %d: got %q", r.count, line)
+		}
+		now := time.Now()
+		if gap := now.Sub(last); gap > aStall {
+			r.stalls = append(r.stalls, Stall{End: now, MS: gap.Milliseconds()})
+		}
+		r.gap = max(r.gap, now.Sub(last))
+		last = now
+		r.count++
+	}
+}

@@ -1,0 +1,154 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
+)
+
+// Uplinks that a lab may have: an Ethernet device, a bond of two of which the
+// second stands by (the bond's MAC changes with the active one), a VLAN; or a
+// device of OVN's own beside the host's eth0, for layout dedicated.
+const (
+	UplinkPlain = "eth0"
+	UplinkBond  = "bond0"
+	UplinkVLAN  = "eth0.100"
+	UplinkOwn   = "eth1"
+)
+
+const vlanID = 100
+
+func checkUplink(name string) error {
+	switch name {
+	case UplinkPlain, UplinkBond, UplinkVLAN, UplinkOwn:
+		return nil
+	}
+	return fmt.Errorf("uplink %q is none of %s, %s, %s and %s", name, UplinkPlain, UplinkBond, UplinkVLAN, UplinkOwn)
+}
+
+// bridged reports whether the agents make their uplink a port of OVS.
+func (l *Lab) bridged() bool { return slices.Contains(l.opts.AgentArgs, "--gateway-layout=bridged") }
+
+// sumChecksums has the device compute checksums before it sends, where OVS reads
+// uplinks from AF_PACKET sockets: there is no hardware behind them to do it.
+func (l *Lab) sumChecksums(ctx context.Context, on, device string) error {
+	if l.opts.Datapath != "netdev" || !l.bridged() {
+		return nil
+	}
+	_, err := l.Exec(ctx, on, "ethtool", "-K", device, "tx", "off")
+	return err
+}
+
+// hostDevice is the device of a node that the lab gives the host's addresses.
+func (l *Lab) hostDevice() string {
+	if l.opts.Uplink == UplinkOwn {
+		return UplinkPlain
+	}
+	return l.opts.Uplink
+}
+
+// GatewayIP is the address of the i-th node's gateway router: the node's, unless
+// OVN has a device of its own.
+func (l *Lab) GatewayIP(i int, v6 bool) netip.Addr {
+	n := l.Node(i)
+	switch {
+	case l.opts.Uplink != UplinkOwn && v6:
+		return n.IP6
+	case l.opts.Uplink != UplinkOwn:
+		return n.IP4
+	case v6:
+		return netip.MustParseAddr(fmt.Sprintf("fd00:172:30::%d", 100+i))
+	default:
+		return netip.MustParseAddr(fmt.Sprintf("172.30.0.%d", 100+i))
+	}
+}
+
+// wiringArgs tell the agent of the i-th node about a device of OVN's own.
+func (l *Lab) wiringArgs(i int) []string {
+	args := []string{"--gateway-interface", l.opts.Uplink}
+	if l.opts.Uplink != UplinkOwn {
+		return args
+	}
+	return append(args, "--gateway-layout", "dedicated", "--gateway-nexthop", ExtIP4+","+ExtIP6,
+		"--gateway-address", fmt.Sprintf("%s/24,%s/64", l.GatewayIP(i, false), l.GatewayIP(i, true)))
+}
+
+// onFabric is the device above base that talks to the uplinks of nodes.
+func (l *Lab) onFabric(base string) string {
+	if l.opts.Uplink == UplinkVLAN {
+		return base + "." + strconv.Itoa(vlanID)
+	}
+	return base
+}
+
+// addVLAN makes what onFabric names, in the current namespace.
+func (l *Lab) addVLAN(base string) error {
+	name := l.onFabric(base)
+	if name == base {
+		return nil
+	}
+	parent, err := netlink.LinkByName(base)
+	if err != nil {
+		return fmt.Errorf("find link %s: %w", base, err)
+	}
+	vlan := &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: name, ParentIndex: parent.Attrs().Index}, VlanId: vlanID}
+	if err := netlink.LinkAdd(vlan); err != nil {
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			err = fmt.Errorf("%w: has the kernel 8021q?", err)
+		}
+		return fmt.Errorf("add link %s: %w", name, err)
+	}
+	return setUp(name)
+}
+
+// plugNode gives the node its uplink.
+func (l *Lab) plugNode(n *Node) error {
+	if err := l.plug(n.Name, n.Netns, "eth0"); err != nil {
+		return err
+	}
+	switch l.opts.Uplink {
+	case UplinkVLAN:
+		return netns.Do(n.Netns, func() error { return l.addVLAN("eth0") })
+	case UplinkBond:
+		if err := l.plug(n.Name+"b", n.Netns, "eth1"); err != nil {
+			return err
+		}
+		return netns.Do(n.Netns, bond)
+	case UplinkOwn:
+		return l.plug(n.Name+"b", n.Netns, UplinkOwn)
+	}
+	return nil
+}
+
+func bond() error {
+	b := netlink.NewLinkBond(netlink.LinkAttrs{Name: UplinkBond})
+	b.Mode, b.Miimon, b.FailOverMac = netlink.BOND_MODE_ACTIVE_BACKUP, 100, netlink.BOND_FAIL_OVER_MAC_ACTIVE
+	if err := netlink.LinkAdd(b); err != nil {
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			err = fmt.Errorf("%w: has the kernel bonding?", err)
+		}
+		return fmt.Errorf("add link %s: %w", UplinkBond, err)
+	}
+	for _, name := range strings.Fields("eth0 eth1") {
+		slave, err := netlink.LinkByName(name)
+		if err != nil {
+			return fmt.Errorf("find link %s: %w", name, err)
+		}
+		if err := netlink.LinkSetDown(slave); err != nil {
+			return fmt.Errorf("set link %s down: %w", name, err)
+		}
+		if err := netlink.LinkSetMasterByIndex(slave, b.Index); err != nil {
+			return fmt.Errorf("add %s to %s: %w", name, UplinkBond, err)
+		}
+	}
+	return setUp(UplinkBond)
+}
