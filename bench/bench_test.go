@@ -14,9 +14,22 @@ func row(variant, test, family string, instructions float64) Row {
 
 // full are rows that meet every bar exactly: the most that each bar allows.
 func full() []Row {
+	const ours = 20000
 	var rows []Row
+	add := func(variant, test, family string, instructions float64) {
+		if _, ok := find(rows, variant, test, family); !ok {
+			rows = append(rows, row(variant, test, family, instructions))
+		}
+	}
 	for _, b := range Bars() {
-		rows = append(rows, row(b.Base, b.Test, b.Family, 20000), row(b.Variant, b.Test, b.Family, 20000*b.Max))
+		if b.Variant == EBPF {
+			add(EBPF, b.Test, b.Family, ours)
+			add(b.Base, b.baseTest(), b.Family, ours/b.Max)
+		}
+	}
+	for _, b := range Bars() {
+		base, _ := find(rows, b.Base, b.baseTest(), b.Family)
+		add(b.Variant, b.Test, b.Family, base.Instructions*b.Max)
 	}
 	return rows
 }
@@ -48,14 +61,14 @@ func TestGate(t *testing.T) {
 	}
 	// Every bar is proven to bite: 1 % slower in one row, and that one is named.
 	for _, b := range Bars() {
-		t.Run(b.Test+" "+b.Family, func(t *testing.T) {
+		t.Run(b.Variant+" "+b.Test+" "+b.Family+" "+b.Base, func(t *testing.T) {
 			rows := full()
 			for i, r := range rows {
 				if r.Variant == b.Variant && r.Test == b.Test && r.Family == b.Family {
 					rows[i].Instructions *= 1.01
 				}
 			}
-			err := Gate(rows, Bars())
+			err := Gate(rows, []Bar{b})
 			if err == nil {
 				t.Fatal("a slower row got through")
 			}
@@ -129,9 +142,9 @@ func TestTable(t *testing.T) {
 	rows[1].Spread = 0.0312
 	want := `| test | no-ovs | helper | ebpf | bar |
 |---|---:|---:|---:|---|
-| host_udp_rr | 16625 ± 0.0 % | 25972 ± 3.1 % | 16890 ± 0.0 % | ≤ 1.05 × no-ovs: met, 1.016 |
-| host_udp_rr (IPv6) | 17000 ± 0.0 % | – | 18000 ± 0.0 % | ≤ 1.05 × no-ovs: **missed, 1.059** |
-| ns_udp_rr | – | 32694 ± 0.0 % | – | ≤ 1.00 × helper: not measured |
+| host_udp_rr | 16625 ± 0.0 % | 25972 ± 3.1 % | 16890 ± 0.0 % | ebpf ≤ 1.03 × no-ovs: met, 1.016, bridged ≤ 1.10 × no-ovs: not measured |
+| host_udp_rr (IPv6) | 17000 ± 0.0 % | – | 18000 ± 0.0 % | ebpf ≤ 1.03 × no-ovs: **missed, 1.059** |
+| ns_udp_rr | – | 32694 ± 0.0 % | – | ebpf ≤ 0.92 × helper: not measured, ebpf ≤ 1.19 × masquerade: not measured |
 `
 	if diff := cmp.Diff(want, Table(rows, Bars())); diff != "" {
 		t.Errorf("table (-want +got):\n%s", diff)

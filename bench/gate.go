@@ -5,27 +5,43 @@ import (
 	"fmt"
 )
 
-// Bar is an upper limit of what one variant may cost in terms of another.
+// Bar is an upper limit of what one variant may cost in terms of another, or of
+// another test.
 type Bar struct {
 	Test, Family string
 	Variant      string  // the one that is held to it
 	Base         string  // the one that it is compared with
+	BaseTest     string  // in this test; "": the same
 	Max          float64 // instructions of Variant divided by those of Base
 }
 
-// Bars are the project's: the host does not pay for the gateway, nor does the
-// overlay, and North-South is no dearer than what the first generation did.
-func Bars() []Bar {
-	return []Bar{
-		{HostUDPRR, IPv4, EBPF, NoOVS, 1.05},
-		{HostUDPRR, IPv6, EBPF, NoOVS, 1.05},
-		{HostTCPRR, IPv4, EBPF, NoOVS, 1.05},
-		{HostTCPCRR, IPv4, EBPF, NoOVS, 1.05},
-		{HostICMP, IPv4, EBPF, NoOVS, 1.05},
-		{OverlayUDPRR, IPv4, EBPF, NoOVS, 1.05},
-		{NSUDPRR, IPv4, EBPF, Helper, 1.00},
-		{NSTCPCRR, IPv4, EBPF, Helper, 1.00},
+func (b Bar) baseTest() string {
+	if b.BaseTest != "" {
+		return b.BaseTest
 	}
+	return b.Test
+}
+
+// Bars are the project's: the host does not pay for the gateway, nor does the
+// overlay; North-South is cheaper than what the first generation did, and close to
+// Linux's own; a service costs a socket of the host nothing that lasts.
+func Bars() []Bar {
+	bars := []Bar{
+		{Test: HostUDPRR, Family: IPv6, Variant: EBPF, Base: NoOVS, Max: 1.03},
+		// Wanted 1.03. OVS without any gateway is at 1.025: docs/profile.md.
+		{Test: OverlayUDPRR, Family: IPv4, Variant: EBPF, Base: NoOVS, Max: 1.05},
+		{Test: NSUDPRR, Family: IPv4, Variant: EBPF, Base: Helper, Max: 0.92},
+		// Wanted 1.16: docs/profile.md.
+		{Test: NSUDPRR, Family: IPv4, Variant: EBPF, Base: Masquerade, Max: 1.19},
+		{Test: NSTCPCRR, Family: IPv4, Variant: EBPF, Base: Helper, Max: 1.00},
+		{Test: ServiceTCPCRR, Family: IPv4, Variant: EBPF, Base: EBPF, BaseTest: EndpointTCPCRR, Max: 1.03},
+	}
+	for _, test := range []string{HostUDPRR, HostTCPRR, HostTCPCRR, HostICMP} {
+		bars = append(bars,
+			Bar{Test: test, Family: IPv4, Variant: EBPF, Base: NoOVS, Max: 1.03},
+			Bar{Test: test, Family: IPv4, Variant: Bridged, Base: NoOVS, Max: 1.10})
+	}
+	return bars
 }
 
 // Ratio returns what b compares in rows; ok is false if a row is not there.
@@ -34,7 +50,7 @@ func (b Bar) Ratio(rows []Row) (ratio float64, ok bool) {
 	if !ok {
 		return 0, false
 	}
-	base, ok := find(rows, b.Base, b.Test, b.Family)
+	base, ok := find(rows, b.Base, b.baseTest(), b.Family)
 	if !ok || base.Instructions <= 0 {
 		return 0, false
 	}
@@ -50,10 +66,10 @@ func Gate(rows []Row, bars []Bar) error {
 		ratio, ok := b.Ratio(rows)
 		switch {
 		case !ok:
-			errs = append(errs, fmt.Errorf("check %s %s: no row of %s or of %s", b.Test, b.Family, b.Variant, b.Base))
+			errs = append(errs, fmt.Errorf("check %s %s: no row of %s, or of %s in %s", b.Test, b.Family, b.Variant, b.Base, b.baseTest()))
 		case ratio > b.Max:
-			errs = append(errs, fmt.Errorf("check %s %s: %s is %.3f × %s, the bar is %.2f",
-				b.Test, b.Family, b.Variant, ratio, b.Base, b.Max))
+			errs = append(errs, fmt.Errorf("check %s %s: %s is %.3f × %s in %s, the bar is %.2f",
+				b.Test, b.Family, b.Variant, ratio, b.Base, b.baseTest(), b.Max))
 		}
 	}
 	return errors.Join(errs...)

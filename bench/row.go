@@ -12,11 +12,16 @@ const (
 	NoOVS      = "no-ovs"     // nothing: the host owns the uplink; pods are routed, without NAT
 	Helper     = "helper"     // the conntrack flows of ovn-k8s-gateway-helper on a bridge that holds the uplink
 	Masquerade = "masquerade" // Linux without OVS: pods are routed, nftables masquerades them
-	EBPF       = "ebpf"       // ours
+	EBPF       = "ebpf"       // ours, in the layout direct
+	Bridged    = "bridged"    // ours, in the layout bridged
+	OpenFlow   = "openflow"   // ours without programs: all of it flows, in the layout bridged
 )
 
-// Variants are all variants, in the order in which they are shown.
-func Variants() []string { return []string{NoOVS, Helper, Masquerade, EBPF} }
+// Variants are those that bars compare, in the order in which they are shown.
+func Variants() []string { return []string{NoOVS, Helper, Masquerade, EBPF, Bridged} }
+
+// AllVariants are Variants, and those that are measured only when asked for.
+func AllVariants() []string { return append(Variants(), OpenFlow) }
 
 // The tests. host_ is between the node's host and a machine outside, overlay_ between
 // a pod and a pod of another node over Geneve, ns_ (North-South) between a pod and a
@@ -30,11 +35,15 @@ const (
 	OverlayUDPRR = "overlay_udp_rr"
 	NSUDPRR      = "ns_udp_rr"
 	NSTCPCRR     = "ns_tcp_crr"
+	// From the node's host to a machine outside: by its own address, and by the
+	// ClusterIP of a service whose only endpoint it is.
+	EndpointTCPCRR = "endpoint_tcp_crr"
+	ServiceTCPCRR  = "service_tcp_crr"
 )
 
 // Tests are all tests, in the order in which they are run and shown.
 func Tests() []string {
-	return []string{HostUDPRR, HostTCPRR, HostTCPCRR, HostICMP, OverlayUDPRR, NSUDPRR, NSTCPCRR}
+	return []string{HostUDPRR, HostTCPRR, HostTCPCRR, HostICMP, OverlayUDPRR, NSUDPRR, NSTCPCRR, EndpointTCPCRR, ServiceTCPCRR}
 }
 
 // The address families, as Row.Family has them.

@@ -10,7 +10,7 @@ import (
 // variant, and at the end the bars of the line with what became of them. What was
 // not measured is a dash. It ends with a newline.
 func Table(rows []Row, bars []Bar) string {
-	variants := slices.DeleteFunc(Variants(), func(v string) bool {
+	variants := slices.DeleteFunc(AllVariants(), func(v string) bool {
 		return !slices.ContainsFunc(rows, func(r Row) bool { return r.Variant == v })
 	})
 	var b strings.Builder
@@ -57,7 +57,10 @@ func tableLine(rows []Row, bars []Bar, variants []string, test, family string) s
 }
 
 func verdict(rows []Row, bar Bar) string {
-	limit := fmt.Sprintf("≤ %.2f × %s", bar.Max, bar.Base)
+	limit := fmt.Sprintf("%s ≤ %.2f × %s", bar.Variant, bar.Max, bar.Base)
+	if bar.BaseTest != "" {
+		limit += " in " + bar.BaseTest
+	}
 	ratio, ok := bar.Ratio(rows)
 	switch {
 	case !ok:

@@ -24,7 +24,8 @@ type ebpf struct {
 	ovs     ovs
 	log     *slog.Logger
 	gateway *bpf.Gateway
-	profile bool
+	sock    *bpf.Sock
+	layout  bpf.Layout
 }
 
 func (*ebpf) traits() traits {
@@ -65,11 +66,6 @@ func (e *ebpf) setup(ctx context.Context) error {
 	if err := e.ovs.integration(ctx, ":49152-65535", "breth0"); err != nil {
 		return err
 	}
-	if e.profile {
-		if err := enableStats(); err != nil {
-			return fmt.Errorf("count program runs: %w", err)
-		}
-	}
 	return e.check(ctx)
 }
 
@@ -86,48 +82,78 @@ func (e *ebpf) attach() error {
 	gateway, err := bpf.Open(bpf.Options{PinDir: pinDir, Log: e.log, Config: bpf.Config{
 		Uplink: uplink.Index, Bridge: bridge.Index, NodeMAC: uplink.HardwareAddr,
 		Node4: netip.MustParseAddr(nodeIP), Node6: netip.MustParseAddr(nodeIP6),
-		SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, GenevePort: 6081,
-		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")},
-		PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")},
+		SNATPorts: snatPorts, GenevePort: genevePort,
+		ServiceCIDRs: serviceCIDRs(), PodCIDRs: podCIDRs(),
+		Layout: e.layout,
 	}})
 	if err != nil {
 		return err
 	}
 	e.gateway = gateway
 	return errors.Join(
-		gateway.SyncHostAddrs(hostAddrs(uplink)),
+		gateway.SyncAddrs(hostAddrs(uplink, bridge)),
 		gateway.SyncServices(nodePorts()),
 		gateway.AttachBridge(bridge.Index),
 		gateway.AttachUplink(uplink.Index),
 	)
 }
 
-// hostAddrs returns the host's addresses: those of the uplink, and loopback's.
-func hostAddrs(uplink *net.Interface) []netip.Addr {
-	addrs := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback()}
-	got, err := uplink.Addrs()
-	if err != nil {
-		return addrs
+// translate makes the host's sockets reach services: a thousand, of which one is
+// the test's. It comes as late as this so that the other tests do without.
+func (e *ebpf) translate(ctx context.Context) error {
+	const cgroup = "/run/cgroup2"
+	if _, err := command(ctx, "mkdir -p "+cgroup+"; mount -t cgroup2 none "+cgroup, "sh", "-e"); err != nil {
+		return err
 	}
-	for _, a := range got {
-		if p, err := netip.ParsePrefix(a.String()); err == nil {
-			addrs = append(addrs, p.Addr())
+	sock, err := bpf.OpenSock(bpf.CgroupOptions{PinDir: pinDir, CgroupPath: cgroup, Log: e.log})
+	if err != nil {
+		return err
+	}
+	e.sock = sock
+	var services []bpf.SockService
+	for i := range 1000 {
+		front, back := netip.AddrFrom4([4]byte{10, 96, 1 + byte(i>>8), byte(i)}), netip.AddrFrom4([4]byte{10, 244, 1, byte(i)})
+		services = append(services, bpf.SockService{Key: fmt.Sprintf("bench/%d", i), Ports: []bpf.SockPort{{
+			FrontEnds: []netip.AddrPort{netip.AddrPortFrom(front, 80)}, Proto: unix.IPPROTO_TCP,
+			Backends: []netip.AddrPort{netip.AddrPortFrom(back, 8080)},
+		}}})
+	}
+	services[0].Ports[0].FrontEnds = []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr(clusterIP), 80)}
+	services[0].Ports[0].Backends = []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr(outsideIP), servicePort)}
+	if _, err := sock.SyncServices(services); err != nil {
+		return err
+	}
+	return sock.Attach()
+}
+
+// hostAddrs returns the host's addresses: those of the devices, and loopback's.
+func hostAddrs(devices ...*net.Interface) map[netip.Addr]bpf.AddrKind {
+	addrs := map[netip.Addr]bpf.AddrKind{netip.MustParseAddr("127.0.0.1"): bpf.AddrHost, netip.IPv6Loopback(): bpf.AddrHost}
+	for _, d := range devices {
+		got, err := d.Addrs()
+		if err != nil {
+			continue
+		}
+		for _, a := range got {
+			if p, err := netip.ParsePrefix(a.String()); err == nil {
+				addrs[p.Addr()] = bpf.AddrHost
+			}
 		}
 	}
 	return addrs
 }
 
 // nodePorts returns a thousand of them, by both families, TCP and UDP.
-func nodePorts() []bpf.ServiceKey {
-	var keys []bpf.ServiceKey
+func nodePorts() map[bpf.ServiceKey]bpf.ServiceOwner {
+	ports := make(map[bpf.ServiceKey]bpf.ServiceOwner)
 	for i := range 250 {
 		for _, ip := range []string{nodeIP, nodeIP6} {
 			for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
-				keys = append(keys, bpf.ServiceKey{Addr: netip.MustParseAddr(ip), Proto: proto, Port: uint16(30000 + i)})
+				ports[bpf.ServiceKey{Addr: netip.MustParseAddr(ip), Proto: proto, Port: uint16(30000 + i)}] = bpf.ServiceOVN
 			}
 		}
 	}
-	return keys
+	return ports
 }
 
 // check looks whether this is the layout direct.
@@ -139,8 +165,8 @@ func (e *ebpf) check(ctx context.Context) error {
 	if !slices.Equal(ports, []string{"patch-ext"}) {
 		return fmt.Errorf("check: breth0 has ports %v, want the patch alone", ports)
 	}
-	if up, br, err := e.gateway.Attached(); err != nil || !up || !br {
-		return fmt.Errorf("check: programs attached to uplink %t, to bridge %t: %w", up, br, err)
+	if err := e.attached(); err != nil {
+		return err
 	}
 	return inNetns(nodeNS, func() error {
 		breth0, err := net.InterfaceByName("breth0")
@@ -156,6 +182,17 @@ func (e *ebpf) check(ctx context.Context) error {
 		}
 		return nil
 	})
+}
+
+func (e *ebpf) attached() error {
+	up, br, err := e.gateway.Attached()
+	if err == nil && (!up || !br) {
+		err = fmt.Errorf("to uplink %t, to bridge %t", up, br)
+	}
+	if err != nil {
+		return fmt.Errorf("check: programs attached: %w", err)
+	}
+	return nil
 }
 
 // where tells by which reason the test's packets are counted at the uplink.
@@ -175,6 +212,11 @@ func where(t test) string {
 // reason that is theirs and under no other, and that OVN sent some to the wire only
 // in a North-South test.
 func (e *ebpf) watch(ctx context.Context, t test) (func(int) error, error) {
+	if t.name == bench.ServiceTCPCRR && e.sock == nil {
+		if err := inNetns(nodeNS, func() error { return e.translate(ctx) }); err != nil {
+			return nil, err
+		}
+	}
 	if err := e.ovs.settle(ctx); err != nil {
 		return nil, err
 	}
@@ -182,14 +224,7 @@ func (e *ebpf) watch(ctx context.Context, t test) (func(int) error, error) {
 	if err != nil {
 		return nil, err
 	}
-	programs, err := programRuns()
-	if err != nil {
-		return nil, err
-	}
 	return func(ops int) error {
-		if now, err := programRuns(); e.profile && err == nil {
-			e.log.Info("instructions per program run", "test", t.name, "by_tag", since(programs, now))
-		}
 		if err := e.ovs.settle(ctx); err != nil {
 			return err
 		}
@@ -198,8 +233,11 @@ func (e *ebpf) watch(ctx context.Context, t test) (func(int) error, error) {
 			return err
 		}
 		want := map[string]int{"rx " + where(t): t.packets(ops)}
-		if t.northSouth() {
+		switch {
+		case t.northSouth():
 			want["tx out"] = t.packets(ops)
+		case e.layout == bpf.Bridged: // also what the host sends passes a program
+			want["tx host_out"] = t.packets(ops)
 		}
 		for reason, n := range after {
 			if slices.Contains(chatter(), reason) {

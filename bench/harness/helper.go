@@ -28,7 +28,7 @@ const (
 func (*helper) traits() traits {
 	return traits{
 		name: bench.Helper, layout: "bridged",
-		tests: bench.Tests(),
+		tests: gatewayTests(),
 		ipv6:  []string{bench.HostUDPRR},
 	}
 }
@@ -68,12 +68,12 @@ func (h *helper) setup(ctx context.Context) error {
 
 // watch holds that the test's packets took the flows that are theirs.
 func (h *helper) watch(ctx context.Context, t test) (func(int) error, error) {
-	before, err := h.ovs.counters(ctx, "breth0")
+	before, err := h.ovs.counters(ctx)
 	if err != nil {
 		return nil, err
 	}
 	return func(ops int) error {
-		after, err := h.ovs.counters(ctx, "breth0")
+		after, err := h.ovs.counters(ctx)
 		if err != nil {
 			return err
 		}

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -35,8 +36,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags.SetOutput(stderr)
 	name := flags.String("variant", "", "what to measure: "+strings.Join(bench.Variants(), ", "))
 	only := flags.String("tests", "", "comma-separated names, default all that the variant has")
+	flows := flags.Int("flows", flowCount, "how many connections the operations take turns on; many: UDP only")
 	batches := flags.Int("batches", 41, "batches per test, after the warm-up")
-	profile := flags.Bool("profile", false, "ebpf: log instructions per program run; falsifies the rows")
+	profile := flags.Bool("profile", false, "also sample where the instructions go, and write profiles instead of rows")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
@@ -53,17 +55,26 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	runtime.LockOSThread()
 	debug.SetGCPercent(-1)
 
-	v, err := newVariant(*name, log, *profile)
+	if files := uint64(2**flows + 100); files > 1000 {
+		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: files, Max: files}); err != nil {
+			return fmt.Errorf("allow so many sockets: %w", err)
+		}
+	}
+	v, err := newVariant(*name, log)
 	if err != nil {
 		return err
 	}
-	m := measurement{variant: v, log: log, batches: *batches}
+	m := measurement{variant: v, log: log, batches: *batches, flows: *flows}
 	if *only != "" {
 		m.only = strings.Split(*only, ",")
 	}
+	m.profiling = *profile
 	rows, err := m.run(ctx)
 	if err != nil {
 		return fmt.Errorf("measure %s: %w", *name, err)
+	}
+	if m.profiling {
+		return json.NewEncoder(stdout).Encode(m.profiles)
 	}
 	return bench.Write(stdout, rows)
 }
@@ -87,7 +98,7 @@ type traits struct {
 	ipv6         []string // of bench.Tests, for IPv6
 }
 
-func newVariant(name string, log *slog.Logger, profile bool) (variant, error) {
+func newVariant(name string, log *slog.Logger) (variant, error) {
 	switch name {
 	case bench.NoOVS:
 		return &noOVS{}, nil
@@ -96,7 +107,11 @@ func newVariant(name string, log *slog.Logger, profile bool) (variant, error) {
 	case bench.Helper:
 		return &helper{ovs: newOVS(log)}, nil
 	case bench.EBPF:
-		return &ebpf{ovs: newOVS(log), log: log, profile: profile}, nil
+		return &ebpf{ovs: newOVS(log), log: log}, nil
+	case bench.Bridged:
+		return &bridged{ebpf{ovs: newOVS(log), log: log}}, nil
+	case bench.OpenFlow:
+		return &flowed{ovs: newOVS(log)}, nil
 	case overlayOnly:
 		return &overlay{ovs: newOVS(log)}, nil
 	}
@@ -108,10 +123,14 @@ type measurement struct {
 	variant variant
 	log     *slog.Logger
 	batches int
+	flows   int
 	only    []string // names of tests; empty: all
+	// profiling fills profiles, one a row.
+	profiling bool
+	profiles  []bench.Profile
 }
 
-func (m measurement) run(ctx context.Context) ([]bench.Row, error) {
+func (m *measurement) run(ctx context.Context) ([]bench.Row, error) {
 	kernel, err := release()
 	if err != nil {
 		return nil, err
@@ -128,6 +147,7 @@ func (m measurement) run(ctx context.Context) ([]bench.Row, error) {
 		if len(m.only) > 0 && !slices.Contains(m.only, tt.name) {
 			continue
 		}
+		tt.flows = m.flows
 		row := bench.Row{Test: tt.name, Variant: t.name, Layout: t.layout, Kernel: kernel, Family: tt.family}
 		row.Instructions, row.Spread, err = m.one(ctx, tt)
 		if err != nil {
@@ -136,8 +156,21 @@ func (m measurement) run(ctx context.Context) ([]bench.Row, error) {
 		m.log.Info("measured", "variant", t.name, "test", tt.name, "family", tt.family,
 			"instructions", int(row.Instructions), "spread", fmt.Sprintf("%.4f", row.Spread))
 		rows = append(rows, row)
+		if !m.profiling {
+			continue
+		}
+		stacks, err := m.profile(ctx, tt)
+		if err != nil {
+			return nil, fmt.Errorf("profile %s %s: %w", tt.name, tt.family, err)
+		}
+		m.profiles = append(m.profiles, bench.Profile{Row: row, Stacks: stacks})
 	}
 	return rows, nil
+}
+
+// gatewayTests are those that any gateway has.
+func gatewayTests() []string {
+	return slices.DeleteFunc(bench.Tests(), func(name string) bool { return test{name: name}.out() })
 }
 
 // plan returns the tests in bench's order.
@@ -145,10 +178,10 @@ func (t traits) plan() []test {
 	var tests []test
 	for _, name := range bench.Tests() {
 		if slices.Contains(t.tests, name) {
-			tests = append(tests, test{name, bench.IPv4})
+			tests = append(tests, test{name: name, family: bench.IPv4})
 		}
 		if slices.Contains(t.ipv6, name) {
-			tests = append(tests, test{name, bench.IPv6})
+			tests = append(tests, test{name: name, family: bench.IPv6})
 		}
 	}
 	return tests

@@ -100,9 +100,11 @@ func buildNamespaces(ctx context.Context) error {
 		if _, err := command(ctx, "", "ip", "netns", "add", ns); err != nil {
 			return err
 		}
-		// No router solicitations or duplicate address detection in between.
+		// No router solicitations or duplicate address detection in between, and each
+		// connection ends as it does where there is memory.
 		if err := script(ctx, ns, `
 			ip link set lo up
+			echo 100000 >/proc/sys/net/ipv4/tcp_max_tw_buckets
 			for c in all default; do
 				echo 0 >/proc/sys/net/ipv6/conf/$c/accept_ra
 				echo 0 >/proc/sys/net/ipv6/conf/$c/accept_dad

@@ -13,36 +13,53 @@ import (
 const (
 	serverPort = 7007 // of the host's own, outside of the SNAT and NodePort ranges
 	clientPort = 40000
+
+	// One a test: so many connections to one port would run out of local ports.
+	endpointPort, servicePort = 7008, 7009
+	clusterIP                 = "10.96.0.1"
 )
 
 // ends are the two sockets' places.
 type ends struct {
 	client, server string // namespaces
 	local, remote  address
+	to             address // what the client connects to
 }
 
 func (t test) ends() ends {
 	switch {
 	case t.overlay():
-		return ends{podNS, outsideNS, newAddress(podIP, clientPort), newAddress(farPodIP, serverPort)}
+		return between(podNS, podIP, outsideNS, farPodIP, serverPort)
 	case t.northSouth():
-		return ends{podNS, outsideNS, newAddress(podIP, clientPort), newAddress(outsideIP, serverPort)}
+		return between(podNS, podIP, outsideNS, outsideIP, serverPort)
+	case t.name == bench.EndpointTCPCRR:
+		return between(nodeNS, nodeIP, outsideNS, outsideIP, endpointPort)
+	case t.name == bench.ServiceTCPCRR:
+		e := between(nodeNS, nodeIP, outsideNS, outsideIP, servicePort)
+		e.to = newAddress(clusterIP, 80)
+		return e
 	case t.family == bench.IPv6:
-		return ends{outsideNS, nodeNS, newAddress(outsideIP6, clientPort), newAddress(nodeIP6, serverPort)}
+		return between(outsideNS, outsideIP6, nodeNS, nodeIP6, serverPort)
 	}
-	return ends{outsideNS, nodeNS, newAddress(outsideIP, clientPort), newAddress(nodeIP, serverPort)}
+	return between(outsideNS, outsideIP, nodeNS, nodeIP, serverPort)
+}
+
+func between(client, local, server, remote string, port uint16) ends {
+	e := ends{client: client, server: server, local: newAddress(local, clientPort), remote: newAddress(remote, port)}
+	e.to = e.remote
+	return e
 }
 
 // open prepares a test. op does one operation on one of the flows; stop closes
 // everything.
 func open(t test) (op func(flow int) error, stop func(), err error) {
-	o := &opened{ends: t.ends()}
+	o := &opened{ends: t.ends(), flows: t.flowNumber()}
 	switch t.name {
 	case bench.HostUDPRR, bench.OverlayUDPRR, bench.NSUDPRR:
 		op, err = o.udp()
 	case bench.HostTCPRR:
 		op, err = o.tcp()
-	case bench.HostTCPCRR, bench.NSTCPCRR:
+	case bench.HostTCPCRR, bench.NSTCPCRR, bench.EndpointTCPCRR, bench.ServiceTCPCRR:
 		op, err = o.tcpConnect()
 	case bench.HostICMP:
 		op, err = o.icmp()
@@ -57,10 +74,11 @@ func open(t test) (op func(flow int) error, stop func(), err error) {
 }
 
 type opened struct {
-	ends ends
-	fds  []int
-	buf  [256]byte
-	from address
+	ends  ends
+	flows int
+	fds   []int
+	buf   [256]byte
+	from  address
 }
 
 func (o *opened) close() {
@@ -111,7 +129,7 @@ func (o *opened) udp() (func(int) error, error) {
 // clients opens a socket a flow, each from a port of its own, and connects it.
 func (o *opened) clients(kind int) ([]int, error) {
 	var fds []int
-	for i := range flowCount {
+	for i := range o.flows {
 		local := o.ends.local
 		binary.BigEndian.PutUint16(local.raw[2:], uint16(clientPort+i))
 		fd, err := o.bound(o.ends.client, kind, local)
@@ -189,7 +207,7 @@ func (o *opened) tcpConnect() (func(int) error, error) {
 			return fmt.Errorf("socket: %w", errno)
 		}
 		client := int(fd)
-		if err := connect(client, &o.ends.remote); err != nil {
+		if err := connect(client, &o.ends.to); err != nil {
 			return err
 		}
 		server, err := accept(listener)
@@ -222,7 +240,7 @@ func (o *opened) icmp() (func(int) error, error) {
 	if err := connect(fd, &to); err != nil {
 		return nil, err
 	}
-	var requests [flowCount][]byte
+	requests := make([][]byte, o.flows)
 	for i := range requests {
 		requests[i] = echoRequest(uint16(0x1000 + i))
 	}

@@ -73,14 +73,14 @@ func (o ovs) settle(ctx context.Context) error {
 
 var dumped = regexp.MustCompile(`cookie=0x([0-9a-f]+),.* n_packets=(\d+),`)
 
-// counters returns the packets of a bridge's flows by cookie.
-func (o ovs) counters(ctx context.Context, bridge string) (map[uint64]int, error) {
+// counters returns the packets of breth0's flows by cookie.
+func (o ovs) counters(ctx context.Context) (map[uint64]int, error) {
 	if err := o.settle(ctx); err != nil {
 		return nil, err
 	}
 	counts := map[uint64]int{}
 	err := inNetns(nodeNS, func() error {
-		out, err := command(ctx, "", "ovs-ofctl", "dump-flows", bridge)
+		out, err := command(ctx, "", "ovs-ofctl", "dump-flows", "breth0")
 		if err != nil {
 			return err
 		}

@@ -44,6 +44,7 @@ type config struct {
 	out      string
 	document string        // Markdown to put the table into; "" = none
 	timeout  time.Duration // of one boot
+	profile  string        // Markdown to put profiles into, instead of the table; "" = none
 	extra    []string      // further arguments of the harness
 }
 
@@ -54,6 +55,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	flags.StringVar(&c.kernel, "kernel", "6.12", "the guest's kernel, as test/vm/run names it")
 	flags.StringVar(&c.out, "out", "build/bench.json", "where the rows go")
 	flags.StringVar(&c.document, "document", "", "Markdown file with marks to put the table between")
+	flags.StringVar(&c.profile, "profile", "", "Markdown file with marks: put there where the instructions go, instead of measuring all")
 	flags.DurationVar(&c.timeout, "timeout", 5*time.Minute, "of one variant")
 	variants := flags.String("variants", strings.Join(bench.Variants(), ","), "which to measure; bars need all")
 	tests := flags.String("tests", "", "which tests to measure, default all")
@@ -65,8 +67,8 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	}
 	c.variants = strings.Split(*variants, ",")
 	for _, v := range c.variants {
-		if !slices.Contains(bench.Variants(), v) {
-			return config{}, fmt.Errorf("parse -variants: no variant %q: one of %s", v, strings.Join(bench.Variants(), ", "))
+		if !slices.Contains(bench.AllVariants(), v) {
+			return config{}, fmt.Errorf("parse -variants: no variant %q: one of %s", v, strings.Join(bench.AllVariants(), ", "))
 		}
 	}
 	if *tests != "" {
@@ -92,10 +94,17 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := build(ctx, harness, stderr); err != nil {
 		return err
 	}
+	if c.profile != "" {
+		return profile(ctx, c, harness, stderr)
+	}
 	var rows []bench.Row
 	for i, v := range c.variants {
 		fmt.Fprintf(stderr, "bench: %d of %d: %s\n", i+1, len(c.variants), v)
-		got, err := measure(ctx, c, harness, v, stderr)
+		out, err := boot(ctx, c, stderr, append([]string{harness, "-variant", v}, c.extra...)...)
+		if err != nil {
+			return fmt.Errorf("measure %s: %w", v, err)
+		}
+		got, err := bench.Read(out)
 		if err != nil {
 			return fmt.Errorf("measure %s: %w", v, err)
 		}
@@ -127,12 +136,9 @@ func build(ctx context.Context, path string, stderr io.Writer) error {
 	return nil
 }
 
-// measure boots the VM once and returns the rows of one variant.
-func measure(ctx context.Context, c config, harness, variant string, stderr io.Writer) ([]bench.Row, error) {
-	argv := append([]string{
-		"test/vm/run", "-i", "-k", c.kernel, "-t", fmt.Sprint(int(c.timeout.Seconds())),
-		"--", harness, "-variant", variant,
-	}, c.extra...)
+// boot boots the VM once for a command and returns what that wrote.
+func boot(ctx context.Context, c config, stderr io.Writer, command ...string) (*bytes.Buffer, error) {
+	argv := append([]string{"test/vm/run", "-i", "-k", c.kernel, "-t", fmt.Sprint(int(c.timeout.Seconds())), "--"}, command...)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	// The scheduler's signals would be counted with what they interrupt.
 	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1")
@@ -143,7 +149,7 @@ func measure(ctx context.Context, c config, harness, variant string, stderr io.W
 	if err := cmd.Run(); err != nil {
 		return nil, fmt.Errorf("run in the VM: %w", errors.Join(err, ctx.Err()))
 	}
-	return bench.Read(&out)
+	return &out, nil
 }
 
 func save(path string, rows []bench.Row) error {

@@ -1,0 +1,70 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
+	"github.com/ovn-ebpf/ovn-ebpf/bench"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// bridged is ours in the layout bridged: the uplink is a port of breth0, which
+// has the node's addresses. The programs take the host's packets past OVS.
+type bridged struct{ ebpf }
+
+func (*bridged) traits() traits {
+	return traits{
+		name: bench.Bridged, layout: "bridged",
+		tests: gatewayTests(),
+		ipv6:  []string{bench.HostUDPRR},
+	}
+}
+
+// OpenFlow port numbers on breth0.
+const uplinkPort, patchPort = 1, 2
+
+func (b *bridged) setup(ctx context.Context) error {
+	b.layout = bpf.Bridged
+	if err := b.ovs.bridgedHost(ctx); err != nil {
+		return err
+	}
+	var flows string
+	for _, f := range openflow.Static(openflow.StaticInput{Layout: openflow.Bridged, Ports: openflow.Ports{Uplink: uplinkPort, Patch: patchPort}}) {
+		flows += f + "\n"
+	}
+	if err := b.ovs.flows(ctx, "breth0", flows); err != nil {
+		return err
+	}
+	if err := inNetns(nodeNS, b.attach); err != nil {
+		return err
+	}
+	return b.attached()
+}
+
+// bridgedHost makes breth0 with the uplink as a port and the node's addresses, and
+// br-int beside it.
+func (o ovs) bridgedHost(ctx context.Context) error {
+	if err := o.start(ctx); err != nil {
+		return err
+	}
+	if err := o.vsctl(ctx, fmt.Sprintf(`add-br breth0 -- set bridge breth0 fail-mode=secure other_config:hwaddr=%s
+		-- add-port breth0 eth0 -- set interface eth0 ofport_request=%d`, nodeMAC, uplinkPort)); err != nil {
+		return err
+	}
+	if err := hostAddresses(ctx, "breth0"); err != nil {
+		return err
+	}
+	if err := o.integration(ctx, ":49152-65535", "breth0"); err != nil {
+		return err
+	}
+	ports, err := o.ports(ctx, "breth0")
+	if err != nil {
+		return err
+	}
+	if slices.Sort(ports); !slices.Equal(ports, []string{"eth0", "patch-ext"}) {
+		return fmt.Errorf("check: breth0 has ports %v, want the uplink and the patch", ports)
+	}
+	return nil
+}

@@ -1,0 +1,112 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"net"
+	"net/netip"
+	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/bench"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// flowed is ours without programs: the layout bridged with all of the gateway in
+// flows, those of the OpenFlow backend for the same node as the programs have.
+type flowed struct{ ovs ovs }
+
+func (*flowed) traits() traits {
+	return traits{
+		name: bench.OpenFlow, layout: "bridged",
+		tests: gatewayTests(),
+		ipv6:  []string{bench.HostUDPRR},
+	}
+}
+
+// Cookies, so that the flows which see each packet first can be told apart.
+const (
+	flowFromWire = iota + 0x20
+	flowFromOVN
+	flowOther
+)
+
+func (v *flowed) setup(ctx context.Context) error {
+	if err := v.ovs.bridgedHost(ctx); err != nil {
+		return err
+	}
+	mac, err := net.ParseMAC(nodeMAC)
+	if err != nil {
+		return err
+	}
+	var lines strings.Builder
+	for _, f := range openflow.Flows(flowInput(verdict.MAC(mac))) {
+		cookie := flowOther
+		switch {
+		case strings.HasPrefix(f, fmt.Sprintf("priority=100,in_port=%d", uplinkPort)):
+			cookie = flowFromWire
+		case strings.HasPrefix(f, fmt.Sprintf("priority=100,in_port=%d", patchPort)):
+			cookie = flowFromOVN
+		}
+		fmt.Fprintf(&lines, "cookie=%d,%s\n", cookie, strings.Replace(f, " actions=", ",actions=", 1))
+	}
+	return v.ovs.flows(ctx, "breth0", lines.String())
+}
+
+// flowInput is the node as the variants with programs have it.
+func flowInput(mac verdict.MAC) openflow.Input {
+	addrs := map[netip.Addr]verdict.AddrKind{}
+	for _, a := range []string{nodeIP, nodeIP2, nodeIP6} {
+		addrs[netip.MustParseAddr(a)] = verdict.AddrHost
+	}
+	services := map[verdict.ServiceKey]verdict.ServiceOwner{}
+	for k := range nodePorts() {
+		services[verdict.ServiceKey(k)] = verdict.ServiceOVN
+	}
+	return openflow.Input{
+		Ports: openflow.Ports{Uplink: uplinkPort, Patch: patchPort},
+		Config: &verdict.Config{
+			Connected: true, NodeMAC: mac, Node4: netip.MustParseAddr(nodeIP), Node6: netip.MustParseAddr(nodeIP6),
+			SNATFirst: snatPorts.First, SNATLast: snatPorts.Last, GenevePort: genevePort,
+			ServiceCIDRs: serviceCIDRs(), PodCIDRs: podCIDRs(), Mode: verdict.Mode{InSync: true},
+		},
+		Tables: &verdict.Tables{Addrs: addrs, Services: services},
+	}
+}
+
+// watch holds that the test's packets met the flows, and only in a North-South test
+// any from OVN.
+func (v *flowed) watch(ctx context.Context, t test) (func(int) error, error) {
+	before, err := v.ovs.counters(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return func(ops int) error {
+		after, err := v.ovs.counters(ctx)
+		if err != nil {
+			return err
+		}
+		fromOVN := 0
+		if t.northSouth() {
+			fromOVN = t.packets(ops)
+		}
+		if err := t.expect("packets from the wire by the flows", after[flowFromWire]-before[flowFromWire], t.packets(ops)); err != nil {
+			return err
+		}
+		return t.expect("packets from OVN by the flows", after[flowFromOVN]-before[flowFromOVN], fromOVN)
+	}, nil
+}
+
+// What the programs and the flows are told of the node.
+var snatPorts = bpf.PortRange{First: 49152, Last: 65535}
+
+const genevePort = 6081
+
+func serviceCIDRs() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")}
+}
+
+func podCIDRs() []netip.Prefix {
+	return []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")}
+}

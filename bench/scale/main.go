@@ -1,0 +1,162 @@
+// Command scale measures the controller on a cluster of many nodes and pods: a
+// real API server, a real ovsdb-server for each database and a real northd, on
+// this machine. What is not real is said in cluster.go: no kubelet and no
+// controller manager run, so their parts of the objects are written by hand.
+//
+//	go run ./bench/scale [-pods 1000,3000,10000,30000] [-out build/scale.json] [-document docs/scale.md]
+//
+// It must be started in the module's top directory. With the default sizes it
+// takes about fifteen minutes on 2 cores, and changes nothing on the machine
+// but the cache of test/kube.
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"slices"
+	"strconv"
+	"strings"
+	"syscall"
+	"time"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "scale:", err)
+		os.Exit(1)
+	}
+}
+
+type config struct {
+	nodes, services, policies int
+	pods                      []int
+	main                      int // the size of the bars
+	allocated                 int
+	rate                      float64
+	duration                  time.Duration // of the churn
+	schemas, dir              string
+	out, document, profile    string
+	from                      string // figures to report instead of measuring
+	gate                      bool
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	if len(args) > 0 && args[0] == "controller" {
+		return replicaMain(ctx, args[1:], stderr)
+	}
+	c, err := parse(args, stderr)
+	if err != nil {
+		return err
+	}
+	if c.dir, err = os.MkdirTemp("", "scale"); err != nil {
+		return err
+	}
+	defer os.RemoveAll(c.dir)
+	r, err := measureAll(ctx, c, stderr)
+	if err != nil {
+		return errors.Join(err, keepLogs(c.dir, "build/scale-logs"))
+	}
+	text, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(filepath.Dir(c.out), 0o755); err != nil {
+		return err
+	}
+	if err := os.WriteFile(c.out, append(text, '\n'), 0o644); err != nil {
+		return err
+	}
+	return finish(c, r, stdout)
+}
+
+func parse(args []string, stderr io.Writer) (config, error) {
+	c := config{schemas: filepath.Join("ovsdb", "schema")}
+	flags := flag.NewFlagSet("scale", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	pods := flags.String("pods", "1000,3000,10000,30000", "numbers of pods to measure at, rising")
+	flags.IntVar(&c.main, "main", 10000, "the number of pods that the bars are for")
+	flags.IntVar(&c.nodes, "nodes", 100, "nodes")
+	flags.IntVar(&c.services, "services", 1000, "Services, each with up to ten endpoints")
+	flags.IntVar(&c.policies, "policies", 500, "NetworkPolicies")
+	flags.IntVar(&c.allocated, "allocate", 2000, "pods that come without addresses at the end; 0: none")
+	flags.Float64Var(&c.rate, "rate", 100, "changes a second")
+	flags.DurationVar(&c.duration, "duration", 20*time.Second, "of the changes, at each size")
+	flags.StringVar(&c.out, "out", "build/scale.json", "where the figures go")
+	flags.StringVar(&c.document, "document", "", "Markdown file to write; \"\": none")
+	flags.StringVar(&c.profile, "profile", "", "address where the controller serves net/http/pprof; \"\": nowhere")
+	flags.BoolVar(&c.gate, "gate", false, "fail when a bar is missed")
+	report := flags.String("report", "", "measure nothing: make the document from these figures")
+	if err := flags.Parse(args); err != nil {
+		return c, err
+	}
+	for _, s := range strings.Split(*pods, ",") {
+		n, err := strconv.Atoi(s)
+		if err != nil {
+			return c, fmt.Errorf("parse -pods: %w", err)
+		}
+		c.pods = append(c.pods, n)
+	}
+	if !slices.IsSorted(c.pods) {
+		return c, errors.New("-pods must rise")
+	}
+	c.from = *report
+	return c, nil
+}
+
+func measureAll(ctx context.Context, c config, stderr io.Writer) (r *result, err error) {
+	if c.from != "" {
+		return readResult(c.from)
+	}
+	b := &bench{config: c, out: stderr}
+	r = &result{Nodes: c.nodes, Services: c.services, Policies: c.policies, Rate: c.rate, Main: c.main}
+	if b.cluster, err = newCluster(c.nodes); err != nil {
+		return nil, err
+	}
+	if b.api, err = startAPI(ctx, filepath.Join(c.dir, "kube")); err != nil {
+		return nil, err
+	}
+	defer func() { err = errors.Join(err, b.api.server.Stop()) }()
+	r.Machine = describe(ctx, b.api)
+	b.say("services, policies")
+	if err := b.api.fill(ctx, b.cluster, c.services, c.policies); err != nil {
+		return nil, err
+	}
+	for _, n := range c.pods {
+		s, err := b.measure(ctx, n)
+		if err != nil {
+			return nil, fmt.Errorf("at %d pods: %w", n, err)
+		}
+		r.Sizes = append(r.Sizes, s)
+	}
+	if c.allocated > 0 {
+		if r.Alloc, err = b.allocate(ctx, c.allocated); err != nil {
+			return nil, fmt.Errorf("allocate: %w", err)
+		}
+	}
+	return r, nil
+}
+
+func replicaMain(ctx context.Context, args []string, stderr io.Writer) error {
+	flags := flag.NewFlagSet("controller", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	var o replicaOptions
+	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "of the API server")
+	flags.StringVar(&o.nb, "nb", "", "Northbound database")
+	flags.StringVar(&o.identity, "identity", "", "in the election")
+	flags.StringVar(&o.profile, "profile", "", "address for net/http/pprof")
+	metrics := flags.String("metrics", "", "address for metrics")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	return runController(ctx, o, *metrics)
+}

@@ -1,0 +1,108 @@
+package main
+
+import (
+	"math"
+	"slices"
+	"strconv"
+	"strings"
+)
+
+// result is what one run of the bench found.
+type result struct {
+	Machine  machine `json:"machine"`
+	Nodes    int     `json:"nodes"`
+	Services int     `json:"services"`
+	Policies int     `json:"policies"`
+	Rate     float64 `json:"changes_per_second"`
+	Sizes    []size  `json:"sizes"`
+	Main     int     `json:"main_pods"` // the size that the bars are of
+	Alloc    *alloc  `json:"allocation,omitempty"`
+}
+
+type machine struct {
+	Date, Commit, CPU, Kernel, OVN, OVS, Kubernetes string
+	Cores                                           int
+}
+
+// size is everything at one number of pods.
+type size struct {
+	Pods     int      `json:"pods"`
+	Load     float64  `json:"load_average"` // when it began: others were there too
+	Sync     phase    `json:"cold_sync"`
+	Northd   float64  `json:"cold_sync_northd_s"` // until northd was done too
+	Commits  float64  `json:"cold_sync_commit_s"` // of it in Commit: comparing, the database's work
+	Restart  takeover `json:"restart"`
+	Standby  takeover `json:"standby"`
+	Churn    churn    `json:"churn"`
+	Memory   usage    `json:"controller"` // after all that
+	NBMemory float64  `json:"nb_rss_mb"`
+}
+
+// phase is a time and the CPU seconds of each process in it.
+type phase struct {
+	Seconds float64            `json:"s"`
+	CPU     map[string]float64 `json:"cpu_s"`
+}
+
+// share is our CPU in northd's.
+func (p phase) share() float64 { return p.CPU["controller"] / p.CPU["northd"] }
+
+type takeover struct {
+	Seconds      float64 `json:"s"`
+	CPU          float64 `json:"cpu_s"` // the new leader's since its start
+	Transactions float64 `json:"transactions"`
+}
+
+type churn struct {
+	phase
+	Changes      int     `json:"changes"`
+	Transactions float64 `json:"transactions"`
+	P50          float64 `json:"p50_ms"`
+	P99          float64 `json:"p99_ms"`
+}
+
+// perChange is our CPU for a change, in microseconds.
+func (c churn) perChange() float64 { return c.CPU["controller"] / float64(c.Changes) * 1e6 }
+
+type alloc struct {
+	Pods    int     `json:"pods"`
+	Seconds float64 `json:"s"`
+}
+
+// bucketQuantile estimates a quantile, in milliseconds, from what a histogram
+// has counted between two scrapes: linear inside of a bucket. It is NaN when
+// nothing was counted.
+func bucketQuantile(before, after map[string]float64, name string, q float64) float64 {
+	type bucket struct{ le, n float64 }
+	var buckets []bucket
+	for series, n := range after {
+		rest, ok := strings.CutPrefix(series, name+`_bucket{le="`)
+		if !ok {
+			continue
+		}
+		le, err := strconv.ParseFloat(strings.TrimSuffix(rest, `"}`), 64)
+		if err == nil {
+			buckets = append(buckets, bucket{le, n - before[series]})
+		}
+	}
+	slices.SortFunc(buckets, func(a, b bucket) int {
+		if a.le < b.le {
+			return -1
+		}
+		return 1
+	})
+	if len(buckets) == 0 || buckets[len(buckets)-1].n == 0 {
+		return math.NaN()
+	}
+	want, low, below := q*buckets[len(buckets)-1].n, 0.0, 0.0
+	for _, b := range buckets {
+		if b.n >= want {
+			if math.IsInf(b.le, 1) {
+				return low * 1e3
+			}
+			return (low + (b.le-low)*(want-below)/max(b.n-below, 1)) * 1e3
+		}
+		low, below = b.le, b.n
+	}
+	return low * 1e3
+}
