@@ -43,14 +43,14 @@ test: build ## all tests that run natively: packets, attach, controller, agent, 
 	@echo "test: kube-apiserver (built once, about five minutes)"
 	@$(NICE) go run ./test/kube/build -cache $(OVN_EBPF_CACHE)
 	@echo "test: all packages"
-	@BIN_DIR=$(CURDIR)/bin $(NICE) go test -count=1 -p 1 -timeout 20m $$(go list ./... | grep -v /test/e2e)
+	@BIN_DIR=$(CURDIR)/bin $(NICE) go test -short -count=1 -p 1 -timeout 20m $$(go list ./... | grep -v /test/e2e)
 	@echo "test: end to end"
 	@$(MAKE) e2e
 
 .PHONY: race
 race: ## the packages' tests again under the race detector
 	@test/packages build lab race
-	@CGO_ENABLED=1 BIN_DIR=$(CURDIR)/bin $(NICE) go test -race -count=1 -p 1 -timeout 20m $(RACE_TESTS)
+	@CGO_ENABLED=1 BIN_DIR=$(CURDIR)/bin $(NICE) go test -race -short -count=1 -p 1 -timeout 20m $(RACE_TESTS)
 
 .PHONY: e2e
 e2e: build ## the lab end to end: every path, restarts, kills, leaks
@@ -66,6 +66,18 @@ test-vm: build ## kernel datapath in a VM: 6.12 in full, a smoke test with clsac
 bench: ## instructions per operation in a VM, beside no OVS and the first generation's flows
 	@test/packages build vm lab
 	@$(NICE) go run ./bench/run $(if $(DOCUMENT),-document $(DOCUMENT))
+
+.PHONY: bench-scale
+bench-scale: build ## the controller with 10,000 pods: cold sync, takeover, latency, CPU; writes docs/scale.md
+	@test/packages build lab
+	@$(NICE) go run ./bench/scale -document docs/scale.md
+
+.PHONY: fuzz
+fuzz: ## fuzz the parser and the model for FUZZTIME (default 60s each), the programs for half of it
+	@test/packages build
+	@$(NICE) go test ./agent/gateway/verdict -run '^$$' -fuzz '^FuzzParse$$' -fuzztime $(or $(FUZZTIME),60s)
+	@$(NICE) go test ./agent/gateway/verdict -run '^$$' -fuzz '^FuzzDecide$$' -fuzztime $(or $(FUZZTIME),60s)
+	@$(NICE) go test ./bpf -run '^$$' -fuzz '^FuzzPrograms$$' -fuzzminimizetime 10x -fuzztime $(or $(FUZZTIME),30s)
 
 .PHONY: lint
 lint: ## vet, golangci-lint (staticcheck, gofumpt, import law), clang-format, shellcheck, generated files
