@@ -9,7 +9,7 @@ COPY . .
 RUN CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o /out/ ./cmd/ovnkube ./cmd/ovn-k8s-cni-overlay
 
 FROM ${BASE}
-# ovs-ofctl installs the gateway bridge's two flows.
-RUN apt-get update && apt-get install -y --no-install-recommends openvswitch-common && rm -rf /var/lib/apt/lists/*
+# ovs-ofctl writes the flows of the gateway bridge, nft the masquerading of local mode.
+RUN apt-get update && apt-get install -y --no-install-recommends openvswitch-common nftables && rm -rf /var/lib/apt/lists/*
 COPY --from=build /out/ovnkube /out/ovn-k8s-cni-overlay /usr/bin/
 ENTRYPOINT ["/usr/bin/ovnkube"]
