@@ -30,7 +30,7 @@ type applied struct {
 // apply brings everything in line with the host as it is now. What does not
 // depend on a failed part is done all the same.
 func (g *Gateway) apply(ctx context.Context) error {
-	h, err := observe(g.s.Uplink, g.s.Bridge)
+	h, err := g.observe()
 	if err != nil {
 		return errors.Join(err, g.pass())
 	}
@@ -84,7 +84,7 @@ func (g *Gateway) syncMembership(ctx context.Context, h Host) (Host, error) {
 		if err := g.leave(ctx, h); err != nil {
 			return h, err
 		}
-		return observe(g.s.Uplink, g.s.Bridge)
+		return g.observe()
 	}
 	member, err := checkBridge(ctx, g.ovs, g.s.Wiring)
 	// After a reboot OVSDB still has the uplink as a port, and the boot has
@@ -99,7 +99,7 @@ func (g *Gateway) syncMembership(ctx context.Context, h Host) (Host, error) {
 	if err := g.join(ctx, h, n); err != nil {
 		return h, err
 	}
-	return observe(g.s.Uplink, g.s.Bridge)
+	return g.observe()
 }
 
 // syncBackend makes whose a packet is known to what decides it: programs before
@@ -173,6 +173,13 @@ func (g *Gateway) noteNode(n Node) {
 		g.log.Warn("no next hop: no default route by the uplink and no --gateway-nexthop; pods reach only its own network",
 			"uplink", g.s.Uplink, "address", p)
 	}
+}
+
+// observe reads the host, of which the loop has made a node before.
+func (g *Gateway) observe() (Host, error) {
+	h, err := observe(g.s.Uplink, g.s.Bridge)
+	h.InUse = addrsOf(g.applied.node.Addresses)
+	return h, err
 }
 
 // observe reads the host.

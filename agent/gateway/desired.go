@@ -14,6 +14,7 @@ type Host struct {
 	Bridge    *link.Link // nil: there is none
 	Addresses []link.Address
 	Defaults  []link.DefaultRoute
+	InUse     []netip.Addr // the node's so far
 }
 
 // Node is what other parts of the agent and the controller need to know.
@@ -90,6 +91,25 @@ func (n Node) stranded() []netip.Prefix {
 	return out
 }
 
+// preferred returns the address of the family that the node is known by, of
+// those given. OVN's connections hang on it, so the one in use stays as long as it
+// can. Else it is, of IPv4, the first. Of IPv6 the kernel lists the newest first, and
+// anybody on the link can add one by a router advertisement: it is the oldest that
+// does not expire, else the oldest.
+func preferred(of []link.Address, inUse []netip.Addr, is4 bool) (netip.Prefix, bool) {
+	var best link.Address
+	for _, a := range of {
+		switch {
+		case a.Prefix.Addr().Is4() != is4:
+		case slices.Contains(inUse, a.Prefix.Addr()):
+			return a.Prefix, true
+		case !best.Prefix.IsValid() || !is4 && (best.Dynamic || !a.Dynamic):
+			best = a
+		}
+	}
+	return best.Prefix, best.Prefix.IsValid()
+}
+
 // nodeOf derives the Node from the host. In layout dedicated its addresses are
 // the configured ones, else those of the device that has the host's; configured
 // next hops win over those of the default routes there. Addresses of NotHost
@@ -99,13 +119,19 @@ func (n Node) stranded() []netip.Prefix {
 func nodeOf(h Host, s Settings) Node {
 	n := Node{Uplink: h.Uplink, Addresses: slices.Clone(s.Addresses), NextHops: s.NextHops}
 	device := s.HostDevice()
+	var candidates []link.Address
 	for _, a := range h.Addresses {
 		if a.LinkLocal || slices.Contains(s.NotHost, a.Device) || within(masquerade(), a.Prefix.Addr()) || within(s.ServiceCIDRs, a.Prefix.Addr()) {
 			continue
 		}
 		n.HostCIDRs = append(n.HostCIDRs, a.Prefix)
-		if a.Device == device && !a.Secondary && !n.Address(a.Prefix.Addr().Is4()).IsValid() {
-			n.Addresses = append(n.Addresses, a.Prefix)
+		if a.Device == device && !a.Secondary {
+			candidates = append(candidates, a)
+		}
+	}
+	for _, is4 := range []bool{true, false} {
+		if p, ok := preferred(candidates, h.InUse, is4); ok && !n.Address(is4).IsValid() {
+			n.Addresses = append(n.Addresses, p)
 		}
 	}
 	slices.SortFunc(n.HostCIDRs, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })

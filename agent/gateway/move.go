@@ -136,7 +136,7 @@ func (g *Gateway) prepareMove(h Host, n Node) error {
 // carry is called when the uplink has just become a port: flows first, which
 // carry the host whatever the programs do, then the programs.
 func (g *Gateway) carry(ctx context.Context) error {
-	h, err := observe(g.s.Uplink, g.s.Bridge)
+	h, err := g.observe()
 	if err != nil {
 		return err
 	}

@@ -29,7 +29,7 @@ func (g *Gateway) applyBare(ctx context.Context, h Host) error {
 			return err
 		}
 		var err error
-		if h, err = observe(g.s.Uplink, g.s.Bridge); err != nil {
+		if h, err = g.observe(); err != nil {
 			return err
 		}
 	}

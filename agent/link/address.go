@@ -19,6 +19,7 @@ type Address struct {
 	Index     int
 	LinkLocal bool // scope link
 	Secondary bool // also: deprecated, temporary or not yet usable
+	Dynamic   bool // it expires unless renewed, by DHCP or router advertisements
 }
 
 // Addresses returns all addresses of the namespace except loopback's own,
@@ -46,6 +47,7 @@ func Addresses() ([]Address, error) {
 			Prefix: p, Device: names[a.LinkIndex], Index: a.LinkIndex,
 			LinkLocal: a.Scope == unix.RT_SCOPE_LINK || p.Addr().IsLinkLocalUnicast(),
 			Secondary: a.Flags&(unix.IFA_F_SECONDARY|unix.IFA_F_DEPRECATED|unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) != 0,
+			Dynamic:   a.Flags&unix.IFA_F_PERMANENT == 0,
 		})
 	}
 	slices.SortStableFunc(out, func(a, b Address) int { return a.Index - b.Index })
