@@ -16,7 +16,7 @@ func testMetrics(t *testing.T, c *Cluster) {
 		on, url string
 		want    []string
 	}{
-		{"node1", c.Node(1).MetricsURL, append(c.counted(), `ovnkube_agent_ready 1`, `ovnkube_cni_request_duration_seconds_count{`)},
+		{"node1", c.Node(1).MetricsURL, append(c.counted(), `ovnkube_agent_ready 1`, `ovnkube_node_cni_request_duration_seconds_count{`)},
 		{"central", "http://127.0.0.1:9409/metrics", []string{`ovnkube_controller_leader 1`, `ovnkube_controller_ready 1`}},
 	}
 	for _, tt := range tests {

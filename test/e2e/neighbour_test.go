@@ -40,7 +40,8 @@ func testDAD(t *testing.T, c *Cluster) {
 	})
 }
 
-// testAdvertisement: the host makes itself an address of what a router advertises.
+// testAdvertisement: the host makes itself an address of what a router advertises,
+// which OVN's connections do not see: it is not the node's.
 func testAdvertisement(t *testing.T, c *Cluster) {
 	const prefix, beginning = "2001:db8:7a::/64", "2001:db8:7a:"
 	ra := func(accept string) {
@@ -56,6 +57,7 @@ func testAdvertisement(t *testing.T, c *Cluster) {
 	}
 	ra("2") // also where it forwards
 	defer ra("0")
+	live := c.hold(t, "pod to outside", host("a"), port(outside(true), outsidePort), 6*time.Second)
 	within(t, "an address of the advertised prefix", func() error {
 		c.execute(t, "ext", c.traffic("advertise", prefix)...)
 		if own() == "" {
@@ -63,9 +65,12 @@ func testAdvertisement(t *testing.T, c *Cluster) {
 		}
 		return nil
 	})
+	time.Sleep(time.Second) // with it, so that it is used if it is
+	c.answers(t, host("a"), "ext", "udp", port(outside(true), outsidePort), "-n", "5")
 	c.execute(t, "node1", "ip", "addr", "del", own(), "dev", c.Uplink())
 	c.execute(t, "node1", "ip", "-6", "route", "flush", prefix)
 	c.answers(t, host("a"), "ext", "udp", port(outside(true), outsidePort), "-n", "5")
+	live.held(t)
 }
 
 // testManyRouters: gateway routers of 70 nodes in one broadcast domain; a

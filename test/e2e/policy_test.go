@@ -366,7 +366,15 @@ func testPolicyCuts(t *testing.T, l *policyLab) {
 		}
 		held[id] = p
 	}
-	l.await(t, everything) // in which they connect
+	for _, from := range []string{"x/b", "y/a"} {
+		within(t, "an answer to "+from, func() error {
+			out, err := l.Exec(t.Context(), "pod:"+from, "ss", "-Hint", "state", "established", "dport", "=", ":80")
+			if err == nil && !strings.Contains(string(out), "bytes_received:") {
+				err = fmt.Errorf("nothing received: %q", out)
+			}
+			return err
+		})
+	}
 	l.apply(t, "cut", `{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{podSelector: {}}]}]}`)
 	l.await(t, isolated(only1("x/a"), func(p Probe) bool { return in("x", p.From) }))
 	time.Sleep(time.Second) // so that much is sent, and lost or not
