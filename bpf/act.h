@@ -97,8 +97,14 @@ static __always_inline int bridged_wire(struct __sk_buff *skb, __u32 reason)
 		return up(skb, cfg.vlan && reason != REASON_VLAN);
 	if (reason >= REASON_BOTH_FIRST)
 		copy_up(skb);
-	skb->mark |= MARK_OVN;
+	skb->mark = MARK_OVN;
 	return TC_ACT_UNSPEC;
+}
+
+/* A bridge that has lost its flows floods; the host would refuse what is OVN's. */
+static __always_inline int bridged_flood(struct __sk_buff *skb)
+{
+	return skb->mark == MARK_OVN ? TC_ACT_SHOT : TC_ACT_UNSPEC;
 }
 
 static __always_inline int bridged_ovn(struct __sk_buff *skb, __u32 reason)
@@ -117,7 +123,7 @@ static __always_inline int bridged_host(struct __sk_buff *skb, __u32 reason)
 {
 	count(skb, reason);
 	if (reason == REASON_HOST_OVN)
-		skb->mark |= MARK_OVN;
+		skb->mark = MARK_OVN;
 	if (reason == REASON_HOST_OVN || !connected())
 		return TC_ACT_UNSPEC;
 	if (cfg.vlan && !skb->vlan_present)

@@ -238,6 +238,20 @@ func TestBridgedHostMark(t *testing.T) {
 	}
 }
 
+// What a bridge without flows floods to the host, and is OVN's, the host does not see.
+func TestBridgedFlood(t *testing.T) {
+	n, g := bridgedNode(t, 0, true)
+	for mark, want := range map[uint32]uint32{0: retNext, 0x4000: retNext, 0x6f76: retDrop} {
+		ret, err := g.progs["bridged_bridge_in"].Run(&ebpf.RunOptions{
+			Data:    v4.rx(v4.foreign, v4.node, protoTCP, tcp(80, 50000, flagACK)),
+			Context: skbuff{Ifindex: uint32(n.bridge), Mark: mark},
+		})
+		if err != nil || ret != want {
+			t.Errorf("mark %x: returned %d, %v; want %d", mark, int32(ret), err, int32(want))
+		}
+	}
+}
+
 type sentTo struct {
 	ret    uint32
 	reason string

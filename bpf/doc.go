@@ -22,6 +22,7 @@
 //	           bridge ingress  bridge_ingress         out: to the uplink; host: up, as if addressed to the node
 //	bridged    uplink ingress  bridged_uplink_in      host: up by breth0, without the VLAN tag; ovn: marked 0x6f76, to OVS; both: both
 //	           uplink egress   bridged_uplink_out     out: passes; host: up by breth0; what bridge egress sent passes uncounted
+//	           bridge ingress  bridged_bridge_in      nothing: what is marked for OVN, and flooded by a bridge without flows, is dropped
 //	           bridge egress   bridged_bridge_out     out: to the uplink, with the VLAN tag; ovn: marked 0x6f76, to OVS
 //	dedicated  uplink ingress  dedicated_uplink_in    nothing: all passes to OVS, counted
 //	           uplink egress   dedicated_uplink_out   nothing: what is not dropped passes

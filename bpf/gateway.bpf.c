@@ -95,6 +95,12 @@ int bridged_uplink_out(struct __sk_buff *skb)
 }
 
 SEC("tc")
+int bridged_bridge_in(struct __sk_buff *skb)
+{
+	return bridged_flood(skb);
+}
+
+SEC("tc")
 int bridged_bridge_out(struct __sk_buff *skb)
 {
 	return bridged_host(skb, host_reason(skb));

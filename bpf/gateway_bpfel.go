@@ -299,6 +299,7 @@ const (
 	gatewayMapServices            = "services"
 	gatewayMapTakeover            = "takeover"
 	gatewayProgBridgeIngress      = "bridge_ingress"
+	gatewayProgBridgedBridgeIn    = "bridged_bridge_in"
 	gatewayProgBridgedBridgeOut   = "bridged_bridge_out"
 	gatewayProgBridgedUplinkIn    = "bridged_uplink_in"
 	gatewayProgBridgedUplinkOut   = "bridged_uplink_out"
@@ -356,6 +357,7 @@ type gatewaySpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type gatewayProgramSpecs struct {
 	BridgeIngress      *ebpf.ProgramSpec `ebpf:"bridge_ingress"`
+	BridgedBridgeIn    *ebpf.ProgramSpec `ebpf:"bridged_bridge_in"`
 	BridgedBridgeOut   *ebpf.ProgramSpec `ebpf:"bridged_bridge_out"`
 	BridgedUplinkIn    *ebpf.ProgramSpec `ebpf:"bridged_uplink_in"`
 	BridgedUplinkOut   *ebpf.ProgramSpec `ebpf:"bridged_uplink_out"`
@@ -456,6 +458,7 @@ type gatewayVariables struct {
 // It can be passed to loadGatewayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type gatewayPrograms struct {
 	BridgeIngress      *ebpf.Program `ebpf:"bridge_ingress"`
+	BridgedBridgeIn    *ebpf.Program `ebpf:"bridged_bridge_in"`
 	BridgedBridgeOut   *ebpf.Program `ebpf:"bridged_bridge_out"`
 	BridgedUplinkIn    *ebpf.Program `ebpf:"bridged_uplink_in"`
 	BridgedUplinkOut   *ebpf.Program `ebpf:"bridged_uplink_out"`
@@ -467,6 +470,7 @@ type gatewayPrograms struct {
 func (p *gatewayPrograms) Close() error {
 	return _GatewayClose(
 		p.BridgeIngress,
+		p.BridgedBridgeIn,
 		p.BridgedBridgeOut,
 		p.BridgedUplinkIn,
 		p.BridgedUplinkOut,

@@ -17,7 +17,7 @@ import (
 func TestLayoutChange(t *testing.T) {
 	hooks := map[Layout][]string{
 		Direct:    {"bridge_ingress", "uplink_ingress"},
-		Bridged:   {"bridge_egress", "uplink_egress", "uplink_ingress"},
+		Bridged:   {"bridge_egress", "bridge_ingress", "uplink_egress", "uplink_ingress"},
 		Dedicated: {"uplink_egress", "uplink_ingress"},
 	}
 	for _, mode := range attachModes {
