@@ -80,7 +80,7 @@ func labOptions(t *testing.T, o lab.Options) lab.Options {
 	if os.Getenv(localEnv) != "" {
 		o.AgentArgs = append(o.AgentArgs, "--gateway-local")
 	}
-	o.FailedLogs = logsTo()
+	o.FailedLogs = filepath.Join(logsTo(), t.Name())
 	return o
 }
 
@@ -103,10 +103,12 @@ func downAfter(t *testing.T, c *lab.Lab, o lab.Options) {
 
 // keepLogs copies the lab's logs to where they outlive it.
 func keepLogs(t *testing.T, dir string) {
-	t.Logf("logs of the failed run: %s (%v)", logsTo(), os.CopyFS(logsTo(), os.DirFS(filepath.Join(dir, "log"))))
+	to := filepath.Join(logsTo(), t.Name())
+	t.Logf("logs of the failed run: %s (%v)", to, os.CopyFS(to, os.DirFS(filepath.Join(dir, "log"))))
 }
 
-// logsTo is the directory OVN_EBPF_E2E_LOGS if set; it must not be there yet.
+// logsTo is the directory OVN_EBPF_E2E_LOGS if set; a failed test makes its own in
+// it, which must not be there yet.
 func logsTo() string {
 	if to := os.Getenv("OVN_EBPF_E2E_LOGS"); to != "" {
 		return to
