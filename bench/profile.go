@@ -8,12 +8,32 @@ import (
 	"strings"
 )
 
-// Profile is a row with the samples of where its instructions went.
+// Profile is a row with where its instructions went.
 type Profile struct {
 	Row Row `json:"row"`
-	// Stacks counts samples by call stack: function names, the innermost first,
+	// Operations is how many Stacks are of: those of the row's batches.
+	Operations int `json:"operations"`
+	// Stacks counts instructions by call stack: function names, the innermost first,
 	// separated by semicolons; a module's or program's has " [module]" behind it.
-	Stacks map[string]int `json:"stacks"`
+	Stacks map[string]int `json:"stacks,omitempty"`
+}
+
+// Total returns the counted instructions per operation.
+func (p Profile) Total() float64 {
+	total := 0
+	for _, n := range p.Stacks {
+		total += n
+	}
+	return float64(total) / float64(p.Operations)
+}
+
+// Check returns an error if what was counted is not what was measured: more than
+// two in a hundred apart. A mean is compared with a median here.
+func (p Profile) Check() error {
+	if total := p.Total(); !(abs(total-p.Row.Instructions) <= 0.02*p.Row.Instructions) {
+		return fmt.Errorf("check profile of %s: the functions have %.0f instructions, the operation %.0f", p.Row.Key(), total, p.Row.Instructions)
+	}
+	return nil
 }
 
 // part is a part of the packet's path, with the beginnings of the names of the
@@ -59,55 +79,91 @@ func partOf(stack string) string {
 
 // share returns instructions per operation by what of says of a stack.
 func (p Profile) share(of func(stack string) string) map[string]float64 {
-	total := 0
-	for _, n := range p.Stacks {
-		total += n
-	}
 	out := map[string]float64{}
 	for stack, n := range p.Stacks {
-		out[of(stack)] += float64(n) / float64(total) * p.Row.Instructions
+		out[of(stack)] += float64(n) / float64(p.Operations)
 	}
 	return out
 }
 
-// CompareProfiles returns two tables in Markdown of where the instructions of two
-// variants' operation go: by the parts of the path, and the functions most of
-// whose instructions one has and the other has not.
-func CompareProfiles(base, ours Profile) string {
-	return compareParts(base, ours) + "\n" + compareFunctions(base, ours)
+// CompareProfiles returns two tables in Markdown of where the instructions of some
+// variants' operation go: by the parts of the path, and the functions by which the
+// last differs most from the first.
+func CompareProfiles(profiles ...Profile) string {
+	return compareParts(profiles) + "\n" + compareFunctions(profiles)
 }
 
-func compareParts(base, ours Profile) string {
-	var b strings.Builder
-	a, c := base.share(partOf), ours.share(partOf)
-	fmt.Fprintf(&b, "| part | %s | %s | more |\n|---|---:|---:|---:|\n", base.Row.Variant, ours.Row.Variant)
+func compareParts(profiles []Profile) string {
+	t := newComparison("part", profiles, partOf)
 	for _, p := range append(slices.Clone(parts), part{name: otherPart}) {
-		if a[p.name]+c[p.name] >= 1 {
-			fmt.Fprintf(&b, "| %s | %.0f | %.0f | %+.0f |\n", p.name, a[p.name], c[p.name], c[p.name]-a[p.name])
-		}
+		t.line(p.name, p.name)
 	}
-	fmt.Fprintf(&b, "| **all** | **%.0f** | **%.0f** | **%+.0f** |\n", base.Row.Instructions, ours.Row.Instructions, ours.Row.Instructions-base.Row.Instructions)
-	return b.String()
+	t.cells("**counted**", "**%.0f**", "**%+.0f**", Profile.Total)
+	t.cells("measured, median", "%.0f", "%+.0f", func(p Profile) float64 { return p.Row.Instructions })
+	return t.String()
 }
 
-func compareFunctions(base, ours Profile) string {
-	const most = 30
-	a, c := base.share(innermost), ours.share(innermost)
-	names := slices.Collect(maps.Keys(c))
-	for name := range a {
-		if _, both := c[name]; !both {
-			names = append(names, name)
+func compareFunctions(profiles []Profile) string {
+	const most = 40
+	t := newComparison("function, itself", profiles, innermost)
+	names := map[string]float64{}
+	for _, s := range t.shares {
+		for name := range s {
+			names[name] = abs(t.shares[len(t.shares)-1][name] - t.shares[0][name])
 		}
 	}
-	slices.SortFunc(names, func(x, y string) int {
-		return cmp.Or(cmp.Compare(abs(c[y]-a[y]), abs(c[x]-a[x])), strings.Compare(x, y))
+	sorted := slices.SortedFunc(maps.Keys(names), func(x, y string) int {
+		return cmp.Or(cmp.Compare(names[y], names[x]), strings.Compare(x, y))
 	})
-	var b strings.Builder
-	fmt.Fprintf(&b, "| function, itself | %s | %s | more |\n|---|---:|---:|---:|\n", base.Row.Variant, ours.Row.Variant)
-	for _, name := range names[:min(most, len(names))] {
-		fmt.Fprintf(&b, "| `%s` | %.0f | %.0f | %+.0f |\n", name, a[name], c[name], c[name]-a[name])
+	for _, name := range sorted[:min(most, len(sorted))] {
+		t.line("`"+name+"`", name)
 	}
-	return b.String()
+	return t.String()
+}
+
+// comparison is a table with a column for each profile, and one for what the last
+// has more than the first.
+type comparison struct {
+	strings.Builder
+	profiles []Profile
+	shares   []map[string]float64
+}
+
+func newComparison(what string, profiles []Profile, of func(stack string) string) *comparison {
+	t := &comparison{profiles: profiles}
+	fmt.Fprintf(t, "| %s |", what)
+	for _, p := range profiles {
+		t.shares = append(t.shares, p.share(of))
+		fmt.Fprintf(t, " %s |", p.Row.Variant)
+	}
+	fmt.Fprintf(t, " more |\n|---|%s---:|\n", strings.Repeat("---:|", len(profiles)))
+	return t
+}
+
+// line writes what the profiles have of name, if any has an instruction of it.
+func (t *comparison) line(title, name string) {
+	i, most := -1, 0.0
+	for _, s := range t.shares {
+		most = max(most, s[name])
+	}
+	if most < 0.5 {
+		return
+	}
+	t.cells(title, "%.0f", "%+.0f", func(Profile) float64 { i++; return t.shares[i][name] })
+}
+
+// cells writes a line of what value says of each profile, asked in their order.
+func (t *comparison) cells(title, format, more string, value func(Profile) float64) {
+	fmt.Fprintf(t, "| %s |", title)
+	var first, last float64
+	for i, p := range t.profiles {
+		last = value(p)
+		if i == 0 {
+			first = last
+		}
+		fmt.Fprintf(t, " "+format+" |", last)
+	}
+	fmt.Fprintf(t, " "+more+" |\n", last-first)
 }
 
 func abs(x float64) float64 { return max(x, -x) }

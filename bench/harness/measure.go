@@ -178,6 +178,10 @@ func (m measurement) sample(ctx context.Context, t test) ([]float64, error) {
 	samples, size, flows, warm := make([]float64, 0, m.batches), t.batchSize(), t.flowNumber(), t.warmUp()
 	flow := 0
 	for b := range warm + m.batches {
+		marked := m.profiling && b >= warm
+		if marked {
+			markBegin()
+		}
 		start := tsc()
 		for i := range size {
 			if err := op(flow); err != nil {
@@ -187,7 +191,11 @@ func (m measurement) sample(ctx context.Context, t test) ([]float64, error) {
 				flow = 0
 			}
 		}
-		if took := tsc() - start; b >= warm {
+		took := tsc() - start
+		if marked {
+			markEnd()
+		}
+		if b >= warm {
 			samples = append(samples, float64(took)/float64(size))
 		}
 		if err := ctx.Err(); err != nil {

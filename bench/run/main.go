@@ -95,7 +95,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if c.profile != "" {
-		return profile(ctx, c, harness, stderr)
+		return profile(ctx, c, dir, harness, stderr)
 	}
 	var rows []bench.Row
 	for i, v := range c.variants {

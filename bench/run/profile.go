@@ -3,36 +3,52 @@ package main
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 )
 
-// comparison is of what ours costs more than another variant in a test.
-type comparison struct{ base, test string }
-
-var comparisons = []comparison{
-	{bench.NoOVS, bench.OverlayUDPRR},
-	{bench.Masquerade, bench.NSUDPRR},
-	{bench.NoOVS, bench.HostUDPRR},
+// comparison is of what variants do in a test: the first is what a bar compares
+// the last with.
+type comparison struct {
+	test     string
+	variants []string
 }
 
-// profile boots the VM for each variant that is compared, lets the harness sample
-// there, and puts the comparisons into the document.
-func profile(ctx context.Context, c config, harness string, stderr io.Writer) error {
+// overlayOnly is a variant of the harness for this alone.
+const overlayOnly = "overlay-only"
+
+var comparisons = []comparison{
+	{bench.OverlayUDPRR, []string{bench.NoOVS, overlayOnly, bench.EBPF}},
+	{bench.NSUDPRR, []string{bench.Masquerade, bench.Bridged, bench.EBPF}},
+	{bench.HostUDPRR, []string{bench.NoOVS, bench.EBPF}},
+}
+
+// profile boots the VM for each variant that is compared, counts there, and puts
+// the comparisons into the document and all stacks into profile.json beside the rows.
+func profile(ctx context.Context, c config, dir, harness string, stderr io.Writer) error {
+	if err := counter(ctx, dir); err != nil {
+		return err
+	}
 	tests := map[string][]string{}
+	var variants []string
 	for _, x := range comparisons {
-		tests[x.base] = append(tests[x.base], x.test)
-		tests[bench.EBPF] = append(tests[bench.EBPF], x.test)
+		for _, v := range x.variants {
+			if len(tests[v]) == 0 {
+				variants = append(variants, v)
+			}
+			tests[v] = append(tests[v], x.test)
+		}
 	}
 	var all []bench.Profile
-	for _, v := range bench.Variants() {
-		if len(tests[v]) == 0 {
-			continue
-		}
+	for _, v := range variants {
 		fmt.Fprintf(stderr, "bench: profile %s\n", v)
 		out, err := boot(ctx, c, stderr, harness, "-profile", "-variant", v, "-tests", strings.Join(tests[v], ","))
 		if err != nil {
@@ -42,25 +58,105 @@ func profile(ctx context.Context, c config, harness string, stderr io.Writer) er
 		if err := json.NewDecoder(out).Decode(&got); err != nil {
 			return fmt.Errorf("profile %s: decode: %w", v, err)
 		}
+		if err := counted(dir, got); err != nil {
+			return fmt.Errorf("profile %s: %w", v, err)
+		}
 		all = append(all, got...)
 	}
-	var text strings.Builder
-	for i, x := range comparisons {
-		base, ours := find(all, x.base, x.test), find(all, bench.EBPF, x.test)
-		if i == 0 {
-			fmt.Fprintf(&text, "Linux %s in a VM, instructions per operation.\n", base.Row.Kernel)
-		}
-		fmt.Fprintf(&text, "\n## %s: %s and %s\n\n%s", x.test, x.base, bench.EBPF, bench.CompareProfiles(base, ours))
+	if err := saveProfiles(filepath.Join(filepath.Dir(c.out), "profile.json"), all); err != nil {
+		return err
 	}
-	return embed(c.profile, text.String())
+	text, err := compare(all)
+	if err != nil {
+		return err
+	}
+	return embed(c.profile, text)
 }
 
-func find(all []bench.Profile, variant, test string) bench.Profile {
-	i := slices.IndexFunc(all, func(p bench.Profile) bool {
-		return p.Row.Variant == variant && p.Row.Test == test && p.Row.Family == bench.IPv4
-	})
-	if i < 0 {
-		return bench.Profile{}
+// counter builds the plugin that counts, and makes test/vm/run start qemu with it:
+// it asks PATH for qemu. The plugin writes to dir, as does the guest.
+func counter(ctx context.Context, dir string) error {
+	qemu, err := exec.LookPath("qemu-system-x86_64")
+	if err != nil {
+		return fmt.Errorf("find qemu: %w", err)
 	}
-	return all[i]
+	plugin := filepath.Join(dir, "stacks.so")
+	if out, err := exec.CommandContext(ctx, "gcc", "-O2", "-Wall", "-Wextra", "-Werror", "-fPIC", "-fvisibility=hidden",
+		"-shared", "-o", plugin, "bench/stacks/stacks.c").CombinedOutput(); err != nil {
+		return fmt.Errorf("build bench/stacks: %w: %s", err, out)
+	}
+	bin := filepath.Join(dir, "bin")
+	if err := os.Mkdir(bin, 0o755); err != nil {
+		return fmt.Errorf("make qemu with plugin: %w", err)
+	}
+	script := fmt.Sprintf("#!/bin/sh\nexec %s \"$@\" -plugin '%s,out=%s'\n", qemu, plugin, stacksFile(dir))
+	if err := os.WriteFile(filepath.Join(bin, "qemu-system-x86_64"), []byte(script), 0o755); err != nil {
+		return fmt.Errorf("make qemu with plugin: %w", err)
+	}
+	return errors.Join(os.Setenv("PATH", bin+":"+os.Getenv("PATH")), os.Setenv("VM_OUT", dir))
+}
+
+func stacksFile(dir string) string { return filepath.Join(dir, "stacks") }
+
+// counted fills in the stacks of the last boot's profiles, and holds that they are
+// all of what the harness measured.
+func counted(dir string, profiles []bench.Profile) error {
+	text, err := os.ReadFile(filepath.Join(dir, "kallsyms"))
+	if err != nil {
+		return fmt.Errorf("read symbols: %w", err)
+	}
+	symbols, err := bench.ParseSymbols(string(text))
+	if err != nil {
+		return err
+	}
+	f, err := os.Open(stacksFile(dir))
+	if err != nil {
+		return fmt.Errorf("read stacks: %w", err)
+	}
+	defer f.Close()
+	stacks, err := bench.ReadStacks(f, symbols)
+	if err != nil {
+		return err
+	}
+	if len(stacks) != len(profiles) {
+		return fmt.Errorf("read stacks: those of %d tests, want %d", len(stacks), len(profiles))
+	}
+	for i := range profiles {
+		profiles[i].Stacks = stacks[i]
+		if err := profiles[i].Check(); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+func saveProfiles(path string, all []bench.Profile) error {
+	data, err := json.Marshal(all)
+	if err != nil {
+		return fmt.Errorf("save profiles: %w", err)
+	}
+	if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, data, 0o644)); err != nil {
+		return fmt.Errorf("save profiles: %w", err)
+	}
+	return nil
+}
+
+// compare returns the comparisons as Markdown.
+func compare(all []bench.Profile) (string, error) {
+	var text strings.Builder
+	fmt.Fprintf(&text, "Linux %s in a VM, instructions per operation.\n", all[0].Row.Kernel)
+	for _, x := range comparisons {
+		var columns []bench.Profile
+		for _, v := range x.variants {
+			i := slices.IndexFunc(all, func(p bench.Profile) bool {
+				return p.Row.Variant == v && p.Row.Test == x.test && p.Row.Family == bench.IPv4
+			})
+			if i < 0 {
+				return "", fmt.Errorf("compare %s: no profile of %s", x.test, v)
+			}
+			columns = append(columns, all[i])
+		}
+		fmt.Fprintf(&text, "\n## %s\n\n%s", x.test, bench.CompareProfiles(columns...))
+	}
+	return text.String(), nil
 }

@@ -1,0 +1,244 @@
+/* SPDX-License-Identifier: Apache-2.0 */
+/*
+ * A plugin for qemu that counts the guest's instructions by call stack, all of
+ * them, between marks that the guest sets. One CPU.
+ *
+ *   qemu-system-x86_64 -plugin stacks.so,out=FILE
+ *
+ * The marks are no-operations with a displacement of their own:
+ * 0f 1f 80 imm32, where imm32 is 0x6f766e00 + 1: count from here, + 2: count no
+ * further, + 3: write and forget. A mark writes a line "instructions address
+ * return-address..." (innermost first, hexadecimal but for the count) for each
+ * stack of the kernel, and then a line "end".
+ *
+ * A block of straight code is counted when it is entered. Stacks are followed by
+ * what ends a block: a call adds the address behind it, a return takes away all
+ * down to the address that it went to, if there is one. What enters the kernel
+ * anew begins with no stack; an interrupt's is on top of what it interrupted.
+ */
+#include <stdbool.h>
+#include <stdint.h>
+#include <stdio.h>
+#include <stdlib.h>
+#include <string.h>
+
+/* What is used of qemu's interface for plugins, version 1. */
+struct qemu_plugin_tb;
+struct qemu_plugin_insn;
+typedef uint64_t plugin_id;
+extern void qemu_plugin_register_vcpu_tb_trans_cb(plugin_id, void (*)(plugin_id, struct qemu_plugin_tb *));
+extern void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *, void (*)(unsigned, void *), int, void *);
+extern void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, void (*)(unsigned, void *), int, void *);
+extern size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
+extern struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, size_t);
+extern const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *);
+extern size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
+extern uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *);
+__attribute__((visibility("default"))) int qemu_plugin_version = 1;
+
+enum ends { OTHERWISE, CALL, RETURN };
+
+struct block {
+	uint64_t start, behind; /* addresses: of the first instruction, and after the last */
+	uint64_t instructions;
+	enum ends ends;
+};
+
+/* A stack: the return addresses from here to the root. */
+struct frame {
+	struct frame *parent;
+	uint64_t address;
+};
+
+struct count {
+	const struct frame *frame;
+	uint64_t address, instructions;
+};
+
+enum { MARK = 0x6f766e00, BEGIN = MARK + 1, END, WRITE };
+enum { SLOTS = 1 << 20 };
+
+static struct frame root;
+static struct frame *frames[SLOTS];
+static struct count counts[SLOTS];
+static size_t nframes, ncounts;
+static struct frame *top = &root;
+static const struct block *last;
+static bool counting;
+static FILE *out;
+
+static void *must(void *p)
+{
+	if (!p) {
+		fputs("stacks: out of memory\n", stderr);
+		exit(1);
+	}
+	return p;
+}
+
+static size_t slot(const void *p, uint64_t x)
+{
+	uint64_t h = ((uintptr_t)p ^ x * 0x9e3779b97f4a7c15) * 0xff51afd7ed558ccd;
+
+	return (h ^ h >> 32) % SLOTS;
+}
+
+/* Half full, something else is wrong: the guest's code is not that long. */
+static void room(size_t n)
+{
+	if (n < SLOTS / 2)
+		return;
+	fputs("stacks: too many stacks\n", stderr);
+	exit(1);
+}
+
+static struct frame *called(struct frame *parent, uint64_t address)
+{
+	size_t i = slot(parent, address);
+
+	for (; frames[i]; i = (i + 1) % SLOTS)
+		if (frames[i]->parent == parent && frames[i]->address == address)
+			return frames[i];
+	room(++nframes);
+	frames[i] = must(malloc(sizeof(*frames[i])));
+	*frames[i] = (struct frame){ parent, address };
+	return frames[i];
+}
+
+static struct frame *returned(struct frame *from, uint64_t address)
+{
+	for (struct frame *f = from; f != &root; f = f->parent)
+		if (f->address == address)
+			return f->parent;
+	return from; /* another thread's */
+}
+
+static void add(const struct frame *frame, uint64_t address, uint64_t instructions)
+{
+	size_t i = slot(frame, address);
+
+	for (; counts[i].frame; i = (i + 1) % SLOTS)
+		if (counts[i].frame == frame && counts[i].address == address)
+			break;
+	if (!counts[i].frame) {
+		room(++ncounts);
+		counts[i].frame = frame;
+		counts[i].address = address;
+	}
+	counts[i].instructions += instructions;
+}
+
+static bool in_kernel(uint64_t address)
+{
+	return address >> 63;
+}
+
+static void entered(unsigned cpu, void *data)
+{
+	const struct block *b = data;
+
+	(void)cpu;
+	if (!counting)
+		return;
+	if (!in_kernel(b->start) || !last || !in_kernel(last->start))
+		top = &root;
+	else if (last->ends == CALL)
+		top = called(top, last->behind);
+	else if (last->ends == RETURN)
+		top = returned(top, b->start);
+	last = b;
+	add(top, in_kernel(b->start) ? b->start : 0, b->instructions);
+}
+
+static void begin(unsigned cpu, void *data)
+{
+	(void)cpu;
+	(void)data;
+	counting = true;
+	last = NULL;
+	top = &root;
+}
+
+static void end(unsigned cpu, void *data)
+{
+	(void)cpu;
+	(void)data;
+	counting = false;
+}
+
+static void write_out(unsigned cpu, void *data)
+{
+	(void)cpu;
+	(void)data;
+	for (size_t i = 0; i < SLOTS; i++) {
+		if (!counts[i].frame)
+			continue;
+		fprintf(out, "%llu %llx", (unsigned long long)counts[i].instructions, (unsigned long long)counts[i].address);
+		for (const struct frame *f = counts[i].frame; f != &root; f = f->parent)
+			fprintf(out, " %llx", (unsigned long long)f->address);
+		fputc('\n', out);
+	}
+	fputs("end\n", out);
+	fflush(out);
+	memset(counts, 0, sizeof(counts));
+	ncounts = 0;
+}
+
+/* How the block ends of which this is the last instruction. */
+static enum ends ends_by(const uint8_t *p, size_t n)
+{
+	static const uint8_t prefixes[] = { 0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf2, 0xf3 };
+
+	while (n > 1 && (memchr(prefixes, *p, sizeof(prefixes)) || (*p & 0xf0) == 0x40)) {
+		p++;
+		n--;
+	}
+	if (*p == 0xe8 || (*p == 0xff && n > 1 && (p[1] >> 3 & 7) == 2))
+		return CALL;
+	return *p == 0xc3 || *p == 0xc2 ? RETURN : OTHERWISE;
+}
+
+static void mark(struct qemu_plugin_insn *insn)
+{
+	const uint8_t *p = qemu_plugin_insn_data(insn);
+	uint32_t which;
+
+	if (qemu_plugin_insn_size(insn) != 7 || p[0] != 0x0f || p[1] != 0x1f || p[2] != 0x80)
+		return;
+	memcpy(&which, p + 3, sizeof(which));
+	if (which >= BEGIN && which <= WRITE)
+		qemu_plugin_register_vcpu_insn_exec_cb(insn, which == BEGIN ? begin : which == END ? end : write_out, 0, NULL);
+}
+
+static void translated(plugin_id id, struct qemu_plugin_tb *tb)
+{
+	size_t n = qemu_plugin_tb_n_insns(tb);
+	struct block *b = must(calloc(1, sizeof(*b)));
+	struct qemu_plugin_insn *insn;
+
+	(void)id;
+	for (size_t i = 0; i < n; i++)
+		mark(qemu_plugin_tb_get_insn(tb, i));
+	insn = qemu_plugin_tb_get_insn(tb, n - 1);
+	b->start = qemu_plugin_insn_vaddr(qemu_plugin_tb_get_insn(tb, 0));
+	b->behind = qemu_plugin_insn_vaddr(insn) + qemu_plugin_insn_size(insn);
+	b->instructions = n;
+	b->ends = ends_by(qemu_plugin_insn_data(insn), qemu_plugin_insn_size(insn));
+	qemu_plugin_register_vcpu_tb_exec_cb(tb, entered, 0, b);
+}
+
+__attribute__((visibility("default"))) int qemu_plugin_install(plugin_id id, const void *info, int argc, char **argv)
+{
+	(void)info;
+	if (argc != 1 || strncmp(argv[0], "out=", 4)) {
+		fputs("stacks: want out=FILE\n", stderr);
+		return 1;
+	}
+	out = fopen(argv[0] + 4, "w");
+	if (!out) {
+		perror(argv[0] + 4);
+		return 1;
+	}
+	qemu_plugin_register_vcpu_tb_trans_cb(id, translated);
+	return 0;
+}
