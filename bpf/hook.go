@@ -33,10 +33,10 @@ var layoutHooks = [...][]hook{
 		{name: bridgeIngress, program: "bridge_ingress", bridge: true},
 	},
 	Bridged: {
-		{name: bridgeIngress, program: "bridged_bridge_in", bridge: true},
 		{name: uplinkIngress, program: "bridged_uplink_in"},
 		{name: uplinkEgress, program: "bridged_uplink_out", egress: true},
 		{name: bridgeEgress, program: "bridged_bridge_out", bridge: true, egress: true},
+		{name: bridgeIngress, program: "bridged_bridge_in", bridge: true},
 	},
 	Dedicated: {
 		{name: uplinkIngress, program: "dedicated_uplink_in"},
