@@ -12,6 +12,7 @@ import (
 	"sync"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
@@ -66,11 +67,12 @@ func (l *Loop) openBooks(ctx context.Context) (*books, error) {
 
 func (l *Loop) readBooks(ctx context.Context) (*books, error) {
 	b := newBooks(l)
-	for _, r := range l.resources {
-		listed, err := r.all(ctx)
-		if err != nil {
-			return nil, err
-		}
+	lists, err := l.listAll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	for i, r := range l.resources {
+		listed := lists[i]
 		if r.name == nodesResource || r.name == podsResource {
 			// The older of two that claim the same keeps it.
 			slices.SortFunc(listed, older)
@@ -81,6 +83,20 @@ func (l *Loop) readBooks(ctx context.Context) (*books, error) {
 		}
 	}
 	return b, nil
+}
+
+// listAll asks the API server for all resources at once: it takes as long as the
+// pods alone.
+func (l *Loop) listAll(ctx context.Context) ([][]metav1.Object, error) {
+	lists := make([][]metav1.Object, len(l.resources))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, r := range l.resources {
+		group.Go(func() (err error) {
+			lists[i], err = r.all(ctx)
+			return err
+		})
+	}
+	return lists, group.Wait()
 }
 
 // older sorts by age, of the same age by key.

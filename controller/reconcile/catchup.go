@@ -17,7 +17,7 @@ import (
 )
 
 const (
-	pageSize    = 500
+	pageSize    = 1000
 	catchUpPoll = 20 * time.Millisecond
 	relistEvery = 2 * time.Second
 )
@@ -61,7 +61,8 @@ const (
 	podsResource  = "pods"
 )
 
-// all lists the resource as the API server has it now, stripped.
+// all lists the resource as the API server has it now, stripped. What the store
+// has in that version is the store's own object: the cluster is not twice in memory.
 func (r resource) all(ctx context.Context) ([]metav1.Object, error) {
 	var out []metav1.Object
 	options := metav1.ListOptions{Limit: pageSize}
@@ -71,6 +72,12 @@ func (r resource) all(ctx context.Context) ([]metav1.Object, error) {
 			return nil, fmt.Errorf("list %s: %w", r.name, err)
 		}
 		err = meta.EachListItem(page, func(obj runtime.Object) error {
+			if o, ok := obj.(metav1.Object); ok {
+				if s := r.stored(o); s != nil && version(s) == version(o) && s.GetUID() == o.GetUID() {
+					out = append(out, s)
+					return nil
+				}
+			}
 			kept, err := strip(obj)
 			if o, ok := kept.(metav1.Object); ok {
 				out = append(out, o)
@@ -118,16 +125,22 @@ func (r resource) catchUp(ctx context.Context, listed []metav1.Object, log *slog
 func (r resource) behind(objects []metav1.Object) []metav1.Object {
 	var out []metav1.Object
 	for _, o := range objects {
-		key := o.GetName()
-		if o.GetNamespace() != "" {
-			key = o.GetNamespace() + "/" + key
-		}
-		stored, _, _ := r.store.GetByKey(key) // an in-memory store returns no error
-		if s, ok := stored.(metav1.Object); !ok || version(s) < version(o) {
+		if s := r.stored(o); s == nil || version(s) < version(o) {
 			out = append(out, o)
 		}
 	}
 	return out
+}
+
+// stored returns the store's object of that name, nil if it has none.
+func (r resource) stored(o metav1.Object) metav1.Object {
+	key := o.GetName()
+	if o.GetNamespace() != "" {
+		key = o.GetNamespace() + "/" + key
+	}
+	obj, _, _ := r.store.GetByKey(key) // an in-memory store returns no error
+	s, _ := obj.(metav1.Object)
+	return s
 }
 
 // version is comparable within a resource.

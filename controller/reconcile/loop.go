@@ -21,6 +21,7 @@ import (
 
 const (
 	batchSize   = 64
+	syncBatch   = 256                   // of a full sync, where nobody waits for one key
 	coalesce    = 10 * time.Millisecond // northd recomputes for each transaction
 	retryMin    = 50 * time.Millisecond
 	retryMax    = 30 * time.Second
@@ -122,6 +123,13 @@ func (l *Loop) enqueue(k plan.Key) {
 	l.queue.Add(k)
 }
 
+// taking says whether enqueue notes anything now.
+func (l *Loop) taking() bool {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	return l.queue != nil
+}
+
 func (l *Loop) setQueue(q workqueue.TypedRateLimitingInterface[plan.Key]) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -159,6 +167,10 @@ func (l *Loop) lead(ctx context.Context) error {
 // askForEverything enqueues a full sync now, after each new connection to the
 // database, and now and then.
 func (l *Loop) askForEverything(ctx context.Context) error {
+	select {
+	case <-l.db.Connected(): // a connection from before: what comes now is its full sync
+	default:
+	}
 	l.enqueue(everything())
 	tick := time.NewTicker(resyncEvery)
 	defer tick.Stop()

@@ -119,6 +119,9 @@ func NewCluster(cfg plan.Config, objects ...runtime.Object) (*plan.Cluster, erro
 }
 
 func (l *Loop) changed(old, now any) {
+	if !l.taking() {
+		return // before whom it affects is found out, which on standby is for nothing
+	}
 	for _, k := range Affected(&l.cluster, old, now) {
 		l.enqueue(k)
 	}

@@ -8,6 +8,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
@@ -40,16 +41,16 @@ func (w *worker) run(ctx context.Context) error {
 	}
 }
 
-// next waits for work and returns up to batchSize keys, none when the queue
-// was shut down. The first key after a pause goes at once; what comes soon
-// after it goes together.
+// next waits for work and returns up to batchSize keys, or a batch of the full
+// sync, none when the queue was shut down. The first key after a pause goes at
+// once; what comes soon after it goes together.
 func (w *worker) next(ctx context.Context) []plan.Key {
-	w.feed()
+	size := max(batchSize, w.feed())
 	k, shutdown := w.queue.Get()
 	if shutdown {
 		return nil
 	}
-	if pause := coalesce - time.Since(w.begun); pause > 0 && w.queue.Len() < batchSize-1 {
+	if pause := coalesce - time.Since(w.begun); pause > 0 && w.queue.Len() < size-1 {
 		select {
 		case <-ctx.Done():
 		case <-time.After(pause):
@@ -57,7 +58,7 @@ func (w *worker) next(ctx context.Context) []plan.Key {
 	}
 	w.begun = time.Now()
 	keys := []plan.Key{k}
-	for len(keys) < batchSize && w.queue.Len() > 0 {
+	for len(keys) < size && w.queue.Len() > 0 {
 		k, shutdown := w.queue.Get()
 		if shutdown {
 			break
@@ -71,16 +72,18 @@ func (w *worker) next(ctx context.Context) []plan.Key {
 }
 
 // feed enqueues the next batch of the full sync when there is nothing else to
-// do, so that no event waits behind more than one such batch.
-func (w *worker) feed() {
+// do, so that no event waits behind more than one such batch. It returns how
+// many keys that are.
+func (w *worker) feed() int {
 	if w.queue.Len() > 0 {
-		return
+		return 0
 	}
-	n := min(len(w.backlog), batchSize)
+	n := min(len(w.backlog), syncBatch)
 	for _, k := range w.backlog[:n] {
 		w.queue.Add(k)
 	}
 	w.backlog = w.backlog[n:]
+	return n
 }
 
 // work is what a batch of keys comes to.
@@ -101,10 +104,11 @@ func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 	}
 	for _, k := range keys {
 		if k == everything() {
-			if err := w.enqueueEverything(); err != nil {
-				w.fail(k, "", err)
-			} else {
+			switch err := w.enqueueEverything(); {
+			case err == nil, errors.Is(err, nb.ErrNotConnected): // the next connection asks again
 				w.done(k, nil)
+			default:
+				w.fail(k, "", err)
 			}
 			continue
 		}
