@@ -93,7 +93,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	flags.DurationVar(&c.duration, "duration", 20*time.Second, "of the changes, at each size")
 	flags.StringVar(&c.out, "out", "build/scale.json", "where the figures go")
 	flags.StringVar(&c.document, "document", "", "Markdown file to write; \"\": none")
-	flags.StringVar(&c.profile, "profile", "", "address where the controller serves net/http/pprof; \"\": nowhere")
+	flags.StringVar(&c.profile, "profile", "", "directory for profiles of each replica; \"\": none")
 	flags.BoolVar(&c.gate, "gate", false, "fail when a bar is missed")
 	report := flags.String("report", "", "measure nothing: make the document from these figures")
 	if err := flags.Parse(args); err != nil {
@@ -153,7 +153,7 @@ func replicaMain(ctx context.Context, args []string, stderr io.Writer) error {
 	flags.StringVar(&o.kubeconfig, "kubeconfig", "", "of the API server")
 	flags.StringVar(&o.nb, "nb", "", "Northbound database")
 	flags.StringVar(&o.identity, "identity", "", "in the election")
-	flags.StringVar(&o.profile, "profile", "", "address for net/http/pprof")
+	flags.StringVar(&o.profile, "profile", "", "directory for profiles")
 	metrics := flags.String("metrics", "", "address for metrics")
 	if err := flags.Parse(args); err != nil {
 		return err

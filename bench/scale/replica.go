@@ -8,10 +8,10 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"net/http/pprof"
 	"net/netip"
 	"os"
 	"path/filepath"
+	"runtime/pprof"
 	"strconv"
 	"strings"
 	"time"
@@ -31,7 +31,7 @@ type replica struct {
 
 type replicaOptions struct {
 	kubeconfig, nb, identity, dir string
-	profile                       string // address for net/http/pprof; "": none
+	profile                       string // directory for profiles; "": none
 }
 
 func startReplica(o replicaOptions) (*replica, error) {
@@ -67,14 +67,36 @@ func runController(ctx context.Context, o replicaOptions, metrics string) error 
 	}
 	cfg.SNATPorts.First, cfg.SNATPorts.Last = 49152, 65535
 	if o.profile != "" {
-		mux := http.NewServeMux()
-		mux.HandleFunc("/debug/pprof/", pprof.Index)
-		mux.HandleFunc("/debug/pprof/profile", pprof.Profile)
-		server := &http.Server{Addr: o.profile, Handler: mux, ReadHeaderTimeout: time.Second}
-		go func() { _ = server.ListenAndServe() }() // without a profile the bench is as good
-		defer server.Close()
+		stop, err := profile(o.profile, o.identity)
+		if err != nil {
+			return err
+		}
+		defer stop()
 	}
 	return controller.Run(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelInfo})))
+}
+
+// profile writes what the process spends its CPU on until stop is called, and what
+// its memory holds then, to two files of the directory.
+func profile(dir, name string) (stop func(), err error) {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return nil, err
+	}
+	cpu, err := os.Create(filepath.Join(dir, name+".cpu.pprof"))
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(cpu); err != nil {
+		return nil, errors.Join(err, cpu.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		cpu.Close()
+		if heap, err := os.Create(filepath.Join(dir, name+".heap.pprof")); err == nil {
+			_ = pprof.WriteHeapProfile(heap) // without a profile the bench is as good
+			heap.Close()
+		}
+	}, nil
 }
 
 func (r *replica) get(ctx context.Context, path string) (int, string, error) {
@@ -97,20 +119,27 @@ func (r *replica) awaitReady(ctx context.Context, leading bool, since time.Time)
 	ctx, cancel := context.WithTimeoutCause(ctx, 10*time.Minute, errors.New("not ready after ten minutes"))
 	defer cancel()
 	err := r.Await(ctx, "controller", func() error {
-		code, body, err := r.get(ctx, "/readyz")
-		if err != nil || code != http.StatusOK {
-			return fmt.Errorf("%d %s: %w", code, strings.TrimSpace(body), err)
-		}
-		if !leading {
-			return nil
+		if err := r.ready(ctx); err != nil || !leading {
+			return err
 		}
 		m, err := r.metrics(ctx)
-		if err == nil && m["ovnkube_controller_leader"] != 1 {
-			err = errors.New("on standby")
+		if err != nil {
+			return err
 		}
-		return err
+		if m["ovnkube_controller_leader"] != 1 {
+			return errors.New("on standby")
+		}
+		return r.ready(ctx) // again: what was ready may have been the standby
 	})
 	return time.Since(since), err
+}
+
+func (r *replica) ready(ctx context.Context) error {
+	code, body, err := r.get(ctx, "/readyz")
+	if err != nil || code != http.StatusOK {
+		return fmt.Errorf("%d %s: %w", code, strings.TrimSpace(body), err)
+	}
+	return nil
 }
 
 // metrics are all series by name with labels.
