@@ -13,6 +13,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "count.h"
+#include "hash.h"
 #include "lookup.h"
 #include "maps.h"
 #include "verdict.h"
@@ -45,8 +46,10 @@ static __always_inline int direct_wire(struct __sk_buff *skb, __u32 reason)
 		assign_socket(skb);
 	if (reason < REASON_OVN_FIRST)
 		return TC_ACT_UNSPEC;
-	if (reason < REASON_BOTH_FIRST)
+	if (reason < REASON_BOTH_FIRST) {
+		give_hash(skb);
 		return bpf_redirect(cfg.bridge, 0);
+	}
 	bpf_clone_redirect(skb, cfg.bridge, 0);
 	return TC_ACT_UNSPEC;
 }
@@ -97,6 +100,8 @@ static __always_inline int bridged_wire(struct __sk_buff *skb, __u32 reason)
 		return up(skb, cfg.vlan && reason != REASON_VLAN);
 	if (reason >= REASON_BOTH_FIRST)
 		copy_up(skb);
+	else
+		give_hash(skb);
 	skb->mark = MARK_OVN;
 	return TC_ACT_UNSPEC;
 }
@@ -142,6 +147,7 @@ static __always_inline int bridged_flows(struct __sk_buff *skb)
 static __always_inline int dedicated_wire(struct __sk_buff *skb, __u32 reason)
 {
 	count_wire(skb, reason);
+	give_hash(skb);
 	return TC_ACT_UNSPEC;
 }
 

@@ -17,6 +17,7 @@
 
 #include "types.h"
 
+#define IP4_PLAIN 0x45 /* version 4, no options */
 #define IP_MF 0x2000
 #define IP_OFFSET 0x1fff
 #define IP6_MF 0x0001

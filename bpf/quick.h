@@ -26,7 +26,6 @@
 #include "verdict.h"
 
 #define UNSURE -1
-#define IP4_PLAIN 0x45 /* version 4, no options */
 
 /* The transport header of a whole packet to the node's own address. */
 struct quick {

@@ -1,0 +1,63 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/*
+ * A hash of the flow, which OVS asks every packet for. A NIC has given one; if
+ * not, the kernel would take the packet apart once more, at 15 times the price.
+ * As a NIC's it has no secret: who picks a port may pick a hash.
+ */
+#ifndef __HASH_H
+#define __HASH_H
+
+#include <stddef.h>
+#include <linux/bpf.h>
+#include <linux/if_ether.h>
+#include <linux/ip.h>
+#include <linux/ipv6.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "parse.h"
+
+/* Every bit of the result depends on every bit of x. */
+static __always_inline __u32 mix(__u64 x)
+{
+	x = (x ^ x >> 32) * 0xd6e8feb86659fd93;
+	x = (x ^ x >> 32) * 0xd6e8feb86659fd93;
+	return x >> 32;
+}
+
+static __always_inline void set_hash(struct __sk_buff *skb, __u32 addrs, __u32 ports)
+{
+	__u32 hash = mix((__u64)addrs << 32 | ports);
+
+	bpf_set_hash(skb, hash ? hash : 1); /* 0 would be none */
+}
+
+static __always_inline void hash6(struct __sk_buff *skb, const struct ipv6hdr *ip6, void *end)
+{
+	const __u32 *w = ip6->saddr.in6_u.u6_addr32, *ports = (void *)(ip6 + 1);
+
+	if ((void *)(ports + 1) > end || !has_ports(ip6->nexthdr))
+		return;
+	/* the node has few addresses, and the ports tell the rest */
+	set_hash(skb, w[0] ^ w[1] * 3 ^ w[2] * 5 ^ w[3] * 7, *ports);
+}
+
+/* Only of what has ports where a plain header leaves them. */
+static __always_inline void give_hash(struct __sk_buff *skb)
+{
+	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
+	__be16 *proto = data + offsetof(struct ethhdr, h_proto);
+	struct iphdr *ip = data + ETH_HLEN;
+	__u32 *ports = (void *)(ip + 1);
+
+	if (skb->hash || (void *)(ports + 1) > end)
+		return;
+	if (*proto == bpf_htons(ETH_P_IPV6))
+		return hash6(skb, (void *)ip, end);
+	if (*proto != bpf_htons(ETH_P_IP) || *(__u8 *)ip != IP4_PLAIN || !has_ports(ip->protocol))
+		return;
+	if (!(ip->frag_off & bpf_htons(IP_MF | IP_OFFSET)))
+		set_hash(skb, ip->saddr ^ ip->daddr * 3, *ports);
+}
+
+#endif /* __HASH_H */
