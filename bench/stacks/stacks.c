@@ -26,9 +26,12 @@
 struct qemu_plugin_tb;
 struct qemu_plugin_insn;
 typedef uint64_t plugin_id;
-extern void qemu_plugin_register_vcpu_tb_trans_cb(plugin_id, void (*)(plugin_id, struct qemu_plugin_tb *));
-extern void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *, void (*)(unsigned, void *), int, void *);
-extern void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *, void (*)(unsigned, void *), int, void *);
+extern void qemu_plugin_register_vcpu_tb_trans_cb(plugin_id,
+						  void (*)(plugin_id, struct qemu_plugin_tb *));
+extern void qemu_plugin_register_vcpu_tb_exec_cb(struct qemu_plugin_tb *,
+						 void (*)(unsigned, void *), int, void *);
+extern void qemu_plugin_register_vcpu_insn_exec_cb(struct qemu_plugin_insn *,
+						   void (*)(unsigned, void *), int, void *);
 extern size_t qemu_plugin_tb_n_insns(const struct qemu_plugin_tb *);
 extern struct qemu_plugin_insn *qemu_plugin_tb_get_insn(const struct qemu_plugin_tb *, size_t);
 extern const void *qemu_plugin_insn_data(const struct qemu_plugin_insn *);
@@ -36,7 +39,11 @@ extern size_t qemu_plugin_insn_size(const struct qemu_plugin_insn *);
 extern uint64_t qemu_plugin_insn_vaddr(const struct qemu_plugin_insn *);
 __attribute__((visibility("default"))) int qemu_plugin_version = 1;
 
-enum ends { OTHERWISE, CALL, RETURN };
+enum ends {
+	OTHERWISE,
+	CALL,
+	RETURN
+};
 
 struct block {
 	uint64_t start, behind; /* addresses: of the first instruction, and after the last */
@@ -55,8 +62,15 @@ struct count {
 	uint64_t address, instructions;
 };
 
-enum { MARK = 0x6f766e00, BEGIN = MARK + 1, END, WRITE };
-enum { SLOTS = 1 << 20 };
+enum {
+	MARK = 0x6f766e00,
+	BEGIN = MARK + 1,
+	END,
+	WRITE
+};
+enum {
+	SLOTS = 1 << 20
+};
 
 static struct frame root;
 static struct frame *frames[SLOTS];
@@ -173,7 +187,8 @@ static void write_out(unsigned cpu, void *data)
 	for (size_t i = 0; i < SLOTS; i++) {
 		if (!counts[i].frame)
 			continue;
-		fprintf(out, "%llu %llx", (unsigned long long)counts[i].instructions, (unsigned long long)counts[i].address);
+		fprintf(out, "%llu %llx", (unsigned long long)counts[i].instructions,
+			(unsigned long long)counts[i].address);
 		for (const struct frame *f = counts[i].frame; f != &root; f = f->parent)
 			fprintf(out, " %llx", (unsigned long long)f->address);
 		fputc('\n', out);
@@ -187,7 +202,8 @@ static void write_out(unsigned cpu, void *data)
 /* How the block ends of which this is the last instruction. */
 static enum ends ends_by(const uint8_t *p, size_t n)
 {
-	static const uint8_t prefixes[] = { 0x26, 0x2e, 0x36, 0x3e, 0x64, 0x65, 0x66, 0x67, 0xf2, 0xf3 };
+	static const uint8_t prefixes[] = { 0x26, 0x2e, 0x36, 0x3e, 0x64,
+					    0x65, 0x66, 0x67, 0xf2, 0xf3 };
 
 	while (n > 1 && (memchr(prefixes, *p, sizeof(prefixes)) || (*p & 0xf0) == 0x40)) {
 		p++;
@@ -207,7 +223,11 @@ static void mark(struct qemu_plugin_insn *insn)
 		return;
 	memcpy(&which, p + 3, sizeof(which));
 	if (which >= BEGIN && which <= WRITE)
-		qemu_plugin_register_vcpu_insn_exec_cb(insn, which == BEGIN ? begin : which == END ? end : write_out, 0, NULL);
+		qemu_plugin_register_vcpu_insn_exec_cb(insn,
+						       which == BEGIN ? begin
+						       : which == END ? end
+								      : write_out,
+						       0, NULL);
 }
 
 static void translated(plugin_id id, struct qemu_plugin_tb *tb)
@@ -227,7 +247,8 @@ static void translated(plugin_id id, struct qemu_plugin_tb *tb)
 	qemu_plugin_register_vcpu_tb_exec_cb(tb, entered, 0, b);
 }
 
-__attribute__((visibility("default"))) int qemu_plugin_install(plugin_id id, const void *info, int argc, char **argv)
+__attribute__((visibility("default"))) int qemu_plugin_install(plugin_id id, const void *info,
+							       int argc, char **argv)
 {
 	(void)info;
 	if (argc != 1 || strncmp(argv[0], "out=", 4)) {
