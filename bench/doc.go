@@ -8,6 +8,9 @@
 // one VM a variant, collects the rows, prints the table, writes the rows as JSON and
 // fails when a bar is missed.
 //
+// bench/stacks, a plugin of qemu, tells where a row's instructions went: it counts
+// them by call stack, all of them, between marks of the harness.
+//
 // The unit is instructions per operation, of kernel and harness together, on one
 // emulated CPU: qemu's -icount shift=0 makes a nanosecond of guest time one
 // instruction, whatever the machine beneath is busy with. It repeats to a fraction of

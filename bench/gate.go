@@ -28,11 +28,11 @@ func (b Bar) baseTest() string {
 func Bars() []Bar {
 	bars := []Bar{
 		{Test: HostUDPRR, Family: IPv6, Variant: EBPF, Base: NoOVS, Max: 1.03},
-		// Wanted 1.03. OVS without any gateway is at 1.025: docs/profile.md.
+		// Wanted 1.03. OVS without any gateway is at 1.027, a hook of tc and what it must
+		// count make the rest: docs/profile.md.
 		{Test: OverlayUDPRR, Family: IPv4, Variant: EBPF, Base: NoOVS, Max: 1.05},
 		{Test: NSUDPRR, Family: IPv4, Variant: EBPF, Base: Helper, Max: 0.92},
-		// Wanted 1.16: docs/profile.md.
-		{Test: NSUDPRR, Family: IPv4, Variant: EBPF, Base: Masquerade, Max: 1.19},
+		{Test: NSUDPRR, Family: IPv4, Variant: EBPF, Base: Masquerade, Max: 1.16},
 		{Test: NSTCPCRR, Family: IPv4, Variant: EBPF, Base: Helper, Max: 1.00},
 		{Test: ServiceTCPCRR, Family: IPv4, Variant: EBPF, Base: EBPF, BaseTest: EndpointTCPCRR, Max: 1.03},
 	}

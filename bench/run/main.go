@@ -3,6 +3,10 @@
 // missed.
 //
 //	go run ./bench/run [-kernel 6.12] [-variants no-ovs,helper,masquerade,ebpf] [-out build/bench.json]
+//	go run ./bench/run -profile docs/profile.md
+//
+// The second form tells where the instructions go, by bench/stacks in qemu; it needs
+// gcc, and takes two to three minutes.
 //
 // It must be started in the module's top directory, as `make bench` does, on a
 // machine that has qemu and OVS; it changes nothing on the machine but the cache of

@@ -76,6 +76,9 @@ func profile(ctx context.Context, c config, dir, harness string, stderr io.Write
 // counter builds the plugin that counts, and makes test/vm/run start qemu with it:
 // it asks PATH for qemu. The plugin writes to dir, as does the guest.
 func counter(ctx context.Context, dir string) error {
+	if err := missing([]tool{{"gcc", "gcc"}}, exec.LookPath); err != nil {
+		return err
+	}
 	qemu, err := exec.LookPath("qemu-system-x86_64")
 	if err != nil {
 		return fmt.Errorf("find qemu: %w", err)
