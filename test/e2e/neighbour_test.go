@@ -92,6 +92,10 @@ func testManyRouters(t *testing.T, c *Cluster) {
 		return err
 	})
 	for _, target := range []netip.Addr{c.gateway(1)(false), c.gateway(2)(false)} {
+		within(t, "an answer of "+target.String(), func() error { // OVN may have to learn who asks
+			_, err := c.Exec(t.Context(), "ext", "ping", "-n", "-q", "-c", "1", "-W", "2", target.String())
+			return err
+		})
 		capture := c.run(t, "capture", "ext", "timeout", "6", "tcpdump", "-n", "-i", "eth0", "-Q", "in", "arp[6:2]", "==", "2", "and", "src", "host", target.String())
 		time.Sleep(2 * time.Second) // until it captures
 		c.execute(t, "ext", "ip", "neigh", "flush", "to", target.String())
