@@ -48,6 +48,7 @@ type Cluster struct {
 	Policies       Store
 
 	lastServers atomic.Pointer[servers] // of the nodes as they were last asked for
+	usages      usages                  // of the policies
 }
 
 // Names of the indexes that a Cluster's stores have.

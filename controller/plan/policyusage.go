@@ -4,6 +4,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -42,6 +43,47 @@ func usageOf(p *networkingv1.NetworkPolicy) (usage, bool) {
 
 // selectors are all of the usage whose pods are a group.
 func (u usage) selectors() []selector { return append([]selector{u.subject}, u.peers...) }
+
+// usages are what policies want of port groups, as it was worked out for an
+// earlier pod. A policy in a store is never changed, only replaced.
+type usages struct {
+	mu    sync.Mutex // guards known
+	known map[*networkingv1.NetworkPolicy]*knownUsage
+}
+
+// knownUsage is empty for a policy that is for nobody.
+type knownUsage struct {
+	groups []namedSelector
+	named  []namedPort
+}
+
+type namedSelector struct {
+	selector
+	name string // of its group
+}
+
+// maxUsages bounds what is kept of policies that may be gone by now.
+const maxUsages = 10000
+
+func (us *usages) of(p *networkingv1.NetworkPolicy) *knownUsage {
+	us.mu.Lock()
+	defer us.mu.Unlock()
+	if k := us.known[p]; k != nil {
+		return k
+	}
+	if us.known == nil || len(us.known) >= maxUsages {
+		us.known = map[*networkingv1.NetworkPolicy]*knownUsage{}
+	}
+	k := &knownUsage{}
+	if u, ok := usageOf(p); ok {
+		k.named = u.named
+		for _, s := range u.selectors() {
+			k.groups = append(k.groups, namedSelector{s, s.group()})
+		}
+	}
+	us.known[p] = k
+	return k
+}
 
 // selectors are those of the rule's peers that are pods.
 func (r rule) selectors() []selector {

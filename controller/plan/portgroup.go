@@ -83,16 +83,13 @@ func (c *Cluster) groups(pod *corev1.Pod) []string {
 	namespace := c.Namespace(pod.Namespace)
 	var out []string
 	for _, p := range c.candidates(pod, namespace) {
-		u, ok := usageOf(p)
-		if !ok {
-			continue
-		}
-		for _, s := range u.selectors() {
-			if s.matches(pod, namespace) {
-				out = append(out, s.group())
+		known := c.usages.of(p)
+		for _, g := range known.groups {
+			if g.matches(pod, namespace) {
+				out = append(out, g.name)
 			}
 		}
-		for _, n := range u.named {
+		for _, n := range known.named {
 			if n.matches(pod, namespace) {
 				for _, number := range n.numbersOf(pod) {
 					out = append(out, n.group(number))
