@@ -95,7 +95,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	flags.StringVar(&c.document, "document", "", "Markdown file to write; \"\": none")
 	flags.StringVar(&c.profile, "profile", "", "directory for profiles of each replica; \"\": none")
 	flags.BoolVar(&c.gate, "gate", false, "fail when a bar is missed")
-	report := flags.String("report", "", "measure nothing: make the document from these figures")
+	report := flags.String("report", "", "measure nothing: make the document from these figures; several files, separated by commas, are one document")
 	if err := flags.Parse(args); err != nil {
 		return c, err
 	}
@@ -115,7 +115,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 
 func measureAll(ctx context.Context, c config, stderr io.Writer) (r *result, err error) {
 	if c.from != "" {
-		return readResult(c.from)
+		return readResults(strings.Split(c.from, ","))
 	}
 	b := &bench{config: c, out: stderr}
 	r = &result{Nodes: c.nodes, Services: c.services, Policies: c.policies, Rate: c.rate, Main: c.main}

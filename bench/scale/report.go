@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"errors"
@@ -11,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"runtime"
+	"slices"
 	"strings"
 	"time"
 )
@@ -128,6 +130,27 @@ func document(r *result) string {
 			r.Alloc.Pods, r.Alloc.Seconds, math.Round(float64(r.Alloc.Pods)/r.Alloc.Seconds))
 	}
 	return b.String()
+}
+
+// readResults are the figures of several runs on one machine, as if of one: the
+// machine and the commit are the last one's.
+func readResults(paths []string) (*result, error) {
+	var out *result
+	for _, path := range paths {
+		r, err := readResult(path)
+		if err != nil {
+			return nil, err
+		}
+		if out != nil {
+			r.Sizes = append(out.Sizes, r.Sizes...)
+			if r.Alloc == nil {
+				r.Alloc = out.Alloc
+			}
+		}
+		out = r
+	}
+	slices.SortFunc(out.Sizes, func(a, b size) int { return cmp.Compare(a.Pods, b.Pods) })
+	return out, nil
 }
 
 func readResult(path string) (*result, error) {
