@@ -15,7 +15,6 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cniserver"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/healthcheck"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
@@ -101,7 +100,7 @@ func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 		},
 	})
 	registry.MustRegister(collector)
-	server, steal, err := a.cniServer(collector)
+	server, keeper, steal, err := a.cniServer(collector)
 	if err != nil {
 		return err
 	}
@@ -110,7 +109,7 @@ func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 	}
 	a.addParts()
 	a.ready.starting("")
-	return a.runParts(ctx, server)
+	return a.runParts(ctx, server, keeper)
 }
 
 // layoutName is the layout as metrics have it: a node without a gateway has "none".
@@ -196,22 +195,6 @@ func (a *agent) build() error {
 	return nil
 }
 
-func (a *agent) cniServer(collector *metrics.Collector) (*cniserver.Server, *bpf.Steal, error) {
-	wirer := &podnet.Wirer{OVS: a.ovs, Bridge: IntegrationBridge}
-	var steal *bpf.Steal
-	if a.settings.Datapath == ovs.DatapathNetdev {
-		var err error
-		if steal, err = bpf.NewSteal(bpf.ClsactFuncs{Attach: link.AttachClsact, Detach: link.DetachClsact}); err != nil {
-			return nil, nil, err
-		}
-		wirer.Steal = steal
-	}
-	return cniserver.New(cniserver.Options{
-		Socket: a.cfg.CNISocket, Cluster: a.cluster, Wirer: wirer,
-		MTU: func() int { return int(a.mtu.Load()) }, Observe: collector.ObserveCNI, Log: a.log,
-	}), steal, nil
-}
-
 // addParts tells the readiness whom to ask.
 func (a *agent) addParts() {
 	a.ready.add(func() string {
@@ -237,7 +220,7 @@ func (a *agent) addParts() {
 	})
 }
 
-func (a *agent) runParts(ctx context.Context, server *cniserver.Server) error {
+func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *podnet.Keeper) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.cluster.Run(ctx) })
 	group.Go(func() error { return a.gateway.Run(ctx) })
@@ -259,6 +242,7 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server) error {
 			a.ready.changed.Kick()
 		})
 	})
+	group.Go(func() error { return keeper.Run(ctx) })
 	group.Go(func() error { return a.announce(ctx) })
 	return group.Wait()
 }

@@ -6,14 +6,15 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"os"
 	"path/filepath"
 	"strings"
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 )
 
 // Cleanup takes everything of ours off the node, in the reverse of Run's
@@ -32,7 +33,7 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 		errs = append(errs, fmt.Errorf("bridges and ports are left: %w", err))
 	} else {
 		defer o.Close()
-		errs = append(errs, removePods(ctx, o), management.Cleanup(ctx, o))
+		errs = append(errs, removePods(ctx, o, podRecords(cfg)), management.Cleanup(ctx, o))
 	}
 	return errors.Join(append(errs, gateway.Cleanup(ctx, settings, o, log))...)
 }
@@ -69,14 +70,7 @@ func dialOwn(ctx context.Context, cfg Config) (*ovs.Client, gateway.Settings, er
 	return o, s, nil
 }
 
-func removePods(ctx context.Context, o *ovs.Client) error {
-	names, err := o.SandboxPorts(ctx)
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, name := range names {
-		errs = append(errs, o.RemovePort(ctx, name), link.Delete(name))
-	}
-	return errors.Join(errs...)
+// removePods removes pods' interfaces, those too whose ports are gone.
+func removePods(ctx context.Context, o *ovs.Client, records string) error {
+	return errors.Join(podnet.Cleanup(ctx, o), os.RemoveAll(records))
 }

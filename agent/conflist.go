@@ -17,11 +17,14 @@ const ConfListName = "10-ovn-kubernetes.conflist"
 
 const pluginName = "ovn-k8s-cni-overlay"
 
+// confList names 1.1.0 where runtimes look for it that know it: those ask for
+// STATUS and GC. Others read cniVersion alone.
 func confList(socket string) ([]byte, error) {
 	b, err := json.MarshalIndent(map[string]any{
-		"cniVersion": "1.0.0",
-		"name":       "ovn-kubernetes",
-		"plugins":    []any{map[string]any{"type": pluginName, "serverSocket": socket}},
+		"cniVersion":  "1.0.0",
+		"cniVersions": []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"},
+		"name":        "ovn-kubernetes",
+		"plugins":     []any{map[string]any{"type": pluginName, "serverSocket": socket}},
 	}, "", "  ")
 	return append(b, '\n'), err
 }
@@ -58,12 +61,38 @@ func removeFile(path string) error {
 	return nil
 }
 
-// announce writes the CNI configuration once nothing is missing, and logs
-// readiness as it comes and goes.
+// withdrawAfter is how long the node may be unready before its CNI
+// configuration goes. Without it runtimes that do not know STATUS call the node
+// not ready, but neither do they delete sandboxes: what heals at once, as the
+// restart of a daemon, is not worth that.
+const withdrawAfter = 20 * time.Second
+
+// announcement decides whether the CNI configuration is there. The zero value
+// is for the agent's start: one that an agent before has written stays for as
+// long as one that was right.
+type announcement struct{ lost time.Time }
+
+// want says whether the configuration is to be there.
+func (n *announcement) want(ready, there bool, now time.Time) bool {
+	if ready {
+		n.lost = time.Time{}
+		return true
+	}
+	if n.lost.IsZero() {
+		n.lost = now
+	}
+	return there && now.Sub(n.lost) < withdrawAfter
+}
+
+// announce writes the CNI configuration once nothing is missing, withdraws it
+// when the node has been unready for a while, and logs readiness as it comes and
+// goes.
 func (a *agent) announce(ctx context.Context) error {
 	written, was := false, false
+	path := filepath.Join(a.cfg.CNIConfDir, ConfListName)
+	var n announcement
 	return loop.Run(ctx, loop.Options{
-		Name: "CNI configuration", Wake: a.ready.changed, Resync: 10 * time.Second, Log: a.log,
+		Name: "CNI configuration", Wake: a.ready.changed, Resync: 5 * time.Second, Log: a.log,
 		Apply: func(context.Context) error {
 			missing := a.ready.missing()
 			is := len(missing) == 0
@@ -71,13 +100,21 @@ func (a *agent) announce(ctx context.Context) error {
 				a.log.Info("readiness", "ready", is, "missing", missing)
 			}
 			was = is
-			if !is || written {
+			if a.cfg.CNIConfDir == "" {
 				return nil
 			}
-			if err := writeConfList(a.cfg.CNIConfDir, a.cfg.CNISocket); err != nil {
+			_, err := os.Stat(path)
+			there := err == nil
+			want := n.want(is, there, time.Now())
+			switch {
+			case is && (!written || !there): // also over one that another version has written
+				err := writeConfList(a.cfg.CNIConfDir, a.cfg.CNISocket)
+				written = err == nil
 				return err
+			case !want && there:
+				a.log.Warn("the node stays unready: withdrawing the CNI configuration", "missing", missing)
+				return removeFile(path)
 			}
-			written = true
 			return nil
 		},
 	})

@@ -10,6 +10,7 @@ import (
 	"io"
 	"net"
 	"net/http"
+	"path/filepath"
 
 	"github.com/containernetworking/cni/pkg/types"
 )
@@ -22,7 +23,7 @@ const Path = "/v1/cni"
 
 // Request is one invocation of the plugin.
 type Request struct {
-	Command     string          `json:"command"` // ADD, DEL, CHECK
+	Command     string          `json:"command"` // ADD, DEL, CHECK, GC, STATUS
 	ContainerID string          `json:"containerID"`
 	Netns       string          `json:"netns,omitempty"`
 	Interface   string          `json:"interface"`
@@ -42,18 +43,26 @@ type NetConf struct {
 	ServerSocket string `json:"serverSocket,omitempty"`
 }
 
-// ParseNetConf reads the plugin's configuration; the socket has its default.
+// ParseNetConf reads and checks the plugin's configuration; the socket has its
+// default. An error is a *types.Error.
 func ParseNetConf(b []byte) (NetConf, error) {
 	conf := NetConf{ServerSocket: DefaultSocket}
 	if err := json.Unmarshal(b, &conf); err != nil {
-		return conf, fmt.Errorf("parse CNI configuration: %w", err)
+		return conf, types.NewError(types.ErrDecodingFailure, "parse CNI configuration: "+err.Error(), "correct the plugin's part of the network configuration list")
+	}
+	if !filepath.IsAbs(conf.ServerSocket) {
+		return conf, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("serverSocket %q is not an absolute path", conf.ServerSocket),
+			"leave it out, or give the agent's --cni-socket")
+	}
+	if conf.IPAM.Type != "" {
+		return conf, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("ipam %q: the addresses of pods are OVN's", conf.IPAM.Type), "remove ipam from the configuration")
 	}
 	return conf, nil
 }
 
 // Call sends the request to the agent that listens on socket. The error is
-// the agent's own where it answered, else it says that the agent cannot be
-// reached, which a runtime tries again.
+// the agent's own where it answered, else a *types.Error that says that the agent
+// cannot be reached, which a runtime tries again.
 func Call(ctx context.Context, socket string, req Request) (Response, error) {
 	var resp Response
 	body, err := json.Marshal(req)
@@ -71,18 +80,27 @@ func Call(ctx context.Context, socket string, req Request) (Response, error) {
 	r.Header.Set("Content-Type", "application/json")
 	answer, err := (&http.Client{Transport: transport}).Do(r)
 	if err != nil {
-		return resp, types.NewError(types.ErrTryAgainLater, "call the node's agent on "+socket, err.Error())
+		return resp, unreachable(req.Command, "call the node's agent on "+socket+": "+err.Error())
 	}
 	defer answer.Body.Close()
 	raw, err := io.ReadAll(answer.Body)
 	if err != nil {
-		return resp, types.NewError(types.ErrTryAgainLater, "read the agent's answer", err.Error())
+		return resp, unreachable(req.Command, "read the agent's answer: "+err.Error())
 	}
 	if err := json.Unmarshal(raw, &resp); err != nil {
-		return resp, fmt.Errorf("parse the agent's answer %q (%s): %w", raw, answer.Status, err)
+		return resp, types.NewError(types.ErrInternal, fmt.Sprintf("parse the agent's answer %q (%s): %v", raw, answer.Status, err), "agent and plugin may be of different versions")
 	}
 	if resp.Error != nil {
 		return resp, resp.Error
 	}
 	return resp, nil
+}
+
+// unreachable is the error for an agent that does not answer.
+func unreachable(command, what string) error {
+	code := types.ErrTryAgainLater
+	if command == "STATUS" {
+		code = CodeNotAvailable
+	}
+	return types.NewError(code, what, "ovnkube's agent must run on this node; its log says what it waits for")
 }

@@ -7,7 +7,6 @@ import (
 	"sync"
 
 	corev1 "k8s.io/api/core/v1"
-	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
@@ -142,33 +141,6 @@ func (c *Cluster) Annotate(ctx context.Context, annotations map[string]string) e
 		return fmt.Errorf("annotate node %s: %w", c.node, err)
 	}
 	return nil
-}
-
-// WaitPod returns the pod when ready says so (nil for as long as it should
-// wait on), or an error that says what was missing when ctx ended. A pod that
-// is not on this node is one that does not exist.
-func (c *Cluster) WaitPod(ctx context.Context, namespace, name string, ready func(*corev1.Pod) error) (*corev1.Pod, error) {
-	key := types.NamespacedName{Namespace: namespace, Name: name}
-	wake := make(chan struct{}, 1)
-	c.wait(key, wake, true)
-	defer c.wait(key, wake, false)
-	for {
-		pod, err := c.podLister.Pods(namespace).Get(name)
-		if err == nil {
-			err = ready(pod)
-		}
-		if err == nil {
-			return pod, nil
-		}
-		if apierrors.IsNotFound(err) {
-			err = fmt.Errorf("it is not known on node %s", c.node)
-		}
-		select {
-		case <-wake:
-		case <-ctx.Done():
-			return nil, fmt.Errorf("wait for pod %s: %w: %w", key, err, ctx.Err())
-		}
-	}
 }
 
 func (c *Cluster) wait(key types.NamespacedName, wake chan struct{}, on bool) {

@@ -26,6 +26,11 @@ func (c *Cluster) WarnService(ctx context.Context, svc *corev1.Service, reason, 
 	return c.warn(ctx, corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: svc.Namespace, Name: svc.Name, UID: svc.UID}, reason, message)
 }
 
+// WarnPod writes one about a pod.
+func (c *Cluster) WarnPod(ctx context.Context, pod *corev1.Pod, reason, message string) error {
+	return c.warn(ctx, corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, reason, message)
+}
+
 func (c *Cluster) warn(ctx context.Context, about corev1.ObjectReference, reason, message string) error {
 	now, namespace := metav1.Now(), cmp.Or(about.Namespace, metav1.NamespaceDefault)
 	event := &corev1.Event{

@@ -100,8 +100,16 @@ func TestLocks(t *testing.T) {
 		t.Error("two at a time")
 	default:
 	}
+	if _, ok := l.try("a"); ok {
+		t.Error("try got what somebody has")
+	}
 	release()
 	<-next
+	if release, ok := l.try("a"); !ok {
+		t.Error("try did not get what is free")
+	} else {
+		release()
+	}
 	if len(l.held) != 0 {
 		t.Errorf("%d locks are kept", len(l.held))
 	}
@@ -125,6 +133,7 @@ func TestSocket(t *testing.T) {
 	observed := make(chan string, 8)
 	s := New(Options{
 		Socket: socket, MTU: func() int { return 0 }, Log: slog.New(slog.DiscardHandler),
+		Status:  func() ([]string, bool) { return []string{"node1", "x"}, false },
 		Observe: func(command string, failed bool, _ time.Duration) { observed <- command },
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -142,7 +151,12 @@ func TestSocket(t *testing.T) {
 		{cni.Request{Command: "NONSENSE", Config: []byte("{}")}, "NONSENSE", types.ErrInvalidEnvironmentVariables},
 		{cni.Request{Command: "ADD", Config: []byte(`"x"`)}, "CNI configuration", types.ErrDecodingFailure},
 		{cni.Request{Command: "ADD", Config: []byte("{}"), Args: "x=y"}, "CNI_ARGS", types.ErrInvalidEnvironmentVariables},
-		{cni.Request{Command: "ADD", Config: []byte("{}"), Args: "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b"}, "gateway", types.ErrTryAgainLater},
+		{cni.Request{Command: "ADD", Config: []byte(`{"cniVersion":"9.9.9"}`), Args: "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b"}, "1.1.0", types.ErrIncompatibleCNIVersion},
+		{cni.Request{Command: "ADD", Config: []byte("{}"), Netns: "/nowhere", Args: "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b"}, "/nowhere", types.ErrInvalidNetNS},
+		{cni.Request{Command: "ADD", Config: []byte(`{"serverSocket":"x"}`)}, "serverSocket", types.ErrInvalidNetworkConfig},
+		{cni.Request{Command: "ADD", Config: []byte(`{"ipam":{"type":"host-local"}}`)}, "remove ipam", types.ErrInvalidNetworkConfig},
+		{cni.Request{Command: "STATUS", Config: []byte("{}")}, "node1; x", cni.CodeNotAvailable},
+		{cni.Request{Command: "ADD", Config: []byte("{}"), Netns: "/proc/self/ns/net", Args: "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b"}, "gateway", types.ErrTryAgainLater},
 	} {
 		_, err := cni.Call(t.Context(), socket, tc.req)
 		var e *types.Error
@@ -185,7 +199,7 @@ func TestEnd(t *testing.T) {
 	<-listening
 	answered := make(chan error, 1)
 	go func() {
-		_, err := cni.Call(t.Context(), socket, cni.Request{Command: "ADD", Config: []byte("{}"), Args: "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b"})
+		_, err := cni.Call(t.Context(), socket, cni.Request{Command: "ADD", Config: []byte("{}"), Netns: "/proc/self/ns/net", Args: "K8S_POD_NAMESPACE=a;K8S_POD_NAME=b"})
 		answered <- err
 	}()
 	if err := <-ended; err != nil {
@@ -228,4 +242,54 @@ func TestSuccessor(t *testing.T) {
 		t.Errorf("the second server does not answer: %v", err)
 	}
 	stopSecond()
+}
+
+func TestAttempts(t *testing.T) {
+	a := newAttempts()
+	first, endFirst := a.begin(t.Context(), "ns/pod", "c1")
+	other, endOther := a.begin(t.Context(), "ns/other", "c9")
+	defer endOther()
+	began := make(chan func())
+	go func() {
+		second, end := a.begin(t.Context(), "ns/pod", "c2")
+		if second.Err() != nil {
+			t.Error("the later sandbox is cancelled")
+		}
+		began <- end
+	}()
+	<-first.Done()
+	if cause := context.Cause(first); !errors.Is(cause, errLaterSandbox) {
+		t.Errorf("cause %v", cause)
+	}
+	select {
+	case <-began:
+		t.Error("the later began before the earlier had ended")
+	default:
+	}
+	endFirst()
+	endSecond := <-began
+	a.stop("c9")
+	if cause := context.Cause(other); !errors.Is(cause, errDeleted) {
+		t.Errorf("cause %v", cause)
+	}
+	endSecond()
+	if len(a.all) != 1 {
+		t.Errorf("%d attempts are kept", len(a.all))
+	}
+}
+
+func TestBandwidth(t *testing.T) {
+	for _, tc := range []struct {
+		text string
+		want uint64
+		bad  bool
+	}{{"10M", 10e6, false}, {"1k", 1000, false}, {"1Mi", 1 << 20, false}, {"999", 0, true}, {"2P", 0, true}, {"-1M", 0, true}, {"fast", 0, true}, {"", 0, true}} {
+		in, out, err := bandwidth(map[string]string{ingressBandwidth: tc.text})
+		if in != tc.want || out != 0 || (err != nil) != tc.bad || tc.bad && !strings.Contains(err.Error(), ingressBandwidth) {
+			t.Errorf("%q: %d and %d, error %v", tc.text, in, out, err)
+		}
+	}
+	if in, out, err := bandwidth(map[string]string{egressBandwidth: "5M"}); in != 0 || out != 5e6 || err != nil {
+		t.Errorf("egress: %d and %d, error %v", in, out, err)
+	}
 }

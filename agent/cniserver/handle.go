@@ -5,23 +5,54 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
-	"net/netip"
+	"os"
+	"slices"
 	"strings"
+	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
-	current "github.com/containernetworking/cni/pkg/types/100"
 	corev1 "k8s.io/api/core/v1"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
 
+// Phases of an ADD beside those of podnet.
+const (
+	phaseAnnotation = "annotation"
+	phaseTotal      = "total"
+)
+
+// checkTimeout bounds a CHECK: it waits for nothing but what is on its way.
+const checkTimeout = 10 * time.Second
+
+// mostSaid bounds what is remembered of complaints.
+const mostSaid = 1000
+
+// eventBadBandwidth is the Event's reason for a malformed bandwidth annotation.
+const eventBadBandwidth = "InvalidBandwidth"
+
 func (s *Server) handle(ctx context.Context, req cni.Request) (json.RawMessage, error) {
 	conf, err := cni.ParseNetConf(req.Config)
 	if err != nil {
-		return nil, types.NewError(types.ErrDecodingFailure, err.Error(), "")
+		return nil, err
+	}
+	switch req.Command {
+	case "STATUS":
+		return nil, s.status()
+	case "GC":
+		var valid []podnet.Attachment
+		for _, a := range conf.ValidAttachments {
+			valid = append(valid, podnet.Attachment{ContainerID: a.ContainerID, Interface: a.IfName})
+		}
+		return nil, s.o.Keeper.Collect(ctx, valid)
+	case "ADD", "CHECK":
+	case "DEL":
+		s.attempts.stop(req.ContainerID)
+	default:
+		return nil, types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("command %q is not ADD, DEL, CHECK, GC or STATUS", req.Command), "agent and plugin may be of different versions")
 	}
 	release, err := s.locks.acquire(ctx, req.ContainerID)
 	if err != nil {
@@ -31,45 +62,91 @@ func (s *Server) handle(ctx context.Context, req cni.Request) (json.RawMessage, 
 	switch req.Command {
 	case "ADD":
 		return s.add(ctx, req, conf)
-	case "DEL":
-		return nil, s.o.Wirer.Del(ctx, req.ContainerID, req.Interface)
 	case "CHECK":
-		pod, err := s.pod(ctx, req)
-		if err != nil {
-			return nil, err
-		}
-		return nil, s.o.Wirer.Check(ctx, pod)
+		return nil, s.check(ctx, req, conf)
 	}
-	return nil, types.NewError(types.ErrInvalidEnvironmentVariables, fmt.Sprintf("command %q is not ADD, DEL or CHECK", req.Command), "")
+	return nil, s.o.Wirer.Del(ctx, req.ContainerID, req.Interface)
+}
+
+// status says why pods cannot be added, if so.
+func (s *Server) status() error {
+	missing, limited := s.o.Status()
+	switch {
+	case len(missing) == 0:
+		return nil
+	case limited:
+		return types.NewError(cni.CodeLimited, "the node is not ready, and its pods may have lost connectivity: "+strings.Join(missing, "; "), "")
+	}
+	return types.NewError(cni.CodeNotAvailable, "the node is not ready for new pods: "+strings.Join(missing, "; "), "")
 }
 
 func (s *Server) add(ctx context.Context, req cni.Request, conf cni.NetConf) (json.RawMessage, error) {
-	pod, err := s.pod(ctx, req)
+	start := time.Now()
+	ref, err := podRef(req)
 	if err != nil {
 		return nil, err
 	}
+	if err := checkVersion(conf.CNIVersion); err != nil {
+		return nil, err
+	}
+	if _, err := os.Stat(req.Netns); err != nil {
+		return nil, types.NewError(types.ErrInvalidNetNS, fmt.Sprintf("CNI_NETNS %q: %v", req.Netns, err),
+			"the agent must see the runtime's network namespaces: is /run/netns, or /var/run/netns, shared with it?")
+	}
+	ctx, end := s.attempts.begin(ctx, ref.String(), req.ContainerID)
+	defer end()
+	pod, err := s.pod(ctx, req, ref)
+	if err != nil {
+		return nil, withCause(ctx, err)
+	}
+	s.o.ObservePhase(phaseAnnotation, time.Since(start))
+	ctx, stop := s.o.Cluster.FollowPod(ctx, ref)
+	defer stop()
 	host, err := s.o.Wirer.Add(ctx, pod)
 	if err != nil {
-		return nil, err
+		return nil, withCause(ctx, err)
 	}
+	s.o.ObservePhase(phaseTotal, time.Since(start))
 	return result(pod, host, conf.CNIVersion)
 }
 
-// pod waits until the controller has given the pod its address.
-func (s *Server) pod(ctx context.Context, req cni.Request) (podnet.Pod, error) {
-	id, err := parseArgs(req.Args)
+// check compares with what ADD was told, and that with what the controller says
+// now and with what the runtime was told.
+func (s *Server) check(ctx context.Context, req cni.Request, conf cni.NetConf) error {
+	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
+	defer cancel()
+	ref, err := podRef(req)
 	if err != nil {
-		return podnet.Pod{}, types.NewError(types.ErrInvalidEnvironmentVariables, err.Error(), "")
+		return err
 	}
+	was, known := s.o.Wirer.Record(req.ContainerID, req.Interface)
+	if !known {
+		if gone, _ := s.o.Cluster.PodGone(ctx, ref); gone {
+			return fmt.Errorf("pod %s: %w", ref, cluster.ErrPodGone)
+		}
+		return fmt.Errorf("container %s has no interface %s from an ADD", req.ContainerID, req.Interface)
+	}
+	pod, err := s.pod(ctx, req, ref)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(was.Addresses, pod.Addresses) || was.MAC.String() != pod.MAC.String() {
+		return fmt.Errorf("pod %s has %v and %s, the controller says %v and %s", ref, was.Addresses, was.MAC, pod.Addresses, pod.MAC)
+	}
+	if err := checkPrevious(conf, was); err != nil {
+		return err
+	}
+	return s.o.Wirer.Check(ctx, was)
+}
+
+// pod waits until the controller has given the pod its address.
+func (s *Server) pod(ctx context.Context, req cni.Request, ref cluster.PodRef) (podnet.Pod, error) {
 	mtu := s.o.MTU()
 	if mtu == 0 {
-		return podnet.Pod{}, types.NewError(types.ErrTryAgainLater, "the node's gateway is not known yet", "")
+		return podnet.Pod{}, types.NewError(types.ErrTryAgainLater, "the node's gateway is not known yet", "/readyz of the agent on this node says what it waits for")
 	}
 	var network annotation.Pod
-	object, err := s.o.Cluster.WaitPod(ctx, id.namespace, id.name, func(p *corev1.Pod) error {
-		if id.uid != "" && string(p.UID) != id.uid {
-			return fmt.Errorf("its UID is %s instead of %s", p.UID, id.uid)
-		}
+	object, err := s.o.Cluster.WaitPod(ctx, ref, func(p *corev1.Pod) (err error) {
 		network, err = annotation.ParsePod(p.Annotations)
 		if errors.Is(err, annotation.ErrNotSet) {
 			return errors.New("the controller has not given it an address")
@@ -79,11 +156,42 @@ func (s *Server) pod(ctx context.Context, req cni.Request) (podnet.Pod, error) {
 	if err != nil {
 		return podnet.Pod{}, err
 	}
+	ingress, egress, err := bandwidth(object.Annotations)
+	if err != nil {
+		return podnet.Pod{}, s.refuse(ctx, object, err)
+	}
 	return podnet.Pod{
 		ContainerID: req.ContainerID, Netns: req.Netns, Interface: req.Interface,
-		LogicalPort: id.namespace + "_" + id.name, UID: string(object.UID),
+		LogicalPort: ref.Namespace + "_" + ref.Name, UID: string(object.UID),
 		MAC: network.MAC, Addresses: network.Addresses, Gateways: network.Gateways, MTU: mtu,
+		IngressRate: ingress, EgressRate: egress,
 	}, nil
+}
+
+// refuse tells whoever looks at the pod what of it is wrong, once.
+func (s *Server) refuse(ctx context.Context, pod *corev1.Pod, err error) error {
+	said := string(pod.UID) + err.Error()
+	s.mu.Lock()
+	before := s.said[pod.Namespace+"/"+pod.Name] == said
+	if len(s.said) > mostSaid {
+		clear(s.said)
+	}
+	s.said[pod.Namespace+"/"+pod.Name] = said
+	s.mu.Unlock()
+	if !before {
+		if err := s.o.Cluster.WarnPod(ctx, pod, eventBadBandwidth, err.Error()); err != nil {
+			s.o.Log.Warn("cannot write an event", "error", err)
+		}
+	}
+	return types.NewError(cni.CodeBadPod, fmt.Sprintf("pod %s/%s: %v", pod.Namespace, pod.Name, err), "correct or remove the annotation")
+}
+
+func podRef(req cni.Request) (cluster.PodRef, error) {
+	id, err := parseArgs(req.Args)
+	if err != nil {
+		return cluster.PodRef{}, types.NewError(types.ErrInvalidEnvironmentVariables, err.Error(), "only a Kubernetes runtime can call this plugin")
+	}
+	return cluster.PodRef{Namespace: id.namespace, Name: id.name, UID: id.uid}, nil
 }
 
 type podID struct{ namespace, name, uid string }
@@ -106,44 +214,4 @@ func parseArgs(args string) (podID, error) {
 		return id, fmt.Errorf("CNI_ARGS %q: no K8S_POD_NAMESPACE and K8S_POD_NAME", args)
 	}
 	return id, nil
-}
-
-// result is the CNI result of an ADD, in the version that the configuration asks for.
-func result(p podnet.Pod, host, version string) (json.RawMessage, error) {
-	if version == "" {
-		version = "0.3.1" // where the specification says what no version means
-	}
-	pod := 1
-	r := &current.Result{
-		CNIVersion: current.ImplementedSpecVersion,
-		Interfaces: []*current.Interface{
-			{Name: host},
-			{Name: p.Interface, Mac: p.MAC.String(), Mtu: p.MTU, Sandbox: p.Netns},
-		},
-	}
-	for _, a := range p.Addresses {
-		ip := &current.IPConfig{Interface: &pod, Address: ipNet(a)}
-		for _, gw := range p.Gateways {
-			if gw.Is4() == a.Addr().Is4() {
-				ip.Gateway = gw.AsSlice()
-			}
-		}
-		r.IPs = append(r.IPs, ip)
-	}
-	for _, gw := range p.Gateways {
-		all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
-		if gw.Is6() {
-			all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
-		}
-		r.Routes = append(r.Routes, &types.Route{Dst: ipNet(all), GW: gw.AsSlice()})
-	}
-	v, err := r.GetAsVersion(version)
-	if err != nil {
-		return nil, types.NewError(types.ErrIncompatibleCNIVersion, err.Error(), "")
-	}
-	return json.Marshal(v)
-}
-
-func ipNet(p netip.Prefix) net.IPNet {
-	return net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
 }

@@ -28,18 +28,35 @@ func (l *locks) acquire(ctx context.Context, key string) (release func(), err er
 	}
 	k.users++
 	l.mu.Unlock()
-	leave := func() {
-		l.mu.Lock()
-		defer l.mu.Unlock()
-		if k.users--; k.users == 0 {
-			delete(l.held, key)
-		}
-	}
 	select {
 	case k.token <- struct{}{}:
-		return func() { <-k.token; leave() }, nil
+		return func() { <-k.token; l.leave(key, k) }, nil
 	case <-ctx.Done():
-		leave()
-		return nil, ctx.Err()
+		l.leave(key, k)
+		return nil, context.Cause(ctx)
+	}
+}
+
+// try acquires key if nobody has it or waits for it.
+func (l *locks) try(key string) (release func(), ok bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.held[key] != nil {
+		return nil, false
+	}
+	k := &lock{token: make(chan struct{}, 1), users: 1}
+	k.token <- struct{}{}
+	l.held[key] = k
+	return func() {
+		<-k.token
+		l.leave(key, k)
+	}, true
+}
+
+func (l *locks) leave(key string, k *lock) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if k.users--; k.users == 0 {
+		delete(l.held, key)
 	}
 }

@@ -5,11 +5,13 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"log/slog"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
+	"sync"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/types"
@@ -24,22 +26,35 @@ const requestTimeout = 110 * time.Second
 
 // Options of New. All are required.
 type Options struct {
-	Socket  string
-	Cluster *cluster.Cluster
-	Wirer   *podnet.Wirer
-	MTU     func() int // the pods', or 0 as long as it is not known
-	Observe func(command string, failed bool, took time.Duration)
-	Log     *slog.Logger
+	Socket       string
+	Cluster      *cluster.Cluster
+	Wirer        *podnet.Wirer
+	Keeper       *podnet.Keeper
+	MTU          func() int                              // the pods', or 0 as long as it is not known
+	Status       func() (missing []string, limited bool) // what the node lacks; limited: pods that are there miss it too
+	Observe      func(command string, failed bool, took time.Duration)
+	ObservePhase func(phase string, took time.Duration) // of an ADD
+	Log          *slog.Logger
 }
 
 // Server serves the socket.
 type Server struct {
-	o     Options
-	locks *locks
+	o        Options
+	locks    *locks
+	attempts *attempts
+
+	mu   sync.Mutex        // guards said
+	said map[string]string // the last complaint about a pod, with its UID
 }
 
 // New returns a Server that does not listen yet.
-func New(o Options) *Server { return &Server{o: o, locks: newLocks()} }
+func New(o Options) *Server {
+	return &Server{o: o, locks: newLocks(), attempts: newAttempts(), said: map[string]string{}}
+}
+
+// Try keeps requests of the container away until release is called; false if
+// one is under way.
+func (s *Server) Try(containerID string) (release func(), ok bool) { return s.locks.try(containerID) }
 
 // endTimeout bounds how long Run waits for what cancelled requests undo.
 const endTimeout = 25 * time.Second
@@ -102,19 +117,26 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	var req cni.Request
 	var resp cni.Response
-	err := json.NewDecoder(http.MaxBytesReader(w, r.Body, 1<<20)).Decode(&req)
+	// All of the body: only then does the server see the plugin hang up.
+	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
+	if err == nil {
+		err = json.Unmarshal(body, &req)
+	}
 	if err != nil {
-		err = types.NewError(types.ErrDecodingFailure, "parse CNI request", err.Error())
+		err = types.NewError(types.ErrDecodingFailure, "parse CNI request: "+err.Error(), "agent and plugin may be of different versions")
 	} else {
 		resp.Result, err = s.handle(ctx, req)
 	}
 	log := s.o.Log.With("command", req.Command, "container", req.ContainerID, "args", req.Args, "took", time.Since(start))
 	status := http.StatusOK
-	if err != nil {
-		resp.Error = asCNIError(req.Command, err)
+	switch {
+	case err != nil:
+		resp.Error = asCNIError(req, err)
 		status = http.StatusInternalServerError
 		log.Error("CNI request failed", "error", err)
-	} else {
+	case req.Command == "STATUS": // runtimes ask every few seconds
+		log.Debug("CNI request served")
+	default:
 		log.Info("CNI request served")
 	}
 	s.o.Observe(req.Command, err != nil, time.Since(start))
@@ -123,16 +145,4 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	if err := json.NewEncoder(w).Encode(resp); err != nil {
 		log.Warn("cannot answer the plugin", "error", err)
 	}
-}
-
-// asCNIError keeps an error that is one, and makes one of any other.
-func asCNIError(command string, err error) *types.Error {
-	if e := (*types.Error)(nil); errors.As(err, &e) {
-		return e
-	}
-	code := types.ErrInternal
-	if errors.Is(err, context.DeadlineExceeded) || errors.Is(err, context.Canceled) {
-		code = types.ErrTryAgainLater
-	}
-	return types.NewError(code, "ovn-k8s-cni-overlay "+command+": "+err.Error(), "")
 }

@@ -23,6 +23,29 @@ type PodInterface struct {
 	Addresses  []netip.Prefix
 	Gateways   []netip.Addr // default routes
 	NoChecksum bool         // switch transmit checksum offload off in the pod
+	// Limits in bits a second, 0 for none. What the pod sends waits in the pod,
+	// whose sockets so learn of it; what it gets waits at the host's end.
+	Egress, Ingress uint64
+}
+
+// podGroup is the device group of the host's ends: it tells whose a pair is even
+// if nothing else of it was written any more.
+const podGroup = 0x6f766e // "ovn"
+
+// PodDevices returns the names of the host's ends of all pairs that
+// SyncPodInterface has made.
+func PodDevices() ([]string, error) {
+	links, err := retry(netlink.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list devices: %w", err)
+	}
+	var out []string
+	for _, l := range links {
+		if l.Type() == "veth" && l.Attrs().Group == podGroup {
+			out = append(out, l.Attrs().Name)
+		}
+	}
+	return out, nil
 }
 
 // SyncPodInterface makes the pair as described and both ends up. A pair that
@@ -40,13 +63,16 @@ func SyncPodInterface(p PodInterface) error {
 	}
 	defer ns.Close()
 	veth := &netlink.Veth{
-		LinkAttrs: netlink.LinkAttrs{Name: p.HostName, MTU: p.MTU, TxQLen: -1},
+		LinkAttrs: netlink.LinkAttrs{Name: p.HostName, MTU: p.MTU, TxQLen: -1, Group: podGroup},
 		PeerName:  p.Name, PeerHardwareAddr: p.MAC, PeerMTU: uint32(p.MTU), PeerNamespace: netlink.NsFd(ns),
 	}
 	if err := netlink.LinkAdd(veth); err != nil {
 		return fmt.Errorf("add veth pair %s, %s in %s: %w", p.HostName, p.Name, p.Netns, err)
 	}
 	if err := DisableIPv6(p.HostName); err != nil {
+		return err
+	}
+	if err := Shape(p.HostName, p.Ingress); err != nil {
 		return err
 	}
 	if err := SetUp(p.HostName); err != nil {
@@ -70,6 +96,9 @@ func configurePod(p PodInterface) error {
 		if err := DisableTxChecksum(p.Name); err != nil {
 			return err
 		}
+	}
+	if err := Shape(p.Name, p.Egress); err != nil {
+		return err
 	}
 	if err := SetUp(p.Name); err != nil {
 		return err
@@ -105,6 +134,9 @@ func podInterfaceMatches(p PodInterface) error {
 	if !host.Up {
 		return fmt.Errorf("device %s is down", p.HostName)
 	}
+	if err := limited(p.HostName, p.Ingress); err != nil {
+		return err
+	}
 	return InNetns(p.Netns, func() error {
 		pod, err := Get(p.Name)
 		if err != nil {
@@ -112,6 +144,9 @@ func podInterfaceMatches(p PodInterface) error {
 		}
 		if !slices.Equal(pod.MAC, p.MAC) || pod.MTU != p.MTU || !pod.Up {
 			return fmt.Errorf("device %s in %s: address %s, MTU %d, up %t; want %s, %d, up", p.Name, p.Netns, pod.MAC, pod.MTU, pod.Up, p.MAC, p.MTU)
+		}
+		if err := limited(p.Name, p.Egress); err != nil {
+			return err
 		}
 		have, err := Addresses()
 		if err != nil {
@@ -133,4 +168,14 @@ func podInterfaceMatches(p PodInterface) error {
 		}
 		return nil
 	})
+}
+
+// limited returns how the device's limit differs from rate, as far as whole
+// bytes a second tell.
+func limited(device string, rate uint64) error {
+	have, err := Shaped(device)
+	if err == nil && have/8 != rate/8 {
+		err = fmt.Errorf("device %s: limited to %d bit/s, want %d", device, have, rate)
+	}
+	return err
 }

@@ -39,7 +39,7 @@ type Collector struct {
 	fallback, degraded               *prometheus.Desc
 	snatPorts, portUse, portUseMax   *prometheus.Desc
 	failures                         *prometheus.Desc
-	requests                         *prometheus.HistogramVec
+	requests, phases                 *prometheus.HistogramVec
 }
 
 // New returns a Collector that is not registered.
@@ -63,16 +63,20 @@ func New(s Source) *Collector {
 		failures:   desc("gateway_conntrack_failures_total", "Packets that the kernel's connection tracker has lost, by why: connections of pods fail without being told.", "kind"),
 		info:       desc("gateway_info", "1, with the gateway's kind.", "backend", "layout", "datapath", "uplink"),
 		requests: prometheus.NewHistogramVec(prometheus.HistogramOpts{
-			Name: "ovnkube_cni_request_duration_seconds", Help: "Duration of CNI requests.",
+			Name: "ovnkube_node_cni_request_duration_seconds", Help: "The duration of CNI server requests.",
 			Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),
-		}, []string{"command", "failed"}),
+		}, []string{"command", "err"}),
+		phases: prometheus.NewHistogramVec(prometheus.HistogramOpts{
+			Name: "ovnkube_node_cni_add_phase_duration_seconds", Help: "The duration of what a CNI ADD is made of: the wait for the pod's annotation, the wiring, the wait for ovn-controller, and the whole of one that succeeded.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 17),
+		}, []string{"phase"}),
 	}
 }
 
 // ObserveCNI records a request. Commands that CNI does not know are one.
 func (c *Collector) ObserveCNI(command string, failed bool, took time.Duration) {
 	switch command {
-	case "ADD", "DEL", "CHECK":
+	case "ADD", "DEL", "CHECK", "GC", "STATUS":
 	default:
 		command = "other"
 	}
@@ -83,17 +87,24 @@ func (c *Collector) ObserveCNI(command string, failed bool, took time.Duration) 
 	c.requests.WithLabelValues(command, label).Observe(took.Seconds())
 }
 
+// ObserveCNIPhase records how long a part of an ADD has taken.
+func (c *Collector) ObserveCNIPhase(phase string, took time.Duration) {
+	c.phases.WithLabelValues(phase).Observe(took.Seconds())
+}
+
 // Describe implements prometheus.Collector.
 func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
 	for _, d := range []*prometheus.Desc{c.packets, c.bytes, c.entries, c.repairs, c.listeners, c.ready, c.info, c.fallback, c.degraded, c.snatPorts, c.portUse, c.portUseMax, c.failures} {
 		ch <- d
 	}
 	c.requests.Describe(ch)
+	c.phases.Describe(ch)
 }
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.requests.Collect(ch)
+	c.phases.Collect(ch)
 	ch <- prometheus.MustNewConstMetric(c.info, prometheus.GaugeValue, 1, c.s.Info.Backend, c.s.Info.Layout, c.s.Info.Datapath, c.s.Info.Uplink)
 	ch <- prometheus.MustNewConstMetric(c.ready, prometheus.GaugeValue, oneIf(c.s.Ready()))
 	ch <- prometheus.MustNewConstMetric(c.fallback, prometheus.GaugeValue, oneIf(c.s.Info.NoEBPF != ""), c.s.Info.Backend, c.s.Info.NoEBPF)

@@ -29,6 +29,7 @@ func newCollector(t *testing.T) *Collector {
 	})
 	c.ObserveCNI("ADD", false, 50*time.Millisecond)
 	c.ObserveCNI("nonsense", true, time.Millisecond)
+	c.ObserveCNIPhase("wiring", time.Millisecond)
 	return c
 }
 
@@ -80,7 +81,10 @@ ovnkube_gateway_snat_remote_ports_used_max 91
 		"ovnkube_gateway_snat_remote_ports_used_max", "ovnkube_gateway_conntrack_failures_total"); err != nil {
 		t.Error(err)
 	}
-	if n := testutil.CollectAndCount(c, "ovnkube_cni_request_duration_seconds"); n != 2 {
+	if n := testutil.CollectAndCount(c, "ovnkube_node_cni_request_duration_seconds"); n != 2 {
 		t.Errorf("%d series of CNI requests, want ADD and other", n)
+	}
+	if n := testutil.CollectAndCount(c, "ovnkube_node_cni_add_phase_duration_seconds"); n != 1 {
+		t.Errorf("%d series of phases, want that of the wiring", n)
 	}
 }

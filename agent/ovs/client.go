@@ -41,6 +41,7 @@ func Dial(ctx context.Context, address string) (*Client, error) {
 		vswitch.BridgeTable:      &vswitch.Bridge{},
 		vswitch.PortTable:        &vswitch.Port{},
 		vswitch.InterfaceTable:   &vswitch.Interface{},
+		vswitch.QoSTable:         &vswitch.QoS{},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("build OVSDB model: %w", err)
@@ -70,12 +71,13 @@ func Dial(ctx context.Context, address string) (*Client, error) {
 // monitor asks for the columns that the agent reads, and for no statistics:
 // those would wake it every five seconds.
 func monitor(db client.Client) *client.Monitor {
-	o, b, p, i := &vswitch.OpenvSwitch{}, &vswitch.Bridge{}, &vswitch.Port{}, &vswitch.Interface{}
+	o, b, p, i, q := &vswitch.OpenvSwitch{}, &vswitch.Bridge{}, &vswitch.Port{}, &vswitch.Interface{}, &vswitch.QoS{}
 	return db.NewMonitor(
 		client.WithTable(o, &o.ExternalIDs, &o.Bridges, &o.OVSVersion),
 		client.WithTable(b, &b.Name, &b.Ports, &b.DatapathType, &b.FailMode, &b.OtherConfig, &b.ExternalIDs),
-		client.WithTable(p, &p.Name, &p.Interfaces, &p.OtherConfig),
+		client.WithTable(p, &p.Name, &p.Interfaces, &p.OtherConfig, &p.QOS),
 		client.WithTable(i, &i.Name, &i.Type, &i.ExternalIDs, &i.MAC, &i.MTURequest, &i.Ofport, &i.Ifindex, &i.Error),
+		client.WithTable(q, &q.Type, &q.ExternalIDs),
 	)
 }
 

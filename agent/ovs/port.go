@@ -16,9 +16,9 @@ const (
 	IfaceID     = "iface-id"     // the logical port
 	IfaceIDVer  = "iface-id-ver" // the pod's UID
 	AttachedMAC = "attached_mac"
-	IPAddresses = "ip_addresses" // comma separated
-	Sandbox     = "sandbox"      // the CNI container ID
-	installed   = "ovn-installed"
+	IPAddresses = "ip_addresses"  // comma separated
+	Sandbox     = "sandbox"       // the CNI container ID
+	Installed   = "ovn-installed" // "true": ovn-controller has installed the flows
 )
 
 // Port is a port with one interface of its own name.
@@ -29,6 +29,7 @@ type Port struct {
 	MAC         string // of an internal interface; "" leaves it to OVS
 	MTU         int    // mtu_request; 0 leaves it
 	Transient   bool   // forgotten when the machine boots
+	OwnQueue    bool   // the device's queueing discipline is not OVS's to change
 	ExternalIDs map[string]string
 }
 
@@ -70,14 +71,14 @@ func (c *Client) planPort(ctx context.Context, want Port) ([]ovsdb.Operation, er
 	}
 	var more []ovsdb.Operation
 	if iface == nil {
-		more, err = c.createPort(bridge, want)
+		more, err = c.createPort(ctx, bridge, want)
 	} else {
 		more, err = c.updateIface(iface, want)
 	}
 	return append(ops, more...), err
 }
 
-func (c *Client) createPort(bridge *vswitch.Bridge, want Port) ([]ovsdb.Operation, error) {
+func (c *Client) createPort(ctx context.Context, bridge *vswitch.Bridge, want Port) ([]ovsdb.Operation, error) {
 	iface := &vswitch.Interface{
 		UUID: "iface", Name: want.Name, Type: want.Type,
 		MTURequest: optional(want.MTU), ExternalIDs: maps.Clone(want.ExternalIDs),
@@ -90,6 +91,12 @@ func (c *Client) createPort(bridge *vswitch.Bridge, want Port) ([]ovsdb.Operatio
 		port.OtherConfig = map[string]string{"transient": "true"}
 	}
 	var ops []ovsdb.Operation
+	if want.OwnQueue {
+		var err error
+		if port.QOS, ops, err = c.handsOff(ctx); err != nil {
+			return nil, err
+		}
+	}
 	for _, m := range []model.Model{iface, port} {
 		op, err := c.db.Create(m)
 		if err != nil {
@@ -158,9 +165,17 @@ func (c *Client) removePorts(ctx context.Context, match func(*vswitch.Interface)
 	return nil
 }
 
-// SandboxPorts returns the names of the interfaces that were made for pods.
-func (c *Client) SandboxPorts(ctx context.Context) ([]string, error) {
-	return c.ports(ctx, func(i *vswitch.Interface) bool { return i.ExternalIDs[Sandbox] != "" })
+// PodPorts returns the external_ids of the interfaces that were made for pods, by name.
+func (c *Client) PodPorts(ctx context.Context) (map[string]map[string]string, error) {
+	var rows []*vswitch.Interface
+	if err := c.db.WhereCache(func(i *vswitch.Interface) bool { return i.ExternalIDs[Sandbox] != "" }).List(ctx, &rows); err != nil {
+		return nil, fmt.Errorf("read interfaces: %w", err)
+	}
+	out := map[string]map[string]string{}
+	for _, i := range rows {
+		out[i.Name] = i.ExternalIDs
+	}
+	return out, nil
 }
 
 // Port returns the external_ids of the port's interface and OVS's complaint
@@ -183,7 +198,7 @@ func (c *Client) Port(ctx context.Context, name string) (externalIDs map[string]
 // port: it runs, and the southbound database knows the port.
 func (c *Client) Installed(ctx context.Context, name string) (bool, error) {
 	ids, _, err := c.Port(ctx, name)
-	return ids[installed] == "true", err
+	return ids[Installed] == "true", err
 }
 
 // WaitInstalled returns when ovn-controller has installed the flows of the
@@ -196,7 +211,7 @@ func (c *Client) WaitInstalled(ctx context.Context, name string) error {
 		if err != nil {
 			return err
 		}
-		if ids[installed] == "true" {
+		if ids[Installed] == "true" {
 			return nil
 		}
 		select {

@@ -2,6 +2,11 @@
 // the pod's network namespace, and the port on the integration bridge that
 // makes it OVN's. What it makes it can find and remove again from the
 // container's ID alone.
+//
+// Before it makes anything it writes down what (a file a container, in a
+// directory that the next boot empties, as it does with network namespaces).
+// From these records Keeper repairs after a restart of the agent or the loss of
+// the OVS database, and removes what has no pod.
 package podnet
 
 import (
@@ -33,18 +38,29 @@ type Pod struct {
 	Addresses   []netip.Prefix
 	Gateways    []netip.Addr
 	MTU         int
+	// Limits in bits a second, as the pod sees the direction; 0 is none.
+	IngressRate, EgressRate uint64
+	Time                    time.Time // of the record; Add sets it
 }
 
 // Stealer keeps the host's stack from handling a port's packets a second
 // time. It is needed on the userspace datapath alone.
 type Stealer interface{ Attach(ifindex int) error }
 
-// Wirer adds and deletes pods' interfaces. It holds no state; calls for
-// different containers may run at the same time.
+// Phases of Add, as Observe is told them.
+const (
+	PhaseWiring    = "wiring"
+	PhaseInstalled = "ovn_installed"
+)
+
+// Wirer adds and deletes pods' interfaces. Calls for different containers may
+// run at the same time.
 type Wirer struct {
-	OVS    *ovs.Client
-	Bridge string
-	Steal  Stealer // nil on the kernel datapath
+	OVS     *ovs.Client
+	Bridge  string
+	Steal   Stealer                                // nil on the kernel datapath
+	Dir     string                                 // of the records
+	Observe func(phase string, took time.Duration) // nil for nobody
 }
 
 // HostName returns the name of the host's end: the same for the same
@@ -67,35 +83,64 @@ func (w *Wirer) Add(ctx context.Context, p Pod) (hostName string, err error) {
 			err = errors.Join(err, w.remove(undo, host))
 		}
 	}()
-	if err := link.SyncPodInterface(w.spec(p)); err != nil {
+	start := time.Now()
+	if err := w.wire(ctx, p); err != nil {
 		return "", err
 	}
-	if w.Steal != nil {
-		l, err := link.Get(host)
-		if err != nil {
-			return "", err
-		}
-		if err := w.Steal.Attach(l.Index); err != nil {
-			return "", err
-		}
-	}
-	if err := w.OVS.SyncPort(ctx, ovs.Port{Bridge: w.Bridge, Name: host, Transient: true, ExternalIDs: externalIDs(p)}); err != nil {
-		return "", err
-	}
+	wired := time.Now()
+	w.observe(PhaseWiring, wired.Sub(start))
 	if err := w.OVS.WaitInstalled(ctx, host); err != nil {
 		return "", err
 	}
+	w.observe(PhaseInstalled, time.Since(wired))
 	return host, nil
 }
 
-// Del removes the container's interface and all its ports. What is not there
-// is no error; the pod's namespace may be gone.
-func (w *Wirer) Del(ctx context.Context, containerID, iface string) error {
-	err := w.remove(ctx, HostName(containerID, iface))
-	if containerID == "" {
+// wire makes what is not there of record, interface and port.
+func (w *Wirer) wire(ctx context.Context, p Pod) error {
+	if err := w.record(p); err != nil {
 		return err
 	}
-	return errors.Join(err, w.OVS.RemovePorts(ctx, ovs.Sandbox, containerID))
+	if link.CheckPodInterface(w.spec(p)) != nil {
+		// A device in another's place must be a new port: OVS would go on with
+		// the old one, and its queueing discipline would be OVS's.
+		if err := w.OVS.RemovePort(ctx, HostName(p.ContainerID, p.Interface)); err != nil {
+			return err
+		}
+	}
+	if err := link.SyncPodInterface(w.spec(p)); err != nil {
+		return err
+	}
+	return w.connect(ctx, p)
+}
+
+// connect makes the interface a port of the bridge.
+func (w *Wirer) connect(ctx context.Context, p Pod) error {
+	host := HostName(p.ContainerID, p.Interface)
+	if w.Steal != nil {
+		l, err := link.Get(host)
+		if err != nil {
+			return err
+		}
+		if err := w.Steal.Attach(l.Index); err != nil {
+			return err
+		}
+	}
+	return w.OVS.SyncPort(ctx, ovs.Port{
+		Bridge: w.Bridge, Name: host, Transient: true, ExternalIDs: externalIDs(p), OwnQueue: p.IngressRate != 0,
+	})
+}
+
+func (w *Wirer) observe(phase string, took time.Duration) {
+	if w.Observe != nil {
+		w.Observe(phase, took)
+	}
+}
+
+// Del removes the container's interface and its port. What is not there is no
+// error; the pod's namespace may be gone.
+func (w *Wirer) Del(ctx context.Context, containerID, iface string) error {
+	return w.remove(ctx, HostName(containerID, iface))
 }
 
 // Check returns what of the interface is not as Add made it.
@@ -111,7 +156,9 @@ func (w *Wirer) Check(ctx context.Context, p Pod) error {
 	if complaint != "" {
 		return fmt.Errorf("port %s: OVS says %q", host, complaint)
 	}
-	for k, want := range externalIDs(p) {
+	want := externalIDs(p)
+	want[ovs.Installed] = "true"
+	for k, want := range want {
 		if ids[k] != want {
 			return fmt.Errorf("port %s: external_ids:%s is %q, want %q", host, k, ids[k], want)
 		}
@@ -120,15 +167,19 @@ func (w *Wirer) Check(ctx context.Context, p Pod) error {
 }
 
 // remove takes the port off the bridge before its device goes, so that OVS
-// does not complain of a missing device.
+// does not complain of a missing device. The record goes when nothing is left.
 func (w *Wirer) remove(ctx context.Context, host string) error {
-	return errors.Join(w.OVS.RemovePort(ctx, host), link.Delete(host))
+	if err := errors.Join(w.OVS.RemovePort(ctx, host), link.Delete(host)); err != nil {
+		return err
+	}
+	return w.forget(host)
 }
 
 func (w *Wirer) spec(p Pod) link.PodInterface {
 	return link.PodInterface{
 		HostName: HostName(p.ContainerID, p.Interface), Netns: p.Netns, Name: p.Interface, MAC: p.MAC, MTU: p.MTU,
 		Addresses: p.Addresses, Gateways: p.Gateways, NoChecksum: w.Steal != nil,
+		Egress: p.EgressRate, Ingress: p.IngressRate,
 	}
 }
 

@@ -53,7 +53,7 @@ func newRig(t *testing.T) rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { steal.Close() })
-	return rig{&Wirer{OVS: c, Bridge: "br-int", Steal: steal}, sw}
+	return rig{&Wirer{OVS: c, Bridge: "br-int", Steal: steal, Dir: sw.Dir + "/pods"}, sw}
 }
 
 // installed plays ovn-controller for the port.
@@ -101,6 +101,18 @@ func TestAddCheckDel(t *testing.T) {
 		t.Errorf("the host's stack sees what the pod sends, error %v", err)
 	}
 	traffic(t, r, a)
+	for _, id := range []string{"iface-id", "iface-id-ver", "sandbox", "attached_mac", "ovn-installed"} {
+		was := strings.TrimSpace(r.sw.Vsctl(t, "get", "Interface", HostName("c-a", "eth0"), "external_ids:"+id))
+		for _, value := range []string{"other", was} {
+			r.sw.Vsctl(t, "set", "Interface", HostName("c-a", "eth0"), "external_ids:"+id+"="+value)
+			testnode.Eventually(t, "check of "+id, func() error {
+				if err := r.Check(ctx, a); (err == nil) != (value == was) || err != nil && !strings.Contains(err.Error(), id) {
+					return fmt.Errorf("%s is %s: check says %w", id, value, err)
+				}
+				return nil
+			})
+		}
+	}
 
 	if err := r.Del(ctx, "c-a", "eth0"); err != nil {
 		t.Fatal(err)

@@ -6,10 +6,11 @@ import (
 	"context"
 	"fmt"
 	"os"
+	"os/signal"
+	"syscall"
 	"time"
 
 	"github.com/containernetworking/cni/pkg/skel"
-	"github.com/containernetworking/cni/pkg/types"
 	"github.com/containernetworking/cni/pkg/version"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
@@ -20,19 +21,28 @@ import (
 const callTimeout = 130 * time.Second
 
 func main() {
+	if len(os.Args) > 1 {
+		os.Exit(runManage(os.Args[1:]))
+	}
 	skel.PluginMainFuncs(skel.CNIFuncs{
-		Add:   func(args *skel.CmdArgs) error { return call("ADD", args) },
-		Del:   func(args *skel.CmdArgs) error { return call("DEL", args) },
-		Check: func(args *skel.CmdArgs) error { return call("CHECK", args) },
-	}, version.All, "CNI plugin ovn-k8s-cni-overlay")
+		Add:    func(args *skel.CmdArgs) error { return call("ADD", args) },
+		Del:    func(args *skel.CmdArgs) error { return call("DEL", args) },
+		Check:  func(args *skel.CmdArgs) error { return call("CHECK", args) },
+		GC:     func(args *skel.CmdArgs) error { return call("GC", args) },
+		Status: func(args *skel.CmdArgs) error { return call("STATUS", args) },
+	}, version.All, "CNI plugin "+pluginName)
 }
 
 func call(command string, args *skel.CmdArgs) error {
 	conf, err := cni.ParseNetConf(args.StdinData)
 	if err != nil {
-		return types.NewError(types.ErrDecodingFailure, err.Error(), "")
+		return err
 	}
-	ctx, cancel := context.WithTimeout(context.Background(), callTimeout)
+	// A runtime that gives up ends the plugin: the agent sees the connection
+	// close. On SIGTERM there is time to say so.
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
+	defer stop()
+	ctx, cancel := context.WithTimeout(ctx, callTimeout)
 	defer cancel()
 	resp, err := cni.Call(ctx, conf.ServerSocket, cni.Request{
 		Command: command, ContainerID: args.ContainerID, Netns: args.Netns,

@@ -1,0 +1,120 @@
+package cluster
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// ErrPodGone is returned (wrapped) for a pod that the API server does not have
+// any more: there is none of that name, or it is another one by now.
+var ErrPodGone = errors.New("there is no such pod any more")
+
+// mirrorOf is the annotation of a static pod's mirror in the API server: the
+// UID that the kubelet has for the pod itself.
+const mirrorOf = "kubernetes.io/config.mirror"
+
+// askTimeout bounds one question to the API server.
+const askTimeout = 5 * time.Second
+
+// PodRef names a pod as a runtime does. UID "" is for any pod of that name.
+type PodRef struct{ Namespace, Name, UID string }
+
+func (r PodRef) String() string { return r.Namespace + "/" + r.Name }
+
+func (r PodRef) key() types.NamespacedName {
+	return types.NamespacedName{Namespace: r.Namespace, Name: r.Name}
+}
+
+func (r PodRef) isOf(p *corev1.Pod) bool {
+	return r.UID == "" || string(p.UID) == r.UID || p.Annotations[mirrorOf] == r.UID
+}
+
+// static says whether the UID is the kubelet's own for a static pod: those have
+// no dashes. Its mirror may be written later than its sandbox is made.
+func (r PodRef) static() bool { return r.UID != "" && !strings.Contains(r.UID, "-") }
+
+// lookup returns the pod as far as the informer knows it.
+func (c *Cluster) lookup(ref PodRef) (*corev1.Pod, error) {
+	pod, err := c.podLister.Pods(ref.Namespace).Get(ref.Name)
+	if apierrors.IsNotFound(err) {
+		return nil, fmt.Errorf("it is not known on node %s", c.node)
+	}
+	if err == nil && !ref.isOf(pod) {
+		return nil, fmt.Errorf("its UID is %s instead of %s", pod.UID, ref.UID)
+	}
+	return pod, err
+}
+
+// PodGone reports whether the pod is gone from this node: what the informer does
+// not know the API server itself is asked for, since the informer may be behind.
+func (c *Cluster) PodGone(ctx context.Context, ref PodRef) (bool, error) {
+	if _, err := c.lookup(ref); err == nil {
+		return false, nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, askTimeout)
+	defer cancel()
+	pod, err := c.client.CoreV1().Pods(ref.Namespace).Get(ctx, ref.Name, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		return !ref.static(), nil
+	case err != nil:
+		return false, fmt.Errorf("ask for pod %s: %w", ref, err)
+	}
+	return !ref.static() && !ref.isOf(pod) || pod.Spec.NodeName != c.node, nil
+}
+
+// WaitPod returns the pod when ready says so (nil for as long as it should
+// wait on), ErrPodGone when there is none, or an error that says what was
+// missing when ctx ended.
+func (c *Cluster) WaitPod(ctx context.Context, ref PodRef, ready func(*corev1.Pod) error) (*corev1.Pod, error) {
+	wake := make(chan struct{}, 1)
+	c.wait(ref.key(), wake, true)
+	defer c.wait(ref.key(), wake, false)
+	for {
+		pod, err := c.lookup(ref)
+		if err == nil {
+			if err = ready(pod); err == nil {
+				return pod, nil
+			}
+		} else if gone, _ := c.PodGone(ctx, ref); gone { // without an answer the informer will tell
+			return nil, fmt.Errorf("pod %s: %w", ref, ErrPodGone)
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return nil, fmt.Errorf("wait for pod %s: %w: %w", ref, err, context.Cause(ctx))
+		}
+	}
+}
+
+// FollowPod returns a context that ends with ErrPodGone as its cause as soon as
+// the informer knows that the pod is gone. stop must be called.
+func (c *Cluster) FollowPod(ctx context.Context, ref PodRef) (followed context.Context, stop func()) {
+	ctx, cancel := context.WithCancelCause(ctx)
+	wake := make(chan struct{}, 1)
+	c.wait(ref.key(), wake, true)
+	wake <- struct{}{}
+	go func() {
+		defer c.wait(ref.key(), wake, false)
+		for {
+			select {
+			case <-ctx.Done():
+				return
+			case <-wake:
+			}
+			if _, err := c.lookup(ref); err != nil {
+				cancel(fmt.Errorf("pod %s: %w", ref, ErrPodGone))
+				return
+			}
+		}
+	}()
+	return ctx, func() { cancel(nil) }
+}

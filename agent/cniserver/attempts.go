@@ -1,0 +1,62 @@
+package cniserver
+
+import (
+	"context"
+	"errors"
+	"sync"
+)
+
+var (
+	errLaterSandbox = errors.New("a later sandbox of the same pod asks for the interface")
+	errDeleted      = errors.New("the runtime asks to delete the sandbox")
+)
+
+// attempts are the ADDs under way. Of one pod there is one at a time, the last
+// that came: what an earlier one still wrote would take the port away from it.
+type attempts struct {
+	mu  sync.Mutex // guards all
+	all map[string]*attempt
+}
+
+type attempt struct {
+	container string
+	cancel    context.CancelCauseFunc
+	done      chan struct{}
+}
+
+func newAttempts() *attempts { return &attempts{all: map[string]*attempt{}} }
+
+// begin cancels the pod's attempt before this one and waits for its end: it
+// undoes what it has done. end must be called.
+func (a *attempts) begin(ctx context.Context, pod, container string) (own context.Context, end func()) {
+	own, cancel := context.WithCancelCause(ctx)
+	it := &attempt{container: container, cancel: cancel, done: make(chan struct{})}
+	a.mu.Lock()
+	before := a.all[pod]
+	a.all[pod] = it
+	a.mu.Unlock()
+	if before != nil {
+		before.cancel(errLaterSandbox)
+		<-before.done
+	}
+	return own, func() {
+		a.mu.Lock()
+		if a.all[pod] == it {
+			delete(a.all, pod)
+		}
+		a.mu.Unlock()
+		cancel(nil)
+		close(it.done)
+	}
+}
+
+// stop cancels what is under way for the container.
+func (a *attempts) stop(container string) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	for _, it := range a.all {
+		if it.container == container {
+			it.cancel(errDeleted)
+		}
+	}
+}

@@ -1,0 +1,39 @@
+package cniserver
+
+import (
+	"fmt"
+
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// Annotations of a pod, in bits a second, as kubenet and the bandwidth plugin
+// have them. Ingress is what the pod gets.
+const (
+	ingressBandwidth = "kubernetes.io/ingress-bandwidth"
+	egressBandwidth  = "kubernetes.io/egress-bandwidth"
+)
+
+// bandwidth returns a pod's limits in bits a second, 0 for none. What Kubernetes
+// calls reasonable is 1k to 1P.
+func bandwidth(annotations map[string]string) (ingress, egress uint64, err error) {
+	if ingress, err = rate(annotations, ingressBandwidth); err == nil {
+		egress, err = rate(annotations, egressBandwidth)
+	}
+	return ingress, egress, err
+}
+
+func rate(annotations map[string]string, key string) (uint64, error) {
+	text, set := annotations[key]
+	if !set {
+		return 0, nil
+	}
+	q, err := resource.ParseQuantity(text)
+	if err != nil {
+		return 0, fmt.Errorf("annotation %s=%q: %w", key, text, err)
+	}
+	const least, most = 1e3, 1e15
+	if q.Value() < least || q.Value() > most {
+		return 0, fmt.Errorf("annotation %s=%q: want 1k to 1P bits a second", key, text)
+	}
+	return uint64(q.Value()), nil
+}

@@ -1,0 +1,87 @@
+package cniserver
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	cniversion "github.com/containernetworking/cni/pkg/version"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
+	"github.com/ovn-ebpf/ovn-ebpf/cni"
+)
+
+// result is the CNI result of an ADD, in the version that the configuration asks for.
+func result(p podnet.Pod, host, version string) (json.RawMessage, error) {
+	pod := 1
+	r := &current.Result{
+		CNIVersion: current.ImplementedSpecVersion,
+		Interfaces: []*current.Interface{
+			{Name: host},
+			{Name: p.Interface, Mac: p.MAC.String(), Mtu: p.MTU, Sandbox: p.Netns},
+		},
+	}
+	for _, a := range p.Addresses {
+		ip := &current.IPConfig{Interface: &pod, Address: ipNet(a)}
+		for _, gw := range p.Gateways {
+			if gw.Is4() == a.Addr().Is4() {
+				ip.Gateway = gw.AsSlice()
+			}
+		}
+		r.IPs = append(r.IPs, ip)
+	}
+	for _, gw := range p.Gateways {
+		all := netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		if gw.Is6() {
+			all = netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+		}
+		r.Routes = append(r.Routes, &types.Route{Dst: ipNet(all), GW: gw.AsSlice()})
+	}
+	v, err := r.GetAsVersion(orDefault(version))
+	if err != nil {
+		return nil, types.NewError(types.ErrIncompatibleCNIVersion, err.Error(), "use one of "+strings.Join(cniversion.All.SupportedVersions(), ", "))
+	}
+	return json.Marshal(v)
+}
+
+// orDefault is what the specification says no version means.
+func orDefault(version string) string { return cmp.Or(version, "0.1.0") }
+
+// checkVersion refuses a version before anything is done for it.
+func checkVersion(version string) error {
+	if all := cniversion.All.SupportedVersions(); !slices.Contains(all, orDefault(version)) {
+		return types.NewError(types.ErrIncompatibleCNIVersion, "cniVersion "+version, "use one of "+strings.Join(all, ", "))
+	}
+	return nil
+}
+
+// checkPrevious compares with what the runtime has of the ADD, which plugins
+// behind this one may have added to.
+func checkPrevious(conf cni.NetConf, p podnet.Pod) error {
+	if conf.RawPrevResult == nil {
+		return nil
+	}
+	if err := cniversion.ParsePrevResult(&conf.PluginConf); err != nil {
+		return types.NewError(types.ErrDecodingFailure, "parse prevResult: "+err.Error(), "")
+	}
+	before, err := current.NewResultFromResult(conf.PrevResult)
+	if err != nil {
+		return types.NewError(types.ErrDecodingFailure, "convert prevResult: "+err.Error(), "")
+	}
+	for _, want := range p.Addresses {
+		if !slices.ContainsFunc(before.IPs, func(ip *current.IPConfig) bool { return ip.Address.String() == want.String() }) {
+			return fmt.Errorf("the runtime's result of ADD lacks the pod's address %s", want)
+		}
+	}
+	return nil
+}
+
+func ipNet(p netip.Prefix) net.IPNet {
+	return net.IPNet{IP: p.Addr().AsSlice(), Mask: net.CIDRMask(p.Bits(), p.Addr().BitLen())}
+}

@@ -1,0 +1,220 @@
+package podnet
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+)
+
+// keeper is a Keeper whose API server the test plays.
+func (r rig) keeper(gone map[string]bool, err *error) *Keeper {
+	return &Keeper{
+		Wirer: r.Wirer, Log: slog.New(slog.DiscardHandler),
+		Gone: func(_ context.Context, namespace, name, uid string) (bool, error) {
+			return *err == nil && gone[namespace+"/"+name+"/"+uid], *err
+		},
+		Try: func(container string) (func(), bool) { return func() {}, container != "c-busy" },
+	}
+}
+
+func (r rig) add(t *testing.T, p Pod) {
+	t.Helper()
+	go r.installed(t, HostName(p.ContainerID, p.Interface))
+	if _, err := r.Add(t.Context(), p); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// holds checks which containers have a port, a device and a record, all three,
+// and that others have none.
+func (r rig) holds(t *testing.T, containers ...string) {
+	t.Helper()
+	want := map[string]bool{}
+	for _, c := range containers {
+		want[HostName(c, "eth0")] = true
+	}
+	f, err := r.find(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	devices := map[string]bool{}
+	for _, d := range f.devices {
+		devices[d] = true
+	}
+	for host := range want {
+		if _, recorded := f.records[host]; !devices[host] || f.ports[host] == nil || !recorded {
+			t.Errorf("%s: device %t, port %v, record %t", host, devices[host], f.ports[host], recorded)
+		}
+	}
+	if len(f.devices) != len(want) || len(f.ports) != len(want) || len(f.records) != len(want) {
+		t.Errorf("%d devices, %d ports, %d records, want %d", len(f.devices), len(f.ports), len(f.records), len(want))
+	}
+}
+
+// settled waits until the client's cache has what the database has.
+func (r rig) settled(t *testing.T, ports int) {
+	t.Helper()
+	testnode.Eventually(t, "cache", func() error {
+		if f, err := r.find(t.Context()); err != nil || len(f.ports) != ports {
+			return errors.Join(err, errors.New("not yet"))
+		}
+		return nil
+	})
+}
+
+func TestKeeper(t *testing.T) {
+	r := newRig(t)
+	gone, unreachable := map[string]bool{}, error(nil)
+	k := r.keeper(gone, &unreachable)
+	pass := func() {
+		t.Helper()
+		if err := k.pass(t.Context()); err != nil {
+			t.Error(err)
+		}
+	}
+	a, b := newPod(t, "c-a", "a", 3), newPod(t, "c-b", "b", 4)
+	r.add(t, a)
+	r.add(t, b)
+	pass()
+	r.holds(t, "c-a", "c-b")
+
+	// What others have made stays; what is left of ours goes.
+	testnode.Run(t, "ip", "link", "add", "vethforeign", "type", "veth", "peer", "name", "vethforeign2")
+	testnode.Run(t, "ip", "link", "add", "vethleft", "group", "7304814", "type", "veth", "peer", "name", "vethleft2")
+	r.sw.Vsctl(t, "add-port", "br-int", "vethforeign", "--", "set", "Interface", "vethforeign", "external_ids:iface-id=other")
+	pass()
+	r.holds(t, "c-a", "c-b")
+	if _, err := link.Get("vethforeign"); err != nil || !strings.Contains(r.sw.Vsctl(t, "list-ports", "br-int"), "vethforeign") {
+		t.Errorf("a foreign port: %v", err)
+	}
+
+	if _, err := link.Get("vethleft"); !errors.Is(err, link.ErrNotFound) {
+		t.Errorf("what is left of ours: %v", err)
+	}
+
+	// A port that somebody has deleted comes back. Nobody need be asked.
+	unreachable = errors.New("no API server")
+	gone["default/b/uid-b"] = true
+	r.sw.Vsctl(t, "del-port", HostName("c-a", "eth0"))
+	r.settled(t, 1)
+	if err := k.pass(t.Context()); !errors.Is(err, unreachable) {
+		t.Errorf("without API server: %v", err)
+	}
+	r.settled(t, 2)
+	unreachable = nil
+	got := r.sw.Vsctl(t, "get", "Interface", HostName("c-a", "eth0"), "external_ids:iface-id", "external_ids:iface-id-ver", "external_ids:sandbox")
+	if got != "default_a\nuid-a\nc-a\n" {
+		t.Errorf("external_ids %q", got)
+	}
+
+	// A pod that is gone loses everything, one whose namespace is gone too; but
+	// not while a request for it is under way.
+	pass()
+	r.holds(t, "c-a")
+	busy := newPod(t, "c-busy", "busy", 5)
+	gone["default/busy/uid-busy"] = true
+	r.add(t, busy)
+	pass()
+	r.holds(t, "c-a", "c-busy")
+	if err := r.Del(t.Context(), "c-busy", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+	testnode.Run(t, "ip", "link", "del", HostName("c-a", "eth0"))
+	pass()
+	r.holds(t)
+}
+
+// TestLaterSandbox: of two sandboxes of a pod the later keeps the port, whatever
+// becomes of the database.
+func TestLaterSandbox(t *testing.T) {
+	r := newRig(t)
+	var none error
+	k := r.keeper(nil, &none)
+	old, later := newPod(t, "c-old", "a", 3), newPod(t, "c-later", "a", 3)
+	r.add(t, old)
+	r.add(t, later)
+	for range 2 {
+		if err := k.pass(t.Context()); err != nil {
+			t.Error(err)
+		}
+		ports, err := r.OVS.PodPorts(t.Context())
+		if err != nil || len(ports) != 1 || ports[HostName("c-later", "eth0")] == nil {
+			t.Errorf("ports %v, error %v", ports, err)
+		}
+		r.sw.Vsctl(t, "del-port", HostName("c-later", "eth0"))
+		r.settled(t, 0)
+	}
+	if err := r.Del(t.Context(), "c-old", "eth0"); err != nil {
+		t.Fatal(err)
+	}
+}
+
+func TestCollect(t *testing.T) {
+	r := newRig(t)
+	var none error
+	k := r.keeper(nil, &none)
+	r.add(t, newPod(t, "c-a", "a", 3))
+	r.add(t, newPod(t, "c-b", "b", 4))
+	r.add(t, newPod(t, "c-busy", "busy", 5))
+	testnode.Run(t, "ip", "link", "add", "vethleak", "group", "7304814", "type", "veth", "peer", "name", "vethleak2")
+	if err := os.Remove(filepath.Join(r.Dir, HostName("c-b", "eth0")+recordSuffix)); err != nil { // of an older agent
+		t.Fatal(err)
+	}
+	if err := k.Collect(t.Context(), []Attachment{{"c-a", "eth0"}, {"c-x", "eth0"}}); err != nil {
+		t.Fatal(err)
+	}
+	r.holds(t, "c-a", "c-busy")
+	if err := k.Collect(t.Context(), []Attachment{{"c-busy", "eth0"}}); err != nil {
+		t.Fatal(err)
+	}
+	r.holds(t, "c-busy")
+}
+
+// TestLostDatabase replaces the OVS database by an empty one.
+func TestLostDatabase(t *testing.T) {
+	r := newRig(t)
+	var none error
+	k := r.keeper(nil, &none)
+	a := newPod(t, "c-a", "a", 3)
+	a.IngressRate = 5e6
+	r.add(t, a)
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- k.Run(ctx) }()
+	r.sw.RestartServer(t, func() {
+		testnode.Eventually(t, "loss noticed", func() error {
+			if r.OVS.Connected() {
+				return errors.New("still connected")
+			}
+			return nil
+		})
+		os.Remove(r.sw.Dir + "/conf.db")
+		testnode.Run(t, "ovsdb-tool", "create", r.sw.Dir+"/conf.db", "/usr/share/openvswitch/vswitch.ovsschema")
+	})
+	r.sw.Vsctl(t, "init")
+	testnode.Eventually(t, "port, whose queue is not OVS's", func() error {
+		if err := r.OVS.SyncBridge(t.Context(), ovs.Bridge{Name: "br-int", DatapathType: ovs.DatapathNetdev}); err != nil {
+			return err
+		}
+		out, err := exec.Command("ovs-vsctl", "--db="+r.sw.Address, "--no-wait", "get", "Port", HostName("c-a", "eth0"), "qos").CombinedOutput()
+		if err == nil && strings.TrimSpace(string(out)) == "[]" {
+			err = errors.New("OVS would delete the limit")
+		}
+		return err
+	})
+	r.installed(t, HostName("c-a", "eth0"))
+	testnode.Eventually(t, "port", func() error { return r.Check(t.Context(), a) })
+	cancel()
+	if err := <-ended; err != nil {
+		t.Error(err)
+	}
+}

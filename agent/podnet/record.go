@@ -1,0 +1,82 @@
+package podnet
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+)
+
+// recordSuffix is what a record's name has behind the host's end's.
+const recordSuffix = ".json"
+
+func (w *Wirer) recordPath(host string) string { return filepath.Join(w.Dir, host+recordSuffix) }
+
+// record writes p down, at once or not at all.
+func (w *Wirer) record(p Pod) error {
+	host := HostName(p.ContainerID, p.Interface)
+	p.Time = time.Now()
+	b, err := json.Marshal(p)
+	if err == nil {
+		err = os.MkdirAll(w.Dir, 0o700)
+	}
+	tmp := filepath.Join(w.Dir, "."+host)
+	if err == nil {
+		err = os.WriteFile(tmp, b, 0o600)
+	}
+	if err == nil {
+		err = os.Rename(tmp, w.recordPath(host))
+	}
+	if err != nil {
+		return fmt.Errorf("write record of %s: %w", host, err)
+	}
+	return nil
+}
+
+func (w *Wirer) forget(host string) error {
+	if err := os.Remove(w.recordPath(host)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove record of %s: %w", host, err)
+	}
+	return nil
+}
+
+// Record returns what Add was told of a container's interface.
+func (w *Wirer) Record(containerID, iface string) (p Pod, known bool) {
+	b, err := os.ReadFile(w.recordPath(HostName(containerID, iface)))
+	return p, err == nil && json.Unmarshal(b, &p) == nil
+}
+
+// records returns all records by the names of the host's ends. A file that is
+// none is removed.
+func (w *Wirer) records() (map[string]Pod, error) {
+	files, err := os.ReadDir(w.Dir)
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return nil, fmt.Errorf("read records: %w", err)
+	}
+	out := map[string]Pod{}
+	for _, f := range files {
+		host, ok := strings.CutSuffix(f.Name(), recordSuffix)
+		if !ok {
+			continue
+		}
+		b, err := os.ReadFile(w.recordPath(host))
+		if errors.Is(err, os.ErrNotExist) {
+			continue // gone since
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read record of %s: %w", host, err)
+		}
+		var p Pod
+		if json.Unmarshal(b, &p) != nil || HostName(p.ContainerID, p.Interface) != host {
+			if err := w.forget(host); err != nil {
+				return nil, err
+			}
+			continue
+		}
+		out[host] = p
+	}
+	return out, nil
+}
