@@ -1,0 +1,3 @@
+// Package deploy tests the manifests beside it: kustomize base, uninstallation
+// and Helm chart.
+package deploy
