@@ -41,6 +41,9 @@ func (g *Gateway) apply(ctx context.Context) error {
 		g.noteNode(nodeOf(h, g.s)) // pods are served all the same
 		return fmt.Errorf("this node serves no North-South traffic: %s", g.s.NoEBPF)
 	}
+	if err := g.awaitServices(ctx); err != nil {
+		return err
+	}
 	if err := reservePorts(g.s.RunDir, g.s.reserved()); err != nil {
 		return err
 	}

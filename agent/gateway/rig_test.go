@@ -9,6 +9,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync/atomic"
 	"syscall"
 	"testing"
 
@@ -31,6 +32,8 @@ type rig struct {
 	peer string // pid of a process in the peer's namespace
 	stop func() // ends Run and waits
 	log  *slog.Logger
+
+	unknown atomic.Bool // the Services are
 }
 
 func newRig(t *testing.T, datapath string) *rig {
@@ -82,6 +85,13 @@ func (r *rig) onPeer(argv ...string) {
 // start runs a gateway and waits until it is as it should be.
 func (r *rig) start() {
 	r.t.Helper()
+	r.begin()
+	r.awaitReady()
+}
+
+// begin runs a gateway.
+func (r *rig) begin() {
+	r.t.Helper()
 	if r.log == nil {
 		r.log = slog.New(slog.NewTextHandler(r.test.Output(), nil))
 	}
@@ -89,7 +99,7 @@ func (r *rig) start() {
 	r.gw = New(Options{
 		Settings: r.s, OVS: r.ovs, Changed: func() {}, Log: r.log,
 		Source: Source{
-			Node: "node1", Keys: func() ([]service.Key, bool) { return nil, true }, Zone: func() string { return "" },
+			Node: "node1", Keys: func() ([]service.Key, bool) { return nil, !r.unknown.Load() }, Zone: func() string { return "" },
 			Objects: func(service.Key) service.Objects { return service.Objects{} },
 		},
 	})
@@ -104,7 +114,6 @@ func (r *rig) start() {
 		r.stop = func() {}
 	}
 	r.test.Cleanup(func() { r.stop() })
-	r.awaitReady()
 }
 
 // step is a subtest; each continues where the one before left the node.

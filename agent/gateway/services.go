@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"net/netip"
 	"reflect"
@@ -10,6 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
@@ -89,6 +91,26 @@ func (s *serving) plan(n service.Node) bool {
 		s.tables.Set(k, service.New(s.source.Objects(k), &s.node))
 	}
 	return true
+}
+
+// awaitServices returns an error while what decides about packets, programs or
+// flows of an earlier agent, is to be replaced by what would know no Service yet: it
+// would leave connections to NodePorts to the host, which refuses them. Programs
+// after programs go on with the tables that are pinned. Without flows of ours
+// nothing decides, and the host comes first.
+func (g *Gateway) awaitServices(ctx context.Context) error {
+	if _, known := g.serving.source.Keys(); known {
+		return nil
+	}
+	first, others, err := ovs.OwnFlows(ctx, g.s.OVSRunDir, g.s.Bridge)
+	if err != nil {
+		return nil // no bridge, or nobody to ask: nothing decides
+	}
+	byPrograms, byFlows := first > 0 && hooked(g.s.PinDir), others > 0
+	if byFlows && !byPrograms || byPrograms && g.s.Backend == OpenFlow {
+		return errors.New("the Services are not known yet: until they are, what an earlier agent left decides about packets")
+	}
+	return nil
 }
 
 // write brings the kernel's tables in line: with what has changed, or with

@@ -85,6 +85,23 @@ func (s *FlowSync) Update(ctx context.Context, write, gone []string) (messages i
 	return len(mods), s.write(ctx, mods)
 }
 
+// OwnFlows returns how many flows of our cookie a bridge has in its first table,
+// and in the others.
+func OwnFlows(ctx context.Context, rundir, bridge string) (first, others int, err error) {
+	have, err := (&FlowSync{RunDir: rundir, Bridge: bridge}).read(ctx)
+	if err != nil {
+		return 0, 0, fmt.Errorf("read flows of %s: %w", bridge, err)
+	}
+	for key := range have.ours {
+		if strings.HasPrefix(key, "table=") {
+			others++
+		} else {
+			first++
+		}
+	}
+	return first, others, nil
+}
+
 func (s *FlowSync) target() string { return "unix:" + filepath.Join(s.RunDir, s.Bridge+".mgmt") }
 
 func (s *FlowSync) read(ctx context.Context) (flowTable, error) {
