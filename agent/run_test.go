@@ -37,6 +37,10 @@ func TestMain(m *testing.M) {
 		fmt.Println(runWithoutEBPF(config))
 		return
 	}
+	if config := os.Getenv(agentEnv); config != "" {
+		fmt.Println(runAgent(config))
+		return
+	}
 	if !testnode.Inside() {
 		binary, err := kube.Build(context.Background(), kube.CacheDir(), os.Stderr)
 		if err == nil {

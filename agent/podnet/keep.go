@@ -92,7 +92,9 @@ func (k *Keeper) pass(ctx context.Context) error {
 	// Of two sandboxes of one pod the later has its port.
 	newest := slices.SortedFunc(maps.Keys(f.records), func(a, b string) int { return f.records[b].Time.Compare(f.records[a].Time) })
 	for _, host := range newest {
-		errs = append(errs, k.restore(ctx, host, f.records[host]))
+		if !owns(f.ports[host], f.records[host]) {
+			errs = append(errs, k.restore(ctx, host, f.records[host]))
+		}
 	}
 	for host, ids := range f.ports {
 		if _, recorded := f.records[host]; !recorded { // of an agent before this one
@@ -111,6 +113,16 @@ func (k *Keeper) pass(ctx context.Context) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// owns says whether a port's external_ids are the pod's.
+func owns(ids map[string]string, p Pod) bool {
+	for id, want := range externalIDs(p) {
+		if ids[id] != want {
+			return false
+		}
+	}
+	return true
 }
 
 // restore brings one pod's port back. It asks nobody whether the pod is still
@@ -136,9 +148,7 @@ func (k *Keeper) restore(ctx context.Context, host string, p Pod) error {
 			return nil // a later sandbox has it
 		}
 	}
-	lost := externalIDs(p)
-	maps.DeleteFunc(lost, func(id, v string) bool { return ports[host][id] == v })
-	if len(lost) == 0 {
+	if owns(ports[host], p) {
 		return nil
 	}
 	k.Log.Warn("a pod's port was lost and is made again", "port", host, "pod", p.LogicalPort)

@@ -1,0 +1,335 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+	"strings"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/containernetworking/cni/pkg/types"
+	current "github.com/containernetworking/cni/pkg/types/100"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/cni"
+)
+
+// TestCNI asks the plugin whatever a runtime may, through libcni.
+func TestCNI(t *testing.T) {
+	r := newCNIRig(t)
+	latest := r.network("1.1.0", "")
+	status := func() error { return r.runtime("cache").GetStatusNetworkList(t.Context(), latest) }
+	wantCode(t, status(), cni.CodeNotAvailable, r.cfg.CNISocket) // no agent yet
+	wantCode(t, <-r.add(t.Context(), latest, r.sandbox(r.createPod("early"), "c-early")), types.ErrTryAgainLater, r.cfg.CNISocket)
+	r.start()
+	r.awaitMissing("the controller has not given the node a subnet")
+	testnode.Eventually(t, "STATUS", func() error { // without its gateway a node says another code
+		err := status()
+		if e := (*types.Error)(nil); errors.As(err, &e) && e.Code == cni.CodeNotAvailable && strings.Contains(e.Msg, "the controller has not given the node a subnet") {
+			return nil
+		}
+		return fmt.Errorf("STATUS says %w", err)
+	})
+	r.getReady()
+	if err := status(); err != nil {
+		t.Errorf("STATUS of a ready node: %v", err)
+	}
+	for _, part := range []struct {
+		name string
+		test func(*testing.T, *cniRig)
+	}{
+		{"versions", testVersions},
+		{"check", testCheck},
+		{"gc", testGC},
+		{"errors", testErrors},
+		{"giving up", testGivingUp},
+		{"sandboxes", testSandboxes},
+	} {
+		t.Run(part.name, func(t *testing.T) {
+			of := *r
+			own := *r.rig
+			own.t, of.rig = t, &own
+			part.test(t, &of)
+		})
+	}
+}
+
+func testVersions(t *testing.T, r *cniRig) {
+	info, err := r.runtime("cache").GetVersionInfo(t.Context(), pluginName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	all := []string{"0.1.0", "0.2.0", "0.3.0", "0.3.1", "0.4.0", "1.0.0", "1.1.0"}
+	if !slices.Equal(info.SupportedVersions(), all) {
+		t.Errorf("VERSION says %v", info.SupportedVersions())
+	}
+	pod := r.createPod("versions")
+	address := r.give(pod, 3)
+	for i, version := range all {
+		s, list := r.sandbox(pod, "c-"+version), r.network(version, "")
+		result, err := r.runtime("cache").AddNetworkList(t.Context(), list, s.RuntimeConf)
+		if err != nil {
+			t.Fatalf("%s: %v", version, err)
+		}
+		if result.Version() != version {
+			t.Errorf("%s: result of version %s", version, result.Version())
+		}
+		now, err := current.NewResultFromResult(result)
+		if err != nil || len(now.IPs) != 1 || now.IPs[0].Address.String() != address || now.IPs[0].Gateway.String() != "10.244.1.1" || len(now.Routes) != 1 {
+			t.Errorf("%s: result %v, error %v", version, now, err)
+		}
+		if i >= 2 && (len(now.Interfaces) != 2 || now.Interfaces[1].Sandbox != s.NetNS || now.Interfaces[1].Name != "eth0" || now.Interfaces[0].Name != s.host()) {
+			t.Errorf("%s: interfaces %v", version, now.Interfaces)
+		}
+		if err := r.runtime("cache").CheckNetworkList(t.Context(), list, s.RuntimeConf); (err == nil) != (i >= 4) {
+			t.Errorf("%s: CHECK: %v", version, err)
+		}
+		r.mustHold(s)
+		if version == "1.0.0" {
+			s.NetNS = "" // a runtime may not know it any more
+		}
+		for range 2 {
+			if err := r.runtime("cache").DelNetworkList(t.Context(), list, s.RuntimeConf); err != nil {
+				t.Errorf("%s: DEL: %v", version, err)
+			}
+		}
+		r.mustHold()
+	}
+	// What the agent has written itself is what this library takes for 1.1.0.
+	list, err := libcni.ConfListFromFile(r.cfg.CNIConfDir + "/" + ConfListName)
+	if err != nil || list.CNIVersion != "1.1.0" {
+		t.Errorf("configuration of the agent: %+v, error %v", list, err)
+	}
+}
+
+func testCheck(t *testing.T, r *cniRig) {
+	pod, list := r.createPod("check"), r.network("1.1.0", "")
+	r.give(pod, 3)
+	s := r.sandbox(pod, "c-check")
+	inside := []string{"nsenter", "--net=" + s.NetNS, "ip"}
+	check := func() error { return r.runtime("cache").CheckNetworkList(t.Context(), list, s.RuntimeConf) }
+	for _, tc := range []struct {
+		what   string
+		change []string
+		want   string
+	}{
+		{"address", append(inside, "addr", "flush", "dev", "eth0"), "no address 10.244.1.3/24"},
+		{"default route", append(inside, "route", "del", "default"), "no default route"},
+		{"device down", append(inside, "link", "set", "eth0", "down"), "up false"},
+		{"MTU", append(inside, "link", "set", "eth0", "mtu", "1280"), "MTU 1280"},
+		{"MAC", append(inside, "link", "set", "eth0", "address", "02:00:00:00:00:01"), "02:00:00:00:00:01"},
+		{"host's end down", []string{"ip", "link", "set", s.host(), "down"}, "is down"},
+		{"device", append(inside, "link", "del", "eth0"), "no such device"},
+		{"ovn-installed", []string{"ovs-vsctl", "--db=" + r.sw.Address, "--no-wait", "remove", "Interface", s.host(), "external_ids", "ovn-installed"}, "ovn-installed"},
+	} {
+		if _, err := r.runtime("cache").AddNetworkList(t.Context(), list, s.RuntimeConf); err != nil {
+			t.Fatalf("%s: ADD: %v", tc.what, err)
+		}
+		if err := check(); err != nil {
+			t.Errorf("before %s: %v", tc.what, err)
+		}
+		r.standin.pause()
+		testnode.Run(t, tc.change...)
+		testnode.Eventually(t, tc.what, func() error {
+			if err := check(); err == nil || !strings.Contains(err.Error(), tc.want) {
+				return fmt.Errorf("CHECK says %w, want %q", err, tc.want)
+			}
+			return nil
+		})
+		wantCode(t, check(), cni.CodeCheckFailed, tc.want)
+		r.standin.resume()
+		if err := r.runtime("cache2").DelNetworkList(t.Context(), list, s.RuntimeConf); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r.give(pod, 4) // the controller's word has changed
+	wantCode(t, check(), cni.CodeCheckFailed, "")
+	// A pod that never was is known to be none at once.
+	never := r.sandbox(pod, "c-never")
+	never.Args[2][1] = "never"
+	wantCode(t, r.runtime("cache").CheckNetworkList(t.Context(), list, never.RuntimeConf), cni.CodePodGone, "default/never")
+	r.mustHold()
+}
+
+func testGC(t *testing.T, r *cniRig) {
+	list := r.network("1.1.0", "")
+	var all []sandbox
+	for i, name := range []string{"gc-a", "gc-b"} {
+		pod := r.createPod(name)
+		r.give(pod, byte(3+i))
+		s := r.sandbox(pod, "c-"+name)
+		if err := <-r.add(t.Context(), list, s); err != nil {
+			t.Fatal(err)
+		}
+		all = append(all, s)
+	}
+	testnode.Run(t, "ip", "link", "add", "vethleft", "group", "7304814", "type", "veth", "peer", "name", "xleft")
+	// A runtime that has forgotten everything: the plugin must find it.
+	if err := r.runtime("forgotten").GCNetworkList(t.Context(), list, &libcni.GCArgs{ValidAttachments: []types.GCAttachment{{ContainerID: "c-gc-a", IfName: "eth0"}}}); err != nil {
+		t.Fatal(err)
+	}
+	r.mustHold(all[0])
+	if err := r.runtime("cache").CheckNetworkList(t.Context(), list, all[0].RuntimeConf); err != nil {
+		t.Errorf("GC has hurt a valid attachment: %v", err)
+	}
+	if err := r.runtime("cache").GCNetworkList(t.Context(), list, nil); err != nil {
+		t.Fatal(err)
+	}
+	r.mustHold()
+}
+
+func testErrors(t *testing.T, r *cniRig) {
+	pod := r.createPod("errors")
+	r.give(pod, 3)
+	list := r.network("1.0.0", "")
+	add := func(list *libcni.NetworkConfigList, change func(*libcni.RuntimeConf)) error {
+		s := r.sandbox(pod, "c-errors")
+		if change != nil {
+			change(s.RuntimeConf)
+		}
+		return <-r.add(t.Context(), list, s)
+	}
+	wantCode(t, add(list, func(rt *libcni.RuntimeConf) { rt.Args = nil }), types.ErrInvalidEnvironmentVariables, "K8S_POD_NAME")
+	wantCode(t, add(list, func(rt *libcni.RuntimeConf) { rt.NetNS = "/run/netns/nowhere" }), types.ErrInvalidNetNS, "/run/netns/nowhere")
+	wantCode(t, add(r.network("1.0.0", `,"ipam":{"type":"host-local"}`), nil), types.ErrInvalidNetworkConfig, "remove ipam")
+	wantCode(t, add(r.network("1.0.0", `,"serverSocket":7`), nil), types.ErrDecodingFailure, "serverSocket")
+	wantCode(t, add(list, func(rt *libcni.RuntimeConf) { rt.Args[3][1] = "0000-0000" }), cni.CodePodGone, "delete the sandbox")
+	r.annotate("kubernetes.io/ingress-bandwidth", "fast", pod.Name)
+	for range 2 {
+		wantCode(t, add(list, nil), cni.CodeBadPod, `kubernetes.io/ingress-bandwidth="fast"`)
+	}
+	events, err := r.client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=errors"})
+	if err != nil || len(events.Items) != 1 || events.Items[0].Reason != "InvalidBandwidth" {
+		t.Errorf("events %v, error %v", events, err)
+	}
+	r.mustHold()
+}
+
+// testGivingUp: an ADD ends as soon as it is of no more use, and leaves nothing.
+func testGivingUp(t *testing.T, r *cniRig) {
+	list := r.network("1.0.0", "")
+	failed := func() (n int) {
+		_, body, err := r.get("/metrics")
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.Lines(body) {
+			if rest, ok := strings.CutPrefix(line, `ovnkube_node_cni_request_duration_seconds_count{command="ADD",err="true"} `); ok {
+				_, _ = fmt.Sscan(rest, &n)
+			}
+		}
+		return n
+	}
+	// The runtime kills the plugin while the pod has no address yet.
+	pod := r.createPod("slow")
+	before := failed()
+	ctx, cancel := context.WithCancel(t.Context())
+	answered := r.add(ctx, list, r.sandbox(pod, "c-slow"))
+	time.AfterFunc(300*time.Millisecond, cancel)
+	if err := <-answered; err == nil {
+		t.Error("ADD succeeded without an address")
+	}
+	testnode.Eventually(t, "agent gives up", func() error {
+		if n := failed(); n == before {
+			return fmt.Errorf("%d failed requests", n)
+		}
+		return nil
+	})
+	// The pod is deleted while it has no address yet, or its flows are not there yet.
+	answered = r.add(t.Context(), list, r.sandbox(pod, "c-slow"))
+	r.deletePod("slow")
+	wantCode(t, <-answered, cni.CodePodGone, "default/slow")
+	r.standin.pause()
+	again := r.createPod("slow")
+	r.give(again, 3)
+	s := r.sandbox(again, "c-again")
+	answered = r.add(t.Context(), list, s)
+	r.awaitPort(s)
+	r.deletePod("slow")
+	wantCode(t, <-answered, cni.CodePodGone, "default/slow")
+	r.mustHold()
+	// The runtime deletes the sandbox.
+	third := r.createPod("slow")
+	r.give(third, 3)
+	s = r.sandbox(third, "c-third")
+	answered = r.add(t.Context(), list, s)
+	r.awaitPort(s)
+	if err := r.runtime("other").DelNetworkList(t.Context(), list, s.RuntimeConf); err != nil {
+		t.Error(err)
+	}
+	wantCode(t, <-answered, cni.CodeSuperseded, "the runtime asks to delete the sandbox")
+	r.standin.resume()
+	r.mustHold()
+}
+
+// testSandboxes: several of one pod, and pods of one name.
+func testSandboxes(t *testing.T, r *cniRig) {
+	list := r.network("1.0.0", "")
+	pod := r.createPod("twice")
+	r.give(pod, 3)
+	first, second := r.sandbox(pod, "c-first"), r.sandbox(pod, "c-second")
+	r.standin.pause()
+	answered := r.add(t.Context(), list, first)
+	r.awaitPort(first)
+	later := r.add(t.Context(), list, second)
+	wantCode(t, <-answered, cni.CodeSuperseded, "a later sandbox")
+	r.standin.resume()
+	if err := <-later; err != nil {
+		t.Fatal(err)
+	}
+	if err := r.runtime("cache").DelNetworkList(t.Context(), list, first.RuntimeConf); err != nil {
+		t.Error(err)
+	}
+	r.mustHold(second)
+	// A pod of the same name, while the old one's sandbox is still there.
+	r.deletePod("twice")
+	recreated := r.createPod("twice")
+	r.give(recreated, 4)
+	wantCode(t, <-r.add(t.Context(), list, r.sandbox(pod, "c-late")), cni.CodePodGone, "default/twice")
+	third := r.sandbox(recreated, "c-third")
+	if err := <-r.add(t.Context(), list, third); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.runtime("cache").DelNetworkList(t.Context(), list, second.RuntimeConf); err != nil {
+		t.Error(err)
+	}
+	if err := r.runtime("cache").DelNetworkList(t.Context(), list, first.RuntimeConf); err != nil {
+		t.Error(err)
+	}
+	if got := r.sw.Vsctl(t, "get", "Interface", third.host(), "external_ids:iface-id-ver"); !strings.Contains(got, string(recreated.UID)) {
+		t.Errorf("iface-id-ver %s, want %s", got, recreated.UID)
+	}
+	r.mustHold(third)
+	if err := r.runtime("cache").DelNetworkList(t.Context(), list, third.RuntimeConf); err != nil {
+		t.Error(err)
+	}
+	r.mustHold()
+}
+
+func TestAnnouncement(t *testing.T) {
+	var n announcement
+	now := time.Now()
+	for i, step := range []struct {
+		ready, there bool
+		later        time.Duration
+		want         bool
+	}{
+		{false, true, 0, true}, // of the agent before
+		{false, false, time.Second, false},
+		{true, false, time.Second, true},
+		{false, true, time.Minute, true},
+		{false, true, withdrawAfter / 2, true},
+		{true, true, 0, true},
+		{false, true, withdrawAfter, true},
+		{false, true, withdrawAfter, false},
+	} {
+		now = now.Add(step.later)
+		if got := n.want(step.ready, step.there, now); got != step.want {
+			t.Errorf("step %d: %t", i, got)
+		}
+	}
+}

@@ -1,0 +1,204 @@
+package agent
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"log/slog"
+	"math/rand/v2"
+	"os"
+	"os/exec"
+	"slices"
+	"sync"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/containernetworking/cni/libcni"
+	"golang.org/x/sync/errgroup"
+	"k8s.io/client-go/rest"
+)
+
+// agentEnv makes the test binary run the agent, whose configuration it holds.
+const agentEnv = "OVNEBPF_TEST_AGENT"
+
+// runAgent is the process that TestStress kills.
+func runAgent(config string) error {
+	cfg := valid()
+	cfg.RestConfig = nil
+	var api elsewhere
+	if err := errors.Join(json.Unmarshal([]byte(config), &cfg), json.Unmarshal([]byte(config), &api)); err != nil {
+		return err
+	}
+	cfg.RestConfig = &rest.Config{Host: api.Host, BearerToken: api.Token, TLSClientConfig: api.TLS}
+	return Run(context.Background(), cfg, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
+}
+
+// process is an agent in a process of its own.
+func (r *cniRig) process() *exec.Cmd {
+	r.t.Helper()
+	api := r.cfg.RestConfig
+	cfg := r.cfg
+	cfg.RestConfig = nil
+	parts := map[string]any{}
+	for _, part := range []any{cfg, map[string]any{"Host": api.Host, "Token": api.BearerToken, "TLS": api.TLSClientConfig}} {
+		b, err := json.Marshal(part)
+		if err == nil {
+			err = json.Unmarshal(b, &parts)
+		}
+		if err != nil {
+			r.t.Fatal(err)
+		}
+	}
+	b, err := json.Marshal(parts)
+	if err != nil {
+		r.t.Fatal(err)
+	}
+	cmd := exec.Command("/proc/self/exe", "-test.run", "none")
+	cmd.Env = append(os.Environ(), agentEnv+"="+string(b))
+	cmd.Stdout, cmd.Stderr = r.t.Output(), r.t.Output()
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		r.t.Fatal(err)
+	}
+	return cmd
+}
+
+// TestStress adds and deletes pods at once while the agent is killed at random,
+// as a kubelet does: what fails is tried again. Nothing of them may be left.
+func TestStress(t *testing.T) {
+	pods, rounds, kills := 200, 10, 3
+	if testing.Short() {
+		pods, rounds, kills = 20, 1, 1
+	}
+	r := newCNIRig(t)
+	agent := r.process()
+	t.Cleanup(func() { _ = agent.Process.Kill(); _ = agent.Wait() })
+	r.getReady()
+	var all []sandbox
+	for i := range pods {
+		pod := r.createPod(fmt.Sprintf("stress%d", i))
+		r.give(pod, byte(3+i))
+		all = append(all, r.sandbox(pod, "c-"+pod.Name))
+	}
+	seed := uint64(time.Now().UnixNano())
+	t.Log("seed", seed)
+	random := rand.New(rand.NewPCG(seed, 0))
+	list := r.network("1.0.0", "")
+	for round := range rounds {
+		for _, command := range []func(*libcni.CNIConfig, *libcni.RuntimeConf) error{
+			func(c *libcni.CNIConfig, rt *libcni.RuntimeConf) error {
+				_, err := c.AddNetworkList(t.Context(), list, rt)
+				return err
+			},
+			func(c *libcni.CNIConfig, rt *libcni.RuntimeConf) error {
+				return c.DelNetworkList(t.Context(), list, rt)
+			},
+		} {
+			ended := make(chan error, 1)
+			go func() {
+				ended <- r.forAll(all, func(s sandbox) error { return command(r.runtime("cache"), s.RuntimeConf) })
+			}()
+			for range kills {
+				time.Sleep(time.Duration(random.IntN(5*pods)) * time.Millisecond)
+				if err := agent.Process.Kill(); err != nil {
+					t.Fatal(err)
+				}
+				_ = agent.Wait()
+				agent = r.process()
+			}
+			if err := <-ended; err != nil {
+				t.Fatalf("round %d: %v", round, err)
+			}
+			r.awaitMissing("")
+		}
+		r.mustHold()
+	}
+	// Some stay, and are what they should be.
+	keep := all[:pods/4]
+	if err := r.forAll(all, func(s sandbox) error {
+		_, err := r.runtime("cache").AddNetworkList(t.Context(), list, s.RuntimeConf)
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	if err := r.forAll(all[len(keep):], func(s sandbox) error { return r.runtime("cache").DelNetworkList(t.Context(), list, s.RuntimeConf) }); err != nil {
+		t.Fatal(err)
+	}
+	r.mustHold(keep...)
+	for _, s := range keep {
+		if err := r.runtime("cache").CheckNetworkList(t.Context(), list, s.RuntimeConf); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// forAll does something with all sandboxes at the same time, each until it
+// succeeds.
+func (r *cniRig) forAll(all []sandbox, do func(sandbox) error) error {
+	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute)
+	defer cancel()
+	errs := make([]error, len(all))
+	var group sync.WaitGroup
+	for i, s := range all {
+		group.Go(func() {
+			for {
+				errs[i] = do(s)
+				if errs[i] == nil || ctx.Err() != nil {
+					return
+				}
+				time.Sleep(100 * time.Millisecond)
+			}
+		})
+	}
+	group.Wait()
+	return errors.Join(errs...)
+}
+
+// TestLatency measures, from the plugin's start to its result, pods whose address
+// is already there: one after the other, and all at once. The stand-in for
+// ovn-controller looks every 20 ms, which is part of it.
+func TestLatency(t *testing.T) {
+	if testing.Short() {
+		t.Skip("-short: a measurement, nothing can fail")
+	}
+	r := newCNIRig(t)
+	r.start()
+	r.getReady()
+	var all []sandbox
+	for i := range 100 {
+		pod := r.createPod(fmt.Sprintf("latency%d", i))
+		r.give(pod, byte(3+i))
+		all = append(all, r.sandbox(pod, "c-"+pod.Name))
+	}
+	list := r.network("1.0.0", "")
+	took := make([]time.Duration, len(all))
+	add := func(i int) error {
+		start := time.Now()
+		_, err := r.runtime("cache").AddNetworkList(t.Context(), list, all[i].RuntimeConf)
+		took[i] = time.Since(start)
+		return err
+	}
+	report := func(what string) {
+		slices.Sort(took)
+		t.Logf("%s: p50 %v, p99 %v", what, took[len(took)/2], took[len(took)*99/100])
+		if err := r.forAll(all, func(s sandbox) error { return r.runtime("cache").DelNetworkList(t.Context(), list, s.RuntimeConf) }); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for i := range all {
+		if err := add(i); err != nil {
+			t.Fatal(err)
+		}
+	}
+	report("one after the other")
+	var group errgroup.Group
+	for i := range all {
+		group.Go(func() error { return add(i) })
+	}
+	if err := group.Wait(); err != nil {
+		t.Fatal(err)
+	}
+	report("100 at once")
+}
