@@ -16,7 +16,7 @@ const pluginName = "ovn-k8s-cni-overlay"
 const usage = `CNI plugin ovn-k8s-cni-overlay. A container runtime calls it without arguments.
   ovn-k8s-cni-overlay install DIR            copies it into the runtime's directory of plugins
   ovn-k8s-cni-overlay uninstall [--stay] DIR removes it there; --stay then waits for SIGTERM
-An image needs no shell for either.`
+An image needs no shell for either`
 
 // manage is the program when it has arguments: no runtime gives any.
 func manage(ctx context.Context, args []string) error {
