@@ -108,7 +108,7 @@ func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 		defer steal.Close()
 	}
 	a.addParts()
-	a.ready.starting("")
+	a.ready.complete()
 	return a.runParts(ctx, server, keeper)
 }
 

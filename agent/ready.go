@@ -1,6 +1,7 @@
 package agent
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -23,13 +24,14 @@ type readiness struct {
 	log     *slog.Logger
 	changed loop.Signal
 
-	mu    sync.Mutex // guards what follows
-	parts []func() string
-	start string // why the start has not got any further
+	mu      sync.Mutex // guards what follows
+	parts   []func() string
+	started bool   // the parts are there
+	start   string // what the start waits for, "" for nothing
 }
 
 func newReadiness(log *slog.Logger) *readiness {
-	return &readiness{log: log, changed: loop.NewSignal(), start: "starting"}
+	return &readiness{log: log, changed: loop.NewSignal()}
 }
 
 // add makes part one of those asked; it returns what is missing, or "".
@@ -39,7 +41,14 @@ func (r *readiness) add(part func() string) {
 	r.parts = append(r.parts, part)
 }
 
-// starting reports why the start waits, "" when it is over.
+// complete ends the start: from now on the parts are asked.
+func (r *readiness) complete() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.started = true
+}
+
+// starting reports what the start waits for, "" when it goes on.
 func (r *readiness) starting(why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -52,11 +61,11 @@ func (r *readiness) starting(why string) {
 // missing returns all that is missing, in the order of the parts.
 func (r *readiness) missing() []string {
 	r.mu.Lock()
-	parts, start := r.parts, r.start
+	parts, started, start := r.parts, r.started, r.start
 	r.mu.Unlock()
 	var out []string
-	if start != "" {
-		out = append(out, start)
+	if !started {
+		out = append(out, cmp.Or(start, "starting"))
 	}
 	for _, p := range parts {
 		if s := p(); s != "" {
