@@ -82,6 +82,7 @@ func (h hasher) hash(t *testing.T, wire, ovn *tap, given uint32, frame []byte) (
 // TestHash: what OVN gets has a hash, the same for all of a connection and another
 // for each; what has one keeps it, and what has no ports is left to the kernel.
 func TestHash(t *testing.T) {
+	needTCX(t)
 	n := newNode(t)
 	g := n.open(t)
 	n.must(t, func() error { return errors.Join(g.AttachUplink(n.uplink), g.AttachBridge(n.bridge)) })
