@@ -55,12 +55,12 @@ func (s *standinController) mark(ctx context.Context) {
 		return
 	}
 	vsctl := []string{"--timeout=5", "--db=" + s.db, "--no-wait"}
-	out, err := exec.CommandContext(ctx, "ovs-vsctl", append(vsctl, "--format=json", "--columns=name,external_ids", "list", "Interface")...).Output()
+	out, err := exec.CommandContext(ctx, "ovs-vsctl", append(vsctl, "--format=json", "--columns=name,external_ids,ofport", "list", "Interface")...).Output()
 	if err != nil {
 		return // the database is away at times
 	}
 	var table struct {
-		Data [][2]json.RawMessage `json:"data"`
+		Data [][3]json.RawMessage `json:"data"`
 	}
 	if json.Unmarshal(out, &table) != nil {
 		return
@@ -69,7 +69,8 @@ func (s *standinController) mark(ctx context.Context) {
 	for _, row := range table.Data {
 		var name string
 		var ids [2]any
-		if json.Unmarshal(row[0], &name) != nil || json.Unmarshal(row[1], &ids) != nil {
+		var ofport int // a set, as long as ovs-vswitchd has not made the port
+		if json.Unmarshal(row[0], &name) != nil || json.Unmarshal(row[1], &ids) != nil || json.Unmarshal(row[2], &ofport) != nil || ofport <= 0 {
 			continue
 		}
 		has := map[string]bool{}

@@ -87,6 +87,7 @@ func TestStress(t *testing.T) {
 	random := rand.New(rand.NewPCG(seed, 0))
 	list := r.network("1.0.0", "")
 	for round := range rounds {
+		all = renew(all, round)
 		for _, command := range []func(*libcni.CNIConfig, *libcni.RuntimeConf) error{
 			func(c *libcni.CNIConfig, rt *libcni.RuntimeConf) error {
 				_, err := c.AddNetworkList(t.Context(), list, rt)
@@ -116,6 +117,7 @@ func TestStress(t *testing.T) {
 		r.mustHold()
 	}
 	// Some stay, and are what they should be.
+	all = renew(all, rounds)
 	keep := all[:pods/4]
 	if err := r.forAll(all, func(s sandbox) error {
 		_, err := r.runtime("cache").AddNetworkList(t.Context(), list, s.RuntimeConf)
@@ -132,6 +134,17 @@ func TestStress(t *testing.T) {
 			t.Error(err)
 		}
 	}
+}
+
+// renew gives each pod another sandbox: no runtime uses an ID twice.
+func renew(all []sandbox, round int) []sandbox {
+	out := slices.Clone(all)
+	for i, s := range all {
+		conf := *s.RuntimeConf
+		conf.ContainerID = fmt.Sprintf("c-%d-%s", round, s.pod.Name)
+		out[i].RuntimeConf = &conf
+	}
+	return out
 }
 
 // forAll does something with all sandboxes at the same time, each until it

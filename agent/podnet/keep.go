@@ -155,15 +155,23 @@ func (k *Keeper) restore(ctx context.Context, host string, p Pod) error {
 	return k.Wirer.connect(ctx, p)
 }
 
-// judge removes all of a pod that is gone.
+// judge removes all of a pod that is gone, and sets a device up that is down.
 func (k *Keeper) judge(ctx context.Context, host string, p Pod) error {
 	release, free := k.Try(p.ContainerID)
 	if !free {
 		return nil
 	}
 	defer release()
-	if _, err := link.Get(host); errors.Is(err, link.ErrNotFound) {
+	device, err := link.Get(host)
+	if errors.Is(err, link.ErrNotFound) {
 		return k.drop(ctx, host, "its device is gone, and so its network namespace")
+	}
+	if err == nil && !device.Up {
+		k.Log.Warn("a pod's device was down and is set up", "device", host, "pod", p.LogicalPort)
+		err = link.SetUp(host)
+	}
+	if err != nil {
+		return err
 	}
 	namespace, name, _ := strings.Cut(p.LogicalPort, "_")
 	gone, err := k.Gone(ctx, namespace, name, p.UID)

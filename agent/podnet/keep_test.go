@@ -116,6 +116,12 @@ func TestKeeper(t *testing.T) {
 		t.Errorf("external_ids %q", got)
 	}
 
+	testnode.Run(t, "ip", "link", "set", HostName("c-a", "eth0"), "down")
+	pass()
+	if l, err := link.Get(HostName("c-a", "eth0")); err != nil || !l.Up {
+		t.Errorf("a device that was down: %+v, error %v", l, err)
+	}
+
 	// A pod that is gone loses everything, one whose namespace is gone too; but
 	// not while a request for it is under way.
 	pass()

@@ -93,6 +93,11 @@ func (w *Wirer) Add(ctx context.Context, p Pod) (hostName string, err error) {
 		return "", err
 	}
 	w.observe(PhaseInstalled, time.Since(wired))
+	// Where the name was another device's a moment ago ovs-vswitchd, when it lets
+	// go of that one, gives this one its flags: down.
+	if err := link.SetUp(host); err != nil {
+		return "", err
+	}
 	return host, nil
 }
 
