@@ -4,6 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -311,25 +314,38 @@ func testSandboxes(t *testing.T, r *cniRig) {
 }
 
 func TestAnnouncement(t *testing.T) {
+	cfg := Config{CNIConfDir: t.TempDir(), CNISocket: "/run/x/cni.sock"}
+	path := filepath.Join(cfg.CNIConfDir, ConfListName)
+	if err := os.WriteFile(path, []byte("of the agent before"), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	unready := []string{"something"}
 	var n announcement
 	now := time.Now()
 	for i, step := range []struct {
-		ready, there bool
-		later        time.Duration
-		want         bool
+		missing []string
+		later   time.Duration
+		want    string // part of the file; "" is for none
 	}{
-		{false, true, 0, true}, // of the agent before
-		{false, false, time.Second, false},
-		{true, false, time.Second, true},
-		{false, true, time.Minute, true},
-		{false, true, withdrawAfter / 2, true},
-		{true, true, 0, true},
-		{false, true, withdrawAfter, true},
-		{false, true, withdrawAfter, false},
+		{unready, 0, "before"},
+		{unready, withdrawAfter - time.Second, "before"},
+		{unready, time.Second, ""},
+		{nil, time.Second, pluginName},
+		{unready, time.Hour, pluginName}, // only now it is known to be unready
+		{unready, withdrawAfter / 2, pluginName},
+		{nil, 0, pluginName},
+		{unready, withdrawAfter, pluginName},
+		{unready, withdrawAfter, ""},
+		{unready, withdrawAfter, ""},
+		{nil, 0, pluginName},
 	} {
 		now = now.Add(step.later)
-		if got := n.want(step.ready, step.there, now); got != step.want {
-			t.Errorf("step %d: %t", i, got)
+		if err := n.step(cfg, step.missing, now, slog.New(slog.DiscardHandler)); err != nil {
+			t.Fatal(err)
+		}
+		content, err := os.ReadFile(path)
+		if (err != nil) != (step.want == "") || !strings.Contains(string(content), step.want) {
+			t.Errorf("step %d: %q, error %v", i, content, err)
 		}
 	}
 }

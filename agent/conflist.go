@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"log/slog"
 	"os"
 	"path/filepath"
 	"time"
@@ -67,10 +68,13 @@ func removeFile(path string) error {
 // restart of a daemon, is not worth that.
 const withdrawAfter = 20 * time.Second
 
-// announcement decides whether the CNI configuration is there. The zero value
-// is for the agent's start: one that an agent before has written stays for as
-// long as one that was right.
-type announcement struct{ lost time.Time }
+// announcement keeps the CNI configuration. The zero value is for the agent's
+// start: what an agent before has written stays for as long as its own would.
+type announcement struct {
+	written bool      // by this agent
+	was     bool      // ready
+	lost    time.Time // since when not ready
+}
 
 // want says whether the configuration is to be there.
 func (n *announcement) want(ready, there bool, now time.Time) bool {
@@ -84,38 +88,37 @@ func (n *announcement) want(ready, there bool, now time.Time) bool {
 	return there && now.Sub(n.lost) < withdrawAfter
 }
 
-// announce writes the CNI configuration once nothing is missing, withdraws it
-// when the node has been unready for a while, and logs readiness as it comes and
-// goes.
+// step writes the configuration once nothing is missing, withdraws it when the
+// node has been unready for a while, and logs readiness as it comes and goes.
+func (n *announcement) step(cfg Config, missing []string, now time.Time, log *slog.Logger) error {
+	is := len(missing) == 0
+	if is != n.was {
+		log.Info("readiness", "ready", is, "missing", missing)
+	}
+	n.was = is
+	if cfg.CNIConfDir == "" {
+		return nil
+	}
+	path := filepath.Join(cfg.CNIConfDir, ConfListName)
+	_, err := os.Stat(path)
+	there := err == nil
+	want := n.want(is, there, now)
+	switch {
+	case is && (!n.written || !there): // also over one that another version has written
+		err := writeConfList(cfg.CNIConfDir, cfg.CNISocket)
+		n.written = err == nil
+		return err
+	case !want && there:
+		log.Warn("the node stays unready: withdrawing the CNI configuration", "missing", missing)
+		return removeFile(path)
+	}
+	return nil
+}
+
 func (a *agent) announce(ctx context.Context) error {
-	written, was := false, false
-	path := filepath.Join(a.cfg.CNIConfDir, ConfListName)
 	var n announcement
 	return loop.Run(ctx, loop.Options{
 		Name: "CNI configuration", Wake: a.ready.changed, Resync: 5 * time.Second, Log: a.log,
-		Apply: func(context.Context) error {
-			missing := a.ready.missing()
-			is := len(missing) == 0
-			if is != was {
-				a.log.Info("readiness", "ready", is, "missing", missing)
-			}
-			was = is
-			if a.cfg.CNIConfDir == "" {
-				return nil
-			}
-			_, err := os.Stat(path)
-			there := err == nil
-			want := n.want(is, there, time.Now())
-			switch {
-			case is && (!written || !there): // also over one that another version has written
-				err := writeConfList(a.cfg.CNIConfDir, a.cfg.CNISocket)
-				written = err == nil
-				return err
-			case !want && there:
-				a.log.Warn("the node stays unready: withdrawing the CNI configuration", "missing", missing)
-				return removeFile(path)
-			}
-			return nil
-		},
+		Apply: func(context.Context) error { return n.step(a.cfg, a.ready.missing(), time.Now(), a.log) },
 	})
 }
