@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"sync/atomic"
 	"time"
 
@@ -40,8 +41,9 @@ type agent struct {
 	management *management.Port
 	exit       *exit
 	health     *healthcheck.Server
-	mtu        atomic.Int64 // of pods; 0 = not known
-	notLocal   bool         // nothing of local gateway mode is left; the node loop's
+	mtu        atomic.Int64                        // of pods; 0 = not known
+	notLocal   bool                                // nothing of local gateway mode is left; the node loop's
+	redirected map[bpf.ServiceKey][]netip.AddrPort // what local gateway mode redirects; the node loop's
 	nodeFault  atomic.Pointer[string]
 	listening  atomic.Bool // the CNI socket
 }

@@ -6,8 +6,12 @@ import (
 	"os/exec"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/masquerade"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
 // syncMasquerade gives packets of pods that leave by the host the host's
@@ -36,7 +40,37 @@ func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) erro
 	if a.settings.Routable {
 		c.Routable = subnets
 	}
-	return masquerade.Sync(ctx, c)
+	if err := masquerade.Sync(ctx, c); err != nil {
+		return err
+	}
+	return a.forgetUDP(c.Redirects)
+}
+
+// forgetUDP has the kernel decide anew about UDP connections to front ends that
+// are redirected to others than before.
+func (a *agent) forgetUDP(now map[bpf.ServiceKey][]netip.AddrPort) error {
+	changed := map[netip.AddrPort][]netip.AddrPort{}
+	for k, endpoints := range now {
+		if before, known := a.redirected[k]; k.Proto == unix.IPPROTO_UDP && (!known || !slices.Equal(before, endpoints)) {
+			changed[netip.AddrPortFrom(k.Addr, k.Port)] = endpoints
+		}
+	}
+	for k := range a.redirected {
+		if _, still := now[k]; k.Proto == unix.IPPROTO_UDP && !still {
+			changed[netip.AddrPortFrom(k.Addr, k.Port)] = nil
+		}
+	}
+	if len(changed) > 0 {
+		n, err := link.ForgetUDP(changed)
+		if err != nil {
+			return err
+		}
+		if n > 0 {
+			a.log.Info("UDP connections to services with other endpoints forgotten", "count", n)
+		}
+	}
+	a.redirected = now
+	return nil
 }
 
 // removeMasquerade needs no nft where local gateway mode cannot have been.

@@ -4,9 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // conntrackStat is of the network namespace of the calling thread.
@@ -48,4 +53,35 @@ func parseConntrackStat(s string) (map[string]uint64, error) {
 		}
 	}
 	return sum, nil
+}
+
+// ForgetUDP makes the kernel's connection tracker forget the UDP connections to
+// those addresses and ports that are answered by others than it says, and returns
+// how many. An entry made before there was an endpoint, or for one that has gone,
+// is otherwise renewed by every packet of a client that stays on its port, and none
+// of them is translated anew. Only the zone of what the host itself handles counts.
+func ForgetUDP(by map[netip.AddrPort][]netip.AddrPort) (int, error) {
+	forgotten := 0
+	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {
+		n, err := netlink.ConntrackDeleteFilters(netlink.ConntrackTable, family, answeredByOthers(by))
+		if err != nil {
+			return forgotten, fmt.Errorf("delete conntrack entries: %w", err)
+		}
+		forgotten += int(n)
+	}
+	return forgotten, nil
+}
+
+// answeredByOthers is the filter of ForgetUDP.
+type answeredByOthers map[netip.AddrPort][]netip.AddrPort
+
+// MatchConntrackFlow implements netlink.CustomConntrackFilter.
+func (f answeredByOthers) MatchConntrackFlow(flow *netlink.ConntrackFlow) bool {
+	if flow.Forward.Protocol != unix.IPPROTO_UDP || flow.Zone != 0 {
+		return false
+	}
+	to, okTo := netip.AddrFromSlice(flow.Forward.DstIP)
+	by, okBy := netip.AddrFromSlice(flow.Reverse.SrcIP)
+	allowed, asked := f[netip.AddrPortFrom(to.Unmap(), flow.Forward.DstPort)]
+	return okTo && okBy && asked && !slices.Contains(allowed, netip.AddrPortFrom(by.Unmap(), flow.Reverse.SrcPort))
 }
