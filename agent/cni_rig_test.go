@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"os"
@@ -54,6 +55,15 @@ func newCNIRig(t *testing.T) *cniRig {
 		t.Fatal(err)
 	}
 	r := &cniRig{rig: newRig(t), plugins: plugins}
+	// The devices would outlive the switch, and meet the next test.
+	t.Cleanup(func() {
+		if err := Cleanup(context.Background(), r.cfg, slog.New(slog.DiscardHandler)); err != nil {
+			t.Error(err)
+		}
+		if err := r.holds(); err != nil {
+			t.Error(err)
+		}
+	})
 	r.standin = r.startStandin()
 	r.createNode()
 	return r
