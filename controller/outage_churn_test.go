@@ -28,6 +28,10 @@ type churn struct {
 	policies []string
 }
 
+// mostPods leaves addresses free on each of the nodes: every pod shall have some in
+// the end, however long the changes go on.
+const mostPods = 300
+
 // policies counts those that came and went: they change what is a node's.
 const policies = "policies"
 
@@ -66,7 +70,7 @@ func (c *churn) stop() changes {
 
 func (c *churn) step(ctx context.Context) error {
 	switch n := c.r.IntN(20); {
-	case n < 8 || len(c.pods) == 0:
+	case n < 8 && len(c.pods) < mostPods || len(c.pods) == 0:
 		return c.addPod(ctx)
 	case n < 13:
 		return c.client.CoreV1().Pods("default").Delete(ctx, c.take(&c.pods), metav1.DeleteOptions{GracePeriodSeconds: new(int64)})

@@ -186,31 +186,6 @@ func TestCommitKeepsForeignRows(t *testing.T) {
 	}
 }
 
-// What the database does itself is not asked of it: a row that goes is taken out
-// of those parents that hold it, not out of those that only know of it.
-func TestCommitDeletesByOneParent(t *testing.T) {
-	s := nbtest.Start(t)
-	db := open(t, s)
-	pod := plan.PodKey("ns", "pod")
-	commit(t, db, map[plan.Key][]plan.Row{
-		plan.NodeKey("n1"):       {plan.LogicalSwitch{Name: "n1"}},
-		plan.SelectorKey("pods"): {plan.PortGroup{Name: "pods"}},
-		pod:                      {plan.LogicalSwitchPort{Switch: "n1", Groups: []string{"pods"}, Name: "ns_pod"}},
-	})
-	before := db.Stats()
-	commit(t, db, map[plan.Key][]plan.Row{pod: nil})
-	if got := s.Nbctl("--bare", "--columns=ports", "list", "port_group"); got != "" {
-		t.Errorf("left in the group: %s", got)
-	}
-	if got := s.Nbctl("--bare", "--columns=_uuid", "list", "logical_switch_port"); got != "" {
-		t.Errorf("left: %s", got)
-	}
-	after := db.Stats()
-	if n := after.Operations["mutate"] - before.Operations["mutate"]; after.Transactions != before.Transactions+1 || n != 1 {
-		t.Errorf("%d mutations in %d transactions, want one in one", n, after.Transactions-before.Transactions)
-	}
-}
-
 // A member that someone takes out of a weak set is put back.
 func TestCommitRepairsMembership(t *testing.T) {
 	s := nbtest.Start(t)

@@ -27,8 +27,9 @@ func additionOps(additions map[addition][]string) []ovsdb.Operation {
 }
 
 // deleteOps take a row away. A row of a table that is no root goes when
-// nothing holds it any more, so it is taken out of those parents that do,
-// whichever they are; the database takes it out of the others itself.
+// nothing refers to it any more, so it is taken out of its parents, whichever
+// they are, those too that the database should take it out of itself (weak
+// references): after ovsdb-server 3.1 was killed, groups kept ports that were gone.
 func (b *batch) deleteOps(s staleRow) []ovsdb.Operation {
 	if b.schema.Tables[s.table].IsRoot {
 		return []ovsdb.Operation{{Op: ovsdb.OperationDelete, Table: s.table, Where: whereUUID(s.uuid)}}
@@ -36,24 +37,11 @@ func (b *batch) deleteOps(s staleRow) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 	for _, kind := range tables[s.table].parents {
 		table, column := splitParent(kind)
-		if !b.holds(table, column) {
-			continue
-		}
 		for _, parent := range slices.Sorted(slices.Values(b.members.of(kind)[s.uuid])) {
 			ops = append(ops, removal(table, parent, column, s.uuid))
 		}
 	}
 	return ops
-}
-
-// holds says whether a row is there for as long as the column refers to it.
-func (b *batch) holds(table, column string) bool {
-	c := b.schema.Table(table).Column(column)
-	if c == nil || c.TypeObj == nil || c.TypeObj.Key == nil {
-		return true
-	}
-	kind, err := c.TypeObj.Key.RefType()
-	return err != nil || kind != ovsdb.Weak
 }
 
 func whereUUID(uuid string) []ovsdb.Condition {
