@@ -50,7 +50,7 @@ test: build ## all tests that run natively: packets, attach, controller, agent, 
 .PHONY: race
 race: ## the packages' tests again under the race detector
 	@test/packages build lab race
-	@CGO_ENABLED=1 BIN_DIR=$(CURDIR)/bin $(NICE) go test -race -short -count=1 -p 1 -timeout 20m $(RACE_TESTS)
+	@BIN_DIR=$(CURDIR)/bin $(NICE) test/race $(RACE_TESTS)
 
 .PHONY: e2e
 e2e: build ## the lab end to end: every path, restarts, kills, leaks
