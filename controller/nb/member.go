@@ -66,6 +66,12 @@ func (m *members) of(kind string) map[string][]string {
 	return c.parents
 }
 
+// children returns which rows a row refers to by the column.
+func (m *members) children(kind, parent string) []string {
+	m.of(kind)
+	return references(m.columns[kind].rows[parent], m.columns[kind].name)
+}
+
 // ours says whether a row that was read for the column has an owner of ours,
 // or is of a table where none can.
 func (m *members) ours(kind, parent string) bool {

@@ -27,12 +27,12 @@ func additionOps(additions map[addition][]string) []ovsdb.Operation {
 }
 
 // deleteOps take a row away. A row of a table that is no root goes when
-// nothing refers to it any more, so it is taken out of its parents, whichever
-// they are, those too that the database should take it out of itself (weak
-// references): after ovsdb-server 3.1 was killed, groups kept ports that were gone.
+// nothing holds it any more, so it is taken out of its parents, whichever they
+// are. Those too that only know of it (weak references): ovsdb-server 3.1 leaves it
+// there, for good, when the same transaction changes another column of theirs.
 func (b *batch) deleteOps(s staleRow) []ovsdb.Operation {
 	if b.schema.Tables[s.table].IsRoot {
-		return []ovsdb.Operation{{Op: ovsdb.OperationDelete, Table: s.table, Where: whereUUID(s.uuid)}}
+		return append(b.orphanOps(s), ovsdb.Operation{Op: ovsdb.OperationDelete, Table: s.table, Where: whereUUID(s.uuid)})
 	}
 	var ops []ovsdb.Operation
 	for _, kind := range tables[s.table].parents {
@@ -42,6 +42,45 @@ func (b *batch) deleteOps(s staleRow) []ovsdb.Operation {
 		}
 	}
 	return ops
+}
+
+// orphanOps take what goes with a row out of those parents that only know of it.
+func (b *batch) orphanOps(s staleRow) []ovsdb.Operation {
+	var ops []ovsdb.Operation
+	for _, child := range slices.Sorted(maps.Keys(tables)) {
+		for _, kind := range tables[child].parents {
+			if table, _ := splitParent(kind); table == s.table && !b.schema.Tables[child].IsRoot {
+				for _, uuid := range b.members.children(kind, s.uuid) {
+					ops = append(ops, b.forgetOps(child, uuid)...)
+				}
+			}
+		}
+	}
+	return ops
+}
+
+func (b *batch) forgetOps(child, uuid string) []ovsdb.Operation {
+	var ops []ovsdb.Operation
+	for _, kind := range tables[child].parents {
+		table, column := splitParent(kind)
+		if !b.weak(table, column) {
+			continue
+		}
+		for _, parent := range slices.Sorted(slices.Values(b.members.of(kind)[uuid])) {
+			ops = append(ops, removal(table, parent, column, uuid))
+		}
+	}
+	return ops
+}
+
+// weak says whether a row goes although the column refers to it.
+func (b *batch) weak(table, column string) bool {
+	c := b.schema.Table(table).Column(column)
+	if c == nil || c.TypeObj == nil || c.TypeObj.Key == nil {
+		return false
+	}
+	kind, err := c.TypeObj.Key.RefType()
+	return err == nil && kind == ovsdb.Weak
 }
 
 func whereUUID(uuid string) []ovsdb.Condition {
