@@ -242,12 +242,16 @@ func TestBridgedHostMark(t *testing.T) {
 func TestBridgedFlood(t *testing.T) {
 	n, g := bridgedNode(t, 0, true)
 	for mark, want := range map[uint32]uint32{0: retNext, 0x4000: retNext, 0x6f76: retDrop} {
-		ret, err := g.progs["bridged_bridge_in"].Run(&ebpf.RunOptions{
-			Data:    v4.rx(v4.foreign, v4.node, protoTCP, tcp(80, 50000, flagACK)),
-			Context: skbuff{Ifindex: uint32(n.bridge), Mark: mark},
+		var ret uint32
+		n.must(t, func() (err error) {
+			ret, err = g.progs["bridged_bridge_in"].Run(&ebpf.RunOptions{
+				Data:    v4.rx(v4.foreign, v4.node, protoTCP, tcp(80, 50000, flagACK)),
+				Context: skbuff{Ifindex: uint32(n.bridge), Mark: mark},
+			})
+			return err
 		})
-		if err != nil || ret != want {
-			t.Errorf("mark %x: returned %d, %v; want %d", mark, int32(ret), err, int32(want))
+		if ret != want {
+			t.Errorf("mark %x: returned %d, want %d", mark, int32(ret), int32(want))
 		}
 	}
 }
