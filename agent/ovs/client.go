@@ -56,7 +56,11 @@ func Dial(ctx context.Context, address string) (*Client, error) {
 		return nil, fmt.Errorf("connect to OVSDB %s: %w", address, err)
 	}
 	c := &Client{db: db, watchers: map[chan struct{}]func(string, string) bool{}}
-	db.Cache().AddEventHandler(&cache.EventHandlerFuncs{
+	rows := db.Cache()
+	if rows == nil { // libovsdb has taken it back
+		return nil, fmt.Errorf("connect to OVSDB %s: connection lost", address)
+	}
+	rows.AddEventHandler(&cache.EventHandlerFuncs{
 		AddFunc:    c.changed,
 		UpdateFunc: func(table string, _, row model.Model) { c.changed(table, row) },
 		DeleteFunc: c.changed,

@@ -26,6 +26,8 @@ const (
 // ErrNotConnected is what operations return while there is no connection.
 var ErrNotConnected = errors.New("not connected")
 
+var errLost = errors.New("connection lost")
+
 // DB is a Northbound database and its connection. Run keeps it connected; the
 // other methods may be called at any time, from any goroutine.
 type DB struct {
@@ -157,9 +159,13 @@ func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error
 	if err := conn.Connect(ctx); err != nil {
 		return nil, nil, err
 	}
+	cache := conn.Cache()
+	if cache == nil { // libovsdb has taken it back
+		return nil, nil, errLost
+	}
 	if d.changed != nil {
 		d.echoes.reset()
-		conn.Cache().AddEventHandler(changes(conn.Cache(), d.echoes, d.changed))
+		cache.AddEventHandler(changes(cache, d.echoes, d.changed))
 	}
 	go func() {
 		<-conn.DisconnectNotify() // is sent only to who is listening at that moment
@@ -181,7 +187,7 @@ func watch(ctx context.Context, conn client.Client, lost <-chan struct{}) error 
 		case <-ctx.Done():
 			return nil
 		case <-lost:
-			return errors.New("connection lost")
+			return errLost
 		case <-tick.C:
 			probe, cancel := context.WithTimeout(ctx, probeTimeout)
 			err := conn.Echo(probe)

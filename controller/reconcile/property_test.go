@@ -241,8 +241,10 @@ func (p *property) checkAllocations() {
 			claim("subnet "+s.String(), n.Name)
 		}
 	}
-	books, live := p.now.loop.status.books.pods, map[ipam.Pod]bool{}
-	failing := p.now.loop.failures.keys
+	books, live := p.now.loop.status.books, map[ipam.Pod]bool{}
+	books.mu.Lock() // who cannot have what it asks for asks again and again
+	defer books.mu.Unlock()
+	failing := p.now.loop.failures.owners()
 	for _, obj := range p.api.all(podsResource) {
 		pod, _ := obj.(*corev1.Pod)
 		if !plan.NeedsPort(pod) {
@@ -253,11 +255,11 @@ func (p *property) checkAllocations() {
 		}
 		live[owner(pod)] = true
 		var held []string
-		for _, a := range books.Held(owner(pod)) {
+		for _, a := range books.pods.Held(owner(pod)) {
 			claim("address "+a.Addr().String(), keyOf(pod))
 			held = append(held, a.Addr().String())
 		}
-		_, failed := failing[plan.PodKey(pod.Namespace, pod.Name)]
+		failed := slices.Contains(failing, plan.PodKey(pod.Namespace, pod.Name))
 		if said := addressesOf(pod); !slices.Equal(said, held) && !failed {
 			p.t.Errorf("pod %s has %v and its annotation says %v", keyOf(pod), held, said)
 		}
@@ -265,7 +267,7 @@ func (p *property) checkAllocations() {
 			p.t.Errorf("pod %s has no address and no error", keyOf(pod))
 		}
 	}
-	for _, pod := range books.All() {
+	for _, pod := range books.pods.All() {
 		if !live[pod] {
 			p.t.Errorf("the addresses of %v are lost: there is no such pod", pod)
 		}
