@@ -61,7 +61,7 @@ func (c Config) Validate() error {
 		least = minMTU6
 	}
 	if c.MTU != 0 && (c.MTU < least || c.MTU > maxMTU) {
-		errs = append(errs, fmt.Errorf("MTU %d is not %d..%d", c.MTU, least, maxMTU))
+		errs = append(errs, fmt.Errorf("MTU %d: want %d..%d", c.MTU, least, maxMTU))
 	}
 	return errors.Join(errs...)
 }
@@ -117,7 +117,7 @@ func (c Config) validateSubnets() error {
 	}
 	for _, p := range c.ServiceCIDRs {
 		if !p.IsValid() || p != p.Masked() {
-			errs = append(errs, fmt.Errorf("service subnet %s is not a network, its network is %s", p, p.Masked()))
+			errs = append(errs, fmt.Errorf("service CIDR %s is not a network, its network is %s", p, p.Masked()))
 		}
 	}
 	return errors.Join(errs...)
@@ -162,7 +162,7 @@ func (c Config) validateOverlap() error {
 		all = append(all, named{"cluster subnet", s.Prefix})
 	}
 	for _, p := range c.ServiceCIDRs {
-		all = append(all, named{"service subnet", p})
+		all = append(all, named{"service CIDR", p})
 	}
 	for _, p := range c.JoinSubnets {
 		all = append(all, named{"join subnet", p})

@@ -70,6 +70,15 @@ func settingsFor(s Settings) (want, keep map[string]string) {
 	}
 }
 
+// ExternalIDs returns a copy of what Open_vSwitch has in external_ids.
+func (c *Client) ExternalIDs(ctx context.Context) (map[string]string, error) {
+	root, err := c.root(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return maps.Clone(root.ExternalIDs), nil
+}
+
 // SyncBridgeMapping makes ovn-bridge-mappings map network to bridge; an empty
 // bridge removes the network. Mappings of other networks are kept.
 func (c *Client) SyncBridgeMapping(ctx context.Context, network, bridge string) error {

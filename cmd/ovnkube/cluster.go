@@ -1,106 +1,139 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"io"
 	"log/slog"
 	"net/netip"
-	"os"
 
+	"gopkg.in/natefinch/lumberjack.v2"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 )
 
 // clusterFlags are those that every role has: how to reach the cluster, what
-// it looks like, and how to log. Where the second generation spells a flag in
-// another way, both are declared and mean the same.
+// it looks like, and how to log.
 type clusterFlags struct {
-	kubeconfig, apiServer, token, caFile string
-	nbAddress, sbAddress                 string
-	nbTLS, sbTLS                         nb.TLS
-	subnets                              clusterSubnets
-	serviceCIDRs                         prefixes
-	snatPorts                            portRange
-	mtu                                  int
-	bfd                                  bool
-	metricsAddress                       string
-	logLevel                             int
-	logFile                              string
+	api                  apiServer
+	nbAddress, sbAddress string
+	nbTLS, sbTLS         nb.TLS
+	subnets              clusterSubnets
+	serviceCIDRs         prefixes
+	snatPorts            portRange
+	mtu                  int
+	bfd                  bool
+	metricsAddress       string
+	log                  logFlags
 }
 
-func declareCluster(f *flag.FlagSet, metricsAddress string) *clusterFlags {
-	c := &clusterFlags{
+// apiServer is how to reach the API server.
+type apiServer struct{ kubeconfig, url, token, tokenFile, caFile string }
+
+// logFlags are where the log goes, and when its file is rotated.
+type logFlags struct {
+	level                        int
+	file                         string
+	megabytes, backups, daysKept int
+}
+
+func newClusterFlags(metricsAddress string) *clusterFlags {
+	return &clusterFlags{
+		nbAddress: "unix:/run/ovn/ovnnb_db.sock", sbAddress: "unix:/run/ovn/ovnsb_db.sock",
 		subnets: clusterSubnets{{mustPrefix("10.244.0.0/16"), 24}}, serviceCIDRs: prefixes{mustPrefix("10.96.0.0/16")},
-		snatPorts: portRange{49152, 65535},
+		snatPorts: portRange{49152, 65535}, metricsAddress: metricsAddress,
+		log: logFlags{level: 4, megabytes: 100, backups: 5, daysKept: 5},
 	}
-	f.StringVar(&c.kubeconfig, "kubeconfig", "", "`file` to reach the API server with; without any, the pod's service account")
-	f.StringVar(&c.kubeconfig, "k8s-kubeconfig", "", "`file`, the same as --kubeconfig")
-	f.StringVar(&c.apiServer, "k8s-apiserver", "", "`URL` of the API server, if there is no kubeconfig")
-	f.StringVar(&c.token, "k8s-token", "", "bearer `token` for --k8s-apiserver")
-	f.StringVar(&c.caFile, "k8s-cacert", "", "`file` with the CA certificate of --k8s-apiserver")
-	f.StringVar(&c.nbAddress, "nb-address", "unix:/run/ovn/ovnnb_db.sock", "`address` of OVN's Northbound database, unix:PATH, tcp:IP:PORT or ssl:IP:PORT; several, of a raft cluster, by commas")
-	f.StringVar(&c.sbAddress, "sb-address", "unix:/run/ovn/ovnsb_db.sock", "`address` of OVN's Southbound database, as above")
-	declareTLS(f, &c.nbTLS, "nb", "Northbound")
-	declareTLS(f, &c.sbTLS, "sb", "Southbound")
-	f.Var(&c.subnets, "cluster-subnets", "pod `networks` CIDR[/HOSTLEN], by commas; HOSTLEN is the prefix length of one node's part")
-	f.Var(&c.serviceCIDRs, "k8s-service-cidrs", "service `networks`, one a family, by commas")
-	f.Var(&c.serviceCIDRs, "k8s-service-cidr", "`networks`, the same as --k8s-service-cidrs")
-	f.Var(&c.snatPorts, "snat-port-range", "local `ports` FIRST-LAST that are OVN's on every gateway: pods leave from them, the host never picks one")
-	f.IntVar(&c.mtu, "mtu", 0, "MTU of pods in `bytes`; 0: the uplink's minus the encapsulation")
-	f.BoolVar(&c.bfd, "gateway-bfd", false, "watch the gateways' next hops with BFD; its packets go to the host and to OVN")
-	f.StringVar(&c.metricsAddress, "metrics-bind-address", metricsAddress, "`address` for /metrics, /healthz and /readyz")
-	f.IntVar(&c.logLevel, "loglevel", 4, "1 errors, 2 and 3 warnings, 4 information, 5 everything (`level`)")
-	f.StringVar(&c.logFile, "logfile", "", "append the log to this `file` instead of standard error")
-	return c
-}
-
-// declareTLS declares the files of ssl: addresses, named as ovn-kubernetes does.
-func declareTLS(f *flag.FlagSet, files *nb.TLS, short, name string) {
-	f.StringVar(&files.Key, short+"-client-privkey", "", "PEM `file` with the private key for an ssl: address of the "+name+" database")
-	f.StringVar(&files.Certificate, short+"-client-cert", "", "PEM `file` with the certificate of that key")
-	f.StringVar(&files.CA, short+"-client-cacert", "", "PEM `file` with the CA certificate that the "+name+" database's is signed by")
 }
 
 func mustPrefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
-// logger opens the structured log, and sends the client libraries' there too.
-func (c *clusterFlags) logger(stderr io.Writer) (*slog.Logger, error) {
+func (c *clusterFlags) settings() []*setting.Setting {
+	list := []*setting.Setting{
+		{Flag: "cluster-subnets", Section: "default", Key: "cluster-subnets", Value: &c.subnets, About: []string{"cluster subnet"}, Usage: "pod `networks` CIDR[/HOSTLEN], by commas; HOSTLEN is the prefix length of one node's part"},
+		{Flag: "k8s-service-cidrs", Section: "kubernetes", Key: "service-cidrs", Value: &c.serviceCIDRs, About: []string{"service CIDR"}, Usage: "service `networks`, one a family, by commas"},
+		{Flag: "mtu", Section: "default", Key: "mtu", Value: setting.Number(&c.mtu, 0, 65535), About: []string{"MTU"}, Usage: "MTU of pods in `bytes`; 0: the uplink's minus the encapsulation"},
+		{Flag: "snat-port-range", Section: "gateway", Key: "snat-port-range", Value: &c.snatPorts, About: []string{"SNAT port range"}, Usage: "local `ports` FIRST-LAST that are OVN's on every gateway: pods leave from them, the host never picks one"},
+		{Flag: "gateway-bfd", Section: "gateway", Key: "bfd", Value: setting.Switch(&c.bfd), Usage: "watch the gateways' next hops with BFD; its packets go to the host and to OVN"},
+		{Flag: "metrics-bind-address", Section: "metrics", Key: "bind-address", Value: setting.Text(&c.metricsAddress, hostPort), Usage: "`address` for /metrics, /healthz and /readyz"},
+	}
+	list = append(list, c.api.settings()...)
+	list = append(list, c.log.settings()...)
+	list = append(list, database("nb", "ovnnorth", "Northbound", &c.nbAddress, "ovn-nb", &c.nbTLS)...)
+	return append(list, database("sb", "ovnsouth", "Southbound", &c.sbAddress, "ovn-remote", &c.sbTLS)...)
+}
+
+func (a *apiServer) settings() []*setting.Setting {
+	return []*setting.Setting{
+		{Flag: "kubeconfig", Section: "kubernetes", Key: "kubeconfig", Env: "KUBECONFIG", Value: setting.Text(&a.kubeconfig), About: []string{"kubeconfig"}, Usage: "`file` to reach the API server with; without any, the pod's service account"},
+		{Flag: "k8s-apiserver", Section: "kubernetes", Key: "apiserver", Env: "K8S_APISERVER", ExternalID: "k8s-api-server", Value: setting.Text(&a.url, httpURL), Usage: "`URL` of the API server, if there is no kubeconfig"},
+		{Flag: "k8s-token", Section: "kubernetes", Key: "token", Env: "K8S_TOKEN", ExternalID: "k8s-api-token", Secret: true, Value: setting.Text(&a.token), Usage: "bearer `token` for --k8s-apiserver"},
+		{Flag: "k8s-token-file", Section: "kubernetes", Key: "tokenfile", Env: "K8S_TOKEN_FILE", Value: setting.Text(&a.tokenFile), Usage: "`file` with that token, read again from time to time; goes before --k8s-token"},
+		{Flag: "k8s-cacert", Section: "kubernetes", Key: "cacert", Env: "K8S_CACERT", ExternalID: "k8s-ca-certificate", Value: setting.Text(&a.caFile), Usage: "`file` with the CA certificate of --k8s-apiserver"},
+	}
+}
+
+// database are the address of a database of OVN's and the files of ssl:
+// addresses, named as ovn-kubernetes does.
+func database(short, section, name string, address *string, externalID string, files *nb.TLS) []*setting.Setting {
+	about := map[string]string{"nb": "northbound", "sb": "southbound"}[short]
+	return []*setting.Setting{
+		{Flag: short + "-address", Section: section, Key: "address", ExternalID: externalID, Value: setting.Text(address, endpoints), About: []string{about}, Usage: "`address` of OVN's " + name + " database, unix:PATH, tcp:IP:PORT or ssl:IP:PORT; several, of a raft cluster, by commas"},
+		{Flag: short + "-client-privkey", Section: section, Key: "client-privkey", Value: setting.Text(&files.Key), About: []string{about + ": load certificate"}, Usage: "PEM `file` with the private key for an ssl: address of the " + name + " database; default there: " + sslFile(short, "privkey.pem")},
+		{Flag: short + "-client-cert", Section: section, Key: "client-cert", Value: setting.Text(&files.Certificate), About: []string{about + ": load certificate"}, Usage: "PEM `file` with the certificate of that key; default there: " + sslFile(short, "cert.pem")},
+		{Flag: short + "-client-cacert", Section: section, Key: "client-cacert", Value: setting.Text(&files.CA), About: []string{about + ": load CA"}, Usage: "PEM `file` with the CA certificate that the " + name + " database's is signed by; default there: " + sslFile(short, "ca.cert")},
+	}
+}
+
+// sslFile is where ovn-kubernetes looks for a file of ssl: addresses when it is not told.
+func sslFile(short, name string) string { return "/etc/openvswitch/ovn" + short + "-" + name }
+
+func (l *logFlags) settings() []*setting.Setting {
+	return []*setting.Setting{
+		{Flag: "loglevel", Section: "logging", Key: "loglevel", Value: setting.Number(&l.level, 0, 10), Usage: "1 errors, 2 and 3 warnings, 4 information, 5 everything (`level`)"},
+		{Flag: "logfile", Section: "logging", Key: "logfile", Value: setting.Text(&l.file), Usage: "append the log to this `file` instead of standard error"},
+		{Flag: "logfile-maxsize", Section: "logging", Key: "logfile-maxsize", Value: setting.Number(&l.megabytes, 1, 1<<20), Usage: "size in `MB` at which the log's file is renamed and a new one begun"},
+		{Flag: "logfile-maxbackups", Section: "logging", Key: "logfile-maxbackups", Value: setting.Number(&l.backups, 0, 1<<20), Usage: "`number` of renamed files that are kept; 0: all"},
+		{Flag: "logfile-maxage", Section: "logging", Key: "logfile-maxage", Value: setting.Number(&l.daysKept, 0, 1<<20), Usage: "`days` for which they are kept; 0: for ever"},
+	}
+}
+
+// open returns the structured log, and sends the client libraries' there too.
+func (l *logFlags) open(stderr io.Writer) *slog.Logger {
 	level := slog.LevelInfo
 	switch {
-	case c.logLevel <= 1:
+	case l.level <= 1:
 		level = slog.LevelError
-	case c.logLevel <= 3:
+	case l.level <= 3:
 		level = slog.LevelWarn
-	case c.logLevel >= 5:
+	case l.level >= 5:
 		level = slog.LevelDebug
 	}
-	if c.logFile != "" {
-		file, err := os.OpenFile(c.logFile, os.O_CREATE|os.O_APPEND|os.O_WRONLY, 0o640)
-		if err != nil {
-			return nil, fmt.Errorf("open log: %w", err)
-		}
-		stderr = file
+	if l.file != "" {
+		stderr = &lumberjack.Logger{Filename: l.file, MaxSize: l.megabytes, MaxBackups: l.backups, MaxAge: l.daysKept}
 	}
 	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
 	klog.SetSlogLogger(log.With("component", "client-go"))
-	return log, nil
+	return log
 }
 
 // restConfig is how to reach the API server.
-func (c *clusterFlags) restConfig() (*rest.Config, error) {
+func (a *apiServer) restConfig() (*rest.Config, error) {
 	switch {
-	case c.kubeconfig != "":
-		config, err := clientcmd.BuildConfigFromFlags(c.apiServer, c.kubeconfig)
+	case a.kubeconfig != "":
+		config, err := clientcmd.BuildConfigFromFlags(a.url, a.kubeconfig)
 		if err != nil {
-			return nil, fmt.Errorf("read kubeconfig %q: %w", c.kubeconfig, err)
+			return nil, fmt.Errorf("read kubeconfig %q: %w", a.kubeconfig, err)
 		}
 		return config, nil
-	case c.apiServer != "":
-		return &rest.Config{Host: c.apiServer, BearerToken: c.token, TLSClientConfig: rest.TLSClientConfig{CAFile: c.caFile}}, nil
+	case a.url != "":
+		return &rest.Config{
+			Host: a.url, BearerToken: a.token, BearerTokenFile: a.tokenFile,
+			TLSClientConfig: rest.TLSClientConfig{CAFile: a.caFile},
+		}, nil
 	}
 	config, err := rest.InClusterConfig()
 	if err != nil {

@@ -95,9 +95,21 @@ func (c *command) help(path string, w io.Writer) error {
 	}
 	if c.setup != nil {
 		fmt.Fprintln(w, "\nFlags:")
-		flags.PrintDefaults()
+		explained(flags, w).PrintDefaults()
 	}
 	return flag.ErrHelp
+}
+
+// explained leaves out the flags that are other spellings.
+func explained(all *flag.FlagSet, w io.Writer) *flag.FlagSet {
+	some := flag.NewFlagSet(all.Name(), flag.ContinueOnError)
+	some.SetOutput(w)
+	all.VisitAll(func(f *flag.Flag) {
+		if f.Usage != "" {
+			some.Var(f.Value, f.Name, f.Usage)
+		}
+	})
+	return some
 }
 
 // noArguments refuses what is left behind the flags.

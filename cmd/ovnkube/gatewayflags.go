@@ -1,13 +1,13 @@
 package main
 
 import (
-	"flag"
 	"fmt"
 	"net/netip"
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
 // gatewayFlags say how the gateway is wired.
@@ -15,28 +15,32 @@ type gatewayFlags struct {
 	layout, backend string
 	mode            gatewayMode
 	vlan            int
-	local, routable bool
+	routable        bool
 	addresses       addressPrefixes
 }
 
-func (g *gatewayFlags) declare(f *flag.FlagSet) {
-	f.StringVar(&g.layout, "gateway-layout", string(gateway.Direct), `how the uplink is wired (`+"`layout`"+`): direct: not in OVS, it keeps the host's addresses and routes;
+func newGatewayFlags() gatewayFlags {
+	return gatewayFlags{layout: string(gateway.Direct), backend: string(gateway.EBPF), mode: gatewayModeShared}
+}
+
+func (g *gatewayFlags) settings() []*setting.Setting {
+	return []*setting.Setting{
+		{Flag: "gateway-layout", Section: "gateway", Key: "layout", Value: setting.Text(&g.layout, setting.OneOf(string(gateway.Direct), string(gateway.Bridged), string(gateway.Dedicated))), About: []string{"layout"}, Usage: `how the uplink is wired (` + "`layout`" + `): direct: not in OVS, it keeps the host's addresses and routes;
 bridged: a port of the OVS bridge breth0, which has the host's addresses; where it is none yet, it is made one;
-dedicated: a port of the bridge, and the host has no address there`)
-	f.StringVar(&g.backend, "gateway-backend", string(gateway.EBPF), "what tells host and OVN apart (`backend`): ebpf, or openflow (layout bridged only)")
-	f.IntVar(&g.vlan, "gateway-vlanid", 0, "the node's `VLAN` on the uplink, not in layout direct; 0: untagged")
-	g.mode = gatewayModeShared
-	f.Var(&g.mode, "gateway-mode", `how the node's pods leave the cluster (`+"`mode`"+`): shared: by OVN, with the node's address; local: by the host's routes;
-none: by the gateways of other nodes in mode shared; nothing on this node's uplink is touched`)
-	f.BoolVar(&g.local, "gateway-local", false, "the same as --gateway-mode=local")
-	f.BoolVar(&g.routable, "routable-pods", false, "pods are known outside by their own addresses: they leave without NAT")
-	f.Var(&g.addresses, "gateway-address", "the gateway router's `addresses` with prefix length, one a family, by commas; layout dedicated only")
+dedicated: a port of the bridge, and the host has no address there`},
+		{Flag: "gateway-backend", Section: "gateway", Key: "backend", Value: setting.Text(&g.backend, setting.OneOf(string(gateway.EBPF), string(gateway.OpenFlow))), About: []string{"backend"}, Usage: "what tells host and OVN apart (`backend`): ebpf, or openflow (layout bridged only)"},
+		{Flag: "gateway-vlanid", Section: "gateway", Key: "vlan-id", Value: setting.Number(&g.vlan, 0, 4094), About: []string{"VLAN"}, Usage: "the node's `VLAN` on the uplink, not in layout direct; 0: untagged"},
+		{Flag: "gateway-mode", Section: "gateway", Key: "mode", Value: &g.mode, About: []string{"gateway mode"}, Usage: `how the node's pods leave the cluster (` + "`mode`" + `): shared: by OVN, with the node's address; local: by the host's routes;
+none: by the gateways of other nodes in mode shared; nothing on this node's uplink is touched`},
+		{Flag: "routable-pods", Section: "gateway", Key: "routable-pods", Value: setting.Switch(&g.routable), Usage: "pods are known outside by their own addresses: they leave without NAT"},
+		{Flag: "gateway-address", Section: "gateway", Key: "address", Value: &g.addresses, About: []string{"gateway address"}, Usage: "the gateway router's `addresses` with prefix length, one a family, by commas; layout dedicated only"},
+	}
 }
 
 func (g *gatewayFlags) config(bfd bool) agent.GatewayConfig {
 	return agent.GatewayConfig{
 		Layout: gateway.Layout(g.layout), Backend: gateway.Backend(g.backend), VLAN: g.vlan,
-		Local: g.local || g.mode == gatewayModeLocal, None: g.mode == gatewayModeNone, BFD: bfd, Routable: g.routable, Addresses: g.addresses,
+		Local: g.mode == gatewayModeLocal, None: g.mode == gatewayModeNone, BFD: bfd, Routable: g.routable, Addresses: g.addresses,
 	}
 }
 

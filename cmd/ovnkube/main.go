@@ -63,6 +63,7 @@ Both may be given in one process. Single and double dashes are the same.`,
 			{name: "gateway", summary: "look at this node's gateway", children: []*command{
 				{name: "counters", summary: "print what passed, by port, direction and reason", setup: countersCommand},
 			}},
+			configCommands(),
 			labCommands(),
 			{name: watchdogCommand, hidden: true, summary: "put a NIC back when moving its addresses fails; started by the mover", setup: watchdogSetup},
 			{name: "version", summary: "print the version", setup: versionCommand},

@@ -2,9 +2,14 @@ package main
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
+	"net/url"
+	"path/filepath"
 	"strconv"
 	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 )
 
 // The types below are flag.Values: each parses one kind of argument and says
@@ -122,6 +127,54 @@ func (a *addresses) Set(s string) error {
 	return nil
 }
 
+// oneAddress is an IP address, or none.
+type oneAddress struct{ addr netip.Addr }
+
+func (o *oneAddress) String() string {
+	if !o.addr.IsValid() {
+		return ""
+	}
+	return o.addr.String()
+}
+
+func (o *oneAddress) Set(s string) error {
+	if s == "" {
+		o.addr = netip.Addr{}
+		return nil
+	}
+	addr, err := netip.ParseAddr(s)
+	if err != nil {
+		return fmt.Errorf("%q is not one address", s)
+	}
+	o.addr = addr
+	return nil
+}
+
+// family is one network of a family.
+type family struct {
+	*prefixes
+	is4 bool
+}
+
+func (f family) String() string {
+	if f.prefixes == nil {
+		return ""
+	}
+	return f.prefixes.String()
+}
+
+func (f family) Set(s string) error {
+	var list prefixes
+	if err := list.Set(s); err != nil {
+		return err
+	}
+	if len(list) != 1 || list[0].Addr().Is4() != f.is4 {
+		return fmt.Errorf("%q is not one %s network", s, map[bool]string{true: "IPv4", false: "IPv6"}[f.is4])
+	}
+	*f.prefixes = list
+	return nil
+}
+
 // portRange is FIRST-LAST, both included.
 type portRange struct{ first, last uint16 }
 
@@ -144,4 +197,43 @@ func joined[T fmt.Stringer](list []T) string {
 		parts = append(parts, v.String())
 	}
 	return strings.Join(parts, ",")
+}
+
+// The functions below check what remains a string.
+
+func hostPort(s string) error {
+	if s == "" {
+		return nil
+	}
+	_, port, err := net.SplitHostPort(s)
+	if err != nil {
+		return fmt.Errorf("%q is no address with a port like 0.0.0.0:9410", s)
+	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("port %q of %q is not 1..65535", port, s)
+	}
+	return nil
+}
+
+func absolute(s string) error {
+	if filepath.IsAbs(s) {
+		return nil
+	}
+	return fmt.Errorf("%q is not an absolute path", s)
+}
+
+func endpoints(s string) error {
+	_, err := nb.Parse(s)
+	return err
+}
+
+func httpURL(s string) error {
+	if s == "" {
+		return nil
+	}
+	u, err := url.Parse(s)
+	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
+		return fmt.Errorf("%q is no URL like https://192.0.2.1:6443", s)
+	}
+	return nil
 }

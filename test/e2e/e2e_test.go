@@ -78,7 +78,7 @@ func labOptions(t *testing.T, o lab.Options) lab.Options {
 		o.AgentArgs = append(o.AgentArgs, "--gateway-backend="+backend)
 	}
 	if os.Getenv(localEnv) != "" {
-		o.AgentArgs = append(o.AgentArgs, "--gateway-local")
+		o.AgentArgs = append(o.AgentArgs, "--gateway-mode=local")
 	}
 	o.FailedLogs = filepath.Join(logsTo(), t.Name())
 	return o

@@ -31,7 +31,7 @@ func wiringOf(o lab.Options) wiring {
 		}
 	}
 	w.flows = slices.Contains(o.AgentArgs, "--gateway-backend=openflow")
-	w.local = slices.Contains(o.AgentArgs, "--gateway-local")
+	w.local = slices.Contains(o.AgentArgs, "--gateway-mode=local")
 	return w
 }
 

@@ -1,0 +1,262 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"slices"
+	"strings"
+	"text/tabwriter"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
+)
+
+func configCommands() *command {
+	return &command{
+		name: "config", summary: "what is configured, and whether it can be right",
+		detail: `A setting is given by a flag, else by an environment variable (OVNKUBE_ and the flag's name,
+as OVNKUBE_MTU), else in the file, else in external_ids of Open vSwitch, else it has its
+default. docs/configuration.md lists them all.`,
+		children: []*command{
+			{name: "show", summary: "every setting's value, and where it is from", setup: configShowCommand},
+			{
+				name: "check", summary: "name every mistake in a configuration file, with its line", arguments: "[FILE]", setup: configCheckCommand,
+				detail: `Mistakes are what a role would refuse to start with: exit status 1. A warning is what has no
+effect or a better name. Environment and external_ids are left out; flags count.`,
+			},
+		},
+	}
+}
+
+// shown is one setting as config show prints it.
+type shown struct {
+	Name   string `json:"name"`
+	Key    string `json:"key"` // SECTION.KEY
+	Value  string `json:"value"`
+	Source string `json:"source"`
+	Where  string `json:"where,omitempty"`
+}
+
+func configShowCommand(f *flag.FlagSet) action {
+	s := newSettings("")
+	s.declare(f, allRoles)
+	asJSON := f.Bool("json", false, "an array of objects instead of a table")
+	return func(ctx context.Context, args []string, env *environment) error {
+		if err := noArguments(args); err != nil {
+			return err
+		}
+		problems, err := s.resolve(ctx, os.LookupEnv)
+		if err != nil {
+			return err
+		}
+		for _, p := range problems {
+			fmt.Fprintln(env.stderr, severity(p)+":", p)
+		}
+		var list []shown
+		for _, o := range s.Settings {
+			from := s.Origin(o.Flag)
+			list = append(list, shown{o.Flag, o.Section + "." + o.Key, o.Shown(), from.Source.String(), from.Where})
+		}
+		for i, o := range list {
+			if o.Name == "metrics-bind-address" && o.Value == "" {
+				list[i].Where = "controller " + controllerMetrics + ", agent " + agentMetrics
+			}
+		}
+		if *asJSON {
+			encoder := json.NewEncoder(env.stdout)
+			encoder.SetIndent("", "  ")
+			err = encoder.Encode(list)
+		} else {
+			err = showTable(env.stdout, list)
+		}
+		if err == nil && mistakes(problems) > 0 {
+			return exitStatus(1)
+		}
+		return err
+	}
+}
+
+func showTable(w io.Writer, list []shown) error {
+	table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
+	fmt.Fprintln(table, "SETTING\tVALUE\tFROM")
+	for _, o := range list {
+		from := o.Source
+		switch {
+		case o.Where == "":
+		case o.Source == setting.Default.String():
+			from += " (" + o.Where + ")"
+		default:
+			from = o.Where
+		}
+		fmt.Fprintf(table, "%s\t%s\t%s\n", o.Name, o.Value, from)
+	}
+	return table.Flush()
+}
+
+func configCheckCommand(f *flag.FlagSet) action {
+	s := newSettings("")
+	s.declare(f, allRoles)
+	asJSON := f.Bool("json", false, "an array of objects instead of lines")
+	return func(_ context.Context, args []string, env *environment) error {
+		if len(args) > 1 {
+			return noArguments(args[1:])
+		}
+		if len(args) == 1 {
+			s.configFile = args[0]
+		}
+		problems, err := s.check()
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			encoder := json.NewEncoder(env.stdout)
+			encoder.SetIndent("", "  ")
+			if err := encoder.Encode(problems); err != nil {
+				return err
+			}
+		} else {
+			for _, p := range problems {
+				fmt.Fprintln(env.stdout, severity(p)+":", p)
+			}
+			n := mistakes(problems)
+			fmt.Fprintf(env.stdout, "%d mistakes, %d warnings\n", n, len(problems)-n)
+		}
+		if mistakes(problems) > 0 {
+			return exitStatus(1)
+		}
+		return nil
+	}
+}
+
+func severity(p setting.Problem) string {
+	if p.Warning {
+		return "warning"
+	}
+	return "mistake"
+}
+
+func mistakes(problems []setting.Problem) int {
+	n := 0
+	for _, p := range problems {
+		if !p.Warning {
+			n++
+		}
+	}
+	return n
+}
+
+// check returns all that is wrong with the file and the flags, for every role.
+func (s *settings) check() ([]setting.Problem, error) {
+	nothing := func(string) (string, bool) { return "", false }
+	file, err := s.readFile(nothing)
+	if err != nil {
+		return nil, err
+	}
+	if file == nil {
+		return nil, fmt.Errorf("no file given, and there is no %s", defaultConfigFile)
+	}
+	problems := s.Resolve(setting.Sources{File: file})
+	if err := s.follow(false); err != nil {
+		return nil, err
+	}
+	problems = append(problems, s.checkAPI()...)
+	// What waits for the whole: each role looks at its own part.
+	said := map[string]bool{}
+	s.agent.nodeName = "node"
+	for _, err := range []error{s.checkAgent(), s.checkController()} {
+		for _, message := range lines(err) {
+			// Of a limit that both know the stricter is said.
+			subject, _, _ := strings.Cut(message, ": want ")
+			if !said[subject] {
+				said[subject] = true
+				problems = append(problems, setting.Problem{Where: s.places(message), Message: message})
+			}
+		}
+	}
+	return problems, nil
+}
+
+// placeholder stands for an API server where only the rest is looked at.
+var placeholder = apiServer{url: "https://placeholder.invalid"}
+
+func (s *settings) checkAgent() error {
+	cluster := *s.cluster
+	cluster.api = placeholder
+	_, err := s.agent.config(&cluster)
+	return err
+}
+
+func (s *settings) checkController() error {
+	cluster := *s.cluster
+	cluster.api = placeholder
+	_, err := s.controller.config(&cluster)
+	return err
+}
+
+// checkAPI looks at the way to the API server without taking it.
+func (s *settings) checkAPI() []setting.Problem {
+	api := s.cluster.api
+	if api.kubeconfig == "" && api.url == "" {
+		return []setting.Problem{{Message: "no kubeconfig and no apiserver: only in a pod, with its service account", Warning: true}}
+	}
+	var out []setting.Problem
+	for name, path := range map[string]string{"kubeconfig": api.kubeconfig, "k8s-cacert": api.caFile, "k8s-token-file": api.tokenFile} {
+		if path == "" {
+			continue
+		}
+		if _, err := os.ReadFile(path); err != nil {
+			out = append(out, setting.Problem{Where: s.Origin(name).Where, Message: fmt.Sprintf("%s: %v", name, err)})
+		}
+	}
+	slices.SortFunc(out, func(a, b setting.Problem) int { return strings.Compare(a.Message, b.Message) })
+	if out != nil {
+		return out
+	}
+	config, err := api.restConfig()
+	if err == nil {
+		_, err = rest.HTTPClientFor(config)
+	}
+	if err != nil {
+		name := "k8s-apiserver"
+		if api.kubeconfig != "" {
+			name = "kubeconfig"
+		}
+		out = append(out, setting.Problem{Where: s.Origin(name).Where, Message: err.Error()})
+	}
+	return out
+}
+
+// places are where the settings were given that a message is about.
+func (s *settings) places(message string) string {
+	var out []string
+	for _, o := range s.Settings {
+		from := s.Origin(o.Flag)
+		about := slices.ContainsFunc(o.About, func(words string) bool { return strings.Contains(message, words) })
+		if about && from.Source != setting.Default && !slices.Contains(out, from.Where) {
+			out = append(out, from.Where)
+		}
+	}
+	return strings.Join(out, ", ")
+}
+
+// lines are the messages of a joined error.
+func lines(err error) []string {
+	if err == nil {
+		return nil
+	}
+	var joined interface{ Unwrap() []error }
+	if !errors.As(err, &joined) {
+		return []string{err.Error()}
+	}
+	var out []string
+	for _, e := range joined.Unwrap() {
+		out = append(out, lines(e)...)
+	}
+	return out
+}

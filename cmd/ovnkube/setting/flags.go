@@ -1,0 +1,92 @@
+package setting
+
+import "flag"
+
+// Declare makes flags of the settings of a role, of their aliases and of
+// what is not used. Only the settings have a usage text.
+func (s *Set) Declare(f *flag.FlagSet, role Role) {
+	of := func(o *Setting) bool { return o.Role == 0 || o.Role&role != 0 }
+	for _, o := range s.Settings {
+		if of(o) {
+			f.Var(&given{
+				get: o.Value.String, bool: isBool(o.Value),
+				set: func(v string) error { return s.give("-"+o.Flag, []Assignment{{o.Flag, v}}) },
+			}, o.Flag, o.Usage)
+		}
+	}
+	for _, a := range s.Aliases {
+		if a.Flag == "" || !of(s.byFlag(a.For)) {
+			continue
+		}
+		f.Var(&given{bool: a.Bool, set: func(v string) error {
+			if a.Deprecated {
+				s.note("-"+a.Flag, "deprecated, use -"+a.For)
+			}
+			to, err := a.assignments(v)
+			if err != nil {
+				return err
+			}
+			return s.give("-"+a.Flag, to)
+		}}, a.Flag, "")
+	}
+	for _, u := range s.Unused {
+		if u.Flag == "" {
+			continue
+		}
+		f.Var(&given{bool: u.Bool, set: func(v string) error {
+			asks, err := u.asks(Entry{Value: v})
+			if err == nil && asks {
+				s.note("-"+u.Flag, "no effect: "+u.Why)
+			}
+			return err
+		}}, u.Flag, "")
+	}
+}
+
+func (s *Set) give(flag string, to []Assignment) error {
+	for _, a := range to {
+		o := s.byFlag(a.Flag)
+		if err := o.Value.Set(a.Value); err != nil {
+			return err
+		}
+		s.given[o] = Origin{CommandLine, flag}
+	}
+	return nil
+}
+
+// note warns once of a flag.
+func (s *Set) note(flag, message string) {
+	if !s.noted[flag] {
+		s.noted[flag] = true
+		s.notes = append(s.notes, Problem{Where: flag, Message: message, Warning: true})
+	}
+}
+
+// given is a flag that knows that it was given.
+type given struct {
+	get  func() string // nil: nothing
+	set  func(string) error
+	bool bool
+}
+
+func (g *given) String() string {
+	if g == nil || g.get == nil {
+		return ""
+	}
+	return g.get()
+}
+
+func (g *given) Set(v string) error { return g.set(v) }
+
+func (g *given) IsBoolFlag() bool { return g.bool }
+
+// When returns an Alias' To for a boolean that means value of a setting when
+// it is on, or with want false when it is off, and else nothing.
+func When(want bool, name, value string) func(string) ([]Assignment, error) {
+	return func(v string) ([]Assignment, error) {
+		if is, err := parseBool(v); err != nil || is != want {
+			return nil, err
+		}
+		return []Assignment{{name, value}}, nil
+	}
+}

@@ -1,0 +1,131 @@
+package setting
+
+import (
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// Text is a string that check, where there is one, accepts.
+func Text(p *string, check ...func(string) error) *text { return &text{p, check} }
+
+type text struct {
+	p     *string
+	check []func(string) error
+}
+
+func (t *text) String() string {
+	if t == nil || t.p == nil {
+		return ""
+	}
+	return *t.p
+}
+
+func (t *text) Set(s string) error {
+	for _, check := range t.check {
+		if err := check(s); err != nil {
+			return err
+		}
+	}
+	*t.p = s
+	return nil
+}
+
+// OneOf accepts these words.
+func OneOf(words ...string) func(string) error {
+	return func(s string) error {
+		if slices.Contains(words, s) {
+			return nil
+		}
+		return fmt.Errorf("%q is not one of: %s", s, strings.Join(words, ", "))
+	}
+}
+
+// Number is an integer from least to most.
+func Number(p *int, least, most int) *number { return &number{p, least, most} }
+
+type number struct {
+	p           *int
+	least, most int
+}
+
+func (n *number) String() string {
+	if n == nil || n.p == nil {
+		return ""
+	}
+	return strconv.Itoa(*n.p)
+}
+
+func (n *number) Set(s string) error {
+	v, err := strconv.Atoi(s)
+	if err != nil {
+		return fmt.Errorf("%q is no number", s)
+	}
+	if v < n.least || v > n.most {
+		return fmt.Errorf("%d is not %d..%d", v, n.least, n.most)
+	}
+	*n.p = v
+	return nil
+}
+
+// Seconds is a time in whole seconds, at least one.
+func Seconds(p *time.Duration) *seconds { return &seconds{p} }
+
+type seconds struct{ p *time.Duration }
+
+func (d *seconds) String() string {
+	if d == nil || d.p == nil {
+		return ""
+	}
+	return strconv.Itoa(int(*d.p / time.Second))
+}
+
+func (d *seconds) Set(s string) error {
+	v := 0
+	if err := Number(&v, 1, 3600).Set(s); err != nil {
+		return err
+	}
+	*d.p = time.Duration(v) * time.Second
+	return nil
+}
+
+// Switch is true or false.
+func Switch(p *bool) *boolean { return &boolean{p} }
+
+type boolean struct{ p *bool }
+
+func (b *boolean) String() string {
+	if b == nil || b.p == nil {
+		return ""
+	}
+	return strconv.FormatBool(*b.p)
+}
+
+func (b *boolean) Set(s string) error {
+	v, err := parseBool(s)
+	if err == nil {
+		*b.p = v
+	}
+	return err
+}
+
+// IsBoolFlag tells package flag that it stands without a value.
+func (*boolean) IsBoolFlag() bool { return true }
+
+// parseBool knows the words of Go's flags and those of gcfg files.
+func parseBool(s string) (bool, error) {
+	switch strings.ToLower(s) {
+	case "1", "t", "true", "yes", "on":
+		return true, nil
+	case "0", "f", "false", "no", "off":
+		return false, nil
+	}
+	return false, fmt.Errorf("%q is neither true nor false", s)
+}
+
+func isBool(v any) bool {
+	b, ok := v.(interface{ IsBoolFlag() bool })
+	return ok && b.IsBoolFlag()
+}

@@ -1,0 +1,161 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"log/slog"
+	"os"
+	"strings"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
+)
+
+// defaultConfigFile is read where it is there.
+const defaultConfigFile = "/etc/openvswitch/ovn_k8s.conf"
+
+// Who has a setting.
+const (
+	roleController setting.Role = 1 << iota
+	roleAgent
+	allRoles = roleController | roleAgent
+)
+
+// settings are all that the roles can be told: the one table from which come
+// flags, keys of the file, variables and docs/configuration.md.
+type settings struct {
+	*setting.Set
+	cluster    *clusterFlags
+	controller *controllerFlags
+	agent      *agentFlags
+	configFile string
+}
+
+func newSettings(metricsAddress string) *settings {
+	s := &settings{cluster: newClusterFlags(metricsAddress), controller: newControllerFlags(), agent: newAgentFlags()}
+	table := setting.Table{Settings: s.cluster.settings(), Aliases: aliases(), Unused: unused()}
+	table.Settings = append(table.Settings, s.controller.settings()...)
+	table.Settings = append(table.Settings, s.agent.settings()...)
+	s.Set = setting.New(table)
+	return s
+}
+
+func (s *settings) declare(f *flag.FlagSet, role setting.Role) {
+	f.StringVar(&s.configFile, "config-file", "", "`file` with settings; default: "+defaultConfigFile+" where it is there")
+	s.Declare(f, role)
+}
+
+// load completes what the command line gave from file, environment and OVS,
+// and opens the log, where the warnings go. It refuses every mistake.
+func (s *settings) load(ctx context.Context, env *environment) (*slog.Logger, error) {
+	problems, err := s.resolve(ctx, os.LookupEnv)
+	if err != nil {
+		return nil, err
+	}
+	log := s.cluster.log.open(env.stderr)
+	var mistakes []error
+	for _, p := range problems {
+		if p.Warning {
+			log.Warn("configuration", "where", p.Where, "message", p.Message)
+		} else {
+			mistakes = append(mistakes, errors.New(p.String()))
+		}
+	}
+	return log, errors.Join(mistakes...)
+}
+
+// resolve asks every source. What is wrong with values is returned as problems.
+func (s *settings) resolve(ctx context.Context, lookup func(string) (string, bool)) ([]setting.Problem, error) {
+	sources := setting.Sources{Environment: lookup}
+	var err error
+	if sources.File, err = s.readFile(lookup); err != nil {
+		return nil, err
+	}
+	// Twice: where OVS's database is may itself be set.
+	problems := s.Resolve(sources)
+	if ids := s.externalIDs(ctx); len(ids) > 0 {
+		problems = s.Resolve(setting.Sources{File: sources.File, Environment: lookup, ExternalIDs: ids})
+	}
+	_, inPod := lookup("KUBERNETES_SERVICE_HOST")
+	return problems, s.follow(inPod)
+}
+
+// readFile reads the file given, or the one that is always looked for.
+func (s *settings) readFile(lookup func(string) (string, bool)) (*setting.File, error) {
+	path := s.configFile
+	if path == "" {
+		path, _ = lookup("OVNKUBE_CONFIG_FILE")
+	}
+	if path != "" {
+		return setting.ReadFile(path)
+	}
+	file, err := setting.ReadFile(defaultConfigFile)
+	if errors.Is(err, os.ErrNotExist) {
+		return nil, nil
+	}
+	return file, err
+}
+
+// externalIDs returns what the node's OVS has been told, nil where there is no OVS.
+func (s *settings) externalIDs(ctx context.Context) map[string]string {
+	if strings.HasPrefix(s.agent.ovsdb, "unix:") {
+		if _, err := os.Stat(strings.TrimPrefix(s.agent.ovsdb, "unix:")); err != nil {
+			return nil
+		}
+	}
+	ctx, cancel := context.WithTimeout(ctx, 2*time.Second)
+	defer cancel()
+	o, err := ovs.Dial(ctx, s.agent.ovsdb)
+	if err != nil {
+		return nil
+	}
+	defer o.Close()
+	ids, err := o.ExternalIDs(ctx)
+	if err != nil {
+		return nil
+	}
+	return ids
+}
+
+// follow settles what follows from several settings. A kubeconfig and the
+// address of an API server are two ways to the same: the one from the higher source
+// is taken. A pod's service account goes before what OVS has.
+func (s *settings) follow(inPod bool) error {
+	config, server := s.Origin("kubeconfig"), s.Origin("k8s-apiserver")
+	above := setting.Default
+	switch {
+	case config.Source > server.Source:
+		above = config.Source
+	case server.Source == setting.ExternalIDs && inPod:
+		above = setting.FromFile
+	}
+	var errs []error
+	if above != setting.Default {
+		for _, name := range []string{"k8s-apiserver", "k8s-token", "k8s-token-file", "k8s-cacert"} {
+			if from := s.Origin(name); from.Source != setting.Default && from.Source < above {
+				errs = append(errs, s.Put(name, "", setting.Origin{Where: from.Where + " is not used: the API server is reached otherwise"}))
+			}
+		}
+	}
+	if config.Source != setting.Default && config.Source < server.Source {
+		errs = append(errs, s.Put("kubeconfig", "", setting.Origin{Where: config.Where + " is not used: k8s-apiserver is given"}))
+	}
+	return errors.Join(append(errs, s.sslFiles("nb", s.cluster.nbAddress), s.sslFiles("sb", s.cluster.sbAddress))...)
+}
+
+// sslFiles fills in where ovn-kubernetes looks for the files of an ssl: address.
+func (s *settings) sslFiles(short, address string) error {
+	if !strings.Contains(","+address, ",ssl:") {
+		return nil
+	}
+	var errs []error
+	for flag, name := range map[string]string{"privkey": "privkey.pem", "cert": "cert.pem", "cacert": "ca.cert"} {
+		flag = short + "-client-" + flag
+		if s.Origin(flag).Source == setting.Default {
+			errs = append(errs, s.Put(flag, sslFile(short, name), setting.Origin{Where: "of ssl: addresses"}))
+		}
+	}
+	return errors.Join(errs...)
+}
