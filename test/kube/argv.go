@@ -44,10 +44,11 @@ func apiserverArgv(o Options, p *pki, etcd string) []string {
 		"--proxy-client-cert-file", p.path("front-proxy.crt"), "--proxy-client-key-file", p.path("front-proxy.key"),
 		"--kubelet-preferred-address-types", "InternalIP",
 		"--enable-priority-and-fairness=false",
-		// Nobody makes the default service accounts: there is no controller
-		// manager.
-		"--disable-admission-plugins", "ServiceAccount",
 		"--allow-privileged",
+	}
+	if !o.Managed {
+		// Nobody makes the default service accounts.
+		argv = append(argv, "--disable-admission-plugins", "ServiceAccount")
 	}
 	if o.AdvertiseAddress.IsLoopback() {
 		// A loopback address may not be an endpoint of Service kubernetes; the

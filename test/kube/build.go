@@ -79,39 +79,53 @@ func Build(ctx context.Context, cacheDir string, progress io.Writer) (string, er
 }
 
 func build(ctx context.Context, dir, binary string, progress io.Writer) error {
-	if _, err := exec.LookPath("go"); err != nil {
-		return fmt.Errorf("it is built from source: %w", err)
-	}
-	src, err := os.MkdirTemp(dir, "src-")
+	src, err := sources(dir)
 	if err != nil {
 		return err
 	}
 	defer os.RemoveAll(src)
-	err = errors.Join(
-		os.WriteFile(filepath.Join(src, "go.mod"), goMod, 0o644),
-		os.WriteFile(filepath.Join(src, "go.sum"), goSum, 0o644),
-	)
+	stop := ticker(progress, "building kube-apiserver "+Version+" (about 5 min when nothing is cached)")
+	out := filepath.Join(src, "kube-apiserver")
+	err = goCommand(ctx, src, "build", "-o", out, apiserver)
+	stop()
 	if err != nil {
 		return err
 	}
-	out := filepath.Join(src, "kube-apiserver")
-	cmd := exec.CommandContext(ctx, "nice", "-n", "5",
-		"go", "build", "-trimpath", "-buildvcs=false", "-ldflags", ldflags(), "-o", out, apiserver)
+	return os.Rename(out, binary)
+}
+
+// sources makes a directory below dir with the build's module.
+func sources(dir string) (string, error) {
+	if _, err := exec.LookPath("go"); err != nil {
+		return "", fmt.Errorf("it is built from source: %w", err)
+	}
+	src, err := os.MkdirTemp(dir, "src-")
+	if err != nil {
+		return "", err
+	}
+	return src, errors.Join(
+		os.WriteFile(filepath.Join(src, "go.mod"), goMod, 0o644),
+		os.WriteFile(filepath.Join(src, "go.sum"), goSum, 0o644),
+	)
+}
+
+// goCommand runs the go command with a verb that compiles, in the module at src.
+func goCommand(ctx context.Context, src, verb string, args ...string) error {
+	argv := append([]string{"-n", "5", "go", verb, "-trimpath", "-buildvcs=false", "-ldflags", ldflags()}, args...)
+	cmd := exec.CommandContext(ctx, "nice", argv...)
 	cmd.Dir = src
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOWORK=off", "GOFLAGS=")
 	// SIGTERM lets the go command remove its work directory.
 	cmd.Cancel = func() error { return cmd.Process.Signal(unix.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second
-	stop := ticker(progress, "building kube-apiserver "+Version+" (about 5 min when nothing is cached)")
 	text, err := cmd.CombinedOutput()
-	stop()
 	if ctx.Err() != nil {
 		return context.Cause(ctx)
 	}
 	if err != nil {
-		return fmt.Errorf("go build: %w: %s", err, lastLine(text))
+		return fmt.Errorf("go %s: %w: %s", verb, err, lastLine(text))
 	}
-	return os.Rename(out, binary)
+	return nil
 }
 
 // ldflags set the version. Clients cannot parse what the source has instead.

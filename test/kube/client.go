@@ -3,7 +3,9 @@ package kube
 import (
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
+	"path/filepath"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -33,14 +35,36 @@ func (s *Server) RestConfig() *rest.Config {
 // Kubeconfig writes the same access to a file, for programs that reach the
 // server by its advertised address.
 func (s *Server) Kubeconfig(path string) error {
+	return s.kubeconfig(path, pair{cert: s.access.Cert, key: s.access.Key})
+}
+
+// Identity makes a certificate for a user of the cluster, good for serving on
+// addrs too. It is <name>.crt and <name>.key in PKI, and in the kubeconfig
+// <name>.kubeconfig there, whose path is returned. Only who started the server
+// has its authority's key.
+func (s *Server) Identity(name, user string, groups []string, addrs ...netip.Addr) (string, error) {
+	if s.pki == nil {
+		return "", fmt.Errorf("issue certificate %s: the server was started by another process", user)
+	}
+	c, err := s.pki.issue(name, subject{name: user, groups: groups, dns: []string{name}, addrs: addrs})
+	if err != nil {
+		return "", err
+	}
+	path := filepath.Join(s.PKI(), name+".kubeconfig")
+	return path, s.kubeconfig(path, c)
+}
+
+// PKI is the directory of certificates: ca.crt, admin.crt, service-account.key
+// and those of identities.
+func (s *Server) PKI() string { return filepath.Join(s.opts.Dir, "pki") }
+
+func (s *Server) kubeconfig(path string, user pair) error {
 	c := clientcmdapi.NewConfig()
 	c.Clusters["lab"] = &clientcmdapi.Cluster{
 		Server: "https://" + s.access.Address.String(), CertificateAuthorityData: s.access.Authority,
 	}
-	c.AuthInfos["admin"] = &clientcmdapi.AuthInfo{
-		ClientCertificateData: s.access.Cert, ClientKeyData: s.access.Key,
-	}
-	c.Contexts["lab"] = &clientcmdapi.Context{Cluster: "lab", AuthInfo: "admin"}
+	c.AuthInfos["user"] = &clientcmdapi.AuthInfo{ClientCertificateData: user.cert, ClientKeyData: user.key}
+	c.Contexts["lab"] = &clientcmdapi.Context{Cluster: "lab", AuthInfo: "user"}
 	c.CurrentContext = "lab"
 	b, err := clientcmd.Write(*c)
 	if err != nil {

@@ -28,6 +28,7 @@ type Options struct {
 	Port             int        // 0 is any free one
 	ServiceCIDRs     []netip.Prefix
 	ExtraArgs        []string // appended to kube-apiserver's
+	Managed          bool     // a controller manager will run, which makes service accounts
 
 	// Detached servers outlive the caller; Open finds them again. Others are
 	// killed when the caller ends.
@@ -39,6 +40,7 @@ type Server struct {
 	opts            Options
 	etcd, apiserver *process.Process
 	access          access
+	pki             *pki // nil when opened
 }
 
 // access is what a client needs; it is kept in <Dir>/access.json for Open.
@@ -102,6 +104,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("make certificates: %w", err)
 	}
+	s.pki = p
 	if err := s.issue(p); err != nil {
 		return fmt.Errorf("make certificates: %w", err)
 	}

@@ -24,6 +24,7 @@ type Options struct {
 	Kube    bool // also an API server, with a Node object per node
 	Cluster bool // also our controller and agents; implies Kube
 	Bare    bool // connect ovn-controller without an agent; implied without Kube
+	Hosts   bool // nothing but machines: the agents, and what asks for them, come later
 
 	Uplink    string   // of nodes: UplinkPlain, UplinkBond, UplinkVLAN or UplinkOwn; default plain
 	AgentArgs []string // further arguments of every agent, like --gateway-layout=bridged
@@ -52,7 +53,7 @@ func (o Options) withDefaults() (Options, error) {
 		o.Nodes = 1
 	}
 	o.Kube = o.Kube || o.Cluster
-	o.Bare = o.Bare || !o.Kube
+	o.Bare = o.Bare || !o.Kube && !o.Hosts
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
