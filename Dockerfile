@@ -1,15 +1,29 @@
-# One small image with both programs. Bases are arguments, so that a registry
-# of your own, or a base made by debootstrap, can be used.
+# One small image with both programs, and of Debian only the tools that the agent
+# runs and what these load: no shell, no package manager. Bases are arguments, so
+# that a registry of your own, or bases made by debootstrap, can be used.
 ARG BUILD_BASE=golang:1.26-bookworm
 ARG BASE=debian:12-slim
 
 FROM ${BUILD_BASE} AS build
 WORKDIR /src
 COPY . .
-RUN CGO_ENABLED=0 go build -trimpath -ldflags '-s -w' -o /out/ ./cmd/ovnkube ./cmd/ovn-k8s-cni-overlay
+ARG VERSION=dev
+RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./cmd/ovnkube ./cmd/ovn-k8s-cni-overlay
 
-FROM ${BASE}
-# ovs-ofctl writes the flows of the gateway bridge, nft the masquerading of local mode.
-RUN apt-get update && apt-get install -y --no-install-recommends openvswitch-common nftables && rm -rf /var/lib/apt/lists/*
-COPY --from=build /out/ovnkube /out/ovn-k8s-cni-overlay /usr/bin/
+FROM ${BASE} AS tools
+# ovs-ofctl writes the flows of the gateway bridge, ovs-appctl reads connections,
+# nft does the masquerading of local mode.
+RUN apt-get update && apt-get install -y --no-install-recommends openvswitch-common nftables
+RUN mkdir -p /out/tmp /out/usr/bin /out/usr/sbin /out/usr/lib /out/usr/lib64 && chmod 1777 /out/tmp && \
+    for d in bin sbin lib lib64; do ln -s usr/$d /out/$d; done && \
+    for f in /usr/bin/ovs-ofctl /usr/bin/ovs-appctl /usr/sbin/nft; do \
+        for l in $f $(ldd $f | grep -o '/[^ ]*'); do mkdir -p /out$(dirname $l) && cp -L $l /out$l; done; \
+    done && \
+    for l in $(find /out -type f -printf '/%P\n'); do dpkg -S $l 2>/dev/null || dpkg -S ${l#/usr}; done | cut -d: -f1 | sort -u | \
+        xargs dpkg-query -W -f '${Package} ${Version}\n' >/out/packages
+
+FROM scratch
+COPY --from=tools /out/ /
+COPY --from=build /out/ /usr/bin/
+ENV PATH=/usr/sbin:/usr/bin
 ENTRYPOINT ["/usr/bin/ovnkube"]

@@ -85,8 +85,9 @@ lint: ## vet, golangci-lint (staticcheck, gofumpt, import law), clang-format, sh
 	@test/lint $(GOLANGCI)
 
 .PHONY: image
-image: build ## the container image, with docker
-	docker build -t ovn-ebpf:$(VERSION) .
+image: ## build/image.tar, the container image, made with Debian's docker on bases made by debootstrap
+	@test/packages build image
+	@$(NICE) test/image build/image.tar
 
 .PHONY: clean
 clean: ## remove bin, build and the caches
