@@ -55,7 +55,7 @@ func (g *Gate) Attached() (bool, error) {
 
 // Sync opens the gate for exactly the ports that scan names and those that were
 // bound since the Sync before the last one: a TCP socket that is bound but
-// neither listens nor is connected is not seen by sock_diag. A socket that
+// neither listens nor is connected is not seen by sock_diag before Linux 6.8. A socket that
 // binds meanwhile is never lost for longer than the call takes. If scan fails nothing changes.
 func (g *Gate) Sync(scan func() ([]SocketKey, error)) error {
 	if err := g.nextPeriod(); err != nil {

@@ -96,9 +96,8 @@ func (g *Gateway) writeServices() error {
 	return err
 }
 
-// syncGate writes which ports' sockets are to be asked for; keys are those of a
-// look of just now.
-func (g *Gateway) syncGate(keys []bpf.SocketKey) error {
+// syncGate writes which ports' sockets are to be asked for.
+func (g *Gateway) syncGate() error {
 	if g.bpf == nil {
 		return nil
 	}
@@ -108,17 +107,23 @@ func (g *Gateway) syncGate(keys []bpf.SocketKey) error {
 			err = x.gate.Attach()
 		}
 		if err == nil {
-			err = x.gate.Sync(func() ([]bpf.SocketKey, error) {
-				again, err := link.Sockets(g.s.SNATPorts.First, g.s.SNATPorts.Last)
-				return gateKeys(again, err, g.s.SNATPorts), nil
-			})
+			err = x.gate.Sync(func() ([]bpf.SocketKey, error) { return g.gated(), nil })
 		}
 		g.degraded(extraGate, err)
 		if err == nil {
 			return nil
 		}
 	}
-	return g.bpf.SyncHostSockets(keys)
+	return g.bpf.SyncHostSockets(g.gated())
+}
+
+// gated are the ports that a socket of the host has now, also one that may listen
+// or connect later.
+func (g *Gateway) gated() []bpf.SocketKey {
+	ports := g.s.SNATPorts
+	sockets, scan := link.Sockets(ports.First, ports.Last)
+	bound, scanBound := link.BoundTCP(ports.First, ports.Last)
+	return gateKeys(append(sockets, bound...), errors.Join(scan, scanBound), ports)
 }
 
 // degraded notes what an optional part lacks, nil for nothing.

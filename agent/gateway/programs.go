@@ -158,7 +158,7 @@ func (g *Gateway) syncSockets() error {
 	if scan != nil && g.bpf == nil {
 		return scan
 	}
-	if err := g.syncGate(gateKeys(sockets, scan, g.s.SNATPorts)); err != nil {
+	if err := g.syncGate(); err != nil {
 		return err
 	}
 	if scan != nil {

@@ -124,12 +124,10 @@ func destroy(s *netlink.Socket) error {
 // destroyRequest is struct inet_diag_req_v2 of linux/inet_diag.h, for that UDP socket.
 type destroyRequest netlink.Socket
 
-const destroyRequestLen = 56
-
-func (r *destroyRequest) Len() int { return destroyRequestLen }
+func (r *destroyRequest) Len() int { return diagRequestLen }
 
 func (r *destroyRequest) Serialize() []byte {
-	b := make([]byte, 0, destroyRequestLen)
+	b := make([]byte, 0, diagRequestLen)
 	b = append(b, r.Family, unix.IPPROTO_UDP, 0, 0)
 	b = binary.NativeEndian.AppendUint32(b, 1<<tcpEstablished)
 	b = binary.BigEndian.AppendUint16(b, r.ID.SourcePort)

@@ -2,7 +2,9 @@ package link
 
 import (
 	"errors"
+	"fmt"
 	"net/netip"
+	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
@@ -71,4 +73,69 @@ func TestDestroyUDP(t *testing.T) {
 	if n, err := DestroyUDP([]netip.AddrPort{gone4, gone6}); n != 0 || err != nil {
 		t.Errorf("again: %d, %v", n, err)
 	}
+}
+
+// bindTCP returns a TCP socket that is bound to that address, and no more.
+func bindTCP(t *testing.T, at netip.AddrPort) int {
+	t.Helper()
+	domain := unix.AF_INET
+	var sa unix.Sockaddr = &unix.SockaddrInet6{Addr: at.Addr().As16(), Port: int(at.Port())}
+	if at.Addr().Is6() {
+		domain = unix.AF_INET6
+	} else {
+		sa = &unix.SockaddrInet4{Addr: at.Addr().As4(), Port: int(at.Port())}
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Bind(fd, sa); err != nil {
+		t.Fatalf("bind to %v: %v", at, err)
+	}
+	return fd
+}
+
+func TestBoundTCP(t *testing.T) {
+	at := netip.MustParseAddrPort
+	for _, other := range []string{"127.0.0.1:50000", "[::1]:50000", "0.0.0.0:49999", "0.0.0.0:50011"} {
+		bindTCP(t, at(other))
+	}
+	bindTCP(t, at("0.0.0.0:50003"))
+	bindTCP(t, at("[::]:50004"))
+	listens := bindTCP(t, at("0.0.0.0:50005"))
+	got, err := BoundTCP(50000, 50010)
+	if err == nil && len(got) == 0 && !since(t, 6, 8) {
+		t.Skip("Linux before 6.8 does not list them")
+	}
+	tcp := func(s string) Socket { return Socket{Proto: unix.IPPROTO_TCP, Local: at(s)} }
+	want := []Socket{tcp("0.0.0.0:50003"), tcp("0.0.0.0:50005"), tcp("[::]:50004")}
+	sort := func(s []Socket) []Socket {
+		slices.SortFunc(s, func(a, b Socket) int { return a.Local.Compare(b.Local) })
+		return s
+	}
+	if err != nil || !slices.Equal(sort(got), want) {
+		t.Errorf("bound: %v, error %v; want %v", got, err, want)
+	}
+	if err := unix.Listen(listens, 1); err != nil {
+		t.Fatal(err)
+	}
+	got, err = BoundTCP(50000, 50010)
+	if want := []Socket{want[0], want[2]}; err != nil || !slices.Equal(sort(got), want) {
+		t.Errorf("when one listens: %v, error %v; want %v", got, err, want)
+	}
+}
+
+// since says whether this kernel is of that release or a later one.
+func since(t *testing.T, major, minor int) bool {
+	t.Helper()
+	var u unix.Utsname
+	if err := unix.Uname(&u); err != nil {
+		t.Fatal(err)
+	}
+	var gotMajor, gotMinor int
+	if _, err := fmt.Sscanf(unix.ByteSliceToString(u.Release[:]), "%d.%d", &gotMajor, &gotMinor); err != nil {
+		t.Fatal(err)
+	}
+	return gotMajor > major || gotMajor == major && gotMinor >= minor
 }

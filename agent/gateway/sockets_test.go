@@ -1,0 +1,52 @@
+package gateway
+
+import (
+	"net"
+	"os"
+	"os/exec"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+)
+
+// TestListensLater: a socket inside the SNAT range that no hook has seen bind, or that
+// waits for longer than a bind is remembered, is reached as soon as it listens.
+func TestListensLater(t *testing.T) {
+	r := newRig(t, ovs.DatapathNetdev)
+	const port, said = 50124, "hello"
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
+	if err != nil {
+		t.Fatal(err)
+	}
+	f := os.NewFile(uintptr(fd), "bound")
+	defer f.Close()
+	if err := unix.Bind(fd, &unix.SockaddrInet4{Port: port}); err != nil {
+		t.Fatal(err)
+	}
+	if bound, err := link.BoundTCP(port, port); err == nil && len(bound) == 0 {
+		t.Skip("this kernel lists no sockets that are bound and no more, as none before 6.8 does")
+	}
+	r.start()
+	if err := unix.Listen(fd, 1); err != nil {
+		t.Fatal(err)
+	}
+	l, err := net.FileListener(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer l.Close()
+	go func() {
+		if c, err := l.Accept(); err == nil {
+			_, _ = c.Write([]byte(said))
+			c.Close()
+		}
+	}()
+	const ask = "exec 3<>/dev/tcp/172.30.0.11/50124 && cat <&3"
+	out, err := exec.Command("nsenter", "-t", r.peer, "-n", "timeout", "10", "bash", "-c", ask).CombinedOutput()
+	if err != nil || string(out) != said {
+		t.Errorf("answered %q, error %v; want %q", out, err, said)
+	}
+}
