@@ -3,6 +3,7 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
@@ -32,6 +33,20 @@ func TestBridgedKernel(t *testing.T) {
 			testBridged(r)
 		})
 	}
+}
+
+// TestBridgedVLANUntagged: a host whose addresses have no tag is not moved behind one.
+func TestBridgedVLANUntagged(t *testing.T) {
+	r := newRig(t, ovs.DatapathNetdev)
+	r.s.Backend, r.s.Layout, r.s.VLAN, r.s.Encap = OpenFlow, Bridged, 100, netip.Prefix{}
+	r.begin()
+	testnode.Eventually(t, "the agent says why", func() error {
+		if m := r.gw.Missing(); !strings.Contains(m, "gateway VLAN 100: the host's addresses are on eth0 itself") {
+			return errors.New(m)
+		}
+		return nil
+	})
+	r.hostAnswers()
 }
 
 func testBridged(r *rig) {

@@ -59,6 +59,9 @@ func (g *Gateway) join(ctx context.Context, h Host, n Node) error {
 	if !slices.ContainsFunc(h.Addresses, own) {
 		return g.rejoin(ctx, h)
 	}
+	if g.s.VLAN != 0 { // the host's network has no tag, so behind one the host would be cut off
+		return fmt.Errorf("gateway VLAN %d: the host's addresses are on %s itself: put them on bridge %s, behind the tag, first", g.s.VLAN, g.s.Uplink, g.s.Bridge)
+	}
 	if err := g.moves.next(time.Now()); err != nil {
 		return err
 	}
