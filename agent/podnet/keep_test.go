@@ -28,7 +28,7 @@ func (r rig) keeper(gone map[string]bool, err *error) *Keeper {
 
 func (r rig) add(t *testing.T, p Pod) {
 	t.Helper()
-	go r.installed(t, HostName(p.ContainerID, p.Interface))
+	defer r.installing(t, HostName(p.ContainerID, p.Interface))()
 	if _, err := r.Add(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}

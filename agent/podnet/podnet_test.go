@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
@@ -63,6 +64,29 @@ func (r rig) installed(t *testing.T, port string) {
 	})
 }
 
+// installing plays ovn-controller for the port until stop is called, also when
+// the port is replaced meanwhile.
+func (r rig) installing(t *testing.T, port string) (stop func()) {
+	t.Helper()
+	done, ended := make(chan struct{}), make(chan struct{})
+	go func() {
+		defer close(ended)
+		for {
+			select {
+			case <-done:
+				return
+			case <-time.After(20 * time.Millisecond):
+				// Fails while there is no such port.
+				_ = exec.Command("ovs-vsctl", "--db="+r.sw.Address, "--no-wait", "set", "Interface", port, "external_ids:ovn-installed=true").Run()
+			}
+		}
+	}()
+	return func() {
+		close(done)
+		<-ended
+	}
+}
+
 func newPod(t *testing.T, container, name string, host byte) Pod {
 	t.Helper()
 	return Pod{
@@ -78,8 +102,10 @@ func TestAddCheckDel(t *testing.T) {
 	ctx := t.Context()
 	a, b := newPod(t, "c-a", "a", 3), newPod(t, "c-b", "b", 4)
 	for _, p := range []Pod{a, b, a} { // the last is a second ADD
-		go r.installed(t, HostName(p.ContainerID, p.Interface))
-		if host, err := r.Add(ctx, p); err != nil || host != HostName(p.ContainerID, "eth0") {
+		stop := r.installing(t, HostName(p.ContainerID, p.Interface))
+		host, err := r.Add(ctx, p)
+		stop()
+		if err != nil || host != HostName(p.ContainerID, "eth0") {
 			t.Fatalf("add %s: host name %q, error %v", p.LogicalPort, host, err)
 		}
 	}
