@@ -22,19 +22,16 @@
 #define MARK_HOST 0x686f /* "ho": a flow of the bridge says it is the host's */
 #define TC_HOST 0x686f	 /* survives the redirect to the uplink */
 
-/* A packet from the wire, counted; and its reason, with nobody to hand it to. */
 static __always_inline __u32 count_wire(struct __sk_buff *skb, __u32 reason)
 {
-	if (reason >= REASON_OVN_FIRST && !connected())
-		reason = REASON_PASS_UNCONFIGURED;
+	reason = settled_wire(reason);
 	count(skb, reason);
 	return reason;
 }
 
 static __always_inline __u32 count_ovn(struct __sk_buff *skb, __u32 reason)
 {
-	if (reason < REASON_UP_FIRST && !connected())
-		reason = REASON_NO_UPLINK;
+	reason = settled_ovn(reason);
 	count(skb, reason);
 	return reason;
 }

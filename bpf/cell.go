@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"encoding/binary"
+	"math/bits"
 	"net"
 	"net/netip"
 	"structs"
@@ -40,6 +41,36 @@ func (c Config) cell() gatewayConfig {
 	cell.Routable4Count, cell.Routable6Count = prefixes(c.RoutablePods, &cell.Routable4, &cell.Routable6)
 	cell.Masq4Count, cell.Masq6Count = prefixes(c.Masquerade, &cell.Masq4, &cell.Masq6)
 	return cell
+}
+
+// configOf reads what cell has written, but for the layout.
+func configOf(cell gatewayConfig) Config {
+	var mac [8]byte
+	binary.NativeEndian.PutUint64(mac[:], cell.NodeMac)
+	c := Config{
+		Uplink: int(cell.Uplink), Bridge: int(cell.Bridge), NodeMAC: mac[:6],
+		SNATPorts:    PortRange{First: cell.SnatFirst, Last: cell.SnatFirst + cell.SnatCount - 1},
+		GenevePort:   cell.GenevePort,
+		ServiceCIDRs: listPrefixes(cell.Svc4Count, cell.Svc4, cell.Svc6Count, cell.Svc6),
+		PodCIDRs:     listPrefixes(cell.Pod4Count, cell.Pod4, cell.Pod6Count, cell.Pod6),
+		RoutablePods: listPrefixes(cell.Routable4Count, cell.Routable4, cell.Routable6Count, cell.Routable6),
+		Masquerade:   listPrefixes(cell.Masq4Count, cell.Masq4, cell.Masq6Count, cell.Masq6),
+		VLAN:         cell.Vlan, MTU: int(cell.Mtu),
+		Local: cell.Local != 0, BFD: cell.Bfd != 0, InSync: cell.InSync != 0, Takeover: cell.Takeover != 0,
+	}
+	if cell.SnatCount == 0 {
+		c.SNATPorts = PortRange{}
+	}
+	if cell.Node4 != 0 {
+		c.Node4 = addrOf(cell.Node4Mapped.W)
+	}
+	if cell.HasNode6 != 0 {
+		c.Node6 = addrOf(cell.Node6.W)
+	}
+	if cell.HasEncap != 0 {
+		c.EncapIP = addrOf(cell.Encap.W)
+	}
+	return c
 }
 
 // words returns a as the programs hold it: in network order, IPv4 mapped.
@@ -106,6 +137,22 @@ func prefixes(list []netip.Prefix, v4 *prefixes4, v6 *prefixes6) (n4, n6 uint8) 
 		}
 	}
 	return n4, n6
+}
+
+// listPrefixes is the inverse of prefixes, IPv4 first.
+func listPrefixes(n4 uint8, v4 prefixes4, n6 uint8, v6 prefixes6) (list []netip.Prefix) {
+	for _, p := range v4[:min(n4, maxPrefixes)] {
+		ones := bits.OnesCount32(p.Mask)
+		list = append(list, netip.PrefixFrom(addrOf([4]uint32{2: binary.NativeEndian.Uint32([]byte{0, 0, 0xff, 0xff}), 3: p.Net}), ones))
+	}
+	for _, p := range v6[:min(n6, maxPrefixes)] {
+		ones := 0
+		for _, w := range p.Mask.W {
+			ones += bits.OnesCount32(w)
+		}
+		list = append(list, netip.PrefixFrom(addrOf(p.Net.W), ones))
+	}
+	return list
 }
 
 func flag(b bool) uint8 {

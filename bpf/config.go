@@ -12,6 +12,13 @@ const maxPrefixes = 4 // MAX_PREFIXES in types.h
 // PortRange is a range of transport ports, both ends in it.
 type PortRange struct{ First, Last uint16 }
 
+func (r PortRange) String() string {
+	if r == (PortRange{}) {
+		return "(none)"
+	}
+	return fmt.Sprintf("%d-%d", r.First, r.Last)
+}
+
 // Config is what the programs know of the node. It is live: SetConfig changes
 // it under running programs.
 type Config struct {

@@ -28,6 +28,7 @@ static __noinline int later_fragment(const struct packet *p)
 
 	frag_key(&k, p);
 	s = bpf_map_lookup_elem(&frags, &k);
+	note(ASKED_FRAGMENT, s ? 1 + !!s->ovn : 0, &p->src, 0, p->proto, (struct seen *)s);
 	if (s && bpf_ktime_get_ns() - s->ns < FRAG_TIMEOUT)
 		return s->ovn ? REASON_FRAGMENT_OVN : REASON_FRAGMENT;
 	kind = kind_of(&p->dst);
@@ -45,7 +46,9 @@ static __noinline int first_fragment(const struct packet *p, int reason)
 	struct frag_key k;
 
 	frag_key(&k, p);
-	bpf_map_update_elem(&frags, &k, &now, BPF_ANY);
+	note(WOULD_REMEMBER, 1 + !!now.ovn, &p->src, 0, p->proto, NULL);
+	if (!DRY_RUN)
+		bpf_map_update_elem(&frags, &k, &now, BPF_ANY);
 	return reason;
 }
 

@@ -8,10 +8,7 @@ import (
 )
 
 const (
-	protoICMP   = 1
-	protoGRE    = 47
-	protoICMPv6 = 58
-	protoSCTP   = 132
+	protoGRE = 47
 
 	flagFIN = 0x01
 	flagSYN = 0x02

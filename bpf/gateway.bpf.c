@@ -28,19 +28,6 @@ const enum reason *unused_reason __attribute__((unused));
 const enum addr_kind *unused_kind __attribute__((unused));
 const enum service_owner *unused_owner __attribute__((unused));
 
-/*
- * What a global function returns is any number to the verifier. That of 6.1
- * loses the bound in a 32-bit copy, so clang must not keep one from before.
- */
-static __always_inline __u32 bounded_reason(__u64 reason)
-{
-	asm volatile("" : "+r"(reason));
-	if (reason >= REASON_MAX)
-		reason = REASON_DEFAULT;
-	asm volatile("" : "+r"(reason));
-	return reason;
-}
-
 static __always_inline __u32 wire_reason(struct __sk_buff *skb, int tags)
 {
 	int reason = quick_from_wire(skb, tags);

@@ -9,6 +9,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "note.h"
 #include "types.h"
 
 /* Globals are read without a lookup: that is why these are no maps. */
@@ -110,7 +111,7 @@ static __always_inline int is_node(const struct addr *a)
 	       (cfg.has_node6 && addr_eq(a, &cfg.node6));
 }
 
-static __always_inline __u32 kind_of(const struct addr *a)
+static __always_inline __u32 find_kind(const struct addr *a)
 {
 	__u8 *kind;
 
@@ -120,6 +121,14 @@ static __always_inline __u32 kind_of(const struct addr *a)
 	if (kind)
 		return *kind;
 	return addr_eq(a, &cfg.gr_lla) ? ADDR_OVN : ADDR_OTHER;
+}
+
+static __always_inline __u32 kind_of(const struct addr *a)
+{
+	__u32 kind = find_kind(a);
+
+	note(ASKED_ADDRESS, kind, a, 0, 0, NULL);
+	return kind;
 }
 
 static __always_inline int is_host(const struct addr *a)
@@ -159,6 +168,17 @@ static __always_inline int in_snat_range(__u16 port)
 static __always_inline int connected(void)
 {
 	return cfg.uplink && cfg.bridge;
+}
+
+/* The reason of a packet from the wire, or that there is nobody to hand it to. */
+static __always_inline __u32 settled_wire(__u32 reason)
+{
+	return reason >= REASON_OVN_FIRST && !connected() ? REASON_PASS_UNCONFIGURED : reason;
+}
+
+static __always_inline __u32 settled_ovn(__u32 reason)
+{
+	return reason < REASON_UP_FIRST && !connected() ? REASON_NO_UPLINK : reason;
 }
 
 #endif /* __MAPS_H */

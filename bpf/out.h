@@ -59,6 +59,9 @@ static __noinline int learn_flow(const struct packet *reply)
 	struct flow_key k;
 	struct seen *s;
 
+	note(WOULD_LEARN, 1, &reply->src, reply->sport, reply->proto, NULL);
+	if (DRY_RUN)
+		return REASON_OUT_LEARNED;
 	flow_key(&k, reply);
 	s = bpf_map_lookup_elem(&flows, &k);
 	if (s)
@@ -75,6 +78,9 @@ static __noinline int learn_exchange(const struct packet *reply)
 	struct ns_key k;
 	struct seen *s;
 
+	note(WOULD_LEARN, 1, &reply->src, is_icmp(reply) ? reply->echo_id : 0, reply->proto, NULL);
+	if (DRY_RUN)
+		return REASON_OUT_LEARNED;
 	ns_key(&k, reply);
 	s = bpf_map_lookup_elem(&ns, &k);
 	if (s)

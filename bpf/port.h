@@ -17,8 +17,7 @@
 #define TCP_ACK 0x10
 #define BFD_PORT 3784 /* single hop, RFC 5881 */
 
-/* Who serves the front end that p is for; 0: it is none. */
-static __always_inline __u32 service_owner(const struct packet *p)
+static __always_inline __u32 find_service(const struct packet *p)
 {
 	struct service_key k = {};
 	__u8 *owner;
@@ -30,6 +29,15 @@ static __always_inline __u32 service_owner(const struct packet *p)
 	k.proto = p->proto;
 	owner = bpf_map_lookup_elem(&services, &k);
 	return owner ? *owner : 0;
+}
+
+/* Who serves the front end that p is for; 0: it is none. */
+static __always_inline __u32 service_owner(const struct packet *p)
+{
+	__u32 owner = find_service(p);
+
+	note(ASKED_SERVICE, owner, &p->dst, p->dport, p->proto, NULL);
+	return owner;
 }
 
 static __always_inline int is_pure_syn(struct __sk_buff *skb, const struct packet *p)
@@ -51,13 +59,20 @@ static __always_inline int is_bfd(const struct packet *p)
 static __always_inline int range_owner(struct __sk_buff *skb, const struct packet *p, int begins,
 				       int quoted)
 {
+	int owns;
+
 	if (begins)
 		return REASON_SNAT_SYN;
-	if (!is_gated(p))
+	if (!is_gated(p)) {
+		note(ASKED_GATE, 0, &p->dst, p->dport, p->proto, NULL);
 		return REASON_SNAT_PORT;
+	}
+	note(ASKED_GATE, 1, &p->dst, p->dport, p->proto, NULL);
 	if (p->proto == IPPROTO_UDP && in_learned(p))
 		return REASON_SNAT_LEARNED;
-	return host_socket(skb, p, quoted) ? REASON_HOST_SOCKET : REASON_SNAT_PORT;
+	owns = host_socket(skb, p, quoted);
+	note(ASKED_SOCKET, owns, &p->dst, p->dport, p->proto, NULL);
+	return owns ? REASON_HOST_SOCKET : REASON_SNAT_PORT;
 }
 
 /* By port. quoted: p is what an ICMP error quotes, turned round. */
@@ -72,6 +87,8 @@ static __noinline int port_owner(struct __sk_buff *skb, const struct packet *p, 
 		return owner == SERVICE_HOST ? REASON_SERVICE_HOST : REASON_SERVICE;
 	if (is_node(&p->dst) && !cfg.local) {
 		begins = !quoted && is_pure_syn(skb, p);
+		note(ASKED_RANGE, in_snat_range(bpf_ntohs(p->dport)), &p->dst, p->dport, p->proto,
+		     NULL);
 		if (in_snat_range(bpf_ntohs(p->dport)))
 			return range_owner(skb, p, begins, quoted);
 		if (!begins && in_takeover(p))
@@ -86,11 +103,14 @@ static __noinline int port_owner(struct __sk_buff *skb, const struct packet *p, 
 static __always_inline int is_host_proto(const struct packet *p)
 {
 	struct ns_key k;
+	int uses;
 
 	if (!is_node(&p->dst))
 		return 0;
 	ns_key(&k, p);
-	return bpf_map_lookup_elem(&host_protos, &k) != NULL;
+	uses = bpf_map_lookup_elem(&host_protos, &k) != NULL;
+	note(ASKED_PROTOCOL, uses, &p->src, 0, p->proto, NULL);
+	return uses;
 }
 
 #endif /* __PORT_H */

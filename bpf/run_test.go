@@ -16,21 +16,6 @@ const (
 	retRedirect = 7
 )
 
-// skbuff is struct __sk_buff, of which a test run may set very little.
-type skbuff struct {
-	_       [8]byte
-	Mark    uint32
-	_       [28]byte
-	Ifindex uint32
-	_       [4]byte
-	CB      [5]uint32
-	_       [96]byte
-	GSOSegs uint32
-	_       [8]byte
-	GSOSize uint32
-	_       [12]byte
-}
-
 // step is one packet, and all that may come of it.
 type step struct {
 	hook   string

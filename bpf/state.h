@@ -25,6 +25,7 @@ static __always_inline int seen_in_ns(const struct ns_key *k, __u64 timeout)
 {
 	struct seen *s = bpf_map_lookup_elem(&ns, k);
 
+	note(ASKED_EXCHANGE, !!s, &k->remote, k->id, k->proto, s);
 	return s && (!timeout || bpf_ktime_get_ns() - s->ns < timeout);
 }
 
@@ -58,6 +59,7 @@ static __noinline int in_learned(const struct packet *p)
 	s = bpf_map_lookup_elem(&flows, &k);
 	if (!s)
 		s = bpf_map_lookup_elem(&takeover, &k);
+	note(ASKED_LEARNED, !!s, &p->src, p->sport, p->proto, s);
 	return s && bpf_ktime_get_ns() - s->ns < FLOW_TIMEOUT;
 }
 
@@ -71,9 +73,11 @@ static __noinline int in_takeover(const struct packet *p)
 		return 0;
 	flow_key(&k, p);
 	s = bpf_map_lookup_elem(&takeover, &k);
+	note(ASKED_TAKEOVER, !!s, &p->src, p->sport, p->proto, s);
 	if (!s)
 		return 0;
-	s->ns = bpf_ktime_get_ns();
+	if (!DRY_RUN)
+		s->ns = bpf_ktime_get_ns();
 	return 1;
 }
 

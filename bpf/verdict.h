@@ -21,6 +21,19 @@
 
 #define VLAN_VID_MASK 0xfff
 
+/*
+ * What a global function returns is any number to the verifier. That of 6.1
+ * loses the bound in a 32-bit copy, so clang must not keep one from before.
+ */
+static __always_inline __u32 bounded_reason(__u64 reason)
+{
+	asm volatile("" : "+r"(reason));
+	if (reason >= REASON_MAX)
+		reason = REASON_DEFAULT;
+	asm volatile("" : "+r"(reason));
+	return reason;
+}
+
 static __always_inline int owner(struct __sk_buff *skb, const struct packet *p)
 {
 	if (has_ports(p->proto))

@@ -1,0 +1,277 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"golang.org/x/sys/unix"
+)
+
+// ErrNotAttached is what there is to explain where no gateway program runs.
+var ErrNotAttached = errors.New("no gateway program is attached")
+
+// Side is where a packet comes from.
+type Side uint8
+
+const (
+	FromWire Side = iota // arrives at the uplink
+	FromOVN              // OVN sends it to the uplink
+	FromHost             // the host sends it by the gateway bridge, in the layout bridged
+)
+
+var sidePrograms = [...]string{FromWire: "explain_wire", FromOVN: "explain_ovn", FromHost: "explain_host"}
+
+// globals are the data of one load of the programs: they have no pins.
+var globals = []string{".data.config", ".data.ports", ".data.hosts"}
+
+// Explainer says what the programs that are attached would do with a packet: it
+// runs their rules over their tables, and counts, learns and sends nothing.
+type Explainer struct {
+	Layout Layout
+	Config Config // as the programs had it at the last look
+
+	uplink int
+	coll   *ebpf.Collection
+}
+
+// Explanation is what would become of a packet.
+type Explanation struct {
+	Counter        // the reason's, without figures
+	Short   bool   // decided by the short way, which comes to the same
+	Steps   []Step // what was asked on the full way, in order
+}
+
+// OpenExplainer finds the programs pinned in pinDir and loads their rules a second
+// time. ErrNotAttached: there are none. An agent of another version may have
+// tables that are laid out otherwise, which is an error, too.
+func OpenExplainer(pinDir string) (*Explainer, error) {
+	live, err := findLive(pinDir)
+	if err != nil {
+		return nil, fmt.Errorf("find gateway programs in %q: %w", pinDir, err)
+	}
+	defer live.close()
+	spec, err := loadExplain()
+	if err != nil {
+		return nil, fmt.Errorf("read explaining programs: %w", err)
+	}
+	for name, m := range spec.Maps {
+		if m.Pinning != ebpf.PinByName {
+			continue
+		}
+		m.Pinning = ebpf.PinNone // what is not there shall not be made
+		if live.maps[name], err = ebpf.LoadPinnedMap(filepath.Join(pinDir, name), nil); err != nil {
+			return nil, fmt.Errorf("open pinned map %q: %w", name, err)
+		}
+	}
+	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: live.maps})
+	if err != nil {
+		return nil, fmt.Errorf("load explaining programs: %w", err)
+	}
+	e := &Explainer{Layout: live.layout, uplink: live.uplink, coll: coll}
+	if err := e.readConfig(); err != nil {
+		return nil, errors.Join(err, e.Close())
+	}
+	return e, nil
+}
+
+func (e *Explainer) readConfig() error {
+	var cell gatewayConfig
+	if err := e.coll.Maps[globals[0]].Lookup(uint32(0), &cell); err != nil {
+		return fmt.Errorf("read gateway config: %w", err)
+	}
+	e.Config = configOf(cell)
+	e.Config.Layout = e.Layout
+	return nil
+}
+
+// Close releases the second load.
+func (e *Explainer) Close() error {
+	e.coll.Close()
+	return nil
+}
+
+// live is what the attached programs use.
+type live struct {
+	layout Layout
+	uplink int
+	maps   map[string]*ebpf.Map
+}
+
+func (l *live) close() {
+	for _, m := range l.maps {
+		m.Close()
+	}
+}
+
+func findLive(pinDir string) (*live, error) {
+	l := &live{maps: make(map[string]*ebpf.Map)}
+	for _, h := range allHooks {
+		prog, ifindex, err := attachedProgram(pinDir, h)
+		if err != nil {
+			l.close()
+			return nil, err
+		}
+		if prog == nil {
+			continue
+		}
+		if h.name == uplinkIngress {
+			l.uplink = ifindex
+		}
+		err = l.add(h, prog)
+		prog.Close()
+		if err != nil {
+			l.close()
+			return nil, err
+		}
+	}
+	if l.uplink == 0 {
+		l.close()
+		return nil, ErrNotAttached
+	}
+	return l, nil
+}
+
+// attachedProgram returns the program on a hook and its interface; nil: none.
+func attachedProgram(pinDir string, h hook) (*ebpf.Program, int, error) {
+	at, err := pinnedTCX(filepath.Join(pinDir, h.name))
+	if err != nil {
+		return nil, 0, err
+	}
+	if at.ifindex != 0 {
+		p, err := ebpf.NewProgramFromID(at.prog)
+		return p, at.ifindex, err
+	}
+	pins, err := clsactPins(pinDir, h.name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return nil, 0, nil
+	}
+	for ifindex, path := range pins {
+		p, err := ebpf.LoadPinnedProgram(path, nil)
+		return p, ifindex, err
+	}
+	return nil, 0, err
+}
+
+// add takes over what the program of the hook tells.
+func (l *live) add(h hook, prog *ebpf.Program) error {
+	info, err := prog.Info()
+	if err != nil {
+		return err
+	}
+	if h.name == uplinkIngress {
+		l.layout = layoutOf(info.Name)
+	}
+	ids, _ := info.MapIDs()
+	for _, id := range ids {
+		m, err := ebpf.NewMapFromID(id)
+		if err != nil {
+			return err
+		}
+		if name := globalOf(m); name == "" || l.maps[name] != nil {
+			m.Close()
+		} else {
+			l.maps[name] = m
+		}
+	}
+	return nil
+}
+
+// layoutOf tells the layout from the name of its program on the uplink's way in,
+// of which the kernel keeps 15 bytes.
+func layoutOf(program string) Layout {
+	for layout, hooks := range layoutHooks {
+		if len(program) > 0 && strings.HasPrefix(hooks[0].program, program) {
+			return Layout(layout)
+		}
+	}
+	return Direct
+}
+
+// globalOf names the data that m is; empty: it is none. Older kernels do not
+// keep dots in names.
+func globalOf(m *ebpf.Map) string {
+	info, err := m.Info()
+	if err != nil {
+		return ""
+	}
+	for _, name := range globals {
+		if strings.ReplaceAll(info.Name, ".", "") == strings.ReplaceAll(name, ".", "") {
+			return name
+		}
+	}
+	return ""
+}
+
+// skbuff is struct __sk_buff, of which a test run may set very little.
+type skbuff struct {
+	_       [8]byte
+	Mark    uint32
+	_       [28]byte
+	Ifindex uint32
+	_       [4]byte
+	CB      [5]uint32
+	_       [96]byte
+	GSOSegs uint32
+	_       [8]byte
+	GSOSize uint32
+	_       [12]byte
+}
+
+// Explain says what becomes of an Ethernet frame now. Its VLAN tag, if it has
+// one, is taken off first, as at reception. It must run in the network namespace of
+// the programs. One call at a time.
+func (e *Explainer) Explain(side Side, frame []byte) (Explanation, error) {
+	if len(frame) < 14 {
+		return Explanation{}, fmt.Errorf("explain frame of %d bytes: shorter than an Ethernet header", len(frame))
+	}
+	if err := e.readConfig(); err != nil {
+		return Explanation{}, err
+	}
+	proto, tci, frame := untag(frame)
+	_, err := e.coll.Programs[sidePrograms[side]].Run(&ebpf.RunOptions{
+		Data:    frame,
+		Context: skbuff{Ifindex: uint32(e.uplink), CB: [5]uint32{uint32(bePort(proto)), uint32(tci)}},
+	})
+	if err != nil {
+		return Explanation{}, fmt.Errorf("explain frame: %w", err)
+	}
+	var run explainDryRun
+	if err := e.coll.Maps["explanation"].Lookup(uint32(0), &run); err != nil {
+		return Explanation{}, fmt.Errorf("read explanation: %w", err)
+	}
+	now, err := monotonicNow()
+	if err != nil {
+		return Explanation{}, err
+	}
+	out := Explanation{Counter: reasons[run.Reason].class, Short: run.Quick < uint32(len(reasons))}
+	out.Reason = reasons[run.Reason].name
+	for _, n := range run.Notes[:run.Count] {
+		out.Steps = append(out.Steps, e.step(n, now))
+	}
+	if out.Short && run.Quick != run.Reason {
+		return out, fmt.Errorf("the short way decides %s, the full way %s: please report this", reasons[run.Quick].name, out.Reason)
+	}
+	return out, nil
+}
+
+// untag takes an outer tag off a frame: its protocol and TCI, 0 for none.
+func untag(frame []byte) (proto, tci uint16, rest []byte) {
+	at := func(i int) uint16 { return uint16(frame[i])<<8 | uint16(frame[i+1]) }
+	proto = at(12)
+	if len(frame) < 18 || proto != unix.ETH_P_8021Q && proto != unix.ETH_P_8021AD {
+		return 0, 0, frame
+	}
+	return proto, at(14), append(append([]byte(nil), frame[:12]...), frame[16:]...)
+}
+
+func ageOf(now time.Duration, ns uint64) time.Duration {
+	if ns == 0 {
+		return 0
+	}
+	return now - time.Duration(ns)
+}

@@ -1,0 +1,87 @@
+package bpf
+
+import (
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// Step is one question of a rule, and its answer.
+type Step struct {
+	Asked  string        // what: "address", "service", "range", "gate", "socket", "exchange", "learned", "takeover", "fragment", "protocol", "learn", "remember"
+	Addr   netip.Addr    // of the front end or the host's, or the remote side
+	Port   uint16        // of it; of ICMP the echo identifier
+	Proto  uint8         // IP protocol; 0: of no account
+	Answer string        // in words
+	Age    time.Duration // since the entry was last used; 0: there is no entry, or it has no age
+}
+
+func (s Step) String() string {
+	subject := s.Addr.String()
+	switch {
+	case s.Port != 0 && s.Proto == protoICMP || s.Proto == protoICMPv6:
+		subject = fmt.Sprintf("%s, %s identifier %d", s.Addr, protocolName(s.Proto), s.Port)
+	case s.Port != 0:
+		subject = fmt.Sprintf("%s/%s", netip.AddrPortFrom(s.Addr, s.Port), protocolName(s.Proto))
+	case s.Proto != 0:
+		subject = fmt.Sprintf("%s, %s", s.Addr, protocolName(s.Proto))
+	}
+	text := fmt.Sprintf("%s %s: %s", s.Asked, subject, s.Answer)
+	if s.Age > 0 {
+		text += fmt.Sprintf(", last used %s ago", s.Age.Round(time.Millisecond))
+	}
+	return text
+}
+
+const (
+	protoICMP   = 1
+	protoICMPv6 = 58
+	protoSCTP   = 132
+)
+
+func protocolName(p uint8) string {
+	switch p {
+	case protoTCP:
+		return "tcp"
+	case protoUDP:
+		return "udp"
+	case protoSCTP:
+		return "sctp"
+	case protoICMP:
+		return "icmp"
+	case protoICMPv6:
+		return "icmpv6"
+	}
+	return fmt.Sprintf("protocol %d", p)
+}
+
+// question is how a step reads: its name, and its answers by number. More than there are
+// means the last.
+type question struct {
+	name    string
+	answers []string
+}
+
+var questions = map[explainAsked]question{
+	explainAskedASKED_ADDRESS:  {"address", []string{"nobody's here", "the host's", "a VIP of a service", "OVN's alone", "another node's"}},
+	explainAskedASKED_SERVICE:  {"service", []string{"none", "OVN's load balancers serve it", "a socket of the host serves it"}},
+	explainAskedASKED_RANGE:    {"range", []string{"not in OVN's SNAT range %s", "in OVN's SNAT range %s"}},
+	explainAskedASKED_GATE:     {"gate", []string{"no socket of the host has this port", "a socket of the host may have this port"}},
+	explainAskedASKED_SOCKET:   {"socket", []string{"none of the host owns the packet", "one of the host owns the packet"}},
+	explainAskedASKED_EXCHANGE: {"exchange", []string{"OVN has not begun it", "OVN has begun it"}},
+	explainAskedASKED_LEARNED:  {"learned", []string{"OVN has not sent to it from this port", "OVN has sent to it from this port"}},
+	explainAskedASKED_TAKEOVER: {"takeover", []string{"no connection of OVN's from before", "a connection of OVN's from before"}},
+	explainAskedASKED_FRAGMENT: {"fragment", []string{"the first is not known", "the first went to the host", "the first went to OVN"}},
+	explainAskedASKED_PROTOCOL: {"protocol", []string{"the host does not use it with this peer", "the host uses it with this peer"}},
+	explainAskedWOULD_LEARN:    {"learn", []string{"", "a packet would be remembered, for its answers"}},
+	explainAskedWOULD_REMEMBER: {"remember", []string{"", "the later fragments would follow to the host or to both", "the later fragments would follow to OVN"}},
+}
+
+func (e *Explainer) step(n explainNote, now time.Duration) Step {
+	q := questions[explainAsked(n.Asked)]
+	answer := q.answers[min(int(n.Answer), len(q.answers)-1)]
+	if explainAsked(n.Asked) == explainAskedASKED_RANGE {
+		answer = fmt.Sprintf(answer, e.Config.SNATPorts)
+	}
+	return Step{Asked: q.name, Addr: addrOf(n.Addr.W), Port: bePort(n.Port), Proto: n.Proto, Answer: answer, Age: ageOf(now, n.Ns)}
+}

@@ -1,0 +1,157 @@
+package bpf
+
+import (
+	"bytes"
+	"errors"
+	"net/netip"
+	"slices"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
+)
+
+// deciding are steps of which one must have been answered so where a reason
+// comes from a table.
+var deciding = map[string][]string{
+	"service":            {"service: OVN's load balancers serve it"},
+	"service_host":       {"service: a socket of the host serves it"},
+	"service_local":      {"service: OVN's load balancers serve it", "service: a socket of the host serves it"},
+	"snat_port":          {"gate: no socket of the host has this port", "socket: none of the host owns the packet"},
+	"snat_learned":       {"learned: OVN has sent to it from this port"},
+	"host_socket":        {"socket: one of the host owns the packet"},
+	"takeover":           {"takeover: a connection of OVN's from before"},
+	"icmp_echo_reply_ns": {"exchange: OVN has begun it"},
+	"proto_ns":           {"exchange: OVN has begun it"},
+	"proto_host":         {"protocol: the host uses it with this peer"},
+	"fragment_ovn":       {"fragment: the first went to OVN"},
+	"fragment":           {"fragment: the first went to the host"},
+	"arp_vip":            {"address: a VIP of a service"},
+	"arp_request":        {"address: the host's"},
+	"arp_request_ovn":    {"address: OVN's alone"},
+	"nd_vip":             {"address: a VIP of a service"},
+	"nd_solicit":         {"address: the host's"},
+	"nd_solicit_ovn":     {"address: OVN's alone"},
+	"ovn_address":        {"address: OVN's alone"},
+	"pmtud":              {"address: another node's"},
+	"out_learned":        {"learn: a packet would be remembered, for its answers"},
+}
+
+// Every named case is explained as it is decided, by the entry that decides,
+// and nothing is counted, learned or forgotten by asking.
+func TestExplain(t *testing.T) {
+	for layout, name := range corpusLayouts {
+		t.Run(string(name), func(t *testing.T) {
+			r := newRig(t, Layout(layout))
+			attach(t, r.node0, r.g)
+			e := r.explainer(t)
+			if e.Layout != Layout(layout) {
+				t.Fatalf("explains layout %s", e.Layout)
+			}
+			short := 0
+			for _, c := range corpus.Cases() {
+				if !c.In(name) {
+					continue
+				}
+				if r.node != c.Node {
+					r.set(t, c.Node)
+				}
+				before := r.contents(t)
+				got, err := r.explain(e, Side(c.Dir), c.Frame)
+				if err != nil {
+					t.Fatalf("%s: %v", c.Name, err)
+				}
+				if diff := cmp.Diff(before, r.contents(t)); diff != "" {
+					t.Fatalf("%s: changed by asking (-before +after):\n%s", c.Name, diff)
+				}
+				if got.Short {
+					short++
+				}
+				if got.Reason != c.Want.String() || got.Verdict != c.Want.Verdict().String() {
+					t.Errorf("%s: explained as %s to %s, is %s to %s", c.Name, got.Reason, got.Verdict, c.Want, c.Want.Verdict())
+				}
+				answers := deciding[got.Reason]
+				said := func(s Step) bool { return slices.Contains(answers, s.Asked+": "+s.Answer) }
+				if len(answers) > 0 && !slices.ContainsFunc(got.Steps, said) {
+					t.Errorf("%s: decided by %s, but the steps are %v", c.Name, got.Reason, got.Steps)
+				}
+			}
+			if short == 0 {
+				t.Error("no case took the short way")
+			}
+		})
+	}
+}
+
+func (r *rig) explainer(t testing.TB) *Explainer {
+	t.Helper()
+	e, err := OpenExplainer(r.pinDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { e.Close() })
+	return e
+}
+
+func (r *rig) explain(e *Explainer, side Side, frame []byte) (got Explanation, err error) {
+	err = r.do(func() (err error) {
+		got, err = e.Explain(side, frame)
+		return err
+	})
+	return got, err
+}
+
+// kernels are reasons of what the kernel sends of its own accord.
+var kernels = map[string]bool{"multicast": true, "bad_mac": true, "nd_other": true, "neighbour_out": true, "host_out": true, "out": true}
+
+// contents is everything that a packet may change.
+func (r *rig) contents(t testing.TB) map[string][]byte {
+	t.Helper()
+	all := make(map[string][]byte)
+	for name, m := range map[string]*ebpf.Map{"ns": r.g.objs.Ns, "frags": r.g.objs.Frags, "flows": r.g.objs.Flows, "takeover": r.g.objs.Takeover} {
+		var key, value []byte
+		it := m.Iterate()
+		for it.Next(&key, &value) {
+			all[name+string(key)] = bytes.Clone(value)
+		}
+		if err := it.Err(); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for reason := range counts(t, r.pinDir) {
+		if !kernels[reason] {
+			all["counter "+reason] = nil
+		}
+	}
+	return all
+}
+
+// What the programs know of the node is read back as it was written.
+func TestConfigOf(t *testing.T) {
+	for _, c := range corpus.Cases() {
+		r := &rig{node0: &node{}, layout: Direct}
+		want := r.config0(&c.Node.Config)
+		if want.Local {
+			want.SNATPorts = PortRange{}
+		}
+		got := configOf(want.cell())
+		if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()); diff != "" {
+			t.Fatalf("%s (-written +read):\n%s", c.Name, diff)
+		}
+	}
+}
+
+// Where nothing runs there is nothing to explain.
+func TestExplainNothing(t *testing.T) {
+	n := newNode(t)
+	n.open(t)
+	if _, err := OpenExplainer(n.pinDir); !errors.Is(err, ErrNotAttached) {
+		t.Errorf("explained without a program: %v", err)
+	}
+	if _, err := OpenExplainer(t.TempDir() + "/none"); !errors.Is(err, ErrNotAttached) {
+		t.Errorf("explained without pins: %v", err)
+	}
+}
