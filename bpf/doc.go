@@ -54,6 +54,13 @@
 // <hook>_clsact_<interface index>. The configuration and the bitmaps belong to
 // one load, and change over with its programs.
 //
+// # Explaining
+//
+// explain.bpf.c has the same rules once more, and OpenExplainer loads it over the
+// tables of the programs that are attached, also those without a pin, found by
+// the programs' ids. note.h writes down what was asked; where EXPLAIN is not
+// defined it is nothing, so that what runs has no instruction of it.
+//
 // # Kernels
 //
 // Nothing is used that 5.15 does not have, but for tcx, and for

@@ -62,6 +62,7 @@ Both may be given in one process. Single and double dashes are the same.`,
 			{name: "agent", summary: "run this node: OVS settings, eBPF gateway, pods' interfaces", setup: agentCommand},
 			{name: "gateway", summary: "look at this node's gateway", children: []*command{
 				{name: "counters", summary: "print what passed, by port, direction and reason", setup: countersCommand},
+				{name: "explain", arguments: "[PROTOCOL SOURCE DESTINATION]", summary: "say who gets a packet, and why", detail: explainDetail, setup: explainCommand},
 			}},
 			configCommands(),
 			labCommands(),

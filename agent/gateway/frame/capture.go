@@ -1,0 +1,116 @@
+package frame
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"strings"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+	"github.com/gopacket/gopacket/pcapgo"
+)
+
+// FromCapture returns frame number n, counted from 1, of a pcap or pcapng file.
+func FromCapture(path string, n int) ([]byte, error) {
+	f, err := os.Open(path)
+	if err != nil {
+		return nil, err
+	}
+	defer f.Close()
+	frame, err := nth(bufio.NewReader(f), n)
+	if err != nil {
+		return nil, fmt.Errorf("read frame %d of %s: %w", n, path, err)
+	}
+	return frame, nil
+}
+
+func nth(in *bufio.Reader, n int) ([]byte, error) {
+	if n < 1 {
+		return nil, fmt.Errorf("frames are counted from 1")
+	}
+	packets, link, err := open(in)
+	if err != nil {
+		return nil, err
+	}
+	if link != layers.LinkTypeEthernet {
+		return nil, fmt.Errorf("link type is %s, not Ethernet", link)
+	}
+	for i := 1; ; i++ {
+		data, info, err := packets.ReadPacketData()
+		switch {
+		case errors.Is(err, io.EOF):
+			return nil, fmt.Errorf("there are %d", i-1)
+		case err != nil:
+			return nil, err
+		case i == n && info.CaptureLength < info.Length:
+			return nil, fmt.Errorf("%d of its %d bytes were captured", info.CaptureLength, info.Length)
+		case i == n:
+			return data, nil
+		}
+	}
+}
+
+func open(in *bufio.Reader) (gopacket.PacketDataSource, layers.LinkType, error) {
+	magic, err := in.Peek(4)
+	if err != nil {
+		return nil, 0, fmt.Errorf("no capture file: %w", err)
+	}
+	if string(magic) == "\x0a\x0d\x0d\x0a" {
+		r, err := pcapgo.NewNgReader(in, pcapgo.DefaultNgReaderOptions)
+		if err != nil {
+			return nil, 0, err
+		}
+		return r, r.LinkType(), nil
+	}
+	r, err := pcapgo.NewReader(in)
+	if err != nil {
+		return nil, 0, err
+	}
+	return r, r.LinkType(), nil
+}
+
+// Describe says in one line what a frame is.
+func Describe(frame []byte) string {
+	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
+	var parts []string
+	if l := p.LinkLayer(); l != nil {
+		parts = append(parts, l.LinkFlow().String())
+	}
+	for _, l := range p.Layers() {
+		switch l := l.(type) {
+		case *layers.Dot1Q:
+			parts = append(parts, fmt.Sprintf("VLAN %d", l.VLANIdentifier))
+		case *layers.ARP:
+			parts = append(parts, fmt.Sprintf("ARP %d for %d.%d.%d.%d", l.Operation, l.DstProtAddress[0], l.DstProtAddress[1], l.DstProtAddress[2], l.DstProtAddress[3]))
+		case *layers.TCP:
+			parts = append(parts, fmt.Sprintf("TCP %d->%d [%s]", l.SrcPort, l.DstPort, strings.Join(flags(l), ",")))
+		case *layers.UDP:
+			parts = append(parts, fmt.Sprintf("UDP %d->%d", l.SrcPort, l.DstPort))
+		case *layers.SCTP:
+			parts = append(parts, fmt.Sprintf("SCTP %d->%d", l.SrcPort, l.DstPort))
+		case *layers.ICMPv4:
+			parts = append(parts, "ICMP "+l.TypeCode.String())
+		case *layers.ICMPv6:
+			parts = append(parts, "ICMPv6 "+l.TypeCode.String())
+		case gopacket.NetworkLayer:
+			parts = append(parts, l.NetworkFlow().String())
+		}
+	}
+	return fmt.Sprintf("%s, %d bytes", strings.Join(parts, ", "), len(frame))
+}
+
+func flags(t *layers.TCP) []string {
+	var out []string
+	for _, f := range []struct {
+		set  bool
+		name string
+	}{{t.SYN, "syn"}, {t.ACK, "ack"}, {t.FIN, "fin"}, {t.RST, "rst"}, {t.PSH, "psh"}} {
+		if f.set {
+			out = append(out, f.name)
+		}
+	}
+	return out
+}

@@ -1,0 +1,178 @@
+package frame
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strconv"
+	"strings"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+)
+
+// Spec is a packet.
+type Spec struct {
+	SrcMAC, DstMAC net.HardwareAddr
+	VLAN           uint16 // 0: untagged
+	Proto          string // tcp, udp, sctp, icmp (of the addresses' family), arp, or the number of an IP protocol
+	Src, Dst       netip.AddrPort
+	Flags          []string // TCP: syn, ack, fin, rst, psh
+	ICMP           ICMP
+	Payload        int // bytes behind the transport header
+}
+
+// ICMP is what an ICMP message says.
+type ICMP struct {
+	Type, Code uint8
+	ID         uint16
+}
+
+// Echo returns the type of an echo request or reply of the family.
+func Echo(v6, reply bool) uint8 {
+	switch {
+	case v6 && reply:
+		return layers.ICMPv6TypeEchoReply
+	case v6:
+		return layers.ICMPv6TypeEchoRequest
+	case reply:
+		return layers.ICMPv4TypeEchoReply
+	}
+	return layers.ICMPv4TypeEchoRequest
+}
+
+// Bytes returns the frame, its lengths and checksums right.
+func (s Spec) Bytes() ([]byte, error) {
+	stack, err := s.layers()
+	if err != nil {
+		return nil, fmt.Errorf("make %s packet: %w", s.Proto, err)
+	}
+	buf := gopacket.NewSerializeBuffer()
+	if err := gopacket.SerializeLayers(buf, gopacket.SerializeOptions{FixLengths: true, ComputeChecksums: true}, stack...); err != nil {
+		return nil, fmt.Errorf("make %s packet: %w", s.Proto, err)
+	}
+	return buf.Bytes(), nil
+}
+
+func (s Spec) layers() ([]gopacket.SerializableLayer, error) {
+	src, dst := s.Src.Addr(), s.Dst.Addr()
+	if !src.IsValid() || !dst.IsValid() || src.Is4() != dst.Is4() {
+		return nil, fmt.Errorf("addresses %s and %s are not two of one family", src, dst)
+	}
+	kind := layers.EthernetTypeIPv6
+	if src.Is4() {
+		kind = layers.EthernetTypeIPv4
+	}
+	if s.Proto == "arp" {
+		kind = layers.EthernetTypeARP
+	}
+	stack := s.ethernet(kind)
+	if s.Proto == "arp" {
+		if !src.Is4() {
+			return nil, errors.New("ARP is for IPv4; of IPv6 it is icmp of type 135 or 136")
+		}
+		return append(stack, &layers.ARP{
+			AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4,
+			Operation: layers.ARPRequest, SourceHwAddress: s.SrcMAC, SourceProtAddress: src.AsSlice(),
+			DstHwAddress: make([]byte, 6), DstProtAddress: dst.AsSlice(),
+		}), nil
+	}
+	proto, err := Protocol(s.Proto, src.Is6())
+	if err != nil {
+		return nil, err
+	}
+	var network gopacket.NetworkLayer
+	if src.Is4() {
+		ip := &layers.IPv4{Version: 4, TTL: 64, Protocol: proto, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
+		network, stack = ip, append(stack, ip)
+	} else {
+		ip := &layers.IPv6{Version: 6, HopLimit: 64, NextHeader: proto, SrcIP: src.AsSlice(), DstIP: dst.AsSlice()}
+		network, stack = ip, append(stack, ip)
+	}
+	transport, err := s.transport(proto, network)
+	if err != nil {
+		return nil, err
+	}
+	return append(append(stack, transport...), gopacket.Payload(make([]byte, s.Payload))), nil
+}
+
+func (s Spec) ethernet(kind layers.EthernetType) []gopacket.SerializableLayer {
+	eth := &layers.Ethernet{SrcMAC: s.SrcMAC, DstMAC: s.DstMAC, EthernetType: kind}
+	if s.VLAN == 0 {
+		return []gopacket.SerializableLayer{eth}
+	}
+	eth.EthernetType = layers.EthernetTypeDot1Q
+	return []gopacket.SerializableLayer{eth, &layers.Dot1Q{VLANIdentifier: s.VLAN, Type: kind}}
+}
+
+func (s Spec) transport(proto layers.IPProtocol, network gopacket.NetworkLayer) ([]gopacket.SerializableLayer, error) {
+	switch proto {
+	case layers.IPProtocolTCP:
+		return s.tcp(network)
+	case layers.IPProtocolUDP:
+		udp := &layers.UDP{SrcPort: layers.UDPPort(s.Src.Port()), DstPort: layers.UDPPort(s.Dst.Port())}
+		return []gopacket.SerializableLayer{udp}, udp.SetNetworkLayerForChecksum(network)
+	case layers.IPProtocolSCTP:
+		return []gopacket.SerializableLayer{&layers.SCTP{SrcPort: layers.SCTPPort(s.Src.Port()), DstPort: layers.SCTPPort(s.Dst.Port())}}, nil
+	case layers.IPProtocolICMPv4:
+		return []gopacket.SerializableLayer{&layers.ICMPv4{TypeCode: layers.CreateICMPv4TypeCode(s.ICMP.Type, s.ICMP.Code), Id: s.ICMP.ID}}, nil
+	case layers.IPProtocolICMPv6:
+		return s.icmp6(network)
+	}
+	return nil, nil
+}
+
+func (s Spec) tcp(network gopacket.NetworkLayer) ([]gopacket.SerializableLayer, error) {
+	known := []string{"syn", "ack", "fin", "rst", "psh"}
+	for _, f := range s.Flags {
+		if !slices.Contains(known, f) {
+			return nil, fmt.Errorf("unknown TCP flag %q: there are %s", f, strings.Join(known, ", "))
+		}
+	}
+	has := func(f string) bool { return slices.Contains(s.Flags, f) }
+	tcp := &layers.TCP{
+		SrcPort: layers.TCPPort(s.Src.Port()), DstPort: layers.TCPPort(s.Dst.Port()), Window: 65535,
+		SYN: has("syn"), ACK: has("ack"), FIN: has("fin"), RST: has("rst"), PSH: has("psh"),
+	}
+	return []gopacket.SerializableLayer{tcp}, tcp.SetNetworkLayerForChecksum(network)
+}
+
+func (s Spec) icmp6(network gopacket.NetworkLayer) ([]gopacket.SerializableLayer, error) {
+	icmp := &layers.ICMPv6{TypeCode: layers.CreateICMPv6TypeCode(s.ICMP.Type, s.ICMP.Code)}
+	out := []gopacket.SerializableLayer{icmp}
+	switch s.ICMP.Type {
+	case layers.ICMPv6TypeEchoRequest, layers.ICMPv6TypeEchoReply:
+		out = append(out, &layers.ICMPv6Echo{Identifier: s.ICMP.ID})
+	case layers.ICMPv6TypeNeighborSolicitation:
+		out = append(out, &layers.ICMPv6NeighborSolicitation{TargetAddress: s.Dst.Addr().AsSlice()})
+	case layers.ICMPv6TypeNeighborAdvertisement:
+		out = append(out, &layers.ICMPv6NeighborAdvertisement{TargetAddress: s.Src.Addr().AsSlice()})
+	default:
+		out = append(out, gopacket.Payload(make([]byte, 4)))
+	}
+	return out, icmp.SetNetworkLayerForChecksum(network)
+}
+
+// Protocol returns the number of an IP protocol by its name or number.
+func Protocol(name string, v6 bool) (layers.IPProtocol, error) {
+	switch name {
+	case "tcp":
+		return layers.IPProtocolTCP, nil
+	case "udp":
+		return layers.IPProtocolUDP, nil
+	case "sctp":
+		return layers.IPProtocolSCTP, nil
+	case "icmp":
+		if v6 {
+			return layers.IPProtocolICMPv6, nil
+		}
+		return layers.IPProtocolICMPv4, nil
+	}
+	n, err := strconv.ParseUint(name, 10, 8)
+	if err != nil {
+		return 0, fmt.Errorf("protocol %q is none of tcp, udp, sctp, icmp, arp, and no number below 256", name)
+	}
+	return layers.IPProtocol(n), nil
+}

@@ -1,0 +1,52 @@
+package frame
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/gopacket/gopacket"
+	"github.com/gopacket/gopacket/layers"
+)
+
+// Microflow says what a frame is in the language of ovn-trace(8), without its
+// input port.
+func Microflow(frame []byte) string {
+	var terms []string
+	add := func(format string, args ...any) { terms = append(terms, fmt.Sprintf(format, args...)) }
+	for _, l := range gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy).Layers() {
+		switch l := l.(type) {
+		case *layers.Ethernet:
+			add("eth.src == %s && eth.dst == %s", l.SrcMAC, l.DstMAC)
+		case *layers.IPv4:
+			add("ip4.src == %s && ip4.dst == %s && ip.ttl == %d", l.SrcIP, l.DstIP, l.TTL)
+			if other(l.Protocol) {
+				add("ip.proto == %d", l.Protocol)
+			}
+		case *layers.IPv6:
+			add("ip6.src == %s && ip6.dst == %s && ip.ttl == %d", l.SrcIP, l.DstIP, l.HopLimit)
+			if other(l.NextHeader) {
+				add("ip.proto == %d", l.NextHeader)
+			}
+		case *layers.TCP:
+			add("tcp.src == %d && tcp.dst == %d", l.SrcPort, l.DstPort)
+		case *layers.UDP:
+			add("udp.src == %d && udp.dst == %d", l.SrcPort, l.DstPort)
+		case *layers.SCTP:
+			add("sctp.src == %d && sctp.dst == %d", l.SrcPort, l.DstPort)
+		case *layers.ICMPv4:
+			add("icmp4.type == %d && icmp4.code == %d", l.TypeCode.Type(), l.TypeCode.Code())
+		case *layers.ICMPv6:
+			add("icmp6.type == %d && icmp6.code == %d", l.TypeCode.Type(), l.TypeCode.Code())
+		}
+	}
+	return strings.Join(terms, " && ")
+}
+
+// other reports whether the transport header says nothing of the protocol.
+func other(p layers.IPProtocol) bool {
+	switch p {
+	case layers.IPProtocolTCP, layers.IPProtocolUDP, layers.IPProtocolSCTP, layers.IPProtocolICMPv4, layers.IPProtocolICMPv6:
+		return false
+	}
+	return true
+}

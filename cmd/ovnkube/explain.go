@@ -1,0 +1,226 @@
+package main
+
+import (
+	"context"
+	"encoding/hex"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/frame"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+const explainDetail = `The rules of the programs that are attached are run once more, over their tables, on a packet that
+you describe: what it is, who gets it, and which entry decides. Nothing is counted, learned or sent. Addresses
+are those on the wire at the uplink; a packet from OVN is the node's, after SNAT.
+
+  ovnkube gateway explain tcp 203.0.113.9:4242 192.0.2.10:30080    a connection from outside to a NodePort
+  ovnkube gateway explain icmp 203.0.113.9 192.0.2.10              a ping of the node
+  ovnkube gateway explain -icmp-type reply -icmp-id 77 icmp 203.0.113.9 192.0.2.10
+  ovnkube gateway explain -from ovn udp 192.0.2.10:50001 203.0.113.9:53
+  ovnkube gateway explain -pcap dump.pcap -packet 17               a frame that was captured
+
+Without -tcp-flags a TCP packet is asked for twice, once as a SYN and once as what follows it.`
+
+// question is what explain is asked, by its flags.
+type question struct {
+	pinDir, from, flags, icmpType, srcMAC, dstMAC, hex, pcap, node, bridge, southbound string
+	icmpID, payload, vlan, packet                                                      int
+	json                                                                               bool
+}
+
+// answer is one packet and what becomes of it.
+type answer struct {
+	Packet  string   `json:"packet"`
+	From    string   `json:"from"`
+	Layout  string   `json:"layout"`
+	Reason  string   `json:"reason"`
+	Rule    string   `json:"rule"`
+	Verdict string   `json:"verdict"`
+	Meaning string   `json:"meaning"`
+	Steps   []string `json:"steps"`
+	OVN     string   `json:"ovn,omitempty"` // what ovn-trace says
+
+	frame []byte
+}
+
+var sides = map[string]bpf.Side{"wire": bpf.FromWire, "ovn": bpf.FromOVN, "host": bpf.FromHost}
+
+func explainCommand(f *flag.FlagSet) action {
+	var q question
+	f.StringVar(&q.pinDir, "pin-dir", "/sys/fs/bpf/ovn-ebpf", "`directory` of the pinned maps, as given to the agent")
+	f.StringVar(&q.from, "from", "wire", "where the packet comes from (`side`): wire, it arrives at the uplink; ovn, OVN sends it; host, the host sends it in layout bridged")
+	f.StringVar(&q.flags, "tcp-flags", "", "`flags` of a TCP packet by commas: syn, ack, fin, rst, psh")
+	f.StringVar(&q.icmpType, "icmp-type", "request", "`type` of an ICMP packet: request, reply, or TYPE[/CODE] in numbers")
+	f.IntVar(&q.icmpID, "icmp-id", 1, "`identifier` of an ICMP echo")
+	f.IntVar(&q.payload, "payload", 0, "`bytes` behind the transport header")
+	f.IntVar(&q.vlan, "vlan", -1, "the packet's `VLAN`, 0 for none; default: the gateway's")
+	f.StringVar(&q.srcMAC, "src-mac", "", "its source MAC `address`; default: the node's, or that of a neighbour")
+	f.StringVar(&q.dstMAC, "dst-mac", "", "its destination MAC `address`; default: the node's, or that of a neighbour")
+	f.StringVar(&q.hex, "frame", "", "the whole Ethernet frame in `hex`, in place of arguments")
+	f.StringVar(&q.pcap, "pcap", "", "`file` with captured frames, pcap or pcapng, in place of arguments")
+	f.IntVar(&q.packet, "packet", 1, "`number` of the frame in the file, from 1")
+	f.StringVar(&q.node, "ovn-trace", "", "also ask ovn-trace what OVN does with it as the first of a connection, where it enters at the `node` of this name")
+	f.StringVar(&q.bridge, "bridge", "breth0", "the gateway `bridge`, for ovn-trace")
+	f.StringVar(&q.southbound, "sb-address", "", "southbound database `address` for ovn-trace; default: ovn-trace's own")
+	f.BoolVar(&q.json, "json", false, "an array of objects")
+	return q.run
+}
+
+func (q *question) run(ctx context.Context, args []string, env *environment) error {
+	side, ok := sides[q.from]
+	if !ok {
+		return fmt.Errorf("--from %q is none of wire, ovn, host", q.from)
+	}
+	e, err := bpf.OpenExplainer(q.pinDir)
+	if errors.Is(err, bpf.ErrNotAttached) {
+		return fmt.Errorf("%w (does the agent run, with --gateway-backend=ebpf and this --pin-dir? flows are explained by 'ovs-appctl ofproto/trace')", err)
+	}
+	if err != nil {
+		return err
+	}
+	defer e.Close()
+	frames, err := q.frames(args, side, e.Config)
+	if err != nil {
+		return err
+	}
+	answers := []answer{}
+	for _, f := range frames {
+		x, err := e.Explain(side, f)
+		if err != nil {
+			return err
+		}
+		a := describe(f, q.from, e.Layout, x)
+		if len(answers) > 0 && answers[0].Reason == a.Reason {
+			continue // a SYN is nothing special here
+		}
+		if q.node != "" && side == bpf.FromWire && a.Verdict != verdict.Host.String() {
+			if a.OVN, err = q.trace(ctx, f); err != nil {
+				return err
+			}
+		}
+		answers = append(answers, a)
+	}
+	if q.json {
+		encoder := json.NewEncoder(env.stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(answers)
+	}
+	return printAnswers(env.stdout, answers)
+}
+
+// frames are the frames that are asked about, of TCP without flags two.
+func (q *question) frames(args []string, side bpf.Side, c bpf.Config) ([][]byte, error) {
+	if (q.hex != "" || q.pcap != "") && len(args) > 0 {
+		return nil, fmt.Errorf("unexpected argument %q: the frame is given", args[0])
+	}
+	switch {
+	case q.hex != "":
+		f, err := hex.DecodeString(q.hex)
+		if err != nil {
+			return nil, fmt.Errorf("--frame: %w", err)
+		}
+		return [][]byte{f}, nil
+	case q.pcap != "":
+		f, err := frame.FromCapture(q.pcap, q.packet)
+		return [][]byte{f}, err
+	}
+	spec, err := q.spec(args, side, c)
+	if err != nil {
+		return nil, err
+	}
+	all := [][]string{strings.Split(q.flags, ",")}
+	switch {
+	case spec.Proto == "tcp" && q.flags == "":
+		all = [][]string{{"ack"}, {"syn"}}
+	case q.flags != "" && spec.Proto != "tcp":
+		return nil, fmt.Errorf("--tcp-flags with protocol %s", spec.Proto)
+	}
+	var out [][]byte
+	for _, spec.Flags = range all {
+		f, err := spec.Bytes()
+		if err != nil {
+			return nil, err
+		}
+		out = append(out, f)
+	}
+	return out, nil
+}
+
+func describe(f []byte, from string, layout bpf.Layout, x bpf.Explanation) answer {
+	a := answer{
+		Packet: frame.Describe(f), From: from, Layout: layout.String(),
+		Reason: x.Reason, Verdict: x.Verdict, Meaning: meaning(x), Steps: []string{}, frame: f,
+	}
+	for _, r := range verdict.Rules() {
+		if r.Name == x.Reason {
+			a.Rule = r.Packet
+		}
+	}
+	for _, s := range x.Steps {
+		a.Steps = append(a.Steps, s.String())
+	}
+	return a
+}
+
+// meaning says where the packet goes.
+func meaning(x bpf.Explanation) string {
+	switch x.Verdict {
+	case "host":
+		if x.Direction == "tx" {
+			return "up to the host's stack"
+		}
+		return "the host's stack gets it, OVN does not"
+	case "ovn":
+		return "the gateway bridge gets it, and so OVN's gateway router; the host does not"
+	case "both":
+		return "the host's stack and OVN get a copy each"
+	case "out":
+		return "it leaves by the uplink"
+	}
+	return "it is dropped"
+}
+
+func printAnswers(w io.Writer, answers []answer) error {
+	for i, a := range answers {
+		if i > 0 {
+			fmt.Fprintln(w)
+		}
+		fmt.Fprintf(w, "packet   from %s, layout %s: %s\n", a.From, a.Layout, a.Packet)
+		for n, s := range a.Steps {
+			fmt.Fprintf(w, "%-9s%d. %s\n", map[bool]string{true: "asked"}[n == 0], n+1, s)
+		}
+		fmt.Fprintf(w, "decided  %s: %s\n", a.Reason, a.Rule)
+		if _, err := fmt.Fprintf(w, "verdict  %s: %s\n", a.Verdict, a.Meaning); err != nil {
+			return err
+		}
+		if a.OVN != "" {
+			fmt.Fprintf(w, "OVN\n%s\n", a.OVN)
+		}
+	}
+	return nil
+}
+
+// trace asks ovn-trace what becomes of the frame behind the uplink, as if it began a connection.
+func (q *question) trace(ctx context.Context, f []byte) (string, error) {
+	// It says what a connection that begins meets: ovn-trace knows none.
+	args := []string{"--summary", "--ct=new", "--ct=new", "--ct=new", "--ct=new"}
+	if q.southbound != "" {
+		args = append(args, "--db="+q.southbound)
+	}
+	flow := fmt.Sprintf("inport == %q && %s", q.bridge+"_"+q.node, frame.Microflow(f))
+	cmd := exec.CommandContext(ctx, "ovn-trace", append(args, "ext_"+q.node, flow)...)
+	cmd.Env = os.Environ()
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		return "", fmt.Errorf("ask ovn-trace: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return strings.TrimRight(string(out), "\n"), nil
+}

@@ -1,0 +1,87 @@
+package e2e
+
+import (
+	"encoding/json"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// testExplain: what explain says of a packet is what then is counted.
+func testExplain(t *testing.T, c *Cluster) {
+	if c.flows {
+		out, err := c.Exec(t.Context(), "node1", c.explain("icmp", outside(false).String(), c.node(1)(false).String())...)
+		if err == nil || !strings.Contains(string(out), "no gateway program is attached") {
+			t.Errorf("explained without a program: %v: %s", err, out)
+		}
+		return
+	}
+	bothFamilies(t, func(t *testing.T, v6 bool) {
+		if c.layout != dedicated {
+			ssh := netip.AddrPortFrom(c.node(1)(v6), sshPort)
+			c.explained(t, func() error { return c.ask(t, "ext", ssh) }, "tcp", port(outside(v6), 4242).String(), ssh.String())
+		}
+		front := netip.AddrPortFrom(c.gateway(1)(v6), nodePort)
+		c.explained(t, func() error { return c.ask(t, "ext", front) }, "tcp", port(outside(v6), 4242).String(), front.String())
+		c.explained(t, func() error {
+			_, err := c.Exec(t.Context(), "ext", "ping", "-n", "-c", "1", c.gateway(1)(v6).String())
+			return err
+		}, "icmp", outside(v6).String(), c.gateway(1)(v6).String())
+		t.Log("\n" + c.execute(t, "node1", append(c.explain("-json=false"), "tcp", port(outside(v6), 4242).String(), port(c.gateway(1)(v6), 50001).String())...))
+		if c.local {
+			return
+		}
+		traced := c.asked(t, "-ovn-trace", "node1", "-bridge", c.bridge(), "-sb-address", c.SBAddress(), "tcp", port(outside(v6), 4242).String(), front.String())
+		if !strings.Contains(traced[0].OVN, "ct_lb") || !strings.Contains(traced[0].OVN, "output to") {
+			t.Errorf("ovn-trace shows no load balancer:\n%s", traced[0].OVN)
+		}
+	})
+}
+
+// told is what explain says of a packet.
+type told struct{ Reason, Verdict, OVN string }
+
+func (c *Cluster) explain(args ...string) []string {
+	return append([]string{c.Binary("ovnkube"), "gateway", "explain", "-json", "-pin-dir", c.Node(1).PinDir}, args...)
+}
+
+func (c *Cluster) asked(t *testing.T, args ...string) []told {
+	t.Helper()
+	out := c.execute(t, "node1", c.explain(args...)...)
+	var all []told
+	if err := json.Unmarshal([]byte(out), &all); err != nil || len(all) == 0 {
+		t.Fatalf("explain %v: %v: %s", args, err, out)
+	}
+	return all
+}
+
+// explained asks what becomes of a packet on node1, has it sent, and looks for it
+// under that reason, and that verdict.
+func (c *Cluster) explained(t *testing.T, send func() error, args ...string) {
+	t.Helper()
+	for _, told := range c.asked(t, args...) {
+		before := c.countedAs(t, told)
+		// A cluster that was just made refuses the first connections to its Services.
+		within(t, strings.Join(args, " "), send)
+		if after := c.countedAs(t, told); after == before {
+			t.Errorf("%v: explained as %s to %s, which has counted nothing", args, told.Reason, told.Verdict)
+		}
+	}
+}
+
+func (c *Cluster) countedAs(t *testing.T, told told) uint64 {
+	t.Helper()
+	counters, err := bpf.ReadCounters(c.Node(1).PinDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, counter := range counters {
+		if counter.Reason == told.Reason && counter.Verdict == told.Verdict {
+			return counter.Packets
+		}
+	}
+	t.Fatalf("no counter for %+v", told)
+	return 0
+}
