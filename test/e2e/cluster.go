@@ -102,7 +102,12 @@ func (c *Cluster) serve(ctx context.Context, on, name string, port uint16) error
 	id := fmt.Sprintf("serve-%s-%d", name, port)
 	name, _, _ = strings.Cut(name, "-")
 	address := fmt.Sprintf(":%d", port)
-	if _, err := c.Spawn(on, id, c.traffic("serve", "-name", name, "-tcp", address, "-udp", address)...); err != nil {
+	return c.serveAs(ctx, on, id, "-name", name, "-tcp", address, "-udp", address)
+}
+
+// serveAs starts a server with these arguments, and waits until it listens.
+func (c *Cluster) serveAs(ctx context.Context, on, id string, args ...string) error {
+	if _, err := c.Spawn(on, id, c.traffic(append([]string{"serve"}, args...)...)...); err != nil {
 		return fmt.Errorf("start server on %s: %w", on, err)
 	}
 	log := filepath.Join(c.dir, "log", id+".log")

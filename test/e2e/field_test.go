@@ -26,6 +26,7 @@ var fieldTests = []struct {
 	{name: "IPv6 duplicate address detection", run: testDAD},
 	{name: "a router advertises itself", run: testAdvertisement},
 	{name: "GRE from a pod", skip: needsKernelConntrack, run: testGRE},
+	{name: "SCTP", skip: needsSCTP, run: testSCTP},
 	{name: "a host process that listens inside the SNAT range", run: testListener},
 	{name: "jumbo uplink", run: testJumbo},
 	{name: "PMTUD to a NodePort and an announced address", run: testPMTUD},

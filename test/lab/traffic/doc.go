@@ -5,6 +5,7 @@
 //	reach  tcp/ADDR udp/ADDR ...           asks all at once; prints each with its answer, or "-"
 //	tcp    ADDR [-sport N] [-n N]          requests, one connection each; prints the answers
 //	udp    ADDR [-sport N]                 the same over UDP
+//	sctp   ADDR [-sport N] [-n N]          the same over SCTP, of one address each side; serve has -sctp ADDR:PORT for it
 //	hold   ADDR [-udp] [-duration D]       one connection, a number every 100 ms; prints a JSON line of losses and gaps
 //	stream ADDR [-duration D]              bulk TCP; prints a JSON line of bytes and the longest stall
 //	sweep  ADDR -sport 22 -ports 1-1024    connects from one source port to many; prints a JSON line of outcomes

@@ -30,6 +30,7 @@ func serveCommand(ctx context.Context, args []string, stdout io.Writer) error {
 	f := flag.NewFlagSet("traffic serve", flag.ContinueOnError)
 	tcp := f.String("tcp", "", "TCP `addresses` to listen on, by commas")
 	udp := f.String("udp", "", "UDP `ports` to listen on, like :80, by commas")
+	sctp := f.String("sctp", "", "SCTP `addresses` to listen on, like 192.0.2.1:80, by commas")
 	proto := f.Int("proto", 0, "IP protocol `number` to answer, like 47 for GRE; 0: none")
 	name := f.String("name", "server", "`name` to answer with")
 	if err := f.Parse(args); err != nil {
@@ -46,6 +47,11 @@ func serveCommand(ctx context.Context, args []string, stdout io.Writer) error {
 	}
 	for _, addr := range list(*udp) {
 		if err := serveUDP(ctx, group, addr, *name); err != nil {
+			return fmt.Errorf("serve: %w", err)
+		}
+	}
+	for _, addr := range list(*sctp) {
+		if err := serveSCTP(ctx, group, addr, *name); err != nil {
 			return fmt.Errorf("serve: %w", err)
 		}
 	}

@@ -15,7 +15,7 @@ import (
 )
 
 // errUsage is a mistake on the command line, exit status 2.
-var errUsage = errors.New("usage: serve|reach|tcp|udp|frags|proto|later|pull|hold|stream|sweep|advertise [ADDR] [flags]")
+var errUsage = errors.New("usage: serve|reach|tcp|udp|sctp|frags|proto|later|pull|hold|stream|sweep|advertise [ADDR] [flags]")
 
 // Main runs one subcommand and returns its exit status: 0 when what was asked
 // for happened, 1 when it did not, 2 for a mistake in args. Results go to
@@ -69,6 +69,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 		return repeat(ctx, o, askTCP, stdout)
 	case "udp":
 		return repeat(ctx, o, askUDP, stdout)
+	case "sctp":
+		return repeat(ctx, o, askSCTP, stdout)
 	case "frags":
 		return repeat(ctx, o, askFragments, stdout)
 	case "proto":
@@ -117,7 +119,7 @@ func parse(command string, args []string) (options, error) {
 	f.DurationVar(&o.duration, "duration", 10*time.Second, "how long to go on")
 	f.DurationVar(&o.interval, "interval", 100*time.Millisecond, "time between numbers")
 	f.BoolVar(&o.udp, "udp", false, "over UDP")
-	f.IntVar(&o.count, "n", 1, "`number` of requests of tcp, udp, frags, proto, later, pull and advertise")
+	f.IntVar(&o.count, "n", 1, "`number` of requests of tcp, udp, sctp, frags, proto, later, pull and advertise")
 	f.BoolVar(&o.options, "dstopts", false, "send IPv6 destination options with udp")
 	f.IntVar(&o.proto, "proto", 47, "IP protocol `number`")
 	f.StringVar(&o.ports, "ports", "1-1024", "destination ports `FIRST-LAST`")

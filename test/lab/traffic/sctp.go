@@ -1,0 +1,119 @@
+package traffic
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"os"
+	"strings"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	"golang.org/x/sys/unix"
+)
+
+// sctpSocket is a one-to-one socket (RFC 6458, 4), bound. It is used as TCP's is, and
+// package net takes it for one. An association offers all addresses of the host unless
+// its socket is bound to one (RFC 9260, 5.1.2); whoever translates one has no way to
+// know of the others.
+func sctpSocket(local netip.AddrPort) (int, error) {
+	family := unix.AF_INET
+	if local.Addr().Is6() {
+		family = unix.AF_INET6
+	}
+	fd, err := unix.Socket(family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, unix.IPPROTO_SCTP)
+	if err != nil {
+		return -1, fmt.Errorf("open SCTP socket: %w", err)
+	}
+	if err := unix.Bind(fd, sockaddr(local)); err != nil {
+		unix.Close(fd)
+		return -1, fmt.Errorf("bind SCTP socket to %s: %w", local, err)
+	}
+	return fd, nil
+}
+
+func sockaddr(a netip.AddrPort) unix.Sockaddr {
+	if a.Addr().Is6() {
+		return &unix.SockaddrInet6{Addr: a.Addr().As16(), Port: int(a.Port())}
+	}
+	return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
+}
+
+// askSCTP makes an association, asks, and ends it.
+func askSCTP(_ context.Context, o options) (string, error) {
+	to, err := netip.ParseAddrPort(o.addr)
+	if err != nil {
+		return "", fmt.Errorf("%w: %w", errUsage, err)
+	}
+	from, err := sctpSource(to, o)
+	if err != nil {
+		return "", err
+	}
+	fd, err := sctpSocket(from)
+	if err != nil {
+		return "", err
+	}
+	file := os.NewFile(uintptr(fd), "sctp")
+	defer file.Close()
+	limit := unix.NsecToTimeval(int64(o.timeout))
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
+		return "", err
+	}
+	if err := unix.Connect(fd, sockaddr(to)); err != nil {
+		return "", fmt.Errorf("connect SCTP to %s: %w", to, err)
+	}
+	c, err := net.FileConn(file)
+	if err != nil {
+		return "", err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(o.timeout)); err != nil {
+		return "", err
+	}
+	if _, err := fmt.Fprintln(c, "who"); err != nil {
+		return "", err
+	}
+	line, err := bufio.NewReader(c).ReadString('\n')
+	return strings.TrimSpace(line), err
+}
+
+// sctpSource is the one address that the host would send from, which UDP tells.
+func sctpSource(to netip.AddrPort, o options) (netip.AddrPort, error) {
+	if o.src != "" {
+		return source(o)
+	}
+	c, err := net.DialUDP("udp", nil, net.UDPAddrFromAddrPort(to))
+	if err != nil {
+		return netip.AddrPort{}, err
+	}
+	defer c.Close()
+	return netip.AddrPortFrom(c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), uint16(o.sport)), nil
+}
+
+// serveSCTP answers at an address, which must name one of the host's.
+func serveSCTP(ctx context.Context, group *errgroup.Group, addr, name string) error {
+	at, err := netip.ParseAddrPort(addr)
+	if err != nil {
+		return fmt.Errorf("%w: %w", errUsage, err)
+	}
+	fd, err := sctpSocket(at)
+	if err != nil {
+		return err
+	}
+	file := os.NewFile(uintptr(fd), "sctp")
+	defer file.Close() // package net has one of its own
+	const backlog = 128
+	if err := unix.Listen(fd, backlog); err != nil {
+		return fmt.Errorf("listen on SCTP %s: %w", at, err)
+	}
+	l, err := net.FileListener(file)
+	if err != nil {
+		return errors.Join(fmt.Errorf("listen on SCTP %s", at), err)
+	}
+	context.AfterFunc(ctx, func() { l.Close() })
+	group.Go(func() error { return serveTCP(ctx, l, name) })
+	return nil
+}
