@@ -139,6 +139,7 @@ func (a *agent) openOVS(ctx context.Context) error {
 		a.ovs.Close()
 		return err
 	}
+	a.record()
 	err = insist(ctx, a.ready.starting, func() error { return gateway.Recover(ctx, a.settings, a.ovs) })
 	if err != nil {
 		a.ovs.Close()

@@ -15,6 +15,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 )
 
 // Cleanup takes everything of ours off the node, in the reverse of Run's
@@ -27,7 +28,7 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if cfg.CNIConfDir != "" {
 		errs = append(errs, removeFile(filepath.Join(cfg.CNIConfDir, ConfListName)))
 	}
-	errs = append(errs, removeFile(cfg.CNISocket), removeMasquerade(ctx))
+	errs = append(errs, removeFile(cfg.CNISocket), removeMasquerade(ctx), status.Remove(cfg.RunDir))
 	o, settings, err := dialOwn(ctx, cfg)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("bridges and ports are left: %w", err))

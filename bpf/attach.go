@@ -214,15 +214,11 @@ func (g *Gateway) Ahead(ifindex int) (int, error) {
 		if at.ifindex != ifindex {
 			continue
 		}
-		all, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: h.attachType()})
+		n, err := aheadOf(at, h)
 		if err != nil {
-			return 0, fmt.Errorf("list programs of interface %d: %w", ifindex, err)
+			return 0, err
 		}
-		for i, p := range all.Programs {
-			if p.ID == at.prog {
-				most = max(most, i)
-			}
-		}
+		most = max(most, n)
 	}
 	return most, nil
 }

@@ -64,6 +64,20 @@ func portsLeft(local, have string, want []bpf.PortRange) error {
 	return nil
 }
 
+// Unreserved returns which ports the host may pick that are not its own, as
+// "49152-65535"; "" for none.
+func Unreserved(snat bpf.PortRange, nodePorts bool) (string, error) {
+	value, err := link.ReadSysctl(reservedSysctl)
+	if err != nil {
+		return "", err
+	}
+	have, err := parsePorts(value)
+	if err != nil {
+		return "", fmt.Errorf("sysctl %s: %w", reservedSysctl, err)
+	}
+	return formatPorts(subtractPorts(Settings{Cluster: Cluster{SNATPorts: snat, NodePorts: nodePorts}}.reserved(), have)), nil
+}
+
 // reservePorts keeps the host from picking a port of want by itself. Entries
 // of others stay; what is added is recorded in rundir first, so that
 // releasePorts takes away no more than that.

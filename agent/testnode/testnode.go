@@ -105,9 +105,18 @@ func (s *Switch) startServer(t *testing.T) {
 // RestartServer kills ovsdb-server, calls meanwhile, and starts it again.
 func (s *Switch) RestartServer(t *testing.T, meanwhile func()) {
 	t.Helper()
-	kill(s.server)
-	os.Remove(s.Dir + "/db.sock")
+	s.KillServer()
 	meanwhile()
+	s.StartServer(t)
+}
+
+// KillServer kills ovsdb-server with SIGKILL and waits for its end.
+func (s *Switch) KillServer() { kill(s.server) }
+
+// StartServer starts ovsdb-server again.
+func (s *Switch) StartServer(t *testing.T) {
+	t.Helper()
+	os.Remove(s.Dir + "/db.sock")
 	s.startServer(t)
 }
 

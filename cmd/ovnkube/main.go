@@ -64,6 +64,11 @@ Both may be given in one process. Single and double dashes are the same.`,
 				{name: "counters", summary: "print what passed, by port, direction and reason", setup: countersCommand},
 				{name: "explain", arguments: "[PROTOCOL SOURCE DESTINATION]", summary: "say who gets a packet, and why", detail: explainDetail, setup: explainCommand},
 			}},
+			{
+				name: "status", summary: "whether this node's gateway is right, what is not, and what to do", setup: statusCommand,
+				detail: `It looks at the node itself and works when the agent is dead. Exit status: 0 right; 2 degraded: traffic
+goes on, something is missing; 3 broken: traffic does not go where it should; 1 it could not look.`,
+			},
 			configCommands(),
 			labCommands(),
 			{name: watchdogCommand, hidden: true, summary: "put a NIC back when moving its addresses fails; started by the mover", setup: watchdogSetup},

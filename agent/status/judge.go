@@ -1,0 +1,302 @@
+package status
+
+import (
+	"fmt"
+	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+)
+
+// State is how well something is.
+type State int
+
+// The states.
+const (
+	Right    State = iota
+	Degraded       // traffic goes on; something is missing, or nobody repairs
+	Broken         // traffic does not go where it should
+)
+
+func (s State) String() string { return [...]string{"right", "degraded", "broken"}[s] }
+
+// MarshalText writes the state's name.
+func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
+
+// Check is one line of the answer.
+type Check struct {
+	Name   string `json:"name"`
+	State  State  `json:"state"`
+	Detail string `json:"detail"`       // what was seen
+	Do     string `json:"do,omitempty"` // what helps, unless it is right
+}
+
+// Report is the answer.
+type Report struct {
+	Record Record            `json:"record"`
+	State  State             `json:"state"` // the worst of the checks
+	Checks []Check           `json:"checks"`
+	Passed map[string]uint64 `json:"passed,omitempty"` // packets, by whose they were and direction
+}
+
+// what to do that several checks say.
+const (
+	startAgent  = "start the agent: it repairs this"
+	readJournal = "see the agent's log and /readyz: it repairs this if it can"
+)
+
+// judge collects checks; do is for those that the agent repairs.
+type judge struct {
+	Facts
+	checks []Check
+	repair string
+}
+
+func (j *judge) add(name string, s State, do, format string, args ...any) {
+	if s == Right {
+		do = ""
+	}
+	j.checks = append(j.checks, Check{name, s, fmt.Sprintf(format, args...), do})
+}
+
+// Judge says what is right and what is not, and what to do about it.
+func Judge(f Facts) Report {
+	j := &judge{Facts: f, repair: readJournal}
+	if f.Agent.Err != nil {
+		j.repair = startAgent
+	}
+	j.agent()
+	j.ovsdb()
+	j.devices()
+	if !f.Record.bare() {
+		j.bridge()
+		j.flows()
+		j.ports()
+	}
+	j.programs()
+	j.sockets()
+	j.ovn()
+	j.management()
+	j.cni()
+	out := Report{Record: f.Record, Checks: j.checks, Passed: f.Programs.passed()}
+	for _, c := range j.checks {
+		out.State = max(out.State, c.State)
+	}
+	return out
+}
+
+func (j *judge) agent() {
+	a := j.Agent
+	switch {
+	case !a.Served:
+		j.add("agent", Degraded, "give it --metrics-bind-address", "does not serve /readyz: what it lacks is not known")
+	case a.Err != nil:
+		j.add("agent", Degraded, "start it; connections go on meanwhile, but nothing is repaired and no pod starts", "does not answer: %v", a.Err)
+	case len(a.Missing) > 0:
+		j.add("agent", Broken, "each line says what it waits for; its log says more", "not ready: %s", strings.Join(a.Missing, "; "))
+	case len(a.Degraded) > 0:
+		j.add("agent", Degraded, "its log says why", "ready, without %s", strings.Join(a.Degraded, ", "))
+	default:
+		j.add("agent", Right, "", "ready")
+	}
+}
+
+func (j *judge) ovsdb() {
+	if err := j.Switch.Err; err != nil {
+		j.add("ovsdb", Broken, "start ovsdb-server (openvswitch-switch); the host's own traffic is not touched", "%v", err)
+		return
+	}
+	j.add("ovsdb", Right, "", "%s", j.Record.Paths.OVSDB)
+}
+
+// devices looks at the uplink, and at the host's addresses where the layout has them.
+func (j *judge) devices() {
+	w, h := j.Record.Wiring, j.Host
+	switch {
+	case h.Err != nil:
+		j.add("uplink", Broken, "run it as root in the host's network namespace", "%v", h.Err)
+		return
+	case h.Uplink.Err != nil:
+		j.add("uplink", Broken, "bring the NIC back, or name another with --gateway-interface", "%v", h.Uplink.Err)
+		return
+	case !h.Uplink.Up:
+		j.add("uplink", Broken, "ip link set "+w.Uplink+" up", "%s is down", w.Uplink)
+		return
+	}
+	holder := w.Uplink
+	if w.Layout == string(gateway.Bridged) && !j.Record.bare() {
+		holder = w.Bridge
+	}
+	if w.Layout != string(gateway.Dedicated) && !h.hasAddress(holder) {
+		j.add("uplink", Broken, "give it the node's address again: the host's network configuration has it", "%s has no address", holder)
+		return
+	}
+	j.add("uplink", Right, "", "%s is up", w.Uplink)
+}
+
+func (j *judge) bridge() {
+	w, h := j.Record.Wiring, j.Host
+	switch {
+	case h.Bridge.Err != nil:
+		j.add("bridge", Broken, j.repair+"; ovs-vswitchd must run", "%v", h.Bridge.Err)
+		return
+	case !h.Bridge.Up:
+		j.add("bridge", Broken, j.repair, "%s is down: OVN has no way out, everything that comes is passed to the host", w.Bridge)
+		return
+	case h.Uplink.Err == nil && h.Bridge.MAC.String() != h.Uplink.MAC.String():
+		j.add("bridge", Broken, j.repair, "%s has the MAC %s, its uplink %s", w.Bridge, h.Bridge.MAC, h.Uplink.MAC)
+		return
+	}
+	if s := j.Switch; s.Err == nil {
+		want := w.Bridge
+		if w.Layout == string(gateway.Direct) {
+			want = ""
+		}
+		switch {
+		case s.MemberErr != nil:
+			j.add("bridge", Broken, j.repair, "%v", s.MemberErr)
+			return
+		case s.Member != want && want == "":
+			j.add("bridge", Broken, "take it out of "+s.Member+" (ovs-vsctl del-port), or give the agent --gateway-layout=bridged", "%s is a port of %s: layout direct wants it outside OVS", w.Uplink, s.Member)
+			return
+		case s.Member != want:
+			j.add("bridge", Broken, j.repair, "%s is not a port of %s", w.Uplink, w.Bridge)
+			return
+		case s.Mapping != w.Bridge:
+			j.add("bridge", Broken, j.repair, "ovn-bridge-mappings maps %s to %q, not to %s: OVN is not connected to it", gateway.Network, s.Mapping, w.Bridge)
+			return
+		}
+	}
+	j.add("bridge", Right, "", "%s is up and OVN's", w.Bridge)
+}
+
+func (j *judge) flows() {
+	s := j.Switch
+	host := "the host's own traffic goes on"
+	if j.Record.Wiring.Backend == string(gateway.OpenFlow) {
+		host = "the host is cut off with it"
+	}
+	switch {
+	case s.FlowsErr != nil:
+		j.add("flows", Broken, "start ovs-vswitchd (openvswitch-switch); "+host, "ovs-vswitchd does not tell them: %v", s.FlowsErr)
+	case s.Flows == 0:
+		j.add("flows", Broken, j.repair, "%s has none of ours: what OVN sends goes nowhere", j.Record.Wiring.Bridge)
+	default:
+		j.add("flows", Right, "", "%d on %s", s.Flows, j.Record.Wiring.Bridge)
+	}
+}
+
+func (j *judge) ports() {
+	r := j.Record
+	switch {
+	case j.Host.Unreserved != "":
+		j.add("ports", Broken, j.repair, "%s are not reserved (net.ipv4.ip_local_reserved_ports): the host may pick OVN's", j.Host.Unreserved)
+	case j.Agent.Of > 0 && j.Agent.Ports >= 0.9*j.Agent.Of:
+		j.add("ports", Degraded, "widen --snat-port-range, or spread the clients over nodes", "%.0f of %.0f ports in use towards one remote: new connections soon fail", j.Agent.Ports, j.Agent.Of)
+	case j.Host.Listeners > 0:
+		j.add("ports", Degraded, "bind them below "+fmt.Sprint(r.Ports.First), "%d sockets of the host wait inside %d-%d: right, at a cost per packet", j.Host.Listeners, r.Ports.First, r.Ports.Last)
+	default:
+		j.add("ports", Right, "", "%d-%d are OVN's, the rest the host's", r.Ports.First, r.Ports.Last)
+	}
+}
+
+// names of devices by which hooks are told.
+func (j *judge) device(bridge bool) Device {
+	if bridge {
+		return j.Host.Bridge
+	}
+	return j.Host.Uplink
+}
+
+func (j *judge) programs() {
+	w := j.Record.Wiring
+	switch {
+	case w.NoEBPF != "" && w.Backend == string(gateway.OpenFlow):
+		j.add("programs", Degraded, "a kernel with eBPF (Linux 6.1) makes the host independent of OVS", "flows do their work: %s", w.NoEBPF)
+		return
+	case w.NoEBPF != "":
+		j.add("programs", Broken, "boot a kernel with eBPF (Linux 6.1), or use --gateway-layout=bridged", "no North-South: %s", w.NoEBPF)
+		return
+	case j.Record.bare() || w.Backend != string(gateway.EBPF):
+		return // the gateway has none
+	case j.Programs.Err != nil:
+		j.add("programs", Broken, j.repair+"; root and the host's bpffs are needed to look", "%v", j.Programs.Err)
+		return
+	}
+	var off []string
+	ahead := 0
+	for _, h := range j.Programs.Hooks {
+		if d := j.device(h.Bridge); h.Ifindex == 0 || d.Err == nil && h.Ifindex != d.Index {
+			off = append(off, h.Name)
+		}
+		ahead = max(ahead, h.Ahead)
+	}
+	switch {
+	case len(off) > 0:
+		j.add("programs", Broken, j.repair, "not attached: %s", strings.Join(off, ", "))
+	case ahead > 0:
+		j.add("programs", Degraded, "attach it behind ours, or make sure that it passes what is not its own (bpftool net)", "attached, with %d programs of others before ours", ahead)
+	default:
+		j.add("programs", Right, "", "%d attached", len(j.Programs.Hooks))
+	}
+}
+
+func (j *judge) sockets() {
+	if j.Record.Wiring.NoEBPF != "" || j.Programs.Err != nil {
+		return
+	}
+	gate := j.Record.Wiring.Backend == string(gateway.EBPF) && !j.Record.bare()
+	switch {
+	case len(j.Programs.NoService) > 0:
+		j.add("sockets", Degraded, j.repair+"; it wants cgroup2 mounted", "no translation at the host's sockets, which reach Services the longer way: %d programs missing", len(j.Programs.NoService))
+	case gate && len(j.Programs.NoGate) > 0:
+		j.add("sockets", Degraded, j.repair+"; it wants cgroup2 mounted", "binds inside the SNAT range are seen late: %d programs missing", len(j.Programs.NoGate))
+	default:
+		j.add("sockets", Right, "", "the host's own reach Services")
+	}
+}
+
+func (j *judge) ovn() {
+	ids, c := j.Switch.ExternalIDs, j.Controller
+	encap := ids["ovn-encap-ip"]
+	switch {
+	case !c.Running:
+		j.add("ovn", Broken, "start ovn-controller (ovn-host)", "ovn-controller does not run: no pid file in %s", j.Record.Paths.OVNRunDir)
+	case c.Err != nil:
+		j.add("ovn", Broken, "start ovn-controller (ovn-host)", "ovn-controller does not answer: %v", c.Err)
+	case !c.Connected:
+		j.add("ovn", Broken, "start the southbound database, or correct --sb-address", "ovn-controller is not connected to %s: pods keep what they have, changes do not arrive", ids["ovn-remote"])
+	case j.Switch.Err != nil:
+		j.add("ovn", Right, "", "ovn-controller is connected")
+	case !j.Host.has(encap):
+		j.add("ovn", Broken, j.repair, "the tunnels' address %s (ovn-encap-ip) is not this node's: no pod is reached from others", encap)
+	default:
+		j.add("ovn", Right, "", "ovn-controller is connected to %s, tunnels from %s", ids["ovn-remote"], encap)
+	}
+}
+
+func (j *judge) management() {
+	m := j.Host.Management
+	switch {
+	case m.Err != nil:
+		j.add("management", Broken, j.repair, "%v: kubelet does not reach pods", m.Err)
+	case !m.Up || !j.Host.hasAddress(m.Name):
+		j.add("management", Broken, j.repair, "%s is down or has no address: kubelet does not reach pods", m.Name)
+	default:
+		j.add("management", Right, "", "%s is up", m.Name)
+	}
+}
+
+func (j *judge) cni() {
+	var lacks []string
+	if err := j.CNI.Socket; err != nil {
+		lacks = append(lacks, fmt.Sprintf("no pod starts or ends: %v", err))
+	}
+	if err := j.CNI.ConfList; err != nil {
+		lacks = append(lacks, fmt.Sprintf("the runtime has no configuration: %v", err))
+	}
+	if lacks != nil {
+		j.add("cni", Broken, j.repair, "%s", strings.Join(lacks, "; "))
+		return
+	}
+	j.add("cni", Right, "", "%s", j.Record.Paths.CNISocket)
+}

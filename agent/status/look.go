@@ -1,0 +1,187 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"net"
+	"os"
+	"path/filepath"
+	"slices"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// wait bounds each question that another process answers.
+const wait = 3 * time.Second
+
+// Facts are what was seen on a node. An error says why a fact is not known.
+type Facts struct {
+	Record     Record
+	Agent      Agent
+	Host       Host
+	Switch     Switch
+	Programs   Programs
+	Controller Controller
+	CNI        CNI
+}
+
+// Host is what the kernel has.
+type Host struct {
+	Uplink, Bridge, Management Device
+	Addresses                  []link.Address
+	Unreserved                 string // ports of OVN's that the host may pick
+	Listeners                  int    // sockets of the host that wait inside the SNAT range
+	Err                        error
+}
+
+// Device is a device, or why it cannot be had.
+type Device struct {
+	link.Link
+	Err error
+}
+
+// Switch is Open vSwitch.
+type Switch struct {
+	Err         error // of its database
+	ExternalIDs map[string]string
+	Mapping     string // the bridge of our network
+	Member      string // the bridge that has the uplink
+	MemberErr   error
+	Flows       int   // of ours on the gateway bridge
+	FlowsErr    error // of ovs-vswitchd
+}
+
+// Programs are what of eBPF is in place.
+type Programs struct {
+	Hooks             []bpf.Hooked
+	NoService, NoGate []string // hooks of the host's sockets that are missing
+	Counters          []bpf.Counter
+	Err               error
+}
+
+// Controller is ovn-controller.
+type Controller struct {
+	Running, Connected bool
+	Err                error
+}
+
+// CNI is what the container runtime needs.
+type CNI struct{ ConfList, Socket error }
+
+// Look reads everything; it needs root and changes nothing.
+func Look(ctx context.Context, r Record) Facts {
+	f := Facts{Record: r}
+	f.Agent = askAgent(ctx, r.Paths.Metrics)
+	f.Host = lookHost(r)
+	f.Switch = lookSwitch(ctx, r)
+	f.Programs = lookPrograms(r)
+	_, err := os.Stat(filepath.Join(r.Paths.OVNRunDir, "ovn-controller.pid"))
+	f.Controller.Running = err == nil
+	f.Controller.Connected, f.Controller.Err = ovs.ControllerConnected(ctx, r.Paths.OVNRunDir)
+	if r.Paths.ConfList != "" {
+		_, f.CNI.ConfList = os.Stat(r.Paths.ConfList)
+	}
+	f.CNI.Socket = answers(r.Paths.CNISocket)
+	return f
+}
+
+// answers returns nil when somebody listens on a unix socket.
+func answers(path string) error {
+	conn, err := net.DialTimeout("unix", path, wait)
+	if err != nil {
+		return err
+	}
+	return conn.Close()
+}
+
+func lookHost(r Record) Host {
+	device := func(name string) Device {
+		l, err := link.Get(name)
+		return Device{l, err}
+	}
+	h := Host{Uplink: device(r.Wiring.Uplink), Bridge: device(r.Wiring.Bridge), Management: device(management.Name)}
+	var errs [3]error
+	h.Addresses, errs[0] = link.Addresses()
+	if !r.bare() {
+		h.Unreserved, errs[1] = gateway.Unreserved(r.ports(), r.Ports.NodePorts)
+		var sockets []link.Socket
+		sockets, errs[2] = link.Sockets(r.Ports.First, r.Ports.Last)
+		for _, s := range sockets {
+			if s.Listening {
+				h.Listeners++
+			}
+		}
+	}
+	h.Err = errors.Join(errs[:]...)
+	return h
+}
+
+func lookSwitch(ctx context.Context, r Record) Switch {
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	var s Switch
+	o, err := ovs.Dial(ctx, r.Paths.OVSDB)
+	if err != nil {
+		s.Err = err
+	} else {
+		defer o.Close()
+		var errs [2]error
+		s.ExternalIDs, errs[0] = o.ExternalIDs(ctx)
+		s.Mapping, errs[1] = o.BridgeMapping(ctx, gateway.Network)
+		s.Member, _, s.MemberErr = o.GatewayBridge(ctx, r.Wiring.Uplink)
+		s.Err = errors.Join(errs[:]...)
+	}
+	if !r.bare() {
+		first, others, err := ovs.OwnFlows(ctx, r.Paths.OVSRunDir, r.Wiring.Bridge)
+		s.Flows, s.FlowsErr = first+others, err
+	}
+	return s
+}
+
+func lookPrograms(r Record) Programs {
+	var p Programs
+	if r.Wiring.NoEBPF != "" {
+		return p
+	}
+	var errs [3]error
+	if r.Wiring.Backend == string(gateway.EBPF) && !r.bare() {
+		p.Hooks, errs[0] = bpf.Hooks(r.Paths.PinDir, layoutOf(r.Wiring.Layout), link.ClsactAttachedAt)
+		p.Counters, errs[1] = bpf.ReadCounters(r.Paths.PinDir)
+	}
+	p.NoService, p.NoGate, errs[2] = bpf.SocketHooks(r.Paths.PinDir)
+	p.Err = errors.Join(errs[:]...)
+	return p
+}
+
+func layoutOf(name string) bpf.Layout {
+	for _, l := range []bpf.Layout{bpf.Direct, bpf.Bridged, bpf.Dedicated} {
+		if l.String() == name {
+			return l
+		}
+	}
+	return bpf.Direct
+}
+
+// hasAddress reports whether a device has a global address.
+func (h Host) hasAddress(device string) bool {
+	return slices.ContainsFunc(h.Addresses, func(a link.Address) bool { return a.Device == device && !a.LinkLocal })
+}
+
+// has reports whether any device has the address.
+func (h Host) has(address string) bool {
+	return slices.ContainsFunc(h.Addresses, func(a link.Address) bool { return a.Prefix.Addr().String() == address })
+}
+
+// passed sums the uplink's packets by whose they were and their direction.
+func (p Programs) passed() map[string]uint64 {
+	sum := map[string]uint64{}
+	for _, c := range p.Counters {
+		sum[c.Port+" "+c.Direction] += c.Packets
+	}
+	return sum
+}

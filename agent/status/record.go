@@ -1,0 +1,98 @@
+package status
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// Record is what an agent was told and has found out when it started.
+type Record struct {
+	Node    string    `json:"node"`
+	Started time.Time `json:"started"`
+	Wiring  Wiring    `json:"wiring"`
+	Paths   Paths     `json:"paths"`
+	Ports   struct {
+		First     uint16 `json:"first"`
+		Last      uint16 `json:"last"`
+		NodePorts bool   `json:"nodePorts"`
+	} `json:"snatPorts"`
+}
+
+// Wiring is how the gateway is connected.
+type Wiring struct {
+	Layout   string `json:"layout"`
+	Backend  string `json:"backend"`
+	Mode     string `json:"mode"` // shared, local or none
+	Datapath string `json:"datapath"`
+	Uplink   string `json:"uplink"`
+	Bridge   string `json:"bridge"`
+	NoEBPF   string `json:"noEBPF,omitempty"` // why the kernel cannot do eBPF
+}
+
+// Paths are where to look.
+type Paths struct {
+	PinDir    string `json:"pinDir"`
+	OVSDB     string `json:"ovsdb"`
+	OVSRunDir string `json:"ovsRunDir"`
+	OVNRunDir string `json:"ovnRunDir"`
+	Metrics   string `json:"metrics,omitempty"` // host:port; "": not served
+	CNISocket string `json:"cniSocket"`
+	ConfList  string `json:"confList,omitempty"` // "": not written
+}
+
+const fileName = "agent.json"
+
+// ErrNone is returned (wrapped) when no agent has run since the last boot.
+var ErrNone = errors.New("no agent has run on this node since it booted")
+
+func (r Record) ports() bpf.PortRange { return bpf.PortRange{First: r.Ports.First, Last: r.Ports.Last} }
+
+// bare is a node on whose uplink nothing of ours is.
+func (r Record) bare() bool { return r.Wiring.Mode == "none" }
+
+// Write leaves r in the run directory.
+func Write(dir string, r Record) error {
+	b, err := json.MarshalIndent(r, "", "  ")
+	if err != nil {
+		return err
+	}
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return fmt.Errorf("record the agent's start: %w", err)
+	}
+	tmp := filepath.Join(dir, "."+fileName)
+	if err := os.WriteFile(tmp, append(b, '\n'), 0o644); err != nil {
+		return fmt.Errorf("record the agent's start: %w", err)
+	}
+	return os.Rename(tmp, filepath.Join(dir, fileName))
+}
+
+// Read returns the last agent's record, or ErrNone.
+func Read(dir string) (Record, error) {
+	var r Record
+	path := filepath.Join(dir, fileName)
+	b, err := os.ReadFile(path)
+	if errors.Is(err, os.ErrNotExist) {
+		return r, fmt.Errorf("%w (no %s)", ErrNone, path)
+	}
+	if err != nil {
+		return r, fmt.Errorf("read the agent's record: %w", err)
+	}
+	if err := json.Unmarshal(b, &r); err != nil {
+		return r, fmt.Errorf("read the agent's record %s: %w", path, err)
+	}
+	return r, nil
+}
+
+// Remove removes the record; none is no error.
+func Remove(dir string) error {
+	if err := os.Remove(filepath.Join(dir, fileName)); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return fmt.Errorf("remove the agent's record: %w", err)
+	}
+	return nil
+}

@@ -1,0 +1,149 @@
+package status
+
+import (
+	"bytes"
+	"encoding/json"
+	"errors"
+	"net"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// right are the facts of a node on which all is right.
+func right() Facts {
+	var f Facts
+	f.Record.Node = "node1"
+	f.Record.Wiring = Wiring{Layout: "direct", Backend: "ebpf", Mode: "shared", Datapath: "system", Uplink: "eth0", Bridge: "breth0"}
+	f.Record.Ports.First, f.Record.Ports.Last = 49152, 65535
+	f.Agent = Agent{Served: true, Of: 16384}
+	mac := net.HardwareAddr{2, 0, 0, 0, 0, 1}
+	device := func(name string, index int) Device {
+		return Device{Link: link.Link{Name: name, Index: index, MAC: mac, Up: true}}
+	}
+	f.Host = Host{Uplink: device("eth0", 2), Bridge: device("breth0", 3), Management: device(management.Name, 4), Addresses: []link.Address{
+		{Prefix: netip.MustParsePrefix("192.0.2.1/24"), Device: "eth0"}, {Prefix: netip.MustParsePrefix("10.244.0.2/24"), Device: management.Name},
+	}}
+	f.Switch = Switch{ExternalIDs: map[string]string{"ovn-remote": "tcp:192.0.2.9:6642", "ovn-encap-ip": "192.0.2.1"}, Mapping: "breth0", Flows: 5}
+	f.Programs = Programs{
+		Hooks:    []bpf.Hooked{{Name: "uplink_ingress", Ifindex: 2}, {Name: "bridge_ingress", Bridge: true, Ifindex: 3}},
+		Counters: []bpf.Counter{{Port: "host", Direction: "rx", Packets: 7}, {Port: "host", Direction: "rx", Packets: 1}},
+	}
+	f.Controller = Controller{Running: true, Connected: true}
+	return f
+}
+
+// TestJudge: each fault makes its own check wrong, and no other.
+func TestJudge(t *testing.T) {
+	gone := errors.New("gone")
+	bridged := func(f *Facts) {
+		f.Record.Wiring.Layout, f.Switch.Member = "bridged", "breth0"
+		f.Host.Addresses[0].Device = "breth0"
+	}
+	tests := []struct {
+		name  string
+		broke func(*Facts)
+		check string // "": all is right
+		state State
+		say   string
+	}{
+		{"right", func(*Facts) {}, "", Right, ""},
+		{"bridged, right", bridged, "", Right, ""},
+		{"no gateway, right", func(f *Facts) {
+			f.Record.Wiring.Mode = "none"
+			f.Host.Bridge.Err, f.Switch.Mapping, f.Switch.Flows, f.Programs.Hooks = gone, "", 0, nil
+		}, "", Right, ""},
+		{"agent not ready", func(f *Facts) { f.Agent.Missing = []string{"a", "b"} }, "agent", Broken, "not ready: a; b"},
+		{"agent without a part", func(f *Facts) { f.Agent.Degraded = []string{"bind_gate"} }, "agent", Degraded, "ready, without bind_gate"},
+		{"agent serves nothing", func(f *Facts) { f.Agent = Agent{} }, "agent", Degraded, "does not serve"},
+		{"no uplink", func(f *Facts) { f.Host.Uplink.Err = gone; f.Programs.Hooks[0].Ifindex = 2 }, "uplink", Broken, "gone"},
+		{"no bridge", func(f *Facts) { f.Host.Bridge.Err = gone }, "bridge", Broken, "gone"},
+		{"bridged, uplink not in it", func(f *Facts) { bridged(f); f.Switch.Member = "" }, "bridge", Broken, "eth0 is not a port of breth0"},
+		{"bridged, address on the uplink", func(f *Facts) { bridged(f); f.Host.Addresses[0].Device = "eth0" }, "uplink", Broken, "breth0 has no address"},
+		{"range nearly full", func(f *Facts) { f.Agent.Ports = 15000 }, "ports", Degraded, "15000 of 16384"},
+		{"host listens in it", func(f *Facts) { f.Host.Listeners = 2 }, "ports", Degraded, "2 sockets"},
+		{"program on another device", func(f *Facts) { f.Programs.Hooks[1].Ifindex = 9 }, "programs", Broken, "not attached: bridge_ingress"},
+		{"foreign program before ours", func(f *Facts) { f.Programs.Hooks[0].Ahead = 1 }, "programs", Degraded, "1 programs of others"},
+		{"no eBPF, direct", func(f *Facts) { f.Record.Wiring.NoEBPF = "kernel lacks it" }, "programs", Broken, "no North-South: kernel lacks it"},
+		{"no eBPF, bridged", func(f *Facts) {
+			bridged(f)
+			f.Record.Wiring.NoEBPF, f.Record.Wiring.Backend = "kernel lacks it", "openflow"
+		}, "programs", Degraded, "flows do their work"},
+		{"no cgroup2", func(f *Facts) { f.Programs.NoService = []string{"sock_connect4"} }, "sockets", Degraded, "1 programs missing"},
+		{"late binds", func(f *Facts) { f.Programs.NoGate = []string{"gate_connect4"} }, "sockets", Degraded, "seen late"},
+		{"ovn-controller gone", func(f *Facts) { f.Controller = Controller{} }, "ovn", Broken, "does not run"},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			f := right()
+			tt.broke(&f)
+			got := Judge(f)
+			if got.State != tt.state {
+				t.Errorf("%s, want %s", got.State, tt.state)
+			}
+			for _, c := range got.Checks {
+				switch {
+				case c.Name != tt.check && c.State != Right:
+					t.Errorf("%s is %s: %s", c.Name, c.State, c.Detail)
+				case c.Name == tt.check && (c.State != tt.state || !strings.Contains(c.Detail, tt.say) || c.Do == ""):
+					t.Errorf("%+v, want %s with %q", c, tt.state, tt.say)
+				}
+			}
+		})
+	}
+}
+
+// TestPrint: one screen, and the same in JSON.
+func TestPrint(t *testing.T) {
+	f := right()
+	f.Controller.Connected = false
+	report := Judge(f)
+	var b bytes.Buffer
+	if err := report.Print(&b); err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"node1: broken\n", "layout direct, backend ebpf", "packets: host rx 8\n", "not connected to tcp:192.0.2.9:6642", "→ start the southbound database"} {
+		if !strings.Contains(b.String(), want) {
+			t.Errorf("no %q in:\n%s", want, b.String())
+		}
+	}
+	if lines := strings.Count(b.String(), "\n"); lines > 24 {
+		t.Errorf("%d lines are no screen", lines)
+	}
+	text, err := json.Marshal(report)
+	if err != nil || !strings.Contains(string(text), `{"name":"ovn","state":"broken"`) {
+		t.Errorf("%v: %s", err, text)
+	}
+}
+
+// TestRecord: what was written is read; where nothing was, that is said.
+func TestRecord(t *testing.T) {
+	dir := t.TempDir()
+	if _, err := Read(dir); !errors.Is(err, ErrNone) {
+		t.Errorf("no record: %v", err)
+	}
+	want := right().Record
+	if err := Write(dir, want); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := Read(dir); err != nil || got != want {
+		t.Errorf("%+v, %v", got, err)
+	}
+	if err := errors.Join(Remove(dir), Remove(dir)); err != nil {
+		t.Error(err)
+	}
+}
+
+// TestAgentMetrics: what is read of them is what the agent serves.
+func TestAgentMetrics(t *testing.T) {
+	var a Agent
+	err := a.read("# TYPE ovnkube_gateway_degraded gauge\n# TYPE ovnkube_gateway_snat_ports gauge\n# TYPE ovnkube_gateway_snat_remote_ports_used_max gauge\n" +
+		"ovnkube_gateway_degraded{part=\"bind_gate\"} 1\novnkube_gateway_degraded{part=\"sockets\"} 0\novnkube_gateway_snat_ports 16384\novnkube_gateway_snat_remote_ports_used_max 12\n")
+	if err != nil || len(a.Degraded) != 1 || a.Degraded[0] != "bind_gate" || a.Ports != 12 || a.Of != 16384 {
+		t.Errorf("%+v, %v", a, err)
+	}
+}

@@ -1,0 +1,92 @@
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"net"
+	"path/filepath"
+
+	"github.com/cilium/ebpf/link"
+)
+
+// Hooked is a place of a layout's and what the pins say of it.
+type Hooked struct {
+	Name    string
+	Bridge  bool // on the gateway bridge, else on the uplink
+	Ifindex int  // of the device that its program is on; 0: none
+	Ahead   int  // programs of others before it, on a tcx hook
+}
+
+// Hooks tells where the pinned programs of a layout are, and loads nothing.
+// attached asks whether a filter of clsact is there, nil: the pin is believed.
+func Hooks(pinDir string, layout Layout, attached func(ifindex int, name string, egress bool) bool) ([]Hooked, error) {
+	var out []Hooked
+	for _, h := range layoutHooks[layout] {
+		at, err := hookedAt(pinDir, h, attached)
+		if err != nil {
+			return nil, fmt.Errorf("inspect attachment of %s: %w", h.name, err)
+		}
+		out = append(out, at)
+	}
+	return out, nil
+}
+
+func hookedAt(pinDir string, h hook, attached func(int, string, bool) bool) (Hooked, error) {
+	out := Hooked{Name: h.name, Bridge: h.bridge}
+	at, err := pinnedTCX(filepath.Join(pinDir, h.name))
+	if err != nil {
+		return out, err
+	}
+	if at.ifindex != 0 {
+		out.Ifindex = at.ifindex
+		out.Ahead, err = aheadOf(at, h)
+		return out, err
+	}
+	pins, err := clsactPins(pinDir, h.name)
+	if errors.Is(err, fs.ErrNotExist) {
+		return out, nil
+	}
+	for ifindex := range pins {
+		if _, gone := net.InterfaceByIndex(ifindex); gone == nil && (attached == nil || attached(ifindex, h.name, h.egress)) {
+			out.Ifindex = ifindex
+		}
+	}
+	return out, err
+}
+
+// aheadOf returns how many programs stand before the one at a tcx hook.
+func aheadOf(at tcx, h hook) (int, error) {
+	all, err := link.QueryPrograms(link.QueryOptions{Target: at.ifindex, Attach: h.attachType()})
+	if err != nil {
+		return 0, fmt.Errorf("list programs of interface %d: %w", at.ifindex, err)
+	}
+	for i, p := range all.Programs {
+		if p.ID == at.prog {
+			return i, nil
+		}
+	}
+	return 0, nil
+}
+
+// SocketHooks returns the names of the programs for the host's sockets that are not on
+// a cgroup: of those that translate what is sent to Services, and of the bind gate.
+func SocketHooks(pinDir string) (services, gate []string, err error) {
+	missing := func(names []string) (out []string) {
+		for _, name := range names {
+			cgroup, _, e := pinnedCgroup(filepath.Join(pinDir, name))
+			err = errors.Join(err, e)
+			if cgroup == 0 {
+				out = append(out, name)
+			}
+		}
+		return out
+	}
+	var translate []string
+	for _, h := range sockHooks(&sockPrograms{}) {
+		translate = append(translate, h.name)
+	}
+	services = missing(translate)
+	gate = missing([]string{gateProgGatePostBind4, gateProgGatePostBind6, gateProgGateConnect4, gateProgGateConnect6})
+	return services, gate, err
+}

@@ -1,0 +1,40 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"os"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
+)
+
+func statusCommand(f *flag.FlagSet) action {
+	runDir := f.String("run-dir", newAgentFlags().runDir, "`directory` of what the agent keeps, as given to it")
+	asJSON := f.Bool("json", false, "an object instead of a screen")
+	return func(ctx context.Context, args []string, env *environment) error {
+		if err := noArguments(args); err != nil {
+			return err
+		}
+		if os.Geteuid() != 0 {
+			return errors.New("only root sees all of it")
+		}
+		record, err := status.Read(*runDir)
+		if err != nil {
+			return err
+		}
+		report := status.Judge(status.Look(ctx, record))
+		if *asJSON {
+			encoder := json.NewEncoder(env.stdout)
+			encoder.SetIndent("", "  ")
+			err = encoder.Encode(report)
+		} else {
+			err = report.Print(env.stdout)
+		}
+		if err != nil || report.State == status.Right {
+			return err
+		}
+		return exitStatus(map[status.State]int{status.Degraded: 2, status.Broken: 3}[report.State])
+	}
+}
