@@ -105,7 +105,10 @@ func (r *rig) explain(e *Explainer, side Side, frame []byte) (got Explanation, e
 }
 
 // kernels are reasons of what the kernel sends of its own accord.
-var kernels = map[string]bool{"multicast": true, "bad_mac": true, "nd_other": true, "neighbour_out": true, "host_out": true, "out": true}
+var kernels = map[string]bool{
+	"multicast": true, "vlan": true, "nd_other": true, "pass_unconfigured": true,
+	"bad_mac": true, "garp_guard": true, "neighbour_out": true, "no_uplink": true, "out": true, "host_out": true,
+}
 
 // contents is everything that a packet may change.
 func (r *rig) contents(t testing.TB) map[string][]byte {
