@@ -110,7 +110,7 @@ func TestPrograms(t *testing.T) {
 func TestDefaults(t *testing.T) {
 	config := kustomized(t, "base")["ConfigMap ovn-ebpf/ovn-ebpf"].(*corev1.ConfigMap).Data
 	for name, want := range map[string]string{
-		"CLUSTER_SUBNETS": "10.244.0.0/16/24", "SERVICE_CIDRS": "10.96.0.0/16", "JOIN_SUBNETS": "100.64.0.0/16,fd98::/64", "SNAT_PORT_RANGE": "49152-65535",
+		"CLUSTER_SUBNETS": "10.244.0.0/16/24", "SERVICE_CIDRS": "10.96.0.0/16", "GATEWAY_V4_JOIN_SUBNET": "100.64.0.0/16", "GATEWAY_V6_JOIN_SUBNET": "fd98::/64", "SNAT_PORT_RANGE": "49152-65535",
 		"GATEWAY_LAYOUT": "direct", "GATEWAY_MODE": "shared", "MTU": "0", "LOG_LEVEL": "4", "GATEWAY_INTERFACE": "",
 	} {
 		if config[name] != want {
