@@ -10,6 +10,7 @@ import (
 	"io"
 	"os"
 	"os/signal"
+	"path/filepath"
 	"strings"
 	"syscall"
 )
@@ -19,9 +20,18 @@ var version = "dev"
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := exitCode(run(ctx, os.Args[1:], os.Stdout, os.Stderr), os.Stderr)
+	code := exitCode(run(ctx, invoked(os.Args), os.Stdout, os.Stderr), os.Stderr)
 	stop()
 	os.Exit(code)
+}
+
+// invoked are the arguments of ovnkube that argv stands for: a command of the
+// first generation is called by its own name, a link to ovnkube.
+func invoked(argv []string) []string {
+	if name := filepath.Base(argv[0]); strings.HasPrefix(name, "ovn-k8s-") {
+		return append([]string{name}, argv[1:]...)
+	}
+	return argv[1:]
 }
 
 // run chooses the role by the first argument and runs it.
@@ -70,6 +80,7 @@ Both may be given in one process. Single and double dashes are the same.`,
 goes on, something is missing; 3 broken: traffic does not go where it should; 1 it could not look.`,
 			},
 			configCommands(),
+			utilCommands(),
 			labCommands(),
 			{name: watchdogCommand, hidden: true, summary: "put a NIC back when moving its addresses fails; started by the mover", setup: watchdogSetup},
 			{name: "version", summary: "print the version", setup: versionCommand},

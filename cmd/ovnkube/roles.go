@@ -147,7 +147,7 @@ func (a *agentFlags) config(cluster *clusterFlags) (agent.Config, error) {
 		SNATPorts: bpf.PortRange{First: cluster.snatPorts.first, Last: cluster.snatPorts.last}, NodePorts: a.nodePorts, MTU: cluster.mtu,
 		PinDir: a.pinDir, CNISocket: a.cniSocket, CNIConfDir: a.cniConfDir, RunDir: a.runDir,
 		MetricsAddr: cluster.metricsAddress, HealthAddr: a.healthAddress, Datapath: a.datapath, EncapIP: a.encapIP.addr, Gateway: a.gateway.config(cluster.bfd), CgroupPath: a.cgroupPath,
-		Watchdog: []string{"/proc/self/exe", watchdogCommand, "--ovsdb", a.ovsdb, "--datapath", a.datapath, "--pin-dir", a.pinDir},
+		Watchdog: a.watchdog(),
 	}
 	return config, config.Validate()
 }

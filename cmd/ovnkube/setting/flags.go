@@ -8,10 +8,7 @@ func (s *Set) Declare(f *flag.FlagSet, role Role) {
 	of := func(o *Setting) bool { return o.Role == 0 || o.Role&role != 0 }
 	for _, o := range s.Settings {
 		if of(o) {
-			f.Var(&given{
-				get: o.Value.String, bool: isBool(o.Value),
-				set: func(v string) error { return s.give("-"+o.Flag, []Assignment{{o.Flag, v}}) },
-			}, o.Flag, o.Usage)
+			s.declare(f, o)
 		}
 	}
 	for _, a := range s.Aliases {
@@ -89,4 +86,18 @@ func When(want bool, name, value string) func(string) ([]Assignment, error) {
 		}
 		return []Assignment{{name, value}}, nil
 	}
+}
+
+// DeclareSome makes flags of the settings with these names.
+func (s *Set) DeclareSome(f *flag.FlagSet, names ...string) {
+	for _, name := range names {
+		s.declare(f, s.byFlag(name))
+	}
+}
+
+func (s *Set) declare(f *flag.FlagSet, o *Setting) {
+	f.Var(&given{
+		get: o.Value.String, bool: isBool(o.Value),
+		set: func(v string) error { return s.give("-"+o.Flag, []Assignment{{o.Flag, v}}) },
+	}, o.Flag, o.Usage)
 }

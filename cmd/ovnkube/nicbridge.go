@@ -1,0 +1,103 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link/nicbridge"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+)
+
+func utilCommands() *command {
+	return &command{
+		name: "ovn-k8s-util", summary: "the first generation's tool of this name, also by a link of that name",
+		children: []*command{
+			{
+				name: "nics-to-bridge", arguments: "NIC...", setup: nicsToBridge,
+				summary: "make each NIC a port of a new OVS bridge, brNIC, that gets its addresses and routes",
+				detail: `A watchdog puts everything back if this process dies or the gateways fall silent. It is what an agent with
+--gateway-layout=bridged does itself; one that is started later finds it done. One of layout direct would undo it.`,
+			},
+			{
+				name: "bridges-to-nics", arguments: "BRIDGE...", setup: bridgesToNICs,
+				summary: "undo nics-to-bridge: each NIC gets back what it had, and the bridge goes",
+				detail:  "Stop an agent of layout bridged first, or start it with another layout, which undoes it as well: it would move the addresses again.",
+			},
+		},
+	}
+}
+
+// watchdog is the command of the mover's second process.
+func (a *agentFlags) watchdog() []string {
+	return []string{"/proc/self/exe", watchdogCommand, "--ovsdb", a.ovsdb, "--datapath", a.datapath, "--pin-dir", a.pinDir}
+}
+
+// mover is what both commands need.
+type mover struct {
+	*settings
+	force bool
+	log   *slog.Logger
+	ovs   *ovs.Client
+}
+
+// moving declares the flags and runs do for each argument; one that fails ends it.
+func moving(f *flag.FlagSet, what string, do func(*mover, context.Context, string) error) (*mover, action) {
+	m := &mover{settings: newSettings("")}
+	f.StringVar(&m.configFile, "config-file", "", "`file` with settings, as the agent's")
+	m.DeclareSome(f, "ovsdb", "datapath", "run-dir", "pin-dir", "logfile", "loglevel")
+	return m, func(ctx context.Context, args []string, env *environment) error {
+		if len(args) == 0 {
+			return fmt.Errorf("name a %s", what)
+		}
+		var err error
+		if m.log, err = m.load(ctx, env); err != nil {
+			return err
+		}
+		if m.ovs, err = ovs.Dial(ctx, m.agent.ovsdb); err != nil {
+			return err
+		}
+		defer m.ovs.Close()
+		for _, arg := range args {
+			if err := do(m, ctx, arg); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+}
+
+func (m *mover) options(nic, bridge string) nicbridge.Options {
+	return nicbridge.Options{
+		NIC: nic, Bridge: bridge, Dir: m.agent.runDir, Watchdog: m.agent.watchdog(), Force: m.force, Log: m.log,
+		Switch: gateway.HostSwitch(m.ovs, m.agent.datapath, m.agent.pinDir),
+	}
+}
+
+func nicsToBridge(f *flag.FlagSet) action {
+	m, act := moving(f, "NIC", func(m *mover, ctx context.Context, nic string) error {
+		return nicbridge.Move(ctx, m.options(nic, "br"+nic))
+	})
+	f.BoolVar(&m.force, "force", false, "also a NIC that a DHCP client or a network manager configures")
+	return act
+}
+
+func bridgesToNICs(f *flag.FlagSet) action {
+	_, act := moving(f, "bridge", func(m *mover, ctx context.Context, bridge string) error {
+		nic := strings.TrimPrefix(bridge, "br")
+		snapshot, err := nicbridge.Load(m.agent.runDir, nic)
+		if err == nil && snapshot.Bridge != bridge || errors.Is(err, fs.ErrNotExist) {
+			return fmt.Errorf("%s was not made by nics-to-bridge since the node booted: there is no record of what %s had", bridge, nic)
+		}
+		if err != nil {
+			return err
+		}
+		return nicbridge.Restore(ctx, m.options(nic, ""))
+	})
+	return act
+}

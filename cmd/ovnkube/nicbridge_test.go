@@ -1,0 +1,110 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+)
+
+// TestMain gives the tests a node of their own, and is ovnkube where a mover starts its watchdog.
+func TestMain(m *testing.M) {
+	if len(os.Args) > 1 && os.Args[1] == watchdogCommand {
+		main()
+	}
+	os.Exit(testnode.Main(m))
+}
+
+// TestNICsToBridge types both commands as the first generation's documents do.
+func TestNICsToBridge(t *testing.T) {
+	sw := testnode.StartSwitch(t, true)
+	peer := testnode.Netns(t)
+	testnode.Run(t, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", peer)
+	testnode.Run(t, "ip", "addr", "add", "172.30.0.11/24", "dev", "eth0")
+	testnode.Run(t, "ip", "link", "set", "eth0", "up")
+	onPeer := []string{"nsenter", "-t", peer, "-n"}
+	testnode.Run(t, append(onPeer, "ip", "addr", "add", "172.30.0.200/24", "dev", "eth0")...)
+	testnode.Run(t, append(onPeer, "ip", "link", "set", "eth0", "up")...)
+	testnode.Run(t, "ip", "route", "add", "default", "via", "172.30.0.200")
+	before := hostState(t)
+
+	flags := []string{"--ovsdb", sw.Address, "--datapath", "netdev", "--run-dir", sw.Dir + "/run", "--pin-dir", sw.Dir + "/bpf/node"}
+	if err := os.MkdirAll(sw.Dir+"/run", 0o755); err != nil {
+		t.Fatal(err)
+	}
+	util := func(args ...string) (string, int) {
+		var stdout, stderr bytes.Buffer
+		argv := append([]string{"/usr/bin/ovn-k8s-util", args[0]}, append(slices.Clone(flags), args[1:]...)...)
+		err := run(context.Background(), invoked(argv), &stdout, &stderr)
+		return stderr.String(), exitCode(err, &stderr)
+	}
+	if out, code := util("nics-to-bridge", "eth0"); code != 0 {
+		t.Fatal(code, out)
+	}
+	if got := sw.Vsctl(t, "list-ports", "breth0"); got != "eth0\n" {
+		t.Errorf("ports %q", got)
+	}
+	if got := testnode.Run(t, "ip", "-o", "-4", "addr", "show", "dev", "breth0"); !strings.Contains(got, "172.30.0.11/24") {
+		t.Errorf("breth0 has %s", got)
+	}
+	testnode.Run(t, append(onPeer, "ping", "-n", "-c1", "-W5", "-q", "172.30.0.11")...)
+	if out, code := util("nics-to-bridge", "eth0"); code != 0 {
+		t.Error("moved already is no change:", code, out)
+	}
+	if out, code := util("bridges-to-nics", "breth0"); code != 0 {
+		t.Fatal(code, out)
+	}
+	testnode.Eventually(t, "as before, when vswitchd has deleted the bridge's device", func() error {
+		if got := hostState(t); got != before {
+			return fmt.Errorf("before:\n%safter:\n%s", before, got)
+		}
+		return nil
+	})
+	if got := sw.Vsctl(t, "list-br"); got != "" {
+		t.Errorf("bridges left: %s", got)
+	}
+	testnode.Run(t, append(onPeer, "ping", "-n", "-c1", "-W5", "-q", "172.30.0.11")...)
+	if out, code := util("bridges-to-nics", "brother"); code != 1 {
+		t.Errorf("a bridge of somebody else's: %d %s", code, out)
+	}
+	if out, code := util("nics-to-bridge"); code != 1 {
+		t.Errorf("no NIC: %d %s", code, out)
+	}
+}
+
+// hostState is what must be as it was.
+func hostState(t *testing.T) string {
+	t.Helper()
+	var b strings.Builder
+	for _, argv := range [][]string{{"ip", "-o", "-4", "addr"}, {"ip", "route", "show", "table", "all"}, {"ip", "rule"}} {
+		out, err := exec.Command(argv[0], argv[1:]...).Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		for line := range strings.SplitSeq(string(out), "\n") {
+			if !strings.Contains(line, "ovs-netdev") && !strings.Contains(line, "fe80:") && !strings.Contains(line, "ff00::") {
+				b.WriteString(line + "\n")
+			}
+		}
+	}
+	return b.String()
+}
+
+// TestInvoked: a link's name is the command.
+func TestInvoked(t *testing.T) {
+	for _, tt := range []struct{ argv, want []string }{
+		{[]string{"/bin/ovnkube", "agent"}, []string{"agent"}},
+		{[]string{filepath.Join("x", "ovn-k8s-util"), "nics-to-bridge", "eth0"}, []string{"ovn-k8s-util", "nics-to-bridge", "eth0"}},
+	} {
+		if got := invoked(tt.argv); !slices.Equal(got, tt.want) {
+			t.Errorf("%q: %q, want %q", tt.argv, got, tt.want)
+		}
+	}
+}
