@@ -11,12 +11,14 @@ ARG VERSION=dev
 RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./cmd/ovnkube ./cmd/ovn-k8s-cni-overlay
 
 FROM ${BASE} AS tools
-# ovs-ofctl writes the flows of the gateway bridge, ovs-appctl reads connections,
-# nft does the masquerading of local mode.
+# ovs-ofctl writes the flows of the gateway bridge, nft does the masquerading of
+# local mode.
 RUN apt-get update && apt-get install -y --no-install-recommends openvswitch-common nftables
+# Runtimes name network namespaces by /var/run, Open vSwitch its sockets.
 RUN mkdir -p /out/tmp /out/usr/bin /out/usr/sbin /out/usr/lib /out/usr/lib64 && chmod 1777 /out/tmp && \
     for d in bin sbin lib lib64; do ln -s usr/$d /out/$d; done && \
-    for f in /usr/bin/ovs-ofctl /usr/bin/ovs-appctl /usr/sbin/nft; do \
+    mkdir /out/run /out/var && ln -s ../run /out/var/run && \
+    for f in /usr/bin/ovs-ofctl /usr/sbin/nft; do \
         for l in $f $(ldd $f | grep -o '/[^ ]*'); do mkdir -p /out$(dirname $l) && cp -L $l /out$l; done; \
     done && \
     for l in $(find /out -type f -printf '/%P\n'); do dpkg -S $l 2>/dev/null || dpkg -S ${l#/usr}; done | cut -d: -f1 | sort -u | \

@@ -1,12 +1,9 @@
 package ovs
 
 import (
-	"bytes"
 	"context"
 	"fmt"
 	"net/netip"
-	"os"
-	"os/exec"
 	"strconv"
 	"strings"
 )
@@ -58,15 +55,19 @@ func parseCount(out string) (int, error) {
 	return n, nil
 }
 
+// askConntrack asks by the control socket itself: ovs-appctl believes a pid file
+// only if the daemon that holds its lock is in the same pid namespace, which is not so
+// in a container.
 func askConntrack(ctx context.Context, rundir string, command ...string) (string, error) {
-	cmd := exec.CommandContext(ctx, "ovs-appctl", append([]string{"--timeout=10"}, command...)...)
-	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+rundir)
-	var out, stderr bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, &stderr
-	if err := cmd.Run(); err != nil {
-		return "", fmt.Errorf("read connection tracker: ovs-appctl: %w: %s", err, firstLine(stderr.Bytes()))
+	path, err := controlSocket(rundir, "ovs-vswitchd")
+	if err != nil {
+		return "", fmt.Errorf("read connection tracker: %w", err)
 	}
-	return out.String(), nil
+	out, err := unixctl(ctx, path, command...)
+	if err != nil {
+		return "", fmt.Errorf("read connection tracker: %w", err)
+	}
+	return out, nil
 }
 
 // parseTracked reads a line of dpctl/dump-conntrack, like

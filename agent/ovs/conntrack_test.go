@@ -2,7 +2,7 @@ package ovs
 
 import (
 	"net/netip"
-	"os/exec"
+	"os"
 	"testing"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
@@ -50,24 +50,32 @@ func TestParseTracked(t *testing.T) {
 	}
 }
 
-// TestConntrackCount: the userspace datapath tells how many connections it tracks.
+// TestConntrackCount: the userspace datapath tells how many connections it tracks,
+// also where the pid in ovs-vswitchd's file is nobody's, as in a container: the
+// daemon is in another pid namespace.
 func TestConntrackCount(t *testing.T) {
 	s := testnode.StartSwitch(t, true)
 	c := dial(t, s)
 	if err := c.SyncBridge(t.Context(), Bridge{Name: "brx", DatapathType: "netdev"}); err != nil {
 		t.Fatal(err)
 	}
+	const elsewhere = "4194303"
+	if err := os.Symlink(s.Dir+"/vswitchd.ctl", s.Dir+"/ovs-vswitchd."+elsewhere+".ctl"); err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(s.Dir+"/ovs-vswitchd.pid", []byte(elsewhere+"\n"), 0o644); err != nil {
+		t.Fatal(err)
+	}
 	testnode.Eventually(t, "the datapath is there", func() error {
-		// The switch has no pidfile, by which ConntrackCount finds its socket.
-		out, err := exec.Command("ovs-appctl", "-t", s.Dir+"/vswitchd.ctl", "dpctl/ct-get-nconns").Output()
-		if err != nil {
-			return err
+		n, err := ConntrackCount(t.Context(), s.Dir)
+		if err == nil && n != 0 {
+			t.Errorf("%d connections, want none", n)
 		}
-		if n, err := parseCount(string(out)); err != nil || n != 0 {
-			t.Errorf("%d connections, error %v, want none", n, err)
-		}
-		return nil
+		return err
 	})
+	if list, err := Conntrack(t.Context(), s.Dir); err != nil || len(list) != 0 {
+		t.Errorf("connections %v, error %v, want none", list, err)
+	}
 	if _, err := ConntrackCount(t.Context(), t.TempDir()); err == nil {
 		t.Error("nobody was asked, and no error")
 	}

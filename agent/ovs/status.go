@@ -18,14 +18,13 @@ import (
 // (ovn-nb-cfg of br-int tells less: it outlives ovn-controller, and changes only
 // when somebody asks for a new number.)
 func ControllerConnected(ctx context.Context, rundir string) (bool, error) {
-	pid, err := os.ReadFile(filepath.Join(rundir, "ovn-controller.pid"))
+	path, err := controlSocket(rundir, "ovn-controller")
 	if errors.Is(err, os.ErrNotExist) {
 		return false, nil
 	}
 	if err != nil {
-		return false, fmt.Errorf("find ovn-controller: %w", err)
+		return false, err
 	}
-	path := filepath.Join(rundir, "ovn-controller."+strings.TrimSpace(string(pid))+".ctl")
 	reply, err := unixctl(ctx, path, "connection-status")
 	if err != nil {
 		return false, fmt.Errorf("ask ovn-controller: %w", err)
@@ -33,10 +32,21 @@ func ControllerConnected(ctx context.Context, rundir string) (bool, error) {
 	return strings.TrimSpace(reply) == "connected", nil
 }
 
-// unixctl sends a command without arguments to a daemon of OVS or OVN: JSON-RPC
+// controlSocket returns the control socket of a daemon, which has its process id in
+// its name. Whether the daemon runs is for the socket to say.
+func controlSocket(rundir, daemon string) (string, error) {
+	pid, err := os.ReadFile(filepath.Join(rundir, daemon+".pid"))
+	if err != nil {
+		return "", fmt.Errorf("find %s: %w", daemon, err)
+	}
+	return filepath.Join(rundir, daemon+"."+strings.TrimSpace(string(pid))+".ctl"), nil
+}
+
+// unixctl sends a command and its arguments to a daemon of OVS or OVN: JSON-RPC
 // over a unix socket (lib/unixctl.c).
-func unixctl(ctx context.Context, path, command string) (string, error) {
-	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+func unixctl(ctx context.Context, path string, argv ...string) (string, error) {
+	command := argv[0]
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)
@@ -45,7 +55,7 @@ func unixctl(ctx context.Context, path, command string) (string, error) {
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	request := map[string]any{"id": 0, "method": command, "params": []string{}}
+	request := map[string]any{"id": 0, "method": command, "params": append([]string{}, argv[1:]...)}
 	if err := json.NewEncoder(conn).Encode(request); err != nil {
 		return "", fmt.Errorf("send %s to %s: %w", command, path, err)
 	}
