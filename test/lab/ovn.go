@@ -64,6 +64,12 @@ func (l *Lab) ovsdb(ctx context.Context, ns, run, schema, socket string, args ..
 	if err := l.run(ctx, "ovsdb-tool", "create", db, schema); err != nil {
 		return err
 	}
+	return l.serve(ctx, ns, run, socket, args...)
+}
+
+// serve starts a database server on the database that is there.
+func (l *Lab) serve(ctx context.Context, ns, run, socket string, args ...string) error {
+	db := filepath.Join(run, strings.TrimSuffix(socket, ".sock")+".db")
 	path := filepath.Join(run, socket)
 	argv := append([]string{"ovsdb-server", db, "--remote=punix:" + path}, args...)
 	name := filepath.Base(run) + "-" + strings.TrimSuffix(socket, ".sock")

@@ -1,0 +1,94 @@
+package lab
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
+)
+
+// Reboot takes the i-th node down hard and gives it back as a machine is after a
+// boot: every process that is in its network namespace is killed, the namespace
+// and with it every device is gone, pins and sockets too. What a machine keeps on
+// its disk stays: the database of Open vSwitch, with the ports it had. Then its
+// network and daemons are there again; who ran on it must be started again.
+func (l *Lab) Reboot(ctx context.Context, i int) error {
+	n := l.Node(i)
+	if err := l.powerOff(n); err != nil {
+		return fmt.Errorf("power %s off: %w", n.Name, err)
+	}
+	if err := l.boot(ctx, n); err != nil {
+		return fmt.Errorf("boot %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+func (l *Lab) powerOff(n *Node) error {
+	if err := killInside([]string{n.Netns}); err != nil {
+		return err
+	}
+	if err := netns.Delete(n.Netns); err != nil {
+		return err
+	}
+	// The end of the uplink in the fabric goes when the kernel comes to it, which
+	// is later than the name.
+	if err := l.unplug(n.Name); err != nil {
+		return err
+	}
+	files, err := os.ReadDir(n.RunDir)
+	if err != nil {
+		return err
+	}
+	for _, f := range files {
+		if strings.HasSuffix(f.Name(), ".db") {
+			continue
+		}
+		if err := os.RemoveAll(filepath.Join(n.RunDir, f.Name())); err != nil {
+			return err
+		}
+	}
+	return os.RemoveAll(n.PinDir)
+}
+
+func (l *Lab) boot(ctx context.Context, n *Node) error {
+	for _, dir := range []string{n.PinDir, n.CNIConfDir} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+	}
+	if err := l.makeNodeNetwork(n); err != nil {
+		return err
+	}
+	if err := l.serve(ctx, n.Netns, n.RunDir, "db.sock"); err != nil {
+		return err
+	}
+	if err := l.startVswitchd(n); err != nil {
+		return err
+	}
+	_, err := l.daemon(n.Netns, n.RunDir, "ovn-controller", n.OVSDB)
+	return err
+}
+
+// unplug removes a port of the fabric's bridge. One that is gone is no error.
+func (l *Lab) unplug(port string) error {
+	return netns.Do(l.fabric(), func() error {
+		link, err := netlink.LinkByName(port)
+		if errors.As(err, new(netlink.LinkNotFoundError)) {
+			return nil
+		}
+		if err != nil {
+			return err
+		}
+		if err := netlink.LinkDel(link); err != nil && !errors.Is(err, unix.ENODEV) {
+			return fmt.Errorf("delete link %s: %w", port, err)
+		}
+		return nil
+	})
+}

@@ -1,0 +1,44 @@
+package lab_test
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+)
+
+// TestReboot: a node comes back with its database, and with no device or process
+// of before.
+func TestReboot(t *testing.T) {
+	o := options(t)
+	l, err := lab.Up(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	mustExec(t, l, "node1", "ip", "link", "add", "old0", "type", "veth", "peer", "old1")
+	mustExec(t, l, "node1", "ovs-vsctl", "set", "Open_vSwitch", ".", "external_ids:kept=yes")
+	old, err := l.Spawn("node1", "old", "sleep", "1h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := l.Reboot(t.Context(), 1); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if old.Alive() {
+		t.Error("a process of before runs")
+	}
+	if out := mustExec(t, l, "node1", "ip", "-o", "link"); strings.Contains(out, "old0") {
+		t.Errorf("a device of before is there: %s", out)
+	}
+	if out := mustExec(t, l, "node1", "ovs-vsctl", "get", "Open_vSwitch", ".", "external_ids:kept"); !strings.Contains(out, "yes") {
+		t.Errorf("the database lost what it had: %q", out)
+	}
+	mustExec(t, l, "node1", "ping", "-n", "-c", "1", "-W", "5", l.Node(2).IP4.String())
+	mustExec(t, l, "node2", "ping", "-n", "-c", "1", "-W", "5", l.Node(1).IP6.String())
+	// What Open finds again is what runs now.
+	if _, err := lab.Open(o.Dir); err != nil {
+		t.Fatal(err)
+	}
+}
