@@ -18,7 +18,7 @@ RACE_TESTS := ./agent/... ./bpf/... ./cni/... ./cmd/... ./controller/... ./ovsdb
 .PHONY: help
 help: ## show this list
 	@echo "ovn-ebpf $(VERSION): OVN as the control plane, eBPF at the gateway"; echo
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-10s %s\n", $$1, $$2}' Makefile
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' Makefile
 	@echo; echo "Caches are under $(OVN_EBPF_CACHE) (OVN_EBPF_CACHE); 'make clean' removes them."
 
 .PHONY: build
@@ -45,17 +45,22 @@ test: build ## all tests that run natively: packets, attach, controller, agent, 
 	@echo "test: all packages"
 	@BIN_DIR=$(CURDIR)/bin $(NICE) go test -short -count=1 -p 1 -timeout 20m $$(go list ./... | grep -v /test/e2e)
 	@echo "test: end to end"
-	@$(MAKE) e2e
+	@$(MAKE) lab-test
 
 .PHONY: race
 race: ## the packages' tests again under the race detector
 	@test/packages build lab race
 	@BIN_DIR=$(CURDIR)/bin $(NICE) test/race $(RACE_TESTS)
 
-.PHONY: e2e
-e2e: build ## the lab end to end: every path, restarts, kills, leaks
+.PHONY: lab-test
+lab-test: build ## the lab end to end: every path, restarts, kills, leaks
 	@test/packages lab
 	@BIN_DIR=$(CURDIR)/bin $(NICE) test/e2e/run
+
+.PHONY: e2e
+e2e: build ## upstream's conformance tests of networking, on three kubelets with our network (SUITES=... for others)
+	@test/packages lab kubelets
+	@$(NICE) go run ./test/kubelets/run -bin $(CURDIR)/bin -cache $(OVN_EBPF_CACHE) -logs $(CURDIR)/build/e2e $(or $(SUITES),conformance)
 
 .PHONY: test-vm
 test-vm: build ## kernel datapath in a VM: 6.12 in full, a smoke test with clsact on 6.1

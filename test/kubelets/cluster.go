@@ -1,0 +1,229 @@
+package kubelets
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+)
+
+// Options say what cluster to start. BinDir and Source must be set.
+type Options struct {
+	Dir      string // default /var/tmp/ovn-ebpf-kubelets; no directory of /run, which nodes have of their own
+	Name     string // prefix of namespaces and cgroups; default "kubelets"
+	Nodes    int    // default 3
+	BinDir   string // of ovnkube and ovn-k8s-cni-overlay
+	Source   string // the root of this repository
+	CacheDir string // default kube.CacheDir
+	Image    string // ours as `make image` makes it; default: one of BinDir's programs, faster made
+	Progress io.Writer
+}
+
+// Cluster is one that runs.
+type Cluster struct {
+	opts   Options
+	bin    string // Kubernetes' programs
+	lab    *lab.Lab
+	server *kube.Server
+	client *kubernetes.Clientset
+	began  time.Time
+}
+
+const (
+	apiPort  = 6443
+	dnsIP    = "10.96.0.10" // of Service kube-dns, in lab.ServiceCIDRs
+	nodeInit = "node-init"
+)
+
+func (o Options) withDefaults() (Options, error) {
+	if o.BinDir == "" || o.Source == "" {
+		return o, errors.New("options lack BinDir or Source")
+	}
+	for _, d := range []struct {
+		field *string
+		value string
+	}{{&o.Dir, "/var/tmp/ovn-ebpf-kubelets"}, {&o.Name, "kubelets"}, {&o.CacheDir, kube.CacheDir()}} {
+		if *d.field == "" {
+			*d.field = d.value
+		}
+	}
+	if o.Nodes == 0 {
+		o.Nodes = 3
+	}
+	if o.Progress == nil {
+		o.Progress = io.Discard
+	}
+	for _, dir := range []*string{&o.BinDir, &o.Source, &o.Image} {
+		var err error
+		if *dir == "" {
+			continue
+		}
+		if *dir, err = filepath.Abs(*dir); err != nil {
+			return o, err
+		}
+	}
+	return o, nil
+}
+
+// Up starts a cluster and returns when its nodes, our pods and its DNS are ready.
+// What an earlier one has left in Dir is taken away first. On an error
+// everything is taken down, but for the logs, which go to Dir's -failed sibling.
+func Up(ctx context.Context, o Options) (*Cluster, error) {
+	o, err := o.withDefaults()
+	if err != nil {
+		return nil, fmt.Errorf("start cluster: %w", err)
+	}
+	c := &Cluster{opts: o, began: time.Now()}
+	if c.bin, err = kube.BuildAll(ctx, o.CacheDir, o.Progress); err != nil {
+		return nil, fmt.Errorf("start cluster: %w", err)
+	}
+	if err := c.buildOwn(ctx); err != nil {
+		return nil, fmt.Errorf("start cluster: %w", err)
+	}
+	if err := c.takeDown(ctx); err != nil {
+		return nil, fmt.Errorf("start cluster: %w", err)
+	}
+	c.lab, err = lab.Up(ctx, lab.Options{
+		Dir: o.Dir, Name: o.Name, Nodes: o.Nodes, Hosts: true, BinDir: o.BinDir, CacheDir: o.CacheDir,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("start cluster: %w", err)
+	}
+	if err := c.up(ctx); err != nil {
+		return nil, errors.Join(fmt.Errorf("start cluster: %w", err), c.SaveLogs(o.Dir+"-failed"), c.Down(context.WithoutCancel(ctx)))
+	}
+	return c, nil
+}
+
+func (c *Cluster) up(ctx context.Context) error {
+	c.step("%d machines with OVN", c.opts.Nodes)
+	if err := c.startControlPlane(ctx); err != nil {
+		return err
+	}
+	if err := c.makeImages(c.path("images")); err != nil {
+		return err
+	}
+	for _, n := range c.lab.Nodes() {
+		if err := c.startNode(n); err != nil {
+			return fmt.Errorf("start %s: %w", n.Name, err)
+		}
+	}
+	if err := c.awaitRegistered(ctx); err != nil {
+		return err
+	}
+	c.step("%d kubelets", c.opts.Nodes)
+	if err := c.deploy(ctx); err != nil {
+		return err
+	}
+	if err := c.awaitReady(ctx); err != nil {
+		return err
+	}
+	c.step("nodes and DNS ready")
+	return nil
+}
+
+// Down takes everything away.
+func (c *Cluster) Down(ctx context.Context) error { return c.takeDown(ctx) }
+
+func (c *Cluster) takeDown(ctx context.Context) error {
+	l, err := lab.Open(c.opts.Dir)
+	if errors.Is(err, os.ErrNotExist) {
+		return c.removeCgroups()
+	}
+	if err == nil {
+		err = l.Down(ctx)
+	}
+	if err != nil {
+		return err
+	}
+	return c.removeCgroups()
+}
+
+// removeCgroups removes the nodes', which are empty: a node's processes end with
+// its init.
+func (c *Cluster) removeCgroups() error {
+	roots, err := filepath.Glob("/sys/fs/cgroup/*/" + c.opts.Name + "-n*")
+	if err != nil {
+		return err
+	}
+	for _, root := range roots {
+		var dirs []string
+		err := filepath.WalkDir(root, func(p string, d os.DirEntry, err error) error {
+			if err == nil && d.IsDir() {
+				dirs = append(dirs, p)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+		for i := len(dirs) - 1; i >= 0; i-- {
+			if err := os.Remove(dirs[i]); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// buildOwn builds what is not Kubernetes' own: CoreDNS and pause.
+func (c *Cluster) buildOwn(ctx context.Context) error {
+	for name, dir := range map[string]string{"coredns": "test/kubelets/coredns", "pause": "test/kubelets/pause"} {
+		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", filepath.Join(c.bin, name), ".")
+		cmd.Dir = filepath.Join(c.opts.Source, dir)
+		cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return fmt.Errorf("build %s: %w: %s", name, err, strings.TrimSpace(string(out)))
+		}
+	}
+	return nil
+}
+
+// SaveLogs copies every log to a directory, which is emptied first.
+func (c *Cluster) SaveLogs(dir string) error {
+	if err := os.RemoveAll(dir); err != nil {
+		return err
+	}
+	if err := os.CopyFS(filepath.Join(dir, "host"), os.DirFS(c.path("log"))); err != nil {
+		return err
+	}
+	if err := os.CopyFS(filepath.Join(dir, "kube"), os.DirFS(c.path("kube/log"))); err != nil {
+		return err
+	}
+	for _, n := range c.lab.Nodes() {
+		for what, from := range map[string]string{"": "log", "pods": "var/log/pods"} {
+			from := filepath.Join(c.nodeDir(n), from)
+			if _, err := os.Stat(from); err != nil {
+				continue // it never got that far
+			}
+			if err := os.CopyFS(filepath.Join(dir, n.Name, what), os.DirFS(from)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+func (c *Cluster) path(elem string) string    { return filepath.Join(c.opts.Dir, elem) }
+func (c *Cluster) program(name string) string { return filepath.Join(c.bin, name) }
+func (c *Cluster) nodeDir(n *lab.Node) string { return filepath.Join(c.opts.Dir, "hosts", n.Name) }
+func (c *Cluster) kubeconfig() string         { return c.path("kubeconfig") }
+func (c *Cluster) controlPlane() *lab.Node    { return c.lab.Node(1) }
+func (c *Cluster) serverAddress() netip.AddrPort {
+	return netip.AddrPortFrom(c.controlPlane().IP4, apiPort)
+}
+
+func (c *Cluster) step(format string, args ...any) {
+	fmt.Fprintf(c.opts.Progress, "[%6.1fs] %s\n", time.Since(c.began).Seconds(), fmt.Sprintf(format, args...))
+}

@@ -1,0 +1,134 @@
+package kubelets
+
+import (
+	"bytes"
+	"context"
+	_ "embed"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	appsv1 "k8s.io/api/apps/v1"
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+)
+
+//go:embed coredns.yaml
+var corednsManifest string
+
+// deploy does what docs/install.md says: an overlay of deploy/base, applied. DNS
+// comes with it.
+func (c *Cluster) deploy(ctx context.Context) error {
+	dir := c.path("overlay")
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	base, err := filepath.Rel(dir, filepath.Join(c.opts.Source, "deploy/base"))
+	if err != nil {
+		return err
+	}
+	overlay, err := c.overlay(base)
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), overlay, 0o644); err != nil {
+		return err
+	}
+	manifests, err := c.kubectl(ctx, nil, "kustomize", dir)
+	if err != nil {
+		return err
+	}
+	if c.lab.Datapath() == "netdev" {
+		if manifests, err = c.onePerNode(manifests); err != nil {
+			return err
+		}
+	}
+	dns := strings.NewReplacer("@IMAGE@", corednsImage, "@DNS@", dnsIP).Replace(corednsManifest)
+	_, err = c.kubectl(ctx, append(append(manifests, "\n---\n"...), dns...), "apply", "-f", "-")
+	return err
+}
+
+func (c *Cluster) overlay(base string) ([]byte, error) {
+	patch, err := yaml.Marshal(configMap(map[string]string{
+		"CLUSTER_SUBNETS": lab.ClusterSubnets, "SERVICE_CIDRS": lab.ServiceCIDRs,
+		"NB_ADDRESS": c.lab.NBAddress(), "SB_ADDRESS": c.lab.SBAddress(),
+		// There is no kube-proxy: the agent is what serves Services.
+		"KUBERNETES_SERVICE_HOST": c.serverAddress().Addr().String(),
+		"KUBERNETES_SERVICE_PORT": strconv.Itoa(apiPort),
+	}))
+	if err != nil {
+		return nil, err
+	}
+	return yaml.Marshal(map[string]any{
+		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
+		"resources": []string{base}, "patches": []any{map[string]any{"patch": string(patch)}},
+	})
+}
+
+func configMap(data map[string]string) map[string]any {
+	return map[string]any{
+		"apiVersion": "v1", "kind": "ConfigMap",
+		"metadata": map[string]any{"name": "ovn-ebpf", "namespace": "ovn-ebpf"}, "data": data,
+	}
+}
+
+// onePerNode makes of the DaemonSet one for each node, for what differs between
+// them: on the userspace datapath tunnels need an address of their own, and a
+// DaemonSet has no value by node. Kernels with openvswitch need none of this.
+func (c *Cluster) onePerNode(manifests []byte) ([]byte, error) {
+	var out []string
+	for _, doc := range strings.Split(string(manifests), "\n---\n") {
+		var ds appsv1.DaemonSet
+		if err := yaml.Unmarshal([]byte(doc), &ds); err != nil {
+			return nil, err
+		}
+		if ds.Kind != "DaemonSet" {
+			out = append(out, doc)
+			continue
+		}
+		for _, n := range c.lab.Nodes() {
+			own := ds.DeepCopy()
+			own.Name += "-" + n.Name
+			own.Spec.Selector.MatchLabels["node"] = n.Name
+			own.Spec.Template.Labels["node"] = n.Name
+			own.Spec.Template.Spec.NodeSelector[corev1.LabelHostname] = n.Name
+			agent := &own.Spec.Template.Spec.Containers[0]
+			agent.Args = append(agent.Args, "--encap-ip="+n.Encap.String())
+			b, err := yaml.Marshal(own)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, string(b))
+		}
+	}
+	return []byte(strings.Join(out, "\n---\n")), nil
+}
+
+// kubectl runs it on the control plane's node, as cluster administrator.
+func (c *Cluster) kubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
+	cmd, err := c.Command(ctx, c.program("kubectl"), args...)
+	if err != nil {
+		return nil, err
+	}
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = bytes.NewReader(stdin), &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("kubectl %s: %w: %s", args[0], err, strings.TrimSpace(stderr.String()))
+	}
+	return stdout.Bytes(), nil
+}
+
+// Command is a command of somebody outside of the cluster, on the nodes' network.
+func (c *Cluster) Command(ctx context.Context, program string, args ...string) (*exec.Cmd, error) {
+	cmd, err := c.lab.Command(ctx, "central", append([]string{program}, args...)...)
+	if err != nil {
+		return nil, err
+	}
+	cmd.Env = append(cmd.Env, "KUBECONFIG="+c.kubeconfig(), "PATH="+c.bin+":"+os.Getenv("PATH"))
+	return cmd, nil
+}

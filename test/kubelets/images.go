@@ -1,0 +1,97 @@
+package kubelets
+
+import (
+	"os"
+	"path/filepath"
+	"strings"
+)
+
+// Images by the names that upstream's tests, CoreDNS's manifest, containerd and
+// our overlay ask for. Nothing is ever pulled: there is no registry.
+const (
+	pauseImage   = "registry.k8s.io/pause:3.10.1"
+	corednsImage = "registry.k8s.io/coredns/coredns:v1.13.1"
+	ourImage     = "docker.io/library/ovn-ebpf:dev"
+)
+
+// tools are what upstream's tests run in their pods.
+var tools = strings.Fields(`bash sh cat ls sleep date grep sed mawk cut tr head tail sort uniq wc env printf mkdir rm touch
+	chmod echo test true false seq stat timeout hostname id uname getent dig nslookup host curl nc ip ss iperf ping tee`)
+
+// testImages are upstream's names of what one image here does: agnhost itself
+// and images of which only common tools are wanted.
+var testImages = []string{
+	"registry.k8s.io/e2e-test-images/agnhost:2.59",
+	"registry.k8s.io/e2e-test-images/agnhost:2.55",
+	"registry.k8s.io/e2e-test-images/jessie-dnsutils:1.7",
+	"registry.k8s.io/e2e-test-images/busybox:1.37.0-1",
+	"registry.k8s.io/e2e-test-images/nginx:1.14-4",
+}
+
+// makeImages writes every image to dir as an archive.
+func (c *Cluster) makeImages(dir string) error {
+	if err := os.MkdirAll(dir, 0o755); err != nil {
+		return err
+	}
+	small := func(name, file string, args ...string) *image {
+		at := "/" + filepath.Base(file)
+		return &image{names: []string{name}, entrypoint: append([]string{at}, args...), files: map[string]string{at: file}}
+	}
+	images := map[string]*image{
+		"pause":    small(pauseImage, c.program("pause")),
+		"coredns":  small(corednsImage, c.program("coredns")),
+		"ovn-ebpf": c.ourImage(),
+		"agnhost":  c.agnhostImage(),
+	}
+	if err := images["agnhost"].add(tools...); err != nil {
+		return err
+	}
+	// agnhost porter serves TLS with these, from the directory that it is started in.
+	if _, err := c.server.Identity("localhost", "localhost", nil); err != nil {
+		return err
+	}
+	for _, name := range []string{"localhost.crt", "localhost.key"} {
+		images["agnhost"].files["/"+name] = filepath.Join(c.server.PKI(), name)
+	}
+	// As the Dockerfile: these two packages' programs that the agent runs.
+	if err := images["ovn-ebpf"].add("ovs-ofctl", "nft"); err != nil {
+		return err
+	}
+	if c.opts.Image != "" {
+		delete(images, "ovn-ebpf")
+		if err := os.Symlink(c.opts.Image, filepath.Join(dir, "ovn-ebpf.tar")); err != nil {
+			return err
+		}
+	}
+	for name, i := range images {
+		if err := i.write(filepath.Join(dir, name+".tar")); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// ourImage has what the Dockerfile's has, without the rest of Debian.
+func (c *Cluster) ourImage() *image {
+	i := &image{names: []string{ourImage}, entrypoint: []string{"/usr/bin/ovnkube"}, files: map[string]string{}}
+	for _, name := range []string{"ovnkube", "ovn-k8s-cni-overlay"} {
+		i.files["/usr/bin/"+name] = filepath.Join(c.opts.BinDir, name)
+	}
+	return i
+}
+
+func (c *Cluster) agnhostImage() *image {
+	return &image{
+		names: testImages, entrypoint: []string{"/agnhost"}, command: []string{"pause"},
+		files: map[string]string{
+			"/agnhost": c.program("agnhost"), "/etc/protocols": "/etc/protocols", "/etc/services": "/etc/services",
+		},
+		links: map[string]string{"/agnhost-2": "agnhost", "/usr/bin/awk": "mawk"},
+		dirs:  []string{"/uploads", "/run", "/root"},
+		content: map[string]string{
+			"/etc/passwd":        "root:x:0:0:root:/root:/bin/bash\n",
+			"/etc/group":         "root:x:0:\n",
+			"/etc/nsswitch.conf": "passwd: files\ngroup: files\nhosts: files dns\nservices: files\nprotocols: files\n",
+		},
+	}
+}

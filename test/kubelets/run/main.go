@@ -1,0 +1,95 @@
+// Command run starts a cluster of kubelets with our network, runs upstream's
+// tests in it, and takes it away.
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/signal"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/kubelets"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
+	flags := flag.NewFlagSet("run", flag.ContinueOnError)
+	o := kubelets.Options{Source: ".", Progress: stdout}
+	flags.StringVar(&o.BinDir, "bin", "bin", "`directory` of ovnkube and ovn-k8s-cni-overlay")
+	flags.StringVar(&o.CacheDir, "cache", "", "`directory` for what is built once")
+	flags.StringVar(&o.Image, "image", "", "our image as `file`, from make image; default: one made here of -bin")
+	flags.IntVar(&o.Nodes, "nodes", 3, "`number` of nodes")
+	logs := flags.String("logs", "build/e2e", "`directory` for the accounts of the tests, and every log when one fails")
+	procs := flags.Int("procs", 4, "`specs` that run at a time")
+	focus := flags.String("focus", "", "run the specs that match this `regexp` instead of suites")
+	reboot := flags.Bool("reboot", false, "then reboot a node: its pods must come back")
+	hold := flags.Bool("hold", false, "then wait for SIGINT, with the cluster up")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	suites, err := chosen(flags.Args(), *focus)
+	if err != nil {
+		return err
+	}
+	if *logs, err = filepath.Abs(*logs); err != nil {
+		return err
+	}
+	c, err := kubelets.Up(ctx, o)
+	if err != nil {
+		return err
+	}
+	defer func() { err = errors.Join(err, c.Down(context.WithoutCancel(ctx))) }()
+	for _, s := range suites {
+		specs, failed := c.Run(ctx, s, *procs, *logs)
+		kubelets.Print(stdout, s, specs)
+		err = errors.Join(err, failed)
+	}
+	if *reboot {
+		err = errors.Join(err, c.Reboot(ctx))
+	}
+	if err != nil {
+		err = errors.Join(err, c.SaveLogs(filepath.Join(*logs, "cluster")))
+	}
+	if *hold {
+		fmt.Fprintln(stdout, "holding; end with SIGINT")
+		<-ctx.Done()
+	}
+	return err
+}
+
+func chosen(names []string, focus string) (suites []kubelets.Suite, err error) {
+	if focus != "" {
+		return []kubelets.Suite{{Name: "focus", Focus: focus, Least: 1}}, nil
+	}
+	for _, name := range names {
+		found := false
+		for _, s := range kubelets.Suites() {
+			if s.Name == name {
+				suites, found = append(suites, s), true
+			}
+		}
+		if !found {
+			var known []string
+			for _, s := range kubelets.Suites() {
+				known = append(known, s.Name)
+			}
+			return nil, fmt.Errorf("no suite %q: %s", name, strings.Join(known, ", "))
+		}
+	}
+	return suites, nil
+}

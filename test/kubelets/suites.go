@@ -1,0 +1,31 @@
+package kubelets
+
+// Suite is a part of upstream's tests.
+type Suite struct {
+	Name  string
+	Focus string    // what names of specs match, a regular expression
+	Skip  []LeftOut // of these
+	Least int       // fewer specs than that are not the suite
+}
+
+// LeftOut is what a suite does not run.
+type LeftOut struct {
+	Match  string // a regular expression
+	Reason string
+}
+
+// Suites are those that a cluster of ours must pass.
+func Suites() []Suite {
+	conformance := LeftOut{`\[Conformance\]`, "the suite conformance has them"}
+	sctp := LeftOut{`Feature:SCTPConnectivity`, "the lab's kernel has no SCTP"}
+	return []Suite{
+		{Name: "conformance", Focus: `\[sig-network\].*\[Conformance\]`, Least: 47},
+		{Name: "networkpolicy", Focus: `\[sig-network\] Netpol`, Skip: []LeftOut{sctp}, Least: 47},
+		{
+			Name: "services", Focus: `\[sig-network\].*Services`, Least: 1, Skip: []LeftOut{
+				conformance, sctp,
+				{`\[Disruptive\]`, "they restart kube-proxy, which there is none of, and the API server, by ssh"},
+			},
+		},
+	}
+}
