@@ -16,7 +16,7 @@ func testLarge(t *testing.T, c *Cluster) {
 		c.ping(t, "host to outside", "node1", outside(v6), "-c", "5", "-i", "0.1", "-s", "4000").pinged(t, 5)
 		c.ping(t, "pod to outside, whole", host("a"), outside(v6), "-c", "5", "-i", "0.1", "-s", "1380", "-M", "do").pinged(t, 5)
 		route := func(verb string) {
-			if _, err := c.Exec(t.Context(), "ext", "ip", "route", verb, c.gateway(1)(v6).String(), "dev", "eth0", "mtu", "1400"); err != nil {
+			if _, err := c.Exec(t.Context(), "ext", "ip", "route", verb, c.gateway(1)(v6).String(), "dev", c.ExtDevice(), "mtu", "1400"); err != nil {
 				t.Fatal(err)
 			}
 		}

@@ -22,7 +22,7 @@ var musts = []struct {
 	{"ping -s 4000 to host and pod", []string{"field/ping of 4000 bytes"}},
 	{"PMTUD to a VIP", []string{"field/PMTUD to a NodePort and an announced address"}},
 	{"jumbo uplink", []string{"field/jumbo uplink"}},
-	{"VLAN uplink", []string{"TestUplinks/VLAN uplink"}},
+	{"VLAN uplink", []string{"TestUplinks/VLAN uplink", "TestGatewayVLAN"}},
 	{"bond failover with a new MAC", []string{"TestUplinks/bond failover with a new MAC"}},
 	{"IPv6 with extension headers", []string{"field/IPv6 with extension headers"}},
 	{"ND", []string{"paths/outside to host, port 22"}}, // whatever is IPv6
@@ -59,7 +59,7 @@ func mustPaths() []string {
 
 // TestMusts: every item names tests that exist.
 func TestMusts(t *testing.T) {
-	known := []string{"agent restarts under load", "TestUplinks/VLAN uplink", "TestUplinks/bond failover with a new MAC"}
+	known := []string{"agent restarts under load", "TestGatewayVLAN", "TestUplinks/VLAN uplink", "TestUplinks/bond failover with a new MAC"}
 	for _, f := range fieldTests {
 		known = append(known, "field/"+f.name)
 	}

@@ -33,7 +33,7 @@ func (l *Lab) startFabric() error {
 		if err := l.addVLAN("eth0"); err != nil {
 			return err
 		}
-		uplink := l.onFabric("eth0")
+		uplink := l.ExtDevice()
 		for _, a := range []struct{ link, prefix string }{
 			{uplink, ExtIP4 + "/24"}, {uplink, ExtIP6 + "/64"}, {"lo", BehindIP4 + "/32"}, {"lo", BehindIP6 + "/128"},
 		} {
@@ -122,7 +122,8 @@ func (l *Lab) plug(port, name, device string) error {
 }
 
 // makeNodeNetwork makes a node as a machine has it: the uplink, its addresses,
-// and default routes by the outside host.
+// and default routes by the outside host. With a gateway VLAN they are for
+// bridgeTagged.
 func (l *Lab) makeNodeNetwork(n *Node) error {
 	if err := makeHost(n.Netns, nil); err != nil {
 		return err
@@ -130,7 +131,18 @@ func (l *Lab) makeNodeNetwork(n *Node) error {
 	if err := l.plugNode(n); err != nil {
 		return err
 	}
+	if l.tagged() {
+		return nil
+	}
+	return l.addressNode(n)
+}
+
+// addressNode gives the node its addresses and default routes.
+func (l *Lab) addressNode(n *Node) error {
 	err := netns.Do(n.Netns, func() error {
+		if err := setUp(l.hostDevice()); err != nil {
+			return err
+		}
 		for _, p := range []netip.Prefix{netip.PrefixFrom(n.IP4, 24), netip.PrefixFrom(n.IP6, 64)} {
 			if err := addAddress(l.hostDevice(), p); err != nil {
 				return err

@@ -126,7 +126,7 @@ func (l *Lab) startNode(ctx context.Context, n *Node) error {
 	if err := l.makeNodeNetwork(n); err != nil {
 		return err
 	}
-	if err := l.sumChecksums(ctx, n.Name, l.hostDevice()); err != nil {
+	if err := l.sumChecksums(ctx, n.Name, l.opts.Uplink); err != nil {
 		return err
 	}
 	if err := l.ovsdb(ctx, n.Netns, n.RunDir, vswitchSchema, "db.sock"); err != nil {
@@ -146,6 +146,11 @@ func (l *Lab) startNode(ctx context.Context, n *Node) error {
 	}
 	if err := l.startVswitchd(n); err != nil {
 		return err
+	}
+	if l.tagged() {
+		if err := l.bridgeTagged(ctx, n); err != nil {
+			return err
+		}
 	}
 	_, err := l.daemon(n.Netns, n.RunDir, "ovn-controller", n.OVSDB)
 	return err

@@ -27,6 +27,9 @@ const (
 
 const vlanID = 100
 
+// hostBridge is what a node's addresses are on that comes to us with a gateway VLAN.
+const hostBridge = "br" + UplinkPlain
+
 func checkUplink(name string) error {
 	switch name {
 	case UplinkPlain, UplinkBond, UplinkVLAN, UplinkOwn:
@@ -37,6 +40,24 @@ func checkUplink(name string) error {
 
 // bridged reports whether the agents make their uplink a port of OVS.
 func (l *Lab) bridged() bool { return slices.Contains(l.opts.AgentArgs, "--gateway-layout=bridged") }
+
+// tagged reports whether the agents are told that their network has a tag, which
+// the host knows nothing of: the bridge puts it on.
+func (l *Lab) tagged() bool {
+	return slices.Contains(l.opts.AgentArgs, "--gateway-vlanid="+strconv.Itoa(vlanID))
+}
+
+// bridgeTagged makes a node whose network has a tag what its operator makes it
+// before there is an agent: the uplink a port of a bridge, on which the host has its
+// addresses, behind the tag.
+func (l *Lab) bridgeTagged(ctx context.Context, n *Node) error {
+	err := l.run(ctx, "ovs-vsctl", "--timeout=60", "--db="+n.OVSDB, "add-br", hostBridge, "--", "add-port", hostBridge, UplinkPlain,
+		"--", "set", "Port", hostBridge, "tag="+strconv.Itoa(vlanID))
+	if err != nil {
+		return fmt.Errorf("bridge %s of %s: %w", UplinkPlain, n.Name, err)
+	}
+	return l.addressNode(n)
+}
 
 // sumChecksums has the device compute checksums before it sends, where OVS reads
 // uplinks from AF_PACKET sockets: there is no hardware behind them to do it.
@@ -50,10 +71,14 @@ func (l *Lab) sumChecksums(ctx context.Context, on, device string) error {
 
 // hostDevice is the device of a node that the lab gives the host's addresses.
 func (l *Lab) hostDevice() string {
-	if l.opts.Uplink == UplinkOwn {
+	switch {
+	case l.tagged():
+		return hostBridge
+	case l.opts.Uplink == UplinkOwn:
 		return UplinkPlain
+	default:
+		return l.opts.Uplink
 	}
-	return l.opts.Uplink
 }
 
 // GatewayIP is the address of the i-th node's gateway router: the node's, unless
@@ -84,11 +109,14 @@ func (l *Lab) wiringArgs(i int) []string {
 
 // onFabric is the device above base that talks to the uplinks of nodes.
 func (l *Lab) onFabric(base string) string {
-	if l.opts.Uplink == UplinkVLAN {
+	if l.opts.Uplink == UplinkVLAN || l.tagged() {
 		return base + "." + strconv.Itoa(vlanID)
 	}
 	return base
 }
+
+// ExtDevice is the outside host's device that talks to the nodes.
+func (l *Lab) ExtDevice() string { return l.onFabric("eth0") }
 
 // addVLAN makes what onFabric names, in the current namespace.
 func (l *Lab) addVLAN(base string) error {
