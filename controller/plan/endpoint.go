@@ -78,6 +78,7 @@ type targets struct {
 	text   string                 // backends of all
 	at     map[*server][]endpoint // on each node
 	hosts  map[*server]struct{}   // nodes whose own address is one
+	apart  map[*server]struct{}   // nodes of which another address is one than the router's
 	hinted                        // near each node
 }
 
@@ -90,13 +91,17 @@ type hinted struct {
 }
 
 func newTargets(eps []endpoint, nodes *servers) *targets {
-	t := &targets{all: eps, text: backends(eps, nil), at: map[*server][]endpoint{}, hosts: map[*server]struct{}{}}
+	t := &targets{all: eps, text: backends(eps, nil), at: map[*server][]endpoint{}, hosts: map[*server]struct{}{}, apart: map[*server]struct{}{}}
 	for _, e := range eps {
 		if e.node != nil {
 			t.at[e.node] = append(t.at[e.node], e)
 		}
-		if n := nodes.byAddr[e.addr.Addr()]; n != nil && slices.Contains(n.own, e.addr.Addr()) {
+		switch n := nodes.byAddr[e.addr.Addr()]; {
+		case n == nil:
+		case slices.Contains(n.own, e.addr.Addr()):
 			t.hosts[n] = struct{}{}
+		default:
+			t.apart[n] = struct{}{}
 		}
 	}
 	t.nodes = byHint(eps, func(h *discoveryv1.EndpointHints) (names []string) {
@@ -169,6 +174,17 @@ func (t *targets) of(n *server, local, router bool) string {
 		return t.text
 	}
 	return backends(t.all, mask)
+}
+
+// answerByRouter says whether what answers a client of the front may be a host by an
+// address that is not its router's. If it saw the client's address it would answer by
+// a way of its own, on which nobody turns the answer into the front's.
+func (t *targets) answerByRouter(f front) bool {
+	if f.of == nil {
+		return len(t.apart) > 0
+	}
+	_, ok := t.apart[f.of]
+	return ok
 }
 
 // special are the nodes whose answer may not be everyone's.

@@ -142,7 +142,7 @@ func (s *service) fronts(port corev1.ServicePort, is4 bool) []front {
 func (s *service) placeFront(p placements, differ map[where][]difference, f front, t *targets) {
 	switches := s.answers(f, t, f.localAtSwitch, false)
 	routers := s.answers(f, t, f.localAtRouter, true)
-	keep := f.external && f.localAtRouter
+	keep := f.external && f.localAtRouter && !t.answerByRouter(f)
 	if len(switches.by) == 0 && len(routers.by) == 0 && switches.others == routers.others && !keep {
 		p.add(where{}, f.addr, switches.others)
 		return
