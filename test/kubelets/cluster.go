@@ -133,6 +133,17 @@ func (c *Cluster) up(ctx context.Context) error {
 	return nil
 }
 
+// Down takes away whatever is left of the cluster with these options, also after Up
+// was killed half way. A cluster that is not there is no error.
+func Down(ctx context.Context, o Options) error {
+	o, err := o.withDefaults()
+	if err != nil {
+		return fmt.Errorf("take cluster down: %w", err)
+	}
+	c := &Cluster{opts: o, began: time.Now()}
+	return c.Down(ctx)
+}
+
 // Down takes everything away.
 func (c *Cluster) Down(ctx context.Context) error { return c.takeDown(ctx) }
 

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"os"
 	"path/filepath"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -57,5 +58,20 @@ func TestJudge(t *testing.T) {
 		if c.want == "" && err != nil || c.want != "" && (err == nil || !strings.Contains(err.Error(), c.want)) {
 			t.Errorf("%s: %v, want %q", c.name, err, c.want)
 		}
+	}
+}
+
+func TestRepeat(t *testing.T) {
+	specs := []Spec{{Name: "a [x]", State: "passed"}, {Name: "a [x] b", State: "failed"}, {Name: "c", State: "skipped"}, {Name: "d", State: "timedout"}}
+	again := broken(specs)
+	re := regexp.MustCompile(only(again))
+	for _, s := range specs {
+		if want := s.State != "passed" && s.State != "skipped"; re.MatchString(s.Name) != want {
+			t.Errorf("%s runs again: %t, want %t", s.Name, !want, want)
+		}
+	}
+	got := replaced(specs, []Spec{{Name: "d", State: "passed"}, {Name: "a [x] b", State: "failed"}})
+	if err := (Suite{Name: "s"}).judge(got, nil); err == nil || !strings.Contains(err.Error(), "1 specs failed: a [x] b") {
+		t.Errorf("judged %v", err)
 	}
 }

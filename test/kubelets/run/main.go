@@ -38,6 +38,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	procs := flags.Int("procs", 4, "`specs` that run at a time")
 	focus := flags.String("focus", "", "run the specs that match this `regexp` instead of suites")
 	reboot := flags.Bool("reboot", false, "then reboot a node: its pods must come back")
+	down := flags.Bool("down", false, "only take away what a run that was killed has left")
 	hold := flags.Bool("hold", false, "then wait for SIGINT, with the cluster up")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -49,13 +50,16 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	if *logs, err = filepath.Abs(*logs); err != nil {
 		return err
 	}
+	if *down {
+		return kubelets.Down(ctx, o)
+	}
 	c, err := kubelets.Up(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Down(context.WithoutCancel(ctx))) }()
 	for _, s := range suites {
-		specs, failed := c.Run(ctx, s, *procs, *logs)
+		specs, failed := c.RunSteadily(ctx, s, *procs, *logs)
 		kubelets.Print(stdout, s, specs)
 		err = errors.Join(err, failed)
 	}
