@@ -5,6 +5,9 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"time"
+
+	"github.com/ovn-kubernetes/libovsdb/client"
 
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
@@ -141,7 +144,31 @@ type bridgePort struct {
 	interfaces []*vswitch.Interface
 }
 
+// bridgePorts reads the ports of a bridge. The tables are read one after the other,
+// and a port may come or go meanwhile: the bridge is read again then.
 func (c *Client) bridgePorts(ctx context.Context, b *vswitch.Bridge) ([]bridgePort, error) {
+	const tries = 20
+	for try := 1; ; try++ {
+		ports, err := c.portsOf(ctx, b)
+		if !errors.Is(err, client.ErrNotFound) || try == tries {
+			return ports, err
+		}
+		select {
+		case <-ctx.Done():
+			return nil, fmt.Errorf("read ports of bridge %s: %w", b.Name, ctx.Err())
+		case <-time.After(5 * time.Millisecond): // until the tables agree
+		}
+		again := &vswitch.Bridge{UUID: b.UUID}
+		if err := c.db.Get(ctx, again); errors.Is(err, client.ErrNotFound) {
+			return nil, nil // the bridge is gone, too
+		} else if err != nil {
+			return nil, fmt.Errorf("read bridge %s: %w", b.Name, err)
+		}
+		b = again
+	}
+}
+
+func (c *Client) portsOf(ctx context.Context, b *vswitch.Bridge) ([]bridgePort, error) {
 	var out []bridgePort
 	for _, uuid := range b.Ports {
 		port := &vswitch.Port{UUID: uuid}

@@ -1,6 +1,7 @@
 package ovs
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"strings"
@@ -93,5 +94,38 @@ func TestCheckMember(t *testing.T) {
 	}
 	if got := s.Vsctl(t, "list-ports", "breth7") + s.Vsctl(t, "br-get-external-id", "breth7", "bridge-uplink") + s.Vsctl(t, "get-fail-mode", "breth7"); got != "eth7\neth7\nstandalone\n" {
 		t.Errorf("port, uplink and fail mode %q", got)
+	}
+}
+
+// TestPortsComeAndGo: pods' ports come and go while the bridges are read.
+func TestPortsComeAndGo(t *testing.T) {
+	s := testnode.StartSwitch(t, false)
+	c := dial(t, s)
+	s.Vsctl(t, "add-br", "breth0")
+	add, del := []string{"add-br", "br-int"}, []string{}
+	for i := range 50 {
+		port := fmt.Sprintf("pod%d", i)
+		add = append(add, "--", "add-port", "br-int", port)
+		del = append(del, "--", "del-port", "br-int", port)
+	}
+	ctx, stop := context.WithCancel(t.Context())
+	read := make(chan error)
+	go func() {
+		for ctx.Err() == nil {
+			if err := c.CheckGateway(t.Context(), "eth0", "breth0"); err != nil {
+				read <- err
+				return
+			}
+		}
+		read <- nil
+	}()
+	s.Vsctl(t, add...)
+	for range 30 {
+		s.Vsctl(t, del[1:]...)
+		s.Vsctl(t, add[3:]...)
+	}
+	stop()
+	if err := <-read; err != nil {
+		t.Error(err)
 	}
 }
