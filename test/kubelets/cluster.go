@@ -150,7 +150,7 @@ func (c *Cluster) Down(ctx context.Context) error { return c.takeDown(ctx) }
 func (c *Cluster) takeDown(ctx context.Context) error {
 	l, err := lab.Open(c.opts.Dir)
 	if errors.Is(err, os.ErrNotExist) {
-		return c.removeCgroups()
+		return removeCgroups(c.opts.Name + "-n*")
 	}
 	if err == nil {
 		err = l.Down(ctx)
@@ -158,13 +158,13 @@ func (c *Cluster) takeDown(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	return c.removeCgroups()
+	return removeCgroups(c.opts.Name + "-n*")
 }
 
-// removeCgroups removes the nodes', which are empty: a node's processes end with
+// removeCgroups removes those of nodes, which are empty: a node's processes end with
 // its init.
-func (c *Cluster) removeCgroups() error {
-	roots, err := filepath.Glob("/sys/fs/cgroup/*/" + c.opts.Name + "-n*")
+func removeCgroups(pattern string) error {
+	roots, err := filepath.Glob("/sys/fs/cgroup/*/" + pattern)
 	if err != nil {
 		return err
 	}

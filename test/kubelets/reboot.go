@@ -44,6 +44,9 @@ func (c *Cluster) reboot(ctx context.Context) error {
 	if err := c.lab.Reboot(ctx, n.Index); err != nil {
 		return err
 	}
+	if err := removeCgroups(n.Netns); err != nil {
+		return err
+	}
 	if err := os.Remove(c.path("pid/" + n.Name + "-init.pid")); err != nil {
 		return err
 	}

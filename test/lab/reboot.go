@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -17,14 +18,26 @@ import (
 // Reboot takes the i-th node down hard and gives it back as a machine is after a
 // boot: every process that is in its network namespace is killed, the namespace
 // and with it every device is gone, pins and sockets too. What a machine keeps on
-// its disk stays: the database of Open vSwitch, with the ports it had. Then its
-// network and daemons are there again; who ran on it must be started again.
+// its disk stays, the database of Open vSwitch with the ports it had, and the MAC of
+// the uplink. Then its network and daemons are there again; who ran on it must be
+// started again.
 func (l *Lab) Reboot(ctx context.Context, i int) error {
 	n := l.Node(i)
+	var mac net.HardwareAddr
+	err := netns.Do(n.Netns, func() error {
+		link, err := netlink.LinkByName(l.hostDevice())
+		if err == nil {
+			mac = link.Attrs().HardwareAddr
+		}
+		return err
+	})
+	if err != nil {
+		return fmt.Errorf("reboot %s: read MAC: %w", n.Name, err)
+	}
 	if err := l.powerOff(n); err != nil {
 		return fmt.Errorf("power %s off: %w", n.Name, err)
 	}
-	if err := l.boot(ctx, n); err != nil {
+	if err := l.boot(ctx, n, mac); err != nil {
 		return fmt.Errorf("boot %s: %w", n.Name, err)
 	}
 	return nil
@@ -57,7 +70,7 @@ func (l *Lab) powerOff(n *Node) error {
 	return os.RemoveAll(n.PinDir)
 }
 
-func (l *Lab) boot(ctx context.Context, n *Node) error {
+func (l *Lab) boot(ctx context.Context, n *Node, mac net.HardwareAddr) error {
 	for _, dir := range []string{n.PinDir, n.CNIConfDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
 			return err
@@ -66,13 +79,24 @@ func (l *Lab) boot(ctx context.Context, n *Node) error {
 	if err := l.makeNodeNetwork(n); err != nil {
 		return err
 	}
+	// It is the same card.
+	err := netns.Do(n.Netns, func() error {
+		link, err := netlink.LinkByName(l.hostDevice())
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetHardwareAddr(link, mac)
+	})
+	if err != nil {
+		return err
+	}
 	if err := l.serve(ctx, n.Netns, n.RunDir, "db.sock"); err != nil {
 		return err
 	}
 	if err := l.startVswitchd(n); err != nil {
 		return err
 	}
-	_, err := l.daemon(n.Netns, n.RunDir, "ovn-controller", n.OVSDB)
+	_, err = l.daemon(n.Netns, n.RunDir, "ovn-controller", n.OVSDB)
 	return err
 }
 

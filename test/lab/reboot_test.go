@@ -21,10 +21,14 @@ func TestReboot(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	mac := macOf(mustExec(t, l, "node1", "ip", "-o", "link", "show", "eth0"))
 	for range 2 {
 		if err := l.Reboot(t.Context(), 1); err != nil {
 			t.Fatal(err)
 		}
+	}
+	if now := mustExec(t, l, "node1", "ip", "-o", "link", "show", "eth0"); mac == "" || macOf(now) != mac {
+		t.Errorf("the uplink's MAC is not %s any more: %s", mac, now)
 	}
 	if old.Alive() {
 		t.Error("a process of before runs")
@@ -41,4 +45,11 @@ func TestReboot(t *testing.T) {
 	if _, err := lab.Open(o.Dir); err != nil {
 		t.Fatal(err)
 	}
+}
+
+// macOf reads a line of `ip -o link`.
+func macOf(line string) string {
+	_, rest, _ := strings.Cut(line, "link/ether ")
+	mac, _, _ := strings.Cut(rest, " ")
+	return mac
 }
