@@ -233,6 +233,9 @@ func (e *Explainer) Explain(side Side, frame []byte) (Explanation, error) {
 		return Explanation{}, err
 	}
 	proto, tci, frame := untag(frame)
+	if len(frame) < 14 {
+		return Explanation{}, errors.New("explain frame: its VLAN tag is cut short: the kernel drops it")
+	}
 	_, err := e.coll.Programs[sidePrograms[side]].Run(&ebpf.RunOptions{
 		Data:    frame,
 		Context: skbuff{Ifindex: uint32(e.uplink), CB: [5]uint32{uint32(bePort(proto)), uint32(tci)}},
@@ -263,8 +266,11 @@ func (e *Explainer) Explain(side Side, frame []byte) (Explanation, error) {
 func untag(frame []byte) (proto, tci uint16, rest []byte) {
 	at := func(i int) uint16 { return uint16(frame[i])<<8 | uint16(frame[i+1]) }
 	proto = at(12)
-	if len(frame) < 18 || proto != unix.ETH_P_8021Q && proto != unix.ETH_P_8021AD {
+	if proto != unix.ETH_P_8021Q && proto != unix.ETH_P_8021AD {
 		return 0, 0, frame
+	}
+	if len(frame) < 18 {
+		return proto, 0, frame[:12]
 	}
 	return proto, at(14), append(append([]byte(nil), frame[:12]...), frame[16:]...)
 }

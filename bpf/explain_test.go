@@ -5,6 +5,7 @@ import (
 	"errors"
 	"net/netip"
 	"slices"
+	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
@@ -143,6 +144,18 @@ func TestConfigOf(t *testing.T) {
 		got := configOf(want.cell())
 		if diff := cmp.Diff(want, got, cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{}), cmpopts.EquateEmpty()); diff != "" {
 			t.Fatalf("%s (-written +read):\n%s", c.Name, diff)
+		}
+	}
+}
+
+// A frame that the kernel drops before any program is not explained.
+func TestExplainCutTag(t *testing.T) {
+	r := newRig(t, Direct)
+	attach(t, r.node0, r.g)
+	e := r.explainer(t)
+	for _, rest := range [][]byte{nil, {0}, {0, 7}, {0, 7, 8}} {
+		if _, err := r.explain(e, FromWire, ether(nodeMAC, peerMAC, 0x8100, rest)); err == nil || !strings.Contains(err.Error(), "cut short") {
+			t.Errorf("tag of %d bytes: %v", len(rest), err)
 		}
 	}
 }

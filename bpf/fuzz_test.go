@@ -25,6 +25,7 @@ func FuzzPrograms(f *testing.F) {
 	f.Add(ether(allMAC, peerMAC, 0x0806, arpPacket(1, v4.remote, v4.node)))
 	f.Add(ether(groupMAC, peerMAC, 0x86dd, ip6(v6.foreign, v6.node, protoICMPv6, neighbour(135, v6.node))))
 	f.Add(v6.rx(v6.remote, v6.node, 0, extension(60, 1, extension(protoUDP, 0, udp(1, 50000)))))
+	f.Add(ether(nodeMAC, peerMAC, 0x8100, nil)) // a tag cut short
 	rigs := [...]*rig{newRig(f, Direct), newRig(f, Bridged), newRig(f, Dedicated)}
 	for _, r := range rigs {
 		r.set(f, corpus.Cases()[0].Node)

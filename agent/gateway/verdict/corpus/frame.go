@@ -57,13 +57,17 @@ func tag(proto, tci uint16, frame []byte) []byte {
 
 // Untag is the frame as a NIC hands it on that takes tags off: without its
 // outermost tag, whose protocol and TCI it returns. The protocol is 0 if there is none.
+// Of a frame whose tag is cut short, which the kernel drops, only the addresses are left.
 func Untag(frame []byte) (proto, tci uint16, rest []byte) {
-	if len(frame) < 16 {
+	if len(frame) < 14 {
 		return 0, 0, frame
 	}
 	proto = binary.BigEndian.Uint16(frame[12:])
 	if proto != EtherVLAN && proto != EtherQinQ {
 		return 0, 0, frame
+	}
+	if len(frame) < 16 {
+		return proto, 0, frame[:12]
 	}
 	return proto, binary.BigEndian.Uint16(frame[14:]), join(frame[:12], frame[16:])
 }
