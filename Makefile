@@ -18,7 +18,7 @@ RACE_TESTS := ./agent/... ./bpf/... ./cni/... ./cmd/... ./controller/... ./ovsdb
 .PHONY: help
 help: ## show this list
 	@echo "ovn-ebpf $(VERSION): OVN as the control plane, eBPF at the gateway"; echo
-	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-11s %s\n", $$1, $$2}' Makefile
+	@awk -F':.*## ' '/^[a-z0-9-]+:.*## /{printf "  make %-15s %s\n", $$1, $$2}' Makefile
 	@echo; echo "Caches are under $(OVN_EBPF_CACHE) (OVN_EBPF_CACHE); 'make clean' removes them."
 
 .PHONY: build
@@ -68,9 +68,19 @@ test-vm: build ## kernel datapath in a VM: 6.12 in full, a smoke test with clsac
 	@test/vm/suite
 
 .PHONY: bench
-bench: ## instructions per operation in a VM, beside no OVS and the first generation's flows
+bench: ## instructions per operation in a VM, beside no OVS and the first generation's flows (BOOTS=1, KEEP=yes for the documents)
 	@test/packages build vm lab
-	@$(NICE) go run ./bench/run $(if $(DOCUMENT),-document $(DOCUMENT))
+	@$(NICE) go run ./bench/run -boots $(or $(BOOTS),1) $(if $(KEEP),-keep)
+	@$(if $(KEEP),$(MAKE) bench-documents)
+
+.PHONY: bench-gate
+bench-gate: ## what CI runs of it: the tests and variants that it has time for
+	@test/packages build vm lab
+	@$(NICE) go run ./bench/run -short
+
+.PHONY: bench-documents
+bench-documents: ## docs/benchmarks.md, the README's table and figures in prose, from the newest runs in bench/results
+	@$(NICE) go run ./bench/report/write
 
 .PHONY: bench-scale
 bench-scale: build ## the controller with 10,000 pods: cold sync, takeover, latency, CPU; writes docs/scale.md

@@ -17,7 +17,7 @@ func full() []Row {
 	const ours = 20000
 	var rows []Row
 	add := func(variant, test, family string, instructions float64) {
-		if _, ok := find(rows, variant, test, family); !ok {
+		if _, ok := Find(rows, variant, test, family); !ok {
 			rows = append(rows, row(variant, test, family, instructions))
 		}
 	}
@@ -28,7 +28,7 @@ func full() []Row {
 		}
 	}
 	for _, b := range Bars() {
-		base, _ := find(rows, b.Base, b.baseTest(), b.Family)
+		base, _ := Find(rows, b.Base, b.baseTest(), b.Family)
 		add(b.Variant, b.Test, b.Family, base.Instructions*b.Max)
 	}
 	return rows
@@ -148,5 +148,26 @@ func TestTable(t *testing.T) {
 `
 	if diff := cmp.Diff(want, Table(rows, Bars())); diff != "" {
 		t.Errorf("table (-want +got):\n%s", diff)
+	}
+}
+
+func TestMerge(t *testing.T) {
+	at := func(test string, instructions, spread float64) Row {
+		r := row(EBPF, test, IPv4, instructions)
+		r.Spread = spread
+		return r
+	}
+	got := Merge(
+		[]Row{at(HostUDPRR, 1000, 0.001), at(HostICMP, 500, 0.02)},
+		[]Row{at(HostUDPRR, 1010, 0.003), at(HostICMP, 500, 0.04)},
+		[]Row{at(HostUDPRR, 990, 0.002), at(HostICMP, 500, 0.03)},
+	)
+	// The first's boots are further apart than its batches, the second's are not.
+	want := []Row{at(HostUDPRR, 1000, 0.02), at(HostICMP, 500, 0.03)}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("merged (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff(want, Merge(want)); diff != "" {
+		t.Errorf("one boot is what it was (-want +got):\n%s", diff)
 	}
 }

@@ -12,7 +12,16 @@ type Bar struct {
 	Variant      string  // the one that is held to it
 	Base         string  // the one that it is compared with
 	BaseTest     string  // in this test; "": the same
-	Max          float64 // instructions of Variant divided by those of Base
+	Max          float64 // instructions of Variant divided by those of Base; more fails
+	Want         float64 // what the project wants it to be, where that is less; 0: Max
+}
+
+// want is what the bar is said to be.
+func (b Bar) want() float64 {
+	if b.Want != 0 {
+		return b.Want
+	}
+	return b.Max
 }
 
 func (b Bar) baseTest() string {
@@ -28,9 +37,9 @@ func (b Bar) baseTest() string {
 func Bars() []Bar {
 	bars := []Bar{
 		{Test: HostUDPRR, Family: IPv6, Variant: EBPF, Base: NoOVS, Max: 1.03},
-		// Wanted 1.03. OVS without any gateway is at 1.027, a hook of tc and what it must
-		// count make the rest: docs/profile.md.
-		{Test: OverlayUDPRR, Family: IPv4, Variant: EBPF, Base: NoOVS, Max: 1.05},
+		// Known to be missed. OVS without any gateway is at 1.027, a hook of tc and what it
+		// must count make the rest: docs/profile.md.
+		{Test: OverlayUDPRR, Family: IPv4, Variant: EBPF, Base: NoOVS, Max: 1.05, Want: 1.03},
 		{Test: NSUDPRR, Family: IPv4, Variant: EBPF, Base: Helper, Max: 0.92},
 		{Test: NSUDPRR, Family: IPv4, Variant: EBPF, Base: Masquerade, Max: 1.16},
 		{Test: NSTCPCRR, Family: IPv4, Variant: EBPF, Base: Helper, Max: 1.00},
@@ -46,11 +55,11 @@ func Bars() []Bar {
 
 // Ratio returns what b compares in rows; ok is false if a row is not there.
 func (b Bar) Ratio(rows []Row) (ratio float64, ok bool) {
-	have, ok := find(rows, b.Variant, b.Test, b.Family)
+	have, ok := Find(rows, b.Variant, b.Test, b.Family)
 	if !ok {
 		return 0, false
 	}
-	base, ok := find(rows, b.Base, b.baseTest(), b.Family)
+	base, ok := Find(rows, b.Base, b.baseTest(), b.Family)
 	if !ok || base.Instructions <= 0 {
 		return 0, false
 	}
@@ -75,7 +84,7 @@ func Gate(rows []Row, bars []Bar) error {
 	return errors.Join(errs...)
 }
 
-func find(rows []Row, variant, test, family string) (Row, bool) {
+func Find(rows []Row, variant, test, family string) (Row, bool) {
 	for _, r := range rows {
 		if r.Variant == variant && r.Test == test && r.Family == family {
 			return r, true

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"io"
 	"slices"
+	"strings"
 )
 
 // The variants: what stands between the uplink, the host and the pods.
@@ -15,13 +16,14 @@ const (
 	EBPF       = "ebpf"       // ours, in the layout direct
 	Bridged    = "bridged"    // ours, in the layout bridged
 	OpenFlow   = "openflow"   // ours without programs: all of it flows, in the layout bridged
+	Flowtable  = "flowtable"  // Masquerade with nftables' flowtable, which takes forwarded packets past the routing
 )
 
 // Variants are those that bars compare, in the order in which they are shown.
 func Variants() []string { return []string{NoOVS, Helper, Masquerade, EBPF, Bridged} }
 
-// AllVariants are Variants, and those that are measured only when asked for.
-func AllVariants() []string { return append(Variants(), OpenFlow) }
+// AllVariants are Variants, and those that CI has no time for.
+func AllVariants() []string { return append(Variants(), OpenFlow, Flowtable) }
 
 // The tests. host_ is between the node's host and a machine outside, overlay_ between
 // a pod and a pod of another node over Geneve, ns_ (North-South) between a pod and a
@@ -44,6 +46,19 @@ const (
 // Tests are all tests, in the order in which they are run and shown.
 func Tests() []string {
 	return []string{HostUDPRR, HostTCPRR, HostTCPCRR, HostICMP, OverlayUDPRR, NSUDPRR, NSTCPCRR, EndpointTCPCRR, ServiceTCPCRR}
+}
+
+// ShortTests are those that CI has time for, and the README room.
+func ShortTests() []string { return Tests() }
+
+// IsShort tells whether the row is one of what CI measures: ShortTests of Variants.
+func (r Row) IsShort() bool {
+	return slices.Contains(Variants(), r.Variant) && slices.Contains(ShortTests(), r.Test)
+}
+
+// Short returns the rows that CI measures.
+func Short(rows []Row) []Row {
+	return slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return !r.IsShort() })
 }
 
 // The address families, as Row.Family has them.
@@ -85,6 +100,42 @@ func Summarize(samples []float64) (median, spread float64) {
 		return 0, 0
 	}
 	return median, (at(0.75) - at(0.25)) / median
+}
+
+// Merge returns the rows of several boots as one of each: the median of the medians,
+// and the larger of the boots' usual spread and the distance of the outermost of them.
+// They are in the order of the first boot.
+func Merge(boots ...[]Row) []Row {
+	var out []Row
+	same := map[Row][]Row{}
+	for _, rows := range boots {
+		for _, r := range rows {
+			key := r
+			key.Instructions, key.Spread = 0, 0
+			if len(same[key]) == 0 {
+				out = append(out, key)
+			}
+			same[key] = append(same[key], r)
+		}
+	}
+	for i, key := range out {
+		var medians, spreads []float64
+		for _, r := range same[key] {
+			medians, spreads = append(medians, r.Instructions), append(spreads, r.Spread)
+		}
+		median, _ := Summarize(medians)
+		spread, _ := Summarize(spreads)
+		out[i].Instructions = median
+		if median > 0 {
+			out[i].Spread = max(spread, (slices.Max(medians)-slices.Min(medians))/median)
+		}
+	}
+	return out
+}
+
+// OnKernel returns the rows of a kernel, which is named by how its release begins.
+func OnKernel(rows []Row, kernel string) []Row {
+	return slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return !strings.HasPrefix(r.Kernel, kernel) })
 }
 
 // Write writes rows as a JSON array, one row a line.

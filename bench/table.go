@@ -9,14 +9,22 @@ import (
 // Table returns rows as a Markdown table: a line a test and family, a column a
 // variant, and at the end the bars of the line with what became of them. What was
 // not measured is a dash. It ends with a newline.
-func Table(rows []Row, bars []Bar) string {
+func Table(rows []Row, bars []Bar) string { return TableOf(Tests(), rows, bars) }
+
+// TableOf is Table with some of the tests; without bars there is no column of them.
+func TableOf(tests []string, rows []Row, bars []Bar) string {
+	rows = slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return !slices.Contains(tests, r.Test) })
 	variants := slices.DeleteFunc(AllVariants(), func(v string) bool {
 		return !slices.ContainsFunc(rows, func(r Row) bool { return r.Variant == v })
 	})
 	var b strings.Builder
-	fmt.Fprintf(&b, "| test | %s | bar |\n", strings.Join(variants, " | "))
-	fmt.Fprintf(&b, "|---|%s---|\n", strings.Repeat("---:|", len(variants)))
-	for _, test := range Tests() {
+	last, rule := "", ""
+	if bars != nil {
+		last, rule = " bar |", "---|"
+	}
+	fmt.Fprintf(&b, "| test | %s |%s\n", strings.Join(variants, " | "), last)
+	fmt.Fprintf(&b, "|---|%s%s\n", strings.Repeat("---:|", len(variants)), rule)
+	for _, test := range tests {
 		for _, family := range []string{IPv4, IPv6} {
 			if line := tableLine(rows, bars, variants, test, family); line != "" {
 				b.WriteString(line)
@@ -31,7 +39,7 @@ func tableLine(rows []Row, bars []Bar, variants []string, test, family string) s
 	var cells []string
 	measured := false
 	for _, v := range variants {
-		r, ok := find(rows, v, test, family)
+		r, ok := Find(rows, v, test, family)
 		if !ok {
 			cells = append(cells, "–")
 			continue
@@ -42,6 +50,14 @@ func tableLine(rows []Row, bars []Bar, variants []string, test, family string) s
 	if !measured {
 		return ""
 	}
+	name := test
+	if family == IPv6 {
+		name += " (IPv6)"
+	}
+	line := fmt.Sprintf("| %s | %s |", name, strings.Join(cells, " | "))
+	if bars == nil {
+		return line + "\n"
+	}
 	var verdicts []string
 	for _, bar := range bars {
 		if bar.Test != test || bar.Family != family {
@@ -49,24 +65,34 @@ func tableLine(rows []Row, bars []Bar, variants []string, test, family string) s
 		}
 		verdicts = append(verdicts, verdict(rows, bar))
 	}
-	name := test
-	if family == IPv6 {
-		name += " (IPv6)"
-	}
-	return fmt.Sprintf("| %s | %s | %s |\n", name, strings.Join(cells, " | "), strings.Join(verdicts, ", "))
+	return fmt.Sprintf("%s %s |\n", line, strings.Join(verdicts, ", "))
 }
 
 func verdict(rows []Row, bar Bar) string {
-	limit := fmt.Sprintf("%s ≤ %.2f × %s", bar.Variant, bar.Max, bar.Base)
-	if bar.BaseTest != "" {
-		limit += " in " + bar.BaseTest
-	}
 	ratio, ok := bar.Ratio(rows)
-	switch {
-	case !ok:
-		return limit + ": not measured"
-	case ratio > bar.Max:
-		return fmt.Sprintf("%s: **missed, %.3f**", limit, ratio)
+	if !ok {
+		return bar.String() + ": not measured"
 	}
-	return fmt.Sprintf("%s: met, %.3f", limit, ratio)
+	return bar.String() + ": " + bar.Verdict(ratio)
+}
+
+// String is the bar as one writes it, with what is wanted.
+func (b Bar) String() string {
+	text := fmt.Sprintf("%s ≤ %.2f × %s", b.Variant, b.want(), b.Base)
+	if b.BaseTest != "" {
+		text += " in " + b.BaseTest
+	}
+	return text
+}
+
+// Verdict says whether the ratio meets the bar, and where the gate is if it does not
+// have to.
+func (b Bar) Verdict(ratio float64) string {
+	switch {
+	case ratio <= b.want():
+		return fmt.Sprintf("met, %.3f", ratio)
+	case b.want() != b.Max:
+		return fmt.Sprintf("**missed, %.3f** (the gate is at %.2f)", ratio, b.Max)
+	}
+	return fmt.Sprintf("**missed, %.3f**", ratio)
 }

@@ -37,6 +37,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	name := flags.String("variant", "", "what to measure: "+strings.Join(bench.Variants(), ", "))
 	only := flags.String("tests", "", "comma-separated names, default all that the variant has")
 	flows := flags.Int("flows", flowCount, "how many connections the operations take turns on; many: UDP only")
+	seed := flags.Int("seed", 1, "which ports the clients send from")
 	batches := flags.Int("batches", 41, "batches per test, after the warm-up")
 	profile := flags.Bool("profile", false, "mark for bench/stacks what is counted, leave /proc/kallsyms in $VM_OUT, and write profiles instead of rows")
 	if err := flags.Parse(args); err != nil {
@@ -64,7 +65,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	m := measurement{variant: v, log: log, batches: *batches, flows: *flows}
+	m := measurement{variant: v, log: log, batches: *batches, flows: *flows, seed: *seed}
 	if *only != "" {
 		m.only = strings.Split(*only, ",")
 	}
@@ -127,6 +128,7 @@ type measurement struct {
 	log     *slog.Logger
 	batches int
 	flows   int
+	seed    int
 	only    []string // names of tests; empty: all
 	// profiling marks what is counted and fills profiles, one a row, without stacks.
 	profiling bool
@@ -150,7 +152,7 @@ func (m *measurement) run(ctx context.Context) ([]bench.Row, error) {
 		if len(m.only) > 0 && !slices.Contains(m.only, tt.name) {
 			continue
 		}
-		tt.flows = m.flows
+		tt.flows, tt.seed = m.flows, m.seed
 		row := bench.Row{Test: tt.name, Variant: t.name, Layout: t.layout, Kernel: kernel, Family: tt.family}
 		row.Instructions, row.Spread, err = m.one(ctx, tt)
 		if err != nil {

@@ -36,7 +36,12 @@ func (t test) batchSize() int {
 type test struct {
 	name, family string
 	flows        int // 0: flowCount
+	seed         int // of the clients' ports
 }
+
+// firstPort is the first flow's source port: another seed, other places in the
+// kernel's tables.
+func (t test) firstPort() int { return clientPort + t.seed%400*flowCount }
 
 // flowNumber returns how many flows the operations take turns on.
 func (t test) flowNumber() int { return cmp.Or(t.flows, flowCount) }

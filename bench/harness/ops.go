@@ -53,7 +53,7 @@ func between(client, local, server, remote string, port uint16) ends {
 // open prepares a test. op does one operation on one of the flows; stop closes
 // everything.
 func open(t test) (op func(flow int) error, stop func(), err error) {
-	o := &opened{ends: t.ends(), flows: t.flowNumber()}
+	o := &opened{ends: t.ends(), flows: t.flowNumber(), firstPort: t.firstPort()}
 	switch t.name {
 	case bench.HostUDPRR, bench.OverlayUDPRR, bench.NSUDPRR:
 		op, err = o.udp()
@@ -74,11 +74,12 @@ func open(t test) (op func(flow int) error, stop func(), err error) {
 }
 
 type opened struct {
-	ends  ends
-	flows int
-	fds   []int
-	buf   [256]byte
-	from  address
+	ends      ends
+	flows     int
+	firstPort int
+	fds       []int
+	buf       [256]byte
+	from      address
 }
 
 func (o *opened) close() {
@@ -131,7 +132,7 @@ func (o *opened) clients(kind int) ([]int, error) {
 	var fds []int
 	for i := range o.flows {
 		local := o.ends.local
-		binary.BigEndian.PutUint16(local.raw[2:], uint16(clientPort+i))
+		binary.BigEndian.PutUint16(local.raw[2:], uint16(o.firstPort+i))
 		fd, err := o.bound(o.ends.client, kind, local)
 		if err != nil {
 			return nil, err
@@ -242,7 +243,7 @@ func (o *opened) icmp() (func(int) error, error) {
 	}
 	requests := make([][]byte, o.flows)
 	for i := range requests {
-		requests[i] = echoRequest(uint16(0x1000 + i))
+		requests[i] = echoRequest(uint16(o.firstPort + i))
 	}
 	return func(flow int) error {
 		if err := send(fd, requests[flow], nil); err != nil {

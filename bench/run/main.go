@@ -1,11 +1,12 @@
 // Command run is the packet-path benchmark: it boots the test VM once for each
-// variant, lets bench/harness measure there, prints the table and fails if a bar is
-// missed.
+// variant, lets bench/harness measure there, writes the run with a report, prints the
+// table and fails if a bar is missed.
 //
-//	go run ./bench/run [-kernel 6.12] [-variants no-ovs,helper,masquerade,ebpf] [-out build/bench.json]
+//	go run ./bench/run [-short] [-boots 3] [-kernel 6.12] [-variants no-ovs,ebpf] [-tests host_udp_rr] [-keep]
 //	go run ./bench/run -profile docs/profile.md
 //
-// The second form tells where the instructions go, by bench/stacks in qemu; it needs
+// What it leaves is in build/bench: the run (packets.json), report.md and its charts;
+// build/bench.json has the rows alone. The second form tells where the instructions go, by bench/stacks in qemu; it needs
 // gcc, and takes two to three minutes.
 //
 // It must be started in the module's top directory, as `make bench` does, on a
@@ -14,14 +15,12 @@
 package main
 
 import (
-	"bytes"
 	"context"
 	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/exec"
 	"os/signal"
 	"path/filepath"
 	"slices"
@@ -30,6 +29,8 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
+	"github.com/ovn-ebpf/ovn-ebpf/bench/report"
+	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
 func main() {
@@ -45,23 +46,28 @@ func main() {
 type config struct {
 	kernel   string
 	variants []string
+	tests    []string // empty: all
+	boots    int
+	seed     int
 	out      string
-	document string        // Markdown to put the table into; "" = none
+	keep     bool          // also in bench/results
 	timeout  time.Duration // of one boot
-	profile  string        // Markdown to put profiles into, instead of the table; "" = none
-	extra    []string      // further arguments of the harness
+	profile  string        // Markdown to put profiles into, instead of measuring all; "" = none
 }
 
 func parse(args []string, stderr io.Writer) (config, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	var c config
-	flags.StringVar(&c.kernel, "kernel", "6.12", "the guest's kernel, as test/vm/run names it")
-	flags.StringVar(&c.out, "out", "build/bench.json", "where the rows go")
-	flags.StringVar(&c.document, "document", "", "Markdown file with marks to put the table between")
+	flags.StringVar(&c.kernel, "kernel", report.Kernel, "the guest's kernel, as test/vm/run names it")
+	flags.IntVar(&c.boots, "boots", 1, "how often each variant is booted; a row is the median")
+	flags.IntVar(&c.seed, "seed", 1, "of the ports that clients send from; the second boot has the next")
+	flags.StringVar(&c.out, "out", "build/bench.json", "where the rows go; the run and its report go to a directory beside it, without .json")
+	flags.BoolVar(&c.keep, "keep", false, "put the run into bench/results as well, which documents are made of")
 	flags.StringVar(&c.profile, "profile", "", "Markdown file with marks: put there where the instructions go, instead of measuring all")
 	flags.DurationVar(&c.timeout, "timeout", 5*time.Minute, "of one variant")
-	variants := flags.String("variants", strings.Join(bench.Variants(), ","), "which to measure; bars need all")
+	short := flags.Bool("short", false, "what CI has time for")
+	variants := flags.String("variants", "", "which to measure, default all; bars need all")
 	tests := flags.String("tests", "", "which tests to measure, default all")
 	if err := flags.Parse(args); err != nil {
 		return config{}, err
@@ -69,16 +75,32 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	if flags.NArg() > 0 {
 		return config{}, fmt.Errorf("parse arguments: unexpected %q", flags.Arg(0))
 	}
-	c.variants = strings.Split(*variants, ",")
-	for _, v := range c.variants {
-		if !slices.Contains(bench.AllVariants(), v) {
-			return config{}, fmt.Errorf("parse -variants: no variant %q: one of %s", v, strings.Join(bench.AllVariants(), ", "))
+	if c.boots < 1 || c.seed < 0 {
+		return config{}, errors.New("parse arguments: -boots and -seed are natural numbers")
+	}
+	c.variants = bench.AllVariants()
+	if *short {
+		c.variants, c.tests = bench.Variants(), bench.ShortTests()
+	}
+	var err error
+	if *variants != "" {
+		c.variants, err = chosen("variant", *variants, bench.AllVariants())
+	}
+	if *tests != "" && err == nil {
+		c.tests, err = chosen("test", *tests, bench.Tests())
+	}
+	return c, err
+}
+
+// chosen splits a list whose elements must be some of all.
+func chosen(what, list string, all []string) ([]string, error) {
+	some := strings.Split(list, ",")
+	for _, name := range some {
+		if !slices.Contains(all, name) {
+			return nil, fmt.Errorf("parse -%ss: no %s %q: one of %s", what, what, name, strings.Join(all, ", "))
 		}
 	}
-	if *tests != "" {
-		c.extra = []string{"-tests", *tests}
-	}
-	return c, nil
+	return some, nil
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -101,87 +123,45 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if c.profile != "" {
 		return profile(ctx, c, dir, harness, stderr)
 	}
-	var rows []bench.Row
-	for i, v := range c.variants {
-		fmt.Fprintf(stderr, "bench: %d of %d: %s\n", i+1, len(c.variants), v)
-		out, err := boot(ctx, c, stderr, append([]string{harness, "-variant", v}, c.extra...)...)
-		if err != nil {
-			return fmt.Errorf("measure %s: %w", v, err)
+	r := describe(ctx, results.Packets)
+	r.Seed, r.Boots = c.seed, c.boots
+	if r.Rows, err = packets(ctx, c, harness, stderr); err != nil {
+		return err
+	}
+	if err := save(c, &r); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "Instructions per operation, median ± distance of the quartiles; Linux %s in a VM:\n\n%s\nRows: %s, report: %s\n",
+		r.Rows[0].Kernel, bench.Table(r.Rows, bench.Bars()), c.out, filepath.Join(directory(c.out), "report.md"))
+	return bench.Gate(r.Rows, bench.Bars())
+}
+
+// packets measures the variants, in as many boots as asked for.
+func packets(ctx context.Context, c config, harness string, stderr io.Writer) ([]bench.Row, error) {
+	var boots [][]bench.Row
+	for b := range c.boots {
+		var rows []bench.Row
+		for i, v := range c.variants {
+			fmt.Fprintf(stderr, "bench: boot %d of %d, %d of %d: %s\n", b+1, c.boots, i+1, len(c.variants), v)
+			command := []string{harness, "-variant", v, "-seed", fmt.Sprint(c.seed + b)}
+			if len(c.tests) > 0 {
+				command = append(command, "-tests", strings.Join(c.tests, ","))
+			}
+			out, err := boot(ctx, c, stderr, command...)
+			if err != nil {
+				return nil, fmt.Errorf("measure %s: %w", v, err)
+			}
+			got, err := bench.Read(out)
+			if err != nil {
+				return nil, fmt.Errorf("measure %s: %w", v, err)
+			}
+			rows = append(rows, got...)
 		}
-		got, err := bench.Read(out)
-		if err != nil {
-			return fmt.Errorf("measure %s: %w", v, err)
-		}
-		rows = append(rows, got...)
+		boots = append(boots, rows)
 	}
-	if err := save(c.out, rows); err != nil {
-		return err
+	rows := bench.Merge(boots...)
+	if len(rows) == 0 {
+		return nil, errors.New("measure: no variant has any of the tests")
 	}
-	kernel := c.kernel
-	if len(rows) > 0 {
-		kernel = rows[0].Kernel
-	}
-	table := fmt.Sprintf("Instructions per operation, median ± distance of the quartiles; Linux %s in a VM:\n\n%s", kernel, bench.Table(rows, bench.Bars()))
-	fmt.Fprintf(stdout, "%s\nRows: %s\n", table, c.out)
-	if err := embed(c.document, table); err != nil {
-		return err
-	}
-	return bench.Gate(rows, bench.Bars())
-}
-
-// build builds the harness without cgo: it must not need what the machine may lack.
-func build(ctx context.Context, path string, stderr io.Writer) error {
-	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-o", path, "./bench/harness")
-	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
-	cmd.Stderr = stderr
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("build harness: %w", err)
-	}
-	return nil
-}
-
-// boot boots the VM once for a command and returns what that wrote.
-func boot(ctx context.Context, c config, stderr io.Writer, command ...string) (*bytes.Buffer, error) {
-	argv := append([]string{"test/vm/run", "-i", "-k", c.kernel, "-t", fmt.Sprint(int(c.timeout.Seconds())), "--"}, command...)
-	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	// The scheduler's signals would be counted with what they interrupt.
-	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1")
-	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
-	cmd.WaitDelay = 10 * time.Second
-	var out bytes.Buffer
-	cmd.Stdout, cmd.Stderr = &out, stderr
-	if err := cmd.Run(); err != nil {
-		return nil, fmt.Errorf("run in the VM: %w", errors.Join(err, ctx.Err()))
-	}
-	return &out, nil
-}
-
-func save(path string, rows []bench.Row) error {
-	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
-		return fmt.Errorf("save rows: %w", err)
-	}
-	var buf bytes.Buffer
-	if err := bench.Write(&buf, rows); err != nil {
-		return err
-	}
-	if err := os.WriteFile(path, buf.Bytes(), 0o644); err != nil {
-		return fmt.Errorf("save rows: %w", err)
-	}
-	return nil
-}
-
-// embed puts the table into the document, if there is one.
-func embed(document, table string) error {
-	if document == "" {
-		return nil
-	}
-	b, err := os.ReadFile(document)
-	if err != nil {
-		return fmt.Errorf("embed table: %w", err)
-	}
-	text, err := bench.Embed(string(b), table)
-	if err != nil {
-		return fmt.Errorf("%s: %w", document, err)
-	}
-	return os.WriteFile(document, []byte(text), 0o644)
+	return rows, nil
 }

@@ -1,9 +1,9 @@
 package main
 
 import (
-	"bytes"
 	"errors"
 	"io"
+	"os"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,6 +11,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
+	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
 func TestParse(t *testing.T) {
@@ -18,10 +19,16 @@ func TestParse(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(bench.Variants(), c.variants); diff != "" || c.out != "build/bench.json" {
+	if diff := cmp.Diff(bench.AllVariants(), c.variants); diff != "" || c.out != "build/bench.json" {
 		t.Errorf("defaults: out %q, variants (-want +got):\n%s", c.out, diff)
 	}
-	for _, args := range [][]string{{"more"}, {"-nothing"}, {"-variants", "warp"}, {"-variants", ""}} {
+	if c, err = parse([]string{"-short"}, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(bench.Variants(), c.variants); diff != "" {
+		t.Errorf("short: variants (-want +got):\n%s", diff)
+	}
+	for _, args := range [][]string{{"more"}, {"-nothing"}, {"-variants", "warp"}, {"-variants", "ebpf,"}, {"-tests", "host_warp"}, {"-boots", "0"}, {"-seed", "-1"}} {
 		if _, err := parse(args, io.Discard); err == nil {
 			t.Errorf("parse(%q) succeeded", args)
 		}
@@ -43,15 +50,48 @@ func TestMissing(t *testing.T) {
 
 func TestSave(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "bench.json")
-	rows := []bench.Row{{Test: "t", Variant: "v", Family: bench.IPv4, Instructions: 1}}
-	if err := save(path, rows); err != nil {
+	rows := []bench.Row{{Test: bench.HostUDPRR, Variant: bench.EBPF, Family: bench.IPv4, Kernel: "6.12.1", Instructions: 1}}
+	r := describe(t.Context(), results.Packets)
+	r.Rows = rows
+	if err := save(config{out: path}, &r); err != nil {
 		t.Fatal(err)
 	}
-	var buf bytes.Buffer
-	if err := bench.Write(&buf, rows); err != nil {
+	f, err := os.Open(path)
+	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.HasPrefix(buf.String(), "[\n") {
-		t.Errorf("rows are no array: %q", buf.String())
+	defer f.Close()
+	got, err := bench.Read(f)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(rows, got); diff != "" {
+		t.Errorf("rows (-want +got):\n%s", diff)
+	}
+	again, err := results.Read(filepath.Join(filepath.Dir(path), "bench", "packets.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(&r, again); diff != "" {
+		t.Errorf("run (-want +got):\n%s", diff)
+	}
+	for _, name := range []string{"report.md", "host.svg"} {
+		if _, err := os.Stat(filepath.Join(filepath.Dir(path), "bench", name)); err != nil {
+			t.Error(err)
+		}
+	}
+}
+
+// TestDescribe holds that the machine is known, which a run must say.
+func TestDescribe(t *testing.T) {
+	r := describe(t.Context(), results.Native)
+	m := r.Machine
+	if m.CPU == "unknown" || m.Cores < 1 || m.Memory < 64 || !strings.HasPrefix(m.Kernel, "Linux ") || r.Commit == "unknown" {
+		t.Errorf("%+v", r)
+	}
+	for name, version := range r.Versions {
+		if version != "unknown" && !strings.ContainsAny(version[:1], "0123456789") {
+			t.Errorf("version of %s: %q", name, version)
+		}
 	}
 }

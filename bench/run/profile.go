@@ -163,3 +163,16 @@ func compare(all []bench.Profile) (string, error) {
 	}
 	return text.String(), nil
 }
+
+// embed puts the comparisons into the document.
+func embed(document, table string) error {
+	b, err := os.ReadFile(document)
+	if err != nil {
+		return fmt.Errorf("embed profile: %w", err)
+	}
+	text, err := bench.Embed(string(b), table)
+	if err != nil {
+		return fmt.Errorf("%s: %w", document, err)
+	}
+	return os.WriteFile(document, []byte(text), 0o644)
+}

@@ -1,0 +1,43 @@
+package report
+
+import (
+	"fmt"
+	"path"
+)
+
+// Where the documents are, from the top of the repository.
+const (
+	PagePath   = "docs/benchmarks.md"
+	ChartsPath = "docs/benchmarks"
+	ReadmePath = "README.md"
+)
+
+// ProsePaths are the documents with figures in their sentences.
+func ProsePaths() []string { return []string{ReadmePath, "docs/profile.md"} }
+
+// Documents returns the text of every document that shows something of the runs, by
+// path; read returns what is there now.
+func Documents(runs Runs, read func(path string) (string, error)) (map[string]string, error) {
+	out := map[string]string{}
+	page := Page(runs, path.Base(ChartsPath))
+	out[PagePath] = page.Page
+	for name, svg := range page.Charts {
+		out[path.Join(ChartsPath, name)] = svg
+	}
+	for _, name := range ProsePaths() {
+		text, err := read(name)
+		if err != nil {
+			return nil, fmt.Errorf("read document: %w", err)
+		}
+		if name == ReadmePath {
+			if text, err = Readme(text, runs); err != nil {
+				return nil, err
+			}
+		}
+		if text, err = Prose(text, runs); err != nil {
+			return nil, fmt.Errorf("%s: %w", name, err)
+		}
+		out[name] = text
+	}
+	return out, nil
+}

@@ -1,0 +1,121 @@
+package report
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench"
+	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
+)
+
+// full shows other kernels, and what depends on a size.
+func (p *page) full(r *results.Run) {
+	p.put("\n## Other kernels, many connections, many Services\n\n`make bench-full`.\n")
+	p.provenance(r)
+	var kernels []string
+	for _, row := range r.Rows {
+		if !slices.Contains(kernels, row.Kernel) {
+			kernels = append(kernels, row.Kernel)
+		}
+	}
+	for _, k := range kernels {
+		p.put("\n### Linux %s\n\n%s", k, bench.Table(bench.OnKernel(r.Rows, k), bench.Bars()))
+	}
+	for _, of := range []string{"connections", "services"} {
+		p.sweep(of, r.Sweeps)
+	}
+}
+
+// sweep shows the tests that were done at several sizes of something.
+func (p *page) sweep(of string, points []results.Point) {
+	byTest := map[string][]results.Point{}
+	for _, x := range points {
+		if x.Of == of {
+			name := testName(x.Row.Test, x.Row.Family)
+			byTest[name] = append(byTest[name], x)
+		}
+	}
+	for _, test := range slices.Sorted(maps.Keys(byTest)) {
+		lines := linesOf(byTest[test])
+		title := fmt.Sprintf("%s by number of %s", test, of)
+		p.put("\n### %s\n", title)
+		p.chart(fmt.Sprintf("%s-%s.svg", of, byTest[test][0].Row.Test), title, lineChart(title, of, lines))
+		p.put("\n%s", sweepTable(of, lines))
+	}
+}
+
+func linesOf(points []results.Point) []line {
+	var lines []line
+	for _, v := range bench.AllVariants() {
+		l := line{variant: v}
+		for _, x := range points {
+			if x.Row.Variant == v {
+				l.x, l.y = append(l.x, float64(x.Size)), append(l.y, x.Row.Instructions)
+			}
+		}
+		if len(l.x) > 0 {
+			lines = append(lines, l)
+		}
+	}
+	return lines
+}
+
+// sweepTable has a line for each size; the last says what the largest costs in terms
+// of the smallest.
+func sweepTable(of string, lines []line) string {
+	var b strings.Builder
+	fmt.Fprintf(&b, "| %s |", of)
+	for _, l := range lines {
+		fmt.Fprintf(&b, " %s |", l.variant)
+	}
+	fmt.Fprintf(&b, "\n|---:|%s\n", strings.Repeat("---:|", len(lines)))
+	for i, size := range lines[0].x {
+		fmt.Fprintf(&b, "| %s |", thousands(size))
+		for _, l := range lines {
+			cell := "–"
+			if i < len(l.x) && l.x[i] == size {
+				cell = fmt.Sprintf("%.0f", l.y[i])
+			}
+			fmt.Fprintf(&b, " %s |", cell)
+		}
+		b.WriteString("\n")
+	}
+	b.WriteString("| **last / first** |")
+	for _, l := range lines {
+		fmt.Fprintf(&b, " **%.3f** |", l.y[len(l.y)-1]/l.y[0])
+	}
+	return b.String() + "\n"
+}
+
+// native shows the Go benchmarks.
+func (p *page) native(r *results.Run) {
+	p.put("\n## Natively\n\n`make bench-native`: times on this machine, which repeat less well than instructions do; ± is the distance of the quartiles of the runs.\n")
+	p.provenance(r)
+	last := ""
+	for _, m := range r.Measures {
+		if m.Package != last {
+			last = m.Package
+			p.put("\n### %s\n\n| benchmark | |\n|---|---|\n", m.Package)
+		}
+		var values []string
+		for _, unit := range slices.Sorted(maps.Keys(m.Values)) {
+			values = append(values, fmt.Sprintf("%s %s ± %.0f %%", significant(m.Values[unit]), unit, 100*m.Spread[unit]))
+		}
+		p.put("| %s | %s |\n", m.Name, strings.Join(values, ", "))
+	}
+}
+
+// significant writes a number with three digits that count.
+func significant(x float64) string {
+	switch {
+	case x >= 100:
+		return thousands(x)
+	case x >= 10:
+		return fmt.Sprintf("%.1f", x)
+	case x >= 1:
+		return fmt.Sprintf("%.2f", x)
+	}
+	return fmt.Sprintf("%.3g", x)
+}

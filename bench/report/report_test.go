@@ -1,0 +1,176 @@
+package report
+
+import (
+	"encoding/xml"
+	"errors"
+	"flag"
+	"io"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench"
+	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
+)
+
+var update = flag.Bool("update", false, "write the goldens anew")
+
+// sample are a run of each kind, of invented figures.
+func sample() Runs {
+	row := func(variant, test, family, kernel string, instructions float64) bench.Row {
+		return bench.Row{Test: test, Variant: variant, Layout: "none", Kernel: kernel, Family: family, Instructions: instructions, Spread: 0.0031}
+	}
+	run := func(kind string) *results.Run {
+		return &results.Run{
+			Kind: kind, Date: "2026-11-22T07:00:00Z", Commit: "abc1234", Seed: 1, Boots: 3,
+			Machine:  results.Machine{CPU: "CPU <of> this & that", Cores: 2, Memory: 24064, Kernel: "Linux 6.18"},
+			Versions: map[string]string{"go": "1.26", "QEMU": "7.2"},
+		}
+	}
+	packets, full, native := run(results.Packets), run(results.Full), run(results.Native)
+	for i, v := range bench.Variants() {
+		for j, test := range bench.Tests() {
+			packets.Rows = append(packets.Rows, row(v, test, bench.IPv4, "6.12.1", 10000+1000*float64(i)+100*float64(j)))
+		}
+	}
+	packets.Rows = append(packets.Rows, row(bench.NoOVS, bench.HostUDPRR, bench.IPv6, "6.12.1", 12000), row(bench.EBPF, bench.HostUDPRR, bench.IPv6, "6.12.1", 12300),
+		row(bench.EBPF, bench.HostUDPRR, bench.IPv4, "6.1.1", 99999))
+	full.Boots = 0
+	full.Rows = []bench.Row{row(bench.NoOVS, bench.HostUDPRR, bench.IPv4, "6.1.1", 15000), row(bench.EBPF, bench.HostUDPRR, bench.IPv4, "6.1.1", 15500)}
+	for i, n := range []int{1, 100, 10000} {
+		for _, of := range []string{"connections", "services"} {
+			full.Sweeps = append(full.Sweeps, results.Point{Of: of, Size: n, Row: row(bench.EBPF, bench.HostUDPRR, bench.IPv4, "6.12.1", 17000+100*float64(i))})
+		}
+		if i < 2 {
+			full.Sweeps = append(full.Sweeps, results.Point{Of: "connections", Size: n, Row: row(bench.NoOVS, bench.HostUDPRR, bench.IPv4, "6.12.1", 16000)})
+		}
+	}
+	native.Boots = 0
+	native.Measures = []results.Measure{
+		{Package: "bpf", Name: "Programs/empty", Values: map[string]float64{"ns/op": 12.34, "insns": 0.5}, Spread: map[string]float64{"ns/op": 0.021}},
+		{Package: "controller/nb", Name: "Commit/ports=1000", Values: map[string]float64{"written/s": 12345.6}},
+	}
+	return Runs{results.Packets: packets, results.Full: full, results.Native: native}
+}
+
+func TestPageGolden(t *testing.T) {
+	page := Page(sample(), "charts")
+	golden(t, "page.md", page.Page)
+	for name, svg := range page.Charts {
+		golden(t, name, svg)
+		if !strings.Contains(page.Page, "(charts/"+name+")") {
+			t.Errorf("%s is not on the page", name)
+		}
+		wellFormed(t, name, svg)
+	}
+	if len(page.Charts) != len(sections())+2 {
+		t.Errorf("charts: %v", slices.Sorted(maps.Keys(page.Charts)))
+	}
+}
+
+func golden(t *testing.T, name, got string) {
+	t.Helper()
+	path := filepath.Join("testdata", name)
+	if *update {
+		if err := os.WriteFile(path, []byte(got), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	want, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(string(want), got); diff != "" {
+		t.Errorf("%s (-want +got):\n%s", name, diff)
+	}
+}
+
+func wellFormed(t *testing.T, name, svg string) {
+	t.Helper()
+	d := xml.NewDecoder(strings.NewReader(svg))
+	for {
+		_, err := d.Token()
+		if errors.Is(err, io.EOF) {
+			return
+		}
+		if err != nil {
+			t.Errorf("%s: %v", name, err)
+			return
+		}
+	}
+}
+
+// TestSections holds that every test is shown, once.
+func TestSections(t *testing.T) {
+	var shown []string
+	for _, s := range sections() {
+		shown = append(shown, s.tests...)
+	}
+	slices.Sort(shown)
+	if diff := cmp.Diff(slices.Sorted(slices.Values(bench.Tests())), shown); diff != "" {
+		t.Errorf("shown tests (-want +got):\n%s", diff)
+	}
+}
+
+func TestProse(t *testing.T) {
+	const before = "a <!-- fig ebpf host_udp_rr -->old<!-- /fig -->, b <!-- fig ebpf/no-ovs host_udp_rr ipv6 --><!-- /fig -->.\n"
+	const want = "a <!-- fig ebpf host_udp_rr -->13,000<!-- /fig -->, b <!-- fig ebpf/no-ovs host_udp_rr ipv6 -->1.025<!-- /fig -->.\n"
+	for _, text := range []string{before, want} {
+		got, err := Prose(text, sample())
+		if err != nil || got != want {
+			t.Errorf("Prose(%q) = %q, %v", text, got, err)
+		}
+	}
+	for _, bad := range []string{
+		"<!-- fig ebpf -->1<!-- /fig -->", "<!-- fig warp host_udp_rr -->1<!-- /fig -->", "<!-- fig ebpf/warp host_udp_rr -->1<!-- /fig -->",
+		"<!-- fig ebpf host_udp_rr -->1", "<!-- fig ebpf nothing -->1<!-- /fig -->",
+	} {
+		if got, err := Prose(bad, sample()); err == nil {
+			t.Errorf("Prose(%q) = %q, want an error", bad, got)
+		}
+	}
+}
+
+// TestDocuments holds that the documents are what the runs in bench/results make of
+// them: no figure is typed.
+func TestDocuments(t *testing.T) {
+	top := filepath.Join("..", "..")
+	newest, err := results.Newest(os.DirFS(filepath.Join(top, "bench", "results")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents, err := Documents(newest, func(path string) (string, error) {
+		text, err := os.ReadFile(filepath.Join(top, path))
+		return string(text), err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range documents {
+		got, err := os.ReadFile(filepath.Join(top, path))
+		if err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(want, string(got)); diff != "" {
+			t.Errorf("%s is not what bench/results makes of it: make bench-documents (-want +got):\n%s", path, diff)
+		}
+	}
+	charts, err := filepath.Glob(filepath.Join(top, ChartsPath, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range charts {
+		rel, err := filepath.Rel(top, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := documents[rel]; !ok {
+			t.Errorf("%s: nothing makes it", rel)
+		}
+	}
+}

@@ -1,0 +1,4 @@
+// Package results is what one run of the benchmarks leaves: where and with what it
+// ran, and what it found. A run is one JSON file; those worth keeping are in this
+// directory, and the documents are made of the newest of each kind (bench/report).
+package results

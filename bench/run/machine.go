@@ -1,0 +1,76 @@
+package main
+
+import (
+	"context"
+	"os"
+	"os/exec"
+	"runtime"
+	"strings"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
+)
+
+// describe is a run on this machine, of now, that has yet to find something.
+func describe(ctx context.Context, kind string) results.Run {
+	return results.Run{
+		Kind: kind, Date: time.Now().UTC().Format(time.RFC3339), Commit: commit(ctx),
+		Machine: results.Machine{
+			CPU: field("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(), Memory: memory(), Kernel: first(ctx, "uname", "-sr"),
+		},
+		Versions: map[string]string{
+			"Go": strings.TrimPrefix(runtime.Version(), "go"), "QEMU": last(first(ctx, "qemu-system-x86_64", "--version"), "version "),
+			"Open vSwitch": last(first(ctx, "ovs-vswitchd", "--version"), "(Open vSwitch) "), "nftables": last(first(ctx, "nft", "--version"), "nftables v"),
+		},
+	}
+}
+
+// commit is what is measured; without git it is unknown.
+func commit(ctx context.Context) string {
+	return first(ctx, "git", "describe", "--always", "--exclude=*", "--dirty")
+}
+
+// first returns the first line of a command's output, or that it is not known.
+func first(ctx context.Context, name string, args ...string) string {
+	out, err := exec.CommandContext(ctx, name, args...).Output()
+	if err != nil {
+		return "unknown"
+	}
+	line, _, _ := strings.Cut(string(out), "\n")
+	return strings.TrimSpace(line)
+}
+
+// last returns the word behind mark, or all of the text if it has none.
+func last(text, mark string) string {
+	_, rest, ok := strings.Cut(text, mark)
+	if !ok {
+		return text
+	}
+	word, _, _ := strings.Cut(rest, " ")
+	return word
+}
+
+// field returns what a file of /proc says of name.
+func field(path, name string) string {
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return "unknown"
+	}
+	for line := range strings.Lines(string(text)) {
+		if key, value, ok := strings.Cut(line, ":"); ok && strings.TrimSpace(key) == name {
+			return strings.TrimSpace(value)
+		}
+	}
+	return "unknown"
+}
+
+func memory() int {
+	kib := 0
+	for _, c := range strings.TrimSuffix(field("/proc/meminfo", "MemTotal"), " kB") {
+		if c < '0' || c > '9' {
+			return 0
+		}
+		kib = 10*kib + int(c-'0')
+	}
+	return kib / 1024
+}
