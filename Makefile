@@ -74,9 +74,13 @@ bench: ## instructions per operation in a VM, beside no OVS and the first genera
 	@$(if $(KEEP),$(MAKE) bench-documents)
 
 .PHONY: bench-gate
-bench-gate: ## what CI runs of it: the tests and variants that it has time for
+bench-gate: ## what CI runs of it, in one boot each
 	@test/packages build vm lab
 	@$(NICE) go run ./bench/run -short
+
+.PHONY: bench-accept
+bench-accept: ## make the last run (BOOTS=3 make bench) the baseline, and the text of its commit: REASON='why'
+	@$(NICE) go run ./bench/accept -reason '$(subst ','\'',$(REASON))'
 
 .PHONY: bench-documents
 bench-documents: ## docs/benchmarks.md, the README's table and figures in prose, from the newest runs in bench/results

@@ -19,6 +19,10 @@ const (
 	Flowtable  = "flowtable"  // Masquerade with nftables' flowtable, which takes forwarded packets past the routing
 )
 
+// Planted is not a variant: a row of EBPF whose program was made slower on purpose, to
+// see whether the gate catches it.
+const Planted = "planted"
+
 // Variants are those that bars compare, in the order in which they are shown.
 func Variants() []string { return []string{NoOVS, Helper, Masquerade, EBPF, Bridged} }
 

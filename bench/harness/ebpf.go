@@ -26,6 +26,7 @@ type ebpf struct {
 	gateway *bpf.Gateway
 	sock    *bpf.Sock
 	layout  bpf.Layout
+	open    func(bpf.Options) (*bpf.Gateway, error) // nil: bpf.Open
 }
 
 func (*ebpf) traits() traits {
@@ -79,7 +80,11 @@ func (e *ebpf) attach() error {
 	if err != nil {
 		return fmt.Errorf("find bridge: %w", err)
 	}
-	gateway, err := bpf.Open(bpf.Options{PinDir: pinDir, Log: e.log, Config: bpf.Config{
+	open := e.open
+	if open == nil {
+		open = bpf.Open
+	}
+	gateway, err := open(bpf.Options{PinDir: pinDir, Log: e.log, Config: bpf.Config{
 		Uplink: uplink.Index, Bridge: bridge.Index, NodeMAC: uplink.HardwareAddr,
 		Node4: netip.MustParseAddr(nodeIP), Node6: netip.MustParseAddr(nodeIP6),
 		SNATPorts: snatPorts, GenevePort: genevePort,

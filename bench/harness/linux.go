@@ -59,26 +59,44 @@ func (*noOVS) watch(context.Context, test) (func(int) error, error) {
 
 // masquerade is Linux without OVS: the pod is routed, and nftables gives what it
 // sends the node's address.
-type masquerade struct{}
+type masquerade struct {
+	flowtable bool // established connections go past the routing
+}
 
-func (*masquerade) traits() traits {
-	return traits{
+func (m *masquerade) traits() traits {
+	t := traits{
 		name: bench.Masquerade, layout: "none",
 		tests: []string{bench.HostUDPRR, bench.HostTCPRR, bench.HostTCPCRR, bench.HostICMP, bench.NSUDPRR, bench.NSTCPCRR},
 	}
+	if m.flowtable {
+		t.name = bench.Flowtable
+	}
+	return t
 }
 
-func (*masquerade) setup(ctx context.Context) error {
+func (m *masquerade) setup(ctx context.Context) error {
 	if err := hostAddresses(ctx, "eth0"); err != nil {
 		return err
 	}
 	if err := batch(ctx, nodeNS, routedPod); err != nil {
 		return err
 	}
+	fast := ""
+	if m.flowtable {
+		fast = `
+			counter forwarded { }
+			flowtable fast { hook ingress priority filter; devices = { eth0, pod0 }; }
+			chain forward {
+				type filter hook forward priority filter
+				counter name forwarded
+				meta l4proto { tcp, udp } flow add @fast
+			}`
+	}
 	if err := script(ctx, nodeNS, forward+`
 		nft -f - <<'END'
 		table ip bench {
 			counter masqueraded { }
+			`+fast+`
 			chain postrouting {
 				type nat hook postrouting priority srcnat
 				ip saddr `+podNet+` oifname "eth0" counter name masqueraded masquerade
@@ -94,25 +112,43 @@ END`); err != nil {
 }
 
 // watch holds that the pod's connections, and no others, were masqueraded: the rule
-// sees the first packet of each.
+// sees the first packet of each. With a flowtable, that what stays open left the
+// routing after its first packets.
 func (m *masquerade) watch(ctx context.Context, t test) (func(int) error, error) {
-	before, err := m.masqueraded(ctx)
+	before, err := counted(ctx, "masqueraded")
 	if err != nil {
 		return nil, err
 	}
+	routed := 0
+	if m.flowtable {
+		if routed, err = counted(ctx, "forwarded"); err != nil {
+			return nil, err
+		}
+	}
 	return func(ops int) error {
-		after, err := m.masqueraded(ctx)
+		after, err := counted(ctx, "masqueraded")
 		if err != nil {
 			return err
 		}
-		return t.expect("connections masqueraded", after-before, t.connections(ops, t.northSouth()))
+		if err := t.expect("connections masqueraded", after-before, t.connections(ops, t.northSouth())); err != nil {
+			return err
+		}
+		if !m.flowtable || !t.northSouth() || t.connects() {
+			return nil
+		}
+		n, err := counted(ctx, "forwarded")
+		if err == nil && n-routed > 8*t.flowNumber() {
+			err = fmt.Errorf("check: %d packets of %d flows were routed: the flowtable does not take them", n-routed, t.flowNumber())
+		}
+		return err
 	}, nil
 }
 
-func (*masquerade) masqueraded(ctx context.Context) (int, error) {
+// counted returns the packets of a counter of nftables.
+func counted(ctx context.Context, counter string) (int, error) {
 	var n int
 	err := inNetns(nodeNS, func() error {
-		out, err := command(ctx, "", "nft", "list", "counter", "ip", "bench", "masqueraded")
+		out, err := command(ctx, "", "nft", "list", "counter", "ip", "bench", counter)
 		if err != nil {
 			return err
 		}

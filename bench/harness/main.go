@@ -39,6 +39,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flows := flags.Int("flows", flowCount, "how many connections the operations take turns on; many: UDP only")
 	seed := flags.Int("seed", 1, "which ports the clients send from")
 	batches := flags.Int("batches", 41, "batches per test, after the warm-up")
+	plant := flags.Bool("plant", false, "in the end host_udp_rr once more, with a program that is slower on purpose")
 	profile := flags.Bool("profile", false, "mark for bench/stacks what is counted, leave /proc/kallsyms in $VM_OUT, and write profiles instead of rows")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -69,7 +70,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if *only != "" {
 		m.only = strings.Split(*only, ",")
 	}
-	m.profiling = *profile
+	m.profiling, m.plant = *profile, *plant
 	rows, err := m.run(ctx)
 	if err != nil {
 		return fmt.Errorf("measure %s: %w", *name, err)
@@ -108,6 +109,8 @@ func newVariant(name string, log *slog.Logger) (variant, error) {
 		return &noOVS{}, nil
 	case bench.Masquerade:
 		return &masquerade{}, nil
+	case bench.Flowtable:
+		return &masquerade{flowtable: true}, nil
 	case bench.Helper:
 		return &helper{ovs: newOVS(log)}, nil
 	case bench.EBPF:
@@ -130,6 +133,7 @@ type measurement struct {
 	flows   int
 	seed    int
 	only    []string // names of tests; empty: all
+	plant   bool
 	// profiling marks what is counted and fills profiles, one a row, without stacks.
 	profiling bool
 	profiles  []bench.Profile
@@ -152,21 +156,50 @@ func (m *measurement) run(ctx context.Context) ([]bench.Row, error) {
 		if len(m.only) > 0 && !slices.Contains(m.only, tt.name) {
 			continue
 		}
-		tt.flows, tt.seed = m.flows, m.seed
-		row := bench.Row{Test: tt.name, Variant: t.name, Layout: t.layout, Kernel: kernel, Family: tt.family}
-		row.Instructions, row.Spread, err = m.one(ctx, tt)
+		row, err := m.row(ctx, tt, bench.Row{Variant: t.name, Layout: t.layout, Kernel: kernel})
 		if err != nil {
-			return nil, fmt.Errorf("test %s %s: %w", tt.name, tt.family, err)
+			return nil, err
 		}
-		m.log.Info("measured", "variant", t.name, "test", tt.name, "family", tt.family,
-			"instructions", int(row.Instructions), "spread", fmt.Sprintf("%.4f", row.Spread))
 		rows = append(rows, row)
 		if m.profiling {
 			markWrite()
 			m.profiles = append(m.profiles, bench.Profile{Row: row, Operations: m.batches * tt.batchSize()})
 		}
 	}
+	if m.plant {
+		row, err := m.planted(ctx, kernel)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, row)
+	}
 	return rows, nil
+}
+
+// row fills in what one test finds.
+func (m *measurement) row(ctx context.Context, tt test, row bench.Row) (bench.Row, error) {
+	tt.flows, tt.seed = m.flows, m.seed
+	var err error
+	row.Test, row.Family = tt.name, tt.family
+	row.Instructions, row.Spread, err = m.one(ctx, tt)
+	if err != nil {
+		return row, fmt.Errorf("test %s %s: %w", tt.name, tt.family, err)
+	}
+	m.log.Info("measured", "variant", row.Variant, "test", tt.name, "family", tt.family,
+		"instructions", int(row.Instructions), "spread", fmt.Sprintf("%.4f", row.Spread))
+	return row, nil
+}
+
+// planted measures a program that is slower on purpose.
+func (m *measurement) planted(ctx context.Context, kernel string) (bench.Row, error) {
+	v, ok := m.variant.(*ebpf)
+	if !ok {
+		return bench.Row{}, errors.New("plant slower programs: only in ebpf")
+	}
+	if err := v.plant(); err != nil {
+		return bench.Row{}, err
+	}
+	return m.row(ctx, test{name: bench.HostUDPRR, family: bench.IPv4}, bench.Row{Variant: bench.Planted, Layout: "direct", Kernel: kernel})
 }
 
 // gatewayTests are those that any gateway has.

@@ -51,6 +51,7 @@ type config struct {
 	seed     int
 	out      string
 	keep     bool          // also in bench/results
+	baseline string        // what the rows must not be worse than; "": nothing
 	timeout  time.Duration // of one boot
 	profile  string        // Markdown to put profiles into, instead of measuring all; "" = none
 }
@@ -64,6 +65,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	flags.IntVar(&c.seed, "seed", 1, "of the ports that clients send from; the second boot has the next")
 	flags.StringVar(&c.out, "out", "build/bench.json", "where the rows go; the run and its report go to a directory beside it, without .json")
 	flags.BoolVar(&c.keep, "keep", false, "put the run into bench/results as well, which documents are made of")
+	flags.StringVar(&c.baseline, "baseline", "", "fail if a ratio is worse than in this file, or if it would not be noticed")
 	flags.StringVar(&c.profile, "profile", "", "Markdown file with marks: put there where the instructions go, instead of measuring all")
 	flags.DurationVar(&c.timeout, "timeout", 5*time.Minute, "of one variant")
 	short := flags.Bool("short", false, "what CI has time for")
@@ -125,15 +127,48 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	r := describe(ctx, results.Packets)
 	r.Seed, r.Boots = c.seed, c.boots
-	if r.Rows, err = packets(ctx, c, harness, stderr); err != nil {
+	rows, err := packets(ctx, c, harness, stderr)
+	if err != nil {
 		return err
 	}
+	r.Rows, rows = apart(rows)
 	if err := save(c, &r); err != nil {
 		return err
 	}
 	fmt.Fprintf(stdout, "Instructions per operation, median ± distance of the quartiles; Linux %s in a VM:\n\n%s\nRows: %s, report: %s\n",
 		r.Rows[0].Kernel, bench.Table(r.Rows, bench.Bars()), c.out, filepath.Join(directory(c.out), "report.md"))
-	return bench.Gate(r.Rows, bench.Bars())
+	return errors.Join(bench.Gate(r.Rows, bench.Bars()), gate(c.baseline, r.Rows, rows))
+}
+
+// apart returns what was measured and what was planted.
+func apart(rows []bench.Row) (measured, planted []bench.Row) {
+	for _, r := range rows {
+		if r.Variant == bench.Planted {
+			planted = append(planted, r)
+		} else {
+			measured = append(measured, r)
+		}
+	}
+	return measured, planted
+}
+
+// gate holds the rows against the baseline, and the planted row against the gate.
+func gate(path string, rows, planted []bench.Row) error {
+	if path == "" {
+		return nil
+	}
+	text, err := os.ReadFile(path)
+	if err != nil {
+		return fmt.Errorf("read baseline: %w", err)
+	}
+	b, err := bench.DecodeBaseline(text)
+	if err != nil {
+		return fmt.Errorf("%s: %w", path, err)
+	}
+	if len(planted) != 1 {
+		return fmt.Errorf("check the gate: %d planted rows, want 1", len(planted))
+	}
+	return errors.Join(b.Check(rows), b.CheckPlanted(rows, planted[0]))
 }
 
 // packets measures the variants, in as many boots as asked for.
@@ -146,6 +181,9 @@ func packets(ctx context.Context, c config, harness string, stderr io.Writer) ([
 			command := []string{harness, "-variant", v, "-seed", fmt.Sprint(c.seed + b)}
 			if len(c.tests) > 0 {
 				command = append(command, "-tests", strings.Join(c.tests, ","))
+			}
+			if c.baseline != "" && v == bench.EBPF {
+				command = append(command, "-plant")
 			}
 			out, err := boot(ctx, c, stderr, command...)
 			if err != nil {

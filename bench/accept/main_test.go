@@ -1,0 +1,89 @@
+package main
+
+import (
+	"bytes"
+	"io"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench"
+	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
+)
+
+// rows meet every bar, as all variants cost the same and ours less than any.
+func rows() []bench.Row {
+	var out []bench.Row
+	for _, v := range bench.Variants() {
+		for _, test := range bench.Tests() {
+			for _, family := range []string{bench.IPv4, bench.IPv6} {
+				r := bench.Row{Test: test, Variant: v, Layout: "none", Kernel: "6.12.1", Family: family, Instructions: 20000, Spread: 0.002}
+				if v == bench.EBPF {
+					r.Instructions = 16000
+				}
+				out = append(out, r)
+			}
+		}
+	}
+	return out
+}
+
+func TestAccept(t *testing.T) {
+	dir := t.TempDir()
+	file := func(name string) string { return filepath.Join(dir, name) }
+	args := func(more ...string) []string {
+		return append([]string{"-run", file("packets.json"), "-baseline", file("baseline.json"), "-message", file("commit.txt")}, more...)
+	}
+	r := &results.Run{
+		Kind: results.Packets, Date: "2026-11-22T07:00:00Z", Commit: "abc1234", Boots: 1,
+		Machine: results.Machine{CPU: "c", Kernel: "k"}, Rows: rows(),
+	}
+	write := func() {
+		t.Helper()
+		if err := r.Write(file("packets.json")); err != nil {
+			t.Fatal(err)
+		}
+	}
+	write()
+	if err := run(args(), io.Discard, io.Discard); err == nil {
+		t.Error("accepted without a reason")
+	}
+	if _, err := os.Stat(file("baseline.json")); err == nil {
+		t.Error("what was refused was written")
+	}
+	if err := run(args("-reason", "a start"), io.Discard, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	for i := range r.Rows {
+		if r.Rows[i].Variant == bench.EBPF {
+			r.Rows[i].Instructions *= 1.02
+		}
+	}
+	r.Commit = "def5678"
+	write()
+	var out bytes.Buffer
+	if err := run(args("-reason", "a check more"), &out, io.Discard); err != nil {
+		t.Fatal(err)
+	}
+	text, err := os.ReadFile(file("commit.txt"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, want := range []string{"a check more", "def5678", "host_udp_rr ipv4, ebpf / no-ovs: 0.8160, was 0.8000 (+2.00 %)"} {
+		if !strings.Contains(string(text), want) || !strings.Contains(out.String(), want) {
+			t.Errorf("no %q in the commit's text:\n%s", want, text)
+		}
+	}
+	saved, err := os.ReadFile(file("baseline.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := bench.DecodeBaseline(saved)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Check(r.Rows); err != nil {
+		t.Errorf("the accepted rows do not pass: %v", err)
+	}
+}

@@ -1,0 +1,201 @@
+package bench
+
+import (
+	"encoding/json"
+	"errors"
+	"fmt"
+	"math"
+	"strings"
+)
+
+// Ratio is what one of ours costs in terms of something else.
+type Ratio struct {
+	Test     string  `json:"test"`
+	Family   string  `json:"family"`
+	Variant  string  `json:"variant"`
+	Base     string  `json:"base"`
+	BaseTest string  `json:"base_test,omitempty"` // "": the same
+	Value    float64 `json:"ratio"`
+	// Spread is that of both rows, as if they knew nothing of each other.
+	Spread float64 `json:"spread"`
+}
+
+func (r Ratio) bar() Bar {
+	return Bar{Test: r.Test, Family: r.Family, Variant: r.Variant, Base: r.Base, BaseTest: r.BaseTest}
+}
+
+// Limit is how large the ratio may become: 1.5 % more, or twice its spread if that is
+// more.
+func (r Ratio) Limit() float64 { return r.Value * (1 + max(0.015, 2*r.Spread)) }
+
+// Baseline is what was accepted, and why.
+type Baseline struct {
+	Commit string  `json:"commit"` // that was measured
+	Kernel string  `json:"kernel"`
+	Reason string  `json:"reason"`
+	Ratios []Ratio `json:"ratios"`
+}
+
+// Ratios are those that the gate watches: each row of ours that CI measures, in terms
+// of a host without OVS where it has the test, else of Linux' masquerade, and those of
+// the bars.
+func Ratios(rows []Row) []Ratio {
+	var out []Ratio
+	seen := map[Bar]bool{}
+	add := func(b Bar) {
+		b.Max, b.Want = 0, 0
+		value, ok := b.Ratio(rows)
+		if !ok || seen[b] {
+			return
+		}
+		seen[b] = true
+		ours, _ := Find(rows, b.Variant, b.Test, b.Family)
+		base, _ := Find(rows, b.Base, b.baseTest(), b.Family)
+		out = append(out, Ratio{b.Test, b.Family, b.Variant, b.Base, b.BaseTest, value, math.Hypot(ours.Spread, base.Spread)})
+	}
+	for _, r := range Short(rows) {
+		if r.Variant != EBPF && r.Variant != Bridged {
+			continue
+		}
+		b := Bar{Test: r.Test, Family: r.Family, Variant: r.Variant, Base: NoOVS}
+		if r.Test == EndpointTCPCRR {
+			b.BaseTest = HostTCPCRR // the same, the other way round
+		} else if _, ok := Find(rows, NoOVS, r.Test, r.Family); !ok {
+			b.Base = Masquerade
+		}
+		add(b)
+	}
+	for _, b := range Bars() {
+		add(b)
+	}
+	return out
+}
+
+// Worse returns the ratios of the baseline that are worse in rows than their limit,
+// as they are now, by key; err tells which are not in rows.
+func (b *Baseline) Worse(rows []Row) (worse map[Ratio]float64, err error) {
+	worse = map[Ratio]float64{}
+	var errs []error
+	for _, r := range b.Ratios {
+		now, ok := r.bar().Ratio(rows)
+		switch {
+		case !ok:
+			errs = append(errs, fmt.Errorf("compare with baseline: %s: not measured", r.name()))
+		case now > r.Limit():
+			worse[r] = now
+		}
+	}
+	return worse, errors.Join(errs...)
+}
+
+// Check returns an error for each ratio that is worse than its limit, or missing.
+func (b *Baseline) Check(rows []Row) error {
+	worse, err := b.Worse(rows)
+	errs := []error{err}
+	for _, r := range b.Ratios { // in their order
+		if now, ok := worse[r]; ok {
+			errs = append(errs, fmt.Errorf("compare with baseline of %s: %s is %.4f, was %.4f (%+.1f %%), the limit is %.4f: find out why, or make bench-accept REASON=…",
+				b.Commit, r.name(), now, r.Value, 100*(now/r.Value-1), r.Limit()))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r Ratio) name() string {
+	base := r.Base
+	if r.BaseTest != "" {
+		base += " in " + r.BaseTest
+	}
+	return fmt.Sprintf("%s %s, %s / %s", r.Test, r.Family, r.Variant, base)
+}
+
+// CheckPlanted returns an error unless the gate catches a row that was made slower on
+// purpose, by about three in a hundred, and knows it by name. The bars have no part
+// in it.
+func (b *Baseline) CheckPlanted(rows []Row, planted Row) error {
+	with := make([]Row, len(rows))
+	slower := 0.0
+	for i, r := range rows {
+		with[i] = r
+		if r.Variant == EBPF && r.Test == planted.Test && r.Family == planted.Family {
+			with[i].Instructions = planted.Instructions
+			slower = planted.Instructions/r.Instructions - 1
+		}
+	}
+	if slower < 0.025 || slower > 0.035 {
+		return fmt.Errorf("check the gate: the planted row is %.2f %% slower than its like, want 3 %%", 100*slower)
+	}
+	worse, _ := b.Worse(with)
+	for r := range worse {
+		if r.Variant == EBPF && r.Test == planted.Test && r.Family == planted.Family {
+			return nil
+		}
+	}
+	return fmt.Errorf("check the gate: %s %s planted %.2f %% slower was not caught", planted.Test, planted.Family, 100*slower)
+}
+
+// Accept makes a baseline of rows. A bar that is missed, or a row that is missing, is
+// not accepted.
+func Accept(rows []Row, commit, reason string) (*Baseline, error) {
+	if strings.TrimSpace(reason) == "" {
+		return nil, errors.New("accept baseline: no reason given")
+	}
+	if strings.Contains(commit, "dirty") {
+		return nil, fmt.Errorf("accept baseline: measured at %s, which is no commit", commit)
+	}
+	if err := Gate(rows, Bars()); err != nil {
+		return nil, fmt.Errorf("accept baseline: %w", err)
+	}
+	b := &Baseline{Commit: commit, Kernel: rows[0].Kernel, Reason: reason, Ratios: Ratios(rows)}
+	return b, nil
+}
+
+// Message is the text of the commit that puts b in the place of old, which may be nil.
+func (b *Baseline) Message(old *Baseline) string {
+	var text strings.Builder
+	fmt.Fprintf(&text, "bench: move the baseline\n\n%s\n\nMeasured at %s, Linux %s.\n", b.Reason, b.Commit, b.Kernel)
+	if old == nil {
+		return text.String()
+	}
+	before := map[Bar]Ratio{}
+	for _, r := range old.Ratios {
+		before[r.bar()] = r
+	}
+	for _, r := range b.Ratios {
+		was, ok := before[r.bar()]
+		switch delete(before, r.bar()); {
+		case !ok:
+			fmt.Fprintf(&text, "%s: %.4f, new\n", r.name(), r.Value)
+		case abs(r.Value/was.Value-1) >= 0.0005:
+			fmt.Fprintf(&text, "%s: %.4f, was %.4f (%+.2f %%)\n", r.name(), r.Value, was.Value, 100*(r.Value/was.Value-1))
+		}
+	}
+	for _, r := range old.Ratios {
+		if _, ok := before[r.bar()]; ok {
+			fmt.Fprintf(&text, "%s: gone, was %.4f\n", r.name(), r.Value)
+		}
+	}
+	return text.String()
+}
+
+// Encode returns the baseline as JSON.
+func (b *Baseline) Encode() ([]byte, error) {
+	text, err := json.MarshalIndent(b, "", "  ")
+	if err != nil {
+		return nil, fmt.Errorf("encode baseline: %w", err)
+	}
+	return append(text, '\n'), nil
+}
+
+// DecodeBaseline reads what Encode wrote. One without ratios holds nothing, and is an
+// error.
+func DecodeBaseline(text []byte) (*Baseline, error) {
+	b := &Baseline{}
+	if err := json.Unmarshal(text, b); err != nil {
+		return nil, fmt.Errorf("decode baseline: %w", err)
+	}
+	if len(b.Ratios) == 0 {
+		return nil, errors.New("decode baseline: no ratios")
+	}
+	return b, nil
+}

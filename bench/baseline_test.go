@@ -1,0 +1,185 @@
+package bench
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestLimit(t *testing.T) {
+	for _, tt := range []struct{ value, spread, want float64 }{
+		{1, 0, 1.015},
+		{1, 0.0075, 1.015},
+		{1, 0.01, 1.02},
+		{2, 0.001, 2.03},
+		{2, 0.05, 2.2},
+	} {
+		if got := (Ratio{Value: tt.value, Spread: tt.spread}).Limit(); abs(got-tt.want) > 1e-12 {
+			t.Errorf("limit of %v ± %v is %v, want %v", tt.value, tt.spread, got, tt.want)
+		}
+	}
+}
+
+func accepted(t *testing.T) *Baseline {
+	t.Helper()
+	b, err := Accept(full(), "abc1234", "a start")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return b
+}
+
+// slower are full rows of which one is changed.
+func slower(variant, test, family string, by float64) []Row {
+	rows := full()
+	for i, r := range rows {
+		if r.Variant == variant && r.Test == test && r.Family == family {
+			rows[i].Instructions *= 1 + by
+		}
+	}
+	return rows
+}
+
+func TestBaseline(t *testing.T) {
+	b := accepted(t)
+	if err := b.Check(full()); err != nil {
+		t.Errorf("the same rows: %v", err)
+	}
+	for _, r := range b.Ratios {
+		// As a ratio's own row gets slower, and as what it is compared with gets faster.
+		for _, tt := range []struct {
+			what   string
+			rows   []Row
+			caught bool
+		}{
+			{"1.4 % slower", slower(r.Variant, r.Test, r.Family, 0.014), false},
+			{"1.6 % slower", slower(r.Variant, r.Test, r.Family, 0.016), true},
+			{"3 % slower", slower(r.Variant, r.Test, r.Family, 0.03), true},
+			{"3 % faster", slower(r.Variant, r.Test, r.Family, -0.03), false},
+			{"base 3 % slower", slower(r.Base, r.bar().baseTest(), r.Family, 0.03), false},
+			{"base 3 % faster", slower(r.Base, r.bar().baseTest(), r.Family, -0.03), true},
+		} {
+			worse, err := b.Worse(tt.rows)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if _, caught := worse[r]; caught != tt.caught {
+				t.Errorf("%s, %s: caught %t", r.name(), tt.what, caught)
+			}
+			if err := b.Check(tt.rows); tt.caught && (err == nil || !strings.Contains(err.Error(), r.name())) {
+				t.Errorf("%s, %s: %v", r.name(), tt.what, err)
+			}
+		}
+	}
+	if err := b.Check(full()[1:]); err == nil || !strings.Contains(err.Error(), "not measured") {
+		t.Errorf("a row is missing: %v", err)
+	}
+}
+
+func TestSpreadWidensTheLimit(t *testing.T) {
+	rows := full()
+	for i := range rows {
+		rows[i].Spread = 0.01
+	}
+	b, err := Accept(rows, "abc1234", "noisy")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := b.Check(slower(EBPF, HostUDPRR, IPv4, 0.028)); err != nil {
+		t.Errorf("within twice the spread of 1.41 %%: %v", err)
+	}
+	if err := b.Check(slower(EBPF, HostUDPRR, IPv4, 0.029)); err == nil {
+		t.Error("more than twice the spread of 1.41 % was not caught")
+	}
+}
+
+// TestWatched holds that every row of ours that CI measures is watched.
+func TestWatched(t *testing.T) {
+	watched := map[string]bool{}
+	for _, r := range accepted(t).Ratios {
+		watched[r.Variant+r.Test+r.Family] = true
+	}
+	for _, r := range Short(full()) {
+		if (r.Variant == EBPF || r.Variant == Bridged) && !watched[r.Variant+r.Test+r.Family] {
+			t.Errorf("%s is not watched", r.Key())
+		}
+	}
+}
+
+func TestCheckPlanted(t *testing.T) {
+	b, rows := accepted(t), full()
+	host, _ := Find(rows, EBPF, HostUDPRR, IPv4)
+	planted := func(by float64) Row {
+		r := host
+		r.Variant, r.Instructions = Planted, host.Instructions*(1+by)
+		return r
+	}
+	if err := b.CheckPlanted(rows, planted(0.03)); err != nil {
+		t.Error(err)
+	}
+	for _, by := range []float64{0, 0.02, 0.04, -0.03} {
+		if err := b.CheckPlanted(rows, planted(by)); err == nil {
+			t.Errorf("planted %v is no 3 %%", by)
+		}
+	}
+	blunt := *b
+	blunt.Ratios = nil
+	if err := blunt.CheckPlanted(rows, planted(0.03)); err == nil || !strings.Contains(err.Error(), "not caught") {
+		t.Errorf("a gate that watches nothing: %v", err)
+	}
+}
+
+func TestAcceptRefuses(t *testing.T) {
+	for name, f := range map[string]func() (*Baseline, error){
+		"no reason": func() (*Baseline, error) { return Accept(full(), "abc1234", " ") },
+		"dirty":     func() (*Baseline, error) { return Accept(full(), "abc1234-dirty", "x") },
+		"a bar":     func() (*Baseline, error) { return Accept(slower(EBPF, HostUDPRR, IPv4, 0.01), "abc1234", "x") },
+		"no rows":   func() (*Baseline, error) { return Accept(nil, "abc1234", "x") },
+	} {
+		if b, err := f(); err == nil {
+			t.Errorf("%s: accepted %+v", name, b)
+		}
+	}
+}
+
+func TestMessage(t *testing.T) {
+	old := &Baseline{Ratios: []Ratio{
+		{HostUDPRR, IPv4, EBPF, NoOVS, "", 1.02, 0}, {HostTCPRR, IPv4, EBPF, NoOVS, "", 1.01, 0}, {HostICMP, IPv4, EBPF, NoOVS, "", 1.5, 0},
+	}}
+	b := &Baseline{Commit: "abc1234", Kernel: "6.12.1", Reason: "A new check.", Ratios: []Ratio{
+		{HostUDPRR, IPv4, EBPF, NoOVS, "", 1.0404, 0}, {HostTCPRR, IPv4, EBPF, NoOVS, "", 1.0102, 0}, {ServiceTCPCRR, IPv4, EBPF, EBPF, EndpointTCPCRR, 1.02, 0},
+	}}
+	want := `bench: move the baseline
+
+A new check.
+
+Measured at abc1234, Linux 6.12.1.
+host_udp_rr ipv4, ebpf / no-ovs: 1.0404, was 1.0200 (+2.00 %)
+service_tcp_crr ipv4, ebpf / ebpf in endpoint_tcp_crr: 1.0200, new
+host_icmp ipv4, ebpf / no-ovs: gone, was 1.5000
+`
+	if diff := cmp.Diff(want, b.Message(old)); diff != "" {
+		t.Errorf("message (-want +got):\n%s", diff)
+	}
+}
+
+func TestBaselineRoundTrip(t *testing.T) {
+	b := accepted(t)
+	text, err := b.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := DecodeBaseline(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(b, got); diff != "" {
+		t.Errorf("baseline (-wrote +read):\n%s", diff)
+	}
+	for _, bad := range []string{"", "{}", `{"ratios":[]}`} {
+		if _, err := DecodeBaseline([]byte(bad)); err == nil {
+			t.Errorf("decoded %q", bad)
+		}
+	}
+}

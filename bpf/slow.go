@@ -1,0 +1,46 @@
+//go:build slow
+
+package bpf
+
+import (
+	"errors"
+	"fmt"
+	"maps"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+)
+
+// OpenSlow is Open with a loop in front of every program, of three instructions a
+// turn once compiled. It is for the benchmark's harness alone, to see whether
+// the gate of CI notices: no product is built with this tag.
+func OpenSlow(opts Options, turns int) (*Gateway, error) {
+	spec, err := loadGateway()
+	if err != nil {
+		return nil, fmt.Errorf("read gateway programs: %w", err)
+	}
+	for p := range maps.Values(spec.Programs) {
+		p.Instructions = slow(p.Instructions, turns)
+	}
+	g := &Gateway{opts: opts, progs: make(map[string]*ebpf.Program)}
+	if err := g.load(spec); err != nil {
+		return nil, fmt.Errorf("load slow gateway programs: %w", err)
+	}
+	g.digest = newDigest(g.objs.SpecialPorts, g.objs.HostDigest)
+	if err := errors.Join(g.SetConfig(opts.Config), g.restore()); err != nil {
+		return nil, errors.Join(err, g.Close())
+	}
+	return g, nil
+}
+
+// slow puts the loop in front; the first instruction keeps the name and type of the
+// function.
+func slow(program asm.Instructions, turns int) asm.Instructions {
+	loop := asm.Instructions{
+		asm.Mov.Imm(asm.R0, int32(turns)),
+		asm.Sub.Imm(asm.R0, 1).WithSymbol("slow"),
+		asm.JNE.Imm(asm.R0, 0, "slow"),
+	}
+	loop[0].Metadata, program[0].Metadata = program[0].Metadata, asm.Metadata{}
+	return append(loop, program...)
+}
