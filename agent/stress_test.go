@@ -7,11 +7,11 @@ import (
 	"fmt"
 	"log/slog"
 	"math/rand/v2"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
 	"sync"
-	"syscall"
 	"testing"
 	"time"
 
@@ -35,7 +35,7 @@ func runAgent(config string) error {
 	return Run(context.Background(), cfg, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 }
 
-// process is an agent in a process of its own.
+// process is an agent in a process of its own. It ends with the test node.
 func (r *cniRig) process() *exec.Cmd {
 	r.t.Helper()
 	api := r.cfg.RestConfig
@@ -58,7 +58,6 @@ func (r *cniRig) process() *exec.Cmd {
 	cmd := exec.Command("/proc/self/exe", "-test.run", "none")
 	cmd.Env = append(os.Environ(), agentEnv+"="+string(b))
 	cmd.Stdout, cmd.Stderr = r.t.Output(), r.t.Output()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		r.t.Fatal(err)
 	}
@@ -66,7 +65,8 @@ func (r *cniRig) process() *exec.Cmd {
 }
 
 // TestStress adds and deletes pods at once while the agent is killed at random,
-// as a kubelet does: what fails is tried again. Nothing of them may be left.
+// as a kubelet does: what fails is tried again. All that were added answer a pod
+// that was there before, over both families; of those deleted nothing may be left.
 func TestStress(t *testing.T) {
 	pods, rounds, kills := 200, 10, 3
 	if testing.Short() {
@@ -76,30 +76,34 @@ func TestStress(t *testing.T) {
 	agent := r.process()
 	t.Cleanup(func() { _ = agent.Process.Kill(); _ = agent.Wait() })
 	r.getReady()
-	var all []sandbox
-	for i := range pods {
-		pod := r.createPod(fmt.Sprintf("stress%d", i))
-		r.give(pod, byte(3+i))
-		all = append(all, r.sandbox(pod, "c-"+pod.Name))
+	all, addresses := r.answering("stress", pods)
+	probe := r.sandbox(r.createPod("probe"), "c-probe")
+	r.giveBoth(probe.pod, 254)
+	list := r.network("1.0.0", "")
+	if err := <-r.add(t.Context(), list, probe); err != nil {
+		t.Fatal(err)
 	}
+	r.forward()
 	seed := uint64(time.Now().UnixNano())
 	t.Log("seed", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	list := r.network("1.0.0", "")
 	for round := range rounds {
 		all = renew(all, round)
-		for _, command := range []func(*libcni.CNIConfig, *libcni.RuntimeConf) error{
-			func(c *libcni.CNIConfig, rt *libcni.RuntimeConf) error {
+		for _, step := range []struct {
+			command func(*libcni.CNIConfig, *libcni.RuntimeConf) error
+			then    func()
+		}{
+			{func(c *libcni.CNIConfig, rt *libcni.RuntimeConf) error {
 				_, err := c.AddNetworkList(t.Context(), list, rt)
 				return err
-			},
-			func(c *libcni.CNIConfig, rt *libcni.RuntimeConf) error {
+			}, func() { r.mustAnswer(probe, addresses) }},
+			{func(c *libcni.CNIConfig, rt *libcni.RuntimeConf) error {
 				return c.DelNetworkList(t.Context(), list, rt)
-			},
+			}, func() { r.mustHold(probe) }},
 		} {
 			ended := make(chan error, 1)
 			go func() {
-				ended <- r.forAll(all, func(s sandbox) error { return command(r.runtime("cache"), s.RuntimeConf) })
+				ended <- r.forAll(all, func(s sandbox) error { return step.command(r.runtime("cache"), s.RuntimeConf) })
 			}()
 			for range kills {
 				time.Sleep(time.Duration(random.IntN(5*pods)) * time.Millisecond)
@@ -113,12 +117,12 @@ func TestStress(t *testing.T) {
 				t.Fatalf("round %d: %v", round, err)
 			}
 			r.awaitMissing("")
+			step.then()
 		}
-		r.mustHold()
 	}
 	// Some stay, and are what they should be.
 	all = renew(all, rounds)
-	keep := all[:pods/4]
+	keep := slices.Clone(all[:pods/4])
 	if err := r.forAll(all, func(s sandbox) error {
 		_, err := r.runtime("cache").AddNetworkList(t.Context(), list, s.RuntimeConf)
 		return err
@@ -128,12 +132,27 @@ func TestStress(t *testing.T) {
 	if err := r.forAll(all[len(keep):], func(s sandbox) error { return r.runtime("cache").DelNetworkList(t.Context(), list, s.RuntimeConf) }); err != nil {
 		t.Fatal(err)
 	}
+	keep = append(keep, probe)
 	r.mustHold(keep...)
 	for _, s := range keep {
 		if err := r.runtime("cache").CheckNetworkList(t.Context(), list, s.RuntimeConf); err != nil {
 			t.Error(err)
 		}
 	}
+}
+
+// answering makes pods that answer by their names, with a sandbox each.
+func (r *cniRig) answering(name string, n int) (all []sandbox, addresses map[string][]netip.Addr) {
+	r.t.Helper()
+	addresses = map[string][]netip.Addr{}
+	for i := range n {
+		pod := r.createPod(fmt.Sprint(name, i))
+		addresses[pod.Name] = r.giveBoth(pod, byte(3+i))
+		s := r.sandbox(pod, "c-"+pod.Name)
+		s.answer(r)
+		all = append(all, s)
+	}
+	return all, addresses
 }
 
 // renew gives each pod another sandbox: no runtime uses an ID twice.

@@ -77,7 +77,7 @@ func Dial(ctx context.Context, address string) (*Client, error) {
 func monitor(db client.Client) *client.Monitor {
 	o, b, p, i, q := &vswitch.OpenvSwitch{}, &vswitch.Bridge{}, &vswitch.Port{}, &vswitch.Interface{}, &vswitch.QoS{}
 	return db.NewMonitor(
-		client.WithTable(o, &o.ExternalIDs, &o.Bridges, &o.OVSVersion),
+		client.WithTable(o, &o.ExternalIDs, &o.Bridges, &o.OVSVersion, &o.CurCfg),
 		client.WithTable(b, &b.Name, &b.Ports, &b.DatapathType, &b.FailMode, &b.OtherConfig, &b.ExternalIDs),
 		client.WithTable(p, &p.Name, &p.Interfaces, &p.OtherConfig, &p.QOS),
 		client.WithTable(i, &i.Name, &i.Type, &i.ExternalIDs, &i.MAC, &i.MTURequest, &i.Ofport, &i.Ifindex, &i.Error),
@@ -135,16 +135,22 @@ func (c *Client) transact(ctx context.Context, ops []ovsdb.Operation) error {
 	if len(ops) == 0 {
 		return nil
 	}
+	_, err := c.results(ctx, ops)
+	return err
+}
+
+// results runs the operations as one transaction and returns what each gave.
+func (c *Client) results(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, transactTimeout)
 	defer cancel()
 	results, err := c.db.Transact(ctx, ops...)
 	if err != nil {
-		return err
+		return nil, err
 	}
 	if details, err := ovsdb.CheckOperationResults(results, ops); err != nil {
-		return fmt.Errorf("%w: %v", err, details)
+		return nil, fmt.Errorf("%w: %v", err, details)
 	}
-	return nil
+	return results, nil
 }
 
 // steady is a backoff that always waits the same time: the server is on this

@@ -107,9 +107,7 @@ func (w *Wirer) wire(ctx context.Context, p Pod) error {
 		return err
 	}
 	if link.CheckPodInterface(w.spec(p)) != nil {
-		// A device in another's place must be a new port: OVS would go on with
-		// the old one, and its queueing discipline would be OVS's.
-		if err := w.OVS.RemovePort(ctx, HostName(p.ContainerID, p.Interface)); err != nil {
+		if err := w.release(ctx, HostName(p.ContainerID, p.Interface)); err != nil {
 			return err
 		}
 	}
@@ -117,6 +115,22 @@ func (w *Wirer) wire(ctx context.Context, p Pod) error {
 		return err
 	}
 	return w.connect(ctx, p)
+}
+
+// release takes a device that is to be made again out of the hands of
+// ovs-vswitchd. One in another's place must be a new port: OVS would go on with
+// the socket and the queueing discipline of the old one. A port that goes and
+// comes before ovs-vswitchd looks is no new one, hence the wait.
+func (w *Wirer) release(ctx context.Context, host string) error {
+	_, _, noPort := w.OVS.Port(ctx, host)
+	_, noDevice := link.Get(host)
+	if errors.Is(noPort, ovs.ErrNotFound) && errors.Is(noDevice, link.ErrNotFound) {
+		return nil
+	}
+	if err := w.OVS.RemovePort(ctx, host); err != nil {
+		return err
+	}
+	return w.OVS.Settle(ctx)
 }
 
 // connect makes the interface a port of the bridge.

@@ -182,6 +182,44 @@ func traffic(t *testing.T, r rig, a Pod) {
 	}
 }
 
+// TestDeviceReplaced: a pod whose device has to be made again is reached, also
+// when ovs-vswitchd looks only when that is done.
+func TestDeviceReplaced(t *testing.T) {
+	r := newRig(t)
+	a, b := newPod(t, "c-a", "a", 3), newPod(t, "c-b", "b", 4)
+	r.add(t, a)
+	r.add(t, b)
+	traffic(t, r, a)
+	host := HostName("c-a", "eth0")
+	was, err := link.Get(host)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testnode.Run(t, "nsenter", "--net="+a.Netns, "ip", "link", "set", "eth0", "mtu", "1280") // not what it should be
+	release := r.sw.HoldVswitchd(t)
+	stop := r.installing(t, host)
+	ended := make(chan error, 1)
+	go func() {
+		_, err := r.Add(t.Context(), a)
+		ended <- err
+	}()
+	testnode.Eventually(t, "port goes", func() error {
+		if _, _, err := r.OVS.Port(t.Context(), host); err == nil {
+			if now, err := link.Get(host); err == nil && now.Index == was.Index {
+				return errors.New("it is there")
+			}
+		}
+		return nil
+	})
+	time.Sleep(300 * time.Millisecond) // for whoever does not wait
+	release()
+	if err := <-ended; err != nil {
+		t.Fatal(err)
+	}
+	stop()
+	traffic(t, r, a)
+}
+
 func TestFailedAddLeavesNothing(t *testing.T) {
 	r := newRig(t)
 	ctx, cancel := context.WithCancel(t.Context())

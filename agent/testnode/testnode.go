@@ -144,6 +144,19 @@ func (s *Switch) KillVswitchd() {
 	kill(s.vswitchd)
 }
 
+// HoldVswitchd makes ovs-vswitchd do nothing until release is called, as on a
+// machine that is short of processors.
+func (s *Switch) HoldVswitchd(t *testing.T) (release func()) {
+	t.Helper()
+	signal := func(sig syscall.Signal) {
+		if err := s.vswitchd.Process.Signal(sig); err != nil {
+			t.Error(err)
+		}
+	}
+	signal(syscall.SIGSTOP)
+	return func() { signal(syscall.SIGCONT) }
+}
+
 // kill ends the process and waits for that. One that has ended is fine.
 func kill(cmd *exec.Cmd) {
 	_ = cmd.Process.Kill()

@@ -1,0 +1,63 @@
+package ovs
+
+import (
+	"context"
+	"fmt"
+
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
+)
+
+// Settle returns when ovs-vswitchd has carried out what is in the database now,
+// as ovs-vsctl does without --no-wait.
+func (c *Client) Settle(ctx context.Context) error {
+	wake, stop := c.Watch(func(table, _ string) bool { return table == vswitch.OpenvSwitchTable })
+	defer stop()
+	want, err := c.nextConfig(ctx)
+	if err != nil {
+		return fmt.Errorf("ask ovs-vswitchd to settle: %w", err)
+	}
+	for {
+		root, err := c.root(ctx)
+		if err != nil {
+			return err
+		}
+		if root.CurCfg >= want {
+			return nil
+		}
+		select {
+		case <-wake:
+		case <-ctx.Done():
+			return fmt.Errorf("ovs-vswitchd has not carried out configuration %d, it is at %d: %w", want, root.CurCfg, ctx.Err())
+		}
+	}
+}
+
+// nextConfig gives the configuration a new number, and returns it.
+func (c *Client) nextConfig(ctx context.Context) (int, error) {
+	root, err := c.root(ctx)
+	if err != nil {
+		return 0, err
+	}
+	ops, err := c.db.Where(root).Mutate(root, model.Mutation{Field: &root.NextCfg, Mutator: ovsdb.MutateOperationAdd, Value: 1})
+	if err != nil {
+		return 0, err
+	}
+	// Others count, too: only the transaction itself knows the sum.
+	ops = append(ops, ovsdb.Operation{Op: ovsdb.OperationSelect, Table: vswitch.OpenvSwitchTable, Columns: []string{"next_cfg"}})
+	results, err := c.results(ctx, ops)
+	if err != nil {
+		return 0, err
+	}
+	rows := results[len(ops)-1].Rows
+	if len(rows) != 1 {
+		return 0, fmt.Errorf("table Open_vSwitch has %d rows", len(rows))
+	}
+	next, ok := rows[0]["next_cfg"].(float64)
+	if !ok {
+		return 0, fmt.Errorf("next_cfg is %v", rows[0]["next_cfg"])
+	}
+	return int(next), nil
+}
