@@ -16,7 +16,7 @@ const (
 
 // tools are what upstream's tests run in their pods.
 var tools = strings.Fields(`bash sh cat ls sleep date grep sed mawk cut tr head tail sort uniq wc env printf mkdir rm touch
-	chmod echo test true false seq stat timeout hostname id uname getent dig nslookup host curl nc ip ss iperf ping tee`)
+	chmod echo test true false seq stat timeout hostname id uname getent dig nslookup host curl nc ip ss iperf ping tee wget dd`)
 
 // testImages are upstream's names of what one image here does: agnhost itself
 // and images of which only common tools are wanted.

@@ -37,13 +37,14 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	logs := flags.String("logs", "build/e2e", "`directory` for the accounts of the tests, and every log when one fails")
 	procs := flags.Int("procs", 4, "`specs` that run at a time")
 	focus := flags.String("focus", "", "run the specs that match this `regexp` instead of suites")
+	skip := flags.String("skip", "", "with -focus: but not those that match this `regexp`")
 	reboot := flags.Bool("reboot", false, "then reboot a node: its pods must come back")
 	down := flags.Bool("down", false, "only take away what a run that was killed has left")
 	hold := flags.Bool("hold", false, "then wait for SIGINT, with the cluster up")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	suites, err := chosen(flags.Args(), *focus)
+	suites, err := chosen(flags.Args(), *focus, *skip)
 	if err != nil {
 		return err
 	}
@@ -76,9 +77,13 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	return err
 }
 
-func chosen(names []string, focus string) (suites []kubelets.Suite, err error) {
+func chosen(names []string, focus, skip string) (suites []kubelets.Suite, err error) {
 	if focus != "" {
-		return []kubelets.Suite{{Name: "focus", Focus: focus, Least: 1}}, nil
+		s := kubelets.Suite{Name: "focus", Focus: focus, Least: 1}
+		if skip != "" {
+			s.Skip = []kubelets.LeftOut{{Match: skip, Reason: "-skip"}}
+		}
+		return []kubelets.Suite{s}, nil
 	}
 	for _, name := range names {
 		found := false
