@@ -82,6 +82,12 @@ bench-gate: ## what CI runs of it, in one boot each
 bench-accept: ## make the last run (BOOTS=3 make bench) the baseline, and the text of its commit: REASON='why'
 	@$(NICE) go run ./bench/accept -reason '$(subst ','\'',$(REASON))'
 
+.PHONY: bench-native
+bench-native: ## Go benchmarks on this machine: programs, tables, scrape, plan and commit (KEEP=yes for the documents)
+	@test/packages build lab
+	@$(NICE) go run ./bench/native $(if $(KEEP),-keep)
+	@$(if $(KEEP),$(MAKE) bench-documents)
+
 .PHONY: bench-documents
 bench-documents: ## docs/benchmarks.md, the README's table and figures in prose, from the newest runs in bench/results
 	@$(NICE) go run ./bench/report/write

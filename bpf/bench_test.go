@@ -62,3 +62,15 @@ func BenchmarkPrograms(b *testing.B) {
 		})
 	}
 }
+
+// BenchmarkScrape reads all counters of a gateway, as every scrape of the metrics does.
+func BenchmarkScrape(b *testing.B) {
+	n := newNode(b)
+	n.open(b)
+	for b.Loop() {
+		got, err := ReadCounters(n.pinDir)
+		if err != nil || len(got) != len(reasons) {
+			b.Fatalf("%d counters: %v", len(got), err)
+		}
+	}
+}

@@ -29,6 +29,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
+	"github.com/ovn-ebpf/ovn-ebpf/bench/machine"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/report"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
@@ -125,7 +126,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if c.profile != "" {
 		return profile(ctx, c, dir, harness, stderr)
 	}
-	r := describe(ctx, results.Packets)
+	r := machine.Describe(ctx, results.Packets)
 	r.Seed, r.Boots = c.seed, c.boots
 	rows, err := packets(ctx, c, harness, stderr)
 	if err != nil {

@@ -5,12 +5,12 @@ import (
 	"io"
 	"os"
 	"path/filepath"
-	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
+	"github.com/ovn-ebpf/ovn-ebpf/bench/machine"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
@@ -51,7 +51,7 @@ func TestMissing(t *testing.T) {
 func TestSave(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "new", "bench.json")
 	rows := []bench.Row{{Test: bench.HostUDPRR, Variant: bench.EBPF, Family: bench.IPv4, Kernel: "6.12.1", Instructions: 1}}
-	r := describe(t.Context(), results.Packets)
+	r := machine.Describe(t.Context(), results.Packets)
 	r.Rows = rows
 	if err := save(config{out: path}, &r); err != nil {
 		t.Fatal(err)
@@ -78,20 +78,6 @@ func TestSave(t *testing.T) {
 	for _, name := range []string{"report.md", "host.svg"} {
 		if _, err := os.Stat(filepath.Join(filepath.Dir(path), "bench", name)); err != nil {
 			t.Error(err)
-		}
-	}
-}
-
-// TestDescribe holds that the machine is known, which a run must say.
-func TestDescribe(t *testing.T) {
-	r := describe(t.Context(), results.Native)
-	m := r.Machine
-	if m.CPU == "unknown" || m.Cores < 1 || m.Memory < 64 || !strings.HasPrefix(m.Kernel, "Linux ") || r.Commit == "unknown" {
-		t.Errorf("%+v", r)
-	}
-	for name, version := range r.Versions {
-		if version != "unknown" && !strings.ContainsAny(version[:1], "0123456789") {
-			t.Errorf("version of %s: %q", name, version)
 		}
 	}
 }

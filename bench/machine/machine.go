@@ -1,4 +1,5 @@
-package main
+// Package machine says where a run of the benchmarks is from.
+package machine
 
 import (
 	"context"
@@ -11,8 +12,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
-// describe is a run on this machine, of now, that has yet to find something.
-func describe(ctx context.Context, kind string) results.Run {
+// Describe returns a run on this machine, of now, that has yet to find something.
+func Describe(ctx context.Context, kind string) results.Run {
 	return results.Run{
 		Kind: kind, Date: time.Now().UTC().Format(time.RFC3339), Commit: commit(ctx),
 		Machine: results.Machine{
