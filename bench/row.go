@@ -31,16 +31,25 @@ func AllVariants() []string { return append(Variants(), OpenFlow, Flowtable) }
 
 // The tests. host_ is between the node's host and a machine outside, overlay_ between
 // a pod and a pod of another node over Geneve, ns_ (North-South) between a pod and a
-// machine outside, by SNAT to the node's address. An rr is one request and its
-// answer on an open connection; a crr opens and closes a connection for it.
+// machine outside, by SNAT to the node's address, nodeport_ from a machine outside to
+// a pod behind a port of the node. An rr is one request and its answer on an open
+// connection; a crr opens and closes a connection for it; a stream is a write of 60 KB.
 const (
-	HostUDPRR    = "host_udp_rr"
-	HostTCPRR    = "host_tcp_rr"
-	HostTCPCRR   = "host_tcp_crr"
-	HostICMP     = "host_icmp"
-	OverlayUDPRR = "overlay_udp_rr"
-	NSUDPRR      = "ns_udp_rr"
-	NSTCPCRR     = "ns_tcp_crr"
+	HostUDPRR     = "host_udp_rr"
+	HostTCPRR     = "host_tcp_rr"
+	HostTCPCRR    = "host_tcp_crr"
+	HostICMP      = "host_icmp"
+	HostStreamIn  = "host_stream_in"
+	HostStreamOut = "host_stream_out"
+	OverlayUDPRR  = "overlay_udp_rr"
+	OverlayTCPRR  = "overlay_tcp_rr"
+	NSUDPRR       = "ns_udp_rr"
+	NSTCPRR       = "ns_tcp_rr"
+	NSTCPCRR      = "ns_tcp_crr"
+	// The pod is on this node, or on another, behind Geneve; its answers come back by
+	// this node in either case.
+	NodePortLocal  = "nodeport_local_tcp_crr"
+	NodePortRemote = "nodeport_remote_tcp_crr"
 	// From the node's host to a machine outside: by its own address, and by the
 	// ClusterIP of a service whose only endpoint it is.
 	EndpointTCPCRR = "endpoint_tcp_crr"
@@ -49,15 +58,25 @@ const (
 
 // Tests are all tests, in the order in which they are run and shown.
 func Tests() []string {
-	return []string{HostUDPRR, HostTCPRR, HostTCPCRR, HostICMP, OverlayUDPRR, NSUDPRR, NSTCPCRR, EndpointTCPCRR, ServiceTCPCRR}
+	return []string{
+		HostUDPRR, HostTCPRR, HostTCPCRR, HostICMP, HostStreamIn, HostStreamOut, OverlayUDPRR, OverlayTCPRR,
+		NSUDPRR, NSTCPRR, NSTCPCRR, EndpointTCPCRR, NodePortLocal, NodePortRemote, ServiceTCPCRR,
+	}
 }
 
 // ShortTests are those that CI has time for, and the README room.
-func ShortTests() []string { return Tests() }
+func ShortTests() []string {
+	return []string{HostUDPRR, HostTCPRR, HostTCPCRR, HostICMP, OverlayUDPRR, NSUDPRR, NSTCPCRR, EndpointTCPCRR, ServiceTCPCRR}
+}
 
-// IsShort tells whether the row is one of what CI measures: ShortTests of Variants.
+// InShort tells whether CI measures a test in a family: IPv6 in one test alone.
+func InShort(test, family string) bool {
+	return slices.Contains(ShortTests(), test) && (family == IPv4 || test == HostUDPRR)
+}
+
+// IsShort tells whether the row is one of what CI measures.
 func (r Row) IsShort() bool {
-	return slices.Contains(Variants(), r.Variant) && slices.Contains(ShortTests(), r.Test)
+	return slices.Contains(Variants(), r.Variant) && InShort(r.Test, r.Family)
 }
 
 // Short returns the rows that CI measures.

@@ -18,7 +18,7 @@ func (*bridged) traits() traits {
 	return traits{
 		name: bench.Bridged, layout: "bridged",
 		tests: gatewayTests(),
-		ipv6:  []string{bench.HostUDPRR},
+		ipv6:  gatewayTests6(),
 	}
 }
 

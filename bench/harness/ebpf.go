@@ -21,19 +21,20 @@ const pinDir = "/sys/fs/bpf/ovn-ebpf"
 // LOCAL port and the patch, and the programs hand over what is OVN's. It runs as it
 // is shipped: both families, a secondary address, NodePorts, counters.
 type ebpf struct {
-	ovs     ovs
-	log     *slog.Logger
-	gateway *bpf.Gateway
-	sock    *bpf.Sock
-	layout  bpf.Layout
-	open    func(bpf.Options) (*bpf.Gateway, error) // nil: bpf.Open
+	ovs      ovs
+	log      *slog.Logger
+	gateway  *bpf.Gateway
+	sock     *bpf.Sock
+	layout   bpf.Layout
+	services int
+	open     func(bpf.Options) (*bpf.Gateway, error) // nil: bpf.Open
 }
 
 func (*ebpf) traits() traits {
 	return traits{
 		name: bench.EBPF, layout: "direct",
 		tests: bench.Tests(),
-		ipv6:  []string{bench.HostUDPRR},
+		ipv6:  gatewayTests6(),
 	}
 }
 
@@ -97,13 +98,13 @@ func (e *ebpf) attach() error {
 	e.gateway = gateway
 	return errors.Join(
 		gateway.SyncAddrs(hostAddrs(uplink, bridge)),
-		gateway.SyncServices(nodePorts()),
+		gateway.SyncServices(nodePorts(e.services)),
 		gateway.AttachBridge(bridge.Index),
 		gateway.AttachUplink(uplink.Index),
 	)
 }
 
-// translate makes the host's sockets reach services: a thousand, of which one is
+// translate makes the host's sockets reach services, of which one is
 // the test's. It comes as late as this so that the other tests do without.
 func (e *ebpf) translate(ctx context.Context) error {
 	const cgroup = "/run/cgroup2"
@@ -116,8 +117,8 @@ func (e *ebpf) translate(ctx context.Context) error {
 	}
 	e.sock = sock
 	var services []bpf.SockService
-	for i := range 1000 {
-		front, back := netip.AddrFrom4([4]byte{10, 96, 1 + byte(i>>8), byte(i)}), netip.AddrFrom4([4]byte{10, 244, 1, byte(i)})
+	for i := range e.services {
+		front, back := netip.AddrFrom4([4]byte{10, 96, 1 + byte(i>>8), byte(i)}), netip.AddrFrom4([4]byte{10, 244, 1 + byte(i>>8), byte(i)})
 		services = append(services, bpf.SockService{Key: fmt.Sprintf("bench/%d", i), Ports: []bpf.SockPort{{
 			FrontEnds: []netip.AddrPort{netip.AddrPortFrom(front, 80)}, Proto: unix.IPPROTO_TCP,
 			Backends: []netip.AddrPort{netip.AddrPortFrom(back, 8080)},
@@ -148,16 +149,21 @@ func hostAddrs(devices ...*net.Interface) map[netip.Addr]bpf.AddrKind {
 	return addrs
 }
 
-// nodePorts returns a thousand of them, by both families, TCP and UDP.
-func nodePorts() map[bpf.ServiceKey]bpf.ServiceOwner {
+// nodePorts returns so many front ends and a few, by both families, TCP and UDP.
+func nodePorts(count int) map[bpf.ServiceKey]bpf.ServiceOwner {
 	ports := make(map[bpf.ServiceKey]bpf.ServiceOwner)
-	for i := range 250 {
+	add := func(port int) {
 		for _, ip := range []string{nodeIP, nodeIP6} {
 			for _, proto := range []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP} {
-				ports[bpf.ServiceKey{Addr: netip.MustParseAddr(ip), Proto: proto, Port: uint16(30000 + i)}] = bpf.ServiceOVN
+				ports[bpf.ServiceKey{Addr: netip.MustParseAddr(ip), Proto: proto, Port: uint16(port)}] = bpf.ServiceOVN
 			}
 		}
 	}
+	for i := range count / 4 {
+		add(30000 + i%2768)
+	}
+	add(localNodePort)
+	add(remoteNodePort)
 	return ports
 }
 
@@ -207,6 +213,8 @@ func where(t test) string {
 		return "geneve"
 	case t.northSouth():
 		return "snat_port"
+	case t.nodePort():
+		return "service"
 	case t.name == bench.HostICMP:
 		return "icmp_echo"
 	}
@@ -217,6 +225,11 @@ func where(t test) string {
 // reason that is theirs and under no other, and that OVN sent some to the wire only
 // in a North-South test.
 func (e *ebpf) watch(ctx context.Context, t test) (func(int) error, error) {
+	if t.nodePort() {
+		if err := e.ovs.nodePorts(ctx); err != nil {
+			return nil, err
+		}
+	}
 	if t.name == bench.ServiceTCPCRR && e.sock == nil {
 		if err := inNetns(nodeNS, func() error { return e.translate(ctx) }); err != nil {
 			return nil, err
@@ -238,10 +251,13 @@ func (e *ebpf) watch(ctx context.Context, t test) (func(int) error, error) {
 			return err
 		}
 		want := map[string]int{"rx " + where(t): t.packets(ops)}
-		switch {
-		case t.northSouth():
+		if t.northSouth() || t.nodePort() {
 			want["tx out"] = t.packets(ops)
-		case e.layout == bpf.Bridged: // also what the host sends passes a program
+		}
+		if t.name == bench.NodePortRemote { // the pod's answers
+			want["rx geneve"] = t.packets(ops)
+		}
+		if e.layout == bpf.Bridged && t.hostSends() { // that passes a program too
 			want["tx host_out"] = t.packets(ops)
 		}
 		for reason, n := range after {

@@ -23,13 +23,14 @@ const (
 	established
 	related
 	others
+	toServices
 )
 
 func (*helper) traits() traits {
 	return traits{
 		name: bench.Helper, layout: "bridged",
 		tests: gatewayTests(),
-		ipv6:  []string{bench.HostUDPRR},
+		ipv6:  hostTests6(),
 	}
 }
 
@@ -68,6 +69,11 @@ func (h *helper) setup(ctx context.Context) error {
 
 // watch holds that the test's packets took the flows that are theirs.
 func (h *helper) watch(ctx context.Context, t test) (func(int) error, error) {
+	if t.nodePort() {
+		if err := h.nodePorts(ctx); err != nil {
+			return nil, err
+		}
+	}
 	before, err := h.ovs.counters(ctx)
 	if err != nil {
 		return nil, err
@@ -81,10 +87,16 @@ func (h *helper) watch(ctx context.Context, t test) (func(int) error, error) {
 		if t.northSouth() {
 			want = map[uint64]int{fromUplink: t.packets(ops), established: t.packets(ops), fromPods: t.packets(ops)}
 		}
+		if t.nodePort() {
+			want = map[uint64]int{toServices: t.packets(ops), fromPods: t.packets(ops)}
+			if t.name == bench.NodePortRemote {
+				want[fromUplink], want[others] = t.packets(ops), t.packets(ops)
+			}
+		}
 		if t.family == bench.IPv6 {
 			want = nil // the flows are for IPv4
 		}
-		for _, cookie := range []uint64{fromPods, fromUplink, established, related, others} {
+		for _, cookie := range []uint64{fromPods, fromUplink, established, related, others, toServices} {
 			what := fmt.Sprintf("packets by breth0's flow %#x", cookie)
 			if err := t.expect(what, after[cookie]-before[cookie], want[cookie]); err != nil {
 				return err
@@ -92,6 +104,18 @@ func (h *helper) watch(ctx context.Context, t test) (func(int) error, error) {
 		}
 		return nil
 	}, nil
+}
+
+// nodePorts adds what the first generation did for a NodePort: a flow that sends its
+// packets to OVN before conntrack is asked.
+func (h *helper) nodePorts(ctx context.Context) error {
+	if err := h.ovs.nodePorts(ctx); err != nil {
+		return err
+	}
+	return h.ovs.flows(ctx, "breth0", fmt.Sprintf(`
+		cookie=%[1]d,priority=100,in_port=1,tcp,tp_dst=%[2]d,actions=output:2
+		cookie=%[1]d,priority=100,in_port=1,tcp,tp_dst=%[3]d,actions=output:2
+	`, toServices, localNodePort, remoteNodePort))
 }
 
 // overlayOnly is for looking into the overlay's figures; bench/run does not run it.

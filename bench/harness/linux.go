@@ -14,9 +14,24 @@ const routedPod = `
 	link set pod0 address ` + routerMAC + `
 	addr add ` + routerIP + `/24 dev pod0
 	neigh replace ` + podIP + ` lladdr ` + podMAC + ` dev pod0 nud permanent
+	addr add ` + routerIP6 + `/64 dev pod0 nodad
+	neigh replace ` + podIP6 + ` lladdr ` + podMAC + ` dev pod0 nud permanent
 `
 
-const forward = `echo 1 >/proc/sys/net/ipv4/ip_forward`
+// kernelGeneve is the overlay without OVS: the kernel's own device, and routes.
+const kernelGeneve = `
+	link add gnv0 address ` + farRouterMAC + ` mtu 1400 type geneve id 1 remote ` + outsideIP + ` udpcsum
+	link set gnv0 up
+	route add ` + farPodNet + ` dev gnv0
+	neigh replace ` + farPodIP + ` lladdr ` + farPodMAC + ` dev gnv0 nud permanent
+	route add ` + farPodNet6 + ` dev gnv0
+	neigh replace ` + farPodIP6 + ` lladdr ` + farPodMAC + ` dev gnv0 nud permanent
+`
+
+const forward = `
+	echo 1 >/proc/sys/net/ipv4/ip_forward
+	echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
+`
 
 // noOVS is a host that has its uplink for itself. Its overlay is the kernel's own
 // Geneve device with routing to the pod's veth.
@@ -25,8 +40,8 @@ type noOVS struct{}
 func (*noOVS) traits() traits {
 	return traits{
 		name: bench.NoOVS, layout: "none",
-		tests: []string{bench.HostUDPRR, bench.HostTCPRR, bench.HostTCPCRR, bench.HostICMP, bench.OverlayUDPRR},
-		ipv6:  []string{bench.HostUDPRR},
+		tests: append(hostTests(), bench.OverlayUDPRR, bench.OverlayTCPRR),
+		ipv6:  append(hostTests6(), bench.OverlayUDPRR),
 	}
 }
 
@@ -34,12 +49,7 @@ func (*noOVS) setup(ctx context.Context) error {
 	if err := hostAddresses(ctx, "eth0"); err != nil {
 		return err
 	}
-	if err := batch(ctx, nodeNS, routedPod+`
-		link add gnv0 address `+farRouterMAC+` mtu 1400 type geneve id 1 remote `+outsideIP+` udpcsum
-		link set gnv0 up
-		route add `+farPodNet+` dev gnv0
-		neigh replace `+farPodIP+` lladdr `+farPodMAC+` dev gnv0 nud permanent
-	`); err != nil {
+	if err := batch(ctx, nodeNS, routedPod+kernelGeneve); err != nil {
 		return err
 	}
 	if err := script(ctx, nodeNS, forward); err != nil {
@@ -60,13 +70,15 @@ func (*noOVS) watch(context.Context, test) (func(int) error, error) {
 // masquerade is Linux without OVS: the pod is routed, and nftables gives what it
 // sends the node's address.
 type masquerade struct {
-	flowtable bool // established connections go past the routing
+	flowtable  bool // established connections go past the routing
+	translates bool // NodePorts
 }
 
 func (m *masquerade) traits() traits {
 	t := traits{
 		name: bench.Masquerade, layout: "none",
-		tests: []string{bench.HostUDPRR, bench.HostTCPRR, bench.HostTCPCRR, bench.HostICMP, bench.NSUDPRR, bench.NSTCPCRR},
+		tests: append(hostTests(), bench.NSUDPRR, bench.NSTCPRR, bench.NSTCPCRR, bench.NodePortLocal, bench.NodePortRemote),
+		ipv6:  []string{bench.NSUDPRR, bench.NSTCPCRR},
 	}
 	if m.flowtable {
 		t.name = bench.Flowtable
@@ -92,16 +104,21 @@ func (m *masquerade) setup(ctx context.Context) error {
 				meta l4proto { tcp, udp } flow add @fast
 			}`
 	}
-	if err := script(ctx, nodeNS, forward+`
-		nft -f - <<'END'
-		table ip bench {
+	// The table is of one family each: an address of the other would cost a look.
+	table := func(family, net string) string {
+		return fmt.Sprintf(`table %s bench {
 			counter masqueraded { }
-			`+fast+`
+			%s
 			chain postrouting {
 				type nat hook postrouting priority srcnat
-				ip saddr `+podNet+` oifname "eth0" counter name masqueraded masquerade
+				%s saddr %s oifname "eth0" counter name masqueraded masquerade
 			}
 		}
+		`, family, fast, family, net)
+	}
+	if err := script(ctx, nodeNS, forward+`
+		nft -f - <<'END'
+		`+table("ip", podNet)+table("ip6", podNet6)+`
 END`); err != nil {
 		return err
 	}
@@ -115,18 +132,23 @@ END`); err != nil {
 // sees the first packet of each. With a flowtable, that what stays open left the
 // routing after its first packets.
 func (m *masquerade) watch(ctx context.Context, t test) (func(int) error, error) {
-	before, err := counted(ctx, "masqueraded")
+	if t.nodePort() {
+		if err := m.nodePorts(ctx); err != nil {
+			return nil, err
+		}
+	}
+	before, err := counted(ctx, t, "masqueraded")
 	if err != nil {
 		return nil, err
 	}
 	routed := 0
 	if m.flowtable {
-		if routed, err = counted(ctx, "forwarded"); err != nil {
+		if routed, err = counted(ctx, t, "forwarded"); err != nil {
 			return nil, err
 		}
 	}
 	return func(ops int) error {
-		after, err := counted(ctx, "masqueraded")
+		after, err := counted(ctx, t, "masqueraded")
 		if err != nil {
 			return err
 		}
@@ -136,7 +158,7 @@ func (m *masquerade) watch(ctx context.Context, t test) (func(int) error, error)
 		if !m.flowtable || !t.northSouth() || t.connects() {
 			return nil
 		}
-		n, err := counted(ctx, "forwarded")
+		n, err := counted(ctx, t, "forwarded")
 		if err == nil && n-routed > 8*t.flowNumber() {
 			err = fmt.Errorf("check: %d packets of %d flows were routed: the flowtable does not take them", n-routed, t.flowNumber())
 		}
@@ -144,11 +166,42 @@ func (m *masquerade) watch(ctx context.Context, t test) (func(int) error, error)
 	}, nil
 }
 
+// nodePorts makes the test's NodePorts as kube-proxy would: the connection goes to
+// the pod, and seems to come from the node. It comes as late as this so that the other
+// tests do without.
+func (m *masquerade) nodePorts(ctx context.Context) error {
+	if m.translates {
+		return nil
+	}
+	m.translates = true
+	if err := batch(ctx, nodeNS, kernelGeneve); err != nil {
+		return err
+	}
+	return script(ctx, nodeNS, fmt.Sprintf(`nft -f - <<'END'
+		table ip ports {
+			chain prerouting {
+				type nat hook prerouting priority dstnat
+				ip daddr %[1]s tcp dport vmap { %[2]d : goto local, %[3]d : goto remote }
+			}
+			chain local { dnat to %[4]s:%[6]d; }
+			chain remote { dnat to %[5]s:%[6]d; }
+			chain postrouting {
+				type nat hook postrouting priority srcnat
+				ct status dnat snat to %[7]s
+			}
+		}
+END`, nodeIP, localNodePort, remoteNodePort, podIP, farPodIP, podPort, joinIP))
+}
+
 // counted returns the packets of a counter of nftables.
-func counted(ctx context.Context, counter string) (int, error) {
+func counted(ctx context.Context, t test, counter string) (int, error) {
 	var n int
 	err := inNetns(nodeNS, func() error {
-		out, err := command(ctx, "", "nft", "list", "counter", "ip", "bench", counter)
+		family := "ip"
+		if t.family == bench.IPv6 {
+			family = "ip6"
+		}
+		out, err := command(ctx, "", "nft", "list", "counter", family, "bench", counter)
 		if err != nil {
 			return err
 		}

@@ -35,7 +35,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("harness", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	name := flags.String("variant", "", "what to measure: "+strings.Join(bench.Variants(), ", "))
-	only := flags.String("tests", "", "comma-separated names, default all that the variant has")
+	only := flags.String("tests", "", "comma-separated names, default all that the variant has; host_udp_rr/ipv6 is one by one family")
+	services := flags.Int("services", 1000, "how many Services the node knows")
 	flows := flags.Int("flows", flowCount, "how many connections the operations take turns on; many: UDP only")
 	seed := flags.Int("seed", 1, "which ports the clients send from")
 	batches := flags.Int("batches", 41, "batches per test, after the warm-up")
@@ -62,7 +63,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 			return fmt.Errorf("allow so many sockets: %w", err)
 		}
 	}
-	v, err := newVariant(*name, log)
+	v, err := newVariant(*name, *services, log)
 	if err != nil {
 		return err
 	}
@@ -103,7 +104,7 @@ type traits struct {
 	ipv6         []string // of bench.Tests, for IPv6
 }
 
-func newVariant(name string, log *slog.Logger) (variant, error) {
+func newVariant(name string, services int, log *slog.Logger) (variant, error) {
 	switch name {
 	case bench.NoOVS:
 		return &noOVS{}, nil
@@ -114,11 +115,11 @@ func newVariant(name string, log *slog.Logger) (variant, error) {
 	case bench.Helper:
 		return &helper{ovs: newOVS(log)}, nil
 	case bench.EBPF:
-		return &ebpf{ovs: newOVS(log), log: log}, nil
+		return &ebpf{ovs: newOVS(log), log: log, services: services}, nil
 	case bench.Bridged:
-		return &bridged{ebpf{ovs: newOVS(log), log: log}}, nil
+		return &bridged{ebpf{ovs: newOVS(log), log: log, services: services}}, nil
 	case bench.OpenFlow:
-		return &flowed{ovs: newOVS(log)}, nil
+		return &flowed{ovs: newOVS(log), services: services}, nil
 	case overlayOnly:
 		return &overlay{ovs: newOVS(log)}, nil
 	}
@@ -153,7 +154,7 @@ func (m *measurement) run(ctx context.Context) ([]bench.Row, error) {
 	t := m.variant.traits()
 	var rows []bench.Row
 	for _, tt := range t.plan() {
-		if len(m.only) > 0 && !slices.Contains(m.only, tt.name) {
+		if len(m.only) > 0 && !slices.Contains(m.only, tt.name) && !slices.Contains(m.only, tt.name+"/"+tt.family) {
 			continue
 		}
 		row, err := m.row(ctx, tt, bench.Row{Variant: t.name, Layout: t.layout, Kernel: kernel})
@@ -205,6 +206,20 @@ func (m *measurement) planted(ctx context.Context, kernel string) (bench.Row, er
 // gatewayTests are those that any gateway has.
 func gatewayTests() []string {
 	return slices.DeleteFunc(bench.Tests(), func(name string) bool { return test{name: name}.out() })
+}
+
+// hostTests are those of the host alone, which need nothing for pods.
+func hostTests() []string {
+	return slices.DeleteFunc(gatewayTests(), func(name string) bool { return !strings.HasPrefix(name, "host_") })
+}
+
+// hostTests6 are those that are measured by IPv6 as well, gatewayTests6 with the pods'.
+func hostTests6() []string {
+	return []string{bench.HostUDPRR, bench.HostTCPRR, bench.HostTCPCRR, bench.HostStreamIn, bench.HostStreamOut}
+}
+
+func gatewayTests6() []string {
+	return append(hostTests6(), bench.OverlayUDPRR, bench.NSUDPRR, bench.NSTCPCRR)
 }
 
 // plan returns the tests in bench's order.

@@ -12,6 +12,7 @@ import (
 // found out: the harness's word is worth no more than this.
 func TestExpect(t *testing.T) {
 	udp, tcp := test{name: bench.HostUDPRR, family: bench.IPv4}, test{name: bench.HostTCPCRR, family: bench.IPv4}
+	stream := test{name: bench.HostStreamIn, family: bench.IPv4}
 	for _, tt := range []struct {
 		name      string
 		test      test
@@ -28,6 +29,10 @@ func TestExpect(t *testing.T) {
 		{"TCP, one is missing", tcp, 299, 300, false},
 		{"TCP, far too many", tcp, 633, 300, false},
 		{"TCP, one of what should not be", tcp, 1, 0, false},
+		{"stream, a packet a write", stream, 100, 100, true},
+		{"stream, many packets a write", stream, 6000, 100, true},
+		{"stream, one is missing", stream, 99, 100, false},
+		{"stream, one of what should not be", stream, 1, 0, false},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			if err := tt.test.expect("packets", tt.got, tt.want); (err == nil) != tt.ok {
@@ -41,7 +46,7 @@ func TestExpect(t *testing.T) {
 func TestBarsAreMeasured(t *testing.T) {
 	var rows []bench.Row
 	for _, name := range bench.AllVariants() {
-		v, err := newVariant(name, nil)
+		v, err := newVariant(name, 1000, nil)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -32,6 +32,15 @@ const (
 	farPodIP    = "10.244.1.3"
 	farPodNet   = "10.244.1.0/24"
 	farRouterIP = "10.244.1.1"
+	joinIP      = "100.64.0.2" // of the gateway router inside OVN: what pods see a NodePort's clients as
+	joinNet     = "100.64.0.0/16"
+
+	podIP6       = "fd00:10:244::3"
+	podNet6      = "fd00:10:244::/64"
+	routerIP6    = "fd00:10:244::1"
+	farPodIP6    = "fd00:10:244:1::3"
+	farPodNet6   = "fd00:10:244:1::/64"
+	farRouterIP6 = "fd00:10:244:1::1"
 
 	nodeMAC      = "0a:58:ac:1e:00:0b"
 	outsideMAC   = "0a:58:ac:1e:00:c8"
@@ -126,6 +135,9 @@ func buildNamespaces(ctx context.Context) error {
 		addr add `+podIP+`/24 dev eth0
 		route add default via `+routerIP+`
 		neigh replace `+routerIP+` lladdr `+routerMAC+` dev eth0 nud permanent
+		addr add `+podIP6+`/64 dev eth0 nodad
+		route add default via `+routerIP6+`
+		neigh replace `+routerIP6+` lladdr `+routerMAC+` dev eth0 nud permanent
 	`); err != nil {
 		return err
 	}
@@ -140,6 +152,10 @@ func buildNamespaces(ctx context.Context) error {
 		addr add `+farPodIP+`/24 dev gnv0
 		route add `+podNet+` via `+farRouterIP+` dev gnv0
 		neigh replace `+farRouterIP+` lladdr `+farRouterMAC+` dev gnv0 nud permanent
+		route add `+joinNet+` via `+farRouterIP+` dev gnv0
+		addr add `+farPodIP6+`/64 dev gnv0 nodad
+		route add `+podNet6+` via `+farRouterIP6+` dev gnv0
+		neigh replace `+farRouterIP6+` lladdr `+farRouterMAC+` dev gnv0 nud permanent
 	`)
 }
 

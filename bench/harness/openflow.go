@@ -15,13 +15,16 @@ import (
 
 // flowed is ours without programs: the layout bridged with all of the gateway in
 // flows, those of the OpenFlow backend for the same node as the programs have.
-type flowed struct{ ovs ovs }
+type flowed struct {
+	ovs      ovs
+	services int
+}
 
 func (*flowed) traits() traits {
 	return traits{
 		name: bench.OpenFlow, layout: "bridged",
 		tests: gatewayTests(),
-		ipv6:  []string{bench.HostUDPRR},
+		ipv6:  gatewayTests6(),
 	}
 }
 
@@ -41,7 +44,7 @@ func (v *flowed) setup(ctx context.Context) error {
 		return err
 	}
 	var lines strings.Builder
-	for _, f := range openflow.Flows(flowInput(verdict.MAC(mac))) {
+	for _, f := range openflow.Flows(flowInput(verdict.MAC(mac), v.services)) {
 		cookie := flowOther
 		switch {
 		case strings.HasPrefix(f, fmt.Sprintf("priority=100,in_port=%d", uplinkPort)):
@@ -55,13 +58,13 @@ func (v *flowed) setup(ctx context.Context) error {
 }
 
 // flowInput is the node as the variants with programs have it.
-func flowInput(mac verdict.MAC) openflow.Input {
+func flowInput(mac verdict.MAC, count int) openflow.Input {
 	addrs := map[netip.Addr]verdict.AddrKind{}
 	for _, a := range []string{nodeIP, nodeIP2, nodeIP6} {
 		addrs[netip.MustParseAddr(a)] = verdict.AddrHost
 	}
 	services := map[verdict.ServiceKey]verdict.ServiceOwner{}
-	for k := range nodePorts() {
+	for k := range nodePorts(count) {
 		services[verdict.ServiceKey(k)] = verdict.ServiceOVN
 	}
 	return openflow.Input{
@@ -78,6 +81,11 @@ func flowInput(mac verdict.MAC) openflow.Input {
 // watch holds that the test's packets met the flows, and only in a North-South test
 // any from OVN.
 func (v *flowed) watch(ctx context.Context, t test) (func(int) error, error) {
+	if t.nodePort() {
+		if err := v.ovs.nodePorts(ctx); err != nil {
+			return nil, err
+		}
+	}
 	before, err := v.ovs.counters(ctx)
 	if err != nil {
 		return nil, err
@@ -88,10 +96,14 @@ func (v *flowed) watch(ctx context.Context, t test) (func(int) error, error) {
 			return err
 		}
 		fromOVN := 0
-		if t.northSouth() {
+		if t.northSouth() || t.nodePort() {
 			fromOVN = t.packets(ops)
 		}
-		if err := t.expect("packets from the wire by the flows", after[flowFromWire]-before[flowFromWire], t.packets(ops)); err != nil {
+		fromWire := t.packets(ops)
+		if t.name == bench.NodePortRemote { // the client's, and by Geneve the pod's
+			fromWire *= 2
+		}
+		if err := t.expect("packets from the wire by the flows", after[flowFromWire]-before[flowFromWire], fromWire); err != nil {
 			return err
 		}
 		return t.expect("packets from OVN by the flows", after[flowFromOVN]-before[flowFromOVN], fromOVN)

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -17,6 +18,14 @@ const (
 	// One a test: so many connections to one port would run out of local ports.
 	endpointPort, servicePort = 7008, 7009
 	clusterIP                 = "10.96.0.1"
+
+	// Of the node, and the pods' behind them.
+	localNodePort, remoteNodePort, podPort = 30080, 30081, 8080
+
+	streamSize = 60000
+
+	// Of one address of the clients'; for more flows the next are used.
+	portsEach = 10000
 )
 
 // ends are the two sockets' places.
@@ -27,21 +36,31 @@ type ends struct {
 }
 
 func (t test) ends() ends {
+	pod, far, node, outside := podIP, farPodIP, nodeIP, outsideIP
+	if t.family == bench.IPv6 {
+		pod, far, node, outside = podIP6, farPodIP6, nodeIP6, outsideIP6
+	}
 	switch {
 	case t.overlay():
-		return between(podNS, podIP, outsideNS, farPodIP, serverPort)
+		return between(podNS, pod, outsideNS, far, serverPort)
 	case t.northSouth():
-		return between(podNS, podIP, outsideNS, outsideIP, serverPort)
+		return between(podNS, pod, outsideNS, outside, serverPort)
 	case t.name == bench.EndpointTCPCRR:
-		return between(nodeNS, nodeIP, outsideNS, outsideIP, endpointPort)
+		return between(nodeNS, node, outsideNS, outside, endpointPort)
 	case t.name == bench.ServiceTCPCRR:
-		e := between(nodeNS, nodeIP, outsideNS, outsideIP, servicePort)
-		e.to = newAddress(clusterIP, 80)
-		return e
-	case t.family == bench.IPv6:
-		return between(outsideNS, outsideIP6, nodeNS, nodeIP6, serverPort)
+		return between(nodeNS, node, outsideNS, outside, servicePort).by(clusterIP, 80)
+	case t.name == bench.NodePortLocal:
+		return between(outsideNS, outside, podNS, pod, podPort).by(node, localNodePort)
+	case t.name == bench.NodePortRemote:
+		return between(outsideNS, outside, outsideNS, far, podPort).by(node, remoteNodePort)
 	}
-	return between(outsideNS, outsideIP, nodeNS, nodeIP, serverPort)
+	return between(outsideNS, outside, nodeNS, node, serverPort)
+}
+
+// by are the ends of a client that connects to another address than the server's.
+func (e ends) by(ip string, port uint16) ends {
+	e.to = newAddress(ip, port)
+	return e
 }
 
 func between(client, local, server, remote string, port uint16) ends {
@@ -54,14 +73,16 @@ func between(client, local, server, remote string, port uint16) ends {
 // everything.
 func open(t test) (op func(flow int) error, stop func(), err error) {
 	o := &opened{ends: t.ends(), flows: t.flowNumber(), firstPort: t.firstPort()}
-	switch t.name {
-	case bench.HostUDPRR, bench.OverlayUDPRR, bench.NSUDPRR:
-		op, err = o.udp()
-	case bench.HostTCPRR:
-		op, err = o.tcp()
-	case bench.HostTCPCRR, bench.NSTCPCRR, bench.EndpointTCPCRR, bench.ServiceTCPCRR:
+	switch {
+	case t.stream():
+		op, err = o.stream(t.name == bench.HostStreamOut)
+	case t.connects():
 		op, err = o.tcpConnect()
-	case bench.HostICMP:
+	case t.tcp():
+		op, err = o.tcp()
+	case strings.HasSuffix(t.name, "_udp_rr"):
+		op, err = o.udp()
+	case t.name == bench.HostICMP:
 		op, err = o.icmp()
 	default:
 		err = errors.New("no such test")
@@ -131,8 +152,8 @@ func (o *opened) udp() (func(int) error, error) {
 func (o *opened) clients(kind int) ([]int, error) {
 	var fds []int
 	for i := range o.flows {
-		local := o.ends.local
-		binary.BigEndian.PutUint16(local.raw[2:], uint16(o.firstPort+i))
+		local := o.ends.local.other(i / portsEach)
+		binary.BigEndian.PutUint16(local.raw[2:], uint16(o.firstPort+i%portsEach))
 		fd, err := o.bound(o.ends.client, kind, local)
 		if err != nil {
 			return nil, err
@@ -143,85 +164,6 @@ func (o *opened) clients(kind int) ([]int, error) {
 		fds = append(fds, fd)
 	}
 	return fds, nil
-}
-
-func (o *opened) listen() error {
-	fd, err := o.bound(o.ends.server, unix.SOCK_STREAM, o.ends.remote)
-	if err != nil {
-		return err
-	}
-	return call("listen", unix.SYS_LISTEN, uintptr(fd), 128, 0)
-}
-
-// tcp: one byte there, one back, on connections that stay.
-func (o *opened) tcp() (func(int) error, error) {
-	if err := o.listen(); err != nil {
-		return nil, err
-	}
-	listener := o.fds[0]
-	clients, err := o.clients(unix.SOCK_STREAM)
-	if err != nil {
-		return nil, err
-	}
-	var servers []int
-	for range clients {
-		fd, err := accept(listener)
-		if err != nil {
-			return nil, err
-		}
-		o.fds = append(o.fds, fd)
-		servers = append(servers, fd)
-	}
-	for _, fd := range o.fds[1:] {
-		if err := unix.SetsockoptInt(fd, unix.IPPROTO_TCP, unix.TCP_NODELAY, 1); err != nil {
-			return nil, fmt.Errorf("set TCP_NODELAY: %w", err)
-		}
-	}
-	return func(flow int) error { return o.exchange(clients[flow], servers[flow]) }, nil
-}
-
-func (o *opened) exchange(client, server int) error {
-	data := o.buf[:1]
-	if err := send(client, data, nil); err != nil {
-		return err
-	}
-	if err := receive(server, data, nil); err != nil {
-		return err
-	}
-	if err := send(server, data, nil); err != nil {
-		return err
-	}
-	err := receive(client, data, nil)
-	return err
-}
-
-// tcpConnect: a connection for each exchange, closed by the client first. It needs
-// the thread to be in the client's namespace.
-func (o *opened) tcpConnect() (func(int) error, error) {
-	if err := o.listen(); err != nil {
-		return nil, err
-	}
-	listener, family := o.fds[0], uintptr(o.ends.local.family())
-	return func(int) error {
-		fd, _, errno := unix.RawSyscall(unix.SYS_SOCKET, family, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)
-		if errno != 0 {
-			return fmt.Errorf("socket: %w", errno)
-		}
-		client := int(fd)
-		if err := connect(client, &o.ends.to); err != nil {
-			return err
-		}
-		server, err := accept(listener)
-		if err != nil {
-			return err
-		}
-		if err := o.exchange(client, server); err != nil {
-			return err
-		}
-		closeSocket(client)
-		closeSocket(server)
-		return nil
-	}, nil
 }
 
 // icmp: echo requests from a raw socket outside, answered by the node's kernel.

@@ -47,7 +47,9 @@ func (o ovs) vsctl(ctx context.Context, words string) error {
 func (o ovs) flows(ctx context.Context, bridge, flows string) error {
 	var lines strings.Builder
 	for line := range strings.Lines(flows) {
-		lines.WriteString(strings.TrimSpace(line) + "\n")
+		if line = strings.TrimSpace(line); line != "" {
+			lines.WriteString(line + "\n")
+		}
 	}
 	return inNetns(nodeNS, func() error {
 		_, err := command(ctx, lines.String(), "ovs-ofctl", "add-flows", bridge, "-")
@@ -117,13 +119,42 @@ func (o ovs) integration(ctx context.Context, snatPorts, uplink string) error {
 			return err
 		}
 	}
-	return o.flows(ctx, "br-int", `
-		priority=100,in_port=1,ip,nw_dst=`+farPodNet+`,actions=mod_dl_src:`+farRouterMAC+`,mod_dl_dst:`+farPodMAC+`,dec_ttl,set_field:1->tun_id,set_field:`+outsideIP+`->tun_dst,output:2
-		priority=100,in_port=2,tun_id=1,ip,nw_dst=`+podIP+`,actions=mod_dl_src:`+routerMAC+`,mod_dl_dst:`+podMAC+`,dec_ttl,output:1
-		priority=50,in_port=1,ip,actions=dec_ttl,ct(commit,zone=1,nat(src=`+nodeIP+snatPorts+`),table=1)
-		table=1,priority=1,actions=mod_dl_src:`+nodeMAC+`,mod_dl_dst:`+outsideMAC+`,output:3
-		priority=50,in_port=3,ip,nw_dst=`+nodeIP+`,actions=ct(zone=1,nat,table=2)
-		table=2,priority=1,ip,nw_dst=`+podIP+`,actions=mod_dl_src:`+routerMAC+`,mod_dl_dst:`+podMAC+`,dec_ttl,output:1
+	flows := `
+		priority=100,in_port=1,ip,nw_dst=` + farPodNet + `,actions=mod_dl_src:` + farRouterMAC + `,mod_dl_dst:` + farPodMAC + `,dec_ttl,set_field:1->tun_id,set_field:` + outsideIP + `->tun_dst,output:2
+		priority=100,in_port=2,tun_id=1,ip,nw_dst=` + podIP + `,actions=mod_dl_src:` + routerMAC + `,mod_dl_dst:` + podMAC + `,dec_ttl,output:1
+		priority=50,in_port=1,ip,actions=dec_ttl,ct(commit,zone=1,nat(src=` + nodeIP + snatPorts + `),table=1)
+		table=1,priority=1,actions=mod_dl_src:` + nodeMAC + `,mod_dl_dst:` + outsideMAC + `,output:3
+		priority=50,in_port=3,ip,nw_dst=` + nodeIP + `,actions=ct(zone=1,nat,table=2)
+		table=2,priority=1,ip,nw_dst=` + podIP + `,actions=mod_dl_src:` + routerMAC + `,mod_dl_dst:` + podMAC + `,dec_ttl,output:1
+	`
+	if snatPorts != "" { // the first generation knows nothing of IPv6
+		flows += `
+		priority=100,in_port=1,ipv6,ipv6_dst=` + farPodNet6 + `,actions=mod_dl_src:` + farRouterMAC + `,mod_dl_dst:` + farPodMAC + `,dec_ttl,set_field:1->tun_id,set_field:` + outsideIP + `->tun_dst,output:2
+		priority=100,in_port=2,tun_id=1,ipv6,ipv6_dst=` + podIP6 + `,actions=mod_dl_src:` + routerMAC + `,mod_dl_dst:` + podMAC + `,dec_ttl,output:1
+		priority=50,in_port=1,ipv6,actions=dec_ttl,ct(commit,zone=1,nat(src=[` + nodeIP6 + `]` + snatPorts + `),table=1)
+		priority=50,in_port=3,ipv6,ipv6_dst=` + nodeIP6 + `,actions=ct(zone=1,nat,table=2)
+		table=2,priority=1,ipv6,ipv6_dst=` + podIP6 + `,actions=mod_dl_src:` + routerMAC + `,mod_dl_dst:` + podMAC + `,dec_ttl,output:1
+		`
+	}
+	return o.flows(ctx, "br-int", flows)
+}
+
+// nodePorts adds to br-int what OVN's load balancers do for the test's NodePorts:
+// translate to the pod and the client to the router's own address, in a zone each,
+// and back. It comes as late as this so that the other tests do without.
+func (o ovs) nodePorts(ctx context.Context) error {
+	var flows strings.Builder
+	for port, pod := range map[int]string{localNodePort: podIP, remoteNodePort: farPodIP} {
+		fmt.Fprintf(&flows, "priority=60,in_port=3,tcp,nw_dst=%s,tp_dst=%d,actions=ct(commit,zone=2,nat(dst=%s:%d),table=5)\n", nodeIP, port, pod, podPort)
+	}
+	return o.flows(ctx, "br-int", flows.String()+`
+		table=5,priority=1,actions=ct(commit,zone=3,nat(src=`+joinIP+`),table=6)
+		table=6,priority=1,ip,nw_dst=`+podIP+`,actions=mod_dl_src:`+routerMAC+`,mod_dl_dst:`+podMAC+`,dec_ttl,output:1
+		table=6,priority=1,ip,nw_dst=`+farPodIP+`,actions=mod_dl_src:`+farRouterMAC+`,mod_dl_dst:`+farPodMAC+`,dec_ttl,set_field:1->tun_id,set_field:`+outsideIP+`->tun_dst,output:2
+		priority=110,in_port=1,tcp,nw_dst=`+joinIP+`,actions=ct(zone=3,nat,table=7)
+		priority=110,in_port=2,tun_id=1,tcp,nw_dst=`+joinIP+`,actions=ct(zone=3,nat,table=7)
+		table=7,priority=1,actions=ct(zone=2,nat,table=8)
+		table=8,priority=1,actions=mod_dl_src:`+nodeMAC+`,mod_dl_dst:`+outsideMAC+`,dec_ttl,output:3
 	`)
 }
 

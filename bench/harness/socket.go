@@ -35,6 +35,16 @@ func newAddress(ip string, port uint16) address {
 	return a
 }
 
+// other returns the address with its last byte n higher.
+func (a address) other(n int) address {
+	last := 7
+	if a.family() == unix.AF_INET6 {
+		last = 23
+	}
+	a.raw[last] += byte(n)
+	return a
+}
+
 func (a *address) family() int { return int(binary.NativeEndian.Uint16(a.raw[:])) }
 
 // socket opens a socket in the network namespace, where it stays. Reads give up
@@ -110,6 +120,18 @@ func receive(fd int, data []byte, from *address) error {
 		return fmt.Errorf("receive: %w", io.EOF)
 	}
 	return nil
+}
+
+// receiveSome is receive that tells how much it was.
+func receiveSome(fd int, data []byte) (int, error) {
+	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(data))), uintptr(len(data)), 0, 0, 0)
+	if errno != 0 {
+		return 0, fmt.Errorf("receive: %w", errno)
+	}
+	if n == 0 {
+		return 0, fmt.Errorf("receive: %w", io.EOF)
+	}
+	return int(n), nil
 }
 
 func closeSocket(fd int) { _, _, _ = unix.RawSyscall(unix.SYS_CLOSE, uintptr(fd), 0, 0) }

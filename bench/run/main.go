@@ -83,7 +83,14 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	}
 	c.variants = bench.AllVariants()
 	if *short {
-		c.variants, c.tests = bench.Variants(), bench.ShortTests()
+		c.variants = bench.Variants()
+		for _, t := range bench.ShortTests() {
+			for _, family := range []string{bench.IPv4, bench.IPv6} {
+				if bench.InShort(t, family) {
+					c.tests = append(c.tests, t+"/"+family)
+				}
+			}
+		}
 	}
 	var err error
 	if *variants != "" {
