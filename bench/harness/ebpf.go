@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sys/unix"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
@@ -91,6 +92,8 @@ func (e *ebpf) attach() error {
 		SNATPorts: snatPorts, GenevePort: genevePort,
 		ServiceCIDRs: serviceCIDRs(), PodCIDRs: podCIDRs(),
 		Layout: e.layout,
+	}, Clsact: bpf.ClsactFuncs{ // Linux 6.1 has no tcx
+		Attach: link.AttachClsact, Detach: link.DetachClsact, AttachAt: link.AttachClsactAt, DetachAt: link.DetachClsactAt, Attached: link.ClsactAttachedAt,
 	}})
 	if err != nil {
 		return err

@@ -179,12 +179,12 @@ func (m *masquerade) nodePorts(ctx context.Context) error {
 	}
 	return script(ctx, nodeNS, fmt.Sprintf(`nft -f - <<'END'
 		table ip ports {
+			chain local { meta l4proto tcp dnat to %[4]s:%[6]d; }
+			chain remote { meta l4proto tcp dnat to %[5]s:%[6]d; }
 			chain prerouting {
 				type nat hook prerouting priority dstnat
 				ip daddr %[1]s tcp dport vmap { %[2]d : goto local, %[3]d : goto remote }
 			}
-			chain local { dnat to %[4]s:%[6]d; }
-			chain remote { dnat to %[5]s:%[6]d; }
 			chain postrouting {
 				type nat hook postrouting priority srcnat
 				ct status dnat snat to %[7]s

@@ -152,6 +152,9 @@ func (m *measurement) run(ctx context.Context) ([]bench.Row, error) {
 		return nil, fmt.Errorf("set up: %w", err)
 	}
 	t := m.variant.traits()
+	if err := moreOutside(ctx, t, m.flows); err != nil {
+		return nil, err
+	}
 	var rows []bench.Row
 	for _, tt := range t.plan() {
 		if len(m.only) > 0 && !slices.Contains(m.only, tt.name) && !slices.Contains(m.only, tt.name+"/"+tt.family) {

@@ -148,11 +148,11 @@ func (m measurement) one(ctx context.Context, t test) (median, spread float64, e
 }
 
 // forget waits until the connections of the tests before are over for TCP too: the
-// ports that they keep would have to be searched past. An idle guest's minute takes
-// no time.
+// ports that they keep could not be bound, and would have to be searched past. An idle
+// guest's minute takes no time.
 func forget(ctx context.Context, t test) error {
 	const timeWait = 60 * time.Second
-	for start := time.Now(); t.connects(); {
+	for start := time.Now(); t.tcp(); {
 		n, err := lingering(t.ends().client)
 		if err != nil || n == 0 {
 			return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	"fmt"
+	"net/netip"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -157,6 +158,29 @@ func buildNamespaces(ctx context.Context) error {
 		route add `+podNet6+` via `+farRouterIP6+` dev gnv0
 		neigh replace `+farRouterIP6+` lladdr `+farRouterMAC+` dev gnv0 nud permanent
 	`)
+}
+
+// moreOutside gives the machine outside the addresses that so many flows need, and the
+// node its neighbours.
+func moreOutside(ctx context.Context, t traits, flows int) error {
+	link := "eth0"
+	if t.layout == "bridged" {
+		link = "breth0"
+	}
+	var outside, node strings.Builder
+	addr := netip.MustParseAddr(outsideIP)
+	for n := portsEach; n < flows; n += portsEach {
+		addr = addr.Next()
+		fmt.Fprintf(&outside, "addr add %s/24 dev eth0\n", addr)
+		fmt.Fprintf(&node, "neigh replace %s lladdr %s dev %s nud permanent\n", addr, outsideMAC, link)
+	}
+	if outside.Len() == 0 {
+		return nil
+	}
+	if err := batch(ctx, outsideNS, outside.String()); err != nil {
+		return err
+	}
+	return batch(ctx, nodeNS, node.String())
 }
 
 // hostAddresses gives the node's addresses to the interface that has them in this

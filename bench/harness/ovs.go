@@ -148,13 +148,13 @@ func (o ovs) nodePorts(ctx context.Context) error {
 		fmt.Fprintf(&flows, "priority=60,in_port=3,tcp,nw_dst=%s,tp_dst=%d,actions=ct(commit,zone=2,nat(dst=%s:%d),table=5)\n", nodeIP, port, pod, podPort)
 	}
 	return o.flows(ctx, "br-int", flows.String()+`
-		table=5,priority=1,actions=ct(commit,zone=3,nat(src=`+joinIP+`),table=6)
+		table=5,priority=1,tcp,actions=ct(commit,zone=3,nat(src=`+joinIP+`),table=6)
 		table=6,priority=1,ip,nw_dst=`+podIP+`,actions=mod_dl_src:`+routerMAC+`,mod_dl_dst:`+podMAC+`,dec_ttl,output:1
 		table=6,priority=1,ip,nw_dst=`+farPodIP+`,actions=mod_dl_src:`+farRouterMAC+`,mod_dl_dst:`+farPodMAC+`,dec_ttl,set_field:1->tun_id,set_field:`+outsideIP+`->tun_dst,output:2
 		priority=110,in_port=1,tcp,nw_dst=`+joinIP+`,actions=ct(zone=3,nat,table=7)
 		priority=110,in_port=2,tun_id=1,tcp,nw_dst=`+joinIP+`,actions=ct(zone=3,nat,table=7)
-		table=7,priority=1,actions=ct(zone=2,nat,table=8)
-		table=8,priority=1,actions=mod_dl_src:`+nodeMAC+`,mod_dl_dst:`+outsideMAC+`,dec_ttl,output:3
+		table=7,priority=1,tcp,actions=ct(zone=2,nat,table=8)
+		table=8,priority=1,tcp,actions=mod_dl_src:`+nodeMAC+`,mod_dl_dst:`+outsideMAC+`,dec_ttl,output:3
 	`)
 }
 

@@ -53,6 +53,7 @@ type config struct {
 	out      string
 	keep     bool          // also in bench/results
 	baseline string        // what the rows must not be worse than; "": nothing
+	full     bool          // other kernels and sizes instead
 	timeout  time.Duration // of one boot
 	profile  string        // Markdown to put profiles into, instead of measuring all; "" = none
 }
@@ -68,6 +69,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	flags.BoolVar(&c.keep, "keep", false, "put the run into bench/results as well, which documents are made of")
 	flags.StringVar(&c.baseline, "baseline", "", "fail if a ratio is worse than in this file, or if it would not be noticed")
 	flags.StringVar(&c.profile, "profile", "", "Markdown file with marks: put there where the instructions go, instead of measuring all")
+	flags.BoolVar(&c.full, "full", false, "instead of the packet path on this kernel: on 6.1, and with 1 to 100,000 connections and 10 to 10,000 Services")
 	flags.DurationVar(&c.timeout, "timeout", 5*time.Minute, "of one variant")
 	short := flags.Bool("short", false, "what CI has time for")
 	variants := flags.String("variants", "", "which to measure, default all; bars need all")
@@ -83,14 +85,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	}
 	c.variants = bench.AllVariants()
 	if *short {
-		c.variants = bench.Variants()
-		for _, t := range bench.ShortTests() {
-			for _, family := range []string{bench.IPv4, bench.IPv6} {
-				if bench.InShort(t, family) {
-					c.tests = append(c.tests, t+"/"+family)
-				}
-			}
-		}
+		c.variants, c.tests = bench.Variants(), shortTests()
 	}
 	var err error
 	if *variants != "" {
@@ -133,6 +128,14 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if c.profile != "" {
 		return profile(ctx, c, dir, harness, stderr)
 	}
+	if c.full {
+		return full(ctx, c, harness, stdout, stderr)
+	}
+	return measure(ctx, c, harness, stdout, stderr)
+}
+
+// measure is the packet path: a run, its report, and the gate.
+func measure(ctx context.Context, c config, harness string, stdout, stderr io.Writer) error {
 	r := machine.Describe(ctx, results.Packets)
 	r.Seed, r.Boots = c.seed, c.boots
 	rows, err := packets(ctx, c, harness, stderr)
@@ -146,6 +149,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	fmt.Fprintf(stdout, "Instructions per operation, median ± distance of the quartiles; Linux %s in a VM:\n\n%s\nRows: %s, report: %s\n",
 		r.Rows[0].Kernel, bench.Table(r.Rows, bench.Bars()), c.out, filepath.Join(directory(c.out), "report.md"))
 	return errors.Join(bench.Gate(r.Rows, bench.Bars()), gate(c.baseline, r.Rows, rows))
+}
+
+// variant measures one in one boot.
+func variant(ctx context.Context, c config, harness, name string, seed int, stderr io.Writer, more ...string) ([]bench.Row, error) {
+	command := []string{harness, "-variant", name, "-seed", fmt.Sprint(seed)}
+	if len(c.tests) > 0 {
+		command = append(command, "-tests", strings.Join(c.tests, ","))
+	}
+	out, err := boot(ctx, c, stderr, append(command, more...)...)
+	if err != nil {
+		return nil, fmt.Errorf("measure %s: %w", name, err)
+	}
+	rows, err := bench.Read(out)
+	if err != nil {
+		return nil, fmt.Errorf("measure %s: %w", name, err)
+	}
+	return rows, nil
 }
 
 // apart returns what was measured and what was planted.
@@ -186,20 +206,13 @@ func packets(ctx context.Context, c config, harness string, stderr io.Writer) ([
 		var rows []bench.Row
 		for i, v := range c.variants {
 			fmt.Fprintf(stderr, "bench: boot %d of %d, %d of %d: %s\n", b+1, c.boots, i+1, len(c.variants), v)
-			command := []string{harness, "-variant", v, "-seed", fmt.Sprint(c.seed + b)}
-			if len(c.tests) > 0 {
-				command = append(command, "-tests", strings.Join(c.tests, ","))
-			}
+			var more []string
 			if c.baseline != "" && v == bench.EBPF {
-				command = append(command, "-plant")
+				more = []string{"-plant"}
 			}
-			out, err := boot(ctx, c, stderr, command...)
+			got, err := variant(ctx, c, harness, v, c.seed+b, stderr, more...)
 			if err != nil {
-				return nil, fmt.Errorf("measure %s: %w", v, err)
-			}
-			got, err := bench.Read(out)
-			if err != nil {
-				return nil, fmt.Errorf("measure %s: %w", v, err)
+				return nil, err
 			}
 			rows = append(rows, got...)
 		}

@@ -26,7 +26,7 @@ func save(c config, r *results.Run) error {
 	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(c.out, buf.Bytes(), 0o644)); err != nil {
 		return fmt.Errorf("save rows: %w", err)
 	}
-	if err := saveReport(dir, r); err != nil {
+	if err := saveReport(dir, r, "report.md"); err != nil {
 		return err
 	}
 	if c.keep {
@@ -35,13 +35,13 @@ func save(c config, r *results.Run) error {
 	return nil
 }
 
-// saveReport writes the run and a report of it alone.
-func saveReport(dir string, r *results.Run) error {
+// saveReport writes the run and a report of it alone, under that name.
+func saveReport(dir string, r *results.Run, name string) error {
 	if err := r.Write(filepath.Join(dir, r.Kind+".json")); err != nil {
 		return err
 	}
 	page := report.Page(report.Runs{r.Kind: r}, ".")
-	err := os.WriteFile(filepath.Join(dir, "report.md"), []byte(page.Page), 0o644)
+	err := os.WriteFile(filepath.Join(dir, name), []byte(page.Page), 0o644)
 	for name, svg := range page.Charts {
 		err = errors.Join(err, os.WriteFile(filepath.Join(dir, name), []byte(svg), 0o644))
 	}

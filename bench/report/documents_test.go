@@ -1,0 +1,50 @@
+package report
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
+)
+
+// TestDocuments holds that the documents are what the runs in bench/results make of
+// them: no figure is typed.
+func TestDocuments(t *testing.T) {
+	top := filepath.Join("..", "..")
+	newest, err := results.Newest(os.DirFS(filepath.Join(top, "bench", "results")))
+	if err != nil {
+		t.Fatal(err)
+	}
+	documents, err := Documents(newest, func(path string) (string, error) {
+		text, err := os.ReadFile(filepath.Join(top, path))
+		return string(text), err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	for path, want := range documents {
+		got, err := os.ReadFile(filepath.Join(top, path))
+		if err != nil {
+			t.Error(err)
+		}
+		if diff := cmp.Diff(want, string(got)); diff != "" {
+			t.Errorf("%s is not what bench/results makes of it: make bench-documents (-want +got):\n%s", path, diff)
+		}
+	}
+	charts, err := filepath.Glob(filepath.Join(top, ChartsPath, "*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, path := range charts {
+		rel, err := filepath.Rel(top, path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if _, ok := documents[rel]; !ok {
+			t.Errorf("%s: nothing makes it", rel)
+		}
+	}
+}

@@ -1,0 +1,99 @@
+package main
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"path/filepath"
+	"slices"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench"
+	"github.com/ovn-ebpf/ovn-ebpf/bench/machine"
+	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
+)
+
+// sweep is some tests of some variants at several sizes of something.
+type sweep struct {
+	of, flag string // the flag of the harness
+	sizes    []int
+	variants []string
+	tests    []string
+}
+
+// sweeps: connections of the host to as many as there are ports and addresses for,
+// of a pod to as many as SNAT has ports for towards one remote; and Services.
+func sweeps() []sweep {
+	return []sweep{
+		{"connections", "-flows", []int{1, 100, 1000, 10000, 100000}, []string{bench.NoOVS, bench.EBPF}, []string{bench.HostUDPRR + "/" + bench.IPv4}},
+		{"connections", "-flows", []int{1, 100, 1000, 10000}, []string{bench.Masquerade, bench.EBPF}, []string{bench.NSUDPRR + "/" + bench.IPv4}},
+		{
+			"services", "-services",
+			[]int{10, 100, 1000, 10000},
+			[]string{bench.EBPF},
+			[]string{bench.HostUDPRR + "/" + bench.IPv4, bench.NSUDPRR + "/" + bench.IPv4, bench.NodePortLocal, bench.ServiceTCPCRR},
+		},
+	}
+}
+
+// oldKernel is the oldest that there are rows of.
+const oldKernel = "6.1"
+
+// full measures what CI has no time for: the rows of CI on another kernel, and sweeps.
+func full(ctx context.Context, c config, harness string, stdout, stderr io.Writer) error {
+	r := machine.Describe(ctx, results.Full)
+	r.Seed, r.Boots = c.seed, 1
+	old := c
+	old.kernel, old.boots, old.variants, old.tests, old.baseline = oldKernel, 1, bench.Variants(), shortTests(), ""
+	var err error
+	if r.Rows, err = packets(ctx, old, harness, stderr); err != nil {
+		return err
+	}
+	for _, s := range sweeps() {
+		points, err := s.run(ctx, c, harness, stderr)
+		if err != nil {
+			return err
+		}
+		r.Sweeps = append(r.Sweeps, points...)
+	}
+	dir := directory(c.out)
+	if err := saveReport(dir, &r, "full.md"); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "Linux %s:\n\n%s\nAll of it: %s\n", r.Rows[0].Kernel, bench.Table(r.Rows, bench.Bars()), filepath.Join(dir, "full.md"))
+	if c.keep {
+		return r.Write(filepath.Join("bench", "results", r.Name()))
+	}
+	return nil
+}
+
+// run measures a sweep, one boot for each variant and size.
+func (s sweep) run(ctx context.Context, c config, harness string, stderr io.Writer) ([]results.Point, error) {
+	c.tests = s.tests
+	var points []results.Point
+	for _, v := range s.variants {
+		for _, size := range s.sizes {
+			fmt.Fprintf(stderr, "bench: %s, %d %s\n", v, size, s.of)
+			rows, err := variant(ctx, c, harness, v, c.seed, stderr, s.flag, fmt.Sprint(size))
+			if err != nil {
+				return nil, fmt.Errorf("%d %s: %w", size, s.of, err)
+			}
+			for _, r := range rows {
+				points = append(points, results.Point{Of: s.of, Size: size, Row: r})
+			}
+		}
+	}
+	return points, nil
+}
+
+// shortTests returns what CI measures, as the harness wants to be told.
+func shortTests() []string {
+	var tests []string
+	for _, t := range bench.ShortTests() {
+		for _, family := range []string{bench.IPv4, bench.IPv6} {
+			if bench.InShort(t, family) {
+				tests = append(tests, t+"/"+family)
+			}
+		}
+	}
+	return slices.Clip(tests)
+}

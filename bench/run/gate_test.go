@@ -1,0 +1,86 @@
+package main
+
+import (
+	"os"
+	"path/filepath"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench"
+)
+
+// TestGateFile holds what CI relies on: the file is read, a worse ratio fails, and so
+// does a gate that was not put to the test.
+func TestGateFile(t *testing.T) {
+	row := func(variant string, instructions float64) bench.Row {
+		return bench.Row{Test: bench.HostUDPRR, Variant: variant, Layout: "none", Kernel: "6.12.1", Family: bench.IPv4, Instructions: instructions, Spread: 0.002}
+	}
+	rows := []bench.Row{row(bench.NoOVS, 10000), row(bench.EBPF, 10200)}
+	planted := []bench.Row{row(bench.Planted, 10200*1.03)}
+	b := &bench.Baseline{Commit: "abc1234", Kernel: "6.12.1", Reason: "a start", Ratios: bench.Ratios(rows)}
+	text, err := b.Encode()
+	if err != nil {
+		t.Fatal(err)
+	}
+	path := filepath.Join(t.TempDir(), "baseline.json")
+	if err := os.WriteFile(path, text, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	if err := gate(path, rows, planted); err != nil {
+		t.Error(err)
+	}
+	if err := gate("", nil, nil); err != nil {
+		t.Errorf("no gate asked for: %v", err)
+	}
+	for what, err := range map[string]error{
+		"is 1.0404, was 1.0200": gate(path, []bench.Row{row(bench.NoOVS, 10000), row(bench.EBPF, 10404)}, []bench.Row{row(bench.Planted, 10404*1.03)}),
+		"0 planted rows":        gate(path, rows, nil),
+		"read baseline":         gate(path+"x", rows, planted),
+		"want 3 %":              gate(path, rows, []bench.Row{row(bench.Planted, 10200)}),
+	} {
+		if err == nil || !strings.Contains(err.Error(), what) {
+			t.Errorf("want %q, got %v", what, err)
+		}
+	}
+}
+
+// TestBaselineFile holds that the accepted baseline has every ratio of ours that CI
+// measures: a bar's are among them, but for those that compare with the helper.
+func TestBaselineFile(t *testing.T) {
+	text, err := os.ReadFile(filepath.Join("..", "baseline.json"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	b, err := bench.DecodeBaseline(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, bar := range bench.Bars() {
+		if bar.Base != bench.Helper && !slices.ContainsFunc(b.Ratios, func(r bench.Ratio) bool {
+			return r.Test == bar.Test && r.Family == bar.Family && r.Variant == bar.Variant && r.Base == bar.Base && r.BaseTest == bar.BaseTest
+		}) {
+			t.Errorf("no ratio for %v in %s", bar, bar.Test)
+		}
+	}
+}
+
+// TestSweeps holds that what bench-full asks the harness for is there.
+func TestSweeps(t *testing.T) {
+	for _, s := range sweeps() {
+		for _, v := range s.variants {
+			if !slices.Contains(bench.AllVariants(), v) {
+				t.Errorf("no variant %q", v)
+			}
+		}
+		for _, name := range s.tests {
+			test, family, _ := strings.Cut(name, "/")
+			if !slices.Contains(bench.Tests(), test) || (family != "" && family != bench.IPv4 && family != bench.IPv6) {
+				t.Errorf("no test %q", name)
+			}
+		}
+		if !slices.IsSorted(s.sizes) {
+			t.Errorf("%s: sizes %v", s.of, s.sizes)
+		}
+	}
+}
