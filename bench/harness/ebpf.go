@@ -198,15 +198,18 @@ func (e *ebpf) check(ctx context.Context) error {
 	})
 }
 
+// attached asks in the node: filters of clsact are looked up there.
 func (e *ebpf) attached() error {
-	up, br, err := e.gateway.Attached()
-	if err == nil && (!up || !br) {
-		err = fmt.Errorf("to uplink %t, to bridge %t", up, br)
-	}
-	if err != nil {
-		return fmt.Errorf("check: programs attached: %w", err)
-	}
-	return nil
+	return inNetns(nodeNS, func() error {
+		up, br, err := e.gateway.Attached()
+		if err == nil && (!up || !br) {
+			err = fmt.Errorf("to uplink %t, to bridge %t", up, br)
+		}
+		if err != nil {
+			return fmt.Errorf("check: programs attached: %w", err)
+		}
+		return nil
+	})
 }
 
 // where tells by which reason the test's packets are counted at the uplink.
