@@ -83,7 +83,7 @@ bench-accept: ## make the last run (BOOTS=3 make bench) the baseline, and the te
 	@$(NICE) go run ./bench/accept -reason '$(subst ','\'',$(REASON))'
 
 .PHONY: bench-full
-bench-full: ## the packet path on Linux 6.1, with 1 to 100,000 connections, with 10 to 10,000 Services: 20 minutes (KEEP=yes)
+bench-full: ## the packet path on Linux 6.1, with 1 to 100,000 connections, with 10 to 10,000 Services: a quarter of an hour (KEEP=yes)
 	@test/packages build vm lab
 	@$(NICE) go run ./bench/run -full $(if $(KEEP),-keep)
 	@$(if $(KEEP),$(MAKE) bench-documents)

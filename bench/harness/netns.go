@@ -177,6 +177,10 @@ func moreOutside(ctx context.Context, t traits, flows int) error {
 	if outside.Len() == 0 {
 		return nil
 	}
+	// Each socket that has received holds on to a page of what UDP may have in all.
+	if err := os.WriteFile("/proc/sys/net/ipv4/udp_mem", []byte("1000000 1000000 1000000"), 0o644); err != nil {
+		return fmt.Errorf("give UDP memory for %d flows: %w", flows, err)
+	}
 	if err := batch(ctx, outsideNS, outside.String()); err != nil {
 		return err
 	}
