@@ -46,12 +46,27 @@ static __noinline int gso_header_len(struct __sk_buff *skb)
 	return in.l4 + l4_len(skb, &in);
 }
 
+/*
+ * The segments of a GSO packet beyond the first. A virtual machine's NIC gives their
+ * size, but the kernel does not take their number from it.
+ */
+static __always_inline void count_segments(struct __sk_buff *skb, struct cell *c)
+{
+	__u32 header = gso_header_len(skb), segs = skb->gso_segs;
+	__u64 more;
+
+	if (!segs && skb->len > header)
+		segs = (skb->len - header + skb->gso_size - 1) / skb->gso_size;
+	more = segs > 1 ? segs - 1 : 0;
+	c->packets += more;
+	c->bytes += more * header;
+}
+
 static __always_inline void count(struct __sk_buff *skb, __u32 reason)
 {
 	struct cells *cells;
 	struct cell *c;
 	__u32 zero = 0;
-	__u64 more;
 
 	cells = bpf_map_lookup_elem(&counters, &zero);
 	if (!cells)
@@ -59,11 +74,8 @@ static __always_inline void count(struct __sk_buff *skb, __u32 reason)
 	c = &cells->reason[reason];
 	c->packets += 1;
 	c->bytes += skb->len;
-	if (skb->gso_segs > 1) {
-		more = skb->gso_segs - 1;
-		c->packets += more;
-		c->bytes += more * (__u32)gso_header_len(skb);
-	}
+	if (skb->gso_size)
+		count_segments(skb, c);
 }
 
 #endif /* __COUNT_H */
