@@ -56,6 +56,8 @@ type GatewayConfig struct {
 	None      bool            // no gateway: pods leave by other nodes'
 	BFD       bool            // BFD packets go to the host and to OVN
 	Routable  bool            // pods are known outside by their own addresses: no NAT
+
+	CountServices int // ports of Services whose packets are counted, at most
 }
 
 // Limits of an MTU: IPv6 needs the lower, struct ip6_hdr the upper.

@@ -61,6 +61,7 @@ func partialSettings(cfg Config) gateway.Settings {
 			Local: cfg.Gateway.Local, None: cfg.Gateway.None, BFD: cfg.Gateway.BFD, Routable: cfg.Gateway.Routable, MTU: cfg.MTU,
 		},
 		PinDir: cfg.PinDir, RunDir: cfg.RunDir, OVSRunDir: cfg.OVSRunDir, CgroupPath: cfg.CgroupPath, Watchdog: cfg.Watchdog,
+		CountServices: cfg.Gateway.CountServices,
 	}
 }
 

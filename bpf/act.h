@@ -43,6 +43,8 @@ static __always_inline int direct_wire(struct __sk_buff *skb, __u32 reason)
 		assign_socket(skb);
 	if (reason < REASON_OVN_FIRST)
 		return TC_ACT_UNSPEC;
+	if (reason == REASON_SERVICE)
+		count_service(skb);
 	if (reason < REASON_BOTH_FIRST) {
 		give_hash(skb);
 		return bpf_redirect(cfg.bridge, 0);
@@ -95,6 +97,8 @@ static __always_inline int bridged_wire(struct __sk_buff *skb, __u32 reason)
 		assign_socket(skb);
 	if (reason < REASON_OVN_FIRST)
 		return up(skb, cfg.vlan && reason != REASON_VLAN);
+	if (reason == REASON_SERVICE)
+		count_service(skb);
 	if (reason >= REASON_BOTH_FIRST)
 		copy_up(skb);
 	else
@@ -143,7 +147,8 @@ static __always_inline int bridged_flows(struct __sk_buff *skb)
 
 static __always_inline int dedicated_wire(struct __sk_buff *skb, __u32 reason)
 {
-	count_wire(skb, reason);
+	if (count_wire(skb, reason) == REASON_SERVICE)
+		count_service(skb);
 	give_hash(skb);
 	return TC_ACT_UNSPEC;
 }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* Packets and bytes by reason, per CPU. Only act() in gateway.bpf.c counts. */
+/* Packets and bytes, per CPU: each packet once by its reason, in act.h alone, and by Service. */
 #ifndef __COUNT_H
 #define __COUNT_H
 
@@ -62,20 +62,48 @@ static __always_inline void count_segments(struct __sk_buff *skb, struct cell *c
 	c->bytes += more * header;
 }
 
-static __always_inline void count(struct __sk_buff *skb, __u32 reason)
+static __always_inline void add(struct __sk_buff *skb, struct cell *c)
 {
-	struct cells *cells;
-	struct cell *c;
-	__u32 zero = 0;
-
-	cells = bpf_map_lookup_elem(&counters, &zero);
-	if (!cells)
-		return;
-	c = &cells->reason[reason];
 	c->packets += 1;
 	c->bytes += skb->len;
 	if (skb->gso_size)
 		count_segments(skb, c);
+}
+
+static __always_inline void count(struct __sk_buff *skb, __u32 reason)
+{
+	struct cells *cells;
+	__u32 zero = 0;
+
+	cells = bpf_map_lookup_elem(&counters, &zero);
+	if (cells)
+		add(skb, &cells->reason[reason]);
+}
+
+static __noinline int add_to_service(struct __sk_buff *skb)
+{
+	struct packet p = {};
+	struct service_key k = {};
+	struct cell *c;
+	__u32 *slot;
+
+	if (parse(skb, ETH_HLEN, &p, skb->protocol))
+		return 0;
+	k.addr = p.dst;
+	k.port = p.dport;
+	k.proto = p.proto;
+	slot = bpf_map_lookup_elem(&service_slots, &k);
+	c = slot ? bpf_map_lookup_elem(&service_counts, slot) : NULL;
+	if (c)
+		add(skb, c);
+	return 0;
+}
+
+/* Beside the reason: for which Service's port a packet has come. */
+static __always_inline void count_service(struct __sk_buff *skb)
+{
+	if (count_services)
+		add_to_service(skb);
 }
 
 #endif /* __COUNT_H */

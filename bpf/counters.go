@@ -16,7 +16,7 @@ type Counter struct {
 	Verdict   string // "host", "ovn", "both", "out", "drop"
 	Reason    string
 	Packets   uint64 // of a GSO packet, its segments
-	Bytes     uint64 // of frames as on the wire, without preamble and checksum
+	Bytes     uint64 // of frames as on the wire, without preamble and checksum, nor a VLAN tag that the NIC has taken off
 }
 
 // Classes of reasons by verdict.
@@ -122,8 +122,22 @@ func ReadCounters(pinDir string) ([]Counter, error) {
 		}
 		counters[i] = c
 	}
-	slices.SortFunc(counters, func(a, b Counter) int {
-		return strings.Compare(a.Direction+a.Port+a.Reason, b.Direction+b.Port+b.Reason)
-	})
+	slices.SortFunc(counters, byLabels)
 	return counters, nil
+}
+
+// Reasons returns what there is to count, without figures, in the order of
+// ReadCounters.
+func Reasons() []Counter {
+	counters := make([]Counter, len(reasons))
+	for i, r := range reasons {
+		counters[i] = r.class
+		counters[i].Reason = r.name
+	}
+	slices.SortFunc(counters, byLabels)
+	return counters
+}
+
+func byLabels(a, b Counter) int {
+	return strings.Compare(a.Direction+a.Port+a.Reason, b.Direction+b.Port+b.Reason)
 }

@@ -52,7 +52,8 @@
 // uplink_ingress, uplink_egress, bridge_ingress and bridge_egress, or where the
 // kernel has no tcx (before 6.6) the clsact programs
 // <hook>_clsact_<interface index>. The configuration and the bitmaps belong to
-// one load, and change over with its programs.
+// one load, and change over with its programs; so do service_slots and
+// service_counts, the packets of each Service's port.
 //
 // # Explaining
 //

@@ -14,7 +14,7 @@ import (
 
 // quietNode is a node on whose devices nothing is sent but what a test sends: the
 // kernel has no address there to speak from.
-func quietNode(t *testing.T, layout Layout, wire func(*testing.T, *node) int) *node {
+func quietNode(t *testing.T, layout Layout, wire func(*testing.T, *node) int) (*node, *Gateway) {
 	t.Helper()
 	n := &node{namespace: newNamespace(t), peer: newNamespace(t), pinDir: newPinDir(t)}
 	for _, ns := range []*namespace{n.namespace, n.peer} {
@@ -26,14 +26,14 @@ func quietNode(t *testing.T, layout Layout, wire func(*testing.T, *node) int) *n
 	n.bridge = n.veth(t, "breth0", nodeMAC, n.peer, "ovn0")
 	c := n.config()
 	c.Layout = layout
-	g := n.open(t, func(o *Options) { o.Config = c })
+	g := n.open(t, func(o *Options) { o.Config, o.CountServices = c, 2 })
 	if err := g.SyncAddrs(map[netip.Addr]AddrKind{
 		v4.node: AddrHost, v6.node: AddrHost, v4.second: AddrHost, v6.second: AddrHost, v4.foreign: AddrPeer, v6.foreign: AddrPeer,
 	}); err != nil {
 		t.Fatal(err)
 	}
 	n.must(t, func() error { return errors.Join(g.AttachBridge(n.bridge), g.AttachUplink(n.uplink)) })
-	return n
+	return n, g
 }
 
 func vethWire(t *testing.T, n *node) int { return n.veth(t, "eth0", nodeMAC, n.peer, "wire0") }

@@ -110,7 +110,8 @@ func TestExact(t *testing.T) {
 		for _, offload := range []uint32{1, 0} {
 			t.Run(fmt.Sprintf("%s offloads=%d", name, offload), func(t *testing.T) {
 				needTCX(t)
-				n := quietNode(t, Layout(layout), vethWire)
+				n, g := quietNode(t, Layout(layout), vethWire)
+				countServices(t, g)
 				for _, command := range []uint32{ethtoolTSO, ethtoolGSO} {
 					n.peer.offload(t, "wire0", command, offload)
 					n.peer.offload(t, "ovn0", command, offload)
@@ -118,7 +119,7 @@ func TestExact(t *testing.T) {
 					n.offload(t, "breth0", command, offload)
 				}
 				n.offload(t, "eth0", ethtoolGRO, offload)
-				m := mix{n: n, want: map[string]sum{}, wire: packetSender(t, n.peer, n.peer.up(t, "wire0"))}
+				m := mix{n: n, want: map[string]sum{}, ports: map[uint16]sum{}, wire: packetSender(t, n.peer, n.peer.up(t, "wire0"))}
 				m.send(t, m.wire, fromWire)
 				switch Layout(layout) {
 				case Direct:
@@ -130,6 +131,7 @@ func TestExact(t *testing.T) {
 					m.send(t, packetSender(t, n.namespace, n.uplink), fromOVN)
 				}
 				m.check(t)
+				m.checkServices(t, g)
 			})
 		}
 	}
@@ -141,6 +143,7 @@ type mix struct {
 	wire  sender
 	times int
 	want  map[string]sum
+	ports map[uint16]sum // the same of what came for a Service, by the port it came to
 }
 
 func (m *mix) send(t *testing.T, by sender, parcels func(family) []parcel) {
@@ -161,6 +164,15 @@ func (m *mix) add(p parcel, times int) {
 	s.Packets += uint64(times) * p.wire.Packets
 	s.Bytes += uint64(times) * p.wire.Bytes
 	m.want[p.reason] = s
+	if p.reason == "service" {
+		l4 := p.frame[14+20:]
+		if p.frame[14]>>4 == 6 {
+			l4 = p.frame[14+40:]
+		}
+		port := binary.BigEndian.Uint16(l4[2:])
+		of := m.ports[port]
+		m.ports[port] = sum{of.Packets + uint64(times)*p.wire.Packets, of.Bytes + uint64(times)*p.wire.Bytes}
+	}
 }
 
 // check waits until all has arrived: nothing may be missing, and nothing too much.
@@ -202,8 +214,8 @@ func sums(t *testing.T, pinDir string) map[string]sum {
 func TestExactVirtualNIC(t *testing.T) {
 	needTCX(t)
 	var wire sender
-	n := quietNode(t, Direct, func(t *testing.T, n *node) int { return tapWire(t, n, &wire) })
-	m := mix{n: n, want: map[string]sum{}}
+	n, _ := quietNode(t, Direct, func(t *testing.T, n *node) int { return tapWire(t, n, &wire) })
+	m := mix{n: n, want: map[string]sum{}, ports: map[uint16]sum{}}
 	m.send(t, wire, fromWire)
 	m.check(t)
 }
@@ -211,7 +223,7 @@ func TestExactVirtualNIC(t *testing.T) {
 // What GRO has put together counts as what had arrived.
 func TestExactGRO(t *testing.T) {
 	needTCX(t)
-	n := quietNode(t, Direct, vethWire)
+	n, _ := quietNode(t, Direct, vethWire)
 	n.offload(t, "eth0", ethtoolGRO, 1)
 	n.holdGRO(t, "eth0")
 	n.peer.offload(t, "wire0", ethtoolTSO, 0) // a veth leaves GRO out for a peer that could send large packets
@@ -225,7 +237,7 @@ func TestExactGRO(t *testing.T) {
 	}
 	header := gsoHeader(v4, 0)
 	header[1] = 0 // with a checksum to be filled in, and no segments
-	m := mix{n: n, want: map[string]sum{}}
+	m := mix{n: n, want: map[string]sum{}, ports: map[uint16]sum{}}
 	seq := uint32(1)
 	eventually(t, "a frame that GRO has put together", func() bool {
 		for range 64 {

@@ -35,13 +35,15 @@ const (
 	explainAskedWOULD_REMEMBER explainAsked = 11
 )
 
+type explainCell struct {
+	_       structs.HostLayout
+	Packets uint64
+	Bytes   uint64
+}
+
 type explainCells struct {
 	_      structs.HostLayout
-	Reason [60]struct {
-		_       structs.HostLayout
-		Packets uint64
-		Bytes   uint64
-	}
+	Reason [60]explainCell
 }
 
 type explainConfig struct {
@@ -229,24 +231,27 @@ type explainServiceKey struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	explainMapCounters     = "counters"
-	explainMapExplanation  = "explanation"
-	explainMapFlows        = "flows"
-	explainMapFrags        = "frags"
-	explainMapHostAddrs    = "host_addrs"
-	explainMapHostProtos   = "host_protos"
-	explainMapHostSockets  = "host_sockets"
-	explainMapNs           = "ns"
-	explainMapServices     = "services"
-	explainMapTakeover     = "takeover"
-	explainProgExplainHost = "explain_host"
-	explainProgExplainOvn  = "explain_ovn"
-	explainProgExplainWire = "explain_wire"
-	explainVarCfg          = "cfg"
-	explainVarHostDigest   = "host_digest"
-	explainVarSpecialPorts = "special_ports"
-	explainVarUnusedAsked  = "unused_asked"
-	explainVarUnusedReason = "unused_reason"
+	explainMapCounters      = "counters"
+	explainMapExplanation   = "explanation"
+	explainMapFlows         = "flows"
+	explainMapFrags         = "frags"
+	explainMapHostAddrs     = "host_addrs"
+	explainMapHostProtos    = "host_protos"
+	explainMapHostSockets   = "host_sockets"
+	explainMapNs            = "ns"
+	explainMapServiceCounts = "service_counts"
+	explainMapServiceSlots  = "service_slots"
+	explainMapServices      = "services"
+	explainMapTakeover      = "takeover"
+	explainProgExplainHost  = "explain_host"
+	explainProgExplainOvn   = "explain_ovn"
+	explainProgExplainWire  = "explain_wire"
+	explainVarCfg           = "cfg"
+	explainVarCountServices = "count_services"
+	explainVarHostDigest    = "host_digest"
+	explainVarSpecialPorts  = "special_ports"
+	explainVarUnusedAsked   = "unused_asked"
+	explainVarUnusedReason  = "unused_reason"
 )
 
 // loadExplain returns the embedded CollectionSpec for explain.
@@ -300,27 +305,30 @@ type explainProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type explainMapSpecs struct {
-	Counters    *ebpf.MapSpec `ebpf:"counters"`
-	Explanation *ebpf.MapSpec `ebpf:"explanation"`
-	Flows       *ebpf.MapSpec `ebpf:"flows"`
-	Frags       *ebpf.MapSpec `ebpf:"frags"`
-	HostAddrs   *ebpf.MapSpec `ebpf:"host_addrs"`
-	HostProtos  *ebpf.MapSpec `ebpf:"host_protos"`
-	HostSockets *ebpf.MapSpec `ebpf:"host_sockets"`
-	Ns          *ebpf.MapSpec `ebpf:"ns"`
-	Services    *ebpf.MapSpec `ebpf:"services"`
-	Takeover    *ebpf.MapSpec `ebpf:"takeover"`
+	Counters      *ebpf.MapSpec `ebpf:"counters"`
+	Explanation   *ebpf.MapSpec `ebpf:"explanation"`
+	Flows         *ebpf.MapSpec `ebpf:"flows"`
+	Frags         *ebpf.MapSpec `ebpf:"frags"`
+	HostAddrs     *ebpf.MapSpec `ebpf:"host_addrs"`
+	HostProtos    *ebpf.MapSpec `ebpf:"host_protos"`
+	HostSockets   *ebpf.MapSpec `ebpf:"host_sockets"`
+	Ns            *ebpf.MapSpec `ebpf:"ns"`
+	ServiceCounts *ebpf.MapSpec `ebpf:"service_counts"`
+	ServiceSlots  *ebpf.MapSpec `ebpf:"service_slots"`
+	Services      *ebpf.MapSpec `ebpf:"services"`
+	Takeover      *ebpf.MapSpec `ebpf:"takeover"`
 }
 
 // explainVariableSpecs contains global variables before they are loaded into the kernel.
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type explainVariableSpecs struct {
-	Cfg          *ebpf.VariableSpec `ebpf:"cfg"`
-	HostDigest   *ebpf.VariableSpec `ebpf:"host_digest"`
-	SpecialPorts *ebpf.VariableSpec `ebpf:"special_ports"`
-	UnusedAsked  *ebpf.VariableSpec `ebpf:"unused_asked"`
-	UnusedReason *ebpf.VariableSpec `ebpf:"unused_reason"`
+	Cfg           *ebpf.VariableSpec `ebpf:"cfg"`
+	CountServices *ebpf.VariableSpec `ebpf:"count_services"`
+	HostDigest    *ebpf.VariableSpec `ebpf:"host_digest"`
+	SpecialPorts  *ebpf.VariableSpec `ebpf:"special_ports"`
+	UnusedAsked   *ebpf.VariableSpec `ebpf:"unused_asked"`
+	UnusedReason  *ebpf.VariableSpec `ebpf:"unused_reason"`
 }
 
 // explainObjects contains all objects after they have been loaded into the kernel.
@@ -343,16 +351,18 @@ func (o *explainObjects) Close() error {
 //
 // It can be passed to loadExplainObjects or ebpf.CollectionSpec.LoadAndAssign.
 type explainMaps struct {
-	Counters    *ebpf.Map `ebpf:"counters"`
-	Explanation *ebpf.Map `ebpf:"explanation"`
-	Flows       *ebpf.Map `ebpf:"flows"`
-	Frags       *ebpf.Map `ebpf:"frags"`
-	HostAddrs   *ebpf.Map `ebpf:"host_addrs"`
-	HostProtos  *ebpf.Map `ebpf:"host_protos"`
-	HostSockets *ebpf.Map `ebpf:"host_sockets"`
-	Ns          *ebpf.Map `ebpf:"ns"`
-	Services    *ebpf.Map `ebpf:"services"`
-	Takeover    *ebpf.Map `ebpf:"takeover"`
+	Counters      *ebpf.Map `ebpf:"counters"`
+	Explanation   *ebpf.Map `ebpf:"explanation"`
+	Flows         *ebpf.Map `ebpf:"flows"`
+	Frags         *ebpf.Map `ebpf:"frags"`
+	HostAddrs     *ebpf.Map `ebpf:"host_addrs"`
+	HostProtos    *ebpf.Map `ebpf:"host_protos"`
+	HostSockets   *ebpf.Map `ebpf:"host_sockets"`
+	Ns            *ebpf.Map `ebpf:"ns"`
+	ServiceCounts *ebpf.Map `ebpf:"service_counts"`
+	ServiceSlots  *ebpf.Map `ebpf:"service_slots"`
+	Services      *ebpf.Map `ebpf:"services"`
+	Takeover      *ebpf.Map `ebpf:"takeover"`
 }
 
 func (m *explainMaps) Close() error {
@@ -365,6 +375,8 @@ func (m *explainMaps) Close() error {
 		m.HostProtos,
 		m.HostSockets,
 		m.Ns,
+		m.ServiceCounts,
+		m.ServiceSlots,
 		m.Services,
 		m.Takeover,
 	)
@@ -374,11 +386,12 @@ func (m *explainMaps) Close() error {
 //
 // It can be passed to loadExplainObjects or ebpf.CollectionSpec.LoadAndAssign.
 type explainVariables struct {
-	Cfg          *ebpf.Variable `ebpf:"cfg"`
-	HostDigest   *ebpf.Variable `ebpf:"host_digest"`
-	SpecialPorts *ebpf.Variable `ebpf:"special_ports"`
-	UnusedAsked  *ebpf.Variable `ebpf:"unused_asked"`
-	UnusedReason *ebpf.Variable `ebpf:"unused_reason"`
+	Cfg           *ebpf.Variable `ebpf:"cfg"`
+	CountServices *ebpf.Variable `ebpf:"count_services"`
+	HostDigest    *ebpf.Variable `ebpf:"host_digest"`
+	SpecialPorts  *ebpf.Variable `ebpf:"special_ports"`
+	UnusedAsked   *ebpf.Variable `ebpf:"unused_asked"`
+	UnusedReason  *ebpf.Variable `ebpf:"unused_reason"`
 }
 
 // explainPrograms contains all programs after they have been loaded into the kernel.

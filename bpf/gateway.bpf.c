@@ -32,7 +32,13 @@ static __always_inline __u32 wire_reason(struct __sk_buff *skb, int tags)
 {
 	int reason = quick_from_wire(skb, tags);
 
-	return reason != UNSURE ? reason : bounded_reason(from_wire(skb));
+	if (reason != UNSURE)
+		return reason;
+	reason = bounded_reason(from_wire(skb));
+	/* here, not in act.h: the short way never says so, and need not ask */
+	if (reason == REASON_SERVICE_HOST || reason == REASON_SERVICE_LOCAL)
+		count_service(skb);
+	return reason;
 }
 
 static __always_inline __u32 ovn_reason(struct __sk_buff *skb)

@@ -28,13 +28,15 @@ const (
 	gatewayAddrKindADDR_PEER  gatewayAddrKind = 4
 )
 
+type gatewayCell struct {
+	_       structs.HostLayout
+	Packets uint64
+	Bytes   uint64
+}
+
 type gatewayCells struct {
 	_      structs.HostLayout
-	Reason [60]struct {
-		_       structs.HostLayout
-		Packets uint64
-		Bytes   uint64
-	}
+	Reason [60]gatewayCell
 }
 
 type gatewayConfig struct {
@@ -296,6 +298,8 @@ const (
 	gatewayMapHostSockets         = "host_sockets"
 	gatewayMapLookupTargets       = "lookup_targets"
 	gatewayMapNs                  = "ns"
+	gatewayMapServiceCounts       = "service_counts"
+	gatewayMapServiceSlots        = "service_slots"
 	gatewayMapServices            = "services"
 	gatewayMapTakeover            = "takeover"
 	gatewayProgBridgeIngress      = "bridge_ingress"
@@ -307,6 +311,7 @@ const (
 	gatewayProgDedicatedUplinkOut = "dedicated_uplink_out"
 	gatewayProgUplinkIngress      = "uplink_ingress"
 	gatewayVarCfg                 = "cfg"
+	gatewayVarCountServices       = "count_services"
 	gatewayVarHostDigest          = "host_digest"
 	gatewayVarSpecialPorts        = "special_ports"
 	gatewayVarUnusedKind          = "unused_kind"
@@ -378,6 +383,8 @@ type gatewayMapSpecs struct {
 	HostSockets   *ebpf.MapSpec `ebpf:"host_sockets"`
 	LookupTargets *ebpf.MapSpec `ebpf:"lookup_targets"`
 	Ns            *ebpf.MapSpec `ebpf:"ns"`
+	ServiceCounts *ebpf.MapSpec `ebpf:"service_counts"`
+	ServiceSlots  *ebpf.MapSpec `ebpf:"service_slots"`
 	Services      *ebpf.MapSpec `ebpf:"services"`
 	Takeover      *ebpf.MapSpec `ebpf:"takeover"`
 }
@@ -386,12 +393,13 @@ type gatewayMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type gatewayVariableSpecs struct {
-	Cfg          *ebpf.VariableSpec `ebpf:"cfg"`
-	HostDigest   *ebpf.VariableSpec `ebpf:"host_digest"`
-	SpecialPorts *ebpf.VariableSpec `ebpf:"special_ports"`
-	UnusedKind   *ebpf.VariableSpec `ebpf:"unused_kind"`
-	UnusedOwner  *ebpf.VariableSpec `ebpf:"unused_owner"`
-	UnusedReason *ebpf.VariableSpec `ebpf:"unused_reason"`
+	Cfg           *ebpf.VariableSpec `ebpf:"cfg"`
+	CountServices *ebpf.VariableSpec `ebpf:"count_services"`
+	HostDigest    *ebpf.VariableSpec `ebpf:"host_digest"`
+	SpecialPorts  *ebpf.VariableSpec `ebpf:"special_ports"`
+	UnusedKind    *ebpf.VariableSpec `ebpf:"unused_kind"`
+	UnusedOwner   *ebpf.VariableSpec `ebpf:"unused_owner"`
+	UnusedReason  *ebpf.VariableSpec `ebpf:"unused_reason"`
 }
 
 // gatewayObjects contains all objects after they have been loaded into the kernel.
@@ -422,6 +430,8 @@ type gatewayMaps struct {
 	HostSockets   *ebpf.Map `ebpf:"host_sockets"`
 	LookupTargets *ebpf.Map `ebpf:"lookup_targets"`
 	Ns            *ebpf.Map `ebpf:"ns"`
+	ServiceCounts *ebpf.Map `ebpf:"service_counts"`
+	ServiceSlots  *ebpf.Map `ebpf:"service_slots"`
 	Services      *ebpf.Map `ebpf:"services"`
 	Takeover      *ebpf.Map `ebpf:"takeover"`
 }
@@ -436,6 +446,8 @@ func (m *gatewayMaps) Close() error {
 		m.HostSockets,
 		m.LookupTargets,
 		m.Ns,
+		m.ServiceCounts,
+		m.ServiceSlots,
 		m.Services,
 		m.Takeover,
 	)
@@ -445,12 +457,13 @@ func (m *gatewayMaps) Close() error {
 //
 // It can be passed to loadGatewayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type gatewayVariables struct {
-	Cfg          *ebpf.Variable `ebpf:"cfg"`
-	HostDigest   *ebpf.Variable `ebpf:"host_digest"`
-	SpecialPorts *ebpf.Variable `ebpf:"special_ports"`
-	UnusedKind   *ebpf.Variable `ebpf:"unused_kind"`
-	UnusedOwner  *ebpf.Variable `ebpf:"unused_owner"`
-	UnusedReason *ebpf.Variable `ebpf:"unused_reason"`
+	Cfg           *ebpf.Variable `ebpf:"cfg"`
+	CountServices *ebpf.Variable `ebpf:"count_services"`
+	HostDigest    *ebpf.Variable `ebpf:"host_digest"`
+	SpecialPorts  *ebpf.Variable `ebpf:"special_ports"`
+	UnusedKind    *ebpf.Variable `ebpf:"unused_kind"`
+	UnusedOwner   *ebpf.Variable `ebpf:"unused_owner"`
+	UnusedReason  *ebpf.Variable `ebpf:"unused_reason"`
 }
 
 // gatewayPrograms contains all programs after they have been loaded into the kernel.

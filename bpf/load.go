@@ -55,6 +55,8 @@ type Options struct {
 	Log         *slog.Logger
 	Clsact      ClsactFuncs
 	ForceClsact bool // use Clsact although the kernel has tcx
+
+	CountServices int // ports of Services that are counted at most
 }
 
 // Gateway is one load of the programs of a layout, over the pinned state of
@@ -64,6 +66,7 @@ type Gateway struct {
 	objs   objects
 	progs  map[string]*ebpf.Program // by name, the layout's
 	digest *digest
+	counts *serviceCounts
 	at     attachedTo
 }
 
@@ -97,6 +100,7 @@ func Open(opts Options) (*Gateway, error) {
 	if err := g.load(spec); err != nil {
 		return nil, fmt.Errorf("load gateway programs: %w", err)
 	}
+	g.counts = newServiceCounts(g.objs.ServiceSlots, g.objs.ServiceCounts, g.opts.CountServices)
 	g.digest = newDigest(g.objs.SpecialPorts, g.objs.HostDigest)
 	if err := errors.Join(g.SetConfig(opts.Config), g.restore()); err != nil {
 		return nil, errors.Join(err, g.Close())
@@ -111,6 +115,12 @@ func (g *Gateway) load(spec *ebpf.CollectionSpec) error {
 		wanted[h.program] = true
 	}
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return !wanted[name] })
+	if n := g.opts.CountServices; n > 0 {
+		spec.Maps["service_counts"].MaxEntries = uint32(n)
+		if err := spec.Variables["count_services"].Set(uint8(1)); err != nil {
+			return err
+		}
+	}
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: g.opts.PinDir}})
 	if err != nil {
 		return err

@@ -144,6 +144,28 @@ static __always_inline int may_be_host(__u32 hash)
 }
 
 /*
+ * Packets and bytes of each port of a Service, and which of these cells a front
+ * end's go to. They belong to one load: Go gives the cells out anew. Where
+ * it counts none, the verifier takes the question out of the programs.
+ */
+const volatile __u8 count_services;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 262144);
+	__type(key, struct service_key);
+	__type(value, __u32);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+} service_slots SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1); /* Go says how many */
+	__type(key, __u32);
+	__type(value, struct cell);
+} service_counts SEC(".maps");
+
+/*
  * Clang knows that a __u16 fits and drops a mask that the verifier needs;
  * it cannot look into the asm.
  */

@@ -108,24 +108,37 @@ func eachEntry[K, V any](m *ebpf.Map, f func(K, V)) error {
 	}
 }
 
-// TableSizes returns how many entries the pinned tables have: "ns", "frags",
-// "services", "flows" (learned), "takeover". A table that is not there is left out.
-func TableSizes(pinDir string) (map[string]int, error) {
-	sizes := make(map[string]int)
+// Table is how full one of the gateway's is.
+type Table struct{ Entries, Capacity int }
+
+// Tables returns how full the pinned tables are: "ns", "frags", "services",
+// "flows" (learned), "takeover". A table that is not there is left out.
+func Tables(pinDir string) (map[string]Table, error) {
+	tables := make(map[string]Table)
 	err := errors.Join(
-		addSize[gatewayNsKey, gatewaySeen](sizes, pinDir, "ns"),
-		addSize[gatewayFragKey, gatewayFragSeen](sizes, pinDir, "frags"),
-		addSize[gatewayServiceKey, uint8](sizes, pinDir, "services"),
-		addSize[gatewayFlowKey, gatewaySeen](sizes, pinDir, "flows"),
-		addSize[gatewayFlowKey, gatewaySeen](sizes, pinDir, "takeover"),
+		addTable[gatewayNsKey, gatewaySeen](tables, pinDir, "ns"),
+		addTable[gatewayFragKey, gatewayFragSeen](tables, pinDir, "frags"),
+		addTable[gatewayServiceKey, uint8](tables, pinDir, "services"),
+		addTable[gatewayFlowKey, gatewaySeen](tables, pinDir, "flows"),
+		addTable[gatewayFlowKey, gatewaySeen](tables, pinDir, "takeover"),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("count table entries: %w", err)
 	}
-	return sizes, nil
+	return tables, nil
 }
 
-func addSize[K, V any](sizes map[string]int, pinDir, name string) error {
+// TableSizes returns the entries of Tables.
+func TableSizes(pinDir string) (map[string]int, error) {
+	tables, err := Tables(pinDir)
+	sizes := make(map[string]int, len(tables))
+	for name, t := range tables {
+		sizes[name] = t.Entries
+	}
+	return sizes, err
+}
+
+func addTable[K, V any](tables map[string]Table, pinDir, name string) error {
 	m, err := ebpf.LoadPinnedMap(filepath.Join(pinDir, name), nil)
 	if errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -134,8 +147,8 @@ func addSize[K, V any](sizes map[string]int, pinDir, name string) error {
 		return err
 	}
 	defer m.Close()
-	n := 0
-	err = eachEntry(m, func(K, V) { n++ })
-	sizes[name] = n
+	t := Table{Capacity: int(m.MaxEntries())}
+	err = eachEntry(m, func(K, V) { t.Entries++ })
+	tables[name] = t
 	return err
 }

@@ -67,6 +67,7 @@ type Gateway struct {
 	calm     atomic.Bool                 // no connection of before a takeover is left
 	probe    sync.Mutex                  // one question at a time what is attached
 	guarded  atomic.Pointer[bpf.Gateway] // has been attached everywhere
+	counting atomic.Pointer[bpf.Gateway] // the programs, for who reads counts
 
 	mu        sync.Mutex // guards what follows
 	facts     facts
@@ -214,6 +215,15 @@ func (g *Gateway) Stats() Stats {
 		out.Repairs[k] = v
 	}
 	return out
+}
+
+// ServiceCounts returns what has arrived at the uplink for ports of Services,
+// and how many of these are not counted for want of room.
+func (g *Gateway) ServiceCounts() (counts []bpf.ServiceCount, uncounted int, err error) {
+	if p := g.counting.Load(); p != nil {
+		return p.ServiceCounts()
+	}
+	return nil, 0, nil
 }
 
 func (g *Gateway) interesting(table, name string) bool {

@@ -63,11 +63,13 @@ func (g *Gateway) open(config bpf.Config) error {
 	}
 	gw, err := bpf.Open(bpf.Options{
 		PinDir: g.s.PinDir, Config: config, Log: g.log, Clsact: clsactFuncs(), ForceClsact: g.s.forceClsact,
+		CountServices: g.s.CountServices,
 	})
 	if err != nil {
 		return err
 	}
 	g.bpf, g.applied.config = gw, config
+	g.counting.Store(gw)
 	return nil
 }
 

@@ -131,11 +131,11 @@ func (s *serving) write(to writers) error {
 		errs = append(errs, err)
 	}
 	if g := to.gateway; g != nil && full {
-		errs = append(errs, g.SyncServices(s.tables.FrontEnds()))
+		errs = append(errs, g.SyncServices(s.tables.FrontEnds()), g.SyncServiceCounts(s.tables.Counts()))
 	} else if g != nil {
 		n, err := g.UpdateServices(c.Set, c.Unset)
 		s.writes += n
-		errs = append(errs, err)
+		errs = append(errs, err, g.CountServices(c.Counts))
 	}
 	if to.sock != nil {
 		if err := s.writeSockets(to.sock, c.Sockets, full); err != nil {

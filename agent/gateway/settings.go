@@ -42,6 +42,8 @@ type Settings struct {
 	NotHost    []string // devices whose addresses are not the node's
 	NoEBPF     string   // why programs cannot be used here, "" if they can
 
+	CountServices int // ports of Services whose packets are counted, at most
+
 	forceClsact bool // in tests: as a kernel without tcx
 }
 

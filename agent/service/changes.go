@@ -14,6 +14,7 @@ import (
 type Changes struct {
 	Set     map[bpf.ServiceKey]bpf.ServiceOwner // of the gateway's table
 	Unset   []bpf.ServiceKey                    // sorted
+	Counts  map[bpf.ServiceKey]bpf.ServicePort  // whose packets are counted at front ends; zero: nobody's
 	Sockets []bpf.SockService                   // sorted by key; without ports: it is gone
 	VIPs    bool                                // the set of VIPs is another one
 	// Redirects says that Tables.Redirects returns something else.
@@ -40,6 +41,7 @@ type served struct {
 	owner    bpf.ServiceOwner
 	local    netip.AddrPort
 	redirect []netip.AddrPort // of a plan, never changed
+	port     bpf.ServicePort
 }
 
 func newBefore() before {
@@ -80,10 +82,15 @@ func (b before) noteAddresses(t *Tables, p Plan) {
 func (t *Tables) Changes() Changes {
 	b := t.before
 	t.before = newBefore()
-	c := Changes{Set: map[bpf.ServiceKey]bpf.ServiceOwner{}, Lookups: map[bpf.ServiceKey]netip.AddrPort{}}
+	c := Changes{
+		Set: map[bpf.ServiceKey]bpf.ServiceOwner{}, Counts: map[bpf.ServiceKey]bpf.ServicePort{}, Lookups: map[bpf.ServiceKey]netip.AddrPort{},
+	}
 	for k, was := range b.frontEnds {
 		is := t.served(k)
 		c.Redirects = c.Redirects || !slices.Equal(was.redirect, is.redirect)
+		if is.port != was.port {
+			c.Counts[k] = is.port
+		}
 		switch is.owner {
 		case was.owner:
 		case 0:
@@ -137,6 +144,9 @@ func (t *Tables) served(k bpf.ServiceKey) served {
 	s := served{owner: f.Owner}
 	if f.Owner != 0 {
 		s.redirect = h.plan.Groups[f.Group].Redirect
+		if f.Port != 0 {
+			s.port = bpf.ServicePort{Namespace: h.key.Namespace, Name: h.key.Name, Proto: k.Proto, Port: f.Port}
+		}
 	}
 	if f.Owner == bpf.ServiceHost {
 		s.local = h.plan.Groups[f.Group].Local
@@ -172,6 +182,17 @@ func (t *Tables) FrontEnds() map[bpf.ServiceKey]bpf.ServiceOwner {
 	for k := range t.holders {
 		if s := t.served(k); s.owner != 0 {
 			out[k] = s.owner
+		}
+	}
+	return out
+}
+
+// Counts returns whose packets are counted at every front end of the gateway's table.
+func (t *Tables) Counts() map[bpf.ServiceKey]bpf.ServicePort {
+	out := make(map[bpf.ServiceKey]bpf.ServicePort, len(t.holders))
+	for k := range t.holders {
+		if s := t.served(k); s.port != (bpf.ServicePort{}) {
+			out[k] = s.port
 		}
 	}
 	return out

@@ -29,6 +29,7 @@ type FrontEnd struct {
 	Owner  bpf.ServiceOwner // of packets that arrive at the gateway; 0: it does not serve this
 	Socket bool             // the host's sockets are translated here
 	Group  int              // whose backends are behind it, an index of Plan.Groups
+	Port   uint16           // of a Service: its own number; 0: of a pod
 }
 
 // Group is the backends that several front ends share.

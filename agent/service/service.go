@@ -36,7 +36,11 @@ func planService(svc *corev1.Service, in []*discoveryv1.EndpointSlice, n *Node) 
 		p.VIPs = append(p.VIPs, a.vips...)
 		for _, port := range svc.Spec.Ports {
 			if proto := protocolNumber(port.Protocol); proto != 0 && port.Port > 0 && port.Port <= 65535 {
+				first := len(p.FrontEnds)
 				p.addPort(svc, a, servicePort{port, proto, endpoints(in, port, is4, n)}, n)
+				for i := range p.FrontEnds[first:] {
+					p.FrontEnds[first+i].Port = uint16(port.Port)
+				}
 			}
 		}
 	}

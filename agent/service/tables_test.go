@@ -25,11 +25,12 @@ type written struct {
 	Lookups   map[bpf.ServiceKey]netip.AddrPort
 	Sockets   map[string]bpf.SockService
 	Redirects map[bpf.ServiceKey][]netip.AddrPort
+	Counts    map[bpf.ServiceKey]bpf.ServicePort
 	Writes    int
 }
 
 func newWritten() *written {
-	return &written{FrontEnds: map[bpf.ServiceKey]bpf.ServiceOwner{}, Lookups: map[bpf.ServiceKey]netip.AddrPort{}, Sockets: map[string]bpf.SockService{}}
+	return &written{Counts: map[bpf.ServiceKey]bpf.ServicePort{}, FrontEnds: map[bpf.ServiceKey]bpf.ServiceOwner{}, Lookups: map[bpf.ServiceKey]netip.AddrPort{}, Sockets: map[string]bpf.SockService{}}
 }
 
 // apply fails the test for a change that changes nothing.
@@ -51,6 +52,14 @@ func (w *written) apply(t testing.TB, tables *service.Tables, c service.Changes)
 			t.Errorf("%v is unset twice", k)
 		}
 		delete(w.FrontEnds, k)
+	}
+	for k, p := range c.Counts {
+		if w.Counts[k] == p {
+			t.Errorf("%v counts for whom it does", k)
+		}
+		if w.Counts[k] = p; p == (bpf.ServicePort{}) {
+			delete(w.Counts, k)
+		}
 	}
 	for k, a := range c.Lookups {
 		if w.Lookups[k] == a {
@@ -82,7 +91,7 @@ func (w *written) holds(t testing.TB, tables *service.Tables) {
 	for _, s := range tables.Sockets() {
 		sockets[s.Key] = s
 	}
-	want := written{FrontEnds: tables.FrontEnds(), Lookups: tables.Lookups(), Sockets: sockets, Redirects: tables.Redirects(), Writes: w.Writes}
+	want := written{Counts: tables.Counts(), FrontEnds: tables.FrontEnds(), Lookups: tables.Lookups(), Sockets: sockets, Redirects: tables.Redirects(), Writes: w.Writes}
 	if diff := cmp.Diff(want, *w, equal); diff != "" {
 		t.Fatalf("-everything +changes applied:\n%s", diff)
 	}

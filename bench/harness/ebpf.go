@@ -86,7 +86,7 @@ func (e *ebpf) attach() error {
 	if open == nil {
 		open = bpf.Open
 	}
-	gateway, err := open(bpf.Options{PinDir: pinDir, Log: e.log, Config: bpf.Config{
+	gateway, err := open(bpf.Options{PinDir: pinDir, Log: e.log, CountServices: 1000, Config: bpf.Config{
 		Uplink: uplink.Index, Bridge: bridge.Index, NodeMAC: uplink.HardwareAddr,
 		Node4: netip.MustParseAddr(nodeIP), Node6: netip.MustParseAddr(nodeIP6),
 		SNATPorts: snatPorts, GenevePort: genevePort,

@@ -17,10 +17,11 @@ type gatewayFlags struct {
 	vlan            int
 	routable        bool
 	addresses       addressPrefixes
+	countServices   int
 }
 
 func newGatewayFlags() gatewayFlags {
-	return gatewayFlags{layout: string(gateway.Direct), backend: string(gateway.EBPF), mode: gatewayModeShared}
+	return gatewayFlags{layout: string(gateway.Direct), backend: string(gateway.EBPF), mode: gatewayModeShared, countServices: 1000}
 }
 
 func (g *gatewayFlags) settings() []*setting.Setting {
@@ -34,6 +35,7 @@ dedicated: a port of the bridge, and the host has no address there`},
 none: by the gateways of other nodes in mode shared; nothing on this node's uplink is touched`},
 		{Flag: "routable-pods", Section: "gateway", Key: "routable-pods", Value: setting.Switch(&g.routable), Usage: "pods are known outside by their own addresses: they leave without NAT"},
 		{Flag: "gateway-address", Section: "gateway", Key: "address", Value: &g.addresses, About: []string{"gateway address"}, Usage: "the gateway router's `addresses` with prefix length, one a family, by commas; layout dedicated only"},
+		{Flag: "counted-service-ports", Section: "metrics", Key: "counted-service-ports", Value: setting.Number(&g.countServices, 0, 100000), Usage: "`ports` of Services whose packets at the uplink are counted each by itself, at most; 0: none"},
 	}
 }
 
@@ -41,6 +43,7 @@ func (g *gatewayFlags) config(bfd bool) agent.GatewayConfig {
 	return agent.GatewayConfig{
 		Layout: gateway.Layout(g.layout), Backend: gateway.Backend(g.backend), VLAN: g.vlan,
 		Local: g.mode == gatewayModeLocal, None: g.mode == gatewayModeNone, BFD: bfd, Routable: g.routable, Addresses: g.addresses,
+		CountServices: g.countServices,
 	}
 }
 

@@ -1,0 +1,203 @@
+package bpf
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"sync"
+
+	"github.com/cilium/ebpf"
+)
+
+// ServicePort is a port of a Service, by its own number, not that of a node or
+// a pod. The zero value is none.
+type ServicePort struct {
+	Namespace, Name string
+	Proto           uint8
+	Port            uint16
+}
+
+// ServiceCount is what has arrived at the uplink for a port of a Service since
+// it was first seen. What has a later fragment is not in it: it has no port.
+type ServiceCount struct {
+	ServicePort
+	Packets, Bytes uint64
+}
+
+// serviceCounts gives out the cells.
+type serviceCounts struct {
+	slots, counts *ebpf.Map
+	max           int
+
+	mu    sync.Mutex // guards what follows
+	front map[ServiceKey]ServicePort
+	ports map[ServicePort]*serviceSlot
+	free  []uint32
+	next  uint32
+	over  map[ServiceKey]ServicePort // for want of a cell
+}
+
+type serviceSlot struct {
+	index  uint32
+	fronts int
+}
+
+func newServiceCounts(slots, counts *ebpf.Map, most int) *serviceCounts {
+	return &serviceCounts{
+		slots: slots, counts: counts, max: most,
+		front: map[ServiceKey]ServicePort{}, ports: map[ServicePort]*serviceSlot{}, over: map[ServiceKey]ServicePort{},
+	}
+}
+
+// CountServices says which Service's port front ends are; the zero ServicePort
+// is none any more. What is not mentioned stays. The cell of a port goes with
+// its last front end. Beyond Options.CountServices nothing is counted.
+func (g *Gateway) CountServices(changes map[ServiceKey]ServicePort) error {
+	c := g.counts
+	if c.max <= 0 {
+		return nil
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	var errs []error
+	for k, port := range changes {
+		if c.front[k] != port {
+			errs = append(errs, c.release(k))
+		}
+		delete(c.over, k)
+	}
+	for k, port := range changes {
+		if port != (ServicePort{}) && c.front[k] != port {
+			errs = append(errs, c.give(k, port))
+		}
+	}
+	for k, port := range c.over { // a cell may have come free
+		if c.ports[port] != nil || len(c.free) > 0 {
+			delete(c.over, k)
+			errs = append(errs, c.give(k, port))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("count services: %w", err)
+	}
+	return nil
+}
+
+// SyncServiceCounts makes the front ends exactly those of want, as CountServices does.
+func (g *Gateway) SyncServiceCounts(want map[ServiceKey]ServicePort) error {
+	changes := maps.Clone(want)
+	c := g.counts
+	c.mu.Lock()
+	for _, have := range []map[ServiceKey]ServicePort{c.front, c.over} {
+		for k := range have {
+			if _, ok := want[k]; !ok {
+				changes[k] = ServicePort{}
+			}
+		}
+	}
+	c.mu.Unlock()
+	return g.CountServices(changes)
+}
+
+// release takes a front end out, and its cell if it was the last.
+func (c *serviceCounts) release(k ServiceKey) error {
+	port, ok := c.front[k]
+	if !ok {
+		return nil
+	}
+	if err := c.slots.Delete(k.cell()); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+		return err
+	}
+	delete(c.front, k)
+	s := c.ports[port]
+	if s.fronts--; s.fronts > 0 {
+		return nil
+	}
+	delete(c.ports, port)
+	c.free = append(c.free, s.index)
+	return nil
+}
+
+// give has a front end counted in its port's cell.
+func (c *serviceCounts) give(k ServiceKey, port ServicePort) error {
+	s := c.ports[port]
+	if s == nil {
+		if s = c.take(); s == nil {
+			c.over[k] = port
+			return nil
+		}
+		if err := c.counts.Put(s.index, make([]gatewayCell, ebpf.MustPossibleCPU())); err != nil {
+			c.free = append(c.free, s.index)
+			return err
+		}
+		c.ports[port] = s
+	}
+	s.fronts++
+	c.front[k] = port
+	return c.slots.Put(k.cell(), s.index)
+}
+
+func (c *serviceCounts) take() *serviceSlot {
+	if n := len(c.free); n > 0 {
+		s := &serviceSlot{index: c.free[n-1]}
+		c.free = c.free[:n-1]
+		return s
+	}
+	if int(c.next) == c.max {
+		return nil
+	}
+	c.next++
+	return &serviceSlot{index: c.next - 1}
+}
+
+// ServiceCounts returns what is counted, sorted, and how many ports of Services
+// are not for want of room.
+func (g *Gateway) ServiceCounts() (counts []ServiceCount, uncounted int, err error) {
+	c := g.counts
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	if c.next == 0 {
+		return nil, 0, nil
+	}
+	cells, err := readCells(c.counts, int(c.next))
+	if err != nil {
+		return nil, 0, fmt.Errorf("read counts of services: %w", err)
+	}
+	for port, s := range c.ports {
+		n := ServiceCount{ServicePort: port}
+		for _, cell := range cells[s.index] {
+			n.Packets += cell.Packets
+			n.Bytes += cell.Bytes
+		}
+		counts = append(counts, n)
+	}
+	slices.SortFunc(counts, func(a, b ServiceCount) int {
+		return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Proto, b.Proto))
+	})
+	over := map[ServicePort]bool{}
+	for _, port := range c.over {
+		over[port] = true
+	}
+	return counts, len(over), nil
+}
+
+// readCells returns the first n cells of an array, each by CPU.
+func readCells(m *ebpf.Map, n int) ([][]gatewayCell, error) {
+	cpus := ebpf.MustPossibleCPU()
+	keys, flat := make([]uint32, n), make([]gatewayCell, n*cpus)
+	var cursor ebpf.MapBatchCursor
+	got, err := m.BatchLookup(&cursor, keys, flat, nil)
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // which is the end
+		return nil, err
+	}
+	if got != n {
+		return nil, fmt.Errorf("%d of %d cells", got, n)
+	}
+	out := make([][]gatewayCell, n)
+	for i, k := range keys {
+		out[k] = flat[i*cpus : (i+1)*cpus]
+	}
+	return out, nil
+}
