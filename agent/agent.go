@@ -93,14 +93,7 @@ func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 	if err := a.build(); err != nil {
 		return err
 	}
-	collector := metrics.New(metrics.Source{
-		PinDir: a.cfg.PinDir, Stats: a.gateway.Stats, Ready: func() bool { return len(a.ready.missing()) == 0 }, Log: a.log,
-		Failures: conntrackFailures(a.settings),
-		Info: metrics.Info{
-			Backend: string(a.settings.Backend), Layout: layoutName(a.settings), Datapath: a.settings.Datapath,
-			Uplink: a.settings.Uplink, NoEBPF: a.settings.NoEBPF,
-		},
-	})
+	collector := metrics.New(a.source())
 	registry.MustRegister(collector)
 	server, keeper, steal, err := a.cniServer(collector)
 	if err != nil {

@@ -1,9 +1,43 @@
 package agent
 
 import (
+	"context"
+	"time"
+
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 )
+
+// scrapeWait is for how long a scrape waits for a daemon that does not answer.
+const scrapeWait = time.Second
+
+// source is where the metrics are read.
+func (a *agent) source() metrics.Source {
+	s := metrics.Source{
+		PinDir: a.cfg.PinDir, Stats: a.gateway.Stats, Ready: func() bool { return len(a.ready.missing()) == 0 }, Log: a.log,
+		Services: a.gateway.ServiceCounts, Failures: conntrackFailures(a.settings),
+		Info: metrics.Info{
+			Backend: string(a.settings.Backend), Layout: layoutName(a.settings), Datapath: a.settings.Datapath,
+			Uplink: a.settings.Uplink, NoEBPF: a.settings.NoEBPF,
+		},
+		Datapath: func() (ovs.DatapathStats, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), scrapeWait)
+			defer cancel()
+			return ovs.ReadDatapathStats(ctx, a.cfg.OVSRunDir)
+		},
+		Southbound: func() (bool, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), scrapeWait)
+			defer cancel()
+			return ovs.ControllerConnected(ctx, a.cfg.OVNRunDir)
+		},
+	}
+	if s.Info.Layout == string(gateway.Direct) {
+		s.Sent = func() (packets, bytes uint64, err error) { return link.Sent(a.settings.Uplink) }
+	}
+	return s
+}
 
 // conntrackFailures reads what the connection tracker has lost; nil on the userspace
 // datapath, which does not count it.

@@ -31,6 +31,20 @@ func Get(name string) (Link, error) {
 	return Link{Name: a.Name, Index: a.Index, MAC: a.HardwareAddr, MTU: a.MTU, Up: a.Flags&net.FlagUp != 0, Kind: l.Type()}, nil
 }
 
+// Sent returns what the device says it has sent. Whether a packet that the
+// device cuts into segments is one or many is for its driver to say.
+func Sent(name string) (packets, bytes uint64, err error) {
+	l, err := find(name)
+	if err != nil {
+		return 0, 0, err
+	}
+	s := l.Attrs().Statistics
+	if s == nil {
+		return 0, 0, fmt.Errorf("read device %s: it has no statistics", name)
+	}
+	return s.TxPackets, s.TxBytes, nil
+}
+
 func find(name string) (netlink.Link, error) {
 	l, err := netlink.LinkByName(name)
 	if missing := (netlink.LinkNotFoundError{}); errors.As(err, &missing) {

@@ -1,6 +1,7 @@
 package metrics
 
 import (
+	"errors"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -10,6 +11,8 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
 func newCollector(t *testing.T) *Collector {
@@ -24,8 +27,13 @@ func newCollector(t *testing.T) *Collector {
 				Degraded: map[string]string{"bind_gate": "", "host_to_service": "no cgroup2"},
 			}
 		},
-		Failures: func() (map[string]uint64, error) { return map[string]uint64{"insert_failed": 7, "drop": 0}, nil },
-		Info:     Info{Backend: "openflow", Layout: "bridged", Datapath: "netdev", Uplink: "eth0", NoEBPF: "kernel lacks maps"},
+		Services: func() ([]bpf.ServiceCount, int, error) {
+			return []bpf.ServiceCount{{ServicePort: bpf.ServicePort{Namespace: "default", Name: "web", Proto: 132, Port: 80}, Packets: 2, Bytes: 150}}, 5, nil
+		},
+		Datapath:   func() (ovs.DatapathStats, error) { return ovs.DatapathStats{Hit: 9, Missed: 2, Lost: 1, Flows: 4}, nil },
+		Southbound: func() (bool, error) { return true, errors.New("it is gone") },
+		Failures:   func() (map[string]uint64, error) { return map[string]uint64{"insert_failed": 7, "drop": 0}, nil },
+		Info:       Info{Backend: "openflow", Layout: "bridged", Datapath: "netdev", Uplink: "eth0", NoEBPF: "kernel lacks maps"},
 	})
 	c.ObserveCNI("ADD", false, 50*time.Millisecond)
 	c.ObserveCNI("nonsense", true, time.Millisecond)
@@ -65,6 +73,23 @@ ovnkube_gateway_host_listeners 1
 # HELP ovnkube_gateway_info 1, with the gateway's kind.
 # TYPE ovnkube_gateway_info gauge
 ovnkube_gateway_info{backend="openflow",datapath="netdev",layout="bridged",uplink="eth0"} 1
+# HELP ovnkube_gateway_service_bytes_total Bytes that arrived at the uplink for a port of a Service.
+# TYPE ovnkube_gateway_service_bytes_total counter
+ovnkube_gateway_service_bytes_total{namespace="default",port="80",protocol="SCTP",service="web"} 150
+# HELP ovnkube_gateway_service_packets_total Packets that arrived at the uplink for a port of a Service.
+# TYPE ovnkube_gateway_service_packets_total counter
+ovnkube_gateway_service_packets_total{namespace="default",port="80",protocol="SCTP",service="web"} 2
+# HELP ovnkube_gateway_uncounted_service_ports Ports of Services that are not counted because there are more than --counted-service-ports.
+# TYPE ovnkube_gateway_uncounted_service_ports gauge
+ovnkube_gateway_uncounted_service_ports 5
+# HELP ovn_controller_southbound_database_connected 1 if the node's ovn-controller is connected to the Southbound database.
+# TYPE ovn_controller_southbound_database_connected gauge
+ovn_controller_southbound_database_connected 0
+# HELP ovs_vswitchd_datapath_lookups_total Packets that the OVS datapath looked up: hit; missed, so ovs-vswitchd was asked; lost on the way there.
+# TYPE ovs_vswitchd_datapath_lookups_total counter
+ovs_vswitchd_datapath_lookups_total{result="hit"} 9
+ovs_vswitchd_datapath_lookups_total{result="lost"} 1
+ovs_vswitchd_datapath_lookups_total{result="missed"} 2
 # HELP ovnkube_gateway_repairs_total Corrections of the gateway after it had been right.
 # TYPE ovnkube_gateway_repairs_total counter
 ovnkube_gateway_repairs_total{part="flows"} 3
@@ -78,7 +103,8 @@ ovnkube_gateway_snat_remote_ports_used_max 91
 	c := newCollector(t)
 	if err := testutil.CollectAndCompare(c, strings.NewReader(want), "ovnkube_agent_ready", "ovnkube_gateway_host_listeners",
 		"ovnkube_gateway_info", "ovnkube_gateway_repairs_total", "ovnkube_gateway_fallback", "ovnkube_gateway_degraded", "ovnkube_gateway_snat_remote_ports_used",
-		"ovnkube_gateway_snat_remote_ports_used_max", "ovnkube_gateway_conntrack_failures_total"); err != nil {
+		"ovnkube_gateway_service_bytes_total", "ovnkube_gateway_service_packets_total", "ovnkube_gateway_uncounted_service_ports",
+		"ovn_controller_southbound_database_connected", "ovs_vswitchd_datapath_lookups_total", "ovnkube_gateway_snat_remote_ports_used_max", "ovnkube_gateway_conntrack_failures_total"); err != nil {
 		t.Error(err)
 	}
 	if n := testutil.CollectAndCount(c, "ovnkube_node_cni_request_duration_seconds"); n != 2 {

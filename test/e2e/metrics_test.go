@@ -8,6 +8,12 @@ import (
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus/testutil/promlint"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
+	"github.com/ovn-ebpf/ovn-ebpf/metric"
 )
 
 // testMetrics: what the running programs export is there, and well formed.
@@ -16,7 +22,7 @@ func testMetrics(t *testing.T, c *Cluster) {
 		on, url string
 		want    []string
 	}{
-		{"node1", c.Node(1).MetricsURL, append(c.counted(), `ovnkube_agent_ready 1`, `ovnkube_node_cni_request_duration_seconds_count{`)},
+		{"node1", c.Node(1).MetricsURL, append(c.counted(), `ovnkube_agent_ready 1`, `ovs_vswitchd_datapath_lookups_total{result="hit"} `, `ovn_controller_southbound_database_connected 1`, `ovnkube_node_cni_request_duration_seconds_count{`)},
 		{"central", "http://127.0.0.1:9409/metrics", []string{`ovnkube_controller_leader 1`, `ovnkube_controller_ready 1`}},
 	}
 	for _, tt := range tests {
@@ -31,6 +37,7 @@ func testMetrics(t *testing.T, c *Cluster) {
 					t.Errorf("no %q, or it is zero", want)
 				}
 			}
+			documented(t, body)
 			problems, err := promlint.New(bytes.NewBufferString(body)).Lint()
 			if err != nil {
 				t.Fatal(err)
@@ -39,6 +46,26 @@ func testMetrics(t *testing.T, c *Cluster) {
 				t.Errorf("%s: %s", p.Metric, p.Text)
 			}
 		})
+	}
+}
+
+// documented: what is served is in the tables of docs/metrics.md, but for what Go says of itself.
+func documented(t *testing.T, body string) {
+	t.Helper()
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
+	if err != nil {
+		t.Fatal(err)
+	}
+	known := map[string]metric.Kind{}
+	for _, f := range append(metrics.Table(), reconcile.Metrics()...) {
+		known[f.Name] = f.Kind
+	}
+	for name, f := range families {
+		own := !strings.HasPrefix(name, "go_") && !strings.HasPrefix(name, "process_")
+		if own && string(known[name]) != strings.ToLower(f.GetType().String()) {
+			t.Errorf("%s is a %s, in the tables %q", name, f.GetType(), known[name])
+		}
 	}
 }
 

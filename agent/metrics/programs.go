@@ -1,0 +1,123 @@
+package metrics
+
+import (
+	"strconv"
+
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/metric"
+)
+
+// putPrograms reads what is pinned. There is nothing before the first
+// load: then there are no such metrics.
+func (c *Collector) putPrograms(put putter) {
+	counters, err := bpf.ReadCounters(c.s.PinDir)
+	if err != nil {
+		c.s.Log.Debug("no gateway counters", "error", err)
+		return
+	}
+	for _, n := range counters {
+		put("ovnkube_gateway_packets_total", float64(n.Packets), n.Port, n.Direction, n.Verdict, n.Reason)
+		put("ovnkube_gateway_bytes_total", float64(n.Bytes), n.Port, n.Direction, n.Verdict, n.Reason)
+	}
+	c.putHostSent(put, counters)
+	tables, err := bpf.Tables(c.s.PinDir)
+	if err != nil {
+		c.s.Log.Debug("no gateway table sizes", "error", err)
+	}
+	for name, t := range tables {
+		put("ovnkube_gateway_table_entries", float64(t.Entries), name)
+		put("ovnkube_gateway_table_capacity", float64(t.Capacity), name)
+	}
+	runs, err := bpf.Runs(c.s.PinDir)
+	if err != nil {
+		c.s.Log.Debug("no statistics of programs", "error", err)
+	}
+	for _, r := range runs {
+		put("ovnkube_gateway_program_runs_total", float64(r.Count), r.Program)
+		put("ovnkube_gateway_program_run_seconds_total", r.Time.Seconds(), r.Program)
+	}
+}
+
+// hostSent is what the host itself has sent since the first look.
+type hostSent struct {
+	known          bool
+	packets, bytes derived
+}
+
+// derived is the uplink's own counter less what OVN has sent. The two are not
+// read at one moment, so it may be a little late, but it never goes back.
+type derived struct {
+	device, ovn uint64 // at the last look
+	sum         int64
+	shown       int64
+}
+
+func (d *derived) look(device, ovn uint64, first bool) {
+	if !first {
+		more := int64(device - d.device)
+		if device < d.device { // another device of that name
+			more = int64(device)
+		}
+		d.sum += more - int64(ovn-d.ovn)
+	}
+	d.device, d.ovn = device, ovn
+	d.shown = max(d.shown, d.sum)
+}
+
+// putHostSent: in the layout direct nothing of ours runs when the host sends.
+func (c *Collector) putHostSent(put putter, counters []bpf.Counter) {
+	if c.s.Sent == nil {
+		return
+	}
+	packets, bytes, err := c.s.Sent()
+	if err != nil {
+		c.s.Log.Debug("no counters of the uplink", "error", err)
+		return
+	}
+	var out bpf.Counter
+	for _, n := range counters {
+		if n.Port == "ovn" && n.Verdict == "out" {
+			out.Packets += n.Packets
+			out.Bytes += n.Bytes
+		}
+	}
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	c.sent.packets.look(packets, out.Packets, !c.sent.known)
+	c.sent.bytes.look(bytes, out.Bytes, !c.sent.known)
+	c.sent.known = true
+	put("ovnkube_gateway_packets_total", float64(c.sent.packets.shown), "host", "tx", "out", "derived")
+	put("ovnkube_gateway_bytes_total", float64(c.sent.bytes.shown), "host", "tx", "out", "derived")
+}
+
+// putServices keeps the labels from scrape to scrape: there may be thousands.
+func (c *Collector) putServices(put putter, ch chan<- prometheus.Metric) {
+	if c.s.Services == nil {
+		return
+	}
+	counts, uncounted, err := c.s.Services()
+	if err != nil {
+		c.s.Log.Debug("no counters of services", "error", err)
+		return
+	}
+	put("ovnkube_gateway_uncounted_service_ports", float64(uncounted))
+	const packets, bytes = "ovnkube_gateway_service_packets_total", "ovnkube_gateway_service_bytes_total"
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	was := c.services
+	c.services = make(map[bpf.ServicePort]metric.Labels, len(counts))
+	for _, n := range counts {
+		labels := was[n.ServicePort]
+		if labels == nil {
+			labels = c.set.Labels(packets, n.Namespace, n.Name, strconv.Itoa(int(n.Port)), protocols[n.Proto])
+		}
+		c.services[n.ServicePort] = labels
+		c.set.PutLabeled(ch, packets, float64(n.Packets), labels)
+		c.set.PutLabeled(ch, bytes, float64(n.Bytes), labels)
+	}
+}
+
+// protocols are those that a Service may have, as it spells them.
+var protocols = map[uint8]string{6: "TCP", 17: "UDP", 132: "SCTP"}

@@ -1,0 +1,47 @@
+package metrics
+
+import (
+	"github.com/prometheus/client_golang/prometheus"
+
+	"github.com/ovn-ebpf/ovn-ebpf/metric"
+)
+
+// Table is what the agent shows.
+func Table() metric.Table {
+	by := []string{"port", "direction", "verdict", "reason"}
+	service := []string{"namespace", "service", "port", "protocol"}
+	return metric.Table{
+		{Name: "ovnkube_agent_ready", Kind: metric.Gauge, Help: "1 if the agent has everything in its desired state."},
+		{Name: "ovnkube_gateway_info", Kind: metric.Gauge, Labels: []string{"backend", "layout", "datapath", "uplink"}, Help: "1, with the gateway's kind."},
+		{Name: "ovnkube_gateway_packets_total", Kind: metric.Counter, Labels: by, Help: "Packets at the North-South gateway, by who got or sent them and why."},
+		{Name: "ovnkube_gateway_bytes_total", Kind: metric.Counter, Labels: by, Help: "Bytes at the North-South gateway, by who got or sent them and why."},
+		{Name: "ovnkube_gateway_service_packets_total", Kind: metric.Counter, Labels: service, Help: "Packets that arrived at the uplink for a port of a Service."},
+		{Name: "ovnkube_gateway_service_bytes_total", Kind: metric.Counter, Labels: service, Help: "Bytes that arrived at the uplink for a port of a Service."},
+		{Name: "ovnkube_gateway_uncounted_service_ports", Kind: metric.Gauge, Help: "Ports of Services that are not counted because there are more than --counted-service-ports."},
+		{Name: "ovnkube_gateway_table_entries", Kind: metric.Gauge, Labels: []string{"table"}, Help: "Entries of the gateway's tables."},
+		{Name: "ovnkube_gateway_table_capacity", Kind: metric.Gauge, Labels: []string{"table"}, Help: "Entries that the gateway's tables have room for."},
+		{Name: "ovnkube_gateway_program_runs_total", Kind: metric.Counter, Labels: []string{"program"}, Help: "Runs of the gateway's programs, while the kernel counts them (kernel.bpf_stats_enabled)."},
+		{Name: "ovnkube_gateway_program_run_seconds_total", Kind: metric.Counter, Labels: []string{"program"}, Help: "Time in the gateway's programs, while the kernel counts it (kernel.bpf_stats_enabled)."},
+		{Name: "ovnkube_gateway_repairs_total", Kind: metric.Counter, Labels: []string{"part"}, Help: "Corrections of the gateway after it had been right."},
+		{Name: "ovnkube_gateway_fallback", Kind: metric.Gauge, Labels: []string{"backend", "reason"}, Help: "1 if the gateway has to do without eBPF, with the reason."},
+		{Name: "ovnkube_gateway_degraded", Kind: metric.Gauge, Labels: []string{"part"}, Help: "1 if an optional part of the gateway does not work."},
+		{Name: "ovnkube_gateway_host_listeners", Kind: metric.Gauge, Help: "Sockets of the host that listen inside the SNAT port range."},
+		{Name: "ovnkube_gateway_snat_ports", Kind: metric.Gauge, Help: "Ports of the SNAT range: so many connections fit towards one remote port."},
+		{Name: "ovnkube_gateway_snat_remote_ports_used", Kind: metric.Gauge, Labels: []string{"protocol", "remote"}, Help: "Ports of the SNAT range in use towards a remote, of the ten fullest at least half used."},
+		{Name: "ovnkube_gateway_snat_remote_ports_used_max", Kind: metric.Gauge, Help: "Ports of the SNAT range in use towards the remote where they are most."},
+		{Name: "ovnkube_gateway_conntrack_failures_total", Kind: metric.Counter, Labels: []string{"kind"}, Help: "Packets that the kernel's connection tracker has lost, by why: connections of pods fail without being told."},
+		{Name: "ovn_controller_southbound_database_connected", Kind: metric.Gauge, Help: "1 if the node's ovn-controller is connected to the Southbound database."},
+		{Name: "ovs_vswitchd_connected", Kind: metric.Gauge, Help: "1 if the node's ovs-vswitchd answers."},
+		{Name: "ovs_vswitchd_datapath_lookups_total", Kind: metric.Counter, Labels: []string{"result"}, Help: "Packets that the OVS datapath looked up: hit; missed, so ovs-vswitchd was asked; lost on the way there."},
+		{Name: "ovs_vswitchd_datapath_flows", Kind: metric.Gauge, Help: "Flows in the OVS datapath."},
+		{
+			Name: "ovnkube_node_cni_request_duration_seconds", Kind: metric.Histogram, Labels: []string{"command", "err"},
+			Help: "The duration of CNI server requests.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),
+		},
+		{
+			Name: "ovnkube_node_cni_add_phase_duration_seconds", Kind: metric.Histogram, Labels: []string{"phase"},
+			Help:    "The duration of what a CNI ADD is made of: the wait for the pod's annotation, the wiring, the wait for ovn-controller, and the whole of one that succeeded.",
+			Buckets: prometheus.ExponentialBuckets(0.001, 2, 17),
+		},
+	}
+}

@@ -1,0 +1,104 @@
+package metric_test
+
+import (
+	"flag"
+	"fmt"
+	"os"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/prometheus/client_golang/prometheus/testutil"
+
+	agentmetrics "github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
+	"github.com/ovn-ebpf/ovn-ebpf/metric"
+)
+
+var update = flag.Bool("update", false, "write the tables of docs/metrics.md")
+
+const document = "../docs/metrics.md"
+
+// The tables of docs/metrics.md are those that the collectors are made from.
+func TestDocument(t *testing.T) {
+	text, err := os.ReadFile(document)
+	if err != nil {
+		t.Fatal(err)
+	}
+	want := string(text)
+	for name, table := range map[string]string{
+		"agent": agentmetrics.Table().Markdown(), "controller": reconcile.Metrics().Markdown(), "reasons": reasons(),
+	} {
+		begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
+		head, rest, found := strings.Cut(want, begin)
+		_, tail, closed := strings.Cut(rest, end)
+		if !found || !closed {
+			t.Fatalf("no %s…%s", begin, end)
+		}
+		want = head + begin + table + end + tail
+	}
+	if *update {
+		if err := os.WriteFile(document, []byte(want), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	} else if want != string(text) {
+		t.Errorf("%s is not what the tables say: go test ./metric -update", document)
+	}
+}
+
+// reasons are the label sets of packets and bytes.
+func reasons() string {
+	var b strings.Builder
+	b.WriteString("| port | direction | verdict | reason |\n|---|---|---|---|\n")
+	for _, c := range bpf.Reasons() {
+		fmt.Fprintf(&b, "| %s | %s | %s | `%s` |\n", c.Port, c.Direction, c.Verdict, c.Reason)
+	}
+	return b.String()
+}
+
+// everything has one series of each family.
+type everything struct{ t metric.Table }
+
+func (e everything) Describe(ch chan<- *prometheus.Desc) { metric.NewSet(e.t).Describe(ch) }
+
+func (e everything) Collect(ch chan<- prometheus.Metric) {
+	set := metric.NewSet(e.t)
+	for _, f := range e.t {
+		if f.Kind == metric.Histogram {
+			h := e.t.Histograms(f.Name)
+			h.WithLabelValues(f.Labels...).Observe(1)
+			h.Collect(ch)
+			continue
+		}
+		set.Put(ch, f.Name, 1, f.Labels...)
+	}
+}
+
+// Every family is as Prometheus wants it, also those that a test's node has none of.
+func TestLint(t *testing.T) {
+	for name, table := range map[string]metric.Table{"agent": agentmetrics.Table(), "controller": reconcile.Metrics()} {
+		problems, err := testutil.CollectAndLint(everything{table})
+		if err != nil {
+			t.Fatalf("%s: %v", name, err)
+		}
+		for _, p := range problems {
+			t.Errorf("%s: %s", p.Metric, p.Text)
+		}
+	}
+}
+
+// A name that is in no table, or with other labels, is a mistake that shows at once.
+func TestPutUnknown(t *testing.T) {
+	set := metric.NewSet(metric.Table{{Name: "a", Kind: metric.Gauge, Labels: []string{"b"}}})
+	for name, labels := range map[string][]string{"a": nil, "c": {"x"}} {
+		func() {
+			defer func() {
+				if recover() == nil {
+					t.Errorf("%s with %d labels was taken", name, len(labels))
+				}
+			}()
+			set.Put(make(chan prometheus.Metric, 1), name, 1, labels...)
+		}()
+	}
+}
