@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"runtime"
+	"strconv"
 	"strings"
 	"time"
 
@@ -17,7 +18,7 @@ func Describe(ctx context.Context, kind string) results.Run {
 	return results.Run{
 		Kind: kind, Date: time.Now().UTC().Format(time.RFC3339), Commit: commit(ctx),
 		Machine: results.Machine{
-			CPU: field("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(), Memory: memory(), Kernel: first(ctx, "uname", "-sr"),
+			CPU: field("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(), Memory: memory(), Kernel: first(ctx, "uname", "-sr"), Load: load(),
 		},
 		Versions: map[string]string{
 			"Go": strings.TrimPrefix(runtime.Version(), "go"), "QEMU": last(first(ctx, "qemu-system-x86_64", "--version"), "version "),
@@ -74,4 +75,17 @@ func memory() int {
 		kib = 10*kib + int(c-'0')
 	}
 	return kib / 1024
+}
+
+func load() float64 {
+	text, err := os.ReadFile("/proc/loadavg")
+	if err != nil {
+		return 0
+	}
+	word, _, _ := strings.Cut(string(text), " ")
+	average, err := strconv.ParseFloat(word, 64)
+	if err != nil {
+		return 0
+	}
+	return average
 }

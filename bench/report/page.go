@@ -57,7 +57,11 @@ func Page(runs Runs, dir string) Output {
 
 // provenance says where a run is from.
 func (p *page) provenance(r *results.Run) {
-	p.put("\n- %s, commit %s; %s, %d cores, %s MiB, %s\n", r.Date, r.Commit, r.Machine.CPU, r.Machine.Cores, thousands(float64(r.Machine.Memory)), r.Machine.Kernel)
+	p.put("\n- %s, commit %s; %s, %d cores, %s MiB, %s", r.Date, r.Commit, r.Machine.CPU, r.Machine.Cores, thousands(float64(r.Machine.Memory)), r.Machine.Kernel)
+	if r.Machine.Load > 0 {
+		p.put("; load average %.1f", r.Machine.Load)
+	}
+	p.put("\n")
 	var versions []string
 	for _, name := range slices.Sorted(maps.Keys(r.Versions)) {
 		versions = append(versions, name+" "+r.Versions[name])

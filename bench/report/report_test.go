@@ -28,7 +28,7 @@ func sample() Runs {
 	run := func(kind string) *results.Run {
 		return &results.Run{
 			Kind: kind, Date: "2026-11-22T07:00:00Z", Commit: "abc1234", Seed: 1, Boots: 3,
-			Machine:  results.Machine{CPU: "CPU <of> this & that", Cores: 2, Memory: 24064, Kernel: "Linux 6.18"},
+			Machine:  results.Machine{CPU: "CPU <of> this & that", Cores: 2, Memory: 24064, Kernel: "Linux 6.18", Load: 1.53},
 			Versions: map[string]string{"go": "1.26", "QEMU": "7.2"},
 		}
 	}

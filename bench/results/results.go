@@ -41,6 +41,9 @@ type Machine struct {
 	Cores  int    `json:"cores"`
 	Memory int    `json:"memory_mib"`
 	Kernel string `json:"kernel"`
+	// Load is the load average when the run began: what else ran takes from times,
+	// not from instructions.
+	Load float64 `json:"load_average,omitempty"`
 }
 
 // Point is a row at one size of something.

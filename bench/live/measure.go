@@ -1,0 +1,239 @@
+package live
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"net"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+)
+
+// The tests: requests of a byte, one after the other, and streams seen from the one
+// who measures.
+const (
+	UDPRR     = "udp_rr"
+	TCPRR     = "tcp_rr"
+	StreamOut = "stream_out"
+	StreamIn  = "stream_in"
+)
+
+// Tests are all of them, in their order.
+func Tests() []string { return []string{UDPRR, TCPRR, StreamOut, StreamIn} }
+
+// Options say with whom, how long each test, and how much at most.
+type Options struct {
+	Peer    netip.AddrPort
+	Seconds int
+	Limit   int // Mbit/s of a stream; 0: none
+}
+
+// Row is what a test found.
+type Row struct {
+	Backend    string  `json:"backend,omitempty"` // as the caller says
+	Test       string  `json:"test"`
+	Seconds    float64 `json:"seconds"`
+	Operations int     `json:"operations,omitempty"` // of an rr
+	Lost       int     `json:"lost,omitempty"`       // datagrams without an answer
+	P50        float64 `json:"p50_us,omitempty"`
+	P99        float64 `json:"p99_us,omitempty"`
+	Bytes      int64   `json:"bytes,omitempty"` // of a stream, as the receiver has them
+	Here       Cost    `json:"here"`
+	There      Cost    `json:"there"`
+}
+
+// Cost is what it took at one end: all packets of the interface, and all CPU time of
+// the machine.
+type Cost struct {
+	Packets uint64  `json:"packets"`
+	CPU     float64 `json:"cpu_s"`
+}
+
+// PerPacket is CPU time for a packet, in nanoseconds.
+func (c Cost) PerPacket() float64 {
+	if c.Packets == 0 {
+		return 0
+	}
+	return c.CPU * 1e9 / float64(c.Packets)
+}
+
+// Measure does all tests, one after the other.
+func Measure(ctx context.Context, o Options) ([]Row, error) {
+	if o.Seconds < 1 || o.Seconds > MaxSeconds || o.Limit < 0 {
+		return nil, fmt.Errorf("measure: want 1 to %d seconds a test, and no limit below 0", MaxSeconds)
+	}
+	var rows []Row
+	for _, test := range Tests() {
+		row, err := o.one(ctx, test)
+		if err != nil {
+			return nil, fmt.Errorf("measure %s: %w", test, errors.Join(ctx.Err(), err))
+		}
+		rows = append(rows, row)
+	}
+	return rows, nil
+}
+
+func (o Options) one(ctx context.Context, test string) (Row, error) {
+	local, thereBefore, err := o.usage(ctx)
+	if err != nil {
+		return Row{}, err
+	}
+	before, err := read(local)
+	if err != nil {
+		return Row{}, err
+	}
+	row, start := Row{Test: test}, time.Now()
+	network := "tcp"
+	if test == UDPRR {
+		network = "udp"
+	}
+	c, err := o.dial(ctx, network)
+	if err != nil {
+		return Row{}, err
+	}
+	defer c.Close()
+	defer context.AfterFunc(ctx, func() { c.Close() })()
+	if network == "tcp" {
+		if err := json.NewEncoder(c).Encode(request{test, o.Seconds, o.Limit}); err != nil {
+			return Row{}, err
+		}
+	}
+	span := time.Duration(o.Seconds) * time.Second
+	switch test {
+	case StreamOut:
+		err = streamOut(c.(*net.TCPConn), span, o.Limit, &row)
+	case StreamIn:
+		if row.Bytes, err = io.Copy(io.Discard, c); err == nil && row.Bytes == 0 {
+			err = errors.New("nothing came")
+		}
+	default:
+		err = ask(c, span, &row)
+	}
+	if err != nil {
+		return Row{}, err
+	}
+	row.Seconds = time.Since(start).Seconds()
+	after, err := read(local)
+	if err != nil {
+		return Row{}, err
+	}
+	_, thereAfter, err := o.usage(ctx)
+	if err != nil {
+		return Row{}, err
+	}
+	here, there := after.since(before), thereAfter.since(thereBefore)
+	row.Here, row.There = Cost{here.Packets, here.Busy.Seconds()}, Cost{there.Packets, there.Busy.Seconds()}
+	return row, nil
+}
+
+func (o Options) dial(ctx context.Context, network string) (net.Conn, error) {
+	d := net.Dialer{Timeout: 5 * time.Second}
+	return d.DialContext(ctx, network, o.Peer.String())
+}
+
+// usage asks the peer what it has done, and returns by which address of ours.
+func (o Options) usage(ctx context.Context) (netip.Addr, usage, error) {
+	c, err := o.dial(ctx, "tcp")
+	if err != nil {
+		return netip.Addr{}, usage{}, err
+	}
+	defer c.Close()
+	if err := errors.Join(c.SetDeadline(time.Now().Add(5*time.Second)), json.NewEncoder(c).Encode(request{Test: "usage"})); err != nil {
+		return netip.Addr{}, usage{}, err
+	}
+	var u usage
+	if err := json.NewDecoder(c).Decode(&u); err != nil {
+		return netip.Addr{}, usage{}, fmt.Errorf("ask %s what it has done (does it serve for this address?): %w", o.Peer, err)
+	}
+	return c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), u, nil
+}
+
+// ask sends a byte and waits for it, again and again. A datagram that is lost is
+// counted, and not waited for longer than 200 ms.
+func ask(c net.Conn, span time.Duration, row *Row) error {
+	const patience = 200 * time.Millisecond
+	_, datagrams := c.(*net.UDPConn)
+	var took []float64
+	for start, number := time.Now(), byte(0); time.Since(start) < span; {
+		began := time.Now()
+		wait := 5 * time.Second
+		if datagrams {
+			wait = patience
+		}
+		if err := c.SetDeadline(began.Add(wait)); err != nil {
+			return err
+		}
+		number++
+		err := exchange(c, number)
+		if datagrams && errors.Is(err, os.ErrDeadlineExceeded) {
+			row.Lost++
+			continue
+		}
+		if err != nil {
+			return err
+		}
+		took = append(took, float64(time.Since(began).Microseconds()))
+	}
+	if len(took) == 0 {
+		return errors.New("not one answer came")
+	}
+	slices.Sort(took)
+	row.Operations, row.P50, row.P99 = len(took), took[len(took)/2], took[len(took)*99/100]
+	return nil
+}
+
+// exchange sends a byte and waits for it; what answers an earlier one came too late.
+func exchange(c net.Conn, number byte) error {
+	buf := []byte{number}
+	if _, err := c.Write(buf); err != nil {
+		return err
+	}
+	for {
+		if _, err := c.Read(buf); err != nil || buf[0] == number {
+			return err
+		}
+	}
+}
+
+func streamOut(c *net.TCPConn, span time.Duration, limit int, row *Row) error {
+	if err := stream(c, span, limit); err != nil {
+		return err
+	}
+	if err := errors.Join(c.CloseWrite(), c.SetReadDeadline(time.Now().Add(30*time.Second))); err != nil {
+		return err
+	}
+	return json.NewDecoder(c).Decode(&row.Bytes)
+}
+
+// stream writes for a time, and no more than the limit.
+func stream(w io.Writer, span time.Duration, limit int) error {
+	chunk := make([]byte, 60000)
+	var sent int64
+	for start := time.Now(); ; {
+		elapsed := time.Since(start)
+		if elapsed >= span {
+			return nil
+		}
+		if ahead := due(sent, limit) - elapsed; ahead > 0 {
+			time.Sleep(min(ahead, span-elapsed))
+			continue
+		}
+		n, err := w.Write(chunk)
+		sent += int64(n)
+		if err != nil {
+			return err
+		}
+	}
+}
+
+// due is when so many bytes may have been sent at the earliest.
+func due(sent int64, limit int) time.Duration {
+	if limit == 0 {
+		return 0
+	}
+	return time.Duration(float64(sent) * 8 / (float64(limit) * 1e6) * float64(time.Second))
+}

@@ -1,0 +1,74 @@
+package live
+
+import (
+	"fmt"
+	"slices"
+	"strings"
+)
+
+// Report is the rows as Markdown, those of a test together.
+func Report(rows []Row) string {
+	var b strings.Builder
+	b.WriteString("| test | backend | result | packets/s here | CPU/packet here | CPU/packet there |\n|---|---|---:|---:|---:|---:|\n")
+	for _, test := range Tests() {
+		for _, r := range rows {
+			if r.Test == test {
+				fmt.Fprintf(&b, "| %s | %s | %s | %.0f | %.0f ns | %.0f ns |\n", test, r.Backend, r.result(), float64(r.Here.Packets)/r.Seconds, r.Here.PerPacket(), r.There.PerPacket())
+			}
+		}
+	}
+	return b.String() + compare(rows)
+}
+
+func (r Row) result() string {
+	if r.Bytes > 0 {
+		return fmt.Sprintf("%.0f Mbit/s", float64(r.Bytes)*8/1e6/r.Seconds)
+	}
+	text := fmt.Sprintf("%.0f/s, p50 %.0f µs, p99 %.0f µs", float64(r.Operations)/r.Seconds, r.P50, r.P99)
+	if r.Lost > 0 {
+		text += fmt.Sprintf(", %d lost", r.Lost)
+	}
+	return text
+}
+
+// compare says what each backend costs in terms of the first, if there are several.
+func compare(rows []Row) string {
+	var backends []string
+	for _, r := range rows {
+		if !slices.Contains(backends, r.Backend) {
+			backends = append(backends, r.Backend)
+		}
+	}
+	if len(backends) < 2 {
+		return ""
+	}
+	var b strings.Builder
+	fmt.Fprintf(&b, "\nCPU per packet at this end, median of the rounds, in terms of %s:\n\n| test | %s |\n|---|%s\n", backends[0], strings.Join(backends[1:], " | "), strings.Repeat("---:|", len(backends)-1))
+	for _, test := range Tests() {
+		fmt.Fprintf(&b, "| %s |", test)
+		first := median(rows, test, backends[0])
+		for _, name := range backends[1:] {
+			cell := "–"
+			if other := median(rows, test, name); first > 0 && other > 0 {
+				cell = fmt.Sprintf("%.2f", other/first)
+			}
+			fmt.Fprintf(&b, " %s |", cell)
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+func median(rows []Row, test, backend string) float64 {
+	var costs []float64
+	for _, r := range rows {
+		if r.Test == test && r.Backend == backend {
+			costs = append(costs, r.Here.PerPacket())
+		}
+	}
+	if len(costs) == 0 {
+		return 0
+	}
+	slices.Sort(costs)
+	return costs[len(costs)/2]
+}
