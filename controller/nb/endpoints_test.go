@@ -32,7 +32,7 @@ func TestSSL(t *testing.T) {
 	dir := t.TempDir()
 	ours, theirs := newAuthority(t, dir, "ours"), newAuthority(t, dir, "theirs")
 	server, client := ours.sign(t, "server"), ours.sign(t, "client")
-	stranger := theirs.sign(t, "stranger")
+	stranger, late := theirs.sign(t, "stranger"), ours.signUntil(t, "late", time.Now().Add(-time.Minute))
 	port := freePort(t)
 	tool(t, "ovsdb-tool", "create", dir+"/db", nbSchema)
 	daemon(t, "ovsdb-server", dir+"/db", "--no-chdir", "--unixctl="+dir+"/ctl", "-vsyslog:off",
@@ -51,6 +51,7 @@ func TestSSL(t *testing.T) {
 	}{
 		"the server is not of the authority": {nb.TLS{Key: client.Key, Certificate: client.Certificate, CA: theirs.file}, "verify database server"},
 		"the client is not":                  {nb.TLS{Key: stranger.Key, Certificate: stranger.Certificate, CA: ours.file}, endpoint},
+		"the client's has expired":           {nb.TLS{Key: late.Key, Certificate: late.Certificate, CA: ours.file}, endpoint},
 		"the key is another's":               {nb.TLS{Key: stranger.Key, Certificate: client.Certificate, CA: ours.file}, "private key"},
 	} {
 		bad := dial(t, []string{endpoint}, tt.files)
@@ -67,42 +68,98 @@ func TestSSL(t *testing.T) {
 	}
 }
 
-// TestRaft: writes follow the leader of a cluster of three, through its death.
-func TestRaft(t *testing.T) {
-	dir, err := os.MkdirTemp("", "raft") // short, for sockets
+// TestSSLExpired: a server whose certificate has expired is none.
+func TestSSLExpired(t *testing.T) {
+	dir := t.TempDir()
+	ours := newAuthority(t, dir, "ours")
+	client := ours.sign(t, "client")
+	s := newSSLServer(t, dir)
+	s.start(t, ours.signUntil(t, "late", time.Now().Add(-time.Minute)), ours.file)
+	bad := dial(t, s.endpoints(), nb.TLS{Key: client.Key, Certificate: client.Certificate, CA: ours.file})
+	nbtest.Eventually(t, "the server's has expired", func() bool {
+		err := bad.Ready()
+		return err != nil && strings.Contains(err.Error(), "verify database server") && strings.Contains(err.Error(), "expired")
+	})
+}
+
+// TestSSLRotation: authority, server's and client's certificates are replaced one after the
+// other while writes go on; the files are replaced, nobody is restarted but the server.
+func TestSSLRotation(t *testing.T) {
+	dir := t.TempDir()
+	first, second := newAuthority(t, dir, "first"), newAuthority(t, dir, "second")
+	files := nb.TLS{Key: dir + "/key.pem", Certificate: dir + "/cert.pem", CA: dir + "/ca.pem"}
+	use := func(from nb.TLS, authorities ...*authority) {
+		var bundle []byte
+		for _, a := range authorities {
+			bundle = append(bundle, read(t, a.file)...)
+		}
+		for to, content := range map[string][]byte{files.Key: read(t, from.Key), files.Certificate: read(t, from.Certificate), files.CA: bundle} {
+			if err := os.WriteFile(to, content, 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	use(first.sign(t, "client1"), first)
+	s := newSSLServer(t, dir)
+	s.start(t, first.sign(t, "server1"), first.file)
+	db := dial(t, s.endpoints(), files)
+	writes := 0
+	write := func(when string) {
+		for range 5 {
+			name := fmt.Sprintf("n%d", writes)
+			nbtest.Eventually(t, when+": written "+name, func() bool { return len(db.Commit(t.Context(), switches(name))) == 0 })
+			writes++
+		}
+	}
+	write("at first")
+	use(first.sign(t, "client2"), first, second)
+	write("the client knows both authorities")
+	s.start(t, second.sign(t, "server2"), first.file)
+	write("the server has a certificate of the second")
+	use(second.sign(t, "client3"), second)
+	write("the client has one, too, and a connection with the old one")
+	s.start(t, second.sign(t, "server3"), second.file)
+	write("the server knows the second alone")
+	out := tool(t, "ovn-nbctl", "--db=unix:"+dir+"/sock", "--bare", "--columns=name", "list", "Logical_Switch")
+	if got := len(strings.Fields(out)); got != writes {
+		t.Errorf("%d switches, want %d, each once", got, writes)
+	}
+}
+
+// sslServer is a database server that may be started again with other files.
+type sslServer struct {
+	dir  string
+	port int
+	cmd  *exec.Cmd
+}
+
+func newSSLServer(t *testing.T, dir string) *sslServer {
+	t.Helper()
+	tool(t, "ovsdb-tool", "create", dir+"/db", nbSchema)
+	return &sslServer{dir: dir, port: freePort(t)}
+}
+
+func (s *sslServer) endpoints() []string { return []string{fmt.Sprintf("ssl:127.0.0.1:%d", s.port)} }
+
+func (s *sslServer) start(t *testing.T, files nb.TLS, ca string) {
+	t.Helper()
+	if s.cmd != nil {
+		if err := s.cmd.Process.Kill(); err != nil {
+			t.Fatal(err)
+		}
+		_ = s.cmd.Wait() // it was killed
+	}
+	s.cmd = daemon(t, "ovsdb-server", s.dir+"/db", "--no-chdir", "--unixctl="+s.dir+"/ctl", "-vsyslog:off", "--remote=punix:"+s.dir+"/sock",
+		"--private-key="+files.Key, "--certificate="+files.Certificate, "--ca-cert="+ca, fmt.Sprintf("--remote=pssl:%d:127.0.0.1", s.port))
+}
+
+func read(t *testing.T, path string) []byte {
+	t.Helper()
+	b, err := os.ReadFile(path)
 	if err != nil {
 		t.Fatal(err)
 	}
-	t.Cleanup(func() { os.RemoveAll(dir) })
-	var endpoints []string
-	members := map[string]*exec.Cmd{}
-	first := ""
-	for i := range 3 {
-		base, address := fmt.Sprintf("%s/%d", dir, i), fmt.Sprintf("tcp:127.0.0.1:%d", freePort(t))
-		if i == 0 {
-			first = address
-			tool(t, "ovsdb-tool", "create-cluster", base+".db", nbSchema, address)
-		} else {
-			tool(t, "ovsdb-tool", "join-cluster", base+".db", "OVN_Northbound", address, first)
-		}
-		members[base] = daemon(t, "ovsdb-server", base+".db", "--no-chdir", "--unixctl="+base+".ctl", "--remote=punix:"+base+".sock", "-vsyslog:off")
-		endpoints = append(endpoints, "unix:"+base+".sock")
-		nbtest.Eventually(t, "member of the cluster", func() bool { return strings.Contains(clusterStatus(base), "Status: cluster member") })
-	}
-	db := dial(t, endpoints, nb.TLS{})
-	const writes = 30
-	for i := range writes {
-		if i == writes/3 {
-			kill(t, members, leader(t, members))
-		}
-		name := fmt.Sprintf("n%d", i)
-		nbtest.Eventually(t, "written "+name, func() bool { return len(db.Commit(t.Context(), switches(name))) == 0 })
-	}
-	survivor := leader(t, members)
-	out := tool(t, "ovn-nbctl", "--db=unix:"+survivor+".sock", "--bare", "--columns=name", "list", "Logical_Switch")
-	if got := len(strings.Fields(out)); got != writes {
-		t.Errorf("%d switches after the leader's death, want %d, each once", got, writes)
-	}
+	return b
 }
 
 func switches(name string) map[plan.Key][]plan.Row {
@@ -124,33 +181,6 @@ func dial(t *testing.T, endpoints []string, files nb.TLS) *nb.DB {
 		}
 	})
 	return db
-}
-
-func clusterStatus(base string) string {
-	out, _ := exec.Command("ovs-appctl", "-t", base+".ctl", "cluster/status", "OVN_Northbound").Output() // it may not be there yet
-	return string(out)
-}
-
-func leader(t *testing.T, members map[string]*exec.Cmd) string {
-	t.Helper()
-	found := ""
-	nbtest.Eventually(t, "a leader", func() bool {
-		for base := range members {
-			if strings.Contains(clusterStatus(base), "Role: leader") {
-				found = base
-			}
-		}
-		return found != ""
-	})
-	return found
-}
-
-func kill(t *testing.T, members map[string]*exec.Cmd, base string) {
-	t.Helper()
-	if err := members[base].Process.Kill(); err != nil {
-		t.Fatal(err)
-	}
-	delete(members, base)
 }
 
 // daemon runs a program until the test ends.
@@ -209,10 +239,15 @@ func newAuthority(t *testing.T, dir, name string) *authority {
 // sign returns the files of a certificate, without a CA.
 func (a *authority) sign(t *testing.T, name string) nb.TLS {
 	t.Helper()
+	return a.signUntil(t, name, time.Now().Add(time.Hour))
+}
+
+func (a *authority) signUntil(t *testing.T, name string, end time.Time) nb.TLS {
+	t.Helper()
 	key := newKey(t)
 	files := nb.TLS{Key: filepath.Join(a.dir, name+"-key.pem"), Certificate: filepath.Join(a.dir, name+"-cert.pem")}
 	cert := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour),
+		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: end,
 	}
 	writePEM(t, files.Certificate, "CERTIFICATE", certify(t, cert, a.cert, key, a.key))
 	der, err := x509.MarshalPKCS8PrivateKey(key)
