@@ -43,8 +43,14 @@ type Config struct {
 	Identity             string                       // in the election; "": host name and process id
 	LeaseNamespace       string
 	Lease                time.Duration // how long a silent leader keeps the others waiting; 0: 15 s
+	FirstAnnotation      bool          // annotate pods as the first generation did, too
+	Joined               bool          // give a node a subnet when its agent has come, not before
 	LeaderElect          bool          // false: this replica leads, and must be the only one
 	MetricsAddr          string        // where to serve HTTP; "": nowhere
+
+	// Progress is told what is missing when Run has begun to work, and whenever that
+	// changes; "": ready. Nil for nobody.
+	Progress func(missing string)
 }
 
 // Validate returns every mistake there is, joined.

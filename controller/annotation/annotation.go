@@ -30,6 +30,7 @@ const (
 	PodMTU         = "ovn-ebpf.io/pod-mtu"                         // agent: "1442", bytes
 	RoutablePods   = "ovn-ebpf.io/routable-pods"                   // agent: "true" if the network outside has routes to the node's pods
 	PodNetworks    = "k8s.ovn.org/pod-networks"                    // controller, on pods
+	FirstPod       = "ovn"                                         // of the first generation, the same: {"ip_address":"10.244.1.3/24",...}
 	defaultNetwork = "default"
 )
 

@@ -54,6 +54,34 @@ func TestRoundTrip(t *testing.T) {
 	}
 }
 
+// TestFirstPod: the first generation's annotation has one address, IPv4 where there is one, and is
+// understood where it is the only one.
+func TestFirstPod(t *testing.T) {
+	mac := net.HardwareAddr{0x0a, 0x58, 10, 244, 1, 2}
+	p4, p6 := netip.MustParsePrefix("10.244.1.3/24"), netip.MustParsePrefix("fd00:10:244:1::3/64")
+	g4, g6 := netip.MustParseAddr("10.244.1.1"), netip.MustParseAddr("fd00:10:244:1::1")
+	both := Pod{Addresses: []netip.Prefix{p6, p4}, MAC: mac, Gateways: []netip.Addr{g6, g4}}
+	text := FormatFirstPod(both)
+	if want := `{"ip_address":"10.244.1.3/24","mac_address":"0a:58:0a:f4:01:02","gateway_ip":"10.244.1.1"}`; text != want {
+		t.Errorf("%s, want %s", text, want)
+	}
+	want := Pod{Addresses: []netip.Prefix{p4}, MAC: mac, Gateways: []netip.Addr{g4}}
+	if d := cmp.Diff(want, must(ParsePod(map[string]string{FirstPod: text}))(t), equal); d != "" {
+		t.Error(d)
+	}
+	if d := cmp.Diff(both, must(ParsePod(map[string]string{FirstPod: text, PodNetworks: FormatPod(both)}))(t), equal); d != "" {
+		t.Errorf("beside the other: %s", d)
+	}
+	if text := FormatFirstPod(Pod{Addresses: []netip.Prefix{p6}, MAC: mac}); !strings.Contains(text, `"fd00:10:244:1::3/64"`) {
+		t.Errorf("IPv6 alone: %s", text)
+	}
+	for _, bad := range []string{`{}`, `{"ip_address":"10.244.1.3"}`, `{"ip_address":"10.244.1.3/24","mac_address":"x"}`, `[]`} {
+		if p, err := ParsePod(map[string]string{FirstPod: bad}); err == nil {
+			t.Errorf("%s: %+v", bad, p)
+		}
+	}
+}
+
 // TestShape holds the JSON that other tools of the ecosystem read.
 func TestShape(t *testing.T) {
 	got := FormatGateway(Gateway{Mode: "shared", InterfaceID: "breth0_n", MAC: "0a:58:00:00:00:01", Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")}})

@@ -1,9 +1,11 @@
 package annotation
 
 import (
+	"errors"
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 )
 
 // podJSON has the singular keys too: older readers know only those.
@@ -28,10 +30,55 @@ func FormatPod(p Pod) string {
 	return encode(map[string]podJSON{defaultNetwork: v})
 }
 
-// ParsePod returns the pod's interface on the default network.
+// firstPodJSON has one address: there was one family.
+type firstPodJSON struct {
+	Address netip.Prefix `json:"ip_address"`
+	MAC     string       `json:"mac_address"`
+	Gateway netip.Addr   `json:"gateway_ip"`
+}
+
+// FormatFirstPod is the value of FirstPod: the IPv4 address, if there is one.
+func FormatFirstPod(p Pod) string {
+	i := max(0, slices.IndexFunc(p.Addresses, func(a netip.Prefix) bool { return a.Addr().Is4() }))
+	v := firstPodJSON{Address: p.Addresses[i], MAC: p.MAC.String()}
+	for _, g := range p.Gateways {
+		if g.Is4() == v.Address.Addr().Is4() {
+			v.Gateway = g
+		}
+	}
+	return encode(v)
+}
+
+func parseFirstPod(annotations map[string]string) (Pod, error) {
+	var v firstPodJSON
+	if err := get(annotations, FirstPod, &v); err != nil {
+		return Pod{}, err
+	}
+	if !v.Address.IsValid() {
+		return Pod{}, fmt.Errorf("parse annotation %s: no ip_address", FirstPod)
+	}
+	mac, err := net.ParseMAC(v.MAC)
+	if err != nil {
+		return Pod{}, fmt.Errorf("parse annotation %s: mac_address: %w", FirstPod, err)
+	}
+	p := Pod{Addresses: []netip.Prefix{v.Address}, MAC: mac}
+	if v.Gateway.IsValid() {
+		p.Gateways = []netip.Addr{v.Gateway}
+	}
+	return p, nil
+}
+
+// ParsePod returns the pod's interface on the default network. A pod that has only the first
+// generation's annotation is understood.
 func ParsePod(annotations map[string]string) (Pod, error) {
 	m := map[string]podJSON{}
-	if err := get(annotations, PodNetworks, &m); err != nil {
+	err := get(annotations, PodNetworks, &m)
+	if errors.Is(err, ErrNotSet) {
+		if p, firstErr := parseFirstPod(annotations); !errors.Is(firstErr, ErrNotSet) {
+			return p, firstErr
+		}
+	}
+	if err != nil {
 		return Pod{}, err
 	}
 	v, ok := m[defaultNetwork]

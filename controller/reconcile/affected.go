@@ -140,6 +140,7 @@ func value(n *corev1.Node, name string) string {
 func podChanged(was, is *corev1.Pod) bool {
 	return was.UID != is.UID || was.Spec.NodeName != is.Spec.NodeName || plan.NeedsPort(was) != plan.NeedsPort(is) ||
 		was.Annotations[annotation.PodNetworks] != is.Annotations[annotation.PodNetworks] ||
+		was.Annotations[annotation.FirstPod] != is.Annotations[annotation.FirstPod] ||
 		was.Annotations[annotation.DefaultNetwork] != is.Annotations[annotation.DefaultNetwork] ||
 		!maps.Equal(was.Labels, is.Labels)
 }

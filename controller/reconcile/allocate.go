@@ -33,19 +33,40 @@ func (b *books) allocatePod(c *plan.Cluster, p *corev1.Pod) (*patch, error) {
 	held := b.pods.Held(pod)
 	if err == nil && inside(network.Addresses, subnets) && (held == nil || slices.Equal(held, network.Addresses)) {
 		if err = b.holdPod(pod, network); err == nil {
-			return nil, nil
+			return b.complete(p, network), nil
 		}
 		b.tell(plan.PodKey(p.Namespace, p.Name), reasonReallocated, err)
 	}
 	given, err := b.give(n, p, subnets, network)
 	if _, said := p.Annotations[annotation.PodNetworks]; err != nil && said && b.pods.Held(pod) == nil {
 		// Else the next leader would take it for the pod's.
-		return &patch{uid: p.UID, remove: []string{annotation.PodNetworks}}, nil
+		return &patch{uid: p.UID, remove: []string{annotation.PodNetworks, annotation.FirstPod}}, nil
 	}
 	if err != nil {
 		return nil, fmt.Errorf("node %q: %w", n.Name, err)
 	}
-	return newPatch(&p.ObjectMeta, map[string]string{annotation.PodNetworks: annotation.FormatPod(given)}), nil
+	return newPatch(&p.ObjectMeta, b.podAnnotations(given)), nil
+}
+
+// podAnnotations are what says which addresses a pod has.
+func (b *books) podAnnotations(network annotation.Pod) map[string]string {
+	out := map[string]string{annotation.PodNetworks: annotation.FormatPod(network)}
+	if b.first {
+		out[annotation.FirstPod] = annotation.FormatFirstPod(network)
+	}
+	return out
+}
+
+// complete returns the annotations of a pod with addresses that it has not, nil for none: it may come
+// from the first generation, or from before its annotation was asked for.
+func (b *books) complete(p *corev1.Pod, network annotation.Pod) *patch {
+	missing := b.podAnnotations(network)
+	for name := range missing {
+		if _, has := p.Annotations[name]; has {
+			delete(missing, name)
+		}
+	}
+	return newPatch(&p.ObjectMeta, missing)
 }
 
 // give allocates what the pod asks for, or what there is.

@@ -26,9 +26,11 @@ const maxNodes = 1 << 16
 
 // books are all allocations of the cluster, as the leader knows them.
 type books struct {
-	join []netip.Prefix
-	log  *slog.Logger
-	tell func(plan.Key, string, error) // an event on the key's object
+	join   []netip.Prefix
+	first  bool // the first generation's annotation is written, too
+	joined bool // a node has a subnet when its agent has come
+	log    *slog.Logger
+	tell   func(plan.Key, string, error) // an event on the key's object
 
 	mu    sync.Mutex // guards the rest: metrics read while the worker writes
 	nodes *ipam.Nodes
@@ -37,7 +39,7 @@ type books struct {
 
 func newBooks(l *Loop) *books {
 	return &books{
-		join: l.cluster.Config.JoinSubnets, log: l.log, tell: l.report,
+		join: l.cluster.Config.JoinSubnets, first: l.first, joined: l.joined, log: l.log, tell: l.report,
 		nodes: ipam.NewNodes(l.subnets, maxNodes), pods: ipam.NewPods(),
 	}
 }
@@ -188,6 +190,9 @@ func (b *books) allocateNode(c *plan.Cluster, n *corev1.Node) (*patch, error) {
 	}
 	if err := b.nodes.Outside(n.Name); err != nil {
 		return nil, fmt.Errorf("%w: remove annotation %s for another, or add its network to the cluster's", err, annotation.NodeSubnets)
+	}
+	if b.joined && b.nodes.Held(n.Name) == nil && n.Annotations[annotation.ChassisID] == "" {
+		return nil, nil // who sets it up may have a subnet for it
 	}
 	id, err := b.nodes.ID(n.Name)
 	if err != nil {

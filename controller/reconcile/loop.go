@@ -36,6 +36,8 @@ type Options struct {
 	Subnets  []ipam.Subnet  // where nodes' subnets come from
 	Election *Election      // nil: always leads
 	Chassis  ChassisRemover // nil: chassis stay
+	First    bool           // annotate pods as the first generation did, too
+	Joined   bool           // give a node a subnet when its agent has come, not before
 	Log      *slog.Logger
 }
 
@@ -49,6 +51,8 @@ type Loop struct {
 	subnets  []ipam.Subnet
 	events   record.EventRecorder // nil: nobody listens
 	chassis  ChassisRemover       // nil: chassis stay
+	first    bool                 // see Options.First
+	joined   bool                 // see Options.Joined
 	source                        // set before it leads
 	account
 
@@ -74,7 +78,7 @@ type source struct {
 func New(o Options) *Loop {
 	l := &Loop{
 		client: o.Client, db: o.DB, cluster: plan.Cluster{Config: o.Plan}, election: o.Election,
-		log: o.Log, subnets: o.Subnets, chassis: o.Chassis,
+		log: o.Log, subnets: o.Subnets, chassis: o.Chassis, first: o.First, joined: o.Joined,
 	}
 	l.counts, l.lag, l.failures.keys = newCounts(), newLag(), map[plan.Key]failure{}
 	l.db.OnChange(l.enqueue) // what others change or delete is put right at once

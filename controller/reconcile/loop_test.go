@@ -31,23 +31,32 @@ import (
 // two nodes of four pods.
 func startLoop(t *testing.T, config *rest.Config, endpoint string, election *reconcile.Election) *reconcile.Loop {
 	t.Helper()
+	return startLoopWith(t, config, endpoint, func(o *reconcile.Options) { o.Election, o.First = election, true })
+}
+
+// startLoopWith is startLoop with other options.
+func startLoopWith(t *testing.T, config *rest.Config, endpoint string, change func(*reconcile.Options)) *reconcile.Loop {
+	t.Helper()
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		t.Fatal(err)
 	}
 	cidr := netip.MustParsePrefix("10.244.0.0/28")
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
-	if election != nil {
-		log = log.With("replica", election.Identity)
-	}
-	db := nb.New([]string{endpoint}, log)
-	loop := reconcile.New(reconcile.Options{
-		Client: client, DB: db, Election: election, Log: log, Subnets: []ipam.Subnet{{Prefix: cidr, HostLen: 29}},
+	options := reconcile.Options{
+		Client: client, Subnets: []ipam.Subnet{{Prefix: cidr, HostLen: 29}},
 		Plan: plan.Config{
 			ClusterCIDRs: []netip.Prefix{cidr}, JoinSubnets: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")},
 			SNATPorts: plan.PortRange{First: 49152, Last: 65535}, MTU: 1400,
 		},
-	})
+	}
+	change(&options)
+	if options.Election != nil {
+		log = log.With("replica", options.Election.Identity)
+	}
+	db := nb.New([]string{endpoint}, log)
+	options.DB, options.Log = db, log
+	loop := reconcile.New(options)
 	ctx, cancel := context.WithCancel(context.Background())
 	var group errgroup.Group
 	group.Go(func() error { return db.Run(ctx) })

@@ -154,7 +154,7 @@ func stripAnnotations(all map[string]string) map[string]string {
 	var out map[string]string
 	for name, value := range all {
 		prefix, _, _ := strings.Cut(name, "/")
-		if prefix == "k8s.ovn.org" || prefix == "ovn-ebpf.io" || name == annotation.DefaultNetwork {
+		if prefix == "k8s.ovn.org" || prefix == "ovn-ebpf.io" || name == annotation.DefaultNetwork || name == annotation.FirstPod {
 			if out == nil {
 				out = map[string]string{}
 			}
