@@ -72,8 +72,15 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	settings = fallBack(settings, noEBPF)
 	a := &agent{cfg: cfg, settings: settings, log: log, ready: newReadiness(log), nodeWake: loop.NewSignal(), ovsWake: loop.NewSignal()}
 	registry := prometheus.NewRegistry()
+	listener, err := listen(cfg.MetricsAddr)
+	if err != nil {
+		return err
+	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return serveHTTP(ctx, cfg.MetricsAddr, a.ready, registry) })
+	group.Go(func() error { return serveHTTP(ctx, listener, a.ready, registry) })
+	if cfg.Progress != nil {
+		group.Go(func() error { return a.ready.report(ctx, cfg.Progress) })
+	}
 	group.Go(func() error {
 		err := a.run(ctx, registry)
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {

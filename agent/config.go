@@ -44,6 +44,10 @@ type Config struct {
 	CgroupPath     string   // cgroup2 mount; "" = the one that is found
 	MetricsAddr    string   // "" = do not serve
 	HealthAddr     string   // of kube-proxy's health check; "" = do not serve
+
+	// Progress is told what is missing when Run has begun to work, and whenever that
+	// changes; nothing: the node is ready. Nil for nobody.
+	Progress func(missing []string)
 }
 
 // GatewayConfig is how the gateway is wired and what it does beside its duty.

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -75,9 +76,40 @@ func (r *readiness) missing() []string {
 	return out
 }
 
-// serveHTTP serves /metrics, /healthz and /readyz on addr until ctx ends.
-func serveHTTP(ctx context.Context, addr string, r *readiness, metrics prometheus.Gatherer) error {
+// report tells progress what is missing, at once and when it has changed.
+func (r *readiness) report(ctx context.Context, progress func([]string)) error {
+	const every = 500 * time.Millisecond
+	ticker := time.NewTicker(every)
+	defer ticker.Stop()
+	last := []string{"not asked yet"}
+	for {
+		if now := r.missing(); !slices.Equal(now, last) {
+			last = now
+			progress(now)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-ticker.C:
+		}
+	}
+}
+
+// listen is on addr for serveHTTP; nil for "".
+func listen(addr string) (net.Listener, error) {
 	if addr == "" {
+		return nil, nil
+	}
+	l, err := net.Listen("tcp", addr)
+	if err != nil {
+		return nil, fmt.Errorf("serve metrics: %w", err)
+	}
+	return l, nil
+}
+
+// serveHTTP serves /metrics, /healthz and /readyz until ctx ends.
+func serveHTTP(ctx context.Context, l net.Listener, r *readiness, metrics prometheus.Gatherer) error {
+	if l == nil {
 		<-ctx.Done()
 		return nil
 	}
@@ -93,15 +125,11 @@ func serveHTTP(ctx context.Context, addr string, r *readiness, metrics prometheu
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return fmt.Errorf("serve metrics: %w", err)
-	}
 	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
 	stop := context.AfterFunc(ctx, func() { srv.Close() })
 	defer stop()
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve metrics on %s: %w", addr, err)
+		return fmt.Errorf("serve metrics on %s: %w", l.Addr(), err)
 	}
 	return nil
 }

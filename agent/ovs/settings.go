@@ -79,6 +79,22 @@ func (c *Client) ExternalIDs(ctx context.Context) (map[string]string, error) {
 	return maps.Clone(root.ExternalIDs), nil
 }
 
+// SetExternalIDs gives Open_vSwitch these keys in external_ids; an empty value removes a key.
+func (c *Client) SetExternalIDs(ctx context.Context, want map[string]string) error {
+	root, err := c.root(ctx)
+	if err != nil {
+		return err
+	}
+	ops, err := c.setExternalIDs(root, want)
+	if err == nil && len(ops) > 0 {
+		err = c.transact(ctx, ops)
+	}
+	if err != nil {
+		return fmt.Errorf("write external_ids of Open_vSwitch: %w", err)
+	}
+	return nil
+}
+
 // SyncBridgeMapping makes ovn-bridge-mappings map network to bridge; an empty
 // bridge removes the network. Mappings of other networks are kept.
 func (c *Client) SyncBridgeMapping(ctx context.Context, network, bridge string) error {
