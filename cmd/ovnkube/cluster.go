@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"fmt"
 	"io"
 	"log/slog"
@@ -11,6 +12,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 	"k8s.io/klog/v2"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 )
@@ -36,6 +38,7 @@ type apiServer struct{ kubeconfig, url, token, tokenFile, caFile string }
 // logFlags are where the log goes, and when its file is rotated.
 type logFlags struct {
 	level                        int
+	verbosity                    daemon.Verbosity // as OVS's programs have it
 	file                         string
 	megabytes, backups, daysKept int
 }
@@ -101,7 +104,8 @@ func (l *logFlags) settings() []*setting.Setting {
 	}
 }
 
-// open returns the structured log, and sends the client libraries' there too.
+// open returns the structured log, and sends the client libraries' there too. It goes
+// to the file, if there is one, else to stderr; to both, if one was asked how much of it.
 func (l *logFlags) open(stderr io.Writer) *slog.Logger {
 	level := slog.LevelInfo
 	switch {
@@ -112,10 +116,18 @@ func (l *logFlags) open(stderr io.Writer) *slog.Logger {
 	case l.level >= 5:
 		level = slog.LevelDebug
 	}
-	if l.file != "" {
-		stderr = &lumberjack.Logger{Filename: l.file, MaxSize: l.megabytes, MaxBackups: l.backups, MaxAge: l.daysKept}
+	to := func(w io.Writer, asked *slog.Level) slog.Handler {
+		return slog.NewTextHandler(w, &slog.HandlerOptions{Level: *cmp.Or(asked, &level)})
 	}
-	log := slog.New(slog.NewTextHandler(stderr, &slog.HandlerOptions{Level: level}))
+	var handlers []slog.Handler
+	if l.file == "" || l.verbosity.Console != nil {
+		handlers = append(handlers, to(stderr, l.verbosity.Console))
+	}
+	if l.file != "" {
+		file := &lumberjack.Logger{Filename: l.file, MaxSize: l.megabytes, MaxBackups: l.backups, MaxAge: l.daysKept}
+		handlers = append(handlers, to(file, l.verbosity.File))
+	}
+	log := slog.New(slog.NewMultiHandler(handlers...))
 	klog.SetSlogLogger(log.With("component", "client-go"))
 	return log
 }

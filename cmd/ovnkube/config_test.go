@@ -18,9 +18,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-// annotation is "# mistake: TEXT" or "# warning: TEXT" in a broken file: about
+// mark is "# mistake: TEXT" or "# warning: TEXT" in a broken file: about
 // its own line, with ^ about the line before.
-var annotation = regexp.MustCompile(`# (\^?)(mistake|warning): (.*\S)`)
+var mark = regexp.MustCompile(`# (\^?)(mistake|warning): (.*\S)`)
 
 type expected struct {
 	line          int
@@ -59,7 +59,7 @@ func TestCheckBroken(t *testing.T) {
 func expectations(text string) []expected {
 	var want []expected
 	for i, line := range strings.Split(text, "\n") {
-		if m := annotation.FindStringSubmatch(line); m != nil {
+		if m := mark.FindStringSubmatch(line); m != nil {
 			want = append(want, expected{i + 1 - len(m[1]), m[2], m[3]})
 		}
 	}

@@ -13,6 +13,8 @@ import (
 	"path/filepath"
 	"strings"
 	"syscall"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 )
 
 // version is set by the build (-ldflags -X).
@@ -28,11 +30,17 @@ func main() {
 // invoked are the arguments of ovnkube that argv stands for: a command of the
 // first generation is called by its own name, a link to ovnkube.
 func invoked(argv []string) []string {
-	if name := filepath.Base(argv[0]); strings.HasPrefix(name, "ovn-k8s-") {
-		return append([]string{name}, argv[1:]...)
+	args := argv[1:]
+	if name := filepath.Base(argv[0]); strings.HasPrefix(name, firstPrefix) {
+		args = append([]string{name}, args...)
 	}
-	return argv[1:]
+	if len(args) > 0 && strings.HasPrefix(args[0], firstPrefix) {
+		return daemon.Args(args)
+	}
+	return args
 }
+
+const firstPrefix = "ovn-k8s-"
 
 // run chooses the role by the first argument and runs it.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -81,6 +89,9 @@ goes on, something is missing; 3 broken: traffic does not go where it should; 1 
 			},
 			benchCommands(),
 			configCommands(),
+			overlayCommands(),
+			watcherCommand(),
+			helperCommand(),
 			utilCommands(),
 			labCommands(),
 			{name: watchdogCommand, hidden: true, summary: "put a NIC back when moving its addresses fails; started by the mover", setup: watchdogSetup},

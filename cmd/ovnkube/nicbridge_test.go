@@ -16,7 +16,7 @@ import (
 
 // TestMain gives the tests a node of their own, and is ovnkube where a mover starts its watchdog.
 func TestMain(m *testing.M) {
-	if len(os.Args) > 1 && os.Args[1] == watchdogCommand {
+	if len(os.Args) > 1 && os.Args[1] == watchdogCommand || os.Getenv(asProgram) != "" {
 		main()
 	}
 	os.Exit(testnode.Main(m))
@@ -83,7 +83,7 @@ func TestNICsToBridge(t *testing.T) {
 func hostState(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
-	for _, argv := range [][]string{{"ip", "-o", "-4", "addr"}, {"ip", "route", "show", "table", "all"}, {"ip", "rule"}} {
+	for _, argv := range [][]string{{"ip", "-d", "-o", "addr"}, {"ip", "route", "show", "table", "all"}, {"ip", "rule"}, {"ip", "neigh", "show", "nud", "permanent"}} {
 		out, err := exec.Command(argv[0], argv[1:]...).Output()
 		if err != nil {
 			t.Fatal(err)

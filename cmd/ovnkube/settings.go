@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
@@ -30,6 +31,8 @@ type settings struct {
 	cluster    *clusterFlags
 	controller *controllerFlags
 	agent      *agentFlags
+	daemon     daemon.Options
+	replaces   bool // an agent that runs on this node ends for this one
 	configFile string
 }
 

@@ -45,6 +45,18 @@ func New(t Table) *Set {
 // Origin says where a setting's value is from.
 func (s *Set) Origin(name string) Origin { return s.given[s.byFlag(name)] }
 
+// Given returns the values that the command line gave, by the key of external_ids that
+// keeps them.
+func (s *Set) Given() map[string]string {
+	out := map[string]string{}
+	for o, from := range s.given {
+		if from.Source == CommandLine {
+			out[o.ExternalIDKey()] = o.Value.String()
+		}
+	}
+	return out
+}
+
 // Put gives a setting a value that follows from others.
 func (s *Set) Put(name, value string, from Origin) error {
 	o := s.byFlag(name)
@@ -103,8 +115,10 @@ func (s *Set) Resolve(from Sources) []Problem {
 func (s *Set) externalIDs(ids map[string]string) []candidate {
 	var out []candidate
 	for _, o := range s.Settings {
-		if v := ids[o.ExternalID]; o.ExternalID != "" && v != "" {
-			out = append(out, candidate{o, v, Origin{ExternalIDs, "external_ids:" + o.ExternalID}})
+		for _, key := range []string{o.ExternalID, externalIDPrefix + o.Flag} { // our own name is the more certain
+			if v := ids[key]; key != "" && v != "" {
+				out = append(out, candidate{o, v, Origin{ExternalIDs, "external_ids:" + key}})
+			}
 		}
 	}
 	return out

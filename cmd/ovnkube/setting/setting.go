@@ -1,6 +1,7 @@
 package setting
 
 import (
+	"cmp"
 	"flag"
 	"fmt"
 	"strings"
@@ -11,7 +12,7 @@ type Setting struct {
 	Flag         string // its name, and on the command line
 	Section, Key string // in the file, lower case
 	Env          string // environment variable beside the one that Variable returns; "": none
-	ExternalID   string // key in OVS's external_ids; "": none
+	ExternalID   string // key in OVS's external_ids beside the one that all have; "": none
 	Value        flag.Value
 	Usage        string
 	Role         Role
@@ -26,6 +27,15 @@ type Role uint8
 func (s *Setting) Variable() string {
 	return "OVNKUBE_" + strings.ToUpper(strings.ReplaceAll(s.Flag, "-", "_"))
 }
+
+// externalIDPrefix and the flag's name are the key of external_ids that every setting has.
+const externalIDPrefix = "ovn-ebpf-"
+
+// OwnExternalID says whether a key of external_ids is a setting's, and of nobody else.
+func OwnExternalID(key string) bool { return strings.HasPrefix(key, externalIDPrefix) }
+
+// ExternalIDKey returns the key of external_ids to keep the setting in.
+func (s *Setting) ExternalIDKey() string { return cmp.Or(s.ExternalID, externalIDPrefix+s.Flag) }
 
 // Shown is the value as it may be printed.
 func (s *Setting) Shown() string {

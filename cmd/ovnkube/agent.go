@@ -1,0 +1,165 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"os"
+	"path/filepath"
+	"strings"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
+)
+
+// agentFlags are the node agent's own.
+type agentFlags struct {
+	nodeName                              string
+	ovsdb, ovsRunDir, ovnRunDir, datapath string
+	uplink                                string
+	gateway                               gatewayFlags
+	nextHops                              addresses
+	encapIP                               oneAddress
+	encapType, encapPort                  string // there is one of each
+	nodePorts                             bool
+	pinDir, cniSocket, cniConfDir, runDir string
+	cgroupPath                            string
+	healthAddress                         string
+}
+
+func newAgentFlags() *agentFlags {
+	return &agentFlags{
+		ovsdb: "unix:/run/openvswitch/db.sock", ovsRunDir: "/run/openvswitch", ovnRunDir: "/run/ovn", gateway: newGatewayFlags(), nodePorts: true,
+		pinDir: "/sys/fs/bpf/ovn-ebpf", cniSocket: "/run/ovn-ebpf/cni.sock", cniConfDir: "/etc/cni/net.d", runDir: "/run/ovn-ebpf",
+		healthAddress: ":10256", encapType: "geneve", encapPort: "6081",
+	}
+}
+
+func (a *agentFlags) settings() []*setting.Setting {
+	list := []*setting.Setting{
+		{Flag: "node-name", Section: "kubernetes", Key: "node-name", Value: setting.Text(&a.nodeName), Usage: "`name` of this node's Node object; default: the host's name. -init-node gives it, too"},
+		{Flag: "ovsdb", Section: "ovspaths", Key: "ovsdb", Value: setting.Text(&a.ovsdb), About: []string{"OVSDB address"}, Usage: "`address` of the node's Open vSwitch database"},
+		{Flag: "ovs-rundir", Section: "ovspaths", Key: "run-dir", Value: setting.Text(&a.ovsRunDir, absolute), Usage: "`directory` of the bridges' management sockets"},
+		{Flag: "ovn-rundir", Section: "ovspaths", Key: "ovn-run-dir", Value: setting.Text(&a.ovnRunDir, absolute), Usage: "`directory` of ovn-controller's pid file and control socket"},
+		{Flag: "datapath", Section: "default", Key: "datapath", Value: setting.Text(&a.datapath, setting.OneOf("", "system", "netdev")), About: []string{"datapath"}, Usage: "Open vSwitch datapath `type`, system or netdev; default: system where the kernel has it"},
+		{Flag: "gateway-interface", Section: "gateway", Key: "interface", Value: setting.Text(&a.uplink), About: []string{"gateway interface", "uplink"}, Usage: "the uplink, a network `interface`; default: the one of the default route. In layout bridged also the OVS bridge that has it"},
+		{Flag: "gateway-nexthop", Section: "gateway", Key: "next-hop", Value: &a.nextHops, About: []string{"next hop"}, Usage: "next `hops` of the gateway router, by commas; default: those of the default routes"},
+		{Flag: "encap-ip", Section: "default", Key: "encap-ip", Value: &a.encapIP, About: []string{"encap address"}, Usage: "`address` of the Geneve tunnels; default: the node's. The userspace datapath needs one of its own"},
+		{Flag: "encap-port", Section: "default", Key: "encap-port", Value: setting.Text(&a.encapPort, setting.OneOf("6081")), Usage: "UDP `port` of the tunnels: OVN's, 6081, and no other"},
+		{Flag: "encap-type", Section: "default", Key: "encap-type", Value: setting.Text(&a.encapType, setting.OneOf("geneve")), Usage: "`protocol` of the tunnels: geneve, and no other"},
+		{Flag: "nodeport", Section: "gateway", Key: "nodeport", Value: setting.Switch(&a.nodePorts), Usage: "serve NodePorts on the node's addresses"},
+		{Flag: "pin-dir", Section: "default", Key: "pin-dir", Value: setting.Text(&a.pinDir), About: []string{"pin directory"}, Usage: "`directory` of the pinned eBPF programs and maps"},
+		{Flag: "cni-socket", Section: "cni", Key: "socket", Value: setting.Text(&a.cniSocket, absolute), Usage: "unix socket (`path`) that the CNI plugin calls"},
+		{Flag: "cni-conf-dir", Section: "cni", Key: "conf-dir", Value: setting.Text(&a.cniConfDir), Usage: "`directory` for the CNI configuration, written when the node is ready; empty: do not write"},
+		{Flag: "cgroup-path", Section: "default", Key: "cgroup-path", Value: setting.Text(&a.cgroupPath), Usage: "`directory` where cgroup2 is mounted; default: the mount that is found"},
+		{Flag: "healthz-bind-address", Section: "kubernetes", Key: "healthz-bind-address", Value: setting.Text(&a.healthAddress, hostPort), Usage: "`address` for the node's health check that load balancers ask, kube-proxy's /healthz and /livez; empty: do not serve"},
+		{Flag: "run-dir", Section: "default", Key: "run-dir", Value: setting.Text(&a.runDir, absolute), Usage: "`directory` for what the agent keeps until the next boot"},
+	}
+	list = append(list, a.gateway.settings()...)
+	for _, s := range list {
+		s.Role = roleAgent
+	}
+	return list
+}
+
+func (a *agentFlags) config(cluster *clusterFlags) (agent.Config, error) {
+	rest, err := cluster.api.restConfig()
+	if err != nil {
+		return agent.Config{}, err
+	}
+	config := agent.Config{
+		NodeName: a.nodeName, RestConfig: rest, OVSDB: a.ovsdb, OVSRunDir: a.ovsRunDir, OVNRunDir: a.ovnRunDir, SBAddress: cluster.sbAddress,
+		Uplink: a.uplink, NextHops: a.nextHops, ClusterSubnets: cluster.subnets.prefixes(), ServiceCIDRs: cluster.serviceCIDRs,
+		SNATPorts: bpf.PortRange{First: cluster.snatPorts.first, Last: cluster.snatPorts.last}, NodePorts: a.nodePorts, MTU: cluster.mtu,
+		PinDir: a.pinDir, CNISocket: a.cniSocket, CNIConfDir: a.cniConfDir, RunDir: a.runDir,
+		MetricsAddr: cluster.metricsAddress, HealthAddr: a.healthAddress, Datapath: a.datapath, EncapIP: a.encapIP.addr, Gateway: a.gateway.config(cluster.bfd), CgroupPath: a.cgroupPath,
+		Watchdog: a.watchdog(),
+	}
+	return config, config.Validate()
+}
+
+func agentCommand(f *flag.FlagSet) action {
+	s := newSettings(agentMetrics)
+	s.declare(f, roleAgent)
+	s.daemon.Declare(f, "ovnkube-agent")
+	f.BoolVar(&s.replaces, "replace", false, "end the agent that runs on this node first, if there is one")
+	cleanup := f.Bool("cleanup", false, "take everything of ours off this node, then exit")
+	return func(ctx context.Context, args []string, env *environment) error {
+		if err := noArguments(args); err != nil {
+			return err
+		}
+		return runAgent(ctx, env, s, *cleanup)
+	}
+}
+
+func runAgent(ctx context.Context, env *environment, s *settings, cleanup bool) error {
+	log, err := s.load(ctx, env)
+	if err != nil {
+		return err
+	}
+	if s.agent.nodeName == "" {
+		if s.agent.nodeName, err = os.Hostname(); err != nil {
+			return err
+		}
+	}
+	config, err := s.agent.config(s.cluster)
+	if err != nil {
+		return err
+	}
+	if cleanup {
+		return errors.Join(agent.Cleanup(ctx, config, log), s.forget(ctx))
+	}
+	return s.inDaemon(ctx, func(ctx context.Context, p *daemon.Process) error {
+		config.Progress = func(missing []string) { p.Progress("", strings.Join(missing, "; ")) }
+		return s.onlyAgent(ctx, config, log)
+	})
+}
+
+// agentPIDFile is in the run directory: there is one agent on a node.
+const agentPIDFile = "agent.pid"
+
+// onlyAgent runs the agent, if no other runs on this node.
+func (s *settings) onlyAgent(ctx context.Context, config agent.Config, log *slog.Logger) error {
+	path := filepath.Join(s.agent.runDir, agentPIDFile)
+	if s.replaces {
+		const patience = 30 * time.Second
+		stop, cancel := context.WithTimeout(ctx, patience)
+		defer cancel()
+		if err := daemon.Stop(stop, path); err != nil {
+			return fmt.Errorf("end the agent that runs: %w", err)
+		}
+	}
+	lock, err := daemon.WritePIDFile(path, false)
+	switch {
+	case errors.Is(err, daemon.ErrRunning):
+		return fmt.Errorf("an agent is on this node: %w", err)
+	case err != nil:
+		log.Warn("a second agent on this node would not be noticed", "error", err)
+	}
+	defer lock.Remove()
+	return agent.Run(ctx, config, log)
+}
+
+// forget removes the settings that are kept in OVS under our own names.
+func (s *settings) forget(ctx context.Context) error {
+	keys := map[string]string{}
+	for key := range s.externalIDs(ctx) {
+		if setting.OwnExternalID(key) {
+			keys[key] = ""
+		}
+	}
+	if len(keys) == 0 {
+		return nil
+	}
+	o, err := s.dialOVS(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	return o.SetExternalIDs(ctx, keys)
+}

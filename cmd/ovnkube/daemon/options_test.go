@@ -1,0 +1,63 @@
+package daemon
+
+import (
+	"flag"
+	"fmt"
+	"io"
+	"log/slog"
+	"slices"
+	"strings"
+	"testing"
+)
+
+// TestArgs: what OVS's programs take is a flag, and what is none of it stays.
+func TestArgs(t *testing.T) {
+	got := Args(strings.Fields("watcher --overlay -vfile:info -vconsole:emer -v -vdbg -version -vlan-id=3 -- -vfile:info"))
+	want := strings.Fields("watcher --overlay --verbose=file:info --verbose=console:emer --verbose --verbose=dbg -version -vlan-id=3 -- -vfile:info")
+	if !slices.Equal(got, want) {
+		t.Errorf("%q, want %q", got, want)
+	}
+}
+
+// TestOptions: flags that may stand without a value, and levels by destination.
+func TestOptions(t *testing.T) {
+	for _, tt := range []struct{ line, want string }{
+		{"", " false   <nil> <nil>"},
+		{"--pidfile --detach --log-file", "/var/run/openvswitch/ovn-x.pid true /var/log/openvswitch/ovn-x.log  <nil> <nil>"},
+		{"--pidfile=/a --log-file=/b", "/a false /b  <nil> <nil>"},
+		{"-vfile:info -vconsole:emer", " false  file:info console:emer off INFO"},
+		{"-v", " false  dbg DEBUG DEBUG"},
+		{"-vany:file:warn", " false  any:file:warn <nil> WARN"},
+		{"-vsyslog:off", " false  syslog:off <nil> <nil>"},
+		{"-vwarn --verbose=console:err", " false  warn console:err ERROR WARN"},
+		{"--pidfile=", "no file named"},
+		{"-vfile:loud", `"loud" is no level`},
+		{"-vfile:info:info", `"info" is no level`},
+	} {
+		t.Run(tt.line, func(t *testing.T) {
+			var o Options
+			f := flag.NewFlagSet("x", flag.ContinueOnError)
+			f.SetOutput(io.Discard)
+			o.Declare(f, "ovn-x")
+			o.DeclareLog(f)
+			err := f.Parse(Args(strings.Fields(tt.line)))
+			got := fmt.Sprint(o.PIDFile, " ", o.Detach, " ", o.LogFile, " ", o.String(), " ", level(o.Console), " ", level(o.File))
+			if err != nil {
+				got = err.Error()
+			}
+			if err != nil && !strings.Contains(got, tt.want) || err == nil && got != tt.want {
+				t.Errorf("%q, want %q", got, tt.want)
+			}
+		})
+	}
+}
+
+func level(l *slog.Level) string {
+	switch {
+	case l == nil:
+		return "<nil>"
+	case *l == Off:
+		return "off"
+	}
+	return l.String()
+}

@@ -1,0 +1,95 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"sync"
+
+	"golang.org/x/sys/unix"
+)
+
+// ErrRunning is in the error for a pid file that a living process has.
+var ErrRunning = errors.New("it runs already")
+
+// PIDFile is a pid file that is ours: locked, as OVS's are, for as long as we live.
+type PIDFile struct {
+	path   string
+	file   *os.File
+	remove sync.Once
+}
+
+// WritePIDFile writes our number to path. A file that a living process has locked is
+// refused, unless overwrite; one that nobody has is of a process that died.
+func WritePIDFile(path string, overwrite bool) (*PIDFile, error) {
+	if pid, err := Running(path); err != nil {
+		return nil, err
+	} else if pid != 0 && !overwrite {
+		return nil, fmt.Errorf("%w: process %d has the pid file %s", ErrRunning, pid, path)
+	}
+	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
+		return nil, fmt.Errorf("write pid file: %w", err)
+	}
+	// Locked and written under another name first: whoever reads path finds a number.
+	f, err := os.OpenFile(path+".tmp", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+	if err != nil {
+		return nil, fmt.Errorf("write pid file: %w", err)
+	}
+	p := &PIDFile{path: path, file: f}
+	if err := p.fill(); err != nil {
+		f.Close()
+		return nil, fmt.Errorf("write pid file %s: %w", path, err)
+	}
+	return p, nil
+}
+
+func (p *PIDFile) fill() error {
+	lock := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(p.file.Fd(), unix.F_SETLK, &lock); err != nil {
+		return fmt.Errorf("lock: %w", err)
+	}
+	if _, err := fmt.Fprintln(p.file, os.Getpid()); err != nil {
+		return err
+	}
+	return os.Rename(p.path+".tmp", p.path)
+}
+
+// Remove takes the file away, if it is still ours. Nil has none.
+func (p *PIDFile) Remove() {
+	if p == nil {
+		return
+	}
+	p.remove.Do(func() {
+		ours, err1 := p.file.Stat()
+		there, err2 := os.Stat(p.path)
+		if err1 == nil && err2 == nil && os.SameFile(ours, there) {
+			_ = os.Remove(p.path) // else it says the number of a process that is gone, which is harmless
+		}
+		p.file.Close()
+	})
+}
+
+// Running returns the number of the living process that has locked the pid file path, 0
+// if there is none.
+func Running(path string) (int, error) {
+	f, err := os.OpenFile(path, os.O_RDWR, 0)
+	if errors.Is(err, os.ErrNotExist) {
+		return 0, nil
+	}
+	if err != nil {
+		return 0, fmt.Errorf("read pid file: %w", err)
+	}
+	defer f.Close()
+	lock := unix.Flock_t{Type: unix.F_WRLCK}
+	if err := unix.FcntlFlock(f.Fd(), unix.F_GETLK, &lock); err != nil {
+		return 0, fmt.Errorf("pid file %s: ask for its lock: %w", path, err)
+	}
+	if lock.Type == unix.F_UNLCK {
+		return 0, nil
+	}
+	if lock.Pid <= 0 {
+		return 0, fmt.Errorf("%w in another pid namespace, as in a container, and has the pid file %s", ErrRunning, path)
+	}
+	return int(lock.Pid), nil
+}

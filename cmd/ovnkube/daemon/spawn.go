@@ -1,0 +1,105 @@
+package daemon
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"syscall"
+	"time"
+)
+
+// insideEnv tells a process that it is the one in the background, and how long it is waited
+// for. The descriptor is where it says what it waits for, a line each, and in the end up.
+const (
+	insideEnv  = "OVNKUBE_DETACHED"
+	untilUp    = "up"
+	untilReady = "ready"
+	upFD       = 3
+	up         = "up"
+)
+
+// Background is a process to start in the background.
+type Background struct {
+	Args       []string // of this program; the first is the name it is started by
+	Dir        string   // "": ours
+	UntilReady bool     // wait until it is ready, not only up
+
+	// Waiting is told what it waits for, whenever that changes. Nil for nobody.
+	Waiting func(string)
+}
+
+// Spawn starts this program again, which calls Start, and returns ErrDetached when it is
+// up; else it has ended, and the error says why. Until then its standard error is ours.
+// When ctx ends it ends, too.
+func Spawn(ctx context.Context, b Background) error {
+	read, write, err := os.Pipe()
+	if err != nil {
+		return err
+	}
+	defer read.Close()
+	until := untilUp
+	if b.UntilReady {
+		until = untilReady
+	}
+	child := exec.Command("/proc/self/exe") // not bound to ctx for longer than we wait
+	child.Args, child.Dir, child.Stderr = b.Args, b.Dir, os.Stderr
+	child.Env = append(os.Environ(), insideEnv+"="+until)
+	child.ExtraFiles = []*os.File{write}
+	child.SysProcAttr = &syscall.SysProcAttr{Setsid: true}
+	err = child.Start()
+	write.Close()
+	if err != nil {
+		return fmt.Errorf("start in the background: %w", err)
+	}
+	stop := context.AfterFunc(ctx, func() { _ = child.Process.Signal(syscall.SIGTERM) }) // ended already, then
+	isUp := false
+	for lines := bufio.NewScanner(read); !isUp && lines.Scan(); {
+		isUp = lines.Text() == up
+		if !isUp && b.Waiting != nil {
+			b.Waiting(lines.Text())
+		}
+	}
+	if !stop() {
+		return errors.Join(context.Cause(ctx), ended(child.Wait()))
+	}
+	if isUp {
+		return ErrDetached
+	}
+	if err := ended(child.Wait()); err != nil {
+		return err
+	}
+	return errors.New("the process in the background has ended")
+}
+
+func ended(err error) error {
+	if err != nil {
+		return fmt.Errorf("the process in the background has ended: %w", err)
+	}
+	return nil
+}
+
+// Stop ends the process that has a pid file, and waits until it is gone. None is no error.
+func Stop(ctx context.Context, pidfile string) error {
+	const poll = 50 * time.Millisecond
+	pid, err := Running(pidfile)
+	if err != nil || pid == 0 {
+		return err
+	}
+	if err := syscall.Kill(pid, syscall.SIGTERM); err != nil && !errors.Is(err, syscall.ESRCH) {
+		return fmt.Errorf("end process %d of %s: %w", pid, pidfile, err)
+	}
+	for {
+		now, err := Running(pidfile)
+		if err != nil || now != pid {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("process %d of %s does not end: %w", pid, pidfile, context.Cause(ctx))
+		case <-time.After(poll):
+		}
+	}
+}

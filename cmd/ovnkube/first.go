@@ -1,0 +1,141 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
+)
+
+// The first generation's daemons, each one of our roles.
+const (
+	watcherName = "ovn-k8s-watcher"
+	helperName  = "ovn-k8s-gateway-helper"
+)
+
+const ofFirst = "the first generation's command of this name, also by a link of that name: "
+
+func watcherCommand() *command {
+	return &command{
+		name: watcherName, summary: ofFirst + "the controller",
+		detail: `The cluster and its API server are what ovn-k8s-overlay has left in external_ids of Open vSwitch, or
+ovs-vsctl put there (k8s-api-server, k8s-ca-certificate, k8s-api-token); every setting of 'ovnkube controller' is a flag here, too.`,
+		setup: func(f *flag.FlagSet) action {
+			s := newSettings(controllerMetrics)
+			s.declare(f, roleController)
+			s.likeOVS(f, watcherName)
+			overlay := f.Bool("overlay", false, "the cluster's network is an overlay of OVN's; there is no other mode")
+			return func(ctx context.Context, args []string, env *environment) error {
+				if err := noArguments(args); err != nil {
+					return err
+				}
+				if !*overlay {
+					return errors.New("give --overlay: a network of OpenStack's is not served")
+				}
+				if err := s.leadAsFirst(); err != nil {
+					return err
+				}
+				s.adoptLog()
+				return runController(ctx, env, s)
+			}
+		},
+	}
+}
+
+func helperCommand() *command {
+	return &command{
+		name: helperName, summary: ofFirst + "the node agent, layout bridged",
+		detail: `Its flows told host and OVN apart on the bridge; the agent's programs do now. An agent that ovn-k8s-overlay has
+started on this node ends for it. What it needs else it finds where ` + watcherName + ` does; every setting of 'ovnkube agent' is a flag
+here, too. Make the bridge with ovn-k8s-util nics-to-bridge.`,
+		setup: func(f *flag.FlagSet) action {
+			s := newSettings(agentMetrics)
+			s.declare(f, roleAgent)
+			s.likeOVS(f, helperName)
+			bridge := f.String("physical-bridge", "", "the OVS `bridge` that has the NIC and the host's addresses")
+			nic := f.String("physical-interface", "", "the `NIC` that is its port")
+			return func(ctx context.Context, args []string, env *environment) error {
+				if err := noArguments(args); err != nil {
+					return err
+				}
+				if *bridge == "" || *nic == "" {
+					return errors.New("give --physical-bridge and --physical-interface")
+				}
+				if err := s.checkMember(ctx, *bridge, *nic); err != nil {
+					return err
+				}
+				if err := s.give(map[string]string{"gateway-layout": string(gateway.Bridged), "gateway-interface": *nic}, "of "+helperName); err != nil {
+					return err
+				}
+				s.adoptLog()
+				s.replaces = true
+				return runAgent(ctx, env, s, false)
+			}
+		},
+	}
+}
+
+// likeOVS makes the flags of a daemon of OVS's.
+func (s *settings) likeOVS(f *flag.FlagSet, name string) {
+	s.daemon.Declare(f, name)
+	s.daemon.DeclareLog(f)
+}
+
+// leadAsFirst has the controller do as the first generation's did, where nobody has said otherwise.
+func (s *settings) leadAsFirst() error {
+	values := map[string]string{"pod-annotation-ovn": "true", "allocate-node-subnets": allocateJoined}
+	for name := range values {
+		if s.Origin(name).Source != setting.Default {
+			delete(values, name)
+		}
+	}
+	return s.give(values, "of the first generation")
+}
+
+// adoptLog has the log go where OVS's flags say.
+func (s *settings) adoptLog() {
+	if s.daemon.LogFile != "" {
+		s.cluster.log.file = s.daemon.LogFile
+	}
+	s.cluster.log.verbosity = s.daemon.Verbosity
+}
+
+// give settings values as if the command line had them.
+func (s *settings) give(values map[string]string, where string) error {
+	var errs []error
+	for name, value := range values {
+		errs = append(errs, s.Put(name, value, setting.Origin{Source: setting.CommandLine, Where: where}))
+	}
+	return errors.Join(errs...)
+}
+
+// checkMember says that nic is the physical port of the bridge, or what is wrong.
+func (s *settings) checkMember(ctx context.Context, bridge, nic string) error {
+	o, err := s.dialOVS(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	have, port, err := o.GatewayBridge(ctx, bridge)
+	switch {
+	case err != nil:
+		return err
+	case have != bridge:
+		return fmt.Errorf("there is no bridge %s in OVS: make it with 'ovn-k8s-util nics-to-bridge %s'", bridge, nic)
+	case port != nic:
+		return fmt.Errorf("the NIC in bridge %s is %q, not %s", bridge, port, nic)
+	}
+	return nil
+}
+
+// dialOVS reaches the node's OVS.
+func (s *settings) dialOVS(ctx context.Context) (*ovs.Client, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	return ovs.Dial(ctx, s.agent.ovsdb)
+}

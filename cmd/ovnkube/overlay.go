@@ -1,0 +1,302 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"os"
+	"slices"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
+	"github.com/ovn-ebpf/ovn-ebpf/controller"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+)
+
+const initDetail = `It keeps what it is told in external_ids of Open vSwitch, gives the Node its subnet, and starts the node's agent in the
+background (pid file agent.pid in --run-dir, log --agent-logfile), which is what sets the node up and serves its pods. It
+returns when the node is ready, and leads the cluster itself until then, if no ` + watcherName + ` does. Again is no change.
+The API server is that of external_ids:k8s-api-server, k8s-ca-certificate and k8s-api-token, or of the flags for it; every
+setting of 'ovnkube agent' and 'ovnkube controller' is a flag here, too.`
+
+func overlayCommands() *command {
+	return &command{
+		name: "ovn-k8s-overlay", summary: "the first generation's set-up of nodes, also by a link of that name",
+		children: []*command{
+			{name: "master-init", summary: "make this node the master: part of the overlay", detail: initDetail, setup: nodeInit("master")},
+			{name: "minion-init", summary: "make this node a minion: part of the overlay", detail: initDetail, setup: nodeInit("minion")},
+			{name: "gateway-init", summary: "make this node a gateway of the overlay, by a NIC of OVN's own or by one shared with the host", detail: initDetail, setup: gatewayInit},
+		},
+	}
+}
+
+// joining is a node that becomes part of the overlay.
+type joining struct {
+	*settings
+	cluster4Or6 prefixes      // --cluster-ip-subnet
+	subnet      prefixes      // the node's; none: as it is
+	noGateway   bool          // unless gateway-init, or somebody else, has said otherwise
+	logFile     string        // of the agent
+	timeout     time.Duration // for all
+}
+
+// join declares the flags that all three commands have.
+func join(f *flag.FlagSet) *joining {
+	j := &joining{settings: newSettings(agentMetrics)}
+	j.declare(f, allRoles)
+	f.Var(&j.cluster4Or6, "cluster-ip-subnet", "the `networks` that all pods are in, one a family, by commas")
+	f.StringVar(&j.logFile, "agent-logfile", "/var/log/openvswitch/ovnkube-agent.log", "`file` for the log of the agent that is started")
+	f.DurationVar(&j.timeout, "timeout", 2*time.Minute, "`time` in which the node must be ready")
+	return j
+}
+
+// nodeInit is master-init and minion-init, which differ by a flag's name.
+func nodeInit(kind string) func(*flag.FlagSet) action {
+	return func(f *flag.FlagSet) action {
+		j := join(f)
+		f.Var(&j.subnet, kind+"-switch-subnet", "the part of them that is this node's, `networks`, one a family, by commas")
+		return func(ctx context.Context, args []string, env *environment) error {
+			if err := noArguments(args); err != nil {
+				return err
+			}
+			if len(j.subnet) == 0 {
+				return fmt.Errorf("give --%s-switch-subnet", kind)
+			}
+			j.noGateway = true
+			return j.run(ctx, env)
+		}
+	}
+}
+
+func gatewayInit(f *flag.FlagSet) action {
+	j := join(f)
+	nic := f.String("physical-interface", "", "the `NIC` that becomes OVN's own; the host has no address there")
+	bridge := f.String("bridge-interface", "", "the OVS `bridge` that has the NIC, which host and OVN share; nics-to-bridge makes it")
+	var ips addressPrefixes
+	f.Var(&ips, "physical-ip", "the gateway's `addresses` with prefix length, one a family, by commas; with --bridge-interface the host's")
+	var nextHops addresses
+	f.Var(&nextHops, "default-gw", "the next `hops` outside, one a family, by commas")
+	return func(ctx context.Context, args []string, env *environment) error {
+		if err := noArguments(args); err != nil {
+			return err
+		}
+		if (*nic == "") == (*bridge == "") {
+			return errors.New("give --physical-interface for a NIC of OVN's own, or --bridge-interface for one shared with the host")
+		}
+		if len(ips) == 0 {
+			return errors.New("give --physical-ip")
+		}
+		values := map[string]string{"gateway-layout": string(gateway.Dedicated), "gateway-interface": *nic, "gateway-address": ips.String()}
+		if *bridge != "" {
+			if err := hasAddresses(*bridge, ips); err != nil {
+				return err
+			}
+			values = map[string]string{"gateway-layout": string(gateway.Bridged), "gateway-interface": *bridge}
+		}
+		if j.Origin("gateway-mode").Source == setting.Default {
+			values["gateway-mode"] = string(gatewayModeShared)
+		}
+		if len(nextHops) > 0 {
+			values["gateway-nexthop"] = nextHops.String()
+		}
+		if err := j.give(values, "of gateway-init"); err != nil {
+			return err
+		}
+		return j.run(ctx, env)
+	}
+}
+
+// run joins the overlay.
+func (j *joining) run(ctx context.Context, env *environment) error {
+	if len(j.cluster4Or6) > 0 {
+		if err := j.give(map[string]string{"cluster-subnets": j.clusterSubnets()}, "--cluster-ip-subnet"); err != nil {
+			return err
+		}
+	}
+	given := j.Given() // for the next start, and the other commands
+	log, err := j.load(ctx, env)
+	if err != nil {
+		return err
+	}
+	if j.noGateway && j.Origin("gateway-mode").Source == setting.Default {
+		if err := j.give(map[string]string{"gateway-mode": string(gatewayModeNone)}, "without gateway-init"); err != nil {
+			return err
+		}
+		given = j.Given()
+	}
+	if j.agent.nodeName == "" {
+		return errors.New("give --node-name, the name of this node's Node object")
+	}
+	if err := j.check(); err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, j.timeout, fmt.Errorf("not ready after %s; the agent's log is %s, 'ovnkube status' says what is missing", j.timeout, j.logFile))
+	defer cancel()
+	o, err := j.dialOVS(ctx)
+	if err != nil {
+		return err
+	}
+	defer o.Close()
+	if err := j.giveSubnet(ctx, log); err != nil {
+		return err
+	}
+	if err := o.SetExternalIDs(ctx, given); err != nil {
+		return err
+	}
+	if err := j.start(ctx, env, log); err != nil {
+		if cause := context.Cause(ctx); ctx.Err() != nil && cause != nil {
+			return cause
+		}
+		return err
+	}
+	log.Info("the node is part of the overlay", "node", j.agent.nodeName)
+	return nil
+}
+
+// clusterSubnets gives each network the host prefix length of the node's part of it, which is
+// that of all nodes.
+func (j *joining) clusterSubnets() string {
+	list := clusterSubnets{}
+	for _, p := range j.cluster4Or6 {
+		c := clusterSubnet{prefix: p, hostLen: 24}
+		if p.Addr().Is6() {
+			c.hostLen = 64
+		}
+		for _, have := range j.cluster.subnets { // as an earlier command had it
+			if have.prefix == p {
+				c.hostLen = have.hostLen
+			}
+		}
+		for _, part := range j.subnet {
+			if part.Addr().Is4() == p.Addr().Is4() {
+				c.hostLen = part.Bits()
+			}
+		}
+		list = append(list, c)
+	}
+	return list.String()
+}
+
+// check says what cannot be, before anything is done.
+func (j *joining) check() error {
+	var errs []error
+	for _, part := range j.subnet {
+		inside := func(all clusterSubnet) bool { return all.prefix.Overlaps(part) && all.prefix.Bits() < part.Bits() }
+		if !slices.ContainsFunc(j.cluster.subnets, inside) {
+			errs = append(errs, fmt.Errorf("switch subnet %s is no part of the cluster's, %s", part, j.cluster.subnets.String()))
+		}
+	}
+	_, err1 := j.agent.config(j.cluster)
+	_, err2 := j.controller.config(j.cluster)
+	return errors.Join(append(errs, err1, err2)...)
+}
+
+// giveSubnet writes the node's subnet where the controller looks for it. What a node has it
+// keeps: its pods have addresses of it.
+func (j *joining) giveSubnet(ctx context.Context, log *slog.Logger) error {
+	rest, err := j.cluster.api.restConfig()
+	if err != nil {
+		return err
+	}
+	client, err := kubernetes.NewForConfig(rest)
+	if err != nil {
+		return err
+	}
+	name := j.agent.nodeName
+	node, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+	if apierrors.IsNotFound(err) {
+		return fmt.Errorf("the cluster has no Node %s: start its kubelet, or create the Node, first", name)
+	}
+	if err != nil {
+		return fmt.Errorf("ask the API server for Node %s: %w", name, err)
+	}
+	if len(j.subnet) == 0 {
+		return nil
+	}
+	have, err := annotation.ParseNodeSubnets(node.Annotations)
+	switch {
+	case err == nil && slices.Equal(have, j.subnet):
+		return nil
+	case err == nil:
+		return fmt.Errorf("node %s has the subnet %s already, and its pods addresses in it: to have %s, take it out of the cluster first", name, joined(have), j.subnet.String())
+	case !errors.Is(err, annotation.ErrNotSet):
+		return fmt.Errorf("node %s: %w", name, err)
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
+		"resourceVersion": node.ResourceVersion, // a controller that was quicker wins, and the next try says so
+		"annotations":     map[string]string{annotation.NodeSubnets: annotation.FormatNodeSubnets(j.subnet)},
+	}})
+	if err != nil {
+		return err
+	}
+	if _, err := client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("write the subnet of Node %s: %w", name, err)
+	}
+	log.Info("the node has its subnet", "node", name, "subnet", j.subnet.String())
+	return nil
+}
+
+// start starts the agent, an older one ends for it, and leads the cluster until it is ready.
+func (j *joining) start(ctx context.Context, env *environment, log *slog.Logger) error {
+	if err := j.leadAsFirst(); err != nil {
+		return err
+	}
+	config, err := j.controller.config(j.cluster)
+	if err != nil {
+		return err
+	}
+	config.MetricsAddr = "" // it is another's
+	config.Identity = fmt.Sprintf("%s_init_%d", j.agent.nodeName, os.Getpid())
+	group, ctx := errgroup.WithContext(ctx)
+	ctx, done := context.WithCancel(ctx)
+	group.Go(func() error { return controller.Run(ctx, config, log.With(slog.String("role", "controller"))) })
+	group.Go(func() error {
+		defer done()
+		err := daemon.Spawn(ctx, daemon.Background{
+			Args: j.agentCommand(), Dir: "/", UntilReady: true,
+			Waiting: func(what string) { fmt.Fprintln(env.stderr, "the agent waits for", what) },
+		})
+		if errors.Is(err, daemon.ErrDetached) {
+			return nil
+		}
+		return err
+	})
+	return group.Wait()
+}
+
+// agentCommand is how the agent is started: the rest is in external_ids.
+func (j *joining) agentCommand() []string {
+	args := []string{"ovnkube", "agent", "--ovsdb", j.agent.ovsdb, "--logfile", j.logFile, "--detach", "--replace"}
+	if j.configFile != "" {
+		args = append(args, "--config-file", j.configFile)
+	}
+	return args
+}
+
+// hasAddresses says which of the addresses a device has not.
+func hasAddresses(device string, want []netip.Prefix) error {
+	all, err := link.Addresses()
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, w := range want {
+		if !slices.ContainsFunc(all, func(a link.Address) bool { return a.Device == device && a.Prefix == w }) {
+			errs = append(errs, fmt.Errorf("%s has not the address %s", device, w))
+		}
+	}
+	return errors.Join(errs...)
+}
