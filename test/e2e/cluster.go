@@ -50,14 +50,18 @@ func Start(ctx context.Context, options lab.Options) (*Cluster, error) {
 		return nil, err
 	}
 	c := &Cluster{Lab: l, Pods: map[string]*lab.Pod{}, Services: map[string]*corev1.Service{}, dir: options.Dir, bin: options.BinDir, wiring: wiringOf(options)}
-	c.tool = []string{c.Binary("ovnkube"), "lab", "traffic"}
-	if tool := os.Getenv(toolEnv); tool != "" {
-		c.tool = []string{tool}
-	}
+	c.tool = trafficTool(c)
 	if err := c.populate(ctx); err != nil {
 		return nil, fmt.Errorf("%w%s", err, c.stop())
 	}
 	return c, nil
+}
+
+func trafficTool(c *Cluster) []string {
+	if tool := os.Getenv(toolEnv); tool != "" {
+		return []string{tool}
+	}
+	return []string{c.Binary("ovnkube"), "lab", "traffic"}
 }
 
 // stop takes the lab down and returns what went wrong, as the end of a

@@ -36,7 +36,7 @@ var fieldTests = []struct {
 	{name: "a load balancer's address on the host", skip: needsSharedNIC, run: testAnnounced},
 	{name: "a UDP service whose endpoint goes away", run: testEndpointGone},
 	{name: "a container of the host's reaches services", skip: needsSharedNIC, run: testContainer},
-	{name: "a host behind a local NodePort", skip: needsSharedNIC, run: testLocalHost},
+	{name: "a host behind a local NodePort", run: testLocalHost},
 	{name: "SIGKILL at any point of start-up", run: testKills},
 	{name: "one answer to an ARP request, with 70 gateway routers", run: testManyRouters},
 }

@@ -70,6 +70,9 @@ func testLocalHost(t *testing.T, c *Cluster) {
 		switch {
 		case c.local: // the host's own NAT
 			clients["udp"] = clients["tcp"]
+		case c.layout == dedicated: // the host would answer by its own NIC
+			gateway := c.gateway(1)(v6).String()
+			clients["tcp"], clients["udp"] = gateway, gateway
 		case c.flows: // no program
 			clients["tcp"] = clients["udp"]
 		}

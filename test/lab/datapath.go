@@ -23,6 +23,12 @@ func detectDatapath() (datapath, reason string) {
 	return "netdev", "the kernel has no openvswitch"
 }
 
+// KernelDatapath says whether a lab that is not told otherwise has the kernel's datapath.
+func KernelDatapath() bool {
+	datapath, _ := detectDatapath()
+	return datapath == "system"
+}
+
 func hasKernelDatapath() bool {
 	_, err := netlink.GenlFamilyGet("ovs_datapath")
 	return err == nil
