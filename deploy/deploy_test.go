@@ -29,9 +29,9 @@ func TestSame(t *testing.T) {
 	}
 }
 
-// TestPrograms: the flags are the programs', each variable is one that is set,
-// each mount has its volume, and nothing needs a shell.
-func TestPrograms(t *testing.T) {
+// ovnkube is the program, with the plugin beside it.
+func ovnkube(t *testing.T) string {
+	t.Helper()
 	bin := os.Getenv("BIN_DIR")
 	if bin == "" {
 		bin = t.TempDir()
@@ -39,6 +39,13 @@ func TestPrograms(t *testing.T) {
 			t.Fatalf("%v: %s", err, out)
 		}
 	}
+	return filepath.Join(bin, "ovnkube")
+}
+
+// TestPrograms: the flags are the programs', each variable is one that is set,
+// each mount has its volume, and nothing needs a shell.
+func TestPrograms(t *testing.T) {
+	bin := filepath.Dir(ovnkube(t))
 	variable, flag := regexp.MustCompile(`\$\((\w+)\)`), regexp.MustCompile(`^--([a-z0-9-]+)(=|$)`)
 	for _, dir := range []string{"base", "uninstall"} {
 		objects := kustomized(t, dir)
