@@ -2,6 +2,7 @@ package traffic
 
 import (
 	"bufio"
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -62,7 +63,7 @@ func askSCTP(_ context.Context, o options) (string, error) {
 	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_SNDTIMEO, &limit); err != nil {
 		return "", err
 	}
-	if err := unix.Connect(fd, sockaddr(to)); err != nil {
+	if err := connect(fd, sockaddr(to), o.timeout); err != nil {
 		return "", fmt.Errorf("connect SCTP to %s: %w", to, err)
 	}
 	c, err := net.FileConn(file)
@@ -78,6 +79,30 @@ func askSCTP(_ context.Context, o options) (string, error) {
 	}
 	line, err := bufio.NewReader(c).ReadString('\n')
 	return strings.TrimSpace(line), err
+}
+
+// connect also goes on when a signal comes, as Go's scheduler sends them: the association is
+// then still being made.
+func connect(fd int, to unix.Sockaddr, timeout time.Duration) error {
+	err := unix.Connect(fd, to)
+	for end := time.Now().Add(timeout); errors.Is(err, unix.EINTR); {
+		left := time.Until(end)
+		if left <= 0 {
+			return os.ErrDeadlineExceeded
+		}
+		var n int
+		n, err = unix.Poll([]unix.PollFd{{Fd: int32(fd), Events: unix.POLLOUT}}, int(left.Milliseconds())+1)
+		if err != nil || n == 0 {
+			err = cmp.Or(err, error(unix.EINTR))
+			continue
+		}
+		code, err := unix.GetsockoptInt(fd, unix.SOL_SOCKET, unix.SO_ERROR)
+		if err == nil && code != 0 {
+			err = unix.Errno(code)
+		}
+		return err
+	}
+	return err
 }
 
 // sctpSource is the one address that the host would send from, which UDP tells.
