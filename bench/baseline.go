@@ -101,6 +101,9 @@ func (b *Baseline) Check(rows []Row) error {
 				b.Commit, r.name(), now, r.Value, 100*(now/r.Value-1), r.Limit()))
 		}
 	}
+	if len(worse) > 0 && len(rows) > 0 && rows[0].Kernel != b.Kernel {
+		errs = append(errs, fmt.Errorf("compare with baseline: it is of Linux %s, this is %s: the kernel's own change may be all of it", b.Kernel, rows[0].Kernel))
+	}
 	return errors.Join(errs...)
 }
 

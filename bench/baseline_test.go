@@ -72,6 +72,16 @@ func TestBaseline(t *testing.T) {
 			}
 		}
 	}
+	other := slower(EBPF, HostUDPRR, IPv4, 0.03)
+	for i := range other {
+		other[i].Kernel = "6.13"
+	}
+	if err := b.Check(other); err == nil || !strings.Contains(err.Error(), "it is of Linux 6.12, this is 6.13") {
+		t.Errorf("another kernel: %v", err)
+	}
+	if err := b.Check(slower(EBPF, HostUDPRR, IPv4, 0.03)); err == nil || strings.Contains(err.Error(), "kernel") {
+		t.Errorf("the same kernel: %v", err)
+	}
 	if err := b.Check(full()[1:]); err == nil || !strings.Contains(err.Error(), "not measured") {
 		t.Errorf("a row is missing: %v", err)
 	}

@@ -167,7 +167,7 @@ func (m *measurement) run(ctx context.Context) ([]bench.Row, error) {
 		rows = append(rows, row)
 		if m.profiling {
 			markWrite()
-			m.profiles = append(m.profiles, bench.Profile{Row: row, Operations: m.batches * tt.batchSize()})
+			m.profiles = append(m.profiles, bench.Profile{Row: row, Operations: m.batchesOf(tt) * tt.batchSize()})
 		}
 	}
 	if m.plant {

@@ -3,11 +3,14 @@
 // table and fails if a bar is missed.
 //
 //	go run ./bench/run [-short] [-boots 3] [-kernel 6.12] [-variants no-ovs,ebpf] [-tests host_udp_rr] [-keep]
+//	go run ./bench/run -full [-keep]
 //	go run ./bench/run -profile docs/profile.md
 //
 // What it leaves is in build/bench: the run (packets.json), report.md and its charts;
-// build/bench.json has the rows alone. The second form tells where the instructions go, by bench/stacks in qemu; it needs
-// gcc, and takes two to three minutes.
+// build/bench.json has the rows alone. With -baseline it is the gate of CI. The second
+// form is for Linux 6.1 and for what grows with connections and Services. The third
+// tells where the instructions go, by bench/stacks in qemu; it needs gcc, and takes two
+// to three minutes.
 //
 // It must be started in the module's top directory, as `make bench` does, on a
 // machine that has qemu and OVS; it changes nothing on the machine but the cache of
