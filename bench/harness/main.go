@@ -13,6 +13,7 @@ import (
 	"runtime"
 	"runtime/debug"
 	"slices"
+	"strconv"
 	"strings"
 	"syscall"
 
@@ -37,7 +38,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	name := flags.String("variant", "", "what to measure: "+strings.Join(bench.Variants(), ", "))
 	only := flags.String("tests", "", "comma-separated names, default all that the variant has; host_udp_rr/ipv6 is one by one family")
 	services := flags.Int("services", 1000, "how many Services the node knows")
-	flows := flags.Int("flows", flowCount, "how many connections the operations take turns on; many: UDP only")
+	flowList := flags.String("flows", fmt.Sprint(flowCount), "how many connections the operations take turns on; many: UDP only; several numbers: all tests with each")
 	seed := flags.Int("seed", 1, "which ports the clients send from")
 	batches := flags.Int("batches", 41, "batches per test, after the warm-up")
 	plant := flags.Bool("plant", false, "in the end host_udp_rr once more, with a program that is slower on purpose")
@@ -58,7 +59,11 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	runtime.LockOSThread()
 	debug.SetGCPercent(-1)
 
-	if files := uint64(2**flows + 100); files > 1000 {
+	flows, err := numbers(*flowList)
+	if err != nil {
+		return fmt.Errorf("parse -flows: %w", err)
+	}
+	if files := uint64(2*slices.Max(flows) + 100); files > 1000 {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: files, Max: files}); err != nil {
 			return fmt.Errorf("allow so many sockets: %w", err)
 		}
@@ -67,7 +72,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	m := measurement{variant: v, log: log, batches: *batches, flows: *flows, seed: *seed}
+	m := measurement{variant: v, log: log, batches: *batches, flows: flows, seed: *seed}
 	if *only != "" {
 		m.only = strings.Split(*only, ",")
 	}
@@ -83,6 +88,19 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return json.NewEncoder(stdout).Encode(m.profiles)
 	}
 	return bench.Write(stdout, rows)
+}
+
+// numbers parses natural numbers separated by commas.
+func numbers(list string) ([]int, error) {
+	var out []int
+	for word := range strings.SplitSeq(list, ",") {
+		n, err := strconv.Atoi(word)
+		if err != nil || n < 1 {
+			return nil, fmt.Errorf("%q is no number of flows", word)
+		}
+		out = append(out, n)
+	}
+	return out, nil
 }
 
 // variant is one way to wire a node.
@@ -131,7 +149,7 @@ type measurement struct {
 	variant variant
 	log     *slog.Logger
 	batches int
-	flows   int
+	flows   []int // numbers of flows: all tests with each
 	seed    int
 	only    []string // names of tests; empty: all
 	plant   bool
@@ -152,22 +170,25 @@ func (m *measurement) run(ctx context.Context) ([]bench.Row, error) {
 		return nil, fmt.Errorf("set up: %w", err)
 	}
 	t := m.variant.traits()
-	if err := moreOutside(ctx, t, m.flows); err != nil {
+	if err := moreOutside(ctx, t, slices.Max(m.flows)); err != nil {
 		return nil, err
 	}
 	var rows []bench.Row
-	for _, tt := range t.plan() {
-		if len(m.only) > 0 && !slices.Contains(m.only, tt.name) && !slices.Contains(m.only, tt.name+"/"+tt.family) {
-			continue
-		}
-		row, err := m.row(ctx, tt, bench.Row{Variant: t.name, Layout: t.layout, Kernel: kernel})
-		if err != nil {
-			return nil, err
-		}
-		rows = append(rows, row)
-		if m.profiling {
-			markWrite()
-			m.profiles = append(m.profiles, bench.Profile{Row: row, Operations: m.batchesOf(tt) * tt.batchSize()})
+	for _, flows := range m.flows {
+		for _, tt := range t.plan() {
+			if len(m.only) > 0 && !slices.Contains(m.only, tt.name) && !slices.Contains(m.only, tt.name+"/"+tt.family) {
+				continue
+			}
+			tt.flows = flows
+			row, err := m.row(ctx, tt, bench.Row{Variant: t.name, Layout: t.layout, Kernel: kernel})
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, row)
+			if m.profiling {
+				markWrite()
+				m.profiles = append(m.profiles, bench.Profile{Row: row, Operations: m.batchesOf(tt) * tt.batchSize()})
+			}
 		}
 	}
 	if m.plant {
@@ -182,7 +203,7 @@ func (m *measurement) run(ctx context.Context) ([]bench.Row, error) {
 
 // row fills in what one test finds.
 func (m *measurement) row(ctx context.Context, tt test, row bench.Row) (bench.Row, error) {
-	tt.flows, tt.seed = m.flows, m.seed
+	tt.seed = m.seed
 	var err error
 	row.Test, row.Family = tt.name, tt.family
 	row.Instructions, row.Spread, err = m.one(ctx, tt)

@@ -84,3 +84,14 @@ func TestEchoRequestChecksum(t *testing.T) {
 		t.Errorf("checksum does not add up: %#x", sum)
 	}
 }
+
+func TestNumbers(t *testing.T) {
+	if got, err := numbers("1,100,100000"); err != nil || !cmp.Equal(got, []int{1, 100, 100000}) {
+		t.Errorf("numbers: %v, %v", got, err)
+	}
+	for _, bad := range []string{"", "0", "1,", "-5", "x"} {
+		if got, err := numbers(bad); err == nil {
+			t.Errorf("numbers(%q) = %v", bad, got)
+		}
+	}
+}

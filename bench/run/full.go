@@ -6,6 +6,7 @@ import (
 	"io"
 	"path/filepath"
 	"slices"
+	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/machine"
@@ -66,21 +67,42 @@ func full(ctx context.Context, c config, harness string, stdout, stderr io.Write
 	return nil
 }
 
-// run measures a sweep, one boot for each variant and size.
+// run measures a sweep: numbers of connections in one boot for each variant, numbers
+// of Services in a boot each.
 func (s sweep) run(ctx context.Context, c config, harness string, stderr io.Writer) ([]results.Point, error) {
 	c.tests = s.tests
+	boots := [][]int{s.sizes}
+	if s.of == "services" {
+		boots = slices.Collect(slices.Chunk(s.sizes, 1))
+	}
 	var points []results.Point
 	for _, v := range s.variants {
-		for _, size := range s.sizes {
-			fmt.Fprintf(stderr, "bench: %s, %d %s\n", v, size, s.of)
-			rows, err := variant(ctx, c, harness, v, c.seed, stderr, s.flag, fmt.Sprint(size))
+		for _, sizes := range boots {
+			list := strings.Trim(strings.ReplaceAll(fmt.Sprint(sizes), " ", ","), "[]")
+			fmt.Fprintf(stderr, "bench: %s, %s %s\n", v, list, s.of)
+			rows, err := variant(ctx, c, harness, v, c.seed, stderr, s.flag, list)
 			if err != nil {
-				return nil, fmt.Errorf("%d %s: %w", size, s.of, err)
+				return nil, fmt.Errorf("%s %s: %w", list, s.of, err)
 			}
-			for _, r := range rows {
-				points = append(points, results.Point{Of: s.of, Size: size, Row: r})
+			got, err := pointsOf(s.of, sizes, rows)
+			if err != nil {
+				return nil, err
 			}
+			points = append(points, got...)
 		}
+	}
+	return points, nil
+}
+
+// pointsOf tells the sizes of rows apart: the harness does all tests at one, then at
+// the next.
+func pointsOf(of string, sizes []int, rows []bench.Row) ([]results.Point, error) {
+	if len(rows) == 0 || len(rows)%len(sizes) != 0 {
+		return nil, fmt.Errorf("measure %s: %d rows at %d sizes", of, len(rows), len(sizes))
+	}
+	var points []results.Point
+	for i, r := range rows {
+		points = append(points, results.Point{Of: of, Size: sizes[i/(len(rows)/len(sizes))], Row: r})
 	}
 	return points, nil
 }

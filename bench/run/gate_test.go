@@ -84,3 +84,24 @@ func TestSweeps(t *testing.T) {
 		}
 	}
 }
+
+func TestPointsOf(t *testing.T) {
+	rows := make([]bench.Row, 6)
+	for i := range rows {
+		rows[i].Instructions = float64(i)
+	}
+	points, err := pointsOf("connections", []int{1, 100, 1000}, rows)
+	if err != nil {
+		t.Fatal(err)
+	}
+	for i, want := range []int{1, 1, 100, 100, 1000, 1000} {
+		if points[i].Size != want || points[i].Row.Instructions != float64(i) {
+			t.Errorf("point %d: %+v, want size %d", i, points[i], want)
+		}
+	}
+	for _, n := range []int{0, 5} {
+		if _, err := pointsOf("connections", []int{1, 100, 1000}, rows[:n]); err == nil {
+			t.Errorf("%d rows at 3 sizes", n)
+		}
+	}
+}

@@ -33,7 +33,7 @@ there were, how long they took, and what CPU time a packet took at both ends. do
 				name: "run", arguments: "ADDRESS", summary: "measure with a node that serves; asks before it sends anything", setup: benchRunCommand,
 				detail: `With --backends ebpf,openflow it measures with the first, switches to the second and back, in rounds, and leaves
 the first. It switches by --switch, a shell command that finds the name in $BACKEND and makes the node's agent
-run with it; a round begins when the agent says that it has that backend and the gateway is right.`,
+run with it; a round begins when the agent says that it has that backend and the gateway is not broken.`,
 			},
 		},
 	}
@@ -130,14 +130,15 @@ func (r *benchRun) ask(stdin io.Reader, stdout io.Writer, backends []string) err
 	}
 	fmt.Fprint(stdout, "Traffic of the nodes may suffer. Go on? [y/N] ")
 	line, _ := bufio.NewReader(stdin).ReadString('\n')
+	fmt.Fprintln(stdout)
 	if answer := strings.ToLower(strings.TrimSpace(line)); answer != "y" && answer != "yes" {
 		return errors.New("not confirmed, nothing was sent")
 	}
 	return nil
 }
 
-// switchTo runs the command, and waits until the agent has the backend and all is
-// right with it.
+// switchTo runs the command, and waits until the agent has the backend and the gateway
+// is not broken.
 func (r *benchRun) switchTo(ctx context.Context, backend string) error {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
