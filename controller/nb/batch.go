@@ -83,30 +83,31 @@ func (b *batch) add(key plan.Key, rows []plan.Row) error {
 // owned returns the rows that carry the owner's key, by table and ID.
 func (b *batch) owned(key plan.Key) (map[ref][]model.Model, error) {
 	have := map[ref][]model.Model{}
-	mine, err := ovsdb.NewOvsMap(map[string]string{ownerID: key.String()})
-	if err != nil {
-		return nil, err
-	}
 	for _, t := range plan.Types() {
-		if !b.members.usage.has(key.Kind, t.Table()) {
+		table := t.Table()
+		if !b.members.usage.has(key.Kind, table) {
 			continue
 		}
-		var conditions []ovsdb.Condition
-		if tables[t.Table()].hasIDs {
-			conditions = append(conditions, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, mine))
-		} else if ownedByPort(t.Table()) {
-			for _, port := range plan.OwnedPorts(key) {
-				conditions = append(conditions, ovsdb.NewCondition(portColumn, ovsdb.ConditionEqual, port))
-			}
-		}
-		for _, condition := range conditions {
-			rows, err := rowsWhere(b.cache, t.Table(), condition)
+		var found []map[string]model.Model
+		if tables[table].hasIDs {
+			rows, err := rowsOf(b.cache, table, key.String())
 			if err != nil {
 				return nil, err
 			}
-			for _, uuid := range slices.Sorted(maps.Keys(rows)) {
-				identity := ref{t.Table(), idOf(t.Table(), rows[uuid])}
-				have[identity] = append(have[identity], rows[uuid])
+			found = append(found, rows)
+		} else if ownedByPort(table) {
+			for _, port := range plan.OwnedPorts(key) {
+				rows, err := rowsOfPort(b.cache, table, port)
+				if err != nil {
+					return nil, err
+				}
+				found = append(found, rows)
+			}
+		}
+		for _, rows := range found {
+			for _, m := range inOrder(rows) {
+				identity := ref{table, idOf(table, m)}
+				have[identity] = append(have[identity], m)
 			}
 		}
 	}
@@ -120,13 +121,13 @@ func (b *batch) lookup(r ref) model.Model {
 		return m
 	}
 	b.found[r] = nil
-	rows, err := rowsWhere(b.cache, r.table, ovsdb.NewCondition("name", ovsdb.ConditionEqual, r.name))
+	rows, err := rowsNamed(b.cache, r.table, r.name)
 	if err != nil {
 		return nil
 	}
-	for _, uuid := range slices.Sorted(maps.Keys(rows)) {
-		if !tables[r.table].hasIDs || externalIDs(rows[uuid])[ownerID] != "" {
-			b.found[r] = rows[uuid]
+	for _, m := range inOrder(rows) {
+		if !tables[r.table].hasIDs || externalIDs(m)[ownerID] != "" {
+			b.found[r] = m
 			break
 		}
 	}

@@ -1,8 +1,6 @@
 package nb
 
 import (
-	"github.com/ovn-kubernetes/libovsdb/ovsdb"
-
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
@@ -18,11 +16,7 @@ func (d *DB) Chassis(key plan.Key) (string, error) {
 	if cache == nil {
 		return "", ErrNotConnected
 	}
-	mine, err := ovsdb.NewOvsMap(map[string]string{ownerID: key.String()})
-	if err != nil {
-		return "", err
-	}
-	rows, err := rowsWhere(cache, nbmodel.LogicalRouterTable, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, mine))
+	rows, err := rowsOf(cache, nbmodel.LogicalRouterTable, key.String())
 	if err != nil {
 		return "", err
 	}

@@ -6,9 +6,7 @@ import (
 	"reflect"
 	"slices"
 
-	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/model"
-	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
@@ -174,14 +172,4 @@ func sameColumn(a, b reflect.Value) bool {
 	default:
 		return reflect.DeepEqual(a.Interface(), b.Interface())
 	}
-}
-
-// rowsWhere returns copies of the rows of a table whose column equals a
-// string, or, if it is a map, includes the pair.
-func rowsWhere(c *cache.TableCache, table string, condition ovsdb.Condition) (map[string]model.Model, error) {
-	t := c.Table(table)
-	if t == nil {
-		return nil, fmt.Errorf("table %s is not monitored", table)
-	}
-	return t.RowsByCondition([]ovsdb.Condition{condition})
 }
