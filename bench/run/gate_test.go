@@ -2,6 +2,7 @@ package main
 
 import (
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -103,5 +104,27 @@ func TestPointsOf(t *testing.T) {
 		if _, err := pointsOf("connections", []int{1, 100, 1000}, rows[:n]); err == nil {
 			t.Errorf("%d rows at 3 sizes", n)
 		}
+	}
+}
+
+// TestProductIsNotSlow holds that what can be slow on purpose is in no product: the
+// file needs a tag that only the harness is built with.
+func TestProductIsNotSlow(t *testing.T) {
+	files := func(args ...string) string {
+		t.Helper()
+		cmd := exec.Command("go", append([]string{"list", "-deps", "-f", "{{.ImportPath}} {{.GoFiles}}"}, args...)...)
+		cmd.Dir = filepath.Join("..", "..")
+		out, err := cmd.Output()
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	const slow = " slow.go"
+	if got := files("./cmd/ovnkube", "./cmd/ovn-k8s-cni-overlay"); strings.Contains(got, slow) {
+		t.Error("the product has bpf/slow.go")
+	}
+	if got := files("-tags", "slow", "./bench/harness"); !strings.Contains(got, slow) {
+		t.Error("the harness does not have bpf/slow.go: nothing can be planted")
 	}
 }
