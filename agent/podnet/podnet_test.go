@@ -38,7 +38,7 @@ type rig struct {
 	sw *testnode.Switch
 }
 
-func newRig(t *testing.T) rig {
+func newRig(t testing.TB) rig {
 	t.Helper()
 	sw := testnode.StartSwitch(t, true)
 	c, err := ovs.Dial(t.Context(), sw.Address)
@@ -66,7 +66,7 @@ func (r rig) installed(t *testing.T, port string) {
 
 // installing plays ovn-controller for the port until stop is called, also when
 // the port is replaced meanwhile.
-func (r rig) installing(t *testing.T, port string) (stop func()) {
+func (r rig) installing(t testing.TB, port string) (stop func()) {
 	t.Helper()
 	done, ended := make(chan struct{}), make(chan struct{})
 	go func() {
@@ -87,7 +87,7 @@ func (r rig) installing(t *testing.T, port string) (stop func()) {
 	}
 }
 
-func newPod(t *testing.T, container, name string, host byte) Pod {
+func newPod(t testing.TB, container, name string, host byte) Pod {
 	t.Helper()
 	return Pod{
 		ContainerID: container, Netns: "/proc/" + testnode.Netns(t) + "/ns/net", Interface: "eth0",

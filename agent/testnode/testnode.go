@@ -61,7 +61,7 @@ func enter() error {
 }
 
 // Run runs a command and fails the test with its output if it fails.
-func Run(t *testing.T, argv ...string) string {
+func Run(t testing.TB, argv ...string) string {
 	t.Helper()
 	out, err := exec.Command(argv[0], argv[1:]...).CombinedOutput()
 	if err != nil {
@@ -79,7 +79,7 @@ type Switch struct {
 }
 
 // StartSwitch starts ovsdb-server and, if asked, vswitchd. They end with the test.
-func StartSwitch(t *testing.T, vswitchd bool) *Switch {
+func StartSwitch(t testing.TB, vswitchd bool) *Switch {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ovs") // t.TempDir is too long for a unix socket
 	if err != nil {
@@ -96,14 +96,14 @@ func StartSwitch(t *testing.T, vswitchd bool) *Switch {
 	return s
 }
 
-func (s *Switch) startServer(t *testing.T) {
+func (s *Switch) startServer(t testing.TB) {
 	t.Helper()
 	s.server = s.start(t, filepath.Join(s.Dir, "db.sock"), "ovsdb-server", "--log-file="+s.Dir+"/ovsdb.log", "-vconsole:off",
 		"--unixctl="+s.Dir+"/ovsdb.ctl", "--remote=punix:"+s.Dir+"/db.sock", s.Dir+"/conf.db")
 }
 
 // RestartServer kills ovsdb-server, calls meanwhile, and starts it again.
-func (s *Switch) RestartServer(t *testing.T, meanwhile func()) {
+func (s *Switch) RestartServer(t testing.TB, meanwhile func()) {
 	t.Helper()
 	s.KillServer()
 	meanwhile()
@@ -114,14 +114,14 @@ func (s *Switch) RestartServer(t *testing.T, meanwhile func()) {
 func (s *Switch) KillServer() { kill(s.server) }
 
 // StartServer starts ovsdb-server again.
-func (s *Switch) StartServer(t *testing.T) {
+func (s *Switch) StartServer(t testing.TB) {
 	t.Helper()
 	os.Remove(s.Dir + "/db.sock")
 	s.startServer(t)
 }
 
 // StartVswitchd starts ovs-vswitchd.
-func (s *Switch) StartVswitchd(t *testing.T) {
+func (s *Switch) StartVswitchd(t testing.TB) {
 	t.Helper()
 	os.Remove(s.Dir + "/vswitchd.ctl")
 	s.vswitchd = s.start(t, filepath.Join(s.Dir, "vswitchd.ctl"), append(olderClock(), "ovs-vswitchd",
@@ -146,7 +146,7 @@ func (s *Switch) KillVswitchd() {
 
 // HoldVswitchd makes ovs-vswitchd do nothing until release is called, as on a
 // machine that is short of processors.
-func (s *Switch) HoldVswitchd(t *testing.T) (release func()) {
+func (s *Switch) HoldVswitchd(t testing.TB) (release func()) {
 	t.Helper()
 	signal := func(sig syscall.Signal) {
 		if err := s.vswitchd.Process.Signal(sig); err != nil {
@@ -165,7 +165,7 @@ func kill(cmd *exec.Cmd) {
 
 // Netns starts a process in a network namespace of its own, which ends with
 // the test, and returns its process ID.
-func Netns(t *testing.T) (pid string) {
+func Netns(t testing.TB) (pid string) {
 	t.Helper()
 	cmd := exec.Command("sleep", "infinity")
 	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET}
@@ -177,12 +177,12 @@ func Netns(t *testing.T) (pid string) {
 }
 
 // Vsctl runs ovs-vsctl on the database, without waiting for vswitchd.
-func (s *Switch) Vsctl(t *testing.T, args ...string) string {
+func (s *Switch) Vsctl(t testing.TB, args ...string) string {
 	t.Helper()
 	return Run(t, append([]string{"ovs-vsctl", "--db=" + s.Address, "--no-wait"}, args...)...)
 }
 
-func (s *Switch) start(t *testing.T, ready string, argv ...string) *exec.Cmd {
+func (s *Switch) start(t testing.TB, ready string, argv ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
 	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+s.Dir, "OVS_DBDIR="+s.Dir, "OVS_LOGDIR="+s.Dir)
@@ -202,7 +202,7 @@ func (s *Switch) start(t *testing.T, ready string, argv ...string) *exec.Cmd {
 
 // Eventually fails the test when check has not returned nil within half a
 // minute: a limit for what is broken, not a measure of what is slow.
-func Eventually(t *testing.T, what string, check func() error) {
+func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
