@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"math"
+	"slices"
 	"strings"
 )
 
@@ -113,6 +114,24 @@ func (r Ratio) name() string {
 		base += " in " + r.BaseTest
 	}
 	return fmt.Sprintf("%s %s, %s / %s", r.Test, r.Family, r.Variant, base)
+}
+
+// Suspects returns the variants of bars and ratios that rows do not meet, in the
+// order of Variants; b may be nil.
+func Suspects(rows []Row, bars []Bar, b *Baseline) []string {
+	bad := map[string]bool{}
+	for _, bar := range bars {
+		if ratio, ok := bar.Ratio(rows); ok && ratio > bar.Max {
+			bad[bar.Variant], bad[bar.Base] = true, true
+		}
+	}
+	if b != nil {
+		worse, _ := b.Worse(rows)
+		for r := range worse {
+			bad[r.Variant], bad[r.Base] = true, true
+		}
+	}
+	return slices.DeleteFunc(AllVariants(), func(v string) bool { return !bad[v] })
 }
 
 // CheckPlanted returns an error unless the gate catches a row that was made slower on

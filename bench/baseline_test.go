@@ -5,6 +5,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 func TestLimit(t *testing.T) {
@@ -202,5 +203,31 @@ func TestBaselineRoundTrip(t *testing.T) {
 		if _, err := DecodeBaseline([]byte(bad)); err == nil {
 			t.Errorf("decoded %q", bad)
 		}
+	}
+}
+
+func TestSuspects(t *testing.T) {
+	b := accepted(t)
+	for _, tt := range []struct {
+		name string
+		rows []Row
+		b    *Baseline
+		want []string
+	}{
+		{"none", full(), b, nil},
+		{"a bar", slower(EBPF, NSUDPRR, IPv4, 0.01), nil, []string{Helper, Masquerade, EBPF}},
+		{"a ratio", slower(Bridged, HostICMP, IPv4, 0.03), b, []string{NoOVS, Bridged}},
+	} {
+		if diff := cmp.Diff(tt.want, Suspects(tt.rows, Bars(), tt.b), cmpopts.EquateEmpty()); diff != "" {
+			t.Errorf("%s: (-want +got):\n%s", tt.name, diff)
+		}
+	}
+}
+
+func TestBest(t *testing.T) {
+	a, b, c := row(EBPF, HostUDPRR, IPv4, 100), row(EBPF, HostICMP, IPv4, 200), row(NoOVS, HostICMP, IPv4, 50)
+	a2, b2 := row(EBPF, HostUDPRR, IPv4, 90), row(EBPF, HostICMP, IPv4, 210)
+	if diff := cmp.Diff([]Row{a2, b, c}, Best([]Row{a, b, c}, []Row{b2, a2})); diff != "" {
+		t.Errorf("best (-want +got):\n%s", diff)
 	}
 }

@@ -156,6 +156,27 @@ func Merge(boots ...[]Row) []Row {
 	return out
 }
 
+// Best returns of several boots' rows the one with the fewest instructions each, in the
+// order of the first boot. What differs between boots is by chance (which flows share a
+// place in a cache of the kernel's, by keys that are random), and only adds.
+func Best(boots ...[]Row) []Row {
+	var out []Row
+	at := map[string]int{}
+	for _, rows := range boots {
+		for _, r := range rows {
+			key := r.Kernel + " " + r.Key()
+			i, ok := at[key]
+			if !ok {
+				at[key] = len(out)
+				out = append(out, r)
+			} else if r.Instructions < out[i].Instructions {
+				out[i] = r
+			}
+		}
+	}
+	return out
+}
+
 // OnKernel returns the rows of a kernel, which is named by how its release begins.
 func OnKernel(rows []Row, kernel string) []Row {
 	return slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return !strings.HasPrefix(r.Kernel, kernel) })

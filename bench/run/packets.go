@@ -1,0 +1,36 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench"
+)
+
+// packets measures the variants, in as many boots as asked for.
+func packets(ctx context.Context, c config, harness string, stderr io.Writer) ([]bench.Row, error) {
+	var boots [][]bench.Row
+	for b := range c.boots {
+		var rows []bench.Row
+		for i, v := range c.variants {
+			fmt.Fprintf(stderr, "bench: boot %d of %d, %d of %d: %s\n", b+1, c.boots, i+1, len(c.variants), v)
+			var more []string
+			if c.baseline != "" && v == bench.EBPF {
+				more = []string{"-plant"}
+			}
+			got, err := variant(ctx, c, harness, v, c.seed+b, stderr, more...)
+			if err != nil {
+				return nil, err
+			}
+			rows = append(rows, got...)
+		}
+		boots = append(boots, rows)
+	}
+	rows := bench.Merge(boots...)
+	if len(rows) == 0 {
+		return nil, errors.New("measure: no variant has any of the tests")
+	}
+	return rows, nil
+}
