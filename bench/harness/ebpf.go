@@ -212,6 +212,8 @@ func (e *ebpf) attached() error {
 	})
 }
 
+func (e *ebpf) podsIPv6(ctx context.Context) error { return e.ovs.podsIPv6(ctx) }
+
 // where tells by which reason the test's packets are counted at the uplink.
 func where(t test) string {
 	switch {

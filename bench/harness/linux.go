@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"os"
 	"strings"
@@ -14,8 +15,6 @@ const routedPod = `
 	link set pod0 address ` + routerMAC + `
 	addr add ` + routerIP + `/24 dev pod0
 	neigh replace ` + podIP + ` lladdr ` + podMAC + ` dev pod0 nud permanent
-	addr add ` + routerIP6 + `/64 dev pod0 nodad
-	neigh replace ` + podIP6 + ` lladdr ` + podMAC + ` dev pod0 nud permanent
 `
 
 // kernelGeneve is the overlay without OVS: the kernel's own device, and routes.
@@ -24,14 +23,18 @@ const kernelGeneve = `
 	link set gnv0 up
 	route add ` + farPodNet + ` dev gnv0
 	neigh replace ` + farPodIP + ` lladdr ` + farPodMAC + ` dev gnv0 nud permanent
-	route add ` + farPodNet6 + ` dev gnv0
-	neigh replace ` + farPodIP6 + ` lladdr ` + farPodMAC + ` dev gnv0 nud permanent
 `
 
-const forward = `
-	echo 1 >/proc/sys/net/ipv4/ip_forward
-	echo 1 >/proc/sys/net/ipv6/conf/all/forwarding
-`
+const forward = `echo 1 >/proc/sys/net/ipv4/ip_forward`
+
+// routedPod6 and forward6 are the same for IPv6, which comes as late as the tests of it.
+const (
+	routedPod6 = `
+		addr add ` + routerIP6 + `/64 dev pod0 nodad
+		neigh replace ` + podIP6 + ` lladdr ` + podMAC + ` dev pod0 nud permanent
+	`
+	forward6 = `echo 1 >/proc/sys/net/ipv6/conf/all/forwarding`
+)
 
 // noOVS is a host that has its uplink for itself. Its overlay is the kernel's own
 // Geneve device with routing to the pod's veth.
@@ -61,6 +64,16 @@ func (*noOVS) setup(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+func (*noOVS) podsIPv6(ctx context.Context) error {
+	if err := script(ctx, nodeNS, forward6); err != nil {
+		return err
+	}
+	return batch(ctx, nodeNS, routedPod6+`
+		route add `+farPodNet6+` dev gnv0
+		neigh replace `+farPodIP6+` lladdr `+farPodMAC+` dev gnv0 nud permanent
+	`)
 }
 
 func (*noOVS) watch(context.Context, test) (func(int) error, error) {
@@ -93,6 +106,17 @@ func (m *masquerade) setup(ctx context.Context) error {
 	if err := batch(ctx, nodeNS, routedPod); err != nil {
 		return err
 	}
+	if err := script(ctx, nodeNS, forward+"\n"+m.table("ip", podNet)); err != nil {
+		return err
+	}
+	if loaded("openvswitch") {
+		return fmt.Errorf("check: module openvswitch is loaded")
+	}
+	return nil
+}
+
+// table is the rules of one family, as a script.
+func (m *masquerade) table(family, net string) string {
 	fast := ""
 	if m.flowtable {
 		fast = `
@@ -104,28 +128,23 @@ func (m *masquerade) setup(ctx context.Context) error {
 				meta l4proto { tcp, udp } flow add @fast
 			}`
 	}
-	// The table is of one family each: an address of the other would cost a look.
-	table := func(family, net string) string {
-		return fmt.Sprintf(`table %s bench {
+	return fmt.Sprintf(`nft -f - <<'END'
+		table %[1]s bench {
 			counter masqueraded { }
-			%s
+			%[2]s
 			chain postrouting {
 				type nat hook postrouting priority srcnat
-				%s saddr %s oifname "eth0" counter name masqueraded masquerade
+				%[1]s saddr %[3]s oifname "eth0" counter name masqueraded masquerade
 			}
 		}
-		`, family, fast, family, net)
-	}
-	if err := script(ctx, nodeNS, forward+`
-		nft -f - <<'END'
-		`+table("ip", podNet)+table("ip6", podNet6)+`
-END`); err != nil {
+END`, family, fast, net)
+}
+
+func (m *masquerade) podsIPv6(ctx context.Context) error {
+	if err := batch(ctx, nodeNS, routedPod6); err != nil {
 		return err
 	}
-	if loaded("openvswitch") {
-		return fmt.Errorf("check: module openvswitch is loaded")
-	}
-	return nil
+	return script(ctx, nodeNS, forward6+"\n"+m.table("ip6", podNet6))
 }
 
 // watch holds that the pod's connections, and no others, were masqueraded: the rule
@@ -174,7 +193,7 @@ func (m *masquerade) nodePorts(ctx context.Context) error {
 		return nil
 	}
 	m.translates = true
-	if err := batch(ctx, nodeNS, kernelGeneve); err != nil {
+	if err := errors.Join(farJoin(ctx), batch(ctx, nodeNS, kernelGeneve)); err != nil {
 		return err
 	}
 	return script(ctx, nodeNS, fmt.Sprintf(`nft -f - <<'END'

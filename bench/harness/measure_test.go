@@ -1,6 +1,8 @@
 package main
 
 import (
+	"context"
+	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
@@ -54,6 +56,9 @@ func TestBarsAreMeasured(t *testing.T) {
 			t.Errorf("variant %q calls itself %q", name, got)
 		}
 		for _, tt := range v.traits().plan() {
+			if _, ok := v.(interface{ podsIPv6(context.Context) error }); !ok && tt.family == bench.IPv6 && !strings.HasPrefix(tt.name, "host_") {
+				t.Errorf("%s has %s by IPv6, but does not give it to pods", name, tt.name)
+			}
 			rows = append(rows, bench.Row{Test: tt.name, Variant: name, Family: tt.family, Instructions: 1})
 		}
 	}

@@ -136,9 +136,6 @@ func buildNamespaces(ctx context.Context) error {
 		addr add `+podIP+`/24 dev eth0
 		route add default via `+routerIP+`
 		neigh replace `+routerIP+` lladdr `+routerMAC+` dev eth0 nud permanent
-		addr add `+podIP6+`/64 dev eth0 nodad
-		route add default via `+routerIP6+`
-		neigh replace `+routerIP6+` lladdr `+routerMAC+` dev eth0 nud permanent
 	`); err != nil {
 		return err
 	}
@@ -153,10 +150,6 @@ func buildNamespaces(ctx context.Context) error {
 		addr add `+farPodIP+`/24 dev gnv0
 		route add `+podNet+` via `+farRouterIP+` dev gnv0
 		neigh replace `+farRouterIP+` lladdr `+farRouterMAC+` dev gnv0 nud permanent
-		route add `+joinNet+` via `+farRouterIP+` dev gnv0
-		addr add `+farPodIP6+`/64 dev gnv0 nodad
-		route add `+podNet6+` via `+farRouterIP6+` dev gnv0
-		neigh replace `+farRouterIP6+` lladdr `+farRouterMAC+` dev gnv0 nud permanent
 	`)
 }
 
@@ -185,6 +178,30 @@ func moreOutside(ctx context.Context, t traits, flows int) error {
 		return err
 	}
 	return batch(ctx, nodeNS, node.String())
+}
+
+// podsIPv6 gives the pods their IPv6 addresses. It comes as late as this so that the
+// tests before do without.
+func podsIPv6(ctx context.Context) error {
+	if err := batch(ctx, podNS, `
+		addr add `+podIP6+`/64 dev eth0 nodad
+		route add default via `+routerIP6+`
+		neigh replace `+routerIP6+` lladdr `+routerMAC+` dev eth0 nud permanent
+	`); err != nil {
+		return err
+	}
+	return batch(ctx, outsideNS, `
+		addr add `+farPodIP6+`/64 dev gnv0 nodad
+		route add `+podNet6+` via `+farRouterIP6+` dev gnv0
+		neigh replace `+farRouterIP6+` lladdr `+farRouterMAC+` dev gnv0 nud permanent
+	`)
+}
+
+// farJoin makes the pod of the other node answer the router's own address. Likewise.
+func farJoin(ctx context.Context) error {
+	return batch(ctx, outsideNS, `
+		route replace `+joinNet+` via `+farRouterIP+` dev gnv0
+	`)
 }
 
 // hostAddresses gives the node's addresses to the interface that has them in this

@@ -57,6 +57,8 @@ func (v *flowed) setup(ctx context.Context) error {
 	return v.ovs.flows(ctx, "breth0", lines.String())
 }
 
+func (v *flowed) podsIPv6(ctx context.Context) error { return v.ovs.podsIPv6(ctx) }
+
 // flowInput is the node as the variants with programs have it.
 func flowInput(mac verdict.MAC, count int) openflow.Input {
 	addrs := map[netip.Addr]verdict.AddrKind{}

@@ -119,30 +119,36 @@ func (o ovs) integration(ctx context.Context, snatPorts, uplink string) error {
 			return err
 		}
 	}
-	flows := `
-		priority=100,in_port=1,ip,nw_dst=` + farPodNet + `,actions=mod_dl_src:` + farRouterMAC + `,mod_dl_dst:` + farPodMAC + `,dec_ttl,set_field:1->tun_id,set_field:` + outsideIP + `->tun_dst,output:2
-		priority=100,in_port=2,tun_id=1,ip,nw_dst=` + podIP + `,actions=mod_dl_src:` + routerMAC + `,mod_dl_dst:` + podMAC + `,dec_ttl,output:1
-		priority=50,in_port=1,ip,actions=dec_ttl,ct(commit,zone=1,nat(src=` + nodeIP + snatPorts + `),table=1)
-		table=1,priority=1,actions=mod_dl_src:` + nodeMAC + `,mod_dl_dst:` + outsideMAC + `,output:3
-		priority=50,in_port=3,ip,nw_dst=` + nodeIP + `,actions=ct(zone=1,nat,table=2)
-		table=2,priority=1,ip,nw_dst=` + podIP + `,actions=mod_dl_src:` + routerMAC + `,mod_dl_dst:` + podMAC + `,dec_ttl,output:1
-	`
-	if snatPorts != "" { // the first generation knows nothing of IPv6
-		flows += `
-		priority=100,in_port=1,ipv6,ipv6_dst=` + farPodNet6 + `,actions=mod_dl_src:` + farRouterMAC + `,mod_dl_dst:` + farPodMAC + `,dec_ttl,set_field:1->tun_id,set_field:` + outsideIP + `->tun_dst,output:2
-		priority=100,in_port=2,tun_id=1,ipv6,ipv6_dst=` + podIP6 + `,actions=mod_dl_src:` + routerMAC + `,mod_dl_dst:` + podMAC + `,dec_ttl,output:1
-		priority=50,in_port=1,ipv6,actions=dec_ttl,ct(commit,zone=1,nat(src=[` + nodeIP6 + `]` + snatPorts + `),table=1)
-		priority=50,in_port=3,ipv6,ipv6_dst=` + nodeIP6 + `,actions=ct(zone=1,nat,table=2)
-		table=2,priority=1,ipv6,ipv6_dst=` + podIP6 + `,actions=mod_dl_src:` + routerMAC + `,mod_dl_dst:` + podMAC + `,dec_ttl,output:1
-		`
-	}
-	return o.flows(ctx, "br-int", flows)
+	return o.flows(ctx, "br-int", `
+		priority=100,in_port=1,ip,nw_dst=`+farPodNet+`,actions=mod_dl_src:`+farRouterMAC+`,mod_dl_dst:`+farPodMAC+`,dec_ttl,set_field:1->tun_id,set_field:`+outsideIP+`->tun_dst,output:2
+		priority=100,in_port=2,tun_id=1,ip,nw_dst=`+podIP+`,actions=mod_dl_src:`+routerMAC+`,mod_dl_dst:`+podMAC+`,dec_ttl,output:1
+		priority=50,in_port=1,ip,actions=dec_ttl,ct(commit,zone=1,nat(src=`+nodeIP+snatPorts+`),table=1)
+		table=1,priority=1,actions=mod_dl_src:`+nodeMAC+`,mod_dl_dst:`+outsideMAC+`,output:3
+		priority=50,in_port=3,ip,nw_dst=`+nodeIP+`,actions=ct(zone=1,nat,table=2)
+		table=2,priority=1,ip,nw_dst=`+podIP+`,actions=mod_dl_src:`+routerMAC+`,mod_dl_dst:`+podMAC+`,dec_ttl,output:1
+	`)
+}
+
+// podsIPv6 adds to br-int the same for IPv6. It comes as late as this so that the
+// tests before do without.
+func (o ovs) podsIPv6(ctx context.Context) error {
+	const snatPorts = ":49152-65535"
+	return o.flows(ctx, "br-int", `
+		priority=100,in_port=1,ipv6,ipv6_dst=`+farPodNet6+`,actions=mod_dl_src:`+farRouterMAC+`,mod_dl_dst:`+farPodMAC+`,dec_ttl,set_field:1->tun_id,set_field:`+outsideIP+`->tun_dst,output:2
+		priority=100,in_port=2,tun_id=1,ipv6,ipv6_dst=`+podIP6+`,actions=mod_dl_src:`+routerMAC+`,mod_dl_dst:`+podMAC+`,dec_ttl,output:1
+		priority=50,in_port=1,ipv6,actions=dec_ttl,ct(commit,zone=1,nat(src=[`+nodeIP6+`]`+snatPorts+`),table=1)
+		priority=50,in_port=3,ipv6,ipv6_dst=`+nodeIP6+`,actions=ct(zone=1,nat,table=2)
+		table=2,priority=1,ipv6,ipv6_dst=`+podIP6+`,actions=mod_dl_src:`+routerMAC+`,mod_dl_dst:`+podMAC+`,dec_ttl,output:1
+	`)
 }
 
 // nodePorts adds to br-int what OVN's load balancers do for the test's NodePorts:
 // translate to the pod and the client to the router's own address, in a zone each,
 // and back. It comes as late as this so that the other tests do without.
 func (o ovs) nodePorts(ctx context.Context) error {
+	if err := farJoin(ctx); err != nil {
+		return err
+	}
 	var flows strings.Builder
 	for port, pod := range map[int]string{localNodePort: podIP, remoteNodePort: farPodIP} {
 		fmt.Fprintf(&flows, "priority=60,in_port=3,tcp,nw_dst=%s,tp_dst=%d,actions=ct(commit,zone=2,nat(dst=%s:%d),table=5)\n", nodeIP, port, pod, podPort)
