@@ -157,8 +157,8 @@ func Merge(boots ...[]Row) []Row {
 }
 
 // Best returns of several boots' rows the one with the fewest instructions each, in the
-// order of the first boot. What differs between boots is by chance (which flows share a
-// place in a cache of the kernel's, by keys that are random), and only adds.
+// order of the first boot: rows differ between boots, by keys of the kernel's that are
+// random among others, and what the work itself takes is in all of them.
 func Best(boots ...[]Row) []Row {
 	var out []Row
 	at := map[string]int{}

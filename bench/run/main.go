@@ -198,8 +198,8 @@ func apart(rows []bench.Row) (measured, planted []bench.Row) {
 	return measured, planted
 }
 
-// again measures once more what is over a limit, and takes the better: chance only
-// adds, a regression is there again.
+// again measures once more what is over a limit, and takes the better: a regression is
+// there again.
 func again(rows []bench.Row, accepted *bench.Baseline, measure func(variants []string) ([]bench.Row, error)) ([]bench.Row, error) {
 	measured, _ := apart(rows)
 	variants := bench.Suspects(measured, bench.Bars(), accepted)
