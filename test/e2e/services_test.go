@@ -4,6 +4,10 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
 
 // testContainer: a container of the host's, which is no pod of the cluster's,
@@ -60,6 +64,24 @@ func testContainer(t *testing.T, c *Cluster) {
 	})
 }
 
+// join is the address of a node's gateway router towards the cluster's.
+func (c *Cluster) join(t *testing.T, i int, v6 bool) netip.Addr {
+	t.Helper()
+	client, err := c.Kubernetes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := client.CoreV1().Nodes().Get(t.Context(), c.Node(i).Name, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	join, err := annotation.ParseJoin(node.Annotations)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return choose(v6, join.IPv4.Addr(), join.IPv6.Addr())
+}
+
 // testLocalHost: a service for the nodes that have endpoints, one of which is a
 // host: the client's address is kept where a program gives the packets to the
 // listener, which is with TCP; with UDP they take the hairpin.
@@ -70,9 +92,9 @@ func testLocalHost(t *testing.T, c *Cluster) {
 		switch {
 		case c.local: // the host's own NAT
 			clients["udp"] = clients["tcp"]
-		case c.layout == dedicated: // the host would answer by its own NIC
-			gateway := c.gateway(1)(v6).String()
-			clients["tcp"], clients["udp"] = gateway, gateway
+		case c.layout == dedicated: // the host would answer by its own NIC: it is asked through the management port
+			join := c.join(t, 1, v6).String()
+			clients["tcp"], clients["udp"] = join, join
 		case c.flows: // no program
 			clients["tcp"] = clients["udp"]
 		}
