@@ -39,7 +39,7 @@ demo: build ## objects in a real API server, controller, OVN, two nodes, pods, t
 
 .PHONY: test
 test: build ## all tests that run natively: packets, attach, controller, agent, lab end to end
-	@test/packages lab
+	@test/packages lab monitoring
 	@echo "test: kube-apiserver (built once, about five minutes)"
 	@$(NICE) go run ./test/kube/build -cache $(OVN_EBPF_CACHE)
 	@echo "test: all packages"
@@ -54,7 +54,7 @@ race: ## the packages' tests again under the race detector
 
 .PHONY: lab-test
 lab-test: build ## the lab end to end: every path, restarts, kills, leaks
-	@test/packages lab
+	@test/packages lab monitoring
 	@BIN_DIR=$(CURDIR)/bin $(NICE) test/e2e/run
 
 .PHONY: e2e

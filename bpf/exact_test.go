@@ -109,7 +109,6 @@ func TestExact(t *testing.T) {
 	for layout, name := range corpusLayouts {
 		for _, offload := range []uint32{1, 0} {
 			t.Run(fmt.Sprintf("%s offloads=%d", name, offload), func(t *testing.T) {
-				needTCX(t)
 				n, g := quietNode(t, Layout(layout), vethWire)
 				countServices(t, g)
 				for _, command := range []uint32{ethtoolTSO, ethtoolGSO} {
@@ -212,7 +211,6 @@ func sums(t *testing.T, pinDir string) map[string]sum {
 
 // The NIC of a virtual machine tells the size of the segments, not how many there are.
 func TestExactVirtualNIC(t *testing.T) {
-	needTCX(t)
 	var wire sender
 	n, _ := quietNode(t, Direct, func(t *testing.T, n *node) int { return tapWire(t, n, &wire) })
 	m := mix{n: n, want: map[string]sum{}, ports: map[uint16]sum{}}
@@ -222,7 +220,6 @@ func TestExactVirtualNIC(t *testing.T) {
 
 // What GRO has put together counts as what had arrived.
 func TestExactGRO(t *testing.T) {
-	needTCX(t)
 	n, _ := quietNode(t, Direct, vethWire)
 	n.offload(t, "eth0", ethtoolGRO, 1)
 	n.holdGRO(t, "eth0")

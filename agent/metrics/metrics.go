@@ -60,11 +60,16 @@ func New(s Source) *Collector {
 			at = append(at, f)
 		}
 	}
-	return &Collector{
+	c := &Collector{
 		s: s, set: metric.NewSet(at),
 		requests: t.Histograms("ovnkube_node_cni_request_duration_seconds"),
 		phases:   t.Histograms("ovnkube_node_cni_add_phase_duration_seconds"),
 	}
+	for _, failed := range []string{"false", "true"} {
+		c.requests.WithLabelValues("ADD", failed) // there from the start, at zero: the first failure is an increase
+	}
+	c.phases.WithLabelValues("total")
+	return c
 }
 
 // ObserveCNI records a request. Commands that CNI does not know are one.

@@ -107,10 +107,10 @@ ovnkube_gateway_snat_remote_ports_used_max 91
 		"ovn_controller_southbound_database_connected", "ovs_vswitchd_datapath_lookups_total", "ovnkube_gateway_snat_remote_ports_used_max", "ovnkube_gateway_conntrack_failures_total"); err != nil {
 		t.Error(err)
 	}
-	if n := testutil.CollectAndCount(c, "ovnkube_node_cni_request_duration_seconds"); n != 2 {
-		t.Errorf("%d series of CNI requests, want ADD and other", n)
+	if n := testutil.CollectAndCount(c, "ovnkube_node_cni_request_duration_seconds"); n != 3 {
+		t.Errorf("%d series of CNI requests, want ADD, failed and not, and other", n)
 	}
-	if n := testutil.CollectAndCount(c, "ovnkube_node_cni_add_phase_duration_seconds"); n != 1 {
-		t.Errorf("%d series of phases, want that of the wiring", n)
+	if n := testutil.CollectAndCount(c, "ovnkube_node_cni_add_phase_duration_seconds"); n != 2 {
+		t.Errorf("%d series of phases, want the wiring and the total", n)
 	}
 }

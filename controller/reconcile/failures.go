@@ -55,6 +55,9 @@ func (f *failures) count() map[plan.Kind]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := map[plan.Kind]int{}
+	for k := plan.KindCluster; k <= plan.KindPod; k++ {
+		n[k] = 0 // that it is none is to be seen, too
+	}
 	for k := range f.keys {
 		n[k.Kind]++
 	}

@@ -32,6 +32,11 @@ func newCounts() counts {
 	}
 	c.commits.WithLabelValues() // there from the start, at zero
 	c.latencies.WithLabelValues()
+	for _, kind := range []plan.Kind{plan.KindNode, plan.KindPod} {
+		for _, reason := range []string{"exhausted", "taken", "invalid"} {
+			c.allocations.WithLabelValues(kind.String(), reason)
+		}
+	}
 	return c
 }
 

@@ -1,0 +1,95 @@
+package monitoring_test
+
+import (
+	"os"
+	"os/exec"
+	"strings"
+	"testing"
+
+	agentmetrics "github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
+	"github.com/ovn-ebpf/ovn-ebpf/deploy/monitoring"
+	"github.com/ovn-ebpf/ovn-ebpf/metric"
+)
+
+// known are the series there are, by name.
+func known() map[string]bool {
+	names := map[string]bool{"up": true}
+	for _, f := range append(agentmetrics.Table(), reconcile.Metrics()...) {
+		names[f.Name] = true
+		if f.Kind == metric.Histogram {
+			delete(names, f.Name)
+			names[f.Name+"_bucket"], names[f.Name+"_sum"], names[f.Name+"_count"] = true, true, true
+		}
+	}
+	return names
+}
+
+// Every query reads metrics that there are.
+func TestNames(t *testing.T) {
+	queries, err := monitoring.Queries()
+	if err != nil || len(queries) == 0 {
+		t.Fatalf("%d queries, %v", len(queries), err)
+	}
+	_, rules, err := monitoring.Rules()
+	if err != nil || len(rules) == 0 {
+		t.Fatalf("%d rules, %v", len(rules), err)
+	}
+	for _, r := range rules {
+		queries = append(queries, monitoring.Query{Dashboard: monitoring.RulesFile, Panel: r.Alert, Expr: r.Expr})
+	}
+	names := known()
+	for _, q := range queries {
+		selectors := monitoring.Selectors(q.Expr)
+		if len(selectors) == 0 {
+			t.Errorf("%s: %s reads nothing: %s", q.Dashboard, q.Panel, q.Expr)
+		}
+		for _, s := range selectors {
+			if !names[monitoring.Name(s)] {
+				t.Errorf("%s: %s reads %s, which nobody shows", q.Dashboard, q.Panel, s)
+			}
+		}
+	}
+}
+
+// Every alert says how bad it is, and the runbook has a part of its name.
+func TestRunbook(t *testing.T) {
+	text, err := os.ReadFile("../../docs/runbook.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, rules, err := monitoring.Rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	parts := map[string]bool{}
+	for line := range strings.Lines(string(text)) {
+		if name, is := strings.CutPrefix(strings.TrimSpace(line), "## "); is {
+			parts[name] = false
+		}
+	}
+	for _, r := range rules {
+		if _, is := parts[r.Alert]; !is {
+			t.Errorf("docs/runbook.md has no part %s", r.Alert)
+		}
+		parts[r.Alert] = true
+		if !strings.HasSuffix(r.Annotations["runbook_url"], "/docs/runbook.md#"+strings.ToLower(r.Alert)) {
+			t.Errorf("%s: runbook %q", r.Alert, r.Annotations["runbook_url"])
+		}
+		if s := r.Labels["severity"]; s != "critical" && s != "warning" && s != "info" {
+			t.Errorf("%s: severity %q", r.Alert, s)
+		}
+	}
+	for name, used := range parts {
+		if !used {
+			t.Errorf("docs/runbook.md: %s is no alert", name)
+		}
+	}
+}
+
+// What Prometheus itself says of the rules.
+func TestPromtool(t *testing.T) {
+	if out, err := exec.Command("promtool", "check", "rules", "--lint-fatal", monitoring.RulesFile).CombinedOutput(); err != nil {
+		t.Errorf("promtool check rules: %v\n%s", err, out)
+	}
+}
