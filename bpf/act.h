@@ -18,10 +18,6 @@
 #include "maps.h"
 #include "verdict.h"
 
-#define MARK_OVN 0x6f76	 /* "ov": a flow of the bridge sends it to OVN */
-#define MARK_HOST 0x686f /* "ho": a flow of the bridge says it is the host's */
-#define TC_HOST 0x686f	 /* survives the redirect to the uplink */
-
 static __always_inline __u32 count_wire(struct __sk_buff *skb, __u32 reason)
 {
 	reason = settled_wire(reason);

@@ -62,6 +62,11 @@
 // the programs' ids. note.h writes down what was asked; where EXPLAIN is not
 // defined it is nothing, so that what runs has no instruction of it.
 //
+// # Monitoring
+//
+// monitor.bpf.c has the rules a third time, and OpenMonitor puts it before the
+// programs that are attached while somebody looks. It writes to a ring buffer, and passes.
+//
 // # Kernels
 //
 // Nothing is used that 5.15 does not have, but for tcx, and for

@@ -59,14 +59,8 @@ func OpenExplainer(pinDir string) (*Explainer, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read explaining programs: %w", err)
 	}
-	for name, m := range spec.Maps {
-		if m.Pinning != ebpf.PinByName {
-			continue
-		}
-		m.Pinning = ebpf.PinNone // what is not there shall not be made
-		if live.maps[name], err = ebpf.LoadPinnedMap(filepath.Join(pinDir, name), nil); err != nil {
-			return nil, fmt.Errorf("open pinned map %q: %w", name, err)
-		}
+	if err := live.borrow(spec, pinDir); err != nil {
+		return nil, err
 	}
 	coll, err := ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: live.maps})
 	if err != nil {
@@ -100,6 +94,20 @@ type live struct {
 	layout Layout
 	uplink int
 	maps   map[string]*ebpf.Map
+}
+
+// borrow has spec use the pinned maps.
+func (l *live) borrow(spec *ebpf.CollectionSpec, pinDir string) (err error) {
+	for name, m := range spec.Maps {
+		if m.Pinning != ebpf.PinByName {
+			continue
+		}
+		m.Pinning = ebpf.PinNone // what is not there shall not be made
+		if l.maps[name], err = ebpf.LoadPinnedMap(filepath.Join(pinDir, name), nil); err != nil {
+			return fmt.Errorf("open pinned map %q: %w", name, err)
+		}
+	}
+	return nil
 }
 
 func (l *live) close() {

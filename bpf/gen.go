@@ -1,5 +1,6 @@
 package bpf
 
+//go:generate go tool bpf2go -cc clang-14 -target bpfel -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/x86_64-linux-gnu" -type sample monitor monitor.bpf.c
 //go:generate go tool bpf2go -cc clang-14 -target bpfel -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/x86_64-linux-gnu" -type reason -type addr_kind -type service_owner gateway gateway.bpf.c
 //go:generate go tool bpf2go -cc clang-14 -target bpfel -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/x86_64-linux-gnu" sock sock.bpf.c
 //go:generate go tool bpf2go -cc clang-14 -target bpfel -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/x86_64-linux-gnu" gate gate.bpf.c

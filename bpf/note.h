@@ -90,7 +90,9 @@ static __always_inline void note(__u8 asked, __u8 answer, const struct addr *add
 
 #else
 
+#ifndef DRY_RUN /* monitor.bpf.c has it, and takes no notes */
 #define DRY_RUN 0
+#endif
 #define note(...)                                                                                  \
 	do {                                                                                       \
 	} while (0)

@@ -6,7 +6,9 @@ import (
 	"io/fs"
 	"net"
 	"path/filepath"
+	"strings"
 
+	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 )
 
@@ -61,12 +63,27 @@ func aheadOf(at tcx, h hook) (int, error) {
 	if err != nil {
 		return 0, fmt.Errorf("list programs of interface %d: %w", at.ifindex, err)
 	}
-	for i, p := range all.Programs {
+	n := 0
+	for _, p := range all.Programs {
 		if p.ID == at.prog {
-			return i, nil
+			return n, nil
+		}
+		if !isMonitor(p.ID) {
+			n++
 		}
 	}
 	return 0, nil
+}
+
+// isMonitor says whether a program is one of Monitor's, which lets everything pass.
+func isMonitor(id ebpf.ProgramID) bool {
+	p, err := ebpf.NewProgramFromID(id)
+	if err != nil {
+		return false
+	}
+	defer p.Close()
+	info, err := p.Info()
+	return err == nil && strings.HasPrefix(info.Name, "monitor_")
 }
 
 // SocketHooks returns the names of the programs for the host's sockets that are not on

@@ -103,6 +103,10 @@ enum reason {
 	REASON_MAX,
 };
 
+#define MARK_OVN 0x6f76	 /* "ov": a flow of the bridge sends it to OVN */
+#define MARK_HOST 0x686f /* "ho": a flow of the bridge says it is the host's */
+#define TC_HOST 0x686f	 /* survives the redirect to the uplink */
+
 /* An IPv6 address, or an IPv4 one as ::ffff:a.b.c.d. */
 struct addr {
 	__be32 w[4];

@@ -81,6 +81,7 @@ Both may be given in one process. Single and double dashes are the same.`,
 			{name: "gateway", summary: "look at this node's gateway", children: []*command{
 				{name: "counters", summary: "print what passed, by port, direction and reason", setup: countersCommand},
 				{name: "explain", arguments: "[PROTOCOL SOURCE DESTINATION]", summary: "say who gets a packet, and why", detail: explainDetail, setup: explainCommand},
+				{name: "monitor", summary: "show live decisions, packet by packet", detail: monitorDetail, setup: monitorCommand},
 			}},
 			{
 				name: "status", summary: "whether this node's gateway is right, what is not, and what to do", setup: statusCommand,

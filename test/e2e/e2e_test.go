@@ -38,6 +38,7 @@ func TestEndToEnd(t *testing.T) {
 		t.Run("monitoring", func(t *testing.T) { testMonitoring(t, c) })
 	}
 	t.Run("explain", func(t *testing.T) { testExplain(t, c) })
+	t.Run("monitor", func(t *testing.T) { testMonitor(t, c) })
 	t.Run("echo requests", func(t *testing.T) { testEcho(t, c) })
 	t.Run("a pod of the same name", func(t *testing.T) { testPodAgain(t, c) })
 	t.Run("field", func(t *testing.T) { testField(t, c) })

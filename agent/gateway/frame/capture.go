@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"strings"
 
@@ -84,7 +85,8 @@ func Describe(frame []byte) string {
 		case *layers.Dot1Q:
 			parts = append(parts, fmt.Sprintf("VLAN %d", l.VLANIdentifier))
 		case *layers.ARP:
-			parts = append(parts, fmt.Sprintf("ARP %d for %d.%d.%d.%d", l.Operation, l.DstProtAddress[0], l.DstProtAddress[1], l.DstProtAddress[2], l.DstProtAddress[3]))
+			target, _ := netip.AddrFromSlice(l.DstProtAddress) // of whatever length it says to be
+			parts = append(parts, fmt.Sprintf("ARP %d for %s", l.Operation, target))
 		case *layers.TCP:
 			parts = append(parts, fmt.Sprintf("TCP %d->%d [%s]", l.SrcPort, l.DstPort, strings.Join(flags(l), ",")))
 		case *layers.UDP:

@@ -1,0 +1,165 @@
+// clang-format off
+//go:build ignore
+
+/* clang-format on */
+// SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
+/*
+ * A sample of live decisions. While somebody looks, these programs stand before those
+ * of the gateway: the same rules over the same tables, without counting,
+ * learning or sending, and every packet goes on to the program that decides.
+ * Otherwise they are not there.
+ */
+#define DRY_RUN 1
+#include <linux/bpf.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_helpers.h>
+
+#include "types.h"
+#include "maps.h"
+#include "verdict.h"
+#include "out.h"
+#include "quick.h"
+
+char _license[] SEC("license") = "GPL";
+
+#define SNAP 192
+#define SECOND 1000000000ULL
+
+enum side {
+	SIDE_WIRE,
+	SIDE_OVN,
+	SIDE_HOST,
+};
+
+struct sample {
+	__u64 ns; /* CLOCK_MONOTONIC */
+	__u32 reason;
+	__u32 len; /* of the whole frame, without a tag that was taken off */
+	__u32 captured;
+	__u32 tag; /* protocol and TCI of that tag in host order, 0: none */
+	__u8 side;
+	__u8 pad[7];
+	__u8 frame[SNAP];
+};
+_Static_assert(sizeof(struct sample) == 224, "sample is shared with Go");
+
+struct look_for {
+	__u64 reasons[2]; /* a bit for each */
+	struct addr addr; /* of source or destination, under mask */
+	struct addr mask;
+	__u32 rate;	/* samples a second */
+	__be16 port;	/* 0: any */
+	__u8 proto;	/* 0: any */
+	__u8 by_packet; /* addr, port or proto is asked for */
+};
+_Static_assert(sizeof(struct look_for) == 56, "look_for is shared with Go");
+_Static_assert(REASON_MAX <= 128, "a bit for each reason");
+
+const volatile struct look_for filter;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_RINGBUF);
+	__uint(max_entries, 1 << 20);
+} samples SEC(".maps");
+
+/* How many there were in this second, and how many were left out in all. */
+__u64 second SEC(".data.rate");
+__u64 taken SEC(".data.rate");
+__u64 missed SEC(".data.rate");
+
+const struct sample *unused_sample __attribute__((unused));
+const enum reason *unused_reason __attribute__((unused));
+
+static __always_inline int under_mask(const struct addr *a)
+{
+	for (int i = 0; i < 4; i++)
+		if ((a->w[i] & filter.mask.w[i]) != filter.addr.w[i])
+			return 0;
+	return 1;
+}
+
+static __always_inline int wanted(struct __sk_buff *skb)
+{
+	struct packet p = {};
+
+	if (!filter.by_packet)
+		return 1;
+	if (parse(skb, ETH_HLEN, &p, skb->protocol))
+		return 0;
+	if (filter.proto && p.proto != filter.proto)
+		return 0;
+	if (filter.port && p.sport != filter.port && p.dport != filter.port)
+		return 0;
+	return under_mask(&p.src) || under_mask(&p.dst);
+}
+
+static __always_inline int within_rate(__u64 now)
+{
+	if (now - second >= SECOND) {
+		second = now;
+		taken = 0;
+	}
+	if (__sync_fetch_and_add(&taken, 1) < filter.rate)
+		return 1;
+	__sync_fetch_and_add(&missed, 1);
+	return 0;
+}
+
+static __always_inline int look(struct __sk_buff *skb, __u8 side, __u32 reason)
+{
+	__u64 now = bpf_ktime_get_ns();
+	struct sample *s;
+	__u32 n = skb->len;
+
+	if (!(filter.reasons[(reason >> 6) & 1] >> (reason & 63) & 1) || !wanted(skb) ||
+	    !within_rate(now))
+		return TC_ACT_UNSPEC;
+	s = bpf_ringbuf_reserve(&samples, sizeof(*s), 0);
+	if (!s) {
+		__sync_fetch_and_add(&missed, 1);
+		return TC_ACT_UNSPEC;
+	}
+	s->ns = now;
+	s->reason = reason;
+	s->len = n;
+	s->side = side;
+	s->tag = skb->vlan_present ? bpf_ntohs(skb->vlan_proto) << 16 | (__u16)skb->vlan_tci : 0;
+	/* the verifier must see both bounds in the register that is used */
+	asm volatile("" : "+r"(n));
+	if (n > SNAP)
+		n = SNAP;
+	s->captured = 0;
+	if (n > 0 && !bpf_skb_load_bytes(skb, 0, s->frame, n))
+		s->captured = n;
+	bpf_ringbuf_submit(s, 0);
+	return TC_ACT_UNSPEC;
+}
+
+SEC("tc")
+int monitor_wire(struct __sk_buff *skb)
+{
+	return look(skb, SIDE_WIRE, settled_wire(bounded_reason(from_wire(skb))));
+}
+
+SEC("tc")
+int monitor_ovn(struct __sk_buff *skb)
+{
+	return look(skb, SIDE_OVN, settled_ovn(bounded_reason(from_ovn(skb))));
+}
+
+/* The uplink's way out in the layout bridged. */
+SEC("tc")
+int monitor_out(struct __sk_buff *skb)
+{
+	if (skb->tc_index == TC_HOST)
+		return TC_ACT_UNSPEC; /* seen where the host sent it */
+	if (skb->mark == MARK_HOST)
+		return look(skb, SIDE_HOST, REASON_HOST_OUT);
+	return look(skb, SIDE_OVN, settled_ovn(bounded_reason(from_ovn(skb))));
+}
+
+SEC("tc")
+int monitor_host(struct __sk_buff *skb)
+{
+	return look(skb, SIDE_HOST, bounded_reason(from_host(skb)));
+}

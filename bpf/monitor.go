@@ -1,0 +1,231 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net/netip"
+	"time"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/link"
+	"github.com/cilium/ebpf/ringbuf"
+)
+
+// ErrNoTCX: the kernel is older than Linux 6.6.
+var ErrNoTCX = errors.New("kernel has no tcx")
+
+// Snap is how much of a frame a Sample has at most.
+const Snap = len(monitorSample{}.Frame)
+
+// MonitorOptions say which decisions to sample.
+type MonitorOptions struct {
+	Addrs netip.Prefix       // of source or destination; invalid: any
+	Port  uint16             // of source or destination; 0: any
+	Proto uint8              // 0: any
+	Want  func(Counter) bool // by port, direction, verdict and reason; nil: any
+	Rate  uint32             // samples a second at most
+}
+
+// Sample is a decision on a packet.
+type Sample struct {
+	Counter             // the reason's, without figures
+	Time      time.Time // when the packet came
+	Side      Side
+	Len       int    // of the whole frame, without Tag
+	TPID, TCI uint16 // of a VLAN tag that was taken off; TPID 0: none
+	Frame     []byte // its first Snap bytes, without Tag
+}
+
+// monitorProgram is what is to stand before a hook of the layout; "": nothing.
+func monitorProgram(layout Layout, h hook) string {
+	switch {
+	case h.name == uplinkIngress:
+		return "monitor_wire"
+	case layout == Bridged && h.name == uplinkEgress:
+		return "monitor_out"
+	case layout == Bridged && h.name == bridgeEgress:
+		return "monitor_host"
+	case layout == Bridged:
+		return "" // its way in decides nothing
+	}
+	return "monitor_ovn"
+}
+
+// Monitor samples live decisions: the rules once more, before the programs that
+// decide, on the same packets and tables. It ends with the process.
+type Monitor struct {
+	Layout Layout
+
+	coll   *ebpf.Collection
+	links  []link.Link
+	reader *ringbuf.Reader
+	booted time.Time // what CLOCK_MONOTONIC counts from
+	pinDir string
+	before map[string]ebpf.ProgramID // by hook, whose tables these are
+}
+
+// OpenMonitor puts the sampling programs before those pinned in pinDir. It must run in the
+// network namespace of the programs. ErrNotAttached: there are none. ErrNoTCX:
+// nothing can be put before them.
+func OpenMonitor(pinDir string, o MonitorOptions) (*Monitor, error) {
+	live, err := findLive(pinDir)
+	if err != nil {
+		return nil, fmt.Errorf("find gateway programs in %q: %w", pinDir, err)
+	}
+	defer live.close()
+	spec, err := loadMonitor()
+	if err != nil {
+		return nil, fmt.Errorf("read sampling programs: %w", err)
+	}
+	if err := live.borrow(spec, pinDir); err != nil {
+		return nil, err
+	}
+	if err := spec.Variables["filter"].Set(o.filter()); err != nil {
+		return nil, fmt.Errorf("set filter: %w", err)
+	}
+	now, err := monotonicNow()
+	if err != nil {
+		return nil, err
+	}
+	m := &Monitor{Layout: live.layout, booted: time.Now().Add(-now), pinDir: pinDir, before: map[string]ebpf.ProgramID{}}
+	if m.coll, err = ebpf.NewCollectionWithOptions(spec, ebpf.CollectionOptions{MapReplacements: live.maps}); err != nil {
+		return nil, fmt.Errorf("load sampling programs: %w", err)
+	}
+	if m.reader, err = ringbuf.NewReader(m.coll.Maps["samples"]); err != nil {
+		return nil, errors.Join(fmt.Errorf("open ring buffer: %w", err), m.Close())
+	}
+	if err := m.attach(); err != nil {
+		return nil, errors.Join(err, m.Close())
+	}
+	return m, nil
+}
+
+func (m *Monitor) attach() error {
+	for _, h := range layoutHooks[m.Layout] {
+		name := monitorProgram(m.Layout, h)
+		prog, ifindex, err := attachedProgram(m.pinDir, h)
+		if err != nil {
+			return fmt.Errorf("find program of %s: %w", h.name, err)
+		}
+		if prog == nil {
+			continue
+		}
+		id, err := programID(prog)
+		prog.Close()
+		if err != nil {
+			return fmt.Errorf("inspect program of %s: %w", h.name, err)
+		}
+		if name == "" {
+			continue
+		}
+		m.before[h.name] = id
+		l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: m.coll.Programs[name], Attach: h.attachType(), Anchor: link.Head()})
+		if errors.Is(err, link.ErrNotSupported) {
+			return fmt.Errorf("attach %s: %w", name, ErrNoTCX)
+		}
+		if err != nil {
+			return fmt.Errorf("attach %s to interface %d: %w", name, ifindex, err)
+		}
+		m.links = append(m.links, l)
+	}
+	return nil
+}
+
+func (o MonitorOptions) filter() monitorLookFor {
+	f := monitorLookFor{Rate: o.Rate, Port: bePort(o.Port), Proto: o.Proto}
+	for i, r := range reasons {
+		c := r.class
+		c.Reason = r.name
+		if o.Want == nil || o.Want(c) {
+			f.Reasons[i/64] |= 1 << (i % 64)
+		}
+	}
+	if o.Addrs.IsValid() {
+		bits := o.Addrs.Bits()
+		if o.Addrs.Addr().Is4() {
+			bits += 96
+		}
+		f.Addr.W, f.Mask.W = words(o.Addrs.Masked().Addr()), maskWords(bits)
+	}
+	if o.Addrs.IsValid() || o.Port != 0 || o.Proto != 0 {
+		f.ByPacket = 1
+	}
+	return f
+}
+
+// maskWords is a mask of so many bits, as words has an address.
+func maskWords(bits int) (w [4]uint32) {
+	var b [16]byte
+	for i := range bits {
+		b[i/8] |= 0x80 >> (i % 8)
+	}
+	for i := range w {
+		w[i] = binary.NativeEndian.Uint32(b[4*i:])
+	}
+	return w
+}
+
+// Read waits for a sample. os.ErrDeadlineExceeded: none came until the deadline;
+// os.ErrClosed: Close was called.
+func (m *Monitor) Read() (Sample, error) {
+	record, err := m.reader.Read()
+	if err != nil {
+		return Sample{}, err
+	}
+	var s monitorSample
+	if _, err := binary.Decode(record.RawSample, binary.NativeEndian, &s); err != nil {
+		return Sample{}, fmt.Errorf("read sample: %w", err)
+	}
+	out := Sample{
+		Counter: reasons[s.Reason].class, Time: m.booted.Add(time.Duration(s.Ns)), Side: Side(s.Side),
+		Len: int(s.Len), TPID: uint16(s.Tag >> 16), TCI: uint16(s.Tag), Frame: append([]byte(nil), s.Frame[:s.Captured]...),
+	}
+	out.Reason = reasons[s.Reason].name
+	return out, nil
+}
+
+// SetDeadline ends Reads that find nothing; the zero Time: never.
+func (m *Monitor) SetDeadline(t time.Time) { m.reader.SetDeadline(t) }
+
+// Missed returns how many packets were left out: beyond the rate, or read too slowly.
+func (m *Monitor) Missed() (n uint64, err error) {
+	if err := m.coll.Variables["missed"].Get(&n); err != nil {
+		return 0, fmt.Errorf("read what was left out: %w", err)
+	}
+	return n, nil
+}
+
+// Stale says whether other programs decide now, as after a restart of the agent:
+// the samples are of the tables of those before.
+func (m *Monitor) Stale() bool {
+	for _, h := range layoutHooks[m.Layout] {
+		want, ok := m.before[h.name]
+		if !ok {
+			continue
+		}
+		prog, _, err := attachedProgram(m.pinDir, h)
+		if prog == nil || err != nil {
+			return true
+		}
+		id, err := programID(prog)
+		prog.Close()
+		if id != want || err != nil {
+			return true
+		}
+	}
+	return false
+}
+
+// Close takes the programs away and ends Read.
+func (m *Monitor) Close() error {
+	var errs []error
+	for _, l := range m.links {
+		errs = append(errs, l.Close())
+	}
+	if m.reader != nil {
+		errs = append(errs, m.reader.Close())
+	}
+	m.coll.Close()
+	return errors.Join(errs...)
+}

@@ -1,0 +1,249 @@
+package main
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"net/netip"
+	"os"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/frame"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+const monitorDetail = `While it runs, programs of its own stand before the gateway's: the same rules on the same packets and tables,
+which count, learn and send nothing. When it ends, or is killed, they are gone; when it does not run,
+no packet pays for it. It ends with Ctrl-C, or after -count packets. Needs Linux 6.6 and the eBPF backend.
+
+  ovnkube gateway monitor                                  a sample of everything, 10 a second at most
+  ovnkube gateway monitor -address 203.0.113.9 -rate 1000  one client
+  ovnkube gateway monitor -verdict drop                    what the guards stop
+  ovnkube gateway monitor -port 30080 -pcap /tmp/x.pcapng  frames, each with its verdict as the comment
+
+A GSO packet is one line. Of an ICMP error, -address and -port are the outer packet's. ARP has neither.`
+
+// watch is what monitor is told, by its flags.
+type watch struct {
+	pinDir, address, protocol, reasons, verdicts, pcap string
+	port, rate, count                                  int
+	json                                               bool
+}
+
+func monitorCommand(f *flag.FlagSet) action { return newWatch(f).run }
+
+func newWatch(f *flag.FlagSet) *watch {
+	w := &watch{}
+	f.StringVar(&w.pinDir, "pin-dir", "/sys/fs/bpf/ovn-ebpf", "`directory` of the pinned maps, as given to the agent")
+	f.StringVar(&w.address, "address", "", "only packets from or to this `address` or prefix")
+	f.IntVar(&w.port, "port", 0, "only packets from or to this `port`")
+	f.StringVar(&w.protocol, "protocol", "", "only this `protocol`: tcp, udp, sctp, icmp, icmp6 or a number")
+	f.StringVar(&w.reasons, "reason", "", "only these `reasons`, by commas, as in 'ovnkube gateway counters -all'")
+	f.StringVar(&w.verdicts, "verdict", "", "only these `verdicts`, by commas: host, ovn, both, out, drop")
+	f.IntVar(&w.rate, "rate", 10, "at most so many `packets` a second")
+	f.IntVar(&w.count, "count", 0, "end after so many `packets`; 0: never")
+	f.BoolVar(&w.json, "json", false, "an object a line")
+	f.StringVar(&w.pcap, "pcap", "", "write frames to this `file` (pcapng, - for the output), the verdict as the comment; no lines")
+	return w
+}
+
+// decision is one as -json prints it.
+type decision struct {
+	Time    time.Time `json:"time"`
+	From    string    `json:"from"`
+	Verdict string    `json:"verdict"`
+	Reason  string    `json:"reason"`
+	Length  int       `json:"length"`
+	Packet  string    `json:"packet"`
+}
+
+var sideNames = map[bpf.Side]string{bpf.FromWire: "wire", bpf.FromOVN: "ovn", bpf.FromHost: "host"}
+
+func (w *watch) run(ctx context.Context, args []string, env *environment) error {
+	if err := noArguments(args); err != nil {
+		return err
+	}
+	options, err := w.options()
+	if err != nil {
+		return err
+	}
+	m, err := bpf.OpenMonitor(w.pinDir, options)
+	switch {
+	case errors.Is(err, bpf.ErrNotAttached):
+		return fmt.Errorf("%w (does the agent run, with --gateway-backend=ebpf and this --pin-dir?)", err)
+	case errors.Is(err, bpf.ErrNoTCX):
+		return fmt.Errorf("%w: monitoring needs Linux 6.6 or newer", err)
+	case err != nil:
+		return err
+	}
+	defer m.Close()
+	print, done, err := w.printer(env.stdout)
+	if err != nil {
+		return err
+	}
+	err = errors.Join(w.follow(ctx, m, print), done())
+	if missed, e := m.Missed(); e == nil && missed > 0 {
+		fmt.Fprintf(env.stderr, "%d more packets were left out: beyond -rate, or not read in time\n", missed)
+	}
+	return err
+}
+
+// follow prints samples until ctx ends, there are enough, or other programs decide.
+func (w *watch) follow(ctx context.Context, m *bpf.Monitor, print func(bpf.Sample) error) error {
+	for n := 0; w.count == 0 || n < w.count; {
+		if ctx.Err() != nil {
+			return nil
+		}
+		m.SetDeadline(time.Now().Add(time.Second))
+		s, err := m.Read()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			if m.Stale() {
+				return errors.New("the agent has attached other programs, or none; start the monitor again")
+			}
+			continue
+		}
+		if err != nil {
+			return fmt.Errorf("read decisions: %w", err)
+		}
+		if err := print(s); err != nil {
+			return err
+		}
+		n++
+	}
+	return nil
+}
+
+// printer returns what prints a sample, and what ends the output.
+func (w *watch) printer(stdout io.Writer) (print func(bpf.Sample) error, done func() error, err error) {
+	done = func() error { return nil }
+	switch {
+	case w.pcap != "":
+		out := stdout
+		if w.pcap != "-" {
+			f, err := os.OpenFile(w.pcap, os.O_CREATE|os.O_TRUNC|os.O_WRONLY, 0o600)
+			if err != nil {
+				return nil, nil, fmt.Errorf("write capture: %w", err)
+			}
+			out, done = f, f.Close
+		}
+		capture, err := frame.NewWriter(out, "gateway", bpf.Snap+tagLen)
+		if err != nil {
+			return nil, nil, errors.Join(err, done())
+		}
+		print = func(s bpf.Sample) error {
+			whole, length := tagged(s)
+			return capture.Write(s.Time, whole, length, fmt.Sprintf("%s: %s, from %s", s.Verdict, s.Reason, sideNames[s.Side]))
+		}
+	case w.json:
+		encoder := json.NewEncoder(stdout)
+		print = func(s bpf.Sample) error { return encoder.Encode(decisionOf(s)) }
+	default:
+		print = func(s bpf.Sample) error {
+			l := decisionOf(s)
+			_, err := fmt.Fprintf(stdout, "%s  from %-4s  %-4s  %-18s  %5d  %s\n", l.Time.Format("15:04:05.000000"), l.From, l.Verdict, l.Reason, l.Length, l.Packet)
+			return err
+		}
+	}
+	return print, done, nil
+}
+
+func decisionOf(s bpf.Sample) decision {
+	whole, length := tagged(s)
+	packet := frame.Describe(whole)
+	packet, _, _ = cutLast(packet, ", ") // its length would be that of what was captured
+	return decision{Time: s.Time, From: sideNames[s.Side], Verdict: s.Verdict, Reason: s.Reason, Length: length, Packet: packet}
+}
+
+func cutLast(s, sep string) (before, after string, found bool) {
+	if i := strings.LastIndex(s, sep); i >= 0 {
+		return s[:i], s[i+len(sep):], true
+	}
+	return s, "", false
+}
+
+const tagLen = 4
+
+// tagged puts the VLAN tag back that reception took off.
+func tagged(s bpf.Sample) (whole []byte, length int) {
+	if s.TPID == 0 || len(s.Frame) < 12 {
+		return s.Frame, s.Len
+	}
+	tag := []byte{byte(s.TPID >> 8), byte(s.TPID), byte(s.TCI >> 8), byte(s.TCI)}
+	return slices.Concat(s.Frame[:12], tag, s.Frame[12:]), s.Len + tagLen
+}
+
+// options checks the flags.
+func (w *watch) options() (bpf.MonitorOptions, error) {
+	o := bpf.MonitorOptions{Port: uint16(w.port), Rate: uint32(w.rate)}
+	if w.port < 0 || w.port > 65535 {
+		return o, fmt.Errorf("-port %d: want 1..65535", w.port)
+	}
+	if w.rate < 1 || w.rate > 1e6 {
+		return o, fmt.Errorf("-rate %d: want 1..1000000", w.rate)
+	}
+	var err error
+	if o.Addrs, err = prefixOf(w.address); err != nil {
+		return o, err
+	}
+	if w.protocol != "" {
+		name, is6 := strings.CutSuffix(w.protocol, "icmp6")
+		if is6 {
+			name += "icmp"
+		}
+		p, err := frame.Protocol(name, is6)
+		if err != nil {
+			return o, fmt.Errorf("-protocol: %w", err)
+		}
+		o.Proto = uint8(p)
+	}
+	known := bpf.Reasons()
+	reasons, err := oneOf("-reason", w.reasons, known, func(c bpf.Counter) string { return c.Reason })
+	if err != nil {
+		return o, err
+	}
+	verdicts, err := oneOf("-verdict", w.verdicts, known, func(c bpf.Counter) string { return c.Verdict })
+	if err != nil {
+		return o, err
+	}
+	o.Want = func(c bpf.Counter) bool {
+		return (len(reasons) == 0 || slices.Contains(reasons, c.Reason)) && (len(verdicts) == 0 || slices.Contains(verdicts, c.Verdict))
+	}
+	if !slices.ContainsFunc(known, o.Want) {
+		return o, fmt.Errorf("-reason %s never has -verdict %s", w.reasons, w.verdicts)
+	}
+	return o, nil
+}
+
+// prefixOf reads an address or a prefix; "" is an invalid one.
+func prefixOf(s string) (netip.Prefix, error) {
+	if s == "" {
+		return netip.Prefix{}, nil
+	}
+	if a, err := netip.ParseAddr(s); err == nil {
+		return netip.PrefixFrom(a.Unmap().WithZone(""), a.Unmap().BitLen()), nil
+	}
+	p, err := netip.ParsePrefix(s)
+	if err != nil {
+		return p, fmt.Errorf("-address %q is neither an address nor a prefix", s)
+	}
+	return p, nil
+}
+
+// oneOf splits a list whose words must be some that there are.
+func oneOf(name, list string, known []bpf.Counter, of func(bpf.Counter) string) ([]string, error) {
+	if list == "" {
+		return nil, nil
+	}
+	words := strings.Split(list, ",")
+	for _, word := range words {
+		if !slices.ContainsFunc(known, func(c bpf.Counter) bool { return of(c) == word }) {
+			return nil, fmt.Errorf("%s %q is none; 'ovnkube gateway counters -all' lists them", name, word)
+		}
+	}
+	return words, nil
+}

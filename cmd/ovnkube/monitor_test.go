@@ -1,0 +1,62 @@
+package main
+
+import (
+	"flag"
+	"strings"
+	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+func parseWatch(t *testing.T, args ...string) (bpf.MonitorOptions, error) {
+	t.Helper()
+	flags := flag.NewFlagSet("monitor", flag.ContinueOnError)
+	w := newWatch(flags)
+	if err := flags.Parse(args); err != nil {
+		t.Fatal(err)
+	}
+	return w.options()
+}
+
+func TestMonitorFlags(t *testing.T) {
+	o, err := parseWatch(t, "-address", "2001:db8::/32", "-port", "443", "-protocol", "icmp6", "-verdict", "drop,both", "-rate", "5")
+	if err != nil {
+		t.Fatal(err)
+	}
+	if o.Addrs.String() != "2001:db8::/32" || o.Port != 443 || o.Proto != 58 || o.Rate != 5 {
+		t.Errorf("%+v", o)
+	}
+	var wanted []string
+	for _, c := range bpf.Reasons() {
+		if o.Want(c) {
+			wanted = append(wanted, c.Verdict)
+		}
+	}
+	if got := strings.Join(wanted, " "); strings.Contains(got, "host") || !strings.Contains(got, "drop") || !strings.Contains(got, "both") {
+		t.Errorf("verdicts %s", got)
+	}
+	if o, err := parseWatch(t, "-address", "::ffff:192.0.2.1"); err != nil || o.Addrs.String() != "192.0.2.1/32" {
+		t.Errorf("%v, %v", o.Addrs, err)
+	}
+	for want, args := range map[string][]string{
+		"neither an address nor a prefix": {"-address", "example.org"},
+		"-port 70000":                     {"-port", "70000"},
+		"-rate 0":                         {"-rate", "0"},
+		"protocol \"quic\"":               {"-protocol", "quic"},
+		"-reason \"unheard\" is none":     {"-reason", "unheard"},
+		"-verdict \"maybe\" is none":      {"-verdict", "maybe"},
+		"never has -verdict":              {"-reason", "svc_leak", "-verdict", "host"},
+	} {
+		if _, err := parseWatch(t, args...); err == nil || !strings.Contains(err.Error(), want) {
+			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+}
+
+// A tag that reception took off is put back, for lines and captures.
+func TestTagged(t *testing.T) {
+	s := bpf.Sample{Len: 60, TPID: 0x8100, TCI: 100, Frame: []byte("ddddddssssssPPrest")}
+	if got, length := tagged(s); string(got) != "ddddddssssss\x81\x00\x00dPPrest" || length != 64 {
+		t.Errorf("%q, %d bytes", got, length)
+	}
+}
