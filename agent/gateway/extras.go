@@ -20,6 +20,20 @@ const (
 	extraDestroy = "socket_destroy"  // end of UDP sockets whose endpoint is gone
 )
 
+// noFaults has every part, and that it lacks nothing.
+func noFaults() map[string]string {
+	out := map[string]string{}
+	for _, part := range []string{extraSockets, extraGate, extraScan, extraProtos, extraAhead, extraLookup, extraDestroy} {
+		out[part] = ""
+	}
+	return out
+}
+
+// newStats has everything that may happen at zero: so the first time is seen to be one.
+func newStats() Stats {
+	return Stats{Repairs: map[string]uint64{"flows": 0, "uplink_port": 0, "attach_bridge": 0, "attach_uplink": 0}, Degraded: noFaults()}
+}
+
 // extras are programs that the gateway can do without. What fails is said,
 // counted and tried again, and keeps nothing else from its work.
 type extras struct {
@@ -143,7 +157,7 @@ func (g *Gateway) degraded(part string, err error) {
 	}
 	next := maps.Clone(x.faults)
 	if next == nil {
-		next = map[string]string{}
+		next = noFaults()
 	}
 	next[part] = text
 	x.faults = next

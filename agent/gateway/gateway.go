@@ -103,7 +103,7 @@ func New(o Options) *Gateway {
 	o.Settings.Backend = cmp.Or(o.Settings.Backend, EBPF)
 	return &Gateway{
 		s: o.Settings, ovs: o.OVS, serving: newServing(o.Source), changed: o.Changed, log: o.Log, wake: loop.NewSignal(),
-		fault: "gateway: not started", stats: Stats{Repairs: map[string]uint64{"flows": 0, "uplink_port": 0, "attach_bridge": 0, "attach_uplink": 0}},
+		fault: "gateway: not started", stats: newStats(),
 	}
 }
 

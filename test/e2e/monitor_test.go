@@ -22,6 +22,10 @@ func testMonitor(t *testing.T, c *Cluster) {
 		return
 	}
 	bothFamilies(t, func(t *testing.T, v6 bool) {
+		want := "service"
+		if c.local {
+			want = "service_local"
+		}
 		front := netip.AddrPortFrom(c.gateway(1)(v6), nodePort)
 		type result struct {
 			out []byte
@@ -29,7 +33,7 @@ func testMonitor(t *testing.T, c *Cluster) {
 		}
 		ended := make(chan result, 1)
 		go func() {
-			out, err := c.Exec(t.Context(), "node1", append(argv, "-count", "2", "-port", "30080", "-protocol", "tcp", "-address", outside(v6).String())...)
+			out, err := c.Exec(t.Context(), "node1", append(argv, "-count", "2", "-port", "30080", "-protocol", "tcp", "-reason", want, "-address", outside(v6).String())...)
 			ended <- result{out, err}
 		}()
 		var got result
@@ -50,10 +54,6 @@ func testMonitor(t *testing.T, c *Cluster) {
 			var d struct{ From, Verdict, Reason, Packet string }
 			if err := decoder.Decode(&d); err != nil {
 				t.Fatalf("%v: %s", err, got.out)
-			}
-			want := "service"
-			if c.local {
-				want = "service_local"
 			}
 			if d.From != "wire" || d.Reason != want || !strings.Contains(d.Packet, "->30080") {
 				t.Errorf("saw %+v, want %s", d, want)
