@@ -141,6 +141,7 @@ func (w *watch) printer(stdout io.Writer) (print func(bpf.Sample) error, done fu
 		}
 	case w.json:
 		encoder := json.NewEncoder(stdout)
+		encoder.SetEscapeHTML(false)
 		print = func(s bpf.Sample) error { return encoder.Encode(decisionOf(s)) }
 	default:
 		print = func(s bpf.Sample) error {

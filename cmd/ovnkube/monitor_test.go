@@ -1,9 +1,13 @@
 package main
 
 import (
+	"bytes"
+	"encoding/hex"
+	"errors"
 	"flag"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
@@ -49,6 +53,37 @@ func TestMonitorFlags(t *testing.T) {
 	} {
 		if _, err := parseWatch(t, args...); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%v: %v, want %q", args, err, want)
+		}
+	}
+}
+
+// Each way to print has who got it, why, and the packet.
+func TestMonitorPrints(t *testing.T) {
+	dns, err := hex.DecodeString("020000000011020000000099" + "0800" + "4500001c00000000" + "40110000" + "c6336401" + "ac1e000b" + "0035c35000080000")
+	if err != nil {
+		t.Fatal(err)
+	}
+	sample := bpf.Sample{Counter: bpf.Counter{Verdict: "ovn", Reason: "snat_port"}, Side: bpf.FromWire, Time: time.Unix(1700000000, 0), Len: len(dns), Frame: dns}
+	for name, tt := range map[string]struct {
+		w    watch
+		want []string
+	}{
+		"lines": {watch{}, []string{"from wire  ovn   snat_port", "42  02:00", "198.51.100.1->172.30.0.11, UDP 53->50000"}},
+		"JSON":  {watch{json: true}, []string{`"from":"wire","verdict":"ovn","reason":"snat_port","length":42`, "UDP 53->50000"}},
+		"pcap":  {watch{pcap: "-"}, []string{"ovn: snat_port, from wire", string(dns)}},
+	} {
+		var out bytes.Buffer
+		print, done, err := tt.w.printer(&out)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := errors.Join(print(sample), done()); err != nil {
+			t.Errorf("%s: %v", name, err)
+		}
+		for _, want := range tt.want {
+			if !strings.Contains(out.String(), want) {
+				t.Errorf("%s: no %q in %q", name, want, out.String())
+			}
 		}
 	}
 }
