@@ -31,7 +31,7 @@ func (t *trimmer) trim(o any) (any, error) {
 	case *corev1.Pod:
 		o.ManagedFields = nil
 	case *corev1.Service:
-		o.ObjectMeta = meta(o.ObjectMeta, "service.kubernetes.io/service-proxy-name")
+		o.ObjectMeta = meta(o.ObjectMeta, "service.kubernetes.io/service-proxy-name", corev1.IsHeadlessService)
 		o.Spec.Selector = nil
 		o.Status.Conditions = nil
 	case *discoveryv1.EndpointSlice:
@@ -101,7 +101,10 @@ func meta(m metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
 	}
 	for _, l := range labels {
 		if v, ok := m.Labels[l]; ok {
-			out.Labels = map[string]string{l: v}
+			if out.Labels == nil {
+				out.Labels = map[string]string{}
+			}
+			out.Labels[l] = v
 		}
 	}
 	return out

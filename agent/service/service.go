@@ -15,10 +15,12 @@ import (
 const proxyNameLabel = "service.kubernetes.io/service-proxy-name"
 
 // Proxied says whether the Service is one that is served here: not but a name,
-// and no other proxy's.
+// no other proxy's, and none that a label calls headless, as kube-proxy has it,
+// whatever cluster IP it has.
 func Proxied(svc *corev1.Service) bool {
 	_, other := svc.Labels[proxyNameLabel]
-	return !other && svc.Spec.Type != corev1.ServiceTypeExternalName
+	_, headless := svc.Labels[corev1.IsHeadlessService]
+	return !other && !headless && svc.Spec.Type != corev1.ServiceTypeExternalName
 }
 
 // planService plans every port of the Service in each of its families.

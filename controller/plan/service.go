@@ -63,7 +63,8 @@ func served(svc *corev1.Service) bool {
 		return false
 	}
 	_, other := svc.Labels[proxyNameLabel]
-	return !other && len(clusterAddresses(svc)) > 0
+	_, headless := svc.Labels[corev1.IsHeadlessService] // kube-proxy's too: whatever cluster IP it has
+	return !other && !headless && len(clusterAddresses(svc)) > 0
 }
 
 func clusterAddresses(svc *corev1.Service) []netip.Addr {
