@@ -62,8 +62,8 @@ func (c *Cluster) startNode(n *lab.Node) error {
 	return err
 }
 
-// awaitRegistered returns when every kubelet has made its Node, and the first is
-// labelled as what it is: kubelets may not do that themselves.
+// awaitRegistered returns when every kubelet has made its Node. Each gets a zone of
+// its own, and the first is labelled as what it is: kubelets may not do that.
 func (c *Cluster) awaitRegistered(ctx context.Context) error {
 	for _, n := range c.lab.Nodes() {
 		err := c.await(ctx, n.Name+" to register", func() error {
@@ -71,6 +71,10 @@ func (c *Cluster) awaitRegistered(ctx context.Context) error {
 			return err
 		})
 		if err != nil {
+			return err
+		}
+		zone := fmt.Appendf(nil, `{"metadata":{"labels":{%q:"zone-%s"}}}`, corev1.LabelTopologyZone, n.Name)
+		if _, err := c.client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, zone, metav1.PatchOptions{}); err != nil {
 			return err
 		}
 	}

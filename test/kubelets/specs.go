@@ -44,7 +44,8 @@ func (c *Cluster) Run(ctx context.Context, s Suite, procs int, logs string) ([]S
 		args = append(args, "--skip="+skip.Match)
 	}
 	args = append(args, c.program("e2e.test"), "--", "--kubeconfig="+c.kubeconfig(), "--provider=skeleton",
-		"--kubectl-path="+c.program("kubectl"), "--allowed-not-ready-nodes=0", "--disable-log-dump", "--dns-domain=cluster.local")
+		"--kubectl-path="+c.program("kubectl"), "--allowed-not-ready-nodes=0", "--num-nodes="+strconv.Itoa(c.opts.Nodes),
+		"--disable-log-dump", "--dns-domain=cluster.local")
 	cmd, err := c.Command(ctx, c.program("ginkgo"), args...)
 	if err != nil {
 		return nil, fmt.Errorf("run %s: %w", s.Name, err)
