@@ -34,7 +34,11 @@ func TestEndToEnd(t *testing.T) {
 		t.Log(frames)
 	})
 	t.Run("metrics", func(t *testing.T) { testMetrics(t, c) })
+	if c.layout == "direct" && !c.flows && !c.local { // others have not all of the metrics
+		t.Run("monitoring", func(t *testing.T) { testMonitoring(t, c) })
+	}
 	t.Run("explain", func(t *testing.T) { testExplain(t, c) })
+	t.Run("monitor", func(t *testing.T) { testMonitor(t, c) })
 	t.Run("echo requests", func(t *testing.T) { testEcho(t, c) })
 	t.Run("a pod of the same name", func(t *testing.T) { testPodAgain(t, c) })
 	t.Run("field", func(t *testing.T) { testField(t, c) })

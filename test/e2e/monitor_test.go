@@ -1,0 +1,63 @@
+package e2e
+
+import (
+	"encoding/json"
+	"errors"
+	"net/netip"
+	"strings"
+	"testing"
+)
+
+var errNotYet = errors.New("it has not")
+
+// testMonitor: a monitor on node1 sees a connection from outside as it is decided,
+// and nothing stays on the hooks when it has ended.
+func testMonitor(t *testing.T, c *Cluster) {
+	argv := []string{c.Binary("ovnkube"), "gateway", "monitor", "-json", "-pin-dir", c.Node(1).PinDir, "-rate", "1000"}
+	if c.flows {
+		out, err := c.Exec(t.Context(), "node1", argv...)
+		if err == nil || !strings.Contains(string(out), "no gateway program is attached") {
+			t.Errorf("monitored without a program: %v: %s", err, out)
+		}
+		return
+	}
+	bothFamilies(t, func(t *testing.T, v6 bool) {
+		want := "service"
+		if c.local {
+			want = "service_local"
+		}
+		front := netip.AddrPortFrom(c.gateway(1)(v6), nodePort)
+		type result struct {
+			out []byte
+			err error
+		}
+		ended := make(chan result, 1)
+		go func() {
+			out, err := c.Exec(t.Context(), "node1", append(argv, "-count", "2", "-port", "30080", "-protocol", "tcp", "-reason", want, "-address", outside(v6).String())...)
+			ended <- result{out, err}
+		}()
+		var got result
+		within(t, "the monitor to see a connection", func() error {
+			err := c.ask(t, "ext", front)
+			select {
+			case got = <-ended:
+				return got.err
+			default:
+				if err == nil {
+					err = errNotYet
+				}
+				return err
+			}
+		})
+		decoder := json.NewDecoder(strings.NewReader(string(got.out)))
+		for range 2 {
+			var d struct{ From, Verdict, Reason, Packet string }
+			if err := decoder.Decode(&d); err != nil {
+				t.Fatalf("%v: %s", err, got.out)
+			}
+			if d.From != "wire" || d.Reason != want || !strings.Contains(d.Packet, "->30080") {
+				t.Errorf("saw %+v, want %s", d, want)
+			}
+		}
+	})
+}
