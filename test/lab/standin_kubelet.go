@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -14,6 +15,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
@@ -22,7 +24,11 @@ type PodSpec struct {
 	Namespace, Name string // Namespace is made when it is missing; default "default"
 	Node            string // name of a node of the lab
 	Labels          map[string]string
+	Annotations     map[string]string
 	Ports           []corev1.ContainerPort // for host ports
+	// Prepared, if not nil, is called when the controller has given the pod its
+	// address; the plugin is called when it returns.
+	Prepared func()
 }
 
 // Pod is a pod of the lab: an object, and a network namespace wired by the
@@ -33,6 +39,7 @@ type Pod struct {
 	Netns                 string
 	IPs                   []netip.Addr // in the plugin's order
 	Labels                map[string]string
+	Took                  time.Duration // from the plugin's start to its result
 }
 
 // Host is the pod's name for Exec.
@@ -108,9 +115,17 @@ func (l *Lab) addPod(ctx context.Context, s PodSpec) (*Pod, error) {
 	if err := netns.Do(p.Netns, func() error { return setUp("lo") }); err != nil {
 		return p, err
 	}
+	if s.Prepared != nil {
+		if err := awaitAddress(ctx, client, p); err != nil {
+			return p, err
+		}
+		s.Prepared()
+	}
+	began := time.Now()
 	if p.IPs, err = l.attach(ctx, node, p); err != nil {
 		return p, err
 	}
+	p.Took = time.Since(began)
 	object.Status = standinRunning(node, p)
 	_, err = client.CoreV1().Pods(s.Namespace).UpdateStatus(ctx, object, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {
@@ -122,6 +137,26 @@ func (l *Lab) addPod(ctx context.Context, s PodSpec) (*Pod, error) {
 		_, err = client.CoreV1().Pods(s.Namespace).UpdateStatus(ctx, object, metav1.UpdateOptions{})
 	}
 	return p, err
+}
+
+// awaitAddress waits for the controller's annotation of the pod.
+func awaitAddress(ctx context.Context, client *kubernetes.Clientset, p *Pod) error {
+	tick := time.NewTicker(50 * time.Millisecond)
+	defer tick.Stop()
+	for {
+		object, err := client.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if _, err = annotation.ParsePod(object.Annotations); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+		case <-tick.C:
+		}
+	}
 }
 
 // DelPod calls the plugin again, then removes namespace and object. What is
@@ -203,7 +238,7 @@ func standinNamespace(ctx context.Context, client *kubernetes.Clientset, name st
 func standinPod(s PodSpec) *corev1.Pod {
 	no, now := false, int64(0)
 	return &corev1.Pod{
-		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, Labels: s.Labels},
+		ObjectMeta: metav1.ObjectMeta{Namespace: s.Namespace, Name: s.Name, Labels: s.Labels, Annotations: s.Annotations},
 		Spec: corev1.PodSpec{
 			NodeName: s.Node, AutomountServiceAccountToken: &no, TerminationGracePeriodSeconds: &now,
 			Containers: []corev1.Container{{Name: "netns", Image: "none", Ports: s.Ports}},
