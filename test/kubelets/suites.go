@@ -25,8 +25,10 @@ func Suites() []Suite {
 			Name: "services", Focus: `\[sig-network\].*Services`, Least: 1, Skip: []LeftOut{
 				conformance, sctp,
 				{`\[Disruptive\]`, "they restart kube-proxy, which there is none of, and the API server, by ssh"},
-				{`HealthCheckNodePort correctly when ExternalTrafficPolicy changes`,
-					"its client is a socket bound to the node's address, to which pods of other nodes do not find back (docs/services.md)"},
+				{
+					`HealthCheckNodePort correctly when ExternalTrafficPolicy changes`,
+					"its client is a socket bound to the node's address, to which pods of other nodes do not find back (docs/services.md)",
+				},
 			},
 		},
 	}
