@@ -47,7 +47,7 @@ type Config struct {
 
 	// Progress is told what is missing when Run has begun to work, and whenever that
 	// changes; nothing: the node is ready. Nil for nobody.
-	Progress func(missing []string)
+	Progress func(missing []string) `json:"-"`
 }
 
 // GatewayConfig is how the gateway is wired and what it does beside its duty.

@@ -50,7 +50,7 @@ type Config struct {
 
 	// Progress is told what is missing when Run has begun to work, and whenever that
 	// changes; "": ready. Nil for nobody.
-	Progress func(missing string)
+	Progress func(missing string) `json:"-"`
 }
 
 // Validate returns every mistake there is, joined.
