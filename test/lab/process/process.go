@@ -210,7 +210,40 @@ func (p *Process) Stop(grace time.Duration) error {
 	if !ended(fd, time.Minute) {
 		return fmt.Errorf("stop process %d: it survives SIGKILL", p.PID)
 	}
+	p.groupEnded(time.Minute)
 	return p.reaped()
+}
+
+// groupEnded waits until nobody of the process's group is left, or for the limit: a daemon
+// whose monitor is gone holds its pid file, and the next one would refuse to start.
+func (p *Process) groupEnded(limit time.Duration) {
+	const poll = 5 * time.Millisecond
+	for end := time.Now().Add(limit); time.Now().Before(end) && others(p.PID); time.Sleep(poll) {
+	}
+}
+
+// others says whether processes of the group run whose leader has ended.
+func others(group int) bool {
+	dirs, err := os.ReadDir("/proc")
+	if err != nil {
+		return false
+	}
+	for _, d := range dirs {
+		pid, err := strconv.Atoi(d.Name())
+		if err != nil || pid == group {
+			continue
+		}
+		text, err := os.ReadFile("/proc/" + d.Name() + "/stat")
+		if err != nil {
+			continue // it has ended
+		}
+		_, rest, _ := strings.Cut(string(text), ") ")
+		f := strings.Fields(rest) // state, parent, group
+		if len(f) > 2 && f[2] == strconv.Itoa(group) && f[0] != "Z" && f[0] != "X" {
+			return true
+		}
+	}
+	return false
 }
 
 func (p *Process) reaped() error {
