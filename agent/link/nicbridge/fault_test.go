@@ -75,7 +75,7 @@ func TestKillAtEveryStep(t *testing.T) {
 // stride is how many changes a fault test goes on at a time.
 func stride() int {
 	if testing.Short() {
-		return 9
+		return 17
 	}
 	return 1
 }
