@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"strings"
 	"sync/atomic"
 	"time"
 
@@ -78,8 +79,8 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return serveHTTP(ctx, listener, a.ready, registry) })
-	if cfg.Progress != nil {
-		group.Go(func() error { return a.ready.report(ctx, cfg.Progress) })
+	if cfg.Begun != nil {
+		cfg.Begun(func() string { return strings.Join(a.ready.missing(), "; ") })
 	}
 	group.Go(func() error {
 		err := a.run(ctx, registry)

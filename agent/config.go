@@ -45,9 +45,9 @@ type Config struct {
 	MetricsAddr    string   // "" = do not serve
 	HealthAddr     string   // of kube-proxy's health check; "" = do not serve
 
-	// Progress is told what is missing when Run has begun to work, and whenever that
-	// changes; nothing: the node is ready. Nil for nobody.
-	Progress func(missing []string) `json:"-"`
+	// Begun is called when Run has begun to work, with whom to ask what is missing; "":
+	// the node is ready. Nil for nobody.
+	Begun func(missing func() string) `json:"-"`
 }
 
 // GatewayConfig is how the gateway is wired and what it does beside its duty.

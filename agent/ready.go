@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"net"
 	"net/http"
-	"slices"
 	"strings"
 	"sync"
 	"time"
@@ -74,25 +73,6 @@ func (r *readiness) missing() []string {
 		}
 	}
 	return out
-}
-
-// report tells progress what is missing, at once and when it has changed.
-func (r *readiness) report(ctx context.Context, progress func([]string)) error {
-	const every = 500 * time.Millisecond
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	last := []string{"not asked yet"}
-	for {
-		if now := r.missing(); !slices.Equal(now, last) {
-			last = now
-			progress(now)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
 }
 
 // listen is on addr for serveHTTP; nil for "".

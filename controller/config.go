@@ -48,9 +48,9 @@ type Config struct {
 	LeaderElect          bool          // false: this replica leads, and must be the only one
 	MetricsAddr          string        // where to serve HTTP; "": nowhere
 
-	// Progress is told what is missing when Run has begun to work, and whenever that
-	// changes; "": ready. Nil for nobody.
-	Progress func(missing string) `json:"-"`
+	// Begun is called when Run has begun to work, with whom to ask what is missing; "":
+	// ready. Nil for nobody.
+	Begun func(missing func() string) `json:"-"`
 }
 
 // Validate returns every mistake there is, joined.

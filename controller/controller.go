@@ -57,35 +57,17 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 		log.Info("serving metrics", "address", listener.Addr().String())
 		group.Go(func() error { return serve(ctx, listener, Handler(loop)) })
 	}
-	if cfg.Progress != nil {
-		group.Go(func() error { return report(ctx, loop, cfg.Progress) })
+	if cfg.Begun != nil {
+		cfg.Begun(func() string {
+			if err := loop.Ready(); err != nil {
+				return err.Error()
+			}
+			return ""
+		})
 	}
 	group.Go(func() error { return db.Run(ctx) })
 	group.Go(func() error { return loop.Run(ctx) })
 	return group.Wait()
-}
-
-// report tells progress what is missing, at once and when it has changed.
-func report(ctx context.Context, loop *reconcile.Loop, progress func(string)) error {
-	const every = 500 * time.Millisecond
-	ticker := time.NewTicker(every)
-	defer ticker.Stop()
-	last := "not asked yet"
-	for {
-		now := ""
-		if err := loop.Ready(); err != nil {
-			now = err.Error()
-		}
-		if now != last {
-			last = now
-			progress(now)
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-ticker.C:
-		}
-	}
 }
 
 // restConfig asks for protobuf, which costs the API server and us a fraction

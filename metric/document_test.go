@@ -3,7 +3,6 @@ package metric_test
 import (
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
@@ -14,37 +13,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
+	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/metrics.md")
 
-const document = "../docs/metrics.md"
-
 // The tables of docs/metrics.md are those that the collectors are made from.
 func TestDocument(t *testing.T) {
-	text, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
-	want := string(text)
-	for name, table := range map[string]string{
+	document.Check(t, "../docs/metrics.md", map[string]string{
 		"agent": agentmetrics.Table().Markdown(), "controller": reconcile.Metrics().Markdown(), "reasons": reasons(),
-	} {
-		begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
-		head, rest, found := strings.Cut(want, begin)
-		_, tail, closed := strings.Cut(rest, end)
-		if !found || !closed {
-			t.Fatalf("no %s…%s", begin, end)
-		}
-		want = head + begin + table + end + tail
-	}
-	if *update {
-		if err := os.WriteFile(document, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	} else if want != string(text) {
-		t.Errorf("%s is not what the tables say: go test ./metric -update", document)
-	}
+	}, *update, "go test ./metric -update")
 }
 
 // reasons are the label sets of packets and bytes.

@@ -106,11 +106,7 @@ func (c *Client) SyncBridgeMapping(ctx context.Context, network, bridge string) 
 	if merged == root.ExternalIDs[bridgeMappings] {
 		return nil
 	}
-	ops, err := c.setExternalIDs(root, map[string]string{bridgeMappings: merged})
-	if err != nil {
-		return err
-	}
-	if err := c.transact(ctx, ops); err != nil {
+	if err := c.SetExternalIDs(ctx, map[string]string{bridgeMappings: merged}); err != nil {
 		return fmt.Errorf("map network %s to bridge %q: %w", network, bridge, err)
 	}
 	return nil

@@ -8,10 +8,11 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
+	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 )
 
 // Readme puts the table of the main tests into the README.
-func Readme(document string, runs Runs) (string, error) {
+func Readme(readme string, runs Runs) (string, error) {
 	r := runs[results.Packets]
 	if r == nil {
 		return "", errors.New("make table of the README: no run of the packet path")
@@ -23,7 +24,7 @@ func Readme(document string, runs Runs) (string, error) {
 	short := bench.Short(rows)
 	text := fmt.Sprintf("Instructions per operation, median ± distance of the quartiles; Linux %s in a VM, commit %s:\n\n%s",
 		rows[0].Kernel, r.Commit, bench.TableOf(bench.ShortTests(), short, bench.Bars()))
-	return bench.Embed(document, text)
+	return document.Embed(readme, "bench", text)
 }
 
 // figure is one in prose: <!-- fig WHAT -->12,345<!-- /fig -->.

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
+	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 )
 
 // comparison is of what variants do in a test: the first is what a bar compares
@@ -165,14 +166,14 @@ func compare(all []bench.Profile) (string, error) {
 }
 
 // embed puts the comparisons into the document.
-func embed(document, table string) error {
-	b, err := os.ReadFile(document)
+func embed(path, table string) error {
+	b, err := os.ReadFile(path)
 	if err != nil {
 		return fmt.Errorf("embed profile: %w", err)
 	}
-	text, err := bench.Embed(string(b), table)
+	text, err := document.Embed(string(b), "bench", table)
 	if err != nil {
-		return fmt.Errorf("%s: %w", document, err)
+		return fmt.Errorf("%s: %w", path, err)
 	}
-	return os.WriteFile(document, []byte(text), 0o644)
+	return os.WriteFile(path, []byte(text), 0o644)
 }

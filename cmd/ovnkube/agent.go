@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"os"
 	"path/filepath"
-	"strings"
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent"
@@ -115,7 +114,7 @@ func runAgent(ctx context.Context, env *environment, s *settings, cleanup bool) 
 		return errors.Join(agent.Cleanup(ctx, config, log), s.forget(ctx))
 	}
 	return s.inDaemon(ctx, func(ctx context.Context, p *daemon.Process) error {
-		config.Progress = func(missing []string) { p.Progress("", strings.Join(missing, "; ")) }
+		config.Begun = func(missing func() string) { p.Follow("", missing) }
 		return s.onlyAgent(ctx, config, log)
 	})
 }

@@ -3,42 +3,21 @@ package main
 import (
 	"flag"
 	"fmt"
-	"os"
 	"strings"
 	"testing"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
+	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 )
 
 var update = flag.Bool("update", false, "write the tables of docs/configuration.md")
 
-const document = "../../docs/configuration.md"
-
 // TestDocument: the tables of docs/configuration.md are those of the table of settings.
 func TestDocument(t *testing.T) {
-	text, err := os.ReadFile(document)
-	if err != nil {
-		t.Fatal(err)
-	}
 	s := newSettings("")
-	want := string(text)
-	for name, table := range map[string]string{"settings": settingsTable(s), "aliases": aliasTable(s), "unused": unusedTable(s)} {
-		begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
-		head, rest, found := strings.Cut(want, begin)
-		_, tail, closed := strings.Cut(rest, end)
-		if !found || !closed {
-			t.Fatalf("no %s…%s", begin, end)
-		}
-		want = head + begin + table + end + tail
-	}
-	if *update {
-		if err := os.WriteFile(document, []byte(want), 0o644); err != nil {
-			t.Fatal(err)
-		}
-	}
-	if want != string(text) && !*update {
-		t.Errorf("%s is not what the table says: go test ./cmd/ovnkube -run TestDocument -update", document)
-	}
+	document.Check(t, "../../docs/configuration.md", map[string]string{
+		"settings": settingsTable(s), "aliases": aliasTable(s), "unused": unusedTable(s),
+	}, *update, "go test ./cmd/ovnkube -run TestDocument -update")
 }
 
 func settingsTable(s *settings) string {

@@ -26,7 +26,7 @@ const asProgram = "OVNKUBE_TEST_PROGRAM"
 // end everything is as it was. 50 times; a few with -short.
 func TestNICsToBridgeKilled(t *testing.T) {
 	sw, before := startHost(t)
-	flags := []string{"--ovsdb", sw.Address, "--datapath", "netdev", "--run-dir", sw.Dir + "/run", "--pin-dir", sw.Dir + "/bpf/node"}
+	flags := moverFlags(sw)
 	live := connect(t)
 	seed := rand.Uint64()
 	random := rand.New(rand.NewPCG(seed, 0))
@@ -204,6 +204,11 @@ func (c *connection) goesOn(t *testing.T, when string) time.Duration {
 	return time.Since(began)
 }
 
+// moverFlags lead a mover to the test's OVS.
+func moverFlags(sw *testnode.Switch) []string {
+	return []string{"--ovsdb", sw.Address, "--datapath", "netdev", "--run-dir", sw.Dir + "/run", "--pin-dir", sw.Dir + "/bpf/node"}
+}
+
 // peerPID is a process in the namespace at the other end of the wire.
 var peerPID string
 
@@ -221,6 +226,7 @@ func startHost(t *testing.T) (*testnode.Switch, string) {
 	testnode.Run(t, append(onPeer, "ip", "link", "set", "eth0", "up")...)
 	testnode.Run(t, "ip", "route", "add", "default", "via", "172.30.0.200", "metric", "50")
 	testnode.Run(t, "ip", "rule", "add", "pref", "100", "to", "198.51.100.0/24", "lookup", "100")
+	t.Cleanup(func() { testnode.Run(t, "ip", "rule", "del", "pref", "100") }) // it is of no device, and the next test's host has it, too
 	testnode.Run(t, "ip", "neigh", "add", "172.30.0.77", "lladdr", "02:00:00:00:00:77", "dev", "eth0", "nud", "permanent")
 	if err := os.MkdirAll(sw.Dir+"/run", 0o755); err != nil {
 		t.Fatal(err)

@@ -24,21 +24,9 @@ func TestMain(m *testing.M) {
 
 // TestNICsToBridge types both commands as the first generation's documents do.
 func TestNICsToBridge(t *testing.T) {
-	sw := testnode.StartSwitch(t, true)
-	peer := testnode.Netns(t)
-	testnode.Run(t, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", peer)
-	testnode.Run(t, "ip", "addr", "add", "172.30.0.11/24", "dev", "eth0")
-	testnode.Run(t, "ip", "link", "set", "eth0", "up")
-	onPeer := []string{"nsenter", "-t", peer, "-n"}
-	testnode.Run(t, append(onPeer, "ip", "addr", "add", "172.30.0.200/24", "dev", "eth0")...)
-	testnode.Run(t, append(onPeer, "ip", "link", "set", "eth0", "up")...)
-	testnode.Run(t, "ip", "route", "add", "default", "via", "172.30.0.200")
-	before := hostState(t)
-
-	flags := []string{"--ovsdb", sw.Address, "--datapath", "netdev", "--run-dir", sw.Dir + "/run", "--pin-dir", sw.Dir + "/bpf/node"}
-	if err := os.MkdirAll(sw.Dir+"/run", 0o755); err != nil {
-		t.Fatal(err)
-	}
+	sw, before := startHost(t)
+	onPeer := []string{"nsenter", "-t", peerPID, "-n"}
+	flags := moverFlags(sw)
 	util := func(args ...string) (string, int) {
 		var stdout, stderr bytes.Buffer
 		argv := append([]string{"/usr/bin/ovn-k8s-util", args[0]}, append(slices.Clone(flags), args[1:]...)...)

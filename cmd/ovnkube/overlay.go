@@ -17,6 +17,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
@@ -121,26 +122,29 @@ func gatewayInit(f *flag.FlagSet) action {
 
 // run joins the overlay.
 func (j *joining) run(ctx context.Context, env *environment) error {
+	log, err := j.load(ctx, env)
+	if err != nil {
+		return err
+	}
 	if len(j.cluster4Or6) > 0 {
 		if err := j.give(map[string]string{"cluster-subnets": j.clusterSubnets()}, "--cluster-ip-subnet"); err != nil {
 			return err
 		}
 	}
-	given := j.Given() // for the next start, and the other commands
-	log, err := j.load(ctx, env)
-	if err != nil {
-		return err
-	}
 	if j.noGateway && j.Origin("gateway-mode").Source == setting.Default {
 		if err := j.give(map[string]string{"gateway-mode": string(gatewayModeNone)}, "without gateway-init"); err != nil {
 			return err
 		}
-		given = j.Given()
+	}
+	given := j.Given() // for the next start, and the other commands
+	if err := j.leadAsFirst(); err != nil {
+		return err
 	}
 	if j.agent.nodeName == "" {
 		return errors.New("give --node-name, the name of this node's Node object")
 	}
-	if err := j.check(); err != nil {
+	lead, err := j.check()
+	if err != nil {
 		return err
 	}
 	ctx, cancel := context.WithTimeoutCause(ctx, j.timeout, fmt.Errorf("not ready after %s; the agent's log is %s, 'ovnkube status' says what is missing", j.timeout, j.logFile))
@@ -150,13 +154,13 @@ func (j *joining) run(ctx context.Context, env *environment) error {
 		return err
 	}
 	defer o.Close()
-	if err := j.giveSubnet(ctx, log); err != nil {
+	if err := j.giveSubnet(ctx, lead.RestConfig, log); err != nil {
 		return err
 	}
 	if err := o.SetExternalIDs(ctx, given); err != nil {
 		return err
 	}
-	if err := j.start(ctx, env, log); err != nil {
+	if err := j.start(ctx, env, lead, log); err != nil {
 		if cause := context.Cause(ctx); ctx.Err() != nil && cause != nil {
 			return cause
 		}
@@ -190,8 +194,8 @@ func (j *joining) clusterSubnets() string {
 	return list.String()
 }
 
-// check says what cannot be, before anything is done.
-func (j *joining) check() error {
+// check says what cannot be, before anything is done. It returns how to lead.
+func (j *joining) check() (controller.Config, error) {
 	var errs []error
 	for _, part := range j.subnet {
 		inside := func(all clusterSubnet) bool { return all.prefix.Overlaps(part) && all.prefix.Bits() < part.Bits() }
@@ -200,18 +204,16 @@ func (j *joining) check() error {
 		}
 	}
 	_, err1 := j.agent.config(j.cluster)
-	_, err2 := j.controller.config(j.cluster)
-	return errors.Join(append(errs, err1, err2)...)
+	lead, err2 := j.controller.config(j.cluster)
+	lead.MetricsAddr = "" // it is another's
+	lead.Identity = fmt.Sprintf("%s_init_%d", j.agent.nodeName, os.Getpid())
+	return lead, errors.Join(append(errs, err1, err2)...)
 }
 
 // giveSubnet writes the node's subnet where the controller looks for it. What a node has it
 // keeps: its pods have addresses of it.
-func (j *joining) giveSubnet(ctx context.Context, log *slog.Logger) error {
-	rest, err := j.cluster.api.restConfig()
-	if err != nil {
-		return err
-	}
-	client, err := kubernetes.NewForConfig(rest)
+func (j *joining) giveSubnet(ctx context.Context, api *rest.Config, log *slog.Logger) error {
+	client, err := kubernetes.NewForConfig(api)
 	if err != nil {
 		return err
 	}
@@ -250,19 +252,10 @@ func (j *joining) giveSubnet(ctx context.Context, log *slog.Logger) error {
 }
 
 // start starts the agent, an older one ends for it, and leads the cluster until it is ready.
-func (j *joining) start(ctx context.Context, env *environment, log *slog.Logger) error {
-	if err := j.leadAsFirst(); err != nil {
-		return err
-	}
-	config, err := j.controller.config(j.cluster)
-	if err != nil {
-		return err
-	}
-	config.MetricsAddr = "" // it is another's
-	config.Identity = fmt.Sprintf("%s_init_%d", j.agent.nodeName, os.Getpid())
+func (j *joining) start(ctx context.Context, env *environment, lead controller.Config, log *slog.Logger) error {
 	group, ctx := errgroup.WithContext(ctx)
 	ctx, done := context.WithCancel(ctx)
-	group.Go(func() error { return controller.Run(ctx, config, log.With(slog.String("role", "controller"))) })
+	group.Go(func() error { return controller.Run(ctx, lead, log.With(slog.String("role", "controller"))) })
 	group.Go(func() error {
 		defer done()
 		err := daemon.Spawn(ctx, daemon.Background{

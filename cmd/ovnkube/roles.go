@@ -5,12 +5,10 @@ import (
 	"errors"
 	"flag"
 	"log/slog"
-	"strings"
 	"time"
 
 	"golang.org/x/sync/errgroup"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
@@ -85,7 +83,7 @@ func runController(ctx context.Context, env *environment, s *settings) error {
 		return err
 	}
 	return s.inDaemon(ctx, func(ctx context.Context, p *daemon.Process) error {
-		config.Progress = func(missing string) { p.Progress("", missing) }
+		config.Begun = func(missing func() string) { p.Follow("", missing) }
 		return controller.Run(ctx, config, log)
 	})
 }
@@ -149,36 +147,35 @@ func runRoles(ctx context.Context, env *environment, s *settings, initMaster, in
 		}
 		return &own
 	}
-	var both struct {
-		controller *controller.Config
-		agent      *agent.Config
-	}
+	parts := map[string]func(context.Context, *daemon.Process) error{}
 	if initMaster != "" {
 		s.controller.identity = initMaster
 		config, err := s.controller.config(address(controllerMetrics))
 		if err != nil {
 			return err
 		}
-		both.controller = &config
+		parts["controller"] = func(ctx context.Context, p *daemon.Process) error {
+			config.Begun = func(missing func() string) { p.Follow("controller", missing) }
+			return controller.Run(ctx, config, log.With(slog.String("role", "controller")))
+		}
 	}
 	if initNode != "" {
 		config, err := s.agent.config(address(agentMetrics))
 		if err != nil {
 			return err
 		}
-		both.agent = &config
+		parts["agent"] = func(ctx context.Context, p *daemon.Process) error {
+			config.Begun = func(missing func() string) { p.Follow("agent", missing) }
+			return s.onlyAgent(ctx, config, log.With(slog.String("role", "agent")))
+		}
 	}
 	return s.inDaemon(ctx, func(ctx context.Context, p *daemon.Process) error {
-		group, ctx := errgroup.WithContext(ctx)
-		if config := both.controller; config != nil {
-			p.Expect("controller")
-			config.Progress = func(missing string) { p.Progress("controller", missing) }
-			group.Go(func() error { return controller.Run(ctx, *config, log.With(slog.String("role", "controller"))) })
+		for name := range parts {
+			p.Expect(name)
 		}
-		if config := both.agent; config != nil {
-			p.Expect("agent")
-			config.Progress = func(missing []string) { p.Progress("agent", strings.Join(missing, "; ")) }
-			group.Go(func() error { return s.onlyAgent(ctx, *config, log.With(slog.String("role", "agent"))) })
+		group, ctx := errgroup.WithContext(ctx)
+		for _, run := range parts {
+			group.Go(func() error { return run(ctx, p) })
 		}
 		return group.Wait()
 	})

@@ -16,6 +16,8 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"golang.org/x/sys/unix"
 )
 
 // testDaemon in the environment makes this binary a daemon that does as the words say.
@@ -93,7 +95,7 @@ func TestDetach(t *testing.T) {
 	if text, err := os.ReadFile(path); err != nil || string(text) != strconv.Itoa(pid)+"\n" {
 		t.Errorf("pid file %q, %v", text, err)
 	}
-	if sid, err := syscallGetsid(pid); err != nil || sid != pid {
+	if sid, err := unix.Getsid(pid); err != nil || sid != pid {
 		t.Errorf("session %d of process %d, %v", sid, pid, err)
 	}
 	if dir, err := os.Readlink(fmt.Sprintf("/proc/%d/cwd", pid)); err != nil || dir != "/" {
@@ -219,13 +221,4 @@ func TestSpawnUntilReady(t *testing.T) {
 	if want := []string{"two: not begun", "two: the; weather"}; !slices.Equal(waited, want) {
 		t.Errorf("waited for %q, want %q", waited, want)
 	}
-}
-
-func syscallGetsid(pid int) (int, error) {
-	stat, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", pid))
-	if err != nil {
-		return 0, err
-	}
-	_, rest, _ := strings.Cut(string(stat), ") ")
-	return strconv.Atoi(strings.Fields(rest)[3])
 }

@@ -9,6 +9,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/coreos/go-systemd/v22/daemon"
 	"golang.org/x/sys/unix"
@@ -25,6 +26,7 @@ type Process struct {
 	hasEnded sync.Once
 
 	untilReady bool // whoever waits, waits for that
+	ended      chan struct{}
 
 	mu      sync.Mutex        // guards missing
 	missing map[string]string // by part
@@ -42,7 +44,7 @@ func (o *Options) Start(ctx context.Context) (*Process, error) {
 		}
 		return nil, Spawn(ctx, Background{Args: os.Args, Dir: dir})
 	}
-	p := &Process{missing: map[string]string{}, untilReady: until == untilReady}
+	p := &Process{missing: map[string]string{}, untilReady: until == untilReady, ended: make(chan struct{})}
 	if until != "" {
 		if err := os.Unsetenv(insideEnv); err != nil { // a child of ours is none of it
 			return nil, err
@@ -93,6 +95,27 @@ func (p *Process) Expect(part string) {
 	p.missing[part] = "not begun"
 }
 
+// Follow asks what a part still misses, "" for nothing, now and until End, and tells its
+// Progress.
+func (p *Process) Follow(part string, missing func() string) {
+	const every = 500 * time.Millisecond
+	go func() {
+		ticker := time.NewTicker(every)
+		defer ticker.Stop()
+		for last, first := "", true; ; first = false {
+			if now := missing(); first || now != last {
+				last = now
+				p.Progress(part, now)
+			}
+			select {
+			case <-p.ended:
+				return
+			case <-ticker.C:
+			}
+		}
+	}()
+}
+
 // Progress says what a part still misses, "" for nothing. With the first of them the
 // daemon is up. Systemd is told that it is ready once all miss nothing, and at any time
 // what they miss.
@@ -122,6 +145,7 @@ func (p *Process) Progress(part, missing string) {
 // End takes the pid file away.
 func (p *Process) End() {
 	p.hasEnded.Do(func() {
+		close(p.ended)
 		notify(daemon.SdNotifyStopping)
 		p.pidfile.Remove()
 	})

@@ -233,13 +233,8 @@ func others(group int) bool {
 		if err != nil || pid == group {
 			continue
 		}
-		text, err := os.ReadFile("/proc/" + d.Name() + "/stat")
-		if err != nil {
-			continue // it has ended
-		}
-		_, rest, _ := strings.Cut(string(text), ") ")
-		f := strings.Fields(rest) // state, parent, group
-		if len(f) > 2 && f[2] == strconv.Itoa(group) && f[0] != "Z" && f[0] != "X" {
+		st, err := readStat(pid) // an error: it has ended
+		if err == nil && st.group == group && st.state != 'Z' && st.state != 'X' {
 			return true
 		}
 	}
