@@ -53,6 +53,7 @@ func (g *Gateway) syncBridge(ctx context.Context, h *Host, n Node) error {
 	want := ovs.Bridge{Name: g.s.Bridge, HWAddr: h.Uplink.MAC.String(), MTU: h.Uplink.MTU}
 	if g.s.Layout == Bridged {
 		want.FailMode = ovs.FailStandalone // the host hangs on it; everything else there is the host's
+		want.Existing = true               // the move makes it: one that was deleted since has not the host's addresses
 	} else {
 		want.DatapathType, want.FailMode = g.s.Datapath, ovs.FailSecure
 		want.OtherConfig = map[string]string{"disable-in-band": "true"}

@@ -19,6 +19,7 @@ type Bridge struct {
 	HWAddr       string // other_config:hwaddr; "" leaves it
 	MTU          int    // mtu_request of the internal interface; 0 leaves it
 	OtherConfig  map[string]string
+	Existing     bool   // it is not created: where there is none, that is ErrNotFound
 	Uplink       string // a device that is to be a port; "" is none, and leaves ports as they are
 }
 
@@ -36,10 +37,13 @@ func (c *Client) SyncBridge(ctx context.Context, want Bridge) error {
 		return err
 	}
 	var ops []ovsdb.Operation
-	if have == nil {
-		ops, err = c.createBridge(ctx, want)
-	} else {
+	switch {
+	case have != nil:
 		ops, err = c.updateBridge(ctx, have, want)
+	case want.Existing:
+		err = ErrNotFound
+	default:
+		ops, err = c.createBridge(ctx, want)
 	}
 	if err == nil {
 		err = c.transact(ctx, ops)

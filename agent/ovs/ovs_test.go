@@ -80,7 +80,11 @@ func TestBridgeAndPorts(t *testing.T) {
 	s := testnode.StartSwitch(t, false)
 	c := dial(t, s)
 	ctx := t.Context()
-	bridge := Bridge{Name: "brx", DatapathType: "netdev", FailMode: FailSecure, HWAddr: "02:00:00:00:00:01", MTU: 1500}
+	bridge := Bridge{Name: "brx", DatapathType: "netdev", FailMode: FailSecure, HWAddr: "02:00:00:00:00:01", MTU: 1500, Existing: true}
+	if err := c.SyncBridge(ctx, bridge); !errors.Is(err, ErrNotFound) {
+		t.Errorf("a bridge that has to be there already: got %v, want ErrNotFound", err)
+	}
+	bridge.Existing = false
 	if err := c.SyncBridge(ctx, bridge); err != nil {
 		t.Fatal(err)
 	}
