@@ -143,14 +143,15 @@ func (n node) masqueradeRows(gr string) []Row {
 // hostRows lead what a load balancer gives to a host, but to this node's by its
 // own address, to that host's management port: on the way by the network
 // outside it would need the router's address as its source, with the client's
-// port (OVN takes none from a range there), which is the host's own.
+// port (OVN takes none from a range there), which is the host's own. What this
+// node's host answers to another host that asked from outside goes back there.
 func (n node) hostRows(gr string) []Row {
 	var rows []Row
 	for _, own := range n.joins() {
 		is4 := own.Addr().Is4()
 		rows = append(rows, RouterPolicy{
 			Router: gr, Priority: managementPolicyPriority, Action: "reroute",
-			Match:    fmt.Sprintf("inport == %q && %s.dst == $%s", externalPort+n.name, family(own.Addr()), hostAddresses(is4)),
+			Match:    fmt.Sprintf("inport == %q && %s.dst == $%s && !ct.rpl", externalPort+n.name, family(own.Addr()), hostAddresses(is4)),
 			NextHops: []string{joinAddress(own).Addr().String()},
 		})
 	}

@@ -149,6 +149,7 @@ func (c *Cluster) servicePaths() []*Path {
 	return []*Path{
 		{Name: "outside to a host behind its own NodePort", From: "ext", To: c.gateway(1), Port: hostNodePort, Server: "node1", Client: c.hairpin(), Class: ns("node1")},
 		{Name: "outside to a host behind another's NodePort", From: "ext", To: c.gateway(2), Port: hostNodePort, Server: "node1", Class: ns("node2")},
+		{Name: "another host to a host behind its own NodePort", From: "node2", To: c.gateway(1), Port: hostNodePort, Server: "node1", Client: c.hairpin(), Class: map[string]Class{"node2": Management, "node1": NorthSouth}},
 		{Name: "outside to a local NodePort", From: "ext", To: c.gateway(1), Port: localNodePort, Server: "b", Client: only(outside), Class: ns("node1")},
 		{Name: "outside to an announced address", From: "ext", To: vip, Port: servicePort, Server: "a,c", Class: ns("node1")},
 		{Name: "outside to a local announced address", From: "ext", To: localVIP, Port: servicePort, Server: "b", Client: only(outside), Class: ns("node1")},
