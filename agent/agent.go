@@ -188,7 +188,7 @@ func (a *agent) build() error {
 		},
 	})
 	a.health = healthcheck.New(healthcheck.Options{
-		Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Healthy: a.serves,
+		Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Healthy: func() bool { return a.serves() && !a.cluster.Drained() },
 		Warn: a.cluster.WarnService, Log: a.log,
 	})
 	a.management = management.New(management.Options{
@@ -232,7 +232,8 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 	group.Go(func() error { return a.exit.Run(ctx) })
 	group.Go(func() error { return a.health.Run(ctx) })
 	group.Go(func() error {
-		return healthcheck.Proxy{Addr: a.cfg.HealthAddr, Healthy: a.serves, Leaving: a.cluster.Leaving, Log: a.log}.Run(ctx)
+		leaving := func() bool { return a.cluster.Leaving() || a.cluster.Drained() }
+		return healthcheck.Proxy{Addr: a.cfg.HealthAddr, Healthy: a.serves, Leaving: leaving, Log: a.log}.Run(ctx)
 	})
 	group.Go(func() error {
 		return loop.Run(ctx, loop.Options{Name: "node annotations", Wake: a.nodeWake, Apply: a.syncNode, Resync: time.Minute, Log: a.log})

@@ -16,7 +16,7 @@ const scrapeWait = time.Second
 // source is where the metrics are read.
 func (a *agent) source() metrics.Source {
 	s := metrics.Source{
-		PinDir: a.cfg.PinDir, Stats: a.gateway.Stats, Ready: func() bool { return len(a.ready.missing()) == 0 }, Log: a.log,
+		PinDir: a.cfg.PinDir, Stats: a.gateway.Stats, Ready: func() bool { return len(a.ready.missing()) == 0 }, Drained: a.cluster.Drained, Log: a.log,
 		Services: a.gateway.ServiceCounts, Failures: conntrackFailures(a.settings),
 		Info: metrics.Info{
 			Backend: string(a.settings.Backend), Layout: layoutName(a.settings), Datapath: a.settings.Datapath,

@@ -100,6 +100,12 @@ func (c *Cluster) Leaving() bool {
 		slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == deletionTaint }))
 }
 
+// Drained says whether the agent's own gateway is to be spared.
+func (c *Cluster) Drained() bool {
+	n := c.Node()
+	return n != nil && annotation.Drained(n.Annotations)
+}
+
 func peerAddrs(n *corev1.Node) []netip.Addr {
 	var out []netip.Addr
 	if prefixes, err := annotation.ParseHostCIDRs(n.Annotations); err == nil && len(prefixes) > 0 {

@@ -31,6 +31,8 @@ type Source struct {
 	// by a program.
 	Sent  func() (packets, bytes uint64, err error)
 	Ready func() bool
+	// Drained says whether an operator spares the gateway.
+	Drained func() bool
 	// Failures are packets that the connection tracker has lost, by why; nil where
 	// nobody counts them, as on the userspace datapath.
 	Failures   func() (map[string]uint64, error)
@@ -102,6 +104,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	info := c.s.Info
 	put("ovnkube_gateway_info", 1, info.Backend, info.Layout, info.Datapath, info.Uplink)
 	put("ovnkube_agent_ready", metric.One(c.s.Ready()))
+	put("ovnkube_gateway_drained", metric.One(c.s.Drained()))
 	put("ovnkube_gateway_fallback", metric.One(info.NoEBPF != ""), info.Backend, info.NoEBPF)
 	stats := c.s.Stats()
 	for part, why := range stats.Degraded {

@@ -17,7 +17,7 @@ import (
 
 func newCollector(t *testing.T) *Collector {
 	c := New(Source{
-		PinDir: t.TempDir(), Ready: func() bool { return true }, Log: slog.New(slog.DiscardHandler),
+		PinDir: t.TempDir(), Ready: func() bool { return true }, Drained: func() bool { return true }, Log: slog.New(slog.DiscardHandler),
 		Stats: func() gateway.Stats {
 			return gateway.Stats{
 				Repairs: map[string]uint64{"flows": 3}, Listeners: 1,
@@ -60,6 +60,9 @@ ovnkube_agent_ready 1
 # TYPE ovnkube_gateway_conntrack_failures_total counter
 ovnkube_gateway_conntrack_failures_total{kind="drop"} 0
 ovnkube_gateway_conntrack_failures_total{kind="insert_failed"} 7
+# HELP ovnkube_gateway_drained 1 while an operator spares the gateway (ovnkube node drain-gateway).
+# TYPE ovnkube_gateway_drained gauge
+ovnkube_gateway_drained 1
 # HELP ovnkube_gateway_degraded 1 if an optional part of the gateway does not work.
 # TYPE ovnkube_gateway_degraded gauge
 ovnkube_gateway_degraded{part="bind_gate"} 0
@@ -102,7 +105,7 @@ ovnkube_gateway_snat_remote_ports_used_max 91
 `
 	c := newCollector(t)
 	if err := testutil.CollectAndCompare(c, strings.NewReader(want), "ovnkube_agent_ready", "ovnkube_gateway_host_listeners",
-		"ovnkube_gateway_info", "ovnkube_gateway_repairs_total", "ovnkube_gateway_fallback", "ovnkube_gateway_degraded", "ovnkube_gateway_snat_remote_ports_used",
+		"ovnkube_gateway_info", "ovnkube_gateway_repairs_total", "ovnkube_gateway_fallback", "ovnkube_gateway_degraded", "ovnkube_gateway_drained", "ovnkube_gateway_snat_remote_ports_used",
 		"ovnkube_gateway_service_bytes_total", "ovnkube_gateway_service_packets_total", "ovnkube_gateway_uncounted_service_ports",
 		"ovn_controller_southbound_database_connected", "ovs_vswitchd_datapath_lookups_total", "ovnkube_gateway_snat_remote_ports_used_max", "ovnkube_gateway_conntrack_failures_total"); err != nil {
 		t.Error(err)

@@ -25,6 +25,7 @@ func Table() metric.Table {
 		{Name: "ovnkube_gateway_repairs_total", Kind: metric.Counter, Labels: []string{"part"}, Help: "Corrections of the gateway after it had been right."},
 		{Name: "ovnkube_gateway_fallback", Kind: metric.Gauge, Labels: []string{"backend", "reason"}, Help: "1 if the gateway has to do without eBPF, with the reason."},
 		{Name: "ovnkube_gateway_degraded", Kind: metric.Gauge, Labels: []string{"part"}, Help: "1 if an optional part of the gateway does not work."},
+		{Name: "ovnkube_gateway_drained", Kind: metric.Gauge, Help: "1 while an operator spares the gateway (ovnkube node drain-gateway)."},
 		{Name: "ovnkube_gateway_host_listeners", Kind: metric.Gauge, Help: "Sockets of the host that listen inside the SNAT port range."},
 		{Name: "ovnkube_gateway_snat_ports", Kind: metric.Gauge, Help: "Ports of the SNAT range: so many connections fit towards one remote port."},
 		{Name: "ovnkube_gateway_snat_remote_ports_used", Kind: metric.Gauge, Labels: []string{"protocol", "remote"}, Help: "Ports of the SNAT range in use towards a remote, of the ten fullest at least half used."},

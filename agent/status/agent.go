@@ -17,6 +17,7 @@ type Agent struct {
 	Err      error    // it does not answer
 	Missing  []string // lines of /readyz
 	Degraded []string // optional parts that do not work
+	Drained  bool     // the gateway is to be spared
 	Ports    float64  // of the SNAT range in use towards the remote where they are most
 	Of       float64  // size of the range; 0: not known
 }
@@ -53,6 +54,9 @@ func (a *Agent) read(metrics string) error {
 		if m.GetGauge().GetValue() != 0 && len(m.GetLabel()) > 0 {
 			a.Degraded = append(a.Degraded, m.GetLabel()[0].GetValue())
 		}
+	}
+	for _, m := range families["ovnkube_gateway_drained"].GetMetric() {
+		a.Drained = m.GetGauge().GetValue() != 0
 	}
 	for _, m := range families["ovnkube_gateway_snat_remote_ports_used_max"].GetMetric() {
 		a.Ports = m.GetGauge().GetValue()

@@ -98,6 +98,10 @@ func (j *judge) agent() {
 	default:
 		j.add("agent", Right, "", "ready")
 	}
+	if a.Drained {
+		j.add("drained", Degraded, "ovnkube node undrain-gateway "+j.Record.Node+", when maintenance is over",
+			"the gateway is drained: nodes without one use others, load balancers are told to")
+	}
 }
 
 func (j *judge) ovsdb() {

@@ -88,6 +88,7 @@ Both may be given in one process. Single and double dashes are the same.`,
 				detail: `It looks at the node itself and works when the agent is dead. Exit status: 0 right; 2 degraded: traffic
 goes on, something is missing; 3 broken: traffic does not go where it should; 1 it could not look.`,
 			},
+			nodeCommands(),
 			benchCommands(),
 			configCommands(),
 			overlayCommands(),

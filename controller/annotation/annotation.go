@@ -29,6 +29,8 @@ const (
 	SNATPortRange  = "ovn-ebpf.io/snat-port-range"                 // agent: "49152-65535"
 	PodMTU         = "ovn-ebpf.io/pod-mtu"                         // agent: "1442", bytes
 	RoutablePods   = "ovn-ebpf.io/routable-pods"                   // agent: "true" if the network outside has routes to the node's pods
+	DrainGateway   = "ovn-ebpf.io/drain-gateway"                   // an operator: "true" while the node's gateway is to be spared
+	LeavesBy       = "ovn-ebpf.io/leaves-by"                       // controller, on nodes without a gateway: ["gw1","gw2"]
 	PodNetworks    = "k8s.ovn.org/pod-networks"                    // controller, on pods
 	FirstPod       = "ovn"                                         // of the first generation, the same: {"ip_address":"10.244.1.3/24",...}
 	defaultNetwork = "default"

@@ -12,10 +12,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
 
-// mostExits is by how many gateways the pods of one node without a gateway
+// MostExits is by how many gateways the pods of one node without a gateway
 // leave at most: it bounds the node's rows, and with all nodes' the BFD
 // sessions of a gateway.
-const mostExits = 8
+const MostExits = 8
 
 // LeavesByOthers says whether the node says that it has no gateway: its pods
 // leave by those of other nodes, on which its rows depend.
@@ -37,11 +37,24 @@ func IsExit(obj *corev1.Node) bool {
 // isExit: in local mode the host has the ports of what leaves, and without NAT
 // another node's pods have no way back.
 func (n node) isExit() bool {
-	return n.hasGateway() && len(n.subnets) > 0 && n.gateway.Mode == annotation.GatewayModeShared && !n.routable
+	return n.hasGateway() && len(n.subnets) > 0 && n.gateway.Mode == annotation.GatewayModeShared && !n.routable && !n.drained
+}
+
+// Exits returns the names of the nodes by whose gateways the node's pods leave,
+// sorted. A node with a gateway of its own has none.
+func Exits(c *Cluster, obj *corev1.Node) []string {
+	if !LeavesByOthers(obj) {
+		return nil
+	}
+	var names []string
+	for _, n := range c.exits(obj.Name) {
+		names = append(names, n.name)
+	}
+	return names
 }
 
 // exits are the gateways by which the node's pods leave, by name. Where there
-// are more than mostExits, each node has its own choice, which changes only
+// are more than MostExits, each node has its own choice, which changes only
 // with the gateways that are in it.
 func (c *Cluster) exits(name string) []node {
 	var out []node
@@ -55,14 +68,14 @@ func (c *Cluster) exits(name string) []node {
 			out = append(out, n)
 		}
 	}
-	if len(out) > mostExits {
+	if len(out) > MostExits {
 		weight := func(n node) uint64 {
 			h := fnv.New64a()
 			_, _ = h.Write([]byte(name + " " + n.name)) // a hash returns no error
 			return h.Sum64()
 		}
 		slices.SortFunc(out, func(a, b node) int { return cmp.Compare(weight(a), weight(b)) })
-		out = out[:mostExits]
+		out = out[:MostExits]
 	}
 	slices.SortFunc(out, func(a, b node) int { return strings.Compare(a.name, b.name) })
 	return out

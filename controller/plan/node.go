@@ -30,10 +30,11 @@ type node struct {
 	snatPorts  PortRange
 	mtu        int  // of the node's pods
 	routable   bool // pods' addresses are known outside
+	drained    bool // its gateway is to be spared
 }
 
 func parseNode(obj *corev1.Node, cfg Config) (node, error) {
-	n := node{name: obj.Name, chassis: obj.Annotations[annotation.ChassisID], mtu: cfg.MTU}
+	n := node{name: obj.Name, chassis: obj.Annotations[annotation.ChassisID], mtu: cfg.MTU, drained: annotation.Drained(obj.Annotations)}
 	a := obj.Annotations
 	errs := []error{
 		optional(&n.subnets, a, annotation.ParseNodeSubnets),

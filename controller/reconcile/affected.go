@@ -92,7 +92,7 @@ func nodeAffects(keys map[plan.Key]struct{}, c *plan.Cluster, name string, was, 
 	if subnets || addresses || changed(annotation.NodeID, annotation.ManagementMACs, annotation.SNATPortRange, annotation.PodMTU, annotation.RoutablePods) {
 		keys[plan.NodeKey(name)] = struct{}{}
 	}
-	if subnets || addresses || changed(annotation.RoutablePods, annotation.ManagementMACs) {
+	if subnets || addresses || changed(annotation.RoutablePods, annotation.ManagementMACs, annotation.DrainGateway) {
 		exitAffects(keys, c, was, is)
 	}
 	for _, p := range c.NodePods(name) {

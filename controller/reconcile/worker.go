@@ -3,6 +3,7 @@ package reconcile
 import (
 	"context"
 	"errors"
+	"maps"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -92,6 +93,7 @@ type work struct {
 	unserved map[plan.Key]error // what the rows do not say, though the object does
 	homeless map[plan.Key]error // why a pod has no address, and so no rows
 	patches  map[plan.Key]*patch
+	after    map[plan.Key]*patch // once the rows are written
 }
 
 // reconcile brings the rows owned by each key in line with the cluster. A key
@@ -100,7 +102,7 @@ type work struct {
 // new version, and with it the key.
 func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 	todo := work{
-		rows: map[plan.Key][]plan.Row{}, unserved: map[plan.Key]error{}, homeless: map[plan.Key]error{}, patches: map[plan.Key]*patch{},
+		rows: map[plan.Key][]plan.Row{}, unserved: map[plan.Key]error{}, homeless: map[plan.Key]error{}, patches: map[plan.Key]*patch{}, after: map[plan.Key]*patch{},
 	}
 	for _, k := range keys {
 		if k == everything() {
@@ -147,6 +149,7 @@ func (w *worker) prepare(k plan.Key, todo *work) {
 		todo.patches[k] = p
 		return
 	}
+	told := leavesBy(&w.cluster, k)
 	rows, err := plan.Rows(&w.cluster, k)
 	var unserved *plan.Unserved
 	if err != nil && !errors.As(err, &unserved) {
@@ -154,6 +157,9 @@ func (w *worker) prepare(k plan.Key, todo *work) {
 		return
 	}
 	todo.rows[k] = rows
+	if told != nil {
+		todo.after[k] = told
+	}
 	if err != nil {
 		todo.unserved[k] = err
 	}
@@ -169,6 +175,8 @@ func (w *worker) commit(ctx context.Context, todo work) {
 	errs := w.db.Commit(ctx, want)
 	end, wrote := time.Now(), w.db.Stats().Transactions != before
 	w.counts.commit(end.Sub(start))
+	maps.DeleteFunc(todo.after, func(k plan.Key, _ *patch) bool { _, in := want[k]; return !in || errs[k] != nil })
+	maps.Copy(errs, w.patchAll(ctx, todo.after))
 	for k, rows := range want {
 		if err := errs[k]; err != nil {
 			w.fail(k, reasonOf(err), err)

@@ -1,0 +1,20 @@
+package annotation
+
+// Drained says whether an operator spares the node's gateway: pods of nodes
+// without one leave by others, load balancers are told to go elsewhere.
+func Drained(annotations map[string]string) bool { return annotations[DrainGateway] == "true" }
+
+// FormatLeavesBy is the value of LeavesBy: nodes' names.
+func FormatLeavesBy(names []string) string {
+	if names == nil {
+		names = []string{}
+	}
+	return encode(names)
+}
+
+// ParseLeavesBy returns the nodes by whose gateways the node's pods leave.
+func ParseLeavesBy(annotations map[string]string) ([]string, error) {
+	var names []string
+	err := get(annotations, LeavesBy, &names)
+	return names, err
+}

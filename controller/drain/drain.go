@@ -1,0 +1,126 @@
+package drain
+
+import (
+	"context"
+	"encoding/json"
+	"errors"
+	"fmt"
+	"io"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+)
+
+// poll is how often the cluster is asked how far it is.
+const poll = 500 * time.Millisecond
+
+// Options of Gateway.
+type Options struct {
+	Node    string
+	Back    bool          // bring it back
+	Force   bool          // the last one, too
+	Timeout time.Duration // how long to wait for routes
+	Out     io.Writer     // progress, for people
+}
+
+// Gateway takes the gateway out of use, or brings it back, and waits until all
+// nodes without one have their routes. What is so already is done again: a wait that was
+// broken off goes on. After a timeout the annotation stays.
+func Gateway(ctx context.Context, client kubernetes.Interface, o Options) error {
+	nodes, err := list(ctx, client)
+	if err != nil {
+		return err
+	}
+	n, err := find(nodes, o.Node)
+	if err != nil {
+		return err
+	}
+	if !o.Back {
+		if err := check(nodes, n); err != nil && !o.Force {
+			return fmt.Errorf("drain gateway of node %q: %w; --force does it all the same", o.Node, err)
+		}
+	}
+	if err := mark(ctx, client, n, o.Back); err != nil {
+		return err
+	}
+	said := "is drained: its load balancer health checks answer 503"
+	if o.Back {
+		said = "is in use again: its load balancer health checks answer for it"
+	}
+	fmt.Fprintf(o.Out, "gateway of %s %s\n", o.Node, said)
+	return await(ctx, client, o)
+}
+
+func list(ctx context.Context, client kubernetes.Interface) ([]corev1.Node, error) {
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("list nodes: %w", err)
+	}
+	return nodes.Items, nil
+}
+
+// mark sets or removes the annotation, unless it is so.
+func mark(ctx context.Context, client kubernetes.Interface, n *corev1.Node, back bool) error {
+	_, has := n.Annotations[annotation.DrainGateway]
+	if annotation.Drained(n.Annotations) != back && has != back {
+		return nil
+	}
+	var value any = "true"
+	if back {
+		value = nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": n.UID, "annotations": map[string]any{annotation.DrainGateway: value}}})
+	if err != nil {
+		return fmt.Errorf("annotate node %q: %w", n.Name, err)
+	}
+	if _, err := client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+		return fmt.Errorf("annotate node %q: %w", n.Name, err)
+	}
+	return nil
+}
+
+// await waits for the routes, and tells whenever fewer nodes are left.
+func await(ctx context.Context, client kubernetes.Interface, o Options) error {
+	limited, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	verb := "still leave by it"
+	if o.Back {
+		verb = "do not leave by it yet"
+	}
+	last := -1
+	var left []string
+	for {
+		nodes, err := list(limited, client)
+		if err == nil {
+			if n, err := find(nodes, o.Node); err != nil {
+				return err
+			} else if o.Back && !isExit(n) {
+				return nil // its gateway is nobody else's
+			}
+			left = remaining(nodes, o.Node, o.Back)
+			if len(left) == 0 {
+				fmt.Fprintf(o.Out, "done: %s\n", outcome(nodes, o.Back))
+				return nil
+			}
+			if len(left) != last {
+				fmt.Fprintf(o.Out, "pods on %s %s\n", strings.Join(few(left), ", "), verb)
+			}
+			last = len(left)
+		}
+		select {
+		case <-limited.Done():
+			if ctx.Err() != nil {
+				return ctx.Err()
+			}
+			return errors.Join(fmt.Errorf("not done after %s: pods on %s %s; the controller writes their routes: does it run, and what does its /readyz say? The annotation %s stays as it is now",
+				o.Timeout, strings.Join(few(left), ", "), verb, annotation.DrainGateway), err)
+		case <-time.After(poll):
+		}
+	}
+}
