@@ -165,7 +165,7 @@ func (s *settings) check() ([]setting.Problem, error) {
 	if err := s.follow(false); err != nil {
 		return nil, err
 	}
-	problems = append(problems, s.checkAPI()...)
+	problems = append(append(problems, s.checkAPI()...), s.exposed()...)
 	// What waits for the whole: each role looks at its own part.
 	said := map[string]bool{}
 	s.agent.nodeName = "node"

@@ -6,12 +6,14 @@ import (
 	"flag"
 	"log/slog"
 	"os"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/keyfile"
 )
 
 // defaultConfigFile is read where it is there.
@@ -82,7 +84,8 @@ func (s *settings) resolve(ctx context.Context, lookup func(string) (string, boo
 		problems = s.Resolve(setting.Sources{File: sources.File, Environment: lookup, ExternalIDs: ids})
 	}
 	_, inPod := lookup("KUBERNETES_SERVICE_HOST")
-	return problems, s.follow(inPod)
+	err = s.follow(inPod)
+	return append(problems, s.exposed()...), err
 }
 
 // readFile reads the file given, or the one that is always looked for.
@@ -146,6 +149,34 @@ func (s *settings) follow(inPod bool) error {
 		errs = append(errs, s.Put("kubeconfig", "", setting.Origin{Where: config.Where + " is not used: k8s-apiserver is given"}))
 	}
 	return errors.Join(append(errs, s.sslFiles("nb", s.cluster.nbAddress), s.sslFiles("sb", s.cluster.sbAddress))...)
+}
+
+// exposed warns of private keys that others than their owner can read: those of ssl:
+// addresses and of a kubeconfig.
+func (s *settings) exposed() []setting.Problem {
+	var out []setting.Problem
+	look := func(name, path string) {
+		if message := keyfile.Exposed(path); path != "" && message != "" {
+			out = append(out, setting.Problem{Where: s.Origin(name).Where, Message: name + ": " + message, Warning: true})
+		}
+	}
+	for name, of := range map[string]struct{ address, key string }{
+		"nb-client-privkey": {s.cluster.nbAddress, s.cluster.nbTLS.Key}, "sb-client-privkey": {s.cluster.sbAddress, s.cluster.sbTLS.Key},
+	} {
+		if strings.Contains(","+of.address, ",ssl:") {
+			look(name, of.key)
+		}
+	}
+	if s.cluster.api.kubeconfig != "" {
+		if config, err := s.cluster.api.restConfig(); err == nil { // else the role says so
+			look("kubeconfig", config.KeyFile)
+			if len(config.KeyData) > 0 && config.KeyFile == "" {
+				look("kubeconfig", s.cluster.api.kubeconfig)
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b setting.Problem) int { return strings.Compare(a.Message, b.Message) })
+	return out
 }
 
 // sslFiles fills in where ovn-kubernetes looks for the files of an ssl: address.

@@ -6,9 +6,10 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"os"
 	"slices"
 	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/keyfile"
 )
 
 // Parse splits a comma-separated list of OVSDB endpoints and checks each:
@@ -53,11 +54,11 @@ func (t TLS) Config(endpoints []string) (*tls.Config, error) {
 	if t.Key == "" || t.Certificate == "" || t.CA == "" {
 		return nil, fmt.Errorf("connect to %s: ssl wants a private key, a certificate and a CA certificate", strings.Join(endpoints, ","))
 	}
-	own, err := tls.LoadX509KeyPair(t.Certificate, t.Key)
+	own, err := t.own()
 	if err != nil {
 		return nil, fmt.Errorf("load certificate %s with key %s: %w", t.Certificate, t.Key, err)
 	}
-	pem, err := os.ReadFile(t.CA)
+	pem, err := keyfile.Read(t.CA)
 	if err != nil {
 		return nil, fmt.Errorf("load CA certificate: %w", err)
 	}
@@ -70,6 +71,18 @@ func (t TLS) Config(endpoints []string) (*tls.Config, error) {
 		InsecureSkipVerify: true, // what is verified instead:
 		VerifyConnection:   func(s tls.ConnectionState) error { return signedBy(authorities, s.PeerCertificates) },
 	}, nil
+}
+
+func (t TLS) own() (tls.Certificate, error) {
+	key, err := keyfile.Read(t.Key)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	certificate, err := keyfile.Read(t.Certificate)
+	if err != nil {
+		return tls.Certificate{}, err
+	}
+	return tls.X509KeyPair(certificate, key)
 }
 
 // signedBy verifies a server's certificates, without a name.

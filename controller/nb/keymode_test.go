@@ -1,0 +1,119 @@
+package nb_test
+
+import (
+	"bufio"
+	"errors"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
+)
+
+// dialEnv has this test's program be a client: endpoint, key, certificate, authority.
+const dialEnv = "OVN_EBPF_NB_DIAL"
+
+// TestSSLKeyMode: a client that is not root loses the right to read its key. A connection
+// that is there goes on; the next one fails, and says why; it comes back with the right.
+func TestSSLKeyMode(t *testing.T) {
+	if os.Getenv(dialEnv) != "" {
+		tellReady(t)
+		return
+	}
+	if os.Getuid() != 0 {
+		t.Fatal("not root: it starts a client as somebody else")
+	}
+	const nobody = 65534
+	dir := t.TempDir()
+	ours := newAuthority(t, dir, "ours")
+	client := ours.sign(t, "client")
+	program := filepath.Join(dir, "client")
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := errors.Join(os.WriteFile(program, read(t, self), 0o755), os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755),
+		os.Chown(client.Key, nobody, nobody), os.Chmod(client.Certificate, 0o644), os.Chmod(ours.file, 0o644)); err != nil {
+		t.Fatal(err)
+	}
+	s := newSSLServer(t, dir)
+	server := ours.sign(t, "server")
+	s.start(t, server, ours.file)
+
+	cmd := exec.Command(program, "-test.run=^TestSSLKeyMode$", "-test.timeout=5m")
+	cmd.Dir, cmd.Env = "/", append(os.Environ(), dialEnv+"="+strings.Join([]string{s.endpoints()[0], client.Key, client.Certificate, ours.file}, " "))
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	in, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	out, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		in.Close()
+		_ = cmd.Wait() // what it says was read
+	})
+	told := bufio.NewScanner(out)
+	await := func(when string, want ...string) {
+		t.Helper()
+		for told.Scan() {
+			t.Log(told.Text())
+			missing := false
+			for _, w := range want {
+				missing = missing || !strings.Contains(told.Text(), w)
+			}
+			if !missing {
+				return
+			}
+		}
+		t.Fatalf("%s: the client ended (%v) before it said %q", when, told.Err(), want)
+	}
+	await("at first", "ready")
+	if err := os.Chmod(client.Key, 0); err != nil {
+		t.Fatal(err)
+	}
+	s.start(t, server, ours.file)
+	await("without the right", client.Key+": permission denied", "mode 0000 of user 65534", "this is user 65534")
+	if err := os.Chmod(client.Key, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	await("with it again", "ready")
+}
+
+// tellReady prints "ready", or what is missing, whenever it changes, until stdin ends.
+func tellReady(t *testing.T) {
+	f := strings.Fields(os.Getenv(dialEnv))
+	db := dial(t, f[:1], nb.TLS{Key: f[1], Certificate: f[2], CA: f[3]})
+	ended := make(chan struct{})
+	go func() {
+		_, _ = io.Copy(io.Discard, os.Stdin) // whatever ends it
+		close(ended)
+	}()
+	said := ""
+	for {
+		text := "ready"
+		if err := db.Ready(); err != nil {
+			text = strings.ReplaceAll(err.Error(), "\n", "; ")
+		}
+		if text != said {
+			fmt.Println(text)
+			said = text
+		}
+		select {
+		case <-ended:
+			return
+		case <-time.After(10 * time.Millisecond):
+		}
+	}
+}
