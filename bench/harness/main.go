@@ -176,12 +176,13 @@ func (m *measurement) run(ctx context.Context) ([]bench.Row, error) {
 		return nil, err
 	}
 	var rows []bench.Row
+	used := 0
 	for _, flows := range m.flows {
 		for _, tt := range t.plan() {
 			if len(m.only) > 0 && !slices.Contains(m.only, tt.name) && !slices.Contains(m.only, tt.name+"/"+tt.family) {
 				continue
 			}
-			tt.flows = flows
+			tt.flows, tt.used = flows, used
 			row, err := m.row(ctx, tt, bench.Row{Variant: t.name, Layout: t.layout, Kernel: kernel})
 			if err != nil {
 				return nil, err
@@ -192,6 +193,7 @@ func (m *measurement) run(ctx context.Context) ([]bench.Row, error) {
 				m.profiles = append(m.profiles, bench.Profile{Row: row, Operations: m.batchesOf(tt) * tt.batchSize()})
 			}
 		}
+		used += min(flows, portsEach)
 	}
 	if m.plant {
 		row, err := m.planted(ctx, kernel)

@@ -39,12 +39,13 @@ func (t test) batchSize() int {
 type test struct {
 	name, family string
 	flows        int // 0: flowCount
+	used         int // ports of the clients' that fewer flows had before; their connections are still tracked
 	seed         int // of the clients' ports
 }
 
 // firstPort is the first flow's source port: another seed, other places in the
 // kernel's tables.
-func (t test) firstPort() int { return clientPort + t.seed%400*flowCount }
+func (t test) firstPort() int { return clientPort + t.seed%400*flowCount + t.used }
 
 // flowNumber returns how many flows the operations take turns on.
 func (t test) flowNumber() int { return cmp.Or(t.flows, flowCount) }
