@@ -53,6 +53,9 @@ func (r Result) Family() string {
 // (conntrack.c, "conn->conn_type == CT_CONN_TYPE_DEFAULT") and is started again by
 // its monitor. What is decided wrongly is so the second time too.
 func (c *Cluster) Run(ctx context.Context, p *Path, protocol string, v6 bool) (Result, error) {
+	if protocol == "tcp" {
+		c.meet(ctx, p, v6)
+	}
 	result, err := c.runOnce(ctx, p, protocol, v6)
 	if err == nil || ctx.Err() != nil {
 		return result, err
@@ -66,6 +69,20 @@ func (c *Cluster) Run(ctx context.Context, p *Path, protocol string, v6 bool) (R
 	result, err = c.runOnce(ctx, p, protocol, v6)
 	result.First = first
 	return result, err
+}
+
+// meet has the neighbours on the way resolved, by datagrams: the first packet to one
+// is lost on the userspace datapath, and a SYN that is sent again goes wrong there.
+// ovs-vswitchd 3.1 calls it new and translates its destination before OVN's load
+// balancer has seen it, which therefore does not ask for the source's translation: the
+// answer goes by another gateway. The kernel's datapath leaves it to the load balancer.
+func (c *Cluster) meet(ctx context.Context, p *Path, v6 bool) {
+	target := netip.AddrPortFrom(p.To(v6), p.Port).String()
+	for range 3 { // if none is answered, the run says so
+		if _, err := c.Exec(ctx, p.From, c.traffic("udp", "-n", "8", target)...); err == nil || ctx.Err() != nil {
+			return
+		}
+	}
 }
 
 func (c *Cluster) runOnce(ctx context.Context, p *Path, protocol string, v6 bool) (Result, error) {
