@@ -8,6 +8,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
 // scrapeWait is for how long a scrape waits for a daemon that does not answer.
@@ -32,6 +33,13 @@ func (a *agent) source() metrics.Source {
 			defer cancel()
 			return ovs.ControllerConnected(ctx, a.cfg.OVNRunDir)
 		},
+	}
+	if a.settings.CountsFlows() {
+		s.Counters = func() ([]bpf.Counter, error) {
+			ctx, cancel := context.WithTimeout(context.Background(), scrapeWait)
+			defer cancel()
+			return a.gateway.FlowCounters(ctx)
+		}
 	}
 	if s.Info.Layout == string(gateway.Direct) {
 		s.Sent = func() (packets, bytes uint64, err error) { return link.Sent(a.settings.Uplink) }

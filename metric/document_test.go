@@ -9,6 +9,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	agentmetrics "github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
@@ -31,6 +32,10 @@ func reasons() string {
 	b.WriteString("| port | direction | verdict | reason |\n|---|---|---|---|\n")
 	for _, c := range bpf.Reasons() {
 		fmt.Fprintf(&b, "| %s | %s | %s | `%s` |\n", c.Port, c.Direction, c.Verdict, c.Reason)
+	}
+	alone := gateway.FlowReasons()
+	for _, c := range alone[len(bpf.Reasons()):] {
+		fmt.Fprintf(&b, "| %s | %s | %s | `%s`, with the backend openflow |\n", c.Port, c.Direction, c.Verdict, c.Reason)
 	}
 	return b.String()
 }

@@ -205,7 +205,7 @@ func (r *rig) outputs(port string) error {
 	if err != nil {
 		return err
 	}
-	out, err := exec.Command("ovs-ofctl", "-O", "OpenFlow14", "--no-names", "dump-flows", "unix:"+r.sw.Dir+"/breth0.mgmt", "cookie="+ovs.Cookie+"/-1").CombinedOutput()
+	out, err := exec.Command("ovs-ofctl", "-O", "OpenFlow14", "--no-names", "dump-flows", "unix:"+r.sw.Dir+"/breth0.mgmt", "cookie="+ovs.Cookie+"/"+ovs.CookieMask).CombinedOutput()
 	if err != nil || ports[port] == 0 || !strings.Contains(string(out), fmt.Sprintf("output:%d", ports[port])) {
 		return fmt.Errorf("no flow to port %d (%s): %w:\n%s", ports[port], port, err, out)
 	}

@@ -61,6 +61,7 @@ type Gateway struct {
 	moves    moves            // likewise
 	planner  openflow.Planner // likewise: the flows that there should be
 	written  ovs.FlowSync     // likewise
+	counts   *ovs.FlowCounts  // of the OpenFlow backend
 
 	flows    atomic.Bool                 // flows must be looked at
 	vswitchd atomic.Bool                 // the OpenFlow connection is up
@@ -103,7 +104,7 @@ func New(o Options) *Gateway {
 	o.Settings.Backend = cmp.Or(o.Settings.Backend, EBPF)
 	return &Gateway{
 		s: o.Settings, ovs: o.OVS, serving: newServing(o.Source), changed: o.Changed, log: o.Log, wake: loop.NewSignal(),
-		fault: "gateway: not started", stats: newStats(),
+		fault: "gateway: not started", stats: newStats(), counts: newFlowCounts(o.Settings),
 	}
 }
 
@@ -128,6 +129,9 @@ func (g *Gateway) Run(ctx context.Context) error {
 			}
 		}
 	})
+	if g.s.CountsFlows() {
+		group.Go(func() error { return g.counts.Run(ctx) })
+	}
 	group.Go(func() error { return g.guard(ctx) })
 	group.Go(func() error { return g.track(ctx) })
 	group.Go(func() error {

@@ -60,6 +60,9 @@ func testLayout(t *testing.T, r *rig, bridged Backend) {
 		if err := r.programs(bridged == EBPF); err != nil {
 			t.Error(err)
 		}
+		if bridged == OpenFlow {
+			r.flowsCount(t)
+		}
 	})
 	r.step("restarted there", func(t *testing.T) {
 		// Stands for what the host's sockets go on with, which the lab's kernel may not have.

@@ -153,7 +153,7 @@ func (r *rig) bridge() (link.Link, error) { return link.Get("breth0") }
 
 // hasFlows checks the bridge's flows without changing them.
 func (r *rig) hasFlows() error {
-	out, err := exec.Command("ovs-ofctl", "dump-flows", "unix:"+r.sw.Dir+"/breth0.mgmt", "cookie="+ovs.Cookie+"/-1").CombinedOutput()
+	out, err := exec.Command("ovs-ofctl", "dump-flows", "unix:"+r.sw.Dir+"/breth0.mgmt", "cookie="+ovs.Cookie+"/"+ovs.CookieMask).CombinedOutput()
 	if want := len(openflow.Static(openflow.StaticInput{EncapIP: r.s.Encap.Addr()})); err != nil || strings.Count(string(out), "cookie=") <= want || !strings.Contains(string(out), "in_port=LOCAL actions=ALL") {
 		return fmt.Errorf("want %d flows and the hairpin's: %w: %s", want, err, out)
 	}

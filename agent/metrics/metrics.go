@@ -24,8 +24,10 @@ type Info struct {
 
 // Source is where a Collector reads. A nil function: there is nothing to read.
 type Source struct {
-	PinDir   string
-	Stats    func() gateway.Stats
+	PinDir string
+	Stats  func() gateway.Stats
+	// Counters are what has been decided, where no programs decide.
+	Counters func() ([]bpf.Counter, error)
 	Services func() (counts []bpf.ServiceCount, uncounted int, err error)
 	// Sent is what the uplink has sent, where the host's part of it is not counted
 	// by a program.

@@ -51,6 +51,25 @@ func TestLint(t *testing.T) {
 	}
 }
 
+// Where flows decide, they are asked, and not what is pinned.
+func TestCollectFlows(t *testing.T) {
+	c := newCollector(t)
+	c.s.Counters = func() ([]bpf.Counter, error) {
+		return []bpf.Counter{{Port: "both", Direction: "rx", Verdict: "both", Reason: "icmp_error_both", Packets: 3, Bytes: 210}}, nil
+	}
+	const want = `
+# HELP ovnkube_gateway_bytes_total Bytes at the North-South gateway, by who got or sent them and why.
+# TYPE ovnkube_gateway_bytes_total counter
+ovnkube_gateway_bytes_total{direction="rx",port="both",reason="icmp_error_both",verdict="both"} 210
+# HELP ovnkube_gateway_packets_total Packets at the North-South gateway, by who got or sent them and why.
+# TYPE ovnkube_gateway_packets_total counter
+ovnkube_gateway_packets_total{direction="rx",port="both",reason="icmp_error_both",verdict="both"} 3
+`
+	if err := testutil.CollectAndCompare(c, strings.NewReader(want), "ovnkube_gateway_packets_total", "ovnkube_gateway_bytes_total"); err != nil {
+		t.Error(err)
+	}
+}
+
 func TestCollect(t *testing.T) {
 	want := `
 # HELP ovnkube_agent_ready 1 if the agent has everything in its desired state.

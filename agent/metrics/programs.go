@@ -9,10 +9,18 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 )
 
+// counters are of the programs that are pinned, or of what decides in their place.
+func (c *Collector) counters() ([]bpf.Counter, error) {
+	if c.s.Counters != nil {
+		return c.s.Counters()
+	}
+	return bpf.ReadCounters(c.s.PinDir)
+}
+
 // putPrograms reads what is pinned. There is nothing before the first
 // load: then there are no such metrics.
 func (c *Collector) putPrograms(put putter) {
-	counters, err := bpf.ReadCounters(c.s.PinDir)
+	counters, err := c.counters()
 	if err != nil {
 		c.s.Log.Debug("no gateway counters", "error", err)
 		return
@@ -20,6 +28,9 @@ func (c *Collector) putPrograms(put putter) {
 	for _, n := range counters {
 		put("ovnkube_gateway_packets_total", float64(n.Packets), n.Port, n.Direction, n.Verdict, n.Reason)
 		put("ovnkube_gateway_bytes_total", float64(n.Bytes), n.Port, n.Direction, n.Verdict, n.Reason)
+	}
+	if c.s.Counters != nil {
+		return
 	}
 	c.putHostSent(put, counters)
 	tables, err := bpf.Tables(c.s.PinDir)

@@ -6,6 +6,7 @@ import (
 	"maps"
 	"path/filepath"
 	"slices"
+	"strconv"
 	"strings"
 )
 
@@ -18,7 +19,8 @@ const LearnedCookie = "0x6f766e656c726e"
 //
 // Flows are in the spelling of ovs-ofctl dump-flows without cookie
 // ("table=2,priority=10,ip,nw_dst=10.0.0.1 actions=LOCAL"), table 0 unnamed, the
-// priority always there.
+// priority always there. One that is counted ends in its number, 1 to 255, as in
+// "priority=1 actions=LOCAL #7".
 type FlowSync struct {
 	RunDir  string // holds the bridge's .mgmt socket
 	Bridge  string
@@ -34,7 +36,7 @@ func SyncBundle(ctx context.Context, rundir, bridge string, want []string) (mess
 // returns how many messages that took: one for each flow that is new, has other
 // actions, or is gone; 0 when everything was right already. It is one atomic
 // bundle, so no packet meets a state between, and a flow that stays keeps its
-// counters. Afterwards the flows are read again: what the switch has not taken,
+// counters, unless its number becomes another. Afterwards the flows are read again: what the switch has not taken,
 // or spells otherwise, is an error. So is a flow of another cookie that has the
 // table, the priority and the match of one of want's; then nothing is written.
 func (s *FlowSync) All(ctx context.Context, want []string) (messages int, err error) {
@@ -65,15 +67,16 @@ func (s *FlowSync) All(ctx context.Context, want []string) (messages int, err er
 	return len(mods), nil
 }
 
-// Update writes some flows and deletes others, of which only the match counts, as
-// one atomic bundle, and returns how many messages that took. It reads nothing: it
+// Update writes some flows and deletes others, as one atomic bundle, and returns
+// how many messages that took. What is written with another number than it has must
+// be among the others, too. It reads nothing: it
 // costs what the change is, however many flows there are, and relies on the last
 // All for what else is there.
 func (s *FlowSync) Update(ctx context.Context, write, gone []string) (messages int, err error) {
 	have := flowTable{ours: map[string]string{}, foreign: s.foreign}
 	for _, flow := range gone {
-		key, _, _ := strings.Cut(flow, " actions=")
-		have.ours[key] = ""
+		key, actions, _ := strings.Cut(flow, " actions=")
+		have.ours[key] = actions
 	}
 	mods, err := have.diff(write)
 	if err != nil {
@@ -150,8 +153,11 @@ func parseTable(dump string) flowTable {
 				key = "table=" + table + "," + key
 			}
 		}
+		number, ours := FlowNumber(cookie)
 		switch {
-		case cookie == Cookie:
+		case ours && number != 0:
+			t.ours[key] = fmt.Sprintf("%s #%d", actions, number)
+		case ours:
 			t.ours[key] = actions
 		case ok:
 			t.foreign[key] = cookie
@@ -160,8 +166,9 @@ func parseTable(dump string) flowTable {
 	return t
 }
 
-// diff returns the lines that make the table want, for ovs-ofctl: what to write
-// first, in want's order, then what to delete.
+// diff returns the lines that make the table want, for ovs-ofctl: what to write,
+// in want's order, then what to delete. A flow whose number becomes another is
+// deleted first, so that what it has counted stays with the old one.
 func (t flowTable) diff(want []string) ([]string, error) {
 	gone := maps.Clone(t.ours)
 	var mods []string
@@ -173,13 +180,40 @@ func (t flowTable) diff(want []string) ([]string, error) {
 		if cookie, taken := t.foreign[key]; taken {
 			return nil, fmt.Errorf("flow %q is there already, with the cookie %s of somebody else", key, cookie)
 		}
-		if have, found := t.ours[key]; !found || have != actions {
-			mods = append(mods, fmt.Sprintf("add cookie=%s,%s,actions=%s\n", Cookie, key, actions))
-		}
+		have, found := t.ours[key]
 		delete(gone, key)
+		if found && have == actions {
+			continue
+		}
+		actions, number, err := cutNumber(actions)
+		if err != nil {
+			return nil, fmt.Errorf("flow %q: %w", flow, err)
+		}
+		if _, was, _ := cutNumber(have); found && was != number {
+			mods = append(mods, deletion(key))
+		}
+		flag := ""
+		if number != 0 {
+			flag = "send_flow_rem,"
+		}
+		mods = append(mods, fmt.Sprintf("add cookie=%#x,%s%s,actions=%s\n", numbered(number), flag, key, actions))
 	}
 	for _, key := range slices.Sorted(maps.Keys(gone)) {
-		mods = append(mods, fmt.Sprintf("delete_strict cookie=%s/-1,%s\n", Cookie, key))
+		mods = append(mods, deletion(key))
 	}
 	return mods, nil
+}
+
+func deletion(key string) string {
+	return fmt.Sprintf("delete_strict cookie=%s/%s,%s\n", Cookie, CookieMask, key)
+}
+
+// cutNumber takes a flow's number off its actions.
+func cutNumber(actions string) (string, uint8, error) {
+	actions, text, ok := strings.Cut(actions, " #")
+	if !ok {
+		return actions, 0, nil
+	}
+	n, err := strconv.ParseUint(text, 10, 8)
+	return actions, uint8(n), err
 }

@@ -82,7 +82,7 @@ func TestSyncBundle(t *testing.T) {
 	if _, err := SyncBundle(t.Context(), s.Dir, "brx", nil); err != nil {
 		t.Fatal(err)
 	}
-	if dump := testnode.Run(t, "ovs-ofctl", "dump-flows", target, "cookie="+Cookie+"/-1"); strings.Contains(dump, "priority") {
+	if dump := testnode.Run(t, "ovs-ofctl", "dump-flows", target, "cookie="+Cookie+"/"+CookieMask); strings.Contains(dump, "priority") {
 		t.Errorf("left over: %s", dump)
 	}
 }

@@ -5,10 +5,28 @@ import (
 	"context"
 	"fmt"
 	"os/exec"
+	"strconv"
 )
 
-// Cookie marks the agent's flows: "ovnebpf" in ASCII.
-const Cookie = "0x6f766e65627066"
+// Cookie marks the agent's flows: "ovnebpf" in ASCII. The byte before it is the
+// flow's number, by which FlowCounts adds up what flows have counted; 0: none.
+const (
+	Cookie     = "0x6f766e65627066"
+	CookieMask = "0xffffffffffffff"
+
+	cookieBits = 0x6f766e65627066
+	cookieMask = 1<<numberAt - 1
+	numberAt   = 56 // bits
+)
+
+// FlowNumber returns the number in a cookie of the agent's, in OVS' spelling; false:
+// it is not the agent's.
+func FlowNumber(cookie string) (number uint8, ours bool) {
+	n, err := strconv.ParseUint(cookie, 0, 64)
+	return uint8(n >> numberAt), err == nil && n&cookieMask == cookieBits
+}
+
+func numbered(number uint8) uint64 { return uint64(number)<<numberAt | cookieBits }
 
 func ofctl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
 	cmd := exec.CommandContext(ctx, "ovs-ofctl", append([]string{"-O", "OpenFlow14", "--timeout=10"}, args...)...)

@@ -41,6 +41,11 @@
 // datapath's flows, within half a second: the answer to the first GRE packet of a
 // pod may go to the host if it is faster.
 //
+// # What counts
+//
+// Of the flows that a packet meets exactly one decides, and counts it: its number
+// (Counts) is in its cookie. What has many flows, or does what was decided, has none.
+//
 // There is no conntrack but in zone 64003, which only reassembles fragments and
 // commits nothing, and in the hairpin's 64001 and 64002.
 package openflow

@@ -143,7 +143,13 @@ func (m match) String() string {
 // flows collects.
 type flows []string
 
+// add appends a flow that does not decide, or is not counted.
 func (f *flows) add(t table, priority int, m match, actions ...string) {
+	f.count(0, t, priority, m, actions...)
+}
+
+// count appends a flow whose packets count as number; 0: they do not.
+func (f *flows) count(number uint8, t table, priority int, m match, actions ...string) {
 	var b strings.Builder
 	if t != 0 {
 		fmt.Fprintf(&b, "table=%d,", t)
@@ -152,7 +158,7 @@ func (f *flows) add(t table, priority int, m match, actions ...string) {
 	if len(m) > 0 {
 		b.WriteString("," + m.String())
 	}
-	*f = append(*f, b.String()+" actions="+strings.Join(actions, ","))
+	*f = append(*f, b.String()+" actions="+strings.Join(actions, ",")+suffix(number))
 }
 
 func (f flows) sorted() []string {

@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
 // The conntrack zones of the hairpin.
@@ -49,6 +51,7 @@ func (h Hairpin) families() []family {
 type entry struct {
 	table    table
 	priority int      // the lowest
+	number   uint8    // what they count as
 	match    match    // besides the addresses
 	before   []string // actions before all others
 	after    []string // at the end
@@ -60,7 +63,7 @@ const toSender = "move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[]"
 
 // flow adds a flow of e. m is what it matches besides.
 func (e entry) flow(f *flows, above int, m match, actions ...string) {
-	f.add(e.table, e.priority+above, append(slices.Clip(m), e.match...), slices.Concat(e.before, actions)...)
+	f.count(e.number, e.table, e.priority+above, append(slices.Clip(m), e.match...), slices.Concat(e.before, actions)...)
 }
 
 // add appends the flows. What goes up to the host is not recirculated: it has
@@ -90,7 +93,7 @@ func (h Hairpin) add(f *flows, fromOVN, fromHost entry) {
 		fromHost.flow(f, 10, any.to(v.ovn), ct("", zoneSource, "nat"), ct(next, zoneDestination, "nat"))
 		for _, p := range h.Masquerade {
 			if other(p.Addr()) {
-				f.add(fromHost.table, fromHost.priority, append(any.toNet(p), fromHost.match...), "drop")
+				f.count(fromHost.number, fromHost.table, fromHost.priority, append(any.toNet(p), fromHost.match...), "drop")
 			}
 		}
 	}
@@ -113,7 +116,7 @@ func (b *builder) hairpin() {
 		return
 	}
 	for _, t := range []table{tableOVN, tableTooBig} {
-		b.in.Hairpin.add(&b.flows, entry{table: t, priority: 850, after: b.toHost},
-			entry{table: tableService, priority: 140, after: append(b.tag(), b.toOVN...)})
+		b.in.Hairpin.add(&b.flows, entry{table: t, priority: 850, number: number(verdict.Hairpin), after: b.toHost},
+			entry{table: tableService, priority: 140, number: number(verdict.HostOVN), after: append(b.tag(), b.toOVN...)})
 	}
 }

@@ -3,6 +3,8 @@ package openflow
 import (
 	"fmt"
 	"slices"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
 // host decides what the host sends by the bridge. Geneve is looked for only in
@@ -11,7 +13,7 @@ func (b *builder) host() {
 	out, toOVN := []string{"drop"}, []string{"drop"}
 	if b.in.Ports.Uplink != 0 {
 		out = append(b.tag(), output(b.in.Ports.Uplink))
-		b.add(tableHost, 300, match{}.with("vlan_tci", tagged), output(b.in.Ports.Uplink))
+		b.decide(verdict.HostOut, tableHost, 300, match{}.with("vlan_tci", tagged), output(b.in.Ports.Uplink))
 	}
 	if b.in.Ports.Patch != 0 {
 		toOVN = append(b.tag(), output(b.in.Ports.Patch))
@@ -20,10 +22,10 @@ func (b *builder) host() {
 		b.add(tableHost, 200, ip(p.Addr()).toNet(p), resubmit(tableService))
 	}
 	for _, word := range []string{"udp", "udp6"} {
-		b.add(tableService, 900, on(word).with("tp_dst", b.c.GenevePort), out...)
+		b.decide(verdict.HostOut, tableService, 900, on(word).with("tp_dst", b.c.GenevePort), out...)
 	}
-	b.add(tableService, 0, nil, toOVN...)
-	b.add(tableHost, 0, nil, out...)
+	b.decide(verdict.HostOVN, tableService, 0, nil, toOVN...)
+	b.decide(verdict.HostOut, tableHost, 0, nil, out...)
 }
 
 // tag returns the actions that put a packet of the host's into the gateway's network.

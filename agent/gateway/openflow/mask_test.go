@@ -103,8 +103,8 @@ func TestServiceChange(t *testing.T) {
 			n.Services[k] = verdict.ServiceOVN
 		}
 		sync(len(keys))
-		n.Services[keys[0]] = verdict.ServiceHost // other actions
-		sync(1)
+		n.Services[keys[0]] = verdict.ServiceHost // counts as something else
+		sync(2)
 		for _, k := range keys {
 			delete(n.Services, k)
 		}

@@ -12,7 +12,7 @@ import (
 // could not be reassembled: each side gets it, as the model's fragment_early.
 func (b *builder) ours() {
 	for _, word := range []string{"ip", "ipv6"} {
-		b.add(tableOurs, 1000, on(word).with("nw_frag", "yes"), b.both...)
+		b.decide(verdict.FragmentEarly, tableOurs, 1000, on(word).with("nw_frag", "yes"), b.both...)
 	}
 	b.icmpErrors(tableOurs, 700)
 	b.echoReplies()
@@ -78,18 +78,18 @@ func (b *builder) nodePorts(a netip.Addr) {
 // what may be of before a takeover.
 func (b *builder) snatRange() {
 	for _, word := range []string{"tcp", "tcp6"} {
-		b.add(tableRange, 400, on(word).with("tcp_flags", pureSYN), b.toHost...)
+		b.decide(verdict.SNATSyn, tableRange, 400, on(word).with("tcp_flags", pureSYN), b.toHost...)
 		b.add(tableTakeover, 400, on(word).with("tcp_flags", pureSYN), resubmit(tableRest))
 	}
 	if g := b.c.GenevePort; b.inRange(g) {
-		b.add(tableRange, 500, on("udp").with("tp_dst", g), b.toHost...)
-		b.add(tableRange, 500, on("udp6").with("tp_dst", g), b.toHost...)
+		b.decide(verdict.Geneve, tableRange, 500, on("udp").with("tp_dst", g), b.toHost...)
+		b.decide(verdict.Geneve, tableRange, 500, on("udp6").with("tp_dst", g), b.toHost...)
 	}
-	b.add(tableRange, 0, nil, b.toOVN...)
+	b.decide(verdict.SNATPort, tableRange, 0, nil, b.toOVN...)
 	b.sockets()
 	for k := range b.in.Tables.Flows {
 		if word, ok := words[k.Proto]; ok && b.c.Takeover && b.node(k.Local.Addr()) {
-			b.add(tableTakeover, 300, connection(word, k.Local, k.Remote), b.toOVN...)
+			b.decide(verdict.Takeover, tableTakeover, 300, connection(word, k.Local, k.Remote), b.toOVN...)
 		}
 	}
 	b.add(tableTakeover, 0, nil, resubmit(tableRest))
@@ -118,11 +118,15 @@ func (b *builder) sockets() {
 			if s.Remote.IsValid() {
 				to = connection(word, netip.AddrPortFrom(a, s.Local.Port()), s.Remote)
 			}
-			b.add(tableGated, 200, to, b.toHost...)
+			b.decide(verdict.HostSocket, tableGated, 200, to, b.toHost...)
 		}
 	}
-	b.add(tableGated, 300, match{}.with("reg1", "0x1/0x1"), b.toOVN...)
-	b.add(tableGated, 0, nil, b.toOVN...)
+	for _, v := range []string{"", "6"} {
+		begun := match{}.with("reg1", "0x1/0x1")
+		b.decide(verdict.SNATLearned, tableGated, 300, append(on("udp"+v), begun...), b.toOVN...)
+		b.decide(verdict.SNATPort, tableGated, 300, append(on("tcp"+v), begun...), b.toOVN...)
+	}
+	b.decide(verdict.SNATPort, tableGated, 0, nil, b.toOVN...)
 }
 
 // listens returns the node's addresses that a socket on a gets packets to.
@@ -140,22 +144,32 @@ func (b *builder) listens(a netip.Addr) []netip.Addr {
 // rest decides what no port tells.
 func (b *builder) rest() {
 	for _, word := range []string{"tcp", "udp", "sctp", "icmp"} {
-		b.add(tableRest, 310, on(word), b.toHost...)
-		b.add(tableRest, 310, on(word+"6"), b.toHost...)
+		b.decide(verdict.Default, tableRest, 310, on(word), b.toHost...)
+		b.decide(verdict.Default, tableRest, 310, on(word+"6"), b.toHost...)
+	}
+	for a := range b.claimed() {
+		if b.kinds[a] != verdict.AddrHost {
+			b.decide(verdict.NotOurs, tableRest, 340, ip(a).to(a), b.toHost...)
+		}
+	}
+	b.decide(verdict.ICMPEcho, tableRest, 320, on("icmp").with("icmp_type", icmp4Echo), b.toHost...)
+	b.decide(verdict.ICMPEchoReply, tableRest, 320, on("icmp").with("icmp_type", icmp4Reply), b.toHost...)
+	for _, word := range []string{"udp", "udp6"} {
+		b.decide(verdict.Geneve, tableRest, 330, on(word).with("tp_dst", b.c.GenevePort), b.toHost...)
 	}
 	if b.c.BFD {
 		for _, a := range b.hosts() {
-			b.add(tableRest, 320, proto("udp", a).to(a).with("tp_dst", bfdPort), b.both...)
+			b.decide(verdict.BFD, tableRest, 320, proto("udp", a).to(a).with("tp_dst", bfdPort), b.both...)
 		}
 	}
 	for _, a := range b.nodes() {
 		b.add(tableRest, 300, ip(a).to(a), resubmit(tableProto))
 	}
-	b.add(tableRest, 0, nil, b.toHost...)
+	b.decide(verdict.Default, tableRest, 0, nil, b.toHost...)
 	for k := range b.in.Tables.HostProtos {
-		b.add(tableProto, 300, ip(k.Remote).from(k.Remote).with("nw_proto", k.Proto), b.toHost...)
+		b.decide(verdict.ProtoHost, tableProto, 300, ip(k.Remote).from(k.Remote).with("nw_proto", k.Proto), b.toHost...)
 	}
 	b.add(tableProto, 0, nil, resubmit(tableLearned), resubmit(tableAnswer))
-	b.add(tableAnswer, 10, match{}.with("reg1", "0x1/0x1"), b.toOVN...)
-	b.add(tableAnswer, 0, nil, b.toHost...)
+	b.decide(verdict.ProtoNS, tableAnswer, 10, match{}.with("reg1", "0x1/0x1"), b.toOVN...)
+	b.decide(verdict.Default, tableAnswer, 0, nil, b.toHost...)
 }

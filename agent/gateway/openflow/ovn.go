@@ -17,20 +17,20 @@ func (b *builder) ovn() {
 	for a, kind := range b.kinds {
 		switch kind {
 		case verdict.AddrPeer:
-			b.add(tableTooBig, 900, ip(a).to(a), "drop")
+			b.decide(verdict.PMTUD, tableTooBig, 900, ip(a).to(a), "drop")
 		case verdict.AddrHost:
 			// what the hairpin translates it takes before
 			for _, t := range []table{tableOVN, tableTooBig} {
-				b.add(t, 800, ip(a).to(a), b.up...)
+				b.decide(verdict.Hairpin, t, 800, ip(a).to(a), b.up...)
 			}
 		}
 	}
 	for _, t := range []table{tableOVN, tableTooBig} {
 		for _, p := range b.c.ServiceCIDRs { // an answer to what the host sent, or sent on
-			b.add(t, 800, ip(p.Addr()).fromNet(p), b.up...)
+			b.decide(verdict.Hairpin, t, 800, ip(p.Addr()).fromNet(p), b.up...)
 		}
 		b.add(t, 700, match{}.with("dl_src", macString(b.c.NodeMAC)), resubmit(tableGuard))
-		b.add(t, 0, nil, "drop")
+		b.decide(verdict.BadMAC, t, 0, nil, "drop")
 	}
 }
 
@@ -42,24 +42,24 @@ func (b *builder) guard() {
 	}
 	if b.c.BFD {
 		for _, word := range []string{"udp", "udp6"} {
-			b.add(tableGuard, 900, on(word).with("tp_dst", bfdPort), b.out...)
+			b.decide(verdict.BFDOut, tableGuard, 900, on(word).with("tp_dst", bfdPort), b.out...)
 		}
 	}
 	if !b.c.InSync {
 		b.announcements()
 	}
 	for _, word := range []string{"ip", "ipv6"} { // what OVS cannot read has no address to be judged by
-		b.add(tableGuard, 950, on(word).with("nw_proto", 0), "drop")
+		b.decide(verdict.Unsnated, tableGuard, 950, on(word).with("nw_proto", 0), "drop")
 	}
-	b.add(tableGuard, 800, on("arp"), b.out...)
+	b.decide(verdict.NeighbourOut, tableGuard, 800, on("arp"), b.out...)
 	for kind := 133; kind <= 137; kind++ {
-		b.add(tableGuard, 800, on("icmp6").with("icmp_type", kind), b.out...)
+		b.decide(verdict.NeighbourOut, tableGuard, 800, on("icmp6").with("icmp_type", kind), b.out...)
 	}
 	for _, p := range slices.Concat(b.c.ServiceCIDRs, b.c.Masquerade) {
-		b.add(tableGuard, 600, ip(p.Addr()).toNet(p), "drop")
+		b.decide(verdict.SvcLeak, tableGuard, 600, ip(p.Addr()).toNet(p), "drop")
 	}
 	for _, p := range b.c.PodCIDRs {
-		b.add(tableGuard, 500, ip(p.Addr()).fromNet(p), "drop")
+		b.decide(verdict.Unsnated, tableGuard, 500, ip(p.Addr()).fromNet(p), "drop")
 	}
 	for _, p := range b.c.RoutablePods {
 		b.add(tableGuard, 510, ip(p.Addr()).fromNet(p), resubmit(next))
@@ -76,19 +76,19 @@ func (b *builder) announcements() {
 			continue
 		}
 		if a.Is4() {
-			b.add(tableGuard, 820, on("arp").with("arp_tpa", a), b.out...)
+			b.decide(verdict.NeighbourOut, tableGuard, 820, on("arp").with("arp_tpa", a), b.out...)
 		} else {
-			b.add(tableGuard, 820, advert.with("nd_target", a), b.out...)
+			b.decide(verdict.NeighbourOut, tableGuard, 820, advert.with("nd_target", a), b.out...)
 		}
 	}
-	b.add(tableGuard, 820, advert.with("nd_target", "::"), b.out...) // cut short
+	b.decide(verdict.NeighbourOut, tableGuard, 820, advert.with("nd_target", "::"), b.out...) // cut short
 	for _, op := range []int{1, 2} {
 		b.add(tableGuard, 810, on("arp").with("arp_op", op), "load:0->NXM_NX_REG0[]", resubmit(tableSame))
 	}
 	for _, flags := range []uint32{0x40000000, 0x60000000, 0xc0000000, 0xe0000000} { // solicited (RFC 4861, 4.4); no mask
-		b.add(tableGuard, 815, advert.with("nd_reserved", flags), b.out...)
+		b.decide(verdict.NeighbourOut, tableGuard, 815, advert.with("nd_reserved", flags), b.out...)
 	}
-	b.add(tableGuard, 810, advert, "drop")
+	b.decide(verdict.GARPGuard, tableGuard, 810, advert, "drop")
 }
 
 // leave lets go what may leave, after learning what the answer's local port would
@@ -96,16 +96,16 @@ func (b *builder) announcements() {
 func (b *builder) leave() {
 	b.learnProtos()
 	b.learnPorts()
-	b.add(tableOut, 0, nil, b.out...)
+	b.decide(verdict.OutPlain, tableOut, 0, nil, b.out...)
 	if !b.c.Local {
 		return
 	}
 	for _, a := range b.nodes() {
 		for _, word := range words {
-			b.add(tableOut, 600, proto(word, a).from(a), b.up...)
+			b.decide(verdict.LocalOut, tableOut, 600, proto(word, a).from(a), b.up...)
 		}
 		if a.Is6() { // the protocol of these is not seen; most are of one with ports
-			b.add(tableOut, 600, on("ipv6").from(a).with("nw_frag", "later"), b.up...)
+			b.decide(verdict.LocalOut, tableOut, 600, on("ipv6").from(a).with("nw_frag", "later"), b.up...)
 		}
 	}
 	if b.c.MTU == 0 {
@@ -116,6 +116,7 @@ func (b *builder) leave() {
 		b.add(tableLocal, 10, on(word), larger, resubmit(tableSize))
 	}
 	b.add(tableLocal, 0, nil, resubmit(tableOut))
+	// OVS counts a packet in either branch: it counts as what it is if it is small.
 	b.add(tableSize, 10, match{}.with("reg0", "0x1/0x1"), b.up...)
 	b.add(tableSize, 0, nil, resubmit(tableOut))
 }
@@ -123,13 +124,13 @@ func (b *builder) leave() {
 // learnProtos notes the peers with which OVN speaks protocols without ports.
 func (b *builder) learnProtos() {
 	for _, word := range []string{"tcp", "udp", "sctp", "icmp"} {
-		b.add(tableOut, 450, on(word), b.out...)
-		b.add(tableOut, 450, on(word+"6"), b.out...)
+		b.decide(verdict.OutPlain, tableOut, 450, on(word), b.out...)
+		b.decide(verdict.OutPlain, tableOut, 450, on(word+"6"), b.out...)
 	}
-	b.add(tableOut, 450, on("ipv6").with("nw_frag", "later"), b.out...) // its protocol is not seen
+	b.decide(verdict.OutPlain, tableOut, 450, on("ipv6").with("nw_frag", "later"), b.out...) // its protocol is not seen
 	for _, a := range b.nodes() {
 		l := learn(a, protoIdle) + ",NXM_OF_IP_PROTO[]," + turned(a)
-		b.add(tableOut, 400, ip(a).from(a), b.learning(l)...)
+		b.decide(verdict.OutLearned, tableOut, 400, ip(a).from(a), b.learning(l)...)
 	}
 }
 
@@ -148,7 +149,7 @@ func (b *builder) learnPorts() {
 			}
 			l := fmt.Sprintf("%s,nw_proto=%d,%s,%s=%s,%s=%s", learn(a, portIdle), s.Proto, turned(a), src, dst, dst, src)
 			m := proto(word, a).from(a).with("tp_src", s.Local.Port())
-			b.add(tableOut, 500, m, b.learning(l)...)
+			b.decide(verdict.OutLearned, tableOut, 500, m, b.learning(l)...)
 		}
 	}
 }

@@ -78,9 +78,9 @@ func (w *wires) soon(t *testing.T, frame []byte, by string) {
 	})
 }
 
-func (w *wires) lookups(t *testing.T) (n int) {
+func (r *rig) lookups(t *testing.T) (n int) {
 	t.Helper()
-	text, err := w.ctl.Call(t.Context(), "dpctl/show", "dummy@ovs-dummy")
+	text, err := r.ctl.Call(t.Context(), "dpctl/show", "dummy@ovs-dummy")
 	if err != nil {
 		t.Fatal(err)
 	}

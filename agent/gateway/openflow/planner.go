@@ -11,7 +11,7 @@ import (
 // Change is what makes one set of flows another.
 type Change struct {
 	Write []string // new, or with other actions; as Flows spells them
-	Gone  []string // as they were
+	Gone  []string // as they were; also of those to write, what counts as something else
 }
 
 // Empty tells whether there is nothing to do.
@@ -77,12 +77,22 @@ func (p *Planner) setFixed(want []string, c *Change) {
 			have, want = have[1:], want[1:]
 		}
 	}
-	// One that only has other actions is in both.
-	written := map[string]bool{}
+	// One that only has other actions is in both. It stays in both if it counts as
+	// something else: what it has counted is then what went.
+	written := map[string]string{}
 	for _, flow := range c.Write {
-		written[Match(flow)] = true
+		written[Match(flow)] = flow
 	}
-	c.Gone = slices.DeleteFunc(c.Gone, func(flow string) bool { return written[Match(flow)] })
+	c.Gone = slices.DeleteFunc(c.Gone, func(flow string) bool {
+		w, is := written[Match(flow)]
+		return is && countedAs(w) == countedAs(flow)
+	})
+}
+
+// countedAs returns the suffix that says what a flow counts as.
+func countedAs(flow string) string {
+	_, number, _ := strings.Cut(flow, " #")
+	return number
 }
 
 func (c *Change) gone(flow string) { c.Gone = append(c.Gone, flow) }
@@ -114,12 +124,16 @@ func (p *Planner) setFronts(b *builder, c *Change) {
 		if f.owner == owner {
 			continue
 		}
-		actions := toOVN
+		actions, reason := toOVN, verdict.Service
 		if owner == verdict.ServiceHost {
-			actions = toHost
+			actions, reason = toHost, verdict.ServiceHosted
 		}
-		f = front{owner, frontEnd(k, actions)}
+		was := f.flow
+		f = front{owner, frontEnd(k, actions+suffix(number(reason)))}
 		p.fronts[k] = f
+		if had && countedAs(was) != countedAs(f.flow) {
+			c.gone(was)
+		}
 		c.Write = append(c.Write, f.flow)
 	}
 	if left == 0 {

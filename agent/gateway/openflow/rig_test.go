@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -28,23 +29,15 @@ const (
 type rig struct {
 	*testnode.Switch
 	ctl   *ovs.Control
+	stop  func() // ends ovs-vswitchd
 	ports openflow.Ports
 }
 
 func newRig(t *testing.T) *rig {
 	t.Helper()
 	s := testnode.StartSwitch(t, false)
-	socket := s.Dir + "/vswitchd.ctl"
-	cmd := exec.Command("ovs-vswitchd", "--enable-dummy=override", "--disable-system", "--log-file="+s.Dir+"/vswitchd.log",
-		"-vconsole:off", "--unixctl="+socket, s.Address)
-	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+s.Dir, "OVS_DBDIR="+s.Dir, "OVS_LOGDIR="+s.Dir)
-	if err := cmd.Start(); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		_ = cmd.Process.Kill()
-		_ = cmd.Wait()
-	})
+	r := &rig{Switch: s}
+	r.stop = r.start(t)
 	s.Vsctl(t, "add-br", bridge, "--", "set", "Bridge", bridge, "datapath_type=dummy", "fail_mode=secure",
 		"other_config:hwaddr=02:00:00:00:00:11",
 		"--", "add-port", bridge, "uplink", "--", "set", "Interface", "uplink", "type=dummy",
@@ -54,7 +47,6 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	defer client.Close()
-	r := &rig{Switch: s}
 	testnode.Eventually(t, "ports have numbers", func() error {
 		ports, err := client.OFPorts(t.Context(), bridge)
 		r.ports = openflow.Ports{Uplink: ports["uplink"], Patch: ports["patch"]}
@@ -63,11 +55,30 @@ func newRig(t *testing.T) *rig {
 		}
 		return err
 	})
-	if r.ctl, err = ovs.DialControl(t.Context(), socket); err != nil {
+	return r
+}
+
+// start starts ovs-vswitchd. What it returns ends it.
+func (r *rig) start(t *testing.T) (stop func()) {
+	t.Helper()
+	socket := r.Dir + "/vswitchd.ctl"
+	cmd := exec.Command("ovs-vswitchd", "--enable-dummy=override", "--disable-system", "--log-file="+r.Dir+"/vswitchd.log",
+		"-vconsole:off", "--unixctl="+socket, r.Address)
+	cmd.Env = append(os.Environ(), "OVS_RUNDIR="+r.Dir, "OVS_DBDIR="+r.Dir, "OVS_LOGDIR="+r.Dir)
+	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
+	stop = sync.OnceFunc(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait()
+	})
+	t.Cleanup(stop)
+	testnode.Eventually(t, "ovs-vswitchd answers", func() (err error) {
+		r.ctl, err = ovs.DialControl(t.Context(), socket)
+		return err
+	})
 	t.Cleanup(func() { r.ctl.Close() })
-	return r
+	return stop
 }
 
 // input is what the flows of a node depend on.

@@ -18,7 +18,7 @@ const (
 
 // ports decides by the port that a frame comes from, its tag, and its MAC.
 func (b *builder) ports() {
-	b.add(tablePort, 1, nil, local) // 0 has OVS itself, if the bridge is standalone
+	b.decide(verdict.PassUnconfigured, tablePort, 1, nil, local) // 0 has OVS itself, if the bridge is standalone
 	b.add(tablePort, 100, match{}.fromLocal(), resubmit(tableHost))
 	if b.in.Ports.Patch != 0 {
 		b.fromOVN(match{}.with("in_port", b.in.Ports.Patch))
@@ -27,16 +27,23 @@ func (b *builder) ports() {
 		return
 	}
 	uplink := match{}.with("in_port", b.in.Ports.Uplink)
-	b.add(tablePort, 50, uplink, local)
+	other, untagged := verdict.PassUnconfigured, verdict.VLAN
+	if b.connected() {
+		other = verdict.OtherMAC
+	}
+	if b.c.VLAN == 0 {
+		untagged = other
+	}
+	b.decide(untagged, tablePort, 50, uplink, local)
 	ours := uplink
 	if n := b.c.VLAN; n != 0 {
 		ours = uplink.with("dl_vlan", n)
-		b.add(tablePort, 60, ours, b.toHost...)
+		b.decide(other, tablePort, 60, ours, b.toHost...)
 		for _, second := range secondTag {
-			b.add(tablePort, 200, ours.with("dl_type", second), local)
+			b.decide(verdict.VLAN, tablePort, 200, ours.with("dl_type", second), local)
 		}
 	} else {
-		b.add(tablePort, 200, uplink.with("vlan_tci", tagged), local)
+		b.decide(verdict.VLAN, tablePort, 200, uplink.with("vlan_tci", tagged), local)
 	}
 	if b.connected() {
 		b.add(tablePort, 100, ours.with("dl_dst", macString(b.c.NodeMAC)), resubmit(tableL2))
@@ -57,40 +64,50 @@ func (b *builder) fromOVN(patch match) {
 			b.add(tablePort, 130, patch.with("dl_vlan", n).with("dl_type", second), resubmit(tableTagged))
 		}
 	}
-	b.add(tableTagged, 10, match{}.with("dl_src", macString(b.c.NodeMAC)), b.out...)
-	b.add(tableTagged, 0, nil, "drop")
+	b.decide(verdict.OutPlain, tableTagged, 10, match{}.with("dl_src", macString(b.c.NodeMAC)), b.out...)
+	b.decide(verdict.BadMAC, tableTagged, 0, nil, "drop")
 }
 
 // l2 decides what is about neighbours, and what is to many.
 func (b *builder) l2() {
 	arp := on("arp")
-	b.add(tableL2, 300, arp.with("arp_op", 2), b.both...)
+	b.decide(verdict.ARPReply, tableL2, 300, arp.with("arp_op", 2), b.both...)
 	b.add(tableL2, 280, arp.with("arp_op", 1), "load:0->NXM_NX_REG0[]", resubmit(tableSame))
-	b.add(tableL2, 270, arp, b.toHost...)
+	b.decide(verdict.ARPOther, tableL2, 270, arp, b.toHost...)
 	icmp6 := on("icmp6")
-	b.add(tableL2, 310, on("ipv6").with("ipv6_dst", "::ffff:0.0.0.0/96"), b.toHost...)
-	for _, kind := range []int{134, icmp6Advert} {
-		b.add(tableL2, 300, icmp6.with("icmp_type", kind), b.both...)
-	}
+	b.decide(verdict.Malformed, tableL2, 310, on("ipv6").with("ipv6_dst", "::ffff:0.0.0.0/96"), b.toHost...)
+	b.decide(verdict.RouterAdvert, tableL2, 300, icmp6.with("icmp_type", 134), b.both...)
+	b.decide(verdict.NDAdvert, tableL2, 300, icmp6.with("icmp_type", icmp6Advert), b.both...)
 	for _, kind := range []int{133, 135, 137} {
-		b.add(tableL2, 280, icmp6.with("icmp_type", kind), b.toHost...)
+		b.decide(verdict.NDOther, tableL2, 280, icmp6.with("icmp_type", kind), b.toHost...)
 	}
 	for a, kind := range b.kinds {
-		actions := b.toHost
-		switch kind {
-		case verdict.AddrOVN:
-			actions = b.toOVN
-		case verdict.AddrPeer:
+		asked, ok := asksFor[kind]
+		if !ok {
 			continue
 		}
+		actions := b.toHost
+		if kind == verdict.AddrOVN {
+			actions = b.toOVN
+		}
 		if a.Is4() {
-			b.add(tableL2, 290, arp.with("arp_tpa", a).with("arp_op", 1), actions...)
+			b.decide(asked.arp, tableL2, 290, arp.with("arp_tpa", a).with("arp_op", 1), actions...)
 		} else {
-			b.add(tableL2, 290, icmp6.with("icmp_type", 135).with("icmp_code", 0).with("nd_target", a), actions...)
+			b.decide(asked.solicit, tableL2, 290, icmp6.with("icmp_type", 135).with("icmp_code", 0).with("nd_target", a), actions...)
 		}
 	}
-	b.add(tableL2, 200, match{}.with("dl_dst", group), b.toHost...)
+	for _, word := range []string{"ip", "ipv6"} {
+		b.decide(verdict.Multicast, tableL2, 200, on(word).with("dl_dst", group), b.toHost...)
+	}
+	b.decide(verdict.NotIP, tableL2, 190, match{}.with("dl_dst", group), b.toHost...)
 	b.add(tableL2, 0, nil, resubmit(tableAddress))
+}
+
+// asksFor is why who asks for an address of each kind is answered as he is.
+var asksFor = map[verdict.AddrKind]struct{ arp, solicit verdict.Reason }{
+	verdict.AddrHost: {verdict.ARPRequest, verdict.NDSolicit},
+	verdict.AddrVIP:  {verdict.ARPVIP, verdict.NDVIP},
+	verdict.AddrOVN:  {verdict.ARPRequestOVN, verdict.NDSolicitOVN},
 }
 
 // same compares sender and target of an ARP packet, which OpenFlow has no match
@@ -115,11 +132,11 @@ func (b *builder) same() {
 		}
 	}
 	uplink, patch := match{}.with("in_port", b.in.Ports.Uplink), match{}.with("in_port", b.in.Ports.Patch)
-	b.add(tableSame, 0, patch, b.out...) // they differ
-	b.add(tableSameEnd, 0, patch, "drop")
+	b.decide(verdict.NeighbourOut, tableSame, 0, patch, b.out...) // they differ
+	b.decide(verdict.GARPGuard, tableSameEnd, 0, patch, "drop")
 	if b.connected() {
-		b.add(tableSame, 0, uplink, b.toHost...)
-		b.add(tableSameEnd, 0, uplink, b.both...)
+		b.decide(verdict.ARPOther, tableSame, 0, uplink, b.toHost...)
+		b.decide(verdict.ARPGratuitous, tableSameEnd, 0, uplink, b.both...)
 	}
 }
 
@@ -139,14 +156,18 @@ func (b *builder) addresses() {
 	}
 	for a, kind := range b.kinds {
 		if kind == verdict.AddrOVN {
-			b.add(tableAddress, 300, ip(a).to(a), b.toOVN...)
+			b.decide(verdict.OVNAddress, tableAddress, 300, ip(a).to(a), b.toOVN...)
 		}
 	}
 	for _, p := range b.c.RoutablePods {
-		b.add(tableAddress, 200, ip(p.Addr()).toNet(p), b.toOVN...)
+		b.decide(verdict.PodAddress, tableAddress, 200, ip(p.Addr()).toNet(p), b.toOVN...)
 	}
 	b.icmpErrors(tableAddress, 100)
-	b.add(tableAddress, 0, nil, b.toHost...)
+	for _, word := range []string{"ip", "ipv6"} {
+		b.decide(verdict.Malformed, tableAddress, 20, on(word).with("nw_proto", 0), b.toHost...)
+		b.decide(verdict.NotOurs, tableAddress, 10, on(word), b.toHost...)
+	}
+	b.decide(verdict.NotIP, tableAddress, 0, nil, b.toHost...)
 }
 
 // claimed returns the addresses at which ports are looked at: the host's, the
@@ -176,21 +197,28 @@ func (b *builder) claims(a netip.Addr) bool {
 // moved to a register first.
 func (b *builder) icmpErrors(t table, priority int) {
 	for _, kind := range []int{3, 4, 5, 11, 12} {
-		b.add(t, priority, on("icmp").with("icmp_type", kind), b.both...)
+		b.count(errorToBoth, t, priority, on("icmp").with("icmp_type", kind), b.both...)
 	}
 	b.add(t, priority, on("icmp6").with("nw_frag", "no"), "move:NXM_NX_ICMPV6_TYPE[]->NXM_NX_REG0[0..7]", resubmit(tableICMP6))
 }
 
 // echoReplies to the node go to both as well, because identifiers are not to be seen.
 func (b *builder) echoReplies() {
-	b.add(tableICMP6, 20, match{}.with("reg0", "0/0x80"), b.both...)
-	b.add(tableICMP6, 0, nil, b.toHost...)
+	b.count(errorToBoth, tableICMP6, 20, match{}.with("reg0", "0/0x80"), b.both...)
+	for _, a := range b.hosts() {
+		if to := proto("icmp", a).to(a); a.Is6() {
+			b.decide(verdict.ICMPEcho, tableICMP6, 5, to.with("icmp_type", icmp6Echo), b.toHost...)
+			b.decide(verdict.ICMPEchoReply, tableICMP6, 5, to.with("icmp_type", icmp6Reply), b.toHost...)
+			b.decide(verdict.Default, tableICMP6, 3, to, b.toHost...)
+		}
+	}
+	b.decide(verdict.NotOurs, tableICMP6, 0, nil, b.toHost...)
 	for _, a := range b.nodes() {
 		reply := proto("icmp", a).to(a)
 		if a.Is4() {
-			b.add(tableOurs, 500, reply.with("icmp_type", icmp4Reply), b.both...)
+			b.count(replyToBoth, tableOurs, 500, reply.with("icmp_type", icmp4Reply), b.both...)
 		} else {
-			b.add(tableICMP6, 10, reply.with("icmp_type", icmp6Reply), b.both...)
+			b.count(replyToBoth, tableICMP6, 10, reply.with("icmp_type", icmp6Reply), b.both...)
 		}
 	}
 }

@@ -1,0 +1,221 @@
+package ovs
+
+import (
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"path/filepath"
+	"time"
+)
+
+// FlowCount is what flows have counted.
+type FlowCount struct{ Packets, Bytes uint64 }
+
+// FlowCounts adds up what the flows of each number (FlowSync) have counted since
+// Run began. A sum never goes down: OVS says what a flow had counted when it is
+// deleted, and what was read last stays when ovs-vswitchd ends.
+//
+// OVS itself learns from the datapath within about half a second what a flow has
+// counted; of a flow that is deleted, or a switch that ends, that last bit is lost.
+type FlowCounts struct {
+	RunDir, Bridge string
+	ask            chan chan<- answer
+	numbers        []uint8 // that flows may have
+}
+
+const numbers = 256
+
+// answer is what Read gets.
+type answer struct {
+	sums  [numbers]FlowCount
+	known bool
+}
+
+// NewFlowCounts returns one for flows of these numbers.
+func NewFlowCounts(rundir, bridge string, numbers []uint8) *FlowCounts {
+	return &FlowCounts{RunDir: rundir, Bridge: bridge, numbers: numbers, ask: make(chan chan<- answer)}
+}
+
+// Read returns the sums now, by number; without a switch, as they were last. Run
+// must run. Before the bridge has answered for the first time it is an error.
+func (c *FlowCounts) Read(ctx context.Context) ([numbers]FlowCount, error) {
+	got := make(chan answer, 1)
+	select {
+	case c.ask <- got:
+	case <-ctx.Done():
+		return [numbers]FlowCount{}, fmt.Errorf("read counts of flows of %s: %w", c.Bridge, ctx.Err())
+	}
+	select {
+	case a := <-got:
+		if !a.known {
+			return a.sums, fmt.Errorf("read counts of flows of %s: no connection yet", c.Bridge)
+		}
+		return a.sums, nil
+	case <-ctx.Done():
+		return [numbers]FlowCount{}, fmt.Errorf("read counts of flows of %s: %w", c.Bridge, ctx.Err())
+	}
+}
+
+// Run holds a connection to the bridge until ctx ends.
+func (c *FlowCounts) Run(ctx context.Context) error {
+	l := &ledger{}
+	const first, most = 50 * time.Millisecond, time.Second
+	wait := first
+	for ctx.Err() == nil {
+		if err := c.hold(ctx, l); err == nil {
+			wait = first // it was up
+		}
+		retry := time.After(wait)
+		wait = min(2*wait, most)
+		for again := false; !again; {
+			select {
+			case <-ctx.Done():
+				return nil
+			case asker := <-c.ask:
+				asker <- l.answer()
+			case <-retry:
+				again = true
+			}
+		}
+	}
+	return nil
+}
+
+// ofPacket is a message that has arrived.
+type ofPacket struct {
+	kind byte
+	xid  uint32
+	body []byte
+}
+
+// hold keeps the ledger over one connection. nil: it was up.
+func (c *FlowCounts) hold(ctx context.Context, l *ledger) error {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { conn.Close() })()
+	packets := make(chan ofPacket)
+	done := make(chan struct{})
+	defer close(done)
+	go func() {
+		defer close(packets)
+		for {
+			kind, xid, body, err := readOpenFlow(conn)
+			if err != nil {
+				return
+			}
+			select {
+			case packets <- ofPacket{kind, xid, body}:
+			case <-done:
+				return
+			}
+		}
+	}()
+	return c.serve(conn, packets, l)
+}
+
+func (c *FlowCounts) dial(ctx context.Context) (net.Conn, error) {
+	var d net.Dialer
+	path := filepath.Join(c.RunDir, c.Bridge+".mgmt")
+	conn, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", path, err)
+	}
+	if _, err := conn.Write(append(ofMessage(ofHello, 1, nil), tellRemovals()...)); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("greet %s: %w", path, err)
+	}
+	return conn, nil
+}
+
+var errNeverUp = errors.New("connection ended before a first reply")
+
+// serve answers who asks. One round at a time is on its way; the first, which
+// nobody has asked for, says where the sums begin.
+func (c *FlowCounts) serve(conn net.Conn, packets <-chan ofPacket, l *ledger) error {
+	up := false
+	l.connect()
+	var asker chan<- answer
+	if err := c.begin(conn, l); err != nil {
+		return err
+	}
+	for {
+		ask := c.ask
+		if asker != nil || !up {
+			ask = nil
+		}
+		select {
+		case asker = <-ask:
+			if err := c.begin(conn, l); err != nil {
+				asker <- l.answer()
+				return nil
+			}
+		case p, ok := <-packets:
+			if !ok {
+				if asker != nil {
+					asker <- l.answer()
+				}
+				if !up {
+					return errNeverUp
+				}
+				return nil
+			}
+			if p.kind == ofEchoRequest {
+				_, _ = conn.Write(ofMessage(ofEchoReply, p.xid, p.body)) // a lost connection shows above
+			}
+			if complete := l.take(p); !complete {
+				continue
+			}
+			if l.settle(!up); asker != nil {
+				asker <- l.answer()
+			}
+			up, asker = true, nil
+		}
+	}
+}
+
+// begin asks for the counts of all numbers.
+func (c *FlowCounts) begin(conn net.Conn, l *ledger) error {
+	var b []byte
+	for _, n := range c.numbers {
+		b = append(b, askSum(n)...)
+	}
+	l.begin(len(c.numbers))
+	_, err := conn.Write(b)
+	return err
+}
+
+// The messages of OpenFlow 1.4 that counting takes.
+const (
+	ofFlowRemoved      = 11
+	ofMultipartRequest = 18
+	ofMultipartReply   = 19
+	ofSetAsync         = 28
+	ofAggregate        = 2
+)
+
+// tellRemovals wants to be told which flows go.
+func tellRemovals() []byte {
+	const master, idle, hard, deleted = 5, 1 << 0, 1 << 1, 1 << 2
+	body := binary.BigEndian.AppendUint16(nil, master)
+	body = binary.BigEndian.AppendUint16(body, 8)
+	return ofMessage(ofSetAsync, 2, binary.BigEndian.AppendUint32(body, idle|hard|deleted))
+}
+
+// askSum asks for the sum over all flows of a number, which the reply's xid says.
+func askSum(number uint8) []byte {
+	body := make([]byte, 48)
+	binary.BigEndian.PutUint16(body, ofAggregate)
+	body[8] = 0xff                                     // all tables
+	binary.BigEndian.PutUint32(body[12:], 0xffff_ffff) // any port
+	binary.BigEndian.PutUint32(body[16:], 0xffff_ffff) // any group
+	binary.BigEndian.PutUint64(body[24:], numbered(number))
+	binary.BigEndian.PutUint64(body[32:], ^uint64(0))
+	binary.BigEndian.PutUint16(body[40:], 1) // OXM
+	binary.BigEndian.PutUint16(body[42:], 4) // matches everything
+	return ofMessage(ofMultipartRequest, uint32(number), body)
+}
