@@ -23,6 +23,9 @@ func (p *page) full(r *results.Run) {
 	for _, k := range kernels {
 		p.put("\n### Linux %s\n\n%s", k, bench.Table(bench.OnKernel(r.Rows, k), bench.Bars()))
 	}
+	if table := flatTable(r.Sweeps); table != "" {
+		p.put("\n### What must not grow\n\n%s", table)
+	}
 	for _, of := range []string{"connections", "services"} {
 		p.sweep(of, r.Sweeps)
 	}

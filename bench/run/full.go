@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"path/filepath"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/machine"
+	"github.com/ovn-ebpf/ovn-ebpf/bench/report"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
@@ -26,7 +28,7 @@ type sweep struct {
 func sweeps() []sweep {
 	return []sweep{
 		{"connections", "-flows", []int{1, 1000, 100000}, []string{bench.NoOVS, bench.EBPF}, []string{bench.HostUDPRR + "/" + bench.IPv4}},
-		{"connections", "-flows", []int{1, 1000, 10000}, []string{bench.Masquerade, bench.EBPF}, []string{bench.NSUDPRR + "/" + bench.IPv4}},
+		{"connections", "-flows", []int{1, 1000, 10000}, []string{bench.Masquerade, bench.Helper, bench.EBPF}, []string{bench.NSUDPRR + "/" + bench.IPv4}},
 		{
 			"services", "-services",
 			[]int{10, 1000, 10000},
@@ -62,9 +64,9 @@ func full(ctx context.Context, c config, harness string, stdout, stderr io.Write
 	}
 	fmt.Fprintf(stdout, "Linux %s:\n\n%s\nAll of it: %s\n", r.Rows[0].Kernel, bench.Table(r.Rows, bench.Bars()), filepath.Join(dir, "full.md"))
 	if c.keep {
-		return r.Write(filepath.Join("bench", "results", r.Name()))
+		err = r.Write(filepath.Join("bench", "results", r.Name()))
 	}
-	return nil
+	return errors.Join(err, report.Flat(r.Sweeps))
 }
 
 // run measures a sweep: numbers of connections in one boot for each variant, numbers

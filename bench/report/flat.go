@@ -1,0 +1,97 @@
+package report
+
+import (
+	"errors"
+	"fmt"
+	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench"
+	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
+)
+
+// flatBar says how much more a test may cost at the largest number of something than
+// at the smallest. With a base, which shares what the kernel's own tables cost, it is
+// how much more than that grows.
+type flatBar struct {
+	of, test, base string
+	max            float64
+}
+
+func flatBars() []flatBar {
+	return []flatBar{
+		{"connections", bench.HostUDPRR, bench.NoOVS, 1.05},
+		{"connections", bench.NSUDPRR, bench.Helper, 1.05},
+		{"services", bench.HostUDPRR, "", 1.02},
+		{"services", bench.NSUDPRR, "", 1.02},
+		{"services", bench.NodePortLocal, "", 1.02},
+		{"services", bench.ServiceTCPCRR, "", 1.02},
+	}
+}
+
+// growth is a variant's cost at the largest size in terms of that at the smallest.
+func growth(points []results.Point, of, test, variant string) (ratio float64, sizes [2]int, ok bool) {
+	var first, last *results.Point
+	for i, x := range points {
+		if x.Of != of || x.Row.Test != test || x.Row.Variant != variant || x.Row.Family != bench.IPv4 {
+			continue
+		}
+		if first == nil || x.Size < first.Size {
+			first = &points[i]
+		}
+		if last == nil || x.Size > last.Size {
+			last = &points[i]
+		}
+	}
+	if first == nil || first.Size == last.Size || first.Row.Instructions <= 0 {
+		return 0, sizes, false
+	}
+	return last.Row.Instructions / first.Row.Instructions, [2]int{first.Size, last.Size}, true
+}
+
+func (b flatBar) ratio(points []results.Point) (ratio float64, sizes [2]int, ok bool) {
+	ratio, sizes, ok = growth(points, b.of, b.test, bench.EBPF)
+	if !ok || b.base == "" {
+		return ratio, sizes, ok
+	}
+	base, baseSizes, ok := growth(points, b.of, b.test, b.base)
+	return ratio / base, sizes, ok && baseSizes == sizes
+}
+
+// Flat returns nil if what must not grow does not, and else an error for each that
+// does, or that was not measured, joined.
+func Flat(points []results.Point) error {
+	var errs []error
+	for _, b := range flatBars() {
+		switch ratio, _, ok := b.ratio(points); {
+		case !ok:
+			errs = append(errs, fmt.Errorf("%s by number of %s: not measured", b.test, b.of))
+		case ratio > b.max:
+			errs = append(errs, fmt.Errorf("%s by number of %s: %.3f, the bar is %.2f", b.test, b.of, ratio, b.max))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+// flatTable shows the bars. Points without any have none.
+func flatTable(points []results.Point) string {
+	var lines strings.Builder
+	for _, b := range flatBars() {
+		ratio, sizes, ok := b.ratio(points)
+		if !ok {
+			continue
+		}
+		against := ""
+		if b.base != "" {
+			against = ", beside the growth of " + b.base
+		}
+		met := "met"
+		if ratio > b.max {
+			met = "**missed**"
+		}
+		fmt.Fprintf(&lines, "| %s | %s %s as %s%s | ≤ %.2f | %s, %.3f |\n", b.test, thousands(float64(sizes[1])), b.of, thousands(float64(sizes[0])), against, b.max, met, ratio)
+	}
+	if lines.Len() == 0 {
+		return ""
+	}
+	return "| test | ebpf costs with | bar | |\n|---|---|---|---|\n" + lines.String()
+}

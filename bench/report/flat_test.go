@@ -1,0 +1,40 @@
+package report
+
+import (
+	"strings"
+	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench"
+	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
+)
+
+func TestFlat(t *testing.T) {
+	var points []results.Point
+	add := func(of string, size int, variant, test string, n float64) {
+		points = append(points, results.Point{Of: of, Size: size, Row: bench.Row{Variant: variant, Test: test, Family: bench.IPv4, Instructions: n}})
+	}
+	for _, b := range flatBars() {
+		add(b.of, 10, bench.EBPF, b.test, 1000)
+		add(b.of, 1000, bench.EBPF, b.test, 1010)
+		if b.base != "" {
+			add(b.of, 1000, b.base, b.test, 900)
+			add(b.of, 10, b.base, b.test, 890)
+		}
+	}
+	if err := Flat(points); err != nil {
+		t.Error(err)
+	}
+	if table := flatTable(points); strings.Contains(table, "missed") || strings.Count(table, "\n") != 2+len(flatBars()) {
+		t.Errorf("table:\n%s", table)
+	}
+	add("services", 10000, bench.EBPF, bench.NSUDPRR, 1030)
+	add("connections", 10000, bench.EBPF, bench.HostUDPRR, 1010) // its base has no such size
+	err := Flat(points)
+	if err == nil || !strings.Contains(err.Error(), "ns_udp_rr by number of services: 1.030") ||
+		!strings.Contains(err.Error(), "host_udp_rr by number of connections: not measured") || strings.Count(err.Error(), "\n") != 1 {
+		t.Errorf("got %v", err)
+	}
+	if table := flatTable(points); !strings.Contains(table, "| ns_udp_rr | 10,000 services as 10 | ≤ 1.02 | **missed**, 1.030 |") {
+		t.Errorf("table:\n%s", table)
+	}
+}
