@@ -82,6 +82,10 @@ bench-gate: ## what CI runs of it, in one boot each; fails where a ratio is wors
 bench-accept: ## make the last run (BOOTS=3 make bench) the baseline, and the text of its commit: REASON='why'
 	@$(NICE) go run ./bench/accept -reason '$(subst ','\'',$(REASON))'
 
+.PHONY: bench-compare
+bench-compare: ## the last two runs that were kept, and what of the difference is noise: KIND=packets, full or native
+	@$(NICE) go run ./bench/compare -kind $(or $(KIND),packets)
+
 .PHONY: bench-full
 bench-full: ## the packet path on Linux 6.1, with 1 to 100,000 connections, with 10 to 10,000 Services: a quarter of an hour (KEEP=yes)
 	@test/packages build vm lab

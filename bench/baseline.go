@@ -25,9 +25,12 @@ func (r Ratio) bar() Bar {
 	return Bar{Test: r.Test, Family: r.Family, Variant: r.Variant, Base: r.Base, BaseTest: r.BaseTest}
 }
 
-// Limit is how large the ratio may become: 1.5 % more, or twice its spread if that is
-// more.
-func (r Ratio) Limit() float64 { return r.Value * (1 + max(0.015, 2*r.Spread)) }
+// Limit is how large the ratio may become.
+func (r Ratio) Limit() float64 { return r.Value * (1 + Noise(r.Spread)) }
+
+// Noise is by what fraction a result may differ for no reason: 1.5 %, or twice its
+// spread if that is more.
+func Noise(spread float64) float64 { return max(0.015, 2*spread) }
 
 // Baseline is what was accepted, and why.
 type Baseline struct {

@@ -156,6 +156,22 @@ func Merge(boots ...[]Row) []Row {
 	return out
 }
 
+// Samples returns what each boot found, by kernel and key, in the order of the boots;
+// nil of one boot, whose rows say it.
+func Samples(boots ...[]Row) map[string][]float64 {
+	if len(boots) < 2 {
+		return nil
+	}
+	out := map[string][]float64{}
+	for _, rows := range boots {
+		for _, r := range rows {
+			key := r.Kernel + " " + r.Key()
+			out[key] = append(out[key], r.Instructions)
+		}
+	}
+	return out
+}
+
 // Best returns of several boots' rows the one with the fewest instructions each, in the
 // order of the first boot: rows differ between boots, by keys of the kernel's that are
 // random among others, and what the work itself takes is in all of them.

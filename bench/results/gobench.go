@@ -41,7 +41,7 @@ func ParseGo(pkg, output string) ([]Measure, error) {
 	}
 	var out []Measure
 	for _, name := range names {
-		m := Measure{Package: pkg, Name: strings.ReplaceAll(name, "_", " "), Values: map[string]float64{}, Spread: map[string]float64{}}
+		m := Measure{Package: pkg, Name: strings.ReplaceAll(name, "_", " "), Values: map[string]float64{}, Spread: map[string]float64{}, Samples: samples[name]}
 		for unit, values := range samples[name] {
 			m.Values[unit], m.Spread[unit] = bench.Summarize(values)
 		}

@@ -23,9 +23,9 @@ ok  	github.com/ovn-ebpf/ovn-ebpf/bpf	4.143s
 		t.Fatal(err)
 	}
 	want := []Measure{
-		{"bpf", "Programs/host tcp v4", map[string]float64{"ns/op": 32}, map[string]float64{"ns/op": 1.0 / 32}},
-		{"bpf", "Sock/connect, backend", map[string]float64{"ns/op": 33145, "prog-ns/op": 249.6}, map[string]float64{"ns/op": 0, "prog-ns/op": 0}},
-		{"bpf", "PlannerOneService/10", map[string]float64{"ns/op": 864920, "B/op": 249307, "allocs/op": 5610}, map[string]float64{"ns/op": 0, "B/op": 0, "allocs/op": 0}},
+		{"bpf", "Programs/host tcp v4", map[string]float64{"ns/op": 32}, map[string]float64{"ns/op": 1.0 / 32}, map[string][]float64{"ns/op": {31.04, 33, 32}}},
+		{"bpf", "Sock/connect, backend", map[string]float64{"ns/op": 33145, "prog-ns/op": 249.6}, map[string]float64{"ns/op": 0, "prog-ns/op": 0}, map[string][]float64{"ns/op": {33145}, "prog-ns/op": {249.6}}},
+		{"bpf", "PlannerOneService/10", map[string]float64{"ns/op": 864920, "B/op": 249307, "allocs/op": 5610}, map[string]float64{"ns/op": 0, "B/op": 0, "allocs/op": 0}, map[string][]float64{"ns/op": {864920}, "B/op": {249307}, "allocs/op": {5610}}},
 	}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("measures (-want +got):\n%s", diff)

@@ -8,6 +8,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
@@ -33,6 +34,9 @@ type Run struct {
 	Rows     []bench.Row       `json:"rows,omitempty"`
 	Sweeps   []Point           `json:"sweeps,omitempty"`
 	Measures []Measure         `json:"measures,omitempty"`
+	// Samples are what rows of several boots are the medians of, in their order, by
+	// the row's kernel and key.
+	Samples map[string][]float64 `json:"samples,omitempty"`
 }
 
 // Machine is what it ran on; the guest's kernel is in the rows.
@@ -60,6 +64,8 @@ type Measure struct {
 	Name    string             `json:"name"`
 	Values  map[string]float64 `json:"values"`
 	Spread  map[string]float64 `json:"spread,omitempty"`
+	// Samples are what the medians are of, in the order of the runs.
+	Samples map[string][]float64 `json:"samples,omitempty"`
 }
 
 // Validate returns an error if r does not say where it is from, or found nothing.
@@ -159,11 +165,26 @@ func Read(path string) (*Run, error) {
 
 // Newest returns the newest run of each kind in a directory.
 func Newest(dir fs.FS) (map[string]*Run, error) {
+	newest := map[string]*Run{}
+	for _, kind := range []string{Packets, Full, Native} {
+		runs, err := OfKind(dir, kind)
+		if err != nil {
+			return nil, err
+		}
+		if len(runs) > 0 {
+			newest[kind] = runs[len(runs)-1]
+		}
+	}
+	return newest, nil
+}
+
+// OfKind returns the runs of a kind in a directory, the newest last.
+func OfKind(dir fs.FS, kind string) ([]*Run, error) {
 	names, err := fs.Glob(dir, "*.json")
 	if err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)
 	}
-	newest := map[string]*Run{}
+	var runs []*Run
 	for _, name := range names {
 		text, err := fs.ReadFile(dir, name)
 		if err != nil {
@@ -173,9 +194,10 @@ func Newest(dir fs.FS) (map[string]*Run, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		if old := newest[r.Kind]; old == nil || old.Date < r.Date {
-			newest[r.Kind] = r
+		if r.Kind == kind {
+			runs = append(runs, r)
 		}
 	}
-	return newest, nil
+	slices.SortFunc(runs, func(a, b *Run) int { return strings.Compare(a.Date, b.Date) })
+	return runs, nil
 }

@@ -48,7 +48,7 @@ func full(ctx context.Context, c config, harness string, stdout, stderr io.Write
 	old := c
 	old.kernel, old.boots, old.variants, old.tests, old.baseline = oldKernel, 1, bench.Variants(), shortTests(), ""
 	var err error
-	if r.Rows, err = packets(ctx, old, harness, stderr); err != nil {
+	if r.Rows, _, err = packets(ctx, old, harness, stderr); err != nil {
 		return err
 	}
 	for _, s := range sweeps() {

@@ -148,7 +148,7 @@ func measure(ctx context.Context, c config, harness string, stdout, stderr io.Wr
 			return err
 		}
 	}
-	rows, err := packets(ctx, c, harness, stderr)
+	rows, samples, err := packets(ctx, c, harness, stderr)
 	if err != nil {
 		return err
 	}
@@ -156,11 +156,13 @@ func measure(ctx context.Context, c config, harness string, stdout, stderr io.Wr
 		fmt.Fprintf(stderr, "bench: over a limit, once more: %s\n", strings.Join(variants, ", "))
 		c := c
 		c.variants, c.seed = variants, c.seed+c.boots
-		return packets(ctx, c, harness, stderr)
+		rows, _, err := packets(ctx, c, harness, stderr)
+		return rows, err
 	}); err != nil {
 		return err
 	}
 	r.Rows, rows = apart(rows)
+	r.Samples = samples
 	if err := save(c, &r); err != nil {
 		return err
 	}

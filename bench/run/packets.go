@@ -9,8 +9,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 )
 
-// packets measures the variants, in as many boots as asked for.
-func packets(ctx context.Context, c config, harness string, stderr io.Writer) ([]bench.Row, error) {
+// packets measures the variants, in as many boots as asked for, and returns also what
+// each boot found.
+func packets(ctx context.Context, c config, harness string, stderr io.Writer) ([]bench.Row, map[string][]float64, error) {
 	var boots [][]bench.Row
 	for b := range c.boots {
 		var rows []bench.Row
@@ -22,7 +23,7 @@ func packets(ctx context.Context, c config, harness string, stderr io.Writer) ([
 			}
 			got, err := variant(ctx, c, harness, v, c.seed+b, stderr, more...)
 			if err != nil {
-				return nil, err
+				return nil, nil, err
 			}
 			rows = append(rows, got...)
 		}
@@ -30,7 +31,7 @@ func packets(ctx context.Context, c config, harness string, stderr io.Writer) ([
 	}
 	rows := bench.Merge(boots...)
 	if len(rows) == 0 {
-		return nil, errors.New("measure: no variant has any of the tests")
+		return nil, nil, errors.New("measure: no variant has any of the tests")
 	}
-	return rows, nil
+	return rows, bench.Samples(boots...), nil
 }
