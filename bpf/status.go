@@ -4,8 +4,9 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
-	"net"
+	"maps"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/cilium/ebpf"
@@ -17,15 +18,19 @@ type Hooked struct {
 	Name    string
 	Bridge  bool // on the gateway bridge, else on the uplink
 	Ifindex int  // of the device that its program is on; 0: none
-	Ahead   int  // programs of others before it, on a tcx hook
+	Ahead   int  // programs or filters of others before it
 }
 
-// Hooks tells where the pinned programs of a layout are, and loads nothing.
-// attached asks whether a filter of clsact is there, nil: the pin is believed.
-func Hooks(pinDir string, layout Layout, attached func(ifindex int, name string, egress bool) bool) ([]Hooked, error) {
+// Place says whether a device has a filter of clsact of that name, and how many of
+// others stand before it.
+type Place func(ifindex int, name string, egress bool) (ahead int, attached bool)
+
+// Hooks tells where the pinned programs of a layout are, and loads nothing. A
+// filter of clsact keeps no pin: clsact is asked for it.
+func Hooks(pinDir string, layout Layout, clsact Place) ([]Hooked, error) {
 	var out []Hooked
 	for _, h := range layoutHooks[layout] {
-		at, err := hookedAt(pinDir, h, attached)
+		at, err := hookedAt(pinDir, h, clsact)
 		if err != nil {
 			return nil, fmt.Errorf("inspect attachment of %s: %w", h.name, err)
 		}
@@ -34,7 +39,7 @@ func Hooks(pinDir string, layout Layout, attached func(ifindex int, name string,
 	return out, nil
 }
 
-func hookedAt(pinDir string, h hook, attached func(int, string, bool) bool) (Hooked, error) {
+func hookedAt(pinDir string, h hook, clsact Place) (Hooked, error) {
 	out := Hooked{Name: h.name, Bridge: h.bridge}
 	at, err := pinnedTCX(filepath.Join(pinDir, h.name))
 	if err != nil {
@@ -49,9 +54,9 @@ func hookedAt(pinDir string, h hook, attached func(int, string, bool) bool) (Hoo
 	if errors.Is(err, fs.ErrNotExist) {
 		return out, nil
 	}
-	for ifindex := range pins {
-		if _, gone := net.InterfaceByIndex(ifindex); gone == nil && (attached == nil || attached(ifindex, h.name, h.egress)) {
-			out.Ifindex = ifindex
+	for _, ifindex := range slices.Sorted(maps.Keys(pins)) {
+		if ahead, attached := clsact(ifindex, h.name, h.egress); attached {
+			out.Ifindex, out.Ahead = ifindex, ahead
 		}
 	}
 	return out, err

@@ -100,6 +100,26 @@ func ClsactAttachedAt(ifindex int, name string, egress bool) bool {
 	return err == nil && filterNamed(have, name) != nil
 }
 
+// ClsactPlace reports as well how many priorities before that filter's are others'.
+func ClsactPlace(ifindex int, name string, egress bool) (ahead int, attached bool) {
+	l, err := netlink.LinkByIndex(ifindex)
+	if err != nil {
+		return 0, false
+	}
+	have, err := clsactFilters(l, egress)
+	own := filterNamed(have, name)
+	if err != nil || own == nil {
+		return 0, false
+	}
+	before := map[uint16]bool{} // a classifier lists itself beside its filters
+	for _, f := range have {
+		if p := f.Attrs().Priority; p < own.Priority {
+			before[p] = true
+		}
+	}
+	return len(before), true
+}
+
 // ClsactFilters returns the filters of that name on all devices of the
 // namespace, both directions: also orphans, on devices that are no longer the
 // caller's. Sorted by interface index, ingress first.

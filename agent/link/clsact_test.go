@@ -52,10 +52,20 @@ func TestClsactDirections(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
+	if _, in := ClsactPlace(dev.Index, "ours", true); in {
+		t.Error("device without clsact: it has a place")
+	}
 	must(AttachClsactAt(dev.Index, fd, "foreign", true))
 	for range 2 {
 		must(AttachClsactAt(dev.Index, fd, "ours", true))
 	}
+	must(AttachClsactAt(dev.Index, fd, "later", true))
+	for name, want := range map[string]int{"foreign": 0, "ours": 1, "later": 2} {
+		if ahead, in := ClsactPlace(dev.Index, name, true); !in || ahead != want {
+			t.Errorf("%s: attached %t, %d before it, want %d", name, in, ahead, want)
+		}
+	}
+	must(DetachClsactAt(dev.Index, "later", true))
 	if in, out := attached("ours"); in || !out {
 		t.Errorf("after attaching to egress: ingress %t, egress %t", in, out)
 	}

@@ -150,7 +150,7 @@ func lookPrograms(r Record) Programs {
 	}
 	var errs [3]error
 	if r.Wiring.Backend == string(gateway.EBPF) && !r.bare() {
-		p.Hooks, errs[0] = bpf.Hooks(r.Paths.PinDir, layoutOf(r.Wiring.Layout), link.ClsactAttachedAt)
+		p.Hooks, errs[0] = bpf.Hooks(r.Paths.PinDir, layoutOf(r.Wiring.Layout), link.ClsactPlace)
 		p.Counters, errs[1] = bpf.ReadCounters(r.Paths.PinDir)
 	}
 	p.NoService, p.NoGate, errs[2] = bpf.SocketHooks(r.Paths.PinDir)
