@@ -9,6 +9,7 @@ import (
 	"net"
 	"os"
 	"os/exec"
+	"os/signal"
 	"path/filepath"
 	"strings"
 	"sync"
@@ -52,7 +53,9 @@ func runProcess(text string) error {
 	api := &rest.Config{Host: p.Host, TLSClientConfig: rest.TLSClientConfig{CAData: p.CA, CertData: p.Cert, KeyData: p.Key}}
 	cfg := config(p.NB, api)
 	cfg.Identity, cfg.MetricsAddr, cfg.Lease = p.Identity, p.Metrics, p.Lease
-	return controller.Run(context.Background(), cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
+	defer stop()
+	return controller.Run(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 }
 
 // replicaProcess is a controller that can crash, on its own way to the API server.
