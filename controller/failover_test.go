@@ -18,6 +18,7 @@ func TestFailover(t *testing.T) {
 	lease := fromEnv(t, "LEASE", time.ParseDuration, 3*time.Second)
 	w := newWorld(t)
 	w.createNode(1)
+	w.createNode(2)
 	replicas := map[string]*replicaProcess{}
 	for _, name := range []string{"one", "two", "three"} {
 		replicas[name] = startProcess(t, w, name, lease)
@@ -41,7 +42,7 @@ func TestFailover(t *testing.T) {
 	podComes := func() {
 		name := fmt.Sprintf("p%d", pods)
 		pods++
-		w.createPod(name, "node1")
+		w.createPod(name, fmt.Sprintf("node%d", 1+pods%2))
 		w.awaitRows([4]string{"logical_switch_port", "default_" + name, "addresses", "0a:58:0a:f4:"})
 	}
 	first := leader()
@@ -75,7 +76,7 @@ func TestFailover(t *testing.T) {
 		last = next
 	}
 	// A node gets its subnet and its row once; a pod its port.
-	checkHistory(t, w.nb, changes{of: map[string]int{"node/node1": 1}})
+	checkHistory(t, w.nb, changes{of: map[string]int{"node/node1": 1, "node/node2": 1}})
 }
 
 // end ends the process as a rollout would.
