@@ -15,7 +15,7 @@ func (a *agent) record() {
 		Node: c.NodeName, Started: time.Now().UTC().Truncate(time.Second),
 		Wiring: status.Wiring{
 			Layout: string(s.Layout), Backend: string(s.Backend), Mode: "shared", Datapath: s.Datapath,
-			Uplink: s.Uplink, Bridge: s.Bridge, NoEBPF: s.NoEBPF,
+			Uplink: s.Uplink, Bridge: s.Bridge, VLAN: s.VLAN, NoEBPF: s.NoEBPF,
 		},
 		Paths: status.Paths{
 			PinDir: c.PinDir, OVSDB: c.OVSDB, OVSRunDir: c.OVSRunDir, OVNRunDir: c.OVNRunDir, Metrics: c.MetricsAddr, CNISocket: c.CNISocket,

@@ -10,6 +10,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
@@ -91,18 +92,22 @@ const stealFilter = "ovnebpf_steal"
 // ports returns the numbers of the uplink's port and of the patch port to br-int.
 // ovn-controller makes the latter once the bridge is mapped.
 func (g *Gateway) ports(ctx context.Context) (openflow.Ports, error) {
-	all, err := g.ovs.OFPorts(ctx, g.s.Bridge)
+	return bridgePorts(ctx, g.ovs, g.s.Bridge, g.s.Uplink)
+}
+
+func bridgePorts(ctx context.Context, o *ovs.Client, bridge, uplink string) (openflow.Ports, error) {
+	all, err := o.OFPorts(ctx, bridge)
 	if err != nil {
 		return openflow.Ports{}, err
 	}
-	patches, err := g.ovs.PatchPorts(ctx, g.s.Bridge)
+	patches, err := o.PatchPorts(ctx, bridge)
 	if err != nil {
 		return openflow.Ports{}, err
 	}
-	if all[g.s.Uplink] == 0 {
-		return openflow.Ports{}, fmt.Errorf("bridge %s: ovs-vswitchd has not opened the port %s", g.s.Bridge, g.s.Uplink)
+	if all[uplink] == 0 {
+		return openflow.Ports{}, fmt.Errorf("bridge %s: ovs-vswitchd has not opened the port %s", bridge, uplink)
 	}
-	return openflow.Ports{Uplink: all[g.s.Uplink], Patch: patches[patchPort(slices.Sorted(maps.Keys(patches)), g.s.Bridge)]}, nil
+	return openflow.Ports{Uplink: all[uplink], Patch: patches[patchPort(slices.Sorted(maps.Keys(patches)), bridge)]}, nil
 }
 
 // patchPort returns the patch port, of those given, that ovn-controller made for

@@ -28,6 +28,15 @@ func DialControl(ctx context.Context, path string) (*Control, error) {
 	return &Control{conn: conn, in: json.NewDecoder(conn)}, nil
 }
 
+// DialSwitch connects to the ovs-vswitchd whose run directory is rundir.
+func DialSwitch(ctx context.Context, rundir string) (*Control, error) {
+	path, err := controlSocket(rundir, "ovs-vswitchd")
+	if err != nil {
+		return nil, err
+	}
+	return DialControl(ctx, path)
+}
+
 // Close ends the connection.
 func (c *Control) Close() error { return c.conn.Close() }
 
@@ -72,6 +81,7 @@ type TraceInput struct {
 	Port   string // "1", "LOCAL"
 	Mark   uint32 // of the packet
 	Frame  []byte
+	Flow   string   // in place of Frame, as OVS spells a flow: then nothing is learned
 	CTNext []string // the conntrack states that it meets, in order; then "trk,new" ("trk,est")
 }
 
@@ -83,13 +93,18 @@ type Trace struct {
 }
 
 // Trace follows a packet (ofproto/trace). Nothing is sent. Learning and the like
-// happen as for a real packet.
+// happen as for a real packet, but not of a Flow.
 func (c *Control) Trace(ctx context.Context, in TraceInput) (Trace, error) {
 	args := []string{"--names"}
 	for _, s := range in.CTNext {
 		args = append(args, "--ct-next", s)
 	}
-	args = append(args, in.Bridge, fmt.Sprintf("in_port=%s,pkt_mark=%#x", in.Port, in.Mark), hex.EncodeToString(in.Frame))
+	flow := fmt.Sprintf("in_port=%s,pkt_mark=%#x", in.Port, in.Mark)
+	if in.Flow != "" {
+		args = append(args, in.Bridge, flow+","+in.Flow)
+	} else {
+		args = append(args, in.Bridge, flow, hex.EncodeToString(in.Frame))
+	}
 	text, err := c.Call(ctx, "ofproto/trace", args...)
 	if err != nil {
 		return Trace{}, err

@@ -32,7 +32,7 @@ func (t Trace) Steps() []Step {
 		}
 		// Under a flow stand its actions, deeper than itself; what OVS says of
 		// them begins with an arrow or a parenthesis.
-		if len(out) > 0 && strings.HasPrefix(line, "        ") && text != "" && !strings.ContainsAny(text[:1], "->(") && !ok {
+		if len(out) > 0 && strings.HasPrefix(line, "    ") && text != "" && !strings.ContainsAny(text[:1], "->(") && !ok {
 			last := &out[len(out)-1]
 			last.Actions = append(last.Actions, text)
 		}

@@ -32,6 +32,7 @@ type Wiring struct {
 	Datapath string `json:"datapath"`
 	Uplink   string `json:"uplink"`
 	Bridge   string `json:"bridge"`
+	VLAN     uint16 `json:"vlan,omitempty"`   // of the gateway's network
 	NoEBPF   string `json:"noEBPF,omitempty"` // why the kernel cannot do eBPF
 }
 

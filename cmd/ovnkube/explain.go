@@ -4,7 +4,6 @@ import (
 	"context"
 	"encoding/hex"
 	"encoding/json"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
@@ -18,8 +17,9 @@ import (
 )
 
 const explainDetail = `The rules of the programs that are attached are run once more, over their tables, on a packet that
-you describe: what it is, who gets it, and which entry decides. Nothing is counted, learned or sent. Addresses
-are those on the wire at the uplink; a packet from OVN is the node's, after SNAT.
+you describe: what it is, who gets it, and which entry decides. With the backend openflow it is ovs-vswitchd
+that follows the packet through the flows. Nothing is counted, learned or sent. Addresses are those on the wire
+at the uplink; a packet from OVN is the node's, after SNAT.
 
   ovnkube gateway explain tcp 203.0.113.9:4242 192.0.2.10:30080    a connection from outside to a NodePort
   ovnkube gateway explain icmp 203.0.113.9 192.0.2.10              a ping of the node
@@ -31,9 +31,9 @@ Without -tcp-flags a TCP packet is asked for twice, once as a SYN and once as wh
 
 // question is what explain is asked, by its flags.
 type question struct {
-	pinDir, from, flags, icmpType, srcMAC, dstMAC, hex, pcap, node, bridge, southbound string
-	icmpID, payload, vlan, packet                                                      int
-	json                                                                               bool
+	pinDir, runDir, from, flags, icmpType, srcMAC, dstMAC, hex, pcap, node, bridge, southbound string
+	icmpID, payload, vlan, packet                                                              int
+	json                                                                                       bool
 }
 
 // answer is one packet and what becomes of it.
@@ -51,11 +51,10 @@ type answer struct {
 	frame []byte
 }
 
-var sides = map[string]bpf.Side{"wire": bpf.FromWire, "ovn": bpf.FromOVN, "host": bpf.FromHost}
-
 func explainCommand(f *flag.FlagSet) action {
 	var q question
 	f.StringVar(&q.pinDir, "pin-dir", "/sys/fs/bpf/ovn-ebpf", "`directory` of the pinned maps, as given to the agent")
+	f.StringVar(&q.runDir, "run-dir", newAgentFlags().runDir, "`directory` of what the agent keeps, as given to it; where flows decide it says which bridge")
 	f.StringVar(&q.from, "from", "wire", "where the packet comes from (`side`): wire, it arrives at the uplink; ovn, OVN sends it; host, the host sends it in layout bridged")
 	f.StringVar(&q.flags, "tcp-flags", "", "`flags` of a TCP packet by commas: syn, ack, fin, rst, psh")
 	f.StringVar(&q.icmpType, "icmp-type", "request", "`type` of an ICMP packet: request, reply, or TYPE[/CODE] in numbers")
@@ -75,33 +74,28 @@ func explainCommand(f *flag.FlagSet) action {
 }
 
 func (q *question) run(ctx context.Context, args []string, env *environment) error {
-	side, ok := sides[q.from]
-	if !ok {
+	if _, ok := sides[q.from]; !ok {
 		return fmt.Errorf("--from %q is none of wire, ovn, host", q.from)
 	}
-	e, err := bpf.OpenExplainer(q.pinDir)
-	if errors.Is(err, bpf.ErrNotAttached) {
-		return fmt.Errorf("%w (does the agent run, with --gateway-backend=ebpf and this --pin-dir? flows are explained by 'ovs-appctl ofproto/trace')", err)
-	}
+	r, err := q.rules(ctx)
 	if err != nil {
 		return err
 	}
-	defer e.Close()
-	frames, err := q.frames(args, side, e.Config)
+	defer r.Close()
+	frames, err := q.frames(args, r.place())
 	if err != nil {
 		return err
 	}
 	answers := []answer{}
 	for _, f := range frames {
-		x, err := e.Explain(side, f)
+		a, err := r.explain(ctx, q.from, f)
 		if err != nil {
 			return err
 		}
-		a := describe(f, q.from, e.Layout, x)
 		if len(answers) > 0 && answers[0].Reason == a.Reason {
 			continue // a SYN is nothing special here
 		}
-		if q.node != "" && side == bpf.FromWire && a.Verdict != verdict.Host.String() {
+		if q.node != "" && q.from == "wire" && a.Verdict != verdict.Host.String() {
 			if a.OVN, err = q.trace(ctx, f); err != nil {
 				return err
 			}
@@ -117,7 +111,7 @@ func (q *question) run(ctx context.Context, args []string, env *environment) err
 }
 
 // frames are the frames that are asked about, of TCP without flags two.
-func (q *question) frames(args []string, side bpf.Side, c bpf.Config) ([][]byte, error) {
+func (q *question) frames(args []string, at place) ([][]byte, error) {
 	if (q.hex != "" || q.pcap != "") && len(args) > 0 {
 		return nil, fmt.Errorf("unexpected argument %q: the frame is given", args[0])
 	}
@@ -132,7 +126,7 @@ func (q *question) frames(args []string, side bpf.Side, c bpf.Config) ([][]byte,
 		f, err := frame.FromCapture(q.pcap, q.packet)
 		return [][]byte{f}, err
 	}
-	spec, err := q.spec(args, side, c)
+	spec, err := q.spec(args, at)
 	if err != nil {
 		return nil, err
 	}
@@ -154,27 +148,19 @@ func (q *question) frames(args []string, side bpf.Side, c bpf.Config) ([][]byte,
 	return out, nil
 }
 
-func describe(f []byte, from string, layout bpf.Layout, x bpf.Explanation) answer {
-	a := answer{
-		Packet: frame.Describe(f), From: from, Layout: layout.String(),
-		Reason: x.Reason, Verdict: x.Verdict, Meaning: meaning(x), Steps: []string{}, frame: f,
+// describe says who gets a frame that counts as c.
+func describe(f []byte, from, layout string, c bpf.Counter, packet string, steps []string) answer {
+	return answer{
+		Packet: frame.Describe(f), From: from, Layout: layout,
+		Reason: c.Reason, Rule: packet, Verdict: c.Verdict, Meaning: meaning(c), Steps: append([]string{}, steps...), frame: f,
 	}
-	for _, r := range verdict.Rules() {
-		if r.Name == x.Reason {
-			a.Rule = r.Packet
-		}
-	}
-	for _, s := range x.Steps {
-		a.Steps = append(a.Steps, s.String())
-	}
-	return a
 }
 
 // meaning says where the packet goes.
-func meaning(x bpf.Explanation) string {
-	switch x.Verdict {
+func meaning(c bpf.Counter) string {
+	switch c.Verdict {
 	case "host":
-		if x.Direction == "tx" {
+		if c.Direction == "tx" {
 			return "up to the host's stack"
 		}
 		return "the host's stack gets it, OVN does not"

@@ -9,21 +9,20 @@ import (
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/frame"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
 // neighbour is the MAC address of nobody in particular.
 var neighbour = net.HardwareAddr{0x02, 0, 0, 0, 0, 0x01}
 
-func (q *question) spec(args []string, side bpf.Side, c bpf.Config) (frame.Spec, error) {
+func (q *question) spec(args []string, at place) (frame.Spec, error) {
 	if len(args) != 3 {
 		return frame.Spec{}, errors.New("want PROTOCOL SOURCE DESTINATION, as in: tcp 203.0.113.9:4242 192.0.2.10:30080")
 	}
-	s := frame.Spec{Proto: args[0], SrcMAC: neighbour, DstMAC: c.NodeMAC, Payload: q.payload, VLAN: c.VLAN}
-	if side != bpf.FromWire {
-		s.SrcMAC, s.DstMAC = c.NodeMAC, neighbour
+	s := frame.Spec{Proto: args[0], SrcMAC: neighbour, DstMAC: at.mac, Payload: q.payload, VLAN: at.vlan}
+	if q.from != "wire" {
+		s.SrcMAC, s.DstMAC = at.mac, neighbour
 	}
-	if s.Proto == "arp" && side == bpf.FromWire {
+	if s.Proto == "arp" && q.from == "wire" {
 		s.DstMAC = net.HardwareAddr{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
 	}
 	if q.vlan >= 0 {

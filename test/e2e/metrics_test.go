@@ -75,8 +75,10 @@ func (c *Cluster) counted() []string {
 	ovn := `ovnkube_gateway_bytes_total{direction="rx",port="ovn",reason="snat_port",verdict="ovn"} `
 	entries := `ovnkube_gateway_table_entries{`
 	switch {
+	case c.flows && c.local:
+		return []string{host}
 	case c.flows:
-		return nil
+		return []string{host, ovn}
 	case c.local:
 		return []string{host, entries}
 	case c.layout == dedicated:

@@ -57,6 +57,9 @@ func (r *rig) check(t *testing.T, at place, dir verdict.Direction, frame []byte)
 		t.Errorf("%s, %s%s: to %v, want %v\nframe %x\n%s", dir, d.Reason, name, got, portsOf(want), frame, trace.Text)
 	}
 	r.checkCount(t, dir, want, d.Reason, trace)
+	if name == "" {
+		r.checkSpelling(t, dir, frame, trace)
+	}
 	if dst := frame[:6]; dir == verdict.FromOVN && want == verdict.Host && !bytes.Equal(dst, corpus.NodeMAC[:]) &&
 		!strings.Contains(strings.Join(trace.Passes, ","), "set(eth(dst=02:00:00:00:00:11))") {
 		t.Errorf("%s: the host would not take it, to MAC %x\n%s", d.Reason, dst, trace.Text)

@@ -34,6 +34,9 @@ func Counts() []Count {
 		Count{Number: replyToBoth, Reason: "icmp_echo_reply_both", Verdict: verdict.Both, Packet: "ICMP echo reply to the node: flows cannot see its identifier"})
 }
 
+// CountOf returns what a reason of the model counts as.
+func CountOf(r verdict.Reason) Count { return Counts()[r] }
+
 // number is a reason's: 0 is for none.
 func number(r verdict.Reason) uint8 { return uint8(r) + 1 }
 

@@ -53,3 +53,16 @@ func (r *rig) checkCount(t *testing.T, dir verdict.Direction, want verdict.Verdi
 		t.Errorf("counts as %s, the model says %s\n%s", c.Reason, reason, trace.Text)
 	}
 }
+
+// checkSpelling: a frame that is spelled meets the same flows as the frame.
+func (r *rig) checkSpelling(t *testing.T, dir verdict.Direction, frame []byte, want ovs.Trace) {
+	t.Helper()
+	spelled := openflow.Spell(verdict.Parse(frame))
+	got, err := r.ctl.Trace(t.Context(), ovs.TraceInput{Bridge: bridge, Port: r.port(dir), Flow: spelled})
+	if err != nil {
+		t.Fatalf("%s: %v", spelled, err)
+	}
+	if a, b := countOf(t, got), countOf(t, want); a.Number != b.Number {
+		t.Errorf("spelled %s it is %s, not %s\n%s\n%s", spelled, a.Reason, b.Reason, got.Text, want.Text)
+	}
+}

@@ -132,17 +132,21 @@ func learned(n *corpus.Node) string {
 	return b.String()
 }
 
+// port is that of a side, as OVS spells it.
+func (r *rig) port(dir verdict.Direction) string {
+	switch dir {
+	case verdict.FromWire:
+		return fmt.Sprint(r.ports.Uplink)
+	case verdict.FromOVN:
+		return fmt.Sprint(r.ports.Patch)
+	}
+	return "LOCAL"
+}
+
 // trace follows a frame from one of the sides.
 func (r *rig) trace(t *testing.T, dir verdict.Direction, frame []byte) ovs.Trace {
 	t.Helper()
-	port := "LOCAL"
-	switch dir {
-	case verdict.FromWire:
-		port = fmt.Sprint(r.ports.Uplink)
-	case verdict.FromOVN:
-		port = fmt.Sprint(r.ports.Patch)
-	}
-	trace, err := r.ctl.Trace(t.Context(), ovs.TraceInput{Bridge: bridge, Port: port, Frame: frame})
+	trace, err := r.ctl.Trace(t.Context(), ovs.TraceInput{Bridge: bridge, Port: r.port(dir), Frame: frame})
 	if err != nil {
 		t.Fatalf("frame %x: %v", frame, err)
 	}

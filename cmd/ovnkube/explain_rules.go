@@ -1,0 +1,90 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// rules are what decides on this node.
+type rules interface {
+	place() place
+	explain(ctx context.Context, from string, f []byte) (answer, error)
+	Close() error
+}
+
+// place is what packets of this node have in common.
+type place struct {
+	mac  net.HardwareAddr
+	vlan uint16
+}
+
+// rules finds what decides: programs that are attached, or else flows, as the
+// agent's record says.
+func (q *question) rules(ctx context.Context) (rules, error) {
+	e, err := bpf.OpenExplainer(q.pinDir)
+	if err == nil {
+		return programs{e}, nil
+	}
+	if !errors.Is(err, bpf.ErrNotAttached) {
+		return nil, err
+	}
+	record, errRecord := status.Read(q.runDir)
+	if errRecord != nil || record.Wiring.Backend != string(gateway.OpenFlow) {
+		return nil, fmt.Errorf("%w (does the agent run, with this --pin-dir, and with this --run-dir if flows decide?)", err)
+	}
+	w := record.Wiring
+	x, err := gateway.OpenFlowExplainer(ctx, gateway.FlowPlace{
+		OVSDB: record.Paths.OVSDB, OVSRunDir: record.Paths.OVSRunDir, Bridge: w.Bridge, Uplink: w.Uplink,
+	})
+	if err != nil {
+		return nil, fmt.Errorf("ask the flows of %s: %w", w.Bridge, err)
+	}
+	return flows{x, w}, nil
+}
+
+type programs struct{ *bpf.Explainer }
+
+func (p programs) place() place { return place{p.Config.NodeMAC, p.Config.VLAN} }
+
+func (p programs) explain(_ context.Context, from string, f []byte) (answer, error) {
+	side := map[string]bpf.Side{"wire": bpf.FromWire, "ovn": bpf.FromOVN, "host": bpf.FromHost}[from]
+	x, err := p.Explain(side, f)
+	if err != nil {
+		return answer{}, err
+	}
+	var steps []string
+	for _, s := range x.Steps {
+		steps = append(steps, s.String())
+	}
+	packet := ""
+	for _, r := range verdict.Rules() {
+		if r.Name == x.Reason {
+			packet = r.Packet
+		}
+	}
+	return describe(f, from, p.Layout.String(), x.Counter, packet, steps), nil
+}
+
+type flows struct {
+	*gateway.FlowExplainer
+	wiring status.Wiring
+}
+
+func (x flows) place() place { return place{x.NodeMAC, x.wiring.VLAN} }
+
+var sides = map[string]verdict.Direction{"wire": verdict.FromWire, "ovn": verdict.FromOVN, "host": verdict.FromHost}
+
+func (x flows) explain(ctx context.Context, from string, f []byte) (answer, error) {
+	e, err := x.Explain(ctx, sides[from], f)
+	if err != nil {
+		return answer{}, err
+	}
+	return describe(f, from, x.wiring.Layout+", backend openflow", e.Counter, e.Packet, e.Steps), nil
+}
