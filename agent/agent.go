@@ -73,12 +73,12 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	settings = fallBack(settings, noEBPF)
 	a := &agent{cfg: cfg, settings: settings, log: log, ready: newReadiness(log), nodeWake: loop.NewSignal(), ovsWake: loop.NewSignal()}
 	registry := prometheus.NewRegistry()
-	listener, err := listen(cfg.MetricsAddr)
+	listener, err := cfg.listen(log)
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return serveHTTP(ctx, listener, a.ready, registry) })
+	group.Go(func() error { return cfg.serveHTTP(ctx, listener, a.ready, registry) })
 	if cfg.Begun != nil {
 		cfg.Begun(func() string { return strings.Join(a.ready.missing(), "; ") })
 	}

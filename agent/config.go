@@ -13,6 +13,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
 )
 
 // Config is the agent's configuration.
@@ -43,7 +44,8 @@ type Config struct {
 	Watchdog       []string // command that puts the uplink back when moving its addresses fails; nil for none
 	CgroupPath     string   // cgroup2 mount; "" = the one that is found
 	MetricsAddr    string   // "" = do not serve
-	HealthAddr     string   // of kube-proxy's health check; "" = do not serve
+	MetricsTLS     endpoint.TLS
+	HealthAddr     string // of kube-proxy's health check; "" = do not serve
 
 	// Begun is called when Run has begun to work, with whom to ask what is missing; "":
 	// the node is ready. Nil for nobody.
@@ -129,6 +131,7 @@ func (c Config) validateAddresses() error {
 			errs = append(errs, fmt.Errorf("metrics address: %w", err))
 		}
 	}
+	errs = append(errs, c.MetricsTLS.Validate())
 	if c.HealthAddr != "" {
 		if _, _, err := net.SplitHostPort(c.HealthAddr); err != nil {
 			errs = append(errs, fmt.Errorf("health check address: %w", err))

@@ -3,19 +3,18 @@ package agent
 import (
 	"cmp"
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/http"
 	"strings"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
 )
 
 // readiness collects what is missing from the parts. The zero value is not
@@ -75,26 +74,22 @@ func (r *readiness) missing() []string {
 	return out
 }
 
-// listen is on addr for serveHTTP; nil for "".
-func listen(addr string) (net.Listener, error) {
-	if addr == "" {
+// listen is on the address for metrics; nil for none.
+func (c Config) listen(log *slog.Logger) (net.Listener, error) {
+	if c.MetricsAddr == "" {
 		return nil, nil
 	}
-	l, err := net.Listen("tcp", addr)
-	if err != nil {
-		return nil, fmt.Errorf("serve metrics: %w", err)
-	}
-	return l, nil
+	return endpoint.Listen(c.MetricsAddr, c.MetricsTLS, log)
 }
 
 // serveHTTP serves /metrics, /healthz and /readyz until ctx ends.
-func serveHTTP(ctx context.Context, l net.Listener, r *readiness, metrics prometheus.Gatherer) error {
+func (c Config) serveHTTP(ctx context.Context, l net.Listener, r *readiness, metrics prometheus.Gatherer) error {
 	if l == nil {
 		<-ctx.Done()
 		return nil
 	}
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(metrics, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", c.MetricsTLS.Protect(promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		missing := r.missing()
@@ -105,11 +100,5 @@ func serveHTTP(ctx context.Context, l net.Listener, r *readiness, metrics promet
 		}
 		fmt.Fprintln(w, "ok")
 	})
-	srv := &http.Server{Handler: mux, ReadHeaderTimeout: 10 * time.Second}
-	stop := context.AfterFunc(ctx, func() { srv.Close() })
-	defer stop()
-	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve metrics on %s: %w", l.Addr(), err)
-	}
-	return nil
+	return endpoint.Serve(ctx, l, mux)
 }

@@ -18,7 +18,7 @@ func (a *agent) record() {
 			Uplink: s.Uplink, Bridge: s.Bridge, VLAN: s.VLAN, NoEBPF: s.NoEBPF,
 		},
 		Paths: status.Paths{
-			PinDir: c.PinDir, OVSDB: c.OVSDB, OVSRunDir: c.OVSRunDir, OVNRunDir: c.OVNRunDir, Metrics: c.MetricsAddr, CNISocket: c.CNISocket,
+			PinDir: c.PinDir, OVSDB: c.OVSDB, OVSRunDir: c.OVSRunDir, OVNRunDir: c.OVNRunDir, Metrics: c.MetricsAddr, MetricsTLS: c.MetricsTLS.On(), CNISocket: c.CNISocket,
 		},
 	}
 	if s.Local {

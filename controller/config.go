@@ -12,6 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
 )
 
 const (
@@ -47,6 +48,7 @@ type Config struct {
 	Joined               bool          // give a node a subnet when its agent has come, not before
 	LeaderElect          bool          // false: this replica leads, and must be the only one
 	MetricsAddr          string        // where to serve HTTP; "": nowhere
+	MetricsTLS           endpoint.TLS
 
 	// Begun is called when Run has begun to work, with whom to ask what is missing; "":
 	// ready. Nil for nobody.
@@ -88,6 +90,7 @@ func (c Config) validateAddresses() error {
 	if c.LeaderElect && c.LeaseNamespace == "" {
 		errs = append(errs, errors.New("leader election without a namespace for its lease"))
 	}
+	errs = append(errs, c.MetricsTLS.Validate())
 	if c.MetricsAddr != "" {
 		if _, _, err := net.SplitHostPort(c.MetricsAddr); err != nil {
 			errs = append(errs, fmt.Errorf("metrics address: %w", err))

@@ -2,13 +2,10 @@ package controller
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
-	"net"
 	"net/http"
 	"os"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
@@ -21,6 +18,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/sb"
+	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
 )
 
 // Run is the controller: it returns nil when the context ends, and an error
@@ -50,12 +48,12 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	if cfg.MetricsAddr != "" {
-		listener, err := net.Listen("tcp", cfg.MetricsAddr)
+		listener, err := endpoint.Listen(cfg.MetricsAddr, cfg.MetricsTLS, log)
 		if err != nil {
-			return fmt.Errorf("serve metrics: %w", err)
+			return err
 		}
 		log.Info("serving metrics", "address", listener.Addr().String())
-		group.Go(func() error { return serve(ctx, listener, Handler(loop)) })
+		group.Go(func() error { return endpoint.Serve(ctx, listener, Handler(loop, cfg.MetricsTLS)) })
 	}
 	if cfg.Begun != nil {
 		cfg.Begun(func() string {
@@ -111,12 +109,12 @@ func (c Config) election() (*reconcile.Election, error) {
 // Handler serves /metrics, /healthz (the process is alive) and /readyz: 503
 // with everything that is missing, one a line, until nothing is; then "ok" and a line
 // for each owner whose rows are not what its object says, through that object's own fault.
-func Handler(loop *reconcile.Loop) http.Handler {
+func Handler(loop *reconcile.Loop, t endpoint.TLS) http.Handler {
 	registry := prometheus.NewRegistry()
 	registry.MustRegister(loop.Collector(), collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
-	mux.Handle("GET /metrics", promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
+	mux.Handle("GET /metrics", t.Protect(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if err := loop.Ready(); err != nil {
@@ -129,19 +127,4 @@ func Handler(loop *reconcile.Loop) http.Handler {
 		}
 	})
 	return mux
-}
-
-func serve(ctx context.Context, listener net.Listener, handler http.Handler) error {
-	const headerTimeout, grace = 10 * time.Second, time.Second
-	server := &http.Server{Handler: handler, ReadHeaderTimeout: headerTimeout}
-	stop := context.AfterFunc(ctx, func() {
-		shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
-		defer cancel()
-		_ = server.Shutdown(shutdown) // what is still open after the grace goes with the process
-	})
-	defer stop()
-	if err := server.Serve(listener); !errors.Is(err, http.ErrServerClosed) {
-		return fmt.Errorf("serve metrics: %w", err)
-	}
-	return nil
 }

@@ -76,7 +76,7 @@ type CNI struct{ ConfList, Socket error }
 // Look reads everything; it needs root and changes nothing.
 func Look(ctx context.Context, r Record) Facts {
 	f := Facts{Record: r}
-	f.Agent = askAgent(ctx, r.Paths.Metrics)
+	f.Agent = askAgent(ctx, r.Paths)
 	f.Host = lookHost(r)
 	f.Switch = lookSwitch(ctx, r)
 	f.Programs = lookPrograms(r)

@@ -38,13 +38,14 @@ type Wiring struct {
 
 // Paths are where to look.
 type Paths struct {
-	PinDir    string `json:"pinDir"`
-	OVSDB     string `json:"ovsdb"`
-	OVSRunDir string `json:"ovsRunDir"`
-	OVNRunDir string `json:"ovnRunDir"`
-	Metrics   string `json:"metrics,omitempty"` // host:port; "": not served
-	CNISocket string `json:"cniSocket"`
-	ConfList  string `json:"confList,omitempty"` // "": not written
+	PinDir     string `json:"pinDir"`
+	OVSDB      string `json:"ovsdb"`
+	MetricsTLS bool   `json:"metricsTLS,omitempty"`
+	OVSRunDir  string `json:"ovsRunDir"`
+	OVNRunDir  string `json:"ovnRunDir"`
+	Metrics    string `json:"metrics,omitempty"` // host:port; "": not served
+	CNISocket  string `json:"cniSocket"`
+	ConfList   string `json:"confList,omitempty"` // "": not written
 }
 
 const fileName = "agent.json"

@@ -29,10 +29,10 @@ func (q *question) spec(args []string, at place) (frame.Spec, error) {
 		s.VLAN = uint16(q.vlan)
 	}
 	var err error
-	if s.Src, err = endpoint(s.Proto, args[1]); err != nil {
+	if s.Src, err = addressOf(s.Proto, args[1]); err != nil {
 		return s, err
 	}
-	if s.Dst, err = endpoint(s.Proto, args[2]); err != nil {
+	if s.Dst, err = addressOf(s.Proto, args[2]); err != nil {
 		return s, err
 	}
 	for _, m := range []struct {
@@ -50,8 +50,8 @@ func (q *question) spec(args []string, at place) (frame.Spec, error) {
 	return s, err
 }
 
-// endpoint reads an address, with a port where the protocol has them.
-func endpoint(proto, text string) (netip.AddrPort, error) {
+// addressOf reads an address, with a port where the protocol has them.
+func addressOf(proto, text string) (netip.AddrPort, error) {
 	switch proto {
 	case "tcp", "udp", "sctp":
 		ap, err := netip.ParseAddrPort(text)

@@ -64,7 +64,7 @@ func (c *controllerFlags) config(cluster *clusterFlags) (controller.Config, erro
 		NBTLS: cluster.nbTLS, SBTLS: cluster.sbTLS,
 		ServiceCIDRs: cluster.serviceCIDRs, JoinSubnets: append(append(prefixes{}, c.join4...), c.join6...), MTU: cluster.mtu,
 		Identity: c.identity, LeaseNamespace: c.leaseNamespace, LeaderElect: c.leaderElect, Lease: c.lease,
-		MetricsAddr: cluster.metricsAddress, BFD: cluster.bfd, ACLLogRate: c.aclLogRate, FirstAnnotation: c.first, Joined: c.allocate == allocateJoined,
+		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS, BFD: cluster.bfd, ACLLogRate: c.aclLogRate, FirstAnnotation: c.first, Joined: c.allocate == allocateJoined,
 	}
 	config.SNATPorts.First, config.SNATPorts.Last = cluster.snatPorts.first, cluster.snatPorts.last
 	for _, s := range cluster.subnets {

@@ -167,6 +167,7 @@ func (s *settings) exposed() []setting.Problem {
 			look(name, of.key)
 		}
 	}
+	look("node-server-privkey", s.cluster.metricsTLS.Key)
 	if s.cluster.api.kubeconfig != "" {
 		if config, err := s.cluster.api.restConfig(); err == nil { // else the role says so
 			look("kubeconfig", config.KeyFile)

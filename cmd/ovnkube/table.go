@@ -79,7 +79,7 @@ func unused() []setting.Unused {
 	add("kubernetes", notNeeded, true, "disable-requestedchassis", "disable-requestedchassis")
 	add("kubernetes", notMetrics, false, "ovn-metrics-bind-address", "")
 	add("kubernetes", notMetrics, true, "metrics-enable-pprof", "")
-	add("metrics", notMetrics, false, "ovn-metrics-bind-address", "ovn-metrics-bind-address", "node-server-privkey", "node-server-privkey", "node-server-cert", "node-server-cert")
+	add("metrics", notMetrics, false, "ovn-metrics-bind-address", "ovn-metrics-bind-address")
 	add("metrics", notMetrics, true, "export-ovs-metrics", "export-ovs-metrics", "enable-pprof", "metrics-enable-pprof",
 		"enable-config-duration", "metrics-enable-config-duration", "enable-scale-metrics", "metrics-enable-scale")
 	for _, short := range []string{"nb", "sb"} {

@@ -1,0 +1,39 @@
+package status
+
+import (
+	"io"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"testing"
+)
+
+// The agent is asked by HTTPS where that is what it serves; metrics that are not for
+// everybody are no fault of it.
+func TestAskAgentTLS(t *testing.T) {
+	protected := false
+	mux := http.NewServeMux()
+	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		_, _ = io.WriteString(w, "one thing\nanother\n")
+	})
+	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
+		if protected {
+			w.WriteHeader(http.StatusForbidden)
+			return
+		}
+		_, _ = io.WriteString(w, "# TYPE ovnkube_gateway_snat_ports gauge\novnkube_gateway_snat_ports 7\n")
+	})
+	server := httptest.NewTLSServer(mux)
+	defer server.Close()
+	p := Paths{Metrics: strings.TrimPrefix(server.URL, "https://"), MetricsTLS: true}
+	for _, protected = range []bool{false, true} {
+		a := askAgent(t.Context(), p)
+		if a.Err != nil || len(a.Missing) != 2 || (a.Of == 7) == protected {
+			t.Errorf("protected %t: %+v", protected, a)
+		}
+	}
+	if p.MetricsTLS = false; askAgent(t.Context(), p).Err == nil {
+		t.Error("asked by HTTP it answers")
+	}
+}
