@@ -141,7 +141,9 @@ func (a *agent) openOVS(ctx context.Context) error {
 		return err
 	}
 	a.record()
-	err = insist(ctx, a.ready.starting, func() error { return gateway.Recover(ctx, a.settings, a.ovs) })
+	err = insist(ctx, a.ready.starting, func() error {
+		return errors.Join(gateway.Recover(ctx, a.settings, a.ovs), gateway.TakeOver(ctx, a.settings, a.ovs, a.log))
+	})
 	if err != nil {
 		a.ovs.Close()
 		return err

@@ -20,7 +20,7 @@ import (
 
 // Cleanup takes everything of ours off the node, in the reverse of Run's
 // order: CNI configuration and socket, pods' interfaces, management port,
-// gateway. Host addresses that Run had moved to the bridge go back to the uplink. Without
+// gateway. A node that was taken over is given back instead, with its pods. Host addresses that Run had moved to the bridge go back to the uplink. Without
 // OVSDB, or where OVS is somebody else's, it does the rest and says so. It may be
 // repeated, and the uplink need not be there any more.
 func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
@@ -34,7 +34,11 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 		errs = append(errs, fmt.Errorf("bridges and ports are left: %w", err))
 	} else {
 		defer o.Close()
-		errs = append(errs, removePods(ctx, o, podRecords(cfg)), management.Cleanup(ctx, o))
+		if gateway.Inherited(cfg.RunDir) { // pods go on, by the port that was there
+			errs = append(errs, os.RemoveAll(podRecords(cfg)))
+		} else {
+			errs = append(errs, removePods(ctx, o, podRecords(cfg)), management.Cleanup(ctx, o))
+		}
 	}
 	return errors.Join(append(errs, gateway.Cleanup(ctx, settings, o, log))...)
 }
@@ -44,11 +48,14 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 // what of the settings is known.
 func dialOwn(ctx context.Context, cfg Config) (*ovs.Client, gateway.Settings, error) {
 	s := partialSettings(cfg)
+	if w, is := gateway.InheritedWiring(cfg.RunDir); is {
+		s.Wiring, s.NotHost = w, notHost(w)
+		o, err := dialShortly(ctx, cfg)
+		return o, s, err
+	}
 	uplink, uplinkErr := findUplink(cfg.Uplink)
 	s = withUplink(s, cmp.Or(uplink, cfg.Uplink))
-	dial, cancel := context.WithTimeout(ctx, 5*time.Second)
-	defer cancel()
-	o, err := ovs.Dial(dial, cfg.OVSDB)
+	o, err := dialShortly(ctx, cfg)
 	if err != nil {
 		return nil, s, err
 	}
@@ -69,6 +76,12 @@ func dialOwn(ctx context.Context, cfg Config) (*ovs.Client, gateway.Settings, er
 		return nil, s, err
 	}
 	return o, s, nil
+}
+
+func dialShortly(ctx context.Context, cfg Config) (*ovs.Client, error) {
+	dial, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return ovs.Dial(dial, cfg.OVSDB)
 }
 
 // removePods removes pods' interfaces, those too whose ports are gone.

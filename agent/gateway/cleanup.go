@@ -24,11 +24,15 @@ var hooks = [...]string{"uplink_ingress", "uplink_egress", "bridge_ingress", "br
 // before anything else goes. A bridge that has the host's addresses goes only
 // if the agent moved them there; one found so stays, with its uplink. o may be nil
 // when OVSDB is not to be reached; then a host whose addresses are on the bridge is
-// left alone. It does all it can and returns all errors.
+// left alone. A node that was taken over is given back instead. It does all it can and
+// returns all errors.
 func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) error {
 	if o == nil && (s.Layout == Bridged || moved(s) || movedBy(s.RunDir, s.Uplink) != "") {
 		// With vswitchd gone, too, nothing but the programs carries the host.
 		return fmt.Errorf("clean up gateway: the host's addresses are on a bridge of OVS, which cannot be asked: nothing was changed")
+	}
+	if in, err := loadInheritance(s.RunDir); err == nil {
+		return giveBack(ctx, in, s, o, log)
 	}
 	var errs []error
 	if o != nil {

@@ -102,10 +102,14 @@ type Options struct {
 func New(o Options) *Gateway {
 	o.Settings.Layout = cmp.Or(o.Settings.Layout, Direct)
 	o.Settings.Backend = cmp.Or(o.Settings.Backend, EBPF)
-	return &Gateway{
+	g := &Gateway{
 		s: o.Settings, ovs: o.OVS, serving: newServing(o.Source), changed: o.Changed, log: o.Log, wake: loop.NewSignal(),
 		fault: "gateway: not started", stats: newStats(), counts: newFlowCounts(o.Settings),
 	}
+	if Inherited(g.s.RunDir) {
+		g.written.Evict = ovs.PredecessorCookie
+	}
+	return g
 }
 
 // Run keeps the gateway in its desired state until ctx ends. Then it leaves

@@ -14,7 +14,8 @@ import (
 // flows come and go by themselves, so a sync leaves them alone.
 const LearnedCookie = "0x6f766e656c726e"
 
-// FlowSync keeps the flows of our cookie on a bridge. Flows of other cookies stay.
+// FlowSync keeps the flows of our cookie on a bridge. Flows of other cookies stay,
+// but for those of Evict.
 // It is not for concurrent use.
 //
 // Flows are in the spelling of ovs-ofctl dump-flows without cookie
@@ -24,6 +25,7 @@ const LearnedCookie = "0x6f766e656c726e"
 type FlowSync struct {
 	RunDir  string // holds the bridge's .mgmt socket
 	Bridge  string
+	Evict   string            // a cookie whose flows All removes; "" for none
 	foreign map[string]string // others' flows when they were last read: their cookies
 }
 
@@ -47,6 +49,9 @@ func (s *FlowSync) All(ctx context.Context, want []string) (messages int, err er
 	mods, err := have.diff(want)
 	if err != nil {
 		return 0, fmt.Errorf("compare flows of %s: %w", s.Bridge, err)
+	}
+	if have.evicted {
+		mods = append([]string{deleteCookie(s.Evict)}, mods...)
 	}
 	if len(mods) == 0 {
 		return 0, nil
@@ -108,9 +113,17 @@ func OwnFlows(ctx context.Context, rundir, bridge string) (first, others int, er
 func (s *FlowSync) target() string { return "unix:" + filepath.Join(s.RunDir, s.Bridge+".mgmt") }
 
 func (s *FlowSync) read(ctx context.Context) (flowTable, error) {
-	t, err := readFlows(ctx, s.target())
+	out, err := dumpFlows(ctx, s.target())
+	if err != nil {
+		return flowTable{}, err
+	}
+	t := parseTable(out)
+	if s.Evict != "" {
+		t.evicted = strings.Contains(out, "cookie="+s.Evict+",")
+		maps.DeleteFunc(t.foreign, func(_, cookie string) bool { return cookie == s.Evict })
+	}
 	s.foreign = t.foreign
-	return t, err
+	return t, nil
 }
 
 func (s *FlowSync) write(ctx context.Context, mods []string) error {
@@ -124,15 +137,16 @@ func (s *FlowSync) write(ctx context.Context, mods []string) error {
 type flowTable struct {
 	ours    map[string]string
 	foreign map[string]string // their cookies
+	evicted bool              // there are flows to be evicted
 }
 
-func readFlows(ctx context.Context, target string) (flowTable, error) {
+func dumpFlows(ctx context.Context, target string) (string, error) {
 	out, err := ofctl(ctx, nil, "--no-stats", "dump-flows", target)
-	if err != nil {
-		return flowTable{}, err
-	}
-	return parseTable(string(out)), nil
+	return string(out), err
 }
+
+// deleteCookie is the line that deletes a cookie's flows in all tables.
+func deleteCookie(cookie string) string { return "delete cookie=" + cookie + "/-1\n" }
 
 // parseTable reads a dump. A line without a priority has the default one, which
 // none of ours has.

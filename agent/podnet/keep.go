@@ -199,9 +199,9 @@ func (k *Keeper) Collect(ctx context.Context, valid []Attachment) error {
 	if err != nil {
 		return err
 	}
-	keep := map[string]bool{}
+	keep, containers := map[string]bool{}, map[string]bool{}
 	for _, a := range valid {
-		keep[HostName(a.ContainerID, a.Interface)] = true
+		keep[HostName(a.ContainerID, a.Interface)], containers[a.ContainerID] = true, true
 	}
 	owners := map[string]string{}
 	for _, host := range f.devices {
@@ -209,6 +209,9 @@ func (k *Keeper) Collect(ctx context.Context, valid []Attachment) error {
 	}
 	for host, ids := range f.ports {
 		owners[host] = ids[ovs.Sandbox]
+		if _, recorded := f.records[host]; !recorded && containers[ids[ovs.Sandbox]] { // of another plugin, by another name
+			keep[host] = true
+		}
 	}
 	for host, p := range f.records {
 		owners[host] = p.ContainerID

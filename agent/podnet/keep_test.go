@@ -185,6 +185,41 @@ func TestCollect(t *testing.T) {
 	r.holds(t, "c-busy")
 }
 
+// TestCollectForeign: a pod that another plugin has wired, before the node was taken over, has
+// a port by another name. It stays for as long as the runtime has its container.
+func TestCollectForeign(t *testing.T) {
+	r := newRig(t)
+	var none error
+	k := r.keeper(nil, &none)
+	const foreign = "9f0e1d2c3b4a596"
+	testnode.Run(t, "ip", "link", "add", foreign, "type", "veth", "peer", "name", "9f0e1d2c3b4a-in")
+	r.sw.Vsctl(t, "add-port", "br-int", foreign, "--", "set", "Interface", foreign, "external_ids:sandbox=c-old", "external_ids:iface-id=ns_old")
+	there := func() bool {
+		ports, err := r.OVS.PodPorts(t.Context())
+		if err != nil {
+			t.Fatal(err)
+		}
+		return ports[foreign] != nil
+	}
+	testnode.Eventually(t, "the port is seen", func() error {
+		if !there() {
+			return errors.New("not yet")
+		}
+		return nil
+	})
+	for _, tt := range []struct {
+		valid []Attachment
+		want  bool
+	}{{[]Attachment{{"c-old", "eth0"}}, true}, {[]Attachment{{"c-a", "eth0"}}, false}} {
+		if err := k.Collect(t.Context(), tt.valid); err != nil {
+			t.Fatal(err)
+		}
+		if got := there(); got != tt.want {
+			t.Errorf("runtime has %v: the port is there: %t", tt.valid, got)
+		}
+	}
+}
+
 // TestLostDatabase replaces the OVS database by an empty one.
 func TestLostDatabase(t *testing.T) {
 	r := newRig(t)

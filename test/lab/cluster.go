@@ -70,6 +70,18 @@ func (l *Lab) StartController(_ context.Context, extra ...string) error {
 // It does not wait for it to become ready. Its log is <Dir>/log/agent-node<i>.log.
 func (l *Lab) StartAgent(_ context.Context, i int, extra ...string) error {
 	n := l.Node(i)
+	_, err := l.spawn(n.Netns, agentName(n), nil, l.agentArgv(i, extra...)...)
+	return err
+}
+
+// CleanUpAgent runs the agent of the i-th node, which does not run, with --cleanup.
+func (l *Lab) CleanUpAgent(ctx context.Context, i int) error {
+	_, err := l.Exec(ctx, l.Node(i).Name, l.agentArgv(i, "--cleanup")...)
+	return err
+}
+
+func (l *Lab) agentArgv(i int, extra ...string) []string {
+	n := l.Node(i)
 	argv := []string{
 		filepath.Join(l.opts.BinDir, controllerProgram), "agent", "--node-name", n.Name, "--kubeconfig", l.Kubeconfig(),
 		"--ovsdb", n.OVSDB, "--ovs-rundir", n.RunDir, "--ovn-rundir", n.RunDir, "--sb-address", l.SBAddress(), "--datapath", l.opts.Datapath,
@@ -81,8 +93,7 @@ func (l *Lab) StartAgent(_ context.Context, i int, extra ...string) error {
 		argv = append(argv, "--encap-ip", n.Encap.String())
 	}
 	argv = append(append(argv, l.wiringArgs(i)...), l.opts.AgentArgs...)
-	_, err := l.spawn(n.Netns, agentName(n), nil, append(argv, extra...)...)
-	return err
+	return append(argv, extra...)
 }
 
 func agentName(n *Node) string { return "agent-" + n.Name }

@@ -6,6 +6,7 @@ import (
 	"encoding/hex"
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"time"
 
@@ -29,6 +30,10 @@ type PodSpec struct {
 	// Prepared, if not nil, is called when the controller has given the pod its
 	// address; the plugin is called when it returns.
 	Prepared func()
+	// Wire, if not nil, is another implementation's plugin, called instead of ours when
+	// the controller has given the pod its address. What it adds to the node goes with
+	// the lab.
+	Wire func(context.Context, *Pod) error
 }
 
 // Pod is a pod of the lab: an object, and a network namespace wired by the
@@ -37,7 +42,8 @@ type Pod struct {
 	Namespace, Name, Node string
 	UID                   string
 	Netns                 string
-	IPs                   []netip.Addr // in the plugin's order
+	IPs                   []netip.Addr     // in the plugin's order
+	MAC                   net.HardwareAddr // where the plugin was not ours
 	Labels                map[string]string
 	Took                  time.Duration // from the plugin's start to its result
 }
@@ -115,14 +121,21 @@ func (l *Lab) addPod(ctx context.Context, s PodSpec) (*Pod, error) {
 	if err := netns.Do(p.Netns, func() error { return setUp("lo") }); err != nil {
 		return p, err
 	}
-	if s.Prepared != nil {
-		if err := awaitAddress(ctx, client, p); err != nil {
+	if s.Prepared != nil || s.Wire != nil {
+		if p.IPs, p.MAC, err = awaitAddress(ctx, client, p); err != nil {
 			return p, err
 		}
+	}
+	if s.Prepared != nil {
 		s.Prepared()
 	}
 	began := time.Now()
-	if p.IPs, err = l.attach(ctx, node, p); err != nil {
+	if s.Wire != nil {
+		err = s.Wire(ctx, p)
+	} else {
+		p.IPs, err = l.attach(ctx, node, p)
+	}
+	if err != nil {
 		return p, err
 	}
 	p.Took = time.Since(began)
@@ -139,21 +152,26 @@ func (l *Lab) addPod(ctx context.Context, s PodSpec) (*Pod, error) {
 	return p, err
 }
 
-// awaitAddress waits for the controller's annotation of the pod.
-func awaitAddress(ctx context.Context, client *kubernetes.Clientset, p *Pod) error {
+// awaitAddress waits for the controller's annotation of the pod, and returns what it says.
+func awaitAddress(ctx context.Context, client *kubernetes.Clientset, p *Pod) ([]netip.Addr, net.HardwareAddr, error) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
 	for {
 		object, err := client.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
 		if err != nil {
-			return err
+			return nil, nil, err
 		}
-		if _, err = annotation.ParsePod(object.Annotations); err == nil {
-			return nil
+		given, err := annotation.ParsePod(object.Annotations)
+		if err == nil {
+			var addrs []netip.Addr
+			for _, a := range given.Addresses {
+				addrs = append(addrs, a.Addr())
+			}
+			return addrs, given.MAC, nil
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w: %w", err, context.Cause(ctx))
+			return nil, nil, fmt.Errorf("%w: %w", err, context.Cause(ctx))
 		case <-tick.C:
 		}
 	}

@@ -1,0 +1,158 @@
+package nicbridge
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Kept is what a device had before somebody changed it for a while.
+type Kept struct {
+	Device  string
+	Whole   bool // the device is nobody else's: what it had not, goes again
+	Had     Config
+	Sysctls map[string]string
+}
+
+// Keep reads the device: its addresses, routes, permanent neighbours and settings or,
+// with only, no more of these than it says and the setting rp_filter. It changes nothing.
+func Keep(name string, only func(netip.Prefix) bool) (Kept, error) {
+	l, err := netlink.LinkByName(name)
+	if err != nil {
+		return Kept{}, fmt.Errorf("read device %s: %w", name, err)
+	}
+	k := Kept{Device: name, Whole: only == nil, Sysctls: readSysctls(name)}
+	if k.Had, err = readConfig(name, l.Attrs().Index); err != nil {
+		return k, err
+	}
+	k.Had.Rules = nil
+	k.Had.Neighbours = slices.DeleteFunc(k.Had.Neighbours, func(msg []byte) bool { return order.Uint16(msg[8:])&unix.NUD_PERMANENT == 0 })
+	if k.Whole {
+		return k, nil
+	}
+	k.Had.Text = nil
+	k.Had.Addresses = slices.DeleteFunc(k.Had.Addresses, func(msg []byte) bool {
+		a, err := parseAddr(msg)
+		return err != nil || !only(netip.PrefixFrom(a.key.Addr(), a.key.Addr().BitLen()))
+	})
+	k.Sysctls = map[string]string{rpFilter: k.Sysctls[rpFilter]}
+	k.Had.Routes = slices.DeleteFunc(k.Had.Routes, func(w Route) bool {
+		r, err := parseRoute(w.Message)
+		return err != nil || !only(r.dst)
+	})
+	k.Had.Neighbours = slices.DeleteFunc(k.Had.Neighbours, func(msg []byte) bool {
+		a, ok := neighbourOn(msg, l.Attrs().Index)
+		return !ok || !only(netip.PrefixFrom(a, a.BitLen()))
+	})
+	return k, nil
+}
+
+const rpFilter = "ipv4/rp_filter"
+
+// Return gives the device what it had. A device that is gone is an error.
+func (k Kept) Return() error {
+	l, err := netlink.LinkByName(k.Device)
+	if err != nil {
+		return fmt.Errorf("read device %s: %w", k.Device, err)
+	}
+	index := l.Attrs().Index
+	errs := []error{k.returnAddresses(index), k.returnRoutes(index)}
+	for _, msg := range k.Had.Neighbours {
+		again, err := retargetNeigh(msg, index)
+		if err == nil {
+			err = send(unix.RTM_NEWNEIGH, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, again)
+		}
+		errs = append(errs, err)
+	}
+	for _, key := range common(k.Sysctls, readSysctls(k.Device)) {
+		errs = append(errs, writeSysctl(k.Device, key, k.Sysctls[key]))
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("give device %s back what it had: %w", k.Device, err)
+	}
+	return nil
+}
+
+func (k Kept) returnAddresses(index int) error {
+	have, err := addrsOf(index)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for _, msg := range inOrder(k.Had.Addresses) {
+		if sameLife(msg, lookup(msg, have)) {
+			continue
+		}
+		again, err := retargetAddr(msg, k.Device, k.Device, index, true)
+		if err == nil {
+			err = send(unix.RTM_NEWADDR, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, again)
+		}
+		errs = append(errs, err)
+	}
+	for _, msg := range have {
+		a, err := parseAddr(msg)
+		if err != nil || !k.Whole || lookup(msg, k.Had.Addresses) != nil || a.is6() && a.key.Addr().IsLinkLocalUnicast() {
+			continue
+		}
+		errs = append(errs, send(unix.RTM_DELADDR, 0, msg))
+	}
+	return errors.Join(errs...)
+}
+
+// sameLife reports whether an address, nil for none, is preferred and valid as long.
+func sameLife(msg, now []byte) bool {
+	was, err := parseAddr(msg)
+	if err != nil || now == nil {
+		return false
+	}
+	is, err := parseAddr(now)
+	const preferredAndValid = 8
+	return err == nil && len(was.life) >= preferredAndValid && len(is.life) >= preferredAndValid &&
+		(was.dynamic() && is.dynamic() || bytes.Equal(was.life[:preferredAndValid], is.life[:preferredAndValid]))
+}
+
+// returnRoutes adds those without a next hop first: others need them.
+func (k Kept) returnRoutes(index int) error {
+	all, err := routes()
+	if err != nil {
+		return err
+	}
+	same := func(r route) func(route) bool { return func(o route) bool { return key(o) == key(r) } }
+	var had []route
+	for _, w := range k.Had.Routes {
+		r, err := parseRoute(w.Message)
+		if err != nil {
+			return err
+		}
+		had = append(had, r)
+	}
+	var errs []error
+	for _, gateway := range []bool{false, true} {
+		for _, r := range had {
+			if r.gateway() != gateway || r.advertised() || slices.ContainsFunc(all, same(r)) {
+				continue
+			}
+			msg, err := retargetRoute(r.msg, index, index)
+			if err == nil {
+				err = send(unix.RTM_NEWROUTE, unix.NLM_F_CREATE|unix.NLM_F_REPLACE, msg)
+			}
+			errs = append(errs, err)
+		}
+	}
+	for _, r := range all {
+		if !k.Whole || !r.by(index) || r.automatic() || r.protocol == unix.RTPROT_KERNEL || slices.ContainsFunc(had, same(r)) {
+			continue
+		}
+		msg, err := retargetRoute(r.msg, index, index)
+		if err == nil {
+			err = send(unix.RTM_DELROUTE, 0, msg)
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}

@@ -1,0 +1,137 @@
+package ovs
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
+)
+
+// Kept is what a node's OVS said, of all that the agent writes there, before there was
+// one. What it does not name was not there.
+type Kept struct {
+	Settings   map[string]string        // external_ids of Open_vSwitch; "" is a key that was not there
+	Bridges    map[string]KeptBridge    // by name
+	Interfaces map[string]KeptInterface // by name
+}
+
+// KeptBridge is the part of a bridge that SyncBridge writes.
+type KeptBridge struct {
+	DatapathType string
+	FailMode     *string
+	OtherConfig  map[string]string
+}
+
+// KeptInterface is the part of an interface that SyncBridge and SyncPort write.
+type KeptInterface struct {
+	MAC         *string
+	MTURequest  *int
+	ExternalIDs map[string]string
+}
+
+// settingKeys are what SyncSettings and SyncBridgeMapping write.
+func settingKeys() []string {
+	want, keep := settingsFor(Settings{Remote: "is named"})
+	return append(slices.Concat(slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(keep))), bridgeMappings)
+}
+
+// Keep reads what is there, of these bridges and interfaces.
+func (c *Client) Keep(ctx context.Context, bridges, interfaces []string) (Kept, error) {
+	k := Kept{Settings: map[string]string{}, Bridges: map[string]KeptBridge{}, Interfaces: map[string]KeptInterface{}}
+	root, err := c.root(ctx)
+	if err != nil {
+		return k, err
+	}
+	for _, key := range settingKeys() {
+		k.Settings[key] = root.ExternalIDs[key]
+	}
+	for _, name := range bridges {
+		b, err := c.bridge(ctx, name)
+		if err != nil {
+			return k, err
+		}
+		if b != nil {
+			k.Bridges[name] = KeptBridge{b.DatapathType, b.FailMode, b.OtherConfig}
+		}
+	}
+	for _, name := range interfaces {
+		i, err := c.iface(ctx, name)
+		if err != nil {
+			return k, err
+		}
+		if i != nil {
+			k.Interfaces[name] = KeptInterface{i.MAC, i.MTURequest, keptIDs(i.ExternalIDs)}
+		}
+	}
+	return k, nil
+}
+
+// keptIDs leaves out what ovn-controller writes about a port.
+func keptIDs(ids map[string]string) map[string]string {
+	out := maps.Clone(ids)
+	maps.DeleteFunc(out, func(k, _ string) bool { return k == Installed || k == Installed+"-ts" })
+	return out
+}
+
+// Restore writes k back, in one transaction. What is not there any more stays away.
+func (c *Client) Restore(ctx context.Context, k Kept) error {
+	root, err := c.root(ctx)
+	if err != nil {
+		return err
+	}
+	ops, err := c.setExternalIDs(root, k.Settings)
+	errs := []error{err}
+	for name, was := range k.Bridges {
+		more, err := c.restoreBridge(ctx, name, was)
+		ops, errs = append(ops, more...), append(errs, err)
+	}
+	for name, was := range k.Interfaces {
+		more, err := c.restoreInterface(ctx, name, was)
+		ops, errs = append(ops, more...), append(errs, err)
+	}
+	if err := errors.Join(append(errs, c.transact(ctx, ops))...); err != nil {
+		return fmt.Errorf("restore what OVS said before: %w", err)
+	}
+	return nil
+}
+
+func (c *Client) restoreBridge(ctx context.Context, name string, was KeptBridge) ([]ovsdb.Operation, error) {
+	have, err := c.bridge(ctx, name)
+	if err != nil || have == nil {
+		return nil, err
+	}
+	row := &vswitch.Bridge{UUID: have.UUID, DatapathType: was.DatapathType, FailMode: was.FailMode, OtherConfig: was.OtherConfig}
+	return c.db.Where(have).Update(row, &row.DatapathType, &row.FailMode, &row.OtherConfig)
+}
+
+func (c *Client) restoreInterface(ctx context.Context, name string, was KeptInterface) ([]ovsdb.Operation, error) {
+	have, err := c.iface(ctx, name)
+	if err != nil || have == nil {
+		return nil, err
+	}
+	row := &vswitch.Interface{UUID: have.UUID, MAC: was.MAC, MTURequest: was.MTURequest}
+	ops, err := c.db.Where(have).Update(row, &row.MAC, &row.MTURequest)
+	if err != nil {
+		return nil, err
+	}
+	want := maps.Clone(was.ExternalIDs)
+	if want == nil {
+		want = map[string]string{}
+	}
+	for key := range keptIDs(have.ExternalIDs) {
+		if _, is := want[key]; !is {
+			want[key] = "" // ours
+		}
+	}
+	muts := mutateMap(&have.ExternalIDs, have.ExternalIDs, want)
+	if len(muts) == 0 {
+		return ops, nil
+	}
+	more, err := c.db.Where(have).Mutate(have, muts...)
+	return append(ops, more...), err
+}

@@ -1,0 +1,187 @@
+package e2e
+
+import (
+	"net/netip"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+)
+
+// TestFromOVNKubernetes: a node as ovn-kubernetes leaves it is taken over and given back
+// as docs/takeover.md says, and no connection that was there at either moment loses
+// anything: the host's, pods' that the old gateway or ours translates, and those in which
+// the remote speaks first afterwards. In the end the node has what it had.
+func TestFromOVNKubernetes(t *testing.T) {
+	o := labOptions(t, lab.Options{Kube: true, Hosts: true})
+	o.AgentArgs = []string{"--gateway-layout=bridged", "--gateway-interface=" + oldBridge}
+	silence := 60 * time.Second // emulated
+	if !lab.KernelDatapath() {
+		o.AgentArgs, silence = append(o.AgentArgs, toOpenFlow), 12*time.Second
+	}
+	l, err := lab.Up(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	downAfter(t, l, o)
+	c := &Cluster{Lab: l, Pods: map[string]*lab.Pod{}, Services: map[string]*corev1.Service{}, dir: o.Dir, bin: o.BinDir, wiring: wiringOf(o)}
+	c.tool = trafficTool(c)
+	p := standinOVNKubernetes(t, c)
+	p.populateOld(t)
+	before := p.left(t)
+	load := c.holdAll(t)
+	p.types(t, 0, 3)
+	first := c.silent(t, "the remote speaks first, taken over", silence)
+
+	if err := c.StartAgent(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.AwaitAgent(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	notYet(t, first)
+	if out := c.execute(t, "node1", "bash", "-c", "ovs-ofctl dump-flows "+oldBridge+" | grep -c "+oldCookie+" || true"); strings.TrimSpace(out) != "0" {
+		t.Errorf("%s of the old flows are there beside ours", strings.TrimSpace(out))
+	}
+	if out, err := c.Exec(t.Context(), "node1", c.Binary("ovnkube"), "status", "--run-dir", c.Node(1).RunDir); err != nil {
+		t.Errorf("status: %v: %s", err, out)
+	}
+	c.leavesFrom(t, 49152, 65535)
+	c.reachable(t, c.oldWays()...)
+	load = append(load, c.holdAll(t)...)
+	awaitAll(t, first)
+	second := c.silent(t, "the remote speaks first, given back", silence)
+
+	if err := c.StopAgent(1, syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	if err := c.CleanUpAgent(t.Context(), 1); err != nil {
+		t.Fatal(err)
+	}
+	notYet(t, second)
+	p.types(t, 6, 2)
+	if diff := cmp.Diff(before, p.left(t)); diff != "" {
+		t.Errorf("the node before and after (-before +after):\n%s", diff)
+	}
+	c.reachable(t, c.oldWays()...)
+	awaitAll(t, second)
+	for _, b := range load {
+		b.stop(t)
+	}
+	for _, b := range load {
+		b.held(t)
+	}
+}
+
+// populateOld makes a pod by the old plugin, a Service, and servers.
+func (p *predecessor) populateOld(t *testing.T) {
+	t.Helper()
+	pod, err := p.AddPod(t.Context(), lab.PodSpec{Namespace: "default", Name: "a", Node: "node1", Wire: p.plug})
+	if err != nil {
+		t.Fatal(err)
+	}
+	p.Pods["a"] = pod
+	for _, s := range []struct {
+		host string
+		port uint16
+	}{{"node1", sshPort}, {"ext", outsidePort}} {
+		if err := p.serve(t.Context(), s.host, s.host, s.port); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := p.serve(t.Context(), host("a"), "a", podPort); err != nil {
+		t.Fatal(err)
+	}
+	if err := p.addService(t.Context(), lab.ServiceSpec{
+		Name: "web", Type: corev1.ServiceTypeNodePort, Pods: []*lab.Pod{pod}, Ports: servicePorts(podPort, nodePort),
+	}); err != nil {
+		t.Fatal(err)
+	}
+	p.reachable(t, p.oldWays()...)
+	if err := p.StopController(syscall.SIGTERM); err != nil {
+		t.Fatal(err)
+	}
+	p.types(t, 6, 2) // its NAT has no range: pods' own ports, which are not ours
+	p.leavesFrom(t, 32768, 40959)
+}
+
+// types types a code block of the document about OVN's database, which must have so many lines.
+func (p *predecessor) types(t *testing.T, block, lines int) {
+	t.Helper()
+	blocks := codeBlocks(t, "../../docs/takeover.md")
+	if len(blocks) <= block || len(blocks[block]) != lines || !strings.Contains(blocks[block][lines-1], "ovn-nbctl") {
+		t.Fatalf("docs/takeover.md: code block %d of %q is not the one", block, blocks)
+	}
+	p.execute(t, "central", "bash", "-c", "set -e\nNODE=node1\n"+strings.Join(blocks[block], "\n"))
+}
+
+// oldWays are those that do not need another node.
+func (c *Cluster) oldWays() []way {
+	return []way{
+		{name: "outside to host", from: "ext", to: c.node(1), port: sshPort},
+		{name: "host to outside", from: "node1", to: outside, port: outsidePort},
+		{name: "pod to outside", from: host("a"), to: outside, port: outsidePort},
+		{name: "outside to NodePort", from: "ext", to: c.node(1), port: nodePort},
+		{name: "host to pod", from: "node1", to: c.pod("a"), port: podPort},
+		{name: "host to cluster IP", from: "node1", to: c.cluster("web"), port: servicePort},
+	}
+}
+
+// holdAll opens a connection by each way, and by UDP from the pod.
+func (c *Cluster) holdAll(t *testing.T) []*background {
+	t.Helper()
+	var out []*background
+	hold := func(name, from string, to netip.AddrPort, more ...string) {
+		out = append(out, c.hold(t, name, from, to, time.Hour, append(more, "-interval", "100ms", "-timeout", "1m")...))
+	}
+	for _, v6 := range []bool{false, true} {
+		for _, w := range c.oldWays() {
+			hold(w.name+" "+Result{V6: v6}.Family(), w.from, port(w.to(v6), w.port))
+		}
+		hold("pod to outside, UDP "+Result{V6: v6}.Family(), host("a"), port(outside(v6), outsidePort), "-udp")
+	}
+	time.Sleep(2 * time.Second) // until they are there
+	for _, b := range out {
+		if b.ended() {
+			t.Errorf("%s: ended: %v: %s%s", b.name, b.failed, b.out.String(), b.err.String())
+		}
+	}
+	return out
+}
+
+// silent opens connections of the pod's in which nothing is sent for so long, and
+// then the remote speaks.
+func (c *Cluster) silent(t *testing.T, name string, quiet time.Duration) []*background {
+	t.Helper()
+	var out []*background
+	for _, v6 := range []bool{false, true} {
+		out = append(out, c.run(t, name+" "+Result{V6: v6}.Family(), host("a"),
+			c.traffic("later", port(outside(v6), outsidePort).String(), "-duration", quiet.String(), "-timeout", "1m")...))
+	}
+	time.Sleep(time.Second) // until they are there
+	return out
+}
+
+// notYet fails the test if one has heard from its remote: then nothing is proven by it.
+func notYet(t *testing.T, list []*background) {
+	t.Helper()
+	for _, b := range list {
+		if b.ended() {
+			t.Errorf("%s: ended too early: %v: %s%s", b.name, b.failed, b.out.String(), b.err.String())
+		}
+	}
+}
+
+func awaitAll(t *testing.T, list []*background) {
+	t.Helper()
+	for _, b := range list {
+		if out := b.wait(t); !strings.HasPrefix(out, "ext ") {
+			t.Errorf("%s: %q", b.name, out)
+		}
+	}
+}
