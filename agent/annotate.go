@@ -46,10 +46,13 @@ func mode(s gateway.Settings) string {
 	return annotation.GatewayModeShared
 }
 
-// differing returns the annotations of want that the node does not have.
+// differing returns the annotations of want that the node does not have. What
+// ovn-kubernetes says of a gateway in more words stays.
 func differing(node *corev1.Node, want map[string]string) map[string]string {
 	out := maps.Clone(want)
-	maps.DeleteFunc(out, func(k, v string) bool { return node.Annotations[k] == v })
+	maps.DeleteFunc(out, func(k, v string) bool {
+		return node.Annotations[k] == v || k == annotation.GatewayConfig && annotation.SameGateway(node.Annotations[k], v)
+	})
 	return out
 }
 

@@ -14,6 +14,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"reflect"
 	"strconv"
 )
 
@@ -226,6 +227,14 @@ func ParseGateway(annotations map[string]string) (Gateway, error) {
 		return Gateway{}, fmt.Errorf("parse annotation %s: no ip-addresses", GatewayConfig)
 	}
 	return g, nil
+}
+
+// SameGateway reports whether two values of GatewayConfig say the same of what is read
+// here. ovn-kubernetes has more in it, which is its own.
+func SameGateway(a, b string) bool {
+	one, err1 := ParseGateway(map[string]string{GatewayConfig: a})
+	other, err2 := ParseGateway(map[string]string{GatewayConfig: b})
+	return err1 == nil && err2 == nil && reflect.DeepEqual(one, other)
 }
 
 // ParsePodMTU returns the MTU of the node's pods, in bytes.

@@ -147,3 +147,24 @@ func FuzzParsePod(f *testing.F) {
 		}
 	})
 }
+
+func TestSameGateway(t *testing.T) {
+	g := Gateway{
+		Mode: GatewayModeShared, InterfaceID: "breth0_node1", MAC: "0a:58:00:00:00:01", NodePorts: true,
+		Addresses: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")}, NextHops: []netip.Addr{netip.MustParseAddr("172.30.0.200")},
+	}
+	ours := FormatGateway(g)
+	theirs := strings.Replace(ours, `"mode"`, `"bridge-id":"breth0","mode"`, 1)
+	g.NextHops = nil
+	for _, tt := range []struct {
+		name, a, b string
+		want       bool
+	}{
+		{"the same", ours, ours, true}, {"more words", ours, theirs, true}, {"another gateway", FormatGateway(g), theirs, false},
+		{"not set", ours, "", false}, {"neither", "", "", false},
+	} {
+		if got := SameGateway(tt.a, tt.b); got != tt.want {
+			t.Errorf("%s: %t", tt.name, got)
+		}
+	}
+}

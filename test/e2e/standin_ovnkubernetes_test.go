@@ -92,10 +92,10 @@ func (p *predecessor) annotate(t *testing.T) {
 		annotation.ChassisID:      n.Name,
 		annotation.HostCIDRs:      annotation.FormatHostCIDRs(cidrs),
 		annotation.ManagementMACs: `{"default":"0a:58:0a:f4:07:02"}`,
-		annotation.GatewayConfig: annotation.FormatGateway(annotation.Gateway{
+		annotation.GatewayConfig: moreWords(annotation.FormatGateway(annotation.Gateway{
 			Mode: annotation.GatewayModeShared, InterfaceID: oldBridge + "_" + n.Name, MAC: p.mac, Addresses: cidrs, NodePorts: true,
 			NextHops: []netip.Addr{netip.MustParseAddr(lab.ExtIP4), netip.MustParseAddr(lab.ExtIP6)},
-		}),
+		})),
 		// Ours, but an old NAT has no range: the kernel's for connections, so that ports are before ours.
 		annotation.SNATPortRange:                      "32768-40959",
 		"k8s.ovn.org/node-encap-ips":                  `["` + n.IP4.String() + `"]`,
@@ -114,6 +114,31 @@ func (p *predecessor) annotate(t *testing.T) {
 	if _, err := client.CoreV1().Nodes().Patch(t.Context(), n.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		t.Fatal(err)
 	}
+}
+
+func moreWords(gateway string) string {
+	return strings.Replace(gateway, `"mode"`, `"bridge-id":"`+oldBridge+`","mode"`, 1)
+}
+
+// annotations are those of ovn-kubernetes on the node, sorted.
+func (p *predecessor) annotations(t *testing.T) []string {
+	t.Helper()
+	client, err := p.Kubernetes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	node, err := client.CoreV1().Nodes().Get(t.Context(), "node1", metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	var out []string
+	for k, v := range node.Annotations {
+		if strings.HasPrefix(k, "k8s.ovn.org/") {
+			out = append(out, k+": "+v)
+		}
+	}
+	slices.Sort(out)
+	return out
 }
 
 // wire makes the bridge, with the NIC and its addresses.
@@ -265,5 +290,5 @@ func (p *predecessor) left(t *testing.T) []string {
 	for _, table := range strings.Fields("NAT Logical_Router Logical_Router_Port Logical_Router_Static_Route Logical_Router_Policy Logical_Switch Load_Balancer") {
 		out += p.execute(t, "central", "ovn-nbctl", "list", table)
 	}
-	return slices.Collect(strings.Lines(out))
+	return append(slices.Collect(strings.Lines(out)), p.annotations(t)...)
 }
