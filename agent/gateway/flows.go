@@ -111,12 +111,14 @@ func bridgePorts(ctx context.Context, o *ovs.Client, bridge, uplink string) (ope
 }
 
 // patchPort returns the patch port, of those given, that ovn-controller made for
-// our localnet port, whose name begins with the bridge's; "" for none.
+// our localnet port, whose name begins with the bridge's; "" for none. Where
+// ovn-kubernetes has further networks theirs have the network's name as well.
 func patchPort(names []string, bridge string) string {
+	best := ""
 	for _, n := range names {
-		if strings.HasPrefix(n, "patch-"+bridge+"_") {
-			return n
+		if strings.HasPrefix(n, "patch-"+bridge+"_") && (best == "" || len(n) < len(best)) {
+			best = n
 		}
 	}
-	return ""
+	return best
 }

@@ -349,6 +349,7 @@ func TestPatchPort(t *testing.T) {
 		{"", nil},
 		{"", []string{"patch-breth00_n-to-br-int", "patch-other"}},
 		{"patch-breth0_n-to-br-int", []string{"patch-aux", "patch-breth0_n-to-br-int", "patch-breth0_o-to-br-int"}},
+		{"patch-breth0_node1-to-br-int", []string{"patch-breth0_blue_node1-to-br-int", "patch-breth0_node1-to-br-int"}},
 	} {
 		if got := patchPort(tc.names, "breth0"); got != tc.want {
 			t.Errorf("%v: got %q, want %q", tc.names, got, tc.want)

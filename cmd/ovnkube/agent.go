@@ -87,7 +87,7 @@ func agentCommand(f *flag.FlagSet) action {
 	s.declare(f, roleAgent)
 	s.daemon.Declare(f, "ovnkube-agent")
 	f.BoolVar(&s.replaces, "replace", false, "end the agent that runs on this node first, if there is one")
-	cleanup := f.Bool("cleanup", false, "take everything of ours off this node, then exit")
+	cleanup := f.Bool("cleanup", false, "take everything of ours off this node, or give it back to ovn-kubernetes if it was taken over, then exit")
 	return func(ctx context.Context, args []string, env *environment) error {
 		if err := noArguments(args); err != nil {
 			return err

@@ -108,7 +108,7 @@ func classicCommand(f *flag.FlagSet) action {
 	s.daemon.Declare(f, "ovnkube")
 	initMaster := f.String("init-master", "", "run the controller; `name` is this replica's")
 	initNode := f.String("init-node", "", "run the node agent for the Node of this `name`")
-	cleanupNode := f.String("cleanup-node", "", "take everything of ours off the node of this `name`, then exit")
+	cleanupNode := f.String("cleanup-node", "", "take everything of ours off the node of this `name`, or give it back to ovn-kubernetes if it was taken over, then exit")
 	return func(ctx context.Context, args []string, env *environment) error {
 		if err := noArguments(args); err != nil {
 			return err

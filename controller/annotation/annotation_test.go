@@ -160,8 +160,11 @@ func TestSameGateway(t *testing.T) {
 		name, a, b string
 		want       bool
 	}{
-		{"the same", ours, ours, true}, {"more words", ours, theirs, true}, {"another gateway", FormatGateway(g), theirs, false},
-		{"not set", ours, "", false}, {"neither", "", "", false},
+		{"the same", ours, ours, true},
+		{"more words", ours, theirs, true},
+		{"another gateway", FormatGateway(g), theirs, false},
+		{"not set", ours, "", false},
+		{"neither", "", "", false},
 	} {
 		if got := SameGateway(tt.a, tt.b); got != tt.want {
 			t.Errorf("%s: %t", tt.name, got)

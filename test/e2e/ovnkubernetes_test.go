@@ -128,7 +128,6 @@ func (c *Cluster) oldWays() []way {
 		{name: "pod to outside", from: host("a"), to: outside, port: outsidePort},
 		{name: "outside to NodePort", from: "ext", to: c.node(1), port: nodePort},
 		{name: "host to pod", from: "node1", to: c.pod("a"), port: podPort},
-		{name: "host to cluster IP", from: "node1", to: c.cluster("web"), port: servicePort},
 	}
 }
 

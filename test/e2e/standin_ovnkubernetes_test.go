@@ -276,7 +276,7 @@ func (p *predecessor) left(t *testing.T) []string {
 	n := p.Node(1)
 	out := p.sh(t,
 		"ovs-vsctl --columns=external_ids,other_config list Open_vSwitch",
-		"ovs-vsctl --columns=name,datapath_type,fail_mode,other_config,external_ids list Bridge",
+		`ovs-vsctl --columns=name,datapath_type,fail_mode,other_config,external_ids list Bridge | sed 's/ovn-nb-cfg[a-z-]*="[0-9]*"//g'`,
 		"for b in br-int "+oldBridge+"; do ovs-vsctl list-ports $b; done",
 		"ovs-vsctl --columns=name,other_config,external_ids,tag list Port",
 		"ovs-vsctl --columns=name,type,mac,mtu_request,ofport,options list Interface",
