@@ -282,7 +282,7 @@ func (p *predecessor) left(t *testing.T) []string {
 		"ovs-vsctl --columns=name,type,mac,mtu_request,ofport,options list Interface",
 		"ovs-vsctl --columns=name,external_ids list Interface | sed 's/, ovn-installed-ts=\"[0-9]*\"//'",
 		"ovs-ofctl -O OpenFlow13 --no-stats dump-flows "+oldBridge+" | grep cookie="+oldCookie+" | sort",
-		"ip -d addr show | sed 's/ promiscuity.*//; s/ state [A-Z]*//; s/ qlen [0-9]*//'", // a qdisc that was there and is empty leaves that
+		"ip -d addr show | sed 's/ promiscuity.*//; s/ state [A-Z]*//; s/ qlen [0-9]*//; s/ *$//'", // a qdisc that was there and is empty leaves that
 		"ip route show table all", "ip -6 route show table all | grep -v multicast", "ip rule", "ip neigh show nud permanent", "nft list ruleset",
 		"for d in "+oldBridge+" eth0 ovn-k8s-mp0; do echo rp_filter $d $(cat /proc/sys/net/ipv4/conf/$d/rp_filter); done",
 		"for d in eth0 "+oldBridge+"; do tc filter show dev $d ingress 2>/dev/null || true; done", "for d in "+n.PinDir+" "+n.CNIConfDir+"; do ls -A $d 2>/dev/null || true; done",
