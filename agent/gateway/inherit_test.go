@@ -74,6 +74,9 @@ func TestInherit(t *testing.T) {
 		if diff := cmp.Diff(before, theirs(t)); diff != "" {
 			t.Errorf("flows (-before +after):\n%s", diff)
 		}
+		if first, others, err := ovs.OwnFlows(t.Context(), r.s.OVSRunDir, r.s.Bridge); first+others != 0 || err != nil {
+			t.Errorf("%d and %d of ours are left, error %v", first, others, err)
+		}
 		if got := r.sw.Vsctl(t, "get", "Open_vSwitch", ".", "external_ids:ovn-bridge-mappings"); !strings.Contains(got, mapping) || Inherited(r.s.RunDir) {
 			t.Errorf("mapping %s, still inherited: %t", got, Inherited(r.s.RunDir))
 		}
@@ -85,7 +88,7 @@ func TestInherit(t *testing.T) {
 		r.stop()
 		r.sw.Vsctl(t, "del-port", "breth0", "eth0", "--", "add-port", "breth0", "eth0", "--", "set", "Interface", "eth0", "ofport_request=77")
 		testnode.Eventually(t, "another number", func() error {
-			if n, err := readPorts(t.Context(), r.ovs, r.s.Wiring); err != nil || n.Uplink != 77 {
+			if n, err := bridgePorts(t.Context(), r.ovs, r.s.Bridge, r.s.Uplink); err != nil || n.Uplink != 77 {
 				return errors.Join(err, errors.New("not yet"))
 			}
 			return nil

@@ -33,7 +33,7 @@ func PredecessorFlows(ctx context.Context, rundir, bridge string) ([]string, err
 // handover beside them, in one atomic bundle. Those of handover have our cookie: they
 // are to go by themselves.
 func ReturnFlows(ctx context.Context, rundir, bridge string, flows, handover []string) error {
-	mods := []string{deleteCookie(Cookie), deleteCookie(LearnedCookie)}
+	mods := []string{"delete cookie=" + Cookie + "/" + CookieMask + "\n", deleteCookie(LearnedCookie)}
 	for _, f := range flows {
 		mods = append(mods, "add "+f+"\n")
 	}
