@@ -57,6 +57,11 @@ lab-test: build ## the lab end to end: every path, restarts, kills, leaks
 	@test/packages lab monitoring
 	@BIN_DIR=$(CURDIR)/bin $(NICE) test/e2e/run
 
+.PHONY: screenshot
+screenshot: ## the status page's picture in docs, made again in a headless Chromium
+	@test/packages page
+	@OVN_EBPF_SCREENSHOT=$(CURDIR)/docs/status-page.png go test -count=1 -run '^TestChromium$$' ./agent/page
+
 .PHONY: e2e
 e2e: build ## upstream's conformance tests of networking, on three kubelets with our network (SUITES=... for others)
 	@test/packages lab kubelets

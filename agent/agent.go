@@ -21,6 +21,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/page"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
@@ -32,6 +33,7 @@ type agent struct {
 	settings gateway.Settings
 	log      *slog.Logger
 	ready    *readiness
+	page     *page.Page
 	nodeWake loop.Signal // the Node, or what is told about it, has changed
 	ovsWake  loop.Signal // the settings in OVS, or what they are made of, have changed
 
@@ -72,13 +74,14 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	settings = fallBack(settings, noEBPF)
 	a := &agent{cfg: cfg, settings: settings, log: log, ready: newReadiness(log), nodeWake: loop.NewSignal(), ovsWake: loop.NewSignal()}
+	a.page = page.New(a.ready.missing)
 	registry := prometheus.NewRegistry()
 	listener, err := cfg.listen(log)
 	if err != nil {
 		return err
 	}
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return cfg.serveHTTP(ctx, listener, a.ready, registry) })
+	group.Go(func() error { return cfg.serveHTTP(ctx, listener, a.ready, registry, a.page) })
 	if cfg.Begun != nil {
 		cfg.Begun(func() string { return strings.Join(a.ready.missing(), "; ") })
 	}
@@ -103,6 +106,7 @@ func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 	}
 	collector := metrics.New(a.source())
 	registry.MustRegister(collector)
+	a.page.Set(a.pageSource())
 	server, keeper, steal, err := a.cniServer(collector)
 	if err != nil {
 		return err

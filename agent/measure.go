@@ -8,6 +8,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/page"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
@@ -35,16 +36,32 @@ func (a *agent) source() metrics.Source {
 		},
 	}
 	if a.settings.CountsFlows() {
-		s.Counters = func() ([]bpf.Counter, error) {
-			ctx, cancel := context.WithTimeout(context.Background(), scrapeWait)
-			defer cancel()
-			return a.gateway.FlowCounters(ctx)
-		}
+		s.Counters = a.counters
 	}
 	if s.Info.Layout == string(gateway.Direct) {
 		s.Sent = func() (packets, bytes uint64, err error) { return link.Sent(a.settings.Uplink) }
 	}
 	return s
+}
+
+// counters are what programs have decided, or flows.
+func (a *agent) counters() ([]bpf.Counter, error) {
+	if !a.settings.CountsFlows() {
+		return bpf.ReadCounters(a.cfg.PinDir)
+	}
+	ctx, cancel := context.WithTimeout(context.Background(), scrapeWait)
+	defer cancel()
+	return a.gateway.FlowCounters(ctx)
+}
+
+func (a *agent) pageSource() page.Source {
+	s := a.settings
+	return page.Source{
+		Info: page.Info{
+			Node: a.cfg.NodeName, Backend: string(s.Backend), Layout: layoutName(s), Datapath: s.Datapath, Uplink: s.Uplink, Bridge: s.Bridge,
+		},
+		Counters: a.counters, Stats: a.gateway.Stats,
+	}
 }
 
 // conntrackFailures reads what the connection tracker has lost; nil on the userspace

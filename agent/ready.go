@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/page"
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
 )
 
@@ -82,14 +83,15 @@ func (c Config) listen(log *slog.Logger) (net.Listener, error) {
 	return endpoint.Listen(c.MetricsAddr, c.MetricsTLS, log)
 }
 
-// serveHTTP serves /metrics, /healthz and /readyz until ctx ends.
-func (c Config) serveHTTP(ctx context.Context, l net.Listener, r *readiness, metrics prometheus.Gatherer) error {
+// serveHTTP serves the status page, /metrics, /healthz and /readyz until ctx ends.
+func (c Config) serveHTTP(ctx context.Context, l net.Listener, r *readiness, metrics prometheus.Gatherer, status *page.Page) error {
 	if l == nil {
 		<-ctx.Done()
 		return nil
 	}
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", c.MetricsTLS.Protect(promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})))
+	status.Register(mux, c.MetricsTLS.Protect)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		missing := r.missing()

@@ -73,6 +73,12 @@ func TestRun(t *testing.T) {
 	})
 	r.checkNode()
 	r.checkPod()
+	if _, body, err := r.get("/"); err != nil || !strings.HasPrefix(body, "<!doctype html>") {
+		t.Errorf("status page %q, error %v", body, err)
+	}
+	if _, body, err := r.get("/status.json"); err != nil || !strings.Contains(body, `"layout":"direct"`) || !strings.Contains(body, `"reason":"snat_port"`) || !strings.Contains(body, `"missing":[]`) {
+		t.Errorf("status %s, error %v", body, err)
+	}
 	if _, body, err := r.get("/metrics"); err != nil || !strings.Contains(body, "ovnkube_gateway_packets_total") || !strings.Contains(body, "ovnkube_agent_ready 1") {
 		t.Errorf("metrics, error %v:\n%s", err, body)
 	}

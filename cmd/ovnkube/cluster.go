@@ -63,10 +63,10 @@ func (c *clusterFlags) settings() []*setting.Setting {
 		{Flag: "mtu", Section: "default", Key: "mtu", Value: setting.Number(&c.mtu, 0, 65535), About: []string{"MTU"}, Usage: "MTU of pods in `bytes`; 0: the uplink's minus the encapsulation"},
 		{Flag: "snat-port-range", Section: "gateway", Key: "snat-port-range", Value: &c.snatPorts, About: []string{"SNAT port range"}, Usage: "local `ports` FIRST-LAST that are OVN's on every gateway: pods leave from them, the host never picks one"},
 		{Flag: "gateway-bfd", Section: "gateway", Key: "bfd", Value: setting.Switch(&c.bfd), Usage: "watch the gateways' next hops with BFD; its packets go to the host and to OVN"},
-		{Flag: "metrics-bind-address", Section: "metrics", Key: "bind-address", Value: setting.Text(&c.metricsAddress, hostPort), Usage: "`address` for /metrics, /healthz and /readyz"},
+		{Flag: "metrics-bind-address", Section: "metrics", Key: "bind-address", Value: setting.Text(&c.metricsAddress, hostPort), Usage: "`address` for /metrics, /healthz and /readyz, and the agent's status page /"},
 		{Flag: "node-server-cert", Section: "metrics", Key: "node-server-cert", Value: setting.Text(&c.metricsTLS.Certificate), About: []string{"metrics certificate"}, Usage: "PEM `file` with a certificate: --metrics-bind-address is HTTPS; read again at each connection"},
 		{Flag: "node-server-privkey", Section: "metrics", Key: "node-server-privkey", Value: setting.Text(&c.metricsTLS.Key), About: []string{"metrics key"}, Usage: "PEM `file` with the private key of --node-server-cert"},
-		{Flag: "metrics-client-ca-file", Section: "metrics", Key: "client-ca-file", Value: setting.Text(&c.metricsTLS.ClientCA), About: []string{"metrics client CA"}, Usage: "PEM `file` with CA certificates: /metrics is for clients with a certificate of theirs; /healthz and /readyz are not"},
+		{Flag: "metrics-client-ca-file", Section: "metrics", Key: "client-ca-file", Value: setting.Text(&c.metricsTLS.ClientCA), About: []string{"metrics client CA"}, Usage: "PEM `file` with CA certificates: /metrics and / are for clients with a certificate of theirs; /healthz and /readyz are not"},
 	}
 	list = append(list, c.api.settings()...)
 	list = append(list, c.log.settings()...)
