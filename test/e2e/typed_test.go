@@ -1,11 +1,8 @@
 package e2e
 
 import (
-	"context"
-	"errors"
 	"fmt"
 	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -17,111 +14,6 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
-
-// typist types commands on a node as an operator does: by their names, with the paths that
-// they have where nothing is said. A node of the lab has those paths in a mount namespace.
-type typist struct {
-	*lab.Lab
-	bin    string // has links to ovnkube by the names of the first generation
-	blocks [][]string
-}
-
-// newTypist makes the links as the document does, and the directories to mount on.
-func newTypist(t *testing.T, l *lab.Lab, ovnkube string) *typist {
-	t.Helper()
-	k := &typist{Lab: l, bin: filepath.Join(t.TempDir(), "bin"), blocks: codeBlocks(t, "../../docs/first-generation.md")}
-	if err := os.Mkdir(k.bin, 0o755); err != nil {
-		t.Fatal(err)
-	}
-	if err := os.Symlink(ovnkube, filepath.Join(k.bin, "ovnkube")); err != nil {
-		t.Fatal(err)
-	}
-	for _, line := range k.block(t, 0, 1) {
-		if out, err := exec.CommandContext(t.Context(), "bash", "-c", strings.ReplaceAll(line, "/usr/bin/", k.bin+"/")).CombinedOutput(); err != nil {
-			t.Fatalf("%s: %v: %s", line, err, out)
-		}
-	}
-	for _, dir := range []string{"/run/openvswitch", "/run/ovn", "/run/ovn-ebpf", "/etc/cni/net.d", "/var/log/openvswitch"} {
-		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
-			if err := os.MkdirAll(dir, 0o755); err != nil {
-				t.Fatal(err)
-			}
-			t.Cleanup(func() { _ = os.Remove(dir) }) // somebody else's by now, if it is not empty
-		}
-	}
-	return k
-}
-
-// codeBlocks are the lines of each code block of a document; those that go on in the next
-// are one.
-func codeBlocks(t *testing.T, path string) [][]string {
-	t.Helper()
-	text, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	var blocks [][]string
-	for i, part := range strings.Split("\n"+string(text), "\n```") {
-		if i%2 == 0 {
-			continue
-		}
-		var lines []string
-		for line := range strings.SplitSeq(strings.ReplaceAll(part, "\\\n", ""), "\n") {
-			if line = strings.TrimSpace(line); line != "" {
-				lines = append(lines, line)
-			}
-		}
-		blocks = append(blocks, lines)
-	}
-	return blocks
-}
-
-// block returns the i-th code block, which must have n lines: else the document has changed, and
-// who types it must, too.
-func (k *typist) block(t *testing.T, i, n int) []string {
-	t.Helper()
-	if len(k.blocks) <= i || len(k.blocks[i]) != n {
-		t.Fatalf("docs/first-generation.md: code block %d of %q has not %d lines", i, k.blocks, n)
-	}
-	return k.blocks[i]
-}
-
-// try types a line on the i-th node.
-func (k *typist) try(ctx context.Context, i int, line string) (string, error) {
-	n := k.Node(i)
-	logs := filepath.Join(n.RunDir, "log")
-	if err := os.MkdirAll(logs, 0o755); err != nil {
-		return "", err
-	}
-	script := "set -e; export PATH=" + k.bin + ":$PATH\n"
-	for to, from := range map[string]string{
-		"/run/openvswitch": n.RunDir, "/run/ovn": n.RunDir, "/run/ovn-ebpf": n.RunDir, "/etc/cni/net.d": n.CNIConfDir,
-		"/var/log/openvswitch": logs, "/sys/fs/bpf": n.PinDir,
-	} {
-		script += fmt.Sprintf("mount --bind %s %s\n", from, to)
-	}
-	cmd, err := k.Command(ctx, n.Name, "unshare", "--mount", "--propagation", "slave", "bash", "-c", script+line)
-	if err != nil {
-		return "", err
-	}
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		err = fmt.Errorf("%s: %s: %w: %s", n.Name, line, err, out)
-	}
-	return string(out), err
-}
-
-// types types a line that must succeed.
-func (k *typist) types(t *testing.T, i int, format string, args ...any) string {
-	t.Helper()
-	line := fmt.Sprintf(format, args...)
-	out, err := k.try(t.Context(), i, line)
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Logf("node%d# %s\n%s", i, line, out)
-	return out
-}
 
 // TestTyped: a cluster that is set up by what the first generation's documents tell the
 // operator to type: a master, a minion and the watcher, and on the kernel datapath, which these

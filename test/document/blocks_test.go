@@ -1,0 +1,34 @@
+package document
+
+import (
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+)
+
+func TestBlocks(t *testing.T) {
+	const text = "a `b`\n```\n# on the node\none \\\n  two\n\nthree  # why\n```\nc\n\n```sh\n$ four\nanswer\n\n$ five\n```\n"
+	blocks, err := Blocks(text)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var lines []int
+	var commands [][]Command
+	for _, b := range blocks {
+		lines = append(lines, b.Line)
+		commands = append(commands, b.Commands())
+	}
+	if diff := cmp.Diff([]int{2, 11}, lines); diff != "" {
+		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+	want := [][]Command{
+		{{Line: "one   two"}, {Line: "three  # why"}},
+		{{Line: "four", Output: []string{"answer"}}, {Line: "five"}},
+	}
+	if diff := cmp.Diff(want, commands); diff != "" {
+		t.Errorf("commands (-want +got):\n%s", diff)
+	}
+	if _, err := Blocks("```\nx\n"); err == nil {
+		t.Error("a fence that is not closed: no error")
+	}
+}

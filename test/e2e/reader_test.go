@@ -1,0 +1,219 @@
+package e2e
+
+import (
+	"errors"
+	"fmt"
+	"net/http"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"unicode"
+
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/document"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+)
+
+// reader types what documents say into a lab.
+type reader struct {
+	*typist
+	test    *testing.T // all of it
+	dir     string     // where it types: what deploy/ and the file are relative to
+	replace []string
+}
+
+// newReader stands in for the places and names that documents have as examples.
+func newReader(t *testing.T, l *lab.Lab, ovnkube string) *reader {
+	t.Helper()
+	r := &reader{typist: newTypist(t, l, ovnkube), test: t, dir: t.TempDir()}
+	root, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	config, err := l.RestConfig()
+	if err != nil {
+		t.Fatal(err)
+	}
+	etc := filepath.Join(r.dir, "etc")
+	if err := errors.Join(os.Symlink(filepath.Join(root, "deploy"), filepath.Join(r.dir, "deploy")), os.Mkdir(etc, 0o755),
+		os.WriteFile(filepath.Join(etc, "k8s-ca.crt"), config.CAData, 0o644), os.WriteFile(filepath.Join(etc, "k8s-token"), []byte("token"), 0o600)); err != nil {
+		t.Fatal(err)
+	}
+	r.replace = []string{
+		"/etc/kubernetes/admin.conf", l.Kubeconfig(), "/etc/openvswitch/", etc + "/", "/etc/systemd/system/", etc, "/etc/default/", etc + "/",
+		"192.0.2.12", l.Node(2).IP4.String(), "192.0.2.11", l.Node(1).IP4.String(), "192.0.2.10", l.Node(1).IP4.String(),
+		"192.0.2.1", lab.CentralIP4,
+	}
+	ping, err := l.Command(t.Context(), "ext", "ping", "-n", "-q", "-i", "0.2", l.Node(1).IP4.String())
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.begin(t, ping) // what a monitor sees
+	return r
+}
+
+// populate makes what the documents look at: pods and a policy of networkpolicy.md, and traffic.
+func (r *reader) populate(t *testing.T) {
+	t.Helper()
+	pods := map[string]*lab.Pod{}
+	for _, name := range []string{"web-0", "db-0"} {
+		app, _, _ := strings.Cut(name, "-")
+		pod, err := r.AddPod(t.Context(), lab.PodSpec{Namespace: "prod", Name: name, Node: "node1", Labels: map[string]string{"app": app}})
+		if err != nil {
+			t.Fatal(err)
+		}
+		pods[name] = pod
+	}
+	r.addPolicy(t)
+	web, db := pods["web-0"].IP4().As4(), pods["db-0"].IP4()
+	mac := func(a [4]byte) string { return fmt.Sprintf("0a:58:%02x:%02x:%02x:%02x", a[0], a[1], a[2], a[3]) }
+	router := web
+	router[3] = 1
+	r.replace = append(r.replace, "0a:58:0a:f4:01:05", mac(web), "0a:58:0a:f4:01:01", mac(router), "10.244.1.5", pods["web-0"].IP4().String(), "10.244.1.6", db.String())
+}
+
+// begin starts a command, whose output it returns the file of.
+func (r *reader) begin(t *testing.T, cmd *exec.Cmd) string {
+	t.Helper()
+	out, err := os.CreateTemp(r.dir, "out")
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer out.Close()
+	cmd.Stdout, cmd.Stderr = out, out
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	r.test.Cleanup(func() {
+		_ = cmd.Process.Signal(syscall.SIGTERM) // an error: it has ended
+		_ = cmd.Wait()                          // it was told to
+	})
+	return out.Name()
+}
+
+// write makes the file ovn_k8s.conf of the lines.
+func (r *reader) write(t *testing.T, lines []string) {
+	t.Helper()
+	text := strings.NewReplacer(r.replace...).Replace(strings.Join(lines, "\n") + "\n")
+	if err := os.WriteFile(filepath.Join(r.dir, "ovn_k8s.conf"), []byte(text), 0o644); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// command types a command where the document says so, and compares the lines of the answer
+// in which nothing is this lab's own.
+func (r *reader) command(t *testing.T, c document.Command) {
+	t.Helper()
+	if strings.Contains(c.Line, "…") {
+		t.Errorf("%q cannot be typed: something is left out", c.Line)
+		return
+	}
+	for _, e := range endless {
+		if strings.HasPrefix(c.Line, e.begins) && !strings.Contains(c.Line, " -count ") {
+			r.goesOn(t, c.Line, e.says, e.ready)
+			return
+		}
+	}
+	out := r.types(t, 1, "cd %s; %s", r.dir, r.here(c.Line))
+	for _, line := range c.Output {
+		if !strings.ContainsFunc(line, unicode.IsDigit) && !strings.Contains(out, line) {
+			t.Errorf("%s: no %q in\n%s", c.Line, line, out)
+		}
+	}
+}
+
+// here is the line as it is typed in this lab: its addresses, and what its userspace
+// datapath wants besides; who asks before it does something is told yes.
+func (r *reader) here(line string) string {
+	line = strings.NewReplacer(r.replace...).Replace(line)
+	if strings.HasPrefix(line, "ovnkube bench run ") {
+		line = strings.Replace(line, "bench run ", "bench run --seconds 1 --yes ", 1)
+	}
+	return line
+}
+
+// goesOn types a command that does not end: an agent on each node, the controller and what
+// only looks on node1, and the server of a measurement on node2. What only looks is ended.
+func (r *reader) goesOn(t *testing.T, line, says, ready string) {
+	t.Helper()
+	nodes := []int{1}
+	switch {
+	case strings.HasPrefix(line, "ovnkube agent"):
+		nodes = []int{1, 2, 3}
+	case strings.HasPrefix(line, "ovnkube bench serve"):
+		nodes = []int{2}
+	}
+	for _, i := range nodes {
+		n := r.Node(i)
+		own := r.here(strings.ReplaceAll(line, "node1", n.Name))
+		if strings.HasPrefix(line, "ovnkube agent") {
+			own += " --gateway-interface " + lab.UplinkPlain + " --cni-socket " + n.CNISocket
+			if n.Encap.IsValid() {
+				own += " --encap-ip " + n.Encap.String()
+			}
+		}
+		cmd, err := r.shell(r.test.Context(), i, "cd "+r.dir+"; exec "+own)
+		if err != nil {
+			t.Fatal(err)
+		}
+		out := r.begin(t, cmd)
+		within(t, n.Name+"# "+own, func() error {
+			said := readFile(t, out)
+			if ready == "" && strings.Contains(said, says) {
+				return nil
+			}
+			if ready != "" && r.answers(n.Name, ready) == nil {
+				return nil
+			}
+			return fmt.Errorf("it says %q", said)
+		})
+		if strings.HasPrefix(line, "ovnkube gateway monitor") {
+			_ = cmd.Process.Signal(syscall.SIGINT) // an error: it has ended
+		}
+	}
+}
+
+// answers asks for a page that is not there before all is ready.
+func (r *reader) answers(on, url string) error {
+	client, err := r.Client(on)
+	if err != nil {
+		return err
+	}
+	res, err := client.Get(url)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	if res.StatusCode != http.StatusOK {
+		return errors.New(res.Status)
+	}
+	return nil
+}
+
+// addPolicy makes the policy prod/db: db takes connections from web at 5432.
+func (r *reader) addPolicy(t *testing.T) {
+	t.Helper()
+	client, err := r.Kubernetes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	app := func(name string) metav1.LabelSelector {
+		return metav1.LabelSelector{MatchLabels: map[string]string{"app": name}}
+	}
+	web, at := app("web"), intstr.FromInt32(5432)
+	_, err = client.NetworkingV1().NetworkPolicies("prod").Create(t.Context(), &networkingv1.NetworkPolicy{
+		ObjectMeta: metav1.ObjectMeta{Name: "db"},
+		Spec: networkingv1.NetworkPolicySpec{PodSelector: app("db"), Ingress: []networkingv1.NetworkPolicyIngressRule{{
+			From: []networkingv1.NetworkPolicyPeer{{PodSelector: &web}}, Ports: []networkingv1.NetworkPolicyPort{{Port: &at}},
+		}}},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+}
