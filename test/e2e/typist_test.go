@@ -38,7 +38,7 @@ func newTypist(t *testing.T, l *lab.Lab, ovnkube string) *typist {
 			t.Fatalf("%s: %v: %s", line, err, out)
 		}
 	}
-	for _, dir := range []string{"/run/openvswitch", "/run/ovn", "/run/ovn-ebpf", "/etc/cni/net.d", "/var/log/openvswitch"} {
+	for _, dir := range []string{"/run/openvswitch", "/run/ovn", "/run/ovn-ebpf", "/etc/cni/net.d", "/var/log/openvswitch", "/var/lib/openvswitch", "/etc/ovn"} {
 		if _, err := os.Stat(dir); errors.Is(err, os.ErrNotExist) {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				t.Fatal(err)
