@@ -32,6 +32,7 @@ var untyped = []exception{
 	{"networkpolicy.md", "kubectl annotate namespace", true, "kubectl is not among the lab's programs: TestPolicy sets the same annotation"},
 	{"networkpolicy.md", "acl_log(ovn_pinctrl0)", true, "a line of a log: TestPolicy reads it"},
 	{"systemd.md", "systemctl", false, "no machine of ours runs systemd: TestUnits reads the units"},
+	{"takeover.md", "", true, "wants a node of ovn-kubernetes: TestFromOVNKubernetes types what is OVN's, and its agent has these flags"},
 	{"upstream.md", "make e2e", false, ".ci/run and .ci/full do it, parts e2e and upstream"},
 }
 
