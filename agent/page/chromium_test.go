@@ -32,7 +32,8 @@ func contains(t *testing.T, dom string, want ...string) {
 	t.Helper()
 	for _, w := range want {
 		if !strings.Contains(dom, w) {
-			t.Errorf("no %s in\n%s", w, dom[:strings.Index(dom, "<script")])
+			body, _, _ := strings.Cut(dom, "<script")
+			t.Errorf("no %s in\n%s", w, body)
 		}
 	}
 }
