@@ -29,6 +29,7 @@ var untyped = []exception{
 	{"install.md", "docker build", true, "wants a registry and a cluster: make image, make e2e and TestHelm do it"},
 	{"install.md", "ovs-vsctl add-br breth0", true, "wants OVS in the kernel: TestGatewayVLAN does it"},
 	{"install.md", "kubectl delete -k deploy/base", true, "wants kubelets; nothing runs it, deploy's tests read its manifests"},
+	{"monitoring.md", "ovnkube agent …", true, "flags to add, with certificates of the reader's: metric/endpoint tests them"},
 	{"networkpolicy.md", "kubectl annotate namespace", true, "kubectl is not among the lab's programs: TestPolicy sets the same annotation"},
 	{"networkpolicy.md", "acl_log(ovn_pinctrl0)", true, "a line of a log: TestPolicy reads it"},
 	{"systemd.md", "systemctl", false, "no machine of ours runs systemd: TestUnits reads the units"},

@@ -107,7 +107,7 @@ func (r *reader) write(t *testing.T, lines []string) {
 }
 
 // command types a command where the document says so, and compares the lines of the answer
-// in which nothing is this lab's own.
+// in which nothing is this lab's own; … is what the document leaves out.
 func (r *reader) command(t *testing.T, c document.Command) {
 	t.Helper()
 	if strings.Contains(c.Line, "…") {
@@ -122,7 +122,7 @@ func (r *reader) command(t *testing.T, c document.Command) {
 	}
 	out := r.types(t, 1, "cd %s; %s", r.dir, r.here(c.Line))
 	for _, line := range c.Output {
-		if !strings.ContainsFunc(line, unicode.IsDigit) && !strings.Contains(out, line) {
+		if !strings.ContainsFunc(line, unicode.IsDigit) && line != "…" && !strings.Contains(out, line) {
 			t.Errorf("%s: no %q in\n%s", c.Line, line, out)
 		}
 	}
