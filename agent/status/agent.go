@@ -28,10 +28,7 @@ func askAgent(ctx context.Context, p Paths) Agent {
 		return Agent{}
 	}
 	a := Agent{Served: true}
-	url := "http://" + p.Metrics
-	if p.MetricsTLS {
-		url = "https://" + p.Metrics
-	}
+	url := p.url()
 	code, body, err := get(ctx, url+"/readyz")
 	if err != nil {
 		a.Err = err

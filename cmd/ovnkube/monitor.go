@@ -72,13 +72,8 @@ func (w *watch) run(ctx context.Context, args []string, env *environment) error 
 	if err != nil {
 		return err
 	}
-	m, err := bpf.OpenMonitor(w.pinDir, options)
-	switch {
-	case errors.Is(err, bpf.ErrNotAttached):
-		return fmt.Errorf("%w (does the agent run, with --gateway-backend=ebpf and this --pin-dir?)", err)
-	case errors.Is(err, bpf.ErrNoTCX):
-		return fmt.Errorf("%w: monitoring needs Linux 6.6 or newer", err)
-	case err != nil:
+	m, err := openMonitor(w.pinDir, options)
+	if err != nil {
 		return err
 	}
 	defer m.Close()
@@ -91,6 +86,17 @@ func (w *watch) run(ctx context.Context, args []string, env *environment) error 
 		fmt.Fprintf(env.stderr, "%d more packets were left out: beyond -rate, or not read in time\n", missed)
 	}
 	return err
+}
+
+func openMonitor(pinDir string, o bpf.MonitorOptions) (*bpf.Monitor, error) {
+	m, err := bpf.OpenMonitor(pinDir, o)
+	switch {
+	case errors.Is(err, bpf.ErrNotAttached):
+		return nil, fmt.Errorf("%w (does the agent run, with --gateway-backend=ebpf and this --pin-dir?)", err)
+	case errors.Is(err, bpf.ErrNoTCX):
+		return nil, fmt.Errorf("%w: monitoring needs Linux 6.6 or newer", err)
+	}
+	return m, err
 }
 
 // follow prints samples until ctx ends, there are enough, or other programs decide.

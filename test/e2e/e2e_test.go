@@ -40,6 +40,7 @@ func TestEndToEnd(t *testing.T) {
 	t.Run("explain", func(t *testing.T) { testExplain(t, c) })
 	t.Run("echo requests", func(t *testing.T) { testEcho(t, c) })
 	t.Run("monitor", func(t *testing.T) { testMonitor(t, c) }) // its connections end when they like: what counts comes first
+	t.Run("top", func(t *testing.T) { testTop(t, c) })
 	t.Run("a pod of the same name", func(t *testing.T) { testPodAgain(t, c) })
 	t.Run("field", func(t *testing.T) { testField(t, c) })
 	t.Run("agent restarts under load", func(t *testing.T) { testRestart(t, c) })

@@ -1,0 +1,126 @@
+// Package busy says which flows are the busiest of each class, from a sample of
+// decisions and the exact counters. It is pure.
+package busy
+
+import (
+	"cmp"
+	"net/netip"
+	"slices"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// Flow is packets of one transport connection in one direction, or of one pair of
+// addresses where there are no ports, that the same reason decides.
+type Flow struct {
+	Src, Dst netip.AddrPort // of ARP, sender and target; invalid of what is neither ARP nor IP
+	Type     uint16         // EtherType
+	Proto    uint8          // IP protocol; 0 of what is not IP
+	Reason   string
+}
+
+// Rate is packets and bytes, or as many a second.
+type Rate struct {
+	Packets float64 `json:"packets"`
+	Bytes   float64 `json:"bytes"`
+}
+
+func (r Rate) plus(s Rate) Rate { return Rate{r.Packets + s.Packets, r.Bytes + s.Bytes} }
+
+func (r Rate) times(f float64) Rate { return Rate{r.Packets * f, r.Bytes * f} }
+
+// Class is where packets come from, and who gets them.
+type Class struct{ Direction, Port, Verdict string }
+
+func classOf(c bpf.Counter) Class { return Class{c.Direction, c.Port, c.Verdict} }
+
+// Busy is a flow and its rate a second.
+type Busy struct {
+	Flow
+	Rate Rate
+}
+
+// Group is one class: its exact rate, and its busiest flows, estimated.
+type Group struct {
+	Class Class
+	Rate  Rate
+	Flows []Busy // the busiest first
+}
+
+// Tally adds up a sample.
+type Tally struct {
+	flows   map[Flow]Rate
+	reasons map[string]Rate
+}
+
+// New returns an empty Tally.
+func New() *Tally { return &Tally{map[Flow]Rate{}, map[string]Rate{}} }
+
+// Add notes a decision on a frame of so many bytes, of which f may be the beginning.
+func (t *Tally) Add(reason string, f verdict.Frame, length int) {
+	flow := Flow{Type: f.Type, Reason: reason}
+	switch p := &f.IP; {
+	case p.Src.IsValid() && p.Dst.IsValid():
+		flow.Proto = p.Proto
+		flow.Src, flow.Dst = netip.AddrPortFrom(p.Src, p.SrcPort), netip.AddrPortFrom(p.Dst, p.DstPort)
+	case f.ARP.Sender.IsValid():
+		flow.Src, flow.Dst = netip.AddrPortFrom(f.ARP.Sender, 0), netip.AddrPortFrom(f.ARP.Target, 0)
+	}
+	one := Rate{1, float64(length)}
+	t.flows[flow] = t.flows[flow].plus(one)
+	t.reasons[reason] = t.reasons[reason].plus(one)
+}
+
+// Groups returns the classes that had packets, the busiest first, each with at most
+// so many flows. A reason's flows share what its counter says has come between
+// before and after as they share the sample: exactly, if nothing was left out of it.
+func (t *Tally) Groups(before, after []bpf.Counter, seconds float64, most int) []Group {
+	had := map[string]bpf.Counter{}
+	for _, c := range before {
+		had[c.Reason] = c
+	}
+	groups := map[Class]*Group{}
+	classes := map[string]Class{}
+	exact := map[string]Rate{}
+	for _, c := range after {
+		b := had[c.Reason]
+		if c.Packets <= b.Packets {
+			continue
+		}
+		rate := Rate{float64(c.Packets - b.Packets), float64(c.Bytes - b.Bytes)}.times(1 / seconds)
+		class := classOf(c)
+		classes[c.Reason], exact[c.Reason] = class, rate
+		if groups[class] == nil {
+			groups[class] = &Group{Class: class}
+		}
+		groups[class].Rate = groups[class].Rate.plus(rate)
+	}
+	for flow, seen := range t.flows {
+		g, sum := groups[classes[flow.Reason]], t.reasons[flow.Reason]
+		if g == nil || exact[flow.Reason].Packets == 0 {
+			continue // sampled before its counter counted
+		}
+		all := exact[flow.Reason]
+		share := Rate{all.Packets * seen.Packets / sum.Packets, all.Bytes * seen.Bytes / max(sum.Bytes, 1)}
+		g.Flows = append(g.Flows, Busy{flow, share})
+	}
+	out := make([]Group, 0, len(groups))
+	for _, g := range groups {
+		slices.SortFunc(g.Flows, func(a, b Busy) int { return cmp.Or(byRate(a.Rate, b.Rate), byFlow(a.Flow, b.Flow)) })
+		g.Flows = g.Flows[:min(most, len(g.Flows))]
+		out = append(out, *g)
+	}
+	slices.SortFunc(out, func(a, b Group) int {
+		return cmp.Or(byRate(a.Rate, b.Rate), cmp.Compare(a.Class.Direction+a.Class.Port+a.Class.Verdict, b.Class.Direction+b.Class.Port+b.Class.Verdict))
+	})
+	return out
+}
+
+func byRate(a, b Rate) int {
+	return cmp.Or(cmp.Compare(b.Bytes, a.Bytes), cmp.Compare(b.Packets, a.Packets))
+}
+
+func byFlow(a, b Flow) int {
+	return cmp.Or(a.Src.Compare(b.Src), a.Dst.Compare(b.Dst), cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Reason, b.Reason), cmp.Compare(a.Type, b.Type))
+}

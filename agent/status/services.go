@@ -1,0 +1,66 @@
+package status
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"strings"
+
+	dto "github.com/prometheus/client_model/go"
+	"github.com/prometheus/common/expfmt"
+	"github.com/prometheus/common/model"
+)
+
+// ServiceCount is what has arrived at the uplink for a port of a Service, as
+// the agent counts it.
+type ServiceCount struct {
+	Name           string // namespace/name:port/protocol
+	Packets, Bytes float64
+}
+
+// Services asks the agent, whose metrics alone know names.
+func Services(ctx context.Context, p Paths) (map[string]ServiceCount, error) {
+	if p.Metrics == "" {
+		return nil, errors.New("ask the agent for Services: it serves no metrics")
+	}
+	code, body, err := get(ctx, p.url()+"/metrics")
+	if err == nil && code != http.StatusOK {
+		err = fmt.Errorf("status %d", code)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent for Services: %w", err)
+	}
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
+	if err != nil {
+		return nil, fmt.Errorf("read the agent's metrics: %w", err)
+	}
+	out := map[string]ServiceCount{}
+	for _, m := range families["ovnkube_gateway_service_packets_total"].GetMetric() {
+		name := serviceName(m)
+		out[name] = ServiceCount{Name: name, Packets: m.GetCounter().GetValue()}
+	}
+	for _, m := range families["ovnkube_gateway_service_bytes_total"].GetMetric() {
+		c := out[serviceName(m)]
+		c.Name, c.Bytes = serviceName(m), m.GetCounter().GetValue()
+		out[c.Name] = c
+	}
+	return out, nil
+}
+
+func serviceName(m *dto.Metric) string {
+	of := map[string]string{}
+	for _, l := range m.GetLabel() {
+		of[l.GetName()] = l.GetValue()
+	}
+	return fmt.Sprintf("%s/%s:%s/%s", of["namespace"], of["service"], of["port"], of["protocol"])
+}
+
+// url is where the agent serves.
+func (p Paths) url() string {
+	if p.MetricsTLS {
+		return "https://" + p.Metrics
+	}
+	return "http://" + p.Metrics
+}

@@ -1,0 +1,200 @@
+package main
+
+import (
+	"cmp"
+	"context"
+	"encoding/json"
+	"errors"
+	"flag"
+	"fmt"
+	"os"
+	"slices"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/busy"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+const topDetail = `Each class of packets, by where they come from and who gets them, with its rate and its busiest flows; then the
+busiest ports of Services. The classes' and Services' rates are those of the counters, exactly; a flow's is its
+share of a sample, which is everything up to -rate packets a second. It costs what 'ovnkube gateway monitor' does,
+and nothing when it does not run. On a terminal the picture is refreshed; Ctrl-C ends it.
+Needs Linux 6.6 and the eBPF backend.
+
+  ovnkube gateway top                     every two seconds
+  ovnkube gateway top -once -interval 10s ten seconds, once
+  ovnkube gateway top -once -json         for scripts`
+
+// top is what the command is told, by its flags.
+type top struct {
+	pinDir, runDir string
+	interval       time.Duration
+	rows, rate     int
+	once, json     bool
+}
+
+func topCommand(f *flag.FlagSet) action {
+	o := &top{}
+	f.StringVar(&o.pinDir, "pin-dir", "/sys/fs/bpf/ovn-ebpf", "`directory` of the pinned maps, as given to the agent")
+	f.StringVar(&o.runDir, "run-dir", newAgentFlags().runDir, "`directory` of what the agent keeps, as given to it; it says where to ask for Services")
+	f.DurationVar(&o.interval, "interval", 2*time.Second, "`time` that rates are measured over")
+	f.IntVar(&o.rows, "rows", 5, "at most so many flows of a class, and `ports` of Services")
+	f.IntVar(&o.rate, "rate", 20000, "at most so many `packets` a second in the sample")
+	f.BoolVar(&o.once, "once", false, "end after one interval")
+	f.BoolVar(&o.json, "json", false, "an object an interval")
+	return o.run
+}
+
+// picture is one interval, as -json prints it.
+type picture struct {
+	Time     time.Time      `json:"time"`
+	Seconds  float64        `json:"seconds"`
+	Classes  []classShown   `json:"classes"`
+	Services []serviceShown `json:"services"`
+	Missed   uint64         `json:"missed"` // packets that are not in the sample
+	Note     string         `json:"note,omitempty"`
+}
+
+// classShown is a class, its rate a second, and its busiest flows.
+type classShown struct {
+	From    string      `json:"from"`
+	Verdict string      `json:"verdict"`
+	Rate    busy.Rate   `json:"rate"`
+	Flows   []flowShown `json:"flows"`
+}
+
+type flowShown struct {
+	Protocol    string    `json:"protocol"`
+	Source      string    `json:"source"`
+	Destination string    `json:"destination"`
+	Reason      string    `json:"reason"`
+	Rate        busy.Rate `json:"rate"`
+}
+
+type serviceShown struct {
+	Service string    `json:"service"`
+	Rate    busy.Rate `json:"rate"`
+}
+
+func (o *top) run(ctx context.Context, args []string, env *environment) error {
+	if err := noArguments(args); err != nil {
+		return err
+	}
+	if o.interval < 100*time.Millisecond || o.rows < 1 || o.rate < 1 || o.rate > 1e6 {
+		return errors.New("want -interval of at least 100ms, -rows of at least 1, and -rate of 1..1000000")
+	}
+	m, err := openMonitor(o.pinDir, bpf.MonitorOptions{Rate: uint32(o.rate)})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	wipe := ""
+	if f, ok := env.stdout.(*os.File); ok && !o.json {
+		if info, err := f.Stat(); err == nil && info.Mode()&os.ModeCharDevice != 0 {
+			wipe = "\x1b[H\x1b[2J"
+		}
+	}
+	for {
+		p, err := o.look(ctx, m)
+		if err != nil || ctx.Err() != nil {
+			return err
+		}
+		if o.json {
+			err = json.NewEncoder(env.stdout).Encode(p)
+		} else {
+			_, err = fmt.Fprint(env.stdout, wipe, p.String())
+		}
+		if err != nil || o.once {
+			return err
+		}
+	}
+}
+
+// look measures one interval.
+func (o *top) look(ctx context.Context, m *bpf.Monitor) (picture, error) {
+	p := picture{Classes: []classShown{}, Services: []serviceShown{}}
+	missed, err := m.Missed()
+	if err != nil {
+		return p, err
+	}
+	servicesBefore, note := o.services(ctx)
+	begun := time.Now()
+	before, err := bpf.ReadCounters(o.pinDir)
+	if err != nil {
+		return p, err
+	}
+	tally := busy.New()
+	if err := o.sample(ctx, m, tally, begun.Add(o.interval)); err != nil {
+		return p, err
+	}
+	after, err := bpf.ReadCounters(o.pinDir)
+	if err != nil {
+		return p, err
+	}
+	p.Time = time.Now()
+	p.Seconds = p.Time.Sub(begun).Seconds()
+	for _, g := range tally.Groups(before, after, p.Seconds, o.rows) {
+		p.Classes = append(p.Classes, show(g))
+	}
+	if note == "" {
+		var servicesAfter map[string]status.ServiceCount
+		servicesAfter, note = o.services(ctx)
+		p.Services = o.busiest(servicesBefore, servicesAfter, time.Since(begun).Seconds())
+	}
+	p.Note = note
+	now, err := m.Missed()
+	p.Missed = now - missed
+	return p, err
+}
+
+// sample adds decisions until the time has come, or ctx ends.
+func (o *top) sample(ctx context.Context, m *bpf.Monitor, tally *busy.Tally, until time.Time) error {
+	for ctx.Err() == nil && time.Now().Before(until) {
+		// In steps, so that Ctrl-C is not kept waiting.
+		next := time.Now().Add(200 * time.Millisecond)
+		if next.After(until) {
+			next = until
+		}
+		m.SetDeadline(next)
+		s, err := m.Read()
+		switch {
+		case errors.Is(err, os.ErrDeadlineExceeded):
+			if m.Stale() {
+				return errors.New("the agent has attached other programs, or none; start top again")
+			}
+		case err != nil:
+			return fmt.Errorf("read decisions: %w", err)
+		default:
+			tally.Add(s.Reason, verdict.Parse(s.Frame), s.Len)
+		}
+	}
+	return nil
+}
+
+// services asks the agent; a note says why it cannot tell.
+func (o *top) services(ctx context.Context) (counts map[string]status.ServiceCount, note string) {
+	record, err := status.Read(o.runDir)
+	if err == nil {
+		counts, err = status.Services(ctx, record.Paths)
+	}
+	if err != nil {
+		return nil, fmt.Sprintf("Services are not known: %v", err)
+	}
+	return counts, ""
+}
+
+func (o *top) busiest(before, after map[string]status.ServiceCount, seconds float64) []serviceShown {
+	out := []serviceShown{}
+	for name, c := range after {
+		b := before[name]
+		if c.Packets > b.Packets {
+			out = append(out, serviceShown{name, busy.Rate{Packets: (c.Packets - b.Packets) / seconds, Bytes: (c.Bytes - b.Bytes) / seconds}})
+		}
+	}
+	slices.SortFunc(out, func(a, b serviceShown) int {
+		return cmp.Or(cmp.Compare(b.Rate.Bytes, a.Rate.Bytes), cmp.Compare(a.Service, b.Service))
+	})
+	return out[:min(o.rows, len(out))]
+}
