@@ -23,6 +23,8 @@ type tally struct {
 	counts *ovs.FlowCounts
 	sent   map[string]ovs.FlowCount
 	times  int
+
+	learned string // flows, when last looked at
 }
 
 func newTally(t *testing.T) *tally {
