@@ -171,23 +171,6 @@ func measure(ctx context.Context, c config, harness string, stdout, stderr io.Wr
 	return errors.Join(bench.Gate(r.Rows, bench.Bars()), gate(accepted, r.Rows, rows))
 }
 
-// variant measures one in one boot.
-func variant(ctx context.Context, c config, harness, name string, seed int, stderr io.Writer, more ...string) ([]bench.Row, error) {
-	command := []string{harness, "-variant", name, "-seed", fmt.Sprint(seed)}
-	if len(c.tests) > 0 {
-		command = append(command, "-tests", strings.Join(c.tests, ","))
-	}
-	out, err := boot(ctx, c, stderr, append(command, more...)...)
-	if err != nil {
-		return nil, fmt.Errorf("measure %s: %w", name, err)
-	}
-	rows, err := bench.Read(out)
-	if err != nil {
-		return nil, fmt.Errorf("measure %s: %w", name, err)
-	}
-	return rows, nil
-}
-
 // apart returns what was measured and what was planted.
 func apart(rows []bench.Row) (measured, planted []bench.Row) {
 	for _, r := range rows {

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 )
@@ -34,4 +35,28 @@ func packets(ctx context.Context, c config, harness string, stderr io.Writer) ([
 		return nil, nil, errors.New("measure: no variant has any of the tests")
 	}
 	return rows, bench.Samples(boots...), nil
+}
+
+// variant measures one in one boot. A boot in which the harness found something wrong
+// is repeated once: a stray packet is enough for its checks, which count every one, and
+// a long run should not be lost to it. What is wrong for a reason is so again.
+func variant(ctx context.Context, c config, harness, name string, seed int, stderr io.Writer, more ...string) ([]bench.Row, error) {
+	command := []string{harness, "-variant", name, "-seed", fmt.Sprint(seed)}
+	if len(c.tests) > 0 {
+		command = append(command, "-tests", strings.Join(c.tests, ","))
+	}
+	command = append(command, more...)
+	out, err := boot(ctx, c, stderr, command...)
+	if err != nil && ctx.Err() == nil {
+		fmt.Fprintf(stderr, "bench: measure %s: %v; once more\n", name, err)
+		out, err = boot(ctx, c, stderr, command...)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("measure %s: %w", name, err)
+	}
+	rows, err := bench.Read(out)
+	if err != nil {
+		return nil, fmt.Errorf("measure %s: %w", name, err)
+	}
+	return rows, nil
 }
