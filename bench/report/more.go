@@ -21,7 +21,11 @@ func (p *page) full(r *results.Run) {
 		}
 	}
 	for _, k := range kernels {
-		p.put("\n### Linux %s\n\n%s", k, bench.Table(bench.OnKernel(r.Rows, k), bench.Bars()))
+		p.put("\n### Linux %s\n", k)
+		if !strings.HasPrefix(k, Kernel) {
+			p.put("\nThe bars are meant for Linux %s. Why an older one has the host pay for OVS: [profile.md](profile.md).\n", Kernel)
+		}
+		p.put("\n%s", bench.Table(bench.OnKernel(r.Rows, k), bench.Bars()))
 	}
 	if table := flatTable(r.Sweeps); table != "" {
 		p.put("\n### What must not grow\n\n%s", table)
