@@ -5,6 +5,7 @@ import (
 	"log/slog"
 	"slices"
 	"testing"
+	"time"
 	"unsafe"
 
 	"golang.org/x/sys/unix"
@@ -110,12 +111,19 @@ func TestWatchFiltersAndReplug(t *testing.T) {
 	}()
 	until := func(want string) {
 		t.Helper()
-		for got := range events {
-			if got == want {
-				return
+		limit := time.After(30 * time.Second)
+		for {
+			select {
+			case got := <-events:
+				if got == want {
+					return
+				}
+			case <-limit:
+				t.Fatalf("no event of %q", want)
 			}
 		}
 	}
+	until("") // from now on events are heard
 	for _, step := range []struct {
 		what string
 		do   func()
