@@ -50,11 +50,13 @@ func TestChromium(t *testing.T) {
 		`id="ovn-uplink" x="627" y="176">1.6k packets/s<`, `id="ovn-host" x="450" y="22">20 packets/s<`, `id="host-uplink" x="272" y="176">not counted here<`,
 		`>dropped: 3.5 packets/s<`, `<tr><td>geneve</td><td>wire</td><td>host</td><td class="n">4.5k</td><td class="n">2.7 MB</td>`,
 		`<td>svc_leak</td><td>OVN</td><td>drop</td>`, `agent's start: flows 2.`)
-	f.missing, f.stats.Degraded["bind_gate"] = []string{"gateway: no <b>bridge</b>"}, "no cgroup2"
+	f.change(func() {
+		f.missing, f.stats.Degraded["bind_gate"] = []string{"gateway: no <b>bridge</b>"}, "no cgroup2"
+	})
 	contains(t, browse(t, "--dump-dom", f.URL+"/"), `class="bad">Not ready<`, `<li>gateway: no &lt;b&gt;bridge&lt;/b&gt;</li>`, `<li>optional: bind_gate: no cgroup2</li>`)
 
 	if path := os.Getenv("OVN_EBPF_SCREENSHOT"); path != "" {
-		f.missing, f.stats.Degraded = nil, nil
+		f.change(func() { f.missing, f.stats.Degraded = nil, nil })
 		browse(t, "--screenshot="+path, "--window-size=1100,900", f.URL+"/")
 		if info, err := os.Stat(path); err != nil || info.Size() < 10000 {
 			t.Errorf("screenshot: %v, error %v", info, err)

@@ -4,10 +4,12 @@ import (
 	"encoding/json"
 	"errors"
 	"io"
+	"maps"
 	"net/http"
 	"net/http/httptest"
 	"regexp"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
@@ -19,6 +21,7 @@ import (
 type fixture struct {
 	*httptest.Server
 	page    *Page
+	mu      sync.Mutex // of what a browser may be asking for while the test changes it
 	missing []string
 	stats   gateway.Stats
 	err     error
@@ -29,7 +32,11 @@ type fixture struct {
 func newFixture(t *testing.T, protect func(http.Handler) http.Handler) *fixture {
 	t.Helper()
 	f := &fixture{stats: gateway.Stats{Degraded: map[string]string{"bind_gate": ""}, Repairs: map[string]uint64{"flows": 2}}}
-	f.page = New(func() []string { return f.missing })
+	f.page = New(func() []string {
+		f.mu.Lock()
+		defer f.mu.Unlock()
+		return f.missing
+	})
 	f.page.now = func() time.Time { // two seconds later each time
 		f.looked++
 		return time.Unix(1_800_000_000+2*f.looked, 0)
@@ -47,8 +54,20 @@ func open(h http.Handler) http.Handler { return h }
 func (f *fixture) begin() {
 	f.page.Set(Source{
 		Info:     Info{Node: "node1", Backend: "ebpf", Layout: "direct", Datapath: "system", Uplink: "eth0", Bridge: "breth0"},
-		Counters: f.counters, Stats: func() gateway.Stats { return f.stats },
+		Counters: f.counters, Stats: func() gateway.Stats {
+			f.mu.Lock()
+			defer f.mu.Unlock()
+			s := f.stats
+			s.Degraded = maps.Clone(s.Degraded)
+			return s
+		},
 	})
+}
+
+func (f *fixture) change(to func()) {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	to()
 }
 
 func (f *fixture) counters() ([]bpf.Counter, error) {
