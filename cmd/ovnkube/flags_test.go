@@ -70,7 +70,7 @@ func TestWarnsOnce(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	err := run(context.Background(), []string{
 		"agent", "-k8s-apiserver=http://127.0.0.1:1", "-k8s-service-cidr=10.1.0.0/16", "-k8s-service-cidr=10.2.0.0/16",
-		"-node-name=n", "-gateway-interface=nosuch0",
+		"-node-name=n", "-gateway-interface=nosuch0", "-run-dir=" + t.TempDir(),
 	}, &stdout, &stderr)
 	if err == nil || strings.Count(stderr.String(), "use -k8s-service-cidrs") != 1 {
 		t.Errorf("%v, log: %s", err, stderr.String())

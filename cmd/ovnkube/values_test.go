@@ -74,7 +74,11 @@ func TestBadInput(t *testing.T) {
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
 			var stdout, stderr bytes.Buffer
-			err := run(context.Background(), tt.args, &stdout, &stderr)
+			args := tt.args
+			if args[0] == "agent" {
+				args = append(args, "--run-dir", t.TempDir()) // the machine's is not the test's
+			}
+			err := run(context.Background(), args, &stdout, &stderr)
 			if code := exitCode(err, &stderr); code != 1 {
 				t.Errorf("exit code %d, want 1", code)
 			}

@@ -15,13 +15,13 @@ import (
 )
 
 // What explain says of a packet is what then is counted, for the whole corpus, and
-// it teaches the flows nothing.
+// it teaches the flows nothing. A short run has every third case.
 func TestExplain(t *testing.T) {
 	y := newTally(t)
 	var node *corpus.Node
 	cases := 0
-	for _, c := range corpus.Cases() {
-		if !c.In(corpus.Bridged) {
+	for i, c := range corpus.Cases() {
+		if !c.In(corpus.Bridged) || testing.Short() && i%3 != 0 {
 			continue
 		}
 		if c.Node != node {
