@@ -53,7 +53,7 @@ func (r Result) Family() string {
 // (conntrack.c, "conn->conn_type == CT_CONN_TYPE_DEFAULT") and is started again by
 // its monitor. What is decided wrongly is so the second time too.
 func (c *Cluster) Run(ctx context.Context, p *Path, protocol string, v6 bool) (Result, error) {
-	if protocol == "tcp" {
+	if protocol == "tcp" && c.Datapath() != "system" {
 		c.meet(ctx, p, v6)
 	}
 	result, err := c.runOnce(ctx, p, protocol, v6)
