@@ -17,7 +17,7 @@ import (
 // cniServer builds what serves the CNI plugin and what keeps pods' ports. The
 // program is nil on the kernel datapath.
 func (a *agent) cniServer(collector *metrics.Collector) (*cniserver.Server, *podnet.Keeper, *bpf.Steal, error) {
-	wirer := &podnet.Wirer{OVS: a.ovs, Bridge: IntegrationBridge, Dir: podRecords(a.cfg), Observe: collector.ObserveCNIPhase}
+	wirer := &podnet.Wirer{OVS: a.ovs, Bridge: ovs.IntegrationBridge, Dir: podRecords(a.cfg), Observe: collector.ObserveCNIPhase}
 	var steal *bpf.Steal
 	if a.settings.Datapath == ovs.DatapathNetdev {
 		var err error

@@ -15,9 +15,6 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 )
 
-// IntegrationBridge is OVN's.
-const IntegrationBridge = "br-int"
-
 const maxDeviceName = 15
 
 // gatewaySettings resolves what the configuration leaves to detection. It

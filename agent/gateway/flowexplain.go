@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"net"
-	"slices"
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
@@ -90,6 +89,10 @@ func (e *FlowExplainer) Explain(ctx context.Context, dir verdict.Direction, fram
 // length a trace has both ways.
 func explanation(steps []ovs.Step, size int) (FlowExplanation, error) {
 	var x FlowExplanation
+	counts := map[uint8]openflow.Count{}
+	for _, c := range openflow.Counts() {
+		counts[c.Number] = c
+	}
 	asked, long := false, false
 	for _, s := range steps {
 		longer := s.Table == openflow.TableLonger && s.Match != ""
@@ -103,14 +106,13 @@ func explanation(steps []ovs.Step, size int) (FlowExplanation, error) {
 				asked, long = true, size > most
 			}
 		}
-		i := slices.IndexFunc(openflow.Counts(), func(c openflow.Count) bool { return c.Number == s.Number })
+		c, counted := counts[s.Number]
 		switch {
 		case longer: // though OVS counts it as what it would be if it were short
 			c := openflow.CountOf(verdict.Oversized)
 			x.Counter, x.Packet = counterOf(c), c.Packet
 			return x, nil
-		case s.Number != 0 && i >= 0:
-			c := openflow.Counts()[i]
+		case counted:
 			x.Counter, x.Packet = counterOf(c), c.Packet
 			return x, nil
 		}

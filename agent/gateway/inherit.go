@@ -10,7 +10,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
@@ -31,10 +30,7 @@ type inheritance struct {
 	Devices []nicbridge.Kept
 }
 
-const (
-	inheritanceFile   = "taken-over.json"
-	integrationBridge = "br-int"
-)
+const inheritanceFile = "taken-over.json"
 
 // Inherited reports whether the node was taken over from ovn-kubernetes since it
 // booted, and has not been given back.
@@ -66,11 +62,11 @@ func TakeOver(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) 
 	if len(flows) == 0 {
 		return nil
 	}
-	in := inheritance{Boot: bootID(), Wiring: s.Wiring, Flows: flows}
+	in := inheritance{Boot: nicbridge.BootID(), Wiring: s.Wiring, Flows: flows}
 	if in.Ports, err = bridgePorts(ctx, o, s.Bridge, s.Uplink); err != nil {
 		return err
 	}
-	if in.OVS, err = o.Keep(ctx, []string{s.Bridge, integrationBridge}, []string{s.Bridge, management.Name}); err != nil {
+	if in.OVS, err = o.Keep(ctx, []string{s.Bridge, ovs.IntegrationBridge}, []string{s.Bridge, management.Name}); err != nil {
 		return err
 	}
 	if in.Devices, err = keepDevices(s); err != nil {
@@ -104,18 +100,7 @@ func keepDevices(s Settings) ([]nicbridge.Kept, error) {
 }
 
 func (in inheritance) save(rundir string) error {
-	b, err := json.MarshalIndent(in, "", "  ")
-	if err == nil {
-		err = os.MkdirAll(rundir, 0o700)
-	}
-	path := filepath.Join(rundir, inheritanceFile)
-	if err == nil {
-		err = os.WriteFile(path+".new", b, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(path+".new", path)
-	}
-	if err != nil {
+	if err := nicbridge.WriteJSON(filepath.Join(rundir, inheritanceFile), in); err != nil {
 		return fmt.Errorf("note what is on the node: %w", err)
 	}
 	return nil
@@ -132,15 +117,10 @@ func loadInheritance(rundir string) (inheritance, error) {
 	if err := json.Unmarshal(b, &in); err != nil {
 		return in, fmt.Errorf("read what was on the node, %s: %w", path, err)
 	}
-	if in.Boot != bootID() {
+	if in.Boot != nicbridge.BootID() {
 		return in, fmt.Errorf("read what was on the node, %s: of an earlier boot: %w", path, fs.ErrNotExist)
 	}
 	return in, nil
-}
-
-func bootID() string {
-	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
-	return strings.TrimSpace(string(b))
 }
 
 // giveBack is Cleanup of a node that was taken over. The flows come first: as soon as

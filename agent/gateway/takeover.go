@@ -5,17 +5,16 @@ import (
 	"net/netip"
 	"slices"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// The conntrack zone in which gateways made of flows tell host and pods apart:
-// the first generation's helper commits the pods' connections alone, today's
-// ovn-kubernetes marks the host's with 2.
+// Of openflow.PredecessorZone: the first generation's helper commits the pods'
+// connections alone, today's ovn-kubernetes marks the host's with 2.
 const (
-	flowsZone = 64000
-	hostMark  = 2
-	ourZones  = 64001 // and above: the hairpin's and the fragments'
+	hostMark = 2
+	ourZones = openflow.PredecessorZone + 1 // and above: the hairpin's and the fragments'
 )
 
 // takenOver returns which connections on the node's addresses are OVN's though
@@ -28,7 +27,7 @@ func takenOver(tracked []ovs.Tracked, node []netip.Addr, ports bpf.PortRange) []
 			continue // the host's own tracking, and ours
 		}
 		k := bpf.FlowKey{Proto: t.Proto, Remote: t.Reply.Src, Local: t.Reply.Dst}
-		if t.Zone == flowsZone {
+		if t.Zone == openflow.PredecessorZone {
 			if t.Mark == hostMark {
 				continue
 			}
@@ -72,7 +71,7 @@ func portUse(tracked []ovs.Tracked, node []netip.Addr, ports bpf.PortRange) []Us
 	used := map[remote]map[uint16]struct{}{}
 	for _, t := range tracked {
 		local := t.Reply.Dst
-		if t.Zone == 0 || t.Zone >= flowsZone || t.Original.Src == local || !slices.Contains(node, local.Addr()) ||
+		if t.Zone == 0 || t.Zone >= openflow.PredecessorZone || t.Original.Src == local || !slices.Contains(node, local.Addr()) ||
 			local.Port() < ports.First || local.Port() > ports.Last {
 			continue
 		}

@@ -23,6 +23,9 @@ type Bridge struct {
 	Uplink       string // a device that is to be a port; "" is none, and leaves ports as they are
 }
 
+// IntegrationBridge is OVN's.
+const IntegrationBridge = "br-int"
+
 // Fail modes: what a bridge does without flows.
 const (
 	FailSecure     = "secure"     // forwards nothing

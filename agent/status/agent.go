@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"strings"
 
+	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
 )
@@ -51,10 +52,9 @@ func askAgent(ctx context.Context, p Paths) Agent {
 
 // read takes from the metrics what no one else knows.
 func (a *Agent) read(metrics string) error {
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(metrics))
+	families, err := parse(metrics)
 	if err != nil {
-		return fmt.Errorf("read the agent's metrics: %w", err)
+		return err
 	}
 	for _, m := range families["ovnkube_gateway_degraded"].GetMetric() {
 		if m.GetGauge().GetValue() != 0 && len(m.GetLabel()) > 0 {
@@ -71,6 +71,15 @@ func (a *Agent) read(metrics string) error {
 		a.Of = m.GetGauge().GetValue()
 	}
 	return nil
+}
+
+func parse(metrics string) (map[string]*dto.MetricFamily, error) {
+	parser := expfmt.NewTextParser(model.UTF8Validation)
+	families, err := parser.TextToMetricFamilies(strings.NewReader(metrics))
+	if err != nil {
+		return nil, fmt.Errorf("read the agent's metrics: %w", err)
+	}
+	return families, nil
 }
 
 func get(ctx context.Context, url string) (code int, body string, err error) {

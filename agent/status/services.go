@@ -5,11 +5,8 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"strings"
 
 	dto "github.com/prometheus/client_model/go"
-	"github.com/prometheus/common/expfmt"
-	"github.com/prometheus/common/model"
 )
 
 // ServiceCount is what has arrived at the uplink for a port of a Service, as
@@ -31,10 +28,9 @@ func Services(ctx context.Context, p Paths) (map[string]ServiceCount, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask the agent for Services: %w", err)
 	}
-	parser := expfmt.NewTextParser(model.UTF8Validation)
-	families, err := parser.TextToMetricFamilies(strings.NewReader(body))
+	families, err := parse(body)
 	if err != nil {
-		return nil, fmt.Errorf("read the agent's metrics: %w", err)
+		return nil, err
 	}
 	out := map[string]ServiceCount{}
 	for _, m := range families["ovnkube_gateway_service_packets_total"].GetMetric() {

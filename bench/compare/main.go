@@ -16,6 +16,7 @@ import (
 	"io/fs"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench/history"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
@@ -52,10 +53,11 @@ func run(args []string, stdout, stderr io.Writer) error {
 func choose(names []string, kind string, kept fs.FS, last string) (before, after *results.Run, err error) {
 	switch len(names) {
 	case 0:
-		runs, err := results.OfKind(kept, kind)
+		runs, err := results.Kept(kept)
 		if err != nil {
 			return nil, nil, err
 		}
+		runs = slices.DeleteFunc(runs, func(r *results.Run) bool { return r.Kind != kind })
 		if len(runs) < 2 {
 			return nil, nil, fmt.Errorf("compare runs: %d of kind %q are kept, want two: name two files", len(runs), kind)
 		}

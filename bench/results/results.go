@@ -165,21 +165,19 @@ func Read(path string) (*Run, error) {
 
 // Newest returns the newest run of each kind in a directory.
 func Newest(dir fs.FS) (map[string]*Run, error) {
+	kept, err := Kept(dir)
+	if err != nil {
+		return nil, err
+	}
 	newest := map[string]*Run{}
-	for _, kind := range []string{Packets, Full, Native} {
-		runs, err := OfKind(dir, kind)
-		if err != nil {
-			return nil, err
-		}
-		if len(runs) > 0 {
-			newest[kind] = runs[len(runs)-1]
-		}
+	for _, r := range kept {
+		newest[r.Kind] = r
 	}
 	return newest, nil
 }
 
-// OfKind returns the runs of a kind in a directory, the newest last.
-func OfKind(dir fs.FS, kind string) ([]*Run, error) {
+// Kept returns the runs in a directory, the newest last.
+func Kept(dir fs.FS) ([]*Run, error) {
 	names, err := fs.Glob(dir, "*.json")
 	if err != nil {
 		return nil, fmt.Errorf("list runs: %w", err)
@@ -194,9 +192,7 @@ func OfKind(dir fs.FS, kind string) ([]*Run, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}
-		if r.Kind == kind {
-			runs = append(runs, r)
-		}
+		runs = append(runs, r)
 	}
 	slices.SortFunc(runs, func(a, b *Run) int { return strings.Compare(a.Date, b.Date) })
 	return runs, nil

@@ -11,10 +11,13 @@ type Connection struct {
 	Local, Remote netip.AddrPort
 }
 
-// The zone and the mark in which ovn-kubernetes' flows know a connection of OVN's, and
-// how long one that is silent has a flow of its own.
+// PredecessorZone is the conntrack zone in which gateways made of flows tell host and
+// pods apart: the first generation's helper and today's ovn-kubernetes.
+const PredecessorZone = 64000
+
+// The mark by which ovn-kubernetes' flows know a connection of OVN's there, and how
+// long one that is silent has a flow of its own.
 const (
-	handoverZone  = 64000
 	handoverMark  = 1
 	handoverQuiet = 3600 // seconds
 )
@@ -35,7 +38,7 @@ func Handover(ports Ports, connections []Connection) []string {
 		}
 		m := connection(word, c.Local, c.Remote).with("in_port", ports.Uplink)
 		out = append(out, fmt.Sprintf("priority=65000,idle_timeout=%d,%s,actions=ct(commit,zone=%d,exec(load:%d->NXM_NX_CT_MARK[])),output:%d",
-			handoverQuiet, m, handoverZone, handoverMark, ports.Patch))
+			handoverQuiet, m, PredecessorZone, handoverMark, ports.Patch))
 	}
 	return out
 }

@@ -92,7 +92,7 @@ func Load(dir, nic string) (*Snapshot, error) {
 	if s.Version != version {
 		return nil, fmt.Errorf("read snapshot %s: version %d, want %d", path, s.Version, version)
 	}
-	if s.Boot != bootID() {
+	if s.Boot != BootID() {
 		return nil, fmt.Errorf("read snapshot %s: of an earlier boot: %w", path, fs.ErrNotExist)
 	}
 	return s, nil
@@ -100,30 +100,36 @@ func Load(dir, nic string) (*Snapshot, error) {
 
 // save replaces the file; after it returns, the content survives a crash.
 func (s *Snapshot) save(dir string) error {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return fmt.Errorf("save snapshot: %w", err)
-	}
-	b, err := json.MarshalIndent(s, "", "  ")
-	if err != nil {
-		return fmt.Errorf("save snapshot: %w", err)
-	}
-	f, err := os.CreateTemp(dir, ".nic-*")
-	if err != nil {
-		return fmt.Errorf("save snapshot: %w", err)
-	}
-	defer os.Remove(f.Name())
-	_, err = f.Write(b)
-	err = errors.Join(err, f.Sync(), f.Close())
-	if err == nil {
-		err = os.Rename(f.Name(), snapshotPath(dir, s.NIC))
-	}
-	if err == nil {
-		err = syncDir(dir)
-	}
-	if err != nil {
+	if err := WriteJSON(snapshotPath(dir, s.NIC), s); err != nil {
 		return fmt.Errorf("save snapshot: %w", err)
 	}
 	return nil
+}
+
+// WriteJSON replaces a file, and makes its directory; after it returns, the content
+// survives a crash. Both are for their owner alone.
+func WriteJSON(path string, v any) error {
+	dir := filepath.Dir(path)
+	if err := os.MkdirAll(dir, 0o700); err != nil {
+		return err
+	}
+	b, err := json.MarshalIndent(v, "", "  ")
+	if err != nil {
+		return err
+	}
+	f, err := os.CreateTemp(dir, ".nic-*")
+	if err != nil {
+		return err
+	}
+	defer os.Remove(f.Name())
+	_, err = f.Write(b)
+	if err = errors.Join(err, f.Sync(), f.Close()); err != nil {
+		return err
+	}
+	if err := os.Rename(f.Name(), path); err != nil {
+		return err
+	}
+	return syncDir(dir)
 }
 
 func syncDir(dir string) error {
@@ -134,7 +140,8 @@ func syncDir(dir string) error {
 	return errors.Join(d.Sync(), d.Close())
 }
 
-func bootID() string {
+// BootID is another after each boot.
+func BootID() string {
 	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(b))
 }
@@ -143,7 +150,7 @@ func bootID() string {
 func take(nic netlink.Link, bridge string) (*Snapshot, error) {
 	a := nic.Attrs()
 	s := &Snapshot{
-		Version: version, Boot: bootID(), Phase: Moving, Time: time.Now(),
+		Version: version, Boot: BootID(), Phase: Moving, Time: time.Now(),
 		NIC: a.Name, Bridge: bridge,
 		Link: Link{Index: a.Index, MAC: a.HardwareAddr.String(), MTU: a.MTU, Promiscuous: a.RawFlags&unix.IFF_PROMISC != 0},
 	}
