@@ -30,6 +30,7 @@ func TestCompare(t *testing.T) {
 		{"three samples are not enough", packets(1000, 0.001, 1000, 1000, 1000), packets(1010, 0.001, 1010, 1010, 1010), false},
 		{"small, but every sample says so", packets(1000, 0.001, 999, 1000, 1000, 1001, 1002), packets(1010, 0.001, 1008, 1010, 1010, 1011, 1012), true},
 		{"large, but samples overlap", packets(1000, 0.001, 900, 1000, 1100, 950, 1200), packets(1100, 0.001, 1100, 990, 1150, 910, 1210), false},
+		{"a shift that chance may make", packets(1000, 0.001, 1000, 1001, 1002, 1003, 1004), packets(1002, 0.001, 1000.5, 1002.5, 1003.5, 1004.5, 1005), false},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			got, err := Compare(c.before, c.after)

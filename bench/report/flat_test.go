@@ -27,6 +27,16 @@ func TestFlat(t *testing.T) {
 	if table := flatTable(points); strings.Contains(table, "missed") || strings.Count(table, "\n") != 2+len(flatBars()) {
 		t.Errorf("table:\n%s", table)
 	}
+	add("connections", 5000, bench.EBPF, bench.HostUDPRR, 1200) // as the kernel grows
+	add("connections", 5000, bench.NoOVS, bench.HostUDPRR, 890*1.19)
+	if err := Flat(points); err != nil {
+		t.Error(err)
+	}
+	add("connections", 6000, bench.EBPF, bench.HostUDPRR, 1200)
+	add("connections", 6000, bench.NoOVS, bench.HostUDPRR, 890*1.1)
+	if err := Flat(points); err == nil || !strings.Contains(err.Error(), "host_udp_rr by number of connections: 1.091") {
+		t.Errorf("more than the kernel grows: %v", err)
+	}
 	add("services", 10000, bench.EBPF, bench.NSUDPRR, 1030)
 	add("connections", 10000, bench.EBPF, bench.HostUDPRR, 1010) // its base has no such size
 	err := Flat(points)
