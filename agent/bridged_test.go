@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"log/slog"
 	"net/netip"
+	"os/exec"
+	"slices"
 	"strings"
 	"testing"
 
@@ -12,7 +14,9 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
 
@@ -46,7 +50,18 @@ func TestBridged(t *testing.T) {
 	if _, body, err := r.get("/metrics"); err != nil || !strings.Contains(body, `ovnkube_gateway_info{backend="openflow",datapath="netdev",layout="bridged",uplink="eth0"} 1`) {
 		t.Errorf("metrics, error %v:\n%s", err, body)
 	}
+	record, err := status.Read(r.cfg.RunDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	r.flowsCounted(func() ([]bpf.Counter, error) { return status.Counters(t.Context(), record.Paths) })
 	r.stop()
+	if _, err := status.Counters(t.Context(), record.Paths); err == nil {
+		t.Error("an agent that has ended answers")
+	}
+	r.flowsCounted(func() ([]bpf.Counter, error) {
+		return gateway.ReadFlowCounters(t.Context(), record.Paths.OVSRunDir, record.Wiring.Bridge)
+	})
 	for range 2 {
 		if err := Cleanup(t.Context(), direct, slog.New(slog.DiscardHandler)); err != nil {
 			t.Fatal(err)
@@ -61,6 +76,26 @@ func TestBridged(t *testing.T) {
 	if got := r.sw.Vsctl(t, "list-br"); strings.Contains(got, "breth0") {
 		t.Errorf("bridges %q are left", got)
 	}
+}
+
+// flowsCounted sends from the host and waits until that has been counted, among all there is.
+func (r *rig) flowsCounted(read func() ([]bpf.Counter, error)) {
+	r.t.Helper()
+	testnode.Eventually(r.t, "flows count what the host sends", func() error {
+		_ = exec.Command("ping", "-n", "-c1", "-W1", "172.30.0.1").Run() // who is asked need not answer: the question counts
+		counters, err := read()
+		if err == nil && len(counters) != len(gateway.FlowReasons()) {
+			err = fmt.Errorf("%d counters", len(counters))
+		}
+		if err != nil {
+			return err
+		}
+		i := slices.IndexFunc(counters, func(c bpf.Counter) bool { return c.Reason == "host_out" && c.Port == "host" && c.Packets > 0 })
+		if i < 0 || counters[i].Bytes < 42*counters[i].Packets {
+			return fmt.Errorf("%+v", counters)
+		}
+		return nil
+	})
 }
 
 // TestCleanupWithoutUplink is about a NIC that has been taken out.

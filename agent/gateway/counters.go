@@ -35,11 +35,15 @@ func counterOf(c openflow.Count) bpf.Counter {
 }
 
 func newFlowCounts(s Settings) *ovs.FlowCounts {
+	return ovs.NewFlowCounts(s.OVSRunDir, s.Bridge, flowNumbers())
+}
+
+func flowNumbers() []uint8 {
 	var numbers []uint8
 	for _, c := range openflow.Counts() {
 		numbers = append(numbers, c.Number)
 	}
-	return ovs.NewFlowCounts(s.OVSRunDir, s.Bridge, numbers)
+	return numbers
 }
 
 // CountsFlows tells whether it is flows that decide, and count.
@@ -55,11 +59,26 @@ func (g *Gateway) FlowCounters(ctx context.Context) ([]bpf.Counter, error) {
 	if err != nil {
 		return nil, err
 	}
+	return flowCounters(func(n uint8) ovs.FlowCount { return sums[n] }), nil
+}
+
+// ReadFlowCounters returns what the flows that are on a bridge have decided since
+// each was written. No agent is needed; what flows have counted that have gone since,
+// as with a Service that changed, only a running agent knows.
+func ReadFlowCounters(ctx context.Context, ovsRunDir, bridge string) ([]bpf.Counter, error) {
+	sums, err := ovs.ReadFlowSums(ctx, ovsRunDir, bridge, flowNumbers())
+	if err != nil {
+		return nil, err
+	}
+	return flowCounters(func(n uint8) ovs.FlowCount { return sums[n] }), nil
+}
+
+func flowCounters(sum func(number uint8) ovs.FlowCount) []bpf.Counter {
 	var out []bpf.Counter
 	for _, c := range openflow.Counts() {
 		n := counterOf(c)
-		n.Packets, n.Bytes = sums[c.Number].Packets, sums[c.Number].Bytes
+		n.Packets, n.Bytes = sum(c.Number).Packets, sum(c.Number).Bytes
 		out = append(out, n)
 	}
-	return out, nil
+	return out
 }

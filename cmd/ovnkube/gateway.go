@@ -7,32 +7,77 @@ import (
 	"fmt"
 	"io"
 	"text/tabwriter"
+	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
+const countersDetail = `Where programs decide the figures are those of their maps, since the gateway was set up, also when the agent is dead.
+With the backend openflow the agent is asked for what its flows have decided since it began; when it does not
+answer, Open vSwitch is, for what the flows that are there have counted since they were written.`
+
+const defaultPinDir = "/sys/fs/bpf/ovn-ebpf"
+
+// counters is what the command is told, by its flags.
+type counters struct {
+	pinDir, runDir string
+	all, json      bool
+}
+
 func countersCommand(f *flag.FlagSet) action {
-	pinDir := f.String("pin-dir", "/sys/fs/bpf/ovn-ebpf", "`directory` of the pinned maps, as given to the agent")
-	all := f.Bool("all", false, "also the reasons that never occurred")
-	asJSON := f.Bool("json", false, "an array of objects instead of a table")
-	return func(_ context.Context, args []string, env *environment) error {
-		if err := noArguments(args); err != nil {
-			return err
-		}
-		counters, err := bpf.ReadCounters(*pinDir)
-		if err != nil {
-			return fmt.Errorf("%w (is the agent's --pin-dir %s?)", err, *pinDir)
-		}
-		if !*all {
-			counters = moved(counters)
-		}
-		if *asJSON {
-			encoder := json.NewEncoder(env.stdout)
-			encoder.SetIndent("", "  ")
-			return encoder.Encode(counters)
-		}
-		return counterTable(env.stdout, counters)
+	c := &counters{}
+	f.StringVar(&c.pinDir, "pin-dir", defaultPinDir, "`directory` of the pinned maps, as given to the agent")
+	f.StringVar(&c.runDir, "run-dir", newAgentFlags().runDir, "`directory` of what the agent keeps, as given to it; it says whether flows decide")
+	f.BoolVar(&c.all, "all", false, "also the reasons that never occurred")
+	f.BoolVar(&c.json, "json", false, "an array of objects instead of a table")
+	return c.run
+}
+
+func (c *counters) run(ctx context.Context, args []string, env *environment) error {
+	if err := noArguments(args); err != nil {
+		return err
 	}
+	counted, err := c.read(ctx, env)
+	if err != nil {
+		return err
+	}
+	if !c.all {
+		counted = moved(counted)
+	}
+	if c.json {
+		encoder := json.NewEncoder(env.stdout)
+		encoder.SetIndent("", "  ")
+		return encoder.Encode(counted)
+	}
+	return counterTable(env.stdout, counted)
+}
+
+// read returns what has been counted by what decides. A --pin-dir that is not this
+// agent's means programs: another agent's.
+func (c *counters) read(ctx context.Context, env *environment) ([]bpf.Counter, error) {
+	record, errRecord := status.Read(c.runDir)
+	ours := c.pinDir == defaultPinDir || c.pinDir == record.Paths.PinDir
+	if errRecord == nil && ours && record.Wiring.Backend == string(gateway.OpenFlow) {
+		return flowsCounted(ctx, record, env)
+	}
+	counted, err := bpf.ReadCounters(c.pinDir)
+	if err != nil {
+		return nil, fmt.Errorf("%w (is the agent's --pin-dir %s, and its --run-dir %s?)", err, c.pinDir, c.runDir)
+	}
+	return counted, nil
+}
+
+func flowsCounted(ctx context.Context, record status.Record, env *environment) ([]bpf.Counter, error) {
+	counted, err := status.Counters(ctx, record.Paths)
+	if err == nil {
+		return counted, nil
+	}
+	fmt.Fprintf(env.stderr, "what the flows that are there have counted since they were written: %v\n", err)
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	return gateway.ReadFlowCounters(ctx, record.Paths.OVSRunDir, record.Wiring.Bridge)
 }
 
 // moved leaves out the counters at zero.

@@ -79,7 +79,7 @@ Both may be given in one process. Single and double dashes are the same.`,
 			{name: "controller", summary: "keep OVN's Northbound database equal to the cluster", setup: controllerCommand},
 			{name: "agent", summary: "run this node: OVS settings, eBPF gateway, pods' interfaces", setup: agentCommand},
 			{name: "gateway", summary: "look at this node's gateway", children: []*command{
-				{name: "counters", summary: "print what passed, by port, direction and reason", setup: countersCommand},
+				{name: "counters", summary: "print what passed, by port, direction and reason", detail: countersDetail, setup: countersCommand},
 				{name: "explain", arguments: "[PROTOCOL SOURCE DESTINATION]", summary: "say who gets a packet, and why", detail: explainDetail, setup: explainCommand},
 				{name: "top", summary: "show the busiest flows and Services", detail: topDetail, setup: topCommand},
 				{name: "monitor", summary: "show live decisions, packet by packet", detail: monitorDetail, setup: monitorCommand},

@@ -4,7 +4,6 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
-	"strconv"
 	"strings"
 	"testing"
 
@@ -73,7 +72,7 @@ func (c *Cluster) explained(t *testing.T, send func() error, args ...string) {
 func (c *Cluster) countedAs(t *testing.T, told told) uint64 {
 	t.Helper()
 	if c.flows {
-		return c.scraped(t, told)
+		return c.flowsCounted(t, told)
 	}
 	counters, err := bpf.ReadCounters(c.Node(1).PinDir)
 	if err != nil {
@@ -88,24 +87,19 @@ func (c *Cluster) countedAs(t *testing.T, told told) uint64 {
 	return 0
 }
 
-// scraped is countedAs where flows count.
-func (c *Cluster) scraped(t *testing.T, told told) uint64 {
+// flowsCounted is countedAs where flows count.
+func (c *Cluster) flowsCounted(t *testing.T, told told) uint64 {
 	t.Helper()
-	client, err := c.Client("node1")
-	if err != nil {
-		t.Fatal(err)
+	out := c.execute(t, "node1", c.Binary("ovnkube"), "gateway", "counters", "-all", "-json", "-run-dir", c.Node(1).RunDir)
+	var counters []bpf.Counter
+	if err := json.Unmarshal([]byte(out), &counters); err != nil {
+		t.Fatalf("%v: %s", err, out)
 	}
-	for line := range strings.Lines(fetch(t, client, c.Node(1).MetricsURL)) {
-		labels, value, _ := strings.Cut(strings.TrimSpace(line), "} ")
-		if !strings.HasPrefix(labels, "ovnkube_gateway_packets_total{") || !strings.HasSuffix(labels, fmt.Sprintf("reason=%q,verdict=%q", told.Reason, told.Verdict)) {
-			continue
+	for _, counter := range counters {
+		if counter.Reason == told.Reason && counter.Verdict == told.Verdict {
+			return counter.Packets
 		}
-		n, err := strconv.ParseFloat(value, 64)
-		if err != nil {
-			t.Fatal(err)
-		}
-		return uint64(n)
 	}
-	t.Fatalf("no series for %+v", told)
+	t.Fatalf("no counter for %+v in %s", told, out)
 	return 0
 }

@@ -124,6 +124,28 @@ func (y *tally) check(t *testing.T, when string) {
 	}
 }
 
+// checkFlows: the flows themselves have counted what was sent, while none has gone.
+func (y *tally) checkFlows(t *testing.T) {
+	t.Helper()
+	var numbers []uint8
+	for _, c := range openflow.Counts() {
+		numbers = append(numbers, c.Number)
+	}
+	sums, err := ovs.ReadFlowSums(t.Context(), y.Dir, bridge, numbers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[string]ovs.FlowCount{}
+	for _, c := range openflow.Counts() {
+		if s := sums[c.Number]; s != (ovs.FlowCount{}) {
+			got[c.Reason] = s
+		}
+	}
+	if diff := cmp.Diff(y.sent, got); diff != "" {
+		t.Errorf("asked once (-sent +counted):\n%s", diff)
+	}
+}
+
 // mix is of what there is in one family, by each port.
 func mix(f corpus.Family) []parcel {
 	rest := make([]byte, 16)
@@ -206,6 +228,7 @@ func TestExact(t *testing.T) {
 		y.send(t, f)
 	}
 	y.check(t, "a mix")
+	y.checkFlows(t)
 
 	node := netip.AddrPortFrom(corpus.V4.Node, 30000)
 	for _, to := range []struct {
