@@ -75,7 +75,10 @@ func makeHost(name string, sysctls map[string]string) error {
 // central addresses on it.
 func (l *Lab) makeBridge() error {
 	snooping := false // it would hold back neighbour solicitations
-	bridge := &netlink.Bridge{LinkAttrs: netlink.LinkAttrs{Name: fabricBridge}, MulticastSnooping: &snooping}
+	// An address of its own: otherwise the bridge takes that of its lowest port,
+	// and what a node has learnt of central's is wrong when the next is plugged.
+	attrs := netlink.LinkAttrs{Name: fabricBridge, HardwareAddr: net.HardwareAddr{0x02, 0, 0, 0, 0xfa, 0xb0}}
+	bridge := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping}
 	if err := netlink.LinkAdd(bridge); err != nil {
 		return fmt.Errorf("add bridge %s: %w", fabricBridge, err)
 	}

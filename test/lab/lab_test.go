@@ -65,6 +65,12 @@ func TestBareLab(t *testing.T) {
 		} {
 			mustExec(t, l, "node1", "ping", "-n", "-c", "1", "-W", "5", to)
 		}
+		// name, state, address, flags
+		central := strings.Fields(mustExec(t, l, "central", "ip", "-br", "link", "show", "fab0"))[2]
+		ports := mustExec(t, l, "central", "ip", "-br", "link", "show", "master", "fab0")
+		if strings.Contains(ports, central) || !strings.Contains(ports, "node2") {
+			t.Errorf("central has the address %s of one of its ports, and loses it to the next:\n%s", central, ports)
+		}
 	})
 	t.Run("traffic", func(t *testing.T) { testTraffic(t, l) })
 	t.Run("ports", func(t *testing.T) { testPorts(t, l) })
