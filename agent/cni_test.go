@@ -61,6 +61,16 @@ func TestCNI(t *testing.T) {
 	}
 }
 
+// mustMeasure: the metrics have the pod, or not.
+func (r *cniRig) mustMeasure(pod string, there bool) {
+	r.t.Helper()
+	_, body, err := r.get("/metrics")
+	is := strings.Contains(body, fmt.Sprintf(`ovnkube_node_pod_network_transmit_packets_total{interface="eth0",namespace="default",pod=%q} `, pod))
+	if err != nil || is != there {
+		r.t.Errorf("pod %s in metrics: %t, want %t, error %v", pod, is, there, err)
+	}
+}
+
 func testVersions(t *testing.T, r *cniRig) {
 	info, err := r.runtime("cache").GetVersionInfo(t.Context(), pluginName)
 	if err != nil {
@@ -92,6 +102,7 @@ func testVersions(t *testing.T, r *cniRig) {
 			t.Errorf("%s: CHECK: %v", version, err)
 		}
 		r.mustHold(s)
+		r.mustMeasure(pod.Name, true)
 		if version == "1.0.0" {
 			s.NetNS = "" // a runtime may not know it any more
 		}
@@ -101,6 +112,7 @@ func testVersions(t *testing.T, r *cniRig) {
 			}
 		}
 		r.mustHold()
+		r.mustMeasure(pod.Name, false)
 	}
 	// What the agent has written itself is what this library takes for 1.1.0.
 	list, err := libcni.ConfListFromFile(r.cfg.CNIConfDir + "/" + ConfListName)

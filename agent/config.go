@@ -45,6 +45,7 @@ type Config struct {
 	CgroupPath     string   // cgroup2 mount; "" = the one that is found
 	MetricsAddr    string   // "" = do not serve
 	MetricsTLS     endpoint.TLS
+	CountPods      int    // pods whose packets are shown, at most
 	HealthAddr     string // of kube-proxy's health check; "" = do not serve
 
 	// Begun is called when Run has begun to work, with whom to ask what is missing; "":

@@ -9,6 +9,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/page"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
@@ -34,6 +35,9 @@ func (a *agent) source() metrics.Source {
 			defer cancel()
 			return ovs.ControllerConnected(ctx, a.cfg.OVNRunDir)
 		},
+	}
+	if a.cfg.CountPods > 0 {
+		s.Pods = (&podnet.Meter{Dir: podRecords(a.cfg), Most: a.cfg.CountPods}).Read
 	}
 	if a.settings.CountsFlows() {
 		s.Counters = a.counters

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 )
@@ -29,6 +30,8 @@ type Source struct {
 	// Counters are what has been decided, where no programs decide.
 	Counters func() ([]bpf.Counter, error)
 	Services func() (counts []bpf.ServiceCount, uncounted int, err error)
+	// Pods are what pods have received and sent.
+	Pods func() (traffic []podnet.Traffic, uncounted int, err error)
 	// Sent is what the uplink has sent, where the host's part of it is not counted
 	// by a program.
 	Sent  func() (packets, bytes uint64, err error)
@@ -53,6 +56,7 @@ type Collector struct {
 	mu       sync.Mutex // guards what follows
 	sent     hostSent
 	services map[bpf.ServicePort]metric.Labels // at the last scrape
+	pods     map[podnet.Owner]metric.Labels    // too
 }
 
 // New returns a Collector that is not registered.
@@ -121,6 +125,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.putOVS(put)
 	c.putPrograms(put)
 	c.putServices(put, ch)
+	c.putPods(put, ch)
 }
 
 // putter sends a value of the Table.

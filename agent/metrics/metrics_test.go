@@ -2,6 +2,7 @@ package metrics
 
 import (
 	"errors"
+	"fmt"
 	"log/slog"
 	"net/netip"
 	"strings"
@@ -11,7 +12,9 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
@@ -29,6 +32,12 @@ func newCollector(t *testing.T) *Collector {
 		},
 		Services: func() ([]bpf.ServiceCount, int, error) {
 			return []bpf.ServiceCount{{ServicePort: bpf.ServicePort{Namespace: "default", Name: "web", Proto: 132, Port: 80}, Packets: 2, Bytes: 150}}, 5, nil
+		},
+		Pods: func() ([]podnet.Traffic, int, error) {
+			return []podnet.Traffic{{
+				Owner:    podnet.Owner{Namespace: "default", Pod: "web", Interface: "eth0"},
+				Received: link.Traffic{Packets: 3, Bytes: 300, Dropped: 1}, Sent: link.Traffic{Packets: 4, Bytes: 400, Dropped: 2},
+			}}, 6, nil
 		},
 		Datapath:   func() (ovs.DatapathStats, error) { return ovs.DatapathStats{Hit: 9, Missed: 2, Lost: 1, Flows: 4}, nil },
 		Southbound: func() (bool, error) { return true, errors.New("it is gone") },
@@ -67,6 +76,36 @@ ovnkube_gateway_packets_total{direction="rx",port="both",reason="icmp_error_both
 `
 	if err := testutil.CollectAndCompare(c, strings.NewReader(want), "ovnkube_gateway_packets_total", "ovnkube_gateway_bytes_total"); err != nil {
 		t.Error(err)
+	}
+}
+
+func TestCollectPods(t *testing.T) {
+	want := "# HELP ovnkube_node_uncounted_pods Interfaces of pods that are not counted because there are more than --counted-pods.\n# TYPE ovnkube_node_uncounted_pods gauge\novnkube_node_uncounted_pods 6\n"
+	for _, f := range []struct {
+		name, help string
+		value      int
+	}{
+		{"receive_bytes", "Bytes that a pod has received, with the Ethernet header.", 300},
+		{"receive_packets_dropped", "Packets for a pod that its interface has dropped.", 1},
+		{"receive_packets", "Packets that a pod has received.", 3},
+		{"transmit_bytes", "Bytes that a pod has sent, with the Ethernet header.", 400},
+		{"transmit_packets_dropped", "Packets from a pod that its interface has dropped.", 2},
+		{"transmit_packets", "Packets that a pod has sent.", 4},
+	} {
+		name := "ovnkube_node_pod_network_" + f.name + "_total"
+		want += fmt.Sprintf("# HELP %s %s\n# TYPE %[1]s counter\n%[1]s{interface=\"eth0\",namespace=\"default\",pod=\"web\"} %[3]d\n", name, f.help, f.value)
+	}
+	c := newCollector(t)
+	for range 2 { // labels that were there, too
+		if err := testutil.CollectAndCompare(c, strings.NewReader(want), "ovnkube_node_uncounted_pods",
+			podReceived+"_bytes_total", podReceived+"_packets_total", podReceived+"_packets_dropped_total",
+			podSent+"_bytes_total", podSent+"_packets_total", podSent+"_packets_dropped_total"); err != nil {
+			t.Error(err)
+		}
+	}
+	c.s.Pods = nil
+	if n := testutil.CollectAndCount(c, podReceived+"_bytes_total", "ovnkube_node_uncounted_pods"); n != 0 {
+		t.Errorf("%d series of pods where none are asked for", n)
 	}
 }
 

@@ -10,6 +10,7 @@ import (
 func Table() metric.Table {
 	by := []string{"port", "direction", "verdict", "reason"}
 	service := []string{"namespace", "service", "port", "protocol"}
+	pod := []string{"namespace", "pod", "interface"}
 	return metric.Table{
 		{Name: "ovnkube_agent_ready", Kind: metric.Gauge, Help: "1 if the agent has everything in its desired state."},
 		{Name: "ovnkube_gateway_info", Kind: metric.Gauge, Labels: []string{"backend", "layout", "datapath", "uplink"}, Help: "1, with the gateway's kind."},
@@ -35,6 +36,13 @@ func Table() metric.Table {
 		{Name: "ovs_vswitchd_connected", Kind: metric.Gauge, Help: "1 if the node's ovs-vswitchd answers."},
 		{Name: "ovs_vswitchd_datapath_lookups_total", Kind: metric.Counter, Labels: []string{"result"}, Help: "Packets that the OVS datapath looked up: hit; missed, so ovs-vswitchd was asked; lost on the way there."},
 		{Name: "ovs_vswitchd_datapath_flows", Kind: metric.Gauge, Help: "Flows in the OVS datapath."},
+		{Name: podReceived + "_packets_total", Kind: metric.Counter, Labels: pod, Help: "Packets that a pod has received."},
+		{Name: podReceived + "_bytes_total", Kind: metric.Counter, Labels: pod, Help: "Bytes that a pod has received, with the Ethernet header."},
+		{Name: podReceived + "_packets_dropped_total", Kind: metric.Counter, Labels: pod, Help: "Packets for a pod that its interface has dropped."},
+		{Name: podSent + "_packets_total", Kind: metric.Counter, Labels: pod, Help: "Packets that a pod has sent."},
+		{Name: podSent + "_bytes_total", Kind: metric.Counter, Labels: pod, Help: "Bytes that a pod has sent, with the Ethernet header."},
+		{Name: podSent + "_packets_dropped_total", Kind: metric.Counter, Labels: pod, Help: "Packets from a pod that its interface has dropped."},
+		{Name: "ovnkube_node_uncounted_pods", Kind: metric.Gauge, Help: "Interfaces of pods that are not counted because there are more than --counted-pods."},
 		{
 			Name: "ovnkube_node_cni_request_duration_seconds", Kind: metric.Histogram, Labels: []string{"command", "err"},
 			Help: "The duration of CNI server requests.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),

@@ -45,7 +45,11 @@ func (w *Wirer) forget(host string) error {
 
 // Record returns what Add was told of a container's interface.
 func (w *Wirer) Record(containerID, iface string) (p Pod, known bool) {
-	b, err := os.ReadFile(w.recordPath(HostName(containerID, iface)))
+	return readRecord(w.Dir, HostName(containerID, iface))
+}
+
+func readRecord(dir, host string) (p Pod, known bool) {
+	b, err := os.ReadFile(filepath.Join(dir, host+recordSuffix))
 	return p, err == nil && json.Unmarshal(b, &p) == nil
 }
 

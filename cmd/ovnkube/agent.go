@@ -29,13 +29,14 @@ type agentFlags struct {
 	pinDir, cniSocket, cniConfDir, runDir string
 	cgroupPath                            string
 	healthAddress                         string
+	countPods                             int
 }
 
 func newAgentFlags() *agentFlags {
 	return &agentFlags{
 		ovsdb: "unix:/run/openvswitch/db.sock", ovsRunDir: "/run/openvswitch", ovnRunDir: "/run/ovn", gateway: newGatewayFlags(), nodePorts: true,
 		pinDir: "/sys/fs/bpf/ovn-ebpf", cniSocket: "/run/ovn-ebpf/cni.sock", cniConfDir: "/etc/cni/net.d", runDir: "/run/ovn-ebpf",
-		healthAddress: ":10256", encapType: "geneve", encapPort: "6081",
+		healthAddress: ":10256", encapType: "geneve", encapPort: "6081", countPods: 250,
 	}
 }
 
@@ -57,6 +58,7 @@ func (a *agentFlags) settings() []*setting.Setting {
 		{Flag: "cni-conf-dir", Section: "cni", Key: "conf-dir", Value: setting.Text(&a.cniConfDir), Usage: "`directory` for the CNI configuration, written when the node is ready; empty: do not write"},
 		{Flag: "cgroup-path", Section: "default", Key: "cgroup-path", Value: setting.Text(&a.cgroupPath), Usage: "`directory` where cgroup2 is mounted; default: the mount that is found"},
 		{Flag: "healthz-bind-address", Section: "kubernetes", Key: "healthz-bind-address", Value: setting.Text(&a.healthAddress, hostPort), Usage: "`address` for the node's health check that load balancers ask, kube-proxy's /healthz and /livez; empty: do not serve"},
+		{Flag: "counted-pods", Section: "metrics", Key: "counted-pods", Value: setting.Number(&a.countPods, 0, 10000), Usage: "`pods` of the node whose packets, bytes and drops are shown each by itself, at most; 0: none"},
 		{Flag: "run-dir", Section: "default", Key: "run-dir", Value: setting.Text(&a.runDir, absolute), Usage: "`directory` for what the agent keeps until the next boot"},
 	}
 	list = append(list, a.gateway.settings()...)
@@ -76,7 +78,7 @@ func (a *agentFlags) config(cluster *clusterFlags) (agent.Config, error) {
 		Uplink: a.uplink, NextHops: a.nextHops, ClusterSubnets: cluster.subnets.prefixes(), ServiceCIDRs: cluster.serviceCIDRs,
 		SNATPorts: bpf.PortRange{First: cluster.snatPorts.first, Last: cluster.snatPorts.last}, NodePorts: a.nodePorts, MTU: cluster.mtu,
 		PinDir: a.pinDir, CNISocket: a.cniSocket, CNIConfDir: a.cniConfDir, RunDir: a.runDir,
-		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS, HealthAddr: a.healthAddress, Datapath: a.datapath, EncapIP: a.encapIP.addr, Gateway: a.gateway.config(cluster.bfd), CgroupPath: a.cgroupPath,
+		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS, HealthAddr: a.healthAddress, CountPods: a.countPods, Datapath: a.datapath, EncapIP: a.encapIP.addr, Gateway: a.gateway.config(cluster.bfd), CgroupPath: a.cgroupPath,
 		Watchdog: a.watchdog(),
 	}
 	return config, config.Validate()
