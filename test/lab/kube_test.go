@@ -2,6 +2,8 @@ package lab_test
 
 import (
 	"os"
+	"path/filepath"
+	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -50,4 +52,26 @@ func TestKubeLab(t *testing.T) {
 		t.Fatal(err)
 	}
 	noResidue(t, o)
+}
+
+// TestFailedUp holds that one learns why a lab did not come up, from what its
+// programs wrote.
+func TestFailedUp(t *testing.T) {
+	o := options(t)
+	o.Cluster, o.BinDir, o.CacheDir = true, t.TempDir(), os.Getenv("OVN_EBPF_CACHE")
+	for _, name := range []string{"ovnkube", "ovn-k8s-cni-overlay"} {
+		if err := os.WriteFile(filepath.Join(o.BinDir, name), []byte("#!/bin/sh\necho cannot go on\nexit 1\n"), 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	var progress strings.Builder
+	o.Progress = &progress
+	if _, err := lab.Up(t.Context(), o); err == nil {
+		t.Error("a lab is up without a controller")
+	}
+	for _, want := range []string{"ended with: cannot go on", "node1-ovn-controller ended with: "} {
+		if !strings.Contains(progress.String(), want) {
+			t.Errorf("%q is not in what is shown:\n%s", want, &progress)
+		}
+	}
 }

@@ -99,6 +99,9 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	l.step("lab in %s; datapath %s: %s", l.opts.Dir, l.opts.Datapath, reason)
 	if err := l.up(ctx, binary); err != nil {
 		l.step("taking down: %v", err)
+		if ctx.Err() == nil {
+			l.lastWords()
+		}
 		if o.FailedLogs != "" {
 			err = errors.Join(err, os.CopyFS(o.FailedLogs, os.DirFS(l.path("log"))))
 		}

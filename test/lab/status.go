@@ -60,3 +60,13 @@ func (l *Lab) Status(_ context.Context, w io.Writer) error {
 	}
 	return nil
 }
+
+// lastWords shows the end of each program's log, before Down takes it away.
+func (l *Lab) lastWords() {
+	logs, _ := filepath.Glob(l.path("log/*.log")) // the pattern is good
+	for _, log := range logs {
+		if text := process.Tail(log); text != "" {
+			l.step("%s ended with: %s", strings.TrimSuffix(filepath.Base(log), ".log"), text)
+		}
+	}
+}
