@@ -261,10 +261,10 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 // serves says whether Services are served as the cluster asks for it.
 func (a *agent) serves() bool { return a.gateway.Missing() == "" && a.cluster.Missing() == "" }
 
-// keepSettings writes the settings again when somebody changes them or the
-// node's address changes.
+// keepSettings writes the settings again when somebody changes them, the
+// node's address changes, or ovs-vswitchd says what its datapath can do.
 func (a *agent) keepSettings(ctx context.Context) error {
-	wake, stop := a.ovs.Watch(func(table, _ string) bool { return table == "Open_vSwitch" })
+	wake, stop := a.ovs.Watch(func(table, _ string) bool { return table == "Open_vSwitch" || table == "Datapath" })
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {

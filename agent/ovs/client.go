@@ -42,6 +42,7 @@ func Dial(ctx context.Context, address string) (*Client, error) {
 		vswitch.PortTable:        &vswitch.Port{},
 		vswitch.InterfaceTable:   &vswitch.Interface{},
 		vswitch.QoSTable:         &vswitch.QoS{},
+		vswitch.DatapathTable:    &vswitch.Datapath{},
 	})
 	if err != nil {
 		return nil, fmt.Errorf("build OVSDB model: %w", err)
@@ -76,12 +77,14 @@ func Dial(ctx context.Context, address string) (*Client, error) {
 // those would wake it every five seconds.
 func monitor(db client.Client) *client.Monitor {
 	o, b, p, i, q := &vswitch.OpenvSwitch{}, &vswitch.Bridge{}, &vswitch.Port{}, &vswitch.Interface{}, &vswitch.QoS{}
+	d := &vswitch.Datapath{}
 	return db.NewMonitor(
-		client.WithTable(o, &o.ExternalIDs, &o.Bridges, &o.OVSVersion, &o.CurCfg),
+		client.WithTable(o, &o.ExternalIDs, &o.Bridges, &o.OVSVersion, &o.CurCfg, &o.Datapaths),
 		client.WithTable(b, &b.Name, &b.Ports, &b.DatapathType, &b.FailMode, &b.OtherConfig, &b.ExternalIDs),
 		client.WithTable(p, &p.Name, &p.Interfaces, &p.OtherConfig, &p.QOS),
 		client.WithTable(i, &i.Name, &i.Type, &i.ExternalIDs, &i.MAC, &i.MTURequest, &i.Ofport, &i.Ifindex, &i.Error),
 		client.WithTable(q, &q.Type, &q.ExternalIDs),
+		client.WithTable(d, &d.Capabilities),
 	)
 }
 
