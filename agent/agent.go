@@ -16,6 +16,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cniserver"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/shadow"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/healthcheck"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
@@ -43,6 +44,7 @@ type agent struct {
 	gateway    *gateway.Gateway
 	management *management.Port
 	exit       *exit
+	shadow     *shadow.Shadow // nil: nothing is compared
 	health     *healthcheck.Server
 	mtu        atomic.Int64                        // of pods; 0 = not known
 	notLocal   bool                                // nothing of local gateway mode is left; the node loop's
@@ -201,7 +203,7 @@ func (a *agent) build() error {
 		OVS: a.ovs, Node: a.cfg.NodeName, Bridge: ovs.IntegrationBridge, Datapath: a.settings.Datapath,
 		Cluster: a.cfg.ClusterSubnets, Changed: a.ready.changed.Kick, Log: a.log,
 	})
-	a.exit = a.newExit()
+	a.exit, a.shadow = a.newExit(), a.newShadow()
 	return nil
 }
 
@@ -254,6 +256,9 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 		})
 	})
 	group.Go(func() error { return keeper.Run(ctx) })
+	if a.shadow != nil {
+		group.Go(func() error { return a.shadow.Run(ctx) })
+	}
 	group.Go(func() error { return a.announce(ctx) })
 	return group.Wait()
 }

@@ -65,6 +65,7 @@ type GatewayConfig struct {
 	Routable  bool            // pods are known outside by their own addresses: no NAT
 
 	CountServices int // ports of Services whose packets are counted, at most
+	ShadowRate    int // decisions a second that are compared with the model, at most; 0: none
 }
 
 // Limits of an MTU: IPv6 needs the lower, struct ip6_hdr the upper.

@@ -5,6 +5,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/shadow"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
@@ -42,6 +43,9 @@ func (a *agent) source() metrics.Source {
 	if a.settings.CountsFlows() {
 		s.Counters = a.counters
 	}
+	if a.shadow != nil {
+		s.Shadow = a.shadow.Stats
+	}
 	if s.Info.Layout == string(gateway.Direct) {
 		s.Sent = func() (packets, bytes uint64, err error) { return link.Sent(a.settings.Uplink) }
 	}
@@ -75,4 +79,16 @@ func conntrackFailures(s gateway.Settings) func() (map[string]uint64, error) {
 		return nil
 	}
 	return link.ConntrackFailures
+}
+
+// newShadow returns nil where no programs decide, or nobody wants to know.
+func (a *agent) newShadow() *shadow.Shadow {
+	if a.cfg.Gateway.ShadowRate == 0 || a.settings.None {
+		return nil
+	}
+	if a.settings.Backend != gateway.EBPF {
+		a.log.Warn("decisions are not compared with the model: flows decide, not programs")
+		return nil
+	}
+	return shadow.New(shadow.Options{PinDir: a.cfg.PinDir, Rate: uint32(a.cfg.Gateway.ShadowRate), Log: a.log})
 }

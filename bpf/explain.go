@@ -15,6 +15,9 @@ import (
 // ErrNotAttached is what there is to explain where no gateway program runs.
 var ErrNotAttached = errors.New("no gateway program is attached")
 
+// ErrShortWay is a fault of the programs: what decides quickly decides otherwise.
+var ErrShortWay = errors.New("the short way decides otherwise: please report this")
+
 // Side is where a packet comes from.
 type Side uint8
 
@@ -41,9 +44,10 @@ type Explainer struct {
 
 // Explanation is what would become of a packet.
 type Explanation struct {
-	Counter        // the reason's, without figures
-	Short   bool   // decided by the short way, which comes to the same
-	Steps   []Step // what was asked on the full way, in order
+	Counter               // the reason's, without figures
+	Short   bool          // decided by the short way, which comes to the same
+	Steps   []Step        // what was asked on the full way, in order
+	At      time.Duration // when it was asked, on CLOCK_MONOTONIC
 }
 
 // OpenExplainer finds the programs pinned in pinDir and loads their rules a second
@@ -67,13 +71,14 @@ func OpenExplainer(pinDir string) (*Explainer, error) {
 		return nil, fmt.Errorf("load explaining programs: %w", err)
 	}
 	e := &Explainer{Layout: live.layout, uplink: live.uplink, coll: coll}
-	if err := e.readConfig(); err != nil {
+	if err := e.ReadConfig(); err != nil {
 		return nil, errors.Join(err, e.Close())
 	}
 	return e, nil
 }
 
-func (e *Explainer) readConfig() error {
+// ReadConfig looks once more what the programs know of the node.
+func (e *Explainer) ReadConfig() error {
 	var cell gatewayConfig
 	if err := e.coll.Maps[globals[0]].Lookup(uint32(0), &cell); err != nil {
 		return fmt.Errorf("read gateway config: %w", err)
@@ -237,7 +242,7 @@ func (e *Explainer) Explain(side Side, frame []byte) (Explanation, error) {
 	if len(frame) < 14 {
 		return Explanation{}, fmt.Errorf("explain frame of %d bytes: shorter than an Ethernet header", len(frame))
 	}
-	if err := e.readConfig(); err != nil {
+	if err := e.ReadConfig(); err != nil {
 		return Explanation{}, err
 	}
 	proto, tci, frame := untag(frame)
@@ -259,13 +264,13 @@ func (e *Explainer) Explain(side Side, frame []byte) (Explanation, error) {
 	if err != nil {
 		return Explanation{}, err
 	}
-	out := Explanation{Counter: reasons[run.Reason].class, Short: run.Quick < uint32(len(reasons))}
+	out := Explanation{Counter: reasons[run.Reason].class, Short: run.Quick < uint32(len(reasons)), At: now}
 	out.Reason = reasons[run.Reason].name
 	for _, n := range run.Notes[:run.Count] {
 		out.Steps = append(out.Steps, e.step(n, now))
 	}
 	if out.Short && run.Quick != run.Reason {
-		return out, fmt.Errorf("the short way decides %s, the full way %s: please report this", reasons[run.Quick].name, out.Reason)
+		return out, fmt.Errorf("%w: %s, the full way %s", ErrShortWay, reasons[run.Quick].name, out.Reason)
 	}
 	return out, nil
 }

@@ -13,6 +13,7 @@ type Step struct {
 	Port   uint16        // of it; of ICMP the echo identifier
 	Proto  uint8         // IP protocol; 0: of no account
 	Answer string        // in words
+	Number uint8         `json:"-"` // of the answer: 0 is no
 	Age    time.Duration // since the entry was last used; 0: there is no entry, or it has no age
 }
 
@@ -83,5 +84,5 @@ func (e *Explainer) step(n explainNote, now time.Duration) Step {
 	if explainAsked(n.Asked) == explainAskedASKED_RANGE {
 		answer = fmt.Sprintf(answer, e.Config.SNATPorts)
 	}
-	return Step{Asked: q.name, Addr: addrOf(n.Addr.W), Port: bePort(n.Port), Proto: n.Proto, Answer: answer, Age: ageOf(now, n.Ns)}
+	return Step{Asked: q.name, Addr: addrOf(n.Addr.W), Port: bePort(n.Port), Proto: n.Proto, Answer: answer, Number: n.Answer, Age: ageOf(now, n.Ns)}
 }

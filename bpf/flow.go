@@ -104,7 +104,7 @@ func (g *Gateway) restoreFlows() error {
 func (g *Gateway) SyncHostProtos(want []NSKey) error {
 	entries := make(map[gatewayNsKey]uint8, len(want))
 	for _, k := range want {
-		entries[gatewayNsKey{Remote: gatewayAddr{W: words(k.Remote)}, Proto: k.Proto}] = 1
+		entries[k.cell()] = 1
 	}
 	_, err := putEntries(g.objs.HostProtos, entries)
 	if err == nil {

@@ -37,8 +37,9 @@ struct sample {
 	__u32 len; /* of the whole frame, without a tag that was taken off */
 	__u32 captured;
 	__u32 tag; /* protocol and TCI of that tag in host order, 0: none */
+	__u32 l3;  /* bytes behind the Ethernet header, of a GSO packet those of a segment */
 	__u8 side;
-	__u8 pad[7];
+	__u8 pad[3];
 	__u8 frame[SNAP];
 };
 _Static_assert(sizeof(struct sample) == 224, "sample is shared with Go");
@@ -123,6 +124,7 @@ static __always_inline int look(struct __sk_buff *skb, __u8 side, __u32 reason)
 	s->reason = reason;
 	s->len = n;
 	s->side = side;
+	s->l3 = l3_len(skb);
 	s->tag = skb->vlan_present ? bpf_ntohs(skb->vlan_proto) << 16 | (__u16)skb->vlan_tci : 0;
 	/* the verifier must see both bounds in the register that is used */
 	asm volatile("" : "+r"(n));
@@ -135,16 +137,27 @@ static __always_inline int look(struct __sk_buff *skb, __u8 side, __u32 reason)
 	return TC_ACT_UNSPEC;
 }
 
+/* As the programs that decide: the short way where it is sure, otherwise the full one. */
+static __always_inline __u32 ovn_reason(struct __sk_buff *skb)
+{
+	int quick = quick_from_ovn(skb);
+
+	return settled_ovn(quick != UNSURE ? (__u32)quick : bounded_reason(from_ovn(skb)));
+}
+
 SEC("tc")
 int monitor_wire(struct __sk_buff *skb)
 {
-	return look(skb, SIDE_WIRE, settled_wire(bounded_reason(from_wire(skb))));
+	int quick = quick_from_wire(skb, 1);
+	__u32 reason = quick != UNSURE ? (__u32)quick : bounded_reason(from_wire(skb));
+
+	return look(skb, SIDE_WIRE, settled_wire(reason));
 }
 
 SEC("tc")
 int monitor_ovn(struct __sk_buff *skb)
 {
-	return look(skb, SIDE_OVN, settled_ovn(bounded_reason(from_ovn(skb))));
+	return look(skb, SIDE_OVN, ovn_reason(skb));
 }
 
 /* The uplink's way out in the layout bridged. */
@@ -155,11 +168,13 @@ int monitor_out(struct __sk_buff *skb)
 		return TC_ACT_UNSPEC; /* seen where the host sent it */
 	if (skb->mark == MARK_HOST)
 		return look(skb, SIDE_HOST, REASON_HOST_OUT);
-	return look(skb, SIDE_OVN, settled_ovn(bounded_reason(from_ovn(skb))));
+	return look(skb, SIDE_OVN, ovn_reason(skb));
 }
 
 SEC("tc")
 int monitor_host(struct __sk_buff *skb)
 {
-	return look(skb, SIDE_HOST, bounded_reason(from_host(skb)));
+	int quick = quick_from_host(skb);
+
+	return look(skb, SIDE_HOST, quick != UNSURE ? (__u32)quick : bounded_reason(from_host(skb)));
 }

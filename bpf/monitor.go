@@ -29,10 +29,12 @@ type MonitorOptions struct {
 
 // Sample is a decision on a packet.
 type Sample struct {
-	Counter             // the reason's, without figures
-	Time      time.Time // when the packet came
+	Counter                 // the reason's, without figures
+	Time      time.Time     // when the packet came
+	At        time.Duration // the same on CLOCK_MONOTONIC, as the ages in the tables
 	Side      Side
 	Len       int    // of the whole frame, without Tag
+	L3        int    // bytes behind its Ethernet header; of a GSO packet those of one segment
 	TPID, TCI uint16 // of a VLAN tag that was taken off; TPID 0: none
 	Frame     []byte // its first Snap bytes, without Tag
 }
@@ -178,7 +180,7 @@ func (m *Monitor) Read() (Sample, error) {
 		return Sample{}, fmt.Errorf("read sample: %w", err)
 	}
 	out := Sample{
-		Counter: reasons[s.Reason].class, Time: m.booted.Add(time.Duration(s.Ns)), Side: Side(s.Side),
+		Counter: reasons[s.Reason].class, Time: m.booted.Add(time.Duration(s.Ns)), At: time.Duration(s.Ns), L3: int(s.L3), Side: Side(s.Side),
 		Len: int(s.Len), TPID: uint16(s.Tag >> 16), TCI: uint16(s.Tag), Frame: append([]byte(nil), s.Frame[:s.Captured]...),
 	}
 	out.Reason = reasons[s.Reason].name

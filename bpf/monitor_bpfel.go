@@ -201,8 +201,9 @@ type monitorSample struct {
 	Len      uint32
 	Captured uint32
 	Tag      uint32
+	L3       uint32
 	Side     uint8
-	Pad      [7]uint8
+	Pad      [3]uint8
 	Frame    [192]uint8
 }
 

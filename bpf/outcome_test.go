@@ -47,17 +47,6 @@ func bridgedOutcome(reason verdict.Reason, connected bool) result {
 	return result{ret: retNext, mark: mark}
 }
 
-func fragCell(k verdict.FragKey) gatewayFragKey {
-	id := k.ID
-	if k.Src.Is4() {
-		id <<= 16 // it is the first two of the four bytes
-	}
-	return gatewayFragKey{
-		Src: gatewayAddr{W: words(k.Src)}, Dst: gatewayAddr{W: words(k.Dst)}, Proto: k.Proto,
-		Id: binary.NativeEndian.Uint32(binary.BigEndian.AppendUint32(nil, id)),
-	}
-}
-
 func (r *rig) learnedNS(t testing.TB) map[verdict.NSKey]bool {
 	t.Helper()
 	set := make(map[verdict.NSKey]bool)

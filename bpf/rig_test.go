@@ -40,14 +40,15 @@ func newRig(t testing.TB, layout Layout) *rig {
 	c.Layout = layout
 	g := n.open(t, func(o *Options) { o.Config = c })
 	r := &rig{node0: n, g: g, layout: layout, tags: newTagger(t, g)}
-	r.openSockets(t)
+	r.openSockets(t, "eth0")
 	return r
 }
 
-func (r *rig) openSockets(t testing.TB) {
+// openSockets gives the device the addresses that they are on.
+func (r *rig) openSockets(t testing.TB, device string) {
 	t.Helper()
 	for _, f := range []corpus.Family{corpus.V4, corpus.V6} {
-		r.addr(t, "eth0", fmt.Sprintf("%s/%d", f.Node, f.Node.BitLen()-8))
+		r.addr(t, device, fmt.Sprintf("%s/%d", f.Node, f.Node.BitLen()-8))
 	}
 	listeners := make(map[netip.AddrPort]net.Listener)
 	for _, s := range corpus.Cases()[0].Node.Sockets {
@@ -137,12 +138,11 @@ func (r *rig) learn(n *corpus.Node) error {
 	before := func(age time.Duration) gatewaySeen { return gatewaySeen{Ns: uint64(r.since - age)} }
 	var errs []error
 	for k, age := range n.NS {
-		key := gatewayNsKey{Remote: gatewayAddr{W: words(k.Remote)}, Id: bePort(k.ID), Proto: k.Proto}
-		errs = append(errs, r.g.objs.Ns.Put(key, before(age)))
+		errs = append(errs, r.g.objs.Ns.Put(ExchangeKey(k).cell(), before(age)))
 	}
 	for k, f := range n.Frags {
 		first := gatewayFragSeen{Ns: uint64(r.since - f.Seen), Ovn: flag(f.Owner == verdict.OVN)}
-		errs = append(errs, r.g.objs.Frags.Put(fragCell(k), first))
+		errs = append(errs, r.g.objs.Frags.Put(DatagramKey(k).cell(), first))
 	}
 	errs = append(errs, r.g.Flows(func(FlowKey, time.Duration) bool { return false }))
 	for k, age := range n.Flows {

@@ -11,6 +11,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/shadow"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
@@ -36,6 +37,8 @@ type Source struct {
 	// by a program.
 	Sent  func() (packets, bytes uint64, err error)
 	Ready func() bool
+	// Shadow is what a comparison of decisions with the model came to; nil: there is none.
+	Shadow func() shadow.Stats
 	// Drained says whether an operator spares the gateway.
 	Drained func() bool
 	// Failures are packets that the connection tracker has lost, by why; nil where
@@ -124,6 +127,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.putFailures(put)
 	c.putOVS(put)
 	c.putPrograms(put)
+	c.putShadow(put)
 	c.putServices(put, ch)
 	c.putPods(put, ch)
 }
@@ -157,6 +161,21 @@ func (c *Collector) putFailures(put putter) {
 	}
 	for kind, n := range failures {
 		put("ovnkube_gateway_conntrack_failures_total", float64(n), kind)
+	}
+}
+
+// putShadow: a reason that has been compared has its mismatches, too, at zero as it should be.
+func (c *Collector) putShadow(put putter) {
+	if c.s.Shadow == nil {
+		return
+	}
+	s := c.s.Shadow()
+	for reason, n := range s.Compared {
+		put("ovnkube_gateway_shadow_compared_total", float64(n), reason)
+		put("ovnkube_gateway_shadow_mismatch_total", float64(s.Mismatched[reason]), reason)
+	}
+	for cause, n := range s.Skipped {
+		put("ovnkube_gateway_shadow_skipped_total", float64(n), cause)
 	}
 }
 

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/shadow"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
@@ -38,6 +39,11 @@ func newCollector(t *testing.T) *Collector {
 				Owner:    podnet.Owner{Namespace: "default", Pod: "web", Interface: "eth0"},
 				Received: link.Traffic{Packets: 3, Bytes: 300, Dropped: 1}, Sent: link.Traffic{Packets: 4, Bytes: 400, Dropped: 2},
 			}}, 6, nil
+		},
+		Shadow: func() shadow.Stats {
+			return shadow.Stats{
+				Compared: map[string]uint64{"default": 8, "service": 2}, Mismatched: map[string]uint64{"service": 1}, Skipped: map[string]uint64{"changed": 3},
+			}
 		},
 		Datapath:   func() (ovs.DatapathStats, error) { return ovs.DatapathStats{Hit: 9, Missed: 2, Lost: 1, Flows: 4}, nil },
 		Southbound: func() (bool, error) { return true, errors.New("it is gone") },
@@ -106,6 +112,32 @@ func TestCollectPods(t *testing.T) {
 	c.s.Pods = nil
 	if n := testutil.CollectAndCount(c, podReceived+"_bytes_total", "ovnkube_node_uncounted_pods"); n != 0 {
 		t.Errorf("%d series of pods where none are asked for", n)
+	}
+}
+
+// A reason that was compared shows its mismatches, also none.
+func TestCollectShadow(t *testing.T) {
+	const want = `
+# HELP ovnkube_gateway_shadow_compared_total Decisions compared with the model, by the reason that the programs gave (--gateway-shadow-rate).
+# TYPE ovnkube_gateway_shadow_compared_total counter
+ovnkube_gateway_shadow_compared_total{reason="default"} 8
+ovnkube_gateway_shadow_compared_total{reason="service"} 2
+# HELP ovnkube_gateway_shadow_mismatch_total Those of the compared decisions that the model decides otherwise. Anything but 0 is a fault of ours.
+# TYPE ovnkube_gateway_shadow_mismatch_total counter
+ovnkube_gateway_shadow_mismatch_total{reason="default"} 0
+ovnkube_gateway_shadow_mismatch_total{reason="service"} 1
+# HELP ovnkube_gateway_shadow_skipped_total Decisions that could not be compared: the tables have changed meanwhile, headers are longer than the sample (cut), or reading failed.
+# TYPE ovnkube_gateway_shadow_skipped_total counter
+ovnkube_gateway_shadow_skipped_total{cause="changed"} 3
+`
+	names := []string{"ovnkube_gateway_shadow_compared_total", "ovnkube_gateway_shadow_mismatch_total", "ovnkube_gateway_shadow_skipped_total"}
+	c := newCollector(t)
+	if err := testutil.CollectAndCompare(c, strings.NewReader(want), names...); err != nil {
+		t.Error(err)
+	}
+	c.s.Shadow = nil
+	if n := testutil.CollectAndCount(c, names...); n != 0 {
+		t.Errorf("%d series where nothing is compared", n)
 	}
 }
 

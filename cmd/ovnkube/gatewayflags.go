@@ -18,6 +18,7 @@ type gatewayFlags struct {
 	routable        bool
 	addresses       addressPrefixes
 	countServices   int
+	shadowRate      int
 }
 
 func newGatewayFlags() gatewayFlags {
@@ -36,6 +37,8 @@ none: by the gateways of other nodes in mode shared; nothing on this node's upli
 		{Flag: "routable-pods", Section: "gateway", Key: "routable-pods", Value: setting.Switch(&g.routable), Usage: "pods are known outside by their own addresses: they leave without NAT"},
 		{Flag: "gateway-address", Section: "gateway", Key: "address", Value: &g.addresses, About: []string{"gateway address"}, Usage: "the gateway router's `addresses` with prefix length, one a family, by commas; layout dedicated only"},
 		{Flag: "counted-service-ports", Section: "metrics", Key: "counted-service-ports", Value: setting.Number(&g.countServices, 0, 100000), Usage: "`ports` of Services whose packets at the uplink are counted each by itself, at most; 0: none"},
+		{Flag: "gateway-shadow-rate", Section: "gateway", Key: "shadow-rate", Value: setting.Number(&g.shadowRate, 0, 100000), Usage: `decisions a ` + "`second`" + ` that are compared with the Go model of the rules, at most; 0: none, at no cost.
+What differs is counted and logged. Programs of its own decide every packet a second time; it needs Linux 6.6`},
 	}
 }
 
@@ -43,7 +46,7 @@ func (g *gatewayFlags) config(bfd bool) agent.GatewayConfig {
 	return agent.GatewayConfig{
 		Layout: gateway.Layout(g.layout), Backend: gateway.Backend(g.backend), VLAN: g.vlan,
 		Local: g.mode == gatewayModeLocal, None: g.mode == gatewayModeNone, BFD: bfd, Routable: g.routable, Addresses: g.addresses,
-		CountServices: g.countServices,
+		CountServices: g.countServices, ShadowRate: g.shadowRate,
 	}
 }
 

@@ -46,6 +46,7 @@ func TestEndToEnd(t *testing.T) {
 	t.Run("agent restarts under load", func(t *testing.T) { testRestart(t, c) })
 	t.Run("repair", func(t *testing.T) { testRepair(t, c) })
 	t.Run("paths after the faults", func(t *testing.T) { testSomePaths(t, c, mustPaths()...) })
+	t.Run("shadow", func(t *testing.T) { testShadow(t, c) }) // after all that agents can be asked about
 	t.Run("agent, vswitchd and bridge gone", func(t *testing.T) { testHostAlone(t, c) })
 }
 
@@ -86,6 +87,7 @@ func labOptions(t *testing.T, o lab.Options) lab.Options {
 	if os.Getenv(localEnv) != "" {
 		o.AgentArgs = append(o.AgentArgs, "--gateway-mode=local")
 	}
+	o.AgentArgs = append(o.AgentArgs, shadowRate)
 	o.FailedLogs = filepath.Join(logsTo(), t.Name())
 	return o
 }
@@ -94,6 +96,7 @@ func labOptions(t *testing.T, o lab.Options) lab.Options {
 func downAfter(t *testing.T, c *lab.Lab, o lab.Options) {
 	t.Helper()
 	t.Cleanup(func() {
+		agreed(t, o.Dir)
 		if t.Failed() {
 			keepLogs(t, o.Dir)
 		}

@@ -1,0 +1,118 @@
+package shadow
+
+import (
+	"errors"
+	"fmt"
+	"reflect"
+	"slices"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// outcome is what a comparison came to.
+type outcome int
+
+const (
+	same outcome = iota
+	different
+	changed // the tables meanwhile, or what the packet met in them
+	cut     // what decides may be behind what was captured
+)
+
+// tries is how often entries are read that change all the time.
+const tries = 5
+
+// judge compares decisions of one load of the programs.
+type judge struct {
+	rules *bpf.Explainer
+	plant func(*verdict.Config) // in tests: a fault in what the model is fed
+}
+
+// judge says what the model makes of a sample.
+func (j *judge) judge(s bpf.Sample) (outcome, string, error) {
+	q, ok := ask(s)
+	if !ok {
+		return cut, "", nil
+	}
+	now, err := j.look(q)
+	if err != nil {
+		return 0, "", err
+	}
+	var failed error
+	model := j.decide(q, now, s.At, func() bool {
+		x, err := j.rules.Explain(s.Side, q.frame)
+		failed = ignoreShort(err)
+		return owned(x)
+	})
+	if failed != nil {
+		return 0, "", failed
+	}
+	if model == s.Reason {
+		return same, model, nil
+	}
+	return j.again(s.Side, q)
+}
+
+// again compares what is decided now, when nothing changes meanwhile.
+func (j *judge) again(side bpf.Side, q question) (outcome, string, error) {
+	for range tries {
+		before, err := j.look(q)
+		if err != nil {
+			return 0, "", err
+		}
+		x, err := j.rules.Explain(side, q.frame)
+		short := errors.Is(err, bpf.ErrShortWay)
+		if err = ignoreShort(err); err != nil {
+			return 0, "", err
+		}
+		after, err := j.look(q)
+		if err != nil {
+			return 0, "", err
+		}
+		if !reflect.DeepEqual(before, after) {
+			continue
+		}
+		model := j.decide(q, before, x.At, func() bool { return owned(x) })
+		if model == x.Reason && !short {
+			return changed, model, nil
+		}
+		return different, model, nil
+	}
+	return changed, "", nil
+}
+
+func (j *judge) look(q question) (*seen, error) {
+	if err := j.rules.ReadConfig(); err != nil {
+		return nil, err
+	}
+	entries, err := j.rules.Entries(q.keys)
+	if err != nil {
+		return nil, fmt.Errorf("compare with the model: %w", err)
+	}
+	return &seen{config: j.rules.Config, entries: entries}, nil
+}
+
+// decide is the model's reason at a time on CLOCK_MONOTONIC.
+func (j *judge) decide(q question, s *seen, at time.Duration, owns func() bool) string {
+	c := s.node()
+	if j.plant != nil {
+		j.plant(c)
+	}
+	m := verdict.Model{Config: c, Tables: s.tables(c, owns)}
+	return m.Decide(q.dir, q.read, at).Reason.String()
+}
+
+// owned: the kernel alone knows its sockets, so their answer is the one that the rules got.
+func owned(x bpf.Explanation) bool {
+	return slices.ContainsFunc(x.Steps, func(s bpf.Step) bool { return s.Asked == "socket" && s.Number != 0 })
+}
+
+// ignoreShort: the explanation is there all the same.
+func ignoreShort(err error) error {
+	if errors.Is(err, bpf.ErrShortWay) {
+		return nil
+	}
+	return err
+}

@@ -1,0 +1,74 @@
+package shadow
+
+import (
+	"net/netip"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// seen is what the programs have to decide by.
+type seen struct {
+	config  bpf.Config
+	entries bpf.Entries
+}
+
+// node is what the programs know of the node, as the model has it.
+func (s *seen) node() *verdict.Config {
+	c := &s.config
+	return &verdict.Config{
+		Connected: c.Uplink != 0 && c.Bridge != 0, NodeMAC: verdict.MAC(c.NodeMAC), Node4: c.Node4, Node6: c.Node6,
+		SNATFirst: c.SNATPorts.First, SNATLast: c.SNATPorts.Last, GenevePort: c.GenevePort, EncapIP: c.EncapIP,
+		ServiceCIDRs: c.ServiceCIDRs, PodCIDRs: c.PodCIDRs, RoutablePods: c.RoutablePods, Masquerade: c.Masquerade,
+		Mode: verdict.Mode{VLAN: c.VLAN, Local: c.Local, BFD: c.BFD, InSync: c.InSync, Takeover: c.Takeover, MTU: c.MTU},
+	}
+}
+
+// tables are the entries, as the model has them. owns says whether a socket of the
+// host has the packet to a gated port.
+func (s *seen) tables(c *verdict.Config, owns func() bool) *verdict.Tables {
+	t := &verdict.Tables{
+		Addrs: map[netip.Addr]verdict.AddrKind{}, Services: map[verdict.ServiceKey]verdict.ServiceOwner{},
+		NS: map[verdict.NSKey]time.Duration{}, Frags: map[verdict.FragKey]verdict.Fragmented{},
+		Flows: map[verdict.FlowKey]time.Duration{}, HostProtos: map[verdict.NSKey]bool{},
+		Gated: func(proto uint8, port uint16) bool { return s.entries.Gated[bpf.SocketKey{Proto: proto, Port: port}] },
+		HostSocket: func(k verdict.Socket) bool {
+			return s.entries.Gated[bpf.SocketKey{Proto: k.Proto, Port: k.Local.Port()}] && owns()
+		},
+	}
+	for a, kind := range s.entries.Addrs {
+		t.Addrs[a] = verdict.AddrKind(kind)
+	}
+	for k, owner := range s.entries.Services {
+		t.Services[verdict.ServiceKey(k)] = verdict.ServiceOwner(owner)
+	}
+	for k, at := range s.entries.Exchanges {
+		t.NS[verdict.NSKey(k)] = at
+	}
+	for k, d := range s.entries.Datagrams {
+		owner := verdict.Host
+		if d.OVN {
+			owner = verdict.OVN
+		}
+		t.Frags[verdict.FragKey(k)] = verdict.Fragmented{Owner: owner, Seen: d.Seen}
+	}
+	for k := range s.entries.Protos {
+		t.HostProtos[verdict.NSKey{Remote: k.Remote, Proto: k.Proto}] = true
+	}
+	s.addFlows(t, c)
+	return t
+}
+
+// addFlows: what was learned is asked for in the SNAT range alone, and before what
+// was taken over.
+func (s *seen) addFlows(t *verdict.Tables, c *verdict.Config) {
+	for k, at := range s.entries.Takeover {
+		t.Flows[verdict.FlowKey(k)] = at
+	}
+	for k, at := range s.entries.Learned {
+		if port := k.Local.Port(); c.SNATFirst <= port && port <= c.SNATLast {
+			t.Flows[verdict.FlowKey(k)] = at
+		}
+	}
+}

@@ -1,0 +1,119 @@
+package shadow
+
+import (
+	"encoding/binary"
+	"net/netip"
+	"reflect"
+	"slices"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+const (
+	protoTCP  = 6
+	protoUDP  = 17
+	protoSCTP = 132
+
+	etherLen   = 14
+	etherAddrs = 12 // bytes before what a tag is put in front of
+)
+
+// question is what is asked of the model.
+type question struct {
+	dir   verdict.Direction
+	frame []byte // whole, with its tag; what was not captured is zeros
+	read  verdict.Frame
+	keys  bpf.Keys
+}
+
+// directions are where a sample comes from, as the model says it.
+var directions = map[bpf.Side]verdict.Direction{
+	bpf.FromWire: verdict.FromWire, bpf.FromOVN: verdict.FromOVN, bpf.FromHost: verdict.FromHost,
+}
+
+// fillings read as other headers than zeros do: as an IPv4 header, as an IPv6 one, as neither.
+var fillings = []byte{0x45, 0x60, 0xff}
+
+// ask makes a question of a sample; false: what decides may be in what was not captured.
+func ask(s bpf.Sample) (question, bool) {
+	q := question{dir: directions[s.Side], frame: whole(s, 0)}
+	q.read = verdict.Parse(q.frame)
+	if etherLen+s.L3 > len(s.Frame) {
+		for _, fill := range fillings {
+			if !reflect.DeepEqual(q.read, verdict.Parse(whole(s, fill))) {
+				return q, false
+			}
+		}
+	}
+	q.keys = keys(&q.read)
+	return q, true
+}
+
+// whole is the frame in its length on the wire, its missing end filled. Of a GSO packet
+// it is the first segment.
+func whole(s bpf.Sample, fill byte) []byte {
+	b := slices.Clone(s.Frame[:min(len(s.Frame), etherLen+s.L3)])
+	for len(b) < etherLen+s.L3 {
+		b = append(b, fill)
+	}
+	if s.TPID == 0 || len(b) < etherLen {
+		return b
+	}
+	tag := binary.BigEndian.AppendUint16(binary.BigEndian.AppendUint16(nil, s.TPID), s.TCI)
+	return slices.Concat(b[:etherAddrs], tag, b[etherAddrs:])
+}
+
+// keys are all that any rule may ask for about f: by the packet and by what it
+// quotes, both as they are and turned round.
+func keys(f *verdict.Frame) bpf.Keys {
+	var k bpf.Keys
+	addAddrs(&k, f.ARP.Sender, f.ARP.Target, f.IP.Target)
+	addPacket(&k, &f.IP)
+	if f.IP.Quote != nil {
+		addPacket(&k, f.IP.Quote)
+	}
+	return k
+}
+
+func addAddrs(k *bpf.Keys, addrs ...netip.Addr) {
+	for _, a := range addrs {
+		if a.IsValid() && !slices.Contains(k.Addrs, a) {
+			k.Addrs = append(k.Addrs, a)
+		}
+	}
+}
+
+func addPacket(k *bpf.Keys, p *verdict.Packet) {
+	if !p.Src.IsValid() || !p.Dst.IsValid() {
+		return
+	}
+	turned := *p
+	turned.Src, turned.Dst, turned.SrcPort, turned.DstPort = p.Dst, p.Src, p.DstPort, p.SrcPort
+	for _, q := range []*verdict.Packet{p, &turned} {
+		addAddrs(k, q.Dst)
+		if q.Position == verdict.Later {
+			k.Datagrams = append(k.Datagrams, datagram(q))
+		}
+		if q.Proto != protoTCP && q.Proto != protoUDP && q.Proto != protoSCTP {
+			k.Exchanges = append(k.Exchanges, bpf.ExchangeKey{Remote: q.Src, Proto: q.Proto, ID: q.EchoID})
+			k.Protos = append(k.Protos, bpf.NSKey{Remote: q.Src, Proto: q.Proto})
+			continue
+		}
+		k.Services = append(k.Services, bpf.ServiceKey{Addr: q.Dst, Proto: q.Proto, Port: q.DstPort})
+		k.Flows = append(k.Flows, bpf.FlowKey{
+			Proto: q.Proto, Remote: netip.AddrPortFrom(q.Src, q.SrcPort), Local: netip.AddrPortFrom(q.Dst, q.DstPort),
+		})
+		if q.Proto != protoSCTP {
+			k.Ports = append(k.Ports, bpf.SocketKey{Proto: q.Proto, Port: q.DstPort})
+		}
+	}
+}
+
+func datagram(p *verdict.Packet) bpf.DatagramKey {
+	k := bpf.DatagramKey{Src: p.Src, Dst: p.Dst, ID: p.FragID}
+	if !p.V6 {
+		k.Proto = p.Proto
+	}
+	return k
+}

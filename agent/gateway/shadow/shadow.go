@@ -1,0 +1,158 @@
+package shadow
+
+import (
+	"context"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"os"
+	"sync"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// patience is how long nothing may come before it is seen whether the programs are
+// still those, and how long is waited for programs that are not there.
+const patience = time.Second
+
+// Options of New.
+type Options struct {
+	PinDir string
+	Rate   uint32 // comparisons a second, at most
+	Log    *slog.Logger
+}
+
+// Stats count since the start.
+type Stats struct {
+	Compared   map[string]uint64 // by the reason that the programs gave
+	Mismatched map[string]uint64 // the same, of which the model says otherwise
+	Skipped    map[string]uint64 // by why nothing could be said
+}
+
+// Why nothing could be said.
+const (
+	skipChanged = "changed"
+	skipCut     = "cut"
+	skipFailed  = "failed"
+)
+
+// Shadow compares live decisions with the model.
+type Shadow struct {
+	o     Options
+	plant func(*verdict.Config) // in tests: see judge
+
+	mu    sync.Mutex // guards what follows
+	stats Stats
+}
+
+// New returns a Shadow that does nothing yet.
+func New(o Options) *Shadow {
+	return &Shadow{o: o, stats: Stats{
+		Compared: map[string]uint64{}, Mismatched: map[string]uint64{},
+		Skipped: map[string]uint64{skipChanged: 0, skipCut: 0, skipFailed: 0},
+	}}
+}
+
+// Stats returns a copy.
+func (s *Shadow) Stats() Stats {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return Stats{Compared: maps.Clone(s.stats.Compared), Mismatched: maps.Clone(s.stats.Mismatched), Skipped: maps.Clone(s.stats.Skipped)}
+}
+
+// Run compares until ctx ends, whatever programs are attached. It must be in
+// their network namespace. It returns nil, earlier where the kernel has no tcx.
+func (s *Shadow) Run(ctx context.Context) error {
+	last := ""
+	for {
+		err := s.follow(ctx)
+		if ctx.Err() != nil {
+			return nil
+		}
+		if errors.Is(err, bpf.ErrNoTCX) {
+			s.o.Log.Warn("decisions are not compared with the model", "error", err)
+			return nil
+		}
+		if err != nil && err.Error() != last && !errors.Is(err, bpf.ErrNotAttached) {
+			last = err.Error()
+			s.o.Log.Warn("decisions are not compared with the model, trying again", "error", err)
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-time.After(patience):
+		}
+	}
+}
+
+// follow compares what one load of the programs decides; nil: there is another.
+func (s *Shadow) follow(ctx context.Context) error {
+	m, err := bpf.OpenMonitor(s.o.PinDir, bpf.MonitorOptions{Rate: s.o.Rate})
+	if err != nil {
+		return err
+	}
+	defer m.Close()
+	rules, err := bpf.OpenExplainer(s.o.PinDir)
+	if err != nil {
+		return err
+	}
+	defer rules.Close()
+	s.o.Log.Info("decisions are compared with the model", "layout", m.Layout, "rate", s.o.Rate)
+	j := &judge{rules: rules, plant: s.plant}
+	for ctx.Err() == nil && !m.Stale() {
+		if err := s.round(ctx, m, j); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// round compares for a while.
+func (s *Shadow) round(ctx context.Context, m *bpf.Monitor, j *judge) error {
+	end := time.Now().Add(patience)
+	m.SetDeadline(end)
+	defer context.AfterFunc(ctx, func() { m.SetDeadline(time.Now()) })()
+	for ctx.Err() == nil && time.Now().Before(end) {
+		sample, err := m.Read()
+		if errors.Is(err, os.ErrDeadlineExceeded) {
+			return nil
+		}
+		if err != nil {
+			return fmt.Errorf("read decisions: %w", err)
+		}
+		s.compare(j, sample)
+	}
+	return nil
+}
+
+func (s *Shadow) compare(j *judge, sample bpf.Sample) {
+	got, model, err := j.judge(sample)
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	switch {
+	case err != nil:
+		s.o.Log.Debug("decision not compared", "reason", sample.Reason, "error", err)
+		s.stats.Skipped[skipFailed]++
+		return
+	case got == changed:
+		s.o.Log.Debug("decision not compared, the tables have changed", "reason", sample.Reason, "model", model, "frame", hex.EncodeToString(sample.Frame))
+		s.stats.Skipped[skipChanged]++
+		return
+	case got == cut:
+		s.stats.Skipped[skipCut]++
+		return
+	}
+	s.stats.Compared[sample.Reason]++
+	if got == same {
+		return
+	}
+	s.stats.Mismatched[sample.Reason]++
+	if s.stats.Mismatched[sample.Reason] == 1 { // one of a kind is enough to go after it
+		s.o.Log.Warn("the gateway's programs and the model disagree: please report this",
+			"reason", sample.Reason, "model", model, "side", sample.Side, "length", sample.Len, "vlan", sample.TCI, "frame", hex.EncodeToString(sample.Frame))
+	}
+}

@@ -1,0 +1,211 @@
+package shadow
+
+import (
+	"fmt"
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+var layouts = map[bpf.Layout]corpus.Layout{bpf.Direct: corpus.Direct, bpf.Bridged: corpus.Bridged, bpf.Dedicated: corpus.Dedicated}
+
+// sendAll sends what the corpus has for the layout at nodes that are wanted, twice, so that
+// it also meets what the first has taught, and waits until all is compared.
+func (r *rig) sendAll(t *testing.T, want func(*corpus.Node) bool) {
+	t.Helper()
+	var node *corpus.Node
+	before, sent := r.Stats(), uint64(0)
+	compared := func() error {
+		now := r.Stats()
+		if n := total(now.Compared) + total(now.Skipped) - total(before.Compared) - total(before.Skipped); n < sent {
+			return fmt.Errorf("%d of %d", n, sent)
+		}
+		return nil
+	}
+	for _, c := range corpus.Cases() {
+		if !c.In(layouts[r.layout]) || !want(c.Node) || !r.sends(c) {
+			continue
+		}
+		if node != c.Node { // what is set does not change under a comparison
+			testnode.Eventually(t, "comparisons at "+c.Node.Name, compared)
+			node = c.Node
+			r.set(t, node)
+		}
+		for range 2 {
+			r.send(t, c)
+			sent++
+		}
+	}
+	testnode.Eventually(t, "comparisons", compared)
+	if sent == 0 {
+		t.Fatal("nothing sent")
+	}
+}
+
+// teach sends what is decided by what was before: each of the pairs has a first and what
+// follows it.
+func (r *rig) teach(t *testing.T) {
+	t.Helper()
+	r.set(t, corpus.Cases()[0].Node)
+	for _, f := range []corpus.Family{corpus.V4, corpus.V6} {
+		part := func(id uint32, offset uint16, l4 corpus.L4) []byte {
+			p := corpus.IP{Src: f.Remote, Dst: f.Node, L4: l4, Fragment: &corpus.Fragment{ID: id, Offset: offset, More: offset == 0}}
+			return p.Frame(corpus.NodeMAC, corpus.PeerMAC)
+		}
+		payload := make([]byte, 16)
+		for _, s := range []struct {
+			reason string
+			dir    verdict.Direction
+			frame  []byte
+		}{
+			{"snat_port", verdict.FromWire, part(701, 0, corpus.UDP(53, 50000, payload...))},
+			{"fragment_ovn", verdict.FromWire, part(701, 24, corpus.Part(corpus.ProtoUDP))},
+			{"default", verdict.FromWire, part(702, 0, corpus.UDP(53, 1024, payload...))},
+			{"fragment", verdict.FromWire, part(702, 24, corpus.Part(corpus.ProtoUDP))},
+			{"out_learned", verdict.FromOVN, f.Out(f.Ping(7001))},
+			{"icmp_echo_reply_ns", verdict.FromWire, f.In(f.Pong(7001))},
+			{"out_learned", verdict.FromOVN, f.Out(corpus.GRE())},
+			{"proto_ns", verdict.FromWire, f.In(corpus.GRE())},
+		} {
+			before := r.Stats().Compared[s.reason]
+			r.send(t, corpus.Case{Name: s.reason, Dir: s.dir, Frame: s.frame})
+			testnode.Eventually(t, f.Name+" "+s.reason, func() error {
+				if now := r.Stats(); now.Compared[s.reason] == before {
+					return fmt.Errorf("%+v", now)
+				}
+				return nil
+			})
+		}
+	}
+}
+
+// The model decides as the programs do, whatever arrives, at every node of the corpus.
+func TestAgrees(t *testing.T) {
+	for layout, name := range layouts {
+		t.Run(string(name), func(t *testing.T) {
+			r := newRig(t, layout, nil)
+			r.sendAll(t, func(*corpus.Node) bool { return true })
+			r.teach(t)
+			s := r.Stats()
+			if n := total(s.Mismatched); n != 0 {
+				t.Errorf("%d mismatches: %v", n, s.Mismatched)
+			}
+			if skipped, all := total(s.Skipped), total(s.Compared); skipped*20 > all {
+				t.Errorf("skipped %v of %d", s.Skipped, all)
+			}
+			for _, reason := range []string{"default", "snat_port", "service", "host_socket", "takeover", "out", "out_learned", "icmp_echo_reply_ns", "proto_ns", "fragment_ovn", "fragment"} {
+				if s.Compared[reason] == 0 {
+					t.Errorf("nothing compared by %s", reason)
+				}
+			}
+			t.Logf("%+v", s)
+		})
+	}
+}
+
+// What the model is fed wrong is counted: each fault under the reasons that it is about,
+// and nothing else.
+func TestPlanted(t *testing.T) {
+	tests := []struct {
+		name  string
+		plant func(*verdict.Config)
+		want  []string // some of what must be counted
+		never []string // what the fault is not about
+	}{
+		{"port range", func(c *verdict.Config) { c.SNATFirst++ }, []string{"snat_port"}, []string{"service", "icmp_echo", "geneve"}},
+		{"geneve port", func(c *verdict.Config) { c.GenevePort++ }, []string{"geneve"}, []string{"service", "snat_syn", "icmp_echo"}},
+		{"node address", func(c *verdict.Config) { c.Node4 = netip.Addr{} }, []string{"snat_port", "snat_syn"}, []string{"multicast", "vlan"}},
+		{"router MAC", func(c *verdict.Config) { c.NodeMAC[5]++ }, []string{"default", "out"}, []string{"vlan"}},
+	}
+	for _, tt := range tests {
+		t.Run(tt.name, func(t *testing.T) {
+			r := newRig(t, bpf.Direct, tt.plant)
+			r.sendAll(t, func(n *corpus.Node) bool { return n.Name == "shared" })
+			s := r.Stats()
+			for _, reason := range tt.want {
+				if s.Mismatched[reason] == 0 {
+					t.Errorf("no mismatch by %s: %v", reason, s.Mismatched)
+				}
+			}
+			for _, reason := range tt.never {
+				if s.Mismatched[reason] != 0 || s.Compared[reason] == 0 {
+					t.Errorf("%d mismatches of %d by %s", s.Mismatched[reason], s.Compared[reason], reason)
+				}
+			}
+		})
+	}
+}
+
+// Other programs are followed, as after the agent has changed its mind about the uplink.
+func TestFollows(t *testing.T) {
+	r := newRig(t, bpf.Direct, nil)
+	shared := func(n *corpus.Node) bool { return n.Name == "shared" }
+	r.sendAll(t, shared)
+	again, err := bpf.Open(bpf.Options{PinDir: r.o.PinDir, Log: r.o.Log, Config: r.config(&corpus.Cases()[0].Node.Config)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer again.Close()
+	if err := again.AttachUplink(r.uplink); err != nil {
+		t.Fatal(err)
+	}
+	r.gateway = again
+	before := total(r.Stats().Compared)
+	testnode.Eventually(t, "comparisons with the other programs", func() error {
+		r.send(t, corpus.Case{Name: "lldp", Frame: corpus.Ether(corpus.NodeMAC, corpus.PeerMAC, corpus.EtherLLDP, make([]byte, 50))})
+		if n := total(r.Stats().Compared); n == before {
+			return fmt.Errorf("%d compared", n)
+		}
+		return nil
+	})
+	r.sendAll(t, shared)
+	if s := r.Stats(); total(s.Mismatched) != 0 {
+		t.Errorf("mismatches: %v", s.Mismatched)
+	}
+}
+
+// The model gets what the programs know of the node.
+func TestNode(t *testing.T) {
+	for _, c := range corpus.Cases() {
+		r := &rig{layout: bpf.Direct, uplink: 1, bridge: 2}
+		s := seen{config: r.config(&c.Node.Config)}
+		if diff := cmp.Diff(&c.Node.Config, s.node(), cmpopts.EquateComparable(netip.Addr{}, netip.Prefix{})); diff != "" {
+			t.Fatalf("%s (-node +model's):\n%s", c.Name, diff)
+		}
+	}
+}
+
+// Whatever the sample cuts off, the question is the frame's, or there is none.
+func TestWhole(t *testing.T) {
+	cuts := 0
+	for _, c := range corpus.Cases() {
+		tpid, tci, frame := corpus.Untag(c.Frame)
+		if len(frame) < etherLen {
+			continue
+		}
+		for _, captured := range []int{14, 34, 60, bpf.Snap} {
+			s := bpf.Sample{Len: len(frame), L3: len(frame) - etherLen, TPID: tpid, TCI: tci, Frame: frame[:min(captured, len(frame))]}
+			q, ok := ask(s)
+			if !ok {
+				cuts++
+				continue
+			}
+			if diff := cmp.Diff(verdict.Parse(c.Frame), q.read, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+				t.Errorf("%s, %d bytes captured (-frame +question):\n%s", c.Name, captured, diff)
+			}
+			if captured == bpf.Snap && len(frame) <= bpf.Snap && string(q.frame) != string(c.Frame) {
+				t.Errorf("%s: frame is %x, want %x", c.Name, q.frame, c.Frame)
+			}
+		}
+	}
+	if cuts == 0 {
+		t.Error("nothing was cut")
+	}
+}
