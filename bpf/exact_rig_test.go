@@ -16,14 +16,7 @@ import (
 // kernel has no address there to speak from.
 func quietNode(t *testing.T, layout Layout, wire func(*testing.T, *node) int) (*node, *Gateway) {
 	t.Helper()
-	n := &node{namespace: newNamespace(t), peer: newNamespace(t), pinDir: newPinDir(t)}
-	for _, ns := range []*namespace{n.namespace, n.peer} {
-		ns.must(t, func() error {
-			return errors.Join(writeSysctl("net/ipv6/conf/all/disable_ipv6", "1"), writeSysctl("net/ipv6/conf/default/disable_ipv6", "1"))
-		})
-	}
-	n.uplink = wire(t, n)
-	n.bridge = n.veth(t, "breth0", nodeMAC, n.peer, "ovn0")
+	n := quietDevices(t, wire)
 	c := n.config()
 	c.Layout = layout
 	g := n.open(t, func(o *Options) { o.Config, o.CountServices = c, 2 })
@@ -34,6 +27,19 @@ func quietNode(t *testing.T, layout Layout, wire func(*testing.T, *node) int) (*
 	}
 	n.must(t, func() error { return errors.Join(g.AttachBridge(n.bridge), g.AttachUplink(n.uplink)) })
 	return n, g
+}
+
+func quietDevices(t *testing.T, wire func(*testing.T, *node) int) *node {
+	t.Helper()
+	n := &node{namespace: newNamespace(t), peer: newNamespace(t), pinDir: newPinDir(t)}
+	for _, ns := range []*namespace{n.namespace, n.peer} {
+		ns.must(t, func() error {
+			return errors.Join(writeSysctl("net/ipv6/conf/all/disable_ipv6", "1"), writeSysctl("net/ipv6/conf/default/disable_ipv6", "1"))
+		})
+	}
+	n.uplink = wire(t, n)
+	n.bridge = n.veth(t, "breth0", nodeMAC, n.peer, "ovn0")
+	return n
 }
 
 func vethWire(t *testing.T, n *node) int { return n.veth(t, "eth0", nodeMAC, n.peer, "wire0") }

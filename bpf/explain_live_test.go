@@ -1,0 +1,273 @@
+package bpf
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/cilium/ebpf"
+	"github.com/cilium/ebpf/asm"
+	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
+)
+
+// Where a frame may be seen after the programs have decided.
+const (
+	upUplink  = iota // on the uplink's way in: the host in direct, the bridge's flows otherwise
+	marked           // there, marked for OVN
+	upBridge         // on the bridge's way in: the host
+	outBridge        // at the other end of the bridge's device: OVS
+	outUplink        // at the other end of the uplink: the wire
+	places
+)
+
+var placeNames = [places]string{"uplink in", "uplink in, marked", "bridge in", "bridge out", "uplink out"}
+
+// liveRig is a rig whose frames really go through devices, on which nobody else speaks.
+type liveRig struct {
+	*rig
+	seen *ebpf.Map // how often, by place
+	last [places]uint64
+	fd   map[verdict.Direction]sender
+}
+
+func newLiveRig(t *testing.T, layout Layout) *liveRig {
+	t.Helper()
+	n := quietDevices(t, vethWire)
+	// The host's addresses are on lo: it hears, and has no way to answer.
+	n.must(t, func() error {
+		return errors.Join(writeSysctl("net/ipv6/conf/lo/disable_ipv6", "0"), writeSysctl("net/ipv4/conf/all/arp_ignore", "8"))
+	})
+	for _, l := range []string{"eth0", "breth0"} {
+		n.resize(t, n.namespace, l)
+	}
+	for _, l := range []string{"wire0", "ovn0"} {
+		n.resize(t, n.peer, l)
+	}
+	c := n.config()
+	c.Layout = layout
+	g := n.open(t, func(o *Options) { o.Config = c })
+	r := &liveRig{rig: &rig{node0: n, g: g, layout: layout, tags: newTagger(t, g)}}
+	r.openSockets(t, "lo")
+	n.must(t, func() error { return errors.Join(g.AttachBridge(n.bridge), g.AttachUplink(n.uplink)) })
+	r.watch(t)
+	r.fd = map[verdict.Direction]sender{verdict.FromWire: packetSender(t, n.peer, n.peer.up(t, "wire0"))}
+	if layout == Direct {
+		r.fd[verdict.FromOVN] = packetSender(t, n.peer, n.peer.up(t, "ovn0"))
+		return r
+	}
+	r.fd[verdict.FromOVN], r.fd[verdict.FromHost] = packetSender(t, n.namespace, n.uplink), packetSender(t, n.namespace, n.bridge)
+	for _, ifindex := range []int{n.uplink, n.bridge} {
+		n.attachTest(t, n.namespace, ifindex, ebpf.AttachTCXEgress, link.Head(), aside())
+	}
+	return r
+}
+
+// resize makes room for frames that are longer than the nodes' MTU.
+func (n *node) resize(t *testing.T, ns *namespace, name string) {
+	t.Helper()
+	l, err := ns.LinkByName(name)
+	if err == nil {
+		err = ns.LinkSetMTU(l, 9000)
+	}
+	if err != nil {
+		t.Fatalf("set MTU of %s: %v", name, err)
+	}
+}
+
+// watch counts what comes by at each place, behind the programs of ours.
+func (r *liveRig) watch(t *testing.T) {
+	t.Helper()
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: places})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { m.Close() })
+	r.seen = m
+	for _, w := range []struct {
+		ns              *namespace
+		ifindex         int
+		place, ifMarked int32
+	}{
+		{r.namespace, r.uplink, upUplink, marked},
+		{r.namespace, r.bridge, upBridge, upBridge},
+		{r.peer, r.peer.up(t, "ovn0"), outBridge, outBridge},
+		{r.peer, r.peer.up(t, "wire0"), outUplink, outUplink},
+	} {
+		r.attachTest(t, w.ns, w.ifindex, ebpf.AttachTCXIngress, link.Tail(), sighting(m, w.place, w.ifMarked))
+	}
+}
+
+func (n *node) attachTest(t *testing.T, ns *namespace, ifindex int, at ebpf.AttachType, anchor link.Anchor, code asm.Instructions) {
+	t.Helper()
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: code})
+	if err != nil {
+		t.Fatalf("%+v", err)
+	}
+	t.Cleanup(func() { p.Close() })
+	ns.must(t, func() error {
+		l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: p, Attach: at, Anchor: anchor})
+		if err == nil {
+			t.Cleanup(func() { l.Close() })
+		}
+		return err
+	})
+}
+
+// sighting counts a frame in m.
+func sighting(m *ebpf.Map, place, ifMarked int32) asm.Instructions {
+	const mark = 8 // in struct __sk_buff
+	return asm.Instructions{
+		asm.StoreImm(asm.RFP, -4, int64(place), asm.Word),
+		asm.LoadMem(asm.R2, asm.R1, mark, asm.Word),
+		asm.JNE.Imm(asm.R2, 0x6f76, "count"),
+		asm.StoreImm(asm.RFP, -4, int64(ifMarked), asm.Word),
+		asm.LoadMapPtr(asm.R1, m.FD()).WithSymbol("count"),
+		asm.Mov.Reg(asm.R2, asm.RFP),
+		asm.Add.Imm(asm.R2, -4),
+		asm.FnMapLookupElem.Call(),
+		asm.JEq.Imm(asm.R0, 0, "out"),
+		asm.Mov.Imm(asm.R1, 1),
+		asm.StoreXAdd(asm.R0, asm.R1, asm.DWord),
+		asm.Mov.Imm(asm.R0, -1).WithSymbol("out"), // the next program
+		asm.Return(),
+	}
+}
+
+// aside puts a frame's tag beside it, where OVS and VLAN devices have it: what a test
+// sends has it in the frame.
+func aside() asm.Instructions {
+	const present = 20 // vlan_present in struct __sk_buff
+	return asm.Instructions{
+		asm.Mov.Reg(asm.R6, asm.R1),
+		asm.LoadMem(asm.R2, asm.R1, present, asm.Word),
+		asm.JNE.Imm(asm.R2, 0, "out"),
+		asm.Mov.Imm(asm.R2, 12),
+		asm.Mov.Reg(asm.R3, asm.RFP),
+		asm.Add.Imm(asm.R3, -8),
+		asm.Mov.Imm(asm.R4, 4),
+		asm.FnSkbLoadBytes.Call(),
+		asm.JNE.Imm(asm.R0, 0, "out"),
+		asm.LoadMem(asm.R7, asm.RFP, -8, asm.Half),
+		asm.LoadMem(asm.R8, asm.RFP, -6, asm.Half),
+		asm.HostTo(asm.BE, asm.R8, asm.Half),
+		asm.JEq.Imm(asm.R7, int32(htons(unix.ETH_P_8021Q)), "move"),
+		asm.JNE.Imm(asm.R7, int32(htons(unix.ETH_P_8021AD)), "out"),
+		asm.Mov.Reg(asm.R1, asm.R6).WithSymbol("move"),
+		asm.FnSkbVlanPop.Call(),
+		asm.Mov.Reg(asm.R1, asm.R6),
+		asm.Mov.Reg(asm.R2, asm.R7),
+		asm.Mov.Reg(asm.R3, asm.R8),
+		asm.FnSkbVlanPush.Call(),
+		asm.Mov.Imm(asm.R0, -1).WithSymbol("out"),
+		asm.Return(),
+	}
+}
+
+// sighted names the places where frames have come by since it was last asked.
+func (r *liveRig) sighted(t *testing.T) (names []string) {
+	t.Helper()
+	for i := range r.last {
+		var n uint64
+		if err := r.seen.Lookup(uint32(i), &n); err != nil {
+			t.Fatal(err)
+		}
+		for range n - r.last[i] {
+			names = append(names, placeNames[i])
+		}
+		r.last[i] = n
+	}
+	return names
+}
+
+// whereto is where a frame comes out that is explained so.
+func (r *liveRig) whereto(dir verdict.Direction, decided string) []string {
+	connected := r.node.Config.Connected
+	at := func(places ...int) (names []string) {
+		for _, p := range places {
+			names = append(names, placeNames[p])
+		}
+		return names
+	}
+	switch {
+	case r.layout == Direct && dir == verdict.FromWire:
+		return map[string][]string{"host": at(upUplink), "ovn": at(outBridge), "both": at(upUplink, outBridge)}[decided]
+	case r.layout == Direct:
+		return map[string][]string{"host": at(upBridge), "out": at(outUplink)}[decided]
+	case r.layout == Dedicated && dir == verdict.FromWire, !connected && dir == verdict.FromWire:
+		return at(upUplink)
+	case dir == verdict.FromHost && decided == "ovn", dir == verdict.FromHost && !connected:
+		return at(outBridge)
+	case dir == verdict.FromHost, !connected, decided == "out":
+		return at(outUplink)
+	case decided == "drop":
+		return nil
+	case r.layout == Dedicated:
+		return at(outUplink)
+	}
+	return map[string][]string{"host": at(upBridge), "ovn": at(marked), "both": at(marked, upBridge)}[decided]
+}
+
+// What a frame is explained as, by the entry that decides, is what becomes of it when it really
+// comes: it counts once, under that reason, and comes out where the verdict says. To
+// explain it counts nothing, sends nothing and teaches nothing.
+func TestExplainLive(t *testing.T) {
+	needTCX(t)
+	for layout, name := range corpusLayouts {
+		t.Run(string(name), func(t *testing.T) {
+			r := newLiveRig(t, Layout(layout))
+			e := r.explainer(t)
+			sent := 0
+			for i, c := range corpus.Cases() {
+				if !c.In(name) || testing.Short() && i%3 != 0 {
+					continue
+				}
+				if r.node != c.Node {
+					r.set(t, c.Node)
+				}
+				r.explainAndSend(t, e, c)
+				sent++
+			}
+			t.Logf("%d cases", sent)
+		})
+	}
+}
+
+func (r *liveRig) explainAndSend(t *testing.T, e *Explainer, c corpus.Case) {
+	t.Helper()
+	before := r.contents(t)
+	got, err := r.explain(e, Side(c.Dir), c.Frame)
+	if err != nil {
+		t.Fatalf("%s: %v", c.Name, err)
+	}
+	if moved, out := r.moved(t), r.sighted(t); len(moved)+len(out) > 0 {
+		t.Errorf("%s: to explain it has counted %v and was seen at %v", c.Name, moved, out)
+	}
+	if after := r.contents(t); !maps.EqualFunc(before, after, bytes.Equal) {
+		t.Errorf("%s: to explain it has changed the tables", c.Name)
+	}
+	if answers := deciding[got.Reason]; len(answers) > 0 && !slices.ContainsFunc(got.Steps, func(s Step) bool { return slices.Contains(answers, s.Asked+": "+s.Answer) }) {
+		t.Errorf("%s: decided by %s, but the steps are %v", c.Name, got.Reason, got.Steps)
+	}
+	if err := r.fd[c.Dir]([10]byte{}, c.Frame); err != nil {
+		t.Fatalf("%s: send %x: %v", c.Name, c.Frame, err)
+	}
+	var reasons, out []string
+	want := r.whereto(c.Dir, got.Verdict)
+	eventually(t, fmt.Sprintf("%s to count as %s and to be at %v", c.Name, got.Reason, want), func() bool {
+		reasons, out = append(reasons, r.moved(t)...), append(out, r.sighted(t)...)
+		return len(reasons) > 0 && len(out) >= len(want)
+	})
+	slices.Sort(out)
+	slices.Sort(want)
+	if strings.Join(reasons, " ") != got.Reason || !slices.Equal(out, want) {
+		t.Errorf("%s: explained as %s to %s, at %v; counted as %v, seen at %v\nframe %x", c.Name, got.Reason, got.Verdict, want, reasons, out, c.Frame)
+	}
+}
