@@ -48,7 +48,7 @@ type cniRig struct {
 }
 
 // newCNIRig returns one whose agent is not started yet.
-func newCNIRig(t *testing.T) *cniRig {
+func newCNIRig(t testing.TB) *cniRig {
 	t.Helper()
 	plugins, err := buildPlugin()
 	if err != nil {

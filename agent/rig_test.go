@@ -28,14 +28,14 @@ import (
 // rig is a node with an agent. The test is its controller and, where a port's
 // flows are concerned, its ovn-controller.
 type rig struct {
-	t      *testing.T
+	t      testing.TB
 	sw     *testnode.Switch
 	client kubernetes.Interface
 	cfg    Config
 	stop   func() // ends Run and waits
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	t.Helper()
 	r := &rig{t: t, sw: testnode.StartSwitch(t, true)}
 	peer := testnode.Netns(t)

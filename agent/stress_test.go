@@ -23,7 +23,7 @@ import (
 // agentEnv makes the test binary run the agent, whose configuration it holds.
 const agentEnv = "OVNEBPF_TEST_AGENT"
 
-// runAgent is the process that TestStress kills.
+// runAgent is the process that TestStress kills, and BenchmarkMemory measures.
 func runAgent(config string) error {
 	cfg := valid()
 	cfg.RestConfig = nil
@@ -36,7 +36,7 @@ func runAgent(config string) error {
 }
 
 // process is an agent in a process of its own. It ends with the test node.
-func (r *cniRig) process() *exec.Cmd {
+func (r *rig) process() *exec.Cmd {
 	r.t.Helper()
 	api := r.cfg.RestConfig
 	cfg := r.cfg

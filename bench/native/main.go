@@ -4,10 +4,10 @@
 //	go run ./bench/native [-count 5] [-keep]
 //
 // They are: what a program takes for a packet (BPF_PROG_TEST_RUN) and the sockets'
-// programs for a call; reading all counters, as a scrape does; bringing the gateway's
-// and the sockets' tables in line; the flows of the OpenFlow backend; wiring a pod, as
-// CNI ADD does; planning, and committing to a real ovsdb-server. It needs root. What it leaves is
-// build/bench/native.json.
+// programs for a call; reading all counters, and a whole scrape; a whole agent's
+// memory; bringing the gateway's and the sockets' tables in line; the flows of the
+// OpenFlow backend; wiring a pod, as CNI ADD does; planning, and committing to a real
+// ovsdb-server. It needs root. What it leaves is build/bench/native.json.
 package main
 
 import (
@@ -45,7 +45,7 @@ type suite struct {
 
 func suites() []suite {
 	return []suite{
-		{[]string{"bpf", "agent/gateway", "agent/gateway/openflow", "agent/cluster", "agent/podnet", "controller/plan"}, "100ms"},
+		{[]string{"bpf", "agent", "agent/gateway", "agent/gateway/openflow", "agent/cluster", "agent/metrics", "agent/podnet", "controller/plan"}, "100ms"},
 		{[]string{"controller/nb"}, "1x"},
 	}
 }

@@ -73,7 +73,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	flags.StringVar(&c.baseline, "baseline", "", "fail if a ratio is worse than in this file, or if it would not be noticed")
 	flags.StringVar(&c.profile, "profile", "", "Markdown file with marks: put there where the instructions go, instead of measuring all")
 	flags.BoolVar(&c.full, "full", false, "instead of the packet path on this kernel: on 6.1, and with 1 to 100,000 connections and 10 to 10,000 Services")
-	flags.DurationVar(&c.timeout, "timeout", 5*time.Minute, "of one variant")
+	flags.DurationVar(&c.timeout, "timeout", 10*time.Minute, "of one variant")
 	short := flags.Bool("short", false, "what CI has time for")
 	variants := flags.String("variants", "", "which to measure, default all; bars need all")
 	tests := flags.String("tests", "", "which tests to measure, default all")

@@ -102,6 +102,7 @@ func document(r *result) string {
 			s.Pods, s.Sync.Seconds, float64(s.Pods)/s.Sync.Seconds, s.Commits, s.Northd, s.Restart.Seconds, s.Standby.Seconds,
 			s.Churn.P50, s.Churn.P99, s.Churn.perChange(), s.Memory.RSS, s.Memory.PeakRSS, s.NBMemory, s.Load)
 	}
+	putNodes(put, r)
 	put("\nCold sync is from the start of the process on an empty database until `/readyz` is 200; restart likewise on a database that is right already; ")
 	put("standby is from SIGTERM to the leader until the other leads and is ready. p50 and p99 are from the first event of an owner to its transaction. ")
 	put("Load is the machine's load average when the size began: what else ran takes from every time here, not from CPU seconds.\n\n")
@@ -133,24 +134,50 @@ func document(r *result) string {
 }
 
 // readResults are the figures of several runs on one machine, as if of one: the
-// machine and the commit are the last one's.
+// machine, the commit and the number of nodes are the last one's, and runs with other
+// numbers of nodes are beside it.
 func readResults(paths []string) (*result, error) {
-	var out *result
+	var all []*result
 	for _, path := range paths {
 		r, err := readResult(path)
 		if err != nil {
 			return nil, err
 		}
-		if out != nil {
-			r.Sizes = append(out.Sizes, r.Sizes...)
-			if r.Alloc == nil {
-				r.Alloc = out.Alloc
-			}
+		all = append(all, r)
+	}
+	out := all[len(all)-1]
+	for _, r := range all[:len(all)-1] {
+		if r.Nodes != out.Nodes {
+			out.beside = append(out.beside, r)
+			continue
 		}
-		out = r
+		out.Sizes = append(out.Sizes, r.Sizes...)
+		out.Alloc = cmp.Or(out.Alloc, r.Alloc)
 	}
 	slices.SortFunc(out.Sizes, func(a, b size) int { return cmp.Compare(a.Pods, b.Pods) })
 	return out, nil
+}
+
+// putNodes writes the table of what was measured with as many pods and another number
+// of nodes, or nothing.
+func putNodes(put func(format string, args ...any), r *result) {
+	if len(r.beside) == 0 {
+		return
+	}
+	put("\n## By number of nodes\n\n| nodes | pods | cold sync | until northd is done | restart | p50 / p99 | our CPU: cold sync | a change | ours / northd's | memory (peak) | NB memory | load |\n")
+	put("|---|---|---|---|---|---|---|---|---|---|---|---|\n")
+	runs := append(slices.Clone(r.beside), r)
+	slices.SortFunc(runs, func(a, b *result) int { return cmp.Compare(a.Nodes, b.Nodes) })
+	for _, x := range runs {
+		for _, s := range x.Sizes {
+			if !slices.ContainsFunc(r.beside[0].Sizes, func(o size) bool { return o.Pods == s.Pods }) {
+				continue
+			}
+			put("| %d | %d | %.1f s | %.1f s | %.1f s | %.1f / %.1f ms | %.1f s | %.0f µs | %.1f, %.1f %% | %.0f (%.0f) MB | %.0f MB | %.1f |\n",
+				x.Nodes, s.Pods, s.Sync.Seconds, s.Northd, s.Restart.Seconds, s.Churn.P50, s.Churn.P99, s.Sync.CPU["controller"], s.Churn.perChange(),
+				100*s.Sync.share(), 100*s.Churn.share(), s.Memory.RSS, s.Memory.PeakRSS, s.NBMemory, s.Load)
+		}
+	}
 }
 
 func readResult(path string) (*result, error) {

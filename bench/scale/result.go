@@ -17,6 +17,8 @@ type result struct {
 	Sizes    []size  `json:"sizes"`
 	Main     int     `json:"main_pods"` // the size that the bars are of
 	Alloc    *alloc  `json:"allocation,omitempty"`
+
+	beside []*result // with other numbers of nodes
 }
 
 type machine struct {
