@@ -16,8 +16,10 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/raft"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/sb"
+	"github.com/ovn-ebpf/ovn-ebpf/metric"
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
 )
 
@@ -53,7 +55,9 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 			return err
 		}
 		log.Info("serving metrics", "address", listener.Addr().String())
-		group.Go(func() error { return endpoint.Serve(ctx, listener, Handler(loop, cfg.MetricsTLS)) })
+		group.Go(func() error {
+			return endpoint.Serve(ctx, listener, Handler(loop, cfg.databases(endpoints, log), cfg.MetricsTLS))
+		})
 	}
 	if cfg.Begun != nil {
 		cfg.Begun(func() string {
@@ -92,6 +96,18 @@ func (c Config) southbound(log *slog.Logger) reconcile.ChassisRemover {
 	return sb.New(endpoints, c.SBTLS, log)
 }
 
+// databases shows how the servers of OVN's databases do.
+func (c Config) databases(northbound []string, log *slog.Logger) prometheus.Collector {
+	all := []raft.Database{raft.Northbound(northbound, c.NBTLS)}
+	if endpoints, err := nb.Parse(c.SBAddress); c.SBAddress != "" && err == nil { // Validate has said so
+		all = append(all, raft.Southbound(endpoints, c.SBTLS))
+	}
+	return raft.NewCollector(log, all...)
+}
+
+// Metrics is what the controller shows.
+func Metrics() metric.Table { return append(reconcile.Metrics(), raft.Metrics()...) }
+
 func (c Config) election() (*reconcile.Election, error) {
 	if !c.LeaderElect {
 		return nil, nil
@@ -109,9 +125,9 @@ func (c Config) election() (*reconcile.Election, error) {
 // Handler serves /metrics, /healthz (the process is alive) and /readyz: 503
 // with everything that is missing, one a line, until nothing is; then "ok" and a line
 // for each owner whose rows are not what its object says, through that object's own fault.
-func Handler(loop *reconcile.Loop, t endpoint.TLS) http.Handler {
+func Handler(loop *reconcile.Loop, databases prometheus.Collector, t endpoint.TLS) http.Handler {
 	registry := prometheus.NewRegistry()
-	registry.MustRegister(loop.Collector(), collectors.NewGoCollector(),
+	registry.MustRegister(loop.Collector(), databases, collectors.NewGoCollector(),
 		collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}))
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", t.Protect(promhttp.HandlerFor(registry, promhttp.HandlerOpts{})))

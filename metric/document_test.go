@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	agentmetrics "github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
+	"github.com/ovn-ebpf/ovn-ebpf/controller"
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 )
@@ -22,7 +22,7 @@ var update = flag.Bool("update", false, "write the tables of docs/metrics.md")
 // The tables of docs/metrics.md are those that the collectors are made from.
 func TestDocument(t *testing.T) {
 	document.Check(t, "../docs/metrics.md", map[string]string{
-		"agent": agentmetrics.Table().Markdown(), "controller": reconcile.Metrics().Markdown(), "reasons": reasons(),
+		"agent": agentmetrics.Table().Markdown(), "controller": controller.Metrics().Markdown(), "reasons": reasons(),
 	}, *update, "go test ./metric -update")
 }
 
@@ -60,7 +60,7 @@ func (e everything) Collect(ch chan<- prometheus.Metric) {
 
 // Every family is as Prometheus wants it, also those that a test's node has none of.
 func TestLint(t *testing.T) {
-	for name, table := range map[string]metric.Table{"agent": agentmetrics.Table(), "controller": reconcile.Metrics()} {
+	for name, table := range map[string]metric.Table{"agent": agentmetrics.Table(), "controller": controller.Metrics()} {
 		problems, err := testutil.CollectAndLint(everything{table})
 		if err != nil {
 			t.Fatalf("%s: %v", name, err)

@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	agentmetrics "github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
+	"github.com/ovn-ebpf/ovn-ebpf/controller"
 	"github.com/ovn-ebpf/ovn-ebpf/deploy/monitoring"
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 )
@@ -15,7 +15,7 @@ import (
 // known are the series there are, by name.
 func known() map[string]bool {
 	names := map[string]bool{"up": true}
-	for _, f := range append(agentmetrics.Table(), reconcile.Metrics()...) {
+	for _, f := range append(agentmetrics.Table(), controller.Metrics()...) {
 		names[f.Name] = true
 		if f.Kind == metric.Histogram {
 			delete(names, f.Name)

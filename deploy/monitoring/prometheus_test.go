@@ -10,7 +10,7 @@ import (
 
 	agentmetrics "github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
+	"github.com/ovn-ebpf/ovn-ebpf/controller"
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 	promtest "github.com/ovn-ebpf/ovn-ebpf/test/prometheus"
 )
@@ -42,7 +42,7 @@ func (s standIn) Collect(ch chan<- prometheus.Metric) {
 
 // values are those that labels have, where a query asks for some.
 var values = map[string][]string{
-	"result": {"hit", "missed", "lost", "ok", "error"}, "command": {"ADD"}, "err": {"true", "false"}, "phase": {"total"}, "table": {"services", "takeover"},
+	"result": {"hit", "missed", "lost", "ok", "error"}, "command": {"ADD"}, "server_role": {"leader"}, "err": {"true", "false"}, "phase": {"total"}, "table": {"services", "takeover"},
 }
 
 // labelsOf returns every combination.
@@ -75,7 +75,7 @@ func labelsOf(f metric.Family) [][]string {
 // reads, and evaluates every alert, when each metric of the tables is there.
 func TestPrometheus(t *testing.T) {
 	var targets []promtest.Target
-	for job, table := range map[string]metric.Table{"ovn-ebpf-agent": agentmetrics.Table(), "ovn-ebpf-controller": reconcile.Metrics()} {
+	for job, table := range map[string]metric.Table{"ovn-ebpf-agent": agentmetrics.Table(), "ovn-ebpf-controller": controller.Metrics()} {
 		registry := prometheus.NewRegistry()
 		registry.MustRegister(standIn{table})
 		server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))

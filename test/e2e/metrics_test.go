@@ -12,7 +12,7 @@ import (
 	"github.com/prometheus/common/model"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
+	"github.com/ovn-ebpf/ovn-ebpf/controller"
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 )
 
@@ -58,7 +58,7 @@ func documented(t *testing.T, body string) {
 		t.Fatal(err)
 	}
 	known := map[string]metric.Kind{}
-	for _, f := range append(metrics.Table(), reconcile.Metrics()...) {
+	for _, f := range append(metrics.Table(), controller.Metrics()...) {
 		known[f.Name] = f.Kind
 	}
 	for name, f := range families {
