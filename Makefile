@@ -13,6 +13,8 @@ export GOFLAGS ?= -trimpath -buildvcs=false
 NICE := nice -n 5
 LDFLAGS := -s -w -X main.version=$(VERSION)
 GOLANGCI := $(OVN_EBPF_CACHE)/tools/golangci-lint
+SCALE := bench/results/scale
+COMMA := ,
 RACE_TESTS := ./agent/... ./bpf/... ./cni/... ./cmd/... ./controller/... ./ovsdb/... ./bench/...
 
 .PHONY: help
@@ -108,9 +110,15 @@ bench-documents: ## docs/benchmarks.md, the README's table and figures in prose,
 	@$(NICE) go run ./bench/report/write
 
 .PHONY: bench-scale
-bench-scale: build ## the controller with 10,000 pods: cold sync, takeover, latency, CPU; writes docs/scale.md
+bench-scale: build ## the controller with 1,000 to 30,000 pods on 10 to 500 nodes: cold sync, takeover, latency, CPU; half an hour, writes docs/scale.md
 	@test/packages build lab
-	@$(NICE) go run ./bench/scale -document docs/scale.md
+	@for n in 10 500; do $(NICE) go run ./bench/scale -nodes $$n -pods 3000 -allocate 0 -out $(SCALE)/nodes-$$n.json; done
+	@$(NICE) go run ./bench/scale -out $(SCALE)/nodes-100.json
+	@$(MAKE) bench-scale-document
+
+.PHONY: bench-scale-document
+bench-scale-document: ## docs/scale.md from the runs of bench-scale that are kept
+	@$(NICE) go run ./bench/scale -report $(subst $() ,$(COMMA),$(filter-out %/nodes-100.json,$(wildcard $(SCALE)/*.json)) $(SCALE)/nodes-100.json) -document docs/scale.md
 
 .PHONY: fuzz
 fuzz: ## fuzz the parser, the model and the programs for FUZZTIME each (default 60s, 20s and 20s)

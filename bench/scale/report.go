@@ -85,7 +85,7 @@ func document(r *result) string {
 	put := func(format string, args ...any) { fmt.Fprintf(&b, format, args...) }
 	m := r.Machine
 	put("# The controller at scale\n\n")
-	put("This page is written by `make bench-scale` (`go run ./bench/scale -document docs/scale.md`); nothing in it is typed. ")
+	put("This page is written by `make bench-scale` from the runs that it leaves in `bench/results/scale`; nothing in it is typed. ")
 	put("A real kube-apiserver with etcd, a real ovsdb-server for each database and a real ovn-northd run beside the controller on one machine; ")
 	put("no kubelet and no controller manager do: pods and EndpointSlices are written as they would write them.\n\n")
 	put("- %s, commit %s\n- %s, %d cores, %s\n- %s, %s, kube-apiserver %s\n", m.Date, m.Commit, m.CPU, m.Cores, m.Kernel, m.OVN, m.OVS, m.Kubernetes)
@@ -134,8 +134,8 @@ func document(r *result) string {
 }
 
 // readResults are the figures of several runs on one machine, as if of one: the
-// machine, the commit and the number of nodes are the last one's, and runs with other
-// numbers of nodes are beside it.
+// machine and the number of nodes are the last one's, and runs with other numbers of
+// nodes are beside it.
 func readResults(paths []string) (*result, error) {
 	var all []*result
 	for _, path := range paths {
@@ -146,7 +146,10 @@ func readResults(paths []string) (*result, error) {
 		all = append(all, r)
 	}
 	out := all[len(all)-1]
-	for _, r := range all[:len(all)-1] {
+	for _, r := range slices.Backward(all[:len(all)-1]) {
+		if !strings.Contains(out.Machine.Commit, r.Machine.Commit) {
+			out.Machine.Commit += ", " + r.Machine.Commit
+		}
 		if r.Nodes != out.Nodes {
 			out.beside = append(out.beside, r)
 			continue
