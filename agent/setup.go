@@ -137,7 +137,8 @@ func encapAddress(cfg Config, n gateway.Node) netip.Addr {
 	return n.Address(false)
 }
 
-// syncOVS writes what ovn-controller reads, and returns the chassis' name.
+// syncOVS writes the settings that ovn-controller reads, and returns the
+// chassis' name.
 func syncOVS(ctx context.Context, cfg Config, s gateway.Settings, o *ovs.Client) (systemID string, err error) {
 	encap := cfg.EncapIP
 	if !encap.IsValid() {
@@ -148,11 +149,6 @@ func syncOVS(ctx context.Context, cfg Config, s gateway.Settings, o *ovs.Client)
 	}
 	if !encap.IsValid() {
 		return "", fmt.Errorf("encap address: the host has none on %s", s.Uplink)
-	}
-	if s.Datapath == ovs.DatapathNetdev {
-		if err := o.AvoidNullNAT(ctx, s.OVSRunDir); err != nil {
-			return "", err
-		}
 	}
 	return o.SyncSettings(ctx, ovs.Settings{
 		Remote: cfg.SBAddress, EncapIP: encap.String(), DatapathType: s.Datapath,
