@@ -73,6 +73,9 @@ func TestRun(t *testing.T) {
 	})
 	r.checkNode()
 	r.checkPod()
+	r.sw.Daemon(t)
+	r.sw.ReportDatapath(t)
+	r.awaitZeroSNAT("false")
 	if _, body, err := r.get("/"); err != nil || !strings.HasPrefix(body, "<!doctype html>") {
 		t.Errorf("status page %q, error %v", body, err)
 	}
@@ -83,6 +86,17 @@ func TestRun(t *testing.T) {
 		t.Errorf("metrics, error %v:\n%s", err, body)
 	}
 	r.checkEnd()
+}
+
+// awaitZeroSNAT is about the NAT that changes nothing, which OVN is not to use.
+func (r *rig) awaitZeroSNAT(want string) {
+	r.t.Helper()
+	testnode.Eventually(r.t, "capability ct_zero_snat "+want, func() error {
+		if got := r.sw.ZeroSNAT(r.t); got != want {
+			return fmt.Errorf("it is %q", got)
+		}
+		return nil
+	})
 }
 
 // checkNode is about what the agent tells the controller.
@@ -155,6 +169,7 @@ func (r *rig) checkEnd() {
 			r.t.Fatal(err)
 		}
 	}
+	r.awaitZeroSNAT("true")
 	if got := r.sw.Vsctl(r.t, "list-ports", "br-int"); got != "" {
 		r.t.Errorf("ports %q are left", got)
 	}

@@ -1,10 +1,7 @@
 package ovs
 
 import (
-	"errors"
 	"fmt"
-	"os"
-	"strings"
 	"testing"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
@@ -14,32 +11,26 @@ import (
 // it starts.
 func TestNullNAT(t *testing.T) {
 	s := testnode.StartSwitch(t, true)
-	s.Vsctl(t, "add-br", "brx", "--", "set", "Bridge", "brx", "datapath_type=netdev", "--",
-		"--id=@d", "create", "Datapath", `datapath_version=""`, "--", "set", "Open_vSwitch", ".", "datapaths:netdev=@d")
-	// Where a daemon with a pid file has its socket.
-	if err := errors.Join(os.WriteFile(s.Dir+"/ovs-vswitchd.pid", []byte("1\n"), 0o600), os.Symlink("vswitchd.ctl", s.Dir+"/ovs-vswitchd.1.ctl")); err != nil {
-		t.Fatal(err)
-	}
+	s.Daemon(t)
+	s.Vsctl(t, "add-br", "brx", "--", "set", "Bridge", "brx", "datapath_type=netdev")
+	s.ReportDatapath(t)
 	c := dial(t, s)
-	capability := func() string {
-		return strings.TrimSpace(s.Vsctl(t, "--if-exists", "get", "Datapath", strings.TrimSpace(s.Vsctl(t, "get", "Open_vSwitch", ".", "datapaths:netdev")), "capabilities:"+zeroSNAT))
-	}
 	wants := func(what, want string, do func() error) {
 		t.Helper()
 		testnode.Eventually(t, what, func() error {
 			if err := do(); err != nil {
 				return err
 			}
-			if got := capability(); got != want {
-				return fmt.Errorf("%s is %s, not %s", zeroSNAT, got, want)
+			if got := s.ZeroSNAT(t); got != want {
+				return fmt.Errorf("%s is %q, not %q", zeroSNAT, got, want)
 			}
 			return nil
 		})
 	}
 	nothing := func() error { return nil }
 	avoid := func() error { return c.AvoidNullNAT(t.Context(), s.Dir) }
-	wants("ovs-vswitchd says that it can", `"true"`, nothing)
-	wants("it is hidden", `"false"`, avoid)
+	wants("ovs-vswitchd says that it can", "true", nothing)
+	wants("it is hidden", "false", avoid)
 	wake, stop := c.Watch(func(table, _ string) bool { return table == "Datapath" })
 	defer stop()
 	s.KillVswitchd()
@@ -48,9 +39,9 @@ func TestNullNAT(t *testing.T) {
 	}
 	s.StartVswitchd(t)
 	<-wake
-	wants("ovs-vswitchd says so again when it starts", `"true"`, nothing)
-	wants("it is hidden again", `"false"`, avoid)
-	wants("it is shown", `"true"`, func() error { return c.AllowNullNAT(t.Context()) })
+	wants("ovs-vswitchd says so again when it starts", "true", nothing)
+	wants("it is hidden again", "false", avoid)
+	wants("it is shown", "true", func() error { return c.AllowNullNAT(t.Context()) })
 }
 
 func TestParseVersion(t *testing.T) {

@@ -12,6 +12,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strconv"
+	"strings"
 	"syscall"
 	"testing"
 	"time"
@@ -126,6 +127,31 @@ func (s *Switch) StartVswitchd(t testing.TB) {
 	os.Remove(s.Dir + "/vswitchd.ctl")
 	s.vswitchd = s.start(t, filepath.Join(s.Dir, "vswitchd.ctl"), append(olderClock(), "ovs-vswitchd",
 		"--log-file="+s.Dir+"/vswitchd.log", "-vconsole:off", "--unixctl="+s.Dir+"/vswitchd.ctl", s.Address)...)
+}
+
+// Daemon lets ovs-vswitchd be found as one that runs in the background is: by its
+// pid file.
+func (s *Switch) Daemon(t testing.TB) {
+	t.Helper()
+	err := errors.Join(os.WriteFile(s.Dir+"/ovs-vswitchd.pid", []byte("1\n"), 0o600), os.Symlink("vswitchd.ctl", s.Dir+"/ovs-vswitchd.1.ctl"))
+	if err != nil {
+		t.Fatal(err)
+	}
+}
+
+// ZeroSNAT is what the database says of the userspace datapath's capability
+// ct_zero_snat.
+func (s *Switch) ZeroSNAT(t testing.TB) string {
+	t.Helper()
+	uuid := strings.TrimSpace(s.Vsctl(t, "get", "Open_vSwitch", ".", "datapaths:netdev"))
+	return strings.Trim(s.Vsctl(t, "--if-exists", "get", "Datapath", uuid, "capabilities:ct_zero_snat"), "\"\n")
+}
+
+// ReportDatapath makes ovs-vswitchd write what its userspace datapath can do, as
+// ovn-controller does.
+func (s *Switch) ReportDatapath(t testing.TB) {
+	t.Helper()
+	s.Vsctl(t, "--id=@d", "create", "Datapath", `datapath_version=""`, "--", "set", "Open_vSwitch", ".", "datapaths:netdev=@d")
 }
 
 // olderClock starts a command in a time namespace in which the machine runs
