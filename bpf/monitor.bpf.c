@@ -108,12 +108,14 @@ static __always_inline int within_rate(__u64 now)
 
 static __always_inline int look(struct __sk_buff *skb, __u8 side, __u32 reason)
 {
-	__u64 now = bpf_ktime_get_ns();
 	struct sample *s;
 	__u32 n = skb->len;
+	__u64 now;
 
-	if (!(filter.reasons[(reason >> 6) & 1] >> (reason & 63) & 1) || !wanted(skb) ||
-	    !within_rate(now))
+	if (!(filter.reasons[(reason >> 6) & 1] >> (reason & 63) & 1) || !wanted(skb))
+		return TC_ACT_UNSPEC;
+	now = bpf_ktime_get_ns();
+	if (!within_rate(now))
 		return TC_ACT_UNSPEC;
 	s = bpf_ringbuf_reserve(&samples, sizeof(*s), 0);
 	if (!s) {
@@ -176,5 +178,6 @@ int monitor_host(struct __sk_buff *skb)
 {
 	int quick = quick_from_host(skb);
 
-	return look(skb, SIDE_HOST, quick != UNSURE ? (__u32)quick : bounded_reason(from_host(skb)));
+	return look(skb, SIDE_HOST,
+		    quick != UNSURE ? (__u32)quick : bounded_reason(from_host(skb)));
 }
