@@ -18,6 +18,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/shadow"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/healthcheck"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
@@ -51,6 +52,7 @@ type agent struct {
 	redirected map[bpf.ServiceKey][]netip.AddrPort // what local gateway mode redirects; the node loop's
 	nodeFault  atomic.Pointer[string]
 	listening  atomic.Bool // the CNI socket
+	hostSent   *metrics.HostSent
 }
 
 // Run is the node agent. It returns nil when ctx ends, and an error for what
@@ -105,6 +107,9 @@ func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 	defer a.ovs.Close()
 	if err := a.build(); err != nil {
 		return err
+	}
+	if layoutName(a.settings) == string(gateway.Direct) {
+		a.hostSent = &metrics.HostSent{Device: func() (packets, bytes uint64, err error) { return link.Sent(a.settings.Uplink) }}
 	}
 	collector := metrics.New(a.source())
 	registry.MustRegister(collector)

@@ -46,9 +46,7 @@ func (a *agent) source() metrics.Source {
 	if a.shadow != nil {
 		s.Shadow = a.shadow.Stats
 	}
-	if s.Info.Layout == string(gateway.Direct) {
-		s.Sent = func() (packets, bytes uint64, err error) { return link.Sent(a.settings.Uplink) }
-	}
+	s.HostSent = a.hostSent
 	return s
 }
 
@@ -68,7 +66,12 @@ func (a *agent) pageSource() page.Source {
 		Info: page.Info{
 			Node: a.cfg.NodeName, Backend: string(s.Backend), Layout: layoutName(s), Datapath: s.Datapath, Uplink: s.Uplink, Bridge: s.Bridge,
 		},
-		Counters: a.counters, Stats: a.gateway.Stats,
+		Counters: func() ([]bpf.Counter, error) {
+			if a.hostSent == nil {
+				return a.counters()
+			}
+			return a.hostSent.Append(a.counters)
+		}, Stats: a.gateway.Stats,
 	}
 }
 

@@ -33,10 +33,9 @@ type Source struct {
 	Services func() (counts []bpf.ServiceCount, uncounted int, err error)
 	// Pods are what pods have received and sent.
 	Pods func() (traffic []podnet.Traffic, uncounted int, err error)
-	// Sent is what the uplink has sent, where the host's part of it is not counted
-	// by a program.
-	Sent  func() (packets, bytes uint64, err error)
-	Ready func() bool
+	// HostSent tells what no program counts; nil where programs do.
+	HostSent *HostSent
+	Ready    func() bool
 	// Shadow is what a comparison of decisions with the model came to; nil: there is none.
 	Shadow func() shadow.Stats
 	// Drained says whether an operator spares the gateway.
@@ -56,8 +55,7 @@ type Collector struct {
 	set              metric.Set
 	requests, phases *prometheus.HistogramVec
 
-	mu       sync.Mutex // guards what follows
-	sent     hostSent
+	mu       sync.Mutex                        // guards what follows
 	services map[bpf.ServicePort]metric.Labels // at the last scrape
 	pods     map[podnet.Owner]metric.Labels    // too
 }

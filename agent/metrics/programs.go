@@ -14,7 +14,11 @@ func (c *Collector) counters() ([]bpf.Counter, error) {
 	if c.s.Counters != nil {
 		return c.s.Counters()
 	}
-	return bpf.ReadCounters(c.s.PinDir)
+	read := func() ([]bpf.Counter, error) { return bpf.ReadCounters(c.s.PinDir) }
+	if c.s.HostSent == nil {
+		return read()
+	}
+	return c.s.HostSent.Append(read)
 }
 
 // putPrograms reads what is pinned. There is nothing before the first
@@ -22,7 +26,9 @@ func (c *Collector) counters() ([]bpf.Counter, error) {
 func (c *Collector) putPrograms(put putter) {
 	counters, err := c.counters()
 	if err != nil {
-		c.s.Log.Debug("no gateway counters", "error", err)
+		c.s.Log.Debug("not all gateway counters", "error", err)
+	}
+	if counters == nil {
 		return
 	}
 	for _, n := range counters {
@@ -32,7 +38,6 @@ func (c *Collector) putPrograms(put putter) {
 	if c.s.Counters != nil {
 		return
 	}
-	c.putHostSent(put, counters)
 	tables, err := bpf.Tables(c.s.PinDir)
 	if err != nil {
 		c.s.Log.Debug("no gateway table sizes", "error", err)
@@ -49,58 +54,6 @@ func (c *Collector) putPrograms(put putter) {
 		put("ovnkube_gateway_program_runs_total", float64(r.Count), r.Program)
 		put("ovnkube_gateway_program_run_seconds_total", r.Time.Seconds(), r.Program)
 	}
-}
-
-// hostSent is what the host itself has sent since the first look.
-type hostSent struct {
-	known          bool
-	packets, bytes derived
-}
-
-// derived is the uplink's own counter less what OVN has sent. The two are not
-// read at one moment, so it may be a little late, but it never goes back.
-type derived struct {
-	device, ovn uint64 // at the last look
-	sum         int64
-	shown       int64
-}
-
-func (d *derived) look(device, ovn uint64, first bool) {
-	if !first {
-		more := int64(device - d.device)
-		if device < d.device { // another device of that name
-			more = int64(device)
-		}
-		d.sum += more - int64(ovn-d.ovn)
-	}
-	d.device, d.ovn = device, ovn
-	d.shown = max(d.shown, d.sum)
-}
-
-// putHostSent: in the layout direct nothing of ours runs when the host sends.
-func (c *Collector) putHostSent(put putter, counters []bpf.Counter) {
-	if c.s.Sent == nil {
-		return
-	}
-	packets, bytes, err := c.s.Sent()
-	if err != nil {
-		c.s.Log.Debug("no counters of the uplink", "error", err)
-		return
-	}
-	var out bpf.Counter
-	for _, n := range counters {
-		if n.Port == "ovn" && n.Verdict == "out" {
-			out.Packets += n.Packets
-			out.Bytes += n.Bytes
-		}
-	}
-	c.mu.Lock()
-	defer c.mu.Unlock()
-	c.sent.packets.look(packets, out.Packets, !c.sent.known)
-	c.sent.bytes.look(bytes, out.Bytes, !c.sent.known)
-	c.sent.known = true
-	put("ovnkube_gateway_packets_total", float64(c.sent.packets.shown), "host", "tx", "out", "derived")
-	put("ovnkube_gateway_bytes_total", float64(c.sent.bytes.shown), "host", "tx", "out", "derived")
 }
 
 // putServices keeps the labels from scrape to scrape: there may be thousands.

@@ -1,6 +1,14 @@
 package metrics
 
-import "testing"
+import (
+	"errors"
+	"runtime"
+	"sync"
+	"sync/atomic"
+	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
 
 // What the host has sent is the device's counter less OVN's, and never goes back.
 func TestDerived(t *testing.T) {
@@ -19,5 +27,53 @@ func TestDerived(t *testing.T) {
 		if d.look(look.device, look.ovn, i == 0); d.shown != look.want {
 			t.Errorf("look %d: %d, want %d", i, d.shown, look.want)
 		}
+	}
+}
+
+// The counters have the host's beside them; who looks at the same time as another, with
+// figures that are older, adds nothing twice.
+func TestHostSent(t *testing.T) {
+	var device, ovn atomic.Uint64
+	device.Store(1_000_000)
+	h := &HostSent{Device: func() (packets, bytes uint64, err error) {
+		runtime.Gosched()
+		n := device.Load()
+		runtime.Gosched()
+		return n, 100 * n, nil
+	}}
+	look := func() bpf.Counter {
+		all, err := h.Append(func() ([]bpf.Counter, error) {
+			n := ovn.Load()
+			return []bpf.Counter{{Port: "ovn", Direction: "tx", Verdict: "out", Reason: "out", Packets: n, Bytes: 100 * n}}, nil
+		})
+		if err != nil || len(all) != 2 {
+			t.Errorf("%+v, error %v", all, err)
+			return bpf.Counter{}
+		}
+		return all[1]
+	}
+	want := bpf.Counter{Port: "host", Direction: "tx", Verdict: "out", Reason: Derived}
+	if got := look(); got != want {
+		t.Errorf("at first %+v", got)
+	}
+	var group sync.WaitGroup
+	for range 8 {
+		group.Go(func() {
+			for range 2000 {
+				device.Add(2)
+				ovn.Add(1)
+				look()
+			}
+		})
+	}
+	group.Wait()
+	want.Packets, want.Bytes = 16000, 1600000
+	if got := look(); got != want {
+		t.Errorf("%+v, want %+v", got, want)
+	}
+	h.Device = func() (packets, bytes uint64, err error) { return 0, 0, errors.New("no such device") }
+	all, err := h.Append(func() ([]bpf.Counter, error) { return []bpf.Counter{{Reason: "out"}}, nil })
+	if len(all) != 1 || err == nil {
+		t.Errorf("without the device: %+v, error %v", all, err)
 	}
 }

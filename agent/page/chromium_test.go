@@ -47,7 +47,8 @@ func TestChromium(t *testing.T) {
 	contains(t, dom,
 		`<h1 id="node">node1</h1>`, `layout direct, backend ebpf, datapath system`, `class="good">Ready: everything is in its desired state<`,
 		`id="uplink-host" x="272" y="106">6.5k packets/s<`, `id="uplink-ovn" x="627" y="106">1.9k packets/s<`,
-		`id="ovn-uplink" x="627" y="176">1.6k packets/s<`, `id="ovn-host" x="450" y="22">20 packets/s<`, `id="host-uplink" x="272" y="176">not counted here<`,
+		`id="ovn-uplink" x="627" y="176">1.6k packets/s<`, `id="ovn-host" x="450" y="22">20 packets/s<`, `id="host-uplink" x="272" y="176">2.5k/s, derived<`, `id="host-ovn" x="450" y="262">not counted here<`,
+		`<tr><td>derived</td><td>host</td><td>out</td><td class="n">2.5k</td>`,
 		`>dropped: 3.5 packets/s<`, `<tr><td>geneve</td><td>wire</td><td>host</td><td class="n">4.5k</td><td class="n">2.7 MB</td>`,
 		`<td>svc_leak</td><td>OVN</td><td>drop</td>`, `agent's start: flows 2.`)
 	f.change(func() {

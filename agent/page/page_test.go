@@ -77,6 +77,8 @@ func (f *fixture) counters() ([]bpf.Counter, error) {
 		per := map[string]uint64{"default": 4000, "snat_port": 2500, "service": 1200, "out": 3100, "arp_reply": 3, "geneve": 9000, "svc_leak": 7, "hairpin": 40}[out[i].Reason]
 		out[i].Packets, out[i].Bytes = per*f.asked, per*f.asked*600
 	}
+	// As in the layout direct, where no program counts it.
+	out = append(out, bpf.Counter{Port: "host", Direction: "tx", Verdict: "out", Reason: "derived", Packets: 5000 * f.asked, Bytes: 3000000 * f.asked})
 	return out, f.err
 }
 
@@ -113,7 +115,7 @@ func TestState(t *testing.T) {
 	f.missing = nil
 	f.stats.Degraded["host_to_service"] = "no cgroup2"
 	s := f.state(t)
-	if s.Node != "node1" || len(s.Missing) != 0 || len(s.Counters) != len(bpf.Reasons()) || s.Repairs["flows"] != 2 || s.Time.IsZero() {
+	if s.Node != "node1" || len(s.Missing) != 0 || len(s.Counters) != len(bpf.Reasons())+1 || s.Repairs["flows"] != 2 || s.Time.IsZero() {
 		t.Errorf("%+v", s)
 	}
 	if len(s.Degraded) != 1 || s.Degraded["host_to_service"] != "no cgroup2" {

@@ -37,15 +37,19 @@ func (m *Meter) Read() (traffic []Traffic, more int, err error) {
 		return nil, 0, err
 	}
 	m.mu.Lock()
-	defer m.mu.Unlock()
-	traffic, m.owners, more = meter(devices, m.Most, func(host string) (Owner, bool) {
-		if o, known := m.owners[host]; known {
+	was := m.owners // never changed, only replaced
+	m.mu.Unlock()
+	traffic, owners, more := meter(devices, m.Most, func(host string) (Owner, bool) {
+		if o, known := was[host]; known {
 			return o, true
 		}
 		p, known := readRecord(m.Dir, host)
 		namespace, name, _ := strings.Cut(p.LogicalPort, "_")
 		return Owner{namespace, name, p.Interface}, known
 	})
+	m.mu.Lock()
+	m.owners = owners
+	m.mu.Unlock()
 	return traffic, more, nil
 }
 
