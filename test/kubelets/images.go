@@ -12,6 +12,7 @@ const (
 	pauseImage   = "registry.k8s.io/pause:3.10.1"
 	corednsImage = "registry.k8s.io/coredns/coredns:v1.13.1"
 	ourImage     = "docker.io/library/ovn-ebpf:dev"
+	boomImage    = "registry.k8s.io/e2e-test-images/regression-issue-74839:1.4"
 )
 
 // tools are what upstream's tests run in their pods.
@@ -41,6 +42,7 @@ func (c *Cluster) makeImages(dir string) error {
 		"pause":    small(pauseImage, c.program("pause")),
 		"coredns":  small(corednsImage, c.program("coredns")),
 		"ovn-ebpf": c.ourImage(),
+		"boom":     small(boomImage, c.program("regression-issue-74839")),
 		"agnhost":  c.agnhostImage(),
 	}
 	if err := images["agnhost"].add(tools...); err != nil {

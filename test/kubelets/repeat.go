@@ -1,82 +1,116 @@
 package kubelets
 
 import (
-	"bytes"
+	"bufio"
 	"context"
 	"fmt"
+	"io"
 	"os"
 	"path/filepath"
 	"regexp"
 	"strings"
+	"time"
 )
 
-// assertion is what ovs-vswitchd 3.1 now and then aborts by on the userspace
-// datapath, whoever sends the packets. Its monitor starts it again, but
-// connections are cut, and a spec may see that.
-const assertion = "conn->conn_type == CT_CONN_TYPE_DEFAULT"
+const (
+	// assertion is what ovs-vswitchd before 3.3 aborts by on the userspace datapath.
+	// Agents keep OVN from what provokes it (agent/ovs/nullnat.go), but connections
+	// from before an agent is there have it. The monitor starts ovs-vswitchd again,
+	// but connections are cut, and a spec may see that.
+	assertion = "conn->conn_type == CT_CONN_TYPE_DEFAULT"
+	attempts  = 3
+)
 
-const attempts = 3
-
-// RunSteadily runs a suite. When specs fail and ovs-vswitchd has aborted by itself
-// meanwhile, and only then, it says so and runs those specs again, twice at most.
+// RunSteadily runs a suite. A spec that fails while ovs-vswitchd aborts by itself,
+// and only such a spec, is run again alone, twice at most, and it says so.
 func (c *Cluster) RunSteadily(ctx context.Context, s Suite, procs int, logs string) ([]Spec, error) {
-	before, err := c.aborts()
-	if err != nil {
-		return nil, err
-	}
 	specs, failed := c.Run(ctx, s, procs, logs)
-	for try := 2; failed != nil && try <= attempts; try++ {
-		again := broken(specs)
-		after, err := c.aborts()
+	for try := 2; failed != nil && try <= attempts && ctx.Err() == nil; try++ {
+		aborts, err := c.aborts()
 		if err != nil {
 			return specs, err
 		}
-		if len(again) == 0 || after == before || ctx.Err() != nil {
+		again := disturbed(specs, aborts)
+		if len(again) == 0 {
 			break
 		}
-		c.step("ovs-vswitchd aborted %d times by itself (%s): %d specs of %s that failed run again", after-before, assertion, len(again), s.Name)
-		before = after
-		some := Suite{Name: fmt.Sprintf("%s-%d", s.Name, try), Focus: only(again), Least: len(again)}
-		repeated, err := c.Run(ctx, some, procs, logs)
-		specs = replaced(specs, repeated)
-		if failed = s.judge(specs, nil); err != nil && failed == nil {
-			failed = err
+		for _, name := range again {
+			c.step("ovs-vswitchd aborted by itself (%s) in: %s: runs again, alone", assertion, name)
+			alone := Suite{Name: fmt.Sprintf("%s-%d", s.Name, try), Focus: only(name), Least: 1}
+			repeated, err := c.Run(ctx, alone, 1, logs)
+			if len(repeated) == 0 {
+				return specs, err
+			}
+			specs = replaced(specs, repeated)
 		}
+		failed = s.judge(specs, nil)
+	}
+	if aborts, err := c.aborts(); err == nil {
+		c.step("%s: ovs-vswitchd has aborted %d times by itself", s.Name, len(aborts))
 	}
 	return specs, failed
 }
 
-// aborts counts how often ovs-vswitchd has ended by that assertion, on all nodes.
-func (c *Cluster) aborts() (int, error) {
-	n := 0
+// aborts are the times at which ovs-vswitchd has ended by that assertion, of all nodes.
+func (c *Cluster) aborts() (times []time.Time, err error) {
 	for _, node := range c.lab.Nodes() {
-		b, err := os.ReadFile(filepath.Join(c.path("log"), node.Name+"-ovs-vswitchd.log"))
+		f, err := os.Open(filepath.Join(c.path("log"), node.Name+"-ovs-vswitchd.log"))
 		if err != nil {
-			return 0, err
+			return nil, err
 		}
-		n += bytes.Count(b, []byte("assertion "+assertion))
+		more, err := readAborts(f)
+		f.Close()
+		if err != nil {
+			return nil, fmt.Errorf("read %s: %w", f.Name(), err)
+		}
+		times = append(times, more...)
 	}
-	return n, nil
+	return times, nil
 }
 
-// broken are the names of specs that ran and did not pass.
-func broken(specs []Spec) (names []string) {
+// readAborts reads what ovs-vswitchd and its monitor have written: the assertion
+// has no time, what the monitor says of the end that follows has one.
+func readAborts(log io.Reader) (times []time.Time, err error) {
+	asserted := false
+	lines := bufio.NewScanner(log)
+	lines.Buffer(nil, 1<<20)
+	for lines.Scan() {
+		line := lines.Text()
+		switch {
+		case strings.Contains(line, "assertion "+assertion):
+			asserted = true
+		case asserted && strings.Contains(line, "killed (Aborted)"):
+			stamp, _, _ := strings.Cut(line, "|")
+			at, err := time.Parse(time.RFC3339, stamp)
+			if err != nil {
+				return nil, err
+			}
+			times, asserted = append(times, at), false
+		}
+	}
+	return times, lines.Err()
+}
+
+// disturbed are the names of specs that ran and did not pass, and in whose time
+// there was an abort. The log's times are in seconds.
+func disturbed(specs []Spec, aborts []time.Time) (names []string) {
 	for _, s := range specs {
-		if s.State != "passed" && s.State != "skipped" {
-			names = append(names, s.Name)
+		if s.State == "passed" || s.State == "skipped" {
+			continue
+		}
+		for _, at := range aborts {
+			if !at.Before(s.Began.Truncate(time.Second)) && !at.After(s.Ended) {
+				names = append(names, s.Name)
+				break
+			}
 		}
 	}
 	return names
 }
 
-// only is a regular expression that matches these names and no others.
-func only(names []string) string {
-	var quoted []string
-	for _, n := range names {
-		quoted = append(quoted, regexp.QuoteMeta(n)+"$")
-	}
-	return strings.Join(quoted, "|")
-}
+// only is a regular expression that matches this name, to its end, and so no other
+// that there is.
+func only(name string) string { return regexp.QuoteMeta(name) + "$" }
 
 // replaced are the specs with what became of those that ran again.
 func replaced(specs, again []Spec) []Spec {

@@ -17,10 +17,11 @@ import (
 
 // Spec is what became of one of upstream's tests.
 type Spec struct {
-	Name    string
-	State   string // as ginkgo says: passed, failed, skipped, …
-	RunTime time.Duration
-	Failure string
+	Name         string
+	State        string // as ginkgo says: passed, failed, skipped, …
+	Began, Ended time.Time
+	RunTime      time.Duration
+	Failure      string
 }
 
 // Run runs a suite, several specs at a time, and returns what became of each
@@ -95,6 +96,7 @@ func readReport(file string) ([]Spec, error) {
 			LeafNodeType            string
 			LeafNodeText            string
 			State                   string
+			StartTime, EndTime      time.Time
 			RunTime                 time.Duration
 			Failure                 struct{ Message string }
 		}
@@ -113,7 +115,9 @@ func readReport(file string) ([]Spec, error) {
 			if r.LeafNodeType != "It" {
 				name = strings.TrimSpace(r.LeafNodeType + " " + name)
 			}
-			specs = append(specs, Spec{Name: name, State: r.State, RunTime: r.RunTime, Failure: r.Failure.Message})
+			specs = append(specs, Spec{
+				Name: name, State: r.State, Began: r.StartTime, Ended: r.EndTime, RunTime: r.RunTime, Failure: r.Failure.Message,
+			})
 		}
 	}
 	slices.SortFunc(specs, func(a, b Spec) int { return cmp.Compare(a.Name, b.Name) })
