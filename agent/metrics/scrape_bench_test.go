@@ -26,7 +26,7 @@ const services = 10000
 func BenchmarkScrape(b *testing.B) {
 	g, dir := countingGateway(b)
 	c := New(Source{
-		PinDir: dir, Ready: func() bool { return true }, Log: slog.New(slog.DiscardHandler),
+		PinDir: dir, Ready: func() bool { return true }, Drained: func() bool { return false }, Log: slog.New(slog.DiscardHandler),
 		Stats: func() gateway.Stats { return gateway.Stats{} }, Services: g.ServiceCounts,
 	})
 	registry := prometheus.NewRegistry()

@@ -1,16 +1,11 @@
 package podnet
 
 import (
-	"fmt"
-	"net"
-	"net/netip"
-	"os"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
 // The oldest interfaces are told; of two of one pod the later; none without an owner.
@@ -78,41 +73,5 @@ func TestMeter(t *testing.T) {
 	}
 	if got := read(); len(got) != 1 || got["default/b/eth0"].Pod != "b" || len(m.owners) != 1 {
 		t.Errorf("one deleted: %+v, %d owners", got, len(m.owners))
-	}
-}
-
-// BenchmarkMeter reads 250 pods, as many as kubelets are told to have at most. Their records are
-// gone: a scrape reads none twice.
-func BenchmarkMeter(b *testing.B) {
-	const pods = 250
-	w := &Wirer{Dir: b.TempDir()}
-	ns := "/proc/" + testnode.Netns(b) + "/ns/net"
-	for i := range pods {
-		p := Pod{
-			ContainerID: fmt.Sprintf("c%d", i), Netns: ns, Interface: fmt.Sprintf("eth%d", i), LogicalPort: fmt.Sprintf("default_pod-%d", i),
-			MAC: net.HardwareAddr{0x0a, 0x58, 10, 244, byte(i >> 8), byte(i)}, MTU: 1400,
-			Addresses: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, byte(i >> 8), byte(i)}), 16)},
-		}
-		if err := w.record(p); err != nil {
-			b.Fatal(err)
-		}
-		if err := link.SyncPodInterface(w.spec(p)); err != nil {
-			b.Fatal(err)
-		}
-		b.Cleanup(func() { _ = link.Delete(HostName(p.ContainerID, p.Interface)) })
-	}
-	m := &Meter{Dir: w.Dir, Most: pods}
-	read := func() {
-		if got, more, err := m.Read(); err != nil || len(got) != pods || more != 0 {
-			b.Fatalf("%d of %d pods, %d more, error %v", len(got), pods, more, err)
-		}
-	}
-	read()
-	if err := os.RemoveAll(w.Dir); err != nil {
-		b.Fatal(err)
-	}
-	b.ReportAllocs()
-	for b.Loop() {
-		read()
 	}
 }
