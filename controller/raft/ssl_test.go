@@ -1,0 +1,90 @@
+package raft
+
+import (
+	"crypto/ecdsa"
+	"crypto/elliptic"
+	"crypto/rand"
+	"crypto/x509"
+	"encoding/pem"
+	"math/big"
+	"net"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
+)
+
+// selfSigned writes a key with a certificate that is its own authority.
+func selfSigned(t *testing.T, name string) nb.TLS {
+	t.Helper()
+	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := &x509.Certificate{
+		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
+		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
+	}
+	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	private, err := x509.MarshalPKCS8PrivateKey(key)
+	if err != nil {
+		t.Fatal(err)
+	}
+	base := filepath.Join(t.TempDir(), name)
+	for file, block := range map[string]*pem.Block{".key": {Type: "PRIVATE KEY", Bytes: private}, ".crt": {Type: "CERTIFICATE", Bytes: der}} {
+		if err := os.WriteFile(base+file, pem.EncodeToMemory(block), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return nb.TLS{Key: base + ".key", Certificate: base + ".crt", CA: base + ".crt"}
+}
+
+// A server is asked over ssl with the controller's files, and only by who proves itself.
+func TestSSL(t *testing.T) {
+	s := nbtest.Start(t)
+	ours, theirs := selfSigned(t, "ours"), selfSigned(t, "theirs")
+	l, err := net.Listen("tcp", "127.0.0.1:0")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, port, _ := net.SplitHostPort(l.Addr().String())
+	l.Close()
+	// The same database, relayed: it has a row in _Server, too.
+	cmd := exec.Command("ovsdb-server", "--no-chdir", "--unixctl="+filepath.Join(t.TempDir(), "ctl"), "-vsyslog:off", "-vconsole:off",
+		"--private-key="+ours.Key, "--certificate="+ours.Certificate, "--ca-cert="+ours.CA, "--remote=pssl:"+port+":127.0.0.1", "relay:OVN_Northbound:"+s.Endpoint)
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		_ = cmd.Process.Kill()
+		_ = cmd.Wait() // it was killed
+	})
+	endpoints := []string{"ssl:127.0.0.1:" + port}
+	var asked []Server
+	nbtest.Eventually(t, "an answer over ssl", func() bool {
+		asked = Northbound(endpoints, ours).Ask(t.Context())
+		return asked[0].Err == nil
+	})
+	if asked[0].Clustered || asked[0].Local != nil {
+		t.Errorf("%+v", asked[0])
+	}
+	for what, files := range map[string]nb.TLS{"an authority that has not signed the server": theirs, "no files": {}} {
+		if asked := Northbound(endpoints, files).Ask(t.Context()); asked[0].Err == nil {
+			t.Errorf("%s: %+v", what, asked)
+		}
+	}
+	foreign := nb.TLS{Key: theirs.Key, Certificate: theirs.Certificate, CA: ours.CA}
+	if asked := Northbound(endpoints, foreign).Ask(t.Context()); asked[0].Err == nil || !strings.Contains(asked[0].Err.Error(), endpoints[0]) {
+		t.Errorf("a client that the server does not know: %+v", asked)
+	}
+}
