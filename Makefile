@@ -105,6 +105,12 @@ bench-native: ## Go benchmarks on this machine: programs, tables, scrape, plan a
 	@$(NICE) go run ./bench/native $(if $(KEEP),-keep)
 	@$(if $(KEEP),$(MAKE) bench-documents)
 
+.PHONY: bench-watched
+bench-watched: ## instructions that counting, and a monitor, cost a packet (KEEP=yes for the documents)
+	@test/packages vm
+	@$(NICE) go run ./bench/watched $(if $(KEEP),-keep)
+	@$(if $(KEEP),$(MAKE) bench-documents)
+
 .PHONY: bench-documents
 bench-documents: ## docs/benchmarks.md, the README's table and figures in prose, from the newest runs in bench/results
 	@$(NICE) go run ./bench/report/write

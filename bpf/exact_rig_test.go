@@ -14,7 +14,7 @@ import (
 
 // quietNode is a node on whose devices nothing is sent but what a test sends: the
 // kernel has no address there to speak from.
-func quietNode(t *testing.T, layout Layout, wire func(*testing.T, *node) int) (*node, *Gateway) {
+func quietNode(t testing.TB, layout Layout, wire func(testing.TB, *node) int) (*node, *Gateway) {
 	t.Helper()
 	n := quietDevices(t, wire)
 	c := n.config()
@@ -29,7 +29,7 @@ func quietNode(t *testing.T, layout Layout, wire func(*testing.T, *node) int) (*
 	return n, g
 }
 
-func quietDevices(t *testing.T, wire func(*testing.T, *node) int) *node {
+func quietDevices(t testing.TB, wire func(testing.TB, *node) int) *node {
 	t.Helper()
 	n := &node{namespace: newNamespace(t), peer: newNamespace(t), pinDir: newPinDir(t)}
 	for _, ns := range []*namespace{n.namespace, n.peer} {
@@ -42,14 +42,14 @@ func quietDevices(t *testing.T, wire func(*testing.T, *node) int) *node {
 	return n
 }
 
-func vethWire(t *testing.T, n *node) int { return n.veth(t, "eth0", nodeMAC, n.peer, "wire0") }
+func vethWire(t testing.TB, n *node) int { return n.veth(t, "eth0", nodeMAC, n.peer, "wire0") }
 
 // sender puts frames on a device, with struct virtio_net_hdr before them.
 type sender func(header [10]byte, frame []byte) error
 
 const packetVnetHdr = 15 // PACKET_VNET_HDR
 
-func packetSender(t *testing.T, ns *namespace, ifindex int) sender {
+func packetSender(t testing.TB, ns *namespace, ifindex int) sender {
 	t.Helper()
 	var fd int
 	ns.must(t, func() (err error) {
@@ -70,7 +70,7 @@ func packetSender(t *testing.T, ns *namespace, ifindex int) sender {
 }
 
 // tapWire makes the uplink a tap, which receives as the NIC of a virtual machine does.
-func tapWire(t *testing.T, n *node, send *sender) int {
+func tapWire(t testing.TB, n *node, send *sender) int {
 	t.Helper()
 	var fd int
 	if _, err := os.Stat("/dev/net/tun"); err != nil {

@@ -212,7 +212,7 @@ func sums(t *testing.T, pinDir string) map[string]sum {
 // The NIC of a virtual machine tells the size of the segments, not how many there are.
 func TestExactVirtualNIC(t *testing.T) {
 	var wire sender
-	n, _ := quietNode(t, Direct, func(t *testing.T, n *node) int { return tapWire(t, n, &wire) })
+	n, _ := quietNode(t, Direct, func(t testing.TB, n *node) int { return tapWire(t, n, &wire) })
 	m := mix{n: n, want: map[string]sum{}, ports: map[uint16]sum{}}
 	m.send(t, wire, fromWire)
 	m.check(t)

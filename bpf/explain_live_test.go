@@ -105,7 +105,7 @@ func (r *liveRig) watch(t *testing.T) {
 	}
 }
 
-func (n *node) attachTest(t *testing.T, ns *namespace, ifindex int, at ebpf.AttachType, anchor link.Anchor, code asm.Instructions) {
+func (n *node) attachTest(t testing.TB, ns *namespace, ifindex int, at ebpf.AttachType, anchor link.Anchor, code asm.Instructions) {
 	t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: code})
 	if err != nil {

@@ -49,6 +49,9 @@ func Page(runs Runs, dir string) Output {
 	if r := runs[results.Full]; r != nil {
 		p.full(r)
 	}
+	if r := runs[results.Watched]; r != nil {
+		p.watched(r)
+	}
 	if r := runs[results.Native]; r != nil {
 		p.native(r)
 	}

@@ -11,7 +11,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 )
 
-// Readme puts the table of the main tests into the README.
+// Readme puts the tables of the main tests, and of what watching costs, into the README.
 func Readme(readme string, runs Runs) (string, error) {
 	r := runs[results.Packets]
 	if r == nil {
@@ -24,7 +24,17 @@ func Readme(readme string, runs Runs) (string, error) {
 	short := bench.Short(rows)
 	text := fmt.Sprintf("Instructions per operation, median ± distance of the quartiles; Linux %s in a VM, commit %s:\n\n%s",
 		rows[0].Kernel, r.Commit, bench.TableOf(bench.ShortTests(), short, bench.Bars()))
-	return document.Embed(readme, "bench", text)
+	readme, err := document.Embed(readme, "bench", text)
+	if err != nil {
+		return "", err
+	}
+	if r = runs[results.Watched]; r == nil {
+		return "", errors.New("make table of the README: no run of what watching costs")
+	}
+	if text, err = Watched(r); err != nil {
+		return "", err
+	}
+	return document.Embed(readme, "watched", text)
 }
 
 // figure is one in prose: <!-- fig WHAT -->12,345<!-- /fig -->.

@@ -55,7 +55,16 @@ func sample() Runs {
 		{Package: "bpf", Name: "Programs/empty", Values: map[string]float64{"ns/op": 12.34, "insns": 0.5}, Spread: map[string]float64{"ns/op": 0.021}},
 		{Package: "controller/nb", Name: "Commit/ports=1000", Values: map[string]float64{"written/s": 12345.6}},
 	}
-	return Runs{results.Packets: packets, results.Full: full, results.Native: native}
+	seen := run(results.Watched)
+	seen.Boots = 0
+	for i, packet := range []string{"host in", "pod in", "pod out"} {
+		for j, way := range []string{"no program", "uncounted", "as shipped", "monitor ended", "monitor of others", "monitor beyond its rate", "monitor of all"} {
+			seen.Measures = append(seen.Measures, results.Measure{
+				Package: "bpf", Name: watchedName(packet, way), Values: map[string]float64{perPacket: float64(5000 + 100*i + 1<<j)}, Spread: map[string]float64{perPacket: 0.001},
+			})
+		}
+	}
+	return Runs{results.Packets: packets, results.Full: full, results.Native: native, results.Watched: seen}
 }
 
 func TestPageGolden(t *testing.T) {
@@ -120,6 +129,21 @@ func TestSections(t *testing.T) {
 	slices.Sort(shown)
 	if diff := cmp.Diff(slices.Sorted(slices.Values(bench.Tests())), shown); diff != "" {
 		t.Errorf("shown tests (-want +got):\n%s", diff)
+	}
+}
+
+// A run that lacks one of the packets makes no table: none is shown as if it cost nothing.
+func TestWatchedLacks(t *testing.T) {
+	r := *sample()[results.Watched]
+	if text, err := Watched(&r); err != nil || strings.Count(text, "| ") < 4 {
+		t.Fatalf("%q, %v", text, err)
+	}
+	for i, m := range r.Measures {
+		less := r
+		less.Measures = slices.Delete(slices.Clone(r.Measures), i, i+1)
+		if text, err := Watched(&less); err == nil || !strings.Contains(err.Error(), m.Name) {
+			t.Errorf("without %s: %q, %v", m.Name, text, err)
+		}
 	}
 }
 

@@ -19,6 +19,7 @@ const (
 	Packets = "packets" // the packet path in the VM: Rows
 	Full    = "full"    // the same on other kernels, and what grows with the number of connections or services: Rows, Sweeps
 	Native  = "native"  // Go benchmarks on this machine: Measures
+	Watched = "watched" // what counting and a monitor cost a packet, in the VM: Measures, whose nanoseconds are instructions
 )
 
 // Run is one run.
@@ -71,7 +72,7 @@ type Measure struct {
 // Validate returns an error if r does not say where it is from, or found nothing.
 func (r *Run) Validate() error {
 	switch r.Kind {
-	case Packets, Full, Native:
+	case Packets, Full, Native, Watched:
 	default:
 		return fmt.Errorf("check run: unknown kind %q", r.Kind)
 	}

@@ -1,0 +1,93 @@
+// Command watched measures what it costs a packet to be counted, and to be looked at by
+// a monitor, in instructions: it runs BenchmarkWatched of package bpf in the VM.
+//
+//	go run ./bench/watched [-batches 50] [-count 5] [-keep]
+//
+// It needs root, and waits for the VM if another has it. What it leaves is build/bench/watched.json.
+package main
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"flag"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"os/signal"
+	"path/filepath"
+	"syscall"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench/machine"
+	"github.com/ovn-ebpf/ovn-ebpf/bench/report"
+	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
+)
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
+	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	if err != nil {
+		fmt.Fprintln(os.Stderr, "bench:", err)
+		os.Exit(1)
+	}
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("watched", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	batches := flags.Int("batches", 50, "of how many batches of packets a figure is the median")
+	count := flags.Int("count", 5, "how often each is measured")
+	out := flags.String("out", "build/bench/watched.json", "where the run goes")
+	keep := flags.Bool("keep", false, "put the run into bench/results as well, which documents are made of")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	r := machine.Describe(ctx, results.Watched)
+	text, err := measure(ctx, *batches, *count, stderr)
+	if err != nil {
+		return err
+	}
+	if r.Measures, err = results.ParseGo("bpf", text); err != nil {
+		return err
+	}
+	table, err := report.Watched(&r)
+	if err != nil {
+		return err
+	}
+	fmt.Fprint(stdout, table)
+	if err := r.Write(*out); err != nil {
+		return err
+	}
+	if *keep {
+		return r.Write(filepath.Join("bench", "results", r.Name()))
+	}
+	return nil
+}
+
+// measure returns what the benchmark says.
+func measure(ctx context.Context, batches, count int, stderr io.Writer) (string, error) {
+	dir, err := os.MkdirTemp("", "watched-")
+	if err != nil {
+		return "", fmt.Errorf("make directory: %w", err)
+	}
+	defer os.RemoveAll(dir)
+	binary := filepath.Join(dir, "bpf.test")
+	if _, err := output(ctx, stderr, "go", "test", "-c", "-o", binary, "./bpf"); err != nil {
+		return "", err
+	}
+	return output(ctx, stderr, "test/vm/run", "-i", "-t", "1500", "--", binary, "-test.run", "^$", "-test.bench", "^BenchmarkWatched$",
+		"-test.benchtime", fmt.Sprintf("%dx", batches), "-test.count", fmt.Sprint(count), "-test.timeout", "30m")
+}
+
+func output(ctx context.Context, stderr io.Writer, name string, args ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, name, args...)
+	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
+	var text bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &text, stderr
+	if err := cmd.Run(); err != nil {
+		return "", fmt.Errorf("run %s: %w\n%s", name, errors.Join(err, ctx.Err()), text.String())
+	}
+	return text.String(), nil
+}
