@@ -1,7 +1,7 @@
 // Command watched measures what it costs a packet to be counted, and to be looked at by
 // a monitor, in instructions: it runs BenchmarkWatched of package bpf in the VM.
 //
-//	go run ./bench/watched [-batches 50] [-count 5] [-keep]
+//	go run ./bench/watched [-batches 10] [-count 5] [-keep]
 //
 // It needs root, and waits for the VM if another has it. What it leaves is build/bench/watched.json.
 package main
@@ -37,7 +37,7 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("watched", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	batches := flags.Int("batches", 50, "of how many batches of packets a figure is the median")
+	batches := flags.Int("batches", 10, "of how many batches of packets a figure is the median")
 	count := flags.Int("count", 5, "how often each is measured")
 	out := flags.String("out", "build/bench/watched.json", "where the run goes")
 	keep := flags.Bool("keep", false, "put the run into bench/results as well, which documents are made of")
