@@ -88,7 +88,7 @@ func (g *Gateway) openExtras() {
 func (g *Gateway) writeServices() error {
 	x := &g.extras
 	defer func() { x.settled = x.settled || g.serving.known }() // what failed is degraded by then
-	err := g.serving.write(writers{gateway: g.frontDoor(), sock: x.sock, lookup: x.lookup})
+	err := g.serving.write(writers{gateway: g.frontDoor(), sock: x.sock, lookup: x.lookup, flows: g.flowServices})
 	g.degraded(extraDestroy, g.serving.endGone())
 	if x.sock == nil {
 		return err
@@ -97,7 +97,7 @@ func (g *Gateway) writeServices() error {
 		g.degraded(extraSockets, theirs)
 		x.sock.Close()
 		x.sock = nil
-		return g.serving.write(writers{gateway: g.frontDoor(), lookup: x.lookup})
+		return g.serving.write(writers{gateway: g.frontDoor(), lookup: x.lookup, flows: g.flowServices})
 	}
 	if !g.serving.known {
 		return err // what is attached goes on with the tables it has

@@ -57,11 +57,12 @@ type Gateway struct {
 	extras  extras       // likewise
 	idle    *bpf.Gateway // likewise, opened only to be detached
 
-	tracking tracking         // owned by the loop's goroutine
-	moves    moves            // likewise
-	planner  openflow.Planner // likewise: the flows that there should be
-	written  ovs.FlowSync     // likewise
-	counts   *ovs.FlowCounts  // of the OpenFlow backend
+	tracking     tracking         // owned by the loop's goroutine
+	moves        moves            // likewise
+	planner      openflow.Planner // likewise: the flows that there should be
+	written      ovs.FlowSync     // likewise
+	counts       *ovs.FlowCounts  // of the OpenFlow backend
+	flowServices *flowServices    // of the same; nil: nothing of Services is counted by flows
 
 	flows    atomic.Bool                 // flows must be looked at
 	vswitchd atomic.Bool                 // the OpenFlow connection is up
@@ -104,7 +105,7 @@ func New(o Options) *Gateway {
 	o.Settings.Backend = cmp.Or(o.Settings.Backend, EBPF)
 	g := &Gateway{
 		s: o.Settings, ovs: o.OVS, serving: newServing(o.Source), changed: o.Changed, log: o.Log, wake: loop.NewSignal(),
-		fault: "gateway: not started", stats: newStats(), counts: newFlowCounts(o.Settings),
+		fault: "gateway: not started", stats: newStats(), counts: newFlowCounts(o.Settings), flowServices: newFlowServices(o.Settings),
 	}
 	if Inherited(g.s.RunDir) {
 		g.written.Evict = ovs.PredecessorCookie
@@ -228,6 +229,9 @@ func (g *Gateway) Stats() Stats {
 // ServiceCounts returns what has arrived at the uplink for ports of Services,
 // and how many of these are not counted for want of room.
 func (g *Gateway) ServiceCounts() (counts []bpf.ServiceCount, uncounted int, err error) {
+	if f := g.flowServices; f != nil {
+		return f.counts(g.frontFlows)
+	}
 	if p := g.counting.Load(); p != nil {
 		return p.ServiceCounts()
 	}

@@ -48,6 +48,7 @@ type writers struct {
 	gateway *bpf.Gateway
 	sock    *bpf.Sock
 	lookup  *bpf.Lookup
+	flows   *flowServices // where flows count
 }
 
 func newServing(source Source) *serving {
@@ -136,6 +137,11 @@ func (s *serving) write(to writers) error {
 		n, err := g.UpdateServices(c.Set, c.Unset)
 		s.writes += n
 		errs = append(errs, err, g.CountServices(c.Counts))
+	}
+	if f := to.flows; f != nil && full {
+		f.set(s.tables.Counts(), true)
+	} else if f != nil {
+		f.set(c.Counts, false)
 	}
 	if to.sock != nil {
 		if err := s.writeSockets(to.sock, c.Sockets, full); err != nil {

@@ -146,6 +146,29 @@ func (y *tally) checkFlows(t *testing.T) {
 	}
 }
 
+// checkFronts: each front end's flow has counted what was sent to it.
+func (y *tally) checkFronts(t *testing.T) {
+	t.Helper()
+	numbers := []uint8{openflow.CountOf(verdict.Service).Number, openflow.CountOf(verdict.ServiceHosted).Number}
+	fronts, err := ovs.ReadFrontFlows(t.Context(), y.Dir, bridge, numbers)
+	if err != nil {
+		t.Fatal(err)
+	}
+	sum, there := ovs.FlowCount{}, map[netip.AddrPort]uint8{}
+	for _, f := range fronts {
+		there[netip.AddrPortFrom(f.Addr, f.Port)] = f.Proto
+		sum.Packets, sum.Bytes = sum.Packets+f.Packets, sum.Bytes+f.Bytes
+	}
+	want := ovs.FlowCount{}
+	for _, reason := range []string{"service", "service_host"} {
+		want.Packets, want.Bytes = want.Packets+y.sent[reason].Packets, want.Bytes+y.sent[reason].Bytes
+	}
+	v4, v6 := netip.AddrPortFrom(corpus.V4.Node, 30000), netip.AddrPortFrom(corpus.V6.Node, 30000)
+	if sum != want || want.Packets == 0 || there[v4] != corpus.ProtoTCP || there[v6] != corpus.ProtoTCP {
+		t.Errorf("front ends have counted %+v, sent %+v; %v", sum, want, there)
+	}
+}
+
 // mix is of what there is in one family, by each port.
 func mix(f corpus.Family) []parcel {
 	rest := make([]byte, 16)
@@ -229,6 +252,7 @@ func TestExact(t *testing.T) {
 	}
 	y.check(t, "a mix")
 	y.checkFlows(t)
+	y.checkFronts(t)
 
 	node := netip.AddrPortFrom(corpus.V4.Node, 30000)
 	for _, to := range []struct {

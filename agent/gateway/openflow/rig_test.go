@@ -33,7 +33,7 @@ type rig struct {
 	ports openflow.Ports
 }
 
-func newRig(t *testing.T) *rig {
+func newRig(t testing.TB) *rig {
 	t.Helper()
 	s := testnode.StartSwitch(t, false)
 	r := &rig{Switch: s}
@@ -59,7 +59,7 @@ func newRig(t *testing.T) *rig {
 }
 
 // start starts ovs-vswitchd. What it returns ends it.
-func (r *rig) start(t *testing.T) (stop func()) {
+func (r *rig) start(t testing.TB) (stop func()) {
 	t.Helper()
 	socket := r.Dir + "/vswitchd.ctl"
 	cmd := exec.Command("ovs-vswitchd", "--enable-dummy=override", "--disable-system", "--log-file="+r.Dir+"/vswitchd.log",

@@ -1,0 +1,109 @@
+package ovs
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"time"
+)
+
+// FrontFlow is a flow of ours that matches one destination: an address, a protocol and
+// a port.
+type FrontFlow struct {
+	Addr  netip.Addr
+	Proto uint8
+	Port  uint16
+	FlowCount
+}
+
+// ReadFrontFlows returns the flows of these numbers (FlowSync) that match one destination,
+// with what each has counted since it was written.
+func ReadFrontFlows(ctx context.Context, rundir, bridge string, of []uint8) ([]FrontFlow, error) {
+	c := NewFlowCounts(rundir, bridge, of)
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	var ask []byte
+	for _, n := range of {
+		m := askSum(n)
+		binary.BigEndian.PutUint16(m[ofHeaderLen:], ofFlowStats) // the same question, but for each
+		ask = append(ask, m...)
+	}
+	if _, err := conn.Write(ask); err != nil {
+		return nil, fmt.Errorf("ask %s for flows: %w", bridge, err)
+	}
+	var out []FrontFlow
+	for left := len(of); left > 0; {
+		kind, _, body, err := readOpenFlow(conn)
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return nil, fmt.Errorf("read flows of %s: %w", bridge, err)
+		}
+		if kind != ofMultipartReply || len(body) < 8 || binary.BigEndian.Uint16(body) != ofFlowStats {
+			continue
+		}
+		out = append(out, parseFrontFlows(body[8:])...)
+		if more := binary.BigEndian.Uint16(body[2:])&1 != 0; !more {
+			left--
+		}
+	}
+	return out, nil
+}
+
+const ofFlowStats = 1
+
+// parseFrontFlows reads entries of a reply (OpenFlow 1.4, 7.3.5.2).
+func parseFrontFlows(b []byte) []FrontFlow {
+	const fixed, match = 48, 4
+	var out []FrontFlow
+	for len(b) >= fixed+match {
+		length := int(binary.BigEndian.Uint16(b))
+		fields := int(binary.BigEndian.Uint16(b[fixed+2:]))
+		if length < fixed+match || length > len(b) || fields < match || fixed+fields > length {
+			return out
+		}
+		if f, is := parseDestination(b[fixed+match : fixed+fields]); is {
+			f.FlowCount = countAt(b[32:])
+			out = append(out, f)
+		}
+		b = b[length:]
+	}
+	return out
+}
+
+// parseDestination reads a match's fields.
+func parseDestination(b []byte) (f FrontFlow, is bool) {
+	const basic, masked = 0x8000, 1
+	const ipProto, ipv4Dst, tcpDst, udpDst, sctpDst, ipv6Dst = 10, 12, 14, 16, 18, 27
+	port := false
+	for len(b) >= 4 {
+		class, field, size := binary.BigEndian.Uint16(b), b[2], int(b[3])
+		if len(b) < 4+size {
+			return f, false
+		}
+		value := b[4 : 4+size]
+		b = b[4+size:]
+		if class != basic || field&masked != 0 {
+			continue
+		}
+		switch field >> 1 {
+		case ipProto:
+			if size == 1 {
+				f.Proto = value[0]
+			}
+		case ipv4Dst, ipv6Dst:
+			f.Addr, _ = netip.AddrFromSlice(value)
+		case tcpDst, udpDst, sctpDst:
+			if size == 2 {
+				f.Port, port = binary.BigEndian.Uint16(value), true
+			}
+		}
+	}
+	return f, f.Addr.IsValid() && f.Proto != 0 && port
+}
