@@ -1,39 +1,51 @@
 package monitoring_test
 
 import (
+	"errors"
 	"net/http/httptest"
 	"slices"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	agentmetrics "github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 	promtest "github.com/ovn-ebpf/ovn-ebpf/test/prometheus"
+	"github.com/ovn-ebpf/ovn-ebpf/test/prometheus/panel"
 )
 
 // standIn shows every family of a table with the labels that a node's would have:
-// a stand-in for agent and controller, without values that mean anything.
-type standIn struct{ t metric.Table }
+// a stand-in for agent and controller, without values that mean anything: they are
+// the number of the scrape.
+type standIn struct {
+	t       metric.Table
+	scraped *atomic.Int64
+}
 
 func (s standIn) Describe(ch chan<- *prometheus.Desc) { metric.NewSet(s.t).Describe(ch) }
 
 func (s standIn) Collect(ch chan<- prometheus.Metric) {
 	set := metric.NewSet(s.t)
+	n := s.scraped.Add(1)
 	for _, f := range s.t {
 		for _, labels := range labelsOf(f) {
 			if f.Kind == metric.Histogram {
 				continue
 			}
-			set.Put(ch, f.Name, 1, labels...)
+			set.Put(ch, f.Name, float64(n), labels...)
 		}
 		if f.Kind == metric.Histogram {
 			h := s.t.Histograms(f.Name)
 			for _, labels := range labelsOf(f) {
-				h.WithLabelValues(labels...).Observe(1)
+				for range n {
+					h.WithLabelValues(labels...).Observe(1)
+				}
 			}
 			h.Collect(ch)
 		}
@@ -77,10 +89,21 @@ func TestPrometheus(t *testing.T) {
 	var targets []promtest.Target
 	for job, table := range map[string]metric.Table{"ovn-ebpf-agent": agentmetrics.Table(), "ovn-ebpf-controller": controller.Metrics()} {
 		registry := prometheus.NewRegistry()
-		registry.MustRegister(standIn{table})
+		registry.MustRegister(standIn{table, &atomic.Int64{}})
 		server := httptest.NewServer(promhttp.HandlerFor(registry, promhttp.HandlerOpts{}))
 		t.Cleanup(server.Close)
 		targets = append(targets, promtest.Target{Job: job, Instance: "node1", URL: server.URL})
 	}
-	promtest.Start(t, targets...).HasAll(t, func(string) bool { return false })
+	begun := time.Now()
+	server := promtest.Start(t, targets...)
+	server.HasAll(t, func(string) bool { return false })
+	for _, d := range promtest.Dashboards() { // each of its main panels has a line
+		testnode.Eventually(t, "dashboard "+d, func() error {
+			_, err := server.Draw(d, begun, time.Now(), "5s")
+			return err
+		})
+	}
+	if _, err := server.Draw("gateway", begun.Add(-2*time.Hour), begun.Add(-time.Hour), "5s"); !errors.Is(err, panel.ErrEmpty) {
+		t.Errorf("a time without data: %v", err)
+	}
 }
