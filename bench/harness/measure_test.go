@@ -44,18 +44,6 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// TestChatter holds that only a few packets are excused, and none where there should
-// be none at all, or where some are missing.
-func TestChatter(t *testing.T) {
-	for _, tt := range []struct{ got, want, counted int }{
-		{100, 100, 100}, {101, 100, 100}, {108, 100, 100}, {109, 100, 101}, {99, 100, 99}, {1, 0, 1},
-	} {
-		if counted := withoutChatter(tt.got, tt.want); counted != tt.counted {
-			t.Errorf("withoutChatter(%d, %d) = %d, want %d", tt.got, tt.want, counted, tt.counted)
-		}
-	}
-}
-
 // TestBarsAreMeasured holds that the variants have the tests that the bars compare.
 func TestBarsAreMeasured(t *testing.T) {
 	var rows []bench.Row

@@ -105,22 +105,11 @@ func (v *flowed) watch(ctx context.Context, t test) (func(int) error, error) {
 		if t.name == bench.NodePortRemote { // the client's, and by Geneve the pod's
 			fromWire *= 2
 		}
-		if err := t.expect("packets from the wire by the flows", withoutChatter(after[flowFromWire]-before[flowFromWire], fromWire), fromWire); err != nil {
+		if err := t.expect("packets from the wire by the flows", after[flowFromWire]-before[flowFromWire], fromWire); err != nil {
 			return err
 		}
 		return t.expect("packets from OVN by the flows", after[flowFromOVN]-before[flowFromOVN], fromOVN)
 	}, nil
-}
-
-// withoutChatter takes from the packets off the wire what may be neighbours looking
-// for each other: the flow that sees all packets first does not tell them apart, as
-// the programs' reasons do.
-func withoutChatter(got, want int) int {
-	const chatter = 8
-	if want > 0 && got > want {
-		return max(want, got-chatter)
-	}
-	return got
 }
 
 // What the programs and the flows are told of the node.
