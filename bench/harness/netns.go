@@ -9,6 +9,7 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 )
@@ -180,6 +181,11 @@ func moreOutside(ctx context.Context, t traits, flows int) error {
 	return batch(ctx, nodeNS, node.String())
 }
 
+// Whoever gets an IPv6 address tells what multicast it listens to, and again some
+// seconds later, which by Geneve is a packet on the wire. An idle guest's seconds
+// take no time.
+const multicastReports = 15 * time.Second
+
 // podsIPv6 gives the pods their IPv6 addresses. It comes as late as this so that the
 // tests before do without.
 func podsIPv6(ctx context.Context) error {
@@ -190,11 +196,18 @@ func podsIPv6(ctx context.Context) error {
 	`); err != nil {
 		return err
 	}
-	return batch(ctx, outsideNS, `
+	if err := batch(ctx, outsideNS, `
 		addr add `+farPodIP6+`/64 dev gnv0 nodad
 		route add `+podNet6+` via `+farRouterIP6+` dev gnv0
 		neigh replace `+farRouterIP6+` lladdr `+farRouterMAC+` dev gnv0 nud permanent
-	`)
+	`); err != nil {
+		return err
+	}
+	select {
+	case <-ctx.Done():
+	case <-time.After(multicastReports):
+	}
+	return ctx.Err()
 }
 
 // farJoin makes the pod of the other node answer the router's own address. Likewise.
