@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/link"
 	"github.com/cilium/ebpf/ringbuf"
+	"golang.org/x/sys/unix"
 )
 
 // ErrNoTCX: the kernel is older than Linux 6.6.
@@ -76,6 +77,9 @@ func OpenMonitor(pinDir string, o MonitorOptions) (*Monitor, error) {
 		return nil, fmt.Errorf("find gateway programs in %q: %w", pinDir, err)
 	}
 	defer live.close()
+	if err := haveTCX(live.uplink); err != nil { // an older kernel might not even load them
+		return nil, fmt.Errorf("attach sampling programs: %w", err)
+	}
 	spec, err := loadMonitor()
 	if err != nil {
 		return nil, fmt.Errorf("read sampling programs: %w", err)
@@ -103,6 +107,15 @@ func OpenMonitor(pinDir string, o MonitorOptions) (*Monitor, error) {
 	return m, nil
 }
 
+// haveTCX asks what is attached to an interface, which kernels without tcx do not know.
+func haveTCX(ifindex int) error {
+	_, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: ebpf.AttachTCXIngress})
+	if errors.Is(err, unix.EINVAL) || errors.Is(err, link.ErrNotSupported) {
+		return ErrNoTCX
+	}
+	return err
+}
+
 func (m *Monitor) attach() error {
 	for _, h := range layoutHooks[m.Layout] {
 		name := monitorProgram(m.Layout, h)
@@ -123,9 +136,6 @@ func (m *Monitor) attach() error {
 		}
 		m.before[h.name] = id
 		l, err := link.AttachTCX(link.TCXOptions{Interface: ifindex, Program: m.coll.Programs[name], Attach: h.attachType(), Anchor: link.Head()})
-		if errors.Is(err, link.ErrNotSupported) {
-			return fmt.Errorf("attach %s: %w", name, ErrNoTCX)
-		}
 		if err != nil {
 			return fmt.Errorf("attach %s to interface %d: %w", name, ifindex, err)
 		}

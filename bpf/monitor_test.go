@@ -216,6 +216,24 @@ func (n *node) running(t *testing.T, g *Gateway) (sum int) {
 	return sum
 }
 
+// A kernel without tcx, whose verifier does not know the programs either, is told as that.
+func TestMonitorWithoutTCX(t *testing.T) {
+	n := newNode(t)
+	attach(t, n, n.open(t))
+	var m *Monitor
+	err := n.do(func() (err error) {
+		m, err = OpenMonitor(n.pinDir, MonitorOptions{Rate: 1})
+		return err
+	})
+	if err == nil {
+		m.Close()
+		t.Skip("kernel has tcx: the monitor was opened")
+	}
+	if !errors.Is(err, ErrNoTCX) {
+		t.Errorf("got %v, want %v", err, ErrNoTCX)
+	}
+}
+
 func TestMonitorNothing(t *testing.T) {
 	if _, err := OpenMonitor(t.TempDir(), MonitorOptions{}); !errors.Is(err, ErrNotAttached) {
 		t.Errorf("got %v, want that nothing is attached", err)

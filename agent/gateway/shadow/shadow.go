@@ -67,7 +67,7 @@ func (s *Shadow) Stats() Stats {
 // Run compares until ctx ends, whatever programs are attached. It must be in
 // their network namespace. It returns nil, earlier where the kernel has no tcx.
 func (s *Shadow) Run(ctx context.Context) error {
-	last := ""
+	said := false
 	for {
 		err := s.follow(ctx)
 		if ctx.Err() != nil {
@@ -77,10 +77,11 @@ func (s *Shadow) Run(ctx context.Context) error {
 			s.o.Log.Warn("decisions are not compared with the model", "error", err)
 			return nil
 		}
-		if err != nil && err.Error() != last && !errors.Is(err, bpf.ErrNotAttached) {
-			last = err.Error()
+		fails := err != nil && !errors.Is(err, bpf.ErrNotAttached)
+		if fails && !said {
 			s.o.Log.Warn("decisions are not compared with the model, trying again", "error", err)
 		}
+		said = fails
 		select {
 		case <-ctx.Done():
 			return nil
