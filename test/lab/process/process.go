@@ -140,7 +140,7 @@ func Find(pid int) (*Process, error) {
 // Alive tells whether the process runs; a zombie does not.
 func (p *Process) Alive() bool {
 	st, err := readStat(p.PID)
-	return err == nil && st.start == p.Start && st.state != 'Z' && st.state != 'X'
+	return err == nil && st.start == p.Start && !st.ended()
 }
 
 // Signal sends sig to the process and its group. A process that has ended is no
@@ -234,7 +234,7 @@ func others(group int) bool {
 			continue
 		}
 		st, err := readStat(pid) // an error: it has ended
-		if err == nil && st.group == group && st.state != 'Z' && st.state != 'X' {
+		if err == nil && st.group == group && !st.ended() {
 			return true
 		}
 	}

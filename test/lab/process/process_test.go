@@ -1,8 +1,10 @@
 package process_test
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
+	"runtime"
 	"strings"
 	"syscall"
 	"testing"
@@ -56,6 +58,42 @@ func TestStopByRecord(t *testing.T) {
 				t.Errorf("second Stop: %v", err)
 			}
 		})
+	}
+}
+
+const firstThreadEnds = "PROCESS_TEST_FIRST_THREAD_ENDS"
+
+func init() {
+	if os.Getenv(firstThreadEnds) == "" {
+		return
+	}
+	runtime.LockOSThread() // in init: it is the process's first
+	go func() { time.Sleep(time.Hour) }()
+	_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0) // of this thread alone
+}
+
+// Threads that go on hold what the process has, a daemon's pid file for one.
+func TestFirstThreadEnded(t *testing.T) {
+	t.Setenv(firstThreadEnds, "1")
+	p, _ := start(t, "/proc/self/exe")
+	for {
+		b, err := os.ReadFile(fmt.Sprintf("/proc/%d/stat", p.PID))
+		if err != nil {
+			t.Fatal(err)
+		}
+		if strings.Contains(string(b), ") Z ") {
+			break
+		}
+		time.Sleep(time.Millisecond)
+	}
+	if !p.Alive() {
+		t.Error("not alive although threads of it are")
+	}
+	if err := p.Stop(0); err != nil {
+		t.Fatal(err)
+	}
+	if p.Alive() {
+		t.Error("alive after Stop")
 	}
 }
 

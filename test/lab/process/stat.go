@@ -9,10 +9,15 @@ import (
 )
 
 type stat struct {
-	state byte
-	group int
-	start uint64
+	state   byte
+	group   int
+	threads int
+	start   uint64
 }
+
+// ended tells whether the process runs no more, reaped or not. One whose first thread
+// has ended looks like a zombie while others of its threads still hold its files.
+func (s stat) ended() bool { return (s.state == 'Z' || s.state == 'X') && s.threads <= 1 }
 
 // readStat parses /proc/<pid>/stat, see proc_pid_stat(5).
 func readStat(pid int) (stat, error) {
@@ -28,6 +33,9 @@ func readStat(pid int) (stat, error) {
 	}
 	st := stat{state: f[0][0]}
 	if st.group, err = strconv.Atoi(f[2]); err != nil {
+		return stat{}, fmt.Errorf("parse /proc/%d/stat: %w", pid, err)
+	}
+	if st.threads, err = strconv.Atoi(f[17]); err != nil {
 		return stat{}, fmt.Errorf("parse /proc/%d/stat: %w", pid, err)
 	}
 	if st.start, err = strconv.ParseUint(f[19], 10, 64); err != nil {
