@@ -67,14 +67,40 @@ func TestRaftTyped(t *testing.T) {
 			}
 			return nil
 		})
+		r.metricsSay(t, l, i)
 		r.typeOn(t, i, map[bool]string{true: first[0], false: others[0]}[i == 1])
 	}
+	r.metricsSay(t, l, 0)
 	out := show()
 	for _, name := range []string{"node1", "node2", "node3", "late1", "late2", "late3"} {
 		if strings.Count(out, "("+name+")") != 1 {
 			t.Errorf("switch %s is not there once: %s", name, out)
 		}
 	}
+}
+
+// metricsSay: the controller's metrics tell which member does not answer, and that one leads.
+func (r *raftReader) metricsSay(t *testing.T, l *lab.Lab, stopped int) {
+	t.Helper()
+	client, err := l.Client("node1")
+	if err != nil {
+		t.Fatal(err)
+	}
+	within(t, fmt.Sprintf("metrics with member %d stopped", stopped), func() error {
+		body := fetch(t, client, "http://127.0.0.1:9409/metrics")
+		for i := 1; i <= 3; i++ {
+			up := fmt.Sprintf("ovn_db_up{db_name=\"OVN_Northbound\",endpoint=\"ssl:%s:6641\"} %d\n", l.Node(i).IP4, map[bool]int{true: 0, false: 1}[i == stopped])
+			if !strings.Contains(body, up) {
+				return fmt.Errorf("no %q in %s", up, body)
+			}
+		}
+		leaders := strings.Count(body, "server_role=\"leader\"} 1\n")
+		connected := strings.Count(body, "ovn_db_cluster_server_connected{db_name=\"OVN_Northbound\"")
+		if wanted := 3 - map[bool]int{true: 0, false: 1}[stopped == 0]; leaders != 1 || connected != wanted {
+			return fmt.Errorf("%d lead, %d tell of their cluster, want %d", leaders, connected, wanted)
+		}
+		return nil
+	})
 }
 
 // raftReader types the section on raft: member 192.0.2.i is the i-th node.
