@@ -105,7 +105,7 @@ func document(r *result) string {
 	putNodes(put, r)
 	put("\nCold sync is from the start of the process on an empty database until `/readyz` is 200; restart likewise on a database that is right already; ")
 	put("standby is from SIGTERM to the leader until the other leads and is ready. p50 and p99 are from the first event of an owner to its transaction. ")
-	put("Load is the machine's load average when the size began: what else ran takes from every time here, not from CPU seconds.\n\n")
+	put("Load is the machine's load average when the size began: what else ran takes from every time here, not from our CPU seconds. Northd, kept waiting, does several changes at once and takes less: ours / northd's is to be read at a load of two or three.\n\n")
 	put("## Where the CPU goes\n\nSeconds of CPU during the cold sync (until northd is done), and during %.0f changes/s (until northd is done).\n\n", r.Rate)
 	names := []string{"controller", "northd", "ovsdb-server nb", "ovsdb-server sb", "kube-apiserver", "etcd"}
 	put("| pods | | %s | ours / northd's |\n|---|---|%s---|\n", strings.Join(names, " | "), strings.Repeat("---|", len(names)))
