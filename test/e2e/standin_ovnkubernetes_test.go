@@ -3,6 +3,7 @@ package e2e
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"net/netip"
 	"os"
@@ -69,6 +70,9 @@ func standinOVNKubernetes(t *testing.T, c *Cluster) *predecessor {
 	within(t, "patch port", func() error {
 		out, err := c.Exec(t.Context(), "node1", "ovs-vsctl", "get", "Interface", "patch-"+oldBridge+"_node1-to-br-int", "ofport")
 		p.patch = strings.TrimSpace(string(out))
+		if err == nil && p.patch == "[]" { // its row is there before ovs-vswitchd has seen it
+			err = errors.New("it has no number yet")
+		}
 		return err
 	})
 	p.uplink = strings.TrimSpace(c.execute(t, "node1", "ovs-vsctl", "get", "Interface", lab.UplinkPlain, "ofport"))
