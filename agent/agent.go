@@ -292,7 +292,7 @@ func (a *agent) keepSettings(ctx context.Context) error {
 			Name: "OVS settings", Wake: a.ovsWake, Resync: time.Minute, Log: a.log,
 			Apply: func(ctx context.Context) error {
 				_, err := syncOVS(ctx, a.cfg, a.settings, a.ovs)
-				if a.settings.Datapath == ovs.DatapathNetdev {
+				if a.cfg.AvoidNullNAT && a.settings.Datapath == ovs.DatapathNetdev {
 					err = errors.Join(err, a.ovs.AvoidNullNAT(ctx, a.settings.OVSRunDir))
 				}
 				return err

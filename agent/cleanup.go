@@ -34,7 +34,9 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 		errs = append(errs, fmt.Errorf("bridges and ports are left: %w", err))
 	} else {
 		defer o.Close()
-		errs = append(errs, o.AllowNullNAT(ctx))
+		if cfg.AvoidNullNAT {
+			errs = append(errs, o.AllowNullNAT(ctx))
+		}
 		if gateway.Inherited(cfg.RunDir) { // pods go on, by the port that was there
 			errs = append(errs, os.RemoveAll(podRecords(cfg)))
 		} else {

@@ -46,6 +46,7 @@ type Config struct {
 	MetricsAddr    string   // "" = do not serve
 	MetricsTLS     endpoint.TLS
 	CountPods      int    // pods whose packets are shown, at most
+	AvoidNullNAT   bool   // on the userspace datapath of OVS before 3.3: ovs.AvoidNullNAT
 	HealthAddr     string // of kube-proxy's health check; "" = do not serve
 
 	// Begun is called when Run has begun to work, with whom to ask what is missing; "":

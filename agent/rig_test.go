@@ -65,7 +65,7 @@ func newRig(t testing.TB) *rig {
 		ClusterSubnets: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		SNATPorts: bpf.PortRange{First: 49152, Last: 65535},
 		PinDir:    r.sw.Dir + "/bpf/node", RunDir: r.sw.Dir + "/run", CNISocket: r.sw.Dir + "/run/cni.sock", CNIConfDir: r.sw.Dir + "/net.d",
-		MetricsAddr: "127.0.0.1:9410", CountPods: 250,
+		MetricsAddr: "127.0.0.1:9410", CountPods: 250, AvoidNullNAT: true,
 	}
 	return r
 }

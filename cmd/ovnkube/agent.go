@@ -30,6 +30,7 @@ type agentFlags struct {
 	cgroupPath                            string
 	healthAddress                         string
 	countPods                             int
+	avoidNullNAT                          bool
 }
 
 func newAgentFlags() *agentFlags {
@@ -59,6 +60,7 @@ func (a *agentFlags) settings() []*setting.Setting {
 		{Flag: "cgroup-path", Section: "default", Key: "cgroup-path", Value: setting.Text(&a.cgroupPath), Usage: "`directory` where cgroup2 is mounted; default: the mount that is found"},
 		{Flag: "healthz-bind-address", Section: "kubernetes", Key: "healthz-bind-address", Value: setting.Text(&a.healthAddress, hostPort), Usage: "`address` for the node's health check that load balancers ask, kube-proxy's /healthz and /livez; empty: do not serve"},
 		{Flag: "counted-pods", Section: "metrics", Key: "counted-pods", Value: setting.Number(&a.countPods, 0, 10000), Usage: "`pods` of the node whose packets, bytes and drops are shown each by itself, at most; 0: none"},
+		{Flag: "avoid-null-nat", Section: "default", Key: "avoid-null-nat", Value: setting.Switch(&a.avoidNullNAT), Usage: "on the userspace datapath of Open vSwitch before 3.3, keep OVN from the NAT that changes nothing, over which ovs-vswitchd aborts now and then"},
 		{Flag: "run-dir", Section: "default", Key: "run-dir", Value: setting.Text(&a.runDir, absolute), Usage: "`directory` for what the agent keeps until the next boot"},
 	}
 	list = append(list, a.gateway.settings()...)
@@ -78,7 +80,7 @@ func (a *agentFlags) config(cluster *clusterFlags) (agent.Config, error) {
 		Uplink: a.uplink, NextHops: a.nextHops, ClusterSubnets: cluster.subnets.prefixes(), ServiceCIDRs: cluster.serviceCIDRs,
 		SNATPorts: bpf.PortRange{First: cluster.snatPorts.first, Last: cluster.snatPorts.last}, NodePorts: a.nodePorts, MTU: cluster.mtu,
 		PinDir: a.pinDir, CNISocket: a.cniSocket, CNIConfDir: a.cniConfDir, RunDir: a.runDir,
-		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS, HealthAddr: a.healthAddress, CountPods: a.countPods, Datapath: a.datapath, EncapIP: a.encapIP.addr, Gateway: a.gateway.config(cluster.bfd), CgroupPath: a.cgroupPath,
+		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS, HealthAddr: a.healthAddress, CountPods: a.countPods, AvoidNullNAT: a.avoidNullNAT, Datapath: a.datapath, EncapIP: a.encapIP.addr, Gateway: a.gateway.config(cluster.bfd), CgroupPath: a.cgroupPath,
 		Watchdog: a.watchdog(),
 	}
 	return config, config.Validate()

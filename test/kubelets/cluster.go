@@ -27,7 +27,9 @@ type Options struct {
 	Source   string // the root of this repository
 	CacheDir string // default kube.CacheDir
 	Image    string // ours as `make image` makes it; default: one of BinDir's programs, faster made
-	Progress io.Writer
+	// AgentArgs are added to the agents'.
+	AgentArgs []string
+	Progress  io.Writer
 }
 
 // Cluster is one that runs.

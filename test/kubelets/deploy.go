@@ -98,7 +98,7 @@ func (c *Cluster) onePerNode(manifests []byte) ([]byte, error) {
 			own.Spec.Template.Labels["node"] = n.Name
 			own.Spec.Template.Spec.NodeSelector[corev1.LabelHostname] = n.Name
 			agent := &own.Spec.Template.Spec.Containers[0]
-			agent.Args = append(agent.Args, "--encap-ip="+n.Encap.String())
+			agent.Args = append(append(agent.Args, "--encap-ip="+n.Encap.String()), c.opts.AgentArgs...)
 			b, err := yaml.Marshal(own)
 			if err != nil {
 				return nil, err

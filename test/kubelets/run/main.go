@@ -11,6 +11,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
@@ -40,6 +41,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	skip := flags.String("skip", "", "with -focus: but not those that match this `regexp`")
 	reboot := flags.Bool("reboot", false, "then reboot a node: its pods must come back")
 	down := flags.Bool("down", false, "only take away what a run that was killed has left")
+	avoid := flags.Bool("avoid-null-nat", false, "give this flag to the agents; the suites services and granular do so by themselves")
 	hold := flags.Bool("hold", false, "then wait for SIGINT, with the cluster up")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -53,6 +55,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	}
 	if *down {
 		return kubelets.Down(ctx, o)
+	}
+	if slices.ContainsFunc(suites, func(s kubelets.Suite) bool { return s.AvoidNullNAT }) || *avoid {
+		o.AgentArgs = append(o.AgentArgs, "--avoid-null-nat")
 	}
 	c, err := kubelets.Up(ctx, o)
 	if err != nil {
