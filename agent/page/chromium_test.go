@@ -13,7 +13,7 @@ func browse(t *testing.T, args ...string) string {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
 	if err != nil {
-		t.Skip("no chromium, which is 290 MB: .ci/full page installs it and runs this:", err)
+		t.Skip("no chromium, which is 290 MB: CI installs it (test/packages page):", err)
 	}
 	cmd := exec.Command(path, append([]string{
 		"--headless", "--no-sandbox", "--disable-gpu", "--disable-dev-shm-usage", "--hide-scrollbars", "--user-data-dir=" + t.TempDir(),
