@@ -64,6 +64,11 @@ screenshot: ## the status page's picture in docs, made again in a headless Chrom
 	@test/packages page
 	@OVN_EBPF_SCREENSHOT=$(CURDIR)/docs/status-page.png go test -count=1 -run '^TestChromium$$' ./agent/page
 
+.PHONY: dashboards
+dashboards: build ## the main panels of the dashboards in docs, drawn again from a lab with traffic
+	@test/packages lab monitoring
+	@BIN_DIR=$(CURDIR)/bin OVN_EBPF_DASHBOARDS=$(CURDIR)/docs go test -count=1 -v -timeout 10m -run '^TestEndToEnd$$/^monitoring$$' ./test/e2e
+
 .PHONY: e2e
 e2e: build ## upstream's conformance tests of networking, on three kubelets with our network (SUITES=... for others)
 	@test/packages lab kubelets

@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"os"
 	"testing"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/prometheus"
@@ -25,10 +26,14 @@ var notHere = map[string]string{
 // testMonitoring: a real Prometheus that scrapes agents and controller finds data for
 // every panel and for all that every alert reads.
 func testMonitoring(t *testing.T, c *Cluster) {
-	prometheus.Start(t,
+	server := prometheus.Start(t,
 		c.target(t, "ovn-ebpf-agent", "node1", c.Node(1).MetricsURL), c.target(t, "ovn-ebpf-agent", "node2", c.Node(2).MetricsURL),
 		c.target(t, "ovn-ebpf-controller", "central", "http://127.0.0.1:9409/metrics"),
-	).HasAll(t, func(metric string) bool { return notHere[metric] != "" })
+	)
+	server.HasAll(t, func(metric string) bool { return notHere[metric] != "" })
+	if dir := os.Getenv(dashboardsEnv); dir != "" {
+		drawDashboards(t, c, server, dir)
+	}
 }
 
 // target leads Prometheus, which is in no namespace of the lab, to what is served there.

@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"encoding/json"
 	"fmt"
 	"net/netip"
@@ -51,5 +52,52 @@ func testTop(t *testing.T, c *Cluster) {
 	})
 	if s := got.Services[0]; s.Rate.Packets <= 0 || s.Rate.Bytes <= 0 || !strings.Contains(s.Service, "/TCP") {
 		t.Errorf("Services %+v", got.Services)
+	}
+	c.topOnTerminal(t, c.Binary("ovnkube"), "gateway", "top", "-interval", "500ms", "-pin-dir", c.Node(1).PinDir, "-run-dir", c.Node(1).RunDir)
+}
+
+// topOnTerminal: on a terminal the picture is drawn again and again in its place, until Ctrl-C.
+func (c *Cluster) topOnTerminal(t *testing.T, argv ...string) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // for a top that does not end
+	defer cancel()
+	cmd, err := c.Command(ctx, "node1", "script", "--quiet", "--return", "--flush", "--command", strings.Join(argv, " "), "/dev/null")
+	if err != nil {
+		t.Fatal(err)
+	}
+	keys, err := cmd.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	screen, err := cmd.StdoutPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := cmd.Start(); err != nil {
+		t.Fatal(err)
+	}
+	const wipe = "\x1b[H\x1b[2J"
+	var seen strings.Builder
+	b := make([]byte, 4096)
+	for pressed := false; ; {
+		n, err := screen.Read(b)
+		seen.Write(b[:n])
+		if pictures := strings.Count(seen.String(), wipe); pictures >= 3 && !pressed {
+			pressed = true
+			if _, err := keys.Write([]byte{3}); err != nil { // Ctrl-C
+				t.Fatal(err)
+			}
+		}
+		if err != nil {
+			break
+		}
+	}
+	if err := cmd.Wait(); err != nil {
+		t.Errorf("top ended by Ctrl-C: %v", err)
+	}
+	for i, picture := range strings.Split(seen.String(), wipe)[1:] {
+		if !strings.Contains(picture, "packets/s") {
+			t.Errorf("picture %d: %q", i, picture)
+		}
 	}
 }
