@@ -53,6 +53,7 @@ func (c *Cluster) makeTraffic(t *testing.T, client kubernetes.Interface) {
 			c.hold(t, "pod to outside", host("a"), port(outside(false), outsidePort), time.Minute, "-interval", "5ms")
 		}},
 		{25 * time.Second, func() {
+			c.meet(ctx, "ext", port(c.gateway(1)(false), nodePort))
 			c.run(t, "NodePort", "ext", append([]string{"timeout", "60"}, c.traffic("tcp", port(c.gateway(1)(false), nodePort).String(), "-n", "1000000")...)...)
 		}},
 		{40 * time.Second, func() {

@@ -54,7 +54,7 @@ func (r Result) Family() string {
 // its monitor. What is decided wrongly is so the second time too.
 func (c *Cluster) Run(ctx context.Context, p *Path, protocol string, v6 bool) (Result, error) {
 	if protocol == "tcp" && c.Datapath() != "system" {
-		c.meet(ctx, p, v6)
+		c.meet(ctx, p.From, netip.AddrPortFrom(p.To(v6), p.Port))
 	}
 	result, err := c.runOnce(ctx, p, protocol, v6)
 	if err == nil || ctx.Err() != nil {
@@ -76,10 +76,9 @@ func (c *Cluster) Run(ctx context.Context, p *Path, protocol string, v6 bool) (R
 // ovs-vswitchd 3.1 calls it new and translates its destination before OVN's load
 // balancer has seen it, which therefore does not ask for the source's translation: the
 // answer goes by another gateway. The kernel's datapath leaves it to the load balancer.
-func (c *Cluster) meet(ctx context.Context, p *Path, v6 bool) {
-	target := netip.AddrPortFrom(p.To(v6), p.Port).String()
+func (c *Cluster) meet(ctx context.Context, from string, target netip.AddrPort) {
 	for range 3 { // if none is answered, the run says so
-		if _, err := c.Exec(ctx, p.From, c.traffic("udp", "-n", "8", target)...); err == nil || ctx.Err() != nil {
+		if _, err := c.Exec(ctx, from, c.traffic("udp", "-n", "8", target.String())...); err == nil || ctx.Err() != nil {
 			return
 		}
 	}

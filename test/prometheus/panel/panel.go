@@ -111,12 +111,21 @@ func (p *picture) panel(x, y, width float64, over time.Duration, of Panel) error
 		}
 		lx, ly := x0+float64(i%2)*(x1-x0)/2, y0+chartHeight+32+float64(i/2)*15
 		p.put(`<rect x="%.1f" y="%.1f" width="10" height="3" fill="%s"/>`, lx, ly-5, colours()[i])
-		p.text(lx+14, ly, "", l.name)
+		p.text(lx+14, ly, "", shortened(l.name))
 	}
 	if left > 0 {
 		p.text(x1, y+14, ` text-anchor="end" fill="#57606a"`, fmt.Sprintf("and %d smaller", left))
 	}
 	return nil
+}
+
+// shortened leaves of a long name its two ends, so that the next one's place is free.
+func shortened(name string) string {
+	const head, tail = 12, 16
+	if r := []rune(name); len(r) > head+tail+1 {
+		return string(r[:head]) + "…" + string(r[len(r)-tail:])
+	}
+	return name
 }
 
 func places(run []Point, place func(Point) string) []string {

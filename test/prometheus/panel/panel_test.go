@@ -123,3 +123,14 @@ func TestSpell(t *testing.T) {
 		}
 	}
 }
+
+func TestShortened(t *testing.T) {
+	for name, want := range map[string]string{
+		"": "", "default/localhost:80/UDP": "default/localhost:80/UDP",
+		"OVN_Northbound tcp:172.30.0.1:6641": "OVN_Northbou…:172.30.0.1:6641",
+	} {
+		if got := shortened(name); got != want {
+			t.Errorf("shortened(%q) = %q, want %q", name, got, want)
+		}
+	}
+}
