@@ -257,7 +257,7 @@ func (r *rig) cancelledAdd(t *testing.T, p Pod) error {
 	}
 	testnode.Eventually(t, "port is gone", func() error {
 		if _, _, err := r.OVS.Port(t.Context(), host); !errors.Is(err, ovs.ErrNotFound) {
-			return fmt.Errorf("port is left: %v", err)
+			return fmt.Errorf("port is left: %w", err)
 		}
 		return nil
 	})
