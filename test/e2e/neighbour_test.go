@@ -96,13 +96,19 @@ func testManyRouters(t *testing.T, c *Cluster) {
 			_, err := c.Exec(t.Context(), "ext", "ping", "-n", "-q", "-c", "1", "-W", "2", target.String())
 			return err
 		})
-		capture := c.run(t, "capture", "ext", "timeout", "6", "tcpdump", "-n", "-i", "eth0", "-Q", "in", "arp[6:2]", "==", "2", "and", "src", "host", target.String())
-		time.Sleep(2 * time.Second) // until it captures
+		arp := func(way, operation string, of ...string) *background {
+			return c.run(t, "capture", "ext", append([]string{"timeout", "6", "tcpdump", "-n", "-i", "eth0", "-Q", way, "arp[6:2]", "==", operation, "and"}, of...)...)
+		}
+		// It may ask twice: once when it has forgotten, once more to be sure.
+		requests, replies := arp("out", "1", "dst", "host", target.String()), arp("in", "2", "src", "host", target.String())
+		time.Sleep(2 * time.Second) // until they capture
 		c.execute(t, "ext", "ip", "neigh", "flush", "to", target.String())
 		c.ping(t, "ping", "ext", target, "-c", "1").pinged(t, 1)
-		<-capture.done // ended by timeout
-		if got := strings.Count(capture.out.String(), "Reply "+target.String()); got != 1 {
-			t.Errorf("%d answers for %s, want 1:\n%s%s", got, target, capture.out.String(), capture.err.String())
+		<-requests.done // ended by timeout
+		<-replies.done
+		asked, got := strings.Count(requests.out.String(), "who-has "+target.String()+" "), strings.Count(replies.out.String(), "Reply "+target.String()+" ")
+		if asked == 0 || got != asked {
+			t.Errorf("%d answers to %d requests for %s:\n%s%s%s", got, asked, target, requests.out.String(), replies.out.String(), replies.err.String())
 		}
 	}
 }
