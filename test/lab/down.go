@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -73,20 +72,12 @@ func (l *Lab) removeDir() error {
 }
 
 func (l *Lab) killRecorded() error {
-	var records []string
-	for _, pattern := range []string{"pid/*.pid", "kube/*.pid"} {
-		found, err := filepath.Glob(l.path(pattern))
-		if err != nil {
-			return err
-		}
-		records = append(records, found...)
+	recorded, err := l.recorded()
+	if err != nil {
+		return err
 	}
 	var group errgroup.Group
-	for _, record := range records {
-		p, err := process.Load(record)
-		if err != nil {
-			return err
-		}
+	for _, p := range recorded {
 		group.Go(func() error { return p.Stop(0) })
 	}
 	return group.Wait()

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
 
 // Lab is a lab that is up, or what is left of one.
@@ -33,6 +34,7 @@ type state struct {
 	BinDir              string
 	Uplink              string
 	AgentArgs           []string
+	By                  process.Process // that brought it up
 }
 
 // Node is one node of the lab. Its name is that of its Node object and its
@@ -78,6 +80,9 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	if err != nil {
 		return nil, fmt.Errorf("bring lab up: %w", err)
 	}
+	if err := o.clear(); err != nil {
+		return nil, fmt.Errorf("bring lab up: %w", err)
+	}
 	if err := o.preflight(); err != nil {
 		return nil, fmt.Errorf("bring lab up: %w", err)
 	}
@@ -93,7 +98,7 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	if o.Datapath == "" {
 		l.opts.Datapath, reason = detectDatapath()
 	}
-	if err := l.claim(); err != nil {
+	if err := l.opts.alone(l.claim); err != nil {
 		return nil, fmt.Errorf("bring lab up: %w", err)
 	}
 	l.step("lab in %s; datapath %s: %s", l.opts.Dir, l.opts.Datapath, reason)
@@ -114,9 +119,13 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 // claim makes the directory this lab's, or fails if it is another's.
 func (l *Lab) claim() error {
 	o := l.opts
+	by, err := process.Find(os.Getpid())
+	if err != nil {
+		return err
+	}
 	l.state = state{
 		Name: o.Name, Nodes: o.Nodes, Kube: o.Kube, Cluster: o.Cluster, Bare: o.Bare, Datapath: o.Datapath, BinDir: o.BinDir,
-		Uplink: o.Uplink, AgentArgs: o.AgentArgs,
+		Uplink: o.Uplink, AgentArgs: o.AgentArgs, By: *by,
 	}
 	b, err := json.MarshalIndent(l.state, "", "\t")
 	if err != nil {

@@ -1,0 +1,85 @@
+package lab_test
+
+import (
+	"bytes"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
+)
+
+// TestDeserted: what is left of a lab whose processes were all killed is no hindrance,
+// and one that has a single process is.
+func TestDeserted(t *testing.T) {
+	o := options(t)
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	first := exec.Command(self)
+	first.Env = append(os.Environ(), upEnv+"="+o.Dir, upEnv+"_KUBE=")
+	first.Stdout = writerFunc(func(b []byte) {
+		t.Logf("%s", b)
+		if strings.Contains(string(b), "up returned") {
+			_ = first.Process.Kill() // or it has been killed
+		}
+	})
+	refused := func(what string) {
+		t.Helper()
+		if _, err := lab.Up(t.Context(), o); err == nil || !strings.Contains(err.Error(), "is up") {
+			t.Fatalf("%s: %v", what, err)
+		}
+	}
+	if err := first.Run(); err == nil {
+		t.Fatal("it ended by itself")
+	}
+	refused("its daemons live")
+	l, err := lab.Open(o.Dir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	last, err := l.Spawn("ext", "last", "sleep", "1h")
+	if err != nil {
+		t.Fatal(err)
+	}
+	records, err := filepath.Glob(filepath.Join(o.Dir, "pid", "*.pid"))
+	if err != nil || len(records) < 5 {
+		t.Fatal(records, err)
+	}
+	for _, record := range records {
+		p, err := process.Load(record)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if p.PID == last.PID {
+			continue
+		}
+		if err := p.Stop(0); err != nil {
+			t.Fatal(err)
+		}
+	}
+	refused("one process lives")
+	if err := last.Signal(unix.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+	if err := last.Stop(0); err != nil {
+		t.Fatal(err)
+	}
+	var progress bytes.Buffer
+	o.Progress = &progress
+	again, err := lab.Up(t.Context(), o)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !strings.Contains(progress.String(), "processes have all ended") {
+		t.Errorf("it does not say what it takes away:\n%s", progress.String())
+	}
+	refused("it is up again")
+	mustExec(t, again, "node1", "ping", "-n", "-c", "1", "-W", "5", again.Node(2).IP4.String())
+}
