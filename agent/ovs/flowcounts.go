@@ -180,13 +180,17 @@ func (c *FlowCounts) serve(conn net.Conn, packets <-chan ofPacket, l *ledger) er
 
 // begin asks for the counts of all numbers.
 func (c *FlowCounts) begin(conn net.Conn, l *ledger) error {
+	l.begin(len(c.numbers))
+	_, err := conn.Write(c.askSums())
+	return err
+}
+
+func (c *FlowCounts) askSums() []byte {
 	var b []byte
 	for _, n := range c.numbers {
 		b = append(b, askSum(n)...)
 	}
-	l.begin(len(c.numbers))
-	_, err := conn.Write(b)
-	return err
+	return b
 }
 
 // The messages of OpenFlow 1.4 that counting takes.

@@ -11,15 +11,23 @@ import (
 // ovs-vswitchd; what flows that have gone had counted is not in it.
 func ReadFlowSums(ctx context.Context, rundir, bridge string, of []uint8) ([numbers]FlowCount, error) {
 	c := NewFlowCounts(rundir, bridge, of)
+	var l ledger
+	l.begin(len(of))
+	err := c.once(ctx, "counts of flows", c.askSums(), l.take)
+	return l.round, err
+}
+
+// once asks over a connection of its own and takes what comes until that is all; what
+// is for its errors.
+func (c *FlowCounts) once(ctx context.Context, what string, question []byte, take func(ofPacket) (all bool)) error {
 	conn, err := c.dial(ctx)
 	if err != nil {
-		return [numbers]FlowCount{}, err
+		return err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	var l ledger
-	if err := c.begin(conn, &l); err != nil {
-		return l.round, fmt.Errorf("ask %s for counts of flows: %w", bridge, err)
+	if _, err := conn.Write(question); err != nil {
+		return fmt.Errorf("ask %s for %s: %w", c.Bridge, what, err)
 	}
 	for {
 		kind, xid, body, err := readOpenFlow(conn)
@@ -27,10 +35,10 @@ func ReadFlowSums(ctx context.Context, rundir, bridge string, of []uint8) ([numb
 			err = ctx.Err()
 		}
 		if err != nil {
-			return l.round, fmt.Errorf("read counts of flows of %s: %w", bridge, err)
+			return fmt.Errorf("read %s of %s: %w", what, c.Bridge, err)
 		}
-		if l.take(ofPacket{kind, xid, body}) {
-			return l.round, nil
+		if take(ofPacket{kind, xid, body}) {
+			return nil
 		}
 	}
 }

@@ -3,9 +3,7 @@ package ovs
 import (
 	"context"
 	"encoding/binary"
-	"fmt"
 	"net/netip"
-	"time"
 )
 
 // FrontFlow is a flow of ours that matches one destination: an address, a protocol and
@@ -20,38 +18,26 @@ type FrontFlow struct {
 // ReadFrontFlows returns the flows of these numbers (FlowSync) that match one destination,
 // with what each has counted since it was written.
 func ReadFrontFlows(ctx context.Context, rundir, bridge string, of []uint8) ([]FrontFlow, error) {
-	c := NewFlowCounts(rundir, bridge, of)
-	conn, err := c.dial(ctx)
-	if err != nil {
-		return nil, err
-	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
-	var ask []byte
+	var question []byte
 	for _, n := range of {
 		m := askSum(n)
 		binary.BigEndian.PutUint16(m[ofHeaderLen:], ofFlowStats) // the same question, but for each
-		ask = append(ask, m...)
-	}
-	if _, err := conn.Write(ask); err != nil {
-		return nil, fmt.Errorf("ask %s for flows: %w", bridge, err)
+		question = append(question, m...)
 	}
 	var out []FrontFlow
-	for left := len(of); left > 0; {
-		kind, _, body, err := readOpenFlow(conn)
-		if ctx.Err() != nil {
-			err = ctx.Err()
+	left := len(of)
+	err := NewFlowCounts(rundir, bridge, of).once(ctx, "flows", question, func(p ofPacket) (all bool) {
+		if p.kind != ofMultipartReply || len(p.body) < 8 || binary.BigEndian.Uint16(p.body) != ofFlowStats {
+			return false
 		}
-		if err != nil {
-			return nil, fmt.Errorf("read flows of %s: %w", bridge, err)
-		}
-		if kind != ofMultipartReply || len(body) < 8 || binary.BigEndian.Uint16(body) != ofFlowStats {
-			continue
-		}
-		out = append(out, parseFrontFlows(body[8:])...)
-		if more := binary.BigEndian.Uint16(body[2:])&1 != 0; !more {
+		out = append(out, parseFrontFlows(p.body[8:])...)
+		if more := binary.BigEndian.Uint16(p.body[2:])&1 != 0; !more {
 			left--
 		}
+		return left == 0
+	})
+	if err != nil {
+		return nil, err
 	}
 	return out, nil
 }

@@ -20,7 +20,6 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
-	"path/filepath"
 	"syscall"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench/machine"
@@ -79,7 +78,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	fmt.Fprintf(stdout, "%d benchmarks: %s\n", len(r.Measures), *out)
 	if *keep {
-		return r.Write(filepath.Join("bench", "results", r.Name()))
+		return r.Keep()
 	}
 	return nil
 }

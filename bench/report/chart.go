@@ -7,6 +7,7 @@ import (
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
+	"github.com/ovn-ebpf/ovn-ebpf/test/svg"
 )
 
 // group is some bars that are compared with each other.
@@ -50,14 +51,8 @@ const (
 	titleHeight = 30
 )
 
-// picture collects the elements of an SVG.
-type picture struct{ strings.Builder }
-
-func (p *picture) put(format string, args ...any) { fmt.Fprintf(&p.Builder, format+"\n", args...) }
-
-func (p *picture) text(x, y float64, attributes, text string) {
-	p.put(`<text x="%.1f" y="%.1f"%s>%s</text>`, x, y, attributes, html.EscapeString(text))
-}
+// picture is an SVG.
+type picture struct{ svg.Picture }
 
 func (p *picture) svg(title string, height float64) string {
 	return fmt.Sprintf(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%.0f" viewBox="0 0 %d %.0f" role="img" font-family="sans-serif" font-size="12">
@@ -80,13 +75,13 @@ func barChart(title string, groups []group) string {
 	y := float64(titleHeight)
 	for _, g := range groups {
 		y += 8
-		p.text(10, y+12, ` font-weight="bold"`, g.name)
+		p.Text(10, y+12, ` font-weight="bold"`, g.name)
 		y += lineHeight
 		for _, b := range g.bars {
 			length := (chartWidth - labelWidth - valueWidth) * b.value / most
-			p.text(labelWidth-6, y+12, ` text-anchor="end"`, b.variant)
-			p.put(`<rect x="%d" y="%.1f" width="%.1f" height="%d" fill="%s"/>`, labelWidth, y+1, length, lineHeight-3, colour(b.variant))
-			p.text(labelWidth+length+6, y+12, "", b.text)
+			p.Text(labelWidth-6, y+12, ` text-anchor="end"`, b.variant)
+			p.Put(`<rect x="%d" y="%.1f" width="%.1f" height="%d" fill="%s"/>`, labelWidth, y+1, length, lineHeight-3, colour(b.variant))
+			p.Text(labelWidth+length+6, y+12, "", b.text)
 			y += lineHeight
 		}
 	}
@@ -119,8 +114,8 @@ func lineChart(title, axis string, lines []line) string {
 	for i := range 5 {
 		value := 1.1 * most * float64(i) / 4
 		_, y := at(first, value)
-		p.put(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="#d0d7de"/>`, left, y, right, y)
-		p.text(left-6, y+4, ` text-anchor="end"`, fmt.Sprintf("%.0f", value))
+		p.Put(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="#d0d7de"/>`, left, y, right, y)
+		p.Text(left-6, y+4, ` text-anchor="end"`, fmt.Sprintf("%.0f", value))
 	}
 	marked := map[float64]bool{}
 	for _, l := range lines {
@@ -128,18 +123,18 @@ func lineChart(title, axis string, lines []line) string {
 		for i := range l.x {
 			x, y := at(l.x[i], l.y[i])
 			points = append(points, fmt.Sprintf("%.1f,%.1f", x, y))
-			p.put(`<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`, x, y, colour(l.variant))
+			p.Put(`<circle cx="%.1f" cy="%.1f" r="3" fill="%s"/>`, x, y, colour(l.variant))
 			if !marked[l.x[i]] {
 				marked[l.x[i]] = true
-				p.text(x, titleHeight+height+18, ` text-anchor="middle"`, thousands(l.x[i]))
+				p.Text(x, titleHeight+height+18, ` text-anchor="middle"`, thousands(l.x[i]))
 			}
 			if i == len(l.x)-1 {
-				p.text(x+8, y+4, "", l.variant)
+				p.Text(x+8, y+4, "", l.variant)
 			}
 		}
-		p.put(`<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`, strings.Join(points, " "), colour(l.variant))
+		p.Put(`<polyline points="%s" fill="none" stroke="%s" stroke-width="2"/>`, strings.Join(points, " "), colour(l.variant))
 	}
-	p.text((left+right)/2, titleHeight+height+38, ` text-anchor="middle"`, axis)
+	p.Text((left+right)/2, titleHeight+height+38, ` text-anchor="middle"`, axis)
 	return p.svg(title, titleHeight+height+50)
 }
 

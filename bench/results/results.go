@@ -139,6 +139,10 @@ func (r *Run) Name() string {
 	return fmt.Sprintf("%s-%s-%s.json", r.Kind, day, r.Commit)
 }
 
+// Keep writes the run to where documents are made from; it wants to be called in the
+// module's top directory.
+func (r *Run) Keep() error { return r.Write(filepath.Join("bench", "results", r.Name())) }
+
 // Write writes the run to a file, whose directory it makes.
 func (r *Run) Write(path string) error {
 	text, err := r.Encode()

@@ -64,7 +64,7 @@ func full(ctx context.Context, c config, harness string, stdout, stderr io.Write
 	}
 	fmt.Fprintf(stdout, "Linux %s:\n\n%s\nAll of it: %s\n", r.Rows[0].Kernel, bench.Table(r.Rows, bench.Bars()), filepath.Join(dir, "full.md"))
 	if c.keep {
-		err = r.Write(filepath.Join("bench", "results", r.Name()))
+		err = r.Keep()
 	}
 	return errors.Join(err, report.Flat(r.Sweeps))
 }

@@ -30,7 +30,7 @@ func save(c config, r *results.Run) error {
 		return err
 	}
 	if c.keep {
-		return r.Write(filepath.Join("bench", "results", r.Name()))
+		return r.Keep()
 	}
 	return nil
 }

@@ -134,8 +134,8 @@ func document(r *result) string {
 }
 
 // readResults are the figures of several runs on one machine, as if of one: the
-// machine and the number of nodes are the last one's, and runs with other numbers of
-// nodes are beside it.
+// machine and the number of nodes are the last one's, as is what an earlier one has
+// measured too; runs with other numbers of nodes are beside it.
 func readResults(paths []string) (*result, error) {
 	var all []*result
 	for _, path := range paths {
@@ -147,18 +147,30 @@ func readResults(paths []string) (*result, error) {
 	}
 	out := all[len(all)-1]
 	for _, r := range slices.Backward(all[:len(all)-1]) {
+		if !out.takes(r) {
+			continue
+		}
 		if !strings.Contains(out.Machine.Commit, r.Machine.Commit) {
 			out.Machine.Commit += ", " + r.Machine.Commit
 		}
-		if r.Nodes != out.Nodes {
-			out.beside = append(out.beside, r)
-			continue
-		}
-		out.Sizes = append(out.Sizes, r.Sizes...)
-		out.Alloc = cmp.Or(out.Alloc, r.Alloc)
 	}
 	slices.SortFunc(out.Sizes, func(a, b size) int { return cmp.Compare(a.Pods, b.Pods) })
 	return out, nil
+}
+
+// takes adds what another run has more, and tells whether that is anything: a size that
+// was measured in both is r's.
+func (r *result) takes(other *result) bool {
+	if other.Nodes != r.Nodes {
+		r.beside = append(r.beside, other)
+		return true
+	}
+	more := slices.DeleteFunc(slices.Clone(other.Sizes), func(s size) bool {
+		return slices.ContainsFunc(r.Sizes, func(own size) bool { return own.Pods == s.Pods })
+	})
+	r.Sizes = append(r.Sizes, more...)
+	r.Alloc = cmp.Or(r.Alloc, other.Alloc)
+	return len(more) > 0
 }
 
 // putNodes writes the table of what was measured with as many pods and another number

@@ -61,7 +61,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 		return err
 	}
 	if *keep {
-		return r.Write(filepath.Join("bench", "results", r.Name()))
+		return r.Keep()
 	}
 	return nil
 }

@@ -14,9 +14,9 @@ import (
 
 const (
 	// assertion is what ovs-vswitchd before 3.3 aborts by on the userspace datapath.
-	// Agents keep OVN from what provokes it (agent/ovs/nullnat.go), but connections
-	// from before an agent is there have it. The monitor starts ovs-vswitchd again,
-	// but connections are cut, and a spec may see that.
+	// Agents keep OVN from what provokes it in suites that ask for it
+	// (Suite.AvoidNullNAT), but not for connections from before an agent is there. The
+	// monitor starts ovs-vswitchd again, but connections are cut, and a spec may see that.
 	assertion = "conn->conn_type == CT_CONN_TYPE_DEFAULT"
 	attempts  = 3
 )

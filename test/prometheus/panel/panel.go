@@ -11,6 +11,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/svg"
 )
 
 // Panel is a chart of some series over time.
@@ -52,29 +54,23 @@ func Draw(title, caption string, over time.Duration, panels []Panel) (string, er
 	}
 	height := titleRoom + (len(panels)+columns-1)/columns*panelHeight + 24
 	var p picture
-	p.put(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img" font-family="sans-serif" font-size="11">`, width, height, width, height)
-	p.put(`<title>%s</title>`, html.EscapeString(title))
-	p.put(`<rect width="100%%" height="100%%" fill="#ffffff"/>`)
-	p.text(12, 22, ` font-size="15" font-weight="bold"`, title)
+	p.Put(`<svg xmlns="http://www.w3.org/2000/svg" width="%d" height="%d" viewBox="0 0 %d %d" role="img" font-family="sans-serif" font-size="11">`, width, height, width, height)
+	p.Put(`<title>%s</title>`, html.EscapeString(title))
+	p.Put(`<rect width="100%%" height="100%%" fill="#ffffff"/>`)
+	p.Text(12, 22, ` font-size="15" font-weight="bold"`, title)
 	for i, of := range panels {
 		const each = width / columns
 		if err := p.panel(float64(i%columns*each), float64(titleRoom+i/columns*panelHeight), each, over, of); err != nil {
 			return "", fmt.Errorf("draw panel %q: %w", of.Title, err)
 		}
 	}
-	p.text(12, float64(height-9), ` fill="#57606a"`, caption)
-	p.put("</svg>")
+	p.Text(12, float64(height-9), ` fill="#57606a"`, caption)
+	p.Put("</svg>")
 	return p.String(), nil
 }
 
-// picture collects the elements of an SVG.
-type picture struct{ strings.Builder }
-
-func (p *picture) put(format string, args ...any) { fmt.Fprintf(&p.Builder, format+"\n", args...) }
-
-func (p *picture) text(x, y float64, attributes, text string) {
-	p.put(`<text x="%.1f" y="%.1f"%s>%s</text>`, x, y, attributes, html.EscapeString(text))
-}
+// picture is an SVG.
+type picture struct{ svg.Picture }
 
 // colours are told apart also by who does not see all of them.
 func colours() [most]string {
@@ -92,29 +88,29 @@ func (p *picture) panel(x, y, width float64, over time.Duration, of Panel) error
 	}
 	top = ceiling(top)
 	x0, x1, y0 := x+leftRoom, x+width-16, y+26
-	p.text(x+12, y+14, ` font-weight="bold"`, of.Title)
+	p.Text(x+12, y+14, ` font-weight="bold"`, of.Title)
 	for i := range 5 {
 		at := y0 + chartHeight*float64(4-i)/4
-		p.put(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="#d0d7de"/>`, x0, at, x1, at)
-		p.text(x0-6, at+4, ` text-anchor="end"`, spell(top*float64(i)/4, of.Unit))
+		p.Put(`<line x1="%.1f" y1="%.1f" x2="%.1f" y2="%.1f" stroke="#d0d7de"/>`, x0, at, x1, at)
+		p.Text(x0-6, at+4, ` text-anchor="end"`, spell(top*float64(i)/4, of.Unit))
 	}
 	for i := range 4 {
 		at := over * time.Duration(i) / 3
-		p.text(x0+(x1-x0)*float64(i)/3, y0+chartHeight+14, ` text-anchor="`+[]string{"start", "middle", "middle", "end"}[i]+`" fill="#57606a"`, at.Round(time.Second).String())
+		p.Text(x0+(x1-x0)*float64(i)/3, y0+chartHeight+14, ` text-anchor="`+[]string{"start", "middle", "middle", "end"}[i]+`" fill="#57606a"`, at.Round(time.Second).String())
 	}
 	place := func(q Point) string {
 		return fmt.Sprintf("%.1f,%.1f", x0+(x1-x0)*float64(q.At)/float64(over), y0+chartHeight*(1-q.Value/top))
 	}
 	for i, l := range lines {
 		for _, run := range l.runs {
-			p.put(`<polyline points="%s" fill="none" stroke="%s" stroke-width="1.6"/>`, strings.Join(places(run, place), " "), colours()[i])
+			p.Put(`<polyline points="%s" fill="none" stroke="%s" stroke-width="1.6"/>`, strings.Join(places(run, place), " "), colours()[i])
 		}
 		lx, ly := x0+float64(i%2)*(x1-x0)/2, y0+chartHeight+32+float64(i/2)*15
-		p.put(`<rect x="%.1f" y="%.1f" width="10" height="3" fill="%s"/>`, lx, ly-5, colours()[i])
-		p.text(lx+14, ly, "", shortened(l.name))
+		p.Put(`<rect x="%.1f" y="%.1f" width="10" height="3" fill="%s"/>`, lx, ly-5, colours()[i])
+		p.Text(lx+14, ly, "", shortened(l.name))
 	}
 	if left > 0 {
-		p.text(x1, y+14, ` text-anchor="end" fill="#57606a"`, fmt.Sprintf("and %d smaller", left))
+		p.Text(x1, y+14, ` text-anchor="end" fill="#57606a"`, fmt.Sprintf("and %d smaller", left))
 	}
 	return nil
 }

@@ -1,0 +1,56 @@
+package main
+
+import (
+	"encoding/json"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"testing"
+)
+
+// TestReadResults holds that several runs make one page: the last is what the others are
+// added to, and no size is shown twice.
+func TestReadResults(t *testing.T) {
+	sized := func(nodes int, commit string, restart float64, pods ...int) *result {
+		r := &result{Machine: machine{Commit: commit}, Nodes: nodes, Main: 10000}
+		for _, n := range pods {
+			r.Sizes = append(r.Sizes, size{Pods: n, Restart: takeover{Seconds: restart}, Sync: phase{Seconds: 1, CPU: map[string]float64{"controller": 1, "northd": 10}}})
+		}
+		return r
+	}
+	var paths []string
+	for i, r := range []*result{
+		sized(10, "a", 1, 3000), sized(100, "b", 2, 1000, 3000), sized(100, "c", 3, 10000), sized(100, "d", 4, 1000, 3000, 30000),
+	} {
+		text, err := json.Marshal(r)
+		if err != nil {
+			t.Fatal(err)
+		}
+		paths = append(paths, filepath.Join(t.TempDir(), string(rune('0'+i))))
+		if err := os.WriteFile(paths[i], text, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	r, err := readResults(paths)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var got []string
+	for _, s := range r.Sizes {
+		got = append(got, fmt.Sprintf("%d/%.0f", s.Pods, s.Restart.Seconds))
+	}
+	if text := strings.Join(got, " "); text != "1000/4 3000/4 10000/3 30000/4" {
+		t.Errorf("sizes and where they are from: %s", text)
+	}
+	if r.Machine.Commit != "d, c, a" || len(r.beside) != 1 || r.beside[0].Nodes != 10 {
+		t.Errorf("commits %s, %d runs beside", r.Machine.Commit, len(r.beside))
+	}
+	text := document(r)
+	if n := strings.Count(text, "\n| 30000 | 1.0 s |"); n != 1 {
+		t.Errorf("30,000 pods are shown %d times:\n%s", n, text)
+	}
+	if !strings.Contains(text, "\n| 10 | 3000 |") || !strings.Contains(text, "\n| 100 | 3000 |") || strings.Contains(text, "\n| 100 | 1000 |") {
+		t.Errorf("by number of nodes:\n%s", text)
+	}
+}
