@@ -61,7 +61,7 @@ func (c *Cluster) topOnTerminal(t *testing.T, argv ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // for a top that does not end
 	defer cancel()
-	cmd, err := c.Command(ctx, "node1", "script", "--quiet", "--return", "--flush", "--command", strings.Join(argv, " "), "/dev/null")
+	cmd, err := c.Command(ctx, "node1", "script", "--quiet", "--return", "--flush", "--command", "exec "+strings.Join(argv, " "), "/dev/null")
 	if err != nil {
 		t.Fatal(err)
 	}
