@@ -32,6 +32,7 @@ type processConfig struct {
 	Lease                 time.Duration
 	Host                  string
 	CA, Cert, Key         []byte
+	Subnets               []controller.ClusterSubnet
 }
 
 func TestMain(m *testing.M) {
@@ -52,7 +53,7 @@ func runProcess(text string) error {
 	}
 	api := &rest.Config{Host: p.Host, TLSClientConfig: rest.TLSClientConfig{CAData: p.CA, CertData: p.Cert, KeyData: p.Key}}
 	cfg := config(p.NB, api)
-	cfg.Identity, cfg.MetricsAddr, cfg.Lease = p.Identity, p.Metrics, p.Lease
+	cfg.Identity, cfg.MetricsAddr, cfg.Lease, cfg.ClusterSubnets = p.Identity, p.Metrics, p.Lease, p.Subnets
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	return controller.Run(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
@@ -72,7 +73,7 @@ func startProcess(t *testing.T, w *world, identity string, lease time.Duration) 
 	r := &replicaProcess{replica: &replica{t: t, address: freeAddress(t)}, identity: identity, api: api}
 	text, err := json.Marshal(processConfig{
 		NB: w.nb.Endpoint, Identity: identity, Metrics: r.address, Lease: lease, Host: "https://" + api.address,
-		CA: w.config.CAData, Cert: w.config.CertData, Key: w.config.KeyData,
+		CA: w.config.CAData, Cert: w.config.CertData, Key: w.config.KeyData, Subnets: w.subnets,
 	})
 	if err != nil {
 		t.Fatal(err)

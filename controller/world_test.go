@@ -25,15 +25,17 @@ import (
 
 // world is a real API server and a real Northbound database.
 type world struct {
-	t      *testing.T
-	config *rest.Config
-	client *kubernetes.Clientset
-	nb     *nbtest.Server
+	t       *testing.T
+	config  *rest.Config
+	client  *kubernetes.Clientset
+	nb      *nbtest.Server
+	subnets []controller.ClusterSubnet
 }
 
 func newWorld(t *testing.T) *world {
 	t.Helper()
 	w := &world{t: t, config: kubetest.Start(t).RestConfig(), nb: nbtest.Start(t)}
+	w.subnets = config("", nil).ClusterSubnets
 	var err error
 	if w.client, err = kubernetes.NewForConfig(w.config); err != nil {
 		t.Fatal(err)

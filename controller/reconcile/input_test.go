@@ -16,6 +16,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile/churntest"
 )
 
 // stage is a property's cluster without chance: what happens is the test's.
@@ -71,7 +72,7 @@ func (s *stage) node(name, subnets string) {
 	if subnets != "" {
 		n.Annotations[annotation.NodeSubnets] = `{"default":[` + subnets + `]}`
 	}
-	s.api.put(n)
+	s.api.Put(n)
 }
 
 func (s *stage) pod(name, node, request string) {
@@ -82,17 +83,17 @@ func (s *stage) pod(name, node, request string) {
 	if request != "" {
 		p.Annotations[annotation.DefaultNetwork] = request
 	}
-	s.api.put(p)
+	s.api.Put(p)
 }
 
 // network is the pod's, as its annotation says.
 func (s *stage) network(name string) (out annotation.Pod) {
-	edit(s.api, podsResource, "ns/"+name, func(p *corev1.Pod) { out, _ = annotation.ParsePod(p.Annotations) })
+	churntest.Edit(s.api, podsResource, "ns/"+name, func(p *corev1.Pod) { out, _ = annotation.ParsePod(p.Annotations) })
 	return out
 }
 
 func (s *stage) subnets(node string) (out []netip.Prefix) {
-	edit(s.api, nodesResource, node, func(n *corev1.Node) { out, _ = annotation.ParseNodeSubnets(n.Annotations) })
+	churntest.Edit(s.api, nodesResource, node, func(n *corev1.Node) { out, _ = annotation.ParseNodeSubnets(n.Annotations) })
 	return out
 }
 
@@ -133,9 +134,9 @@ func TestStaticAddresses(t *testing.T) {
 	}
 	s.eventually("none of them keeps the rest from being ready", func() bool { return s.now.loop.Ready() == nil })
 
-	edit(s.api, podsResource, "ns/wrong2", func(p *corev1.Pod) { p.Annotations[annotation.DefaultNetwork] = `{"ips":["10.128.0.21"]}` })
+	churntest.Edit(s.api, podsResource, "ns/wrong2", func(p *corev1.Pod) { p.Annotations[annotation.DefaultNetwork] = `{"ips":["10.128.0.21"]}` })
 	s.eventually("a corrected request is served", func() bool { return s.has("wrong2", "10.128.0.21") })
-	s.api.remove(podsResource, "ns/fixed")
+	s.api.Remove(podsResource, "ns/fixed")
 	s.eventually("an address that is free again is given to who waited for it", func() bool { return s.has("wrong0", "10.128.0.20") })
 	s.eventually("so is a MAC address", func() bool { return s.network("wrong1").MAC.String() == "02:00:00:00:00:20" })
 	for _, e := range s.said("wrong3 CannotAllocate") {
@@ -164,9 +165,9 @@ func TestClaimedSubnets(t *testing.T) {
 	s.pod("a", "older", "")
 	s.eventually("a pod there", func() bool { return len(s.network("a").Addresses) == 2 })
 	before := s.network("a")
-	edit(s.api, nodesResource, "older", func(n *corev1.Node) { n.Annotations[annotation.NodeSubnets] = `{"default":["10.128.0.128/27"]}` })
+	churntest.Edit(s.api, nodesResource, "older", func(n *corev1.Node) { n.Annotations[annotation.NodeSubnets] = `{"default":["10.128.0.128/27"]}` })
 	s.eventually("a node's annotation is put right", func() bool { return len(s.subnets("older")) == 2 && s.subnets("older")[0].String() == "10.128.0.64/27" })
-	edit(s.api, podsResource, "ns/a", func(p *corev1.Pod) {
+	churntest.Edit(s.api, podsResource, "ns/a", func(p *corev1.Pod) {
 		p.Annotations[annotation.PodNetworks] = annotation.FormatPod(annotation.Pod{
 			Addresses: []netip.Prefix{netip.MustParsePrefix("10.128.0.90/27")}, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1},
 		})
@@ -181,7 +182,7 @@ func TestClaimedSubnets(t *testing.T) {
 	if lines := strings.Join(s.now.loop.Failing(), "\n"); !strings.Contains(lines, "node/foreign: ") || !strings.Contains(lines, "pod/ns/stranded: ") {
 		t.Errorf("failing owners: %s", lines)
 	}
-	edit(s.api, nodesResource, "foreign", func(n *corev1.Node) { delete(n.Annotations, annotation.NodeSubnets) })
+	churntest.Edit(s.api, nodesResource, "foreign", func(n *corev1.Node) { delete(n.Annotations, annotation.NodeSubnets) })
 	s.eventually("without the annotation it gets one, and its pods addresses", func() bool {
 		return len(s.subnets("foreign")) == 2 && len(s.network("stranded").Addresses) == 2
 	})

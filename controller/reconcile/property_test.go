@@ -21,6 +21,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile/churntest"
 )
 
 // TestAnyOrder: any sequence of changes, told in any order and batches, with
@@ -65,7 +66,7 @@ type property struct {
 	t      *testing.T
 	rng    *rand.Rand
 	api    *standinAPI
-	churn  *churn
+	churn  *churntest.Churn
 	server *nbtest.Server
 	path   *databasePath
 	now    *standinReplica
@@ -80,8 +81,8 @@ func newProperty(t *testing.T, seed uint64, changes int) *property {
 		log: slog.New(slog.NewTextHandler(t.Output(), &slog.HandlerOptions{Level: slog.LevelError})),
 	}
 	p.api.faults = rand.New(rand.NewPCG(seed, 2))
-	p.churn = &churn{
-		rng: rand.New(rand.NewPCG(seed, 3)), api: p.api, names: max(changes/20, 20), nodes: 8 + min(changes/1000, 40), wrong: map[string]bool{},
+	p.churn = &churntest.Churn{
+		Rand: rand.New(rand.NewPCG(seed, 3)), API: p.api, Names: max(changes/20, 20), Nodes: 8 + min(changes/1000, 40),
 	}
 	p.path = newDatabasePath(t, p.server.Endpoint)
 	p.now = p.lead(p.watch(), p.path.endpoint)
@@ -141,7 +142,7 @@ func (p *property) lead(r *standinReplica, endpoint string) *standinReplica {
 
 func (p *property) run(changes int) {
 	for i := range changes {
-		p.churn.step()
+		p.churn.Step()
 		for p.rng.IntN(3) == 0 {
 			p.now.deliver(standinResources[p.rng.IntN(len(standinResources))], 1+p.rng.IntN(30))
 		}
@@ -182,7 +183,7 @@ func (p *property) disturb() {
 func (p *property) summary() string {
 	text := fmt.Sprintf("%+v", p.done)
 	for _, r := range standinResources {
-		text += fmt.Sprintf(" %s %d", r, len(p.api.all(r)))
+		text += fmt.Sprintf(" %s %d", r, len(p.api.All(r)))
 	}
 	return fmt.Sprintf("%s rows %d", text, len(p.server.Normal()))
 }
@@ -190,7 +191,7 @@ func (p *property) summary() string {
 // settle heals what is wrong and waits until the leader has nothing left to do.
 func (p *property) settle() {
 	p.t.Helper()
-	p.churn.heal()
+	p.churn.Heal()
 	p.api.setDown(false)
 	p.api.mu.Lock()
 	p.api.faults = nil
@@ -230,7 +231,7 @@ func (p *property) checkAllocations() {
 		}
 		claimed[what] = who
 	}
-	for _, obj := range p.api.all(nodesResource) {
+	for _, obj := range p.api.All(nodesResource) {
 		n, _ := obj.(*corev1.Node)
 		claim("id "+n.Annotations[annotation.NodeID], n.Name)
 		subnets, err := annotation.ParseNodeSubnets(n.Annotations)
@@ -245,7 +246,7 @@ func (p *property) checkAllocations() {
 	books.mu.Lock() // who cannot have what it asks for asks again and again
 	defer books.mu.Unlock()
 	failing := p.now.loop.failures.owners()
-	for _, obj := range p.api.all(podsResource) {
+	for _, obj := range p.api.All(podsResource) {
 		pod, _ := obj.(*corev1.Pod)
 		if !plan.NeedsPort(pod) {
 			continue
@@ -256,15 +257,15 @@ func (p *property) checkAllocations() {
 		live[owner(pod)] = true
 		var held []string
 		for _, a := range books.pods.Held(owner(pod)) {
-			claim("address "+a.Addr().String(), keyOf(pod))
+			claim("address "+a.Addr().String(), churntest.Key(pod))
 			held = append(held, a.Addr().String())
 		}
 		failed := slices.Contains(failing, plan.PodKey(pod.Namespace, pod.Name))
 		if said := addressesOf(pod); !slices.Equal(said, held) && !failed {
-			p.t.Errorf("pod %s has %v and its annotation says %v", keyOf(pod), held, said)
+			p.t.Errorf("pod %s has %v and its annotation says %v", churntest.Key(pod), held, said)
 		}
 		if len(held) == 0 && !failed {
-			p.t.Errorf("pod %s has no address and no error", keyOf(pod))
+			p.t.Errorf("pod %s has no address and no error", churntest.Key(pod))
 		}
 	}
 	for _, pod := range books.pods.All() {
@@ -298,6 +299,19 @@ func (p *property) checkColdStart() {
 	if stats := again.loop.db.Stats(); stats.Transactions != 0 {
 		p.t.Errorf("the next leader wrote %d transactions: %v", stats.Transactions, stats.Operations)
 	}
+}
+
+// addressesOf are the pod's addresses, by its annotation.
+func addressesOf(p *corev1.Pod) []string {
+	network, err := annotation.ParsePod(p.Annotations)
+	if err != nil {
+		return nil
+	}
+	var out []string
+	for _, a := range network.Addresses {
+		out = append(out, a.Addr().String())
+	}
+	return out
 }
 
 // difference is what one of two sorted lists has and the other has not, the first of it.

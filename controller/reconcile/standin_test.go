@@ -10,9 +10,6 @@ import (
 	"sync"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	"k8s.io/apimachinery/pkg/api/meta"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -22,6 +19,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile/churntest"
 )
 
 // standinAPI stands in for the API server, where a real one would be too slow:
@@ -48,34 +46,9 @@ func newStandinAPI() *standinAPI {
 	return &standinAPI{objects: map[string]map[string]metav1.Object{}, changes: map[string][]standinChange{}}
 }
 
-func resourceOf(obj metav1.Object) string {
-	switch obj.(type) {
-	case *corev1.Node:
-		return nodesResource
-	case *corev1.Pod:
-		return podsResource
-	case *corev1.Service:
-		return "services"
-	case *discoveryv1.EndpointSlice:
-		return "endpointslices"
-	case *corev1.Namespace:
-		return "namespaces"
-	case *networkingv1.NetworkPolicy:
-		return "networkpolicies"
-	}
-	panic(fmt.Sprintf("no resource of %T", obj))
-}
-
-func keyOf(obj metav1.Object) string {
-	if obj.GetNamespace() == "" {
-		return obj.GetName()
-	}
-	return obj.GetNamespace() + "/" + obj.GetName()
-}
-
-// put creates or replaces an object. A new one gets a UID and a time, of which
+// Put creates or replaces an object. A new one gets a UID and a time, of which
 // several have the same.
-func (s *standinAPI) put(obj metav1.Object) {
+func (s *standinAPI) Put(obj metav1.Object) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.store(obj)
@@ -88,7 +61,7 @@ func (s *standinAPI) store(obj metav1.Object) {
 		obj.SetCreationTimestamp(metav1.NewTime(time.Unix(1_800_000_000+s.version/8, 0)))
 	}
 	obj.SetResourceVersion(fmt.Sprint(s.version))
-	r, key := resourceOf(obj), keyOf(obj)
+	r, key := churntest.ResourceOf(obj), churntest.Key(obj)
 	if s.objects[r] == nil {
 		s.objects[r] = map[string]metav1.Object{}
 	}
@@ -96,7 +69,7 @@ func (s *standinAPI) store(obj metav1.Object) {
 	s.changes[r] = append(s.changes[r], standinChange{key, obj})
 }
 
-func (s *standinAPI) remove(resource, key string) {
+func (s *standinAPI) Remove(resource, key string) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	if s.objects[resource][key] == nil {
@@ -107,8 +80,8 @@ func (s *standinAPI) remove(resource, key string) {
 	s.changes[resource] = append(s.changes[resource], standinChange{key, nil})
 }
 
-// all returns a resource's objects by key.
-func (s *standinAPI) all(resource string) []metav1.Object {
+// All returns a resource's objects by key.
+func (s *standinAPI) All(resource string) []metav1.Object {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	var out []metav1.Object
@@ -124,15 +97,15 @@ func (s *standinAPI) setDown(down bool) {
 	s.down = down
 }
 
-// edit changes a copy of an object, if it exists.
-func edit[T metav1.Object](s *standinAPI, resource, key string, change func(T)) {
+// Edit changes a copy of an object, if it exists.
+func (s *standinAPI) Edit(resource, key string, change func(metav1.Object)) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	obj, ok := s.objects[resource][key].(T)
-	if !ok {
+	obj := s.objects[resource][key]
+	if obj == nil {
 		return
 	}
-	c, _ := any(obj).(runtime.Object).DeepCopyObject().(T)
+	c, _ := obj.(runtime.Object).DeepCopyObject().(metav1.Object)
 	change(c)
 	s.store(c)
 }

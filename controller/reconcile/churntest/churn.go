@@ -1,4 +1,4 @@
-package reconcile
+package churntest
 
 import (
 	"fmt"
@@ -12,18 +12,19 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
 
-// churn changes a cluster at random, with everything that an API server would
+// Churn changes a cluster at random, with everything that an API server would
 // take, right or wrong.
-type churn struct {
-	rng   *rand.Rand
-	api   *standinAPI
-	names int // how many names of a kind there are: the fewer, the more often one is used again
-	nodes int
+type Churn struct {
+	Rand  *rand.Rand
+	API   API
+	Names int // how many names of a kind there are: the fewer, the more often one is used again
+	Nodes int
+
 	wrong map[string]bool // resource/key of objects that say what cannot be planned
 }
 
-// step makes one change.
-func (c *churn) step() {
+// Step makes one change.
+func (c *Churn) Step() {
 	for _, o := range []struct {
 		weight int
 		do     func()
@@ -47,7 +48,7 @@ func (c *churn) step() {
 		{3, c.removePolicy},
 	} {
 		// The weights' sum is 95.
-		if c.rng.IntN(95) < o.weight {
+		if c.Rand.IntN(95) < o.weight {
 			o.do()
 			return
 		}
@@ -55,17 +56,24 @@ func (c *churn) step() {
 	c.putPod()
 }
 
-func (c *churn) maybe(percent int) bool { return c.rng.IntN(100) < percent }
-
-func pick[T any](c *churn, list ...T) T { return list[c.rng.IntN(len(list))] }
-
-func (c *churn) node() string      { return fmt.Sprint("node", c.rng.IntN(c.nodes)) }
-func (c *churn) namespace() string { return fmt.Sprint("ns", c.rng.IntN(5)) }
-func (c *churn) name(kind string) string {
-	return fmt.Sprint(kind, c.rng.IntN(c.names))
+func (c *Churn) mark(resource, key string) {
+	if c.wrong == nil {
+		c.wrong = map[string]bool{}
+	}
+	c.wrong[resource+"/"+key] = true
 }
 
-func (c *churn) labels() map[string]string {
+func (c *Churn) maybe(percent int) bool { return c.Rand.IntN(100) < percent }
+
+func pick[T any](c *Churn, list ...T) T { return list[c.Rand.IntN(len(list))] }
+
+func (c *Churn) node() string      { return fmt.Sprint("node", c.Rand.IntN(c.Nodes)) }
+func (c *Churn) namespace() string { return fmt.Sprint("ns", c.Rand.IntN(5)) }
+func (c *Churn) name(kind string) string {
+	return fmt.Sprint(kind, c.Rand.IntN(c.Names))
+}
+
+func (c *Churn) labels() map[string]string {
 	out := map[string]string{}
 	for _, k := range []string{"app", "tier"} {
 		if c.maybe(70) {
@@ -76,19 +84,19 @@ func (c *churn) labels() map[string]string {
 }
 
 // exists returns a random object of the resource, "" if there is none.
-func (c *churn) exists(resource string) string {
-	all := c.api.all(resource)
+func (c *Churn) exists(resource string) string {
+	all := c.API.All(resource)
 	if len(all) == 0 {
 		return ""
 	}
-	return keyOf(all[c.rng.IntN(len(all))])
+	return Key(all[c.Rand.IntN(len(all))])
 }
 
-func (c *churn) putNode() {
-	i := c.rng.IntN(c.nodes)
+func (c *Churn) putNode() {
+	i := c.Rand.IntN(c.Nodes)
 	name := fmt.Sprint("node", i)
 	edited := false
-	edit(c.api, nodesResource, name, func(n *corev1.Node) {
+	Edit(c.API, Nodes, name, func(n *corev1.Node) {
 		edited = true
 		c.describe(n, i)
 	})
@@ -101,15 +109,15 @@ func (c *churn) putNode() {
 	}
 	if c.maybe(5) {
 		n.Annotations[annotation.NodeSubnets] = `{"default":["192.168.7.0/24"]}`
-		c.wrong[nodesResource+"/"+name] = true
+		c.mark(Nodes, name)
 	}
-	c.api.put(n)
+	c.API.Put(n)
 }
 
 // describe writes what the node's agent would.
-func (c *churn) describe(n *corev1.Node, i int) {
+func (c *Churn) describe(n *corev1.Node, i int) {
 	addrs := []netip.Prefix{
-		netip.MustParsePrefix(fmt.Sprintf("172.30.%d.%d/16", c.rng.IntN(2), 10+i)),
+		netip.MustParsePrefix(fmt.Sprintf("172.30.%d.%d/16", c.Rand.IntN(2), 10+i)),
 		netip.MustParsePrefix(fmt.Sprintf("fd00:172:30::%x/64", 10+i)),
 	}
 	mac := net.HardwareAddr{2, 0, 0, 0, 0, byte(i)}
@@ -127,40 +135,40 @@ func (c *churn) describe(n *corev1.Node, i int) {
 	n.Annotations[annotation.ManagementMACs] = annotation.FormatManagementMAC(mac)
 }
 
-func (c *churn) changeNode() {
-	key := c.exists(nodesResource)
-	edit(c.api, nodesResource, key, func(n *corev1.Node) {
+func (c *Churn) changeNode() {
+	key := c.exists(Nodes)
+	Edit(c.API, Nodes, key, func(n *corev1.Node) {
 		name := pick(c, annotation.GatewayConfig, annotation.HostCIDRs, annotation.ManagementMACs, annotation.PodMTU,
 			annotation.SNATPortRange, annotation.RoutablePods, annotation.NodeID, annotation.NodeSubnets, annotation.NodeJoin)
 		if c.maybe(40) {
 			n.Annotations[name] = pick(c, "nonsense", `{"default":[]}`, `{"default":["10.128.0.0/26"]}`, `["10.9.9.9"]`, "1")
-			c.wrong[nodesResource+"/"+key] = true
+			c.mark(Nodes, key)
 		} else {
 			delete(n.Annotations, name)
 		}
 	})
 }
 
-func (c *churn) removeNode() { c.api.remove(nodesResource, c.exists(nodesResource)) }
+func (c *Churn) removeNode() { c.API.Remove(Nodes, c.exists(Nodes)) }
 
-func (c *churn) putPod() {
+func (c *Churn) putPod() {
 	namespace, name := c.namespace(), c.name("pod")
 	if c.pod(namespace + "/" + name) {
 		return
 	}
-	c.api.put(c.newPod(namespace, name))
+	c.API.Put(c.newPod(namespace, name))
 }
 
-func (c *churn) pod(key string) bool {
+func (c *Churn) pod(key string) bool {
 	found := false
-	edit(c.api, podsResource, key, func(*corev1.Pod) { found = true })
+	Edit(c.API, Pods, key, func(*corev1.Pod) { found = true })
 	return found
 }
 
-func (c *churn) newPod(namespace, name string) *corev1.Pod {
+func (c *Churn) newPod(namespace, name string) *corev1.Pod {
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: c.labels(), Annotations: map[string]string{}},
-		Spec:       corev1.PodSpec{NodeName: c.node(), HostNetwork: c.maybe(5), Containers: []corev1.Container{{Name: "c"}}},
+		Spec:       corev1.PodSpec{NodeName: c.node(), HostNetwork: c.maybe(5), Containers: []corev1.Container{{Name: "c", Image: "none"}}},
 		Status:     corev1.PodStatus{Phase: pick(c, corev1.PodPending, corev1.PodRunning)},
 	}
 	if c.maybe(10) {
@@ -174,30 +182,30 @@ func (c *churn) newPod(namespace, name string) *corev1.Pod {
 	switch {
 	case c.maybe(3):
 		p.Annotations[annotation.DefaultNetwork] = pick(c, `{"ips":["10.128.0.300"]}`, `{"ips":["192.168.1.1"]}`, `[{"mac":"01:00:5e:00:00:01"}]`, `{`)
-		c.wrong[podsResource+"/"+namespace+"/"+name] = true
+		c.mark(Pods, namespace+"/"+name)
 	case c.maybe(4):
-		a := netip.AddrFrom4([4]byte{10, 128, byte(c.rng.IntN(2)), byte(c.rng.IntN(256))})
+		a := netip.AddrFrom4([4]byte{10, 128, byte(c.Rand.IntN(2)), byte(c.Rand.IntN(256))})
 		p.Annotations[annotation.DefaultNetwork] = annotation.FormatRequest(annotation.Request{
-			Addresses: []netip.Addr{a}, MAC: net.HardwareAddr{2, 1, 0, 0, 0, byte(c.rng.IntN(20))},
+			Addresses: []netip.Addr{a}, MAC: net.HardwareAddr{2, 1, 0, 0, 0, byte(c.Rand.IntN(20))},
 		})
 	}
 	return p
 }
 
-func (c *churn) removePod() { c.api.remove(podsResource, c.exists(podsResource)) }
+func (c *Churn) removePod() { c.API.Remove(Pods, c.exists(Pods)) }
 
 // recreatePod: a StatefulSet's pod, on whatever node.
-func (c *churn) recreatePod() {
-	if key := c.exists(podsResource); key != "" {
-		c.api.remove(podsResource, key)
-		namespace, name := splitKey(key)
-		delete(c.wrong, podsResource+"/"+key)
-		c.api.put(c.newPod(namespace, name))
+func (c *Churn) recreatePod() {
+	if key := c.exists(Pods); key != "" {
+		c.API.Remove(Pods, key)
+		namespace, name := SplitKey(key)
+		delete(c.wrong, Pods+"/"+key)
+		c.API.Put(c.newPod(namespace, name))
 	}
 }
 
-func (c *churn) endPod() {
-	edit(c.api, podsResource, c.exists(podsResource), func(p *corev1.Pod) {
+func (c *Churn) endPod() {
+	Edit(c.API, Pods, c.exists(Pods), func(p *corev1.Pod) {
 		if p.Spec.NodeName == "" {
 			p.Spec.NodeName = c.node() // scheduled
 			return
@@ -206,17 +214,17 @@ func (c *churn) endPod() {
 	})
 }
 
-func (c *churn) relabelPod() {
-	edit(c.api, podsResource, c.exists(podsResource), func(p *corev1.Pod) { p.Labels = c.labels() })
+func (c *Churn) relabelPod() {
+	Edit(c.API, Pods, c.exists(Pods), func(p *corev1.Pod) { p.Labels = c.labels() })
 }
 
 // meddle: somebody else writes the controller's annotation of a pod.
-func (c *churn) meddle() {
-	key, other := c.exists(podsResource), c.exists(podsResource)
+func (c *Churn) meddle() {
+	key, other := c.exists(Pods), c.exists(Pods)
 	stolen := ""
-	edit(c.api, podsResource, other, func(p *corev1.Pod) { stolen = p.Annotations[annotation.PodNetworks] })
-	edit(c.api, podsResource, key, func(p *corev1.Pod) {
-		switch c.rng.IntN(3) {
+	Edit(c.API, Pods, other, func(p *corev1.Pod) { stolen = p.Annotations[annotation.PodNetworks] })
+	Edit(c.API, Pods, key, func(p *corev1.Pod) {
+		switch c.Rand.IntN(3) {
 		case 0:
 			delete(p.Annotations, annotation.PodNetworks)
 		case 1:
@@ -227,27 +235,27 @@ func (c *churn) meddle() {
 	})
 }
 
-// heal corrects or removes what cannot be planned: the rows of such objects are
+// Heal corrects or removes what cannot be planned: the rows of such objects are
 // left as they were, which a cold start does not know.
-func (c *churn) heal() {
-	for _, obj := range c.api.all(nodesResource) {
-		key := keyOf(obj)
-		edit(c.api, nodesResource, key, func(n *corev1.Node) {
+func (c *Churn) Heal() {
+	for _, obj := range c.API.All(Nodes) {
+		key := Key(obj)
+		Edit(c.API, Nodes, key, func(n *corev1.Node) {
 			for _, name := range []string{annotation.PodMTU, annotation.SNATPortRange, annotation.RoutablePods} {
 				delete(n.Annotations, name)
 			}
 			var i int
 			_, _ = fmt.Sscanf(key, "node%d", &i)
-			if c.wrong[nodesResource+"/"+key] {
+			if c.wrong[Nodes+"/"+key] {
 				delete(n.Annotations, annotation.NodeSubnets)
 				c.describe(n, i)
 			}
 		})
 	}
-	for _, obj := range c.api.all(podsResource) {
-		key := keyOf(obj)
-		if c.wrong[podsResource+"/"+key] {
-			edit(c.api, podsResource, key, func(p *corev1.Pod) { delete(p.Annotations, annotation.DefaultNetwork) })
+	for _, obj := range c.API.All(Pods) {
+		key := Key(obj)
+		if c.wrong[Pods+"/"+key] {
+			Edit(c.API, Pods, key, func(p *corev1.Pod) { delete(p.Annotations, annotation.DefaultNetwork) })
 		}
 	}
 }

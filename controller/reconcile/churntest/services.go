@@ -1,28 +1,21 @@
-package reconcile
+package churntest
 
 import (
 	"fmt"
-	"strings"
+	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
-
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
 
-func splitKey(key string) (namespace, name string) {
-	namespace, name, _ = strings.Cut(key, "/")
-	return namespace, name
-}
-
-func (c *churn) putService() {
-	i := c.rng.IntN(c.names)
+func (c *Churn) putService() {
+	i := c.Rand.IntN(c.Names)
 	namespace, name := c.namespace(), fmt.Sprint("svc", i)
 	edited := false
-	edit(c.api, "services", namespace+"/"+name, func(s *corev1.Service) {
+	Edit(c.API, Services, namespace+"/"+name, func(s *corev1.Service) {
 		edited = true
 		c.describeService(s, i)
 	})
@@ -31,23 +24,28 @@ func (c *churn) putService() {
 	}
 	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
 	c.describeService(s, i)
-	c.api.put(s)
+	c.API.Put(s)
 }
 
-func (c *churn) describeService(s *corev1.Service, i int) {
+func (c *Churn) describeService(s *corev1.Service, i int) {
 	// As the API server would, no cluster IP is given twice.
 	namespace := int(s.Namespace[2] - '0')
-	ip4, ip6 := fmt.Sprintf("10.96.%d.%d", namespace, i%250), fmt.Sprintf("fd00:10:96::%x:%x", namespace, i)
+	ip4, ip6 := fmt.Sprintf("10.96.%d.%d", namespace, 2+i%250), fmt.Sprintf("fd00:10:96::%x", (namespace+1)<<12|i)
 	s.Spec = corev1.ServiceSpec{Type: pick(c, corev1.ServiceTypeClusterIP, corev1.ServiceTypeNodePort, corev1.ServiceTypeLoadBalancer)}
 	s.Spec.ClusterIPs = pick(c, []string{ip4, ip6}, []string{ip4}, []string{ip6})
-	if c.maybe(8) {
-		s.Spec.ClusterIPs = []string{corev1.ClusterIPNone}
+	single, dual := corev1.IPFamilyPolicySingleStack, corev1.IPFamilyPolicyRequireDualStack
+	s.Spec.IPFamilyPolicy = &single
+	switch {
+	case c.maybe(8):
+		s.Spec.ClusterIPs, s.Spec.Type = []string{corev1.ClusterIPNone}, corev1.ServiceTypeClusterIP
+	case len(s.Spec.ClusterIPs) == 2:
+		s.Spec.IPFamilyPolicy = &dual
 	}
 	s.Spec.ClusterIP = s.Spec.ClusterIPs[0]
-	for j := range 1 + c.rng.IntN(2) {
+	for j := range 1 + c.Rand.IntN(2) {
 		port := corev1.ServicePort{Name: fmt.Sprint("p", j), Port: int32(80 + j), Protocol: pick(c, corev1.ProtocolTCP, corev1.ProtocolTCP, corev1.ProtocolUDP)}
 		if s.Spec.Type != corev1.ServiceTypeClusterIP {
-			port.NodePort = int32(30000 + c.rng.IntN(200)) // now and then one that another has
+			port.NodePort = int32(30000 + c.Rand.IntN(200)) // now and then one that another has
 		}
 		s.Spec.Ports = append(s.Spec.Ports, port)
 	}
@@ -58,17 +56,17 @@ func (c *churn) describeService(s *corev1.Service, i int) {
 	s.Spec.InternalTrafficPolicy = &internal
 	s.Spec.SessionAffinity = pick(c, corev1.ServiceAffinityNone, corev1.ServiceAffinityNone, corev1.ServiceAffinityClientIP)
 	if c.maybe(20) {
-		s.Spec.ExternalIPs = []string{fmt.Sprintf("203.0.113.%d", c.rng.IntN(30))}
+		s.Spec.ExternalIPs = []string{fmt.Sprintf("203.0.113.%d", c.Rand.IntN(30))}
 	}
 	s.Status = corev1.ServiceStatus{}
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer && c.maybe(80) {
-		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: fmt.Sprintf("198.51.100.%d", c.rng.IntN(100))}}
+		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: fmt.Sprintf("198.51.100.%d", c.Rand.IntN(100))}}
 	}
 }
 
-func (c *churn) removeService() { c.api.remove("services", c.exists("services")) }
+func (c *Churn) removeService() { c.API.Remove(Services, c.exists(Services)) }
 
-func (c *churn) putSlice() {
+func (c *Churn) putSlice() {
 	namespace, service := c.namespace(), c.name("svc")
 	four := c.maybe(65)
 	name, family := service+"-4", discoveryv1.AddressTypeIPv4
@@ -77,7 +75,7 @@ func (c *churn) putSlice() {
 	}
 	s := &discoveryv1.EndpointSlice{AddressType: family}
 	found := false
-	edit(c.api, "endpointslices", namespace+"/"+name, func(old *discoveryv1.EndpointSlice) {
+	Edit(c.API, EndpointSlices, namespace+"/"+name, func(old *discoveryv1.EndpointSlice) {
 		found = true
 		c.describeSlice(old, four)
 	})
@@ -86,20 +84,20 @@ func (c *churn) putSlice() {
 	}
 	s.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}}
 	c.describeSlice(s, four)
-	c.api.put(s)
+	c.API.Put(s)
 }
 
-func (c *churn) describeSlice(s *discoveryv1.EndpointSlice, four bool) {
+func (c *Churn) describeSlice(s *discoveryv1.EndpointSlice, four bool) {
 	s.Endpoints, s.Ports = nil, nil
-	for range c.rng.IntN(4) {
+	for range c.Rand.IntN(4) {
 		node := c.node()
 		ready, serving, terminating := c.maybe(85), c.maybe(90), c.maybe(10)
-		addr := fmt.Sprintf("10.128.%d.%d", c.rng.IntN(2), c.rng.IntN(256))
+		addr := fmt.Sprintf("10.128.%d.%d", c.Rand.IntN(2), c.Rand.IntN(256))
 		switch {
 		case !four:
-			addr = fmt.Sprintf("fd00:10:128:%x::%x", c.rng.IntN(8), 3+c.rng.IntN(60))
+			addr = netip.MustParseAddr(fmt.Sprintf("fd00:10:128:%x::%x", c.Rand.IntN(8), 3+c.Rand.IntN(60))).String()
 		case c.maybe(10):
-			addr = fmt.Sprintf("172.30.0.%d", 10+c.rng.IntN(c.nodes)) // a node's own
+			addr = fmt.Sprintf("172.30.0.%d", 10+c.Rand.IntN(c.Nodes)) // a node's own
 		}
 		ep := discoveryv1.Endpoint{Addresses: []string{addr}, Conditions: discoveryv1.EndpointConditions{Ready: &ready, Serving: &serving, Terminating: &terminating}}
 		if c.maybe(90) {
@@ -113,37 +111,37 @@ func (c *churn) describeSlice(s *discoveryv1.EndpointSlice, four bool) {
 	}
 }
 
-func (c *churn) removeSlice() { c.api.remove("endpointslices", c.exists("endpointslices")) }
+func (c *Churn) removeSlice() { c.API.Remove(EndpointSlices, c.exists(EndpointSlices)) }
 
-func (c *churn) putNamespace() {
+func (c *Churn) putNamespace() {
 	name := c.namespace()
 	found := false
-	edit(c.api, "namespaces", name, func(n *corev1.Namespace) {
+	Edit(c.API, Namespaces, name, func(n *corev1.Namespace) {
 		found = true
 		n.Labels = c.labels()
 	})
 	if !found {
-		c.api.put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: c.labels()}})
+		c.API.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: c.labels()}})
 	}
 }
 
-func (c *churn) removeNamespace() { c.api.remove("namespaces", c.exists("namespaces")) }
+func (c *Churn) removeNamespace() { c.API.Remove(Namespaces, c.exists(Namespaces)) }
 
-func (c *churn) putPolicy() {
-	namespace, name := c.namespace(), fmt.Sprint("policy", c.rng.IntN(c.names/4+1))
+func (c *Churn) putPolicy() {
+	namespace, name := c.namespace(), fmt.Sprint("policy", c.Rand.IntN(c.Names/4+1))
 	found := false
-	edit(c.api, "networkpolicies", namespace+"/"+name, func(p *networkingv1.NetworkPolicy) {
+	Edit(c.API, Policies, namespace+"/"+name, func(p *networkingv1.NetworkPolicy) {
 		found = true
 		p.Spec = c.policySpec()
 	})
 	if !found {
-		c.api.put(&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: c.policySpec()})
+		c.API.Put(&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: c.policySpec()})
 	}
 }
 
-func (c *churn) removePolicy() { c.api.remove("networkpolicies", c.exists("networkpolicies")) }
+func (c *Churn) removePolicy() { c.API.Remove(Policies, c.exists(Policies)) }
 
-func (c *churn) selector() *metav1.LabelSelector {
+func (c *Churn) selector() *metav1.LabelSelector {
 	s := &metav1.LabelSelector{}
 	if c.maybe(60) {
 		s.MatchLabels = map[string]string{pick(c, "app", "tier"): pick(c, "a", "b", "c")}
@@ -159,21 +157,21 @@ func (c *churn) selector() *metav1.LabelSelector {
 	return s
 }
 
-func (c *churn) policySpec() networkingv1.NetworkPolicySpec {
+func (c *Churn) policySpec() networkingv1.NetworkPolicySpec {
 	spec := networkingv1.NetworkPolicySpec{PodSelector: *c.selector()}
 	spec.PolicyTypes = pick(c, nil, []networkingv1.PolicyType{"Ingress"}, []networkingv1.PolicyType{"Egress"}, []networkingv1.PolicyType{"Ingress", "Egress"})
-	for range c.rng.IntN(3) {
+	for range c.Rand.IntN(3) {
 		spec.Ingress = append(spec.Ingress, networkingv1.NetworkPolicyIngressRule{From: c.peers(), Ports: c.policyPorts()})
 	}
-	for range c.rng.IntN(2) {
+	for range c.Rand.IntN(2) {
 		spec.Egress = append(spec.Egress, networkingv1.NetworkPolicyEgressRule{To: c.peers(), Ports: c.policyPorts()})
 	}
 	return spec
 }
 
-func (c *churn) peers() []networkingv1.NetworkPolicyPeer {
+func (c *Churn) peers() []networkingv1.NetworkPolicyPeer {
 	var out []networkingv1.NetworkPolicyPeer
-	for range c.rng.IntN(3) {
+	for range c.Rand.IntN(3) {
 		out = append(out, pick(c,
 			networkingv1.NetworkPolicyPeer{PodSelector: c.selector()},
 			networkingv1.NetworkPolicyPeer{NamespaceSelector: c.selector()},
@@ -185,29 +183,16 @@ func (c *churn) peers() []networkingv1.NetworkPolicyPeer {
 	return out
 }
 
-func (c *churn) policyPorts() []networkingv1.NetworkPolicyPort {
+func (c *Churn) policyPorts() []networkingv1.NetworkPolicyPort {
 	var out []networkingv1.NetworkPolicyPort
 	tcp, number, name, end := corev1.ProtocolTCP, intstr.FromInt32(80), intstr.FromString("http"), int32(90)
-	for range c.rng.IntN(3) {
+	for range c.Rand.IntN(3) {
 		out = append(out, pick(c,
 			networkingv1.NetworkPolicyPort{Protocol: &tcp, Port: &number},
 			networkingv1.NetworkPolicyPort{Port: &name},
 			networkingv1.NetworkPolicyPort{Port: &number, EndPort: &end},
 			networkingv1.NetworkPolicyPort{Protocol: &tcp},
 		))
-	}
-	return out
-}
-
-// addressesOf are the pod's addresses, by its annotation.
-func addressesOf(p *corev1.Pod) []string {
-	network, err := annotation.ParsePod(p.Annotations)
-	if err != nil {
-		return nil
-	}
-	var out []string
-	for _, a := range network.Addresses {
-		out = append(out, a.Addr().String())
 	}
 	return out
 }
