@@ -53,6 +53,9 @@ func (b *batch) add(key plan.Key, rows []plan.Row) error {
 	}
 	var records []*record
 	for _, row := range rows {
+		if !b.schemaHas(row.Table(), "") {
+			continue
+		}
 		r := newRecord(key, row)
 		identity := ref{r.table, r.id}
 		if !tables[r.table].hasIDs && !ownedByPort(r.table) {
@@ -78,6 +81,12 @@ func (b *batch) add(key plan.Key, rows []plan.Row) error {
 		return cmp.Or(cmp.Compare(x.table, y.table), cmp.Compare(x.uuid, y.uuid))
 	})
 	return nil
+}
+
+// schemaHas says whether the database has the table and, unless it is "", the column.
+func (b *batch) schemaHas(table, column string) bool {
+	t := b.schema.Table(table)
+	return t != nil && (column == "" || t.Column(column) != nil)
 }
 
 // owned returns the rows that carry the owner's key, by table and ID.
@@ -199,6 +208,11 @@ func (b *batch) resolve(errs map[plan.Key]error) map[ref]string {
 
 func (b *batch) resolveKey(records []*record, targets map[ref]string) *ref {
 	for _, r := range records {
+		for _, p := range r.parents {
+			if !b.schemaHas(p.parent.table, p.column) {
+				return &ref{p.parent.table + "." + p.column, p.parent.name}
+			}
+		}
 		for _, t := range r.targets() {
 			if targets[t] != "" {
 				continue

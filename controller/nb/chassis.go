@@ -21,8 +21,12 @@ func (d *DB) Chassis(key plan.Key) (string, error) {
 		return "", err
 	}
 	for _, row := range rows {
-		if router, ok := row.(*nbmodel.LogicalRouter); ok && router.Options["chassis"] != "" {
-			return router.Options["chassis"], nil
+		f, ok := fieldOf(row, "options")
+		if !ok {
+			continue
+		}
+		if options, _ := f.Interface().(map[string]string); options["chassis"] != "" {
+			return options["chassis"], nil
 		}
 	}
 	return "", nil

@@ -46,6 +46,7 @@ type DB struct {
 	conn       client.Client
 	reason     error // why conn is nil
 	generation uint64
+	missing    []string // see Missing
 }
 
 // New returns the database at any of the endpoints, not yet connected. With
@@ -137,10 +138,6 @@ func (d *DB) Run(ctx context.Context) error {
 // connect returns a connection whose cache holds the whole database, and a
 // channel that is closed when the connection is lost.
 func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error) {
-	dbModel, err := clientModel()
-	if err != nil {
-		return nil, nil, err
-	}
 	files, err := d.tls.Config(d.endpoints)
 	if err != nil {
 		return nil, nil, err
@@ -149,12 +146,16 @@ func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error
 	for _, e := range d.endpoints {
 		opts = append(opts, client.WithEndpoint(e))
 	}
-	conn, err := client.NewOVSDBClient(dbModel, opts...)
+	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
+	defer cancel()
+	f, err := d.fit(ctx, opts)
 	if err != nil {
 		return nil, nil, err
 	}
-	ctx, cancel := context.WithTimeout(ctx, connectTimeout)
-	defer cancel()
+	conn, err := client.NewOVSDBClient(f.model, opts...)
+	if err != nil {
+		return nil, nil, err
+	}
 	lost := make(chan struct{})
 	if err := conn.Connect(ctx); err != nil {
 		return nil, nil, err
@@ -171,10 +172,11 @@ func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error
 		<-conn.DisconnectNotify() // is sent only to who is listening at that moment
 		close(lost)
 	}()
-	if _, err := conn.Monitor(ctx, conn.NewMonitor(monitorOptions()...)); err != nil {
+	if _, err := conn.Monitor(ctx, conn.NewMonitor(f.monitor()...)); err != nil {
 		conn.Close()
 		return nil, nil, fmt.Errorf("monitor tables: %w", err)
 	}
+	d.say(f)
 	return conn, lost, nil
 }
 

@@ -1,7 +1,6 @@
 package nb
 
 import (
-	"fmt"
 	"maps"
 	"reflect"
 	"slices"
@@ -35,11 +34,11 @@ func rowsOfPort(c *cache.TableCache, table, port string) (map[string]model.Model
 }
 
 func rowsLike(c *cache.TableCache, table string, columns map[string]any) (map[string]model.Model, error) {
-	t, example := c.Table(table), rowTypes[table]
-	if t == nil || example == nil {
-		return nil, fmt.Errorf("table %s is not monitored", table)
+	t, row := c.Table(table), c.DatabaseModel().Types()[table]
+	if t == nil || row == nil {
+		return nil, nil // the schema does not have it
 	}
-	m := reflect.New(example).Interface()
+	m := reflect.New(row.Elem()).Interface()
 	for column, value := range columns {
 		if f, ok := fieldOf(m, column); ok {
 			assign(f, value)
@@ -47,15 +46,6 @@ func rowsLike(c *cache.TableCache, table string, columns map[string]any) (map[st
 	}
 	return t.RowsByModels([]model.Model{m})
 }
-
-// rowTypes are the generated models by table.
-var rowTypes = func() map[string]reflect.Type {
-	out := map[string]reflect.Type{}
-	for table, m := range models() {
-		out[table] = reflect.TypeOf(m).Elem()
-	}
-	return out
-}()
 
 // inOrder returns rows by their UUIDs, so that what is done with them is the same each time.
 func inOrder(rows map[string]model.Model) []model.Model {

@@ -92,35 +92,28 @@ func names(v any) []string {
 }
 
 // desired returns the record as a model of its table, of which the managed
-// columns, which are returned too, are set.
+// columns, which are returned too, are set. Columns that the schema lacks are left out.
 func (r *record) desired(db model.DatabaseModel, resolve func(ref) string) (model.Model, []string, error) {
 	m, err := db.NewModel(r.table)
 	if err != nil {
 		return nil, nil, err
 	}
 	columns := make([]string, 0, len(r.columns)+len(r.refs))
-	set := func(column string, value any) error {
-		f, ok := fieldOf(m, column)
-		if !ok {
-			return fmt.Errorf("table %s has no column %q", r.table, column)
+	set := func(column string, value any) {
+		if f, ok := fieldOf(m, column); ok {
+			assign(f, value)
+			columns = append(columns, column)
 		}
-		assign(f, value)
-		columns = append(columns, column)
-		return nil
 	}
 	for column, value := range r.columns {
-		if err := set(column, value); err != nil {
-			return nil, nil, err
-		}
+		set(column, value)
 	}
 	for column, refs := range r.refs {
 		uuids := []string{}
 		for _, target := range refs {
 			uuids = append(uuids, resolve(target))
 		}
-		if err := set(column, uuids); err != nil {
-			return nil, nil, err
-		}
+		set(column, uuids)
 	}
 	return m, columns, nil
 }

@@ -1,27 +1,45 @@
 package nb
 
 import (
+	"maps"
 	"reflect"
+	"sync"
+	"sync/atomic"
 
 	"github.com/ovn-kubernetes/libovsdb/model"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// layouts say which field of a generated model is which column. Like shapes
-// they are constant: reading tags for every row costs more than the database does.
-var layouts = func() map[reflect.Type]map[string]int {
-	out := map[reflect.Type]map[string]int{}
+// layouts say which field of a model is which column. Reading tags for every row costs
+// more than the database does.
+var layouts = func() *layoutTable {
+	t := &layoutTable{}
+	t.all.Store(&map[reflect.Type]map[string]int{})
 	for _, m := range models() {
-		t := reflect.TypeOf(m).Elem()
-		fields := map[string]int{}
-		for i := range t.NumField() {
-			fields[t.Field(i).Tag.Get("ovsdb")] = i
-		}
-		out[t] = fields
+		t.learn(reflect.TypeOf(m).Elem())
 	}
-	return out
+	return t
 }()
+
+// layoutTable is read all the time and learns when a database has another schema.
+type layoutTable struct {
+	mu  sync.Mutex // of who learns
+	all atomic.Pointer[map[reflect.Type]map[string]int]
+}
+
+func (t *layoutTable) learn(row reflect.Type) {
+	t.mu.Lock()
+	defer t.mu.Unlock()
+	all := maps.Clone(*t.all.Load())
+	all[row] = map[string]int{}
+	for i := range row.NumField() {
+		all[row][row.Field(i).Tag.Get("ovsdb")] = i
+	}
+	t.all.Store(&all)
+}
+
+func (t *layoutTable) of(row reflect.Type) map[string]int { return (*t.all.Load())[row] }
 
 // shapes are what the field tags of a plan.Row say, by its type.
 var shapes = func() map[reflect.Type]shape {
@@ -96,7 +114,7 @@ func readShape(row plan.Row) shape {
 // fieldOf returns the field of a model that holds a column.
 func fieldOf(m model.Model, column string) (reflect.Value, bool) {
 	v := reflect.ValueOf(m).Elem()
-	i, ok := layouts[v.Type()][column]
+	i, ok := layouts.of(v.Type())[column]
 	if !ok {
 		return reflect.Value{}, false
 	}

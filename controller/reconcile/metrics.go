@@ -85,6 +85,9 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	put("leader", metric.One(leading))
 	put("ready", metric.One(l.Ready() == nil))
 	put("northbound_connected", metric.One(l.db.Ready() == nil))
+	for _, what := range l.db.Missing() {
+		put("northbound_schema_missing", 1, what)
+	}
 	put("sync_pending_owners", float64(pending))
 	put("queue_length", float64(l.queueLen()))
 	_, since, waiting := l.lag.oldest()

@@ -21,6 +21,7 @@ func Metrics() metric.Table {
 		gauge("leader", "1 if this replica leads."),
 		gauge("ready", "1 if the database equals the cluster, or this replica could take over at once."),
 		gauge("northbound_connected", "1 if connected to the Northbound database."),
+		gauge("northbound_schema_missing", "1 for each table or column (as Table.column) that plans use and the Northbound database's schema lacks.", "what"),
 		gauge("sync_pending_owners", "Owners of the last full sync that are not done."),
 		gauge("queue_length", "Owners that wait to be reconciled."),
 		gauge("waiting_owners", "Owners with an event that the Northbound database does not follow yet."),

@@ -5,6 +5,7 @@ package nbtest
 import (
 	"bytes"
 	"context"
+	"encoding/json"
 	"net"
 	"os"
 	"os/exec"
@@ -32,7 +33,19 @@ func Start(t testing.TB) *Server {
 	return start(t, "ovn-nb.ovsschema")
 }
 
+// StartWith runs a server whose schema is what change makes of the repository's, an older
+// one or a newer.
+func StartWith(t testing.TB, change func(tables map[string]any)) *Server {
+	t.Helper()
+	return startFile(t, changed(t, change))
+}
+
 func start(t testing.TB, schemaFile string) *Server {
+	t.Helper()
+	return startFile(t, schema(t, schemaFile))
+}
+
+func startFile(t testing.TB, file string) *Server {
 	t.Helper()
 	// A socket's path has room for 107 bytes, t.TempDir is often longer.
 	dir, err := os.MkdirTemp("", "nbtest")
@@ -41,7 +54,7 @@ func start(t testing.TB, schemaFile string) *Server {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &Server{Endpoint: "unix:" + filepath.Join(dir, "db.sock"), t: t, dir: dir}
-	if out, err := exec.Command("ovsdb-tool", "create", s.path("db"), schema(t, schemaFile)).CombinedOutput(); err != nil {
+	if out, err := exec.Command("ovsdb-tool", "create", s.path("db"), file).CombinedOutput(); err != nil {
 		t.Fatalf("create database: %v: %s", err, out)
 	}
 	s.Run()
@@ -55,6 +68,40 @@ func schema(t testing.TB, name string) string {
 		t.Fatalf("find module root: %v", err)
 	}
 	return filepath.Join(strings.TrimSpace(string(out)), "ovsdb", "schema", name)
+}
+
+// changed writes a schema and returns the file's name.
+func changed(t testing.TB, change func(tables map[string]any)) string {
+	text, err := os.ReadFile(schema(t, "ovn-nb.ovsschema"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	var all map[string]any
+	if err := json.Unmarshal(text, &all); err != nil {
+		t.Fatal(err)
+	}
+	tables, _ := all["tables"].(map[string]any)
+	change(tables)
+	delete(all, "cksum")
+	if text, err = json.Marshal(all); err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(t.TempDir(), "changed.ovsschema")
+	if err := os.WriteFile(file, text, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	return file
+}
+
+// Convert stops the server, gives its database the repository's schema, as an upgrade of
+// OVN does, and runs it again.
+func (s *Server) Convert() {
+	s.t.Helper()
+	s.Kill()
+	if out, err := exec.Command("ovsdb-tool", "convert", s.path("db"), schema(s.t, "ovn-nb.ovsschema")).CombinedOutput(); err != nil {
+		s.t.Fatalf("convert database: %v: %s", err, out)
+	}
+	s.Run()
 }
 
 func (s *Server) path(name string) string { return filepath.Join(s.dir, name) }

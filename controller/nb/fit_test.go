@@ -1,0 +1,145 @@
+package nb_test
+
+import (
+	"os/exec"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+)
+
+// without removes tables and columns, named as Table or Table.column.
+func without(names ...string) func(map[string]any) {
+	return func(tables map[string]any) {
+		for _, name := range names {
+			table, column, isColumn := strings.Cut(name, ".")
+			if !isColumn {
+				delete(tables, table)
+				continue
+			}
+			delete(tables[table].(map[string]any)["columns"].(map[string]any), column)
+		}
+	}
+}
+
+// With the schema of an older OVN everything is written that there is a place for, and what
+// has none is named; after an upgrade the rest follows.
+func TestOlderSchema(t *testing.T) {
+	// What OVN 22.03 has not of that of 23.03, and a column that plans use.
+	s := nbtest.StartWith(t, without(
+		"Static_MAC_Binding", "Chassis_Template_Var", "Logical_Switch_Port.mirror_rules", "Mirror", "NAT.gateway_port", "Copp.name",
+		"Logical_Router.copp", "Logical_Switch.copp", "Copp", "Logical_Router_Port.gateway_chassis", "Meter.fair",
+	))
+	db := open(t, s)
+	if diff := cmp.Diff([]string{"Meter.fair", "Static_MAC_Binding"}, db.Missing()); diff != "" {
+		t.Errorf("missing (-want +got):\n%s", diff)
+	}
+	all := topology()
+	band := plan.MeterBand{Meter: "m", Action: "drop", Rate: 20}
+	all[plan.ClusterKey()] = append(all[plan.ClusterKey()], plan.Meter{Name: "m", Unit: "pktps", Fair: true, Bands: []string{band.ID()}}, band)
+	commit(t, db, all)
+	commit(t, db, all)
+	if got := db.Stats().Transactions; got != 1 {
+		t.Errorf("%d transactions, want 1: the second commit is of the same", got)
+	}
+	complete := nbtest.Start(t)
+	commit(t, open(t, complete), all)
+	want := slices.DeleteFunc(complete.Normal(), func(line string) bool { return strings.HasPrefix(line, "Static_MAC_Binding ") })
+	have := s.Normal()
+	if len(have) < 30 || !slices.Contains(have, want[0]) {
+		t.Fatalf("%d lines: %s", len(have), have)
+	}
+	for _, line := range have {
+		if !slices.Contains(want, line) {
+			t.Errorf("in this database alone: %s", line)
+		}
+	}
+
+	s.Convert()
+	<-db.Connected()
+	if got := db.Missing(); len(got) > 0 {
+		t.Errorf("after the upgrade is still missing: %s", got)
+	}
+	commit(t, db, all)
+	if diff := cmp.Diff(complete.Normal(), s.Normal()); diff != "" {
+		t.Errorf("after the upgrade (-as in a new database +as it is):\n%s", diff)
+	}
+	commit(t, db, map[plan.Key][]plan.Row{plan.NodeKey("n1"): nil, plan.PodKey("ns", "p"): nil})
+	if got := s.Nbctl("--bare", "--columns=_uuid", "list", "static_mac_binding"); got != "" {
+		t.Errorf("left: %s", got)
+	}
+}
+
+// In a schema that lacks what most rows are in, those rows' owners fail and name it, and
+// nobody else does.
+func TestMuchOlderSchema(t *testing.T) {
+	for _, c := range []struct {
+		name    string
+		without []string
+		failed  []string
+	}{
+		{"groups", []string{"Load_Balancer_Group", "Logical_Switch.load_balancer_group", "Logical_Router.load_balancer_group"}, []string{
+			`node/n1: refer to Load_Balancer_Group "group": no such row`,
+			`pod/ns/p: refer to Logical_Switch "n1": no such row`,
+			`service/ns/s: refer to Load_Balancer_Group.load_balancer "group": no such row`,
+		}},
+		{"policies", []string{"Logical_Router.policies"}, []string{
+			`node/n1: refer to Logical_Router.policies "lr": no such row`,
+			`pod/ns/p: refer to Logical_Switch "n1": no such row`,
+			`service/ns/s: refer to Logical_Switch "n1": no such row`,
+		}},
+	} {
+		t.Run(c.name, func(t *testing.T) {
+			s := nbtest.StartWith(t, without(c.without...))
+			db := open(t, s)
+			var failed []string
+			for k, err := range db.Commit(t.Context(), topology()) {
+				failed = append(failed, k.String()+": "+err.Error())
+			}
+			slices.Sort(failed)
+			if diff := cmp.Diff(c.failed, failed); diff != "" {
+				t.Errorf("failed (-want +got):\n%s", diff)
+			}
+			if got := s.Nbctl("--bare", "--columns=name", "list", "address_set"); got != "set" {
+				t.Errorf("address sets %q", got)
+			}
+			slices.Sort(c.without)
+			if diff := cmp.Diff(c.without, db.Missing()); diff != "" {
+				t.Errorf("missing (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A newer schema has more, which is left alone.
+func TestNewerSchema(t *testing.T) {
+	s := nbtest.StartWith(t, func(tables map[string]any) {
+		text := map[string]any{"type": map[string]any{"key": "string", "min": 0, "max": "unlimited"}}
+		for _, table := range []string{"Logical_Switch_Port", "Static_MAC_Binding", "Meter_Band"} {
+			tables[table].(map[string]any)["columns"].(map[string]any)["newer"] = text
+		}
+		tables["Newest"] = map[string]any{"columns": map[string]any{"name": text}, "isRoot": true}
+	})
+	db := open(t, s)
+	commit(t, db, topology())
+	if got := db.Missing(); got != nil {
+		t.Errorf("missing %s", got)
+	}
+	out, err := exec.Command("ovsdb-client", "transact", s.Endpoint, `["OVN_Northbound",
+		{"op": "update", "table": "Logical_Switch_Port", "where": [["name", "==", "ns_p"]], "row": {"newer": "theirs"}},
+		{"op": "insert", "table": "Newest", "row": {"name": "a"}}]`).CombinedOutput()
+	if err != nil || !strings.Contains(string(out), `"count":1`) {
+		t.Fatalf("write what is newer: %v: %s", err, out)
+	}
+	commit(t, db, topology())
+	if got := db.Stats().Transactions; got != 1 {
+		t.Errorf("%d transactions, want 1", got)
+	}
+	if !strings.Contains(s.Dump(), "theirs") {
+		t.Errorf("their column is gone:\n%s", s.Dump())
+	}
+}
