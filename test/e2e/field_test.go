@@ -31,6 +31,7 @@ var fieldTests = []struct {
 	{name: "jumbo uplink", run: testJumbo},
 	{name: "PMTUD to a NodePort and an announced address", run: testPMTUD},
 	{name: "checksum offload on and off", skip: needsKernelConntrack, run: testOffload},
+	{name: "bandwidth", run: testBandwidth},
 	{name: "an idle hour", run: testIdle},
 	{name: "the remote speaks first", run: testRemoteFirst},
 	{name: "a load balancer's address on the host", skip: needsSharedNIC, run: testAnnounced},

@@ -22,6 +22,7 @@ import (
 type StreamReport struct {
 	Bytes      int64
 	MaxStallMS int64 // longest time without a byte, from the first to the end
+	TookMS     int64 // from the first byte to the last
 }
 
 // serveCommand prints "ready" when all sockets listen, then serves until ctx
@@ -148,12 +149,16 @@ func answer(line, name string, client net.Addr) string {
 func swallow(r io.Reader) StreamReport {
 	var report StreamReport
 	buf := make([]byte, 64<<10)
-	var last time.Time
+	var first, last time.Time
 	for {
 		n, err := r.Read(buf)
 		now := time.Now()
-		if !last.IsZero() {
-			report.MaxStallMS = max(report.MaxStallMS, now.Sub(last).Milliseconds())
+		if last.IsZero() {
+			first, last = now, now
+		}
+		report.MaxStallMS = max(report.MaxStallMS, now.Sub(last).Milliseconds())
+		if n > 0 {
+			report.TookMS = now.Sub(first).Milliseconds()
 		}
 		last = now
 		report.Bytes += int64(n)
