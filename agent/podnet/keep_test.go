@@ -89,6 +89,7 @@ func TestKeeper(t *testing.T) {
 
 	// What others have made stays; what is left of ours goes.
 	testnode.Run(t, "ip", "link", "add", "vethforeign", "type", "veth", "peer", "name", "vethforeign2")
+	t.Cleanup(func() { testnode.Run(t, "ip", "link", "del", "vethforeign") })
 	testnode.Run(t, "ip", "link", "add", "vethleft", "group", "7304814", "type", "veth", "peer", "name", "vethleft2")
 	r.sw.Vsctl(t, "add-port", "br-int", "vethforeign", "--", "set", "Interface", "vethforeign", "external_ids:iface-id=other")
 	pass()
