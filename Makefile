@@ -132,11 +132,15 @@ bench-scale-document: ## docs/scale.md from the runs of bench-scale that are kep
 	@$(NICE) go run ./bench/scale -report $(subst $() ,$(COMMA),$(filter-out %/nodes-100.json,$(wildcard $(SCALE)/*.json)) $(SCALE)/nodes-100.json) -document docs/scale.md
 
 .PHONY: fuzz
-fuzz: ## fuzz the parser, the model and the programs for FUZZTIME each (default 60s, 20s and 20s)
+fuzz: ## fuzz the parser, the model and the programs for FUZZTIME each (default 60s, 20s, 20s), readers of text for READERTIME (3s)
 	@test/packages build
 	@$(NICE) go test ./agent/gateway/verdict -run '^$$' -fuzz '^FuzzParse$$' -fuzztime $(or $(FUZZTIME),60s)
 	@$(NICE) go test ./agent/gateway/verdict -run '^$$' -fuzz '^FuzzDecide$$' -fuzztime $(or $(FUZZTIME),20s)
 	@$(NICE) go test ./bpf -run '^$$' -fuzz '^FuzzPrograms$$' -fuzzminimizetime 10x -fuzztime $(or $(FUZZTIME),20s)
+	@for target in agent/gateway:ParsePorts agent/ovs:ParseFrontFlows agent/link/nicbridge:Attrs agent/bfd:Parse agent/service:Edits \
+		cmd/ovnkube/setting:Parse controller/annotation:ParseRequest controller/annotation:ParsePod controller/raft:Parse; do \
+		$(NICE) go test "./$${target%:*}" -run '^$$' -fuzz "^Fuzz$${target#*:}$$" -fuzztime $(or $(READERTIME),3s) || exit 1; \
+	done
 
 .PHONY: lint
 lint: ## vet, golangci-lint (staticcheck, gofumpt, import law), clang-format, shellcheck, generated files
