@@ -84,6 +84,8 @@ func (d *DB) transact(ctx context.Context, conn client.Client, ops []ovsdb.Opera
 		err = fmt.Errorf("%w: %w", ErrNotConnected, err) // no answer: done or not, nobody knows
 	} else if details, failed := ovsdb.CheckOperationResults(results, ops); failed != nil {
 		err = &refusedError{refusal(failed, details)}
+	} else {
+		d.members.wrote(ops, results)
 	}
 	counts := map[string]uint64{}
 	for _, op := range ops {

@@ -164,6 +164,7 @@ func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error
 	if cache == nil { // libovsdb has taken it back
 		return nil, nil, errLost
 	}
+	cache.AddEventHandler(d.members.events())
 	if d.changed != nil {
 		d.echoes.reset()
 		cache.AddEventHandler(changes(cache, d.echoes, d.changed))

@@ -1,21 +1,25 @@
 package nb
 
 import (
+	"cmp"
 	"slices"
+	"sync"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/model"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// members know which rows refer to a row, by column. What was read for one
-// batch serves the next: a row of the cache is never changed, only replaced,
-// so only those rows are read again that are others by now. One batch at a
-// time uses them.
+// members know which rows refer to a row, by column. What was read for one batch serves the
+// next: only rows that have been touched since are read again. One batch at a time uses
+// them, but for touch.
 type members struct {
 	cache   *cache.TableCache
 	columns map[string]*column // by Table.column
 	usage   usage
+
+	mu      sync.Mutex // guards touched
+	touched map[string]map[string]bool
 }
 
 // column is one column of all rows of a table.
@@ -23,6 +27,7 @@ type column struct {
 	name    string
 	rows    map[string]model.Model // as read, by UUID
 	parents map[string][]string    // the UUIDs of those that refer to it, by UUID
+	whole   bool                   // read since the connection began or owners were counted
 	fresh   bool                   // read since the batch began
 }
 
@@ -37,13 +42,68 @@ func (m *members) begin(c *cache.TableCache) {
 func (m *members) connect(c *cache.TableCache) {
 	if m.cache != c {
 		m.cache, m.columns, m.usage = c, map[string]*column{}, nil
+		m.mu.Lock()
+		m.touched = map[string]map[string]bool{}
+		m.mu.Unlock()
 	}
 }
 
-// learn notes what owners have in a connection's cache.
+// touch notes that a row of a table is not what it was: the cache's events tell so, soon
+// after the cache has it, and commits at once of what they write.
+func (m *members) touch(table, uuid string) {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	for _, c := range children[table] {
+		if of := m.touched[table+"."+c.column]; of != nil {
+			of[uuid] = true
+		}
+	}
+}
+
+// took returns which rows were touched since it was called last, nil the first time.
+func (m *members) took(kind string) map[string]bool {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	last := m.touched[kind]
+	m.touched[kind] = map[string]bool{}
+	return last
+}
+
+// events tell of every change of the cache.
+func (m *members) events() cache.EventHandler {
+	return &cache.EventHandlerFuncs{
+		AddFunc:    func(table string, row model.Model) { m.touch(table, uuidOf(row)) },
+		UpdateFunc: func(table string, _, row model.Model) { m.touch(table, uuidOf(row)) },
+		DeleteFunc: func(table string, row model.Model) { m.touch(table, uuidOf(row)) },
+	}
+}
+
+// wrote touches what a transaction has changed.
+func (m *members) wrote(ops []ovsdb.Operation, results []ovsdb.OperationResult) {
+	named := map[string]string{}
+	for i, op := range ops {
+		if op.Op == ovsdb.OperationInsert && i < len(results) {
+			named[op.UUIDName] = results[i].UUID.GoUUID
+			m.touch(op.Table, results[i].UUID.GoUUID)
+		}
+	}
+	for _, op := range ops {
+		for _, where := range op.Where {
+			if uuid, ok := where.Value.(ovsdb.UUID); ok {
+				m.touch(op.Table, cmp.Or(named[uuid.GoUUID], uuid.GoUUID))
+			}
+		}
+	}
+}
+
+// learn notes what owners have in a connection's cache. All is read again after that: the
+// cache drops events when too many wait.
 func (m *members) learn(c *cache.TableCache, u usage) {
 	m.connect(c)
 	m.usage = u
+	for _, c := range m.columns {
+		c.whole = false
+	}
 }
 
 // has says whether the parent's column refers to the row.
@@ -60,8 +120,15 @@ func (m *members) of(kind string) map[string][]string {
 		m.columns[kind] = c
 	}
 	if rows := m.cache.Table(table); !c.fresh && rows != nil {
-		c.read(rows.RowsShallow())
-		c.fresh = true
+		touched := m.took(kind) // before it reads: what is touched from here on is read next time
+		if few := len(touched) <= len(c.rows)/4; c.whole && few {
+			for uuid := range touched {
+				c.replace(uuid, c.rows[uuid], rows.Row(uuid))
+			}
+		} else {
+			c.read(rows.RowsShallow())
+		}
+		c.fresh, c.whole = true, true
 	}
 	return c.parents
 }
