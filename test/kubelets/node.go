@@ -28,7 +28,7 @@ var (
 // startNode starts a node's init, and so containerd and kubelet.
 func (c *Cluster) startNode(n *lab.Node) error {
 	dir := c.nodeDir(n)
-	if err := os.MkdirAll(dir, 0o755); err != nil {
+	if err := os.MkdirAll(c.manifests(n), 0o755); err != nil {
 		return err
 	}
 	if _, err := c.server.Identity(n.Name, "system:node:"+n.Name, []string{"system:nodes"}, n.IP4, n.IP6); err != nil {
@@ -36,7 +36,7 @@ func (c *Cluster) startNode(n *lab.Node) error {
 	}
 	pki := c.server.PKI()
 	kubelet := strings.NewReplacer(
-		"@CGROUP@", n.Netns, "@DNS@", dnsIP, "@CA@", filepath.Join(pki, "ca.crt"),
+		"@CGROUP@", n.Netns, "@MANIFESTS@", c.manifests(n), "@DNS@", dnsIP, "@CA@", filepath.Join(pki, "ca.crt"),
 		"@CERT@", filepath.Join(pki, n.Name+".crt"), "@KEY@", filepath.Join(pki, n.Name+".key"),
 	).Replace(kubeletConfig)
 	script := filepath.Join(dir, nodeInit)
@@ -61,6 +61,9 @@ func (c *Cluster) startNode(n *lab.Node) error {
 		script, n.Name, n.Netns, dir, n.RunDir, c.bin, c.path("images"), n.IP4.String()+","+n.IP6.String())
 	return err
 }
+
+// manifests is the directory of the node's static pods.
+func (c *Cluster) manifests(n *lab.Node) string { return filepath.Join(c.nodeDir(n), "manifests") }
 
 // awaitRegistered returns when every kubelet has made its Node. Each gets a zone of
 // its own, and the first is labelled as what it is: kubelets may not do that.

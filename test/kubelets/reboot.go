@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"os"
+	"path/filepath"
 	"strings"
 	"time"
 
@@ -12,11 +13,14 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
 const (
 	rebootApp   = "reboot"
-	rebootPods  = 5
+	rebootPods  = 5 // and a static one
 	rebootPort  = 8080
 	agnhostName = "agnhost"
 )
@@ -34,7 +38,7 @@ func (c *Cluster) Reboot(ctx context.Context) error {
 
 func (c *Cluster) reboot(ctx context.Context) error {
 	n := c.lab.Node(c.opts.Nodes)
-	if err := c.createReboot(ctx, n.Name); err != nil {
+	if err := c.createReboot(ctx, n); err != nil {
 		return err
 	}
 	if err := c.await(ctx, "pods before the boot", func() error { return c.serves(ctx, n.Name, time.Time{}) }); err != nil {
@@ -58,13 +62,13 @@ func (c *Cluster) reboot(ctx context.Context) error {
 	if err := c.await(ctx, "pods after the boot", func() error { return c.serves(ctx, n.Name, after) }); err != nil {
 		return err
 	}
-	c.step("%s: %d pods serve again %.0f s after it was powered off", n.Name, rebootPods, time.Since(began).Seconds())
+	c.step("%s: %d pods and a static one serve again %.0f s after it was powered off", n.Name, rebootPods, time.Since(began).Seconds())
 	return c.awaitReady(ctx)
 }
 
 // createReboot makes servers on that node with a Service, and a client on the
 // first node.
-func (c *Cluster) createReboot(ctx context.Context, node string) error {
+func (c *Cluster) createReboot(ctx context.Context, node *lab.Node) error {
 	labels := map[string]string{"app": rebootApp}
 	replicas := int32(rebootPods)
 	spec := func(on string, args ...string) corev1.PodSpec {
@@ -74,11 +78,22 @@ func (c *Cluster) createReboot(ctx context.Context, node string) error {
 			}},
 		}
 	}
-	_, err := c.client.AppsV1().Deployments(metav1.NamespaceDefault).Create(ctx, &appsv1.Deployment{
+	server := spec(node.Name, "netexec", fmt.Sprintf("--http-port=%d", rebootPort))
+	static, err := yaml.Marshal(&corev1.Pod{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Pod"},
+		ObjectMeta: metav1.ObjectMeta{Name: rebootApp + "-static", Namespace: metav1.NamespaceDefault, Labels: labels}, Spec: server,
+	})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(c.manifests(node), rebootApp+".yaml"), static, 0o644); err != nil {
+		return err
+	}
+	_, err = c.client.AppsV1().Deployments(metav1.NamespaceDefault).Create(ctx, &appsv1.Deployment{
 		ObjectMeta: metav1.ObjectMeta{Name: rebootApp},
 		Spec: appsv1.DeploymentSpec{
 			Replicas: &replicas, Selector: &metav1.LabelSelector{MatchLabels: labels},
-			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: spec(node, "netexec", fmt.Sprintf("--http-port=%d", rebootPort))},
+			Template: corev1.PodTemplateSpec{ObjectMeta: metav1.ObjectMeta{Labels: labels}, Spec: server},
 		},
 	}, metav1.CreateOptions{})
 	if err != nil {
@@ -104,8 +119,8 @@ func (c *Cluster) serves(ctx context.Context, node string, after time.Time) erro
 	if err != nil {
 		return err
 	}
-	if len(pods.Items) != rebootPods {
-		return fmt.Errorf("%d pods, not %d", len(pods.Items), rebootPods)
+	if len(pods.Items) != rebootPods+1 {
+		return fmt.Errorf("%d pods, not %d", len(pods.Items), rebootPods+1)
 	}
 	to := []string{net.JoinHostPort(rebootApp, "80")}
 	for i := range pods.Items {
