@@ -121,7 +121,7 @@ bench-documents: ## docs/benchmarks.md, the README's table and figures in prose,
 	@$(NICE) go run ./bench/report/write
 
 .PHONY: bench-scale
-bench-scale: build ## the controller with 1,000 to 30,000 pods on 10 to 500 nodes: cold sync, takeover, latency, CPU; half an hour, writes docs/scale.md
+bench-scale: build ## the controller with 1,000 to 30,000 pods on 10 to 500 nodes: cold sync, takeover, latency, CPU; eight minutes, writes docs/scale.md
 	@test/packages build lab
 	@for n in 10 500; do $(NICE) go run ./bench/scale -nodes $$n -pods 3000 -allocate 0 -out $(SCALE)/nodes-$$n.json; done
 	@$(NICE) go run ./bench/scale -out $(SCALE)/nodes-100.json
@@ -132,14 +132,14 @@ bench-scale-document: ## docs/scale.md from the runs of bench-scale that are kep
 	@$(NICE) go run ./bench/scale -report $(subst $() ,$(COMMA),$(filter-out %/nodes-100.json,$(wildcard $(SCALE)/*.json)) $(SCALE)/nodes-100.json) -document docs/scale.md
 
 .PHONY: fuzz
-fuzz: ## fuzz the parser, the model and the programs for FUZZTIME each (default 60s, 20s, 20s), readers of text for READERTIME (3s)
+fuzz: ## fuzz the parser, the model and the programs for FUZZTIME each (default 30s, 15s, 15s), readers of text for READERTIME (2s)
 	@test/packages build
-	@$(NICE) go test ./agent/gateway/verdict -run '^$$' -fuzz '^FuzzParse$$' -fuzztime $(or $(FUZZTIME),60s)
-	@$(NICE) go test ./agent/gateway/verdict -run '^$$' -fuzz '^FuzzDecide$$' -fuzztime $(or $(FUZZTIME),20s)
-	@$(NICE) go test ./bpf -run '^$$' -fuzz '^FuzzPrograms$$' -fuzzminimizetime 10x -fuzztime $(or $(FUZZTIME),20s)
+	@$(NICE) go test ./agent/gateway/verdict -run '^$$' -fuzz '^FuzzParse$$' -fuzztime $(or $(FUZZTIME),30s)
+	@$(NICE) go test ./agent/gateway/verdict -run '^$$' -fuzz '^FuzzDecide$$' -fuzztime $(or $(FUZZTIME),15s)
+	@$(NICE) go test ./bpf -run '^$$' -fuzz '^FuzzPrograms$$' -fuzzminimizetime 10x -fuzztime $(or $(FUZZTIME),15s)
 	@for target in agent/gateway:ParsePorts agent/ovs:ParseFrontFlows agent/link/nicbridge:Attrs agent/bfd:Parse agent/service:Edits \
 		cmd/ovnkube/setting:Parse controller/annotation:ParseRequest controller/annotation:ParsePod controller/raft:Parse; do \
-		$(NICE) go test "./$${target%:*}" -run '^$$' -fuzz "^Fuzz$${target#*:}$$" -fuzztime $(or $(READERTIME),3s) || exit 1; \
+		$(NICE) go test "./$${target%:*}" -run '^$$' -fuzz "^Fuzz$${target#*:}$$" -fuzztime $(or $(READERTIME),2s) || exit 1; \
 	done
 
 .PHONY: lint
