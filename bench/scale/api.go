@@ -130,11 +130,12 @@ func (a *api) churn(ctx context.Context, c *cluster, services int, rate float64,
 	tick := time.NewTicker(time.Duration(float64(time.Second) / rate))
 	defer tick.Stop()
 	end, n := time.Now().Add(duration), 0
+	c.rounds++ // or what changed at one size would be the same at the next
 	for ; time.Now().Before(end) && ctx.Err() == nil; n++ {
 		<-tick.C
 		switch {
 		case n%10 == 9 && services > 0:
-			slice := c.slice(n/10%services, 1+n/10/services)
+			slice := c.slice(n/10%services, c.rounds+n/10/services)
 			group.Go(func() error {
 				_, err := a.DiscoveryV1().EndpointSlices(slice.Namespace).Update(ctx, slice, metav1.UpdateOptions{})
 				return err

@@ -34,9 +34,10 @@ var (
 // cluster makes objects. What an agent, a scheduler and the controller manager
 // would add is in them: there are none.
 type cluster struct {
-	nodes []node
-	pods  []podRef // that exist, oldest first
-	made  int      // pods so far
+	nodes  []node
+	pods   []podRef // that exist, oldest first
+	made   int      // pods so far
+	rounds int      // of changes so far
 }
 
 type node struct {
