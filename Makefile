@@ -121,7 +121,7 @@ bench-documents: ## docs/benchmarks.md, the README's table and figures in prose,
 	@$(NICE) go run ./bench/report/write
 
 .PHONY: bench-scale
-bench-scale: build ## the controller with 1,000 to 30,000 pods on 10 to 500 nodes: cold sync, takeover, latency, CPU; eight minutes, writes docs/scale.md
+bench-scale: build ## the controller with 1,000 to 30,000 pods on 10 to 500 nodes: cold sync, takeover, latency, CPU; seven minutes, writes docs/scale.md
 	@test/packages build lab
 	@for n in 10 500; do $(NICE) go run ./bench/scale -nodes $$n -pods 3000 -allocate 0 -out $(SCALE)/nodes-$$n.json; done
 	@$(NICE) go run ./bench/scale -out $(SCALE)/nodes-100.json
