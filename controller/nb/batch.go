@@ -53,7 +53,7 @@ func (b *batch) add(key plan.Key, rows []plan.Row) error {
 	}
 	var records []*record
 	for _, row := range rows {
-		if !b.schemaHas(row.Table(), "") {
+		if !b.hasTable(row.Table()) {
 			continue
 		}
 		r := newRecord(key, row)
@@ -83,10 +83,17 @@ func (b *batch) add(key plan.Key, rows []plan.Row) error {
 	return nil
 }
 
-// schemaHas says whether the database has the table and, unless it is "", the column.
-func (b *batch) schemaHas(table, column string) bool {
-	t := b.schema.Table(table)
-	return t != nil && (column == "" || t.Column(column) != nil)
+// hasTable says whether the model, which is fitted to the database's schema, has the table.
+func (b *batch) hasTable(table string) bool { return b.cache.DatabaseModel().Types()[table] != nil }
+
+// hasColumn says so of a column.
+func (b *batch) hasColumn(table, column string) bool {
+	row := b.cache.DatabaseModel().Types()[table]
+	if row == nil {
+		return false
+	}
+	_, ok := layouts.of(row.Elem())[column]
+	return ok
 }
 
 // owned returns the rows that carry the owner's key, by table and ID.
@@ -209,7 +216,7 @@ func (b *batch) resolve(errs map[plan.Key]error) map[ref]string {
 func (b *batch) resolveKey(records []*record, targets map[ref]string) *ref {
 	for _, r := range records {
 		for _, p := range r.parents {
-			if !b.schemaHas(p.parent.table, p.column) {
+			if !b.hasColumn(p.parent.table, p.column) {
 				return &ref{p.parent.table + "." + p.column, p.parent.name}
 			}
 		}

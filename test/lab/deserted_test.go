@@ -2,8 +2,6 @@ package lab_test
 
 import (
 	"bytes"
-	"os"
-	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -18,25 +16,13 @@ import (
 // and one that has a single process is.
 func TestDeserted(t *testing.T) {
 	o := options(t)
-	self, err := os.Executable()
-	if err != nil {
-		t.Fatal(err)
-	}
-	first := exec.Command(self)
-	first.Env = append(os.Environ(), upEnv+"="+o.Dir, upEnv+"_KUBE=")
-	first.Stdout = writerFunc(func(b []byte) {
-		t.Logf("%s", b)
-		if strings.Contains(string(b), "up returned") {
-			_ = first.Process.Kill() // or it has been killed
-		}
-	})
 	refused := func(what string) {
 		t.Helper()
 		if _, err := lab.Up(t.Context(), o); err == nil || !strings.Contains(err.Error(), "is up") {
 			t.Fatalf("%s: %v", what, err)
 		}
 	}
-	if err := first.Run(); err == nil {
+	if !killedUp(t, o, "", "up returned") {
 		t.Fatal("it ended by itself")
 	}
 	refused("its daemons live")

@@ -47,33 +47,41 @@ func binDir(t *testing.T) string {
 	return dir
 }
 
+// killedUp brings a lab up in a process of its own, which is killed when it prints the text,
+// and tells whether it came to that.
+func killedUp(t *testing.T, o lab.Options, kube, at string) bool {
+	t.Helper()
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	killed := false
+	cmd := exec.Command(self)
+	cmd.Env = append(os.Environ(), upEnv+"="+o.Dir, upEnv+"_KUBE="+kube)
+	cmd.Stdout = writerFunc(func(b []byte) {
+		t.Logf("%s", b)
+		if strings.Contains(string(b), at) {
+			killed = true
+			if err := cmd.Process.Signal(unix.SIGKILL); err != nil {
+				t.Error(err)
+			}
+		}
+		if strings.Contains(string(b), "up returned") {
+			_ = cmd.Process.Kill() // may have been killed just above
+		}
+	})
+	err = cmd.Run()
+	return killed && err != nil
+}
+
 func TestKilledUp(t *testing.T) {
 	for _, c := range []struct {
 		step, kube string
 	}{{"fabric", ""}, {"node1", ""}, {"all chassis", ""}, {"node2", "yes"}, {"API server", "yes"}} {
 		t.Run(strings.ReplaceAll(c.step, " ", "-")+c.kube, func(t *testing.T) {
 			o := options(t)
-			self, err := os.Executable()
-			if err != nil {
-				t.Fatal(err)
-			}
-			killed := false
-			cmd := exec.Command(self)
-			cmd.Env = append(os.Environ(), upEnv+"="+o.Dir, upEnv+"_KUBE="+c.kube)
-			cmd.Stdout = writerFunc(func(b []byte) {
-				t.Logf("%s", b)
-				if strings.Contains(string(b), "] "+c.step) {
-					killed = true
-					if err := cmd.Process.Signal(unix.SIGKILL); err != nil {
-						t.Error(err)
-					}
-				}
-				if strings.Contains(string(b), "up returned") {
-					_ = cmd.Process.Kill() // may have been killed just above
-				}
-			})
-			if err := cmd.Run(); err == nil || !killed {
-				t.Fatalf("it ended by itself: %v", err)
+			if !killedUp(t, o, c.kube, "] "+c.step) {
+				t.Fatal("it ended by itself")
 			}
 			l, err := lab.Open(o.Dir)
 			if err != nil {

@@ -30,22 +30,17 @@ type Server struct {
 // module's root.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	return start(t, "ovn-nb.ovsschema")
+	return start(t, schema(t, "ovn-nb.ovsschema"))
 }
 
 // StartWith runs a server whose schema is what change makes of the repository's, an older
 // one or a newer.
 func StartWith(t testing.TB, change func(tables map[string]any)) *Server {
 	t.Helper()
-	return startFile(t, changed(t, change))
+	return start(t, changed(t, change))
 }
 
 func start(t testing.TB, schemaFile string) *Server {
-	t.Helper()
-	return startFile(t, schema(t, schemaFile))
-}
-
-func startFile(t testing.TB, file string) *Server {
 	t.Helper()
 	// A socket's path has room for 107 bytes, t.TempDir is often longer.
 	dir, err := os.MkdirTemp("", "nbtest")
@@ -54,7 +49,7 @@ func startFile(t testing.TB, file string) *Server {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &Server{Endpoint: "unix:" + filepath.Join(dir, "db.sock"), t: t, dir: dir}
-	if out, err := exec.Command("ovsdb-tool", "create", s.path("db"), file).CombinedOutput(); err != nil {
+	if out, err := exec.Command("ovsdb-tool", "create", s.path("db"), schemaFile).CombinedOutput(); err != nil {
 		t.Fatalf("create database: %v: %s", err, out)
 	}
 	s.Run()

@@ -20,7 +20,7 @@ type OVN struct {
 // StartOVN runs northd beside the databases until the test ends.
 func StartOVN(t testing.TB) *OVN {
 	t.Helper()
-	o := &OVN{Server: Start(t), southbound: start(t, "ovn-sb.ovsschema")}
+	o := &OVN{Server: Start(t), southbound: start(t, schema(t, "ovn-sb.ovsschema"))}
 	o.log = o.path("northd.log")
 	cmd := exec.Command("ovn-northd", "--ovnnb-db="+o.Endpoint, "--ovnsb-db="+o.southbound.Endpoint,
 		"--unixctl="+o.path("northd.ctl"), "--log-file="+o.log, "-vconsole:off", "-vsyslog:off", "-vfile:warn")
