@@ -76,7 +76,8 @@ func present(old, now any) any {
 	return old
 }
 
-// nodeAffects: the node itself, the set of all hosts' addresses, its pods if their switch or subnets come or
+// nodeAffects: the node itself, also if what this controller has told on it changes (the
+// store may have been behind when it was compared), the set of all hosts' addresses, its pods if their switch or subnets come or
 // go, its pods with host ports if its addresses do, and services that depend on
 // nodes.
 func nodeAffects(keys map[plan.Key]struct{}, c *plan.Cluster, name string, was, is *corev1.Node) {
@@ -89,7 +90,7 @@ func nodeAffects(keys map[plan.Key]struct{}, c *plan.Cluster, name string, was, 
 	if exists || changed(annotation.HostCIDRs) {
 		keys[plan.ClusterKey()] = struct{}{}
 	}
-	if subnets || addresses || changed(annotation.NodeID, annotation.ManagementMACs, annotation.SNATPortRange, annotation.PodMTU, annotation.RoutablePods) {
+	if subnets || addresses || changed(annotation.NodeID, annotation.ManagementMACs, annotation.SNATPortRange, annotation.PodMTU, annotation.RoutablePods, annotation.LeavesBy) {
 		keys[plan.NodeKey(name)] = struct{}{}
 	}
 	if subnets || addresses || changed(annotation.RoutablePods, annotation.ManagementMACs, annotation.DrainGateway) {
@@ -139,8 +140,16 @@ func value(n *corev1.Node, name string) string {
 
 func podChanged(was, is *corev1.Pod) bool {
 	return was.UID != is.UID || was.Spec.NodeName != is.Spec.NodeName || plan.NeedsPort(was) != plan.NeedsPort(is) ||
-		was.Annotations[annotation.PodNetworks] != is.Annotations[annotation.PodNetworks] ||
-		was.Annotations[annotation.FirstPod] != is.Annotations[annotation.FirstPod] ||
-		was.Annotations[annotation.DefaultNetwork] != is.Annotations[annotation.DefaultNetwork] ||
+		annotated(was, is, annotation.PodNetworks, annotation.FirstPod, annotation.DefaultNetwork) ||
 		!maps.Equal(was.Labels, is.Labels)
+}
+
+// annotated says whether one of the annotations came, went or changed. An empty one that
+// goes is a change: who has asked for that waits for it.
+func annotated(was, is *corev1.Pod, names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		before, had := was.Annotations[name]
+		after, has := is.Annotations[name]
+		return had != has || before != after
+	})
 }

@@ -35,6 +35,8 @@ func TestAffected(t *testing.T) {
 		s.Labels = map[string]string{discoveryv1.LabelServiceName: service}
 		return s
 	}
+	emptied := pod(corev1.PodPending)
+	emptied.Annotations[annotation.PodNetworks] = ""
 	c, err := reconcile.NewCluster(plan.Config{}, pod(corev1.PodRunning), service("np", 30000), service("ip", 0))
 	if err != nil {
 		t.Fatal(err)
@@ -54,6 +56,7 @@ func TestAffected(t *testing.T) {
 		{"pod starts", pod(corev1.PodPending), pod(corev1.PodRunning), nil},
 		{"pod ends", pod(corev1.PodRunning), pod(corev1.PodSucceeded), []string{"pod/ns/p"}},
 		{"pod gets addresses", pod(corev1.PodPending), pod(corev1.PodPending, annotation.PodNetworks), []string{"pod/ns/p"}},
+		{"pod's empty annotation goes", emptied, pod(corev1.PodPending), []string{"pod/ns/p"}},
 		{"service", service("ip", 0), service("ip", 30001), []string{"service/ns/ip"}},
 		{"endpoints", slice("a"), slice("a"), []string{"service/ns/a"}},
 		{"endpoints move", slice("a"), slice("b"), []string{"service/ns/a", "service/ns/b"}},

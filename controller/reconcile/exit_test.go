@@ -41,7 +41,7 @@ func TestAffectedExits(t *testing.T) {
 		{"a gateway stops translating", node("gw", "shared"), node("gw", "shared", annotation.RoutablePods, "true"), with},
 		{"a gateway's management port", node("gw", "shared"), node("gw", "shared", annotation.ManagementMACs, "{}"), with},
 		{"a gateway is drained", node("gw", "shared"), node("gw", "shared", annotation.DrainGateway, "true"), []string{"node/none1", "node/none2"}},
-		{"whom a node leaves by is told", node("none1", ""), node("none1", "", annotation.LeavesBy, `["gw"]`), nil},
+		{"whom a node leaves by is told", node("none1", ""), node("none1", "", annotation.LeavesBy, `["gw"]`), []string{"node/none1"}},
 		{"a gateway becomes none", node("gw", "shared"), node("gw", ""), with},
 		{"a gateway's MTU", node("gw", "shared"), node("gw", "shared", annotation.PodMTU, "1400"), []string{"node/gw"}},
 		{"a local gateway comes", nil, node("local", "local"), []string{"cluster", "node/local"}},
