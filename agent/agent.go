@@ -187,7 +187,7 @@ func (a *agent) build() error {
 			a.nodeWake.Kick()
 			a.ready.changed.Kick()
 		},
-	})
+	}, a.log)
 	if err != nil {
 		return err
 	}

@@ -4,20 +4,22 @@ import (
 	"context"
 	"encoding/json"
 	"fmt"
+	"log/slog"
 	"sync"
+	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
-	corelisters "k8s.io/client-go/listers/core/v1"
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
+	"github.com/ovn-ebpf/ovn-ebpf/informer"
 )
 
 // Handlers are called after a change, from the informers' goroutines; they
@@ -29,24 +31,26 @@ type Handlers struct {
 	Synced  func()            // once, when every list has been read
 }
 
+// watchRetryMax is how long the agent of one of many nodes waits to watch again at most: all
+// that have lost the API server come back at once.
+const watchRetryMax = 5 * time.Second
+
 // Cluster holds the informers. It is safe for concurrent use.
 type Cluster struct {
-	node      string
-	client    kubernetes.Interface
-	handlers  Handlers
-	factories []informers.SharedInformerFactory
-	nodes     cache.SharedIndexInformer // all of them
-	pods      cache.SharedIndexInformer // of the node
-	services  cache.SharedIndexInformer
-	slices    cache.SharedIndexInformer
-	podLister corelisters.PodLister
+	node     string
+	client   kubernetes.Interface
+	handlers Handlers
+	nodes    *informer.Informer // all of them
+	pods     *informer.Informer // of the node
+	services *informer.Informer
+	slices   *informer.Informer
 
 	mu      sync.Mutex // guards waiters
 	waiters map[types.NamespacedName]map[chan struct{}]bool
 }
 
 // New builds the informers; Run starts them.
-func New(config *rest.Config, node string, h Handlers) (*Cluster, error) {
+func New(config *rest.Config, node string, h Handlers, log *slog.Logger) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = 50, 100
 	// Tens of thousands of endpoints are read at the start.
@@ -56,29 +60,20 @@ func New(config *rest.Config, node string, h Handlers) (*Cluster, error) {
 		return nil, fmt.Errorf("build Kubernetes client: %w", err)
 	}
 	c := &Cluster{node: node, client: client, handlers: h.filled(), waiters: map[types.NamespacedName]map[chan struct{}]bool{}}
-	pods := c.factory(func(o *metav1.ListOptions) {
+	options := func(name string, example runtime.Object) informer.Options {
+		return informer.Options{Name: name, Example: example, Transform: newTrimmer(node).trim, RetryMax: watchRetryMax, Log: log}
+	}
+	pods, slices := options("pods", &corev1.Pod{}), options("endpoint slices", &discoveryv1.EndpointSlice{})
+	pods.Select = func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
-	})
-	slices := c.factory(func(o *metav1.ListOptions) { o.LabelSelector = proxied })
-	all := c.factory(nil)
-	c.nodes, c.services = all.Core().V1().Nodes().Informer(), all.Core().V1().Services().Informer()
-	c.pods, c.podLister = pods.Core().V1().Pods().Informer(), pods.Core().V1().Pods().Lister()
-	c.slices = slices.Discovery().V1().EndpointSlices().Informer()
-	if err := c.slices.AddIndexers(cache.Indexers{byService: serviceOf}); err != nil {
-		return nil, fmt.Errorf("index endpoint slices: %w", err)
 	}
+	slices.Select = func(o *metav1.ListOptions) { o.LabelSelector = proxied }
+	slices.Indexers = cache.Indexers{byService: serviceOf}
+	c.nodes = informer.New(client.CoreV1().Nodes(), options("nodes", &corev1.Node{}))
+	c.pods = informer.New(client.CoreV1().Pods(""), pods)
+	c.services = informer.New(client.CoreV1().Services(""), options("services", &corev1.Service{}))
+	c.slices = informer.New(client.DiscoveryV1().EndpointSlices(""), slices)
 	return c, c.watch()
-}
-
-// factory makes informers of what tweak selects, nil for everything.
-func (c *Cluster) factory(tweak func(*metav1.ListOptions)) informers.SharedInformerFactory {
-	options := []informers.SharedInformerOption{informers.WithTransform(newTrimmer(c.node).trim)}
-	if tweak != nil {
-		options = append(options, informers.WithTweakListOptions(tweak))
-	}
-	f := informers.NewSharedInformerFactoryWithOptions(c.client, 0, options...)
-	c.factories = append(c.factories, f)
-	return f
 }
 
 // lists are the informers by the name of what they hold.
@@ -88,26 +83,22 @@ func (c *Cluster) lists() []list {
 
 type list struct {
 	name     string
-	informer cache.SharedIndexInformer
+	informer *informer.Informer
 }
 
 // Run fills and follows the informers until ctx ends. An API server that
 // cannot be reached is tried again for ever.
 func (c *Cluster) Run(ctx context.Context) error {
-	for _, f := range c.factories {
-		f.Start(ctx.Done())
-	}
+	var running sync.WaitGroup
 	var synced []cache.InformerSynced
 	for _, l := range c.lists() {
+		running.Go(func() { l.informer.RunWithContext(ctx) })
 		synced = append(synced, l.informer.HasSynced)
 	}
 	if cache.WaitForCacheSync(ctx.Done(), synced...) {
 		c.handlers.Synced()
 	}
-	<-ctx.Done()
-	for _, f := range c.factories {
-		f.Shutdown()
-	}
+	running.Wait()
 	return nil
 }
 

@@ -3,6 +3,7 @@ package cluster
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"sync"
@@ -79,7 +80,7 @@ func newRig(t *testing.T) *rig {
 	r.Cluster, err = New(config, "node1", Handlers{
 		Node: func() { r.add("node") }, Peers: func() { r.add("peers") },
 		Service: func(k service.Key) { r.add(k.String()) }, Synced: func() { r.add("synced") },
-	})
+	}, slog.New(slog.DiscardHandler))
 	if err != nil {
 		t.Fatal(err)
 	}

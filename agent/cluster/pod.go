@@ -43,14 +43,14 @@ func (r PodRef) static() bool { return r.UID != "" && !strings.Contains(r.UID, "
 
 // lookup returns the pod as far as the informer knows it.
 func (c *Cluster) lookup(ref PodRef) (*corev1.Pod, error) {
-	pod, err := c.podLister.Pods(ref.Namespace).Get(ref.Name)
-	if apierrors.IsNotFound(err) {
+	pod, ok := get[corev1.Pod](c.pods.GetStore(), ref.String())
+	if !ok {
 		return nil, fmt.Errorf("it is not known on node %s", c.node)
 	}
-	if err == nil && !ref.isOf(pod) {
+	if !ref.isOf(pod) {
 		return nil, fmt.Errorf("its UID is %s instead of %s", pod.UID, ref.UID)
 	}
-	return pod, err
+	return pod, nil
 }
 
 // PodGone reports whether the pod is gone from this node: what the informer does

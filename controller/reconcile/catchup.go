@@ -11,54 +11,12 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
-
-	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
 const (
 	pageSize    = 1000
 	catchUpPoll = 20 * time.Millisecond
 	relistEvery = 2 * time.Second
-)
-
-// resource is a kind of objects that plans read: the informer's store, and the
-// API server's own answer.
-type resource struct {
-	name  string
-	store plan.Store
-	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
-}
-
-// resources are all that the cluster consists of, those first that books are
-// made from.
-func resources(client kubernetes.Interface, c *plan.Cluster) []resource {
-	core, discovery := client.CoreV1(), client.DiscoveryV1()
-	return []resource{
-		{nodesResource, c.Nodes, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return core.Nodes().List(ctx, o)
-		}},
-		{podsResource, c.Pods, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return core.Pods("").List(ctx, o)
-		}},
-		{"services", c.Services, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return core.Services("").List(ctx, o)
-		}},
-		{"endpointslices", c.EndpointSlices, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return discovery.EndpointSlices("").List(ctx, o)
-		}},
-		{"namespaces", c.Namespaces, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return core.Namespaces().List(ctx, o)
-		}},
-		{"networkpolicies", c.Policies, func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) {
-			return client.NetworkingV1().NetworkPolicies("").List(ctx, o)
-		}},
-	}
-}
-
-const (
-	nodesResource = "nodes"
-	podsResource  = "pods"
 )
 
 // all lists the resource as the API server has it now, stripped. What the store

@@ -2,13 +2,11 @@ package reconcile_test
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"log/slog"
 	"net"
 	"net/netip"
 	"strings"
-	"sync"
 	"testing"
 	"time"
 
@@ -173,36 +171,6 @@ func TestLoopAllocates(t *testing.T) {
 	nbtest.Eventually(t, "the next pod gets it", func() bool { return addresses(t, client)["last"] != "" })
 }
 
-// link is a network path to the API server that can be cut.
-type link struct {
-	mu    sync.Mutex // guards all below
-	isCut bool
-	conns []net.Conn
-}
-
-func (l *link) dial(ctx context.Context, network, address string) (net.Conn, error) {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	if l.isCut {
-		return nil, errors.New("cut")
-	}
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, network, address)
-	if err == nil {
-		l.conns = append(l.conns, conn)
-	}
-	return conn, err
-}
-
-func (l *link) cut() {
-	l.mu.Lock()
-	defer l.mu.Unlock()
-	l.isCut = true
-	for _, c := range l.conns {
-		c.Close()
-	}
-}
-
 // A leader that is cut off, and cannot give its lease back, stops writing and
 // is replaced; the new one writes nothing but what changed.
 func TestFailover(t *testing.T) {
@@ -212,10 +180,8 @@ func TestFailover(t *testing.T) {
 	election := func(identity string) *reconcile.Election {
 		return &reconcile.Election{Identity: identity, Namespace: "kube-system", Lease: 3 * time.Second}
 	}
-	var path link
-	cuttable := rest.CopyConfig(config)
-	cuttable.Dial = path.dial
-	first := startLoop(t, cuttable, s.Endpoint, election("first"))
+	var path kubetest.Link
+	first := startLoop(t, path.Config(config), s.Endpoint, election("first"))
 	nbtest.Eventually(t, "the first leads", func() bool { return first.Leading() && first.Ready() == nil })
 	createNode(t, client, "node1")
 	createPod(t, client, "a", nil)
@@ -225,7 +191,7 @@ func TestFailover(t *testing.T) {
 	second := startLoop(t, config, s.Endpoint, election("second"))
 	nbtest.Eventually(t, "the second stands by", func() bool { return second.Ready() == nil })
 	before := s.Dump()
-	path.cut()
+	path.Cut()
 	nbtest.Eventually(t, "the second leads", func() bool { return second.Leading() && second.Ready() == nil })
 	if first.Leading() {
 		t.Error("two lead")

@@ -191,7 +191,7 @@ func newStandinWatch(api *standinAPI, cfg plan.Config) (*standinWatch, *plan.Clu
 func (w *standinWatch) resources() []resource {
 	var out []resource
 	for _, name := range standinResources {
-		out = append(out, resource{name, w.stores[name], func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+		out = append(out, resource{name: name, store: w.stores[name], list: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 			return w.api.list(name)
 		}})
 	}

@@ -60,6 +60,10 @@ func (l *Loop) Ready() error {
 	}
 	if !s.watching {
 		errs = append(errs, errors.New("cluster not yet listed from the API server"))
+	} else {
+		for _, r := range l.resources {
+			errs = append(errs, r.informer.Behind())
+		}
 	}
 	if s.leading && s.synced != generation {
 		text := "first synchronisation not begun"

@@ -11,7 +11,6 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
@@ -21,29 +20,10 @@ import (
 // watch makes the loop's cluster the informers' stores and starts them. It
 // returns a wait for the first complete picture. They end with the context.
 func (l *Loop) watch(ctx context.Context) (wait func() error, err error) {
-	factory := informers.NewSharedInformerFactoryWithOptions(l.client, 0, informers.WithTransform(strip))
-	nodes, pods := factory.Core().V1().Nodes().Informer(), factory.Core().V1().Pods().Informer()
-	services, endpoints := factory.Core().V1().Services().Informer(), factory.Discovery().V1().EndpointSlices().Informer()
-	namespaces, policies := factory.Core().V1().Namespaces().Informer(), factory.Networking().V1().NetworkPolicies().Informer()
-	if err := policies.AddIndexers(policyIndexers()); err != nil {
-		return nil, fmt.Errorf("index network policies: %w", err)
-	}
-	if err := pods.AddIndexers(podIndexers()); err != nil {
-		return nil, fmt.Errorf("index pods: %w", err)
-	}
-	if err := services.AddIndexers(serviceIndexers()); err != nil {
-		return nil, fmt.Errorf("index services: %w", err)
-	}
-	if err := endpoints.AddIndexers(sliceIndexers()); err != nil {
-		return nil, fmt.Errorf("index endpoint slices: %w", err)
-	}
-	l.cluster.Nodes, l.cluster.Pods = nodes.GetIndexer(), pods.GetIndexer()
-	l.cluster.Services, l.cluster.EndpointSlices = services.GetIndexer(), endpoints.GetIndexer()
-	l.cluster.Namespaces, l.cluster.Policies = namespaces.GetIndexer(), policies.GetIndexer()
-	l.source = source{resources(l.client, &l.cluster), annotator(l.client)}
+	l.source = source{resources(l.client, &l.cluster, l.log), annotator(l.client)}
 	var synced []cache.InformerSynced
-	for _, inf := range []cache.SharedIndexInformer{nodes, pods, services, endpoints, namespaces, policies} {
-		reg, err := inf.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	for _, r := range l.resources {
+		reg, err := r.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(obj any) { l.changed(nil, obj) },
 			UpdateFunc: func(old, obj any) { l.changed(old, obj) },
 			DeleteFunc: func(obj any) {
@@ -58,7 +38,9 @@ func (l *Loop) watch(ctx context.Context) (wait func() error, err error) {
 		}
 		synced = append(synced, reg.HasSynced)
 	}
-	factory.Start(ctx.Done())
+	for _, r := range l.resources {
+		go r.informer.RunWithContext(ctx)
+	}
 	return func() error {
 		if !cache.WaitForCacheSync(ctx.Done(), synced...) {
 			return ctx.Err()
@@ -66,21 +48,6 @@ func (l *Loop) watch(ctx context.Context) (wait func() error, err error) {
 		return nil
 	}, nil
 }
-
-func podIndexers() cache.Indexers {
-	return cache.Indexers{
-		plan.ByNode: plan.NodeOf, plan.ByFront: plan.PodFronts,
-		plan.ByNamespace: plan.NamespaceOf, plan.ByPortName: plan.PortNamesOf,
-	}
-}
-
-func serviceIndexers() cache.Indexers { return cache.Indexers{plan.ByFront: plan.ServiceFronts} }
-
-func policyIndexers() cache.Indexers {
-	return cache.Indexers{plan.ByPods: plan.PodsOf, plan.BySelector: plan.SelectorsOf}
-}
-
-func sliceIndexers() cache.Indexers { return cache.Indexers{plan.ByService: plan.ServiceOf} }
 
 // NewCluster returns a cluster of these objects.
 func NewCluster(cfg plan.Config, objects ...runtime.Object) (*plan.Cluster, error) {

@@ -1,0 +1,75 @@
+// Package informer keeps a copy of what the API server has of a resource, by client-go's
+// informers, and knows what they do not tell: whether the copy follows now. It also watches
+// again soon after an API server has been away; a reflector by itself waits for up to a
+// minute then.
+package informer
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"time"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Client is what client-go has for every resource; L is its list.
+type Client[L runtime.Object] interface {
+	List(context.Context, metav1.ListOptions) (L, error)
+	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
+}
+
+// Options are what an Informer is made of.
+type Options struct {
+	Name      string                    // of the resource, for logs and errors
+	Example   runtime.Object            // one of it, empty
+	Select    func(*metav1.ListOptions) // nil: all objects
+	Transform cache.TransformFunc       // of objects before they are kept; nil: as they are
+	Indexers  cache.Indexers
+	RetryMax  time.Duration // the longest pause after requests that failed, twice that with jitter
+	Log       *slog.Logger
+}
+
+// Informer is an informer that knows whether it follows.
+type Informer struct {
+	cache.SharedIndexInformer
+	stream *stream
+}
+
+// New returns an informer that does not run yet.
+func New[L runtime.Object](client Client[L], o Options) *Informer {
+	if o.Select == nil {
+		o.Select = func(*metav1.ListOptions) {}
+	}
+	s := &stream{name: o.Name, retryMax: o.RetryMax, log: o.Log, open: client.Watch}
+	inf := cache.NewSharedIndexInformerWithOptions(&cache.ListWatch{
+		ListWithContextFunc: func(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+			o.Select(&options)
+			return client.List(ctx, options)
+		},
+		WatchFuncWithContext: func(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+			o.Select(&options)
+			return s.watch(ctx, options)
+		},
+	}, o.Example, cache.SharedIndexInformerOptions{Indexers: o.Indexers})
+	// Both are errors only of one that runs.
+	_ = inf.SetTransform(o.Transform)
+	_ = inf.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
+		if ctx.Err() == nil {
+			cache.DefaultWatchErrorHandler(ctx, r, err)
+		}
+	})
+	return &Informer{inf, s}
+}
+
+// Behind returns nil when the copy is that of a second ago or newer, and else why it may
+// not be.
+func (i *Informer) Behind() error {
+	if !i.HasSynced() {
+		return fmt.Errorf("%s are not listed yet", i.stream.name)
+	}
+	return i.stream.behind(time.Now())
+}
