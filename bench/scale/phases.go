@@ -186,6 +186,11 @@ func (b *bench) churn(ctx context.Context, s *size) error {
 	if err != nil {
 		return err
 	}
+	if b.profile != "" {
+		if err := b.leader.Signal(changesBegin); err != nil {
+			return err
+		}
+	}
 	s.Churn.phase, err = b.during(func() (err error) {
 		s.Churn.Changes, err = b.api.churn(ctx, b.cluster, b.services, b.rate, b.duration)
 		return errors.Join(err, b.ovn.sync(ctx))

@@ -10,10 +10,13 @@ import (
 	"net/http"
 	"net/netip"
 	"os"
+	"os/signal"
 	"path/filepath"
 	"runtime/pprof"
 	"strconv"
 	"strings"
+	"sync"
+	"syscall"
 	"time"
 
 	"k8s.io/client-go/tools/clientcmd"
@@ -21,6 +24,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
+
+// changesBegin tells a replica whose CPU is profiled that from now on it is that of changes.
+const changesBegin = syscall.SIGUSR1
 
 // replica is a controller in a process of its own: this program again.
 type replica struct {
@@ -77,25 +83,50 @@ func runController(ctx context.Context, o replicaOptions, metrics string) error 
 }
 
 // profile writes what the process spends its CPU on until stop is called, and what
-// its memory holds then, to two files of the directory.
+// its memory holds then, to files of the directory. From the signal changesBegin on it
+// writes another one of CPU.
 func profile(dir, name string) (stop func(), err error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
-	cpu, err := os.Create(filepath.Join(dir, name+".cpu.pprof"))
+	end, err := profileCPU(filepath.Join(dir, name+".cpu.pprof"))
 	if err != nil {
 		return nil, err
 	}
-	if err := pprof.StartCPUProfile(cpu); err != nil {
-		return nil, errors.Join(err, cpu.Close())
-	}
+	var mu sync.Mutex // guards end
+	begin := make(chan os.Signal, 1)
+	signal.Notify(begin, changesBegin)
+	go func() {
+		<-begin
+		mu.Lock()
+		defer mu.Unlock()
+		end()
+		if next, err := profileCPU(filepath.Join(dir, name+".changes.cpu.pprof")); err == nil {
+			end = next
+		}
+	}()
 	return func() {
-		pprof.StopCPUProfile()
-		cpu.Close()
+		mu.Lock()
+		defer mu.Unlock()
+		end()
 		if heap, err := os.Create(filepath.Join(dir, name+".heap.pprof")); err == nil {
 			_ = pprof.WriteHeapProfile(heap) // without a profile the bench is as good
 			heap.Close()
 		}
+	}, nil
+}
+
+func profileCPU(path string) (end func(), err error) {
+	file, err := os.Create(path)
+	if err != nil {
+		return nil, err
+	}
+	if err := pprof.StartCPUProfile(file); err != nil {
+		return nil, errors.Join(err, file.Close())
+	}
+	return func() {
+		pprof.StopCPUProfile()
+		file.Close()
 	}, nil
 }
 
