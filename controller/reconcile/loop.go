@@ -17,6 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/informer"
 )
 
 const (
@@ -71,6 +72,7 @@ type account struct {
 // source is the API server, as far as a leader asks it itself.
 type source struct {
 	resources []resource
+	informers []*informer.Informer // of the resources
 	annotate  func(context.Context, plan.Key, *patch) error
 }
 

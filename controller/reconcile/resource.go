@@ -28,35 +28,34 @@ const (
 // resource is a kind of objects that plans read: the informer's store, and the
 // API server's own answer.
 type resource struct {
-	name     string
-	store    plan.Store
-	list     func(context.Context, metav1.ListOptions) (runtime.Object, error)
-	informer *informer.Informer
+	name  string
+	store plan.Store
+	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 }
 
-// resources make the cluster the stores of informers, and are all that it consists of, those
+// newSource makes the cluster the stores of informers, of all that it consists of: those
 // first that books are made from.
-func resources(client kubernetes.Interface, c *plan.Cluster, log *slog.Logger) []resource {
+func newSource(client kubernetes.Interface, c *plan.Cluster, log *slog.Logger) source {
 	core, discovery, networking := client.CoreV1(), client.DiscoveryV1(), client.NetworkingV1()
-	return []resource{
-		newResource(nodesResource, &c.Nodes, &corev1.Node{}, core.Nodes(), nil, log),
-		newResource(podsResource, &c.Pods, &corev1.Pod{}, core.Pods(""), podIndexers(), log),
-		newResource("services", &c.Services, &corev1.Service{}, core.Services(""), serviceIndexers(), log),
-		newResource("endpointslices", &c.EndpointSlices, &discoveryv1.EndpointSlice{}, discovery.EndpointSlices(""), sliceIndexers(), log),
-		newResource("namespaces", &c.Namespaces, &corev1.Namespace{}, core.Namespaces(), nil, log),
-		newResource("networkpolicies", &c.Policies, &networkingv1.NetworkPolicy{}, networking.NetworkPolicies(""), policyIndexers(), log),
-	}
+	s := source{annotate: annotator(client)}
+	add(&s, nodesResource, &c.Nodes, &corev1.Node{}, core.Nodes(), nil, log)
+	add(&s, podsResource, &c.Pods, &corev1.Pod{}, core.Pods(""), podIndexers(), log)
+	add(&s, "services", &c.Services, &corev1.Service{}, core.Services(""), serviceIndexers(), log)
+	add(&s, "endpointslices", &c.EndpointSlices, &discoveryv1.EndpointSlice{}, discovery.EndpointSlices(""), sliceIndexers(), log)
+	add(&s, "namespaces", &c.Namespaces, &corev1.Namespace{}, core.Namespaces(), nil, log)
+	add(&s, "networkpolicies", &c.Policies, &networkingv1.NetworkPolicy{}, networking.NetworkPolicies(""), policyIndexers(), log)
+	return s
 }
 
-func newResource[L runtime.Object](
-	name string, store *plan.Store, example runtime.Object, client informer.Client[L], indexers cache.Indexers, log *slog.Logger,
-) resource {
-	inf := informer.New(client, informer.Options{
+func add[L runtime.Object](
+	s *source, name string, store *plan.Store, example runtime.Object, client informer.Client[L], indexers cache.Indexers, log *slog.Logger,
+) {
+	i := informer.New(client, informer.Options{
 		Name: name, Example: example, Transform: strip, Indexers: indexers, RetryMax: watchRetryMax, Log: log,
 	})
-	*store = inf.GetIndexer()
+	*store = i.GetIndexer()
 	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) }
-	return resource{name, *store, list, inf}
+	s.resources, s.informers = append(s.resources, resource{name, *store, list}), append(s.informers, i)
 }
 
 func podIndexers() cache.Indexers {

@@ -61,8 +61,8 @@ func (l *Loop) Ready() error {
 	if !s.watching {
 		errs = append(errs, errors.New("cluster not yet listed from the API server"))
 	} else {
-		for _, r := range l.resources {
-			errs = append(errs, r.informer.Behind())
+		for _, i := range l.informers {
+			errs = append(errs, i.Behind())
 		}
 	}
 	if s.leading && s.synced != generation {

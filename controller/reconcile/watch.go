@@ -20,10 +20,10 @@ import (
 // watch makes the loop's cluster the informers' stores and starts them. It
 // returns a wait for the first complete picture. They end with the context.
 func (l *Loop) watch(ctx context.Context) (wait func() error, err error) {
-	l.source = source{resources(l.client, &l.cluster, l.log), annotator(l.client)}
+	l.source = newSource(l.client, &l.cluster, l.log)
 	var synced []cache.InformerSynced
-	for _, r := range l.resources {
-		reg, err := r.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	for _, i := range l.informers {
+		reg, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(obj any) { l.changed(nil, obj) },
 			UpdateFunc: func(old, obj any) { l.changed(old, obj) },
 			DeleteFunc: func(obj any) {
@@ -38,8 +38,8 @@ func (l *Loop) watch(ctx context.Context) (wait func() error, err error) {
 		}
 		synced = append(synced, reg.HasSynced)
 	}
-	for _, r := range l.resources {
-		go r.informer.RunWithContext(ctx)
+	for _, i := range l.informers {
+		go i.RunWithContext(ctx)
 	}
 	return func() error {
 		if !cache.WaitForCacheSync(ctx.Done(), synced...) {
