@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -49,7 +48,7 @@ type agent struct {
 	health     *healthcheck.Server
 	mtu        atomic.Int64                        // of pods; 0 = not known
 	notLocal   bool                                // nothing of local gateway mode is left; the node loop's
-	redirected map[bpf.ServiceKey][]netip.AddrPort // what local gateway mode redirects; the node loop's
+	redirected map[bpf.ServiceKey]service.Redirect // what local gateway mode redirects; the node loop's
 	nodeFault  atomic.Pointer[string]
 	listening  atomic.Bool // the CNI socket
 	hostSent   *metrics.HostSent

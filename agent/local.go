@@ -11,6 +11,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/masquerade"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
@@ -48,11 +49,11 @@ func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) erro
 
 // forgetUDP has the kernel decide anew about UDP connections to front ends that
 // are redirected to others than before.
-func (a *agent) forgetUDP(now map[bpf.ServiceKey][]netip.AddrPort) error {
+func (a *agent) forgetUDP(now map[bpf.ServiceKey]service.Redirect) error {
 	changed := map[netip.AddrPort][]netip.AddrPort{}
-	for k, endpoints := range now {
-		if before, known := a.redirected[k]; k.Proto == unix.IPPROTO_UDP && (!known || !slices.Equal(before, endpoints)) {
-			changed[netip.AddrPortFrom(k.Addr, k.Port)] = endpoints
+	for k, r := range now {
+		if before, known := a.redirected[k]; k.Proto == unix.IPPROTO_UDP && (!known || !slices.Equal(before.To, r.To)) {
+			changed[netip.AddrPortFrom(k.Addr, k.Port)] = r.To
 		}
 	}
 	for k := range a.redirected {

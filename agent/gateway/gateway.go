@@ -8,7 +8,6 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
-	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -76,7 +75,7 @@ type Gateway struct {
 	dump      *dump // nil: none that the loop has not seen
 	node      Node
 	known     bool                                // node is valid
-	redirects map[bpf.ServiceKey][]netip.AddrPort // local gateway mode: whereto the host sends what arrives for a front end
+	redirects map[bpf.ServiceKey]service.Redirect // local gateway mode: whereto the host sends what arrives for a front end
 	fault     string                              // why the state is not the desired one, "" if it is
 	stats     Stats
 }
@@ -186,7 +185,7 @@ func (g *Gateway) Node() (Node, bool) {
 
 // Redirects returns, in local gateway mode, to whom the host's nftables are to
 // send what arrives for a front end. The map is not changed any more.
-func (g *Gateway) Redirects() map[bpf.ServiceKey][]netip.AddrPort {
+func (g *Gateway) Redirects() map[bpf.ServiceKey]service.Redirect {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	return g.redirects
@@ -199,7 +198,7 @@ func (g *Gateway) noteRedirects() {
 	}
 	now := g.serving.redirects()
 	g.mu.Lock()
-	changed := !maps.EqualFunc(now, g.redirects, slices.Equal[[]netip.AddrPort])
+	changed := !maps.EqualFunc(now, g.redirects, service.Redirect.Equal)
 	g.redirects = now
 	g.mu.Unlock()
 	if changed {

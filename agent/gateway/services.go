@@ -208,7 +208,7 @@ func (s *serving) frontEnds() map[bpf.ServiceKey]bpf.ServiceOwner { return s.tab
 
 // redirects returns, in local gateway mode, to whom the host's nftables send
 // what arrives at a front end: each to one of several.
-func (s *serving) redirects() map[bpf.ServiceKey][]netip.AddrPort { return s.tables.Redirects() }
+func (s *serving) redirects() map[bpf.ServiceKey]service.Redirect { return s.tables.Redirects() }
 
 // serviceNode is what plans are told of the node. No Service and no host port
 // takes ssh, kubelet, API server and etcd away from the node's own address; a port of

@@ -13,6 +13,7 @@ import (
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
@@ -31,8 +32,8 @@ type Config struct {
 	// peer's next connection to that port be taken for an answer to the pod.
 	Ports bpf.PortRange
 	// Redirects are the front ends of Services, and to whom the host sends what
-	// arrives there: each to one of several.
-	Redirects map[bpf.ServiceKey][]netip.AddrPort
+	// arrives there.
+	Redirects map[bpf.ServiceKey]service.Redirect
 }
 
 // Validate reports what is missing or wrong.
@@ -93,19 +94,25 @@ func set(list []netip.Prefix, is func(netip.Addr) bool) string {
 			own = append(own, p.Masked())
 		}
 	}
-	slices.SortFunc(own, func(a, b netip.Prefix) int { return a.Bits() - b.Bits() })
+	var out []string
+	for _, p := range disjoint(own) {
+		out = append(out, p.String())
+	}
+	return strings.Join(out, ", ")
+}
+
+// disjoint returns the prefixes sorted, and none that lies in another.
+func disjoint(list []netip.Prefix) []netip.Prefix {
+	list = slices.Clone(list)
+	slices.SortFunc(list, func(a, b netip.Prefix) int { return a.Bits() - b.Bits() })
 	var kept []netip.Prefix
-	for _, p := range own {
+	for _, p := range list {
 		if !slices.ContainsFunc(kept, func(k netip.Prefix) bool { return k.Overlaps(p) }) {
 			kept = append(kept, p)
 		}
 	}
 	slices.SortFunc(kept, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-	var out []string
-	for _, p := range kept {
-		out = append(out, p.String())
-	}
-	return strings.Join(out, ", ")
+	return kept
 }
 
 // Sync makes the table as c says, in one transaction, and lets the kernel

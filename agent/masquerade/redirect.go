@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
@@ -27,7 +28,7 @@ func protocol(number uint8) string {
 // redirects returns the chains that send what arrives at front ends elsewhere,
 // "" for none. Those with one target are elements of one map; those with
 // several have a chain for each list of targets, which picks one at random.
-func redirects(fronts map[bpf.ServiceKey][]netip.AddrPort) string {
+func redirects(fronts map[bpf.ServiceKey]service.Redirect) string {
 	r := redirector{fronts: fronts, chains: map[string]string{}}
 	r.keys = slices.SortedFunc(maps.Keys(fronts), func(a, b bpf.ServiceKey) int {
 		return cmp.Or(a.Addr.Compare(b.Addr), cmp.Compare(a.Proto, b.Proto), cmp.Compare(a.Port, b.Port))
@@ -41,26 +42,34 @@ func redirects(fronts map[bpf.ServiceKey][]netip.AddrPort) string {
 }
 
 type redirector struct {
-	fronts         map[bpf.ServiceKey][]netip.AddrPort
+	fronts         map[bpf.ServiceKey]service.Redirect
 	keys           []bpf.ServiceKey  // sorted
-	chains         map[string]string // by list of targets
+	chains         map[string]string // by list of targets, or of clients
 	objects, rules strings.Builder
 }
 
 func (r *redirector) family(ip, kind string, is4 bool) {
-	var single, several []string
+	var single, several, ranged []string
 	for _, k := range r.keys {
-		to := slices.DeleteFunc(slices.Clone(r.fronts[k]), func(a netip.AddrPort) bool { return a.Addr().Is4() != is4 })
-		front := fmt.Sprintf("%s . %s . %d : ", k.Addr, protocol(k.Proto), k.Port)
-		switch {
-		case k.Addr.Is4() != is4 || len(to) == 0 || protocol(k.Proto) == "":
-		case len(to) == 1:
-			single = append(single, front+target(to[0]))
-		default:
-			several = append(several, front+"goto "+r.chain(ip, to))
+		to := slices.DeleteFunc(slices.Clone(r.fronts[k].To), func(a netip.AddrPort) bool { return a.Addr().Is4() != is4 })
+		if k.Addr.Is4() != is4 || len(to) == 0 || protocol(k.Proto) == "" {
+			continue
+		}
+		front := fmt.Sprintf("%s . %s . %d", k.Addr, protocol(k.Proto), k.Port)
+		if from := r.fronts[k].From; len(from) > 0 {
+			ranged = append(ranged, front+" : jump "+r.only(ip, from))
+		}
+		if len(to) == 1 {
+			single = append(single, front+" : "+target(to[0]))
+		} else {
+			several = append(several, front+" : goto "+r.chain(ip, to))
 		}
 	}
 	front := ip + " daddr . meta l4proto . th dport"
+	if len(ranged) > 0 {
+		r.table("ranged_"+ip, kind, "verdict", ranged)
+		fmt.Fprintf(&r.rules, "\t\t%s vmap @ranged_%s\n", front, ip)
+	}
 	if len(single) > 0 {
 		r.table("one_"+ip, kind, kind+" . inet_service", single)
 		fmt.Fprintf(&r.rules, "\t\tdnat %s to %s map @one_%[1]s\n", ip, front)
@@ -74,6 +83,23 @@ func (r *redirector) family(ip, kind string, is4 bool) {
 func (r *redirector) table(name, kind, value string, elements []string) {
 	fmt.Fprintf(&r.objects, "\tmap %s {\n\t\ttype %s . inet_proto . inet_service : %s\n\t\telements = { %s }\n\t}\n",
 		name, kind, value, strings.Join(elements, ", "))
+}
+
+// only returns the name of the chain that drops what is not from the prefixes. (A set of
+// front ends with prefixes of clients Debian's Linux 6.12 refuses.)
+func (r *redirector) only(ip string, from []netip.Prefix) string {
+	var texts []string
+	for _, p := range disjoint(from) {
+		texts = append(texts, p.String())
+	}
+	list := strings.Join(texts, ", ")
+	name := r.chains[list]
+	if name == "" {
+		name = fmt.Sprintf("only_%d", len(r.chains))
+		r.chains[list] = name
+		fmt.Fprintf(&r.objects, "\tchain %s {\n\t\t%s saddr { %s } return\n\t\tdrop\n\t}\n", name, ip, list)
+	}
+	return name
 }
 
 // chain returns the name of the chain that picks one of the targets. nft wants

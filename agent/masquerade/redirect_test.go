@@ -1,11 +1,15 @@
 package masquerade
 
 import (
+	"errors"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
@@ -46,27 +50,42 @@ world:addr add 2001:db8::1/64 dev w0 nodad
 	key := func(addr string, number uint16) bpf.ServiceKey {
 		return bpf.ServiceKey{Addr: netip.MustParseAddr(addr), Proto: 6, Port: number}
 	}
-	to := func(addrs ...string) (out []netip.AddrPort) {
+	to := func(addrs ...string) (out service.Redirect) {
 		for _, a := range addrs {
-			out = append(out, netip.AddrPortFrom(netip.MustParseAddr(a), port))
+			out.To = append(out.To, netip.AddrPortFrom(netip.MustParseAddr(a), port))
 		}
 		return out
 	}
+	from := func(r service.Redirect, ranges ...string) service.Redirect {
+		for _, text := range ranges {
+			r.From = append(r.From, netip.MustParsePrefix(text))
+		}
+		return r
+	}
 	c := config
-	c.Redirects = map[bpf.ServiceKey][]netip.AddrPort{
+	c.Redirects = map[bpf.ServiceKey]service.Redirect{
 		key("192.0.2.2", 30080):   to("10.244.1.5"),
 		key("192.0.2.2", 30081):   to("10.244.1.5", "10.244.1.6"),
 		key("192.0.2.2", 30082):   to("10.244.1.5", "10.244.1.6"),
 		key("2001:db8::2", 30080): to("fd00:10:244:1::5"),
 		{Addr: netip.MustParseAddr("192.0.2.2"), Proto: 17, Port: 30053}: to("10.244.1.5"),
-		key("2001:db8::2", 30081): nil,
+		key("2001:db8::2", 30081): {},
+		key("192.0.2.2", 30083):   from(to("10.244.1.5"), "198.51.100.0/24", "192.0.2.0/28", "192.0.2.1/32"),
+		key("192.0.2.2", 30084):   from(to("10.244.1.5", "10.244.1.6"), "192.0.2.64/26"),
+		key("2001:db8::2", 30083): from(to("fd00:10:244:1::5"), "2001:db8::/127"),
+		key("2001:db8::2", 30084): from(to("fd00:10:244:1::5"), "2001:db8:1::/48"),
 	}
 	for range 2 {
 		if err := Sync(t.Context(), c); err != nil {
 			t.Fatal(err)
 		}
 		for _, p := range []struct{ from, to string }{
-			{"192.0.2.1", "192.0.2.2:30080"}, {"192.0.2.1", "192.0.2.2:30081"}, {"192.0.2.1", "192.0.2.2:30082"}, {"2001:db8::1", "[2001:db8::2]:30080"},
+			{"192.0.2.1", "192.0.2.2:30080"},
+			{"192.0.2.1", "192.0.2.2:30081"},
+			{"192.0.2.1", "192.0.2.2:30082"},
+			{"192.0.2.1", "192.0.2.2:30083"},
+			{"2001:db8::1", "[2001:db8::2]:30080"},
+			{"2001:db8::1", "[2001:db8::2]:30083"},
 		} {
 			for range 4 {
 				from := netip.AddrPortFrom(netip.MustParseAddr(p.from), 0)
@@ -74,6 +93,20 @@ world:addr add 2001:db8::1/64 dev w0 nodad
 					t.Errorf("%s to %s: the pod sees %s", p.from, p.to, got)
 				}
 			}
+		}
+	}
+	for _, closed := range []string{"192.0.2.2:30084", "[2001:db8::2]:30084"} { // to those that are in none of its ranges
+		d := net.Dialer{Timeout: 2 * time.Second}
+		var conn net.Conn
+		err := link.InNetns("/proc/"+world+"/ns/net", func() (err error) {
+			conn, err = d.Dial("tcp", closed)
+			return err
+		})
+		if err == nil {
+			conn.Close()
+		}
+		if netErr := net.Error(nil); !errors.As(err, &netErr) || !netErr.Timeout() {
+			t.Errorf("%s: %v, want no answer", closed, err)
 		}
 	}
 	script := Script(c)

@@ -40,7 +40,7 @@ type before struct {
 type served struct {
 	owner    bpf.ServiceOwner
 	local    netip.AddrPort
-	redirect []netip.AddrPort // of a plan, never changed
+	redirect Redirect // of a plan, never changed
 	port     bpf.ServicePort
 }
 
@@ -87,7 +87,7 @@ func (t *Tables) Changes() Changes {
 	}
 	for k, was := range b.frontEnds {
 		is := t.served(k)
-		c.Redirects = c.Redirects || !slices.Equal(was.redirect, is.redirect)
+		c.Redirects = c.Redirects || !was.redirect.Equal(is.redirect)
 		if is.port != was.port {
 			c.Counts[k] = is.port
 		}
@@ -143,7 +143,8 @@ func (t *Tables) served(k bpf.ServiceKey) served {
 	f, _ := h.plan.frontEnd(k)
 	s := served{owner: f.Owner}
 	if f.Owner != 0 {
-		s.redirect = h.plan.Groups[f.Group].Redirect
+		g := h.plan.Groups[f.Group]
+		s.redirect = Redirect{g.Redirect, g.From}
 		if f.Port != 0 {
 			s.port = bpf.ServicePort{Namespace: h.key.Namespace, Name: h.key.Name, Proto: k.Proto, Port: f.Port}
 		}
@@ -211,10 +212,10 @@ func (t *Tables) Lookups() map[bpf.ServiceKey]netip.AddrPort {
 
 // Redirects returns, in local gateway mode, to whom the host sends what arrives
 // at front ends; each to one of several.
-func (t *Tables) Redirects() map[bpf.ServiceKey][]netip.AddrPort {
-	out := map[bpf.ServiceKey][]netip.AddrPort{}
+func (t *Tables) Redirects() map[bpf.ServiceKey]Redirect {
+	out := map[bpf.ServiceKey]Redirect{}
 	for k := range t.holders {
-		if s := t.served(k); len(s.redirect) > 0 {
+		if s := t.served(k); len(s.redirect.To) > 0 {
 			out[k] = s.redirect
 		}
 	}

@@ -43,6 +43,20 @@ type Group struct {
 	// to the cluster IP, so through OVN; to one of the endpoints here where
 	// the client's address is to be kept. None: it is refused.
 	Redirect []netip.AddrPort
+	// From are, in local gateway mode, the clients whose packets are redirected, as
+	// loadBalancerSourceRanges say; none: all. The others' are dropped.
+	From []netip.Prefix
+}
+
+// Redirect is a front end's in local gateway mode.
+type Redirect struct {
+	To   []netip.AddrPort // to one of them
+	From []netip.Prefix   // see Group.From
+}
+
+// Equal says whether they are the same.
+func (r Redirect) Equal(o Redirect) bool {
+	return slices.Equal(r.To, o.To) && slices.Equal(r.From, o.From)
 }
 
 // New returns what the object asks for on node n, nil for nothing. The same
@@ -108,7 +122,8 @@ func (p *Plan) equal(o *Plan) bool {
 }
 
 func (g Group) equal(o Group) bool {
-	return g.Proto == o.Proto && g.Affinity == o.Affinity && g.Local == o.Local && slices.Equal(g.Backends, o.Backends) && slices.Equal(g.Redirect, o.Redirect)
+	return g.Proto == o.Proto && g.Affinity == o.Affinity && g.Local == o.Local && slices.Equal(g.Backends, o.Backends) && slices.Equal(g.Redirect, o.Redirect) &&
+		slices.Equal(g.From, o.From)
 }
 
 func compareKeys(a, b bpf.ServiceKey) int {

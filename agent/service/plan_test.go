@@ -134,6 +134,9 @@ func planText(objects map[service.Key]service.Objects, n *service.Node) string {
 			}
 			if f.Owner != 0 && len(g.Redirect) > 0 {
 				fmt.Fprintf(&b, " redirect to %v", g.Redirect)
+				if len(g.From) > 0 {
+					fmt.Fprintf(&b, " from %v", g.From)
+				}
 			}
 			if f.Socket {
 				fmt.Fprintf(&b, " socket to%s", backends(g))

@@ -3,11 +3,12 @@ package service
 import (
 	"net/netip"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
 
 // proxyNameLabel marks what somebody else serves (kube-proxy's
@@ -55,8 +56,10 @@ type addresses struct {
 	served  bool
 	cluster []netip.Addr
 	open    []netip.Addr // external and load balancer addresses, for all
-	closed  []netip.Addr // load balancer addresses that this node may not use itself
-	vips    []netip.Addr // open and closed
+	ranged  []netip.Addr // load balancer addresses that not everybody may use
+	ranges  []netip.Prefix
+	admits  bool         // the node itself may use those
+	vips    []netip.Addr // open and ranged
 	nodes   []netip.Addr // with node ports
 }
 
@@ -71,12 +74,13 @@ func addressesOf(svc *corev1.Service, is4 bool, n *Node) addresses {
 	inside := func(a netip.Addr) bool { return !n.servable(a) }
 	out.open = slices.DeleteFunc(parse(is4, svc.Spec.ExternalIPs...), inside)
 	balancer := slices.DeleteFunc(parse(is4, ingressIPs(svc)...), inside)
-	if admits(svc, n, is4) {
+	if out.ranges = annotation.SourceRanges(svc.Spec.LoadBalancerSourceRanges, is4); len(out.ranges) == 0 {
 		out.open = append(out.open, balancer...)
 	} else {
-		out.closed = balancer
+		out.ranged = balancer
+		out.admits = slices.ContainsFunc(out.ranges, func(p netip.Prefix) bool { return slices.ContainsFunc(n.Addresses, p.Contains) })
 	}
-	out.vips = append(slices.Clone(out.open), out.closed...)
+	out.vips = append(slices.Clone(out.open), out.ranged...)
 	out.nodes = n.outside(is4)
 	return out
 }
@@ -94,22 +98,6 @@ func ingressIPs(svc *corev1.Service) []string {
 		}
 	}
 	return out
-}
-
-// admits says whether loadBalancerSourceRanges let this node itself in. Ranges
-// of the other family do not count (kube-proxy's newBaseServiceInfo).
-func admits(svc *corev1.Service, n *Node, is4 bool) bool {
-	ranges := 0
-	for _, s := range svc.Spec.LoadBalancerSourceRanges {
-		p, err := netip.ParsePrefix(strings.TrimSpace(s)) // validation lets spaces pass
-		if err != nil || p.Addr().Is4() != is4 {
-			continue
-		}
-		if ranges++; slices.ContainsFunc(n.Addresses, p.Contains) {
-			return true
-		}
-	}
-	return ranges == 0
 }
 
 type servicePort struct {
@@ -138,14 +126,22 @@ func (p *Plan) addPort(svc *corev1.Service, a addresses, port servicePort, n *No
 	if t := svc.Spec.InternalTrafficPolicy; t != nil && *t == corev1.ServiceInternalTrafficPolicyLocal {
 		internal.Backends = addrs(here)
 	}
-	refused := external
-	refused.Backends = nil
+	ranged := external // OVN asks who comes, and the host's nftables; a socket would not
+	ranged.Local = netip.AddrPort{}
+	if n.Local {
+		ranged.From = a.ranges
+	}
+	if !a.admits {
+		ranged.Backends = nil
+	}
 
 	front := frontEnds{proto: port.proto, host: external.Local.IsValid(), node: n}
 	number := uint16(port.Port)
 	p.add(internal, front.internal(number, a.cluster))
 	p.add(external, front.external(number, a.open))
-	p.add(refused, front.external(number, a.closed))
+	through := front
+	through.host = false
+	p.add(ranged, through.external(number, a.ranged))
 	if port.NodePort > 0 && port.NodePort <= 65535 && n.NodePorts {
 		p.add(external, front.nodePort(uint16(port.NodePort), a.is4, a.nodes))
 	}

@@ -24,7 +24,7 @@ type written struct {
 	FrontEnds map[bpf.ServiceKey]bpf.ServiceOwner
 	Lookups   map[bpf.ServiceKey]netip.AddrPort
 	Sockets   map[string]bpf.SockService
-	Redirects map[bpf.ServiceKey][]netip.AddrPort
+	Redirects map[bpf.ServiceKey]service.Redirect
 	Counts    map[bpf.ServiceKey]bpf.ServicePort
 	Writes    int
 }

@@ -55,7 +55,7 @@ func (n node) externalRows(gr string) []Row {
 	return []Row{
 		LogicalSwitch{Name: sw},
 		LogicalSwitchPort{
-			Switch: sw, Name: n.gateway.InterfaceID, Type: "localnet", Addresses: []string{"unknown"},
+			Switch: sw, Groups: []string{clientsGroup}, Name: n.gateway.InterfaceID, Type: "localnet", Addresses: []string{"unknown"},
 			Options: map[string]string{"network_name": physicalNetwork}, Tag: n.gateway.VLAN,
 		},
 		LogicalRouterPort{

@@ -156,13 +156,15 @@ func (n node) switchRows() []Row {
 	if n.leavesByOthers() {
 		options = map[string]string{"route_table": hostsRouteTable}
 	}
+	up := routerPort(n.name, "stor-"+n.name, port)
+	up.Groups = []string{clientsGroup}
 	return []Row{
 		LogicalSwitch{Name: n.name, OtherConfig: otherConfig, LoadBalancerGroups: []string{clusterLBGroup, switchLBGroup}},
 		LogicalRouterPort{
 			Router: clusterRouter, Name: port, Networks: networks,
 			MAC: MAC(RouterAddress(n.subnets[0]).Addr()).String(), Options: options,
 		},
-		routerPort(n.name, "stor-"+n.name, port),
+		up,
 	}
 }
 

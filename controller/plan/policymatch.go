@@ -103,14 +103,19 @@ func blockPrefixes(b *networkingv1.IPBlock) ([]netip.Prefix, error) {
 		if !cidr.Overlaps(except) || except.Bits() <= cidr.Bits() {
 			return nil, fmt.Errorf("except[%d] %q: not inside of %s", i, s, b.CIDR)
 		}
-		var rest []netip.Prefix
-		for _, p := range out {
-			rest = append(rest, subtract(p, except.Masked())...)
-		}
-		out = rest
+		out = without(out, except.Masked())
 	}
 	slices.SortFunc(out, comparePrefix)
 	return out, nil
+}
+
+// without returns what of the prefixes is not in q.
+func without(prefixes []netip.Prefix, q netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range prefixes {
+		out = append(out, subtract(p, q)...)
+	}
+	return out
 }
 
 // subtract returns what of p is not in q, at most a prefix for each bit that q is longer.

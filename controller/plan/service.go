@@ -53,7 +53,7 @@ func serviceRows(c *Cluster, key Key) ([]Row, error) {
 			}
 		}
 	}
-	return rows, unserved(s.shortfall...)
+	return append(rows, s.sourceRows()...), unserved(s.shortfall...)
 }
 
 // served says whether the service has addresses that are ours to serve: it is

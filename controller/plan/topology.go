@@ -26,7 +26,8 @@ func hostAddresses(is4 bool) string {
 // clusterRows are the cluster router, the join switch between it and the
 // nodes' gateway routers, and the groups in which services' load balancers
 // are, so that a service changes without touching switches and routers: that
-// of nodes' switches and gateway routers, and one of each kind.
+// of nodes' switches and gateway routers, and one of each kind; and that of the switches by
+// which clients come.
 func clusterRows(c *Cluster) []Row {
 	var addresses []netip.Prefix
 	for _, subnet := range c.Config.JoinSubnets {
@@ -42,6 +43,7 @@ func clusterRows(c *Cluster) []Row {
 		LoadBalancerGroup{Name: clusterLBGroup},
 		LoadBalancerGroup{Name: switchLBGroup},
 		LoadBalancerGroup{Name: routerLBGroup},
+		PortGroup{Name: clientsGroup},
 	}
 	for _, is4 := range []bool{true, false} {
 		rows = append(rows, AddressSet{Name: hostAddresses(is4), Addresses: c.hosts(is4)})

@@ -38,6 +38,7 @@ var fieldTests = []struct {
 	{name: "a UDP service whose endpoint goes away", run: testEndpointGone},
 	{name: "a container of the host's reaches services", skip: needsSharedNIC, run: testContainer},
 	{name: "a host behind a local NodePort", run: testLocalHost},
+	{name: "a load balancer's source ranges", run: testSources},
 	{name: "SIGKILL at any point of start-up", run: testKills},
 	{name: "one answer to an ARP request, with 70 gateway routers", run: testManyRouters},
 }
