@@ -124,8 +124,8 @@ func (s *stream) set(serial int, follows bool) {
 func (s *stream) fail(ctx context.Context, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	if s.failed || ctx.Err() != nil {
-		return
+	if s.failed || ctx.Err() != nil || apierrors.IsResourceExpired(err) || apierrors.IsGone(err) {
+		return // expired: the reflector lists everything, as it must now and then
 	}
 	s.failed = true
 	var request *url.Error // says again what is watched, at length
