@@ -61,6 +61,9 @@ func (c *Churn) describeService(s *corev1.Service, i int) {
 	s.Status = corev1.ServiceStatus{}
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer && c.maybe(80) {
 		s.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: fmt.Sprintf("198.51.100.%d", c.Rand.IntN(100))}}
+		if c.maybe(30) {
+			s.Spec.LoadBalancerSourceRanges = pick(c, []string{"10.0.0.0/8"}, []string{"192.0.2.0/24", "fd00::/8"}, []string{"0.0.0.0/0"})
+		}
 	}
 }
 
