@@ -178,11 +178,20 @@ func (b *batch) operations(errs map[plan.Key]error) []ovsdb.Operation {
 		}
 	}
 	ops = append(append(ops, additionOps(additions)...), removed...)
+	var roots []staleRow
 	for _, key := range slices.SortedFunc(maps.Keys(b.records), plan.Key.Compare) {
 		for _, s := range b.stale[key] {
-			ops = append(ops, b.deleteOps(s)...)
 			b.writes[s.uuid] = nil
+			if b.schema.Tables[s.table].IsRoot {
+				roots = append(roots, s)
+			} else {
+				ops = append(ops, b.deleteOps(s)...)
+			}
 		}
+	}
+	changed := changedRows(ops)
+	for _, s := range roots {
+		ops = append(ops, b.deleteRootOps(s, changed)...)
 	}
 	return ops
 }

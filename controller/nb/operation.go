@@ -26,22 +26,49 @@ func additionOps(additions map[addition][]string) []ovsdb.Operation {
 	return ops
 }
 
-// deleteOps take a row away. A row of a table that is no root goes when
-// nothing holds it any more, so it is taken out of its parents, whichever they
-// are. Those too that only know of it (weak references): ovsdb-server 3.1 leaves it
-// there, for good, when the same transaction changes another column of theirs.
+// deleteOps take a row away of a table that is no root: it goes when nothing holds it
+// any more, so it is taken out of its parents, whichever they are. Those too that only
+// know of it (weak references): ovsdb-server 3.1 leaves it there, for good, when the
+// same transaction changes another column of theirs.
 func (b *batch) deleteOps(s staleRow) []ovsdb.Operation {
-	if b.schema.Tables[s.table].IsRoot {
-		return append(b.orphanOps(s), ovsdb.Operation{Op: ovsdb.OperationDelete, Table: s.table, Where: whereUUID(s.uuid)})
+	return b.removals(s, func(string) bool { return true })
+}
+
+// deleteRootOps delete a row, of which parents only know. It is taken out of those that
+// the transaction changes anyway.
+func (b *batch) deleteRootOps(s staleRow, changed map[string]bool) []ovsdb.Operation {
+	var ops []ovsdb.Operation
+	if len(changed) > 0 {
+		ops = b.removals(s, func(parent string) bool { return changed[parent] })
 	}
+	ops = append(ops, b.orphanOps(s)...)
+	return append(ops, ovsdb.Operation{Op: ovsdb.OperationDelete, Table: s.table, Where: whereUUID(s.uuid)})
+}
+
+func (b *batch) removals(s staleRow, from func(parent string) bool) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 	for _, kind := range tables[s.table].parents {
 		table, column := splitParent(kind)
 		for _, parent := range slices.Sorted(slices.Values(b.members.of(kind)[s.uuid])) {
-			ops = append(ops, removal(table, parent, column, s.uuid))
+			if from(parent) {
+				ops = append(ops, removal(table, parent, column, s.uuid))
+			}
 		}
 	}
 	return ops
+}
+
+// changedRows are the UUIDs of rows that operations update or mutate.
+func changedRows(ops []ovsdb.Operation) map[string]bool {
+	changed := map[string]bool{}
+	for _, op := range ops {
+		for _, where := range op.Where {
+			if uuid, ok := where.Value.(ovsdb.UUID); ok {
+				changed[uuid.GoUUID] = true
+			}
+		}
+	}
+	return changed
 }
 
 // orphanOps take what goes with a row out of those parents that only know of it.

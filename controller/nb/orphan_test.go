@@ -28,3 +28,34 @@ func TestCommitDeletesOrphans(t *testing.T) {
 		t.Errorf("in the group: %q, ports there are: %q", got, ports)
 	}
 }
+
+// A load balancer goes from the routers, switches and groups that have it, also where these
+// change at the same time.
+func TestCommitDeletesReferences(t *testing.T) {
+	s := nbtest.Start(t)
+	db := open(t, s)
+	node := func(version string) []plan.Row {
+		return []plan.Row{
+			plan.LogicalRouter{Name: "gr", Options: map[string]string{"version": version}},
+			plan.LogicalSwitch{Name: "sw", OtherConfig: map[string]string{"version": version}},
+		}
+	}
+	policy := plan.RouterPolicy{Router: "gr", Priority: 1, Match: "ip4", Action: "allow"}
+	balancer := func(name string) []plan.Row {
+		return []plan.Row{plan.LoadBalancer{Name: name, Routers: []string{"gr"}, Switches: []string{"sw"}, Groups: []string{"group"}}}
+	}
+	commit(t, db, map[plan.Key][]plan.Row{
+		plan.ClusterKey(): {plan.LoadBalancerGroup{Name: "group"}}, plan.NodeKey("n"): append(node("1"), policy),
+		plan.ServiceKey("ns", "a"): balancer("a"), plan.ServiceKey("ns", "b"): balancer("b"),
+	})
+	commit(t, db, map[plan.Key][]plan.Row{plan.NodeKey("n"): append(node("2"), policy), plan.ServiceKey("ns", "a"): nil, plan.ServiceKey("ns", "c"): balancer("c")})
+	commit(t, db, map[plan.Key][]plan.Row{plan.ServiceKey("ns", "b"): nil})
+	commit(t, db, map[plan.Key][]plan.Row{plan.ServiceKey("ns", "d"): balancer("d")})
+	commit(t, db, map[plan.Key][]plan.Row{plan.NodeKey("n"): node("2"), plan.ServiceKey("ns", "d"): nil}) // a row of the router's goes
+	want := s.Nbctl("--bare", "--columns=_uuid", "find", "load_balancer", "name=c")
+	for table, column := range map[string]string{"logical_router": "load_balancer", "logical_switch": "load_balancer", "load_balancer_group": "load_balancer"} {
+		if got := s.Nbctl("--bare", "--columns="+column, "list", table); got != want || got == "" {
+			t.Errorf("%s of %s: %q, load balancers there are: %q", column, table, got, want)
+		}
+	}
+}
