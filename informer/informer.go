@@ -36,6 +36,7 @@ type Options struct {
 // Informer is an informer that knows whether it follows.
 type Informer struct {
 	cache.SharedIndexInformer
+	Name   string // of the resource
 	stream *stream
 }
 
@@ -62,14 +63,14 @@ func New[L runtime.Object](client Client[L], o Options) *Informer {
 			cache.DefaultWatchErrorHandler(ctx, r, err)
 		}
 	})
-	return &Informer{inf, s}
+	return &Informer{inf, o.Name, s}
 }
 
 // Behind returns nil when the copy is that of a second ago or newer, and else why it may
 // not be.
 func (i *Informer) Behind() error {
 	if !i.HasSynced() {
-		return fmt.Errorf("%s are not listed yet", i.stream.name)
+		return fmt.Errorf("%s are not listed yet", i.Name)
 	}
 	return i.stream.behind(time.Now())
 }

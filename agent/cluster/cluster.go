@@ -76,14 +76,8 @@ func New(config *rest.Config, node string, h Handlers, log *slog.Logger) (*Clust
 	return c, c.watch()
 }
 
-// lists are the informers by the name of what they hold.
-func (c *Cluster) lists() []list {
-	return []list{{"nodes", c.nodes}, {"pods", c.pods}, {"services", c.services}, {"endpoint slices", c.slices}}
-}
-
-type list struct {
-	name     string
-	informer *informer.Informer
+func (c *Cluster) informers() []*informer.Informer {
+	return []*informer.Informer{c.nodes, c.pods, c.services, c.slices}
 }
 
 // Run fills and follows the informers until ctx ends. An API server that
@@ -91,9 +85,9 @@ type list struct {
 func (c *Cluster) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	var synced []cache.InformerSynced
-	for _, l := range c.lists() {
-		running.Go(func() { l.informer.RunWithContext(ctx) })
-		synced = append(synced, l.informer.HasSynced)
+	for _, i := range c.informers() {
+		running.Go(func() { i.RunWithContext(ctx) })
+		synced = append(synced, i.HasSynced)
 	}
 	if cache.WaitForCacheSync(ctx.Done(), synced...) {
 		c.handlers.Synced()
@@ -104,9 +98,9 @@ func (c *Cluster) Run(ctx context.Context) error {
 
 // Missing says which informer has not been filled yet, or "".
 func (c *Cluster) Missing() string {
-	for _, l := range c.lists() {
-		if !l.informer.HasSynced() {
-			return "Kubernetes API: the list of " + l.name + " has not been read yet"
+	for _, i := range c.informers() {
+		if !i.HasSynced() {
+			return "Kubernetes API: the list of " + i.Name + " has not been read yet"
 		}
 	}
 	return ""

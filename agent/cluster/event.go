@@ -26,8 +26,8 @@ func (h Handlers) filled() Handlers {
 
 // watch connects the informers to the handlers.
 func (c *Cluster) watch() error {
-	for _, l := range c.lists() {
-		if _, err := l.informer.AddEventHandler(cache.ResourceEventHandlerFuncs{
+	for _, i := range c.informers() {
+		if _, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 			AddFunc:    func(o any) { c.changed(nil, o) },
 			UpdateFunc: c.changed,
 			DeleteFunc: func(o any) {
@@ -37,7 +37,7 @@ func (c *Cluster) watch() error {
 				c.changed(o, nil)
 			},
 		}); err != nil {
-			return fmt.Errorf("watch %s: %w", l.name, err)
+			return fmt.Errorf("watch %s: %w", i.Name, err)
 		}
 	}
 	return nil

@@ -94,25 +94,19 @@ func set(list []netip.Prefix, is func(netip.Addr) bool) string {
 			own = append(own, p.Masked())
 		}
 	}
-	var out []string
-	for _, p := range disjoint(own) {
-		out = append(out, p.String())
-	}
-	return strings.Join(out, ", ")
-}
-
-// disjoint returns the prefixes sorted, and none that lies in another.
-func disjoint(list []netip.Prefix) []netip.Prefix {
-	list = slices.Clone(list)
-	slices.SortFunc(list, func(a, b netip.Prefix) int { return a.Bits() - b.Bits() })
+	slices.SortFunc(own, func(a, b netip.Prefix) int { return a.Bits() - b.Bits() })
 	var kept []netip.Prefix
-	for _, p := range list {
+	for _, p := range own {
 		if !slices.ContainsFunc(kept, func(k netip.Prefix) bool { return k.Overlaps(p) }) {
 			kept = append(kept, p)
 		}
 	}
 	slices.SortFunc(kept, func(a, b netip.Prefix) int { return a.Addr().Compare(b.Addr()) })
-	return kept
+	var out []string
+	for _, p := range kept {
+		out = append(out, p.String())
+	}
+	return strings.Join(out, ", ")
 }
 
 // Sync makes the table as c says, in one transaction, and lets the kernel

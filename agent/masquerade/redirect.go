@@ -88,18 +88,8 @@ func (r *redirector) table(name, kind, value string, elements []string) {
 // only returns the name of the chain that drops what is not from the prefixes. (A set of
 // front ends with prefixes of clients Debian's Linux 6.12 refuses.)
 func (r *redirector) only(ip string, from []netip.Prefix) string {
-	var texts []string
-	for _, p := range disjoint(from) {
-		texts = append(texts, p.String())
-	}
-	list := strings.Join(texts, ", ")
-	name := r.chains[list]
-	if name == "" {
-		name = fmt.Sprintf("only_%d", len(r.chains))
-		r.chains[list] = name
-		fmt.Fprintf(&r.objects, "\tchain %s {\n\t\t%s saddr { %s } return\n\t\tdrop\n\t}\n", name, ip, list)
-	}
-	return name
+	list := set(from, netip.Addr.IsValid)
+	return r.named("only", list, fmt.Sprintf("%s saddr { %s } return\n\t\tdrop", ip, list))
 }
 
 // chain returns the name of the chain that picks one of the targets. nft wants
@@ -110,11 +100,16 @@ func (r *redirector) chain(ip string, to []netip.AddrPort) string {
 		numbered = append(numbered, fmt.Sprintf("%d : %s", i, target(a)))
 	}
 	list := strings.Join(numbered, ", ")
+	return r.named("one_of", list, fmt.Sprintf("meta l4proto { tcp, udp, sctp } dnat %s to numgen random mod %d map { %s }", ip, len(to), list))
+}
+
+// named returns the name of the chain of that list, which it writes the first time.
+func (r *redirector) named(kind, list, rules string) string {
 	name := r.chains[list]
 	if name == "" {
-		name = fmt.Sprintf("one_of_%d", len(r.chains))
+		name = fmt.Sprintf("%s_%d", kind, len(r.chains))
 		r.chains[list] = name
-		fmt.Fprintf(&r.objects, "\tchain %s {\n\t\tmeta l4proto { tcp, udp, sctp } dnat %s to numgen random mod %d map { %s }\n\t}\n", name, ip, len(to), list)
+		fmt.Fprintf(&r.objects, "\tchain %s {\n\t\t%s\n\t}\n", name, rules)
 	}
 	return name
 }

@@ -81,13 +81,13 @@ func present(old, now any) any {
 // go, its pods with host ports if its addresses do, and services that depend on
 // nodes.
 func nodeAffects(keys map[plan.Key]struct{}, c *plan.Cluster, name string, was, is *corev1.Node) {
-	changed := func(names ...string) bool {
-		return slices.ContainsFunc(names, func(n string) bool { return value(was, n) != value(is, n) })
-	}
 	exists := was == nil || is == nil
-	subnets := exists || changed(annotation.NodeSubnets)
-	addresses := exists || changed(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID, annotation.NodeJoin)
-	if exists || changed(annotation.HostCIDRs) {
+	changed := func(names ...string) bool {
+		return exists || annotated(was.Annotations, is.Annotations, names...)
+	}
+	subnets := changed(annotation.NodeSubnets)
+	addresses := changed(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID, annotation.NodeJoin)
+	if changed(annotation.HostCIDRs) {
 		keys[plan.ClusterKey()] = struct{}{}
 	}
 	if subnets || addresses || changed(annotation.NodeID, annotation.ManagementMACs, annotation.SNATPortRange, annotation.PodMTU, annotation.RoutablePods, annotation.LeavesBy) {
@@ -131,25 +131,18 @@ func zone(n *corev1.Node) string {
 	return n.Labels[corev1.LabelTopologyZone]
 }
 
-func value(n *corev1.Node, name string) string {
-	if n == nil {
-		return ""
-	}
-	return n.Annotations[name]
-}
-
 func podChanged(was, is *corev1.Pod) bool {
 	return was.UID != is.UID || was.Spec.NodeName != is.Spec.NodeName || plan.NeedsPort(was) != plan.NeedsPort(is) ||
-		annotated(was, is, annotation.PodNetworks, annotation.FirstPod, annotation.DefaultNetwork) ||
+		annotated(was.Annotations, is.Annotations, annotation.PodNetworks, annotation.FirstPod, annotation.DefaultNetwork) ||
 		!maps.Equal(was.Labels, is.Labels)
 }
 
 // annotated says whether one of the annotations came, went or changed. An empty one that
 // goes is a change: who has asked for that waits for it.
-func annotated(was, is *corev1.Pod, names ...string) bool {
+func annotated(was, is map[string]string, names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
-		before, had := was.Annotations[name]
-		after, has := is.Annotations[name]
+		before, had := was[name]
+		after, has := is[name]
 		return had != has || before != after
 	})
 }

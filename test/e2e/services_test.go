@@ -8,6 +8,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
 // testContainer: a container of the host's, which is no pod of the cluster's,
@@ -67,19 +68,24 @@ func testContainer(t *testing.T, c *Cluster) {
 // join is the address of a node's gateway router towards the cluster's.
 func (c *Cluster) join(t *testing.T, i int, v6 bool) netip.Addr {
 	t.Helper()
-	client, err := c.Kubernetes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	node, err := client.CoreV1().Nodes().Get(t.Context(), c.Node(i).Name, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	join, err := annotation.ParseJoin(node.Annotations)
+	join, err := annotation.ParseJoin(nodeAnnotations(t, c.Lab, c.Node(i).Name))
 	if err != nil {
 		t.Fatal(err)
 	}
 	return choose(v6, join.IPv4.Addr(), join.IPv6.Addr())
+}
+
+func nodeAnnotations(t *testing.T, l *lab.Lab, node string) map[string]string {
+	t.Helper()
+	client, err := l.Kubernetes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	n, err := client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	return n.Annotations
 }
 
 // testLocalHost: a service for the nodes that have endpoints, one of which is a

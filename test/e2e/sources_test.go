@@ -94,15 +94,7 @@ func (c *Cluster) prefixes(of ...func(bool) netip.Addr) []netip.Prefix {
 // podSubnets are those of a node, of each family.
 func (c *Cluster) podSubnets(t *testing.T, node string) []netip.Prefix {
 	t.Helper()
-	client, err := c.Kubernetes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	n, err := client.CoreV1().Nodes().Get(t.Context(), node, metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
-	subnets, err := annotation.ParseNodeSubnets(n.Annotations)
+	subnets, err := annotation.ParseNodeSubnets(nodeAnnotations(t, c.Lab, node))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -127,16 +127,8 @@ func moreWords(gateway string) string {
 // annotations are those of ovn-kubernetes on the node, sorted.
 func (p *predecessor) annotations(t *testing.T) []string {
 	t.Helper()
-	client, err := p.Kubernetes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	node, err := client.CoreV1().Nodes().Get(t.Context(), "node1", metav1.GetOptions{})
-	if err != nil {
-		t.Fatal(err)
-	}
 	var out []string
-	for k, v := range node.Annotations {
+	for k, v := range nodeAnnotations(t, p.Lab, "node1") {
 		if strings.HasPrefix(k, "k8s.ovn.org/") {
 			out = append(out, k+": "+v)
 		}
