@@ -167,7 +167,7 @@ func parseAddrs(list []string, single string) []netip.Addr {
 	var out []netip.Addr
 	for _, s := range list {
 		if a, err := netip.ParseAddr(s); err == nil {
-			out = append(out, a)
+			out = append(out, a.Unmap()) // as node agents do
 		}
 	}
 	return out
