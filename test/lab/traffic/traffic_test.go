@@ -10,14 +10,16 @@ import (
 	"testing"
 )
 
-// serve starts a server on loopback, port 47011, until the test ends.
+// serve starts a server on loopback, port 17011, until the test ends. It is in
+// the host's own namespace: all fixed ports are below those that the kernel
+// hands out (ip_local_port_range), which another test's connection may hold.
 func serve(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	r, w := io.Pipe()
 	done := make(chan error)
 	go func() {
-		done <- run(ctx, []string{"serve", "-tcp", "127.0.0.1:47011,[::1]:47011", "-udp", ":47011", "-name", "me"}, w)
+		done <- run(ctx, []string{"serve", "-tcp", "127.0.0.1:17011,[::1]:17011", "-udp", ":17011", "-name", "me"}, w)
 	}()
 	ready := make([]byte, 6)
 	if _, err := io.ReadFull(r, ready); err != nil || string(ready) != "ready\n" {
@@ -42,30 +44,30 @@ func TestClients(t *testing.T) {
 		return strings.TrimSpace(out.String())
 	}
 	for _, to := range []struct{ addr, want string }{
-		{"127.0.0.1:47011", "me 127.0.0.1:47012"}, {"[::1]:47011", "me [::1]:47012"},
+		{"127.0.0.1:17011", "me 127.0.0.1:17012"}, {"[::1]:17011", "me [::1]:17012"},
 	} {
 		for _, proto := range []string{"tcp", "udp", "frags"} {
-			if got := ask(proto, to.addr, "-sport", "47012"); got != to.want {
+			if got := ask(proto, to.addr, "-sport", "17012"); got != to.want {
 				t.Errorf("%s %s: %q, want %q", proto, to.addr, got, to.want)
 			}
 		}
 	}
-	if got := ask("udp", "[::1]:47011", "-dstopts", "-sport", "47012"); got != "me [::1]:47012" {
+	if got := ask("udp", "[::1]:17011", "-dstopts", "-sport", "17012"); got != "me [::1]:17012" {
 		t.Errorf("udp with destination options: %q", got)
 	}
-	if got := ask("later", "127.0.0.1:47011", "-duration", "10ms"); !strings.HasPrefix(got, "me ") {
+	if got := ask("later", "127.0.0.1:17011", "-duration", "10ms"); !strings.HasPrefix(got, "me ") {
 		t.Errorf("later: %q", got)
 	}
-	if got := ask("pull", "127.0.0.1:47011"); got != "1048576" {
+	if got := ask("pull", "127.0.0.1:17011"); got != "1048576" {
 		t.Errorf("pull: %q bytes", got)
 	}
 	// UDP answers come from the address that was asked.
-	if got := ask("udp", "127.9.9.9:47011"); !strings.HasPrefix(got, "me 127.0.0.1:") {
+	if got := ask("udp", "127.9.9.9:17011"); !strings.HasPrefix(got, "me 127.0.0.1:") {
 		t.Errorf("udp to another address of the host: %q", got)
 	}
 	for _, udp := range []string{"-udp=false", "-udp=true"} {
 		var r HoldReport
-		if err := json.Unmarshal([]byte(ask("hold", "127.0.0.1:47011", "-duration", "50ms", "-interval", "1ms", udp)), &r); err != nil {
+		if err := json.Unmarshal([]byte(ask("hold", "127.0.0.1:17011", "-duration", "50ms", "-interval", "1ms", udp)), &r); err != nil {
 			t.Fatal(err)
 		}
 		if r.Sent == 0 || r.Lost != 0 || r.Received != r.Sent {
@@ -73,14 +75,14 @@ func TestClients(t *testing.T) {
 		}
 	}
 	var s StreamReport
-	if err := json.Unmarshal([]byte(ask("stream", "127.0.0.1:47011", "-duration", "20ms")), &s); err != nil {
+	if err := json.Unmarshal([]byte(ask("stream", "127.0.0.1:17011", "-duration", "20ms")), &s); err != nil {
 		t.Fatal(err)
 	}
 	if s.Bytes == 0 {
 		t.Errorf("stream: %+v, want bytes", s)
 	}
 	var w SweepReport
-	if err := json.Unmarshal([]byte(ask("sweep", "127.0.0.1", "-sport", "47013", "-ports", "47010-47012")), &w); err != nil {
+	if err := json.Unmarshal([]byte(ask("sweep", "127.0.0.1", "-sport", "17013", "-ports", "17010-17012")), &w); err != nil {
 		t.Fatal(err)
 	}
 	if want := (SweepReport{Attempts: 3, Connected: 1, Refused: 2}); w != want {
