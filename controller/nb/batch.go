@@ -233,11 +233,11 @@ func (b *batch) resolveKey(records []*record, targets map[ref]string) *ref {
 			if targets[t] != "" {
 				continue
 			}
-			m := b.lookup(t)
-			if m == nil {
+			uuid := b.uuidNamed(t)
+			if uuid == "" {
 				return &t
 			}
-			targets[t] = uuidOf(m)
+			targets[t] = uuid
 		}
 	}
 	return nil

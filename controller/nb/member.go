@@ -17,6 +17,7 @@ type members struct {
 	cache   *cache.TableCache
 	columns map[string]*column // by Table.column
 	usage   usage
+	names   named
 
 	mu      sync.Mutex // guards touched
 	touched map[string]map[string]bool
@@ -45,6 +46,7 @@ func (m *members) connect(c *cache.TableCache) {
 		m.mu.Lock()
 		m.touched = map[string]map[string]bool{}
 		m.mu.Unlock()
+		m.names.reset()
 	}
 }
 
@@ -72,9 +74,15 @@ func (m *members) took(kind string) map[string]bool {
 // events tell of every change of the cache.
 func (m *members) events() cache.EventHandler {
 	return &cache.EventHandlerFuncs{
-		AddFunc:    func(table string, row model.Model) { m.touch(table, uuidOf(row)) },
-		UpdateFunc: func(table string, _, row model.Model) { m.touch(table, uuidOf(row)) },
-		DeleteFunc: func(table string, row model.Model) { m.touch(table, uuidOf(row)) },
+		AddFunc: func(table string, row model.Model) { m.touch(table, uuidOf(row)) },
+		UpdateFunc: func(table string, old, row model.Model) {
+			m.touch(table, uuidOf(row))
+			m.names.changed(table, old, row)
+		},
+		DeleteFunc: func(table string, row model.Model) {
+			m.touch(table, uuidOf(row))
+			m.names.gone(table, row)
+		},
 	}
 }
 

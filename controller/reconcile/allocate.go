@@ -60,6 +60,10 @@ func (b *books) podAnnotations(network annotation.Pod) map[string]string {
 // complete returns the annotations of a pod with addresses that it has not, nil for none: it may come
 // from the first generation, or from before its annotation was asked for.
 func (b *books) complete(p *corev1.Pod, network annotation.Pod) *patch {
+	_, has := p.Annotations[annotation.PodNetworks]
+	if _, first := p.Annotations[annotation.FirstPod]; has && (first || !b.first) {
+		return nil
+	}
 	missing := b.podAnnotations(network)
 	for name := range missing {
 		if _, has := p.Annotations[name]; has {
