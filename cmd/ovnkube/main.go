@@ -21,8 +21,12 @@ import (
 var version = "dev"
 
 func main() {
+	args := invoked(os.Args)
+	if len(args) > 0 && args[0] == controllerRole {
+		daemon.CoarseTimers()
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := exitCode(run(ctx, invoked(os.Args), os.Stdout, os.Stderr), os.Stderr)
+	code := exitCode(run(ctx, args, os.Stdout, os.Stderr), os.Stderr)
 	stop()
 	os.Exit(code)
 }
@@ -40,7 +44,10 @@ func invoked(argv []string) []string {
 	return args
 }
 
-const firstPrefix = "ovn-k8s-"
+const (
+	firstPrefix    = "ovn-k8s-"
+	controllerRole = "controller"
+)
 
 // run chooses the role by the first argument and runs it.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
@@ -76,7 +83,7 @@ func root() *command {
 Both may be given in one process. Single and double dashes are the same.`,
 		setup: classicCommand,
 		children: []*command{
-			{name: "controller", summary: "keep OVN's Northbound database equal to the cluster", setup: controllerCommand},
+			{name: controllerRole, summary: "keep OVN's Northbound database equal to the cluster", setup: controllerCommand},
 			{name: "agent", summary: "run this node: OVS settings, eBPF gateway, pods' interfaces", setup: agentCommand},
 			{name: "gateway", summary: "look at this node's gateway", children: []*command{
 				{name: "counters", summary: "print what passed, by port, direction and reason", detail: countersDetail, setup: countersCommand},

@@ -39,8 +39,12 @@ func TestMain(m *testing.M) {
 }
 
 // daemonMain is a daemon with this package's flags: "fail" ends before it is up, "slow" has two
-// parts that are ready one after the other, else it is ready at once.
+// parts that are ready one after the other, "timers" is timersMain,
+// else it is ready at once.
 func daemonMain(words []string) error {
+	if slices.Equal(words, []string{"timers"}) {
+		return timersMain()
+	}
 	var o Options
 	f := flag.NewFlagSet("d", flag.ContinueOnError)
 	o.Declare(f, "ovn-test")
