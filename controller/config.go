@@ -53,6 +53,10 @@ type Config struct {
 	// Begun is called when Run has begun to work, with whom to ask what is missing; "":
 	// ready. Nil for nobody.
 	Begun func(missing func() string) `json:"-"`
+
+	// Busy is told when more than a trickle of changes waits and when that is over; see
+	// Pace. Nil for nobody.
+	Busy func(busy bool) `json:"-"`
 }
 
 // Validate returns every mistake there is, joined.

@@ -46,7 +46,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	db.UseTLS(cfg.NBTLS)
 	loop := reconcile.New(reconcile.Options{
 		Client: client, DB: db, Plan: cfg.plan(), Subnets: cfg.subnets(), Election: election, First: cfg.FirstAnnotation, Joined: cfg.Joined, Log: log,
-		Chassis: cfg.southbound(log),
+		Chassis: cfg.southbound(log), Busy: cfg.Busy,
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	if cfg.MetricsAddr != "" {

@@ -54,6 +54,7 @@ func runProcess(text string) error {
 	api := &rest.Config{Host: p.Host, TLSClientConfig: rest.TLSClientConfig{CAData: p.CA, CertData: p.Cert, KeyData: p.Key}}
 	cfg := config(p.NB, api)
 	cfg.Identity, cfg.MetricsAddr, cfg.Lease, cfg.ClusterSubnets = p.Identity, p.Metrics, p.Lease, p.Subnets
+	cfg.Busy = controller.Pace()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	return controller.Run(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))

@@ -25,9 +25,14 @@ import (
 	"strings"
 	"syscall"
 	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 )
 
 func main() {
+	if len(os.Args) > 1 && os.Args[1] == replicaRole {
+		daemon.CoarseTimers()
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
 	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
@@ -36,6 +41,9 @@ func main() {
 		os.Exit(1)
 	}
 }
+
+// replicaRole is the first argument of a replica: this program is both.
+const replicaRole = "controller"
 
 type config struct {
 	nodes, services, policies int
@@ -51,7 +59,7 @@ type config struct {
 }
 
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	if len(args) > 0 && args[0] == "controller" {
+	if len(args) > 0 && args[0] == replicaRole {
 		return replicaMain(ctx, args[1:], stderr)
 	}
 	c, err := parse(args, stderr)

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"runtime"
 	"runtime/pprof"
 	"strconv"
 	"strings"
@@ -52,7 +53,7 @@ func startReplica(o replicaOptions) (*replica, error) {
 	r := &replica{address: l.Addr().String()}
 	l.Close()
 	argv := []string{
-		self, "controller", "-kubeconfig", o.kubeconfig, "-nb", o.nb, "-identity", o.identity,
+		self, replicaRole, "-kubeconfig", o.kubeconfig, "-nb", o.nb, "-identity", o.identity,
 		"-metrics", r.address, "-profile", o.profile,
 	}
 	r.started = time.Now()
@@ -71,6 +72,7 @@ func runController(ctx context.Context, o replicaOptions, metrics string) error 
 		ClusterSubnets: []controller.ClusterSubnet{{Prefix: clusterCIDR, HostLen: hostLen}},
 		ServiceCIDRs:   []netip.Prefix{serviceCIDR}, JoinSubnets: []netip.Prefix{joinCIDR},
 	}
+	cfg.Busy = controller.Pace()
 	cfg.SNATPorts.First, cfg.SNATPorts.Last = 49152, 65535
 	if o.profile != "" {
 		stop, err := profile(o.profile, o.identity)
@@ -101,6 +103,7 @@ func profile(dir, name string) (stop func(), err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		end()
+		profileHeap(filepath.Join(dir, name+".before.heap.pprof"))
 		if next, err := profileCPU(filepath.Join(dir, name+".changes.cpu.pprof")); err == nil {
 			end = next
 		}
@@ -109,11 +112,16 @@ func profile(dir, name string) (stop func(), err error) {
 		mu.Lock()
 		defer mu.Unlock()
 		end()
-		if heap, err := os.Create(filepath.Join(dir, name+".heap.pprof")); err == nil {
-			_ = pprof.WriteHeapProfile(heap) // without a profile the bench is as good
-			heap.Close()
-		}
+		profileHeap(filepath.Join(dir, name+".heap.pprof"))
 	}, nil
+}
+
+func profileHeap(path string) {
+	if file, err := os.Create(path); err == nil {
+		runtime.GC()                     // the profile is as of the last one
+		_ = pprof.WriteHeapProfile(file) // without a profile the bench is as good
+		file.Close()
+	}
 }
 
 func profileCPU(path string) (end func(), err error) {

@@ -82,6 +82,7 @@ func runController(ctx context.Context, env *environment, s *settings) error {
 	if err != nil {
 		return err
 	}
+	config.Busy = controller.Pace()
 	return s.inDaemon(ctx, func(ctx context.Context, p *daemon.Process) error {
 		config.Begun = func(missing func() string) { p.Follow("", missing) }
 		return controller.Run(ctx, config, log)

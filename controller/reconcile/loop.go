@@ -22,8 +22,8 @@ import (
 
 const (
 	batchSize   = 64
-	syncBatch   = 256                   // of a full sync, where nobody waits for one key
-	coalesce    = 10 * time.Millisecond // northd recomputes for each transaction
+	syncBatch   = 256                  // of a full sync, where nobody waits for one key
+	coalesce    = 8 * time.Millisecond // northd recomputes for each transaction
 	retryMin    = 50 * time.Millisecond
 	retryMax    = 30 * time.Second
 	resyncEvery = 10 * time.Minute
@@ -39,6 +39,7 @@ type Options struct {
 	Chassis  ChassisRemover // nil: chassis stay
 	First    bool           // annotate pods as the first generation did, too
 	Joined   bool           // give a node a subnet when its agent has come, not before
+	Busy     func(bool)     // told when more than a trickle waits, and when no longer; nil: nobody is
 	Log      *slog.Logger
 }
 
@@ -54,6 +55,7 @@ type Loop struct {
 	chassis  ChassisRemover       // nil: chassis stay
 	first    bool                 // see Options.First
 	joined   bool                 // see Options.Joined
+	pace     pace                 // the leader's
 	source                        // set before it leads
 	account
 
@@ -81,6 +83,7 @@ func New(o Options) *Loop {
 	l := &Loop{
 		client: o.Client, db: o.DB, cluster: plan.Cluster{Config: o.Plan}, election: o.Election,
 		log: o.Log, subnets: o.Subnets, chassis: o.Chassis, first: o.First, joined: o.Joined,
+		pace: pace{tell: o.Busy},
 	}
 	l.counts, l.lag, l.failures.keys = newCounts(), newLag(), map[plan.Key]failure{}
 	l.db.OnChange(l.enqueue) // what others change or delete is put right at once
@@ -146,6 +149,8 @@ func (l *Loop) setQueue(q workqueue.TypedRateLimitingInterface[plan.Key]) {
 func (l *Loop) lead(ctx context.Context) error {
 	l.log.Info("leading")
 	defer l.log.Info("no longer leading")
+	l.pace.begin()
+	defer l.pace.begin()
 	l.status.set(func(s *status) { s.leading = true })
 	defer l.status.set(func(s *status) { s.leading, s.begun, s.synced, s.pending, s.books = false, false, 0, 0, nil })
 	books, err := l.openBooks(ctx)

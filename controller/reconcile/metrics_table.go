@@ -14,8 +14,8 @@ func Metrics() metric.Table {
 	counter := func(name, help string, labels ...string) metric.Family {
 		return metric.Family{Name: "ovnkube_controller_" + name, Kind: metric.Counter, Labels: labels, Help: help}
 	}
-	histogram := func(name, help string, first float64, count int) metric.Family {
-		return metric.Family{Name: "ovnkube_controller_" + name, Kind: metric.Histogram, Help: help, Buckets: prometheus.ExponentialBuckets(first, 2, count)}
+	histogram := func(name, help string, buckets []float64) metric.Family {
+		return metric.Family{Name: "ovnkube_controller_" + name, Kind: metric.Histogram, Help: help, Buckets: buckets}
 	}
 	return metric.Table{
 		gauge("leader", "1 if this replica leads."),
@@ -29,8 +29,8 @@ func Metrics() metric.Table {
 		gauge("failing_owners", "Owners whose rows are not what the cluster says, by kind; /readyz lists them.", "kind"),
 		counter("reconciliations_total", "Reconciliations of owners by kind and result: ok, patched (an annotation was written), error.", "kind", "result"),
 		counter("allocation_failures_total", "Attempts to allocate that failed by kind of owner and reason: exhausted, taken, invalid (a request that can never be met).", "kind", "reason"),
-		histogram("commit_duration_seconds", "Time to compare a batch of owners with the Northbound database and write the difference.", 0.0005, 14),
-		histogram("event_latency_seconds", "Time from the first event of an owner to the end of the transaction that put it in the Northbound database, its annotation included.", 0.001, 16),
+		histogram("commit_duration_seconds", "Time to compare a batch of owners with the Northbound database and write the difference.", prometheus.ExponentialBuckets(0.0005, 2, 14)),
+		histogram("event_latency_seconds", "Time from the first event of an owner to the end of the transaction that put it in the Northbound database, its annotation included.", latencyBuckets()),
 		counter("northbound_transactions_total", "Transactions sent to the Northbound database by result.", "result"),
 		counter("northbound_operations_total", "Operations in committed transactions by kind.", "operation"),
 		gauge("allocated_nodes", "Nodes that have pod subnets."),
@@ -41,4 +41,16 @@ func Metrics() metric.Table {
 		gauge("node_subnet_addresses", "Addresses of pods in a node's subnet; of the 20 fullest subnets.", "node", "subnet"),
 		gauge("node_subnet_addresses_limit", "Addresses for pods that the node's subnet has; of the 20 fullest subnets.", "node", "subnet"),
 	}
+}
+
+// latencyBuckets are from 1 ms to 30 s. They are close, and 20 ms, which 99 of 100 events
+// shall take at most, is the bound of one.
+func latencyBuckets() []float64 {
+	var out []float64
+	for ms := 1.0; ms <= 1e4; ms *= 10 {
+		for _, step := range []float64{1, 1.5, 2, 3, 5, 7} {
+			out = append(out, ms*step/1000)
+		}
+	}
+	return out[:len(out)-2]
 }

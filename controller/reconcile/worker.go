@@ -37,6 +37,7 @@ func (w *worker) run(ctx context.Context) error {
 		if len(keys) == 0 {
 			return nil
 		}
+		w.pace.note(len(keys)+w.queue.Len()+len(w.backlog), w.begun)
 		w.reconcile(ctx, keys)
 		w.publish()
 	}
