@@ -108,7 +108,8 @@ func (l *Loop) Run(ctx context.Context) error {
 		if wait() != nil {
 			return nil // only when the context has ended
 		}
-		l.status.set(func(s *status) { s.watching = true })
+		// Who is always to lead is at no time a standby, which would be ready now.
+		l.status.set(func(s *status) { s.watching, s.leading = true, l.election == nil })
 		l.log.Info("cluster listed", "nodes", len(l.cluster.Nodes.List()), "pods", len(l.cluster.Pods.List()))
 		return l.elect(ctx)
 	})

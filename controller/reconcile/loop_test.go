@@ -40,8 +40,8 @@ func startLoopWith(t *testing.T, config *rest.Config, endpoint string, change fu
 		t.Fatal(err)
 	}
 	cidr := netip.MustParsePrefix("10.244.0.0/28")
-	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	options := reconcile.Options{
+		Log:    slog.New(slog.NewTextHandler(t.Output(), nil)),
 		Client: client, Subnets: []ipam.Subnet{{Prefix: cidr, HostLen: 29}},
 		Plan: plan.Config{
 			ClusterCIDRs: []netip.Prefix{cidr}, JoinSubnets: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")},
@@ -50,10 +50,10 @@ func startLoopWith(t *testing.T, config *rest.Config, endpoint string, change fu
 	}
 	change(&options)
 	if options.Election != nil {
-		log = log.With("replica", options.Election.Identity)
+		options.Log = options.Log.With("replica", options.Election.Identity)
 	}
-	db := nb.New([]string{endpoint}, log)
-	options.DB, options.Log = db, log
+	db := nb.New([]string{endpoint}, options.Log)
+	options.DB = db
 	loop := reconcile.New(options)
 	ctx, cancel := context.WithCancel(context.Background())
 	var group errgroup.Group

@@ -1,7 +1,9 @@
 package reconcile_test
 
 import (
+	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"testing"
 	"time"
@@ -12,6 +14,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
@@ -71,5 +74,44 @@ func TestReadyWithEmptyAnnotation(t *testing.T) {
 	}
 	if text, has := pod.Annotations[annotation.PodNetworks]; has {
 		t.Errorf("the pod's annotation is %q, want none", text)
+	}
+}
+
+// asking calls a function at each message, before whoever logs goes on.
+type asking struct {
+	slog.Handler
+	ask func(message string)
+}
+
+func (a asking) Handle(ctx context.Context, r slog.Record) error {
+	a.ask(r.Message)
+	return a.Handler.Handle(ctx, r)
+}
+
+// TestReadyAlone: a loop that is to lead without an election is at no time as ready as a
+// standby is, which has only to know the cluster: it has written nothing.
+func TestReadyAlone(t *testing.T) {
+	config := kubetest.Start(t).RestConfig()
+	createNode(t, kubernetes.NewForConfigOrDie(config), "node1")
+	started, asked := make(chan *reconcile.Loop, 1), map[string]bool{}
+	var l *reconcile.Loop
+	loop := startLoopWith(t, config, nbtest.Start(t).Endpoint, func(o *reconcile.Options) {
+		o.Log = slog.New(asking{o.Log.Handler(), func(message string) {
+			if message != "cluster listed" && message != "leading" && message != "full sync" {
+				return
+			}
+			if l == nil {
+				l = <-started
+			}
+			asked[message] = true
+			if l.Ready() == nil {
+				t.Errorf("ready at %q", message)
+			}
+		}})
+	})
+	started <- loop
+	nbtest.Eventually(t, "it is ready", func() bool { return loop.Ready() == nil })
+	if len(asked) != 3 {
+		t.Errorf("asked at %v only", asked)
 	}
 }
