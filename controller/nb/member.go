@@ -108,6 +108,7 @@ func (m *members) wrote(ops []ovsdb.Operation, results []ovsdb.OperationResult) 
 // cache drops events when too many wait.
 func (m *members) learn(c *cache.TableCache, u usage) {
 	m.connect(c)
+	m.names.reset()
 	m.usage = u
 	for _, c := range m.columns {
 		c.whole = false
