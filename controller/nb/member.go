@@ -79,10 +79,7 @@ func (m *members) events() cache.EventHandler {
 			m.touch(table, uuidOf(row))
 			m.names.changed(table, old, row)
 		},
-		DeleteFunc: func(table string, row model.Model) {
-			m.touch(table, uuidOf(row))
-			m.names.gone(table, row)
-		},
+		DeleteFunc: func(table string, row model.Model) { m.touch(table, uuidOf(row)) },
 	}
 }
 

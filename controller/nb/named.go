@@ -7,7 +7,8 @@ import (
 )
 
 // named remembers which row a name was found to be, so that a row with all pods in one of
-// its columns is not copied for each pod that refers to it.
+// its columns is not copied for each pod that refers to it. Rows that are gone stay in it
+// until the next full sync: who asks looks whether the row is there.
 type named struct {
 	mu    sync.Mutex // guards uuids
 	uuids map[ref]string
@@ -44,13 +45,6 @@ func (n *named) changed(table string, old, now model.Model) {
 	defer n.mu.Unlock()
 	delete(n.uuids, ref{table, nameOf(old)})
 	delete(n.uuids, ref{table, nameOf(now)})
-}
-
-// gone forgets the name of a row that is deleted.
-func (n *named) gone(table string, row model.Model) {
-	n.mu.Lock()
-	defer n.mu.Unlock()
-	delete(n.uuids, ref{table, nameOf(row)})
 }
 
 // uuidNamed returns the UUID of the row that lookup returns, "" for none.
