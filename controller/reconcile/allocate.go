@@ -33,7 +33,8 @@ func (b *books) allocatePod(c *plan.Cluster, p *corev1.Pod) (*patch, error) {
 	held := b.pods.Held(pod)
 	if err == nil && inside(network.Addresses, subnets) && (held == nil || slices.Equal(held, network.Addresses)) {
 		if err = b.holdPod(pod, network); err == nil {
-			return b.complete(p, network), nil
+			// It may come from the first generation, or from before its annotation was asked for.
+			return newPatch(&p.ObjectMeta, b.podAnnotations(network, p.Annotations)), nil
 		}
 		b.tell(plan.PodKey(p.Namespace, p.Name), reasonReallocated, err)
 	}
@@ -45,32 +46,22 @@ func (b *books) allocatePod(c *plan.Cluster, p *corev1.Pod) (*patch, error) {
 	if err != nil {
 		return nil, fmt.Errorf("node %q: %w", n.Name, err)
 	}
-	return newPatch(&p.ObjectMeta, b.podAnnotations(given)), nil
+	return newPatch(&p.ObjectMeta, b.podAnnotations(given, nil)), nil
 }
 
-// podAnnotations are what says which addresses a pod has.
-func (b *books) podAnnotations(network annotation.Pod) map[string]string {
-	out := map[string]string{annotation.PodNetworks: annotation.FormatPod(network)}
+// podAnnotations are what says which addresses a pod has, without those that it has already.
+func (b *books) podAnnotations(network annotation.Pod, has map[string]string) map[string]string {
+	formats := map[string]func(annotation.Pod) string{annotation.PodNetworks: annotation.FormatPod}
 	if b.first {
-		out[annotation.FirstPod] = annotation.FormatFirstPod(network)
+		formats[annotation.FirstPod] = annotation.FormatFirstPod
 	}
-	return out
-}
-
-// complete returns the annotations of a pod with addresses that it has not, nil for none: it may come
-// from the first generation, or from before its annotation was asked for.
-func (b *books) complete(p *corev1.Pod, network annotation.Pod) *patch {
-	_, has := p.Annotations[annotation.PodNetworks]
-	if _, first := p.Annotations[annotation.FirstPod]; has && (first || !b.first) {
-		return nil
-	}
-	missing := b.podAnnotations(network)
-	for name := range missing {
-		if _, has := p.Annotations[name]; has {
-			delete(missing, name)
+	out := map[string]string{}
+	for name, format := range formats {
+		if _, already := has[name]; !already {
+			out[name] = format(network)
 		}
 	}
-	return newPatch(&p.ObjectMeta, missing)
+	return out
 }
 
 // give allocates what the pod asks for, or what there is.
