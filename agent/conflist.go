@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
 )
 
 // ConfListName is the CNI configuration's file name.
@@ -30,9 +31,7 @@ func confList(socket string) ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// writeConfList puts the CNI configuration in place at once. The temporary
-// file is in the same directory: container runtimes miss a file that is
-// renamed in from another.
+// writeConfList puts the CNI configuration in place at once.
 func writeConfList(dir, socket string) error {
 	if dir == "" {
 		return nil
@@ -44,12 +43,8 @@ func writeConfList(dir, socket string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("write CNI configuration: %w", err)
 	}
-	tmp := filepath.Join(dir, "."+ConfListName+".tmp") // no runtime reads that suffix
-	if err := os.WriteFile(tmp, content, 0o644); err != nil {
+	if err := atomicfile.Write(filepath.Join(dir, ConfListName), content, 0o644); err != nil {
 		return fmt.Errorf("write CNI configuration: %w", err)
-	}
-	if err := os.Rename(tmp, filepath.Join(dir, ConfListName)); err != nil {
-		return errors.Join(fmt.Errorf("write CNI configuration: %w", err), os.Remove(tmp))
 	}
 	return nil
 }

@@ -19,10 +19,18 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
+	"github.com/ovn-ebpf/ovn-ebpf/listener"
 )
 
 // requestTimeout is below the two minutes that kubelets wait in all.
 const requestTimeout = 110 * time.Second
+
+// answerTimeout leaves time to answer a request that took its whole time. It bounds reading, too:
+// net/http cancels a request that is under way when the time to read it is over.
+const answerTimeout = requestTimeout + 10*time.Second
+
+// maxConnections is above what a kubelet has under way for every pod of a node.
+const maxConnections = 512
 
 // Options of New. All are required.
 type Options struct {
@@ -69,10 +77,8 @@ func (s *Server) Run(ctx context.Context, ready func()) error {
 	}
 	mux := http.NewServeMux()
 	mux.HandleFunc("POST "+cni.Path, s.serve)
-	srv := &http.Server{
-		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
-		BaseContext: func(net.Listener) context.Context { return ctx },
-	}
+	srv := listener.NewPool(maxConnections).Server(mux, listener.Timeouts{Request: answerTimeout})
+	srv.BaseContext = func(net.Listener) context.Context { return ctx }
 	ended := make(chan error, 1)
 	stop := context.AfterFunc(ctx, func() {
 		end, cancel := context.WithTimeout(context.WithoutCancel(ctx), endTimeout)

@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
@@ -102,7 +103,7 @@ func reservePorts(rundir string, want []bpf.PortRange) error {
 		return fmt.Errorf("make run directory: %w", err)
 	}
 	record := formatPorts(mergePorts(append(ours, missing...)))
-	if err := os.WriteFile(filepath.Join(rundir, reservedRecord), []byte(record+"\n"), 0o644); err != nil {
+	if err := atomicfile.Write(filepath.Join(rundir, reservedRecord), []byte(record+"\n"), 0o644); err != nil {
 		return fmt.Errorf("record reserved ports: %w", err)
 	}
 	return link.WriteSysctl(reservedSysctl, formatPorts(mergePorts(append(have, missing...))))

@@ -2,13 +2,14 @@ package healthcheck
 
 import (
 	"encoding/json"
+	"io"
 	"net"
 	"net/http"
 	"strconv"
 	"sync/atomic"
-	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
+	"github.com/ovn-ebpf/ovn-ebpf/listener"
 )
 
 // check is the listener of one Service.
@@ -17,15 +18,16 @@ type check struct {
 	port      uint16
 	endpoints atomic.Int64
 	healthy   func() bool
-	server    *http.Server
+	server    io.Closer
 }
 
-// newCheck serves on l, which it closes in the end.
-func newCheck(k service.Key, w wanted, l net.Listener, healthy func() bool) *check {
+// newCheck serves on l, which it closes in the end. Its connections count in the pool.
+func newCheck(k service.Key, w wanted, l net.Listener, pool *listener.Pool, healthy func() bool) *check {
 	c := &check{name: k, port: w.port, healthy: healthy}
 	c.endpoints.Store(int64(w.endpoints))
-	c.server = &http.Server{Handler: c, ReadHeaderTimeout: 10 * time.Second}
-	go c.server.Serve(l) //nolint:errcheck // it ends with close, and a listener has no other end
+	server := pool.Server(c, listener.Timeouts{})
+	c.server = server
+	go server.Serve(l) //nolint:errcheck // it ends with close, and a listener has no other end
 	return c
 }
 

@@ -17,10 +17,15 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
+	"github.com/ovn-ebpf/ovn-ebpf/listener"
 )
 
 // ReasonFailed is of the Events about a port that cannot be listened on.
 const ReasonFailed = "FailedToStartServiceHealthcheck"
+
+// maxConnections bounds those of all Services' health checks together, of which a namespace may
+// have any number, and those of the node's own.
+const maxConnections = 256
 
 // Options of New.
 type Options struct {
@@ -37,6 +42,7 @@ type Options struct {
 type Server struct {
 	o    Options
 	wake loop.Signal
+	pool *listener.Pool
 
 	mu      sync.Mutex // guards changed
 	changed map[service.Key]bool
@@ -49,7 +55,7 @@ type Server struct {
 // New returns a Server that is not running.
 func New(o Options) *Server {
 	return &Server{
-		o: o, wake: loop.NewSignal(), changed: map[service.Key]bool{},
+		o: o, wake: loop.NewSignal(), pool: listener.NewPool(maxConnections), changed: map[service.Key]bool{},
 		serving: map[service.Key]*check{}, said: map[service.Key]string{},
 	}
 }
@@ -130,7 +136,7 @@ func (s *Server) serve(k service.Key, w wanted) error {
 	if err != nil {
 		return fmt.Errorf("serve health check of service %s/%s: %w", k.Namespace, k.Name, err)
 	}
-	c := newCheck(k, w, l, s.o.Healthy)
+	c := newCheck(k, w, l, s.pool, s.o.Healthy)
 	s.serving[k] = c
 	s.o.Log.Info("health check started", "service", k.Namespace+"/"+k.Name, "port", w.port)
 	return nil

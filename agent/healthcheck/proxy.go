@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/listener"
 )
 
 // Proxy is the health check of the node as a whole: what kube-proxy serves on
@@ -36,7 +37,7 @@ func (p Proxy) serve(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("serve proxy health check: %w", err)
 	}
-	srv := &http.Server{Handler: p.handler(), ReadHeaderTimeout: 10 * time.Second}
+	srv := listener.NewPool(maxConnections).Server(p.handler(), listener.Timeouts{})
 	stop := context.AfterFunc(ctx, func() { srv.Close() })
 	defer stop()
 	if err := srv.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -8,6 +8,8 @@ import (
 	"path/filepath"
 	"strings"
 	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
 )
 
 // recordSuffix is what a record's name has behind the host's end's.
@@ -23,12 +25,8 @@ func (w *Wirer) record(p Pod) error {
 	if err == nil {
 		err = os.MkdirAll(w.Dir, 0o700)
 	}
-	tmp := filepath.Join(w.Dir, "."+host)
 	if err == nil {
-		err = os.WriteFile(tmp, b, 0o600)
-	}
-	if err == nil {
-		err = os.Rename(tmp, w.recordPath(host))
+		err = atomicfile.Write(w.recordPath(host), b, 0o600)
 	}
 	if err != nil {
 		return fmt.Errorf("write record of %s: %w", host, err)

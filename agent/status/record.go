@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
@@ -67,11 +68,10 @@ func Write(dir string, r Record) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("record the agent's start: %w", err)
 	}
-	tmp := filepath.Join(dir, "."+fileName)
-	if err := os.WriteFile(tmp, append(b, '\n'), 0o644); err != nil {
+	if err := atomicfile.Write(filepath.Join(dir, fileName), append(b, '\n'), 0o644); err != nil {
 		return fmt.Errorf("record the agent's start: %w", err)
 	}
-	return os.Rename(tmp, filepath.Join(dir, fileName))
+	return nil
 }
 
 // Read returns the last agent's record, or ErrNone.

@@ -9,6 +9,8 @@ import (
 	"os/signal"
 	"path/filepath"
 	"syscall"
+
+	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
 )
 
 const pluginName = "ovn-k8s-cni-overlay"
@@ -57,23 +59,16 @@ func install(program, dir string) error {
 		return fmt.Errorf("install plugin: %w", err)
 	}
 	defer from.Close()
-	to, err := os.CreateTemp(dir, "."+pluginName+"-*")
+	to, err := atomicfile.Create(filepath.Join(dir, pluginName), 0o755)
 	if err != nil {
 		return fmt.Errorf("install plugin: %w", err)
 	}
-	_, err = io.Copy(to, from)
-	if err == nil {
-		err = to.Chmod(0o755)
-	}
-	if err == nil {
-		err = to.Sync()
-	}
-	err = errors.Join(err, to.Close())
-	if err == nil {
-		err = os.Rename(to.Name(), filepath.Join(dir, pluginName))
+	defer to.Abort()
+	if _, err = io.Copy(to, from); err == nil {
+		err = to.Commit()
 	}
 	if err != nil {
-		return errors.Join(fmt.Errorf("install plugin: %w", err), os.Remove(to.Name()))
+		return fmt.Errorf("install plugin: %w", err)
 	}
 	return nil
 }

@@ -16,6 +16,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/keyfile"
+	"github.com/ovn-ebpf/ovn-ebpf/listener"
 )
 
 // TLS are PEM files. The zero value is plain HTTP.
@@ -136,10 +137,13 @@ func (t TLS) Protect(h http.Handler) http.Handler {
 	})
 }
 
+// MaxConnections bounds those of one endpoint. A scrape, a probe and a browser need one each.
+const MaxConnections = 128
+
 // Serve serves until ctx ends, and what is open then for a second more.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
-	const headerTimeout, idle, grace = 10 * time.Second, 2 * time.Minute, time.Second
-	server := &http.Server{Handler: h, ReadHeaderTimeout: headerTimeout, IdleTimeout: idle, ErrorLog: slog.NewLogLogger(slog.DiscardHandler, 0)}
+	const grace = time.Second
+	server := listener.NewPool(MaxConnections).Server(h, listener.Timeouts{})
 	if _, plain := l.(*net.TCPListener); !plain {
 		server.SetKeepAlivesEnabled(false) // a connection has the certificates it began with
 	}

@@ -8,6 +8,8 @@ import (
 	"sync"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
 )
 
 // ErrRunning is in the error for a pid file that a living process has.
@@ -16,7 +18,7 @@ var ErrRunning = errors.New("it runs already")
 // PIDFile is a pid file that is ours: locked, as OVS's are, for as long as we live.
 type PIDFile struct {
 	path   string
-	file   *os.File
+	file   *atomicfile.File
 	remove sync.Once
 }
 
@@ -32,13 +34,13 @@ func WritePIDFile(path string, overwrite bool) (*PIDFile, error) {
 		return nil, fmt.Errorf("write pid file: %w", err)
 	}
 	// Locked and written under another name first: whoever reads path finds a number.
-	f, err := os.OpenFile(path+".tmp", os.O_RDWR|os.O_CREATE|os.O_TRUNC, 0o644)
+	f, err := atomicfile.Create(path, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("write pid file: %w", err)
 	}
 	p := &PIDFile{path: path, file: f}
 	if err := p.fill(); err != nil {
-		f.Close()
+		f.Abort()
 		return nil, fmt.Errorf("write pid file %s: %w", path, err)
 	}
 	return p, nil
@@ -52,7 +54,7 @@ func (p *PIDFile) fill() error {
 	if _, err := fmt.Fprintln(p.file, os.Getpid()); err != nil {
 		return err
 	}
-	return os.Rename(p.path+".tmp", p.path)
+	return p.file.Commit()
 }
 
 // Remove takes the file away, if it is still ours. Nil has none.

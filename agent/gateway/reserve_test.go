@@ -1,0 +1,40 @@
+package gateway
+
+import (
+	"io"
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// The record is all that tells our ports from an operator's: it is replaced, never written to.
+func TestReservedPortsRecordIsReplaced(t *testing.T) {
+	had, err := link.ReadSysctl(reservedSysctl)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if err := reservePorts(dir, []bpf.PortRange{{First: 50000, Last: 50010}}); err != nil {
+		t.Fatal(err)
+	}
+	reader, err := os.Open(filepath.Join(dir, reservedRecord))
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer reader.Close()
+	if err := reservePorts(dir, []bpf.PortRange{{First: 50000, Last: 50010}, {First: 52000, Last: 52010}}); err != nil {
+		t.Fatal(err)
+	}
+	if got, err := io.ReadAll(reader); err != nil || string(got) != "50000-50010\n" {
+		t.Errorf("the record of before was written to: %q, %v", got, err)
+	}
+	if err := releasePorts(dir); err != nil {
+		t.Fatal(err)
+	}
+	if now, _ := link.ReadSysctl(reservedSysctl); now != had {
+		t.Errorf("reserved ports %q, before %q", now, had)
+	}
+}

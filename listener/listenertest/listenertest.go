@@ -1,0 +1,113 @@
+// Package listenertest opens more connections to a server than it allows.
+package listenertest
+
+import (
+	"bufio"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"os"
+	"sync/atomic"
+	"testing"
+	"time"
+)
+
+// Beyond is how many connections Flood opens above the limit.
+const Beyond = 100
+
+// patience is below listener's default for an idle connection: what is closed by then was
+// closed for another.
+const patience = 20 * time.Second
+
+// A Client begins to use a connection, and then leaves it. Errors are of connections that the
+// server has closed already.
+type Client func(net.Conn)
+
+// Flood opens limit+Beyond connections at once, which have had an answer and are idle. It fails
+// the test unless the server closes all but limit of them, frees their descriptors, and
+// still answers a new client.
+func Flood(t *testing.T, limit int, dial func() (net.Conn, error)) {
+	t.Helper()
+	FloodBy(t, limit, dial, Answered)
+}
+
+// FloodBy is Flood with connections that clients, in turn, have begun to use.
+func FloodBy(t *testing.T, limit int, dial func() (net.Conn, error), clients ...Client) {
+	t.Helper()
+	before := descriptors(t)
+	var closed atomic.Int64
+	for i := range limit + Beyond {
+		c, err := dial()
+		if err != nil {
+			t.Fatalf("connection %d: %v", i, err)
+		}
+		defer c.Close()
+		clients[i%len(clients)](c)
+		go func() {
+			_, _ = io.Copy(io.Discard, c)
+			closed.Add(1)
+		}()
+	}
+	enough := func() bool {
+		return closed.Load() >= Beyond && descriptors(t)-before <= limit+Beyond+limit+20
+	}
+	for start := time.Now(); !enough(); time.Sleep(10 * time.Millisecond) {
+		if time.Since(start) > patience {
+			t.Errorf("%d of %d connections closed, want at least %d; %d descriptors", closed.Load(), limit+Beyond, Beyond, descriptors(t)-before)
+			break
+		}
+	}
+	if err := Ask(dial); err != nil {
+		t.Errorf("a new client beside %d connections: %v", limit, err)
+	}
+}
+
+const request = "GET / HTTP/1.1\r\nHost: x\r\n\r\n"
+
+// Silent sends nothing.
+func Silent(net.Conn) {}
+
+// Halfway sends half a header.
+func Halfway(c net.Conn) { _, _ = io.WriteString(c, request[:len(request)/2]) }
+
+// Answered has had an answer, and keeps the connection.
+func Answered(c net.Conn) {
+	if _, err := io.WriteString(c, request); err != nil {
+		return
+	}
+	if r, err := http.ReadResponse(bufio.NewReader(c), nil); err == nil {
+		_, _ = io.Copy(io.Discard, r.Body)
+		r.Body.Close()
+	}
+}
+
+// Ask reports whether a request by a new connection is answered, with any status.
+func Ask(dial func() (net.Conn, error)) error {
+	c, err := dial()
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	if err := c.SetDeadline(time.Now().Add(patience)); err != nil {
+		return err
+	}
+	if _, err := io.WriteString(c, request); err != nil {
+		return fmt.Errorf("ask: %w", err)
+	}
+	r, err := http.ReadResponse(bufio.NewReader(c), nil)
+	if err != nil {
+		return fmt.Errorf("read answer: %w", err)
+	}
+	r.Body.Close()
+	return nil
+}
+
+func descriptors(t *testing.T) int {
+	t.Helper()
+	list, err := os.ReadDir("/proc/self/fd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return len(list)
+}
