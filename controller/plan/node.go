@@ -127,7 +127,7 @@ func nodeRows(c *Cluster, name string) ([]Row, error) {
 	if err != nil || len(n.subnets) == 0 {
 		return nil, err
 	}
-	rows := append(n.switchRows(), n.nodeACL())
+	rows := append(n.switchRows(), n.nodeACL(), n.masqueradeACL())
 	if n.management != nil {
 		rows = append(rows, n.managementRows(c.Config)...)
 	}
