@@ -147,6 +147,11 @@ lint: ## vet, golangci-lint (staticcheck, gofumpt, import law), clang-format, sh
 	@test/packages build lint
 	@test/lint $(GOLANGCI)
 
+.PHONY: vulncheck
+vulncheck: ## known vulnerabilities in the code that is called (govulncheck); status 4 where its database cannot be reached
+	@test/packages build
+	@$(NICE) test/vulncheck $(OVN_EBPF_CACHE)/tools/govulncheck
+
 .PHONY: image
 image: ## build/image.tar, the container image, made with Debian's docker on bases made by debootstrap
 	@test/packages build image
