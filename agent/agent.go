@@ -204,7 +204,7 @@ func (a *agent) build() error {
 		Warn: a.cluster.WarnService, Log: a.log,
 	})
 	a.management = management.New(management.Options{
-		OVS: a.ovs, Node: a.cfg.NodeName, Bridge: ovs.IntegrationBridge, Datapath: a.settings.Datapath,
+		OVS: a.ovs, Node: a.cfg.NodeName, Bridge: ovs.IntegrationBridge, Datapath: a.settings.Datapath, RunDir: a.settings.OVSRunDir,
 		Cluster: a.cfg.ClusterSubnets, Changed: a.ready.changed.Kick, Log: a.log,
 	})
 	a.exit, a.shadow = a.newExit(), a.newShadow()

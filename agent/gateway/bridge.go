@@ -65,7 +65,9 @@ func (g *Gateway) syncBridge(ctx context.Context, h *Host, n Node) error {
 		return err
 	}
 	if h.Bridge == nil {
-		return fmt.Errorf("bridge %s: its device is not there yet: is ovs-vswitchd running?", g.s.Bridge)
+		if err := g.renewBridge(ctx, h); err != nil {
+			return err
+		}
 	}
 	if g.s.Layout != Bridged {
 		if err := g.prepareBridge(n); err != nil {
@@ -87,6 +89,26 @@ func (g *Gateway) syncBridge(ctx context.Context, h *Host, n Node) error {
 		return fmt.Errorf("bridge %s: address %s and MTU %d do not follow the uplink's %s and %d yet", g.s.Bridge, b.MAC, b.MTU, h.Uplink.MAC, h.Uplink.MTU)
 	}
 	return nil
+}
+
+// renewBridge makes ovs-vswitchd open the bridge's device again, where somebody has deleted it.
+// On the kernel's datapath nobody can.
+func (g *Gateway) renewBridge(ctx context.Context, h *Host) error {
+	if g.s.Userspace() {
+		renewed, err := g.ovs.RenewDevice(ctx, g.s.OVSRunDir, g.s.Bridge)
+		if err != nil {
+			return fmt.Errorf("bridge %s: its device is gone: %w", g.s.Bridge, err)
+		}
+		if renewed {
+			b, err := link.Get(g.s.Bridge)
+			if err == nil {
+				g.repaired("bridge_device")
+				h.Bridge = &b
+			}
+			return err
+		}
+	}
+	return fmt.Errorf("bridge %s: its device is not there yet: is ovs-vswitchd running?", g.s.Bridge)
 }
 
 // prepareBridge keeps the host's stack from talking on the internal port,

@@ -31,7 +31,7 @@ func noFaults() map[string]string {
 
 // newStats has everything that may happen at zero: so the first time is seen to be one.
 func newStats() Stats {
-	return Stats{Repairs: map[string]uint64{"flows": 0, "uplink_port": 0, "attach_bridge": 0, "attach_uplink": 0}, Degraded: noFaults()}
+	return Stats{Repairs: map[string]uint64{"flows": 0, "uplink_port": 0, "attach_bridge": 0, "attach_uplink": 0, "bridge_device": 0}, Degraded: noFaults()}
 }
 
 // extras are programs that the gateway can do without. What fails is said,

@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -40,6 +41,7 @@ func testRepair(t *testing.T, r *rig) {
 		t.Fatal(err)
 	}
 	defer listener.Close()
+	r.sw.Daemon(t)
 	r.start()
 
 	r.step("start", func(t *testing.T) {
@@ -78,6 +80,7 @@ func testRepair(t *testing.T, r *rig) {
 			t.Error("no program attached to the new bridge")
 		}
 	})
+	r.step("bridge's device deleted by someone", func(t *testing.T) { r.deviceDeleted(t) })
 	r.step("vswitchd restarted", func(t *testing.T) {
 		r.sw.KillVswitchd()
 		testnode.Eventually(t, "loss noticed", func() error {
@@ -204,6 +207,40 @@ func testRepair(t *testing.T, r *rig) {
 		}
 		r.hostAnswers()
 	})
+}
+
+// deviceDeleted deletes the bridge's device beneath ovs-vswitchd, which the kernel refuses of its
+// own datapath's.
+func (r *rig) deviceDeleted(t *testing.T) {
+	if !r.s.Userspace() {
+		if out, err := exec.Command("ip", "link", "del", "breth0").CombinedOutput(); err == nil || !strings.Contains(string(out), "not supported") {
+			t.Errorf("ip link del breth0: %v: %s", err, out)
+		}
+		return
+	}
+	bridge := func() string { return r.sw.Vsctl(t, "get", "Bridge", "breth0", "_uuid") }
+	same := bridge()
+	for range 2 {
+		before, err := r.bridge()
+		if err != nil {
+			t.Fatal(err)
+		}
+		testnode.Run(t, "ip", "link", "del", "breth0")
+		r.await("device made anew", func() error {
+			now, err := r.bridge()
+			if err != nil || now.Index == before.Index || !now.Up {
+				return fmt.Errorf("index %d, up %t, error %w", now.Index, now.Up, err)
+			}
+			return r.hasFlows()
+		})
+		r.awaitReady()
+	}
+	if n := r.repairs("bridge_device"); n != 2 {
+		t.Errorf("%d repairs of the device, want 2", n)
+	}
+	if bridge() != same {
+		t.Error("the bridge itself was made anew: its other ports were lost")
+	}
 }
 
 // detached takes the uplink's program off in each way there is; nobody kicks.

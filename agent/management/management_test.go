@@ -78,7 +78,7 @@ func TestPort(t *testing.T) {
 	}
 	defer c.Close()
 	p := New(Options{
-		OVS: c, Node: "node1", Bridge: "br-int", Datapath: ovs.DatapathNetdev,
+		OVS: c, Node: "node1", Bridge: "br-int", Datapath: ovs.DatapathNetdev, RunDir: sw.Dir,
 		Cluster: prefixes("10.244.0.0/16", "fd00:10:244::/48"), Changed: func() {}, Log: slog.New(slog.DiscardHandler),
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -130,6 +130,9 @@ func TestPort(t *testing.T) {
 	testnode.Eventually(t, "address flushed by someone", right)
 	testnode.Run(t, "ip", "route", "flush", "dev", Name, "proto", "static")
 	testnode.Eventually(t, "routes flushed by someone", right)
+	sw.Daemon(t)
+	testnode.Run(t, "ip", "link", "del", Name)
+	testnode.Eventually(t, "device deleted by someone", right)
 	sw.Vsctl(t, "del-port", Name)
 	testnode.Eventually(t, "flows of the port that was made anew are awaited", func() error {
 		if m := p.Missing(); !strings.Contains(m, "ovn-controller") {

@@ -28,6 +28,7 @@ type Options struct {
 	Node     string
 	Bridge   string // the integration bridge
 	Datapath string
+	RunDir   string         // of ovs-vswitchd
 	Cluster  []netip.Prefix // cluster subnets
 	Changed  func()         // called after Missing has changed; must not block
 	Log      *slog.Logger
@@ -152,7 +153,7 @@ func (p *Port) apply(ctx context.Context, subnets, join []netip.Prefix, mtu int)
 	}); err != nil {
 		return err
 	}
-	if _, err := link.Get(Name); err != nil {
+	if err := p.device(ctx); err != nil {
 		return err
 	}
 	if err := link.QuietIPv6(Name); err != nil {
@@ -170,6 +171,25 @@ func (p *Port) apply(ctx context.Context, subnets, join []netip.Prefix, mtu int)
 		return err
 	}
 	return link.SyncRoutes(Name, plan.Routes)
+}
+
+// device returns an error when the port's device is not there. One that somebody has deleted is
+// made again.
+func (p *Port) device(ctx context.Context) error {
+	_, err := link.Get(Name)
+	if !errors.Is(err, link.ErrNotFound) || p.o.Datapath != ovs.DatapathNetdev {
+		return err
+	}
+	renewed, err2 := p.o.OVS.RenewDevice(ctx, p.o.RunDir, Name)
+	if err2 != nil {
+		return err2
+	}
+	if !renewed {
+		return err
+	}
+	p.o.Log.Info("management port's device was gone, made again")
+	_, err = link.Get(Name)
+	return err
 }
 
 // Cleanup removes the port; one that does not exist is no error.
