@@ -175,7 +175,7 @@ func (a *agent) build() error {
 			a.gateway.Kick() // its zone
 			a.nodeWake.Kick()
 		},
-		Peers: func() { a.gateway.SetPeers(a.cluster.Peers()) },
+		Peers: func() { a.gateway.PeersChanged() },
 		Service: func(k service.Key) {
 			a.gateway.ServiceChanged(k)
 			a.health.Changed(k)
@@ -192,7 +192,7 @@ func (a *agent) build() error {
 	}
 	a.gateway = gateway.New(gateway.Options{
 		Settings: a.settings, OVS: a.ovs, Log: a.log,
-		Source: gateway.Source{Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Zone: a.cluster.Zone},
+		Source: gateway.Source{Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Zone: a.cluster.Zone, Peers: a.cluster.Peers},
 		Changed: func() {
 			a.nodeWake.Kick()
 			a.ovsWake.Kick()

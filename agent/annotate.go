@@ -86,7 +86,7 @@ func (a *agent) exchange(ctx context.Context) error {
 	if err == nil {
 		a.management.Set(subnets, joinSubnets(node), int(a.mtu.Load()))
 		a.offerExit(subnets, joinSubnets(node))
-		a.gateway.SetPodSubnets(subnets)
+		a.gateway.SetSubnets(subnets, joinSubnets(node))
 		if err := a.syncMasquerade(ctx, subnets); err != nil {
 			return err
 		}

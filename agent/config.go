@@ -34,6 +34,7 @@ type Config struct {
 	EncapBits int          // prefix length of EncapIP there; 0 = 24 or 64
 
 	ClusterSubnets, ServiceCIDRs []netip.Prefix
+	ExternalIPs                  []netip.Prefix // where Services' external IPs may be; nil: anywhere
 	SNATPorts                    bpf.PortRange
 	NodePorts                    bool
 	MTU                          int // of pods; 0 = the uplink's less 58 (Geneve over IPv4) or 78 (IPv6)

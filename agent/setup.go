@@ -54,7 +54,7 @@ func partialSettings(cfg Config) gateway.Settings {
 	return gateway.Settings{
 		Wiring: cfg.wiring(),
 		Cluster: gateway.Cluster{
-			SNATPorts: cfg.SNATPorts, NodePorts: cfg.NodePorts, ServiceCIDRs: cfg.ServiceCIDRs, PodCIDRs: cfg.ClusterSubnets,
+			SNATPorts: cfg.SNATPorts, NodePorts: cfg.NodePorts, ServiceCIDRs: cfg.ServiceCIDRs, ExternalIPs: cfg.ExternalIPs, PodCIDRs: cfg.ClusterSubnets,
 			Local: cfg.Gateway.Local, None: cfg.Gateway.None, BFD: cfg.Gateway.BFD, Routable: cfg.Gateway.Routable, MTU: cfg.MTU,
 		},
 		PinDir: cfg.PinDir, RunDir: cfg.RunDir, OVSRunDir: cfg.OVSRunDir, CgroupPath: cfg.CgroupPath, Watchdog: cfg.Watchdog,

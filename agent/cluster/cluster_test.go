@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -14,6 +15,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
@@ -85,6 +87,16 @@ func newRig(t *testing.T) *rig {
 		t.Fatal(err)
 	}
 	return r
+}
+
+func (r *rig) known() []netip.Addr {
+	known, _ := r.Peers()
+	return known
+}
+
+func (r *rig) hosts() []netip.Addr {
+	_, hosts := r.Peers()
+	return hosts
 }
 
 func (r *rig) start(t *testing.T) {
@@ -194,9 +206,11 @@ func TestCluster(t *testing.T) {
 		t.Errorf("keys %s, known %v", got, known)
 	}
 
+	r.checkEndpointValidation(t)
+
 	r.createNode(t, "node3", nil, "172.30.0.13")
 	three := []netip.Addr{netip.MustParseAddr("172.30.0.12"), netip.MustParseAddr("172.30.0.13"), netip.MustParseAddr("fd00::12")}
-	r.await(t, func() bool { return slices.Equal(r.Peers(), three) }, "peers")
+	r.await(t, func() bool { return slices.Equal(r.known(), three) }, "peers")
 	patch := func(name, change string) {
 		t.Helper()
 		if _, err := r.client.CoreV1().Nodes().Patch(t.Context(), name, types.MergePatchType, []byte(change), metav1.PatchOptions{}); err != nil {
@@ -211,8 +225,16 @@ func TestCluster(t *testing.T) {
 	r.await(t, func() bool { return r.Node().Labels["what"] == "else" }, "node")
 	patch("node2", `{"metadata":{"annotations":{"`+annotation.HostCIDRs+`":"[\"172.30.0.99/24\"]"}}}`)
 	r.await(t, func() bool {
-		return slices.Equal(r.Peers(), []netip.Addr{three[1], netip.MustParseAddr("172.30.0.99")})
+		return slices.Equal(r.known(), []netip.Addr{three[1], netip.MustParseAddr("172.30.0.99")})
 	}, "peers")
+	// What decides about kept ports is all that a Node tells of its host.
+	patch("node2", `{"metadata":{"annotations":{"`+annotation.NodeSubnets+`":"{\"default\":[\"10.244.2.0/24\"]}"}}}`)
+	r.await(t, func() bool { return slices.Contains(r.hosts(), netip.MustParseAddr("10.244.2.2")) }, "peers")
+	for _, a := range []string{"172.30.0.99", "172.30.9.9", "172.30.0.13"} {
+		if !slices.Contains(r.hosts(), netip.MustParseAddr(a)) {
+			t.Errorf("hosts %v, want %s too", r.hosts(), a)
+		}
+	}
 	if n := r.Node(); n.Annotations["own"] != "kept" || n.Spec.PodCIDR != "" || len(n.ManagedFields) != 0 {
 		t.Errorf("own node %+v", n)
 	}
@@ -227,15 +249,40 @@ func TestCluster(t *testing.T) {
 	if err := r.client.CoreV1().Nodes().Delete(t.Context(), "node3", metav1.DeleteOptions{}); err != nil {
 		t.Fatal(err)
 	}
-	r.await(t, func() bool { return len(r.Peers()) == 1 }, "peers")
+	r.await(t, func() bool { return len(r.known()) == 1 }, "peers")
 	r.await(t, always)
+}
+
+// checkEndpointValidation holds docs/services.md to what the API server refuses in an
+// EndpointSlice. What it lets pass is annotation.RefuseEndpoint's to refuse.
+func (r *rig) checkEndpointValidation(t *testing.T) {
+	t.Helper()
+	for address, refused := range map[string]bool{
+		"0.0.0.0": true, "::": true, "127.0.0.1": true, "127.9.9.9": true, "::1": true, "169.254.169.254": true, "169.254.169.2": true, "fe80::1": true,
+		"224.0.0.1": true, "ff02::1": true, "fe80::1%eth0": true, "::ffff:127.0.0.1": true,
+		"224.0.1.1": false, "239.1.1.1": false, "ff0e::1": false, "255.255.255.255": false, "fd69::2": false, "100.64.0.2": false,
+		"10.96.0.1": false, "172.30.0.12": false, "10.244.2.2": false,
+	} {
+		kind := discoveryv1.AddressTypeIPv4
+		if strings.Contains(address, ":") {
+			kind = discoveryv1.AddressTypeIPv6
+		}
+		number := int32(22)
+		_, err := r.client.DiscoveryV1().EndpointSlices("default").Create(t.Context(), &discoveryv1.EndpointSlice{
+			ObjectMeta: metav1.ObjectMeta{Name: "tried", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}, AddressType: kind,
+			Ports: []discoveryv1.EndpointPort{{Port: &number}}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}}},
+		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		if apierrors.IsInvalid(err) != refused || !refused && err != nil {
+			t.Errorf("endpoint %s: the API server says %v, refused should be %t", address, err, refused)
+		}
+	}
 }
 
 // checkTrimmed looks at what is left of a Service and its slice.
 func (r *rig) checkTrimmed(t *testing.T, o service.Objects) {
 	t.Helper()
 	svc, slice := o.Service, o.Slices[0]
-	if svc.Spec.Selector != nil || svc.Labels != nil || svc.Annotations != nil || len(svc.ManagedFields) != 0 {
+	if len(svc.Spec.Selector) != 1 || svc.Spec.Selector["app"] != "" || svc.Labels != nil || svc.Annotations != nil || len(svc.ManagedFields) != 0 {
 		t.Errorf("service %+v", svc)
 	}
 	if svc.Spec.ClusterIP == "" || svc.Spec.Ports[0].Port != 80 || svc.CreationTimestamp.IsZero() || svc.UID == "" {

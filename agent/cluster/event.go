@@ -9,6 +9,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
 
 // filled gives handlers that are nil something to do.
@@ -66,7 +67,7 @@ func (c *Cluster) changed(old, now any) {
 	case was == nil && is == nil:
 	case was != nil && was.Name == c.node || is != nil && is.Name == c.node:
 		c.handlers.Node()
-	case was == nil || is == nil || !slices.Equal(peerAddrs(was), peerAddrs(is)):
+	case was == nil || is == nil || !slices.Equal(peerAddrs(was), peerAddrs(is)) || !slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is)):
 		c.handlers.Peers()
 	}
 }

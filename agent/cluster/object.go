@@ -68,17 +68,17 @@ func (c *Cluster) Objects(k service.Key) service.Objects {
 	return out
 }
 
-// Peers returns the addresses of the other nodes, sorted: what their agents
-// say, else their internal addresses.
-func (c *Cluster) Peers() []netip.Addr {
-	var out []netip.Addr
+// Peers returns the addresses of the other nodes, sorted: known is what their agents say,
+// else their internal addresses; hosts is all that their Nodes tell of their hosts.
+func (c *Cluster) Peers() (known, hosts []netip.Addr) {
 	for _, o := range c.nodes.GetStore().List() {
 		if n := o.(*corev1.Node); n.Name != c.node {
-			out = append(out, peerAddrs(n)...)
+			known, hosts = append(known, peerAddrs(n)...), append(hosts, annotation.HostAddresses(n)...)
 		}
 	}
-	slices.SortFunc(out, netip.Addr.Compare)
-	return slices.Compact(out)
+	slices.SortFunc(known, netip.Addr.Compare)
+	slices.SortFunc(hosts, netip.Addr.Compare)
+	return slices.Compact(known), slices.Compact(hosts)
 }
 
 // Zone returns the label of the agent's own Node, "" if there is none.

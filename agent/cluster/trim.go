@@ -14,14 +14,15 @@ import (
 // that holds them for the whole cluster.
 type trimmer struct {
 	node    string
-	yes, no bool // shared by all endpoints, never written
+	yes, no bool              // shared by all endpoints, never written
+	some    map[string]string // a selector, shared by all Services that have one, never written
 
 	mu    sync.Mutex // guards names
 	names map[string]*string
 }
 
 func newTrimmer(node string) *trimmer {
-	return &trimmer{node: node, yes: true, names: map[string]*string{}}
+	return &trimmer{node: node, yes: true, some: map[string]string{"": ""}, names: map[string]*string{}}
 }
 
 func (t *trimmer) trim(o any) (any, error) {
@@ -32,10 +33,12 @@ func (t *trimmer) trim(o any) (any, error) {
 		o.ManagedFields = nil
 	case *corev1.Service:
 		o.ObjectMeta = meta(o.ObjectMeta, "service.kubernetes.io/service-proxy-name", corev1.IsHeadlessService)
-		o.Spec.Selector = nil
+		if len(o.Spec.Selector) > 0 {
+			o.Spec.Selector = t.some // annotation.Trusted asks whether there is one
+		}
 		o.Status.Conditions = nil
 	case *discoveryv1.EndpointSlice:
-		o.ObjectMeta = meta(o.ObjectMeta, discoveryv1.LabelServiceName)
+		o.ObjectMeta = meta(o.ObjectMeta, discoveryv1.LabelServiceName, discoveryv1.LabelManagedBy)
 		for i := range o.Ports {
 			o.Ports[i].AppProtocol = nil
 		}
@@ -55,10 +58,12 @@ func (t *trimmer) trimNode(n *corev1.Node) {
 		n.ManagedFields = nil
 		return
 	}
-	addresses, told := n.Annotations[annotation.HostCIDRs]
+	said := n.Annotations
 	n.ObjectMeta = meta(n.ObjectMeta)
-	if told {
-		n.Annotations = map[string]string{annotation.HostCIDRs: addresses}
+	for _, name := range []string{annotation.HostCIDRs, annotation.GatewayConfig, annotation.NodeSubnets} { // annotation.HostAddresses
+		if v, ok := said[name]; ok {
+			metav1.SetMetaDataAnnotation(&n.ObjectMeta, name, v)
+		}
 	}
 }
 

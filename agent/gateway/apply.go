@@ -136,15 +136,13 @@ func (g *Gateway) syncBackend(ctx context.Context, h Host, n Node) error {
 
 // state is what is known now, with the Services planned for this node.
 func (g *Gateway) state(h Host, n Node) state {
-	g.mu.Lock()
-	f := g.facts
-	g.mu.Unlock()
+	f := g.factsNow()
 	st := newState(h, n, g.s, f)
 	st.flows = g.tracking.left
 	// Until conntrack has been read, what an earlier agent knew still counts.
 	st.config.Takeover = !g.tracking.known || len(st.flows) > 0
 	st.protos = g.hostProtos()
-	g.serving.plan(g.serving.serviceNode(h, n, g.s))
+	g.serving.plan(g.serving.serviceNode(h, n, g.s, f))
 	st.setAddrs(f, g.vips())
 	g.noteRedirects()
 	return st

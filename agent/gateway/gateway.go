@@ -64,6 +64,7 @@ type Gateway struct {
 	flowServices *flowServices    // of the same; nil: nothing of Services is counted by flows
 
 	flows    atomic.Bool                 // flows must be looked at
+	peers    atomic.Bool                 // the peers must be read
 	vswitchd atomic.Bool                 // the OpenFlow connection is up
 	calm     atomic.Bool                 // no connection of before a takeover is left
 	probe    sync.Mutex                  // one question at a time what is attached
@@ -159,14 +160,31 @@ func (g *Gateway) SetInSync(is bool) {
 	g.tell(func(f *facts) { f.inSync = is })
 }
 
-// SetPeers tells the addresses of the other nodes.
-func (g *Gateway) SetPeers(peers []netip.Addr) {
-	g.tell(func(f *facts) { f.peers = peers })
+// PeersChanged tells that Source.Peers returns something else.
+func (g *Gateway) PeersChanged() {
+	g.peers.Store(true)
+	g.wake.Kick()
 }
 
-// SetPodSubnets tells the node's pod subnets.
-func (g *Gateway) SetPodSubnets(subnets []netip.Prefix) {
-	g.tell(func(f *facts) { f.pods = subnets })
+// factsNow returns what the gateway was told. The peers are read at most once a round of
+// the loop, for many of them come at once.
+func (g *Gateway) factsNow() facts {
+	read := g.peers.Swap(false) && g.serving.source.Peers != nil
+	var known, hosts []netip.Addr
+	if read {
+		known, hosts = g.serving.source.Peers()
+	}
+	g.mu.Lock()
+	defer g.mu.Unlock()
+	if read {
+		g.facts.peers, g.facts.hosts = known, hosts
+	}
+	return g.facts
+}
+
+// SetSubnets tells the node's pod subnets and the networks of the gateway routers.
+func (g *Gateway) SetSubnets(pods, joins []netip.Prefix) {
+	g.tell(func(f *facts) { f.pods, f.joins = pods, joins })
 }
 
 func (g *Gateway) tell(change func(*facts)) {

@@ -47,7 +47,7 @@ func (g *Gateway) applyBare(ctx context.Context, h Host) error {
 	if err := releasePorts(g.s.RunDir); err != nil {
 		return err
 	}
-	g.serving.plan(g.serving.serviceNode(h, n, g.s))
+	g.serving.plan(g.serving.serviceNode(h, n, g.s, g.factsNow()))
 	g.openExtras()
 	err := g.writeServices()
 	if err == nil {

@@ -184,7 +184,7 @@ func TestServiceAddresses(t *testing.T) {
 			t.Errorf("host-cidrs %v", n.HostCIDRs)
 		}
 	}
-	sn := newServing(Source{Zone: func() string { return "" }}).serviceNode(h, n, s)
+	sn := newServing(Source{Zone: func() string { return "" }}).serviceNode(h, n, s, facts{})
 	for _, a := range sn.Own {
 		if within(s.ServiceCIDRs, a) {
 			t.Errorf("sockets' own addresses %v", sn.Own)

@@ -5,9 +5,11 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"maps"
 	"net/netip"
 	"os"
 	"os/exec"
+	"slices"
 	"strings"
 	"sync/atomic"
 	"syscall"
@@ -34,6 +36,8 @@ type rig struct {
 	log  *slog.Logger
 
 	unknown atomic.Bool // the Services are
+	objects map[service.Key]service.Objects
+	hosts   atomic.Pointer[[]netip.Addr] // of other nodes
 }
 
 func newRig(t *testing.T, datapath string) *rig {
@@ -99,8 +103,14 @@ func (r *rig) begin() {
 	r.gw = New(Options{
 		Settings: r.s, OVS: r.ovs, Changed: func() {}, Log: r.log,
 		Source: Source{
-			Node: "node1", Keys: func() ([]service.Key, bool) { return nil, !r.unknown.Load() }, Zone: func() string { return "" },
-			Objects: func(service.Key) service.Objects { return service.Objects{} },
+			Node: "node1", Keys: func() ([]service.Key, bool) { return slices.Collect(maps.Keys(r.objects)), !r.unknown.Load() }, Zone: func() string { return "" },
+			Objects: func(k service.Key) service.Objects { return r.objects[k] },
+			Peers: func() (known, hosts []netip.Addr) {
+				if p := r.hosts.Load(); p != nil {
+					hosts = *p
+				}
+				return nil, hosts
+			},
 		},
 	})
 	r.gw.SetInSync(true)

@@ -8,8 +8,6 @@ import (
 	"slices"
 	"sync"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
@@ -25,6 +23,9 @@ type Source struct {
 	Keys    func() ([]service.Key, bool) // false: they are not known yet
 	Objects func(service.Key) service.Objects
 	Zone    func() string // the node's, "" if it has none
+	// Peers returns the addresses by which the other nodes are known, and all of their
+	// hosts', each sorted. Nil: there are none.
+	Peers func() (known, hosts []netip.Addr)
 }
 
 // serving keeps the tables of services. changed may be called by anyone,
@@ -210,22 +211,15 @@ func (s *serving) frontEnds() map[bpf.ServiceKey]bpf.ServiceOwner { return s.tab
 // what arrives at a front end: each to one of several.
 func (s *serving) redirects() map[bpf.ServiceKey]service.Redirect { return s.tables.Redirects() }
 
-// serviceNode is what plans are told of the node. No Service and no host port
-// takes ssh, kubelet, API server and etcd away from the node's own address; a port of
-// that number on another of its addresses, which a load balancer may have given
-// it, is served.
-func (s *serving) serviceNode(h Host, n Node, set Settings) service.Node {
-	out := service.Node{
+// serviceNode is what plans are told of the node. No Service and no host port takes ssh,
+// kubelet, API server and etcd away from any address of this host or another's, also one
+// that a load balancer has given it.
+func (s *serving) serviceNode(h Host, n Node, set Settings, f facts) service.Node {
+	return service.Node{
 		Name: s.source.Node, Zone: s.source.Zone(), NodePorts: set.NodePorts,
 		Local: set.Local, Lookup: set.Backend == EBPF && set.NoEBPF == "",
-		Addresses: nodeAddrs(n), Own: ownAddrs(h, set),
-		PodCIDRs: set.PodCIDRs, ServiceCIDRs: set.ServiceCIDRs,
+		Addresses: nodeAddrs(n), Own: ownAddrs(h, set), Hosts: f.hosts, ExternalIPs: set.ExternalIPs,
+		PodCIDRs: set.PodCIDRs, ServiceCIDRs: set.ServiceCIDRs, JoinSubnets: f.joins,
 		Masquerade: []netip.Prefix{annotation.MasqueradeOf(true).Subnet, annotation.MasqueradeOf(false).Subnet},
 	}
-	for _, p := range n.Addresses {
-		for _, port := range annotation.KeptPorts() {
-			out.Keep = append(out.Keep, bpf.ServiceKey{Addr: p.Addr(), Proto: unix.IPPROTO_TCP, Port: port})
-		}
-	}
-	return out
 }

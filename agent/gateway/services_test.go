@@ -12,7 +12,6 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
 // TestServiceWrites: among 10,000 Services with 50,000 pods, one change costs the
@@ -163,20 +162,16 @@ func TestServiceNode(t *testing.T) {
 		HostCIDRs: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24"), netip.MustParsePrefix("172.30.0.77/24")},
 	}
 	set := Settings{Wiring: Wiring{Backend: EBPF}}
-	got := s.serviceNode(h, n, set)
+	f := facts{hosts: []netip.Addr{netip.MustParseAddr("172.30.0.12")}, joins: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")}}
+	got := s.serviceNode(h, n, set, f)
 	if got.Name != "node1" || got.Zone != "zone1" || !got.Lookup || len(got.Addresses) != 2 || len(got.Own) != 3 {
 		t.Errorf("node %+v", got)
 	}
-	for _, port := range []uint16{22, 10250, 6443, 2379, 2380} {
-		if k := (bpf.ServiceKey{Addr: netip.MustParseAddr("172.30.0.11"), Proto: 6, Port: port}); !slices.Contains(got.Keep, k) {
-			t.Errorf("keeps %v, want %v too", got.Keep, k)
-		}
-	}
-	if len(got.Keep) != 5 {
-		t.Errorf("keeps %v, more than those of one address", got.Keep)
+	if !slices.Equal(got.Hosts, f.hosts) || !slices.Equal(got.JoinSubnets, f.joins) {
+		t.Errorf("node %+v, want what the gateway was told", got)
 	}
 	for _, without := range []Settings{{Wiring: Wiring{Backend: OpenFlow}}, {Wiring: set.Wiring, NoEBPF: "no kernel for it"}} {
-		if s.serviceNode(h, n, without).Lookup {
+		if s.serviceNode(h, n, without, f).Lookup {
 			t.Errorf("%+v: no program gives packets to sockets", without)
 		}
 	}

@@ -65,6 +65,7 @@ type Cluster struct {
 	SNATPorts    bpf.PortRange
 	NodePorts    bool
 	ServiceCIDRs []netip.Prefix
+	ExternalIPs  []netip.Prefix // where Services' external IPs may be; nil: anywhere
 	PodCIDRs     []netip.Prefix
 	Local        bool // local gateway mode
 	None         bool // the node has no gateway: its pods leave by other nodes'

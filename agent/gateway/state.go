@@ -17,6 +17,8 @@ import (
 type facts struct {
 	inSync bool           // ovn-controller knows what the southbound database says
 	peers  []netip.Addr   // other nodes' addresses
+	hosts  []netip.Addr   // all that are known of other nodes' hosts, sorted
+	joins  []netip.Prefix // the networks of the gateway routers
 	pods   []netip.Prefix // this node's pod subnets
 }
 

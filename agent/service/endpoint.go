@@ -35,8 +35,9 @@ func (e endpoint) local(n *Node) bool { return e.hostNetwork || e.node == n.Name
 
 // endpoints returns those of one port and family, by address, each once in its
 // best state: while a controller moves an endpoint from one slice to another
-// it is in both.
-func endpoints(in []*discoveryv1.EndpointSlice, port corev1.ServicePort, is4 bool, n *Node) []endpoint {
+// it is in both. Those to which no connection may go are left out.
+func endpoints(svc *corev1.Service, in []*discoveryv1.EndpointSlice, port corev1.ServicePort, is4 bool, n *Node) []endpoint {
+	networks := annotation.Networks{Services: n.ServiceCIDRs, Join: n.JoinSubnets}
 	kind := discoveryv1.AddressTypeIPv6
 	if is4 {
 		kind = discoveryv1.AddressTypeIPv4
@@ -47,12 +48,16 @@ func endpoints(in []*discoveryv1.EndpointSlice, port corev1.ServicePort, is4 boo
 		if !ok || s.AddressType != kind {
 			continue
 		}
+		trusted := annotation.Trusted(svc, s)
 		for i := range s.Endpoints {
 			e := &s.Endpoints[i]
 			// Further addresses of an endpoint stand for the same, and consumers
 			// may look at the first only (API of EndpointSlice).
 			for _, a := range parse(is4, e.Addresses[:min(1, len(e.Addresses))]...) {
-				out = append(out, newEndpoint(e, netip.AddrPortFrom(a, number), n))
+				addr := netip.AddrPortFrom(a, number)
+				if networks.RefuseEndpoint(addr, port.Protocol, n.isHost(a), trusted) == "" {
+					out = append(out, newEndpoint(e, addr, n))
+				}
 			}
 		}
 	}

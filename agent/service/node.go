@@ -4,7 +4,10 @@ import (
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
 
 // Node is what plans need to know of this node. Plans keep nothing of it.
@@ -18,12 +21,17 @@ type Node struct {
 	Addresses []netip.Addr // with node ports for the world outside: the node's host-cidrs
 	Own       []netip.Addr // all of the host's but those of Services, those on the bridge and link-local ones too; no zones
 
-	// Keep are never front ends, whoever asks for them: by these the node is
-	// reached when all else fails.
-	Keep []bpf.ServiceKey
+	// Hosts are the addresses of the other nodes' hosts, sorted. On all hosts' addresses
+	// annotation.KeptPorts are never front ends, whoever asks for them: by these a node
+	// is reached when all else fails.
+	Hosts []netip.Addr
+
+	// ExternalIPs are where Services' external IPs may be; nil: anywhere.
+	ExternalIPs []netip.Prefix
 
 	PodCIDRs     []netip.Prefix
 	ServiceCIDRs []netip.Prefix
+	JoinSubnets  []netip.Prefix
 	Masquerade   []netip.Prefix // addresses that host and OVN use between themselves
 }
 
@@ -53,13 +61,21 @@ func (n *Node) outside(is4 bool) []netip.Addr {
 	return out
 }
 
-// keeps says whether a front end is the node's own, whatever is asked for. The
-// unspecified address stands for those that are.
+// isHost reports whether the address is one of a host's, this one's or another's.
+func (n *Node) isHost(a netip.Addr) bool {
+	_, of := slices.BinarySearchFunc(n.Hosts, a, netip.Addr.Compare)
+	return of || n.owns(a)
+}
+
+// keeps reports whether a front end is a node's own, whatever is asked for. The
+// unspecified address stands for all of the host's. Loopback and link-local
+// addresses are every host's.
 func (n *Node) keeps(f bpf.ServiceKey) bool {
-	return slices.ContainsFunc(n.Keep, func(k bpf.ServiceKey) bool {
-		return k.Proto == f.Proto && k.Port == f.Port &&
-			(k.Addr == f.Addr || f.Addr.IsUnspecified() && f.Addr.Is4() == k.Addr.Is4())
-	})
+	if f.Proto != protoTCP || !annotation.IsKept(corev1.ProtocolTCP, f.Port) {
+		return false
+	}
+	a := f.Addr
+	return a.IsUnspecified() || a.IsLoopback() || a.IsLinkLocalUnicast() || n.isHost(a)
 }
 
 func within(prefixes []netip.Prefix, a netip.Addr) bool {

@@ -29,7 +29,7 @@ func node1() *service.Node {
 		Name: "node1", Zone: "zone1", NodePorts: true, Lookup: true,
 		Addresses:    addrs("172.30.0.11", "172.30.0.77", "10.96.0.53", "fd00:172:30::11"),
 		Own:          addrs("172.30.0.11", "172.30.0.77", "10.96.0.53", "fd00:172:30::11", "fe80::11", "169.254.169.2"),
-		Keep:         []bpf.ServiceKey{{Addr: netip.MustParseAddr("172.30.0.11"), Proto: 6, Port: 22}},
+		Hosts:        addrs("172.30.0.12"),
 		PodCIDRs:     prefixes("10.244.0.0/16", "fd00:10:244::/48"),
 		ServiceCIDRs: prefixes("10.96.0.0/16", "fd00:10:96::/112"),
 		Masquerade:   prefixes("169.254.169.0/29", "fd69::/125"),

@@ -40,7 +40,7 @@ func planService(svc *corev1.Service, in []*discoveryv1.EndpointSlice, n *Node) 
 		for _, port := range svc.Spec.Ports {
 			if proto := protocolNumber(port.Protocol); proto != 0 && port.Port > 0 && port.Port <= 65535 {
 				first := len(p.FrontEnds)
-				p.addPort(svc, a, servicePort{port, proto, endpoints(in, port, is4, n)}, n)
+				p.addPort(svc, a, servicePort{port, proto, endpoints(svc, in, port, is4, n)}, n)
 				for i := range p.FrontEnds[first:] {
 					p.FrontEnds[first+i].Port = uint16(port.Port)
 				}
@@ -72,7 +72,9 @@ func addressesOf(svc *corev1.Service, is4 bool, n *Node) addresses {
 	out.served = len(out.cluster) > 0
 	out.cluster = slices.DeleteFunc(out.cluster, n.owns)
 	inside := func(a netip.Addr) bool { return !n.servable(a) }
-	out.open = slices.DeleteFunc(parse(is4, svc.Spec.ExternalIPs...), inside)
+	out.open = slices.DeleteFunc(parse(is4, svc.Spec.ExternalIPs...), func(a netip.Addr) bool {
+		return inside(a) || len(n.ExternalIPs) > 0 && !within(n.ExternalIPs, a)
+	})
 	balancer := slices.DeleteFunc(parse(is4, ingressIPs(svc)...), inside)
 	if out.ranges = annotation.SourceRanges(svc.Spec.LoadBalancerSourceRanges, is4); len(out.ranges) == 0 {
 		out.open = append(out.open, balancer...)

@@ -77,7 +77,7 @@ func (a *agentFlags) config(cluster *clusterFlags) (agent.Config, error) {
 	}
 	config := agent.Config{
 		NodeName: a.nodeName, RestConfig: rest, OVSDB: a.ovsdb, OVSRunDir: a.ovsRunDir, OVNRunDir: a.ovnRunDir, SBAddress: cluster.sbAddress,
-		Uplink: a.uplink, NextHops: a.nextHops, ClusterSubnets: cluster.subnets.prefixes(), ServiceCIDRs: cluster.serviceCIDRs,
+		Uplink: a.uplink, NextHops: a.nextHops, ClusterSubnets: cluster.subnets.prefixes(), ServiceCIDRs: cluster.serviceCIDRs, ExternalIPs: cluster.externalIPs,
 		SNATPorts: bpf.PortRange{First: cluster.snatPorts.first, Last: cluster.snatPorts.last}, NodePorts: a.nodePorts, MTU: cluster.mtu,
 		PinDir: a.pinDir, CNISocket: a.cniSocket, CNIConfDir: a.cniConfDir, RunDir: a.runDir,
 		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS, HealthAddr: a.healthAddress, CountPods: a.countPods, AvoidNullNAT: a.avoidNullNAT, Datapath: a.datapath, EncapIP: a.encapIP.addr, Gateway: a.gateway.config(cluster.bfd), CgroupPath: a.cgroupPath,

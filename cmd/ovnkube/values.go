@@ -33,6 +33,24 @@ func (p *prefixes) Set(s string) error {
 	return nil
 }
 
+// optionalPrefixes are prefixes, or none for "".
+type optionalPrefixes struct{ *prefixes }
+
+func (p optionalPrefixes) String() string {
+	if p.prefixes == nil {
+		return ""
+	}
+	return p.prefixes.String()
+}
+
+func (p optionalPrefixes) Set(s string) error {
+	if s == "" {
+		*p.prefixes = nil
+		return nil
+	}
+	return p.prefixes.Set(s)
+}
+
 // parseCIDR accepts a network address only: 10.0.0.1/8 is most often a typo.
 func parseCIDR(s string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(strings.TrimSpace(s))

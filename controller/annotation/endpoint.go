@@ -1,6 +1,10 @@
 package annotation
 
 import (
+	"fmt"
+	"net/netip"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
@@ -30,4 +34,48 @@ func Protocol(p corev1.Protocol) corev1.Protocol {
 		return corev1.ProtocolTCP
 	}
 	return p
+}
+
+// Networks are those in which no endpoint of a Service is, beside the masquerade networks.
+type Networks struct{ Services, Join []netip.Prefix }
+
+// RefuseEndpoint returns why a Service's connections must not go to an address that an
+// EndpointSlice names, "" if they may. host reports whether the address is a host's,
+// trusted whether the slice is (Trusted). Controller and agents must agree.
+//
+// Whoever may write an EndpointSlice names any address in it, and the connection may then
+// seem to come from the node. The API server refuses the unspecified address, loopback
+// and link-local ones; the others it lets pass.
+func (n Networks) RefuseEndpoint(addr netip.AddrPort, proto corev1.Protocol, host, trusted bool) string {
+	a := addr.Addr()
+	in := func(prefixes ...netip.Prefix) bool {
+		return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
+	}
+	switch {
+	case !a.IsGlobalUnicast() || a.Zone() != "":
+		return "not a global unicast address"
+	case in(MasqueradeOf(a.Is4()).Subnet):
+		return "inside the masquerade network"
+	case in(n.Services...):
+		return "inside the service network"
+	case in(n.Join...):
+		return "inside the join network"
+	case host && !trusted && IsKept(proto, addr.Port()):
+		return fmt.Sprintf("%s port %d of a node is the node's own", Protocol(proto), addr.Port())
+	}
+	return ""
+}
+
+// endpointSliceController is the manager of slices that the control plane makes of the
+// pods that a Service's selector means.
+const endpointSliceController = "endpointslice-controller.k8s.io"
+
+// Trusted reports whether the slice is the control plane's: of the API server itself, or
+// made of the pods that the Service selects. A slice that somebody else writes under
+// that name is put right or deleted by its controller, but only if there is a selector.
+func Trusted(svc *corev1.Service, slice *discoveryv1.EndpointSlice) bool {
+	if svc.Namespace == corev1.NamespaceDefault && svc.Name == "kubernetes" {
+		return true
+	}
+	return len(svc.Spec.Selector) > 0 && slice.Labels[discoveryv1.LabelManagedBy] == endpointSliceController
 }

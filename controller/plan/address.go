@@ -4,6 +4,8 @@ import (
 	"crypto/sha256"
 	"net"
 	"net/netip"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
 
 // MAC derives a port's MAC address from its first address, as ovn-kubernetes
@@ -25,7 +27,7 @@ func MAC(addr netip.Addr) net.HardwareAddr {
 func RouterAddress(subnet netip.Prefix) netip.Prefix { return nth(subnet, 1) }
 
 // ManagementAddress is the management port's address in a node subnet, the second.
-func ManagementAddress(subnet netip.Prefix) netip.Prefix { return nth(subnet, 2) }
+func ManagementAddress(subnet netip.Prefix) netip.Prefix { return annotation.ManagementAddress(subnet) }
 
 func nth(subnet netip.Prefix, n int) netip.Prefix {
 	addr := subnet.Masked().Addr()

@@ -57,7 +57,7 @@ func (c *claims) keep(proto corev1.Protocol, fronts []front) []front {
 			on = c.nodes.byAddr[f.addr.Addr()]
 		}
 		why := ""
-		if on != nil && on.keeps(proto, f.addr) {
+		if annotation.IsKept(proto, f.addr.Port()) && (f.of != nil || c.nodes.isHost(f.addr.Addr())) {
 			why = "it is the node's own"
 		} else if holder, ok := c.holder(proto, f, on); ok {
 			why = holder.text() + " has it"
@@ -77,7 +77,7 @@ func (c *claims) contested(proto corev1.Protocol, fronts []front) bool {
 		switch {
 		case !f.external || f.of != nil && nodePort == port:
 			continue
-		case slices.Contains(annotation.KeptPorts(), port):
+		case annotation.IsKept(proto, port):
 			return true
 		case f.of != nil:
 			nodePort = port
@@ -133,11 +133,6 @@ func (c *claims) preceding(value string) []claimant {
 	out = slices.DeleteFunc(out, func(o claimant) bool { return !o.precedes(c.self) })
 	c.older[value] = out
 	return out
-}
-
-// keeps says whether the front is the node's own, whatever is asked for.
-func (s *server) keeps(proto corev1.Protocol, addr netip.AddrPort) bool {
-	return proto == corev1.ProtocolTCP && slices.Contains(annotation.KeptPorts(), addr.Port()) && slices.Contains(s.gateway, addr.Addr())
 }
 
 // asks says whether the object asks for the front.

@@ -22,6 +22,7 @@ type Config struct {
 	ClusterCIDRs []netip.Prefix // what pods' addresses come from
 	ServiceCIDRs []netip.Prefix
 	JoinSubnets  []netip.Prefix // at most one a family
+	ExternalIPs  []netip.Prefix // where Services' external IPs may be; nil: anywhere
 	SNATPorts    PortRange      // of nodes that do not say their own
 	MTU          int            // of pods
 	BFD          bool           // on gateway routers' default routes

@@ -19,20 +19,22 @@ type endpoint struct {
 	hints *discoveryv1.EndpointHints
 }
 
-// endpointsOf are those of one service port and family, each once: while it is moved
+// endpoints are those of one service port and family, each once: while it is moved
 // from one slice to another it is in both. Whether one that is
-// not ready is to be used, as a publisher may want, the slice has settled.
-func endpointsOf(endpointSlices []*discoveryv1.EndpointSlice, port corev1.ServicePort, is4 bool, nodes *servers) []endpoint {
+// not ready is to be used, as a publisher may want, the slice has settled. Those to which
+// no connection may go are left out, and the shortfall says so.
+func (s *service) endpoints(port corev1.ServicePort, is4 bool) []endpoint {
 	kind := discoveryv1.AddressTypeIPv6
 	if is4 {
 		kind = discoveryv1.AddressTypeIPv4
 	}
 	var out []endpoint
-	for _, slice := range endpointSlices {
+	for _, slice := range s.slices {
 		number, ok := annotation.TargetPort(slice, port)
 		if !ok || slice.AddressType != kind {
 			continue
 		}
+		trusted := annotation.Trusted(s.obj, slice)
 		for i := range slice.Endpoints {
 			ep := &slice.Endpoints[i]
 			ready := ep.Conditions.Ready == nil || *ep.Conditions.Ready
@@ -42,7 +44,12 @@ func endpointsOf(endpointSlices []*discoveryv1.EndpointSlice, port corev1.Servic
 			// Further addresses of an endpoint stand for the same, and consumers
 			// may look at the first only (API of EndpointSlice).
 			for _, a := range ofFamily(parseAddrs(ep.Addresses[:min(1, len(ep.Addresses))], ""), is4) {
-				out = append(out, endpoint{netip.AddrPortFrom(a, number), nodeOf(ep, a, nodes), ready, ep.Hints})
+				addr := netip.AddrPortFrom(a, number)
+				if why := s.networks.RefuseEndpoint(addr, port.Protocol, s.nodes.isHost(a), trusted); why != "" {
+					s.shortfall.add("endpoint %s of slice %s: %s", a, slice.Name, why)
+					continue
+				}
+				out = append(out, endpoint{addr, nodeOf(ep, a, s.nodes), ready, ep.Hints})
 			}
 		}
 	}

@@ -1,6 +1,7 @@
 package plan
 
 import (
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -16,8 +17,11 @@ import (
 // that is not nil.
 func (cfg Config) externalAddresses(svc *corev1.Service, u *shortfall) []netip.Addr {
 	var out []netip.Addr
-	take := func(what, text string) {
+	take := func(what, text string, allowed []netip.Prefix) {
 		a, err := cfg.externalAddress(svc, text)
+		if err == nil && len(allowed) > 0 && !contains(allowed, a) {
+			err = errNotAllowed
+		}
 		switch {
 		case err == nil:
 			out = append(out, a)
@@ -26,14 +30,18 @@ func (cfg Config) externalAddresses(svc *corev1.Service, u *shortfall) []netip.A
 		}
 	}
 	for _, text := range svc.Spec.ExternalIPs {
-		take("external IP", text)
+		take("external IP", text, cfg.ExternalIPs)
 	}
 	for _, text := range ingressAddresses(svc) {
-		take("load balancer address", text)
+		take("load balancer address", text, nil)
 	}
 	slices.SortFunc(out, netip.Addr.Compare)
 	return slices.Compact(out)
 }
+
+// errNotAllowed: Kubernetes lets everybody who may write a Service give it any external
+// IP, and take what the cluster sends there (CVE-2020-8554).
+var errNotAllowed = errors.New("not in the ranges of --allow-external-ips")
 
 // ingressAddresses are what the load balancer announces, but for those of one that
 // talks to node ports itself (ipMode Proxy).

@@ -95,7 +95,7 @@ func (s *service) place() map[corev1.Protocol]placements {
 		}
 		for _, is4 := range []bool{true, false} {
 			if fronts := s.fronts(port, is4); len(fronts) > 0 {
-				t := newTargets(endpointsOf(s.slices, port, is4, s.nodes), s.nodes)
+				t := newTargets(s.endpoints(port, is4), s.nodes)
 				for _, f := range fronts {
 					s.placeFront(out[proto], differ[proto], f, t)
 				}

@@ -16,7 +16,6 @@ type server struct {
 	own        []netip.Addr // what its gateway router has in common with the host
 	addresses  []netip.Addr // of the node
 	nodePorts  []netip.Addr // of those, where it serves node ports
-	gateway    []netip.Addr // of those, what its gateway has: by these the node is managed
 	router     bool         // it has a gateway router
 }
 
@@ -27,7 +26,14 @@ type servers struct {
 	list   []*server // by name
 	byName map[string]*server
 	byAddr map[netip.Addr]*server
-	parsed map[*corev1.Node]*server // of every node; nil if it is left out
+	hosts  map[netip.Addr]struct{}     // annotation.HostAddresses of every node, also of those left out
+	parsed map[*corev1.Node]parsedNode // every node
+}
+
+// parsedNode is what one version of a node says.
+type parsedNode struct {
+	server *server // nil: it is left out
+	hosts  []netip.Addr
 }
 
 // servers returns those of the nodes as they are. What nodes say is read once
@@ -59,7 +65,9 @@ func (s *servers) knows(node *corev1.Node) bool {
 }
 
 func newServers(nodes []any, last *servers, cfg Config) *servers {
-	s := &servers{byName: map[string]*server{}, byAddr: map[netip.Addr]*server{}, parsed: map[*corev1.Node]*server{}}
+	s := &servers{
+		byName: map[string]*server{}, byAddr: map[netip.Addr]*server{}, hosts: map[netip.Addr]struct{}{}, parsed: map[*corev1.Node]parsedNode{},
+	}
 	for _, obj := range nodes {
 		node, ok := obj.(*corev1.Node)
 		if !ok {
@@ -68,9 +76,12 @@ func newServers(nodes []any, last *servers, cfg Config) *servers {
 		if last != nil && last.knows(node) {
 			s.parsed[node] = last.parsed[node]
 		} else {
-			s.parsed[node] = newServer(node, cfg)
+			s.parsed[node] = parsedNode{newServer(node, cfg), annotation.HostAddresses(node)}
 		}
-		if n := s.parsed[node]; n != nil {
+		for _, a := range s.parsed[node].hosts {
+			s.hosts[a] = struct{}{}
+		}
+		if n := s.parsed[node].server; n != nil {
 			s.list = append(s.list, n)
 			s.byName[n.name] = n
 		}
@@ -93,13 +104,16 @@ func newServer(node *corev1.Node, cfg Config) *server {
 		name: n.name, zone: node.Labels[corev1.LabelTopologyZone],
 		own: n.shared(), addresses: n.addresses(cfg), router: n.hasGateway(),
 	}
-	for _, p := range n.gateway.Addresses {
-		s.gateway = append(s.gateway, p.Addr())
-	}
 	if s.router && n.gateway.NodePorts {
 		s.nodePorts = s.addresses
 	}
 	return s
+}
+
+// isHost reports whether the address is one of a host's.
+func (s *servers) isHost(a netip.Addr) bool {
+	_, ok := s.hosts[a]
+	return ok
 }
 
 // names returns those of switches, or of routers where there is one.

@@ -8,6 +8,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
 
 // hairpinAddresses are what OVN translates a pod to that reaches itself by a
@@ -24,6 +26,7 @@ type service struct {
 	clusterIPs, externalIPs      []netip.Addr
 	slices                       []*discoveryv1.EndpointSlice
 	nodes                        *servers // none: no node is different from another
+	networks                     annotation.Networks
 	externalLocal, internalLocal bool
 	claims                       *claims
 	shortfall                    shortfall
@@ -74,6 +77,7 @@ func clusterAddresses(svc *corev1.Service) []netip.Addr {
 func newService(c *Cluster, svc *corev1.Service) *service {
 	s := &service{
 		obj: svc, slices: c.slices(svc), nodes: &servers{},
+		networks:      annotation.Networks{Services: c.Config.ServiceCIDRs, Join: c.Config.JoinSubnets},
 		externalLocal: svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 		internalLocal: svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
 	}
@@ -140,8 +144,14 @@ func NeedsNodes(c *Cluster, svc *corev1.Service) bool {
 		slices.ContainsFunc(c.slices(svc), c.Config.nodesMatter)
 }
 
-// nodesMatter says whether the slice has endpoints of hosts, or for some nodes only.
+// nodesMatter says whether the slice has endpoints of hosts, maybe by their management
+// ports, or for some nodes only.
 func (cfg Config) nodesMatter(slice *discoveryv1.EndpointSlice) bool {
+	for _, p := range slice.Ports {
+		if p.Port != nil && *p.Port > 0 && *p.Port <= 65535 && annotation.IsKept(corev1.ProtocolTCP, uint16(*p.Port)) {
+			return true
+		}
+	}
 	for i := range slice.Endpoints {
 		if slice.Endpoints[i].Hints != nil {
 			return true

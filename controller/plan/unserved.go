@@ -27,7 +27,14 @@ func (e *Unserved) Error() string {
 // shortfall collects the errors of one object.
 type shortfall []error
 
-func (s *shortfall) add(format string, args ...any) { *s = append(*s, fmt.Errorf(format, args...)) }
+// maxParts is how many parts an Unserved names: nobody reads more.
+const maxParts = 100
+
+func (s *shortfall) add(format string, args ...any) {
+	if len(*s) < maxParts {
+		*s = append(*s, fmt.Errorf(format, args...))
+	}
+}
 
 // unserved returns the errors as one, nil if all are nil.
 func unserved(errs ...error) error {

@@ -86,7 +86,8 @@ func nodeAffects(keys map[plan.Key]struct{}, c *plan.Cluster, name string, was, 
 		return exists || annotated(was.Annotations, is.Annotations, names...)
 	}
 	subnets := changed(annotation.NodeSubnets)
-	addresses := changed(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID, annotation.NodeJoin)
+	addresses := changed(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID, annotation.NodeJoin) ||
+		!slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is))
 	if changed(annotation.HostCIDRs) {
 		keys[plan.ClusterKey()] = struct{}{}
 	}

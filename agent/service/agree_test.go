@@ -1,0 +1,345 @@
+package service_test
+
+import (
+	"encoding/json"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
+)
+
+// hostAddresses are what a host can have, by what they are. own is this node's.
+var hostAddresses = []struct {
+	name, address string
+	own           bool
+}{
+	{"the gateway's", "172.30.0.11", true},
+	{"the gateway's, IPv6", "fd00:172:30::11", true},
+	{"a secondary one", "172.30.0.77", true},
+	{"a virtual one of the control plane", "172.31.9.1", true},
+	{"a further one of IPv6", "2001:db8::11", true},
+	{"another node's gateway's", "172.30.0.12", false},
+	{"another node's gateway's, IPv6", "fd00:172:30::12", false},
+	{"another node's secondary one", "172.31.9.2", false},
+	{"of a node without an agent", "172.30.0.13", false},
+	{"of a node with broken annotations", "172.30.0.14", false},
+	{"the public one of a node", "203.0.113.13", false},
+}
+
+// hostNodes are node1, whose addresses are node1()'s and more, and others.
+func hostNodes() []*corev1.Node {
+	agents := func(name string, n int, more ...string) *corev1.Node {
+		cidrs := []string{fmt.Sprintf("172.30.0.1%d/24", n), fmt.Sprintf("fd00:172:30::1%d/64", n)}
+		gateway := annotation.Gateway{
+			Mode: annotation.GatewayModeShared, InterfaceID: "breth0_" + name, MAC: "02:00:00:00:00:01", Addresses: prefixes(cidrs...), NodePorts: true,
+		}
+		hosts, _ := json.Marshal(append(cidrs, more...))
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: map[string]string{
+			annotation.NodeSubnets:   fmt.Sprintf(`{"default":["10.244.%d.0/24","fd00:10:244:%d::/64"]}`, n, n),
+			annotation.NodeJoin:      fmt.Sprintf(`{"default":{"ipv4":"100.64.0.%d/16","ipv6":"fd98::%d/64"}}`, n+1, n+1),
+			annotation.GatewayConfig: annotation.FormatGateway(gateway), annotation.ChassisID: name, annotation.HostCIDRs: string(hosts),
+		}}}
+	}
+	bare := func(name string, annotations map[string]string, addresses ...string) *corev1.Node {
+		n := &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: name, Annotations: annotations}}
+		for i, a := range addresses {
+			n.Status.Addresses = append(n.Status.Addresses, corev1.NodeAddress{Type: []corev1.NodeAddressType{corev1.NodeInternalIP, corev1.NodeExternalIP}[i], Address: a})
+		}
+		return n
+	}
+	return []*corev1.Node{
+		agents("node1", 1, "172.30.0.77/24", "172.31.9.1/32", "2001:db8::11/128"), agents("node2", 2, "172.31.9.2/32"),
+		bare("node3", nil, "172.30.0.13", "203.0.113.13"),
+		bare("node4", map[string]string{annotation.NodeSubnets: `{"default":["10.244.4.0/24"]}`, annotation.GatewayConfig: "{", annotation.HostCIDRs: "[}"}, "172.30.0.14"),
+	}
+}
+
+// sides asks controller and agent of node1 what they make of objects.
+type sides struct {
+	t        *testing.T
+	node     *service.Node
+	nodes    []*corev1.Node
+	external []netip.Prefix
+}
+
+func newSides(t *testing.T) *sides {
+	s := &sides{t: t, node: node1(), nodes: hostNodes()}
+	s.node.Own = append(s.node.Own, addrs("172.31.9.1", "2001:db8::11", "10.244.1.2", "fd00:10:244:1::2")...)
+	s.node.Addresses = append(s.node.Addresses, addrs("172.31.9.1", "2001:db8::11")...)
+	s.node.JoinSubnets = prefixes("100.64.0.0/16", "fd98::/64")
+	for _, n := range s.nodes[1:] {
+		s.node.Hosts = append(s.node.Hosts, annotation.HostAddresses(n)...)
+	}
+	slices.SortFunc(s.node.Hosts, netip.Addr.Compare)
+	return s
+}
+
+// controller returns all VIPs with their backends, and what the Event would say.
+func (s *sides) controller(objects ...any) (vips map[string]string, event string) {
+	s.t.Helper()
+	c, err := reconcile.NewCluster(plan.Config{
+		ClusterCIDRs: s.node.PodCIDRs, ServiceCIDRs: s.node.ServiceCIDRs, JoinSubnets: s.node.JoinSubnets, ExternalIPs: s.external,
+		SNATPorts: plan.PortRange{First: 49152, Last: 65535}, MTU: 1400,
+	})
+	if err != nil {
+		s.t.Fatal(err)
+	}
+	for _, n := range s.nodes {
+		objects = append(objects, n)
+	}
+	vips = map[string]string{}
+	var key plan.Key
+	for _, o := range objects {
+		var err error
+		switch o := o.(type) {
+		case *corev1.Service:
+			err, key = add(c.Services, o), plan.ServiceKey(o.Namespace, o.Name)
+		case *discoveryv1.EndpointSlice:
+			err = add(c.EndpointSlices, o)
+		case *corev1.Node:
+			err = add(c.Nodes, o)
+		case *corev1.Pod:
+			err, key = add(c.Pods, o), plan.PodKey(o.Namespace, o.Name)
+		}
+		if err != nil {
+			s.t.Fatal(err)
+		}
+	}
+	rows, planErr := plan.Rows(c, key)
+	if planErr != nil {
+		event = planErr.Error()
+	}
+	for _, row := range rows {
+		if lb, ok := row.(plan.LoadBalancer); ok {
+			for v, b := range lb.VIPs {
+				vips[v] = b
+			}
+		}
+	}
+	return vips, event
+}
+
+func add(store plan.Store, o any) error { return store.(interface{ Add(any) error }).Add(o) }
+
+// agent returns all front ends with their backends.
+func (s *sides) agent(o service.Objects) map[string]string {
+	s.node.ExternalIPs = s.external
+	out := map[string]string{}
+	if p := service.New(o, s.node); p != nil {
+		for _, f := range p.FrontEnds {
+			var to []string
+			for _, b := range p.Groups[f.Group].Backends {
+				to = append(to, b.String())
+			}
+			out[netip.AddrPortFrom(f.Key.Addr, f.Key.Port).String()] = strings.Join(to, ",")
+		}
+	}
+	return out
+}
+
+func serviceAt(address string, port int32, proto corev1.Protocol, balancer bool) *corev1.Service {
+	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "web"}}
+	svc.Spec.ClusterIPs = []string{"10.96.0.10", "fd00:10:96::10"}
+	svc.Spec.Ports = []corev1.ServicePort{{Port: port, Protocol: proto}}
+	if balancer {
+		svc.Spec.Type = corev1.ServiceTypeLoadBalancer
+		svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: address}}
+	} else {
+		svc.Spec.ExternalIPs = []string{address}
+	}
+	return svc
+}
+
+// TestKeptPorts: on no address of any host do controller or agent serve a port by which
+// the node is managed, and an Event says so; other ports and protocols they serve.
+func TestKeptPorts(t *testing.T) {
+	s := newSides(t)
+	for _, host := range hostAddresses {
+		for _, balancer := range []bool{false, true} {
+			for _, port := range append(annotation.KeptPorts(), 80) {
+				for _, proto := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
+					front := netip.AddrPortFrom(netip.MustParseAddr(host.address), port).String()
+					svc := serviceAt(host.address, int32(port), proto, balancer)
+					served := port == 80 || proto == corev1.ProtocolUDP
+					vips, event := s.controller(svc)
+					if _, ok := vips[front]; ok != served {
+						t.Errorf("%s, load balancer's %t: %s/%s at the controller: served %t", host.name, balancer, front, proto, ok)
+					}
+					if told := strings.Contains(event, fmt.Sprintf("TCP port %d of %s: it is the node's own", port, host.address)); told == served {
+						t.Errorf("%s: %s/%s: the Event says %q", host.name, front, proto, event)
+					}
+					if _, ok := s.agent(service.Objects{Service: svc})[front]; ok != served {
+						t.Errorf("%s, load balancer's %t: %s/%s at the agent: served %t", host.name, balancer, front, proto, ok)
+					}
+				}
+			}
+		}
+	}
+}
+
+// TestKeptHostPorts: the same for pods' host ports on each address of their node, loopback
+// and link-local ones included, and for node ports.
+func TestKeptHostPorts(t *testing.T) {
+	s := newSides(t)
+	for _, ip := range []string{"", "0.0.0.0", "::", "172.30.0.11", "172.30.0.77", "172.31.9.1", "2001:db8::11", "127.0.0.1", "127.0.0.2", "::1", "fe80::11", "fe80::99", "10.244.1.2"} {
+		for _, port := range append(annotation.KeptPorts(), 8080) {
+			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "p", Annotations: map[string]string{
+				annotation.PodNetworks: `{"default":{"ip_addresses":["10.244.1.5/24","fd00:10:244:1::5/64"],"mac_address":"0a:58:0a:f4:01:05","gateway_ips":["10.244.1.1","fd00:10:244:1::1"]}}`,
+			}}}
+			pod.Spec.NodeName = "node1"
+			pod.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{HostIP: ip, HostPort: int32(port), ContainerPort: 80}}}}
+			pod.Status.PodIPs = []corev1.PodIP{{IP: "10.244.1.5"}, {IP: "fd00:10:244:1::5"}}
+			served := port == 8080
+			if got := s.agent(service.Objects{Pod: pod}); (len(got) > 0) != served {
+				t.Errorf("host port %d at %q: the agent serves %v", port, ip, got)
+			}
+			if vips, event := s.controller(pod); !served && len(vips) > 0 {
+				t.Errorf("host port %d at %q: the controller serves %v, %s", port, ip, vips, event)
+			}
+		}
+	}
+	for _, port := range append(annotation.KeptPorts(), 30080) {
+		svc := serviceAt("192.0.2.1", 80, corev1.ProtocolTCP, false)
+		svc.Spec.Ports[0].NodePort = int32(port)
+		vips, _ := s.controller(svc)
+		for _, got := range []map[string]string{vips, s.agent(service.Objects{Service: svc})} {
+			for front := range got {
+				if at := netip.MustParseAddrPort(front); at.Port() == port && port != 30080 {
+					t.Errorf("node port %s is served", front)
+				}
+			}
+		}
+	}
+}
+
+// TestAllowedExternalIPs: with ranges, external IPs outside of them are served nowhere, and
+// an Event says so; what a load balancer announces is not concerned.
+func TestAllowedExternalIPs(t *testing.T) {
+	s := newSides(t)
+	for _, tc := range []struct {
+		allowed, address string
+		balancer, served bool
+	}{
+		{"", "198.51.100.1", false, true},
+		{"203.0.113.0/24", "198.51.100.1", false, false},
+		{"203.0.113.0/24", "198.51.100.1", true, true},
+		{"203.0.113.0/24", "203.0.113.9", false, true},
+		{"203.0.113.0/24", "172.30.0.77", false, false},
+		{"203.0.113.0/24", "2001:db8:9::1", false, false},
+		{"203.0.113.0/24,2001:db8:9::/64", "2001:db8:9::1", false, true},
+		{"2001:db8:9::/64", "8.8.8.8", false, false},
+	} {
+		if s.external = nil; tc.allowed != "" {
+			s.external = prefixes(strings.Split(tc.allowed, ",")...)
+		}
+		front := netip.AddrPortFrom(netip.MustParseAddr(tc.address), 80).String()
+		svc := serviceAt(tc.address, 80, corev1.ProtocolTCP, tc.balancer)
+		vips, event := s.controller(svc)
+		_, controller := vips[front]
+		_, agent := s.agent(service.Objects{Service: svc})[front]
+		if controller != tc.served || agent != tc.served || (event == "") != tc.served {
+			t.Errorf("%q, load balancer's %t: %s: served by the controller %t, by the agent %t, Event %q", tc.allowed, tc.balancer, tc.address, controller, agent, event)
+		}
+	}
+}
+
+// TestRefusedEndpoints: what an EndpointSlice may name, and what not, on both sides.
+func TestRefusedEndpoints(t *testing.T) {
+	const notGlobal, ours = "not a global unicast address", "is the node's own"
+	s := newSides(t)
+	for _, tc := range []struct {
+		address string
+		port    int32
+		proto   corev1.Protocol
+		made    string // by whom; "": by a tenant
+		refused string
+	}{
+		{"10.244.2.5", 80, "TCP", "", ""},
+		{"fd00:10:244:2::5", 80, "TCP", "", ""},
+		{"198.51.100.1", 22, "TCP", "", ""}, // outside of the cluster
+		{"169.254.169.254", 80, "TCP", "", notGlobal},
+		{"169.254.1.1", 80, "UDP", "", notGlobal},
+		{"fe80::1", 80, "TCP", "", notGlobal},
+		{"127.0.0.1", 80, "TCP", "", notGlobal},
+		{"127.9.9.9", 80, "TCP", "", notGlobal},
+		{"::1", 80, "TCP", "", notGlobal},
+		{"0.0.0.0", 80, "TCP", "", notGlobal},
+		{"::", 80, "TCP", "", notGlobal},
+		{"224.0.0.1", 80, "UDP", "", notGlobal},
+		{"239.1.1.1", 80, "UDP", "", notGlobal},
+		{"ff02::1", 80, "UDP", "", notGlobal},
+		{"ff0e::1", 80, "UDP", "", notGlobal},
+		{"255.255.255.255", 80, "UDP", "", notGlobal},
+		{"169.254.169.2", 80, "TCP", "", notGlobal},
+		{"fd69::2", 80, "TCP", "", "inside the masquerade network"},
+		{"10.96.0.1", 443, "TCP", "", "inside the service network"},
+		{"fd00:10:96::1", 443, "TCP", "", "inside the service network"},
+		{"100.64.0.2", 80, "TCP", "", "inside the join network"},
+		{"fd98::2", 80, "TCP", "", "inside the join network"},
+		{"172.30.0.11", 80, "TCP", "", ""},
+		{"172.30.0.12", 9100, "TCP", "", ""},
+		{"172.30.0.11", 22, "TCP", "", ours},
+		{"fd00:172:30::11", 10250, "TCP", "", ours},
+		{"172.31.9.1", 6443, "TCP", "", ours},
+		{"172.30.0.12", 2379, "TCP", "", ours},
+		{"172.31.9.2", 2380, "TCP", "", ours},
+		{"172.30.0.13", 6443, "TCP", "", ours},
+		{"172.30.0.14", 22, "TCP", "", ours},
+		{"10.244.1.2", 22, "TCP", "", ours}, // management ports
+		{"10.244.2.2", 22, "TCP", "", ours},
+		{"fd00:10:244:2::2", 10250, "TCP", "", ours},
+		{"172.30.0.11", 22, "UDP", "", ""},
+		{"172.30.0.11", 22, "SCTP", "", ""},
+		{"172.30.0.12", 10250, "TCP", "selector", ""}, // a pod on the host's network
+		{"172.30.0.12", 10250, "TCP", "label", ours},  // only says so
+		{"172.30.0.12", 6443, "TCP", "apiserver", ""},
+		{"169.254.169.254", 80, "TCP", "selector", notGlobal},
+	} {
+		t.Run(fmt.Sprintf("%s %d %s %s", tc.address, tc.port, tc.proto, tc.made), func(t *testing.T) {
+			svc := serviceAt("192.0.2.1", 80, tc.proto, false)
+			addr := netip.MustParseAddr(tc.address)
+			slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Name: "s", Labels: map[string]string{}}, AddressType: discoveryv1.AddressTypeIPv6}
+			if addr.Is4() {
+				slice.AddressType = discoveryv1.AddressTypeIPv4
+			}
+			switch tc.made {
+			case "selector":
+				svc.Spec.Selector = map[string]string{"app": "web"}
+				fallthrough
+			case "label":
+				slice.Labels[discoveryv1.LabelManagedBy] = "endpointslice-controller.k8s.io"
+			case "apiserver":
+				svc.Namespace, svc.Name = "default", "kubernetes"
+			}
+			slice.Namespace, slice.Labels[discoveryv1.LabelServiceName] = svc.Namespace, svc.Name
+			slice.Ports = []discoveryv1.EndpointPort{{Port: &tc.port, Protocol: &tc.proto}}
+			slice.Endpoints = []discoveryv1.Endpoint{{Addresses: []string{tc.address}}}
+			want := netip.AddrPortFrom(addr, uint16(tc.port)).String()
+			vip := "10.96.0.10:80"
+			if addr.Is6() {
+				vip = "[fd00:10:96::10]:80"
+			}
+			vips, event := s.controller(svc, slice)
+			agent := s.agent(service.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{slice}})
+			if tc.refused != "" {
+				want = ""
+			}
+			if vips[vip] != want || tc.proto != "SCTP" && agent[vip] != want { // sockets of SCTP are not translated
+				t.Errorf("the controller gives connections to %q, the agent to %q, want %q", vips[vip], agent[vip], want)
+			}
+			if (event == "") != (tc.refused == "") || !strings.Contains(event, tc.refused) {
+				t.Errorf("the Event says %q, want %q", event, tc.refused)
+			}
+		})
+	}
+}
