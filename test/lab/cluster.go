@@ -55,14 +55,17 @@ func (l *Lab) startCluster(ctx context.Context) error {
 // given. It does not wait for it to become ready. Its log is
 // <Dir>/log/controller.log.
 func (l *Lab) StartController(_ context.Context, extra ...string) error {
-	argv := []string{
+	argv := append(append(l.controllerArgv(), "--metrics-bind-address", controllerMetrics), l.opts.ControllerArgs...)
+	_, err := l.spawn(l.fabric(), "controller", nil, append(argv, extra...)...)
+	return err
+}
+
+func (l *Lab) controllerArgv() []string {
+	return []string{
 		filepath.Join(l.opts.BinDir, controllerProgram), "controller", "--kubeconfig", l.Kubeconfig(),
 		"--nb-address", l.NBAddress(), "--sb-address", l.SBAddress(),
 		"--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs,
-		"--metrics-bind-address", controllerMetrics,
 	}
-	_, err := l.spawn(l.fabric(), "controller", nil, append(argv, extra...)...)
-	return err
 }
 
 // StartAgent starts our agent on the i-th node, with extra arguments, which win

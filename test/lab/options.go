@@ -28,9 +28,12 @@ type Options struct {
 
 	Uplink    string   // of nodes: UplinkPlain, UplinkBond, UplinkVLAN or UplinkOwn; default plain
 	AgentArgs []string // further arguments of every agent, like --gateway-layout=bridged
-	Datapath  string   // "system" or "netdev"; default: what the kernel has
-	BinDir    string   // of ovnkube and ovn-k8s-cni-overlay; needed by Cluster and for pods
-	CacheDir  string   // of the API server's binary; default kube.CacheDir
+	// ControllerArgs are further arguments of the controller.
+	ControllerArgs []string
+	Disk           string // size of each node's, the databases' and etcd's own file system, as tmpfs has it; "": the machine's
+	Datapath       string // "system" or "netdev"; default: what the kernel has
+	BinDir         string // of ovnkube and ovn-k8s-cni-overlay; needed by Cluster and for pods
+	CacheDir       string // of the API server's binary; default kube.CacheDir
 
 	FailedLogs string // copy the logs there, where nothing is yet, when Up fails; "": do not
 

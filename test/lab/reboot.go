@@ -79,15 +79,7 @@ func (l *Lab) boot(ctx context.Context, n *Node, mac net.HardwareAddr) error {
 	if err := l.makeNodeNetwork(n); err != nil {
 		return err
 	}
-	// It is the same card.
-	err := netns.Do(n.Netns, func() error {
-		link, err := netlink.LinkByName(l.hostDevice())
-		if err != nil {
-			return err
-		}
-		return netlink.LinkSetHardwareAddr(link, mac)
-	})
-	if err != nil {
+	if err := l.setMAC(n, mac); err != nil {
 		return err
 	}
 	if err := l.serve(ctx, n.Netns, n.RunDir, "db.sock"); err != nil {
@@ -96,8 +88,19 @@ func (l *Lab) boot(ctx context.Context, n *Node, mac net.HardwareAddr) error {
 	if err := l.startVswitchd(n); err != nil {
 		return err
 	}
-	_, err = l.daemon(n.Netns, n.RunDir, "ovn-controller", n.OVSDB)
+	_, err := l.daemon(n.Netns, n.RunDir, "ovn-controller", n.OVSDB)
 	return err
+}
+
+// setMAC makes the node's card the same as before.
+func (l *Lab) setMAC(n *Node, mac net.HardwareAddr) error {
+	return netns.Do(n.Netns, func() error {
+		link, err := netlink.LinkByName(l.hostDevice())
+		if err != nil {
+			return err
+		}
+		return netlink.LinkSetHardwareAddr(link, mac)
+	})
 }
 
 // unplug removes a port of the fabric's bridge. One that is gone is no error.

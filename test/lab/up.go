@@ -17,6 +17,9 @@ func (l *Lab) up(ctx context.Context, apiserver string) error {
 	if err := l.mounts(); err != nil {
 		return err
 	}
+	if err := l.disks(); err != nil {
+		return err
+	}
 	if err := l.startFabric(); err != nil {
 		return err
 	}

@@ -1,0 +1,206 @@
+package campaign
+
+import (
+	"bytes"
+	"encoding/binary"
+	"math/rand/v2"
+	"net/netip"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
+)
+
+// magic is in every frame of an attacker's: where it arrives, one was delivered.
+const magic = "HOSTILE!"
+
+// Protocols and types of ICMP that the campaign makes itself.
+const (
+	protoVRRP, protoOSPF   = 112, 89
+	wirePort, wirePortBack = 51820, 51821 // WireGuard's, by a server on the node and by one outside
+	etherDouble            = 0x88a8
+)
+
+// attacker makes frames of one who stands somewhere and says to be somewhere else.
+type attacker struct {
+	r        *rand.Rand
+	own, to  verdict.MAC  // its own, and whom it sends to
+	sources  []netip.Addr // that it says to be, its own first, of both families
+	targets  []netip.Addr
+	claims   []netip.Addr // that it says to have, by neighbour discovery
+	hosts    []netip.Addr // whose flows its ICMP errors are about
+	peers    []netip.Addr // who have flows with the host
+	tags     bool         // VLAN tags
+	sport    uint16       // the sweeps: they come to each value
+	id       uint16
+	protocol uint8
+}
+
+// newAttacker begins its sweeps where OVN's ports begin.
+func newAttacker(seed uint64) *attacker {
+	return &attacker{r: rand.New(rand.NewPCG(seed, 1)), sport: 49152}
+}
+
+func (a *attacker) one(of []netip.Addr, v6 bool) netip.Addr {
+	for {
+		if addr := of[a.r.IntN(len(of))]; addr.Is6() == v6 {
+			return addr
+		}
+	}
+}
+
+// frame is the next one.
+func (a *attacker) frame() []byte {
+	v6 := a.r.IntN(3) == 0
+	src, dst := a.one(a.sources, v6), a.one(a.targets, v6)
+	if a.r.IntN(2) == 0 { // as itself: what is spoofed is often dropped early
+		for _, s := range a.sources {
+			if s.Is6() == v6 {
+				src = s
+				break
+			}
+		}
+	}
+	var b []byte
+	switch a.r.IntN(16) {
+	case 0:
+		b = a.neighbour(src, dst)
+	default:
+		p := corpus.IP{Src: src, Dst: dst, L4: a.l4(src, dst)}
+		a.shape(&p)
+		b = p.Frame(a.to, a.own)
+	}
+	if a.tags && a.r.IntN(10) == 0 {
+		b = a.tag(b)
+	}
+	return b
+}
+
+// tag puts VLAN 0, another one, or two in front.
+func (a *attacker) tag(b []byte) []byte {
+	priority := uint16(a.r.IntN(8)) << 13
+	switch a.r.IntN(3) {
+	case 0:
+		return corpus.Tag(priority, b)
+	case 1:
+		return corpus.Tag(priority|uint16(a.r.IntN(4095)), b)
+	}
+	outer := corpus.Tag(priority, corpus.Tag(uint16(a.r.IntN(4095)), b))
+	binary.BigEndian.PutUint16(outer[12:], etherDouble)
+	return outer
+}
+
+// neighbour is ARP or neighbour discovery about an address that is not the sender's neighbour's.
+func (a *attacker) neighbour(src, dst netip.Addr) []byte {
+	if src.Is4() {
+		return corpus.Ether(a.to, a.own, corpus.EtherARP, corpus.ARP(uint16(1+a.r.IntN(2)), a.own, a.sources[0], dst))
+	}
+	l4 := corpus.Solicit(dst)
+	if a.r.IntN(2) == 0 {
+		// Its own, or one of the cluster's: who takes a neighbour's address has the wire, whoever is the gateway.
+		l4 = corpus.Advert(a.one(a.claims, true), a.r.IntN(2) == 0)
+	}
+	return corpus.IP{Src: src, Dst: dst, L4: a.summed(l4, src, dst), TTL: 255}.Frame(a.to, a.own)
+}
+
+// l4 is what a packet carries, with the magic in it.
+func (a *attacker) l4(src, dst netip.Addr) corpus.L4 {
+	var l corpus.L4
+	ports := []uint16{22, 53, podPort, hostPort, outsidePort, servicePort, nodePort, 6081, 6443, wirePort, wirePortBack, 2379, 10250, uint16(a.r.Uint32())}
+	dport := ports[a.r.IntN(len(ports))]
+	switch a.r.IntN(8) {
+	case 0, 1: // source ports swept
+		if a.sport++; a.sport < 49152 {
+			a.sport = 49152
+		}
+		l = corpus.UDP(a.sport, []uint16{wirePort, wirePortBack, dport}[a.r.IntN(3)], []byte(magic)...)
+	case 2:
+		l = corpus.TCP(ports[a.r.IntN(len(ports))], dport, uint8(a.r.IntN(64)), []byte(magic)...)
+	case 3:
+		l = corpus.UDP(dport, ports[a.r.IntN(len(ports))], []byte(magic)...)
+	case 4: // identifiers swept
+		a.id++
+		f := corpus.V4
+		if src.Is6() {
+			f = corpus.V6
+		}
+		l = f.Ping(a.id)
+		if a.r.IntN(3) == 0 {
+			l = f.Pong(a.id)
+		}
+		copy(l.Data[8:], magic)
+	case 5:
+		l = a.icmpError(src.Is6())
+	case 6: // routing protocols
+		l = corpus.L4{Proto: []uint8{protoVRRP, protoOSPF}[a.r.IntN(2)], Data: []byte(magic + magic)}
+	default: // every protocol
+		a.protocol++
+		l = corpus.L4{Proto: a.protocol, Data: []byte(magic + magic + magic)}
+	}
+	return a.summed(l, src, dst)
+}
+
+// icmpError is an error about a packet of the host's to one of its peers.
+func (a *attacker) icmpError(v6 bool) corpus.L4 {
+	src, dst := a.one(a.hosts, v6), a.one(a.peers, v6)
+	quoted := []corpus.L4{
+		corpus.UDP(wirePort, wirePort, []byte(magic)...), corpus.UDP(wirePortBack, wirePortBack, []byte(magic)...),
+		corpus.TCP(sshPort, uint16(a.r.Uint32()), corpus.ACK, []byte(magic)...),
+		{Proto: protoVRRP, Data: []byte(magic)},
+		{Proto: protoOSPF, Data: []byte(magic)},
+	}
+	quote := corpus.IP{Src: src, Dst: dst, L4: quoted[a.r.IntN(len(quoted))]}.Bytes()
+	f, codes := corpus.V4, 16
+	if v6 {
+		f, codes = corpus.V6, 7
+	}
+	l := []corpus.L4{f.Unreachable(quote), f.Expired(quote), f.Parameter(quote), f.TooBig(quote)}[a.r.IntN(4)]
+	if a.r.IntN(2) == 0 && l.Data[1] != 4 {
+		l.Data[1] = uint8(a.r.IntN(codes))
+	}
+	return l
+}
+
+// shape makes of some packets fragments, or gives them options and extension headers.
+func (a *attacker) shape(p *corpus.IP) {
+	switch a.r.IntN(10) {
+	case 0: // a part, a first one and a whole one by itself
+		p.Fragment = &corpus.Fragment{ID: uint32(a.r.IntN(64)), Offset: uint16(a.r.IntN(4)) * 8, More: a.r.IntN(2) == 0}
+	case 1:
+		if p.Src.Is4() {
+			p.Options = bytes.Repeat([]byte{1}, 4*a.r.IntN(11))
+			return
+		}
+		for range 1 + a.r.IntN(3) {
+			p.Ext = append(p.Ext, []corpus.Ext{corpus.DestOpts(0), corpus.DestOpts(3), corpus.HopByHop(0), corpus.Routing(1), corpus.Auth(2)}[a.r.IntN(5)])
+		}
+	case 2:
+		p.TTL = uint8(1 + a.r.IntN(2))
+	}
+}
+
+// summed has the right checksum where the receiver looks at it.
+func (a *attacker) summed(l corpus.L4, src, dst netip.Addr) corpus.L4 {
+	at, pseudo := -1, true
+	switch l.Proto {
+	case corpus.ProtoTCP:
+		at = 16
+	case corpus.ProtoUDP:
+		at = 6
+	case corpus.ProtoICMP:
+		at, pseudo = 2, false
+	case corpus.ProtoICMPv6:
+		at = 2
+	}
+	if at < 0 || len(l.Data) < at+2 {
+		return l
+	}
+	l.Data[at], l.Data[at+1] = 0, 0
+	var b []byte
+	if pseudo {
+		b = append(append(b, src.AsSlice()...), dst.AsSlice()...)
+		b = append(b, 0, l.Proto)
+		b = binary.BigEndian.AppendUint16(b, uint16(len(l.Data)))
+	}
+	binary.BigEndian.PutUint16(l.Data[at:], sum(append(b, l.Data...)))
+	return l
+}

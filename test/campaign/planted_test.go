@@ -1,0 +1,86 @@
+package campaign
+
+import (
+	"context"
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"regexp"
+	"strings"
+	"testing"
+	"time"
+)
+
+// plant is a defect: a line of the product's that is another.
+type plant struct{ file, line, instead string }
+
+// The campaigns find what they are for. Each runs on a product with a planted fault, and must
+// say that something is broken; the kind of step is chosen so that it does not take an hour.
+func TestPlanted(t *testing.T) {
+	for _, tt := range []struct {
+		name, lab string
+		campaign  func(context.Context, Options) (*Report, error)
+		only      string
+		plant     plant
+		broken    string // what the campaign must say
+	}{
+		{
+			"faults: a pod's port that OVS has lost is not made again", "f", Faults, "^port of a pod deleted",
+			plant{"agent/podnet/keep.go", "\treturn k.Wirer.connect(ctx, p)\n", "\treturn nil\n"},
+			"pod to pod, one node",
+		},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			o := options(t, tt.lab)
+			o.Only, o.First, o.Heal, o.For = regexp.MustCompile(tt.only), true, 15*time.Second, 10*time.Second
+			o.Lab.BinDir = tt.plant.build(t, o.Lab.BinDir)
+			report, err := tt.campaign(t.Context(), o)
+			if err != nil {
+				t.Fatal(err)
+			}
+			if !strings.Contains(strings.Join(report.Broken, "\n"), tt.broken) {
+				t.Errorf("the campaign does not notice: it says %q, which lacks %q", report.Broken, tt.broken)
+			}
+		})
+	}
+}
+
+// build makes the product with the fault, beside the plugin as it is, and returns their directory.
+func (p plant) build(t *testing.T, bin string) string {
+	t.Helper()
+	top, err := filepath.Abs("../..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(top, p.file)
+	text, err := os.ReadFile(file)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if n := strings.Count(string(text), p.line); n != 1 {
+		t.Fatalf("%s has %q %d times: plant the fault elsewhere", p.file, p.line, n)
+	}
+	dir := t.TempDir()
+	planted, overlay := filepath.Join(dir, "planted.go"), filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(planted, []byte(strings.Replace(string(text), p.line, p.instead, 1)), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	b, err := json.Marshal(map[string]map[string]string{"Replace": {file: planted}})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := os.WriteFile(overlay, b, 0o644); err != nil {
+		t.Fatal(err)
+	}
+	build := exec.CommandContext(t.Context(), "go", "build", "-overlay", overlay, "-o", filepath.Join(dir, "ovnkube"), "./cmd/ovnkube")
+	build.Dir = top
+	if out, err := build.CombinedOutput(); err != nil {
+		t.Fatalf("build with the planted fault: %v: %s", err, out)
+	}
+	plugin := "ovn-k8s-cni-overlay"
+	if err := os.Symlink(filepath.Join(bin, plugin), filepath.Join(dir, plugin)); err != nil {
+		t.Fatal(err)
+	}
+	return dir
+}

@@ -1,0 +1,259 @@
+package campaign
+
+import (
+	"bufio"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
+)
+
+const (
+	probeUDP = 100 * time.Millisecond // between two datagrams of one stream
+	probeTCP = 500 * time.Millisecond // between two connections
+
+	// lostAfter is when an answer is given up. It is much longer than an answer takes on a
+	// starved machine: only what is lost shall count.
+	lostAfter = 10 * time.Second
+	// healthyFor is how old the newest answered probe of a path that works may be.
+	healthyFor = 1500 * time.Millisecond
+	// stuckAfter is when a stream of datagrams through OVN begins anew, from another port:
+	// connection tracking keeps what it decided of the first datagram for as long as others come.
+	stuckAfter = 5 * time.Second
+)
+
+// Path is one way through the cluster.
+type Path struct {
+	Name  string
+	Host  bool // the host's own: no fault of OVS, OVN, agents or Kubernetes may cost it a packet
+	From  string
+	To    func(v6 bool) netip.AddrPort
+	Kinds []string // "udp", "tcp" and others that open knows; nil: both of these
+}
+
+// Count is what a path sent and lost, and how often a stream of datagrams had to begin anew.
+type Count struct{ Sent, Lost, Redialled int }
+
+func (c *Count) add(d Count) {
+	c.Sent, c.Lost, c.Redialled = c.Sent+d.Sent, c.Lost+d.Lost, c.Redialled+d.Redialled
+}
+
+// probe asks over one path, in one family and protocol, until its context ends.
+type probe struct {
+	path   *Path
+	v6     bool
+	kind   string
+	ns     string
+	bucket *atomic.Int64 // the fault of now
+
+	mu       sync.Mutex // guards the rest
+	counts   map[int64]*Count
+	pending  map[uint64]sent // neither answered nor given up
+	answered time.Time       // when the newest probe was sent that was answered
+	dialled  time.Time       // when its socket was made
+}
+
+type sent struct {
+	at     time.Time
+	bucket int64
+}
+
+func (p *probe) String() string {
+	return fmt.Sprintf("%s, %s %s", p.path.Name, p.kind, map[bool]string{true: "v6", false: "v4"}[p.v6])
+}
+
+// run probes until ctx ends.
+func (p *probe) run(ctx context.Context) {
+	if p.kind == "tcp" {
+		p.runTCP(ctx)
+		return
+	}
+	for ctx.Err() == nil {
+		if err := p.runStream(ctx); err != nil {
+			time.Sleep(probeUDP)
+		}
+	}
+}
+
+func (p *probe) begin(seq uint64) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s := sent{at: time.Now(), bucket: p.bucket.Load()}
+	p.pending[seq] = s
+	p.count(s.bucket).Sent++
+	for seq, s := range p.pending {
+		if time.Since(s.at) > lostAfter {
+			p.lose(seq)
+		}
+	}
+}
+
+func (p *probe) count(bucket int64) *Count {
+	if p.counts[bucket] == nil {
+		p.counts[bucket] = &Count{}
+	}
+	return p.counts[bucket]
+}
+
+func (p *probe) lose(seq uint64) {
+	s := p.pending[seq]
+	delete(p.pending, seq)
+	p.count(s.bucket).Lost++
+}
+
+// stuck reports whether a stream of datagrams gets no answer for so long that a client would
+// try from another port. The host's streams never do that.
+func (p *probe) stuck() bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if p.path.Host || time.Since(p.dialled) < stuckAfter || time.Since(p.answered) < stuckAfter {
+		return false
+	}
+	p.count(p.bucket.Load()).Redialled++
+	return true
+}
+
+// end says what came of a probe. An answer after lostAfter is none.
+func (p *probe) end(seq uint64, ok bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	s, there := p.pending[seq]
+	switch {
+	case !there:
+	case !ok:
+		p.lose(seq)
+	default:
+		delete(p.pending, seq)
+		if s.at.After(p.answered) {
+			p.answered = s.at
+		}
+	}
+}
+
+// works reports whether what was sent after that time is answered.
+func (p *probe) works(since time.Time) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.answered.After(since) && time.Since(p.answered) < healthyFor
+}
+
+// settle gives up what has not been answered, for at most as long as an answer may take.
+func (p *probe) settle(bucket int64) Count {
+	for {
+		p.mu.Lock()
+		waiting := false
+		for seq, s := range p.pending {
+			if s.bucket == bucket && time.Since(s.at) > lostAfter {
+				p.lose(seq)
+			} else if s.bucket == bucket {
+				waiting = true
+			}
+		}
+		c := *p.count(bucket)
+		p.mu.Unlock()
+		if !waiting {
+			return c
+		}
+		time.Sleep(probeUDP)
+	}
+}
+
+func (p *probe) runTCP(ctx context.Context) {
+	tick := time.NewTicker(probeTCP)
+	defer tick.Stop()
+	for seq := uint64(0); ; seq++ {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		p.begin(seq)
+		err := p.ask(ctx)
+		if ctx.Err() == nil {
+			p.end(seq, err == nil)
+		}
+	}
+}
+
+// ask makes a connection and has one question answered by it.
+func (p *probe) ask(ctx context.Context) error {
+	ctx, cancel := context.WithTimeout(ctx, lostAfter-time.Second)
+	defer cancel()
+	c, err := netns.Dialer(p.ns)(ctx, "tcp", p.path.To(p.v6).String())
+	if err != nil {
+		return err
+	}
+	defer c.Close()
+	deadline, _ := ctx.Deadline()
+	if err := c.SetDeadline(deadline); err != nil {
+		return err
+	}
+	if _, err := fmt.Fprintln(c, "who"); err != nil {
+		return err
+	}
+	_, err = bufio.NewReader(c).ReadString('\n')
+	return err
+}
+
+// runStream sends numbers from one socket, whose answers are the numbers.
+func (p *probe) runStream(ctx context.Context) error {
+	c, err := p.open(ctx)
+	if err != nil {
+		p.refused()
+		return err
+	}
+	defer c.Close()
+	stop := context.AfterFunc(ctx, func() { c.Close() })
+	defer stop()
+	p.mu.Lock()
+	p.dialled = time.Now()
+	p.mu.Unlock()
+	go p.read(c)
+	tick := time.NewTicker(probeUDP)
+	defer tick.Stop()
+	for seq := uint64(time.Now().UnixNano()); ; seq++ {
+		p.begin(seq)
+		err := c.send(seq)
+		if errors.Is(err, unix.ECONNREFUSED) {
+			err = c.send(seq) // an ICMP error for an earlier one was waiting
+		}
+		if err != nil && ctx.Err() == nil {
+			p.end(seq, false)
+		}
+		if p.stuck() {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+	}
+}
+
+// refused counts a datagram that could not even be sent.
+func (p *probe) refused() {
+	p.begin(0)
+	p.end(0, false)
+}
+
+func (p *probe) read(c stream) {
+	buf := make([]byte, 2000)
+	for {
+		seq, err := c.receive(buf)
+		switch {
+		case errors.Is(err, net.ErrClosed):
+			return
+		case err == nil && seq != 0:
+			p.end(seq, true)
+		}
+	}
+}

@@ -1,0 +1,167 @@
+package campaign
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+	"time"
+)
+
+// Report is what came of one campaign, as it is kept in results.
+type Report struct {
+	Campaign string
+	Commit   string
+	Seed     uint64
+	Seconds  int // it ran
+	Steps    []*Step
+	Figures  []Figure `json:",omitempty"`
+	Broken   []string
+
+	began time.Time
+}
+
+// Step is what one kind of step did, over all of its times.
+type Step struct {
+	Kind   string
+	Times  int
+	HealMS []int64          // until all paths were answered again, each time
+	Lost   map[string]Count // by path
+}
+
+// Figure is one number that a campaign measured.
+type Figure struct {
+	Name  string
+	Value string
+}
+
+func newReport(campaign string, o Options) *Report {
+	out, _ := exec.Command("git", "describe", "--always", "--dirty").Output() // "": not in a checkout
+	return &Report{Campaign: campaign, Commit: strings.TrimSpace(string(out)), Seed: o.Seed, began: time.Now()}
+}
+
+func (r *Report) addStep(kind string, heal time.Duration, lost map[string]Count) {
+	i := slices.IndexFunc(r.Steps, func(s *Step) bool { return s.Kind == kind })
+	if i < 0 {
+		r.Steps, i = append(r.Steps, &Step{Kind: kind, Lost: map[string]Count{}}), len(r.Steps)
+	}
+	s := r.Steps[i]
+	s.Times++
+	s.HealMS = append(s.HealMS, heal.Milliseconds())
+	for path, c := range lost {
+		total := s.Lost[path]
+		total.add(c)
+		s.Lost[path] = total
+	}
+	r.Seconds = int(time.Since(r.began).Seconds())
+}
+
+// Keep writes the report into the directory.
+func (r *Report) Keep(dir string) error {
+	b, err := json.MarshalIndent(r, "", "\t")
+	if err != nil {
+		return err
+	}
+	return os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d.json", r.Campaign, r.Seed)), append(b, '\n'), 0o644)
+}
+
+// Load reads the reports of a campaign, by seed.
+func Load(results fs.FS, campaign string) ([]*Report, error) {
+	names, err := fs.Glob(results, campaign+"-*.json")
+	if err != nil {
+		return nil, err
+	}
+	var out []*Report
+	for _, name := range names {
+		b, err := fs.ReadFile(results, name)
+		if err != nil {
+			return nil, err
+		}
+		r := &Report{}
+		if err := json.Unmarshal(b, r); err != nil {
+			return nil, fmt.Errorf("read %s: %w", path.Base(name), err)
+		}
+		out = append(out, r)
+	}
+	slices.SortFunc(out, func(a, b *Report) int { return cmp.Compare(a.Seed, b.Seed) })
+	return out, nil
+}
+
+// quantile returns the value below which that part of the sorted values is.
+func quantile(values []int64, part float64) int64 {
+	if len(values) == 0 {
+		return 0
+	}
+	slices.Sort(values)
+	return values[min(len(values)-1, int(part*float64(len(values))))]
+}
+
+// Table is what the reports say, in Markdown: a row for each kind of step.
+func Table(reports []*Report) string {
+	if len(reports) == 0 {
+		return "No run is kept.\n"
+	}
+	var b strings.Builder
+	all, paths := &Report{}, []string{}
+	for _, r := range reports {
+		fmt.Fprintf(&b, "- seed %d, commit %s: %d steps in %d s, %d rules broken\n", r.Seed, r.Commit, r.steps(), r.Seconds, len(r.Broken))
+		for _, s := range r.Steps {
+			for path := range s.Lost {
+				if !slices.Contains(paths, path) {
+					paths = append(paths, path)
+				}
+			}
+			all.merge(s)
+		}
+		for _, f := range r.Figures {
+			fmt.Fprintf(&b, "  - %s: %s\n", f.Name, f.Value)
+		}
+	}
+	slices.Sort(paths)
+	slices.SortFunc(all.Steps, func(a, b *Step) int { return strings.Compare(a.Kind, b.Kind) })
+	fmt.Fprintf(&b, "\n| step | times | whole again after, p50 | p99 | lost: %s |\n|---|--:|--:|--:|%s\n", strings.Join(paths, " | "), strings.Repeat("--:|", len(paths)))
+	for _, s := range all.Steps {
+		fmt.Fprintf(&b, "| %s | %d | %.1f s | %.1f s |", s.Kind, s.Times, float64(quantile(s.HealMS, 0.5))/1000, float64(quantile(s.HealMS, 0.99))/1000)
+		for _, path := range paths {
+			c := s.Lost[path]
+			fmt.Fprintf(&b, " %d of %d", c.Lost, c.Sent)
+			if c.Redialled > 0 {
+				fmt.Fprintf(&b, ", %d redialled", c.Redialled)
+			}
+			b.WriteString(" |")
+		}
+		b.WriteString("\n")
+	}
+	return b.String()
+}
+
+// steps is how many there were, without what was sent between them.
+func (r *Report) steps() (n int) {
+	for _, s := range r.Steps {
+		if s.Kind != "none" {
+			n += s.Times
+		}
+	}
+	return n
+}
+
+func (r *Report) merge(s *Step) {
+	i := slices.IndexFunc(r.Steps, func(have *Step) bool { return have.Kind == s.Kind })
+	if i < 0 {
+		r.Steps, i = append(r.Steps, &Step{Kind: s.Kind, Lost: map[string]Count{}}), len(r.Steps)
+	}
+	to := r.Steps[i]
+	to.Times += s.Times
+	to.HealMS = append(to.HealMS, s.HealMS...)
+	for path, c := range s.Lost {
+		total := to.Lost[path]
+		total.add(c)
+		to.Lost[path] = total
+	}
+}

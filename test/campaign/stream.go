@@ -1,0 +1,149 @@
+package campaign
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net"
+	"strconv"
+	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
+)
+
+// stream sends numbers and receives them back.
+type stream interface {
+	send(seq uint64) error
+	// receive returns 0 for what is no answer.
+	receive(buf []byte) (uint64, error)
+	Close() error
+}
+
+// open makes the socket of a probe: "udp"; "fixed", UDP with one port at both ends, as WireGuard
+// has it; "echo", ICMP; or an IP protocol by its number.
+func (p *probe) open(ctx context.Context) (stream, error) {
+	to := p.path.To(p.v6)
+	family := map[bool]string{false: "4", true: "6"}[p.v6]
+	switch p.kind {
+	case "udp", "fixed":
+		var c net.Conn
+		err := netns.Do(p.ns, func() (err error) {
+			d := net.Dialer{}
+			if p.kind == "fixed" {
+				d.LocalAddr = &net.UDPAddr{Port: int(to.Port())}
+			}
+			c, err = d.DialContext(ctx, "udp"+family, to.String())
+			return err
+		})
+		return datagrams{c}, err
+	case "echo":
+		c, err := p.raw(map[bool]string{false: "icmp", true: "ipv6-icmp"}[p.v6])
+		return &echoes{PacketConn: c, to: &net.IPAddr{IP: to.Addr().AsSlice()}, v6: p.v6, id: to.Port()}, err
+	default:
+		c, err := p.raw(p.kind)
+		return &packets{PacketConn: c, to: &net.IPAddr{IP: to.Addr().AsSlice()}}, err
+	}
+}
+
+func (p *probe) raw(protocol string) (c net.PacketConn, err error) {
+	err = netns.Do(p.ns, func() error {
+		c, err = net.ListenPacket(map[bool]string{false: "ip4:", true: "ip6:"}[p.v6]+protocol, "")
+		return err
+	})
+	return c, err
+}
+
+type datagrams struct{ net.Conn }
+
+func (d datagrams) send(seq uint64) error {
+	_, err := fmt.Fprintf(d, "seq %d\n", seq)
+	return err
+}
+
+func (d datagrams) receive(buf []byte) (uint64, error) {
+	n, err := d.Read(buf)
+	if err != nil {
+		return 0, err
+	}
+	return number(buf[:n]), nil
+}
+
+// number is what an answer says, or 0.
+func number(b []byte) uint64 {
+	seq, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
+	if err != nil {
+		return 0
+	}
+	return seq
+}
+
+// packets are of an IP protocol without ports, which package traffic answers with a GRE header
+// before the answer.
+type packets struct {
+	net.PacketConn
+	to net.Addr
+}
+
+func (p *packets) send(seq uint64) error {
+	_, err := p.WriteTo(fmt.Appendf(nil, "seq %d\n", seq), p.to)
+	return err
+}
+
+func (p *packets) receive(buf []byte) (uint64, error) {
+	n, _, err := p.ReadFrom(buf)
+	if err != nil {
+		return 0, err
+	}
+	return number(bytes.TrimPrefix(buf[:n], []byte("\x00\x00\x88\xb5"))), nil
+}
+
+// echoes are ICMP's: a number is in the data.
+type echoes struct {
+	net.PacketConn
+	to net.Addr
+	v6 bool
+	id uint16
+}
+
+func (e *echoes) send(seq uint64) error {
+	b := []byte{8, 0, 0, 0}
+	if e.v6 {
+		b[0] = 128 // the kernel sums
+	}
+	b = binary.BigEndian.AppendUint16(b, e.id)
+	b = binary.BigEndian.AppendUint16(b, uint16(seq))
+	b = binary.BigEndian.AppendUint64(b, seq)
+	if !e.v6 {
+		binary.BigEndian.PutUint16(b[2:], sum(b))
+	}
+	_, err := e.WriteTo(b, e.to)
+	return err
+}
+
+func (e *echoes) receive(buf []byte) (uint64, error) {
+	n, from, err := e.ReadFrom(buf)
+	if err != nil {
+		return 0, err
+	}
+	reply := map[bool]byte{false: 0, true: 129}[e.v6]
+	if n != 16 || buf[0] != reply || binary.BigEndian.Uint16(buf[4:]) != e.id || from.String() != e.to.String() {
+		return 0, nil
+	}
+	return binary.BigEndian.Uint64(buf[8:]), nil
+}
+
+// sum is the Internet checksum.
+func sum(b []byte) uint16 {
+	var s uint32
+	for i := 0; i+1 < len(b); i += 2 {
+		s += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	if len(b)%2 == 1 {
+		s += uint32(b[len(b)-1]) << 8
+	}
+	for s > 0xffff {
+		s = s>>16 + s&0xffff
+	}
+	return ^uint16(s)
+}

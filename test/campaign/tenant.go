@@ -1,0 +1,183 @@
+package campaign
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"math/rand/v2"
+	"net/netip"
+	"strings"
+	"time"
+
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	rbacv1 "k8s.io/api/rbac/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+)
+
+const hostile = "tenant" // the namespace in which the tenant may write
+
+// tenant is a service account that may edit one namespace, and what it tries.
+type tenant struct {
+	client *kubernetes.Clientset
+	r      *rand.Rand
+	values values
+	serial int
+	done   map[string]int // calls by kind and outcome
+	wired  []*lab.Pod     // its pods that have an interface
+}
+
+// values are what the tenant writes where an address, MAC or port is asked for.
+type values struct {
+	addresses []netip.Addr
+	macs      []string
+	ports     []int32
+}
+
+// newTenant makes the account, with no more rights than the ClusterRole edit gives in its
+// namespace, and endpoint slices, which that role had before Kubernetes 1.22.
+func newTenant(ctx context.Context, g *ground, r *rand.Rand) (*tenant, error) {
+	t := &tenant{r: r, done: map[string]int{}}
+	if err := standinAggregation(ctx, g.client); err != nil {
+		return nil, err
+	}
+	for i, node := range []string{"node1", "node2"} {
+		pod, err := g.AddPod(ctx, lab.PodSpec{Namespace: hostile, Name: fmt.Sprintf("wired%d", i), Node: node, Labels: map[string]string{"app": "web"}})
+		if err != nil {
+			return nil, err
+		}
+		t.wired = append(t.wired, pod)
+	}
+	account, err := g.client.CoreV1().ServiceAccounts(hostile).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "mallory"}}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	slices := &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "slices"}, Rules: []rbacv1.PolicyRule{{APIGroups: []string{"discovery.k8s.io"}, Resources: []string{"endpointslices"}, Verbs: []string{"*"}}}}
+	if _, err := g.client.RbacV1().Roles(hostile).Create(ctx, slices, metav1.CreateOptions{}); err != nil {
+		return nil, err
+	}
+	subject := []rbacv1.Subject{{Kind: "ServiceAccount", Name: account.Name, Namespace: hostile}}
+	for _, ref := range []rbacv1.RoleRef{{Kind: "ClusterRole", Name: "edit", APIGroup: rbacv1.GroupName}, {Kind: "Role", Name: "slices", APIGroup: rbacv1.GroupName}} {
+		binding := &rbacv1.RoleBinding{ObjectMeta: metav1.ObjectMeta{Name: ref.Name}, RoleRef: ref, Subjects: subject}
+		if _, err := g.client.RbacV1().RoleBindings(hostile).Create(ctx, binding, metav1.CreateOptions{}); err != nil {
+			return nil, err
+		}
+	}
+	token, err := g.client.CoreV1().ServiceAccounts(hostile).CreateToken(ctx, account.Name, &authenticationv1.TokenRequest{}, metav1.CreateOptions{})
+	if err != nil {
+		return nil, err
+	}
+	config, err := g.RestConfig()
+	if err != nil {
+		return nil, err
+	}
+	own := rest.AnonymousClientConfig(config)
+	own.BearerToken, own.QPS, own.Dial, own.WarningHandler = token.Status.Token, -1, config.Dial, rest.NoWarnings{}
+	if t.client, err = kubernetes.NewForConfig(own); err != nil {
+		return nil, err
+	}
+	if _, err := t.client.CoreV1().Pods(victim).List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
+		return nil, fmt.Errorf("the tenant may read the victim's namespace: %w", errors.Join(errors.New("not forbidden"), err))
+	}
+	t.values, err = valuesOf(ctx, g)
+	return t, err
+}
+
+// standinAggregation does to the role edit what the controller manager does: it has the rules of
+// all that say so.
+func standinAggregation(ctx context.Context, client *kubernetes.Clientset) error {
+	var rules []rbacv1.PolicyRule
+	for _, label := range []string{"edit", "view"} {
+		parts, err := client.RbacV1().ClusterRoles().List(ctx, metav1.ListOptions{LabelSelector: "rbac.authorization.k8s.io/aggregate-to-" + label + "=true"})
+		if err != nil {
+			return err
+		}
+		for _, part := range parts.Items {
+			rules = append(rules, part.Rules...)
+		}
+	}
+	if len(rules) == 0 {
+		return errors.New("no role is to be part of edit")
+	}
+	edit, err := client.RbacV1().ClusterRoles().Get(ctx, "edit", metav1.GetOptions{})
+	if err != nil {
+		return err
+	}
+	edit.Rules = rules
+	_, err = client.RbacV1().ClusterRoles().Update(ctx, edit, metav1.UpdateOptions{})
+	return err
+}
+
+// valuesOf reads from the live cluster what would hurt: whose addresses and MACs are whose.
+func valuesOf(ctx context.Context, g *ground) (values, error) {
+	v := values{ports: []int32{22, 53, 80, 443, 2379, 2380, 6081, 6443, 7000, 8000, 8080, 10250, 10256, 30080, 49152, 51820, 65535, 1}}
+	texts := []string{
+		"127.0.0.1", "::1", "169.254.169.254", "169.254.169.1", "169.254.169.2", "fd69::1", "fd69::2", "fe80::1", "224.0.0.18", "ff02::1", "0.0.0.0", "::", "255.255.255.255",
+		lab.CentralIP4, lab.CentralIP6, lab.ExtIP4, lab.ExtIP6, "100.64.0.1", "100.64.0.2", "fd98::1", "fd98::2", "10.244.0.1", "10.244.0.2", "10.244.1.1", "10.244.1.2",
+		"fd00:10:244::1", "fd00:10:244::2", "fd00:10:244:1::1", "fd00:10:244:1::2", "10.244.0.0", "10.244.0.255", "10.96.0.1", "203.0.113.7", "2001:db8:10::7", "::ffff:10.244.0.3",
+	}
+	texts = append(texts, g.service.Spec.ClusterIPs...)
+	for _, n := range g.Nodes() {
+		texts = append(texts, n.IP4.String(), n.IP6.String())
+	}
+	for _, p := range g.pods {
+		texts = append(texts, p.IP4().String(), p.IP6().String())
+	}
+	for _, text := range texts {
+		v.addresses = append(v.addresses, netip.MustParseAddr(text))
+	}
+	v.macs = []string{"ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00", "01:00:5e:00:00:01", "33:33:00:00:00:01", "02:00:00:00:00:09"}
+	for _, query := range [][]string{{"Logical_Router_Port", "mac"}, {"Logical_Switch_Port", "addresses"}} {
+		out, err := g.Exec(ctx, "central", "ovn-nbctl", "--timeout=20", "--data=bare", "--no-headings", "--columns="+query[1], "list", query[0])
+		if err != nil {
+			return v, err
+		}
+		for _, word := range strings.Fields(string(out)) {
+			if strings.Count(word, ":") == 5 && len(word) == 17 {
+				v.macs = append(v.macs, word)
+			}
+		}
+	}
+	for _, n := range g.Nodes() {
+		out, err := g.Exec(ctx, n.Name, "ip", "-br", "link")
+		if err != nil {
+			return v, err
+		}
+		for _, word := range strings.Fields(string(out)) {
+			if strings.Count(word, ":") == 5 && len(word) == 17 {
+				v.macs = append(v.macs, word)
+			}
+		}
+	}
+	return v, nil
+}
+
+// attack writes until ctx ends, at most so many times a second.
+func (t *tenant) attack(ctx context.Context, rate int) {
+	tick := time.NewTicker(time.Second / time.Duration(rate))
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
+		each, cancel := context.WithTimeout(ctx, 10*time.Second)
+		kind, err := t.write(each)
+		cancel()
+		switch {
+		case ctx.Err() != nil:
+		case err == nil:
+			t.done[kind+" taken"]++
+		case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsRequestEntityTooLargeError(err):
+			t.done[kind+" refused"]++
+		default:
+			t.done[kind+" failed"]++
+		}
+	}
+}

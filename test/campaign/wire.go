@@ -1,0 +1,290 @@
+package campaign
+
+import (
+	"bytes"
+	"context"
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
+)
+
+// wireRate is how many frames an attacker sends per second.
+const wireRate = 500
+
+// Wire has a machine on the uplink's network and a pod of a tenant's send frames that nobody should
+// send. The host of node1 must lose nothing of its UDP between fixed ports, VRRP, OSPF, echo
+// requests and TCP, and no pod with a policy may get what the policy does not allow.
+func Wire(ctx context.Context, o Options) (report *Report, err error) {
+	g, err := newGround(ctx, o.Lab, o.Log)
+	report = newReport("wire", o)
+	defer func() { err = errors.Join(err, g.down(err != nil || len(report.Broken) > 0)) }()
+	if err != nil {
+		return report, err
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	w := &wire{ground: g, seen: map[string]int{}}
+	if err := w.prepare(ctx); err != nil {
+		return report, err
+	}
+	if err := g.startProbes(ctx, append(w.hostPaths(), g.paths()...)); err != nil {
+		return report, err
+	}
+	outsider, err := w.outsider(ctx, o.Seed)
+	if err != nil {
+		return report, err
+	}
+	pod, err := w.pod(ctx, o.Seed)
+	if err != nil {
+		return report, err
+	}
+	g.bucket.Store(1)
+	attack, end := context.WithTimeout(ctx, o.For)
+	defer end()
+	errs := make(chan error, 2)
+	go func() { errs <- w.send(attack, "ext", outsider) }()
+	go func() { errs <- w.send(attack, w.attackers[0].Host(), pod) }()
+	err = errors.Join(<-errs, <-errs)
+	report.Figures = append(report.Figures, Figure{"frames sent from outside and from a pod", fmt.Sprint(w.sent.Load())})
+	g.accountAll(report, "frames from outside and from a pod", func(p *probe) bool { return p.path.Host })
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	for name, n := range w.seen {
+		report.Broken = append(report.Broken, fmt.Sprintf("%d frames delivered against a policy to %s, like %s", n, name, w.like))
+	}
+	return report, errors.Join(err, ctx.Err())
+}
+
+// wire is the campaign of frames.
+type wire struct {
+	*ground
+	guarded   []*lab.Pod // that a policy lets only the victim's other pods reach
+	attackers []*lab.Pod
+	sent      atomic.Int64
+
+	mu   sync.Mutex     // guards the rest
+	seen map[string]int // frames of attackers, by the guarded pod that got them
+	like string
+}
+
+// prepare makes the guarded pods, the tenant's, and what the host does beside ssh. Nodes forward, as
+// Kubernetes wants it.
+func (w *wire) prepare(ctx context.Context) error {
+	for i, node := range []string{"node1", "node2"} {
+		if _, err := w.Exec(ctx, node, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"); err != nil {
+			return err
+		}
+		guarded, err := w.AddPod(ctx, lab.PodSpec{Namespace: victim, Name: fmt.Sprintf("guarded%d", i), Node: node, Labels: map[string]string{"app": "guarded"}})
+		if err != nil {
+			return err
+		}
+		w.guarded = append(w.guarded, guarded)
+		if err := w.serve(ctx, guarded.Host(), guarded.Name, podPort); err != nil {
+			return err
+		}
+		if err := w.sniff(ctx, guarded); err != nil {
+			return err
+		}
+		other, err := w.AddPod(ctx, lab.PodSpec{Namespace: hostile, Name: fmt.Sprintf("wired%d", i), Node: node, Labels: map[string]string{"app": "web"}})
+		if err != nil {
+			return err
+		}
+		w.attackers = append(w.attackers, other)
+	}
+	if err := w.guard(ctx, "guarded", "web"); err != nil {
+		return err
+	}
+	for on, port := range map[string]int{"node1": wirePort, "ext": wirePortBack} {
+		if _, err := w.Serve(ctx, on, "serve-wire-"+on, "-name", on, "-udp", fmt.Sprintf(":%d", port)); err != nil {
+			return err
+		}
+		for _, protocol := range []int{protoVRRP, protoOSPF} {
+			if _, err := w.Serve(ctx, on, fmt.Sprintf("serve-%s-%d", on, protocol), "-name", on, "-proto", strconv.Itoa(protocol)); err != nil {
+				return err
+			}
+		}
+	}
+	return nil
+}
+
+// hostPaths are what the host does with its peer, begun by either, and what the policy allows.
+func (w *wire) hostPaths() []*Path {
+	node1 := func(port uint16) func(bool) netip.AddrPort {
+		return func(v6 bool) netip.AddrPort {
+			return netip.AddrPortFrom(choose(v6, w.Node(1).IP4, w.Node(1).IP6), port)
+		}
+	}
+	peer := func(port uint16) func(bool) netip.AddrPort {
+		return func(v6 bool) netip.AddrPort { return netip.AddrPortFrom(outside(v6), port) }
+	}
+	vrrp, ospf := strconv.Itoa(protoVRRP), strconv.Itoa(protoOSPF)
+	return []*Path{
+		{Name: "WireGuard to host", Host: true, From: "ext", To: node1(wirePort), Kinds: []string{"fixed"}},
+		{Name: "WireGuard from host", Host: true, From: "node1", To: peer(wirePortBack), Kinds: []string{"fixed"}},
+		{Name: "VRRP, OSPF to host", Host: true, From: "ext", To: node1(0), Kinds: []string{vrrp, ospf}},
+		{Name: "VRRP, OSPF from host", Host: true, From: "node1", To: peer(0), Kinds: []string{vrrp, ospf}},
+		{Name: "ping of host", Host: true, From: "ext", To: node1(4711), Kinds: []string{"echo"}},
+		{Name: "ping by host", Host: true, From: "node1", To: peer(4712), Kinds: []string{"echo"}},
+		{Name: "pod to guarded pod", From: w.pods["a"].Host(), To: func(v6 bool) netip.AddrPort {
+			return netip.AddrPortFrom(choose(v6, w.guarded[1].IP4(), w.guarded[1].IP6()), podPort)
+		}},
+	}
+}
+
+// outsider is who stands on the uplink's network and sends to node1.
+func (w *wire) outsider(ctx context.Context, seed uint64) (*attacker, error) {
+	a := newAttacker(seed)
+	var err error
+	if a.own, err = w.mac(ctx, "ext", "eth0"); err != nil {
+		return nil, err
+	}
+	if a.to, err = w.mac(ctx, "node1", "eth0"); err != nil {
+		return nil, err
+	}
+	a.tags = true
+	w.know(a, outside(false), outside(true))
+	return a, nil
+}
+
+// pod is who stands in a tenant's pod on node1 and sends to its router.
+func (w *wire) pod(ctx context.Context, seed uint64) (*attacker, error) {
+	a := newAttacker(seed + 1)
+	p := w.attackers[0]
+	var err error
+	if a.own, err = w.mac(ctx, p.Host(), "eth0"); err != nil {
+		return nil, err
+	}
+	out, err := w.Exec(ctx, "central", "ovn-nbctl", "--timeout=20", "get", "Logical_Router_Port", "rtos-"+p.Node, "mac")
+	if err != nil {
+		return nil, err
+	}
+	if a.to, err = parseMAC(strings.Trim(strings.TrimSpace(string(out)), `"`)); err != nil {
+		return nil, err
+	}
+	w.know(a, p.IP4(), p.IP6())
+	return a, nil
+}
+
+// know tells an attacker what there is. Its own addresses come first.
+func (w *wire) know(a *attacker, own4, own6 netip.Addr) {
+	a.sources = []netip.Addr{own4, own6}
+	for _, p := range append([]*lab.Pod{w.pods["a"], w.pods["b"], w.pods["c"]}, append(w.attackers, w.guarded...)...) {
+		a.sources = append(a.sources, p.IP4(), p.IP6())
+	}
+	for _, text := range []string{"100.64.0.1", "fd98::1", "100.64.0.3", "169.254.169.1", "169.254.169.2", "fd69::1", "fd69::2", "10.96.0.1", "fd00:10:96::1", "10.244.0.1", "10.244.0.2", "fd00:10:244::2", "10.244.1.2", "198.51.100.77", "2001:db8:77::1"} {
+		a.sources = append(a.sources, netip.MustParseAddr(text))
+	}
+	a.claims = a.sources
+	a.targets = append(a.targets, a.sources[2:]...)
+	for _, p := range w.guarded {
+		a.targets = append(a.targets, p.IP4(), p.IP6(), p.IP4(), p.IP6())
+	}
+	for range 4 { // mostly the host and its peer
+		a.targets = append(a.targets, w.Node(1).IP4, w.Node(1).IP6, outside(false), outside(true))
+	}
+	a.targets = append(a.targets, w.Node(2).IP4, w.Node(2).IP6, w.clusterIP(false), w.clusterIP(true), netip.MustParseAddr("224.0.0.18"), netip.MustParseAddr("224.0.0.5"), netip.MustParseAddr("ff02::12"), netip.MustParseAddr("ff02::5"))
+	a.hosts, a.peers = []netip.Addr{w.Node(1).IP4, w.Node(1).IP6, outside(false), outside(true)}, []netip.Addr{outside(false), outside(true), w.Node(1).IP4, w.Node(1).IP6}
+}
+
+func (w *wire) mac(ctx context.Context, on, device string) (verdict.MAC, error) {
+	out, err := w.Exec(ctx, on, "ip", "-br", "link", "show", device)
+	if err != nil {
+		return verdict.MAC{}, err
+	}
+	words := strings.Fields(string(out))
+	if len(words) < 3 {
+		return verdict.MAC{}, fmt.Errorf("read MAC of %s on %s: %q", device, on, out)
+	}
+	return parseMAC(words[2])
+}
+
+func parseMAC(text string) (out verdict.MAC, err error) {
+	mac, err := net.ParseMAC(text)
+	copy(out[:], mac)
+	return out, err
+}
+
+// send sends what the attacker makes from a lab host's eth0 until ctx ends.
+func (w *wire) send(ctx context.Context, from string, a *attacker) error {
+	fd, err := w.socket(from)
+	if err != nil {
+		return err
+	}
+	defer unix.Close(fd)
+	const burst = 10
+	tick := time.NewTicker(burst * time.Second / wireRate)
+	defer tick.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		for range burst {
+			if _, err := unix.Write(fd, a.frame()); err == nil {
+				w.sent.Add(1)
+			} else if !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EMSGSIZE) {
+				return fmt.Errorf("send from %s: %w", from, err)
+			}
+		}
+	}
+}
+
+// socket is for whole frames on a lab host's eth0.
+func (w *wire) socket(on string) (fd int, err error) {
+	ns, err := w.Netns(on)
+	if err != nil {
+		return -1, err
+	}
+	err = netns.Do(ns, func() error {
+		device, err := net.InterfaceByName("eth0")
+		if err != nil {
+			return err
+		}
+		all := binary.NativeEndian.Uint16([]byte{0, unix.ETH_P_ALL})
+		if fd, err = unix.Socket(unix.AF_PACKET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, int(all)); err != nil {
+			return err
+		}
+		return unix.Bind(fd, &unix.SockaddrLinklayer{Protocol: all, Ifindex: device.Index})
+	})
+	return fd, err
+}
+
+// sniff counts the attackers' frames that come into a pod until ctx ends.
+func (w *wire) sniff(ctx context.Context, p *lab.Pod) error {
+	fd, err := w.socket(p.Host())
+	if err != nil {
+		return err
+	}
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 200_000}); err != nil {
+		return err
+	}
+	go func() {
+		defer unix.Close(fd)
+		for buf := make([]byte, 65536); ctx.Err() == nil; {
+			n, from, err := unix.Recvfrom(fd, buf, 0)
+			sender, ok := from.(*unix.SockaddrLinklayer)
+			if err != nil || ok && sender.Pkttype == unix.PACKET_OUTGOING || !bytes.Contains(buf[:n], []byte(magic)) {
+				continue
+			}
+			w.mu.Lock()
+			w.seen[p.Name]++
+			w.like = fmt.Sprintf("%x", buf[:min(n, 120)])
+			w.mu.Unlock()
+		}
+	}()
+	return nil
+}

@@ -1,0 +1,205 @@
+package lab
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
+)
+
+// standbyMetrics is where the second controller serves its metrics.
+const standbyMetrics = "127.0.0.1:9408"
+
+// StartStandby starts a second controller beside the first, with extra arguments if given.
+// Its process is called "standby".
+func (l *Lab) StartStandby(_ context.Context, extra ...string) error {
+	argv := append(l.controllerArgv(), "--metrics-bind-address", standbyMetrics)
+	_, err := l.spawn(l.fabric(), "standby", nil, append(argv, extra...)...)
+	return err
+}
+
+// AwaitStandby returns when /readyz of the second controller answers 200.
+func (l *Lab) AwaitStandby(ctx context.Context) error {
+	return l.awaitReady(ctx, "standby", "central", "http://"+standbyMetrics+"/readyz")
+}
+
+// Process returns a process of the lab by the name of its log, like "agent-node1",
+// "node1-ovs-vswitchd", "central-ovnnb_db" or "kube-apiserver".
+func (l *Lab) Process(name string) (*process.Process, error) {
+	record := l.record(name)
+	if name == "etcd" || name == "kube-apiserver" {
+		record = l.path("kube/" + name + ".pid")
+	}
+	return process.Load(record)
+}
+
+// Kill sends SIGKILL to a process and its group. The function that it returns starts the
+// program again, with the same arguments, in the same namespace, under the same name.
+func (l *Lab) Kill(name string) (again func() error, err error) {
+	if again, err = l.Supervise(name); err != nil {
+		return nil, fmt.Errorf("kill %s: %w", name, err)
+	}
+	p, err := l.Process(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Stop(0); err != nil {
+		return nil, fmt.Errorf("kill %s: %w", name, err)
+	}
+	return again, nil
+}
+
+// Supervise remembers how a process was started. The function that it returns starts it again
+// if it does not run any more.
+func (l *Lab) Supervise(name string) (again func() error, err error) {
+	p, err := l.Process(name)
+	if err != nil {
+		return nil, err
+	}
+	// The command line of what has a monitor says what the monitor does.
+	node, monitored := strings.CutSuffix(name, "-ovs-vswitchd")
+	var spec process.Spec
+	if !monitored {
+		if spec, err = l.specOf(name, p); err != nil {
+			return nil, fmt.Errorf("read how %s was started: %w", name, err)
+		}
+	}
+	return func() error {
+		if p, err := l.Process(name); err == nil && p.Alive() {
+			return nil
+		}
+		if !monitored {
+			_, err := process.Start(spec)
+			return err
+		}
+		n, err := l.nodeByName(node)
+		if err != nil {
+			return err
+		}
+		return l.startVswitchd(n)
+	}, nil
+}
+
+// specOf reads how a running process was started.
+func (l *Lab) specOf(name string, p *process.Process) (process.Spec, error) {
+	s := process.Spec{Log: l.path("log/" + name + ".log"), Record: l.record(name)}
+	if name == "etcd" || name == "kube-apiserver" {
+		s.Log, s.Record = l.path("kube/log/"+name+".log"), l.path("kube/"+name+".pid")
+	}
+	if !p.Alive() {
+		return s, errors.New("it does not run")
+	}
+	proc := fmt.Sprintf("/proc/%d/", p.PID)
+	for file, field := range map[string]*[]string{"cmdline": &s.Argv, "environ": &s.Env} {
+		b, err := os.ReadFile(proc + file)
+		if err != nil {
+			return s, err
+		}
+		for _, word := range bytes.Split(bytes.TrimSuffix(b, []byte{0}), []byte{0}) {
+			*field = append(*field, string(word))
+		}
+	}
+	at, err := netns.Identify(proc + "ns/net")
+	if err != nil {
+		return s, err
+	}
+	names, err := netns.List(l.opts.Name + "-")
+	if err != nil {
+		return s, err
+	}
+	for _, ns := range names {
+		if id, err := netns.Identify(netns.Path(ns)); err == nil && id == at {
+			s.Netns = ns
+			return s, nil
+		}
+	}
+	return s, errors.New("it is in no namespace of the lab's")
+}
+
+// Freeze stops a process and its group by SIGSTOP. What it returns lets them go on.
+func (l *Lab) Freeze(name string) (thaw func() error, err error) {
+	p, err := l.Process(name)
+	if err != nil {
+		return nil, err
+	}
+	if err := p.Signal(syscall.SIGSTOP); err != nil {
+		return nil, fmt.Errorf("freeze %s: %w", name, err)
+	}
+	return func() error { return p.Signal(syscall.SIGCONT) }, nil
+}
+
+// Netns is the name under /run/netns of what Exec calls on.
+func (l *Lab) Netns(on string) (string, error) {
+	h, err := l.host(on)
+	return h.netns, err
+}
+
+// disks mounts small file systems where nodes, databases and etcd keep what is theirs.
+func (l *Lab) disks() error {
+	if l.opts.Disk == "" {
+		return nil
+	}
+	dirs := []string{"central", "kube"}
+	for _, n := range l.Nodes() {
+		dirs = append(dirs, n.Name)
+	}
+	for _, name := range dirs {
+		dir := l.path(name)
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		if err := unix.Mount("tmpfs", dir, "tmpfs", 0, "mode=755,size="+l.opts.Disk); err != nil {
+			return fmt.Errorf("mount tmpfs on %s: %w", dir, err)
+		}
+	}
+	return nil
+}
+
+// FillDisk leaves no room in the directory of a node, "central" or "kube", which Options.Disk
+// has given file systems of their own. What it returns makes room again.
+func (l *Lab) FillDisk(of string) (free func() error, err error) {
+	if l.opts.Disk == "" {
+		return nil, fmt.Errorf("fill disk of %s: it is not its own", of)
+	}
+	file := filepath.Join(l.path(of), "filler")
+	f, err := os.Create(file)
+	if err != nil {
+		return nil, fmt.Errorf("fill disk of %s: %w", of, err)
+	}
+	defer f.Close()
+	for chunk := make([]byte, 64<<10); len(chunk) > 0; {
+		n, err := f.Write(chunk)
+		switch {
+		case errors.Is(err, unix.ENOSPC) && n == 0:
+			chunk = chunk[:len(chunk)/2]
+		case err != nil && !errors.Is(err, unix.ENOSPC):
+			return nil, errors.Join(fmt.Errorf("fill disk of %s: %w", of, err), os.Remove(file))
+		}
+	}
+	return func() error { return os.Remove(file) }, nil
+}
+
+// UnplugNode deletes the uplink of a node. PlugNode gives it back with the same MAC,
+// addresses and routes, as the network manager of a machine would.
+func (l *Lab) UnplugNode(i int) error { return l.unplug(l.Node(i).Name) }
+
+// PlugNode is the way back from UnplugNode.
+func (l *Lab) PlugNode(i int, mac []byte) error {
+	n := l.Node(i)
+	if err := l.plugNode(n); err != nil {
+		return err
+	}
+	if err := l.setMAC(n, mac); err != nil {
+		return err
+	}
+	return l.addressNode(n)
+}
