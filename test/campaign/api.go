@@ -22,12 +22,17 @@ import (
 const (
 	hostileRate = 20 // writes per second of the tenant
 	waitLimit   = 2 * time.Second
+
+	// allowed are the networks of externalIPs: without them a tenant may take whatever the cluster
+	// sends to any address outside (CVE-2020-8554), which the documents say.
+	allowed = "--allow-external-ips=203.0.113.0/24,2001:db8:10::/64"
 )
 
 // API has a tenant who may edit one namespace write whatever hurts into every field that it can
 // write. The victim in another namespace must lose nothing, its rows must stay as they are, and no
 // new pod of it may wait longer than waitLimit for its address.
 func API(ctx context.Context, o Options) (report *Report, err error) {
+	o.Lab.ControllerArgs, o.Lab.AgentArgs = append(o.Lab.ControllerArgs, allowed), append(o.Lab.AgentArgs, allowed)
 	g, err := newGround(ctx, o.Lab, o.Log)
 	report = newReport("api", o)
 	defer func() { err = errors.Join(err, g.down(err != nil || len(report.Broken) > 0)) }()
