@@ -45,13 +45,18 @@ func NewPods() *Pods {
 	}
 }
 
-// Hold notes that the pod has the addresses, each with its subnet's length. It
-// returns ErrTaken if another pod has one of them and ErrInvalid if one is
+// Hold notes that the pod has the addresses, each with its subnet's length, at most one
+// per subnet. It returns ErrTaken if another pod has one of them and ErrInvalid if one is
 // not for pods, and then holds what it held before.
 func (p *Pods) Hold(pod Pod, addresses []netip.Prefix) error {
-	for _, a := range addresses {
+	for i, a := range addresses {
 		if !usable(a.Addr(), a.Masked()) {
 			return fmt.Errorf("hold address %s for pod %s: %w: not for pods", a, pod.Name, ErrInvalid)
+		}
+		for _, other := range addresses[:i] {
+			if other.Masked() == a.Masked() {
+				return fmt.Errorf("hold addresses %s and %s for pod %s: %w: both in one subnet", other, a, pod.Name, ErrInvalid)
+			}
 		}
 		if err := p.takenByOther(pod, a.Addr()); err != nil {
 			return fmt.Errorf("hold address %s for pod %s: %w", a.Addr(), pod.Name, err)
@@ -77,20 +82,41 @@ func (p *Pods) takenByOther(pod Pod, a netip.Addr) error {
 }
 
 // HoldMAC notes that the pod has, on its node with that first subnet, a MAC
-// address that is not derived from an IP address. It returns ErrTaken if
-// another pod of the node has it.
+// address that is not derived from its IPv4 address. Nil is for one that is. It
+// returns ErrTaken if another pod of the node has it.
 func (p *Pods) HoldMAC(pod Pod, subnet netip.Prefix, mac net.HardwareAddr) error {
-	s := station{subnet.Masked(), string(mac)}
-	if owner, ok := p.macs[s]; ok && owner != pod {
-		until := s.subnet
-		if held := p.Held(owner); len(held) > 0 {
-			until = netip.PrefixFrom(held[0].Addr(), held[0].Addr().BitLen())
-		}
-		return &UnavailableError{until, fmt.Errorf("hold MAC address %s for pod %s: %w by pod %s", mac, pod.Name, ErrTaken, owner.Name)}
+	if err := p.CheckMAC(pod, subnet, mac); err != nil {
+		return err
 	}
-	delete(p.macs, p.asked[pod])
-	p.macs[s], p.asked[pod] = pod, s
+	p.releaseMAC(pod)
+	if mac != nil {
+		s := station{subnet.Masked(), string(mac)}
+		p.macs[s], p.asked[pod] = pod, s
+	}
 	return nil
+}
+
+// CheckMAC returns the error that HoldMAC would.
+func (p *Pods) CheckMAC(pod Pod, subnet netip.Prefix, mac net.HardwareAddr) error {
+	s := station{subnet.Masked(), string(mac)}
+	owner, ok := p.macs[s]
+	if !ok || owner == pod {
+		return nil
+	}
+	until := s.subnet
+	if held := p.Held(owner); len(held) > 0 {
+		until = netip.PrefixFrom(held[0].Addr(), held[0].Addr().BitLen())
+	}
+	return &UnavailableError{until, fmt.Errorf("hold MAC address %s for pod %s: %w by pod %s", mac, pod.Name, ErrTaken, owner.Name)}
+}
+
+// MAC returns the MAC address that HoldMAC has noted for the pod, nil if none.
+func (p *Pods) MAC(pod Pod) net.HardwareAddr {
+	s, ok := p.asked[pod]
+	if !ok {
+		return nil
+	}
+	return net.HardwareAddr(s.mac)
 }
 
 // Held returns what the pod has, nil if nothing.
@@ -225,6 +251,10 @@ func (p *Pods) Release(name string, keep ...string) {
 
 func (p *Pods) release(pod Pod) {
 	p.releaseAddresses(pod)
+	p.releaseMAC(pod)
+}
+
+func (p *Pods) releaseMAC(pod Pod) {
 	if s, ok := p.asked[pod]; ok {
 		delete(p.macs, s)
 		delete(p.asked, pod)

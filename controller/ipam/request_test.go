@@ -80,6 +80,11 @@ func TestHeldAddressesStay(t *testing.T) {
 	if err := p.Hold(pod, prefixes("10.0.1.2/24")); !errors.Is(err, ipam.ErrInvalid) {
 		t.Errorf("hold the management port's address: %v, want %v", err, ipam.ErrInvalid)
 	}
+	for _, two := range [][]netip.Prefix{prefixes("10.0.1.5/24", "10.0.1.6/24"), prefixes("10.0.1.5/24", "fd00::5/64", "fd00::6/64"), prefixes("10.0.1.5/24", "10.0.1.5/24")} {
+		if err := p.Hold(pod, two); !errors.Is(err, ipam.ErrInvalid) || p.Len() != 1 {
+			t.Errorf("hold %v: %v, want %v; %d addresses are held", two, err, ipam.ErrInvalid, p.Len())
+		}
+	}
 	p.Release("ns/a", "1")
 	if p.Len() != 1 {
 		t.Error("a pod to be kept was released")

@@ -38,13 +38,12 @@ func podRows(c *Cluster, key Key) ([]Row, error) {
 	if len(network.Addresses) == 0 || len(subnets) == 0 {
 		return nil, nil
 	}
-	addresses := network.MAC.String()
 	for _, a := range network.Addresses {
 		if !contains(subnets, a.Addr()) {
 			return nil, fmt.Errorf("address %s is outside of the subnets of node %q", a.Addr(), obj.Name)
 		}
-		addresses += " " + a.Addr().String()
 	}
+	addresses := PortAddresses(network)
 	rows, err := hostPortRows(c, pod, obj, network.Addresses)
 	return append(rows, LogicalSwitchPort{
 		Switch: obj.Name, Groups: c.groups(pod), Name: pod.Namespace + "_" + pod.Name, Incarnation: string(pod.UID),
@@ -52,4 +51,13 @@ func podRows(c *Cluster, key Key) ([]Row, error) {
 		Options:     map[string]string{"requested-chassis": obj.Name, "iface-id-ver": string(pod.UID)},
 		ExternalIDs: map[string]string{"namespace": pod.Namespace, "pod": "true"},
 	}), err
+}
+
+// PortAddresses is what the port of a pod has in its columns addresses and port_security.
+func PortAddresses(network annotation.Pod) string {
+	out := network.MAC.String()
+	for _, a := range network.Addresses {
+		out += " " + a.Addr().String()
+	}
+	return out
 }

@@ -1,10 +1,11 @@
 package reconcile
 
 import (
+	"errors"
 	"fmt"
-	"net"
 	"net/netip"
 	"slices"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -13,10 +14,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// allocatePod: what a pod was given stays its own, whatever becomes of its
-// annotation. Addresses that an annotation came with are the pod's unless another
-// has them or they are not of its node; then it gets others. A node whose
-// annotation is not what the books say has none to give yet: it is put right first.
+// errNodeBehind is returned for a pod whose node's annotation does not name the subnets that
+// the node holds. The pod's rows stay as they are: the node's key puts the annotation right,
+// and that change brings the pod's key again.
+var errNodeBehind = errors.New("the node's annotation is about to change")
+
+// allocatePod gives the pod addresses and a MAC address, once, and returns the patch that
+// makes its annotations say exactly that. An annotation is never trusted for what the pod
+// holds already. A pod that holds nothing may come with addresses (see claim).
 func (b *books) allocatePod(c *plan.Cluster, p *corev1.Pod) (*patch, error) {
 	n := c.Node(p.Spec.NodeName)
 	if n == nil {
@@ -25,117 +30,130 @@ func (b *books) allocatePod(c *plan.Cluster, p *corev1.Pod) (*patch, error) {
 	_ = b.holdNode(c, n) // its error is told where the node's key is reconciled, which may be later
 	subnets := b.nodes.Held(n.Name)
 	said, err := annotation.ParseNodeSubnets(n.Annotations)
-	if err != nil || !slices.Equal(said, subnets) {
-		return nil, nil
+	if err != nil {
+		return nil, nil // without subnets the pod has no rows
+	}
+	if !slices.Equal(said, subnets) {
+		return nil, errNodeBehind
 	}
 	pod := owner(p)
-	network, err := annotation.ParsePod(p.Annotations)
-	held := b.pods.Held(pod)
-	if err == nil && inside(network.Addresses, subnets) && (held == nil || slices.Equal(held, network.Addresses)) {
-		if err = b.holdPod(pod, network); err == nil {
-			// It may come from the first generation, or from before its annotation was asked for.
-			return newPatch(&p.ObjectMeta, b.podAnnotations(network, p.Annotations)), nil
+	if held := b.pods.Held(pod); len(onePerSubnet(held, subnets)) != max(len(held), 1) {
+		if err := b.give(n.Name, p, subnets); err != nil {
+			if b.pods.Held(pod) == nil && annotated(p.Annotations, nil, annotation.PodNetworks, annotation.FirstPod) {
+				// Else the next leader would take it for the pod's.
+				return &patch{uid: p.UID, remove: []string{annotation.PodNetworks, annotation.FirstPod}}, nil
+			}
+			return nil, fmt.Errorf("node %q: %w", n.Name, err)
+		}
+	}
+	return b.restore(p, b.network(pod)), nil
+}
+
+// network is what the pod holds, with the routers of its subnets as its gateways.
+func (b *books) network(pod ipam.Pod) annotation.Pod {
+	network := annotation.Pod{Addresses: b.pods.Held(pod), MAC: b.pods.MAC(pod)}
+	if len(network.Addresses) == 0 {
+		return annotation.Pod{}
+	}
+	if network.MAC == nil {
+		network.MAC = plan.MAC(network.Addresses[0].Addr())
+	}
+	for _, a := range network.Addresses {
+		network.Gateways = append(network.Gateways, plan.RouterAddress(a).Addr())
+	}
+	return network
+}
+
+// restore returns the patch after which the pod's annotations say what it holds and nothing
+// else, nil if they do. The first generation's annotation goes if it says something else and
+// this controller does not write it.
+func (b *books) restore(p *corev1.Pod, network annotation.Pod) *patch {
+	want := map[string]string{}
+	var remove []string
+	if text := annotation.FormatPod(network); p.Annotations[annotation.PodNetworks] != text {
+		want[annotation.PodNetworks] = text
+	}
+	text, said := annotation.FormatFirstPod(network), p.Annotations[annotation.FirstPod]
+	switch _, has := p.Annotations[annotation.FirstPod]; {
+	case said == text:
+	case b.first:
+		want[annotation.FirstPod] = text
+	case has:
+		remove = append(remove, annotation.FirstPod)
+	}
+	if len(want) == 0 && len(remove) == 0 {
+		return nil
+	}
+	return &patch{uid: p.UID, annotations: want, remove: remove}
+}
+
+// give allocates what the pod comes with, else what it requests, else what there is.
+func (b *books) give(node string, p *corev1.Pod, subnets []netip.Prefix) error {
+	if err := b.nodes.Outside(node); err != nil {
+		return err
+	}
+	request, err := annotation.ParseRequest(p.Annotations)
+	if err != nil {
+		return err
+	}
+	pod, had := owner(p), b.network(owner(p))
+	if err := b.checkRequest(pod, node, request, subnets); err != nil {
+		return err
+	}
+	if claim := b.claim(p, subnets); claim != nil {
+		_, err := b.pods.Allocate(pod, subnets, claim...)
+		if err == nil {
+			return b.holdMAC(pod, node, subnets, had.MAC, request.MAC)
 		}
 		b.tell(plan.PodKey(p.Namespace, p.Name), reasonReallocated, err)
 	}
-	given, err := b.give(n, p, subnets, network)
-	if _, said := p.Annotations[annotation.PodNetworks]; err != nil && said && b.pods.Held(pod) == nil {
-		// Else the next leader would take it for the pod's.
-		return &patch{uid: p.UID, remove: []string{annotation.PodNetworks, annotation.FirstPod}}, nil
+	if _, err := b.pods.Allocate(pod, subnets, request.Addresses...); err != nil {
+		return err
 	}
-	if err != nil {
-		return nil, fmt.Errorf("node %q: %w", n.Name, err)
-	}
-	return newPatch(&p.ObjectMeta, b.podAnnotations(given, nil)), nil
+	return b.holdMAC(pod, node, subnets, had.MAC, request.MAC)
 }
 
-// podAnnotations are what says which addresses a pod has, without those that it has already.
-func (b *books) podAnnotations(network annotation.Pod, has map[string]string) map[string]string {
-	formats := map[string]func(annotation.Pod) string{annotation.PodNetworks: annotation.FormatPod}
-	if b.first {
-		formats[annotation.FirstPod] = annotation.FormatFirstPod
+// claim returns the addresses that the annotation of a pod without addresses came with. They
+// are as good as requested ones: in the node's subnets, at most one in each.
+func (b *books) claim(p *corev1.Pod, subnets []netip.Prefix) []netip.Addr {
+	said, err := annotation.ParsePod(p.Annotations)
+	if err != nil || b.pods.Held(owner(p)) != nil || len(onePerSubnet(said.Addresses, subnets)) != len(said.Addresses) {
+		return nil
 	}
-	out := map[string]string{}
-	for name, format := range formats {
-		if _, already := has[name]; !already {
-			out[name] = format(network)
+	var out []netip.Addr
+	for _, a := range said.Addresses {
+		out = append(out, a.Addr())
+	}
+	return out
+}
+
+// onePerSubnet returns the addresses that are in the subnets and have their prefix length,
+// of each subnet the first.
+func onePerSubnet(addresses, subnets []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range subnets {
+		if i := slices.IndexFunc(addresses, func(a netip.Prefix) bool { return a.Masked() == s.Masked() }); i >= 0 {
+			out = append(out, addresses[i])
 		}
 	}
 	return out
 }
 
-// give allocates what the pod asks for, or what there is.
-func (b *books) give(n *corev1.Node, p *corev1.Pod, subnets []netip.Prefix, had annotation.Pod) (annotation.Pod, error) {
-	if err := b.nodes.Outside(n.Name); err != nil {
-		return annotation.Pod{}, err
-	}
-	request, err := annotation.ParseRequest(p.Annotations)
-	if err != nil {
-		return annotation.Pod{}, err
-	}
-	if err := b.checkMAC(n, request, subnets); err != nil {
-		return annotation.Pod{}, err
-	}
-	addresses, err := b.pods.Allocate(owner(p), subnets, request.Addresses...)
-	if err != nil {
-		return annotation.Pod{}, err
-	}
-	network := annotation.Pod{Addresses: addresses, MAC: macOf(addresses, request, had)}
-	for _, s := range subnets {
-		network.Gateways = append(network.Gateways, plan.RouterAddress(s).Addr())
-	}
-	return network, b.holdPod(owner(p), network)
-}
-
-// macOf is the MAC address that is asked for, else what the first address had
-// already, else what is derived from it.
-func macOf(addresses []netip.Prefix, r annotation.Request, had annotation.Pod) net.HardwareAddr {
-	switch {
-	case r.MAC != nil:
-		return r.MAC
-	case len(had.Addresses) > 0 && had.Addresses[0] == addresses[0] && annotation.CheckMAC(had.MAC) == nil:
-		return had.MAC
-	}
-	return plan.MAC(addresses[0].Addr())
-}
-
-// holdPod holds addresses and, where it is not derived from them, the MAC address.
-func (b *books) holdPod(pod ipam.Pod, network annotation.Pod) error {
-	if err := annotation.CheckMAC(network.MAC); err != nil {
-		return err
-	}
-	if plan.MAC(network.Addresses[0].Addr()).String() != network.MAC.String() {
-		if err := b.pods.HoldMAC(pod, network.Addresses[0], network.MAC); err != nil {
-			return err
+// planned reports whether the pod's port has what the books say. The annotation may have been
+// changed after it was compared with them; that change brings the key again.
+func (b *books) planned(rows []plan.Row) bool {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	for _, r := range rows {
+		port, ok := r.(plan.LogicalSwitchPort)
+		if !ok || port.Incarnation == "" {
+			continue
 		}
-	}
-	return b.pods.Hold(pod, network.Addresses)
-}
-
-// checkMAC refuses a MAC address that is another's by the way it is made: a
-// pod's that is derived from an address, the router's or the management port's.
-func (b *books) checkMAC(n *corev1.Node, r annotation.Request, subnets []netip.Prefix) error {
-	if r.MAC == nil {
-		return nil
-	}
-	for _, a := range r.Addresses {
-		if plan.MAC(a).String() == r.MAC.String() {
-			return nil
-		}
-	}
-	management, _ := annotation.ParseManagementMAC(n.Annotations) // absent or malformed: not in use
-	derived := plan.MAC(subnets[0].Addr())[:2]
-	if slices.Equal(r.MAC[:2], derived) || slices.Equal(r.MAC, management) {
-		return fmt.Errorf("%w: MAC address %s is the node's own, or kept for the address that it is made from", ipam.ErrInvalid, r.MAC)
-	}
-	return nil
-}
-
-func inside(addresses, subnets []netip.Prefix) bool {
-	for _, a := range addresses {
-		if !slices.ContainsFunc(subnets, func(s netip.Prefix) bool { return s.Masked() == a.Masked() }) {
+		namespace, name, _ := strings.Cut(port.Name, "_")
+		network := b.network(ipam.Pod{Name: namespace + "/" + name, UID: port.Incarnation})
+		if len(network.Addresses) == 0 || !slices.Equal(port.Addresses, []string{plan.PortAddresses(network)}) {
 			return false
 		}
 	}
-	return len(addresses) > 0
+	return true
 }

@@ -18,6 +18,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
@@ -35,21 +36,32 @@ type books struct {
 	mu    sync.Mutex // guards the rest: metrics read while the worker writes
 	nodes *ipam.Nodes
 	pods  *ipam.Pods
+	macs  map[string][]string     // of nodes' own ports, by node
+	ports map[ipam.Pod]nb.PodPort // what OVN had of pods that are not recovered yet
 }
 
 func newBooks(l *Loop) *books {
 	return &books{
 		join: l.cluster.Config.JoinSubnets, first: l.first, joined: l.joined, log: l.log, tell: l.report,
 		nodes: ipam.NewNodes(l.subnets, maxNodes), pods: ipam.NewPods(),
+		macs: map[string][]string{}, ports: map[ipam.Pod]nb.PodPort{},
 	}
 }
 
-// openBooks writes down what annotations say. It asks the API server itself:
+// openBooks writes down what OVN and annotations say. It asks the API server itself:
 // the informers may not have seen yet what the last leader wrote last. On return
-// they have. It fails only when the context ends.
+// they have. It waits for the database: without what that says of pods, their annotations
+// would have to be believed. It fails only when the context ends.
 func (l *Loop) openBooks(ctx context.Context) (*books, error) {
 	wait := retryMin
 	for {
+		for l.db.Ready() != nil {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-l.db.Connected():
+			}
+		}
 		b, err := l.readBooks(ctx)
 		if err == nil {
 			return b, nil
@@ -73,12 +85,20 @@ func (l *Loop) readBooks(ctx context.Context) (*books, error) {
 	if err != nil {
 		return nil, err
 	}
+	ports, err := l.db.PodPorts()
+	if err != nil {
+		return nil, err
+	}
 	for i, r := range l.resources {
 		listed := lists[i]
-		if r.name == nodesResource || r.name == podsResource {
-			// The older of two that claim the same keeps it.
+		// The older of two that claim the same keeps it.
+		switch r.name {
+		case nodesResource:
 			slices.SortFunc(listed, older)
-			b.recover(listed)
+			b.recoverNodes(listed)
+		case podsResource:
+			slices.SortFunc(listed, older)
+			b.recoverPods(listed, ports)
 		}
 		if err := r.catchUp(ctx, listed, l.log); err != nil {
 			return nil, err
@@ -105,35 +125,6 @@ func (l *Loop) listAll(ctx context.Context) ([][]metav1.Object, error) {
 func older(x, y metav1.Object) int {
 	return cmp.Or(x.GetCreationTimestamp().Compare(y.GetCreationTimestamp().Time),
 		cmp.Compare(x.GetNamespace(), y.GetNamespace()), cmp.Compare(x.GetName(), y.GetName()))
-}
-
-// recover holds what nodes or pods have had before this replica led.
-func (b *books) recover(listed []metav1.Object) {
-	for _, obj := range listed {
-		switch obj := obj.(type) {
-		case *corev1.Node:
-			if err := b.holdNode(nil, obj); err != nil {
-				b.log.Warn("allocation found twice", "err", err)
-			}
-		case *corev1.Pod:
-			b.recoverPod(obj)
-		}
-	}
-}
-
-// recoverPod holds the pod's addresses. What is not of its node is nobody's.
-func (b *books) recoverPod(p *corev1.Pod) {
-	network, err := annotation.ParsePod(p.Annotations)
-	if err != nil || !plan.NeedsPort(p) || !inside(network.Addresses, b.nodes.Held(p.Spec.NodeName)) {
-		return
-	}
-	if err := b.holdPod(owner(p), network); err != nil {
-		b.log.Warn("allocation found twice", "err", err)
-	}
-}
-
-func owner(p *corev1.Pod) ipam.Pod {
-	return ipam.Pod{Name: p.Namespace + "/" + p.Name, UID: string(p.UID)}
 }
 
 // allocate returns the patch that gives the key's object what it lacks, nil if
@@ -171,6 +162,7 @@ func (b *books) holdNode(c *plan.Cluster, n *corev1.Node) error {
 		return errors.Join(errs...)
 	}
 	errs = append(errs, b.nodes.HoldSubnets(n.Name, subnets))
+	b.macs[n.Name] = nodeMACs(n, b.nodes.Held(n.Name))
 	if c != nil && b.nodes.Held(n.Name) != nil {
 		pods := c.NodePods(n.Name)
 		slices.SortFunc(pods, func(x, y *corev1.Pod) int { return older(x, y) })
@@ -206,6 +198,7 @@ func (b *books) allocateNode(c *plan.Cluster, n *corev1.Node) (*patch, error) {
 	if err != nil {
 		return nil, err
 	}
+	b.macs[n.Name] = nodeMACs(n, subnets)
 	want := map[string]string{}
 	if have, err := annotation.ParseNodeID(n.Annotations); err != nil || have != id {
 		want[annotation.NodeID] = strconv.Itoa(id)

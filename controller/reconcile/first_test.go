@@ -15,7 +15,7 @@ import (
 )
 
 // TestLoopFirstAnnotation: the first generation's annotation is written beside ours, and
-// a pod that has it alone keeps its address.
+// a pod that has it alone keeps its address, with the MAC address derived from that.
 func TestLoopFirstAnnotation(t *testing.T) {
 	config := kubetest.Start(t).RestConfig()
 	client := kubernetes.NewForConfigOrDie(config)
@@ -33,7 +33,7 @@ func TestLoopFirstAnnotation(t *testing.T) {
 			if err != nil || p.Annotations[annotation.PodNetworks] == "" || p.Annotations[annotation.FirstPod] != annotation.FormatFirstPod(network) {
 				return false
 			}
-			if p.Name == "old" && (network.Addresses[0].String() != "10.244.0.6/29" || network.MAC.String() != "02:00:00:00:00:06") {
+			if p.Name == "old" && (network.Addresses[0].String() != "10.244.0.6/29" || network.MAC.String() != "0a:58:0a:f4:00:06") {
 				t.Fatalf("%s has %+v", p.Name, network)
 			}
 		}

@@ -19,6 +19,7 @@ func (b *books) release(c *plan.Cluster, k plan.Key, rows []plan.Row) (node bool
 	case plan.KindNode:
 		if len(rows) == 0 && c.Node(k.Name) == nil {
 			node = b.nodes.Release(k.Name)
+			delete(b.macs, k.Name)
 		}
 	case plan.KindPod:
 		// The pod may have gone, or become another, since its rows were planned.

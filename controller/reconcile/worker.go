@@ -137,6 +137,12 @@ func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 
 func (w *worker) prepare(k plan.Key, todo *work) {
 	p, err := w.books.allocate(&w.cluster, k)
+	if errors.Is(err, errNodeBehind) {
+		delete(w.pending, k)
+		w.lag.done(k)
+		w.settle(k, "ok")
+		return
+	}
 	if err != nil {
 		w.counts.allocation(k.Kind, err)
 		if k.Kind == plan.KindPod { // what is there is an earlier pod's of that name, or wrong
@@ -155,6 +161,11 @@ func (w *worker) prepare(k plan.Key, todo *work) {
 	var unserved *plan.Unserved
 	if err != nil && !errors.As(err, &unserved) {
 		w.fail(k, reasonCannotPlan, err)
+		return
+	}
+	if !w.books.planned(rows) {
+		w.queue.AddRateLimited(k)
+		w.queue.Done(k)
 		return
 	}
 	todo.rows[k] = rows

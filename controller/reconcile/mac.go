@@ -1,0 +1,91 @@
+package reconcile
+
+import (
+	"bytes"
+	"crypto/sha256"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+)
+
+// nodeMACs are the MAC addresses of the node's own ports: the router's, the management port's, and
+// the uplink's, which the gateway router shares.
+func nodeMACs(n *corev1.Node, subnets []netip.Prefix) []string {
+	var out []string
+	for _, s := range subnets {
+		out = append(out, plan.MAC(plan.RouterAddress(s).Addr()).String(), plan.MAC(plan.ManagementAddress(s).Addr()).String())
+	}
+	// What is absent or malformed is not in use.
+	if mac, err := annotation.ParseManagementMAC(n.Annotations); err == nil {
+		out = append(out, mac.String())
+	}
+	if gateway, err := annotation.ParseGateway(n.Annotations); err == nil {
+		if mac, err := net.ParseMAC(gateway.MAC); err == nil {
+			out = append(out, mac.String())
+		}
+	}
+	return out
+}
+
+// checkMAC returns an error unless the pod may have the MAC address beside the IP addresses:
+// a unicast one that is neither the node's own, nor another pod's, nor of the form that is
+// kept for the addresses of others.
+func (b *books) checkMAC(pod ipam.Pod, node string, subnets []netip.Prefix, mac net.HardwareAddr, addresses ...netip.Addr) error {
+	if err := annotation.CheckMAC(mac); err != nil {
+		return fmt.Errorf("%w: %w", ipam.ErrInvalid, err)
+	}
+	derived := bytes.Equal(mac[:2], plan.MAC(subnets[0].Addr())[:2])
+	own := slices.ContainsFunc(addresses, func(a netip.Addr) bool { return bytes.Equal(plan.MAC(a), mac) })
+	if derived && !own || slices.Contains(b.macs[node], mac.String()) {
+		return fmt.Errorf("%w: MAC address %s is the node's own, or kept for the address that it is made from", ipam.ErrInvalid, mac)
+	}
+	return b.pods.CheckMAC(pod, subnets[0], mac)
+}
+
+// checkRequest refuses a requested MAC address that the pod cannot have. One that spells an
+// address may be requested with that address alone, as the pod's first.
+func (b *books) checkRequest(pod ipam.Pod, node string, r annotation.Request, subnets []netip.Prefix) error {
+	if r.MAC == nil {
+		return nil
+	}
+	first := slices.DeleteFunc(slices.Clone(r.Addresses), func(a netip.Addr) bool { return !subnets[0].Contains(a) })
+	return b.checkMAC(pod, node, subnets, r.MAC, first...)
+}
+
+// holdMAC gives the pod, which has addresses, the first of the candidates that it may have,
+// else the one derived from its first address, else one made from its UID: derived ones of
+// IPv6 addresses may meet.
+func (b *books) holdMAC(pod ipam.Pod, node string, subnets []netip.Prefix, candidates ...net.HardwareAddr) error {
+	var addresses []netip.Addr
+	for _, a := range b.pods.Held(pod) {
+		addresses = append(addresses, a.Addr())
+	}
+	derived := plan.MAC(addresses[0])
+	for _, mac := range slices.Concat(candidates, []net.HardwareAddr{derived}, madeFrom(pod.UID)) {
+		if mac == nil || b.checkMAC(pod, node, subnets, mac, addresses...) != nil {
+			continue
+		}
+		if addresses[0].Is4() && bytes.Equal(mac, derived) {
+			mac = nil // no two addresses have the same one
+		}
+		return b.pods.HoldMAC(pod, subnets[0], mac)
+	}
+	return fmt.Errorf("allocate MAC address for pod %s: %w", pod.Name, ipam.ErrExhausted)
+}
+
+// madeFrom returns locally administered MAC addresses, always the same of one UID.
+func madeFrom(uid string) []net.HardwareAddr {
+	out := make([]net.HardwareAddr, 4)
+	for i := range out {
+		sum := sha256.Sum256(fmt.Append(nil, uid, i))
+		out[i] = append(net.HardwareAddr{0x02}, sum[:5]...)
+	}
+	return out
+}
