@@ -1,6 +1,7 @@
 package deploy
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -19,13 +20,20 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
+// policies is the API of which an older server has nothing, nor the chart then.
+const policies = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
+
 // TestSame: the chart's defaults are the kustomize base, but for the namespace,
 // which Helm is told.
 func TestSame(t *testing.T) {
-	base, helm := kustomized(t, "base"), chart(t)
+	base, helm, older := kustomized(t, "base"), chart(t, policies), chart(t)
 	delete(base, "Namespace /ovn-ebpf")
 	if diff := cmp.Diff(base, helm); diff != "" {
 		t.Errorf("(-base +chart)\n%s", diff)
+	}
+	maps.DeleteFunc(base, func(key string, _ any) bool { return strings.HasPrefix(key, "ValidatingAdmissionPolicy") })
+	if diff := cmp.Diff(base, older); diff != "" {
+		t.Errorf("without admission policies (-base +chart)\n%s", diff)
 	}
 }
 
@@ -126,6 +134,23 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
+// apply creates everything of the base, and returns it.
+func apply(t *testing.T, client kubernetes.Interface) map[string]any {
+	t.Helper()
+	strict, objects := metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}, kustomized(t, "base")
+	for _, kind := range []string{"Namespace", ""} { // the namespace first
+		for key, object := range objects {
+			if strings.HasPrefix(key, "Namespace") != (kind == "Namespace") {
+				continue
+			}
+			if err := create(t.Context(), client, object, strict); err != nil {
+				t.Errorf("%s: %v", key, err)
+			}
+		}
+	}
+	return objects
+}
+
 // TestRights gives everything to a real API server and asks it what the two
 // programs may do: what they call, and nothing else that is asked for here.
 func TestRights(t *testing.T) {
@@ -134,18 +159,7 @@ func TestRights(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ctx, strict := t.Context(), metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}
-	objects := kustomized(t, "base")
-	for _, kind := range []string{"Namespace", ""} { // the namespace first
-		for key, object := range objects {
-			if strings.HasPrefix(key, "Namespace") != (kind == "Namespace") {
-				continue
-			}
-			if err := create(ctx, client, object, strict); err != nil {
-				t.Errorf("%s: %v", key, err)
-			}
-		}
-	}
+	ctx, objects := t.Context(), apply(t, client)
 	for _, tc := range []struct {
 		who, verb, group, resource, namespace string
 		want                                  bool
@@ -161,6 +175,8 @@ func TestRights(t *testing.T) {
 		{"controller", "update", "coordination.k8s.io", "leases", "kube-system", false},
 		{"controller", "delete", "", "pods", "any", false},
 		{"controller", "list", "", "secrets", "", false},
+		{"controller", "write", "ovn-ebpf.io", "podaddresses", "", true},
+		{"node", "write", "ovn-ebpf.io", "podaddresses", "", false},
 		{"controller", "create", "", "pods", "any", false},
 		{"node", "list", "", "pods", "", true},
 		{"node", "get", "", "pods", "any", true},

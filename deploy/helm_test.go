@@ -16,7 +16,7 @@ func TestHelm(t *testing.T) {
 	if program == "" {
 		t.Skip("HELM is not set: '.ci/full helm' builds it, which takes minutes")
 	}
-	out, err := exec.Command(program, "template", "ovn-ebpf", "helm/ovn-ebpf", "--namespace", "ovn-ebpf", "--kube-version", "1.35.0").Output()
+	out, err := exec.Command(program, "template", "ovn-ebpf", "helm/ovn-ebpf", "--namespace", "ovn-ebpf", "--kube-version", "1.35.0", "--api-versions", policies).Output()
 	if err != nil {
 		if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
 			t.Fatalf("%v: %s", err, exit.Stderr)

@@ -5,10 +5,12 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strconv"
 	"testing"
 	"text/template"
 
+	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -17,15 +19,17 @@ import (
 
 // kinds are the API's types of what the manifests have.
 var kinds = map[string]func() any{
-	"v1 Namespace":                                    func() any { return &corev1.Namespace{} },
-	"v1 ConfigMap":                                    func() any { return &corev1.ConfigMap{} },
-	"v1 ServiceAccount":                               func() any { return &corev1.ServiceAccount{} },
-	"apps/v1 DaemonSet":                               func() any { return &appsv1.DaemonSet{} },
-	"apps/v1 Deployment":                              func() any { return &appsv1.Deployment{} },
-	"rbac.authorization.k8s.io/v1 Role":               func() any { return &rbacv1.Role{} },
-	"rbac.authorization.k8s.io/v1 RoleBinding":        func() any { return &rbacv1.RoleBinding{} },
-	"rbac.authorization.k8s.io/v1 ClusterRole":        func() any { return &rbacv1.ClusterRole{} },
-	"rbac.authorization.k8s.io/v1 ClusterRoleBinding": func() any { return &rbacv1.ClusterRoleBinding{} },
+	"v1 Namespace":                                                     func() any { return &corev1.Namespace{} },
+	"v1 ConfigMap":                                                     func() any { return &corev1.ConfigMap{} },
+	"v1 ServiceAccount":                                                func() any { return &corev1.ServiceAccount{} },
+	"apps/v1 DaemonSet":                                                func() any { return &appsv1.DaemonSet{} },
+	"apps/v1 Deployment":                                               func() any { return &appsv1.Deployment{} },
+	"rbac.authorization.k8s.io/v1 Role":                                func() any { return &rbacv1.Role{} },
+	"rbac.authorization.k8s.io/v1 RoleBinding":                         func() any { return &rbacv1.RoleBinding{} },
+	"rbac.authorization.k8s.io/v1 ClusterRole":                         func() any { return &rbacv1.ClusterRole{} },
+	"rbac.authorization.k8s.io/v1 ClusterRoleBinding":                  func() any { return &rbacv1.ClusterRoleBinding{} },
+	"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy":        func() any { return &admissionv1.ValidatingAdmissionPolicy{} },
+	"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding": func() any { return &admissionv1.ValidatingAdmissionPolicyBinding{} },
 }
 
 // decode reads a file of manifests. A field that the API does not know, or one
@@ -88,9 +92,14 @@ func kustomized(t *testing.T, dir string) map[string]any {
 	return out
 }
 
-// chart renders the Helm chart with its values, in namespace ovn-ebpf. It knows
-// of Helm's language what the templates use.
-func chart(t *testing.T) map[string]any {
+// versions are what an API server has, as Helm tells templates.
+type versions []string
+
+func (v versions) Has(version string) bool { return slices.Contains(v, version) }
+
+// chart renders the Helm chart with its values, in namespace ovn-ebpf, for an API server that
+// has these versions. It knows of Helm's language what the templates use.
+func chart(t *testing.T, has ...string) map[string]any {
 	t.Helper()
 	var values map[string]any
 	if err := yaml.UnmarshalStrict(read(t, "helm/ovn-ebpf/values.yaml"), &values); err != nil {
@@ -109,8 +118,11 @@ func chart(t *testing.T) map[string]any {
 			t.Fatal(err)
 		}
 		var b bytes.Buffer
-		if err := tmpl.Execute(&b, map[string]any{"Values": values, "Release": map[string]any{"Namespace": "ovn-ebpf"}}); err != nil {
+		if err := tmpl.Execute(&b, map[string]any{"Values": values, "Release": map[string]any{"Namespace": "ovn-ebpf"}, "Capabilities": map[string]any{"APIVersions": versions(has)}}); err != nil {
 			t.Fatal(err)
+		}
+		if len(bytes.TrimSpace(b.Bytes())) == 0 {
+			continue
 		}
 		for key, object := range decode(t, f, b.Bytes()) {
 			out[key] = object
