@@ -26,8 +26,8 @@ func TestSizes(t *testing.T) {
 		{"fragment key", uint32(unsafe.Sizeof(gatewayFragKey{})), spec.Maps["frags"].KeySize},
 		{"fragment value", uint32(unsafe.Sizeof(gatewayFragSeen{})), spec.Maps["frags"].ValueSize},
 		{"host digest", hostWords * 8, spec.Maps[".data.hosts"].ValueSize},
-		{"flow key", uint32(unsafe.Sizeof(gatewayFlowKey{})), spec.Maps["flows"].KeySize},
-		{"flow value", uint32(unsafe.Sizeof(gatewaySeen{})), spec.Maps["flows"].ValueSize},
+		{"flow key", uint32(unsafe.Sizeof(gatewayFlowKey{})), spec.Maps["takeover"].KeySize},
+		{"flow value", uint32(unsafe.Sizeof(gatewaySeen{})), spec.Maps["takeover"].ValueSize},
 		{"address", uint32(unsafe.Sizeof(gatewayAddr{})), spec.Maps["host_addrs"].KeySize},
 		{"port bits", uint32(unsafe.Sizeof(gatewayPortBits{})), spec.Maps["host_sockets"].ValueSize},
 		{"cells", uint32(unsafe.Sizeof(gatewayCells{})), spec.Maps["counters"].ValueSize},
@@ -101,7 +101,7 @@ func TestPinnedMaps(t *testing.T) {
 	}
 	pinned := map[string]bool{
 		"counters": true, "ns": true, "frags": true, "services": true, "host_addrs": true,
-		"host_sockets": true, "flows": true, "takeover": true, "host_protos": true, "lookup_targets": true,
+		"host_sockets": true, "takeover": true, "host_protos": true, "lookup_targets": true,
 	}
 	for name, m := range spec.Maps {
 		if got := m.Pinning == ebpf.PinByName; got != pinned[name] {

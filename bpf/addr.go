@@ -46,7 +46,7 @@ func (g *Gateway) SyncAddrs(want map[netip.Addr]AddrKind) error {
 		_, err = putEntries(g.objs.HostAddrs, entries)
 	}
 	if err == nil {
-		err = pruneEntries(g.objs.HostAddrs, entries)
+		_, err = pruneEntries(g.objs.HostAddrs, entries)
 	}
 	if err == nil {
 		err = g.digest.setHosts(hosts)

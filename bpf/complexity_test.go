@@ -13,7 +13,7 @@ var complexity = map[string]uint32{
 	"uplink_ingress":       15000,
 	"bridge_ingress":       12000,
 	"bridged_uplink_in":    15000,
-	"bridged_uplink_out":   12000,
+	"bridged_uplink_out":   13000,
 	"bridged_bridge_in":    100,
 	"bridged_bridge_out":   4000,
 	"dedicated_uplink_in":  15000,

@@ -6,7 +6,7 @@
 // A node has one NIC, the uplink, and one address that the host and OVN's
 // gateway router share, MAC and all. OVN has local ports of its own, the SNAT
 // range, so the owner of most packets is read off their local port: nothing is
-// learned, and nothing can be lost. Unknown means the host.
+// learned, and nothing can be lost. What the host exchanges no pod can take. Unknown means the host.
 //
 // What becomes of a packet, in which order and for which reason, is
 // docs/verdicts.md, made from package agent/gateway/verdict. TestCorpus and
@@ -41,14 +41,14 @@
 //
 // A socket is asked for only on ports that SyncHostSockets or a Gate names: a
 // connection of the host's owns its port, also one being set up or in TIME_WAIT,
-// and so does any UDP socket; a listener owns what is no SYN if it answers its SYN cookie.
+// and so does any UDP socket, by whose port OVN may not send; a listener owns what is no SYN if it answers its SYN cookie.
 //
 // # State
 //
 // Pinned under the pin directory, shared with the programs of an earlier load
 // and of other layouts: the maps counters, services, host_addrs, host_sockets,
 // host_protos, takeover (seeded flows), and what is learned: ns (what OVN asked
-// for), frags, flows (OVN's UDP from ports of host sockets). The links
+// for) and frags. The links
 // uplink_ingress, uplink_egress, bridge_ingress and bridge_egress, or where the
 // kernel has no tcx (before 6.6) the clsact programs
 // <hook>_clsact_<interface index>. The configuration and the bitmaps belong to

@@ -25,9 +25,18 @@ type DatagramKey struct {
 	ID       uint32
 }
 
+// FragmentOwner is who got a first fragment.
+type FragmentOwner uint8
+
+const (
+	FragmentHost FragmentOwner = FragmentOwner(gatewayFragOwnerFRAG_HOST)
+	FragmentOVN  FragmentOwner = FragmentOwner(gatewayFragOwnerFRAG_OVN)
+	FragmentBoth FragmentOwner = FragmentOwner(gatewayFragOwnerFRAG_BOTH)
+)
+
 // Datagram is what is known of one.
 type Datagram struct {
-	OVN  bool          // to whom its first fragment went
+	To   FragmentOwner // who got its first fragment
 	Seen time.Duration // when, on CLOCK_MONOTONIC
 }
 
@@ -49,7 +58,6 @@ type Entries struct {
 	Services  map[ServiceKey]ServiceOwner
 	Exchanges map[ExchangeKey]time.Duration
 	Datagrams map[DatagramKey]Datagram
-	Learned   map[FlowKey]time.Duration
 	Takeover  map[FlowKey]time.Duration
 	Protos    map[NSKey]bool
 	Gated     map[SocketKey]bool
@@ -59,17 +67,18 @@ type Entries struct {
 // save themselves a lookup.
 func (e *Explainer) Entries(k Keys) (Entries, error) {
 	var out Entries
-	var errs [7]error
+	var errs [6]error
 	maps := e.coll.Maps
 	out.Addrs, errs[0] = lookUp(maps["host_addrs"], k.Addrs,
 		func(a netip.Addr) gatewayAddr { return gatewayAddr{W: words(a)} }, func(v uint8) AddrKind { return AddrKind(v) })
 	out.Services, errs[1] = lookUp(maps["services"], k.Services, ServiceKey.cell, func(v uint8) ServiceOwner { return ServiceOwner(v) })
 	out.Exchanges, errs[2] = lookUp(maps["ns"], k.Exchanges, ExchangeKey.cell, gatewaySeen.at)
 	out.Datagrams, errs[3] = lookUp(maps["frags"], k.Datagrams, DatagramKey.cell,
-		func(v gatewayFragSeen) Datagram { return Datagram{OVN: v.Ovn != 0, Seen: time.Duration(v.Ns)} })
-	out.Learned, errs[4] = lookUp(maps["flows"], k.Flows, FlowKey.cell, gatewaySeen.at)
-	out.Takeover, errs[5] = lookUp(maps["takeover"], k.Flows, FlowKey.cell, gatewaySeen.at)
-	out.Protos, errs[6] = lookUp(maps["host_protos"], k.Protos, NSKey.cell, func(uint8) bool { return true })
+		func(v gatewayFragSeen) Datagram {
+			return Datagram{To: FragmentOwner(v.Owner), Seen: time.Duration(v.Ns)}
+		})
+	out.Takeover, errs[4] = lookUp(maps["takeover"], k.Flows, FlowKey.cell, gatewaySeen.at)
+	out.Protos, errs[5] = lookUp(maps["host_protos"], k.Protos, NSKey.cell, func(uint8) bool { return true })
 	err := errors.Join(errs[:]...)
 	if err == nil {
 		out.Gated, err = readGates(maps["host_sockets"], k.Ports)

@@ -27,12 +27,11 @@ const (
 	explainAskedASKED_GATE     explainAsked = 3
 	explainAskedASKED_SOCKET   explainAsked = 4
 	explainAskedASKED_EXCHANGE explainAsked = 5
-	explainAskedASKED_LEARNED  explainAsked = 6
-	explainAskedASKED_TAKEOVER explainAsked = 7
-	explainAskedASKED_FRAGMENT explainAsked = 8
-	explainAskedASKED_PROTOCOL explainAsked = 9
-	explainAskedWOULD_LEARN    explainAsked = 10
-	explainAskedWOULD_REMEMBER explainAsked = 11
+	explainAskedASKED_TAKEOVER explainAsked = 6
+	explainAskedASKED_FRAGMENT explainAsked = 7
+	explainAskedASKED_PROTOCOL explainAsked = 8
+	explainAskedWOULD_LEARN    explainAsked = 9
+	explainAskedWOULD_REMEMBER explainAsked = 10
 )
 
 type explainCell struct {
@@ -43,7 +42,7 @@ type explainCell struct {
 
 type explainCells struct {
 	_      structs.HostLayout
-	Reason [60]explainCell
+	Reason [61]explainCell
 }
 
 type explainConfig struct {
@@ -183,10 +182,10 @@ type explainFragKey struct {
 }
 
 type explainFragSeen struct {
-	_   structs.HostLayout
-	Ns  uint64
-	Ovn uint8
-	Pad [7]uint8
+	_     structs.HostLayout
+	Ns    uint64
+	Owner uint8
+	Pad   [7]uint8
 }
 
 type explainNote struct {
@@ -233,7 +232,6 @@ type explainServiceKey struct {
 const (
 	explainMapCounters      = "counters"
 	explainMapExplanation   = "explanation"
-	explainMapFlows         = "flows"
 	explainMapFrags         = "frags"
 	explainMapHostAddrs     = "host_addrs"
 	explainMapHostProtos    = "host_protos"
@@ -307,7 +305,6 @@ type explainProgramSpecs struct {
 type explainMapSpecs struct {
 	Counters      *ebpf.MapSpec `ebpf:"counters"`
 	Explanation   *ebpf.MapSpec `ebpf:"explanation"`
-	Flows         *ebpf.MapSpec `ebpf:"flows"`
 	Frags         *ebpf.MapSpec `ebpf:"frags"`
 	HostAddrs     *ebpf.MapSpec `ebpf:"host_addrs"`
 	HostProtos    *ebpf.MapSpec `ebpf:"host_protos"`
@@ -353,7 +350,6 @@ func (o *explainObjects) Close() error {
 type explainMaps struct {
 	Counters      *ebpf.Map `ebpf:"counters"`
 	Explanation   *ebpf.Map `ebpf:"explanation"`
-	Flows         *ebpf.Map `ebpf:"flows"`
 	Frags         *ebpf.Map `ebpf:"frags"`
 	HostAddrs     *ebpf.Map `ebpf:"host_addrs"`
 	HostProtos    *ebpf.Map `ebpf:"host_protos"`
@@ -369,7 +365,6 @@ func (m *explainMaps) Close() error {
 	return _ExplainClose(
 		m.Counters,
 		m.Explanation,
-		m.Flows,
 		m.Frags,
 		m.HostAddrs,
 		m.HostProtos,

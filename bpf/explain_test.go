@@ -22,12 +22,13 @@ var deciding = map[string][]string{
 	"service_host":       {"service: a socket of the host serves it"},
 	"service_local":      {"service: OVN's load balancers serve it", "service: a socket of the host serves it"},
 	"snat_port":          {"gate: no socket of the host has this port", "socket: none of the host owns the packet"},
-	"snat_learned":       {"learned: OVN has sent to it from this port"},
 	"host_socket":        {"socket: one of the host owns the packet"},
 	"takeover":           {"takeover: a connection of OVN's from before"},
 	"icmp_echo_reply_ns": {"exchange: OVN has begun it"},
 	"proto_ns":           {"exchange: OVN has begun it"},
-	"proto_host":         {"protocol: the host uses it with this peer"},
+	"host_owned":         {"socket: one of the host owns the packet", "protocol: the host uses it with this peer, or has a raw socket for it"},
+	"icmp_error_echo":    {"exchange: OVN has begun it"},
+	"proto_host":         {"protocol: the host uses it with this peer, or has a raw socket for it"},
 	"fragment_ovn":       {"fragment: the first went to OVN"},
 	"fragment":           {"fragment: the first went to the host"},
 	"arp_vip":            {"address: a VIP of a service"},
@@ -123,7 +124,7 @@ var kernels = map[string]bool{
 func (r *rig) contents(t testing.TB) map[string][]byte {
 	t.Helper()
 	all := make(map[string][]byte)
-	for name, m := range map[string]*ebpf.Map{"ns": r.g.objs.Ns, "frags": r.g.objs.Frags, "flows": r.g.objs.Flows, "takeover": r.g.objs.Takeover} {
+	for name, m := range map[string]*ebpf.Map{"ns": r.g.objs.Ns, "frags": r.g.objs.Frags, "takeover": r.g.objs.Takeover} {
 		var key, value []byte
 		it := m.Iterate()
 		for it.Next(&key, &value) {

@@ -18,7 +18,7 @@ type FlowKey struct {
 
 // NSKey is a protocol without ports, used with a peer.
 type NSKey struct {
-	Remote netip.Addr
+	Remote netip.Addr // unspecified, of either family: with anybody
 	Proto  uint8
 }
 
@@ -100,20 +100,38 @@ func (g *Gateway) restoreFlows() error {
 }
 
 // SyncHostProtos says which protocols without ports the host itself uses with
-// which peers, exactly, as SyncAddrs does.
-func (g *Gateway) SyncHostProtos(want []NSKey) error {
+// which peers: exactly those that scan names. A raw socket that is made meanwhile is
+// not lost: the gate's entry for it stays, or a later scan names it, as there is one after
+// each that has changed the table. If scan fails nothing changes.
+func (g *Gateway) SyncHostProtos(scan func() ([]NSKey, error)) error {
+	const most = 10 // while sockets come and go all the time
+	for range most {
+		want, err := scan()
+		if err != nil {
+			return fmt.Errorf("sync host protocols: %w", err)
+		}
+		changed, err := g.putHostProtos(want)
+		if err != nil {
+			return fmt.Errorf("sync host protocols: %w", err)
+		}
+		if !changed {
+			break
+		}
+	}
+	return nil
+}
+
+func (g *Gateway) putHostProtos(want []NSKey) (changed bool, err error) {
 	entries := make(map[gatewayNsKey]uint8, len(want))
 	for _, k := range want {
 		entries[k.cell()] = 1
 	}
-	_, err := putEntries(g.objs.HostProtos, entries)
-	if err == nil {
-		err = pruneEntries(g.objs.HostProtos, entries)
-	}
+	done, err := putEntries(g.objs.HostProtos, entries)
 	if err != nil {
-		return fmt.Errorf("sync host protocols: %w", err)
+		return false, err
 	}
-	return nil
+	gone, err := pruneEntries(g.objs.HostProtos, entries)
+	return done.written > 0 || gone > 0, err
 }
 
 // monotonicNow is bpf_ktime_get_ns.

@@ -5,14 +5,20 @@
 // SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
 /*
  * The gate of the host's sockets: the moment one binds, and again when it connects,
- * the gateway's programs know that the kernel must be asked for its port.
+ * the gateway's programs know that the kernel must be asked for its port. The moment
+ * one is made that is raw they know that its protocol is the host's.
  */
 #include <linux/bpf.h>
 #include <linux/in.h>
+#include <linux/in6.h>
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #include "types.h"
+
+#define AF_INET 2
+#define AF_INET6 10
+#define SOCK_RAW 3
 
 char _license[] SEC("license") = "GPL";
 
@@ -27,6 +33,16 @@ struct {
 	__type(value, struct port_bits);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } host_sockets SEC(".maps");
+
+/* The gateway's as well. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 4096);
+	__type(key, struct ns_key);
+	__type(value, __u8);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} host_protos SEC(".maps");
 
 /* What was bound in this period and in the one before. */
 struct {
@@ -119,4 +135,36 @@ SEC("cgroup/connect6")
 int gate_connect6(struct bpf_sock_addr *ctx)
 {
 	return connects(ctx);
+}
+
+/* As HostProtos in agent/link: what has ports, and ICMP, is told otherwise. */
+static __always_inline int is_claim(__u32 proto)
+{
+	switch (proto) {
+	case IPPROTO_TCP:
+	case IPPROTO_UDP:
+	case IPPROTO_SCTP:
+	case IPPROTO_ICMP:
+	case IPPROTO_ICMPV6:
+		return 0;
+	}
+	return 1;
+}
+
+/* With anybody: whom it is connected to is not known yet. A scan takes it back. */
+SEC("cgroup/sock_create")
+int gate_sock_create(struct bpf_sock *ctx)
+{
+	struct ns_key k = { .proto = ctx->protocol };
+	__u8 one = 1;
+
+	if (ctx->type != SOCK_RAW || !is_claim(ctx->protocol) ||
+	    bpf_get_netns_cookie(ctx) != host_netns)
+		return 1;
+	if (ctx->family == AF_INET)
+		k.remote.w[2] = bpf_htonl(0xffff);
+	else if (ctx->family != AF_INET6)
+		return 1;
+	bpf_map_update_elem(&host_protos, &k, &one, BPF_ANY);
+	return 1;
 }

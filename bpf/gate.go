@@ -9,7 +9,8 @@ import (
 
 // Gate opens the gateway's gate for a host socket the moment it binds, and again when
 // it connects: the kernel is asked for its port from then on. Sync closes it again.
-// Loopback does not count over IPv4. Its methods are not for concurrent use.
+// The protocol of a raw socket is the host's from the moment the socket is made, until
+// Gateway.SyncHostProtos. Loopback does not count over IPv4. Its methods are not for concurrent use.
 type Gate struct {
 	opts  CgroupOptions
 	objs  gateObjects
@@ -33,6 +34,7 @@ func OpenGate(opts CgroupOptions) (*Gate, error) {
 		{gateProgGatePostBind6, g.objs.GatePostBind6, ebpf.AttachCGroupInet6PostBind},
 		{gateProgGateConnect4, g.objs.GateConnect4, ebpf.AttachCGroupInet4Connect},
 		{gateProgGateConnect6, g.objs.GateConnect6, ebpf.AttachCGroupInet6Connect},
+		{gateProgGateSockCreate, g.objs.GateSockCreate, ebpf.AttachCGroupInetSockCreate},
 	}
 	return g, nil
 }

@@ -13,6 +13,17 @@ import (
 	"github.com/cilium/ebpf"
 )
 
+type gateNsKey struct {
+	_      structs.HostLayout
+	Remote struct {
+		_ structs.HostLayout
+		W [4]uint32
+	}
+	Id    uint16
+	Proto uint8
+	Pad   uint8
+}
+
 type gatePortBits struct {
 	_   structs.HostLayout
 	Tcp [1024]uint64
@@ -23,14 +34,16 @@ type gatePortBits struct {
 //
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
-	gateMapGateRecent     = "gate_recent"
-	gateMapHostSockets    = "host_sockets"
-	gateProgGateConnect4  = "gate_connect4"
-	gateProgGateConnect6  = "gate_connect6"
-	gateProgGatePostBind4 = "gate_post_bind4"
-	gateProgGatePostBind6 = "gate_post_bind6"
-	gateVarHostNetns      = "host_netns"
-	gateVarPeriod         = "period"
+	gateMapGateRecent      = "gate_recent"
+	gateMapHostProtos      = "host_protos"
+	gateMapHostSockets     = "host_sockets"
+	gateProgGateConnect4   = "gate_connect4"
+	gateProgGateConnect6   = "gate_connect6"
+	gateProgGatePostBind4  = "gate_post_bind4"
+	gateProgGatePostBind6  = "gate_post_bind6"
+	gateProgGateSockCreate = "gate_sock_create"
+	gateVarHostNetns       = "host_netns"
+	gateVarPeriod          = "period"
 )
 
 // loadGate returns the embedded CollectionSpec for gate.
@@ -75,10 +88,11 @@ type gateSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type gateProgramSpecs struct {
-	GateConnect4  *ebpf.ProgramSpec `ebpf:"gate_connect4"`
-	GateConnect6  *ebpf.ProgramSpec `ebpf:"gate_connect6"`
-	GatePostBind4 *ebpf.ProgramSpec `ebpf:"gate_post_bind4"`
-	GatePostBind6 *ebpf.ProgramSpec `ebpf:"gate_post_bind6"`
+	GateConnect4   *ebpf.ProgramSpec `ebpf:"gate_connect4"`
+	GateConnect6   *ebpf.ProgramSpec `ebpf:"gate_connect6"`
+	GatePostBind4  *ebpf.ProgramSpec `ebpf:"gate_post_bind4"`
+	GatePostBind6  *ebpf.ProgramSpec `ebpf:"gate_post_bind6"`
+	GateSockCreate *ebpf.ProgramSpec `ebpf:"gate_sock_create"`
 }
 
 // gateMapSpecs contains maps before they are loaded into the kernel.
@@ -86,6 +100,7 @@ type gateProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type gateMapSpecs struct {
 	GateRecent  *ebpf.MapSpec `ebpf:"gate_recent"`
+	HostProtos  *ebpf.MapSpec `ebpf:"host_protos"`
 	HostSockets *ebpf.MapSpec `ebpf:"host_sockets"`
 }
 
@@ -118,12 +133,14 @@ func (o *gateObjects) Close() error {
 // It can be passed to loadGateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type gateMaps struct {
 	GateRecent  *ebpf.Map `ebpf:"gate_recent"`
+	HostProtos  *ebpf.Map `ebpf:"host_protos"`
 	HostSockets *ebpf.Map `ebpf:"host_sockets"`
 }
 
 func (m *gateMaps) Close() error {
 	return _GateClose(
 		m.GateRecent,
+		m.HostProtos,
 		m.HostSockets,
 	)
 }
@@ -140,10 +157,11 @@ type gateVariables struct {
 //
 // It can be passed to loadGateObjects or ebpf.CollectionSpec.LoadAndAssign.
 type gatePrograms struct {
-	GateConnect4  *ebpf.Program `ebpf:"gate_connect4"`
-	GateConnect6  *ebpf.Program `ebpf:"gate_connect6"`
-	GatePostBind4 *ebpf.Program `ebpf:"gate_post_bind4"`
-	GatePostBind6 *ebpf.Program `ebpf:"gate_post_bind6"`
+	GateConnect4   *ebpf.Program `ebpf:"gate_connect4"`
+	GateConnect6   *ebpf.Program `ebpf:"gate_connect6"`
+	GatePostBind4  *ebpf.Program `ebpf:"gate_post_bind4"`
+	GatePostBind6  *ebpf.Program `ebpf:"gate_post_bind6"`
+	GateSockCreate *ebpf.Program `ebpf:"gate_sock_create"`
 }
 
 func (p *gatePrograms) Close() error {
@@ -152,6 +170,7 @@ func (p *gatePrograms) Close() error {
 		p.GateConnect6,
 		p.GatePostBind4,
 		p.GatePostBind6,
+		p.GateSockCreate,
 	)
 }
 

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestGateTable holds the gate's definition of the gateway's table to the gateway's.
+// TestGateTable holds the gate's definitions of the gateway's tables to the gateway's.
 func TestGateTable(t *testing.T) {
 	gateway, err := loadGateway()
 	if err != nil {
@@ -23,9 +23,11 @@ func TestGateTable(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	a, b := gateway.Maps[gatewayMapHostSockets], gate.Maps[gateMapHostSockets]
-	if a.Type != b.Type || a.KeySize != b.KeySize || a.ValueSize != b.ValueSize || a.MaxEntries != b.MaxEntries || a.Flags != b.Flags {
-		t.Errorf("host_sockets is %v in the gateway, %v in the gate", a, b)
+	for _, name := range []string{gateMapHostSockets, gateMapHostProtos} {
+		a, b := gateway.Maps[name], gate.Maps[name]
+		if a.Type != b.Type || a.KeySize != b.KeySize || a.ValueSize != b.ValueSize || a.MaxEntries != b.MaxEntries || a.Flags != b.Flags {
+			t.Errorf("%s is %v in the gateway, %v in the gate", name, a, b)
+		}
 	}
 }
 

@@ -36,7 +36,7 @@ type gatewayCell struct {
 
 type gatewayCells struct {
 	_      structs.HostLayout
-	Reason [60]gatewayCell
+	Reason [61]gatewayCell
 }
 
 type gatewayConfig struct {
@@ -166,11 +166,19 @@ type gatewayFragKey struct {
 	Pad   [3]uint8
 }
 
+type gatewayFragOwner uint32
+
+const (
+	gatewayFragOwnerFRAG_HOST gatewayFragOwner = 0
+	gatewayFragOwnerFRAG_OVN  gatewayFragOwner = 1
+	gatewayFragOwnerFRAG_BOTH gatewayFragOwner = 2
+)
+
 type gatewayFragSeen struct {
-	_   structs.HostLayout
-	Ns  uint64
-	Ovn uint8
-	Pad [7]uint8
+	_     structs.HostLayout
+	Ns    uint64
+	Owner uint8
+	Pad   [7]uint8
 }
 
 type gatewayLookupTarget struct {
@@ -225,23 +233,23 @@ const (
 	gatewayReasonREASON_GENEVE_OVN         gatewayReason = 24
 	gatewayReasonREASON_SERVICE            gatewayReason = 25
 	gatewayReasonREASON_SNAT_PORT          gatewayReason = 26
-	gatewayReasonREASON_SNAT_LEARNED       gatewayReason = 27
-	gatewayReasonREASON_TAKEOVER           gatewayReason = 28
-	gatewayReasonREASON_ICMP_ECHO_REPLY_NS gatewayReason = 29
-	gatewayReasonREASON_ICMP_ERROR_OVN     gatewayReason = 30
-	gatewayReasonREASON_ICMP_VIP           gatewayReason = 31
-	gatewayReasonREASON_PROTO_NS           gatewayReason = 32
-	gatewayReasonREASON_FRAGMENT_OVN       gatewayReason = 33
-	gatewayReasonREASON_ARP_REQUEST_OVN    gatewayReason = 34
-	gatewayReasonREASON_ND_SOLICIT_OVN     gatewayReason = 35
-	gatewayReasonREASON_POD_ADDRESS        gatewayReason = 36
-	gatewayReasonREASON_OVN_ADDRESS        gatewayReason = 37
-	gatewayReasonREASON_BOTH_FIRST         gatewayReason = 38
-	gatewayReasonREASON_ARP_REPLY          gatewayReason = 38
-	gatewayReasonREASON_ARP_GRATUITOUS     gatewayReason = 39
-	gatewayReasonREASON_ND_ADVERT          gatewayReason = 40
-	gatewayReasonREASON_ROUTER_ADVERT      gatewayReason = 41
-	gatewayReasonREASON_FRAGMENT_EARLY     gatewayReason = 42
+	gatewayReasonREASON_TAKEOVER           gatewayReason = 27
+	gatewayReasonREASON_ICMP_ERROR_OVN     gatewayReason = 28
+	gatewayReasonREASON_ICMP_VIP           gatewayReason = 29
+	gatewayReasonREASON_PROTO_NS           gatewayReason = 30
+	gatewayReasonREASON_FRAGMENT_OVN       gatewayReason = 31
+	gatewayReasonREASON_ARP_REQUEST_OVN    gatewayReason = 32
+	gatewayReasonREASON_ND_SOLICIT_OVN     gatewayReason = 33
+	gatewayReasonREASON_POD_ADDRESS        gatewayReason = 34
+	gatewayReasonREASON_OVN_ADDRESS        gatewayReason = 35
+	gatewayReasonREASON_BOTH_FIRST         gatewayReason = 36
+	gatewayReasonREASON_ARP_REPLY          gatewayReason = 36
+	gatewayReasonREASON_ARP_GRATUITOUS     gatewayReason = 37
+	gatewayReasonREASON_ND_ADVERT          gatewayReason = 38
+	gatewayReasonREASON_ROUTER_ADVERT      gatewayReason = 39
+	gatewayReasonREASON_FRAGMENT_EARLY     gatewayReason = 40
+	gatewayReasonREASON_ICMP_ECHO_REPLY_NS gatewayReason = 41
+	gatewayReasonREASON_ICMP_ERROR_ECHO    gatewayReason = 42
 	gatewayReasonREASON_BFD                gatewayReason = 43
 	gatewayReasonREASON_OUT_FIRST          gatewayReason = 44
 	gatewayReasonREASON_OUT                gatewayReason = 44
@@ -255,15 +263,16 @@ const (
 	gatewayReasonREASON_GARP_GUARD         gatewayReason = 51
 	gatewayReasonREASON_SVC_LEAK           gatewayReason = 52
 	gatewayReasonREASON_UNSNATED           gatewayReason = 53
-	gatewayReasonREASON_NO_UPLINK          gatewayReason = 54
-	gatewayReasonREASON_UP_FIRST           gatewayReason = 55
-	gatewayReasonREASON_HAIRPIN            gatewayReason = 55
-	gatewayReasonREASON_OVERSIZED          gatewayReason = 56
-	gatewayReasonREASON_LOCAL_OUT          gatewayReason = 57
-	gatewayReasonREASON_HOST_FIRST         gatewayReason = 58
-	gatewayReasonREASON_HOST_OUT           gatewayReason = 58
-	gatewayReasonREASON_HOST_OVN           gatewayReason = 59
-	gatewayReasonREASON_MAX                gatewayReason = 60
+	gatewayReasonREASON_HOST_OWNED         gatewayReason = 54
+	gatewayReasonREASON_NO_UPLINK          gatewayReason = 55
+	gatewayReasonREASON_UP_FIRST           gatewayReason = 56
+	gatewayReasonREASON_HAIRPIN            gatewayReason = 56
+	gatewayReasonREASON_OVERSIZED          gatewayReason = 57
+	gatewayReasonREASON_LOCAL_OUT          gatewayReason = 58
+	gatewayReasonREASON_HOST_FIRST         gatewayReason = 59
+	gatewayReasonREASON_HOST_OUT           gatewayReason = 59
+	gatewayReasonREASON_HOST_OVN           gatewayReason = 60
+	gatewayReasonREASON_MAX                gatewayReason = 61
 )
 
 type gatewaySeen struct {
@@ -291,7 +300,6 @@ const (
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	gatewayMapCounters            = "counters"
-	gatewayMapFlows               = "flows"
 	gatewayMapFrags               = "frags"
 	gatewayMapHostAddrs           = "host_addrs"
 	gatewayMapHostProtos          = "host_protos"
@@ -314,6 +322,7 @@ const (
 	gatewayVarCountServices       = "count_services"
 	gatewayVarHostDigest          = "host_digest"
 	gatewayVarSpecialPorts        = "special_ports"
+	gatewayVarUnusedFragment      = "unused_fragment"
 	gatewayVarUnusedKind          = "unused_kind"
 	gatewayVarUnusedOwner         = "unused_owner"
 	gatewayVarUnusedReason        = "unused_reason"
@@ -376,7 +385,6 @@ type gatewayProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type gatewayMapSpecs struct {
 	Counters      *ebpf.MapSpec `ebpf:"counters"`
-	Flows         *ebpf.MapSpec `ebpf:"flows"`
 	Frags         *ebpf.MapSpec `ebpf:"frags"`
 	HostAddrs     *ebpf.MapSpec `ebpf:"host_addrs"`
 	HostProtos    *ebpf.MapSpec `ebpf:"host_protos"`
@@ -393,13 +401,14 @@ type gatewayMapSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type gatewayVariableSpecs struct {
-	Cfg           *ebpf.VariableSpec `ebpf:"cfg"`
-	CountServices *ebpf.VariableSpec `ebpf:"count_services"`
-	HostDigest    *ebpf.VariableSpec `ebpf:"host_digest"`
-	SpecialPorts  *ebpf.VariableSpec `ebpf:"special_ports"`
-	UnusedKind    *ebpf.VariableSpec `ebpf:"unused_kind"`
-	UnusedOwner   *ebpf.VariableSpec `ebpf:"unused_owner"`
-	UnusedReason  *ebpf.VariableSpec `ebpf:"unused_reason"`
+	Cfg            *ebpf.VariableSpec `ebpf:"cfg"`
+	CountServices  *ebpf.VariableSpec `ebpf:"count_services"`
+	HostDigest     *ebpf.VariableSpec `ebpf:"host_digest"`
+	SpecialPorts   *ebpf.VariableSpec `ebpf:"special_ports"`
+	UnusedFragment *ebpf.VariableSpec `ebpf:"unused_fragment"`
+	UnusedKind     *ebpf.VariableSpec `ebpf:"unused_kind"`
+	UnusedOwner    *ebpf.VariableSpec `ebpf:"unused_owner"`
+	UnusedReason   *ebpf.VariableSpec `ebpf:"unused_reason"`
 }
 
 // gatewayObjects contains all objects after they have been loaded into the kernel.
@@ -423,7 +432,6 @@ func (o *gatewayObjects) Close() error {
 // It can be passed to loadGatewayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type gatewayMaps struct {
 	Counters      *ebpf.Map `ebpf:"counters"`
-	Flows         *ebpf.Map `ebpf:"flows"`
 	Frags         *ebpf.Map `ebpf:"frags"`
 	HostAddrs     *ebpf.Map `ebpf:"host_addrs"`
 	HostProtos    *ebpf.Map `ebpf:"host_protos"`
@@ -439,7 +447,6 @@ type gatewayMaps struct {
 func (m *gatewayMaps) Close() error {
 	return _GatewayClose(
 		m.Counters,
-		m.Flows,
 		m.Frags,
 		m.HostAddrs,
 		m.HostProtos,
@@ -457,13 +464,14 @@ func (m *gatewayMaps) Close() error {
 //
 // It can be passed to loadGatewayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type gatewayVariables struct {
-	Cfg           *ebpf.Variable `ebpf:"cfg"`
-	CountServices *ebpf.Variable `ebpf:"count_services"`
-	HostDigest    *ebpf.Variable `ebpf:"host_digest"`
-	SpecialPorts  *ebpf.Variable `ebpf:"special_ports"`
-	UnusedKind    *ebpf.Variable `ebpf:"unused_kind"`
-	UnusedOwner   *ebpf.Variable `ebpf:"unused_owner"`
-	UnusedReason  *ebpf.Variable `ebpf:"unused_reason"`
+	Cfg            *ebpf.Variable `ebpf:"cfg"`
+	CountServices  *ebpf.Variable `ebpf:"count_services"`
+	HostDigest     *ebpf.Variable `ebpf:"host_digest"`
+	SpecialPorts   *ebpf.Variable `ebpf:"special_ports"`
+	UnusedFragment *ebpf.Variable `ebpf:"unused_fragment"`
+	UnusedKind     *ebpf.Variable `ebpf:"unused_kind"`
+	UnusedOwner    *ebpf.Variable `ebpf:"unused_owner"`
+	UnusedReason   *ebpf.Variable `ebpf:"unused_reason"`
 }
 
 // gatewayPrograms contains all programs after they have been loaded into the kernel.

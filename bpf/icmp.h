@@ -47,15 +47,17 @@ static __noinline int quoted_sender(struct __sk_buff *skb, const struct packet *
 		return port_owner(skb, &q, 1);
 	if (!is_icmp(&q) && is_host_proto(&q))
 		return REASON_PROTO_HOST;
-	if (is_node(&q.dst) && (!is_icmp(&q) || is_echo_request(&q)) && in_ns(&q))
-		return REASON_PROTO_NS;
-	return REASON_NOT_OURS;
+	if (!is_node(&q.dst) || (is_icmp(&q) && !is_echo_request(&q)) || !in_ns(&q))
+		return REASON_NOT_OURS;
+	return is_icmp(&q) ? REASON_ICMP_ECHO_REPLY_NS : REASON_PROTO_NS;
 }
 
 static __always_inline int icmp_error(struct __sk_buff *skb, const struct packet *p)
 {
 	int sender = quoted_sender(skb, p);
 
+	if (sender == REASON_ICMP_ECHO_REPLY_NS)
+		return REASON_ICMP_ERROR_ECHO; /* the host may have asked by the same identifier */
 	if (sender >= REASON_OVN_FIRST)
 		return REASON_ICMP_ERROR_OVN;
 	if (is_too_big(p) && !cfg.local && sender != REASON_SERVICE_HOST &&

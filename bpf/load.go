@@ -93,7 +93,7 @@ func Open(opts Options) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read gateway programs: %w", err)
 	}
-	if err := dropIncompatible(spec, opts.PinDir, opts.Log); err != nil {
+	if err := errors.Join(dropIncompatible(spec, opts.PinDir, opts.Log), dropAbandoned(opts.PinDir)); err != nil {
 		return nil, err
 	}
 	g := &Gateway{opts: opts, progs: make(map[string]*ebpf.Program)}
@@ -165,6 +165,24 @@ func (g *Gateway) Close() error {
 		err = errors.Join(err, p.Close())
 	}
 	return err
+}
+
+// abandoned are maps that earlier versions have pinned.
+var abandoned = []string{"flows"}
+
+// dropAbandoned unpins those that no program has any more. Attached programs of before
+// go on with theirs.
+func dropAbandoned(dir string) error {
+	var errs []error
+	for _, name := range abandoned {
+		if err := os.Remove(filepath.Join(dir, name)); !errors.Is(err, fs.ErrNotExist) {
+			errs = append(errs, err)
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("unpin map of an earlier version: %w", err)
+	}
+	return nil
 }
 
 // dropIncompatible unpins maps that an older or newer version laid out otherwise.

@@ -59,15 +59,6 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } host_addrs SEC(".maps");
 
-/* UDP that OVN sent from a port that is also a host socket's. */
-struct {
-	__uint(type, BPF_MAP_TYPE_LRU_HASH);
-	__uint(max_entries, 16384);
-	__type(key, struct flow_key);
-	__type(value, struct seen);
-	__uint(pinning, LIBBPF_PIN_BY_NAME);
-} flows SEC(".maps");
-
 /*
  * Connections from before the node was taken over, or its range changed.
  * Nothing but Go enters them: no packet can push one out.
@@ -81,7 +72,7 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } takeover SEC(".maps");
 
-/* Protocols without ports that the host itself uses, by peer. */
+/* Protocols without ports that the host itself uses, by peer. gate.bpf.c has it, too. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 4096);

@@ -26,7 +26,7 @@ type monitorCell struct {
 
 type monitorCells struct {
 	_      structs.HostLayout
-	Reason [60]monitorCell
+	Reason [61]monitorCell
 }
 
 type monitorConfig struct {
@@ -157,10 +157,10 @@ type monitorFragKey struct {
 }
 
 type monitorFragSeen struct {
-	_   structs.HostLayout
-	Ns  uint64
-	Ovn uint8
-	Pad [7]uint8
+	_     structs.HostLayout
+	Ns    uint64
+	Owner uint8
+	Pad   [7]uint8
 }
 
 type monitorLookFor struct {
@@ -225,7 +225,6 @@ type monitorServiceKey struct {
 // Used for safe lookups in a Collection or CollectionSpec.
 const (
 	monitorMapCounters      = "counters"
-	monitorMapFlows         = "flows"
 	monitorMapFrags         = "frags"
 	monitorMapHostAddrs     = "host_addrs"
 	monitorMapHostProtos    = "host_protos"
@@ -305,7 +304,6 @@ type monitorProgramSpecs struct {
 // It can be passed ebpf.CollectionSpec.Assign.
 type monitorMapSpecs struct {
 	Counters      *ebpf.MapSpec `ebpf:"counters"`
-	Flows         *ebpf.MapSpec `ebpf:"flows"`
 	Frags         *ebpf.MapSpec `ebpf:"frags"`
 	HostAddrs     *ebpf.MapSpec `ebpf:"host_addrs"`
 	HostProtos    *ebpf.MapSpec `ebpf:"host_protos"`
@@ -355,7 +353,6 @@ func (o *monitorObjects) Close() error {
 // It can be passed to loadMonitorObjects or ebpf.CollectionSpec.LoadAndAssign.
 type monitorMaps struct {
 	Counters      *ebpf.Map `ebpf:"counters"`
-	Flows         *ebpf.Map `ebpf:"flows"`
 	Frags         *ebpf.Map `ebpf:"frags"`
 	HostAddrs     *ebpf.Map `ebpf:"host_addrs"`
 	HostProtos    *ebpf.Map `ebpf:"host_protos"`
@@ -371,7 +368,6 @@ type monitorMaps struct {
 func (m *monitorMaps) Close() error {
 	return _MonitorClose(
 		m.Counters,
-		m.Flows,
 		m.Frags,
 		m.HostAddrs,
 		m.HostProtos,

@@ -19,12 +19,11 @@ enum asked {
 	ASKED_GATE,    /* whether a socket of the host may have the port */
 	ASKED_SOCKET,  /* whether one owns the packet */
 	ASKED_EXCHANGE,
-	ASKED_LEARNED,
 	ASKED_TAKEOVER,
-	ASKED_FRAGMENT, /* 1: the first was the host's, 2: OVN's */
+	ASKED_FRAGMENT, /* 1 + enum frag_owner; 0: the first is not known */
 	ASKED_PROTOCOL, /* whether the host uses it with that peer */
 	WOULD_LEARN,
-	WOULD_REMEMBER, /* where the first fragment went */
+	WOULD_REMEMBER, /* 1 + enum frag_owner */
 };
 
 struct note {

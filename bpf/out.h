@@ -52,25 +52,6 @@ static __noinline int encap_arp(struct __sk_buff *skb)
 	return addr_eq(&spa, &cfg.encap);
 }
 
-/* Remembers UDP from a port on which a host socket may be, too. */
-static __noinline int learn_flow(const struct packet *reply)
-{
-	struct seen now = { .ns = bpf_ktime_get_ns() };
-	struct flow_key k;
-	struct seen *s;
-
-	note(WOULD_LEARN, 1, &reply->src, reply->sport, reply->proto, NULL);
-	if (DRY_RUN)
-		return REASON_OUT_LEARNED;
-	flow_key(&k, reply);
-	s = bpf_map_lookup_elem(&flows, &k);
-	if (s)
-		s->ns = now.ns;
-	else
-		bpf_map_update_elem(&flows, &k, &now, BPF_ANY);
-	return REASON_OUT_LEARNED;
-}
-
 /* Remembers what has no local port to tell its answers by. */
 static __noinline int learn_exchange(const struct packet *reply)
 {
@@ -90,22 +71,37 @@ static __noinline int learn_exchange(const struct packet *reply)
 	return REASON_OUT_LEARNED;
 }
 
-/* Well formed, from an address of the router's. */
-static __always_inline int learn(const struct packet *p)
+/* Would a socket of the host get it? As port_owner() says, of UDP to the node. */
+static __always_inline int is_of_socket(struct __sk_buff *skb, const struct packet *reply)
+{
+	int owns;
+
+	if (!in_snat_range(bpf_ntohs(reply->dport)) || !is_gated(reply) || service_owner(reply))
+		return 0;
+	owns = host_socket(skb, reply, 1);
+	note(ASKED_SOCKET, owns, &reply->dst, reply->dport, reply->proto, NULL);
+	return owns;
+}
+
+/*
+ * Well formed, from an address of the router's. Whose answer the host would get is the
+ * host's to send: else a pod could speak for it.
+ */
+static __always_inline int learn(struct __sk_buff *skb, const struct packet *p)
 {
 	struct packet reply = *p;
 
 	reverse(&reply);
 	if (p->proto == IPPROTO_UDP) {
-		if (p->frag != FRAG_LATER && in_snat_range(bpf_ntohs(reply.dport)) &&
-		    is_gated(&reply))
-			return learn_flow(&reply);
-		return REASON_OUT;
+		return p->frag != FRAG_LATER && is_of_socket(skb, &reply) ? REASON_HOST_OWNED
+									  : REASON_OUT;
 	}
 	if (has_ports(p->proto))
 		return REASON_OUT;
 	if (is_icmp(p) && (p->frag == FRAG_LATER || !is_echo_request(p)))
 		return REASON_OUT;
+	if (!is_icmp(p) && is_host_proto(&reply))
+		return REASON_HOST_OWNED;
 	return learn_exchange(&reply);
 }
 
@@ -128,7 +124,7 @@ static __noinline int may_leave(struct __sk_buff *skb, const struct packet *p, i
 		return REASON_OUT;
 	if (cfg.local && has_ports(p->proto))
 		return REASON_LOCAL_OUT;
-	return learn(p);
+	return learn(skb, p);
 }
 
 /* Is it a service's answer to what the host has forwarded to it? */

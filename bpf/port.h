@@ -68,8 +68,6 @@ static __always_inline int range_owner(struct __sk_buff *skb, const struct packe
 		return REASON_SNAT_PORT;
 	}
 	note(ASKED_GATE, 1, &p->dst, p->dport, p->proto, NULL);
-	if (p->proto == IPPROTO_UDP && in_learned(p))
-		return REASON_SNAT_LEARNED;
 	owns = host_socket(skb, p, quoted);
 	note(ASKED_SOCKET, owns, &p->dst, p->dport, p->proto, NULL);
 	return owns ? REASON_HOST_SOCKET : REASON_SNAT_PORT;
@@ -99,8 +97,8 @@ static __noinline int port_owner(struct __sk_buff *skb, const struct packet *p, 
 	return !quoted && is_bfd(p) ? REASON_BFD : REASON_DEFAULT;
 }
 
-/* Does the host itself use this protocol with p->src? */
-static __always_inline int is_host_proto(const struct packet *p)
+/* Does the host itself use this protocol with p->src, or with anybody? */
+static __noinline int is_host_proto(const struct packet *p)
 {
 	struct ns_key k;
 	int uses;
@@ -109,6 +107,12 @@ static __always_inline int is_host_proto(const struct packet *p)
 		return 0;
 	ns_key(&k, p);
 	uses = bpf_map_lookup_elem(&host_protos, &k) != NULL;
+	if (!uses) {
+		__builtin_memset(&k.remote, 0, sizeof(k.remote));
+		if (!p->v6)
+			map4(&k.remote, 0);
+		uses = bpf_map_lookup_elem(&host_protos, &k) != NULL;
+	}
 	note(ASKED_PROTOCOL, uses, &p->src, 0, p->proto, NULL);
 	return uses;
 }

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 	"time"
@@ -126,14 +127,18 @@ func (r *rig) set(t testing.TB, n *corpus.Node) {
 		gates = append(gates, SocketKey(s))
 	}
 	err := errors.Join(r.g.SetConfig(r.config0(&n.Config)), r.g.SyncAddrs(addrs), r.g.SyncServices(owners),
-		r.g.SyncHostProtos(protos), r.g.SyncHostSockets(gates), r.learn(n))
+		r.g.SyncHostProtos(found(protos)), r.g.SyncHostSockets(gates), r.learn(n))
 	if err != nil {
 		t.Fatal(err)
 	}
 }
 
-// learn enters what n has learned. Flows that a program may have learned go
-// where it does, the others are seeded.
+// found is a scan that always finds the same.
+func found(protos ...[]NSKey) func() ([]NSKey, error) {
+	return func() ([]NSKey, error) { return slices.Concat(protos...), nil }
+}
+
+// learn enters what n has learned, and what was seeded.
 func (r *rig) learn(n *corpus.Node) error {
 	before := func(age time.Duration) gatewaySeen { return gatewaySeen{Ns: uint64(r.since - age)} }
 	var errs []error
@@ -141,16 +146,12 @@ func (r *rig) learn(n *corpus.Node) error {
 		errs = append(errs, r.g.objs.Ns.Put(ExchangeKey(k).cell(), before(age)))
 	}
 	for k, f := range n.Frags {
-		first := gatewayFragSeen{Ns: uint64(r.since - f.Seen), Ovn: flag(f.Owner == verdict.OVN)}
+		first := gatewayFragSeen{Ns: uint64(r.since - f.Seen), Owner: uint8(slices.Index(fragmentOwners[:], f.Owner))}
 		errs = append(errs, r.g.objs.Frags.Put(DatagramKey(k).cell(), first))
 	}
 	errs = append(errs, r.g.Flows(func(FlowKey, time.Duration) bool { return false }))
 	for k, age := range n.Flows {
-		key, port := FlowKey(k), k.Local.Port()
-		if k.Proto == protoUDP && n.Config.SNATFirst <= port && port <= n.Config.SNATLast {
-			errs = append(errs, r.g.objs.Flows.Put(key.cell(), before(age)))
-			continue
-		}
+		key := FlowKey(k)
 		errs = append(errs, r.g.SeedFlows([]FlowKey{key}), r.g.objs.Takeover.Put(key.cell(), before(age)))
 	}
 	return errors.Join(errs...)

@@ -100,7 +100,7 @@ func (n *node) send(g *Gateway, s step) (ret uint32, out []byte, err error) {
 // forget empties what the programs learn.
 func forget(t testing.TB, g *Gateway) {
 	t.Helper()
-	maps := []*ebpf.Map{g.objs.Ns, g.objs.Frags, g.objs.Flows}
+	maps := []*ebpf.Map{g.objs.Ns, g.objs.Frags}
 	for _, m := range maps {
 		var keys [][]byte
 		var value []byte

@@ -33,11 +33,11 @@ func learnTests(f family) []packetTest {
 		one("echo reply to the host", pong(7), retNext, "icmp_echo_reply"),
 		{"ping from ovn", []step{
 			tx(ping, retRedirect, "out_learned"),
-			rx(pong(7), retRedirect, "icmp_echo_reply_ns"),
+			rx(pong(7), retNext, "icmp_echo_reply_ns"),
 			rx(pong(8), retNext, "icmp_echo_reply"),
 			rx(f.rx(f.foreign, f.node, f.icmp, f.pong(7)), retNext, "icmp_echo_reply"),
 			tx(ping, retRedirect, "out_learned"),
-			rx(about(f.icmp, f.ping(7)), retRedirect, "icmp_error_ovn"),
+			rx(about(f.icmp, f.ping(7)), retNext, "icmp_error_echo"),
 			rx(about(f.icmp, f.ping(8)), retNext, "icmp_error_host"),
 			rx(f.rx(f.remote, f.node, f.icmp, f.ping(7)), retNext, "icmp_echo"),
 		}},
@@ -75,8 +75,8 @@ func fragmentTests(f family) []packetTest {
 		{"a service's", []step{rx(first(3, 30053), retRedirect, "service"), rx(later(3), retRedirect, "fragment_ovn")}},
 		{"ping reply", []step{
 			tx(f.tx(f.node, f.remote, f.icmp, f.ping(7)), retRedirect, "out_learned"),
-			rx(f.fragment(f.icmp, 4, 0, true, f.pong(7)), retRedirect, "icmp_echo_reply_ns"),
-			rx(f.fragment(f.icmp, 4, 16, false, rest), retRedirect, "fragment_ovn"),
+			rx(f.fragment(f.icmp, 4, 0, true, f.pong(7)), retNext, "icmp_echo_reply_ns"),
+			rx(f.fragment(f.icmp, 4, 16, false, rest), retNext, "fragment_early"),
 		}},
 		{"geneve", []step{rx(first(5, 6081), retNext, "geneve"), rx(later(5), retNext, "fragment")}},
 	}

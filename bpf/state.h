@@ -9,8 +9,8 @@
 #include "parse.h"
 
 #define NSEC_PER_SEC 1000000000ULL
-#define ICMP_TIMEOUT (60 * NSEC_PER_SEC)  /* conntrack forgets after 30 s */
-#define FLOW_TIMEOUT (180 * NSEC_PER_SEC) /* conntrack holds a UDP stream for 120 s */
+#define ICMP_TIMEOUT (60 * NSEC_PER_SEC)   /* conntrack forgets after 30 s */
+#define PROTO_TIMEOUT (600 * NSEC_PER_SEC) /* as conntrack, of what it does not know */
 
 static __always_inline void ns_key(struct ns_key *k, const struct packet *p)
 {
@@ -26,16 +26,16 @@ static __always_inline int seen_in_ns(const struct ns_key *k, __u64 timeout)
 	struct seen *s = bpf_map_lookup_elem(&ns, k);
 
 	note(ASKED_EXCHANGE, !!s, &k->remote, k->id, k->proto, s);
-	return s && (!timeout || bpf_ktime_get_ns() - s->ns < timeout);
+	return s && bpf_ktime_get_ns() - s->ns < timeout;
 }
 
-/* p->src is the remote side. Only echo identifiers are used again by others soon. */
+/* p->src is the remote side. Echo identifiers are sooner used again by others. */
 static __always_inline int in_ns(const struct packet *p)
 {
 	struct ns_key k;
 
 	ns_key(&k, p);
-	return seen_in_ns(&k, is_icmp(p) ? ICMP_TIMEOUT : 0);
+	return seen_in_ns(&k, is_icmp(p) ? ICMP_TIMEOUT : PROTO_TIMEOUT);
 }
 
 /* p->src is the remote side. */
@@ -47,20 +47,6 @@ static __always_inline void flow_key(struct flow_key *k, const struct packet *p)
 	k->remote_port = p->sport;
 	k->local_port = p->dport;
 	k->proto = p->proto;
-}
-
-/* Did OVN send on this port to this remote? */
-static __noinline int in_learned(const struct packet *p)
-{
-	struct flow_key k;
-	struct seen *s;
-
-	flow_key(&k, p);
-	s = bpf_map_lookup_elem(&flows, &k);
-	if (!s)
-		s = bpf_map_lookup_elem(&takeover, &k);
-	note(ASKED_LEARNED, !!s, &p->src, p->sport, p->proto, s);
-	return s && bpf_ktime_get_ns() - s->ns < FLOW_TIMEOUT;
 }
 
 /* Is it a connection of OVN's from before? Its age tells Go when it has ended. */

@@ -49,12 +49,14 @@ func TestAging(t *testing.T) {
 	runStep(t, n, g, 0, ping)
 	runStep(t, n, g, 1, tx(v4.tx(v4.node, v4.remote, protoGRE, make([]byte, 8)), retRedirect, "out_learned"))
 	ageTable[gatewayNsKey, gatewaySeen](t, g.objs.Ns, 55)
-	runStep(t, n, g, 2, rx(pong, retRedirect, "icmp_echo_reply_ns"))
+	runStep(t, n, g, 2, rx(pong, retNext, "icmp_echo_reply_ns"))
 	ageTable[gatewayNsKey, gatewaySeen](t, g.objs.Ns, 61)
 	runStep(t, n, g, 3, rx(pong, retNext, "icmp_echo_reply"))
-	runStep(t, n, g, 4, rx(gre, retRedirect, "proto_ns")) // an idle tunnel is still a tunnel
+	runStep(t, n, g, 4, rx(gre, retRedirect, "proto_ns"))
+	ageTable[gatewayNsKey, gatewaySeen](t, g.objs.Ns, 601)
+	runStep(t, n, g, 4, rx(gre, retNext, "default"))
 	runStep(t, n, g, 5, ping)
-	runStep(t, n, g, 6, rx(pong, retRedirect, "icmp_echo_reply_ns"))
+	runStep(t, n, g, 6, rx(pong, retNext, "icmp_echo_reply_ns"))
 
 	later := v4.fragment(protoUDP, 1, 24, false, make([]byte, 16))
 	runStep(t, n, g, 7, rx(v4.fragment(protoUDP, 1, 0, true, udp(53, 50000, make([]byte, 16)...)), retRedirect, "snat_port"))
@@ -83,7 +85,7 @@ func TestNSTableFull(t *testing.T) {
 		return nil
 	})
 	last := size + 4095
-	runStep(t, n, g, last, rx(v4.rx(remote(last), v4.node, protoICMP, v4.pong(uint16(last))), retRedirect, "icmp_echo_reply_ns"))
+	runStep(t, n, g, last, rx(v4.rx(remote(last), v4.node, protoICMP, v4.pong(uint16(last))), retNext, "icmp_echo_reply_ns"))
 	sizes, err := TableSizes(n.pinDir)
 	if err != nil || sizes["ns"] > size || sizes["ns"] < size/2 {
 		t.Errorf("ns has %d entries of %d, %v", sizes["ns"], size, err)

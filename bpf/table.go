@@ -71,8 +71,8 @@ func putEntries[K, V comparable](m *ebpf.Map, want map[K]V) (puts[K], error) {
 	return done, nil
 }
 
-// pruneEntries deletes the keys of m that are not wanted.
-func pruneEntries[K comparable, V any](m *ebpf.Map, want map[K]V) error {
+// pruneEntries deletes the keys of m that are not wanted, and returns how many.
+func pruneEntries[K comparable, V any](m *ebpf.Map, want map[K]V) (int, error) {
 	var stale []K
 	err := eachEntry(m, func(k K, _ V) {
 		if _, ok := want[k]; !ok {
@@ -81,10 +81,10 @@ func pruneEntries[K comparable, V any](m *ebpf.Map, want map[K]V) error {
 	})
 	for _, k := range stale {
 		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			return err
+			return 0, err
 		}
 	}
-	return err
+	return len(stale), err
 }
 
 // eachEntry calls f for every entry of a hash table of K to V. Keys
@@ -112,14 +112,13 @@ func eachEntry[K, V any](m *ebpf.Map, f func(K, V)) error {
 type Table struct{ Entries, Capacity int }
 
 // Tables returns how full the pinned tables are: "ns", "frags", "services",
-// "flows" (learned), "takeover". A table that is not there is left out.
+// "takeover". A table that is not there is left out.
 func Tables(pinDir string) (map[string]Table, error) {
 	tables := make(map[string]Table)
 	err := errors.Join(
 		addTable[gatewayNsKey, gatewaySeen](tables, pinDir, "ns"),
 		addTable[gatewayFragKey, gatewayFragSeen](tables, pinDir, "frags"),
 		addTable[gatewayServiceKey, uint8](tables, pinDir, "services"),
-		addTable[gatewayFlowKey, gatewaySeen](tables, pinDir, "flows"),
 		addTable[gatewayFlowKey, gatewaySeen](tables, pinDir, "takeover"),
 	)
 	if err != nil {

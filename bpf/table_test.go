@@ -1,6 +1,7 @@
 package bpf
 
 import (
+	"errors"
 	"net/netip"
 	"testing"
 	"time"
@@ -176,12 +177,29 @@ func TestSyncHostProtos(t *testing.T) {
 	gre := v4.rx(v4.remote, v4.node, protoGRE, make([]byte, 8))
 	runStep(t, n, g, 0, tx(v4.tx(v4.node, v4.remote, protoGRE, make([]byte, 8)), retRedirect, "out_learned"))
 	runStep(t, n, g, 1, rx(gre, retRedirect, "proto_ns"))
-	if err := g.SyncHostProtos([]NSKey{{Remote: v4.remote, Proto: protoGRE}}); err != nil {
+	if err := g.SyncHostProtos(found([]NSKey{{Remote: v4.remote, Proto: protoGRE}})); err != nil {
 		t.Fatal(err)
 	}
 	runStep(t, n, g, 2, rx(gre, retNext, "proto_host"))
-	if err := g.SyncHostProtos(nil); err != nil {
+	if err := g.SyncHostProtos(found()); err != nil {
 		t.Fatal(err)
 	}
 	runStep(t, n, g, 3, rx(gre, retRedirect, "proto_ns"))
+
+	t.Log("a scan that fails changes nothing, one that finds more the second time is asked again")
+	failed, scans := errors.New("no netlink"), 0
+	err := g.SyncHostProtos(func() ([]NSKey, error) {
+		if scans++; scans == 1 {
+			return []NSKey{{Remote: v4.foreign, Proto: protoGRE}}, nil
+		}
+		return []NSKey{{Remote: v4.remote, Proto: protoGRE}}, nil
+	})
+	if err != nil || scans != 3 {
+		t.Errorf("%d scans, error %v; want one more after each that changed the table", scans, err)
+	}
+	runStep(t, n, g, 4, rx(gre, retNext, "proto_host"))
+	if err := g.SyncHostProtos(func() ([]NSKey, error) { return nil, failed }); !errors.Is(err, failed) {
+		t.Errorf("sync with a failing scan: %v", err)
+	}
+	runStep(t, n, g, 5, rx(gre, retNext, "proto_host"))
 }

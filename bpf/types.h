@@ -51,9 +51,7 @@ enum reason {
 	REASON_GENEVE_OVN = REASON_OVN_FIRST,
 	REASON_SERVICE,
 	REASON_SNAT_PORT,
-	REASON_SNAT_LEARNED,
 	REASON_TAKEOVER,
-	REASON_ICMP_ECHO_REPLY_NS,
 	REASON_ICMP_ERROR_OVN,
 	REASON_ICMP_VIP,
 	REASON_PROTO_NS,
@@ -70,6 +68,8 @@ enum reason {
 	REASON_ND_ADVERT,
 	REASON_ROUTER_ADVERT,
 	REASON_FRAGMENT_EARLY,
+	REASON_ICMP_ECHO_REPLY_NS,
+	REASON_ICMP_ERROR_ECHO,
 	REASON_BFD,
 
 	/* from OVN, out of the uplink */
@@ -87,6 +87,7 @@ enum reason {
 	REASON_GARP_GUARD,
 	REASON_SVC_LEAK,
 	REASON_UNSNATED,
+	REASON_HOST_OWNED,
 	REASON_NO_UPLINK,
 
 	/* from OVN, up to the host */
@@ -192,8 +193,9 @@ struct service_key {
 _Static_assert(sizeof(struct service_key) == 20, "service_key is shared with Go");
 
 /*
- * An exchange OVN began that has no ports to tell it by: ICMP echo by its
- * identifier, other protocols with id 0.
+ * An exchange that has no ports to tell it by: ICMP echo by its identifier, other
+ * protocols with id 0. The host's may be with anybody: the unspecified address of
+ * the family, IPv4's mapped as any other.
  */
 struct ns_key {
 	struct addr remote;
@@ -230,10 +232,17 @@ struct seen {
 };
 _Static_assert(sizeof(struct seen) == 8, "seen is shared with Go");
 
+/* Who got a datagram's first fragment. */
+enum frag_owner {
+	FRAG_HOST,
+	FRAG_OVN,
+	FRAG_BOTH,
+};
+
 /* When a datagram's first fragment was seen, and to whom it went. */
 struct frag_seen {
 	__u64 ns;
-	__u8 ovn;
+	__u8 owner; /* enum frag_owner */
 	__u8 pad[7];
 };
 _Static_assert(sizeof(struct frag_seen) == 16, "frag_seen is shared with Go");

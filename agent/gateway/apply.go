@@ -20,11 +20,12 @@ type applied struct {
 	bridge    int
 	node      Node
 	sockets   []link.Socket
-	socketsAt time.Time // last scan
-	flowsAt   time.Time // last comparison
-	moving    bool      // the uplink is about to become a port: vswitchd has just answered
-	dropped   bool      // there are no programs of ours, as flows do their work
-	complete  bool      // everything was right once
+	protos    []bpf.NSKey // last read
+	socketsAt time.Time   // last scan
+	flowsAt   time.Time   // last comparison
+	moving    bool        // the uplink is about to become a port: vswitchd has just answered
+	dropped   bool        // there are no programs of ours, as flows do their work
+	complete  bool        // everything was right once
 }
 
 // apply brings everything in line with the host as it is now. What does not
@@ -121,6 +122,7 @@ func (g *Gateway) syncBackend(ctx context.Context, h Host, n Node) error {
 		}
 		return g.syncFlows(ctx, st)
 	}
+	g.syncHostProtos()
 	if err := g.syncSockets(); err != nil || h.Bridge == nil {
 		return err
 	}
@@ -141,26 +143,10 @@ func (g *Gateway) state(h Host, n Node) state {
 	st.flows = g.tracking.left
 	// Until conntrack has been read, what an earlier agent knew still counts.
 	st.config.Takeover = !g.tracking.known || len(st.flows) > 0
-	st.protos = g.hostProtos()
 	g.serving.plan(g.serving.serviceNode(h, n, g.s, f))
 	st.setAddrs(f, g.vips())
 	g.noteRedirects()
 	return st
-}
-
-// hostProtos are the protocols without ports that the host uses with a peer.
-// With anybody, as a tunnel without a remote end does, is not said: then every
-// peer's would be the host's.
-func (g *Gateway) hostProtos() []bpf.NSKey {
-	protos, err := link.HostProtos()
-	g.degraded(extraProtos, err)
-	var out []bpf.NSKey
-	for _, p := range protos {
-		if p.Remote.IsValid() && !p.Remote.IsUnspecified() {
-			out = append(out, bpf.NSKey{Remote: p.Remote, Proto: p.Proto})
-		}
-	}
-	return out
 }
 
 // noteNode publishes a node that is not as it was.

@@ -14,7 +14,7 @@ const (
 	extraSockets = "host_to_service" // translation of the host's own sockets
 	extraGate    = "bind_gate"       // the gate opens when a socket binds, not at the next scan
 	extraScan    = "sockets"         // the host's sockets in the SNAT range are listed
-	extraProtos  = "host_protocols"  // which tunnels without ports are the host's
+	extraProtos  = "host_protocols"  // which protocols without ports are the host's
 	extraAhead   = "foreign_program" // somebody's program stands before ours
 	extraLookup  = "service_host"    // sockets of the host behind externalTrafficPolicy Local
 	extraDestroy = "socket_destroy"  // end of UDP sockets whose endpoint is gone
@@ -37,10 +37,12 @@ func newStats() Stats {
 // extras are programs that the gateway can do without. What fails is said,
 // counted and tried again, and keeps nothing else from its work.
 type extras struct {
-	sock   *bpf.Sock
-	gate   *bpf.Gate
-	lookup *bpf.Lookup
-	tried  time.Time
+	sock *bpf.Sock
+	gate *bpf.Gate
+	// gateless: there is to be no gate, and there is none.
+	gateless bool
+	lookup   *bpf.Lookup
+	tried    time.Time
 	// settled: the tables of the host's sockets have had all Services once, or
 	// are known not to work.
 	settled bool
@@ -51,7 +53,7 @@ type extras struct {
 // tables are there already.
 func (g *Gateway) openExtras() {
 	x := &g.extras
-	if g.s.NoEBPF != "" || x.sock != nil && x.gate != nil && (x.lookup != nil || g.bpf == nil) || time.Since(x.tried) < resync {
+	if g.s.NoEBPF != "" || x.sock != nil && (x.gate != nil || x.gateless) && (x.lookup != nil || g.bpf == nil) || time.Since(x.tried) < resync {
 		return
 	}
 	x.tried = time.Now()
@@ -69,18 +71,31 @@ func (g *Gateway) openExtras() {
 			x.lookup = lookup
 		}
 	}
-	if x.gate == nil && g.bpf != nil {
-		gate, err := bpf.OpenGate(bpf.CgroupOptions{PinDir: g.s.PinDir, CgroupPath: g.s.CgroupPath, Log: g.log})
-		if err == nil {
-			if err = gate.Attach(); err != nil {
-				gate.Close()
-			}
-		}
-		g.degraded(extraGate, err)
-		if err == nil {
-			x.gate = gate
-		}
+	if x.gate == nil && !x.gateless && g.bpf != nil {
+		g.degraded(extraGate, g.openGate())
 	}
+}
+
+// openGate attaches the gate. In layout dedicated, where the node's address is OVN's
+// alone, there is none, nor that of another layout before.
+func (g *Gateway) openGate() error {
+	gate, err := bpf.OpenGate(bpf.CgroupOptions{PinDir: g.s.PinDir, CgroupPath: g.s.CgroupPath, Log: g.log})
+	switch {
+	case g.s.Layout == Dedicated && errors.Is(err, bpf.ErrNoCgroup):
+		g.extras.gateless = true
+		return nil
+	case err != nil:
+		return err
+	case g.s.Layout == Dedicated:
+		err = errors.Join(gate.Detach(), gate.Close())
+		g.extras.gateless = err == nil
+		return err
+	}
+	if err := gate.Attach(); err != nil {
+		return errors.Join(err, gate.Close())
+	}
+	g.extras.gate = gate
+	return nil
 }
 
 // writeServices brings the tables of services in line; those of the host's
@@ -132,8 +147,11 @@ func (g *Gateway) syncGate() error {
 }
 
 // gated are the ports that a socket of the host has now, also one that may listen
-// or connect later.
+// or connect later. In layout dedicated no socket of the host has the node's address.
 func (g *Gateway) gated() []bpf.SocketKey {
+	if g.s.Layout == Dedicated {
+		return nil
+	}
 	ports := g.s.SNATPorts
 	sockets, scan := link.Sockets(ports.First, ports.Last)
 	bound, scanBound := link.BoundTCP(ports.First, ports.Last)

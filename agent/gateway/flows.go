@@ -63,7 +63,7 @@ func (g *Gateway) planFlows(ctx context.Context, st state) (openflow.Change, err
 		}
 	}
 	if g.s.Backend == OpenFlow {
-		return g.planner.Flows(st.input(ports, g.serving.frontEnds(), g.applied.sockets)), nil
+		return g.planner.Flows(st.input(ports, g.serving.frontEnds(), g.applied.sockets, g.applied.protos)), nil
 	}
 	return g.planner.Static(openflow.StaticInput{
 		Layout: staticLayouts[g.s.Layout], Ports: ports, VLAN: g.s.VLAN, EncapIP: st.config.EncapIP, Hairpin: st.hairpin(),

@@ -29,9 +29,7 @@ func (g *Gateway) syncPrograms(ctx context.Context, st state) error {
 	if err := g.bpf.SyncAddrs(st.addrs); err != nil {
 		return err
 	}
-	if err := g.bpf.SyncHostProtos(st.protos); err != nil {
-		return err
-	}
+	g.syncHostProtos()
 	if err := g.clearServices(); err != nil {
 		return err
 	}

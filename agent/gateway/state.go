@@ -28,7 +28,6 @@ type state struct {
 	node   Node
 	config bpf.Config
 	addrs  map[netip.Addr]bpf.AddrKind
-	protos []bpf.NSKey
 	flows  []bpf.FlowKey // OVN's, with ports outside the SNAT range
 }
 
@@ -84,7 +83,7 @@ func masquerade() []netip.Prefix {
 }
 
 // input is the state as the OpenFlow backend wants it.
-func (st state) input(ports openflow.Ports, services map[bpf.ServiceKey]bpf.ServiceOwner, sockets []link.Socket) openflow.Input {
+func (st state) input(ports openflow.Ports, services map[bpf.ServiceKey]bpf.ServiceOwner, sockets []link.Socket, protos []bpf.NSKey) openflow.Input {
 	c := st.config
 	in := openflow.Input{
 		Ports: ports, Hairpin: st.hairpin(),
@@ -105,7 +104,7 @@ func (st state) input(ports openflow.Ports, services map[bpf.ServiceKey]bpf.Serv
 	for k, o := range services {
 		in.Tables.Services[verdict.ServiceKey(k)] = serviceOwners[o]
 	}
-	for _, k := range st.protos {
+	for _, k := range protos {
 		in.Tables.HostProtos[verdict.NSKey{Remote: k.Remote, Proto: k.Proto}] = true
 	}
 	for _, k := range st.flows {

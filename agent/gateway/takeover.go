@@ -5,7 +5,10 @@ import (
 	"net/netip"
 	"slices"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
@@ -41,6 +44,26 @@ func takenOver(tracked []ovs.Tracked, node []netip.Addr, ports bpf.PortRange) []
 	}
 	slices.SortFunc(out, compareFlows)
 	return slices.Compact(out)
+}
+
+// notHosts returns the connections that no socket of the host owns: a pod's of before may
+// have the same addresses and ports, and the host's exchange goes first. A listener
+// of TCP owns none of them.
+func notHosts(flows []bpf.FlowKey, sockets []link.Socket) []bpf.FlowKey {
+	byPort := map[uint16][]link.Socket{}
+	for _, s := range sockets {
+		byPort[s.Local.Port()] = append(byPort[s.Local.Port()], s)
+	}
+	return slices.DeleteFunc(flows, func(k bpf.FlowKey) bool {
+		return slices.ContainsFunc(byPort[k.Local.Port()], func(s link.Socket) bool { return owns(s, k) })
+	})
+}
+
+func owns(s link.Socket, k bpf.FlowKey) bool {
+	a := s.Local.Addr()
+	local := a == k.Local.Addr() || a.IsUnspecified() && (a.Is6() || k.Local.Addr().Is4())
+	remote := s.Remote == k.Remote || !s.Remote.IsValid() && s.Proto == unix.IPPROTO_UDP
+	return s.Proto == k.Proto && local && remote
 }
 
 func compareFlows(a, b bpf.FlowKey) int {

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
@@ -22,6 +23,47 @@ var (
 func tracked(zone uint16, mark uint32, src, dst, replySrc, replyDst string) ovs.Tracked {
 	ap := netip.MustParseAddrPort
 	return ovs.Tracked{Proto: 6, Zone: zone, Mark: mark, Original: ovs.Tuple{Src: ap(src), Dst: ap(dst)}, Reply: ovs.Tuple{Src: ap(replySrc), Dst: ap(replyDst)}}
+}
+
+// What a socket of the host owns is not a pod's, whatever another gateway has translated.
+func TestNotHosts(t *testing.T) {
+	ap := netip.MustParseAddrPort
+	socket := func(proto uint8, local, remote string) link.Socket {
+		s := link.Socket{Proto: proto, Local: ap(local)}
+		if remote != "" {
+			s.Remote = ap(remote)
+		}
+		return s
+	}
+	for _, tt := range []struct {
+		name   string
+		socket link.Socket
+		owned  bool
+	}{
+		{"any address", socket(17, "0.0.0.0:4500", ""), true},
+		{"any address of both versions", socket(17, "[::]:4500", ""), true},
+		{"the node's address", socket(17, "172.30.0.11:4500", ""), true},
+		{"connected to the peer", socket(17, "172.30.0.11:4500", "198.51.100.1:4500"), true},
+		{"connected to another", socket(17, "172.30.0.11:4500", "198.51.100.2:4500"), false},
+		{"connected to another port", socket(17, "172.30.0.11:4500", "198.51.100.1:4501"), false},
+		{"another address", socket(17, "172.30.0.12:4500", ""), false},
+		{"another port", socket(17, "0.0.0.0:4501", ""), false},
+		{"another protocol", socket(6, "0.0.0.0:4500", "198.51.100.1:4500"), false},
+	} {
+		t.Run(tt.name, func(t *testing.T) {
+			flows := []bpf.FlowKey{{Proto: 17, Remote: ap("198.51.100.1:4500"), Local: ap("172.30.0.11:4500")}}
+			if left := notHosts(flows, []link.Socket{tt.socket}); (len(left) == 0) != tt.owned {
+				t.Errorf("left %v, of the host: want %t", left, tt.owned)
+			}
+		})
+	}
+	tcp := []bpf.FlowKey{{Proto: 6, Remote: ap("198.51.100.1:443"), Local: ap("172.30.0.11:22")}}
+	if left := notHosts(tcp, []link.Socket{{Proto: 6, Local: ap("0.0.0.0:22"), Listening: true}}); len(left) != 1 {
+		t.Error("a listener owns a connection that it has not accepted")
+	}
+	if left := notHosts(tcp, []link.Socket{{Proto: 6, Local: ap("172.30.0.11:22"), Remote: ap("198.51.100.1:443")}}); len(left) != 0 {
+		t.Error("a connection of the host's is a pod's")
+	}
 }
 
 func TestTakenOver(t *testing.T) {

@@ -5,14 +5,13 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"math"
+	"net/netip"
 	"slices"
 	"strconv"
 	"strings"
 	"time"
 
-	"golang.org/x/sys/unix"
-
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
@@ -140,7 +139,7 @@ func (g *Gateway) noteTracked(d dump, n Node) {
 		return
 	}
 	t, addrs := &g.tracking, nodeAddrs(n)
-	now := takenOver(d.list, addrs, g.s.SNATPorts)
+	now := g.takenOver(d.list, addrs)
 	if t.known { // later ones are not of before
 		now = slices.DeleteFunc(now, func(k bpf.FlowKey) bool { return !isIn(t.left, k) })
 	} else if len(now) > 0 {
@@ -154,8 +153,20 @@ func (g *Gateway) noteTracked(d dump, n Node) {
 	g.noteUse(portUse(d.list, addrs, g.s.SNATPorts))
 }
 
+// takenOver returns the connections of before that are OVN's, as far as the host's
+// sockets can be listed without those that are theirs.
+func (g *Gateway) takenOver(tracked []ovs.Tracked, node []netip.Addr) []bpf.FlowKey {
+	flows := takenOver(tracked, node, g.s.SNATPorts)
+	if len(flows) == 0 {
+		return nil
+	}
+	sockets, err := link.Sockets(1, math.MaxUint16)
+	g.degraded(extraScan, err)
+	return notHosts(flows, sockets)
+}
+
 // seedFlows brings the programs' table of connections in line: what is left of
-// those of before, and what OVN has sent by UDP lately. The first time conntrack is
+// those of before. The first time conntrack is
 // read once more, as loading the programs took a while in which pods went on connecting.
 func (g *Gateway) seedFlows(ctx context.Context, n Node) error {
 	t := &g.tracking
@@ -164,7 +175,7 @@ func (g *Gateway) seedFlows(ctx context.Context, n Node) error {
 	}
 	if !t.seeded {
 		if d := g.readTracked(ctx); d.err == nil {
-			t.left = takenOver(d.list, nodeAddrs(n), g.s.SNATPorts)
+			t.left = g.takenOver(d.list, nodeAddrs(n))
 			g.calm.Store(len(t.left) == 0)
 		}
 		if err := g.bpf.SeedFlows(t.left); err != nil {
@@ -172,12 +183,7 @@ func (g *Gateway) seedFlows(ctx context.Context, n Node) error {
 		}
 		t.seeded = true
 	}
-	return g.bpf.Flows(func(k bpf.FlowKey, age time.Duration) bool {
-		if p := k.Local.Port(); p >= g.s.SNATPorts.First && p <= g.s.SNATPorts.Last { // as when the range was another
-			return k.Proto == unix.IPPROTO_UDP && age < verdict.FlowTimeout
-		}
-		return isIn(t.left, k)
-	})
+	return g.bpf.Flows(func(k bpf.FlowKey, _ time.Duration) bool { return isIn(t.left, k) })
 }
 
 // noteUse publishes how full the SNAT range is, and says once of each remote

@@ -1,6 +1,7 @@
 package link
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -43,13 +44,12 @@ func HostProtos() ([]HostProto, error) {
 		}
 		out = append(out, stateProtos(states, addrs)...)
 	}
-	slices.SortFunc(out, func(a, b HostProto) int {
-		if c := a.Remote.Compare(b.Remote); c != 0 {
-			return c
-		}
-		return int(a.Proto) - int(b.Proto)
-	})
+	slices.SortFunc(out, compareProtos)
 	return slices.Compact(out), nil
+}
+
+func compareProtos(a, b HostProto) int {
+	return cmp.Or(a.Remote.Compare(b.Remote), cmp.Compare(a.Proto, b.Proto))
 }
 
 // tunnelProtos returns the protocols of one device.

@@ -12,8 +12,8 @@
 //   - ICMP errors, and echo replies to the node's addresses, go to both: neither a
 //     quoted packet nor an identifier can be matched.
 //   - A socket of the host inside the SNAT range has a flow of its own, which who
-//     knows the sockets keeps in Input. A listening TCP socket has its whole port,
-//     but for connections that OVN is seen to begin on it: there are no SYN cookies.
+//     knows the sockets keeps in Input. A listening TCP socket has its whole port, and
+//     OVN may not send from there: there are no SYN cookies.
 //   - Fragments to an address of the host, of a VIP or of a service are reassembled
 //     in conntrack zone 64003 and then decided as a whole. What the datapath leaves
 //     a fragment (it always does in userspace) goes to both. Elsewhere, and from OVN

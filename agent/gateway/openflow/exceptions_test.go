@@ -84,9 +84,12 @@ func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.R
 	switch {
 	case dir != verdict.FromWire && p.Position != verdict.Unfragmented && unseen(m, dir, *f) != r.Verdict():
 		return &exception{"fragment: what is behind its IP header is not seen", unseen(m, dir, *f)}
+	case r == verdict.OutPlain && !n.Config.Local && p.Proto == corpus.ProtoTCP && (p.Src == n.Config.Node4 || p.Src == n.Config.Node6) &&
+		slices.Contains(n.Sockets, corpus.Socket{Proto: p.Proto, Local: netip.AddrPortFrom(p.Src, p.SrcPort)}) && looksInRange(n, p.SrcPort):
+		return &exception{"from a port of a listening socket in the range", verdict.Drop}
 	case dir != verdict.FromWire || !n.Config.Connected:
 		return nil
-	case r.Verdict() != verdict.Host && r.Verdict() != verdict.OVN && r != verdict.FragmentEarly:
+	case r.Verdict() != verdict.Host && r.Verdict() != verdict.OVN && r != verdict.FragmentEarly && r != verdict.ICMPErrorEcho && r != verdict.ICMPEchoReplyNS:
 		return nil
 	case beforeAddress(r), f.Dst != n.Config.NodeMAC:
 		return nil
@@ -94,7 +97,7 @@ func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.R
 		return &exception{reassembled, verdict.Both} // which is what a fragment gets that is not reassembled
 	case p.Position != verdict.Unfragmented:
 		return &exception{"fragment to nobody here", verdict.Host}
-	case r == verdict.ICMPErrorOVN, r == verdict.ICMPErrorHost, r == verdict.ICMPVIP:
+	case r == verdict.ICMPErrorOVN, r == verdict.ICMPErrorEcho, r == verdict.ICMPErrorHost, r == verdict.ICMPVIP:
 		return &exception{"ICMP error", verdict.Both}
 	case r == verdict.ICMPEchoReplyNS, r == verdict.ICMPEchoReply && (p.Dst == n.Config.Node4 || p.Dst == n.Config.Node6):
 		return &exception{"ICMP echo reply", verdict.Both}
@@ -118,6 +121,10 @@ func unseen(m verdict.Model, dir verdict.Direction, f verdict.Frame) verdict.Ver
 // beforeAddress reports whether a reason does not depend on what IP carries.
 func beforeAddress(r verdict.Reason) bool {
 	return r <= verdict.OVNAddress && r != verdict.Geneve
+}
+
+func looksInRange(n *corpus.Node, port uint16) bool {
+	return n.Config.SNATFirst <= port && port <= n.Config.SNATLast
 }
 
 func looksAtPorts(n *corpus.Node, a netip.Addr) bool {

@@ -103,8 +103,8 @@ func connection(word string, local, remote netip.AddrPort) match {
 }
 
 // sockets of the host inside the range. A connected one owns its connection. One
-// that listens, or is not connected, owns the port but for what OVN itself began
-// on it: there is no asking for a SYN cookie here.
+// that listens, or is not connected, owns the port: there is no asking for a SYN
+// cookie here.
 func (b *builder) sockets() {
 	for _, s := range b.in.Sockets {
 		word, ok := words[s.Proto]
@@ -113,18 +113,13 @@ func (b *builder) sockets() {
 		}
 		for _, a := range b.listens(s.Local.Addr()) {
 			port := proto(word, a).with("tp_dst", s.Local.Port())
-			b.add(tableRange, 300, port, resubmit(tableLearned), resubmit(tableGated))
+			b.add(tableRange, 300, port, resubmit(tableGated))
 			to := port.to(a)
 			if s.Remote.IsValid() {
 				to = connection(word, netip.AddrPortFrom(a, s.Local.Port()), s.Remote)
 			}
 			b.decide(verdict.HostSocket, tableGated, 200, to, b.toHost...)
 		}
-	}
-	for _, v := range []string{"", "6"} {
-		begun := match{}.with("reg1", "0x1/0x1")
-		b.decide(verdict.SNATLearned, tableGated, 300, append(on("udp"+v), begun...), b.toOVN...)
-		b.decide(verdict.SNATPort, tableGated, 300, append(on("tcp"+v), begun...), b.toOVN...)
 	}
 	b.decide(verdict.SNATPort, tableGated, 0, nil, b.toOVN...)
 }
@@ -167,9 +162,19 @@ func (b *builder) rest() {
 	}
 	b.decide(verdict.Default, tableRest, 0, nil, b.toHost...)
 	for k := range b.in.Tables.HostProtos {
-		b.decide(verdict.ProtoHost, tableProto, 300, ip(k.Remote).from(k.Remote).with("nw_proto", k.Proto), b.toHost...)
+		b.decide(verdict.ProtoHost, tableProto, 300, fromPeer(k), b.toHost...)
 	}
 	b.add(tableProto, 0, nil, resubmit(tableLearned), resubmit(tableAnswer))
 	b.decide(verdict.ProtoNS, tableAnswer, 10, match{}.with("reg1", "0x1/0x1"), b.toOVN...)
 	b.decide(verdict.Default, tableAnswer, 0, nil, b.toHost...)
+}
+
+// fromPeer matches a protocol without ports from the peer that it is used with, or
+// from anybody.
+func fromPeer(k verdict.NSKey) match {
+	m := ip(k.Remote).with("nw_proto", k.Proto)
+	if k.Remote.IsUnspecified() {
+		return m
+	}
+	return m.from(k.Remote)
 }

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
@@ -95,7 +96,7 @@ func (b *builder) announcements() {
 // not tell. In local gateway mode the host sends it on.
 func (b *builder) leave() {
 	b.learnProtos()
-	b.learnPorts()
+	b.hostOwned()
 	b.decide(verdict.OutPlain, tableOut, 0, nil, b.out...)
 	if !b.c.Local {
 		return
@@ -129,27 +130,40 @@ func (b *builder) learnProtos() {
 	}
 	b.decide(verdict.OutPlain, tableOut, 450, on("ipv6").with("nw_frag", "later"), b.out...) // its protocol is not seen
 	for _, a := range b.nodes() {
-		l := learn(a, protoIdle) + ",NXM_OF_IP_PROTO[]," + turned(a)
+		l := learn(a) + ",NXM_OF_IP_PROTO[]," + turned(a)
 		b.decide(verdict.OutLearned, tableOut, 400, ip(a).from(a), b.learning(l)...)
 	}
 }
 
-// learnPorts notes OVN's connections from ports of the range that a socket of
-// the host listens on, or receives from anybody on.
-func (b *builder) learnPorts() {
+// hostOwned drops what OVN sends in the host's place: the answers would be the
+// host's. A listener has its whole port here, as its answers do.
+func (b *builder) hostOwned() {
 	for _, s := range b.in.Sockets {
 		word, ok := words[s.Proto]
-		if !ok || s.Proto == protoSCTP || !b.inRange(s.Local.Port()) || s.Remote.IsValid() {
+		if !ok || s.Proto == protoSCTP || !b.inRange(s.Local.Port()) || s.Proto == protoTCP && s.Remote.IsValid() || b.c.Local {
 			continue
 		}
 		for _, a := range b.listens(s.Local.Addr()) {
-			src, dst := "NXM_OF_UDP_SRC[]", "NXM_OF_UDP_DST[]"
-			if s.Proto == protoTCP {
-				src, dst = "NXM_OF_TCP_SRC[]", "NXM_OF_TCP_DST[]"
+			if owner := b.in.Tables.Services[verdict.ServiceKey{Addr: a, Proto: s.Proto, Port: s.Local.Port()}]; owner != verdict.ServiceNone {
+				continue // the answer would be the service's
 			}
-			l := fmt.Sprintf("%s,nw_proto=%d,%s,%s=%s,%s=%s", learn(a, portIdle), s.Proto, turned(a), src, dst, dst, src)
 			m := proto(word, a).from(a).with("tp_src", s.Local.Port())
-			b.decide(verdict.OutLearned, tableOut, 500, m, b.learning(l)...)
+			if s.Remote.IsValid() {
+				m = m.to(s.Remote.Addr()).with("tp_dst", s.Remote.Port())
+			}
+			b.decide(verdict.HostOwned, tableOut, 500, m, "drop")
+		}
+	}
+	for k := range b.in.Tables.HostProtos {
+		for _, a := range b.nodes() {
+			if a.Is4() != k.Remote.Is4() {
+				continue
+			}
+			m := ip(a).from(a).with("nw_proto", k.Proto)
+			if !k.Remote.IsUnspecified() {
+				m = m.to(k.Remote)
+			}
+			b.decide(verdict.HostOwned, tableOut, 440, m, "drop")
 		}
 	}
 }
@@ -163,22 +177,20 @@ func (b *builder) learning(l string) []string {
 }
 
 const (
-	protoIdle   = 3600  // seconds
-	portIdle    = 180   // verdict.FlowTimeout
+	learnedFor  = int(verdict.ProtoTimeout / time.Second)
 	learnedMost = 16384 // of all together: a pod may speak to anybody
 	learnedMark = ",load:0x1->NXM_NX_REG1[0])"
 )
 
-// learn begins the action that remembers the answer to a packet of a's version,
-// for so many seconds after the last that would be one. It goes with the flow that
-// learned it.
-func learn(a netip.Addr, idle int) string {
+// learn begins the action that remembers the answer to a packet of a's version, until
+// for a while no other such packet has been sent. It goes with the flow that learned it.
+func learn(a netip.Addr) string {
 	kind := "0x800"
 	if a.Is6() {
 		kind = "0x86dd"
 	}
-	return fmt.Sprintf("learn(table=%d,idle_timeout=%d,priority=100,delete_learned,cookie=%s,limit=%d,eth_type=%s",
-		tableLearned, idle, learnedCookie, learnedMost, kind)
+	return fmt.Sprintf("learn(table=%d,hard_timeout=%d,priority=100,delete_learned,cookie=%s,limit=%d,eth_type=%s",
+		tableLearned, learnedFor, learnedCookie, learnedMost, kind)
 }
 
 // learnedCookie is ovs.LearnedCookie.

@@ -128,24 +128,29 @@ func (w *wires) expect(t *testing.T, port string, frame []byte, by ...string) ma
 	return out
 }
 
-// What OVN begins without ports, and from a port that a socket of the host has, is
-// learned from its own packets.
+// What OVN begins without ports is learned from its own packets, and what a socket of the
+// host would get the answer to does not leave.
 func TestLearns(t *testing.T) {
 	w := newWires(t)
 	n := plainNode(0)
 	for _, f := range []corpus.Family{corpus.V4, corpus.V6} {
 		n.Sockets = append(n.Sockets, corpus.Socket{Proto: corpus.ProtoUDP, Local: netip.AddrPortFrom(f.Node, 50001)})
-		n.HostProtos = map[verdict.NSKey]bool{{Remote: f.Remote, Proto: corpus.ProtoESP}: true}
+		n.HostProtos = map[verdict.NSKey]bool{
+			{Remote: f.Remote, Proto: corpus.ProtoESP}:                       true,
+			{Remote: verdict.Anybody(f.Node.Is6()), Proto: corpus.ProtoVRRP}: true,
+		}
 		w.install(t, n)
 		w.soon(t, f.In(corpus.GRE()), bridge)
 		w.expect(t, "patch", f.Out(corpus.GRE()), "uplink")
 		w.soon(t, f.In(corpus.GRE()), "patch")
 		w.expect(t, "uplink", f.Rx(f.Foreign, f.Node, corpus.GRE()), bridge)
-		w.expect(t, "patch", f.Out(corpus.ESP()), "uplink")
+		w.expect(t, "patch", f.Out(corpus.ESP()))
 		w.soon(t, f.In(corpus.ESP()), bridge)
+		w.expect(t, "patch", f.Out(corpus.L4{Proto: corpus.ProtoVRRP, Data: make([]byte, 8)}))
+		w.soon(t, f.In(corpus.L4{Proto: corpus.ProtoVRRP, Data: make([]byte, 8)}), bridge)
 		w.soon(t, f.In(corpus.UDP(53, 50001)), bridge)
-		w.expect(t, "patch", f.Out(corpus.UDP(50001, 53)), "uplink")
-		w.soon(t, f.In(corpus.UDP(53, 50001)), "patch")
+		w.expect(t, "patch", f.Out(corpus.UDP(50001, 53)))
+		w.soon(t, f.In(corpus.UDP(53, 50001)), bridge)
 		w.expect(t, "uplink", f.In(corpus.UDP(54, 50001)), bridge)
 		w.expect(t, "uplink", f.In(corpus.UDP(54, 50002)), "patch")
 	}

@@ -28,12 +28,14 @@ func countOf(t *testing.T, trace ovs.Trace) openflow.Count {
 // otherReasons are those that flows give in place of the model's, where the
 // verdict is the same.
 var otherReasons = map[verdict.Reason][]string{
-	verdict.ServiceLocal:  {"default", "not_ours"},
-	verdict.Geneve:        {"multicast"},
-	verdict.Malformed:     {"arp_other"},
-	verdict.ICMPErrorHost: {"not_ours"}, // a fragment to nobody here
-	verdict.OutLearned:    {"out"},
-	verdict.OutPlain:      {"out_learned"},
+	verdict.ServiceLocal:    {"default", "not_ours"},
+	verdict.Geneve:          {"multicast"},
+	verdict.Malformed:       {"arp_other"},
+	verdict.ICMPErrorHost:   {"not_ours"}, // a fragment to nobody here
+	verdict.OutLearned:      {"out"},
+	verdict.ICMPErrorEcho:   {"icmp_error_both", "fragment_early"},
+	verdict.ICMPEchoReplyNS: {"icmp_echo_reply_both", "fragment_early"},
+	verdict.OutPlain:        {"out_learned"},
 }
 
 // checkCount compares what a packet counts as with its verdict and the model's reason.

@@ -118,15 +118,10 @@ func learned(n *corpus.Node) string {
 		fmt.Fprintf(&b, "add cookie=%s,table=%d,priority=100,%s,%s_src=%s,%s_dst=%s,%s,actions=load:0x1->NXM_NX_REG1[0]\n",
 			ovs.LearnedCookie, tableLearned, word, kind, remote, kind, local, match)
 	}
-	for k := range n.NS {
-		if k.Proto != corpus.ProtoICMP && k.Proto != corpus.ProtoICMPv6 {
+	for k, age := range n.NS {
+		if k.Proto != corpus.ProtoICMP && k.Proto != corpus.ProtoICMPv6 && age < verdict.ProtoTimeout {
 			add(n.Config.Node4, k.Remote, fmt.Sprintf("nw_proto=%d", k.Proto))
 			add(n.Config.Node6, k.Remote, fmt.Sprintf("nw_proto=%d", k.Proto))
-		}
-	}
-	for k, age := range n.Flows {
-		if k.Proto == corpus.ProtoUDP && age < verdict.FlowTimeout {
-			add(k.Local.Addr(), k.Remote.Addr(), fmt.Sprintf("nw_proto=17,tp_src=%d,tp_dst=%d", k.Remote.Port(), k.Local.Port()))
 		}
 	}
 	return b.String()

@@ -100,7 +100,7 @@ func (j *judge) decide(q question, s *seen, at time.Duration, owns func() bool) 
 	if j.plant != nil {
 		j.plant(c)
 	}
-	m := verdict.Model{Config: c, Tables: s.tables(c, owns)}
+	m := verdict.Model{Config: c, Tables: s.tables(owns)}
 	return m.Decide(q.dir, q.read, at).Reason.String()
 }
 

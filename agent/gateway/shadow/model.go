@@ -27,12 +27,11 @@ func (s *seen) node() *verdict.Config {
 
 // tables are the entries, as the model has them. owns says whether a socket of the
 // host has the packet to a gated port.
-func (s *seen) tables(c *verdict.Config, owns func() bool) *verdict.Tables {
+func (s *seen) tables(owns func() bool) *verdict.Tables {
 	t := &verdict.Tables{
 		Addrs: map[netip.Addr]verdict.AddrKind{}, Services: map[verdict.ServiceKey]verdict.ServiceOwner{},
 		NS: map[verdict.NSKey]time.Duration{}, Frags: map[verdict.FragKey]verdict.Fragmented{},
 		Flows: map[verdict.FlowKey]time.Duration{}, HostProtos: map[verdict.NSKey]bool{},
-		Gated: func(proto uint8, port uint16) bool { return s.entries.Gated[bpf.SocketKey{Proto: proto, Port: port}] },
 		HostSocket: func(k verdict.Socket) bool {
 			return s.entries.Gated[bpf.SocketKey{Proto: k.Proto, Port: k.Local.Port()}] && owns()
 		},
@@ -47,28 +46,18 @@ func (s *seen) tables(c *verdict.Config, owns func() bool) *verdict.Tables {
 		t.NS[verdict.NSKey(k)] = at
 	}
 	for k, d := range s.entries.Datagrams {
-		owner := verdict.Host
-		if d.OVN {
-			owner = verdict.OVN
-		}
-		t.Frags[verdict.FragKey(k)] = verdict.Fragmented{Owner: owner, Seen: d.Seen}
+		t.Frags[verdict.FragKey(k)] = verdict.Fragmented{Owner: owners[d.To], Seen: d.Seen}
 	}
 	for k := range s.entries.Protos {
 		t.HostProtos[verdict.NSKey{Remote: k.Remote, Proto: k.Proto}] = true
 	}
-	s.addFlows(t, c)
-	return t
-}
-
-// addFlows: what was learned is asked for in the SNAT range alone, and before what
-// was taken over.
-func (s *seen) addFlows(t *verdict.Tables, c *verdict.Config) {
 	for k, at := range s.entries.Takeover {
 		t.Flows[verdict.FlowKey(k)] = at
 	}
-	for k, at := range s.entries.Learned {
-		if port := k.Local.Port(); c.SNATFirst <= port && port <= c.SNATLast {
-			t.Flows[verdict.FlowKey(k)] = at
-		}
-	}
+	return t
+}
+
+// owners are who got a first fragment, as the model has it.
+var owners = map[bpf.FragmentOwner]verdict.Verdict{
+	bpf.FragmentHost: verdict.Host, bpf.FragmentOVN: verdict.OVN, bpf.FragmentBoth: verdict.Both,
 }

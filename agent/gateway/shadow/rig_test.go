@@ -213,7 +213,7 @@ func (r *rig) set(t *testing.T, n *corpus.Node) {
 		flows = append(flows, bpf.FlowKey(k))
 	}
 	err := errors.Join(r.gateway.SetConfig(r.config(&n.Config)), r.gateway.SyncAddrs(addrs), r.gateway.SyncServices(owners),
-		r.gateway.SyncHostProtos(protos), r.gateway.SyncHostSockets(gates), r.gateway.SeedFlows(flows))
+		r.gateway.SyncHostProtos(func() ([]bpf.NSKey, error) { return protos, nil }), r.gateway.SyncHostSockets(gates), r.gateway.SeedFlows(flows))
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -72,7 +72,9 @@ func portCases(f family) []modelTest {
 		rx("geneve", f.frame(f.udp(geneve)), Geneve),
 		rx("geneve to nobody here", to(f.foreign, f.udp(geneve)), NotOurs),
 		rx("to nobody here", to(f.foreign, f.udp(snat)), NotOurs),
-		rx("gre ovn began long ago", f.frame(Packet{Proto: 47}), ProtoNS),
+		rx("gre ovn began", f.frame(Packet{Proto: 47}), ProtoNS),
+		rx("vrrp", f.frame(Packet{Proto: 112}), ProtoHost),
+		rx("vrrp of another peer", f.frame(Packet{Src: f.foreign, Proto: 112}), ProtoHost),
 		rx("gre of another peer", f.frame(Packet{Src: f.foreign, Proto: 47}), Default),
 		rx("esp", f.frame(Packet{Proto: 50}), Default),
 		rx("esp to nobody here", to(f.foreign, Packet{Proto: 50}), NotOurs),
@@ -84,10 +86,12 @@ func fragmentCases(f family) []modelTest {
 	later := Packet{Proto: protoUDP}
 	return []modelTest{
 		{"first of ovn's", FromWire, part(First, 1, f.udp(snat)), Decision{Reason: SNATPort, Remember: f.datagram(1), RememberAs: OVN}},
+		{"first of both's", FromWire, part(First, 9, f.pong(7)), Decision{Reason: ICMPEchoReplyNS, Remember: f.datagramOf(f.icmp, 9), RememberAs: Both}},
 		{"first of the host's", FromWire, part(First, 9, f.udp(53)), Decision{Reason: Default, Remember: f.datagram(9)}},
 		{"first of geneve", FromWire, part(First, 9, f.udp(geneve)), Decision{Reason: Geneve, Remember: f.datagram(9)}},
 		rx("later of ovn's", part(Later, 9, later), FragmentOVN),
 		rx("later of the host's", part(Later, 7, later), Fragment),
+		rx("later of both's", part(Later, 6, later), FragmentEarly),
 		rx("later of nobody's", part(Later, 8, later), FragmentEarly),
 		rx("later to nobody here", part(Later, 9, Packet{Dst: f.foreign, Proto: protoUDP}), NotOurs),
 	}
@@ -107,7 +111,7 @@ func icmpCases(f family) []modelTest {
 		rx("error about the host's", f.frame(f.about(reply(host))), ICMPErrorHost),
 		rx("error about a socket's", f.frame(f.about(Packet{Proto: protoUDP, SrcPort: socket, DstPort: 53})), ICMPErrorHost),
 		rx("error about geneve", f.frame(f.about(Packet{Proto: protoUDP, SrcPort: snat, DstPort: geneve})), ICMPErrorHost),
-		rx("error about ovn's ping", f.frame(f.about(f.ping(7))), ICMPErrorOVN),
+		rx("error about ovn's ping", f.frame(f.about(f.ping(7))), ICMPErrorEcho),
 		rx("error about the host's ping", f.frame(f.about(f.ping(8))), ICMPErrorHost),
 		rx("error about ovn's gre", f.frame(f.about(Packet{Proto: 47})), ICMPErrorOVN),
 		rx("error about another's", f.frame(f.about(from(f.foreign, reply(snat)))), ICMPErrorHost),
@@ -161,6 +165,9 @@ func outCases(f family) []modelTest {
 	return []modelTest{
 		tx("tcp", f.sent(f.tcp(80, flagSYN)), OutPlain),
 		tx("forged", with(f.sent(f.tcp(80, flagSYN)), func(f *Frame) { f.Src = otherMAC }), BadMAC),
+		tx("udp from a socket's port", f.sent(Packet{Proto: protoUDP, SrcPort: socket, DstPort: 53}), HostOwned),
+		tx("udp from a socket's port, to one that it does not receive from", f.sent(Packet{Proto: protoUDP, SrcPort: socket, DstPort: 54}), OutPlain),
+		tx("vrrp", f.sent(Packet{Proto: 112}), HostOwned),
 		{"ping", FromOVN, f.sent(f.ping(1)), Decision{Reason: OutLearned, Learn: &NSKey{f.remote, f.icmp, 1}}},
 		{"gre", FromOVN, f.sent(Packet{Proto: 47}), Decision{Reason: OutLearned, Learn: &NSKey{f.remote, 47, 0}}},
 		tx("ping reply", f.sent(f.pong(1)), OutPlain),
@@ -191,18 +198,16 @@ func encapCases(f family) []modelTest {
 }
 
 // A connection of before a takeover is refreshed by use, also while there is no
-// interface to hand it to, and UDP from a port of both sides is learned.
-func flowCases(f family) (learned Model, tests []modelTest) {
+// interface to hand it to.
+func flowCases(f family) (taken Model, tests []modelTest) {
 	m := f.model()
 	m.Config.Takeover = true
 	key := func(port uint16) *FlowKey {
 		return &FlowKey{protoUDP, netip.AddrPortFrom(f.remote, 53), netip.AddrPortFrom(f.node, port)}
 	}
 	m.Tables.Flows[*key(host)] = now - 24*time.Hour
-	m.Tables.Gated = func(proto uint8, port uint16) bool { return proto == protoUDP && port == socket }
 	return m, []modelTest{
 		{"taken over", FromWire, f.frame(f.udp(host)), Decision{Reason: Takeover, LearnFlow: key(host)}},
-		{"learned", FromOVN, f.sent(Packet{Proto: protoUDP, SrcPort: socket, DstPort: 53}), Decision{Reason: OutLearned, LearnFlow: key(socket)}},
 	}
 }
 
@@ -232,7 +237,8 @@ func TestTimeouts(t *testing.T) {
 	}{
 		{"echo in time", f.frame(f.pong(7)), EchoTimeout - 1, ICMPEchoReplyNS},
 		{"echo too late", f.frame(f.pong(7)), EchoTimeout, ICMPEchoReply},
-		{"protocol without end", f.frame(Packet{Proto: 47}), 24 * time.Hour, ProtoNS},
+		{"protocol in time", f.frame(Packet{Proto: 47}), ProtoTimeout - 1, ProtoNS},
+		{"protocol too late", f.frame(Packet{Proto: 47}), ProtoTimeout, Default},
 		{"fragment in time", later, FragmentTimeout - 1, FragmentOVN},
 		{"fragment too late", later, FragmentTimeout, FragmentEarly},
 	} {

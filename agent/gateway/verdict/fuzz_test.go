@@ -87,6 +87,7 @@ func (d *decided) checkWire(t *testing.T) {
 	case d.frame.Type == corpus.EtherARP && d.frame.ARP.Op == 1 && d.host(d.frame.ARP.Target) && v != verdict.Host:
 		t.Errorf("%s, an ARP request for the host", d.Reason)
 	}
+	d.checkTaken(t)
 	if !d.toPort() || !d.host(p.Dst) {
 		return
 	}
@@ -109,6 +110,18 @@ func (d *decided) checkWire(t *testing.T) {
 	}
 }
 
+// checkTaken: nothing that OVN has sent takes what the host exchanges.
+func (d *decided) checkTaken(t *testing.T) {
+	t.Helper()
+	tables := *d.model.Tables
+	tables.NS = nil
+	fresh := verdict.Model{Config: d.model.Config, Tables: &tables}.Decide(d.dir, d.frame, fuzzNow)
+	claims := []verdict.Reason{verdict.HostSocket, verdict.ProtoHost, verdict.ICMPEchoReply}
+	if v := d.Verdict(); slices.Contains(claims, fresh.Reason) && v != verdict.Host && v != verdict.Both {
+		t.Errorf("%s, and %s if OVN had sent nothing", d.Reason, fresh.Reason)
+	}
+}
+
 func (d *decided) checkOVN(t *testing.T) {
 	t.Helper()
 	c, p, v := d.model.Config, &d.frame.IP, d.Verdict()
@@ -124,6 +137,8 @@ func (d *decided) checkOVN(t *testing.T) {
 	switch {
 	case !c.Connected:
 		t.Errorf("%s, without an uplink", d.Reason)
+	case d.ofHost():
+		t.Errorf("%s: leaves though the host would get the answer", d.Reason)
 	case d.frame.Src != c.NodeMAC:
 		t.Errorf("%s: leaves with MAC %x", d.Reason, d.frame.Src)
 	case tagged, d.Reason == verdict.BFDOut, d.Reason == verdict.NeighbourOut, !p.Src.IsValid():
@@ -134,6 +149,20 @@ func (d *decided) checkOVN(t *testing.T) {
 	case d.host(p.Dst) && p.V6 != p.Dst.Is4():
 		t.Errorf("%s: leaves for the node's own %s", d.Reason, p.Dst)
 	}
+}
+
+// ofHost reports whether OVN sends in the host's place: UDP by whose ports or another
+// protocol by which the host would get the answer.
+func (d *decided) ofHost() bool {
+	c, p := d.model.Config, d.frame.IP
+	if !d.frame.Whole || p.Src != c.Node4 && p.Src != c.Node6 || c.Local || d.Reason == verdict.NeighbourOut || d.Reason == verdict.BFDOut {
+		return false
+	}
+	answer := p
+	answer.Src, answer.Dst, answer.SrcPort, answer.DstPort = p.Dst, p.Src, p.DstPort, p.SrcPort
+	f := verdict.Frame{Dst: c.NodeMAC, Src: d.frame.Dst, Tagged: c.VLAN != 0, VID: c.VLAN, Type: d.frame.Type, Whole: true, IP: answer}
+	r := d.model.Decide(verdict.FromWire, f, fuzzNow).Reason
+	return p.Proto == corpus.ProtoUDP && r == verdict.HostSocket || r == verdict.ProtoHost
 }
 
 func (d *decided) checkHost(t *testing.T) {

@@ -10,11 +10,11 @@ const (
 	EchoTimeout = 60 * time.Second
 	// FragmentTimeout is for how long later fragments follow their first.
 	FragmentTimeout = 30 * time.Second
-	// FlowTimeout is for how long answers follow OVN's UDP from a port that a
-	// socket of the host has too. Linux' conntrack holds a stream for 120 s.
-	// Connections of before a takeover have no timeout here: who seeds them
-	// removes them.
-	FlowTimeout = 180 * time.Second
+	// ProtoTimeout is for how long a protocol without ports follows OVN's last packet
+	// to the peer: as long as Linux' conntrack holds one that it does not know.
+	// Connections of before a takeover have no timeout here: the agent, which seeds
+	// them, removes them.
+	ProtoTimeout = 600 * time.Second
 
 	bfdPort = 3784 // single hop (RFC 5881)
 )
@@ -125,10 +125,14 @@ func exchange(p *Packet) NSKey {
 }
 
 // asked reports whether OVN began what p, whose source is the remote side,
-// belongs to. Only echo identifiers are soon used again by others.
+// belongs to, and lately. Echo identifiers are sooner used again by others.
 func (m Model) asked(p *Packet, now time.Duration) bool {
 	last, ok := m.Tables.NS[exchange(p)]
-	return ok && (!p.icmp() || now-last < EchoTimeout)
+	timeout := ProtoTimeout
+	if p.icmp() {
+		timeout = EchoTimeout
+	}
+	return ok && now-last < timeout
 }
 
 // flow is what p, whose source is the remote side, belongs to.
@@ -138,10 +142,6 @@ func flow(p *Packet) FlowKey {
 		Remote: netip.AddrPortFrom(p.Src, p.SrcPort),
 		Local:  netip.AddrPortFrom(p.Dst, p.DstPort),
 	}
-}
-
-func (m Model) gated(p *Packet) bool {
-	return m.Tables.Gated != nil && m.Tables.Gated(p.Proto, p.DstPort)
 }
 
 func datagram(p *Packet) *FragKey {

@@ -61,11 +61,12 @@ func (f family) model() Model {
 			PodCIDRs:     []netip.Prefix{cidr("10.244.0.0/16"), cidr("fd00:10:244::/48")},
 		},
 		Tables: &Tables{
-			Addrs:    map[netip.Addr]AddrKind{f.node: AddrHost, f.second: AddrHost, f.encap: AddrHost},
-			Services: map[ServiceKey]ServiceOwner{{f.node, protoTCP, service}: ServiceOVN, {f.vip, protoTCP, 443}: ServiceOVN},
-			NS:       map[NSKey]time.Duration{{f.remote, f.icmp, 7}: now - time.Second, {f.remote, 47, 0}: now - time.Hour},
-			Frags:    map[FragKey]Fragmented{*f.datagram(9): {OVN, now - time.Second}, *f.datagram(7): {Host, now - time.Second}},
-			Flows:    map[FlowKey]time.Duration{},
+			Addrs:      map[netip.Addr]AddrKind{f.node: AddrHost, f.second: AddrHost, f.encap: AddrHost},
+			Services:   map[ServiceKey]ServiceOwner{{f.node, protoTCP, service}: ServiceOVN, {f.vip, protoTCP, 443}: ServiceOVN},
+			NS:         map[NSKey]time.Duration{{f.remote, f.icmp, 7}: now - time.Second, {f.remote, 47, 0}: now - time.Second, {f.remote, 112, 0}: now - time.Second},
+			Frags:      map[FragKey]Fragmented{*f.datagram(9): {OVN, now - time.Second}, *f.datagram(7): {Host, now - time.Second}, *f.datagram(6): {Both, now - time.Second}},
+			Flows:      map[FlowKey]time.Duration{},
+			HostProtos: map[NSKey]bool{{Anybody(f.v6), 112, 0}: true},
 			HostSocket: func(s Socket) bool {
 				return s == Socket{protoUDP, netip.AddrPortFrom(f.remote, 53), netip.AddrPortFrom(f.node, socket)}
 			},
@@ -74,10 +75,12 @@ func (f family) model() Model {
 }
 
 // datagram is one of UDP, from remote to node.
-func (f family) datagram(id uint32) *FragKey {
+func (f family) datagram(id uint32) *FragKey { return f.datagramOf(protoUDP, id) }
+
+func (f family) datagramOf(proto uint8, id uint32) *FragKey {
 	k := &FragKey{Src: f.remote, Dst: f.node, ID: id}
 	if !f.v6 {
-		k.Proto = protoUDP
+		k.Proto = proto
 	}
 	return k
 }

@@ -53,9 +53,9 @@ func (m Model) guarded(f *Frame) Decision {
 	}
 	q := reversed(p)
 	switch {
-	case q.Proto == protoUDP && q.Position != Later && m.snat(q.DstPort) && m.gated(q):
-		k := flow(q)
-		return Decision{Reason: OutLearned, LearnFlow: &k}
+	case q.Proto == protoUDP && q.Position != Later && m.byPort(q, true) == HostSocket,
+		!hasPorts(q.Proto) && !q.icmp() && m.hostProto(q):
+		return Decision{Reason: HostOwned}
 	case !hasPorts(q.Proto) && !q.icmp(), q.icmp() && q.Position != Later && q.echo():
 		k := exchange(q)
 		return Decision{Reason: OutLearned, Learn: &k}

@@ -48,11 +48,11 @@ const (
 	ServiceHosted
 	ServiceLocal
 	ICMPErrorOVN
+	ICMPErrorEcho
 	ICMPVIP
 	ICMPErrorHost
 	NotOurs
 	SNATSyn
-	SNATLearned
 	HostSocket
 	SNATPort
 	Takeover
@@ -76,6 +76,7 @@ const (
 	Unsnated
 	Oversized
 	LocalOut
+	HostOwned
 	OutLearned
 	OutPlain
 	NoUplink // instead of Out and Drop
@@ -120,24 +121,24 @@ var rules = [reasonCount]Rule{
 	OVNAddress:       {Name: "ovn_address", Verdict: OVN, Packet: "to an address that OVN alone has, or to the router's own link-local address"},
 	FragmentOVN:      {Name: "fragment_ovn", Verdict: OVN, Packet: "later fragment whose first went to OVN within 30 s"},
 	Fragment:         {Name: "fragment", Verdict: Host, Packet: "later fragment whose first went to the host within 30 s"},
-	FragmentEarly:    {Name: "fragment_early", Verdict: Both, Packet: "other later fragment to an address of the host or a VIP: the side that never sees the first forgets it"},
+	FragmentEarly:    {Name: "fragment_early", Verdict: Both, Packet: "other later fragment to an address of the host or a VIP, also where the first went to both: the side that never sees the first forgets it"},
 	Service:          {Name: "service", Verdict: OVN, Packet: "shared gateway mode: to an address, protocol and port of a service that OVN serves"},
 	ServiceHosted:    {Name: "service_host", Verdict: Host, Packet: "shared gateway mode: to one that a socket of the host serves (externalTrafficPolicy is Local, an endpoint is on this host's network)"},
 	ServiceLocal:     {Name: "service_local", Verdict: Host, Packet: "local gateway mode: to an address, protocol and port of any service"},
 	ICMPErrorOVN:     {Name: "icmp_error_ovn", Verdict: OVN, Packet: "ICMP error about a packet whose sender these rules say is OVN"},
+	ICMPErrorEcho:    {Name: "icmp_error_echo", Verdict: Both, Packet: "ICMP error about an echo request with an identifier by which OVN asked this remote within 60 s"},
 	ICMPVIP:          {Name: "icmp_vip", Verdict: OVN, Packet: "shared gateway mode: ICMP fragmentation needed or packet too big, to a VIP, about none that a socket of the host serves"},
 	ICMPErrorHost:    {Name: "icmp_error_host", Verdict: Host, Packet: "other ICMP error"},
 	NotOurs:          {Name: "not_ours", Verdict: Host, Packet: "to no address of the host"},
 	SNATSyn:          {Name: "snat_syn", Verdict: Host, Packet: "to the SNAT range: TCP SYN"},
-	SNATLearned:      {Name: "snat_learned", Verdict: OVN, Packet: "to the SNAT range: UDP to a port that a socket of the host has too, on which OVN sent to this remote port within 180 s"},
 	HostSocket:       {Name: "host_socket", Verdict: Host, Packet: "to the SNAT range: a socket of the host owns it"},
 	SNATPort:         {Name: "snat_port", Verdict: OVN, Packet: "to the SNAT range: everything else"},
 	Takeover:         {Name: "takeover", Verdict: OVN, Packet: "to another port of the node: a connection of OVN's from before a takeover, and no TCP SYN"},
-	ICMPEchoReplyNS:  {Name: "icmp_echo_reply_ns", Verdict: OVN, Packet: "ICMP echo reply that OVN asked for within 60 s"},
+	ICMPEchoReplyNS:  {Name: "icmp_echo_reply_ns", Verdict: Both, Packet: "ICMP echo reply that OVN asked for within 60 s: the host may have asked by the same identifier"},
 	ICMPEchoReply:    {Name: "icmp_echo_reply", Verdict: Host, Packet: "other ICMP echo reply"},
 	ICMPEcho:         {Name: "icmp_echo", Verdict: Host, Packet: "ICMP echo request"},
-	ProtoHost:        {Name: "proto_host", Verdict: Host, Packet: "protocol without ports that the host uses with this peer"},
-	ProtoNS:          {Name: "proto_ns", Verdict: OVN, Packet: "protocol without ports that OVN uses with this peer"},
+	ProtoHost:        {Name: "proto_host", Verdict: Host, Packet: "protocol without ports that the host uses with this peer, or has a raw socket for"},
+	ProtoNS:          {Name: "proto_ns", Verdict: OVN, Packet: "protocol without ports that OVN has sent to this peer within 600 s"},
 	BFD:              {Name: "bfd", Verdict: Both, Packet: "BFD to an address of the host, where BFD is on"},
 	Default:          {Name: "default", Verdict: Host, Packet: "everything else"},
 	PassUnconfigured: {Name: "pass_unconfigured", Verdict: Host, Packet: "OVN's or both's by the lines above, and an interface is missing"},
@@ -153,7 +154,8 @@ var rules = [reasonCount]Rule{
 	Unsnated:     {Name: "unsnated", Verdict: Drop, Direction: FromOVN, Packet: "from a pod CIDR that is not routable without NAT"},
 	Oversized:    {Name: "oversized", Verdict: Host, Direction: FromOVN, Packet: "local gateway mode: IP, longer than the MTU"},
 	LocalOut:     {Name: "local_out", Verdict: Host, Direction: FromOVN, Packet: "local gateway mode: TCP, UDP or SCTP from the node"},
-	OutLearned:   {Name: "out_learned", Verdict: Out, Direction: FromOVN, Packet: "from the node: echo request, protocol without ports, or UDP from a port of the SNAT range that a socket of the host has too"},
+	HostOwned:    {Name: "host_owned", Verdict: Drop, Direction: FromOVN, Packet: "from the node: UDP from a port of the SNAT range whose answers a socket of the host would get, or a protocol without ports that the host uses with this peer or has a raw socket for"},
+	OutLearned:   {Name: "out_learned", Verdict: Out, Direction: FromOVN, Packet: "from the node: echo request, or another protocol without ports"},
 	OutPlain:     {Name: "out", Verdict: Out, Direction: FromOVN, Packet: "everything else"},
 	NoUplink:     {Name: "no_uplink", Verdict: Drop, Direction: FromOVN, Packet: "to be sent or dropped by the lines above, and an interface is missing"},
 

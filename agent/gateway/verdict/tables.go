@@ -54,7 +54,7 @@ type FragKey struct {
 
 // Fragmented is what is known of a datagram.
 type Fragmented struct {
-	Owner Verdict       // Host or OVN: where the first fragment went
+	Owner Verdict       // Host, OVN or Both: where the first fragment went
 	Seen  time.Duration // when
 }
 
@@ -77,13 +77,10 @@ type Tables struct {
 	Services map[ServiceKey]ServiceOwner
 	NS       map[NSKey]time.Duration // what OVN began
 	Frags    map[FragKey]Fragmented
-	// Flows are those seeded when a node was taken over, and UDP that OVN sends
-	// from gated ports.
-	Flows      map[FlowKey]time.Duration
-	HostProtos map[NSKey]bool // protocols without ports that the host uses, ID 0
-	// Gated reports whether a socket of the host may use a local port, of TCP
-	// or UDP: whether HostSocket is asked, and whether OVN's UDP is learned.
-	Gated func(proto uint8, port uint16) bool
+	Flows    map[FlowKey]time.Duration // seeded when a node was taken over
+	// HostProtos are the protocols without ports that the host uses, ID 0. Remote
+	// may be Anybody.
+	HostProtos map[NSKey]bool
 	// HostSocket reports whether a socket of the host owns what goes to its
 	// port, of those ports that are gated. A TCP listener owns only the ACK that
 	// answers its SYN cookie.
@@ -109,7 +106,7 @@ type Decision struct {
 	Learn      *NSKey   // enter or refresh
 	LearnFlow  *FlowKey // enter or refresh
 	Remember   *FragKey // enter or replace
-	RememberAs Verdict  // its owner: Host or OVN
+	RememberAs Verdict  // its owner: Host, OVN or Both
 }
 
 // Verdict is that of the reason.

@@ -1,6 +1,9 @@
 package verdict
 
-import "time"
+import (
+	"net/netip"
+	"time"
+)
 
 const (
 	arpRequest = 1
@@ -44,8 +47,8 @@ func (m Model) fromWire(f *Frame, now time.Duration) Decision {
 	d := Decision{Reason: m.ip(p, f.Dst.group(), now)}
 	if p.Position == First { // the later ones follow; an id may be used again
 		d.Remember = datagram(p)
-		if d.Verdict() == OVN {
-			d.RememberAs = OVN
+		if v := d.Verdict(); v == OVN || v == Both {
+			d.RememberAs = v
 		}
 	}
 	if d.Reason == Takeover { // its age tells who seeded it when it has ended
@@ -115,7 +118,7 @@ func (m Model) ip(p *Packet, group bool, now time.Duration) Reason {
 	case p.Position == Later:
 		return m.laterFragment(p, now)
 	case hasPorts(p.Proto):
-		return m.byPort(p, false, now)
+		return m.byPort(p, false)
 	case p.icmp():
 		return m.byICMP(p, now)
 	case m.hostProto(p):
@@ -136,10 +139,12 @@ func (m Model) unclaimed(p *Packet) Reason {
 
 func (m Model) laterFragment(p *Packet, now time.Duration) Reason {
 	if first, ok := m.Tables.Frags[*datagram(p)]; ok && now-first.Seen < FragmentTimeout {
-		if first.Owner == OVN {
+		switch first.Owner {
+		case OVN:
 			return FragmentOVN
+		case Host:
+			return Fragment
 		}
-		return Fragment
 	}
 	if k := m.kind(p.Dst); k == AddrHost || k == AddrVIP {
 		return FragmentEarly
@@ -149,7 +154,7 @@ func (m Model) laterFragment(p *Packet, now time.Duration) Reason {
 
 // byPort decides by the local port. quoted: p is what an ICMP error quotes,
 // turned round.
-func (m Model) byPort(p *Packet, quoted bool, now time.Duration) Reason {
+func (m Model) byPort(p *Packet, quoted bool) Reason {
 	owner := m.Tables.Services[ServiceKey{Addr: p.Dst, Proto: p.Proto, Port: p.DstPort}]
 	switch {
 	case owner != ServiceNone && m.Config.Local:
@@ -161,7 +166,7 @@ func (m Model) byPort(p *Packet, quoted bool, now time.Duration) Reason {
 	case m.node(p.Dst) && !m.Config.Local:
 		begins := !quoted && p.Proto == protoTCP && p.Flags&(flagFIN|flagSYN|flagRST|flagACK) == flagSYN
 		if m.snat(p.DstPort) {
-			return m.inRange(p, begins, now)
+			return m.inRange(p, begins)
 		}
 		if _, ok := m.Tables.Flows[flow(p)]; ok && m.Config.Takeover && !begins {
 			return Takeover
@@ -174,13 +179,10 @@ func (m Model) byPort(p *Packet, quoted bool, now time.Duration) Reason {
 }
 
 // inRange decides what is to the SNAT range. begins: it opens a connection.
-func (m Model) inRange(p *Packet, begins bool, now time.Duration) Reason {
-	last, sent := m.Tables.Flows[flow(p)]
+func (m Model) inRange(p *Packet, begins bool) Reason {
 	switch {
 	case begins:
 		return SNATSyn
-	case sent && now-last < FlowTimeout && p.Proto == protoUDP && m.gated(p):
-		return SNATLearned
 	case m.hostSocket(p):
 		return HostSocket
 	}
@@ -196,7 +198,17 @@ func (m Model) hostSocket(p *Packet) bool {
 
 // hostProto reports whether p, whose source is the remote side, may be the host's.
 func (m Model) hostProto(p *Packet) bool {
-	return m.node(p.Dst) && m.Tables.HostProtos[NSKey{Remote: p.Src, Proto: p.Proto}]
+	return m.node(p.Dst) &&
+		(m.Tables.HostProtos[NSKey{Remote: p.Src, Proto: p.Proto}] || m.Tables.HostProtos[NSKey{Remote: Anybody(p.V6), Proto: p.Proto}])
+}
+
+// Anybody is the remote side of what the host exchanges with everybody: a raw socket
+// that is not connected.
+func Anybody(v6 bool) netip.Addr {
+	if v6 {
+		return netip.IPv6Unspecified()
+	}
+	return netip.IPv4Unspecified()
 }
 
 // bfd reports whether p is of a BFD session. A packet of one is never so long
@@ -229,6 +241,8 @@ func (m Model) icmpError(p *Packet, now time.Duration) Reason {
 	switch {
 	case sender.Verdict() == OVN:
 		return ICMPErrorOVN
+	case sender == ICMPEchoReplyNS:
+		return ICMPErrorEcho
 	case p.tooBig() && m.kind(p.Dst) == AddrVIP && !m.Config.Local && sender != ServiceHosted:
 		return ICMPVIP
 	}
@@ -248,11 +262,13 @@ func (m Model) sender(quote *Packet, now time.Duration) Reason {
 		}
 		return Geneve
 	case hasPorts(q.Proto):
-		return m.byPort(q, true, now)
+		return m.byPort(q, true)
 	case !q.icmp() && m.hostProto(q):
 		return ProtoHost
-	case m.node(q.Dst) && (!q.icmp() || q.echo()) && m.asked(q, now):
+	case m.node(q.Dst) && !q.icmp() && m.asked(q, now):
 		return ProtoNS
+	case m.node(q.Dst) && q.echo() && m.asked(q, now):
+		return ICMPEchoReplyNS
 	}
 	return NotOurs
 }

@@ -85,7 +85,7 @@ func headerRows(f Family) []row {
 		rx("destination options, nodeport", verdict.Service, ext(TCP(53, nodePort, SYN), DestOpts(0))).inLocal(verdict.ServiceLocal),
 		rx("destination options, geneve", verdict.Geneve, ext(UDP(53, genevePort), DestOpts(0))),
 		rx("destination options, echo reply", verdict.ICMPEchoReplyNS, ext(f.Pong(askedID), DestOpts(0))),
-		rx("destination options, socket", verdict.SNATLearned, ext(UDP(53, udpSocket), DestOpts(0))).inLocal(verdict.Default),
+		rx("destination options, socket", verdict.HostSocket, ext(UDP(53, udpSocket), DestOpts(0))).inLocal(verdict.Default),
 		rx("authentication", verdict.SNATPort, ext(udp, Auth(1))).inLocal(verdict.Default),
 		rx("authentication, long", verdict.SNATPort, ext(udp, Auth(5))).inLocal(verdict.Default),
 		rx("atomic fragment", verdict.SNATPort, ext(udp, atomic)).inLocal(verdict.Default),

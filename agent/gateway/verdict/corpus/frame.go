@@ -22,6 +22,9 @@ const (
 	ProtoUDP    = 17
 	ProtoGRE    = 47
 	ProtoESP    = 50
+	ProtoOSPF   = 89
+	ProtoPIM    = 103
+	ProtoVRRP   = 112
 	ProtoICMPv6 = 58
 	ProtoSCTP   = 132
 

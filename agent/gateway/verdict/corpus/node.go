@@ -26,9 +26,9 @@ type Node struct {
 	NS         map[verdict.NSKey]time.Duration
 	Frags      map[verdict.FragKey]verdict.Fragmented
 	Flows      map[verdict.FlowKey]time.Duration
-	HostProtos map[verdict.NSKey]bool
-	Sockets    []Socket // in the SNAT range; the ports of all are gated
-	Gates      []Gate   // gated besides, by sockets that own nothing
+	HostProtos map[verdict.NSKey]bool // Remote may be verdict.Anybody
+	Sockets    []Socket               // in the SNAT range; the ports of all are gated
+	Gates      []Gate                 // gated besides, by sockets that own nothing
 }
 
 // Gate is a port that a socket of the host may use.
@@ -44,7 +44,6 @@ func (n *Node) Tables(now time.Duration) *verdict.Tables {
 		NS:         make(map[verdict.NSKey]time.Duration),
 		Frags:      make(map[verdict.FragKey]verdict.Fragmented),
 		Flows:      make(map[verdict.FlowKey]time.Duration),
-		Gated:      n.Gated,
 		HostSocket: n.hostSocket,
 	}
 	for k, age := range n.NS {
@@ -62,12 +61,6 @@ func (n *Node) Tables(now time.Duration) *verdict.Tables {
 // Model decides for n at time now.
 func (n *Node) Model(now time.Duration) verdict.Model {
 	return verdict.Model{Config: &n.Config, Tables: n.Tables(now)}
-}
-
-// Gated reports whether a socket of the node uses a port.
-func (n *Node) Gated(proto uint8, port uint16) bool {
-	return slices.Contains(n.Gates, Gate{proto, port}) ||
-		slices.ContainsFunc(n.Sockets, func(s Socket) bool { return s.Proto == proto && s.Local.Port() == port })
 }
 
 func (n *Node) hostSocket(k verdict.Socket) bool {

@@ -224,7 +224,7 @@ func (g *Generator) portless(payload []byte) L4 {
 	if g.family.v6() {
 		other = ProtoICMP
 	}
-	return pick(g, GRE(), GRE(), ESP(), ESP(), L4{89, payload}, L4{other, make([]byte, 16)})
+	return pick(g, GRE(), GRE(), ESP(), ESP(), L4{ProtoOSPF, payload}, L4{ProtoVRRP, payload}, L4{ProtoPIM, payload}, L4{other, make([]byte, 16)})
 }
 
 // message is one of ICMP, an error with what it is about at times.

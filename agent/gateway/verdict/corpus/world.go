@@ -31,7 +31,7 @@ const (
 	askedID   = 7 // echo that OVN asked for
 	expiredID = 9 // too long ago
 
-	fragOVN, fragHost, fragOVNOld, fragHostOld, fragNone = 9, 10, 11, 12, 13
+	fragOVN, fragHost, fragOVNOld, fragHostOld, fragNone, fragBoth = 9, 10, 11, 12, 13, 14
 )
 
 var prefix = netip.MustParsePrefix
@@ -94,22 +94,27 @@ func (f Family) addresses(n *Node) {
 func (f Family) learned(n *Node) {
 	n.NS[verdict.NSKey{Remote: f.Remote, Proto: f.icmp, ID: askedID}] = time.Second
 	n.NS[verdict.NSKey{Remote: f.Remote, Proto: f.icmp, ID: expiredID}] = 2 * verdict.EchoTimeout
-	n.NS[verdict.NSKey{Remote: f.Remote, Proto: ProtoGRE}] = time.Hour // has no timeout
+	n.NS[verdict.NSKey{Remote: f.Remote, Proto: ProtoGRE}] = verdict.ProtoTimeout / 2
+	n.NS[verdict.NSKey{Remote: f.Remote, Proto: ProtoPIM}] = 2 * verdict.ProtoTimeout
 	n.NS[verdict.NSKey{Remote: f.Remote, Proto: ProtoESP}] = time.Second
 	n.HostProtos[verdict.NSKey{Remote: f.Remote, Proto: ProtoESP}] = true
+	for _, proto := range []uint8{ProtoVRRP, ProtoOSPF} { // raw sockets
+		n.NS[verdict.NSKey{Remote: f.Remote, Proto: proto}] = time.Second
+		n.HostProtos[verdict.NSKey{Remote: verdict.Anybody(f.v6()), Proto: proto}] = true
+	}
 
 	n.Frags[f.datagram(fragOVN)] = verdict.Fragmented{Owner: verdict.OVN, Seen: time.Second}
 	n.Frags[f.datagram(fragHost)] = verdict.Fragmented{Owner: verdict.Host, Seen: time.Second}
+	n.Frags[f.datagram(fragBoth)] = verdict.Fragmented{Owner: verdict.Both, Seen: time.Second}
 	n.Frags[f.datagram(fragOVNOld)] = verdict.Fragmented{Owner: verdict.OVN, Seen: 2 * verdict.FragmentTimeout}
 	n.Frags[f.datagram(fragHostOld)] = verdict.Fragmented{Owner: verdict.Host, Seen: 2 * verdict.FragmentTimeout}
 
 	for _, proto := range []uint8{ProtoTCP, ProtoUDP, ProtoSCTP} {
 		n.Flows[f.flow(proto, 443, takenPort)] = time.Hour // has no timeout
 	}
-	n.Flows[f.flow(ProtoUDP, 53, udpSocket)] = time.Second
-	n.Flows[f.flow(ProtoUDP, 54, udpSocket)] = 2 * verdict.FlowTimeout
-	n.Flows[f.flow(ProtoUDP, 53, snatPort)] = time.Second // not gated any more
-	n.Flows[f.flow(ProtoTCP, 53, staleGate)] = time.Second
+	for _, port := range []uint16{udpSocket, snatPort, staleGate} { // in the range they say nothing
+		n.Flows[f.flow(ProtoUDP, 53, port)] = time.Second
+	}
 }
 
 // datagram is UDP from Remote to Node.
