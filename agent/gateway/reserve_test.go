@@ -4,6 +4,7 @@ import (
 	"io"
 	"os"
 	"path/filepath"
+	"strings"
 	"testing"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
@@ -12,8 +13,13 @@ import (
 
 // The record is all that tells our ports from an operator's: it is replaced, never written to.
 func TestReservedPortsRecordIsReplaced(t *testing.T) {
-	had, err := link.ReadSysctl(reservedSysctl)
+	before, err := link.ReadSysctl(reservedSysctl)
 	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() { _ = link.WriteSysctl(reservedSysctl, before+"\n") })
+	const had = "" // whatever tests before have reserved
+	if err := link.WriteSysctl(reservedSysctl, "\n"); err != nil {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
@@ -34,7 +40,7 @@ func TestReservedPortsRecordIsReplaced(t *testing.T) {
 	if err := releasePorts(dir); err != nil {
 		t.Fatal(err)
 	}
-	if now, _ := link.ReadSysctl(reservedSysctl); now != had {
+	if now, _ := link.ReadSysctl(reservedSysctl); strings.TrimSpace(now) != had {
 		t.Errorf("reserved ports %q, before %q", now, had)
 	}
 }
