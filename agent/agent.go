@@ -227,6 +227,7 @@ func (a *agent) addParts() {
 		}
 		return ""
 	})
+	a.ready.add(a.untold)
 	a.ready.add(a.management.Missing)
 	a.ready.add(func() string {
 		if !a.listening.Load() {
@@ -239,6 +240,7 @@ func (a *agent) addParts() {
 func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *podnet.Keeper) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.cluster.Run(ctx) })
+	group.Go(func() error { return a.followAddresses(ctx) })
 	group.Go(func() error { return a.gateway.Run(ctx) })
 	group.Go(func() error { return a.management.Run(ctx) })
 	group.Go(func() error { return a.exit.Run(ctx) })

@@ -5,7 +5,9 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"slices"
 	"strconv"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -94,10 +96,44 @@ func (a *agent) exchange(ctx context.Context) error {
 	if len(n.Addresses) == 0 {
 		return nil
 	}
+	a.gateway.Forget(lost(node, n))
 	if missing := differing(node, nodeAnnotations(a.cfg, a.settings, n, a.chassis, subnets)); len(missing) > 0 {
 		return a.cluster.Annotate(ctx, missing)
 	}
 	return nil
+}
+
+// lost returns the gateway's addresses that the API server still has and the host has not, as when
+// they changed while no agent ran.
+func lost(node *corev1.Node, n gateway.Node) []netip.Addr {
+	told, err := annotation.ParseGateway(node.Annotations)
+	if err != nil {
+		return nil // it is about to be written
+	}
+	var out []netip.Addr
+	for _, p := range told.Addresses {
+		has := func(own netip.Prefix) bool { return own.Addr() == p.Addr() }
+		if !slices.ContainsFunc(n.HostCIDRs, has) && !slices.ContainsFunc(n.Addresses, has) {
+			out = append(out, p.Addr())
+		}
+	}
+	return out
+}
+
+// untold says what the API server does not know yet of the node as it is, "" for nothing: the
+// cluster then sends to addresses, or from some, that are not the node's.
+func (a *agent) untold() string {
+	n, known := a.gateway.Node()
+	node := a.cluster.Node()
+	if !known || node == nil || len(n.Addresses) == 0 {
+		return "" // others say so
+	}
+	subnets, _ := annotation.ParseNodeSubnets(node.Annotations) // none: the management port says so
+	missing := differing(node, nodeAnnotations(a.cfg, a.settings, n, a.chassis, subnets))
+	if len(missing) == 0 {
+		return ""
+	}
+	return "node " + a.cfg.NodeName + ": the API server does not have its " + strings.Join(slices.Sorted(maps.Keys(missing)), ", ") + " yet"
 }
 
 // joinSubnets are the networks of the gateway routers, as far as the controller

@@ -32,14 +32,15 @@ type rig struct {
 	sw     *testnode.Switch
 	client kubernetes.Interface
 	cfg    Config
+	peer   string // pid of a process in the namespace at the uplink's other end
 	stop   func() // ends Run and waits
 }
 
 func newRig(t testing.TB) *rig {
 	t.Helper()
 	r := &rig{t: t, sw: testnode.StartSwitch(t, true)}
-	peer := testnode.Netns(t)
-	testnode.Run(t, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", peer)
+	r.peer = testnode.Netns(t)
+	testnode.Run(t, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", r.peer)
 	testnode.Run(t, "ip", "addr", "add", "172.30.0.11/24", "dev", "eth0")
 	testnode.Run(t, "ip", "link", "set", "eth0", "up")
 	testnode.Run(t, "ip", "route", "add", "default", "via", "172.30.0.200")

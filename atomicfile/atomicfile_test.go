@@ -105,6 +105,33 @@ func TestUnwritableDirectoryKeepsTheFile(t *testing.T) {
 	only(t, dir)
 }
 
+// A writer that is killed leaves its file, which the next one removes; one that lives keeps its own.
+func TestKilledWriterLeavesNothing(t *testing.T) {
+	path := filepath.Join(t.TempDir(), "record")
+	for _, name := range []string{".record.1.tmp", ".record.2.tmp"} {
+		if err := os.WriteFile(filepath.Join(filepath.Dir(path), name), []byte("half"), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	living, err := atomicfile.Create(path, 0o600)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer living.Abort()
+	if _, err := living.WriteString("living"); err != nil {
+		t.Fatal(err)
+	}
+	write(t, path, []byte("other"))
+	if err := atomicfile.Sweep(filepath.Join(filepath.Dir(path), "*")); err != nil {
+		t.Fatal(err)
+	}
+	if err := living.Commit(); err != nil {
+		t.Fatal(err)
+	}
+	expect(t, path, []byte("living"))
+	only(t, path)
+}
+
 func TestWritersDoNotMix(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "record")
 	var group sync.WaitGroup

@@ -35,10 +35,15 @@ type Handlers struct {
 // that have lost the API server come back at once.
 const watchRetryMax = 5 * time.Second
 
+// annotateWait bounds a write, which is tried again: what there is to say may have changed.
+const annotateWait = 10 * time.Second
+
 // Cluster holds the informers. It is safe for concurrent use.
 type Cluster struct {
 	node     string
 	client   kubernetes.Interface
+	dialer   *dialer
+	log      *slog.Logger
 	handlers Handlers
 	nodes    *informer.Informer // all of them
 	pods     *informer.Informer // of the node
@@ -53,13 +58,15 @@ type Cluster struct {
 func New(config *rest.Config, node string, h Handlers, log *slog.Logger) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = 50, 100
+	dialer := newDialer(config.Dial)
+	config.Dial = dialer.DialContext
 	// Tens of thousands of endpoints are read at the start.
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("build Kubernetes client: %w", err)
 	}
-	c := &Cluster{node: node, client: client, handlers: h.filled(), waiters: map[types.NamespacedName]map[chan struct{}]bool{}}
+	c := &Cluster{node: node, client: client, dialer: dialer, log: log, handlers: h.filled(), waiters: map[types.NamespacedName]map[chan struct{}]bool{}}
 	options := func(name string, example runtime.Object) informer.Options {
 		return informer.Options{Name: name, Example: example, Transform: newTrimmer(node).trim, RetryMax: watchRetryMax, Log: log}
 	}
@@ -118,6 +125,8 @@ func (c *Cluster) Node() *corev1.Node {
 
 // Annotate merges annotations into the Node.
 func (c *Cluster) Annotate(ctx context.Context, annotations map[string]string) error {
+	ctx, cancel := context.WithTimeout(ctx, annotateWait)
+	defer cancel()
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
 	if err != nil {
 		return fmt.Errorf("annotate node %s: %w", c.node, err)

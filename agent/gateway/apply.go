@@ -54,6 +54,7 @@ func (g *Gateway) apply(ctx context.Context) error {
 		return errors.Join(err, g.pass())
 	}
 	n := nodeOf(h, g.s)
+	g.noteFormer(h)
 	g.noteNode(n)
 	if len(n.Addresses) == 0 {
 		return errors.Join(fmt.Errorf("%s has no address", g.s.HostDevice()), g.pass())

@@ -51,6 +51,9 @@ type Gateway struct {
 	changed func() // called after Node or Missing has changed
 	log     *slog.Logger
 	wake    loop.Signal
+
+	formerWake loop.Signal // former has another
+
 	bpf     *bpf.Gateway // owned by the loop's goroutine, nil without programs
 	applied applied      // likewise
 	extras  extras       // likewise
@@ -76,6 +79,7 @@ type Gateway struct {
 	dump      *dump // nil: none that the loop has not seen
 	node      Node
 	known     bool                                // node is valid
+	former    map[netip.Addr]int                  // addresses that were the node's, and how often their connections were forgotten
 	redirects map[bpf.ServiceKey]service.Redirect // local gateway mode: whereto the host sends what arrives for a front end
 	fault     string                              // why the state is not the desired one, "" if it is
 	stats     Stats
@@ -105,7 +109,7 @@ func New(o Options) *Gateway {
 	o.Settings.Backend = cmp.Or(o.Settings.Backend, EBPF)
 	g := &Gateway{
 		s: o.Settings, ovs: o.OVS, serving: newServing(o.Source), changed: o.Changed, log: o.Log, wake: loop.NewSignal(),
-		fault: "gateway: not started", stats: newStats(), counts: newFlowCounts(o.Settings), flowServices: newFlowServices(o.Settings),
+		former: map[netip.Addr]int{}, formerWake: loop.NewSignal(), fault: "gateway: not started", stats: newStats(), counts: newFlowCounts(o.Settings), flowServices: newFlowServices(o.Settings),
 	}
 	if Inherited(g.s.RunDir) {
 		g.written.Evict = ovs.PredecessorCookie
@@ -139,6 +143,7 @@ func (g *Gateway) Run(ctx context.Context) error {
 	}
 	group.Go(func() error { return g.guard(ctx) })
 	group.Go(func() error { return g.track(ctx) })
+	group.Go(func() error { return g.forgetFormer(ctx) })
 	group.Go(func() error {
 		return loop.Run(ctx, loop.Options{Name: "gateway", Wake: g.wake, Apply: g.step, Resync: resync, Log: g.log})
 	})

@@ -55,6 +55,21 @@ func parseCount(out string) (int, error) {
 	return n, nil
 }
 
+// ForgetAddress makes the datapath forget every connection to the address, and every one that is
+// translated to it, in all zones.
+func ForgetAddress(ctx context.Context, rundir string, a netip.Addr) error {
+	to := "ct_nw_dst=" + a.String()
+	if a.Is6() {
+		to = "ct_ipv6_dst=" + a.String()
+	}
+	for _, tuples := range [][]string{{to}, {"", to}} { // as they began, and as they are answered
+		if _, err := askConntrack(ctx, rundir, append([]string{"dpctl/flush-conntrack"}, tuples...)...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
 // askConntrack asks by the control socket itself: ovs-appctl believes a pid file
 // only if the daemon that holds its lock is in the same pid namespace, which is not so
 // in a container.

@@ -58,6 +58,9 @@ func (w *Wirer) records() (map[string]Pod, error) {
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("read records: %w", err)
 	}
+	if err := atomicfile.Sweep(filepath.Join(w.Dir, "*")); err != nil {
+		return nil, err
+	}
 	out := map[string]Pod{}
 	for _, f := range files {
 		host, ok := strings.CutSuffix(f.Name(), recordSuffix)

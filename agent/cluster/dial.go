@@ -1,0 +1,115 @@
+package cluster
+
+import (
+	"context"
+	"net"
+	"net/netip"
+	"sync"
+	"time"
+)
+
+// dialer opens the connections to the API server, and closes those from an address that the host
+// has lost. The kernel would send their packets again for a quarter of an hour; nothing answers.
+// It is safe for concurrent use.
+type dialer struct {
+	dial func(ctx context.Context, network, address string) (net.Conn, error)
+
+	mu      sync.Mutex // guards what follows
+	had     map[netip.Addr]bool
+	conns   map[*conn]bool
+	dialing map[int]context.CancelFunc
+	next    int
+}
+
+func newDialer(dial func(context.Context, string, string) (net.Conn, error)) *dialer {
+	if dial == nil {
+		// A connection whose other end is gone ends after 25 s at most, also without an answer
+		// that somebody waits for.
+		d := net.Dialer{Timeout: 10 * time.Second, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}}
+		dial = d.DialContext
+	}
+	return &dialer{dial: dial, conns: map[*conn]bool{}, dialing: map[int]context.CancelFunc{}}
+}
+
+type conn struct {
+	net.Conn
+	from *dialer
+}
+
+// Close closes the connection; it is no more the dialer's.
+func (c *conn) Close() error {
+	c.from.mu.Lock()
+	delete(c.from.conns, c)
+	c.from.mu.Unlock()
+	return c.Conn.Close()
+}
+
+// DialContext is rest.Config's Dial.
+func (d *dialer) DialContext(ctx context.Context, network, address string) (net.Conn, error) {
+	ctx, cancel := context.WithCancel(ctx)
+	defer cancel()
+	d.mu.Lock()
+	id := d.next
+	d.next++
+	d.dialing[id] = cancel
+	d.mu.Unlock()
+	raw, err := d.dial(ctx, network, address)
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	delete(d.dialing, id)
+	if err == nil && ctx.Err() != nil { // an address was lost meanwhile, perhaps its own
+		raw.Close()
+		err = ctx.Err()
+	}
+	if err != nil {
+		return nil, err
+	}
+	c := &conn{raw, d}
+	d.conns[c] = true
+	return c, nil
+}
+
+// follow takes the host's addresses. Where one is gone, connections from it are closed, and those
+// that are being opened are begun anew by their caller. It returns how many were closed.
+func (d *dialer) follow(addrs []netip.Addr) int {
+	now := map[netip.Addr]bool{}
+	for _, a := range addrs {
+		now[a.WithZone("")] = true
+	}
+	d.mu.Lock()
+	var gone []*conn
+	for c := range d.conns {
+		if a := localAddr(c); a.IsValid() && !a.IsLoopback() && !now[a] {
+			gone = append(gone, c)
+		}
+	}
+	for a := range d.had {
+		if !now[a] {
+			for _, cancel := range d.dialing {
+				cancel()
+			}
+		}
+	}
+	d.had = now
+	d.mu.Unlock()
+	for _, c := range gone {
+		c.Close()
+	}
+	return len(gone)
+}
+
+func localAddr(c net.Conn) netip.Addr {
+	tcp, ok := c.LocalAddr().(*net.TCPAddr)
+	if !ok {
+		return netip.Addr{}
+	}
+	return tcp.AddrPort().Addr().Unmap().WithZone("")
+}
+
+// FollowAddresses takes the host's addresses, without loopback's, whenever they may have changed:
+// connections to the API server from others end at once, and are made anew.
+func (c *Cluster) FollowAddresses(addrs []netip.Addr) {
+	if n := c.dialer.follow(addrs); n > 0 {
+		c.log.Info("connections to the API server closed: the host has lost their address", "count", n)
+	}
+}

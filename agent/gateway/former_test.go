@@ -1,0 +1,103 @@
+package gateway
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"os/exec"
+	"slices"
+	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+)
+
+// datagrams are what connections begin with, with how OVN translates them. Those that stay have
+// an address that the node keeps.
+var datagrams = []struct {
+	name, frame, nat string
+	stays            bool
+}{
+	{"a pod connects out, IPv4", "02000000000102000000000208004500001c000000004011c2f40af40003ac1e00c803e9003500080000", "nat(src=172.30.0.11)", false},
+	{"a pod connects out, IPv6", "02000000000102000000000286dd6000000000081140fd000010024400000000000000000003fd00017200300000000000000000020003e900350008fbc5", "nat(src=fd00:172:30::11)", false},
+	{"a NodePort, IPv4", "02000000000102000000000208004500001c00000000401121c2ac1e00c8ac1e000b03ea758000080000", "nat(dst=10.244.0.3:80)", false},
+	{"a NodePort, IPv6", "02000000000102000000000286dd6000000000081140fd000172003000000000000000000200fd00017200300000000000000000001103ea75800008871d", "nat(dst=[fd00:10:244::3]:80)", false},
+	{"another address of the node, IPv4", "02000000000102000000000208004500001c000000004011c2f40af40003ac1e00c803eb003500080000", "nat(src=172.30.0.99)", true},
+	{"another address of the node, IPv6", "02000000000102000000000286dd6000000000081140fd000010024400000000000000000003fd00017200300000000000000000020003eb00350008fbc3", "nat(src=fd00:172:30::99)", true},
+}
+
+// The node's addresses go and others come. What is tracked with the old ones is forgotten, also
+// what OVN begins with them afterwards; the rest stays.
+func TestConnectionsOfFormerAddressAreForgotten(t *testing.T) {
+	r := newRig(t, ovs.DatapathNetdev)
+	r.sw.Daemon(t)
+	const bridge = "brother"
+	r.sw.Vsctl(t, "add-br", bridge, "--", "set", "Bridge", bridge, "datapath_type=netdev", "--", "set-fail-mode", bridge, "secure")
+	for _, a := range []string{"fd00:172:30::11/64", "fd00:172:30::99/64", "172.30.0.99/24"} {
+		testnode.Run(t, "ip", "addr", "add", a, "dev", "eth0", "nodad")
+	}
+	r.start()
+	r.track(t, bridge)
+	testnode.Eventually(t, "connections tracked", func() error {
+		list, err := ovs.Conntrack(t.Context(), r.s.OVSRunDir)
+		if err == nil && len(list) != len(datagrams) {
+			err = fmt.Errorf("tracked: %+v", list)
+		}
+		return err
+	})
+	// Secondary addresses would go with their first.
+	testnode.Run(t, "sysctl", "-qw", "net.ipv4.conf.eth0.promote_secondaries=1")
+	for _, a := range []string{"172.30.0.11/24", "fd00:172:30::11/64"} {
+		testnode.Run(t, "ip", "addr", "del", a, "dev", "eth0")
+	}
+	r.awaitForgotten(t)
+	r.track(t, bridge)
+	r.awaitForgotten(t)
+
+	testnode.Run(t, "ip", "addr", "add", "172.30.0.11/24", "dev", "eth0")
+	testnode.Run(t, "ip", "addr", "add", "fd00:172:30::11/64", "dev", "eth0", "nodad")
+	testnode.Eventually(t, "addresses that are back are no former ones", func() error {
+		r.gw.mu.Lock()
+		defer r.gw.mu.Unlock()
+		if len(r.gw.former) > 0 {
+			return fmt.Errorf("former: %v", r.gw.former)
+		}
+		return nil
+	})
+}
+
+// track lets every connection begin.
+func (r *rig) track(t *testing.T, bridge string) {
+	t.Helper()
+	for _, d := range datagrams {
+		out, err := exec.Command("ovs-ofctl", "packet-out", "unix:"+r.sw.Dir+"/"+bridge+".mgmt",
+			"in_port=LOCAL,packet="+d.frame+",actions=ct(commit,zone=7,"+d.nat+")").CombinedOutput()
+		if err != nil {
+			t.Fatalf("%s: %v: %s", d.name, err, out)
+		}
+	}
+}
+
+func (r *rig) awaitForgotten(t *testing.T) {
+	t.Helper()
+	gone := []netip.Addr{netip.MustParseAddr("172.30.0.11"), netip.MustParseAddr("fd00:172:30::11")}
+	testnode.Eventually(t, "connections forgotten", func() error {
+		list, err := ovs.Conntrack(t.Context(), r.s.OVSRunDir)
+		if err != nil {
+			return err
+		}
+		var errs []error
+		kept := 0
+		for _, c := range list {
+			if slices.Contains(gone, c.Original.Dst.Addr()) || slices.Contains(gone, c.Reply.Dst.Addr()) {
+				errs = append(errs, fmt.Errorf("still there: %+v", c))
+			} else if c.Zone == 7 {
+				kept++
+			}
+		}
+		if kept != 2 {
+			t.Fatalf("%d connections of addresses that stay, want 2: %+v", kept, list)
+		}
+		return errors.Join(errs...)
+	})
+}
