@@ -117,7 +117,7 @@ func runAgent(ctx context.Context, env *environment, s *settings, cleanup bool) 
 	if cleanup {
 		return errors.Join(agent.Cleanup(ctx, config, log), s.forget(ctx))
 	}
-	return s.inDaemon(ctx, func(ctx context.Context, p *daemon.Process) error {
+	return s.inDaemon(ctx, log, func(ctx context.Context, p *daemon.Process) error {
 		config.Begun = func(missing func() string) { p.Follow("", missing) }
 		return s.onlyAgent(ctx, config, log)
 	})

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"flag"
 	"log/slog"
+	"os/exec"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -83,7 +84,7 @@ func runController(ctx context.Context, env *environment, s *settings) error {
 		return err
 	}
 	config.Busy = controller.Pace()
-	return s.inDaemon(ctx, func(ctx context.Context, p *daemon.Process) error {
+	return s.inDaemon(ctx, log, func(ctx context.Context, p *daemon.Process) error {
 		config.Begun = func(missing func() string) { p.Follow("", missing) }
 		return controller.Run(ctx, config, log)
 	})
@@ -170,7 +171,7 @@ func runRoles(ctx context.Context, env *environment, s *settings, initMaster, in
 			return s.onlyAgent(ctx, config, log.With(slog.String("role", "agent")))
 		}
 	}
-	return s.inDaemon(ctx, func(ctx context.Context, p *daemon.Process) error {
+	return s.inDaemon(ctx, log, func(ctx context.Context, p *daemon.Process) error {
 		for name := range parts {
 			p.Expect(name)
 		}
@@ -184,7 +185,10 @@ func runRoles(ctx context.Context, env *environment, s *settings, initMaster, in
 
 // inDaemon runs what a daemon does as the command line asks for it: here, or in the
 // background, with a pid file or without.
-func (s *settings) inDaemon(ctx context.Context, run func(context.Context, *daemon.Process) error) error {
+//
+// There the process is confined. A kernel that cannot do that is no reason to leave a node
+// without a network.
+func (s *settings) inDaemon(ctx context.Context, log *slog.Logger, run func(context.Context, *daemon.Process) error) error {
 	p, err := s.daemon.Start(ctx)
 	if errors.Is(err, daemon.ErrDetached) {
 		return nil
@@ -193,5 +197,9 @@ func (s *settings) inDaemon(ctx context.Context, run func(context.Context, *daem
 		return err
 	}
 	defer p.End()
+	_, err = exec.LookPath("modprobe") // where there is one, the agent loads OVS's module by it
+	if err := daemon.Confine(err == nil); err != nil {
+		log.Warn("the process is not confined", "error", err)
+	}
 	return run(ctx, p)
 }

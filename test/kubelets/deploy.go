@@ -53,6 +53,10 @@ func (c *Cluster) deploy(ctx context.Context) error {
 	return err
 }
 
+// notRoot is the patch of docs/install.md for databases that are not asked by a unix socket.
+const notRoot = `{apiVersion: apps/v1, kind: Deployment, metadata: {name: ovn-ebpf-controller, namespace: ovn-ebpf},
+  spec: {template: {spec: {securityContext: {runAsNonRoot: true, runAsUser: 65532}}}}}`
+
 func (c *Cluster) overlay(base string) ([]byte, error) {
 	patch, err := yaml.Marshal(configMap(map[string]string{
 		"CLUSTER_SUBNETS": lab.ClusterSubnets, "SERVICE_CIDRS": lab.ServiceCIDRs,
@@ -66,7 +70,7 @@ func (c *Cluster) overlay(base string) ([]byte, error) {
 	}
 	return yaml.Marshal(map[string]any{
 		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-		"resources": []string{base}, "patches": []any{map[string]any{"patch": string(patch)}},
+		"resources": []string{base}, "patches": []any{map[string]any{"patch": string(patch)}, map[string]any{"patch": notRoot}},
 	})
 }
 

@@ -39,11 +39,14 @@ func TestMain(m *testing.M) {
 }
 
 // daemonMain is a daemon with this package's flags: "fail" ends before it is up, "slow" has two
-// parts that are ready one after the other, "timers" is timersMain,
-// else it is ready at once.
+// parts that are ready one after the other, "timers" is timersMain, "confined" is
+// confinedMain, else it is ready at once.
 func daemonMain(words []string) error {
 	if slices.Equal(words, []string{"timers"}) {
 		return timersMain()
+	}
+	if len(words) == 3 && words[0] == "confined" {
+		return confinedMain(words[1], words[2])
 	}
 	var o Options
 	f := flag.NewFlagSet("d", flag.ContinueOnError)

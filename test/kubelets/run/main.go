@@ -64,6 +64,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Down(context.WithoutCancel(ctx))) }()
+	err = c.Confined(ctx)
 	for _, s := range suites {
 		specs, failed := c.RunSteadily(ctx, s, *procs, *logs)
 		kubelets.Print(stdout, s, specs)

@@ -1,0 +1,95 @@
+package daemon
+
+import (
+	"errors"
+	"fmt"
+	"runtime"
+	"unsafe"
+
+	"golang.org/x/sys/unix"
+)
+
+// denied are system calls that neither the daemons nor the programs that they start need, and
+// that reach far beyond a network: other processes, the clock, the kernel itself.
+func denied(modules bool) []uintptr {
+	list := []uintptr{
+		unix.SYS_ACCT, unix.SYS_ADD_KEY, unix.SYS_ADJTIMEX, unix.SYS_CHROOT, unix.SYS_CLOCK_ADJTIME, unix.SYS_CLOCK_SETTIME,
+		unix.SYS_DELETE_MODULE, unix.SYS_FANOTIFY_INIT, unix.SYS_IO_URING_ENTER, unix.SYS_IO_URING_REGISTER, unix.SYS_IO_URING_SETUP,
+		unix.SYS_KCMP, unix.SYS_KEXEC_FILE_LOAD, unix.SYS_KEXEC_LOAD, unix.SYS_KEYCTL, unix.SYS_LOOKUP_DCOOKIE, unix.SYS_MIGRATE_PAGES,
+		unix.SYS_MOVE_PAGES, unix.SYS_NFSSERVCTL, unix.SYS_OPEN_BY_HANDLE_AT, unix.SYS_PERSONALITY, unix.SYS_PIDFD_GETFD, unix.SYS_PIVOT_ROOT,
+		unix.SYS_PROCESS_VM_READV, unix.SYS_PROCESS_VM_WRITEV, unix.SYS_PTRACE, unix.SYS_QUOTACTL, unix.SYS_REBOOT, unix.SYS_REQUEST_KEY,
+		unix.SYS_SETDOMAINNAME, unix.SYS_SETHOSTNAME, unix.SYS_SETTIMEOFDAY, unix.SYS_SWAPOFF, unix.SYS_SWAPON, unix.SYS_SYSLOG,
+		unix.SYS_USERFAULTFD, unix.SYS_VHANGUP,
+	}
+	if !modules {
+		list = append(list, unix.SYS_FINIT_MODULE, unix.SYS_INIT_MODULE)
+	}
+	return append(list, deniedHere...)
+}
+
+// Confine denies this process, and those that it starts, the system calls that no daemon here
+// needs (EPERM), by a seccomp filter for all its threads. It cannot be undone. A container runtime
+// gives a privileged container no profile at all, so the agent brings its own; under another
+// profile the stricter answer counts. modules leaves out those that load a kernel module.
+//
+// A process with CAP_SYS_ADMIN keeps what an execve may gain, as domains of SELinux are; one
+// without it needs no_new_privs for a filter (seccomp(2)).
+func Confine(modules bool) error {
+	if auditArch == 0 {
+		return fmt.Errorf("confine process: no filter for %s", runtime.GOARCH)
+	}
+	runtime.LockOSThread() // no_new_privs is a thread's, until the filter is all threads'
+	defer runtime.UnlockOSThread()
+	filter := program(denied(modules))
+	err := install(filter)
+	if errors.Is(err, unix.EACCES) {
+		if err = unix.Prctl(unix.PR_SET_NO_NEW_PRIVS, 1, 0, 0, 0); err == nil {
+			err = install(filter)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("confine process: %w", err)
+	}
+	return nil
+}
+
+// program is the filter: the calls in the list, and all of another architecture, whose numbers
+// mean something else, are denied.
+func program(list []uintptr) []unix.SockFilter {
+	const number, arch = 0, 4 // offsets in struct seccomp_data
+	load := func(offset uint32) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: offset}
+	}
+	end := func(action uint32) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: action}
+	}
+	deny := end(unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM))
+	// A jump is over the next instruction unless the comparison holds.
+	unless := func(operator uint16, k uint32) unix.SockFilter {
+		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | operator, Jt: 0, Jf: 1, K: k}
+	}
+	out := []unix.SockFilter{
+		load(arch),
+		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, Jt: 1, K: auditArch},
+		deny,
+		load(number),
+		unless(unix.BPF_JGE, foreignNumbers),
+		deny,
+	}
+	for _, nr := range list {
+		out = append(out, unless(unix.BPF_JEQ, uint32(nr)), deny)
+	}
+	return append(out, end(unix.SECCOMP_RET_ALLOW))
+}
+
+func install(filter []unix.SockFilter) error {
+	prog := unix.SockFprog{Len: uint16(len(filter)), Filter: &filter[0]}
+	thread, _, errno := unix.Syscall(unix.SYS_SECCOMP, unix.SECCOMP_SET_MODE_FILTER, unix.SECCOMP_FILTER_FLAG_TSYNC, uintptr(unsafe.Pointer(&prog)))
+	switch {
+	case errno != 0:
+		return errno
+	case thread != 0:
+		return fmt.Errorf("thread %d has a filter of its own", thread)
+	}
+	return nil
+}
