@@ -69,10 +69,10 @@ func newCNIRig(t testing.TB) *cniRig {
 	return r
 }
 
-// getReady gives the node its subnet.
+// getReady gives the node its subnets.
 func (r *cniRig) getReady() {
 	r.t.Helper()
-	r.annotate(annotation.NodeSubnets, annotation.FormatNodeSubnets([]netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}), "")
+	r.annotate(annotation.NodeSubnets, annotation.FormatNodeSubnets([]netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:10:244:1::/64")}), "")
 	r.awaitMissing("")
 }
 

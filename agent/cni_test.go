@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -17,8 +18,10 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
 
 // TestCNI asks the plugin whatever a runtime may, through libcni.
@@ -51,6 +54,7 @@ func TestCNI(t *testing.T) {
 		{"errors", testErrors},
 		{"giving up", testGivingUp},
 		{"sandboxes", testSandboxes},
+		{"forged annotations", testForged},
 	} {
 		t.Run(part.name, func(t *testing.T) {
 			of := *r
@@ -359,5 +363,29 @@ func TestAnnouncement(t *testing.T) {
 		if (err != nil) != (step.want == "") || !strings.Contains(string(content), step.want) {
 			t.Errorf("step %d: %q, error %v", i, content, err)
 		}
+	}
+}
+
+// testForged: an annotation that cannot be the controller's is not wired; ADD waits until it is put back.
+func testForged(t *testing.T, r *cniRig) {
+	pod, list := r.createPod("forged"), r.network("1.1.0", "")
+	s := r.sandbox(pod, "c-forged")
+	router := netip.MustParseAddr("10.244.1.1")
+	r.annotate(annotation.PodNetworks, annotation.FormatPod(annotation.Pod{
+		Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.1.9/24")}, MAC: management.MAC(router), Gateways: []netip.Addr{router},
+	}), pod.Name)
+	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if err := <-r.add(ctx, list, s); err == nil {
+		t.Error("a pod with the router's MAC address is wired")
+	}
+	r.mustHold()
+	r.give(pod, 9)
+	if err := <-r.add(t.Context(), list, s); err != nil {
+		t.Error(err)
+	}
+	r.mustHold(s)
+	if err := r.runtime("cache").DelNetworkList(t.Context(), list, s.RuntimeConf); err != nil {
+		t.Error(err)
 	}
 }

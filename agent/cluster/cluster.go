@@ -153,6 +153,20 @@ func (c *Cluster) wait(key types.NamespacedName, wake chan struct{}, on bool) {
 	}
 }
 
+// wakeAll is for all that wait for a pod.
+func (c *Cluster) wakeAll() {
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	for _, waiters := range c.waiters {
+		for wake := range waiters {
+			select {
+			case wake <- struct{}{}:
+			default:
+			}
+		}
+	}
+}
+
 // wakeWaiters is for those that wait for the pod.
 func (c *Cluster) wakeWaiters(pod *corev1.Pod) {
 	c.mu.Lock()

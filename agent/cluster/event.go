@@ -66,6 +66,7 @@ func (c *Cluster) changed(old, now any) {
 	switch {
 	case was == nil && is == nil:
 	case was != nil && was.Name == c.node || is != nil && is.Name == c.node:
+		c.wakeAll() // what a pod waits for may be on the Node
 		c.handlers.Node()
 	case was == nil || is == nil || !slices.Equal(peerAddrs(was), peerAddrs(is)) || !slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is)):
 		c.handlers.Peers()

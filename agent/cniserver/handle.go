@@ -139,7 +139,8 @@ func (s *Server) check(ctx context.Context, req cni.Request, conf cni.NetConf) e
 	return s.o.Wirer.Check(ctx, was)
 }
 
-// pod waits until the controller has given the pod its address.
+// pod waits until the controller has given the pod its address. An annotation that cannot be the
+// controller's is waited out: the controller puts it back.
 func (s *Server) pod(ctx context.Context, req cni.Request, ref cluster.PodRef) (podnet.Pod, error) {
 	mtu := s.o.MTU()
 	if mtu == 0 {
@@ -151,7 +152,14 @@ func (s *Server) pod(ctx context.Context, req cni.Request, ref cluster.PodRef) (
 		if errors.Is(err, annotation.ErrNotSet) {
 			return errors.New("the controller has not given it an address")
 		}
-		return err
+		if err != nil {
+			return err
+		}
+		node := s.o.Cluster.Node()
+		if node == nil {
+			return errors.New("the API server has no Node of that name")
+		}
+		return consistent(network, node.Annotations)
 	})
 	if err != nil {
 		return podnet.Pod{}, err

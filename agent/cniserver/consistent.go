@@ -1,0 +1,84 @@
+package cniserver
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+)
+
+// consistent returns an error unless the network may be a pod's on the node with these annotations.
+// The pod's creator can write its annotation, and the agent may see that before the controller has
+// put it right.
+func consistent(network annotation.Pod, node map[string]string) error {
+	subnets, err := annotation.ParseNodeSubnets(node)
+	if err != nil {
+		return fmt.Errorf("the node's subnets: %w", err)
+	}
+	var used []netip.Prefix
+	var gateways []netip.Addr
+	for _, a := range network.Addresses {
+		subnet := a.Masked()
+		if !slices.ContainsFunc(subnets, func(s netip.Prefix) bool { return s.Masked() == subnet }) || slices.Contains(used, subnet) {
+			return fmt.Errorf("address %s is not the one of a subnet of the node, %v", a, subnets)
+		}
+		router, port, broadcast := reserved(subnet)
+		if a.Addr() == subnet.Addr() || a.Addr() == router || a.Addr() == port || a.Addr() == broadcast {
+			return fmt.Errorf("address %s is not for pods", a)
+		}
+		used, gateways = append(used, subnet), append(gateways, router)
+	}
+	if len(used) == 0 {
+		return errors.New("it has no address")
+	}
+	if !slices.Equal(network.Gateways, gateways) {
+		return fmt.Errorf("gateways %v are not the node's router %v", network.Gateways, gateways)
+	}
+	return consistentMAC(network, subnets, node)
+}
+
+// reserved are the addresses of the router and the management port, and IPv4's broadcast address.
+func reserved(subnet netip.Prefix) (router, port, broadcast netip.Addr) {
+	router = subnet.Addr().Next()
+	if subnet.Addr().Is4() {
+		b := subnet.Addr().As4()
+		for i, m := range net.CIDRMask(subnet.Bits(), 32) {
+			b[i] |= ^m
+		}
+		broadcast = netip.AddrFrom4(b)
+	}
+	return router, router.Next(), broadcast
+}
+
+func consistentMAC(network annotation.Pod, subnets []netip.Prefix, node map[string]string) error {
+	if err := annotation.CheckMAC(network.MAC); err != nil {
+		return fmt.Errorf("MAC address: %w", err)
+	}
+	var own []net.HardwareAddr
+	for _, s := range subnets {
+		router, port, _ := reserved(s.Masked())
+		own = append(own, management.MAC(router), management.MAC(port))
+	}
+	// What is absent or malformed is not in use.
+	if mac, err := annotation.ParseManagementMAC(node); err == nil {
+		own = append(own, mac)
+	}
+	if gateway, err := annotation.ParseGateway(node); err == nil {
+		if mac, err := net.ParseMAC(gateway.MAC); err == nil {
+			own = append(own, mac)
+		}
+	}
+	if slices.ContainsFunc(own, func(mac net.HardwareAddr) bool { return bytes.Equal(mac, network.MAC) }) {
+		return fmt.Errorf("MAC address %s is the node's own", network.MAC)
+	}
+	kept := management.MAC(subnets[0].Addr())[:2]
+	if bytes.Equal(network.MAC[:2], kept) && !slices.ContainsFunc(network.Addresses, func(a netip.Prefix) bool { return bytes.Equal(management.MAC(a.Addr()), network.MAC) }) {
+		return fmt.Errorf("MAC address %s is kept for the address that it is made from", network.MAC)
+	}
+	return nil
+}
