@@ -343,3 +343,51 @@ func TestRefusedEndpoints(t *testing.T) {
 		})
 	}
 }
+
+// TestSameBounds: controller and agent serve the same of a Service that exceeds a bound, and
+// neither lets in whom its source ranges do not name.
+func TestSameBounds(t *testing.T) {
+	s := newSides(t)
+	for _, tc := range []struct{ ports, external, endpoints, slicePorts int }{
+		{1025, 1, 1, 1}, {1, 65, 1, 1}, {200, 64, 1, 1}, {300, 1, 3000, 1}, {20, 1, 1, 2000},
+	} {
+		svc := serviceAt("192.0.2.1", 80, corev1.ProtocolTCP, false)
+		svc.Spec.Ports, svc.Spec.ExternalIPs = nil, nil
+		for i := range tc.ports {
+			svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint(i), Port: int32(3000 + i)})
+		}
+		for i := range tc.external {
+			svc.Spec.ExternalIPs = append(svc.Spec.ExternalIPs, fmt.Sprintf("192.0.2.%d", 1+i))
+		}
+		slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "s", Labels: map[string]string{discoveryv1.LabelServiceName: "web"}}, AddressType: discoveryv1.AddressTypeIPv4}
+		for i := range tc.slicePorts {
+			name, number := fmt.Sprint(i), int32(8000+i)
+			slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: &name, Port: &number})
+		}
+		for i := range tc.endpoints {
+			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.244.%d.%d", 16+i/250, 3+i%250)}})
+		}
+		vips, event := s.controller(svc, slice)
+		agent := s.agent(service.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{slice}})
+		if len(vips) != len(agent) {
+			t.Errorf("%+v: the controller serves %d front ends, the agent %d", tc, len(vips), len(agent))
+		}
+		for front, to := range vips {
+			if agent[front] != to {
+				t.Errorf("%+v: the controller gives %s to %.60q, the agent to %.60q", tc, front, to, agent[front])
+			}
+		}
+		if (event == "") != (tc.ports == 20) {
+			t.Errorf("%+v: Event %q", tc, event)
+		}
+	}
+	svc := serviceAt("192.0.2.1", 80, corev1.ProtocolTCP, true)
+	slice := &discoveryv1.EndpointSlice{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{"10.244.2.5"}}}}
+	slice.Ports = []discoveryv1.EndpointPort{{Name: new(string), Port: &svc.Spec.Ports[0].Port}}
+	for n, want := range map[int]string{annotation.MaxSourceRanges: "10.244.2.5:80", annotation.MaxSourceRanges + 1: ""} {
+		svc.Spec.LoadBalancerSourceRanges = slices.Repeat([]string{"172.30.0.0/24"}, n)
+		if got := s.agent(service.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{slice}})["192.0.2.1:80"]; got != want {
+			t.Errorf("with %d source ranges the node's sockets reach %q, want %q", n, got, want)
+		}
+	}
+}

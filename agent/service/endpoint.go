@@ -36,7 +36,7 @@ func (e endpoint) local(n *Node) bool { return e.hostNetwork || e.node == n.Name
 // endpoints returns those of one port and family, by address, each once in its
 // best state: while a controller moves an endpoint from one slice to another
 // it is in both. Those to which no connection may go are left out.
-func endpoints(svc *corev1.Service, in []*discoveryv1.EndpointSlice, port corev1.ServicePort, is4 bool, n *Node) []endpoint {
+func endpoints(svc *corev1.Service, in []*discoveryv1.EndpointSlice, targets annotation.Targets, port corev1.ServicePort, is4 bool, n *Node) []endpoint {
 	networks := annotation.Networks{Services: n.ServiceCIDRs, Join: n.JoinSubnets}
 	kind := discoveryv1.AddressTypeIPv6
 	if is4 {
@@ -44,7 +44,7 @@ func endpoints(svc *corev1.Service, in []*discoveryv1.EndpointSlice, port corev1
 	}
 	var out []endpoint
 	for _, s := range in {
-		number, ok := annotation.TargetPort(s, port)
+		number, ok := targets.Port(s, port)
 		if !ok || s.AddressType != kind {
 			continue
 		}

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 
 	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
 
 // HasHostPorts says whether a pod asks for front ends at all. A pod in the
@@ -31,7 +33,7 @@ func hostPorts(pod *corev1.Pod) []corev1.ContainerPort {
 	for i := range pod.Spec.Containers {
 		add(&pod.Spec.Containers[i])
 	}
-	return out
+	return out[:min(len(out), annotation.MaxHostPorts)]
 }
 
 // planPod plans the host ports of a pod of this node: each is a node port of

@@ -31,16 +31,17 @@ func planService(svc *corev1.Service, in []*discoveryv1.EndpointSlice, n *Node) 
 	}
 	p := &Plan{Created: svc.CreationTimestamp.Time}
 	in = byName(in)
+	targets := annotation.NewTargets(in)
 	for _, is4 := range []bool{true, false} {
 		a := addressesOf(svc, is4, n)
 		if !a.served {
 			continue // headless, or not of this family
 		}
 		p.VIPs = append(p.VIPs, a.vips...)
-		for _, port := range svc.Spec.Ports {
+		for _, port := range annotation.ServicePorts(svc, in) {
 			if proto := protocolNumber(port.Protocol); proto != 0 && port.Port > 0 && port.Port <= 65535 {
 				first := len(p.FrontEnds)
-				p.addPort(svc, a, servicePort{port, proto, endpoints(svc, in, port, is4, n)}, n)
+				p.addPort(svc, a, servicePort{port, proto, endpoints(svc, in, targets, port, is4, n)}, n)
 				for i := range p.FrontEnds[first:] {
 					p.FrontEnds[first+i].Port = uint16(port.Port)
 				}
@@ -72,7 +73,7 @@ func addressesOf(svc *corev1.Service, is4 bool, n *Node) addresses {
 	out.served = len(out.cluster) > 0
 	out.cluster = slices.DeleteFunc(out.cluster, n.owns)
 	inside := func(a netip.Addr) bool { return !n.servable(a) }
-	out.open = slices.DeleteFunc(parse(is4, svc.Spec.ExternalIPs...), func(a netip.Addr) bool {
+	out.open = slices.DeleteFunc(parse(is4, annotation.ExternalIPs(svc)...), func(a netip.Addr) bool {
 		return inside(a) || len(n.ExternalIPs) > 0 && !within(n.ExternalIPs, a)
 	})
 	balancer := slices.DeleteFunc(parse(is4, ingressIPs(svc)...), inside)
@@ -94,7 +95,7 @@ func ingressIPs(svc *corev1.Service) []string {
 	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return nil
 	}
-	for _, i := range svc.Status.LoadBalancer.Ingress {
+	for _, i := range annotation.Ingress(svc) {
 		if i.IPMode == nil || *i.IPMode == corev1.LoadBalancerIPModeVIP {
 			out = append(out, i.IP)
 		}

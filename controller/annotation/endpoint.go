@@ -13,19 +13,69 @@ import (
 // the API server's controller has resolved names, per slice. Agent and
 // controller read it alike.
 func TargetPort(slice *discoveryv1.EndpointSlice, port corev1.ServicePort) (uint16, bool) {
-	for _, p := range slice.Ports {
-		name, proto := "", corev1.ProtocolTCP
-		if p.Name != nil {
-			name = *p.Name
-		}
-		if p.Protocol != nil {
-			proto = *p.Protocol
-		}
-		if name == port.Name && proto == Protocol(port.Protocol) && p.Port != nil && *p.Port > 0 && *p.Port <= 65535 {
-			return uint16(*p.Port), true
+	want := targetName{port.Name, Protocol(port.Protocol)}
+	for i := range slice.Ports {
+		if name, number, ok := target(&slice.Ports[i]); ok && name == want {
+			return number, true
 		}
 	}
 	return 0, false
+}
+
+// Targets are what TargetPort returns for slices with many ports: looked up once for each
+// port of a Service, each a search would cost the product of both.
+type Targets map[*discoveryv1.EndpointSlice]map[targetName]uint16
+
+type targetName struct {
+	name  string
+	proto corev1.Protocol
+}
+
+// fewPorts are found as quickly by looking at each.
+const fewPorts = 8
+
+// NewTargets reads the slices' ports.
+func NewTargets(slices []*discoveryv1.EndpointSlice) Targets {
+	out := Targets{}
+	for _, s := range slices {
+		if len(s.Ports) <= fewPorts {
+			continue
+		}
+		of := make(map[targetName]uint16, len(s.Ports))
+		for i := range s.Ports {
+			name, number, ok := target(&s.Ports[i])
+			if _, again := of[name]; ok && !again { // the first counts
+				of[name] = number
+			}
+		}
+		out[s] = of
+	}
+	return out
+}
+
+// Port is TargetPort.
+func (t Targets) Port(slice *discoveryv1.EndpointSlice, port corev1.ServicePort) (uint16, bool) {
+	of, many := t[slice]
+	if !many {
+		return TargetPort(slice, port)
+	}
+	number, ok := of[targetName{port.Name, Protocol(port.Protocol)}]
+	return number, ok
+}
+
+// target is false for a port without a number.
+func target(p *discoveryv1.EndpointPort) (name targetName, number uint16, ok bool) {
+	name.proto = corev1.ProtocolTCP
+	if p.Name != nil {
+		name.name = *p.Name
+	}
+	if p.Protocol != nil {
+		name.proto = *p.Protocol
+	}
+	if p.Port == nil || *p.Port <= 0 || *p.Port > 65535 {
+		return name, 0, false
+	}
+	return name, uint16(*p.Port), true
 }
 
 // Protocol is what a port's protocol means: TCP if it does not say one.

@@ -36,10 +36,28 @@ type claims struct {
 	nodes     *servers
 	shortfall *shortfall
 	older     map[string][]claimant // by index value, who precedes self
+	asked     map[*corev1.Service]asked
+	askedPods map[*corev1.Pod]askedHost
+}
+
+// asked are the fronts that a service asks for, beside its cluster IPs.
+type asked struct {
+	external map[netip.Addr]bool
+	ports    map[askedPort]bool
+	is4, is6 bool // families that it has
+}
+
+type askedPort struct {
+	proto  corev1.Protocol
+	number int32
+	node   bool // a node port
 }
 
 func newClaims(c *Cluster, self claimant, nodes *servers, u *shortfall) *claims {
-	return &claims{cluster: c, self: self, nodes: nodes, shortfall: u, older: map[string][]claimant{}}
+	return &claims{
+		cluster: c, self: self, nodes: nodes, shortfall: u, older: map[string][]claimant{},
+		asked: map[*corev1.Service]asked{}, askedPods: map[*corev1.Pod]askedHost{},
+	}
 }
 
 // keep returns the fronts that self gets; for the others it says why not. It
@@ -138,16 +156,50 @@ func (c *claims) preceding(value string) []claimant {
 // asks says whether the object asks for the front.
 func (c *claims) asks(o claimant, proto corev1.Protocol, addr netip.AddrPort, on *server) bool {
 	if o.pod != nil {
-		return on != nil && podAsks(o.pod, proto, addr, on)
+		if on == nil || o.pod.Spec.NodeName != on.name {
+			return false
+		}
+		w, ok := c.askedPods[o.pod]
+		if !ok {
+			w = whatPodAsks(o.pod)
+			c.askedPods[o.pod] = w
+		}
+		return w.asks(proto, addr, on)
 	}
-	if !served(o.svc) || len(ofFamily(clusterAddresses(o.svc), addr.Addr().Is4())) == 0 {
+	w, ok := c.asked[o.svc]
+	if !ok {
+		w = c.whatAsks(o.svc)
+		c.asked[o.svc] = w
+	}
+	a := addr.Addr()
+	if has := a.Is4() && w.is4 || !a.Is4() && w.is6; !has {
 		return false
 	}
-	external := slices.Contains(c.cluster.Config.externalAddresses(o.svc, nil), addr.Addr())
-	return slices.ContainsFunc(o.svc.Spec.Ports, func(p corev1.ServicePort) bool {
-		return annotation.Protocol(p.Protocol) == proto &&
-			(external && p.Port == int32(addr.Port()) || on != nil && p.NodePort == int32(addr.Port()) && slices.Contains(on.nodePorts, addr.Addr()))
-	})
+	number := int32(addr.Port())
+	return w.external[a] && w.ports[askedPort{proto, number, false}] ||
+		on != nil && w.ports[askedPort{proto, number, true}] && slices.Contains(on.nodePorts, a)
+}
+
+// whatAsks is read once: two services may have all of thousands of fronts in common.
+func (c *claims) whatAsks(svc *corev1.Service) asked {
+	if !served(svc) {
+		return asked{}
+	}
+	own := clusterAddresses(svc)
+	w := asked{
+		external: map[netip.Addr]bool{}, ports: map[askedPort]bool{}, is4: len(ofFamily(own, true)) > 0, is6: len(ofFamily(own, false)) > 0,
+	}
+	for _, a := range c.cluster.Config.externalAddresses(svc, nil) {
+		w.external[a] = true
+	}
+	for _, p := range annotation.ServicePorts(svc, nil) {
+		proto := annotation.Protocol(p.Protocol)
+		w.ports[askedPort{proto, p.Port, false}] = true
+		if p.NodePort != 0 {
+			w.ports[askedPort{proto, p.NodePort, true}] = true
+		}
+	}
+	return w
 }
 
 // ByFront is the index of services and pods by the ports that they ask for
@@ -171,13 +223,13 @@ func ServiceFronts(obj any) ([]string, error) {
 		return nil, nil
 	}
 	var external []string
-	for _, text := range slices.Concat(svc.Spec.ExternalIPs, ingressAddresses(svc)) {
+	for _, text := range slices.Concat(annotation.ExternalIPs(svc), ingressAddresses(svc)) {
 		if a, err := netip.ParseAddr(text); err == nil {
 			external = append(external, a.Unmap().String())
 		}
 	}
 	var out []string
-	for _, p := range svc.Spec.Ports {
+	for _, p := range annotation.ServicePorts(svc, nil) {
 		proto := annotation.Protocol(p.Protocol)
 		for _, a := range external {
 			out = append(out, frontValue(proto, a, p.Port))

@@ -30,7 +30,7 @@ func (s *service) endpoints(port corev1.ServicePort, is4 bool) []endpoint {
 	}
 	var out []endpoint
 	for _, slice := range s.slices {
-		number, ok := annotation.TargetPort(slice, port)
+		number, ok := s.targets.Port(slice, port)
 		if !ok || slice.AddressType != kind {
 			continue
 		}

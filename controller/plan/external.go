@@ -29,7 +29,7 @@ func (cfg Config) externalAddresses(svc *corev1.Service, u *shortfall) []netip.A
 			u.add("%s %s: %v", what, text, err)
 		}
 	}
-	for _, text := range svc.Spec.ExternalIPs {
+	for _, text := range annotation.ExternalIPs(svc) {
 		take("external IP", text, cfg.ExternalIPs)
 	}
 	for _, text := range ingressAddresses(svc) {
@@ -50,7 +50,7 @@ func ingressAddresses(svc *corev1.Service) []string {
 		return nil
 	}
 	var out []string
-	for _, i := range svc.Status.LoadBalancer.Ingress {
+	for _, i := range annotation.Ingress(svc) {
 		if i.IP != "" && (i.IPMode == nil || *i.IPMode == corev1.LoadBalancerIPModeVIP) {
 			out = append(out, i.IP)
 		}

@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -39,7 +40,13 @@ func HostPorts(p *corev1.Pod) []corev1.Container {
 	return out
 }
 
+// hostPorts are those within the bounds.
 func hostPorts(p *corev1.Pod) []corev1.ContainerPort {
+	all := allHostPorts(p)
+	return all[:min(len(all), annotation.MaxHostPorts)]
+}
+
+func allHostPorts(p *corev1.Pod) []corev1.ContainerPort {
 	var out []corev1.ContainerPort
 	for _, c := range HostPorts(p) {
 		out = append(out, c.Ports...)
@@ -67,6 +74,9 @@ func hostPortRows(c *Cluster, pod *corev1.Pod, obj *corev1.Node, addresses []net
 	}
 	var u shortfall
 	claims := newClaims(c, claimant{key: PodKey(pod.Namespace, pod.Name), created: pod.CreationTimestamp.Time}, nodes, &u)
+	if all := len(allHostPorts(pod)); all > annotation.MaxHostPorts {
+		u.add("the last %d host ports: a pod has at most %d", all-annotation.MaxHostPorts, annotation.MaxHostPorts)
+	}
 	byProtocol := map[corev1.Protocol]map[string]string{}
 	for _, port := range hostPorts(pod) {
 		proto := annotation.Protocol(port.Protocol)
@@ -107,21 +117,28 @@ func servesHostPort(port corev1.ContainerPort, a netip.Addr) bool {
 	return err != nil || want.IsUnspecified() && (want.Is4() == a.Is4() || want.Is6()) || want == a
 }
 
-// podAsks says whether a host port of the pod is that front of the node.
-func podAsks(pod *corev1.Pod, proto corev1.Protocol, addr netip.AddrPort, n *server) bool {
-	if !NeedsPort(pod) || pod.Spec.NodeName != n.name {
-		return false
-	}
+// askedHost is what a pod asks for on its node.
+type askedHost struct {
+	addresses []netip.Prefix
+	ports     map[askedPort][]corev1.ContainerPort
+}
+
+func whatPodAsks(pod *corev1.Pod) askedHost {
 	var network annotation.Pod
-	if err := optional(&network, pod.Annotations, annotation.ParsePod); err != nil {
-		return false
+	if err := optional(&network, pod.Annotations, annotation.ParsePod); err != nil || !NeedsPort(pod) {
+		return askedHost{}
 	}
+	w := askedHost{network.Addresses, map[askedPort][]corev1.ContainerPort{}}
 	for _, port := range hostPorts(pod) {
-		for _, f := range podFronts(port, n, network.Addresses) {
-			if annotation.Protocol(port.Protocol) == proto && f.addr == addr {
-				return true
-			}
-		}
+		k := askedPort{annotation.Protocol(port.Protocol), port.HostPort, true}
+		w.ports[k] = append(w.ports[k], port)
 	}
-	return false
+	return w
+}
+
+// asks reports whether one of the host ports is that front of the node.
+func (w askedHost) asks(proto corev1.Protocol, addr netip.AddrPort, n *server) bool {
+	return slices.ContainsFunc(w.ports[askedPort{proto, int32(addr.Port()), true}], func(port corev1.ContainerPort) bool {
+		return slices.ContainsFunc(podFronts(port, n, w.addresses), func(f front) bool { return f.addr == addr })
+	})
 }

@@ -88,8 +88,9 @@ type difference struct {
 func (s *service) place() map[corev1.Protocol]placements {
 	out := map[corev1.Protocol]placements{}
 	differ := map[corev1.Protocol]map[where][]difference{}
-	for _, port := range s.obj.Spec.Ports {
+	for _, port := range s.ports() {
 		proto := annotation.Protocol(port.Protocol)
+		served := servedPort{proto: proto, number: int(port.Port)}
 		if out[proto] == nil {
 			out[proto], differ[proto] = placements{}, map[where][]difference{}
 		}
@@ -97,10 +98,14 @@ func (s *service) place() map[corev1.Protocol]placements {
 			if fronts := s.fronts(port, is4); len(fronts) > 0 {
 				t := newTargets(s.endpoints(port, is4), s.nodes)
 				for _, f := range fronts {
+					if f.external && f.of == nil {
+						served.at = append(served.at, f.addr.Addr())
+					}
 					s.placeFront(out[proto], differ[proto], f, t)
 				}
 			}
 		}
+		s.served = append(s.served, served)
 	}
 	for proto, placed := range out {
 		for at, list := range differ[proto] {
@@ -120,6 +125,10 @@ func (s *service) fronts(port corev1.ServicePort, is4 bool) []front {
 	}
 	if len(out) == 0 {
 		return nil // the service is not of this family
+	}
+	if s.text < 0 {
+		s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes", port.Port, maxServiceText)
+		return nil
 	}
 	// Inside the cluster an external address is but another name of the service.
 	for _, a := range ofFamily(s.externalIPs, is4) {
@@ -142,6 +151,10 @@ func (s *service) fronts(port corev1.ServicePort, is4 bool) []front {
 func (s *service) placeFront(p placements, differ map[where][]difference, f front, t *targets) {
 	switches := s.answers(f, t, f.localAtSwitch, false)
 	routers := s.answers(f, t, f.localAtRouter, true)
+	if s.text < 0 {
+		s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes", f.addr.Port(), maxServiceText)
+		return
+	}
 	keep := f.external && f.localAtRouter && !t.answerByRouter(f)
 	if len(switches.by) == 0 && len(routers.by) == 0 && switches.others == routers.others && !keep {
 		p.add(where{}, f.addr, switches.others)
@@ -164,22 +177,34 @@ func (s *service) placeFront(p placements, differ map[where][]difference, f fron
 // port is the same wherever it is asked for: on its node.
 func (s *service) answers(f front, t *targets, local, router bool) answers {
 	if f.of != nil {
-		return answers{others: t.of(f.of, local, router)}
+		out := answers{others: t.of(f.of, local, router)}
+		s.text -= maxVIPText + len(out.others)
+		return out
 	}
 	out := answers{others: t.of(nil, local, router)}
+	s.text -= maxVIPText + len(out.others)
+	var last string // nodes of a zone answer the same
 	for _, n := range t.special(s.nodes.list, local, router) {
 		if router && !n.router {
 			continue
+		}
+		if s.text < 0 {
+			return out // it is not served
 		}
 		if text := t.of(n, local, router); text != out.others {
 			if out.by == nil {
 				out.by = map[*server]string{}
 			}
-			out.by[n] = text
+			if out.by[n] = text; text != last {
+				s.text, last = s.text-maxVIPText-len(text), text
+			}
 		}
 	}
 	return out
 }
+
+// maxVIPText is an IPv6 address with its port.
+const maxVIPText = 48
 
 // addDifferences gives nodes that differ in one of the list a row with all of
 // it, those that answer the same one for them all; the others have one too.

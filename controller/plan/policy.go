@@ -46,6 +46,8 @@ type rule struct {
 	index  int
 	from   []networkingv1.NetworkPolicyPeer // "to", for egress
 	ports  []networkingv1.NetworkPolicyPort
+	// What exceeds the policy's bounds allows nothing. Nil: nothing does.
+	overPeers, overPorts []bool
 }
 
 // isolates says for which directions the policy is. As the API server would,
@@ -58,18 +60,27 @@ func isolates(p *networkingv1.NetworkPolicy) (in, out bool) {
 		slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 }
 
-// rulesOf are the policy's rules of the directions that it is for.
+// rulesOf are the policy's rules of the directions that it is for, within its bounds.
 func rulesOf(p *networkingv1.NetworkPolicy) []rule {
+	if subjectExceeds(p) {
+		return nil
+	}
 	var out []rule
+	left := newBounds(p)
+	add := func(r rule) {
+		if left.take(&r) {
+			out = append(out, r)
+		}
+	}
 	in, e := isolates(p)
 	if in {
 		for i, r := range p.Spec.Ingress {
-			out = append(out, rule{ingress(), p, i, r.From, r.Ports})
+			add(rule{direction: ingress(), policy: p, index: i, from: r.From, ports: r.Ports})
 		}
 	}
 	if e {
 		for i, r := range p.Spec.Egress {
-			out = append(out, rule{egress(), p, i, r.To, r.Ports})
+			add(rule{direction: egress(), policy: p, index: i, from: r.To, ports: r.Ports})
 		}
 	}
 	return out
@@ -80,7 +91,7 @@ func rulesOf(p *networkingv1.NetworkPolicy) []rule {
 // dropped is the selector's (selectorRows). They are in force for the port group
 // of the policy's pods, whoever that is at the time.
 //
-// What is malformed is left out and named by the error: a peer or port that
+// What is malformed, or exceeds its bounds, is left out and named by the error: a peer or port that
 // cannot be understood allows nothing, a policy whose podSelector cannot be
 // understood is for no pod. So a mistake never opens more, and never closes more,
 // than the rest of the policy says.
@@ -92,9 +103,10 @@ func policyRows(c *Cluster, key Key) ([]Row, error) {
 	var wrong shortfall
 	checkPolicy(p, &wrong)
 	rules := rulesOf(p)
-	matches := make([]match, 0, len(rules))
+	checkBounds(p, rules, &wrong)
+	matches, prefixes := make([]match, 0, len(rules)), maxPolicyPrefixes
 	for _, r := range rules {
-		matches = append(matches, r.match(&wrong))
+		matches = append(matches, r.match(&wrong, &prefixes))
 	}
 	u, ok := usageOf(p)
 	if !ok {
@@ -105,8 +117,12 @@ func policyRows(c *Cluster, key Key) ([]Row, error) {
 		wrong.add("%v", err)
 	}
 	var rows []Row
+	text := maxPolicyText
 	for i, r := range rules {
-		acls, groups := c.ruleRows(u.subject, r, matches[i])
+		acls, groups := c.ruleRows(u.subject, r, matches[i], &text)
+		if text < 0 {
+			wrong.add("spec.%s[%d]: the matches of the policy's ACLs would be longer than %d bytes", r.rules, r.index, maxPolicyText)
+		}
 		for _, acl := range acls {
 			acl.Label = aclLabel(p.Namespace, p.Name, r.name, strconv.Itoa(r.index))
 			rows = append(rows, acl.logged(logging.Allow))
@@ -119,16 +135,24 @@ func policyRows(c *Cluster, key Key) ([]Row, error) {
 }
 
 // ruleRows are a rule's ACL, and an ACL with a port group for each number that
-// the ports it names have.
-func (c *Cluster) ruleRows(subject selector, r rule, m match) (acls []ACL, groups []PortGroup) {
+// the ports it names have, as long as text, the bytes that all matches may have, is not
+// below zero. The port groups are all there: pods refer to them.
+func (c *Cluster) ruleRows(subject selector, r rule, m match, text *int) (acls []ACL, groups []PortGroup) {
 	if m.nobody {
 		return nil, nil
 	}
 	group := subject.group()
 	add := func(id string, terms ...string) {
+		if *text < 0 {
+			return
+		}
+		match := conjunction(terms...)
+		if *text -= len(match); *text < 0 {
+			return
+		}
 		acls = append(acls, ACL{
 			Group: group, Rule: id, Direction: r.lport, Priority: allowPriority,
-			Match: conjunction(terms...), Action: "allow-related", Options: r.options,
+			Match: match, Action: "allow-related", Options: r.options,
 		})
 	}
 	id := strconv.Itoa(r.index)

@@ -50,7 +50,7 @@ func TestBlockPrefixes(t *testing.T) {
 			p := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 0, byte(r.IntN(4)), byte(r.IntN(256))}), 23+r.IntN(10)).Masked()
 			excepts, block.Except = append(excepts, p), append(block.Except, p.String())
 		}
-		prefixes, err := blockPrefixes(&block)
+		prefixes, err := blockPrefixes(&block, maxRulePrefixes)
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -81,8 +81,7 @@ func PodAffects(c *Cluster, old, now *corev1.Pod) []Key {
 		}
 		namespace := c.Namespace(pod.Namespace)
 		for _, p := range c.candidates(pod, namespace) {
-			u, _ := usageOf(p)
-			if slices.ContainsFunc(u.named, func(n namedPort) bool {
+			if slices.ContainsFunc(c.usages.of(p).named, func(n namedPort) bool {
 				return n.matches(pod, namespace) && len(n.numbersOf(pod)) > 0
 			}) {
 				keys[PolicyKey(p.Namespace, p.Name)] = true
@@ -127,8 +126,7 @@ func (c *Cluster) addNaming(keys map[Key]bool) {
 		if !ok {
 			continue
 		}
-		u, _ := usageOf(p)
-		if slices.ContainsFunc(u.named, func(n namedPort) bool { return n.namespaces != nil }) {
+		if slices.ContainsFunc(c.usages.of(p).named, func(n namedPort) bool { return n.namespaces != nil }) {
 			keys[PolicyKey(p.Namespace, p.Name)] = true
 		}
 	}

@@ -21,22 +21,27 @@ type match struct {
 	noPort bool   // none that has a number
 }
 
-// match adds to wrong what cannot be understood.
-func (r rule) match(wrong *shortfall) match {
+// match adds to wrong what cannot be understood, and takes what its blocks come to from
+// the prefixes that the policy may have.
+func (r rule) match(wrong *shortfall, prefixes *int) match {
 	var m match
-	m.peers, m.nobody = r.peerMatch(wrong)
+	m.peers, m.nobody = r.peerMatch(wrong, prefixes)
 	m.ports, m.noPort = r.portMatch(wrong)
 	return m
 }
 
 // peerMatch is one comparison a family, whatever the number of peers: the
 // groups' address sets and all blocks' prefixes are in one set.
-func (r rule) peerMatch(wrong *shortfall) (text string, nobody bool) {
+func (r rule) peerMatch(wrong *shortfall, left *int) (text string, nobody bool) {
 	if len(r.from) == 0 {
 		return "", false
 	}
 	var v4, v6 []string
+	own := maxRulePrefixes
 	for i, peer := range r.from {
+		if is(r.overPeers, i) {
+			continue
+		}
 		field := fmt.Sprintf("spec.%s[%d].%s[%d]", r.rules, r.index, r.peers, i)
 		switch {
 		case isPods(peer):
@@ -51,10 +56,11 @@ func (r rule) peerMatch(wrong *shortfall) (text string, nobody bool) {
 		case peer.PodSelector != nil || peer.NamespaceSelector != nil:
 			wrong.add("%s: ipBlock together with a selector", field)
 		default:
-			prefixes, err := blockPrefixes(peer.IPBlock)
+			prefixes, err := blockPrefixes(peer.IPBlock, min(own, *left))
 			if err != nil {
 				wrong.add("%s.ipBlock.%v", field, err)
 			}
+			own, *left = own-len(prefixes), *left-len(prefixes)
 			for _, p := range prefixes {
 				if p.Addr().Is4() {
 					v4 = append(v4, p.String())
@@ -87,14 +93,14 @@ func (r rule) setMatch(family string, set []string) string {
 	return family + "." + r.peer + " == {" + strings.Join(set, ", ") + "}"
 }
 
-// blockPrefixes are the block without its exceptions, as prefixes. (OVN would make
-// the product of all exceptions' bits of a chain of "!=".)
-func blockPrefixes(b *networkingv1.IPBlock) ([]netip.Prefix, error) {
+// blockPrefixes are the block without its exceptions, as prefixes, at most that many. (OVN
+// would make the product of all exceptions' bits of a chain of "!=".)
+func blockPrefixes(b *networkingv1.IPBlock, most int) ([]netip.Prefix, error) {
 	cidr, err := netip.ParsePrefix(b.CIDR)
 	if err != nil {
 		return nil, fmt.Errorf("cidr %q: not an address and a prefix length", b.CIDR)
 	}
-	out := []netip.Prefix{cidr.Masked()}
+	holes := make([]netip.Prefix, 0, len(b.Except))
 	for i, s := range b.Except {
 		except, err := netip.ParsePrefix(s)
 		if err != nil {
@@ -103,53 +109,13 @@ func blockPrefixes(b *networkingv1.IPBlock) ([]netip.Prefix, error) {
 		if !cidr.Overlaps(except) || except.Bits() <= cidr.Bits() {
 			return nil, fmt.Errorf("except[%d] %q: not inside of %s", i, s, b.CIDR)
 		}
-		out = without(out, except.Masked())
+		holes = append(holes, except)
 	}
-	slices.SortFunc(out, comparePrefix)
+	out, ok := subtract(cidr, holes, most)
+	if !ok {
+		return nil, fmt.Errorf("the blocks without their exceptions are more than %d prefixes of a rule or %d of a policy", maxRulePrefixes, maxPolicyPrefixes)
+	}
 	return out, nil
-}
-
-// without returns what of the prefixes is not in q.
-func without(prefixes []netip.Prefix, q netip.Prefix) []netip.Prefix {
-	var out []netip.Prefix
-	for _, p := range prefixes {
-		out = append(out, subtract(p, q)...)
-	}
-	return out
-}
-
-// subtract returns what of p is not in q, at most a prefix for each bit that q is longer.
-func subtract(p, q netip.Prefix) []netip.Prefix {
-	if !p.Overlaps(q) {
-		return []netip.Prefix{p}
-	}
-	var out []netip.Prefix
-	for p.Bits() < q.Bits() {
-		bits := p.Bits() + 1
-		low := netip.PrefixFrom(p.Addr(), bits)
-		high := netip.PrefixFrom(setBit(p.Addr(), p.Bits()), bits)
-		if low.Contains(q.Addr()) {
-			p, out = low, append(out, high)
-		} else {
-			p, out = high, append(out, low)
-		}
-	}
-	return out
-}
-
-// setBit sets the n-th bit from the left.
-func setBit(a netip.Addr, n int) netip.Addr {
-	b := a.AsSlice()
-	b[n/8] |= 0x80 >> (n % 8)
-	out, _ := netip.AddrFromSlice(b)
-	return out
-}
-
-func comparePrefix(a, b netip.Prefix) int {
-	if c := a.Addr().Compare(b.Addr()); c != 0 {
-		return c
-	}
-	return a.Bits() - b.Bits()
 }
 
 // portMatch is of the ports that have a number or none; those with a name are
@@ -160,6 +126,9 @@ func (r rule) portMatch(wrong *shortfall) (text string, none bool) {
 	}
 	single, ranges, whole := map[string][]int{}, map[string][]string{}, map[string]bool{}
 	for i, port := range r.ports {
+		if is(r.overPorts, i) {
+			continue
+		}
 		proto := portProtocol(port)
 		if err := checkPort(port); err != nil {
 			wrong.add("spec.%s[%d].ports[%d].%v", r.rules, r.index, i, err)

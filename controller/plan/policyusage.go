@@ -30,6 +30,9 @@ func usageOf(p *networkingv1.NetworkPolicy) (usage, bool) {
 		return usage{}, false
 	}
 	u := usage{subject: selector{namespace: p.Namespace, pods: &p.Spec.PodSelector}}
+	if subjectExceeds(p) { // whom it means is not to be told at a bearable cost: nobody is open
+		u.subject.pods = &metav1.LabelSelector{}
+	}
 	u.in, u.out = isolates(p)
 	if u.subject.check() != nil || !u.in && !u.out {
 		return usage{}, false
@@ -53,8 +56,9 @@ type usages struct {
 
 // knownUsage is empty for a policy that is for nobody.
 type knownUsage struct {
-	groups []namedSelector
-	named  []namedPort
+	groups  []namedSelector // the subject first
+	named   []namedPort
+	in, out bool
 }
 
 type namedSelector struct {
@@ -76,7 +80,7 @@ func (us *usages) of(p *networkingv1.NetworkPolicy) *knownUsage {
 	}
 	k := &knownUsage{}
 	if u, ok := usageOf(p); ok {
-		k.named = u.named
+		k.named, k.in, k.out = u.named, u.in, u.out
 		for _, s := range u.selectors() {
 			k.groups = append(k.groups, namedSelector{s, s.group()})
 		}
@@ -88,8 +92,8 @@ func (us *usages) of(p *networkingv1.NetworkPolicy) *knownUsage {
 // selectors are those of the rule's peers that are pods.
 func (r rule) selectors() []selector {
 	var out []selector
-	for _, peer := range r.from {
-		if !isPods(peer) {
+	for i, peer := range r.from {
+		if !isPods(peer) || is(r.overPeers, i) {
 			continue
 		}
 		if s := peerSelector(r.policy.Namespace, peer); s.check() == nil {
@@ -122,8 +126,8 @@ func (r rule) named(subject selector) []namedPort {
 		}
 	}
 	var out []namedPort
-	for _, port := range r.ports {
-		if port.Port == nil || port.Port.Type != intstr.String || checkPort(port) != nil {
+	for i, port := range r.ports {
+		if is(r.overPorts, i) || port.Port == nil || port.Port.Type != intstr.String || checkPort(port) != nil {
 			continue
 		}
 		for _, s := range where {

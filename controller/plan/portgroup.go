@@ -24,17 +24,17 @@ func selectorRows(c *Cluster, key Key) []Row {
 	var meant *selector
 	var in, out bool
 	for _, p := range index[networkingv1.NetworkPolicy](c.Policies, BySelector, key.Name) {
-		u, ok := usageOf(p)
-		if !ok {
-			continue
-		}
-		for _, s := range u.selectors() {
-			if meant == nil && s.group() == key.Name {
-				meant = &s
+		known := c.usages.of(p) // hashed once: a policy's groups are each an owner of its own
+		for i, g := range known.groups {
+			if g.name != key.Name {
+				continue
 			}
-		}
-		if u.subject.group() == key.Name {
-			in, out = in || u.in, out || u.out
+			if meant == nil {
+				meant = &g.selector
+			}
+			if i == 0 {
+				in, out = in || known.in, out || known.out
+			}
 		}
 	}
 	if meant == nil {

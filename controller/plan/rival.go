@@ -31,7 +31,7 @@ func Rivals(c *Cluster, obj any) []Key {
 
 func (c *Cluster) serviceRivals(svc *corev1.Service, found map[Key]struct{}) {
 	external := c.Config.externalAddresses(svc, nil)
-	for _, p := range svc.Spec.Ports {
+	for _, p := range annotation.ServicePorts(svc, nil) {
 		proto := annotation.Protocol(p.Protocol)
 		for _, a := range external {
 			c.askFor(frontValue(proto, a.String(), p.Port), found, nil)

@@ -27,9 +27,19 @@ type service struct {
 	slices                       []*discoveryv1.EndpointSlice
 	nodes                        *servers // none: no node is different from another
 	networks                     annotation.Networks
+	targets                      annotation.Targets
 	externalLocal, internalLocal bool
 	claims                       *claims
 	shortfall                    shortfall
+	text                         int          // bytes that its load balancers may still have
+	served                       []servedPort // as place has found
+}
+
+// servedPort is a port and the external addresses at which it is the service's.
+type servedPort struct {
+	proto  corev1.Protocol
+	number int
+	at     []netip.Addr
 }
 
 // serviceRows are, for each protocol, one load balancer for all nodes' switches
@@ -56,7 +66,8 @@ func serviceRows(c *Cluster, key Key) ([]Row, error) {
 			}
 		}
 	}
-	return append(rows, s.sourceRows()...), unserved(s.shortfall...)
+	rows = append(rows, s.sourceRows()...)
+	return rows, unserved(s.shortfall...)
 }
 
 // served says whether the service has addresses that are ours to serve: it is
@@ -76,11 +87,12 @@ func clusterAddresses(svc *corev1.Service) []netip.Addr {
 
 func newService(c *Cluster, svc *corev1.Service) *service {
 	s := &service{
-		obj: svc, slices: c.slices(svc), nodes: &servers{},
+		obj: svc, slices: c.slices(svc), nodes: &servers{}, text: maxServiceText,
 		networks:      annotation.Networks{Services: c.Config.ServiceCIDRs, Join: c.Config.JoinSubnets},
 		externalLocal: svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 		internalLocal: svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
 	}
+	s.targets = annotation.NewTargets(s.slices)
 	for _, a := range clusterAddresses(svc) {
 		if !c.Config.has(a.Is4()) {
 			s.shortfall.add("cluster IP %s: the cluster has no %s", a, familyName(a.Is4()))
@@ -89,12 +101,30 @@ func newService(c *Cluster, svc *corev1.Service) *service {
 		s.clusterIPs = append(s.clusterIPs, a)
 	}
 	s.externalIPs = c.Config.externalAddresses(svc, &s.shortfall)
+	s.checkBounds()
 	if NeedsNodes(c, svc) {
 		s.nodes = c.servers()
 	}
 	s.claims = newClaims(c, claimant{key: ServiceKey(svc.Namespace, svc.Name), created: svc.CreationTimestamp.Time}, s.nodes, &s.shortfall)
 	return s
 }
+
+// checkBounds adds what exceeds the bounds of a service.
+func (s *service) checkBounds() {
+	if n := len(s.obj.Spec.ExternalIPs); n > annotation.MaxExternalIPs {
+		s.shortfall.add("the last %d external IPs: a service has at most %d", n-annotation.MaxExternalIPs, annotation.MaxExternalIPs)
+	}
+	if n := len(s.obj.Status.LoadBalancer.Ingress); n > annotation.MaxExternalIPs {
+		s.shortfall.add("the last %d load balancer addresses: a service has at most %d", n-annotation.MaxExternalIPs, annotation.MaxExternalIPs)
+	}
+	if all, some := len(s.obj.Spec.Ports), len(s.ports()); all > some {
+		s.shortfall.add("the last %d ports: a service has at most %d, %d times its addresses and %d times its endpoints",
+			all-some, annotation.MaxServicePorts, annotation.MaxServiceFronts, annotation.MaxBackends)
+	}
+}
+
+// ports are those within the bounds.
+func (s *service) ports() []corev1.ServicePort { return annotation.ServicePorts(s.obj, s.slices) }
 
 func loadBalancer(svc *corev1.Service, proto corev1.Protocol, suffix string, vips map[string]string) LoadBalancer {
 	options := loadBalancerOptions(proto)

@@ -21,59 +21,104 @@ const sourcesPriority = 1100
 
 // sourceRows drop, before it is translated, what comes from outside of the Service's
 // loadBalancerSourceRanges to an address that its load balancer announces. Sockets of hosts
-// are refused by their nodes (agent/service).
+// are refused by their nodes (agent/service). They are made of what place has served.
 func (s *service) sourceRows() []Row {
-	announced := s.announced()
+	ranges, announced := s.obj.Spec.LoadBalancerSourceRanges, s.announced()
+	if len(ranges) == 0 || len(announced) == 0 {
+		return nil
+	}
+	if len(ranges) > annotation.MaxSourceRanges {
+		s.shortfall.add("loadBalancerSourceRanges: more than %d: nobody may come", annotation.MaxSourceRanges)
+	}
 	var rows []Row
 	for _, is4 := range []bool{true, false} {
-		refused := outside(annotation.SourceRanges(s.obj.Spec.LoadBalancerSourceRanges, is4), is4)
-		if len(refused) == 0 || len(ofFamily(announced, is4)) == 0 {
+		of := annotation.SourceRanges(ranges, is4)
+		if len(of) == 0 || len(ofFamily(announced, is4)) == 0 {
 			continue
 		}
-		for _, port := range s.obj.Spec.Ports {
-			var at []string
-			for _, f := range s.fronts(port, is4) {
-				if f.external && f.of == nil && slices.Contains(announced, f.addr.Addr()) {
-					at = append(at, f.addr.Addr().String())
-				}
-			}
-			if len(at) > 0 {
-				rows = append(rows, s.sourcesACL(port, family(refused[0].Addr()), at, prefixStrings(refused)))
-			}
+		refused, ok := subtract(wholeFamily(is4), of, maxSourcePrefixes)
+		if !ok {
+			s.shortfall.add("loadBalancerSourceRanges: what is outside of those of %s is more than %d prefixes: nobody may come", familyName(is4), maxSourcePrefixes)
+			refused = []netip.Prefix{wholeFamily(is4)}
+		}
+		if len(refused) > 0 {
+			rows = append(rows, s.sourcesACLs(is4, announced, prefixStrings(refused))...)
 		}
 	}
 	return rows
 }
 
-func (s *service) sourcesACL(port corev1.ServicePort, family string, at, refused []string) Row {
-	proto, number := strings.ToLower(string(annotation.Protocol(port.Protocol))), strconv.Itoa(int(port.Port))
+// guarded are ports of one protocol that are served at the same announced addresses.
+type guarded struct {
+	proto corev1.Protocol
+	at    []string
+	ports []int
+}
+
+// sourcesACLs are one ACL for all ports that are served at the same addresses: the prefixes
+// are many.
+func (s *service) sourcesACLs(is4 bool, announced []netip.Addr, refused []string) []Row {
+	var order []string
+	groups := map[string]*guarded{}
+	for _, port := range s.served {
+		var at []string
+		for _, a := range port.at {
+			if a.Is4() == is4 && slices.Contains(announced, a) {
+				at = append(at, a.String())
+			}
+		}
+		if len(at) == 0 {
+			continue
+		}
+		slices.Sort(at)
+		id := string(port.proto) + " " + strings.Join(at, " ")
+		if groups[id] == nil {
+			groups[id], order = &guarded{proto: port.proto, at: at}, append(order, id)
+		}
+		groups[id].ports = append(groups[id].ports, port.number)
+	}
+	var rows []Row
+	size := 0
+	for _, id := range order {
+		if size += len(strings.Join(refused, ", ")); size > maxServiceText {
+			s.shortfall.add("loadBalancerSourceRanges: their ACLs would be longer than %d bytes: nobody may come", maxServiceText)
+			refused = []string{wholeFamily(is4).String()}
+		}
+		rows = append(rows, s.sourcesACL(*groups[id], familyWord(is4), refused))
+	}
+	return rows
+}
+
+func (s *service) sourcesACL(g guarded, family string, refused []string) Row {
+	slices.Sort(g.ports)
+	g.ports = slices.Compact(g.ports)
+	proto := strings.ToLower(string(g.proto))
 	to, from := rule{direction: egress()}, rule{direction: ingress()}
 	return ACL{
-		Group: clientsGroup, Rule: strings.Join([]string{s.obj.Namespace, s.obj.Name, family, proto, number}, " "),
+		Group: clientsGroup, Rule: strings.Join([]string{s.obj.Namespace, s.obj.Name, family, proto, strconv.Itoa(g.ports[0])}, " "),
 		Direction: to.lport, Priority: sourcesPriority, Action: "drop",
-		Match: conjunction(to.setMatch(family, at), proto+".dst == "+number, from.setMatch(family, refused)),
+		Match: conjunction(to.setMatch(family, g.at), proto+".dst == "+set(g.ports), from.setMatch(family, slices.Clone(refused))),
 	}
 }
 
 // announced are the addresses that the load balancer announces and that are not external IPs,
 // too: those are open to all, as kube-proxy has it.
 func (s *service) announced() []netip.Addr {
-	open := parseAddrs(s.obj.Spec.ExternalIPs, "")
+	open := parseAddrs(annotation.ExternalIPs(s.obj), "")
 	return slices.DeleteFunc(parseAddrs(ingressAddresses(s.obj), ""), func(a netip.Addr) bool { return slices.Contains(open, a) })
 }
 
-// outside are the addresses of the family that are in none of the ranges, as few prefixes;
-// none if there are no ranges. (OVN would make the product of all bits of a chain of "!=".)
-func outside(ranges []netip.Prefix, is4 bool) []netip.Prefix {
-	if len(ranges) == 0 {
-		return nil
-	}
-	out := []netip.Prefix{netip.PrefixFrom(netip.IPv6Unspecified(), 0)}
+func wholeFamily(is4 bool) netip.Prefix {
 	if is4 {
-		out[0] = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+		return netip.PrefixFrom(netip.IPv4Unspecified(), 0)
 	}
-	for _, r := range ranges {
-		out = without(out, r)
+	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+}
+
+// familyWord is the family in OVN's matches.
+func familyWord(is4 bool) string {
+	if is4 {
+		return "ip4"
 	}
-	return out
+	return "ip6"
 }

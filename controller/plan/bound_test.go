@@ -1,0 +1,200 @@
+package plan_test
+
+import (
+	"fmt"
+	"strings"
+	"testing"
+
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	k8sruntime "k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/util/intstr"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+)
+
+// TestPolicyBounds: what of a policy exceeds a bound allows nothing, the rest allows what it
+// says, whom the policy is for is isolated, and an Event gives the bound.
+func TestPolicyBounds(t *testing.T) {
+	small := block("192.0.2.0/24", nil)
+	ports := func(n int, named bool) []networkingv1.NetworkPolicyPort {
+		var out []networkingv1.NetworkPolicyPort
+		for i := range n {
+			port := intstr.FromInt32(int32(2 * (i + 1)))
+			if named {
+				port = intstr.FromString(text(i))
+			}
+			out = append(out, networkingv1.NetworkPolicyPort{Port: &port})
+		}
+		return out
+	}
+	rule := func(ports []networkingv1.NetworkPolicyPort, to ...networkingv1.NetworkPolicyPeer) networkingv1.NetworkPolicyEgressRule {
+		return networkingv1.NetworkPolicyEgressRule{To: to, Ports: ports}
+	}
+	many := func(n int) (out []networkingv1.NetworkPolicyPeer) {
+		for i := range n {
+			out = append(out, block(scattered6(i), nil))
+		}
+		return out
+	}
+	huge := block("::/0", each(4000, scattered6))
+	for _, tc := range []struct {
+		name  string
+		rules []networkingv1.NetworkPolicyEgressRule
+		acls  int    // that allow
+		with  string // in one of them
+		told  string
+	}{
+		{"within", []networkingv1.NetworkPolicyEgressRule{rule(nil, block("::/0", each(30, scattered6)))}, 1, "ip6.dst == {", ""},
+		{"exceptions", []networkingv1.NetworkPolicyEgressRule{rule(nil, huge)}, 0, "", "spec.egress[0].to[0].ipBlock.the blocks without their exceptions are more than 4096 prefixes"},
+		{"exceptions beside another peer", []networkingv1.NetworkPolicyEgressRule{rule(nil, huge, small)}, 1, "ip4.dst == 192.0.2.0/24", "4096 prefixes"},
+		{"blocks of a rule", []networkingv1.NetworkPolicyEgressRule{rule(nil, many(4097)...)}, 1, "", "spec.egress[0].to[4096].ipBlock"},
+		{"blocks of a policy", []networkingv1.NetworkPolicyEgressRule{rule(nil, many(4096)...), rule(nil, many(4096)...), rule(nil, many(4096)...), rule(nil, many(4096)...), rule(nil, small)}, 4, "", "spec.egress[4].to[0].ipBlock"},
+		{"rules", make([]networkingv1.NetworkPolicyEgressRule, 1025), 1024, "", "the last 1 rules: a policy has at most 1024"},
+		{"only selectors beyond", []networkingv1.NetworkPolicyEgressRule{rule(nil, selectors(256, 1)...), rule(nil, selectors(300, 1)[299])}, 1, "", "spec.egress[1].to[0] and maybe others: the policy has at most 256 selectors"},
+		{"only a selector that is too large", []networkingv1.NetworkPolicyEgressRule{rule(nil, selectors(1, 4097)...)}, 0, "", "4096 labels, requirements and values"},
+		{"ports", []networkingv1.NetworkPolicyEgressRule{rule(ports(1025, false), small)}, 1, "2048}", "spec.egress[0].ports[1024] and maybe others: a rule has at most 1024 ports"},
+		{"only ports beyond", []networkingv1.NetworkPolicyEgressRule{rule(ports(128, true), selectors(1, 1)...), rule(ports(1, true), selectors(1, 1)...)}, 0, "", "spec.egress[1].ports[0] and maybe others"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			p := policyWith()[0].(*networkingv1.NetworkPolicy)
+			p.Spec.Egress = tc.rules
+			acls, drops, event := planPolicy(t, p)
+			if len(acls) != tc.acls || !strings.Contains(strings.Join(acls, "\n"), tc.with) {
+				t.Errorf("%d ACLs allow, want %d with %q: %.300v", len(acls), tc.acls, tc.with, acls)
+			}
+			if drops == 0 {
+				t.Error("nothing is dropped: the policy is for nobody")
+			}
+			if (event == "") != (tc.told == "") || !strings.Contains(event, tc.told) {
+				t.Errorf("the Event says %q, want %q", event, tc.told)
+			}
+		})
+	}
+	t.Run("whom it is for", func(t *testing.T) {
+		p := policyWith(small)[0].(*networkingv1.NetworkPolicy)
+		p.Spec.PodSelector = *selectors(1, 4097)[0].PodSelector
+		acls, drops, event := planPolicy(t, p)
+		if len(acls) > 0 || drops != 1 || !strings.Contains(event, "the policy is for all pods of the namespace, and allows nothing") {
+			t.Errorf("allows %v, %d drops, Event %q", acls, drops, event)
+		}
+	})
+}
+
+// planPolicy returns the matches of the ACLs that allow, how many drop, and what the Event says.
+func planPolicy(t *testing.T, p *networkingv1.NetworkPolicy) (allow []string, drop int, event string) {
+	t.Helper()
+	pod := hostilePod(1)
+	c := simCluster(t, p, pod)
+	for _, k := range c.Keys() {
+		rows, err := plan.Rows(c, k)
+		if err != nil && k.Kind == plan.KindPolicy {
+			event = err.Error()
+		}
+		for _, r := range rows {
+			switch acl, _ := r.(plan.ACL); {
+			case acl.Action == "drop":
+				drop++
+			case acl.Action == "allow-related" && k.Kind == plan.KindPolicy:
+				allow = append(allow, acl.Match)
+			}
+		}
+	}
+	return allow, drop, event
+}
+
+// TestSourceBounds: more source ranges than there may be let nobody in.
+func TestSourceBounds(t *testing.T) {
+	for _, tc := range []struct {
+		name   string
+		ranges []string
+		match  string
+		told   string
+	}{
+		{"within", each(100, scattered6), "ip6.src == {", ""},
+		{"prefixes", each(1000, scattered6), "&& ip6", "what is outside of those of IPv6 is more than 16384 prefixes: nobody may come"},
+		{"ranges", each(annotation.MaxSourceRanges+1, scattered6), "ip6.src == {", "loadBalancerSourceRanges: more than 4096: nobody may come"},
+	} {
+		t.Run(tc.name, func(t *testing.T) {
+			objects := serviceWith(3, 0, 2, 1)
+			objects[0].(*corev1.Service).Spec.LoadBalancerSourceRanges = tc.ranges
+			acls, _, event := planService(t, objects)
+			if len(acls) == 0 || (event == "") != (tc.told == "") || !strings.Contains(event, tc.told) {
+				t.Fatalf("%d ACLs, Event %q, want %q", len(acls), event, tc.told)
+			}
+			for _, acl := range acls {
+				if strings.Contains(acl.Match, "ip6.dst") && !strings.Contains(acl.Match, tc.match) {
+					t.Errorf("match %.200s, want %q", acl.Match, tc.match)
+				}
+				if tc.name == "ranges" && strings.Count(acl.Match, "/") > 2*128 {
+					t.Errorf("match %.200s: lets somebody in", acl.Match)
+				}
+			}
+		})
+	}
+	objects := serviceWith(3, 0, 0, 1)
+	objects[0].(*corev1.Service).Spec.LoadBalancerSourceRanges = each(1000, scattered6)
+	if acls, _, event := planService(t, objects); len(acls) > 0 || event != "" {
+		t.Errorf("nothing is announced: ACLs %v, Event %q", acls, event)
+	}
+}
+
+// TestServiceBounds: what of a Service exceeds a bound is not served, and the first of it is.
+func TestServiceBounds(t *testing.T) {
+	for _, tc := range []struct {
+		ports, external, ingress, endpoints int
+		served                              int
+		told                                string
+	}{
+		{1024, 0, 0, 10, 2048, ""},
+		{1025, 0, 0, 10, 2048, "the last 1 ports: a service has at most 1024"},
+		{1, 65, 0, 10, 2 + 64, "the last 1 external IPs: a service has at most 64"},
+		{1, 0, 65, 10, 2 + 64, "the last 1 load balancer addresses: a service has at most 64"},
+		{200, 64, 0, 10, 124 * 66, "the last 76 ports"},
+		{200, 0, 0, 10000, 2 * 26, "the last 174 ports"},
+	} {
+		t.Run(fmt.Sprint(tc.ports, tc.external, tc.ingress, tc.endpoints), func(t *testing.T) {
+			_, vips, event := planService(t, serviceWith(tc.ports, tc.external, tc.ingress, tc.endpoints))
+			if vips != tc.served || (event == "") != (tc.told == "") || !strings.Contains(event, tc.told) {
+				t.Errorf("%d VIPs, want %d; the Event says %q, want %q", vips, tc.served, event, tc.told)
+			}
+		})
+	}
+}
+
+func planService(t *testing.T, objects []k8sruntime.Object) (acls []plan.ACL, vips int, event string) {
+	t.Helper()
+	rows, err := plan.Rows(simCluster(t, objects...), plan.ServiceKey("ns", "s"))
+	if err != nil {
+		event = err.Error()
+	}
+	for _, r := range rows {
+		switch r := r.(type) {
+		case plan.ACL:
+			acls = append(acls, r)
+		case plan.LoadBalancer:
+			vips += len(r.VIPs)
+		}
+	}
+	return acls, vips, event
+}
+
+// TestTargets: however many ports a slice has, the same one is found.
+func TestTargets(t *testing.T) {
+	for _, n := range []int{1, 8, 9, 1000} {
+		slice := serviceWith(n, 0, 0, 1)[1].(*discoveryv1.EndpointSlice)
+		again := *slice.Ports[0].Port + 7
+		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: slice.Ports[0].Name, Port: &again}, discoveryv1.EndpointPort{Name: slice.Ports[0].Name})
+		targets := annotation.NewTargets([]*discoveryv1.EndpointSlice{slice})
+		for i := range n + 1 {
+			port := corev1.ServicePort{Name: text(i)}
+			want, wantOK := annotation.TargetPort(slice, port)
+			if got, ok := targets.Port(slice, port); got != want || ok != wantOK {
+				t.Errorf("of %d ports %s: %d, %t, want %d, %t", n, port.Name, got, ok, want, wantOK)
+			}
+		}
+	}
+}
