@@ -43,11 +43,23 @@ func (t *tenant) write(ctx context.Context) (string, error) {
 
 func pick[T any](t *tenant, of ...T) T { return of[t.r.IntN(len(of))] }
 
+// address is half of the time one that somebody else uses now.
 func (t *tenant) address() netip.Addr {
-	if t.r.IntN(8) == 0 {
+	switch t.r.IntN(8) {
+	case 0:
 		return netip.AddrFrom4([4]byte{10, 244, byte(t.r.IntN(3)), byte(t.r.IntN(256))})
+	case 1, 2, 3, 4:
+		return pick(t, t.values.used...)
 	}
 	return pick(t, t.values.addresses...)
+}
+
+// port is half of the time one that somebody listens on now.
+func (t *tenant) port() int32 {
+	if t.r.IntN(2) == 0 {
+		return pick[int32](t, sshPort, outsidePort, podPort, hostPort, servicePort)
+	}
+	return pick(t, t.values.ports...)
 }
 
 // junk is text that is no value of anything.
@@ -63,7 +75,7 @@ func (t *tenant) pod(ctx context.Context, name string) error {
 		now := int64(0)
 		return pods.Delete(ctx, name, metav1.DeleteOptions{GracePeriodSeconds: &now})
 	}
-	no, port := false, pick(t, t.values.ports...)
+	no, port := false, t.port()
 	p := &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Labels: t.labels(), Annotations: t.annotations()},
 		Spec: corev1.PodSpec{
@@ -168,10 +180,10 @@ func (t *tenant) svc(ctx context.Context, name string) error {
 	}
 	for i := range pick(t, 1, 2, 5) {
 		s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{
-			Name: fmt.Sprintf("p%d", i), Port: pick(t, t.values.ports...), TargetPort: intstr.FromInt32(pick(t, t.values.ports...)), Protocol: pick(t, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP),
+			Name: fmt.Sprintf("p%d", i), Port: t.port(), TargetPort: intstr.FromInt32(t.port()), Protocol: pick(t, corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP),
 		})
 	}
-	for range pick(t, 0, 1, 3) {
+	for range pick(t, 0, 1, 3, 10) {
 		s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, t.address().String())
 	}
 	if s.Spec.Type == corev1.ServiceTypeLoadBalancer {
@@ -203,7 +215,7 @@ func (t *tenant) slice(ctx context.Context, name string) error {
 			return nil
 		}
 	}
-	v6, ready, port, text := t.r.IntN(2) == 0, true, pick(t, t.values.ports...), "p0"
+	v6, ready, port, text := t.r.IntN(2) == 0, true, t.port(), "p0"
 	s := &discoveryv1.EndpointSlice{
 		ObjectMeta:  metav1.ObjectMeta{Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: pick(t, name, "web", "kubernetes", fmt.Sprintf("h%d", t.r.IntN(most)))}},
 		AddressType: map[bool]discoveryv1.AddressType{false: discoveryv1.AddressTypeIPv4, true: discoveryv1.AddressTypeIPv6}[v6],

@@ -35,6 +35,7 @@ type tenant struct {
 // values are what the tenant writes where an address, MAC or port is asked for.
 type values struct {
 	addresses []netip.Addr
+	used      []netip.Addr // of them, what the probes go to, and nodes
 	macs      []string
 	ports     []int32
 }
@@ -121,16 +122,17 @@ func valuesOf(ctx context.Context, g *ground) (values, error) {
 		lab.CentralIP4, lab.CentralIP6, lab.ExtIP4, lab.ExtIP6, "100.64.0.1", "100.64.0.2", "fd98::1", "fd98::2", "10.244.0.1", "10.244.0.2", "10.244.1.1", "10.244.1.2",
 		"fd00:10:244::1", "fd00:10:244::2", "fd00:10:244:1::1", "fd00:10:244:1::2", "10.244.0.0", "10.244.0.255", "10.96.0.1", "203.0.113.7", "2001:db8:10::7", "::ffff:10.244.0.3",
 	}
-	texts = append(texts, g.service.Spec.ClusterIPs...)
-	for _, n := range g.Nodes() {
-		texts = append(texts, n.IP4.String(), n.IP6.String())
-	}
-	for _, p := range g.pods {
-		texts = append(texts, p.IP4().String(), p.IP6().String())
-	}
 	for _, text := range texts {
 		v.addresses = append(v.addresses, netip.MustParseAddr(text))
 	}
+	v.used = append(v.used, outside(false), outside(true), g.clusterIP(false), g.clusterIP(true))
+	for _, n := range g.Nodes() {
+		v.used = append(v.used, n.IP4, n.IP6)
+	}
+	for _, name := range []string{"a", "b", "c"} {
+		v.used = append(v.used, g.pods[name].IPs...)
+	}
+	v.addresses = append(v.addresses, v.used...)
 	v.macs = []string{"ff:ff:ff:ff:ff:ff", "00:00:00:00:00:00", "01:00:5e:00:00:01", "33:33:00:00:00:01", "02:00:00:00:00:09"}
 	for _, query := range [][]string{{"Logical_Router_Port", "mac"}, {"Logical_Switch_Port", "addresses"}} {
 		out, err := g.Exec(ctx, "central", "ovn-nbctl", "--timeout=20", "--data=bare", "--no-headings", "--columns="+query[1], "list", query[0])
