@@ -12,8 +12,11 @@ import (
 	"time"
 )
 
-// plant is a defect: a line of the product's that is another.
-type plant struct{ file, line, instead string }
+// plant is a defect: lines of one file of the product's, each with what stands there instead.
+type plant struct {
+	file  string
+	lines map[string]string
+}
 
 // The campaigns find what they are for. Each runs on a product with a planted fault, and must
 // say that something is broken; the kind of step is chosen so that it does not take an hour.
@@ -21,19 +24,28 @@ func TestPlanted(t *testing.T) {
 	for _, tt := range []struct {
 		name, lab string
 		campaign  func(context.Context, Options) (*Report, error)
+		long      time.Duration
 		only      string
 		plant     plant
 		broken    string // what the campaign must say
 	}{
 		{
-			"faults: a pod's port that OVS has lost is not made again", "f", Faults, "^port of a pod deleted",
-			plant{"agent/podnet/keep.go", "\treturn k.Wirer.connect(ctx, p)\n", "\treturn nil\n"},
+			"faults: a pod's port that OVS has lost is not made again", "f", Faults, 10 * time.Second, "^port of a pod deleted",
+			plant{"agent/podnet/keep.go", map[string]string{"\treturn k.Wirer.connect(ctx, p)\n": "\treturn nil\n"}},
 			"pod to pod, one node",
+		},
+		{
+			"api: what a pod's annotation says is believed", "a", API, 40 * time.Second, "",
+			plant{"controller/reconcile/allocate.go", map[string]string{
+				"\treturn b.restore(p, b.network(pod)), nil\n":           "\tif _, said := p.Annotations[annotation.PodNetworks]; said {\n\t\treturn nil, nil\n\t}\n\treturn b.restore(p, b.network(pod)), nil\n",
+				"{plan.PortAddresses(network)}) {\n\t\t\treturn false\n": "{plan.PortAddresses(network)}) {\n\t\t\treturn true\n",
+			}},
+			" lost ",
 		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := options(t, tt.lab)
-			o.Only, o.First, o.Heal, o.For = regexp.MustCompile(tt.only), true, 15*time.Second, 10*time.Second
+			o.Only, o.First, o.Heal, o.For = regexp.MustCompile(tt.only), true, 15*time.Second, tt.long
 			o.Lab.BinDir = tt.plant.build(t, o.Lab.BinDir)
 			report, err := tt.campaign(t.Context(), o)
 			if err != nil {
@@ -58,12 +70,16 @@ func (p plant) build(t *testing.T, bin string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if n := strings.Count(string(text), p.line); n != 1 {
-		t.Fatalf("%s has %q %d times: plant the fault elsewhere", p.file, p.line, n)
+	defect := string(text)
+	for line, instead := range p.lines {
+		if n := strings.Count(defect, line); n != 1 {
+			t.Fatalf("%s has %q %d times: plant the fault elsewhere", p.file, line, n)
+		}
+		defect = strings.Replace(defect, line, instead, 1)
 	}
 	dir := t.TempDir()
 	planted, overlay := filepath.Join(dir, "planted.go"), filepath.Join(dir, "overlay.json")
-	if err := os.WriteFile(planted, []byte(strings.Replace(string(text), p.line, p.instead, 1)), 0o644); err != nil {
+	if err := os.WriteFile(planted, []byte(defect), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	b, err := json.Marshal(map[string]map[string]string{"Replace": {file: planted}})
