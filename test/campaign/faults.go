@@ -22,6 +22,8 @@ type fault struct {
 	own bool
 	// longest is how long it lasts at most.
 	longest time.Duration
+	// after is for how long after it pods are made at least: until one who led knows that it does not.
+	after time.Duration
 	// inject does it, on one of the nodes or on what i chooses. What it returns ends it.
 	inject func(ctx context.Context, f *faults, r *rand.Rand) (string, func() error, error)
 }
@@ -38,18 +40,19 @@ type faults struct {
 var processes = []struct {
 	kind, name string
 	longest    time.Duration
+	after      time.Duration
 }{
-	{"agent", "agent-NODE", 6 * time.Second},
-	{"controller, leading", "leader", 12 * time.Second}, // beyond its lease
-	{"controller, standing by", "follower", 6 * time.Second},
-	{"ovs-vswitchd", "NODE-ovs-vswitchd", 4 * time.Second},
-	{"node's ovsdb-server", "NODE-db", 5 * time.Second},
-	{"ovn-controller", "NODE-ovn-controller", 5 * time.Second},
-	{"ovn-northd", "central-ovn-northd", 5 * time.Second},
-	{"Northbound ovsdb-server", "central-ovnnb_db", 6 * time.Second},
-	{"Southbound ovsdb-server", "central-ovnsb_db", 6 * time.Second},
-	{"kube-apiserver", "kube-apiserver", 5 * time.Second},
-	{"etcd", "etcd", 5 * time.Second},
+	{"agent", "agent-NODE", 6 * time.Second, 0},
+	{"controller, leading", "leader", 12 * time.Second, 6 * time.Second}, // beyond its lease
+	{"controller, standing by", "follower", 6 * time.Second, 0},
+	{"ovs-vswitchd", "NODE-ovs-vswitchd", 4 * time.Second, 0},
+	{"node's ovsdb-server", "NODE-db", 5 * time.Second, 0},
+	{"ovn-controller", "NODE-ovn-controller", 5 * time.Second, 0},
+	{"ovn-northd", "central-ovn-northd", 5 * time.Second, 0},
+	{"Northbound ovsdb-server", "central-ovnnb_db", 6 * time.Second, 0},
+	{"Southbound ovsdb-server", "central-ovnsb_db", 6 * time.Second, 0},
+	{"kube-apiserver", "kube-apiserver", 5 * time.Second, 0},
+	{"etcd", "etcd", 5 * time.Second, 0},
 }
 
 // kinds are all faults.
@@ -57,7 +60,7 @@ func kinds() []fault {
 	var out []fault
 	for _, p := range processes {
 		out = append(out,
-			fault{kind: p.kind + " stopped", longest: p.longest, inject: func(ctx context.Context, f *faults, r *rand.Rand) (string, func() error, error) {
+			fault{kind: p.kind + " stopped", longest: p.longest, after: p.after, inject: func(ctx context.Context, f *faults, r *rand.Rand) (string, func() error, error) {
 				name, err := f.named(ctx, p.name, r)
 				if err != nil {
 					return name, nil, err

@@ -38,7 +38,7 @@ type injected struct {
 
 // Faults lets processes, disks, servers, links and addresses fail, one after the other, every kind
 // before one comes again. After each all paths must be answered within Options.Heal and a
-// new pod must work. The host's own paths may not lose a packet, but by faults of its own link.
+// pods that were made meanwhile must work. The host's own paths may not lose a packet, but by faults of its own link.
 func Faults(ctx context.Context, o Options) (report *Report, err error) {
 	o.Lab.Disk = "384m"
 	o.Lab.ControllerArgs = []string{"--ha-election-lease-duration=5"}
@@ -100,10 +100,9 @@ func (f *faults) ready(ctx context.Context) error {
 	return errors.Join(f.AwaitController(ctx), f.AwaitStandby(ctx), f.AwaitAgent(ctx, 1), f.AwaitAgent(ctx, 2))
 }
 
-// step injects one fault, ends it, and says what is broken after it. Meanwhile a pod is made.
+// step injects one fault, ends it, and says what is broken after it. Meanwhile pods are made on both nodes.
 func (f *faults) step(ctx context.Context, k fault, number int64, r *rand.Rand) (injected, []string) {
 	done := injected{fault: k}
-	node := f.some(r).Name
 	hold := time.Duration(0)
 	if k.longest > 0 {
 		hold = k.longest/10 + time.Duration(r.Int64N(int64(k.longest)*9/10))
@@ -115,12 +114,15 @@ func (f *faults) step(ctx context.Context, k fault, number int64, r *rand.Rand) 
 	if err != nil {
 		return done, []string{fmt.Sprintf("cannot inject it: %v", err)}
 	}
-	made := make(chan error, 1)
-	go func() { made <- f.podWorks(ctx, node) }()
+	enough, made := make(chan struct{}), make(chan error, 2)
+	for i := range cap(made) {
+		go func() { made <- f.churn(ctx, enough, f.Node(i+1).Name) }()
+	}
 	time.Sleep(hold)
 	if end != nil {
 		if err := end(); err != nil {
-			return done, []string{fmt.Sprintf("cannot end it: %v", err), fmt.Sprint(<-made)}
+			close(enough)
+			return done, []string{fmt.Sprintf("cannot end it: %v", err), fmt.Sprint(errors.Join(<-made, <-made))}
 		}
 	}
 	ended := time.Now()
@@ -131,8 +133,10 @@ func (f *faults) step(ctx context.Context, k fault, number int64, r *rand.Rand) 
 		broken = append(broken, fmt.Sprintf("not answered %s later: %s", f.heal, strings.Join(failing, "; ")))
 	}
 	f.bucket.Store(0)
-	if err := <-made; err != nil {
-		broken = append(broken, fmt.Sprintf("pod made meanwhile: %v", err))
+	time.Sleep(k.after - min(k.after, time.Since(ended)))
+	close(enough)
+	if err := errors.Join(<-made, <-made); err != nil {
+		broken = append(broken, fmt.Sprintf("pods made meanwhile: %v", err))
 	}
 	if err := f.ready(ctx); err != nil {
 		broken = append(broken, err.Error())
@@ -146,6 +150,20 @@ func (f *faults) step(ctx context.Context, k fault, number int64, r *rand.Rand) 
 		broken = append(broken, err.Error())
 	}
 	return done, broken
+}
+
+// churn makes pods on a node, one after the other, at least one, until there are enough.
+func (f *faults) churn(ctx context.Context, enough <-chan struct{}, node string) error {
+	for {
+		if err := f.podWorks(ctx, node); err != nil {
+			return err
+		}
+		select {
+		case <-enough:
+			return nil
+		default:
+		}
+	}
 }
 
 // recover restarts what can be restarted, so that one defect does not hide others. It reports
