@@ -59,6 +59,7 @@ func API(ctx context.Context, o Options) (report *Report, err error) {
 	if err != nil {
 		return report, err
 	}
+	g.say("the attack begins at %s", time.Now().Format("15:04:05.0"))
 	g.bucket.Store(1)
 	attack, end := context.WithCancel(ctx)
 	stopped := make(chan struct{})
@@ -103,7 +104,7 @@ func (g *ground) accountAll(report *Report, kind string, must func(*probe) bool)
 		total.add(c)
 		lost[p.path.Name] = total
 		if must(p) && (c.Lost > 0 || c.Sent == 0) {
-			report.Broken = append(report.Broken, fmt.Sprintf("%s lost %d of %d", p, c.Lost, c.Sent))
+			report.Broken = append(report.Broken, fmt.Sprintf("%s lost %d of %d, %s", p, c.Lost, c.Sent, c.when()))
 		}
 	}
 	report.addStep(kind, 0, lost)

@@ -40,7 +40,16 @@ type Path struct {
 }
 
 // Count is what a path sent and lost, and how often a stream of datagrams had to begin anew.
-type Count struct{ Sent, Lost, Redialled int }
+type Count struct {
+	Sent, Lost, Redialled int
+	first, last           time.Time // what was lost was sent between these
+}
+
+// when says at what times what was lost was sent, in local time.
+func (c Count) when() string {
+	const clock = "15:04:05.0"
+	return fmt.Sprintf("sent between %s and %s", c.first.Format(clock), c.last.Format(clock))
+}
 
 func (c *Count) add(d Count) {
 	c.Sent, c.Lost, c.Redialled = c.Sent+d.Sent, c.Lost+d.Lost, c.Redialled+d.Redialled
@@ -106,7 +115,14 @@ func (p *probe) count(bucket int64) *Count {
 func (p *probe) lose(seq uint64) {
 	s := p.pending[seq]
 	delete(p.pending, seq)
-	p.count(s.bucket).Lost++
+	c := p.count(s.bucket)
+	c.Lost++
+	if c.first.IsZero() || s.at.Before(c.first) {
+		c.first = s.at
+	}
+	if s.at.After(c.last) {
+		c.last = s.at
+	}
 }
 
 // stuck reports whether a stream of datagrams gets no answer for so long that a client would

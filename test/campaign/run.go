@@ -196,7 +196,7 @@ func (f *faults) account(report *Report, done []injected) {
 			total.add(c)
 			lost[p.path.Name] = total
 			if p.path.Host && !step.own && c.Lost > 0 {
-				report.Broken = append(report.Broken, fmt.Sprintf("fault %d, %s (%s): %s lost %d of %d", i, step.kind, step.what, p, c.Lost, c.Sent))
+				report.Broken = append(report.Broken, fmt.Sprintf("fault %d, %s (%s): %s lost %d of %d, %s", i, step.kind, step.what, p, c.Lost, c.Sent, c.when()))
 			}
 		}
 		if i > 0 {

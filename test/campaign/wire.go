@@ -51,6 +51,7 @@ func Wire(ctx context.Context, o Options) (report *Report, err error) {
 	if err != nil {
 		return report, err
 	}
+	g.say("the attack begins at %s", time.Now().Format("15:04:05.0"))
 	g.bucket.Store(1)
 	attack, end := context.WithTimeout(ctx, o.For)
 	defer end()
