@@ -18,7 +18,8 @@ import (
 // rows refer to a row that does not exist fails alone; when the database
 // refuses the transaction, the batch is halved until the culprit is found, so
 // that one bad key does not stop the others. Nothing is written when nothing
-// differs. On return the cache holds what was written.
+// differs. On return the cache holds what was written. After Claim every transaction
+// waits for the term; one of a term that is over fails with ErrFenced, as a whole.
 func (d *DB) Commit(ctx context.Context, want map[plan.Key][]plan.Row) map[plan.Key]error {
 	errs := map[plan.Key]error{}
 	keys := slices.SortedFunc(maps.Keys(want), plan.Key.Compare)
@@ -79,13 +80,10 @@ type refusedError struct{ err error }
 func (e *refusedError) Error() string { return e.err.Error() }
 
 func (d *DB) transact(ctx context.Context, conn client.Client, ops []ovsdb.Operation) error {
-	results, err := conn.Transact(ctx, ops...)
-	if err != nil {
-		err = fmt.Errorf("%w: %w", ErrNotConnected, err) // no answer: done or not, nobody knows
-	} else if details, failed := ovsdb.CheckOperationResults(results, ops); failed != nil {
-		err = &refusedError{refusal(failed, details)}
-	} else {
-		d.members.wrote(ops, results)
+	head := d.head()
+	results, err := send(ctx, conn, slices.Concat(head, ops)...)
+	if err == nil {
+		d.members.wrote(ops, results[len(head):])
 	}
 	counts := map[string]uint64{}
 	for _, op := range ops {
@@ -94,6 +92,14 @@ func (d *DB) transact(ctx context.Context, conn client.Client, ops []ovsdb.Opera
 	d.stats.count(counts, err)
 	if err != nil {
 		return fmt.Errorf("write to northbound database: %w", err)
+	}
+	return nil
+}
+
+// head is what a transaction begins with: the wait for the claimed term, if one was claimed.
+func (d *DB) head() []ovsdb.Operation {
+	if term, ok := d.claimed(); ok {
+		return []ovsdb.Operation{term.wait()}
 	}
 	return nil
 }
@@ -125,7 +131,7 @@ func (d *DB) Owners() ([]plan.Key, []string, error) {
 			continue
 		}
 		for _, row := range table.RowsShallow() {
-			if owner := ownerOf(name, row); owner != "" {
+			if owner := ownerOf(name, row); owner != "" && owner != termOwner {
 				if seen[owner] == nil {
 					seen[owner] = map[string]bool{}
 				}

@@ -47,6 +47,7 @@ type DB struct {
 	reason     error // why conn is nil
 	generation uint64
 	missing    []string // see Missing
+	term       *Term    // of the last Claim; nil: none, and transactions wait for nothing
 }
 
 // New returns the database at any of the endpoints, not yet connected. With

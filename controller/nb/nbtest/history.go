@@ -22,8 +22,8 @@ type Owned struct {
 
 func (o *Owned) String() string { return fmt.Sprintf("%s %q of %s", o.Table, o.ID, o.Owner) }
 
-// History returns what happened to every row that has an owner, sorted, since
-// the database was created, and the number of transactions. It is read from
+// History returns what happened to every row that has an owner, but that of the leader's term,
+// sorted, since the database was created, and the number of transactions. It is read from
 // the database's own file, so it knows what was written between any two
 // connections. It must not be asked after ovsdb-server has compacted the file,
 // which it does at the earliest ten minutes after its start, and not below
@@ -67,10 +67,20 @@ func (s *Server) History() ([]*Owned, int) {
 	}
 	out := make([]*Owned, 0, len(byName))
 	for _, o := range byName {
+		if o.Owner == "leader" {
+			continue
+		}
 		out = append(out, o)
 	}
 	slices.SortFunc(out, func(a, b *Owned) int { return cmp.Compare(a.String(), b.String()) })
 	return out, transactions
+}
+
+// Transactions returns how many there were since the database was created, with History's limits.
+func (s *Server) Transactions() int {
+	s.t.Helper()
+	_, n := s.History()
+	return n
 }
 
 // insertion counts a new row with those that said to be the same before. Rows

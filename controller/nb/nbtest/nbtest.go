@@ -135,6 +135,34 @@ func (s *Server) Kill() {
 	}
 }
 
+// Backup keeps the database's file as it is now, for Restore. The server should not run.
+func (s *Server) Backup() { s.copy("db", "backup") }
+
+// Restore puts the file of Backup back. The server must not run.
+func (s *Server) Restore() { s.copy("backup", "db") }
+
+// Empty makes the database anew, without rows. The server must not run.
+func (s *Server) Empty() {
+	s.t.Helper()
+	if err := os.Remove(s.path("db")); err != nil {
+		s.t.Fatal(err)
+	}
+	if out, err := exec.Command("ovsdb-tool", "create", s.path("db"), schema(s.t, "ovn-nb.ovsschema")).CombinedOutput(); err != nil {
+		s.t.Fatalf("create database: %v: %s", err, out)
+	}
+}
+
+func (s *Server) copy(from, to string) {
+	s.t.Helper()
+	text, err := os.ReadFile(s.path(from))
+	if err == nil {
+		err = os.WriteFile(s.path(to), text, 0o600)
+	}
+	if err != nil {
+		s.t.Fatal(err)
+	}
+}
+
 // Nbctl runs ovn-nbctl and returns what it prints, without the last newline.
 func (s *Server) Nbctl(args ...string) string {
 	s.t.Helper()

@@ -2,9 +2,11 @@ package nbtest
 
 import (
 	"bytes"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"syscall"
 	"testing"
@@ -15,6 +17,7 @@ type OVN struct {
 	*Server
 	southbound *Server
 	log        string
+	chassis    int // that were added
 }
 
 // StartOVN runs northd beside the databases until the test ends.
@@ -42,7 +45,8 @@ func (o *OVN) Sync() { o.Nbctl("--wait=sb", "--timeout=60", "sync") }
 // AddChassis makes a node known, as its ovn-controller would.
 func (o *OVN) AddChassis(name string) {
 	o.t.Helper()
-	o.sbctl("chassis-add", name, "geneve", "192.0.2.1")
+	o.chassis++
+	o.sbctl("chassis-add", name, "geneve", fmt.Sprintf("192.0.2.%d", o.chassis))
 }
 
 // Flows returns all logical flows as text.
@@ -86,4 +90,48 @@ func (o *OVN) Southbound() string { return o.southbound.Endpoint }
 func (o *OVN) Chassis() string {
 	o.t.Helper()
 	return o.sbctl("--bare", "--columns=name", "list", "Chassis")
+}
+
+// NormalSouthbound is Normal of the Southbound database.
+func (o *OVN) NormalSouthbound() []string {
+	o.t.Helper()
+	return o.southbound.normal("OVN_Southbound")
+}
+
+// ClearStats makes Recomputes count from now.
+func (o *OVN) ClearStats() {
+	o.t.Helper()
+	o.appctl("inc-engine/clear-stats")
+}
+
+// Recomputes returns how often northd's logical model was computed, as a whole or in part.
+func (o *OVN) Recomputes() int {
+	o.t.Helper()
+	node, sum := "", 0
+	for line := range strings.Lines(o.appctl("inc-engine/show-stats")) {
+		line = strings.TrimSpace(line)
+		if name, ok := strings.CutPrefix(line, "Node: "); ok {
+			node = name
+			continue
+		}
+		f := strings.Fields(line)
+		if node != "northd" || len(f) < 3 || f[0] != "-" || f[1] != "recompute:" && f[1] != "compute:" {
+			continue
+		}
+		n, err := strconv.Atoi(f[2])
+		if err != nil {
+			o.t.Fatalf("read northd's statistics: %v", err)
+		}
+		sum += n
+	}
+	return sum
+}
+
+func (o *OVN) appctl(command string) string {
+	o.t.Helper()
+	out, err := exec.Command("ovn-appctl", "-t", o.path("northd.ctl"), command).CombinedOutput()
+	if err != nil {
+		o.t.Fatalf("northd %s: %v: %s", command, err, out)
+	}
+	return string(out)
 }

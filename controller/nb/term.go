@@ -1,0 +1,223 @@
+package nb
+
+import (
+	"cmp"
+	"context"
+	"crypto/rand"
+	"errors"
+	"fmt"
+	"strconv"
+
+	"github.com/ovn-kubernetes/libovsdb/client"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
+)
+
+// The term is kept in a row of its own: an empty address set that no flow refers to. Of all
+// tables with root rows and external_ids this is the one where northd 23.03 computes nothing when
+// external_ids change. It copies the set, without external_ids, once: TestTermIsNothingToNorthd.
+const (
+	termTable = nbmodel.AddressSetTable
+	termRow   = "ovn-ebpf-leader"
+)
+
+// Keys of the row's external_ids.
+const (
+	termOwner  = "leader" // the value of ownerID: no plan.Key, so no row that a plan could claim
+	termNumber = "ovn-ebpf.io/term"
+	termHolder = "ovn-ebpf.io/holder"
+	termClaim  = "ovn-ebpf.io/claim" // random: a restored database can repeat a number, never this
+)
+
+// ErrFenced is returned (wrapped) by writes of a leader whose term is over: another has claimed
+// the database, or the database was emptied or restored. Nothing was written.
+var ErrFenced = errors.New("the term of this leader is over")
+
+// claimAttempts bounds how often Claim tries when others claim at the same moment.
+const claimAttempts = 3
+
+// Term is the right to write, from one claim of the database to the next.
+type Term struct {
+	Number uint64 // grows with each claim
+	Holder string
+	claim  string
+}
+
+func (t Term) String() string { return fmt.Sprintf("term %d of %s", t.Number, t.Holder) }
+
+// Token tells the term from all others, of any database.
+func (t Term) Token() string { return fmt.Sprintf("%d %s %s", t.Number, t.Holder, t.claim) }
+
+// Claim begins a term of the holder. Until the next Claim every transaction waits for this term,
+// and those of earlier terms are refused with ErrFenced. A database without a term (new, emptied,
+// restored from an old backup) is claimed like any other.
+func (d *DB) Claim(ctx context.Context, holder string) (Term, error) {
+	conn, err := d.client()
+	if err != nil {
+		return Term{}, err
+	}
+	d.committing.Lock() // a commit under way ends under the old term
+	defer d.committing.Unlock()
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	last, _ := d.claimed()
+	for range claimAttempts {
+		var old *Term
+		if old, err = readTerm(ctx, conn); err != nil {
+			break
+		}
+		next := Term{Number: last.Number + 1, Holder: holder, claim: rand.Text()}
+		if old != nil {
+			next.Number = max(next.Number, old.Number+1)
+		}
+		if err = claim(ctx, conn, old, next); err == nil {
+			d.mu.Lock()
+			d.term = &next
+			d.mu.Unlock()
+			return next, nil
+		}
+		if !errors.Is(err, ErrFenced) {
+			break
+		}
+	}
+	return Term{}, fmt.Errorf("claim northbound database: %w", err)
+}
+
+// Holds returns nil if the term that was claimed last is still the database's, and ErrFenced if
+// it is not.
+func (d *DB) Holds(ctx context.Context) error {
+	conn, err := d.client()
+	if err != nil {
+		return err
+	}
+	term, ok := d.claimed()
+	if !ok {
+		return fmt.Errorf("check term: %w: never claimed", ErrFenced)
+	}
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	if _, err := send(ctx, conn, term.wait()); err != nil {
+		return fmt.Errorf("check term: %w", err)
+	}
+	return nil
+}
+
+// Term returns the term that the database has now, nil if it has none.
+func (d *DB) Term(ctx context.Context) (*Term, error) {
+	conn, err := d.client()
+	if err != nil {
+		return nil, err
+	}
+	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
+	defer cancel()
+	return readTerm(ctx, conn)
+}
+
+// claimed returns the term of the last Claim.
+func (d *DB) claimed() (Term, bool) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.term == nil {
+		return Term{}, false
+	}
+	return *d.term, true
+}
+
+func readTerm(ctx context.Context, conn client.Client) (*Term, error) {
+	results, err := send(ctx, conn, ovsdb.Operation{
+		Op: ovsdb.OperationSelect, Table: termTable, Where: whereTerm(), Columns: []string{"external_ids"},
+	})
+	if err != nil || len(results[0].Rows) == 0 {
+		return nil, err
+	}
+	ids, _ := results[0].Rows[0]["external_ids"].(ovsdb.OvsMap)
+	t := &Term{Holder: textOf(ids, termHolder), claim: textOf(ids, termClaim)}
+	t.Number, _ = strconv.ParseUint(textOf(ids, termNumber), 10, 64) // not a number: as if it were the first
+	return t, nil
+}
+
+func textOf(m ovsdb.OvsMap, key string) string {
+	s, _ := m.GoMap[key].(string)
+	return s
+}
+
+// claim replaces the old term, nil for none, if it is still the database's.
+func claim(ctx context.Context, conn client.Client, old *Term, next Term) error {
+	row := ovsdb.Row{"external_ids": next.ids()}
+	write := ovsdb.Operation{Op: ovsdb.OperationUpdate, Table: termTable, Where: whereTerm(), Row: row}
+	wait := none()
+	if old == nil {
+		row["name"] = termRow
+		write = ovsdb.Operation{Op: ovsdb.OperationInsert, Table: termTable, Row: row, UUIDName: "term"}
+	} else {
+		wait = old.includes()
+	}
+	_, err := send(ctx, conn, wait, write)
+	return err
+}
+
+func (t Term) ids() ovsdb.OvsMap {
+	m := ovsdb.OvsMap{GoMap: map[any]any{}}
+	for k, v := range t.pairs() {
+		m.GoMap[k] = v
+	}
+	return m
+}
+
+func (t Term) pairs() map[string]string {
+	return map[string]string{
+		ownerID: termOwner, termNumber: strconv.FormatUint(t.Number, 10), termHolder: cmp.Or(t.Holder, "unnamed"), termClaim: t.claim,
+	}
+}
+
+// wait is the head of a transaction: with it the rest is done only in this term.
+func (t Term) wait() ovsdb.Operation {
+	return waitFor(ovsdb.WaitConditionEqual, []string{"external_ids"}, ovsdb.Row{"external_ids": t.ids()})
+}
+
+// includes is wait for a row that somebody else wrote, of which only the claim is known for certain.
+func (t Term) includes() ovsdb.Operation {
+	op := waitFor(ovsdb.WaitConditionEqual, []string{"name"}, ovsdb.Row{"name": termRow})
+	pairs := ovsdb.OvsMap{GoMap: map[any]any{}}
+	if t.claim != "" {
+		pairs.GoMap[termClaim] = t.claim
+	}
+	op.Where = append(op.Where, ovsdb.NewCondition("external_ids", ovsdb.ConditionIncludes, pairs))
+	return op
+}
+
+// none waits for no term at all.
+func none() ovsdb.Operation {
+	return waitFor(ovsdb.WaitConditionNotEqual, []string{"name"}, ovsdb.Row{"name": termRow})
+}
+
+func waitFor(until ovsdb.WaitCondition, columns []string, row ovsdb.Row) ovsdb.Operation {
+	now := 0 // milliseconds: a wait that does not hold fails at once
+	return ovsdb.Operation{
+		Op: ovsdb.OperationWait, Table: termTable, Timeout: &now, Where: whereTerm(),
+		Columns: columns, Until: string(until), Rows: []ovsdb.Row{row},
+	}
+}
+
+func whereTerm() []ovsdb.Condition {
+	return []ovsdb.Condition{ovsdb.NewCondition("name", ovsdb.ConditionEqual, termRow)}
+}
+
+// waitFailed is the error of a wait whose time is up.
+const waitFailed = "timed out"
+
+// send sends operations of which the first may be a wait for the term.
+func send(ctx context.Context, conn client.Client, ops ...ovsdb.Operation) ([]ovsdb.OperationResult, error) {
+	results, err := conn.Transact(ctx, ops...)
+	if err != nil {
+		return nil, fmt.Errorf("%w: %w", ErrNotConnected, err) // no answer: done or not, nobody knows
+	}
+	if ops[0].Op == ovsdb.OperationWait && len(results) > 0 && results[0].Error == waitFailed {
+		return nil, ErrFenced
+	}
+	if details, failed := ovsdb.CheckOperationResults(results, ops); failed != nil {
+		return nil, &refusedError{refusal(failed, details)}
+	}
+	return results, nil
+}
