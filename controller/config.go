@@ -47,13 +47,17 @@ type Config struct {
 	Lease                time.Duration // how long a silent leader keeps the others waiting; 0: 15 s
 	FirstAnnotation      bool          // annotate pods as the first generation did, too
 	Joined               bool          // give a node a subnet when its agent has come, not before
-	LeaderElect          bool          // false: this replica leads, and must be the only one
+	LeaderElect          bool          // false: this replica leads, and ends when another controller claims its database
 	MetricsAddr          string        // where to serve HTTP; "": nowhere
 	MetricsTLS           endpoint.TLS
 
 	// Begun is called when Run has begun to work, with whom to ask what is missing; "":
 	// ready. Nil for nobody.
 	Begun func(missing func() string) `json:"-"`
+
+	// Clock is what the lease runs by; nil: the time since the machine's boot. It never goes
+	// back, and goes on while the process is stopped or the machine suspended.
+	Clock func() time.Duration `json:"-"`
 
 	// Busy is told when more than a trickle of changes waits and when that is over; see
 	// Pace. Nil for nobody.

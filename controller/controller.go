@@ -38,15 +38,15 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err != nil {
 		return err
 	}
-	election, err := cfg.election()
+	identity, err := cfg.identity()
 	if err != nil {
 		return err
 	}
 	db := nb.New(endpoints, log)
 	db.UseTLS(cfg.NBTLS)
 	loop := reconcile.New(reconcile.Options{
-		Client: client, DB: db, Plan: cfg.plan(), Subnets: cfg.subnets(), Election: election, First: cfg.FirstAnnotation, Joined: cfg.Joined, Log: log,
-		Chassis: cfg.southbound(log), Busy: cfg.Busy,
+		Client: client, DB: db, Plan: cfg.plan(), Subnets: cfg.subnets(), Election: cfg.election(identity), First: cfg.FirstAnnotation, Joined: cfg.Joined, Log: log,
+		Chassis: cfg.southbound(log), Busy: cfg.Busy, Identity: identity, Clock: cfg.Clock,
 	})
 	group, ctx := errgroup.WithContext(ctx)
 	if cfg.MetricsAddr != "" {
@@ -108,18 +108,23 @@ func (c Config) databases(northbound []string, log *slog.Logger) prometheus.Coll
 // Metrics is what the controller shows.
 func Metrics() metric.Table { return append(reconcile.Metrics(), raft.Metrics()...) }
 
-func (c Config) election() (*reconcile.Election, error) {
-	if !c.LeaderElect {
-		return nil, nil
-	}
+// identity names this replica, in the election and in the database's term.
+func (c Config) identity() (string, error) {
 	if c.Identity != "" {
-		return &reconcile.Election{Identity: c.Identity, Namespace: c.LeaseNamespace, Lease: c.Lease}, nil
+		return c.Identity, nil
 	}
 	host, err := os.Hostname()
 	if err != nil {
-		return nil, fmt.Errorf("name this replica: %w", err)
+		return "", fmt.Errorf("name this replica: %w", err)
 	}
-	return &reconcile.Election{Identity: fmt.Sprintf("%s_%d", host, os.Getpid()), Namespace: c.LeaseNamespace, Lease: c.Lease}, nil
+	return fmt.Sprintf("%s_%d", host, os.Getpid()), nil
+}
+
+func (c Config) election(identity string) *reconcile.Election {
+	if !c.LeaderElect {
+		return nil
+	}
+	return &reconcile.Election{Identity: identity, Namespace: c.LeaseNamespace, Lease: c.Lease}
 }
 
 // Handler serves /metrics, /healthz (the process is alive) and /readyz: 503

@@ -46,9 +46,9 @@ func TestController(t *testing.T) {
 	checkMetrics(t, r)
 	r.waitReady()
 
-	t.Log("a restart writes nothing")
+	t.Log("a restart writes its term and nothing else")
 	r.kill()
-	before := w.nb.Dump()
+	before, written := w.nb.Normal(), w.nb.Transactions()
 	r = w.run(t, "second")
 	r.waitReady()
 	nbtest.Eventually(t, "the second leads", func() bool { return r.metric("ovnkube_controller_leader") == "1" })
@@ -56,8 +56,14 @@ func TestController(t *testing.T) {
 	if got := r.metric(`ovnkube_controller_northbound_transactions_total{result="ok"}`); got != "0" {
 		t.Errorf("transactions after a restart: %s, want 0", got)
 	}
-	if diff := cmp.Diff(before, w.nb.Dump()); diff != "" {
+	if diff := cmp.Diff(before, w.nb.Normal()); diff != "" {
 		t.Errorf("restart changed the database (-before +after):\n%s", diff)
+	}
+	if n := w.nb.Transactions() - written; n != 1 {
+		t.Errorf("restart: %d transactions, want the term's alone", n)
+	}
+	if got := r.metric("ovnkube_controller_term"); got != "2" {
+		t.Errorf("term of the second replica: %s, want 2", got)
 	}
 
 	t.Log("deletion, and what went away while nobody led")
@@ -74,7 +80,7 @@ func TestController(t *testing.T) {
 	})
 	r.waitReady()
 
-	t.Log("a standby takes over and writes nothing")
+	t.Log("a standby takes over and writes its term and nothing else")
 	standby := w.run(t, "fourth")
 	standby.waitReady()
 	if got := standby.metric("ovnkube_controller_leader"); got != "0" {

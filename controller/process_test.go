@@ -13,6 +13,7 @@ import (
 	"path/filepath"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"syscall"
 	"testing"
 	"time"
@@ -20,6 +21,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
 )
 
 // processEnv makes the test binary a controller: what a crash does can only
@@ -33,6 +35,7 @@ type processConfig struct {
 	Host                  string
 	CA, Cert, Key         []byte
 	Subnets               []controller.ClusterSubnet
+	Frozen                bool // the clock that the lease runs by
 }
 
 func TestMain(m *testing.M) {
@@ -55,6 +58,9 @@ func runProcess(text string) error {
 	cfg := config(p.NB, api)
 	cfg.Identity, cfg.MetricsAddr, cfg.Lease, cfg.ClusterSubnets = p.Identity, p.Metrics, p.Lease, p.Subnets
 	cfg.Busy = controller.Pace()
+	if p.Frozen {
+		cfg.Clock = func() time.Duration { return 0 }
+	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)
 	defer stop()
 	return controller.Run(ctx, cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
@@ -70,12 +76,19 @@ type replicaProcess struct {
 
 func startProcess(t *testing.T, w *world, identity string, lease time.Duration) *replicaProcess {
 	t.Helper()
+	return startProcessWith(t, w, identity, lease, func(*processConfig) {})
+}
+
+func startProcessWith(t *testing.T, w *world, identity string, lease time.Duration, change func(*processConfig)) *replicaProcess {
+	t.Helper()
 	api := newPath(t, strings.TrimPrefix(w.config.Host, "https://"))
 	r := &replicaProcess{replica: &replica{t: t, address: freeAddress(t)}, identity: identity, api: api}
-	text, err := json.Marshal(processConfig{
+	c := processConfig{
 		NB: w.nb.Endpoint, Identity: identity, Metrics: r.address, Lease: lease, Host: "https://" + api.address,
 		CA: w.config.CAData, Cert: w.config.CertData, Key: w.config.KeyData, Subnets: w.subnets,
-	})
+	}
+	change(&c)
+	text, err := json.Marshal(c)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -110,10 +123,13 @@ func (r *replicaProcess) kill() {
 	r.cmd = nil
 }
 
-// path is a way to a TCP server that can be cut.
+// path is a way to a TCP server that can be cut, and whose requests can be delayed.
 type path struct {
 	t               *testing.T
 	address, target string
+
+	late    atomic.Int64 // what requests are delayed by, in ns
+	waiting atomic.Int64 // requests' chunks that are delayed now
 
 	mu       sync.Mutex // guards all below
 	listener net.Listener
@@ -163,7 +179,7 @@ func (p *path) serve(in net.Conn) {
 	p.conns[in], p.conns[out] = struct{}{}, struct{}{}
 	p.mu.Unlock()
 	go func() { // whichever side ends, both do
-		_, _ = io.Copy(out, in)
+		p.forward(out, in)
 		out.Close()
 	}()
 	_, _ = io.Copy(in, out)
@@ -171,6 +187,46 @@ func (p *path) serve(in net.Conn) {
 	delete(p.conns, in)
 	delete(p.conns, out)
 	p.mu.Unlock()
+}
+
+// forward copies requests, each chunk as late as it was said when it came.
+func (p *path) forward(out io.Writer, in io.Reader) {
+	type chunk struct {
+		bytes []byte
+		due   time.Time
+	}
+	chunks := make(chan chunk, 1<<16)
+	done := make(chan struct{})
+	go func() {
+		defer close(done)
+		for c := range chunks {
+			time.Sleep(time.Until(c.due))
+			_, _ = out.Write(c.bytes) // the reader ends with the connection
+			p.waiting.Add(-1)
+		}
+	}()
+	for {
+		buffer := make([]byte, 32<<10)
+		n, err := in.Read(buffer)
+		if n > 0 {
+			p.waiting.Add(1)
+			chunks <- chunk{buffer[:n], time.Now().Add(time.Duration(p.late.Load()))}
+		}
+		if err != nil {
+			break
+		}
+	}
+	close(chunks)
+	<-done
+}
+
+// delay has requests arrive that much later from now on.
+func (p *path) delay(d time.Duration) { p.late.Store(int64(d)) }
+
+// flushed waits until no request is delayed.
+func (p *path) flushed(t *testing.T) {
+	t.Helper()
+	nbtest.Eventually(t, "no request is under way", func() bool { return p.waiting.Load() == 0 })
 }
 
 // cut ends every connection and refuses new ones.

@@ -249,6 +249,9 @@ func (p *Pods) Release(name string, keep ...string) {
 	}
 }
 
+// ReleaseOne forgets what one pod has.
+func (p *Pods) ReleaseOne(pod Pod) { p.release(pod) }
+
 func (p *Pods) release(pod Pod) {
 	p.releaseAddresses(pod)
 	p.releaseMAC(pod)

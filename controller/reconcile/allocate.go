@@ -37,16 +37,38 @@ func (b *books) allocatePod(c *plan.Cluster, p *corev1.Pod) (*patch, error) {
 		return nil, errNodeBehind
 	}
 	pod := owner(p)
+	b.yield(p)
 	if held := b.pods.Held(pod); len(onePerSubnet(held, subnets)) != max(len(held), 1) {
+		if held == nil {
+			b.unwritten[pod] = true
+		}
 		if err := b.give(n.Name, p, subnets); err != nil {
 			if b.pods.Held(pod) == nil && annotated(p.Annotations, nil, annotation.PodNetworks, annotation.FirstPod) {
 				// Else the next leader would take it for the pod's.
-				return &patch{uid: p.UID, remove: []string{annotation.PodNetworks, annotation.FirstPod}}, nil
+				return &patch{of: &p.ObjectMeta, remove: []string{annotation.PodNetworks, annotation.FirstPod}}, nil
 			}
 			return nil, fmt.Errorf("node %q: %w", n.Name, err)
 		}
 	}
 	return b.restore(p, b.network(pod)), nil
+}
+
+// yield releases what was chosen for a pod and not written yet if its annotation says something
+// else by now: another leader was quicker, and the pod's interface may have that already. The
+// pod then comes with addresses, like any other that holds nothing.
+func (b *books) yield(p *corev1.Pod) {
+	pod := owner(p)
+	if !b.unwritten[pod] {
+		return
+	}
+	said, err := annotation.ParsePod(p.Annotations)
+	switch {
+	case err != nil:
+	case slices.Equal(said.Addresses, b.pods.Held(pod)):
+		delete(b.unwritten, pod)
+	default:
+		b.pods.ReleaseOne(pod)
+	}
 }
 
 // network is what the pod holds, with the routers of its subnets as its gateways.
@@ -84,7 +106,7 @@ func (b *books) restore(p *corev1.Pod, network annotation.Pod) *patch {
 	if len(want) == 0 && len(remove) == 0 {
 		return nil
 	}
-	return &patch{uid: p.UID, annotations: want, remove: remove}
+	return &patch{of: &p.ObjectMeta, annotations: want, remove: remove}
 }
 
 // give allocates what the pod comes with, else what it requests, else what there is.

@@ -38,6 +38,8 @@ type books struct {
 	pods  *ipam.Pods
 	macs  map[string][]string     // of nodes' own ports, by node
 	ports map[ipam.Pod]nb.PodPort // what OVN had of pods that are not recovered yet
+	// unwritten are pods whose addresses were chosen and are in no annotation yet, as far as is known.
+	unwritten map[ipam.Pod]bool
 }
 
 func newBooks(l *Loop) *books {
@@ -45,6 +47,7 @@ func newBooks(l *Loop) *books {
 		join: l.cluster.Config.JoinSubnets, first: l.first, joined: l.joined, log: l.log, tell: l.report,
 		nodes: ipam.NewNodes(l.subnets, maxNodes), pods: ipam.NewPods(),
 		macs: map[string][]string{}, ports: map[ipam.Pod]nb.PodPort{},
+		unwritten: map[ipam.Pod]bool{},
 	}
 }
 

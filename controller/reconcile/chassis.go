@@ -7,11 +7,12 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/sb"
 )
 
 // ChassisRemover is what takes a node's chassis away once the node is gone.
 type ChassisRemover interface {
-	RemoveChassis(ctx context.Context, name string) error
+	RemoveChassis(ctx context.Context, name string, f sb.Fence) error
 }
 
 // dropChassis removes the chassis of nodes that are gone, before their rows:
@@ -27,13 +28,17 @@ func (w *worker) dropChassis(ctx context.Context, want map[plan.Key][]plan.Row) 
 		}
 		name, err := w.db.Chassis(k)
 		if err == nil && name != "" && !w.hasChassis(name) {
-			err = w.chassis.RemoveChassis(ctx, name)
+			err = w.removeChassis(ctx, name)
 		}
 		if err != nil {
 			delete(want, k)
 			w.fail(k, "", err)
 		}
 	}
+}
+
+func (w *worker) removeChassis(ctx context.Context, name string) error {
+	return w.chassis.RemoveChassis(ctx, name, sb.Fence{Term: w.term.claim.Token(), Holds: w.term.check})
 }
 
 // hasChassis says whether a node that exists has the chassis: one that was

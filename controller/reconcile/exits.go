@@ -21,11 +21,11 @@ func leavesBy(c *plan.Cluster, k plan.Key) *patch {
 		if !told {
 			return nil
 		}
-		return &patch{uid: n.UID, remove: []string{annotation.LeavesBy}}
+		return &patch{of: &n.ObjectMeta, remove: []string{annotation.LeavesBy}}
 	}
 	want := annotation.FormatLeavesBy(plan.Exits(c, n))
 	if has == want {
 		return nil
 	}
-	return &patch{uid: n.UID, annotations: map[string]string{annotation.LeavesBy: want}}
+	return &patch{of: &n.ObjectMeta, annotations: map[string]string{annotation.LeavesBy: want}}
 }

@@ -33,16 +33,19 @@ func TestLeavesBy(t *testing.T) {
 		gw2  []string
 		want *patch
 	}{
-		{"nothing told", node("a", ""), nil, &patch{uid: "1", annotations: map[string]string{annotation.LeavesBy: `["gw1","gw2"]`}}},
+		{"nothing told", node("a", ""), nil, &patch{annotations: map[string]string{annotation.LeavesBy: `["gw1","gw2"]`}}},
 		{"told", node("a", "", annotation.LeavesBy, `["gw1","gw2"]`), nil, nil},
-		{"one is drained", node("a", "", annotation.LeavesBy, `["gw1","gw2"]`), drained, &patch{uid: "1", annotations: map[string]string{annotation.LeavesBy: `["gw1"]`}}},
-		{"it has one again", node("a", "shared", annotation.LeavesBy, `["gw1"]`), nil, &patch{uid: "1", remove: []string{annotation.LeavesBy}}},
+		{"one is drained", node("a", "", annotation.LeavesBy, `["gw1","gw2"]`), drained, &patch{annotations: map[string]string{annotation.LeavesBy: `["gw1"]`}}},
+		{"it has one again", node("a", "shared", annotation.LeavesBy, `["gw1"]`), nil, &patch{remove: []string{annotation.LeavesBy}}},
 		{"it has one", node("a", "local"), nil, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			c, err := NewCluster(plan.Config{}, tt.node, node("gw1", "shared"), node("gw2", "shared", tt.gw2...))
 			if err != nil {
 				t.Fatal(err)
+			}
+			if tt.want != nil {
+				tt.want.of = &tt.node.ObjectMeta
 			}
 			if diff := cmp.Diff(tt.want, leavesBy(c, plan.NodeKey("a")), cmp.AllowUnexported(patch{})); diff != "" {
 				t.Errorf("patch (-want +got):\n%s", diff)

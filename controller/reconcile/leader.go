@@ -1,7 +1,9 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
+	"errors"
 	"fmt"
 	"time"
 
@@ -22,10 +24,18 @@ type Election struct {
 }
 
 // elect leads whenever this replica is elected, until the context ends. A
-// leader that stops on purpose gives the lease back once it has stopped.
+// leader that stops on purpose gives the lease back once it has stopped. Without an
+// election it leads at once, and again when the database has lost its term; when another
+// controller has claimed the database it returns an error: two would take turns.
 func (l *Loop) elect(ctx context.Context) error {
 	if l.election == nil {
-		return l.lead(ctx)
+		for ctx.Err() == nil {
+			var superseded *supersededError
+			if err := l.lead(ctx, nil); errors.As(err, &superseded) {
+				return fmt.Errorf("lead without election: %w: run one controller, or all with --leader-elect", err)
+			}
+		}
+		return nil
 	}
 	for ctx.Err() == nil {
 		if err := l.electOnce(ctx); err != nil {
@@ -39,7 +49,8 @@ func (l *Loop) electOnce(ctx context.Context) error {
 	held, release := context.WithCancel(context.WithoutCancel(ctx))
 	defer release()
 	elected := make(chan context.Context, 1)
-	elector, err := leaderelection.NewLeaderElector(l.electorConfig(func(ctx context.Context) { elected <- ctx }))
+	lease := l.newLease()
+	elector, err := leaderelection.NewLeaderElector(l.electorConfig(lease, func(ctx context.Context) { elected <- ctx }))
 	if err != nil {
 		return fmt.Errorf("elect leader: %w", err)
 	}
@@ -61,29 +72,41 @@ func (l *Loop) electOnce(ctx context.Context) error {
 			term, cancel := context.WithCancel(term)
 			defer cancel()
 			defer context.AfterFunc(ctx, cancel)()
-			return l.lead(term)
+			return ignoreLost(l.lead(term, lease))
 		}
 	})
 	return group.Wait()
 }
 
-func (l *Loop) electorConfig(started func(context.Context)) leaderelection.LeaderElectionConfig {
-	lease := l.election.Lease
-	if lease == 0 {
-		lease = 15 * time.Second
+// ignoreLost is for a replica that stands for election again.
+func ignoreLost(err error) error {
+	if lost := (*lostError)(nil); errors.As(err, &lost) {
+		return nil
 	}
+	return err
+}
+
+func (l *Loop) newLease() *lease {
+	lock := &resourcelock.LeaseLock{
+		LeaseMeta:  metav1.ObjectMeta{Namespace: l.election.Namespace, Name: leaseName},
+		Client:     l.client.CoordinationV1(),
+		LockConfig: resourcelock.ResourceLockConfig{Identity: l.election.Identity},
+	}
+	return newLease(lock, cmp.Or(l.election.Lease, 15*time.Second), l.clock)
+}
+
+func (l *Loop) electorConfig(lock *lease, started func(context.Context)) leaderelection.LeaderElectionConfig {
+	lease := lock.duration
 	return leaderelection.LeaderElectionConfig{
-		Lock: &resourcelock.LeaseLock{
-			LeaseMeta:  metav1.ObjectMeta{Namespace: l.election.Namespace, Name: leaseName},
-			Client:     l.client.CoordinationV1(),
-			LockConfig: resourcelock.ResourceLockConfig{Identity: l.election.Identity},
-		},
-		LeaseDuration: lease, RenewDeadline: lease * 2 / 3, RetryPeriod: lease * 2 / 15,
+		Lock: lock, LeaseDuration: lease, RenewDeadline: lease * 2 / 3, RetryPeriod: lease * 2 / 15,
 		ReleaseOnCancel: true, Name: leaseName,
 		Callbacks: leaderelection.LeaderCallbacks{
 			OnStartedLeading: started,
 			OnStoppedLeading: func() {},
-			OnNewLeader:      func(identity string) { l.log.Info("leader", "identity", identity) },
+			OnNewLeader: func(identity string) {
+				l.log.Info("leader", "identity", identity)
+				l.status.set(func(s *status) { s.lost = nil }) // who leads now is known
+			},
 		},
 	}
 }

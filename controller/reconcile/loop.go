@@ -34,12 +34,14 @@ type Options struct {
 	Client   kubernetes.Interface
 	DB       *nb.DB // its Run is the caller's
 	Plan     plan.Config
-	Subnets  []ipam.Subnet  // where nodes' subnets come from
-	Election *Election      // nil: always leads
-	Chassis  ChassisRemover // nil: chassis stay
-	First    bool           // annotate pods as the first generation did, too
-	Joined   bool           // give a node a subnet when its agent has come, not before
-	Busy     func(bool)     // told when more than a trickle waits, and when no longer; nil: nobody is
+	Subnets  []ipam.Subnet        // where nodes' subnets come from
+	Election *Election            // nil: always leads
+	Chassis  ChassisRemover       // nil: chassis stay
+	First    bool                 // annotate pods as the first generation did, too
+	Joined   bool                 // give a node a subnet when its agent has come, not before
+	Busy     func(bool)           // told when more than a trickle waits, and when no longer; nil: nobody is
+	Identity string               // in the database's term; "": the election's
+	Clock    func() time.Duration // that the lease runs by; nil: the time since the machine's boot
 	Log      *slog.Logger
 }
 
@@ -53,6 +55,8 @@ type Loop struct {
 	subnets  []ipam.Subnet
 	events   record.EventRecorder // nil: nobody listens
 	chassis  ChassisRemover       // nil: chassis stay
+	identity string               // see Options.Identity
+	clock    func() time.Duration // see Options.Clock
 	first    bool                 // see Options.First
 	joined   bool                 // see Options.Joined
 	pace     pace                 // the leader's
@@ -75,7 +79,7 @@ type account struct {
 type source struct {
 	resources []resource
 	informers []*informer.Informer // of the resources
-	annotate  func(context.Context, plan.Key, *patch) error
+	annotate  annotator
 }
 
 // New returns a loop that is not running. The database's must not be yet.
@@ -83,7 +87,13 @@ func New(o Options) *Loop {
 	l := &Loop{
 		client: o.Client, db: o.DB, cluster: plan.Cluster{Config: o.Plan}, election: o.Election,
 		log: o.Log, subnets: o.Subnets, chassis: o.Chassis, first: o.First, joined: o.Joined,
-		pace: pace{tell: o.Busy},
+		pace: pace{tell: o.Busy}, identity: o.Identity, clock: o.Clock,
+	}
+	if l.identity == "" && o.Election != nil {
+		l.identity = o.Election.Identity
+	}
+	if l.clock == nil {
+		l.clock = bootClock
 	}
 	l.counts, l.lag, l.failures.keys = newCounts(), newLag(), map[plan.Key]failure{}
 	l.db.OnChange(l.enqueue) // what others change or delete is put right at once
@@ -146,17 +156,28 @@ func (l *Loop) setQueue(q workqueue.TypedRateLimitingInterface[plan.Key]) {
 	l.queue = q
 }
 
-// lead reconciles until the context ends.
-func (l *Loop) lead(ctx context.Context) error {
+// lead reconciles until the context ends, or until leadership is lost: then it returns a
+// lostError, and nothing is written any more. The lease is nil without an election.
+func (l *Loop) lead(ctx context.Context, lease *lease) error {
 	l.log.Info("leading")
 	defer l.log.Info("no longer leading")
 	l.pace.begin()
 	defer l.pace.begin()
-	l.status.set(func(s *status) { s.leading = true })
-	defer l.status.set(func(s *status) { s.leading, s.begun, s.synced, s.pending, s.books = false, false, 0, 0, nil })
+	ctx, lose := context.WithCancelCause(ctx)
+	defer lose(nil)
+	t := &term{loop: l, lease: lease, lose: lose}
+	if lease != nil {
+		lease.onLoss(func(err error) { lose(&lostError{lostLease, err}) })
+	}
+	l.status.set(func(s *status) { s.leading, s.lost = true, nil })
+	defer l.status.set(func(s *status) { s.leading, s.term, s.begun, s.synced, s.pending, s.books = false, 0, false, 0, 0, nil })
+	// The term first: what is read after it, nobody changes but this replica.
+	if err := t.begin(ctx); err != nil {
+		return t.end(ctx)
+	}
 	books, err := l.openBooks(ctx)
 	if err != nil {
-		return nil // only when the context has ended
+		return t.end(ctx) // only when the context has ended
 	}
 	l.status.set(func(s *status) { s.books = books })
 	l.lag.reset()
@@ -168,12 +189,15 @@ func (l *Loop) lead(ctx context.Context) error {
 	defer stop()
 	l.setQueue(queue)
 	defer l.setQueue(nil)
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return l.askForEverything(ctx) })
+	group, working := errgroup.WithContext(ctx)
+	group.Go(func() error { return l.askForEverything(working) })
 	group.Go(func() error {
-		return newWorker(l, books, queue).run(ctx)
+		return newWorker(l, t, books, queue).run(working)
 	})
-	return group.Wait()
+	if err := group.Wait(); err != nil {
+		return err
+	}
+	return t.end(ctx)
 }
 
 // askForEverything enqueues a full sync now, after each new connection to the

@@ -20,6 +20,7 @@ type counts struct {
 	allocations *prometheus.CounterVec
 	commits     *prometheus.HistogramVec
 	latencies   *prometheus.HistogramVec
+	losses      *prometheus.CounterVec
 }
 
 func newCounts() counts {
@@ -29,6 +30,10 @@ func newCounts() counts {
 		allocations: t.Counters("ovnkube_controller_allocation_failures_total"),
 		commits:     t.Histograms("ovnkube_controller_commit_duration_seconds"),
 		latencies:   t.Histograms("ovnkube_controller_event_latency_seconds"),
+		losses:      t.Counters("ovnkube_controller_leadership_lost_total"),
+	}
+	for _, reason := range []string{lostLease, lostFenced} {
+		c.losses.WithLabelValues(reason)
 	}
 	c.commits.WithLabelValues() // there from the start, at zero
 	c.latencies.WithLabelValues()
@@ -39,6 +44,8 @@ func newCounts() counts {
 	}
 	return c
 }
+
+func (c *counts) lost(reason string) { c.losses.WithLabelValues(reason).Inc() }
 
 func (c *counts) latency(d time.Duration) { c.latencies.WithLabelValues().Observe(d.Seconds()) }
 
@@ -74,7 +81,7 @@ func (c collector) Describe(ch chan<- *prometheus.Desc) { prometheus.DescribeByC
 // Collect implements prometheus.Collector.
 func (c collector) Collect(ch chan<- prometheus.Metric) {
 	l := c.loop
-	for _, m := range []prometheus.Collector{l.counts.keys, l.counts.allocations, l.counts.commits, l.counts.latencies} {
+	for _, m := range []prometheus.Collector{l.counts.keys, l.counts.allocations, l.counts.commits, l.counts.latencies, l.counts.losses} {
 		m.Collect(ch)
 	}
 	values := metric.NewSet(Metrics())
@@ -83,6 +90,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	leading, pending, books := l.status.leadership()
 	put("leader", metric.One(leading))
+	put("term", float64(l.status.claimed()))
 	put("ready", metric.One(l.Ready() == nil))
 	put("northbound_connected", metric.One(l.db.Ready() == nil))
 	for _, what := range l.db.Missing() {

@@ -56,6 +56,13 @@ func (w *worker) settle(k plan.Key, result string) {
 	w.queue.Done(k)
 }
 
+// again returns a key to the queue whose object was changed by others while it was annotated.
+func (w *worker) again(k plan.Key) {
+	w.counts.key(k.Kind, "conflict")
+	w.queue.AddRateLimited(k)
+	w.queue.Done(k)
+}
+
 // fail returns a key to the queue with backoff. What is wrong with the key
 // itself does not keep the replica from being ready; it is an event of that
 // reason, unless that is empty.

@@ -3,7 +3,9 @@ package reconcile
 import (
 	"context"
 	"encoding/json"
+	"errors"
 	"fmt"
+	"maps"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
@@ -15,12 +17,19 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// parallelPatches bounds the requests that a batch has under way.
-const parallelPatches = 8
+const (
+	parallelPatches = 8 // requests that a batch has under way
+	patchAttempts   = 3 // at an object that others change all the time
+)
 
-// patch is annotations for one object, and no other of its name.
+// errConflict is that of a patch for an object that is not as it was planned from: somebody
+// else has annotated it. It is planned again from what the watch brings.
+var errConflict = errors.New("the object has changed")
+
+// patch is annotations for one object in the version that they were planned from, and for no
+// other of its name.
 type patch struct {
-	uid         types.UID
+	of          *metav1.ObjectMeta // never changed
 	annotations map[string]string
 	remove      []string
 }
@@ -29,23 +38,53 @@ func newPatch(meta *metav1.ObjectMeta, annotations map[string]string) *patch {
 	if len(annotations) == 0 {
 		return nil
 	}
-	return &patch{uid: meta.UID, annotations: annotations}
+	return &patch{of: meta, annotations: annotations}
 }
 
-// patchAll writes annotations and returns the errors. An object that is gone,
-// or is another by now, is no error: the watch tells.
+// stillFits reports whether what the patch was planned from is the same in a later version of the
+// object: kubelet and others write to it at the same time.
+func (p *patch) stillFits(now metav1.Object) bool {
+	return now.GetUID() == p.of.UID && maps.Equal(stripAnnotations(now.GetAnnotations()), stripAnnotations(p.of.Annotations))
+}
+
+// body is the merge patch for a version of the object.
+func (p *patch) body(version string) ([]byte, error) {
+	annotations := map[string]any{}
+	for name, value := range p.annotations {
+		annotations[name] = value
+	}
+	for _, name := range p.remove {
+		annotations[name] = nil
+	}
+	return json.Marshal(map[string]any{"metadata": map[string]any{
+		"uid": p.of.UID, "resourceVersion": version, "annotations": annotations,
+	}})
+}
+
+// patchAll writes annotations and returns the errors. An object that is gone is no error: the
+// watch tells.
 func (w *worker) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[plan.Key]error {
 	errs := map[plan.Key]error{}
+	if len(patches) == 0 {
+		return errs
+	}
+	// The API server knows nothing of terms.
+	if err := w.term.check(ctx); err != nil {
+		for k := range patches {
+			errs[k] = err
+		}
+		return errs
+	}
 	var mu sync.Mutex // guards errs
 	var group errgroup.Group
 	group.SetLimit(parallelPatches)
 	for k, p := range patches {
 		group.Go(func() error {
-			err := w.annotate(ctx, k, p)
-			if err != nil && !apierrors.IsNotFound(err) && !apierrors.IsConflict(err) {
+			err := w.patch(ctx, k, p)
+			if err != nil && !apierrors.IsNotFound(err) {
 				mu.Lock()
 				defer mu.Unlock()
-				errs[k] = &apiError{fmt.Errorf("annotate %s: %w", k, err)}
+				errs[k] = err
 			}
 			return nil
 		})
@@ -54,25 +93,61 @@ func (w *worker) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[
 	return errs
 }
 
-// annotator returns how objects are annotated by the API server.
-func annotator(client kubernetes.Interface) func(context.Context, plan.Key, *patch) error {
-	return func(ctx context.Context, k plan.Key, p *patch) error {
-		annotations := map[string]any{}
-		for name, value := range p.annotations {
-			annotations[name] = value
-		}
-		for _, name := range p.remove {
-			annotations[name] = nil
-		}
-		body, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": p.uid, "annotations": annotations}})
-		if err != nil {
+// patch writes annotations if the object is as they were planned from. When something else of it
+// has changed meanwhile, it is read and written again.
+func (w *worker) patch(ctx context.Context, k plan.Key, p *patch) error {
+	version := p.of.ResourceVersion
+	for range patchAttempts {
+		if err := w.term.hold(ctx); err != nil {
 			return err
 		}
-		if k.Kind == plan.KindNode {
-			_, err = client.CoreV1().Nodes().Patch(ctx, k.Name, types.MergePatchType, body, metav1.PatchOptions{})
-		} else {
-			_, err = client.CoreV1().Pods(k.Namespace).Patch(ctx, k.Name, types.MergePatchType, body, metav1.PatchOptions{})
+		err := w.annotate.write(ctx, k, p, version)
+		if err == nil || apierrors.IsNotFound(err) {
+			return err
 		}
-		return err
+		if !apierrors.IsConflict(err) {
+			return &apiError{fmt.Errorf("annotate %s: %w", k, err)}
+		}
+		now, err := w.annotate.read(ctx, k)
+		switch {
+		case apierrors.IsNotFound(err):
+			return err
+		case err != nil:
+			return &apiError{fmt.Errorf("read %s again: %w", k, err)}
+		case !p.stillFits(now):
+			return fmt.Errorf("annotate %s: %w", k, errConflict)
+		}
+		version = now.GetResourceVersion()
+	}
+	return fmt.Errorf("annotate %s: %w %d times", k, errConflict, patchAttempts)
+}
+
+// annotator reads objects and writes annotations, at the API server itself.
+type annotator struct {
+	read  func(context.Context, plan.Key) (metav1.Object, error)
+	write func(ctx context.Context, k plan.Key, p *patch, version string) error
+}
+
+func newAnnotator(client kubernetes.Interface) annotator {
+	core := client.CoreV1()
+	return annotator{
+		read: func(ctx context.Context, k plan.Key) (metav1.Object, error) {
+			if k.Kind == plan.KindNode {
+				return core.Nodes().Get(ctx, k.Name, metav1.GetOptions{})
+			}
+			return core.Pods(k.Namespace).Get(ctx, k.Name, metav1.GetOptions{})
+		},
+		write: func(ctx context.Context, k plan.Key, p *patch, version string) error {
+			body, err := p.body(version)
+			if err != nil {
+				return err
+			}
+			if k.Kind == plan.KindNode {
+				_, err = core.Nodes().Patch(ctx, k.Name, types.MergePatchType, body, metav1.PatchOptions{})
+			} else {
+				_, err = core.Pods(k.Namespace).Patch(ctx, k.Name, types.MergePatchType, body, metav1.PatchOptions{})
+			}
+			return err
+		},
 	}
 }

@@ -122,14 +122,14 @@ func (p *property) lead(r *standinReplica, endpoint string) *standinReplica {
 	c := &r.loop.cluster
 	c.Nodes, c.Pods, c.Services = r.cluster.Nodes, r.cluster.Pods, r.cluster.Services
 	c.EndpointSlices, c.Namespaces, c.Policies = r.cluster.EndpointSlices, r.cluster.Namespaces, r.cluster.Policies
-	r.loop.source = source{resources: r.resources(), annotate: p.api.annotate}
+	r.loop.source = source{resources: r.resources(), annotate: annotator{read: p.api.read, write: p.api.annotate}}
 	r.loop.status.set(func(s *status) { s.watching = true })
 	r.loop.events = p.events
 	r.changed = r.loop.changed
 	ctx, cancel := context.WithCancel(context.Background())
 	var group errgroup.Group
 	group.Go(func() error { return db.Run(ctx) })
-	group.Go(func() error { return r.loop.lead(ctx) })
+	group.Go(func() error { return r.loop.lead(ctx, nil) })
 	r.stop = func() {
 		cancel()
 		if err := group.Wait(); err != nil {

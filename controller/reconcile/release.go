@@ -2,6 +2,7 @@ package reconcile
 
 import (
 	"cmp"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -32,9 +33,18 @@ func (b *books) release(c *plan.Cluster, k plan.Key, rows []plan.Row) (node bool
 		if p := c.Pod(k.Namespace, k.Name); plan.NeedsPort(p) && c.Node(p.Spec.NodeName) != nil {
 			keep = append(keep, string(p.UID))
 		}
-		b.pods.Release(k.Namespace+"/"+k.Name, keep...)
+		name := k.Namespace + "/" + k.Name
+		b.pods.Release(name, keep...)
+		maps.DeleteFunc(b.unwritten, func(p ipam.Pod, _ bool) bool { return p.Name == name && !slices.Contains(keep, p.UID) })
 	}
 	return node
+}
+
+// written notes that the annotations of the key's object say what was allocated.
+func (b *books) written(k plan.Key, p *patch) {
+	b.mu.Lock()
+	defer b.mu.Unlock()
+	delete(b.unwritten, ipam.Pod{Name: k.Namespace + "/" + k.Name, UID: string(p.of.UID)})
 }
 
 // freed returns the addresses that pods have lost since it was last called.

@@ -37,7 +37,7 @@ type resource struct {
 // first that books are made from.
 func newSource(client kubernetes.Interface, c *plan.Cluster, log *slog.Logger) source {
 	core, discovery, networking := client.CoreV1(), client.DiscoveryV1(), client.NetworkingV1()
-	s := source{annotate: annotator(client)}
+	s := source{annotate: newAnnotator(client)}
 	add(&s, nodesResource, &c.Nodes, &corev1.Node{}, core.Nodes(), nil, log)
 	add(&s, podsResource, &c.Pods, &corev1.Pod{}, core.Pods(""), podIndexers(), log)
 	add(&s, "services", &c.Services, &corev1.Service{}, core.Services(""), serviceIndexers(), log)

@@ -113,7 +113,7 @@ func (s *standinAPI) Edit(resource, key string, change func(metav1.Object)) {
 var errDown = errors.New("no route to API server")
 
 // annotate fails as requests do: it may have been done all the same.
-func (s *standinAPI) annotate(_ context.Context, k plan.Key, p *patch) error {
+func (s *standinAPI) annotate(_ context.Context, k plan.Key, p *patch, version string) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	fault := 100
@@ -132,8 +132,8 @@ func (s *standinAPI) annotate(_ context.Context, k plan.Key, p *patch) error {
 	if obj == nil {
 		return apierrors.NewNotFound(what, key)
 	}
-	if obj.GetUID() != p.uid {
-		return apierrors.NewConflict(what, key, errors.New("uid"))
+	if obj.GetUID() != p.of.UID || obj.GetResourceVersion() != version {
+		return apierrors.NewConflict(what, key, errors.New("another version"))
 	}
 	c, _ := obj.(runtime.Object).DeepCopyObject().(metav1.Object)
 	annotations := maps.Clone(c.GetAnnotations())
@@ -152,6 +152,23 @@ func (s *standinAPI) annotate(_ context.Context, k plan.Key, p *patch) error {
 		return errDown
 	}
 	return nil
+}
+
+// read returns the object as it is now.
+func (s *standinAPI) read(_ context.Context, k plan.Key) (metav1.Object, error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	resource, key := nodesResource, k.Name
+	if k.Kind == plan.KindPod {
+		resource, key = podsResource, k.Namespace+"/"+k.Name
+	}
+	if s.down {
+		return nil, errDown
+	}
+	if obj := s.objects[resource][key]; obj != nil {
+		return obj, nil
+	}
+	return nil, apierrors.NewNotFound(schema.GroupResource{Resource: resource}, key)
 }
 
 func (s *standinAPI) list(resource string) (runtime.Object, error) {

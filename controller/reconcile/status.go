@@ -20,10 +20,13 @@ type status struct {
 	api      error
 	watching bool // the informers have the whole cluster
 	leading  bool
-	begun    bool   // a full sync was begun since
-	synced   uint64 // the database connection whose full sync is done
-	pending  int    // keys of the last full sync that are not done
-	books    *books // nil: not leading, or not read yet
+	term     uint64     // that was claimed; 0: none yet
+	late     bool       // the lease is not renewed in time: nothing is written
+	lost     *lostError // why this replica leads no more, until it is known who does
+	begun    bool       // a full sync was begun since
+	synced   uint64     // the database connection whose full sync is done
+	pending  int        // keys of the last full sync that are not done
+	books    *books     // nil: not leading, or not read yet
 }
 
 func (s *status) setAPI(err error) (changed bool) {
@@ -44,6 +47,12 @@ func (s *status) leadership() (leading bool, pending int, b *books) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	return s.leading, s.pending, s.books
+}
+
+func (s *status) claimed() uint64 {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.term
 }
 
 // Ready returns nil when the database equals the cluster as it was a second
@@ -67,10 +76,19 @@ func (l *Loop) Ready() error {
 	}
 	if s.leading && s.synced != generation {
 		text := "first synchronisation not begun"
-		if s.begun {
+		switch {
+		case s.term == 0:
+			text = "northbound database not claimed yet"
+		case s.begun:
 			text = fmt.Sprintf("synchronising: %d owners left", s.pending)
 		}
 		errs = append(errs, errors.New(text))
+	}
+	if s.late {
+		errs = append(errs, errors.New("the lease is not renewed in time: nothing is written"))
+	}
+	if s.lost != nil {
+		errs = append(errs, s.lost)
 	}
 	if k, since, n := l.lag.oldest(); s.leading && n > 0 && time.Since(since) > grace {
 		errs = append(errs, fmt.Errorf("%d owners wait, %s for %s", n, k, time.Since(since).Round(time.Second)))

@@ -17,6 +17,7 @@ import (
 // books and the account of the full sync.
 type worker struct {
 	*Loop
+	term    *term
 	books   *books
 	queue   workqueue.TypedRateLimitingInterface[plan.Key]
 	begun   time.Time  // the last batch
@@ -27,14 +28,14 @@ type worker struct {
 	synced  uint64                // the database connection whose full sync is done
 }
 
-func newWorker(l *Loop, b *books, q workqueue.TypedRateLimitingInterface[plan.Key]) *worker {
-	return &worker{Loop: l, books: b, queue: q, waiting: newWaiting(), pending: map[plan.Key]struct{}{}}
+func newWorker(l *Loop, t *term, b *books, q workqueue.TypedRateLimitingInterface[plan.Key]) *worker {
+	return &worker{Loop: l, term: t, books: b, queue: q, waiting: newWaiting(), pending: map[plan.Key]struct{}{}}
 }
 
 func (w *worker) run(ctx context.Context) error {
 	for {
 		keys := w.next(ctx)
-		if len(keys) == 0 {
+		if len(keys) == 0 || w.term.hold(ctx) != nil {
 			return nil
 		}
 		w.pace.note(len(keys)+w.queue.Len()+len(w.backlog), w.begun)
@@ -126,10 +127,14 @@ func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 	w.commit(ctx, todo)
 	_ = group.Wait() // the errors are in patchErrs
 	for k := range todo.patches {
-		if err := patchErrs[k]; err != nil {
-			w.fail(k, reasonOf(err), err)
-		} else {
+		switch err := patchErrs[k]; {
+		case err == nil:
+			w.books.written(k, todo.patches[k])
 			w.settle(k, "patched")
+		case errors.Is(err, errConflict):
+			w.again(k)
+		default:
+			w.fail(k, reasonOf(err), err)
 		}
 	}
 	w.wake(w.waiting.wanting(w.books.freed()))
@@ -185,6 +190,11 @@ func (w *worker) commit(ctx context.Context, todo work) {
 	}
 	start, before := time.Now(), w.db.Stats().Transactions
 	errs := w.db.Commit(ctx, want)
+	for _, err := range errs {
+		if w.term.note(ctx, err) != nil && ctx.Err() != nil {
+			return // the term is over, and with it the account of its work
+		}
+	}
 	end, wrote := time.Now(), w.db.Stats().Transactions != before
 	w.counts.commit(end.Sub(start))
 	maps.DeleteFunc(todo.after, func(k plan.Key, _ *patch) bool { _, in := want[k]; return !in || errs[k] != nil })

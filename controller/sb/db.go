@@ -4,6 +4,8 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"maps"
+	"slices"
 	"strings"
 	"time"
 
@@ -32,13 +34,27 @@ func New(endpoints []string, files nb.TLS, log *slog.Logger) *DB {
 	return &DB{endpoints: endpoints, tls: files, log: log}
 }
 
+// termID is the key of SB_Global's external_ids that names the leader who wrote last. northd 23.03
+// does not copy these, and ovn-controller does not read them.
+const termID = "ovn-ebpf.io/term"
+
+// Fence is what a leader may write by.
+type Fence struct {
+	Term  string                      // tells it from all other leaders
+	Holds func(context.Context) error // asks the Northbound database whether it is still its term
+}
+
 // RemoveChassis deletes the chassis of that name, with its encapsulations and its
 // private row. One that does not exist is no error. An ovn-controller that
 // runs, and is connected, will make it anew.
-func (d *DB) RemoveChassis(ctx context.Context, name string) error {
+//
+// The transaction notes the term, and waits for the term that was noted before the Northbound
+// database was asked: a leader that was stopped in between is refused with nb.ErrFenced once
+// another has written. Until then it is not: a leader does not write here only to be noted.
+func (d *DB) RemoveChassis(ctx context.Context, name string, f Fence) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
-	removed, err := d.remove(ctx, name)
+	removed, err := d.remove(ctx, name, f)
 	if err != nil {
 		return fmt.Errorf("remove chassis %q from southbound database %s: %w", name, strings.Join(d.endpoints, ","), err)
 	}
@@ -48,7 +64,7 @@ func (d *DB) RemoveChassis(ctx context.Context, name string) error {
 	return nil
 }
 
-func (d *DB) remove(ctx context.Context, name string) (int, error) {
+func (d *DB) remove(ctx context.Context, name string, f Fence) (int, error) {
 	conn, err := d.connect(ctx)
 	if err != nil {
 		return 0, err
@@ -59,14 +75,60 @@ func (d *DB) remove(ctx context.Context, name string) (int, error) {
 	if _, ok := conn.Schema().Tables[sbmodel.ChassisPrivateTable]; ok { // OVN 20.09
 		ops = append(ops, ovsdb.Operation{Op: ovsdb.OperationDelete, Table: sbmodel.ChassisPrivateTable, Where: where})
 	}
-	results, err := conn.Transact(ctx, ops...)
+	fence, err := f.operations(ctx, conn)
 	if err != nil {
 		return 0, err
 	}
-	if _, err := ovsdb.CheckOperationResults(results, ops); err != nil {
+	if err := f.Holds(ctx); err != nil {
 		return 0, err
 	}
-	return results[0].Count, nil
+	all := slices.Concat(fence, ops)
+	results, err := conn.Transact(ctx, all...)
+	if err != nil {
+		return 0, err
+	}
+	if len(fence) > 0 && len(results) > 0 && results[0].Error == waitFailed {
+		return 0, nb.ErrFenced
+	}
+	if _, err := ovsdb.CheckOperationResults(results, all); err != nil {
+		return 0, err
+	}
+	return results[len(fence)].Count, nil
+}
+
+// waitFailed is the error of a wait whose time is up.
+const waitFailed = "timed out"
+
+// operations wait for the term that is noted now, and note this one. They are none in a database
+// that northd has not made its global row in.
+func (f Fence) operations(ctx context.Context, conn client.Client) ([]ovsdb.Operation, error) {
+	all := []ovsdb.Condition{}
+	read := ovsdb.Operation{Op: ovsdb.OperationSelect, Table: sbmodel.SBGlobalTable, Where: all, Columns: []string{"_uuid", "external_ids"}}
+	results, err := conn.Transact(ctx, read)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := ovsdb.CheckOperationResults(results, []ovsdb.Operation{read}); err != nil {
+		return nil, err
+	}
+	if len(results[0].Rows) == 0 {
+		return nil, nil
+	}
+	row := results[0].Rows[0]
+	where := []ovsdb.Condition{ovsdb.NewCondition("_uuid", ovsdb.ConditionEqual, row["_uuid"])}
+	now := 0
+	ids := map[any]any{}
+	if noted, ok := row["external_ids"].(ovsdb.OvsMap); ok {
+		maps.Copy(ids, noted.GoMap)
+	}
+	ids[termID] = f.Term
+	return []ovsdb.Operation{
+		{
+			Op: ovsdb.OperationWait, Table: sbmodel.SBGlobalTable, Timeout: &now, Where: where, Columns: []string{"external_ids"},
+			Until: string(ovsdb.WaitConditionEqual), Rows: []ovsdb.Row{{"external_ids": row["external_ids"]}},
+		},
+		{Op: ovsdb.OperationUpdate, Table: sbmodel.SBGlobalTable, Where: where, Row: ovsdb.Row{"external_ids": ovsdb.OvsMap{GoMap: ids}}},
+	}, nil
 }
 
 // connect returns a connection that reads nothing.

@@ -1,0 +1,123 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"sync"
+	"time"
+
+	"golang.org/x/sys/unix"
+	"k8s.io/client-go/tools/leaderelection/resourcelock"
+)
+
+// bootClock is the time since the machine's boot. Unlike time.Now's monotonic clock it goes on
+// while the machine is suspended; nobody can set it.
+func bootClock() time.Duration {
+	var now unix.Timespec
+	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
+		panic(err) // Linux 2.6.39 has it
+	}
+	return time.Duration(now.Nano())
+}
+
+var errLeaseRefused = errors.New("the lease is another replica's")
+
+// lease is the election's Lease, and knows when this replica renewed it last. The elector alone is
+// not enough: a process that was stopped renews again before it looks at a clock, and gives up only
+// when it has tried in vain for two thirds of the lease.
+type lease struct {
+	resourcelock.Interface
+	clock    func() time.Duration
+	duration time.Duration
+
+	mu          sync.Mutex  // guards all below
+	lost        func(error) // called once it is certain that another has had the lease
+	held        bool        // as far as this replica knows
+	holder      string      // as the API server said last
+	transitions int         // of the record that this replica holds
+	sent        time.Duration
+	renewed     chan struct{} // closed at the next renewal
+}
+
+func newLease(lock resourcelock.Interface, duration time.Duration, clock func() time.Duration) *lease {
+	return &lease{Interface: lock, clock: clock, duration: duration, lost: func(error) {}, renewed: make(chan struct{})}
+}
+
+// onLoss has f called when another replica turns out to have had the lease.
+func (l *lease) onLoss(f func(error)) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.lost = f
+}
+
+// Get implements resourcelock.Interface.
+func (l *lease) Get(ctx context.Context) (*resourcelock.LeaderElectionRecord, []byte, error) {
+	record, raw, err := l.Interface.Get(ctx)
+	if err == nil {
+		l.saw(record)
+	}
+	return record, raw, err
+}
+
+func (l *lease) saw(record *resourcelock.LeaderElectionRecord) {
+	l.mu.Lock()
+	l.holder = record.HolderIdentity
+	over := l.held && (record.HolderIdentity != l.Identity() || record.LeaderTransitions != l.transitions)
+	lost := l.lost
+	if over {
+		l.held = false
+	}
+	l.mu.Unlock()
+	if over {
+		lost(fmt.Errorf("%w: %q has it", errLeaseRefused, record.HolderIdentity))
+	}
+}
+
+// Create implements resourcelock.Interface.
+func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	sent := l.clock()
+	err := l.Interface.Create(ctx, record)
+	if err == nil {
+		l.wrote(record, sent)
+	}
+	return err
+}
+
+// Update implements resourcelock.Interface. It does not release a lease that another holds by
+// now: client-go 0.35 reads the record again before, and does not look at whose it is.
+func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
+	l.mu.Lock()
+	holder := l.holder
+	l.mu.Unlock()
+	if record.HolderIdentity == "" && holder != l.Identity() {
+		return errLeaseRefused
+	}
+	sent := l.clock()
+	err := l.Interface.Update(ctx, record)
+	if err == nil {
+		l.wrote(record, sent)
+	}
+	return err
+}
+
+// wrote notes a record that the API server has taken. The lease runs from when it was sent: when
+// it arrived is not known.
+func (l *lease) wrote(record resourcelock.LeaderElectionRecord, sent time.Duration) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.holder, l.transitions, l.sent = record.HolderIdentity, record.LeaderTransitions, sent
+	l.held = record.HolderIdentity == l.Identity()
+	close(l.renewed)
+	l.renewed = make(chan struct{})
+}
+
+// grace returns for how long this replica may still write, at most 0 if not, a channel that is
+// closed at the next renewal, and whether the lease can have run out for the others. Writing ends
+// after two thirds of the lease: what is under way then has the last third to arrive.
+func (l *lease) grace() (left time.Duration, renewed <-chan struct{}, over bool) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	age := l.clock() - l.sent
+	return l.duration*2/3 - age, l.renewed, !l.held || age >= l.duration
+}
