@@ -205,10 +205,10 @@ func (c *contest) ping(t *testing.T) {
 	for _, id := range []uint16{0, 1, 255, 256, 1234, 32767, 32768, 49151, 49152, 51820, 65534, 65535} {
 		p := c.payload()
 		c.pod(t, c.f.icmp, c.f.ping(id)) // the table does not hold all
-		pong := append(c.f.pong(id)[:8], p...)
+		pong := join(c.f.pong(id)[:8], p)
 		c.receives(t, fmt.Sprintf("a pod asked by every identifier, reply %d", id), s, c.f.icmp, pong, p)
 		c.ovn.expect(t, c.f.rx(c.f.remote, c.f.node, c.f.icmp, c.f.sum(c.f.icmp, pong)))
-		about := c.f.icmpError(c.f.unreach, 1, c.f.ip(c.f.node, c.f.remote, c.f.icmp, append(c.f.ping(id)[:8], p...)))
+		about := c.f.icmpError(c.f.unreach, 1, c.f.ip(c.f.node, c.f.remote, c.f.icmp, join(c.f.ping(id)[:8], p)))
 		c.receives(t, fmt.Sprintf("an error about ping %d", id), s, c.f.icmp, about, p)
 		c.ovn.expect(t, c.f.rx(c.f.remote, c.f.node, c.f.icmp, c.f.sum(c.f.icmp, about)))
 	}

@@ -3,6 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"runtime"
 	"slices"
@@ -260,5 +261,47 @@ func TestGateLosesNothing(t *testing.T) {
 	stop.Store(true)
 	if err := <-done; err != nil {
 		t.Fatal(err)
+	}
+}
+
+// TestGateRaw: the protocol of a raw socket of the host is the host's the moment the socket
+// is made. Another namespace's is not, nor what ports or identifiers tell.
+func TestGateRaw(t *testing.T) {
+	h := newGateHost(t)
+	g := h.open(t)
+	raw := func(n *namespace, domain, proto int) {
+		t.Helper()
+		var fd int
+		n.must(t, func() (err error) {
+			fd, err = unix.Socket(domain, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto)
+			return err
+		})
+		t.Cleanup(func() { unix.Close(fd) })
+	}
+	claimed := func() map[NSKey]bool {
+		t.Helper()
+		got := make(map[NSKey]bool)
+		err := eachEntry(g.objs.HostProtos, func(k gateNsKey, _ uint8) { got[NSKey{addrOf(k.Remote.W), k.Proto}] = true })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return got
+	}
+	other := newNamespace(t)
+	want := make(map[NSKey]bool)
+	for proto := 1; proto < 256; proto++ {
+		raw(other, unix.AF_INET, proto)
+		if got := claimed(); got[NSKey{netip.IPv4Unspecified(), uint8(proto)}] {
+			t.Errorf("protocol %d: another namespace's", proto)
+		}
+		raw(h.namespace, unix.AF_INET, proto)
+		raw(h.namespace, unix.AF_INET6, proto)
+		if !slices.Contains([]int{1, protoTCP, protoUDP, 58, protoSCTP}, proto) {
+			want[NSKey{netip.IPv4Unspecified(), uint8(proto)}] = true
+			want[NSKey{netip.IPv6Unspecified(), uint8(proto)}] = true
+		}
+	}
+	if got := claimed(); !maps.Equal(got, want) {
+		t.Errorf("got %v, want %v", got, want)
 	}
 }
