@@ -23,7 +23,7 @@ const masqueradePriority = allowPriority + 1
 func (n node) masqueradeACL() Row {
 	out := egress()
 	return ACL{
-		Switch: n.name, Rule: "masquerade", Label: aclLabel("masquerade", n.name), Direction: out.lport, Priority: masqueradePriority,
+		Switch: nodeSwitch(n.name), Rule: "masquerade", Label: aclLabel("masquerade", n.name), Direction: out.lport, Priority: masqueradePriority,
 		Match:  fmt.Sprintf("(ip4.dst == %s || ip6.dst == %s)", annotation.MasqueradeOf(true).Subnet, annotation.MasqueradeOf(false).Subnet),
 		Action: "drop", Options: out.options,
 	}

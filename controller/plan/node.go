@@ -156,10 +156,10 @@ func (n node) switchRows() []Row {
 	if n.leavesByOthers() {
 		options = map[string]string{"route_table": hostsRouteTable}
 	}
-	up := routerPort(n.name, "stor-"+n.name, port)
+	up := routerPort(nodeSwitch(n.name), "stor-"+n.name, port)
 	up.Groups = []string{clientsGroup}
 	return []Row{
-		LogicalSwitch{Name: n.name, OtherConfig: otherConfig, LoadBalancerGroups: []string{clusterLBGroup, switchLBGroup}},
+		LogicalSwitch{Name: nodeSwitch(n.name), OtherConfig: otherConfig, LoadBalancerGroups: []string{clusterLBGroup, switchLBGroup}},
 		LogicalRouterPort{
 			Router: clusterRouter, Name: port, Networks: networks,
 			MAC: MAC(RouterAddress(n.subnets[0]).Addr()).String(), Options: options,
@@ -173,7 +173,7 @@ func (n node) managementRows(cfg Config) []Row {
 	for _, s := range n.subnets {
 		addresses += " " + ManagementAddress(s).Addr().String()
 	}
-	rows := []Row{LogicalSwitchPort{Switch: n.name, Name: "k8s-" + n.name, Addresses: []string{addresses}}}
+	rows := []Row{LogicalSwitchPort{Switch: nodeSwitch(n.name), Name: "k8s-" + n.name, Addresses: []string{addresses}}}
 	for _, a := range usable(n.hostCIDRs, cfg) {
 		subnet, ok := firstOfFamily(n.subnets, a.Is4())
 		if !ok {

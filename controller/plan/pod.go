@@ -3,6 +3,7 @@ package plan
 import (
 	"fmt"
 	"net/netip"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -43,14 +44,41 @@ func podRows(c *Cluster, key Key) ([]Row, error) {
 			return nil, fmt.Errorf("address %s is outside of the subnets of node %q", a.Addr(), obj.Name)
 		}
 	}
+	if err := c.uplinkPortTaken(key); err != nil {
+		return nil, unserved(err)
+	}
 	addresses := PortAddresses(network)
 	rows, err := hostPortRows(c, pod, obj, network.Addresses)
 	return append(rows, LogicalSwitchPort{
-		Switch: obj.Name, Groups: c.groups(pod), Name: pod.Namespace + "_" + pod.Name, Incarnation: string(pod.UID),
+		Switch: nodeSwitch(obj.Name), Groups: c.groups(pod), Name: podPort(pod.Namespace, pod.Name), Incarnation: string(pod.UID),
 		Addresses: []string{addresses}, PortSecurity: []string{addresses},
 		Options:     map[string]string{"requested-chassis": obj.Name, "iface-id-ver": string(pod.UID)},
 		ExternalIDs: map[string]string{"namespace": pod.Namespace, "pod": "true"},
 	}), err
+}
+
+// podPort is the name of a pod's port: neither name has an underscore.
+func podPort(namespace, name string) string { return namespace + "_" + name }
+
+// uplinkPortTaken returns an error if the pod's port would have the name of a node's port to the
+// network outside, <bridge>_<node>. The node comes first, whichever is older.
+func (c *Cluster) uplinkPortTaken(key Key) error {
+	n := c.Node(key.Name)
+	if n == nil || UplinkRival(n) != key {
+		return nil
+	}
+	return fmt.Errorf("in this namespace, its port has the name that the port of node %q to the network outside has", n.Name)
+}
+
+// UplinkRival returns the key of the pod whose port, if there is such a pod, would have the name of the
+// node's port to the network outside.
+func UplinkRival(n *corev1.Node) Key {
+	gateway, err := annotation.ParseGateway(n.Annotations)
+	if err != nil {
+		return Key{}
+	}
+	namespace, name, _ := strings.Cut(gateway.InterfaceID, "_")
+	return PodKey(namespace, name)
 }
 
 // PortAddresses is what the port of a pod has in its columns addresses and port_security.

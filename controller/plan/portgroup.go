@@ -72,7 +72,7 @@ func (n node) nodeACL() Row {
 	}
 	in := rule{direction: ingress()}
 	return ACL{
-		Switch: n.name, Rule: "node", Label: aclLabel("node", n.name), Direction: in.lport, Priority: allowPriority,
+		Switch: nodeSwitch(n.name), Rule: "node", Label: aclLabel("node", n.name), Direction: in.lport, Priority: allowPriority,
 		Match: disjunction(in.setMatch("ip4", own["ip4"]), in.setMatch("ip6", own["ip6"])), Action: "allow-related",
 	}
 }

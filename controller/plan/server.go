@@ -122,7 +122,7 @@ func names(nodes []*server, kind kind) []string {
 	for _, n := range nodes {
 		switch {
 		case kind == atSwitches:
-			out = append(out, n.name)
+			out = append(out, nodeSwitch(n.name))
 		case kind == atRouters && n.router:
 			out = append(out, "GR_"+n.name)
 		}

@@ -15,6 +15,15 @@ const (
 	joinPort        = "rtoj-" // and a router's name: its port on the join switch
 )
 
+// nodeSwitch is the name of the node's switch: the node's own, unless that is the name of another
+// switch. A node's name has no underscore, so no node has the name that it gets then.
+func nodeSwitch(node string) string {
+	if node == joinSwitch {
+		return "node_" + node
+	}
+	return node
+}
+
 // hostAddresses is the family's set of all nodes' addresses.
 func hostAddresses(is4 bool) string {
 	if is4 {

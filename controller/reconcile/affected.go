@@ -97,6 +97,13 @@ func nodeAffects(keys map[plan.Key]struct{}, c *plan.Cluster, name string, was, 
 	if subnets || addresses || changed(annotation.RoutablePods, annotation.ManagementMACs, annotation.DrainGateway) {
 		exitAffects(keys, c, was, is)
 	}
+	for _, n := range []*corev1.Node{was, is} {
+		if n != nil && changed(annotation.GatewayConfig) {
+			if k := plan.UplinkRival(n); c.Pod(k.Namespace, k.Name) != nil {
+				keys[k] = struct{}{}
+			}
+		}
+	}
 	for _, p := range c.NodePods(name) {
 		if subnets || addresses && plan.HasHostPorts(p) {
 			keys[plan.PodKey(p.Namespace, p.Name)] = struct{}{}

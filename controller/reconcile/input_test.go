@@ -214,3 +214,37 @@ func TestForeignRows(t *testing.T) {
 		return s.server.Nbctl("--bare", "--columns=name", "find", "logical_switch_port", "name=ns_clash") != ""
 	})
 }
+
+// TestNamesThatMeet: a node may be called like a switch of ours, and a pod's port like a node's.
+func TestNamesThatMeet(t *testing.T) {
+	s := newStage(t)
+	count := func(table, name string) int {
+		return len(strings.Fields(s.server.Nbctl("--bare", "--columns=_uuid", "find", table, "name="+name)))
+	}
+	s.node("join", "")
+	s.pod("on-join", "join", "")
+	s.eventually("a node called join has a switch of its own, and its pod a port", func() bool {
+		return count("logical_switch", "node_join") == 1 && count("logical_switch_port", "ns_on-join") == 1
+	})
+	if n := count("logical_switch", "join"); n != 1 {
+		t.Errorf("%d switches join", n)
+	}
+	s.pod("node1", "join", "") // before the node
+	s.eventually("the pod has a port", func() bool { return count("logical_switch_port", "ns_node1") == 1 })
+	s.node("node1", "")
+	s.eventually("the node has subnets", func() bool { return s.subnets("node1") != nil })
+	churntest.Edit(s.api, nodesResource, "node1", func(n *corev1.Node) {
+		n.Annotations[annotation.ChassisID] = "c"
+		n.Annotations[annotation.GatewayConfig] = annotation.FormatGateway(annotation.Gateway{
+			Mode: "shared", InterfaceID: "ns_node1", MAC: "02:00:00:00:00:01", Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")},
+		})
+	})
+	s.eventually("the name is the node's", func() bool {
+		return s.server.Nbctl("--bare", "--columns=type", "find", "logical_switch_port", "name=ns_node1") == "localnet"
+	})
+	s.hears("pod node1 NotServed")
+	s.api.Remove(nodesResource, "node1")
+	s.eventually("the pod has its port again", func() bool {
+		return s.server.Nbctl("--bare", "--columns=type,options", "find", "logical_switch_port", "name=ns_node1") != "localnet" && count("logical_switch_port", "ns_node1") == 1 && len(s.now.loop.Failing()) == 0
+	})
+}
