@@ -1,8 +1,9 @@
 # One small image with both programs, and of Debian only the tools that the agent
 # runs and what these load: no shell, no package manager. Bases are arguments, so
-# that a registry of your own, or bases made by debootstrap, can be used.
-ARG BUILD_BASE=golang:1.26-bookworm
-ARG BASE=debian:12-slim
+# that a registry of your own, or bases made by debootstrap, can be used. The defaults
+# are pinned: a tag can be moved by its owner.
+ARG BUILD_BASE=golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d
+ARG BASE=debian:bookworm-slim@sha256:88200866dfff7ea7f5cbcb6ec7c8a701889efe6fe859fe64d6990e4b07ea4171
 
 FROM ${BUILD_BASE} AS build
 WORKDIR /src
