@@ -119,3 +119,20 @@ func checkBounds(p *networkingv1.NetworkPolicy, rules []rule, wrong *shortfall) 
 		}
 	}
 }
+
+// Size is how many bytes the rows have, as far as one object decides about them: matches,
+// VIPs and backends.
+func Size(rows []Row) int {
+	n := 0
+	for _, r := range rows {
+		switch r := r.(type) {
+		case ACL:
+			n += len(r.Match)
+		case LoadBalancer:
+			for v, b := range r.VIPs {
+				n += len(v) + len(b)
+			}
+		}
+	}
+	return n
+}

@@ -262,16 +262,7 @@ func planned(tb testing.TB, objects []k8sruntime.Object) (rows int) {
 	}
 	for _, k := range c.Keys() {
 		out, _ := plan.Rows(c, k)
-		for _, r := range out {
-			switch r := r.(type) {
-			case plan.ACL:
-				rows += len(r.Match)
-			case plan.LoadBalancer:
-				for v, b := range r.VIPs {
-					rows += len(v) + len(b)
-				}
-			}
-		}
+		rows += plan.Size(out)
 	}
 	return rows
 }

@@ -26,10 +26,11 @@ type worker struct {
 	pending map[plan.Key]struct{} // keys of the full sync that are not done
 	syncing uint64                // the database connection that the full sync is of; 0: none was begun
 	synced  uint64                // the database connection whose full sync is done
+	heavy   heavy
 }
 
 func newWorker(l *Loop, t *term, b *books, q workqueue.TypedRateLimitingInterface[plan.Key]) *worker {
-	return &worker{Loop: l, term: t, books: b, queue: q, waiting: newWaiting(), pending: map[plan.Key]struct{}{}}
+	return &worker{Loop: l, term: t, books: b, queue: q, waiting: newWaiting(), pending: map[plan.Key]struct{}{}, heavy: heavy{}}
 }
 
 func (w *worker) run(ctx context.Context) error {
@@ -39,7 +40,12 @@ func (w *worker) run(ctx context.Context) error {
 			return nil
 		}
 		w.pace.note(len(keys)+w.queue.Len()+len(w.backlog), w.begun)
-		w.reconcile(ctx, keys)
+		for i, batch := range w.heavy.batches(keys) {
+			if i > 0 && w.term.hold(ctx) != nil {
+				return nil
+			}
+			w.reconcile(ctx, batch)
+		}
 		w.publish()
 	}
 }
@@ -173,6 +179,7 @@ func (w *worker) prepare(k plan.Key, todo *work) {
 		w.queue.Done(k)
 		return
 	}
+	w.heavy.note(k, rows)
 	todo.rows[k] = rows
 	if told != nil {
 		todo.after[k] = told
