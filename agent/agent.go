@@ -37,6 +37,7 @@ type agent struct {
 	page     *page.Page
 	nodeWake loop.Signal // the Node, or what is told about it, has changed
 	ovsWake  loop.Signal // the settings in OVS, or what they are made of, have changed
+	podsWake loop.Signal // what the controller says of a pod has changed
 
 	ovs        *ovs.Client
 	chassis    string
@@ -76,7 +77,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 		return fmt.Errorf("check configuration: %w", err)
 	}
 	settings = fallBack(settings, noEBPF)
-	a := &agent{cfg: cfg, settings: settings, log: log, ready: newReadiness(log), nodeWake: loop.NewSignal(), ovsWake: loop.NewSignal()}
+	a := &agent{cfg: cfg, settings: settings, log: log, ready: newReadiness(log), nodeWake: loop.NewSignal(), ovsWake: loop.NewSignal(), podsWake: loop.NewSignal()}
 	a.page = page.New(a.ready.missing)
 	registry := prometheus.NewRegistry()
 	listener, err := cfg.listen(log)
@@ -175,7 +176,8 @@ func (a *agent) build() error {
 			a.gateway.Kick() // its zone
 			a.nodeWake.Kick()
 		},
-		Peers: func() { a.gateway.PeersChanged() },
+		Readdressed: func() { a.podsWake.Kick() },
+		Peers:       func() { a.gateway.PeersChanged() },
 		Service: func(k service.Key) {
 			a.gateway.ServiceChanged(k)
 			a.health.Changed(k)

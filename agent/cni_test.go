@@ -50,6 +50,7 @@ func TestCNI(t *testing.T) {
 	}{
 		{"versions", testVersions},
 		{"check", testCheck},
+		{"readdress", testReaddress},
 		{"gc", testGC},
 		{"errors", testErrors},
 		{"giving up", testGivingUp},

@@ -3,7 +3,9 @@ package agent
 import (
 	"context"
 	"errors"
+	"fmt"
 	"path/filepath"
+	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cniserver"
@@ -12,6 +14,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
 
 // cniServer builds what serves the CNI plugin and what keeps pods' ports. The
@@ -26,7 +29,7 @@ func (a *agent) cniServer(collector *metrics.Collector) (*cniserver.Server, *pod
 		}
 		wirer.Steal = steal
 	}
-	keeper := &podnet.Keeper{Wirer: wirer, Gone: a.podGone, Log: a.log}
+	keeper := &podnet.Keeper{Wirer: wirer, Gone: a.podGone, Assigned: a.podAssigned, Readdressed: a.podReaddressed, Wake: a.podsWake, Log: a.log}
 	server := cniserver.New(cniserver.Options{
 		Socket: a.cfg.CNISocket, Cluster: a.cluster, Wirer: wirer, Keeper: keeper, Status: a.cniStatus,
 		MTU: func() int { return int(a.mtu.Load()) }, Observe: collector.ObserveCNI, ObservePhase: collector.ObserveCNIPhase, Log: a.log,
@@ -44,6 +47,35 @@ func (a *agent) podGone(ctx context.Context, namespace, name, uid string) (bool,
 		return false, errors.New(missing)
 	}
 	return a.cluster.PodGone(ctx, cluster.PodRef{Namespace: namespace, Name: name, UID: uid})
+}
+
+// podAssigned returns what the pod's annotation says, if it can be an interface's.
+func (a *agent) podAssigned(namespace, name, uid string) (podnet.Assigned, bool) {
+	pod := a.cluster.Pod(cluster.PodRef{Namespace: namespace, Name: name, UID: uid})
+	if pod == nil {
+		return podnet.Assigned{}, false
+	}
+	network, err := annotation.ParsePod(pod.Annotations)
+	if err != nil || annotation.CheckMAC(network.MAC) != nil {
+		return podnet.Assigned{}, false
+	}
+	return podnet.Assigned{MAC: network.MAC, Addresses: network.Addresses, Gateways: network.Gateways}, true
+}
+
+// eventReaddressed is the reason of the Event of a pod whose addresses have changed.
+const eventReaddressed = "Readdressed"
+
+// podReaddressed tells whoever looks at the pod: its status keeps what ADD returned.
+func (a *agent) podReaddressed(ctx context.Context, now podnet.Pod, was podnet.Assigned) {
+	namespace, name, _ := strings.Cut(now.LogicalPort, "_")
+	pod := a.cluster.Pod(cluster.PodRef{Namespace: namespace, Name: name, UID: now.UID})
+	if pod == nil {
+		return
+	}
+	text := fmt.Sprintf("its addresses were %v when it was started, and are %v now; its status says the former until it is made again", was.Addresses, now.Addresses)
+	if err := a.cluster.WarnPod(ctx, pod, eventReaddressed, text); err != nil {
+		a.log.Warn("cannot write an event", "error", err)
+	}
 }
 
 // cniStatus is what CNI's STATUS is told. What the gateway lacks, pods that are

@@ -29,6 +29,8 @@ type Handlers struct {
 	Peers   func()            // Peers returns something else
 	Service func(service.Key) // Objects returns something else for this key
 	Synced  func()            // once, when every list has been read
+
+	Readdressed func() // what the controller says of a pod of the node has changed
 }
 
 // watchRetryMax is how long the agent of one of many nodes waits to watch again at most: all

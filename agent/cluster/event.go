@@ -14,7 +14,7 @@ import (
 
 // filled gives handlers that are nil something to do.
 func (h Handlers) filled() Handlers {
-	for _, f := range []*func(){&h.Node, &h.Peers, &h.Synced} {
+	for _, f := range []*func(){&h.Node, &h.Peers, &h.Synced, &h.Readdressed} {
 		if *f == nil {
 			*f = func() {}
 		}
@@ -60,6 +60,11 @@ func (c *Cluster) changed(old, now any) {
 				c.handlers.Service(service.Key{Kind: service.KindPod, Namespace: o.Namespace, Name: o.Name})
 			}
 		}
+	}
+	before, _ := old.(*corev1.Pod)
+	after, _ := now.(*corev1.Pod)
+	if before != nil && after != nil && before.Annotations[annotation.PodNetworks] != after.Annotations[annotation.PodNetworks] {
+		c.handlers.Readdressed()
 	}
 	was, _ := old.(*corev1.Node)
 	is, _ := now.(*corev1.Node)

@@ -53,6 +53,15 @@ func (c *Cluster) lookup(ref PodRef) (*corev1.Pod, error) {
 	return pod, nil
 }
 
+// Pod returns the pod as far as the informer knows it, nil if it does not.
+func (c *Cluster) Pod(ref PodRef) *corev1.Pod {
+	pod, err := c.lookup(ref)
+	if err != nil {
+		return nil
+	}
+	return pod
+}
+
 // PodGone reports whether the pod is gone from this node: what the informer does
 // not know the API server itself is asked for, since the informer may be behind.
 func (c *Cluster) PodGone(ctx context.Context, ref PodRef) (bool, error) {

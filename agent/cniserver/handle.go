@@ -106,8 +106,29 @@ func (s *Server) add(ctx context.Context, req cni.Request, conf cni.NetConf) (js
 	if err != nil {
 		return nil, withCause(ctx, err)
 	}
+	if err := s.unchanged(ctx, req, ref, pod); err != nil {
+		return nil, err
+	}
 	s.o.ObservePhase(phaseTotal, time.Since(start))
 	return result(pod, host, conf.CNIVersion)
+}
+
+// unchanged undoes an ADD during which the controller has changed its mind: the runtime tries
+// again, and is told the right addresses.
+func (s *Server) unchanged(ctx context.Context, req cni.Request, ref cluster.PodRef, was podnet.Pod) error {
+	pod := s.o.Cluster.Pod(ref)
+	if pod == nil {
+		return nil // FollowPod has told
+	}
+	now, err := annotation.ParsePod(pod.Annotations)
+	if err != nil || slices.Equal(now.Addresses, was.Addresses) && slices.Equal(now.MAC, was.MAC) {
+		return nil
+	}
+	text := fmt.Sprintf("pod %s was given %v instead of %v while its interface was made", ref, now.Addresses, was.Addresses)
+	if err := s.o.Wirer.Del(ctx, req.ContainerID, req.Interface); err != nil {
+		text += ": " + err.Error()
+	}
+	return types.NewError(types.ErrTryAgainLater, text, "try again")
 }
 
 // check compares with what ADD was told, and that with what the controller says

@@ -31,13 +31,25 @@ type Keeper struct {
 	// Try keeps requests of a container away; false if there is one.
 	Try func(containerID string) (release func(), ok bool)
 	Log *slog.Logger
+	// Assigned returns what the controller says of a pod now, false if that is not known; nil
+	// if nobody is to be asked.
+	Assigned func(namespace, name, uid string) (Assigned, bool)
+	// Readdressed is told of a pod whose interface has other addresses now; nil: nobody is.
+	Readdressed func(ctx context.Context, now Pod, was Assigned)
+	// Wake is kicked when what the controller says of a pod has changed.
+	Wake loop.Signal
+
+	doubts map[string]doubt // by the host's end; Run's
 }
 
 // Run keeps until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
 	wake, stop := k.Wirer.OVS.Watch(func(table, _ string) bool { return table == "Port" || table == "Bridge" })
 	defer stop()
-	signal := loop.NewSignal()
+	if k.Wake == nil {
+		k.Wake = loop.NewSignal()
+	}
+	signal := k.Wake
 	go func() {
 		for {
 			select {
@@ -95,6 +107,12 @@ func (k *Keeper) pass(ctx context.Context) error {
 		if !owns(f.ports[host], f.records[host]) {
 			errs = append(errs, k.restore(ctx, host, f.records[host]))
 		}
+	}
+	for _, host := range newest {
+		if !owns(f.ports[host], f.records[host]) {
+			continue // it is restored, or a later sandbox has the port
+		}
+		errs = append(errs, k.readdress(ctx, host, f.records[host]))
 	}
 	for host, ids := range f.ports {
 		if _, recorded := f.records[host]; !recorded { // of an agent before this one

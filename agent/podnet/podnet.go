@@ -40,7 +40,7 @@ type Pod struct {
 	MTU         int
 	// Limits in bits a second, as the pod sees the direction; 0 is none.
 	IngressRate, EgressRate uint64
-	Time                    time.Time // of the record; Add sets it
+	Time                    time.Time // of Add, which sets it
 }
 
 // Stealer keeps the host's stack from handling a port's packets a second

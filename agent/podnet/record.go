@@ -20,7 +20,9 @@ func (w *Wirer) recordPath(host string) string { return filepath.Join(w.Dir, hos
 // record writes p down, at once or not at all.
 func (w *Wirer) record(p Pod) error {
 	host := HostName(p.ContainerID, p.Interface)
-	p.Time = time.Now()
+	if p.Time.IsZero() { // of two sandboxes the later stays the later, whatever it is told
+		p.Time = time.Now()
+	}
 	b, err := json.Marshal(p)
 	if err == nil {
 		err = os.MkdirAll(w.Dir, 0o700)

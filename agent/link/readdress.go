@@ -1,0 +1,53 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"syscall"
+
+	"github.com/vishvananda/netlink"
+)
+
+// ReaddressPod gives a pod's interface another MAC address, other addresses and other default
+// routes. For another MAC address it goes down for a moment, or its IPv6 link-local address would
+// stay the one made from the old, and OVN drops neighbour discovery from that.
+func ReaddressPod(p PodInterface) error {
+	return InNetns(p.Netns, func() error {
+		l, err := find(p.Name)
+		if err != nil {
+			return err
+		}
+		if !slices.Equal(l.Attrs().HardwareAddr, p.MAC) {
+			if err := netlink.LinkSetDown(l); err != nil {
+				return fmt.Errorf("set %s in %s down: %w", p.Name, p.Netns, err)
+			}
+			if err := netlink.LinkSetHardwareAddr(l, p.MAC); err != nil {
+				return fmt.Errorf("set address %s of %s in %s: %w", p.MAC, p.Name, p.Netns, err)
+			}
+		}
+		if err := deleteDefaults(l, p.Gateways); err != nil {
+			return err
+		}
+		return configurePod(p)
+	})
+}
+
+// deleteDefaults removes the device's default routes but those via the gateways.
+func deleteDefaults(l netlink.Link, keep []netip.Addr) error {
+	routes, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
+	if err != nil {
+		return fmt.Errorf("list routes of %s: %w", l.Attrs().Name, err)
+	}
+	for _, r := range routes {
+		gw, ok := netip.AddrFromSlice(r.Gw)
+		if p, all := prefixOf(r.Dst); !ok || all && p.Bits() != 0 || slices.Contains(keep, gw.Unmap()) {
+			continue
+		}
+		if err := netlink.RouteDel(&r); err != nil && !errors.Is(err, syscall.ESRCH) {
+			return fmt.Errorf("delete default route via %s of %s: %w", gw, l.Attrs().Name, err)
+		}
+	}
+	return nil
+}
