@@ -25,6 +25,8 @@ func TestSizes(t *testing.T) {
 		{"ns value", uint32(unsafe.Sizeof(gatewaySeen{})), spec.Maps["ns"].ValueSize},
 		{"fragment key", uint32(unsafe.Sizeof(gatewayFragKey{})), spec.Maps["frags"].KeySize},
 		{"fragment value", uint32(unsafe.Sizeof(gatewayFragSeen{})), spec.Maps["frags"].ValueSize},
+		{"network key", uint32(unsafe.Sizeof(gatewayNetworkKey{})), spec.Maps["networks"].KeySize},
+		{"internal networks", uint32(unsafe.Sizeof(internalBits{})), spec.Maps[".data.nets"].ValueSize},
 		{"host digest", hostWords * 8, spec.Maps[".data.hosts"].ValueSize},
 		{"flow key", uint32(unsafe.Sizeof(gatewayFlowKey{})), spec.Maps["takeover"].KeySize},
 		{"flow value", uint32(unsafe.Sizeof(gatewaySeen{})), spec.Maps["takeover"].ValueSize},
@@ -78,8 +80,10 @@ func TestReasons(t *testing.T) {
 			want = []Counter{toHost}
 		case n < gatewayReasonREASON_BOTH_FIRST:
 			want = []Counter{toOVN}
-		case n < gatewayReasonREASON_OUT_FIRST:
+		case n < gatewayReasonREASON_WIRE_DROP_FIRST:
 			want = []Counter{toBoth}
+		case n < gatewayReasonREASON_OUT_FIRST:
+			want = []Counter{barred}
 		case n < gatewayReasonREASON_DROP_FIRST:
 			want = []Counter{outward}
 		case n < gatewayReasonREASON_UP_FIRST:
@@ -101,7 +105,7 @@ func TestPinnedMaps(t *testing.T) {
 	}
 	pinned := map[string]bool{
 		"counters": true, "ns": true, "frags": true, "services": true, "host_addrs": true,
-		"host_sockets": true, "takeover": true, "host_protos": true, "lookup_targets": true,
+		"host_sockets": true, "takeover": true, "host_protos": true, "networks": true, "lookup_targets": true,
 	}
 	for name, m := range spec.Maps {
 		if got := m.Pinning == ebpf.PinByName; got != pinned[name] {

@@ -45,6 +45,8 @@ static __always_inline int direct_wire(struct __sk_buff *skb, __u32 reason)
 		give_hash(skb);
 		return bpf_redirect(cfg.bridge, 0);
 	}
+	if (reason >= REASON_WIRE_DROP_FIRST)
+		return TC_ACT_SHOT;
 	bpf_clone_redirect(skb, cfg.bridge, 0);
 	return TC_ACT_UNSPEC;
 }
@@ -87,6 +89,8 @@ static __always_inline int bridged_wire(struct __sk_buff *skb, __u32 reason)
 	reason = count_wire(skb, reason);
 	/* a peer on this machine, behind a veth, has left its own there */
 	skb->tc_index = 0;
+	if (reason >= REASON_WIRE_DROP_FIRST)
+		return TC_ACT_SHOT;
 	if (!connected())
 		return TC_ACT_UNSPEC;
 	if (reason == REASON_SERVICE_HOST)
@@ -143,7 +147,10 @@ static __always_inline int bridged_flows(struct __sk_buff *skb)
 
 static __always_inline int dedicated_wire(struct __sk_buff *skb, __u32 reason)
 {
-	if (count_wire(skb, reason) == REASON_SERVICE)
+	reason = count_wire(skb, reason);
+	if (reason >= REASON_WIRE_DROP_FIRST)
+		return TC_ACT_SHOT;
+	if (reason == REASON_SERVICE)
 		count_service(skb);
 	give_hash(skb);
 	return TC_ACT_UNSPEC;

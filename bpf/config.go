@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 )
 
 const maxPrefixes = 4 // MAX_PREFIXES in types.h
@@ -31,6 +32,8 @@ type Config struct {
 	ServiceCIDRs, PodCIDRs []netip.Prefix
 	RoutablePods           []netip.Prefix // of this node's pods, that are known outside
 	Masquerade             []netip.Prefix // by which the host reaches OVN; bridged only
+	Internal               []netip.Prefix // the cluster's own: what arrives from or for one is dropped
+	External               []netip.Prefix // those inside Internal that are on the wire all the same; the longest decides
 	Layout                 Layout         // of one load: SetConfig cannot change it
 	VLAN                   uint16         // the tag that is ours, bridged and dedicated only; 0: untagged
 	MTU                    int            // longest IP packet OVN may send in local gateway mode; 0: any
@@ -79,6 +82,11 @@ func (c Config) Validate() error {
 	}
 	errs = append(errs, checkPrefixes("service", c.ServiceCIDRs), checkPrefixes("pod", c.PodCIDRs),
 		checkPrefixes("routable pod", c.RoutablePods), checkPrefixes("masquerade", c.Masquerade))
+	for _, p := range slices.Concat(c.Internal, c.External) {
+		if !p.IsValid() || p.Addr().Is4In6() {
+			bad("internal or external network %s is invalid", p)
+		}
+	}
 	return errors.Join(errs...)
 }
 

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"encoding/binary"
+	"errors"
 	"math/bits"
 	"net/netip"
 	"sync"
@@ -14,11 +15,12 @@ const (
 	hostWords = 64   // HOST_WORDS in types.h
 )
 
-// digest keeps two bitmaps that the programs read without a lookup. A bit that
+// digest keeps bitmaps that the programs read without a lookup. A bit that
 // is set says that the tables are worth asking; one that is clear, that they
 // have nothing. So bits are set before entries are written, and cleared after.
 type digest struct {
-	ports, hosts *ebpf.Variable
+	ports, hosts         *ebpf.Variable
+	internal4, internal6 *ebpf.Variable
 
 	mu       sync.Mutex // guards what follows, and the order of writes
 	services map[uint16]int
@@ -26,10 +28,15 @@ type digest struct {
 	bfd      bool
 	nodes    []netip.Addr
 	addrs    []netip.Addr
+	networks []netip.Prefix
+	written  *internalBits // nil: not yet
 }
 
-func newDigest(ports, hosts *ebpf.Variable) *digest {
-	return &digest{ports: ports, hosts: hosts, services: map[uint16]int{}, takeover: map[uint16]int{}}
+func newDigest(v *gatewayVariables) *digest {
+	return &digest{
+		ports: v.SpecialPorts, hosts: v.HostDigest, internal4: v.Internal4, internal6: v.Internal6,
+		services: map[uint16]int{}, takeover: map[uint16]int{},
+	}
 }
 
 // configure enters what the configuration says.
@@ -60,6 +67,37 @@ func (d *digest) setHosts(addrs []netip.Addr) error {
 	defer d.mu.Unlock()
 	d.addrs = addrs
 	return d.writeHosts(nil)
+}
+
+// addNetworks enters more internal networks than those last set, for the moment.
+func (d *digest) addNetworks(more []netip.Prefix) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	return d.writeNetworks(more)
+}
+
+func (d *digest) setNetworks(networks []netip.Prefix) error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	d.networks = networks
+	return d.writeNetworks(nil)
+}
+
+func (d *digest) writeNetworks(more []netip.Prefix) error {
+	var b internalBits
+	for _, list := range [][]netip.Prefix{d.networks, more} {
+		for _, p := range list {
+			b.add(p)
+		}
+	}
+	if d.written != nil && *d.written == b {
+		return nil
+	}
+	if err := errors.Join(d.internal4.Set(&b.v4), d.internal6.Set(&b.v6)); err != nil {
+		return err
+	}
+	d.written = &b
+	return nil
 }
 
 // countService notes that many table entries more on each port, or fewer.

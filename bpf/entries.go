@@ -29,9 +29,10 @@ type DatagramKey struct {
 type FragmentOwner uint8
 
 const (
-	FragmentHost FragmentOwner = FragmentOwner(gatewayFragOwnerFRAG_HOST)
-	FragmentOVN  FragmentOwner = FragmentOwner(gatewayFragOwnerFRAG_OVN)
-	FragmentBoth FragmentOwner = FragmentOwner(gatewayFragOwnerFRAG_BOTH)
+	FragmentHost    FragmentOwner = FragmentOwner(gatewayFragOwnerFRAG_HOST)
+	FragmentOVN     FragmentOwner = FragmentOwner(gatewayFragOwnerFRAG_OVN)
+	FragmentBoth    FragmentOwner = FragmentOwner(gatewayFragOwnerFRAG_BOTH)
+	FragmentDropped FragmentOwner = FragmentOwner(gatewayFragOwnerFRAG_DROPPED)
 )
 
 // Datagram is what is known of one.

@@ -30,7 +30,7 @@ const (
 var sidePrograms = [...]string{FromWire: "explain_wire", FromOVN: "explain_ovn", FromHost: "explain_host"}
 
 // globals are the data of one load of the programs: they have no pins.
-var globals = []string{".data.config", ".data.ports", ".data.hosts"}
+var globals = []string{".data.config", ".data.ports", ".data.hosts", ".data.nets"}
 
 // Explainer says what the programs that are attached would do with a packet: it
 // runs their rules over their tables, and counts, learns and sends nothing.
@@ -85,6 +85,10 @@ func (e *Explainer) ReadConfig() error {
 	}
 	e.Config = configOf(cell)
 	e.Config.Layout = e.Layout
+	var err error
+	if e.Config.Internal, e.Config.External, err = readNetworks(e.coll.Maps["networks"]); err != nil {
+		return fmt.Errorf("read networks: %w", err)
+	}
 	return nil
 }
 

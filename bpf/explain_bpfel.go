@@ -30,8 +30,9 @@ const (
 	explainAskedASKED_TAKEOVER explainAsked = 6
 	explainAskedASKED_FRAGMENT explainAsked = 7
 	explainAskedASKED_PROTOCOL explainAsked = 8
-	explainAskedWOULD_LEARN    explainAsked = 9
-	explainAskedWOULD_REMEMBER explainAsked = 10
+	explainAskedASKED_NETWORK  explainAsked = 9
+	explainAskedWOULD_LEARN    explainAsked = 10
+	explainAskedWOULD_REMEMBER explainAsked = 11
 )
 
 type explainCell struct {
@@ -42,7 +43,7 @@ type explainCell struct {
 
 type explainCells struct {
 	_      structs.HostLayout
-	Reason [61]explainCell
+	Reason [64]explainCell
 }
 
 type explainConfig struct {
@@ -188,6 +189,12 @@ type explainFragSeen struct {
 	Pad   [7]uint8
 }
 
+type explainNetworkKey struct {
+	_    structs.HostLayout
+	Bits uint32
+	Addr explainAddr
+}
+
 type explainNote struct {
 	_      structs.HostLayout
 	Addr   explainAddr
@@ -236,6 +243,7 @@ const (
 	explainMapHostAddrs     = "host_addrs"
 	explainMapHostProtos    = "host_protos"
 	explainMapHostSockets   = "host_sockets"
+	explainMapNetworks      = "networks"
 	explainMapNs            = "ns"
 	explainMapServiceCounts = "service_counts"
 	explainMapServiceSlots  = "service_slots"
@@ -247,6 +255,8 @@ const (
 	explainVarCfg           = "cfg"
 	explainVarCountServices = "count_services"
 	explainVarHostDigest    = "host_digest"
+	explainVarInternal4     = "internal4"
+	explainVarInternal6     = "internal6"
 	explainVarSpecialPorts  = "special_ports"
 	explainVarUnusedAsked   = "unused_asked"
 	explainVarUnusedReason  = "unused_reason"
@@ -309,6 +319,7 @@ type explainMapSpecs struct {
 	HostAddrs     *ebpf.MapSpec `ebpf:"host_addrs"`
 	HostProtos    *ebpf.MapSpec `ebpf:"host_protos"`
 	HostSockets   *ebpf.MapSpec `ebpf:"host_sockets"`
+	Networks      *ebpf.MapSpec `ebpf:"networks"`
 	Ns            *ebpf.MapSpec `ebpf:"ns"`
 	ServiceCounts *ebpf.MapSpec `ebpf:"service_counts"`
 	ServiceSlots  *ebpf.MapSpec `ebpf:"service_slots"`
@@ -323,6 +334,8 @@ type explainVariableSpecs struct {
 	Cfg           *ebpf.VariableSpec `ebpf:"cfg"`
 	CountServices *ebpf.VariableSpec `ebpf:"count_services"`
 	HostDigest    *ebpf.VariableSpec `ebpf:"host_digest"`
+	Internal4     *ebpf.VariableSpec `ebpf:"internal4"`
+	Internal6     *ebpf.VariableSpec `ebpf:"internal6"`
 	SpecialPorts  *ebpf.VariableSpec `ebpf:"special_ports"`
 	UnusedAsked   *ebpf.VariableSpec `ebpf:"unused_asked"`
 	UnusedReason  *ebpf.VariableSpec `ebpf:"unused_reason"`
@@ -354,6 +367,7 @@ type explainMaps struct {
 	HostAddrs     *ebpf.Map `ebpf:"host_addrs"`
 	HostProtos    *ebpf.Map `ebpf:"host_protos"`
 	HostSockets   *ebpf.Map `ebpf:"host_sockets"`
+	Networks      *ebpf.Map `ebpf:"networks"`
 	Ns            *ebpf.Map `ebpf:"ns"`
 	ServiceCounts *ebpf.Map `ebpf:"service_counts"`
 	ServiceSlots  *ebpf.Map `ebpf:"service_slots"`
@@ -369,6 +383,7 @@ func (m *explainMaps) Close() error {
 		m.HostAddrs,
 		m.HostProtos,
 		m.HostSockets,
+		m.Networks,
 		m.Ns,
 		m.ServiceCounts,
 		m.ServiceSlots,
@@ -384,6 +399,8 @@ type explainVariables struct {
 	Cfg           *ebpf.Variable `ebpf:"cfg"`
 	CountServices *ebpf.Variable `ebpf:"count_services"`
 	HostDigest    *ebpf.Variable `ebpf:"host_digest"`
+	Internal4     *ebpf.Variable `ebpf:"internal4"`
+	Internal6     *ebpf.Variable `ebpf:"internal6"`
 	SpecialPorts  *ebpf.Variable `ebpf:"special_ports"`
 	UnusedAsked   *ebpf.Variable `ebpf:"unused_asked"`
 	UnusedReason  *ebpf.Variable `ebpf:"unused_reason"`

@@ -196,6 +196,8 @@ func (r *liveRig) whereto(dir verdict.Direction, decided string) []string {
 		return names
 	}
 	switch {
+	case dir == verdict.FromWire && decided == "drop":
+		return nil
 	case r.layout == Direct && dir == verdict.FromWire:
 		return map[string][]string{"host": at(upUplink), "ovn": at(outBridge), "both": at(upUplink, outBridge)}[decided]
 	case r.layout == Direct:

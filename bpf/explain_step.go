@@ -8,7 +8,7 @@ import (
 
 // Step is one question of a rule, and its answer.
 type Step struct {
-	Asked  string        // what: "address", "service", "range", "gate", "socket", "exchange", "takeover", "fragment", "protocol", "learn", "remember"
+	Asked  string        // what: "address", "service", "range", "gate", "socket", "exchange", "takeover", "fragment", "protocol", "network", "learn", "remember"
 	Addr   netip.Addr    // of the front end or the host's, or the remote side
 	Port   uint16        // of it; of ICMP the echo identifier
 	Proto  uint8         // IP protocol; 0: of no account
@@ -71,10 +71,11 @@ var questions = map[explainAsked]question{
 	explainAskedASKED_SOCKET:   {"socket", []string{"none of the host owns the packet", "one of the host owns the packet"}},
 	explainAskedASKED_EXCHANGE: {"exchange", []string{"OVN has not begun it", "OVN has begun it"}},
 	explainAskedASKED_TAKEOVER: {"takeover", []string{"no connection of OVN's from before", "a connection of OVN's from before"}},
-	explainAskedASKED_FRAGMENT: {"fragment", []string{"the first is not known", "the first went to the host", "the first went to OVN", "the first went to both"}},
+	explainAskedASKED_FRAGMENT: {"fragment", []string{"the first is not known", "the first went to the host", "the first went to OVN", "the first went to both", "the first was dropped"}},
 	explainAskedASKED_PROTOCOL: {"protocol", []string{"the host does not use it with this peer, nor has a raw socket for it", "the host uses it with this peer, or has a raw socket for it"}},
+	explainAskedASKED_NETWORK:  {"network", []string{"not known as the cluster's own", "the cluster's own: never on the wire", "on the wire, inside one of the cluster's own"}},
 	explainAskedWOULD_LEARN:    {"learn", []string{"", "a packet would be remembered, for its answers"}},
-	explainAskedWOULD_REMEMBER: {"remember", []string{"", "the later fragments would follow to the host", "the later fragments would follow to OVN", "the later fragments would follow to both"}},
+	explainAskedWOULD_REMEMBER: {"remember", []string{"", "the later fragments would follow to the host", "the later fragments would follow to OVN", "the later fragments would follow to both", "the later fragments would be dropped, too"}},
 }
 
 func (e *Explainer) step(n explainNote, now time.Duration) Step {

@@ -29,8 +29,11 @@ static __noinline int later_fragment(const struct packet *p)
 	frag_key(&k, p);
 	s = bpf_map_lookup_elem(&frags, &k);
 	note(ASKED_FRAGMENT, s ? 1 + s->owner : 0, &p->src, 0, p->proto, (struct seen *)s);
-	if (s && s->owner != FRAG_BOTH && bpf_ktime_get_ns() - s->ns < FRAG_TIMEOUT)
+	if (s && s->owner != FRAG_BOTH && bpf_ktime_get_ns() - s->ns < FRAG_TIMEOUT) {
+		if (s->owner == FRAG_DROPPED)
+			return REASON_CLUSTER_DESTINATION;
 		return s->owner == FRAG_OVN ? REASON_FRAGMENT_OVN : REASON_FRAGMENT;
+	}
 	kind = kind_of(&p->dst);
 	/* each side reassembles; the one that never sees the first forgets it */
 	return kind == ADDR_HOST || kind == ADDR_VIP ? REASON_FRAGMENT_EARLY : REASON_NOT_OURS;
@@ -40,16 +43,15 @@ static __always_inline __u8 frag_owner(int reason)
 {
 	if (reason < REASON_OVN_FIRST)
 		return FRAG_HOST;
+	if (reason >= REASON_WIRE_DROP_FIRST)
+		return FRAG_DROPPED;
 	return reason < REASON_BOTH_FIRST ? FRAG_OVN : FRAG_BOTH;
 }
 
-/* Later fragments follow the first, whoever got that. */
+/* Later fragments follow the first, wherever that went. */
 static __noinline int first_fragment(const struct packet *p, int reason)
 {
-	struct frag_seen now = {
-		.ns = bpf_ktime_get_ns(),
-		.owner = frag_owner(reason),
-	};
+	struct frag_seen now = { .ns = bpf_ktime_get_ns(), .owner = frag_owner(reason) };
 	struct frag_key k;
 
 	frag_key(&k, p);

@@ -28,6 +28,7 @@ const enum reason *unused_reason __attribute__((unused));
 const enum addr_kind *unused_kind __attribute__((unused));
 const enum service_owner *unused_owner __attribute__((unused));
 const enum frag_owner *unused_fragment __attribute__((unused));
+const enum network *unused_network __attribute__((unused));
 
 static __always_inline __u32 wire_reason(struct __sk_buff *skb, int tags)
 {

@@ -36,7 +36,7 @@ type gatewayCell struct {
 
 type gatewayCells struct {
 	_      structs.HostLayout
-	Reason [61]gatewayCell
+	Reason [64]gatewayCell
 }
 
 type gatewayConfig struct {
@@ -169,9 +169,10 @@ type gatewayFragKey struct {
 type gatewayFragOwner uint32
 
 const (
-	gatewayFragOwnerFRAG_HOST gatewayFragOwner = 0
-	gatewayFragOwnerFRAG_OVN  gatewayFragOwner = 1
-	gatewayFragOwnerFRAG_BOTH gatewayFragOwner = 2
+	gatewayFragOwnerFRAG_HOST    gatewayFragOwner = 0
+	gatewayFragOwnerFRAG_OVN     gatewayFragOwner = 1
+	gatewayFragOwnerFRAG_BOTH    gatewayFragOwner = 2
+	gatewayFragOwnerFRAG_DROPPED gatewayFragOwner = 3
 )
 
 type gatewayFragSeen struct {
@@ -186,6 +187,19 @@ type gatewayLookupTarget struct {
 	Addr gatewayAddr
 	Port uint16
 	Pad  uint16
+}
+
+type gatewayNetwork uint32
+
+const (
+	gatewayNetworkNETWORK_INTERNAL gatewayNetwork = 1
+	gatewayNetworkNETWORK_EXTERNAL gatewayNetwork = 2
+)
+
+type gatewayNetworkKey struct {
+	_    structs.HostLayout
+	Bits uint32
+	Addr gatewayAddr
 }
 
 type gatewayNsKey struct {
@@ -205,74 +219,78 @@ type gatewayPortBits struct {
 type gatewayReason uint32
 
 const (
-	gatewayReasonREASON_DEFAULT            gatewayReason = 0
-	gatewayReasonREASON_GENEVE             gatewayReason = 1
-	gatewayReasonREASON_ARP_VIP            gatewayReason = 2
-	gatewayReasonREASON_ARP_REQUEST        gatewayReason = 3
-	gatewayReasonREASON_ARP_OTHER          gatewayReason = 4
-	gatewayReasonREASON_ND_VIP             gatewayReason = 5
-	gatewayReasonREASON_ND_SOLICIT         gatewayReason = 6
-	gatewayReasonREASON_ND_OTHER           gatewayReason = 7
-	gatewayReasonREASON_OTHER_MAC          gatewayReason = 8
-	gatewayReasonREASON_MULTICAST          gatewayReason = 9
-	gatewayReasonREASON_VLAN               gatewayReason = 10
-	gatewayReasonREASON_NOT_IP             gatewayReason = 11
-	gatewayReasonREASON_MALFORMED          gatewayReason = 12
-	gatewayReasonREASON_FRAGMENT           gatewayReason = 13
-	gatewayReasonREASON_SERVICE_HOST       gatewayReason = 14
-	gatewayReasonREASON_SERVICE_LOCAL      gatewayReason = 15
-	gatewayReasonREASON_SNAT_SYN           gatewayReason = 16
-	gatewayReasonREASON_HOST_SOCKET        gatewayReason = 17
-	gatewayReasonREASON_ICMP_ECHO          gatewayReason = 18
-	gatewayReasonREASON_ICMP_ECHO_REPLY    gatewayReason = 19
-	gatewayReasonREASON_ICMP_ERROR_HOST    gatewayReason = 20
-	gatewayReasonREASON_PROTO_HOST         gatewayReason = 21
-	gatewayReasonREASON_NOT_OURS           gatewayReason = 22
-	gatewayReasonREASON_PASS_UNCONFIGURED  gatewayReason = 23
-	gatewayReasonREASON_OVN_FIRST          gatewayReason = 24
-	gatewayReasonREASON_GENEVE_OVN         gatewayReason = 24
-	gatewayReasonREASON_SERVICE            gatewayReason = 25
-	gatewayReasonREASON_SNAT_PORT          gatewayReason = 26
-	gatewayReasonREASON_TAKEOVER           gatewayReason = 27
-	gatewayReasonREASON_ICMP_ERROR_OVN     gatewayReason = 28
-	gatewayReasonREASON_ICMP_VIP           gatewayReason = 29
-	gatewayReasonREASON_PROTO_NS           gatewayReason = 30
-	gatewayReasonREASON_FRAGMENT_OVN       gatewayReason = 31
-	gatewayReasonREASON_ARP_REQUEST_OVN    gatewayReason = 32
-	gatewayReasonREASON_ND_SOLICIT_OVN     gatewayReason = 33
-	gatewayReasonREASON_POD_ADDRESS        gatewayReason = 34
-	gatewayReasonREASON_OVN_ADDRESS        gatewayReason = 35
-	gatewayReasonREASON_BOTH_FIRST         gatewayReason = 36
-	gatewayReasonREASON_ARP_REPLY          gatewayReason = 36
-	gatewayReasonREASON_ARP_GRATUITOUS     gatewayReason = 37
-	gatewayReasonREASON_ND_ADVERT          gatewayReason = 38
-	gatewayReasonREASON_ROUTER_ADVERT      gatewayReason = 39
-	gatewayReasonREASON_FRAGMENT_EARLY     gatewayReason = 40
-	gatewayReasonREASON_ICMP_ECHO_REPLY_NS gatewayReason = 41
-	gatewayReasonREASON_ICMP_ERROR_ECHO    gatewayReason = 42
-	gatewayReasonREASON_BFD                gatewayReason = 43
-	gatewayReasonREASON_OUT_FIRST          gatewayReason = 44
-	gatewayReasonREASON_OUT                gatewayReason = 44
-	gatewayReasonREASON_OUT_LEARNED        gatewayReason = 45
-	gatewayReasonREASON_NEIGHBOUR_OUT      gatewayReason = 46
-	gatewayReasonREASON_ENCAP_OUT          gatewayReason = 47
-	gatewayReasonREASON_BFD_OUT            gatewayReason = 48
-	gatewayReasonREASON_DROP_FIRST         gatewayReason = 49
-	gatewayReasonREASON_PMTUD              gatewayReason = 49
-	gatewayReasonREASON_BAD_MAC            gatewayReason = 50
-	gatewayReasonREASON_GARP_GUARD         gatewayReason = 51
-	gatewayReasonREASON_SVC_LEAK           gatewayReason = 52
-	gatewayReasonREASON_UNSNATED           gatewayReason = 53
-	gatewayReasonREASON_HOST_OWNED         gatewayReason = 54
-	gatewayReasonREASON_NO_UPLINK          gatewayReason = 55
-	gatewayReasonREASON_UP_FIRST           gatewayReason = 56
-	gatewayReasonREASON_HAIRPIN            gatewayReason = 56
-	gatewayReasonREASON_OVERSIZED          gatewayReason = 57
-	gatewayReasonREASON_LOCAL_OUT          gatewayReason = 58
-	gatewayReasonREASON_HOST_FIRST         gatewayReason = 59
-	gatewayReasonREASON_HOST_OUT           gatewayReason = 59
-	gatewayReasonREASON_HOST_OVN           gatewayReason = 60
-	gatewayReasonREASON_MAX                gatewayReason = 61
+	gatewayReasonREASON_DEFAULT             gatewayReason = 0
+	gatewayReasonREASON_GENEVE              gatewayReason = 1
+	gatewayReasonREASON_ARP_VIP             gatewayReason = 2
+	gatewayReasonREASON_ARP_REQUEST         gatewayReason = 3
+	gatewayReasonREASON_ARP_OTHER           gatewayReason = 4
+	gatewayReasonREASON_ND_VIP              gatewayReason = 5
+	gatewayReasonREASON_ND_SOLICIT          gatewayReason = 6
+	gatewayReasonREASON_ND_OTHER            gatewayReason = 7
+	gatewayReasonREASON_OTHER_MAC           gatewayReason = 8
+	gatewayReasonREASON_MULTICAST           gatewayReason = 9
+	gatewayReasonREASON_VLAN                gatewayReason = 10
+	gatewayReasonREASON_NOT_IP              gatewayReason = 11
+	gatewayReasonREASON_MALFORMED           gatewayReason = 12
+	gatewayReasonREASON_FRAGMENT            gatewayReason = 13
+	gatewayReasonREASON_SERVICE_HOST        gatewayReason = 14
+	gatewayReasonREASON_SERVICE_LOCAL       gatewayReason = 15
+	gatewayReasonREASON_SNAT_SYN            gatewayReason = 16
+	gatewayReasonREASON_HOST_SOCKET         gatewayReason = 17
+	gatewayReasonREASON_ICMP_ECHO           gatewayReason = 18
+	gatewayReasonREASON_ICMP_ECHO_REPLY     gatewayReason = 19
+	gatewayReasonREASON_ICMP_ERROR_HOST     gatewayReason = 20
+	gatewayReasonREASON_PROTO_HOST          gatewayReason = 21
+	gatewayReasonREASON_NOT_OURS            gatewayReason = 22
+	gatewayReasonREASON_PASS_UNCONFIGURED   gatewayReason = 23
+	gatewayReasonREASON_OVN_FIRST           gatewayReason = 24
+	gatewayReasonREASON_GENEVE_OVN          gatewayReason = 24
+	gatewayReasonREASON_SERVICE             gatewayReason = 25
+	gatewayReasonREASON_SNAT_PORT           gatewayReason = 26
+	gatewayReasonREASON_TAKEOVER            gatewayReason = 27
+	gatewayReasonREASON_ICMP_ERROR_OVN      gatewayReason = 28
+	gatewayReasonREASON_ICMP_VIP            gatewayReason = 29
+	gatewayReasonREASON_PROTO_NS            gatewayReason = 30
+	gatewayReasonREASON_FRAGMENT_OVN        gatewayReason = 31
+	gatewayReasonREASON_ARP_REQUEST_OVN     gatewayReason = 32
+	gatewayReasonREASON_ND_SOLICIT_OVN      gatewayReason = 33
+	gatewayReasonREASON_POD_ADDRESS         gatewayReason = 34
+	gatewayReasonREASON_OVN_ADDRESS         gatewayReason = 35
+	gatewayReasonREASON_BOTH_FIRST          gatewayReason = 36
+	gatewayReasonREASON_ARP_REPLY           gatewayReason = 36
+	gatewayReasonREASON_ARP_GRATUITOUS      gatewayReason = 37
+	gatewayReasonREASON_ND_ADVERT           gatewayReason = 38
+	gatewayReasonREASON_ROUTER_ADVERT       gatewayReason = 39
+	gatewayReasonREASON_FRAGMENT_EARLY      gatewayReason = 40
+	gatewayReasonREASON_ICMP_ECHO_REPLY_NS  gatewayReason = 41
+	gatewayReasonREASON_ICMP_ERROR_ECHO     gatewayReason = 42
+	gatewayReasonREASON_BFD                 gatewayReason = 43
+	gatewayReasonREASON_WIRE_DROP_FIRST     gatewayReason = 44
+	gatewayReasonREASON_NESTED_TAG          gatewayReason = 44
+	gatewayReasonREASON_SPOOFED_SOURCE      gatewayReason = 45
+	gatewayReasonREASON_CLUSTER_DESTINATION gatewayReason = 46
+	gatewayReasonREASON_OUT_FIRST           gatewayReason = 47
+	gatewayReasonREASON_OUT                 gatewayReason = 47
+	gatewayReasonREASON_OUT_LEARNED         gatewayReason = 48
+	gatewayReasonREASON_NEIGHBOUR_OUT       gatewayReason = 49
+	gatewayReasonREASON_ENCAP_OUT           gatewayReason = 50
+	gatewayReasonREASON_BFD_OUT             gatewayReason = 51
+	gatewayReasonREASON_DROP_FIRST          gatewayReason = 52
+	gatewayReasonREASON_PMTUD               gatewayReason = 52
+	gatewayReasonREASON_BAD_MAC             gatewayReason = 53
+	gatewayReasonREASON_GARP_GUARD          gatewayReason = 54
+	gatewayReasonREASON_SVC_LEAK            gatewayReason = 55
+	gatewayReasonREASON_UNSNATED            gatewayReason = 56
+	gatewayReasonREASON_HOST_OWNED          gatewayReason = 57
+	gatewayReasonREASON_NO_UPLINK           gatewayReason = 58
+	gatewayReasonREASON_UP_FIRST            gatewayReason = 59
+	gatewayReasonREASON_HAIRPIN             gatewayReason = 59
+	gatewayReasonREASON_OVERSIZED           gatewayReason = 60
+	gatewayReasonREASON_LOCAL_OUT           gatewayReason = 61
+	gatewayReasonREASON_HOST_FIRST          gatewayReason = 62
+	gatewayReasonREASON_HOST_OUT            gatewayReason = 62
+	gatewayReasonREASON_HOST_OVN            gatewayReason = 63
+	gatewayReasonREASON_MAX                 gatewayReason = 64
 )
 
 type gatewaySeen struct {
@@ -305,6 +323,7 @@ const (
 	gatewayMapHostProtos          = "host_protos"
 	gatewayMapHostSockets         = "host_sockets"
 	gatewayMapLookupTargets       = "lookup_targets"
+	gatewayMapNetworks            = "networks"
 	gatewayMapNs                  = "ns"
 	gatewayMapServiceCounts       = "service_counts"
 	gatewayMapServiceSlots        = "service_slots"
@@ -321,9 +340,12 @@ const (
 	gatewayVarCfg                 = "cfg"
 	gatewayVarCountServices       = "count_services"
 	gatewayVarHostDigest          = "host_digest"
+	gatewayVarInternal4           = "internal4"
+	gatewayVarInternal6           = "internal6"
 	gatewayVarSpecialPorts        = "special_ports"
 	gatewayVarUnusedFragment      = "unused_fragment"
 	gatewayVarUnusedKind          = "unused_kind"
+	gatewayVarUnusedNetwork       = "unused_network"
 	gatewayVarUnusedOwner         = "unused_owner"
 	gatewayVarUnusedReason        = "unused_reason"
 )
@@ -390,6 +412,7 @@ type gatewayMapSpecs struct {
 	HostProtos    *ebpf.MapSpec `ebpf:"host_protos"`
 	HostSockets   *ebpf.MapSpec `ebpf:"host_sockets"`
 	LookupTargets *ebpf.MapSpec `ebpf:"lookup_targets"`
+	Networks      *ebpf.MapSpec `ebpf:"networks"`
 	Ns            *ebpf.MapSpec `ebpf:"ns"`
 	ServiceCounts *ebpf.MapSpec `ebpf:"service_counts"`
 	ServiceSlots  *ebpf.MapSpec `ebpf:"service_slots"`
@@ -404,9 +427,12 @@ type gatewayVariableSpecs struct {
 	Cfg            *ebpf.VariableSpec `ebpf:"cfg"`
 	CountServices  *ebpf.VariableSpec `ebpf:"count_services"`
 	HostDigest     *ebpf.VariableSpec `ebpf:"host_digest"`
+	Internal4      *ebpf.VariableSpec `ebpf:"internal4"`
+	Internal6      *ebpf.VariableSpec `ebpf:"internal6"`
 	SpecialPorts   *ebpf.VariableSpec `ebpf:"special_ports"`
 	UnusedFragment *ebpf.VariableSpec `ebpf:"unused_fragment"`
 	UnusedKind     *ebpf.VariableSpec `ebpf:"unused_kind"`
+	UnusedNetwork  *ebpf.VariableSpec `ebpf:"unused_network"`
 	UnusedOwner    *ebpf.VariableSpec `ebpf:"unused_owner"`
 	UnusedReason   *ebpf.VariableSpec `ebpf:"unused_reason"`
 }
@@ -437,6 +463,7 @@ type gatewayMaps struct {
 	HostProtos    *ebpf.Map `ebpf:"host_protos"`
 	HostSockets   *ebpf.Map `ebpf:"host_sockets"`
 	LookupTargets *ebpf.Map `ebpf:"lookup_targets"`
+	Networks      *ebpf.Map `ebpf:"networks"`
 	Ns            *ebpf.Map `ebpf:"ns"`
 	ServiceCounts *ebpf.Map `ebpf:"service_counts"`
 	ServiceSlots  *ebpf.Map `ebpf:"service_slots"`
@@ -452,6 +479,7 @@ func (m *gatewayMaps) Close() error {
 		m.HostProtos,
 		m.HostSockets,
 		m.LookupTargets,
+		m.Networks,
 		m.Ns,
 		m.ServiceCounts,
 		m.ServiceSlots,
@@ -467,9 +495,12 @@ type gatewayVariables struct {
 	Cfg            *ebpf.Variable `ebpf:"cfg"`
 	CountServices  *ebpf.Variable `ebpf:"count_services"`
 	HostDigest     *ebpf.Variable `ebpf:"host_digest"`
+	Internal4      *ebpf.Variable `ebpf:"internal4"`
+	Internal6      *ebpf.Variable `ebpf:"internal6"`
 	SpecialPorts   *ebpf.Variable `ebpf:"special_ports"`
 	UnusedFragment *ebpf.Variable `ebpf:"unused_fragment"`
 	UnusedKind     *ebpf.Variable `ebpf:"unused_kind"`
+	UnusedNetwork  *ebpf.Variable `ebpf:"unused_network"`
 	UnusedOwner    *ebpf.Variable `ebpf:"unused_owner"`
 	UnusedReason   *ebpf.Variable `ebpf:"unused_reason"`
 }

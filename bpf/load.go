@@ -101,7 +101,7 @@ func Open(opts Options) (*Gateway, error) {
 		return nil, fmt.Errorf("load gateway programs: %w", err)
 	}
 	g.counts = newServiceCounts(g.objs.ServiceSlots, g.objs.ServiceCounts, g.opts.CountServices)
-	g.digest = newDigest(g.objs.SpecialPorts, g.objs.HostDigest)
+	g.digest = newDigest(&g.objs.gatewayVariables)
 	if err := errors.Join(g.SetConfig(opts.Config), g.restore()); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}
@@ -144,7 +144,7 @@ func (g *Gateway) SetConfig(c Config) error {
 	if c.Layout != g.opts.Config.Layout {
 		return fmt.Errorf("set gateway config: layout %s is loaded, not %s", g.opts.Config.Layout, c.Layout)
 	}
-	if err := errors.Join(g.digest.configure(c), g.objs.Cfg.Set(c.cell())); err != nil {
+	if err := errors.Join(g.digest.configure(c), g.syncNetworks(c), g.objs.Cfg.Set(c.cell())); err != nil {
 		return fmt.Errorf("set gateway config: %w", err)
 	}
 	return nil

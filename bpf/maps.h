@@ -16,6 +16,8 @@
 struct config cfg SEC(".data.config");
 __u64 special_ports[PORT_WORDS] SEC(".data.ports"); /* digest: see table.go */
 __u64 host_digest[HOST_WORDS] SEC(".data.hosts");   /* digest of the host's addresses */
+__u64 internal4[PORT_WORDS] SEC(".data.nets");	    /* digest of internal networks, by */
+__u64 internal6[HOST_WORDS] SEC(".data.nets");	    /* 16 bits; by a hash of 48 bits */
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
@@ -58,6 +60,16 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } host_addrs SEC(".maps");
+
+/* IPv4 networks are mapped as addresses are. */
+struct {
+	__uint(type, BPF_MAP_TYPE_LPM_TRIE);
+	__uint(max_entries, 16384);
+	__type(key, struct network_key);
+	__type(value, __u8); /* enum network */
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} networks SEC(".maps");
 
 /*
  * Connections from before the node was taken over, or its range changed.
@@ -186,7 +198,9 @@ static __always_inline int connected(void)
 /* The reason of a packet from the wire, or that there is nobody to hand it to. */
 static __always_inline __u32 settled_wire(__u32 reason)
 {
-	return reason >= REASON_OVN_FIRST && !connected() ? REASON_PASS_UNCONFIGURED : reason;
+	if (reason >= REASON_OVN_FIRST && reason < REASON_WIRE_DROP_FIRST && !connected())
+		return REASON_PASS_UNCONFIGURED;
+	return reason;
 }
 
 static __always_inline __u32 settled_ovn(__u32 reason)

@@ -26,7 +26,7 @@ type monitorCell struct {
 
 type monitorCells struct {
 	_      structs.HostLayout
-	Reason [61]monitorCell
+	Reason [64]monitorCell
 }
 
 type monitorConfig struct {
@@ -180,6 +180,12 @@ type monitorLookFor struct {
 	ByPacket uint8
 }
 
+type monitorNetworkKey struct {
+	_    structs.HostLayout
+	Bits uint32
+	Addr monitorAddr
+}
+
 type monitorNsKey struct {
 	_      structs.HostLayout
 	Remote monitorAddr
@@ -229,6 +235,7 @@ const (
 	monitorMapHostAddrs     = "host_addrs"
 	monitorMapHostProtos    = "host_protos"
 	monitorMapHostSockets   = "host_sockets"
+	monitorMapNetworks      = "networks"
 	monitorMapNs            = "ns"
 	monitorMapSamples       = "samples"
 	monitorMapServiceCounts = "service_counts"
@@ -243,6 +250,8 @@ const (
 	monitorVarCountServices = "count_services"
 	monitorVarFilter        = "filter"
 	monitorVarHostDigest    = "host_digest"
+	monitorVarInternal4     = "internal4"
+	monitorVarInternal6     = "internal6"
 	monitorVarMissed        = "missed"
 	monitorVarSecond        = "second"
 	monitorVarSpecialPorts  = "special_ports"
@@ -308,6 +317,7 @@ type monitorMapSpecs struct {
 	HostAddrs     *ebpf.MapSpec `ebpf:"host_addrs"`
 	HostProtos    *ebpf.MapSpec `ebpf:"host_protos"`
 	HostSockets   *ebpf.MapSpec `ebpf:"host_sockets"`
+	Networks      *ebpf.MapSpec `ebpf:"networks"`
 	Ns            *ebpf.MapSpec `ebpf:"ns"`
 	Samples       *ebpf.MapSpec `ebpf:"samples"`
 	ServiceCounts *ebpf.MapSpec `ebpf:"service_counts"`
@@ -324,6 +334,8 @@ type monitorVariableSpecs struct {
 	CountServices *ebpf.VariableSpec `ebpf:"count_services"`
 	Filter        *ebpf.VariableSpec `ebpf:"filter"`
 	HostDigest    *ebpf.VariableSpec `ebpf:"host_digest"`
+	Internal4     *ebpf.VariableSpec `ebpf:"internal4"`
+	Internal6     *ebpf.VariableSpec `ebpf:"internal6"`
 	Missed        *ebpf.VariableSpec `ebpf:"missed"`
 	Second        *ebpf.VariableSpec `ebpf:"second"`
 	SpecialPorts  *ebpf.VariableSpec `ebpf:"special_ports"`
@@ -357,6 +369,7 @@ type monitorMaps struct {
 	HostAddrs     *ebpf.Map `ebpf:"host_addrs"`
 	HostProtos    *ebpf.Map `ebpf:"host_protos"`
 	HostSockets   *ebpf.Map `ebpf:"host_sockets"`
+	Networks      *ebpf.Map `ebpf:"networks"`
 	Ns            *ebpf.Map `ebpf:"ns"`
 	Samples       *ebpf.Map `ebpf:"samples"`
 	ServiceCounts *ebpf.Map `ebpf:"service_counts"`
@@ -372,6 +385,7 @@ func (m *monitorMaps) Close() error {
 		m.HostAddrs,
 		m.HostProtos,
 		m.HostSockets,
+		m.Networks,
 		m.Ns,
 		m.Samples,
 		m.ServiceCounts,
@@ -389,6 +403,8 @@ type monitorVariables struct {
 	CountServices *ebpf.Variable `ebpf:"count_services"`
 	Filter        *ebpf.Variable `ebpf:"filter"`
 	HostDigest    *ebpf.Variable `ebpf:"host_digest"`
+	Internal4     *ebpf.Variable `ebpf:"internal4"`
+	Internal6     *ebpf.Variable `ebpf:"internal6"`
 	Missed        *ebpf.Variable `ebpf:"missed"`
 	Second        *ebpf.Variable `ebpf:"second"`
 	SpecialPorts  *ebpf.Variable `ebpf:"special_ports"`

@@ -10,6 +10,7 @@
 
 #include "maps.h"
 #include "parse.h"
+#include "prefix.h"
 
 struct arp_packet {
 	__be16 htype;
@@ -58,13 +59,29 @@ static __always_inline int is_nd(const struct packet *p)
 	       p->icmp_type <= ND_REDIRECT;
 }
 
-static __noinline int arp(struct __sk_buff *skb)
+/* Does an advertisement say where an internal address is? */
+static __always_inline int claims_internal(struct __sk_buff *skb, const struct packet *p)
 {
-	struct arp_packet a;
 	struct addr target;
 
+	return is_nd(p) && p->icmp_type == ND_NEIGHBOR_ADVERT &&
+	       !bpf_skb_load_bytes(skb, p->l4 + 8, &target, sizeof(target)) &&
+	       is_internal(1, &target);
+}
+
+/* foreign: of another network, though it has no tag. */
+static __noinline int arp(struct __sk_buff *skb, int foreign)
+{
+	struct arp_packet a;
+	struct addr sender, target;
+
 	if (bpf_skb_load_bytes(skb, ETH_HLEN, &a, sizeof(a)))
-		return REASON_MALFORMED;
+		return foreign ? REASON_VLAN : REASON_MALFORMED;
+	map4(&sender, a.spa);
+	if (is_internal(0, &sender))
+		return REASON_SPOOFED_SOURCE;
+	if (foreign)
+		return REASON_VLAN;
 	if (a.op == bpf_htons(ARP_OP_REPLY))
 		return REASON_ARP_REPLY;
 	if (a.op != bpf_htons(ARP_OP_REQUEST))

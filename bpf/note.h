@@ -22,6 +22,7 @@ enum asked {
 	ASKED_TAKEOVER,
 	ASKED_FRAGMENT, /* 1 + enum frag_owner; 0: the first is not known */
 	ASKED_PROTOCOL, /* whether the host uses it with that peer */
+	ASKED_NETWORK,	/* what the network of the address is: enum network */
 	WOULD_LEARN,
 	WOULD_REMEMBER, /* 1 + enum frag_owner */
 };

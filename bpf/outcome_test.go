@@ -13,7 +13,7 @@ func (r *rig) outcome(reason verdict.Reason) result {
 	case Bridged:
 		return bridgedOutcome(reason, connected)
 	case Dedicated:
-		if reason.Verdict() == verdict.Drop && connected {
+		if reason.Verdict() == verdict.Drop && (connected || arrives(reason)) {
 			return result{ret: retDrop}
 		}
 		return result{ret: retNext}
@@ -27,12 +27,19 @@ func (r *rig) outcome(reason verdict.Reason) result {
 	return result{ret: retNext}
 }
 
+// arrives: what arrives is dropped also where an interface is missing.
+func arrives(reason verdict.Reason) bool {
+	return verdict.Rules()[reason].Direction == verdict.FromWire
+}
+
 func bridgedOutcome(reason verdict.Reason, connected bool) result {
 	const mark = 0x6f76
 	dir := verdict.Rules()[reason].Direction
 	switch v := reason.Verdict(); {
 	case dir == verdict.FromHost && v == verdict.OVN:
 		return result{ret: retNext, mark: mark}
+	case v == verdict.Drop && dir == verdict.FromWire:
+		return result{ret: retDrop}
 	case !connected:
 		return result{ret: retNext}
 	case v == verdict.Host, dir == verdict.FromHost:
@@ -58,7 +65,7 @@ func (r *rig) learnedNS(t testing.TB) map[verdict.NSKey]bool {
 }
 
 // fragmentOwners are the model's verdicts, as the programs have them.
-var fragmentOwners = [...]verdict.Verdict{FragmentHost: verdict.Host, FragmentOVN: verdict.OVN, FragmentBoth: verdict.Both}
+var fragmentOwners = [...]verdict.Verdict{FragmentHost: verdict.Host, FragmentOVN: verdict.OVN, FragmentBoth: verdict.Both, FragmentDropped: verdict.Drop}
 
 func (r *rig) learnedFrags(t testing.TB) map[verdict.FragKey]verdict.Verdict {
 	t.Helper()

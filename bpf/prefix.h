@@ -6,6 +6,7 @@
 #include <bpf/bpf_helpers.h>
 
 #include "maps.h"
+#include "parse.h"
 
 static __always_inline int in_prefixes4(__be32 ip, const struct prefix4 *set, __u8 count)
 {
@@ -40,6 +41,51 @@ static __always_inline int is_routable(__u8 v6, const struct addr *a)
 {
 	return v6 ? in_prefixes6(a, cfg.routable6, cfg.routable6_count)
 		  : in_prefixes4(a->w[3], cfg.routable4, cfg.routable4_count);
+}
+
+/*
+ * The digests of internal networks, as internalBits in network.go has them. A
+ * bit that is set for an address of another network costs a lookup.
+ */
+static __always_inline int may_be_internal4(__be32 ip)
+{
+	return test_port(internal4, ip);
+}
+
+static __always_inline int may_be_internal6(__be32 first, __be32 second)
+{
+	__u32 hash = (first ^ second << 16) * 0x9e3779b1 >> 20;
+
+	return internal6[hash >> 6] >> (hash & 63) & 1;
+}
+
+/* What the table of networks says of an address; 0: nothing. */
+static __noinline int network_of(const struct addr *a)
+{
+	struct network_key k = { .bits = 128 };
+	__u8 *network;
+	int is;
+
+	k.addr = *a;
+	network = bpf_map_lookup_elem(&networks, &k);
+	is = network ? *network : 0;
+	note(ASKED_NETWORK, is, a, 0, 0, NULL);
+	return is;
+}
+
+/*
+ * Is it in a network that is never on the wire? Another node's is, wherever it
+ * lies. Not static: see parse().
+ */
+__noinline int is_internal(__u32 v6, const struct addr *a)
+{
+	if (!a)
+		return 0;
+	if (v6 ? !may_be_internal6(a->w[0], a->w[1]) : !may_be_internal4(a->w[3]))
+		return 0;
+	if (v6 && !a->w[0] && !a->w[1] && a->w[2] == bpf_htonl(0xffff))
+		return 0; /* see is_mapped() */
+	return network_of(a) == NETWORK_INTERNAL && kind_of(a) != ADDR_PEER;
 }
 
 #endif /* __PREFIX_H */

@@ -35,6 +35,15 @@ struct quick {
 	void *end;
 };
 
+/* Its digest's bit is set: an internal network, or one beside it. */
+static __always_inline int is_internal_quick4(__be32 ip)
+{
+	struct addr a;
+
+	map4(&a, ip);
+	return network_of(&a) == NETWORK_INTERNAL;
+}
+
 static __always_inline int quick_service(const struct quick *q)
 {
 	struct service_key k = { .port = q->tcp->dest, .proto = q->proto };
@@ -116,6 +125,9 @@ static __always_inline int quick_ip6(struct quick *q, void *l3)
 		return UNSURE;
 	if (ip6->version != 6 || dst[0] != node[0] || dst[1] != node[1] || !cfg.has_node6)
 		return UNSURE;
+	if (may_be_internal6(ip6->saddr.in6_u.u6_addr32[0], ip6->saddr.in6_u.u6_addr32[1]) &&
+	    network_of((void *)&ip6->saddr) == NETWORK_INTERNAL)
+		return UNSURE;
 	if (ip6->nexthdr == IPPROTO_ICMPV6)
 		return quick_echo6(ip6);
 	q->proto = ip6->nexthdr;
@@ -139,6 +151,8 @@ static __always_inline int quick_from_wire(struct __sk_buff *skb, int tags)
 	if (ip->daddr != cfg.node4 || !ip->daddr || *(__u8 *)ip != IP4_PLAIN)
 		return UNSURE;
 	if (ip->frag_off & bpf_htons(IP_MF | IP_OFFSET))
+		return UNSURE;
+	if (may_be_internal4(ip->saddr) && is_internal_quick4(ip->saddr))
 		return UNSURE;
 	if (ip->protocol == IPPROTO_ICMP)
 		return quick_echo4(ip);

@@ -26,7 +26,7 @@ func OpenSlow(opts Options, turns int) (*Gateway, error) {
 	if err := g.load(spec); err != nil {
 		return nil, fmt.Errorf("load slow gateway programs: %w", err)
 	}
-	g.digest = newDigest(g.objs.SpecialPorts, g.objs.HostDigest)
+	g.digest = newDigest(&g.objs.gatewayVariables)
 	if err := errors.Join(g.SetConfig(opts.Config), g.restore()); err != nil {
 		return nil, errors.Join(err, g.Close())
 	}

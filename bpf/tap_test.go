@@ -51,6 +51,9 @@ func (p *tap) expect(t *testing.T, frame []byte) {
 	buf := make([]byte, 65536)
 	for {
 		n, from, err := unix.Recvfrom(p.fd, buf, 0)
+		if errors.Is(err, unix.EINTR) {
+			continue
+		}
 		if err != nil {
 			t.Fatalf("receive frame %x: %v", frame, err)
 		}
@@ -96,6 +99,9 @@ func (p *tap) await(t *testing.T, right func(frame []byte, vlan uint16) bool) {
 	buf, oob := make([]byte, 65536), make([]byte, 256)
 	for {
 		n, oobn, _, from, err := unix.Recvmsg(p.fd, buf, oob, 0)
+		if errors.Is(err, unix.EINTR) { // with a time limit, which this socket has, nobody else tries again
+			continue
+		}
 		if err != nil {
 			t.Fatalf("receive frame: %v", err)
 		}

@@ -72,6 +72,12 @@ enum reason {
 	REASON_ICMP_ERROR_ECHO,
 	REASON_BFD,
 
+	/* from the wire, dropped; also where there is nobody to hand OVN's to */
+	REASON_WIRE_DROP_FIRST,
+	REASON_NESTED_TAG = REASON_WIRE_DROP_FIRST,
+	REASON_SPOOFED_SOURCE,
+	REASON_CLUSTER_DESTINATION,
+
 	/* from OVN, out of the uplink */
 	REASON_OUT_FIRST,
 	REASON_OUT = REASON_OUT_FIRST,
@@ -177,6 +183,18 @@ enum addr_kind {
 	ADDR_PEER, /* another node's */
 };
 
+/* What a network is: the value in the table of networks. The longest prefix decides. */
+enum network {
+	NETWORK_INTERNAL = 1, /* the cluster's own: never on the wire */
+	NETWORK_EXTERNAL,     /* inside one that is, and on the wire all the same */
+};
+
+struct network_key {
+	__u32 bits; /* of addr; 96 more for IPv4 */
+	struct addr addr;
+};
+_Static_assert(sizeof(struct network_key) == 20, "network_key is shared with Go");
+
 /* Who serves a front end: the value in the table of services. */
 enum service_owner {
 	SERVICE_OVN = 1,
@@ -232,11 +250,12 @@ struct seen {
 };
 _Static_assert(sizeof(struct seen) == 8, "seen is shared with Go");
 
-/* Who got a datagram's first fragment. */
+/* Where a datagram's first fragment went. */
 enum frag_owner {
 	FRAG_HOST,
 	FRAG_OVN,
 	FRAG_BOTH,
+	FRAG_DROPPED,
 };
 
 /* When a datagram's first fragment was seen, and to whom it went. */

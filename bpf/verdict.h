@@ -74,21 +74,71 @@ static __always_inline int by_address(struct __sk_buff *skb, const struct packet
 	return kind == ADDR_OVN ? REASON_OVN_ADDRESS : -1;
 }
 
-static __noinline int ip(struct __sk_buff *skb)
+/* Does what is for an internal address go to a listener there? */
+static __always_inline int is_served(const struct packet *p, int reason)
 {
-	struct packet p = {};
+	if (!connected())
+		return 0;
+	switch (reason) {
+	case REASON_SERVICE:
+	case REASON_SERVICE_HOST:
+	case REASON_SERVICE_LOCAL:
+	case REASON_POD_ADDRESS:
+	case REASON_OVN_ADDRESS:
+	case REASON_GENEVE_OVN:
+	case REASON_FRAGMENT:
+	case REASON_FRAGMENT_OVN:
+	case REASON_ICMP_VIP:
+	case REASON_ND_VIP:
+	case REASON_ND_SOLICIT:
+	case REASON_ND_SOLICIT_OVN:
+		return 1;
+	case REASON_ICMP_ERROR_OVN:
+	case REASON_ICMP_ERROR_ECHO:
+	case REASON_ICMP_ERROR_HOST:
+		return kind_of(&p->dst) == ADDR_VIP;
+	}
+	return 0;
+}
+
+/*
+ * Would the host forward to an internal address what these rules leave to it? Not
+ * static: see parse().
+ */
+__noinline int goes_inward(const struct packet *p, int reason)
+{
+	return p && is_internal(p->v6, &p->dst) && !is_host(&p->dst) && !is_served(p, reason);
+}
+
+static __always_inline int admitted(struct __sk_buff *skb, const struct packet *p)
+{
 	int reason;
 
-	if (parse(skb, ETH_HLEN, &p, skb->protocol) || is_mapped(&p, &p.dst))
-		return REASON_MALFORMED;
-	if (is_nd(&p))
-		return nd(skb, &p);
-	reason = by_address(skb, &p);
-	if (reason < 0)
-		reason = p.frag == FRAG_LATER ? later_fragment(&p) : owner(skb, &p);
-	if (p.frag == FRAG_FIRST)
-		return first_fragment(&p, reason);
-	return reason;
+	if (is_nd(p))
+		return nd(skb, p);
+	reason = by_address(skb, p);
+	if (reason >= 0)
+		return reason;
+	return p->frag == FRAG_LATER ? later_fragment(p) : owner(skb, p);
+}
+
+/* foreign: of another network, though it has no tag; the host's stack takes it. */
+static __noinline int ip(struct __sk_buff *skb, int foreign)
+{
+	struct packet p = {};
+	int bad, reason = REASON_MALFORMED;
+
+	bad = parse(skb, ETH_HLEN, &p, skb->protocol);
+	if (is_internal(p.v6, &p.src) || (!bad && claims_internal(skb, &p)))
+		return REASON_SPOOFED_SOURCE;
+	bad = bad || foreign || is_mapped(&p, &p.dst);
+	if (!bad)
+		reason = admitted(skb, &p);
+	else if (foreign)
+		reason = REASON_VLAN;
+	if (goes_inward(&p, reason))
+		reason = REASON_CLUSTER_DESTINATION;
+	return p.frag == FRAG_FIRST && !bad ? first_fragment(&p, reason) : reason;
 }
 
 /* Has it the tag that is ours, and no second one? */
@@ -106,19 +156,41 @@ static __always_inline int is_foreign(struct __sk_buff *skb)
 	return !has_our_tag(skb);
 }
 
-/* Everything that arrives at the uplink, in full. Not static: see parse(). */
+static __always_inline int is_tag(__be32 proto)
+{
+	return proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD);
+}
+
+/* The kernel takes what has a tag for VLAN 0, of either kind, as if it had none. */
+static __always_inline int has_priority_tag(struct __sk_buff *skb)
+{
+	return skb->vlan_present && !(skb->vlan_tci & VLAN_VID_MASK);
+}
+
+/*
+ * Everything that arrives at the uplink, in full. A priority tag is taken off: OVS
+ * would not. Not static: see parse().
+ */
 __noinline int from_wire(struct __sk_buff *skb)
 {
+	int priority = has_priority_tag(skb), untagged = priority || !skb->vlan_present;
+	int foreign = untagged ? !!cfg.vlan : !has_our_tag(skb);
+
+	/* the kernel would look behind the second one, too */
+	if (priority && is_tag(skb->protocol))
+		return REASON_NESTED_TAG;
 	/* another network, though it may use the same addresses */
-	if (is_foreign(skb))
+	if (foreign && (!untagged || skb->pkt_type > PACKET_MULTICAST))
 		return REASON_VLAN;
+	if (priority && !DRY_RUN)
+		bpf_skb_vlan_pop(skb);
 	if (skb->pkt_type > PACKET_MULTICAST)
 		return REASON_OTHER_MAC;
 	if (skb->protocol == bpf_htons(ETH_P_ARP))
-		return arp(skb);
+		return arp(skb, foreign);
 	if (skb->protocol == bpf_htons(ETH_P_IP) || skb->protocol == bpf_htons(ETH_P_IPV6))
-		return ip(skb);
-	return REASON_NOT_IP;
+		return ip(skb, foreign);
+	return foreign ? REASON_VLAN : REASON_NOT_IP;
 }
 
 #endif /* __VERDICT_H */

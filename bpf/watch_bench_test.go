@@ -71,7 +71,7 @@ func (n *node) openUncounted(b *testing.B) *Gateway {
 		b.Fatal(err)
 	}
 	b.Cleanup(func() { g.Close() })
-	g.digest = newDigest(g.objs.SpecialPorts, g.objs.HostDigest)
+	g.digest = newDigest(&g.objs.gatewayVariables)
 	if err := errors.Join(g.SetConfig(n.config()), g.restore()); err != nil {
 		b.Fatal(err)
 	}

@@ -22,6 +22,8 @@ func FlowReasons() []bpf.Counter {
 func counterOf(c openflow.Count) bpf.Counter {
 	out := bpf.Counter{Direction: "tx", Verdict: c.Verdict.String(), Reason: c.Reason}
 	switch {
+	case c.Verdict == verdict.Drop && c.Direction == verdict.FromWire:
+		out.Direction, out.Port = "rx", "none"
 	case c.Verdict == verdict.Drop:
 		out.Port = "none"
 	case c.Direction == verdict.FromOVN:

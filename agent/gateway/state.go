@@ -59,6 +59,7 @@ func programConfig(h Host, n Node, s Settings, f facts) bpf.Config {
 		SNATPorts: s.SNATPorts, GenevePort: genevePort,
 		ServiceCIDRs: s.ServiceCIDRs, PodCIDRs: s.PodCIDRs,
 		Masquerade: masquerade(), Layout: layouts[s.Layout], VLAN: s.VLAN,
+		Internal: internal(s, f), External: external(h, n, s, f),
 		Local: s.Local, BFD: s.BFD, InSync: f.inSync,
 	}
 	if s.Routable {
@@ -91,6 +92,7 @@ func (st state) input(ports openflow.Ports, services map[bpf.ServiceKey]bpf.Serv
 			Connected: c.Uplink != 0 && c.Bridge != 0, NodeMAC: verdict.MAC(c.NodeMAC), Node4: c.Node4, Node6: c.Node6,
 			SNATFirst: c.SNATPorts.First, SNATLast: c.SNATPorts.Last, GenevePort: c.GenevePort, EncapIP: c.EncapIP,
 			ServiceCIDRs: c.ServiceCIDRs, PodCIDRs: c.PodCIDRs, RoutablePods: c.RoutablePods, Masquerade: c.Masquerade,
+			Internal: c.Internal, External: c.External,
 			Mode: verdict.Mode{VLAN: c.VLAN, Local: c.Local, BFD: c.BFD, InSync: c.InSync, Takeover: c.Takeover, MTU: c.MTU},
 		},
 		Tables: &verdict.Tables{

@@ -90,7 +90,7 @@ func (e *ebpf) attach() error {
 		Uplink: uplink.Index, Bridge: bridge.Index, NodeMAC: uplink.HardwareAddr,
 		Node4: netip.MustParseAddr(nodeIP), Node6: netip.MustParseAddr(nodeIP6),
 		SNATPorts: snatPorts, GenevePort: genevePort,
-		ServiceCIDRs: serviceCIDRs(), PodCIDRs: podCIDRs(),
+		ServiceCIDRs: serviceCIDRs(), PodCIDRs: podCIDRs(), Internal: internalCIDRs(),
 		Layout: e.layout,
 	}, Clsact: bpf.ClsactFuncs{ // Linux 6.1 has no tcx
 		Attach: link.AttachClsact, Detach: link.DetachClsact, AttachAt: link.AttachClsactAt, DetachAt: link.DetachClsactAt, Attached: link.ClsactAttachedAt,

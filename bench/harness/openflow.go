@@ -74,7 +74,7 @@ func flowInput(mac verdict.MAC, count int) openflow.Input {
 		Config: &verdict.Config{
 			Connected: true, NodeMAC: mac, Node4: netip.MustParseAddr(nodeIP), Node6: netip.MustParseAddr(nodeIP6),
 			SNATFirst: snatPorts.First, SNATLast: snatPorts.Last, GenevePort: genevePort,
-			ServiceCIDRs: serviceCIDRs(), PodCIDRs: podCIDRs(), Mode: verdict.Mode{InSync: true},
+			ServiceCIDRs: serviceCIDRs(), PodCIDRs: podCIDRs(), Internal: internalCIDRs(), Mode: verdict.Mode{InSync: true},
 		},
 		Tables: &verdict.Tables{Addrs: addrs, Services: services},
 	}
@@ -123,4 +123,11 @@ func serviceCIDRs() []netip.Prefix {
 
 func podCIDRs() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")}
+}
+
+// internalCIDRs are those that nothing on the wire is of.
+func internalCIDRs() []netip.Prefix {
+	return append(append(serviceCIDRs(), podCIDRs()...),
+		netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64"),
+		netip.MustParsePrefix("169.254.169.0/29"), netip.MustParsePrefix("fd69::/125"))
 }

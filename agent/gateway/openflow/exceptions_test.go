@@ -87,8 +87,15 @@ func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.R
 	case r == verdict.OutPlain && !n.Config.Local && p.Proto == corpus.ProtoTCP && (p.Src == n.Config.Node4 || p.Src == n.Config.Node6) &&
 		slices.Contains(n.Sockets, corpus.Socket{Proto: p.Proto, Local: netip.AddrPortFrom(p.Src, p.SrcPort)}) && looksInRange(n, p.SrcPort):
 		return &exception{"from a port of a listening socket in the range", verdict.Drop}
+	case r == verdict.ClusterDestination && p.Position == verdict.Later && !at.inner(p.Dst) && !n.Config.Connected:
+		return &exception{"fragment of one that was dropped", verdict.Host}
 	case dir != verdict.FromWire || !n.Config.Connected:
 		return nil
+	case r == verdict.ClusterDestination && p.Position == verdict.Later && !at.inner(p.Dst):
+		return &exception{reassembled, verdict.Both}
+	case r >= verdict.ClusterDestination && p.Position != verdict.Unfragmented && at.inner(p.Dst) && looksAtPorts(n, p.Dst) &&
+		f.Dst == n.Config.NodeMAC && r != verdict.VLAN && (f.Tagged && !f.Priority) == (n.Config.VLAN != 0):
+		return &exception{reassembled, verdict.Drop} // which is what one gets there that is not reassembled
 	case r.Verdict() != verdict.Host && r.Verdict() != verdict.OVN && r != verdict.FragmentEarly && r != verdict.ICMPErrorEcho && r != verdict.ICMPEchoReplyNS:
 		return nil
 	case beforeAddress(r), f.Dst != n.Config.NodeMAC:
@@ -125,6 +132,21 @@ func beforeAddress(r verdict.Reason) bool {
 
 func looksInRange(n *corpus.Node, port uint16) bool {
 	return n.Config.SNATFirst <= port && port <= n.Config.SNATLast
+}
+
+// inner reports whether an address is internal and not the host's.
+func (at place) inner(a netip.Addr) bool {
+	length := func(prefixes []netip.Prefix) (n int) {
+		for _, p := range prefixes {
+			if p.Contains(a) {
+				n = max(n, p.Bits())
+			}
+		}
+		return n
+	}
+	c := &at.node.Config
+	host := a == c.Node4 || a == c.Node6 || at.node.Addrs[a] == verdict.AddrHost
+	return length(c.Internal) > length(c.External) && !host
 }
 
 func looksAtPorts(n *corpus.Node, a netip.Addr) bool {

@@ -38,6 +38,9 @@ const (
 	tableService // from the host, to OVN
 	tableToHost  // with a gateway VLAN: without its tag
 	tableHairpin // from the host, translated
+	tableClaim   // from the wire: neighbour advertisements of internal addresses
+	tableSender  // from the wire: by source
+	tableInward  // from the wire: to internal addresses
 )
 
 const (

@@ -45,6 +45,7 @@ func Flows(in Input) []string {
 // demultiplexer adds everything but the flows of single front ends.
 func (b *builder) demultiplexer() {
 	b.ports()
+	b.internal()
 	if b.connected() {
 		b.l2()
 		b.addresses()

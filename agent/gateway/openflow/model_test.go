@@ -66,7 +66,8 @@ func (r *rig) check(t *testing.T, at place, dir verdict.Direction, frame []byte)
 	}
 	if vlan := at.node.Config.VLAN; vlan != 0 {
 		ours := f.Tagged && f.VID == vlan && f.Type != corpus.EtherVLAN && f.Type != corpus.EtherQinQ
-		pops, pushes := ours && dir != verdict.FromHost, dir == verdict.FromHost && !f.Tagged
+		priority := f.Priority && dir == verdict.FromWire && want != verdict.Drop
+		pops, pushes := priority || ours && dir != verdict.FromHost, dir == verdict.FromHost && !f.Tagged
 		checkTag(t, pops, pushes, trace)
 	}
 	return name

@@ -9,7 +9,7 @@ import (
 // tableNames are what the tables are about.
 var tableNames = [...]string{
 	"port", "neighbour", "address", "claimed address", "range", "gate", "takeover", "protocol", "exchange", "learned", "answer",
-	"ICMPv6", "ARP sender", "ARP sender", "from OVN", "tag", "too big", "guard", "local mode", "size", "out", "from host", "service", "untag", "hairpin",
+	"ICMPv6", "ARP sender", "ARP sender", "from OVN", "tag", "too big", "guard", "local mode", "size", "out", "from host", "service", "untag", "hairpin", "claim", "sender", "cluster's networks",
 }
 
 // TableLonger is the table of which any flow with a match is for packets that are

@@ -55,7 +55,7 @@ func (b *builder) decide(r verdict.Reason, t table, priority int, m match, actio
 }
 
 func (b *builder) reason(r verdict.Reason) verdict.Reason {
-	out := r.Verdict() == verdict.Out || r.Verdict() == verdict.Drop
+	out := r.Verdict() == verdict.Out || r.Verdict() == verdict.Drop && r.Direction() != verdict.FromWire
 	if out && r != verdict.HostOut && !b.connected() {
 		return verdict.NoUplink
 	}

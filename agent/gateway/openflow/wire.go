@@ -14,6 +14,7 @@ const (
 	reassembly = 64003
 	pureSYN    = "-fin+syn-rst-ack"
 	tagged     = "0x1000/0x1000"
+	untagged   = "0x0000/0x1000"
 )
 
 // ports decides by the port that a frame comes from, its tag, and its MAC.
@@ -27,14 +28,15 @@ func (b *builder) ports() {
 		return
 	}
 	uplink := match{}.with("in_port", b.in.Ports.Uplink)
-	other, untagged := verdict.PassUnconfigured, verdict.VLAN
+	other, without := verdict.PassUnconfigured, verdict.VLAN
 	if b.connected() {
 		other = verdict.OtherMAC
 	}
 	if b.c.VLAN == 0 {
-		untagged = other
+		without = other
 	}
-	b.decide(untagged, tablePort, 50, uplink, local)
+	b.decide(without, tablePort, 50, uplink, local)
+	b.priorityTags(uplink)
 	ours := uplink
 	if n := b.c.VLAN; n != 0 {
 		ours = uplink.with("dl_vlan", n)
@@ -42,12 +44,14 @@ func (b *builder) ports() {
 		for _, second := range secondTag {
 			b.decide(verdict.VLAN, tablePort, 200, ours.with("dl_type", second), local)
 		}
+		b.foreign(uplink)
 	} else {
 		b.decide(verdict.VLAN, tablePort, 200, uplink.with("vlan_tci", tagged), local)
 	}
-	if b.connected() {
-		b.add(tablePort, 100, ours.with("dl_dst", macString(b.c.NodeMAC)), resubmit(tableL2))
-		b.add(tablePort, 100, ours.with("dl_dst", group), resubmit(tableL2))
+	b.add(tablePort, 100, ours.with("dl_dst", macString(b.c.NodeMAC)), resubmit(tableClaim))
+	b.add(tablePort, 100, ours.with("dl_dst", group), resubmit(tableClaim))
+	if !b.connected() {
+		b.decide(verdict.PassUnconfigured, tableL2, 0, nil, b.toHost...)
 	}
 }
 

@@ -21,6 +21,7 @@ func (s *seen) node() *verdict.Config {
 		Connected: c.Uplink != 0 && c.Bridge != 0, NodeMAC: verdict.MAC(c.NodeMAC), Node4: c.Node4, Node6: c.Node6,
 		SNATFirst: c.SNATPorts.First, SNATLast: c.SNATPorts.Last, GenevePort: c.GenevePort, EncapIP: c.EncapIP,
 		ServiceCIDRs: c.ServiceCIDRs, PodCIDRs: c.PodCIDRs, RoutablePods: c.RoutablePods, Masquerade: c.Masquerade,
+		Internal: c.Internal, External: c.External,
 		Mode: verdict.Mode{VLAN: c.VLAN, Local: c.Local, BFD: c.BFD, InSync: c.InSync, Takeover: c.Takeover, MTU: c.MTU},
 	}
 }
@@ -60,4 +61,5 @@ func (s *seen) tables(owns func() bool) *verdict.Tables {
 // owners are who got a first fragment, as the model has it.
 var owners = map[bpf.FragmentOwner]verdict.Verdict{
 	bpf.FragmentHost: verdict.Host, bpf.FragmentOVN: verdict.OVN, bpf.FragmentBoth: verdict.Both,
+	bpf.FragmentDropped: verdict.Drop,
 }

@@ -78,11 +78,15 @@ func (d *decided) checkChanges(t *testing.T) {
 func (d *decided) checkWire(t *testing.T) {
 	t.Helper()
 	c, p, v := d.model.Config, &d.frame.IP, d.Verdict()
-	d.oneOf(t, verdict.Host, verdict.OVN, verdict.Both)
+	d.oneOf(t, verdict.Host, verdict.OVN, verdict.Both, verdict.Drop)
+	if v == verdict.Drop {
+		d.checkBarred(t)
+		return
+	}
 	switch {
 	case !c.Connected && v != verdict.Host:
 		t.Errorf("%s, without an interface to hand to", d.Reason)
-	case d.frame.Tagged != (c.VLAN != 0) && d.Reason != verdict.VLAN:
+	case (d.frame.Tagged && !d.frame.Priority) != (c.VLAN != 0) && d.Reason != verdict.VLAN:
 		t.Errorf("%s, another network's", d.Reason)
 	case d.frame.Type == corpus.EtherARP && d.frame.ARP.Op == 1 && d.host(d.frame.ARP.Target) && v != verdict.Host:
 		t.Errorf("%s, an ARP request for the host", d.Reason)
@@ -122,6 +126,22 @@ func (d *decided) checkTaken(t *testing.T) {
 	}
 }
 
+// checkBarred: what arrives is dropped for an internal address or a second tag alone, never
+// what somebody else sends to the host.
+func (d *decided) checkBarred(t *testing.T) {
+	t.Helper()
+	c, p := d.model.Config, &d.frame.IP
+	inside := func(a netip.Addr) bool { return within(c.Internal, a.Is6(), a) }
+	claimed := inside(d.frame.ARP.Sender) || inside(p.Target)
+	switch {
+	case d.Reason == verdict.NestedTag && d.frame.Priority:
+	case !inside(p.Src) && !claimed && (!inside(p.Dst) || d.host(p.Dst)):
+		t.Errorf("%s, from %s to %s", d.Reason, p.Src, p.Dst)
+	case d.frame.Tagged && !d.frame.Priority && d.frame.VID != c.VLAN:
+		t.Errorf("%s, of another network", d.Reason)
+	}
+}
+
 func (d *decided) checkOVN(t *testing.T) {
 	t.Helper()
 	c, p, v := d.model.Config, &d.frame.IP, d.Verdict()
@@ -155,7 +175,8 @@ func (d *decided) checkOVN(t *testing.T) {
 // protocol by which the host would get the answer.
 func (d *decided) ofHost() bool {
 	c, p := d.model.Config, d.frame.IP
-	if !d.frame.Whole || p.Src != c.Node4 && p.Src != c.Node6 || c.Local || d.Reason == verdict.NeighbourOut || d.Reason == verdict.BFDOut {
+	unread := d.frame.Tagged && (c.VLAN == 0 || d.frame.VID != c.VLAN)
+	if unread || !d.frame.Whole || p.Src != c.Node4 && p.Src != c.Node6 || c.Local || d.Reason == verdict.NeighbourOut || d.Reason == verdict.BFDOut {
 		return false
 	}
 	answer := p

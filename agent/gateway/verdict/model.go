@@ -43,6 +43,9 @@ type Config struct {
 	ServiceCIDRs, PodCIDRs []netip.Prefix
 	RoutablePods           []netip.Prefix // this node's pod subnets that need no NAT
 	Masquerade             []netip.Prefix // what the host sends there is for the hairpin
+	// Internal are the cluster's own networks: what arrives from one or for one is dropped.
+	Internal []netip.Prefix
+	External []netip.Prefix // those inside Internal that are on the wire all the same
 	Mode
 }
 
@@ -75,7 +78,7 @@ func (m Model) Decide(dir Direction, f Frame, now time.Duration) Decision {
 		return Decision{Reason: m.fromHost(&f)}
 	}
 	d := m.fromWire(&f, now)
-	if !m.Config.Connected && d.Verdict() != Host {
+	if v := d.Verdict(); !m.Config.Connected && (v == OVN || v == Both) {
 		d.Reason = PassUnconfigured
 	}
 	return d

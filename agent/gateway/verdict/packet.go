@@ -35,8 +35,9 @@ func (m MAC) group() bool { return m[0]&1 != 0 }
 type Frame struct {
 	Dst, Src MAC
 	Tagged   bool   // by IEEE 802.1Q or 802.1ad
-	VID      uint16 // of an 802.1Q tag; 0 of one of 802.1ad
-	Type     uint16 // EtherType, behind an 802.1Q tag; a second tag's or 802.1ad's own: nothing more is read
+	Priority bool   // the tag is of either and for VLAN 0: to the kernel, the frame has none
+	VID      uint16 // of the tag
+	Type     uint16 // EtherType, behind an 802.1Q or priority tag; a second tag's or 802.1ad's own: nothing more is read
 	Length   int    // bytes behind EtherType
 	Whole    bool   // ARP or IP, and well formed
 	ARP      ARP    // if whole
@@ -100,12 +101,13 @@ func Parse(b []byte) Frame {
 	}
 	f.Dst, f.Src, f.Type = MAC(b[0:6]), MAC(b[6:12]), binary.BigEndian.Uint16(b[12:])
 	b = b[14:]
-	if f.Type == etherVLAN || f.Type == etherQinQ {
-		f.Tagged = true
-	}
-	if f.Type == etherVLAN && len(b) >= 4 {
-		f.VID, f.Type = binary.BigEndian.Uint16(b)&0xfff, binary.BigEndian.Uint16(b[2:])
-		b = b[4:]
+	f.Tagged = isTag(f.Type)
+	if f.Tagged && len(b) >= 4 {
+		vid, inner := binary.BigEndian.Uint16(b)&0xfff, binary.BigEndian.Uint16(b[2:])
+		f.VID, f.Priority = vid, vid == 0
+		if f.Priority || f.Type == etherVLAN {
+			f.Type, b = inner, b[4:]
+		}
 	}
 	f.Length = len(b)
 	switch f.Type {

@@ -115,7 +115,7 @@ func TestParseFrame(t *testing.T) {
 	if f := Parse(ether(etherVLAN, []byte{0xe0, 1, 0x81, 0}, ip4(protoUDP, 0, ports(1, 2)))); f.VID != 1 || f.Type != etherVLAN || f.Whole {
 		t.Errorf("frame of two tags parsed as %+v", f)
 	}
-	if f := Parse(ether(etherQinQ, []byte{0, 1, 8, 0}, ip4(protoUDP, 0, ports(1, 2)))); !f.Tagged || f.VID != 0 || f.Whole {
+	if f := Parse(ether(etherQinQ, []byte{0, 1, 8, 0}, ip4(protoUDP, 0, ports(1, 2)))); !f.Tagged || f.VID != 1 || f.Whole {
 		t.Errorf("frame with a service tag parsed as %+v", f)
 	}
 	if got := Parse(ether(etherIPv6, ip6(protoICMPv6, solicit))).IP.Target; got != v6.node {

@@ -20,7 +20,10 @@ type Reason uint8
 
 // In the order in which the rules are asked.
 const (
-	VLAN Reason = iota
+	NestedTag Reason = iota
+	SpoofedSource
+	ClusterDestination // instead of Host and Both, where nothing listens
+	VLAN
 	OtherMAC
 	NotIP
 	Malformed
@@ -98,50 +101,53 @@ type Rule struct {
 
 // rules has the table of cases, by reason.
 var rules = [reasonCount]Rule{
-	VLAN:             {Name: "vlan", Verdict: Host, Packet: "of another network: tagged, on a node without a gateway VLAN; on one with it without its 802.1Q tag, or with a second tag"},
-	OtherMAC:         {Name: "other_mac", Verdict: Host, Packet: "to another unicast MAC"},
-	NotIP:            {Name: "not_ip", Verdict: Host, Packet: "neither ARP nor IP"},
-	Malformed:        {Name: "malformed", Verdict: Host, Packet: "ARP, IP or neighbour solicitation that is not well formed, or IPv6 to an IPv4-mapped address"},
-	ARPReply:         {Name: "arp_reply", Verdict: Both, Packet: "ARP reply"},
-	ARPVIP:           {Name: "arp_vip", Verdict: Host, Packet: "ARP request for a service's VIP"},
-	ARPRequest:       {Name: "arp_request", Verdict: Host, Packet: "ARP request for an address of the host"},
-	ARPRequestOVN:    {Name: "arp_request_ovn", Verdict: OVN, Packet: "ARP request for an address that OVN alone has"},
-	ARPGratuitous:    {Name: "arp_gratuitous", Verdict: Both, Packet: "ARP announcement: sender and target are the same"},
-	ARPOther:         {Name: "arp_other", Verdict: Host, Packet: "other ARP"},
-	NDAdvert:         {Name: "nd_advert", Verdict: Both, Packet: "neighbour advertisement"},
-	RouterAdvert:     {Name: "router_advert", Verdict: Both, Packet: "router advertisement"},
-	NDVIP:            {Name: "nd_vip", Verdict: Host, Packet: "neighbour solicitation for a service's VIP"},
-	NDSolicit:        {Name: "nd_solicit", Verdict: Host, Packet: "neighbour solicitation for an address of the host"},
-	NDSolicitOVN:     {Name: "nd_solicit_ovn", Verdict: OVN, Packet: "neighbour solicitation for an address that OVN alone has, or for the router's own link-local address"},
-	NDOther:          {Name: "nd_other", Verdict: Host, Packet: "other neighbour discovery"},
-	GeneveOVN:        {Name: "geneve_ovn", Verdict: OVN, Packet: "Geneve to the tunnel address of the userspace datapath"},
-	Geneve:           {Name: "geneve", Verdict: Host, Packet: "Geneve to an address of the host"},
-	Multicast:        {Name: "multicast", Verdict: Host, Packet: "to a broadcast or multicast MAC"},
-	PodAddress:       {Name: "pod_address", Verdict: OVN, Packet: "to a pod subnet that is routable without NAT, and to no address of the host"},
-	OVNAddress:       {Name: "ovn_address", Verdict: OVN, Packet: "to an address that OVN alone has, or to the router's own link-local address"},
-	FragmentOVN:      {Name: "fragment_ovn", Verdict: OVN, Packet: "later fragment whose first went to OVN within 30 s"},
-	Fragment:         {Name: "fragment", Verdict: Host, Packet: "later fragment whose first went to the host within 30 s"},
-	FragmentEarly:    {Name: "fragment_early", Verdict: Both, Packet: "other later fragment to an address of the host or a VIP, also where the first went to both: the side that never sees the first forgets it"},
-	Service:          {Name: "service", Verdict: OVN, Packet: "shared gateway mode: to an address, protocol and port of a service that OVN serves"},
-	ServiceHosted:    {Name: "service_host", Verdict: Host, Packet: "shared gateway mode: to one that a socket of the host serves (externalTrafficPolicy is Local, an endpoint is on this host's network)"},
-	ServiceLocal:     {Name: "service_local", Verdict: Host, Packet: "local gateway mode: to an address, protocol and port of any service"},
-	ICMPErrorOVN:     {Name: "icmp_error_ovn", Verdict: OVN, Packet: "ICMP error about a packet whose sender these rules say is OVN"},
-	ICMPErrorEcho:    {Name: "icmp_error_echo", Verdict: Both, Packet: "ICMP error about an echo request with an identifier by which OVN asked this remote within 60 s"},
-	ICMPVIP:          {Name: "icmp_vip", Verdict: OVN, Packet: "shared gateway mode: ICMP fragmentation needed or packet too big, to a VIP, about none that a socket of the host serves"},
-	ICMPErrorHost:    {Name: "icmp_error_host", Verdict: Host, Packet: "other ICMP error"},
-	NotOurs:          {Name: "not_ours", Verdict: Host, Packet: "to no address of the host"},
-	SNATSyn:          {Name: "snat_syn", Verdict: Host, Packet: "to the SNAT range: TCP SYN"},
-	HostSocket:       {Name: "host_socket", Verdict: Host, Packet: "to the SNAT range: a socket of the host owns it"},
-	SNATPort:         {Name: "snat_port", Verdict: OVN, Packet: "to the SNAT range: everything else"},
-	Takeover:         {Name: "takeover", Verdict: OVN, Packet: "to another port of the node: a connection of OVN's from before a takeover, and no TCP SYN"},
-	ICMPEchoReplyNS:  {Name: "icmp_echo_reply_ns", Verdict: Both, Packet: "ICMP echo reply that OVN asked for within 60 s: the host may have asked by the same identifier"},
-	ICMPEchoReply:    {Name: "icmp_echo_reply", Verdict: Host, Packet: "other ICMP echo reply"},
-	ICMPEcho:         {Name: "icmp_echo", Verdict: Host, Packet: "ICMP echo request"},
-	ProtoHost:        {Name: "proto_host", Verdict: Host, Packet: "protocol without ports that the host uses with this peer, or has a raw socket for"},
-	ProtoNS:          {Name: "proto_ns", Verdict: OVN, Packet: "protocol without ports that OVN has sent to this peer within 600 s"},
-	BFD:              {Name: "bfd", Verdict: Both, Packet: "BFD to an address of the host, where BFD is on"},
-	Default:          {Name: "default", Verdict: Host, Packet: "everything else"},
-	PassUnconfigured: {Name: "pass_unconfigured", Verdict: Host, Packet: "OVN's or both's by the lines above, and an interface is missing"},
+	NestedTag:          {Name: "nested_tag", Verdict: Drop, Packet: "a priority tag (VLAN 0) with a second tag behind it"},
+	SpoofedSource:      {Name: "spoofed_source", Verdict: Drop, Packet: "to the node's MAC or to many: IP from an internal address, or ARP or a neighbour advertisement that claims one"},
+	ClusterDestination: {Name: "cluster_destination", Verdict: Drop, Packet: "to the node's MAC or to many: IP to an internal address that is not the host's, and that no line below gives to a service or to OVN"},
+	VLAN:               {Name: "vlan", Verdict: Host, Packet: "of another network: tagged, on a node without a gateway VLAN; on one with it without its 802.1Q tag, or with a second tag. A priority tag (VLAN 0) is taken off and is none"},
+	OtherMAC:           {Name: "other_mac", Verdict: Host, Packet: "to another unicast MAC"},
+	NotIP:              {Name: "not_ip", Verdict: Host, Packet: "neither ARP nor IP"},
+	Malformed:          {Name: "malformed", Verdict: Host, Packet: "ARP, IP or neighbour solicitation that is not well formed, or IPv6 to an IPv4-mapped address"},
+	ARPReply:           {Name: "arp_reply", Verdict: Both, Packet: "ARP reply"},
+	ARPVIP:             {Name: "arp_vip", Verdict: Host, Packet: "ARP request for a service's VIP"},
+	ARPRequest:         {Name: "arp_request", Verdict: Host, Packet: "ARP request for an address of the host"},
+	ARPRequestOVN:      {Name: "arp_request_ovn", Verdict: OVN, Packet: "ARP request for an address that OVN alone has"},
+	ARPGratuitous:      {Name: "arp_gratuitous", Verdict: Both, Packet: "ARP announcement: sender and target are the same"},
+	ARPOther:           {Name: "arp_other", Verdict: Host, Packet: "other ARP"},
+	NDAdvert:           {Name: "nd_advert", Verdict: Both, Packet: "neighbour advertisement"},
+	RouterAdvert:       {Name: "router_advert", Verdict: Both, Packet: "router advertisement"},
+	NDVIP:              {Name: "nd_vip", Verdict: Host, Packet: "neighbour solicitation for a service's VIP"},
+	NDSolicit:          {Name: "nd_solicit", Verdict: Host, Packet: "neighbour solicitation for an address of the host"},
+	NDSolicitOVN:       {Name: "nd_solicit_ovn", Verdict: OVN, Packet: "neighbour solicitation for an address that OVN alone has, or for the router's own link-local address"},
+	NDOther:            {Name: "nd_other", Verdict: Host, Packet: "other neighbour discovery"},
+	GeneveOVN:          {Name: "geneve_ovn", Verdict: OVN, Packet: "Geneve to the tunnel address of the userspace datapath"},
+	Geneve:             {Name: "geneve", Verdict: Host, Packet: "Geneve to an address of the host"},
+	Multicast:          {Name: "multicast", Verdict: Host, Packet: "to a broadcast or multicast MAC"},
+	PodAddress:         {Name: "pod_address", Verdict: OVN, Packet: "to a pod subnet that is routable without NAT, and to no address of the host"},
+	OVNAddress:         {Name: "ovn_address", Verdict: OVN, Packet: "to an address that OVN alone has, or to the router's own link-local address"},
+	FragmentOVN:        {Name: "fragment_ovn", Verdict: OVN, Packet: "later fragment whose first went to OVN within 30 s"},
+	Fragment:           {Name: "fragment", Verdict: Host, Packet: "later fragment whose first went to the host within 30 s"},
+	FragmentEarly:      {Name: "fragment_early", Verdict: Both, Packet: "other later fragment to an address of the host or a VIP, also where the first went to both: the side that never sees the first forgets it"},
+	Service:            {Name: "service", Verdict: OVN, Packet: "shared gateway mode: to an address, protocol and port of a service that OVN serves"},
+	ServiceHosted:      {Name: "service_host", Verdict: Host, Packet: "shared gateway mode: to one that a socket of the host serves (externalTrafficPolicy is Local, an endpoint is on this host's network)"},
+	ServiceLocal:       {Name: "service_local", Verdict: Host, Packet: "local gateway mode: to an address, protocol and port of any service"},
+	ICMPErrorOVN:       {Name: "icmp_error_ovn", Verdict: OVN, Packet: "ICMP error about a packet whose sender these rules say is OVN"},
+	ICMPErrorEcho:      {Name: "icmp_error_echo", Verdict: Both, Packet: "ICMP error about an echo request with an identifier by which OVN asked this remote within 60 s"},
+	ICMPVIP:            {Name: "icmp_vip", Verdict: OVN, Packet: "shared gateway mode: ICMP fragmentation needed or packet too big, to a VIP, about none that a socket of the host serves"},
+	ICMPErrorHost:      {Name: "icmp_error_host", Verdict: Host, Packet: "other ICMP error"},
+	NotOurs:            {Name: "not_ours", Verdict: Host, Packet: "to no address of the host"},
+	SNATSyn:            {Name: "snat_syn", Verdict: Host, Packet: "to the SNAT range: TCP SYN"},
+	HostSocket:         {Name: "host_socket", Verdict: Host, Packet: "to the SNAT range: a socket of the host owns it"},
+	SNATPort:           {Name: "snat_port", Verdict: OVN, Packet: "to the SNAT range: everything else"},
+	Takeover:           {Name: "takeover", Verdict: OVN, Packet: "to another port of the node: a connection of OVN's from before a takeover, and no TCP SYN"},
+	ICMPEchoReplyNS:    {Name: "icmp_echo_reply_ns", Verdict: Both, Packet: "ICMP echo reply that OVN asked for within 60 s: the host may have asked by the same identifier"},
+	ICMPEchoReply:      {Name: "icmp_echo_reply", Verdict: Host, Packet: "other ICMP echo reply"},
+	ICMPEcho:           {Name: "icmp_echo", Verdict: Host, Packet: "ICMP echo request"},
+	ProtoHost:          {Name: "proto_host", Verdict: Host, Packet: "protocol without ports that the host uses with this peer, or has a raw socket for"},
+	ProtoNS:            {Name: "proto_ns", Verdict: OVN, Packet: "protocol without ports that OVN has sent to this peer within 600 s"},
+	BFD:                {Name: "bfd", Verdict: Both, Packet: "BFD to an address of the host, where BFD is on"},
+	Default:            {Name: "default", Verdict: Host, Packet: "everything else"},
+	PassUnconfigured:   {Name: "pass_unconfigured", Verdict: Host, Packet: "OVN's or both's by the lines above, and an interface is missing"},
 
 	EncapOut:     {Name: "encap_out", Verdict: Out, Direction: FromOVN, Packet: "Geneve or ARP from the tunnel address of the userspace datapath"},
 	PMTUD:        {Name: "pmtud", Verdict: Drop, Direction: FromOVN, Packet: "ICMP fragmentation needed or packet too big, to another node"},
@@ -174,6 +180,9 @@ func Rules() []Rule {
 }
 
 func (r Reason) String() string { return rules[r].Name }
+
+// Direction is where the packets come from.
+func (r Reason) Direction() Direction { return rules[r].Direction }
 
 // Verdict is what the reason implies.
 func (r Reason) Verdict() Verdict { return rules[r].Verdict }

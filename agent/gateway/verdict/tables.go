@@ -54,7 +54,7 @@ type FragKey struct {
 
 // Fragmented is what is known of a datagram.
 type Fragmented struct {
-	Owner Verdict       // Host, OVN or Both: where the first fragment went
+	Owner Verdict       // Host, OVN, Both or Drop: where the first fragment went
 	Seen  time.Duration // when
 }
 
@@ -106,7 +106,7 @@ type Decision struct {
 	Learn      *NSKey   // enter or refresh
 	LearnFlow  *FlowKey // enter or refresh
 	Remember   *FragKey // enter or replace
-	RememberAs Verdict  // its owner: Host, OVN or Both
+	RememberAs Verdict  // its owner: Host, OVN, Both or Drop
 }
 
 // Verdict is that of the reason.

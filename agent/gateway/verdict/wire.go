@@ -15,26 +15,53 @@ const (
 	flagACK = 0x10
 )
 
-// foreign reports whether f belongs to another network, which may use the same addresses.
+// foreign reports whether f belongs to another network, which may use the same addresses. A
+// priority tag (VLAN 0) is no tag.
 func (m Model) foreign(f *Frame) bool {
 	if m.Config.VLAN == 0 {
-		return f.Tagged
+		return f.Tagged && !f.Priority
 	}
 	return !m.ourTag(f)
 }
 
 // ourTag reports whether f has the gateway network's tag, and no second one.
 func (m Model) ourTag(f *Frame) bool {
-	return m.Config.VLAN != 0 && f.VID == m.Config.VLAN && f.Type != etherVLAN && f.Type != etherQinQ
+	return m.Config.VLAN != 0 && f.VID == m.Config.VLAN && !isTag(f.Type)
 }
 
+func isTag(etherType uint16) bool { return etherType == etherVLAN || etherType == etherQinQ }
+
 func (m Model) fromWire(f *Frame, now time.Duration) Decision {
+	untagged := !f.Tagged || f.Priority
+	toUs := f.Dst == m.Config.NodeMAC || f.Dst.group()
 	switch {
+	case f.Priority && isTag(f.Type):
+		return Decision{Reason: NestedTag}
+	case m.foreign(f) && !(untagged && toUs):
+		return Decision{Reason: VLAN}
+	case toUs && m.spoofed(f):
+		return Decision{Reason: SpoofedSource}
+	case m.foreign(f) && m.inward(f): // the host's stack takes what has no tag
+		return Decision{Reason: ClusterDestination}
 	case m.foreign(f):
 		return Decision{Reason: VLAN}
-	case f.Dst != m.Config.NodeMAC && !f.Dst.group():
+	case !toUs:
 		return Decision{Reason: OtherMAC}
-	case f.Type != etherARP && f.Type != etherIPv4 && f.Type != etherIPv6:
+	}
+	d := m.admitted(f, now)
+	if m.inward(f) && !m.served(d.Reason, f.IP.Dst) {
+		d.Reason = ClusterDestination
+	}
+	if d.Remember != nil { // the later ones follow; an id may be used again
+		d.RememberAs = d.Verdict()
+	}
+	return d
+}
+
+// admitted decides what is of the gateway's network and not spoofed.
+func (m Model) admitted(f *Frame, now time.Duration) Decision {
+	switch {
+	case f.Type != etherARP && !isIP(f):
 		return Decision{Reason: NotIP}
 	case !f.Whole, f.IP.mapped(f.IP.Dst):
 		return Decision{Reason: Malformed}
@@ -45,11 +72,8 @@ func (m Model) fromWire(f *Frame, now time.Duration) Decision {
 	}
 	p := &f.IP
 	d := Decision{Reason: m.ip(p, f.Dst.group(), now)}
-	if p.Position == First { // the later ones follow; an id may be used again
+	if p.Position == First {
 		d.Remember = datagram(p)
-		if v := d.Verdict(); v == OVN || v == Both {
-			d.RememberAs = v
-		}
 	}
 	if d.Reason == Takeover { // its age tells who seeded it when it has ended
 		k := flow(p)
@@ -144,6 +168,8 @@ func (m Model) laterFragment(p *Packet, now time.Duration) Reason {
 			return FragmentOVN
 		case Host:
 			return Fragment
+		case Drop:
+			return ClusterDestination
 		}
 	}
 	if k := m.kind(p.Dst); k == AddrHost || k == AddrVIP {

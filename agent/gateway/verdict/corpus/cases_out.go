@@ -157,7 +157,7 @@ func plainRows(f Family) []row {
 		rx("bfd", verdict.Default, f.In(UDP(4000, bfdPort, make([]byte, 24)...))),
 		rx("connection of before", verdict.Default, f.In(TCP(443, takenPort, ACK))),
 		rx("error about it", verdict.ICMPErrorHost, f.In(f.Expired(f.Sent(f.Node, TCP(takenPort, 443, ACK))))),
-		rx("routable pod", verdict.NotOurs, f.Rx(f.Remote, f.Routable, TCP(80, 8080, SYN))),
+		rx("routable pod", verdict.ClusterDestination, f.Rx(f.Remote, f.Routable, TCP(80, 8080, SYN))),
 		rx("range", verdict.SNATPort, f.In(TCP(80, snatPort, ACK))).inLocal(verdict.Default),
 		tx("bfd", verdict.OutPlain, f.Out(UDP(4000, bfdPort, make([]byte, 24)...))).inLocal(verdict.LocalOut),
 		tx("routable pod", verdict.Unsnated, f.Tx(f.Routable, f.Remote, TCP(80, 8080, SYN))),

@@ -39,7 +39,28 @@ type Family struct {
 	ClusterIP  netip.Addr
 	Masquerade netip.Addr // what the host's packets for the hairpin are sent to
 	Encap      netip.Addr // the userspace datapath's tunnel address
+	Inner
 	messages
+}
+
+// Inner are addresses in the cluster's own networks.
+type Inner struct {
+	Join        netip.Addr // of the switch between routers
+	Wide, Last  netip.Addr // in networks of fewer bits than an index has; the last one of the pods'
+	Beside      netip.Addr // in none, with the first bits of one
+	Neighbour   netip.Addr // on the uplink's own network, which lies inside
+	NextHop     netip.Addr // likewise, by itself
+	InnerVIP    netip.Addr // a service's
+	InnerEgress netip.Addr // OVN's alone
+	InnerPeer   netip.Addr // another node's
+	InnerHost   netip.Addr // the host's alone
+}
+
+// inner is one of them all.
+func (i Inner) inner(n int) netip.Addr {
+	return [...]netip.Addr{
+		i.Join, i.Wide, i.Last, i.Beside, i.Neighbour, i.NextHop, i.InnerVIP, i.InnerEgress, i.InnerPeer, i.InnerHost,
+	}[n]
 }
 
 // messages are the numbers of ICMP.
@@ -56,6 +77,11 @@ var (
 		VIP: addr("192.0.2.80"), Egress: addr("172.30.0.200"), Peer: addr("172.30.0.12"),
 		Remote: addr("198.51.100.1"), Foreign: addr("172.30.0.77"), Pod: addr("10.244.1.3"), Routable: addr("10.244.7.3"),
 		ClusterIP: addr("10.96.0.10"), Masquerade: addr("169.254.169.1"), Encap: addr("172.30.1.11"),
+		Inner: Inner{
+			Join: addr("100.64.0.3"), Wide: addr("11.15.255.1"), Last: addr("10.244.255.255"), Beside: addr("169.254.169.254"),
+			Neighbour: addr("100.64.9.7"), NextHop: addr("10.96.77.1"), InnerVIP: addr("10.96.200.1"), InnerEgress: addr("10.96.201.1"),
+			InnerPeer: addr("10.96.202.1"), InnerHost: addr("10.96.203.1"),
+		},
 		messages: messages{ProtoICMP, 8, 0, 3, 11, 12, 3, 4},
 	}
 	V6 = Family{
@@ -63,6 +89,11 @@ var (
 		VIP: addr("2001:db8:80::80"), Egress: addr("fd00:172:30::200"), Peer: addr("fd00:172:30::12"),
 		Remote: addr("2001:db8:51::1"), Foreign: addr("fd00:172:30::77"), Pod: addr("fd00:10:244:1::3"), Routable: addr("fd00:10:244:7::3"),
 		ClusterIP: addr("fd00:10:96::a"), Masquerade: addr("fd69::1"), Encap: addr("fd00:172:31::11"),
+		Inner: Inner{
+			Join: addr("fd98::3"), Wide: addr("2001:db8:110f::1"), Last: addr("fd00:10:244:ffff::1"), Beside: addr("fd69::8"),
+			Neighbour: addr("fd98::9:0:0:7"), NextHop: addr("fd00:10:96::7701"), InnerVIP: addr("fd00:10:96::200"), InnerEgress: addr("fd00:10:96::201"),
+			InnerPeer: addr("fd00:10:96::202"), InnerHost: addr("fd00:10:96::203"),
+		},
 		messages: messages{ProtoICMPv6, 128, 129, 1, 3, 4, 2, 0},
 	}
 )

@@ -82,6 +82,10 @@ func (g *Generator) config(c *verdict.Config) {
 		c.Masquerade = nil
 	case 3:
 		c.RoutablePods = nil
+	case 4:
+		c.Internal = nil
+	case 5:
+		c.External = nil
 	}
 	c.Connected = !g.rarely(10)
 }
@@ -152,9 +156,9 @@ func (g *Generator) tags(n *Node, b []byte) []byte {
 	case 1:
 		return Tag(vlan, b)
 	case 2:
-		return Tag(vlan, tag(pick[uint16](g, EtherVLAN, EtherQinQ), vlan, b))
+		return Tag(pick[uint16](g, 0, vlan), tag(pick[uint16](g, EtherVLAN, EtherQinQ), pick[uint16](g, 0, vlan), b))
 	case 3:
-		return tag(EtherQinQ, vlan, b)
+		return tag(EtherQinQ, pick[uint16](g, 0, vlan), b)
 	}
 	return b
 }
@@ -205,7 +209,7 @@ func (g *Generator) ether(proto uint16, payload []byte) []byte {
 
 func (g *Generator) arp() []byte {
 	of := []netip.Addr{
-		V4.Node, V4.Second, V4.Remote, V4.Foreign, V4.VIP, V4.Egress, V4.Peer, V4.Encap, netip.IPv4Unspecified(),
+		V4.Node, V4.Second, V4.Remote, V4.Foreign, V4.VIP, V4.Egress, V4.Peer, V4.Encap, netip.IPv4Unspecified(), V4.Pod, V4.InnerPeer, V4.NextHop,
 	}
 	sender, target := pick(g, of...), pick(g, of...)
 	if g.rarely(3) {
@@ -215,7 +219,7 @@ func (g *Generator) arp() []byte {
 }
 
 func (g *Generator) neighbour() []byte {
-	of := []netip.Addr{V6.Node, V6.Second, V6.Remote, V6.Foreign, V6.VIP, V6.Egress, V6.Peer, V6.Encap, routerLLA, hostLLA}
+	of := []netip.Addr{V6.Node, V6.Second, V6.Remote, V6.Foreign, V6.VIP, V6.Egress, V6.Peer, V6.Encap, routerLLA, hostLLA, V6.Pod, V6.InnerPeer, V6.NextHop}
 	l4 := Advert(pick(g, of...), g.rarely(2))
 	switch g.rng.IntN(4) {
 	case 0, 1:

@@ -47,9 +47,9 @@ func (g *Generator) rare() []byte {
 func (g *Generator) part() []byte {
 	f := g.family
 	p := IP{
-		Src: pick(g, f.Remote, f.Remote, f.Remote, f.Foreign), Dst: pick(g, f.Node, f.Node, f.Node, f.VIP, f.Second, f.Foreign),
+		Src: pick(g, f.Remote, f.Remote, f.Remote, f.Foreign), Dst: pick(g, f.Node, f.Node, f.Node, f.VIP, f.Second, f.Foreign, f.InnerVIP, f.InnerVIP),
 		L4:       UDP(53, pick[uint16](g, sshPort, nodePortU, snatPort, udpSocket, vipPort), make([]byte, 16)...),
-		Fragment: &Fragment{ID: uint32(fragOVN + g.rng.IntN(6)), Offset: pick[uint16](g, 0, 0, 24, 1480), More: !g.rarely(3)},
+		Fragment: &Fragment{ID: uint32(fragOVN + g.rng.IntN(7)), Offset: pick[uint16](g, 0, 0, 24, 1480), More: !g.rarely(3)},
 	}
 	if g.dir != verdict.FromWire {
 		p.Src, p.Dst = p.Dst, p.Src
@@ -65,7 +65,7 @@ func (g *Generator) any() netip.Addr {
 	f := g.family
 	of := []netip.Addr{
 		f.Node, f.Second, f.Management, f.VIP, f.Egress, f.Peer, f.Remote, f.Foreign,
-		f.Pod, f.Routable, f.ClusterIP, f.Masquerade, f.Encap,
+		f.Pod, f.Routable, f.ClusterIP, f.Masquerade, f.Encap, f.inner(g.rng.IntN(10)),
 	}
 	if f.v6() {
 		return pick(g, append(of, routerLLA, hostLLA, allNodes, netip.IPv6Unspecified())...)
@@ -91,7 +91,7 @@ func (g *Generator) theirs() netip.Addr {
 	if g.dir == verdict.FromHost && g.rarely(2) {
 		return pick(g, f.ClusterIP, f.Masquerade)
 	}
-	return pick(g, f.Remote, f.Remote, f.Remote, f.Foreign, f.Peer, f.Node)
+	return pick(g, f.Remote, f.Remote, f.Remote, f.Foreign, f.Peer, f.Node, f.inner(g.rng.IntN(10)))
 }
 
 func (g *Generator) source() netip.Addr {

@@ -16,6 +16,9 @@ func sets() []set {
 	return append([]set{
 		{name: "frame", rows: frameRows, families: both, nodes: common},
 		{name: "address", rows: addressRows, families: both, nodes: common},
+		{name: "internal", rows: internalRows, families: both, nodes: common},
+		{name: "internal arp", rows: internalARPRows, families: []Family{V4}, nodes: common},
+		{name: "internal nd", rows: internalNDRows, families: []Family{V6}, nodes: common},
 		{name: "port", rows: portRows, families: both, nodes: common},
 		{name: "socket", rows: socketRows, families: both, nodes: common},
 		{name: "service", rows: serviceRows, families: both, nodes: common},
@@ -40,8 +43,9 @@ func sets() []set {
 func special() []set {
 	plain := func(n *Node) {
 		n.Config.Mode = verdict.Mode{InSync: true, Local: n.Config.Local}
-		n.Config.RoutablePods, n.Config.Masquerade = nil, nil
+		n.Config.RoutablePods, n.Config.Masquerade, n.Config.External = nil, nil, nil
 	}
+	open := func(n *Node) { n.Config.Internal = nil }
 	apart := func(n *Node) { n.Config.Connected = false }
 	moved := func(n *Node) { n.Config.SNATFirst, n.Config.SNATLast = 32768, 40959 }
 	early := func(n *Node) { n.Config.InSync = false }
@@ -52,6 +56,7 @@ func special() []set {
 	return []set{
 		{name: "off", rows: plainRows, families: both, nodes: modes("plain", plain)},
 		{name: "no interface", rows: apartRows, families: both, nodes: modes("apart", apart)},
+		{name: "open", rows: openRows, families: both, nodes: modes("open", open)},
 		{name: "range", rows: rangeRows, families: both, nodes: modes("other range", moved)},
 		{name: "guard", rows: guardRows, families: both, nodes: modes("not in sync", early)},
 		{name: "tunnel", rows: tunnelRows, families: v4, nodes: modes("tunnel v4", tunnel(V4))},

@@ -31,7 +31,7 @@ const (
 	askedID   = 7 // echo that OVN asked for
 	expiredID = 9 // too long ago
 
-	fragOVN, fragHost, fragOVNOld, fragHostOld, fragNone, fragBoth = 9, 10, 11, 12, 13, 14
+	fragOVN, fragHost, fragOVNOld, fragHostOld, fragNone, fragBoth, fragDropped = 9, 10, 11, 12, 13, 14, 15
 )
 
 var prefix = netip.MustParsePrefix
@@ -47,7 +47,13 @@ func newNode(name string, change func(*Node)) *Node {
 			PodCIDRs:     []netip.Prefix{prefix("10.244.0.0/16"), prefix("fd00:10:244::/48")},
 			RoutablePods: []netip.Prefix{prefix("10.244.7.0/24"), prefix("fd00:10:244:7::/64")},
 			Masquerade:   []netip.Prefix{prefix("169.254.169.0/29"), prefix("fd69::/125")},
-			Mode:         verdict.Mode{BFD: true, InSync: true, Takeover: true},
+			Internal:     internal(),
+			External: []netip.Prefix{
+				prefix("10.244.7.0/24"), prefix("fd00:10:244:7::/64"), // the routable pods
+				prefix("100.64.9.0/24"), prefix("fd98:0:0:0:9::/80"), // a network of the uplink's own
+				prefix("10.96.77.1/32"), prefix("fd00:10:96::7701/128"), // a next hop
+			},
+			Mode: verdict.Mode{BFD: true, InSync: true, Takeover: true},
 		},
 		Addrs:      map[netip.Addr]verdict.AddrKind{hostLLA: verdict.AddrHost},
 		Services:   make(map[verdict.ServiceKey]verdict.ServiceOwner),
@@ -67,10 +73,22 @@ func newNode(name string, change func(*Node)) *Node {
 	return n
 }
 
+// internal are networks of pods, services, join switch and masquerade, of any length.
+func internal() []netip.Prefix {
+	return []netip.Prefix{
+		prefix("10.244.0.0/16"), prefix("fd00:10:244::/48"),
+		prefix("10.96.0.0/16"), prefix("fd00:10:96::/112"),
+		prefix("100.64.0.0/16"), prefix("fd98::/64"),
+		prefix("169.254.169.0/29"), prefix("fd69::/125"),
+		prefix("11.0.0.0/12"), prefix("2001:db8:1100::/44"),
+	}
+}
+
 func (f Family) addresses(n *Node) {
 	for a, kind := range map[netip.Addr]verdict.AddrKind{
 		f.Node: verdict.AddrHost, f.Second: verdict.AddrHost, f.Management: verdict.AddrHost, f.Encap: verdict.AddrHost,
 		f.VIP: verdict.AddrVIP, f.Egress: verdict.AddrOVN, f.Peer: verdict.AddrPeer,
+		f.InnerVIP: verdict.AddrVIP, f.InnerEgress: verdict.AddrOVN, f.InnerPeer: verdict.AddrPeer, f.InnerHost: verdict.AddrHost,
 	} {
 		n.Addrs[a] = kind
 	}
@@ -81,9 +99,11 @@ func (f Family) addresses(n *Node) {
 		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoTCP, Port: hostedPort}] = verdict.ServiceHost
 		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoTCP, Port: hostPort}] = verdict.ServiceOVN
 	}
-	n.Services[verdict.ServiceKey{Addr: f.VIP, Proto: ProtoTCP, Port: vipPort}] = verdict.ServiceOVN
-	n.Services[verdict.ServiceKey{Addr: f.VIP, Proto: ProtoUDP, Port: vipPort}] = verdict.ServiceOVN
-	n.Services[verdict.ServiceKey{Addr: f.VIP, Proto: ProtoTCP, Port: vipHosted}] = verdict.ServiceHost
+	for _, a := range []netip.Addr{f.VIP, f.InnerVIP} {
+		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoTCP, Port: vipPort}] = verdict.ServiceOVN
+		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoUDP, Port: vipPort}] = verdict.ServiceOVN
+		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoTCP, Port: vipHosted}] = verdict.ServiceHost
+	}
 	n.Sockets = append(n.Sockets,
 		Socket{Proto: ProtoUDP, Local: netip.AddrPortFrom(f.Node, udpSocket)},
 		Socket{Proto: ProtoTCP, Local: netip.AddrPortFrom(f.Node, tcpSocket)},
@@ -108,6 +128,10 @@ func (f Family) learned(n *Node) {
 	n.Frags[f.datagram(fragBoth)] = verdict.Fragmented{Owner: verdict.Both, Seen: time.Second}
 	n.Frags[f.datagram(fragOVNOld)] = verdict.Fragmented{Owner: verdict.OVN, Seen: 2 * verdict.FragmentTimeout}
 	n.Frags[f.datagram(fragHostOld)] = verdict.Fragmented{Owner: verdict.Host, Seen: 2 * verdict.FragmentTimeout}
+
+	inner := f.datagram(fragDropped)
+	inner.Dst = f.InnerVIP
+	n.Frags[inner] = verdict.Fragmented{Owner: verdict.Drop, Seen: time.Second}
 
 	for _, proto := range []uint8{ProtoTCP, ProtoUDP, ProtoSCTP} {
 		n.Flows[f.flow(proto, 443, takenPort)] = time.Hour // has no timeout

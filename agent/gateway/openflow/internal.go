@@ -1,0 +1,165 @@
+package openflow
+
+import (
+	"net/netip"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+)
+
+// A longer network's flows stand above a shorter one's, an external one's above an
+// internal one's of the same length, and single addresses above all.
+const (
+	prefixFlow  = 100
+	addressFlow = 500
+)
+
+func networkPriority(p netip.Prefix, external int) int { return prefixFlow + 2*p.Bits() + external }
+
+// internal drops what arrives from or for one of the cluster's own networks, in three tables
+// that lead to tableL2. They are there also while the bridge is not connected.
+func (b *builder) internal() {
+	claim, sender := resubmit(tableSender), resubmit(tableInward)
+	advert := on("icmp6").with("icmp_type", icmp6Advert).with("icmp_code", 0)
+	b.add(tableClaim, 0, nil, claim)
+	b.add(tableSender, 0, nil, sender)
+	b.add(tableInward, 0, nil, resubmit(tableL2))
+	for _, p := range b.c.Internal {
+		at, net := networkPriority(p, 0), network(p)
+		b.decide(verdict.SpoofedSource, tableSender, at, ip(p.Addr()).with(addressField(p.Addr(), "src"), net), "drop")
+		b.decide(verdict.ClusterDestination, tableInward, at, ip(p.Addr()).toNet(p), "drop")
+		if p.Addr().Is4() {
+			b.decide(verdict.SpoofedSource, tableSender, at, on("arp").with("arp_spa", net), "drop")
+		} else {
+			b.decide(verdict.SpoofedSource, tableClaim, at, advert.with("nd_target", net), "drop")
+		}
+	}
+	for _, p := range b.c.External {
+		b.onWire(networkPriority(p, 1), p)
+	}
+	for a, kind := range b.kinds {
+		if kind == verdict.AddrPeer && contains(b.c.Internal, a) {
+			b.onWire(addressFlow, netip.PrefixFrom(a, a.BitLen()))
+		}
+		if kind == verdict.AddrHost && contains(b.c.Internal, a) {
+			b.add(tableInward, addressFlow, ip(a).to(a), resubmit(tableL2))
+		}
+	}
+	b.inner()
+}
+
+// onWire lets pass what arrives from or for p, which lies in an internal network.
+func (b *builder) onWire(priority int, p netip.Prefix) {
+	net := network(p)
+	b.add(tableSender, priority, ip(p.Addr()).with(addressField(p.Addr(), "src"), net), resubmit(tableInward))
+	b.add(tableInward, priority, ip(p.Addr()).toNet(p), resubmit(tableL2))
+	if p.Addr().Is4() {
+		b.add(tableSender, priority, on("arp").with("arp_spa", net), resubmit(tableInward))
+	} else {
+		advert := on("icmp6").with("icmp_type", icmp6Advert).with("icmp_code", 0)
+		b.add(tableClaim, priority, advert.with("nd_target", net), resubmit(tableSender))
+	}
+}
+
+// inner lets what is for a service or OVN's at an internal address go on, and drops what
+// turns out to be for no listener there.
+func (b *builder) inner() {
+	if !b.connected() {
+		return
+	}
+	for a := range b.claimed() {
+		if b.kinds[a] != verdict.AddrHost && b.isInternal(a) {
+			b.enter(a)
+			b.leftover(a)
+		}
+	}
+	for k := range b.in.Tables.Services { // elsewhere what no flow claims is the host's
+		if word := words[k.Proto]; b.c.Local && word != "" && b.claims(k.Addr) && b.kinds[k.Addr] != verdict.AddrHost && b.isInternal(k.Addr) {
+			b.decide(verdict.ServiceLocal, tableOurs, 800, proto(word, k.Addr).to(k.Addr).with("tp_dst", k.Port), b.toHost...)
+		}
+	}
+	for a, kind := range b.kinds {
+		if kind == verdict.AddrOVN && b.isInternal(a) {
+			b.enter(a)
+		}
+	}
+	for _, p := range b.c.RoutablePods {
+		if b.isInternal(p.Addr()) {
+			b.add(tableInward, networkPriority(p, 1), b.toNode(ip(p.Addr())).toNet(p), resubmit(tableL2))
+		}
+	}
+}
+
+// isInternal is the model's, for what is not another node's.
+func (b *builder) isInternal(a netip.Addr) bool {
+	return longest(b.c.Internal, a) > longest(b.c.External, a)
+}
+
+func longest(prefixes []netip.Prefix, a netip.Addr) int {
+	n := -1
+	for _, p := range prefixes {
+		if p.Contains(a) {
+			n = max(n, p.Bits())
+		}
+	}
+	return n
+}
+
+// toNode adds the node's MAC, and the gateway network's tag.
+func (b *builder) toNode(m match) match {
+	if b.c.VLAN != 0 {
+		m = m.with("dl_vlan", b.c.VLAN)
+	}
+	return m.with("dl_dst", macString(b.c.NodeMAC))
+}
+
+// enter lets what is for a go on. Neighbour discovery must ask for an address here.
+func (b *builder) enter(a netip.Addr) {
+	b.add(tableInward, addressFlow, b.toNode(ip(a).to(a)), resubmit(tableL2))
+	if a.Is4() {
+		return
+	}
+	nd := b.toNode(on("icmp6").to(a))
+	for _, kind := range []int{133, 134, 135, 136, 137} {
+		b.decide(verdict.ClusterDestination, tableInward, addressFlow+10, nd.with("icmp_type", kind), "drop")
+	}
+	for target, kind := range b.kinds {
+		if _, ok := asksFor[kind]; ok && target.Is6() {
+			solicit := nd.with("icmp_type", 135).with("icmp_code", 0).with("nd_target", target)
+			b.add(tableInward, addressFlow+20, solicit, resubmit(tableL2))
+		}
+	}
+}
+
+// leftover drops what is for a and no listener there.
+func (b *builder) leftover(a netip.Addr) {
+	drop := func(t table, priority int, m match) { b.decide(verdict.ClusterDestination, t, priority, m, "drop") }
+	drop(tableOurs, 1010, ip(a).to(a).with("nw_frag", "yes"))
+	drop(tableRest, 350, ip(a).to(a))
+	vip := b.kinds[a] == verdict.AddrVIP // who has sent of it is told of errors
+	switch icmp := proto("icmp", a).to(a); {
+	case a.Is6() && vip:
+		drop(tableICMP6, 5, icmp)
+	case a.Is6():
+		drop(tableICMP6, 30, icmp)
+	case !vip:
+		drop(tableOurs, 710, icmp)
+	}
+}
+
+// foreign leaves to the host what has no tag, where the gateway network has one.
+func (b *builder) foreign(uplink match) {
+	none := uplink.with("vlan_tci", untagged)
+	b.decide(verdict.VLAN, tableL2, 1000, none, local)
+	b.add(tablePort, 100, none.with("dl_dst", macString(b.c.NodeMAC)), resubmit(tableClaim))
+	b.add(tablePort, 100, none.with("dl_dst", group), resubmit(tableClaim))
+}
+
+// priorityTags takes off the tags of VLAN 0. OVS reads one tag, so what is behind a second
+// one is not seen.
+func (b *builder) priorityTags(uplink match) {
+	none := uplink.with("dl_vlan", 0)
+	b.add(tablePort, 210, none, "pop_vlan", resubmit(tablePort))
+	for _, second := range secondTag {
+		b.decide(verdict.NestedTag, tablePort, 220, none.with("dl_type", second), "drop")
+	}
+}

@@ -1,0 +1,53 @@
+package verdict
+
+import "net/netip"
+
+// internal reports whether a, from a header of that version, is in a network of the cluster
+// that is never on the wire. The longest prefix decides, External at a tie. Another node's
+// address is on the wire wherever it lies.
+func (m Model) internal(v6 bool, a netip.Addr) bool {
+	in, out := longest(m.Config.Internal, v6, a), longest(m.Config.External, v6, a)
+	return in > out && m.kind(a) != AddrPeer
+}
+
+// longest returns the length of the longest prefix of that version that contains a, or -1.
+func longest(prefixes []netip.Prefix, v6 bool, a netip.Addr) int {
+	n := -1
+	for _, p := range prefixes {
+		if p.Addr().Is4() != v6 && p.Contains(a) {
+			n = max(n, p.Bits())
+		}
+	}
+	return n
+}
+
+// spoofed reports whether the sender of f, which is for this node or for many, has an address
+// that nobody on the wire has. Of a packet that is not well formed the addresses count as well.
+func (m Model) spoofed(f *Frame) bool {
+	switch f.Type {
+	case etherARP:
+		return f.Whole && m.internal(false, f.ARP.Sender)
+	case etherIPv4, etherIPv6:
+		p := &f.IP
+		return m.internal(p.V6, p.Src) ||
+			f.Whole && p.neighbour() && p.ICMPType == icmp6Advert && p.Target.IsValid() && m.internal(true, p.Target)
+	}
+	return false
+}
+
+// inward reports whether f is to an address of the cluster's that is not the host's: the host
+// would forward it.
+func (m Model) inward(f *Frame) bool {
+	return isIP(f) && m.internal(f.IP.V6, f.IP.Dst) && !m.host(f.IP.Dst)
+}
+
+// served reports whether what r decided, to an internal address, goes to a listener there.
+func (m Model) served(r Reason, dst netip.Addr) bool {
+	switch r {
+	case Service, ServiceHosted, ServiceLocal, PodAddress, OVNAddress, GeneveOVN, FragmentOVN, Fragment, ICMPVIP, NDVIP, NDSolicit, NDSolicitOVN:
+		return m.Config.Connected
+	case ICMPErrorOVN, ICMPErrorEcho, ICMPErrorHost:
+		return m.Config.Connected && m.kind(dst) == AddrVIP
+	}
+	return false
+}

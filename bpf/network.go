@@ -1,0 +1,137 @@
+package bpf
+
+import (
+	"encoding/binary"
+	"errors"
+	"fmt"
+	"math/bits"
+	"net/netip"
+	"slices"
+
+	"github.com/cilium/ebpf"
+)
+
+// syncNetworks makes the table of networks hold exactly those of c. What makes an
+// address internal comes last and goes first.
+func (g *Gateway) syncNetworks(c Config) error {
+	want := networkEntries(c)
+	err := g.digest.addNetworks(c.Internal)
+	for _, kind := range []gatewayNetwork{gatewayNetworkNETWORK_EXTERNAL, gatewayNetworkNETWORK_INTERNAL} {
+		for k, v := range want {
+			if err == nil && v == uint8(kind) {
+				err = g.objs.Networks.Put(k, v)
+			}
+		}
+	}
+	for _, kind := range []gatewayNetwork{gatewayNetworkNETWORK_INTERNAL, gatewayNetworkNETWORK_EXTERNAL} {
+		if err == nil {
+			err = pruneNetworks(g.objs.Networks, want, uint8(kind))
+		}
+	}
+	if err == nil {
+		err = g.digest.setNetworks(c.Internal)
+	}
+	if err != nil {
+		return fmt.Errorf("sync networks: %w", err)
+	}
+	return nil
+}
+
+// networkEntries returns the table for c. A network that is both is external.
+func networkEntries(c Config) map[gatewayNetworkKey]uint8 {
+	want := make(map[gatewayNetworkKey]uint8)
+	for _, p := range c.Internal {
+		want[networkKey(p)] = uint8(gatewayNetworkNETWORK_INTERNAL)
+	}
+	for _, p := range c.External {
+		want[networkKey(p)] = uint8(gatewayNetworkNETWORK_EXTERNAL)
+	}
+	return want
+}
+
+func networkKey(p netip.Prefix) gatewayNetworkKey {
+	k := gatewayNetworkKey{Bits: uint32(p.Bits()), Addr: gatewayAddr{W: words(p.Masked().Addr())}}
+	if p.Addr().Is4() {
+		k.Bits += 96
+	}
+	return k
+}
+
+func (k gatewayNetworkKey) prefix() netip.Prefix {
+	a := addrOf(k.Addr.W)
+	if a.Is4() {
+		return netip.PrefixFrom(a, int(k.Bits)-96)
+	}
+	return netip.PrefixFrom(a, int(k.Bits))
+}
+
+// pruneNetworks deletes the entries of a kind that are not wanted.
+func pruneNetworks(m *ebpf.Map, want map[gatewayNetworkKey]uint8, kind uint8) error {
+	var stale []gatewayNetworkKey
+	err := eachEntry(m, func(k gatewayNetworkKey, v uint8) {
+		if _, ok := want[k]; !ok && v == kind {
+			stale = append(stale, k)
+		}
+	})
+	for _, k := range stale {
+		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+			return err
+		}
+	}
+	return err
+}
+
+// readNetworks reads what syncNetworks has written, sorted.
+func readNetworks(m *ebpf.Map) (internal, external []netip.Prefix, err error) {
+	err = eachEntry(m, func(k gatewayNetworkKey, v uint8) {
+		if v == uint8(gatewayNetworkNETWORK_INTERNAL) {
+			internal = append(internal, k.prefix())
+		} else {
+			external = append(external, k.prefix())
+		}
+	})
+	slices.SortFunc(internal, netip.Prefix.Compare)
+	slices.SortFunc(external, netip.Prefix.Compare)
+	return internal, external, err
+}
+
+// internalBits are the digests of internal networks, which the programs read for each
+// packet: see may_be_internal4 and may_be_internal6 in prefix.h.
+type internalBits struct {
+	v4 [1024]uint64      // by the first 16 bits, as the machine reads them
+	v6 [hostWords]uint64 // by a hash of the first 48 bits
+}
+
+const (
+	bits4 = 16 // of an IPv4 address, that have a bit
+	bits6 = 48 // likewise of IPv6
+	// A shorter prefix of IPv6 has so many hashes that all bits are set: every packet is
+	// then looked up.
+	shortest6 = 40
+)
+
+// add sets the bits of every address in p.
+func (b *internalBits) add(p netip.Prefix) {
+	p = p.Masked()
+	if a := p.Addr(); a.Is4() {
+		first := a.As4()
+		at := binary.BigEndian.Uint16(first[:])
+		for i := range 1 << max(bits4-p.Bits(), 0) {
+			setBit(&b.v4, binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, at+uint16(i))))
+		}
+		return
+	}
+	if p.Bits() < shortest6 {
+		for i := range b.v6 {
+			b.v6[i] = ^uint64(0)
+		}
+		return
+	}
+	for i := range 1 << max(bits6-p.Bits(), 0) {
+		a := p.Addr().As16()
+		a[bits6/8-1] |= byte(i)
+		w := words(netip.AddrFrom16(a))
+		bit := (w[0] ^ w[1]<<16) * 0x9e3779b1 >> (32 - bits.TrailingZeros(hostWords*64))
+		b.v6[bit/64] |= 1 << (bit % 64)
+	}
+}
