@@ -39,6 +39,7 @@ func TestEndToEnd(t *testing.T) {
 	}
 	t.Run("explain", func(t *testing.T) { testExplain(t, c) })
 	t.Run("masquerade networks", func(t *testing.T) { testMasquerade(t, c) })
+	t.Run("outsider", func(t *testing.T) { testOutsider(t, c) })
 	t.Run("echo requests", func(t *testing.T) { testEcho(t, c) })
 	t.Run("monitor", func(t *testing.T) { testMonitor(t, c) }) // its connections end when they like: what counts comes first
 	t.Run("top", func(t *testing.T) { testTop(t, c) })
