@@ -42,6 +42,11 @@ func TestPlanted(t *testing.T) {
 			}},
 			" lost ",
 		},
+		{
+			"wire: the agent does not read the host's raw sockets", "w", Wire, 50 * time.Second, "",
+			plant{"agent/gateway/protos.go", map[string]string{"\traw, errRaw := link.RawProtos()\n": "\tvar raw []link.HostProto\n\tvar errRaw error\n"}},
+			"VRRP, OSPF",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := options(t, tt.lab)
