@@ -1,7 +1,6 @@
 package campaign
 
 import (
-	"bytes"
 	"context"
 	"encoding/binary"
 	"fmt"
@@ -78,8 +77,7 @@ func number(b []byte) uint64 {
 	return seq
 }
 
-// packets are of an IP protocol without ports, which package traffic answers with a GRE header
-// before the answer.
+// packets are of an IP protocol without ports.
 type packets struct {
 	net.PacketConn
 	to net.Addr
@@ -95,7 +93,7 @@ func (p *packets) receive(buf []byte) (uint64, error) {
 	if err != nil {
 		return 0, err
 	}
-	return number(bytes.TrimPrefix(buf[:n], []byte("\x00\x00\x88\xb5"))), nil
+	return number(buf[:n]), nil
 }
 
 // echoes are ICMP's: a number is in the data.

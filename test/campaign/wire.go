@@ -109,12 +109,16 @@ func (w *wire) prepare(ctx context.Context) error {
 		return err
 	}
 	for on, port := range map[string]int{"node1": wirePort, "ext": wirePortBack} {
-		if _, err := w.Serve(ctx, on, "serve-wire-"+on, "-name", on, "-udp", fmt.Sprintf(":%d", port)); err != nil {
+		ns, err := w.Netns(on)
+		if err != nil {
 			return err
 		}
-		for _, protocol := range []int{protoVRRP, protoOSPF} {
-			if _, err := w.Serve(ctx, on, fmt.Sprintf("serve-%s-%d", on, protocol), "-name", on, "-proto", strconv.Itoa(protocol)); err != nil {
-				return err
+		for _, v := range []string{"4", "6"} {
+			err := errors.Join(
+				respond(ctx, ns, "udp"+v, fmt.Sprintf(":%d", port)),
+				respond(ctx, ns, fmt.Sprintf("ip%s:%d", v, protoVRRP), ""), respond(ctx, ns, fmt.Sprintf("ip%s:%d", v, protoOSPF), ""))
+			if err != nil {
+				return fmt.Errorf("serve on %s: %w", on, err)
 			}
 		}
 	}
