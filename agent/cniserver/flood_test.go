@@ -19,5 +19,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 	<-ready
 	listenertest.Flood(t, maxConnections, func() (net.Conn, error) { return net.Dial("unix", socket) })
 	cancel()
-	<-done // connections that were half way end with the process
+	if err := <-done; err != nil {
+		t.Error(err)
+	}
 }
