@@ -1,6 +1,7 @@
 package traffic
 
 import (
+	"bytes"
 	"context"
 	"encoding/binary"
 	"errors"
@@ -182,7 +183,13 @@ func askProto(ctx context.Context, o options) (string, error) {
 	}
 }
 
-// serveProto answers packets of an IP protocol, of both families.
+// isRequest reports whether a packet without ports asks: a raw socket gets the answers to
+// others' requests as well, and two servers would answer each other for ever.
+func isRequest(b []byte) bool {
+	return bytes.HasPrefix(b, []byte("seq ")) || bytes.HasPrefix(b, []byte(plainGRE+"who"))
+}
+
+// serveProto answers requests in packets of an IP protocol, of both families.
 func serveProto(ctx context.Context, group *errgroup.Group, proto int, name string) error {
 	for _, family := range []string{"ip4", "ip6"} {
 		c, err := net.ListenPacket(family+":"+strconv.Itoa(proto), "")
@@ -193,6 +200,9 @@ func serveProto(ctx context.Context, group *errgroup.Group, proto int, name stri
 		group.Go(func() error {
 			return datagrams(ctx, name, func(b []byte) (int, net.Addr, func([]byte) error, error) {
 				n, from, err := c.ReadFrom(b)
+				for err == nil && !isRequest(b[:n]) {
+					n, from, err = c.ReadFrom(b)
+				}
 				return n, from, func(b []byte) error {
 					_, err := c.WriteTo(append([]byte(plainGRE), b...), from)
 					return err
