@@ -40,6 +40,9 @@ func testMasquerade(t *testing.T, c *Cluster) {
 	t.Run("by a Service", func(t *testing.T) { c.masqueradeEndpoint(t) })
 }
 
+// silence is how long an answer is waited for: in an emulated machine one takes a second.
+const silence = "2s"
+
 // allowEgress makes a policy for all pods that allows all egress, until the test ends.
 func (c *Cluster) allowEgress(t *testing.T) {
 	t.Helper()
@@ -86,6 +89,16 @@ func (c *Cluster) routeToManagement(t *testing.T, pod string) {
 // their node does by its own.
 func (c *Cluster) masqueradeIsClosed(t *testing.T, pods ...string) {
 	t.Helper()
+	for _, pod := range pods { // a neighbour that is not known yet takes longer than silence is waited for
+		n := c.Pods[pod].Node
+		for _, v6 := range []bool{false, true} {
+			to := port(c.node(int(n[len(n)-1]-'0'))(v6), hostPort)
+			within(t, "pod "+pod+" to its node", func() error {
+				_, err := c.Exec(t.Context(), host(pod), c.traffic("tcp", "-n", "1", "-timeout", "5s", to.String())...)
+				return err
+			})
+		}
+	}
 	before, err := c.settled()
 	if err != nil {
 		t.Fatal(err)
@@ -132,7 +145,7 @@ func (c *Cluster) asksMasquerade(t *testing.T, pod string) []string {
 	var reached, pinged []byte
 	var group errgroup.Group
 	group.Go(func() (err error) {
-		reached, err = c.Exec(t.Context(), host(pod), append(c.traffic("reach", "-timeout", "1s"), targets...)...)
+		reached, err = c.Exec(t.Context(), host(pod), append(c.traffic("reach", "-timeout", silence), targets...)...)
 		return err
 	})
 	group.Go(func() (err error) {
@@ -186,7 +199,7 @@ func (c *Cluster) masqueradeEndpoint(t *testing.T) {
 	}()
 	to := port(c.cluster(service.Name)(true), servicePort)
 	c.awaitNB(t, "the load balancer", "Load_Balancer", "vips{!=}{}", "external_ids:ovn-ebpf.io/owner=service/default/"+service.Name)
-	out := c.execute(t, host("a"), c.traffic("reach", "-timeout", "1s", "tcp/"+to.String(), "udp/"+to.String())...)
+	out := c.execute(t, host("a"), c.traffic("reach", "-timeout", silence, "tcp/"+to.String(), "udp/"+to.String())...)
 	for line := range strings.Lines(out) {
 		if line = strings.TrimSpace(line); !strings.HasSuffix(line, " -") {
 			t.Errorf("answered: %s", line)
