@@ -40,19 +40,48 @@ func TestNetworks(t *testing.T) {
 		internal []string
 		external []string
 	}{
-		{"apart", Settings{Cluster: cluster, Wiring: direct}, join, []link.Address{address("192.0.2.10/24", "eth0"), address("2001:db8::10/64", "eth0")},
-			[]link.DefaultRoute{{Device: "eth0", NextHop: netip.MustParseAddr("192.0.2.1")}}, append([]string{"10.244.0.0/16", "fd00:10:244::/48"}, own...), nil},
+		{
+			"apart",
+			Settings{Cluster: cluster, Wiring: direct},
+			join,
+			[]link.Address{address("192.0.2.10/24", "eth0"), address("2001:db8::10/64", "eth0")},
+			[]link.DefaultRoute{{Device: "eth0", NextHop: netip.MustParseAddr("192.0.2.1")}},
+			append([]string{"10.244.0.0/16", "fd00:10:244::/48"}, own...), nil,
+		},
 		{"routable", Settings{Cluster: routable, Wiring: direct}, join, nil, nil, own, nil},
-		{"join is everything", Settings{Cluster: routable, Wiring: direct}, prefixes("0.0.0.0/0", "::/0", "10.0.0.0/7"), nil, nil,
-			[]string{"10.96.0.0/16", "169.254.169.0/29", "fd00:10:96::/112", "fd69::/125"}, nil},
-		{"uplink in the join network", Settings{Cluster: routable, Wiring: direct}, join,
-			[]link.Address{address("100.64.7.10/24", "eth0"), address("100.64.8.10/24", "eth1"), address("100.64.9.1/16", "ovn-k8s-mp0")}, nil, own, []string{"100.64.7.0/24"}},
+		{
+			"join is everything",
+			Settings{Cluster: routable, Wiring: direct},
+			prefixes("0.0.0.0/0", "::/0", "10.0.0.0/7"), nil, nil,
+			[]string{"10.96.0.0/16", "169.254.169.0/29", "fd00:10:96::/112", "fd69::/125"},
+			nil,
+		},
+		{
+			"uplink in the join network",
+			Settings{Cluster: routable, Wiring: direct},
+			join,
+			[]link.Address{address("100.64.7.10/24", "eth0"), address("100.64.8.10/24", "eth1"), address("100.64.9.1/16", "ovn-k8s-mp0")},
+			nil, own,
+			[]string{"100.64.7.0/24"},
+		},
 		{"bridged", Settings{Cluster: routable, Wiring: bridged}, join, []link.Address{address("100.64.7.10/24", "breth0"), address("169.254.169.2/29", "breth0")}, nil, own, []string{"100.64.7.0/24"}},
-		{"next hop in the service network", Settings{Cluster: routable, Wiring: direct}, join, []link.Address{address("192.0.2.10/24", "eth0")},
-			[]link.DefaultRoute{{Device: "eth0", NextHop: netip.MustParseAddr("10.96.255.1")}, {Device: "eth1", NextHop: netip.MustParseAddr("10.96.255.2")}}, own, []string{"10.96.255.1/32"}},
+		{
+			"next hop in the service network",
+			Settings{Cluster: routable, Wiring: direct},
+			join,
+			[]link.Address{address("192.0.2.10/24", "eth0")},
+			[]link.DefaultRoute{{Device: "eth0", NextHop: netip.MustParseAddr("10.96.255.1")}, {Device: "eth1", NextHop: netip.MustParseAddr("10.96.255.2")}},
+			own,
+			[]string{"10.96.255.1/32"},
+		},
 		{"lease in the service network", Settings{Cluster: routable, Wiring: direct}, join, []link.Address{dynamic("10.96.7.10/24", "eth0")}, nil, own, []string{"10.96.7.0/24"}},
-		{"router advertisement", Settings{Cluster: cluster, Wiring: direct}, join,
-			[]link.Address{address("2001:db8::10/64", "eth0"), dynamic("fd00:10:244:1::10/64", "eth0")}, nil, append([]string{"10.244.0.0/16", "fd00:10:244::/48"}, own...), nil},
+		{
+			"router advertisement",
+			Settings{Cluster: cluster, Wiring: direct},
+			join,
+			[]link.Address{address("2001:db8::10/64", "eth0"), dynamic("fd00:10:244:1::10/64", "eth0")},
+			nil, append([]string{"10.244.0.0/16", "fd00:10:244::/48"}, own...), nil,
+		},
 		{"the node's own from one", Settings{Cluster: routable, Wiring: direct}, join, []link.Address{dynamic("fd98::10/80", "eth0")}, nil, own, []string{"fd98::/80"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

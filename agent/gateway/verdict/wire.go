@@ -37,7 +37,7 @@ func (m Model) fromWire(f *Frame, now time.Duration) Decision {
 	switch {
 	case f.Priority && isTag(f.Type):
 		return Decision{Reason: NestedTag}
-	case m.foreign(f) && !(untagged && toUs):
+	case m.foreign(f) && (!untagged || !toUs):
 		return Decision{Reason: VLAN}
 	case toUs && m.spoofed(f):
 		return Decision{Reason: SpoofedSource}
