@@ -173,7 +173,7 @@ func (g *ground) waitOne(ctx context.Context) (time.Duration, error) {
 // tables are those whose rows are compared, and which columns are not: what grows with others'.
 var tables = map[string][]string{
 	"Logical_Switch_Port": nil, "Load_Balancer": nil, "ACL": nil, "Logical_Router_Port": nil, "NAT": nil, "Logical_Router_Static_Route": nil, "Logical_Router_Policy": nil,
-	"Static_MAC_Binding": nil, "Port_Group": nil, "Address_Set": nil, "Logical_Router": nil, "Logical_Switch": {"ports"},
+	"Static_MAC_Binding": nil, "Port_Group": nil, "Address_Set": nil, "Logical_Router": {"load_balancer"}, "Logical_Switch": {"ports", "load_balancer"},
 }
 
 // victimsRows are the rows of the Northbound database that are not the tenant's, nor of pods that
