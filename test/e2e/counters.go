@@ -12,6 +12,7 @@ type Tally struct {
 	HostRx     uint64 // from the wire to the host: management
 	OVNRx      uint64 // from the wire to OVN: North-South
 	OVNTx      uint64 // from OVN to the wire: North-South
+	Both       uint64 // from the wire to OVN and to the host: echo replies that OVN asked for
 	Overlay    uint64 // Geneve
 	Neighbours uint64 // ARP and neighbour discovery
 	Hairpin    uint64 // from OVN to the host, on the bridge alone
@@ -45,6 +46,8 @@ func ReadTally(pinDir string) (Tally, error) {
 			t.Hairpin += c.Packets
 		case c.Verdict == "drop":
 			t.Dropped += c.Packets
+		case c.Verdict == "both":
+			t.Both += c.Packets
 		case c.Direction == "rx" && c.Port == "host":
 			t.HostRx += c.Packets
 		case c.Direction == "rx" && c.Port == "ovn":
@@ -58,7 +61,7 @@ func ReadTally(pinDir string) (Tally, error) {
 
 func (t Tally) minus(u Tally) Tally {
 	return Tally{
-		t.HostRx - u.HostRx, t.OVNRx - u.OVNRx, t.OVNTx - u.OVNTx,
+		t.HostRx - u.HostRx, t.OVNRx - u.OVNRx, t.OVNTx - u.OVNTx, t.Both - u.Both,
 		t.Overlay - u.Overlay, t.Neighbours - u.Neighbours, t.Hairpin - u.Hairpin, t.Dropped - u.Dropped,
 	}
 }

@@ -53,7 +53,7 @@ func testEcho(t *testing.T, c *Cluster) {
 			hosts = 0
 		}
 		moved := after["node1"].minus(before["node1"])
-		if moved.OVNRx != pods || moved.OVNTx != pods || moved.HostRx < hosts {
+		if moved.Both != pods || moved.OVNRx != 0 || moved.OVNTx != pods || moved.HostRx < hosts {
 			t.Errorf("v6 %v: 100 echoes of a pod and 100 of the host moved %+v", v6, moved)
 		}
 	}
