@@ -79,13 +79,16 @@ static __noinline int network_of(const struct addr *a)
  */
 __noinline int is_internal(__u32 v6, const struct addr *a)
 {
+	struct addr key; /* Linux 6.1 takes no argument of a global function as a map's key */
+
 	if (!a)
 		return 0;
 	if (v6 ? !may_be_internal6(a->w[0], a->w[1]) : !may_be_internal4(a->w[3]))
 		return 0;
 	if (v6 && !a->w[0] && !a->w[1] && a->w[2] == bpf_htonl(0xffff))
 		return 0; /* see is_mapped() */
-	return network_of(a) == NETWORK_INTERNAL && kind_of(a) != ADDR_PEER;
+	key = *a;
+	return network_of(&key) == NETWORK_INTERNAL && kind_of(&key) != ADDR_PEER;
 }
 
 #endif /* __PREFIX_H */

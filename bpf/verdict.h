@@ -75,7 +75,7 @@ static __always_inline int by_address(struct __sk_buff *skb, const struct packet
 }
 
 /* Does what is for an internal address go to a listener there? */
-static __always_inline int is_served(const struct packet *p, int reason)
+static __always_inline int is_served(const struct addr *dst, int reason)
 {
 	if (!connected())
 		return 0;
@@ -96,7 +96,7 @@ static __always_inline int is_served(const struct packet *p, int reason)
 	case REASON_ICMP_ERROR_OVN:
 	case REASON_ICMP_ERROR_ECHO:
 	case REASON_ICMP_ERROR_HOST:
-		return kind_of(&p->dst) == ADDR_VIP;
+		return kind_of(dst) == ADDR_VIP;
 	}
 	return 0;
 }
@@ -107,7 +107,12 @@ static __always_inline int is_served(const struct packet *p, int reason)
  */
 __noinline int goes_inward(const struct packet *p, int reason)
 {
-	return p && is_internal(p->v6, &p->dst) && !is_host(&p->dst) && !is_served(p, reason);
+	struct addr dst; /* see is_internal() */
+
+	if (!p)
+		return 0;
+	dst = p->dst;
+	return is_internal(p->v6, &dst) && !is_host(&dst) && !is_served(&dst, reason);
 }
 
 static __always_inline int admitted(struct __sk_buff *skb, const struct packet *p)
