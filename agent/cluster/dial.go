@@ -23,8 +23,7 @@ type dialer struct {
 
 func newDialer(dial func(context.Context, string, string) (net.Conn, error)) *dialer {
 	if dial == nil {
-		// A connection whose other end is gone ends after 25 s at most, also without an answer
-		// that somebody waits for.
+		// A connection whose peer is gone ends after at most 25 s, also while no request is pending.
 		d := net.Dialer{Timeout: 10 * time.Second, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}}
 		dial = d.DialContext
 	}
@@ -36,7 +35,7 @@ type conn struct {
 	from *dialer
 }
 
-// Close closes the connection; it is no more the dialer's.
+// Close closes the connection and removes it from the dialer.
 func (c *conn) Close() error {
 	c.from.mu.Lock()
 	delete(c.from.conns, c)

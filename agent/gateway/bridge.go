@@ -91,8 +91,8 @@ func (g *Gateway) syncBridge(ctx context.Context, h *Host, n Node) error {
 	return nil
 }
 
-// renewBridge makes ovs-vswitchd open the bridge's device again, where somebody has deleted it.
-// On the kernel's datapath nobody can.
+// renewBridge makes ovs-vswitchd open the bridge's device again, after it was deleted.
+// The kernel datapath refuses to delete it.
 func (g *Gateway) renewBridge(ctx context.Context, h *Host) error {
 	if g.s.Userspace() {
 		renewed, err := g.ovs.RenewDevice(ctx, g.s.OVSRunDir, g.s.Bridge)

@@ -27,7 +27,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
-// overtaken does something before each patch of the path, as somebody who is quicker.
+// overtaken calls before ahead of each patch of the path, as a quicker writer would.
 type overtaken struct {
 	http.RoundTripper
 	path   string
