@@ -14,12 +14,18 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
-	sbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/sb"
 )
 
 // timeout is for a whole call: nodes go seldom, and their rows can wait, but
 // nobody else's shall.
 const timeout = 5 * time.Second
+
+// Tables of the Southbound schema.
+const (
+	chassisTable        = "Chassis"
+	chassisPrivateTable = "Chassis_Private" // since OVN 20.09
+	globalTable         = "SB_Global"
+)
 
 // DB is a Southbound database. It is connected for the length of a call: it is
 // asked when a node goes. Its methods may be called from any goroutine.
@@ -71,9 +77,9 @@ func (d *DB) remove(ctx context.Context, name string, f Fence) (int, error) {
 	}
 	defer conn.Close()
 	where := []ovsdb.Condition{ovsdb.NewCondition("name", ovsdb.ConditionEqual, name)}
-	ops := []ovsdb.Operation{{Op: ovsdb.OperationDelete, Table: sbmodel.ChassisTable, Where: where}}
-	if _, ok := conn.Schema().Tables[sbmodel.ChassisPrivateTable]; ok { // OVN 20.09
-		ops = append(ops, ovsdb.Operation{Op: ovsdb.OperationDelete, Table: sbmodel.ChassisPrivateTable, Where: where})
+	ops := []ovsdb.Operation{{Op: ovsdb.OperationDelete, Table: chassisTable, Where: where}}
+	if _, ok := conn.Schema().Tables[chassisPrivateTable]; ok {
+		ops = append(ops, ovsdb.Operation{Op: ovsdb.OperationDelete, Table: chassisPrivateTable, Where: where})
 	}
 	fence, err := f.operations(ctx, conn)
 	if err != nil {
@@ -103,7 +109,7 @@ const waitFailed = "timed out"
 // that northd has not made its global row in.
 func (f Fence) operations(ctx context.Context, conn client.Client) ([]ovsdb.Operation, error) {
 	all := []ovsdb.Condition{}
-	read := ovsdb.Operation{Op: ovsdb.OperationSelect, Table: sbmodel.SBGlobalTable, Where: all, Columns: []string{"_uuid", "external_ids"}}
+	read := ovsdb.Operation{Op: ovsdb.OperationSelect, Table: globalTable, Where: all, Columns: []string{"_uuid", "external_ids"}}
 	results, err := conn.Transact(ctx, read)
 	if err != nil {
 		return nil, err
@@ -124,10 +130,10 @@ func (f Fence) operations(ctx context.Context, conn client.Client) ([]ovsdb.Oper
 	ids[termID] = f.Term
 	return []ovsdb.Operation{
 		{
-			Op: ovsdb.OperationWait, Table: sbmodel.SBGlobalTable, Timeout: &now, Where: where, Columns: []string{"external_ids"},
+			Op: ovsdb.OperationWait, Table: globalTable, Timeout: &now, Where: where, Columns: []string{"external_ids"},
 			Until: string(ovsdb.WaitConditionEqual), Rows: []ovsdb.Row{{"external_ids": row["external_ids"]}},
 		},
-		{Op: ovsdb.OperationUpdate, Table: sbmodel.SBGlobalTable, Where: where, Row: ovsdb.Row{"external_ids": ovsdb.OvsMap{GoMap: ids}}},
+		{Op: ovsdb.OperationUpdate, Table: globalTable, Where: where, Row: ovsdb.Row{"external_ids": ovsdb.OvsMap{GoMap: ids}}},
 	}, nil
 }
 

@@ -1,0 +1,78 @@
+// Command tables generates Go models of some tables of an OVSDB schema.
+//
+//	tables [-extended] -o DIRECTORY SCHEMA TABLE...
+//
+// libovsdb's modelgen command generates all tables, and the schema as Go code. Most of that would
+// be unused here.
+package main
+
+import (
+	"encoding/json"
+	"flag"
+	"fmt"
+	"os"
+	"path/filepath"
+
+	"github.com/ovn-kubernetes/libovsdb/modelgen"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+)
+
+func main() {
+	out := flag.String("o", ".", "`directory` of the package, named like it; its Go files are replaced")
+	extended := flag.Bool("extended", false, "also generate methods that copy and compare rows without reflection")
+	flag.Usage = func() {
+		fmt.Fprintln(os.Stderr, "usage: tables [-extended] -o DIRECTORY SCHEMA TABLE...")
+		flag.PrintDefaults()
+	}
+	flag.Parse()
+	if flag.NArg() < 2 {
+		flag.Usage()
+		os.Exit(2)
+	}
+	if err := generate(*out, *extended, flag.Arg(0), flag.Args()[1:]); err != nil {
+		fmt.Fprintln(os.Stderr, "tables:", err)
+		os.Exit(1)
+	}
+}
+
+// generate writes one file per table of the schema into dir, and removes the other Go files there.
+func generate(dir string, extended bool, schemaFile string, tables []string) error {
+	text, err := os.ReadFile(schemaFile)
+	if err != nil {
+		return err
+	}
+	var schema ovsdb.DatabaseSchema
+	if err := json.Unmarshal(text, &schema); err != nil {
+		return fmt.Errorf("parse %s: %w", schemaFile, err)
+	}
+	for _, name := range tables {
+		if _, ok := schema.Tables[name]; !ok {
+			return fmt.Errorf("generate table %s: %s does not have it", name, schemaFile)
+		}
+	}
+	if dir, err = filepath.Abs(dir); err != nil {
+		return err
+	}
+	old, err := filepath.Glob(filepath.Join(dir, "*.go"))
+	if err != nil {
+		return err
+	}
+	for _, file := range old {
+		if err := os.Remove(file); err != nil {
+			return err
+		}
+	}
+	generator, err := modelgen.NewGenerator()
+	if err != nil {
+		return err
+	}
+	for _, name := range tables {
+		table := schema.Tables[name]
+		data := modelgen.GetTableTemplateData(filepath.Base(dir), name, &table)
+		data.WithExtendedGen(extended)
+		if err := generator.Generate(filepath.Join(dir, modelgen.FileName(name)), modelgen.NewTableTemplate(), data); err != nil {
+			return fmt.Errorf("generate table %s: %w", name, err)
+		}
+	}
+	return nil
+}
