@@ -9,11 +9,12 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // proxied selects what is served like kube-proxy does: headless Services have
 // slices, too, which are DNS's, and some are another proxy's.
-const proxied = "!" + corev1.IsHeadlessService + ",!service.kubernetes.io/service-proxy-name"
+const proxied = "!" + corev1.IsHeadlessService + ",!" + model.ProxyNameLabel
 
 // byService is the index of slices by the Service they belong to.
 const byService = "service"

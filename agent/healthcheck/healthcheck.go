@@ -13,11 +13,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/listener"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // ReasonFailed is of the Events about a port that cannot be listened on.
@@ -164,36 +164,9 @@ type wanted struct {
 }
 
 func wants(o service.Objects, node string) wanted {
-	svc := o.Service
-	if svc == nil || !service.Proxied(svc) || svc.Spec.Type != corev1.ServiceTypeLoadBalancer ||
-		svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
+	svc := model.New(model.Config{}, o.Service, o.Slices)
+	if svc == nil || svc.HealthCheckPort == 0 {
 		return wanted{}
 	}
-	port := svc.Spec.HealthCheckNodePort
-	if port <= 0 || port > 65535 {
-		return wanted{}
-	}
-	return wanted{port: uint16(port), endpoints: local(o.Slices, node)}
-}
-
-// local counts the addresses of endpoints on the node that are ready; what is not
-// said is ready. An endpoint of several ports or slices counts once, and one of
-// both families too: the larger family counts.
-func local(slices []*discoveryv1.EndpointSlice, node string) int {
-	found := map[discoveryv1.AddressType]map[string]struct{}{discoveryv1.AddressTypeIPv4: {}, discoveryv1.AddressTypeIPv6: {}}
-	most := 0
-	for _, s := range slices {
-		of := found[s.AddressType]
-		if of == nil {
-			continue
-		}
-		for i := range s.Endpoints {
-			e := &s.Endpoints[i]
-			if e.NodeName != nil && *e.NodeName == node && (e.Conditions.Ready == nil || *e.Conditions.Ready) && len(e.Addresses) > 0 {
-				of[e.Addresses[0]] = struct{}{}
-			}
-		}
-		most = max(most, len(of))
-	}
-	return most
+	return wanted{port: svc.HealthCheckPort, endpoints: svc.ReadyOn(node)}
 }

@@ -71,7 +71,8 @@ func (r *rig) set(port int, endpoints ...discoveryv1.Endpoint) {
 		Service: &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: key.Namespace, Name: key.Name},
 			Spec: corev1.ServiceSpec{
-				Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, HealthCheckNodePort: int32(port),
+				ClusterIPs: []string{"10.96.0.1"},
+				Type:       corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, HealthCheckNodePort: int32(port),
 			},
 		},
 		Slices: []*discoveryv1.EndpointSlice{
@@ -182,7 +183,8 @@ func TestTakenPort(t *testing.T) {
 func TestWants(t *testing.T) {
 	good := func() *corev1.Service {
 		return &corev1.Service{Spec: corev1.ServiceSpec{
-			Type: corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, HealthCheckNodePort: 32000,
+			ClusterIPs: []string{"10.96.0.1"},
+			Type:       corev1.ServiceTypeLoadBalancer, ExternalTrafficPolicy: corev1.ServiceExternalTrafficPolicyLocal, HealthCheckNodePort: 32000,
 		}}
 	}
 	for name, change := range map[string]func(*corev1.Service){

@@ -3,32 +3,8 @@ package service
 import (
 	"net/netip"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
-
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
-
-// Protocol numbers of IANA.
-const (
-	protoTCP  = 6
-	protoUDP  = 17
-	protoSCTP = 132
-)
-
-// protocolNumber is 0 for what no Service can have.
-func protocolNumber(p corev1.Protocol) uint8 {
-	switch annotation.Protocol(p) {
-	case corev1.ProtocolTCP:
-		return protoTCP
-	case corev1.ProtocolUDP:
-		return protoUDP
-	case corev1.ProtocolSCTP:
-		return protoSCTP
-	}
-	return 0
-}
 
 // frontEnds makes front ends of one protocol. The kernel has no hook where
 // SCTP sockets connect, so those have no sockets' ones.

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // Node is what plans need to know of this node. Plans keep nothing of it.
@@ -21,40 +21,31 @@ type Node struct {
 	Addresses []netip.Addr // with node ports for the world outside: the node's host-cidrs
 	Own       []netip.Addr // all of the host's but those of Services, those on the bridge and link-local ones too; no zones
 
-	// Hosts are the addresses of the other nodes' hosts, sorted. On all hosts' addresses
-	// annotation.KeptPorts are never front ends, whoever asks for them: by these a node
-	// is reached when all else fails.
-	Hosts []netip.Addr
-
-	// ExternalIPs are where Services' external IPs may be; nil: anywhere.
-	ExternalIPs []netip.Prefix
-
-	PodCIDRs     []netip.Prefix
-	ServiceCIDRs []netip.Prefix
-	JoinSubnets  []netip.Prefix
-	Masquerade   []netip.Prefix // addresses that host and OVN use between themselves
+	Hosts   []netip.Addr // of the other nodes' hosts, sorted
+	Cluster model.Config
 }
 
-// hostNetwork says whether an endpoint is in this host's own network namespace.
-func (n *Node) hostNetwork(addr netip.Addr, nodeName string) bool {
-	return n.owns(addr) || nodeName == n.Name && !within(n.PodCIDRs, addr)
+// hostNetwork reports whether an endpoint is in this host's own network namespace.
+func (n *Node) hostNetwork(e model.Endpoint) bool {
+	a := e.Addr.Addr()
+	return n.owns(a) || e.Node == n.Name && !slices.ContainsFunc(n.Cluster.Pods, func(p netip.Prefix) bool { return p.Contains(a) })
+}
+
+// local reports whether the endpoint is on this node. One of which the slice does not say the node
+// is if it has an address of the host.
+func (n *Node) local(e model.Endpoint) bool {
+	return e.Node == n.Name || e.Node == "" && n.owns(e.Addr.Addr())
 }
 
 func (n *Node) owns(a netip.Addr) bool {
 	return slices.Contains(n.Own, a) || slices.Contains(n.Addresses, a)
 }
 
-// servable says whether the gateway may serve an address to the world outside:
-// not one by which a Service would take others' traffic.
-func (n *Node) servable(a netip.Addr) bool {
-	return a.IsGlobalUnicast() && !within(n.ServiceCIDRs, a) && !within(n.PodCIDRs, a) && !within(n.Masquerade, a)
-}
-
 // outside returns the addresses of the family with node ports for the world outside.
 func (n *Node) outside(is4 bool) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range n.Addresses {
-		if a.Is4() == is4 && n.servable(a) {
+		if a.Is4() == is4 && n.Cluster.ServesNodePorts(a) {
 			out = append(out, a)
 		}
 	}
@@ -67,30 +58,7 @@ func (n *Node) isHost(a netip.Addr) bool {
 	return of || n.owns(a)
 }
 
-// keeps reports whether a front end is a node's own, whatever is asked for. The
-// unspecified address stands for all of the host's. Loopback and link-local
-// addresses are every host's.
-func (n *Node) keeps(f bpf.ServiceKey) bool {
-	if f.Proto != protoTCP || !annotation.IsKept(corev1.ProtocolTCP, f.Port) {
-		return false
-	}
-	a := f.Addr
-	return a.IsUnspecified() || a.IsLoopback() || a.IsLinkLocalUnicast() || n.isHost(a)
-}
-
-func within(prefixes []netip.Prefix, a netip.Addr) bool {
-	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
-}
-
-// parse returns the addresses of the family among texts, in their order.
-// What is no address is left out: the API server has said so already.
-func parse(is4 bool, texts ...string) []netip.Addr {
-	var out []netip.Addr
-	for _, s := range texts {
-		a, err := netip.ParseAddr(s)
-		if a = a.Unmap(); err == nil && a.Zone() == "" && a.Is4() == is4 {
-			out = append(out, a)
-		}
-	}
-	return out
+// keeps reports whether a front end is the node's own, whoever asks for it.
+func (n *Node) keeps(k bpf.ServiceKey) bool {
+	return k.Proto == protoTCP && model.Keeps(corev1.ProtocolTCP, netip.AddrPortFrom(k.Addr, k.Port), n.isHost)
 }

@@ -7,6 +7,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // Plan is what one object asks for. Everything in it is sorted.
@@ -65,7 +66,7 @@ func New(o Objects, n *Node) *Plan {
 	var p *Plan
 	switch {
 	case o.Service != nil:
-		p = planService(o.Service, o.Slices, n)
+		p = planService(model.New(n.Cluster, o.Service, o.Slices), n)
 	case o.Pod != nil:
 		p = planPod(o.Pod, n)
 	}

@@ -19,6 +19,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 var update = flag.Bool("update", false, "write the goldens of testdata anew")
@@ -27,12 +28,13 @@ var update = flag.Bool("update", false, "write the goldens of testdata anew")
 func node1() *service.Node {
 	return &service.Node{
 		Name: "node1", Zone: "zone1", NodePorts: true, Lookup: true,
-		Addresses:    addrs("172.30.0.11", "172.30.0.77", "10.96.0.53", "fd00:172:30::11"),
-		Own:          addrs("172.30.0.11", "172.30.0.77", "10.96.0.53", "fd00:172:30::11", "fe80::11", "169.254.169.2"),
-		Hosts:        addrs("172.30.0.12"),
-		PodCIDRs:     prefixes("10.244.0.0/16", "fd00:10:244::/48"),
-		ServiceCIDRs: prefixes("10.96.0.0/16", "fd00:10:96::/112"),
-		Masquerade:   prefixes("169.254.169.0/29", "fd69::/125"),
+		Addresses: addrs("172.30.0.11", "172.30.0.77", "10.96.0.53", "fd00:172:30::11"),
+		Own:       addrs("172.30.0.11", "172.30.0.77", "10.96.0.53", "fd00:172:30::11", "fe80::11", "169.254.169.2"),
+		Hosts:     addrs("172.30.0.12"),
+		Cluster: model.Config{
+			Pods:     prefixes("10.244.0.0/16", "fd00:10:244::/48"),
+			Services: prefixes("10.96.0.0/16", "fd00:10:96::/112"), Join: prefixes("100.64.0.0/16", "fd98::/64"),
+		},
 	}
 }
 

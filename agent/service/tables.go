@@ -5,6 +5,7 @@ import (
 	"slices"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // Tables holds the plans of all objects and says what of the node's tables a
@@ -29,10 +30,11 @@ type claimant struct {
 
 // precedes is the order in which claimants get a front end.
 func (c *claimant) precedes(o *claimant) bool {
-	if !c.plan.Created.Equal(o.plan.Created) {
-		return c.plan.Created.Before(o.plan.Created)
-	}
-	return c.key.Compare(o.key) < 0
+	return c.owner().Precedes(o.owner())
+}
+
+func (c *claimant) owner() model.Owner {
+	return model.Owner{Key: c.key, Created: c.plan.Created}
 }
 
 // NewTables returns empty Tables.

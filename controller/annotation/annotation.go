@@ -37,6 +37,14 @@ const (
 	defaultNetwork = "default"
 )
 
+// OfNodes returns the keys that controller, agents and operators write on Nodes.
+func OfNodes() []string {
+	return []string{
+		NodeSubnets, NodeID, NodeJoin, GatewayConfig, ChassisID, HostCIDRs, ManagementMACs,
+		SNATPortRange, PodMTU, RoutablePods, DrainGateway, LeavesBy,
+	}
+}
+
 // Modes of a gateway: where pods leave their node for the world outside.
 const (
 	GatewayModeShared = "shared" // by the gateway router, which has the node's address

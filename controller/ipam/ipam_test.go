@@ -103,6 +103,122 @@ func TestNodeSubnets(t *testing.T) {
 	}
 }
 
+// A node that goes gives its subnets back: another node gets them, and they count as free.
+func TestReleaseNode(t *testing.T) {
+	cluster := []ipam.Subnet{{Prefix: netip.MustParsePrefix("10.0.0.0/23"), HostLen: 24}, {Prefix: netip.MustParsePrefix("fd00::/63"), HostLen: 64}}
+	for name, release := range map[string]func(n *ipam.Nodes){
+		"the node":         func(n *ipam.Nodes) { n.Release("a") },
+		"its subnets":      func(n *ipam.Nodes) { n.ReleaseSubnets("a") },
+		"held in exchange": func(n *ipam.Nodes) { _ = n.HoldSubnets("a", prefixes("192.168.0.0/24", "fd01::/64")) },
+	} {
+		t.Run(name, func(t *testing.T) {
+			n := ipam.NewNodes(cluster, 3)
+			for _, node := range []string{"a", "b"} {
+				if _, err := n.Subnets(node); err != nil {
+					t.Fatal(err)
+				}
+			}
+			if _, err := n.Subnets("c"); !errors.Is(err, ipam.ErrExhausted) {
+				t.Fatalf("a third node of two: %v, want %v", err, ipam.ErrExhausted)
+			}
+			release(n)
+			for p, c := range n.Capacity() {
+				if c.Used != 1 || c.Room != 2 {
+					t.Errorf("%s: %+v, want 1 of 2 in use", p, c)
+				}
+			}
+			got, err := n.Subnets("c")
+			if err != nil {
+				t.Fatal(err)
+			}
+			if diff := cmp.Diff([]string{"10.0.0.0/24", "fd00::/64"}, text(got)); diff != "" {
+				t.Errorf("subnets after the release (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// Release reports whether the node had an id, subnets or nothing.
+func TestReleaseReports(t *testing.T) {
+	n := ipam.NewNodes([]ipam.Subnet{{Prefix: netip.MustParsePrefix("10.0.0.0/16"), HostLen: 24}}, 3)
+	if _, err := n.ID("numbered"); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := n.Subnets("subnets"); err != nil {
+		t.Fatal(err)
+	}
+	for node, want := range map[string]bool{"numbered": true, "subnets": true, "unknown": false} {
+		if got := n.Release(node); got != want {
+			t.Errorf("release of %s: %v, want %v", node, got, want)
+		}
+		if n.Release(node) {
+			t.Errorf("%s had something after its release", node)
+		}
+	}
+}
+
+// Used follows each pod's address, in its subnet alone.
+func TestUsed(t *testing.T) {
+	p := ipam.NewPods()
+	subnets := prefixes("10.0.1.0/24", "fd00:1::/64")
+	used := func(want int) {
+		t.Helper()
+		for _, s := range subnets {
+			if got := p.Used(s); got != want {
+				t.Errorf("%d addresses of %s in use, want %d", got, s, want)
+			}
+		}
+	}
+	used(0)
+	for i, name := range []string{"ns/a", "ns/b"} {
+		if _, err := p.Allocate(ipam.Pod{Name: name, UID: "1"}, subnets); err != nil {
+			t.Fatal(err)
+		}
+		used(i + 1)
+	}
+	p.Release("ns/a")
+	used(1)
+	if got := p.Used(netip.MustParsePrefix("10.0.2.0/24")); got != 0 {
+		t.Errorf("%d addresses of another subnet in use", got)
+	}
+}
+
+// A full subnet is full wherever the search begins: no address outside of it is given.
+func TestExhaustedFromTheMiddle(t *testing.T) {
+	p, subnets := ipam.NewPods(), prefixes("10.0.0.0/29") // .3 to .6
+	pod := func(name string) ipam.Pod { return ipam.Pod{Name: "ns/" + name, UID: "1"} }
+	allocate := func(names ...string) {
+		t.Helper()
+		for _, name := range names {
+			if _, err := p.Allocate(pod(name), subnets); err != nil {
+				t.Fatal(err)
+			}
+		}
+	}
+	allocate("a", "b", "c", "d")
+	p.Release("ns/a")
+	allocate("e") // the search for the next begins behind its address
+	if got, err := p.Allocate(pod("f"), subnets); !errors.Is(err, ipam.ErrExhausted) {
+		t.Errorf("%v, %v, want %v", got, err, ipam.ErrExhausted)
+	}
+}
+
+// A pod keeps what it has of one family when it gets the other, and gets all that lack.
+func TestFurtherFamily(t *testing.T) {
+	p := ipam.NewPods()
+	pod := ipam.Pod{Name: "ns/a", UID: "1"}
+	if err := p.Hold(pod, prefixes("10.0.1.9/24")); err != nil {
+		t.Fatal(err)
+	}
+	got, err := p.Allocate(pod, prefixes("10.0.1.0/24", "fd00:1::/64"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff([]string{"10.0.1.9/24", "fd00:1::3/64"}, text(got)); diff != "" {
+		t.Errorf("addresses (-want +got):\n%s", diff)
+	}
+}
+
 func TestNodeIDs(t *testing.T) {
 	n := ipam.NewNodes(nil, 3)
 	if err := n.HoldID("b", 2); err != nil {

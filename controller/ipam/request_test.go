@@ -103,11 +103,19 @@ func TestMACs(t *testing.T) {
 	if err := p.HoldMAC(a, node1, mac); err != nil {
 		t.Fatal(err)
 	}
+	var until *ipam.UnavailableError
+	if err := p.HoldMAC(b, node1, mac); !errors.As(err, &until) || until.For != node1 {
+		t.Errorf("the MAC of a pod without addresses: %v, for %+v, want for the subnet", err, until)
+	}
 	if err := p.Hold(a, prefixes("10.0.0.3/24")); err != nil {
 		t.Fatal(err)
 	}
-	if err := p.HoldMAC(b, node1, mac); !errors.Is(err, ipam.ErrTaken) {
+	err := p.HoldMAC(b, node1, mac)
+	if !errors.Is(err, ipam.ErrTaken) {
 		t.Errorf("another pod's: %v, want %v", err, ipam.ErrTaken)
+	}
+	if !errors.As(err, &until) || until.For != netip.MustParsePrefix("10.0.0.3/32") {
+		t.Errorf("taken for %+v, want for the address of the pod that has it", until)
 	}
 	if err := p.HoldMAC(b, node2, mac); err != nil {
 		t.Errorf("on another node: %v", err)
@@ -130,10 +138,17 @@ func TestOutsideAndCapacity(t *testing.T) {
 			t.Errorf("%s outside: %v", node, err)
 		}
 	}
+	if err := n.HoldSubnets("all", prefixes("10.0.0.0/16")); !errors.Is(err, ipam.ErrTaken) {
+		t.Errorf("hold what others have parts of: %v, want %v", err, ipam.ErrTaken)
+	}
+	whole := ipam.NewNodes([]ipam.Subnet{{Prefix: netip.MustParsePrefix("10.1.0.0/24"), HostLen: 24}}, 1)
+	if err := errors.Join(whole.HoldSubnets("all", prefixes("10.1.0.0/24")), whole.Outside("all")); err != nil {
+		t.Errorf("a node that has the whole cluster subnet: %v", err)
+	}
 	if got := n.Capacity()[netip.MustParsePrefix("10.0.0.0/16")]; got.Used != 2 || got.Room != 256 {
 		t.Errorf("capacity %+v, want 2 of 256", got)
 	}
-	for subnet, want := range map[string]int{"10.0.0.0/24": 252, "10.0.0.0/29": 4, "fd00::/125": 5, "fd00::/64": 1 << 30, "10.0.0.0/31": 0} {
+	for subnet, want := range map[string]int{"10.0.0.0/24": 252, "10.0.0.0/29": 4, "fd00::/125": 5, "fd00::/64": 1 << 30, "fd00::/97": 1 << 30, "fd00::/98": 1<<30 - 3, "10.0.0.0/31": 0} {
 		if got := ipam.Capacity(netip.MustParsePrefix(subnet)); got != want {
 			t.Errorf("capacity of %s: %d, want %d", subnet, got, want)
 		}

@@ -5,15 +5,13 @@ import (
 	"strings"
 	"testing"
 
-	discoveryv1 "k8s.io/api/discovery/v1"
-
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // TestPolicyBounds: what of a policy exceeds a bound allows nothing, the rest allows what it
@@ -115,8 +113,8 @@ func TestSourceBounds(t *testing.T) {
 		told   string
 	}{
 		{"within", each(100, scattered6), "ip6.src == {", ""},
-		{"prefixes", each(1000, scattered6), "&& ip6", "what is outside of those of IPv6 is more than 16384 prefixes: nobody may come"},
-		{"ranges", each(annotation.MaxSourceRanges+1, scattered6), "ip6.src == {", "loadBalancerSourceRanges: more than 4096: nobody may come"},
+		{"prefixes", each(1000, scattered6), "&& ip6", "what is outside of those of IPv6 is more than 16384 prefixes: no client may come"},
+		{"ranges", each(services.MaxSourceRanges+1, scattered6), "ip6.src == {", "loadBalancerSourceRanges: more than 4096: no client may come"},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			objects := serviceWith(3, 0, 2, 1)
@@ -180,21 +178,4 @@ func planService(t *testing.T, objects []k8sruntime.Object) (acls []plan.ACL, vi
 		}
 	}
 	return acls, vips, event
-}
-
-// TestTargets: however many ports a slice has, the same one is found.
-func TestTargets(t *testing.T) {
-	for _, n := range []int{1, 8, 9, 1000} {
-		slice := serviceWith(n, 0, 0, 1)[1].(*discoveryv1.EndpointSlice)
-		again := *slice.Ports[0].Port + 7
-		slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Name: slice.Ports[0].Name, Port: &again}, discoveryv1.EndpointPort{Name: slice.Ports[0].Name})
-		targets := annotation.NewTargets([]*discoveryv1.EndpointSlice{slice})
-		for i := range n + 1 {
-			port := corev1.ServicePort{Name: text(i)}
-			want, wantOK := annotation.TargetPort(slice, port)
-			if got, ok := targets.Port(slice, port); got != want || ok != wantOK {
-				t.Errorf("of %d ports %s: %d, %t, want %d, %t", n, port.Name, got, ok, want, wantOK)
-			}
-		}
-	}
 }

@@ -1,41 +1,30 @@
 package plan
 
 import (
-	"cmp"
 	"net/netip"
 	"slices"
 	"strconv"
-	"time"
+	"strings"
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// claimant is who asks for fronts. The older one gets what two ask for, of the
-// same age that with the smaller key; node agents (agent/service) decide the same.
+// claimant is an object that asks for fronts.
 type claimant struct {
-	key     Key
-	created time.Time
-	svc     *corev1.Service // or
-	pod     *corev1.Pod
-}
-
-func (c claimant) precedes(o claimant) bool {
-	return cmp.Or(c.created.Compare(o.created), c.key.Compare(o.key)) < 0
-}
-
-func (c claimant) text() string {
-	return c.key.Kind.String() + " " + c.key.Namespace + "/" + c.key.Name
+	services.Owner
+	svc *corev1.Service // or
+	pod *corev1.Pod
 }
 
 // claims settles which fronts an object gets.
 type claims struct {
 	cluster   *Cluster
-	self      claimant
+	self      services.Owner
 	nodes     *servers
 	shortfall *shortfall
-	older     map[string][]claimant // by index value, who precedes self
+	older     map[string][]claimant // by index value, those that precede self
 	asked     map[*corev1.Service]asked
 	askedPods map[*corev1.Pod]askedHost
 }
@@ -49,11 +38,11 @@ type asked struct {
 
 type askedPort struct {
 	proto  corev1.Protocol
-	number int32
+	number uint16
 	node   bool // a node port
 }
 
-func newClaims(c *Cluster, self claimant, nodes *servers, u *shortfall) *claims {
+func newClaims(c *Cluster, self services.Owner, nodes *servers, u *shortfall) *claims {
 	return &claims{
 		cluster: c, self: self, nodes: nodes, shortfall: u, older: map[string][]claimant{},
 		asked: map[*corev1.Service]asked{}, askedPods: map[*corev1.Pod]askedHost{},
@@ -75,10 +64,11 @@ func (c *claims) keep(proto corev1.Protocol, fronts []front) []front {
 			on = c.nodes.byAddr[f.addr.Addr()]
 		}
 		why := ""
-		if annotation.IsKept(proto, f.addr.Port()) && (f.of != nil || c.nodes.isHost(f.addr.Addr())) {
+		isHost := func(a netip.Addr) bool { return f.of != nil || c.nodes.isHost(a) }
+		if services.Keeps(proto, f.addr, isHost) {
 			why = "it is the node's own"
 		} else if holder, ok := c.holder(proto, f, on); ok {
-			why = holder.text() + " has it"
+			why = strings.ToLower(holder.Kind.String()) + " " + holder.Namespace + "/" + holder.Name + " has it"
 		}
 		if why != "" {
 			c.shortfall.add("%s port %d of %s: %s", proto, f.addr.Port(), f.addr.Addr(), why)
@@ -95,17 +85,17 @@ func (c *claims) contested(proto corev1.Protocol, fronts []front) bool {
 		switch {
 		case !f.external || f.of != nil && nodePort == port:
 			continue
-		case annotation.IsKept(proto, port):
+		case services.IsKept(proto, port):
 			return true
 		case f.of != nil:
 			nodePort = port
-			if len(c.preceding(frontValue(proto, anyExternal, int32(port)))) > 0 {
+			if len(c.preceding(frontValue(proto, anyExternal, port))) > 0 {
 				return true
 			}
-		case len(c.preceding(frontValue(proto, f.addr.Addr().String(), int32(port)))) > 0:
+		case len(c.preceding(frontValue(proto, f.addr.Addr().String(), port))) > 0:
 			return true
 		}
-		if anyNodePort != port && len(c.preceding(frontValue(proto, anyNode, int32(port)))) > 0 {
+		if anyNodePort != port && len(c.preceding(frontValue(proto, anyNode, port))) > 0 {
 			return true
 		}
 		anyNodePort = port
@@ -116,7 +106,7 @@ func (c *claims) contested(proto corev1.Protocol, fronts []front) bool {
 // holder is who asks for the front and precedes self, if anyone. on is the
 // node whose address it is, or nil.
 func (c *claims) holder(proto corev1.Protocol, f front, on *server) (claimant, bool) {
-	port := int32(f.addr.Port())
+	port := f.addr.Port()
 	var found []claimant
 	if f.of == nil {
 		found = c.preceding(frontValue(proto, f.addr.Addr().String(), port))
@@ -129,7 +119,7 @@ func (c *claims) holder(proto corev1.Protocol, f front, on *server) (claimant, b
 	var first claimant
 	ok := false
 	for _, o := range found {
-		if (!ok || o.precedes(first)) && c.asks(o, proto, f.addr, on) {
+		if (!ok || o.Precedes(first.Owner)) && c.asks(o, proto, f.addr, on) {
 			first, ok = o, true
 		}
 	}
@@ -143,12 +133,12 @@ func (c *claims) preceding(value string) []claimant {
 	}
 	var out []claimant
 	for _, svc := range index[corev1.Service](c.cluster.Services, ByFront, value) {
-		out = append(out, claimant{key: ServiceKey(svc.Namespace, svc.Name), created: svc.CreationTimestamp.Time, svc: svc})
+		out = append(out, claimant{Owner: services.OwnerOfService(svc), svc: svc})
 	}
 	for _, pod := range index[corev1.Pod](c.cluster.Pods, ByFront, value) {
-		out = append(out, claimant{key: PodKey(pod.Namespace, pod.Name), created: pod.CreationTimestamp.Time, pod: pod})
+		out = append(out, claimant{Owner: services.OwnerOfPod(pod), pod: pod})
 	}
-	out = slices.DeleteFunc(out, func(o claimant) bool { return !o.precedes(c.self) })
+	out = slices.DeleteFunc(out, func(o claimant) bool { return !o.Precedes(c.self) })
 	c.older[value] = out
 	return out
 }
@@ -175,28 +165,25 @@ func (c *claims) asks(o claimant, proto corev1.Protocol, addr netip.AddrPort, on
 	if has := a.Is4() && w.is4 || !a.Is4() && w.is6; !has {
 		return false
 	}
-	number := int32(addr.Port())
+	number := addr.Port()
 	return w.external[a] && w.ports[askedPort{proto, number, false}] ||
 		on != nil && w.ports[askedPort{proto, number, true}] && slices.Contains(on.nodePorts, a)
 }
 
 // whatAsks is read once: two services may have all of thousands of fronts in common.
 func (c *claims) whatAsks(svc *corev1.Service) asked {
-	if !served(svc) {
+	model := services.New(c.cluster.Config.services(), svc, nil)
+	if model == nil {
 		return asked{}
 	}
-	own := clusterAddresses(svc)
-	w := asked{
-		external: map[netip.Addr]bool{}, ports: map[askedPort]bool{}, is4: len(ofFamily(own, true)) > 0, is6: len(ofFamily(own, false)) > 0,
-	}
-	for _, a := range c.cluster.Config.externalAddresses(svc, nil) {
+	w := asked{external: map[netip.Addr]bool{}, ports: map[askedPort]bool{}, is4: model.HasFamily(true), is6: model.HasFamily(false)}
+	for _, a := range model.External {
 		w.external[a] = true
 	}
-	for _, p := range annotation.ServicePorts(svc, nil) {
-		proto := annotation.Protocol(p.Protocol)
-		w.ports[askedPort{proto, p.Port, false}] = true
+	for _, p := range model.Ports {
+		w.ports[askedPort{p.Protocol, p.Number, false}] = true
 		if p.NodePort != 0 {
-			w.ports[askedPort{proto, p.NodePort, true}] = true
+			w.ports[askedPort{p.Protocol, p.NodePort, true}] = true
 		}
 	}
 	return w
@@ -212,7 +199,7 @@ const (
 	anyExternal = "external" // an external address, whichever
 )
 
-func frontValue(proto corev1.Protocol, where string, port int32) string {
+func frontValue(proto corev1.Protocol, where string, port uint16) string {
 	return string(proto) + "/" + where + "/" + strconv.Itoa(int(port))
 }
 
@@ -222,23 +209,17 @@ func ServiceFronts(obj any) ([]string, error) {
 	if !ok {
 		return nil, nil
 	}
-	var external []string
-	for _, text := range slices.Concat(annotation.ExternalIPs(svc), ingressAddresses(svc)) {
-		if a, err := netip.ParseAddr(text); err == nil {
-			external = append(external, a.Unmap().String())
-		}
-	}
+	external, ports := services.Asked(svc)
 	var out []string
-	for _, p := range annotation.ServicePorts(svc, nil) {
-		proto := annotation.Protocol(p.Protocol)
+	for _, p := range ports {
 		for _, a := range external {
-			out = append(out, frontValue(proto, a, p.Port))
+			out = append(out, frontValue(p.Protocol, a.String(), p.Number))
 		}
 		if len(external) > 0 {
-			out = append(out, frontValue(proto, anyExternal, p.Port))
+			out = append(out, frontValue(p.Protocol, anyExternal, p.Number))
 		}
 		if p.NodePort != 0 {
-			out = append(out, frontValue(proto, anyNode, p.NodePort))
+			out = append(out, frontValue(p.Protocol, anyNode, p.NodePort))
 		}
 	}
 	return out, nil
@@ -247,12 +228,13 @@ func ServiceFronts(obj any) ([]string, error) {
 // PodFronts is the index function for ByFront of pods.
 func PodFronts(obj any) ([]string, error) {
 	pod, ok := obj.(*corev1.Pod)
-	if !ok || pod.Spec.HostNetwork {
+	if !ok {
 		return nil, nil
 	}
 	var out []string
-	for _, p := range hostPorts(pod) {
-		out = append(out, frontValue(annotation.Protocol(p.Protocol), anyNode, p.HostPort))
+	ports, _ := services.HostPorts(pod)
+	for _, p := range ports {
+		out = append(out, frontValue(p.Protocol, anyNode, p.Number))
 	}
 	return out, nil
 }

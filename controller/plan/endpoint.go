@@ -5,154 +5,59 @@ import (
 	"slices"
 	"strings"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// endpoint is one of a service port that may be given connections.
-type endpoint struct {
-	addr  netip.AddrPort
-	node  *server // nil where nobody said, or the node has no switch
-	ready bool    // else it is on its way out, but still serves
-	hints *discoveryv1.EndpointHints
-}
-
-// endpoints are those of one service port and family, each once: while it is moved
-// from one slice to another it is in both. Whether one that is
-// not ready is to be used, as a publisher may want, the slice has settled. Those to which
-// no connection may go are left out, and the shortfall says so.
-func (s *service) endpoints(port corev1.ServicePort, is4 bool) []endpoint {
-	kind := discoveryv1.AddressTypeIPv6
-	if is4 {
-		kind = discoveryv1.AddressTypeIPv4
-	}
-	var out []endpoint
-	for _, slice := range s.slices {
-		number, ok := s.targets.Port(slice, port)
-		if !ok || slice.AddressType != kind {
-			continue
-		}
-		trusted := annotation.Trusted(s.obj, slice)
-		for i := range slice.Endpoints {
-			ep := &slice.Endpoints[i]
-			ready := ep.Conditions.Ready == nil || *ep.Conditions.Ready
-			if !ready && !leaving(ep.Conditions) {
-				continue
-			}
-			// Further addresses of an endpoint stand for the same, and consumers
-			// may look at the first only (API of EndpointSlice).
-			for _, a := range ofFamily(parseAddrs(ep.Addresses[:min(1, len(ep.Addresses))], ""), is4) {
-				addr := netip.AddrPortFrom(a, number)
-				if why := s.networks.RefuseEndpoint(addr, port.Protocol, s.nodes.isHost(a), trusted); why != "" {
-					s.shortfall.add("endpoint %s of slice %s: %s", a, slice.Name, why)
-					continue
-				}
-				out = append(out, endpoint{addr, nodeOf(ep, a, s.nodes), ready, ep.Hints})
-			}
-		}
-	}
-	slices.SortStableFunc(out, func(a, b endpoint) int {
-		if c := a.addr.Compare(b.addr); c != 0 || a.ready == b.ready {
-			return c
-		}
-		if a.ready {
-			return -1
-		}
-		return 1
+// endpoints are those of one service port and family. Those to which no connection may go are left
+// out, and the shortfall says so.
+func (s *service) endpoints(port services.Port, is4 bool) []services.Endpoint {
+	all := s.Endpoints(port, is4, s.nodes.isHost, func(slice string, a netip.Addr, why string) {
+		s.shortfall.add("endpoint %s of slice %s: %s", a, slice, why)
 	})
-	return slices.CompactFunc(out, func(a, b endpoint) bool { return a.addr == b.addr })
+	return slices.DeleteFunc(all, func(e services.Endpoint) bool { return e.State < services.Terminating })
 }
 
-func leaving(c discoveryv1.EndpointConditions) bool {
-	return (c.Serving == nil || *c.Serving) && c.Terminating != nil && *c.Terminating
-}
-
-// nodeOf is where the endpoint is said to be, or whose address it has.
-func nodeOf(ep *discoveryv1.Endpoint, a netip.Addr, nodes *servers) *server {
-	if ep.NodeName != nil {
-		if n := nodes.byName[*ep.NodeName]; n != nil {
-			return n
-		}
+// nodeOf is the node that the slice says, else the one that has the address.
+func (s *servers) nodeOf(e services.Endpoint) *server {
+	if e.Node != "" {
+		return s.byName[e.Node]
 	}
-	return nodes.byAddr[a]
+	return s.byAddr[e.Addr.Addr()]
 }
 
-// targets are the endpoints of a service port and family, by who asks for them.
+// targets are the endpoints of a service port and family, by the clients' node.
 type targets struct {
-	all    []endpoint
-	text   string                 // backends of all
-	at     map[*server][]endpoint // on each node
-	hosts  map[*server]struct{}   // nodes whose own address is one
-	apart  map[*server]struct{}   // nodes of which another address is one than the router's
-	hinted                        // near each node
+	all      []services.Endpoint
+	text     string                          // backends of all
+	at       map[*server][]services.Endpoint // on each node
+	hosts    map[*server]struct{}            // nodes whose own address is one
+	apart    map[*server]struct{}            // nodes of which another address is one than the router's
+	hints    services.Hints
+	zoneText map[string]string // backends of hints.Zones
 }
 
-// hinted are endpoints by the hints of EndpointSlices; empty where those are not
-// to be followed, which is unless every ready endpoint has one (kube-proxy's
-// topologyModeFromHints in 1.35).
-type hinted struct {
-	nodes, zones map[string][]endpoint
-	zoneText     map[string]string
-}
-
-func newTargets(eps []endpoint, nodes *servers) *targets {
-	t := &targets{all: eps, text: backends(eps, nil), at: map[*server][]endpoint{}, hosts: map[*server]struct{}{}, apart: map[*server]struct{}{}}
-	for _, e := range eps {
-		if e.node != nil {
-			t.at[e.node] = append(t.at[e.node], e)
+func newTargets(all []services.Endpoint, nodes *servers) *targets {
+	t := &targets{
+		all: all, text: backends(all, nil), at: map[*server][]services.Endpoint{}, hosts: map[*server]struct{}{}, apart: map[*server]struct{}{},
+		hints: services.NewHints(all), zoneText: map[string]string{},
+	}
+	for _, e := range all {
+		if node := nodes.nodeOf(e); node != nil {
+			t.at[node] = append(t.at[node], e)
 		}
-		switch n := nodes.byAddr[e.addr.Addr()]; {
+		switch n := nodes.byAddr[e.Addr.Addr()]; {
 		case n == nil:
-		case slices.Contains(n.own, e.addr.Addr()):
+		case slices.Contains(n.own, e.Addr.Addr()):
 			t.hosts[n] = struct{}{}
 		default:
 			t.apart[n] = struct{}{}
 		}
 	}
-	t.nodes = byHint(eps, func(h *discoveryv1.EndpointHints) (names []string) {
-		for _, n := range h.ForNodes {
-			names = append(names, n.Name)
-		}
-		return names
-	})
-	t.zones = byHint(eps, func(h *discoveryv1.EndpointHints) (names []string) {
-		for _, z := range h.ForZones {
-			names = append(names, z.Name)
-		}
-		return names
-	})
-	t.zoneText = map[string]string{}
-	for zone, eps := range t.zones {
-		t.zoneText[zone] = backends(eps, nil)
+	for zone, near := range t.hints.Zones {
+		t.zoneText[zone] = backends(near, nil)
 	}
 	return t
-}
-
-// byHint returns the ready endpoints by the names in their hints, none if one
-// has no hint.
-func byHint(eps []endpoint, names func(*discoveryv1.EndpointHints) []string) map[string][]endpoint {
-	var out map[string][]endpoint
-	for _, e := range eps {
-		if !e.ready {
-			continue
-		}
-		if e.hints == nil {
-			return nil
-		}
-		list := names(e.hints)
-		if len(list) == 0 {
-			return nil
-		}
-		for _, name := range list {
-			if out == nil {
-				out = map[string][]endpoint{}
-			}
-			out[name] = append(out[name], e)
-		}
-	}
-	return out
 }
 
 // of are the backends for who asks at the node's switch or router; for a client
@@ -170,14 +75,13 @@ func (t *targets) of(n *server, local, router bool) string {
 		return backends(t.at[n], mask)
 	case n == nil:
 		return t.text
-	case len(t.nodes[n.name]) > 0:
-		return backends(t.nodes[n.name], mask)
-	case n.zone != "" && len(t.zones[n.zone]) > 0:
-		if mask == nil {
-			return t.zoneText[n.zone]
-		}
-		return backends(t.zones[n.zone], mask)
-	case mask == nil:
+	case len(t.hints.Nodes[n.name]) == 0 && mask == nil && n.zone != "" && t.zoneText[n.zone] != "":
+		return t.zoneText[n.zone]
+	}
+	if near := t.hints.For(n.name, n.zone); len(near) > 0 {
+		return backends(near, mask)
+	}
+	if mask == nil {
 		return t.text
 	}
 	return backends(t.all, mask)
@@ -202,7 +106,7 @@ func (t *targets) special(all []*server, local, router bool) []*server {
 		for n := range t.at {
 			out = append(out, n)
 		}
-	case len(t.nodes) > 0 || len(t.zones) > 0:
+	case len(t.hints.Nodes) > 0 || len(t.hints.Zones) > 0:
 		return all
 	case router:
 		for n := range t.hosts {
@@ -212,29 +116,21 @@ func (t *targets) special(all []*server, local, router bool) []*server {
 	return out
 }
 
-// backends are the endpoints as OVN writes them: sorted, separated by commas, ""
-// if there are none. Where none is ready, those on their way out are used.
-// The router of a node cannot send to the host behind its own address: it takes the
-// host's masquerade address; router is nil where that does not matter.
-func backends(eps []endpoint, router *server) string {
-	var ready, rest []netip.AddrPort
-	for _, e := range eps {
-		addr := e.addr
+// backends are the usable endpoints as OVN writes them: sorted, separated by commas, "" if there are
+// none. The router of a node cannot send to the host behind its own address: it takes the host's
+// masquerade address; router is nil where that does not matter.
+func backends(all []services.Endpoint, router *server) string {
+	var addrs []netip.AddrPort
+	for _, e := range services.Usable(all) {
+		addr := e.Addr
 		if router != nil && slices.Contains(router.own, addr.Addr()) {
 			addr = netip.AddrPortFrom(annotation.MasqueradeOf(addr.Addr().Is4()).Host, addr.Port())
 		}
-		if e.ready {
-			ready = append(ready, addr)
-		} else {
-			rest = append(rest, addr)
-		}
+		addrs = append(addrs, addr)
 	}
-	if len(ready) == 0 {
-		ready = rest
-	}
-	slices.SortFunc(ready, netip.AddrPort.Compare)
+	slices.SortFunc(addrs, netip.AddrPort.Compare)
 	var b strings.Builder
-	for i, addr := range slices.Compact(ready) {
+	for i, addr := range slices.Compact(addrs) {
 		if i > 0 {
 			b.WriteByte(',')
 		}

@@ -9,53 +9,11 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// HostPorts are the pod's containers with nothing but those of their ports that
-// are served on the node's addresses; containers without any are left out. Of
-// init containers those count that run as long as the pod does.
-func HostPorts(p *corev1.Pod) []corev1.Container {
-	var out []corev1.Container
-	take := func(c *corev1.Container) {
-		var ports []corev1.ContainerPort
-		for _, port := range c.Ports {
-			if port.HostPort != 0 {
-				ports = append(ports, corev1.ContainerPort{
-					HostPort: port.HostPort, HostIP: port.HostIP, ContainerPort: port.ContainerPort, Protocol: port.Protocol,
-				})
-			}
-		}
-		if len(ports) > 0 {
-			out = append(out, corev1.Container{Ports: ports})
-		}
-	}
-	for i := range p.Spec.InitContainers {
-		if c := &p.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
-			take(c)
-		}
-	}
-	for i := range p.Spec.Containers {
-		take(&p.Spec.Containers[i])
-	}
-	return out
-}
-
-// hostPorts are those within the bounds.
-func hostPorts(p *corev1.Pod) []corev1.ContainerPort {
-	all := allHostPorts(p)
-	return all[:min(len(all), annotation.MaxHostPorts)]
-}
-
-func allHostPorts(p *corev1.Pod) []corev1.ContainerPort {
-	var out []corev1.ContainerPort
-	for _, c := range HostPorts(p) {
-		out = append(out, c.Ports...)
-	}
-	return out
-}
-
-// HasHostPorts says whether the pod's rows depend on its node's addresses.
-func HasHostPorts(p *corev1.Pod) bool { return NeedsPort(p) && len(HostPorts(p)) > 0 }
+// HasHostPorts reports whether the pod's rows depend on its node's addresses.
+func HasHostPorts(p *corev1.Pod) bool { return NeedsPort(p) && len(services.HostPortContainers(p)) > 0 }
 
 // hostPortRows are a load balancer for each protocol, which keeps the client's
 // address: the pod's answers leave by the same node.
@@ -72,20 +30,17 @@ func hostPortRows(c *Cluster, pod *corev1.Pod, obj *corev1.Node, addresses []net
 		}
 		return nil, err
 	}
-	var u shortfall
-	claims := newClaims(c, claimant{key: PodKey(pod.Namespace, pod.Name), created: pod.CreationTimestamp.Time}, nodes, &u)
-	if all := len(allHostPorts(pod)); all > annotation.MaxHostPorts {
-		u.add("the last %d host ports: a pod has at most %d", all-annotation.MaxHostPorts, annotation.MaxHostPorts)
-	}
+	ports, refused := services.HostPorts(pod)
+	u := shortfall(refused)
+	claims := newClaims(c, services.OwnerOfPod(pod), nodes, &u)
 	byProtocol := map[corev1.Protocol]map[string]string{}
-	for _, port := range hostPorts(pod) {
-		proto := annotation.Protocol(port.Protocol)
-		for _, f := range claims.keep(proto, podFronts(port, n, addresses)) {
-			if byProtocol[proto] == nil {
-				byProtocol[proto] = map[string]string{}
+	for _, port := range ports {
+		for _, f := range claims.keep(port.Protocol, podFronts(port, n, addresses)) {
+			if byProtocol[port.Protocol] == nil {
+				byProtocol[port.Protocol] = map[string]string{}
 			}
 			backend, _ := firstOfFamily(addresses, f.addr.Addr().Is4())
-			byProtocol[proto][f.addr.String()] = netip.AddrPortFrom(backend.Addr(), uint16(port.ContainerPort)).String()
+			byProtocol[port.Protocol][f.addr.String()] = netip.AddrPortFrom(backend.Addr(), port.Container).String()
 		}
 	}
 	var rows []Row
@@ -101,26 +56,20 @@ func hostPortRows(c *Cluster, pod *corev1.Pod, obj *corev1.Node, addresses []net
 }
 
 // podFronts are where the port is served.
-func podFronts(port corev1.ContainerPort, n *server, addresses []netip.Prefix) []front {
+func podFronts(port services.HostPort, n *server, addresses []netip.Prefix) []front {
 	var out []front
 	for _, a := range n.nodePorts {
-		if _, ok := firstOfFamily(addresses, a.Is4()); ok && servesHostPort(port, a) {
-			out = append(out, front{addr: netip.AddrPortFrom(a, uint16(port.HostPort)), of: n, external: true})
+		if _, ok := firstOfFamily(addresses, a.Is4()); ok && port.Wants(a) {
+			out = append(out, front{addr: netip.AddrPortFrom(a, port.Number), of: n, external: true})
 		}
 	}
 	return out
 }
 
-// servesHostPort says whether the port is wanted on the node's address.
-func servesHostPort(port corev1.ContainerPort, a netip.Addr) bool {
-	want, err := netip.ParseAddr(port.HostIP)
-	return err != nil || want.IsUnspecified() && (want.Is4() == a.Is4() || want.Is6()) || want == a
-}
-
 // askedHost is what a pod asks for on its node.
 type askedHost struct {
 	addresses []netip.Prefix
-	ports     map[askedPort][]corev1.ContainerPort
+	ports     map[askedPort][]services.HostPort
 }
 
 func whatPodAsks(pod *corev1.Pod) askedHost {
@@ -128,9 +77,10 @@ func whatPodAsks(pod *corev1.Pod) askedHost {
 	if err := optional(&network, pod.Annotations, annotation.ParsePod); err != nil || !NeedsPort(pod) {
 		return askedHost{}
 	}
-	w := askedHost{network.Addresses, map[askedPort][]corev1.ContainerPort{}}
-	for _, port := range hostPorts(pod) {
-		k := askedPort{annotation.Protocol(port.Protocol), port.HostPort, true}
+	w := askedHost{network.Addresses, map[askedPort][]services.HostPort{}}
+	ports, _ := services.HostPorts(pod)
+	for _, port := range ports {
+		k := askedPort{port.Protocol, port.Number, true}
 		w.ports[k] = append(w.ports[k], port)
 	}
 	return w
@@ -138,7 +88,7 @@ func whatPodAsks(pod *corev1.Pod) askedHost {
 
 // asks reports whether one of the host ports is that front of the node.
 func (w askedHost) asks(proto corev1.Protocol, addr netip.AddrPort, n *server) bool {
-	return slices.ContainsFunc(w.ports[askedPort{proto, int32(addr.Port()), true}], func(port corev1.ContainerPort) bool {
+	return slices.ContainsFunc(w.ports[askedPort{proto, addr.Port(), true}], func(port services.HostPort) bool {
 		return slices.ContainsFunc(podFronts(port, n, w.addresses), func(f front) bool { return f.addr == addr })
 	})
 }

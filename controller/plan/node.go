@@ -106,7 +106,7 @@ func usable(prefixes []netip.Prefix, cfg Config) []netip.Addr {
 	var out []netip.Addr
 	for _, p := range prefixes {
 		a := p.Addr()
-		if a.IsGlobalUnicast() && !contains(cfg.ClusterCIDRs, a) && !contains(cfg.ServiceCIDRs, a) {
+		if cfg.services().ServesNodePorts(a) {
 			out = append(out, a)
 		}
 	}

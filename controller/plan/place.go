@@ -6,7 +6,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // where says whose load balancer it is: everyone's, all switches' or all
@@ -88,9 +88,9 @@ type difference struct {
 func (s *service) place() map[corev1.Protocol]placements {
 	out := map[corev1.Protocol]placements{}
 	differ := map[corev1.Protocol]map[where][]difference{}
-	for _, port := range s.ports() {
-		proto := annotation.Protocol(port.Protocol)
-		served := servedPort{proto: proto, number: int(port.Port)}
+	for _, port := range s.Ports {
+		proto := port.Protocol
+		served := servedPort{proto: proto, number: int(port.Number)}
 		if out[proto] == nil {
 			out[proto], differ[proto] = placements{}, map[where][]difference{}
 		}
@@ -116,35 +116,35 @@ func (s *service) place() map[corev1.Protocol]placements {
 }
 
 // fronts are those of the port in one family that are the service's to have.
-func (s *service) fronts(port corev1.ServicePort, is4 bool) []front {
+func (s *service) fronts(port services.Port, is4 bool) []front {
 	var out []front
-	for _, a := range ofFamily(s.clusterIPs, is4) {
+	for _, a := range services.OfFamily(s.ClusterIPs, is4) {
 		out = append(out, front{
-			addr: netip.AddrPortFrom(a, uint16(port.Port)), localAtSwitch: s.internalLocal, localAtRouter: s.internalLocal,
+			addr: netip.AddrPortFrom(a, port.Number), localAtSwitch: s.InternalLocal, localAtRouter: s.InternalLocal,
 		})
 	}
 	if len(out) == 0 {
 		return nil // the service is not of this family
 	}
 	if s.text < 0 {
-		s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes", port.Port, maxServiceText)
+		s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes", port.Number, maxServiceText)
 		return nil
 	}
 	// Inside the cluster an external address is but another name of the service.
-	for _, a := range ofFamily(s.externalIPs, is4) {
-		out = append(out, front{addr: netip.AddrPortFrom(a, uint16(port.Port)), external: true, localAtRouter: s.externalLocal})
+	for _, a := range services.OfFamily(s.External, is4) {
+		out = append(out, front{addr: netip.AddrPortFrom(a, port.Number), external: true, localAtRouter: s.ExternalLocal})
 	}
 	if port.NodePort != 0 {
 		for _, n := range s.nodes.list {
-			for _, a := range ofFamily(n.nodePorts, is4) {
+			for _, a := range services.OfFamily(n.nodePorts, is4) {
 				out = append(out, front{
-					addr: netip.AddrPortFrom(a, uint16(port.NodePort)), of: n, external: true,
-					localAtSwitch: s.externalLocal, localAtRouter: s.externalLocal,
+					addr: netip.AddrPortFrom(a, port.NodePort), of: n, external: true,
+					localAtSwitch: s.ExternalLocal, localAtRouter: s.ExternalLocal,
 				})
 			}
 		}
 	}
-	return s.claims.keep(annotation.Protocol(port.Protocol), out)
+	return s.claims.keep(port.Protocol, out)
 }
 
 // placeFront finds out where the answers differ.

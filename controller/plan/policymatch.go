@@ -10,7 +10,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // match is what a rule says of packets, beside whose they are, in OVN's words.
@@ -172,7 +172,7 @@ func portProtocol(p networkingv1.NetworkPolicyPort) string {
 	if p.Protocol == nil {
 		return "tcp"
 	}
-	return strings.ToLower(string(annotation.Protocol(*p.Protocol)))
+	return strings.ToLower(string(services.Protocol(*p.Protocol)))
 }
 
 func checkPort(p networkingv1.NetworkPolicyPort) error {

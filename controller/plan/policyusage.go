@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // usage is what a policy wants of port groups. The plans of pods, selectors and
@@ -149,7 +149,7 @@ func (n namedPort) numbersOf(pod *corev1.Pod) []int {
 	var out []int
 	for _, c := range NamedPorts(pod) {
 		for _, port := range c.Ports {
-			if port.Name == n.name && strings.EqualFold(string(annotation.Protocol(port.Protocol)), n.protocol) {
+			if port.Name == n.name && strings.EqualFold(string(services.Protocol(port.Protocol)), n.protocol) {
 				out = append(out, int(port.ContainerPort))
 			}
 		}
@@ -180,7 +180,7 @@ func PortNamesOf(obj any) ([]string, error) {
 	var out []string
 	for _, c := range NamedPorts(p) {
 		for _, port := range c.Ports {
-			proto := strings.ToLower(string(annotation.Protocol(port.Protocol)))
+			proto := strings.ToLower(string(services.Protocol(port.Protocol)))
 			out = append(out, portNameValue(p.Namespace, proto, port.Name), portNameValue("", proto, port.Name))
 		}
 	}

@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // Rivals returns the owners, beside the object itself, that ask for a front that this
@@ -16,8 +16,8 @@ func Rivals(c *Cluster, obj any) []Key {
 	found := map[Key]struct{}{}
 	switch obj := obj.(type) {
 	case *corev1.Service:
-		if obj != nil && served(obj) {
-			c.serviceRivals(obj, found)
+		if model := services.New(c.Config.services(), obj, nil); model != nil {
+			c.serviceRivals(model, found)
 			delete(found, ServiceKey(obj.Namespace, obj.Name))
 		}
 	case *corev1.Pod:
@@ -29,19 +29,17 @@ func Rivals(c *Cluster, obj any) []Key {
 	return slices.SortedFunc(maps.Keys(found), Key.Compare)
 }
 
-func (c *Cluster) serviceRivals(svc *corev1.Service, found map[Key]struct{}) {
-	external := c.Config.externalAddresses(svc, nil)
-	for _, p := range annotation.ServicePorts(svc, nil) {
-		proto := annotation.Protocol(p.Protocol)
-		for _, a := range external {
-			c.askFor(frontValue(proto, a.String(), p.Port), found, nil)
+func (c *Cluster) serviceRivals(svc *services.Service, found map[Key]struct{}) {
+	for _, p := range svc.Ports {
+		for _, a := range svc.External {
+			c.askFor(frontValue(p.Protocol, a.String(), p.Number), found, nil)
 		}
-		if len(external) > 0 {
-			c.askFor(frontValue(proto, anyNode, p.Port), found, nil)
+		if len(svc.External) > 0 {
+			c.askFor(frontValue(p.Protocol, anyNode, p.Number), found, nil)
 		}
 		if p.NodePort != 0 {
-			c.askFor(frontValue(proto, anyNode, p.NodePort), found, nil)
-			c.askFor(frontValue(proto, anyExternal, p.NodePort), found, nil)
+			c.askFor(frontValue(p.Protocol, anyNode, p.NodePort), found, nil)
+			c.askFor(frontValue(p.Protocol, anyExternal, p.NodePort), found, nil)
 		}
 	}
 }
@@ -52,11 +50,11 @@ func (c *Cluster) podRivals(pod *corev1.Pod, found map[Key]struct{}) {
 	if n := c.servers().byName[pod.Spec.NodeName]; n != nil {
 		own = n.addresses
 	}
-	for _, p := range hostPorts(pod) {
-		proto := annotation.Protocol(p.Protocol)
-		c.askFor(frontValue(proto, anyNode, p.HostPort), found, func(o *corev1.Pod) bool { return o.Spec.NodeName == pod.Spec.NodeName })
+	ports, _ := services.HostPorts(pod)
+	for _, p := range ports {
+		c.askFor(frontValue(p.Protocol, anyNode, p.Number), found, func(o *corev1.Pod) bool { return o.Spec.NodeName == pod.Spec.NodeName })
 		for _, a := range own {
-			c.askFor(frontValue(proto, a.String(), p.HostPort), found, nil)
+			c.askFor(frontValue(p.Protocol, a.String(), p.Number), found, nil)
 		}
 	}
 }

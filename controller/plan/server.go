@@ -8,6 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // server is a node as services see it.
@@ -140,7 +141,7 @@ func (c *Cluster) hosts(is4 bool) []string {
 		}
 		var own []netip.Prefix
 		if err := optional(&own, node.Annotations, annotation.ParseHostCIDRs); err == nil {
-			all = append(all, ofFamily(usable(own, c.Config), is4)...)
+			all = append(all, services.OfFamily(usable(own, c.Config), is4)...)
 		}
 	}
 	slices.SortFunc(all, netip.Addr.Compare)

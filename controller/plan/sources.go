@@ -8,7 +8,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // clientsGroup is a port group with a port of every switch by which clients come: the nodes'
@@ -23,22 +23,21 @@ const sourcesPriority = 1100
 // loadBalancerSourceRanges to an address that its load balancer announces. Sockets of hosts
 // are refused by their nodes (agent/service). They are made of what place has served.
 func (s *service) sourceRows() []Row {
-	ranges, announced := s.obj.Spec.LoadBalancerSourceRanges, s.announced()
-	if len(ranges) == 0 || len(announced) == 0 {
+	if len(s.Announced) == 0 {
 		return nil
 	}
-	if len(ranges) > annotation.MaxSourceRanges {
-		s.shortfall.add("loadBalancerSourceRanges: more than %d: nobody may come", annotation.MaxSourceRanges)
+	if s.TooManySourceRanges() {
+		s.shortfall.add("loadBalancerSourceRanges: more than %d: no client may come", services.MaxSourceRanges)
 	}
 	var rows []Row
 	for _, is4 := range []bool{true, false} {
-		of := annotation.SourceRanges(ranges, is4)
-		if len(of) == 0 || len(ofFamily(announced, is4)) == 0 {
+		announced, of := services.OfFamily(s.Announced, is4), s.SourceRanges(is4)
+		if len(of) == 0 || len(announced) == 0 {
 			continue
 		}
 		refused, ok := subtract(wholeFamily(is4), of, maxSourcePrefixes)
 		if !ok {
-			s.shortfall.add("loadBalancerSourceRanges: what is outside of those of %s is more than %d prefixes: nobody may come", familyName(is4), maxSourcePrefixes)
+			s.shortfall.add("loadBalancerSourceRanges: what is outside of those of %s is more than %d prefixes: no client may come", services.FamilyName(is4), maxSourcePrefixes)
 			refused = []netip.Prefix{wholeFamily(is4)}
 		}
 		if len(refused) > 0 {
@@ -63,7 +62,7 @@ func (s *service) sourcesACLs(is4 bool, announced []netip.Addr, refused []string
 	for _, port := range s.served {
 		var at []string
 		for _, a := range port.at {
-			if a.Is4() == is4 && slices.Contains(announced, a) {
+			if slices.Contains(announced, a) {
 				at = append(at, a.String())
 			}
 		}
@@ -81,7 +80,7 @@ func (s *service) sourcesACLs(is4 bool, announced []netip.Addr, refused []string
 	size := 0
 	for _, id := range order {
 		if size += len(strings.Join(refused, ", ")); size > maxServiceText {
-			s.shortfall.add("loadBalancerSourceRanges: their ACLs would be longer than %d bytes: nobody may come", maxServiceText)
+			s.shortfall.add("loadBalancerSourceRanges: their ACLs would be longer than %d bytes: no client may come", maxServiceText)
 			refused = []string{wholeFamily(is4).String()}
 		}
 		rows = append(rows, s.sourcesACL(*groups[id], familyWord(is4), refused))
@@ -95,17 +94,10 @@ func (s *service) sourcesACL(g guarded, family string, refused []string) Row {
 	proto := strings.ToLower(string(g.proto))
 	to, from := rule{direction: egress()}, rule{direction: ingress()}
 	return ACL{
-		Group: clientsGroup, Rule: strings.Join([]string{s.obj.Namespace, s.obj.Name, family, proto, strconv.Itoa(g.ports[0])}, " "),
+		Group: clientsGroup, Rule: strings.Join([]string{s.Namespace, s.Name, family, proto, strconv.Itoa(g.ports[0])}, " "),
 		Direction: to.lport, Priority: sourcesPriority, Action: "drop",
 		Match: conjunction(to.setMatch(family, g.at), proto+".dst == "+set(g.ports), from.setMatch(family, slices.Clone(refused))),
 	}
-}
-
-// announced are the addresses that the load balancer announces and that are not external IPs,
-// too: those are open to all, as kube-proxy has it.
-func (s *service) announced() []netip.Addr {
-	open := parseAddrs(annotation.ExternalIPs(s.obj), "")
-	return slices.DeleteFunc(parseAddrs(ingressAddresses(s.obj), ""), func(a netip.Addr) bool { return slices.Contains(open, a) })
 }
 
 func wholeFamily(is4 bool) netip.Prefix {

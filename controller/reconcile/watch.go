@@ -15,6 +15,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // watch makes the loop's cluster the informers' stores and starts them. It
@@ -106,7 +107,7 @@ func strip(obj any) (any, error) {
 	}
 	switch obj := obj.(type) {
 	case *corev1.Pod:
-		obj.Spec = corev1.PodSpec{NodeName: obj.Spec.NodeName, HostNetwork: obj.Spec.HostNetwork, Containers: append(plan.HostPorts(obj), plan.NamedPorts(obj)...)}
+		obj.Spec = corev1.PodSpec{NodeName: obj.Spec.NodeName, HostNetwork: obj.Spec.HostNetwork, Containers: append(services.HostPortContainers(obj), plan.NamedPorts(obj)...)}
 		obj.Status = corev1.PodStatus{Phase: obj.Status.Phase, PodIPs: obj.Status.PodIPs}
 	case *corev1.Node:
 		obj.Spec = corev1.NodeSpec{}

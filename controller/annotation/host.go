@@ -7,16 +7,6 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// KeptPorts are the TCP ports on every address of every host that are never a Service's
-// or a pod's, whatever an external IP, a load balancer or a host port says: ssh, kubelet,
-// API server and etcd. Controller and agents must agree.
-func KeptPorts() []uint16 { return []uint16{22, 10250, 6443, 2379, 2380} }
-
-// IsKept reports whether the protocol's port is one of KeptPorts.
-func IsKept(proto corev1.Protocol, port uint16) bool {
-	return Protocol(proto) == corev1.ProtocolTCP && slices.Contains(KeptPorts(), port)
-}
-
 // HostAddresses returns the addresses at which the node's host is reached, as far as its
 // Node object says: host-cidrs, the gateway's addresses, the Node's status, and the
 // management port's address in each pod subnet. An annotation that is malformed adds

@@ -1,0 +1,236 @@
+package service
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+)
+
+// State is how able an endpoint is to take connections. Larger is better.
+type State uint8
+
+const (
+	Gone        State = iota // does not serve
+	Serving                  // not ready, but serves the clients that it has
+	Terminating              // serves while it terminates: takes clients where no endpoint is ready
+	Ready
+)
+
+// Endpoint is an endpoint of one port and family.
+type Endpoint struct {
+	Addr  netip.AddrPort
+	State State
+	Node  string // "" if the slice does not say one
+
+	hints *discoveryv1.EndpointHints
+}
+
+// Endpoints returns those of one port and family by address, each once in its best state: while a
+// controller moves an endpoint from one slice to another it is in both. Those to which no
+// connection may go are left out, and refuse, if it is not nil, is called with each and the
+// reason. isHost reports whether an address is a host's.
+func (s *Service) Endpoints(port Port, is4 bool, isHost func(netip.Addr) bool, refuse func(slice string, a netip.Addr, why string)) []Endpoint {
+	kind := discoveryv1.AddressTypeIPv6
+	if is4 {
+		kind = discoveryv1.AddressTypeIPv4
+	}
+	var out []Endpoint
+	for _, slice := range s.slices {
+		number, ok := s.target.port(slice, port)
+		if !ok || slice.AddressType != kind {
+			continue
+		}
+		trusted := s.trust.of(slice)
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			// Further addresses of an endpoint stand for the same one, and consumers may look at
+			// the first only (API of EndpointSlice).
+			for _, a := range OfFamily(parseAddrs(e.Addresses[:min(1, len(e.Addresses))]...), is4) {
+				addr := netip.AddrPortFrom(a, number)
+				if why := s.cfg.refuseEndpoint(addr, port.Protocol, isHost, trusted); why == "" {
+					out = append(out, newEndpoint(e, addr))
+				} else if refuse != nil {
+					refuse(slice.Name, a, why)
+				}
+			}
+		}
+	}
+	slices.SortStableFunc(out, func(a, b Endpoint) int {
+		if c := a.Addr.Compare(b.Addr); c != 0 {
+			return c
+		}
+		return int(b.State) - int(a.State)
+	})
+	return slices.CompactFunc(out, func(a, b Endpoint) bool { return a.Addr == b.Addr })
+}
+
+// ReadyOn counts the endpoints on a node that are ready: what a load balancer's health check
+// asks for. One of several ports or slices counts once, and so does one of both families.
+func (s *Service) ReadyOn(node string) int {
+	found := map[discoveryv1.AddressType]map[string]struct{}{discoveryv1.AddressTypeIPv4: {}, discoveryv1.AddressTypeIPv6: {}}
+	most := 0
+	for _, slice := range s.slices {
+		of := found[slice.AddressType]
+		if of == nil {
+			continue
+		}
+		for i := range slice.Endpoints {
+			e := &slice.Endpoints[i]
+			if e.NodeName != nil && *e.NodeName == node && stateOf(e.Conditions) == Ready && len(e.Addresses) > 0 {
+				of[e.Addresses[0]] = struct{}{}
+			}
+		}
+		most = max(most, len(of))
+	}
+	return most
+}
+
+func newEndpoint(e *discoveryv1.Endpoint, addr netip.AddrPort) Endpoint {
+	out := Endpoint{Addr: addr, State: stateOf(e.Conditions), hints: e.Hints}
+	if e.NodeName != nil {
+		out.Node = *e.NodeName
+	}
+	return out
+}
+
+// stateOf: a condition that is absent is true for ready and serving, false for terminating.
+func stateOf(c discoveryv1.EndpointConditions) State {
+	serving := c.Serving == nil || *c.Serving
+	switch {
+	case c.Ready == nil || *c.Ready:
+		return Ready
+	case serving && c.Terminating != nil && *c.Terminating:
+		return Terminating
+	case serving:
+		return Serving
+	}
+	return Gone
+}
+
+// Usable returns the ready endpoints, or if there is none the terminating ones.
+func Usable(in []Endpoint) []Endpoint {
+	for _, want := range []State{Ready, Terminating} {
+		var out []Endpoint
+		for _, e := range in {
+			if e.State == want {
+				out = append(out, e)
+			}
+		}
+		if len(out) > 0 {
+			return out
+		}
+	}
+	return nil
+}
+
+// Hints are the ready endpoints by the nodes and zones for which their hints are. A map is nil
+// unless every ready endpoint has a hint of its kind (kube-proxy's topologyModeFromHints in 1.35).
+type Hints struct{ Nodes, Zones map[string][]Endpoint }
+
+// NewHints reads the hints of endpoints.
+func NewHints(in []Endpoint) Hints {
+	return Hints{
+		Nodes: byHint(in, func(h *discoveryv1.EndpointHints) (names []string) {
+			for _, n := range h.ForNodes {
+				names = append(names, n.Name)
+			}
+			return names
+		}),
+		Zones: byHint(in, func(h *discoveryv1.EndpointHints) (names []string) {
+			for _, z := range h.ForZones {
+				names = append(names, z.Name)
+			}
+			return names
+		}),
+	}
+}
+
+// For returns the endpoints for clients on a node: those for the node, else those for its zone
+// ("" if it has none), else nil: then hints do not matter to them.
+func (h Hints) For(node, zone string) []Endpoint {
+	if near := h.Nodes[node]; len(near) > 0 {
+		return near
+	}
+	if zone == "" {
+		return nil
+	}
+	return h.Zones[zone]
+}
+
+func byHint(in []Endpoint, names func(*discoveryv1.EndpointHints) []string) map[string][]Endpoint {
+	var out map[string][]Endpoint
+	for _, e := range in {
+		if e.State != Ready {
+			continue
+		}
+		if e.hints == nil {
+			return nil
+		}
+		list := names(e.hints)
+		if len(list) == 0 {
+			return nil
+		}
+		for _, name := range list {
+			if out == nil {
+				out = map[string][]Endpoint{}
+			}
+			out[name] = append(out[name], e)
+		}
+	}
+	return out
+}
+
+// refuseEndpoint returns why connections must not go to an address that an EndpointSlice names, ""
+// if they may.
+//
+// Any author of an EndpointSlice names any address in it, and the connection may then seem to come
+// from the node. The API server refuses the unspecified address, loopback and link-local ones; the
+// others it lets pass.
+func (c Config) refuseEndpoint(addr netip.AddrPort, proto corev1.Protocol, isHost func(netip.Addr) bool, trusted bool) string {
+	a := addr.Addr()
+	switch {
+	case !a.IsGlobalUnicast():
+		return "not a global unicast address"
+	case annotation.MasqueradeOf(a.Is4()).Subnet.Contains(a):
+		return "inside the masquerade network"
+	case within(c.Services, a):
+		return "inside the service network"
+	case within(c.Join, a):
+		return "inside the join network"
+	case !trusted && IsKept(proto, addr.Port()) && isHost(a):
+		return fmt.Sprintf("%s port %d of a node is the node's own", proto, addr.Port())
+	}
+	return ""
+}
+
+// endpointSliceController is the manager of slices that the control plane makes of the pods that a
+// Service's selector means.
+const endpointSliceController = "endpointslice-controller.k8s.io"
+
+// trust is which slices of a Service are the control plane's.
+type trust struct{ all, managed bool }
+
+// newTrust: the API server itself makes the slices of default/kubernetes. A slice that another
+// author writes under the manager's name is corrected or deleted by that controller, but only if
+// the Service has a selector.
+func newTrust(svc *corev1.Service) trust {
+	return trust{
+		all:     svc.Namespace == corev1.NamespaceDefault && svc.Name == "kubernetes",
+		managed: len(svc.Spec.Selector) > 0,
+	}
+}
+
+func (t trust) of(slice *discoveryv1.EndpointSlice) bool {
+	return t.all || t.managed && slice.Labels[discoveryv1.LabelManagedBy] == endpointSliceController
+}
+
+// byName returns the slices in an order of their own: that of informers does not matter then.
+func byName(in []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
+	return slices.SortedFunc(slices.Values(in), func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+}

@@ -1,0 +1,92 @@
+package service
+
+import (
+	"fmt"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+)
+
+// HostPort is a port of a pod that is served at addresses of its node.
+type HostPort struct {
+	Protocol  corev1.Protocol // TCP, UDP or SCTP
+	Number    uint16          // on the node
+	Container uint16          // of the pod
+	At        netip.Addr      // the unspecified address: all of its family; zero: all of the node
+}
+
+// HostPorts returns a pod's host ports within the bounds, and what is not served. A pod in its
+// host's network, or one that is over, has none.
+func HostPorts(pod *corev1.Pod) (ports []HostPort, refused []error) {
+	if pod.Spec.HostNetwork || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+		return nil, nil
+	}
+	all := 0
+	for _, c := range HostPortContainers(pod) {
+		for _, p := range c.Ports {
+			if all++; all > MaxHostPorts {
+				continue
+			}
+			port, err := newHostPort(p)
+			if err != nil {
+				refused = append(refused, err)
+				continue
+			}
+			ports = append(ports, port)
+		}
+	}
+	if all > MaxHostPorts {
+		refused = append(refused, fmt.Errorf("the last %d host ports: a pod has at most %d", all-MaxHostPorts, MaxHostPorts))
+	}
+	return ports, refused
+}
+
+func newHostPort(p corev1.ContainerPort) (HostPort, error) {
+	out := HostPort{Protocol: Protocol(p.Protocol), Number: uint16(p.HostPort), Container: uint16(p.ContainerPort)}
+	switch {
+	case p.HostPort <= 0 || p.HostPort > 65535 || p.ContainerPort <= 0 || p.ContainerPort > 65535 || !known(out.Protocol):
+		return out, fmt.Errorf("host port %d: container port %d, protocol %q", p.HostPort, p.ContainerPort, p.Protocol)
+	case p.HostIP == "":
+		return out, nil
+	}
+	a, err := netip.ParseAddr(p.HostIP)
+	if err != nil || a.Zone() != "" {
+		// The API server does not check it.
+		return out, fmt.Errorf("host port %d: host IP %q is not an address", p.HostPort, p.HostIP)
+	}
+	out.At = a.Unmap()
+	return out, nil
+}
+
+// Wants reports whether the port is to be served at an address of the pod's node. The unspecified
+// address is all addresses of its family, and not of the other one (as the portmap plugin has it).
+func (p HostPort) Wants(a netip.Addr) bool {
+	return !p.At.IsValid() || p.At == a || p.At.IsUnspecified() && p.At.Is4() == a.Is4()
+}
+
+// HostPortContainers returns a pod's containers with nothing but their host ports, for stores that
+// keep only those; containers without any are left out. Of init containers those count that run as
+// long as the pod.
+func HostPortContainers(pod *corev1.Pod) []corev1.Container {
+	var out []corev1.Container
+	take := func(c *corev1.Container) {
+		var ports []corev1.ContainerPort
+		for _, p := range c.Ports {
+			if p.HostPort != 0 {
+				ports = append(ports, corev1.ContainerPort{HostPort: p.HostPort, HostIP: p.HostIP, ContainerPort: p.ContainerPort, Protocol: p.Protocol})
+			}
+		}
+		if len(ports) > 0 {
+			out = append(out, corev1.Container{Ports: ports})
+		}
+	}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+			take(c)
+		}
+	}
+	for i := range pod.Spec.Containers {
+		take(&pod.Spec.Containers[i])
+	}
+	return out
+}

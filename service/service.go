@@ -1,0 +1,280 @@
+package service
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+)
+
+// ProxyNameLabel marks a Service that another proxy serves (kube-proxy's
+// pkg/proxy/apis.LabelServiceProxyName).
+const ProxyNameLabel = "service.kubernetes.io/service-proxy-name"
+
+// Config is what a cluster's settings say about Services.
+type Config struct {
+	Pods, Services, Join []netip.Prefix // Pods empty: of both families
+	// ExternalIPs are the ranges that external IPs must be in; empty: any address.
+	ExternalIPs []netip.Prefix
+}
+
+// Service is a Service that is served here. Lists of addresses are sorted and without duplicates.
+type Service struct {
+	Owner
+	ClusterIPs []netip.Addr // at least one; in order of the Service
+	External   []netip.Addr // external IPs, and addresses that a load balancer announces
+	// Announced are those of External to which the source ranges apply: a load balancer announces
+	// them, and they are no external IPs, which are open to all clients.
+	Announced []netip.Addr
+	Ports     []Port // within the bounds
+	// ExternalLocal and InternalLocal are the traffic policies.
+	ExternalLocal, InternalLocal bool
+	Affinity                     time.Duration // how long a client stays with its endpoint; 0: no affinity
+	HealthCheckPort              uint16        // node port of the health check; 0: none
+	Refused                      []error       // what is not served, and why
+
+	cfg    Config
+	ranges []string
+	slices []*discoveryv1.EndpointSlice // by name
+	trust  trust
+	target targets
+}
+
+// Port is a port of a Service.
+type Port struct {
+	Name     string
+	Protocol corev1.Protocol // TCP, UDP or SCTP
+	Number   uint16
+	NodePort uint16 // 0: none
+}
+
+// New returns what the Service means, and nil if it is not served here. eps are its endpoint slices
+// in any order; none where only its frontends matter.
+func New(cfg Config, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) *Service {
+	if svc == nil || !proxied(svc) {
+		return nil
+	}
+	own := clusterIPs(svc)
+	if len(own) == 0 {
+		return nil // headless
+	}
+	s := &Service{
+		Owner:         OwnerOfService(svc),
+		ExternalLocal: svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
+		InternalLocal: svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
+		Affinity:      affinity(svc), HealthCheckPort: healthCheckPort(svc),
+		cfg: cfg, ranges: svc.Spec.LoadBalancerSourceRanges, slices: byName(eps), trust: newTrust(svc),
+	}
+	s.target = newTargets(s.slices)
+	for _, a := range own {
+		if !cfg.hasFamily(a.Is4()) {
+			s.refuse("cluster IP %s: the cluster has no %s", a, FamilyName(a.Is4()))
+			continue
+		}
+		if len(cfg.Services) > 0 && !within(cfg.Services, a) {
+			// Pods reach it all the same. Nodes' own connections, and what guards the networks, do not know it.
+			s.refuse("cluster IP %s: outside the service networks %s (--k8s-service-cidrs)", a, prefixList(cfg.Services))
+		}
+		s.ClusterIPs = append(s.ClusterIPs, a)
+	}
+	s.addExternal(svc, own)
+	s.addPorts(svc)
+	return s
+}
+
+func (s *Service) refuse(format string, args ...any) {
+	s.Refused = append(s.Refused, fmt.Errorf(format, args...))
+}
+
+// proxied reports whether the Service is one that this proxy serves: not an alias of a name, not
+// another proxy's, and not one that a label calls headless (as kube-proxy has it, whatever cluster
+// IP it has).
+func proxied(svc *corev1.Service) bool {
+	_, other := svc.Labels[ProxyNameLabel]
+	_, headless := svc.Labels[corev1.IsHeadlessService]
+	return !other && !headless && svc.Spec.Type != corev1.ServiceTypeExternalName
+}
+
+// HasFamily reports whether the Service has a cluster IP of the family.
+func (s *Service) HasFamily(is4 bool) bool { return len(OfFamily(s.ClusterIPs, is4)) > 0 }
+
+// SourceRanges returns the ranges of one family from which clients of Announced may come; empty:
+// all may. See sourceRanges.
+func (s *Service) SourceRanges(is4 bool) []netip.Prefix { return sourceRanges(s.ranges, is4) }
+
+// TooManySourceRanges reports whether there are more than MaxSourceRanges: then no client may come.
+func (s *Service) TooManySourceRanges() bool { return len(s.ranges) > MaxSourceRanges }
+
+func clusterIPs(svc *corev1.Service) []netip.Addr {
+	if len(svc.Spec.ClusterIPs) == 0 {
+		return parseAddrs(svc.Spec.ClusterIP)
+	}
+	return parseAddrs(svc.Spec.ClusterIPs...)
+}
+
+// addExternal sets External and Announced.
+func (s *Service) addExternal(svc *corev1.Service, own []netip.Addr) {
+	take := func(what string, texts []string, allowed []netip.Prefix) (out []netip.Addr) {
+		for _, text := range texts {
+			a, err := s.cfg.external(text, own)
+			if err == nil && len(allowed) > 0 && !within(allowed, a) {
+				err = errNotAllowed
+			}
+			if err != nil {
+				s.refuse("%s %s: %w", what, text, err)
+				continue
+			}
+			out = append(out, a)
+		}
+		return out
+	}
+	open := take("external IP", externalIPs(svc), s.cfg.ExternalIPs)
+	announced := take("load balancer address", ingressIPs(svc), nil)
+	s.External = sorted(slices.Concat(open, announced))
+	s.Announced = sorted(slices.DeleteFunc(announced, func(a netip.Addr) bool { return slices.Contains(open, a) }))
+	if n := len(svc.Spec.ExternalIPs); n > MaxExternalIPs {
+		s.refuse("the last %d external IPs: a service has at most %d", n-MaxExternalIPs, MaxExternalIPs)
+	}
+	if n := len(svc.Status.LoadBalancer.Ingress); n > MaxExternalIPs {
+		s.refuse("the last %d load balancer addresses: a service has at most %d", n-MaxExternalIPs, MaxExternalIPs)
+	}
+}
+
+// errNotAllowed: Kubernetes lets any author of a Service give it any external IP, and so take the
+// traffic that the cluster sends there (CVE-2020-8554).
+var errNotAllowed = errors.New("not in the ranges of --allow-external-ips")
+
+// external returns the address outside of the cluster that text is, or why it cannot be one: an
+// author of a Service must not take the traffic of other Services, of pods or of gateways. own are
+// the Service's cluster IPs.
+func (c Config) external(text string, own []netip.Addr) (netip.Addr, error) {
+	a, err := netip.ParseAddr(text)
+	if a = a.Unmap(); err != nil || a.Zone() != "" {
+		return netip.Addr{}, errors.New("not an address")
+	}
+	if !c.hasFamily(a.Is4()) {
+		return netip.Addr{}, fmt.Errorf("the cluster has no %s", FamilyName(a.Is4()))
+	}
+	if len(OfFamily(own, a.Is4())) == 0 {
+		return netip.Addr{}, fmt.Errorf("the service has no %s cluster IP", FamilyName(a.Is4()))
+	}
+	if !a.IsGlobalUnicast() {
+		return netip.Addr{}, errors.New("not a global unicast address")
+	}
+	for _, inside := range []struct {
+		what     string
+		prefixes []netip.Prefix
+	}{
+		{"service network", c.Services},
+		{"pod network", c.Pods},
+		{"join network", c.Join},
+		{"masquerade network", []netip.Prefix{annotation.MasqueradeOf(a.Is4()).Subnet}},
+	} {
+		if within(inside.prefixes, a) {
+			return netip.Addr{}, fmt.Errorf("inside the %s", inside.what)
+		}
+	}
+	return a, nil
+}
+
+// ServesNodePorts reports whether node ports and host ports can be served at an address of a
+// node: not at one of the cluster's own networks, which the node may have as well.
+func (c Config) ServesNodePorts(a netip.Addr) bool {
+	return a.IsGlobalUnicast() && !within(c.Services, a) && !within(c.Pods, a) && !annotation.MasqueradeOf(a.Is4()).Subnet.Contains(a)
+}
+
+// hasFamily reports whether pods have addresses of the family, as far as the settings say.
+func (c Config) hasFamily(is4 bool) bool {
+	return len(c.Pods) == 0 || slices.ContainsFunc(c.Pods, func(p netip.Prefix) bool { return p.Addr().Is4() == is4 })
+}
+
+// addPorts sets Ports.
+func (s *Service) addPorts(svc *corev1.Service) {
+	within := servicePorts(svc, s.slices)
+	for _, p := range within {
+		if port, ok := newPort(p); ok {
+			s.Ports = append(s.Ports, port)
+		}
+	}
+	if all := len(svc.Spec.Ports); all > len(within) {
+		s.refuse("the last %d ports: a service has at most %d, %d times its addresses and %d times its endpoints",
+			all-len(within), MaxServicePorts, MaxServiceFronts, MaxBackends)
+	}
+}
+
+// newPort returns false for a port that no API server lets pass.
+func newPort(p corev1.ServicePort) (Port, bool) {
+	out := Port{Name: p.Name, Protocol: Protocol(p.Protocol), Number: uint16(p.Port)}
+	if p.NodePort > 0 && p.NodePort <= 65535 {
+		out.NodePort = uint16(p.NodePort)
+	}
+	return out, known(out.Protocol) && p.Port > 0 && p.Port <= 65535
+}
+
+// Asked returns what a Service asks for outside of the service network, before any check: all
+// external addresses, and its ports. It is for indices, which are kept without settings.
+func Asked(svc *corev1.Service) (external []netip.Addr, ports []Port) {
+	for _, p := range servicePorts(svc, nil) {
+		if port, ok := newPort(p); ok {
+			ports = append(ports, port)
+		}
+	}
+	return parseAddrs(slices.Concat(externalIPs(svc), ingressIPs(svc))...), ports
+}
+
+// DependsOnNodes reports whether what the Service means depends on the cluster's nodes: it is
+// served at their addresses or might be, treats nodes differently, or has endpoints of hosts.
+func (c Config) DependsOnNodes(svc *corev1.Service, eps []*discoveryv1.EndpointSlice) bool {
+	return slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort != 0 }) ||
+		svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal ||
+		svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal ||
+		len(svc.Spec.ExternalIPs)+len(svc.Status.LoadBalancer.Ingress) > 0 ||
+		slices.ContainsFunc(eps, c.nodesMatter)
+}
+
+// nodesMatter reports whether the slice has endpoints of hosts, maybe by their management ports,
+// or for some nodes only.
+func (c Config) nodesMatter(slice *discoveryv1.EndpointSlice) bool {
+	for _, p := range slice.Ports {
+		if p.Port != nil && *p.Port > 0 && *p.Port <= 65535 && IsKept(corev1.ProtocolTCP, uint16(*p.Port)) {
+			return true
+		}
+	}
+	for i := range slice.Endpoints {
+		if slice.Endpoints[i].Hints != nil {
+			return true
+		}
+		for _, a := range parseAddrs(slice.Endpoints[i].Addresses...) {
+			if !within(c.Pods, a) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+func affinity(svc *corev1.Service) time.Duration {
+	if svc.Spec.SessionAffinity != corev1.ServiceAffinityClientIP {
+		return 0
+	}
+	seconds := corev1.DefaultClientIPServiceAffinitySeconds
+	if c := svc.Spec.SessionAffinityConfig; c != nil && c.ClientIP != nil && c.ClientIP.TimeoutSeconds != nil {
+		seconds = *c.ClientIP.TimeoutSeconds
+	}
+	return time.Duration(seconds) * time.Second
+}
+
+// healthCheckPort is where a load balancer asks a node whether it has endpoints.
+func healthCheckPort(svc *corev1.Service) uint16 {
+	port := svc.Spec.HealthCheckNodePort
+	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer || svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal || port <= 0 || port > 65535 {
+		return 0
+	}
+	return uint16(port)
+}

@@ -1,0 +1,67 @@
+package service
+
+import (
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+)
+
+// targets are the port numbers of endpoints, by slice and by name and protocol of the service port.
+// The control plane has resolved named ports, per slice. Slices with few ports are not in it: a
+// search is as quick there. Slices with many are read once, because a search for each port of a
+// Service would cost the product of both.
+type targets map[*discoveryv1.EndpointSlice]map[targetName]uint16
+
+type targetName struct {
+	name  string
+	proto corev1.Protocol
+}
+
+const fewPorts = 8
+
+func newTargets(slices []*discoveryv1.EndpointSlice) targets {
+	out := targets{}
+	for _, s := range slices {
+		if len(s.Ports) <= fewPorts {
+			continue
+		}
+		of := make(map[targetName]uint16, len(s.Ports))
+		for i := range s.Ports {
+			name, number, ok := target(&s.Ports[i])
+			if _, again := of[name]; ok && !again { // the first counts
+				of[name] = number
+			}
+		}
+		out[s] = of
+	}
+	return out
+}
+
+// port returns the number that the slice's endpoints have for a service port, false if none.
+func (t targets) port(slice *discoveryv1.EndpointSlice, port Port) (uint16, bool) {
+	want := targetName{port.Name, port.Protocol}
+	if of, many := t[slice]; many {
+		number, ok := of[want]
+		return number, ok
+	}
+	for i := range slice.Ports {
+		if name, number, ok := target(&slice.Ports[i]); ok && name == want {
+			return number, true
+		}
+	}
+	return 0, false
+}
+
+// target returns false for a port without a number.
+func target(p *discoveryv1.EndpointPort) (name targetName, number uint16, ok bool) {
+	name.proto = corev1.ProtocolTCP
+	if p.Name != nil {
+		name.name = *p.Name
+	}
+	if p.Protocol != nil {
+		name.proto = *p.Protocol
+	}
+	if p.Port == nil || *p.Port <= 0 || *p.Port > 65535 {
+		return name, 0, false
+	}
+	return name, uint16(*p.Port), true
+}
