@@ -37,14 +37,14 @@ generate: ## make the generated files again: eBPF objects, OVSDB models
 	@$(NICE) go generate ./ovsdb ./bpf
 
 .PHONY: demo
-demo: build ## objects in a real API server, controller, OVN, two nodes, pods, traffic, a counter table
+demo: build ## objects in a real API server, controller, OVN, two nodes, pods, traffic, a counter table (KEEP=yes leaves the lab up)
 	@test/packages lab
-	@$(NICE) go run ./test/e2e/demo -bin $(CURDIR)/bin -cache $(OVN_EBPF_CACHE)
+	@$(NICE) go run ./test/e2e/demo -bin $(CURDIR)/bin -cache $(OVN_EBPF_CACHE) $(if $(KEEP),-keep)
 
 .PHONY: test
 test: build ## all tests that run natively: packets, attach, controller, agent, lab end to end
 	@test/packages lab monitoring
-	@echo "test: kube-apiserver (built once, about five minutes)"
+	@echo "test: Kubernetes (built once, about six minutes)"
 	@$(NICE) go run ./test/kube/build -cache $(OVN_EBPF_CACHE)
 	@echo "test: all packages"
 	@BIN_DIR=$(CURDIR)/bin $(NICE) go test -short -count=1 -p 1 -timeout 20m $$(go list ./... | grep -v /test/e2e)
@@ -153,6 +153,11 @@ lint: ## vet, golangci-lint (staticcheck, gofumpt, import law), clang-format, sh
 vulncheck: ## known vulnerabilities in the code that is called (govulncheck); status 4 where its database cannot be reached
 	@test/packages build
 	@$(NICE) test/vulncheck $(OVN_EBPF_CACHE)/tools/govulncheck
+
+.PHONY: mutate
+mutate: ## change operators and see whether tests notice (docs/mutation.md): PACKAGES="controller/ipam ...", SAMPLE=100 SEED=1, FLAGS=-run=...
+	@test/packages build
+	@SAMPLE='$(SAMPLE)' SEED='$(SEED)' FLAGS='$(FLAGS)' $(NICE) test/mutate $(OVN_EBPF_CACHE)/tools/gremlins $(PACKAGES)
 
 .PHONY: image
 image: ## build/image.tar, the container image, made with Debian's docker on bases made by debootstrap

@@ -1,39 +1,120 @@
 package deploy
 
 import (
+	"encoding/json"
 	"maps"
+	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
-	"regexp"
 	"slices"
 	"strings"
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
 // policies is the API of which an older server has nothing, nor the chart then.
 const policies = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 
-// TestSame: the chart's defaults are the kustomize base, but for the namespace,
-// which Helm is told.
+// TestSame: the chart's defaults are the kustomize base, but for the namespace, which Helm is told,
+// and for what restarts the pods when the configuration changes. To uninstall it has what
+// deploy/uninstall has, instead of controller and agents.
 func TestSame(t *testing.T) {
-	base, helm, older := kustomized(t, "base"), chart(t, policies), chart(t)
+	server := "-api-versions=" + policies
+	base, older := kustomized(t, "base"), chart(t)
 	delete(base, "Namespace /ovn-ebpf")
-	if diff := cmp.Diff(base, helm); diff != "" {
-		t.Errorf("(-base +chart)\n%s", diff)
+	same := func(what string, want, got map[string]any) {
+		t.Helper()
+		if diff := cmp.Diff(want, got, cmp.Comparer(sameTemplate)); diff != "" {
+			t.Errorf("%s (-kustomize +chart)\n%s", what, diff)
+		}
 	}
+	same("defaults", base, chart(t, server))
+	uninstall := maps.Clone(base)
+	maps.DeleteFunc(uninstall, func(_ string, o any) bool { return podSpecs(map[string]any{"": o})[""] != nil })
+	maps.Copy(uninstall, kustomized(t, "uninstall"))
+	same("uninstall", uninstall, chart(t, server, "-set=uninstall=true"))
 	maps.DeleteFunc(base, func(key string, _ any) bool { return strings.HasPrefix(key, "ValidatingAdmissionPolicy") })
-	if diff := cmp.Diff(base, older); diff != "" {
-		t.Errorf("without admission policies (-base +chart)\n%s", diff)
+	same("without admission policies", base, older)
+}
+
+// sameTemplate compares pods' annotations but for the checksum of the chart's configuration.
+func sameTemplate(a, b corev1.PodTemplateSpec) bool {
+	for _, p := range []*corev1.PodTemplateSpec{&a, &b} {
+		p.Annotations = maps.Clone(p.Annotations)
+		delete(p.Annotations, checksum)
+		if len(p.Annotations) == 0 {
+			p.Annotations = nil
+		}
+	}
+	return cmp.Equal(a.Annotations, b.Annotations) && cmp.Equal(a.Labels, b.Labels) && cmp.Equal(a.Spec, b.Spec)
+}
+
+const checksum = "checksum/config"
+
+// TestConfigurationRestarts: a changed setting is another pod template, so that it takes effect.
+func TestConfigurationRestarts(t *testing.T) {
+	sums := func(flags ...string) map[string]string {
+		out := map[string]string{}
+		for key, o := range chart(t, flags...) {
+			switch o := o.(type) {
+			case *appsv1.DaemonSet:
+				out[key] = o.Spec.Template.Annotations[checksum]
+			case *appsv1.Deployment:
+				out[key] = o.Spec.Template.Annotations[checksum]
+			}
+		}
+		return out
+	}
+	was, same, other := sums(), sums("-set=replicas=3"), sums("-set=config.MTU=1400")
+	if len(was) != 2 {
+		t.Fatalf("%v", was)
+	}
+	for key := range was {
+		if was[key] == "" || was[key] != same[key] || was[key] == other[key] {
+			t.Errorf("%s: checksum %q, of another number of replicas %q, of another MTU %q", key, was[key], same[key], other[key])
+		}
+	}
+}
+
+// TestUninstallHasNoSettingsOfItsOwn: the installation's ConfigMap is used, and nothing replaces it.
+func TestUninstallHasNoSettingsOfItsOwn(t *testing.T) {
+	for key, o := range kustomized(t, "uninstall") {
+		if _, is := o.(*corev1.ConfigMap); is || strings.HasPrefix(key, "Namespace") {
+			t.Errorf("deploy/uninstall has %s", key)
+		}
+	}
+}
+
+// TestProbesFollowTheBindAddress, by the chart; kustomize's patch is in docs/install.md.
+func TestProbesFollowTheBindAddress(t *testing.T) {
+	for address, want := range map[string]string{
+		"": "127.0.0.1:9410", "0.0.0.0:9500": "127.0.0.1:9500", "192.0.2.7:9500": "192.0.2.7:9500", ":9500": "127.0.0.1:9500", "[::]:9500": "[::1]:9500", "[2001:db8::7]:9500": "[2001:db8::7]:9500",
+	} {
+		probed(t, address, want, chart(t, "-set-string=config.AGENT_METRICS_BIND_ADDRESS="+address))
+	}
+}
+
+func probed(t *testing.T, address, want string, objects map[string]any) {
+	t.Helper()
+	agent := podSpecs(objects)["DaemonSet ovn-ebpf/ovn-ebpf-node"].Containers[0]
+	for _, p := range []*corev1.Probe{agent.LivenessProbe, agent.ReadinessProbe} {
+		if got := net.JoinHostPort(p.HTTPGet.Host, p.HTTPGet.Port.String()); got != want {
+			t.Errorf("bind address %q: %s is asked at %s, want %s", address, p.HTTPGet.Path, got, want)
+		}
+	}
+	if other := podSpecs(objects)["Deployment ovn-ebpf/ovn-ebpf-controller"].Containers[0].ReadinessProbe.HTTPGet; other.Port.IntValue() != 9409 || other.Path != "/readyz" {
+		t.Errorf("the controller is asked at %v", other)
 	}
 }
 
@@ -50,16 +131,13 @@ func ovnkube(t *testing.T) string {
 	return filepath.Join(bin, "ovnkube")
 }
 
-// TestPrograms: the flags are the programs', each variable is one that is set,
-// each mount has its volume, and nothing needs a shell.
+// TestPrograms: the commands are the programs', each setting is one of theirs, each mount has its
+// volume, each volume is mounted, and nothing needs a shell.
 func TestPrograms(t *testing.T) {
 	bin := filepath.Dir(ovnkube(t))
-	variable, flag := regexp.MustCompile(`\$\((\w+)\)`), regexp.MustCompile(`^--([a-z0-9-]+)(=|$)`)
+	known := settings(t)
 	for _, dir := range []string{"base", "uninstall"} {
-		objects := kustomized(t, dir)
-		config := objects["ConfigMap ovn-ebpf/ovn-ebpf"].(*corev1.ConfigMap).Data
-		used := map[string]bool{}
-		for key, pod := range podSpecs(objects) {
+		for key, pod := range podSpecs(kustomized(t, dir)) {
 			volumes := map[string]bool{}
 			for _, v := range pod.Volumes {
 				volumes[v.Name] = false
@@ -73,63 +151,87 @@ func TestPrograms(t *testing.T) {
 				}
 				set := map[string]bool{}
 				for _, e := range c.Env {
-					set[e.Name] = true
-				}
-				if len(c.EnvFrom) > 0 {
-					for name := range config {
-						set[name] = true
-					}
-				}
-				for _, arg := range slices.Concat(c.Command, c.Args) {
-					for _, m := range variable.FindAllStringSubmatch(arg, -1) {
-						used[m[1]] = true
-						if !set[m[1]] {
-							t.Errorf("%s %s: nobody sets %s", key, c.Name, m[1])
-						}
+					set["$("+e.Name+")"] = true
+					if _, is := known[e.Name]; strings.HasPrefix(e.Name, "OVNKUBE_") && !is {
+						t.Errorf("%s %s: there is no setting %s", key, c.Name, e.Name)
 					}
 				}
 				if len(c.Command) > 0 {
-					plugin := []string{"/usr/bin/ovn-k8s-cni-overlay"}
-					if !slices.Equal(c.Command[:1], plugin) {
+					if c.Command[0] != "/usr/bin/ovn-k8s-cni-overlay" {
 						t.Errorf("%s %s: command %v", key, c.Name, c.Command)
 					}
 					continue
 				}
-				help, err := exec.Command(filepath.Join(bin, "ovnkube"), c.Args[0], "--help").Output()
-				if err != nil {
-					t.Fatal(err)
-				}
-				for _, arg := range c.Args[1:] {
-					m := flag.FindStringSubmatch(arg)
-					if m == nil || !regexp.MustCompile(`(?m)^\s+-`+regexp.QuoteMeta(m[1])+`\b`).Match(help) {
-						t.Errorf("%s %s: ovnkube %s has no flag %s", key, c.Name, c.Args[0], arg)
-					}
+				args := slices.DeleteFunc(slices.Clone(c.Args), func(arg string) bool { return set[arg] })
+				if out, err := exec.Command(filepath.Join(bin, "ovnkube"), append(args, "--help")...).CombinedOutput(); err != nil {
+					t.Errorf("%s %s: ovnkube %v: %v: %s", key, c.Name, c.Args, err, out)
 				}
 			}
 			for name, mounted := range volumes {
 				if !mounted {
-					t.Errorf("%s: nobody mounts %s", key, name)
+					t.Errorf("%s: nothing mounts %s", key, name)
 				}
-			}
-		}
-		for name := range config {
-			if !used[name] && dir == "base" {
-				t.Errorf("nobody uses %s", name)
 			}
 		}
 	}
 }
 
-// TestDefaults: the configuration's values are the programs' own defaults, so
-// that whoever leaves one out gets the same.
+// settings returns the programs' defaults, by the variable that gives another value.
+func settings(t *testing.T) map[string]string {
+	t.Helper()
+	cmd := exec.Command(ovnkube(t), "config", "show", "--json", "--ovsdb", "unix:"+t.TempDir()+"/none")
+	cmd.Env = []string{} // no variable of this test's own
+	out, err := cmd.Output()
+	if err != nil {
+		t.Fatal(err)
+	}
+	var shown []struct{ Name, Value string }
+	if err := json.Unmarshal(out, &shown); err != nil {
+		t.Fatalf("%v: %s", err, out)
+	}
+	values := map[string]string{}
+	for _, s := range shown {
+		values["OVNKUBE_"+strings.ToUpper(strings.ReplaceAll(s.Name, "-", "_"))] = s.Value
+	}
+	if len(values) < 30 {
+		t.Fatalf("%d settings: %s", len(values), out)
+	}
+	return values
+}
+
+// TestDefaults: each key of the configuration is given to a program. Its value is that program's own
+// default, or none: then what a node is told (external_ids) holds.
 func TestDefaults(t *testing.T) {
-	config := kustomized(t, "base")["ConfigMap ovn-ebpf/ovn-ebpf"].(*corev1.ConfigMap).Data
-	for name, want := range map[string]string{
-		"CLUSTER_SUBNETS": "10.244.0.0/16/24", "SERVICE_CIDRS": "10.96.0.0/16", "GATEWAY_V4_JOIN_SUBNET": "100.64.0.0/16", "GATEWAY_V6_JOIN_SUBNET": "fd98::/64", "SNAT_PORT_RANGE": "49152-65535",
-		"GATEWAY_LAYOUT": "direct", "GATEWAY_MODE": "shared", "MTU": "0", "LOG_LEVEL": "4", "GATEWAY_INTERFACE": "",
-	} {
-		if config[name] != want {
-			t.Errorf("%s is %q, want %q", name, config[name], want)
+	objects, defaults, used := kustomized(t, "base"), settings(t), map[string]bool{}
+	config := objects["ConfigMap ovn-ebpf/ovn-ebpf"].(*corev1.ConfigMap).Data
+	for key, pod := range podSpecs(objects) {
+		for _, e := range pod.Containers[0].Env {
+			if e.ValueFrom == nil || e.ValueFrom.ConfigMapKeyRef == nil {
+				continue
+			}
+			from := e.ValueFrom.ConfigMapKeyRef.Key
+			used[from] = true
+			value, has := config[from]
+			switch want, is := defaults[e.Name]; {
+			case !is && from != e.Name: // KUBERNETES_SERVICE_HOST and _PORT are no settings
+				t.Errorf("%s: %s of %s", key, e.Name, from)
+			case !is && has:
+				t.Errorf("%s has a value: the variable that kubelet sets would be lost", from)
+			case is && !has:
+				t.Errorf("%s: the configuration has no %s", key, from)
+			case value != "" && value != want:
+				t.Errorf("%s is %q, the default of %s is %q", from, value, e.Name, want)
+			}
+		}
+	}
+	for name := range config {
+		if !used[name] {
+			t.Errorf("no program gets %s", name)
+		}
+	}
+	for _, name := range []string{"GATEWAY_INTERFACE", "GATEWAY_LAYOUT", "GATEWAY_MODE", "MTU"} {
+		if config[name] != "" {
+			t.Errorf("%s is %q, which overrides what nodes are told each by itself", name, config[name])
 		}
 	}
 }
@@ -207,4 +309,49 @@ func TestRights(t *testing.T) {
 			}
 		}
 	}
+}
+
+// TestValues: Helm refuses values that are misspelt or that the programs would refuse.
+func TestValues(t *testing.T) {
+	for _, wrong := range []string{
+		"imagee=x", "config.NB_ADDR=tcp:192.0.2.1:6641", "config.GATEWAY_LAYOUT=bridge", "config.GATEWAY_MODE=disabled", "config.MTU=65536", "config.MTU=big",
+		"config.LOG_LEVEL=11", "config.SNAT_PORT_RANGE=50000", "config.CLUSTER_SUBNETS=10.244.0.0", "config.SB_ADDRESS=192.0.2.1", "replicas=0", "replicas=two",
+		"config.AGENT_METRICS_BIND_ADDRESS=9410", "uninstall=1", "config.KUBERNETES_SERVICE_HOST=", "config.GATEWAY_V4_JOIN_SUBNET=fd98::/64",
+	} {
+		name, _, _ := strings.Cut(wrong, "=")
+		if _, err := render(t, "chart", "-set="+wrong, "helm/ovn-ebpf"); err == nil || !strings.Contains(err.Error(), name[strings.LastIndex(name, ".")+1:]) {
+			t.Errorf("%s: %v", wrong, err)
+		}
+	}
+	chart(t, "-set=config.NB_ADDRESS=ssl:192.0.2.1:6641", "-set=config.MTU=1400", "-set=config.GATEWAY_LAYOUT=bridged", "-set=config.LOG_LEVEL=5",
+		"-set=config.KUBERNETES_SERVICE_HOST=192.0.2.1", "-set=config.KUBERNETES_SERVICE_PORT=6443", "-set=config.GATEWAY_INTERFACE=bond0.100", "-set=replicas=3", "-set=controllerUser=65532")
+}
+
+// TestProbesByKustomize: docs/install.md's patch does for kustomize what the chart does by itself.
+func TestProbesByKustomize(t *testing.T) {
+	text, err := os.ReadFile("../docs/install.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks, err := document.Blocks(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	i := slices.IndexFunc(blocks, func(b document.Block) bool { return len(b.Lines) > 0 && b.Lines[0] == "patches:" })
+	if i < 0 {
+		t.Fatal("docs/install.md has no patch")
+	}
+	base, err := filepath.Abs("base")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := t.TempDir()
+	if base, err = filepath.Rel(dir, base); err != nil { // kustomize takes no absolute path
+		t.Fatal(err)
+	}
+	overlay := "resources: [" + base + "]\n" + strings.ReplaceAll(strings.Join(blocks[i].Lines, "\n"), "9410", "9500")
+	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o644); err != nil {
+		t.Fatal(err)
+	}
+	probed(t, "0.0.0.0:9500", "127.0.0.1:9500", kustomized(t, dir))
 }

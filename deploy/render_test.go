@@ -4,11 +4,10 @@ import (
 	"bytes"
 	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
-	"slices"
-	"strconv"
+	"sync"
 	"testing"
-	"text/template"
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
@@ -58,77 +57,62 @@ func decode(t *testing.T, name string, content []byte) map[string]any {
 	return out
 }
 
-// kustomized does for a directory what its kustomization.yaml asks for: it has
-// resources and one image's tag.
-func kustomized(t *testing.T, dir string) map[string]any {
-	t.Helper()
-	var k struct {
-		APIVersion, Kind, Namespace string
-		Resources                   []string
-		Images                      []struct{ Name, NewTag string }
+// program builds ../test/render once: kustomize's and Helm's own libraries, in a module of their own.
+var program = sync.OnceValues(func() (string, error) {
+	dir, err := os.MkdirTemp("", "render")
+	if err != nil {
+		return "", err
 	}
-	if err := yaml.UnmarshalStrict(read(t, filepath.Join(dir, "kustomization.yaml")), &k); err != nil {
-		t.Fatal(err)
+	cmd := exec.Command("go", "build", "-o", dir, ".")
+	cmd.Dir = "../test/render"
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return "", fmt.Errorf("build test/render: %w: %s", err, out)
 	}
-	if k.Kind != "Kustomization" || len(k.Images) != 1 {
-		t.Fatalf("%s: %+v", dir, k)
+	return filepath.Join(dir, "render"), nil
+})
+
+func TestMain(m *testing.M) {
+	code := m.Run()
+	if path, err := program(); err == nil {
+		_ = os.RemoveAll(filepath.Dir(path))
 	}
-	out := map[string]any{}
-	for _, r := range k.Resources {
-		for key, object := range decode(t, r, read(t, filepath.Join(dir, r))) {
-			out[key] = object
-		}
-	}
-	for _, p := range podSpecs(out) {
-		for _, containers := range [][]corev1.Container{p.InitContainers, p.Containers} {
-			for i := range containers {
-				if containers[i].Image != k.Images[0].Name {
-					t.Errorf("%s: image %s has no tag in the kustomization", dir, containers[i].Image)
-				}
-				containers[i].Image += ":" + k.Images[0].NewTag
-			}
-		}
-	}
-	return out
+	os.Exit(code)
 }
 
-// versions are what an API server has, as Helm tells templates.
-type versions []string
-
-func (v versions) Has(version string) bool { return slices.Contains(v, version) }
-
-// chart renders the Helm chart with its values, in namespace ovn-ebpf, for an API server that
-// has these versions. It knows of Helm's language what the templates use.
-func chart(t *testing.T, has ...string) map[string]any {
+// render returns what kustomize or Helm make of a directory.
+func render(t *testing.T, args ...string) ([]byte, error) {
 	t.Helper()
-	var values map[string]any
-	if err := yaml.UnmarshalStrict(read(t, "helm/ovn-ebpf/values.yaml"), &values); err != nil {
+	path, err := program()
+	if err != nil {
 		t.Fatal(err)
 	}
-	files, err := filepath.Glob("helm/ovn-ebpf/templates/*.yaml")
-	if err != nil || len(files) == 0 {
-		t.Fatal("no templates", err)
+	var stdout, stderr bytes.Buffer
+	cmd := exec.Command(path, args...)
+	cmd.Stdout, cmd.Stderr = &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("%w: %s", err, stderr.Bytes())
 	}
-	out := map[string]any{}
-	for _, f := range files {
-		tmpl, err := template.New(f).Option("missingkey=error").Funcs(template.FuncMap{
-			"quote": func(v any) string { return strconv.Quote(fmt.Sprint(v)) },
-		}).Parse(string(read(t, f)))
-		if err != nil {
-			t.Fatal(err)
-		}
-		var b bytes.Buffer
-		if err := tmpl.Execute(&b, map[string]any{"Values": values, "Release": map[string]any{"Namespace": "ovn-ebpf"}, "Capabilities": map[string]any{"APIVersions": versions(has)}}); err != nil {
-			t.Fatal(err)
-		}
-		if len(bytes.TrimSpace(b.Bytes())) == 0 {
-			continue
-		}
-		for key, object := range decode(t, f, b.Bytes()) {
-			out[key] = object
-		}
+	return bytes.TrimPrefix(stdout.Bytes(), []byte("---\n")), nil
+}
+
+// kustomized returns the objects of a directory's kustomization.
+func kustomized(t *testing.T, dir string) map[string]any {
+	t.Helper()
+	out, err := render(t, "kustomize", dir)
+	if err != nil {
+		t.Fatal(err)
 	}
-	return out
+	return decode(t, dir, out)
+}
+
+// chart returns the objects of the Helm chart, with Helm's flags.
+func chart(t *testing.T, flags ...string) map[string]any {
+	t.Helper()
+	out, err := render(t, append(append([]string{"chart"}, flags...), "helm/ovn-ebpf")...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return decode(t, "helm/ovn-ebpf", out)
 }
 
 func podSpecs(objects map[string]any) map[string]*corev1.PodSpec {
@@ -142,13 +126,4 @@ func podSpecs(objects map[string]any) map[string]*corev1.PodSpec {
 		}
 	}
 	return out
-}
-
-func read(t *testing.T, path string) []byte {
-	t.Helper()
-	b, err := os.ReadFile(path)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return b
 }

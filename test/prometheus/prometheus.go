@@ -135,6 +135,31 @@ func (s Server) hasData(expr string) error {
 	return nil
 }
 
+// Has reports whether an expression has a value now.
+func (s Server) Has(t *testing.T, expr string) bool {
+	t.Helper()
+	return s.hasData(expr) == nil
+}
+
+// Alerts returns how many instances of each alert there are, by name. Those whose condition does not
+// hold for long enough yet (state pending) are among them.
+func (s Server) Alerts(t *testing.T) map[string]int {
+	t.Helper()
+	var reply struct {
+		Data struct {
+			Alerts []struct{ Labels map[string]string }
+		}
+	}
+	if err := s.get("/api/v1/alerts", &reply); err != nil {
+		t.Fatal(err)
+	}
+	out := map[string]int{}
+	for _, a := range reply.Data.Alerts {
+		out[a.Labels["alertname"]]++
+	}
+	return out
+}
+
 // evaluated: every rule has been, without an error.
 func (s Server) evaluated(want int) error {
 	var reply struct {

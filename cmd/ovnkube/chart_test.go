@@ -1,0 +1,161 @@
+package main
+
+import (
+	"bytes"
+	"encoding/json"
+	"flag"
+	"os"
+	"regexp"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
+)
+
+const chartSchema = "../../deploy/helm/ovn-ebpf/values.schema.json"
+
+// TestChartSchema: values.schema.json is made of the table of settings, so that Helm refuses what the
+// programs would refuse.
+func TestChartSchema(t *testing.T) {
+	var want bytes.Buffer
+	e := json.NewEncoder(&want)
+	e.SetEscapeHTML(false)
+	e.SetIndent("", "  ")
+	if err := e.Encode(schemaOfChart(t)); err != nil {
+		t.Fatal(err)
+	}
+	if *update {
+		if err := os.WriteFile(chartSchema, want.Bytes(), 0o644); err != nil {
+			t.Fatal(err)
+		}
+	}
+	have, err := os.ReadFile(chartSchema)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if !bytes.Equal(have, want.Bytes()) {
+		t.Errorf("%s is not what the table of settings says: go test ./cmd/ovnkube -run TestChartSchema -update", chartSchema)
+	}
+}
+
+type object = map[string]any
+
+func schemaOfChart(t *testing.T) object {
+	t.Helper()
+	config := object{}
+	for key, s := range configKeys(t) {
+		config[key] = schemaOf(t, key, s)
+	}
+	config["KUBERNETES_SERVICE_HOST"] = object{"type": "string", "minLength": 1, "description": "an address of the API server that needs no Service"}
+	config["KUBERNETES_SERVICE_PORT"] = object{"type": []string{"integer", "string"}, "minimum": 1, "maximum": 65535, "pattern": "^[1-9][0-9]{0,4}$", "description": "its port"}
+	return object{
+		"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "additionalProperties": false,
+		"properties": object{
+			"global":          object{"type": "object", "description": "what a parent chart gives to all of its charts; not used"},
+			"image":           object{"type": "string", "minLength": 1, "description": "the image of both programs"},
+			"replicas":        object{"type": "integer", "minimum": 1, "description": "controllers; each needs a host of its own"},
+			"controllerUser":  object{"type": "integer", "minimum": 0, "description": "the controller's user; 0: root"},
+			"databasesSecret": object{"type": "string", "minLength": 1, "description": "the Secret with the files of ssl: databases"},
+			"uninstall":       object{"type": "boolean", "description": "clean up the nodes instead of running on them"},
+			"config":          object{"type": "object", "additionalProperties": false, "properties": config},
+		},
+	}
+}
+
+// configKeys returns the setting that each key of the ConfigMap gives, as the manifests say.
+func configKeys(t *testing.T) map[string]*setting.Setting {
+	t.Helper()
+	variables, keys := map[string]*setting.Setting{}, map[string]*setting.Setting{}
+	for _, s := range newSettings("").Settings {
+		variables[s.Variable()] = s
+	}
+	for _, name := range []string{"controller", "node"} {
+		text, err := os.ReadFile("../../deploy/base/" + name + ".yaml")
+		if err != nil {
+			t.Fatal(err)
+		}
+		var o struct {
+			Spec struct{ Template corev1.PodTemplateSpec }
+		}
+		if err := yaml.Unmarshal(text, &o); err != nil {
+			t.Fatal(err)
+		}
+		for _, e := range o.Spec.Template.Spec.Containers[0].Env {
+			if s := variables[e.Name]; s != nil && e.ValueFrom.ConfigMapKeyRef != nil {
+				keys[e.ValueFrom.ConfigMapKeyRef.Key] = s
+			}
+		}
+	}
+	if len(keys) < 14 {
+		t.Fatalf("keys %v", keys)
+	}
+	return keys
+}
+
+// schemaOf returns what a value may be; an empty one is none.
+func schemaOf(t *testing.T, key string, s *setting.Setting) object {
+	t.Helper()
+	out := object{"description": strings.NewReplacer("`", "", "\n", " ").Replace(s.Usage)}
+	switch v := s.Value.(type) {
+	case interface{ Words() []string }:
+		out["enum"] = append(v.Words(), "")
+	case interface{ Range() (least, most int) }:
+		least, most := v.Range()
+		out["type"], out["minimum"], out["maximum"], out["pattern"] = []string{"integer", "string"}, least, most, "^$"
+	default:
+		f, known := forms[s.Flag]
+		if !known {
+			t.Fatalf("%s: what may %s be? Give it a form", key, s.Flag)
+		}
+		out["type"], out["pattern"] = "string", "^("+f.pattern+")?$"
+	}
+	return out
+}
+
+const (
+	cidr4     = `[0-9.]+/[0-9]+`
+	cidr6     = `[0-9a-fA-F:.]*:[0-9a-fA-F:.]*/[0-9]+`
+	cidr      = `[0-9a-fA-F:.]+/[0-9]+`
+	database1 = `(unix:/[^,]+|(tcp|ssl):[^,]+:[0-9]+)`
+)
+
+// forms are the texts that settings can be: a pattern, and what it and the setting accept or refuse.
+var forms = map[string]struct {
+	pattern       string
+	right, refuse []string
+}{
+	"cluster-subnets":        {cidr + `(/[0-9]+)?(, *` + cidr + `(/[0-9]+)?)*`, []string{"10.1.0.0/16", "10.1.0.0/16/24,fd00:10::/48/64"}, []string{"10.1.0.0", "none"}},
+	"k8s-service-cidrs":      {cidr + `(, *` + cidr + `)*`, []string{"10.96.0.0/16", "10.96.0.0/16,fd00:10:96::/112"}, []string{"10.96.0.0", "10.96.0.0/16;"}},
+	"allow-external-ips":     {cidr + `(, *` + cidr + `)*`, []string{"192.0.2.0/24"}, []string{"192.0.2.1", "any"}},
+	"snat-port-range":        {`[0-9]+-[0-9]+`, []string{"50000-60000"}, []string{"50000", "50000:60000"}},
+	"gateway-v4-join-subnet": {cidr4, []string{"100.64.0.0/16"}, []string{"fd98::/64", "100.64.0.0"}},
+	"gateway-v6-join-subnet": {cidr6, []string{"fd98::/64"}, []string{"100.64.0.0/16", "fd98::"}},
+	"nb-address":             {database1 + `(,` + database1 + `)*`, []string{"unix:/run/ovn/ovnnb_db.sock", "ssl:192.0.2.1:6641,ssl:192.0.2.2:6641"}, []string{"192.0.2.1:6641", "http://192.0.2.1"}},
+	"sb-address":             {database1 + `(,` + database1 + `)*`, []string{"tcp:192.0.2.1:6642", "ssl:[2001:db8::1]:6642"}, []string{"192.0.2.1", "unix"}},
+	"metrics-bind-address":   {`[^ ]*:[0-9]+`, []string{"0.0.0.0:9410", "[::]:9410"}, []string{"0.0.0.0", "9410"}},
+	"gateway-interface":      {`[^ /]{1,15}`, []string{"eth0", "bond0.100"}, nil}, // any text is a name to the setting
+}
+
+// TestForms: a pattern accepts and refuses what the setting itself does.
+func TestForms(t *testing.T) {
+	values := map[string]flag.Value{}
+	for _, s := range newSettings("").Settings {
+		values[s.Flag] = s.Value
+	}
+	for name, f := range forms {
+		pattern := regexp.MustCompile("^(" + f.pattern + ")$")
+		for _, text := range f.right {
+			if err := values[name].Set(text); err != nil || !pattern.MatchString(text) {
+				t.Errorf("%s: %q: the setting says %v, the pattern matches: %t", name, text, err, pattern.MatchString(text))
+			}
+		}
+		for _, text := range f.refuse {
+			if err := values[name].Set(text); err == nil || pattern.MatchString(text) {
+				t.Errorf("%s: %q is refused by the setting: %t, by the pattern: %t", name, text, err != nil, !pattern.MatchString(text))
+			}
+		}
+	}
+}
