@@ -19,16 +19,17 @@ import (
 )
 
 // Cleanup takes everything of ours off the node, in the reverse of Run's
-// order: CNI configuration and socket, pods' interfaces, management port,
-// gateway. A node that was taken over is given back instead, with its pods. Host addresses that Run had moved to the bridge go back to the uplink. Without
-// OVSDB, or where OVS is somebody else's, it does the rest and says so. It may be
-// repeated, and the uplink need not be there any more.
+// order: CNI configuration and socket, pods' interfaces, management port, gateway, OVS's
+// settings. A node that was taken over is given back instead, with its pods. Host addresses that
+// Run had moved to the bridge go back to the uplink. Without OVSDB, or where another program owns
+// OVS, it does the rest and reports that. It may be repeated, also after the uplink is gone.
 func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 	var errs []error
 	if cfg.CNIConfDir != "" {
 		errs = append(errs, removeFile(filepath.Join(cfg.CNIConfDir, ConfListName)))
 	}
 	errs = append(errs, removeFile(cfg.CNISocket), removeMasquerade(ctx), status.Remove(cfg.RunDir))
+	inherited := gateway.Inherited(cfg.RunDir)
 	o, settings, err := dialOwn(ctx, cfg)
 	if err != nil {
 		errs = append(errs, fmt.Errorf("bridges and ports are left: %w", err))
@@ -37,13 +38,17 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 		if cfg.AvoidNullNAT {
 			errs = append(errs, o.AllowNullNAT(ctx))
 		}
-		if gateway.Inherited(cfg.RunDir) { // pods go on, by the port that was there
+		if inherited { // pods go on, by the port that was there
 			errs = append(errs, os.RemoveAll(podRecords(cfg)))
 		} else {
 			errs = append(errs, removePods(ctx, o, podRecords(cfg)), management.Cleanup(ctx, o))
 		}
 	}
-	return errors.Join(append(errs, gateway.Cleanup(ctx, settings, o, log))...)
+	errs = append(errs, gateway.Cleanup(ctx, settings, o, log))
+	if o != nil && !inherited { // ovn-controller goes on until nothing of the node needs it
+		errs = append(errs, o.RestoreSettings(ctx))
+	}
+	return errors.Join(errs...)
 }
 
 // dialOwn connects to an OVS whose bridges are not somebody else's: there,

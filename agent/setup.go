@@ -156,6 +156,17 @@ func syncOVS(ctx context.Context, cfg Config, s gateway.Settings, o *ovs.Client)
 	})
 }
 
+// awaitMove returns when no NIC is being moved to a bridge or back: where the host's addresses and
+// routes are is not settled before. It returns an error when ctx ends.
+func awaitMove(ctx context.Context, rundir string, log *slog.Logger) error {
+	report := func(what string) {
+		if what != "" {
+			log.Info("waiting for a move of the host's addresses", "move", what)
+		}
+	}
+	return insist(ctx, report, func() error { return gateway.Moving(rundir) })
+}
+
 // insist calls do until it succeeds or ctx ends, and tells report why it has
 // not yet; "" at success.
 func insist(ctx context.Context, report func(string), do func() error) error {

@@ -31,6 +31,10 @@ type applied struct {
 // apply brings everything in line with the host as it is now. What does not
 // depend on a failed part is done all the same.
 func (g *Gateway) apply(ctx context.Context) error {
+	// What the host has meanwhile is the mover's, and so is the bridge.
+	if err := Moving(g.s.RunDir); err != nil {
+		return err
+	}
 	h, err := g.observe()
 	if err != nil {
 		return errors.Join(err, g.pass())

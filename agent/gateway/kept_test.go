@@ -44,6 +44,7 @@ func TestKeptPortsFollowAddressesFlows(t *testing.T) {
 
 func testKeptPortsFollow(t *testing.T, r *rig, served func(r *rig, address string) (int, error)) {
 	t.Helper()
+	r.s.PodCIDRs = append(r.s.PodCIDRs, netip.MustParsePrefix("fd00:10:244::/48"))
 	for _, vip := range []netip.Prefix{netip.MustParsePrefix("172.31.9.9/32"), netip.MustParsePrefix("2001:db8::9/128")} {
 		family := "10.96.0.10"
 		if vip.Addr().Is6() {

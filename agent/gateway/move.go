@@ -40,6 +40,16 @@ func movedBy(rundir, bridge string) string {
 	return nic
 }
 
+// Moving returns nicbridge.ErrUnderWay (wrapped) while a living process moves a NIC of the node
+// to a bridge or back.
+func Moving(rundir string) error {
+	nic, err := nicbridge.UnderWay(rundir)
+	if err == nil && nic != "" {
+		err = fmt.Errorf("uplink %s: %w", nic, nicbridge.ErrUnderWay)
+	}
+	return err
+}
+
 // Recover undoes a move of the uplink that a crash left unfinished.
 func Recover(ctx context.Context, s Settings, o *ovs.Client) error {
 	if _, err := nicbridge.Load(s.RunDir, s.Uplink); errors.Is(err, fs.ErrNotExist) {

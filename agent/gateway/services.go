@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // Source is where the gateway reads what asks for front ends: Services with
@@ -218,8 +218,7 @@ func (s *serving) serviceNode(h Host, n Node, set Settings, f facts) service.Nod
 	return service.Node{
 		Name: s.source.Node, Zone: s.source.Zone(), NodePorts: set.NodePorts,
 		Local: set.Local, Lookup: set.Backend == EBPF && set.NoEBPF == "",
-		Addresses: nodeAddrs(n), Own: ownAddrs(h, set), Hosts: f.hosts, ExternalIPs: set.ExternalIPs,
-		PodCIDRs: set.PodCIDRs, ServiceCIDRs: set.ServiceCIDRs, JoinSubnets: f.joins,
-		Masquerade: []netip.Prefix{annotation.MasqueradeOf(true).Subnet, annotation.MasqueradeOf(false).Subnet},
+		Addresses: nodeAddrs(n), Own: ownAddrs(h, set), Hosts: f.hosts,
+		Cluster: model.Config{Pods: set.PodCIDRs, Services: set.ServiceCIDRs, Join: f.joins, ExternalIPs: set.ExternalIPs},
 	}
 }

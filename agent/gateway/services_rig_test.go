@@ -15,6 +15,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // servingRig is service tables in the kernel, of programs that are attached nowhere.
@@ -34,7 +35,7 @@ func newServingRig(t testing.TB) *servingRig {
 	r.node = service.Node{
 		Name: "node1", NodePorts: true, Lookup: true,
 		Addresses: []netip.Addr{netip.MustParseAddr("172.30.0.11"), netip.MustParseAddr("172.30.0.77"), netip.MustParseAddr("fd00:172:30::11")},
-		PodCIDRs:  []netip.Prefix{netip.MustParsePrefix("10.240.0.0/12"), netip.MustParsePrefix("fd00:10:244::/48")},
+		Cluster:   model.Config{Pods: []netip.Prefix{netip.MustParsePrefix("10.240.0.0/12"), netip.MustParsePrefix("fd00:10:244::/48")}},
 	}
 	r.node.Own = r.node.Addresses
 	t.Cleanup(r.close)

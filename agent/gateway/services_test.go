@@ -89,7 +89,7 @@ func TestServing(t *testing.T) {
 	here := numbered(8, 1)
 	here.Service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	for i, s := range here.Slices {
-		s.Endpoints[0].Addresses[0] = []string{"172.30.0.11", "fd00:172:30::11"}[i]
+		s.Endpoints[0].Addresses[0], s.Endpoints[0].NodeName = []string{"172.30.0.11", "fd00:172:30::11"}[i], &r.node.Name
 	}
 	r.set(serviceKey(8), here)
 	if writes, most := r.sync(t), 3+3+2; writes != most {
@@ -167,7 +167,7 @@ func TestServiceNode(t *testing.T) {
 	if got.Name != "node1" || got.Zone != "zone1" || !got.Lookup || len(got.Addresses) != 2 || len(got.Own) != 3 {
 		t.Errorf("node %+v", got)
 	}
-	if !slices.Equal(got.Hosts, f.hosts) || !slices.Equal(got.JoinSubnets, f.joins) {
+	if !slices.Equal(got.Hosts, f.hosts) || !slices.Equal(got.Cluster.Join, f.joins) {
 		t.Errorf("node %+v, want what the gateway was told", got)
 	}
 	for _, without := range []Settings{{Wiring: Wiring{Backend: OpenFlow}}, {Wiring: set.Wiring, NoEBPF: "no kernel for it"}} {

@@ -49,13 +49,17 @@ func SyncHairpin(device string, h Hairpin) error {
 			return fmt.Errorf("add neighbour %s of %s: %w", a, device, err)
 		}
 	}
+	have, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
+	if err != nil {
+		return fmt.Errorf("list routes of %s: %w", device, err)
+	}
 	wanted := map[netip.Prefix]bool{}
 	for _, p := range h.Keep {
 		wanted[p] = true
 	}
 	for _, r := range h.Routes {
 		wanted[r.Prefix] = true
-		if err := replaceRoute(l, r); err != nil {
+		if err := replaceRoute(l, have, r); err != nil {
 			return err
 		}
 	}
@@ -118,8 +122,8 @@ func addDeprecated(l netlink.Link, a netip.Addr) error {
 	return nil
 }
 
-func replaceRoute(l netlink.Link, r Route) error {
-	route := &netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(r.Prefix), Protocol: protocol, MTU: r.MTU}
+func replaceRoute(l netlink.Link, have []netlink.Route, r Route) error {
+	route := netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(r.Prefix), Protocol: protocol, MTU: r.MTU}
 	if r.NextHop.IsValid() {
 		route.Gw = r.NextHop.AsSlice()
 		route.SetFlag(netlink.FLAG_ONLINK)
@@ -129,7 +133,7 @@ func replaceRoute(l netlink.Link, r Route) error {
 	if r.Source.IsValid() {
 		route.Src = r.Source.AsSlice()
 	}
-	if err := netlink.RouteReplace(route); err != nil {
+	if err := putRoute(have, route); err != nil {
 		return fmt.Errorf("add route %s via %s of %s: %w", r.Prefix, r.NextHop, l.Attrs().Name, err)
 	}
 	return nil

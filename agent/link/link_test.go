@@ -11,6 +11,9 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
@@ -230,5 +233,52 @@ func TestSysctl(t *testing.T) {
 	}
 	if err := WriteSysctl("net/nothere", "1"); !errors.Is(err, os.ErrNotExist) || !strings.Contains(err.Error(), "net/nothere") {
 		t.Errorf("got %v, want one that names the key", err)
+	}
+}
+
+// What is there already is not written again: ovs-vswitchd forgets the neighbours of its tunnels
+// for each route that the kernel announces.
+func TestRoutesAreWrittenOnce(t *testing.T) {
+	veth(t, "tst0")
+	if err := SetUp("tst0"); err != nil {
+		t.Fatal(err)
+	}
+	if err := SyncAddresses("tst0", prefixes("10.9.0.2/24", "fd09::2/64")); err != nil {
+		t.Fatal(err)
+	}
+	a, p := netip.MustParseAddr, netip.MustParsePrefix
+	h := Hairpin{
+		Addresses: []netip.Addr{a("169.254.169.2"), a("fd69::2")}, Neighbours: []netip.Addr{a("169.254.169.4"), a("fd69::4")},
+		MAC: net.HardwareAddr{0x0a, 0x58, 0xa9, 0xfe, 0xa9, 0x04},
+		Routes: []Route{
+			{Prefix: p("169.254.169.4/32"), Source: a("169.254.169.2")},
+			{Prefix: p("fd69::4/128"), Source: a("fd69::2")},
+			{Prefix: p("10.96.0.0/16"), NextHop: a("169.254.169.4"), Source: a("169.254.169.2"), MTU: 1400},
+			{Prefix: p("fd00:96::/112"), NextHop: a("fd69::4"), Source: a("fd69::2"), MTU: 1400},
+		},
+	}
+	sync := func(hop string) {
+		t.Helper()
+		err := errors.Join(SyncHairpin("tst0", h), SyncRoutes("tst0", map[netip.Prefix]netip.Addr{p("10.244.0.0/16"): a("10.9.0.1"), p("fd00:10:244::/48"): a(hop)}))
+		if err != nil {
+			t.Fatal(err)
+		}
+	}
+	sync("fd09::1")
+	announced, done := make(chan netlink.RouteUpdate, 100), make(chan struct{})
+	defer close(done)
+	if err := netlink.RouteSubscribe(announced, done); err != nil {
+		t.Fatal(err)
+	}
+	sync("fd09::1")
+	sync("fd09::7") // another next hop is written
+	for {
+		update := <-announced
+		switch ours := update.Protocol == protocol || update.Protocol == unix.RTPROT_STATIC; {
+		case update.Gw.String() == "fd09::7":
+			return
+		case ours:
+			t.Errorf("announced again: %s", update.Route)
+		}
 	}
 }

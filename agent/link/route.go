@@ -75,9 +75,32 @@ func SyncRoutes(device string, want map[netip.Prefix]netip.Addr) error {
 	}
 	for p, hop := range want {
 		r := netlink.Route{LinkIndex: l.Attrs().Index, Dst: ipNet(p), Gw: net.IP(hop.AsSlice()), Protocol: unix.RTPROT_STATIC}
-		if err := netlink.RouteReplace(&r); err != nil {
+		if err := putRoute(have, r); err != nil {
 			return fmt.Errorf("add route %s via %s of %s: %w", p, hop, device, err)
 		}
 	}
 	return nil
+}
+
+// putRoute makes the route unless it is among those that the device has. The kernel announces an
+// IPv6 route that is replaced by the same one, and for each announcement ovs-vswitchd forgets the
+// neighbours of its tunnels: what it sends by them is lost until they have answered again.
+func putRoute(have []netlink.Route, want netlink.Route) error {
+	if slices.ContainsFunc(have, func(r netlink.Route) bool { return sameRoute(r, want) }) {
+		return nil
+	}
+	return netlink.RouteReplace(&want)
+}
+
+// sameRoute reports whether the kernel's route r is what want asks for.
+func sameRoute(r, want netlink.Route) bool {
+	to, ok := prefixOf(r.Dst)
+	wanted, _ := prefixOf(want.Dst)
+	priority := want.Priority
+	if priority == 0 && wanted.Addr().Is6() {
+		priority = 1024 // IP6_RT_PRIO_USER of net/ipv6.h
+	}
+	const onlink = int(netlink.FLAG_ONLINK)
+	return ok && to == wanted && r.LinkIndex == want.LinkIndex && len(r.MultiPath) == 0 && r.Encap == nil && r.Type == unix.RTN_UNICAST &&
+		r.Gw.Equal(want.Gw) && r.Src.Equal(want.Src) && r.MTU == want.MTU && r.Protocol == want.Protocol && r.Priority == priority && r.Flags&onlink == want.Flags&onlink
 }

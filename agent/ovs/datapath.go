@@ -1,6 +1,7 @@
 package ovs
 
 import (
+	"context"
 	"fmt"
 	"os"
 	"os/exec"
@@ -33,6 +34,27 @@ func DetectDatapath(genlFamily func(string) bool) (datapath, reason string) {
 		return DatapathSystem, "the kernel has the module openvswitch"
 	}
 	return DatapathNetdev, fmt.Sprintf("the kernel has no openvswitch (modprobe: %v %q)", err, firstLine(out))
+}
+
+// CheckDatapath returns an error where the kernel lacks the datapath of the bridge, as it is or as
+// AddBridge would make it. ovs-vswitchd reports such a bridge in its log only.
+func (s HostSwitch) CheckDatapath(ctx context.Context, bridge string, genlFamily func(string) bool) error {
+	datapath := s.DatapathType
+	have, err := s.Client.bridge(ctx, bridge)
+	if err != nil {
+		return err
+	}
+	if have != nil {
+		datapath = have.DatapathType
+	}
+	if datapath == DatapathNetdev {
+		return nil
+	}
+	found, reason := DetectDatapath(genlFamily)
+	if found == DatapathSystem {
+		return nil
+	}
+	return fmt.Errorf("bridge %s: datapath type system: %s: load the module openvswitch, or use Open vSwitch's userspace datapath (--datapath netdev)", bridge, reason)
 }
 
 func firstLine(b []byte) string {

@@ -47,7 +47,7 @@ func (c *Client) Keep(ctx context.Context, bridges, interfaces []string) (Kept, 
 	if err != nil {
 		return k, err
 	}
-	for _, key := range settingKeys() {
+	for _, key := range append(settingKeys(), beforeKey) {
 		k.Settings[key] = root.ExternalIDs[key]
 	}
 	for _, name := range bridges {

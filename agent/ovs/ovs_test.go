@@ -70,9 +70,32 @@ func TestSettings(t *testing.T) {
 		"ovn-remote": "tcp:1.2.3.4:6642", "ovn-encap-type": "geneve", "ovn-encap-ip": "172.30.1.12",
 		"ovn-bridge-datapath-type": "netdev", "ovn-monitor-all": "true",
 		"ovn-openflow-probe-interval": "180", "ovn-remote-probe-interval": "60000",
-		"ovn-bridge-mappings": "other:brother,physnet:breth0",
+		"ovn-bridge-mappings": "other:brother,physnet:breth0", "ovn-ebpf-before": `{"ovn-remote-probe-interval":"60000"}`,
 	}, root.ExternalIDs); diff != "" {
 		t.Error(diff)
+	}
+}
+
+// TestSettingsAreRestored: the node's settings are as before the first agent, also when a later one
+// wrote others; what is not the agent's stays.
+func TestSettingsAreRestored(t *testing.T) {
+	s := testnode.StartSwitch(t, false)
+	s.Vsctl(t, "set", "Open_vSwitch", ".", "external_ids:foreign=1", "external_ids:ovn-encap-ip=10.0.0.1", `external_ids:ovn-remote="ssl:192.0.2.1:6642"`)
+	c := dial(t, s)
+	list := func() string { return s.Vsctl(t, "get", "Open_vSwitch", ".", "external_ids") }
+	was := list()
+	for _, encap := range []string{"172.30.1.11", "172.30.1.12"} {
+		if _, err := c.SyncSettings(t.Context(), Settings{Remote: "tcp:1.2.3.4:6642", EncapIP: encap, DatapathType: "netdev", Hostname: "node1", SystemID: "node1"}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for range 2 { // the second time there is no record any more
+		if err := c.RestoreSettings(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if diff := cmp.Diff(was, list()); diff != "" {
+			t.Errorf("before and after (-before +after):\n%s", diff)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package ovs
 
 import (
 	"context"
+	"encoding/json"
 	"fmt"
 	"maps"
 	"slices"
@@ -24,7 +25,50 @@ type Settings struct {
 	SystemID     string // used where none is set
 }
 
-// SyncSettings writes s and returns the node's system-id. Probe intervals,
+// beforeKey keeps, as JSON, what the keys that SyncSettings writes had before the first agent.
+// It is in OVSDB with them: both outlive a boot.
+const beforeKey = "ovn-ebpf-before"
+
+// before returns the record of beforeKey.
+func before(ids map[string]string) (string, error) {
+	had := map[string]string{}
+	for _, key := range settingKeys() {
+		if value := ids[key]; value != "" && key != bridgeMappings { // others' mappings stay as they are
+			had[key] = value
+		}
+	}
+	text, err := json.Marshal(had)
+	if err != nil {
+		return "", fmt.Errorf("record OVS settings: %w", err)
+	}
+	return string(text), nil
+}
+
+// RestoreSettings gives the keys that SyncSettings writes the values from before the first agent. It
+// changes nothing where there is no record.
+func (c *Client) RestoreSettings(ctx context.Context) error {
+	root, err := c.root(ctx)
+	if err != nil {
+		return err
+	}
+	text, noted := root.ExternalIDs[beforeKey]
+	if !noted {
+		return nil
+	}
+	had := map[string]string{}
+	if err := json.Unmarshal([]byte(text), &had); err != nil {
+		return fmt.Errorf("restore OVS settings: read external_ids:%s: %w", beforeKey, err)
+	}
+	want := map[string]string{beforeKey: ""}
+	for _, key := range settingKeys() {
+		if key != bridgeMappings {
+			want[key] = had[key]
+		}
+	}
+	return c.SetExternalIDs(ctx, want)
+}
+
+// SyncSettings writes s and returns the node's system-id. It records what was there before. Probe intervals,
 // ovn-monitor-all and the system-id are kept where somebody set them.
 func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string, err error) {
 	root, err := c.root(ctx)
@@ -35,6 +79,11 @@ func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string,
 	for k, v := range keep {
 		if root.ExternalIDs[k] == "" {
 			want[k] = v
+		}
+	}
+	if _, noted := root.ExternalIDs[beforeKey]; !noted {
+		if want[beforeKey], err = before(root.ExternalIDs); err != nil {
+			return "", err
 		}
 	}
 	ops, err := c.setExternalIDs(root, want)

@@ -4,37 +4,123 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
 )
 
-// lock is held by whoever changes a NIC, for one step or for a whole
-// restoration. The kernel frees it when its holder dies.
-func lock(ctx context.Context, dir, nic string) (unlock func(), err error) {
-	if err := os.MkdirAll(dir, 0o700); err != nil {
-		return nil, fmt.Errorf("lock %s: %w", nic, err)
+// errHeld is the error for a lock that another process has.
+var errHeld = errors.New("held by another process")
+
+// tryLock locks a file, which it makes with its directory, until release is called. The kernel frees
+// it when the process dies.
+func tryLock(path string) (release func(), err error) {
+	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
+		return nil, err
 	}
-	f, err := os.OpenFile(filepath.Join(dir, "nic-"+nic+".lock"), os.O_CREATE|os.O_RDWR, 0o600)
+	f, err := os.OpenFile(path, os.O_CREATE|os.O_RDWR, 0o600)
 	if err != nil {
-		return nil, fmt.Errorf("lock %s: %w", nic, err)
+		return nil, err
 	}
+	err = unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+	if err == nil {
+		return func() { f.Close() }, nil
+	}
+	f.Close()
+	if errors.Is(err, unix.EWOULDBLOCK) || errors.Is(err, unix.EINTR) {
+		err = errHeld
+	}
+	return nil, err
+}
+
+// lock is held by a process that changes a NIC, for one step or for a whole restoration.
+func lock(ctx context.Context, dir, nic string) (unlock func(), err error) {
 	for {
-		err := unix.Flock(int(f.Fd()), unix.LOCK_EX|unix.LOCK_NB)
+		unlock, err := tryLock(filepath.Join(dir, "nic-"+nic+".lock"))
 		if err == nil {
-			return func() { f.Close() }, nil
+			return unlock, nil
 		}
-		if !errors.Is(err, unix.EWOULDBLOCK) && !errors.Is(err, unix.EINTR) {
-			f.Close()
+		if !errors.Is(err, errHeld) {
 			return nil, fmt.Errorf("lock %s: %w", nic, err)
 		}
-		if err := wait(ctx, 10*time.Millisecond); err != nil {
-			f.Close()
-			return nil, fmt.Errorf("lock %s: held by another process: %w", nic, err)
+		if werr := wait(ctx, 10*time.Millisecond); werr != nil {
+			return nil, fmt.Errorf("lock %s: %w: %w", nic, err, werr)
 		}
 	}
+}
+
+// claim makes the caller the one that moves the NIC, for a whole move or restoration. Beside it the
+// watchdog alone changes the NIC, when the holder is late.
+func claim(ctx context.Context, dir, nic string) (release func(), err error) {
+	for {
+		release, err := tryClaim(dir, nic)
+		if err == nil || !errors.Is(err, ErrUnderWay) {
+			return release, err
+		}
+		if werr := wait(ctx, poll); werr != nil {
+			return nil, errors.Join(err, werr)
+		}
+	}
+}
+
+// tryClaim is claim, but returns ErrUnderWay (wrapped) where another process has the claim.
+func tryClaim(dir, nic string) (release func(), err error) {
+	release, err = tryLock(claimPath(dir, nic))
+	if errors.Is(err, errHeld) {
+		err = ErrUnderWay
+	}
+	if err != nil {
+		return nil, fmt.Errorf("claim %s: %w", nic, err)
+	}
+	return release, nil
+}
+
+const claimSuffix = ".mover"
+
+func claimPath(dir, nic string) string { return filepath.Join(dir, "nic-"+nic+claimSuffix) }
+
+// UnderWay returns the NIC that a living process is moving to a bridge or back, "" if there is none.
+// A late mover does not count once its watchdog has restored the NIC.
+func UnderWay(dir string) (nic string, err error) {
+	claims, err := filepath.Glob(claimPath(dir, "*"))
+	if err != nil {
+		return "", fmt.Errorf("look for movers: %w", err)
+	}
+	for _, path := range claims {
+		nic := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "nic-"), claimSuffix)
+		s, err := Load(dir, nic)
+		if errors.Is(err, fs.ErrNotExist) || err == nil && s.Phase != Moving && s.Phase != Restoring {
+			continue
+		}
+		if err != nil {
+			return "", err
+		}
+		release, err := tryClaim(dir, nic)
+		switch {
+		case err == nil:
+			release()
+		case errors.Is(err, ErrUnderWay):
+			return nic, nil
+		default:
+			return "", err
+		}
+	}
+	return "", nil
+}
+
+// Undisturbed calls do while no process can begin to move the NIC. If one is moving it, do is not
+// called and the error is ErrUnderWay (wrapped).
+func Undisturbed(dir, nic string, do func() error) error {
+	release, err := tryClaim(dir, nic)
+	if err != nil {
+		return err
+	}
+	defer release()
+	return do()
 }
 
 // wait returns the context's error when it ends first.

@@ -20,10 +20,12 @@ const (
 	nicName    = "nic0"
 	bridgeName = "brnic0"
 	ovsdbEnv   = "NICBRIDGE_OVSDB"
+	victimEnv  = "NICBRIDGE_VICTIM" // process that a mover kills; "": itself
+	askedEnv   = "NICBRIDGE_ASKED"  // the move is an operator's
 )
 
-// TestMain is also the watchdog's process and a mover that is killed.
-func TestMain(m *testing.M) {
+// Main is also the watchdog's process and a mover that is killed, or kills another process.
+func Main(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
 		case "nic-watchdog":
@@ -55,10 +57,16 @@ func runMover(dir, what, at string) error {
 	}
 	step := 0
 	o.hook = func(string) error {
-		if step++; step == kill {
-			return syscall.Kill(os.Getpid(), syscall.SIGKILL)
+		if step++; step != kill {
+			return nil
 		}
-		return nil
+		victim := os.Getpid()
+		if other := os.Getenv(victimEnv); other != "" {
+			if victim, err = strconv.Atoi(other); err != nil {
+				return err
+			}
+		}
+		return syscall.Kill(victim, syscall.SIGKILL)
 	}
 	if what == "restore" {
 		return Restore(context.Background(), o)
@@ -70,6 +78,7 @@ func options(dir string) (Options, error) {
 	sw, err := dial(context.Background())
 	return Options{
 		NIC: nicName, Bridge: bridgeName, Dir: dir, Switch: sw, Watchdog: []string{"/proc/self/exe", "nic-watchdog"},
+		Asked: os.Getenv(askedEnv) != "",
 	}, err
 }
 

@@ -37,6 +37,7 @@ func prepare(ctx context.Context, o Options) (*mover, error) {
 	if err != nil {
 		return nil, err
 	}
+	snap.Asked = o.Asked
 	if snap.Gateways, err = answering(ctx, snap.nextHops(), snap.Link.Index); err != nil {
 		return nil, err
 	}

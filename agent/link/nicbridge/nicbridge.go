@@ -37,6 +37,7 @@ type Options struct {
 	Watchdog []string
 	Timeout  time.Duration // for the whole move; 0 is a minute
 	Force    bool          // also a NIC that a DHCP client or a network manager owns
+	Asked    bool          // Move is an operator's, not the agent's own doing: Snapshot.Asked
 	Log      *slog.Logger
 
 	hook func(what string) error // before each change, in tests
@@ -44,6 +45,9 @@ type Options struct {
 
 // ErrOwned is returned (wrapped) for a NIC that another program configures.
 var ErrOwned = errors.New("another program configures it")
+
+// ErrUnderWay is returned (wrapped) where another process is moving the NIC.
+var ErrUnderWay = errors.New("a move is under way")
 
 // errOvertaken tells a mover that the watchdog has begun to restore.
 var errOvertaken = errors.New("the watchdog restores")
@@ -74,6 +78,13 @@ func Move(ctx context.Context, o Options) error {
 	if o.Bridge == "" {
 		return errors.New("check options: no bridge")
 	}
+	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
+	defer cancel()
+	release, err := claim(ctx, o.Dir, o.NIC)
+	if err != nil {
+		return fmt.Errorf("move %s to %s: %w", o.NIC, o.Bridge, err)
+	}
+	defer release()
 	old, err := Load(o.Dir, o.NIC)
 	switch {
 	case errors.Is(err, fs.ErrNotExist) || err == nil && old.Phase == Restored:
@@ -82,14 +93,12 @@ func Move(ctx context.Context, o Options) error {
 	case old.Phase == Done && old.holds() && old.Bridge != o.Bridge:
 		return fmt.Errorf("move %s to %s: it is on %s", o.NIC, o.Bridge, old.Bridge)
 	case old.Phase == Done && old.holds():
-		return nil
+		return o.ask(old)
 	default:
-		if _, err := Recover(ctx, o); err != nil {
+		if _, err := o.recover(ctx); err != nil {
 			return err
 		}
 	}
-	ctx, cancel := context.WithTimeout(ctx, o.Timeout)
-	defer cancel()
 	m, err := prepare(ctx, o)
 	if err != nil {
 		return fmt.Errorf("move %s to %s: %w", o.NIC, o.Bridge, err)
@@ -120,6 +129,11 @@ func Restore(ctx context.Context, o Options) error {
 	if err := o.complete(); err != nil {
 		return err
 	}
+	release, err := claim(ctx, o.Dir, o.NIC)
+	if err != nil {
+		return fmt.Errorf("restore %s: %w", o.NIC, err)
+	}
+	defer release()
 	s, err := Load(o.Dir, o.NIC)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && s.Phase == Restored {
 		return nil
@@ -138,12 +152,31 @@ func Restore(ctx context.Context, o Options) error {
 
 // Recover undoes a move that a crash left unfinished, or whose bridge has lost
 // the host's addresses (somebody deleted it), and reports whether there was
-// one. While a mover lives it waits for the change that it makes, and then
-// undoes its move. Call it at start, and when the bridge's device is a new one.
+// one. While a mover lives it changes nothing and returns ErrUnderWay (wrapped).
+// Call it at start, and when the bridge's device is a new one.
 func Recover(ctx context.Context, o Options) (bool, error) {
 	if err := o.complete(); err != nil {
 		return false, err
 	}
+	release, err := tryClaim(o.Dir, o.NIC)
+	if err != nil {
+		return false, err
+	}
+	defer release()
+	return o.recover(ctx)
+}
+
+// ask notes that an operator wants a move that has been made.
+func (o *Options) ask(s *Snapshot) error {
+	if s.Asked || !o.Asked {
+		return nil
+	}
+	s.Asked = true
+	return s.save(o.Dir)
+}
+
+// recover is Recover with the claim held.
+func (o Options) recover(ctx context.Context) (bool, error) {
 	s, err := Load(o.Dir, o.NIC)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (s.Phase == Restored || s.Phase == Done && s.holds()) {
 		return false, nil

@@ -36,6 +36,7 @@ type Snapshot struct {
 	Version  int
 	Boot     string // the boot it is of: interface indexes and messages mean nothing in another
 	Phase    Phase
+	Asked    bool // by an operator, who alone undoes the move on a node without a gateway
 	Time     time.Time
 	NIC      string
 	Bridge   string

@@ -241,7 +241,7 @@ func linkNamed(ctx context.Context, name string) (netlink.Link, error) {
 			return l, nil
 		}
 		if werr := wait(ctx, poll); werr != nil {
-			return nil, fmt.Errorf("wait for device %s: %w", name, err)
+			return nil, fmt.Errorf("wait for ovs-vswitchd to make device %s: %w", name, err)
 		}
 	}
 }

@@ -1,0 +1,66 @@
+package nicbridge
+
+import (
+	"errors"
+	"testing"
+)
+
+// What tests outside the package need, which may import the agent's gateway.
+const (
+	NICName    = nicName
+	BridgeName = bridgeName
+	VictimEnv  = victimEnv
+	AskedEnv   = askedEnv
+)
+
+// Rig is rig.
+type Rig struct {
+	*rig
+	before []string
+}
+
+// NewRig is newRig.
+func NewRig(t *testing.T) *Rig { return &Rig{rig: newRig(t)} }
+
+// Dir is where snapshot and claim are.
+func (r *Rig) Dir() string { return r.dir }
+
+// OVSDB is the address of the rig's database, OVSDir its run directory.
+func (r *Rig) OVSDB() string  { return r.sw.Address }
+func (r *Rig) OVSDir() string { return r.sw.Dir }
+
+// Note makes the state of now what Same wants.
+func (r *Rig) Note(t *testing.T) { r.before = r.state(t) }
+
+// Same waits until the state is as it was, and the host answers.
+func (r *Rig) Same(t *testing.T, what string) {
+	t.Helper()
+	r.same(t, what, r.before)
+	if !kernelDatapath() { // an agent that restores does not know of the rig's nftables table
+		_ = nft("add table netdev steal; delete table netdev steal")
+	}
+	r.reachable(t)
+}
+
+// Mover is mover.
+func (r *Rig) Mover(t *testing.T, what string, kill int) bool {
+	t.Helper()
+	return r.mover(t, what, kill)
+}
+
+// Moved returns an error unless the bridge has the host's addresses for good.
+func (r *Rig) Moved() error {
+	s, err := Load(r.dir, nicName)
+	switch {
+	case err != nil:
+		return err
+	case s.Phase != Done:
+		return errors.New("phase " + string(s.Phase))
+	case !s.holds():
+		return errors.New("the bridge has not the addresses")
+	}
+	return nil
+}
+
+// Stride is how many changes a test goes on at a time.
+func Stride() int { return stride() }
