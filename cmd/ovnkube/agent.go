@@ -47,12 +47,12 @@ func (a *agentFlags) settings() []*setting.Setting {
 		{Flag: "ovsdb", Section: "ovspaths", Key: "ovsdb", Value: setting.Text(&a.ovsdb), About: []string{"OVSDB address"}, Usage: "`address` of the node's Open vSwitch database"},
 		{Flag: "ovs-rundir", Section: "ovspaths", Key: "run-dir", Value: setting.Text(&a.ovsRunDir, absolute), Usage: "`directory` of the bridges' management sockets"},
 		{Flag: "ovn-rundir", Section: "ovspaths", Key: "ovn-run-dir", Value: setting.Text(&a.ovnRunDir, absolute), Usage: "`directory` of ovn-controller's pid file and control socket"},
-		{Flag: "datapath", Section: "default", Key: "datapath", Value: setting.Text(&a.datapath, setting.OneOf("", "system", "netdev")), About: []string{"datapath"}, Usage: "Open vSwitch datapath `type`, system or netdev; default: system where the kernel has it"},
+		{Flag: "datapath", Section: "default", Key: "datapath", Value: setting.Choice(&a.datapath, "", "system", "netdev"), About: []string{"datapath"}, Usage: "Open vSwitch datapath `type`, system or netdev; default: system where the kernel has it"},
 		{Flag: "gateway-interface", Section: "gateway", Key: "interface", Value: setting.Text(&a.uplink), About: []string{"gateway interface", "uplink"}, Usage: "the uplink, a network `interface`; default: the one of the default route. In layout bridged also the OVS bridge that has it"},
 		{Flag: "gateway-nexthop", Section: "gateway", Key: "next-hop", Value: &a.nextHops, About: []string{"next hop"}, Usage: "next `hops` of the gateway router, by commas; default: those of the default routes"},
 		{Flag: "encap-ip", Section: "default", Key: "encap-ip", Value: &a.encapIP, About: []string{"encap address"}, Usage: "`address` of the Geneve tunnels; default: the node's. The userspace datapath needs one of its own"},
-		{Flag: "encap-port", Section: "default", Key: "encap-port", Value: setting.Text(&a.encapPort, setting.OneOf("6081")), Usage: "UDP `port` of the tunnels: OVN's, 6081, and no other"},
-		{Flag: "encap-type", Section: "default", Key: "encap-type", Value: setting.Text(&a.encapType, setting.OneOf("geneve")), Usage: "`protocol` of the tunnels: geneve, and no other"},
+		{Flag: "encap-port", Section: "default", Key: "encap-port", Value: setting.Choice(&a.encapPort, "6081"), Usage: "UDP `port` of the tunnels: OVN's, 6081, and no other"},
+		{Flag: "encap-type", Section: "default", Key: "encap-type", Value: setting.Choice(&a.encapType, "geneve"), Usage: "`protocol` of the tunnels: geneve, and no other"},
 		{Flag: "nodeport", Section: "gateway", Key: "nodeport", Value: setting.Switch(&a.nodePorts), Usage: "serve NodePorts on the node's addresses"},
 		{Flag: "pin-dir", Section: "default", Key: "pin-dir", Value: setting.Text(&a.pinDir), About: []string{"pin directory"}, Usage: "`directory` of the pinned eBPF programs and maps"},
 		{Flag: "cni-socket", Section: "cni", Key: "socket", Value: setting.Text(&a.cniSocket, absolute), Usage: "unix socket (`path`) that the CNI plugin calls"},
@@ -112,9 +112,12 @@ func runAgent(ctx context.Context, env *environment, s *settings, cleanup bool) 
 	}
 	config, err := s.agent.config(s.cluster)
 	if err != nil {
-		return err
+		return s.located(err)
 	}
 	if cleanup {
+		if err := s.awaitAgentEnd(ctx, log); err != nil {
+			return err
+		}
 		return errors.Join(agent.Cleanup(ctx, config, log), s.forget(ctx))
 	}
 	return s.inDaemon(ctx, log, func(ctx context.Context, p *daemon.Process) error {
@@ -126,11 +129,13 @@ func runAgent(ctx context.Context, env *environment, s *settings, cleanup bool) 
 // agentPIDFile is in the run directory: there is one agent on a node.
 const agentPIDFile = "agent.pid"
 
+// patience is how long an agent that has been told to end may take.
+const patience = 30 * time.Second
+
 // onlyAgent runs the agent, if no other runs on this node.
 func (s *settings) onlyAgent(ctx context.Context, config agent.Config, log *slog.Logger) error {
 	path := filepath.Join(s.agent.runDir, agentPIDFile)
 	if s.replaces {
-		const patience = 30 * time.Second
 		stop, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		if err := daemon.Stop(stop, path); err != nil {
@@ -145,7 +150,31 @@ func (s *settings) onlyAgent(ctx context.Context, config agent.Config, log *slog
 		log.Warn("a second agent on this node would not be noticed", "error", err)
 	}
 	defer lock.Remove()
-	return agent.Run(ctx, config, log)
+	return s.located(agent.Run(ctx, config, log))
+}
+
+// awaitAgentEnd returns when no agent runs on this node: one would repair what is taken away. With
+// the manifests the cleanup starts while kubelet still ends the agent.
+func (s *settings) awaitAgentEnd(ctx context.Context, log *slog.Logger) error {
+	path := filepath.Join(s.agent.runDir, agentPIDFile)
+	ctx, cancel := context.WithTimeout(ctx, patience)
+	defer cancel()
+	for said := false; ; said = true {
+		pid, err := daemon.Running(path)
+		switch {
+		case err == nil && pid == 0:
+			return nil
+		case err != nil && !errors.Is(err, daemon.ErrRunning):
+			return err
+		case !said:
+			log.Info("waiting for the agent on this node to end", "pid-file", path)
+		}
+		select {
+		case <-ctx.Done():
+			return fmt.Errorf("clean up node: an agent runs here, which would repair what is taken away: end it first (pid file %s)", path)
+		case <-time.After(100 * time.Millisecond):
+		}
+	}
 }
 
 // forget removes the settings that are kept in OVS under our own names.

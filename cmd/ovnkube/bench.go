@@ -72,7 +72,7 @@ func benchRunCommand(f *flag.FlagSet) action {
 	f.StringVar(&r.backends, "backends", "", "`names` separated by commas, the present one first; empty: as it is")
 	f.StringVar(&r.command, "switch", "", "shell `command` that gives the agent the backend $BACKEND")
 	f.StringVar(&r.json, "json", "", "`file` for the rows")
-	f.StringVar(&r.records, "run-dir", newAgentFlags().runDir, "`directory` of what the agent keeps, as given to it")
+	finder := newFinder(f)
 	f.BoolVar(&r.yes, "yes", false, "do not ask")
 	port := f.Uint("port", benchPort, "`port` of the one that serves")
 	return func(ctx context.Context, args []string, env *environment) error {
@@ -83,6 +83,11 @@ func benchRunCommand(f *flag.FlagSet) action {
 		if err != nil {
 			return fmt.Errorf("parse address: %w", err)
 		}
+		at, err := finder.find(ctx, env)
+		if err != nil {
+			return err
+		}
+		r.records = at.runDir
 		r.Peer = netip.AddrPortFrom(peer, uint16(*port))
 		return r.run(ctx, os.Stdin, env)
 	}

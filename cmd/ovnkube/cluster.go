@@ -6,6 +6,7 @@ import (
 	"io"
 	"log/slog"
 	"net/netip"
+	"strings"
 
 	"gopkg.in/natefinch/lumberjack.v2"
 	"k8s.io/client-go/rest"
@@ -79,10 +80,10 @@ func (c *clusterFlags) settings() []*setting.Setting {
 func (a *apiServer) settings() []*setting.Setting {
 	return []*setting.Setting{
 		{Flag: "kubeconfig", Section: "kubernetes", Key: "kubeconfig", Env: "KUBECONFIG", Value: setting.Text(&a.kubeconfig), About: []string{"kubeconfig"}, Usage: "`file` to reach the API server with; without any, the pod's service account"},
-		{Flag: "k8s-apiserver", Section: "kubernetes", Key: "apiserver", Env: "K8S_APISERVER", ExternalID: "k8s-api-server", Value: setting.Text(&a.url, httpURL), Usage: "`URL` of the API server, if there is no kubeconfig"},
+		{Flag: "k8s-apiserver", Section: "kubernetes", Key: "apiserver", Env: "K8S_APISERVER", ExternalID: "k8s-api-server", Value: serverURL{&a.url}, Usage: "`URL` of the API server, if there is no kubeconfig; HOST:PORT is plain HTTP"},
 		{Flag: "k8s-token", Section: "kubernetes", Key: "token", Env: "K8S_TOKEN", ExternalID: "k8s-api-token", Secret: true, Value: setting.Text(&a.token), Usage: "bearer `token` for --k8s-apiserver"},
 		{Flag: "k8s-token-file", Section: "kubernetes", Key: "tokenfile", Env: "K8S_TOKEN_FILE", Value: setting.Text(&a.tokenFile), Usage: "`file` with that token, read again from time to time; goes before --k8s-token"},
-		{Flag: "k8s-cacert", Section: "kubernetes", Key: "cacert", Env: "K8S_CACERT", ExternalID: "k8s-ca-certificate", Value: setting.Text(&a.caFile), Usage: "`file` with the CA certificate of --k8s-apiserver"},
+		{Flag: "k8s-cacert", Section: "kubernetes", Key: "cacert", Env: "K8S_CACERT", ExternalID: "k8s-ca-certificate", Value: setting.Text(&a.caFile), Usage: "`file` with the CA certificate of --k8s-apiserver, or the PEM text itself"},
 	}
 }
 
@@ -139,6 +140,12 @@ func (l *logFlags) open(stderr io.Writer) *slog.Logger {
 	return log
 }
 
+// isPEM reports whether the value of --k8s-cacert is a certificate instead of a file's name.
+func isPEM(ca string) bool { return strings.HasPrefix(ca, "-----BEGIN ") }
+
+// pemText returns a certificate whose line breaks may be written as \n, as ovs-vsctl shows them.
+func pemText(ca string) []byte { return []byte(strings.ReplaceAll(ca, `\n`, "\n")) }
+
 // restConfig is how to reach the API server.
 func (a *apiServer) restConfig() (*rest.Config, error) {
 	switch {
@@ -149,10 +156,11 @@ func (a *apiServer) restConfig() (*rest.Config, error) {
 		}
 		return config, nil
 	case a.url != "":
-		return &rest.Config{
-			Host: a.url, BearerToken: a.token, BearerTokenFile: a.tokenFile,
-			TLSClientConfig: rest.TLSClientConfig{CAFile: a.caFile},
-		}, nil
+		config := &rest.Config{Host: a.url, BearerToken: a.token, BearerTokenFile: a.tokenFile, TLSClientConfig: rest.TLSClientConfig{CAFile: a.caFile}}
+		if isPEM(a.caFile) {
+			config.TLSClientConfig = rest.TLSClientConfig{CAData: pemText(a.caFile)}
+		}
+		return config, nil
 	}
 	config, err := rest.InClusterConfig()
 	if err != nil {

@@ -207,7 +207,7 @@ func (s *settings) checkAPI() []setting.Problem {
 	}
 	var out []setting.Problem
 	for name, path := range map[string]string{"kubeconfig": api.kubeconfig, "k8s-cacert": api.caFile, "k8s-token-file": api.tokenFile} {
-		if path == "" {
+		if path == "" || isPEM(path) {
 			continue
 		}
 		if _, err := os.ReadFile(path); err != nil {
@@ -235,14 +235,24 @@ func (s *settings) checkAPI() []setting.Problem {
 // places are where the settings were given that a message is about.
 func (s *settings) places(message string) string {
 	var out []string
-	for _, o := range s.Settings {
-		from := s.Origin(o.Flag)
-		about := slices.ContainsFunc(o.About, func(words string) bool { return strings.Contains(message, words) })
-		if about && from.Source != setting.Default && !slices.Contains(out, from.Where) {
-			out = append(out, from.Where)
+	for _, o := range s.about(message) {
+		if where := s.Origin(o.Flag).Where; !slices.Contains(out, where) {
+			out = append(out, where)
 		}
 	}
 	return strings.Join(out, ", ")
+}
+
+// about returns the settings that a message is about, of those that were given.
+func (s *settings) about(message string) []*setting.Setting {
+	var out []*setting.Setting
+	for _, o := range s.Settings {
+		about := slices.ContainsFunc(o.About, func(words string) bool { return strings.Contains(message, words) })
+		if about && s.Origin(o.Flag).Source != setting.Default {
+			out = append(out, o)
+		}
+	}
+	return out
 }
 
 // lines are the messages of a joined error.

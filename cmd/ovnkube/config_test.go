@@ -149,6 +149,10 @@ func TestWayToAPIServer(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	plain, err := setting.Parse("g.conf", []byte("[kubernetes]\napiserver=192.0.2.8:8080\n"))
+	if err != nil {
+		t.Fatal(err)
+	}
 	ids := map[string]string{"k8s-api-server": "http://192.0.2.1:8080", "k8s-api-token": "t", "k8s-ca-certificate": "/ca"}
 	tests := []struct {
 		name  string
@@ -158,6 +162,13 @@ func TestWayToAPIServer(t *testing.T) {
 		want  apiServer
 	}{
 		{"OVS alone", nil, setting.Sources{ExternalIDs: ids}, false, apiServer{url: "http://192.0.2.1:8080", token: "t", caFile: "/ca"}},
+		{"OVS, as the first generation", nil, setting.Sources{ExternalIDs: map[string]string{"k8s-api-server": "127.0.0.1:8080"}}, false, apiServer{url: "http://127.0.0.1:8080"}},
+		{"OVS by our own key", nil, setting.Sources{ExternalIDs: map[string]string{"ovn-ebpf-k8s-apiserver": "[::1]:8080"}}, false, apiServer{url: "http://[::1]:8080"}},
+		{"flag with host and port", []string{"-k8s-apiserver=192.0.2.9:8080"}, setting.Sources{}, false, apiServer{url: "http://192.0.2.9:8080"}},
+		{"file with host and port", nil, setting.Sources{File: plain}, false, apiServer{url: "http://192.0.2.8:8080"}},
+		{"environment with host and port", nil, setting.Sources{Environment: func(name string) (string, bool) {
+			return map[string]string{"K8S_APISERVER": "192.0.2.7:8080"}[name], name == "K8S_APISERVER"
+		}}, false, apiServer{url: "http://192.0.2.7:8080"}},
 		{"OVS in a pod", nil, setting.Sources{ExternalIDs: ids}, true, apiServer{}},
 		{"file over OVS", nil, setting.Sources{ExternalIDs: ids, File: file}, false, apiServer{kubeconfig: "/file"}},
 		{"flag over file", []string{"-k8s-apiserver=https://192.0.2.9:6443", "-k8s-token=f"}, setting.Sources{File: file}, false, apiServer{url: "https://192.0.2.9:6443", token: "f"}},

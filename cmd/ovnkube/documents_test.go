@@ -90,6 +90,9 @@ func checkLine(t *testing.T, document, line string) {
 			break
 		}
 		name, found := strings.CutPrefix(strings.TrimPrefix(a, "["), "-")
+		if !found && c.name == "exec" {
+			break // the flags that follow are another command's
+		}
 		if !found {
 			continue
 		}

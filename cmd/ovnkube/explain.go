@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"encoding/hex"
 	"encoding/json"
@@ -14,6 +15,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/frame"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
 const explainDetail = `The rules of the programs that are attached are run once more, over their tables, on a packet that
@@ -31,9 +33,10 @@ Without -tcp-flags a TCP packet is asked for twice, once as a SYN and once as wh
 
 // question is what explain is asked, by its flags.
 type question struct {
-	pinDir, runDir, from, flags, icmpType, srcMAC, dstMAC, hex, pcap, node, bridge, southbound string
-	icmpID, payload, vlan, packet                                                              int
-	json                                                                                       bool
+	finder
+	from, flags, icmpType, srcMAC, dstMAC, hex, pcap, node, bridge string
+	icmpID, payload, vlan, packet                                  int
+	json                                                           bool
 }
 
 // answer is one packet and what becomes of it.
@@ -52,9 +55,9 @@ type answer struct {
 }
 
 func explainCommand(f *flag.FlagSet) action {
-	var q question
-	f.StringVar(&q.pinDir, "pin-dir", "/sys/fs/bpf/ovn-ebpf", "`directory` of the pinned maps, as given to the agent")
-	f.StringVar(&q.runDir, "run-dir", newAgentFlags().runDir, "`directory` of what the agent keeps, as given to it; where flows decide it says which bridge")
+	q := question{finder: newPinFinder(f, "sb-address", "sb-client-privkey", "sb-client-cert", "sb-client-cacert")}
+	southbound := f.Lookup("sb-address")
+	southbound.Usage, southbound.DefValue = "southbound database `address` for ovn-trace; default: ovn-trace's own", ""
 	f.StringVar(&q.from, "from", "wire", "where the packet comes from (`side`): wire, it arrives at the uplink; ovn, OVN sends it; host, the host sends it in layout bridged")
 	f.StringVar(&q.flags, "tcp-flags", "", "`flags` of a TCP packet by commas: syn, ack, fin, rst, psh")
 	f.StringVar(&q.icmpType, "icmp-type", "request", "`type` of an ICMP packet: request, reply, or TYPE[/CODE] in numbers")
@@ -67,8 +70,7 @@ func explainCommand(f *flag.FlagSet) action {
 	f.StringVar(&q.pcap, "pcap", "", "`file` with captured frames, pcap or pcapng, in place of arguments")
 	f.IntVar(&q.packet, "packet", 1, "`number` of the frame in the file, from 1")
 	f.StringVar(&q.node, "ovn-trace", "", "also ask ovn-trace what OVN does with it as the first of a connection, where it enters at the `node` of this name")
-	f.StringVar(&q.bridge, "bridge", "breth0", "the gateway `bridge`, for ovn-trace")
-	f.StringVar(&q.southbound, "sb-address", "", "southbound database `address` for ovn-trace; default: ovn-trace's own")
+	f.StringVar(&q.bridge, "bridge", "", "the gateway `bridge`, for ovn-trace; default: the agent's")
 	f.BoolVar(&q.json, "json", false, "an array of objects")
 	return q.run
 }
@@ -77,7 +79,14 @@ func (q *question) run(ctx context.Context, args []string, env *environment) err
 	if _, ok := sides[q.from]; !ok {
 		return fmt.Errorf("--from %q is none of wire, ovn, host", q.from)
 	}
-	r, err := q.rules(ctx)
+	at, err := q.find(ctx, env)
+	if err != nil {
+		return err
+	}
+	if q.bridge == "" {
+		q.bridge = cmp.Or(at.record.Wiring.Bridge, "breth0")
+	}
+	r, err := rulesOf(ctx, at)
 	if err != nil {
 		return err
 	}
@@ -198,8 +207,11 @@ func printAnswers(w io.Writer, answers []answer) error {
 func (q *question) trace(ctx context.Context, f []byte) (string, error) {
 	// It says what a connection that begins meets: ovn-trace knows none.
 	args := []string{"--summary", "--ct=new", "--ct=new", "--ct=new", "--ct=new"}
-	if q.southbound != "" {
-		args = append(args, "--db="+q.southbound)
+	if q.Origin("sb-address").Source != setting.Default {
+		args = append(args, "--db="+q.cluster.sbAddress)
+	}
+	if tls := q.cluster.sbTLS; tls.Key != "" {
+		args = append(args, "--private-key="+tls.Key, "--certificate="+tls.Certificate, "--ca-cert="+tls.CA)
 	}
 	flow := fmt.Sprintf("inport == %q && %s", q.bridge+"_"+q.node, frame.Microflow(f))
 	cmd := exec.CommandContext(ctx, "ovn-trace", append(args, "ext_"+q.node, flow)...)

@@ -25,19 +25,19 @@ type place struct {
 	vlan uint16
 }
 
-// rules finds what decides: programs that are attached, or else flows, as the
+// rulesOf finds what decides: programs that are attached, or else flows, as the
 // agent's record says.
-func (q *question) rules(ctx context.Context) (rules, error) {
-	e, err := bpf.OpenExplainer(q.pinDir)
+func rulesOf(ctx context.Context, at found) (rules, error) {
+	e, err := bpf.OpenExplainer(at.pinDir)
 	if err == nil {
 		return programs{e}, nil
 	}
 	if !errors.Is(err, bpf.ErrNotAttached) {
 		return nil, err
 	}
-	record, errRecord := status.Read(q.runDir)
-	if errRecord != nil || record.Wiring.Backend != string(gateway.OpenFlow) {
-		return nil, fmt.Errorf("%w (does the agent run, with this --pin-dir, and with this --run-dir if flows decide?)", err)
+	record := at.record
+	if at.errRecord != nil || record.Wiring.Backend != string(gateway.OpenFlow) {
+		return nil, fmt.Errorf("%w (does the agent run? %s)", err, at.where())
 	}
 	w := record.Wiring
 	x, err := gateway.OpenFlowExplainer(ctx, gateway.FlowPlace{

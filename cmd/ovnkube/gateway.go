@@ -18,18 +18,14 @@ const countersDetail = `Where programs decide the figures are those of their map
 With the backend openflow the agent is asked for what its flows have decided since it began; when it does not
 answer, Open vSwitch is, for what the flows that are there have counted since they were written.`
 
-const defaultPinDir = "/sys/fs/bpf/ovn-ebpf"
-
 // counters is what the command is told, by its flags.
 type counters struct {
-	pinDir, runDir string
-	all, json      bool
+	finder
+	all, json bool
 }
 
 func countersCommand(f *flag.FlagSet) action {
-	c := &counters{}
-	f.StringVar(&c.pinDir, "pin-dir", defaultPinDir, "`directory` of the pinned maps, as given to the agent")
-	f.StringVar(&c.runDir, "run-dir", newAgentFlags().runDir, "`directory` of what the agent keeps, as given to it; it says whether flows decide")
+	c := &counters{finder: newPinFinder(f)}
 	f.BoolVar(&c.all, "all", false, "also the reasons that never occurred")
 	f.BoolVar(&c.json, "json", false, "an array of objects instead of a table")
 	return c.run
@@ -54,17 +50,20 @@ func (c *counters) run(ctx context.Context, args []string, env *environment) err
 	return counterTable(env.stdout, counted)
 }
 
-// read returns what has been counted by what decides. A --pin-dir that is not this
-// agent's means programs: another agent's.
+// read returns the counters of what decides: flows or programs. A --pin-dir other than this
+// agent's selects the programs of another agent.
 func (c *counters) read(ctx context.Context, env *environment) ([]bpf.Counter, error) {
-	record, errRecord := status.Read(c.runDir)
-	ours := c.pinDir == defaultPinDir || c.pinDir == record.Paths.PinDir
-	if errRecord == nil && ours && record.Wiring.Backend == string(gateway.OpenFlow) {
-		return flowsCounted(ctx, record, env)
-	}
-	counted, err := bpf.ReadCounters(c.pinDir)
+	at, err := c.find(ctx, env)
 	if err != nil {
-		return nil, fmt.Errorf("%w (is the agent's --pin-dir %s, and its --run-dir %s?)", err, c.pinDir, c.runDir)
+		return nil, err
+	}
+	ours := at.errRecord == nil && at.pinDir == at.record.Paths.PinDir
+	if ours && at.record.Wiring.Backend == string(gateway.OpenFlow) {
+		return flowsCounted(ctx, at.record, env)
+	}
+	counted, err := bpf.ReadCounters(at.pinDir)
+	if err != nil {
+		return nil, fmt.Errorf("%w (are these the agent's? %s)", err, at.where())
 	}
 	return counted, nil
 }

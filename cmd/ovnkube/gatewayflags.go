@@ -27,10 +27,10 @@ func newGatewayFlags() gatewayFlags {
 
 func (g *gatewayFlags) settings() []*setting.Setting {
 	return []*setting.Setting{
-		{Flag: "gateway-layout", Section: "gateway", Key: "layout", Value: setting.Text(&g.layout, setting.OneOf(string(gateway.Direct), string(gateway.Bridged), string(gateway.Dedicated))), About: []string{"layout"}, Usage: `how the uplink is wired (` + "`layout`" + `): direct: not in OVS, it keeps the host's addresses and routes;
+		{Flag: "gateway-layout", Section: "gateway", Key: "layout", Value: setting.Choice(&g.layout, string(gateway.Direct), string(gateway.Bridged), string(gateway.Dedicated)), About: []string{"layout"}, Usage: `how the uplink is wired (` + "`layout`" + `): direct: not in OVS, it keeps the host's addresses and routes;
 bridged: a port of the OVS bridge breth0, which has the host's addresses; where it is none yet, it is made one;
 dedicated: a port of the bridge, and the host has no address there`},
-		{Flag: "gateway-backend", Section: "gateway", Key: "backend", Value: setting.Text(&g.backend, setting.OneOf(string(gateway.EBPF), string(gateway.OpenFlow))), About: []string{"backend"}, Usage: "what tells host and OVN apart (`backend`): ebpf, or openflow (layout bridged only)"},
+		{Flag: "gateway-backend", Section: "gateway", Key: "backend", Value: setting.Choice(&g.backend, string(gateway.EBPF), string(gateway.OpenFlow)), About: []string{"backend"}, Usage: "what tells host and OVN apart (`backend`): ebpf, or openflow (layout bridged only)"},
 		{Flag: "gateway-vlanid", Section: "gateway", Key: "vlan-id", Value: setting.Number(&g.vlan, 0, 4094), About: []string{"VLAN"}, Usage: "the node's `VLAN` on the uplink, not in layout direct; 0: untagged"},
 		{Flag: "gateway-mode", Section: "gateway", Key: "mode", Value: &g.mode, About: []string{"gateway mode"}, Usage: `how the node's pods leave the cluster (` + "`mode`" + `): shared: by OVN, with the node's address; local: by the host's routes;
 none: by the gateways of other nodes in mode shared; nothing on this node's uplink is touched`},
@@ -60,6 +60,11 @@ const (
 )
 
 func (m *gatewayMode) String() string { return string(*m) }
+
+// Words returns our own.
+func (*gatewayMode) Words() []string {
+	return []string{string(gatewayModeShared), string(gatewayModeLocal), string(gatewayModeNone)}
+}
 
 // Set takes ovn-kubernetes's words too: its mode without a gateway is "".
 func (m *gatewayMode) Set(s string) error {

@@ -30,16 +30,16 @@ A GSO packet is one line. Of an ICMP error, -address and -port are the outer pac
 
 // watch is what monitor is told, by its flags.
 type watch struct {
-	pinDir, address, protocol, reasons, verdicts, pcap string
-	port, rate, count                                  int
-	json                                               bool
+	finder
+	address, protocol, reasons, verdicts, pcap string
+	port, rate, count                          int
+	json                                       bool
 }
 
 func monitorCommand(f *flag.FlagSet) action { return newWatch(f).run }
 
 func newWatch(f *flag.FlagSet) *watch {
-	w := &watch{}
-	f.StringVar(&w.pinDir, "pin-dir", "/sys/fs/bpf/ovn-ebpf", "`directory` of the pinned maps, as given to the agent")
+	w := &watch{finder: newPinFinder(f)}
 	f.StringVar(&w.address, "address", "", "only packets from or to this `address` or prefix")
 	f.IntVar(&w.port, "port", 0, "only packets from or to this `port`")
 	f.StringVar(&w.protocol, "protocol", "", "only this `protocol`: tcp, udp, sctp, icmp, icmp6 or a number")
@@ -72,7 +72,11 @@ func (w *watch) run(ctx context.Context, args []string, env *environment) error 
 	if err != nil {
 		return err
 	}
-	m, err := openMonitor(w.pinDir, options)
+	at, err := w.find(ctx, env)
+	if err != nil {
+		return err
+	}
+	m, err := openMonitor(at, options)
 	if err != nil {
 		return err
 	}
@@ -88,11 +92,11 @@ func (w *watch) run(ctx context.Context, args []string, env *environment) error 
 	return err
 }
 
-func openMonitor(pinDir string, o bpf.MonitorOptions) (*bpf.Monitor, error) {
-	m, err := bpf.OpenMonitor(pinDir, o)
+func openMonitor(at found, o bpf.MonitorOptions) (*bpf.Monitor, error) {
+	m, err := bpf.OpenMonitor(at.pinDir, o)
 	switch {
 	case errors.Is(err, bpf.ErrNotAttached):
-		return nil, fmt.Errorf("%w (does the agent run, with --gateway-backend=ebpf and this --pin-dir?)", err)
+		return nil, fmt.Errorf("%w (does the agent run, with --gateway-backend=ebpf? %s)", err, at.where())
 	case errors.Is(err, bpf.ErrNoTCX):
 		return nil, fmt.Errorf("%w: monitoring needs Linux 6.6 or newer", err)
 	}

@@ -10,6 +10,7 @@ import (
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link/nicbridge"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 )
@@ -22,7 +23,8 @@ func utilCommands() *command {
 				name: "nics-to-bridge", arguments: "NIC...", setup: nicsToBridge,
 				summary: "make each NIC a port of a new OVS bridge, brNIC, that gets its addresses and routes",
 				detail: `A watchdog puts everything back if this process dies or the gateways fall silent. It is what an agent with
---gateway-layout=bridged does itself; one that is started later finds it done. One of layout direct would undo it.`,
+--gateway-layout=bridged does itself; one that is started later finds it done. An agent that runs waits until it is
+done. One of a node without a gateway leaves it as it is, one of layout direct undoes it then.`,
 			},
 			{
 				name: "bridges-to-nics", arguments: "BRIDGE...", setup: bridgesToNICs,
@@ -49,7 +51,7 @@ type mover struct {
 // moving declares the flags and runs do for each argument; one that fails ends it.
 func moving(f *flag.FlagSet, what string, do func(*mover, context.Context, string) error) (*mover, action) {
 	m := &mover{settings: newSettings("")}
-	f.StringVar(&m.configFile, "config-file", "", "`file` with settings, as the agent's")
+	m.declareConfigFile(f)
 	m.DeclareSome(f, "ovsdb", "datapath", "run-dir", "pin-dir", "logfile", "loglevel")
 	return m, func(ctx context.Context, args []string, env *environment) error {
 		if len(args) == 0 {
@@ -81,7 +83,14 @@ func (m *mover) options(nic, bridge string) nicbridge.Options {
 
 func nicsToBridge(f *flag.FlagSet) action {
 	m, act := moving(f, "NIC", func(m *mover, ctx context.Context, nic string) error {
-		return nicbridge.Move(ctx, m.options(nic, "br"+nic))
+		bridge := "br" + nic
+		host := ovs.HostSwitch{Client: m.ovs, DatapathType: m.agent.datapath}
+		if err := host.CheckDatapath(ctx, bridge, link.HasGenericFamily); err != nil {
+			return fmt.Errorf("move %s to %s: %w", nic, bridge, m.located(err))
+		}
+		options := m.options(nic, bridge)
+		options.Asked = true
+		return nicbridge.Move(ctx, options)
 	})
 	f.BoolVar(&m.force, "force", false, "also a NIC that a DHCP client or a network manager configures")
 	return act

@@ -11,6 +11,7 @@ import (
 	"strings"
 	"testing"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
@@ -64,6 +65,36 @@ func TestNICsToBridge(t *testing.T) {
 	}
 	if out, code := util("nics-to-bridge"); code != 1 {
 		t.Errorf("no NIC: %d %s", code, out)
+	}
+}
+
+// TestNICsToBridgeWithoutModule: where the kernel has no openvswitch, it is said before anything is done.
+func TestNICsToBridgeWithoutModule(t *testing.T) {
+	if link.HasGenericFamily("ovs_datapath") || exec.Command("modprobe", "-n", "openvswitch").Run() == nil {
+		t.Skip("the kernel has openvswitch")
+	}
+	sw, before := startHost(t)
+	for _, datapath := range []string{"", "system"} {
+		flags := []string{"--ovsdb", sw.Address, "--run-dir", sw.Dir + "/run", "--pin-dir", sw.Dir + "/bpf/node", "--datapath=" + datapath}
+		var stdout, stderr bytes.Buffer
+		err := run(context.Background(), append(append([]string{"ovn-k8s-util", "nics-to-bridge"}, flags...), "eth0"), &stdout, &stderr)
+		if code := exitCode(err, &stderr); code != 1 {
+			t.Fatal(code, stderr.String())
+		}
+		for _, want := range []string{"move eth0 to breth0", "datapath type system", "the kernel has no openvswitch", "load the module", "--datapath netdev"} {
+			if !strings.Contains(stderr.String(), want) {
+				t.Errorf("datapath %q: does not say %q: %s", datapath, want, stderr.String())
+			}
+		}
+		if got := hostState(t); got != before {
+			t.Errorf("before:\n%safter:\n%s", before, got)
+		}
+		if got := sw.Vsctl(t, "list-br"); got != "" {
+			t.Errorf("bridges left: %s", got)
+		}
+		if left, err := filepath.Glob(sw.Dir + "/run/nic-*"); err != nil || len(left) > 0 {
+			t.Errorf("left: %v, %v", left, err)
+		}
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -9,9 +10,13 @@ import (
 	"path/filepath"
 	"time"
 
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/drain"
 )
 
@@ -28,6 +33,10 @@ and must be made again, as whenever a gateway goes. Pods of the node itself are 
 It stays drained, over restarts of everything, until it is undone: it is an annotation of the Node
 (ovn-ebpf.io/drain-gateway), and 'ovnkube status' there says so. The last gateway is not drained without --force.`
 
+const forgetDetail = `The last step of an uninstallation, after 'ovnkube agent --cleanup' on the node: without its annotations the Node
+is as it was before. End the controller first: it would give the node a subnet again. A node that was given back to
+ovn-kubernetes needs these annotations: leave them there. A Node that does not exist is no error.`
+
 func nodeCommands() *command {
 	return &command{name: "node", summary: "prepare a node for maintenance", children: []*command{
 		{
@@ -42,47 +51,85 @@ func nodeCommands() *command {
 			name: "undrain-gateway", arguments: "NODE", summary: "bring it back: the same as drain-gateway --undo",
 			setup: func(f *flag.FlagSet) action { return drainAction(f, new(true), new(false)) },
 		},
+		{name: "forget", arguments: "NODE", summary: "remove the annotations of controller and agent from a Node, when ovn-ebpf is uninstalled", detail: forgetDetail, setup: forgetAction},
 	}}
 }
 
 func drainAction(f *flag.FlagSet, undo, force *bool) action {
-	s := newSettings("")
-	s.DeclareSome(f, "kubeconfig", "k8s-apiserver", "k8s-token", "k8s-token-file", "k8s-cacert")
-	f.StringVar(&s.configFile, "config-file", "", "`file` with settings; default: "+defaultConfigFile+" where it is there")
+	s := operatorSettings(f)
 	timeout := f.Duration("timeout", time.Minute, "how `long` to wait for the routes")
 	return func(ctx context.Context, args []string, env *environment) error {
-		if len(args) == 0 {
-			return errors.New("which node? Its name, as 'kubectl get nodes' has it")
-		}
-		if err := f.Parse(args[1:]); err != nil { // flags may follow the name, too
-			return fmt.Errorf("%w; --help goes before the name", err)
-		}
-		if err := noArguments(f.Args()); err != nil {
-			return err
-		}
-		config, err := s.operator(ctx, env)
+		client, err := s.nodeClient(ctx, f, args, env)
 		if err != nil {
 			return err
-		}
-		client, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			return fmt.Errorf("create API client: %w", err)
 		}
 		return drain.Gateway(ctx, client, drain.Options{Node: args[0], Back: *undo, Force: *force, Timeout: *timeout, Out: env.stdout})
 	}
 }
 
-// operator is how a person's command reaches the API server: as the roles do, else
-// as kubectl does. What else is wrong in the file is no reason not to.
-func (s *settings) operator(ctx context.Context, env *environment) (*rest.Config, error) {
-	problems, err := s.resolve(ctx, os.LookupEnv)
+func forgetAction(f *flag.FlagSet) action {
+	s := operatorSettings(f)
+	return func(ctx context.Context, args []string, env *environment) error {
+		client, err := s.nodeClient(ctx, f, args, env)
+		if err != nil {
+			return err
+		}
+		return forgetNode(ctx, client, args[0])
+	}
+}
+
+// forgetNode removes our annotations from the Node. One that does not exist has none.
+func forgetNode(ctx context.Context, client kubernetes.Interface, name string) error {
+	ours := map[string]any{}
+	for _, key := range annotation.OfNodes() {
+		ours[key] = nil
+	}
+	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": ours}})
+	if err != nil {
+		return fmt.Errorf("remove annotations of node %q: %w", name, err)
+	}
+	_, err = client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("remove annotations of node %q: %w", name, err)
+	}
+	return nil
+}
+
+// operatorSettings declares how a person's command reaches the API server.
+func operatorSettings(f *flag.FlagSet) *settings {
+	s := newSettings("")
+	s.DeclareSome(f, "kubeconfig", "k8s-apiserver", "k8s-token", "k8s-token-file", "k8s-cacert")
+	s.declareConfigFile(f)
+	return s
+}
+
+// nodeClient is the client of a command whose only argument, args[0], is a node's name.
+func (s *settings) nodeClient(ctx context.Context, f *flag.FlagSet, args []string, env *environment) (kubernetes.Interface, error) {
+	if len(args) == 0 {
+		return nil, errors.New("which node? Its name, as 'kubectl get nodes' has it")
+	}
+	if err := f.Parse(args[1:]); err != nil { // flags may follow the name, too
+		return nil, fmt.Errorf("%w; --help goes before the name", err)
+	}
+	if err := noArguments(f.Args()); err != nil {
+		return nil, err
+	}
+	config, err := s.operator(ctx, env)
 	if err != nil {
 		return nil, err
 	}
-	for _, p := range problems {
-		if !p.Warning {
-			fmt.Fprintln(env.stderr, "warning:", p)
-		}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("create API client: %w", err)
+	}
+	return client, nil
+}
+
+// operator is how a person's command reaches the API server: as the roles do, else
+// as kubectl does.
+func (s *settings) operator(ctx context.Context, env *environment) (*rest.Config, error) {
+	if err := s.resolveForTool(ctx, env); err != nil {
+		return nil, err
 	}
 	api := &s.cluster.api
 	if _, inPod := os.LookupEnv("KUBERNETES_SERVICE_HOST"); api.kubeconfig == "" && api.url == "" && !inPod {

@@ -9,6 +9,7 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"path/filepath"
 	"slices"
 	"time"
 
@@ -21,6 +22,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
@@ -100,20 +102,30 @@ func gatewayInit(f *flag.FlagSet) action {
 		if len(ips) == 0 {
 			return errors.New("give --physical-ip")
 		}
-		values := map[string]string{"gateway-layout": string(gateway.Dedicated), "gateway-interface": *nic, "gateway-address": ips.String()}
+		// An earlier gateway-init may have made another kind of gateway of the node.
+		j.Disregard("gateway-layout", "gateway-interface", "gateway-address", "gateway-nexthop", "gateway-mode")
+		var errs []error
+		put := func(name, value, where string) {
+			errs = append(errs, j.give(map[string]string{name: value}, where))
+		}
 		if *bridge != "" {
 			if err := hasAddresses(*bridge, ips); err != nil {
-				return err
+				return fmt.Errorf("%w (from --physical-ip)", err)
 			}
-			values = map[string]string{"gateway-layout": string(gateway.Bridged), "gateway-interface": *bridge}
+			put("gateway-layout", string(gateway.Bridged), "--bridge-interface")
+			put("gateway-interface", *bridge, "--bridge-interface")
+		} else {
+			put("gateway-layout", string(gateway.Dedicated), "--physical-interface")
+			put("gateway-interface", *nic, "--physical-interface")
+			put("gateway-address", ips.String(), "--physical-ip")
 		}
 		if j.Origin("gateway-mode").Source == setting.Default {
-			values["gateway-mode"] = string(gatewayModeShared)
+			put("gateway-mode", string(gatewayModeShared), "gateway-init")
 		}
 		if len(nextHops) > 0 {
-			values["gateway-nexthop"] = nextHops.String()
+			put("gateway-nexthop", nextHops.String(), "--default-gw")
 		}
-		if err := j.give(values, "of gateway-init"); err != nil {
+		if err := errors.Join(errs...); err != nil {
 			return err
 		}
 		return j.run(ctx, env)
@@ -157,18 +169,60 @@ func (j *joining) run(ctx context.Context, env *environment) error {
 	if err := j.giveSubnet(ctx, lead.RestConfig, log); err != nil {
 		return err
 	}
+	before, err := o.ExternalIDs(ctx)
+	if err != nil {
+		return err
+	}
+	for _, key := range j.Disregarded() {
+		if _, is := given[key]; !is && before[key] != "" {
+			given[key] = ""
+		}
+	}
+	former, err := daemon.Running(j.pidFile())
+	if err != nil {
+		return err
+	}
 	if err := o.SetExternalIDs(ctx, given); err != nil {
 		return err
 	}
 	if err := j.start(ctx, env, lead, log); err != nil {
 		if cause := context.Cause(ctx); ctx.Err() != nil && cause != nil {
-			return cause
+			err = cause
 		}
-		return err
+		return errors.Join(err, j.takeBack(ctx, o, given, before, former != 0, log))
 	}
 	log.Info("the node is part of the overlay", "node", j.agent.nodeName)
 	return nil
 }
+
+// takeBack removes what a command that failed has kept, so that the next command, or boot, does not
+// meet it, and starts the agent again that the command has ended.
+func (j *joining) takeBack(ctx context.Context, o *ovs.Client, given, before map[string]string, agent bool, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackTime)
+	defer cancel()
+	was := map[string]string{}
+	for key := range given {
+		was[key] = before[key]
+	}
+	if err := o.SetExternalIDs(ctx, was); err != nil {
+		return fmt.Errorf("take the settings back: %w", err)
+	}
+	log.Info("the settings are again what they were before the command")
+	if !agent {
+		return nil
+	}
+	if err := daemon.Spawn(ctx, daemon.Background{Args: j.agentCommand(), Dir: "/"}); !errors.Is(err, daemon.ErrDetached) {
+		return fmt.Errorf("start the agent that ran before: %w", err)
+	}
+	log.Info("the node's agent runs again as before the command")
+	return nil
+}
+
+// takeBackTime bounds what is done after a failure.
+const takeBackTime = 30 * time.Second
+
+// pidFile is the agent's.
+func (j *joining) pidFile() string { return filepath.Join(j.agent.runDir, agentPIDFile) }
 
 // clusterSubnets gives each network the host prefix length of the node's part of it, which is
 // that of all nodes.
@@ -207,7 +261,7 @@ func (j *joining) check() (controller.Config, error) {
 	lead, err2 := j.controller.config(j.cluster)
 	lead.MetricsAddr = "" // it is another's
 	lead.Identity = fmt.Sprintf("%s_init_%d", j.agent.nodeName, os.Getpid())
-	return lead, errors.Join(append(errs, err1, err2)...)
+	return lead, j.located(errors.Join(append(errs, err1, err2)...))
 }
 
 // giveSubnet writes the node's subnet where the controller looks for it. What a node has it

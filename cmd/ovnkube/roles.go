@@ -44,7 +44,7 @@ func (c *controllerFlags) settings() []*setting.Setting {
 		{Flag: "leader-elect", Section: "masterha", Key: "leader-elect", Value: setting.Switch(&c.leaderElect), Usage: "write only while holding the Lease"},
 		{Flag: "ha-election-lease-duration", Section: "masterha", Key: "election-lease-duration", Value: setting.Seconds(&c.lease), Usage: "`seconds` for which a silent leader keeps the others waiting"},
 		{Flag: "pod-annotation-ovn", Section: "kubernetes", Key: "pod-annotation-ovn", Value: setting.Switch(&c.first), Usage: "annotate pods as the first generation did, too: ovn, with ip_address, mac_address and gateway_ip"},
-		{Flag: "allocate-node-subnets", Section: "default", Key: "allocate-node-subnets", Value: setting.Text(&c.allocate, setting.OneOf(allocateAlways, allocateJoined)), Usage: "which nodes get a subnet (`when`): always: every Node; joined: those whose agent has come, so that whoever sets a node up can give it one"},
+		{Flag: "allocate-node-subnets", Section: "default", Key: "allocate-node-subnets", Value: setting.Choice(&c.allocate, allocateAlways, allocateJoined), Usage: "which nodes get a subnet (`when`): always: every Node; joined: those whose agent has come, so that whoever sets a node up can give it one"},
 		{Flag: "acl-logging-rate-limit", Section: "logging", Key: "acl-logging-rate-limit", Value: setting.Number(&c.aclLogRate, 0, 1<<20), Usage: "most `messages` a second and ACL, where a namespace's annotation k8s.ovn.org/acl-logging has policies' decisions logged"},
 		{Flag: "gateway-v4-join-subnet", Section: "gateway", Key: "v4-join-subnet", Value: family{&c.join4, true}, About: []string{"join subnet"}, Usage: "IPv4 `network` between the cluster router and the gateway routers"},
 		{Flag: "gateway-v6-join-subnet", Section: "gateway", Key: "v6-join-subnet", Value: family{&c.join6, false}, About: []string{"join subnet"}, Usage: "IPv6 `network` between the cluster router and the gateway routers"},
@@ -81,7 +81,7 @@ func runController(ctx context.Context, env *environment, s *settings) error {
 	}
 	config, err := s.controller.config(s.cluster)
 	if err != nil {
-		return err
+		return s.located(err)
 	}
 	config.Busy = controller.Pace()
 	return s.inDaemon(ctx, log, func(ctx context.Context, p *daemon.Process) error {
@@ -154,7 +154,7 @@ func runRoles(ctx context.Context, env *environment, s *settings, initMaster, in
 		s.controller.identity = initMaster
 		config, err := s.controller.config(address(controllerMetrics))
 		if err != nil {
-			return err
+			return s.located(err)
 		}
 		parts["controller"] = func(ctx context.Context, p *daemon.Process) error {
 			config.Begun = func(missing func() string) { p.Follow("controller", missing) }
@@ -164,7 +164,7 @@ func runRoles(ctx context.Context, env *environment, s *settings, initMaster, in
 	if initNode != "" {
 		config, err := s.agent.config(address(agentMetrics))
 		if err != nil {
-			return err
+			return s.located(err)
 		}
 		parts["agent"] = func(ctx context.Context, p *daemon.Process) error {
 			config.Begun = func(missing func() string) { p.Follow("agent", missing) }

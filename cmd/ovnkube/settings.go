@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"flag"
+	"fmt"
 	"log/slog"
 	"os"
 	"slices"
@@ -48,8 +49,12 @@ func newSettings(metricsAddress string) *settings {
 }
 
 func (s *settings) declare(f *flag.FlagSet, role setting.Role) {
-	f.StringVar(&s.configFile, "config-file", "", "`file` with settings; default: "+defaultConfigFile+" where it is there")
+	s.declareConfigFile(f)
 	s.Declare(f, role)
+}
+
+func (s *settings) declareConfigFile(f *flag.FlagSet) {
+	f.StringVar(&s.configFile, "config-file", "", "`file` with settings; default: "+defaultConfigFile+" where it is there")
 }
 
 // load completes what the command line gave from file, environment and OVS,
@@ -69,6 +74,21 @@ func (s *settings) load(ctx context.Context, env *environment) (*slog.Logger, er
 		}
 	}
 	return log, errors.Join(mistakes...)
+}
+
+// resolveForTool is resolve for a tool, which goes on with what is right: what is wrong is for the
+// roles to refuse, and a warning here.
+func (s *settings) resolveForTool(ctx context.Context, env *environment) error {
+	problems, err := s.resolve(ctx, os.LookupEnv)
+	if err != nil {
+		return err
+	}
+	for _, p := range problems {
+		if !p.Warning {
+			fmt.Fprintln(env.stderr, "warning:", p)
+		}
+	}
+	return nil
 }
 
 // resolve asks every source. What is wrong with values is returned as problems.

@@ -11,7 +11,7 @@ import (
 )
 
 func statusCommand(f *flag.FlagSet) action {
-	runDir := f.String("run-dir", newAgentFlags().runDir, "`directory` of what the agent keeps, as given to it")
+	finder := newFinder(f)
 	asJSON := f.Bool("json", false, "an object instead of a screen")
 	return func(ctx context.Context, args []string, env *environment) error {
 		if err := noArguments(args); err != nil {
@@ -20,11 +20,14 @@ func statusCommand(f *flag.FlagSet) action {
 		if os.Geteuid() != 0 {
 			return errors.New("only root sees all of it")
 		}
-		record, err := status.Read(*runDir)
+		at, err := finder.find(ctx, env)
 		if err != nil {
 			return err
 		}
-		report := status.Judge(status.Look(ctx, record))
+		if at.errRecord != nil {
+			return at.errRecord
+		}
+		report := status.Judge(status.Look(ctx, at.record))
 		if *asJSON {
 			encoder := json.NewEncoder(env.stdout)
 			encoder.SetIndent("", "  ")

@@ -29,16 +29,15 @@ Needs Linux 6.6 and the eBPF backend.
 
 // top is what the command is told, by its flags.
 type top struct {
-	pinDir, runDir string
-	interval       time.Duration
-	rows, rate     int
-	once, json     bool
+	finder
+	at         found
+	interval   time.Duration
+	rows, rate int
+	once, json bool
 }
 
 func topCommand(f *flag.FlagSet) action {
-	o := &top{}
-	f.StringVar(&o.pinDir, "pin-dir", "/sys/fs/bpf/ovn-ebpf", "`directory` of the pinned maps, as given to the agent")
-	f.StringVar(&o.runDir, "run-dir", newAgentFlags().runDir, "`directory` of what the agent keeps, as given to it; it says where to ask for Services")
+	o := &top{finder: newPinFinder(f)}
 	f.DurationVar(&o.interval, "interval", 2*time.Second, "`time` that rates are measured over")
 	f.IntVar(&o.rows, "rows", 5, "at most so many flows of a class, and `ports` of Services")
 	f.IntVar(&o.rate, "rate", 20000, "at most so many `packets` a second in the sample")
@@ -85,7 +84,11 @@ func (o *top) run(ctx context.Context, args []string, env *environment) error {
 	if o.interval < 100*time.Millisecond || o.rows < 1 || o.rate < 1 || o.rate > 1e6 {
 		return errors.New("want -interval of at least 100ms, -rows of at least 1, and -rate of 1..1000000")
 	}
-	m, err := openMonitor(o.pinDir, bpf.MonitorOptions{Rate: uint32(o.rate)})
+	var err error
+	if o.at, err = o.find(ctx, env); err != nil {
+		return err
+	}
+	m, err := openMonitor(o.at, bpf.MonitorOptions{Rate: uint32(o.rate)})
 	if err != nil {
 		return err
 	}
@@ -121,7 +124,7 @@ func (o *top) look(ctx context.Context, m *bpf.Monitor) (picture, error) {
 	}
 	servicesBefore, note := o.services(ctx)
 	begun := time.Now()
-	before, err := bpf.ReadCounters(o.pinDir)
+	before, err := bpf.ReadCounters(o.at.pinDir)
 	if err != nil {
 		return p, err
 	}
@@ -129,7 +132,7 @@ func (o *top) look(ctx context.Context, m *bpf.Monitor) (picture, error) {
 	if err := o.sample(ctx, m, tally, begun.Add(o.interval)); err != nil {
 		return p, err
 	}
-	after, err := bpf.ReadCounters(o.pinDir)
+	after, err := bpf.ReadCounters(o.at.pinDir)
 	if err != nil {
 		return p, err
 	}
@@ -175,7 +178,7 @@ func (o *top) sample(ctx context.Context, m *bpf.Monitor, tally *busy.Tally, unt
 
 // services asks the agent; a note says why it cannot tell.
 func (o *top) services(ctx context.Context) (counts map[string]status.ServiceCount, note string) {
-	record, err := status.Read(o.runDir)
+	record, err := status.Read(o.at.runDir)
 	if err == nil {
 		counts, err = status.Services(ctx, record.Paths)
 	}

@@ -245,13 +245,33 @@ func endpoints(s string) error {
 	return err
 }
 
-func httpURL(s string) error {
-	if s == "" {
+// serverURL is the URL of an API server. HOST:PORT is plain HTTP, as it was for the first
+// generation.
+type serverURL struct{ p *string }
+
+func (u serverURL) String() string {
+	if u.p == nil {
+		return ""
+	}
+	return *u.p
+}
+
+func (u serverURL) Set(s string) error {
+	if s == "" || strings.Contains(s, "://") {
+		parsed, err := url.Parse(s)
+		if s != "" && (err != nil || parsed.Scheme != "http" && parsed.Scheme != "https" || parsed.Host == "") {
+			return fmt.Errorf("%q is no URL like https://192.0.2.1:6443", s)
+		}
+		*u.p = s
 		return nil
 	}
-	u, err := url.Parse(s)
-	if err != nil || u.Scheme != "http" && u.Scheme != "https" || u.Host == "" {
-		return fmt.Errorf("%q is no URL like https://192.0.2.1:6443", s)
+	host, port, err := net.SplitHostPort(s)
+	if err != nil || host == "" || strings.ContainsAny(s, "/?#@ ") {
+		return fmt.Errorf("%q is neither a URL like https://192.0.2.1:6443 nor HOST:PORT like 127.0.0.1:8080 or [::1]:8080, which is plain HTTP", s)
 	}
+	if n, err := strconv.ParseUint(port, 10, 16); err != nil || n == 0 {
+		return fmt.Errorf("port %q of %q is not 1..65535", port, s)
+	}
+	*u.p = "http://" + s
 	return nil
 }

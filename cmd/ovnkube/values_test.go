@@ -31,6 +31,18 @@ func TestValues(t *testing.T) {
 		{"port zero", &portRange{}, "0-10", "", "no port range"},
 		{"one port", &portRange{}, "49152", "", "no port range"},
 		{"port too large", &portRange{}, "1-65536", "", "no port range"},
+		{"server's URL", server(), "https://192.0.2.1:6443", "https://192.0.2.1:6443", ""},
+		{"server's URL without a port", server(), "https://192.0.2.1", "https://192.0.2.1", ""},
+		{"server's host and port", server(), "127.0.0.1:8080", "http://127.0.0.1:8080", ""},
+		{"server's IPv6 address and port", server(), "[::1]:8080", "http://[::1]:8080", ""},
+		{"server's name and port", server(), "kube-master:8080", "http://kube-master:8080", ""},
+		{"no server", server(), "", "", ""},
+		{"server's host alone", server(), "192.0.2.1", "", "nor HOST:PORT like 127.0.0.1:8080"},
+		{"server's IPv6 address without brackets", server(), "::1:8080", "", "nor HOST:PORT"},
+		{"server's port alone", server(), ":8080", "", "nor HOST:PORT"},
+		{"server's port zero", server(), "127.0.0.1:0", "", `port "0" of "127.0.0.1:0" is not`},
+		{"server's path", server(), "127.0.0.1:8080/api", "", "nor HOST:PORT"},
+		{"another scheme", server(), "ftp://192.0.2.1", "", "is no URL"},
 	}
 	for _, tt := range tests {
 		t.Run(tt.name, func(t *testing.T) {
@@ -47,6 +59,8 @@ func TestValues(t *testing.T) {
 		})
 	}
 }
+
+func server() flag.Value { return serverURL{new(string)} }
 
 // TestBadInput: each mistake is one line that names the thing, and exit 1.
 func TestBadInput(t *testing.T) {
@@ -65,7 +79,7 @@ func TestBadInput(t *testing.T) {
 		{"missing kubeconfig", []string{"agent", "--kubeconfig", "/no/such/file"}, `read kubeconfig "/no/such/file"`},
 		{"missing uplink", []string{"agent", kube, "--node-name", "n", "--gateway-interface", "nosuch0"}, "nosuch0"},
 		{"nothing pinned", []string{"gateway", "counters", "--pin-dir", "/no/such/dir"}, "/no/such/dir"},
-		{"several mistakes", []string{"agent", kube, "--node-name", "n", "--mtu", "3", "--pin-dir", "x"}, `want 1280..65535; pin directory "x"`},
+		{"several mistakes", []string{"agent", kube, "--node-name", "n", "--mtu", "3", "--pin-dir", "x"}, `want 1280..65535 (mtu is from -mtu); pin directory "x": not an absolute path (pin-dir is from -pin-dir)`},
 		{"bad value without a command", []string{"-init-node=n", "-cluster-subnets=1"}, `ovnkube: invalid value "1"`},
 		{"no role", []string{"-loglevel=4"}, "nothing to run"},
 		{"two encapsulation addresses", []string{"agent", kube, "--node-name", "n", "--encap-ip", "192.0.2.1,192.0.2.2"}, "one address"},

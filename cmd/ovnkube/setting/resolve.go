@@ -35,11 +35,12 @@ type Set struct {
 	given map[*Setting]Origin
 	notes []Problem       // what the command line has to be warned of
 	noted map[string]bool // the flags of notes
+	apart map[string]bool // settings that external_ids does not give
 }
 
 // New returns a Set in which every setting has its default.
 func New(t Table) *Set {
-	return &Set{Table: t, given: map[*Setting]Origin{}, noted: map[string]bool{}}
+	return &Set{Table: t, given: map[*Setting]Origin{}, noted: map[string]bool{}, apart: map[string]bool{}}
 }
 
 // Origin says where a setting's value is from.
@@ -52,6 +53,25 @@ func (s *Set) Given() map[string]string {
 	for o, from := range s.given {
 		if from.Source == CommandLine {
 			out[o.ExternalIDKey()] = o.Value.String()
+		}
+	}
+	return out
+}
+
+// Disregard makes Resolve leave out what external_ids has of these settings: a command that
+// sets them as a whole must not mix its own with those of an earlier command.
+func (s *Set) Disregard(names ...string) {
+	for _, name := range names {
+		s.apart[s.byFlag(name).Flag] = true
+	}
+}
+
+// Disregarded returns the keys of external_ids that Resolve leaves out.
+func (s *Set) Disregarded() []string {
+	var out []string
+	for _, o := range s.Settings {
+		if s.apart[o.Flag] {
+			out = append(out, o.externalIDKeys()...)
 		}
 	}
 	return out
@@ -115,8 +135,11 @@ func (s *Set) Resolve(from Sources) []Problem {
 func (s *Set) externalIDs(ids map[string]string) []candidate {
 	var out []candidate
 	for _, o := range s.Settings {
-		for _, key := range []string{o.ExternalID, externalIDPrefix + o.Flag} { // our own name is the more certain
-			if v := ids[key]; key != "" && v != "" {
+		if s.apart[o.Flag] {
+			continue
+		}
+		for _, key := range o.externalIDKeys() {
+			if v := ids[key]; v != "" {
 				out = append(out, candidate{o, v, Origin{ExternalIDs, "external_ids:" + key}})
 			}
 		}

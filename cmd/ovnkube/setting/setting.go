@@ -37,6 +37,15 @@ func OwnExternalID(key string) bool { return strings.HasPrefix(key, externalIDPr
 // ExternalIDKey returns the key of external_ids to keep the setting in.
 func (s *Setting) ExternalIDKey() string { return cmp.Or(s.ExternalID, externalIDPrefix+s.Flag) }
 
+// externalIDKeys are the keys of external_ids that the setting is read from, the most certain last.
+func (s *Setting) externalIDKeys() []string {
+	own := externalIDPrefix + s.Flag
+	if s.ExternalID == "" {
+		return []string{own}
+	}
+	return []string{s.ExternalID, own}
+}
+
 // Shown is the value as it may be printed.
 func (s *Setting) Shown() string {
 	if v := s.Value.String(); !s.Secret || v == "" {

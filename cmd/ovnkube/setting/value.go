@@ -33,15 +33,30 @@ func (t *text) Set(s string) error {
 	return nil
 }
 
-// OneOf accepts these words.
-func OneOf(words ...string) func(string) error {
-	return func(s string) error {
-		if slices.Contains(words, s) {
-			return nil
-		}
-		return fmt.Errorf("%q is not one of: %s", s, strings.Join(words, ", "))
-	}
+// Choice is one of these words.
+func Choice(p *string, words ...string) *choice { return &choice{text{p, nil}, words} }
+
+type choice struct {
+	text
+	words []string
 }
+
+func (c *choice) String() string {
+	if c == nil {
+		return ""
+	}
+	return c.text.String()
+}
+
+func (c *choice) Set(s string) error {
+	if !slices.Contains(c.words, s) {
+		return fmt.Errorf("%q is not one of: %s", s, strings.Join(c.words, ", "))
+	}
+	return c.text.Set(s)
+}
+
+// Words returns the words of a Choice.
+func (c *choice) Words() []string { return c.words }
 
 // Number is an integer from least to most.
 func Number(p *int, least, most int) *number { return &number{p, least, most} }
@@ -57,6 +72,9 @@ func (n *number) String() string {
 	}
 	return strconv.Itoa(*n.p)
 }
+
+// Range returns the least and the most.
+func (n *number) Range() (least, most int) { return n.least, n.most }
 
 func (n *number) Set(s string) error {
 	v, err := strconv.Atoi(s)

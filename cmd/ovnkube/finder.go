@@ -1,0 +1,58 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
+)
+
+// finder finds the agent of this node for a tool. The run directory is a setting, read from the
+// same sources as the agent's. All other paths are in the agent's record there.
+type finder struct{ *settings }
+
+// found is what a tool knows of the agent of this node.
+type found struct {
+	runDir, pinDir string
+	record         status.Record
+	errRecord      error // why there is no record
+}
+
+// newFinder declares the flags of the paths. others are further settings to declare.
+func newFinder(f *flag.FlagSet, others ...string) finder {
+	s := newSettings("")
+	s.declareConfigFile(f)
+	s.DeclareSome(f, "run-dir")
+	f.Lookup("run-dir").Usage = "`directory` of what the agent keeps; it has the agent's other paths"
+	s.DeclareSome(f, others...)
+	return finder{s}
+}
+
+// newPinFinder declares --pin-dir as well, for tools that read the programs' maps.
+func newPinFinder(f *flag.FlagSet, others ...string) finder {
+	d := newFinder(f, append(others, "pin-dir")...)
+	pins := f.Lookup("pin-dir")
+	pins.Usage, pins.DefValue = "`directory` of the pinned maps; default: the agent's", ""
+	return d
+}
+
+// find reads the settings and the record. A record that is missing is not an error here: maps
+// can be read without one.
+func (d finder) find(ctx context.Context, env *environment) (found, error) {
+	if err := d.resolveForTool(ctx, env); err != nil {
+		return found{}, err
+	}
+	at := found{runDir: d.agent.runDir, pinDir: d.agent.pinDir}
+	at.record, at.errRecord = status.Read(at.runDir)
+	if d.Origin("pin-dir").Source == setting.Default && at.errRecord == nil {
+		at.pinDir = at.record.Paths.PinDir
+	}
+	return at, nil
+}
+
+// where names the paths, for errors.
+func (at found) where() string {
+	return fmt.Sprintf("--pin-dir is %s, --run-dir is %s", at.pinDir, at.runDir)
+}
