@@ -27,9 +27,13 @@ var untyped = []exception{
 	{"controller.md", "/usr/share/ovn/scripts/ovn-ctl", true, raftTyped},
 	{"controller.md", "ovnkube controller", true, raftTyped},
 	{"first-generation.md", "", true, "TestTyped types it"},
-	{"install.md", "docker build", true, "wants a registry and a cluster: make image, make e2e and TestHelm do it"},
 	{"install.md", "ovs-vsctl add-br breth0", true, "wants OVS in the kernel: TestGatewayVLAN does it"},
-	{"install.md", "kubectl delete -k deploy/base", true, "wants kubelets; nothing runs it, deploy's tests read its manifests"},
+	{"install.md", "docker build", true, "wants a registry and a cluster: make image and make e2e do it"},
+	{"install.md", "kubectl -n ovn-ebpf set image", true, wantsKubelets},
+	{"install.md", "helm upgrade ovn-ebpf deploy/helm/ovn-ebpf -n ovn-ebpf --reset-then-reuse-values --set image=", true, wantsKubelets},
+	{"install.md", "kubectl -n ovn-ebpf delete deployment/ovn-ebpf-controller", true, wantsKubelets},
+	{"install.md", "helm upgrade ovn-ebpf deploy/helm/ovn-ebpf -n ovn-ebpf --reset-then-reuse-values --set uninstall=true", true, wantsKubelets},
+	{"install.md", "patches:", true, "part of a kustomization: TestProbesByKustomize renders it"},
 	{"monitoring.md", "ovnkube agent …", true, "flags to add, with certificates of the reader's: metric/endpoint tests them"},
 	{"networkpolicy.md", "kubectl annotate namespace", true, "kubectl is not among the lab's programs: TestPolicy sets the same annotation"},
 	{"networkpolicy.md", "acl_log(ovn_pinctrl0)", true, "a line of a log: TestPolicy reads it"},
@@ -37,6 +41,8 @@ var untyped = []exception{
 	{"takeover.md", "", true, "wants a node of ovn-kubernetes: TestFromOVNKubernetes types what is OVN's, and its agent has these flags"},
 	{"upstream.md", "make e2e", false, ".ci/run and .ci/full do it, parts e2e and upstream"},
 }
+
+const wantsKubelets = "wants kubelets; nothing runs it, deploy's tests render its manifests"
 
 const raftTyped = "TestRaftTyped types it"
 

@@ -37,6 +37,7 @@ func TestEndToEnd(t *testing.T) {
 	if c.layout == "direct" && !c.flows && !c.local { // others have not all of the metrics
 		t.Run("monitoring", func(t *testing.T) { testMonitoring(t, c) })
 	}
+	t.Run("tools", func(t *testing.T) { testTools(t, c) })
 	t.Run("explain", func(t *testing.T) { testExplain(t, c) })
 	t.Run("masquerade networks", func(t *testing.T) { testMasquerade(t, c) })
 	t.Run("outsider", func(t *testing.T) { testOutsider(t, c) })

@@ -2,7 +2,13 @@ package e2e
 
 import (
 	"fmt"
-	"os"
+	"io"
+	"log"
+	"net"
+	"net/http"
+	"net/http/httputil"
+	"net/netip"
+	"net/url"
 	"path/filepath"
 	"strings"
 	"testing"
@@ -11,15 +17,27 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/rest"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
-// TestTyped: a cluster that is set up by what the first generation's documents tell the
-// operator to type: a master, a minion and the watcher, and on the kernel datapath, which these
+// The names that the first generation's documents give the nodes. That of the gateway which shares
+// its NIC is the operator's.
+var firstNames = []string{"kube-master", "kube-minion1", "kube-minion2"}
+
+// The outside network of the documents' gateway with a NIC of OVN's own.
+const (
+	firstGateway = "10.33.74.138"
+	firstNextHop = "10.33.74.253/24"
+)
+
+// TestTyped: a cluster that is set up by the first generation's lines, exactly as its documents have
+// them: a master, a minion and the watcher, and on the kernel datapath, which these
 // layouts need, a gateway with a NIC of OVN's own and one that shares its NIC.
 func TestTyped(t *testing.T) {
-	o := labOptions(t, lab.Options{Nodes: 2, Kube: true, Hosts: true})
+	o := labOptions(t, lab.Options{Nodes: 2, Kube: true, Hosts: true, NodeNames: firstNames})
 	if lab.KernelDatapath() {
 		o.Nodes, o.Uplink = 4, lab.UplinkOwn
 	}
@@ -31,34 +49,51 @@ func TestTyped(t *testing.T) {
 	k := newTypist(t, l, filepath.Join(o.BinDir, "ovnkube"))
 	c := &Cluster{Lab: l, Pods: map[string]*lab.Pod{}, Services: map[string]*corev1.Service{}, dir: o.Dir, bin: o.BinDir, wiring: wiringOf(o)}
 	c.tool = trafficTool(c)
-	k.introduce(t, o.Dir)
+	k.servePlain(t)
+	k.introduce(t)
 	k.join(t)
-	var gateways []int
+	gateways := map[int]netip.Addr{}
 	if l.Datapath() == "system" {
 		k.gateways(t)
-		gateways = []int{3, 4}
+		gateways = map[int]netip.Addr{3: netip.MustParseAddr(firstGateway), 4: l.Node(4).IP4}
 	}
-	t.Run("again is no change", func(t *testing.T) {
-		minion := k.here(k.block(t, 2, 3)[1], 2)
+	t.Run("a gateway-init that fails leaves nothing", func(t *testing.T) { k.failsToInit(t) })
+	t.Run("again is no change, with TLS as well", func(t *testing.T) {
+		minion := k.block(t, 3, 2)[1]
+		k.first(t, 2, k.block(t, 4, 1)[0])
 		if out, err := k.try(t.Context(), 2, minion); err != nil || !strings.Contains(out, "part of the overlay") {
 			t.Errorf("%v: %s", err, out)
 		}
-		_, err := k.try(t.Context(), 2, strings.ReplaceAll(minion, "10.244.2.0/24", "10.244.7.0/24"))
-		if err == nil || !strings.Contains(err.Error(), "has the subnet 10.244.2.0/24") {
+		_, err := k.try(t.Context(), 2, strings.ReplaceAll(minion, "192.168.2.0/24", "192.168.7.0/24"))
+		if err == nil || !strings.Contains(err.Error(), "has the subnet 192.168.2.0/24") {
 			t.Errorf("another subnet: %v", err)
 		}
 	})
 	t.Run("traffic", func(t *testing.T) { k.traffic(t, c, gateways) })
 	t.Run("the node is given back", func(t *testing.T) {
-		k.types(t, 2, "kill $(cat /run/ovn-ebpf/agent.pid); while [ -e /run/ovn-ebpf/agent.pid ]; do sleep 0.1; done; ovnkube agent --cleanup --node-name node2 2>&1")
+		k.types(t, 2, "kill $(cat /run/ovn-ebpf/agent.pid); while [ -e /run/ovn-ebpf/agent.pid ]; do sleep 0.1; done; ovnkube agent --cleanup --node-name kube-minion1 2>&1")
 		if out := k.types(t, 2, "ovs-vsctl get Open_vSwitch . external_ids"); strings.Contains(out, " ovn-ebpf-") || !strings.Contains(out, "k8s-api-server") {
 			t.Errorf("external_ids are %s", out)
 		}
 	})
 }
 
-// introduce tells every node's OVS what the documents say: where API server and databases are.
-func (k *typist) introduce(t *testing.T, dir string) {
+// first types a line of the first generation's as it stands. What it has as a variable is
+// this lab's.
+func (k *typist) first(t *testing.T, i int, line string) {
+	t.Helper()
+	n, server := k.Node(i), k.apiServer
+	if strings.Contains(line, `"https://$K8S_API_SERVER_IP"`) {
+		server = lab.CentralIP4 + ":6443"
+	}
+	k.types(t, i, "%s", "export CENTRAL_IP="+lab.CentralIP4+" LOCAL_IP="+n.IP4.String()+" ENCAP_TYPE=geneve"+
+		" K8S_API_SERVER_IP="+server+" CA_CRT='"+k.caCert+"' API_TOKEN="+k.token+
+		" CLUSTER_IP_SUBNET=192.168.0.0/16 PHYSICAL_IP="+n.IP4.String()+"/24 NODE_NAME="+n.Name+" EXTERNAL_GATEWAY="+lab.ExtIP4+"\n"+line)
+}
+
+// servePlain serves the API by plain HTTP on the master, as the API server of then did and
+// kubectl proxy does, and makes a token for the others.
+func (k *typist) servePlain(t *testing.T) {
 	t.Helper()
 	client, err := k.Kubernetes()
 	if err != nil {
@@ -70,10 +105,25 @@ func (k *typist) introduce(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	ca := filepath.Join(dir, "ca.crt")
-	if err := os.WriteFile(ca, config.CAData, 0o644); err != nil {
+	target, err := url.Parse(config.Host)
+	if err != nil {
 		t.Fatal(err)
 	}
+	transport, err := rest.TransportFor(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var l net.Listener
+	if err := netns.Do(k.Node(1).Netns, func() (err error) {
+		l, err = net.Listen("tcp4", "0.0.0.0:8080")
+		return err
+	}); err != nil {
+		t.Fatal(err)
+	}
+	proxy := &httputil.ReverseProxy{Rewrite: func(r *httputil.ProxyRequest) { r.SetURL(target) }, Transport: transport, FlushInterval: -1}
+	server := &http.Server{Handler: proxy, ErrorLog: log.New(io.Discard, "", 0)}
+	go func() { _ = server.Serve(l) }()
+	t.Cleanup(func() { _ = server.Close() })
 	if _, err := client.CoreV1().ServiceAccounts(namespace).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: name}}, metav1.CreateOptions{}); err != nil {
 		t.Fatal(err)
 	}
@@ -87,44 +137,33 @@ func (k *typist) introduce(t *testing.T, dir string) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	for _, n := range k.Nodes() {
-		line := k.block(t, 1, 1)[0]
-		k.types(t, n.Index, "CENTRAL_IP=%s TOKEN=%s; %s", lab.CentralIP4, token.Status.Token, strings.ReplaceAll(line, "/etc/kubernetes/ca.crt", ca))
-	}
+	k.apiServer, k.caCert, k.token = k.Node(1).IP4.String(), string(config.CAData), token.Status.Token
 }
 
-// here makes of a line of the document what it is on the i-th node of this lab: its names and
-// addresses, two families, and what must be said besides: the userspace datapath wants an
-// address for its tunnels, and a gateway, whose bridge they go through; the lab's Services have networks of their own, and its nodes, which
-// share a file system, sockets.
-func (k *typist) here(line string, i int) string {
-	n := k.Node(i)
-	at4, at6 := k.GatewayIP(i, false), k.GatewayIP(i, true)
-	if strings.Contains(line, "--bridge-interface") {
-		at4, at6 = n.IP4, n.IP6
-	}
-	line = strings.NewReplacer(
-		"192.168.0.0/16", "10.244.0.0/16,fd00:10:244::/48", fmt.Sprintf("192.168.%d.0/24", i), fmt.Sprintf("10.244.%d.0/24,fd00:10:244:%d::/64", i, i),
-		"kube-master", n.Name, "kube-minion1", n.Name, "kube-gateway", n.Name, "eth1", lab.UplinkOwn, "eth0", lab.UplinkPlain,
-		"10.33.74.138/24", fmt.Sprintf("%s/24,%s/64", at4, at6), "10.33.74.139/24", fmt.Sprintf("%s/24,%s/64", at4, at6),
-		"10.33.74.253", lab.ExtIP4+","+lab.ExtIP6,
-	).Replace(line)
-	if strings.HasPrefix(line, "ovn-k8s-overlay ") {
-		line += " --k8s-service-cidrs " + lab.ServiceCIDRs + " --cni-socket " + n.CNISocket
+// introduce tells every node's OVS where the databases are, and what only this lab needs: its nodes
+// share a file system, and the userspace datapath wants an address for its tunnels, and a
+// gateway, whose bridge they go through.
+func (k *typist) introduce(t *testing.T) {
+	t.Helper()
+	for _, n := range k.Nodes() {
+		k.first(t, n.Index, k.block(t, 1, 1)[0])
+		needs := "external_ids:ovn-ebpf-cni-socket=" + n.CNISocket
 		if n.Encap.IsValid() {
-			line += " --gateway-mode shared --gateway-interface " + lab.UplinkPlain + " --encap-ip " + n.Encap.String()
+			needs += " external_ids:ovn-ebpf-gateway-mode=shared external_ids:ovn-ebpf-gateway-interface=" + lab.UplinkPlain + " external_ids:ovn-ebpf-encap-ip=" + n.Encap.String()
 		}
+		k.types(t, n.Index, "ovs-vsctl set Open_vSwitch . %s", needs)
 	}
-	return line
 }
 
 // join types on master and minion, each of which leads until the watcher does.
 func (k *typist) join(t *testing.T) {
 	t.Helper()
-	lines := k.block(t, 2, 3)
-	k.types(t, 1, "%s", k.here(lines[0], 1))
-	k.types(t, 2, "%s", k.here(lines[1], 2))
-	k.types(t, 1, "%s", lines[2])
+	for _, line := range k.block(t, 2, 3) {
+		k.first(t, 1, line)
+	}
+	for _, line := range k.block(t, 3, 2) {
+		k.first(t, 2, line)
+	}
 	if out := k.types(t, 1, "cat /var/run/openvswitch/ovn-k8s-watcher.pid; grep -c . /var/log/openvswitch/ovn-k8s-watcher.log"); len(strings.Fields(out)) != 2 {
 		t.Errorf("pid file and log: %s", out)
 	}
@@ -133,10 +172,15 @@ func (k *typist) join(t *testing.T) {
 // gateways types on the gateway with a NIC of OVN's own, and on the one that shares its NIC.
 func (k *typist) gateways(t *testing.T) {
 	t.Helper()
-	lines := k.block(t, 3, 4)
-	k.types(t, 3, "%s", k.here(lines[0], 3))
-	for _, line := range lines[1:] {
-		k.types(t, 4, "%s", k.here(line, 4))
+	if out, err := k.Exec(t.Context(), "ext", "ip", "addr", "add", firstNextHop, "dev", "eth0"); err != nil {
+		t.Fatal(err, string(out))
+	}
+	for _, i := range []int{3, 4} {
+		k.first(t, i, k.block(t, 3, 2)[0])
+	}
+	k.first(t, 3, k.block(t, 5, 1)[0])
+	for _, line := range k.block(t, 6, 3) {
+		k.first(t, 4, line)
 	}
 	within(t, "the helper is the node's agent, and ready", func() error {
 		_, err := k.try(t.Context(), 4, "[ $(cat /var/run/openvswitch/ovn-k8s-gateway-helper.pid) = $(cat /run/ovn-ebpf/agent.pid) ] && ovnkube status")
@@ -144,10 +188,11 @@ func (k *typist) gateways(t *testing.T) {
 	})
 }
 
-// traffic goes between pods, out through the gateways, and in to a Service by each.
-func (k *typist) traffic(t *testing.T, c *Cluster, gateways []int) {
-	for name, node := range map[string]string{"a": "node1", "c": "node2"} {
-		if err := c.addPod(t.Context(), name, node); err != nil {
+// traffic goes between pods, out through the gateways, and in to a Service by each. The
+// documents' network has one family.
+func (k *typist) traffic(t *testing.T, c *Cluster, gateways map[int]netip.Addr) {
+	for name, node := range map[string]int{"a": 1, "c": 2} {
+		if err := c.addPod(t.Context(), name, k.Node(node).Name); err != nil {
 			t.Fatal(err)
 		}
 	}
@@ -156,32 +201,29 @@ func (k *typist) traffic(t *testing.T, c *Cluster, gateways []int) {
 	}
 	if err := c.addService(t.Context(), lab.ServiceSpec{
 		Name: "web", Type: corev1.ServiceTypeNodePort, Pods: []*lab.Pod{c.Pods["a"], c.Pods["c"]}, Ports: servicePorts(podPort, nodePort),
+		Change: func(s *corev1.ServiceSpec) {
+			s.IPFamilyPolicy, s.IPFamilies = new(corev1.IPFamilyPolicySingleStack), []corev1.IPFamily{corev1.IPv4Protocol}
+		},
 	}); err != nil {
 		t.Fatal(err)
 	}
-	bothFamilies(t, func(t *testing.T, v6 bool) {
-		asks := func(what, from, want string, to func(bool) string) {
-			t.Helper()
-			within(t, what, func() error {
-				out, err := c.Exec(t.Context(), from, c.traffic("tcp", "-timeout", "3s", to(v6))...)
-				if server, _, _ := strings.Cut(strings.TrimSpace(string(out)), " "); err == nil && !strings.Contains(","+want+",", ","+server+",") {
-					return fmt.Errorf("answered by %q, want one of %s", out, want)
-				}
-				return err
-			})
-		}
-		asks("pod to pod", host("a"), "c", func(v6 bool) string { return port(c.pod("c")(v6), podPort).String() })
-		asks("pod to cluster IP", host("a"), "a,c", func(v6 bool) string { return port(c.cluster("web")(v6), servicePort).String() })
-		asks("node to pod", "node1", "c", func(v6 bool) string { return port(c.pod("c")(v6), podPort).String() })
-		if len(gateways) > 0 {
-			asks("pod to outside", host("c"), "ext", func(v6 bool) string { return port(outside(v6), outsidePort).String() })
-		}
-		for _, i := range gateways {
-			at := c.gateway(i)
-			if i == 4 {
-				at = c.node(i)
+	asks := func(what, from, want string, to netip.AddrPort) {
+		t.Helper()
+		within(t, what, func() error {
+			out, err := c.Exec(t.Context(), from, c.traffic("tcp", "-timeout", "3s", to.String())...)
+			if server, _, _ := strings.Cut(strings.TrimSpace(string(out)), " "); err == nil && !strings.Contains(","+want+",", ","+server+",") {
+				return fmt.Errorf("answered by %q, want one of %s", out, want)
 			}
-			asks(fmt.Sprintf("outside to a NodePort of node%d", i), "ext", "a,c", func(v6 bool) string { return port(at(v6), nodePort).String() })
-		}
-	})
+			return err
+		})
+	}
+	asks("pod to pod", host("a"), "c", port(c.pod("c")(false), podPort))
+	asks("pod to cluster IP", host("a"), "a,c", port(c.cluster("web")(false), servicePort))
+	asks("node to pod", "node1", "c", port(c.pod("c")(false), podPort))
+	if len(gateways) > 0 {
+		asks("pod to outside", host("c"), "ext", port(outside(false), outsidePort))
+	}
+	for i, at := range gateways {
+		asks(fmt.Sprintf("outside to a NodePort of node%d", i), "ext", "a,c", port(at, nodePort))
+	}
 }

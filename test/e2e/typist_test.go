@@ -18,9 +18,10 @@ import (
 // they have where nothing is said. A node of the lab has those paths in a mount namespace.
 type typist struct {
 	*lab.Lab
-	bin    string // has links to ovnkube by the names of the first generation
-	blocks [][]string
-	mounts map[string]string // further paths, and what is there on a node; NODE is its name
+	bin                      string // has links to ovnkube by the names of the first generation
+	blocks                   [][]string
+	apiServer, caCert, token string            // what the first generation's documents have as variables
+	mounts                   map[string]string // further paths, and what is there on a node; NODE is its name
 }
 
 // newTypist makes the links as the document does, and the directories to mount on.

@@ -8,6 +8,7 @@ import (
 	"os"
 	"path/filepath"
 	"slices"
+	"strings"
 )
 
 // programs are what a cluster with kubelets has beside the API server, and what
@@ -28,16 +29,30 @@ const (
 	e2ePackage = "k8s.io/kubernetes/test/e2e"
 )
 
+// forPods are what a cluster needs to run pods, beside the API server and kubelets.
+var forPods = []string{"kube-controller-manager", "kube-scheduler", "kubectl"}
+
+// BuildForPods builds the API server, the controller manager, the scheduler and kubectl, and
+// returns their directory. Like Build it does so once; cold it takes about six minutes.
+func BuildForPods(ctx context.Context, cacheDir string, progress io.Writer) (string, error) {
+	return buildOnce(ctx, cacheDir, forPods, progress)
+}
+
 // BuildAll builds everything that a cluster with kubelets is made of, and
 // upstream's e2e.test, and returns their directory. Like Build it does so once;
 // cold it takes about ten minutes.
 func BuildAll(ctx context.Context, cacheDir string, progress io.Writer) (string, error) {
+	return buildOnce(ctx, cacheDir, append(slices.Sorted(maps.Keys(programs)), e2eTest), progress)
+}
+
+// buildOnce builds the API server and those of the named programs that are not there.
+func buildOnce(ctx context.Context, cacheDir string, names []string, progress io.Writer) (string, error) {
 	binary, err := Build(ctx, cacheDir, progress)
 	if err != nil {
 		return "", err
 	}
 	dir := filepath.Dir(binary)
-	if len(missing(dir)) == 0 {
+	if len(missing(dir, names)) == 0 {
 		return dir, nil
 	}
 	unlock, err := lock(ctx, filepath.Join(dir, "lock"), progress)
@@ -46,20 +61,20 @@ func BuildAll(ctx context.Context, cacheDir string, progress io.Writer) (string,
 	}
 	defer unlock()
 	// Fewer, or none, if others have built while we waited.
-	if err := buildThese(ctx, dir, missing(dir), progress); err != nil {
+	if err := buildThese(ctx, dir, missing(dir, names), progress); err != nil {
 		return "", fmt.Errorf("build Kubernetes: %w", err)
 	}
 	return dir, nil
 }
 
-// missing are the names of what is not in dir.
-func missing(dir string) (names []string) {
-	for _, name := range append(slices.Sorted(maps.Keys(programs)), e2eTest) {
+// missing are those of the names that are not in dir.
+func missing(dir string, names []string) (absent []string) {
+	for _, name := range names {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {
-			names = append(names, name)
+			absent = append(absent, name)
 		}
 	}
-	return names
+	return absent
 }
 
 func buildThese(ctx context.Context, dir string, names []string, progress io.Writer) error {
@@ -87,7 +102,7 @@ func buildThese(ctx context.Context, dir string, names []string, progress io.Wri
 		what, verb string
 		args       []string
 	}{
-		{"building kubelet and others " + Version + " (about 2 min)", "build", build},
+		{"building " + strings.Join(names, ", ") + " " + Version + " (about 2 min)", "build", build},
 		{"building e2e.test " + Version + " (about 2 min)", "test", test},
 	} {
 		if len(step.args) < 3 { // no package

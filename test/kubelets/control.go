@@ -40,26 +40,13 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 		return err
 	}
 	c.step("API server %s at https://%s", kube.Version, c.serverAddress())
-	for _, p := range []struct {
-		program, user string
-		args          []string
-	}{
-		{"kube-controller-manager", "system:kube-controller-manager", []string{
-			"--service-account-private-key-file", filepath.Join(pki, "service-account.key"), "--root-ca-file", filepath.Join(pki, "ca.crt"),
-			"--use-service-account-credentials", "--cluster-name", c.opts.Name,
-		}},
-		{"kube-scheduler", "system:kube-scheduler", nil},
-	} {
-		config, err := c.server.Identity(p.program, p.user, nil)
-		if err != nil {
-			return err
-		}
-		argv := append([]string{
-			c.program(p.program), "--kubeconfig", config, "--authentication-kubeconfig", config, "--authorization-kubeconfig", config,
-			"--leader-elect=false", "--bind-address", "127.0.0.1",
-		}, p.args...)
-		if _, err := c.lab.Spawn(n.Name, p.program, argv...); err != nil {
-			return fmt.Errorf("start %s: %w", p.program, err)
+	managers, err := c.server.Managers(c.bin, c.opts.Name)
+	if err != nil {
+		return err
+	}
+	for program, argv := range managers {
+		if _, err := c.lab.Spawn(n.Name, program, argv...); err != nil {
+			return fmt.Errorf("start %s: %w", program, err)
 		}
 	}
 	return nil

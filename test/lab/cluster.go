@@ -130,7 +130,7 @@ func (l *Lab) stop(name string, sig syscall.Signal) error {
 // StopVswitchd kills ovs-vswitchd of the i-th node; StartVswitchd starts it
 // again. In between the node has no datapath.
 func (l *Lab) StopVswitchd(i int) error {
-	return l.stop(l.Node(i).Name+"-ovs-vswitchd", syscall.SIGKILL)
+	return l.stop(filepath.Base(l.Node(i).RunDir)+"-ovs-vswitchd", syscall.SIGKILL)
 }
 
 // StartVswitchd is the way back from StopVswitchd.

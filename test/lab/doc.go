@@ -14,8 +14,9 @@
 // and mappings are the agent's. Without an API server there will be no agent;
 // then the lab itself connects ovn-controller, so that chassis register.
 //
-// There is no kubelet and no controller manager: files and functions that play
-// their part are named standin.
+// There is no kubelet: files and functions that play its part are named standin. With
+// Options.Pods there is a controller manager and a scheduler, and RunKubelet runs on every node, so
+// that pods are made through the API server. Without it AddPod plays all of their parts.
 //
 // All processes are detached and recorded below Options.Dir. Whoever comes later
 // finds the lab with Open, and Down works from what is recorded and from the

@@ -19,9 +19,14 @@ type host struct {
 	env   []string // so that OVS's, OVN's and Kubernetes' tools find this host's daemons
 }
 
-// host finds "node<i>", "ext", "far", "central" and "pod:<namespace>/<name>".
+// host finds "node<i>", a node by its name, "ext", "far", "central" and "pod:<namespace>/<name>".
 func (l *Lab) host(name string) (host, error) {
 	kubeconfig := "KUBECONFIG=" + l.path("kubeconfig")
+	for i, other := range l.opts.NodeNames {
+		if name == other && i < l.opts.Nodes {
+			name = "node" + strconv.Itoa(i+1)
+		}
+	}
 	switch {
 	case name == "ext":
 		return host{netns: l.ext()}, nil
@@ -60,6 +65,37 @@ func (l *Lab) Command(ctx context.Context, name string, argv ...string) (*exec.C
 	cmd := exec.CommandContext(ctx, "nsenter", append([]string{"--net=" + netns.Path(h.netns), "--"}, argv...)...)
 	cmd.Env = append(os.Environ(), h.env...)
 	return cmd, nil
+}
+
+// Login is Command for a person: our programs are found by name, and on a node their tools find
+// the node's agent, as their tools would on a machine with the default paths.
+func (l *Lab) Login(ctx context.Context, name string, argv ...string) (*exec.Cmd, error) {
+	cmd, err := l.Command(ctx, name, argv...)
+	if err != nil {
+		return nil, err
+	}
+	path := l.opts.BinDir + ":" + os.Getenv("PATH")
+	if l.state.Programs != "" {
+		path = l.state.Programs + ":" + path
+	}
+	// nsenter looks for the program in this PATH.
+	cmd.Env = append(cmd.Env, "PATH="+path)
+	for _, n := range l.Nodes() {
+		if n.Name == name || "node"+strconv.Itoa(n.Index) == name {
+			cmd.Env = append(cmd.Env, l.settings(n)...)
+		}
+	}
+	return cmd, nil
+}
+
+// settings are the node's paths and databases, as variables of ovnkube.
+func (l *Lab) settings(n *Node) []string {
+	return []string{
+		"OVNKUBE_NODE_NAME=" + n.Name, "OVNKUBE_RUN_DIR=" + n.RunDir, "OVNKUBE_PIN_DIR=" + n.PinDir,
+		"OVNKUBE_OVSDB=" + n.OVSDB, "OVNKUBE_OVS_RUNDIR=" + n.RunDir, "OVNKUBE_OVN_RUNDIR=" + n.RunDir,
+		"OVNKUBE_CNI_SOCKET=" + n.CNISocket, "OVNKUBE_CNI_CONF_DIR=" + n.CNIConfDir,
+		"OVNKUBE_NB_ADDRESS=" + l.NBAddress(), "OVNKUBE_SB_ADDRESS=" + l.SBAddress(),
+	}
 }
 
 // Exec runs a command on the host to its end and returns its standard output;

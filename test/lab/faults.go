@@ -150,7 +150,7 @@ func (l *Lab) disks() error {
 	}
 	dirs := []string{"central", "kube"}
 	for _, n := range l.Nodes() {
-		dirs = append(dirs, n.Name)
+		dirs = append(dirs, filepath.Base(n.RunDir))
 	}
 	for _, name := range dirs {
 		dir := l.path(name)

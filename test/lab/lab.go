@@ -29,7 +29,10 @@ type Lab struct {
 type state struct {
 	Name                string
 	Nodes               int
+	NodeNames           []string
 	Kube, Cluster, Bare bool
+	Pods                bool
+	Programs            string // directory of Kubernetes' programs; "" without an API server
 	Datapath            string
 	BinDir              string
 	Uplink              string
@@ -90,9 +93,13 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	binary := ""
 	if o.Kube {
 		// Before there is anything to take down: it may take minutes.
-		if binary, err = kube.Build(ctx, o.CacheDir, o.Progress); err != nil {
+		if binary, err = kube.Build(ctx, o.CacheDir, o.Progress); err == nil && o.Pods {
+			_, err = kube.BuildForPods(ctx, o.CacheDir, o.Progress)
+		}
+		if err != nil {
 			return nil, fmt.Errorf("bring lab up: %w", err)
 		}
+		l.state.Programs = filepath.Dir(binary)
 	}
 	reason := "as asked"
 	if o.Datapath == "" {
@@ -124,8 +131,8 @@ func (l *Lab) claim() error {
 		return err
 	}
 	l.state = state{
-		Name: o.Name, Nodes: o.Nodes, Kube: o.Kube, Cluster: o.Cluster, Bare: o.Bare, Datapath: o.Datapath, BinDir: o.BinDir,
-		Uplink: o.Uplink, AgentArgs: o.AgentArgs, By: *by,
+		Name: o.Name, Nodes: o.Nodes, NodeNames: o.NodeNames, Kube: o.Kube, Cluster: o.Cluster, Bare: o.Bare, Datapath: o.Datapath, BinDir: o.BinDir,
+		Uplink: o.Uplink, AgentArgs: o.AgentArgs, By: *by, Pods: o.Pods, Programs: l.state.Programs,
 	}
 	b, err := json.MarshalIndent(l.state, "", "\t")
 	if err != nil {
@@ -185,8 +192,8 @@ func Open(dir string) (*Lab, error) {
 		return nil, fmt.Errorf("open lab: parse %s: %w", l.path(stateFile), err)
 	}
 	l.opts.Name, l.opts.Nodes, l.opts.Datapath, l.opts.BinDir = l.state.Name, l.state.Nodes, l.state.Datapath, l.state.BinDir
-	l.opts.Uplink, l.opts.AgentArgs = l.state.Uplink, l.state.AgentArgs
-	l.opts.Kube, l.opts.Cluster, l.opts.Bare = l.state.Kube, l.state.Cluster, l.state.Bare
+	l.opts.Uplink, l.opts.AgentArgs, l.opts.NodeNames = l.state.Uplink, l.state.AgentArgs, l.state.NodeNames
+	l.opts.Kube, l.opts.Cluster, l.opts.Bare, l.opts.Pods = l.state.Kube, l.state.Cluster, l.state.Bare, l.state.Pods
 	if l.state.Kube {
 		// Not there when Up was killed before it came to it.
 		if l.kube, err = kube.Open(l.path("kube")); err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -198,14 +205,17 @@ func Open(dir string) (*Lab, error) {
 
 // Node returns the i-th node, from 1.
 func (l *Lab) Node(i int) *Node {
-	name := "node" + strconv.Itoa(i)
-	run := l.path(name)
+	dir := "node" + strconv.Itoa(i)
+	name, run := dir, l.path(dir)
+	if i <= len(l.opts.NodeNames) {
+		name = l.opts.NodeNames[i-1]
+	}
 	n := &Node{
 		Name: name, Index: i, Netns: fmt.Sprintf("%s-n%d", l.opts.Name, i), RunDir: run,
 		// The same digits in both families.
 		IP4:   netip.MustParseAddr(fmt.Sprintf("172.30.0.%d", 10+i)),
 		IP6:   netip.MustParseAddr(fmt.Sprintf("fd00:172:30::%d", 10+i)),
-		OVSDB: "unix:" + filepath.Join(run, "db.sock"), PinDir: filepath.Join(l.path("bpf"), name),
+		OVSDB: "unix:" + filepath.Join(run, "db.sock"), PinDir: filepath.Join(l.path("bpf"), dir),
 		CNISocket: filepath.Join(run, "cni.sock"), CNIConfDir: filepath.Join(run, "net.d"),
 		MetricsURL: "http://" + agentMetrics + "/metrics",
 	}

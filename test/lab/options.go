@@ -20,9 +20,12 @@ type Options struct {
 	Dir   string // databases, sockets, logs, records; default /run/ovn-ebpf-lab
 	Name  string // prefix of the namespaces' names; default "ovnlab". Labs of different names run side by side
 	Nodes int    // 1 to 50; default 1
+	// NodeNames are the first nodes' names; the others are node<i>. All are node<i> for Exec, too.
+	NodeNames []string
 
 	Kube    bool // also an API server, with a Node object per node
 	Cluster bool // also our controller and agents; implies Kube
+	Pods    bool // also scheduler, controller manager, kubectl and a stand-in kubelet per node, which runs pods; implies Cluster
 	Bare    bool // connect ovn-controller without an agent; implied without Kube
 	Hosts   bool // nothing but machines: the agents, and what asks for them, come later
 
@@ -43,6 +46,16 @@ type Options struct {
 
 const maxNodes = 50
 
+// Named returns the directory and the name of the lab that people call name; "" is the one without
+// a name. Names of namespaces have a dash behind the lab's name, so no two labs share one.
+func Named(name string) (dir, full string) {
+	dir, full = "/run/ovn-ebpf-lab", "ovnlab"
+	if name != "" {
+		dir, full = dir+"-"+name, full+"."+name
+	}
+	return dir, full
+}
+
 func (o Options) withDefaults() (Options, error) {
 	for _, d := range []struct {
 		field *string
@@ -55,6 +68,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Nodes == 0 {
 		o.Nodes = 1
 	}
+	o.Cluster = o.Cluster || o.Pods
 	o.Kube = o.Kube || o.Cluster
 	o.Bare = o.Bare || !o.Kube && !o.Hosts
 	if o.Progress == nil {
@@ -76,14 +90,19 @@ func (o Options) validate() error {
 	if n := len(o.Dir + "/node50/ovn-controller.4194304.ctl"); n > 107 {
 		errs = append(errs, fmt.Errorf("directory %q is too long for unix sockets below it", o.Dir))
 	}
-	if !regexp.MustCompile(`^[a-z][a-z0-9]*$`).MatchString(o.Name) {
-		errs = append(errs, fmt.Errorf("name %q is not lower case letters and digits", o.Name))
+	if !regexp.MustCompile(`^[a-z][a-z0-9.]*$`).MatchString(o.Name) {
+		errs = append(errs, fmt.Errorf("name %q is not lower case letters, digits and dots", o.Name))
 	}
 	if o.Nodes < 1 || o.Nodes > maxNodes {
 		errs = append(errs, fmt.Errorf("%d nodes are not 1 to %d", o.Nodes, maxNodes))
 	}
 	if o.Datapath != "" && o.Datapath != "system" && o.Datapath != "netdev" {
 		errs = append(errs, fmt.Errorf("datapath %q is neither system nor netdev", o.Datapath))
+	}
+	for _, name := range o.NodeNames {
+		if !regexp.MustCompile(`^[a-z][a-z0-9-]{0,12}[a-z0-9]$`).MatchString(name) { // a device has it, and one letter more
+			errs = append(errs, fmt.Errorf("node name %q is not 2 to 14 lower case letters, digits and hyphens", name))
+		}
 	}
 	if err := checkUplink(o.Uplink); err != nil {
 		errs = append(errs, err)

@@ -95,6 +95,9 @@ func (l *Lab) AddPod(ctx context.Context, s PodSpec) (*Pod, error) {
 
 // addPod returns a pod also with an error when something of it exists.
 func (l *Lab) addPod(ctx context.Context, s PodSpec) (*Pod, error) {
+	if l.opts.Pods {
+		return nil, errors.New("the lab's stand-in kubelets run its pods")
+	}
 	node, err := l.nodeByName(s.Node)
 	if err != nil {
 		return nil, err
@@ -217,6 +220,10 @@ func (l *Lab) nodeByName(name string) (*Node, error) {
 
 // standinNodes makes the objects that kubelets would register.
 func standinNodes(ctx context.Context, client *kubernetes.Clientset, nodes []*Node) error {
+	// Nobody measures: enough for what people try.
+	nominal := corev1.ResourceList{
+		corev1.ResourcePods: resource.MustParse("110"), corev1.ResourceCPU: resource.MustParse("16"), corev1.ResourceMemory: resource.MustParse("64Gi"),
+	}
 	for _, n := range nodes {
 		object, err := client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{
 			Name: n.Name, Labels: map[string]string{corev1.LabelHostname: n.Name, corev1.LabelOSStable: "linux"},
@@ -230,8 +237,7 @@ func standinNodes(ctx context.Context, client *kubernetes.Clientset, nodes []*No
 				{Type: corev1.NodeInternalIP, Address: n.IP6.String()},
 				{Type: corev1.NodeHostName, Address: n.Name},
 			},
-			Capacity:    corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")},
-			Allocatable: corev1.ResourceList{corev1.ResourcePods: resource.MustParse("110")},
+			Capacity: nominal, Allocatable: nominal,
 			Conditions: []corev1.NodeCondition{{
 				Type: corev1.NodeReady, Status: corev1.ConditionTrue, Reason: "LabNode",
 				LastHeartbeatTime: metav1.Now(), LastTransitionTime: metav1.Now(),

@@ -140,3 +140,15 @@ func (e *pluginExec) ExecPlugin(ctx context.Context, plugin string, stdin []byte
 }
 
 func isNotExist(err error) bool { return errors.Is(err, os.ErrNotExist) }
+
+// check calls the plugin with CHECK, by the result that it returned when the pod was wired.
+func (l *Lab) check(ctx context.Context, n *Node, p *Pod) error {
+	network, err := findNetwork(n.CNIConfDir)
+	if err != nil {
+		return err
+	}
+	if err := l.runtime(n).CheckNetworkList(ctx, network, runtimeConf(p)); err != nil {
+		return fmt.Errorf("call plugin with CHECK: %w", err)
+	}
+	return nil
+}

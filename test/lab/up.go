@@ -4,12 +4,15 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 
 	"golang.org/x/sync/errgroup"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
 
 // up does the work of Up; whatever it began, Down can end.
@@ -37,8 +40,73 @@ func (l *Lab) up(ctx context.Context, apiserver string) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if l.opts.Cluster {
-		return l.startCluster(ctx)
+	if !l.opts.Cluster {
+		return nil
+	}
+	if err := l.startCluster(ctx); err != nil {
+		return err
+	}
+	if l.opts.Pods {
+		return l.startKubelets(ctx)
+	}
+	return nil
+}
+
+// startManagers starts the controller manager and the scheduler in the fabric.
+func (l *Lab) startManagers() error {
+	managers, err := l.kube.Managers(l.state.Programs, l.opts.Name)
+	if err != nil {
+		return err
+	}
+	for program, argv := range managers {
+		if _, err := l.spawn(l.fabric(), program, nil, argv...); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// startKubelets starts a stand-in kubelet on every node, and waits until pods can be created and
+// are given to nodes.
+func (l *Lab) startKubelets(ctx context.Context) error {
+	for _, n := range l.Nodes() {
+		if _, err := l.spawn(n.Netns, "kubelet-"+n.Name, nil, filepath.Join(l.opts.BinDir, controllerProgram), "lab", "kubelet", "--dir", l.opts.Dir, n.Name); err != nil {
+			return err
+		}
+	}
+	client, err := l.Kubernetes()
+	if err != nil {
+		return err
+	}
+	ctx, cancel := context.WithTimeoutCause(ctx, readyTimeout, fmt.Errorf("not ready after %s", readyTimeout))
+	defer cancel()
+	manager, err := process.Load(l.record("kube-controller-manager"))
+	if err != nil {
+		return err
+	}
+	if err := manager.Await(ctx, "kube-controller-manager", func() error { return podsWelcome(ctx, client) }); err != nil {
+		return err
+	}
+	l.step("controller manager, scheduler and a stand-in kubelet per node: pods run")
+	return nil
+}
+
+// podsWelcome returns nil when a pod of the default namespace can be created and has a node to go to.
+func podsWelcome(ctx context.Context, client *kubernetes.Clientset) error {
+	if _, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{}); err != nil {
+		return err
+	}
+	nodes, err := client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return err
+	}
+	for _, n := range nodes.Items {
+		if len(n.Spec.Taints) > 0 {
+			return fmt.Errorf("node %s has the taint %s", n.Name, n.Spec.Taints[0].Key)
+		}
+		if n.Status.DaemonEndpoints.KubeletEndpoint.Port == 0 {
+			return fmt.Errorf("kubelet of %s has not reported", n.Name)
+		}
 	}
 	return nil
 }
@@ -67,7 +135,7 @@ func (l *Lab) startOVN(ctx context.Context) error {
 // startKube starts the API server and makes the Node objects.
 func (l *Lab) startKube(ctx context.Context, binary string) error {
 	s, err := kube.Start(ctx, kube.Options{
-		Dir: l.path("kube"), Binary: binary, Netns: l.fabric(), Detached: true,
+		Dir: l.path("kube"), Binary: binary, Netns: l.fabric(), Detached: true, Managed: l.opts.Pods,
 		BindAddress: netip.IPv4Unspecified(), AdvertiseAddress: netip.MustParseAddr(CentralIP4), Port: apiPort,
 	})
 	if err != nil {
@@ -82,7 +150,10 @@ func (l *Lab) startKube(ctx context.Context, binary string) error {
 	if err != nil {
 		return err
 	}
-	return standinNodes(ctx, client, l.Nodes())
+	if err := standinNodes(ctx, client, l.Nodes()); err != nil || !l.opts.Pods {
+		return err
+	}
+	return l.startManagers()
 }
 
 // RestConfig is for clients in this process, as cluster administrator, from

@@ -40,13 +40,19 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 		return err
 	}
 	start := time.Now()
+	if *keep { // whoever looks around will want kubectl
+		if _, err := kube.BuildForPods(ctx, *cache, w); err != nil {
+			return err
+		}
+	}
 	c, err := e2e.Start(ctx, lab.Options{Dir: *dir, Name: "demo", BinDir: *bin, CacheDir: *cache, Progress: w})
 	if err != nil {
 		return err
 	}
 	err = show(ctx, c, w)
 	if *keep {
-		fmt.Fprintf(w, "\nleft running: ovnkube lab exec --dir %s node1 …; ovnkube lab down --dir %s\n", *dir, *dir)
+		fmt.Fprintln(w, "\nThe lab is left up.")
+		c.Next(w, *bin+"/ovnkube lab", "--dir "+*dir)
 		return err
 	}
 	fmt.Fprintln(w, "\ntaking the lab down")

@@ -1,4 +1,4 @@
-// Command build builds kube-apiserver into the cache, once.
+// Command build builds kube-apiserver, and what the lab needs to run pods, into the cache, once.
 package main
 
 import (
@@ -16,7 +16,7 @@ func main() {
 	cache := flag.String("cache", kube.CacheDir(), "`directory` for what is built once")
 	flag.Parse()
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	path, err := kube.Build(ctx, *cache, os.Stderr)
+	path, err := kube.BuildForPods(ctx, *cache, os.Stderr)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, err)

@@ -2,6 +2,7 @@ package process
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -37,6 +38,7 @@ type Process struct {
 	Start uint64 // clock ticks after boot, field 22 of /proc/<pid>/stat
 	log   string
 	done  chan struct{} // closed when our own child was reaped; nil for others'
+	code  int           // its exit status, once done is closed
 }
 
 // Start runs the daemon in a session of its own. It does not wait for it to
@@ -70,7 +72,7 @@ func Start(s Spec) (*Process, error) {
 		return nil, fmt.Errorf("start %s: %w", name, err)
 	}
 	if s.Record != "" {
-		if err := p.write(s.Record); err != nil {
+		if err := p.write(s); err != nil {
 			return nil, errors.Join(fmt.Errorf("record %s: %w", name, err), p.Stop(0))
 		}
 	}
@@ -93,15 +95,42 @@ func (p *Process) run(cmd *exec.Cmd, tethered bool, started chan<- error) {
 	p.Start = st.start
 	started <- err
 	_ = cmd.Wait() // how it ended is for its log to say
+	p.code = cmd.ProcessState.ExitCode()
 	close(p.done)
 }
 
-func (p *Process) write(file string) error {
-	tmp := file + ".tmp"
-	if err := os.WriteFile(tmp, fmt.Appendf(nil, "%d %d %s\n", p.PID, p.Start, p.log), 0o644); err != nil {
+// write makes the record: a line that says which process it is, and one that says how to start it.
+func (p *Process) write(s Spec) error {
+	spec, err := json.Marshal(s)
+	if err != nil {
 		return err
 	}
-	return os.Rename(tmp, file)
+	tmp := s.Record + ".tmp"
+	if err := os.WriteFile(tmp, fmt.Appendf(nil, "%d %d %s\n%s\n", p.PID, p.Start, p.log, spec), 0o644); err != nil {
+		return err
+	}
+	return os.Rename(tmp, s.Record)
+}
+
+// Again starts a recorded process as it was started before. It fails while that one runs.
+func Again(record string) (*Process, error) {
+	p, err := Load(record)
+	if err != nil {
+		return nil, err
+	}
+	if p.Alive() {
+		return nil, fmt.Errorf("start process again: it runs, as %d", p.PID)
+	}
+	b, err := os.ReadFile(record)
+	if err != nil {
+		return nil, fmt.Errorf("start process again: %w", err)
+	}
+	_, line, _ := strings.Cut(string(b), "\n")
+	var s Spec
+	if err := json.Unmarshal([]byte(line), &s); err != nil {
+		return nil, fmt.Errorf("start process again: %s: %w", record, err)
+	}
+	return Start(s)
 }
 
 // Load reads what Start recorded. The process may have ended since.
@@ -111,7 +140,8 @@ func Load(record string) (*Process, error) {
 		return nil, fmt.Errorf("load process: %w", err)
 	}
 	p := &Process{}
-	fields := strings.SplitN(strings.TrimSpace(string(b)), " ", 3)
+	line, _, _ := strings.Cut(string(b), "\n")
+	fields := strings.SplitN(strings.TrimSpace(line), " ", 3)
 	if len(fields) < 2 {
 		return nil, fmt.Errorf("load process: %s: %q is not a record", record, b)
 	}
@@ -259,6 +289,29 @@ func ended(fd int, limit time.Duration) bool {
 		}
 		return err == nil && n > 0
 	}
+}
+
+// Wait returns when the process has ended, with its exit status: -1 when a signal ended it, or
+// when it is not this program's child, whose status cannot be known.
+func (p *Process) Wait(ctx context.Context) (int, error) {
+	if p.done != nil {
+		select {
+		case <-p.done:
+			return p.code, nil
+		case <-ctx.Done():
+			return -1, context.Cause(ctx)
+		}
+	}
+	tick := time.NewTicker(200 * time.Millisecond)
+	defer tick.Stop()
+	for p.Alive() {
+		select {
+		case <-tick.C:
+		case <-ctx.Done():
+			return -1, context.Cause(ctx)
+		}
+	}
+	return -1, nil
 }
 
 // Await calls ready until it returns nil. It gives up when the process or ctx

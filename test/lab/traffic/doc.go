@@ -2,6 +2,7 @@
 // what was sent, what came back, and how long nothing did.
 //
 //	serve  -tcp :80,:22 -udp :80 -name X   answers with its name and the client's address
+//	http   -tcp :80 -udp :53 -name X       answers HTTP requests and datagrams with its name and the client's address
 //	reach  tcp/ADDR udp/ADDR ...           asks all at once; prints each with its answer, or "-"
 //	tcp    ADDR [-sport N] [-n N]          requests, one connection each; prints the answers
 //	udp    ADDR [-sport N]                 the same over UDP

@@ -15,7 +15,7 @@ import (
 )
 
 // errUsage is a mistake on the command line, exit status 2.
-var errUsage = errors.New("usage: serve|reach|tcp|udp|sctp|frags|proto|later|pull|hold|stream|sweep|advertise [ADDR] [flags]")
+var errUsage = errors.New("usage: serve|http|reach|tcp|udp|sctp|frags|proto|later|pull|hold|stream|sweep|advertise [ADDR] [flags]")
 
 // Main runs one subcommand and returns its exit status: 0 when what was asked
 // for happened, 1 when it did not, 2 for a mistake in args. Results go to
@@ -56,6 +56,9 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	command, args := args[0], args[1:]
 	if command == "serve" {
 		return serveCommand(ctx, args, stdout)
+	}
+	if command == "http" {
+		return httpCommand(ctx, args, stdout)
 	}
 	if command == "reach" {
 		return reachCommand(ctx, args, stdout)

@@ -1,0 +1,39 @@
+package lab
+
+import (
+	"fmt"
+	"io"
+)
+
+// Next writes what to try in the lab that is up. command is how its commands are typed, like
+// "ovnkube lab", and which are the flags that name this lab, if any.
+func (l *Lab) Next(w io.Writer, command, which string) {
+	if which != "" {
+		which += " "
+	}
+	type line struct {
+		verb, rest, what string
+		when             bool
+	}
+	fmt.Fprintln(w, "\nTry:")
+	for _, c := range []line{
+		{"status", "", "what runs", true},
+		{"exec", "node1 ovnkube status", "is the gateway right?", l.opts.Cluster},
+		{"exec", "node1 ovnkube gateway counters", "who got what, and why", l.opts.Cluster},
+		{"exec", "central kubectl get nodes -o wide", "", l.opts.Kube},
+		{"exec", "central kubectl create deployment web --image=web --replicas=2", "pods that answer HTTP", l.opts.Pods},
+		{"exec", "central kubectl get pods -o wide", "", l.opts.Cluster},
+		{"exec", "pod:default/POD curl http://ADDRESS/", "from a pod; ext is a host outside", l.opts.Cluster},
+		{"exec", "central ovn-nbctl show", "OVN's side of it", true},
+		{"down", "", "", true},
+	} {
+		if !c.when {
+			continue
+		}
+		text := fmt.Sprintf("%s %s %s%s", command, c.verb, which, c.rest)
+		if c.what != "" {
+			text = fmt.Sprintf("%-72s # %s", text, c.what)
+		}
+		fmt.Fprintln(w, "  "+text)
+	}
+}
