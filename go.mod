@@ -78,7 +78,4 @@ require (
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.0 // indirect
 )
 
-tool (
-	github.com/cilium/ebpf/cmd/bpf2go
-	github.com/ovn-kubernetes/libovsdb/cmd/modelgen
-)
+tool github.com/cilium/ebpf/cmd/bpf2go

@@ -208,32 +208,53 @@ func (g *ground) victimsRows(ctx context.Context) (map[string]string, error) {
 	return rows, nil
 }
 
+// difference is when a row was seen to differ.
+type difference struct {
+	first, last time.Time
+	readings    int
+}
+
 // compareRows looks at the rows until ctx ends, and once more, and returns how they differed from
-// what they were. New ones may only be others'.
+// what they were, when, and in how many readings. New ones may only be others'.
 func (g *ground) compareRows(ctx context.Context, before map[string]string) []string {
-	differ := map[string]bool{}
-	for last := false; !last; {
+	differ := map[string]*difference{}
+	all := 0
+	for last := false; !last; all++ {
 		select {
 		case <-ctx.Done():
 			last = true
 		case <-time.After(3 * time.Second):
 		}
+		at := time.Now()
+		note := func(format string, args ...any) {
+			text := fmt.Sprintf(format, args...)
+			if differ[text] == nil {
+				differ[text] = &difference{first: at}
+			}
+			differ[text].last = at
+			differ[text].readings++
+		}
 		now, err := g.victimsRows(context.WithoutCancel(ctx))
 		if err != nil {
-			differ[fmt.Sprintf("read rows: %v", err)] = true
+			note("read rows: %v", err)
 			continue
 		}
 		for id, was := range before {
 			if is := now[id]; is != was {
-				differ[fmt.Sprintf("row %s was %s and is %s", id, was, is)] = true
+				note("row %s was %s and is %s", id, was, is)
 			}
 		}
 		for id, is := range now {
 			if _, there := before[id]; !there && strings.Contains(is, victim) {
-				differ[fmt.Sprintf("row %s is new: %s", id, is)] = true
+				note("row %s is new: %s", id, is)
 			}
 		}
 	}
-	out := slices.Sorted(maps.Keys(differ))
+	const clock = "15:04:05.0"
+	var out []string
+	for _, text := range slices.Sorted(maps.Keys(differ)) {
+		d := differ[text]
+		out = append(out, fmt.Sprintf("%s (in %d of %d readings, from %s to %s)", text, d.readings, all, d.first.Format(clock), d.last.Format(clock)))
+	}
 	return out[:min(len(out), 20)]
 }

@@ -10,8 +10,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
 )
 
-// magic is in every frame of an attacker's: where it arrives, one was delivered.
-const magic = "HOSTILE!"
+// Marks of eight bytes are in every IP frame of an attacker's: where one arrives, a frame was delivered.
+const (
+	magic       = "HOSTILE!"
+	fencedMagic = "FENCED!!" // of pods whose egress policy forbids everything that they send
+
+	// partMagic is instead of these in a fragment without its other parts, see wire.parts.
+	partMagic = "APART-OF"
+)
 
 // Protocols and types of ICMP that the campaign makes itself.
 const (
@@ -23,8 +29,10 @@ const (
 // attacker makes frames of one who stands somewhere and says to be somewhere else.
 type attacker struct {
 	r        *rand.Rand
-	own, to  verdict.MAC  // its own, and whom it sends to
-	sources  []netip.Addr // that it says to be, its own first, of both families
+	mark     string
+	own      verdict.MAC
+	to       []verdict.MAC // whom it sends to
+	sources  []netip.Addr  // that it says to be, its own first, of both families
 	targets  []netip.Addr
 	claims   []netip.Addr // that it says to have, by neighbour discovery
 	hosts    []netip.Addr // whose flows its ICMP errors are about
@@ -36,8 +44,8 @@ type attacker struct {
 }
 
 // newAttacker begins its sweeps where OVN's ports begin.
-func newAttacker(seed uint64) *attacker {
-	return &attacker{r: rand.New(rand.NewPCG(seed, 1)), sport: 49152}
+func newAttacker(seed uint64, mark string) *attacker {
+	return &attacker{r: rand.New(rand.NewPCG(seed, 1)), mark: mark, sport: 49152}
 }
 
 func (a *attacker) one(of []netip.Addr, v6 bool) netip.Addr {
@@ -67,13 +75,19 @@ func (a *attacker) frame() []byte {
 	default:
 		p := corpus.IP{Src: src, Dst: dst, L4: a.l4(src, dst)}
 		a.shape(&p)
-		b = p.Frame(a.to, a.own)
+		if p.Fragment != nil && (p.Fragment.More || p.Fragment.Offset > 0) {
+			p.L4 = a.summed(corpus.L4{Proto: p.L4.Proto, Data: bytes.ReplaceAll(p.L4.Data, []byte(a.mark), []byte(partMagic))}, src, dst)
+		}
+		b = p.Frame(a.next(), a.own)
 	}
 	if a.tags && a.r.IntN(10) == 0 {
 		b = a.tag(b)
 	}
 	return b
 }
+
+// next is whom the next frame is sent to.
+func (a *attacker) next() verdict.MAC { return a.to[a.r.IntN(len(a.to))] }
 
 // tag puts VLAN 0, another one, or two in front.
 func (a *attacker) tag(b []byte) []byte {
@@ -92,17 +106,21 @@ func (a *attacker) tag(b []byte) []byte {
 // neighbour is ARP or neighbour discovery about an address that is not the sender's neighbour's.
 func (a *attacker) neighbour(src, dst netip.Addr) []byte {
 	if src.Is4() {
-		return corpus.Ether(a.to, a.own, corpus.EtherARP, corpus.ARP(uint16(1+a.r.IntN(2)), a.own, a.sources[0], dst))
+		sender := a.sources[0]
+		if a.r.IntN(2) == 0 {
+			sender = a.one(a.claims, false)
+		}
+		return corpus.Ether(a.next(), a.own, corpus.EtherARP, corpus.ARP(uint16(1+a.r.IntN(2)), a.own, sender, dst))
 	}
 	l4 := corpus.Solicit(dst)
 	if a.r.IntN(2) == 0 {
 		// Its own, or one of the cluster's: who takes a neighbour's address has the wire, whoever is the gateway.
 		l4 = corpus.Advert(a.one(a.claims, true), a.r.IntN(2) == 0)
 	}
-	return corpus.IP{Src: src, Dst: dst, L4: a.summed(l4, src, dst), TTL: 255}.Frame(a.to, a.own)
+	return corpus.IP{Src: src, Dst: dst, L4: a.summed(l4, src, dst), TTL: 255}.Frame(a.next(), a.own)
 }
 
-// l4 is what a packet carries, with the magic in it.
+// l4 is what a packet carries, with the mark in it.
 func (a *attacker) l4(src, dst netip.Addr) corpus.L4 {
 	var l corpus.L4
 	ports := []uint16{22, 53, podPort, hostPort, outsidePort, servicePort, nodePort, 6081, 6443, wirePort, wirePortBack, 2379, 10250, uint16(a.r.Uint32())}
@@ -112,11 +130,11 @@ func (a *attacker) l4(src, dst netip.Addr) corpus.L4 {
 		if a.sport++; a.sport < 49152 {
 			a.sport = 49152
 		}
-		l = corpus.UDP(a.sport, []uint16{wirePort, wirePortBack, dport}[a.r.IntN(3)], []byte(magic)...)
+		l = corpus.UDP(a.sport, []uint16{wirePort, wirePortBack, dport}[a.r.IntN(3)], []byte(a.mark)...)
 	case 2:
-		l = corpus.TCP(ports[a.r.IntN(len(ports))], dport, uint8(a.r.IntN(64)), []byte(magic)...)
+		l = corpus.TCP(ports[a.r.IntN(len(ports))], dport, uint8(a.r.IntN(64)), []byte(a.mark)...)
 	case 3:
-		l = corpus.UDP(dport, ports[a.r.IntN(len(ports))], []byte(magic)...)
+		l = corpus.UDP(dport, ports[a.r.IntN(len(ports))], []byte(a.mark)...)
 	case 4: // identifiers swept
 		a.id++
 		f := corpus.V4
@@ -127,14 +145,14 @@ func (a *attacker) l4(src, dst netip.Addr) corpus.L4 {
 		if a.r.IntN(3) == 0 {
 			l = f.Pong(a.id)
 		}
-		copy(l.Data[8:], magic)
+		copy(l.Data[8:], a.mark)
 	case 5:
 		l = a.icmpError(src.Is6())
 	case 6: // routing protocols
-		l = corpus.L4{Proto: []uint8{protoVRRP, protoOSPF}[a.r.IntN(2)], Data: []byte(magic + magic)}
+		l = corpus.L4{Proto: []uint8{protoVRRP, protoOSPF}[a.r.IntN(2)], Data: []byte(a.mark + a.mark)}
 	default: // every protocol
 		a.protocol++
-		l = corpus.L4{Proto: a.protocol, Data: []byte(magic + magic + magic)}
+		l = corpus.L4{Proto: a.protocol, Data: []byte(a.mark + a.mark + a.mark)}
 	}
 	return a.summed(l, src, dst)
 }
@@ -143,10 +161,10 @@ func (a *attacker) l4(src, dst netip.Addr) corpus.L4 {
 func (a *attacker) icmpError(v6 bool) corpus.L4 {
 	src, dst := a.one(a.hosts, v6), a.one(a.peers, v6)
 	quoted := []corpus.L4{
-		corpus.UDP(wirePort, wirePort, []byte(magic)...), corpus.UDP(wirePortBack, wirePortBack, []byte(magic)...),
-		corpus.TCP(sshPort, uint16(a.r.Uint32()), corpus.ACK, []byte(magic)...),
-		{Proto: protoVRRP, Data: []byte(magic)},
-		{Proto: protoOSPF, Data: []byte(magic)},
+		corpus.UDP(wirePort, wirePort, []byte(a.mark)...), corpus.UDP(wirePortBack, wirePortBack, []byte(a.mark)...),
+		corpus.TCP(sshPort, uint16(a.r.Uint32()), corpus.ACK, []byte(a.mark)...),
+		{Proto: protoVRRP, Data: []byte(a.mark)},
+		{Proto: protoOSPF, Data: []byte(a.mark)},
 	}
 	quote := corpus.IP{Src: src, Dst: dst, L4: quoted[a.r.IntN(len(quoted))]}.Bytes()
 	f, codes := corpus.V4, 16

@@ -47,6 +47,13 @@ func TestPlanted(t *testing.T) {
 			plant{"agent/gateway/protos.go", map[string]string{"\traw, errRaw := link.RawProtos()\n": "\tvar raw []link.HostProto\n\tvar errRaw error\n"}},
 			"VRRP, OSPF",
 		},
+		{
+			"wire: pods may send to the masquerade networks", "w", Wire, 10 * time.Second, "",
+			plant{"controller/plan/masquerade.go", map[string]string{
+				"\t\tMatch:  fmt.Sprintf(\"(ip4.dst == %s || ip6.dst == %s)\", ": "\t\tMatch:  fmt.Sprintf(\"0 && (ip4.dst == %s || ip6.dst == %s)\", ",
+			}},
+			"against a policy to the host of node",
+		},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			o := options(t, tt.lab)

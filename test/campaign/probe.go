@@ -11,8 +11,6 @@ import (
 	"sync/atomic"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
@@ -238,8 +236,8 @@ func (p *probe) runStream(ctx context.Context) error {
 	for seq := uint64(time.Now().UnixNano()); ; seq++ {
 		p.begin(seq)
 		err := c.send(seq)
-		if errors.Is(err, unix.ECONNREFUSED) {
-			err = c.send(seq) // an ICMP error for an earlier one was waiting
+		for try := 0; err != nil && try < 10; try++ {
+			err = c.send(seq) // an ICMP error was waiting, about an earlier one or an attacker's: each is told once
 		}
 		if err != nil && ctx.Err() == nil {
 			p.end(seq, false)

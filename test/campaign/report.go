@@ -108,9 +108,10 @@ func Table(reports []*Report) string {
 		return "No run is kept.\n"
 	}
 	var b strings.Builder
-	all, paths := &Report{}, []string{}
+	all, paths, steps := &Report{}, []string{}, 0
 	for _, r := range reports {
 		fmt.Fprintf(&b, "- seed %d, commit %s: %d steps in %d s, %d rules broken\n", r.Seed, r.Commit, r.steps(), r.Seconds, len(r.Broken))
+		all.Seconds, steps = all.Seconds+r.Seconds, steps+r.steps()
 		for _, s := range r.Steps {
 			for path := range s.Lost {
 				if !slices.Contains(paths, path) {
@@ -123,6 +124,7 @@ func Table(reports []*Report) string {
 			fmt.Fprintf(&b, "  - %s: %s\n", f.Name, f.Value)
 		}
 	}
+	fmt.Fprintf(&b, "- in all: %d steps in %d min\n", steps, all.Seconds/60)
 	slices.Sort(paths)
 	slices.SortFunc(all.Steps, func(a, b *Step) int { return strings.Compare(a.Kind, b.Kind) })
 	fmt.Fprintf(&b, "\n| step | times | whole again after, p50 | p99 | lost: %s |\n|---|--:|--:|--:|%s\n", strings.Join(paths, " | "), strings.Repeat("--:|", len(paths)))

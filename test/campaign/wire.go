@@ -8,15 +8,18 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"path/filepath"
 	"strconv"
 	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
@@ -26,7 +29,8 @@ const wireRate = 500
 
 // Wire has a machine on the uplink's network and a pod of a tenant's send frames that nobody should
 // send. The host of node1 must lose nothing of its UDP between fixed ports, VRRP, OSPF, echo
-// requests and TCP, and no pod with a policy may get what the policy does not allow.
+// requests and TCP, and no pod with a policy may get what the policy does not allow. Fenced pods try
+// to reach a host by the masquerade networks, which their policies do not allow either.
 func Wire(ctx context.Context, o Options) (report *Report, err error) {
 	g, err := newGround(ctx, o.Lab, o.Log)
 	report = newReport("wire", o)
@@ -36,7 +40,7 @@ func Wire(ctx context.Context, o Options) (report *Report, err error) {
 	}
 	ctx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	w := &wire{ground: g, seen: map[string]int{}}
+	w := &wire{ground: g, seen: map[string]int{}, like: map[string]string{}}
 	if err := w.prepare(ctx); err != nil {
 		return report, err
 	}
@@ -51,20 +55,33 @@ func Wire(ctx context.Context, o Options) (report *Report, err error) {
 	if err != nil {
 		return report, err
 	}
+	fenced := make([]*attacker, len(w.fenced))
+	for i, p := range w.fenced {
+		if fenced[i], err = w.behindFence(ctx, p, o.Seed+2+uint64(i)); err != nil {
+			return report, err
+		}
+	}
 	g.say("the attack begins at %s", time.Now().Format("15:04:05.0"))
 	g.bucket.Store(1)
 	attack, end := context.WithTimeout(ctx, o.For)
 	defer end()
-	errs := make(chan error, 2)
-	go func() { errs <- w.send(attack, "ext", outsider) }()
-	go func() { errs <- w.send(attack, w.attackers[0].Host(), pod) }()
-	err = errors.Join(<-errs, <-errs)
-	report.Figures = append(report.Figures, Figure{"frames sent from outside and from a pod", fmt.Sprint(w.sent.Load())})
+	var group errgroup.Group
+	group.Go(func() error { return w.send(attack, "ext", outsider, wireRate, &w.sent) })
+	group.Go(func() error { return w.send(attack, w.attackers[0].Host(), pod, wireRate, &w.sent) })
+	for i, p := range w.fenced {
+		group.Go(func() error { return w.send(attack, p.Host(), fenced[i], fenceRate, &w.sentFenced) })
+	}
+	err = group.Wait()
+	report.Figures = append(report.Figures, Figure{"frames sent from outside and from a pod", fmt.Sprint(w.sent.Load())},
+		Figure{"frames sent by fenced pods, to the masquerade networks and the nodes", fmt.Sprint(w.sentFenced.Load())})
 	g.accountAll(report, "frames from outside and from a pod", func(p *probe) bool { return p.path.Host })
 	w.mu.Lock()
 	defer w.mu.Unlock()
+	if err := w.partsAllowed(context.WithoutCancel(ctx), report); err != nil {
+		report.Broken = append(report.Broken, err.Error())
+	}
 	for name, n := range w.seen {
-		report.Broken = append(report.Broken, fmt.Sprintf("%d frames delivered against a policy to %s, like %s", n, name, w.like))
+		report.Broken = append(report.Broken, fmt.Sprintf("%d frames delivered against a policy to %s, like %s", n, name, w.like[name]))
 	}
 	return report, errors.Join(err, ctx.Err())
 }
@@ -74,11 +91,14 @@ type wire struct {
 	*ground
 	guarded   []*lab.Pod // that a policy lets only the victim's other pods reach
 	attackers []*lab.Pod
-	sent      atomic.Int64
+	fenced    []*lab.Pod // whose egress policy does not let them reach a host
+
+	sent, sentFenced atomic.Int64
+	parts            atomic.Int64 // fragments without their other parts that somebody got who may not
 
 	mu   sync.Mutex     // guards the rest
-	seen map[string]int // frames of attackers, by the guarded pod that got them
-	like string
+	seen map[string]int // frames of attackers, by who got them and may not
+	like map[string]string
 }
 
 // prepare makes the guarded pods, the tenant's, and what the host does beside ssh. Nodes forward, as
@@ -96,7 +116,7 @@ func (w *wire) prepare(ctx context.Context) error {
 		if err := w.serve(ctx, guarded.Host(), guarded.Name, podPort); err != nil {
 			return err
 		}
-		if err := w.sniff(ctx, guarded); err != nil {
+		if err := w.sniff(ctx, guarded.Name, guarded.Host(), "eth0", magic, nil); err != nil {
 			return err
 		}
 		other, err := w.AddPod(ctx, lab.PodSpec{Namespace: hostile, Name: fmt.Sprintf("wired%d", i), Node: node, Labels: map[string]string{"app": "web"}})
@@ -106,6 +126,9 @@ func (w *wire) prepare(ctx context.Context) error {
 		w.attackers = append(w.attackers, other)
 	}
 	if err := w.guard(ctx, "guarded", "web"); err != nil {
+		return err
+	}
+	if err := w.fence(ctx); err != nil {
 		return err
 	}
 	for on, port := range map[string]int{"node1": wirePort, "ext": wirePortBack} {
@@ -143,6 +166,7 @@ func (w *wire) hostPaths() []*Path {
 		{Name: "VRRP, OSPF from host", Host: true, From: "node1", To: peer(0), Kinds: []string{vrrp, ospf}},
 		{Name: "ping of host", Host: true, From: "ext", To: node1(4711), Kinds: []string{"echo"}},
 		{Name: "ping by host", Host: true, From: "node1", To: peer(4712), Kinds: []string{"echo"}},
+		{Name: "fenced pod to outside", From: w.fenced[0].Host(), To: peer(outsidePort)}, // which its policy allows
 		{Name: "pod to guarded pod", From: w.pods["a"].Host(), To: func(v6 bool) netip.AddrPort {
 			return netip.AddrPortFrom(choose(v6, w.guarded[1].IP4(), w.guarded[1].IP6()), podPort)
 		}},
@@ -151,34 +175,33 @@ func (w *wire) hostPaths() []*Path {
 
 // outsider is who stands on the uplink's network and sends to node1.
 func (w *wire) outsider(ctx context.Context, seed uint64) (*attacker, error) {
-	a := newAttacker(seed)
+	a := newAttacker(seed, magic)
 	var err error
 	if a.own, err = w.mac(ctx, "ext", "eth0"); err != nil {
 		return nil, err
 	}
-	if a.to, err = w.mac(ctx, "node1", "eth0"); err != nil {
+	to, err := w.mac(ctx, "node1", "eth0")
+	if err != nil {
 		return nil, err
 	}
-	a.tags = true
+	a.to, a.tags = []verdict.MAC{to}, true
 	w.know(a, outside(false), outside(true))
 	return a, nil
 }
 
-// pod is who stands in a tenant's pod on node1 and sends to its router.
+// pod is who stands in a tenant's pod on node1. It sends to its router, and past it to the
+// management port and to the guarded pod of its node.
 func (w *wire) pod(ctx context.Context, seed uint64) (*attacker, error) {
-	a := newAttacker(seed + 1)
+	a := newAttacker(seed+1, magic)
 	p := w.attackers[0]
-	var err error
-	if a.own, err = w.mac(ctx, p.Host(), "eth0"); err != nil {
+	if err := w.stand(ctx, a, p); err != nil {
 		return nil, err
 	}
-	out, err := w.Exec(ctx, "central", "ovn-nbctl", "--timeout=20", "get", "Logical_Router_Port", "rtos-"+p.Node, "mac")
+	guarded, err := w.mac(ctx, w.guarded[0].Host(), "eth0")
 	if err != nil {
 		return nil, err
 	}
-	if a.to, err = parseMAC(strings.Trim(strings.TrimSpace(string(out)), `"`)); err != nil {
-		return nil, err
-	}
+	a.to = append(a.to, a.to[0], guarded) // the router's is as likely as the two others
 	w.know(a, p.IP4(), p.IP6())
 	return a, nil
 }
@@ -223,14 +246,14 @@ func parseMAC(text string) (out verdict.MAC, err error) {
 }
 
 // send sends what the attacker makes from a lab host's eth0 until ctx ends.
-func (w *wire) send(ctx context.Context, from string, a *attacker) error {
-	fd, err := w.socket(from)
+func (w *wire) send(ctx context.Context, from string, a *attacker, rate int, sent *atomic.Int64) error {
+	fd, err := w.socket(from, "eth0")
 	if err != nil {
 		return err
 	}
 	defer unix.Close(fd)
 	const burst = 10
-	tick := time.NewTicker(burst * time.Second / wireRate)
+	tick := time.NewTicker(burst * time.Second / time.Duration(rate))
 	defer tick.Stop()
 	for {
 		select {
@@ -240,7 +263,7 @@ func (w *wire) send(ctx context.Context, from string, a *attacker) error {
 		}
 		for range burst {
 			if _, err := unix.Write(fd, a.frame()); err == nil {
-				w.sent.Add(1)
+				sent.Add(1)
 			} else if !errors.Is(err, unix.ENOBUFS) && !errors.Is(err, unix.EMSGSIZE) {
 				return fmt.Errorf("send from %s: %w", from, err)
 			}
@@ -248,14 +271,14 @@ func (w *wire) send(ctx context.Context, from string, a *attacker) error {
 	}
 }
 
-// socket is for whole frames on a lab host's eth0.
-func (w *wire) socket(on string) (fd int, err error) {
+// socket is for whole frames on a device of a lab host.
+func (w *wire) socket(on, name string) (fd int, err error) {
 	ns, err := w.Netns(on)
 	if err != nil {
 		return -1, err
 	}
 	err = netns.Do(ns, func() error {
-		device, err := net.InterfaceByName("eth0")
+		device, err := net.InterfaceByName(name)
 		if err != nil {
 			return err
 		}
@@ -268,9 +291,55 @@ func (w *wire) socket(on string) (fd int, err error) {
 	return fd, err
 }
 
-// sniff counts the attackers' frames that come into a pod until ctx ends.
-func (w *wire) sniff(ctx context.Context, p *lab.Pod) error {
-	fd, err := w.socket(p.Host())
+// destination is the address that an IP frame is for, or none.
+func destination(b []byte) netip.Addr {
+	switch {
+	case len(b) >= 34 && binary.BigEndian.Uint16(b[12:]) == corpus.EtherIPv4:
+		return netip.AddrFrom4([4]byte(b[30:]))
+	case len(b) >= 54 && binary.BigEndian.Uint16(b[12:]) == corpus.EtherIPv6:
+		return netip.AddrFrom16([16]byte(b[38:]))
+	}
+	return netip.Addr{}
+}
+
+// partsAllowed holds the fragments that arrived without their other parts against what Open
+// vSwitch's userspace datapath says of them. It keeps a fragment for 15 seconds, and then sends
+// it on with the next packet of any other connection, past all flows (lib/ipf.c). The kernel's
+// datapath drops it, so there none may arrive.
+func (w *wire) partsAllowed(ctx context.Context, report *Report) error {
+	expired := 0
+	for _, n := range w.Nodes() {
+		pid, err := w.Exec(ctx, n.Name, "cat", filepath.Join(w.Dir(), n.Name, "ovs-vswitchd.pid"))
+		if err != nil {
+			return err
+		}
+		out, err := w.Exec(ctx, n.Name, "ovs-appctl", "-t", filepath.Join(w.Dir(), n.Name, "ovs-vswitchd."+strings.TrimSpace(string(pid))+".ctl"), "dpctl/ipf-get-status")
+		if err != nil {
+			continue // the kernel's datapath has no such status
+		}
+		for line := range strings.Lines(string(out)) {
+			if name, count, ok := strings.Cut(strings.TrimSpace(line), " frags expired: "); ok && strings.HasPrefix(name, "v") {
+				n, err := strconv.Atoi(count)
+				if err != nil {
+					return fmt.Errorf("read count of expired fragments: %w", err)
+				}
+				expired += n
+			}
+		}
+	}
+	got := int(w.parts.Load())
+	report.Figures = append(report.Figures, Figure{"fragments without their other parts that OVS's userspace datapath gave up", fmt.Sprint(expired)},
+		Figure{"of these, sent on to where a policy forbids it, past all flows", fmt.Sprint(got)})
+	if got > expired {
+		return fmt.Errorf("%d fragments delivered against a policy, but the datapath gave up %d", got, expired)
+	}
+	return nil
+}
+
+// sniff counts the frames with a mark that come in by a device of a lab host until ctx ends. Unless
+// to is nil, it counts those for addresses that to returns true for.
+func (w *wire) sniff(ctx context.Context, name, on, device, mark string, to func(netip.Addr) bool) error {
+	fd, err := w.socket(on, device)
 	if err != nil {
 		return err
 	}
@@ -282,12 +351,18 @@ func (w *wire) sniff(ctx context.Context, p *lab.Pod) error {
 		for buf := make([]byte, 65536); ctx.Err() == nil; {
 			n, from, err := unix.Recvfrom(fd, buf, 0)
 			sender, ok := from.(*unix.SockaddrLinklayer)
-			if err != nil || ok && sender.Pkttype == unix.PACKET_OUTGOING || !bytes.Contains(buf[:n], []byte(magic)) {
+			if err != nil || ok && sender.Pkttype == unix.PACKET_OUTGOING || to != nil && !to(destination(buf[:n])) {
+				continue
+			}
+			if bytes.Contains(buf[:n], []byte(partMagic)) {
+				w.parts.Add(1)
+			}
+			if !bytes.Contains(buf[:n], []byte(mark)) {
 				continue
 			}
 			w.mu.Lock()
-			w.seen[p.Name]++
-			w.like = fmt.Sprintf("%x", buf[:min(n, 120)])
+			w.seen[name]++
+			w.like[name] = fmt.Sprintf("%x", buf[:min(n, 120)])
 			w.mu.Unlock()
 		}
 	}()
