@@ -84,7 +84,8 @@ func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.R
 	switch {
 	case dir != verdict.FromWire && p.Position != verdict.Unfragmented && unseen(m, dir, *f) != r.Verdict():
 		return &exception{"fragment: what is behind its IP header is not seen", unseen(m, dir, *f)}
-	case r == verdict.OutPlain && !n.Config.Local && p.Proto == corpus.ProtoTCP && (p.Src == n.Config.Node4 || p.Src == n.Config.Node6) &&
+	case r == verdict.OutPlain && p.Position == verdict.Unfragmented && !n.Config.Local && p.Proto == corpus.ProtoTCP &&
+		(p.Src == n.Config.Node4 || p.Src == n.Config.Node6) &&
 		slices.Contains(n.Sockets, corpus.Socket{Proto: p.Proto, Local: netip.AddrPortFrom(p.Src, p.SrcPort)}) && looksInRange(n, p.SrcPort):
 		return &exception{"from a port of a listening socket in the range", verdict.Drop}
 	case r == verdict.ClusterDestination && p.Position == verdict.Later && !at.inner(p.Dst) && !n.Config.Connected:
