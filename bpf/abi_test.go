@@ -27,7 +27,7 @@ func TestSizes(t *testing.T) {
 		{"fragment value", uint32(unsafe.Sizeof(gatewayFragSeen{})), spec.Maps["frags"].ValueSize},
 		{"network key", uint32(unsafe.Sizeof(gatewayNetworkKey{})), spec.Maps["networks"].KeySize},
 		{"internal networks", uint32(unsafe.Sizeof(internalBits{})), spec.Maps[".data.nets"].ValueSize},
-		{"host digest", hostWords * 8, spec.Maps[".data.hosts"].ValueSize},
+		{"host digest and has_former", hostWords*8 + 1, spec.Maps[".data.hosts"].ValueSize},
 		{"flow key", uint32(unsafe.Sizeof(gatewayFlowKey{})), spec.Maps["takeover"].KeySize},
 		{"flow value", uint32(unsafe.Sizeof(gatewaySeen{})), spec.Maps["takeover"].ValueSize},
 		{"address", uint32(unsafe.Sizeof(gatewayAddr{})), spec.Maps["host_addrs"].KeySize},

@@ -19,7 +19,7 @@ const (
 // is set says that the tables are worth asking; one that is clear, that they
 // have nothing. So bits are set before entries are written, and cleared after.
 type digest struct {
-	ports, hosts         *ebpf.Variable
+	ports, hosts, former *ebpf.Variable
 	internal4, internal6 *ebpf.Variable
 
 	mu       sync.Mutex // guards what follows, and the order of writes
@@ -28,13 +28,14 @@ type digest struct {
 	bfd      bool
 	nodes    []netip.Addr
 	addrs    []netip.Addr
+	hadOne   bool // of them is a former one
 	networks []netip.Prefix
 	written  *internalBits // nil: not yet
 }
 
 func newDigest(v *gatewayVariables) *digest {
 	return &digest{
-		ports: v.SpecialPorts, hosts: v.HostDigest, internal4: v.Internal4, internal6: v.Internal6,
+		ports: v.SpecialPorts, hosts: v.HostDigest, former: v.HasFormer, internal4: v.Internal4, internal6: v.Internal6,
 		services: map[uint16]int{}, takeover: map[uint16]int{},
 	}
 }
@@ -52,21 +53,22 @@ func (d *digest) configure(c Config) error {
 	if err := d.writePorts(); err != nil {
 		return err
 	}
-	return d.writeHosts(nil)
+	return d.writeHosts(nil, d.hadOne)
 }
 
-// addHosts enters more addresses of the host than those last set, for the moment.
-func (d *digest) addHosts(more []netip.Addr) error {
+// addHosts enters more addresses of the host than those last set, for the moment, and
+// that one of the table is a former one.
+func (d *digest) addHosts(more []netip.Addr, former bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.writeHosts(more)
+	return d.writeHosts(more, former || d.hadOne)
 }
 
-func (d *digest) setHosts(addrs []netip.Addr) error {
+func (d *digest) setHosts(addrs []netip.Addr, former bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.addrs = addrs
-	return d.writeHosts(nil)
+	d.addrs, d.hadOne = addrs, former
+	return d.writeHosts(nil, former)
 }
 
 // addNetworks enters more internal networks than those last set, for the moment.
@@ -136,7 +138,7 @@ func (d *digest) writePorts() error {
 	return d.ports.Set(&words)
 }
 
-func (d *digest) writeHosts(more []netip.Addr) error {
+func (d *digest) writeHosts(more []netip.Addr, former bool) error {
 	var words [hostWords]uint64
 	for _, list := range [][]netip.Addr{d.nodes, d.addrs, more} {
 		for _, a := range list {
@@ -144,7 +146,11 @@ func (d *digest) writeHosts(more []netip.Addr) error {
 			words[bit/64] |= 1 << (bit % 64)
 		}
 	}
-	return d.hosts.Set(&words)
+	var has uint8
+	if former {
+		has = 1
+	}
+	return errors.Join(d.former.Set(has), d.hosts.Set(&words))
 }
 
 // hostBit is host_bit of maps.h.

@@ -254,6 +254,7 @@ const (
 	explainProgExplainWire  = "explain_wire"
 	explainVarCfg           = "cfg"
 	explainVarCountServices = "count_services"
+	explainVarHasFormer     = "has_former"
 	explainVarHostDigest    = "host_digest"
 	explainVarInternal4     = "internal4"
 	explainVarInternal6     = "internal6"
@@ -333,6 +334,7 @@ type explainMapSpecs struct {
 type explainVariableSpecs struct {
 	Cfg           *ebpf.VariableSpec `ebpf:"cfg"`
 	CountServices *ebpf.VariableSpec `ebpf:"count_services"`
+	HasFormer     *ebpf.VariableSpec `ebpf:"has_former"`
 	HostDigest    *ebpf.VariableSpec `ebpf:"host_digest"`
 	Internal4     *ebpf.VariableSpec `ebpf:"internal4"`
 	Internal6     *ebpf.VariableSpec `ebpf:"internal6"`
@@ -398,6 +400,7 @@ func (m *explainMaps) Close() error {
 type explainVariables struct {
 	Cfg           *ebpf.Variable `ebpf:"cfg"`
 	CountServices *ebpf.Variable `ebpf:"count_services"`
+	HasFormer     *ebpf.Variable `ebpf:"has_former"`
 	HostDigest    *ebpf.Variable `ebpf:"host_digest"`
 	Internal4     *ebpf.Variable `ebpf:"internal4"`
 	Internal6     *ebpf.Variable `ebpf:"internal6"`

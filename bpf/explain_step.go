@@ -64,7 +64,7 @@ type question struct {
 }
 
 var questions = map[explainAsked]question{
-	explainAskedASKED_ADDRESS:  {"address", []string{"nobody's here", "the host's", "a VIP of a service", "OVN's alone", "another node's"}},
+	explainAskedASKED_ADDRESS:  {"address", []string{"nobody's here", "the host's", "a VIP of a service", "OVN's alone", "another node's", "formerly the host's"}},
 	explainAskedASKED_SERVICE:  {"service", []string{"none", "OVN's load balancers serve it", "a socket of the host serves it"}},
 	explainAskedASKED_RANGE:    {"range", []string{"not in OVN's SNAT range %s", "in OVN's SNAT range %s"}},
 	explainAskedASKED_GATE:     {"gate", []string{"no socket of the host has this port", "a socket of the host may have this port"}},

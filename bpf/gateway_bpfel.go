@@ -21,11 +21,12 @@ type gatewayAddr struct {
 type gatewayAddrKind uint32
 
 const (
-	gatewayAddrKindADDR_OTHER gatewayAddrKind = 0
-	gatewayAddrKindADDR_HOST  gatewayAddrKind = 1
-	gatewayAddrKindADDR_VIP   gatewayAddrKind = 2
-	gatewayAddrKindADDR_OVN   gatewayAddrKind = 3
-	gatewayAddrKindADDR_PEER  gatewayAddrKind = 4
+	gatewayAddrKindADDR_OTHER  gatewayAddrKind = 0
+	gatewayAddrKindADDR_HOST   gatewayAddrKind = 1
+	gatewayAddrKindADDR_VIP    gatewayAddrKind = 2
+	gatewayAddrKindADDR_OVN    gatewayAddrKind = 3
+	gatewayAddrKindADDR_PEER   gatewayAddrKind = 4
+	gatewayAddrKindADDR_FORMER gatewayAddrKind = 5
 )
 
 type gatewayCell struct {
@@ -339,6 +340,7 @@ const (
 	gatewayProgUplinkIngress      = "uplink_ingress"
 	gatewayVarCfg                 = "cfg"
 	gatewayVarCountServices       = "count_services"
+	gatewayVarHasFormer           = "has_former"
 	gatewayVarHostDigest          = "host_digest"
 	gatewayVarInternal4           = "internal4"
 	gatewayVarInternal6           = "internal6"
@@ -426,6 +428,7 @@ type gatewayMapSpecs struct {
 type gatewayVariableSpecs struct {
 	Cfg            *ebpf.VariableSpec `ebpf:"cfg"`
 	CountServices  *ebpf.VariableSpec `ebpf:"count_services"`
+	HasFormer      *ebpf.VariableSpec `ebpf:"has_former"`
 	HostDigest     *ebpf.VariableSpec `ebpf:"host_digest"`
 	Internal4      *ebpf.VariableSpec `ebpf:"internal4"`
 	Internal6      *ebpf.VariableSpec `ebpf:"internal6"`
@@ -494,6 +497,7 @@ func (m *gatewayMaps) Close() error {
 type gatewayVariables struct {
 	Cfg            *ebpf.Variable `ebpf:"cfg"`
 	CountServices  *ebpf.Variable `ebpf:"count_services"`
+	HasFormer      *ebpf.Variable `ebpf:"has_former"`
 	HostDigest     *ebpf.Variable `ebpf:"host_digest"`
 	Internal4      *ebpf.Variable `ebpf:"internal4"`
 	Internal6      *ebpf.Variable `ebpf:"internal6"`

@@ -16,6 +16,7 @@
 struct config cfg SEC(".data.config");
 __u64 special_ports[PORT_WORDS] SEC(".data.ports"); /* digest: see table.go */
 __u64 host_digest[HOST_WORDS] SEC(".data.hosts");   /* digest of the host's addresses */
+__u8 has_former SEC(".data.hosts");		    /* an address in the table is ADDR_FORMER */
 __u64 internal4[PORT_WORDS] SEC(".data.nets");	    /* digest of internal networks, by */
 __u64 internal6[HOST_WORDS] SEC(".data.nets");	    /* 16 bits; by a hash of 48 bits */
 

@@ -249,6 +249,7 @@ const (
 	monitorVarCfg           = "cfg"
 	monitorVarCountServices = "count_services"
 	monitorVarFilter        = "filter"
+	monitorVarHasFormer     = "has_former"
 	monitorVarHostDigest    = "host_digest"
 	monitorVarInternal4     = "internal4"
 	monitorVarInternal6     = "internal6"
@@ -333,6 +334,7 @@ type monitorVariableSpecs struct {
 	Cfg           *ebpf.VariableSpec `ebpf:"cfg"`
 	CountServices *ebpf.VariableSpec `ebpf:"count_services"`
 	Filter        *ebpf.VariableSpec `ebpf:"filter"`
+	HasFormer     *ebpf.VariableSpec `ebpf:"has_former"`
 	HostDigest    *ebpf.VariableSpec `ebpf:"host_digest"`
 	Internal4     *ebpf.VariableSpec `ebpf:"internal4"`
 	Internal6     *ebpf.VariableSpec `ebpf:"internal6"`
@@ -402,6 +404,7 @@ type monitorVariables struct {
 	Cfg           *ebpf.Variable `ebpf:"cfg"`
 	CountServices *ebpf.Variable `ebpf:"count_services"`
 	Filter        *ebpf.Variable `ebpf:"filter"`
+	HasFormer     *ebpf.Variable `ebpf:"has_former"`
 	HostDigest    *ebpf.Variable `ebpf:"host_digest"`
 	Internal4     *ebpf.Variable `ebpf:"internal4"`
 	Internal6     *ebpf.Variable `ebpf:"internal6"`

@@ -113,11 +113,19 @@ static __always_inline __u32 l3_len(struct __sk_buff *skb)
 	return skb->len - ETH_HLEN;
 }
 
+/* OVN translates to the node's former address until it has learned the new one. */
+static __always_inline int is_former(const struct packet *p)
+{
+	return has_former && !is_mapped(p, &p->src) && kind_of(&p->src) == ADDR_FORMER;
+}
+
 /* IP from the node's MAC address, which no guard has stopped. */
 static __noinline int may_leave(struct __sk_buff *skb, const struct packet *p, int parsed)
 {
 	int ours = parsed && is_node(&p->src) && !is_mapped(p, &p->src);
 
+	if (is_former(p))
+		return REASON_UNSNATED;
 	if (cfg.local && cfg.mtu && l3_len(skb) > cfg.mtu)
 		return REASON_OVERSIZED;
 	if (!ours)

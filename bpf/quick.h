@@ -189,6 +189,8 @@ static __always_inline int quick_out4(const struct iphdr *ip, void *end)
 	if (ip->protocol != IPPROTO_TCP &&
 	    (ip->protocol != IPPROTO_UDP || quick_udp_out((void *)(ip + 1), end) == UNSURE))
 		return UNSURE;
+	if (has_former && ip->saddr != cfg.node4)
+		return UNSURE;
 	if (in_prefixes4(ip->saddr, cfg.svc4, cfg.svc4_count))
 		return UNSURE;
 	return guard4(ip->saddr, ip->daddr);
@@ -202,6 +204,8 @@ static __always_inline int quick_out6(const struct ipv6hdr *ip6, void *end)
 		return UNSURE;
 	if (ip6->nexthdr != IPPROTO_TCP &&
 	    (ip6->nexthdr != IPPROTO_UDP || quick_udp_out((void *)(ip6 + 1), end) == UNSURE))
+		return UNSURE;
+	if (has_former && !addr_eq((void *)&ip6->saddr, &cfg.node6))
 		return UNSURE;
 	if (in_prefixes6((void *)&ip6->saddr, cfg.svc6, cfg.svc6_count))
 		return UNSURE;

@@ -178,9 +178,10 @@ _Static_assert(sizeof(struct config) == 752, "config is shared with Go");
 enum addr_kind {
 	ADDR_OTHER, /* in no table */
 	ADDR_HOST,
-	ADDR_VIP,  /* of a service, announced by the host */
-	ADDR_OVN,  /* OVN's alone */
-	ADDR_PEER, /* another node's */
+	ADDR_VIP,    /* of a service, announced by the host */
+	ADDR_OVN,    /* OVN's alone */
+	ADDR_PEER,   /* another node's */
+	ADDR_FORMER, /* was the host's, and is nobody's now */
 };
 
 /* What a network is: the value in the table of networks. The longest prefix decides. */

@@ -13,7 +13,11 @@ import (
 // packets come. Those of an address that is gone are forgotten, so that what goes on is
 // translated anew. OVN uses the old one until the controller has learned the new one, which has
 // no end that the agent sees: it is done again, each time after twice as long.
+//
+// What OVN sends with an address that is gone is dropped meanwhile: the answers would come to
+// whoever has it now.
 const (
+	maxFormer  = 64 // hosts with temporary IPv6 addresses have new ones every day
 	firstFlush = 250 * time.Millisecond
 	flushes    = 12 // the last about eight minutes after the first
 )
@@ -24,11 +28,26 @@ func (g *Gateway) Forget(addrs []netip.Addr) {
 	g.mu.Lock()
 	defer g.mu.Unlock()
 	for _, a := range addrs {
-		if _, known := g.former[a]; !known {
-			g.former[a] = 0
-			g.formerWake.Kick()
+		if _, known := g.former[a]; known {
+			continue
+		}
+		if len(g.former) >= maxFormer {
+			delete(g.former, oldest(g.former))
+		}
+		g.former[a] = 0
+		g.formerWake.Kick()
+		g.wake.Kick()
+	}
+}
+
+// oldest returns the address whose connections were forgotten most often.
+func oldest(former map[netip.Addr]int) (found netip.Addr) {
+	for a, times := range former {
+		if !found.IsValid() || times > former[found] {
+			found = a
 		}
 	}
+	return found
 }
 
 // noteFormer compares the host with the node as it was.

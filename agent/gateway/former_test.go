@@ -10,6 +10,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
 // datagrams are what connections begin with, with how OVN translates them. Those that stay have
@@ -25,6 +26,9 @@ var datagrams = []struct {
 	{"another address of the node, IPv4", "02000000000102000000000208004500001c000000004011c2f40af40003ac1e00c803eb003500080000", "nat(src=172.30.0.99)", true},
 	{"another address of the node, IPv6", "02000000000102000000000286dd6000000000081140fd000010024400000000000000000003fd00017200300000000000000000020003eb00350008fbc3", "nat(src=fd00:172:30::99)", true},
 }
+
+// changing are the addresses that the node loses and gets back.
+var changing = []netip.Addr{netip.MustParseAddr("172.30.0.11"), netip.MustParseAddr("fd00:172:30::11")}
 
 // The node's addresses go and others come. What is tracked with the old ones is forgotten, also
 // what OVN begins with them afterwards; the rest stays.
@@ -53,6 +57,7 @@ func TestConnectionsOfFormerAddressAreForgotten(t *testing.T) {
 	r.awaitForgotten(t)
 	r.track(t, bridge)
 	r.awaitForgotten(t)
+	r.awaitKind(t, bpf.AddrFormer)
 
 	testnode.Run(t, "ip", "addr", "add", "172.30.0.11/24", "dev", "eth0")
 	testnode.Run(t, "ip", "addr", "add", "fd00:172:30::11/64", "dev", "eth0", "nodad")
@@ -63,6 +68,26 @@ func TestConnectionsOfFormerAddressAreForgotten(t *testing.T) {
 			return fmt.Errorf("former: %v", r.gw.former)
 		}
 		return nil
+	})
+	r.awaitKind(t, bpf.AddrHost)
+}
+
+// awaitKind waits until the programs know the addresses that go and come as ones of that kind.
+func (r *rig) awaitKind(t *testing.T, want bpf.AddrKind) {
+	t.Helper()
+	e, err := bpf.OpenExplainer(r.s.PinDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer e.Close()
+	testnode.Eventually(t, "the programs know the addresses", func() error {
+		got, err := e.Entries(bpf.Keys{Addrs: changing})
+		for _, a := range changing {
+			if err == nil && got.Addrs[a] != want {
+				err = fmt.Errorf("%s is %s, want %s", a, got.Addrs[a], want)
+			}
+		}
+		return err
 	})
 }
 
@@ -80,7 +105,6 @@ func (r *rig) track(t *testing.T, bridge string) {
 
 func (r *rig) awaitForgotten(t *testing.T) {
 	t.Helper()
-	gone := []netip.Addr{netip.MustParseAddr("172.30.0.11"), netip.MustParseAddr("fd00:172:30::11")}
 	testnode.Eventually(t, "connections forgotten", func() error {
 		list, err := ovs.Conntrack(t.Context(), r.s.OVSRunDir)
 		if err != nil {
@@ -89,7 +113,7 @@ func (r *rig) awaitForgotten(t *testing.T) {
 		var errs []error
 		kept := 0
 		for _, c := range list {
-			if slices.Contains(gone, c.Original.Dst.Addr()) || slices.Contains(gone, c.Reply.Dst.Addr()) {
+			if slices.Contains(changing, c.Original.Dst.Addr()) || slices.Contains(changing, c.Reply.Dst.Addr()) {
 				errs = append(errs, fmt.Errorf("still there: %+v", c))
 			} else if c.Zone == 7 {
 				kept++

@@ -8,6 +8,7 @@ import (
 	"log/slog"
 	"maps"
 	"net/netip"
+	"slices"
 	"strings"
 	"sync"
 	"sync/atomic"
@@ -184,7 +185,9 @@ func (g *Gateway) factsNow() facts {
 	if read {
 		g.facts.peers, g.facts.hosts = known, hosts
 	}
-	return g.facts
+	f := g.facts
+	f.former = slices.Collect(maps.Keys(g.former))
+	return f
 }
 
 // SetSubnets tells the node's pod subnets and the networks of the gateway routers.

@@ -2,6 +2,8 @@ package gateway
 
 import (
 	"errors"
+	"log/slog"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -200,6 +202,35 @@ func TestServiceAddresses(t *testing.T) {
 	st.config.ServiceCIDRs = s.ServiceCIDRs
 	if got := st.hairpin().HostAddrs; !slices.Equal(got, []netip.Addr{second}) {
 		t.Errorf("the hairpin has flows for %v, want for %s alone", got, second)
+	}
+}
+
+// OVN must not send with an address that is no longer the host's, unless a Service or another
+// node has it by now.
+func TestFormerAddresses(t *testing.T) {
+	addr := netip.MustParseAddr
+	f := facts{peers: []netip.Addr{addr("192.0.2.2")}, former: []netip.Addr{addr("192.0.2.1"), addr("192.0.2.2"), addr("192.0.2.3"), addr("192.0.2.4")}}
+	h := Host{Addresses: []link.Address{address("192.0.2.4/24", "eth0")}}
+	st := newState(h, Node{}, Settings{}, f)
+	st.setAddrs(f, []netip.Addr{addr("192.0.2.3")})
+	want := map[netip.Addr]bpf.AddrKind{
+		addr("192.0.2.1"): bpf.AddrFormer, addr("192.0.2.2"): bpf.AddrPeer, addr("192.0.2.3"): bpf.AddrVIP, addr("192.0.2.4"): bpf.AddrHost,
+	}
+	if !maps.Equal(st.addrs, want) {
+		t.Errorf("addresses %v, want %v", st.addrs, want)
+	}
+}
+
+// How many former addresses are kept is bounded; those that were looked for longest go first.
+func TestFormerAddressesAreBounded(t *testing.T) {
+	g := New(Options{Log: slog.New(slog.DiscardHandler), Changed: func() {}})
+	g.Forget([]netip.Addr{netip.MustParseAddr("192.0.2.1")})
+	g.former[netip.MustParseAddr("192.0.2.1")] = flushes
+	for i := range maxFormer {
+		g.Forget([]netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})})
+	}
+	if _, kept := g.former[netip.MustParseAddr("192.0.2.1")]; kept || len(g.former) != maxFormer {
+		t.Errorf("%d kept, the oldest among them: %t", len(g.former), kept)
 	}
 }
 

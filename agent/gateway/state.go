@@ -17,6 +17,7 @@ import (
 type facts struct {
 	inSync bool           // ovn-controller knows what the southbound database says
 	peers  []netip.Addr   // other nodes' addresses
+	former []netip.Addr   // that were the host's, and are not any more
 	hosts  []netip.Addr   // all that are known of other nodes' hosts, sorted
 	joins  []netip.Prefix // the networks of the gateway routers
 	pods   []netip.Prefix // this node's pod subnets
@@ -36,7 +37,7 @@ func newState(h Host, n Node, s Settings, f facts) state {
 }
 
 // setAddrs enters whose each address is. One that would be of several kinds is
-// of the first: host, VIP, peer.
+// of the first: host, VIP, peer, former.
 func (st *state) setAddrs(f facts, vips []netip.Addr) {
 	enter := func(kind bpf.AddrKind, addrs []netip.Addr) {
 		for _, a := range addrs {
@@ -48,6 +49,7 @@ func (st *state) setAddrs(f facts, vips []netip.Addr) {
 	enter(bpf.AddrHost, hostAddrs(st.host))
 	enter(bpf.AddrVIP, vips)
 	enter(bpf.AddrPeer, f.peers)
+	enter(bpf.AddrFormer, f.former)
 }
 
 // programConfig returns the programs' settings. Without a bridge that is up,
@@ -120,6 +122,7 @@ func (st state) input(ports openflow.Ports, services map[bpf.ServiceKey]bpf.Serv
 
 var addrKinds = map[bpf.AddrKind]verdict.AddrKind{
 	bpf.AddrHost: verdict.AddrHost, bpf.AddrVIP: verdict.AddrVIP, bpf.AddrOVN: verdict.AddrOVN, bpf.AddrPeer: verdict.AddrPeer,
+	bpf.AddrFormer: verdict.AddrFormer,
 }
 
 var serviceOwners = map[bpf.ServiceOwner]verdict.ServiceOwner{bpf.ServiceOVN: verdict.ServiceOVN, bpf.ServiceHost: verdict.ServiceHost}

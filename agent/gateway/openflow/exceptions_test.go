@@ -84,9 +84,7 @@ func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.R
 	switch {
 	case dir != verdict.FromWire && p.Position != verdict.Unfragmented && unseen(m, dir, *f) != r.Verdict():
 		return &exception{"fragment: what is behind its IP header is not seen", unseen(m, dir, *f)}
-	case r == verdict.OutPlain && p.Position == verdict.Unfragmented && !n.Config.Local && p.Proto == corpus.ProtoTCP &&
-		(p.Src == n.Config.Node4 || p.Src == n.Config.Node6) &&
-		slices.Contains(n.Sockets, corpus.Socket{Proto: p.Proto, Local: netip.AddrPortFrom(p.Src, p.SrcPort)}) && looksInRange(n, p.SrcPort):
+	case r == verdict.OutPlain && fromListener(n, f):
 		return &exception{"from a port of a listening socket in the range", verdict.Drop}
 	case r == verdict.ClusterDestination && p.Position == verdict.Later && !at.inner(p.Dst) && !n.Config.Connected:
 		return &exception{"fragment of one that was dropped", verdict.Host}
@@ -129,6 +127,20 @@ func unseen(m verdict.Model, dir verdict.Direction, f verdict.Frame) verdict.Ver
 // beforeAddress reports whether a reason does not depend on what IP carries.
 func beforeAddress(r verdict.Reason) bool {
 	return r <= verdict.OVNAddress && r != verdict.Geneve
+}
+
+// fromListener reports whether OVN sends f from the port of a socket of the host's that listens.
+// Flows read neither the ports of a fragment nor what is behind another network's tag.
+func fromListener(n *corpus.Node, f *verdict.Frame) bool {
+	p := &f.IP
+	if n.Config.Local || p.Proto != corpus.ProtoTCP || p.Position != verdict.Unfragmented || p.Src != n.Config.Node4 && p.Src != n.Config.Node6 {
+		return false
+	}
+	if f.Tagged && (f.VID != n.Config.VLAN || n.Config.VLAN == 0 || f.Type != corpus.EtherIPv4 && f.Type != corpus.EtherIPv6) {
+		return false
+	}
+	local := netip.AddrPortFrom(p.Src, p.SrcPort)
+	return looksInRange(n, p.SrcPort) && slices.Contains(n.Sockets, corpus.Socket{Proto: p.Proto, Local: local})
 }
 
 func looksInRange(n *corpus.Node, port uint16) bool {

@@ -62,6 +62,11 @@ func (b *builder) guard() {
 	for _, p := range b.c.PodCIDRs {
 		b.decide(verdict.Unsnated, tableGuard, 500, ip(p.Addr()).fromNet(p), "drop")
 	}
+	for a, kind := range b.kinds {
+		if kind == verdict.AddrFormer {
+			b.decide(verdict.Unsnated, tableGuard, 520, ip(a).from(a), "drop")
+		}
+	}
 	for _, p := range b.c.RoutablePods {
 		b.add(tableGuard, 510, ip(p.Addr()).fromNet(p), resubmit(next))
 	}

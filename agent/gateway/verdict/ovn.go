@@ -33,7 +33,8 @@ func (m Model) fromOVN(f *Frame) Decision {
 		return Decision{Reason: OutPlain}
 	case contains(m.Config.ServiceCIDRs, p.V6, p.Dst), contains(m.Config.Masquerade, p.V6, p.Dst):
 		return Decision{Reason: SvcLeak}
-	case contains(m.Config.PodCIDRs, p.V6, p.Src) && !contains(m.Config.RoutablePods, p.V6, p.Src):
+	case contains(m.Config.PodCIDRs, p.V6, p.Src) && !contains(m.Config.RoutablePods, p.V6, p.Src),
+		p.Src.IsValid() && !p.mapped(p.Src) && m.kind(p.Src) == AddrFormer:
 		return Decision{Reason: Unsnated}
 	}
 	return m.guarded(f)

@@ -157,7 +157,7 @@ var rules = [reasonCount]Rule{
 	GARPGuard:    {Name: "garp_guard", Verdict: Drop, Direction: FromOVN, Packet: "ARP announcement or unsolicited neighbour advertisement of an address that is not the node's, before the southbound database is in sync"},
 	NeighbourOut: {Name: "neighbour_out", Verdict: Out, Direction: FromOVN, Packet: "ARP, neighbour discovery"},
 	SvcLeak:      {Name: "svc_leak", Verdict: Drop, Direction: FromOVN, Packet: "to a service CIDR or a masquerade prefix"},
-	Unsnated:     {Name: "unsnated", Verdict: Drop, Direction: FromOVN, Packet: "from a pod CIDR that is not routable without NAT"},
+	Unsnated:     {Name: "unsnated", Verdict: Drop, Direction: FromOVN, Packet: "from a pod CIDR that is not routable without NAT, or from an address that was the node's"},
 	Oversized:    {Name: "oversized", Verdict: Host, Direction: FromOVN, Packet: "local gateway mode: IP, longer than the MTU"},
 	LocalOut:     {Name: "local_out", Verdict: Host, Direction: FromOVN, Packet: "local gateway mode: TCP, UDP or SCTP from the node"},
 	HostOwned:    {Name: "host_owned", Verdict: Drop, Direction: FromOVN, Packet: "from the node: UDP from a port of the SNAT range whose answers a socket of the host would get, or a protocol without ports that the host uses with this peer or has a raw socket for"},

@@ -10,14 +10,15 @@ import (
 type AddrKind uint8
 
 const (
-	AddrNone AddrKind = iota // nobody here
-	AddrHost                 // the host, OVN's router may share it
-	AddrVIP                  // nobody's, but services are served on it; who announces it is on the host
-	AddrOVN                  // OVN alone, as an egress IP
-	AddrPeer                 // another node
+	AddrNone   AddrKind = iota // nobody here
+	AddrHost                   // the host, OVN's router may share it
+	AddrVIP                    // nobody's, but services are served on it; who announces it is on the host
+	AddrOVN                    // OVN alone, as an egress IP
+	AddrPeer                   // another node
+	AddrFormer                 // nobody: it was the host's, and OVN may still translate to it
 )
 
-var addrKindNames = [...]string{AddrNone: "none", AddrHost: "host", AddrVIP: "vip", AddrOVN: "ovn", AddrPeer: "peer"}
+var addrKindNames = [...]string{AddrNone: "none", AddrHost: "host", AddrVIP: "vip", AddrOVN: "ovn", AddrPeer: "peer", AddrFormer: "former"}
 
 func (k AddrKind) String() string { return addrKindNames[k] }
 

@@ -128,6 +128,8 @@ func addressRows(f Family) []row {
 		rx("masquerade address", verdict.ClusterDestination, to(f.Masquerade, TCP(80, 443, SYN))),
 		rx("another node, ssh", verdict.NotOurs, to(f.Peer, TCP(4000, sshPort, SYN))),
 		rx("nobody here, ping", verdict.NotOurs, to(f.Foreign, f.Ping(1))),
+		rx("former address, ping", verdict.NotOurs, to(f.Former, f.Ping(1))),
+		rx("former address, range", verdict.NotOurs, to(f.Former, TCP(80, snatPort, ACK))),
 	}
 	if f.v6() {
 		rows = append(rows,

@@ -34,6 +34,7 @@ type Family struct {
 	Peer       netip.Addr // another node's
 	Remote     netip.Addr // has something to do with this node
 	Foreign    netip.Addr // has nothing to do with it
+	Former     netip.Addr // was the host's
 	Pod        netip.Addr // behind NAT
 	Routable   netip.Addr // a pod's without NAT
 	ClusterIP  netip.Addr
@@ -75,7 +76,7 @@ var (
 	V4 = Family{
 		Name: "v4", Node: addr("172.30.0.11"), Second: addr("172.30.0.111"), Management: addr("10.244.7.2"),
 		VIP: addr("192.0.2.80"), Egress: addr("172.30.0.200"), Peer: addr("172.30.0.12"),
-		Remote: addr("198.51.100.1"), Foreign: addr("172.30.0.77"), Pod: addr("10.244.1.3"), Routable: addr("10.244.7.3"),
+		Remote: addr("198.51.100.1"), Foreign: addr("172.30.0.77"), Former: addr("172.30.0.10"), Pod: addr("10.244.1.3"), Routable: addr("10.244.7.3"),
 		ClusterIP: addr("10.96.0.10"), Masquerade: addr("169.254.169.1"), Encap: addr("172.30.1.11"),
 		Inner: Inner{
 			Join: addr("100.64.0.3"), Wide: addr("11.15.255.1"), Last: addr("10.244.255.255"), Beside: addr("169.254.169.254"),
@@ -87,7 +88,7 @@ var (
 	V6 = Family{
 		Name: "v6", Node: addr("fd00:172:30::11"), Second: addr("fd00:172:30::111"), Management: addr("fd00:10:244:7::2"),
 		VIP: addr("2001:db8:80::80"), Egress: addr("fd00:172:30::200"), Peer: addr("fd00:172:30::12"),
-		Remote: addr("2001:db8:51::1"), Foreign: addr("fd00:172:30::77"), Pod: addr("fd00:10:244:1::3"), Routable: addr("fd00:10:244:7::3"),
+		Remote: addr("2001:db8:51::1"), Foreign: addr("fd00:172:30::77"), Former: addr("fd00:172:30::10"), Pod: addr("fd00:10:244:1::3"), Routable: addr("fd00:10:244:7::3"),
 		ClusterIP: addr("fd00:10:96::a"), Masquerade: addr("fd69::1"), Encap: addr("fd00:172:31::11"),
 		Inner: Inner{
 			Join: addr("fd98::3"), Wide: addr("2001:db8:110f::1"), Last: addr("fd00:10:244:ffff::1"), Beside: addr("fd69::8"),

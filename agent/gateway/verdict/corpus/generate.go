@@ -92,13 +92,13 @@ func (g *Generator) config(c *verdict.Config) {
 
 func (g *Generator) tables(n *Node) {
 	for _, f := range both {
-		for _, a := range []netip.Addr{f.Second, f.Management, f.VIP, f.Egress, f.Peer, f.Encap} {
+		for _, a := range []netip.Addr{f.Second, f.Management, f.VIP, f.Egress, f.Peer, f.Encap, f.Former} {
 			if g.rarely(6) {
 				delete(n.Addrs, a)
 			}
 		}
 		if g.rarely(4) {
-			n.Addrs[f.Foreign] = pick(g, verdict.AddrHost, verdict.AddrVIP, verdict.AddrOVN, verdict.AddrPeer)
+			n.Addrs[f.Foreign] = pick(g, verdict.AddrHost, verdict.AddrVIP, verdict.AddrOVN, verdict.AddrPeer, verdict.AddrFormer)
 		}
 	}
 	if g.rarely(4) {

@@ -64,7 +64,7 @@ func (g *Generator) part() []byte {
 func (g *Generator) any() netip.Addr {
 	f := g.family
 	of := []netip.Addr{
-		f.Node, f.Second, f.Management, f.VIP, f.Egress, f.Peer, f.Remote, f.Foreign,
+		f.Node, f.Second, f.Former, f.Management, f.VIP, f.Egress, f.Peer, f.Remote, f.Foreign,
 		f.Pod, f.Routable, f.ClusterIP, f.Masquerade, f.Encap, f.inner(g.rng.IntN(10)),
 	}
 	if f.v6() {

@@ -87,7 +87,7 @@ func internal() []netip.Prefix {
 func (f Family) addresses(n *Node) {
 	for a, kind := range map[netip.Addr]verdict.AddrKind{
 		f.Node: verdict.AddrHost, f.Second: verdict.AddrHost, f.Management: verdict.AddrHost, f.Encap: verdict.AddrHost,
-		f.VIP: verdict.AddrVIP, f.Egress: verdict.AddrOVN, f.Peer: verdict.AddrPeer,
+		f.VIP: verdict.AddrVIP, f.Egress: verdict.AddrOVN, f.Peer: verdict.AddrPeer, f.Former: verdict.AddrFormer,
 		f.InnerVIP: verdict.AddrVIP, f.InnerEgress: verdict.AddrOVN, f.InnerPeer: verdict.AddrPeer, f.InnerHost: verdict.AddrHost,
 	} {
 		n.Addrs[a] = kind
