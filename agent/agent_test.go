@@ -54,7 +54,10 @@ func TestValidate(t *testing.T) {
 		{"southbound", func(c *Config) { c.SBAddress = "tcp:10.0.0.1:6642,10.0.0.2:6642" }, `southbound database address "10.0.0.2:6642"`},
 		{"encap address", func(c *Config) { c.EncapIP = netip.MustParseAddr("0.0.0.0") }, "encap address 0.0.0.0"},
 		{"metrics", func(c *Config) { c.MetricsAddr = "nonsense" }, "metrics address: address nonsense"},
-		{"MTU", func(c *Config) { c.MTU = 1000 }, "MTU 1000"},
+		{"MTU", func(c *Config) { c.MTU = 575 }, "MTU 575: want 576..65535"},
+		{"MTU of IPv6", func(c *Config) {
+			c.MTU, c.ClusterSubnets = 1279, append(c.ClusterSubnets, netip.MustParsePrefix("fd00:10:244::/48"))
+		}, "MTU 1279: want 1280..65535"},
 		{"layout", func(c *Config) { c.Gateway.Layout = "routed" }, `gateway layout "routed": want direct, bridged or dedicated`},
 		{"backend", func(c *Config) { c.Gateway.Backend = "xdp" }, `gateway backend "xdp"`},
 		{"openflow without a bridge", func(c *Config) { c.Gateway.Backend = gateway.OpenFlow }, "openflow: only in layout bridged"},

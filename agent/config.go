@@ -6,6 +6,7 @@ import (
 	"net"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"k8s.io/client-go/rest"
@@ -13,6 +14,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
 )
 
@@ -70,9 +72,6 @@ type GatewayConfig struct {
 	ShadowRate    int // decisions a second that are compared with the model, at most; 0: none
 }
 
-// Limits of an MTU: IPv6 needs the lower, struct ip6_hdr the upper.
-const minMTU, maxMTU = 1280, 65535
-
 // minSNATPort is the first port that needs no privilege to bind.
 const minSNATPort = 1024
 
@@ -106,8 +105,8 @@ func (c Config) Validate() error {
 	if c.SNATPorts.First <= 32767 && c.SNATPorts.Last >= 30000 {
 		bad("SNAT port range %d-%d: overlaps the NodePort range 30000-32767", c.SNATPorts.First, c.SNATPorts.Last)
 	}
-	if c.MTU != 0 && (c.MTU < minMTU || c.MTU > maxMTU) {
-		bad("MTU %d: want %d..%d", c.MTU, minMTU, maxMTU)
+	if c.MTU != 0 {
+		errs = append(errs, annotation.CheckPodMTU(c.MTU, slices.ContainsFunc(c.ClusterSubnets, func(p netip.Prefix) bool { return p.Addr().Is6() })))
 	}
 	for _, d := range []struct{ name, path string }{
 		{"pin directory", c.PinDir}, {"run directory", c.RunDir}, {"OVS run directory", c.OVSRunDir}, {"OVN run directory", c.OVNRunDir}, {"CNI socket", c.CNISocket},

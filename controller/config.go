@@ -9,18 +9,14 @@ import (
 
 	"k8s.io/client-go/rest"
 
+	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
 )
 
-const (
-	defaultMTU = 1400
-	minMTU4    = 576
-	minMTU6    = 1280
-	maxMTU     = 65535
-)
+const defaultMTU = 1400
 
 // ClusterSubnet is a range of pod addresses and the prefix length of each node's part of it.
 type ClusterSubnet struct {
@@ -73,12 +69,8 @@ func (c Config) Validate() error {
 	if c.ACLLogRate < 0 {
 		errs = append(errs, fmt.Errorf("ACL logging rate %d is negative", c.ACLLogRate))
 	}
-	least := minMTU4
-	if c.hasFamily(false) {
-		least = minMTU6
-	}
-	if c.MTU != 0 && (c.MTU < least || c.MTU > maxMTU) {
-		errs = append(errs, fmt.Errorf("MTU %d: want %d..%d", c.MTU, least, maxMTU))
+	if c.MTU != 0 {
+		errs = append(errs, annotation.CheckPodMTU(c.MTU, c.hasFamily(false)))
 	}
 	return errors.Join(errs...)
 }

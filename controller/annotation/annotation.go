@@ -252,10 +252,26 @@ func ParsePodMTU(annotations map[string]string) (int, error) {
 		return 0, fmt.Errorf("%s: %w", PodMTU, ErrNotSet)
 	}
 	mtu, err := strconv.Atoi(v)
-	if err != nil || mtu < 576 || mtu > 65535 {
-		return 0, fmt.Errorf("parse annotation %s: %q is not 576 to 65535", PodMTU, v)
+	if err == nil {
+		err = CheckPodMTU(mtu, false)
+	}
+	if err != nil {
+		return 0, fmt.Errorf("parse annotation %s: %q: %w", PodMTU, v, err)
 	}
 	return mtu, nil
+}
+
+// CheckPodMTU refuses an MTU of pods, in bytes, that no interface of theirs may have: IPv4 needs
+// 576 (RFC 791), IPv6 1280 (RFC 8200), and the length in an IP header ends at 65535.
+func CheckPodMTU(mtu int, ipv6 bool) error {
+	least := 576
+	if ipv6 {
+		least = 1280
+	}
+	if mtu < least || mtu > 65535 {
+		return fmt.Errorf("MTU %d: want %d..65535", mtu, least)
+	}
+	return nil
 }
 
 // ParseRoutablePods says whether pods' addresses are known outside of the

@@ -104,6 +104,20 @@ func TestNoGateway(t *testing.T) {
 	}
 }
 
+func TestPodMTU(t *testing.T) {
+	for _, tt := range []struct {
+		mtu    int
+		v4, v6 bool
+	}{{575, false, false}, {576, true, false}, {1279, true, false}, {1280, true, true}, {65535, true, true}, {65536, false, false}} {
+		if err := CheckPodMTU(tt.mtu, false); (err == nil) != tt.v4 {
+			t.Errorf("%d with IPv4: %v", tt.mtu, err)
+		}
+		if err := CheckPodMTU(tt.mtu, true); (err == nil) != tt.v6 {
+			t.Errorf("%d with IPv6: %v", tt.mtu, err)
+		}
+	}
+}
+
 func TestMalformed(t *testing.T) {
 	tests := []struct {
 		key, value string
