@@ -79,7 +79,7 @@ func TestBadInput(t *testing.T) {
 		{"missing kubeconfig", []string{"agent", "--kubeconfig", "/no/such/file"}, `read kubeconfig "/no/such/file"`},
 		{"missing uplink", []string{"agent", kube, "--node-name", "n", "--gateway-interface", "nosuch0"}, "nosuch0"},
 		{"nothing pinned", []string{"gateway", "counters", "--pin-dir", "/no/such/dir"}, "/no/such/dir"},
-		{"several mistakes", []string{"agent", kube, "--node-name", "n", "--mtu", "3", "--pin-dir", "x"}, `want 1280..65535 (mtu is from -mtu); pin directory "x": not an absolute path (pin-dir is from -pin-dir)`},
+		{"several mistakes", []string{"agent", kube, "--node-name", "n", "--mtu", "3", "--pin-dir", "x"}, `want 576..65535 (mtu is from -mtu); pin directory "x": not an absolute path (pin-dir is from -pin-dir)`},
 		{"bad value without a command", []string{"-init-node=n", "-cluster-subnets=1"}, `ovnkube: invalid value "1"`},
 		{"no role", []string{"-loglevel=4"}, "nothing to run"},
 		{"two encapsulation addresses", []string{"agent", kube, "--node-name", "n", "--encap-ip", "192.0.2.1,192.0.2.2"}, "one address"},
