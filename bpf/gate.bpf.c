@@ -14,6 +14,7 @@
 #include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
+#include "host.h"
 #include "types.h"
 
 #define AF_INET 2
@@ -24,25 +25,6 @@ char _license[] SEC("license") = "GPL";
 
 const volatile __u64 host_netns = 0;
 __u32 period = 0; /* its lowest bit says which of gate_recent is written */
-
-/* The gateway's map; its definition is the same as in maps.h. */
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct port_bits);
-	__uint(pinning, LIBBPF_PIN_BY_NAME);
-} host_sockets SEC(".maps");
-
-/* The gateway's as well. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, struct ns_key);
-	__type(value, __u8);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(pinning, LIBBPF_PIN_BY_NAME);
-} host_protos SEC(".maps");
 
 /* What was bound in this period and in the one before. */
 struct {

@@ -9,6 +9,7 @@
 #include <linux/bpf.h>
 #include <bpf/bpf_helpers.h>
 
+#include "host.h"
 #include "note.h"
 #include "types.h"
 
@@ -84,24 +85,6 @@ struct {
 	__uint(map_flags, BPF_F_NO_PREALLOC);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } takeover SEC(".maps");
-
-/* Protocols without ports that the host itself uses, by peer. gate.bpf.c has it, too. */
-struct {
-	__uint(type, BPF_MAP_TYPE_HASH);
-	__uint(max_entries, 4096);
-	__type(key, struct ns_key);
-	__type(value, __u8);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
-	__uint(pinning, LIBBPF_PIN_BY_NAME);
-} host_protos SEC(".maps");
-
-struct {
-	__uint(type, BPF_MAP_TYPE_ARRAY);
-	__uint(max_entries, 1);
-	__type(key, __u32);
-	__type(value, struct port_bits);
-	__uint(pinning, LIBBPF_PIN_BY_NAME);
-} host_sockets SEC(".maps");
 
 static __always_inline int addr_eq(const struct addr *a, const struct addr *b)
 {
