@@ -268,6 +268,7 @@ func TestRights(t *testing.T) {
 	}{
 		{"controller", "list", "", "pods", "", true},
 		{"controller", "watch", "networking.k8s.io", "networkpolicies", "", true},
+		{"controller", "watch", "networking.k8s.io", "servicecidrs", "", true},
 		{"controller", "watch", "discovery.k8s.io", "endpointslices", "", true},
 		{"controller", "watch", "", "namespaces", "", true},
 		{"controller", "patch", "", "pods", "any", true},

@@ -61,7 +61,7 @@ func mustPrefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 func (c *clusterFlags) settings() []*setting.Setting {
 	list := []*setting.Setting{
 		{Flag: "cluster-subnets", Section: "default", Key: "cluster-subnets", Value: &c.subnets, About: []string{"cluster subnet"}, Usage: "pod `networks` CIDR[/HOSTLEN], by commas; HOSTLEN is the prefix length of one node's part"},
-		{Flag: "k8s-service-cidrs", Section: "kubernetes", Key: "service-cidrs", Value: &c.serviceCIDRs, About: []string{"service CIDR"}, Usage: "service `networks`, one a family, by commas"},
+		{Flag: "k8s-service-cidrs", Section: "kubernetes", Key: "service-cidrs", Value: &c.serviceCIDRs, About: []string{"service CIDR"}, Usage: "service `networks`, separated by commas; must cover the API server's"},
 		{Flag: "allow-external-ips", Section: "kubernetes", Key: "allow-external-ips", Value: optionalPrefixes{&c.externalIPs}, About: []string{"external IPs"}, Usage: "`networks` where Services' externalIPs may be, by commas; default: anywhere, as in Kubernetes, so whoever may write a Service takes what the cluster sends there (CVE-2020-8554)"},
 		{Flag: "mtu", Section: "default", Key: "mtu", Value: setting.Number(&c.mtu, 0, 65535), About: []string{"MTU"}, Usage: "MTU of pods in `bytes`; 0: the uplink's minus the encapsulation"},
 		{Flag: "snat-port-range", Section: "gateway", Key: "snat-port-range", Value: &c.snatPorts, About: []string{"SNAT port range"}, Usage: "local `ports` FIRST-LAST that are OVN's on every gateway: pods leave from them, the host never picks one"},

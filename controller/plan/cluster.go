@@ -37,8 +37,8 @@ type Store interface {
 }
 
 // Cluster is the observed cluster: stores of *corev1.Node, *corev1.Pod,
-// *corev1.Service, *discoveryv1.EndpointSlice, *corev1.Namespace and
-// *networkingv1.NetworkPolicy, with the indexes named below.
+// *corev1.Service, *discoveryv1.EndpointSlice, *corev1.Namespace,
+// *networkingv1.NetworkPolicy and *networkingv1.ServiceCIDR, with the indexes named below.
 type Cluster struct {
 	Config         Config
 	Nodes          Store
@@ -47,6 +47,7 @@ type Cluster struct {
 	EndpointSlices Store
 	Namespaces     Store
 	Policies       Store
+	ServiceCIDRs   Store // empty where the API server has none
 
 	lastServers atomic.Pointer[servers] // of the nodes as they were last asked for
 	usages      usages                  // of the policies
@@ -105,6 +106,11 @@ func (c *Cluster) Policy(namespace, name string) *networkingv1.NetworkPolicy {
 	return get[networkingv1.NetworkPolicy](c.Policies, namespace+"/"+name)
 }
 
+// ServiceCIDR returns the service network, or nil.
+func (c *Cluster) ServiceCIDR(name string) *networkingv1.ServiceCIDR {
+	return get[networkingv1.ServiceCIDR](c.ServiceCIDRs, name)
+}
+
 // NodePods returns the pods bound to the node, in no order.
 func (c *Cluster) NodePods(name string) []*corev1.Pod { return index[corev1.Pod](c.Pods, ByNode, name) }
 
@@ -142,6 +148,7 @@ func (c *Cluster) Keys() []Key {
 			}
 		}
 	}
+	add(KindServiceCIDR, c.ServiceCIDRs)
 	add(KindNode, c.Nodes)
 	add(KindService, c.Services)
 	keys = append(keys, c.selectorKeys()...)

@@ -13,6 +13,7 @@ type Kind uint8
 // The kinds of owners.
 const (
 	KindCluster Kind = iota + 1
+	KindServiceCIDR
 	KindNode
 	KindService
 	KindSelector
@@ -24,6 +25,8 @@ func (k Kind) String() string {
 	switch k {
 	case KindCluster:
 		return "cluster"
+	case KindServiceCIDR:
+		return "servicecidr"
 	case KindNode:
 		return "node"
 	case KindService:
@@ -39,7 +42,7 @@ func (k Kind) String() string {
 }
 
 // Key names an owner of rows. Its String form is what rows carry in the
-// database: "cluster", "node/<name>", "service/<namespace>/<name>",
+// database: "cluster", "node/<name>", "servicecidr/<name>" (which owns none), "service/<namespace>/<name>",
 // "selector/<port group>", "policy/<namespace>/<name>", "pod/<namespace>/<name>".
 type Key struct {
 	Kind            Kind
@@ -85,10 +88,8 @@ func (k Key) String() string {
 	switch k.Kind {
 	case KindCluster:
 		return "cluster"
-	case KindNode:
-		return "node/" + k.Name
-	case KindSelector:
-		return "selector/" + k.Name
+	case KindNode, KindSelector, KindServiceCIDR:
+		return k.Kind.String() + "/" + k.Name
 	default:
 		return k.Kind.String() + "/" + k.Namespace + "/" + k.Name
 	}
@@ -109,6 +110,8 @@ func ParseKey(s string) (Key, error) {
 		return ClusterKey(), nil
 	case kind == "node" && rest != "" && !namespaced:
 		return NodeKey(rest), nil
+	case kind == "servicecidr" && rest != "" && !namespaced:
+		return ServiceCIDRKey(rest), nil
 	case kind == "selector" && rest != "" && !namespaced:
 		return SelectorKey(rest), nil
 	case kind == "policy" && valid:
@@ -118,5 +121,5 @@ func ParseKey(s string) (Key, error) {
 	case kind == "service" && valid:
 		return ServiceKey(namespace, name), nil
 	}
-	return Key{}, fmt.Errorf("parse owner key %q: not cluster, node/<name>, selector/<port group>, or pod, service or policy with /<namespace>/<name>", s)
+	return Key{}, fmt.Errorf("parse owner key %q: not cluster, node/<name>, servicecidr/<name>, selector/<port group>, or pod, service or policy with /<namespace>/<name>", s)
 }

@@ -16,6 +16,8 @@ func Rows(c *Cluster, key Key) ([]Row, error) {
 	switch key.Kind {
 	case KindCluster:
 		rows = append(clusterRows(c), meterRows(c)...)
+	case KindServiceCIDR:
+		err = checkServiceCIDR(c, key.Name)
 	case KindNode:
 		rows, err = nodeRows(c, key.Name)
 	case KindSelector:

@@ -40,6 +40,8 @@ func Affected(c *plan.Cluster, old, now any) []plan.Key {
 		if was == nil || is == nil || !reflect.DeepEqual(was.Spec, is.Spec) {
 			insert(keys, plan.PolicyAffects(c, was, is))
 		}
+	case *networkingv1.ServiceCIDR:
+		keys[plan.ServiceCIDRKey(obj.Name)] = struct{}{}
 	case *corev1.Namespace:
 		was, _ := old.(*corev1.Namespace)
 		is, _ := now.(*corev1.Namespace)

@@ -79,7 +79,9 @@ type account struct {
 type source struct {
 	resources []resource
 	informers []*informer.Informer // of the resources
-	annotate  annotator
+
+	serviceCIDRs *informer.Informer // not among them: an API server may have none
+	annotate     annotator
 }
 
 // New returns a loop that is not running. The database's must not be yet.
@@ -115,6 +117,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
+		go l.followServiceCIDRs(ctx)
 		if wait() != nil {
 			return nil // only when the context has ended
 		}

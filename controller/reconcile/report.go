@@ -31,6 +31,10 @@ func (l *Loop) report(k plan.Key, reason string, err error) {
 // object is what events about the key go to, nil if there is nothing.
 func (l *Loop) object(k plan.Key) runtime.Object {
 	switch k.Kind {
+	case plan.KindServiceCIDR:
+		if s := l.cluster.ServiceCIDR(k.Name); s != nil {
+			return s
+		}
 	case plan.KindNode:
 		if n := l.cluster.Node(k.Name); n != nil {
 			return n

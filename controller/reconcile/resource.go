@@ -37,7 +37,10 @@ type resource struct {
 // first that books are made from.
 func newSource(client kubernetes.Interface, c *plan.Cluster, log *slog.Logger) source {
 	core, discovery, networking := client.CoreV1(), client.DiscoveryV1(), client.NetworkingV1()
-	s := source{annotate: newAnnotator(client)}
+	s := source{annotate: newAnnotator(client), serviceCIDRs: informer.New(networking.ServiceCIDRs(), informer.Options{
+		Name: "servicecidrs", Example: &networkingv1.ServiceCIDR{}, Transform: strip, RetryMax: watchRetryMax, Log: log,
+	})}
+	c.ServiceCIDRs = s.serviceCIDRs.GetIndexer()
 	add(&s, nodesResource, &c.Nodes, &corev1.Node{}, core.Nodes(), nil, log)
 	add(&s, podsResource, &c.Pods, &corev1.Pod{}, core.Pods(""), podIndexers(), log)
 	add(&s, "services", &c.Services, &corev1.Service{}, core.Services(""), serviceIndexers(), log)

@@ -15,6 +15,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/informer"
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
@@ -24,20 +25,14 @@ func (l *Loop) watch(ctx context.Context) (wait func() error, err error) {
 	l.source = newSource(l.client, &l.cluster, l.log)
 	var synced []cache.InformerSynced
 	for _, i := range l.informers {
-		reg, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
-			AddFunc:    func(obj any) { l.changed(nil, obj) },
-			UpdateFunc: func(old, obj any) { l.changed(old, obj) },
-			DeleteFunc: func(obj any) {
-				if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
-					obj = gone.Obj
-				}
-				l.changed(obj, nil)
-			},
-		})
+		reg, err := l.tell(i)
 		if err != nil {
-			return nil, fmt.Errorf("watch cluster: %w", err)
+			return nil, err
 		}
 		synced = append(synced, reg.HasSynced)
+	}
+	if _, err := l.tell(l.serviceCIDRs); err != nil {
+		return nil, err
 	}
 	for _, i := range l.informers {
 		go i.RunWithContext(ctx)
@@ -50,6 +45,24 @@ func (l *Loop) watch(ctx context.Context) (wait func() error, err error) {
 	}, nil
 }
 
+// tell has the loop told of the informer's changes.
+func (l *Loop) tell(i *informer.Informer) (cache.ResourceEventHandlerRegistration, error) {
+	reg, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc:    func(obj any) { l.changed(nil, obj) },
+		UpdateFunc: func(old, obj any) { l.changed(old, obj) },
+		DeleteFunc: func(obj any) {
+			if gone, ok := obj.(cache.DeletedFinalStateUnknown); ok {
+				obj = gone.Obj
+			}
+			l.changed(obj, nil)
+		},
+	})
+	if err != nil {
+		return nil, fmt.Errorf("watch cluster: %w", err)
+	}
+	return reg, nil
+}
+
 // NewCluster returns a cluster of these objects.
 func NewCluster(cfg plan.Config, objects ...runtime.Object) (*plan.Cluster, error) {
 	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
@@ -58,6 +71,7 @@ func NewCluster(cfg plan.Config, objects ...runtime.Object) (*plan.Cluster, erro
 	endpoints := cache.NewIndexer(cache.MetaNamespaceKeyFunc, sliceIndexers())
 	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	policies := cache.NewIndexer(cache.MetaNamespaceKeyFunc, policyIndexers())
+	serviceCIDRs := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
 	for _, obj := range objects {
 		var err error
 		switch obj := obj.(type) {
@@ -73,6 +87,8 @@ func NewCluster(cfg plan.Config, objects ...runtime.Object) (*plan.Cluster, erro
 			err = namespaces.Add(obj)
 		case *networkingv1.NetworkPolicy:
 			err = policies.Add(obj)
+		case *networkingv1.ServiceCIDR:
+			err = serviceCIDRs.Add(obj)
 		default:
 			err = fmt.Errorf("no plan reads a %T", obj)
 		}
@@ -82,7 +98,7 @@ func NewCluster(cfg plan.Config, objects ...runtime.Object) (*plan.Cluster, erro
 	}
 	return &plan.Cluster{
 		Config: cfg, Nodes: nodes, Pods: pods, Services: services, EndpointSlices: endpoints,
-		Namespaces: namespaces, Policies: policies,
+		Namespaces: namespaces, Policies: policies, ServiceCIDRs: serviceCIDRs,
 	}, nil
 }
 

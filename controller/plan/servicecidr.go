@@ -1,0 +1,44 @@
+package plan
+
+import (
+	"net/netip"
+	"slices"
+	"strings"
+)
+
+// ServiceCIDRKey names a ServiceCIDR. It owns no rows: what its reconciliation returns is whether
+// the configured service networks have room for its cluster IPs.
+func ServiceCIDRKey(name string) Key { return Key{Kind: KindServiceCIDR, Name: name} }
+
+// checkServiceCIDR returns an *Unserved for the networks of a ServiceCIDR from which the API server
+// gives out cluster IPs that are outside the configured ones. Networks of a family without pods
+// are not looked at: nothing of that family is served. A configured network that is wider than
+// the API server's is right.
+func checkServiceCIDR(c *Cluster, name string) error {
+	cidr := c.ServiceCIDR(name)
+	if cidr == nil || len(c.Config.ServiceCIDRs) == 0 {
+		return nil
+	}
+	var wrong shortfall
+	for _, text := range cidr.Spec.CIDRs {
+		p, err := netip.ParsePrefix(text)
+		if err != nil {
+			wrong.add("service network %q: %w", text, err)
+			continue
+		}
+		sameFamily := func(q netip.Prefix) bool { return q.Addr().Is4() == p.Addr().Is4() }
+		covers := func(q netip.Prefix) bool { return q.Bits() <= p.Bits() && q.Contains(p.Addr()) }
+		if slices.ContainsFunc(c.Config.ClusterCIDRs, sameFamily) && !slices.ContainsFunc(c.Config.ServiceCIDRs, covers) {
+			wrong.add("service network %s of the API server: outside the service networks %s (--k8s-service-cidrs)", p, prefixText(c.Config.ServiceCIDRs))
+		}
+	}
+	return unserved(wrong...)
+}
+
+func prefixText(prefixes []netip.Prefix) string {
+	var out []string
+	for _, p := range prefixes {
+		out = append(out, p.String())
+	}
+	return strings.Join(out, ",")
+}
