@@ -28,7 +28,7 @@ type FlowExplainer struct {
 
 // FlowExplanation is what would become of a packet.
 type FlowExplanation struct {
-	bpf.Counter          // what it counts as, without figures
+	bpf.Counter            // what it counts as, without figures
 	Packet      string     // which packets those are
 	Steps       []FlowStep // the flows that it meets, in order; the last decides
 }
