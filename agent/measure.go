@@ -71,7 +71,7 @@ func (a *agent) pageSource() page.Source {
 				return a.counters()
 			}
 			return a.hostSent.Append(a.counters)
-		}, Stats: a.gateway.Stats,
+		}, Stats: a.gateway.Stats, FrontEnds: a.gateway.FrontEnds,
 	}
 }
 

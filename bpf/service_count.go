@@ -201,3 +201,14 @@ func readCells(m *ebpf.Map, n int) ([][]gatewayCell, error) {
 	}
 	return out, nil
 }
+
+// FrontEnds returns the Service's port of every front end, also of those that are not counted for
+// want of a cell.
+func (g *Gateway) FrontEnds() map[ServiceKey]ServicePort {
+	c := g.counts
+	c.mu.Lock()
+	defer c.mu.Unlock()
+	out := maps.Clone(c.front)
+	maps.Copy(out, c.over)
+	return out
+}

@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -27,9 +28,19 @@ type FlowExplainer struct {
 
 // FlowExplanation is what would become of a packet.
 type FlowExplanation struct {
-	bpf.Counter          // what it counts as, without figures
-	Packet      string   // which packets those are
-	Steps       []string // the flows that it meets, in order; the last decides
+	bpf.Counter            // what it counts as, without figures
+	Packet      string     // which packets those are
+	Steps       []FlowStep // the flows that it meets, in order; the last decides
+}
+
+// FlowStep is a flow that the packet meets.
+type FlowStep struct {
+	Table, Match string   // Match is "" for a flow of every packet
+	Actions      []string // none: it drops
+}
+
+func (s FlowStep) String() string {
+	return fmt.Sprintf("%s: %s: %s", s.Table, cmp.Or(s.Match, "any other"), cmp.Or(strings.Join(s.Actions, ", "), "drop"))
 }
 
 // FlowPlace is where the flows are.
@@ -99,7 +110,7 @@ func explanation(steps []ovs.Step, size int) (FlowExplanation, error) {
 		if asked && longer != long {
 			continue
 		}
-		x.Steps = append(x.Steps, describeStep(s))
+		x.Steps = append(x.Steps, flowStep(s))
 		most := 0
 		for _, a := range s.Actions {
 			if _, err := fmt.Sscanf(a, "check_pkt_larger(%d)", &most); err == nil {
@@ -120,17 +131,10 @@ func explanation(steps []ovs.Step, size int) (FlowExplanation, error) {
 	return x, errors.New("explain frame: none of the flows that it meets is of this agent's version")
 }
 
-func describeStep(s ovs.Step) string {
-	match, does := "any other", "drop"
-	if s.Match != "" {
-		match = s.Match
-	}
-	var actions []string
+func flowStep(s ovs.Step) FlowStep {
+	out := FlowStep{Table: openflow.TableName(s.Table), Match: s.Match}
 	for _, a := range s.Actions {
-		actions = append(actions, openflow.DescribeAction(a))
+		out.Actions = append(out.Actions, openflow.DescribeAction(a))
 	}
-	if len(actions) > 0 {
-		does = strings.Join(actions, ", ")
-	}
-	return fmt.Sprintf("%s: %s: %s", openflow.TableName(s.Table), match, does)
+	return out
 }

@@ -3,6 +3,7 @@ package gateway
 import (
 	"cmp"
 	"context"
+	"maps"
 	"slices"
 	"sync"
 	"time"
@@ -48,6 +49,13 @@ func (f *flowServices) set(changes map[bpf.ServiceKey]bpf.ServicePort, full bool
 			f.ports[k] = port
 		}
 	}
+}
+
+// frontEnds returns the Service's port of every front end.
+func (f *flowServices) frontEnds() map[bpf.ServiceKey]bpf.ServicePort {
+	f.mu.Lock()
+	defer f.mu.Unlock()
+	return maps.Clone(f.ports)
 }
 
 // counts reads the flows. Where they cannot be read it is what it was.

@@ -263,6 +263,18 @@ func (g *Gateway) ServiceCounts() (counts []bpf.ServiceCount, uncounted int, err
 	return nil, 0, nil
 }
 
+// FrontEnds returns the Service's port of every front end that is counted, or would be if there were
+// room. It returns none where no Service is counted.
+func (g *Gateway) FrontEnds() map[bpf.ServiceKey]bpf.ServicePort {
+	if f := g.flowServices; f != nil {
+		return f.frontEnds()
+	}
+	if p := g.counting.Load(); p != nil {
+		return p.FrontEnds()
+	}
+	return nil
+}
+
 func (g *Gateway) interesting(table, name string) bool {
 	switch table {
 	case "Open_vSwitch":

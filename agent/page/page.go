@@ -31,6 +31,8 @@ type Source struct {
 	Info     Info
 	Counters func() ([]bpf.Counter, error)
 	Stats    func() gateway.Stats
+	// FrontEnds returns the Service's port of each front end; nil: there are none.
+	FrontEnds func() map[bpf.ServiceKey]bpf.ServicePort
 }
 
 // State is what the page shows, and what /status.json is.
@@ -97,13 +99,14 @@ func (p *Page) State() State {
 // policy lets a page run what is in it, ask its own server, and nothing else.
 const policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
-// Register adds / and /status.json to mux, behind protect.
+// Register adds /, /status.json and /services.json to mux, behind protect.
 func (p *Page) Register(mux *http.ServeMux, protect func(http.Handler) http.Handler) {
 	mux.Handle("GET /{$}", protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Header().Set("Content-Security-Policy", policy)
 		_, _ = w.Write(html) // who has gone does not read it
 	})))
+	mux.Handle("GET /services.json", protect(http.HandlerFunc(p.services)))
 	mux.Handle("GET /status.json", protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "application/json")
 		w.Header().Set("Cache-Control", "no-store")

@@ -2,9 +2,11 @@ package status
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"net/http"
+	"net/netip"
 
 	dto "github.com/prometheus/client_model/go"
 )
@@ -41,6 +43,40 @@ func Services(ctx context.Context, p Paths) (map[string]ServiceCount, error) {
 		c := out[serviceName(m)]
 		c.Name, c.Bytes = serviceName(m), m.GetCounter().GetValue()
 		out[c.Name] = c
+	}
+	return out, nil
+}
+
+// FrontEnd is an address at which a port of a Service is reached.
+type FrontEnd struct {
+	Address  netip.Addr
+	Protocol uint8
+	Port     uint16
+}
+
+// FrontEnds asks the agent which Service's port each front end is. Names are
+// namespace/name:port/protocol.
+func FrontEnds(ctx context.Context, p Paths) (map[FrontEnd]string, error) {
+	if p.Metrics == "" {
+		return nil, errors.New("ask the agent for front ends: it serves no metrics")
+	}
+	code, body, err := get(ctx, p.url()+"/services.json")
+	if err == nil && code != http.StatusOK {
+		err = fmt.Errorf("status %d", code)
+	}
+	var list []struct {
+		FrontEnd
+		Service string
+	}
+	if err == nil {
+		err = json.Unmarshal([]byte(body), &list)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("ask the agent for front ends: %w", err)
+	}
+	out := make(map[FrontEnd]string, len(list))
+	for _, f := range list {
+		out[f.FrontEnd] = f.Service
 	}
 	return out, nil
 }

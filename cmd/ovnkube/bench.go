@@ -22,7 +22,7 @@ const benchPort = 7117
 
 func benchCommands() *command {
 	return &command{
-		name: "bench", summary: "measure between two nodes that are in use", detail: `On one node:    ovnkube bench serve --peer ADDRESS-OF-THE-OTHER
+		name: "bench", group: groupTry, summary: "measure between two nodes that are in use", detail: `On one node:    ovnkube bench serve --peer ADDRESS-OF-THE-OTHER
 On the other:   ovnkube bench run ADDRESS-OF-THE-ONE
 
 It sends requests of a byte and streams between the two hosts, each for some seconds, and says how many

@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"io"
 	"strings"
-	"text/tabwriter"
 )
 
 // environment is what a command may write to.
@@ -21,6 +20,7 @@ type action func(ctx context.Context, args []string, env *environment) error
 type command struct {
 	name, arguments string
 	summary, detail string
+	group           string // of the root's commands: under which heading the root lists it
 	hidden          bool
 	setup           func(*flag.FlagSet) action
 	children        []*command
@@ -37,7 +37,7 @@ func (c *command) run(ctx context.Context, parent string, args []string, env *en
 			}
 		}
 		if args[0] == "help" {
-			return c.help(path, env.stdout)
+			return c.helpOn(path, args[1:], env.stdout)
 		}
 		if len(c.children) > 0 && !strings.HasPrefix(args[0], "-") {
 			return fmt.Errorf("%q is no command; see 'ovnkube %s'", strings.TrimSpace(path+" "+args[0]), strings.TrimSpace(path+" --help"))
@@ -63,53 +63,6 @@ func (c *command) run(ctx context.Context, parent string, args []string, env *en
 		return fmt.Errorf("%s: %w", path, err)
 	}
 	return nil
-}
-
-// help prints what a newcomer needs, and returns flag.ErrHelp.
-func (c *command) help(path string, w io.Writer) error {
-	fmt.Fprintf(w, "%s\n\nUsage: %s", c.summary, strings.TrimSpace("ovnkube "+path))
-	flags := flag.NewFlagSet(path, flag.ContinueOnError)
-	flags.SetOutput(w)
-	if c.setup != nil {
-		c.setup(flags)
-		fmt.Fprint(w, " [flags]")
-	}
-	if len(c.children) > 0 {
-		fmt.Fprint(w, " [command]")
-	}
-	fmt.Fprintln(w, strings.TrimRight(" "+c.arguments, " "))
-	if c.detail != "" {
-		fmt.Fprintf(w, "\n%s\n", c.detail)
-	}
-	if len(c.children) > 0 {
-		fmt.Fprintln(w, "\nCommands:")
-		table := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
-		for _, child := range c.children {
-			if !child.hidden {
-				fmt.Fprintf(table, "  %s\t%s\n", child.name, child.summary)
-			}
-		}
-		if err := table.Flush(); err != nil {
-			return err
-		}
-	}
-	if c.setup != nil {
-		fmt.Fprintln(w, "\nFlags:")
-		explained(flags, w).PrintDefaults()
-	}
-	return flag.ErrHelp
-}
-
-// explained leaves out the flags that are other spellings.
-func explained(all *flag.FlagSet, w io.Writer) *flag.FlagSet {
-	some := flag.NewFlagSet(all.Name(), flag.ContinueOnError)
-	some.SetOutput(w)
-	all.VisitAll(func(f *flag.Flag) {
-		if f.Usage != "" {
-			some.Var(f.Value, f.Name, f.Usage)
-		}
-	})
-	return some
 }
 
 // noArguments refuses what is left behind the flags.

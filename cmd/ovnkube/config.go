@@ -19,7 +19,7 @@ import (
 
 func configCommands() *command {
 	return &command{
-		name: "config", summary: "what is configured, and whether it can be right",
+		name: "config", group: groupLook, summary: "what is configured, and whether it can be right",
 		detail: `A setting is given by a flag, else by an environment variable (OVNKUBE_ and the flag's name,
 as OVNKUBE_MTU), else in the file, else in external_ids of Open vSwitch, else it has its
 default. docs/configuration.md lists them all.`,

@@ -8,10 +8,12 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"net/netip"
 	"os"
 	"os/exec"
 	"strings"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/frame"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
@@ -39,19 +41,36 @@ type question struct {
 	json                                                           bool
 }
 
-// answer is one packet and what becomes of it.
+// answer is a packet and what becomes of it, an element of -json.
 type answer struct {
-	Packet  string   `json:"packet"`
-	From    string   `json:"from"`
-	Layout  string   `json:"layout"`
-	Reason  string   `json:"reason"`
-	Rule    string   `json:"rule"`
-	Verdict string   `json:"verdict"`
-	Meaning string   `json:"meaning"`
-	Steps   []string `json:"steps"`
-	OVN     string   `json:"ovn,omitempty"` // what ovn-trace says
+	From      string `json:"from" doc:"wire: it arrives at the uplink; ovn: OVN sends it; host: the host sends it, in layout bridged"`
+	Direction string `json:"direction" doc:"rx: from the wire; tx: to the wire"`
+	Verdict   string `json:"verdict" doc:"host, ovn, both, out or drop"`
+	Reason    string `json:"reason" doc:"the rule that decides, as in 'ovnkube gateway counters -all'"`
+	Length    int    `json:"length" doc:"bytes of the frame"`
+	packetFields
+	Layout  string `json:"layout" doc:"of the gateway: direct, bridged or dedicated"`
+	Backend string `json:"backend" doc:"of the gateway: ebpf or openflow"`
+	Rule    string `json:"rule" doc:"which packets the rule is about, in words"`
+	Meaning string `json:"meaning" doc:"what the verdict means, in words"`
+	Steps   []step `json:"steps" doc:"what the rules asked, in order"`
+	OVN     string `json:"ovn,omitempty" doc:"output of ovn-trace, with -ovn-trace"`
 
 	frame []byte
+}
+
+// step is a question of the rules and its answer, or a flow that the packet meets.
+type step struct {
+	Asked    string     `json:"asked" doc:"what was asked: address, service, range, gate, socket, exchange, takeover, fragment, protocol, network, learn or remember; with flows, what their table is about"`
+	Address  netip.Addr `json:"address,omitzero" doc:"about which address"`
+	Port     uint16     `json:"port,omitempty" doc:"about which port; of ICMP the identifier"`
+	Protocol string     `json:"protocol,omitempty" doc:"about which protocol"`
+	Answer   string     `json:"answer,omitempty" doc:"the answer, in words"`
+	Idle     float64    `json:"idleSeconds,omitempty" doc:"seconds since the entry was last used"`
+	Match    string     `json:"match,omitempty" doc:"of a flow, as ovs-ofctl prints it; none: every packet"`
+	Actions  []string   `json:"actions,omitempty" doc:"of a flow; none: it drops"`
+
+	text string // the step on a terminal
 }
 
 func explainCommand(f *flag.FlagSet) action {
@@ -109,6 +128,9 @@ func (q *question) run(ctx context.Context, args []string, env *environment) err
 				return err
 			}
 		}
+		if q.json {
+			newNames(at).name(ctx, a.From, &a.packetFields, verdict.Parse(a.frame).IP)
+		}
 		answers = append(answers, a)
 	}
 	if q.json {
@@ -157,11 +179,11 @@ func (q *question) frames(args []string, at place) ([][]byte, error) {
 	return out, nil
 }
 
-// describe says who gets a frame that counts as c.
-func describe(f []byte, from, layout string, c bpf.Counter, packet string, steps []string) answer {
+// describe says what becomes of a frame that counts as c.
+func describe(f []byte, from, layout, backend string, c bpf.Counter, rule string, steps []step) answer {
 	return answer{
-		Packet: frame.Describe(f), From: from, Layout: layout,
-		Reason: c.Reason, Rule: packet, Verdict: c.Verdict, Meaning: meaning(c), Steps: append([]string{}, steps...), frame: f,
+		From: from, Direction: c.Direction, Verdict: c.Verdict, Reason: c.Reason, Length: len(f), packetFields: fieldsOf(f),
+		Layout: layout, Backend: backend, Rule: rule, Meaning: meaning(c), Steps: append([]step{}, steps...), frame: f,
 	}
 }
 
@@ -188,9 +210,13 @@ func printAnswers(w io.Writer, answers []answer) error {
 		if i > 0 {
 			fmt.Fprintln(w)
 		}
-		fmt.Fprintf(w, "packet   from %s, layout %s: %s\n", a.From, a.Layout, a.Packet)
+		layout := a.Layout
+		if a.Backend != string(gateway.EBPF) {
+			layout += ", backend " + a.Backend
+		}
+		fmt.Fprintf(w, "packet   from %s, layout %s: %s\n", a.From, layout, frame.Describe(a.frame))
 		for n, s := range a.Steps {
-			fmt.Fprintf(w, "%-9s%d. %s\n", map[bool]string{true: "asked"}[n == 0], n+1, s)
+			fmt.Fprintf(w, "%-9s%d. %s\n", map[bool]string{true: "asked"}[n == 0], n+1, s.text)
 		}
 		fmt.Fprintf(w, "decided  %s: %s\n", a.Reason, a.Rule)
 		if _, err := fmt.Fprintf(w, "verdict  %s: %s\n", a.Verdict, a.Meaning); err != nil {

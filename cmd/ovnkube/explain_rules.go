@@ -59,9 +59,13 @@ func (p programs) explain(_ context.Context, from string, f []byte) (answer, err
 	if err != nil {
 		return answer{}, err
 	}
-	var steps []string
+	var steps []step
 	for _, s := range x.Steps {
-		steps = append(steps, s.String())
+		out := step{Asked: s.Asked, Address: s.Addr, Port: s.Port, Answer: s.Answer, Idle: s.Age.Seconds(), text: s.String()}
+		if s.Proto != 0 {
+			out.Protocol = protocolName(s.Proto)
+		}
+		steps = append(steps, out)
 	}
 	packet := ""
 	for _, r := range verdict.Rules() {
@@ -69,7 +73,7 @@ func (p programs) explain(_ context.Context, from string, f []byte) (answer, err
 			packet = r.Packet
 		}
 	}
-	return describe(f, from, p.Layout.String(), x.Counter, packet, steps), nil
+	return describe(f, from, p.Layout.String(), string(gateway.EBPF), x.Counter, packet, steps), nil
 }
 
 type flows struct {
@@ -86,5 +90,9 @@ func (x flows) explain(ctx context.Context, from string, f []byte) (answer, erro
 	if err != nil {
 		return answer{}, err
 	}
-	return describe(f, from, x.wiring.Layout+", backend openflow", e.Counter, e.Packet, e.Steps), nil
+	var steps []step
+	for _, s := range e.Steps {
+		steps = append(steps, step{Asked: s.Table, Match: s.Match, Actions: s.Actions, text: s.String()})
+	}
+	return describe(f, from, x.wiring.Layout, string(gateway.OpenFlow), e.Counter, e.Packet, steps), nil
 }

@@ -18,11 +18,9 @@ const (
 	helperName  = "ovn-k8s-gateway-helper"
 )
 
-const ofFirst = "the first generation's command of this name, also by a link of that name: "
-
 func watcherCommand() *command {
 	return &command{
-		name: watcherName, summary: ofFirst + "the controller",
+		name: watcherName, group: groupFirst, summary: "run the controller",
 		detail: `The cluster and its API server are what ovn-k8s-overlay has left in external_ids of Open vSwitch, or
 ovs-vsctl put there (k8s-api-server, k8s-ca-certificate, k8s-api-token); every setting of 'ovnkube controller' is a flag here, too.`,
 		setup: func(f *flag.FlagSet) action {
@@ -49,7 +47,7 @@ ovs-vsctl put there (k8s-api-server, k8s-ca-certificate, k8s-api-token); every s
 
 func helperCommand() *command {
 	return &command{
-		name: helperName, summary: ofFirst + "the node agent, layout bridged",
+		name: helperName, group: groupFirst, summary: "run the node agent, layout bridged",
 		detail: `Its flows told host and OVN apart on the bridge; the agent's programs do now. An agent that ovn-k8s-overlay has
 started on this node ends for it. What it needs else it finds where ` + watcherName + ` does; every setting of 'ovnkube agent' is a flag
 here, too. Make the bridge with ovn-k8s-util nics-to-bridge.`,

@@ -18,7 +18,7 @@ import (
 
 func labCommands() *command {
 	return &command{
-		name: "lab", summary: "real OVN with several nodes on this machine, in network namespaces",
+		name: "lab", group: groupTry, summary: "a cluster to try on this machine: real OVN, several nodes, pods (docs/lab.md)",
 		detail: `A lab has a fabric with OVN's databases and northd, nodes with their own Open vSwitch
 and ovn-controller, and an outside host. With --cluster it also has a real API server,
 scheduler and controller manager, our controller, our agent on every node, and a stand-in

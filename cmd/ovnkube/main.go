@@ -74,25 +74,31 @@ type exitStatus int
 
 func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
+const controllerDetail = `It needs the API server, and OVN's Northbound and Southbound databases. Of several controllers one leads.
+It serves /metrics, /healthz and /readyz on ` + controllerMetrics + `.
+
+  ovnkube controller --kubeconfig /etc/kubernetes/admin.conf --nb-address tcp:192.0.2.1:6641 --sb-address tcp:192.0.2.1:6642`
+
+const agentDetail = `It needs root, the API server, and this node's Open vSwitch and ovn-controller. One agent runs on a node.
+When it ends, connections go on. It serves a status page, /metrics, /healthz and /readyz on ` + agentMetrics + `.
+
+  ovnkube agent --node-name node1 --kubeconfig /etc/kubernetes/admin.conf --sb-address tcp:192.0.2.1:6642`
+
 func root() *command {
 	return &command{
 		summary: "OVN as the control plane of Kubernetes networking, eBPF at the gateway.",
-		detail: `Start a role with its command, or the way the second generation is started:
-  ovnkube -init-master=NAME ...   runs the controller
-  ovnkube -init-node=NAME ...     runs the node agent
-Both may be given in one process. Single and double dashes are the same.`,
-		setup: classicCommand,
+		setup:   classicCommand,
 		children: []*command{
-			{name: controllerRole, summary: "keep OVN's Northbound database equal to the cluster", setup: controllerCommand},
-			{name: "agent", summary: "run this node: OVS settings, eBPF gateway, pods' interfaces", setup: agentCommand},
-			{name: "gateway", summary: "look at this node's gateway", children: []*command{
+			{name: controllerRole, group: groupRun, summary: "keep OVN's Northbound database equal to the cluster", detail: controllerDetail, setup: controllerCommand},
+			{name: "agent", group: groupRun, summary: "run this node: OVS settings, eBPF gateway, pods' interfaces", detail: agentDetail, setup: agentCommand},
+			{name: "gateway", group: groupLook, summary: "counters, explain, top, monitor: what this node's gateway decides", children: []*command{
 				{name: "counters", summary: "print what passed, by port, direction and reason", detail: countersDetail, setup: countersCommand},
 				{name: "explain", arguments: "[PROTOCOL SOURCE DESTINATION]", summary: "say who gets a packet, and why", detail: explainDetail, setup: explainCommand},
 				{name: "top", summary: "show the busiest flows and Services", detail: topDetail, setup: topCommand},
 				{name: "monitor", summary: "show live decisions, packet by packet", detail: monitorDetail, setup: monitorCommand},
 			}},
 			{
-				name: "status", summary: "whether this node's gateway is right, what is not, and what to do", setup: statusCommand,
+				name: "status", group: groupLook, summary: "whether this node's gateway is right, what is not, and what to do", setup: statusCommand,
 				detail: `It looks at the node itself and works when the agent is dead. Exit status: 0 right; 2 degraded: traffic
 goes on, something is missing; 3 broken: traffic does not go where it should; 1 it could not look.`,
 			},
@@ -105,7 +111,7 @@ goes on, something is missing; 3 broken: traffic does not go where it should; 1 
 			utilCommands(),
 			labCommands(),
 			{name: watchdogCommand, hidden: true, summary: "put a NIC back when moving its addresses fails; started by the mover", setup: watchdogSetup},
-			{name: "version", summary: "print the version", setup: versionCommand},
+			{name: "version", group: groupLook, summary: "print the version", setup: versionCommand},
 		},
 	}
 }

@@ -14,6 +14,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/frame"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
@@ -52,14 +53,15 @@ func newWatch(f *flag.FlagSet) *watch {
 	return w
 }
 
-// decision is one as -json prints it.
+// decision is a line of -json.
 type decision struct {
-	Time    time.Time `json:"time"`
-	From    string    `json:"from"`
-	Verdict string    `json:"verdict"`
-	Reason  string    `json:"reason"`
-	Length  int       `json:"length"`
-	Packet  string    `json:"packet"`
+	Time      time.Time `json:"time" doc:"when it was decided"`
+	From      string    `json:"from" doc:"wire: it arrived at the uplink; ovn: OVN sent it; host: the host sent it, in layout bridged"`
+	Direction string    `json:"direction" doc:"rx: from the wire; tx: to the wire"`
+	Verdict   string    `json:"verdict" doc:"host, ovn, both, out or drop"`
+	Reason    string    `json:"reason" doc:"the rule that decides, as in 'ovnkube gateway counters -all'"`
+	Length    int       `json:"length" doc:"bytes of the frame; of a GSO packet, all of it"`
+	packetFields
 }
 
 var sideNames = map[bpf.Side]string{bpf.FromWire: "wire", bpf.FromOVN: "ovn", bpf.FromHost: "host"}
@@ -81,7 +83,7 @@ func (w *watch) run(ctx context.Context, args []string, env *environment) error 
 		return err
 	}
 	defer m.Close()
-	print, done, err := w.printer(env.stdout)
+	print, done, err := w.printer(ctx, env.stdout, newNames(at))
 	if err != nil {
 		return err
 	}
@@ -128,8 +130,8 @@ func (w *watch) follow(ctx context.Context, m *bpf.Monitor, print func(bpf.Sampl
 	return nil
 }
 
-// printer returns what prints a sample, and what ends the output.
-func (w *watch) printer(stdout io.Writer) (print func(bpf.Sample) error, done func() error, err error) {
+// printer returns what prints a sample, and what ends the output. The names are for -json.
+func (w *watch) printer(ctx context.Context, stdout io.Writer, n *names) (print func(bpf.Sample) error, done func() error, err error) {
 	done = func() error { return nil }
 	switch {
 	case w.pcap != "":
@@ -152,22 +154,28 @@ func (w *watch) printer(stdout io.Writer) (print func(bpf.Sample) error, done fu
 	case w.json:
 		encoder := json.NewEncoder(stdout)
 		encoder.SetEscapeHTML(false)
-		print = func(s bpf.Sample) error { return encoder.Encode(decisionOf(s)) }
+		print = func(s bpf.Sample) error {
+			d, whole := decisionOf(s)
+			n.name(ctx, d.From, &d.packetFields, verdict.Parse(whole).IP)
+			return encoder.Encode(d)
+		}
 	default:
 		print = func(s bpf.Sample) error {
-			l := decisionOf(s)
-			_, err := fmt.Fprintf(stdout, "%s  from %-4s  %-4s  %-18s  %5d  %s\n", l.Time.Format("15:04:05.000000"), l.From, l.Verdict, l.Reason, l.Length, l.Packet)
+			d, whole := decisionOf(s)
+			packet, _, _ := cutLast(frame.Describe(whole), ", ") // its length would be that of what was captured
+			_, err := fmt.Fprintf(stdout, "%s  from %-4s  %-4s  %-18s  %5d  %s\n", d.Time.Format("15:04:05.000000"), d.From, d.Verdict, d.Reason, d.Length, packet)
 			return err
 		}
 	}
 	return print, done, nil
 }
 
-func decisionOf(s bpf.Sample) decision {
+// decisionOf returns the decision without the names of pod and Service, and the frame.
+func decisionOf(s bpf.Sample) (d decision, whole []byte) {
 	whole, length := tagged(s)
-	packet := frame.Describe(whole)
-	packet, _, _ = cutLast(packet, ", ") // its length would be that of what was captured
-	return decision{Time: s.Time, From: sideNames[s.Side], Verdict: s.Verdict, Reason: s.Reason, Length: length, Packet: packet}
+	return decision{
+		Time: s.Time, From: sideNames[s.Side], Direction: s.Direction, Verdict: s.Verdict, Reason: s.Reason, Length: length, packetFields: fieldsOf(whole),
+	}, whole
 }
 
 func cutLast(s, sep string) (before, after string, found bool) {

@@ -9,6 +9,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
@@ -63,17 +64,20 @@ func TestMonitorPrints(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	sample := bpf.Sample{Counter: bpf.Counter{Verdict: "ovn", Reason: "snat_port"}, Side: bpf.FromWire, Time: time.Unix(1700000000, 0), Len: len(dns), Frame: dns}
+	sample := bpf.Sample{Counter: bpf.Counter{Direction: "rx", Verdict: "ovn", Reason: "snat_port"}, Side: bpf.FromWire, Time: time.Unix(1700000000, 0), Len: len(dns), Frame: dns}
 	for name, tt := range map[string]struct {
 		w    watch
 		want []string
 	}{
 		"lines": {watch{}, []string{"from wire  ovn   snat_port", "42  02:00", "198.51.100.1->172.30.0.11, UDP 53->50000"}},
-		"JSON":  {watch{json: true}, []string{`"from":"wire","verdict":"ovn","reason":"snat_port","length":42`, "UDP 53->50000"}},
-		"pcap":  {watch{pcap: "-"}, []string{"ovn: snat_port, from wire", string(dns)}},
+		"JSON": {watch{json: true}, []string{
+			`"from":"wire","direction":"rx","verdict":"ovn","reason":"snat_port","length":42,"sourceMAC":"02:00:00:00:00:99","destinationMAC":"02:00:00:00:00:11"`,
+			`"protocol":"udp","source":"198.51.100.1","sourcePort":53,"destination":"172.30.0.11","destinationPort":50000}`,
+		}},
+		"pcap": {watch{pcap: "-"}, []string{"ovn: snat_port, from wire", string(dns)}},
 	} {
 		var out bytes.Buffer
-		print, done, err := tt.w.printer(&out)
+		print, done, err := tt.w.printer(t.Context(), &out, newNames(found{errRecord: status.ErrNone}))
 		if err != nil {
 			t.Fatal(err)
 		}

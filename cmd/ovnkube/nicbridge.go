@@ -17,7 +17,7 @@ import (
 
 func utilCommands() *command {
 	return &command{
-		name: "ovn-k8s-util", summary: "the first generation's tool of this name, also by a link of that name",
+		name: "ovn-k8s-util", group: groupFirst, summary: "move a NIC into an OVS bridge, and back",
 		children: []*command{
 			{
 				name: "nics-to-bridge", arguments: "NIC...", setup: nicsToBridge,

@@ -38,7 +38,7 @@ is as it was before. End the controller first: it would give the node a subnet a
 ovn-kubernetes needs these annotations: leave them there. A Node that does not exist is no error.`
 
 func nodeCommands() *command {
-	return &command{name: "node", summary: "prepare a node for maintenance", children: []*command{
+	return &command{name: "node", group: groupRun, summary: "prepare a node for maintenance", children: []*command{
 		{
 			name: "drain-gateway", arguments: "NODE", summary: "move North-South traffic of others away from a node's gateway", detail: drainDetail,
 			setup: func(f *flag.FlagSet) action {

@@ -37,7 +37,7 @@ setting of 'ovnkube agent' and 'ovnkube controller' is a flag here, too.`
 
 func overlayCommands() *command {
 	return &command{
-		name: "ovn-k8s-overlay", summary: "the first generation's set-up of nodes, also by a link of that name",
+		name: "ovn-k8s-overlay", group: groupFirst, summary: "set up nodes",
 		children: []*command{
 			{name: "master-init", summary: "make this node the master: part of the overlay", detail: initDetail, setup: nodeInit("master")},
 			{name: "minion-init", summary: "make this node a minion: part of the overlay", detail: initDetail, setup: nodeInit("minion")},

@@ -37,14 +37,16 @@ func Blocks(text string) ([]Block, error) {
 
 // Command is what a reader types, and what the document shows of the answer.
 type Command struct {
-	Line   string // lines that go on in the next are one
+	Line   string // one line, or with "> " several
 	Output []string
+	Shown  bool // Output is all that the command prints, because the block is a session
 }
 
-// Commands are those of the block: every line but comments, or where some begin with "$ " those, and
-// the others are their output.
+// Commands returns the commands of the block: every line but comments. In a block with lines that
+// begin with the prompt "$ ", those are the commands, lines behind them that begin with "> " go on
+// with the same command, and the others are its output.
 func (b Block) Commands() []Command {
-	const prompt = "$ "
+	const prompt, more = "$ ", "> "
 	joined := strings.Split(strings.ReplaceAll(strings.Join(b.Lines, "\n"), "\\\n", ""), "\n")
 	session := false
 	for _, line := range joined {
@@ -57,9 +59,13 @@ func (b Block) Commands() []Command {
 		case strings.TrimSpace(line) == "", !session && strings.HasPrefix(line, "#"):
 		case session && !asked && len(out) > 0:
 			last := &out[len(out)-1]
+			if further, ok := strings.CutPrefix(line, more); ok && len(last.Output) == 0 {
+				last.Line += "\n" + further
+				continue
+			}
 			last.Output = append(last.Output, line)
 		default:
-			out = append(out, Command{Line: strings.TrimSpace(typed)})
+			out = append(out, Command{Line: strings.TrimSpace(typed), Shown: session})
 		}
 	}
 	return out

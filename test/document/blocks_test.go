@@ -7,7 +7,7 @@ import (
 )
 
 func TestBlocks(t *testing.T) {
-	const text = "a `b`\n```\n# on the node\none \\\n  two\n\nthree  # why\n```\nc\n\n```sh\n$ four\nanswer\n\n$ five\n```\n"
+	const text = "a `b`\n```\n# on the node\none \\\n  two\n\nthree  # why\n```\nc\n\n```sh\n$ four\nanswer\n> no input\n\n$ five <<EOF\n> a: b\n>   c\n> EOF\n```\n"
 	blocks, err := Blocks(text)
 	if err != nil {
 		t.Fatal(err)
@@ -23,7 +23,7 @@ func TestBlocks(t *testing.T) {
 	}
 	want := [][]Command{
 		{{Line: "one   two"}, {Line: "three  # why"}},
-		{{Line: "four", Output: []string{"answer"}}, {Line: "five"}},
+		{{Line: "four", Output: []string{"answer", "> no input"}, Shown: true}, {Line: "five <<EOF\na: b\n  c\nEOF", Shown: true}},
 	}
 	if diff := cmp.Diff(want, commands); diff != "" {
 		t.Errorf("commands (-want +got):\n%s", diff)

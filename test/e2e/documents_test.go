@@ -2,8 +2,11 @@ package e2e
 
 import (
 	"fmt"
+	"io/fs"
 	"os"
+	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -13,36 +16,42 @@ import (
 )
 
 // untyped are the commands, and whole blocks, of README and docs that TestDocuments does not
-// type, each with the reason. What is not here is typed, and must succeed.
+// type, each with the reason. All other commands are typed, and must succeed. TestUntyped checks the
+// reasons: a test or a part of CI that a reason names must exist, and what is said to be no
+// command must not be one.
 var untyped = []exception{
-	{"README.md", "a node's network namespace", true, "a picture"},
+	{"README.md", "a node's network namespace", true, noCommand + "a picture"},
 	{"README.md", "make demo", false, ".ci/run does it, part demo"},
 	{"README.md", "make test", false, ".ci/run does it, part test"},
 	{"README.md", "ovnkube controller --kubeconfig /etc/kubernetes/admin.conf --nb-address ssl:", true, "wants databases with certificates: TestRaftTyped types controller.md's; the block below is this one over tcp"},
 	{"benchmarks-live.md", "ovnkube bench run --backends", false, "layout bridged wants OVS in the kernel, and the agent of a unit: TestRounds"},
-	{"benchmarks-live.md", `sed -i "s/gateway-backend`, true, "wants systemd, which no machine of ours runs"},
-	{"controller.md", "v1.multus-cni.io/default-network:", true, "an annotation: TestStaticAddresses in controller/reconcile"},
+	{"benchmarks-live.md", `sed -i "s/gateway-backend`, true, "wants systemd, which no machine of ours runs: TestUnits reads the units, TestRounds does the measurement"},
+	{"controller.md", "v1.multus-cni.io/default-network:", true, noCommand + "an annotation: TestStaticAddresses in controller/reconcile"},
 	{"controller.md", "ovs-pki init", true, raftTyped},
 	{"controller.md", "install -D -m 600 ovn1", true, raftTyped},
 	{"controller.md", "/usr/share/ovn/scripts/ovn-ctl", true, raftTyped},
 	{"controller.md", "ovnkube controller", true, raftTyped},
+	{"explain.md", "ovnkube gateway explain -tcp-flags ack", true, "wants a lab with flows: .ci/full runs TestEndToEnd with them, part native"},
 	{"first-generation.md", "", true, "TestTyped types it"},
 	{"install.md", "ovs-vsctl add-br breth0", true, "wants OVS in the kernel: TestGatewayVLAN does it"},
-	{"install.md", "docker build", true, "wants a registry and a cluster: make image and make e2e do it"},
+	{"install.md", "docker build", true, "wants a registry and a cluster: .ci/full builds the image, part image; .ci/run installs it, part e2e"},
 	{"install.md", "kubectl -n ovn-ebpf set image", true, wantsKubelets},
 	{"install.md", "helm upgrade ovn-ebpf deploy/helm/ovn-ebpf -n ovn-ebpf --reset-then-reuse-values --set image=", true, wantsKubelets},
 	{"install.md", "kubectl -n ovn-ebpf delete deployment/ovn-ebpf-controller", true, wantsKubelets},
 	{"install.md", "helm upgrade ovn-ebpf deploy/helm/ovn-ebpf -n ovn-ebpf --reset-then-reuse-values --set uninstall=true", true, wantsKubelets},
-	{"install.md", "patches:", true, "part of a kustomization: TestProbesByKustomize renders it"},
-	{"monitoring.md", "ovnkube agent …", true, "flags to add, with certificates of the reader's: metric/endpoint tests them"},
-	{"networkpolicy.md", "kubectl annotate namespace", true, "kubectl is not among the lab's programs: TestPolicy sets the same annotation"},
-	{"networkpolicy.md", "acl_log(ovn_pinctrl0)", true, "a line of a log: TestPolicy reads it"},
-	{"systemd.md", "systemctl", false, "no machine of ours runs systemd: TestUnits reads the units"},
+	{"install.md", "patches:", true, noCommand + "part of a kustomization: TestProbesByKustomize renders it"},
+	{"lab.md", "", true, "TestTutorial types it, in a lab of its own"},
+	{"monitoring.md", "ovnkube agent …", true, "flags to add, with certificates of the reader's: TestClients"},
+	{"networkpolicy.md", "acl_log(ovn_pinctrl0)", true, noCommand + "a line of a log: TestPolicy reads it"},
+	{"systemd.md", "systemctl", false, "wants systemd, which no machine of ours runs: TestUnits reads the units"},
 	{"takeover.md", "", true, "wants a node of ovn-kubernetes: TestFromOVNKubernetes types what is OVN's, and its agent has these flags"},
-	{"upstream.md", "make e2e", false, ".ci/run and .ci/full do it, parts e2e and upstream"},
+	{"upstream.md", "make e2e", false, ".ci/run does it, part e2e; .ci/full the other suites, part upstream"},
 }
 
-const wantsKubelets = "wants kubelets; nothing runs it, deploy's tests render its manifests"
+const (
+	noCommand     = "no command: "
+	wantsKubelets = "wants kubelets; TestUninstallHasNoSettingsOfItsOwn and TestSame render its manifests"
+)
 
 const raftTyped = "TestRaftTyped types it"
 
@@ -60,6 +69,58 @@ var endless = []struct{ begins, says, ready string }{
 	{"ovnkube agent", "", "http://127.0.0.1:9410/readyz"},
 	{"ovnkube gateway monitor", "from wire", ""},
 	{"ovnkube bench serve", "serving", ""},
+}
+
+// TestUntyped: what is not typed has a reason that is true.
+func TestUntyped(t *testing.T) {
+	tests, parts := map[string]bool{}, map[string]bool{}
+	function := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
+	err := filepath.WalkDir("../..", func(path string, d fs.DirEntry, err error) error {
+		if err != nil || !strings.HasSuffix(path, "_test.go") {
+			return err
+		}
+		text, err := os.ReadFile(path)
+		for _, m := range function.FindAllStringSubmatch(string(text), -1) {
+			tests[m[1]] = true
+		}
+		return err
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	part := regexp.MustCompile(`(?m)^(?:part |\t)([a-z0-9-]+)(?: |\))`)
+	for _, script := range []string{"run", "full"} {
+		text, err := os.ReadFile("../../.ci/" + script)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range part.FindAllStringSubmatch(string(text), -1) {
+			parts[".ci/"+script+" "+m[1]] = true
+		}
+	}
+	named, inPart := regexp.MustCompile(`Test[A-Z]\w*`), regexp.MustCompile(`(\.ci/\w+)[^;:]*, part (\S+?)(?:;|$)`)
+	for _, u := range untyped {
+		checked := false
+		for _, name := range named.FindAllString(u.why, -1) {
+			if checked = true; !tests[name] {
+				t.Errorf("%s, %q: there is no test %s", u.document, u.begins, name)
+			}
+		}
+		for _, m := range inPart.FindAllStringSubmatch(u.why, -1) {
+			if checked = true; !parts[m[1]+" "+m[2]] {
+				t.Errorf("%s, %q: %s has no part %s", u.document, u.begins, m[1], m[2])
+			}
+		}
+		if strings.HasPrefix(u.why, noCommand) {
+			checked = true
+			if path, err := exec.LookPath(strings.Fields(u.begins)[0]); err == nil && len(strings.Fields(u.begins)[0]) > 1 {
+				t.Errorf("%s, %q: it is a command, %s", u.document, u.begins, path)
+			}
+		}
+		if !checked {
+			t.Errorf("%s, %q: nothing checks %q", u.document, u.begins, u.why)
+		}
+	}
 }
 
 // documents, in the order in which they are read: the first sets up what the others look at.

@@ -13,7 +13,7 @@ var errNotYet = errors.New("it has not")
 // testMonitor: a monitor on node1 sees a connection from outside as it is decided,
 // and nothing stays on the hooks when it has ended.
 func testMonitor(t *testing.T, c *Cluster) {
-	argv := []string{c.Binary("ovnkube"), "gateway", "monitor", "-json", "-pin-dir", c.Node(1).PinDir, "-rate", "1000"}
+	argv := []string{c.Binary("ovnkube"), "gateway", "monitor", "-json", "-pin-dir", c.Node(1).PinDir, "-run-dir", c.Node(1).RunDir, "-rate", "1000"}
 	if c.flows {
 		out, err := c.Exec(t.Context(), "node1", argv...)
 		if err == nil || !strings.Contains(string(out), "no gateway program is attached") {
@@ -51,12 +51,19 @@ func testMonitor(t *testing.T, c *Cluster) {
 		})
 		decoder := json.NewDecoder(strings.NewReader(string(got.out)))
 		for range 2 {
-			var d struct{ From, Verdict, Reason, Packet string }
+			var d struct {
+				From, Direction, Verdict, Reason, Protocol, Source, Destination, Service string
+				DestinationPort                                                          int
+			}
 			if err := decoder.Decode(&d); err != nil {
 				t.Fatalf("%v: %s", err, got.out)
 			}
-			if d.From != "wire" || d.Reason != want || !strings.Contains(d.Packet, "->30080") {
+			if d.From != "wire" || d.Direction != "rx" || d.Reason != want || d.Protocol != "tcp" ||
+				d.Source != outside(v6).String() || d.Destination != front.Addr().String() || d.DestinationPort != nodePort {
 				t.Errorf("saw %+v, want %s", d, want)
+			}
+			if !c.local && !strings.HasPrefix(d.Service, "default/") { // there none is counted
+				t.Errorf("of which Service? %+v", d)
 			}
 		}
 	})

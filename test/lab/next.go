@@ -3,6 +3,7 @@ package lab
 import (
 	"fmt"
 	"io"
+	"strings"
 )
 
 // Next writes what to try in the lab that is up. command is how its commands are typed, like
@@ -30,9 +31,9 @@ func (l *Lab) Next(w io.Writer, command, which string) {
 		if !c.when {
 			continue
 		}
-		text := fmt.Sprintf("%s %s %s%s", command, c.verb, which, c.rest)
+		text := strings.TrimRight(fmt.Sprintf("%s %s %s%s", command, c.verb, which, c.rest), " ")
 		if c.what != "" {
-			text = fmt.Sprintf("%-72s # %s", text, c.what)
+			text = fmt.Sprintf("%-82s # %s", text, c.what)
 		}
 		fmt.Fprintln(w, "  "+text)
 	}

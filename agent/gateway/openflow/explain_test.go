@@ -2,6 +2,7 @@ package openflow_test
 
 import (
 	"encoding/hex"
+	"fmt"
 	"slices"
 	"strings"
 	"testing"
@@ -49,7 +50,7 @@ func (y *tally) explained(t *testing.T, x *gateway.FlowExplainer, n *corpus.Node
 	if err != nil {
 		t.Fatal(err)
 	}
-	teaches := strings.Contains(strings.Join(got.Steps, " "), "learn(")
+	teaches := strings.Contains(fmt.Sprint(got.Steps), "learn(")
 	if teaches && y.learnedFlows(t) != y.learned {
 		t.Errorf("explaining it taught the flows: %s\nbefore: %s", y.learnedFlows(t), y.learned)
 	}
@@ -76,7 +77,7 @@ func (y *tally) explained(t *testing.T, x *gateway.FlowExplainer, n *corpus.Node
 	steps := trace.Steps()
 	i := slices.IndexFunc(steps, func(s ovs.Step) bool { return s.Number == want.Number })
 	match, _, _ := strings.Cut(steps[i].Match, "nd_reserved=") // of which there is a flow for each value
-	if last := got.Steps[len(got.Steps)-1]; !long && match != "" && !strings.Contains(last, ": "+match) {
+	if last := got.Steps[len(got.Steps)-1]; !long && match != "" && !strings.Contains(last.String(), ": "+match) {
 		t.Errorf("decided by %q, want %q", last, steps[i].Match)
 	}
 	if strings.Contains(trace.Passes[0], "ct(zone=64003),recirc(") {

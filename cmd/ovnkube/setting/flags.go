@@ -8,14 +8,14 @@ func (s *Set) Declare(f *flag.FlagSet, role Role) {
 	of := func(o *Setting) bool { return o.Role == 0 || o.Role&role != 0 }
 	for _, o := range s.Settings {
 		if of(o) {
-			s.declare(f, o)
+			s.declare(f, o, true)
 		}
 	}
 	for _, a := range s.Aliases {
 		if a.Flag == "" || !of(s.byFlag(a.For)) {
 			continue
 		}
-		f.Var(&given{bool: a.Bool, set: func(v string) error {
+		f.Var(&given{bool: a.Bool, shared: true, set: func(v string) error {
 			if a.Deprecated {
 				s.note("-"+a.Flag, "deprecated, use -"+a.For)
 			}
@@ -30,7 +30,7 @@ func (s *Set) Declare(f *flag.FlagSet, role Role) {
 		if u.Flag == "" {
 			continue
 		}
-		f.Var(&given{bool: u.Bool, set: func(v string) error {
+		f.Var(&given{bool: u.Bool, shared: true, set: func(v string) error {
 			asks, err := u.asks(Entry{Value: v})
 			if err == nil && asks {
 				s.note("-"+u.Flag, "no effect: "+u.Why)
@@ -61,9 +61,17 @@ func (s *Set) note(flag, message string) {
 
 // given is a flag that knows that it was given.
 type given struct {
-	get  func() string // nil: nothing
-	set  func(string) error
-	bool bool
+	get    func() string // nil: nothing
+	set    func(string) error
+	bool   bool
+	shared bool // by Declare, which gives a command all settings of a role
+}
+
+// Shared reports whether Declare has made the flag with this value: it is a setting of a role, an
+// alias or an unused one, and not a flag that only its command has.
+func Shared(v flag.Value) bool {
+	g, ok := v.(*given)
+	return ok && g.shared
 }
 
 func (g *given) String() string {
@@ -91,13 +99,13 @@ func When(want bool, name, value string) func(string) ([]Assignment, error) {
 // DeclareSome makes flags of the settings with these names.
 func (s *Set) DeclareSome(f *flag.FlagSet, names ...string) {
 	for _, name := range names {
-		s.declare(f, s.byFlag(name))
+		s.declare(f, s.byFlag(name), false)
 	}
 }
 
-func (s *Set) declare(f *flag.FlagSet, o *Setting) {
+func (s *Set) declare(f *flag.FlagSet, o *Setting, shared bool) {
 	f.Var(&given{
-		get: o.Value.String, bool: isBool(o.Value),
+		get: o.Value.String, bool: isBool(o.Value), shared: shared,
 		set: func(v string) error { return s.give("-"+o.Flag, []Assignment{{o.Flag, v}}) },
 	}, o.Flag, o.Usage)
 }

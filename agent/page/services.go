@@ -1,0 +1,45 @@
+package page
+
+import (
+	"cmp"
+	"encoding/json"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"slices"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// FrontEnd is an address at which a port of a Service is reached, as /services.json has it.
+type FrontEnd struct {
+	Address  netip.Addr `json:"address"`
+	Protocol uint8      `json:"protocol"` // number of the IP protocol
+	Port     uint16     `json:"port"`
+	Service  string     `json:"service"` // namespace/name:port/protocol
+}
+
+// protocols are those of Services.
+var protocols = map[uint8]string{6: "TCP", 17: "UDP", 132: "SCTP"}
+
+// FrontEnds returns the front ends, sorted.
+func FrontEnds(of map[bpf.ServiceKey]bpf.ServicePort) []FrontEnd {
+	out := make([]FrontEnd, 0, len(of))
+	for k, p := range of {
+		out = append(out, FrontEnd{k.Addr, k.Proto, k.Port, fmt.Sprintf("%s/%s:%d/%s", p.Namespace, p.Name, p.Port, protocols[p.Proto])})
+	}
+	slices.SortFunc(out, func(a, b FrontEnd) int {
+		return cmp.Or(a.Address.Compare(b.Address), cmp.Compare(a.Protocol, b.Protocol), cmp.Compare(a.Port, b.Port))
+	})
+	return out
+}
+
+func (p *Page) services(w http.ResponseWriter, _ *http.Request) {
+	out := []FrontEnd{}
+	if source := p.source.Load(); source != nil && source.FrontEnds != nil {
+		out = FrontEnds(source.FrontEnds())
+	}
+	w.Header().Set("Content-Type", "application/json")
+	w.Header().Set("Cache-Control", "no-store")
+	_ = json.NewEncoder(w).Encode(out) // a client that has gone does not read it
+}

@@ -1,0 +1,96 @@
+package main
+
+import (
+	"context"
+	"net/netip"
+	"path/filepath"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
+)
+
+// names finds the pod and the Service of a packet at the gateway. It asks Open vSwitch for its
+// connection tracker and the agent for its front ends, at most once per interval, because a
+// monitor may see thousands of packets per second. What cannot be asked is not known.
+type names struct {
+	at       found
+	interval time.Duration
+
+	read     time.Time
+	pods     map[netip.Addr]string
+	services map[status.FrontEnd]string
+	tracked  map[tuple]netip.Addr // the pod's address of each direction of a translated connection
+}
+
+// tuple is how packets of one direction of a connection look outside.
+type tuple struct {
+	proto    uint8
+	src, dst netip.AddrPort
+}
+
+func newNames(at found) *names { return &names{at: at, interval: time.Second} }
+
+// name fills in pod and Service of a packet that came from a side, if they are known.
+func (n *names) name(ctx context.Context, side string, f *packetFields, p verdict.Packet) {
+	if !p.Src.IsValid() || n.at.errRecord != nil {
+		return
+	}
+	if !n.find(side, f, p) && time.Since(n.read) >= n.interval {
+		n.refresh(ctx)
+		n.find(side, f, p)
+	}
+}
+
+// find looks into what was read, and reports whether the pod was found.
+func (n *names) find(side string, f *packetFields, p verdict.Packet) bool {
+	front := status.FrontEnd{Address: p.Dst, Protocol: p.Proto, Port: p.DstPort}
+	inside := p.Dst
+	if side != "wire" {
+		front.Address, front.Port, inside = p.Src, p.SrcPort, p.Src
+	}
+	f.Service = n.services[front]
+	if _, is := n.pods[inside]; is {
+		f.PodAddress = inside
+	} else {
+		f.PodAddress = n.tracked[tuple{p.Proto, netip.AddrPortFrom(p.Src, p.SrcPort), netip.AddrPortFrom(p.Dst, p.DstPort)}]
+	}
+	f.Pod = n.pods[f.PodAddress]
+	return f.PodAddress.IsValid()
+}
+
+func (n *names) refresh(ctx context.Context) {
+	paths := n.at.record.Paths
+	n.pods, _ = podnet.Names(filepath.Join(n.at.runDir, "pods")) // an error: not known
+	n.services, _ = status.FrontEnds(ctx, paths)
+	list, _ := ovs.Conntrack(ctx, paths.OVSRunDir)
+	n.tracked = trackedPods(list)
+	n.read = time.Now()
+}
+
+// trackedPods returns the pod's address of every connection that OVN translates: a pod's own, which
+// leaves under the node's address, and one to a Service, which arrives at an address of the node
+// or of the Service. A tuple that two pods could have, like that of pings, is left out.
+func trackedPods(list []ovs.Tracked) map[tuple]netip.Addr {
+	out := map[tuple]netip.Addr{}
+	put := func(t tuple, pod netip.Addr) {
+		if was, there := out[t]; there && was != pod {
+			pod = netip.Addr{}
+		}
+		out[t] = pod
+	}
+	for _, c := range list {
+		o, r := c.Original, c.Reply
+		switch {
+		case o.Src != r.Dst && o.Dst == r.Src: // source translated
+			put(tuple{c.Proto, r.Src, r.Dst}, o.Src.Addr())
+			put(tuple{c.Proto, r.Dst, r.Src}, o.Src.Addr())
+		case o.Dst != r.Src: // destination translated, and maybe the source as well
+			put(tuple{c.Proto, o.Src, o.Dst}, r.Src.Addr())
+			put(tuple{c.Proto, o.Dst, o.Src}, r.Src.Addr())
+		}
+	}
+	return out
+}
