@@ -3,6 +3,10 @@ package metric_test
 import (
 	"flag"
 	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
@@ -24,6 +28,40 @@ func TestDocument(t *testing.T) {
 	document.Check(t, "../docs/metrics.md", map[string]string{
 		"agent": agentmetrics.Table().Markdown(), "controller": controller.Metrics().Markdown(), "reasons": reasons(),
 	}, *update, "go test ./metric -update")
+}
+
+var name = regexp.MustCompile(`\b(ovnkube|ovn_ebpf)_[a-z0-9_]+`)
+
+// Every metric that a document names is one of ours. What ends in _ stands for all that begin so.
+func TestDocumentedNames(t *testing.T) {
+	var families []string
+	for _, f := range slices.Concat(agentmetrics.Table(), controller.Metrics()) {
+		families = append(families, f.Name)
+		if f.Kind == metric.Histogram {
+			families = append(families, f.Name+"_bucket", f.Name+"_sum", f.Name+"_count")
+		}
+	}
+	documents, err := filepath.Glob("../docs/*.md")
+	if err != nil || len(documents) == 0 {
+		t.Fatalf("%d documents: %v", len(documents), err)
+	}
+	named := 0
+	for _, path := range append(documents, "../README.md", "../ARCHITECTURE.md", "../CONTRIBUTING.md") {
+		text, err := os.ReadFile(path)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, n := range name.FindAllString(string(text), -1) {
+			named++
+			is := func(family string) bool { return family == n || strings.HasSuffix(n, "_") && strings.HasPrefix(family, n) }
+			if !slices.ContainsFunc(families, is) {
+				t.Errorf("%s: no metric is called %s", path, n)
+			}
+		}
+	}
+	if named < 50 {
+		t.Errorf("%d names: are they still found?", named)
+	}
 }
 
 // reasons are the label sets of packets and bytes.

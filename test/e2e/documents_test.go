@@ -25,7 +25,7 @@ var untyped = []exception{
 	{"README.md", "make test", false, ".ci/run does it, part test"},
 	{"README.md", "ovnkube controller --kubeconfig /etc/kubernetes/admin.conf --nb-address ssl:", true, "wants databases with certificates: TestRaftTyped types controller.md's; the block below is this one over tcp"},
 	{"benchmarks-live.md", "ovnkube bench run --backends", false, "layout bridged wants OVS in the kernel, and the agent of a unit: TestRounds"},
-	{"benchmarks-live.md", `sed -i "s/gateway-backend`, true, "wants systemd, which no machine of ours runs: TestUnits reads the units, TestRounds does the measurement"},
+	{"benchmarks-live.md", `sed -i "s/^OVNKUBE_GATEWAY_BACKEND`, true, "wants systemd, which no machine of ours runs: TestUnits reads the units, TestRounds does the measurement"},
 	{"controller.md", "v1.multus-cni.io/default-network:", true, noCommand + "an annotation: TestStaticAddresses in controller/reconcile"},
 	{"controller.md", "ovs-pki init", true, raftTyped},
 	{"controller.md", "install -D -m 600 ovn1", true, raftTyped},
