@@ -11,6 +11,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cniconf"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
@@ -26,7 +27,7 @@ import (
 func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 	var errs []error
 	if cfg.CNIConfDir != "" {
-		errs = append(errs, removeFile(filepath.Join(cfg.CNIConfDir, ConfListName)))
+		errs = append(errs, removeFile(filepath.Join(cfg.CNIConfDir, ConfListName)), cniconf.Restore(cfg.CNIConfDir))
 	}
 	errs = append(errs, removeFile(cfg.CNISocket), removeMasquerade(ctx), status.Remove(cfg.RunDir))
 	inherited := gateway.Inherited(cfg.RunDir)

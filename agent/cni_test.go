@@ -18,6 +18,7 @@ import (
 	current "github.com/containernetworking/cni/pkg/types/100"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cniconf"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
@@ -77,7 +78,7 @@ func (r *cniRig) mustMeasure(pod string, there bool) {
 }
 
 func testVersions(t *testing.T, r *cniRig) {
-	info, err := r.runtime("cache").GetVersionInfo(t.Context(), pluginName)
+	info, err := r.runtime("cache").GetVersionInfo(t.Context(), cniconf.Plugin)
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -347,14 +348,14 @@ func TestAnnouncement(t *testing.T) {
 		{unready, 0, "before"},
 		{unready, withdrawAfter - time.Second, "before"},
 		{unready, time.Second, ""},
-		{nil, time.Second, pluginName},
-		{unready, time.Hour, pluginName}, // only now it is known to be unready
-		{unready, withdrawAfter / 2, pluginName},
-		{nil, 0, pluginName},
-		{unready, withdrawAfter, pluginName},
+		{nil, time.Second, cniconf.Plugin},
+		{unready, time.Hour, cniconf.Plugin}, // only now it is known to be unready
+		{unready, withdrawAfter / 2, cniconf.Plugin},
+		{nil, 0, cniconf.Plugin},
+		{unready, withdrawAfter, cniconf.Plugin},
 		{unready, withdrawAfter, ""},
 		{unready, withdrawAfter, ""},
-		{nil, 0, pluginName},
+		{nil, 0, cniconf.Plugin},
 	} {
 		now = now.Add(step.later)
 		if err := n.step(cfg, step.missing, now, slog.New(slog.DiscardHandler)); err != nil {
@@ -363,6 +364,41 @@ func TestAnnouncement(t *testing.T) {
 		content, err := os.ReadFile(path)
 		if (err != nil) != (step.want == "") || !strings.Contains(string(content), step.want) {
 			t.Errorf("step %d: %q, error %v", i, content, err)
+		}
+	}
+}
+
+// TestExclusive: once the node is ready, and whenever the other network's owner writes its file
+// anew, the runtime is kept from it, if that is wanted, and Restore gives it back.
+func TestExclusive(t *testing.T) {
+	for _, exclusive := range []bool{true, false} {
+		cfg := Config{CNIConfDir: t.TempDir(), CNISocket: "/run/nosuch.sock", CNIExclusive: exclusive}
+		other := filepath.Join(cfg.CNIConfDir, "10-flannel.conflist")
+		var n announcement
+		step := func(missing ...string) (there bool) {
+			t.Helper()
+			if err := os.WriteFile(other, []byte(`{"plugins": [{"type": "flannel"}]}`), 0o644); err != nil {
+				t.Fatal(err)
+			}
+			if err := n.step(cfg, missing, time.Now(), slog.New(slog.DiscardHandler)); err != nil {
+				t.Fatal(err)
+			}
+			_, err := os.Stat(other)
+			return err == nil
+		}
+		if !step("something") {
+			t.Errorf("exclusive %t: it is set aside before the node is ready", exclusive)
+		}
+		for range 2 {
+			if there := step(); there == exclusive {
+				t.Errorf("exclusive %t: it is there: %t", exclusive, there)
+			}
+		}
+		if err := cniconf.Restore(cfg.CNIConfDir); err != nil {
+			t.Error(err)
+		}
+		if b, err := os.ReadFile(other); err != nil || !strings.Contains(string(b), "flannel") {
+			t.Errorf("exclusive %t: after Restore %q, %v", exclusive, b, err)
 		}
 	}
 }

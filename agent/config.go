@@ -44,6 +44,7 @@ type Config struct {
 	PinDir, RunDir string
 	CNISocket      string
 	CNIConfDir     string   // "" = do not write
+	CNIExclusive   bool     // other networks' configurations in CNIConfDir are set aside
 	Watchdog       []string // command that puts the uplink back when moving its addresses fails; nil for none
 	CgroupPath     string   // cgroup2 mount; "" = the one that is found
 	MetricsAddr    string   // "" = do not serve

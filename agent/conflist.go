@@ -10,14 +10,13 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cniconf"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
 )
 
 // ConfListName is the CNI configuration's file name.
 const ConfListName = "10-ovn-kubernetes.conflist"
-
-const pluginName = "ovn-k8s-cni-overlay"
 
 // confList names 1.1.0 where runtimes look for it that know it: those ask for
 // STATUS and GC. Others read cniVersion alone.
@@ -26,7 +25,7 @@ func confList(socket string) ([]byte, error) {
 		"cniVersion":  "1.0.0",
 		"cniVersions": []string{"0.3.1", "0.4.0", "1.0.0", "1.1.0"},
 		"name":        "ovn-kubernetes",
-		"plugins":     []any{map[string]any{"type": pluginName, "serverSocket": socket}},
+		"plugins":     []any{map[string]any{"type": cniconf.Plugin, "serverSocket": socket}},
 	}, "", "  ")
 	return append(b, '\n'), err
 }
@@ -102,12 +101,26 @@ func (n *announcement) step(cfg Config, missing []string, now time.Time, log *sl
 	case is && (!n.written || !there): // also over one that another version has written
 		err := writeConfList(cfg.CNIConfDir, cfg.CNISocket)
 		n.written = err == nil
-		return err
+		return errors.Join(err, cfg.setOthersAside(log))
+	case is:
+		return cfg.setOthersAside(log)
 	case !want && there:
 		log.Warn("the node stays unready: withdrawing the CNI configuration", "missing", missing)
 		return removeFile(path)
 	}
 	return nil
+}
+
+// setOthersAside keeps runtimes from other networks' configurations, if it is wanted.
+func (c Config) setOthersAside(log *slog.Logger) error {
+	if !c.CNIExclusive {
+		return nil
+	}
+	done, err := cniconf.SetAside(filepath.Join(c.CNIConfDir, ConfListName))
+	for _, path := range done {
+		log.Warn("CNI configuration of another network set aside", "file", path)
+	}
+	return err
 }
 
 func (a *agent) announce(ctx context.Context) error {

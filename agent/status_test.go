@@ -130,6 +130,7 @@ func (r *rig) faults(all *testing.T, southbound, controller *daemon) []fault {
 		}
 	}
 	confList := filepath.Join(r.cfg.CNIConfDir, ConfListName)
+	flannel := filepath.Join(r.cfg.CNIConfDir, "10-flannel.conflist")
 	breth0 := "unix:" + r.sw.Dir + "/breth0.mgmt"
 	return []fault{
 		{"bridge down", run("ip", "link", "set", "breth0", "down"), run("ip", "link", "set", "breth0", "up"), "bridge", "breth0 is down"},
@@ -150,6 +151,16 @@ func (r *rig) faults(all *testing.T, southbound, controller *daemon) []fault {
 				t.Fatal(err)
 			}
 		}, r.again, "cni", "the runtime has no configuration"},
+		{"another network's configuration first", func(t *testing.T) {
+			if err := os.WriteFile(flannel, []byte(`{"name": "cbr0", "plugins": [{"type": "flannel"}]}`), 0o644); err != nil {
+				t.Fatal(err)
+			}
+		}, func(t *testing.T) {
+			if err := os.Remove(flannel); err != nil {
+				t.Fatal(err)
+			}
+			r.again(t)
+		}, "cni", "the runtime takes " + flannel + " (flannel) before " + ConfListName},
 		{"flows deleted", func(t *testing.T) { r.stop(); testnode.Run(t, "ovs-ofctl", "del-flows", breth0) }, r.again, "flows", "has none of ours"},
 		{"program detached", func(t *testing.T) {
 			r.stop()

@@ -1,7 +1,9 @@
 package status
 
 import (
+	"cmp"
 	"fmt"
+	"path/filepath"
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
@@ -291,7 +293,7 @@ func (j *judge) management() {
 }
 
 func (j *judge) cni() {
-	var lacks []string
+	var lacks, do []string
 	if err := j.CNI.Socket; err != nil {
 		lacks = append(lacks, fmt.Sprintf("no pod starts or ends: %v", err))
 	}
@@ -299,7 +301,20 @@ func (j *judge) cni() {
 		lacks = append(lacks, fmt.Sprintf("the runtime has no configuration: %v", err))
 	}
 	if lacks != nil {
-		j.add("cni", Broken, j.repair, "%s", strings.Join(lacks, "; "))
+		do = append(do, j.repair)
+	}
+	var earlier, named []string
+	for _, o := range j.CNI.Others {
+		if o.Earlier {
+			earlier, named = append(earlier, o.Path), append(named, fmt.Sprintf("%s (%s)", o.Path, cmp.Or(o.Plugin, "not readable")))
+		}
+	}
+	if earlier != nil {
+		lacks = append(lacks, fmt.Sprintf("new pods get another network: the runtime takes %s before %s", strings.Join(named, ", "), filepath.Base(j.Record.Paths.ConfList)))
+		do = append(do, "remove "+strings.Join(earlier, " ")+", or give the agent --cni-exclusive, which sets such files aside")
+	}
+	if lacks != nil {
+		j.add("cni", Broken, strings.Join(do, "; "), "%s", strings.Join(lacks, "; "))
 		return
 	}
 	j.add("cni", Right, "", "%s", j.Record.Paths.CNISocket)

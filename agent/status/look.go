@@ -9,6 +9,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cniconf"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
@@ -71,7 +72,10 @@ type Controller struct {
 }
 
 // CNI is what the container runtime needs.
-type CNI struct{ ConfList, Socket error }
+type CNI struct {
+	ConfList, Socket error
+	Others           []cniconf.Other // other networks' configurations
+}
 
 // Look reads everything; it needs root and changes nothing.
 func Look(ctx context.Context, r Record) Facts {
@@ -85,6 +89,7 @@ func Look(ctx context.Context, r Record) Facts {
 	f.Controller.Connected, f.Controller.Err = ovs.ControllerConnected(ctx, r.Paths.OVNRunDir)
 	if r.Paths.ConfList != "" {
 		_, f.CNI.ConfList = os.Stat(r.Paths.ConfList)
+		f.CNI.Others, _ = cniconf.Others(r.Paths.ConfList) // an error is ConfList's as well
 	}
 	f.CNI.Socket = answers(r.Paths.CNISocket)
 	return f

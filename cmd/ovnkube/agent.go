@@ -30,7 +30,7 @@ type agentFlags struct {
 	cgroupPath                            string
 	healthAddress                         string
 	countPods                             int
-	avoidNullNAT                          bool
+	avoidNullNAT, cniExclusive            bool
 }
 
 func newAgentFlags() *agentFlags {
@@ -57,6 +57,7 @@ func (a *agentFlags) settings() []*setting.Setting {
 		{Flag: "pin-dir", Section: "default", Key: "pin-dir", Value: setting.Text(&a.pinDir), About: []string{"pin directory"}, Usage: "`directory` of the pinned eBPF programs and maps"},
 		{Flag: "cni-socket", Section: "cni", Key: "socket", Value: setting.Text(&a.cniSocket, absolute), Usage: "unix socket (`path`) that the CNI plugin calls"},
 		{Flag: "cni-conf-dir", Section: "cni", Key: "conf-dir", Value: setting.Text(&a.cniConfDir), Usage: "`directory` for the CNI configuration, written when the node is ready; empty: do not write"},
+		{Flag: "cni-exclusive", Section: "cni", Key: "exclusive", Value: setting.Switch(&a.cniExclusive), Usage: "while the node is ready, rename other networks' files in --cni-conf-dir (NAME.ovn-ebpf-kept), so that the runtime uses this network; --cleanup gives them back"},
 		{Flag: "cgroup-path", Section: "default", Key: "cgroup-path", Value: setting.Text(&a.cgroupPath), Usage: "`directory` where cgroup2 is mounted; default: the mount that is found"},
 		{Flag: "healthz-bind-address", Section: "kubernetes", Key: "healthz-bind-address", Value: setting.Text(&a.healthAddress, hostPort), Usage: "`address` for the node's health check that load balancers ask, kube-proxy's /healthz and /livez; empty: do not serve"},
 		{Flag: "counted-pods", Section: "metrics", Key: "counted-pods", Value: setting.Number(&a.countPods, 0, 10000), Usage: "`pods` of the node whose packets, bytes and drops are shown each by itself, at most; 0: none"},
@@ -79,7 +80,7 @@ func (a *agentFlags) config(cluster *clusterFlags) (agent.Config, error) {
 		NodeName: a.nodeName, RestConfig: rest, OVSDB: a.ovsdb, OVSRunDir: a.ovsRunDir, OVNRunDir: a.ovnRunDir, SBAddress: cluster.sbAddress,
 		Uplink: a.uplink, NextHops: a.nextHops, ClusterSubnets: cluster.subnets.prefixes(), ServiceCIDRs: cluster.serviceCIDRs, ExternalIPs: cluster.externalIPs,
 		SNATPorts: bpf.PortRange{First: cluster.snatPorts.first, Last: cluster.snatPorts.last}, NodePorts: a.nodePorts, MTU: cluster.mtu,
-		PinDir: a.pinDir, CNISocket: a.cniSocket, CNIConfDir: a.cniConfDir, RunDir: a.runDir,
+		PinDir: a.pinDir, CNISocket: a.cniSocket, CNIConfDir: a.cniConfDir, CNIExclusive: a.cniExclusive, RunDir: a.runDir,
 		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS, HealthAddr: a.healthAddress, CountPods: a.countPods, AvoidNullNAT: a.avoidNullNAT, Datapath: a.datapath, EncapIP: a.encapIP.addr, Gateway: a.gateway.config(cluster.bfd), CgroupPath: a.cgroupPath,
 		Watchdog: a.watchdog(),
 	}

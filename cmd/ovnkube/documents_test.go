@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"flag"
 	"io"
 	"os"
@@ -69,6 +70,12 @@ func checkLine(t *testing.T, document, line string) {
 	words := strings.Fields(program.ReplaceAllString(line, "$3 "))
 	args := invoked(words)
 	c := root()
+	if len(args) > 1 && args[0] == "help" {
+		if err := c.helpOn("", args[1:], io.Discard); !errors.Is(err, flag.ErrHelp) && args[1] != "COMMAND" {
+			t.Errorf("%s: %q: %v", document, line, err)
+		}
+		return
+	}
 	for len(args) > 0 && !strings.HasPrefix(args[0], "-") {
 		next := child(c, args[0])
 		if next == nil {

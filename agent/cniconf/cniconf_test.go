@@ -1,0 +1,110 @@
+package cniconf
+
+import (
+	"os"
+	"path/filepath"
+	"testing"
+
+	"github.com/containernetworking/cni/libcni"
+	"github.com/google/go-cmp/cmp"
+)
+
+const (
+	flannel = `{"name": "cbr0", "cniVersion": "1.0.0", "plugins": [{"type": "flannel"}, {"type": "portmap"}]}`
+	bridge  = `{"name": "net", "cniVersion": "1.0.0", "type": "bridge"}`
+	multus  = `{"name": "multus-cni-network", "type": "multus-shim"}`
+	own     = `{"name": "ovn-kubernetes", "plugins": [{"type": "ovn-k8s-cni-overlay"}]}`
+)
+
+// directory makes one with ours and these files, and returns the path of ours.
+func directory(t *testing.T, files map[string]string) string {
+	t.Helper()
+	dir := t.TempDir()
+	ours := filepath.Join(dir, "10-ovn-kubernetes.conflist")
+	files[filepath.Base(ours)] = own
+	for name, text := range files {
+		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	return ours
+}
+
+// first returns the configuration that a runtime takes.
+func first(t *testing.T, ours string) string {
+	t.Helper()
+	files, err := libcni.ConfFiles(filepath.Dir(ours), []string{".conf", ".conflist", ".json"})
+	if err != nil || len(files) == 0 {
+		t.Fatalf("%v, %v", files, err)
+	}
+	return filepath.Base(files[0])
+}
+
+// TestOthers: what a runtime takes before ours is found, whatever its syntax, and only that is said
+// to be earlier. A delegating plugin's file, ovn-kubernetes' of the same plugin and what runtimes do
+// not read are no other networks.
+func TestOthers(t *testing.T) {
+	ours := directory(t, map[string]string{
+		"00-multus.conf": multus, "10-flannel.conflist": flannel, "05-broken.conf": "{", "10-ovn-kubernetes.conf": `{"type": "ovn-k8s-cni-overlay"}`,
+		"87-podman.conflist": bridge, "01-notes.txt": "", "10-a.conflist.bak": flannel,
+	})
+	got, err := Others(ours)
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir := filepath.Dir(ours)
+	want := []Other{
+		{Path: filepath.Join(dir, "05-broken.conf"), Earlier: true},
+		{Path: filepath.Join(dir, "10-flannel.conflist"), Plugin: "flannel", Earlier: true},
+		{Path: filepath.Join(dir, "87-podman.conflist"), Plugin: "bridge"},
+	}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("(-want +got):\n%s", diff)
+	}
+	if none, err := Others(filepath.Join(t.TempDir(), "nosuch", "x.conflist")); err != nil || none != nil {
+		t.Errorf("no directory: %v, %v", none, err)
+	}
+}
+
+// TestSetAside: the runtime takes ours afterwards, again where the owner has written its file anew,
+// and Restore gives back what was there.
+func TestSetAside(t *testing.T) {
+	ours := directory(t, map[string]string{"10-flannel.conflist": flannel, "87-podman.conflist": bridge})
+	dir := filepath.Dir(ours)
+	if got := first(t, ours); got != "10-flannel.conflist" {
+		t.Fatalf("before, a runtime takes %s", got)
+	}
+	for _, again := range []bool{false, true} {
+		if again {
+			if err := os.WriteFile(filepath.Join(dir, "10-flannel.conflist"), []byte(bridge), 0o600); err != nil {
+				t.Fatal(err)
+			}
+		}
+		if done, err := SetAside(ours); err != nil || len(done) == 0 || done[0] != filepath.Join(dir, "10-flannel.conflist") {
+			t.Errorf("set aside: %v, %v", done, err)
+		}
+		if got := first(t, ours); got != filepath.Base(ours) {
+			t.Errorf("a runtime takes %s", got)
+		}
+	}
+	if done, err := SetAside(ours); err != nil || len(done) > 0 {
+		t.Errorf("again: %v, %v", done, err)
+	}
+	written := filepath.Join(dir, "87-podman.conflist")
+	if err := os.WriteFile(written, []byte("new"), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	for range 2 {
+		if err := Restore(dir); err != nil {
+			t.Error(err)
+		}
+	}
+	for name, want := range map[string]string{"10-flannel.conflist": bridge, "87-podman.conflist": "new"} {
+		if b, err := os.ReadFile(filepath.Join(dir, name)); err != nil || string(b) != want {
+			t.Errorf("%s: %q, %v; want %q", name, b, err, want)
+		}
+	}
+	if kept, _ := filepath.Glob(filepath.Join(dir, "*"+keptSuffix)); len(kept) > 0 {
+		t.Errorf("left behind: %v", kept)
+	}
+}
