@@ -121,7 +121,7 @@ func (p *property) lead(r *standinReplica, endpoint string) *standinReplica {
 	r.loop = New(Options{DB: db, Plan: cfg, Log: p.log, Subnets: []ipam.Subnet{{Prefix: cfg.ClusterCIDRs[0], HostLen: 27}, {Prefix: cfg.ClusterCIDRs[1], HostLen: 64}}})
 	c := &r.loop.cluster
 	c.Nodes, c.Pods, c.Services = r.cluster.Nodes, r.cluster.Pods, r.cluster.Services
-	c.EndpointSlices, c.Namespaces, c.Policies = r.cluster.EndpointSlices, r.cluster.Namespaces, r.cluster.Policies
+	c.EndpointSlices, c.Namespaces, c.Policies, c.ServiceCIDRs = r.cluster.EndpointSlices, r.cluster.Namespaces, r.cluster.Policies, r.cluster.ServiceCIDRs
 	r.loop.source = source{resources: r.resources(), annotate: annotator{read: p.api.read, write: p.api.annotate}}
 	r.loop.status.set(func(s *status) { s.watching = true })
 	r.loop.events = p.events
