@@ -69,6 +69,9 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := canEnterNamespaces(); err != nil {
 		return err
 	}
+	if err := allowSysctls(log); err != nil {
+		return err
+	}
 	if err := awaitMove(ctx, cfg.RunDir, log); err != nil {
 		return nil //nolint:nilerror // ctx has ended
 	}

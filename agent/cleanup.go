@@ -25,7 +25,7 @@ import (
 // Run had moved to the bridge go back to the uplink. Without OVSDB, or where another program owns
 // OVS, it does the rest and reports that. It may be repeated, also after the uplink is gone.
 func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
-	var errs []error
+	errs := []error{allowSysctls(log)}
 	if cfg.CNIConfDir != "" {
 		errs = append(errs, removeFile(filepath.Join(cfg.CNIConfDir, ConfListName)), cniconf.Restore(cfg.CNIConfDir))
 	}

@@ -109,6 +109,18 @@ func canEnterNamespaces() error {
 	return err
 }
 
+// allowSysctls makes the network's sysctls writable where a container's runtime has made them read-only.
+func allowSysctls(log *slog.Logger) error {
+	changed, err := link.AllowSysctls()
+	if err != nil {
+		return fmt.Errorf("write sysctls of the network: %w", err)
+	}
+	if changed {
+		log.Info("the network's sysctls were read-only, as in a container; they are writable now, for this container")
+	}
+	return nil
+}
+
 func findUplink(name string) (string, error) {
 	if name != "" {
 		if _, err := link.Get(name); err != nil {

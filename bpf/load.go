@@ -225,11 +225,19 @@ func preparePinDir(dir string) error {
 		return nil
 	}
 	parent := filepath.Dir(dir)
-	if err := mountBPFFS(parent); err != nil {
-		return fmt.Errorf("mount bpffs at %q: %w", parent, err)
+	if err := MountFS(parent); err != nil {
+		return err
 	}
 	if err := os.Mkdir(dir, 0o700); err != nil && !errors.Is(err, fs.ErrExist) {
 		return fmt.Errorf("make pin directory %q: %w", dir, err)
+	}
+	return nil
+}
+
+// MountFS mounts a bpffs at dir unless one is there.
+func MountFS(dir string) error {
+	if err := mountBPFFS(dir); err != nil {
+		return fmt.Errorf("mount bpffs at %q: %w", dir, err)
 	}
 	return nil
 }

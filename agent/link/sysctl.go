@@ -6,6 +6,8 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+
+	"golang.org/x/sys/unix"
 )
 
 // ReadSysctl returns the value of key, with slashes: "net/ipv4/ip_forward".
@@ -30,6 +32,30 @@ func WriteSysctl(key, value string) error {
 		return fmt.Errorf("write sysctl %s=%s: %w", key, value, err)
 	}
 	return nil
+}
+
+const netSysctls = "/proc/sys/net"
+
+// AllowSysctls makes the sysctls of the network writable in this mount namespace, and reports
+// whether they were not. Container runtimes make all of /proc/sys read-only for a container that is
+// not privileged, whatever its capabilities are. It needs CAP_SYS_ADMIN then.
+func AllowSysctls() (changed bool, err error) {
+	var st unix.Statfs_t
+	if err := unix.Statfs(netSysctls, &st); err != nil {
+		return false, fmt.Errorf("inspect %s: %w", netSysctls, err)
+	}
+	if st.Flags&unix.ST_RDONLY == 0 {
+		return false, nil
+	}
+	// A mount of its own: the rest of /proc/sys stays as it is.
+	if err := unix.Mount(netSysctls, netSysctls, "", unix.MS_BIND, ""); err != nil {
+		return false, fmt.Errorf("mount %s: %w", netSysctls, err)
+	}
+	const flags = unix.MS_REMOUNT | unix.MS_BIND | unix.MS_NOSUID | unix.MS_NODEV | unix.MS_NOEXEC
+	if err := unix.Mount("", netSysctls, "", flags, ""); err != nil {
+		return false, fmt.Errorf("mount %s for writing: %w", netSysctls, err)
+	}
+	return true, nil
 }
 
 // DisableIPv6 keeps the kernel from giving the device an IPv6 address of its

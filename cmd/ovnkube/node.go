@@ -16,6 +16,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/drain"
 )
@@ -37,6 +38,9 @@ const forgetDetail = `The last step of an uninstallation, after 'ovnkube agent -
 is as it was before. End the controller first: it would give the node a subnet again. A node that was given back to
 ovn-kubernetes needs these annotations: leave them there. A Node that does not exist is no error.`
 
+const mountDetail = `The agent's pins need one, and mounts it by itself where it may. In a container without privileges a mount is not the
+host's: there an init container, which is privileged, runs this before. A bpffs that is mounted already stays as it is.`
+
 func nodeCommands() *command {
 	return &command{name: "node", group: groupRun, summary: "prepare a node for maintenance", children: []*command{
 		{
@@ -52,6 +56,7 @@ func nodeCommands() *command {
 			setup: func(f *flag.FlagSet) action { return drainAction(f, new(true), new(false)) },
 		},
 		{name: "forget", arguments: "NODE", summary: "remove the annotations of controller and agent from a Node, when ovn-ebpf is uninstalled", detail: forgetDetail, setup: forgetAction},
+		{name: "mount-bpffs", arguments: "DIR", summary: "mount a bpffs at DIR, /sys/fs/bpf as a rule, unless one is there", detail: mountDetail, setup: mountAction},
 	}}
 }
 
@@ -75,6 +80,21 @@ func forgetAction(f *flag.FlagSet) action {
 			return err
 		}
 		return forgetNode(ctx, client, args[0])
+	}
+}
+
+func mountAction(f *flag.FlagSet) action {
+	return func(_ context.Context, args []string, _ *environment) error {
+		if len(args) == 0 {
+			return errors.New("which directory? As a rule /sys/fs/bpf")
+		}
+		if err := f.Parse(args[1:]); err != nil {
+			return err
+		}
+		if err := noArguments(f.Args()); err != nil {
+			return err
+		}
+		return bpf.MountFS(args[0])
 	}
 }
 

@@ -30,6 +30,9 @@ func Main(m *testing.M) {
 		switch os.Args[1] {
 		case "nic-watchdog":
 			os.Exit(exit(Watch(context.Background(), os.Args[2:], dial, slog.New(slog.NewTextHandler(os.Stderr, nil)))))
+		case "owner":
+			fmt.Println(findOwner("/", os.Args[2], 1))
+			os.Exit(0)
 		case "mover":
 			os.Exit(exit(runMover(os.Args[2], os.Args[3], os.Args[4])))
 		}

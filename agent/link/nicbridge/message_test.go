@@ -2,7 +2,9 @@ package nicbridge
 
 import (
 	"errors"
+	"fmt"
 	"os"
+	"os/exec"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -83,6 +85,36 @@ func TestOwner(t *testing.T) {
 			t.Errorf("%s: %v, want %q", c.name, got, c.want)
 		case got != nil && (!errors.Is(got, ErrOwned) || !strings.Contains(got.Error(), "eth0 belongs to "+c.want)):
 			t.Errorf("%s: %v", c.name, got)
+		}
+	}
+}
+
+// TestOwnerOfMoreCapabilities: of a DHCP client that has more capabilities than the agent the kernel
+// does not tell in which network namespace it is. Its NIC is not moved.
+func TestOwnerOfMoreCapabilities(t *testing.T) {
+	const nic = "lo"
+	self, err := os.Executable()
+	if err != nil {
+		t.Fatal(err)
+	}
+	client := exec.Command("cat", "-", nic)
+	client.Args[0] = "/sbin/dhclient"
+	stdin, err := client.StdinPipe()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := client.Start(); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		stdin.Close()
+		_ = client.Wait()
+	})
+	want := fmt.Sprintf("%s belongs to dhclient (process %d)", nic, client.Process.Pid)
+	for _, bounds := range []string{"+net_admin", "-all,+net_admin,+bpf,+perfmon,+sys_admin"} {
+		out, err := exec.Command("setpriv", "--bounding-set", bounds, self, "owner", nic).CombinedOutput()
+		if err != nil || !strings.HasPrefix(string(out), want) {
+			t.Errorf("with capabilities %s: %q, error %v, want %q", bounds, out, err, want)
 		}
 	}
 }

@@ -1,7 +1,9 @@
 package nicbridge
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"os"
 	"path/filepath"
 	"slices"
@@ -68,7 +70,8 @@ func dhcpClient(root, nic string) string {
 		if !slices.Contains([]string{"dhclient", "dhcpcd", "udhcpc"}, program) || !slices.Contains(argv[1:], nic) && !alone(root, argv[1:]) {
 			continue
 		}
-		if there, err := os.Readlink(filepath.Join(p, "ns/net")); err == nil && there == here {
+		// Of a process with more capabilities than ours the kernel does not tell: it may be here.
+		if there, err := os.Readlink(filepath.Join(p, "ns/net")); errors.Is(err, fs.ErrPermission) || err == nil && there == here {
 			return program + " (process " + filepath.Base(p) + ")"
 		}
 	}
