@@ -53,7 +53,9 @@ func TestDocumentedNames(t *testing.T) {
 		}
 		for _, n := range name.FindAllString(string(text), -1) {
 			named++
-			is := func(family string) bool { return family == n || strings.HasSuffix(n, "_") && strings.HasPrefix(family, n) }
+			is := func(family string) bool {
+				return family == n || strings.HasSuffix(n, "_") && strings.HasPrefix(family, n)
+			}
 			if !slices.ContainsFunc(families, is) {
 				t.Errorf("%s: no metric is called %s", path, n)
 			}

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -30,7 +31,7 @@ func help(t *testing.T, args ...string) string {
 // everyCommand calls do for every command with its words.
 func everyCommand(c *command, path []string, do func(*command, []string)) {
 	for _, child := range c.children {
-		words := append(path[:len(path):len(path)], child.name)
+		words := slices.Concat(path, []string{child.name})
 		do(child, words)
 		everyCommand(child, words, do)
 	}

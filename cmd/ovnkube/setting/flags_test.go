@@ -28,12 +28,16 @@ func TestDeclare(t *testing.T) {
 		t.Run(name, func(t *testing.T) {
 			s := New(Table{
 				Settings: []*Setting{
-					{Flag: "first", Role: first, Value: &word{}}, {Flag: "second", Role: second, Value: &word{}},
-					{Flag: "both", Role: first | second, Value: &word{}}, {Flag: "all", Value: &word{}},
+					{Flag: "first", Role: first, Value: &word{}},
+					{Flag: "second", Role: second, Value: &word{}},
+					{Flag: "both", Role: first | second, Value: &word{}},
+					{Flag: "all", Value: &word{}},
 				},
 				Aliases: []Alias{ // what is left out comes before what is not
-					{Section: "file", Key: "alone", For: "first"}, {Flag: "old-first", For: "first"},
-					{Flag: "old-second", For: "second"}, {Flag: "old-all", For: "all"},
+					{Section: "file", Key: "alone", For: "first"},
+					{Flag: "old-first", For: "first"},
+					{Flag: "old-second", For: "second"},
+					{Flag: "old-all", For: "all"},
 				},
 				Unused: []Unused{{Section: "file", Key: "nothing", Why: "why"}, {Flag: "unused", Why: "why"}},
 			})
