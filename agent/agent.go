@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -21,6 +22,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/neighbour"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/page"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
@@ -45,6 +47,7 @@ type agent struct {
 	gateway    *gateway.Gateway
 	management *management.Port
 	exit       *exit
+	neighbours *neighbour.Resolver
 	shadow     *shadow.Shadow // nil: nothing is compared
 	health     *healthcheck.Server
 	mtu        atomic.Int64                        // of pods; 0 = not known
@@ -204,6 +207,7 @@ func (a *agent) build() error {
 		Changed: func() {
 			a.nodeWake.Kick()
 			a.ovsWake.Kick()
+			a.neighbours.Kick()
 			a.ready.changed.Kick()
 		},
 	})
@@ -216,6 +220,9 @@ func (a *agent) build() error {
 		Cluster: a.cfg.ClusterSubnets, Changed: a.ready.changed.Kick, Log: a.log,
 	})
 	a.exit, a.shadow = a.newExit(), a.newShadow()
+	a.neighbours = neighbour.New(neighbour.Options{
+		OVS: a.ovs, RunDir: a.settings.OVSRunDir, Tunnels: a.settings.Userspace(), NextHops: a.sharedNextHops, Log: a.log,
+	})
 	return nil
 }
 
@@ -252,6 +259,7 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 	group.Go(func() error { return a.gateway.Run(ctx) })
 	group.Go(func() error { return a.management.Run(ctx) })
 	group.Go(func() error { return a.exit.Run(ctx) })
+	group.Go(func() error { return a.neighbours.Run(ctx) })
 	group.Go(func() error { return a.health.Run(ctx) })
 	group.Go(func() error {
 		leaving := func() bool { return a.cluster.Leaving() || a.cluster.Drained() }
@@ -275,6 +283,16 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 	}
 	group.Go(func() error { return a.announce(ctx) })
 	return group.Wait()
+}
+
+// sharedNextHops are the gateway router's next hops that the host has, too, and by which device.
+func (a *agent) sharedNextHops() (device string, hops []netip.Addr) {
+	device = a.settings.HostDevice()
+	n, known := a.gateway.Node()
+	if !known || device == "" || a.settings.None || a.settings.Local {
+		return device, nil
+	}
+	return device, n.NextHops
 }
 
 // serves says whether Services are served as the cluster asks for it.

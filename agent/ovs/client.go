@@ -82,7 +82,7 @@ func monitor(db client.Client) *client.Monitor {
 		client.WithTable(o, &o.ExternalIDs, &o.Bridges, &o.OVSVersion, &o.CurCfg, &o.Datapaths),
 		client.WithTable(b, &b.Name, &b.Ports, &b.DatapathType, &b.FailMode, &b.OtherConfig, &b.ExternalIDs),
 		client.WithTable(p, &p.Name, &p.Interfaces, &p.OtherConfig, &p.QOS),
-		client.WithTable(i, &i.Name, &i.Type, &i.ExternalIDs, &i.MAC, &i.MTURequest, &i.Ofport, &i.Ifindex, &i.Error),
+		client.WithTable(i, &i.Name, &i.Type, &i.ExternalIDs, &i.MAC, &i.MTURequest, &i.Options, &i.Ofport, &i.Ifindex, &i.Error),
 		client.WithTable(q, &q.Type, &q.ExternalIDs),
 		client.WithTable(d, &d.Capabilities),
 	)

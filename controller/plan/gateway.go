@@ -94,9 +94,11 @@ func (n node) routeRows(gr string, cfg Config) []Row {
 	return rows
 }
 
-// podRoutes lead from a gateway router to pods.
+// podRoutes lead from a gateway router to pods, by the cluster router. That one's MAC address is
+// written, not learned: while a router learns one it holds back four packets and drops others.
 func podRoutes(gr, up string, is4 bool, cfg Config) []Row {
-	var rows []Row
+	mac := MAC(joinAddress(cfg.JoinSubnets[0]).Addr()).String()
+	rows := []Row{StaticMACBinding{Port: joinPort + gr, IP: up, MAC: mac, Override: true}}
 	for _, cidr := range cfg.ClusterCIDRs {
 		if cidr.Addr().Is4() == is4 {
 			rows = append(rows, StaticRoute{Router: gr, Prefix: cidr.Masked().String(), NextHop: up})

@@ -43,8 +43,9 @@ func clusterRows(c *Cluster) []Row {
 		addresses = append(addresses, joinAddress(subnet))
 	}
 	router := LogicalRouter{
-		Name:    clusterRouter,
-		Options: map[string]string{"always_learn_from_arp_request": "false", "dynamic_neigh_routers": "true"},
+		Name: clusterRouter,
+		// northd tells it the gateway routers' MAC addresses: see podRoutes.
+		Options: map[string]string{"always_learn_from_arp_request": "false", "dynamic_neigh_routers": "false"},
 	}
 	rows := []Row{
 		router,

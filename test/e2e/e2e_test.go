@@ -25,6 +25,9 @@ const (
 // the one that takes a node's networking away comes at the very end.
 func TestEndToEnd(t *testing.T) {
 	c := start(t, lab.Options{})
+	if !c.local && c.layout != dedicated { // there the host has not the gateway router's next hop
+		t.Run("first packets", func(t *testing.T) { testFirstPackets(t, c) })
+	}
 	t.Run("paths", func(t *testing.T) { testPaths(t, c) })
 	t.Run("geneve on the wire", func(t *testing.T) {
 		frames, err := c.SeeGeneve(t.Context())

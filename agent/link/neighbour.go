@@ -1,0 +1,93 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// Neighbour is a host on the network of a device.
+type Neighbour struct {
+	Device string
+	Addr   netip.Addr
+}
+
+// NeighbourTowards returns the neighbour to which the host sends a packet for the address.
+func NeighbourTowards(a netip.Addr) (Neighbour, error) {
+	routes, err := netlink.RouteGet(a.AsSlice())
+	if err != nil || len(routes) == 0 {
+		return Neighbour{}, fmt.Errorf("find route to %s: %w", a, errors.Join(err))
+	}
+	device := nameOf(routes[0].LinkIndex)
+	if device == "" {
+		return Neighbour{}, fmt.Errorf("find route to %s: device %d is gone", a, routes[0].LinkIndex)
+	}
+	if hop, ok := netip.AddrFromSlice(routes[0].Gw); ok {
+		a = hop.Unmap()
+	}
+	return Neighbour{device, a}, nil
+}
+
+// ProbeNeighbours makes the kernel ask for the link-layer addresses of the neighbours, by ARP or
+// neighbour discovery: of one that it knows as it does by itself for an entry in use that has
+// become old, so that packets go on meanwhile. It writes no link-layer address, and leaves alone
+// entries that are permanent and those that the kernel is asking for.
+func ProbeNeighbours(neighbours []Neighbour) error {
+	var errs []error
+	entries := map[Neighbour]netlink.Neigh{}
+	indexes := map[string]int{}
+	for _, n := range neighbours {
+		if _, seen := indexes[n.Device]; seen {
+			continue
+		}
+		l, err := find(n.Device)
+		if err != nil {
+			return err
+		}
+		index := l.Attrs().Index
+		indexes[n.Device] = index
+		list, err := retry(func() ([]netlink.Neigh, error) { return netlink.NeighList(index, netlink.FAMILY_ALL) })
+		if err != nil {
+			return fmt.Errorf("list neighbours of %s: %w", n.Device, err)
+		}
+		for _, e := range list {
+			if a, ok := netip.AddrFromSlice(e.IP); ok {
+				entries[Neighbour{n.Device, a.Unmap()}] = e
+			}
+		}
+	}
+	for _, n := range neighbours {
+		n.Addr = n.Addr.WithZone("")
+		entry, known := entries[n]
+		if err := probe(netlink.Neigh{LinkIndex: indexes[n.Device], IP: n.Addr.AsSlice(), Family: family(n.Addr)}, entry.State, known); err != nil {
+			errs = append(errs, fmt.Errorf("probe neighbour %s of %s: %w", n.Addr, n.Device, err))
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func probe(n netlink.Neigh, state int, known bool) error {
+	const settled = netlink.NUD_REACHABLE | netlink.NUD_STALE | netlink.NUD_DELAY
+	var err error
+	switch {
+	case !known:
+		n.Flags = netlink.NTF_USE
+		err = netlink.NeighAdd(&n)
+		if errors.Is(err, unix.EEXIST) { // the kernel has begun to ask
+			return nil
+		}
+	case state == netlink.NUD_NONE || state == netlink.NUD_FAILED:
+		n.Flags = netlink.NTF_USE
+		err = netlink.NeighAppend(&n) // not NeighSet, which overrides
+	case state&settled != 0:
+		n.State = netlink.NUD_PROBE
+		err = netlink.NeighAppend(&n)
+		if errors.Is(err, unix.EINVAL) { // it has failed meanwhile; the next probe asks anew
+			return nil
+		}
+	}
+	return err
+}

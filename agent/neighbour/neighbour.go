@@ -1,0 +1,170 @@
+// Package neighbour has the neighbours resolved that OVN sends to, before the first packet: OVS's
+// userspace datapath drops what it would send to a tunnel's other end while it does not know the
+// neighbour, and a gateway router holds back only few packets while it does not know its next hop.
+// Both learn from the answers to the host's own ARP and neighbour discovery, so it is the kernel
+// that asks. The kernel's datapath needs no help with tunnels: the kernel queues packets meanwhile.
+package neighbour
+
+import (
+	"context"
+	"errors"
+	"log/slog"
+	"net/netip"
+	"slices"
+	"strings"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+)
+
+const (
+	// While a neighbour is not known it is asked for again after these, the longest for ever: a
+	// node may be down for long.
+	firstWait = 200 * time.Millisecond
+	lastWait  = time.Minute
+	// refreshEvery is well below the 15 minutes after which the userspace datapath forgets a
+	// neighbour that nothing is sent to.
+	refreshEvery = 5 * time.Minute
+)
+
+// Options of New.
+type Options struct {
+	OVS     *ovs.Client
+	RunDir  string // of OVS
+	Tunnels bool   // OVS's userspace datapath sends to the tunnels' other ends
+	// NextHops are the gateway router's that the host shares with it, and the device by which the
+	// host reaches them.
+	NextHops func() (device string, hops []netip.Addr)
+	Log      *slog.Logger
+}
+
+// Resolver resolves neighbours. Its methods are safe for concurrent use.
+type Resolver struct {
+	Options
+	wake loop.Signal
+
+	refreshed time.Time           // Run's goroutine
+	hops      map[netip.Addr]bool // likewise: those that the gateway router knows
+}
+
+// New returns a Resolver that does nothing yet.
+func New(o Options) *Resolver {
+	return &Resolver{Options: o, wake: loop.NewSignal(), hops: map[netip.Addr]bool{}}
+}
+
+// Kick tells that NextHops may return something else.
+func (r *Resolver) Kick() { r.wake.Kick() }
+
+// Run keeps neighbours resolved until ctx ends. Then it returns nil.
+func (r *Resolver) Run(ctx context.Context) error {
+	changed, stop := r.OVS.Watch(func(table, name string) bool {
+		// Tunnels, and the gateway router's port to the bridge.
+		return table == "Interface" && (strings.HasPrefix(name, "ovn") || strings.HasPrefix(name, "patch-"))
+	})
+	defer stop()
+	said, wait := "", firstWait
+	timer := time.NewTimer(0)
+	defer timer.Stop()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-timer.C:
+			all, err := r.step(ctx)
+			text := ""
+			if err != nil && ctx.Err() == nil {
+				text = err.Error()
+			}
+			if text != said && text != "" {
+				r.Log.Warn("cannot resolve neighbours", "error", err)
+			}
+			if said = text; all {
+				wait = lastWait
+			}
+			timer.Reset(wait)
+			wait = min(2*wait, lastWait)
+			continue
+		case <-changed:
+			clear(r.hops)
+		case <-r.wake:
+			if r.knowsHops() {
+				continue
+			}
+		}
+		if wait > firstWait { // else a burst would put it off
+			wait = firstWait
+			timer.Reset(wait)
+		}
+	}
+}
+
+// knowsHops reports whether the gateway router knows its next hops. It asks nobody.
+func (r *Resolver) knowsHops() bool {
+	_, hops := r.NextHops()
+	return !slices.ContainsFunc(hops, func(a netip.Addr) bool { return !r.hops[a] })
+}
+
+// step probes who is not known, now and then everybody at a tunnel's other end. It reports whether
+// all were known.
+func (r *Resolver) step(ctx context.Context) (all bool, err error) {
+	tunnels, err1 := r.unknownPeers(ctx)
+	hops, err2 := r.unknownHops(ctx)
+	missing := append(tunnels, hops...)
+	err = errors.Join(err1, err2, link.ProbeNeighbours(missing))
+	return len(missing) == 0 && err == nil, err
+}
+
+func (r *Resolver) unknownPeers(ctx context.Context) ([]link.Neighbour, error) {
+	if !r.Tunnels {
+		return nil, nil
+	}
+	peers, err := r.OVS.TunnelPeers(ctx)
+	if err != nil || len(peers) == 0 {
+		return nil, err
+	}
+	known, err := ovs.TunnelNeighbours(ctx, r.RunDir)
+	if err != nil {
+		return nil, err
+	}
+	now := time.Now()
+	refresh := now.Sub(r.refreshed) >= refreshEvery
+	if refresh {
+		r.refreshed = now
+	}
+	var out []link.Neighbour
+	var errs []error
+	seen := map[link.Neighbour]bool{}
+	for _, p := range peers {
+		n, err := link.NeighbourTowards(p)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if (refresh || !known[n.Addr]) && !seen[n] {
+			seen[n] = true
+			out = append(out, n)
+		}
+	}
+	return out, errors.Join(errs...)
+}
+
+func (r *Resolver) unknownHops(ctx context.Context) ([]link.Neighbour, error) {
+	device, hops := r.NextHops()
+	var out []link.Neighbour
+	for _, hop := range hops {
+		if r.hops[hop] { // OVN forgets none by itself
+			continue
+		}
+		known, err := ovs.KnowsNeighbour(ctx, r.RunDir, hop)
+		if err != nil {
+			return out, err
+		}
+		r.hops[hop] = known
+		if !known {
+			out = append(out, link.Neighbour{Device: device, Addr: hop})
+		}
+	}
+	return out, nil
+}

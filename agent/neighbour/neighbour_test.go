@@ -1,0 +1,96 @@
+package neighbour
+
+import (
+	"context"
+	"fmt"
+	"log/slog"
+	"net/netip"
+	"strings"
+	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+)
+
+// TestResolver: a real ovs-vswitchd on the userspace datapath knows the other end of a tunnel before
+// anything is sent to it, also after a restart. The host asks for the gateway router's next hop.
+func TestResolver(t *testing.T) {
+	s := testnode.StartSwitch(t, true)
+	s.Daemon(t)
+	pid := testnode.Netns(t)
+	far := func(argv ...string) {
+		t.Helper()
+		testnode.Run(t, append([]string{"nsenter", "--net=/proc/" + pid + "/ns/net", "--"}, argv...)...)
+	}
+	testnode.Run(t, "ip", "link", "add", "wire0", "type", "veth", "peer", "name", "far0")
+	testnode.Run(t, "ip", "link", "set", "wire0", "up")
+	testnode.Run(t, "ip", "link", "set", "far0", "netns", pid)
+	far("ip", "link", "set", "far0", "up", "address", "02:00:00:00:00:02")
+	far("ip", "addr", "add", "172.30.1.12/24", "dev", "far0")
+	far("ip", "addr", "add", "fd00:172:31::12/64", "dev", "far0", "nodad")
+	s.Vsctl(t, "add-br", "breth0", "--", "set", "bridge", "breth0", "datapath_type=netdev", "--", "add-port", "breth0", "wire0",
+		"--", "add-br", ovs.IntegrationBridge, "--", "set", "bridge", ovs.IntegrationBridge, "datapath_type=netdev")
+	testnode.Eventually(t, "breth0 is a device", func() error {
+		_, err := ovs.TunnelNeighbours(t.Context(), s.Dir)
+		return err
+	})
+	for _, argv := range [][]string{
+		{"ip", "addr", "add", "172.30.1.11/24", "dev", "breth0"},
+		{"ip", "addr", "add", "fd00:172:31::11/64", "dev", "breth0", "nodad"},
+		{"ip", "link", "set", "breth0", "up"},
+	} {
+		testnode.Run(t, argv...)
+	}
+	c, err := ovs.Dial(t.Context(), s.Address)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer c.Close()
+	hop := netip.MustParseAddr("172.30.1.1")
+	far("ip", "addr", "add", hop.String()+"/24", "dev", "far0")
+	r := New(Options{
+		OVS: c, RunDir: s.Dir, Tunnels: true, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		NextHops: func() (string, []netip.Addr) { return "breth0", []netip.Addr{hop} },
+	})
+	ctx, cancel := context.WithCancel(t.Context())
+	ended := make(chan error, 1)
+	go func() { ended <- r.Run(ctx) }()
+	defer func() {
+		cancel()
+		if err := <-ended; err != nil {
+			t.Error(err)
+		}
+	}()
+	peers := []string{"172.30.1.12", "fd00:172:31::12"}
+	resolved := func(what string) {
+		t.Helper()
+		for _, p := range peers {
+			testnode.Eventually(t, what+" "+p+" is resolved", func() error {
+				if reply := testnode.Run(t, "ovs-appctl", "-t", s.Dir+"/vswitchd.ctl", "tnl/neigh/show"); !strings.Contains(reply, p+" ") {
+					return fmt.Errorf("neighbours:\n%s", reply)
+				}
+				return nil
+			})
+		}
+	}
+	for i, p := range peers { // the nodes join
+		s.Vsctl(t, "add-port", ovs.IntegrationBridge, fmt.Sprintf("ovn-n%d-0", i), "--", "set", "interface", fmt.Sprintf("ovn-n%d-0", i), "type=geneve", "options:remote_ip="+p, "options:key=flow")
+	}
+	resolved("the tunnel to")
+	testnode.Eventually(t, "the next hop is asked for", func() error {
+		if reply := testnode.Run(t, "ip", "neigh", "show", "to", hop.String(), "dev", "breth0"); !strings.Contains(reply, "02:00:00:00:00:02") {
+			return fmt.Errorf("it is %q", reply)
+		}
+		return nil
+	})
+	s.KillVswitchd()
+	s.StartVswitchd(t)
+	for _, argv := range [][]string{ // the device is a new one
+		{"ip", "addr", "replace", "172.30.1.11/24", "dev", "breth0"},
+		{"ip", "addr", "replace", "fd00:172:31::11/64", "dev", "breth0", "nodad"},
+		{"ip", "link", "set", "breth0", "up"},
+	} {
+		testnode.Run(t, argv...)
+	}
+	resolved("after a restart, the tunnel to")
+}

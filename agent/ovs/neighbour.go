@@ -1,0 +1,76 @@
+package ovs
+
+import (
+	"context"
+	"encoding/binary"
+	"fmt"
+	"net/netip"
+	"path/filepath"
+	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
+)
+
+// TunnelPeers returns the other ends of ovn-controller's tunnels: the encap address of each other
+// node, as the southbound database has it.
+func (c *Client) TunnelPeers(ctx context.Context) ([]netip.Addr, error) {
+	var rows []*vswitch.Interface
+	if err := c.db.WhereCache(func(i *vswitch.Interface) bool { return i.Type == "geneve" }).List(ctx, &rows); err != nil {
+		return nil, fmt.Errorf("read tunnels: %w", err)
+	}
+	var out []netip.Addr
+	for _, i := range rows {
+		if a, err := netip.ParseAddr(i.Options["remote_ip"]); err == nil { // "flow" is a tunnel to no peer
+			out = append(out, a.Unmap())
+		}
+	}
+	return out, nil
+}
+
+// TunnelNeighbours returns the neighbours that the userspace datapath knows: without an entry it
+// drops what it would send by a tunnel. It asks ovs-vswitchd, whose run directory is rundir.
+func TunnelNeighbours(ctx context.Context, rundir string) (map[netip.Addr]bool, error) {
+	path, err := controlSocket(rundir, "ovs-vswitchd")
+	if err != nil {
+		return nil, fmt.Errorf("read tunnel neighbours: %w", err)
+	}
+	reply, err := unixctl(ctx, path, "tnl/neigh/show")
+	if err != nil {
+		return nil, fmt.Errorf("read tunnel neighbours: %w", err)
+	}
+	return parseTunnelNeighbours(reply), nil
+}
+
+// parseTunnelNeighbours reads lines of an address, a MAC and a bridge, "STALE" behind one that is
+// not used any more.
+func parseTunnelNeighbours(reply string) map[netip.Addr]bool {
+	out := map[netip.Addr]bool{}
+	for line := range strings.Lines(reply) {
+		f := strings.Fields(line)
+		if len(f) != 3 {
+			continue
+		}
+		if a, err := netip.ParseAddr(f[0]); err == nil {
+			out[a.Unmap()] = true
+		}
+	}
+	return out
+}
+
+// macBindings is ovn-controller's table of neighbours of logical routers (OFTABLE_MAC_BINDING).
+const macBindings = "table=66"
+
+// KnowsNeighbour reports whether a logical router on this node knows the link-layer address, that
+// is whether ovn-controller has a flow for it.
+func KnowsNeighbour(ctx context.Context, rundir string, a netip.Addr) (bool, error) {
+	match := macBindings
+	b := a.AsSlice()
+	for i := 0; i < len(b); i += 4 {
+		match += fmt.Sprintf(",reg%d=0x%x", i/4, binary.BigEndian.Uint32(b[i:]))
+	}
+	out, err := ofctl(ctx, nil, "dump-flows", "unix:"+filepath.Join(rundir, IntegrationBridge+".mgmt"), match)
+	if err != nil {
+		return false, fmt.Errorf("read neighbours of logical routers: %w", err)
+	}
+	return strings.Contains(string(out), "actions="), nil
+}

@@ -1,0 +1,61 @@
+package ovs
+
+import (
+	"net/netip"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+)
+
+// TestNeighbours reads a real ovs-vswitchd's tunnels, their neighbours and the flows of neighbours.
+func TestNeighbours(t *testing.T) {
+	s := testnode.StartSwitch(t, true)
+	s.Daemon(t)
+	s.Vsctl(t, "add-br", IntegrationBridge, "--", "set", "bridge", IntegrationBridge, "datapath_type=netdev",
+		"--", "add-port", IntegrationBridge, "ovn-four-0", "--", "set", "interface", "ovn-four-0", "type=geneve", "options:remote_ip=172.30.1.12", "options:key=flow",
+		"--", "add-port", IntegrationBridge, "ovn-six-0", "--", "set", "interface", "ovn-six-0", "type=geneve", "options:remote_ip=fd00:172:31::12", "options:key=flow")
+	c := dial(t, s)
+	four, six := netip.MustParseAddr("172.30.1.12"), netip.MustParseAddr("fd00:172:31::12")
+	peers, err := c.TunnelPeers(t.Context())
+	if err != nil {
+		t.Fatal(err)
+	}
+	got := map[netip.Addr]bool{}
+	for _, p := range peers {
+		got[p] = true
+	}
+	if diff := cmp.Diff(map[netip.Addr]bool{four: true, six: true}, got, cmp.Comparer(func(a, b netip.Addr) bool { return a == b })); diff != "" {
+		t.Error(diff)
+	}
+	testnode.Eventually(t, "the bridge is made", func() error {
+		_, err := TunnelNeighbours(t.Context(), s.Dir)
+		return err
+	})
+	path, err := controlSocket(s.Dir, "ovs-vswitchd")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, a := range []netip.Addr{four, six} {
+		if known, err := TunnelNeighbours(t.Context(), s.Dir); err != nil || known[a] {
+			t.Errorf("%s is known before: %v, %v", a, known, err)
+		}
+		if _, err := unixctl(t.Context(), path, "tnl/neigh/set", IntegrationBridge, a.String(), "02:00:00:00:00:01"); err != nil {
+			t.Fatal(err)
+		}
+		if known, err := TunnelNeighbours(t.Context(), s.Dir); err != nil || !known[a] {
+			t.Errorf("%s is not known: %v, %v", a, known, err)
+		}
+	}
+	target := "unix:" + s.Dir + "/" + IntegrationBridge + ".mgmt"
+	for a, match := range map[netip.Addr]string{four: "reg0=0xac1e010c", six: "reg0=0xfd000172,reg1=0x310000,reg2=0,reg3=0x12"} {
+		if known, err := KnowsNeighbour(t.Context(), s.Dir, a); err != nil || known {
+			t.Errorf("a logical router knows %s before: %t, %v", a, known, err)
+		}
+		testnode.Run(t, "ovs-ofctl", "add-flow", target, "table=66,priority=100,"+match+",metadata=0x8,actions=mod_dl_dst:02:00:00:00:00:01")
+		if known, err := KnowsNeighbour(t.Context(), s.Dir, a); err != nil || !known {
+			t.Errorf("no logical router knows %s: %t, %v", a, known, err)
+		}
+	}
+}
