@@ -15,8 +15,8 @@ func TestProbeNeighbours(t *testing.T) {
 	veth(t, "nei0")
 	pid := testnode.Netns(t)
 	testnode.Run(t, "ip", "link", "set", "nei0p", "netns", pid)
-	far := func(argv ...string) string {
-		return testnode.Run(t, append([]string{"nsenter", "--net=/proc/" + pid + "/ns/net", "--"}, argv...)...)
+	far := func(argv ...string) {
+		testnode.Run(t, append([]string{"nsenter", "--net=/proc/" + pid + "/ns/net", "--"}, argv...)...)
 	}
 	far("ip", "link", "set", "nei0p", "up", "address", "02:00:00:00:00:02")
 	testnode.Run(t, "ip", "link", "set", "nei0", "up")

@@ -111,7 +111,7 @@ func (r *Resolver) knowsHops() bool {
 func (r *Resolver) step(ctx context.Context) (all bool, err error) {
 	tunnels, err1 := r.unknownPeers(ctx)
 	hops, err2 := r.unknownHops(ctx)
-	missing := append(tunnels, hops...)
+	missing := slices.Concat(tunnels, hops)
 	err = errors.Join(err1, err2, link.ProbeNeighbours(missing))
 	return len(missing) == 0 && err == nil, err
 }
