@@ -28,7 +28,7 @@ var untyped = []exception{
 	{"controller.md", "ovnkube controller", true, raftTyped},
 	{"first-generation.md", "", true, "TestTyped types it"},
 	{"install.md", "ovs-vsctl add-br breth0", true, "wants OVS in the kernel: TestGatewayVLAN does it"},
-	{"install.md", "docker build", true, "wants a registry and a cluster: make image and make e2e do it"},
+	{"install.md", "docker build", true, "wants a registry: make image builds it; on a cluster of kubelets .ci/full deploy types what installs it, with the cluster's values"},
 	{"install.md", "kubectl -n ovn-ebpf set image", true, wantsKubelets},
 	{"install.md", "helm upgrade ovn-ebpf deploy/helm/ovn-ebpf -n ovn-ebpf --reset-then-reuse-values --set image=", true, wantsKubelets},
 	{"install.md", "kubectl -n ovn-ebpf delete deployment/ovn-ebpf-controller", true, wantsKubelets},
@@ -42,7 +42,7 @@ var untyped = []exception{
 	{"upstream.md", "make e2e", false, ".ci/run and .ci/full do it, parts e2e and upstream"},
 }
 
-const wantsKubelets = "wants kubelets; nothing runs it, deploy's tests render its manifests"
+const wantsKubelets = "typed on a cluster of kubelets, as it is here: .ci/full deploy"
 
 const raftTyped = "TestRaftTyped types it"
 
