@@ -48,6 +48,25 @@ func TestSame(t *testing.T) {
 	same("without admission policies", base, older)
 }
 
+// TestOlderServers: to one that does not know the field for AppArmor the chart gives the annotation.
+func TestOlderServers(t *testing.T) {
+	for _, flags := range [][]string{nil, {"-set=uninstall=true"}} {
+		for key, o := range chart(t, append(flags, "-kube-version=v1.29.3")...) {
+			ds, is := o.(*appsv1.DaemonSet)
+			if !is {
+				continue
+			}
+			for _, c := range slices.Concat(ds.Spec.Template.Spec.InitContainers, ds.Spec.Template.Spec.Containers) {
+				unconfined := len(c.Args) > 0 && c.Args[0] == "agent"
+				annotation := ds.Spec.Template.Annotations["container.apparmor.security.beta.kubernetes.io/"+c.Name] == "unconfined"
+				if c.SecurityContext.AppArmorProfile != nil || unconfined != annotation {
+					t.Errorf("%s %s: AppArmor profile %v, annotation %t, want it %t", key, c.Name, c.SecurityContext.AppArmorProfile, annotation, unconfined)
+				}
+			}
+		}
+	}
+}
+
 // sameTemplate compares pods' annotations but for the checksum of the chart's configuration.
 func sameTemplate(a, b corev1.PodTemplateSpec) bool {
 	for _, p := range []*corev1.PodTemplateSpec{&a, &b} {

@@ -1,15 +1,57 @@
 package deploy
 
 import (
+	"maps"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/coreos/go-systemd/v22/unit"
+	corev1 "k8s.io/api/core/v1"
 )
+
+// capabilities are what each role has, everywhere: systemd's units and the manifests.
+var capabilities = map[string][]string{"agent": {"CAP_NET_ADMIN", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN"}, "controller": nil}
+
+// TestCapabilities: no container that stays is privileged, and each has the capabilities of its role
+// and no others. That the agent can do its work so is shown by make e2e.
+func TestCapabilities(t *testing.T) {
+	objects := kustomized(t, "base")
+	maps.Copy(objects, kustomized(t, "uninstall"))
+	agents := 0
+	for key, pod := range podSpecs(objects) {
+		for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
+			s := c.SecurityContext
+			if s == nil || s.SeccompProfile == nil && c.Name != "mount-bpffs" {
+				t.Errorf("%s %s: security context %v", key, c.Name, s)
+				continue
+			}
+			if s.Privileged != nil && *s.Privileged {
+				if c.Name != "mount-bpffs" {
+					t.Errorf("%s %s is privileged", key, c.Name)
+				}
+				continue
+			}
+			var want []corev1.Capability
+			if len(c.Args) > 0 && c.Args[0] == "agent" {
+				agents++
+				for _, name := range capabilities["agent"] {
+					want = append(want, corev1.Capability(strings.TrimPrefix(name, "CAP_")))
+				}
+			}
+			if s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || !slices.Equal(s.Capabilities.Add, want) {
+				t.Errorf("%s %s: capabilities %v, want %v beside none", key, c.Name, s.Capabilities, want)
+			}
+		}
+	}
+	if agents != 2 {
+		t.Errorf("%d containers run the agent, want 2: the DaemonSet's, and the cleanup's", agents)
+	}
+}
 
 // TestUnits: systemd's units say what the programs do: they tell when they are ready, nobody
 // stops waiting for that, and what they start exists.
@@ -38,6 +80,11 @@ func TestUnits(t *testing.T) {
 			if values[name] != want {
 				t.Errorf("%s: %s is %q, want %q", path, name, values[name], want)
 			}
+		}
+		role := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "ovn-ebpf-"), ".service")
+		bounds, set := values["Service.CapabilityBoundingSet"]
+		if got := strings.Fields(bounds); !set || !slices.Equal(got, capabilities[role]) {
+			t.Errorf("%s: capabilities %q, want %q", path, got, capabilities[role])
 		}
 		command, found := strings.CutPrefix(values["Service.ExecStart"], "/usr/bin/ovnkube ")
 		if out, err := exec.Command(ovnkube(t), append(strings.Fields(command), "--help")...).CombinedOutput(); err != nil || !found {

@@ -34,7 +34,7 @@ var untyped = []exception{
 	{"explain.md", "ovnkube gateway explain -tcp-flags ack", true, "wants a lab with flows: .ci/full runs TestEndToEnd with them, part native"},
 	{"first-generation.md", "", true, "TestTyped types it"},
 	{"install.md", "ovs-vsctl add-br breth0", true, "wants OVS in the kernel: TestGatewayVLAN does it"},
-	{"install.md", "docker build", true, "wants a registry and a cluster: .ci/full builds the image, part image; .ci/run installs it, part e2e"},
+	{"install.md", "docker build", true, "wants a registry: .ci/full builds the image, part image; installs it on kubelets, part deploy"},
 	{"install.md", "kubectl -n ovn-ebpf set image", true, wantsKubelets},
 	{"install.md", "helm upgrade ovn-ebpf deploy/helm/ovn-ebpf -n ovn-ebpf --reset-then-reuse-values --set image=", true, wantsKubelets},
 	{"install.md", "kubectl -n ovn-ebpf delete deployment/ovn-ebpf-controller", true, wantsKubelets},
@@ -50,7 +50,7 @@ var untyped = []exception{
 
 const (
 	noCommand     = "no command: "
-	wantsKubelets = "wants kubelets; TestUninstallHasNoSettingsOfItsOwn and TestSame render its manifests"
+	wantsKubelets = "typed on a cluster of kubelets, as it is here: .ci/full does it, part deploy"
 )
 
 const raftTyped = "TestRaftTyped types it"

@@ -27,9 +27,11 @@ type Options struct {
 	Source   string // the root of this repository
 	CacheDir string // default kube.CacheDir
 	Image    string // ours as `make image` makes it; default: one of BinDir's programs, faster made
-	// AgentArgs are added to the agents'.
-	AgentArgs []string
-	Progress  io.Writer
+	// Bare leaves our network and DNS out: Deployment installs it. Every node may run a controller.
+	Bare bool
+	// AvoidNullNAT gives the agents this setting.
+	AvoidNullNAT bool
+	Progress     io.Writer
 }
 
 // Cluster is one that runs.
@@ -93,6 +95,11 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	if err := c.buildOwn(ctx); err != nil {
 		return nil, fmt.Errorf("start cluster: %w", err)
 	}
+	if o.Bare {
+		if err := c.buildHelm(ctx); err != nil {
+			return nil, fmt.Errorf("start cluster: %w", err)
+		}
+	}
 	if err := c.takeDown(ctx); err != nil {
 		return nil, fmt.Errorf("start cluster: %w", err)
 	}
@@ -125,6 +132,9 @@ func (c *Cluster) up(ctx context.Context) error {
 		return err
 	}
 	c.step("%d kubelets", c.opts.Nodes)
+	if c.opts.Bare {
+		return nil
+	}
 	if err := c.deploy(ctx); err != nil {
 		return err
 	}

@@ -8,13 +8,22 @@ import (
 	"path/filepath"
 	"strings"
 
+	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// Confined holds that every process of our pods runs under a seccomp filter, and that a container
-// which is not privileged has no capability. The kernel is asked, not the manifest: a runtime
-// leaves out the profile of a privileged container.
+// capabilities are the masks of what our containers may have, by name: the agent's CAP_NET_ADMIN,
+// CAP_SYS_ADMIN, CAP_PERFMON and CAP_BPF, and of the others none.
+var capabilities = map[string]uint64{
+	"agent": 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_PERFMON | 1<<unix.CAP_BPF, "controller": 0,
+}
+
+// Confined holds that every process of our pods runs under a seccomp filter, with the capabilities
+// of its container and no other. The kernel is asked, not the manifest: a runtime leaves out what
+// is said of a privileged container.
 func (c *Cluster) Confined(ctx context.Context) error {
 	pods, err := c.client.CoreV1().Pods("ovn-ebpf").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -29,10 +38,13 @@ func (c *Cluster) Confined(ctx context.Context) error {
 				continue
 			}
 			containers++
-			if err := confined(pod, s); err != nil {
+			if err := confined(s); err != nil {
 				errs = append(errs, fmt.Errorf("pod %s, container %s: %w", pod.Name, s.Name, err))
 			}
 		}
+	}
+	for _, n := range c.lab.Nodes() {
+		errs = append(errs, c.pinned(n))
 	}
 	if containers <= c.opts.Nodes { // an agent each, and a controller
 		errs = append(errs, fmt.Errorf("%d containers of ours run", containers))
@@ -44,7 +56,20 @@ func (c *Cluster) Confined(ctx context.Context) error {
 	return nil
 }
 
-func confined(pod *corev1.Pod, s corev1.ContainerStatus) error {
+// pinned holds that the agent's pins are in a bpffs of the node, and outlive its container. The first
+// node had none mounted.
+func (c *Cluster) pinned(n *lab.Node) error {
+	init, err := c.lab.Process(n.Name + "-init")
+	if err != nil {
+		return err
+	}
+	if _, err := os.Stat(fmt.Sprintf("/proc/%d/root/sys/fs/bpf/ovn-ebpf", init.PID)); err != nil {
+		return fmt.Errorf("pins of %s: %w", n.Name, err)
+	}
+	return nil
+}
+
+func confined(s corev1.ContainerStatus) error {
 	processes, err := processesOf(s.ContainerID)
 	if err != nil {
 		return err
@@ -52,12 +77,15 @@ func confined(pod *corev1.Pod, s corev1.ContainerStatus) error {
 	if len(processes) == 0 {
 		return fmt.Errorf("no process of %s", s.ContainerID)
 	}
-	want := []string{"Seccomp:\t2\n"}
-	for _, spec := range pod.Spec.Containers {
-		context := spec.SecurityContext
-		if spec.Name == s.Name && (context == nil || context.Privileged == nil || !*context.Privileged) {
-			want = append(want, "NoNewPrivs:\t1\n", "Uid:\t65532\t65532\t65532\t65532\n", "CapEff:\t0000000000000000\n", "CapBnd:\t0000000000000000\n")
-		}
+	has, known := capabilities[s.Name]
+	if !known {
+		return errors.New("nothing is known of its capabilities")
+	}
+	want := []string{"Seccomp:\t2\n", fmt.Sprintf("CapEff:\t%016x\n", has), fmt.Sprintf("CapPrm:\t%016x\n", has), fmt.Sprintf("CapBnd:\t%016x\n", has)}
+	if has == 0 {
+		want = append(want, "NoNewPrivs:\t1\n", "Uid:\t65532\t65532\t65532\t65532\n")
+	} else {
+		want = append(want, "Seccomp_filters:\t2\n") // the runtime's profile, and its own filter
 	}
 	for pid, status := range processes {
 		for _, line := range want {

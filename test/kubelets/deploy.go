@@ -11,8 +11,6 @@ import (
 	"strconv"
 	"strings"
 
-	appsv1 "k8s.io/api/apps/v1"
-	corev1 "k8s.io/api/core/v1"
 	"sigs.k8s.io/yaml"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
@@ -24,6 +22,9 @@ var corednsManifest string
 // deploy does what docs/install.md says: an overlay of deploy/base, applied. DNS
 // comes with it.
 func (c *Cluster) deploy(ctx context.Context) error {
+	if err := c.tellNodes(ctx); err != nil {
+		return err
+	}
 	dir := c.path("overlay")
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -43,11 +44,6 @@ func (c *Cluster) deploy(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if c.lab.Datapath() == "netdev" {
-		if manifests, err = c.onePerNode(manifests); err != nil {
-			return err
-		}
-	}
 	dns := strings.NewReplacer("@IMAGE@", corednsImage, "@DNS@", dnsIP).Replace(corednsManifest)
 	_, err = c.kubectl(ctx, append(append(manifests, "\n---\n"...), dns...), "apply", "-f", "-")
 	return err
@@ -58,13 +54,7 @@ const notRoot = `{apiVersion: apps/v1, kind: Deployment, metadata: {name: ovn-eb
   spec: {template: {spec: {securityContext: {runAsNonRoot: true, runAsUser: 65532}}}}}`
 
 func (c *Cluster) overlay(base string) ([]byte, error) {
-	patch, err := yaml.Marshal(configMap(map[string]string{
-		"CLUSTER_SUBNETS": lab.ClusterSubnets, "SERVICE_CIDRS": lab.ServiceCIDRs,
-		"NB_ADDRESS": c.lab.NBAddress(), "SB_ADDRESS": c.lab.SBAddress(),
-		// There is no kube-proxy: the agent is what serves Services.
-		"KUBERNETES_SERVICE_HOST": c.serverAddress().Addr().String(),
-		"KUBERNETES_SERVICE_PORT": strconv.Itoa(apiPort),
-	}))
+	patch, err := yaml.Marshal(configMap(c.configuration()))
 	if err != nil {
 		return nil, err
 	}
@@ -74,6 +64,17 @@ func (c *Cluster) overlay(base string) ([]byte, error) {
 	})
 }
 
+// configuration has the keys of the ConfigMap that this cluster needs.
+func (c *Cluster) configuration() map[string]string {
+	return map[string]string{
+		"CLUSTER_SUBNETS": lab.ClusterSubnets, "SERVICE_CIDRS": lab.ServiceCIDRs,
+		"NB_ADDRESS": c.lab.NBAddress(), "SB_ADDRESS": c.lab.SBAddress(),
+		// There is no kube-proxy: the agent is what serves Services.
+		"KUBERNETES_SERVICE_HOST": c.serverAddress().Addr().String(),
+		"KUBERNETES_SERVICE_PORT": strconv.Itoa(apiPort),
+	}
+}
+
 func configMap(data map[string]string) map[string]any {
 	return map[string]any{
 		"apiVersion": "v1", "kind": "ConfigMap",
@@ -81,36 +82,22 @@ func configMap(data map[string]string) map[string]any {
 	}
 }
 
-// onePerNode makes of the DaemonSet one for each node, for what differs between
-// them: on the userspace datapath tunnels need an address of their own, and a
-// DaemonSet has no value by node. Kernels with openvswitch need none of this.
-func (c *Cluster) onePerNode(manifests []byte) ([]byte, error) {
-	var out []string
-	for _, doc := range strings.Split(string(manifests), "\n---\n") {
-		var ds appsv1.DaemonSet
-		if err := yaml.Unmarshal([]byte(doc), &ds); err != nil {
-			return nil, err
+// tellNodes gives each node what differs between them, as docs/install.md says: on the userspace
+// datapath tunnels need an address of their own. Kernels with openvswitch need none of this.
+func (c *Cluster) tellNodes(ctx context.Context) error {
+	if c.lab.Datapath() != "netdev" {
+		return nil
+	}
+	for _, n := range c.lab.Nodes() {
+		own := []string{"ovs-vsctl", "set", "Open_vSwitch", ".", "external_ids:ovn-ebpf-encap-ip=" + n.Encap.String()}
+		if c.opts.AvoidNullNAT {
+			own = append(own, "external_ids:ovn-ebpf-avoid-null-nat=true")
 		}
-		if ds.Kind != "DaemonSet" {
-			out = append(out, doc)
-			continue
-		}
-		for _, n := range c.lab.Nodes() {
-			own := ds.DeepCopy()
-			own.Name += "-" + n.Name
-			own.Spec.Selector.MatchLabels["node"] = n.Name
-			own.Spec.Template.Labels["node"] = n.Name
-			own.Spec.Template.Spec.NodeSelector[corev1.LabelHostname] = n.Name
-			agent := &own.Spec.Template.Spec.Containers[0]
-			agent.Args = append(append(agent.Args, "--encap-ip="+n.Encap.String()), c.opts.AgentArgs...)
-			b, err := yaml.Marshal(own)
-			if err != nil {
-				return nil, err
-			}
-			out = append(out, string(b))
+		if _, err := c.lab.Exec(ctx, n.Name, own...); err != nil {
+			return fmt.Errorf("tell %s its settings: %w", n.Name, err)
 		}
 	}
-	return []byte(strings.Join(out, "\n---\n")), nil
+	return nil
 }
 
 // kubectl runs it on the control plane's node, as cluster administrator.

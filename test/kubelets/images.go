@@ -12,7 +12,10 @@ const (
 	pauseImage   = "registry.k8s.io/pause:3.10.1"
 	corednsImage = "registry.k8s.io/coredns/coredns:v1.13.1"
 	ourImage     = "docker.io/library/ovn-ebpf:dev"
-	boomImage    = "registry.k8s.io/e2e-test-images/regression-issue-74839:1.4"
+	// Of the same, those that docs/install.md installs and updates to.
+	firstImage  = "registry.example/ovn-ebpf:1"
+	secondImage = "registry.example/ovn-ebpf:2"
+	boomImage   = "registry.k8s.io/e2e-test-images/regression-issue-74839:1.4"
 )
 
 // tools are what upstream's tests run in their pods.
@@ -75,7 +78,7 @@ func (c *Cluster) makeImages(dir string) error {
 
 // ourImage has what the Dockerfile's has, without the rest of Debian.
 func (c *Cluster) ourImage() *image {
-	i := &image{names: []string{ourImage}, entrypoint: []string{"/usr/bin/ovnkube"}, files: map[string]string{}}
+	i := &image{names: []string{ourImage, firstImage, secondImage}, entrypoint: []string{"/usr/bin/ovnkube"}, files: map[string]string{}}
 	for _, name := range []string{"ovnkube", "ovn-k8s-cni-overlay"} {
 		i.files["/usr/bin/"+name] = filepath.Join(c.opts.BinDir, name)
 	}

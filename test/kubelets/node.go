@@ -25,6 +25,9 @@ var (
 	containerdConfig string
 )
 
+// asSystemd mounts what systemd does, so that a node's init finds that on every machine.
+const asSystemd = `mount -t bpf bpf /sys/fs/bpf; exec "$@"`
+
 // startNode starts a node's init, and so containerd and kubelet.
 func (c *Cluster) startNode(n *lab.Node) error {
 	dir := c.nodeDir(n)
@@ -58,7 +61,7 @@ func (c *Cluster) startNode(n *lab.Node) error {
 	}
 	_, err = c.lab.Spawn(n.Name, n.Name+"-init",
 		"unshare", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc", "--",
-		script, n.Name, n.Netns, dir, n.RunDir, c.bin, c.path("images"), n.IP4.String()+","+n.IP6.String())
+		"sh", "-ec", asSystemd, "sh", script, n.Name, n.Netns, dir, n.RunDir, c.bin, c.path("images"), n.IP4.String()+","+n.IP6.String())
 	return err
 }
 
@@ -82,13 +85,20 @@ func (c *Cluster) awaitRegistered(ctx context.Context) error {
 		}
 	}
 	patch := []byte(`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`)
-	_, err := c.client.CoreV1().Nodes().Patch(ctx, c.controlPlane().Name, types.MergePatchType, patch, metav1.PatchOptions{})
-	return err
+	for i, n := range c.lab.Nodes() {
+		if i > 0 && !c.opts.Bare {
+			break
+		}
+		if _, err := c.client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
+			return err
+		}
+	}
+	return nil
 }
 
-// awaitReady returns when all nodes are ready and DNS has a ready pod.
-func (c *Cluster) awaitReady(ctx context.Context) error {
-	err := c.await(ctx, "nodes to be ready", func() error {
+// awaitNodes returns when all nodes are ready.
+func (c *Cluster) awaitNodes(ctx context.Context) error {
+	return c.await(ctx, "nodes to be ready", func() error {
 		nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
 		if err != nil {
 			return err
@@ -102,7 +112,11 @@ func (c *Cluster) awaitReady(ctx context.Context) error {
 		}
 		return nil
 	})
-	if err != nil {
+}
+
+// awaitReady returns when all nodes are ready and DNS has a ready pod.
+func (c *Cluster) awaitReady(ctx context.Context) error {
+	if err := c.awaitNodes(ctx); err != nil {
 		return err
 	}
 	return c.await(ctx, "pods of kube-system and ovn-ebpf", func() error {

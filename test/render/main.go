@@ -60,6 +60,7 @@ func kustomize(dir string, out io.Writer) error {
 func chart(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("chart", flag.ContinueOnError)
 	namespace := flags.String("namespace", "ovn-ebpf", "the release's `namespace`")
+	server := flags.String("kube-version", "v1.35.4", "the server's `version`")
 	versions := flags.String("api-versions", "", "a `list` of API versions that the server has beside the usual ones, by commas")
 	values := map[string]any{}
 	flags.Func("set", "a `value`, as helm --set has it", func(s string) error { return strvals.ParseInto(s, values) })
@@ -72,6 +73,9 @@ func chart(args []string, out io.Writer) error {
 		return err
 	}
 	capabilities := chartutil.DefaultCapabilities.Copy()
+	if capabilities.KubeVersion, err = version(*server); err != nil {
+		return err
+	}
 	if *versions != "" {
 		capabilities.APIVersions = append(capabilities.APIVersions, strings.Split(*versions, ",")...)
 	}
@@ -92,4 +96,12 @@ func chart(args []string, out io.Writer) error {
 		}
 	}
 	return nil
+}
+
+func version(text string) (chartutil.KubeVersion, error) {
+	v, err := chartutil.ParseKubeVersion(text)
+	if err != nil {
+		return chartutil.KubeVersion{}, err
+	}
+	return *v, nil
 }

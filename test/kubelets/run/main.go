@@ -42,6 +42,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	reboot := flags.Bool("reboot", false, "then reboot a node: its pods must come back")
 	down := flags.Bool("down", false, "only take away what a run that was killed has left")
 	avoid := flags.Bool("avoid-null-nat", false, "give this flag to the agents; the suites services and granular do so by themselves")
+	deployment := flags.String("deployment", "", "instead: install our network by this `tool`, "+strings.Join(kubelets.Tools(), " or ")+", update it and uninstall it, as docs/install.md says")
+	controllers := flags.Int("controllers", 1, "with -deployment: `number` of controllers")
 	hold := flags.Bool("hold", false, "then wait for SIGINT, with the cluster up")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -57,14 +59,19 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 		return kubelets.Down(ctx, o)
 	}
 	if slices.ContainsFunc(suites, func(s kubelets.Suite) bool { return s.AvoidNullNAT }) || *avoid {
-		o.AgentArgs = append(o.AgentArgs, "--avoid-null-nat")
+		o.AvoidNullNAT = true
 	}
+	o.Bare = *deployment != ""
 	c, err := kubelets.Up(ctx, o)
 	if err != nil {
 		return err
 	}
 	defer func() { err = errors.Join(err, c.Down(context.WithoutCancel(ctx))) }()
-	err = c.Confined(ctx)
+	if o.Bare {
+		err = c.Deployment(ctx, *deployment, *controllers)
+	} else {
+		err = c.Confined(ctx)
+	}
 	for _, s := range suites {
 		specs, failed := c.RunSteadily(ctx, s, *procs, *logs)
 		kubelets.Print(stdout, s, specs)

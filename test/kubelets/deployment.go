@@ -1,0 +1,294 @@
+package kubelets
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strconv"
+	"strings"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"sigs.k8s.io/yaml"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/document"
+)
+
+// Tools are what docs/install.md installs by.
+func Tools() []string { return []string{kustomize, helm} }
+
+const (
+	kustomize = "kustomize"
+	helm      = "helm"
+)
+
+// helmUpgrade is how the document's commands begin that are Helm's.
+const helmUpgrade = "helm upgrade ovn-ebpf deploy/helm/ovn-ebpf -n ovn-ebpf --reset-then-reuse-values --set "
+
+// installDocument is the document whose commands are typed, below the source.
+const installDocument = "docs/install.md"
+
+// Deployment installs our network by a tool, with values that are not the defaults and that many
+// controllers, updates it while pods and Services change, and uninstalls it. What is typed is what
+// docs/install.md says. An update must complete, no two controllers may lead at a time, what
+// changed meanwhile must be in OVN's database, and in the end nodes and cluster are as before, but
+// for what the document says stays. The cluster must be without our network (Options.Bare).
+func (c *Cluster) Deployment(ctx context.Context, tool string, controllers int) error {
+	d := &deployment{Cluster: c, tool: tool, controllers: controllers, dir: c.path("typing")}
+	if err := d.run(ctx); err != nil {
+		return fmt.Errorf("deployment by %s with %d controllers: %w", tool, controllers, err)
+	}
+	return nil
+}
+
+type deployment struct {
+	*Cluster
+	tool        string
+	controllers int
+	dir         string // where the commands are typed: deploy/ and overlay/ are in it
+	blocks      []document.Block
+}
+
+func (d *deployment) run(ctx context.Context) error {
+	if err := d.prepare(); err != nil {
+		return err
+	}
+	before, err := d.snapshot(ctx)
+	if err != nil {
+		return err
+	}
+	if err := d.tellNodes(ctx); err != nil {
+		return err
+	}
+	if err := d.install(ctx); err != nil {
+		return err
+	}
+	changes, err := d.startChanges(ctx)
+	if err != nil {
+		return err
+	}
+	watch := d.watchLeaders(ctx)
+	err = d.block(ctx, d.begin("kubectl -n ovn-ebpf set image", helmUpgrade+"image="))
+	if err == nil {
+		err = d.running(ctx, secondImage)
+	}
+	d.step("%s: %s; %s", d.tool, changes, watch)
+	if err := errors.Join(err, changes.stop(), watch.stop()); err != nil {
+		return err
+	}
+	if err := changes.programmed(ctx); err != nil {
+		return err
+	}
+	d.step("%s: everything is programmed", d.tool)
+	if err := changes.remove(ctx); err != nil {
+		return err
+	}
+	if err := d.block(ctx, d.begin("kubectl -n ovn-ebpf delete deployment/ovn-ebpf-controller", helmUpgrade+"uninstall=true")); err != nil {
+		return err
+	}
+	var differs error
+	err = d.await(ctx, "nodes to be as before the installation", func() error {
+		after, err := d.snapshot(ctx)
+		if err != nil {
+			return err
+		}
+		differs = before.same(after)
+		return differs
+	})
+	if err != nil {
+		return errors.Join(err, differs)
+	}
+	d.step("%s: nodes and cluster are as before the installation", d.tool)
+	return nil
+}
+
+// begin chooses by the tool how the block begins.
+func (d *deployment) begin(byKustomize, byHelm string) string {
+	if d.tool == helm {
+		return byHelm
+	}
+	return byKustomize
+}
+
+// prepare makes the directory in which commands are typed, and reads the document.
+func (d *deployment) prepare() error {
+	text, err := os.ReadFile(filepath.Join(d.opts.Source, installDocument))
+	if err != nil {
+		return err
+	}
+	if d.blocks, err = document.Blocks(string(text)); err != nil {
+		return fmt.Errorf("%s: %w", installDocument, err)
+	}
+	return errors.Join(os.RemoveAll(d.dir), os.CopyFS(filepath.Join(d.dir, "deploy"), os.DirFS(filepath.Join(d.opts.Source, "deploy"))))
+}
+
+// values are settings of which none is the default.
+func (d *deployment) values() map[string]string {
+	values := d.configuration()
+	for key, value := range map[string]string{
+		"GATEWAY_V4_JOIN_SUBNET": "100.65.0.0/16", "GATEWAY_V6_JOIN_SUBNET": "fd97::/64", "SNAT_PORT_RANGE": "50000-60000",
+	} {
+		values[key] = value
+	}
+	for key, value := range numbers {
+		values[key] = strconv.Itoa(value)
+	}
+	return values
+}
+
+// numbers are the settings among the values that are numbers.
+var numbers = map[string]int{"MTU": 1300, "LOG_LEVEL": 5}
+
+// install types the document's own command, with this cluster's values.
+func (d *deployment) install(ctx context.Context) error {
+	if d.tool == helm {
+		values := map[string]any{"AGENT_METRICS_BIND_ADDRESS": "127.0.0.1:9510"}
+		for key, value := range d.values() {
+			values[key] = value
+		}
+		for key, value := range numbers {
+			values[key] = value // the chart's schema takes no text for a number
+		}
+		b, err := yaml.Marshal(map[string]any{"config": values, "controllerUser": 65532, "replicas": d.controllers})
+		if err != nil {
+			return err
+		}
+		if err := os.WriteFile(filepath.Join(d.dir, "values.yaml"), b, 0o644); err != nil {
+			return err
+		}
+		line, err := d.line("helm install ")
+		if err != nil {
+			return err
+		}
+		line += fmt.Sprintf(" -f values.yaml --set config.NB_ADDRESS=%s --set config.SB_ADDRESS=%s", values["NB_ADDRESS"], values["SB_ADDRESS"])
+		if err := d.types(ctx, line); err != nil {
+			return err
+		}
+	} else if err := d.applyOverlay(ctx); err != nil {
+		return err
+	}
+	return d.ready(ctx)
+}
+
+func (d *deployment) applyOverlay(ctx context.Context) error {
+	patch, err := yaml.Marshal(configMap(d.values()))
+	if err != nil {
+		return err
+	}
+	name, tag, _ := strings.Cut(firstImage, ":")
+	overlay, err := yaml.Marshal(map[string]any{
+		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": []string{"../deploy/base"},
+		"images":   []any{map[string]any{"name": "ovn-ebpf", "newName": name, "newTag": tag}},
+		"replicas": []any{map[string]any{"name": "ovn-ebpf-controller", "count": d.controllers}},
+		"patches":  []any{map[string]any{"patch": string(patch)}, map[string]any{"patch": notRoot}},
+	})
+	if err != nil {
+		return err
+	}
+	dir := filepath.Join(d.dir, "overlay")
+	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), overlay, 0o644)); err != nil {
+		return err
+	}
+	line, err := d.line("kubectl apply -k overlay")
+	if err != nil {
+		return err
+	}
+	return d.types(ctx, line)
+}
+
+// ready returns when every pod of ours and every node is.
+func (d *deployment) ready(ctx context.Context) error {
+	for _, what := range []string{"deployment/ovn-ebpf-controller", "daemonset/ovn-ebpf-node"} {
+		if err := d.types(ctx, "kubectl -n ovn-ebpf rollout status "+what+" --timeout=5m"); err != nil {
+			return err
+		}
+	}
+	if err := d.awaitNodes(ctx); err != nil {
+		return err
+	}
+	return d.running(ctx, firstImage)
+}
+
+// running returns when there are as many pods of ours as there should be, each ready, with that image.
+func (d *deployment) running(ctx context.Context, image string) error {
+	return d.await(ctx, fmt.Sprintf("pods of ours with image %s", image), func() error {
+		pods, err := d.client.CoreV1().Pods("ovn-ebpf").List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range pods.Items {
+			p := &pods.Items[i]
+			if got := p.Spec.Containers[0].Image; got != image {
+				return fmt.Errorf("pod %s has image %s", p.Name, got)
+			}
+			if err := unready(p); err != nil {
+				return err
+			}
+		}
+		if want := d.controllers + d.opts.Nodes; len(pods.Items) != want {
+			return fmt.Errorf("%d pods, want %d", len(pods.Items), want)
+		}
+		return nil
+	})
+}
+
+// line is the document's only command that begins so.
+func (d *deployment) line(begins string) (string, error) {
+	for _, b := range d.blocks {
+		for _, command := range b.Commands() {
+			if strings.HasPrefix(command.Line, begins) {
+				return command.Line, nil
+			}
+		}
+	}
+	return "", fmt.Errorf("%s has no command %q any more", installDocument, begins)
+}
+
+// block types all commands of the block that begins so.
+func (d *deployment) block(ctx context.Context, begins string) error {
+	for _, b := range d.blocks {
+		commands := b.Commands()
+		if len(commands) == 0 || !strings.HasPrefix(commands[0].Line, begins) {
+			continue
+		}
+		for _, command := range commands {
+			if err := d.types(ctx, command.Line); err != nil {
+				return err
+			}
+		}
+		return nil
+	}
+	return fmt.Errorf("%s has no block that begins with %q any more", installDocument, begins)
+}
+
+// types runs a line as an administrator does, who has kubectl and helm.
+func (d *deployment) types(ctx context.Context, line string) error {
+	d.step("$ %s", line)
+	cmd, err := d.Command(ctx, "bash", "-ec", line)
+	if err != nil {
+		return err
+	}
+	cmd.Dir = d.dir
+	home := "HOME=" + d.dir // Helm's cache
+	cmd.Env = append(cmd.Env, home)
+	var out bytes.Buffer
+	cmd.Stdout, cmd.Stderr = &out, &out
+	if err := cmd.Run(); err != nil {
+		return fmt.Errorf("%s: %w: %s", line, err, strings.TrimSpace(out.String()))
+	}
+	return nil
+}
+
+// buildHelm builds Helm's own command.
+func (c *Cluster) buildHelm(ctx context.Context) error {
+	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", c.program(helm), "helm.sh/helm/v3/cmd/helm")
+	cmd.Dir = filepath.Join(c.opts.Source, "test/render")
+	cmd.Env = append(os.Environ(), "CGO_ENABLED=0", "GOFLAGS=", "GOWORK=off")
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("build helm: %w: %s", err, strings.TrimSpace(string(out)))
+	}
+	return nil
+}
