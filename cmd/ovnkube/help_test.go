@@ -6,6 +6,7 @@ import (
 	"flag"
 	"io"
 	"regexp"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -30,7 +31,7 @@ func help(t *testing.T, args ...string) string {
 // everyCommand calls do for every command with its words.
 func everyCommand(c *command, path []string, do func(*command, []string)) {
 	for _, child := range c.children {
-		words := append(path[:len(path):len(path)], child.name)
+		words := slices.Concat(path, []string{child.name})
 		do(child, words)
 		everyCommand(child, words, do)
 	}
@@ -54,7 +55,7 @@ func TestHelpIsShort(t *testing.T) {
 	}
 	everyCommand(root(), nil, func(c *command, words []string) {
 		text := short(mostLines, append([]string{"help"}, words...)...)
-		for _, args := range [][]string{append(words[:len(words):len(words)], "--help"), append(words[:len(words):len(words)], "help")} {
+		for _, args := range [][]string{slices.Concat(words, []string{"--help"}), slices.Concat(words, []string{"help"})} {
 			if got := help(t, args...); got != text {
 				t.Errorf("%q prints other help than 'help %s'", args, strings.Join(words, " "))
 			}
