@@ -55,7 +55,7 @@ func TestHelpIsShort(t *testing.T) {
 	}
 	everyCommand(root(), nil, func(c *command, words []string) {
 		text := short(mostLines, append([]string{"help"}, words...)...)
-		for _, args := range [][]string{append(words[:len(words):len(words)], "--help"), append(words[:len(words):len(words)], "help")} {
+		for _, args := range [][]string{slices.Concat(words, []string{"--help"}), slices.Concat(words, []string{"help"})} {
 			if got := help(t, args...); got != text {
 				t.Errorf("%q prints other help than 'help %s'", args, strings.Join(words, " "))
 			}

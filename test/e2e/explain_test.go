@@ -4,6 +4,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -35,7 +36,11 @@ func testExplain(t *testing.T, c *Cluster) {
 }
 
 // told is what explain says of a packet.
-type told struct{ Reason, Verdict, OVN string }
+type told struct {
+	Reason, Verdict, OVN, Protocol string
+	Source, Destination            netip.Addr
+	SourcePort, DestinationPort    uint16
+}
 
 func (c *Cluster) explain(args ...string) []string {
 	return append([]string{c.Binary("ovnkube"), "gateway", "explain", "-json", "-pin-dir", c.Node(1).PinDir, "-run-dir", c.Node(1).RunDir}, args...)
@@ -56,6 +61,9 @@ func (c *Cluster) asked(t *testing.T, args ...string) []told {
 func (c *Cluster) explained(t *testing.T, send func() error, args ...string) {
 	t.Helper()
 	for _, told := range c.asked(t, args...) {
+		if fields := []string{told.Protocol, netip.AddrPortFrom(told.Source, told.SourcePort).String(), netip.AddrPortFrom(told.Destination, told.DestinationPort).String()}; told.Protocol == "tcp" && !slices.Equal(fields, args) {
+			t.Errorf("the packet is %q, asked was %q", fields, args)
+		}
 		before := c.countedAs(t, told)
 		// A cluster that was just made refuses the first connections to its Services.
 		within(t, strings.Join(args, " "), send)
