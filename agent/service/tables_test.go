@@ -242,6 +242,11 @@ func TestChangesAcross(t *testing.T) {
 	if c := tables.Changes(); len(c.Gone) != 1 || tables.Answers(c.Gone[0]) {
 		t.Errorf("gone %v, want the endpoint", c.Gone)
 	}
+	set("2", e)
+	set("2")
+	if c := tables.Changes(); len(c.Gone) != 0 {
+		t.Errorf("gone %v: nobody has seen it", c.Gone)
+	}
 	tables.Set(keyOf("1"), nil)
 	tables.Set(keyOf("2"), nil)
 	if c := tables.Changes(); !c.VIPs || len(tables.VIPs()) != 0 {

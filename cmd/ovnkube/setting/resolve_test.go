@@ -137,3 +137,56 @@ func TestResolve(t *testing.T) {
 		})
 	}
 }
+
+// What does not count, because it is beaten, kept apart or wrong, does not hide what comes after it.
+func TestResolveGoesOn(t *testing.T) {
+	flags := []string{"beaten", "apart", "wrong", "good"}
+	values := map[string]*word{}
+	var table Table
+	for _, name := range flags {
+		values[name] = &word{"default"}
+		table.Settings = append(table.Settings, &Setting{Flag: name, Section: "s", Key: name, Value: values[name]})
+	}
+	for name, from := range map[string]Sources{
+		"external_ids": {ExternalIDs: map[string]string{"ovn-ebpf-beaten": "x", "ovn-ebpf-apart": "x", "ovn-ebpf-wrong": "bad", "ovn-ebpf-good": "x"}},
+		"environment": {Environment: func(name string) (string, bool) {
+			v, ok := map[string]string{"OVNKUBE_BEATEN": "x", "OVNKUBE_WRONG": "bad", "OVNKUBE_GOOD": "x"}[name]
+			return v, ok
+		}},
+	} {
+		t.Run(name, func(t *testing.T) {
+			for _, v := range values {
+				v.v = "default"
+			}
+			s := New(table)
+			s.Disregard("apart")
+			f := flag.NewFlagSet("", flag.ContinueOnError)
+			s.Declare(f, 0)
+			if err := f.Parse([]string{"-beaten=flag"}); err != nil {
+				t.Fatal(err)
+			}
+			if problems := s.Resolve(from); len(problems) != 1 || !strings.Contains(problems[0].Message, "wrong: ") {
+				t.Errorf("problems %v, want one about wrong", problems)
+			}
+			got := map[string]string{}
+			for name, v := range values {
+				got[name] = v.v
+			}
+			if diff := cmp.Diff(map[string]string{"beaten": "flag", "apart": "default", "wrong": "default", "good": "x"}, got); diff != "" {
+				t.Errorf("values (-want +got):\n%s", diff)
+			}
+		})
+	}
+}
+
+// A secret is not shown, but that there is none is.
+func TestShown(t *testing.T) {
+	for _, tt := range []struct {
+		value, want string
+		secret      bool
+	}{{"x", "x", false}, {"", "", false}, {"x", "(hidden)", true}, {"", "", true}} {
+		if got := (&Setting{Value: &word{tt.value}, Secret: tt.secret}).Shown(); got != tt.want {
+			t.Errorf("value %q, secret %t: shown as %q, want %q", tt.value, tt.secret, got, tt.want)
+		}
+	}
+}
