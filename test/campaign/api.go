@@ -48,7 +48,7 @@ func API(ctx context.Context, o Options) (report *Report, err error) {
 	if err != nil {
 		return report, err
 	}
-	if err := g.startProbes(ctx, g.paths()); err != nil {
+	if err := g.startProbes(ctx, g.paths(), time.Minute); err != nil {
 		return report, err
 	}
 	idle, err := g.waits(ctx, min(o.For/4, time.Minute))

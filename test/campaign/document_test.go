@@ -13,7 +13,7 @@ var update = flag.Bool("update", false, "write the tables into docs/reliability.
 // TestDocument holds that docs/reliability.md has the figures of the runs in results.
 func TestDocument(t *testing.T) {
 	texts := map[string]string{}
-	for _, campaign := range []string{"faults", "api", "wire"} {
+	for _, campaign := range []string{"faults", "kernel-faults", "api", "wire"} {
 		reports, err := Load(os.DirFS("results"), campaign)
 		if err != nil {
 			t.Fatal(err)

@@ -192,11 +192,11 @@ func links() []fault {
 		}},
 		{kind: "device breth0 deleted", inject: func(ctx context.Context, f *faults, r *rand.Rand) (string, func() error, error) {
 			node := f.some(r)
-			return node.Name, nil, f.do(ctx, node.Name, "ip", "link", "del", "breth0")()
+			return node.Name, nil, f.delDevice(ctx, node, "breth0")
 		}},
 		{kind: "device ovn-k8s-mp0 deleted", inject: func(ctx context.Context, f *faults, r *rand.Rand) (string, func() error, error) {
 			node := f.some(r)
-			return node.Name, nil, f.do(ctx, node.Name, "ip", "link", "del", "ovn-k8s-mp0")()
+			return node.Name, nil, f.delDevice(ctx, node, "ovn-k8s-mp0")
 		}},
 		{kind: "port of a pod deleted from OVS", inject: func(ctx context.Context, f *faults, _ *rand.Rand) (string, func() error, error) {
 			node := f.Node(1)
@@ -240,6 +240,15 @@ func links() []fault {
 }
 
 func (f *faults) some(r *rand.Rand) *lab.Node { return f.Node(1 + r.IntN(2)) }
+
+// delDevice deletes a device of Open vSwitch. The userspace datapath has a tap, which is a link like
+// any other. A port of the kernel's datapath can only be deleted from the datapath.
+func (f *faults) delDevice(ctx context.Context, node *lab.Node, device string) error {
+	if f.Datapath() == "system" {
+		return f.do(ctx, node.Name, "ovs-dpctl", "del-if", "ovs-system", device)()
+	}
+	return f.do(ctx, node.Name, "ip", "link", "del", device)()
+}
 
 // do is a command, to be run.
 func (f *faults) do(ctx context.Context, on string, argv ...string) func() error {

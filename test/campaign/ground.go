@@ -137,8 +137,9 @@ func choose(v6 bool, a4, a6 netip.Addr) netip.Addr {
 	return a4
 }
 
-// startProbes probes the paths until ctx ends, and returns when all are answered.
-func (g *ground) startProbes(ctx context.Context, paths []*Path) error {
+// startProbes probes the paths until ctx ends, and returns when all are answered, which takes at most
+// the limit.
+func (g *ground) startProbes(ctx context.Context, paths []*Path, limit time.Duration) error {
 	for _, path := range paths {
 		ns, err := g.Netns(path.From)
 		if err != nil {
@@ -158,7 +159,7 @@ func (g *ground) startProbes(ctx context.Context, paths []*Path) error {
 	}
 	g.bucket.Store(starting)
 	defer g.bucket.Store(0)
-	_, failing := g.awaitProbes(ctx, time.Now(), time.Minute)
+	_, failing := g.awaitProbes(ctx, time.Now(), limit)
 	if len(failing) > 0 {
 		return fmt.Errorf("paths that were never answered: %v", failing)
 	}

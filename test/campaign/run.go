@@ -7,6 +7,7 @@ import (
 	"fmt"
 	"io"
 	"math/rand/v2"
+	"os"
 	"regexp"
 	"slices"
 	"strings"
@@ -43,7 +44,7 @@ func Faults(ctx context.Context, o Options) (report *Report, err error) {
 	o.Lab.Disk = "384m"
 	o.Lab.ControllerArgs = []string{"--ha-election-lease-duration=5"}
 	g, err := newGround(ctx, o.Lab, o.Log)
-	report = newReport("faults", o)
+	report = newReport(faultsName(), o)
 	defer func() { err = errors.Join(err, g.down(err != nil || len(report.Broken) > 0)) }()
 	if err != nil {
 		return report, err
@@ -79,6 +80,14 @@ func Faults(ctx context.Context, o Options) (report *Report, err error) {
 	return report, ctx.Err()
 }
 
+// faultsName is faults, or in a VM kernel-faults: their figures are not comparable.
+func faultsName() string {
+	if os.Getenv(vmEnv) != "" {
+		return "kernel-faults"
+	}
+	return "faults"
+}
+
 // start adds the second controller, the proxies and the probes.
 func (f *faults) start(ctx context.Context, o Options) (err error) {
 	if f.proxies, err = startProxies(ctx, f.Lab); err != nil {
@@ -90,7 +99,7 @@ func (f *faults) start(ctx context.Context, o Options) (err error) {
 	if err := f.ready(ctx); err != nil {
 		return err
 	}
-	return f.startProbes(ctx, f.paths())
+	return f.startProbes(ctx, f.paths(), f.heal)
 }
 
 // ready waits until agents and controllers say so.

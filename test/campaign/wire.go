@@ -44,7 +44,7 @@ func Wire(ctx context.Context, o Options) (report *Report, err error) {
 	if err := w.prepare(ctx); err != nil {
 		return report, err
 	}
-	if err := g.startProbes(ctx, append(w.hostPaths(), g.paths()...)); err != nil {
+	if err := g.startProbes(ctx, append(w.hostPaths(), g.paths()...), time.Minute); err != nil {
 		return report, err
 	}
 	outsider, err := w.outsider(ctx, o.Seed)

@@ -8,6 +8,7 @@ import (
 	"strings"
 	"sync"
 	"testing"
+	"time"
 
 	"golang.org/x/sync/errgroup"
 	networkingv1 "k8s.io/api/networking/v1"
@@ -40,8 +41,9 @@ func testMasquerade(t *testing.T, c *Cluster) {
 	t.Run("by a Service", func(t *testing.T) { c.masqueradeEndpoint(t) })
 }
 
-// silence is how long an answer is waited for: in an emulated machine one takes a second.
-const silence = "2s"
+// silence is how long an answer is waited for at first. On a loaded emulated machine one may take
+// longer: where the addresses that must answer have not, up to longestSilence.
+const silence, longestSilence = 2 * time.Second, 32 * time.Second
 
 // allowEgress makes a policy for all pods that allows all egress, until the test ends.
 func (c *Cluster) allowEgress(t *testing.T) {
@@ -123,8 +125,9 @@ func (c *Cluster) masqueradeIsClosed(t *testing.T, pods ...string) {
 	}
 }
 
-// asksMasquerade returns which addresses of the masquerade networks answer the pod, and how. It
-// fails the test if the pod's own node does not answer, for then silence says nothing.
+// asksMasquerade returns which addresses of the masquerade networks answer the pod, and how. It asks
+// its own node in the same way, and again with more time until that answers: before, silence says
+// nothing.
 func (c *Cluster) asksMasquerade(t *testing.T, pod string) []string {
 	t.Helper()
 	var own, hidden []netip.Addr
@@ -136,25 +139,53 @@ func (c *Cluster) asksMasquerade(t *testing.T, pod string) []string {
 			hidden = append(hidden, a)
 		}
 	}
-	all := slices.Concat(own, hidden)
+	for wait := silence; ; wait *= 2 {
+		answers, err := c.answersTo(t.Context(), pod, slices.Concat(own, hidden), wait)
+		if err != nil {
+			t.Errorf("pod %s: %v", pod, err)
+			return nil
+		}
+		var missing, wrong []string
+		for _, a := range own {
+			for _, target := range []string{"tcp/" + port(a, hostPort).String(), "udp/" + port(a, hostPort).String(), "icmp/" + a.String()} {
+				if answers[target] == "" {
+					missing = append(missing, target)
+				}
+				delete(answers, target)
+			}
+		}
+		for target, answer := range answers {
+			wrong = append(wrong, target+": "+answer)
+		}
+		if slices.Sort(wrong); len(wrong) > 0 || len(missing) == 0 {
+			return wrong
+		}
+		if wait >= longestSilence {
+			t.Errorf("pod %s: its node does not answer by %v within %s", pod, missing, wait)
+			return nil
+		}
+	}
+}
+
+// answersTo asks each address by TCP, UDP and ICMP, all at once, and returns the answers by target.
+func (c *Cluster) answersTo(ctx context.Context, pod string, addresses []netip.Addr, wait time.Duration) (map[string]string, error) {
 	var targets, pings []string
-	for _, a := range all {
+	for _, a := range addresses {
 		targets = append(targets, "tcp/"+port(a, hostPort).String(), "udp/"+port(a, hostPort).String())
-		pings = append(pings, "(ping -n -c 2 -i 0.2 -W 1 "+a.String()+" >/dev/null && echo icmp/"+a.String()+" answers) &")
+		pings = append(pings, fmt.Sprintf("(ping -n -c 2 -i 0.2 -W %.0f %s >/dev/null && echo icmp/%s answers) &", wait.Seconds(), a, a))
 	}
 	var reached, pinged []byte
 	var group errgroup.Group
 	group.Go(func() (err error) {
-		reached, err = c.Exec(t.Context(), host(pod), append(c.traffic("reach", "-timeout", silence), targets...)...)
+		reached, err = c.Exec(ctx, host(pod), append(c.traffic("reach", "-timeout", wait.String()), targets...)...)
 		return err
 	})
 	group.Go(func() (err error) {
-		pinged, err = c.Exec(t.Context(), host(pod), "sh", "-c", strings.Join(append(pings, "wait"), "\n"))
+		pinged, err = c.Exec(ctx, host(pod), "sh", "-c", strings.Join(append(pings, "wait"), "\n"))
 		return err
 	})
 	if err := group.Wait(); err != nil {
-		t.Errorf("pod %s: %v", pod, err)
-		return nil
+		return nil, err
 	}
 	answers := map[string]string{}
 	for line := range strings.Lines(string(reached) + string(pinged)) {
@@ -162,20 +193,7 @@ func (c *Cluster) asksMasquerade(t *testing.T, pod string) []string {
 			answers[target] = answer
 		}
 	}
-	for _, a := range own {
-		for _, target := range []string{"tcp/" + port(a, hostPort).String(), "udp/" + port(a, hostPort).String(), "icmp/" + a.String()} {
-			if answers[target] == "" {
-				t.Errorf("pod %s: its node does not answer by %s", pod, target)
-			}
-			delete(answers, target)
-		}
-	}
-	var wrong []string
-	for target, answer := range answers {
-		wrong = append(wrong, target+": "+answer)
-	}
-	slices.Sort(wrong)
-	return wrong
+	return answers, nil
 }
 
 // masqueradeEndpoint: a Service whose EndpointSlice names the host's masquerade address, as the
@@ -199,7 +217,7 @@ func (c *Cluster) masqueradeEndpoint(t *testing.T) {
 	}()
 	to := port(c.cluster(service.Name)(true), servicePort)
 	c.awaitNB(t, "the load balancer", "Load_Balancer", "vips{!=}{}", "external_ids:ovn-ebpf.io/owner=service/default/"+service.Name)
-	out := c.execute(t, host("a"), c.traffic("reach", "-timeout", silence, "tcp/"+to.String(), "udp/"+to.String())...)
+	out := c.execute(t, host("a"), c.traffic("reach", "-timeout", silence.String(), "tcp/"+to.String(), "udp/"+to.String())...)
 	for line := range strings.Lines(out) {
 		if line = strings.TrimSpace(line); !strings.HasSuffix(line, " -") {
 			t.Errorf("answered: %s", line)

@@ -1,6 +1,8 @@
 package e2e
 
 import (
+	"os"
+	"os/exec"
 	"slices"
 	"strings"
 	"testing"
@@ -8,7 +10,7 @@ import (
 
 // musts is the list "What must be right" of the design notes, in its order, and
 // the tests that hold it. A test's own skip says in which layout it does not
-// apply; all others run in every layout, by test/vm/suite.
+// apply; all others run in every layout, by test/vm/suite -a.
 var musts = []struct {
 	item  string
 	tests []string // below TestEndToEnd, or of their own
@@ -75,5 +77,17 @@ func TestMusts(t *testing.T) {
 				t.Errorf("%s: there is no test %q", m.item, name)
 			}
 		}
+	}
+}
+
+// TestSuiteRuns: RUN='a|b' runs both. An alternative of -test.run starts at the top, so that each
+// needs the prefix.
+func TestSuiteRuns(t *testing.T) {
+	const script = `eval "$(sed -n '/^lab()/,/^}/p;/^below()/,/^}/p' ../vm/suite)"; in_vm() { echo "${@: -1}"; }; lab direct ebpf .`
+	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)
+	cmd.Env = append(os.Environ(), "RUN=field/GRE|outsider")
+	out, err := cmd.CombinedOutput()
+	if want := "^TestEndToEnd$/field/GRE|^TestEndToEnd$/outsider\n"; err != nil || string(out) != want {
+		t.Errorf("-test.run %s(%v), want %s", out, err, want)
 	}
 }
