@@ -253,3 +253,41 @@ func TestChangesAcross(t *testing.T) {
 		t.Errorf("VIPs %v, changed %v", tables.VIPs(), c.VIPs)
 	}
 }
+
+// What a front end has is written down here, not compared with itself: whose it is, what is counted
+// for it, whom a socket of the host gets it from, and where local gateway mode sends it.
+func TestServed(t *testing.T) {
+	n := node1()
+	n.Local = true
+	web := webService("web", "10.96.0.10", 1, corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP, NodePort: 30080})
+	web.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	here := discoveryv1.Endpoint{Addresses: []string{"172.30.0.11"}, NodeName: &n.Name}
+	tables := service.NewTables()
+	tables.Set(keyOf("web"), service.New(service.Objects{Service: web, Slices: []*discoveryv1.EndpointSlice{webSlice(web, here)}}, n))
+	at := func(node string) bpf.ServiceKey {
+		return bpf.ServiceKey{Addr: netip.MustParseAddr(node), Proto: 6, Port: 30080}
+	}
+	one, other, local := at("172.30.0.11"), at("172.30.0.77"), netip.MustParseAddrPort("172.30.0.11:8080")
+	both := func(what string, got, want any) {
+		t.Helper()
+		if diff := cmp.Diff(want, got, equal); diff != "" {
+			t.Errorf("%s (-want +got):\n%s", what, diff)
+		}
+	}
+	both("owners", tables.FrontEnds(), map[bpf.ServiceKey]bpf.ServiceOwner{one: bpf.ServiceHost, other: bpf.ServiceHost})
+	port := bpf.ServicePort{Namespace: "default", Name: "web", Proto: 6, Port: 80}
+	both("counts", tables.Counts(), map[bpf.ServiceKey]bpf.ServicePort{one: port, other: port})
+	both("lookups", tables.Lookups(), map[bpf.ServiceKey]netip.AddrPort{one: local, other: local})
+	to := service.Redirect{To: []netip.AddrPort{local}}
+	both("redirects", tables.Redirects(), map[bpf.ServiceKey]service.Redirect{one: to, other: to})
+	rival := webService("rival", "10.96.0.10", 1, corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP}) // the names decide
+	tables.Set(keyOf("rival"), service.New(service.Objects{Service: rival, Slices: []*discoveryv1.EndpointSlice{webSlice(rival, here)}}, n))
+	if all := tables.Sockets(); len(all) != 2 {
+		t.Errorf("sockets of %d Services, want 2", len(all))
+	}
+	for _, have := range tables.Sockets() { // the one has the cluster IP, the other the node port
+		if len(have.Ports) != 1 || len(have.Ports[0].FrontEnds) != 1 {
+			t.Errorf("sockets of %s: %v, want one port with one front end", have.Key, have.Ports)
+		}
+	}
+}
