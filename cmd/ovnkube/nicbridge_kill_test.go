@@ -231,5 +231,13 @@ func startHost(t *testing.T) (*testnode.Switch, string) {
 	if err := os.MkdirAll(sw.Dir+"/run", 0o755); err != nil {
 		t.Fatal(err)
 	}
+	// The kernel adds the route of an IPv6 address a moment after the address.
+	testnode.Eventually(t, "the IPv6 address has its route", func() error {
+		out := testnode.Run(t, "ip", "-6", "route", "show", "table", "local", "type", "local", "to", "fd00:172:30::11")
+		if !strings.Contains(out, "fd00:172:30::11") {
+			return fmt.Errorf("local routes: %q", out)
+		}
+		return nil
+	})
 	return sw, hostState(t)
 }
