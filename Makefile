@@ -77,7 +77,7 @@ e2e: build ## upstream's conformance tests of networking, on three kubelets with
 	@$(NICE) go run ./test/kubelets/run -bin $(CURDIR)/bin -cache $(OVN_EBPF_CACHE) -logs $(CURDIR)/build/e2e $(or $(SUITES),conformance)
 
 .PHONY: test-vm
-test-vm: build ## kernel datapath in a VM: 6.12 in full, a smoke test with clsact on 6.1
+test-vm: build ## kernel datapath in a VM: 6.12 with one path of each kind in each layout, programs with clsact on 6.1
 	@test/packages lab vm
 	@test/vm/suite
 

@@ -11,13 +11,15 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/traffic"
 )
 
-// fieldTests are what went wrong elsewhere, and must not here: the list "What
-// must be right" of the design notes, each by its name there.
-var fieldTests = []struct {
+type fieldTest struct {
 	name string
 	skip func(*Cluster) string // why it cannot run here; "" if it can
 	run  func(*testing.T, *Cluster)
-}{
+}
+
+// fieldTests are what went wrong elsewhere, and must not here: the list "What
+// must be right" of the design notes, each by its name there.
+var fieldTests = []fieldTest{
 	{name: "a pod binds 22, 6081, 10250 and sweeps a peer's ports", run: testSweep},
 	{name: "ICMP port unreachable", run: testUnreachable},
 	{name: "ping of 4000 bytes", run: testLarge},

@@ -3,6 +3,7 @@ package e2e
 import (
 	"os"
 	"os/exec"
+	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -76,6 +77,53 @@ func TestMusts(t *testing.T) {
 			if !slices.Contains(known, name) {
 				t.Errorf("%s: there is no test %q", m.item, name)
 			}
+		}
+	}
+}
+
+// TestSuiteSelects: the tests that test/vm/suite selects by name exist. A regular expression that
+// matches nothing passes.
+func TestSuiteSelects(t *testing.T) {
+	text, err := os.ReadFile("../vm/suite")
+	if err != nil {
+		t.Fatal(err)
+	}
+	selected := func(variable string) []string {
+		_, rest, _ := strings.Cut(string(text), "\n"+variable+"='")
+		names, _, found := strings.Cut(rest, "'\n")
+		if !found {
+			t.Fatalf("test/vm/suite has no %s", variable)
+		}
+		return strings.Split(names, "|")
+	}
+	if got := selected("kinds"); !slices.Equal(got, kindPaths()) {
+		t.Errorf("kinds are %q, want %q", got, kindPaths())
+	}
+	for _, name := range kindPaths() {
+		if !slices.ContainsFunc((&Cluster{}).everyPath(), func(p *Path) bool { return p.Name == name }) {
+			t.Errorf("there is no path %q", name)
+		}
+	}
+	for _, name := range selected("datapath") {
+		if !slices.ContainsFunc(fieldTests, func(f fieldTest) bool { return f.name == name }) {
+			t.Errorf("there is no field test %q", name)
+		}
+	}
+	var programs []byte
+	files, err := filepath.Glob("../../bpf/*_test.go")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		programs = append(programs, text...)
+	}
+	for _, name := range selected("slow") {
+		if !strings.Contains(string(programs), "func "+name+"(t *testing.T)") {
+			t.Errorf("bpf has no test %q", name)
 		}
 	}
 }

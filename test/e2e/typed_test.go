@@ -188,8 +188,8 @@ func (k *typist) gateways(t *testing.T) {
 	})
 }
 
-// traffic goes between pods, out through the gateways, and in to a Service by each. The
-// documents' network has one family.
+// traffic is one path of each kind: between pods, out through the gateways, in to a Service through
+// each gateway, and every host's own. The documents' network has one family.
 func (k *typist) traffic(t *testing.T, c *Cluster, gateways map[int]netip.Addr) {
 	for name, node := range map[string]int{"a": 1, "c": 2} {
 		if err := c.addPod(t.Context(), name, k.Node(node).Name); err != nil {
@@ -222,6 +222,14 @@ func (k *typist) traffic(t *testing.T, c *Cluster, gateways map[int]netip.Addr) 
 	asks("node to pod", "node1", "c", port(c.pod("c")(false), podPort))
 	if len(gateways) > 0 {
 		asks("pod to outside", host("c"), "ext", port(outside(false), outsidePort))
+	}
+	for _, n := range c.Nodes() {
+		name := fmt.Sprintf("node%d", n.Index)
+		if err := c.serve(t.Context(), name, name, sshPort); err != nil {
+			t.Fatal(err)
+		}
+		asks("outside to "+name+", port 22", "ext", name, port(n.IP4, sshPort))
+		asks(name+" to outside", name, "ext", port(outside(false), outsidePort))
 	}
 	for i, at := range gateways {
 		asks(fmt.Sprintf("outside to a NodePort of node%d", i), "ext", "a,c", port(at, nodePort))

@@ -49,10 +49,18 @@ func needsLink(t *testing.T, module string, link func(parent int) netlink.Link) 
 	_ = h.LinkDel(probe)
 }
 
-// testSomePaths is one path of each kind, and more by name.
+// kindPaths has one path of each kind. The endpoints of the NodePort are on both nodes.
+func kindPaths() []string {
+	return []string{
+		"pod to pod, across nodes", "pod to outside", "outside to a NodePort of node1", "host to outside", "host to host",
+		"host to cluster IP", "outside to host, port 22",
+	}
+}
+
+// testSomePaths runs one path of each kind, and more by name.
 func testSomePaths(t *testing.T, c *Cluster, more ...string) {
 	t.Helper()
-	some := append([]string{"pod to pod, across nodes", "pod to outside", "outside to a NodePort of node1", "host to host", "outside to host, port 22"}, more...)
+	some := append(kindPaths(), more...)
 	for _, p := range c.Paths() {
 		if slices.Contains(some, p.Name) {
 			t.Run(p.Name, func(t *testing.T) { testPath(t, c, p) })
