@@ -16,8 +16,9 @@ GOLANGCI := $(OVN_EBPF_CACHE)/tools/golangci-lint
 SCALE := bench/results/scale
 COMMA := ,
 RACE_TESTS := ./agent/... ./bpf/... ./cni/... ./cmd/... ./controller/... ./listener/... ./atomicfile/...
-# nicbridge moves a NIC in one goroutine; openflow is pure and takes long. .ci/full has the latter.
-RACE_LEFT := link/nicbridge|gateway/openflow
+# nicbridge moves a NIC in one goroutine. openflow, verdict and service are pure, bpf and the commands have
+# few goroutines: .ci/full has these.
+RACE_LEFT := link/nicbridge|gateway/openflow|gateway/verdict|agent/service$$|cmd/ovnkube$$|ovn-ebpf/bpf$$
 
 .PHONY: help
 help: ## show this list
