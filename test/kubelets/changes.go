@@ -25,7 +25,7 @@ const (
 	clientPod        = "client"
 )
 
-// changes are pods and Services that come and go, one of each every two seconds.
+// changes are pods and Services that come and go, one of each every second.
 type changes struct {
 	d      *deployment
 	cancel context.CancelFunc
@@ -59,7 +59,7 @@ func (d *deployment) startChanges(ctx context.Context) (*changes, error) {
 	}
 	go func() {
 		defer close(c.done)
-		tick := time.NewTicker(2 * time.Second)
+		tick := time.NewTicker(time.Second)
 		defer tick.Stop()
 		for {
 			select {
@@ -128,14 +128,20 @@ func (c *changes) String() string {
 	return fmt.Sprintf("%d pods and Services made, %d of them gone", c.made, len(c.gone))
 }
 
-// stop ends the changes, and returns what went wrong with one.
-func (c *changes) stop() error {
+// stop ends the changes, and returns what went wrong with one. It waits until some Services are gone
+// again: an update may take less time than that.
+func (c *changes) stop(ctx context.Context) error {
+	err := c.d.await(ctx, "Services that are gone again", func() error {
+		c.mu.Lock()
+		defer c.mu.Unlock()
+		if len(c.gone) == 0 && len(c.errs) == 0 {
+			return fmt.Errorf("%d changes", c.made)
+		}
+		return nil
+	})
 	c.cancel()
 	<-c.done
-	if c.made <= changesKept {
-		c.errs = append(c.errs, fmt.Errorf("only %d changes", c.made))
-	}
-	return errors.Join(c.errs...)
+	return errors.Join(append(c.errs, err)...)
 }
 
 // programmed returns when what is there is in OVN's Northbound database, and nothing of what is gone,

@@ -75,8 +75,9 @@ func (d *deployment) run(ctx context.Context) error {
 	if err == nil {
 		err = d.running(ctx, secondImage)
 	}
+	err = errors.Join(err, changes.stop(ctx), watch.stop())
 	d.step("%s: %s; %s", d.tool, changes, watch)
-	if err := errors.Join(err, changes.stop(), watch.stop()); err != nil {
+	if err != nil {
 		return err
 	}
 	if err := changes.programmed(ctx); err != nil {
