@@ -43,11 +43,7 @@ type question struct {
 
 // answer is a packet and what becomes of it, an element of -json.
 type answer struct {
-	From      string `json:"from" doc:"wire: it arrives at the uplink; ovn: OVN sends it; host: the host sends it, in layout bridged"`
-	Direction string `json:"direction" doc:"rx: from the wire; tx: to the wire"`
-	Verdict   string `json:"verdict" doc:"host, ovn, both, out or drop"`
-	Reason    string `json:"reason" doc:"the rule that decides, as in 'ovnkube gateway counters -all'"`
-	Length    int    `json:"length" doc:"bytes of the frame"`
+	outcome
 	packetFields
 	Layout  string `json:"layout" doc:"of the gateway: direct, bridged or dedicated"`
 	Backend string `json:"backend" doc:"of the gateway: ebpf or openflow"`
@@ -114,7 +110,7 @@ func (q *question) run(ctx context.Context, args []string, env *environment) err
 	if err != nil {
 		return err
 	}
-	answers := []answer{}
+	answers, known := []answer{}, newNames(at)
 	for _, f := range frames {
 		a, err := r.explain(ctx, q.from, f)
 		if err != nil {
@@ -129,7 +125,7 @@ func (q *question) run(ctx context.Context, args []string, env *environment) err
 			}
 		}
 		if q.json {
-			newNames(at).name(ctx, a.From, &a.packetFields, verdict.Parse(a.frame).IP)
+			known.name(ctx, a.From, &a.packetFields, verdict.Parse(a.frame).IP)
 		}
 		answers = append(answers, a)
 	}
@@ -182,7 +178,7 @@ func (q *question) frames(args []string, at place) ([][]byte, error) {
 // describe says what becomes of a frame that counts as c.
 func describe(f []byte, from, layout, backend string, c bpf.Counter, rule string, steps []step) answer {
 	return answer{
-		From: from, Direction: c.Direction, Verdict: c.Verdict, Reason: c.Reason, Length: len(f), packetFields: fieldsOf(f),
+		outcome: outcome{From: from, Direction: c.Direction, Verdict: c.Verdict, Reason: c.Reason, Length: len(f)}, packetFields: fieldsOf(f),
 		Layout: layout, Backend: backend, Rule: rule, Meaning: meaning(c), Steps: append([]step{}, steps...), frame: f,
 	}
 }

@@ -55,12 +55,8 @@ func newWatch(f *flag.FlagSet) *watch {
 
 // decision is a line of -json.
 type decision struct {
-	Time      time.Time `json:"time" doc:"when it was decided"`
-	From      string    `json:"from" doc:"wire: it arrived at the uplink; ovn: OVN sent it; host: the host sent it, in layout bridged"`
-	Direction string    `json:"direction" doc:"rx: from the wire; tx: to the wire"`
-	Verdict   string    `json:"verdict" doc:"host, ovn, both, out or drop"`
-	Reason    string    `json:"reason" doc:"the rule that decides, as in 'ovnkube gateway counters -all'"`
-	Length    int       `json:"length" doc:"bytes of the frame; of a GSO packet, all of it"`
+	Time time.Time `json:"time" doc:"when it was decided"`
+	outcome
 	packetFields
 }
 
@@ -174,7 +170,8 @@ func (w *watch) printer(ctx context.Context, stdout io.Writer, n *names) (print 
 func decisionOf(s bpf.Sample) (d decision, whole []byte) {
 	whole, length := tagged(s)
 	return decision{
-		Time: s.Time, From: sideNames[s.Side], Direction: s.Direction, Verdict: s.Verdict, Reason: s.Reason, Length: length, packetFields: fieldsOf(whole),
+		Time: s.Time, packetFields: fieldsOf(whole),
+		outcome: outcome{From: sideNames[s.Side], Direction: s.Direction, Verdict: s.Verdict, Reason: s.Reason, Length: length},
 	}, whole
 }
 

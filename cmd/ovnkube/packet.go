@@ -6,11 +6,22 @@ import (
 	"net/netip"
 	"strconv"
 
+	"golang.org/x/sys/unix"
+
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// packetFields are the fields of a packet in the JSON of monitor and explain. The tag doc is the
-// table's line in docs/monitor.md.
+// outcome is where a packet comes from and what becomes of it, in the JSON of monitor and explain. The
+// tag doc is the table's line in their documents.
+type outcome struct {
+	From      string `json:"from" doc:"wire: from the uplink; ovn: from OVN; host: from the host, in layout bridged"`
+	Direction string `json:"direction" doc:"rx: from the wire; tx: to the wire"`
+	Verdict   string `json:"verdict" doc:"host, ovn, both, out or drop"`
+	Reason    string `json:"reason" doc:"the rule that decides, as in 'ovnkube gateway counters -all'"`
+	Length    int    `json:"length" doc:"bytes of the frame; of a GSO packet, all of it"`
+}
+
+// packetFields are the fields of a packet, likewise.
 type packetFields struct {
 	SourceMAC       string     `json:"sourceMAC" doc:"Ethernet source"`
 	DestinationMAC  string     `json:"destinationMAC" doc:"Ethernet destination"`
@@ -40,22 +51,15 @@ type quoted struct {
 	DestinationPort uint16     `json:"destinationPort,omitempty"`
 }
 
-const (
-	icmp4, icmp6, tcp = 1, 58, 6
-	etherARP          = 0x0806
-	etherIPv4         = 0x0800
-	etherIPv6         = 0x86dd
-)
-
 // fieldsOf reads a frame. What it cannot read is not there.
 func fieldsOf(b []byte) packetFields {
 	f := verdict.Parse(b)
 	out := packetFields{SourceMAC: net.HardwareAddr(f.Src[:]).String(), DestinationMAC: net.HardwareAddr(f.Dst[:]).String(), VLAN: f.VID}
 	switch f.Type {
-	case etherARP:
+	case unix.ETH_P_ARP:
 		out.Protocol, out.Source, out.Destination = "arp", f.ARP.Sender, f.ARP.Target
 		return out
-	case etherIPv4, etherIPv6:
+	case unix.ETH_P_IP, unix.ETH_P_IPV6:
 	default:
 		out.Protocol = fmt.Sprintf("0x%04x", f.Type)
 		return out
@@ -64,10 +68,10 @@ func fieldsOf(b []byte) packetFields {
 	out.Protocol, out.Source, out.Destination = protocolName(p.Proto), p.Src, p.Dst
 	out.SourcePort, out.DestinationPort = p.SrcPort, p.DstPort
 	out.Fragment = map[verdict.Position]string{verdict.First: "first", verdict.Later: "later"}[p.Position]
-	if p.Proto == tcp && p.Position != verdict.Later {
+	if p.Proto == unix.IPPROTO_TCP && p.Position != verdict.Later {
 		out.TCPFlags = tcpFlags(p.Flags)
 	}
-	if p.Position != verdict.Later && f.Whole && (p.Proto == icmp6 && p.V6 || p.Proto == icmp4 && !p.V6) {
+	if p.Position != verdict.Later && f.Whole && (p.Proto == unix.IPPROTO_ICMPV6 && p.V6 || p.Proto == unix.IPPROTO_ICMP && !p.V6) {
 		out.ICMPType, out.ICMPCode = &p.ICMPType, &p.ICMPCode
 		if p.ICMPType == 128 || p.ICMPType == 129 || !p.V6 && (p.ICMPType == 8 || p.ICMPType == 0) {
 			out.ICMPID = &p.EchoID
@@ -81,15 +85,15 @@ func fieldsOf(b []byte) packetFields {
 
 func protocolName(p uint8) string {
 	switch p {
-	case icmp4:
+	case unix.IPPROTO_ICMP:
 		return "icmp"
-	case tcp:
+	case unix.IPPROTO_TCP:
 		return "tcp"
-	case 17:
+	case unix.IPPROTO_UDP:
 		return "udp"
-	case icmp6:
+	case unix.IPPROTO_ICMPV6:
 		return "icmp6"
-	case 132:
+	case unix.IPPROTO_SCTP:
 		return "sctp"
 	}
 	return strconv.Itoa(int(p))
