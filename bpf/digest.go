@@ -22,15 +22,15 @@ type digest struct {
 	ports, hosts, former *ebpf.Variable
 	internal4, internal6 *ebpf.Variable
 
-	mu       sync.Mutex // guards what follows, and the order of writes
-	services map[uint16]int
-	takeover map[uint16]int
-	bfd      bool
-	nodes    []netip.Addr
-	addrs    []netip.Addr
-	hadOne   bool // of them is a former one
-	networks []netip.Prefix
-	written  *internalBits // nil: not yet
+	mu        sync.Mutex // guards what follows, and the order of writes
+	services  map[uint16]int
+	takeover  map[uint16]int
+	bfd       bool
+	nodes     []netip.Addr
+	addrs     []netip.Addr
+	hasFormer bool // one of the table is a former address
+	networks  []netip.Prefix
+	written   *internalBits // nil: not yet
 }
 
 func newDigest(v *gatewayVariables) *digest {
@@ -53,21 +53,21 @@ func (d *digest) configure(c Config) error {
 	if err := d.writePorts(); err != nil {
 		return err
 	}
-	return d.writeHosts(nil, d.hadOne)
+	return d.writeHosts(nil, d.hasFormer)
 }
 
-// addHosts enters more addresses of the host than those last set, for the moment, and
-// that one of the table is a former one.
+// addHosts enters more addresses of the host than those last set, for the moment, and whether the
+// table gets a former one.
 func (d *digest) addHosts(more []netip.Addr, former bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	return d.writeHosts(more, former || d.hadOne)
+	return d.writeHosts(more, former || d.hasFormer)
 }
 
 func (d *digest) setHosts(addrs []netip.Addr, former bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.addrs, d.hadOne = addrs, former
+	d.addrs, d.hasFormer = addrs, former
 	return d.writeHosts(nil, former)
 }
 

@@ -88,8 +88,8 @@ func SetAside(ours string) ([]string, error) {
 	return done, errors.Join(errs...)
 }
 
-// Restore gives the files in dir their names back that SetAside has renamed. One that its owner has
-// written anew stays as it is.
+// Restore renames the files in dir that SetAside has renamed to what they were. A file that has been
+// written again under its old name stays as it is.
 func Restore(dir string) error {
 	kept, err := filepath.Glob(filepath.Join(dir, "*"+keptSuffix))
 	if err != nil {
@@ -97,7 +97,7 @@ func Restore(dir string) error {
 	}
 	var errs []error
 	for _, path := range kept {
-		// A link appears only where there is no file of that name.
+		// Unlike a rename, a link replaces no file.
 		err := os.Link(path, strings.TrimSuffix(path, keptSuffix))
 		if err == nil || errors.Is(err, os.ErrExist) {
 			err = os.Remove(path)

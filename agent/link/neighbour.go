@@ -32,9 +32,9 @@ func NeighbourTowards(a netip.Addr) (Neighbour, error) {
 }
 
 // ProbeNeighbours makes the kernel ask for the link-layer addresses of the neighbours, by ARP or
-// neighbour discovery: of one that it knows as it does by itself for an entry in use that has
-// become old, so that packets go on meanwhile. It writes no link-layer address, and leaves alone
-// entries that are permanent and those that the kernel is asking for.
+// neighbour discovery. A known entry is probed as the kernel probes a stale one in use: packets use it
+// meanwhile. No link-layer address is written. Permanent entries, and those that the kernel is
+// resolving, stay as they are.
 func ProbeNeighbours(neighbours []Neighbour) error {
 	var errs []error
 	entries := map[Neighbour]netlink.Neigh{}

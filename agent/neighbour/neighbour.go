@@ -1,4 +1,4 @@
-// Package neighbour has the neighbours resolved that OVN sends to, before the first packet: OVS's
+// Package neighbour resolves the neighbours that OVN sends to, before the first packet: OVS's
 // userspace datapath drops what it would send to a tunnel's other end while it does not know the
 // neighbour, and a gateway router holds back only few packets while it does not know its next hop.
 // Both learn from the answers to the host's own ARP and neighbour discovery, so it is the kernel
@@ -100,14 +100,14 @@ func (r *Resolver) Run(ctx context.Context) error {
 	}
 }
 
-// knowsHops reports whether the gateway router knows its next hops. It asks nobody.
+// knowsHops reports whether the gateway router knows its next hops. It sends nothing.
 func (r *Resolver) knowsHops() bool {
 	_, hops := r.NextHops()
 	return !slices.ContainsFunc(hops, func(a netip.Addr) bool { return !r.hops[a] })
 }
 
-// step probes who is not known, now and then everybody at a tunnel's other end. It reports whether
-// all were known.
+// step probes the neighbours that are not known, and every refreshEvery all tunnels' other ends. It
+// reports whether all were known.
 func (r *Resolver) step(ctx context.Context) (all bool, err error) {
 	tunnels, err1 := r.unknownPeers(ctx)
 	hops, err2 := r.unknownHops(ctx)

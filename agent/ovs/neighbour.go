@@ -41,8 +41,8 @@ func TunnelNeighbours(ctx context.Context, rundir string) (map[netip.Addr]bool, 
 	return parseTunnelNeighbours(reply), nil
 }
 
-// parseTunnelNeighbours reads lines of an address, a MAC and a bridge, "STALE" behind one that is
-// not used any more.
+// parseTunnelNeighbours reads lines of an address, a MAC and a bridge. A fourth word, STALE, marks
+// an entry that is not used any more.
 func parseTunnelNeighbours(reply string) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
 	for line := range strings.Lines(reply) {

@@ -25,13 +25,13 @@ func (l *Loop) watch(ctx context.Context) (wait func() error, err error) {
 	l.source = newSource(l.client, &l.cluster, l.log)
 	var synced []cache.InformerSynced
 	for _, i := range l.informers {
-		reg, err := l.tell(i)
+		reg, err := l.handle(i)
 		if err != nil {
 			return nil, err
 		}
 		synced = append(synced, reg.HasSynced)
 	}
-	if _, err := l.tell(l.serviceCIDRs); err != nil {
+	if _, err := l.handle(l.serviceCIDRs); err != nil {
 		return nil, err
 	}
 	for _, i := range l.informers {
@@ -45,8 +45,8 @@ func (l *Loop) watch(ctx context.Context) (wait func() error, err error) {
 	}, nil
 }
 
-// tell has the loop told of the informer's changes.
-func (l *Loop) tell(i *informer.Informer) (cache.ResourceEventHandlerRegistration, error) {
+// handle makes the loop process the informer's changes.
+func (l *Loop) handle(i *informer.Informer) (cache.ResourceEventHandlerRegistration, error) {
 	reg, err := i.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc:    func(obj any) { l.changed(nil, obj) },
 		UpdateFunc: func(old, obj any) { l.changed(old, obj) },

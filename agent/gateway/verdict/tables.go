@@ -10,12 +10,12 @@ import (
 type AddrKind uint8
 
 const (
-	AddrNone   AddrKind = iota // nobody here
+	AddrNone   AddrKind = iota // in no table
 	AddrHost                   // the host, OVN's router may share it
-	AddrVIP                    // nobody's, but services are served on it; who announces it is on the host
+	AddrVIP                    // of a Service; what announces it runs on the host
 	AddrOVN                    // OVN alone, as an egress IP
 	AddrPeer                   // another node
-	AddrFormer                 // nobody: it was the host's, and OVN may still translate to it
+	AddrFormer                 // was the host's; OVN may still translate to it
 )
 
 var addrKindNames = [...]string{AddrNone: "none", AddrHost: "host", AddrVIP: "vip", AddrOVN: "ovn", AddrPeer: "peer", AddrFormer: "former"}
