@@ -36,7 +36,7 @@ func newReader(t *testing.T, l *lab.Lab, ovnkube string) *reader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	programs, err := kube.BuildForPods(t.Context(), os.Getenv("OVN_EBPF_CACHE"), os.Stdout)
+	programs, err := kube.BuildForPods(t.Context(), kube.CacheDir(), os.Stdout)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -42,7 +42,7 @@ func TestTutorial(t *testing.T) {
 		}
 	})
 	// The first lab of a machine would build these.
-	cache := os.Getenv("OVN_EBPF_CACHE")
+	cache := kube.CacheDir()
 	if _, err := kube.Build(t.Context(), cache, os.Stdout); err != nil {
 		t.Fatal(err)
 	}
