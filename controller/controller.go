@@ -14,6 +14,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/raft"
@@ -30,9 +31,14 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("invalid configuration: %w", err)
 	}
-	client, err := kubernetes.NewForConfig(restConfig(cfg.RestConfig))
+	config := restConfig(cfg.RestConfig)
+	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return fmt.Errorf("create API client: %w", err)
+	}
+	objects, err := reconcile.NewClient(config)
+	if err != nil {
+		return err
 	}
 	endpoints, err := nb.Parse(cfg.NBAddress)
 	if err != nil {
@@ -45,7 +51,8 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	db := nb.New(endpoints, log)
 	db.UseTLS(cfg.NBTLS)
 	loop := reconcile.New(reconcile.Options{
-		Client: client, DB: db, Plan: cfg.plan(), Subnets: cfg.subnets(), Election: cfg.election(identity), First: cfg.FirstAnnotation, Joined: cfg.Joined, Log: log,
+		Client: client, Objects: objects, DB: db, Plan: cfg.plan(), Subnets: cfg.subnets(), Election: cfg.election(identity),
+		First: cfg.FirstAnnotation, Joined: cfg.Joined, Log: log,
 		Chassis: cfg.southbound(log), Busy: cfg.Busy, Identity: identity, Clock: cfg.Clock,
 	})
 	group, ctx := errgroup.WithContext(ctx)
@@ -82,6 +89,9 @@ func restConfig(in *rest.Config) *rest.Config {
 	c.UserAgent = "ovn-ebpf-controller"
 	if c.QPS == 0 && c.RateLimiter == nil {
 		c.QPS, c.Burst = 200, 400
+	}
+	if c.QPS > 0 && c.RateLimiter == nil { // one limit for both clients that are made from it
+		c.RateLimiter = flowcontrol.NewTokenBucketRateLimiter(c.QPS, max(c.Burst, 1))
 	}
 	return c
 }

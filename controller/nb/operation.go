@@ -71,12 +71,14 @@ func changedRows(ops []ovsdb.Operation) map[string]bool {
 	return changed
 }
 
-// orphanOps take what goes with a row out of those parents that only know of it.
+// orphanOps take the rows that only this row holds out of the parents that only know of them. A row
+// of which this row only knows stays, and stays where it is: a pod's port does not leave the other
+// groups when one of its groups is deleted.
 func (b *batch) orphanOps(s staleRow) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 	for _, child := range slices.Sorted(maps.Keys(tables)) {
 		for _, kind := range tables[child].parents {
-			if table, _ := splitParent(kind); table == s.table && !b.schema.Tables[child].IsRoot {
+			if table, column := splitParent(kind); table == s.table && !b.schema.Tables[child].IsRoot && !b.weak(table, column) {
 				for _, uuid := range b.members.children(kind, s.uuid) {
 					ops = append(ops, b.forgetOps(child, uuid)...)
 				}

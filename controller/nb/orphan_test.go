@@ -29,6 +29,23 @@ func TestCommitDeletesOrphans(t *testing.T) {
 	}
 }
 
+// A port group that is deleted takes no port out of the others, not even until the ports' owners
+// are looked at again: what a group's ACLs drop would pass in between. The pods' own plan may
+// still name the deleted group.
+func TestCommitOfDeletedGroupKeepsOtherMembers(t *testing.T) {
+	s := nbtest.Start(t)
+	db := open(t, s)
+	commit(t, db, map[plan.Key][]plan.Row{
+		plan.NodeKey("n"): {plan.LogicalSwitch{Name: "n"}}, plan.SelectorKey("a"): {plan.PortGroup{Name: "a"}}, plan.SelectorKey("b"): {plan.PortGroup{Name: "b"}},
+		plan.PodKey("ns", "p"): {plan.LogicalSwitchPort{Switch: "n", Groups: []string{"a", "b"}, Name: "ns_p"}},
+	})
+	commit(t, db, map[plan.Key][]plan.Row{plan.SelectorKey("b"): nil})
+	port := s.Nbctl("--bare", "--columns=_uuid", "list", "logical_switch_port")
+	if got := s.Nbctl("--bare", "--columns=ports", "list", "port_group"); got != port || got == "" {
+		t.Errorf("the other group has %q, want the port %q", got, port)
+	}
+}
+
 // A load balancer goes from the routers, switches and groups that have it, also where these
 // change at the same time.
 func TestCommitDeletesReferences(t *testing.T) {

@@ -2,11 +2,14 @@ package plan_test
 
 import (
 	"fmt"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
 	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
@@ -52,7 +55,7 @@ func TestPolicyBounds(t *testing.T) {
 		{"blocks of a rule", []networkingv1.NetworkPolicyEgressRule{rule(nil, many(4097)...)}, 1, "", "spec.egress[0].to[4096].ipBlock"},
 		{"blocks of a policy", []networkingv1.NetworkPolicyEgressRule{rule(nil, many(4096)...), rule(nil, many(4096)...), rule(nil, many(4096)...), rule(nil, many(4096)...), rule(nil, small)}, 4, "", "spec.egress[4].to[0].ipBlock"},
 		{"rules", make([]networkingv1.NetworkPolicyEgressRule, 1025), 1024, "", "the last 1 rules: a policy has at most 1024"},
-		{"only selectors beyond", []networkingv1.NetworkPolicyEgressRule{rule(nil, selectors(256, 1)...), rule(nil, selectors(300, 1)[299])}, 1, "", "spec.egress[1].to[0] and maybe others: the policy has at most 256 selectors"},
+		{"only selectors beyond", []networkingv1.NetworkPolicyEgressRule{rule(nil, selectors(256, 1)...), rule(nil, selectors(300, 1)[299])}, 2, "", "spec.egress[1].to[0] and maybe others: the policy has at most 256 selectors"},
 		{"only a selector that is too large", []networkingv1.NetworkPolicyEgressRule{rule(nil, selectors(1, 4097)...)}, 0, "", "4096 labels, requirements and values"},
 		{"ports", []networkingv1.NetworkPolicyEgressRule{rule(ports(1025, false), small)}, 1, "2048}", "spec.egress[0].ports[1024] and maybe others: a rule has at most 1024 ports"},
 		{"only ports beyond", []networkingv1.NetworkPolicyEgressRule{rule(ports(128, true), selectors(1, 1)...), rule(ports(1, true), selectors(1, 1)...)}, 0, "", "spec.egress[1].ports[0] and maybe others"},
@@ -178,4 +181,32 @@ func planService(t *testing.T, objects []k8sruntime.Object) (acls []plan.ACL, vi
 		}
 	}
 	return acls, vips, event
+}
+
+// TestPolicyMatchesOfOneField: no term of a match is about two fields. OVN makes conjunctive flows,
+// whose number is a sum, only of such matches; of others it makes the product.
+func TestPolicyMatchesOfOneField(t *testing.T) {
+	var ports []networkingv1.NetworkPolicyPort
+	first, last, name := intstr.FromInt32(8000), int32(9000), intstr.FromString("named")
+	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
+		ports = append(ports, networkingv1.NetworkPolicyPort{Protocol: &protocol, Port: &first},
+			networkingv1.NetworkPolicyPort{Protocol: &protocol, Port: &first, EndPort: &last}, networkingv1.NetworkPolicyPort{Protocol: &protocol, Port: &name})
+	}
+	p := policyWith()[0].(*networkingv1.NetworkPolicy)
+	peers := []networkingv1.NetworkPolicyPeer{
+		{PodSelector: &metav1.LabelSelector{}}, {IPBlock: &networkingv1.IPBlock{CIDR: "192.0.2.0/24"}}, {IPBlock: &networkingv1.IPBlock{CIDR: "2001:db8::/64"}},
+	}
+	p.Spec.Egress = []networkingv1.NetworkPolicyEgressRule{{To: peers, Ports: ports}, {To: peers}, {Ports: ports}}
+	acls, _, _ := planPolicy(t, p)
+	if want := 2*3 + 2 + 3; len(acls) != want {
+		t.Errorf("%d ACLs, want %d: one for each family and protocol", len(acls), want)
+	}
+	field := regexp.MustCompile(`\b(inport|ip4|ip6|tcp|udp|sctp)\b`)
+	for _, match := range acls {
+		for _, term := range strings.Split(match, " && ") {
+			if fields := slices.Compact(slices.Sorted(slices.Values(field.FindAllString(term, -1)))); len(fields) != 1 {
+				t.Errorf("term %q of %q is about %q", term, match, fields)
+			}
+		}
+	}
 }

@@ -132,10 +132,10 @@ func (c *claims) preceding(value string) []claimant {
 		return out
 	}
 	var out []claimant
-	for _, svc := range index[corev1.Service](c.cluster.Services, ByFront, value) {
+	for _, svc := range index[corev1.Service](c.cluster, KindService, ByFront, value) {
 		out = append(out, claimant{Owner: services.OwnerOfService(svc), svc: svc})
 	}
-	for _, pod := range index[corev1.Pod](c.cluster.Pods, ByFront, value) {
+	for _, pod := range index[corev1.Pod](c.cluster, KindPod, ByFront, value) {
 		out = append(out, claimant{Owner: services.OwnerOfPod(pod), pod: pod})
 	}
 	out = slices.DeleteFunc(out, func(o claimant) bool { return !o.Precedes(c.self) })

@@ -2,13 +2,14 @@ package plan
 
 import (
 	"fmt"
+	"iter"
 	"net/netip"
 	"sync/atomic"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
 )
 
 // PortRange is a range of ports, both ends included.
@@ -36,18 +37,10 @@ type Store interface {
 	List() []any
 }
 
-// Cluster is the observed cluster: stores of *corev1.Node, *corev1.Pod,
-// *corev1.Service, *discoveryv1.EndpointSlice, *corev1.Namespace,
-// *networkingv1.NetworkPolicy and *networkingv1.ServiceCIDR, with the indexes named below.
+// Cluster is the observed cluster.
 type Cluster struct {
-	Config         Config
-	Nodes          Store
-	Pods           Store
-	Services       Store
-	EndpointSlices Store
-	Namespaces     Store
-	Policies       Store
-	ServiceCIDRs   Store // empty where the API server has none
+	Config Config
+	Stores map[Kind]Store // one for each kind that has a Resource, with its indexes; never changed
 
 	lastServers atomic.Pointer[servers] // of the nodes as they were last asked for
 	usages      usages                  // of the policies
@@ -84,48 +77,51 @@ func ServiceOf(obj any) ([]string, error) {
 }
 
 // Node returns the node, or nil.
-func (c *Cluster) Node(name string) *corev1.Node { return get[corev1.Node](c.Nodes, name) }
+func (c *Cluster) Node(name string) *corev1.Node { return get[corev1.Node](c, NodeKey(name)) }
 
 // Pod returns the pod, or nil.
 func (c *Cluster) Pod(namespace, name string) *corev1.Pod {
-	return get[corev1.Pod](c.Pods, namespace+"/"+name)
+	return get[corev1.Pod](c, PodKey(namespace, name))
 }
 
 // Service returns the service, or nil.
 func (c *Cluster) Service(namespace, name string) *corev1.Service {
-	return get[corev1.Service](c.Services, namespace+"/"+name)
+	return get[corev1.Service](c, ServiceKey(namespace, name))
 }
 
 // Namespace returns the namespace, or nil.
 func (c *Cluster) Namespace(name string) *corev1.Namespace {
-	return get[corev1.Namespace](c.Namespaces, name)
-}
-
-// Policy returns the policy, or nil.
-func (c *Cluster) Policy(namespace, name string) *networkingv1.NetworkPolicy {
-	return get[networkingv1.NetworkPolicy](c.Policies, namespace+"/"+name)
-}
-
-// ServiceCIDR returns the service network, or nil.
-func (c *Cluster) ServiceCIDR(name string) *networkingv1.ServiceCIDR {
-	return get[networkingv1.ServiceCIDR](c.ServiceCIDRs, name)
+	return get[corev1.Namespace](c, Key{Kind: KindNamespace, Name: name})
 }
 
 // NodePods returns the pods bound to the node, in no order.
-func (c *Cluster) NodePods(name string) []*corev1.Pod { return index[corev1.Pod](c.Pods, ByNode, name) }
-
-func (c *Cluster) slices(service *corev1.Service) []*discoveryv1.EndpointSlice {
-	return index[discoveryv1.EndpointSlice](c.EndpointSlices, ByService, service.Namespace+"/"+service.Name)
+func (c *Cluster) NodePods(name string) []*corev1.Pod {
+	return index[corev1.Pod](c, KindPod, ByNode, name)
 }
 
-func get[T any](store Store, key string) *T {
-	obj, _, _ := store.GetByKey(key) // an in-memory store returns no error
+func (c *Cluster) slices(service *corev1.Service) []*discoveryv1.EndpointSlice {
+	return index[discoveryv1.EndpointSlice](c, KindEndpointSlice, ByService, service.Namespace+"/"+service.Name)
+}
+
+// Object returns the owner's object, nil if it is gone or the owner is not an object.
+func (c *Cluster) Object(k Key) runtime.Object {
+	store := c.Stores[k.Kind]
+	if store == nil {
+		return nil
+	}
+	obj, _, _ := store.GetByKey(k.object()) // an in-memory store returns no error
+	o, _ := obj.(runtime.Object)
+	return o
+}
+
+func get[T any](c *Cluster, k Key) *T {
+	obj, _, _ := c.Stores[k.Kind].GetByKey(k.object()) // an in-memory store returns no error
 	t, _ := obj.(*T)
 	return t
 }
 
-func index[T any](store Store, name, value string) []*T {
-	objs, err := store.ByIndex(name, value)
+func index[T any](c *Cluster, k Kind, name, value string) []*T {
+	objs, err := c.Stores[k].ByIndex(name, value)
 	if err != nil {
 		panic(err) // a store without its index is a mistake in this program
 	}
@@ -138,21 +134,32 @@ func index[T any](store Store, name, value string) []*T {
 	return out
 }
 
-// Keys returns the keys of all objects, sorted.
-func (c *Cluster) Keys() []Key {
-	keys := []Key{ClusterKey()}
-	add := func(kind Kind, store Store) {
-		for _, obj := range store.List() {
-			if o, ok := obj.(metav1.Object); ok {
-				keys = append(keys, Key{kind, o.GetNamespace(), o.GetName()})
+// Objects yields all objects of the kind, whose type is *T, in no order.
+func Objects[T any](c *Cluster, k Kind) iter.Seq[*T] {
+	return func(yield func(*T) bool) {
+		for _, obj := range c.Stores[k].List() {
+			if t, ok := obj.(*T); ok && !yield(t) {
+				return
 			}
 		}
 	}
-	add(KindServiceCIDR, c.ServiceCIDRs)
-	add(KindNode, c.Nodes)
-	add(KindService, c.Services)
-	keys = append(keys, c.selectorKeys()...)
-	add(KindPolicy, c.Policies)
-	add(KindPod, c.Pods)
+}
+
+// Keys returns the keys of all owners that the cluster has, sorted.
+func (c *Cluster) Keys() []Key {
+	var keys []Key
+	for _, k := range Kinds() {
+		switch e := k.entry(); {
+		case e.rows == nil:
+		case e.keys != nil:
+			keys = append(keys, e.keys(c)...)
+		default:
+			for _, obj := range c.Stores[k].List() {
+				if o, ok := obj.(metav1.Object); ok {
+					keys = append(keys, Key{k, o.GetNamespace(), o.GetName()})
+				}
+			}
+		}
+	}
 	return sortKeys(keys)
 }

@@ -14,7 +14,7 @@ import (
 	k8sruntime "k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
@@ -248,17 +248,7 @@ func planned(tb testing.TB, objects []k8sruntime.Object) (rows int) {
 	tb.Helper()
 	c := simCluster(tb, objects...)
 	for _, o := range objects {
-		switch o := o.(type) {
-		case *networkingv1.NetworkPolicy:
-			plan.PolicyAffects(c, nil, o)
-		case *corev1.Pod:
-			plan.PodAffects(c, nil, o)
-			plan.Rivals(c, o)
-		case *corev1.Service:
-			plan.Rivals(c, o)
-		case *corev1.Namespace:
-			plan.NamespaceAffects(c, nil, o)
-		}
+		plan.Affected(c, nil, o)
 	}
 	for _, k := range c.Keys() {
 		out, _ := plan.Rows(c, k)

@@ -5,7 +5,7 @@ import (
 	"slices"
 	"strings"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
@@ -124,7 +124,7 @@ func backends(all []services.Endpoint, router *server) string {
 	for _, e := range services.Usable(all) {
 		addr := e.Addr
 		if router != nil && slices.Contains(router.own, addr.Addr()) {
-			addr = netip.AddrPortFrom(annotation.MasqueradeOf(addr.Addr().Is4()).Host, addr.Port())
+			addr = netip.AddrPortFrom(masquerade.Of(addr.Addr().Is4()).Host, addr.Port())
 		}
 		addrs = append(addrs, addr)
 	}

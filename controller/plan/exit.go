@@ -9,7 +9,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
 // MostExits is by how many gateways the pods of one node without a gateway
@@ -58,9 +58,8 @@ func Exits(c *Cluster, obj *corev1.Node) []string {
 // with the gateways that are in it.
 func (c *Cluster) exits(name string) []node {
 	var out []node
-	for _, obj := range c.Nodes.List() {
-		other, ok := obj.(*corev1.Node)
-		if !ok || !IsExit(other) {
+	for other := range Objects[corev1.Node](c, KindNode) {
+		if !IsExit(other) {
 			continue
 		}
 		// What is malformed is reported where that node is planned.

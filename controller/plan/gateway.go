@@ -6,7 +6,8 @@ import (
 	"strconv"
 	"strings"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 )
 
 // gatewayRows are the node's gateway router between the join switch and the
@@ -131,12 +132,12 @@ func (n node) defaultRows(gr string, cfg Config) []Row {
 func (n node) masqueradeRows(gr string) []Row {
 	var rows []Row
 	for _, a := range n.shared() {
-		m := annotation.MasqueradeOf(a.Is4())
+		m := masquerade.Of(a.Is4())
 		port := externalPort + n.name
 		rows = append(
 			rows,
 			StaticRoute{Router: gr, Prefix: m.Subnet.String(), NextHop: m.NextHop.String(), OutputPort: port},
-			StaticMACBinding{Port: port, IP: m.NextHop.String(), MAC: annotation.MasqueradeMAC, Override: true},
+			StaticMACBinding{Port: port, IP: m.NextHop.String(), MAC: masquerade.MAC, Override: true},
 		)
 	}
 	return rows

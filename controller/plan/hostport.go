@@ -8,17 +8,14 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// HasHostPorts reports whether the pod's rows depend on its node's addresses.
-func HasHostPorts(p *corev1.Pod) bool { return NeedsPort(p) && len(services.HostPortContainers(p)) > 0 }
-
 // hostPortRows are a load balancer for each protocol, which keeps the client's
 // address: the pod's answers leave by the same node.
-func hostPortRows(c *Cluster, pod *corev1.Pod, obj *corev1.Node, addresses []netip.Prefix) ([]Row, error) {
-	if !HasHostPorts(pod) {
+func hostPortRows(c *Cluster, pod *services.Pod, obj *corev1.Node) ([]Row, error) {
+	if pod == nil {
 		return nil, nil
 	}
 	nodes := c.servers()
@@ -30,17 +27,16 @@ func hostPortRows(c *Cluster, pod *corev1.Pod, obj *corev1.Node, addresses []net
 		}
 		return nil, err
 	}
-	ports, refused := services.HostPorts(pod)
-	u := shortfall(refused)
-	claims := newClaims(c, services.OwnerOfPod(pod), nodes, &u)
+	u := shortfall(pod.Refused)
+	claims := newClaims(c, pod.Owner, nodes, &u)
 	byProtocol := map[corev1.Protocol]map[string]string{}
-	for _, port := range ports {
-		for _, f := range claims.keep(port.Protocol, podFronts(port, n, addresses)) {
+	for _, port := range pod.Ports {
+		for _, f := range claims.keep(port.Protocol, podFronts(pod, port, n)) {
 			if byProtocol[port.Protocol] == nil {
 				byProtocol[port.Protocol] = map[string]string{}
 			}
-			backend, _ := firstOfFamily(addresses, f.addr.Addr().Is4())
-			byProtocol[port.Protocol][f.addr.String()] = netip.AddrPortFrom(backend.Addr(), port.Container).String()
+			backend, _ := pod.Backend(port, f.addr.Addr().Is4())
+			byProtocol[port.Protocol][f.addr.String()] = backend.String()
 		}
 	}
 	var rows []Row
@@ -56,30 +52,43 @@ func hostPortRows(c *Cluster, pod *corev1.Pod, obj *corev1.Node, addresses []net
 }
 
 // podFronts are where the port is served.
-func podFronts(port services.HostPort, n *server, addresses []netip.Prefix) []front {
+func podFronts(pod *services.Pod, port services.HostPort, n *server) []front {
 	var out []front
 	for _, a := range n.nodePorts {
-		if _, ok := firstOfFamily(addresses, a.Is4()); ok && port.Wants(a) {
+		if _, ok := pod.Backend(port, a.Is4()); ok && port.Wants(a) {
 			out = append(out, front{addr: netip.AddrPortFrom(a, port.Number), of: n, external: true})
 		}
 	}
 	return out
 }
 
-// askedHost is what a pod asks for on its node.
-type askedHost struct {
-	addresses []netip.Prefix
-	ports     map[askedPort][]services.HostPort
+// hostPod returns what a pod's host ports mean; the pod's addresses are those of its annotation.
+// It returns nil for a pod without host ports, or whose annotation is malformed.
+func hostPod(pod *corev1.Pod) *services.Pod {
+	var network annotation.Pod
+	if err := optional(&network, pod.Annotations, annotation.ParsePod); err != nil {
+		return nil
+	}
+	var addrs []netip.Addr
+	for _, p := range network.Addresses {
+		addrs = append(addrs, p.Addr())
+	}
+	return services.NewPod(pod, addrs)
 }
 
-func whatPodAsks(pod *corev1.Pod) askedHost {
-	var network annotation.Pod
-	if err := optional(&network, pod.Annotations, annotation.ParsePod); err != nil || !NeedsPort(pod) {
+// askedHost is what a pod asks for on its node.
+type askedHost struct {
+	pod   *services.Pod
+	ports map[askedPort][]services.HostPort
+}
+
+func whatPodAsks(obj *corev1.Pod) askedHost {
+	pod := hostPod(obj)
+	if pod == nil {
 		return askedHost{}
 	}
-	w := askedHost{network.Addresses, map[askedPort][]services.HostPort{}}
-	ports, _ := services.HostPorts(pod)
-	for _, port := range ports {
+	w := askedHost{pod, map[askedPort][]services.HostPort{}}
+	for _, port := range pod.Ports {
 		k := askedPort{port.Protocol, port.Number, true}
 		w.ports[k] = append(w.ports[k], port)
 	}
@@ -89,6 +98,6 @@ func whatPodAsks(pod *corev1.Pod) askedHost {
 // asks reports whether one of the host ports is that front of the node.
 func (w askedHost) asks(proto corev1.Protocol, addr netip.AddrPort, n *server) bool {
 	return slices.ContainsFunc(w.ports[askedPort{proto, addr.Port(), true}], func(port services.HostPort) bool {
-		return slices.ContainsFunc(podFronts(port, n, w.addresses), func(f front) bool { return f.addr == addr })
+		return slices.ContainsFunc(podFronts(w.pod, port, n), func(f front) bool { return f.addr == addr })
 	})
 }

@@ -3,47 +3,12 @@ package plan
 import (
 	"cmp"
 	"fmt"
+	"slices"
 	"strings"
 )
 
-// Kind is the kind of owner that a Key names. Kinds sort in the order in which
-// a cold start plans them: rows of a later kind refer to those of earlier ones.
-type Kind uint8
-
-// The kinds of owners.
-const (
-	KindCluster Kind = iota + 1
-	KindServiceCIDR
-	KindNode
-	KindService
-	KindSelector
-	KindPolicy
-	KindPod
-)
-
-func (k Kind) String() string {
-	switch k {
-	case KindCluster:
-		return "cluster"
-	case KindServiceCIDR:
-		return "servicecidr"
-	case KindNode:
-		return "node"
-	case KindService:
-		return "service"
-	case KindSelector:
-		return "selector"
-	case KindPolicy:
-		return "policy"
-	case KindPod:
-		return "pod"
-	}
-	return fmt.Sprintf("Kind(%d)", uint8(k))
-}
-
-// Key names an owner of rows. Its String form is what rows carry in the
-// database: "cluster", "node/<name>", "servicecidr/<name>" (which owns none), "service/<namespace>/<name>",
-// "selector/<port group>", "policy/<namespace>/<name>", "pod/<namespace>/<name>".
+// Key names an owner of rows. Its String form is what rows carry in the database: the kind's name,
+// then "/<namespace>" if the kind is namespaced, then "/<name>". The cluster's is "cluster".
 type Key struct {
 	Kind            Kind
 	Namespace, Name string
@@ -85,14 +50,18 @@ func PortOwner(port string) (Key, bool) {
 func ServiceKey(namespace, name string) Key { return Key{KindService, namespace, name} }
 
 func (k Key) String() string {
-	switch k.Kind {
-	case KindCluster:
-		return "cluster"
-	case KindNode, KindSelector, KindServiceCIDR:
-		return k.Kind.String() + "/" + k.Name
-	default:
-		return k.Kind.String() + "/" + k.Namespace + "/" + k.Name
+	if k.Kind == KindCluster {
+		return k.Kind.String()
 	}
+	return k.Kind.String() + "/" + k.object()
+}
+
+// object is the key of the owner's object in its store.
+func (k Key) object() string {
+	if k.Namespace == "" {
+		return k.Name
+	}
+	return k.Namespace + "/" + k.Name
 }
 
 // Compare orders keys by kind, namespace and name.
@@ -102,24 +71,29 @@ func (k Key) Compare(o Key) int {
 
 // ParseKey is the inverse of Key.String.
 func ParseKey(s string) (Key, error) {
-	kind, rest, _ := strings.Cut(s, "/")
-	namespace, name, namespaced := strings.Cut(rest, "/")
-	valid := namespace != "" && name != "" && !strings.Contains(name, "/")
-	switch {
-	case s == "cluster":
+	if s == KindCluster.String() {
 		return ClusterKey(), nil
-	case kind == "node" && rest != "" && !namespaced:
-		return NodeKey(rest), nil
-	case kind == "servicecidr" && rest != "" && !namespaced:
-		return ServiceCIDRKey(rest), nil
-	case kind == "selector" && rest != "" && !namespaced:
-		return SelectorKey(rest), nil
-	case kind == "policy" && valid:
-		return PolicyKey(namespace, name), nil
-	case kind == "pod" && valid:
-		return PodKey(namespace, name), nil
-	case kind == "service" && valid:
-		return ServiceKey(namespace, name), nil
 	}
-	return Key{}, fmt.Errorf("parse owner key %q: not cluster, node/<name>, servicecidr/<name>, selector/<port group>, or pod, service or policy with /<namespace>/<name>", s)
+	kind, rest, _ := strings.Cut(s, "/")
+	parts := strings.Split(rest, "/")
+	var forms []string
+	for _, k := range Kinds() {
+		e := k.entry()
+		if e.rows == nil || k == KindCluster {
+			continue
+		}
+		want, form := 1, e.name+"/<name>"
+		if e.namespaced {
+			want, form = 2, e.name+"/<namespace>/<name>"
+		}
+		forms = append(forms, form)
+		if kind != e.name || len(parts) != want || slices.Contains(parts, "") {
+			continue
+		}
+		if e.namespaced {
+			return Key{k, parts[0], parts[1]}, nil
+		}
+		return Key{Kind: k, Name: rest}, nil
+	}
+	return Key{}, fmt.Errorf("parse owner key %q: not cluster, %s", s, strings.Join(forms, ", "))
 }

@@ -3,7 +3,7 @@ package plan
 import (
 	"fmt"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 )
 
 // masqueradePriority is above that of what policies allow.
@@ -24,7 +24,7 @@ func (n node) masqueradeACL() Row {
 	out := egress()
 	return ACL{
 		Switch: nodeSwitch(n.name), Rule: "masquerade", Label: aclLabel("masquerade", n.name), Direction: out.lport, Priority: masqueradePriority,
-		Match:  fmt.Sprintf("(ip4.dst == %s || ip6.dst == %s)", annotation.MasqueradeOf(true).Subnet, annotation.MasqueradeOf(false).Subnet),
+		Match:  fmt.Sprintf("(ip4.dst == %s || ip6.dst == %s)", masquerade.Of(true).Subnet, masquerade.Of(false).Subnet),
 		Action: "drop", Options: out.options,
 	}
 }

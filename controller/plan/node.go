@@ -11,7 +11,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
 // managementPolicyPriority is above the policies for egress and below nothing
@@ -118,8 +118,8 @@ func usable(prefixes []netip.Prefix, cfg Config) []netip.Addr {
 // policies that lead its pods to its own addresses and routes that lead gateway
 // routers there, and its gateway. What the
 // annotations do not say yet is left out.
-func nodeRows(c *Cluster, name string) ([]Row, error) {
-	obj := c.Node(name)
+func nodeRows(c *Cluster, key Key) ([]Row, error) {
+	obj := c.Node(key.Name)
 	if obj == nil {
 		return nil, nil
 	}
@@ -196,4 +196,12 @@ func family(a netip.Addr) string {
 		return "ip4"
 	}
 	return "ip6"
+}
+
+// trimNode keeps what plans and allocation read of a node.
+func trimNode(obj any) {
+	if n, ok := obj.(*corev1.Node); ok {
+		n.Spec = corev1.NodeSpec{}
+		n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses}
+	}
 }

@@ -7,7 +7,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // NeedsPort says whether the pod is one that has, or shall get, a port and
@@ -48,7 +49,7 @@ func podRows(c *Cluster, key Key) ([]Row, error) {
 		return nil, unserved(err)
 	}
 	addresses := PortAddresses(network)
-	rows, err := hostPortRows(c, pod, obj, network.Addresses)
+	rows, err := hostPortRows(c, hostPod(pod), obj)
 	return append(rows, LogicalSwitchPort{
 		Switch: nodeSwitch(obj.Name), Groups: c.groups(pod), Name: podPort(pod.Namespace, pod.Name), Incarnation: string(pod.UID),
 		Addresses: []string{addresses}, PortSecurity: []string{addresses},
@@ -64,15 +65,15 @@ func podPort(namespace, name string) string { return namespace + "_" + name }
 // network outside, <bridge>_<node>. The node comes first, whichever is older.
 func (c *Cluster) uplinkPortTaken(key Key) error {
 	n := c.Node(key.Name)
-	if n == nil || UplinkRival(n) != key {
+	if n == nil || uplinkConflict(n) != key {
 		return nil
 	}
 	return fmt.Errorf("in this namespace, its port has the name that the port of node %q to the network outside has", n.Name)
 }
 
-// UplinkRival returns the key of the pod whose port, if there is such a pod, would have the name of the
-// node's port to the network outside.
-func UplinkRival(n *corev1.Node) Key {
+// uplinkConflict returns the key of the pod whose port, if there is such a pod, would have the name
+// of the node's port to the network outside.
+func uplinkConflict(n *corev1.Node) Key {
 	gateway, err := annotation.ParseGateway(n.Annotations)
 	if err != nil {
 		return Key{}
@@ -88,4 +89,15 @@ func PortAddresses(network annotation.Pod) string {
 		out += " " + a.Addr().String()
 	}
 	return out
+}
+
+// trimPod keeps what plans and allocation read of a pod: the stores hold the whole cluster.
+func trimPod(obj any) {
+	if p, ok := obj.(*corev1.Pod); ok {
+		p.Spec = corev1.PodSpec{
+			NodeName: p.Spec.NodeName, HostNetwork: p.Spec.HostNetwork,
+			Containers: append(services.HostPortContainers(p), NamedPorts(p)...),
+		}
+		p.Status = corev1.PodStatus{Phase: p.Status.Phase, PodIPs: p.Status.PodIPs}
+	}
 }

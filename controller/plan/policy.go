@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 
 	networkingv1 "k8s.io/api/networking/v1"
 )
@@ -86,8 +87,8 @@ func rulesOf(p *networkingv1.NetworkPolicy) []rule {
 	return out
 }
 
-// policyRows are the ACLs that let in, or out, what the policy's rules allow: one
-// for each rule, and further ones for ports that have names. That all else is
+// policyRows are the ACLs that let in, or out, what the policy's rules allow: one for each family
+// and protocol that a rule names, and further ones for ports that have names. That all else is
 // dropped is the selector's (selectorRows). They are in force for the port group
 // of the policy's pods, whoever that is at the time.
 //
@@ -96,7 +97,7 @@ func rulesOf(p *networkingv1.NetworkPolicy) []rule {
 // understood is for no pod. So a mistake never opens more, and never closes more,
 // than the rest of the policy says.
 func policyRows(c *Cluster, key Key) ([]Row, error) {
-	p := c.Policy(key.Namespace, key.Name)
+	p := get[networkingv1.NetworkPolicy](c, key)
 	if p == nil {
 		return nil, nil
 	}
@@ -134,44 +135,44 @@ func policyRows(c *Cluster, key Key) ([]Row, error) {
 	return uniqueRows(rows), unserved(wrong...)
 }
 
-// ruleRows are a rule's ACL, and an ACL with a port group for each number that
-// the ports it names have, as long as text, the bytes that all matches may have, is not
-// below zero. The port groups are all there: pods refer to them.
+// ruleRows returns the ACLs of a rule, one for each family and protocol that it names, and ACLs
+// with a port group for each number that the ports it names have, as long as text, the bytes that
+// all matches may have, is not below zero. The port groups are all there: pods refer to them.
 func (c *Cluster) ruleRows(subject selector, r rule, m match, text *int) (acls []ACL, groups []PortGroup) {
 	if m.nobody {
 		return nil, nil
 	}
 	group := subject.group()
-	add := func(id string, terms ...string) {
-		if *text < 0 {
-			return
+	add := func(id, pods string, peers, ports []term) {
+		for _, peer := range orAll(peers) {
+			for _, port := range orAll(ports) {
+				if peer.text == "" && port.text == "" {
+					port.text = "ip"
+				}
+				match := conjunction(r.self+" == @"+pods, peer.text, port.text)
+				if *text -= len(match); *text < 0 {
+					return
+				}
+				acls = append(acls, ACL{
+					Group: group, Rule: strings.Join(strings.Fields(id+" "+peer.name+" "+port.name), " "), Direction: r.lport,
+					Priority: allowPriority, Match: match, Action: "allow-related", Options: r.options,
+				})
+			}
 		}
-		match := conjunction(terms...)
-		if *text -= len(match); *text < 0 {
-			return
-		}
-		acls = append(acls, ACL{
-			Group: group, Rule: id, Direction: r.lport, Priority: allowPriority,
-			Match: match, Action: "allow-related", Options: r.options,
-		})
 	}
 	id := strconv.Itoa(r.index)
 	if !m.noPort {
-		ports := m.ports
-		if m.peers == "" && ports == "" {
-			ports = "ip"
-		}
-		add(id, r.self+" == @"+group, m.peers, ports)
+		add(id, group, m.peers, m.ports)
 	}
 	for _, named := range r.named(subject) {
 		for _, number := range c.numbers(named) {
 			g := named.group(number)
 			groups = append(groups, PortGroup{Name: g, ExternalIDs: map[string]string{"pods": named.text() + " " + strconv.Itoa(number)}})
-			port := fmt.Sprintf("%s.dst == %d", named.protocol, number)
+			port := []term{{text: fmt.Sprintf("%s.dst == %d", named.protocol, number)}}
 			if r.lport == ingress().lport {
-				add(id+" "+g, r.self+" == @"+g, m.peers, port)
+				add(id+" "+g, g, m.peers, port)
 			} else {
-				add(id+" "+g, r.self+" == @"+group, r.groupMatch(g), port)
+				add(id+" "+g, group, r.groupTerms(g), port)
 			}
 		}
 	}

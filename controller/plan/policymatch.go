@@ -13,12 +13,28 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// match is what a rule says of packets, beside whose they are, in OVN's words.
+// match is what a rule says of packets, beside whose they are, in OVN's words. Its terms are one
+// for each family and one for each protocol, and each pair becomes an ACL of its own: in a match
+// like "(ip4.src == {…} || ip6.src == {…}) && (tcp.dst == {…} || udp.dst == {…})" ovn-controller
+// makes a flow of each combination of an address and a port, and 500 prefixes with 64 port ranges
+// are 660,000 flows and 1.5 GB. Apart they are some hundreds, by conjunctive matches.
 type match struct {
-	peers  string // "": everybody
-	nobody bool   // as no peer could be understood
-	ports  string // "": all
+	peers  []term // empty: all
+	nobody bool   // no peer could be understood
+	ports  []term // empty: all
 	noPort bool   // none that has a number
+}
+
+// term is a comparison of one field's family or protocol. Its name tells it from the others of
+// its rule.
+type term struct{ name, text string }
+
+// orAll returns the terms, or one that says nothing.
+func orAll(terms []term) []term {
+	if len(terms) == 0 {
+		return []term{{}}
+	}
+	return terms
 }
 
 // match adds to wrong what cannot be understood, and takes what its blocks come to from
@@ -30,11 +46,11 @@ func (r rule) match(wrong *shortfall, prefixes *int) match {
 	return m
 }
 
-// peerMatch is one comparison a family, whatever the number of peers: the
-// groups' address sets and all blocks' prefixes are in one set.
-func (r rule) peerMatch(wrong *shortfall, left *int) (text string, nobody bool) {
+// peerMatch returns one comparison per family, whatever the number of peers: the groups' address
+// sets and all blocks' prefixes are in one set.
+func (r rule) peerMatch(wrong *shortfall, left *int) (terms []term, nobody bool) {
 	if len(r.from) == 0 {
-		return "", false
+		return nil, false
 	}
 	var v4, v6 []string
 	own := maxRulePrefixes
@@ -70,13 +86,18 @@ func (r rule) peerMatch(wrong *shortfall, left *int) (text string, nobody bool) 
 			}
 		}
 	}
-	text = disjunction(r.setMatch("ip4", v4), r.setMatch("ip6", v6))
-	return text, text == ""
+	terms = r.familyTerms(v4, v6)
+	return terms, len(terms) == 0
 }
 
-// groupMatch is that the other side is in the port group.
-func (r rule) groupMatch(group string) string {
-	return disjunction(r.setMatch("ip4", []string{"$" + group + "_ip4"}), r.setMatch("ip6", []string{"$" + group + "_ip6"}))
+// groupTerms match when the other side is in the port group.
+func (r rule) groupTerms(group string) []term {
+	return r.familyTerms([]string{"$" + group + "_ip4"}, []string{"$" + group + "_ip6"})
+}
+
+func (r rule) familyTerms(v4, v6 []string) []term {
+	terms := []term{{"ip4", r.setMatch("ip4", v4)}, {"ip6", r.setMatch("ip6", v6)}}
+	return slices.DeleteFunc(terms, func(t term) bool { return t.text == "" })
 }
 
 func (r rule) setMatch(family string, set []string) string {
@@ -120,9 +141,9 @@ func blockPrefixes(b *networkingv1.IPBlock, most int) ([]netip.Prefix, error) {
 
 // portMatch is of the ports that have a number or none; those with a name are
 // their own (ruleRows).
-func (r rule) portMatch(wrong *shortfall) (text string, none bool) {
+func (r rule) portMatch(wrong *shortfall) (terms []term, none bool) {
 	if len(r.ports) == 0 {
-		return "", false
+		return nil, false
 	}
 	single, ranges, whole := map[string][]int{}, map[string][]string{}, map[string]bool{}
 	for i, port := range r.ports {
@@ -144,20 +165,22 @@ func (r rule) portMatch(wrong *shortfall) (text string, none bool) {
 			single[proto] = append(single[proto], int(port.Port.IntVal))
 		}
 	}
-	var terms []string
 	for _, proto := range []string{"tcp", "udp", "sctp"} {
 		if whole[proto] {
-			terms = append(terms, proto)
+			terms = append(terms, term{proto, proto})
 			continue
 		}
-		if numbers := single[proto]; len(numbers) > 0 {
-			slices.Sort(numbers)
-			terms = append(terms, proto+".dst == "+set(slices.Compact(numbers)))
+		var numbers []string
+		if len(single[proto]) > 0 {
+			slices.Sort(single[proto])
+			numbers = []string{proto + ".dst == " + set(slices.Compact(single[proto]))}
 		}
 		slices.Sort(ranges[proto])
-		terms = append(terms, slices.Compact(ranges[proto])...)
+		if text := disjunction(append(numbers, slices.Compact(ranges[proto])...)...); text != "" {
+			terms = append(terms, term{proto, text})
+		}
 	}
-	return disjunction(terms...), len(terms) == 0
+	return terms, len(terms) == 0
 }
 
 func set(numbers []int) string {

@@ -161,7 +161,7 @@ func (n namedPort) numbersOf(pod *corev1.Pod) []int {
 func (c *Cluster) numbers(n namedPort) []int {
 	value := portNameValue(n.namespace, n.protocol, n.name)
 	var out []int
-	for _, pod := range index[corev1.Pod](c.Pods, ByPortName, value) {
+	for _, pod := range index[corev1.Pod](c, KindPod, ByPortName, value) {
 		if NeedsPort(pod) && n.matches(pod, c.Namespace(pod.Namespace)) {
 			out = append(out, n.numbersOf(pod)...)
 		}

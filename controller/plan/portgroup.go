@@ -20,10 +20,10 @@ func PolicyKey(namespace, name string) Key { return Key{KindPolicy, namespace, n
 // selectorRows are the port group of the pods that a selector means, which is
 // there while any policy has that selector, and the ACLs that drop what no
 // policy allows if some policy is for these pods.
-func selectorRows(c *Cluster, key Key) []Row {
+func selectorRows(c *Cluster, key Key) ([]Row, error) {
 	var meant *selector
 	var in, out bool
-	for _, p := range index[networkingv1.NetworkPolicy](c.Policies, BySelector, key.Name) {
+	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, BySelector, key.Name) {
 		known := c.usages.of(p) // hashed once: a policy's groups are each an owner of its own
 		for i, g := range known.groups {
 			if g.name != key.Name {
@@ -38,7 +38,7 @@ func selectorRows(c *Cluster, key Key) []Row {
 		}
 	}
 	if meant == nil {
-		return nil
+		return nil, nil
 	}
 	rows := []Row{PortGroup{Name: key.Name, ExternalIDs: map[string]string{"pods": meant.text()}}}
 	logging, _ := c.aclLogging(meant.namespace) // the policies report what is wrong with it
@@ -54,7 +54,7 @@ func selectorRows(c *Cluster, key Key) []Row {
 			}.logged(logging.Deny))
 		}
 	}
-	return rows
+	return rows, nil
 }
 
 // nodeACL is what the node's pods are always allowed: what comes from their own node by
@@ -111,7 +111,7 @@ func (c *Cluster) candidates(pod *corev1.Pod, namespace *corev1.Namespace) []*ne
 	var out []*networkingv1.NetworkPolicy
 	seen := map[*networkingv1.NetworkPolicy]bool{}
 	for _, v := range values {
-		for _, p := range index[networkingv1.NetworkPolicy](c.Policies, ByPods, v) {
+		for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, ByPods, v) {
 			if !seen[p] {
 				seen[p], out = true, append(out, p)
 			}
@@ -201,7 +201,7 @@ func SelectorsOf(obj any) ([]string, error) {
 func (c *Cluster) selectorKeys() []Key {
 	seen := map[string]bool{}
 	var out []Key
-	for _, obj := range c.Policies.List() {
+	for _, obj := range c.Stores[KindPolicy].List() {
 		names, _ := SelectorsOf(obj) // it returns no error
 		for _, name := range names {
 			if !seen[name] {

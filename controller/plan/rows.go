@@ -11,26 +11,11 @@ import (
 // owner's rows are then best left as they are. With an *Unserved (by errors.As)
 // there are rows too, to be written: parts of the object are not in them.
 func Rows(c *Cluster, key Key) ([]Row, error) {
-	var rows []Row
-	var err error
-	switch key.Kind {
-	case KindCluster:
-		rows = append(clusterRows(c), meterRows(c)...)
-	case KindServiceCIDR:
-		err = checkServiceCIDR(c, key.Name)
-	case KindNode:
-		rows, err = nodeRows(c, key.Name)
-	case KindSelector:
-		rows = selectorRows(c, key)
-	case KindPolicy:
-		rows, err = policyRows(c, key)
-	case KindPod:
-		rows, err = podRows(c, key)
-	case KindService:
-		rows, err = serviceRows(c, key)
-	default:
-		err = fmt.Errorf("unknown kind of owner")
+	rowsOf := key.Kind.entry().rows
+	if rowsOf == nil {
+		return nil, fmt.Errorf("plan %s: unknown kind of owner", key)
 	}
+	rows, err := rowsOf(c, key)
 	if err != nil {
 		err = fmt.Errorf("plan %s: %w", key, err)
 		if !partial(err) {

@@ -7,7 +7,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
@@ -41,7 +41,7 @@ type parsedNode struct {
 // for each version of a node and not for each service: reading it costs more than
 // planning one. A store's objects are not changed in place, so a pointer names a version.
 func (c *Cluster) servers() *servers {
-	nodes := c.Nodes.List()
+	nodes := c.Stores[KindNode].List()
 	last := c.lastServers.Load()
 	if last != nil && last.areOf(nodes) {
 		return last
@@ -134,11 +134,7 @@ func names(nodes []*server, kind kind) []string {
 // hosts are the addresses of all nodes' hosts of the family, sorted.
 func (c *Cluster) hosts(is4 bool) []string {
 	var all []netip.Addr
-	for _, obj := range c.Nodes.List() {
-		node, ok := obj.(*corev1.Node)
-		if !ok {
-			continue
-		}
+	for node := range Objects[corev1.Node](c, KindNode) {
 		var own []netip.Prefix
 		if err := optional(&own, node.Annotations, annotation.ParseHostCIDRs); err == nil {
 			all = append(all, services.OfFamily(usable(own, c.Config), is4)...)

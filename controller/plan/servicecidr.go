@@ -4,20 +4,18 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
+
+	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// ServiceCIDRKey names a ServiceCIDR. It owns no rows: what its reconciliation returns is whether
-// the configured service networks have room for its cluster IPs.
-func ServiceCIDRKey(name string) Key { return Key{Kind: KindServiceCIDR, Name: name} }
-
-// checkServiceCIDR returns an *Unserved for the networks of a ServiceCIDR from which the API server
+// serviceCIDRRows returns no rows. It returns an *Unserved for the networks of a ServiceCIDR from which the API server
 // gives out cluster IPs that are outside the configured ones. Networks of a family without pods
 // are not looked at: nothing of that family is served. A configured network that is wider than
 // the API server's is right.
-func checkServiceCIDR(c *Cluster, name string) error {
-	cidr := c.ServiceCIDR(name)
+func serviceCIDRRows(c *Cluster, key Key) ([]Row, error) {
+	cidr := get[networkingv1.ServiceCIDR](c, key)
 	if cidr == nil || len(c.Config.ServiceCIDRs) == 0 {
-		return nil
+		return nil, nil
 	}
 	var wrong shortfall
 	for _, text := range cidr.Spec.CIDRs {
@@ -32,7 +30,7 @@ func checkServiceCIDR(c *Cluster, name string) error {
 			wrong.add("service network %s of the API server: outside the service networks %s (--k8s-service-cidrs)", p, prefixText(c.Config.ServiceCIDRs))
 		}
 	}
-	return unserved(wrong...)
+	return nil, unserved(wrong...)
 }
 
 func prefixText(prefixes []netip.Prefix) string {

@@ -37,7 +37,7 @@ func hostAddresses(is4 bool) string {
 // are, so that a service changes without touching switches and routers: that
 // of nodes' switches and gateway routers, and one of each kind; and that of the switches by
 // which clients come.
-func clusterRows(c *Cluster) []Row {
+func clusterRows(c *Cluster, _ Key) ([]Row, error) {
 	var addresses []netip.Prefix
 	for _, subnet := range c.Config.JoinSubnets {
 		addresses = append(addresses, joinAddress(subnet))
@@ -58,7 +58,8 @@ func clusterRows(c *Cluster) []Row {
 	for _, is4 := range []bool{true, false} {
 		rows = append(rows, AddressSet{Name: hostAddresses(is4), Addresses: c.hosts(is4)})
 	}
-	return append(rows, joinPorts(clusterRouter, addresses, map[string]string{"route_table": hostsRouteTable})...)
+	rows = append(rows, joinPorts(clusterRouter, addresses, map[string]string{"route_table": hostsRouteTable})...)
+	return append(rows, meterRows(c)...), nil
 }
 
 // joinAddress is the cluster router's address on the join switch.

@@ -5,7 +5,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/sb"
 )
@@ -44,8 +44,8 @@ func (w *worker) removeChassis(ctx context.Context, name string) error {
 // hasChassis says whether a node that exists has the chassis: one that was
 // renamed, or joined again by another name.
 func (l *Loop) hasChassis(name string) bool {
-	for _, obj := range l.cluster.Nodes.List() {
-		if n, ok := obj.(*corev1.Node); ok && n.Annotations[annotation.ChassisID] == name {
+	for n := range plan.Objects[corev1.Node](&l.cluster, plan.KindNode) {
+		if n.Annotations[annotation.ChassisID] == name {
 			return true
 		}
 	}

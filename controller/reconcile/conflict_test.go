@@ -18,7 +18,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
@@ -118,7 +118,7 @@ func TestLeadWithoutElection(t *testing.T) {
 	log := slog.New(slog.NewTextHandler(t.Output(), nil))
 	db := nb.New([]string{s.Endpoint}, log)
 	loop := reconcile.New(reconcile.Options{
-		Log: log, Client: kubernetes.NewForConfigOrDie(config), DB: db, Identity: "first",
+		Log: log, Client: kubernetes.NewForConfigOrDie(config), Objects: newClient(t, config), DB: db, Identity: "first",
 		Plan: plan.Config{ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/28")}, JoinSubnets: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")}, SNATPorts: plan.PortRange{First: 1, Last: 2}, MTU: 1400},
 	})
 	ctx, cancel := context.WithCancel(t.Context())

@@ -7,7 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 )
@@ -49,7 +49,7 @@ func TestAffectedExits(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
-			for _, k := range reconcile.Affected(c, tt.old, tt.now) {
+			for _, k := range plan.Affected(c, tt.old, tt.now) {
 				got = append(got, k.String())
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {

@@ -55,8 +55,8 @@ func (f *failures) count() map[plan.Kind]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	n := map[plan.Kind]int{}
-	for k := plan.KindCluster; k <= plan.KindPod; k++ {
-		n[k] = 0 // that it is none is to be seen, too
+	for _, k := range plan.OwnerKinds() {
+		n[k] = 0 // a series that is 0 is shown, too
 	}
 	for k := range f.keys {
 		n[k.Kind]++

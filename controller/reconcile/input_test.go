@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile/churntest"
 )
@@ -55,7 +55,7 @@ func (s *stage) said(text string) []string {
 func (s *stage) eventually(what string, holds func() bool) {
 	s.t.Helper()
 	nbtest.Eventually(s.t, what, func() bool {
-		for _, name := range standinResources {
+		for _, name := range standinNames() {
 			s.now.deliver(name, 1<<30)
 		}
 		return holds()
@@ -88,12 +88,12 @@ func (s *stage) pod(name, node, request string) {
 
 // network is the pod's, as its annotation says.
 func (s *stage) network(name string) (out annotation.Pod) {
-	churntest.Edit(s.api, podsResource, "ns/"+name, func(p *corev1.Pod) { out, _ = annotation.ParsePod(p.Annotations) })
+	churntest.Edit(s.api, churntest.Pods, "ns/"+name, func(p *corev1.Pod) { out, _ = annotation.ParsePod(p.Annotations) })
 	return out
 }
 
 func (s *stage) subnets(node string) (out []netip.Prefix) {
-	churntest.Edit(s.api, nodesResource, node, func(n *corev1.Node) { out, _ = annotation.ParseNodeSubnets(n.Annotations) })
+	churntest.Edit(s.api, churntest.Nodes, node, func(n *corev1.Node) { out, _ = annotation.ParseNodeSubnets(n.Annotations) })
 	return out
 }
 
@@ -134,9 +134,9 @@ func TestStaticAddresses(t *testing.T) {
 	}
 	s.eventually("none of them keeps the rest from being ready", func() bool { return s.now.loop.Ready() == nil })
 
-	churntest.Edit(s.api, podsResource, "ns/wrong2", func(p *corev1.Pod) { p.Annotations[annotation.DefaultNetwork] = `{"ips":["10.128.0.21"]}` })
+	churntest.Edit(s.api, churntest.Pods, "ns/wrong2", func(p *corev1.Pod) { p.Annotations[annotation.DefaultNetwork] = `{"ips":["10.128.0.21"]}` })
 	s.eventually("a corrected request is served", func() bool { return s.has("wrong2", "10.128.0.21") })
-	s.api.Remove(podsResource, "ns/fixed")
+	s.api.Remove(churntest.Pods, "ns/fixed")
 	s.eventually("an address that is free again is given to who waited for it", func() bool { return s.has("wrong0", "10.128.0.20") })
 	s.eventually("so is a MAC address", func() bool { return s.network("wrong1").MAC.String() == "02:00:00:00:00:20" })
 	for _, e := range s.said("wrong3 CannotAllocate") {
@@ -165,9 +165,9 @@ func TestClaimedSubnets(t *testing.T) {
 	s.pod("a", "older", "")
 	s.eventually("a pod there", func() bool { return len(s.network("a").Addresses) == 2 })
 	before := s.network("a")
-	churntest.Edit(s.api, nodesResource, "older", func(n *corev1.Node) { n.Annotations[annotation.NodeSubnets] = `{"default":["10.128.0.128/27"]}` })
+	churntest.Edit(s.api, churntest.Nodes, "older", func(n *corev1.Node) { n.Annotations[annotation.NodeSubnets] = `{"default":["10.128.0.128/27"]}` })
 	s.eventually("a node's annotation is put right", func() bool { return len(s.subnets("older")) == 2 && s.subnets("older")[0].String() == "10.128.0.64/27" })
-	churntest.Edit(s.api, podsResource, "ns/a", func(p *corev1.Pod) {
+	churntest.Edit(s.api, churntest.Pods, "ns/a", func(p *corev1.Pod) {
 		p.Annotations[annotation.PodNetworks] = annotation.FormatPod(annotation.Pod{
 			Addresses: []netip.Prefix{netip.MustParsePrefix("10.128.0.90/27")}, MAC: net.HardwareAddr{2, 0, 0, 0, 0, 1},
 		})
@@ -182,7 +182,7 @@ func TestClaimedSubnets(t *testing.T) {
 	if lines := strings.Join(s.now.loop.Failing(), "\n"); !strings.Contains(lines, "node/foreign: ") || !strings.Contains(lines, "pod/ns/stranded: ") {
 		t.Errorf("failing owners: %s", lines)
 	}
-	churntest.Edit(s.api, nodesResource, "foreign", func(n *corev1.Node) { delete(n.Annotations, annotation.NodeSubnets) })
+	churntest.Edit(s.api, churntest.Nodes, "foreign", func(n *corev1.Node) { delete(n.Annotations, annotation.NodeSubnets) })
 	s.eventually("without the annotation it gets one, and its pods addresses", func() bool {
 		return len(s.subnets("foreign")) == 2 && len(s.network("stranded").Addresses) == 2
 	})
@@ -233,7 +233,7 @@ func TestNamesThatMeet(t *testing.T) {
 	s.eventually("the pod has a port", func() bool { return count("logical_switch_port", "ns_node1") == 1 })
 	s.node("node1", "")
 	s.eventually("the node has subnets", func() bool { return s.subnets("node1") != nil })
-	churntest.Edit(s.api, nodesResource, "node1", func(n *corev1.Node) {
+	churntest.Edit(s.api, churntest.Nodes, "node1", func(n *corev1.Node) {
 		n.Annotations[annotation.ChassisID] = "c"
 		n.Annotations[annotation.GatewayConfig] = annotation.FormatGateway(annotation.Gateway{
 			Mode: "shared", InterfaceID: "ns_node1", MAC: "02:00:00:00:00:01", Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.1/24")},
@@ -243,7 +243,7 @@ func TestNamesThatMeet(t *testing.T) {
 		return s.server.Nbctl("--bare", "--columns=type", "find", "logical_switch_port", "name=ns_node1") == "localnet"
 	})
 	s.hears("pod node1 NotServed")
-	s.api.Remove(nodesResource, "node1")
+	s.api.Remove(churntest.Nodes, "node1")
 	s.eventually("the pod has its port again", func() bool {
 		return s.server.Nbctl("--bare", "--columns=type,options", "find", "logical_switch_port", "name=ns_node1") != "localnet" && count("logical_switch_port", "ns_node1") == 1 && len(s.now.loop.Failing()) == 0
 	})

@@ -9,15 +9,15 @@ import (
 	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/kubernetes"
-	"k8s.io/client-go/kubernetes/scheme"
 	typedcorev1 "k8s.io/client-go/kubernetes/typed/core/v1"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/record"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/informer"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
-	"github.com/ovn-ebpf/ovn-ebpf/informer"
 )
 
 const (
@@ -31,8 +31,9 @@ const (
 
 // Options are what a Loop is made of.
 type Options struct {
-	Client   kubernetes.Interface
-	DB       *nb.DB // its Run is the caller's
+	Client   kubernetes.Interface // for leases and events
+	Objects  rest.Interface       // for all objects, from NewClient
+	DB       *nb.DB               // its Run is the caller's
 	Plan     plan.Config
 	Subnets  []ipam.Subnet        // where nodes' subnets come from
 	Election *Election            // nil: always leads
@@ -47,20 +48,20 @@ type Options struct {
 
 // Loop reconciles. Run it once.
 type Loop struct {
-	client   kubernetes.Interface
-	db       *nb.DB
-	cluster  plan.Cluster
-	election *Election
-	log      *slog.Logger
-	subnets  []ipam.Subnet
-	events   record.EventRecorder // nil: nobody listens
-	chassis  ChassisRemover       // nil: chassis stay
-	identity string               // see Options.Identity
-	clock    func() time.Duration // see Options.Clock
-	first    bool                 // see Options.First
-	joined   bool                 // see Options.Joined
-	pace     pace                 // the leader's
-	source                        // set before it leads
+	client     kubernetes.Interface
+	objects    rest.Interface
+	db         *nb.DB
+	cluster    plan.Cluster
+	election   *Election
+	log        *slog.Logger
+	events     record.EventRecorder // nil: nobody listens
+	chassis    ChassisRemover       // nil: chassis stay
+	identity   string               // see Options.Identity
+	clock      func() time.Duration // see Options.Clock
+	first      bool                 // see Options.First
+	pace       pace                 // the leader's
+	allocation ipam.Settings
+	source     // set before it leads
 	account
 
 	mu    sync.Mutex // guards queue
@@ -79,17 +80,17 @@ type account struct {
 type source struct {
 	resources []resource
 	informers []*informer.Informer // of the resources
-
-	serviceCIDRs *informer.Informer // not among them: an API server may have none
-	annotate     annotator
+	optional  []optional
+	annotate  annotator
 }
 
 // New returns a loop that is not running. The database's must not be yet.
 func New(o Options) *Loop {
 	l := &Loop{
-		client: o.Client, db: o.DB, cluster: plan.Cluster{Config: o.Plan}, election: o.Election,
-		log: o.Log, subnets: o.Subnets, chassis: o.Chassis, first: o.First, joined: o.Joined,
-		pace: pace{tell: o.Busy}, identity: o.Identity, clock: o.Clock,
+		client: o.Client, objects: o.Objects, db: o.DB, cluster: plan.Cluster{Config: o.Plan}, election: o.Election,
+		log: o.Log, chassis: o.Chassis, first: o.First,
+		allocation: ipam.Settings{Subnets: o.Subnets, JoinSubnets: o.Plan.JoinSubnets, Joined: o.Joined, Log: o.Log},
+		pace:       pace{tell: o.Busy}, identity: o.Identity, clock: o.Clock,
 	}
 	if l.identity == "" && o.Election != nil {
 		l.identity = o.Election.Identity
@@ -108,7 +109,7 @@ func (l *Loop) Run(ctx context.Context) error {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
 	broadcaster.StartRecordingToSink(&typedcorev1.EventSinkImpl{Interface: l.client.CoreV1().Events("")})
-	l.events = broadcaster.NewRecorder(scheme.Scheme, corev1.EventSource{Component: "ovn-ebpf-controller"})
+	l.events = broadcaster.NewRecorder(plan.NewScheme(), corev1.EventSource{Component: "ovn-ebpf-controller"})
 
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.probe(ctx) })
@@ -117,13 +118,15 @@ func (l *Loop) Run(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		go l.followServiceCIDRs(ctx)
+		for _, o := range l.optional {
+			go l.follow(ctx, o)
+		}
 		if wait() != nil {
 			return nil // only when the context has ended
 		}
 		// Who is always to lead is at no time a standby, which would be ready now.
 		l.status.set(func(s *status) { s.watching, s.leading = true, l.election == nil })
-		l.log.Info("cluster listed", "nodes", len(l.cluster.Nodes.List()), "pods", len(l.cluster.Pods.List()))
+		l.log.Info("cluster listed", "nodes", len(l.cluster.Stores[plan.KindNode].List()), "pods", len(l.cluster.Stores[plan.KindPod].List()))
 		return l.elect(ctx)
 	})
 	return group.Wait()
@@ -173,16 +176,18 @@ func (l *Loop) lead(ctx context.Context, lease *lease) error {
 		lease.onLoss(func(err error) { lose(&lostError{lostLease, err}) })
 	}
 	l.status.set(func(s *status) { s.leading, s.lost = true, nil })
-	defer l.status.set(func(s *status) { s.leading, s.term, s.begun, s.synced, s.pending, s.books = false, 0, false, 0, 0, nil })
+	defer l.status.set(func(s *status) {
+		s.leading, s.term, s.begun, s.synced, s.pending, s.allocator = false, 0, false, 0, 0, nil
+	})
 	// The term first: what is read after it, nobody changes but this replica.
 	if err := t.begin(ctx); err != nil {
 		return t.end(ctx)
 	}
-	books, err := l.openBooks(ctx)
+	allocator, err := l.recoverAllocator(ctx)
 	if err != nil {
 		return t.end(ctx) // only when the context has ended
 	}
-	l.status.set(func(s *status) { s.books = books })
+	l.status.set(func(s *status) { s.allocator = allocator })
 	l.lag.reset()
 	l.failures.reset()
 	queue := workqueue.NewTypedRateLimitingQueue(
@@ -195,7 +200,7 @@ func (l *Loop) lead(ctx context.Context, lease *lease) error {
 	group, working := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.askForEverything(working) })
 	group.Go(func() error {
-		return newWorker(l, t, books, queue).run(working)
+		return newWorker(l, t, allocator, queue).run(working)
 	})
 	if err := group.Wait(); err != nil {
 		return err

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
@@ -43,7 +43,7 @@ func startLoopWith(t *testing.T, config *rest.Config, endpoint string, change fu
 	cidr := netip.MustParsePrefix("10.244.0.0/28")
 	options := reconcile.Options{
 		Log:    slog.New(slog.NewTextHandler(t.Output(), nil)),
-		Client: client, Subnets: []ipam.Subnet{{Prefix: cidr, HostLen: 29}},
+		Client: client, Objects: newClient(t, config), Subnets: []ipam.Subnet{{Prefix: cidr, HostLen: 29}},
 		Plan: plan.Config{
 			ClusterCIDRs: []netip.Prefix{cidr}, JoinSubnets: []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")},
 			SNATPorts: plan.PortRange{First: 49152, Last: 65535}, MTU: 1400,
@@ -67,6 +67,15 @@ func startLoopWith(t *testing.T, config *rest.Config, endpoint string, change fu
 		}
 	})
 	return loop
+}
+
+func newClient(t *testing.T, config *rest.Config) rest.Interface {
+	t.Helper()
+	client, err := reconcile.NewClient(config)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return client
 }
 
 func createNode(t *testing.T, client kubernetes.Interface, name string) {

@@ -3,6 +3,7 @@ package reconcile
 import (
 	"fmt"
 	"runtime"
+	"slices"
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
@@ -10,16 +11,19 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
 // TestStoreMemory: what the store keeps of a pod is a fraction of the pod.
 func TestStoreMemory(t *testing.T) {
 	const pods, most = 10_000, 5_000
+	pod := slices.IndexFunc(plan.Resources(), func(r plan.Resource) bool { return r.Kind == plan.KindPod })
 	size := func(keep func(any) (any, error)) uint64 {
 		var before, after runtime.MemStats
 		runtime.GC()
 		runtime.ReadMemStats(&before)
-		store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, podIndexers())
+		store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers(plan.Resources()[pod]))
 		for i := range pods {
 			// As from the wire: nothing is shared between two pods.
 			var p corev1.Pod

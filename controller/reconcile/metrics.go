@@ -88,7 +88,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	put := func(name string, v float64, labels ...string) {
 		values.Put(ch, "ovnkube_controller_"+name, v, labels...)
 	}
-	leading, pending, books := l.status.leadership()
+	leading, pending, allocator := l.status.leadership()
 	put("leader", metric.One(leading))
 	put("term", float64(l.status.claimed()))
 	put("ready", metric.One(l.Ready() == nil))
@@ -108,7 +108,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	for kind, n := range l.failures.count() {
 		put("failing_owners", float64(n), kind.String())
 	}
-	putUsage(put, books)
+	putUsage(put, allocator)
 	stats := l.db.Stats()
 	put("northbound_transactions_total", float64(stats.Transactions-stats.Failed), "ok")
 	put("northbound_transactions_total", float64(stats.Failed), "error")
@@ -117,22 +117,22 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// putUsage tells nothing on standby: only the leader has books.
-func putUsage(put putter, books *books) {
-	var u usage
-	if books != nil {
-		u = books.usage(fullestSubnets)
+// putUsage puts zeros on standby: only the leader has an allocator.
+func putUsage(put putter, allocator *ipam.Allocator) {
+	var u ipam.Usage
+	if allocator != nil {
+		u = allocator.Usage(fullestSubnets)
 	}
-	put("allocated_nodes", float64(u.nodes))
-	put("allocated_pod_addresses", float64(u.pods))
-	put("full_node_subnets", float64(u.full))
-	for subnet, n := range u.cluster {
+	put("allocated_nodes", float64(u.Nodes))
+	put("allocated_pod_addresses", float64(u.Addresses))
+	put("full_node_subnets", float64(u.Full))
+	for subnet, n := range u.Cluster {
 		put("cluster_subnet_nodes", float64(n.Used), subnet.String())
 		put("cluster_subnet_nodes_limit", float64(n.Room), subnet.String())
 	}
-	for _, s := range u.fullest {
-		put("node_subnet_addresses", float64(s.used), s.node, s.subnet.String())
-		put("node_subnet_addresses_limit", float64(s.room), s.node, s.subnet.String())
+	for _, s := range u.Fullest {
+		put("node_subnet_addresses", float64(s.Used), s.Node, s.Subnet.String())
+		put("node_subnet_addresses_limit", float64(s.Room), s.Node, s.Subnet.String())
 	}
 }
 

@@ -22,7 +22,7 @@ func (w *worker) enqueueEverything() error {
 	w.syncing = generation
 	clear(w.pending)
 	w.backlog = nil
-	for _, k := range slices.Concat(w.cluster.Keys(), owners, w.books.owners(), w.failures.owners()) {
+	for _, k := range slices.Concat(w.cluster.Keys(), owners, w.allocatedTo(), w.failures.owners()) {
 		if _, twice := w.pending[k]; !twice {
 			w.pending[k] = struct{}{}
 			w.backlog = append(w.backlog, k)

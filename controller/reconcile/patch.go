@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sync/errgroup"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/rest"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
@@ -128,26 +127,19 @@ type annotator struct {
 	write func(ctx context.Context, k plan.Key, p *patch, version string) error
 }
 
-func newAnnotator(client kubernetes.Interface) annotator {
-	core := client.CoreV1()
+func newAnnotator(client rest.Interface) annotator {
+	of := map[plan.Kind]objects{}
+	for _, r := range plan.Resources() {
+		of[r.Kind] = objects{client, r}
+	}
 	return annotator{
-		read: func(ctx context.Context, k plan.Key) (metav1.Object, error) {
-			if k.Kind == plan.KindNode {
-				return core.Nodes().Get(ctx, k.Name, metav1.GetOptions{})
-			}
-			return core.Pods(k.Namespace).Get(ctx, k.Name, metav1.GetOptions{})
-		},
+		read: func(ctx context.Context, k plan.Key) (metav1.Object, error) { return of[k.Kind].read(ctx, k) },
 		write: func(ctx context.Context, k plan.Key, p *patch, version string) error {
 			body, err := p.body(version)
 			if err != nil {
 				return err
 			}
-			if k.Kind == plan.KindNode {
-				_, err = core.Nodes().Patch(ctx, k.Name, types.MergePatchType, body, metav1.PatchOptions{})
-			} else {
-				_, err = core.Pods(k.Namespace).Patch(ctx, k.Name, types.MergePatchType, body, metav1.PatchOptions{})
-			}
-			return err
+			return of[k.Kind].patch(ctx, k, body)
 		},
 	}
 }

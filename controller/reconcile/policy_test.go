@@ -13,7 +13,7 @@ import (
 	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 )
@@ -39,7 +39,7 @@ func TestPolicyAffected(t *testing.T) {
 			after, is = slices.Delete(after, i, i+1), nil
 		}
 		old, now := cluster(t, before), cluster(t, after)
-		affected := reconcile.Affected(now, was, is)
+		affected := plan.Affected(now, was, is)
 		groups := portGroups(now)
 		for _, k := range append(old.Keys(), now.Keys()...) {
 			if slices.Contains(affected, k) {

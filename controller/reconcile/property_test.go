@@ -16,7 +16,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/client-go/tools/record"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
@@ -119,9 +119,7 @@ func (p *property) lead(r *standinReplica, endpoint string) *standinReplica {
 	db := nb.New([]string{endpoint}, p.log)
 	cfg := propertyConfig()
 	r.loop = New(Options{DB: db, Plan: cfg, Log: p.log, Subnets: []ipam.Subnet{{Prefix: cfg.ClusterCIDRs[0], HostLen: 27}, {Prefix: cfg.ClusterCIDRs[1], HostLen: 64}}})
-	c := &r.loop.cluster
-	c.Nodes, c.Pods, c.Services = r.cluster.Nodes, r.cluster.Pods, r.cluster.Services
-	c.EndpointSlices, c.Namespaces, c.Policies, c.ServiceCIDRs = r.cluster.EndpointSlices, r.cluster.Namespaces, r.cluster.Policies, r.cluster.ServiceCIDRs
+	r.loop.cluster.Stores = r.cluster.Stores
 	r.loop.source = source{resources: r.resources(), annotate: annotator{read: p.api.read, write: p.api.annotate}}
 	r.loop.status.set(func(s *status) { s.watching = true })
 	r.loop.events = p.events
@@ -140,11 +138,17 @@ func (p *property) lead(r *standinReplica, endpoint string) *standinReplica {
 	return r
 }
 
+// resource is one of the resources, at random.
+func (p *property) resource() string {
+	names := standinNames()
+	return names[p.rng.IntN(len(names))]
+}
+
 func (p *property) run(changes int) {
 	for i := range changes {
 		p.churn.Step()
 		for p.rng.IntN(3) == 0 {
-			p.now.deliver(standinResources[p.rng.IntN(len(standinResources))], 1+p.rng.IntN(30))
+			p.now.deliver(p.resource(), 1+p.rng.IntN(30))
 		}
 		if p.rng.IntN(20) == 0 {
 			time.Sleep(time.Duration(p.rng.IntN(8)) * time.Millisecond) // lets the leader work between changes
@@ -176,13 +180,13 @@ func (p *property) disturb() {
 		p.api.setDown(false)
 	case n < 24:
 		p.done.relists++
-		p.now.relist(standinResources[p.rng.IntN(len(standinResources))])
+		p.now.relist(p.resource())
 	}
 }
 
 func (p *property) summary() string {
 	text := fmt.Sprintf("%+v", p.done)
-	for _, r := range standinResources {
+	for _, r := range standinNames() {
 		text += fmt.Sprintf(" %s %d", r, len(p.api.All(r)))
 	}
 	return fmt.Sprintf("%s rows %d", text, len(p.server.Normal()))
@@ -202,7 +206,7 @@ func (p *property) settle() {
 func (p *property) await(r *standinReplica) {
 	p.t.Helper()
 	quiet := func() bool {
-		for _, name := range standinResources {
+		for _, name := range standinNames() {
 			r.deliver(name, 1<<30)
 		}
 		_, _, waiting := r.loop.lag.oldest()
@@ -231,7 +235,7 @@ func (p *property) checkAllocations() {
 		}
 		claimed[what] = who
 	}
-	for _, obj := range p.api.All(nodesResource) {
+	for _, obj := range p.api.All(churntest.Nodes) {
 		n, _ := obj.(*corev1.Node)
 		claim("id "+n.Annotations[annotation.NodeID], n.Name)
 		subnets, err := annotation.ParseNodeSubnets(n.Annotations)
@@ -242,11 +246,10 @@ func (p *property) checkAllocations() {
 			claim("subnet "+s.String(), n.Name)
 		}
 	}
-	books, live := p.now.loop.status.books, map[ipam.Pod]bool{}
-	books.mu.Lock() // who cannot have what it asks for asks again and again
-	defer books.mu.Unlock()
+	// One snapshot: a pod that cannot have what it requests asks again and again.
+	allocated, live := p.now.loop.status.allocator.Pods(), map[ipam.Pod]bool{}
 	failing := p.now.loop.failures.owners()
-	for _, obj := range p.api.All(podsResource) {
+	for _, obj := range p.api.All(churntest.Pods) {
 		pod, _ := obj.(*corev1.Pod)
 		if !plan.NeedsPort(pod) {
 			continue
@@ -254,9 +257,9 @@ func (p *property) checkAllocations() {
 		if p.now.cluster.Node(pod.Spec.NodeName) == nil {
 			continue // nobody looks at its annotation
 		}
-		live[owner(pod)] = true
+		live[ipam.PodOf(pod)] = true
 		var held []string
-		for _, a := range books.pods.Held(owner(pod)) {
+		for _, a := range allocated[ipam.PodOf(pod)] {
 			claim("address "+a.Addr().String(), churntest.Key(pod))
 			held = append(held, a.Addr().String())
 		}
@@ -268,7 +271,7 @@ func (p *property) checkAllocations() {
 			p.t.Errorf("pod %s has no address and no error", churntest.Key(pod))
 		}
 	}
-	for _, pod := range books.pods.All() {
+	for pod := range allocated {
 		if !live[pod] {
 			p.t.Errorf("the addresses of %v are lost: there is no such pod", pod)
 		}
@@ -281,7 +284,7 @@ func (p *property) checkColdStart() {
 	p.t.Helper()
 	server := nbtest.Start(p.t)
 	r := p.watch()
-	for _, name := range standinResources {
+	for _, name := range standinNames() {
 		r.relist(name)
 	}
 	before := p.api.version

@@ -5,7 +5,6 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
-	"k8s.io/apimachinery/pkg/runtime"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
@@ -23,36 +22,9 @@ const (
 
 // report notes an error as an event on the object that it is about.
 func (l *Loop) report(k plan.Key, reason string, err error) {
-	if obj := l.object(k); obj != nil && l.events != nil {
+	if obj := l.cluster.Object(k); obj != nil && l.events != nil {
 		l.events.Event(obj, corev1.EventTypeWarning, reason, err.Error())
 	}
-}
-
-// object is what events about the key go to, nil if there is nothing.
-func (l *Loop) object(k plan.Key) runtime.Object {
-	switch k.Kind {
-	case plan.KindServiceCIDR:
-		if s := l.cluster.ServiceCIDR(k.Name); s != nil {
-			return s
-		}
-	case plan.KindNode:
-		if n := l.cluster.Node(k.Name); n != nil {
-			return n
-		}
-	case plan.KindPod:
-		if p := l.cluster.Pod(k.Namespace, k.Name); p != nil {
-			return p
-		}
-	case plan.KindService:
-		if s := l.cluster.Service(k.Namespace, k.Name); s != nil {
-			return s
-		}
-	case plan.KindPolicy:
-		if p := l.cluster.Policy(k.Namespace, k.Name); p != nil {
-			return p
-		}
-	}
-	return nil
 }
 
 // apiError is an error of a call to the API server.

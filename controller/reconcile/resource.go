@@ -2,76 +2,150 @@ package reconcile
 
 import (
 	"context"
+	"fmt"
 	"log/slog"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
-	"k8s.io/client-go/kubernetes"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+	"k8s.io/apimachinery/pkg/runtime/serializer"
+	"k8s.io/apimachinery/pkg/types"
+	"k8s.io/apimachinery/pkg/watch"
+	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/informer"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
-	"github.com/ovn-ebpf/ovn-ebpf/informer"
 )
 
 // watchRetryMax is short: one controller is no load, and all nodes wait for it.
 const watchRetryMax = 2 * time.Second
 
-const (
-	nodesResource = "nodes"
-	podsResource  = "pods"
-)
+// NewClient returns a client of the API server for the objects of all kinds.
+func NewClient(config *rest.Config) (rest.Interface, error) {
+	scheme := plan.NewScheme()
+	config = rest.CopyConfig(config)
+	config.NegotiatedSerializer = rest.CodecFactoryForGeneratedClient(scheme, serializer.NewCodecFactory(scheme)).WithoutConversion()
+	client, err := rest.UnversionedRESTClientFor(config)
+	if err != nil {
+		return nil, fmt.Errorf("create API client: %w", err)
+	}
+	return client, nil
+}
 
-// resource is a kind of objects that plans read: the informer's store, and the
-// API server's own answer.
+// objects are the API server's objects of a resource. They implement informer.Client.
+type objects struct {
+	client rest.Interface
+	plan.Resource
+}
+
+// List returns the objects in all namespaces.
+func (o objects) List(ctx context.Context, options metav1.ListOptions) (runtime.Object, error) {
+	return o.request(o.client.Get(), options).Do(ctx).Get()
+}
+
+// Watch watches the objects in all namespaces.
+func (o objects) Watch(ctx context.Context, options metav1.ListOptions) (watch.Interface, error) {
+	options.Watch = true
+	return o.request(o.client.Get(), options).Watch(ctx)
+}
+
+func (o objects) request(r *rest.Request, options metav1.ListOptions) *rest.Request {
+	r = r.AbsPath(o.path()...).SpecificallyVersionedParams(&options, metav1.ParameterCodec, schema.GroupVersion{Version: "v1"})
+	if options.TimeoutSeconds != nil {
+		r = r.Timeout(time.Duration(*options.TimeoutSeconds) * time.Second)
+	}
+	return r
+}
+
+// read returns one object as it is now.
+func (o objects) read(ctx context.Context, k plan.Key) (metav1.Object, error) {
+	obj, err := o.client.Get().AbsPath(o.pathOf(k)...).Do(ctx).Get()
+	if err != nil {
+		return nil, err
+	}
+	m, ok := obj.(metav1.Object)
+	if !ok {
+		return nil, fmt.Errorf("%T is not an object", obj)
+	}
+	return m, nil
+}
+
+// patch writes a merge patch to one object.
+func (o objects) patch(ctx context.Context, k plan.Key, body []byte) error {
+	return o.client.Patch(types.MergePatchType).AbsPath(o.pathOf(k)...).Body(body).Do(ctx).Error()
+}
+
+// path returns that of all objects.
+func (o objects) path() []string {
+	if o.Group == "" {
+		return []string{"api", o.Version, o.Resource.Resource}
+	}
+	return []string{"apis", o.Group, o.Version, o.Resource.Resource}
+}
+
+// pathOf returns that of one object.
+func (o objects) pathOf(k plan.Key) []string {
+	p := o.path()
+	if !o.Namespaced {
+		return append(p, k.Name)
+	}
+	return append(p[:len(p)-1], "namespaces", k.Namespace, p[len(p)-1], k.Name)
+}
+
+// resource is a kind of objects that plans read: the informer's store, and the API server's own
+// answer.
 type resource struct {
+	kind  plan.Kind
 	name  string
 	store plan.Store
 	list  func(context.Context, metav1.ListOptions) (runtime.Object, error)
 }
 
-// newSource makes the cluster the stores of informers, of all that it consists of: those
-// first that books are made from.
-func newSource(client kubernetes.Interface, c *plan.Cluster, log *slog.Logger) source {
-	core, discovery, networking := client.CoreV1(), client.DiscoveryV1(), client.NetworkingV1()
-	s := source{annotate: newAnnotator(client), serviceCIDRs: informer.New(networking.ServiceCIDRs(), informer.Options{
-		Name: "servicecidrs", Example: &networkingv1.ServiceCIDR{}, Transform: strip, RetryMax: watchRetryMax, Log: log,
-	})}
-	c.ServiceCIDRs = s.serviceCIDRs.GetIndexer()
-	add(&s, nodesResource, &c.Nodes, &corev1.Node{}, core.Nodes(), nil, log)
-	add(&s, podsResource, &c.Pods, &corev1.Pod{}, core.Pods(""), podIndexers(), log)
-	add(&s, "services", &c.Services, &corev1.Service{}, core.Services(""), serviceIndexers(), log)
-	add(&s, "endpointslices", &c.EndpointSlices, &discoveryv1.EndpointSlice{}, discovery.EndpointSlices(""), sliceIndexers(), log)
-	add(&s, "namespaces", &c.Namespaces, &corev1.Namespace{}, core.Namespaces(), nil, log)
-	add(&s, "networkpolicies", &c.Policies, &networkingv1.NetworkPolicy{}, networking.NetworkPolicies(""), policyIndexers(), log)
+// newSource makes the cluster's stores those of informers of all resources.
+func newSource(client rest.Interface, c *plan.Cluster, log *slog.Logger) source {
+	s := source{annotate: newAnnotator(client)}
+	c.Stores = map[plan.Kind]plan.Store{}
+	for _, r := range plan.Resources() {
+		api, name := objects{client, r}, r.Resource
+		i := informer.New(api, informer.Options{
+			Name: name, Example: r.Object, Transform: strip, Indexers: indexers(r), RetryMax: watchRetryMax, Log: log,
+		})
+		c.Stores[r.Kind] = i.GetIndexer()
+		if r.Optional {
+			s.optional = append(s.optional, optional{i, api.List})
+			continue
+		}
+		s.resources, s.informers = append(s.resources, resource{r.Kind, name, i.GetIndexer(), api.List}), append(s.informers, i)
+	}
 	return s
 }
 
-func add[L runtime.Object](
-	s *source, name string, store *plan.Store, example runtime.Object, client informer.Client[L], indexers cache.Indexers, log *slog.Logger,
-) {
-	i := informer.New(client, informer.Options{
-		Name: name, Example: example, Transform: strip, Indexers: indexers, RetryMax: watchRetryMax, Log: log,
-	})
-	*store = i.GetIndexer()
-	list := func(ctx context.Context, o metav1.ListOptions) (runtime.Object, error) { return client.List(ctx, o) }
-	s.resources, s.informers = append(s.resources, resource{name, *store, list}), append(s.informers, i)
-}
-
-func podIndexers() cache.Indexers {
-	return cache.Indexers{
-		plan.ByNode: plan.NodeOf, plan.ByFront: plan.PodFronts,
-		plan.ByNamespace: plan.NamespaceOf, plan.ByPortName: plan.PortNamesOf,
+func indexers(r plan.Resource) cache.Indexers {
+	out := cache.Indexers{}
+	for name, f := range r.Indexes {
+		out[name] = f
 	}
+	return out
 }
 
-func serviceIndexers() cache.Indexers { return cache.Indexers{plan.ByFront: plan.ServiceFronts} }
-
-func policyIndexers() cache.Indexers {
-	return cache.Indexers{plan.ByPods: plan.PodsOf, plan.BySelector: plan.SelectorsOf}
+// NewCluster returns a cluster of these objects.
+func NewCluster(cfg plan.Config, objects ...runtime.Object) (*plan.Cluster, error) {
+	c := &plan.Cluster{Config: cfg, Stores: map[plan.Kind]plan.Store{}}
+	stores := map[plan.Kind]cache.Indexer{}
+	for _, r := range plan.Resources() {
+		store := cache.NewIndexer(cache.MetaNamespaceKeyFunc, indexers(r))
+		c.Stores[r.Kind], stores[r.Kind] = store, store
+	}
+	for _, obj := range objects {
+		store := stores[plan.KindOf(obj)]
+		if store == nil {
+			return nil, fmt.Errorf("no plan reads a %T", obj)
+		}
+		if err := store.Add(obj); err != nil {
+			return nil, err
+		}
+	}
+	return c, nil
 }
-
-func sliceIndexers() cache.Indexers { return cache.Indexers{plan.ByService: plan.ServiceOf} }

@@ -52,7 +52,7 @@ func TestRivals(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		replan(reconcile.Affected(c, old, now))
+		replan(plan.Affected(c, old, now))
 		for _, k := range c.Keys() {
 			rows, err := plan.Rows(c, k)
 			want := plan.Format(rows)
@@ -109,7 +109,7 @@ func rivalChange(r *rand.Rand, c *plan.Cluster) (old, now runtime.Object, store 
 				svc.Spec.ExternalIPs = append(svc.Spec.ExternalIPs, a)
 			}
 		}
-		return present(c.Service("ns", name)), orGone(r, svc), c.Services.(cache.Indexer)
+		return present(c.Service("ns", name)), orGone(r, svc), c.Stores[plan.KindService].(cache.Indexer)
 	case n < 10:
 		name := fmt.Sprint("p", n)
 		address := fmt.Sprintf("10.244.1.%d", n)
@@ -121,12 +121,12 @@ func rivalChange(r *rand.Rand, c *plan.Cluster) (old, now runtime.Object, store 
 		}
 		// A pod's ports and age do not change while it is there.
 		if old := c.Pod("ns", name); old != nil {
-			return old, nil, c.Pods.(cache.Indexer)
+			return old, nil, c.Stores[plan.KindPod].(cache.Indexer)
 		}
-		return nil, pod, c.Pods.(cache.Indexer)
+		return nil, pod, c.Stores[plan.KindPod].(cache.Indexer)
 	}
 	i := 1 + r.IntN(2)
-	return c.Node(fmt.Sprint("node", i)), rivalNode(i, fmt.Sprintf("172.30.0.%d/24", 11+r.IntN(3))), c.Nodes.(cache.Indexer)
+	return c.Node(fmt.Sprint("node", i)), rivalNode(i, fmt.Sprintf("172.30.0.%d/24", 11+r.IntN(3))), c.Stores[plan.KindNode].(cache.Indexer)
 }
 
 func orGone(r *rand.Rand, svc *corev1.Service) runtime.Object {

@@ -40,7 +40,18 @@ type standinChange struct {
 }
 
 // standinResources are in the order in which a leader asks for them.
-var standinResources = []string{nodesResource, podsResource, "services", "endpointslices", "namespaces", "networkpolicies"}
+func standinResources() []plan.Resource {
+	return slices.DeleteFunc(plan.Resources(), func(r plan.Resource) bool { return r.Optional })
+}
+
+// standinNames are their names.
+func standinNames() []string {
+	var out []string
+	for _, r := range standinResources() {
+		out = append(out, r.Resource)
+	}
+	return out
+}
 
 func newStandinAPI() *standinAPI {
 	return &standinAPI{objects: map[string]map[string]metav1.Object{}, changes: map[string][]standinChange{}}
@@ -123,9 +134,9 @@ func (s *standinAPI) annotate(_ context.Context, k plan.Key, p *patch, version s
 	if s.down || fault < 3 {
 		return errDown
 	}
-	resource, key := nodesResource, k.Name
+	resource, key := churntest.Nodes, k.Name
 	if k.Kind == plan.KindPod {
-		resource, key = podsResource, k.Namespace+"/"+k.Name
+		resource, key = churntest.Pods, k.Namespace+"/"+k.Name
 	}
 	obj := s.objects[resource][key]
 	what := schema.GroupResource{Resource: resource}
@@ -158,9 +169,9 @@ func (s *standinAPI) annotate(_ context.Context, k plan.Key, p *patch, version s
 func (s *standinAPI) read(_ context.Context, k plan.Key) (metav1.Object, error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	resource, key := nodesResource, k.Name
+	resource, key := churntest.Nodes, k.Name
 	if k.Kind == plan.KindPod {
-		resource, key = podsResource, k.Namespace+"/"+k.Name
+		resource, key = churntest.Pods, k.Namespace+"/"+k.Name
 	}
 	if s.down {
 		return nil, errDown
@@ -199,16 +210,17 @@ func newStandinWatch(api *standinAPI, cfg plan.Config) (*standinWatch, *plan.Clu
 		return nil, nil, err
 	}
 	w := &standinWatch{api: api, seen: map[string]int{}, stores: map[string]cache.Indexer{}, changed: func(_, _ any) {}}
-	for i, store := range []plan.Store{c.Nodes, c.Pods, c.Services, c.EndpointSlices, c.Namespaces, c.Policies} {
-		w.stores[standinResources[i]], _ = store.(cache.Indexer)
+	for _, r := range standinResources() {
+		w.stores[r.Resource], _ = c.Stores[r.Kind].(cache.Indexer)
 	}
 	return w, c, nil
 }
 
 func (w *standinWatch) resources() []resource {
 	var out []resource
-	for _, name := range standinResources {
-		out = append(out, resource{name: name, store: w.stores[name], list: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
+	for _, r := range standinResources() {
+		name := r.Resource
+		out = append(out, resource{kind: r.Kind, name: name, store: w.stores[name], list: func(context.Context, metav1.ListOptions) (runtime.Object, error) {
 			return w.api.list(name)
 		}})
 	}

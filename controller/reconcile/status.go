@@ -5,6 +5,8 @@ import (
 	"fmt"
 	"sync"
 	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 )
 
 // grace is how long the database may be behind the cluster while this replica
@@ -26,7 +28,8 @@ type status struct {
 	begun    bool       // a full sync was begun since
 	synced   uint64     // the database connection whose full sync is done
 	pending  int        // keys of the last full sync that are not done
-	books    *books     // nil: not leading, or not read yet
+	// allocator is nil while this replica does not lead, and until the allocations are read.
+	allocator *ipam.Allocator
 }
 
 func (s *status) setAPI(err error) (changed bool) {
@@ -43,10 +46,10 @@ func (s *status) set(f func(*status)) {
 	f(s)
 }
 
-func (s *status) leadership() (leading bool, pending int, b *books) {
+func (s *status) leadership() (leading bool, pending int, a *ipam.Allocator) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.leading, s.pending, s.books
+	return s.leading, s.pending, s.allocator
 }
 
 func (s *status) claimed() uint64 {

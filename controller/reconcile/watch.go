@@ -6,23 +6,18 @@ import (
 	"strings"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	discoveryv1 "k8s.io/api/discovery/v1"
-	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/runtime"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/informer"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
-	"github.com/ovn-ebpf/ovn-ebpf/informer"
-	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // watch makes the loop's cluster the informers' stores and starts them. It
 // returns a wait for the first complete picture. They end with the context.
 func (l *Loop) watch(ctx context.Context) (wait func() error, err error) {
-	l.source = newSource(l.client, &l.cluster, l.log)
+	l.source = newSource(l.objects, &l.cluster, l.log)
 	var synced []cache.InformerSynced
 	for _, i := range l.informers {
 		reg, err := l.handle(i)
@@ -31,8 +26,10 @@ func (l *Loop) watch(ctx context.Context) (wait func() error, err error) {
 		}
 		synced = append(synced, reg.HasSynced)
 	}
-	if _, err := l.handle(l.serviceCIDRs); err != nil {
-		return nil, err
+	for _, o := range l.optional {
+		if _, err := l.handle(o.Informer); err != nil {
+			return nil, err
+		}
 	}
 	for _, i := range l.informers {
 		go i.RunWithContext(ctx)
@@ -63,56 +60,16 @@ func (l *Loop) handle(i *informer.Informer) (cache.ResourceEventHandlerRegistrat
 	return reg, nil
 }
 
-// NewCluster returns a cluster of these objects.
-func NewCluster(cfg plan.Config, objects ...runtime.Object) (*plan.Cluster, error) {
-	nodes := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	services := cache.NewIndexer(cache.MetaNamespaceKeyFunc, serviceIndexers())
-	pods := cache.NewIndexer(cache.MetaNamespaceKeyFunc, podIndexers())
-	endpoints := cache.NewIndexer(cache.MetaNamespaceKeyFunc, sliceIndexers())
-	namespaces := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	policies := cache.NewIndexer(cache.MetaNamespaceKeyFunc, policyIndexers())
-	serviceCIDRs := cache.NewIndexer(cache.MetaNamespaceKeyFunc, cache.Indexers{})
-	for _, obj := range objects {
-		var err error
-		switch obj := obj.(type) {
-		case *corev1.Node:
-			err = nodes.Add(obj)
-		case *corev1.Pod:
-			err = pods.Add(obj)
-		case *corev1.Service:
-			err = services.Add(obj)
-		case *discoveryv1.EndpointSlice:
-			err = endpoints.Add(obj)
-		case *corev1.Namespace:
-			err = namespaces.Add(obj)
-		case *networkingv1.NetworkPolicy:
-			err = policies.Add(obj)
-		case *networkingv1.ServiceCIDR:
-			err = serviceCIDRs.Add(obj)
-		default:
-			err = fmt.Errorf("no plan reads a %T", obj)
-		}
-		if err != nil {
-			return nil, err
-		}
-	}
-	return &plan.Cluster{
-		Config: cfg, Nodes: nodes, Pods: pods, Services: services, EndpointSlices: endpoints,
-		Namespaces: namespaces, Policies: policies, ServiceCIDRs: serviceCIDRs,
-	}, nil
-}
-
 func (l *Loop) changed(old, now any) {
 	if !l.taking() {
-		return // before whom it affects is found out, which on standby is for nothing
+		return // on standby, skip computing the affected keys
 	}
-	for _, k := range Affected(&l.cluster, old, now) {
+	for _, k := range plan.Affected(&l.cluster, old, now) {
 		l.enqueue(k)
 	}
 }
 
-// strip keeps of objects what plans and allocation read: the stores hold the
-// whole cluster.
+// strip keeps of objects what plans and allocation read: the stores hold the whole cluster.
 func strip(obj any) (any, error) {
 	if m, ok := obj.(metav1.ObjectMetaAccessor); ok {
 		meta := m.GetObjectMeta()
@@ -121,14 +78,7 @@ func strip(obj any) (any, error) {
 		meta.SetFinalizers(nil)
 		meta.SetAnnotations(stripAnnotations(meta.GetAnnotations()))
 	}
-	switch obj := obj.(type) {
-	case *corev1.Pod:
-		obj.Spec = corev1.PodSpec{NodeName: obj.Spec.NodeName, HostNetwork: obj.Spec.HostNetwork, Containers: append(services.HostPortContainers(obj), plan.NamedPorts(obj)...)}
-		obj.Status = corev1.PodStatus{Phase: obj.Status.Phase, PodIPs: obj.Status.PodIPs}
-	case *corev1.Node:
-		obj.Spec = corev1.NodeSpec{}
-		obj.Status = corev1.NodeStatus{Addresses: obj.Status.Addresses}
-	}
+	plan.Trim(obj)
 	return obj, nil
 }
 

@@ -9,28 +9,29 @@ import (
 	"golang.org/x/sync/errgroup"
 	"k8s.io/client-go/util/workqueue"
 
+	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
 // worker reconciles keys, a batch at a time, in one goroutine that owns the
-// books and the account of the full sync.
+// allocator and the account of the full sync.
 type worker struct {
 	*Loop
-	term    *term
-	books   *books
-	queue   workqueue.TypedRateLimitingInterface[plan.Key]
-	begun   time.Time  // the last batch
-	backlog []plan.Key // of a full sync, to be enqueued when events leave room
-	waiting waiting
-	pending map[plan.Key]struct{} // keys of the full sync that are not done
-	syncing uint64                // the database connection that the full sync is of; 0: none was begun
-	synced  uint64                // the database connection whose full sync is done
-	heavy   heavy
+	term      *term
+	allocator *ipam.Allocator
+	queue     workqueue.TypedRateLimitingInterface[plan.Key]
+	begun     time.Time  // the last batch
+	backlog   []plan.Key // of a full sync, to be enqueued when events leave room
+	waiting   waiting
+	pending   map[plan.Key]struct{} // keys of the full sync that are not done
+	syncing   uint64                // the database connection that the full sync is of; 0: none was begun
+	synced    uint64                // the database connection whose full sync is done
+	heavy     heavy
 }
 
-func newWorker(l *Loop, t *term, b *books, q workqueue.TypedRateLimitingInterface[plan.Key]) *worker {
-	return &worker{Loop: l, term: t, books: b, queue: q, waiting: newWaiting(), pending: map[plan.Key]struct{}{}, heavy: heavy{}}
+func newWorker(l *Loop, t *term, a *ipam.Allocator, q workqueue.TypedRateLimitingInterface[plan.Key]) *worker {
+	return &worker{Loop: l, term: t, allocator: a, queue: q, waiting: newWaiting(), pending: map[plan.Key]struct{}{}, heavy: heavy{}}
 }
 
 func (w *worker) run(ctx context.Context) error {
@@ -97,11 +98,11 @@ func (w *worker) feed() int {
 
 // work is what a batch of keys comes to.
 type work struct {
-	rows     map[plan.Key][]plan.Row
-	unserved map[plan.Key]error // what the rows do not say, though the object does
-	homeless map[plan.Key]error // why a pod has no address, and so no rows
-	patches  map[plan.Key]*patch
-	after    map[plan.Key]*patch // once the rows are written
+	rows       map[plan.Key][]plan.Row
+	unserved   map[plan.Key]error // what the rows do not say, though the object does
+	unassigned map[plan.Key]error // why a pod has no address, and so no rows
+	patches    map[plan.Key]*patch
+	after      map[plan.Key]*patch // once the rows are written
 }
 
 // reconcile brings the rows owned by each key in line with the cluster. A key
@@ -110,7 +111,7 @@ type work struct {
 // new version, and with it the key.
 func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 	todo := work{
-		rows: map[plan.Key][]plan.Row{}, unserved: map[plan.Key]error{}, homeless: map[plan.Key]error{}, patches: map[plan.Key]*patch{}, after: map[plan.Key]*patch{},
+		rows: map[plan.Key][]plan.Row{}, unserved: map[plan.Key]error{}, unassigned: map[plan.Key]error{}, patches: map[plan.Key]*patch{}, after: map[plan.Key]*patch{},
 	}
 	for _, k := range keys {
 		if k == everything() {
@@ -135,7 +136,7 @@ func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 	for k := range todo.patches {
 		switch err := patchErrs[k]; {
 		case err == nil:
-			w.books.written(k, todo.patches[k])
+			w.allocator.Written(ipam.Pod{Name: k.Namespace + "/" + k.Name, UID: string(todo.patches[k].of.UID)})
 			w.settle(k, "patched")
 		case errors.Is(err, errConflict):
 			w.again(k)
@@ -143,12 +144,12 @@ func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 			w.fail(k, reasonOf(err), err)
 		}
 	}
-	w.wake(w.waiting.wanting(w.books.freed()))
+	w.wake(w.waiting.wanting(w.allocator.Freed()))
 }
 
 func (w *worker) prepare(k plan.Key, todo *work) {
-	p, err := w.books.allocate(&w.cluster, k)
-	if errors.Is(err, errNodeBehind) {
+	p, err := w.allocate(k)
+	if errors.Is(err, ipam.ErrNodeBehind) {
 		delete(w.pending, k)
 		w.lag.done(k)
 		w.settle(k, "ok")
@@ -157,7 +158,7 @@ func (w *worker) prepare(k plan.Key, todo *work) {
 	if err != nil {
 		w.counts.allocation(k.Kind, err)
 		if k.Kind == plan.KindPod { // what is there is an earlier pod's of that name, or wrong
-			todo.rows[k], todo.homeless[k] = nil, err
+			todo.rows[k], todo.unassigned[k] = nil, err
 		} else {
 			w.fail(k, reasonCannotAllocate, err)
 		}
@@ -174,7 +175,7 @@ func (w *worker) prepare(k plan.Key, todo *work) {
 		w.fail(k, reasonCannotPlan, err)
 		return
 	}
-	if !w.books.planned(rows) {
+	if !w.allocated(rows) {
 		w.queue.AddRateLimited(k)
 		w.queue.Done(k)
 		return
@@ -214,8 +215,8 @@ func (w *worker) commit(ctx context.Context, todo work) {
 		if since, ok := w.lag.done(k); ok && wrote {
 			w.counts.latency(end.Sub(since))
 		}
-		node := w.books.release(&w.cluster, k, rows)
-		if err := todo.homeless[k]; err != nil {
+		node := w.release(k, rows)
+		if err := todo.unassigned[k]; err != nil {
 			w.fail(k, reasonCannotAllocate, err)
 		} else {
 			w.done(k, todo.unserved[k])

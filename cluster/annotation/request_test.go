@@ -4,7 +4,7 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
 func TestParseRequest(t *testing.T) {

@@ -8,6 +8,7 @@ import (
 	"testing"
 
 	"github.com/google/go-cmp/cmp"
+	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
 var equal = cmp.Options{
@@ -150,13 +151,14 @@ func TestMalformed(t *testing.T) {
 
 func FuzzParsePod(f *testing.F) {
 	f.Add(`{"default":{"ip_addresses":["10.244.1.3/24"],"mac_address":"0a:58:0a:f4:01:03","gateway_ips":["10.244.1.1"]}}`)
+	f.Add(`{"default":{"ip_addresses":["10.100.0.0/10"],"mac_address":"00:00:00:00:00:00","gateway_ips":[]}}`)
 	f.Fuzz(func(t *testing.T, value string) {
 		pod, err := ParsePod(map[string]string{PodNetworks: value})
 		if err != nil {
 			return
 		}
 		again, err := ParsePod(map[string]string{PodNetworks: FormatPod(pod)})
-		if err != nil || !cmp.Equal(pod, again, equal) {
+		if err != nil || !cmp.Equal(pod, again, equal, cmpopts.EquateEmpty()) { // an empty list is not written
 			t.Errorf("%s: %+v, then %+v, %v", value, pod, again, err)
 		}
 	})
@@ -183,5 +185,19 @@ func TestSameGateway(t *testing.T) {
 		if got := SameGateway(tt.a, tt.b); got != tt.want {
 			t.Errorf("%s: %t", tt.name, got)
 		}
+	}
+}
+
+func TestParseRoutablePods(t *testing.T) {
+	if _, err := ParseRoutablePods(nil); !errors.Is(err, ErrNotSet) {
+		t.Errorf("without the annotation: %v, want %v", err, ErrNotSet)
+	}
+	for text, want := range map[string]bool{"true": true, "false": false} {
+		if got, err := ParseRoutablePods(map[string]string{RoutablePods: text}); got != want || err != nil {
+			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
+		}
+	}
+	if _, err := ParseRoutablePods(map[string]string{RoutablePods: "yes"}); err == nil {
+		t.Error(`"yes": no error`)
 	}
 }

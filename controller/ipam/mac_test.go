@@ -1,4 +1,4 @@
-package reconcile
+package ipam
 
 import (
 	"log/slog"
@@ -10,9 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
@@ -24,33 +22,33 @@ func TestMACsThatMeet(t *testing.T) {
 	derived := plan.MAC(first.Addr())
 	for _, tt := range []struct {
 		name  string
-		setUp func(*books)
+		setUp func(*Allocator)
 		mac   net.HardwareAddr // what it must not have
 	}{
-		{"the node's", func(b *books) { b.macs["n"] = []string{derived.String()} }, derived},
-		{"another pod's", func(b *books) { must(t, b.pods.HoldMAC(ipam.Pod{Name: "ns/b", UID: "b"}, subnets[0], derived)) }, derived},
-		{"nobody's", func(*books) {}, nil},
+		{"the node's", func(a *Allocator) { a.macs["n"] = []string{derived.String()} }, derived},
+		{"another pod's", func(a *Allocator) { must(t, a.pods.HoldMAC(Pod{Name: "ns/b", UID: "b"}, subnets[0], derived)) }, derived},
+		{"nobody's", func(*Allocator) {}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			b := &books{nodes: ipam.NewNodes(nil, 1), pods: ipam.NewPods(), macs: map[string][]string{}, ports: map[ipam.Pod]nb.PodPort{}}
-			pod := ipam.Pod{Name: "ns/a", UID: "a"}
-			must(t, b.pods.Hold(pod, []netip.Prefix{first}))
-			tt.setUp(b)
-			must(t, b.holdMAC(pod, "n", subnets))
-			got := b.network(pod).MAC
+			a := NewAllocator(Settings{})
+			pod := Pod{Name: "ns/a", UID: "a"}
+			must(t, a.pods.Hold(pod, []netip.Prefix{first}))
+			tt.setUp(a)
+			must(t, a.holdMAC(pod, "n", subnets))
+			got := a.network(pod).MAC
 			if tt.mac == nil != slices.Equal(got, derived) || annotation.CheckMAC(got) != nil {
 				t.Errorf("it has %s, the derived one is %s", got, derived)
 			}
-			must(t, b.holdMAC(pod, "n", subnets, got))
-			if again := b.network(pod).MAC; !slices.Equal(got, again) {
+			must(t, a.holdMAC(pod, "n", subnets, got))
+			if again := a.network(pod).MAC; !slices.Equal(got, again) {
 				t.Errorf("%s the next time, %s before", again, got)
 			}
-			if err := b.checkRequest(ipam.Pod{Name: "ns/c", UID: "c"}, "n", annotation.Request{Addresses: []netip.Addr{first.Addr()}, MAC: derived}, subnets); err == nil {
+			if err := a.checkRequest(Pod{Name: "ns/c", UID: "c"}, "n", annotation.Request{Addresses: []netip.Addr{first.Addr()}, MAC: derived}, subnets); err == nil {
 				t.Error("the same may be requested")
 			}
-			for _, a := range []string{"fd00::4", "fd01::3"} { // another address than it is made from, one of another subnet
-				if err := b.checkRequest(pod, "n", annotation.Request{Addresses: []netip.Addr{netip.MustParseAddr(a)}, MAC: derived}, subnets); err == nil {
-					t.Errorf("%s may be requested with %s", derived, a)
+			for _, other := range []string{"fd00::4", "fd01::3"} { // another address than it is made from, one of another subnet
+				if err := a.checkRequest(pod, "n", annotation.Request{Addresses: []netip.Addr{netip.MustParseAddr(other)}, MAC: derived}, subnets); err == nil {
+					t.Errorf("%s may be requested with %s", derived, other)
 				}
 			}
 		})
@@ -97,25 +95,23 @@ func TestRecovery(t *testing.T) {
 		{name: "a younger pod's, in OVN", said: "0a:58:0a:00:00:07", addresses: []string{victims}, want: nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			l := &Loop{log: slog.New(slog.DiscardHandler)}
-			b := newBooks(l)
+			a := NewAllocator(Settings{Log: slog.New(slog.DiscardHandler)})
 			victim, p := pod("victim", annotation.Pod{}, ""), pod("a", network(tt.said, tt.addresses...), tt.request)
-			ports := []nb.PodPort{{Pod: plan.PodKey("ns", "victim"), UID: "u-x", Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.7")}}}
+			ports := []Port{{Pod: Pod{Name: "ns/victim", UID: "u-x"}, Addresses: []netip.Addr{netip.MustParseAddr("10.0.0.7")}}}
 			if tt.inOVN != nil {
-				mine := nb.PodPort{Pod: plan.PodKey("ns", "a"), UID: "u-x"}
+				mine := Port{Pod: Pod{Name: "ns/a", UID: "u-x"}}
 				mine.MAC, _ = net.ParseMAC(tt.port)
 				for _, a := range tt.inOVN {
 					mine.Addresses = append(mine.Addresses, netip.MustParseAddr(a))
 				}
 				ports = append(ports, mine)
 			}
-			b.recoverNodes([]metav1.Object{node})
-			b.recoverPods([]metav1.Object{p, victim}, ports) // the older first
-			got := b.network(owner(p))
+			a.Recover([]*corev1.Node{node}, []*corev1.Pod{p, victim}, ports) // the older first
+			got := a.network(PodOf(p))
 			if !slices.Equal(prefixes(got.Addresses), tt.want) || got.MAC.String() != tt.mac {
 				t.Errorf("it has %v and %q, want %v and %q", got.Addresses, got.MAC, tt.want, tt.mac)
 			}
-			if held := prefixes(b.pods.Held(owner(victim))); !slices.Equal(held, []string{victims}) {
+			if held := prefixes(a.pods.Held(PodOf(victim))); !slices.Equal(held, []string{victims}) {
 				t.Errorf("the victim has %v", held)
 			}
 		})

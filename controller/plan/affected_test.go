@@ -1,4 +1,4 @@
-package reconcile_test
+package plan_test
 
 import (
 	"testing"
@@ -8,7 +8,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 )
@@ -65,7 +65,7 @@ func TestAffected(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string
-			for _, k := range reconcile.Affected(c, tt.old, tt.now) {
+			for _, k := range plan.Affected(c, tt.old, tt.now) {
 				got = append(got, k.String())
 			}
 			if diff := cmp.Diff(tt.want, got); diff != "" {

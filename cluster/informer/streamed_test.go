@@ -11,7 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/watch"
 
-	"github.com/ovn-ebpf/ovn-ebpf/informer"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/informer"
 )
 
 // standinAPI streams lists, as an API server with etcd 3.5 does: Debian's etcd is 3.4,

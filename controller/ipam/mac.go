@@ -1,4 +1,4 @@
-package reconcile
+package ipam
 
 import (
 	"bytes"
@@ -10,8 +10,7 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
@@ -37,47 +36,47 @@ func nodeMACs(n *corev1.Node, subnets []netip.Prefix) []string {
 // checkMAC returns an error unless the pod may have the MAC address beside the IP addresses:
 // a unicast one that is neither the node's own, nor another pod's, nor of the form that is
 // kept for the addresses of others.
-func (b *books) checkMAC(pod ipam.Pod, node string, subnets []netip.Prefix, mac net.HardwareAddr, addresses ...netip.Addr) error {
+func (a *Allocator) checkMAC(pod Pod, node string, subnets []netip.Prefix, mac net.HardwareAddr, addresses ...netip.Addr) error {
 	if err := annotation.CheckMAC(mac); err != nil {
-		return fmt.Errorf("%w: %w", ipam.ErrInvalid, err)
+		return fmt.Errorf("%w: %w", ErrInvalid, err)
 	}
 	derived := bytes.Equal(mac[:2], plan.MAC(subnets[0].Addr())[:2])
-	own := slices.ContainsFunc(addresses, func(a netip.Addr) bool { return bytes.Equal(plan.MAC(a), mac) })
-	if derived && !own || slices.Contains(b.macs[node], mac.String()) {
-		return fmt.Errorf("%w: MAC address %s is the node's own, or kept for the address that it is made from", ipam.ErrInvalid, mac)
+	own := slices.ContainsFunc(addresses, func(addr netip.Addr) bool { return bytes.Equal(plan.MAC(addr), mac) })
+	if derived && !own || slices.Contains(a.macs[node], mac.String()) {
+		return fmt.Errorf("%w: MAC address %s is the node's own, or kept for the address that it is made from", ErrInvalid, mac)
 	}
-	return b.pods.CheckMAC(pod, subnets[0], mac)
+	return a.pods.CheckMAC(pod, subnets[0], mac)
 }
 
 // checkRequest refuses a requested MAC address that the pod cannot have. One that spells an
 // address may be requested with that address alone, as the pod's first.
-func (b *books) checkRequest(pod ipam.Pod, node string, r annotation.Request, subnets []netip.Prefix) error {
+func (a *Allocator) checkRequest(pod Pod, node string, r annotation.Request, subnets []netip.Prefix) error {
 	if r.MAC == nil {
 		return nil
 	}
-	first := slices.DeleteFunc(slices.Clone(r.Addresses), func(a netip.Addr) bool { return !subnets[0].Contains(a) })
-	return b.checkMAC(pod, node, subnets, r.MAC, first...)
+	first := slices.DeleteFunc(slices.Clone(r.Addresses), func(addr netip.Addr) bool { return !subnets[0].Contains(addr) })
+	return a.checkMAC(pod, node, subnets, r.MAC, first...)
 }
 
 // holdMAC gives the pod, which has addresses, the first of the candidates that it may have,
 // else the one derived from its first address, else one made from its UID: derived ones of
 // IPv6 addresses may meet.
-func (b *books) holdMAC(pod ipam.Pod, node string, subnets []netip.Prefix, candidates ...net.HardwareAddr) error {
+func (a *Allocator) holdMAC(pod Pod, node string, subnets []netip.Prefix, candidates ...net.HardwareAddr) error {
 	var addresses []netip.Addr
-	for _, a := range b.pods.Held(pod) {
-		addresses = append(addresses, a.Addr())
+	for _, held := range a.pods.Held(pod) {
+		addresses = append(addresses, held.Addr())
 	}
 	derived := plan.MAC(addresses[0])
 	for _, mac := range slices.Concat(candidates, []net.HardwareAddr{derived}, madeFrom(pod.UID)) {
-		if mac == nil || b.checkMAC(pod, node, subnets, mac, addresses...) != nil {
+		if mac == nil || a.checkMAC(pod, node, subnets, mac, addresses...) != nil {
 			continue
 		}
 		if addresses[0].Is4() && bytes.Equal(mac, derived) {
 			mac = nil // no two addresses have the same one
 		}
-		return b.pods.HoldMAC(pod, subnets[0], mac)
+		return a.pods.HoldMAC(pod, subnets[0], mac)
 	}
-	return fmt.Errorf("allocate MAC address for pod %s: %w", pod.Name, ipam.ErrExhausted)
+	return fmt.Errorf("allocate MAC address for pod %s: %w", pod.Name, ErrExhausted)
 }
 
 // madeFrom returns locally administered MAC addresses, always the same of one UID.

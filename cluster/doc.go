@@ -1,0 +1,4 @@
+// Package cluster is the home of what controller and agents share: how they read the cluster
+// (package informer), where they meet in it (package annotation) and which addresses both use on
+// every node (package masquerade). What a Service means is in package service, at the top.
+package cluster

@@ -1,0 +1,99 @@
+package controller_test
+
+import (
+	"encoding/json"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"testing"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/document"
+)
+
+// TestExtending: the example of docs/extending.md compiles in this tree and passes its tests, and
+// so do the tests that all kinds must pass. The tree itself is not touched: the go command takes
+// the example's files as an overlay.
+func TestExtending(t *testing.T) {
+	text, err := os.ReadFile("../docs/extending.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks, err := document.Blocks(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	root, err := filepath.Abs("..")
+	if err != nil {
+		t.Fatal(err)
+	}
+	dir, replaced := t.TempDir(), map[string]string{}
+	for _, b := range blocks {
+		first := strings.Fields(b.Lines[0])
+		kind, path := first[0], filepath.FromSlash(first[1])
+		var content string
+		switch kind {
+		case "//":
+			content = strings.Join(b.Lines[1:], "\n") + "\n"
+		case "---":
+			content = patched(t, filepath.Join(root, path), strings.Join(b.Lines[1:], "\n")+"\n")
+		default:
+			t.Fatalf("line %d: neither a file nor a difference", b.Line)
+		}
+		file := filepath.Join(dir, strings.ReplaceAll(path, string(filepath.Separator), "_"))
+		if err := os.WriteFile(file, []byte(content), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		replaced[filepath.Join(root, path)] = file
+	}
+	overlay, err := json.Marshal(map[string]any{"Replace": replaced})
+	if err != nil {
+		t.Fatal(err)
+	}
+	file := filepath.Join(dir, "overlay.json")
+	if err := os.WriteFile(file, overlay, 0o600); err != nil {
+		t.Fatal(err)
+	}
+	cmd := exec.CommandContext(t.Context(), "go", "test", "-v", "-count=1", "-overlay", file,
+		"-run", "^(TestEgressIP|TestEgressIPIsWatched|TestKinds|TestRows|TestAffected)$", "./controller/plan", "./controller/reconcile")
+	cmd.Dir = root
+	out, err := cmd.CombinedOutput()
+	if err != nil {
+		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
+	}
+	for _, name := range []string{"TestEgressIP", "TestEgressIPIsWatched", "TestKinds", "TestRows", "TestAffected"} {
+		if !strings.Contains(string(out), "--- PASS: "+name+" (") {
+			t.Errorf("%s did not run:\n%s", name, out)
+		}
+	}
+}
+
+// patched returns the file with the hunks of a difference without line numbers. What a hunk
+// replaces must be in the file exactly once.
+func patched(t *testing.T, path, diff string) string {
+	t.Helper()
+	text, err := os.ReadFile(path)
+	if err != nil {
+		t.Fatal(err)
+	}
+	out := string(text)
+	for hunk := range strings.SplitSeq(diff, "@@\n") {
+		if hunk == "" {
+			continue
+		}
+		var before, after strings.Builder
+		for line := range strings.Lines(hunk) {
+			if line[0] != '+' {
+				before.WriteString(line[1:])
+			}
+			if line[0] != '-' {
+				after.WriteString(line[1:])
+			}
+		}
+		if n := strings.Count(out, before.String()); n != 1 {
+			t.Fatalf("%s has %d times\n%s", path, n, before.String())
+		}
+		out = strings.Replace(out, before.String(), after.String(), 1)
+	}
+	return out
+}

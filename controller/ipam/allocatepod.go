@@ -1,0 +1,141 @@
+package ipam
+
+import (
+	"errors"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+)
+
+// ErrNodeBehind is returned for a pod whose node's annotation does not name the subnets that the
+// node holds. The pod gets nothing until the annotation is right.
+var ErrNodeBehind = errors.New("the node's annotation is about to change")
+
+// PodOf returns the owner that a pod is.
+func PodOf(p *corev1.Pod) Pod {
+	return Pod{Name: p.Namespace + "/" + p.Name, UID: string(p.UID)}
+}
+
+// Pod returns what the pod has on its node: addresses and a MAC address, which it allocates once.
+// It returns the zero annotation.Pod while the node has no subnets. A pod that holds nothing may
+// come with addresses in its annotation (see claimed). If they cannot be had it gets others, and
+// conflict says so. After an error it returns what the pod held before. podsOf returns the pods of
+// a node.
+func (a *Allocator) Pod(n *corev1.Node, p *corev1.Pod, podsOf func(node string) []*corev1.Pod) (network annotation.Pod, conflict, err error) {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	_ = a.holdNode(n, podsOf) // its error is returned where the node itself is looked at, which may be later
+	subnets := a.nodes.Held(n.Name)
+	said, err := annotation.ParseNodeSubnets(n.Annotations)
+	if err != nil {
+		return annotation.Pod{}, nil, nil // without subnets the pod has no rows
+	}
+	if !slices.Equal(said, subnets) {
+		return annotation.Pod{}, nil, ErrNodeBehind
+	}
+	pod := PodOf(p)
+	a.yield(p)
+	if held := a.pods.Held(pod); len(onePerSubnet(held, subnets)) != max(len(held), 1) {
+		if held == nil {
+			a.unwritten[pod] = true
+		}
+		if conflict, err = a.allocate(n.Name, p, subnets); err != nil {
+			return a.network(pod), conflict, err
+		}
+	}
+	return a.network(pod), conflict, nil
+}
+
+// yield releases what was chosen for a pod and not written yet if its annotation says something
+// else by now: another leader was quicker, and the pod's interface may have that already. The
+// pod then comes with addresses, like any other that holds nothing.
+func (a *Allocator) yield(p *corev1.Pod) {
+	pod := PodOf(p)
+	if !a.unwritten[pod] {
+		return
+	}
+	said, err := annotation.ParsePod(p.Annotations)
+	switch {
+	case err != nil:
+	case slices.Equal(said.Addresses, a.pods.Held(pod)):
+		delete(a.unwritten, pod)
+	default:
+		a.pods.ReleaseOne(pod)
+	}
+}
+
+// Network returns what the pod holds, with the routers of its subnets as its gateways.
+func (a *Allocator) Network(pod Pod) annotation.Pod {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	return a.network(pod)
+}
+
+func (a *Allocator) network(pod Pod) annotation.Pod {
+	network := annotation.Pod{Addresses: a.pods.Held(pod), MAC: a.pods.MAC(pod)}
+	if len(network.Addresses) == 0 {
+		return annotation.Pod{}
+	}
+	if network.MAC == nil {
+		network.MAC = plan.MAC(network.Addresses[0].Addr())
+	}
+	for _, a := range network.Addresses {
+		network.Gateways = append(network.Gateways, plan.RouterAddress(a).Addr())
+	}
+	return network
+}
+
+// allocate gives the pod what it comes with, else what it requests, else any.
+func (a *Allocator) allocate(node string, p *corev1.Pod, subnets []netip.Prefix) (conflict, err error) {
+	if err := a.nodes.Outside(node); err != nil {
+		return nil, err
+	}
+	request, err := annotation.ParseRequest(p.Annotations)
+	if err != nil {
+		return nil, err
+	}
+	pod, had := PodOf(p), a.network(PodOf(p))
+	if err := a.checkRequest(pod, node, request, subnets); err != nil {
+		return nil, err
+	}
+	if claim := a.claimed(p, subnets); claim != nil {
+		_, conflict = a.pods.Allocate(pod, subnets, claim...)
+		if conflict == nil {
+			return nil, a.holdMAC(pod, node, subnets, had.MAC, request.MAC)
+		}
+	}
+	if _, err := a.pods.Allocate(pod, subnets, request.Addresses...); err != nil {
+		return conflict, err
+	}
+	return conflict, a.holdMAC(pod, node, subnets, had.MAC, request.MAC)
+}
+
+// claimed returns the addresses that the annotation of a pod without addresses came with. They
+// are as good as requested ones: in the node's subnets, at most one in each.
+func (a *Allocator) claimed(p *corev1.Pod, subnets []netip.Prefix) []netip.Addr {
+	said, err := annotation.ParsePod(p.Annotations)
+	if err != nil || a.pods.Held(PodOf(p)) != nil || len(onePerSubnet(said.Addresses, subnets)) != len(said.Addresses) {
+		return nil
+	}
+	var out []netip.Addr
+	for _, a := range said.Addresses {
+		out = append(out, a.Addr())
+	}
+	return out
+}
+
+// onePerSubnet returns the addresses that are in the subnets and have their prefix length,
+// of each subnet the first.
+func onePerSubnet(addresses, subnets []netip.Prefix) []netip.Prefix {
+	var out []netip.Prefix
+	for _, s := range subnets {
+		if i := slices.IndexFunc(addresses, func(a netip.Prefix) bool { return a.Masked() == s.Masked() }); i >= 0 {
+			out = append(out, addresses[i])
+		}
+	}
+	return out
+}

@@ -1,0 +1,182 @@
+package plan
+
+import (
+	"maps"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
+)
+
+// Affected returns the keys whose rows a change of an object may change, sorted. Both versions
+// are of the same type; old is nil for a new object, now for a deleted one. A change that no
+// plan reads affects nothing.
+func Affected(c *Cluster, old, now any) []Key {
+	keys := keySet{}
+	of := KindOf(now)
+	if now == nil {
+		of = KindOf(old)
+	}
+	for _, k := range Kinds() {
+		if add := k.entry().changed[of]; add != nil {
+			add(c, keys, old, now)
+		}
+	}
+	return keys.sorted()
+}
+
+// keySet is a set of keys.
+type keySet map[Key]struct{}
+
+func (s keySet) add(keys ...Key) {
+	for _, k := range keys {
+		s[k] = struct{}{}
+	}
+}
+
+func (s keySet) sorted() []Key { return slices.SortedFunc(maps.Keys(s), Key.Compare) }
+
+// versions are both versions of an object by their type, nil where there is none.
+func versions[T any](old, now any) (was, is *T) {
+	was, _ = old.(*T)
+	is, _ = now.(*T)
+	return was, is
+}
+
+// itself adds the key of the object.
+func itself(_ *Cluster, keys keySet, old, now any) {
+	for _, v := range []any{old, now} {
+		if o, ok := v.(metav1.Object); ok {
+			keys.add(Key{KindOf(v), o.GetNamespace(), o.GetName()})
+		}
+	}
+}
+
+// nodeChanged adds:
+//   - the node, also when an annotation changes that the controller writes: the store may have
+//     been behind when that was compared;
+//   - the set of all hosts' addresses;
+//   - the node's pods, if their switch or subnets come or go;
+//   - the node's pods with host ports, if its addresses change;
+//   - Services that depend on nodes.
+func nodeChanged(c *Cluster, keys keySet, old, now any) {
+	was, is := versions[corev1.Node](old, now)
+	name := eitherName(was, is)
+	exists := was == nil || is == nil
+	changed := func(names ...string) bool {
+		return exists || annotated(was.Annotations, is.Annotations, names...)
+	}
+	subnets := changed(annotation.NodeSubnets)
+	addresses := changed(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID, annotation.NodeJoin) ||
+		!slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is))
+	if changed(annotation.HostCIDRs) {
+		keys.add(ClusterKey())
+	}
+	if subnets || addresses || changed(annotation.NodeID, annotation.ManagementMACs, annotation.SNATPortRange,
+		annotation.PodMTU, annotation.RoutablePods, annotation.LeavesBy) {
+		keys.add(NodeKey(name))
+	}
+	if subnets || addresses || changed(annotation.RoutablePods, annotation.ManagementMACs, annotation.DrainGateway) {
+		exitAffects(c, keys, was, is)
+	}
+	for _, n := range []*corev1.Node{was, is} {
+		if n != nil && changed(annotation.GatewayConfig) {
+			if k := uplinkConflict(n); c.Object(k) != nil {
+				keys.add(k)
+			}
+		}
+	}
+	for _, p := range c.NodePods(name) {
+		if subnets || addresses && services.HasHostPorts(p) {
+			keys.add(PodKey(p.Namespace, p.Name))
+		}
+	}
+	if !addresses && !subnets && zone(was) == zone(is) {
+		return
+	}
+	for s := range Objects[corev1.Service](c, KindService) {
+		if NeedsNodes(c, s) {
+			keys.add(ServiceKey(s.Namespace, s.Name))
+		}
+	}
+}
+
+func eitherName(was, is *corev1.Node) string {
+	if is != nil {
+		return is.Name
+	}
+	return was.Name
+}
+
+// exitAffects adds the nodes without a gateway, if the node is or was one by which their pods
+// leave.
+func exitAffects(c *Cluster, keys keySet, was, is *corev1.Node) {
+	if (was == nil || !IsExit(was)) && (is == nil || !IsExit(is)) {
+		return
+	}
+	for n := range Objects[corev1.Node](c, KindNode) {
+		if LeavesByOthers(n) {
+			keys.add(NodeKey(n.Name))
+		}
+	}
+}
+
+func zone(n *corev1.Node) string {
+	if n == nil {
+		return ""
+	}
+	return n.Labels[corev1.LabelTopologyZone]
+}
+
+func podChanged(c *Cluster, keys keySet, old, now any) {
+	was, is := versions[corev1.Pod](old, now)
+	if was != nil && is != nil && !podDiffers(was, is) {
+		return
+	}
+	itself(c, keys, old, now)
+	for _, p := range []*corev1.Pod{was, is} {
+		if p != nil {
+			c.podConflicts(keys, p)
+			c.addNamedPorts(keys, p)
+		}
+	}
+}
+
+func podDiffers(was, is *corev1.Pod) bool {
+	return was.UID != is.UID || was.Spec.NodeName != is.Spec.NodeName || NeedsPort(was) != NeedsPort(is) ||
+		annotated(was.Annotations, is.Annotations, annotation.PodNetworks, annotation.FirstPod, annotation.DefaultNetwork) ||
+		!maps.Equal(was.Labels, is.Labels)
+}
+
+func serviceChanged(c *Cluster, keys keySet, old, now any) {
+	itself(c, keys, old, now)
+	was, is := versions[corev1.Service](old, now)
+	for _, s := range []*corev1.Service{was, is} {
+		if s != nil {
+			c.serviceConflicts(keys, s)
+		}
+	}
+}
+
+func sliceChanged(_ *Cluster, keys keySet, old, now any) {
+	was, is := versions[discoveryv1.EndpointSlice](old, now)
+	for _, s := range []*discoveryv1.EndpointSlice{was, is} {
+		if s != nil && s.Labels[discoveryv1.LabelServiceName] != "" {
+			keys.add(ServiceKey(s.Namespace, s.Labels[discoveryv1.LabelServiceName]))
+		}
+	}
+}
+
+// annotated reports whether one of the annotations came, went or changed. An empty one that goes
+// is a change: its removal is what the writer waits for.
+func annotated(was, is map[string]string, names ...string) bool {
+	return slices.ContainsFunc(names, func(name string) bool {
+		before, had := was[name]
+		after, has := is[name]
+		return had != has || before != after
+	})
+}

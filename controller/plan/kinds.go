@@ -1,0 +1,213 @@
+package plan
+
+import (
+	"fmt"
+	"reflect"
+	"sync"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/runtime/schema"
+)
+
+// Kind is a kind of owners of rows, of objects that plans read, or of both. Kinds sort in the
+// order in which a cold start plans them: rows of a later kind refer to those of earlier ones.
+type Kind uint8
+
+// The kinds. Each has an entry below.
+const (
+	KindCluster Kind = iota + 1
+	KindServiceCIDR
+	KindNode
+	KindService
+	KindSelector
+	KindPolicy
+	KindPod
+	KindEndpointSlice
+	KindNamespace
+
+	kindEnd
+)
+
+// entry is all that is known of a kind. Nothing else in the controller has a list of kinds:
+// watches, owners' names, events, metrics and the full sync follow from it (docs/extending.md).
+type entry struct {
+	name       string // in owners' names and metrics
+	namespaced bool
+
+	// Of kinds that the API server has objects of:
+	object   runtime.Object // nil, of the objects' type
+	resource schema.GroupVersionResource
+	types    func(*runtime.Scheme) error // adds the objects' type to a scheme
+	indexes  Indexes                     // of the kind's store
+	optional bool                        // an API server may lack the resource; only for kinds without rows
+	trim     func(obj any)               // drops what no plan reads; nil: nothing
+
+	// Of kinds that own rows:
+	rows func(*Cluster, Key) ([]Row, error)
+	keys func(*Cluster) []Key // of owners that are no objects; nil: one for each object
+
+	// changed has, by the kind of an object, which rows a change of the object may change. A kind
+	// names here the kinds that its own rows depend on.
+	changed map[Kind]change
+}
+
+// change adds the keys of the owners whose rows a change of an object may change.
+type change func(c *Cluster, keys keySet, old, now any)
+
+func newKinds() [kindEnd]entry {
+	core, networking := corev1.SchemeGroupVersion, networkingv1.SchemeGroupVersion
+	return [kindEnd]entry{
+		KindCluster: {
+			name: "cluster", rows: clusterRows,
+			keys: func(*Cluster) []Key { return []Key{ClusterKey()} },
+		},
+		KindServiceCIDR: {
+			name:   "servicecidr",
+			object: (*networkingv1.ServiceCIDR)(nil), resource: networking.WithResource("servicecidrs"), types: networkingv1.AddToScheme,
+			optional: true, // Kubernetes 1.33
+			rows:     serviceCIDRRows, changed: map[Kind]change{KindServiceCIDR: itself},
+		},
+		KindNode: {
+			name:   "node",
+			object: (*corev1.Node)(nil), resource: core.WithResource("nodes"), types: corev1.AddToScheme,
+			trim: trimNode,
+			rows: nodeRows, changed: map[Kind]change{KindNode: nodeChanged},
+		},
+		KindService: {
+			name: "service", namespaced: true,
+			object: (*corev1.Service)(nil), resource: core.WithResource("services"), types: corev1.AddToScheme,
+			indexes: Indexes{ByFront: ServiceFronts},
+			rows:    serviceRows, changed: map[Kind]change{KindService: serviceChanged, KindEndpointSlice: sliceChanged},
+		},
+		KindSelector: {
+			name: "selector",
+			rows: selectorRows, keys: (*Cluster).selectorKeys,
+		},
+		KindPolicy: {
+			name: "policy", namespaced: true,
+			object: (*networkingv1.NetworkPolicy)(nil), resource: networking.WithResource("networkpolicies"), types: networkingv1.AddToScheme,
+			indexes: Indexes{ByPods: PodsOf, BySelector: SelectorsOf},
+			rows:    policyRows, changed: map[Kind]change{KindPolicy: policyChanged, KindNamespace: namespaceChanged},
+		},
+		KindPod: {
+			name: "pod", namespaced: true,
+			object: (*corev1.Pod)(nil), resource: core.WithResource("pods"), types: corev1.AddToScheme,
+			indexes: Indexes{ByNode: NodeOf, ByFront: PodFronts, ByNamespace: NamespaceOf, ByPortName: PortNamesOf},
+			trim:    trimPod,
+			rows:    podRows, changed: map[Kind]change{KindPod: podChanged},
+		},
+		KindEndpointSlice: {
+			name: "endpointslice", namespaced: true,
+			object: (*discoveryv1.EndpointSlice)(nil), resource: discoveryv1.SchemeGroupVersion.WithResource("endpointslices"),
+			types: discoveryv1.AddToScheme, indexes: Indexes{ByService: ServiceOf},
+		},
+		KindNamespace: {
+			name:   "namespace",
+			object: (*corev1.Namespace)(nil), resource: core.WithResource("namespaces"), types: corev1.AddToScheme,
+		},
+	}
+}
+
+// kinds are made when they are first needed, and never changed. An initializer would be a cycle:
+// plans name kinds.
+var kinds struct {
+	sync.Once
+	entries [kindEnd]entry
+}
+
+// entry returns the kind's entry, an empty one of an unknown kind.
+func (k Kind) entry() *entry {
+	kinds.Do(func() { kinds.entries = newKinds() })
+	if k >= kindEnd {
+		k = 0
+	}
+	return &kinds.entries[k]
+}
+
+func (k Kind) String() string {
+	if name := k.entry().name; name != "" {
+		return name
+	}
+	return fmt.Sprintf("Kind(%d)", uint8(k))
+}
+
+// Kinds returns all kinds in their order.
+func Kinds() []Kind {
+	out := make([]Kind, 0, kindEnd-KindCluster)
+	for k := KindCluster; k < kindEnd; k++ {
+		out = append(out, k)
+	}
+	return out
+}
+
+// OwnerKinds returns the kinds that own rows, in their order.
+func OwnerKinds() []Kind {
+	var out []Kind
+	for _, k := range Kinds() {
+		if k.entry().rows != nil {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+// KindOf returns the kind of an object, 0 if no plan reads such objects.
+func KindOf(obj any) Kind {
+	t := reflect.TypeOf(obj)
+	for k := KindCluster; k < kindEnd; k++ {
+		if o := k.entry().object; o != nil && reflect.TypeOf(o) == t {
+			return k
+		}
+	}
+	return 0
+}
+
+// Indexes are the functions of a store's indexes by the indexes' names.
+type Indexes map[string]func(obj any) ([]string, error)
+
+// Resource is what the API server has objects of that plans read.
+type Resource struct {
+	Kind       Kind
+	Object     runtime.Object // an empty one
+	Namespaced bool
+	Optional   bool // an API server may lack it: nothing waits for its objects
+	Indexes    Indexes
+	schema.GroupVersionResource
+}
+
+// Resources returns what a Cluster needs a store of each, in the order of their kinds.
+func Resources() []Resource {
+	var out []Resource
+	for _, k := range Kinds() {
+		e := k.entry()
+		if e.object == nil {
+			continue
+		}
+		empty, _ := reflect.New(reflect.TypeOf(e.object).Elem()).Interface().(runtime.Object)
+		out = append(out, Resource{k, empty, e.namespaced, e.optional, e.indexes, e.resource})
+	}
+	return out
+}
+
+// NewScheme returns a scheme with the types of all resources' objects.
+func NewScheme() *runtime.Scheme {
+	s := runtime.NewScheme()
+	for _, k := range Kinds() {
+		if e := k.entry(); e.types != nil {
+			if err := e.types(s); err != nil {
+				panic(err) // two different types of one name are a mistake in this program
+			}
+		}
+	}
+	return s
+}
+
+// Trim drops from an object what no plan reads. The object must not be in use yet.
+func Trim(obj any) {
+	if trim := KindOf(obj).entry().trim; trim != nil {
+		trim(obj)
+	}
+}

@@ -1,0 +1,160 @@
+package reconcile
+
+import (
+	"errors"
+	"fmt"
+	"slices"
+	"strconv"
+	"strings"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+)
+
+// allocate returns the patch after which the annotations of the key's object say what is allocated
+// to it, nil if they do or if it needs nothing.
+func (w *worker) allocate(k plan.Key) (*patch, error) {
+	switch k.Kind {
+	case plan.KindNode:
+		if n := w.cluster.Node(k.Name); n != nil {
+			return w.allocateNode(k, n)
+		}
+	case plan.KindPod:
+		p := w.cluster.Pod(k.Namespace, k.Name)
+		if !plan.NeedsPort(p) {
+			return nil, nil
+		}
+		if n := w.cluster.Node(p.Spec.NodeName); n != nil {
+			return w.allocatePod(k, n, p)
+		}
+	}
+	return nil, nil
+}
+
+func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
+	node, conflict, err := w.allocator.Node(n, w.cluster.NodePods)
+	if conflict != nil {
+		w.report(k, reasonReallocated, conflict)
+	}
+	if err != nil || node.ID == 0 {
+		return nil, err
+	}
+	want := map[string]string{}
+	if have, err := annotation.ParseNodeID(n.Annotations); err != nil || have != node.ID {
+		want[annotation.NodeID] = strconv.Itoa(node.ID)
+	}
+	if have, err := annotation.ParseNodeSubnets(n.Annotations); err != nil || !slices.Equal(have, node.Subnets) {
+		want[annotation.NodeSubnets] = annotation.FormatNodeSubnets(node.Subnets)
+	}
+	if have, err := annotation.ParseJoin(n.Annotations); err != nil || have != node.Join {
+		want[annotation.NodeJoin] = annotation.FormatJoin(node.Join)
+	}
+	return newPatch(&n.ObjectMeta, want), nil
+}
+
+// allocatePod also removes the annotations of a pod that holds nothing and cannot have what they
+// say: else the next leader would take that for the pod's.
+func (w *worker) allocatePod(k plan.Key, n *corev1.Node, p *corev1.Pod) (*patch, error) {
+	network, conflict, err := w.allocator.Pod(n, p, w.cluster.NodePods)
+	if conflict != nil {
+		w.report(k, reasonReallocated, conflict)
+	}
+	switch {
+	case errors.Is(err, ipam.ErrNodeBehind):
+		return nil, err
+	case err != nil && len(network.Addresses) == 0 && annotated(p):
+		return &patch{of: &p.ObjectMeta, remove: []string{annotation.PodNetworks, annotation.FirstPod}}, nil
+	case err != nil:
+		return nil, fmt.Errorf("node %q: %w", n.Name, err)
+	case len(network.Addresses) == 0:
+		return nil, nil
+	}
+	return w.restore(p, network), nil
+}
+
+// annotated reports whether the pod has an annotation with addresses, be it empty.
+func annotated(p *corev1.Pod) bool {
+	_, has := p.Annotations[annotation.PodNetworks]
+	_, first := p.Annotations[annotation.FirstPod]
+	return has || first
+}
+
+// restore returns the patch after which the pod's annotations say what it holds and nothing
+// else, nil if they do. The first generation's annotation goes if it says something else and
+// this controller does not write it.
+func (w *worker) restore(p *corev1.Pod, network annotation.Pod) *patch {
+	want := map[string]string{}
+	var remove []string
+	if text := annotation.FormatPod(network); p.Annotations[annotation.PodNetworks] != text {
+		want[annotation.PodNetworks] = text
+	}
+	text, said := annotation.FormatFirstPod(network), p.Annotations[annotation.FirstPod]
+	switch _, has := p.Annotations[annotation.FirstPod]; {
+	case said == text:
+	case w.first:
+		want[annotation.FirstPod] = text
+	case has:
+		remove = append(remove, annotation.FirstPod)
+	}
+	if len(want) == 0 && len(remove) == 0 {
+		return nil
+	}
+	return &patch{of: &p.ObjectMeta, annotations: want, remove: remove}
+}
+
+// allocated reports whether the pods' ports have what is allocated to the pods. The annotation may
+// have been changed after it was compared with that; the change brings the key again.
+func (w *worker) allocated(rows []plan.Row) bool {
+	for _, r := range rows {
+		port, ok := r.(plan.LogicalSwitchPort)
+		if !ok || port.Incarnation == "" {
+			continue
+		}
+		namespace, name, _ := strings.Cut(port.Name, "_")
+		network := w.allocator.Network(ipam.Pod{Name: namespace + "/" + name, UID: port.Incarnation})
+		if len(network.Addresses) == 0 || !slices.Equal(port.Addresses, []string{plan.PortAddresses(network)}) {
+			return false
+		}
+	}
+	return true
+}
+
+// release forgets what the key's object no longer has, now that the database holds the rows and no
+// others. It reports whether that was a node's id and subnets.
+func (w *worker) release(k plan.Key, rows []plan.Row) (node bool) {
+	switch k.Kind {
+	case plan.KindNode:
+		if len(rows) == 0 && w.cluster.Node(k.Name) == nil {
+			return w.allocator.ReleaseNode(k.Name)
+		}
+	case plan.KindPod:
+		// The pod may have gone, or become another, since its rows were planned.
+		var keep []string
+		for _, r := range rows {
+			if port, ok := r.(plan.LogicalSwitchPort); ok {
+				keep = append(keep, port.Incarnation)
+			}
+		}
+		if p := w.cluster.Pod(k.Namespace, k.Name); plan.NeedsPort(p) && w.cluster.Node(p.Spec.NodeName) != nil {
+			keep = append(keep, string(p.UID))
+		}
+		w.allocator.ReleasePods(k.Namespace+"/"+k.Name, keep...)
+	}
+	return false
+}
+
+// allocatedTo are the keys of all that something is allocated to, in no order.
+func (w *worker) allocatedTo() []plan.Key {
+	var out []plan.Key
+	for _, name := range w.allocator.Nodes() {
+		out = append(out, plan.NodeKey(name))
+	}
+	for pod := range w.allocator.Pods() {
+		namespace, name, _ := strings.Cut(pod.Name, "/")
+		out = append(out, plan.PodKey(namespace, name))
+	}
+	return out
+}

@@ -1,0 +1,95 @@
+package reconcile
+
+import (
+	"context"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
+)
+
+// recoverAllocator returns an allocator that holds what OVN and annotations say. It asks the API
+// server itself, because the informers may not have seen yet what the last leader wrote last. On
+// return they have. It waits for the database: without what that says of pods, their annotations
+// would have to be believed. It fails only when the context ends.
+func (l *Loop) recoverAllocator(ctx context.Context) (*ipam.Allocator, error) {
+	wait := retryMin
+	for {
+		for l.db.Ready() != nil {
+			select {
+			case <-ctx.Done():
+				return nil, ctx.Err()
+			case <-l.db.Connected():
+			}
+		}
+		a, err := l.tryRecover(ctx)
+		if err == nil {
+			return a, nil
+		}
+		if ctx.Err() != nil {
+			return nil, ctx.Err()
+		}
+		l.log.Warn("cannot read allocations", "err", err, "retry", wait)
+		select {
+		case <-ctx.Done():
+			return nil, ctx.Err()
+		case <-time.After(wait):
+		}
+		wait = min(2*wait, retryMax)
+	}
+}
+
+func (l *Loop) tryRecover(ctx context.Context) (*ipam.Allocator, error) {
+	lists, err := l.listAll(ctx)
+	if err != nil {
+		return nil, err
+	}
+	inOVN, err := l.db.PodPorts()
+	if err != nil {
+		return nil, err
+	}
+	var ports []ipam.Port
+	for _, p := range inOVN {
+		ports = append(ports, ipam.Port{
+			Pod: ipam.Pod{Name: p.Pod.Namespace + "/" + p.Pod.Name, UID: p.UID}, MAC: p.MAC, Addresses: p.Addresses,
+		})
+	}
+	a := ipam.NewAllocator(l.allocation)
+	a.Recover(only[*corev1.Node](lists), only[*corev1.Pod](lists), ports)
+	for i, r := range l.resources {
+		if err := r.catchUp(ctx, lists[i], l.log); err != nil {
+			return nil, err
+		}
+	}
+	return a, nil
+}
+
+// only returns the objects of one type.
+func only[T metav1.Object](lists [][]metav1.Object) []T {
+	var out []T
+	for _, list := range lists {
+		for _, obj := range list {
+			if t, ok := obj.(T); ok {
+				out = append(out, t)
+			}
+		}
+	}
+	return out
+}
+
+// listAll asks the API server for all resources at once: it takes as long as the
+// pods alone.
+func (l *Loop) listAll(ctx context.Context) ([][]metav1.Object, error) {
+	lists := make([][]metav1.Object, len(l.resources))
+	group, ctx := errgroup.WithContext(ctx)
+	for i, r := range l.resources {
+		group.Go(func() (err error) {
+			lists[i], err = r.all(ctx)
+			return err
+		})
+	}
+	return lists, group.Wait()
+}
