@@ -32,8 +32,7 @@ import (
 
 // agent is the parts of a running agent and what they share.
 type agent struct {
-	cfg      Config
-	settings gateway.Settings
+	cfg      Config // with the settings that Run has completed
 	log      *slog.Logger
 	ready    *readiness
 	page     *page.Page
@@ -85,8 +84,8 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := gateway.CheckHost(settings); err != nil {
 		return fmt.Errorf("check configuration: %w", err)
 	}
-	settings = fallBack(settings, noEBPF)
-	a := &agent{cfg: cfg, settings: settings, log: log, ready: newReadiness(log), nodeWake: loop.NewSignal(), ovsWake: loop.NewSignal(), podsWake: loop.NewSignal()}
+	cfg.Settings = fallBack(settings, noEBPF)
+	a := &agent{cfg: cfg, log: log, ready: newReadiness(log), nodeWake: loop.NewSignal(), ovsWake: loop.NewSignal(), podsWake: loop.NewSignal()}
 	a.page = page.New(a.ready.missing)
 	registry := prometheus.NewRegistry()
 	listener, err := cfg.listen(log)
@@ -117,8 +116,8 @@ func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 	if err := a.build(); err != nil {
 		return err
 	}
-	if layoutName(a.settings) == string(gateway.Direct) {
-		a.hostSent = &metrics.HostSent{Device: func() (packets, bytes uint64, err error) { return link.Sent(a.settings.Uplink) }}
+	if layoutName(a.cfg.Settings) == string(gateway.Direct) {
+		a.hostSent = &metrics.HostSent{Device: func() (packets, bytes uint64, err error) { return link.Sent(a.cfg.Uplink) }}
 	}
 	collector := metrics.New(a.source())
 	registry.MustRegister(collector)
@@ -155,21 +154,21 @@ func (a *agent) openOVS(ctx context.Context) error {
 		return err
 	}
 	// The only thing here that waiting does not heal.
-	a.settings, err = resolve(ctx, a.settings, a.ovs)
+	a.cfg.Settings, err = resolve(ctx, a.cfg.Settings, a.ovs)
 	if err != nil {
 		a.ovs.Close()
 		return err
 	}
 	a.record()
 	err = insist(ctx, a.ready.starting, func() error {
-		return errors.Join(gateway.Recover(ctx, a.settings, a.ovs), gateway.TakeOver(ctx, a.settings, a.ovs, a.log))
+		return errors.Join(gateway.Recover(ctx, a.cfg.Settings, a.ovs), gateway.TakeOver(ctx, a.cfg.Settings, a.ovs, a.log))
 	})
 	if err != nil {
 		a.ovs.Close()
 		return err
 	}
 	err = insist(ctx, a.ready.starting, func() (err error) {
-		a.chassis, err = syncOVS(ctx, a.cfg, a.settings, a.ovs)
+		a.chassis, err = syncOVS(ctx, a.cfg, a.ovs)
 		return err
 	})
 	if err != nil {
@@ -182,33 +181,33 @@ func (a *agent) build() error {
 	var err error
 	a.cluster, err = cluster.New(a.cfg.RestConfig, a.cfg.NodeName, cluster.Handlers{
 		Node: func() {
-			a.gateway.Kick() // its zone
-			a.nodeWake.Kick()
+			a.gateway.Trigger() // its zone
+			a.nodeWake.Trigger()
 		},
-		Readdressed: func() { a.podsWake.Kick() },
-		Peers:       func() { a.gateway.PeersChanged() },
+		Readdressed: func() { a.podsWake.Trigger() },
+		Peers:       func() { a.gateway.Inputs().PeersChanged() },
 		Service: func(k service.Key) {
-			a.gateway.ServiceChanged(k)
+			a.gateway.Services().Changed(k)
 			a.health.Changed(k)
 		},
 		Synced: func() {
-			a.gateway.Kick()
+			a.gateway.Trigger()
 			a.health.Synced()
-			a.nodeWake.Kick()
-			a.ready.changed.Kick()
+			a.nodeWake.Trigger()
+			a.ready.changed.Trigger()
 		},
 	}, a.log)
 	if err != nil {
 		return err
 	}
 	a.gateway = gateway.New(gateway.Options{
-		Settings: a.settings, OVS: a.ovs, Log: a.log,
+		Settings: a.cfg.Settings, OVS: a.ovs, Log: a.log,
 		Source: gateway.Source{Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Zone: a.cluster.Zone, Peers: a.cluster.Peers},
 		Changed: func() {
-			a.nodeWake.Kick()
-			a.ovsWake.Kick()
-			a.neighbours.Kick()
-			a.ready.changed.Kick()
+			a.nodeWake.Trigger()
+			a.ovsWake.Trigger()
+			a.neighbours.Trigger()
+			a.ready.changed.Trigger()
 		},
 	})
 	a.health = healthcheck.New(healthcheck.Options{
@@ -216,17 +215,17 @@ func (a *agent) build() error {
 		Warn: a.cluster.WarnService, Log: a.log,
 	})
 	a.management = management.New(management.Options{
-		OVS: a.ovs, Node: a.cfg.NodeName, Bridge: ovs.IntegrationBridge, Datapath: a.settings.Datapath, RunDir: a.settings.OVSRunDir,
-		Cluster: a.cfg.ClusterSubnets, Changed: a.ready.changed.Kick, Log: a.log,
+		OVS: a.ovs, Node: a.cfg.NodeName, Bridge: ovs.IntegrationBridge, Datapath: a.cfg.Datapath, RunDir: a.cfg.OVSRunDir,
+		Cluster: a.cfg.PodCIDRs, Changed: a.ready.changed.Trigger, Log: a.log,
 	})
 	a.exit, a.shadow = a.newExit(), a.newShadow()
 	a.neighbours = neighbour.New(neighbour.Options{
-		OVS: a.ovs, RunDir: a.settings.OVSRunDir, Tunnels: a.settings.Userspace(), NextHops: a.sharedNextHops, Log: a.log,
+		OVS: a.ovs, RunDir: a.cfg.OVSRunDir, Tunnels: a.cfg.Userspace(), NextHops: a.sharedNextHops, Log: a.log,
 	})
 	return nil
 }
 
-// addParts tells the readiness whom to ask.
+// addParts makes the parts known to the readiness.
 func (a *agent) addParts() {
 	a.ready.add(func() string {
 		if !a.ovs.Connected() {
@@ -242,7 +241,7 @@ func (a *agent) addParts() {
 		}
 		return ""
 	})
-	a.ready.add(a.untold)
+	a.ready.add(a.unannotated)
 	a.ready.add(a.management.Missing)
 	a.ready.add(func() string {
 		if !a.listening.Load() {
@@ -269,12 +268,12 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 		return loop.Run(ctx, loop.Options{Name: "node annotations", Wake: a.nodeWake, Apply: a.syncNode, Resync: time.Minute, Log: a.log})
 	})
 	group.Go(func() error { return a.watchController(ctx) })
-	group.Go(func() error { return a.sayFallback(ctx) })
+	group.Go(func() error { return a.reportFallback(ctx) })
 	group.Go(func() error { return a.keepSettings(ctx) })
 	group.Go(func() error {
 		return server.Run(ctx, func() {
 			a.listening.Store(true)
-			a.ready.changed.Kick()
+			a.ready.changed.Trigger()
 		})
 	})
 	group.Go(func() error { return keeper.Run(ctx) })
@@ -287,9 +286,9 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 
 // sharedNextHops are the gateway router's next hops that the host has, too, and by which device.
 func (a *agent) sharedNextHops() (device string, hops []netip.Addr) {
-	device = a.settings.HostDevice()
+	device = a.cfg.HostDevice()
 	n, known := a.gateway.Node()
-	if !known || device == "" || a.settings.None || a.settings.Local {
+	if !known || device == "" || a.cfg.None || a.cfg.Local {
 		return device, nil
 	}
 	return device, n.NextHops
@@ -310,7 +309,7 @@ func (a *agent) keepSettings(ctx context.Context) error {
 			case <-ctx.Done():
 				return nil
 			case <-wake:
-				a.ovsWake.Kick()
+				a.ovsWake.Trigger()
 			}
 		}
 	})
@@ -318,9 +317,9 @@ func (a *agent) keepSettings(ctx context.Context) error {
 		return loop.Run(ctx, loop.Options{
 			Name: "OVS settings", Wake: a.ovsWake, Resync: time.Minute, Log: a.log,
 			Apply: func(ctx context.Context) error {
-				_, err := syncOVS(ctx, a.cfg, a.settings, a.ovs)
-				if a.cfg.AvoidNullNAT && a.settings.Datapath == ovs.DatapathNetdev {
-					err = errors.Join(err, a.ovs.AvoidNullNAT(ctx, a.settings.OVSRunDir))
+				_, err := syncOVS(ctx, a.cfg, a.ovs)
+				if a.cfg.AvoidNullNAT && a.cfg.Datapath == ovs.DatapathNetdev {
+					err = errors.Join(err, a.ovs.AvoidNullNAT(ctx, a.cfg.OVSRunDir))
 				}
 				return err
 			},

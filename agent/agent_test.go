@@ -22,14 +22,19 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
 func valid() Config {
 	return Config{
-		NodeName: "node1", RestConfig: &rest.Config{}, OVSDB: "unix:/run/openvswitch/db.sock", OVSRunDir: "/run/openvswitch", OVNRunDir: "/run/ovn",
-		ClusterSubnets: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
-		SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, PinDir: "/sys/fs/bpf/x", RunDir: "/run/x", CNISocket: "/run/x/cni.sock",
+		NodeName: "node1", RestConfig: &rest.Config{}, OVSDB: "unix:/run/openvswitch/db.sock", OVNRunDir: "/run/ovn", CNISocket: "/run/x/cni.sock",
+		Settings: gateway.Settings{
+			Cluster: gateway.Cluster{
+				PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
+				SNATPorts: bpf.PortRange{First: 49152, Last: 65535},
+			},
+			PinDir: "/sys/fs/bpf/x", RunDir: "/run/x", OVSRunDir: "/run/openvswitch",
+		},
 	}
 }
 
@@ -46,7 +51,7 @@ func TestValidate(t *testing.T) {
 		{"no API", func(c *Config) { c.RestConfig = nil }, "kubeconfig"},
 		{"OVSDB", func(c *Config) { c.OVSDB = "/run/db.sock" }, `OVSDB address "/run/db.sock"`},
 		{"datapath", func(c *Config) { c.Datapath = "dpdk" }, `datapath "dpdk"`},
-		{"no subnets", func(c *Config) { c.ClusterSubnets = nil }, "cluster subnets"},
+		{"no subnets", func(c *Config) { c.PodCIDRs = nil }, "cluster subnets"},
 		{"overlap", func(c *Config) { c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.9.0/24")} }, "cluster subnet 10.244.0.0/16 overlaps service CIDR 10.244.9.0/24"},
 		{"empty port range", func(c *Config) { c.SNATPorts = bpf.PortRange{First: 9, Last: 8} }, "SNAT port range 9-8"},
 		{"NodePorts in it", func(c *Config) { c.SNATPorts.First = 32000 }, "overlaps the NodePort range"},
@@ -56,19 +61,20 @@ func TestValidate(t *testing.T) {
 		{"metrics", func(c *Config) { c.MetricsAddr = "nonsense" }, "metrics address: address nonsense"},
 		{"MTU", func(c *Config) { c.MTU = 575 }, "MTU 575: want 576..65535"},
 		{"MTU of IPv6", func(c *Config) {
-			c.MTU, c.ClusterSubnets = 1279, append(c.ClusterSubnets, netip.MustParsePrefix("fd00:10:244::/48"))
+			c.MTU, c.PodCIDRs = 1279, append(c.PodCIDRs, netip.MustParsePrefix("fd00:10:244::/48"))
 		}, "MTU 1279: want 1280..65535"},
-		{"layout", func(c *Config) { c.Gateway.Layout = "routed" }, `gateway layout "routed": want direct, bridged or dedicated`},
-		{"backend", func(c *Config) { c.Gateway.Backend = "xdp" }, `gateway backend "xdp"`},
-		{"openflow without a bridge", func(c *Config) { c.Gateway.Backend = gateway.OpenFlow }, "openflow: only in layout bridged"},
-		{"VLAN without a bridge", func(c *Config) { c.Gateway.VLAN = 5 }, "gateway VLAN 5: not in layout direct"},
-		{"VLAN", func(c *Config) { c.Gateway.VLAN = 4095 }, "gateway VLAN 4095: want 1..4094"},
-		{"eBPF behind OVS", func(c *Config) { c.Gateway.Layout, c.Datapath = gateway.Bridged, "netdev" }, "use backend openflow"},
-		{"own address without an own NIC", func(c *Config) { c.Gateway.Addresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24")} }, "only in layout dedicated"},
-		{"dedicated NIC", func(c *Config) { c.Gateway.Layout = gateway.Dedicated }, "gateway interface: layout dedicated wants one"},
-		{"dedicated address", func(c *Config) { c.Gateway.Layout, c.Uplink = gateway.Dedicated, "eth1" }, "gateway address: layout dedicated wants one"},
+		{"layout", func(c *Config) { c.Layout = "routed" }, `gateway layout "routed": want direct, bridged or dedicated`},
+		{"backend", func(c *Config) { c.Backend = "xdp" }, `gateway backend "xdp"`},
+		{"openflow without a bridge", func(c *Config) { c.Backend = gateway.OpenFlow }, "openflow: only in layout bridged"},
+		{"VLAN without a bridge", func(c *Config) { c.VLAN = 5 }, "gateway VLAN 5: not in layout direct"},
+		{"VLAN", func(c *Config) { c.VLAN = 4095 }, "gateway VLAN 4095: want 1..4094"},
+		{"eBPF behind OVS", func(c *Config) { c.Layout, c.Datapath = gateway.Bridged, "netdev" }, "use backend openflow"},
+		{"own address without an own NIC", func(c *Config) { c.Addresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24")} }, "only in layout dedicated"},
+		{"dedicated NIC", func(c *Config) { c.Layout = gateway.Dedicated }, "gateway interface: layout dedicated wants one"},
+		{"dedicated address", func(c *Config) { c.Layout, c.Uplink = gateway.Dedicated, "eth1" }, "gateway address: layout dedicated wants one"},
 		{"dedicated next hop", func(c *Config) {
-			c.Gateway, c.Uplink = GatewayConfig{Layout: gateway.Dedicated, Addresses: []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24")}}, "eth1"
+			c.Layout, c.Uplink = gateway.Dedicated, "eth1"
+			c.Addresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24")}
 		}, "gateway next hop"},
 		{"relative path", func(c *Config) { c.PinDir = "x" }, `pin directory "x"`},
 	} {
@@ -136,13 +142,13 @@ func TestInsist(t *testing.T) {
 
 func TestMTU(t *testing.T) {
 	e4, e6 := netip.MustParseAddr("1.2.3.4"), netip.MustParseAddr("fd00::1")
-	if got := (Config{}).podMTU(1500, e4); got != 1442 {
+	if got := (Config{}).PodMTU(1500, e4); got != 1442 {
 		t.Errorf("over IPv4: %d", got)
 	}
-	if got := (Config{}).podMTU(1500, e6); got != 1422 {
+	if got := (Config{}).PodMTU(1500, e6); got != 1422 {
 		t.Errorf("over IPv6: %d", got)
 	}
-	if got := (Config{MTU: 1400}).podMTU(9000, e4); got != 1400 {
+	if got := (gateway.Cluster{MTU: 1400}).PodMTU(9000, e4); got != 1400 {
 		t.Errorf("configured: %d", got)
 	}
 }
@@ -156,12 +162,12 @@ func TestNodeAnnotations(t *testing.T) {
 		NextHops:  []netip.Addr{netip.MustParseAddr("172.30.0.200")},
 		HostCIDRs: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")},
 	}
-	s := gateway.Settings{Wiring: gateway.Wiring{Bridge: "breth0"}}
-	got := nodeAnnotations(cfg, s, n, "chassis1", nil)
+	cfg.Bridge = "breth0"
+	got := nodeAnnotations(cfg, n, "chassis1", nil)
 	if _, ok := got[annotation.ManagementMACs]; ok {
 		t.Error("a management port's address before the node has a subnet")
 	}
-	got = nodeAnnotations(cfg, s, n, "chassis1", []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")})
+	got = nodeAnnotations(cfg, n, "chassis1", []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")})
 	gw, err := annotation.ParseGateway(got)
 	if err != nil || gw.InterfaceID != "breth0_node1" || gw.MAC != "02:00:00:00:00:01" || !gw.NodePorts || gw.Mode != "shared" {
 		t.Errorf("gateway %+v, error %v", gw, err)
@@ -172,8 +178,8 @@ func TestNodeAnnotations(t *testing.T) {
 	if got[annotation.SNATPortRange] != "49152-65535" || got[annotation.PodMTU] == "" || got[annotation.ChassisID] != "chassis1" {
 		t.Errorf("annotations %v", got)
 	}
-	s.Local, s.VLAN, s.Routable = true, 5, true
-	other := nodeAnnotations(cfg, s, n, "chassis1", nil)
+	cfg.Local, cfg.VLAN, cfg.Routable = true, 5, true
+	other := nodeAnnotations(cfg, n, "chassis1", nil)
 	if gw, err := annotation.ParseGateway(other); err != nil || gw.Mode != "local" || gw.VLAN != 5 || other[annotation.RoutablePods] != "true" {
 		t.Errorf("local gateway mode: %+v, error %v, routable %q", gw, err, other[annotation.RoutablePods])
 	}

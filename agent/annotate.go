@@ -13,17 +13,17 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
 // nodeAnnotations are the agent's on its Node. The management port's address
 // depends on the subnet that the controller chooses: nil leaves it out.
-func nodeAnnotations(cfg Config, s gateway.Settings, n gateway.Node, chassis string, subnets []netip.Prefix) map[string]string {
-	mtu := cfg.podMTU(n.Uplink.MTU, encapAddress(cfg, n))
+func nodeAnnotations(cfg Config, n gateway.Node, chassis string, subnets []netip.Prefix) map[string]string {
+	mtu := cfg.PodMTU(n.Uplink.MTU, encapAddress(cfg, n))
 	own := annotation.Gateway{Mode: annotation.GatewayModeDisabled}
-	if !s.None {
+	if !cfg.None {
 		own = annotation.Gateway{
-			Mode: mode(s), VLAN: int(s.VLAN), InterfaceID: s.Bridge + "_" + cfg.NodeName, MAC: n.Uplink.MAC.String(),
+			Mode: mode(cfg.Settings), VLAN: int(cfg.VLAN), InterfaceID: cfg.Bridge + "_" + cfg.NodeName, MAC: n.Uplink.MAC.String(),
 			Addresses: n.Addresses, NextHops: n.NextHops, NodePorts: cfg.NodePorts,
 		}
 	}
@@ -32,7 +32,7 @@ func nodeAnnotations(cfg Config, s gateway.Settings, n gateway.Node, chassis str
 		annotation.ChassisID:     chassis,
 		annotation.HostCIDRs:     annotation.FormatHostCIDRs(n.HostCIDRs),
 		annotation.PodMTU:        strconv.Itoa(mtu),
-		annotation.RoutablePods:  strconv.FormatBool(s.Routable),
+		annotation.RoutablePods:  strconv.FormatBool(cfg.Routable),
 		annotation.SNATPortRange: fmt.Sprintf("%d-%d", cfg.SNATPorts.First, cfg.SNATPorts.Last),
 	}
 	if plan, err := management.PlanFor(subnets, nil); err == nil {
@@ -67,7 +67,7 @@ func (a *agent) syncNode(ctx context.Context) error {
 		text = err.Error()
 	}
 	a.nodeFault.Store(&text)
-	a.ready.changed.Kick()
+	a.ready.changed.Trigger()
 	return err
 }
 
@@ -76,7 +76,7 @@ func (a *agent) exchange(ctx context.Context) error {
 	if !known {
 		return nil // the gateway says so
 	}
-	a.mtu.Store(int64(a.cfg.podMTU(n.Uplink.MTU, encapAddress(a.cfg, n))))
+	a.mtu.Store(int64(a.cfg.PodMTU(n.Uplink.MTU, encapAddress(a.cfg, n))))
 	if a.cluster.Missing() != "" {
 		return nil // the cluster says so
 	}
@@ -88,7 +88,7 @@ func (a *agent) exchange(ctx context.Context) error {
 	if err == nil {
 		a.management.Set(subnets, joinSubnets(node), int(a.mtu.Load()))
 		a.offerExit(subnets, joinSubnets(node))
-		a.gateway.SetSubnets(subnets, joinSubnets(node))
+		a.gateway.Inputs().SetSubnets(subnets, joinSubnets(node))
 		if err := a.syncMasquerade(ctx, subnets); err != nil {
 			return err
 		}
@@ -96,22 +96,22 @@ func (a *agent) exchange(ctx context.Context) error {
 	if len(n.Addresses) == 0 {
 		return nil
 	}
-	a.gateway.Forget(lost(node, n))
-	if missing := differing(node, nodeAnnotations(a.cfg, a.settings, n, a.chassis, subnets)); len(missing) > 0 {
+	a.gateway.Inputs().Forget(lost(node, n))
+	if missing := differing(node, nodeAnnotations(a.cfg, n, a.chassis, subnets)); len(missing) > 0 {
 		return a.cluster.Annotate(ctx, missing)
 	}
 	return nil
 }
 
-// lost returns the gateway's addresses that the API server still has and the host has not, as when
-// they changed while no agent ran.
+// lost returns the gateway's addresses that the API server has and the host has not any more, as
+// when they changed while no agent ran.
 func lost(node *corev1.Node, n gateway.Node) []netip.Addr {
-	told, err := annotation.ParseGateway(node.Annotations)
+	written, err := annotation.ParseGateway(node.Annotations)
 	if err != nil {
 		return nil // it is about to be written
 	}
 	var out []netip.Addr
-	for _, p := range told.Addresses {
+	for _, p := range written.Addresses {
 		has := func(own netip.Prefix) bool { return own.Addr() == p.Addr() }
 		if !slices.ContainsFunc(n.HostCIDRs, has) && !slices.ContainsFunc(n.Addresses, has) {
 			out = append(out, p.Addr())
@@ -120,16 +120,16 @@ func lost(node *corev1.Node, n gateway.Node) []netip.Addr {
 	return out
 }
 
-// untold says what the API server does not know yet of the node as it is, "" for nothing: the
-// cluster then sends to addresses, or from some, that are not the node's.
-func (a *agent) untold() string {
+// unannotated returns what the API server does not have yet of the node as it is, "" for nothing.
+// Until then the cluster sends to addresses, or from some, that are not the node's.
+func (a *agent) unannotated() string {
 	n, known := a.gateway.Node()
 	node := a.cluster.Node()
 	if !known || node == nil || len(n.Addresses) == 0 {
 		return "" // others say so
 	}
 	subnets, _ := annotation.ParseNodeSubnets(node.Annotations) // none: the management port says so
-	missing := differing(node, nodeAnnotations(a.cfg, a.settings, n, a.chassis, subnets))
+	missing := differing(node, nodeAnnotations(a.cfg, n, a.chassis, subnets))
 	if len(missing) == 0 {
 		return ""
 	}

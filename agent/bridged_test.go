@@ -17,7 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
 // TestBridged runs the agent in layout bridged on a node as it boots, then
@@ -25,7 +25,7 @@ import (
 func TestBridged(t *testing.T) {
 	r := newRig(t)
 	direct := r.cfg
-	r.cfg.Gateway = GatewayConfig{Layout: gateway.Bridged, Backend: gateway.OpenFlow}
+	r.cfg.Layout, r.cfg.Backend = gateway.Bridged, gateway.OpenFlow
 	r.cfg.EncapIP = netip.Addr{}
 	r.createNode()
 	r.annotate(annotation.NodeSubnets, annotation.FormatNodeSubnets([]netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}), "")

@@ -56,7 +56,7 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 // deleting the gateway bridge would cut the host off. Without one it returns
 // what of the settings is known.
 func dialOwn(ctx context.Context, cfg Config) (*ovs.Client, gateway.Settings, error) {
-	s := partialSettings(cfg)
+	s := cfg.Defaulted()
 	if w, is := gateway.InheritedWiring(cfg.RunDir); is {
 		s.Wiring, s.NotHost = w, notHost(w)
 		o, err := dialShortly(ctx, cfg)

@@ -21,8 +21,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cniconf"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
 
 // TestCNI asks the plugin whatever a runtime may, through libcni.

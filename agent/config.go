@@ -13,8 +13,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
 )
 
@@ -23,54 +22,30 @@ type Config struct {
 	NodeName   string
 	RestConfig *rest.Config
 
-	OVSDB     string // unix:/run/openvswitch/db.sock
-	OVSRunDir string // has the bridges' .mgmt sockets
-	OVNRunDir string // has ovn-controller's pid file and control socket
-	SBAddress string // "": ovn-remote is left as it is
-	Datapath  string // ovs.DatapathSystem, ovs.DatapathNetdev; "" = detect
+	// Settings are the gateway's. Run completes them: an empty Uplink is the interface of the default
+	// route, in layout bridged it may be the bridge; an empty Datapath is detected; Bridge, Encap,
+	// NotHost and NoEBPF are not configured.
+	gateway.Settings
 
-	Uplink    string // "" = the interface of the default route; Bridged also takes the bridge
-	Gateway   GatewayConfig
-	NextHops  []netip.Addr // nil = those of the default routes
-	EncapIP   netip.Addr   // zero = the node's; the userspace datapath needs one of its own
-	EncapBits int          // prefix length of EncapIP there; 0 = 24 or 64
+	OVSDB     string     // unix:/run/openvswitch/db.sock
+	OVNRunDir string     // has ovn-controller's pid file and control socket
+	SBAddress string     // "": ovn-remote is left as it is
+	EncapIP   netip.Addr // zero = the node's; the userspace datapath needs one of its own
+	EncapBits int        // prefix length of EncapIP there; 0 = 24 or 64
 
-	ClusterSubnets, ServiceCIDRs []netip.Prefix
-	ExternalIPs                  []netip.Prefix // where Services' external IPs may be; nil: anywhere
-	SNATPorts                    bpf.PortRange
-	NodePorts                    bool
-	MTU                          int // of pods; 0 = the uplink's less 58 (Geneve over IPv4) or 78 (IPv6)
+	CNISocket    string
+	CNIConfDir   string // "" = do not write
+	CNIExclusive bool   // other networks' configurations in CNIConfDir are set aside
+	MetricsAddr  string // "" = do not serve
+	MetricsTLS   endpoint.TLS
+	CountPods    int    // pods whose packets are shown, at most
+	ShadowRate   int    // decisions per second that are compared with the model, at most; 0: none
+	AvoidNullNAT bool   // on the userspace datapath of OVS before 3.3: ovs.AvoidNullNAT
+	HealthAddr   string // of kube-proxy's health check; "" = do not serve
 
-	PinDir, RunDir string
-	CNISocket      string
-	CNIConfDir     string   // "" = do not write
-	CNIExclusive   bool     // other networks' configurations in CNIConfDir are set aside
-	Watchdog       []string // command that puts the uplink back when moving its addresses fails; nil for none
-	CgroupPath     string   // cgroup2 mount; "" = the one that is found
-	MetricsAddr    string   // "" = do not serve
-	MetricsTLS     endpoint.TLS
-	CountPods      int    // pods whose packets are shown, at most
-	AvoidNullNAT   bool   // on the userspace datapath of OVS before 3.3: ovs.AvoidNullNAT
-	HealthAddr     string // of kube-proxy's health check; "" = do not serve
-
-	// Begun is called when Run has begun to work, with whom to ask what is missing; "":
-	// the node is ready. Nil for nobody.
+	// Begun, if it is not nil, is called when Run has begun to work. missing returns what the node
+	// lacks to be ready, "" for nothing.
 	Begun func(missing func() string) `json:"-"`
-}
-
-// GatewayConfig is how the gateway is wired and what it does beside its duty.
-type GatewayConfig struct {
-	Layout    gateway.Layout  // "" = Direct
-	Backend   gateway.Backend // "" = EBPF
-	VLAN      int             // not Direct: the node's VLAN on the uplink, 0 = untagged
-	Addresses []netip.Prefix  // Dedicated: the gateway router's
-	Local     bool            // local gateway mode
-	None      bool            // no gateway: pods leave by other nodes'
-	BFD       bool            // BFD packets go to the host and to OVN
-	Routable  bool            // pods are known outside by their own addresses: no NAT
-
-	CountServices int // ports of Services whose packets are counted, at most
-	ShadowRate    int // decisions a second that are compared with the model, at most; 0: none
 }
 
 // minSNATPort is the first port that needs no privilege to bind.
@@ -94,7 +69,7 @@ func (c Config) Validate() error {
 	default:
 		bad("datapath %q: want system or netdev", c.Datapath)
 	}
-	if len(c.ClusterSubnets) == 0 {
+	if len(c.PodCIDRs) == 0 {
 		bad("cluster subnets: none given")
 	}
 	if c.SNATPorts.First == 0 || c.SNATPorts.Last < c.SNATPorts.First {
@@ -107,7 +82,7 @@ func (c Config) Validate() error {
 		bad("SNAT port range %d-%d: overlaps the NodePort range 30000-32767", c.SNATPorts.First, c.SNATPorts.Last)
 	}
 	if c.MTU != 0 {
-		errs = append(errs, annotation.CheckPodMTU(c.MTU, slices.ContainsFunc(c.ClusterSubnets, func(p netip.Prefix) bool { return p.Addr().Is6() })))
+		errs = append(errs, annotation.CheckPodMTU(c.MTU, slices.ContainsFunc(c.PodCIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() })))
 	}
 	for _, d := range []struct{ name, path string }{
 		{"pin directory", c.PinDir}, {"run directory", c.RunDir}, {"OVS run directory", c.OVSRunDir}, {"OVN run directory", c.OVNRunDir}, {"CNI socket", c.CNISocket},
@@ -117,7 +92,7 @@ func (c Config) Validate() error {
 		}
 	}
 	errs = append(errs, c.validateAddresses(), c.validateGateway())
-	return errors.Join(append(errs, overlaps(c.ClusterSubnets, c.ServiceCIDRs)...)...)
+	return errors.Join(append(errs, overlaps(c.PodCIDRs, c.ServiceCIDRs)...)...)
 }
 
 func (c Config) validateAddresses() error {
@@ -144,33 +119,14 @@ func (c Config) validateAddresses() error {
 	return errors.Join(errs...)
 }
 
-// wiring is what of c is the gateway's wiring; uplink, bridge and datapath are
-// not known yet.
-func (c Config) wiring() gateway.Wiring {
-	w := gateway.Wiring{
-		Layout: c.Gateway.Layout, Backend: c.Gateway.Backend, VLAN: uint16(c.Gateway.VLAN),
-		Addresses: c.Gateway.Addresses, NextHops: c.NextHops, Datapath: c.Datapath,
-	}
-	if w.Layout == "" {
-		w.Layout = gateway.Direct
-	}
-	if w.Backend == "" {
-		w.Backend = gateway.EBPF
-	}
-	return w
-}
-
 func (c Config) validateGateway() error {
-	if c.Gateway.VLAN < 0 || c.Gateway.VLAN > 4094 {
-		return fmt.Errorf("gateway VLAN %d: want 1..4094, or 0 for none", c.Gateway.VLAN)
-	}
-	if c.Gateway.Layout == gateway.Dedicated && c.Uplink == "" {
+	if c.Layout == gateway.Dedicated && c.Uplink == "" {
 		return errors.New("gateway interface: layout dedicated wants one: the default route's is the host's")
 	}
-	if c.Gateway.Layout == gateway.Dedicated && c.Gateway.Local {
+	if c.Layout == gateway.Dedicated && c.Local {
 		return errors.New("local gateway mode: pods leave by the host, which layout dedicated has no part in")
 	}
-	return gateway.Settings{Wiring: c.wiring(), Cluster: gateway.Cluster{Local: c.Gateway.Local, None: c.Gateway.None}}.Validate()
+	return c.Settings.Validate()
 }
 
 // checkDatabase is about an address that ovn-controller will connect to.
@@ -218,9 +174,4 @@ func (c Config) encapPrefix() netip.Prefix {
 		bits = 64
 	}
 	return netip.PrefixFrom(c.EncapIP, bits)
-}
-
-// podMTU returns the MTU of pods for an uplink's MTU and an encap address.
-func (c Config) podMTU(uplink int, encap netip.Addr) int {
-	return gateway.Cluster{MTU: c.MTU}.PodMTU(uplink, encap)
 }

@@ -42,7 +42,7 @@ func (e *exit) works() bool {
 // the join networks. A gateway in local mode is nobody else's.
 func (a *agent) offerExit(subnets, join []netip.Prefix) {
 	var own []netip.Addr
-	if plan, err := management.PlanFor(subnets, nil); err == nil && !a.settings.None && !a.settings.Local {
+	if plan, err := management.PlanFor(subnets, nil); err == nil && !a.cfg.None && !a.cfg.Local {
 		for _, p := range plan.Addresses {
 			own = append(own, p.Addr())
 		}

@@ -8,10 +8,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 )
 
-// fallBack takes the backend that the kernel can do; noEBPF is why it cannot
-// do eBPF, nil if it can. In layout bridged flows do the programs' work. In
-// the others there is nothing in their place: the gateway leaves the host alone,
-// and says so.
+// fallBack takes the backend that the kernel can do; noEBPF is why it cannot do eBPF, nil if it
+// can. In layout bridged flows do the programs' work. In the other layouts nothing replaces them:
+// the gateway leaves the host alone, and reports that.
 func fallBack(s gateway.Settings, noEBPF error) gateway.Settings {
 	if noEBPF == nil {
 		return s
@@ -29,7 +28,7 @@ const (
 	eventNoGateway = "NoGateway"
 )
 
-// fallback is what is to be said about a node whose kernel cannot do eBPF.
+// fallback returns the Event for a node whose kernel cannot do eBPF, "" for none.
 func fallback(s gateway.Settings) (reason, message string) {
 	switch {
 	case s.NoEBPF == "":
@@ -43,23 +42,23 @@ func fallback(s gateway.Settings) (reason, message string) {
 	}
 }
 
-// sayFallback logs it and writes an Event about the Node, once.
-func (a *agent) sayFallback(ctx context.Context) error {
-	reason, message := fallback(a.settings)
+// reportFallback logs it and writes an Event about the Node, once.
+func (a *agent) reportFallback(ctx context.Context) error {
+	reason, message := fallback(a.cfg.Settings)
 	if reason == "" {
 		<-ctx.Done()
 		return nil
 	}
 	a.log.Warn(message)
-	said := false
+	reported := false
 	return loop.Run(ctx, loop.Options{
 		Name: "event " + reason, Wake: loop.NewSignal(), Resync: time.Hour, Log: a.log,
 		Apply: func(ctx context.Context) error {
-			if said {
+			if reported {
 				return nil
 			}
 			err := a.cluster.Warn(ctx, reason, message)
-			said = err == nil
+			reported = err == nil
 			return err
 		},
 	})

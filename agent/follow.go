@@ -16,7 +16,7 @@ import (
 func (a *agent) followAddresses(ctx context.Context) error {
 	wake := loop.NewSignal()
 	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error { return link.Watch(ctx, a.log, func(string) { wake.Kick() }) })
+	group.Go(func() error { return link.Watch(ctx, a.log, func(string) { wake.Trigger() }) })
 	group.Go(func() error {
 		return loop.Run(ctx, loop.Options{Name: "host addresses", Wake: wake, Resync: time.Minute, Log: a.log, Apply: func(context.Context) error {
 			have, err := link.Addresses()

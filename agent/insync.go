@@ -32,7 +32,7 @@ func (a *agent) watchController(ctx context.Context) error {
 		}
 		if is != was {
 			a.log.Info("ovn-controller and the southbound database", "connected", is)
-			a.gateway.SetInSync(is)
+			a.gateway.Inputs().SetInSync(is)
 		}
 		was, said = is, text
 		select {

@@ -19,7 +19,7 @@ import (
 // address, in local gateway mode. In another mode it removes what that mode has
 // left.
 func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) error {
-	if !a.settings.Local {
+	if !a.cfg.Local {
 		if a.notLocal {
 			return nil
 		}
@@ -29,16 +29,16 @@ func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) erro
 		a.notLocal = true
 		return nil
 	}
-	uplinks := []string{a.settings.HostDevice()}
-	if b := a.settings.Bridge; !slices.Contains(uplinks, b) {
+	uplinks := []string{a.cfg.HostDevice()}
+	if b := a.cfg.Bridge; !slices.Contains(uplinks, b) {
 		uplinks = append(uplinks, b) // answers of Services, which the hairpin serves
 	}
 	c := masquerade.Config{
 		Port: management.Name, Uplinks: uplinks, Pods: subnets,
-		Cluster: slices.Concat(a.settings.PodCIDRs, a.settings.ServiceCIDRs), Redirects: a.gateway.Redirects(),
-		Ports: a.settings.SNATPorts,
+		Cluster: slices.Concat(a.cfg.PodCIDRs, a.cfg.ServiceCIDRs), Redirects: a.gateway.Services().Redirects(),
+		Ports: a.cfg.SNATPorts,
 	}
-	if a.settings.Routable {
+	if a.cfg.Routable {
 		c.Routable = subnets
 	}
 	if err := masquerade.Sync(ctx, c); err != nil {

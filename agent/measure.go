@@ -21,10 +21,10 @@ const scrapeWait = time.Second
 func (a *agent) source() metrics.Source {
 	s := metrics.Source{
 		PinDir: a.cfg.PinDir, Stats: a.gateway.Stats, Ready: func() bool { return len(a.ready.missing()) == 0 }, Drained: a.cluster.Drained, Log: a.log,
-		Services: a.gateway.ServiceCounts, Failures: conntrackFailures(a.settings),
+		Services: a.gateway.Services().Counts, Failures: conntrackFailures(a.cfg.Settings),
 		Info: metrics.Info{
-			Backend: string(a.settings.Backend), Layout: layoutName(a.settings), Datapath: a.settings.Datapath,
-			Uplink: a.settings.Uplink, NoEBPF: a.settings.NoEBPF,
+			Backend: string(a.cfg.Backend), Layout: layoutName(a.cfg.Settings), Datapath: a.cfg.Datapath,
+			Uplink: a.cfg.Uplink, NoEBPF: a.cfg.NoEBPF,
 		},
 		Datapath: func() (ovs.DatapathStats, error) {
 			ctx, cancel := context.WithTimeout(context.Background(), scrapeWait)
@@ -40,7 +40,7 @@ func (a *agent) source() metrics.Source {
 	if a.cfg.CountPods > 0 {
 		s.Pods = (&podnet.Meter{Dir: podRecords(a.cfg), Most: a.cfg.CountPods}).Read
 	}
-	if a.settings.CountsFlows() {
+	if a.cfg.CountsFlows() {
 		s.Counters = a.counters
 	}
 	if a.shadow != nil {
@@ -52,16 +52,13 @@ func (a *agent) source() metrics.Source {
 
 // counters are what programs have decided, or flows.
 func (a *agent) counters() ([]bpf.Counter, error) {
-	if !a.settings.CountsFlows() {
-		return bpf.ReadCounters(a.cfg.PinDir)
-	}
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeWait)
 	defer cancel()
-	return a.gateway.FlowCounters(ctx)
+	return a.gateway.Counters(ctx)
 }
 
 func (a *agent) pageSource() page.Source {
-	s := a.settings
+	s := a.cfg.Settings
 	return page.Source{
 		Info: page.Info{
 			Node: a.cfg.NodeName, Backend: string(s.Backend), Layout: layoutName(s), Datapath: s.Datapath, Uplink: s.Uplink, Bridge: s.Bridge,
@@ -71,7 +68,7 @@ func (a *agent) pageSource() page.Source {
 				return a.counters()
 			}
 			return a.hostSent.Append(a.counters)
-		}, Stats: a.gateway.Stats, FrontEnds: a.gateway.FrontEnds,
+		}, Stats: a.gateway.Stats, FrontEnds: a.gateway.Services().FrontEnds,
 	}
 }
 
@@ -86,12 +83,12 @@ func conntrackFailures(s gateway.Settings) func() (map[string]uint64, error) {
 
 // newShadow returns nil where no programs decide, or nobody wants to know.
 func (a *agent) newShadow() *shadow.Shadow {
-	if a.cfg.Gateway.ShadowRate == 0 || a.settings.None {
+	if a.cfg.ShadowRate == 0 || a.cfg.None {
 		return nil
 	}
-	if a.settings.Backend != gateway.EBPF {
+	if a.cfg.Backend != gateway.EBPF {
 		a.log.Warn("decisions are not compared with the model: flows decide, not programs")
 		return nil
 	}
-	return shadow.New(shadow.Options{PinDir: a.cfg.PinDir, Rate: uint32(a.cfg.Gateway.ShadowRate), Log: a.log})
+	return shadow.New(shadow.Options{PinDir: a.cfg.PinDir, Rate: uint32(a.cfg.ShadowRate), Log: a.log})
 }

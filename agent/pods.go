@@ -14,7 +14,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
 // cniServer builds what serves the CNI plugin and what keeps pods' ports. The
@@ -22,7 +22,7 @@ import (
 func (a *agent) cniServer(collector *metrics.Collector) (*cniserver.Server, *podnet.Keeper, *bpf.Steal, error) {
 	wirer := &podnet.Wirer{OVS: a.ovs, Bridge: ovs.IntegrationBridge, Dir: podRecords(a.cfg), Observe: collector.ObserveCNIPhase}
 	var steal *bpf.Steal
-	if a.settings.Datapath == ovs.DatapathNetdev {
+	if a.cfg.Datapath == ovs.DatapathNetdev {
 		var err error
 		if steal, err = bpf.NewSteal(bpf.ClsactFuncs{Attach: link.AttachClsact, Detach: link.DetachClsact}); err != nil {
 			return nil, nil, nil, err

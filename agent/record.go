@@ -10,7 +10,7 @@ import (
 // record leaves what this agent has been told where "ovnkube status" finds it.
 // The gateway does not depend on it.
 func (a *agent) record() {
-	c, s := a.cfg, a.settings
+	c, s := a.cfg, a.cfg.Settings
 	r := status.Record{
 		Node: c.NodeName, Started: time.Now().UTC().Truncate(time.Second),
 		Wiring: status.Wiring{

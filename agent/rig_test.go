@@ -19,6 +19,7 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
@@ -61,11 +62,16 @@ func newRig(t testing.TB) *rig {
 	}
 	t.Cleanup(func() { _ = syscall.Unmount(r.sw.Dir+"/bpf", 0) })
 	r.cfg = Config{
-		NodeName: "node1", RestConfig: server.RestConfig(), OVSDB: r.sw.Address, OVSRunDir: r.sw.Dir, OVNRunDir: r.sw.Dir, SBAddress: "tcp:172.30.0.1:6642",
-		Datapath: "netdev", EncapIP: netip.MustParseAddr("172.30.1.11"), NodePorts: true,
-		ClusterSubnets: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
-		SNATPorts: bpf.PortRange{First: 49152, Last: 65535},
-		PinDir:    r.sw.Dir + "/bpf/node", RunDir: r.sw.Dir + "/run", CNISocket: r.sw.Dir + "/run/cni.sock", CNIConfDir: r.sw.Dir + "/net.d",
+		NodeName: "node1", RestConfig: server.RestConfig(), OVSDB: r.sw.Address, OVNRunDir: r.sw.Dir, SBAddress: "tcp:172.30.0.1:6642",
+		EncapIP: netip.MustParseAddr("172.30.1.11"), CNISocket: r.sw.Dir + "/run/cni.sock", CNIConfDir: r.sw.Dir + "/net.d",
+		Settings: gateway.Settings{
+			Wiring: gateway.Wiring{Datapath: "netdev"},
+			Cluster: gateway.Cluster{
+				PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
+				SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, NodePorts: true,
+			},
+			PinDir: r.sw.Dir + "/bpf/node", RunDir: r.sw.Dir + "/run", OVSRunDir: r.sw.Dir,
+		},
 		MetricsAddr: "127.0.0.1:9410", CountPods: 250, AvoidNullNAT: true,
 	}
 	return r

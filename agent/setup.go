@@ -21,8 +21,8 @@ const maxDeviceName = 15
 // fails for what cannot heal: no uplink, a name that is too long, no encap
 // address where one is needed.
 func gatewaySettings(cfg Config, log *slog.Logger) (gateway.Settings, error) {
-	s := partialSettings(cfg)
-	uplink, err := findUplink(cfg.Uplink)
+	s := cfg.Defaulted()
+	uplink, err := findUplink(s.Uplink)
 	if err != nil {
 		return s, err
 	}
@@ -47,19 +47,6 @@ func gatewaySettings(cfg Config, log *slog.Logger) (gateway.Settings, error) {
 		return s, fmt.Errorf("encap address %s: layout bridged on the userspace datapath tunnels from the node's own", cfg.EncapIP)
 	}
 	return s, s.Validate()
-}
-
-// partialSettings are those that need no look at the node.
-func partialSettings(cfg Config) gateway.Settings {
-	return gateway.Settings{
-		Wiring: cfg.wiring(),
-		Cluster: gateway.Cluster{
-			SNATPorts: cfg.SNATPorts, NodePorts: cfg.NodePorts, ServiceCIDRs: cfg.ServiceCIDRs, ExternalIPs: cfg.ExternalIPs, PodCIDRs: cfg.ClusterSubnets,
-			Local: cfg.Gateway.Local, None: cfg.Gateway.None, BFD: cfg.Gateway.BFD, Routable: cfg.Gateway.Routable, MTU: cfg.MTU,
-		},
-		PinDir: cfg.PinDir, RunDir: cfg.RunDir, OVSRunDir: cfg.OVSRunDir, CgroupPath: cfg.CgroupPath, Watchdog: cfg.Watchdog,
-		CountServices: cfg.Gateway.CountServices,
-	}
 }
 
 // bridgePrefix makes a bridge's name of its uplink's, as ovn-kubernetes does.
@@ -149,21 +136,20 @@ func encapAddress(cfg Config, n gateway.Node) netip.Addr {
 	return n.Address(false)
 }
 
-// syncOVS writes the settings that ovn-controller reads, and returns the
-// chassis' name.
-func syncOVS(ctx context.Context, cfg Config, s gateway.Settings, o *ovs.Client) (systemID string, err error) {
+// syncOVS writes the settings that ovn-controller reads, and returns the chassis' name.
+func syncOVS(ctx context.Context, cfg Config, o *ovs.Client) (systemID string, err error) {
 	encap := cfg.EncapIP
 	if !encap.IsValid() {
 		var err error
-		if encap, err = gateway.EncapAddress(s); err != nil {
+		if encap, err = gateway.EncapAddress(cfg.Settings); err != nil {
 			return "", err
 		}
 	}
 	if !encap.IsValid() {
-		return "", fmt.Errorf("encap address: the host has none on %s", s.Uplink)
+		return "", fmt.Errorf("encap address: the host has none on %s", cfg.Uplink)
 	}
 	return o.SyncSettings(ctx, ovs.Settings{
-		Remote: cfg.SBAddress, EncapIP: encap.String(), DatapathType: s.Datapath,
+		Remote: cfg.SBAddress, EncapIP: encap.String(), DatapathType: cfg.Datapath,
 		Hostname: cfg.NodeName, SystemID: cfg.NodeName,
 	})
 }

@@ -14,7 +14,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
 // fault is one thing that is broken, and put back.
@@ -219,7 +220,7 @@ func (d *daemon) kill(*testing.T) {
 func startSouthbound(t *testing.T, r *rig) *daemon {
 	t.Helper()
 	db, socket := r.sw.Dir+"/sb.db", r.sw.Dir+"/sb.sock"
-	testnode.Run(t, "ovsdb-tool", "create", db, "/usr/share/ovn/ovn-sb.ovsschema")
+	testnode.Run(t, "ovsdb-tool", "create", db, platform.OVNFile("ovn-sb.ovsschema"))
 	d := &daemon{argv: []string{"ovsdb-server", "-vconsole:off", "--unixctl=" + r.sw.Dir + "/sb.ctl", "--remote=punix:" + socket, db}, ready: socket}
 	d.start(t)
 	t.Cleanup(func() { d.kill(t) })

@@ -64,6 +64,27 @@ func Protocol(p corev1.Protocol) corev1.Protocol {
 	return p
 }
 
+// TCP is the protocol as Kubernetes writes it.
+const TCP = corev1.ProtocolTCP
+
+// Protocol numbers of IANA.
+const (
+	NumberTCP  = 6
+	NumberUDP  = 17
+	NumberSCTP = 132
+)
+
+// ProtocolNumber returns the number of a protocol that a Service can have.
+func ProtocolNumber(p corev1.Protocol) uint8 {
+	switch p {
+	case corev1.ProtocolUDP:
+		return NumberUDP
+	case corev1.ProtocolSCTP:
+		return NumberSCTP
+	}
+	return NumberTCP
+}
+
 // known reports whether a Service can have the protocol.
 func known(p corev1.Protocol) bool {
 	return p == corev1.ProtocolTCP || p == corev1.ProtocolUDP || p == corev1.ProtocolSCTP

@@ -7,7 +7,9 @@ import (
 	"maps"
 	"net/netip"
 	"path/filepath"
+	"regexp"
 	"slices"
+	"strconv"
 	"strings"
 	"testing"
 
@@ -19,7 +21,8 @@ import (
 	"k8s.io/client-go/kubernetes/scheme"
 
 	agent "github.com/ovn-ebpf/ovn-ebpf/agent/service"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 	"github.com/ovn-ebpf/ovn-ebpf/service"
@@ -30,31 +33,39 @@ import (
 // those of the node's load balancers in OVN, with the same endpoints.
 func TestRenderersAgree(t *testing.T) {
 	compared := 0
-	for _, pattern := range []string{"../controller/plan/testdata/service-*.txtar", "../controller/plan/testdata/pod-host-ports*.txtar", "../agent/service/testdata/*.txtar"} {
-		files, err := filepath.Glob(pattern)
-		if err != nil || len(files) == 0 {
-			t.Fatalf("no goldens %s: %v", pattern, err)
-		}
-		for _, file := range files {
-			t.Run(filepath.Base(filepath.Dir(filepath.Dir(file)))+"/"+strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
-				c := readCase(t, file)
-				ovn := c.loadBalancers(t)
-				for _, n := range c.nodes {
-					compared += c.compare(t, ovn, n)
-				}
-			})
-		}
+	for _, file := range goldens(t) {
+		t.Run(filepath.Base(filepath.Dir(filepath.Dir(file)))+"/"+strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
+			c := readCase(t, file)
+			ovn := c.northbound(t)
+			for _, n := range c.nodes {
+				compared += c.compare(t, ovn, n)
+			}
+		})
 	}
 	if compared < 300 {
 		t.Errorf("only %d frontends were compared", compared)
 	}
 }
 
+// goldens are the files of both renderers about Services and host ports.
+func goldens(t *testing.T) []string {
+	t.Helper()
+	var out []string
+	for _, pattern := range []string{"../controller/plan/testdata/service-*.txtar", "../controller/plan/testdata/pod-host-ports*.txtar", "../agent/service/testdata/*.txtar"} {
+		files, err := filepath.Glob(pattern)
+		if err != nil || len(files) == 0 {
+			t.Fatalf("no goldens %s: %v", pattern, err)
+		}
+		out = append(out, files...)
+	}
+	return out
+}
+
 // world is the cluster of one golden.
 type world struct {
 	cfg     plan.Config
 	nodes   []*corev1.Node
-	objects map[agent.Key]agent.Objects
+	objects map[service.Key]service.Objects
 }
 
 // frontend is an address, a port and a protocol: tcp, udp or sctp.
@@ -75,7 +86,7 @@ func readCase(t *testing.T, file string) *world {
 	for _, f := range archive.Files {
 		sections[f.Name] = string(f.Data)
 	}
-	w := &world{objects: map[agent.Key]agent.Objects{}, cfg: plan.Config{
+	w := &world{objects: map[service.Key]service.Objects{}, cfg: plan.Config{
 		SNATPorts: plan.PortRange{First: 49152, Last: 65535}, MTU: 1400, JoinSubnets: prefixes("100.64.0.0/16", "fd98::/64"),
 	}}
 	w.cfg.ClusterCIDRs, w.cfg.ServiceCIDRs = prefixes("10.244.0.0/16", "fd00:10:244::/48"), prefixes("10.96.0.0/16", "fd00:10:96::/112")
@@ -109,6 +120,10 @@ func readCase(t *testing.T, file string) *world {
 	return w
 }
 
+func (w *world) config() service.Config {
+	return service.Config{Pods: w.cfg.ClusterCIDRs, Services: w.cfg.ServiceCIDRs, Join: w.cfg.JoinSubnets, ExternalIPs: w.cfg.ExternalIPs}
+}
+
 // add makes both sides see the same addresses of a pod: the controller reads its annotation, the
 // agent its status.
 func (w *world) add(obj runtime.Object) {
@@ -116,11 +131,11 @@ func (w *world) add(obj runtime.Object) {
 	case *corev1.Node:
 		w.nodes = append(w.nodes, o)
 	case *corev1.Service:
-		k := agent.Key{Namespace: o.Namespace, Name: o.Name}
-		w.objects[k] = agent.Objects{Service: o, Slices: w.objects[k].Slices}
+		k := service.Key{Namespace: o.Namespace, Name: o.Name}
+		w.objects[k] = service.Objects{Service: o, Slices: w.objects[k].Slices}
 	case *discoveryv1.EndpointSlice:
-		k := agent.Key{Namespace: o.Namespace, Name: o.Labels[discoveryv1.LabelServiceName]}
-		w.objects[k] = agent.Objects{Service: w.objects[k].Service, Slices: append(w.objects[k].Slices, o)}
+		k := service.Key{Namespace: o.Namespace, Name: o.Labels[discoveryv1.LabelServiceName]}
+		w.objects[k] = service.Objects{Service: w.objects[k].Service, Slices: append(w.objects[k].Slices, o)}
 	case *corev1.Pod:
 		network, err := annotation.ParsePod(o.Annotations)
 		if err == nil {
@@ -139,7 +154,7 @@ func (w *world) add(obj runtime.Object) {
 			network.MAC = plan.MAC(network.Addresses[0].Addr())
 			metav1.SetMetaDataAnnotation(&o.ObjectMeta, annotation.PodNetworks, annotation.FormatPod(network))
 		}
-		w.objects[agent.Key{Kind: agent.KindPod, Namespace: o.Namespace, Name: o.Name}] = agent.Objects{Pod: o}
+		w.objects[service.Key{Kind: service.KindPod, Namespace: o.Namespace, Name: o.Name}] = service.Objects{Pod: o}
 	}
 }
 
@@ -161,7 +176,50 @@ func prefixes(texts ...string) (out []netip.Prefix) {
 	return out
 }
 
-func (w *world) loadBalancers(t *testing.T) []plan.LoadBalancer {
+// northbound is what the controller writes about Services and host ports.
+type northbound struct {
+	balancers []plan.LoadBalancer
+	drops     []drop
+}
+
+// drop is an ACL of source ranges.
+type drop struct {
+	proto string
+	at    []netip.Prefix
+	ports []string
+	from  []netip.Prefix
+}
+
+var dropMatch = regexp.MustCompile(`^ip[46]\.dst == (.*) && (\w+)\.dst == (.*) && ip[46]\.src == (.*)$`)
+
+func newDrop(t *testing.T, match string) drop {
+	t.Helper()
+	m := dropMatch.FindStringSubmatch(match)
+	if m == nil {
+		t.Fatalf("an ACL that this test cannot read: %s", match)
+	}
+	set := func(text string) []string { return strings.Split(strings.Trim(text, "{}"), ", ") }
+	networks := func(text string) (out []netip.Prefix) {
+		for _, s := range set(text) {
+			if a, err := netip.ParseAddr(s); err == nil {
+				out = append(out, netip.PrefixFrom(a, a.BitLen()))
+			} else {
+				out = append(out, netip.MustParsePrefix(s))
+			}
+		}
+		return out
+	}
+	return drop{proto: m[2], at: networks(m[1]), ports: set(m[3]), from: networks(m[4])}
+}
+
+// admits reports whether no ACL drops what the client sends to the frontend.
+func (nb northbound) admits(f frontend, client netip.Addr) bool {
+	return !slices.ContainsFunc(nb.drops, func(d drop) bool {
+		return d.proto == f.proto && within(d.at, f.at.Addr()) && slices.Contains(d.ports, strconv.Itoa(int(f.at.Port()))) && within(d.from, client)
+	})
+}
+
+func (w *world) northbound(t *testing.T) northbound {
 	t.Helper()
 	var objects []runtime.Object
 	for _, n := range w.nodes {
@@ -182,12 +240,17 @@ func (w *world) loadBalancers(t *testing.T) []plan.LoadBalancer {
 	if err != nil {
 		t.Fatal(err)
 	}
-	var out []plan.LoadBalancer
+	var out northbound
 	for _, k := range c.Keys() {
 		rows, _ := plan.Rows(c, k) // the error is what is not served
 		for _, r := range rows {
-			if lb, ok := r.(plan.LoadBalancer); ok {
-				out = append(out, lb)
+			switch r := r.(type) {
+			case plan.LoadBalancer:
+				out.balancers = append(out.balancers, r)
+			case plan.ACL:
+				if k.Kind == plan.KindService {
+					out.drops = append(out.drops, newDrop(t, r.Match))
+				}
 			}
 		}
 	}
@@ -208,18 +271,24 @@ func vipsOf(all []plan.LoadBalancer, group, switchName, router string) map[front
 	return out
 }
 
+// clients are addresses outside the cluster, in and out of the source ranges of goldens.
+var clients = []netip.Addr{
+	netip.MustParseAddr("198.51.100.7"), netip.MustParseAddr("192.0.2.1"), netip.MustParseAddr("192.0.2.200"),
+	netip.MustParseAddr("203.0.113.99"), netip.MustParseAddr("10.0.0.1"), netip.MustParseAddr("2001:db8::77"), netip.MustParseAddr("2001:db8:1::1"),
+}
+
 // compare compares one node's frontends and returns how many.
-func (w *world) compare(t *testing.T, ovn []plan.LoadBalancer, obj *corev1.Node) int {
+func (w *world) compare(t *testing.T, ovn northbound, obj *corev1.Node) int {
 	t.Helper()
 	gateway, _ := annotation.ParseGateway(obj.Annotations)
 	join, _ := annotation.ParseJoin(obj.Annotations)
 	hasRouter := len(gateway.Addresses) > 0 && gateway.Mode != annotation.GatewayModeDisabled && obj.Annotations[annotation.ChassisID] != "" && (join.IPv4.IsValid() || join.IPv6.IsValid())
-	switches := vipsOf(ovn, "clusterSwitchLBGroup", obj.Name, "")
-	routers := vipsOf(ovn, "clusterRouterLBGroup", "", "GR_"+obj.Name)
+	switches := vipsOf(ovn.balancers, "clusterSwitchLBGroup", obj.Name, "")
+	routers := vipsOf(ovn.balancers, "clusterRouterLBGroup", "", "GR_"+obj.Name)
 	others := map[netip.Addr]bool{}
 	n := &agent.Node{
 		Name: obj.Name, Zone: obj.Labels[corev1.LabelTopologyZone], NodePorts: gateway.NodePorts && hasRouter,
-		Cluster: service.Config{Pods: w.cfg.ClusterCIDRs, Services: w.cfg.ServiceCIDRs, Join: w.cfg.JoinSubnets, ExternalIPs: w.cfg.ExternalIPs},
+		Cluster: w.config(),
 	}
 	for _, o := range w.nodes {
 		if addrs := annotation.HostAddresses(o); o.Name == obj.Name {
@@ -234,6 +303,9 @@ func (w *world) compare(t *testing.T, ovn []plan.LoadBalancer, obj *corev1.Node)
 	slices.SortFunc(n.Hosts, netip.Addr.Compare)
 
 	sockets, redirects, fronts := w.agentTables(n)
+	ownAdmitted := func(f frontend) bool {
+		return len(ovn.drops) == 0 || slices.ContainsFunc(n.Addresses, func(a netip.Addr) bool { return a.Is4() == f.at.Addr().Is4() && ovn.admits(f, a) })
+	}
 	count := 0
 	// Frontends of the gateway. Those of another node's address are that node's.
 	if hasRouter {
@@ -263,26 +335,33 @@ func (w *world) compare(t *testing.T, ovn []plan.LoadBalancer, obj *corev1.Node)
 			continue // no sockets of SCTP; node ports of other nodes are their own
 		case slices.Contains(n.Own, f.at.Addr()):
 			continue // a node port: sockets have the unspecified address; its endpoints are compared below
-		case !ok && w.ranged(f.at.Addr()):
-			continue
+		case !svcIP && !ownAdmitted(f):
+			to = "" // ACLs drop what the node itself sends
 		}
-		if !ok || !w.ranged(f.at.Addr()) && text(got) != to {
+		if !ok || text(got) != to {
 			t.Errorf("%s: %v: the switch has %q, the agent %q (%t)", obj.Name, f, to, text(got), ok)
 		}
 		count++
 	}
 	// Local gateway mode: what arrives from outside goes where the router would send it.
 	for f, to := range routers {
-		got, ok := redirects[f]
+		r, ok := redirects[f]
 		if !ok || w.clusterIP(f.at.Addr()) || others[f.at.Addr()] {
 			continue
 		}
+		for _, client := range slices.Concat(n.Addresses, clients) {
+			got := len(r.From) == 0 || within(r.From, client)
+			if want := ovn.admits(f, client); client.Is4() == f.at.Addr().Is4() && got != want {
+				t.Errorf("%s: %v: OVN admits %s: %t, the agent %t", obj.Name, f, client, want, got)
+			}
+		}
+		got := slices.Clone(r.To)
 		if len(got) == 1 && w.clusterIP(got[0].Addr()) {
 			continue // to the cluster IP, compared above
 		}
 		for i, a := range got {
 			if a4 := a.Addr(); slices.ContainsFunc(gateway.Addresses, func(p netip.Prefix) bool { return p.Addr() == a4 }) {
-				got[i] = netip.AddrPortFrom(annotation.MasqueradeOf(a4.Is4()).Host, a.Port())
+				got[i] = netip.AddrPortFrom(masquerade.Of(a4.Is4()).Host, a.Port())
 			}
 		}
 		slices.SortFunc(got, netip.AddrPort.Compare)
@@ -296,18 +375,18 @@ func (w *world) compare(t *testing.T, ovn []plan.LoadBalancer, obj *corev1.Node)
 
 // agentTables returns the endpoints of sockets' frontends, those to which local gateway mode
 // redirects, and the gateway's frontends.
-func (w *world) agentTables(n *agent.Node) (sockets, redirects map[frontend][]netip.AddrPort, fronts map[frontend]bool) {
+func (w *world) agentTables(n *agent.Node) (sockets map[frontend][]netip.AddrPort, redirects map[frontend]agent.Redirect, fronts map[frontend]bool) {
 	names := map[uint8]string{6: "tcp", 17: "udp", 132: "sctp"}
-	sockets, redirects, fronts = map[frontend][]netip.AddrPort{}, map[frontend][]netip.AddrPort{}, map[frontend]bool{}
+	sockets, redirects, fronts = map[frontend][]netip.AddrPort{}, map[frontend]agent.Redirect{}, map[frontend]bool{}
 	for _, local := range []bool{false, true} {
 		n.Local = local
 		tables := agent.NewTables()
 		for k, o := range w.objects {
-			tables.Set(k, agent.New(o, n))
+			tables.Set(k, agent.New(o.Meaning(n.Cluster), n))
 		}
 		if local {
 			for k, r := range tables.Redirects() {
-				redirects[frontend{names[k.Proto], netip.AddrPortFrom(k.Addr, k.Port)}] = slices.Clone(r.To)
+				redirects[frontend{names[k.Proto], netip.AddrPortFrom(k.Addr, k.Port)}] = r
 			}
 			continue
 		}
@@ -336,22 +415,6 @@ func (w *world) clusterIP(a netip.Addr) bool {
 	for _, o := range w.objects {
 		if o.Service != nil && (slices.Contains(o.Service.Spec.ClusterIPs, a.String()) || o.Service.Spec.ClusterIP == a.String()) {
 			return true
-		}
-	}
-	return false
-}
-
-// ranged reports whether a load balancer announces the address for some clients alone: ACLs and
-// the agent decide about those, each in its own way.
-func (w *world) ranged(a netip.Addr) bool {
-	for _, o := range w.objects {
-		if o.Service == nil || len(o.Service.Spec.LoadBalancerSourceRanges) == 0 {
-			continue
-		}
-		for _, i := range o.Service.Status.LoadBalancer.Ingress {
-			if i.IP == a.String() {
-				return true
-			}
 		}
 	}
 	return false

@@ -9,7 +9,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 )
 
 // State is how able an endpoint is to take connections. Larger is better.
@@ -197,7 +197,7 @@ func (c Config) refuseEndpoint(addr netip.AddrPort, proto corev1.Protocol, isHos
 	switch {
 	case !a.IsGlobalUnicast():
 		return "not a global unicast address"
-	case annotation.MasqueradeOf(a.Is4()).Subnet.Contains(a):
+	case masquerade.Of(a.Is4()).Subnet.Contains(a):
 		return "inside the masquerade network"
 	case within(c.Services, a):
 		return "inside the service network"

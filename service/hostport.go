@@ -15,10 +15,56 @@ type HostPort struct {
 	At        netip.Addr      // the unspecified address: all of its family; zero: all of the node
 }
 
-// HostPorts returns a pod's host ports within the bounds, and what is not served. A pod in its
-// host's network, or one that is over, has none.
+// Pod is a pod whose host ports are served at addresses of its node.
+type Pod struct {
+	Owner
+	Node    string
+	Ports   []HostPort // within the bounds
+	Refused []error    // what is not served, and why
+
+	addrs []netip.Addr
+}
+
+// NewPod returns what the pod's host ports mean, and nil if it has none. addrs are the pod's own
+// addresses, of each family the first counts; none where only its ports matter.
+func NewPod(pod *corev1.Pod, addrs []netip.Addr) *Pod {
+	if !HasHostPorts(pod) {
+		return nil
+	}
+	p := &Pod{Owner: OwnerOfPod(pod), Node: pod.Spec.NodeName, addrs: addrs}
+	p.Ports, p.Refused = HostPorts(pod)
+	return p
+}
+
+// HasHostPorts reports whether a pod asks for host ports: it is bound to a node, not in its host's
+// network and not over.
+func HasHostPorts(pod *corev1.Pod) bool {
+	return pod != nil && pod.Spec.NodeName != "" && !pod.Spec.HostNetwork &&
+		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed && len(HostPortContainers(pod)) > 0
+}
+
+// Backend returns where a port of the pod listens in one family, false if the pod has no address
+// of it.
+func (p *Pod) Backend(port HostPort, is4 bool) (netip.AddrPort, bool) {
+	own := OfFamily(p.addrs, is4)
+	if len(own) == 0 {
+		return netip.AddrPort{}, false
+	}
+	return netip.AddrPortFrom(own[0], port.Container), true
+}
+
+// podIPs are the addresses that the pod's status says.
+func podIPs(pod *corev1.Pod) []netip.Addr {
+	texts := []string{pod.Status.PodIP}
+	for _, ip := range pod.Status.PodIPs {
+		texts = append(texts, ip.IP)
+	}
+	return parseAddrs(texts...)
+}
+
+// HostPorts returns a pod's host ports within the bounds, and what is not served.
 func HostPorts(pod *corev1.Pod) (ports []HostPort, refused []error) {
-	if pod.Spec.HostNetwork || pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
+	if !HasHostPorts(pod) {
 		return nil, nil
 	}
 	all := 0
@@ -58,10 +104,14 @@ func newHostPort(p corev1.ContainerPort) (HostPort, error) {
 	return out, nil
 }
 
-// Wants reports whether the port is to be served at an address of the pod's node. The unspecified
-// address is all addresses of its family, and not of the other one (as the portmap plugin has it).
-func (p HostPort) Wants(a netip.Addr) bool {
-	return !p.At.IsValid() || p.At == a || p.At.IsUnspecified() && p.At.Is4() == a.Is4()
+// Wants reports whether the port is to be served at an address of the pod's node.
+func (p HostPort) Wants(a netip.Addr) bool { return p.At == a || p.Everywhere(a.Is4()) }
+
+// Everywhere reports whether the port is to be served at every address of the family that the
+// pod's node has. The unspecified address is all addresses of its family, and not of the other one
+// (as the portmap plugin has it).
+func (p HostPort) Everywhere(is4 bool) bool {
+	return !p.At.IsValid() || p.At.IsUnspecified() && p.At.Is4() == is4
 }
 
 // HostPortContainers returns a pod's containers with nothing but their host ports, for stores that

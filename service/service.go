@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 )
 
 // ProxyNameLabel marks a Service that another proxy serves (kube-proxy's
@@ -174,7 +174,7 @@ func (c Config) external(text string, own []netip.Addr) (netip.Addr, error) {
 		{"service network", c.Services},
 		{"pod network", c.Pods},
 		{"join network", c.Join},
-		{"masquerade network", []netip.Prefix{annotation.MasqueradeOf(a.Is4()).Subnet}},
+		{"masquerade network", []netip.Prefix{masquerade.Of(a.Is4()).Subnet}},
 	} {
 		if within(inside.prefixes, a) {
 			return netip.Addr{}, fmt.Errorf("inside the %s", inside.what)
@@ -186,7 +186,7 @@ func (c Config) external(text string, own []netip.Addr) (netip.Addr, error) {
 // ServesNodePorts reports whether node ports and host ports can be served at an address of a
 // node: not at one of the cluster's own networks, which the node may have as well.
 func (c Config) ServesNodePorts(a netip.Addr) bool {
-	return a.IsGlobalUnicast() && !within(c.Services, a) && !within(c.Pods, a) && !annotation.MasqueradeOf(a.Is4()).Subnet.Contains(a)
+	return a.IsGlobalUnicast() && !within(c.Services, a) && !within(c.Pods, a) && !masquerade.Of(a.Is4()).Subnet.Contains(a)
 }
 
 // hasFamily reports whether pods have addresses of the family, as far as the settings say.

@@ -18,8 +18,8 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
-	"github.com/ovn-ebpf/ovn-ebpf/informer"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/informer"
+	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // Handlers are called after a change, from the informers' goroutines; they

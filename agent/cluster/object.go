@@ -7,14 +7,13 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
-	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // proxied selects what is served like kube-proxy does: headless Services have
 // slices, too, which are DNS's, and some are another proxy's.
-const proxied = "!" + corev1.IsHeadlessService + ",!" + model.ProxyNameLabel
+const proxied = "!" + corev1.IsHeadlessService + ",!" + service.ProxyNameLabel
 
 // byService is the index of slices by the Service they belong to.
 const byService = "service"

@@ -7,8 +7,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
-	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // trimmer keeps of objects what the agent reads, before they go to a store
@@ -33,7 +33,7 @@ func (t *trimmer) trim(o any) (any, error) {
 	case *corev1.Pod:
 		o.ManagedFields = nil
 	case *corev1.Service:
-		o.ObjectMeta = meta(o.ObjectMeta, model.ProxyNameLabel, corev1.IsHeadlessService)
+		o.ObjectMeta = meta(o.ObjectMeta, service.ProxyNameLabel, corev1.IsHeadlessService)
 		if len(o.Spec.Selector) > 0 {
 			o.Spec.Selector = t.some // package service looks whether there is one
 		}

@@ -9,7 +9,7 @@ import (
 	"slices"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
 // consistent returns an error unless the network may be a pod's on the node with these annotations.

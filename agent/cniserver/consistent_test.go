@@ -7,7 +7,7 @@ import (
 	"testing"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
 // TestConsistent: of what a pod's annotation can say the agent wires only what cannot harm its node.

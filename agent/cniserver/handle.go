@@ -15,8 +15,8 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
 
 // Phases of an ADD beside those of podnet.

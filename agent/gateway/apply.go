@@ -4,29 +4,9 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"reflect"
-	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
-
-// applied is what the loop has already done, to tell a repair from a first
-// time and to leave out what costs a process or a dump of all sockets. It is
-// never taken for the state of the kernel.
-type applied struct {
-	config    bpf.Config
-	uplink    int // ifindex attached to, 0 = none
-	bridge    int
-	node      Node
-	sockets   []link.Socket
-	protos    []bpf.NSKey // last read
-	socketsAt time.Time   // last scan
-	flowsAt   time.Time   // last comparison
-	moving    bool        // the uplink is about to become a port: vswitchd has just answered
-	dropped   bool        // there are no programs of ours, as flows do their work
-	complete  bool        // everything was right once
-}
 
 // apply brings everything in line with the host as it is now. What does not
 // depend on a failed part is done all the same.
@@ -35,18 +15,18 @@ func (g *Gateway) apply(ctx context.Context) error {
 	if err := Moving(g.s.RunDir); err != nil {
 		return err
 	}
-	h, err := g.observe()
+	h, err := g.view.observe(g.s)
 	if err != nil {
-		return errors.Join(err, g.pass())
+		return errors.Join(err, g.backend.pass())
 	}
 	if g.s.bare() {
 		return g.applyBare(ctx, h)
 	}
 	if g.s.NoEBPF != "" && g.s.Backend == EBPF {
-		g.noteNode(nodeOf(h, g.s)) // pods are served all the same
+		g.view.setNode(nodeOf(h, g.s), g.s, g.log) // pods are served all the same
 		return fmt.Errorf("this node serves no North-South traffic: %s", g.s.NoEBPF)
 	}
-	if err := g.awaitServices(ctx); err != nil {
+	if err := g.services.await(ctx); err != nil {
 		return err
 	}
 	if err := reservePorts(g.s.RunDir, g.s.reserved()); err != nil {
@@ -54,124 +34,132 @@ func (g *Gateway) apply(ctx context.Context) error {
 	}
 	// Also while running: an operator may bridge the NIC, and move the host's
 	// addresses to a bridge that would be stripped of them here.
-	if h, err = g.syncMembership(ctx, h); err != nil {
-		return errors.Join(err, g.pass())
+	if h, err = g.place(ctx, h); err != nil {
+		return errors.Join(err, g.backend.pass())
 	}
 	n := nodeOf(h, g.s)
-	g.noteFormer(h)
-	g.noteNode(n)
+	was, _ := g.view.get()
+	g.former.compare(was, h)
+	g.view.setNode(n, g.s, g.log)
 	if len(n.Addresses) == 0 {
-		return errors.Join(fmt.Errorf("%s has no address", g.s.HostDevice()), g.pass())
+		return errors.Join(fmt.Errorf("%s has no address", g.s.HostDevice()), g.backend.pass())
 	}
 	var errUplink error
 	if g.s.Layout == Direct { // a port of OVS has none
 		errUplink = link.DisableLRO(g.s.Uplink)
 	}
-	errBridge := g.syncBridge(ctx, &h, n)
-	settled := g.extras.settled
-	err = errors.Join(errUplink, errBridge, g.syncBackend(ctx, h, n))
-	if g.extras.settled && !settled && errBridge == nil {
-		err = errors.Join(err, g.syncHairpin(n)) // the routes that had to wait
+	settled := g.services.settled()
+	errBridge := g.topology.syncBridge(ctx, &h, n, settled)
+	err = errors.Join(errUplink, errBridge, g.applyBackend(ctx, h, n))
+	if g.services.settled() && !settled && errBridge == nil {
+		err = errors.Join(err, g.topology.syncHairpin(n, true)) // the routes that had to wait
 	}
-	if err == nil {
-		g.applied.complete = true
-	}
+	g.repair = g.repair || err == nil
 	return err
 }
 
-// syncMembership makes the uplink a port of the bridge or not, as the layout
-// wants, with the host's addresses where they belong, and returns the host as it is
-// then. In layout dedicated there is nothing to move: syncBridge does it.
-func (g *Gateway) syncMembership(ctx context.Context, h Host) (Host, error) {
-	if err := shared(h, g.s); err != nil {
-		return h, err
+// applyBackend has the backend decide for the host as it is.
+func (g *Gateway) applyBackend(ctx context.Context, h Host, n Node) error {
+	if err := g.tracker.sync(ctx, n); err != nil {
+		return err
 	}
-	if g.s.Layout == Direct && moved(g.s) {
-		if err := g.syncTracking(ctx, nodeOf(h, g.s.placed(Bridged))); err != nil {
-			return h, err
-		}
-		if err := g.leave(ctx, h); err != nil {
-			return h, err
-		}
-		return g.observe()
+	st := g.plan(h, n)
+	if err := g.topology.syncSteal(h.Uplink.Index); err != nil {
+		return err
 	}
-	member, err := checkBridge(ctx, g.ovs, g.s.Wiring)
-	// After a reboot OVSDB still has the uplink as a port, and the boot has
-	// given it the addresses.
-	if err != nil || g.s.Layout != Bridged || member && !misplaced(h, g.s) {
-		return h, err
-	}
-	n := nodeOf(h, g.s.placed(Direct)) // where the addresses are now
-	if err := g.syncTracking(ctx, n); err != nil {
-		return h, err
-	}
-	if err := g.join(ctx, h, n); err != nil {
-		return h, err
-	}
-	return g.observe()
+	return g.backend.sync(ctx, st)
 }
 
-// syncBackend makes whose a packet is known to what decides it: programs before
-// the flows beside them, flows before the programs they replace go.
-func (g *Gateway) syncBackend(ctx context.Context, h Host, n Node) error {
-	if err := g.syncTracking(ctx, n); err != nil {
+// applyBare is apply for a node that is bare.
+func (g *Gateway) applyBare(ctx context.Context, h Host) error {
+	if err := g.topology.ovs.SyncBridgeMapping(ctx, Network, ""); err != nil {
 		return err
 	}
-	st := g.state(h, n)
-	if err := g.syncSteal(h.Uplink.Index); err != nil {
+	at, taken, err := g.topology.settle(ctx)
+	if err == nil && taken {
+		err = g.leave(ctx, h)
+	}
+	if err != nil {
 		return err
 	}
-	if g.s.Backend == EBPF {
-		if err := g.syncPrograms(ctx, st); err != nil || h.Bridge == nil {
+	if h, err = g.view.observe(g.s); err != nil { // it may be another since
+		return err
+	}
+	n := nodeOf(h, at)
+	g.view.setNode(n, g.s, g.log)
+	if len(n.Addresses) == 0 {
+		return fmt.Errorf("%s has no address", at.HostDevice())
+	}
+	if err := g.backend.detach(); err != nil {
+		return err
+	}
+	if at.Layout != Bridged {
+		if err := g.topology.dropBridge(ctx, h); err != nil {
 			return err
 		}
-		return g.syncFlows(ctx, st)
 	}
-	g.syncHostProtos()
-	if err := g.syncSockets(); err != nil || h.Bridge == nil {
+	if err := releasePorts(g.s.RunDir); err != nil {
 		return err
 	}
-	if err := g.syncFlows(ctx, st); err != nil {
+	g.services.plan(h, n, g.inputs.read())
+	g.services.openHost(false)
+	return g.services.write(nil)
+}
+
+// place has the uplink in the bridge or not, as the layout wants, with the host's addresses where
+// they belong, and returns the host as it is then.
+func (g *Gateway) place(ctx context.Context, h Host) (Host, error) {
+	due, err := g.topology.due(ctx, h)
+	if err != nil || due == stay {
+		return h, err
+	}
+	from := map[transfer]Layout{join: Direct, leave: Bridged}[due]
+	n := nodeOf(h, g.s.placed(from)) // where the addresses are now
+	if err := g.tracker.sync(ctx, n); err != nil {
+		return h, err
+	}
+	if due == leave {
+		err = g.leave(ctx, h)
+	} else {
+		prepare := func() error { return g.backend.prepare(programConfig(h, n, g.s, facts{})) }
+		err = g.topology.joinBridge(ctx, h, prepare, g.carry)
+	}
+	if err != nil {
+		return h, err
+	}
+	return g.view.observe(g.s)
+}
+
+// leave takes the uplink out of the bridge.
+func (g *Gateway) leave(ctx context.Context, h Host) error {
+	st := g.plan(h, nodeOf(h, g.s.placed(Bridged))) // where the addresses are now
+	if err := g.backend.prepare(st.config); err != nil {
 		return err
 	}
-	if err := g.dropPrograms(); err != nil {
+	return g.topology.leaveBridge(ctx, func() error { return g.backend.syncHooks(ctx, st) })
+}
+
+// carry is called when the uplink has just become a port: flows first, which
+// carry the host whatever the programs do, then the programs.
+func (g *Gateway) carry(ctx context.Context) error {
+	h, err := g.view.observe(g.s)
+	if err != nil {
 		return err
 	}
-	g.openExtras()
-	return g.writeServices()
-}
-
-// state is what is known now, with the Services planned for this node.
-func (g *Gateway) state(h Host, n Node) state {
-	f := g.factsNow()
-	st := newState(h, n, g.s, f)
-	st.flows = g.tracking.left
-	// Until conntrack has been read, what an earlier agent knew still counts.
-	st.config.Takeover = !g.tracking.known || len(st.flows) > 0
-	g.serving.plan(g.serving.serviceNode(h, n, g.s, f))
-	st.setAddrs(f, g.vips())
-	g.noteRedirects()
-	return st
-}
-
-// noteNode publishes a node that is not as it was.
-func (g *Gateway) noteNode(n Node) {
-	if reflect.DeepEqual(n, g.applied.node) {
-		return
+	st := g.plan(h, nodeOf(h, g.s))
+	flows := func() error { return g.backend.syncFlows(ctx, st) }
+	if err := errors.Join(g.topology.syncSteal(h.Uplink.Index), g.topology.flows.insist(ctx, flows)); err != nil {
+		return err
 	}
-	g.applied.node = n
-	g.publish(n)
-	for _, p := range n.stranded() {
-		g.log.Warn("no next hop: no default route by the uplink and no --gateway-nexthop; pods reach only its own network",
-			"uplink", g.s.Uplink, "address", p)
-	}
+	return g.backend.syncHooks(ctx, st)
 }
 
-// observe reads the host, of which the loop has made a node before.
-func (g *Gateway) observe() (Host, error) {
-	h, err := observe(g.s.Uplink, g.s.Bridge)
-	h.InUse = addrsOf(g.applied.node.Addresses)
-	return h, err
+// plan plans the Services for the node, and returns the state that it is to have.
+func (g *Gateway) plan(h Host, n Node) state {
+	f := g.inputs.read()
+	g.services.plan(h, n, f)
+	f.vips, f.taken, f.unread, f.repair = g.services.vips(), g.tracker.left, !g.tracker.known, g.repair
+	return newState(h, n, g.s, f)
 }
 
 // observe reads the host.

@@ -3,12 +3,65 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"net/netip"
 	"slices"
+	"strings"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
+
+// topology wires uplink, bridge and host as the layout wants. Its one user is the gateway's loop.
+type topology struct {
+	s      Settings
+	ovs    *ovs.Client
+	log    *slog.Logger
+	record *recorder
+	flows  *flowTable
+	moves  moves
+}
+
+// watch wakes the gateway's loop when uplink, bridge or their rows in OVS have changed, until ctx
+// ends.
+func (t *topology) watch(ctx context.Context, wake loop.Signal) error {
+	rows, stop := t.ovs.Watch(t.concerned)
+	defer stop()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return link.Watch(ctx, t.log, func(device string) {
+			if device == "" || device == t.s.Uplink || device == t.s.Bridge {
+				wake.Trigger()
+			}
+		})
+	})
+	group.Go(func() error {
+		for {
+			select {
+			case <-ctx.Done():
+				return nil
+			case <-rows:
+				wake.Trigger()
+			}
+		}
+	})
+	return group.Wait()
+}
+
+// concerned reports whether a row of OVS's database is about uplink or bridge.
+func (t *topology) concerned(table, name string) bool {
+	switch table {
+	case "Open_vSwitch":
+		return true
+	case "Bridge", "Port", "Interface":
+		return name == t.s.Bridge || name == t.s.Uplink || strings.HasPrefix(name, "patch-"+t.s.Bridge)
+	}
+	return false
+}
 
 // checkBridge returns ovs.ErrForeign (wrapped) when the layout may not have the
 // bridge, and whether the uplink is a port of it.
@@ -47,37 +100,37 @@ func Resolve(ctx context.Context, o *ovs.Client, s Settings) (Wiring, error) {
 	return w, err
 }
 
-// syncBridge makes the bridge what the layout wants, and reads its internal
-// port again after changing it.
-func (g *Gateway) syncBridge(ctx context.Context, h *Host, n Node) error {
-	want := ovs.Bridge{Name: g.s.Bridge, HWAddr: h.Uplink.MAC.String(), MTU: h.Uplink.MTU}
-	if g.s.Layout == Bridged {
+// syncBridge makes the bridge what the layout wants, and reads its internal port again after
+// changing it. settled: the host's sockets reach Services without a route.
+func (t *topology) syncBridge(ctx context.Context, h *Host, n Node, settled bool) error {
+	want := ovs.Bridge{Name: t.s.Bridge, HWAddr: h.Uplink.MAC.String(), MTU: h.Uplink.MTU}
+	if t.s.Layout == Bridged {
 		want.FailMode = ovs.FailStandalone // the host hangs on it; everything else there is the host's
 		want.Existing = true               // the move makes it: one that was deleted since has not the host's addresses
 	} else {
-		want.DatapathType, want.FailMode = g.s.Datapath, ovs.FailSecure
+		want.DatapathType, want.FailMode = t.s.Datapath, ovs.FailSecure
 		want.OtherConfig = map[string]string{"disable-in-band": "true"}
 	}
-	if g.s.Layout == Dedicated {
-		want.Uplink = g.s.Uplink
+	if t.s.Layout == Dedicated {
+		want.Uplink = t.s.Uplink
 	}
-	if err := g.ovs.SyncBridge(ctx, want); err != nil {
+	if err := t.ovs.SyncBridge(ctx, want); err != nil {
 		return err
 	}
 	if h.Bridge == nil {
-		if err := g.renewBridge(ctx, h); err != nil {
+		if err := t.renewBridge(ctx, h); err != nil {
 			return err
 		}
 	}
-	if g.s.Layout != Bridged {
-		if err := g.prepareBridge(n); err != nil {
+	if t.s.Layout != Bridged {
+		if err := t.prepareBridge(n); err != nil {
 			return err
 		}
 	}
-	if err := g.syncHairpin(n); err != nil {
+	if err := t.syncHairpin(n, settled); err != nil {
 		return err
 	}
-	b, err := link.Get(g.s.Bridge)
+	b, err := link.Get(t.s.Bridge)
 	if err != nil {
 		return err
 	}
@@ -86,65 +139,82 @@ func (g *Gateway) syncBridge(ctx context.Context, h *Host, n Node) error {
 		return err
 	}
 	if !slices.Equal(b.MAC, h.Uplink.MAC) || b.MTU != want.MTU {
-		return fmt.Errorf("bridge %s: address %s and MTU %d do not follow the uplink's %s and %d yet", g.s.Bridge, b.MAC, b.MTU, h.Uplink.MAC, h.Uplink.MTU)
+		return fmt.Errorf("bridge %s: address %s and MTU %d do not follow the uplink's %s and %d yet", t.s.Bridge, b.MAC, b.MTU, h.Uplink.MAC, h.Uplink.MTU)
 	}
 	return nil
 }
 
 // renewBridge makes ovs-vswitchd open the bridge's device again, after it was deleted.
 // The kernel datapath refuses to delete it.
-func (g *Gateway) renewBridge(ctx context.Context, h *Host) error {
-	if g.s.Userspace() {
-		renewed, err := g.ovs.RenewDevice(ctx, g.s.OVSRunDir, g.s.Bridge)
+func (t *topology) renewBridge(ctx context.Context, h *Host) error {
+	if t.s.Userspace() {
+		renewed, err := t.ovs.RenewDevice(ctx, t.s.OVSRunDir, t.s.Bridge)
 		if err != nil {
-			return fmt.Errorf("bridge %s: its device is gone: %w", g.s.Bridge, err)
+			return fmt.Errorf("bridge %s: its device is gone: %w", t.s.Bridge, err)
 		}
 		if renewed {
-			b, err := link.Get(g.s.Bridge)
+			b, err := link.Get(t.s.Bridge)
 			if err == nil {
-				g.repaired("bridge_device")
+				t.record.repaired("bridge_device")
 				h.Bridge = &b
 			}
 			return err
 		}
 	}
-	return fmt.Errorf("bridge %s: its device is not there yet: is ovs-vswitchd running?", g.s.Bridge)
+	return fmt.Errorf("bridge %s: its device is not there yet: is ovs-vswitchd running?", t.s.Bridge)
 }
 
 // prepareBridge keeps the host's stack from talking on the internal port,
 // then brings it up.
-func (g *Gateway) prepareBridge(n Node) error {
-	if g.wantsIPv6(n) {
+func (t *topology) prepareBridge(n Node) error {
+	if t.wantsIPv6(n) {
 		// Its own link-local address would be the uplink's: they have one MAC.
 		const none = "1" // IN6_ADDR_GEN_MODE_NONE
-		if err := link.WriteSysctl("net/ipv6/conf/"+g.s.Bridge+"/addr_gen_mode", none); err != nil {
+		if err := link.WriteSysctl("net/ipv6/conf/"+t.s.Bridge+"/addr_gen_mode", none); err != nil {
 			return err
 		}
-		if err := link.QuietIPv6(g.s.Bridge); err != nil {
+		if err := link.QuietIPv6(t.s.Bridge); err != nil {
 			return err
 		}
-	} else if err := link.DisableIPv6(g.s.Bridge); err != nil {
+	} else if err := link.DisableIPv6(t.s.Bridge); err != nil {
 		return err
 	}
-	if !g.s.Userspace() {
-		if err := link.WriteSysctl("net/ipv4/conf/"+g.s.Bridge+"/arp_ignore", "8"); err != nil {
+	if !t.s.Userspace() {
+		if err := link.WriteSysctl("net/ipv4/conf/"+t.s.Bridge+"/arp_ignore", "8"); err != nil {
 			return err
 		}
 	}
-	if err := link.SetUp(g.s.Bridge); err != nil {
+	if err := link.SetUp(t.s.Bridge); err != nil {
 		return err
 	}
-	want := bridgeAddresses(g.s)
-	for _, a := range hostHairpin(n, g.s).Addresses {
+	want := bridgeAddresses(t.s)
+	for _, a := range hostHairpin(n, t.s).Addresses {
 		want = append(want, single(a)) // syncHairpin's
 	}
-	return link.SyncAddresses(g.s.Bridge, want)
+	return link.SyncAddresses(t.s.Bridge, want)
 }
 
 // wantsIPv6 reports whether the bridge's internal port has an IPv6 address of ours.
-func (g *Gateway) wantsIPv6(n Node) bool {
-	if g.s.Userspace() && g.s.Encap.Addr().Is6() {
+func (t *topology) wantsIPv6(n Node) bool {
+	if t.s.Userspace() && t.s.Encap.Addr().Is6() {
 		return true
 	}
-	return slices.ContainsFunc(hostHairpin(n, g.s).Addresses, netip.Addr.Is6)
+	return slices.ContainsFunc(hostHairpin(n, t.s).Addresses, netip.Addr.Is6)
+}
+
+// stealFilter is the name of bpf.Steal's filter.
+const stealFilter = "ovnebpf_steal"
+
+// syncSteal keeps the host's stack from handling what OVS on the userspace datapath has read from
+// the uplink: OVS has its copy before tc ingress.
+func (t *topology) syncSteal(uplink int) error {
+	if !t.s.Userspace() || t.s.Layout == Direct || link.ClsactAttached(uplink, stealFilter) {
+		return nil
+	}
+	steal, err := bpf.NewSteal(clsactFuncs())
+	if err != nil {
+		return err
+	}
+	defer steal.Close() // the filter goes on
+	return steal.Attach(uplink)
 }

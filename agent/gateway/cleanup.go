@@ -32,7 +32,7 @@ func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) e
 		return fmt.Errorf("clean up gateway: the host's addresses are on a bridge of OVS, which cannot be asked: nothing was changed")
 	}
 	if in, err := loadInheritance(s.RunDir); err == nil {
-		return giveBack(ctx, in, s, o, log)
+		return restoreNode(ctx, in, s, o, log)
 	}
 	var errs []error
 	if o != nil {

@@ -2,7 +2,6 @@ package gateway
 
 import (
 	"fmt"
-	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -38,7 +37,7 @@ func TestReadsRawSockets(t *testing.T) {
 			t.Fatal(err)
 		}
 		defer e.Close()
-		r.gw.wake.Kick()
+		r.gw.Trigger()
 		testnode.Eventually(t, what, func() error {
 			got, err := e.Entries(bpf.Keys{Protos: all})
 			if err != nil || len(got.Protos) != len(want) || slices.ContainsFunc(want, func(k bpf.NSKey) bool { return !got.Protos[k] }) {
@@ -74,16 +73,13 @@ func TestDedicatedHasNoHost(t *testing.T) {
 	}
 	defer unix.Close(raw)
 	for layout, has := range map[Layout]bool{Direct: true, Bridged: true, Dedicated: false} {
-		g := New(Options{
-			Settings: Settings{Wiring: Wiring{Layout: layout}, Cluster: Cluster{SNATPorts: bpf.PortRange{First: 49152, Last: 65535}}},
-			Log:      slog.New(slog.DiscardHandler),
-		})
-		protos, err := g.hostProtos()
+		s := Settings{Wiring: Wiring{Layout: layout}, Cluster: Cluster{SNATPorts: bpf.PortRange{First: 49152, Last: 65535}}}
+		protos, err := hostProtos(s)
 		if err != nil {
 			t.Fatal(err)
 		}
-		if got := len(g.gated()) > 0; got != has {
-			t.Errorf("%s: gated %v", layout, g.gated())
+		if got := len(gated(s)) > 0; got != has {
+			t.Errorf("%s: gated %v", layout, gated(s))
 		}
 		if got := len(protos) > 0; got != has {
 			t.Errorf("%s: protocols of the host %v", layout, protos)

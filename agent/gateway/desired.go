@@ -121,7 +121,7 @@ func nodeOf(h Host, s Settings) Node {
 	device := s.HostDevice()
 	var candidates []link.Address
 	for _, a := range h.Addresses {
-		if a.LinkLocal || slices.Contains(s.NotHost, a.Device) || within(masquerade(), a.Prefix.Addr()) || within(s.ServiceCIDRs, a.Prefix.Addr()) {
+		if a.LinkLocal || slices.Contains(s.NotHost, a.Device) || within(masqueradeNetworks(), a.Prefix.Addr()) || within(s.ServiceCIDRs, a.Prefix.Addr()) {
 			continue
 		}
 		n.HostCIDRs = append(n.HostCIDRs, a.Prefix)
@@ -178,4 +178,16 @@ func bridgeAddresses(s Settings) []netip.Prefix {
 		return nil
 	}
 	return []netip.Prefix{s.Encap}
+}
+
+// nodeAddrs are those with NodePorts: all of the node's own, as in the
+// controller's load balancers, and the gateway router's.
+func nodeAddrs(n Node) []netip.Addr {
+	out := addrsOf(n.HostCIDRs)
+	for _, a := range addrsOf(n.Addresses) {
+		if !slices.Contains(out, a) {
+			out = append(out, a)
+		}
+	}
+	return out
 }

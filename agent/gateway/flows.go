@@ -3,98 +3,132 @@ package gateway
 import (
 	"context"
 	"fmt"
+	"log/slog"
 	"maps"
 	"slices"
 	"strings"
+	"sync/atomic"
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// syncFlows writes the bridge's flows and only then lets ovn-controller connect
-// the bridge: without them OVN's packets would be lost, and without programs
-// they would reach the host's stack.
-func (g *Gateway) syncFlows(ctx context.Context, st state) error {
-	if !g.vswitchd.Load() && !g.applied.moving {
-		return fmt.Errorf("bridge %s: no OpenFlow connection: is ovs-vswitchd running?", g.s.Bridge)
-	}
-	change, err := g.planFlows(ctx, st)
-	if err != nil {
-		return err
-	}
-	if err := g.writeFlows(ctx, change); err != nil {
-		g.flows.Store(true)
-		return err
-	}
-	return g.ovs.SyncBridgeMapping(ctx, Network, g.s.mapping())
+// flowTable keeps the bridge's flows. Its methods are called by the gateway's loop, but for run
+// and connected.
+type flowTable struct {
+	s      Settings
+	ovs    *ovs.Client
+	log    *slog.Logger
+	record *recorder
+	wake   loop.Signal // of the gateway's loop
+
+	up   atomic.Bool // the OpenFlow connection
+	lost atomic.Bool // the bridge may have other flows than those written
+
+	planner    openflow.Planner
+	written    ovs.FlowSync
+	comparedAt time.Time
+	moving     bool // the uplink has just become a port: ovs-vswitchd has answered
 }
 
-// writeFlows writes what has changed; what may be lost, and everything now and
-// then, is compared with what the bridge has.
-func (g *Gateway) writeFlows(ctx context.Context, change openflow.Change) error {
-	w := &g.written
-	w.RunDir, w.Bridge = g.s.OVSRunDir, g.s.Bridge
-	if lost := g.flows.Swap(false); !lost && time.Since(g.applied.flowsAt) < resync/2 {
-		_, err := w.Update(ctx, change.Write, change.Gone)
+func newFlowTable(p parts, o *ovs.Client) *flowTable {
+	t := &flowTable{s: p.s, ovs: o, log: p.log, record: p.record, wake: p.wake}
+	t.written.RunDir, t.written.Bridge = p.s.OVSRunDir, p.s.Bridge
+	if Inherited(p.s.RunDir) {
+		t.written.Evict = ovs.PredecessorCookie
+	}
+	return t
+}
+
+// run watches the OpenFlow connection until ctx ends. Flows do not outlive ovs-vswitchd.
+func (t *flowTable) run(ctx context.Context) error {
+	return ovs.WatchBridge(ctx, t.s.OVSRunDir, t.s.Bridge, func() {
+		t.up.Store(true)
+		t.lost.Store(true)
+		t.wake.Trigger()
+	}, func() {
+		t.up.Store(false)
+		t.log.Warn("OpenFlow connection lost, flows will be written again", "bridge", t.s.Bridge)
+		t.wake.Trigger()
+	})
+}
+
+// connected reports whether there is an OpenFlow connection.
+func (t *flowTable) connected() bool { return t.up.Load() }
+
+// invalidate has the next sync compare all flows with those of the bridge.
+func (t *flowTable) invalidate() { t.lost.Store(true) }
+
+// sync writes the bridge's flows, as plan plans them, and only then lets ovn-controller connect
+// the bridge: without flows OVN's packets would be lost, and without programs they would reach the
+// host's stack.
+func (t *flowTable) sync(ctx context.Context, st state, plan func(state, openflow.Ports) openflow.Change) error {
+	if !t.up.Load() && !t.moving {
+		return fmt.Errorf("bridge %s: no OpenFlow connection: is ovs-vswitchd running?", t.s.Bridge)
+	}
+	var ports openflow.Ports
+	if t.s.Layout != Direct { // there flows name no port
+		var err error
+		if ports, err = bridgePorts(ctx, t.ovs, t.s.Bridge, t.s.Uplink); err != nil {
+			return err
+		}
+	}
+	if err := t.write(ctx, plan(st, ports), st.repair); err != nil {
+		t.lost.Store(true)
 		return err
 	}
-	messages, err := w.All(ctx, g.planner.All())
+	return t.ovs.SyncBridgeMapping(ctx, Network, t.s.mapping())
+}
+
+// write writes what has changed. All flows are compared with those of the bridge after they may
+// have been lost, and every resync/2.
+func (t *flowTable) write(ctx context.Context, change openflow.Change, repair bool) error {
+	if lost := t.lost.Swap(false); !lost && time.Since(t.comparedAt) < resync/2 {
+		_, err := t.written.Update(ctx, change.Write, change.Gone)
+		return err
+	}
+	messages, err := t.written.All(ctx, t.planner.All())
 	if err != nil {
 		return err
 	}
-	if messages > 0 && g.applied.complete && change.Empty() {
-		g.repaired("flows")
+	if messages > 0 && repair && change.Empty() {
+		t.record.repaired("flows")
 	}
-	g.applied.flowsAt = time.Now()
+	t.comparedAt = time.Now()
 	return nil
 }
 
-// planFlows plans those of the backend: the whole demultiplexer, or what stands
-// beside the programs. What it returns must be written, or g.flows be set.
-func (g *Gateway) planFlows(ctx context.Context, st state) (openflow.Change, error) {
-	var ports openflow.Ports
-	if g.s.Layout != Direct { // there flows name no port
-		var err error
-		if ports, err = g.ports(ctx); err != nil {
-			return openflow.Change{}, err
+// insist syncs while ovs-vswitchd may still be busy with the uplink, which has just become a port.
+func (t *flowTable) insist(ctx context.Context, sync func() error) error {
+	t.moving = true
+	defer func() { t.moving = false }()
+	var err error
+	for range 5 {
+		if err = sync(); err == nil {
+			return nil
+		}
+		select {
+		case <-ctx.Done():
+			return err
+		case <-time.After(100 * time.Millisecond):
 		}
 	}
-	if g.s.Backend == OpenFlow {
-		return g.planner.Flows(st.input(ports, g.serving.frontEnds(), g.applied.sockets, g.applied.protos)), nil
-	}
-	return g.planner.Static(openflow.StaticInput{
-		Layout: staticLayouts[g.s.Layout], Ports: ports, VLAN: g.s.VLAN, EncapIP: st.config.EncapIP, Hairpin: st.hairpin(),
-	}), nil
+	return err
+}
+
+// static plans the flows beside programs.
+func (t *flowTable) static(st state, ports openflow.Ports) openflow.Change {
+	return t.planner.Static(openflow.StaticInput{
+		Layout: staticLayouts[t.s.Layout], Ports: ports, VLAN: t.s.VLAN, EncapIP: st.config.EncapIP, Hairpin: st.hairpin(),
+	})
 }
 
 var staticLayouts = map[Layout]openflow.Layout{Direct: openflow.Direct, Bridged: openflow.Bridged, Dedicated: openflow.Dedicated}
 
-// syncSteal keeps the host's stack from handling what OVS on the userspace
-// datapath has read from the uplink: OVS has its copy before tc ingress.
-func (g *Gateway) syncSteal(uplink int) error {
-	if !g.s.Userspace() || g.s.Layout == Direct || link.ClsactAttached(uplink, stealFilter) {
-		return nil
-	}
-	steal, err := bpf.NewSteal(clsactFuncs())
-	if err != nil {
-		return err
-	}
-	defer steal.Close() // the filter goes on
-	return steal.Attach(uplink)
-}
-
-// stealFilter is the name of bpf.Steal's filter.
-const stealFilter = "ovnebpf_steal"
-
-// ports returns the numbers of the uplink's port and of the patch port to br-int.
-// ovn-controller makes the latter once the bridge is mapped.
-func (g *Gateway) ports(ctx context.Context) (openflow.Ports, error) {
-	return bridgePorts(ctx, g.ovs, g.s.Bridge, g.s.Uplink)
-}
-
+// bridgePorts returns the numbers of the uplink's port and of the patch port to br-int, which
+// ovn-controller makes once the bridge is mapped.
 func bridgePorts(ctx context.Context, o *ovs.Client, bridge, uplink string) (openflow.Ports, error) {
 	all, err := o.OFPorts(ctx, bridge)
 	if err != nil {

@@ -137,9 +137,9 @@ func comparePorts(a, b bpf.ServicePort) int {
 // readWait is for ovs-vswitchd to list the flows of front ends.
 const readWait = 2 * time.Second
 
-func (g *Gateway) frontFlows() ([]ovs.FrontFlow, error) {
+func (s *Services) readFlows() ([]ovs.FrontFlow, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), readWait)
 	defer cancel()
 	numbers := []uint8{openflow.CountOf(verdict.Service).Number, openflow.CountOf(verdict.ServiceHosted).Number}
-	return ovs.ReadFrontFlows(ctx, g.s.OVSRunDir, g.s.Bridge, numbers)
+	return ovs.ReadFrontFlows(ctx, s.s.OVSRunDir, s.s.Bridge, numbers)
 }

@@ -171,9 +171,9 @@ func (r *rig) foreignPrograms(t *testing.T) {
 // ahead waits until the gateway says so of programs before ours.
 func (r *rig) ahead(t *testing.T, want string) {
 	t.Helper()
-	r.gw.Kick()
+	r.gw.Trigger()
 	testnode.Eventually(t, "what is said of foreign programs", func() error {
-		if got := r.gw.Stats().Degraded[extraAhead]; got != want {
+		if got := r.gw.Stats().Degraded[partAhead]; got != want {
 			return fmt.Errorf("got %q, want %q", got, want)
 		}
 		return nil

@@ -62,10 +62,8 @@ func TestConnectionsOfFormerAddressAreForgotten(t *testing.T) {
 	testnode.Run(t, "ip", "addr", "add", "172.30.0.11/24", "dev", "eth0")
 	testnode.Run(t, "ip", "addr", "add", "fd00:172:30::11/64", "dev", "eth0", "nodad")
 	testnode.Eventually(t, "addresses that are back are no former ones", func() error {
-		r.gw.mu.Lock()
-		defer r.gw.mu.Unlock()
-		if len(r.gw.former) > 0 {
-			return fmt.Errorf("former: %v", r.gw.former)
+		if list := r.gw.former.list(); len(list) > 0 {
+			return fmt.Errorf("former: %v", list)
 		}
 		return nil
 	})

@@ -149,7 +149,7 @@ func testRepair(t *testing.T, r *rig) {
 		})
 		testnode.Run(t, "ip", "addr", "add", "172.30.9.9/24", "dev", "breth0") // the host's, moved there
 		for range 2 {                                                          // the second is taken when the round that the first woke is over
-			r.gw.Kick()
+			r.gw.Trigger()
 			testnode.Eventually(t, "a look at the address", func() error {
 				if len(r.gw.wake) > 0 {
 					return errors.New("not looked yet")

@@ -8,7 +8,7 @@ import (
 	"slices"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 )
 
 // hostHairpin is what the host needs on the bridge to reach OVN: what no socket
@@ -19,9 +19,9 @@ func hostHairpin(n Node, s Settings) link.Hairpin {
 	if s.Layout == Dedicated || s.None {
 		return h
 	}
-	h.MAC, _ = net.ParseMAC(annotation.MasqueradeMAC) // a constant
+	h.MAC, _ = net.ParseMAC(masquerade.MAC) // a constant
 	for _, p := range n.Addresses {
-		m := annotation.MasqueradeOf(p.Addr().Is4())
+		m := masquerade.Of(p.Addr().Is4())
 		h.Addresses = append(h.Addresses, m.Host)
 		h.Neighbours = append(h.Neighbours, m.NextHop)
 		h.Routes = append(h.Routes,
@@ -48,19 +48,19 @@ func withhold(h link.Hairpin, services []netip.Prefix) link.Hairpin {
 // syncHairpin is about the host's side of the bridge, which is up. A route to
 // Services makes the host's sockets talk to them from the masquerade address: where
 // kube-proxy has answered until now, it comes once we do.
-func (g *Gateway) syncHairpin(n Node) error {
-	h := hostHairpin(n, g.s)
-	if !g.extras.settled {
-		h = withhold(h, g.s.ServiceCIDRs)
+func (t *topology) syncHairpin(n Node, settled bool) error {
+	h := hostHairpin(n, t.s)
+	if !settled {
+		h = withhold(h, t.s.ServiceCIDRs)
 	}
 	if len(h.Addresses) == 0 {
 		return nil
 	}
 	// Packets from OVN have the node's own addresses, as seen from the uplink.
-	if err := link.WriteSysctl("net/ipv4/conf/"+g.s.Bridge+"/rp_filter", "2"); err != nil && !errors.Is(err, os.ErrNotExist) {
+	if err := link.WriteSysctl("net/ipv4/conf/"+t.s.Bridge+"/rp_filter", "2"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
-	return link.SyncHairpin(g.s.Bridge, h)
+	return link.SyncHairpin(t.s.Bridge, h)
 }
 
 // Overhead of Geneve as OVN uses it: outer IP, UDP, Geneve with one option,

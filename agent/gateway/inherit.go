@@ -123,12 +123,12 @@ func loadInheritance(rundir string) (inheritance, error) {
 	return in, nil
 }
 
-// giveBack is Cleanup of a node that was taken over. The flows come first: as soon as
+// restoreNode is Cleanup of a node that was taken over. The flows come first: as soon as
 // they are there the node's packets go as they did, with and without programs. Pods,
 // management port, patch ports and the bridge's mapping stay: ovn-kubernetes' node
 // goes on with them.
-func giveBack(ctx context.Context, in inheritance, s Settings, o *ovs.Client, log *slog.Logger) error {
-	if err := returnFlows(ctx, in, s, o, log); err != nil {
+func restoreNode(ctx context.Context, in inheritance, s Settings, o *ovs.Client, log *slog.Logger) error {
+	if err := restoreFlows(ctx, in, s, o, log); err != nil {
 		return fmt.Errorf("give the node back: nothing was changed: %w", err)
 	}
 	idle, err := openIdle(s, log)
@@ -148,10 +148,10 @@ func giveBack(ctx context.Context, in inheritance, s Settings, o *ovs.Client, lo
 	return os.Remove(filepath.Join(s.RunDir, inheritanceFile))
 }
 
-// returnFlows writes those of before. They name ports by numbers: where ports have
+// restoreFlows writes those of before. They name ports by numbers: where ports have
 // got others, as when ovs-vswitchd was restarted, the bridge becomes a switch until
 // ovn-kubernetes' node writes its own.
-func returnFlows(ctx context.Context, in inheritance, s Settings, o *ovs.Client, log *slog.Logger) error {
+func restoreFlows(ctx context.Context, in inheritance, s Settings, o *ovs.Client, log *slog.Logger) error {
 	n, err := ReadNode(s)
 	if err != nil {
 		return err

@@ -72,10 +72,10 @@ func testKeptPortsFollow(t *testing.T, r *rig, served func(r *rig, address strin
 		testnode.Run(t, "ip", "addr", "del", vip.String(), "dev", "lo")
 		await("nobody's again", 6)
 		r.hosts.Store(&[]netip.Addr{vip.Addr()})
-		r.gw.PeersChanged()
+		r.gw.Inputs().PeersChanged()
 		await("another host's", 1)
 		r.hosts.Store(nil)
-		r.gw.PeersChanged()
+		r.gw.Inputs().PeersChanged()
 		await("nobody's once more", 6)
 		r.stop()
 	}

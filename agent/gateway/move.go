@@ -59,51 +59,92 @@ func Recover(ctx context.Context, s Settings, o *ovs.Client) error {
 	return err
 }
 
-// join makes the uplink a port of the bridge and moves the host's addresses to
-// the bridge. What decides whose a packet is changes over at the moment OVS has the
-// uplink: before that moment the one for the layout of before is right, after it
-// the new one, and to pass everything meanwhile would have the host's stack
-// reset OVN's connections.
-func (g *Gateway) join(ctx context.Context, h Host, n Node) error {
-	own := func(a link.Address) bool { return a.Device == g.s.Uplink && !a.LinkLocal }
+// transfer is what becomes of the uplink.
+type transfer int
+
+const (
+	stay  transfer = iota
+	join           // the uplink becomes a port of the bridge
+	leave          // the uplink gets the host's addresses back
+)
+
+// due returns what the layout wants done. In layout dedicated syncBridge makes the uplink a port:
+// no addresses are moved.
+func (t *topology) due(ctx context.Context, h Host) (transfer, error) {
+	if err := shared(h, t.s); err != nil {
+		return stay, err
+	}
+	if t.s.Layout == Direct && moved(t.s) {
+		return leave, nil
+	}
+	member, err := checkBridge(ctx, t.ovs, t.s.Wiring)
+	// After a reboot OVSDB still has the uplink as a port, and the boot has
+	// given it the addresses.
+	if err != nil || t.s.Layout != Bridged || member && !misplaced(h, t.s) {
+		return stay, err
+	}
+	return join, nil
+}
+
+// joinBridge makes the uplink a port of the bridge and moves the host's addresses to the bridge.
+// prepare does what is slow, before. carry changes the backend over at the moment OVS has the
+// uplink: before that moment the backend for the layout of before is right, after it the new one.
+// Passing everything meanwhile would have the host's stack reset OVN's connections.
+func (t *topology) joinBridge(ctx context.Context, h Host, prepare func() error, carry func(context.Context) error) error {
+	own := func(a link.Address) bool { return a.Device == t.s.Uplink && !a.LinkLocal }
 	if !slices.ContainsFunc(h.Addresses, own) {
-		return g.rejoin(ctx, h)
+		return t.rejoin(ctx, h)
 	}
-	if g.s.VLAN != 0 { // the host's network has no tag, so behind one the host would be cut off
-		return fmt.Errorf("gateway VLAN %d: the host's addresses are on %s itself: put them on bridge %s, behind the tag, first", g.s.VLAN, g.s.Uplink, g.s.Bridge)
+	if t.s.VLAN != 0 { // the host's network has no tag, so behind one the host would be cut off
+		return fmt.Errorf("gateway VLAN %d: the host's addresses are on %s itself: put them on bridge %s, behind the tag, first", t.s.VLAN, t.s.Uplink, t.s.Bridge)
 	}
-	if err := g.moves.next(time.Now()); err != nil {
+	if err := t.moves.next(time.Now()); err != nil {
 		return err
 	}
-	// What is slow comes first: loading programs takes a second or more.
-	if err := g.prepareMove(h, n); err != nil {
+	if h.Bridge != nil && t.s.Userspace() { // tunnels end at the host's address now
+		if err := link.SyncAddresses(t.s.Bridge, nil); err != nil {
+			return err
+		}
+	}
+	if err := prepare(); err != nil {
 		return err
 	}
-	g.applied.moving = true
-	defer func() { g.applied.moving = false }()
-	o := mover(g.s, g.ovs)
-	o.Log = g.log
-	o.Carry = g.carry
-	g.log.Info("moving the host's addresses to the bridge", "uplink", g.s.Uplink, "bridge", g.s.Bridge)
+	o := mover(t.s, t.ovs)
+	o.Log, o.Carry = t.log, carry
+	t.log.Info("moving the host's addresses to the bridge", "uplink", t.s.Uplink, "bridge", t.s.Bridge)
 	if err := nicbridge.Move(ctx, o); err != nil {
 		return err
 	}
-	g.flows.Store(true)
+	t.flows.invalidate()
 	return nil
 }
 
-// rejoin is join for an uplink without addresses, which somebody has taken out of the
-// bridge, or whose bridge somebody has deleted with the host's addresses.
-func (g *Gateway) rejoin(ctx context.Context, h Host) error {
+// leaveBridge takes the uplink out of the bridge and gives it the host's addresses back. before
+// changes the backend over, just before.
+func (t *topology) leaveBridge(ctx context.Context, before func() error) error {
+	o := mover(t.s, t.ovs)
+	o.Log = t.log
+	o.Switch = handover{Switch: ovs.HostSwitch{Client: t.ovs, DatapathType: t.s.Datapath}, before: before}
+	t.log.Info("giving the uplink its addresses back", "uplink", t.s.Uplink, "bridge", t.s.Bridge)
+	if err := nicbridge.Restore(ctx, o); err != nil {
+		return err
+	}
+	t.flows.invalidate()
+	return nil
+}
+
+// rejoin is joinBridge for an uplink without addresses: it was taken out of the bridge, or the
+// bridge was deleted with the host's addresses.
+func (t *topology) rejoin(ctx context.Context, h Host) error {
 	switch {
-	case len(nodeOf(h, g.s).Addresses) > 0:
-		g.repaired("uplink_port")
-		g.flows.Store(true)
-		return HostSwitch(g.ovs, g.s.Datapath, g.s.PinDir).AddPort(ctx, g.s.Bridge, g.s.Uplink)
-	case moved(g.s):
-		return Recover(ctx, g.s, g.ovs)
+	case len(nodeOf(h, t.s).Addresses) > 0:
+		t.record.repaired("uplink_port")
+		t.flows.invalidate()
+		return HostSwitch(t.ovs, t.s.Datapath, t.s.PinDir).AddPort(ctx, t.s.Bridge, t.s.Uplink)
+	case moved(t.s):
+		return Recover(ctx, t.s, t.ovs)
 	default:
-		return fmt.Errorf("uplink %s is no port of bridge %s and has no addresses that could be moved there", g.s.Uplink, g.s.Bridge)
+		return fmt.Errorf("uplink %s is no port of bridge %s and has no addresses that could be moved there", t.s.Uplink, t.s.Bridge)
 	}
 }
 
@@ -126,76 +167,5 @@ func (m *moves) next(now time.Time) error {
 	}
 	m.again = now.Add(firstMoveWait << min(m.tried, mostDoublings))
 	m.tried++
-	return nil
-}
-
-func (g *Gateway) prepareMove(h Host, n Node) error {
-	if h.Bridge != nil && g.s.Userspace() { // tunnels end at the host's address now
-		if err := link.SyncAddresses(g.s.Bridge, nil); err != nil {
-			return err
-		}
-	}
-	if g.s.Backend == EBPF {
-		return g.open(programConfig(h, n, g.s, facts{}))
-	}
-	if g.applied.dropped || !hooked(g.s.PinDir) {
-		return nil
-	}
-	var err error
-	g.idle, err = openIdle(g.s, g.log)
-	return err
-}
-
-// carry is called when the uplink has just become a port: flows first, which
-// carry the host whatever the programs do, then the programs.
-func (g *Gateway) carry(ctx context.Context) error {
-	h, err := g.observe()
-	if err != nil {
-		return err
-	}
-	st := g.state(h, nodeOf(h, g.s))
-	if err := errors.Join(g.syncSteal(h.Uplink.Index), g.carryFlows(ctx, st)); err != nil {
-		return err
-	}
-	if g.s.Backend == EBPF {
-		return g.syncPrograms(ctx, st)
-	}
-	return g.dropPrograms()
-}
-
-// carryFlows writes the flows while vswitchd may still be busy with the port.
-func (g *Gateway) carryFlows(ctx context.Context, st state) error {
-	var err error
-	for range 5 {
-		if err = g.syncFlows(ctx, st); err == nil {
-			return nil
-		}
-		select {
-		case <-ctx.Done():
-			return err
-		case <-time.After(100 * time.Millisecond):
-		}
-	}
-	return err
-}
-
-// leave takes the uplink out of the bridge again and gives it the host's
-// addresses back.
-func (g *Gateway) leave(ctx context.Context, h Host) error {
-	st := g.state(h, nodeOf(h, g.s.placed(Bridged))) // where the addresses are now
-	if err := g.open(st.config); err != nil {
-		return err
-	}
-	o := mover(g.s, g.ovs)
-	o.Log = g.log
-	o.Switch = handover{
-		Switch: ovs.HostSwitch{Client: g.ovs, DatapathType: g.s.Datapath},
-		before: func() error { return g.syncPrograms(ctx, st) },
-	}
-	g.log.Info("giving the uplink its addresses back", "uplink", g.s.Uplink, "bridge", g.s.Bridge)
-	if err := nicbridge.Restore(ctx, o); err != nil {
-		return err
-	}
-	g.flows.Store(true)
 	return nil
 }

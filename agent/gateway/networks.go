@@ -11,7 +11,7 @@ const shortestInternal = 8
 // internal are the cluster's own networks, which are never on the wire: the host routes them to
 // the management port or the bridge. Pods that are known outside are on it.
 func internal(s Settings, f facts) []netip.Prefix {
-	out := slices.Concat(s.ServiceCIDRs, masquerade(), f.joins) // joins is a Node's annotation
+	out := slices.Concat(s.ServiceCIDRs, masqueradeNetworks(), f.joins) // joins is a Node's annotation
 	out = slices.DeleteFunc(out, func(p netip.Prefix) bool { return p.Bits() < shortestInternal })
 	if !s.Routable {
 		out = append(out, s.PodCIDRs...)
@@ -26,7 +26,7 @@ func external(h Host, n Node, s Settings, f facts) []netip.Prefix {
 	out := append(slices.Clone(n.Addresses), bridgeAddresses(s)...)
 	for _, a := range h.Addresses {
 		ip := a.Prefix.Addr()
-		if a.Device == s.HostDevice() && !a.LinkLocal && !within(masquerade(), ip) && (ip.Is4() || !a.Dynamic) {
+		if a.Device == s.HostDevice() && !a.LinkLocal && !within(masqueradeNetworks(), ip) && (ip.Is4() || !a.Dynamic) {
 			out = append(out, a.Prefix)
 		}
 	}

@@ -3,129 +3,40 @@ package gateway
 import (
 	"context"
 	"fmt"
-	"net/netip"
 	"reflect"
-	"slices"
+	"sync"
+	"sync/atomic"
 	"time"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"golang.org/x/sync/errgroup"
+
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// clsactFuncs attach where the kernel has no tcx.
-func clsactFuncs() bpf.ClsactFuncs {
-	return bpf.ClsactFuncs{
-		Attach: link.AttachClsact, Detach: link.DetachClsact,
-		AttachAt: link.AttachClsactAt, DetachAt: link.DetachClsactAt, Attached: link.ClsactAttachedAt,
-	}
+// programs are the backend of eBPF programs at uplink and bridge. The flows beside them are static.
+type programs struct {
+	parts
+	leftover leftover
+
+	gw      *bpf.Gateway // nil: not loaded yet
+	config  bpf.Config   // written to gw
+	uplink  int          // ifindex attached to, 0 = none
+	bridge  int
+	cleared bool // Cluster.None: front ends of an earlier agent are gone
+
+	probing sync.Mutex                  // one look at a time at what is attached
+	guarded atomic.Pointer[bpf.Gateway] // has been attached everywhere
 }
 
-// syncPrograms loads once and then keeps settings, tables and attachments
-// right: tables before settings, settings before the attachment that uses them.
-func (g *Gateway) syncPrograms(ctx context.Context, st state) error {
-	if err := g.open(st.config); err != nil {
-		return err
-	}
-	if err := g.bpf.SyncAddrs(st.addrs); err != nil {
-		return err
-	}
-	g.syncHostProtos()
-	if err := g.clearServices(); err != nil {
-		return err
-	}
-	g.openExtras()
-	if err := g.syncSockets(); err != nil {
-		return err
-	}
-	if err := g.writeServices(); err != nil {
-		return err
-	}
-	if err := g.seedFlows(ctx, st.node); err != nil { // nothing slow stands between this and the attachment
-		return err
-	}
-	if !reflect.DeepEqual(st.config, g.applied.config) {
-		if err := g.bpf.SetConfig(st.config); err != nil {
-			return err
-		}
-		if g.applied.complete {
-			g.log.Info("settings of the programs changed", "config", st.config)
-		}
-		g.applied.config = st.config
-	}
-	return g.attach(st.host)
+// run wakes the gateway's loop when a program that was attached no longer is, or flows are lost.
+func (p *programs) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return p.flows.run(ctx) })
+	group.Go(func() error { return p.guard(ctx) })
+	return group.Wait()
 }
 
-func (g *Gateway) open(config bpf.Config) error {
-	if g.bpf != nil {
-		return nil
-	}
-	gw, err := bpf.Open(bpf.Options{
-		PinDir: g.s.PinDir, Config: config, Log: g.log, Clsact: clsactFuncs(), ForceClsact: g.s.forceClsact,
-		CountServices: g.s.CountServices,
-	})
-	if err != nil {
-		return err
-	}
-	g.bpf, g.applied.config = gw, config
-	g.counting.Store(gw)
-	return nil
-}
-
-// attach puts the programs where they belong, the bridge's first: what the
-// uplink's hands over must find it.
-func (g *Gateway) attach(h Host) error {
-	onUplink, onBridge, err := g.isAttached(g.bpf)
-	if err != nil {
-		return err
-	}
-	if h.Bridge != nil && (!onBridge || g.applied.bridge != h.Bridge.Index) {
-		if err := g.bpf.AttachBridge(h.Bridge.Index); err != nil {
-			return err
-		}
-		g.attached("attach_bridge", &g.applied.bridge, h.Bridge.Index)
-	}
-	if !onUplink || g.applied.uplink != h.Uplink.Index {
-		if err := g.bpf.AttachUplink(h.Uplink.Index); err != nil {
-			return err
-		}
-		g.attached("attach_uplink", &g.applied.uplink, h.Uplink.Index)
-	}
-	if h.Bridge != nil {
-		g.guarded.Store(g.bpf)
-	}
-	g.checkAhead(h.Uplink.Index)
-	return nil
-}
-
-// checkAhead says when somebody's program stands before ours on the uplink: it
-// may let packets past ours. Ours is attached at the head, so that it decides
-// before others who take what is the host's; who comes later may stand before it,
-// and is not fought.
-func (g *Gateway) checkAhead(uplink int) {
-	n, err := g.bpf.Ahead(uplink)
-	if err == nil && n > 0 {
-		err = fmt.Errorf("%d foreign tcx programs before ours on %s", n, g.s.Uplink)
-	}
-	g.degraded(extraAhead, err)
-}
-
-// attached notes that a program is on the device of that index; to is where.
-func (g *Gateway) attached(part string, to *int, index int) {
-	if *to != 0 {
-		g.repaired(part)
-	}
-	*to = index
-	g.log.Info("program attached", "part", part, "ifindex", index)
-}
-
-func (g *Gateway) isAttached(p *bpf.Gateway) (uplink, bridge bool, err error) {
-	g.probe.Lock()
-	defer g.probe.Unlock()
-	return p.Attached()
-}
-
-// guard wakes the loop when a program that was attached no longer is.
-func (g *Gateway) guard(ctx context.Context) error {
+func (p *programs) guard(ctx context.Context) error {
 	ticker := time.NewTicker(attachedCheck)
 	defer ticker.Stop()
 	for {
@@ -134,95 +45,178 @@ func (g *Gateway) guard(ctx context.Context) error {
 			return nil
 		case <-ticker.C:
 		}
-		p := g.guarded.Load()
-		if p == nil {
+		gw := p.guarded.Load()
+		if gw == nil {
 			continue
 		}
-		if uplink, bridge, err := g.isAttached(p); err != nil || !uplink || !bridge {
-			g.guarded.Store(nil) // until they are attached again
-			g.wake.Kick()
+		if uplink, bridge, err := p.attached(gw); err != nil || !uplink || !bridge {
+			p.guarded.Store(nil) // until they are attached again
+			p.wake.Trigger()
 		}
 	}
 }
 
-// syncSockets looks for sockets of the host inside the SNAT range. The range
-// is reserved, so new ones come only from an explicit bind: now and then is
-// often enough. Where the kernel does not list them, programs ask it at every
-// packet; flows cannot, and it is an error.
-func (g *Gateway) syncSockets() error {
-	if time.Since(g.applied.socketsAt) < resync {
-		return nil
-	}
-	sockets, scan := link.Sockets(g.s.SNATPorts.First, g.s.SNATPorts.Last)
-	g.degraded(extraScan, scan)
-	if scan != nil && g.bpf == nil {
-		return scan
-	}
-	if err := g.syncGate(); err != nil {
-		return err
-	}
-	if scan != nil {
-		g.applied.socketsAt = time.Now()
-		return nil
-	}
-	now := listeners(sockets)
-	for _, s := range now {
-		if !slices.Contains(listeners(g.applied.sockets), s) {
-			g.log.Warn("a host socket listens inside the SNAT port range; it wins over pods there, at a cost per packet",
-				"local", s.Local, "protocol", s.Proto)
-		}
-	}
-	g.applied.sockets, g.applied.socketsAt = sockets, time.Now()
-	g.mu.Lock()
-	g.stats.Listeners = len(now)
-	g.mu.Unlock()
-	return nil
+func (p *programs) attached(gw *bpf.Gateway) (uplink, bridge bool, err error) {
+	p.probing.Lock()
+	defer p.probing.Unlock()
+	return gw.Attached()
 }
 
-// pass makes the programs leave everything to the host.
-func (g *Gateway) pass() error {
-	if g.bpf == nil || g.applied.config.Bridge == 0 {
-		return nil
-	}
-	c := g.applied.config
-	c.Bridge = 0
-	if err := g.bpf.SetConfig(c); err != nil {
+// sync has the programs in place before the flows, which give them OVN's packets.
+func (p *programs) sync(ctx context.Context, st state) error {
+	if err := p.syncHooks(ctx, st); err != nil || st.host.Bridge == nil {
 		return err
 	}
-	g.applied.config = c
-	return nil
+	return p.syncFlows(ctx, st)
 }
 
-// dropPrograms takes programs of ours off a node whose flows do their work now.
-func (g *Gateway) dropPrograms() error {
-	if g.applied.dropped {
-		return nil
-	}
-	if !hooked(g.s.PinDir) { // pinned is at most what the host's sockets go on with
-		err := removeFilters()
-		g.applied.dropped = err == nil
+func (p *programs) syncFlows(ctx context.Context, st state) error {
+	return p.flows.sync(ctx, st, p.flows.static)
+}
+
+// syncHooks loads once and then keeps settings, tables and attachments right: tables before
+// settings, settings before the attachment that uses them.
+func (p *programs) syncHooks(ctx context.Context, st state) error {
+	if err := p.prepare(st.config); err != nil {
 		return err
 	}
-	idle := g.idle
-	if g.idle = nil; idle == nil {
-		var err error
-		if idle, err = openIdle(g.s, g.log); err != nil {
+	if err := p.gw.SyncAddrs(st.addrs); err != nil {
+		return err
+	}
+	p.host.syncProtos(p.gw)
+	if err := p.clearServices(); err != nil {
+		return err
+	}
+	p.services.openHost(true)
+	p.host.openGate()
+	if err := p.host.syncSockets(p.gw); err != nil {
+		return err
+	}
+	if err := p.services.write(p.withServices()); err != nil {
+		return err
+	}
+	if err := p.tracker.seed(ctx, p.gw, st.node); err != nil { // nothing slow stands between this and the attachment
+		return err
+	}
+	if !reflect.DeepEqual(st.config, p.config) {
+		if err := p.gw.SetConfig(st.config); err != nil {
 			return err
 		}
+		if st.repair {
+			p.log.Info("settings of the programs changed", "config", st.config)
+		}
+		p.config = st.config
 	}
-	err := takeDown(idle)
-	g.applied.dropped = err == nil
+	return p.attach(st.host)
+}
+
+// prepare loads the programs, which takes a second or more.
+func (p *programs) prepare(config bpf.Config) error {
+	if p.gw != nil {
+		return nil
+	}
+	gw, err := bpf.Open(bpf.Options{
+		PinDir: p.s.PinDir, Config: config, Log: p.log, Clsact: clsactFuncs(), ForceClsact: p.s.forceClsact,
+		CountServices: p.s.CountServices,
+	})
+	if err != nil {
+		return err
+	}
+	p.gw, p.config = gw, config
+	return nil
+}
+
+// withServices returns the programs that have front ends of Services: none on a node without a
+// gateway.
+func (p *programs) withServices() *bpf.Gateway {
+	if p.s.None {
+		return nil
+	}
+	return p.gw
+}
+
+// clearServices removes, from a node without a gateway, the front ends that an earlier agent had.
+func (p *programs) clearServices() error {
+	if !p.s.None || p.cleared {
+		return nil
+	}
+	err := p.gw.SyncServices(nil)
+	p.cleared = err == nil
 	return err
 }
 
-// nodeAddrs are those with NodePorts: all of the node's own, as in the
-// controller's load balancers, and the gateway router's.
-func nodeAddrs(n Node) []netip.Addr {
-	out := addrsOf(n.HostCIDRs)
-	for _, a := range addrsOf(n.Addresses) {
-		if !slices.Contains(out, a) {
-			out = append(out, a)
-		}
+// attach puts the programs where they belong, the bridge's first: what the uplink's hand over must
+// find it.
+func (p *programs) attach(h Host) error {
+	onUplink, onBridge, err := p.attached(p.gw)
+	if err != nil {
+		return err
 	}
-	return out
+	if h.Bridge != nil && (!onBridge || p.bridge != h.Bridge.Index) {
+		if err := p.gw.AttachBridge(h.Bridge.Index); err != nil {
+			return err
+		}
+		p.noteAttached("attach_bridge", &p.bridge, h.Bridge.Index)
+	}
+	if !onUplink || p.uplink != h.Uplink.Index {
+		if err := p.gw.AttachUplink(h.Uplink.Index); err != nil {
+			return err
+		}
+		p.noteAttached("attach_uplink", &p.uplink, h.Uplink.Index)
+	}
+	if h.Bridge != nil {
+		p.guarded.Store(p.gw)
+	}
+	p.checkAhead(h.Uplink.Index)
+	return nil
+}
+
+// noteAttached notes that a program is on the device of that index; to is where.
+func (p *programs) noteAttached(part string, to *int, index int) {
+	if *to != 0 {
+		p.record.repaired(part)
+	}
+	*to = index
+	p.log.Info("program attached", "part", part, "ifindex", index)
+}
+
+// checkAhead reports a foreign program that stands before ours on the uplink: it may let packets
+// past ours. Ours is attached at the head, so that it decides before others that take the host's
+// packets. A program that is attached later may stand before it, and stays there.
+func (p *programs) checkAhead(uplink int) {
+	n, err := p.gw.Ahead(uplink)
+	if err == nil && n > 0 {
+		err = fmt.Errorf("%d foreign tcx programs before ours on %s", n, p.s.Uplink)
+	}
+	p.record.degraded(partAhead, err)
+}
+
+func (p *programs) pass() error {
+	if p.gw == nil || p.config.Bridge == 0 {
+		return nil
+	}
+	c := p.config
+	c.Bridge = 0
+	if err := p.gw.SetConfig(c); err != nil {
+		return err
+	}
+	p.config = c
+	return nil
+}
+
+func (p *programs) detach() error {
+	p.guarded.Store(nil)
+	return p.leftover.drop()
+}
+
+func (p *programs) counters(context.Context) ([]bpf.Counter, error) {
+	return bpf.ReadCounters(p.s.PinDir)
+}
+
+func (p *programs) close() error {
+	p.host.close()
+	if p.gw == nil {
+		return nil
+	}
+	return p.gw.Close()
 }

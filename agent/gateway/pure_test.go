@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
@@ -186,14 +187,13 @@ func TestServiceAddresses(t *testing.T) {
 			t.Errorf("host-cidrs %v", n.HostCIDRs)
 		}
 	}
-	sn := newServing(Source{Zone: func() string { return "" }}).serviceNode(h, n, s, facts{})
+	sn := Source{Zone: func() string { return "" }}.serviceNode(h, n, s, facts{})
 	for _, a := range sn.Own {
 		if within(s.ServiceCIDRs, a) {
 			t.Errorf("sockets' own addresses %v", sn.Own)
 		}
 	}
 	st := newState(h, n, s, facts{})
-	st.setAddrs(facts{}, nil)
 	for _, a := range h.Addresses {
 		if st.addrs[a.Prefix.Addr()] != bpf.AddrHost {
 			t.Errorf("%s is not the host's to the gateway", a.Prefix.Addr())
@@ -209,10 +209,9 @@ func TestServiceAddresses(t *testing.T) {
 // node has it by now.
 func TestFormerAddresses(t *testing.T) {
 	addr := netip.MustParseAddr
-	f := facts{peers: []netip.Addr{addr("192.0.2.2")}, former: []netip.Addr{addr("192.0.2.1"), addr("192.0.2.2"), addr("192.0.2.3"), addr("192.0.2.4")}}
+	f := facts{vips: []netip.Addr{addr("192.0.2.3")}, peers: []netip.Addr{addr("192.0.2.2")}, former: []netip.Addr{addr("192.0.2.1"), addr("192.0.2.2"), addr("192.0.2.3"), addr("192.0.2.4")}}
 	h := Host{Addresses: []link.Address{address("192.0.2.4/24", "eth0")}}
 	st := newState(h, Node{}, Settings{}, f)
-	st.setAddrs(f, []netip.Addr{addr("192.0.2.3")})
 	want := map[netip.Addr]bpf.AddrKind{
 		addr("192.0.2.1"): bpf.AddrFormer, addr("192.0.2.2"): bpf.AddrPeer, addr("192.0.2.3"): bpf.AddrVIP, addr("192.0.2.4"): bpf.AddrHost,
 	}
@@ -223,14 +222,14 @@ func TestFormerAddresses(t *testing.T) {
 
 // How many former addresses are kept is bounded; those that were looked for longest go first.
 func TestFormerAddressesAreBounded(t *testing.T) {
-	g := New(Options{Log: slog.New(slog.DiscardHandler), Changed: func() {}})
-	g.Forget([]netip.Addr{netip.MustParseAddr("192.0.2.1")})
-	g.former[netip.MustParseAddr("192.0.2.1")] = flushes
+	f := newFormer("", loop.NewSignal(), slog.New(slog.DiscardHandler))
+	f.add([]netip.Addr{netip.MustParseAddr("192.0.2.1")})
+	f.addrs[netip.MustParseAddr("192.0.2.1")] = flushes
 	for i := range maxFormer {
-		g.Forget([]netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})})
+		f.add([]netip.Addr{netip.AddrFrom4([4]byte{198, 51, 100, byte(i)})})
 	}
-	if _, kept := g.former[netip.MustParseAddr("192.0.2.1")]; kept || len(g.former) != maxFormer {
-		t.Errorf("%d kept, the oldest among them: %t", len(g.former), kept)
+	if list := f.list(); slices.Contains(list, netip.MustParseAddr("192.0.2.1")) || len(list) != maxFormer {
+		t.Errorf("kept %v, without the oldest want %d", list, maxFormer)
 	}
 }
 

@@ -113,7 +113,7 @@ func (r *rig) begin() {
 			},
 		},
 	})
-	r.gw.SetInSync(true)
+	r.gw.Inputs().SetInSync(true)
 	ended := make(chan error, 1)
 	go func() { ended <- r.gw.Run(ctx) }()
 	r.stop = func() {

@@ -56,15 +56,15 @@ func TestSeededBeforeAttached(t *testing.T) {
 // TestAwaitsConntrack: as long as ovs-vswitchd does not say which connections are
 // OVN's nothing is attached, but no longer than a while.
 func TestAwaitsConntrack(t *testing.T) {
-	g := New(Options{Settings: Settings{Wiring: Wiring{Datapath: ovs.DatapathNetdev}, OVSRunDir: t.TempDir()}, Log: slog.New(slog.DiscardHandler)})
-	if err := g.syncTracking(t.Context(), Node{}); err == nil || !strings.Contains(err.Error(), "connections of before are not known") {
+	tr := newTestTracker(Settings{Wiring: Wiring{Datapath: ovs.DatapathNetdev}, OVSRunDir: t.TempDir()})
+	if err := tr.sync(t.Context(), Node{}); err == nil || !strings.Contains(err.Error(), "connections of before are not known") {
 		t.Errorf("without ovs-vswitchd: %v", err)
 	}
-	g.tracking.since = time.Now().Add(-firstDump)
-	if err := g.syncTracking(t.Context(), Node{}); err != nil || g.tracking.known {
-		t.Errorf("a while later: %v, known %t", err, g.tracking.known)
+	tr.since = time.Now().Add(-firstDump)
+	if err := tr.sync(t.Context(), Node{}); err != nil || tr.known {
+		t.Errorf("a while later: %v, known %t", err, tr.known)
 	}
-	if g.Stats().Degraded[extraTracking] == "" {
+	if tr.record.read().Degraded[partTracking] == "" {
 		t.Error("it is not said that conntrack cannot be read")
 	}
 }

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"log/slog"
 	"net/netip"
 	"slices"
 	"testing"
@@ -11,6 +12,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 )
 
@@ -154,8 +156,60 @@ func TestGone(t *testing.T) {
 	gone("10.240.0.8:8080", "[fd00:10:244::8]:8080")
 }
 
+// TestServicesOwnLoop: the loop of Services writes what a changed Service changes. It leaves a round to
+// the gateway's loop before the first one, when an address of a Service comes or goes, after an
+// error, and where flows have the front ends.
+func TestServicesOwnLoop(t *testing.T) {
+	r := newServingRig(t)
+	log := slog.New(slog.DiscardHandler)
+	s := &Services{
+		s: Settings{Wiring: Wiring{Backend: EBPF}}, log: log, record: newRecorder(log),
+		own: loop.NewSignal(), wake: loop.NewSignal(), changed: func() {}, serving: r.serving,
+	}
+	round := func() {
+		t.Helper()
+		if r.plan(r.node); s.write(r.to.gateway) != nil {
+			t.Error("not written")
+		}
+	}
+	check := func(what string, alone bool, entries int) {
+		t.Helper()
+		if got := s.update(); got != alone {
+			t.Errorf("%s: without a round of the gateway: %t, want %t", what, got, alone)
+		}
+		if got := r.entries(t); got != entries {
+			t.Errorf("%s: %d front ends, want %d", what, got, entries)
+		}
+	}
+	r.set(serviceKey(4), numbered(4, 1))
+	check("before the first round", false, 0)
+	round()
+	check("nothing changed", true, 3)
+	r.set(serviceKey(8), numbered(8, 1))
+	check("a node port", true, 6)
+	r.set(serviceKey(10), numbered(10, 1))
+	check("a load balancer's address", false, 6)
+	check("and again", false, 6)
+	round()
+	r.set(serviceKey(8), service.Objects{})
+	check("a Service that goes", true, 4)
+	r.set(serviceKey(10), service.Objects{})
+	check("an address that goes", false, 4)
+	round()
+	s.s.Layout, s.s.Backend = Bridged, OpenFlow
+	check("flows", false, 3)
+	s.s.Backend = EBPF
+	r.to.gateway.Close()
+	r.set(serviceKey(8), numbered(8, 1))
+	for range 2 {
+		if s.update() {
+			t.Error("written to closed tables")
+		}
+	}
+}
+
 func TestServiceNode(t *testing.T) {
-	s := newServing(Source{Node: "node1", Zone: func() string { return "zone1" }})
+	s := Source{Node: "node1", Zone: func() string { return "zone1" }}
 	h := Host{Addresses: []link.Address{address("172.30.0.11/24", "eth0"), address("fe80::1/64", "eth0"), address("10.244.0.2/24", "ovn-k8s-mp0")}}
 	n := Node{
 		Addresses: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")},

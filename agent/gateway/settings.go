@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"cmp"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -87,6 +88,12 @@ func (w Wiring) HostDevice() string {
 	default:
 		return w.Uplink
 	}
+}
+
+// Defaulted returns the settings with the default layout and backend where none is given.
+func (s Settings) Defaulted() Settings {
+	s.Layout, s.Backend = cmp.Or(s.Layout, Direct), cmp.Or(s.Backend, EBPF)
+	return s
 }
 
 // Validate returns what does not go together, joined.

@@ -7,20 +7,24 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 )
 
-// facts are what the gateway is told by others.
+// facts are what a state is made of, beside host and settings.
 type facts struct {
-	inSync bool           // ovn-controller knows what the southbound database says
+	inSync bool           // ovn-controller has the southbound database's contents
 	peers  []netip.Addr   // other nodes' addresses
 	former []netip.Addr   // that were the host's, and are not any more
 	hosts  []netip.Addr   // all that are known of other nodes' hosts, sorted
 	joins  []netip.Prefix // the networks of the gateway routers
 	pods   []netip.Prefix // this node's pod subnets
+
+	vips   []netip.Addr  // that OVN has by Services
+	taken  []bpf.FlowKey // connections of before a takeover that are OVN's
+	unread bool          // conntrack was not read yet: there may be such connections
+	repair bool          // everything was right once: what is corrected now is a repair
 }
 
 // state is all that decides whose a packet is, for either backend.
@@ -30,15 +34,15 @@ type state struct {
 	config bpf.Config
 	addrs  map[netip.Addr]bpf.AddrKind
 	flows  []bpf.FlowKey // OVN's, with ports outside the SNAT range
+	repair bool          // everything was right once
 }
 
+// newState returns the state of a node. An address that would be of several kinds is of the first:
+// host, VIP, peer, former. Until conntrack was read, the connections that an earlier agent has
+// taken over still count.
 func newState(h Host, n Node, s Settings, f facts) state {
-	return state{host: h, node: n, config: programConfig(h, n, s, f), addrs: map[netip.Addr]bpf.AddrKind{}}
-}
-
-// setAddrs enters whose each address is. One that would be of several kinds is
-// of the first: host, VIP, peer, former.
-func (st *state) setAddrs(f facts, vips []netip.Addr) {
+	st := state{host: h, node: n, config: programConfig(h, n, s, f), addrs: map[netip.Addr]bpf.AddrKind{}, flows: f.taken, repair: f.repair}
+	st.config.Takeover = f.unread || len(f.taken) > 0
 	enter := func(kind bpf.AddrKind, addrs []netip.Addr) {
 		for _, a := range addrs {
 			if _, taken := st.addrs[a]; !taken {
@@ -46,10 +50,11 @@ func (st *state) setAddrs(f facts, vips []netip.Addr) {
 			}
 		}
 	}
-	enter(bpf.AddrHost, hostAddrs(st.host))
-	enter(bpf.AddrVIP, vips)
+	enter(bpf.AddrHost, hostAddrs(h))
+	enter(bpf.AddrVIP, f.vips)
 	enter(bpf.AddrPeer, f.peers)
 	enter(bpf.AddrFormer, f.former)
+	return st
 }
 
 // programConfig returns the programs' settings. Without a bridge that is up,
@@ -60,7 +65,7 @@ func programConfig(h Host, n Node, s Settings, f facts) bpf.Config {
 		Node4: n.Address(true), Node6: n.Address(false),
 		SNATPorts: s.SNATPorts, GenevePort: genevePort,
 		ServiceCIDRs: s.ServiceCIDRs, PodCIDRs: s.PodCIDRs,
-		Masquerade: masquerade(), Layout: layouts[s.Layout], VLAN: s.VLAN,
+		Masquerade: masqueradeNetworks(), Layout: layouts[s.Layout], VLAN: s.VLAN,
 		Internal: internal(s, f), External: external(h, n, s, f),
 		Local: s.Local, BFD: s.BFD, InSync: f.inSync,
 	}
@@ -81,63 +86,37 @@ func programConfig(h Host, n Node, s Settings, f facts) bpf.Config {
 
 var layouts = map[Layout]bpf.Layout{"": bpf.Direct, Direct: bpf.Direct, Bridged: bpf.Bridged, Dedicated: bpf.Dedicated}
 
-func masquerade() []netip.Prefix {
-	return []netip.Prefix{annotation.MasqueradeOf(true).Subnet, annotation.MasqueradeOf(false).Subnet}
+func masqueradeNetworks() []netip.Prefix {
+	return []netip.Prefix{masquerade.Of(true).Subnet, masquerade.Of(false).Subnet}
 }
 
 // input is the state as the OpenFlow backend wants it.
 func (st state) input(ports openflow.Ports, services map[bpf.ServiceKey]bpf.ServiceOwner, sockets []link.Socket, protos []bpf.NSKey) openflow.Input {
-	c := st.config
-	in := openflow.Input{
-		Ports: ports, Hairpin: st.hairpin(),
-		Config: &verdict.Config{
-			Connected: c.Uplink != 0 && c.Bridge != 0, NodeMAC: verdict.MAC(c.NodeMAC), Node4: c.Node4, Node6: c.Node6,
-			SNATFirst: c.SNATPorts.First, SNATLast: c.SNATPorts.Last, GenevePort: c.GenevePort, EncapIP: c.EncapIP,
-			ServiceCIDRs: c.ServiceCIDRs, PodCIDRs: c.PodCIDRs, RoutablePods: c.RoutablePods, Masquerade: c.Masquerade,
-			Internal: c.Internal, External: c.External,
-			Mode: verdict.Mode{VLAN: c.VLAN, Local: c.Local, BFD: c.BFD, InSync: c.InSync, Takeover: c.Takeover, MTU: c.MTU},
-		},
-		Tables: &verdict.Tables{
-			Addrs: map[netip.Addr]verdict.AddrKind{}, Services: map[verdict.ServiceKey]verdict.ServiceOwner{},
-			HostProtos: map[verdict.NSKey]bool{}, Flows: map[verdict.FlowKey]time.Duration{},
-		},
-	}
-	for a, k := range st.addrs {
-		in.Tables.Addrs[a] = addrKinds[k]
-	}
-	for k, o := range services {
-		in.Tables.Services[verdict.ServiceKey(k)] = serviceOwners[o]
-	}
+	e := bpf.Entries{Addrs: st.addrs, Services: services, Protos: map[bpf.NSKey]bool{}, Takeover: map[bpf.FlowKey]time.Duration{}}
 	for _, k := range protos {
-		in.Tables.HostProtos[verdict.NSKey{Remote: k.Remote, Proto: k.Proto}] = true
+		e.Protos[k] = true
 	}
 	for _, k := range st.flows {
-		in.Tables.Flows[verdict.FlowKey(k)] = 0
+		e.Takeover[k] = 0
 	}
+	in := openflow.Input{Ports: ports, Hairpin: st.hairpin(), Config: VerdictConfig(st.config), Tables: VerdictTables(e)}
 	for _, s := range sockets {
 		in.Sockets = append(in.Sockets, openflow.Socket{Proto: s.Proto, Local: s.Local, Remote: s.Remote})
 	}
 	return in
 }
 
-var addrKinds = map[bpf.AddrKind]verdict.AddrKind{
-	bpf.AddrHost: verdict.AddrHost, bpf.AddrVIP: verdict.AddrVIP, bpf.AddrOVN: verdict.AddrOVN, bpf.AddrPeer: verdict.AddrPeer,
-	bpf.AddrFormer: verdict.AddrFormer,
-}
-
-var serviceOwners = map[bpf.ServiceOwner]verdict.ServiceOwner{bpf.ServiceOVN: verdict.ServiceOVN, bpf.ServiceHost: verdict.ServiceHost}
-
 // hairpin is what connects host and OVN on the node itself.
 func (st state) hairpin() openflow.Hairpin {
 	h := openflow.Hairpin{
 		Node4: st.config.Node4, Node6: st.config.Node6, ServiceCIDRs: st.config.ServiceCIDRs,
-		Masquerade: masquerade(),
+		Masquerade: masqueradeNetworks(),
 	}
 	if h.Node4.IsValid() {
-		h.OVN4, h.Host4 = annotation.MasqueradeOf(true).OVN, annotation.MasqueradeOf(true).Host
+		h.OVN4, h.Host4 = masquerade.Of(true).OVN, masquerade.Of(true).Host
 	}
 	if h.Node6.IsValid() {
-		h.OVN6, h.Host6 = annotation.MasqueradeOf(false).OVN, annotation.MasqueradeOf(false).Host
+		h.OVN6, h.Host6 = masquerade.Of(false).OVN, masquerade.Of(false).Host
 	}
 	services := serviceAddrs(st.host, h.ServiceCIDRs)
 	for _, a := range slices.SortedFunc(maps.Keys(st.addrs), netip.Addr.Compare) {

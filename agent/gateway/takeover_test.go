@@ -10,6 +10,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
@@ -19,6 +20,11 @@ var (
 	takeoverPorts = bpf.PortRange{First: 49152, Last: 65535}
 	sameAddrPort  = cmp.Comparer(func(a, b netip.AddrPort) bool { return a == b })
 )
+
+func newTestTracker(s Settings) *tracker {
+	log := slog.New(slog.DiscardHandler)
+	return &tracker{s: s, log: log, record: newRecorder(log), wake: loop.NewSignal(), connected: func() bool { return false }}
+}
 
 func tracked(zone uint16, mark uint32, src, dst, replySrc, replyDst string) ovs.Tracked {
 	ap := netip.MustParseAddrPort
@@ -139,7 +145,7 @@ func TestIsIn(t *testing.T) {
 func TestDumps(t *testing.T) {
 	for _, tt := range []struct {
 		name  string
-		calm  bool
+		none  bool
 		since time.Duration
 		want  bool
 	}{
@@ -147,7 +153,7 @@ func TestDumps(t *testing.T) {
 		{"none is left", true, resync, false},
 		{"none is left, five minutes later", true, 5 * time.Minute, true},
 	} {
-		if got := dumpDue(tt.calm, tt.since); got != tt.want {
+		if got := dumpDue(tt.none, tt.since); got != tt.want {
 			t.Errorf("%s: a dump is due: %t, want %t", tt.name, got, tt.want)
 		}
 	}
@@ -157,15 +163,15 @@ func TestDumps(t *testing.T) {
 	if err := tooLarge(200_001); err == nil || err.Error() != "conntrack too large: 200001" {
 		t.Errorf("200001 connections: %v", err)
 	}
-	g := &Gateway{s: Settings{Wiring: Wiring{Datapath: ovs.DatapathSystem}}}
-	if _, err := g.countTracked(t.Context()); err != nil {
+	tr := newTestTracker(Settings{Wiring: Wiring{Datapath: ovs.DatapathSystem}})
+	if _, err := tr.count(t.Context()); err != nil {
 		t.Errorf("the kernel's count: %v", err)
 	}
 }
 
-// TestTrackingCalm: dumps become rare once nothing of before is left.
-func TestTrackingCalm(t *testing.T) {
-	g := New(Options{Settings: Settings{Cluster: Cluster{SNATPorts: takeoverPorts}}, Log: slog.New(slog.DiscardHandler)})
+// TestDumpsBecomeRare: once no connection of before a takeover is left.
+func TestDumpsBecomeRare(t *testing.T) {
+	tr := newTestTracker(Settings{Cluster: Cluster{SNATPorts: takeoverPorts}})
 	n := Node{HostCIDRs: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")}}
 	before := []ovs.Tracked{tracked(7, 0, "10.244.0.3:1", "198.51.100.1:443", "198.51.100.1:443", "172.30.0.11:22")}
 	for _, tt := range []struct {
@@ -177,15 +183,15 @@ func TestTrackingCalm(t *testing.T) {
 		{"one of before", dump{list: before}, false},
 		{"it has gone", dump{}, true},
 	} {
-		g.dump = &tt.dump
-		if err := g.syncTracking(t.Context(), n); err != nil {
+		tr.dump = &tt.dump
+		if err := tr.sync(t.Context(), n); err != nil {
 			t.Errorf("%s: %v", tt.name, err)
 		}
-		if got := g.calm.Load(); got != tt.want {
-			t.Errorf("%s: calm %t, want %t", tt.name, got, tt.want)
+		if got := tr.none.Load(); got != tt.want {
+			t.Errorf("%s: none left is %t, want %t", tt.name, got, tt.want)
 		}
-		if failed := g.Stats().Degraded[extraTracking] != ""; failed != (tt.dump.err != nil) {
-			t.Errorf("%s: degraded %q", tt.name, g.Stats().Degraded[extraTracking])
+		if failed := tr.record.read().Degraded[partTracking] != ""; failed != (tt.dump.err != nil) {
+			t.Errorf("%s: degraded %q", tt.name, tr.record.read().Degraded[partTracking])
 		}
 	}
 }

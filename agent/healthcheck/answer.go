@@ -8,8 +8,8 @@ import (
 	"strconv"
 	"sync/atomic"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/listener"
+	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // check is the listener of one Service.

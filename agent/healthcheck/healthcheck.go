@@ -15,9 +15,8 @@ import (
 	corev1 "k8s.io/api/core/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/listener"
-	model "github.com/ovn-ebpf/ovn-ebpf/service"
+	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // ReasonFailed is of the Events about a port that cannot be listened on.
@@ -66,11 +65,11 @@ func (s *Server) Changed(k service.Key) {
 		return
 	}
 	s.note(k)
-	s.wake.Kick()
+	s.wake.Trigger()
 }
 
 // Synced notes that Keys knows all.
-func (s *Server) Synced() { s.wake.Kick() }
+func (s *Server) Synced() { s.wake.Trigger() }
 
 func (s *Server) note(k service.Key) {
 	s.mu.Lock()
@@ -164,7 +163,7 @@ type wanted struct {
 }
 
 func wants(o service.Objects, node string) wanted {
-	svc := model.New(model.Config{}, o.Service, o.Slices)
+	svc := service.New(service.Config{}, o.Service, o.Slices)
 	if svc == nil || svc.HealthCheckPort == 0 {
 		return wanted{}
 	}

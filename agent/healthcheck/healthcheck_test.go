@@ -19,7 +19,7 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
+	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 var key = service.Key{Namespace: "ns", Name: "web"}

@@ -15,15 +15,15 @@ const (
 	settle = 10 * time.Millisecond
 )
 
-// Signal is a wake-up that does not queue: any number of Kicks before the
+// Signal is a wake-up that does not queue: any number of Triggers before the
 // receiver looks are one.
 type Signal chan struct{}
 
 // NewSignal returns a Signal that is not raised.
 func NewSignal() Signal { return make(Signal, 1) }
 
-// Kick raises the signal. It never blocks.
-func (s Signal) Kick() {
+// Trigger raises the signal. It never blocks.
+func (s Signal) Trigger() {
 	select {
 	case s <- struct{}{}:
 	default:

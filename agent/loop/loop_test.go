@@ -18,8 +18,8 @@ func TestRun(t *testing.T) {
 		case 1:
 			return errors.New("tried again without a wake-up")
 		case 2:
-			wake.Kick()
-			wake.Kick() // one call more, not two
+			wake.Trigger()
+			wake.Trigger() // one call more, not two
 		case 3:
 			cancel()
 		}

@@ -58,7 +58,7 @@ func (p *Port) Set(subnets, join []netip.Prefix, mtu int) {
 	p.mu.Lock()
 	p.subnets, p.join, p.mtu = subnets, join, mtu
 	p.mu.Unlock()
-	p.wake.Kick()
+	p.wake.Trigger()
 }
 
 // Missing says what keeps the port from being ready, or "".
@@ -78,7 +78,7 @@ func (p *Port) Run(ctx context.Context) error {
 	group.Go(func() error {
 		return link.Watch(ctx, p.o.Log, func(device string) {
 			if device == Name || device == "" {
-				p.wake.Kick()
+				p.wake.Trigger()
 			}
 		})
 	})
@@ -88,7 +88,7 @@ func (p *Port) Run(ctx context.Context) error {
 			case <-ctx.Done():
 				return nil
 			case <-ovsWake:
-				p.wake.Kick()
+				p.wake.Trigger()
 			}
 		}
 	})

@@ -54,8 +54,8 @@ func New(o Options) *Resolver {
 	return &Resolver{Options: o, wake: loop.NewSignal(), hops: map[netip.Addr]bool{}}
 }
 
-// Kick tells that NextHops may return something else.
-func (r *Resolver) Kick() { r.wake.Kick() }
+// Trigger tells that NextHops may return something else.
+func (r *Resolver) Trigger() { r.wake.Trigger() }
 
 // Run keeps neighbours resolved until ctx ends. Then it returns nil.
 func (r *Resolver) Run(ctx context.Context) error {

@@ -9,6 +9,7 @@ import (
 	"testing"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
 // TestControllerConnected asks a real ovn-controller, first without and then
@@ -32,7 +33,7 @@ func TestControllerConnected(t *testing.T) {
 		}
 		return err
 	})
-	testnode.Run(t, "ovsdb-tool", "create", s.Dir+"/sb.db", "/usr/share/ovn/ovn-sb.ovsschema")
+	testnode.Run(t, "ovsdb-tool", "create", s.Dir+"/sb.db", platform.OVNFile("ovn-sb.ovsschema"))
 	run(t, s, "ovsdb-server", "-vconsole:off", "--unixctl="+s.Dir+"/sb.ctl", "--remote=p"+sb, s.Dir+"/sb.db")
 	testnode.Eventually(t, "connected", func() error {
 		is, err := ControllerConnected(t.Context(), s.Dir)

@@ -56,7 +56,7 @@ func (k *Keeper) Run(ctx context.Context) error {
 			case <-ctx.Done():
 				return
 			case <-wake:
-				signal.Kick()
+				signal.Trigger()
 			}
 		}
 	}()

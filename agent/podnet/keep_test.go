@@ -13,6 +13,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
 // keeper is a Keeper whose API server the test plays.
@@ -239,7 +240,7 @@ func TestLostDatabase(t *testing.T) {
 			return nil
 		})
 		os.Remove(r.sw.Dir + "/conf.db")
-		testnode.Run(t, "ovsdb-tool", "create", r.sw.Dir+"/conf.db", "/usr/share/openvswitch/vswitch.ovsschema")
+		testnode.Run(t, "ovsdb-tool", "create", r.sw.Dir+"/conf.db", platform.OVSFile("vswitch.ovsschema"))
 	})
 	r.sw.Vsctl(t, "init")
 	// libovsdb 0.8.1 empties its cache without a lock when it connects again: the

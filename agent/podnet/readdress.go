@@ -49,14 +49,14 @@ func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 			k.doubts = map[string]doubt{}
 		}
 		k.doubts[host] = doubt{now.String(), time.Now()}
-		time.AfterFunc(readdressAfter, k.Wake.Kick)
+		time.AfterFunc(readdressAfter, k.Wake.Trigger)
 		return nil
 	} else if time.Since(d.since) < readdressAfter {
 		return nil
 	}
 	release, free := k.Try(p.ContainerID)
 	if !free {
-		time.AfterFunc(readdressAfter, k.Wake.Kick)
+		time.AfterFunc(readdressAfter, k.Wake.Trigger)
 		return nil
 	}
 	defer release()

@@ -13,7 +13,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
@@ -103,13 +103,13 @@ func (s *sides) controller(objects ...any) (vips map[string]string, event string
 		var err error
 		switch o := o.(type) {
 		case *corev1.Service:
-			err, key = add(c.Services, o), plan.ServiceKey(o.Namespace, o.Name)
+			err, key = add(c.Stores[plan.KindService], o), plan.ServiceKey(o.Namespace, o.Name)
 		case *discoveryv1.EndpointSlice:
-			err = add(c.EndpointSlices, o)
+			err = add(c.Stores[plan.KindEndpointSlice], o)
 		case *corev1.Node:
-			err = add(c.Nodes, o)
+			err = add(c.Stores[plan.KindNode], o)
 		case *corev1.Pod:
-			err, key = add(c.Pods, o), plan.PodKey(o.Namespace, o.Name)
+			err, key = add(c.Stores[plan.KindPod], o), plan.PodKey(o.Namespace, o.Name)
 		}
 		if err != nil {
 			s.t.Fatal(err)
@@ -132,10 +132,10 @@ func (s *sides) controller(objects ...any) (vips map[string]string, event string
 func add(store plan.Store, o any) error { return store.(interface{ Add(any) error }).Add(o) }
 
 // agent returns all front ends with their backends.
-func (s *sides) agent(o service.Objects) map[string]string {
+func (s *sides) agent(o model.Objects) map[string]string {
 	s.node.Cluster.ExternalIPs = s.external
 	out := map[string]string{}
-	if p := service.New(o, s.node); p != nil {
+	if p := service.New(o.Meaning(s.node.Cluster), s.node); p != nil {
 		for _, f := range p.FrontEnds {
 			var to []string
 			for _, b := range p.Groups[f.Group].Backends {
@@ -178,7 +178,7 @@ func TestKeptPorts(t *testing.T) {
 					if told := strings.Contains(event, fmt.Sprintf("TCP port %d of %s: it is the node's own", port, host.address)); told == served {
 						t.Errorf("%s: %s/%s: the Event says %q", host.name, front, proto, event)
 					}
-					if _, ok := s.agent(service.Objects{Service: svc})[front]; ok != served {
+					if _, ok := s.agent(model.Objects{Service: svc})[front]; ok != served {
 						t.Errorf("%s, load balancer's %t: %s/%s at the agent: served %t", host.name, balancer, front, proto, ok)
 					}
 				}
@@ -200,7 +200,7 @@ func TestKeptHostPorts(t *testing.T) {
 			pod.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{HostIP: ip, HostPort: int32(port), ContainerPort: 80}}}}
 			pod.Status.PodIPs = []corev1.PodIP{{IP: "10.244.1.5"}, {IP: "fd00:10:244:1::5"}}
 			served := port == 8080 && ip != "fe80::99" // which the host does not have
-			if got := s.agent(service.Objects{Pod: pod}); (len(got) > 0) != served {
+			if got := s.agent(model.Objects{Pod: pod}); (len(got) > 0) != served {
 				t.Errorf("host port %d at %q: the agent serves %v", port, ip, got)
 			}
 			if vips, event := s.controller(pod); !served && len(vips) > 0 {
@@ -212,7 +212,7 @@ func TestKeptHostPorts(t *testing.T) {
 		svc := serviceAt("192.0.2.1", 80, corev1.ProtocolTCP, false)
 		svc.Spec.Ports[0].NodePort = int32(port)
 		vips, _ := s.controller(svc)
-		for _, got := range []map[string]string{vips, s.agent(service.Objects{Service: svc})} {
+		for _, got := range []map[string]string{vips, s.agent(model.Objects{Service: svc})} {
 			for front := range got {
 				if at := netip.MustParseAddrPort(front); at.Port() == port && port != 30080 {
 					t.Errorf("node port %s is served", front)
@@ -246,7 +246,7 @@ func TestAllowedExternalIPs(t *testing.T) {
 		svc := serviceAt(tc.address, 80, corev1.ProtocolTCP, tc.balancer)
 		vips, event := s.controller(svc)
 		_, controller := vips[front]
-		_, agent := s.agent(service.Objects{Service: svc})[front]
+		_, agent := s.agent(model.Objects{Service: svc})[front]
 		if controller != tc.served || agent != tc.served || (event == "") != tc.served {
 			t.Errorf("%q, load balancer's %t: %s: served by the controller %t, by the agent %t, Event %q", tc.allowed, tc.balancer, tc.address, controller, agent, event)
 		}
@@ -330,7 +330,7 @@ func TestRefusedEndpoints(t *testing.T) {
 				vip = "[fd00:10:96::10]:80"
 			}
 			vips, event := s.controller(svc, slice)
-			agent := s.agent(service.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{slice}})
+			agent := s.agent(model.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{slice}})
 			if tc.refused != "" {
 				want = ""
 			}
@@ -368,7 +368,7 @@ func TestSameBounds(t *testing.T) {
 			slice.Endpoints = append(slice.Endpoints, discoveryv1.Endpoint{Addresses: []string{fmt.Sprintf("10.244.%d.%d", 16+i/250, 3+i%250)}})
 		}
 		vips, event := s.controller(svc, slice)
-		agent := s.agent(service.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{slice}})
+		agent := s.agent(model.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{slice}})
 		if len(vips) != len(agent) {
 			t.Errorf("%+v: the controller serves %d front ends, the agent %d", tc, len(vips), len(agent))
 		}
@@ -386,7 +386,7 @@ func TestSameBounds(t *testing.T) {
 	slice.Ports = []discoveryv1.EndpointPort{{Name: new(string), Port: &svc.Spec.Ports[0].Port}}
 	for n, want := range map[int]string{model.MaxSourceRanges: "10.244.2.5:80", model.MaxSourceRanges + 1: ""} {
 		svc.Spec.LoadBalancerSourceRanges = slices.Repeat([]string{"172.30.0.0/24"}, n)
-		if got := s.agent(service.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{slice}})["192.0.2.1:80"]; got != want {
+		if got := s.agent(model.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{slice}})["192.0.2.1:80"]; got != want {
 			t.Errorf("with %d source ranges the node's sockets reach %q, want %q", n, got, want)
 		}
 	}

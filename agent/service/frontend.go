@@ -4,6 +4,7 @@ import (
 	"net/netip"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // frontEnds makes front ends of one protocol. The kernel has no hook where
@@ -31,7 +32,7 @@ func (f frontEnds) owner(a netip.Addr) bpf.ServiceOwner {
 func (f frontEnds) internal(port uint16, addrs []netip.Addr) []FrontEnd {
 	var out []FrontEnd
 	for _, a := range addrs {
-		if f.proto != protoSCTP {
+		if f.proto != model.NumberSCTP {
 			out = append(out, FrontEnd{Key: f.key(a, port), Socket: true})
 		}
 	}
@@ -42,7 +43,7 @@ func (f frontEnds) internal(port uint16, addrs []netip.Addr) []FrontEnd {
 func (f frontEnds) external(port uint16, addrs []netip.Addr) []FrontEnd {
 	var out []FrontEnd
 	for _, a := range addrs {
-		out = append(out, FrontEnd{Key: f.key(a, port), Owner: f.owner(a), Socket: f.proto != protoSCTP})
+		out = append(out, FrontEnd{Key: f.key(a, port), Owner: f.owner(a), Socket: f.proto != model.NumberSCTP})
 	}
 	return out
 }

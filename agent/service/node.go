@@ -4,8 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
@@ -60,5 +58,5 @@ func (n *Node) isHost(a netip.Addr) bool {
 
 // keeps reports whether a front end is the node's own, whoever asks for it.
 func (n *Node) keeps(k bpf.ServiceKey) bool {
-	return k.Proto == protoTCP && model.Keeps(corev1.ProtocolTCP, netip.AddrPortFrom(k.Addr, k.Port), n.isHost)
+	return k.Proto == model.NumberTCP && model.Keeps(model.TCP, netip.AddrPortFrom(k.Addr, k.Port), n.isHost)
 }

@@ -60,15 +60,14 @@ func (r Redirect) Equal(o Redirect) bool {
 	return slices.Equal(r.To, o.To) && slices.Equal(r.From, o.From)
 }
 
-// New returns what the object asks for on node n, nil for nothing. The same
-// input in any order gives the same plan.
-func New(o Objects, n *Node) *Plan {
+// New returns what an object asks for on node n, nil for nothing.
+func New(m model.Meaning, n *Node) *Plan {
 	var p *Plan
 	switch {
-	case o.Service != nil:
-		p = planService(model.New(n.Cluster, o.Service, o.Slices), n)
-	case o.Pod != nil:
-		p = planPod(o.Pod, n)
+	case m.Service != nil:
+		p = planService(m.Service, n)
+	case m.Pod != nil:
+		p = planPod(m.Pod, n)
 	}
 	if p == nil {
 		return nil

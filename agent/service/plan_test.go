@@ -84,9 +84,9 @@ func TestPlan(t *testing.T) {
 }
 
 // decode returns the objects of YAML documents by key.
-func decode(t *testing.T, documents []byte) map[service.Key]service.Objects {
+func decode(t *testing.T, documents []byte) map[service.Key]model.Objects {
 	t.Helper()
-	out := map[service.Key]service.Objects{}
+	out := map[service.Key]model.Objects{}
 	for _, doc := range bytes.Split(documents, []byte("\n---\n")) {
 		obj, _, err := scheme.Codecs.UniversalDeserializer().Decode(doc, nil, nil)
 		if err != nil {
@@ -95,12 +95,12 @@ func decode(t *testing.T, documents []byte) map[service.Key]service.Objects {
 		switch obj := obj.(type) {
 		case *corev1.Service:
 			k := service.Key{Namespace: obj.Namespace, Name: obj.Name}
-			out[k] = service.Objects{Service: obj, Slices: out[k].Slices}
+			out[k] = model.Objects{Service: obj, Slices: out[k].Slices}
 		case *discoveryv1.EndpointSlice:
 			k := service.Key{Namespace: obj.Namespace, Name: obj.Labels[discoveryv1.LabelServiceName]}
-			out[k] = service.Objects{Service: out[k].Service, Slices: append(out[k].Slices, obj)}
+			out[k] = model.Objects{Service: out[k].Service, Slices: append(out[k].Slices, obj)}
 		case *corev1.Pod:
-			out[service.Key{Kind: service.KindPod, Namespace: obj.Namespace, Name: obj.Name}] = service.Objects{Pod: obj}
+			out[service.Key{Kind: model.KindPod, Namespace: obj.Namespace, Name: obj.Name}] = model.Objects{Pod: obj}
 		default:
 			t.Fatalf("no plan reads a %T", obj)
 		}
@@ -111,7 +111,7 @@ func decode(t *testing.T, documents []byte) map[service.Key]service.Objects {
 var protocols = map[uint8]string{6: "tcp", 17: "udp", 132: "sctp"}
 
 // planText writes every plan, by key.
-func planText(objects map[service.Key]service.Objects, n *service.Node) string {
+func planText(objects map[service.Key]model.Objects, n *service.Node) string {
 	var b strings.Builder
 	var keys []service.Key
 	for k := range objects {
@@ -120,7 +120,7 @@ func planText(objects map[service.Key]service.Objects, n *service.Node) string {
 	slices.SortFunc(keys, service.Key.Compare)
 	for _, k := range keys {
 		fmt.Fprintf(&b, "%s\n", k)
-		p := service.New(objects[k], n)
+		p := service.New(objects[k].Meaning(n.Cluster), n)
 		if p == nil {
 			fmt.Fprintf(&b, "  nothing\n")
 			continue

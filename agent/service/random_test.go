@@ -15,13 +15,14 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // world is random objects that get into each other's way.
 type world struct {
 	r       *rand.Rand
 	node    *service.Node
-	objects map[service.Key]service.Objects
+	objects map[service.Key]model.Objects
 }
 
 func (w *world) pick(n int) int { return w.r.IntN(n) }
@@ -54,7 +55,7 @@ func (w *world) edit() service.Key {
 	if w.pick(3) == 0 {
 		svc.Spec.ExternalIPs = []string{[]string{"172.30.0.77", "192.0.2.1", "192.0.2.2"}[w.pick(3)]}
 	}
-	w.objects[k] = service.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{webSlice(svc, w.endpoints()...)}}
+	w.objects[k] = model.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{webSlice(svc, w.endpoints()...)}}
 	return k
 }
 
@@ -74,10 +75,10 @@ func (w *world) endpoints() []discoveryv1.Endpoint {
 }
 
 func (w *world) editPod(name string) service.Key {
-	k := service.Key{Kind: service.KindPod, Namespace: "default", Name: name}
+	k := service.Key{Kind: model.KindPod, Namespace: "default", Name: name}
 	delete(w.objects, k)
 	if w.pick(3) != 0 {
-		w.objects[k] = service.Objects{Pod: &corev1.Pod{
+		w.objects[k] = model.Objects{Pod: &corev1.Pod{
 			ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, CreationTimestamp: metav1.NewTime(time.Unix(int64(w.pick(3)), 0))},
 			Spec: corev1.PodSpec{NodeName: "node1", Containers: []corev1.Container{{
 				Ports: []corev1.ContainerPort{{HostPort: int32(30000 + w.pick(3)), ContainerPort: 80, Protocol: corev1.ProtocolTCP}},
@@ -112,7 +113,7 @@ func FuzzEdits(f *testing.F) {
 }
 
 func randomEdits(t *testing.T, seed uint64, edits int) {
-	w := &world{r: rand.New(rand.NewPCG(seed, 0)), node: node1(), objects: map[service.Key]service.Objects{}}
+	w := &world{r: rand.New(rand.NewPCG(seed, 0)), node: node1(), objects: map[service.Key]model.Objects{}}
 	tables, kernel := service.NewTables(), newWritten()
 	answered := map[netip.AddrPort]bool{}
 	for range edits {
@@ -122,7 +123,7 @@ func randomEdits(t *testing.T, seed uint64, edits int) {
 			keys = append(slices.Collect(maps.Keys(w.objects)), tables.Keys()...)
 		}
 		for _, k := range keys {
-			tables.Set(k, service.New(w.objects[k], w.node))
+			tables.Set(k, service.New(w.objects[k].Meaning(w.node.Cluster), w.node))
 		}
 		if w.pick(3) == 0 {
 			continue // several edits, one change
@@ -132,7 +133,7 @@ func randomEdits(t *testing.T, seed uint64, edits int) {
 		kernel.holds(t, tables)
 		fresh := service.NewTables()
 		for k, o := range w.objects {
-			fresh.Set(k, service.New(o, w.node))
+			fresh.Set(k, service.New(o.Meaning(w.node.Cluster), w.node))
 		}
 		kernel.holds(t, fresh)
 		if diff := cmp.Diff(fresh.VIPs(), tables.VIPs(), equal); diff != "" {
@@ -154,7 +155,7 @@ func randomEdits(t *testing.T, seed uint64, edits int) {
 func udpOf(w *world) map[netip.AddrPort]bool {
 	out := map[netip.AddrPort]bool{}
 	for _, o := range w.objects {
-		if p := service.New(o, w.node); p != nil {
+		if p := service.New(o.Meaning(w.node.Cluster), w.node); p != nil {
 			for _, a := range p.UDP {
 				out[a] = true
 			}

@@ -4,17 +4,11 @@ import (
 	"net/netip"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// planService plans every port of the Service in each of its families. svc is nil for a Service
-// that is not served here.
+// planService plans every port of the Service in each of its families.
 func planService(svc *model.Service, n *Node) *Plan {
-	if svc == nil {
-		return nil
-	}
 	p := &Plan{Created: svc.Created, VIPs: slices.Clone(svc.External)}
 	for _, is4 := range []bool{true, false} {
 		if !svc.HasFamily(is4) {
@@ -23,7 +17,7 @@ func planService(svc *model.Service, n *Node) *Plan {
 		a := addressesOf(svc, is4, n)
 		for _, port := range svc.Ports {
 			first := len(p.FrontEnds)
-			p.addPort(svc, a, servicePort{port, protocolNumber(port.Protocol), svc.Endpoints(port, is4, n.isHost, nil)}, n)
+			p.addPort(svc, a, servicePort{port, model.ProtocolNumber(port.Protocol), svc.Endpoints(port, is4, n.isHost, nil)}, n)
 			for i := range p.FrontEnds[first:] {
 				p.FrontEnds[first+i].Port = port.Number
 			}
@@ -77,7 +71,7 @@ func (p *Plan) addPort(svc *model.Service, a addresses, port servicePort, n *Nod
 	}
 	here = model.Usable(here)
 	external := Group{Proto: port.proto, Affinity: svc.Affinity, Backends: addrs(near)}
-	if n.Lookup && port.proto == protoTCP && svc.ExternalLocal {
+	if n.Lookup && port.proto == model.NumberTCP && svc.ExternalLocal {
 		external.Local = hostSocket(here, n)
 	}
 	if n.Local {
@@ -105,7 +99,7 @@ func (p *Plan) addPort(svc *model.Service, a addresses, port servicePort, n *Nod
 	if port.NodePort > 0 && n.NodePorts {
 		p.add(external, front.nodePort(port.NodePort, a.is4, a.nodes))
 	}
-	if port.proto == protoUDP {
+	if port.proto == model.NumberUDP {
 		for _, e := range port.endpoints {
 			if e.State > model.Gone {
 				p.UDP = append(p.UDP, e.Addr)
@@ -143,22 +137,4 @@ func addrs(in []model.Endpoint) []netip.AddrPort {
 		out = append(out, e.Addr)
 	}
 	return out
-}
-
-// Protocol numbers of IANA.
-const (
-	protoTCP  = 6
-	protoUDP  = 17
-	protoSCTP = 132
-)
-
-// protocolNumber returns the number of a protocol that a Service can have.
-func protocolNumber(p corev1.Protocol) uint8 {
-	switch p {
-	case corev1.ProtocolUDP:
-		return protoUDP
-	case corev1.ProtocolSCTP:
-		return protoSCTP
-	}
-	return protoTCP
 }

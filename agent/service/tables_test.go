@@ -15,6 +15,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 var equal = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, bpf.ServiceKey{}), cmpopts.EquateEmpty()}
@@ -123,7 +124,7 @@ func TestConflict(t *testing.T) {
 	port := corev1.ServicePort{Port: 80, NodePort: 30080, Protocol: corev1.ProtocolTCP}
 	plan := func(name, clusterIP string, created int, endpoint string) *service.Plan {
 		svc := webService(name, clusterIP, created, port)
-		return service.New(service.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{webSlice(svc, discoveryv1.Endpoint{Addresses: []string{endpoint}})}}, n)
+		return service.New(model.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{webSlice(svc, discoveryv1.Endpoint{Addresses: []string{endpoint}})}}.Meaning(n.Cluster), n)
 	}
 	tables, w := service.NewTables(), newWritten()
 	// Who has node port 30080 is seen by its backend.
@@ -195,7 +196,7 @@ func TestChanges(t *testing.T) {
 		{"on this host's network", web, []discoveryv1.Endpoint{here}, "set 2 unset 0 sockets 1 lookups 2 unlookups 0 gone []"},
 		{"a pod's again", web, []discoveryv1.Endpoint{ready}, "set 2 unset 0 sockets 1 lookups 0 unlookups 2 gone []"},
 	} {
-		o := service.Objects{Service: step.service}
+		o := model.Objects{Service: step.service}
 		if step.service != nil {
 			o.Slices = []*discoveryv1.EndpointSlice{webSlice(step.service, step.endpoints...)}
 		}
@@ -203,7 +204,7 @@ func TestChanges(t *testing.T) {
 		if step.service == web {
 			key = keyOf("web")
 		}
-		tables.Set(key, service.New(o, n))
+		tables.Set(key, service.New(o.Meaning(n.Cluster), n))
 		c := tables.Changes()
 		got := fmt.Sprintf("set %d unset %d sockets %d lookups %d unlookups %d gone %v",
 			len(c.Set), len(c.Unset), len(c.Sockets), len(c.Lookups), len(c.Unlookups), c.Gone)
@@ -221,7 +222,7 @@ func TestChangesAcross(t *testing.T) {
 	set := func(name string, endpoints ...discoveryv1.Endpoint) {
 		svc := webService(name, "10.96.0."+name, 1, corev1.ServicePort{Port: 53, Protocol: corev1.ProtocolUDP})
 		svc.Spec.ExternalIPs = []string{"192.0.2.1"}
-		tables.Set(keyOf(name), service.New(service.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{webSlice(svc, endpoints...)}}, n))
+		tables.Set(keyOf(name), service.New(model.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{webSlice(svc, endpoints...)}}.Meaning(n.Cluster), n))
 	}
 	e := discoveryv1.Endpoint{Addresses: []string{"10.244.0.1"}}
 	set("1", e)
@@ -261,9 +262,11 @@ func TestServed(t *testing.T) {
 	n.Local = true
 	web := webService("web", "10.96.0.10", 1, corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP, NodePort: 30080})
 	web.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
-	here := discoveryv1.Endpoint{Addresses: []string{"172.30.0.11"}, NodeName: &n.Name}
+	policy := corev1.ServiceInternalTrafficPolicyLocal
+	web.Spec.InternalTrafficPolicy = &policy // the cluster IP and the node port have different backends
+	here, away := discoveryv1.Endpoint{Addresses: []string{"172.30.0.11"}, NodeName: &n.Name}, discoveryv1.Endpoint{Addresses: []string{"10.244.2.5"}}
 	tables := service.NewTables()
-	tables.Set(keyOf("web"), service.New(service.Objects{Service: web, Slices: []*discoveryv1.EndpointSlice{webSlice(web, here)}}, n))
+	tables.Set(keyOf("web"), service.New(model.Objects{Service: web, Slices: []*discoveryv1.EndpointSlice{webSlice(web, here, away)}}.Meaning(n.Cluster), n))
 	at := func(node string) bpf.ServiceKey {
 		return bpf.ServiceKey{Addr: netip.MustParseAddr(node), Proto: 6, Port: 30080}
 	}
@@ -281,7 +284,7 @@ func TestServed(t *testing.T) {
 	to := service.Redirect{To: []netip.AddrPort{local}}
 	both("redirects", tables.Redirects(), map[bpf.ServiceKey]service.Redirect{one: to, other: to})
 	rival := webService("rival", "10.96.0.10", 1, corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP}) // the names decide
-	tables.Set(keyOf("rival"), service.New(service.Objects{Service: rival, Slices: []*discoveryv1.EndpointSlice{webSlice(rival, here)}}, n))
+	tables.Set(keyOf("rival"), service.New(model.Objects{Service: rival, Slices: []*discoveryv1.EndpointSlice{webSlice(rival, here)}}.Meaning(n.Cluster), n))
 	if all := tables.Sockets(); len(all) != 2 {
 		t.Errorf("sockets of %d Services, want 2", len(all))
 	}

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
 const inside = "OVNEBPF_TESTNODE"
@@ -88,7 +90,7 @@ func StartSwitch(t testing.TB, vswitchd bool) *Switch {
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
 	s := &Switch{Dir: dir, Address: "unix:" + dir + "/db.sock"}
-	Run(t, "ovsdb-tool", "create", dir+"/conf.db", "/usr/share/openvswitch/vswitch.ovsschema")
+	Run(t, "ovsdb-tool", "create", dir+"/conf.db", platform.OVSFile("vswitch.ovsschema"))
 	s.startServer(t)
 	Run(t, "ovs-vsctl", "--db="+s.Address, "--no-wait", "init")
 	if vswitchd {

@@ -7,6 +7,7 @@ import (
 	"slices"
 	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
@@ -96,7 +97,7 @@ func (j *judge) look(q question) (*seen, error) {
 
 // decide is the model's reason at a time on CLOCK_MONOTONIC.
 func (j *judge) decide(q question, s *seen, at time.Duration, owns func() bool) string {
-	c := s.node()
+	c := gateway.VerdictConfig(s.config)
 	if j.plant != nil {
 		j.plant(c)
 	}
@@ -115,4 +116,20 @@ func ignoreShort(err error) error {
 		return nil
 	}
 	return err
+}
+
+// seen is what the programs have to decide by.
+type seen struct {
+	config  bpf.Config
+	entries bpf.Entries
+}
+
+// tables are the entries, as the model has them. owns reports whether a socket of the host has the
+// packet to a gated port.
+func (s *seen) tables(owns func() bool) *verdict.Tables {
+	t := gateway.VerdictTables(s.entries)
+	t.HostSocket = func(k verdict.Socket) bool {
+		return s.entries.Gated[bpf.SocketKey{Proto: k.Proto, Port: k.Local.Port()}] && owns()
+	}
+	return t
 }

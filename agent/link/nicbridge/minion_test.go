@@ -204,7 +204,7 @@ func runMinion(dir, ovsdb, ovsDir string) error {
 			Objects: func(service.Key) service.Objects { return service.Objects{} }, Peers: func() (known, hosts []netip.Addr) { return nil, nil },
 		},
 	})
-	g.SetInSync(true)
+	g.Inputs().SetInSync(true)
 	go func() {
 		path := filepath.Join(dir, "minion")
 		for ; ; time.Sleep(20 * time.Millisecond) {

@@ -2,13 +2,74 @@ package gateway
 
 import (
 	"context"
-	"errors"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
+
+// flowBackend is the backend of OpenFlow flows. They are the whole of it: no programs stand at uplink
+// and bridge.
+type flowBackend struct {
+	parts
+	leftover leftover
+	counts   *ovs.FlowCounts
+}
+
+func (f *flowBackend) run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return f.flows.run(ctx) })
+	group.Go(func() error { return f.counts.Run(ctx) })
+	return group.Wait()
+}
+
+// sync has the flows in place before the programs that they replace go.
+func (f *flowBackend) sync(ctx context.Context, st state) error {
+	f.host.syncProtos(nil)
+	if err := f.host.syncSockets(nil); err != nil || st.host.Bridge == nil {
+		return err
+	}
+	if err := f.syncFlows(ctx, st); err != nil {
+		return err
+	}
+	if err := f.detach(); err != nil {
+		return err
+	}
+	f.services.openHost(false)
+	return f.services.write(nil)
+}
+
+func (f *flowBackend) syncFlows(ctx context.Context, st state) error {
+	return f.flows.sync(ctx, st, func(st state, ports openflow.Ports) openflow.Change {
+		return f.flows.planner.Flows(st.input(ports, f.services.frontEnds(), f.host.sockets, f.host.protos))
+	})
+}
+
+func (f *flowBackend) syncHooks(context.Context, state) error { return f.leftover.drop() }
+
+func (f *flowBackend) prepare(bpf.Config) error { return f.leftover.open() }
+
+// pass does nothing: the flows for the host need neither its address nor OVN.
+func (f *flowBackend) pass() error { return nil }
+
+func (f *flowBackend) detach() error { return f.leftover.drop() }
+
+func (f *flowBackend) close() error {
+	f.host.close()
+	return nil
+}
+
+// counters returns what the flows have decided since run began.
+func (f *flowBackend) counters(ctx context.Context) ([]bpf.Counter, error) {
+	sums, err := f.counts.Read(ctx)
+	if err != nil {
+		return nil, err
+	}
+	return flowCounters(func(n uint8) ovs.FlowCount { return sums[n] }), nil
+}
 
 // FlowReasons returns what the flows of the OpenFlow backend count, without figures.
 func FlowReasons() []bpf.Counter {
@@ -48,21 +109,8 @@ func flowNumbers() []uint8 {
 	return numbers
 }
 
-// CountsFlows tells whether it is flows that decide, and count.
+// CountsFlows reports whether flows decide, and count.
 func (s Settings) CountsFlows() bool { return s.Backend == OpenFlow && !s.bare() }
-
-// FlowCounters returns what the flows have decided since Run began, where they are
-// what decides.
-func (g *Gateway) FlowCounters(ctx context.Context) ([]bpf.Counter, error) {
-	if !g.s.CountsFlows() {
-		return nil, errors.New("read counters of flows: they do not decide here")
-	}
-	sums, err := g.counts.Read(ctx)
-	if err != nil {
-		return nil, err
-	}
-	return flowCounters(func(n uint8) ovs.FlowCount { return sums[n] }), nil
-}
 
 // ReadFlowCounters returns what the flows that are on a bridge have decided since
 // each was written. No agent is needed; what flows have counted that have gone since,

@@ -33,7 +33,7 @@ func TestFlowReasons(t *testing.T) {
 func (r *rig) flowsCount(t *testing.T) {
 	t.Helper()
 	testnode.Eventually(t, "flows count", func() error {
-		counters, err := r.gw.FlowCounters(t.Context())
+		counters, err := r.gw.Counters(t.Context())
 		if err != nil {
 			return err
 		}
