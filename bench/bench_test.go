@@ -107,25 +107,33 @@ func TestRowsRoundTrip(t *testing.T) {
 	}
 }
 
-// TestRowShape holds the names that build/bench.json is documented to have.
+// TestRowShape holds the text that benchstat and the files in bench/results have of a row.
 func TestRowShape(t *testing.T) {
 	var buf bytes.Buffer
 	if err := Write(&buf, []Row{{Test: "host_udp_rr", Variant: "ebpf", Layout: "direct", Kernel: "6.12.1", Family: "ipv4", Instructions: 16890.5, Spread: 0.001}}); err != nil {
 		t.Fatal(err)
 	}
-	want := `[
-  {"test":"host_udp_rr","variant":"ebpf","layout":"direct","kernel":"6.12.1","family":"ipv4","instructions_per_op":16890.5,"spread":0.001}
-]
+	want := `layout: direct
+kernel: 6.12.1
+
+BenchmarkPackets/test=host_udp_rr/variant=ebpf/family=ipv4 1 16890.5 instructions/op 0.001 spread
+PASS
 `
 	if diff := cmp.Diff(want, buf.String()); diff != "" {
-		t.Errorf("JSON (-want +got):\n%s", diff)
+		t.Errorf("text (-want +got):\n%s", diff)
 	}
 }
 
 func TestReadRefuses(t *testing.T) {
+	const name = "BenchmarkPackets/test=t/variant=v/family=ipv4"
+	if rows, err := Read(strings.NewReader(name + " 1 5 instructions/op\nPASS\n")); err != nil || len(rows) != 1 {
+		t.Fatalf("a row: %v, %v", rows, err)
+	}
 	for _, in := range []string{
-		"", "{}", `[{"test":"host_udp_rr"}]`, `[{"surprise":1}]`,
-		`[{"test":"t","variant":"v","family":"ipv4","instructions_per_op":0}]`,
+		"", "{}", name + " 1 5 instructions/op\n", "BenchmarkPackets/test=host_udp_rr 1 5 instructions/op\nPASS\n",
+		name + "/surprise=1 1 5 instructions/op\nPASS\n", name + "/services=x 1 5 instructions/op\nPASS\n",
+		name + " 1 0 instructions/op\nPASS\n", name + " 1 5 other\nPASS\n", name + " 1 x instructions/op\nPASS\n",
+		"BenchmarkOther/test=t/variant=v/family=ipv4 1 5 instructions/op\nPASS\n",
 	} {
 		if rows, err := Read(strings.NewReader(in)); err == nil {
 			t.Errorf("Read(%q) = %v, want an error", in, rows)

@@ -1,9 +1,6 @@
 package bench
 
 import (
-	"encoding/json"
-	"fmt"
-	"io"
 	"slices"
 	"strings"
 )
@@ -92,19 +89,19 @@ const (
 
 // Row is the result of one test on one variant.
 type Row struct {
-	Test    string `json:"test"`
-	Variant string `json:"variant"`
+	Test    string
+	Variant string
 	// Layout is how uplink, bridge and host are wired: "direct" or "bridged", and
 	// "none" where there is no bridge.
-	Layout string `json:"layout"`
+	Layout string
 	// Kernel is the guest's release, as uname has it.
-	Kernel string `json:"kernel"`
-	Family string `json:"family"`
+	Kernel string
+	Family string
 	// Instructions is the median over the batches, per operation.
-	Instructions float64 `json:"instructions_per_op"`
+	Instructions float64
 	// Spread is the distance between the quartiles of the batches, as a fraction of
 	// the median.
-	Spread float64 `json:"spread"`
+	Spread float64
 }
 
 // Key names the row among those of one kernel.
@@ -196,45 +193,4 @@ func Best(boots ...[]Row) []Row {
 // OnKernel returns the rows of a kernel, which is named by how its release begins.
 func OnKernel(rows []Row, kernel string) []Row {
 	return slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return !strings.HasPrefix(r.Kernel, kernel) })
-}
-
-// Write writes rows as a JSON array, one row a line.
-func Write(w io.Writer, rows []Row) error {
-	sep := "[\n"
-	for _, r := range rows {
-		line, err := json.Marshal(r)
-		if err != nil {
-			return fmt.Errorf("encode row %q: %w", r.Key(), err)
-		}
-		if _, err := fmt.Fprintf(w, "%s  %s", sep, line); err != nil {
-			return fmt.Errorf("write rows: %w", err)
-		}
-		sep = ",\n"
-	}
-	if len(rows) == 0 {
-		sep = "["
-	} else {
-		sep = "\n"
-	}
-	if _, err := fmt.Fprintf(w, "%s]\n", sep); err != nil {
-		return fmt.Errorf("write rows: %w", err)
-	}
-	return nil
-}
-
-// Read reads what Write wrote. A row without a test, variant, family or count is an
-// error: nothing was measured.
-func Read(r io.Reader) ([]Row, error) {
-	var rows []Row
-	dec := json.NewDecoder(r)
-	dec.DisallowUnknownFields()
-	if err := dec.Decode(&rows); err != nil {
-		return nil, fmt.Errorf("decode rows: %w", err)
-	}
-	for _, row := range rows {
-		if row.Test == "" || row.Variant == "" || row.Family == "" || row.Instructions <= 0 {
-			return nil, fmt.Errorf("decode rows: row %q is not a result", row.Key())
-		}
-	}
-	return rows, nil
 }

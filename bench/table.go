@@ -11,7 +11,8 @@ import (
 // not measured is a dash. It ends with a newline.
 func Table(rows []Row, bars []Bar) string { return TableOf(Tests(), rows, bars) }
 
-// TableOf is Table with some of the tests; without bars there is no column of them.
+// TableOf is Table with some of the tests. Without bars there is no column of them, and each cell
+// but a line's first also has the ratio to the first.
 func TableOf(tests []string, rows []Row, bars []Bar) string {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return !slices.Contains(tests, r.Test) })
 	variants := slices.DeleteFunc(AllVariants(), func(v string) bool {
@@ -37,7 +38,7 @@ func TableOf(tests []string, rows []Row, bars []Bar) string {
 // tableLine returns one line, or nothing if no variant has the test.
 func tableLine(rows []Row, bars []Bar, variants []string, test, family string) string {
 	var cells []string
-	measured := false
+	measured, first := false, 0.0
 	for _, v := range variants {
 		r, ok := Find(rows, v, test, family)
 		if !ok {
@@ -45,7 +46,13 @@ func tableLine(rows []Row, bars []Bar, variants []string, test, family string) s
 			continue
 		}
 		measured = true
-		cells = append(cells, fmt.Sprintf("%.0f ± %.1f %%", r.Instructions, 100*r.Spread))
+		cell := fmt.Sprintf("%.0f ± %.1f %%", r.Instructions, 100*r.Spread)
+		if first == 0 {
+			first = r.Instructions
+		} else if bars == nil {
+			cell += fmt.Sprintf(", %.3f", r.Instructions/first)
+		}
+		cells = append(cells, cell)
 	}
 	if !measured {
 		return ""

@@ -1,14 +1,10 @@
 package report
 
-import (
-	"fmt"
-	"path"
-)
+import "fmt"
 
 // Where the documents are, from the top of the repository.
 const (
 	PagePath   = "docs/benchmarks.md"
-	ChartsPath = "docs/benchmarks"
 	ReadmePath = "README.md"
 )
 
@@ -19,11 +15,7 @@ func ProsePaths() []string { return []string{ReadmePath, "docs/profile.md"} }
 // path; read returns what is there now.
 func Documents(runs Runs, read func(path string) (string, error)) (map[string]string, error) {
 	out := map[string]string{}
-	page := Page(runs, path.Base(ChartsPath))
-	out[PagePath] = page.Page
-	for name, svg := range page.Charts {
-		out[path.Join(ChartsPath, name)] = svg
-	}
+	out[PagePath] = Page(runs)
 	for _, name := range ProsePaths() {
 		text, err := read(name)
 		if err != nil {

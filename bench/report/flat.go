@@ -6,7 +6,6 @@ import (
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
-	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
 // flatBar says how much more a test may cost at the largest number of something than
@@ -29,8 +28,8 @@ func flatBars() []flatBar {
 }
 
 // growth is a variant's cost at the largest size in terms of that at the smallest.
-func growth(points []results.Point, of, test, variant string) (ratio float64, sizes [2]int, ok bool) {
-	var first, last *results.Point
+func growth(points []bench.Point, of, test, variant string) (ratio float64, sizes [2]int, ok bool) {
+	var first, last *bench.Point
 	for i, x := range points {
 		if x.Of != of || x.Row.Test != test || x.Row.Variant != variant || x.Row.Family != bench.IPv4 {
 			continue
@@ -48,7 +47,7 @@ func growth(points []results.Point, of, test, variant string) (ratio float64, si
 	return last.Row.Instructions / first.Row.Instructions, [2]int{first.Size, last.Size}, true
 }
 
-func (b flatBar) ratio(points []results.Point) (ratio float64, sizes [2]int, ok bool) {
+func (b flatBar) ratio(points []bench.Point) (ratio float64, sizes [2]int, ok bool) {
 	ratio, sizes, ok = growth(points, b.of, b.test, bench.EBPF)
 	if !ok || b.base == "" {
 		return ratio, sizes, ok
@@ -59,7 +58,7 @@ func (b flatBar) ratio(points []results.Point) (ratio float64, sizes [2]int, ok 
 
 // Flat returns nil if what must not grow does not, and else an error for each that
 // does, or that was not measured, joined.
-func Flat(points []results.Point) error {
+func Flat(points []bench.Point) error {
 	var errs []error
 	for _, b := range flatBars() {
 		switch ratio, _, ok := b.ratio(points); {
@@ -73,7 +72,7 @@ func Flat(points []results.Point) error {
 }
 
 // flatTable shows the bars. Points without any have none.
-func flatTable(points []results.Point) string {
+func flatTable(points []bench.Point) string {
 	var lines strings.Builder
 	for _, b := range flatBars() {
 		ratio, sizes, ok := b.ratio(points)

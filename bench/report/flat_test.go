@@ -5,13 +5,12 @@ import (
 	"testing"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
-	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
 func TestFlat(t *testing.T) {
-	var points []results.Point
+	var points []bench.Point
 	add := func(of string, size int, variant, test string, n float64) {
-		points = append(points, results.Point{Of: of, Size: size, Row: bench.Row{Variant: variant, Test: test, Family: bench.IPv4, Instructions: n}})
+		points = append(points, bench.Point{Of: of, Size: size, Row: bench.Row{Variant: variant, Test: test, Family: bench.IPv4, Instructions: n}})
 	}
 	for _, b := range flatBars() {
 		add(b.of, 10, bench.EBPF, b.test, 1000)

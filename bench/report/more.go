@@ -12,7 +12,7 @@ import (
 
 // full shows other kernels, and what depends on a size.
 func (p *page) full(r *results.Run) {
-	p.put("\n## Other kernels, many connections, many Services\n\n`make bench-full`.\n")
+	p.put("\n## Other kernels, many connections, many Services\n\n`make bench KIND=full`.\n")
 	p.provenance(r)
 	var kernels []string
 	for _, row := range r.Rows {
@@ -36,8 +36,8 @@ func (p *page) full(r *results.Run) {
 }
 
 // sweep shows the tests that were done at several sizes of something.
-func (p *page) sweep(of string, points []results.Point) {
-	byTest := map[string][]results.Point{}
+func (p *page) sweep(of string, points []bench.Point) {
+	byTest := map[string][]bench.Point{}
 	for _, x := range points {
 		if x.Of == of {
 			name := testName(x.Row.Test, x.Row.Family)
@@ -47,13 +47,17 @@ func (p *page) sweep(of string, points []results.Point) {
 	for _, test := range slices.Sorted(maps.Keys(byTest)) {
 		lines := linesOf(byTest[test])
 		title := fmt.Sprintf("%s by number of %s", test, of)
-		p.put("\n### %s\n", title)
-		p.chart(fmt.Sprintf("%s-%s.svg", of, byTest[test][0].Row.Test), title, lineChart(title, of, lines))
-		p.put("\n%s", sweepTable(of, lines))
+		p.put("\n### %s\n\n%s", title, sweepTable(of, lines))
 	}
 }
 
-func linesOf(points []results.Point) []line {
+// line is a variant's instructions at some sizes.
+type line struct {
+	variant string
+	x, y    []float64
+}
+
+func linesOf(points []bench.Point) []line {
 	var lines []line
 	for _, v := range bench.AllVariants() {
 		l := line{variant: v}
@@ -98,7 +102,7 @@ func sweepTable(of string, lines []line) string {
 
 // native shows the Go benchmarks.
 func (p *page) native(r *results.Run) {
-	p.put("\n## Natively\n\n`make bench-native`: times on this machine, which repeat less well than instructions do; ± is the distance of the quartiles of the runs.\n")
+	p.put("\n## Natively\n\n`make bench KIND=native`: times on this machine, which repeat less well than instructions do; ± is the distance of the quartiles of the runs.\n")
 	p.provenance(r)
 	last := ""
 	for _, m := range r.Measures {
@@ -125,4 +129,13 @@ func significant(x float64) string {
 		return fmt.Sprintf("%.2f", x)
 	}
 	return fmt.Sprintf("%.3g", x)
+}
+
+// thousands writes a whole number with commas.
+func thousands(x float64) string {
+	s := fmt.Sprintf("%.0f", x)
+	for i := len(s) - 3; i > 0; i -= 3 {
+		s = s[:i] + "," + s[i:]
+	}
+	return s
 }

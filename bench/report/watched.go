@@ -67,7 +67,7 @@ func Watched(r *results.Run) (string, error) {
 
 // watched puts it on the page, with what it is the difference of.
 func (p *page) watched(r *results.Run) {
-	p.put("\n## Counting, and a monitor\n\n`make bench-watched`: instructions of a program's run (BPF_PROG_TEST_RUN) on a packet, in the VM, layout `direct`; *no program* is the test run itself. ")
+	p.put("\n## Counting, and a monitor\n\n`make bench KIND=watched`: instructions of a program's run (BPF_PROG_TEST_RUN) on a packet, in the VM, layout `direct`; *no program* is the test run itself. ")
 	p.put("*Uncounted* are the same programs without the lookup of a counter and what is added to it. A monitor's lines are its own programs', which run before; ")
 	p.put("the kernel's call of one more program is not in them, nor what the reader of the samples does.\n")
 	p.provenance(r)

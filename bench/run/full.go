@@ -10,7 +10,6 @@ import (
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
-	"github.com/ovn-ebpf/ovn-ebpf/bench/machine"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/report"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
@@ -43,7 +42,7 @@ const oldKernel = "6.1"
 
 // full measures what CI has no time for: the rows of CI on another kernel, and sweeps.
 func full(ctx context.Context, c config, harness string, stdout, stderr io.Writer) error {
-	r := machine.Describe(ctx, results.Full)
+	r := results.Describe(ctx, results.Full)
 	r.Seed, r.Boots = c.seed, 1
 	old := c
 	old.kernel, old.boots, old.variants, old.tests, old.baseline = oldKernel, 1, bench.Variants(), shortTests(), ""
@@ -58,11 +57,10 @@ func full(ctx context.Context, c config, harness string, stdout, stderr io.Write
 		}
 		r.Sweeps = append(r.Sweeps, points...)
 	}
-	dir := directory(c.out)
-	if err := saveReport(dir, &r, "full.md"); err != nil {
+	if err := saveReport(c.out, &r, "full.md"); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "Linux %s:\n\n%s\nAll of it: %s\n", r.Rows[0].Kernel, bench.Table(r.Rows, bench.Bars()), filepath.Join(dir, "full.md"))
+	fmt.Fprintf(stdout, "Linux %s:\n\n%s\nAll of it: %s\n", r.Rows[0].Kernel, bench.Table(r.Rows, bench.Bars()), filepath.Join(c.out, "full.md"))
 	if c.keep {
 		err = r.Keep()
 	}
@@ -71,13 +69,13 @@ func full(ctx context.Context, c config, harness string, stdout, stderr io.Write
 
 // run measures a sweep: numbers of connections in one boot for each variant, numbers
 // of Services in a boot each.
-func (s sweep) run(ctx context.Context, c config, harness string, stderr io.Writer) ([]results.Point, error) {
+func (s sweep) run(ctx context.Context, c config, harness string, stderr io.Writer) ([]bench.Point, error) {
 	c.tests = s.tests
 	boots := [][]int{s.sizes}
 	if s.of == "services" {
 		boots = slices.Collect(slices.Chunk(s.sizes, 1))
 	}
-	var points []results.Point
+	var points []bench.Point
 	for _, v := range s.variants {
 		for _, sizes := range boots {
 			list := strings.Trim(strings.ReplaceAll(fmt.Sprint(sizes), " ", ","), "[]")
@@ -98,13 +96,13 @@ func (s sweep) run(ctx context.Context, c config, harness string, stderr io.Writ
 
 // pointsOf tells the sizes of rows apart: the harness does all tests at one, then at
 // the next.
-func pointsOf(of string, sizes []int, rows []bench.Row) ([]results.Point, error) {
+func pointsOf(of string, sizes []int, rows []bench.Row) ([]bench.Point, error) {
 	if len(rows) == 0 || len(rows)%len(sizes) != 0 {
 		return nil, fmt.Errorf("measure %s: %d rows at %d sizes", of, len(rows), len(sizes))
 	}
-	var points []results.Point
+	var points []bench.Point
 	for i, r := range rows {
-		points = append(points, results.Point{Of: of, Size: sizes[i/(len(rows)/len(sizes))], Row: r})
+		points = append(points, bench.Point{Of: of, Size: sizes[i/(len(rows)/len(sizes))], Row: r})
 	}
 	return points, nil
 }

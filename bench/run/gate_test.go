@@ -107,7 +107,7 @@ func TestBaselineFile(t *testing.T) {
 	}
 }
 
-// TestSweeps holds that what bench-full asks the harness for is there.
+// TestSweeps holds that the harness has every test and flag of the sweeps.
 func TestSweeps(t *testing.T) {
 	for _, s := range sweeps() {
 		for _, v := range s.variants {

@@ -1,20 +1,28 @@
-// Command run is the packet-path benchmark: it boots the test VM once for each
-// variant, lets bench/harness measure there, writes the run with a report, prints the
-// table and fails if a bar is missed.
+// Command run measures, and makes of the measurements what people read:
 //
-//	go run ./bench/run [-short] [-boots 3] [-kernel 6.12] [-variants no-ovs,ebpf] [-tests host_udp_rr] [-keep]
+//	go run ./bench/run [packets] [-short] [-boots 3] [-kernel 6.12] [-variants no-ovs,ebpf] [-tests host_udp_rr] [-keep]
 //	go run ./bench/run -full [-keep]
 //	go run ./bench/run -profile docs/profile.md
+//	go run ./bench/run native [-count 5] [-keep]
+//	go run ./bench/run watched [-batches 10] [-count 5] [-keep]
+//	go run ./bench/run accept -reason 'why the figures may be what they are' [-run build/bench/packets.txt]
+//	go run ./bench/run documents
 //
-// What it leaves is in build/bench: the run (packets.json), report.md and its charts;
-// build/bench.json has the rows alone. With -baseline it is the gate of CI. The second
-// form is for Linux 6.1 and for what grows with connections and Services. The third
-// tells where the instructions go, by bench/stacks in qemu; it needs gcc, and takes two
-// to three minutes.
+// The packet path boots the test VM once for each variant, lets bench/harness measure there, writes
+// the run with a report, prints the table and fails if a bar is missed. It leaves the run
+// (packets.txt) and report.md in build/bench. With -baseline it is the gate of CI. With -full it
+// measures Linux 6.1, and what grows with connections and Services. With -profile it shows where the
+// instructions go, by bench/stacks in qemu; it needs gcc, and takes two to three minutes. Native and
+// watched run Go benchmarks, here and in the VM. Accept moves the gate's baseline. Documents
+// writes the documents from the newest kept runs.
 //
-// It must be started in the module's top directory, as `make bench` does, on a
-// machine that has qemu and OVS; it changes nothing on the machine but the cache of
-// test/vm, and takes about half a minute a variant.
+// Runs are in Go's benchmark format. Two of them are compared by benchstat:
+//
+//	go tool benchstat -table kind,cpu,pkg BEFORE.txt AFTER.txt
+//
+// It must be started in the module's top directory, as `make bench` does. The packet path needs qemu
+// and OVS, changes nothing on the machine but the cache of test/vm, and takes about half a minute a
+// variant.
 package main
 
 import (
@@ -32,19 +40,39 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
-	"github.com/ovn-ebpf/ovn-ebpf/bench/machine"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/report"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	err := command(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	if err != nil {
 		fmt.Fprintln(os.Stderr, "bench:", err)
 		os.Exit(1)
 	}
+}
+
+// command runs what the first argument names, which is the packet path if it names nothing.
+func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	name := "packets"
+	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
+		name, args = args[0], args[1:]
+	}
+	switch name {
+	case "packets":
+		return run(ctx, args, stdout, stderr)
+	case "native":
+		return native(ctx, args, stdout, stderr)
+	case "watched":
+		return watched(ctx, args, stdout, stderr)
+	case "accept":
+		return accept(args, stdout, stderr)
+	case "documents":
+		return documents()
+	}
+	return fmt.Errorf("parse arguments: %q is none of packets, native, watched, accept, documents", name)
 }
 
 type config struct {
@@ -68,7 +96,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	flags.StringVar(&c.kernel, "kernel", report.Kernel, "the guest's kernel, as test/vm/run names it")
 	flags.IntVar(&c.boots, "boots", 1, "how often each variant is booted; a row is the median")
 	flags.IntVar(&c.seed, "seed", 1, "of the ports that clients send from; the second boot has the next")
-	flags.StringVar(&c.out, "out", "build/bench.json", "where the rows go; the run and its report go to a directory beside it, without .json")
+	flags.StringVar(&c.out, "out", "build/bench", "the `directory` that the run and its report go to")
 	flags.BoolVar(&c.keep, "keep", false, "put the run into bench/results as well, which documents are made of")
 	flags.StringVar(&c.baseline, "baseline", "", "fail if a ratio is worse than in this file, or if it would not be noticed")
 	flags.StringVar(&c.profile, "profile", "", "Markdown file with marks: put there where the instructions go, instead of measuring all")
@@ -139,7 +167,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 // measure is the packet path: a run, its report, and the gate.
 func measure(ctx context.Context, c config, harness string, stdout, stderr io.Writer) error {
-	r := machine.Describe(ctx, results.Packets)
+	r := results.Describe(ctx, results.Packets)
 	r.Seed, r.Boots = c.seed, c.boots
 	var accepted *bench.Baseline
 	if c.baseline != "" {
@@ -162,12 +190,14 @@ func measure(ctx context.Context, c config, harness string, stdout, stderr io.Wr
 		return err
 	}
 	r.Rows, rows = apart(rows)
-	r.Samples = samples
+	if accepted == nil { // what was measured once more is not among the samples
+		r.Samples = samples
+	}
 	if err := save(c, &r); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "Instructions per operation, median ± distance of the quartiles; Linux %s in a VM:\n\n%s\nRows: %s, report: %s\n",
-		r.Rows[0].Kernel, bench.Table(r.Rows, bench.Bars()), c.out, filepath.Join(directory(c.out), "report.md"))
+	fmt.Fprintf(stdout, "Instructions per operation, median ± distance of the quartiles; Linux %s in a VM:\n\n%s\nReport: %s\n",
+		r.Rows[0].Kernel, bench.Table(r.Rows, bench.Bars()), filepath.Join(c.out, "report.md"))
 	return errors.Join(bench.Gate(r.Rows, bench.Bars()), gate(accepted, r.Rows, rows))
 }
 

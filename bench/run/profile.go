@@ -64,7 +64,7 @@ func profile(ctx context.Context, c config, dir, harness string, stderr io.Write
 		}
 		all = append(all, got...)
 	}
-	if err := saveProfiles(filepath.Join(filepath.Dir(c.out), "profile.json"), all); err != nil {
+	if err := saveProfiles(filepath.Join(c.out, "profile.json"), all); err != nil {
 		return err
 	}
 	text, err := compare(all)

@@ -11,10 +11,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"runtime"
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
 // bar is one that a size must meet.
@@ -217,18 +218,13 @@ func describe(ctx context.Context, a *api) machine {
 		line, _, _ := strings.Cut(string(out), "\n")
 		return strings.TrimSpace(line)
 	}
+	here := results.Describe(ctx, "").Machine
 	m := machine{
-		Date: time.Now().UTC().Format("2006-01-02"), Commit: first("git", "rev-parse", "--short", "HEAD"), CPU: "unknown CPU",
-		Kernel: first("uname", "-sr"), OVN: first("ovn-northd", "--version"), OVS: first("ovsdb-server", "--version"),
-		Kubernetes: "of unknown version", Cores: runtime.NumCPU(),
+		Date: time.Now().UTC().Format("2006-01-02"), Commit: first("git", "rev-parse", "--short", "HEAD"), CPU: here.CPU, Kernel: here.Kernel, Cores: here.Cores,
+		OVN: first("ovn-northd", "--version"), OVS: first("ovsdb-server", "--version"), Kubernetes: "of unknown version",
 	}
 	if v, err := a.ServerVersion(); err == nil {
 		m.Kubernetes = v.GitVersion
-	}
-	if text, err := os.ReadFile("/proc/cpuinfo"); err == nil {
-		if _, rest, ok := strings.Cut(string(text), "model name\t: "); ok {
-			m.CPU, _, _ = strings.Cut(rest, "\n")
-		}
 	}
 	return m
 }

@@ -7,6 +7,8 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 )
 
 // TestReadResults holds that several runs make one page: the last is what the others are
@@ -52,5 +54,25 @@ func TestReadResults(t *testing.T) {
 	}
 	if !strings.Contains(text, "\n| 10 | 3000 |") || !strings.Contains(text, "\n| 100 | 3000 |") || strings.Contains(text, "\n| 100 | 1000 |") {
 		t.Errorf("by number of nodes:\n%s", text)
+	}
+}
+
+// TestDocument holds that docs/scale.md is what the kept runs make of it: no figure is typed.
+func TestDocument(t *testing.T) {
+	top := filepath.Join("..", "..")
+	var paths []string
+	for _, nodes := range []string{"10", "500", "100"} { // the last is what the page is about
+		paths = append(paths, filepath.Join(top, "bench", "results", "scale", "nodes-"+nodes+".json"))
+	}
+	r, err := readResults(paths)
+	if err != nil {
+		t.Fatal(err)
+	}
+	got, err := os.ReadFile(filepath.Join(top, "docs", "scale.md"))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if diff := cmp.Diff(document(r), string(got)); diff != "" {
+		t.Errorf("docs/scale.md is not what bench/results/scale makes of it: make bench-documents (-want +got):\n%s", diff)
 	}
 }

@@ -1,9 +1,3 @@
-// Command watched measures what it costs a packet to be counted, and to be looked at by
-// a monitor, in instructions: it runs BenchmarkWatched of package bpf in the VM.
-//
-//	go run ./bench/watched [-batches 10] [-count 5] [-keep]
-//
-// It needs root, and waits for the VM if another has it. What it leaves is build/bench/watched.json.
 package main
 
 import (
@@ -15,37 +9,28 @@ import (
 	"io"
 	"os"
 	"os/exec"
-	"os/signal"
 	"path/filepath"
 	"syscall"
 
-	"github.com/ovn-ebpf/ovn-ebpf/bench/machine"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/report"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGINT, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
-
-func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+// watched measures what counting, and a monitor, cost a packet, in instructions: it runs
+// BenchmarkWatched of package bpf in the VM. It needs root, and waits for the VM if another process
+// has it. It leaves build/bench/watched.txt.
+func watched(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("watched", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	batches := flags.Int("batches", 10, "of how many batches of packets a figure is the median")
 	count := flags.Int("count", 5, "how often each is measured")
-	out := flags.String("out", "build/bench/watched.json", "where the run goes")
+	out := flags.String("out", "build/bench/watched.txt", "where the run goes")
 	keep := flags.Bool("keep", false, "put the run into bench/results as well, which documents are made of")
 	if err := flags.Parse(args); err != nil {
 		return err
 	}
-	r := machine.Describe(ctx, results.Watched)
-	text, err := measure(ctx, *batches, *count, stderr)
+	r := results.Describe(ctx, results.Watched)
+	text, err := measureWatched(ctx, *batches, *count, stderr)
 	if err != nil {
 		return err
 	}
@@ -66,8 +51,8 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return nil
 }
 
-// measure returns what the benchmark says.
-func measure(ctx context.Context, batches, count int, stderr io.Writer) (string, error) {
+// measureWatched returns the output of the benchmark.
+func measureWatched(ctx context.Context, batches, count int, stderr io.Writer) (string, error) {
 	dir, err := os.MkdirTemp("", "watched-")
 	if err != nil {
 		return "", fmt.Errorf("make directory: %w", err)
@@ -81,6 +66,7 @@ func measure(ctx context.Context, batches, count int, stderr io.Writer) (string,
 		"-test.benchtime", fmt.Sprintf("%dx", batches), "-test.count", fmt.Sprint(count), "-test.timeout", "30m")
 }
 
+// output runs a command, and returns what it prints. Its errors go to stderr as they come.
 func output(ctx context.Context, stderr io.Writer, name string, args ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, name, args...)
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }

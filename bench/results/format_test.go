@@ -30,7 +30,7 @@ ok  	github.com/ovn-ebpf/ovn-ebpf/bpf	4.143s
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("measures (-want +got):\n%s", diff)
 	}
-	for _, bad := range []string{"", "PASS\nok x 1s\n", "BenchmarkX-2 1 12x ns/op\n"} {
+	for _, bad := range []string{"", "PASS\nok x 1s\n", "BenchmarkX-2 1 12x ns/op\nPASS\n", "BenchmarkX-2 1 12 ns/op\n"} {
 		if got, err := ParseGo("x", bad); err == nil {
 			t.Errorf("ParseGo(%q) = %v", bad, got)
 		}

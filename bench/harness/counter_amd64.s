@@ -16,3 +16,11 @@ TEXT ·markEnd(SB), NOSPLIT, $0-0
 TEXT ·markWrite(SB), NOSPLIT, $0-0
 	BYTE $0x0f; BYTE $0x1f; BYTE $0x80; LONG $0x6f766e03
 	RET
+
+// func tsc() int64
+TEXT ·tsc(SB), NOSPLIT, $0-8
+	RDTSC
+	SHLQ $32, DX
+	ORQ  DX, AX
+	MOVQ AX, ret+0(FP)
+	RET

@@ -1,9 +1,3 @@
-// Command accept makes the ratios of a run the baseline that the gate of CI compares
-// with, and leaves the text of the commit that puts it there:
-//
-//	go run ./bench/accept -reason 'why the figures may be what they are' [-run build/bench/packets.json]
-//
-// A run that misses a bar, or was not of a commit, is refused.
 package main
 
 import (
@@ -19,18 +13,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
-func main() {
-	if err := run(os.Args[1:], os.Stdout, os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, "bench:", err)
-		os.Exit(1)
-	}
-}
-
-func run(args []string, stdout, stderr io.Writer) error {
+// accept makes the ratios of a run the baseline that the gate of CI compares with, and writes the
+// text of the commit that puts it there. A run that misses a bar, or was not of a commit, is refused.
+func accept(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("accept", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	reason := flags.String("reason", "", "why, for the commit and the file")
-	from := flags.String("run", "build/bench/packets.json", "the run")
+	from := flags.String("run", "build/bench/packets.txt", "the run")
 	path := flags.String("baseline", "bench/baseline.json", "the file to write")
 	message := flags.String("message", "build/bench/commit.txt", "where the commit's text goes")
 	if err := flags.Parse(args); err != nil {
@@ -45,7 +34,10 @@ func run(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
-	old, err := read(*path)
+	old, err := readBaseline(*path)
+	if errors.Is(err, fs.ErrNotExist) {
+		old, err = nil, nil
+	}
 	if err != nil {
 		return err
 	}
@@ -58,16 +50,4 @@ func run(args []string, stdout, stderr io.Writer) error {
 	}
 	fmt.Fprintf(stdout, "%s\nNow: git commit -F %s %s\n", b.Message(old), *message, *path)
 	return nil
-}
-
-// read returns the baseline that there is, or nil.
-func read(path string) (*bench.Baseline, error) {
-	text, err := os.ReadFile(path)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil, nil
-	}
-	if err != nil {
-		return nil, fmt.Errorf("read baseline: %w", err)
-	}
-	return bench.DecodeBaseline(text)
 }

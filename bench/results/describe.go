@@ -1,5 +1,4 @@
-// Package machine says where a run of the benchmarks is from.
-package machine
+package results
 
 import (
 	"context"
@@ -9,21 +8,19 @@ import (
 	"strconv"
 	"strings"
 	"time"
-
-	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
 // Describe returns a run on this machine, of now, that has yet to find something.
-func Describe(ctx context.Context, kind string) results.Run {
-	return results.Run{
+func Describe(ctx context.Context, kind string) Run {
+	return Run{
 		Kind: kind, Date: time.Now().UTC().Format(time.RFC3339), Commit: commit(ctx),
-		Machine: results.Machine{
+		Machine: Machine{
 			CPU: field("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(), Memory: memory(), Kernel: first(ctx, "uname", "-sr"), Load: load(),
 		},
-		Versions: map[string]string{
-			"Go": strings.TrimPrefix(runtime.Version(), "go"), "QEMU": last(first(ctx, "qemu-system-x86_64", "--version"), "version "),
-			"Open vSwitch": last(first(ctx, "ovs-vswitchd", "--version"), "(Open vSwitch) "), "nftables": last(first(ctx, "nft", "--version"), "nftables v"),
-		},
+		Versions: strings.Join([]string{
+			"Go " + strings.TrimPrefix(runtime.Version(), "go"), "Open vSwitch " + last(first(ctx, "ovs-vswitchd", "--version"), "(Open vSwitch) "),
+			"QEMU " + last(first(ctx, "qemu-system-x86_64", "--version"), "version "), "nftables " + last(first(ctx, "nft", "--version"), "nftables v"),
+		}, ", "),
 	}
 }
 

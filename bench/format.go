@@ -1,0 +1,144 @@
+package bench
+
+import (
+	"bytes"
+	"errors"
+	"fmt"
+	"io"
+	"slices"
+	"strconv"
+	"strings"
+
+	"golang.org/x/perf/benchfmt"
+)
+
+const (
+	rowBase     = "Packets"
+	unit        = "instructions/op"
+	spreadUnit  = "spread"
+	endOfFormat = "PASS\n" // as in go test's output; a text that was cut off lacks it
+)
+
+// Point is a row, measured at one size of something.
+type Point struct {
+	Of   string // "connections" or "services"; "" for a row that belongs to no sweep
+	Size int
+	Row  Row
+}
+
+// Write writes rows in Go's benchmark format, which benchstat reads.
+func Write(w io.Writer, rows []Row) error {
+	out := benchfmt.NewWriter(w)
+	for _, r := range rows {
+		if err := out.Write(Point{Row: r}.Result(nil)); err != nil {
+			return fmt.Errorf("write row %q: %w", r.Key(), err)
+		}
+	}
+	return WriteEnd(w)
+}
+
+// WriteEnd writes the line that Results looks for.
+func WriteEnd(w io.Writer) error {
+	_, err := io.WriteString(w, endOfFormat)
+	return err
+}
+
+// Read reads what Write wrote.
+func Read(r io.Reader) ([]Row, error) {
+	results, err := Results(r)
+	if err != nil {
+		return nil, err
+	}
+	var rows []Row
+	for _, res := range results {
+		p, err := ParsePoint(res)
+		if err != nil {
+			return nil, err
+		}
+		rows = append(rows, p.Row)
+	}
+	return rows, nil
+}
+
+// Results returns all results of a text in Go's benchmark format. A text without its end, or with
+// a line that cannot be parsed, is an error.
+func Results(r io.Reader) ([]*benchfmt.Result, error) {
+	text, err := io.ReadAll(r)
+	if err != nil {
+		return nil, fmt.Errorf("read benchmarks: %w", err)
+	}
+	if !bytes.Contains(append([]byte("\n"), text...), []byte("\nPASS")) {
+		return nil, errors.New("read benchmarks: the text is cut off: no line PASS")
+	}
+	var out []*benchfmt.Result
+	reader := benchfmt.NewReader(bytes.NewReader(text), "benchmarks")
+	for reader.Scan() {
+		switch x := reader.Result().(type) {
+		case *benchfmt.Result:
+			out = append(out, x.Clone())
+		case *benchfmt.SyntaxError:
+			return nil, fmt.Errorf("read benchmarks: %w", x)
+		}
+	}
+	return out, reader.Err()
+}
+
+// Result returns the point as a result of Go's benchmark format, below config:
+//
+//	layout: direct
+//	kernel: 6.12.117+deb12-amd64
+//
+//	BenchmarkPackets/test=host_udp_rr/variant=ebpf/family=ipv4 1 17216.5 instructions/op 0.002 spread
+//
+// A point of a sweep has its size at the end of the name: /connections=1000.
+func (p Point) Result(config []benchfmt.Config) *benchfmt.Result {
+	name := fmt.Sprintf("%s/test=%s/variant=%s/family=%s", rowBase, p.Row.Test, p.Row.Variant, p.Row.Family)
+	if p.Of != "" {
+		name += fmt.Sprintf("/%s=%d", p.Of, p.Size)
+	}
+	return &benchfmt.Result{
+		Name: benchfmt.Name(name), Iters: 1,
+		Config: append(slices.Clone(config), Config("layout", p.Row.Layout), Config("kernel", p.Row.Kernel)),
+		Values: []benchfmt.Value{{Value: p.Row.Instructions, Unit: unit}, {Value: p.Row.Spread, Unit: spreadUnit}},
+	}
+}
+
+// Config is a line "key: value" before results.
+func Config(key, value string) benchfmt.Config {
+	return benchfmt.Config{Key: key, Value: []byte(value), File: true}
+}
+
+// IsPoint reports whether a result is one of the packet path.
+func IsPoint(res *benchfmt.Result) bool { return string(res.Name.Base()) == rowBase }
+
+// ParsePoint returns what Point.Result wrote. A row without a test, variant, family or count is an
+// error: nothing was measured.
+func ParsePoint(res *benchfmt.Result) (Point, error) {
+	p := Point{Row: Row{Layout: res.GetConfig("layout"), Kernel: res.GetConfig("kernel")}}
+	_, parts := res.Name.Parts()
+	for _, part := range parts {
+		key, value, _ := strings.Cut(strings.TrimPrefix(string(part), "/"), "=")
+		switch key {
+		case "test":
+			p.Row.Test = value
+		case "variant":
+			p.Row.Variant = value
+		case "family":
+			p.Row.Family = value
+		default:
+			var err error
+			if p.Of = key; p.Of != "connections" && p.Of != "services" {
+				return Point{}, fmt.Errorf("read row %s: unknown part %q", res.Name, part)
+			}
+			if p.Size, err = strconv.Atoi(value); err != nil {
+				return Point{}, fmt.Errorf("read row %s: %w", res.Name, err)
+			}
+		}
+	}
+	p.Row.Instructions, _ = res.Value(unit)
+	p.Row.Spread, _ = res.Value(spreadUnit)
+	if !IsPoint(res) || p.Row.Test == "" || p.Row.Variant == "" || p.Row.Family == "" || p.Row.Instructions <= 0 {
+		return Point{}, fmt.Errorf("read row %s: not a result", res.Name)
+	}
+	return p, nil
+}

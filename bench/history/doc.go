@@ -1,2 +1,0 @@
-// Package history compares runs: what has changed since, and what is noise.
-package history

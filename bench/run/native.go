@@ -1,0 +1,63 @@
+package main
+
+import (
+	"context"
+	"flag"
+	"fmt"
+	"io"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
+)
+
+// suite is the benchmarks of some packages, and how long each takes at least.
+type suite struct {
+	packages []string
+	time     string
+}
+
+func suites() []suite {
+	return []suite{
+		{[]string{"bpf", "agent", "agent/gateway", "agent/gateway/openflow", "agent/cluster", "agent/metrics", "agent/podnet", "controller/plan"}, "100ms"},
+		{[]string{"controller/nb"}, "1x"},
+	}
+}
+
+// native runs the packages' Go benchmarks on this machine, several times each: what a program takes
+// for a packet (BPF_PROG_TEST_RUN) and the sockets' programs for a call; reading all counters, and a
+// whole scrape; a whole agent's memory; bringing the gateway's and the sockets' tables in line; the
+// flows of the OpenFlow backend; wiring a pod, as CNI ADD does; planning, and committing to a real
+// ovsdb-server. It needs root. It leaves build/bench/native.txt.
+func native(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	flags := flag.NewFlagSet("native", flag.ContinueOnError)
+	flags.SetOutput(stderr)
+	count := flags.Int("count", 5, "how often each benchmark runs")
+	out := flags.String("out", "build/bench/native.txt", "where the run goes")
+	keep := flags.Bool("keep", false, "put the run into bench/results as well, which documents are made of")
+	if err := flags.Parse(args); err != nil {
+		return err
+	}
+	r := results.Describe(ctx, results.Native)
+	for _, s := range suites() {
+		for _, p := range s.packages {
+			fmt.Fprintf(stderr, "bench: %s\n", p)
+			text, err := output(ctx, stderr, "go", "test", "-run", "^$", "-bench", ".", "-benchtime", s.time,
+				"-count", fmt.Sprint(*count), "-timeout", "10m", "./"+p)
+			if err != nil {
+				return err
+			}
+			got, err := results.ParseGo(p, text)
+			if err != nil {
+				return err
+			}
+			r.Measures = append(r.Measures, got...)
+		}
+	}
+	if err := r.Write(*out); err != nil {
+		return err
+	}
+	fmt.Fprintf(stdout, "%d benchmarks: %s\n", len(r.Measures), *out)
+	if *keep {
+		return r.Keep()
+	}
+	return nil
+}
