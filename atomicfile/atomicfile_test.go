@@ -158,7 +158,6 @@ func TestOnlyAtomicfileWrites(t *testing.T) {
 		"agent/link/nicbridge/lock.go: os.OpenFile",     // has no content
 		"agent/link/nicbridge/watchdog.go: os.OpenFile", // a log, appended to
 		"agent/link/sysctl.go: os.WriteFile",            // /proc/sys
-		"cmd/ovnkube/bench.go: os.WriteFile",            // a report, where the user says
 		"cmd/ovnkube/monitor.go: os.OpenFile",           // a capture, where the user says
 		"cmd/ovnkube/daemon/pidfile.go: os.OpenFile",    // to read
 		"cmd/ovnkube/daemon/start.go: os.OpenFile",      // /dev/null

@@ -11,6 +11,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
@@ -77,14 +78,30 @@ func (a *agentFlags) config(cluster *clusterFlags) (agent.Config, error) {
 		return agent.Config{}, err
 	}
 	config := agent.Config{
-		NodeName: a.nodeName, RestConfig: rest, OVSDB: a.ovsdb, OVSRunDir: a.ovsRunDir, OVNRunDir: a.ovnRunDir, SBAddress: cluster.sbAddress,
-		Uplink: a.uplink, NextHops: a.nextHops, ClusterSubnets: cluster.subnets.prefixes(), ServiceCIDRs: cluster.serviceCIDRs, ExternalIPs: cluster.externalIPs,
-		SNATPorts: bpf.PortRange{First: cluster.snatPorts.first, Last: cluster.snatPorts.last}, NodePorts: a.nodePorts, MTU: cluster.mtu,
-		PinDir: a.pinDir, CNISocket: a.cniSocket, CNIConfDir: a.cniConfDir, CNIExclusive: a.cniExclusive, RunDir: a.runDir,
-		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS, HealthAddr: a.healthAddress, CountPods: a.countPods, AvoidNullNAT: a.avoidNullNAT, Datapath: a.datapath, EncapIP: a.encapIP.addr, Gateway: a.gateway.config(cluster.bfd), CgroupPath: a.cgroupPath,
-		Watchdog: a.watchdog(),
+		NodeName: a.nodeName, RestConfig: rest, OVSDB: a.ovsdb, OVNRunDir: a.ovnRunDir, SBAddress: cluster.sbAddress, EncapIP: a.encapIP.addr,
+		CNISocket: a.cniSocket, CNIConfDir: a.cniConfDir, CNIExclusive: a.cniExclusive,
+		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS, HealthAddr: a.healthAddress,
+		CountPods: a.countPods, ShadowRate: a.gateway.shadowRate, AvoidNullNAT: a.avoidNullNAT,
+		Settings: a.gatewaySettings(cluster),
 	}
 	return config, config.Validate()
+}
+
+// gatewaySettings are those that the agent completes.
+func (a *agentFlags) gatewaySettings(cluster *clusterFlags) gateway.Settings {
+	g := &a.gateway
+	return gateway.Settings{
+		Wiring: gateway.Wiring{
+			Uplink: a.uplink, Layout: gateway.Layout(g.layout), Backend: gateway.Backend(g.backend), VLAN: uint16(g.vlan),
+			Addresses: g.addresses, NextHops: a.nextHops, Datapath: a.datapath,
+		},
+		Cluster: gateway.Cluster{
+			SNATPorts: bpf.PortRange{First: cluster.snatPorts.first, Last: cluster.snatPorts.last}, NodePorts: a.nodePorts,
+			ServiceCIDRs: cluster.serviceCIDRs, ExternalIPs: cluster.externalIPs, PodCIDRs: cluster.subnets.prefixes(),
+			Local: g.mode == gatewayModeLocal, None: g.mode == gatewayModeNone, BFD: cluster.bfd, Routable: g.routable, MTU: cluster.mtu,
+		},
+		PinDir: a.pinDir, RunDir: a.runDir, OVSRunDir: a.ovsRunDir, Watchdog: a.watchdog(), CgroupPath: a.cgroupPath, CountServices: g.countServices,
+	}
 }
 
 func agentCommand(f *flag.FlagSet) action {

@@ -2,11 +2,14 @@ package main
 
 import (
 	"context"
-	"errors"
 	"flag"
 	"fmt"
 	"io"
 	"strings"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/commandline"
 )
 
 // environment is what a command may write to.
@@ -15,8 +18,11 @@ type environment struct{ stdout, stderr io.Writer }
 // action runs a command after its flags are parsed; args are what is left.
 type action func(ctx context.Context, args []string, env *environment) error
 
-// command is a node of the command tree. One with children and no setup only
-// groups; setup declares the flags and returns what to do.
+// exitStatus is a status that becomes ours, with nothing printed.
+type exitStatus = commandline.ExitStatus
+
+// command declares a node of the command tree. One with children and no setup only groups; setup
+// declares the flags and returns what to do.
 type command struct {
 	name, arguments string
 	summary, detail string
@@ -26,43 +32,23 @@ type command struct {
 	children        []*command
 }
 
-// run finds the command that args name below c and runs it. Errors carry the
-// command's full name.
-func (c *command) run(ctx context.Context, parent string, args []string, env *environment) error {
-	path := strings.TrimSpace(parent + " " + c.name)
-	if len(args) > 0 {
-		for _, child := range c.children {
-			if child.name == args[0] {
-				return child.run(ctx, path, args[1:], env)
-			}
-		}
-		if args[0] == "help" {
-			return c.helpOn(path, args[1:], env.stdout)
-		}
-		if len(c.children) > 0 && !strings.HasPrefix(args[0], "-") {
-			return fmt.Errorf("%q is no command; see 'ovnkube %s'", strings.TrimSpace(path+" "+args[0]), strings.TrimSpace(path+" --help"))
-		}
+// cobra makes the command.
+func (c *command) cobra() *cobra.Command {
+	out := &cobra.Command{
+		Use: strings.TrimSpace(c.name + " " + c.arguments), Short: c.summary, Long: c.detail, GroupID: c.group, Hidden: c.hidden,
 	}
-	flags := flag.NewFlagSet(path, flag.ContinueOnError)
-	flags.SetOutput(io.Discard)
-	var act action
 	if c.setup != nil {
-		act = c.setup(flags)
-	}
-	err := flags.Parse(args)
-	switch {
-	case errors.Is(err, flag.ErrHelp), err == nil && act == nil, err == nil && c.name == "" && len(args) == 0:
-		return c.help(path, env.stdout)
-	case err != nil:
-		return fmt.Errorf("%s; see 'ovnkube %s'", strings.TrimPrefix(path+": "+err.Error(), ": "), strings.TrimSpace(path+" --help"))
-	}
-	if err := act(ctx, flags.Args(), env); err != nil {
-		if errors.As(err, new(exitStatus)) || path == "" {
-			return err
+		flags := flag.NewFlagSet(c.name, flag.ContinueOnError)
+		act := c.setup(flags)
+		out.Flags().AddGoFlagSet(flags)
+		out.RunE = func(k *cobra.Command, args []string) error {
+			return act(k.Context(), args, &environment{k.OutOrStdout(), k.ErrOrStderr()})
 		}
-		return fmt.Errorf("%s: %w", path, err)
 	}
-	return nil
+	for _, child := range c.children {
+		out.AddCommand(child.cobra())
+	}
+	return out
 }
 
 // noArguments refuses what is left behind the flags.

@@ -36,7 +36,6 @@ func TestToolsFindTheAgent(t *testing.T) {
 		{"gateway", "monitor"},
 		{"gateway", "top", "-once"},
 	}
-	recordTools := [][]string{{"status"}, {"bench", "run", "--backends", "openflow,ebpf", "--switch", "false", "192.0.2.1"}}
 	for from, set := range map[string]func(*testing.T){
 		"environment": func(t *testing.T) { t.Setenv("OVNKUBE_RUN_DIR", runDir) },
 		"file":        func(t *testing.T) { t.Setenv("OVNKUBE_CONFIG_FILE", file) },
@@ -51,10 +50,8 @@ func TestToolsFindTheAgent(t *testing.T) {
 					t.Errorf("%v: --pin-dir has no effect: %s", args, got)
 				}
 			}
-			for _, args := range recordTools {
-				if got := said(args...); strings.Contains(got, "no agent has run") || !strings.Contains(got, "broken") && !strings.Contains(got, `has the backend "ebpf"`) {
-					t.Errorf("%v: the record is not read: %s", args, got)
-				}
+			if got := said("status"); strings.Contains(got, "no agent has run") || !strings.Contains(got, "broken") {
+				t.Errorf("status: the record is not read: %s", got)
 			}
 		})
 	}

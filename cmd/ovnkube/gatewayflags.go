@@ -5,7 +5,6 @@ import (
 	"net/netip"
 	"strings"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
@@ -39,14 +38,6 @@ none: by the gateways of other nodes in mode shared; nothing on this node's upli
 		{Flag: "counted-service-ports", Section: "metrics", Key: "counted-service-ports", Value: setting.Number(&g.countServices, 0, 100000), Usage: "`ports` of Services whose packets at the uplink are counted each by itself, at most; 0: none"},
 		{Flag: "gateway-shadow-rate", Section: "gateway", Key: "shadow-rate", Value: setting.Number(&g.shadowRate, 0, 100000), Usage: `decisions a ` + "`second`" + ` that are compared with the Go model of the rules, at most; 0: none, at no cost.
 What differs is counted and logged. Programs of its own decide every packet a second time; it needs Linux 6.6`},
-	}
-}
-
-func (g *gatewayFlags) config(bfd bool) agent.GatewayConfig {
-	return agent.GatewayConfig{
-		Layout: gateway.Layout(g.layout), Backend: gateway.Backend(g.backend), VLAN: g.vlan,
-		Local: g.mode == gatewayModeLocal, None: g.mode == gatewayModeNone, BFD: bfd, Routable: g.routable, Addresses: g.addresses,
-		CountServices: g.countServices, ShadowRate: g.shadowRate,
 	}
 }
 

@@ -1,74 +1,35 @@
 package main
 
 import (
-	"bytes"
-	"context"
-	"flag"
-	"io"
 	"regexp"
-	"slices"
 	"strings"
 	"testing"
-)
 
-// Most lines that help prints.
-const (
-	rootLines = 40
-	mostLines = 60
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/commandline/commandtest"
 )
 
 // help returns what a command line prints, which must be no error.
 func help(t *testing.T, args ...string) string {
 	t.Helper()
-	var stdout, stderr bytes.Buffer
-	err := run(context.Background(), args, &stdout, &stderr)
-	if code := exitCode(err, &stderr); code != 0 || stderr.Len() > 0 {
-		t.Errorf("%q: exit status %d: %s", args, code, stderr.String())
-	}
-	return stdout.String()
-}
-
-// everyCommand calls do for every command with its words.
-func everyCommand(c *command, path []string, do func(*command, []string)) {
-	for _, child := range c.children {
-		words := slices.Concat(path, []string{child.name})
-		do(child, words)
-		everyCommand(child, words, do)
-	}
+	return commandtest.Print(t, root(), args...)
 }
 
 // TestHelpIsShort: a newcomer is not met by a wall of text, whichever way help is asked for, and
-// every command says what it does and is listed by the command above it.
+// every command says what it does and is listed by the command above it. The root lists no flags.
 func TestHelpIsShort(t *testing.T) {
-	short := func(most int, args ...string) string {
-		text := help(t, args...)
-		if n := strings.Count(text, "\n"); n > most || n < 3 {
-			t.Errorf("%q prints %d lines, want 3 to %d", args, n, most)
-		}
-		return text
+	commandtest.Help(t, root)
+	if text := help(t); strings.Contains(text, "Flags:") {
+		t.Errorf("the root's help has flags:\n%s", text)
 	}
-	root0 := short(rootLines)
-	for _, args := range [][]string{{"help"}, {"--help"}, {"-h"}} {
-		if text := short(rootLines, args...); text != root0 {
-			t.Errorf("%q prints other help than no argument:\n%s", args, text)
+	for typed, want := range map[string]string{
+		"help gateway nonsense": "see 'ovnkube gateway --help'", "gateway cuonters": "did you mean counters?", "agnet": "did you mean agent?",
+	} {
+		if got := commandtest.Mistake(t, root(), strings.Fields(typed)...); !strings.Contains(got, want) {
+			t.Errorf("%s: %q, want %q", typed, got, want)
 		}
-	}
-	everyCommand(root(), nil, func(c *command, words []string) {
-		text := short(mostLines, append([]string{"help"}, words...)...)
-		for _, args := range [][]string{slices.Concat(words, []string{"--help"}), slices.Concat(words, []string{"help"})} {
-			if got := help(t, args...); got != text {
-				t.Errorf("%q prints other help than 'help %s'", args, strings.Join(words, " "))
-			}
-		}
-		above := help(t, append([]string{"help"}, words[:len(words)-1]...)...)
-		listed := regexp.MustCompile(`(?m)^  ` + regexp.QuoteMeta(c.name) + ` +` + regexp.QuoteMeta(c.summary) + `$`).MatchString(above)
-		if listed == c.hidden {
-			t.Errorf("%q listed: %t, hidden: %t", words, listed, c.hidden)
-		}
-	})
-	var stderr bytes.Buffer
-	if code := exitCode(run(context.Background(), []string{"help", "gateway", "nonsense"}, io.Discard, &stderr), &stderr); code != 1 || !strings.Contains(stderr.String(), "see 'ovnkube gateway --help'") {
-		t.Errorf("help on no command: %d, %s", code, stderr.String())
 	}
 }
 
@@ -77,22 +38,17 @@ func TestHelpIsShort(t *testing.T) {
 func TestEveryFlagIsDocumented(t *testing.T) {
 	settings, classic := help(t, "help", "settings"), help(t, "help", "second-generation")
 	checked := 0
-	check := func(c *command, text string) {
-		if c.setup == nil {
-			return
-		}
-		flags := flag.NewFlagSet(c.name, flag.ContinueOnError)
-		c.setup(flags)
-		flags.VisitAll(func(f *flag.Flag) {
+	check := func(c *cobra.Command, text string) {
+		c.Flags().VisitAll(func(f *pflag.Flag) {
 			checked++
-			name := regexp.MustCompile(`(?m)(^  -|^--|also .*--|^  --)` + regexp.QuoteMeta(f.Name) + `\b`)
+			name := regexp.MustCompile(`(?m)(^ +--|^--|also .*--)` + regexp.QuoteMeta(f.Name) + `\b`)
 			if !name.MatchString(text) && !name.MatchString(settings) {
-				t.Errorf("%s: -%s is neither in its help nor in that on settings", c.name, f.Name)
+				t.Errorf("%s: -%s is neither in its help nor in that on settings", c.Name(), f.Name)
 			}
 		})
 	}
 	check(root(), classic)
-	everyCommand(root(), nil, func(c *command, words []string) { check(c, help(t, append([]string{"help"}, words...)...)) })
+	commandtest.Each(root(), func(c *cobra.Command, words []string) { check(c, help(t, append([]string{"help"}, words...)...)) })
 	if checked < 500 {
 		t.Errorf("%d flags", checked)
 	}

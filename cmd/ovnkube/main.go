@@ -4,16 +4,15 @@ package main
 
 import (
 	"context"
-	"errors"
-	"flag"
 	"fmt"
 	"io"
 	"os"
-	"os/signal"
 	"path/filepath"
 	"strings"
-	"syscall"
 
+	"github.com/spf13/cobra"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/commandline"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 )
 
@@ -25,10 +24,7 @@ func main() {
 	if len(args) > 0 && args[0] == controllerRole {
 		daemon.CoarseTimers()
 	}
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	code := exitCode(run(ctx, args, os.Stdout, os.Stderr), os.Stderr)
-	stop()
-	os.Exit(code)
+	commandline.Main("ovnkube", args, run)
 }
 
 // invoked are the arguments of ovnkube that argv stands for: a command of the
@@ -38,11 +34,11 @@ func invoked(argv []string) []string {
 	if name := filepath.Base(argv[0]); strings.HasPrefix(name, firstPrefix) {
 		args = append([]string{name}, args...)
 	}
-	if len(args) > 0 && strings.HasPrefix(args[0], firstPrefix) {
-		return daemon.Args(args)
-	}
 	return args
 }
+
+// separate names the programs that were commands here.
+var separate = map[string]string{"lab": "ovnlab", "bench": "ovnbench"}
 
 const (
 	firstPrefix    = "ovn-k8s-"
@@ -51,28 +47,14 @@ const (
 
 // run chooses the role by the first argument and runs it.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
-	env := &environment{stdout: stdout, stderr: stderr}
-	return root().run(ctx, "", args, env)
-}
-
-// exitCode reports err in one line, also when it is several. 0: success or help was asked for; the
-// code of a command that lab exec ran; else 1.
-func exitCode(err error, stderr io.Writer) int {
-	var status exitStatus
-	switch {
-	case err == nil, errors.Is(err, flag.ErrHelp):
-		return 0
-	case errors.As(err, &status):
-		return int(status)
+	if len(args) > 0 && separate[args[0]] != "" {
+		fmt.Fprintf(stderr, "ovnkube: %s is a program of its own; type: %s\n", args[0], strings.Join(append([]string{separate[args[0]]}, args[1:]...), " "))
+		return exitStatus(2)
 	}
-	fmt.Fprintln(stderr, "ovnkube:", strings.ReplaceAll(err.Error(), "\n", "; "))
-	return 1
+	return commandline.Run(ctx, root(), args, stdout, stderr)
 }
 
-// exitStatus is a child's exit status that becomes ours, with nothing printed.
-type exitStatus int
-
-func (s exitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
+func exitCode(err error, stderr io.Writer) int { return commandline.Status("ovnkube", err, stderr) }
 
 const controllerDetail = `It needs the API server, and OVN's Northbound and Southbound databases. Of several controllers one leads.
 It serves /metrics, /healthz and /readyz on ` + controllerMetrics + `.
@@ -84,8 +66,21 @@ When it ends, connections go on. It serves a status page, /metrics, /healthz and
 
   ovnkube agent --node-name node1 --kubeconfig /etc/kubernetes/admin.conf --sb-address tcp:192.0.2.1:6642`
 
-func root() *command {
+func root() *cobra.Command {
+	c := tree().cobra()
+	c.Version = version
+	for _, group := range []string{groupRun, groupLook, groupFirst} {
+		c.AddGroup(&cobra.Group{ID: group, Title: group + ":"})
+	}
+	c.AddCommand(topics()...)
+	commandline.Prepare(c)
+	shortenHelp(c)
+	return c
+}
+
+func tree() *command {
 	return &command{
+		name:    "ovnkube",
 		summary: "OVN as the control plane of Kubernetes networking, eBPF at the gateway.",
 		setup:   classicCommand,
 		children: []*command{
@@ -103,13 +98,11 @@ func root() *command {
 goes on, something is missing; 3 broken: traffic does not go where it should; 1 it could not look.`,
 			},
 			nodeCommands(),
-			benchCommands(),
 			configCommands(),
 			overlayCommands(),
 			watcherCommand(),
 			helperCommand(),
 			utilCommands(),
-			labCommands(),
 			{name: watchdogCommand, hidden: true, summary: "put a NIC back when moving its addresses fails; started by the mover", setup: watchdogSetup},
 			{name: "version", group: groupLook, summary: "print the version", setup: versionCommand},
 		},

@@ -17,7 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/drain"
 )
 
@@ -64,7 +64,7 @@ func drainAction(f *flag.FlagSet, undo, force *bool) action {
 	s := operatorSettings(f)
 	timeout := f.Duration("timeout", time.Minute, "how `long` to wait for the routes")
 	return func(ctx context.Context, args []string, env *environment) error {
-		client, err := s.nodeClient(ctx, f, args, env)
+		client, err := s.nodeClient(ctx, args, env)
 		if err != nil {
 			return err
 		}
@@ -75,7 +75,7 @@ func drainAction(f *flag.FlagSet, undo, force *bool) action {
 func forgetAction(f *flag.FlagSet) action {
 	s := operatorSettings(f)
 	return func(ctx context.Context, args []string, env *environment) error {
-		client, err := s.nodeClient(ctx, f, args, env)
+		client, err := s.nodeClient(ctx, args, env)
 		if err != nil {
 			return err
 		}
@@ -83,15 +83,12 @@ func forgetAction(f *flag.FlagSet) action {
 	}
 }
 
-func mountAction(f *flag.FlagSet) action {
+func mountAction(*flag.FlagSet) action {
 	return func(_ context.Context, args []string, _ *environment) error {
 		if len(args) == 0 {
 			return errors.New("which directory? As a rule /sys/fs/bpf")
 		}
-		if err := f.Parse(args[1:]); err != nil {
-			return err
-		}
-		if err := noArguments(f.Args()); err != nil {
+		if err := noArguments(args[1:]); err != nil {
 			return err
 		}
 		return bpf.MountFS(args[0])
@@ -124,14 +121,11 @@ func operatorSettings(f *flag.FlagSet) *settings {
 }
 
 // nodeClient is the client of a command whose only argument, args[0], is a node's name.
-func (s *settings) nodeClient(ctx context.Context, f *flag.FlagSet, args []string, env *environment) (kubernetes.Interface, error) {
+func (s *settings) nodeClient(ctx context.Context, args []string, env *environment) (kubernetes.Interface, error) {
 	if len(args) == 0 {
 		return nil, errors.New("which node? Its name, as 'kubectl get nodes' has it")
 	}
-	if err := f.Parse(args[1:]); err != nil { // flags may follow the name, too
-		return nil, fmt.Errorf("%w; --help goes before the name", err)
-	}
-	if err := noArguments(f.Args()); err != nil {
+	if err := noArguments(args[1:]); err != nil {
 		return nil, err
 	}
 	config, err := s.operator(ctx, env)

@@ -23,10 +23,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 )
 
 const initDetail = `It keeps what it is told in external_ids of Open vSwitch, gives the Node its subnet, and starts the node's agent in the

@@ -112,9 +112,6 @@ func classicCommand(f *flag.FlagSet) action {
 	initNode := f.String("init-node", "", "run the node agent for the Node of this `name`")
 	cleanupNode := f.String("cleanup-node", "", "take everything of ours off the node of this `name`, or give it back to ovn-kubernetes if it was taken over, then exit")
 	return func(ctx context.Context, args []string, env *environment) error {
-		if err := noArguments(args); err != nil {
-			return err
-		}
 		if *cleanupNode != "" {
 			return errors.Join(s.give(map[string]string{"node-name": *cleanupNode}, "-cleanup-node"), runAgent(ctx, env, s, true))
 		}

@@ -52,7 +52,7 @@ func daemonMain(words []string) error {
 	f := flag.NewFlagSet("d", flag.ContinueOnError)
 	o.Declare(f, "ovn-test")
 	o.DeclareLog(f)
-	if err := f.Parse(Args(os.Args[1:])); err != nil {
+	if err := parse(f, os.Args[1:]); err != nil {
 		return err
 	}
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM)

@@ -49,6 +49,9 @@ type optional struct {
 
 func (o optional) IsBoolFlag() bool { return true }
 
+// Type is pflag's: without a value it is shown as a switch is.
+func (o optional) Type() string { return "bool" }
+
 func (o optional) String() string {
 	if o.to == nil {
 		return ""
@@ -65,33 +68,6 @@ func (o optional) Set(v string) error {
 	}
 	*o.to = v
 	return nil
-}
-
-// Args rewrites -vSPEC, as OVS's programs take it, to a flag.
-func Args(args []string) []string {
-	out := make([]string, 0, len(args))
-	for i, a := range args {
-		switch {
-		case a == "--":
-			return append(out, args[i:]...)
-		case a == "-v":
-			a = "--verbose"
-		case strings.HasPrefix(a, "-v") && isSpec(a[2:]):
-			a = "--verbose=" + a[2:]
-		}
-		out = append(out, a)
-	}
-	return out
-}
-
-// isSpec says whether s begins like a specification and not like a flag's name.
-func isSpec(s string) bool {
-	first := strings.FieldsFunc(s, separator)
-	if len(first) == 0 {
-		return false
-	}
-	_, level := levels[strings.ToLower(first[0])]
-	return level || slices.Contains(destinations, strings.ToLower(first[0])) || len(first) > 1 && strings.ContainsAny(s, ":,")
 }
 
 // Verbosity is how much goes to each destination, as OVS's -v says it. The zero
@@ -115,6 +91,9 @@ func separator(r rune) bool { return strings.ContainsRune(":, \t", r) }
 
 // IsBoolFlag: --verbose alone is everything.
 func (*Verbosity) IsBoolFlag() bool { return true }
+
+// Type is pflag's: without a value it is shown as a switch is.
+func (*Verbosity) Type() string { return "bool" }
 
 func (v *Verbosity) String() string {
 	if v == nil {

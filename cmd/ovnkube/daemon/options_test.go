@@ -1,22 +1,24 @@
 package daemon
 
 import (
+	"context"
 	"flag"
 	"fmt"
 	"io"
 	"log/slog"
-	"slices"
 	"strings"
 	"testing"
+
+	"github.com/spf13/cobra"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/commandline"
 )
 
-// TestArgs: what OVS's programs take is a flag, and what is none of it stays.
-func TestArgs(t *testing.T) {
-	got := Args(strings.Fields("watcher --overlay -vfile:info -vconsole:emer -v -vdbg -version -vlan-id=3 -- -vfile:info"))
-	want := strings.Fields("watcher --overlay --verbose=file:info --verbose=console:emer --verbose --verbose=dbg -version -vlan-id=3 -- -vfile:info")
-	if !slices.Equal(got, want) {
-		t.Errorf("%q, want %q", got, want)
-	}
+// parse parses a line as the program's commands do.
+func parse(f *flag.FlagSet, line []string) error {
+	c := &cobra.Command{Use: "x", SilenceErrors: true, SilenceUsage: true, Run: func(*cobra.Command, []string) {}}
+	c.Flags().AddGoFlagSet(f)
+	return commandline.Run(context.Background(), c, line, io.Discard, io.Discard)
 }
 
 // TestOptions: flags that may stand without a value, and levels by destination.
@@ -40,7 +42,7 @@ func TestOptions(t *testing.T) {
 			f.SetOutput(io.Discard)
 			o.Declare(f, "ovn-x")
 			o.DeclareLog(f)
-			err := f.Parse(Args(strings.Fields(tt.line)))
+			err := parse(f, strings.Fields(tt.line))
 			got := fmt.Sprint(o.PIDFile, " ", o.Detach, " ", o.LogFile, " ", o.String(), " ", level(o.Console), " ", level(o.File))
 			if err != nil {
 				got = err.Error()

@@ -69,7 +69,7 @@ type given struct {
 
 // Shared reports whether Declare has made the flag with this value: it is a setting of a role, an
 // alias or an unused one, and not a flag that only its command has.
-func Shared(v flag.Value) bool {
+func Shared(v any) bool {
 	g, ok := v.(*given)
 	return ok && g.shared
 }
@@ -84,6 +84,14 @@ func (g *given) String() string {
 func (g *given) Set(v string) error { return g.set(v) }
 
 func (g *given) IsBoolFlag() bool { return g.bool }
+
+// Type is pflag's, which by it knows what to show of a flag.
+func (g *given) Type() string {
+	if g.bool {
+		return "bool"
+	}
+	return "value"
+}
 
 // When returns an Alias' To for a boolean that means value of a setting when
 // it is on, or with want false when it is off, and else nothing.

@@ -1,0 +1,93 @@
+package commandline
+
+import (
+	"slices"
+	"strings"
+
+	"github.com/spf13/cobra"
+)
+
+// Normalize rewrites args to what cobra understands. It keeps the spellings of Go's package flag,
+// of the second generation and of Open vSwitch:
+//
+//   - a long flag behind one dash: -mtu=1400, -mtu 1400
+//   - a value that begins with a dash: -token -x
+//   - -vSPEC where the command has the flag --verbose: -vfile:info, -v
+//   - help behind a command: gateway help
+//
+// Every flag that takes a value is joined with it. What follows "--" stays as it is.
+func Normalize(root *cobra.Command, args []string) []string {
+	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
+		return args
+	}
+	c, rest := Find(root, args)
+	out := slices.Clone(args[:len(args)-len(rest)])
+	args = rest
+	switch {
+	case len(args) > 0 && args[0] == "help" && c.HasParent() && !c.DisableFlagParsing:
+		return slices.Concat([]string{"help"}, out, args[1:])
+	case c.DisableFlagParsing:
+		return append(out, args...)
+	}
+	for i := 0; i < len(args); i++ {
+		a := args[i]
+		switch {
+		case a == "--", !isFlag(a) && c.Annotations[stops] != "":
+			return append(out, args[i:]...)
+		case !isFlag(a):
+			out = append(out, a)
+			continue
+		}
+		name, value, joined := strings.Cut(strings.TrimPrefix(a[1:], "-"), "=")
+		flag := c.Flags().Lookup(name)
+		switch {
+		case flag == nil && name == "h":
+			out = append(out, "--help")
+		case flag == nil && strings.HasPrefix(a, "-v") && c.Flags().Lookup("verbose") != nil:
+			out = append(out, strings.TrimSuffix("--verbose="+a[2:], "="))
+		case flag == nil:
+			out = append(out, "--"+strings.TrimPrefix(a[1:], "-")) // pflag refuses it
+		case joined:
+			out = append(out, "--"+name+"="+value)
+		case flag.NoOptDefVal == "" && i+1 < len(args):
+			i++
+			out = append(out, "--"+name+"="+args[i])
+		default:
+			out = append(out, "--"+name)
+		}
+	}
+	return out
+}
+
+func isFlag(arg string) bool { return len(arg) > 1 && arg[0] == '-' }
+
+// Find returns the command that the first words of args name, and what follows them.
+func Find(root *cobra.Command, args []string) (*cobra.Command, []string) {
+	c := root
+	for len(args) > 0 {
+		next := child(c, args[0])
+		if next == nil {
+			break
+		}
+		c, args = next, args[1:]
+	}
+	return c, args
+}
+
+func child(c *cobra.Command, name string) *cobra.Command {
+	i := slices.IndexFunc(c.Commands(), func(k *cobra.Command) bool { return k.Name() == name })
+	if i < 0 {
+		return nil
+	}
+	return c.Commands()[i]
+}
+
+// stops is the annotation of a command whose flags end at its first argument.
+const stops = "flags-end-at-argument"
+
+// StopAtArgument makes the first argument of c end its flags: those that follow are for another
+// command.
+func StopAtArgument(c *cobra.Command) {
+	c.Annotations = map[string]string{stops: "true"}
+	c.Flags().SetInterspersed(false)
+}

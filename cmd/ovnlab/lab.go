@@ -1,0 +1,246 @@
+// Command ovnlab is a cluster to try on this machine: real OVN, several nodes, pods (docs/lab.md).
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+
+	"github.com/spf13/cobra"
+	"github.com/spf13/pflag"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/commandline"
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/traffic"
+)
+
+// version is set by the build (-ldflags -X).
+var version = "dev"
+
+func main() {
+	commandline.Main("ovnlab", os.Args[1:], run)
+}
+
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
+	return commandline.Run(ctx, root(), args, stdout, stderr)
+}
+
+func root() *cobra.Command {
+	c := &cobra.Command{
+		Use: "ovnlab", Version: version, Short: "a cluster to try on this machine: real OVN, several nodes, pods (docs/lab.md)",
+		Long: `A lab has a fabric with OVN's databases and northd, nodes with their own Open vSwitch
+and ovn-controller, and an outside host. With --cluster it also has a real API server,
+scheduler and controller manager, our controller, our agent on every node, and a stand-in
+for kubelet that runs pods. It pulls no images: a container's command runs where this machine
+has the program, else a server that answers HTTP with the pod's name and the client's address.
+
+  ovnlab up --nodes 2 --cluster
+  ovnlab exec central kubectl get nodes
+  ovnlab exec node1 ovnkube status
+  ovnlab down
+
+Labs with different --name run side by side.`,
+	}
+	c.AddCommand(upCommand(), statusCommand(), execCommand(), stopCommand(), startCommand(), downCommand(), trafficCommand(), kubeletCommand())
+	commandline.Prepare(c)
+	return c
+}
+
+// labFlags say which lab is meant.
+type labFlags struct{ dir, name string }
+
+// labVariable has the name of the lab that is meant without --name.
+const labVariable = "OVNKUBE_LAB"
+
+func newLabFlags(f *pflag.FlagSet) *labFlags {
+	l := &labFlags{}
+	f.StringVar(&l.name, "name", os.Getenv(labVariable), "`name` of the lab, for several side by side; default: $"+labVariable+", or the lab without a name")
+	f.StringVar(&l.dir, "dir", "", "`directory` of the lab's databases, sockets and logs; default: that of its name")
+	return l
+}
+
+// place returns the lab's directory, and its name there.
+func (l *labFlags) place() (dir, name string) {
+	dir, name = lab.Named(l.name)
+	if l.dir != "" {
+		dir = l.dir
+	}
+	return dir, name
+}
+
+// flags are those that name the lab in another command, as they were given.
+func (l *labFlags) flags() string {
+	var flags []string
+	if l.name != os.Getenv(labVariable) {
+		flags = append(flags, "--name "+l.name)
+	}
+	if l.dir != "" {
+		flags = append(flags, "--dir "+l.dir)
+	}
+	return strings.Join(flags, " ")
+}
+
+func (l *labFlags) open() (*lab.Lab, error) {
+	dir, _ := l.place()
+	return lab.Open(dir)
+}
+
+func upCommand() *cobra.Command {
+	c := &cobra.Command{Use: "up", Short: "start a lab", Args: cobra.NoArgs}
+	options := lab.Options{}
+	which := newLabFlags(c.Flags())
+	c.Flags().IntVar(&options.Nodes, "nodes", 2, "`number` of nodes, 1 to 50")
+	c.Flags().BoolVar(&options.Kube, "kube", false, "also a real API server (built once, about five minutes)")
+	c.Flags().BoolVar(&options.Cluster, "cluster", false, "also our controller and agents, and what --pods says; implies --kube")
+	pods := c.Flags().Bool("pods", true, "with --cluster: also the real scheduler, controller manager and kubectl (built once, a minute more), and a stand-in kubelet per node, which runs pods")
+	c.Flags().StringVar(&options.Datapath, "datapath", "", "Open vSwitch datapath `type`, system or netdev; default: system where the kernel has it")
+	c.Flags().StringVar(&options.CacheDir, "cache", kube.CacheDir(), "`directory` for what is built once")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if options.Nodes < 1 || options.Nodes > 50 {
+			return fmt.Errorf("--nodes %d is not 1 to 50", options.Nodes)
+		}
+		self, err := os.Executable()
+		if err != nil {
+			return err
+		}
+		options.Dir, options.Name = which.place()
+		options.Pods = options.Cluster && *pods
+		options.BinDir, options.Progress = filepath.Dir(self), c.ErrOrStderr()
+		l, err := lab.Up(c.Context(), options)
+		if err != nil {
+			return err
+		}
+		l.Next(c.OutOrStdout(), os.Args[0], which.flags())
+		return nil
+	}
+	return c
+}
+
+func statusCommand() *cobra.Command {
+	c := &cobra.Command{Use: "status", Short: "what runs, and what does not", Args: cobra.NoArgs}
+	which := newLabFlags(c.Flags())
+	c.RunE = func(c *cobra.Command, args []string) error {
+		l, err := which.open()
+		if err != nil {
+			return err
+		}
+		return l.Status(c.Context(), c.OutOrStdout())
+	}
+	return c
+}
+
+func execCommand() *cobra.Command {
+	c := &cobra.Command{Use: "exec [flags] HOST COMMAND [ARGUMENT...]", Short: "run a command in a node's, the outside host's or a pod's network namespace", Long: `HOST is node1, node2, …, ext, central or pod:NAMESPACE/NAME. The tools of OVS and OVN find the host's own
+daemons, and those of ovnkube the agent of the node:
+
+  ovnlab exec node1 ovnkube status
+  ovnlab exec node1 ovnkube gateway counters
+  ovnlab exec central kubectl get pods -o wide
+  ovnlab exec pod:default/client curl http://10.244.1.3/`}
+	commandline.StopAtArgument(c)
+	which := newLabFlags(c.Flags())
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if len(args) < 2 {
+			return errors.New("give a host and a command, like: ovnlab exec node1 ip address")
+		}
+		l, err := which.open()
+		if err != nil {
+			return err
+		}
+		cmd, err := l.Login(c.Context(), args[0], args[1:]...)
+		if err != nil {
+			return err
+		}
+		cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, c.OutOrStdout(), c.ErrOrStderr()
+		var failed *exec.ExitError
+		if err := cmd.Run(); errors.As(err, &failed) {
+			return commandline.ExitStatus(failed.ExitCode())
+		} else if err != nil {
+			return err
+		}
+		return nil
+	}
+	return c
+}
+
+func stopCommand() *cobra.Command {
+	c := &cobra.Command{Use: "stop PROCESS", Short: "stop or kill a process of the lab, as ovnlab status names it"}
+	which := newLabFlags(c.Flags())
+	kill := c.Flags().Bool("kill", false, "kill it at once (SIGKILL), as a crash does")
+	c.RunE = func(c *cobra.Command, args []string) error {
+		l, err := one(which, args)
+		if err != nil {
+			return err
+		}
+		return l.StopProcess(args[0], *kill)
+	}
+	return c
+}
+
+func startCommand() *cobra.Command {
+	c := &cobra.Command{Use: "start PROCESS", Short: "start it again, with the arguments it had"}
+	which := newLabFlags(c.Flags())
+	c.RunE = func(c *cobra.Command, args []string) error {
+		l, err := one(which, args)
+		if err != nil {
+			return err
+		}
+		return l.StartProcess(args[0])
+	}
+	return c
+}
+
+// one opens the lab if there is one argument, a process of it.
+func one(which *labFlags, args []string) (*lab.Lab, error) {
+	if len(args) != 1 {
+		return nil, errors.New("name a process, as 'ovnlab status' does")
+	}
+	return which.open()
+}
+
+func downCommand() *cobra.Command {
+	c := &cobra.Command{Use: "down", Short: "take the lab down, whatever is left of it", Args: cobra.NoArgs}
+	which := newLabFlags(c.Flags())
+	c.RunE = func(c *cobra.Command, args []string) error {
+		l, err := which.open()
+		if errors.Is(err, os.ErrNotExist) {
+			return nil // already down
+		}
+		if err != nil {
+			return err
+		}
+		return l.Down(c.Context())
+	}
+	return c
+}
+
+func kubeletCommand() *cobra.Command {
+	c := &cobra.Command{Use: "kubelet NODE", Short: "the stand-in for kubelet of a node", Hidden: true}
+	which := newLabFlags(c.Flags())
+	c.RunE = func(c *cobra.Command, args []string) error {
+		l, err := one(which, args)
+		if err != nil {
+			return err
+		}
+		return l.RunKubelet(c.Context(), args[0], slog.New(slog.NewTextHandler(c.ErrOrStderr(), nil)))
+	}
+	return c
+}
+
+func trafficCommand() *cobra.Command {
+	c := &cobra.Command{Use: "traffic", Short: "the servers and clients that the lab's tests use", Hidden: true, DisableFlagParsing: true}
+	c.RunE = func(c *cobra.Command, args []string) error {
+		if code := traffic.Main(args, c.OutOrStdout()); code != 0 {
+			return commandline.ExitStatus(code)
+		}
+		return nil
+	}
+	return c
+}
