@@ -10,6 +10,14 @@ export OVN_EBPF_CACHE ?= /var/cache/ovn-ebpf
 export CGO_ENABLED ?= 0
 # The same flags everywhere: what one target compiled, the next one finds.
 export GOFLAGS ?= -trimpath -buildvcs=false
+# OVN, Open vSwitch and etcd that tests and labs run: host, debian13 or debian12 (docs/platforms.md).
+export OVN_EBPF_PLATFORM ?= host
+ifneq ($(OVN_EBPF_PLATFORM),host)
+PLATFORM := $(OVN_EBPF_CACHE)/platform/$(OVN_EBPF_PLATFORM)
+export PATH := $(PLATFORM)/usr/platform/bin:$(PATH)
+export OVS_PKGDATADIR := $(PLATFORM)/usr/share/openvswitch
+export OVN_PKGDATADIR := $(PLATFORM)/usr/share/ovn
+endif
 NICE := nice -n 5
 LDFLAGS := -s -w -X main.version=$(VERSION)
 GOLANGCI := $(OVN_EBPF_CACHE)/tools/golangci-lint
@@ -27,10 +35,15 @@ help: ## show this list
 	@echo; echo "Caches are under $(OVN_EBPF_CACHE) (OVN_EBPF_CACHE); 'make clean' removes them."
 
 .PHONY: build
-build: ## build bin/ovnkube and bin/ovn-k8s-cni-overlay
+build: ## build bin/: ovnkube, ovn-k8s-cni-overlay, ovnlab, ovnbench
 	@test/packages build
 	@echo "build: bin/ (a first build takes two to three minutes)"
-	@$(NICE) go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/ovnkube ./cmd/ovn-k8s-cni-overlay
+	@$(NICE) go build -ldflags '$(LDFLAGS)' -o bin/ ./cmd/... ./bench/live/ovnbench
+
+.PHONY: man
+man: ## man pages of ovnkube and ovnlab, in build/man
+	@test/packages build
+	@for program in ovnkube ovnlab; do $(NICE) go test -count=1 ./cmd/$$program -run '^TestMan$$' -man $(CURDIR)/build/man; done
 
 .PHONY: generate
 generate: ## make the generated files again: eBPF objects, OVSDB models
@@ -67,11 +80,6 @@ screenshot: ## the status page's picture in docs, made again in a headless Chrom
 	@test/packages page
 	@OVN_EBPF_SCREENSHOT=$(CURDIR)/docs/status-page.png go test -count=1 -run '^TestChromium$$' ./agent/page
 
-.PHONY: dashboards
-dashboards: build ## the main panels of the dashboards in docs, drawn again from a lab with traffic
-	@test/packages lab monitoring
-	@BIN_DIR=$(CURDIR)/bin OVN_EBPF_DASHBOARDS=$(CURDIR)/docs go test -count=1 -v -timeout 10m -run '^TestEndToEnd$$/^monitoring$$' ./test/e2e
-
 .PHONY: e2e
 e2e: build ## upstream's conformance tests of networking, on three kubelets with our network (SUITES=... for others)
 	@test/packages lab kubelets
@@ -83,10 +91,14 @@ test-vm: build ## kernel datapath in a VM: 6.12 with one path of each kind in ea
 	@test/vm/suite
 
 .PHONY: bench
-bench: ## instructions per operation in a VM, beside no OVS and the first generation's flows (BOOTS=1, KEEP=yes for the documents)
+bench: ## instructions per operation in a VM (BOOTS=1, KEEP=yes for the documents); KIND=full other kernels and sizes, watched counting and monitor, native Go benchmarks here
 	@test/packages build vm lab
-	@$(NICE) go run ./bench/run -boots $(or $(BOOTS),1) $(if $(KEEP),-keep)
+	@$(NICE) go run ./bench/run $(or $(BENCH_$(or $(KIND),packets)),$(error KIND=$(KIND): want packets, full, native or watched)) $(if $(KEEP),-keep)
 	@$(if $(KEEP),$(MAKE) bench-documents)
+BENCH_packets = packets -boots $(or $(BOOTS),1)
+BENCH_full := packets -full
+BENCH_native := native
+BENCH_watched := watched
 
 .PHONY: bench-gate
 bench-gate: ## what CI runs of it, in one boot each; fails where a ratio is worse than bench/baseline.json allows
@@ -95,53 +107,29 @@ bench-gate: ## what CI runs of it, in one boot each; fails where a ratio is wors
 
 .PHONY: bench-accept
 bench-accept: ## make the last run (BOOTS=3 make bench) the baseline, and the text of its commit: REASON='why'
-	@$(NICE) go run ./bench/accept -reason '$(subst ','\'',$(REASON))'
-
-.PHONY: bench-compare
-bench-compare: ## the last two runs that were kept, and what of the difference is noise: KIND=packets, full or native
-	@$(NICE) go run ./bench/compare -kind $(or $(KIND),packets)
-
-.PHONY: bench-full
-bench-full: ## the packet path on Linux 6.1, with 1 to 100,000 connections, with 10 to 10,000 Services: a quarter of an hour (KEEP=yes)
-	@test/packages build vm lab
-	@$(NICE) go run ./bench/run -full $(if $(KEEP),-keep)
-	@$(if $(KEEP),$(MAKE) bench-documents)
-
-.PHONY: bench-native
-bench-native: ## Go benchmarks on this machine: programs, tables, scrape, plan and commit (KEEP=yes for the documents)
-	@test/packages build lab
-	@$(NICE) go run ./bench/native $(if $(KEEP),-keep)
-	@$(if $(KEEP),$(MAKE) bench-documents)
-
-.PHONY: bench-watched
-bench-watched: ## instructions that counting, and a monitor, cost a packet (KEEP=yes for the documents)
-	@test/packages vm
-	@$(NICE) go run ./bench/watched $(if $(KEEP),-keep)
-	@$(if $(KEEP),$(MAKE) bench-documents)
-
-.PHONY: bench-documents
-bench-documents: ## docs/benchmarks.md, the README's table and figures in prose, from the newest runs in bench/results
-	@$(NICE) go run ./bench/report/write
+	@$(NICE) go run ./bench/run accept -reason '$(subst ','\'',$(REASON))'
 
 .PHONY: bench-scale
 bench-scale: build ## the controller with 1,000 to 30,000 pods on 10 to 500 nodes: cold sync, takeover, latency, CPU; seven minutes, writes docs/scale.md
 	@test/packages build lab
 	@for n in 10 500; do $(NICE) go run ./bench/scale -nodes $$n -pods 3000 -allocate 0 -out $(SCALE)/nodes-$$n.json; done
 	@$(NICE) go run ./bench/scale -out $(SCALE)/nodes-100.json
-	@$(MAKE) bench-scale-document
+	@$(MAKE) bench-documents
 
-.PHONY: bench-scale-document
-bench-scale-document: ## docs/scale.md from the runs of bench-scale that are kept
-	@$(NICE) go run ./bench/scale -report $(subst $() ,$(COMMA),$(filter-out %/nodes-100.json,$(wildcard $(SCALE)/*.json)) $(SCALE)/nodes-100.json) -document docs/scale.md
+.PHONY: bench-documents
+bench-documents: ## the benchmarks' documents, README table and figures in prose, from the kept runs in bench/results
+	@$(NICE) go run ./bench/run documents
+	@$(NICE) go run ./bench/scale -report $(subst $() ,$(COMMA),$(filter-out %/nodes-100.json,$(wildcard $(SCALE)/*.json)) $(SCALE)/nodes-100.json) -document docs/scale.md >/dev/null
 
+READERS := agent/gateway:ParsePorts agent/ovs:ParseFrontFlows agent/link/nicbridge:Attrs agent/bfd:Parse agent/service:Edits \
+	cmd/ovnkube/setting:Parse cluster/annotation:ParseRequest cluster/annotation:ParsePod controller/raft:Parse
 .PHONY: fuzz
 fuzz: ## fuzz the parser, the model and the programs for FUZZTIME each (default 30s, 15s, 15s), readers of text for READERTIME (2s)
 	@test/packages build
 	@$(NICE) go test ./agent/gateway/verdict -run '^$$' -fuzz '^FuzzParse$$' -fuzztime $(or $(FUZZTIME),30s)
 	@$(NICE) go test ./agent/gateway/verdict -run '^$$' -fuzz '^FuzzDecide$$' -fuzztime $(or $(FUZZTIME),15s)
 	@$(NICE) go test ./bpf -run '^$$' -fuzz '^FuzzPrograms$$' -fuzzminimizetime 10x -fuzztime $(or $(FUZZTIME),15s)
-	@for target in agent/gateway:ParsePorts agent/ovs:ParseFrontFlows agent/link/nicbridge:Attrs agent/bfd:Parse agent/service:Edits \
-		cmd/ovnkube/setting:Parse controller/annotation:ParseRequest controller/annotation:ParsePod controller/raft:Parse; do \
+	@for target in $(READERS); do \
 		$(NICE) go test "./$${target%:*}" -run '^$$' -fuzz "^Fuzz$${target#*:}$$" -fuzztime $(or $(READERTIME),2s) || exit 1; \
 	done
 
