@@ -20,8 +20,8 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )

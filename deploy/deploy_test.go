@@ -19,6 +19,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
@@ -281,15 +282,16 @@ func TestRights(t *testing.T) {
 		t.Fatal(err)
 	}
 	ctx, objects := t.Context(), apply(t, client)
-	for _, tc := range []struct {
+	type right struct {
 		who, verb, group, resource, namespace string
 		want                                  bool
-	}{
-		{"controller", "list", "", "pods", "", true},
-		{"controller", "watch", "networking.k8s.io", "networkpolicies", "", true},
-		{"controller", "watch", "networking.k8s.io", "servicecidrs", "", true},
-		{"controller", "watch", "discovery.k8s.io", "endpointslices", "", true},
-		{"controller", "watch", "", "namespaces", "", true},
+	}
+	var watched []right
+	for _, r := range plan.Resources() {
+		what := r.GroupResource()
+		watched = append(watched, right{"controller", "list", what.Group, what.Resource, "", true}, right{"controller", "watch", what.Group, what.Resource, "", true})
+	}
+	for _, tc := range append(watched, []right{
 		{"controller", "patch", "", "pods", "any", true},
 		{"controller", "patch", "", "nodes", "", true},
 		{"controller", "update", "coordination.k8s.io", "leases", "ovn-ebpf", true},
@@ -311,7 +313,7 @@ func TestRights(t *testing.T) {
 		{"node", "update", "", "nodes", "", false},
 		{"node", "list", "", "secrets", "", false},
 		{"node", "get", "", "configmaps", "ovn-ebpf", false},
-	} {
+	}...) {
 		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User:               "system:serviceaccount:ovn-ebpf:ovn-ebpf-" + tc.who,
 			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: tc.verb, Group: tc.group, Resource: tc.resource, Namespace: tc.namespace},

@@ -54,26 +54,13 @@ func Rules() (text []byte, rules []Rule, err error) {
 	return text, rules, nil
 }
 
-// Panel is one of a dashboard's, with its queries.
-type Panel struct {
-	Dashboard, Title, Unit string
-	Targets                []Target
-}
-
-// Target is a query, with its dashboard's variables in it, and what its series are called:
-// {{label}} stands for a label's value.
-type Target struct {
-	Expr   string `json:"expr"`
-	Legend string `json:"legendFormat"`
-}
-
-// Panels returns those of all dashboards that ask something.
-func Panels() ([]Panel, error) {
+// Queries returns the queries of all panels of all dashboards.
+func Queries() ([]Query, error) {
 	names, err := files.ReadDir("dashboards")
 	if err != nil {
 		return nil, err
 	}
-	var out []Panel
+	var out []Query
 	for _, n := range names {
 		text, err := files.ReadFile(path.Join("dashboards", n.Name()))
 		if err != nil {
@@ -81,33 +68,17 @@ func Panels() ([]Panel, error) {
 		}
 		var d struct {
 			Panels []struct {
-				Title       string
-				FieldConfig struct{ Defaults struct{ Unit string } }
-				Targets     []Target
+				Title   string
+				Targets []struct{ Expr string }
 			}
 		}
 		if err := json.Unmarshal(text, &d); err != nil {
 			return nil, fmt.Errorf("read dashboard %s: %w", n.Name(), err)
 		}
 		for _, p := range d.Panels {
-			if len(p.Targets) > 0 {
-				out = append(out, Panel{n.Name(), p.Title, p.FieldConfig.Defaults.Unit, p.Targets})
+			for _, t := range p.Targets {
+				out = append(out, Query{n.Name(), p.Title, t.Expr})
 			}
-		}
-	}
-	return out, nil
-}
-
-// Queries returns those of all panels.
-func Queries() ([]Query, error) {
-	panels, err := Panels()
-	if err != nil {
-		return nil, err
-	}
-	var out []Query
-	for _, p := range panels {
-		for _, t := range p.Targets {
-			out = append(out, Query{p.Dashboard, p.Title, t.Expr})
 		}
 	}
 	return out, nil

@@ -2,13 +2,11 @@ package campaign
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"math/rand/v2"
 	"slices"
-	"strings"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,7 +14,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
 const (
@@ -55,10 +53,11 @@ func API(ctx context.Context, o Options) (report *Report, err error) {
 	if err != nil {
 		return report, err
 	}
-	before, err := g.victimsRows(ctx)
+	rows, err := watchRows(ctx, g.NBSocket())
 	if err != nil {
 		return report, err
 	}
+	defer rows.close()
 	g.say("the attack begins at %s", time.Now().Format("15:04:05.0"))
 	g.bucket.Store(1)
 	attack, end := context.WithCancel(ctx)
@@ -67,12 +66,10 @@ func API(ctx context.Context, o Options) (report *Report, err error) {
 		t.attack(attack, hostileRate)
 		close(stopped)
 	}()
-	compared := make(chan []string)
-	go func() { compared <- g.compareRows(attack, before) }()
 	under, err := g.waits(ctx, o.For)
 	end()
 	<-stopped
-	report.Broken = append(report.Broken, <-compared...)
+	report.Broken = append(report.Broken, rows.differences()...)
 	if err != nil {
 		report.Broken = append(report.Broken, err.Error())
 	}
@@ -168,93 +165,4 @@ func (g *ground) waitOne(ctx context.Context) (time.Duration, error) {
 		}
 		time.Sleep(poll)
 	}
-}
-
-// tables are those whose rows are compared, and which columns are not: what grows with others'.
-var tables = map[string][]string{
-	"Logical_Switch_Port": nil, "Load_Balancer": nil, "ACL": nil, "Logical_Router_Port": nil, "NAT": nil, "Logical_Router_Static_Route": nil, "Logical_Router_Policy": nil,
-	"Static_MAC_Binding": nil, "Port_Group": nil, "Address_Set": nil, "Logical_Router": {"load_balancer"}, "Logical_Switch": {"ports", "load_balancer"},
-}
-
-// victimsRows are the rows of the Northbound database that are not the tenant's, nor of pods that
-// come and go, as text by table and UUID.
-func (g *ground) victimsRows(ctx context.Context) (map[string]string, error) {
-	rows := map[string]string{}
-	for table, without := range tables {
-		out, err := g.Exec(ctx, "central", "ovn-nbctl", "--timeout=30", "--format=json", "--no-leader-only", "list", table)
-		if err != nil {
-			return nil, err
-		}
-		var list struct {
-			Headings []string
-			Data     [][]json.RawMessage
-		}
-		if err := json.Unmarshal(out, &list); err != nil {
-			return nil, fmt.Errorf("read table %s: %w", table, err)
-		}
-		for _, row := range list.Data {
-			var text strings.Builder
-			for i, cell := range row {
-				if !slices.Contains(without, list.Headings[i]) && list.Headings[i] != "_uuid" {
-					fmt.Fprintf(&text, "%s=%s ", list.Headings[i], cell)
-				}
-			}
-			s := text.String()
-			if !strings.Contains(s, hostile) && !strings.Contains(s, victim+"_new") && !strings.Contains(s, victim+"/new") {
-				rows[table+" "+string(row[slices.Index(list.Headings, "_uuid")])] = s
-			}
-		}
-	}
-	return rows, nil
-}
-
-// difference is when a row was seen to differ.
-type difference struct {
-	first, last time.Time
-	readings    int
-}
-
-// compareRows looks at the rows until ctx ends, and once more, and returns how they differed from
-// what they were, when, and in how many readings. New ones may only be others'.
-func (g *ground) compareRows(ctx context.Context, before map[string]string) []string {
-	differ := map[string]*difference{}
-	all := 0
-	for last := false; !last; all++ {
-		select {
-		case <-ctx.Done():
-			last = true
-		case <-time.After(3 * time.Second):
-		}
-		at := time.Now()
-		note := func(format string, args ...any) {
-			text := fmt.Sprintf(format, args...)
-			if differ[text] == nil {
-				differ[text] = &difference{first: at}
-			}
-			differ[text].last = at
-			differ[text].readings++
-		}
-		now, err := g.victimsRows(context.WithoutCancel(ctx))
-		if err != nil {
-			note("read rows: %v", err)
-			continue
-		}
-		for id, was := range before {
-			if is := now[id]; is != was {
-				note("row %s was %s and is %s", id, was, is)
-			}
-		}
-		for id, is := range now {
-			if _, there := before[id]; !there && strings.Contains(is, victim) {
-				note("row %s is new: %s", id, is)
-			}
-		}
-	}
-	const clock = "15:04:05.0"
-	var out []string
-	for _, text := range slices.Sorted(maps.Keys(differ)) {
-		d := differ[text]
-		out = append(out, fmt.Sprintf("%s (in %d of %d readings, from %s to %s)", text, d.readings, all, d.first.Format(clock), d.last.Format(clock)))
-	}
-	return out[:min(len(out), 20)]
 }

@@ -10,7 +10,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
@@ -58,7 +58,7 @@ func (w *wire) fence(ctx context.Context) error {
 // forbidden reports whether an address is one that no fenced pod may reach: of a node, or of the
 // masquerade networks. By a NodePort they reach pods, which their policy allows.
 func (w *wire) forbidden(a netip.Addr) bool {
-	return annotation.MasqueradeOf(true).Subnet.Contains(a) || annotation.MasqueradeOf(false).Subnet.Contains(a) ||
+	return masquerade.Of(true).Subnet.Contains(a) || masquerade.Of(false).Subnet.Contains(a) ||
 		slices.ContainsFunc(w.Nodes(), func(n *lab.Node) bool { return a == n.IP4 || a == n.IP6 })
 }
 
@@ -72,7 +72,7 @@ func (w *wire) behindFence(ctx context.Context, p *lab.Pod, seed uint64) (*attac
 	w.know(a, p.IP4(), p.IP6())
 	a.targets = nil
 	for _, is4 := range []bool{true, false} {
-		network := annotation.MasqueradeOf(is4).Subnet
+		network := masquerade.Of(is4).Subnet
 		for addr := network.Addr(); network.Contains(addr); addr = addr.Next() {
 			a.targets = append(a.targets, addr)
 		}

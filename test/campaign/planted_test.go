@@ -106,9 +106,10 @@ func (p plant) build(t *testing.T, bin string) string {
 	if out, err := build.CombinedOutput(); err != nil {
 		t.Fatalf("build with the planted fault: %v: %s", err, out)
 	}
-	plugin := "ovn-k8s-cni-overlay"
-	if err := os.Symlink(filepath.Join(bin, plugin), filepath.Join(dir, plugin)); err != nil {
-		t.Fatal(err)
+	for _, other := range []string{"ovn-k8s-cni-overlay", "ovnlab"} {
+		if err := os.Symlink(filepath.Join(bin, other), filepath.Join(dir, other)); err != nil {
+			t.Fatal(err)
+		}
 	}
 	return dir
 }

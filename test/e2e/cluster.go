@@ -61,7 +61,7 @@ func trafficTool(c *Cluster) []string {
 	if tool := os.Getenv(toolEnv); tool != "" {
 		return []string{tool}
 	}
-	return []string{c.Binary("ovnkube"), "lab", "traffic"}
+	return []string{c.Binary("ovnlab"), "traffic"}
 }
 
 // stop takes the lab down and returns what went wrong, as the end of a

@@ -24,7 +24,7 @@ var untyped = []exception{
 	{"README.md", "make demo", false, ".ci/run does it, part demo"},
 	{"README.md", "make test", false, ".ci/run does it, part test"},
 	{"README.md", "ovnkube controller --kubeconfig /etc/kubernetes/admin.conf --nb-address ssl:", true, "wants databases with certificates: TestRaftTyped types controller.md's; the block below is this one over tcp"},
-	{"benchmarks-live.md", "ovnkube bench run --backends", false, "layout bridged wants OVS in the kernel, and the agent of a unit: TestRounds"},
+	{"benchmarks-live.md", "ovnbench run --backends", false, "layout bridged wants OVS in the kernel, and the agent of a unit: TestRounds"},
 	{"benchmarks-live.md", `sed -i "s/^OVNKUBE_GATEWAY_BACKEND`, true, "wants systemd, which no machine of ours runs: TestUnits reads the units, TestRounds does the measurement"},
 	{"controller.md", "v1.multus-cni.io/default-network:", true, noCommand + "an annotation: TestStaticAddresses in controller/reconcile"},
 	{"controller.md", "ovs-pki init", true, raftTyped},
@@ -32,6 +32,7 @@ var untyped = []exception{
 	{"controller.md", "/usr/share/ovn/scripts/ovn-ctl", true, raftTyped},
 	{"controller.md", "ovnkube controller", true, raftTyped},
 	{"explain.md", "ovnkube gateway explain -tcp-flags ack", true, "wants a lab with flows: .ci/full runs TestEndToEnd with them, part native"},
+	{"extending.md", "", true, "TestExtending compiles it and runs its tests"},
 	{"first-generation.md", "", true, "TestTyped types it"},
 	{"install.md", "ovs-vsctl add-br breth0", true, "wants OVS in the kernel: TestGatewayVLAN does it"},
 	{"install.md", "docker build", true, "wants a registry: .ci/full builds the image, part image; installs it on kubelets, part deploy"},
@@ -68,7 +69,7 @@ var endless = []struct{ begins, says, ready string }{
 	{"ovnkube controller", "", "http://127.0.0.1:9409/readyz"},
 	{"ovnkube agent", "", "http://127.0.0.1:9410/readyz"},
 	{"ovnkube gateway monitor", "from wire", ""},
-	{"ovnkube bench serve", "serving", ""},
+	{"ovnbench serve", "serving", ""},
 }
 
 // TestUntyped: what is not typed has a reason that is true.

@@ -2,6 +2,7 @@ package e2e
 
 import (
 	"encoding/json"
+	"errors"
 	"net/netip"
 	"strconv"
 	"strings"
@@ -125,7 +126,14 @@ func testSweep(t *testing.T, c *Cluster) {
 			if bound == genevePort {
 				target = port(c.node(1)(v6), sshPort) // TCP 6081 is nobody's, and Geneve has no connections
 			}
-			live := c.hold(t, "live connection", "ext", target, 10*time.Second, "-sport", strconv.Itoa(900+i)) // an ended one lingers
+			live := c.hold(t, "live connection", "ext", target, time.Hour, "-sport", strconv.Itoa(900+i)) // an ended one lingers
+			within(t, "the live connection", func() error {
+				filter := []string{"ss", "-Htn", "state", "established", "sport", "=", ":" + strconv.Itoa(900+i), "dst", target.String()}
+				if strings.TrimSpace(c.execute(t, "ext", filter...)) == "" {
+					return errors.New("not yet established")
+				}
+				return nil
+			})
 			out, err := c.Exec(t.Context(), host("a"), c.traffic("sweep", port(outside(v6), 0).String(), "-sport", strconv.Itoa(int(bound)), "-ports", "1-1023", "-timeout", "3s")...)
 			if err != nil {
 				t.Fatal(err)
@@ -140,6 +148,7 @@ func testSweep(t *testing.T, c *Cluster) {
 					t.Errorf("new connection from port %d to %s: %v", sport, target, err)
 				}
 			}
+			live.stop(t)
 			live.held(t)
 		}
 	})

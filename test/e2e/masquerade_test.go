@@ -14,7 +14,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
@@ -77,7 +77,7 @@ func (c *Cluster) routeToManagement(t *testing.T, pod string) {
 	t.Helper()
 	subnets := c.podSubnets(t, c.Pods[pod].Node)
 	for _, s := range subnets {
-		network, via := annotation.MasqueradeOf(s.Addr().Is4()).Subnet.String(), s.Masked().Addr().Next().Next().String()
+		network, via := masquerade.Of(s.Addr().Is4()).Subnet.String(), s.Masked().Addr().Next().Next().String()
 		c.execute(t, host(pod), "ip", "route", "replace", network, "via", via)
 		t.Cleanup(func() {
 			if _, err := c.Exec(context.WithoutCancel(t.Context()), host(pod), "ip", "route", "del", network, "via", via); err != nil {
@@ -134,7 +134,7 @@ func (c *Cluster) asksMasquerade(t *testing.T, pod string) []string {
 	for _, v6 := range []bool{false, true} {
 		n := c.Pods[pod].Node
 		own = append(own, c.node(int(n[len(n)-1]-'0'))(v6))
-		network := annotation.MasqueradeOf(!v6).Subnet
+		network := masquerade.Of(!v6).Subnet
 		for a := network.Addr(); network.Contains(a); a = a.Next() {
 			hidden = append(hidden, a)
 		}
@@ -200,11 +200,11 @@ func (c *Cluster) answersTo(ctx context.Context, pod string, addresses []netip.A
 // editor of any namespace may write it, leads no pod there. The API server refuses such a slice of
 // IPv4, whose masquerade network is link-local.
 func (c *Cluster) masqueradeEndpoint(t *testing.T) {
-	service := lab.ServiceSpec{Name: "masquerade4", Ports: servicePorts(hostPort, 0), Others: []netip.Addr{annotation.MasqueradeOf(true).Host}}
+	service := lab.ServiceSpec{Name: "masquerade4", Ports: servicePorts(hostPort, 0), Others: []netip.Addr{masquerade.Of(true).Host}}
 	if _, err := c.AddService(t.Context(), service); err == nil || !strings.Contains(err.Error(), "link-local") {
 		t.Errorf("the API server takes a link-local endpoint: %v", err)
 	}
-	service.Name, service.Others = "masquerade6", []netip.Addr{annotation.MasqueradeOf(false).Host}
+	service.Name, service.Others = "masquerade6", []netip.Addr{masquerade.Of(false).Host}
 	if err := c.addService(t.Context(), service); err != nil {
 		t.Fatal(err)
 	}

@@ -57,7 +57,7 @@ func TestPods(t *testing.T) {
 	if out := kubectl("logs deployment/web"); !strings.Contains(out, "ready :80") {
 		t.Errorf("logs: %s", out)
 	}
-	if out, err := try("central", "kubectl", "exec", "client", "--", "true"); err == nil || !strings.Contains(out, "use 'ovnkube lab exec pod:default/client COMMAND'") {
+	if out, err := try("central", "kubectl", "exec", "client", "--", "true"); err == nil || !strings.Contains(out, "use 'ovnlab exec pod:default/client COMMAND'") {
 		t.Errorf("exec: %v: %s", err, out)
 	}
 	kubectl("run once --image=once --restart=Never -- true")

@@ -7,6 +7,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -210,6 +211,7 @@ func TestPolicy(t *testing.T) {
 	t.Run("services", func(t *testing.T) { testPolicyServices(t, l) })
 	t.Run("established connections", func(t *testing.T) { testPolicyCuts(t, l) })
 	t.Run("logging", func(t *testing.T) { testPolicyLogging(t, l) })
+	t.Run("flows", func(t *testing.T) { testPolicyFlows(t, l) })
 	t.Run("no policy any more", func(t *testing.T) { l.await(t, everything) })
 }
 
@@ -321,6 +323,46 @@ func testPolicyChanges(t *testing.T, l *policyLab) {
 	}
 }
 
+// testPolicyFlows: prefixes and ports of a rule add up in a node's flows. Their product would let one
+// policy fill each node's ovn-controller.
+func testPolicyFlows(t *testing.T, l *policyLab) {
+	const each = 100 // prefixes of each family, and ports of each protocol
+	var blocks, ports []string
+	for i := range each {
+		blocks = append(blocks, fmt.Sprintf(`{ipBlock: {cidr: 198.18.%d.0/24}}`, i), fmt.Sprintf(`{ipBlock: {cidr: "2001:db8:%x::/48"}}`, i))
+		ports = append(ports, fmt.Sprintf(`{port: %d}, {port: %d, protocol: UDP}`, 2*i+1, 2*i+1))
+	}
+	execute := func(on string, argv ...string) string {
+		out, err := l.Exec(t.Context(), on, argv...)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return string(out)
+	}
+	flows := func() int {
+		execute("central", "ovn-nbctl", "--timeout=60", "--wait=hv", "sync")
+		out := execute("node1", "ovs-ofctl", "dump-aggregate", "unix:"+filepath.Join(l.Node(1).RunDir, "br-int.mgmt"))
+		_, count, _ := strings.Cut(out, "flow_count=")
+		n, err := strconv.Atoi(strings.TrimSpace(count))
+		if err != nil {
+			t.Fatalf("flows of node1: %q", out)
+		}
+		return n
+	}
+	before := flows()
+	l.apply(t, "many", fmt.Sprintf(`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [%s], ports: [%s]}]}`, strings.Join(blocks, ", "), strings.Join(ports, ", ")))
+	var added int
+	within(t, "flows of the policy", func() error {
+		if added = flows() - before; added < 2*each {
+			return fmt.Errorf("%d more flows, want at least one for each prefix", added)
+		}
+		return nil
+	})
+	if most := 40 * each; added > most {
+		t.Errorf("%d flows for %d prefixes and %d ports, want at most %d", added, 2*each, 2*each, most)
+	}
+}
+
 // testPolicyServices: egress is decided by the endpoint, ingress by the client,
 // and a pod reaches itself by a Service whatever policies say.
 func testPolicyServices(t *testing.T, l *policyLab) {
@@ -360,7 +402,7 @@ func testPolicyCuts(t *testing.T, l *policyLab) {
 	held := map[string]*process.Process{}
 	for _, from := range []string{"x/b", "y/a"} {
 		id := "hold-" + strings.ReplaceAll(from, "/", "-")
-		p, err := l.Spawn("pod:"+from, id, filepath.Join(os.Getenv("BIN_DIR"), "ovnkube"), "lab", "traffic", "hold", to, "-duration", "10m", "-timeout", "2s")
+		p, err := l.Spawn("pod:"+from, id, filepath.Join(os.Getenv("BIN_DIR"), "ovnlab"), "traffic", "hold", to, "-duration", "10m", "-timeout", "2s")
 		if err != nil {
 			t.Fatal(err)
 		}

@@ -43,6 +43,9 @@ func newReader(t *testing.T, l *lab.Lab, ovnkube string) *reader {
 	if err := os.Symlink(filepath.Join(programs, "kubectl"), filepath.Join(r.bin, "kubectl")); err != nil {
 		t.Fatal(err)
 	}
+	if err := os.Symlink(filepath.Join(filepath.Dir(ovnkube), "ovnbench"), filepath.Join(r.bin, "ovnbench")); err != nil {
+		t.Fatal(err)
+	}
 	config, err := l.RestConfig()
 	if err != nil {
 		t.Fatal(err)
@@ -139,7 +142,7 @@ func (r *reader) command(t *testing.T, c document.Command) {
 // datapath wants besides; who asks before it does something is told yes.
 func (r *reader) here(line string) string {
 	line = strings.NewReplacer(r.replace...).Replace(line)
-	if strings.HasPrefix(line, "ovnkube bench run ") {
+	if strings.HasPrefix(line, "ovnbench run ") {
 		line = strings.Replace(line, "bench run ", "bench run --seconds 1 --yes ", 1)
 	}
 	return line
@@ -153,7 +156,7 @@ func (r *reader) goesOn(t *testing.T, line, says, ready string) {
 	switch {
 	case strings.HasPrefix(line, "ovnkube agent"):
 		nodes = []int{1, 2, 3}
-	case strings.HasPrefix(line, "ovnkube bench serve"):
+	case strings.HasPrefix(line, "ovnbench serve"):
 		nodes = []int{2}
 	}
 	for _, i := range nodes {

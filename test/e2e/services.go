@@ -10,7 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
@@ -132,7 +132,7 @@ func (c *Cluster) cluster(name string) func(bool) netip.Addr {
 }
 
 // ovn is what a host sees of what comes to it through its own gateway router.
-func ovn(v6 bool) netip.Addr { return annotation.MasqueradeOf(!v6).OVN }
+func ovn(v6 bool) netip.Addr { return masquerade.Of(!v6).OVN }
 
 // hairpin is whom a host sees behind what comes to it through its own gateway
 // router, where they have one address; nil, not checked, where they do not.

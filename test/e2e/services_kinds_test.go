@@ -63,7 +63,7 @@ func startServices(t *testing.T) *Cluster {
 	}
 	downAfter(t, l, o)
 	c := &Cluster{Lab: l, Pods: map[string]*lab.Pod{}, Services: map[string]*corev1.Service{}, dir: o.Dir, bin: o.BinDir, wiring: wiringOf(o)}
-	c.tool = []string{c.Binary("ovnkube"), "lab", "traffic"}
+	c.tool = []string{c.Binary("ovnlab"), "traffic"}
 	for name, node := range map[string]string{"a": "node1", "b": "node1", "c": "node2", "d": "node3"} {
 		if err := c.addPod(t.Context(), name, node); err != nil {
 			t.Fatal(err)

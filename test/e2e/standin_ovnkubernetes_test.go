@@ -15,7 +15,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
 
-	"github.com/ovn-ebpf/ovn-ebpf/controller/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
@@ -156,7 +157,7 @@ func (p *predecessor) wire(t *testing.T) {
 	for _, f := range p.families() {
 		p.sh(t,
 			fmt.Sprintf("ip addr add %s/%s dev %s nodad", f.host, f.hostPrefix, oldBridge),
-			fmt.Sprintf("ip neigh replace %s lladdr %s dev %s nud permanent", f.hop, annotation.MasqueradeMAC, oldBridge),
+			fmt.Sprintf("ip neigh replace %s lladdr %s dev %s nud permanent", f.hop, masquerade.MAC, oldBridge),
 			fmt.Sprintf("ip route add %s dev %s src %s mtu 1400", f.ovn, oldBridge, f.node),
 			fmt.Sprintf("ip route add %s via %s dev %s src %s mtu 1400", f.service, f.hop, oldBridge, f.host),
 		)

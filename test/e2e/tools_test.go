@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 )
 
-// testTools types each tool of README and docs on each node by `ovnkube lab exec`, as a reader of
+// testTools types each tool of README and docs on each node by `ovnlab exec`, as a reader of
 // the documents does: without a path.
 func testTools(t *testing.T, c *Cluster) {
 	lines := toolLines(t)
@@ -38,8 +38,8 @@ func testTools(t *testing.T, c *Cluster) {
 				continue // programs alone are monitored, and a node is drained once, where gateways serve others
 			}
 			t.Run(n.Name+"/"+line, func(t *testing.T) {
-				args := append([]string{"lab", "exec", "--dir", c.dir, n.Name}, strings.Fields(line)...)
-				out, err := exec.CommandContext(t.Context(), c.Binary("ovnkube"), args...).CombinedOutput()
+				args := append([]string{"exec", "--dir", c.dir, n.Name}, strings.Fields(line)...)
+				out, err := exec.CommandContext(t.Context(), c.Binary("ovnlab"), args...).CombinedOutput()
 				if err != nil || len(out) == 0 {
 					t.Errorf("%v\n%s", err, out)
 				}

@@ -8,6 +8,7 @@ import (
 	"net/http"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 	"time"
@@ -75,6 +76,15 @@ func (l *Lab) StartAgent(_ context.Context, i int, extra ...string) error {
 	n := l.Node(i)
 	_, err := l.spawn(n.Netns, agentName(n), nil, l.agentArgv(i, extra...)...)
 	return err
+}
+
+// StartAgentFrom is StartAgent with the program of another directory than the
+// lab's, as it is after an upgrade, and with flags that may change its layout.
+func (l *Lab) StartAgentFrom(ctx context.Context, dir string, i int, flags ...string) error {
+	other := *l
+	other.opts.BinDir = dir
+	other.opts.AgentArgs = slices.Concat(l.opts.AgentArgs, flags)
+	return other.StartAgent(ctx, i)
 }
 
 // CleanUpAgent runs the agent of the i-th node, which does not run, with --cleanup.

@@ -59,7 +59,7 @@ func TestKubeLab(t *testing.T) {
 func TestFailedUp(t *testing.T) {
 	o := options(t)
 	o.Cluster, o.BinDir, o.CacheDir = true, t.TempDir(), os.Getenv("OVN_EBPF_CACHE")
-	for _, name := range []string{"ovnkube", "ovn-k8s-cni-overlay"} {
+	for _, name := range []string{"ovnkube", "ovn-k8s-cni-overlay", "ovnlab"} {
 		if err := os.WriteFile(filepath.Join(o.BinDir, name), []byte("#!/bin/sh\necho cannot go on\nexit 1\n"), 0o755); err != nil {
 			t.Fatal(err)
 		}

@@ -5,6 +5,7 @@ import (
 	"encoding/json"
 	"errors"
 	"fmt"
+	"io"
 	"net/netip"
 	"os"
 	"path/filepath"
@@ -15,6 +16,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
+	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
 // Lab is a lab that is up, or what is left of one.
@@ -34,6 +36,7 @@ type state struct {
 	Pods                bool
 	Programs            string // directory of Kubernetes' programs; "" without an API server
 	Datapath            string
+	Platform, Cache     string // whose OVN and Open vSwitch, and where they are
 	BinDir              string
 	Uplink              string
 	AgentArgs           []string
@@ -69,10 +72,10 @@ const (
 )
 
 const (
-	nbPort, sbPort, apiPort          = 6641, 6642, 6443
-	controllerMetrics, agentMetrics  = "127.0.0.1:9409", "127.0.0.1:9410"
-	stateFile, cgroupDir             = "lab.json", "cgroup"
-	controllerProgram, pluginProgram = "ovnkube", "ovn-k8s-cni-overlay"
+	nbPort, sbPort, apiPort                      = 6641, 6642, 6443
+	controllerMetrics, agentMetrics              = "127.0.0.1:9409", "127.0.0.1:9410"
+	stateFile, cgroupDir                         = "lab.json", "cgroup"
+	controllerProgram, pluginProgram, labProgram = "ovnkube", "ovn-k8s-cni-overlay", "ovnlab"
 )
 
 // Up brings a lab up and returns when it is ready for use: chassis registered
@@ -84,6 +87,9 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 		return nil, fmt.Errorf("bring lab up: %w", err)
 	}
 	if err := o.clear(); err != nil {
+		return nil, fmt.Errorf("bring lab up: %w", err)
+	}
+	if err := platform.Use(o.Platform, o.CacheDir, o.Progress); err != nil {
 		return nil, fmt.Errorf("bring lab up: %w", err)
 	}
 	if err := o.preflight(); err != nil {
@@ -131,7 +137,7 @@ func (l *Lab) claim() error {
 		return err
 	}
 	l.state = state{
-		Name: o.Name, Nodes: o.Nodes, NodeNames: o.NodeNames, Kube: o.Kube, Cluster: o.Cluster, Bare: o.Bare, Datapath: o.Datapath, BinDir: o.BinDir,
+		Name: o.Name, Nodes: o.Nodes, NodeNames: o.NodeNames, Kube: o.Kube, Cluster: o.Cluster, Bare: o.Bare, Datapath: o.Datapath, Platform: o.Platform, Cache: o.CacheDir, BinDir: o.BinDir,
 		Uplink: o.Uplink, AgentArgs: o.AgentArgs, By: *by, Pods: o.Pods, Programs: l.state.Programs,
 	}
 	b, err := json.MarshalIndent(l.state, "", "\t")
@@ -193,6 +199,10 @@ func Open(dir string) (*Lab, error) {
 	}
 	l.opts.Name, l.opts.Nodes, l.opts.Datapath, l.opts.BinDir = l.state.Name, l.state.Nodes, l.state.Datapath, l.state.BinDir
 	l.opts.Uplink, l.opts.AgentArgs, l.opts.NodeNames = l.state.Uplink, l.state.AgentArgs, l.state.NodeNames
+	l.opts.Platform, l.opts.CacheDir = l.state.Platform, l.state.Cache
+	if err := platform.Use(l.opts.Platform, l.opts.CacheDir, io.Discard); err != nil {
+		return nil, fmt.Errorf("open lab: %w", err)
+	}
 	l.opts.Kube, l.opts.Cluster, l.opts.Bare, l.opts.Pods = l.state.Kube, l.state.Cluster, l.state.Bare, l.state.Pods
 	if l.state.Kube {
 		// Not there when Up was killed before it came to it.

@@ -15,13 +15,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/traffic"
 )
 
-// The test binary is also the programs that the tests run: as `ovnkube lab
+// The test binary is also the programs that the tests run: as `ovnlab
 // traffic`, by that name, and as one that brings a lab up until it is killed.
 const upEnv = "LAB_TEST_UP"
 
 func TestMain(m *testing.M) {
-	if filepath.Base(os.Args[0]) == "ovnkube" {
-		os.Exit(traffic.Main(os.Args[3:], os.Stdout))
+	if filepath.Base(os.Args[0]) == "ovnlab" {
+		os.Exit(traffic.Main(os.Args[2:], os.Stdout))
 	}
 	if dir := os.Getenv(upEnv); dir != "" {
 		o := lab.Options{Dir: dir, Name: filepath.Base(dir), Nodes: 2, Progress: os.Stdout, CacheDir: os.Getenv("OVN_EBPF_CACHE")}
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// binDir is a directory in which this binary is called ovnkube.
+// binDir is a directory in which this binary is called ovnlab.
 func binDir(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -41,7 +41,7 @@ func binDir(t *testing.T) string {
 		t.Fatal(err)
 	}
 	dir := t.TempDir()
-	if err := os.Symlink(self, filepath.Join(dir, "ovnkube")); err != nil {
+	if err := os.Symlink(self, filepath.Join(dir, "ovnlab")); err != nil {
 		t.Fatal(err)
 	}
 	return dir

@@ -7,7 +7,7 @@ import (
 )
 
 // Next writes what to try in the lab that is up. command is how its commands are typed, like
-// "ovnkube lab", and which are the flags that name this lab, if any.
+// "ovnlab", and which are the flags that name this lab, if any.
 func (l *Lab) Next(w io.Writer, command, which string) {
 	if which != "" {
 		which += " "

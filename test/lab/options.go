@@ -13,6 +13,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
+	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
 // Options say what lab to bring up. The zero value of each has a default.
@@ -35,8 +36,9 @@ type Options struct {
 	ControllerArgs []string
 	Disk           string // size of each node's, the databases' and etcd's own file system, as tmpfs has it; "": the machine's
 	Datapath       string // "system" or "netdev"; default: what the kernel has
-	BinDir         string // of ovnkube and ovn-k8s-cni-overlay; needed by Cluster and for pods
-	CacheDir       string // of the API server's binary; default kube.CacheDir
+	BinDir         string // of ovnkube, ovn-k8s-cni-overlay and ovnlab; needed by Cluster and for pods
+	CacheDir       string // of the API server's binary and of platforms; default kube.CacheDir
+	Platform       string // whose OVN, Open vSwitch and etcd: platform.Host, debian13 or debian12; default platform.Name
 
 	FailedLogs string // copy the logs there, where nothing is yet, when Up fails; "": do not
 
@@ -60,7 +62,7 @@ func (o Options) withDefaults() (Options, error) {
 	for _, d := range []struct {
 		field *string
 		value string
-	}{{&o.Dir, "/run/ovn-ebpf-lab"}, {&o.Name, "ovnlab"}, {&o.CacheDir, kube.CacheDir()}, {&o.Uplink, UplinkPlain}} {
+	}{{&o.Dir, "/run/ovn-ebpf-lab"}, {&o.Name, "ovnlab"}, {&o.CacheDir, kube.CacheDir()}, {&o.Uplink, UplinkPlain}, {&o.Platform, platform.Name()}} {
 		if *d.field == "" {
 			*d.field = d.value
 		}
@@ -108,7 +110,7 @@ func (o Options) validate() error {
 		errs = append(errs, err)
 	}
 	if o.Cluster {
-		for _, program := range []string{controllerProgram, pluginProgram} {
+		for _, program := range []string{controllerProgram, pluginProgram, labProgram} {
 			if _, err := os.Stat(filepath.Join(o.BinDir, program)); err != nil {
 				errs = append(errs, fmt.Errorf("find %s: %w", program, err))
 			}
@@ -124,9 +126,9 @@ func (o Options) preflight() error {
 	}
 	packages := map[string][]string{
 		"openvswitch-switch": {"ovs-vswitchd", "ovsdb-server"},
-		"openvswitch-common": {"ovs-vsctl", "ovsdb-tool", vswitchSchema},
+		"openvswitch-common": {"ovs-vsctl", "ovsdb-tool", platform.OVSFile(vswitchSchema)},
 		"ovn-central":        {"ovn-northd"},
-		"ovn-common":         {"ovn-nbctl", "ovn-sbctl", nbSchema, sbSchema},
+		"ovn-common":         {"ovn-nbctl", "ovn-sbctl", platform.OVNFile(nbSchema), platform.OVNFile(sbSchema)},
 		"ovn-host":           {"ovn-controller"},
 		"util-linux":         {"nsenter", "unshare"},
 	}

@@ -13,12 +13,13 @@ import (
 	"syscall"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
+	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
 const (
-	vswitchSchema = "/usr/share/openvswitch/vswitch.ovsschema"
-	nbSchema      = "/usr/share/ovn/ovn-nb.ovsschema"
-	sbSchema      = "/usr/share/ovn/ovn-sb.ovsschema"
+	vswitchSchema = "vswitch.ovsschema"
+	nbSchema      = "ovn-nb.ovsschema"
+	sbSchema      = "ovn-sb.ovsschema"
 
 	// probeInterval keeps a starved machine from dropping connections that only
 	// answer late; the default is 5 s. Milliseconds.
@@ -98,8 +99,8 @@ func (l *Lab) startCentral(ctx context.Context) error {
 		schema, socket, table, tool, address, remote string
 		port                                         int
 	}{
-		{nbSchema, "ovnnb_db.sock", "NB_Global", "ovn-nbctl", l.NBSocket(), "db:OVN_Northbound,NB_Global,connections", nbPort},
-		{sbSchema, "ovnsb_db.sock", "SB_Global", "ovn-sbctl", l.SBSocket(), "db:OVN_Southbound,SB_Global,connections", sbPort},
+		{platform.OVNFile(nbSchema), "ovnnb_db.sock", "NB_Global", "ovn-nbctl", l.NBSocket(), "db:OVN_Northbound,NB_Global,connections", nbPort},
+		{platform.OVNFile(sbSchema), "ovnsb_db.sock", "SB_Global", "ovn-sbctl", l.SBSocket(), "db:OVN_Southbound,SB_Global,connections", sbPort},
 	} {
 		if err := l.ovsdb(ctx, l.fabric(), run, db.schema, db.socket, "--remote="+db.remote); err != nil {
 			return err
@@ -129,7 +130,7 @@ func (l *Lab) startNode(ctx context.Context, n *Node) error {
 	if err := l.sumChecksums(ctx, n.Name, l.opts.Uplink); err != nil {
 		return err
 	}
-	if err := l.ovsdb(ctx, n.Netns, n.RunDir, vswitchSchema, "db.sock"); err != nil {
+	if err := l.ovsdb(ctx, n.Netns, n.RunDir, platform.OVSFile(vswitchSchema), "db.sock"); err != nil {
 		return err
 	}
 	settings := []string{

@@ -32,7 +32,7 @@ func (k *standinKubelet) serveLogs() (stop func(), err error) {
 	mux.HandleFunc("/", func(w http.ResponseWriter, r *http.Request) {
 		what, rest, _ := strings.Cut(strings.TrimPrefix(r.URL.Path, "/"), "/")
 		pod := strings.Join(strings.SplitN(rest, "/", 3)[:min(2, strings.Count(rest, "/")+1)], "/")
-		http.Error(w, fmt.Sprintf("the lab's stand-in kubelet has no %s; use 'ovnkube lab exec pod:%s COMMAND'", what, pod), http.StatusNotImplemented)
+		http.Error(w, fmt.Sprintf("the lab's stand-in kubelet has no %s; use 'ovnlab exec pod:%s COMMAND'", what, pod), http.StatusNotImplemented)
 	})
 	var listener net.Listener
 	err = netns.Do(k.node.Netns, func() error {

@@ -25,7 +25,7 @@ import (
 	"k8s.io/client-go/tools/clientcmd"
 
 	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
-	"github.com/ovn-ebpf/ovn-ebpf/informer"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/informer"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
 )
 

@@ -11,7 +11,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
 
-// Serve starts `ovnkube lab traffic serve` with these arguments on the host and
+// Serve starts `ovnlab traffic serve` with these arguments on the host and
 // returns when it listens. name is as for Spawn.
 func (l *Lab) Serve(ctx context.Context, on, name string, args ...string) (*process.Process, error) {
 	log := l.path("log/" + name + ".log")
@@ -43,5 +43,5 @@ func (l *Lab) Traffic(ctx context.Context, on string, args ...string) (string, e
 }
 
 func (l *Lab) trafficArgv(args []string) []string {
-	return append([]string{filepath.Join(l.opts.BinDir, controllerProgram), "lab", "traffic"}, args...)
+	return append([]string{filepath.Join(l.opts.BinDir, labProgram), "traffic"}, args...)
 }

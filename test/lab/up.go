@@ -70,7 +70,7 @@ func (l *Lab) startManagers() error {
 // are given to nodes.
 func (l *Lab) startKubelets(ctx context.Context) error {
 	for _, n := range l.Nodes() {
-		if _, err := l.spawn(n.Netns, "kubelet-"+n.Name, nil, filepath.Join(l.opts.BinDir, controllerProgram), "lab", "kubelet", "--dir", l.opts.Dir, n.Name); err != nil {
+		if _, err := l.spawn(n.Netns, "kubelet-"+n.Name, nil, filepath.Join(l.opts.BinDir, labProgram), "kubelet", "--dir", l.opts.Dir, n.Name); err != nil {
 			return err
 		}
 	}

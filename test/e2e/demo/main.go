@@ -52,7 +52,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	err = show(ctx, c, w)
 	if *keep {
 		fmt.Fprintln(w, "\nThe lab is left up.")
-		c.Next(w, *bin+"/ovnkube lab", "--dir "+*dir)
+		c.Next(w, *bin+"/ovnlab", "--dir "+*dir)
 		return err
 	}
 	fmt.Fprintln(w, "\ntaking the lab down")
