@@ -403,7 +403,8 @@ func TestExclusive(t *testing.T) {
 	}
 }
 
-// testForged: an annotation that cannot be the controller's is not wired; ADD waits until it is put back.
+// testForged: an annotation that cannot be the controller's is not wired; ADD waits until it is put
+// back.
 func testForged(t *testing.T, r *cniRig) {
 	pod, list := r.createPod("forged"), r.network("1.1.0", "")
 	s := r.sandbox(pod, "c-forged")

@@ -96,7 +96,8 @@ func canEnterNamespaces() error {
 	return err
 }
 
-// allowSysctls makes the network's sysctls writable where a container's runtime has made them read-only.
+// allowSysctls makes the network's sysctls writable where a container's runtime has made them
+// read-only.
 func allowSysctls(log *slog.Logger) error {
 	changed, err := link.AllowSysctls()
 	if err != nil {

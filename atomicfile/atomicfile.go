@@ -87,8 +87,8 @@ func Sweep(path string) error {
 	return nil
 }
 
-// Commit puts the content in place; after it returns nil, the content survives a crash. The file stays
-// open: the caller closes it. After an error the file of before is there.
+// Commit puts the content in place; after it returns nil, the content survives a crash. The file
+// stays open: the caller closes it. After an error the file of before is there.
 func (f *File) Commit() error {
 	err := f.Sync()
 	if err == nil {

@@ -105,7 +105,8 @@ func TestUnwritableDirectoryKeepsTheFile(t *testing.T) {
 	only(t, dir)
 }
 
-// A writer that is killed leaves its file, which the next one removes; one that lives keeps its own.
+// A writer that is killed leaves its file, which the next one removes; one that lives keeps its
+// own.
 func TestKilledWriterLeavesNothing(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "record")
 	for _, name := range []string{".record.1.tmp", ".record.2.tmp"} {

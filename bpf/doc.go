@@ -3,10 +3,10 @@
 // maps, and how both get into the kernel and stay there. It is the only
 // importer of cilium/ebpf.
 //
-// A node has one NIC, the uplink, and one address that the host and OVN's
-// gateway router share, MAC and all. OVN has local ports of its own, the SNAT
-// range, so the owner of most packets is read off their local port: nothing is
-// learned, and nothing can be lost. What the host exchanges no pod can take. Unknown means the host.
+// A node has one NIC, the uplink, and one address that the host and OVN's gateway router share, MAC
+// and all. OVN has local ports of its own, the SNAT range, so the owner of most packets is read off
+// their local port: nothing is learned, and nothing can be lost. What the host exchanges no pod can
+// take. Unknown means the host.
 //
 // What becomes of a packet, in which order and for which reason, is
 // docs/verdicts.md, made from package agent/gateway/verdict. TestCorpus and
@@ -39,9 +39,9 @@
 // of services, of seeded flows and of BFD; host_digest has the host's addresses by a hash.
 // A bit that is set costs the long way, and decides nothing.
 //
-// A socket is asked for only on ports that SyncHostSockets or a Gate names: a
-// connection of the host's owns its port, also one being set up or in TIME_WAIT,
-// and so does any UDP socket, by whose port OVN may not send; a listener owns what is no SYN if it answers its SYN cookie.
+// A socket is asked for only on ports that SyncHostSockets or a Gate names: a connection of the
+// host's owns its port, also one being set up or in TIME_WAIT, and so does any UDP socket, by whose
+// port OVN may not send; a listener owns what is no SYN if it answers its SYN cookie.
 //
 // # State
 //

@@ -7,10 +7,10 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Gate opens the gateway's gate for a host socket the moment it binds, and again when
-// it connects: the kernel is asked for its port from then on. Sync closes it again.
-// The protocol of a raw socket is the host's from the moment the socket is made, until
-// Gateway.SyncHostProtos. Loopback does not count over IPv4. Its methods are not for concurrent use.
+// Gate opens the gateway's gate for a host socket the moment it binds, and again when it connects:
+// the kernel is asked for its port from then on. Sync closes it again. The protocol of a raw socket
+// is the host's from the moment the socket is made, until Gateway.SyncHostProtos. Loopback does not
+// count over IPv4. Its methods are not for concurrent use.
 type Gate struct {
 	opts  CgroupOptions
 	objs  gateObjects

@@ -15,7 +15,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookupNode is a host with an uplink, a device that has its addresses, and a client behind the uplink.
+// lookupNode is a host with an uplink, a device that has its addresses, and a client behind the
+// uplink.
 type lookupNode struct {
 	*namespace
 	client *namespace

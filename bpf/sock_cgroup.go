@@ -36,7 +36,8 @@ func findCgroup() (string, error) {
 		return "", fmt.Errorf("find cgroup2 mount: read %s: %w", f.Name(), err)
 	}
 	for _, p := range points {
-		// In a container the mount may be of a cgroup below: its programs would not see the host's processes.
+		// In a container the mount may be of a cgroup below: its programs would not see the host's
+		// processes.
 		if ino, err := cgroupID(p); err == nil && ino == cgroupRootIno {
 			return p, nil
 		}
@@ -125,8 +126,8 @@ type cgroupHook struct {
 	attach ebpf.AttachType
 }
 
-// attachCgroup puts the hook's program on the cgroup at path, beside those of
-// others. An earlier load's is replaced atomically; on another cgroup, it ends after this one is there.
+// attachCgroup puts the hook's program on the cgroup at path, beside those of others. An earlier
+// load's is replaced atomically; on another cgroup, it ends after this one is there.
 func attachCgroup(pinDir, path string, h cgroupHook) error {
 	id, err := cgroupID(path)
 	if err != nil {
@@ -171,7 +172,8 @@ func pinnedCgroup(pin string) (cgroup uint64, prog ebpf.ProgramID, err error) {
 	return 0, 0, nil
 }
 
-// attachedCgroup tells whether every hook's program, not one of an earlier load, is on the cgroup at path.
+// attachedCgroup tells whether every hook's program, not one of an earlier load, is on the cgroup
+// at path.
 func attachedCgroup(pinDir, path string, hooks []cgroupHook) (bool, error) {
 	id, err := cgroupID(path)
 	if err != nil {

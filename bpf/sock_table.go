@@ -45,11 +45,10 @@ func pruneSockAddrs(m *ebpf.Map, want map[sockAddr]bool) error {
 	return err
 }
 
-// UpdateServices brings the services named in changes up to date, and touches
-// no other; SyncServices comes before it. Only what differs is written: writes counts the table entries
-// written or deleted. A service that is not valid is left as it was, and
-// named in the error. After any other error the next call starts over from what
-// the tables hold.
+// UpdateServices brings the services named in changes up to date, and touches no other;
+// SyncServices comes before it. Only what differs is written: writes counts the table entries
+// written or deleted. A service that is not valid is left as it was, and named in the error. After
+// any other error the next call starts over from what the tables hold.
 func (s *Sock) UpdateServices(changes []SockService) (writes int, err error) {
 	if s.wanted == nil {
 		return 0, errors.New("update services of host sockets: no services were synced yet")

@@ -122,8 +122,9 @@ func last(p netip.Prefix) netip.Addr {
 	return a
 }
 
-// TestForgedAnnotations: whatever a tenant writes into a pod's annotations, at its creation or while
-// it runs, the pod has what was allocated, its annotations say so, and no row but its own changes.
+// TestForgedAnnotations: whatever a tenant writes into a pod's annotations, at its creation or
+// while it runs, the pod has what was allocated, its annotations say so, and no row but its own
+// changes.
 func TestForgedAnnotations(t *testing.T) {
 	w := newWorld(t)
 	w.createNode(1)

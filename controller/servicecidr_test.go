@@ -90,7 +90,8 @@ func TestServiceCIDRsForbidden(t *testing.T) {
 	w.awaitServiceNetwork(r, "kubernetes", "service network 10.96.0.0/16 of the API server")
 }
 
-// awaitServiceNetwork returns when the controller's readiness and an Event say that about the ServiceCIDR.
+// awaitServiceNetwork returns when the controller's readiness and an Event say that about the
+// ServiceCIDR.
 func (w *world) awaitServiceNetwork(r *replica, name, text string) {
 	w.t.Helper()
 	nbtest.Eventually(w.t, "a line of /readyz about ServiceCIDR "+name, func() bool {

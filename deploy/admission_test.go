@@ -74,8 +74,8 @@ func (g *guarded) as(user string) kubernetes.Interface {
 	return kubernetes.NewForConfigOrDie(c)
 }
 
-// token is a client's configuration with a token of the ServiceAccount, as kubelet has one made for a
-// pod on the node. Without a node it is bound to nothing.
+// token is a client's configuration with a token of the ServiceAccount, as kubelet has one made for
+// a pod on the node. Without a node it is bound to nothing.
 func (g *guarded) token(account, node string) *rest.Config {
 	g.t.Helper()
 	request := &authenticationv1.TokenRequest{}

@@ -49,7 +49,8 @@ func TestSame(t *testing.T) {
 	same("without admission policies", base, older)
 }
 
-// TestOlderServers: to one that does not know the field for AppArmor the chart gives the annotation.
+// TestOlderServers: to one that does not know the field for AppArmor the chart gives the
+// annotation.
 func TestOlderServers(t *testing.T) {
 	for _, flags := range [][]string{nil, {"-set=uninstall=true"}} {
 		for key, o := range chart(t, append(flags, "-kube-version=v1.29.3")...) {
@@ -107,7 +108,8 @@ func TestConfigurationRestarts(t *testing.T) {
 	}
 }
 
-// TestUninstallHasNoSettingsOfItsOwn: the installation's ConfigMap is used, and nothing replaces it.
+// TestUninstallHasNoSettingsOfItsOwn: the installation's ConfigMap is used, and nothing replaces
+// it.
 func TestUninstallHasNoSettingsOfItsOwn(t *testing.T) {
 	for key, o := range kustomized(t, "uninstall") {
 		if _, is := o.(*corev1.ConfigMap); is || strings.HasPrefix(key, "Namespace") {
@@ -219,8 +221,8 @@ func settings(t *testing.T) map[string]string {
 	return values
 }
 
-// TestDefaults: each key of the configuration is given to a program. Its value is that program's own
-// default, or none: then what a node is told (external_ids) holds.
+// TestDefaults: each key of the configuration is given to a program. Its value is that program's
+// own default, or none: then what a node is told (external_ids) holds.
 func TestDefaults(t *testing.T) {
 	objects, defaults, used := kustomized(t, "base"), settings(t), map[string]bool{}
 	config := objects["ConfigMap ovn-ebpf/ovn-ebpf"].(*corev1.ConfigMap).Data

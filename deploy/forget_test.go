@@ -15,8 +15,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// TestForget: an uninstallation, with the rights that deploy/uninstall gives it, removes our annotations
-// from a Node and leaves the others.
+// TestForget: an uninstallation, with the rights that deploy/uninstall gives it, removes our
+// annotations from a Node and leaves the others.
 func TestForget(t *testing.T) {
 	g := newGuarded(t)
 	ctx := t.Context()

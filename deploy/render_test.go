@@ -57,7 +57,8 @@ func decode(t *testing.T, name string, content []byte) map[string]any {
 	return out
 }
 
-// program builds ../test/render once: kustomize's and Helm's own libraries, in a module of their own.
+// program builds ../test/render once: kustomize's and Helm's own libraries, in a module of their
+// own.
 var program = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "render")
 	if err != nil {

@@ -17,8 +17,8 @@ import (
 // capabilities are what each role has, everywhere: systemd's units and the manifests.
 var capabilities = map[string][]string{"agent": {"CAP_NET_ADMIN", "CAP_BPF", "CAP_PERFMON", "CAP_SYS_ADMIN"}, "controller": nil}
 
-// TestCapabilities: no container that stays is privileged, and each has the capabilities of its role
-// and no others. That the agent can do its work so is shown by make e2e.
+// TestCapabilities: no container that stays is privileged, and each has the capabilities of its
+// role and no others. That the agent can do its work so is shown by make e2e.
 func TestCapabilities(t *testing.T) {
 	objects := kustomized(t, "base")
 	maps.Copy(objects, kustomized(t, "uninstall"))

@@ -7,5 +7,6 @@
 // EndpointSlice itself, so the two sides cannot disagree.
 //
 // Where the documentation of Kubernetes is silent, kube-proxy's behaviour is followed (pkg/proxy of
-// v1.35: CategorizeEndpoints and newBaseServiceInfo), and for host ports that of the portmap plugin.
+// v1.35: CategorizeEndpoints and newBaseServiceInfo), and for host ports that of the portmap
+// plugin.
 package service

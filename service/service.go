@@ -78,7 +78,8 @@ func New(cfg Config, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) *Ser
 			continue
 		}
 		if len(cfg.Services) > 0 && !within(cfg.Services, a) {
-			// Pods reach it all the same. Nodes' own connections, and what guards the networks, do not know it.
+			// Pods reach it all the same. Nodes' own connections, and what guards the networks, do not know
+			// it.
 			s.refuse("cluster IP %s: outside the service networks %s (--k8s-service-cidrs)", a, prefixList(cfg.Services))
 		}
 		s.ClusterIPs = append(s.ClusterIPs, a)

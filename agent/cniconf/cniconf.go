@@ -25,8 +25,8 @@ type Other struct {
 	Earlier bool   // runtimes take it before ours
 }
 
-// Others returns the other networks' configurations beside ours, in the order in which runtimes read
-// them. A delegating plugin, like Multus, is none: it comes first and calls ours.
+// Others returns the other networks' configurations beside ours, in the order in which runtimes
+// read them. A delegating plugin, like Multus, is none: it comes first and calls ours.
 func Others(ours string) ([]Other, error) {
 	files, err := os.ReadDir(filepath.Dir(ours))
 	if errors.Is(err, os.ErrNotExist) {
@@ -88,8 +88,8 @@ func SetAside(ours string) ([]string, error) {
 	return done, errors.Join(errs...)
 }
 
-// Restore renames the files in dir that SetAside has renamed to what they were. A file that has been
-// written again under its old name stays as it is.
+// Restore renames the files in dir that SetAside has renamed to what they were. A file that has
+// been written again under its old name stays as it is.
 func Restore(dir string) error {
 	kept, err := filepath.Glob(filepath.Join(dir, "*"+keptSuffix))
 	if err != nil {

@@ -41,8 +41,8 @@ func first(t *testing.T, ours string) string {
 }
 
 // TestOthers: what a runtime takes before ours is found, whatever its syntax, and only that is said
-// to be earlier. A delegating plugin's file, ovn-kubernetes' of the same plugin and what runtimes do
-// not read are no other networks.
+// to be earlier. A delegating plugin's file, ovn-kubernetes' of the same plugin and what runtimes
+// do not read are no other networks.
 func TestOthers(t *testing.T) {
 	ours := directory(t, map[string]string{
 		"00-multus.conf": multus, "10-flannel.conflist": flannel, "05-broken.conf": "{", "10-ovn-kubernetes.conf": `{"type": "ovn-k8s-cni-overlay"}`,

@@ -10,7 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// TestConsistent: of what a pod's annotation can say the agent wires only what cannot harm its node.
+// TestConsistent: of what a pod's annotation can say the agent wires only what cannot harm its
+// node.
 func TestConsistent(t *testing.T) {
 	mac := func(s string) net.HardwareAddr {
 		m, err := net.ParseMAC(s)

@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// flowBackend is the backend of OpenFlow flows. They are the whole of it: no programs stand at uplink
-// and bridge.
+// flowBackend is the backend of OpenFlow flows. They are the whole of it: no programs stand at
+// uplink and bridge.
 type flowBackend struct {
 	parts
 	leftover leftover

@@ -20,8 +20,8 @@ func internal(s Settings, f facts) []netip.Prefix {
 }
 
 // external are the uplink's own networks, the next hops and other hosts' addresses, wherever they
-// lie: nothing may cut the host off. An address of IPv6 that comes and goes by router advertisements, which
-// anybody on the link can send, counts only if it is the node's.
+// lie: nothing may cut the host off. An address of IPv6 that comes and goes by router
+// advertisements, which anybody on the link can send, counts only if it is the node's.
 func external(h Host, n Node, s Settings, f facts) []netip.Prefix {
 	out := append(slices.Clone(n.Addresses), bridgeAddresses(s)...)
 	for _, a := range h.Addresses {

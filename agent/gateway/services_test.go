@@ -156,9 +156,9 @@ func TestGone(t *testing.T) {
 	gone("10.240.0.8:8080", "[fd00:10:244::8]:8080")
 }
 
-// TestServicesOwnLoop: the loop of Services writes what a changed Service changes. It leaves a round to
-// the gateway's loop before the first one, when an address of a Service comes or goes, after an
-// error, and where flows have the front ends.
+// TestServicesOwnLoop: the loop of Services writes what a changed Service changes. It leaves a
+// round to the gateway's loop before the first one, when an address of a Service comes or goes,
+// after an error, and where flows have the front ends.
 func TestServicesOwnLoop(t *testing.T) {
 	r := newServingRig(t)
 	log := slog.New(slog.DiscardHandler)

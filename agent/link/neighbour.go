@@ -32,8 +32,8 @@ func NeighbourTowards(a netip.Addr) (Neighbour, error) {
 }
 
 // ProbeNeighbours makes the kernel ask for the link-layer addresses of the neighbours, by ARP or
-// neighbour discovery. A known entry is probed as the kernel probes a stale one in use: packets use it
-// meanwhile. No link-layer address is written. Permanent entries, and those that the kernel is
+// neighbour discovery. A known entry is probed as the kernel probes a stale one in use: packets use
+// it meanwhile. No link-layer address is written. Permanent entries, and those that the kernel is
 // resolving, stay as they are.
 func ProbeNeighbours(neighbours []Neighbour) error {
 	var errs []error

@@ -113,7 +113,8 @@ func DestroyUDP(peers []netip.AddrPort) (n int, err error) {
 	return n, nil
 }
 
-// destroy asks for the end of one socket, told by its cookie. The library's does TCP over IPv4 only.
+// destroy asks for the end of one socket, told by its cookie. The library's does TCP over IPv4
+// only.
 func destroy(s *netlink.Socket) error {
 	req := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
 	req.AddData((*destroyRequest)(s))

@@ -12,8 +12,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestResolver: a real ovs-vswitchd on the userspace datapath knows the other end of a tunnel before
-// anything is sent to it, also after a restart. The host asks for the gateway router's next hop.
+// TestResolver: a real ovs-vswitchd on the userspace datapath knows the other end of a tunnel
+// before anything is sent to it, also after a restart. The host asks for the gateway router's next
+// hop.
 func TestResolver(t *testing.T) {
 	s := testnode.StartSwitch(t, true)
 	s.Daemon(t)

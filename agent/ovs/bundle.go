@@ -34,13 +34,12 @@ func SyncBundle(ctx context.Context, rundir, bridge string, want []string) (mess
 	return (&FlowSync{RunDir: rundir, Bridge: bridge}).All(ctx, want)
 }
 
-// All makes the flows of our cookie exactly want, whatever they are, and
-// returns how many messages that took: one for each flow that is new, has other
-// actions, or is gone; 0 when everything was right already. It is one atomic
-// bundle, so no packet meets a state between, and a flow that stays keeps its
-// counters, unless its number becomes another. Afterwards the flows are read again: what the switch has not taken,
-// or spells otherwise, is an error. So is a flow of another cookie that has the
-// table, the priority and the match of one of want's; then nothing is written.
+// All makes the flows of our cookie exactly want, whatever they are, and returns how many messages
+// that took: one for each flow that is new, has other actions, or is gone; 0 when everything was
+// right already. It is one atomic bundle, so no packet meets a state between, and a flow that stays
+// keeps its counters, unless its number becomes another. Afterwards the flows are read again: what
+// the switch has not taken, or spells otherwise, is an error. So is a flow of another cookie that
+// has the table, the priority and the match of one of want's; then nothing is written.
 func (s *FlowSync) All(ctx context.Context, want []string) (messages int, err error) {
 	have, err := s.read(ctx)
 	if err != nil {

@@ -44,8 +44,8 @@ func before(ids map[string]string) (string, error) {
 	return string(text), nil
 }
 
-// RestoreSettings gives the keys that SyncSettings writes the values from before the first agent. It
-// changes nothing where there is no record.
+// RestoreSettings gives the keys that SyncSettings writes the values from before the first agent.
+// It changes nothing where there is no record.
 func (c *Client) RestoreSettings(ctx context.Context) error {
 	root, err := c.root(ctx)
 	if err != nil {
@@ -68,8 +68,8 @@ func (c *Client) RestoreSettings(ctx context.Context) error {
 	return c.SetExternalIDs(ctx, want)
 }
 
-// SyncSettings writes s and returns the node's system-id. It records what was there before. Probe intervals,
-// ovn-monitor-all and the system-id are kept where somebody set them.
+// SyncSettings writes s and returns the node's system-id. It records what was there before. Probe
+// intervals, ovn-monitor-all and the system-id are kept where somebody set them.
 func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string, err error) {
 	root, err := c.root(ctx)
 	if err != nil {

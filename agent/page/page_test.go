@@ -17,7 +17,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// fixture is an agent that counts as much more each time it is asked, every two seconds of its clock.
+// fixture is an agent that counts as much more each time it is asked, every two seconds of its
+// clock.
 type fixture struct {
 	*httptest.Server
 	page    *Page

@@ -85,7 +85,8 @@ func parse(metrics string) (map[string]*dto.MetricFamily, error) {
 func get(ctx context.Context, url string) (code int, body string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	// It is this node's agent, and says nothing that is secret: whose its certificate is is of no account.
+	// It is this node's agent, and says nothing that is secret: whose its certificate is is of no
+	// account.
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {

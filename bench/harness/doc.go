@@ -3,13 +3,13 @@
 //
 //	harness -variant ebpf
 //
-// It builds the network out of three network namespaces: node (the host under test,
-// with its uplink eth0, and what the variant puts beside it), pod (a pod of this
-// node) and outside (a machine on the uplink's wire, which is also the far end of
-// the overlay). One locked thread holds all sockets, so that every send runs the
-// whole path inline, down to the receiving socket; it counts a batch of
-// operations over 16 flows at a time, and the median of the batches is the result. Neighbours are static, the datapath's flows are
-// dropped before every test, and warm-up batches come first.
+// It builds the network out of three network namespaces: node (the host under test, with its uplink
+// eth0, and what the variant puts beside it), pod (a pod of this node) and outside (a machine on
+// the uplink's wire, which is also the far end of the overlay). One locked thread holds all
+// sockets, so that every send runs the whole path inline, down to the receiving socket; it counts a
+// batch of operations over 16 flows at a time, and the median of the batches is the result.
+// Neighbours are static, the datapath's flows are dropped before every test, and warm-up batches
+// come first.
 //
 // A variant that is not what it claims is not reported: before the tests its parts
 // are looked at, and after each test its counters must have moved by as much as the

@@ -14,7 +14,8 @@ import (
 )
 
 // accept makes the ratios of a run the baseline that the gate of CI compares with, and writes the
-// text of the commit that puts it there. A run that misses a bar, or was not of a commit, is refused.
+// text of the commit that puts it there. A run that misses a bar, or was not of a commit, is
+// refused.
 func accept(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("accept", flag.ContinueOnError)
 	flags.SetOutput(stderr)

@@ -11,18 +11,18 @@
 // The packet path boots the test VM once for each variant, lets bench/harness measure there, writes
 // the run with a report, prints the table and fails if a bar is missed. It leaves the run
 // (packets.txt) and report.md in build/bench. With -baseline it is the gate of CI. With -full it
-// measures Linux 6.1, and what grows with connections and Services. With -profile it shows where the
-// instructions go, by bench/stacks in qemu; it needs gcc, and takes two to three minutes. Native and
-// watched run Go benchmarks, here and in the VM. Accept moves the gate's baseline. Documents
-// writes the documents from the newest kept runs.
+// measures Linux 6.1, and what grows with connections and Services. With -profile it shows where
+// the instructions go, by bench/stacks in qemu; it needs gcc, and takes two to three minutes.
+// Native and watched run Go benchmarks, here and in the VM. Accept moves the gate's baseline.
+// Documents writes the documents from the newest kept runs.
 //
 // Runs are in Go's benchmark format. Two of them are compared by benchstat:
 //
 //	go tool benchstat -table kind,cpu,pkg BEFORE.txt AFTER.txt
 //
-// It must be started in the module's top directory, as `make bench` does. The packet path needs qemu
-// and OVS, changes nothing on the machine but the cache of test/vm, and takes about half a minute a
-// variant.
+// It must be started in the module's top directory, as `make bench` does. The packet path needs
+// qemu and OVS, changes nothing on the machine but the cache of test/vm, and takes about half a
+// minute a variant.
 package main
 
 import (

@@ -23,10 +23,10 @@ func suites() []suite {
 }
 
 // native runs the packages' Go benchmarks on this machine, several times each: what a program takes
-// for a packet (BPF_PROG_TEST_RUN) and the sockets' programs for a call; reading all counters, and a
-// whole scrape; a whole agent's memory; bringing the gateway's and the sockets' tables in line; the
-// flows of the OpenFlow backend; wiring a pod, as CNI ADD does; planning, and committing to a real
-// ovsdb-server. It needs root. It leaves build/bench/native.txt.
+// for a packet (BPF_PROG_TEST_RUN) and the sockets' programs for a call; reading all counters, and
+// a whole scrape; a whole agent's memory; bringing the gateway's and the sockets' tables in line;
+// the flows of the OpenFlow backend; wiring a pod, as CNI ADD does; planning, and committing to a
+// real ovsdb-server. It needs root. It leaves build/bench/native.txt.
 func native(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("native", flag.ContinueOnError)
 	flags.SetOutput(stderr)

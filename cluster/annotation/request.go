@@ -8,9 +8,9 @@ import (
 	"strings"
 )
 
-// DefaultNetwork is, on pods, the Network Plumbing Working Group's annotation
-// for the pod's default network, in which ovn-kubernetes takes requests for
-// addresses: {"name":"default","namespace":"ovn-kubernetes","ips":["10.244.0.9"],"mac":"02:00:00:00:00:09"},
+// DefaultNetwork is, on pods, the Network Plumbing Working Group's annotation for the pod's default
+// network, in which ovn-kubernetes takes requests for addresses:
+// {"name":"default","namespace":"ovn-kubernetes","ips":["10.244.0.9"],"mac":"02:00:00:00:00:09"},
 // by itself or as the only one of a list. Its short form, a name, asks for nothing.
 const DefaultNetwork = "v1.multus-cni.io/default-network"
 

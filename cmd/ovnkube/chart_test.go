@@ -17,8 +17,8 @@ import (
 
 const chartSchema = "../../deploy/helm/ovn-ebpf/values.schema.json"
 
-// TestChartSchema: values.schema.json is made of the table of settings, so that Helm refuses what the
-// programs would refuse.
+// TestChartSchema: values.schema.json is made of the table of settings, so that Helm refuses what
+// the programs would refuse.
 func TestChartSchema(t *testing.T) {
 	var want bytes.Buffer
 	e := json.NewEncoder(&want)

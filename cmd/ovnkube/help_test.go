@@ -33,8 +33,8 @@ func TestHelpIsShort(t *testing.T) {
 	}
 }
 
-// TestEveryFlagIsDocumented: what help leaves out of a command's flags is in help on settings, other
-// spellings included.
+// TestEveryFlagIsDocumented: what help leaves out of a command's flags is in help on settings,
+// other spellings included.
 func TestEveryFlagIsDocumented(t *testing.T) {
 	settings, classic := help(t, "help", "settings"), help(t, "help", "second-generation")
 	checked := 0

@@ -68,7 +68,8 @@ func TestNICsToBridge(t *testing.T) {
 	}
 }
 
-// TestNICsToBridgeWithoutModule: where the kernel has no openvswitch, it is said before anything is done.
+// TestNICsToBridgeWithoutModule: where the kernel has no openvswitch, it is said before anything is
+// done.
 func TestNICsToBridgeWithoutModule(t *testing.T) {
 	if link.HasGenericFamily("ovs_datapath") || exec.Command("modprobe", "-n", "openvswitch").Run() == nil {
 		t.Skip("the kernel has openvswitch")

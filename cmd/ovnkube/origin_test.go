@@ -7,7 +7,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-// TestOriginOfBadSettings: an error that is found when all is known names from where the settings are.
+// TestOriginOfBadSettings: an error that is found when all is known names from where the settings
+// are.
 func TestOriginOfBadSettings(t *testing.T) {
 	file, err := setting.Parse("f.conf", []byte("[gateway]\nvlan-id=7\n"))
 	if err != nil {

@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// outcome is where a packet comes from and what becomes of it, in the JSON of monitor and explain. The
-// tag doc is the table's line in their documents.
+// outcome is where a packet comes from and what becomes of it, in the JSON of monitor and explain.
+// The tag doc is the table's line in their documents.
 type outcome struct {
 	From      string `json:"from" doc:"wire: from the uplink; ovn: from OVN; host: from the host, in layout bridged"`
 	Direction string `json:"direction" doc:"rx: from the wire; tx: to the wire"`

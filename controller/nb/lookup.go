@@ -9,9 +9,9 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/model"
 )
 
-// The functions below ask the cache's indexes with a model: to ask with a condition takes a commit an
-// eighth more CPU. The cache answers by the first index that has something, so the
-// model matches in one.
+// The functions below ask the cache's indexes with a model: to ask with a condition takes a commit
+// an eighth more CPU. The cache answers by the first index that has something, so the model matches
+// in one.
 
 // nobody is no owner's key and no row's name: rows that have none would be found by "".
 const nobody = "\x00"

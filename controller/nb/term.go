@@ -176,7 +176,8 @@ func (t Term) wait() ovsdb.Operation {
 	return waitFor(ovsdb.WaitConditionEqual, []string{"external_ids"}, ovsdb.Row{"external_ids": t.ids()})
 }
 
-// includes is wait for a row that somebody else wrote, of which only the claim is known for certain.
+// includes is wait for a row that somebody else wrote, of which only the claim is known for
+// certain.
 func (t Term) includes() ovsdb.Operation {
 	op := waitFor(ovsdb.WaitConditionEqual, []string{"name"}, ovsdb.Row{"name": termRow})
 	pairs := ovsdb.OvsMap{GoMap: map[any]any{}}

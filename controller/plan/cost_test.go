@@ -212,7 +212,8 @@ func hostilePod(i int) *corev1.Pod {
 	}
 }
 
-// serviceWith has as many ports, external IPs, load balancer addresses and endpoints, in slices of 1,000.
+// serviceWith has as many ports, external IPs, load balancer addresses and endpoints, in slices of
+// 1,000.
 func serviceWith(ports, external, ingress, endpoints int) []k8sruntime.Object {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}}
 	svc.Spec.Type, svc.Spec.ClusterIPs = corev1.ServiceTypeLoadBalancer, []string{"10.96.0.10", "fd00:10:96::10"}
@@ -281,8 +282,8 @@ func TestCostGrowth(t *testing.T) {
 	}
 }
 
-// TestCostBound: an object that is as large as the API server accepts costs a bounded amount of work,
-// and rows of a bounded size.
+// TestCostBound: an object that is as large as the API server accepts costs a bounded amount of
+// work, and rows of a bounded size.
 func TestCostBound(t *testing.T) {
 	const mostRows, mostWork = 20 << 20, 400 << 20
 	for _, tc := range hostile {

@@ -116,9 +116,9 @@ func (t *targets) special(all []*server, local, router bool) []*server {
 	return out
 }
 
-// backends are the usable endpoints as OVN writes them: sorted, separated by commas, "" if there are
-// none. The router of a node cannot send to the host behind its own address: it takes the host's
-// masquerade address; router is nil where that does not matter.
+// backends are the usable endpoints as OVN writes them: sorted, separated by commas, "" if there
+// are none. The router of a node cannot send to the host behind its own address: it takes the
+// host's masquerade address; router is nil where that does not matter.
 func backends(all []services.Endpoint, router *server) string {
 	var addrs []netip.AddrPort
 	for _, e := range services.Usable(all) {

@@ -36,8 +36,8 @@ func namedNode(i int, name string) *corev1.Node {
 	}}}
 }
 
-// TestNamesOfRows: whatever nodes, namespaces, pods and Services are called, no two owners have a row
-// of one name, and what a row refers to is there once.
+// TestNamesOfRows: whatever nodes, namespaces, pods and Services are called, no two owners have a
+// row of one name, and what a row refers to is there once.
 func TestNamesOfRows(t *testing.T) {
 	local := corev1.ServiceExternalTrafficPolicyLocal
 	var objects []runtime.Object

@@ -6,8 +6,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// heavyRows is the size of rows, in bytes of matches and VIPs, from which a key goes alone and after
-// the others of its batch: they need not wait until it is planned and written.
+// heavyRows is the size of rows, in bytes of matches and VIPs, from which a key goes alone and
+// after the others of its batch: they need not wait until it is planned and written.
 const heavyRows = 1 << 20
 
 // heavy are the keys whose rows were large when they were last planned.

@@ -241,8 +241,8 @@ func links() []fault {
 
 func (f *faults) some(r *rand.Rand) *lab.Node { return f.Node(1 + r.IntN(2)) }
 
-// delDevice deletes a device of Open vSwitch. The userspace datapath has a tap, which is a link like
-// any other. A port of the kernel's datapath can only be deleted from the datapath.
+// delDevice deletes a device of Open vSwitch. The userspace datapath has a tap, which is a link
+// like any other. A port of the kernel's datapath can only be deleted from the datapath.
 func (f *faults) delDevice(ctx context.Context, node *lab.Node, device string) error {
 	if f.Datapath() == "system" {
 		return f.do(ctx, node.Name, "ovs-dpctl", "del-if", "ovs-system", device)()

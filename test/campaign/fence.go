@@ -18,8 +18,8 @@ import (
 const fenceRate = wireRate / 5
 
 // fence makes a pod on each node whose egress policy allows everything but the nodes. The pods try
-// all addresses of both masquerade networks, by which a host answers that no ipBlock names. No frame
-// of theirs may reach a host: the devices that lead there are watched on both nodes.
+// all addresses of both masquerade networks, by which a host answers that no ipBlock names. No
+// frame of theirs may reach a host: the devices that lead there are watched on both nodes.
 func (w *wire) fence(ctx context.Context) error {
 	peers := []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "0.0.0.0/0"}}, {IPBlock: &networkingv1.IPBlock{CIDR: "::/0"}}}
 	for _, n := range w.Nodes() {

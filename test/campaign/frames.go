@@ -10,7 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
 )
 
-// Marks of eight bytes are in every IP frame of an attacker's: where one arrives, a frame was delivered.
+// Marks of eight bytes are in every IP frame of an attacker's: where one arrives, a frame was
+// delivered.
 const (
 	magic       = "HOSTILE!"
 	fencedMagic = "FENCED!!" // of pods whose egress policy forbids everything that they send
@@ -114,7 +115,8 @@ func (a *attacker) neighbour(src, dst netip.Addr) []byte {
 	}
 	l4 := corpus.Solicit(dst)
 	if a.r.IntN(2) == 0 {
-		// Its own, or one of the cluster's: who takes a neighbour's address has the wire, whoever is the gateway.
+		// Its own, or one of the cluster's: who takes a neighbour's address has the wire, whoever is the
+		// gateway.
 		l4 = corpus.Advert(a.one(a.claims, true), a.r.IntN(2) == 0)
 	}
 	return corpus.IP{Src: src, Dst: dst, L4: a.summed(l4, src, dst), TTL: 255}.Frame(a.next(), a.own)

@@ -137,8 +137,8 @@ func choose(v6 bool, a4, a6 netip.Addr) netip.Addr {
 	return a4
 }
 
-// startProbes probes the paths until ctx ends, and returns when all are answered, which takes at most
-// the limit.
+// startProbes probes the paths until ctx ends, and returns when all are answered, which takes at
+// most the limit.
 func (g *ground) startProbes(ctx context.Context, paths []*Path, limit time.Duration) error {
 	for _, path := range paths {
 		ns, err := g.Netns(path.From)

@@ -136,8 +136,8 @@ func (r *rows) note(format string, args ...any) {
 	r.changes = append(r.changes, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
-// isVictims reports whether a row is neither the tenant's nor of a pod of the victim's that comes and
-// goes.
+// isVictims reports whether a row is neither the tenant's nor of a pod of the victim's that comes
+// and goes.
 func isVictims(text string) bool {
 	return !strings.Contains(text, hostile) && !strings.Contains(text, victim+"_new") && !strings.Contains(text, victim+"/new")
 }

@@ -38,8 +38,9 @@ type injected struct {
 }
 
 // Faults lets processes, disks, servers, links and addresses fail, one after the other, every kind
-// before one comes again. After each all paths must be answered within Options.Heal and a
-// pods that were made meanwhile must work. The host's own paths may not lose a packet, but by faults of its own link.
+// before one comes again. After each all paths must be answered within Options.Heal and a pods that
+// were made meanwhile must work. The host's own paths may not lose a packet, but by faults of its
+// own link.
 func Faults(ctx context.Context, o Options) (report *Report, err error) {
 	o.Lab.Disk = "384m"
 	o.Lab.ControllerArgs = []string{"--ha-election-lease-duration=5"}
@@ -109,7 +110,8 @@ func (f *faults) ready(ctx context.Context) error {
 	return errors.Join(f.AwaitController(ctx), f.AwaitStandby(ctx), f.AwaitAgent(ctx, 1), f.AwaitAgent(ctx, 2))
 }
 
-// step injects one fault, ends it, and says what is broken after it. Meanwhile pods are made on both nodes.
+// step injects one fault, ends it, and says what is broken after it. Meanwhile pods are made on
+// both nodes.
 func (f *faults) step(ctx context.Context, k fault, number int64, r *rand.Rand) (injected, []string) {
 	done := injected{fault: k}
 	hold := time.Duration(0)

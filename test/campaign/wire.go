@@ -29,8 +29,8 @@ const wireRate = 500
 
 // Wire has a machine on the uplink's network and a pod of a tenant's send frames that nobody should
 // send. The host of node1 must lose nothing of its UDP between fixed ports, VRRP, OSPF, echo
-// requests and TCP, and no pod with a policy may get what the policy does not allow. Fenced pods try
-// to reach a host by the masquerade networks, which their policies do not allow either.
+// requests and TCP, and no pod with a policy may get what the policy does not allow. Fenced pods
+// try to reach a host by the masquerade networks, which their policies do not allow either.
 func Wire(ctx context.Context, o Options) (report *Report, err error) {
 	g, err := newGround(ctx, o.Lab, o.Log)
 	report = newReport("wire", o)
@@ -101,8 +101,8 @@ type wire struct {
 	like map[string]string
 }
 
-// prepare makes the guarded pods, the tenant's, and what the host does beside ssh. Nodes forward, as
-// Kubernetes wants it.
+// prepare makes the guarded pods, the tenant's, and what the host does beside ssh. Nodes forward,
+// as Kubernetes wants it.
 func (w *wire) prepare(ctx context.Context) error {
 	for i, node := range []string{"node1", "node2"} {
 		if _, err := w.Exec(ctx, node, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"); err != nil {

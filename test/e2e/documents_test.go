@@ -15,10 +15,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// untyped are the commands, and whole blocks, of README and docs that TestDocuments does not
-// type, each with the reason. All other commands are typed, and must succeed. TestUntyped checks the
-// reasons: a test or a part of CI that a reason names must exist, and what is said to be no
-// command must not be one.
+// untyped are the commands, and whole blocks, of README and docs that TestDocuments does not type,
+// each with the reason. All other commands are typed, and must succeed. TestUntyped checks the
+// reasons: a test or a part of CI that a reason names must exist, and what is said to be no command
+// must not be one.
 var untyped = []exception{
 	{"README.md", "a node's network namespace", true, noCommand + "a picture"},
 	{"README.md", "make demo", false, ".ci/run does it, part demo"},
@@ -56,7 +56,8 @@ const (
 
 const raftTyped = "TestRaftTyped types it"
 
-// exception is a command that is not typed, or with block all of the block of which it is the first.
+// exception is a command that is not typed, or with block all of the block of which it is the
+// first.
 type exception struct {
 	document, begins string
 	block            bool

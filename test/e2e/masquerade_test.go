@@ -125,9 +125,9 @@ func (c *Cluster) masqueradeIsClosed(t *testing.T, pods ...string) {
 	}
 }
 
-// asksMasquerade returns which addresses of the masquerade networks answer the pod, and how. It asks
-// its own node in the same way, and again with more time until that answers: before, silence says
-// nothing.
+// asksMasquerade returns which addresses of the masquerade networks answer the pod, and how. It
+// asks its own node in the same way, and again with more time until that answers: before, silence
+// says nothing.
 func (c *Cluster) asksMasquerade(t *testing.T, pod string) []string {
 	t.Helper()
 	var own, hidden []netip.Addr

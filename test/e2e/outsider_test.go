@@ -13,8 +13,8 @@ import (
 )
 
 // testOutsider: a machine outside routes to a pod by the pod's node, which forwards, as Kubernetes
-// wants. Neither that reaches the pod, nor a datagram that says to be from the one pod that a policy
-// lets in. Each is dropped and counted.
+// wants. Neither that reaches the pod, nor a datagram that says to be from the one pod that a
+// policy lets in. Each is dropped and counted.
 func testOutsider(t *testing.T, c *Cluster) {
 	c.forward(t, "node1")
 	bothFamilies(t, func(t *testing.T, v6 bool) {

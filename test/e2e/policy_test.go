@@ -323,8 +323,8 @@ func testPolicyChanges(t *testing.T, l *policyLab) {
 	}
 }
 
-// testPolicyFlows: prefixes and ports of a rule add up in a node's flows. Their product would let one
-// policy fill each node's ovn-controller.
+// testPolicyFlows: prefixes and ports of a rule add up in a node's flows. Their product would let
+// one policy fill each node's ovn-controller.
 func testPolicyFlows(t *testing.T, l *policyLab) {
 	const each = 100 // prefixes of each family, and ports of each protocol
 	var blocks, ports []string

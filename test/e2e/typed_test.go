@@ -33,9 +33,9 @@ const (
 	firstNextHop = "10.33.74.253/24"
 )
 
-// TestTyped: a cluster that is set up by the first generation's lines, exactly as its documents have
-// them: a master, a minion and the watcher, and on the kernel datapath, which these
-// layouts need, a gateway with a NIC of OVN's own and one that shares its NIC.
+// TestTyped: a cluster that is set up by the first generation's lines, exactly as its documents
+// have them: a master, a minion and the watcher, and on the kernel datapath, which these layouts
+// need, a gateway with a NIC of OVN's own and one that shares its NIC.
 func TestTyped(t *testing.T) {
 	o := labOptions(t, lab.Options{Nodes: 2, Kube: true, Hosts: true, NodeNames: firstNames})
 	if lab.KernelDatapath() {

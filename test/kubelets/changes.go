@@ -128,8 +128,8 @@ func (c *changes) String() string {
 	return fmt.Sprintf("%d pods and Services made, %d of them gone", c.made, len(c.gone))
 }
 
-// stop ends the changes, and returns what went wrong with one. It waits until some Services are gone
-// again: an update may take less time than that.
+// stop ends the changes, and returns what went wrong with one. It waits until some Services are
+// gone again: an update may take less time than that.
 func (c *changes) stop(ctx context.Context) error {
 	err := c.d.await(ctx, "Services that are gone again", func() error {
 		c.mu.Lock()
@@ -144,8 +144,8 @@ func (c *changes) stop(ctx context.Context) error {
 	return errors.Join(append(c.errs, err)...)
 }
 
-// programmed returns when what is there is in OVN's Northbound database, and nothing of what is gone,
-// and every Service answers.
+// programmed returns when what is there is in OVN's Northbound database, and nothing of what is
+// gone, and every Service answers.
 func (c *changes) programmed(ctx context.Context) error {
 	for _, ip := range c.addrs { // the API server may have given an address again
 		delete(c.gone, ip)

@@ -56,8 +56,8 @@ func (c *Cluster) Confined(ctx context.Context) error {
 	return nil
 }
 
-// pinned holds that the agent's pins are in a bpffs of the node, and outlive its container. The first
-// node had none mounted.
+// pinned holds that the agent's pins are in a bpffs of the node, and outlive its container. The
+// first node had none mounted.
 func (c *Cluster) pinned(n *lab.Node) error {
 	init, err := c.lab.Process(n.Name + "-init")
 	if err != nil {

@@ -213,7 +213,8 @@ func (d *deployment) ready(ctx context.Context) error {
 	return d.running(ctx, firstImage)
 }
 
-// running returns when there are as many pods of ours as there should be, each ready, with that image.
+// running returns when there are as many pods of ours as there should be, each ready, with that
+// image.
 func (d *deployment) running(ctx context.Context, image string) error {
 	return d.await(ctx, fmt.Sprintf("pods of ours with image %s", image), func() error {
 		pods, err := d.client.CoreV1().Pods("ovn-ebpf").List(ctx, metav1.ListOptions{})

@@ -24,7 +24,8 @@ type leaders struct {
 	errs  []error
 }
 
-// watchLeaders looks at every node's controller, and at the term in OVN's database, until it is stopped.
+// watchLeaders looks at every node's controller, and at the term in OVN's database, until it is
+// stopped.
 func (d *deployment) watchLeaders(ctx context.Context) *leaders {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &leaders{cancel: cancel, done: make(chan struct{})}

@@ -91,7 +91,8 @@ func (l *Lab) startKubelets(ctx context.Context) error {
 	return nil
 }
 
-// podsWelcome returns nil when a pod of the default namespace can be created and has a node to go to.
+// podsWelcome returns nil when a pod of the default namespace can be created and has a node to go
+// to.
 func podsWelcome(ctx context.Context, client *kubernetes.Clientset) error {
 	if _, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{}); err != nil {
 		return err

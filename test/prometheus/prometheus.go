@@ -141,8 +141,8 @@ func (s Server) Has(t *testing.T, expr string) bool {
 	return s.hasData(expr) == nil
 }
 
-// Alerts returns how many instances of each alert there are, by name. Those whose condition does not
-// hold for long enough yet (state pending) are among them.
+// Alerts returns how many instances of each alert there are, by name. Those whose condition does
+// not hold for long enough yet (state pending) are among them.
 func (s Server) Alerts(t *testing.T) map[string]int {
 	t.Helper()
 	var reply struct {

@@ -56,7 +56,8 @@ func kustomize(dir string, out io.Writer) error {
 	return err
 }
 
-// chart renders a release by the name ovn-ebpf. Values that the chart's schema refuses are an error.
+// chart renders a release by the name ovn-ebpf. Values that the chart's schema refuses are an
+// error.
 func chart(args []string, out io.Writer) error {
 	flags := flag.NewFlagSet("chart", flag.ContinueOnError)
 	namespace := flags.String("namespace", "ovn-ebpf", "the release's `namespace`")

@@ -17,7 +17,8 @@ func BenchmarkFlows(b *testing.B) {
 	}
 }
 
-// BenchmarkFrontFlows asks a real ovs-vswitchd what the flows of 10,000 Services' front ends have counted.
+// BenchmarkFrontFlows asks a real ovs-vswitchd what the flows of 10,000 Services' front ends have
+// counted.
 func BenchmarkFrontFlows(b *testing.B) {
 	r := newRig(b)
 	if _, err := ovs.SyncBundle(b.Context(), r.Dir, bridge, openflow.Flows(r.input(plainNode(10000)))); err != nil {

@@ -16,8 +16,8 @@ import (
 // errHeld is the error for a lock that another process has.
 var errHeld = errors.New("held by another process")
 
-// tryLock locks a file, which it makes with its directory, until release is called. The kernel frees
-// it when the process dies.
+// tryLock locks a file, which it makes with its directory, until release is called. The kernel
+// frees it when the process dies.
 func tryLock(path string) (release func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
@@ -83,8 +83,8 @@ const claimSuffix = ".mover"
 
 func claimPath(dir, nic string) string { return filepath.Join(dir, "nic-"+nic+claimSuffix) }
 
-// UnderWay returns the NIC that a living process is moving to a bridge or back, "" if there is none.
-// A late mover does not count once its watchdog has restored the NIC.
+// UnderWay returns the NIC that a living process is moving to a bridge or back, "" if there is
+// none. A late mover does not count once its watchdog has restored the NIC.
 func UnderWay(dir string) (nic string, err error) {
 	claims, err := filepath.Glob(claimPath(dir, "*"))
 	if err != nil {

@@ -89,8 +89,8 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// TestOwnerOfMoreCapabilities: of a DHCP client that has more capabilities than the agent the kernel
-// does not tell in which network namespace it is. Its NIC is not moved.
+// TestOwnerOfMoreCapabilities: of a DHCP client that has more capabilities than the agent the
+// kernel does not tell in which network namespace it is. Its NIC is not moved.
 func TestOwnerOfMoreCapabilities(t *testing.T) {
 	const nic = "lo"
 	self, err := os.Executable()

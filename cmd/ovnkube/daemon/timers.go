@@ -13,12 +13,12 @@ import (
 // PR_SET_TIMERSLACK in prctl(2). Linux's default is 50 µs.
 const timerSlack = time.Millisecond
 
-// CoarseTimers lets the kernel be later with this process's timers, of which none needs
-// better. A thread of Go's runtime (sysmon) sleeps for 20 µs at a time while anything runs;
-// under a trickle of work that is a sixth of the CPU that a daemon takes. A thread has its slack from
-// the one that started it, and that one runs before any of our code: so the program is
-// executed once more, with the same process ID, arguments and open files. Call it first in
-// main. Where it is refused, the process goes on as it is.
+// CoarseTimers lets the kernel be later with this process's timers, of which none needs better. A
+// thread of Go's runtime (sysmon) sleeps for 20 µs at a time while anything runs; under a trickle
+// of work that is a sixth of the CPU that a daemon takes. A thread has its slack from the one that
+// started it, and that one runs before any of our code: so the program is executed once more, with
+// the same process ID, arguments and open files. Call it first in main. Where it is refused, the
+// process goes on as it is.
 func CoarseTimers() {
 	runtime.LockOSThread() // who has the slack is who executes
 	defer runtime.UnlockOSThread()

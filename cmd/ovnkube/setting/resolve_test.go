@@ -138,7 +138,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// What does not count, because it is beaten, kept apart or wrong, does not hide what comes after it.
+// What does not count, because it is beaten, kept apart or wrong, does not hide what comes after
+// it.
 func TestResolveGoesOn(t *testing.T) {
 	flags := []string{"beaten", "apart", "wrong", "good"}
 	values := map[string]*word{}

@@ -1,4 +1,5 @@
-// Command figures prints what the tree weighs and how its prose reads, of all files that git tracks:
+// Command figures prints what the tree weighs and how its prose reads, of all files that git
+// tracks:
 //
 //	go run ./test/source/figures                  the counts of this tree, and the size of bin/ovnkube
 //	go run ./test/source/figures -before REVISION the same of another revision, whose binary it builds
