@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
@@ -29,6 +30,29 @@ func NeighbourTowards(a netip.Addr) (Neighbour, error) {
 		a = hop.Unmap()
 	}
 	return Neighbour{device, a}, nil
+}
+
+// NeighbourMAC returns the link-layer address that the kernel has for the neighbour, on its device
+// or, if that has none, on another one of the devices; nil if it has none. confirmed reports
+// whether the neighbour was heard within the kernel's reachable time, about 30 s.
+func NeighbourMAC(n Neighbour, devices ...string) (mac net.HardwareAddr, confirmed bool, err error) {
+	list, err := retry(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, family(n.Addr)) })
+	if err != nil {
+		return nil, false, fmt.Errorf("list neighbours: %w", err)
+	}
+	const (
+		heard  = netlink.NUD_REACHABLE | netlink.NUD_PERMANENT
+		usable = heard | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE
+	)
+	for _, device := range append([]string{n.Device}, devices...) {
+		for _, e := range list {
+			if a, ok := netip.AddrFromSlice(e.IP); ok && a.Unmap() == n.Addr.WithZone("") && e.State&usable != 0 &&
+				len(e.HardwareAddr) == 6 && nameOf(e.LinkIndex) == device {
+				return e.HardwareAddr, e.State&heard != 0, nil
+			}
+		}
+	}
+	return nil, false, nil
 }
 
 // ProbeNeighbours makes the kernel ask for the link-layer addresses of the neighbours, by ARP or

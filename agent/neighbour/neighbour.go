@@ -1,14 +1,20 @@
 // Package neighbour resolves the neighbours that OVN sends to, before the first packet: OVS's
 // userspace datapath drops what it would send to a tunnel's other end while it does not know the
 // neighbour, and a gateway router holds back only few packets while it does not know its next hop.
-// Both learn from the answers to the host's own ARP and neighbour discovery, so it is the kernel
-// that asks. The kernel's datapath needs no help with tunnels: the kernel queues packets meanwhile.
+// Both learn from the answers to the host's own ARP and neighbour discovery, so the kernel probes.
+// The kernel datapath needs no help with tunnels: the kernel queues packets meanwhile.
+//
+// The userspace datapath may fail to learn: it caches the flow of the answers, and a flow that was
+// made before the bridge's device had its addresses does not learn. So it is also given what
+// the kernel has learned.
 package neighbour
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -33,6 +39,7 @@ const (
 type Options struct {
 	OVS     *ovs.Client
 	RunDir  string // of OVS
+	Bridge  string // the gateway's bridge
 	Tunnels bool   // OVS's userspace datapath sends to the tunnels' other ends
 	// NextHops are the gateway router's that the host shares with it, and the device by which the
 	// host reaches them.
@@ -60,8 +67,9 @@ func (r *Resolver) Trigger() { r.wake.Trigger() }
 // Run keeps neighbours resolved until ctx ends. Then it returns nil.
 func (r *Resolver) Run(ctx context.Context) error {
 	changed, stop := r.OVS.Watch(func(table, name string) bool {
-		// Tunnels, and the gateway router's port to the bridge.
-		return table == "Interface" && (strings.HasPrefix(name, "ovn") || strings.HasPrefix(name, "patch-"))
+		// Tunnels, the gateway router's port to the bridge, and the bridge's own device: the
+		// userspace datapath forgets the neighbours on a device that is made again.
+		return table == "Interface" && (strings.HasPrefix(name, "ovn") || strings.HasPrefix(name, "patch-") || name == r.Bridge)
 	})
 	defer stop()
 	said, wait := "", firstWait
@@ -133,6 +141,7 @@ func (r *Resolver) unknownPeers(ctx context.Context) ([]link.Neighbour, error) {
 	if refresh {
 		r.refreshed = now
 	}
+	uplink, _ := r.NextHops() // where the uplink's MAC is the bridge's too, answers arrive there
 	var out []link.Neighbour
 	var errs []error
 	seen := map[link.Neighbour]bool{}
@@ -142,12 +151,27 @@ func (r *Resolver) unknownPeers(ctx context.Context) ([]link.Neighbour, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if (refresh || !known[n.Addr]) && !seen[n] {
-			seen[n] = true
+		if seen[n] {
+			continue
+		}
+		seen[n] = true
+		set, err := r.setPeer(ctx, n, known[n.Addr], uplink)
+		errs = append(errs, err)
+		if refresh || known[n.Addr] == nil && !set {
 			out = append(out, n)
 		}
 	}
 	return out, errors.Join(errs...)
+}
+
+// setPeer gives the userspace datapath the link-layer address that the kernel has for a tunnel's other
+// end, if it lacks it or has another. It reports whether it did.
+func (r *Resolver) setPeer(ctx context.Context, n link.Neighbour, has net.HardwareAddr, uplink string) (bool, error) {
+	mac, confirmed, err := link.NeighbourMAC(n, uplink)
+	if err != nil || mac == nil || bytes.Equal(mac, has) || has != nil && !confirmed {
+		return false, err
+	}
+	return true, ovs.SetTunnelNeighbour(ctx, r.RunDir, n.Device, n.Addr, mac)
 }
 
 func (r *Resolver) unknownHops(ctx context.Context) ([]link.Neighbour, error) {
