@@ -61,7 +61,7 @@ func Tests() []string {
 	}
 }
 
-// ShortTests are those that CI has time for, and the README room.
+// ShortTests are those that CI has time for.
 func ShortTests() []string {
 	return []string{HostUDPRR, HostTCPRR, HostTCPCRR, HostICMP, OverlayUDPRR, NSUDPRR, NSTCPCRR, EndpointTCPCRR, ServiceTCPCRR}
 }
