@@ -164,8 +164,8 @@ func (r *Resolver) unknownPeers(ctx context.Context) ([]link.Neighbour, error) {
 	return out, errors.Join(errs...)
 }
 
-// setPeer gives the userspace datapath the link-layer address that the kernel has for a tunnel's other
-// end, if it lacks it or has another. It reports whether it did.
+// setPeer gives the userspace datapath the link-layer address that the kernel has for a tunnel's
+// other end, if it lacks it or has another. It reports whether it did.
 func (r *Resolver) setPeer(ctx context.Context, n link.Neighbour, has net.HardwareAddr, uplink string) (bool, error) {
 	mac, confirmed, err := link.NeighbourMAC(n, uplink)
 	if err != nil || mac == nil || bytes.Equal(mac, has) || has != nil && !confirmed {
