@@ -123,7 +123,7 @@ func (b *builder) enter(a netip.Addr) {
 		b.decide(verdict.ClusterDestination, tableInward, addressFlow+10, nd.with("icmp_type", kind), "drop")
 	}
 	for target, kind := range b.kinds {
-		if _, ok := asksFor[kind]; ok && target.Is6() {
+		if _, ok := neighbourReasons[kind]; ok && target.Is6() {
 			solicit := nd.with("icmp_type", 135).with("icmp_code", 0).with("nd_target", target)
 			b.add(tableInward, addressFlow+20, solicit, resubmit(tableL2))
 		}

@@ -86,7 +86,7 @@ func (b *builder) l2() {
 		b.decide(verdict.NDOther, tableL2, 280, icmp6.with("icmp_type", kind), b.toHost...)
 	}
 	for a, kind := range b.kinds {
-		asked, ok := asksFor[kind]
+		asked, ok := neighbourReasons[kind]
 		if !ok {
 			continue
 		}
@@ -107,8 +107,8 @@ func (b *builder) l2() {
 	b.add(tableL2, 0, nil, resubmit(tableAddress))
 }
 
-// asksFor is why who asks for an address of each kind is answered as he is.
-var asksFor = map[verdict.AddrKind]struct{ arp, solicit verdict.Reason }{
+// neighbourReasons is why who asks for an address of each kind is answered as he is.
+var neighbourReasons = map[verdict.AddrKind]struct{ arp, solicit verdict.Reason }{
 	verdict.AddrHost: {verdict.ARPRequest, verdict.NDSolicit},
 	verdict.AddrVIP:  {verdict.ARPVIP, verdict.NDVIP},
 	verdict.AddrOVN:  {verdict.ARPRequestOVN, verdict.NDSolicitOVN},
