@@ -329,14 +329,14 @@ func TestDedicated(t *testing.T) {
 	if h := hostHairpin(n, s); len(h.Addresses) != 0 {
 		t.Errorf("the host has no part in it, and gets %v", h)
 	}
-	for addr, want := range map[string]string{"192.0.2.9/24": "uplink eth1 has the host's address 192.0.2.9", "fe80::1/64": ""} {
+	for addr, want := range map[string]string{"192.0.2.9/24": "uplink eth1 has host address 192.0.2.9", "fe80::1/64": ""} {
 		h.Addresses = []link.Address{address(addr, "eth1")}
 		if err := shared(h, s); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: got %v, want %q", addr, err, want)
 		}
 	}
 	h.Addresses = []link.Address{address("192.0.2.5/24", "eth0")}
-	if err := shared(h, s); err == nil || !strings.Contains(err.Error(), "gateway address 192.0.2.5 is the host's on eth0") {
+	if err := shared(h, s); err == nil || !strings.Contains(err.Error(), "gateway address 192.0.2.5 is a host address on eth0") {
 		t.Errorf("the host's own address: %v", err)
 	}
 }
