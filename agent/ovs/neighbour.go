@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// TunnelPeers returns the other ends of ovn-controller's tunnels: the encap address of each other
-// node, as the southbound database has it.
+// TunnelPeers returns the remote ends of ovn-controller's tunnels: the encap address of each other
+// node, as in the southbound database.
 func (c *Client) TunnelPeers(ctx context.Context) ([]netip.Addr, error) {
 	var rows []*vswitch.Interface
 	if err := c.db.WhereCache(func(i *vswitch.Interface) bool { return i.Type == "geneve" }).List(ctx, &rows); err != nil {
@@ -20,15 +20,15 @@ func (c *Client) TunnelPeers(ctx context.Context) ([]netip.Addr, error) {
 	}
 	var out []netip.Addr
 	for _, i := range rows {
-		if a, err := netip.ParseAddr(i.Options["remote_ip"]); err == nil { // "flow" is a tunnel to no peer
+		if a, err := netip.ParseAddr(i.Options["remote_ip"]); err == nil { // "flow" is a tunnel without a fixed peer
 			out = append(out, a.Unmap())
 		}
 	}
 	return out, nil
 }
 
-// TunnelNeighbours returns the neighbours that the userspace datapath knows: without an entry it
-// drops what it would send by a tunnel. It asks ovs-vswitchd, whose run directory is rundir.
+// TunnelNeighbours returns the known neighbours of the userspace datapath. Without an entry it
+// drops tunnel packets. It queries ovs-vswitchd through run directory rundir.
 func TunnelNeighbours(ctx context.Context, rundir string) (map[netip.Addr]bool, error) {
 	path, err := controlSocket(rundir, "ovs-vswitchd")
 	if err != nil {
@@ -41,8 +41,8 @@ func TunnelNeighbours(ctx context.Context, rundir string) (map[netip.Addr]bool, 
 	return parseTunnelNeighbours(reply), nil
 }
 
-// parseTunnelNeighbours reads lines of an address, a MAC and a bridge. A fourth word, STALE, marks
-// an entry that is not used any more.
+// parseTunnelNeighbours reads lines with an address, a MAC and a bridge. A fourth word, STALE,
+// marks an unused entry.
 func parseTunnelNeighbours(reply string) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
 	for line := range strings.Lines(reply) {
@@ -60,8 +60,8 @@ func parseTunnelNeighbours(reply string) map[netip.Addr]bool {
 // macBindings is ovn-controller's table of neighbours of logical routers (OFTABLE_MAC_BINDING).
 const macBindings = "table=66"
 
-// KnowsNeighbour reports whether a logical router on this node knows the link-layer address, that
-// is whether ovn-controller has a flow for it.
+// KnowsNeighbour reports whether a logical router on this node knows the link-layer address, which
+// means that ovn-controller has a flow for it.
 func KnowsNeighbour(ctx context.Context, rundir string, a netip.Addr) (bool, error) {
 	match := macBindings
 	b := a.AsSlice()

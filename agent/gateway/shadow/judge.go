@@ -111,7 +111,7 @@ func owned(x bpf.Explanation) bool {
 	return slices.ContainsFunc(x.Steps, func(s bpf.Step) bool { return s.Asked == "socket" && s.Number != 0 })
 }
 
-// ignoreShort ignores the error for short captures, because the explanation is valid.
+// ignoreShort ignores bpf.ErrShortWay, because the explanation is valid nevertheless.
 func ignoreShort(err error) error {
 	if errors.Is(err, bpf.ErrShortWay) {
 		return nil
