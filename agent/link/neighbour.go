@@ -16,7 +16,7 @@ type Neighbour struct {
 	Addr   netip.Addr
 }
 
-// NeighbourTowards returns the neighbour to which the host sends a packet for the address.
+// NeighbourTowards returns the neighbour that is the next hop for the address.
 func NeighbourTowards(a netip.Addr) (Neighbour, error) {
 	routes, err := netlink.RouteGet(a.AsSlice())
 	if err != nil || len(routes) == 0 {
@@ -55,10 +55,9 @@ func NeighbourMAC(n Neighbour, devices ...string) (mac net.HardwareAddr, confirm
 	return nil, false, nil
 }
 
-// ProbeNeighbours makes the kernel ask for the link-layer addresses of the neighbours, by ARP or
-// neighbour discovery. A known entry is probed as the kernel probes a stale one in use: packets use
-// it meanwhile. No link-layer address is written. Permanent entries, and those that the kernel is
-// resolving, stay as they are.
+// ProbeNeighbours makes the kernel resolve the link-layer addresses of the neighbours, by ARP or
+// neighbour discovery. It probes a known entry like a stale one in use: packets continue to use it.
+// It writes no link-layer address. Permanent entries, and entries in resolution, stay as they are.
 func ProbeNeighbours(neighbours []Neighbour) error {
 	var errs []error
 	entries := map[Neighbour]netlink.Neigh{}
@@ -100,16 +99,16 @@ func probe(n netlink.Neigh, state int, known bool) error {
 	case !known:
 		n.Flags = netlink.NTF_USE
 		err = netlink.NeighAdd(&n)
-		if errors.Is(err, unix.EEXIST) { // the kernel has begun to ask
+		if errors.Is(err, unix.EEXIST) { // the kernel has started the resolution
 			return nil
 		}
 	case state == netlink.NUD_NONE || state == netlink.NUD_FAILED:
 		n.Flags = netlink.NTF_USE
-		err = netlink.NeighAppend(&n) // not NeighSet, which overrides
+		err = netlink.NeighAppend(&n) // not NeighSet, which overwrites
 	case state&settled != 0:
 		n.State = netlink.NUD_PROBE
 		err = netlink.NeighAppend(&n)
-		if errors.Is(err, unix.EINVAL) { // it has failed meanwhile; the next probe asks anew
+		if errors.Is(err, unix.EINVAL) { // the resolution failed meanwhile; the next probe restarts it
 			return nil
 		}
 	}

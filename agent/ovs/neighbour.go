@@ -12,8 +12,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// TunnelPeers returns the other ends of ovn-controller's tunnels: the encap address of each other
-// node, as the southbound database has it.
+// TunnelPeers returns the remote ends of ovn-controller's tunnels: the encap address of each other
+// node, as in the southbound database.
 func (c *Client) TunnelPeers(ctx context.Context) ([]netip.Addr, error) {
 	var rows []*vswitch.Interface
 	if err := c.db.WhereCache(func(i *vswitch.Interface) bool { return i.Type == "geneve" }).List(ctx, &rows); err != nil {
@@ -21,7 +21,7 @@ func (c *Client) TunnelPeers(ctx context.Context) ([]netip.Addr, error) {
 	}
 	var out []netip.Addr
 	for _, i := range rows {
-		if a, err := netip.ParseAddr(i.Options["remote_ip"]); err == nil { // "flow" is a tunnel to no peer
+		if a, err := netip.ParseAddr(i.Options["remote_ip"]); err == nil { // "flow" is a tunnel without a fixed peer
 			out = append(out, a.Unmap())
 		}
 	}
@@ -77,8 +77,8 @@ func parseTunnelNeighbours(reply string) map[netip.Addr]net.HardwareAddr {
 // macBindings is ovn-controller's table of neighbours of logical routers (OFTABLE_MAC_BINDING).
 const macBindings = "table=66"
 
-// KnowsNeighbour reports whether a logical router on this node knows the link-layer address, that
-// is whether ovn-controller has a flow for it.
+// KnowsNeighbour reports whether a logical router on this node knows the link-layer address, which
+// means that ovn-controller has a flow for it.
 func KnowsNeighbour(ctx context.Context, rundir string, a netip.Addr) (bool, error) {
 	match := macBindings
 	b := a.AsSlice()
