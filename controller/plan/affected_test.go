@@ -60,7 +60,7 @@ func TestAffected(t *testing.T) {
 		{"service", service("ip", 0), service("ip", 30001), []string{"service/ns/ip"}},
 		{"endpoints", slice("a"), slice("a"), []string{"service/ns/a"}},
 		{"endpoints move", slice("a"), slice("b"), []string{"service/ns/a", "service/ns/b"}},
-		{"endpoints of nobody", nil, slice(""), nil},
+		{"endpoints of noPeer", nil, slice(""), nil},
 		{"endpoints go", slice("a"), nil, []string{"service/ns/a"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

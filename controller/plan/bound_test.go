@@ -68,7 +68,7 @@ func TestPolicyBounds(t *testing.T) {
 				t.Errorf("%d ACLs allow, want %d with %q: %.300v", len(acls), tc.acls, tc.with, acls)
 			}
 			if drops == 0 {
-				t.Error("nothing is dropped: the policy is for nobody")
+				t.Error("nothing is dropped: the policy is for noPeer")
 			}
 			if (event == "") != (tc.told == "") || !strings.Contains(event, tc.told) {
 				t.Errorf("the Event says %q, want %q", event, tc.told)
@@ -107,7 +107,7 @@ func planPolicy(t *testing.T, p *networkingv1.NetworkPolicy) (allow []string, dr
 	return allow, drop, event
 }
 
-// TestSourceBounds: more source ranges than there may be let nobody in.
+// TestSourceBounds: more source ranges than there may be let noPeer in.
 func TestSourceBounds(t *testing.T) {
 	for _, tc := range []struct {
 		name   string

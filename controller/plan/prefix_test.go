@@ -52,7 +52,7 @@ func TestSubtractRandom(t *testing.T) {
 			}
 		}
 		if _, ok := subtract(whole, holes, want-1); want > 0 && ok {
-			t.Fatalf("%s without %v: %d prefixes, though at most %d are asked for", whole, holes, want, want-1)
+			t.Fatalf("%s without %v: %d prefixes, though at most %d are request for", whole, holes, want, want-1)
 		}
 	}
 }
