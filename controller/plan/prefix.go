@@ -38,8 +38,8 @@ func disjoint(prefixes []netip.Prefix, p netip.Prefix) []netip.Prefix {
 
 type sweep struct {
 	limit int
-	out  []netip.Prefix
-	over bool
+	out   []netip.Prefix
+	over  bool
 }
 
 // prefix adds p without the holes. The holes are disjoint, sorted and overlap p.
