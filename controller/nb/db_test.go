@@ -131,13 +131,13 @@ func TestCommitDeletes(t *testing.T) {
 	s := nbtest.Start(t)
 	db := open(t, s)
 	commit(t, db, topology())
-	gone := map[plan.Key][]plan.Row{}
+	removed := map[plan.Key][]plan.Row{}
 	for k := range topology() {
 		if k != plan.ClusterKey() {
-			gone[k] = nil
+			removed[k] = nil
 		}
 	}
-	commit(t, db, gone)
+	commit(t, db, removed)
 	owners, unknown, err := db.Owners()
 	if err != nil {
 		t.Fatal(err)

@@ -29,7 +29,7 @@ func TestSSLKeyMode(t *testing.T) {
 	if os.Getuid() != 0 {
 		t.Fatal("not root: it starts a client as somebody else")
 	}
-	const nobody = 65534
+	const noMatch = 65534
 	dir := t.TempDir()
 	ours := newAuthority(t, dir, "ours")
 	client := ours.sign(t, "client")
@@ -39,7 +39,7 @@ func TestSSLKeyMode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := errors.Join(os.WriteFile(program, read(t, self), 0o755), os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755),
-		os.Chown(client.Key, nobody, nobody), os.Chmod(client.Certificate, 0o644), os.Chmod(ours.file, 0o644)); err != nil {
+		os.Chown(client.Key, noMatch, noMatch), os.Chmod(client.Certificate, 0o644), os.Chmod(ours.file, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	s := newSSLServer(t, dir)
@@ -48,7 +48,7 @@ func TestSSLKeyMode(t *testing.T) {
 
 	cmd := exec.Command(program, "-test.run=^TestSSLKeyMode$", "-test.timeout=5m")
 	cmd.Dir, cmd.Env = "/", append(os.Environ(), dialEnv+"="+strings.Join([]string{s.endpoints()[0], client.Key, client.Certificate, ours.file}, " "))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: &syscall.Credential{Uid: noMatch, Gid: noMatch}}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
