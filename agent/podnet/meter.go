@@ -22,9 +22,9 @@ type Traffic struct {
 // each device.
 type Meter struct {
 	Dir  string // of the records
-	Most int // at most this many interfaces are read, the oldest first
+	Most int    // at most this many interfaces are read, the oldest first
 
-	mu     sync.Mutex // guards the following fields
+	mu     sync.Mutex       // guards the following fields
 	owners map[string]Owner // by host interface; the name is unique per container interface
 }
 

@@ -302,7 +302,7 @@ func TestRefusedEndpoints(t *testing.T) {
 		{"172.30.0.11", 22, "UDP", "", ""},
 		{"172.30.0.11", 22, "SCTP", "", ""},
 		{"172.30.0.12", 10250, "TCP", "selector", ""}, // a pod on the host's network
-		{"172.30.0.12", 10250, "TCP", "label", ours}, // claims to be managed, without being so
+		{"172.30.0.12", 10250, "TCP", "label", ours},  // claims to be managed, without being so
 		{"172.30.0.12", 6443, "TCP", "apiserver", ""},
 		{"169.254.169.254", 80, "TCP", "selector", notGlobal},
 	} {

@@ -13,9 +13,9 @@ import (
 type Changes struct {
 	Set     map[bpf.ServiceKey]bpf.ServiceOwner // of the gateway's table
 	Unset   []bpf.ServiceKey                    // sorted
-	Counts  map[bpf.ServiceKey]bpf.ServicePort // the Service port that counts the packets at each frontend; the zero value stops counting
-	Sockets []bpf.SockService // sorted by key; an entry without ports is deleted
-	VIPs    bool // whether the set of VIPs has changed
+	Counts  map[bpf.ServiceKey]bpf.ServicePort  // the Service port that counts the packets at each frontend; the zero value stops counting
+	Sockets []bpf.SockService                   // sorted by key; an entry without ports is deleted
+	VIPs    bool                                // whether the set of VIPs has changed
 	// Redirects reports whether Tables.Redirects has changed.
 	Redirects bool
 	// Lookups maps frontends of bpf.ServiceHost to the sockets behind them.

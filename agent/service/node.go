@@ -13,9 +13,9 @@ type Node struct {
 	Name string
 	Zone string // label topology.kubernetes.io/zone, "" if there is none
 
-	NodePorts bool // whether node ports and host ports are served on this node
-	Local     bool // local gateway mode: the host redirects arriving traffic by Group.Redirect
-	Lookup    bool // whether traffic can be handed to a host socket: bpf.ServiceHost
+	NodePorts bool         // whether node ports and host ports are served on this node
+	Local     bool         // local gateway mode: the host redirects arriving traffic by Group.Redirect
+	Lookup    bool         // whether traffic can be handed to a host socket: bpf.ServiceHost
 	Addresses []netip.Addr // serve node ports for outside clients: the node's host-cidrs
 	Own       []netip.Addr // all host addresses, also on the bridge and link-local ones, but not those of Services; without zones
 

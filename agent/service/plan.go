@@ -27,15 +27,15 @@ type FrontEnd struct {
 	Key    bpf.ServiceKey
 	Owner  bpf.ServiceOwner // of packets that arrive at the gateway; 0: not served there
 	Socket bool             // the host's sockets are translated here
-	Group  int // index in Plan.Groups of the backends
-	Port   uint16 // port number of the Service; 0 for a host port
+	Group  int              // index in Plan.Groups of the backends
+	Port   uint16           // port number of the Service; 0 for a host port
 }
 
 // Group is the backends that several front ends share.
 type Group struct {
 	Proto    uint8
 	Backends []netip.AddrPort // none: clients are refused
-	Affinity time.Duration // how long a client keeps its backend; 0: no affinity
+	Affinity time.Duration    // how long a client keeps its backend; 0: no affinity
 	// Local is the socket on this host behind the front ends of bpf.ServiceHost.
 	Local netip.AddrPort
 	// Redirect lists the destinations of arriving traffic in local gateway mode. It is the cluster IP,

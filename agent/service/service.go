@@ -33,7 +33,7 @@ type addresses struct {
 	open    []netip.Addr // external addresses, for all clients
 	ranged  []netip.Addr // external addresses restricted to the source ranges
 	ranges  []netip.Prefix
-	admits  bool // whether the ranges include the node itself
+	admits  bool         // whether the ranges include the node itself
 	nodes   []netip.Addr // serve node ports
 }
 

@@ -15,9 +15,9 @@ import (
 // key wins. When the holder releases the frontend, the next claimant gets it.
 type Tables struct {
 	claimants map[Key]*claimant
-	holders   map[bpf.ServiceKey]*claimant // the object that holds each frontend
+	holders   map[bpf.ServiceKey]*claimant   // the object that holds each frontend
 	waiting   map[bpf.ServiceKey][]*claimant // other claimants, best first; no empty lists
-	vips      map[netip.Addr]int // number of plans that have it
+	vips      map[netip.Addr]int             // number of plans that have it
 	udp       map[netip.AddrPort]int         // likewise
 	before    before
 }
@@ -41,7 +41,7 @@ func NewTables() *Tables {
 	return &Tables{
 		claimants: map[Key]*claimant{},
 		holders:   map[bpf.ServiceKey]*claimant{},
-		waiting:    map[bpf.ServiceKey][]*claimant{},
+		waiting:   map[bpf.ServiceKey][]*claimant{},
 		vips:      map[netip.Addr]int{},
 		udp:       map[netip.AddrPort]int{},
 		before:    newBefore(),

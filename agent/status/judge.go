@@ -9,44 +9,44 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 )
 
-// State is how well something is.
+// State is the health of a part.
 type State int
 
-// The states.
+// States of a part, from best to worst.
 const (
 	Right    State = iota
-	Degraded       // traffic goes on; something is missing, or nobody repairs
-	Broken         // traffic does not go where it should
+	Degraded       // traffic flows; something optional is missing, or repair is off
+	Broken         // traffic is interrupted
 )
 
 func (s State) String() string { return [...]string{"right", "degraded", "broken"}[s] }
 
-// MarshalText writes the state's name.
+// MarshalText returns the state's name.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Check is one line of the answer.
+// Check is the result for one part.
 type Check struct {
 	Name   string `json:"name"`
 	State  State  `json:"state"`
-	Detail string `json:"detail"`       // what was seen
-	Do     string `json:"do,omitempty"` // what helps, unless it is right
+	Detail string `json:"detail"`       // the observation
+	Do     string `json:"do,omitempty"` // advice, unless the state is Right
 }
 
-// Report is the answer.
+// Report is the result of all checks.
 type Report struct {
 	Record Record            `json:"record"`
-	State  State             `json:"state"` // the worst of the checks
+	State  State             `json:"state"` // the worst state of the checks
 	Checks []Check           `json:"checks"`
-	Passed map[string]uint64 `json:"passed,omitempty"` // packets, by whose they were and direction
+	Passed map[string]uint64 `json:"passed,omitempty"` // packets, by owner and direction
 }
 
-// what to do that several checks say.
+// Advice that several checks share.
 const (
 	startAgent  = "start the agent: it repairs this"
 	readJournal = "see the agent's log and /readyz: it repairs this if it can"
 )
 
-// judge collects checks; do is for those that the agent repairs.
+// judge collects checks; repair is the advice for faults that the agent repairs.
 type judge struct {
 	Facts
 	checks []Check
@@ -60,7 +60,7 @@ func (j *judge) add(name string, s State, do, format string, args ...any) {
 	j.checks = append(j.checks, Check{name, s, fmt.Sprintf(format, args...), do})
 }
 
-// Judge says what is right and what is not, and what to do about it.
+// Judge returns the state of each part, with advice for each fault.
 func Judge(f Facts) Report {
 	j := &judge{Facts: f, repair: readJournal}
 	if f.Agent.Err != nil {
@@ -114,7 +114,7 @@ func (j *judge) ovsdb() {
 	j.add("ovsdb", Right, "", "%s", j.Record.Paths.OVSDB)
 }
 
-// devices looks at the uplink, and at the host's addresses where the layout has them.
+// devices checks the uplink, and the host's addresses where the layout puts them.
 func (j *judge) devices() {
 	w, h := j.Record.Wiring, j.Host
 	switch {
@@ -205,7 +205,7 @@ func (j *judge) ports() {
 	}
 }
 
-// names of devices by which hooks are told.
+// device returns the device that hooks are attached to.
 func (j *judge) device(bridge bool) Device {
 	if bridge {
 		return j.Host.Bridge
@@ -223,7 +223,7 @@ func (j *judge) programs() {
 		j.add("programs", Broken, "boot a kernel with eBPF (Linux 6.1), or use --gateway-layout=bridged", "no North-South: %s", w.NoEBPF)
 		return
 	case j.Record.bare() || w.Backend != string(gateway.EBPF):
-		return // the gateway has none
+		return // the gateway has no programs
 	case j.Programs.Err != nil:
 		j.add("programs", Broken, j.repair+"; root and the host's bpffs are needed to look", "%v", j.Programs.Err)
 		return
