@@ -26,7 +26,7 @@ type fault struct {
 }
 
 // TestStatusNamesFault breaks a healthy node in one way after another; status names each fault. The agent is
-// stopped, as it would repair them. TestJudge covers degraded states.
+// stopped, as it would repair them. TestFaultFailsOwnCheck covers degraded states.
 func TestStatusNamesFault(t *testing.T) {
 	r := newRig(t)
 	r.cfg.CgroupPath = mountCgroup(t)
@@ -162,14 +162,14 @@ func (r *rig) faults(all *testing.T, southbound, controller *daemon) []fault {
 			}
 			r.again(t)
 		}, "cni", "the runtime takes " + flannel + " (flannel) before " + ConfListName},
-		{"flows deleted", func(t *testing.T) { r.stop(); testnode.Run(t, "ovs-ofctl", "del-flows", breth0) }, r.again, "flows", "has none of ours"},
+		{"flows deleted", func(t *testing.T) { r.stop(); testnode.Run(t, "ovs-ofctl", "del-flows", breth0) }, r.again, "flows", "has none of the gateway"},
 		{"program detached", func(t *testing.T) {
 			r.stop()
 			if err := os.Remove(r.cfg.PinDir + "/uplink_ingress"); err != nil {
 				t.Fatal(err)
 			}
 		}, r.again, "programs", "not attached: uplink_ingress"},
-		{"ovs-vswitchd stopped", func(*testing.T) { r.stop(); r.sw.KillVswitchd() }, func(t *testing.T) { r.sw.StartVswitchd(all); r.again(t) }, "flows", "ovs-vswitchd does not tell"},
+		{"ovs-vswitchd stopped", func(*testing.T) { r.stop(); r.sw.KillVswitchd() }, func(t *testing.T) { r.sw.StartVswitchd(all); r.again(t) }, "flows", "cannot read them from ovs-vswitchd"},
 	}
 }
 

@@ -284,7 +284,7 @@ func TestServed(t *testing.T) {
 	to := service.Redirect{To: []netip.AddrPort{local}}
 	both("redirects", tables.Redirects(), map[bpf.ServiceKey]service.Redirect{one: to, other: to})
 	contender := webService("rival", "10.96.0.10", 1, corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP}) // the names decide
-	tables.Set(keyOf("rival"), service.New(model.Objects{Service: contender, Slices: []*discoveryv1.EndpointSlice{webSlice(rival, here)}}.Meaning(n.Cluster), n))
+	tables.Set(keyOf("rival"), service.New(model.Objects{Service: contender, Slices: []*discoveryv1.EndpointSlice{webSlice(contender, here)}}.Meaning(n.Cluster), n))
 	if all := tables.Sockets(); len(all) != 2 {
 		t.Errorf("sockets of %d Services, want 2", len(all))
 	}
