@@ -17,7 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-// agentFlags are the node agent's own.
+// agentFlags are the settings of the node agent only.
 type agentFlags struct {
 	nodeName                              string
 	ovsdb, ovsRunDir, ovnRunDir, datapath string
@@ -25,7 +25,7 @@ type agentFlags struct {
 	gateway                               gatewayFlags
 	nextHops                              addresses
 	encapIP                               oneAddress
-	encapType, encapPort                  string // there is one of each
+	encapType, encapPort                  string // each has only one valid value
 	nodePorts                             bool
 	pinDir, cniSocket, cniConfDir, runDir string
 	cgroupPath                            string
@@ -87,7 +87,7 @@ func (a *agentFlags) config(cluster *clusterFlags) (agent.Config, error) {
 	return config, config.Validate()
 }
 
-// gatewaySettings are those that the agent completes.
+// gatewaySettings returns the configured settings, which the agent completes.
 func (a *agentFlags) gatewaySettings(cluster *clusterFlags) gateway.Settings {
 	g := &a.gateway
 	return gateway.Settings{
@@ -144,35 +144,35 @@ func runAgent(ctx context.Context, env *environment, s *settings, cleanup bool) 
 	})
 }
 
-// agentPIDFile is in the run directory: there is one agent on a node.
+// agentPIDFile is in the run directory, as a node has only one agent.
 const agentPIDFile = "agent.pid"
 
-// patience is how long an agent that has been told to end may take.
+// patience is the time limit for an agent's shutdown.
 const patience = 30 * time.Second
 
-// onlyAgent runs the agent, if no other runs on this node.
+// onlyAgent runs the agent, unless another one runs on this node.
 func (s *settings) onlyAgent(ctx context.Context, config agent.Config, log *slog.Logger) error {
 	path := filepath.Join(s.agent.runDir, agentPIDFile)
 	if s.replaces {
 		stop, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		if err := daemon.Stop(stop, path); err != nil {
-			return fmt.Errorf("end the agent that runs: %w", err)
+			return fmt.Errorf("stop the running agent: %w", err)
 		}
 	}
 	lock, err := daemon.WritePIDFile(path, false)
 	switch {
 	case errors.Is(err, daemon.ErrRunning):
-		return fmt.Errorf("an agent is on this node: %w", err)
+		return fmt.Errorf("check for another agent: %w", err)
 	case err != nil:
-		log.Warn("a second agent on this node would not be noticed", "error", err)
+		log.Warn("cannot detect a second agent on this node", "error", err)
 	}
 	defer lock.Remove()
 	return s.located(agent.Run(ctx, config, log))
 }
 
-// awaitAgentEnd returns when no agent runs on this node: one would repair what is taken away. With
-// the manifests the cleanup starts while kubelet still ends the agent.
+// awaitAgentEnd waits until no agent runs on this node, as an agent would undo the cleanup. With
+// the manifests, the cleanup starts while kubelet still stops the agent.
 func (s *settings) awaitAgentEnd(ctx context.Context, log *slog.Logger) error {
 	path := filepath.Join(s.agent.runDir, agentPIDFile)
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -189,13 +189,13 @@ func (s *settings) awaitAgentEnd(ctx context.Context, log *slog.Logger) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("clean up node: an agent runs here, which would repair what is taken away: end it first (pid file %s)", path)
+			return fmt.Errorf("clean up node: an agent still runs and would undo the cleanup, stop it first (pid file %s)", path)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
 
-// forget removes the settings that are kept in OVS under our own names.
+// forget removes the settings stored in OVS under keys of ovn-ebpf.
 func (s *settings) forget(ctx context.Context) error {
 	keys := map[string]string{}
 	for key := range s.externalIDs(ctx) {

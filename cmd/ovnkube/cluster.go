@@ -19,8 +19,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
 )
 
-// clusterFlags are those that every role has: how to reach the cluster, what
-// it looks like, and how to log.
+// clusterFlags are the settings of all roles: access to the cluster, its networks, and logging.
 type clusterFlags struct {
 	api                  apiServer
 	nbAddress, sbAddress string
@@ -36,13 +35,13 @@ type clusterFlags struct {
 	log                  logFlags
 }
 
-// apiServer is how to reach the API server.
+// apiServer is the access to the API server.
 type apiServer struct{ kubeconfig, url, token, tokenFile, caFile string }
 
-// logFlags are where the log goes, and when its file is rotated.
+// logFlags configure the log's destination and rotation.
 type logFlags struct {
 	level                        int
-	verbosity                    daemon.Verbosity // as OVS's programs have it
+	verbosity                    daemon.Verbosity // as in OVS's programs
 	file                         string
 	megabytes, backups, daysKept int
 }
@@ -87,8 +86,8 @@ func (a *apiServer) settings() []*setting.Setting {
 	}
 }
 
-// database are the address of a database of OVN's and the files of ssl:
-// addresses, named as ovn-kubernetes does.
+// database returns the settings of an OVN database: its address, and the files for ssl: addresses,
+// named as in ovn-kubernetes.
 func database(short, section, name string, address *string, externalID string, files *nb.TLS) []*setting.Setting {
 	about := map[string]string{"nb": "northbound", "sb": "southbound"}[short]
 	return []*setting.Setting{
@@ -99,7 +98,7 @@ func database(short, section, name string, address *string, externalID string, f
 	}
 }
 
-// sslFile is where ovn-kubernetes looks for a file of ssl: addresses when it is not told.
+// sslFile returns ovn-kubernetes's default path of a file for ssl: addresses.
 func sslFile(short, name string) string { return "/etc/openvswitch/ovn" + short + "-" + name }
 
 func (l *logFlags) settings() []*setting.Setting {
@@ -112,8 +111,8 @@ func (l *logFlags) settings() []*setting.Setting {
 	}
 }
 
-// open returns the structured log, and sends the client libraries' there too. It goes
-// to the file, if there is one, else to stderr; to both, if one was asked how much of it.
+// open returns the structured log, to which the client libraries' logs are redirected. It writes to
+// the file, if configured, or else to stderr, and to both if a verbosity of both was requested.
 func (l *logFlags) open(stderr io.Writer) *slog.Logger {
 	level := slog.LevelInfo
 	switch {
@@ -140,13 +139,13 @@ func (l *logFlags) open(stderr io.Writer) *slog.Logger {
 	return log
 }
 
-// isPEM reports whether the value of --k8s-cacert is a certificate instead of a file's name.
+// isPEM reports whether the value of --k8s-cacert is a certificate instead of a file name.
 func isPEM(ca string) bool { return strings.HasPrefix(ca, "-----BEGIN ") }
 
 // pemText returns a certificate whose line breaks may be written as \n, as ovs-vsctl shows them.
 func pemText(ca string) []byte { return []byte(strings.ReplaceAll(ca, `\n`, "\n")) }
 
-// restConfig is how to reach the API server.
+// restConfig returns the configuration of the API server's client.
 func (a *apiServer) restConfig() (*rest.Config, error) {
 	switch {
 	case a.kubeconfig != "":

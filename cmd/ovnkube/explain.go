@@ -33,7 +33,7 @@ at the uplink; a packet from OVN is the node's, after SNAT.
 
 Without -tcp-flags a TCP packet is asked for twice, once as a SYN and once as what follows it.`
 
-// question is what explain is asked, by its flags.
+// question holds the flags of explain.
 type question struct {
 	finder
 	from, flags, icmpType, srcMAC, dstMAC, hex, pcap, node, bridge string
@@ -41,7 +41,7 @@ type question struct {
 	json                                                           bool
 }
 
-// answer is a packet and what becomes of it, an element of -json.
+// answer is a packet and its decision, an element of -json.
 type answer struct {
 	outcome
 	packetFields
@@ -55,7 +55,7 @@ type answer struct {
 	frame []byte
 }
 
-// step is a question of the rules and its answer, or a flow that the packet meets.
+// step is one lookup of the rules and its result, or a flow that the packet matches.
 type step struct {
 	Asked    string     `json:"asked" doc:"what was asked: address, service, range, gate, socket, exchange, takeover, fragment, protocol, network, learn or remember; with flows, what their table is about"`
 	Address  netip.Addr `json:"address,omitzero" doc:"about which address"`
@@ -137,7 +137,7 @@ func (q *question) run(ctx context.Context, args []string, env *environment) err
 	return printAnswers(env.stdout, answers)
 }
 
-// frames are the frames that are asked about, of TCP without flags two.
+// frames returns the frames to explain: two for TCP without flags.
 func (q *question) frames(args []string, at place) ([][]byte, error) {
 	if (q.hex != "" || q.pcap != "") && len(args) > 0 {
 		return nil, fmt.Errorf("unexpected argument %q: the frame is given", args[0])
@@ -175,7 +175,7 @@ func (q *question) frames(args []string, at place) ([][]byte, error) {
 	return out, nil
 }
 
-// describe says what becomes of a frame that counts as c.
+// describe returns the answer for a frame that counts as c.
 func describe(f []byte, from, layout, backend string, c bpf.Counter, rule string, steps []step) answer {
 	return answer{
 		outcome: outcome{From: from, Direction: c.Direction, Verdict: c.Verdict, Reason: c.Reason, Length: len(f)}, packetFields: fieldsOf(f),
@@ -183,7 +183,7 @@ func describe(f []byte, from, layout, backend string, c bpf.Counter, rule string
 	}
 }
 
-// meaning says where the packet goes.
+// meaning returns the destination of the packet in words.
 func meaning(c bpf.Counter) string {
 	switch c.Verdict {
 	case "host":
@@ -225,9 +225,9 @@ func printAnswers(w io.Writer, answers []answer) error {
 	return nil
 }
 
-// trace asks ovn-trace what becomes of the frame behind the uplink, as if it began a connection.
+// trace runs ovn-trace for the frame beyond the uplink, as the first packet of a connection.
 func (q *question) trace(ctx context.Context, f []byte) (string, error) {
-	// It says what a connection that begins meets: ovn-trace knows none.
+	// ovn-trace has no connection tracker, so the result is for new connections.
 	args := []string{"--summary", "--ct=new", "--ct=new", "--ct=new", "--ct=new"}
 	if q.Origin("sb-address").Source != setting.Default {
 		args = append(args, "--db="+q.cluster.sbAddress)

@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-// The first generation's daemons, each one of our roles.
+// Daemons of the first generation, each one of today's roles.
 const (
 	watcherName = "ovn-k8s-watcher"
 	helperName  = "ovn-k8s-gateway-helper"
@@ -78,13 +78,13 @@ here, too. Make the bridge with ovn-k8s-util nics-to-bridge.`,
 	}
 }
 
-// likeOVS makes the flags of a daemon of OVS's.
+// likeOVS declares the flags of an OVS daemon.
 func (s *settings) likeOVS(f *flag.FlagSet, name string) {
 	s.daemon.Declare(f, name)
 	s.daemon.DeclareLog(f)
 }
 
-// leadAsFirst has the controller do as the first generation's did, where nobody has said otherwise.
+// leadAsFirst makes the controller behave as in the first generation, unless configured otherwise.
 func (s *settings) leadAsFirst() error {
 	values := map[string]string{"pod-annotation-ovn": "true", "allocate-node-subnets": allocateJoined}
 	for name := range values {
@@ -95,7 +95,7 @@ func (s *settings) leadAsFirst() error {
 	return s.give(values, "of the first generation")
 }
 
-// adoptLog has the log go where OVS's flags say.
+// adoptLog applies OVS's log flags.
 func (s *settings) adoptLog() {
 	if s.daemon.LogFile != "" {
 		s.cluster.log.file = s.daemon.LogFile
@@ -103,7 +103,7 @@ func (s *settings) adoptLog() {
 	s.cluster.log.verbosity = s.daemon.Verbosity
 }
 
-// give settings values as if the command line had them.
+// give sets settings as if given on the command line.
 func (s *settings) give(values map[string]string, where string) error {
 	var errs []error
 	for name, value := range values {
@@ -112,7 +112,7 @@ func (s *settings) give(values map[string]string, where string) error {
 	return errors.Join(errs...)
 }
 
-// checkMember says that nic is the physical port of the bridge, or what is wrong.
+// checkMember returns an error unless nic is the physical port of the bridge.
 func (s *settings) checkMember(ctx context.Context, bridge, nic string) error {
 	o, err := s.dialOVS(ctx)
 	if err != nil {
@@ -131,7 +131,7 @@ func (s *settings) checkMember(ctx context.Context, bridge, nic string) error {
 	return nil
 }
 
-// dialOVS reaches the node's OVS.
+// dialOVS connects to the node's OVS.
 func (s *settings) dialOVS(ctx context.Context) (*ovs.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

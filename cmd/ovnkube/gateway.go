@@ -18,7 +18,7 @@ const countersDetail = `Where programs decide the figures are those of their map
 With the backend openflow the agent is asked for what its flows have decided since it began; when it does not
 answer, Open vSwitch is, for what the flows that are there have counted since they were written.`
 
-// counters is what the command is told, by its flags.
+// counters holds the flags of the command.
 type counters struct {
 	finder
 	all, json bool
@@ -50,8 +50,8 @@ func (c *counters) run(ctx context.Context, args []string, env *environment) err
 	return counterTable(env.stdout, counted)
 }
 
-// read returns the counters of what decides: flows or programs. A --pin-dir other than this
-// agent's selects the programs of another agent.
+// read returns the counters of flows or programs. With a --pin-dir other than this agent's, it
+// reads the programs of another agent.
 func (c *counters) read(ctx context.Context, env *environment) ([]bpf.Counter, error) {
 	at, err := c.find(ctx, env)
 	if err != nil {
@@ -73,13 +73,13 @@ func flowsCounted(ctx context.Context, record status.Record, env *environment) (
 	if err == nil {
 		return counted, nil
 	}
-	fmt.Fprintf(env.stderr, "what the flows that are there have counted since they were written: %v\n", err)
+	fmt.Fprintf(env.stderr, "only the counters of current flows, since they were written: %v\n", err)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	return gateway.ReadFlowCounters(ctx, record.Paths.OVSRunDir, record.Wiring.Bridge)
 }
 
-// moved leaves out the counters at zero.
+// moved drops counters at zero.
 func moved(counters []bpf.Counter) []bpf.Counter {
 	some := []bpf.Counter{}
 	for _, c := range counters {

@@ -9,7 +9,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-// gatewayFlags say how the gateway is wired.
+// gatewayFlags configure the wiring of the gateway.
 type gatewayFlags struct {
 	layout, backend string
 	mode            gatewayMode
@@ -41,7 +41,7 @@ What differs is counted and logged. Programs of its own decide every packet a se
 	}
 }
 
-// gatewayMode is how pods leave the cluster.
+// gatewayMode selects how pod traffic leaves the cluster.
 type gatewayMode string
 
 const (
@@ -52,12 +52,12 @@ const (
 
 func (m *gatewayMode) String() string { return string(*m) }
 
-// Words returns our own.
+// Words returns the modes' names.
 func (*gatewayMode) Words() []string {
 	return []string{string(gatewayModeShared), string(gatewayModeLocal), string(gatewayModeNone)}
 }
 
-// Set takes ovn-kubernetes's words too: its mode without a gateway is "".
+// Set accepts ovn-kubernetes's names, too: "" is its mode without a gateway.
 func (m *gatewayMode) Set(s string) error {
 	switch s {
 	case string(gatewayModeShared), string(gatewayModeLocal):

@@ -27,8 +27,8 @@ func main() {
 	commandline.Main("ovnkube", args, run)
 }
 
-// invoked are the arguments of ovnkube that argv stands for: a command of the
-// first generation is called by its own name, a link to ovnkube.
+// invoked returns the arguments of ovnkube for argv. Commands of the first generation are links to
+// ovnkube, with their own names.
 func invoked(argv []string) []string {
 	args := argv[1:]
 	if name := filepath.Base(argv[0]); strings.HasPrefix(name, firstPrefix) {
@@ -37,7 +37,7 @@ func invoked(argv []string) []string {
 	return args
 }
 
-// separate names the programs that were commands here.
+// separate maps former commands of ovnkube to the programs that replaced them.
 var separate = map[string]string{"lab": "ovnlab", "bench": "ovnbench"}
 
 const (
@@ -45,7 +45,7 @@ const (
 	controllerRole = "controller"
 )
 
-// run chooses the role by the first argument and runs it.
+// run runs the role that the first argument names.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 && separate[args[0]] != "" {
 		fmt.Fprintf(stderr, "ovnkube: %s is a program of its own; type: %s\n", args[0], strings.Join(append([]string{separate[args[0]]}, args[1:]...), " "))

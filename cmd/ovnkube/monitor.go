@@ -29,7 +29,7 @@ no packet pays for it. It ends with Ctrl-C, or after -count packets. Needs Linux
 
 A GSO packet is one line. Of an ICMP error, -address and -port are the outer packet's. ARP has neither.`
 
-// watch is what monitor is told, by its flags.
+// watch holds the flags of monitor.
 type watch struct {
 	finder
 	address, protocol, reasons, verdicts, pcap string
@@ -53,7 +53,7 @@ func newWatch(f *flag.FlagSet) *watch {
 	return w
 }
 
-// decision is a line of -json.
+// decision is an output line of -json.
 type decision struct {
 	Time time.Time `json:"time" doc:"when it was decided"`
 	outcome
@@ -101,7 +101,7 @@ func openMonitor(at found, o bpf.MonitorOptions) (*bpf.Monitor, error) {
 	return m, err
 }
 
-// follow prints samples until ctx ends, there are enough, or other programs decide.
+// follow prints samples until ctx ends, the count is reached, or the programs are replaced.
 func (w *watch) follow(ctx context.Context, m *bpf.Monitor, print func(bpf.Sample) error) error {
 	for n := 0; w.count == 0 || n < w.count; {
 		if ctx.Err() != nil {
@@ -126,7 +126,8 @@ func (w *watch) follow(ctx context.Context, m *bpf.Monitor, print func(bpf.Sampl
 	return nil
 }
 
-// printer returns what prints a sample, and what ends the output. The names are for -json.
+// printer returns a function that prints a sample and one that ends the output. The names are for
+// -json.
 func (w *watch) printer(ctx context.Context, stdout io.Writer, n *names) (print func(bpf.Sample) error, done func() error, err error) {
 	done = func() error { return nil }
 	switch {
@@ -166,7 +167,7 @@ func (w *watch) printer(ctx context.Context, stdout io.Writer, n *names) (print 
 	return print, done, nil
 }
 
-// decisionOf returns the decision without the names of pod and Service, and the frame.
+// decisionOf returns the frame and its decision, without the names of pod and Service.
 func decisionOf(s bpf.Sample) (d decision, whole []byte) {
 	whole, length := tagged(s)
 	return decision{
@@ -184,7 +185,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 
 const tagLen = 4
 
-// tagged puts the VLAN tag back that reception took off.
+// tagged restores the VLAN tag that reception removed.
 func tagged(s bpf.Sample) (whole []byte, length int) {
 	if s.TPID == 0 || len(s.Frame) < 12 {
 		return s.Frame, s.Len
@@ -235,7 +236,7 @@ func (w *watch) options() (bpf.MonitorOptions, error) {
 	return o, nil
 }
 
-// prefixOf reads an address or a prefix; "" is an invalid one.
+// prefixOf parses an address or a prefix; "" is an invalid prefix.
 func prefixOf(s string) (netip.Prefix, error) {
 	if s == "" {
 		return netip.Prefix{}, nil
@@ -250,7 +251,7 @@ func prefixOf(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// oneOf splits a list whose words must be some that there are.
+// oneOf splits a list and checks that each word is known.
 func oneOf(name, list string, known []bpf.Counter, of func(bpf.Counter) string) ([]string, error) {
 	if list == "" {
 		return nil, nil

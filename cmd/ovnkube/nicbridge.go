@@ -35,12 +35,12 @@ done. One of a node without a gateway leaves it as it is, one of layout direct u
 	}
 }
 
-// watchdog is the command of the mover's second process.
+// watchdog returns the command line of the mover's watchdog process.
 func (a *agentFlags) watchdog() []string {
 	return []string{"/proc/self/exe", watchdogCommand, "--ovsdb", a.ovsdb, "--datapath", a.datapath, "--pin-dir", a.pinDir}
 }
 
-// mover is what both commands need.
+// mover holds the settings of both commands.
 type mover struct {
 	*settings
 	force bool
@@ -48,7 +48,7 @@ type mover struct {
 	ovs   *ovs.Client
 }
 
-// moving declares the flags and runs do for each argument; one that fails ends it.
+// moving declares the flags and runs do for each argument until one fails.
 func moving(f *flag.FlagSet, what string, do func(*mover, context.Context, string) error) (*mover, action) {
 	m := &mover{settings: newSettings("")}
 	m.declareConfigFile(f)

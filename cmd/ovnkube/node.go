@@ -95,7 +95,7 @@ func mountAction(*flag.FlagSet) action {
 	}
 }
 
-// forgetNode removes our annotations from the Node. One that does not exist has none.
+// forgetNode removes the annotations of ovn-ebpf from the Node, if it exists.
 func forgetNode(ctx context.Context, client kubernetes.Interface, name string) error {
 	ours := map[string]any{}
 	for _, key := range annotation.OfNodes() {
@@ -112,7 +112,7 @@ func forgetNode(ctx context.Context, client kubernetes.Interface, name string) e
 	return nil
 }
 
-// operatorSettings declares how a person's command reaches the API server.
+// operatorSettings declares the flags for API server access of operator commands.
 func operatorSettings(f *flag.FlagSet) *settings {
 	s := newSettings("")
 	s.DeclareSome(f, "kubeconfig", "k8s-apiserver", "k8s-token", "k8s-token-file", "k8s-cacert")
@@ -120,7 +120,7 @@ func operatorSettings(f *flag.FlagSet) *settings {
 	return s
 }
 
-// nodeClient is the client of a command whose only argument, args[0], is a node's name.
+// nodeClient returns a client for a command with a node's name as its only argument.
 func (s *settings) nodeClient(ctx context.Context, args []string, env *environment) (kubernetes.Interface, error) {
 	if len(args) == 0 {
 		return nil, errors.New("which node? Its name, as 'kubectl get nodes' has it")
@@ -139,8 +139,8 @@ func (s *settings) nodeClient(ctx context.Context, args []string, env *environme
 	return client, nil
 }
 
-// operator is how a person's command reaches the API server: as the roles do, else
-// as kubectl does.
+// operator returns the API server access of operator commands: that of the roles, or else that of
+// kubectl.
 func (s *settings) operator(ctx context.Context, env *environment) (*rest.Config, error) {
 	if err := s.resolveForTool(ctx, env); err != nil {
 		return nil, err

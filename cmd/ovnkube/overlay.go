@@ -46,17 +46,17 @@ func overlayCommands() *command {
 	}
 }
 
-// joining is a node that becomes part of the overlay.
+// joining is a node that joins the overlay.
 type joining struct {
 	*settings
 	cluster4Or6 prefixes      // --cluster-ip-subnet
-	subnet      prefixes      // the node's; none: as it is
-	noGateway   bool          // unless gateway-init, or somebody else, has said otherwise
-	logFile     string        // of the agent
-	timeout     time.Duration // for all
+	subnet      prefixes      // of the node; empty: unchanged
+	noGateway   bool          // unless gateway-init or another setting configures a gateway
+	logFile     string        // log of the agent
+	timeout     time.Duration // for the whole command
 }
 
-// join declares the flags that all three commands have.
+// join declares the flags of all three commands.
 func join(f *flag.FlagSet) *joining {
 	j := &joining{settings: newSettings(agentMetrics)}
 	j.declare(f, allRoles)
@@ -66,7 +66,7 @@ func join(f *flag.FlagSet) *joining {
 	return j
 }
 
-// nodeInit is master-init and minion-init, which differ by a flag's name.
+// nodeInit returns master-init or minion-init, which differ in the name of a flag.
 func nodeInit(kind string) func(*flag.FlagSet) action {
 	return func(f *flag.FlagSet) action {
 		j := join(f)
@@ -102,7 +102,7 @@ func gatewayInit(f *flag.FlagSet) action {
 		if len(ips) == 0 {
 			return errors.New("give --physical-ip")
 		}
-		// An earlier gateway-init may have made another kind of gateway of the node.
+		// An earlier gateway-init may have configured another kind of gateway.
 		j.Disregard("gateway-layout", "gateway-interface", "gateway-address", "gateway-nexthop", "gateway-mode")
 		var errs []error
 		put := func(name, value, where string) {
@@ -148,7 +148,7 @@ func (j *joining) run(ctx context.Context, env *environment) error {
 			return err
 		}
 	}
-	given := j.Given() // for the next start, and the other commands
+	given := j.Given() // for the next start and the other commands
 	if err := j.leadAsFirst(); err != nil {
 		return err
 	}
@@ -195,8 +195,8 @@ func (j *joining) run(ctx context.Context, env *environment) error {
 	return nil
 }
 
-// takeBack removes what a command that failed has kept, so that the next command, or boot, does not
-// meet it, and starts the agent again that the command has ended.
+// takeBack undoes a failed command: it removes the stored settings, so that later commands and
+// boots do not use them, and restarts the agent that the command has stopped.
 func (j *joining) takeBack(ctx context.Context, o *ovs.Client, given, before map[string]string, agent bool, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackTime)
 	defer cancel()
@@ -205,27 +205,27 @@ func (j *joining) takeBack(ctx context.Context, o *ovs.Client, given, before map
 		was[key] = before[key]
 	}
 	if err := o.SetExternalIDs(ctx, was); err != nil {
-		return fmt.Errorf("take the settings back: %w", err)
+		return fmt.Errorf("restore the settings: %w", err)
 	}
-	log.Info("the settings are again what they were before the command")
+	log.Info("settings restored")
 	if !agent {
 		return nil
 	}
 	if err := daemon.Spawn(ctx, daemon.Background{Args: j.agentCommand(), Dir: "/"}); !errors.Is(err, daemon.ErrDetached) {
-		return fmt.Errorf("start the agent that ran before: %w", err)
+		return fmt.Errorf("restart the previous agent: %w", err)
 	}
-	log.Info("the node's agent runs again as before the command")
+	log.Info("previous agent restarted")
 	return nil
 }
 
-// takeBackTime bounds what is done after a failure.
+// takeBackTime bounds the cleanup after a failure.
 const takeBackTime = 30 * time.Second
 
-// pidFile is the agent's.
+// pidFile returns the path of the agent's pid file.
 func (j *joining) pidFile() string { return filepath.Join(j.agent.runDir, agentPIDFile) }
 
-// clusterSubnets gives each network the host prefix length of the node's part of it, which is
-// that of all nodes.
+// clusterSubnets appends to each network the host prefix length, taken from the node's subnet, as
+// all nodes share it.
 func (j *joining) clusterSubnets() string {
 	list := clusterSubnets{}
 	for _, p := range j.cluster4Or6 {
@@ -233,7 +233,7 @@ func (j *joining) clusterSubnets() string {
 		if p.Addr().Is6() {
 			c.hostLen = 64
 		}
-		for _, have := range j.cluster.subnets { // as an earlier command had it
+		for _, have := range j.cluster.subnets { // set by an earlier command
 			if have.prefix == p {
 				c.hostLen = have.hostLen
 			}
@@ -248,7 +248,7 @@ func (j *joining) clusterSubnets() string {
 	return list.String()
 }
 
-// check says what cannot be, before anything is done. It returns how to lead.
+// check returns invalid combinations before any change, and the controller's configuration.
 func (j *joining) check() (controller.Config, error) {
 	var errs []error
 	for _, part := range j.subnet {
@@ -259,13 +259,13 @@ func (j *joining) check() (controller.Config, error) {
 	}
 	_, err1 := j.agent.config(j.cluster)
 	lead, err2 := j.controller.config(j.cluster)
-	lead.MetricsAddr = "" // it is another's
+	lead.MetricsAddr = "" // used by another process
 	lead.Identity = fmt.Sprintf("%s_init_%d", j.agent.nodeName, os.Getpid())
 	return lead, j.located(errors.Join(append(errs, err1, err2)...))
 }
 
-// giveSubnet writes the node's subnet where the controller looks for it. What a node has it
-// keeps: its pods have addresses of it.
+// giveSubnet writes the node's subnet to the annotation that the controller reads. An existing
+// subnet stays, as pods have addresses in it.
 func (j *joining) giveSubnet(ctx context.Context, api *rest.Config, log *slog.Logger) error {
 	client, err := kubernetes.NewForConfig(api)
 	if err != nil {
@@ -292,7 +292,7 @@ func (j *joining) giveSubnet(ctx context.Context, api *rest.Config, log *slog.Lo
 		return fmt.Errorf("node %s: %w", name, err)
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"resourceVersion": node.ResourceVersion, // a controller that was quicker wins, and the next try says so
+		"resourceVersion": node.ResourceVersion, // a faster controller wins, and the retry reports the conflict
 		"annotations":     map[string]string{annotation.NodeSubnets: annotation.FormatNodeSubnets(j.subnet)},
 	}})
 	if err != nil {
@@ -301,11 +301,12 @@ func (j *joining) giveSubnet(ctx context.Context, api *rest.Config, log *slog.Lo
 	if _, err := client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("write the subnet of Node %s: %w", name, err)
 	}
-	log.Info("the node has its subnet", "node", name, "subnet", j.subnet.String())
+	log.Info("subnet assigned", "node", name, "subnet", j.subnet.String())
 	return nil
 }
 
-// start starts the agent, an older one ends for it, and leads the cluster until it is ready.
+// start starts the agent in place of an older one, and runs the controller until the agent is
+// ready.
 func (j *joining) start(ctx context.Context, env *environment, lead controller.Config, log *slog.Logger) error {
 	group, ctx := errgroup.WithContext(ctx)
 	ctx, done := context.WithCancel(ctx)
@@ -314,7 +315,7 @@ func (j *joining) start(ctx context.Context, env *environment, lead controller.C
 		defer done()
 		err := daemon.Spawn(ctx, daemon.Background{
 			Args: j.agentCommand(), Dir: "/", UntilReady: true,
-			Waiting: func(what string) { fmt.Fprintln(env.stderr, "the agent waits for", what) },
+			Waiting: func(what string) { fmt.Fprintln(env.stderr, "the agent is waiting for", what) },
 		})
 		if errors.Is(err, daemon.ErrDetached) {
 			return nil
@@ -324,7 +325,7 @@ func (j *joining) start(ctx context.Context, env *environment, lead controller.C
 	return group.Wait()
 }
 
-// agentCommand is how the agent is started: the rest is in external_ids.
+// agentCommand returns the agent's command line; its other settings are in external_ids.
 func (j *joining) agentCommand() []string {
 	args := []string{"ovnkube", "agent", "--ovsdb", j.agent.ovsdb, "--logfile", j.logFile, "--detach", "--replace"}
 	if j.configFile != "" {
@@ -333,7 +334,7 @@ func (j *joining) agentCommand() []string {
 	return args
 }
 
-// hasAddresses says which of the addresses a device has not.
+// hasAddresses returns an error for each address that the device lacks.
 func hasAddresses(device string, want []netip.Prefix) error {
 	all, err := link.Addresses()
 	if err != nil {
@@ -342,7 +343,7 @@ func hasAddresses(device string, want []netip.Prefix) error {
 	var errs []error
 	for _, w := range want {
 		if !slices.ContainsFunc(all, func(a link.Address) bool { return a.Device == device && a.Prefix == w }) {
-			errs = append(errs, fmt.Errorf("%s has not the address %s", device, w))
+			errs = append(errs, fmt.Errorf("%s lacks the address %s", device, w))
 		}
 	}
 	return errors.Join(errs...)

@@ -16,7 +16,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// controllerFlags are the controller's own.
+// controllerFlags are the settings of the controller only.
 type controllerFlags struct {
 	identity, leaseNamespace string
 	leaderElect, first       bool
@@ -26,7 +26,7 @@ type controllerFlags struct {
 	aclLogRate               int
 }
 
-// When nodes get subnets.
+// Values of allocate-node-subnets.
 const allocateAlways, allocateJoined = "always", "joined"
 
 func newControllerFlags() *controllerFlags {
@@ -102,8 +102,8 @@ func controllerCommand(f *flag.FlagSet) action {
 	}
 }
 
-// classicCommand is the second generation's command line: the roles are flags,
-// and both may run in one process.
+// classicCommand is the command line of the second generation. Its roles are flags, and both may
+// run in one process.
 func classicCommand(f *flag.FlagSet) action {
 	s := newSettings("")
 	s.declare(f, allRoles)
@@ -122,13 +122,13 @@ func classicCommand(f *flag.FlagSet) action {
 	}
 }
 
-// Where the roles serve their metrics when they are not told.
+// Default metrics addresses of the roles.
 const (
 	controllerMetrics = "127.0.0.1:9409"
 	agentMetrics      = "127.0.0.1:9410"
 )
 
-// runRoles runs the roles asked for until one of them ends.
+// runRoles runs the requested roles until one of them ends.
 func runRoles(ctx context.Context, env *environment, s *settings, initMaster, initNode string) error {
 	if initNode != "" {
 		if err := s.give(map[string]string{"node-name": initNode}, "-init-node"); err != nil {
@@ -180,11 +180,10 @@ func runRoles(ctx context.Context, env *environment, s *settings, initMaster, in
 	})
 }
 
-// inDaemon runs what a daemon does as the command line asks for it: here, or in the
-// background, with a pid file or without.
+// inDaemon runs a daemon in the foreground or the background, with or without a pid file.
 //
-// There the process is confined. A kernel that cannot do that is no reason to leave a node
-// without a network.
+// The daemon is confined. If the kernel cannot do that, it runs unconfined rather than leave the
+// node without a network.
 func (s *settings) inDaemon(ctx context.Context, log *slog.Logger, run func(context.Context, *daemon.Process) error) error {
 	p, err := s.daemon.Start(ctx)
 	if errors.Is(err, daemon.ErrDetached) {
@@ -194,7 +193,7 @@ func (s *settings) inDaemon(ctx context.Context, log *slog.Logger, run func(cont
 		return err
 	}
 	defer p.End()
-	_, err = exec.LookPath("modprobe") // where there is one, the agent loads OVS's module by it
+	_, err = exec.LookPath("modprobe") // if modprobe exists, the agent uses it to load the OVS module
 	if err := daemon.Confine(err == nil); err != nil {
 		log.Warn("the process is not confined", "error", err)
 	}

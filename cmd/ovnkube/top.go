@@ -27,7 +27,7 @@ Needs Linux 6.6 and the eBPF backend.
   ovnkube gateway top -once -interval 10s ten seconds, once
   ovnkube gateway top -once -json         for scripts`
 
-// top is what the command is told, by its flags.
+// top holds the flags of the command.
 type top struct {
 	finder
 	at         found
@@ -46,17 +46,17 @@ func topCommand(f *flag.FlagSet) action {
 	return o.run
 }
 
-// picture is one interval, as -json prints it.
+// picture is one interval, as printed by -json.
 type picture struct {
 	Time     time.Time      `json:"time"`
 	Seconds  float64        `json:"seconds"`
 	Classes  []classShown   `json:"classes"`
 	Services []serviceShown `json:"services"`
-	Missed   uint64         `json:"missed"` // packets that are not in the sample
+	Missed   uint64         `json:"missed"` // packets missing in the sample
 	Note     string         `json:"note,omitempty"`
 }
 
-// classShown is a class, its rate a second, and its busiest flows.
+// classShown is a class with its rate per second and its busiest flows.
 type classShown struct {
 	From    string      `json:"from"`
 	Verdict string      `json:"verdict"`
@@ -152,10 +152,10 @@ func (o *top) look(ctx context.Context, m *bpf.Monitor) (picture, error) {
 	return p, err
 }
 
-// sample adds decisions until the time has come, or ctx ends.
+// sample adds decisions until the given time, or until ctx ends.
 func (o *top) sample(ctx context.Context, m *bpf.Monitor, tally *busy.Tally, until time.Time) error {
 	for ctx.Err() == nil && time.Now().Before(until) {
-		// In steps, so that Ctrl-C is not kept waiting.
+		// Short steps, so that Ctrl-C takes effect quickly.
 		next := time.Now().Add(200 * time.Millisecond)
 		if next.After(until) {
 			next = until
@@ -176,7 +176,7 @@ func (o *top) sample(ctx context.Context, m *bpf.Monitor, tally *busy.Tally, unt
 	return nil
 }
 
-// services asks the agent; a note says why it cannot tell.
+// services reads the counts from the agent; note explains why they are unavailable.
 func (o *top) services(ctx context.Context) (counts map[string]status.ServiceCount, note string) {
 	record, err := status.Read(o.at.runDir)
 	if err == nil {
