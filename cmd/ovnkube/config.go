@@ -19,7 +19,7 @@ import (
 
 func configCommands() *command {
 	return &command{
-		name: "config", group: groupLook, summary: "what is configured, and whether it can be right",
+		name: "config", group: groupLook, summary: "show and check the configuration",
 		detail: `A setting is given by a flag, else by an environment variable (OVNKUBE_ and the flag's name,
 as OVNKUBE_MTU), else in the file, else in external_ids of Open vSwitch, else it has its
 default. docs/configuration.md lists them all.`,
@@ -27,8 +27,8 @@ default. docs/configuration.md lists them all.`,
 			{name: "show", summary: "print every setting with its value and source", setup: configShowCommand},
 			{
 				name: "check", summary: "list all mistakes in a configuration file, with their lines", arguments: "[FILE]", setup: configCheckCommand,
-				detail: `Mistakes are what a role would refuse to start with: exit status 1. A warning is what has no
-effect or a better name. Environment and external_ids are left out; flags count.`,
+				detail: `Mistakes prevent a role from starting: exit status 1. Warnings are about settings without effect
+or with a better name. Environment and external_ids are ignored; flags count.`,
 			},
 		},
 	}

@@ -20,10 +20,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-const explainDetail = `The rules of the programs that are attached are run once more, over their tables, on a packet that
-you describe: what it is, who gets it, and which entry decides. With the backend openflow it is ovs-vswitchd
-that follows the packet through the flows. Nothing is counted, learned or sent. Addresses are those on the wire
-at the uplink; a packet from OVN is the node's, after SNAT.
+const explainDetail = `It runs the rules of the attached programs, with their tables, on a packet that you describe, and shows
+who gets the packet and which entry decides. With the backend openflow, ovs-vswitchd traces the packet
+through the flows. It does not count, learn or send. Addresses are those on the wire at the uplink; a packet
+from OVN has the node's address, after SNAT.
 
   ovnkube gateway explain tcp 203.0.113.9:4242 192.0.2.10:30080    a connection from outside to a NodePort
   ovnkube gateway explain icmp 203.0.113.9 192.0.2.10              a ping of the node
@@ -31,7 +31,7 @@ at the uplink; a packet from OVN is the node's, after SNAT.
   ovnkube gateway explain -from ovn udp 192.0.2.10:50001 203.0.113.9:53
   ovnkube gateway explain -pcap dump.pcap -packet 17               a frame that was captured
 
-Without -tcp-flags a TCP packet is asked for twice, once as a SYN and once as what follows it.`
+Without -tcp-flags, a TCP packet is explained twice: as a SYN and as a later packet.`
 
 // question holds the flags of explain.
 type question struct {
@@ -84,7 +84,7 @@ func explainCommand(f *flag.FlagSet) action {
 	f.StringVar(&q.hex, "frame", "", "the whole Ethernet frame in `hex`, in place of arguments")
 	f.StringVar(&q.pcap, "pcap", "", "`file` with captured frames, pcap or pcapng, in place of arguments")
 	f.IntVar(&q.packet, "packet", 1, "`number` of the frame in the file, from 1")
-	f.StringVar(&q.node, "ovn-trace", "", "also ask ovn-trace what OVN does with it as the first of a connection, where it enters at the `node` of this name")
+	f.StringVar(&q.node, "ovn-trace", "", "also run ovn-trace for the packet as the first of a connection, entering at the `node` of this name")
 	f.StringVar(&q.bridge, "bridge", "", "the gateway `bridge`, for ovn-trace; default: the agent's")
 	f.BoolVar(&q.json, "json", false, "an array of objects")
 	return q.run

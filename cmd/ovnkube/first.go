@@ -21,19 +21,19 @@ const (
 func watcherCommand() *command {
 	return &command{
 		name: watcherName, group: groupFirst, summary: "run the controller",
-		detail: `The cluster and its API server are what ovn-k8s-overlay has left in external_ids of Open vSwitch, or
-ovs-vsctl put there (k8s-api-server, k8s-ca-certificate, k8s-api-token); every setting of 'ovnkube controller' is a flag here, too.`,
+		detail: `Cluster and API server are read from external_ids of Open vSwitch, as written by ovn-k8s-overlay or
+ovs-vsctl (k8s-api-server, k8s-ca-certificate, k8s-api-token); every setting of 'ovnkube controller' is a flag here, too.`,
 		setup: func(f *flag.FlagSet) action {
 			s := newSettings(controllerMetrics)
 			s.declare(f, roleController)
 			s.likeOVS(f, watcherName)
-			overlay := f.Bool("overlay", false, "the cluster's network is an overlay of OVN's; there is no other mode")
+			overlay := f.Bool("overlay", false, "the cluster's network is an OVN overlay (the only mode)")
 			return func(ctx context.Context, args []string, env *environment) error {
 				if err := noArguments(args); err != nil {
 					return err
 				}
 				if !*overlay {
-					return errors.New("give --overlay: a network of OpenStack's is not served")
+					return errors.New("--overlay is missing: OpenStack networks are not supported")
 				}
 				if err := s.leadAsFirst(); err != nil {
 					return err
@@ -48,21 +48,21 @@ ovs-vsctl put there (k8s-api-server, k8s-ca-certificate, k8s-api-token); every s
 func helperCommand() *command {
 	return &command{
 		name: helperName, group: groupFirst, summary: "run the node agent, layout bridged",
-		detail: `Its flows told host and OVN apart on the bridge; the agent's programs do now. An agent that ovn-k8s-overlay has
-started on this node ends for it. What it needs else it finds where ` + watcherName + ` does; every setting of 'ovnkube agent' is a flag
-here, too. Make the bridge with ovn-k8s-util nics-to-bridge.`,
+		detail: `The helper's flows on the bridge are replaced by the agent's programs. It stops an agent started by ovn-k8s-overlay
+on this node. Its settings have the same sources as those of ` + watcherName + `; every setting of 'ovnkube agent' is a flag
+here, too. Create the bridge with ovn-k8s-util nics-to-bridge.`,
 		setup: func(f *flag.FlagSet) action {
 			s := newSettings(agentMetrics)
 			s.declare(f, roleAgent)
 			s.likeOVS(f, helperName)
-			bridge := f.String("physical-bridge", "", "the OVS `bridge` that has the NIC and the host's addresses")
-			nic := f.String("physical-interface", "", "the `NIC` that is its port")
+			bridge := f.String("physical-bridge", "", "OVS `bridge` with the NIC and the host's addresses")
+			nic := f.String("physical-interface", "", "`NIC` that is a port of the bridge")
 			return func(ctx context.Context, args []string, env *environment) error {
 				if err := noArguments(args); err != nil {
 					return err
 				}
 				if *bridge == "" || *nic == "" {
-					return errors.New("give --physical-bridge and --physical-interface")
+					return errors.New("--physical-bridge or --physical-interface is missing")
 				}
 				if err := s.checkMember(ctx, *bridge, *nic); err != nil {
 					return err
@@ -124,7 +124,7 @@ func (s *settings) checkMember(ctx context.Context, bridge, nic string) error {
 	case err != nil:
 		return err
 	case have != bridge:
-		return fmt.Errorf("there is no bridge %s in OVS: make it with 'ovn-k8s-util nics-to-bridge %s'", bridge, nic)
+		return fmt.Errorf("there is no bridge %s in OVS: create it with 'ovn-k8s-util nics-to-bridge %s'", bridge, nic)
 	case port != nic:
 		return fmt.Errorf("the NIC in bridge %s is %q, not %s", bridge, port, nic)
 	}

@@ -14,9 +14,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-const countersDetail = `Where programs decide the figures are those of their maps, since the gateway was set up, also when the agent is dead.
-With the backend openflow the agent is asked for what its flows have decided since it began; when it does not
-answer, Open vSwitch is, for what the flows that are there have counted since they were written.`
+const countersDetail = `With the backend ebpf, the figures are from the programs' maps since the gateway's setup, also without an agent.
+With the backend openflow, they are from the agent, since its start. If the agent does not answer, they are from
+Open vSwitch, since the current flows were written.`
 
 // counters holds the flags of the command.
 type counters struct {
@@ -26,7 +26,7 @@ type counters struct {
 
 func countersCommand(f *flag.FlagSet) action {
 	c := &counters{finder: newPinFinder(f)}
-	f.BoolVar(&c.all, "all", false, "also the reasons that never occurred")
+	f.BoolVar(&c.all, "all", false, "include reasons that never occurred")
 	f.BoolVar(&c.json, "json", false, "an array of objects instead of a table")
 	return c.run
 }

@@ -18,16 +18,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-const monitorDetail = `While it runs, programs of its own stand before the gateway's: the same rules on the same packets and tables,
-which count, learn and send nothing. When it ends, or is killed, they are gone; when it does not run,
-no packet pays for it. It ends with Ctrl-C, or after -count packets. Needs Linux 6.6 and the eBPF backend.
+const monitorDetail = `While it runs, separate programs run before the gateway's, with the same rules on the same packets and tables.
+They do not count, learn or send, and disappear when it ends or is killed. An idle monitor costs nothing.
+It ends with Ctrl-C, or after -count packets. Needs Linux 6.6 and the eBPF backend.
 
-  ovnkube gateway monitor                                  a sample of everything, 10 a second at most
+  ovnkube gateway monitor                                  a sample of everything, at most 10 per second
   ovnkube gateway monitor -address 203.0.113.9 -rate 1000  one client
   ovnkube gateway monitor -verdict drop                    what the guards stop
   ovnkube gateway monitor -port 30080 -pcap /tmp/x.pcapng  frames, each with its verdict as the comment
 
-A GSO packet is one line. Of an ICMP error, -address and -port are the outer packet's. ARP has neither.`
+A GSO packet is one line. For ICMP errors, -address and -port refer to the outer packet. ARP has neither.`
 
 // watch holds the flags of monitor.
 type watch struct {
@@ -46,9 +46,9 @@ func newWatch(f *flag.FlagSet) *watch {
 	f.StringVar(&w.protocol, "protocol", "", "only this `protocol`: tcp, udp, sctp, icmp, icmp6 or a number")
 	f.StringVar(&w.reasons, "reason", "", "only these `reasons`, by commas, as in 'ovnkube gateway counters -all'")
 	f.StringVar(&w.verdicts, "verdict", "", "only these `verdicts`, by commas: host, ovn, both, out, drop")
-	f.IntVar(&w.rate, "rate", 10, "at most so many `packets` a second")
-	f.IntVar(&w.count, "count", 0, "end after so many `packets`; 0: never")
-	f.BoolVar(&w.json, "json", false, "an object a line")
+	f.IntVar(&w.rate, "rate", 10, "maximum number of `packets` per second")
+	f.IntVar(&w.count, "count", 0, "number of `packets` after which to end; 0: never")
+	f.BoolVar(&w.json, "json", false, "one JSON object per line")
 	f.StringVar(&w.pcap, "pcap", "", "write frames to this `file` (pcapng, - for the output), the verdict as the comment; no lines")
 	return w
 }

@@ -29,9 +29,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
 )
 
-const initDetail = `It keeps what it is told in external_ids of Open vSwitch, gives the Node its subnet, and starts the node's agent in the
-background (pid file agent.pid in --run-dir, log --agent-logfile), which is what sets the node up and serves its pods. It
-returns when the node is ready, and leads the cluster itself until then, if no ` + watcherName + ` does. Again is no change.
+const initDetail = `It stores its settings in external_ids of Open vSwitch, assigns the Node its subnet, and starts the node's agent in the
+background (pid file agent.pid in --run-dir, log --agent-logfile), which sets up the node and serves its pods. It returns
+when the node is ready. Until then it acts as the controller, unless a ` + watcherName + ` runs. It is idempotent.
 The API server is that of external_ids:k8s-api-server, k8s-ca-certificate and k8s-api-token, or of the flags for it; every
 setting of 'ovnkube agent' and 'ovnkube controller' is a flag here, too.`
 
@@ -41,7 +41,7 @@ func overlayCommands() *command {
 		children: []*command{
 			{name: "master-init", summary: "make this node the master: part of the overlay", detail: initDetail, setup: nodeInit("master")},
 			{name: "minion-init", summary: "make this node a minion: part of the overlay", detail: initDetail, setup: nodeInit("minion")},
-			{name: "gateway-init", summary: "make this node a gateway of the overlay, by a NIC of OVN's own or by one shared with the host", detail: initDetail, setup: gatewayInit},
+			{name: "gateway-init", summary: "make this node a gateway of the overlay, with a dedicated NIC or one shared with the host", detail: initDetail, setup: gatewayInit},
 		},
 	}
 }
@@ -60,9 +60,9 @@ type joining struct {
 func join(f *flag.FlagSet) *joining {
 	j := &joining{settings: newSettings(agentMetrics)}
 	j.declare(f, allRoles)
-	f.Var(&j.cluster4Or6, "cluster-ip-subnet", "the `networks` that all pods are in, one a family, by commas")
-	f.StringVar(&j.logFile, "agent-logfile", "/var/log/openvswitch/ovnkube-agent.log", "`file` for the log of the agent that is started")
-	f.DurationVar(&j.timeout, "timeout", 2*time.Minute, "`time` in which the node must be ready")
+	f.Var(&j.cluster4Or6, "cluster-ip-subnet", "`networks` of all pods, one per family, separated by commas")
+	f.StringVar(&j.logFile, "agent-logfile", "/var/log/openvswitch/ovnkube-agent.log", "log `file` of the agent")
+	f.DurationVar(&j.timeout, "timeout", 2*time.Minute, "maximum `time` until the node is ready")
 	return j
 }
 
@@ -70,7 +70,7 @@ func join(f *flag.FlagSet) *joining {
 func nodeInit(kind string) func(*flag.FlagSet) action {
 	return func(f *flag.FlagSet) action {
 		j := join(f)
-		f.Var(&j.subnet, kind+"-switch-subnet", "the part of them that is this node's, `networks`, one a family, by commas")
+		f.Var(&j.subnet, kind+"-switch-subnet", "this node's part of the pod `networks`, one per family, separated by commas")
 		return func(ctx context.Context, args []string, env *environment) error {
 			if err := noArguments(args); err != nil {
 				return err
@@ -86,18 +86,18 @@ func nodeInit(kind string) func(*flag.FlagSet) action {
 
 func gatewayInit(f *flag.FlagSet) action {
 	j := join(f)
-	nic := f.String("physical-interface", "", "the `NIC` that becomes OVN's own; the host has no address there")
-	bridge := f.String("bridge-interface", "", "the OVS `bridge` that has the NIC, which host and OVN share; nics-to-bridge makes it")
+	nic := f.String("physical-interface", "", "dedicated `NIC` for OVN, without addresses of the host")
+	bridge := f.String("bridge-interface", "", "OVS `bridge` with the NIC that host and OVN share, from nics-to-bridge")
 	var ips addressPrefixes
-	f.Var(&ips, "physical-ip", "the gateway's `addresses` with prefix length, one a family, by commas; with --bridge-interface the host's")
+	f.Var(&ips, "physical-ip", "gateway `addresses` with prefix length, one per family, separated by commas; with --bridge-interface those of the host")
 	var nextHops addresses
-	f.Var(&nextHops, "default-gw", "the next `hops` outside, one a family, by commas")
+	f.Var(&nextHops, "default-gw", "next `hops` outside, one per family, separated by commas")
 	return func(ctx context.Context, args []string, env *environment) error {
 		if err := noArguments(args); err != nil {
 			return err
 		}
 		if (*nic == "") == (*bridge == "") {
-			return errors.New("give --physical-interface for a NIC of OVN's own, or --bridge-interface for one shared with the host")
+			return errors.New("use --physical-interface for a dedicated NIC, or --bridge-interface for one shared with the host")
 		}
 		if len(ips) == 0 {
 			return errors.New("give --physical-ip")

@@ -17,10 +17,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-const topDetail = `Each class of packets, by where they come from and who gets them, with its rate and its busiest flows; then the
-busiest ports of Services. The classes' and Services' rates are those of the counters, exactly; a flow's is its
-share of a sample, which is everything up to -rate packets a second. It costs what 'ovnkube gateway monitor' does,
-and nothing when it does not run. On a terminal the picture is refreshed; Ctrl-C ends it.
+const topDetail = `It shows each class of packets, by source and receiver, with its rate and its busiest flows, and then the busiest
+Service ports. Rates of classes and Services are exact, from counters. Rates of flows are estimated from a sample
+of all packets up to -rate per second. It costs as much as 'ovnkube gateway monitor', and nothing when it does not
+run. On a terminal the display is refreshed; Ctrl-C ends it.
 Needs Linux 6.6 and the eBPF backend.
 
   ovnkube gateway top                     every two seconds
@@ -38,11 +38,11 @@ type top struct {
 
 func topCommand(f *flag.FlagSet) action {
 	o := &top{finder: newPinFinder(f)}
-	f.DurationVar(&o.interval, "interval", 2*time.Second, "`time` that rates are measured over")
-	f.IntVar(&o.rows, "rows", 5, "at most so many flows of a class, and `ports` of Services")
-	f.IntVar(&o.rate, "rate", 20000, "at most so many `packets` a second in the sample")
+	f.DurationVar(&o.interval, "interval", 2*time.Second, "`time` over which rates are measured")
+	f.IntVar(&o.rows, "rows", 5, "maximum number of flows per class, and of Service `ports`")
+	f.IntVar(&o.rate, "rate", 20000, "maximum number of sampled `packets` per second")
 	f.BoolVar(&o.once, "once", false, "end after one interval")
-	f.BoolVar(&o.json, "json", false, "an object an interval")
+	f.BoolVar(&o.json, "json", false, "one JSON object per interval")
 	return o.run
 }
 
