@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// failsToInit types a gateway-init with a NIC that is not there on the minion: its settings, and
-// its agent, are what they were.
+// failsToInit runs a gateway-init with a missing NIC on the minion. Settings and agent must be
+// restored.
 func (k *typist) failsToInit(t *testing.T) {
 	t.Helper()
 	const settings = "ovs-vsctl get Open_vSwitch . external_ids"
