@@ -67,7 +67,7 @@ func TestFaultFailsOwnCheck(t *testing.T) {
 		{"bridged, uplink not in it", func(f *Facts) { bridged(f); f.Switch.Member = "" }, "bridge", Broken, "eth0 is not a port of breth0"},
 		{"bridged, address on the uplink", func(f *Facts) { bridged(f); f.Host.Addresses[0].Device = "eth0" }, "uplink", Broken, "breth0 has no address"},
 		{"range nearly full", func(f *Facts) { f.Agent.Ports = 15000 }, "ports", Degraded, "15000 of 16384"},
-		{"host listens in it", func(f *Facts) { f.Host.Listeners = 2 }, "ports", Degraded, "2 sockets"},
+		{"host listens in it", func(f *Facts) { f.Host.Listeners = 2 }, "ports", Degraded, "2 host sockets"},
 		{"program on another device", func(f *Facts) { f.Programs.Hooks[1].Ifindex = 9 }, "programs", Broken, "not attached: bridge_ingress"},
 		{"foreign program before ours", func(f *Facts) { f.Programs.Hooks[0].Ahead = 1 }, "programs", Degraded, "1 programs of others"},
 		{"no eBPF, direct", func(f *Facts) { f.Record.Wiring.NoEBPF = "kernel lacks it" }, "programs", Broken, "no North-South: kernel lacks it"},
