@@ -20,15 +20,15 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// relay lets the API server, which listens on loopback alone, be reached at addresses of the
-// uplink's network, so that the agent's connections have the node's.
+// relay makes the API server, which listens on loopback only, reachable at addresses of the
+// uplink's network. So the agent's connections start from the node's address.
 type relay struct {
 	to string
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	closed  *sync.Cond
-	stopped bool       // what is sent stays where it is
-	conns   []net.Conn // those from an address that is gone never end by themselves
+	stopped bool       // packets are held back
+	conns   []net.Conn // connections from a removed address never end by themselves
 }
 
 func (r *rig) relay(to string, at netip.AddrPort) *relay {
@@ -98,12 +98,12 @@ func (y *relay) stop(is bool) {
 	y.closed.Broadcast()
 }
 
-// The node's address goes and another one comes, as by DHCP. Nothing in HTTP or TCP tells the agent
-// that its connections hang: pings are off, and the kernel would try for a quarter of an hour.
+// The node's address is replaced by another one, as with DHCP. HTTP and TCP do not detect that the
+// agent's connections hang: pings are off, and the kernel would retransmit for 15 minutes.
 func TestAddressChanges(t *testing.T) {
 	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "3600")
 	r := newRig(t)
-	// Connections that the kernel has not given up keep the other namespace, and so the device.
+	// Connections that the kernel still retries keep the other namespace, and so the device.
 	t.Cleanup(func() {
 		if err := Cleanup(context.Background(), r.cfg, slog.New(slog.DiscardHandler)); err != nil {
 			t.Error(err)
@@ -133,7 +133,7 @@ func TestAddressChanges(t *testing.T) {
 			r.awaitMissing("")
 			r.awaitAddress(f.from)
 
-			api.stop(true) // so that it is seen what the node says until the cluster knows
+			api.stop(true) // keeps the old address in the API server, to check readiness meanwhile
 			r.address("del", f.from)
 			r.address("add", f.to)
 			r.awaitMissing("the API server does not have its k8s.ovn.org/host-cidrs, k8s.ovn.org/l3-gateway-config yet")
@@ -154,7 +154,7 @@ func (r *rig) address(do, prefix string) {
 	testnode.Run(r.t, args...)
 }
 
-// awaitAddress waits until the API server has the address as the gateway's.
+// awaitAddress waits until the API server has the address as the address of the gateway.
 func (r *rig) awaitAddress(prefix string) {
 	r.t.Helper()
 	want := netip.MustParsePrefix(prefix)

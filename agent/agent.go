@@ -30,15 +30,15 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// agent is the parts of a running agent and what they share.
+// agent holds the parts of a running agent and their shared state.
 type agent struct {
-	cfg      Config // with the settings that Run has completed
+	cfg      Config // with the settings completed by Run
 	log      *slog.Logger
 	ready    *readiness
 	page     *page.Page
-	nodeWake loop.Signal // the Node, or what is told about it, has changed
-	ovsWake  loop.Signal // the settings in OVS, or what they are made of, have changed
-	podsWake loop.Signal // what the controller says of a pod has changed
+	nodeWake loop.Signal // triggered when the Node, or its desired annotations, have changed
+	ovsWake  loop.Signal // triggered when the settings in OVS, or their inputs, have changed
+	podsWake loop.Signal // triggered when the controller's annotation of a pod has changed
 
 	ovs        *ovs.Client
 	chassis    string
@@ -47,19 +47,19 @@ type agent struct {
 	management *management.Port
 	exit       *exit
 	neighbours *neighbour.Resolver
-	shadow     *shadow.Shadow // nil: nothing is compared
+	shadow     *shadow.Shadow // nil: comparison is off
 	health     *healthcheck.Server
-	mtu        atomic.Int64                        // of pods; 0 = not known
-	notLocal   bool                                // nothing of local gateway mode is left; the node loop's
-	redirected map[bpf.ServiceKey]service.Redirect // what local gateway mode redirects; the node loop's
+	mtu        atomic.Int64                        // of pods; 0 while unknown
+	notLocal   bool                                // leftovers of local gateway mode are removed; owned by the node loop
+	redirected map[bpf.ServiceKey]service.Redirect // redirects of local gateway mode; owned by the node loop
 	nodeFault  atomic.Pointer[string]
 	listening  atomic.Bool // the CNI socket
 	hostSent   *metrics.HostSent
 }
 
-// Run is the node agent. It returns nil when ctx ends, and an error for what
-// waiting does not heal: a mistake in cfg, a kernel that cannot do what is
-// needed, an uplink that does not exist. It leaves the node's network working.
+// Run runs the node agent. It returns nil when ctx ends. It returns an error for faults that
+// waiting cannot repair: an invalid cfg, a kernel without a required feature, a missing uplink. On
+// return, the node's network keeps working.
 func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("check configuration: %w", err)
@@ -134,7 +134,7 @@ func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 	return a.runParts(ctx, server, keeper)
 }
 
-// layoutName is the layout as metrics have it: a node without a gateway has "none".
+// layoutName returns the layout as shown in metrics: "none" for a node without a gateway.
 func layoutName(s gateway.Settings) string {
 	if s.None {
 		return "none"
@@ -142,7 +142,7 @@ func layoutName(s gateway.Settings) string {
 	return string(s.Layout)
 }
 
-// openOVS waits for ovsdb-server and writes the settings before anything else.
+// openOVS waits for ovsdb-server and writes the settings first.
 func (a *agent) openOVS(ctx context.Context) error {
 	err := insist(ctx, a.ready.starting, func() (err error) {
 		dial, cancel := context.WithTimeout(ctx, 10*time.Second)
@@ -153,7 +153,7 @@ func (a *agent) openOVS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	// The only thing here that waiting does not heal.
+	// Resolving is the only step here whose errors are permanent.
 	a.cfg.Settings, err = resolve(ctx, a.cfg.Settings, a.ovs)
 	if err != nil {
 		a.ovs.Close()
@@ -181,7 +181,7 @@ func (a *agent) build() error {
 	var err error
 	a.cluster, err = cluster.New(a.cfg.RestConfig, a.cfg.NodeName, cluster.Handlers{
 		Node: func() {
-			a.gateway.Trigger() // its zone
+			a.gateway.Trigger() // for its zone
 			a.nodeWake.Trigger()
 		},
 		Readdressed: func() { a.podsWake.Trigger() },
@@ -225,7 +225,7 @@ func (a *agent) build() error {
 	return nil
 }
 
-// addParts makes the parts known to the readiness.
+// addParts registers the parts for the readiness check.
 func (a *agent) addParts() {
 	a.ready.add(func() string {
 		if !a.ovs.Connected() {
@@ -284,7 +284,8 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 	return group.Wait()
 }
 
-// sharedNextHops are the gateway router's next hops that the host has, too, and by which device.
+// sharedNextHops returns the next hops that the gateway router and the host have in common, and the
+// host's device for them.
 func (a *agent) sharedNextHops() (device string, hops []netip.Addr) {
 	device = a.cfg.HostDevice()
 	n, known := a.gateway.Node()
@@ -294,11 +295,11 @@ func (a *agent) sharedNextHops() (device string, hops []netip.Addr) {
 	return device, n.NextHops
 }
 
-// serves says whether Services are served as the cluster asks for it.
+// serves reports whether Services are served completely.
 func (a *agent) serves() bool { return a.gateway.Missing() == "" && a.cluster.Missing() == "" }
 
-// keepSettings writes the settings again when somebody changes them, the
-// node's address changes, or ovs-vswitchd says what its datapath can do.
+// keepSettings rewrites the settings in OVS when they are changed by others, when the node's
+// address changes, or when ovs-vswitchd reports the capabilities of its datapath.
 func (a *agent) keepSettings(ctx context.Context) error {
 	wake, stop := a.ovs.Watch(func(table, _ string) bool { return table == "Open_vSwitch" || table == "Datapath" })
 	defer stop()

@@ -54,7 +54,7 @@ func TestValidate(t *testing.T) {
 		{"no subnets", func(c *Config) { c.PodCIDRs = nil }, "cluster subnets"},
 		{"overlap", func(c *Config) { c.ServiceCIDRs = []netip.Prefix{netip.MustParsePrefix("10.244.9.0/24")} }, "cluster subnet 10.244.0.0/16 overlaps service CIDR 10.244.9.0/24"},
 		{"empty port range", func(c *Config) { c.SNATPorts = bpf.PortRange{First: 9, Last: 8} }, "SNAT port range 9-8"},
-		{"NodePorts in it", func(c *Config) { c.SNATPorts.First = 32000 }, "overlaps the NodePort range"},
+		{"overlaps the NodePorts", func(c *Config) { c.SNATPorts.First = 32000 }, "overlaps the NodePort range"},
 		{"privileged ports", func(c *Config) { c.SNATPorts = bpf.PortRange{First: 1, Last: 29999} }, "ports below 1024 are the host's"},
 		{"southbound", func(c *Config) { c.SBAddress = "tcp:10.0.0.1:6642,10.0.0.2:6642" }, `southbound database address "10.0.0.2:6642"`},
 		{"encap address", func(c *Config) { c.EncapIP = netip.MustParseAddr("0.0.0.0") }, "encap address 0.0.0.0"},
@@ -69,7 +69,7 @@ func TestValidate(t *testing.T) {
 		{"VLAN without a bridge", func(c *Config) { c.VLAN = 5 }, "gateway VLAN 5: not in layout direct"},
 		{"VLAN", func(c *Config) { c.VLAN = 4095 }, "gateway VLAN 4095: want 1..4094"},
 		{"eBPF behind OVS", func(c *Config) { c.Layout, c.Datapath = gateway.Bridged, "netdev" }, "use backend openflow"},
-		{"own address without an own NIC", func(c *Config) { c.Addresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24")} }, "only in layout dedicated"},
+		{"gateway address without a dedicated NIC", func(c *Config) { c.Addresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24")} }, "only in layout dedicated"},
 		{"dedicated NIC", func(c *Config) { c.Layout = gateway.Dedicated }, "gateway interface: layout dedicated wants one"},
 		{"dedicated address", func(c *Config) { c.Layout, c.Uplink = gateway.Dedicated, "eth1" }, "gateway address: layout dedicated needs one"},
 		{"dedicated next hop", func(c *Config) {
@@ -106,7 +106,7 @@ func TestRunRefuses(t *testing.T) {
 	}
 }
 
-// TestRunNeedsPrivileges runs itself with one capability less.
+// TestRunNeedsPrivileges runs this binary with one capability less.
 func TestRunNeedsPrivileges(t *testing.T) {
 	self, err := os.Executable()
 	if err != nil {
@@ -122,7 +122,7 @@ func TestRunNeedsPrivileges(t *testing.T) {
 	}
 }
 
-func TestInsist(t *testing.T) {
+func TestInsistReportsUntilSuccess(t *testing.T) {
 	var said []string
 	ctx, cancel := context.WithCancel(t.Context())
 	err := insist(ctx, func(s string) { said = append(said, s) }, func() error {
@@ -165,7 +165,7 @@ func TestNodeAnnotations(t *testing.T) {
 	cfg.Bridge = "breth0"
 	got := nodeAnnotations(cfg, n, "chassis1", nil)
 	if _, ok := got[annotation.ManagementMACs]; ok {
-		t.Error("a management port's address before the node has a subnet")
+		t.Error("got a management port address before the node has a subnet")
 	}
 	got = nodeAnnotations(cfg, n, "chassis1", []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")})
 	gw, err := annotation.ParseGateway(got)
@@ -192,7 +192,7 @@ func TestNodeAnnotations(t *testing.T) {
 	}
 	delete(node.Annotations, annotation.ChassisID)
 	if d := differing(node, got); len(d) != 1 || d[annotation.ChassisID] != "chassis1" {
-		t.Errorf("differing %v, want the one that is gone", d)
+		t.Errorf("differing %v, want the removed one", d)
 	}
 }
 

@@ -16,8 +16,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// nodeAnnotations are the agent's on its Node. The management port's address
-// depends on the subnet that the controller chooses: nil leaves it out.
+// nodeAnnotations returns the agent's annotations of its Node. The management port's address
+// depends on the subnet from the controller; with nil subnets it is omitted.
 func nodeAnnotations(cfg Config, n gateway.Node, chassis string, subnets []netip.Prefix) map[string]string {
 	mtu := cfg.PodMTU(n.Uplink.MTU, encapAddress(cfg, n))
 	own := annotation.Gateway{Mode: annotation.GatewayModeDisabled}
@@ -48,8 +48,8 @@ func mode(s gateway.Settings) string {
 	return annotation.GatewayModeShared
 }
 
-// differing returns the annotations of want that the node does not have. What
-// ovn-kubernetes says of a gateway in more words stays.
+// differing returns the annotations of want that the node lacks. An equivalent, more detailed
+// gateway annotation of ovn-kubernetes stays.
 func differing(node *corev1.Node, want map[string]string) map[string]string {
 	out := maps.Clone(want)
 	maps.DeleteFunc(out, func(k, v string) bool {
@@ -58,8 +58,8 @@ func differing(node *corev1.Node, want map[string]string) map[string]string {
 	return out
 }
 
-// syncNode tells the controller about the node and the management port about
-// the controller's choice.
+// syncNode publishes the node's state to the controller and applies the controller's subnet to the
+// management port.
 func (a *agent) syncNode(ctx context.Context) error {
 	err := a.exchange(ctx)
 	text := ""
@@ -74,11 +74,11 @@ func (a *agent) syncNode(ctx context.Context) error {
 func (a *agent) exchange(ctx context.Context) error {
 	n, known := a.gateway.Node()
 	if !known {
-		return nil // the gateway says so
+		return nil // reported by the gateway
 	}
 	a.mtu.Store(int64(a.cfg.PodMTU(n.Uplink.MTU, encapAddress(a.cfg, n))))
 	if a.cluster.Missing() != "" {
-		return nil // the cluster says so
+		return nil // reported by the cluster
 	}
 	node := a.cluster.Node()
 	if node == nil {
@@ -103,12 +103,12 @@ func (a *agent) exchange(ctx context.Context) error {
 	return nil
 }
 
-// lost returns the gateway's addresses that the API server has and the host has not any more, as
-// when they changed while no agent ran.
+// lost returns the gateway addresses that the API server still has but the host has lost, for
+// example while no agent ran.
 func lost(node *corev1.Node, n gateway.Node) []netip.Addr {
 	written, err := annotation.ParseGateway(node.Annotations)
 	if err != nil {
-		return nil // it is about to be written
+		return nil // it will be overwritten
 	}
 	var out []netip.Addr
 	for _, p := range written.Addresses {
@@ -120,15 +120,15 @@ func lost(node *corev1.Node, n gateway.Node) []netip.Addr {
 	return out
 }
 
-// unannotated returns what the API server does not have yet of the node as it is, "" for nothing.
-// Until then the cluster sends to addresses, or from some, that are not the node's.
+// unannotated returns the annotations that the API server does not have yet, or "". Until then the
+// cluster uses outdated addresses of the node.
 func (a *agent) unannotated() string {
 	n, known := a.gateway.Node()
 	node := a.cluster.Node()
 	if !known || node == nil || len(n.Addresses) == 0 {
-		return "" // others say so
+		return "" // reported by other parts
 	}
-	subnets, _ := annotation.ParseNodeSubnets(node.Annotations) // none: the management port says so
+	subnets, _ := annotation.ParseNodeSubnets(node.Annotations) // an error is reported by the management port
 	missing := differing(node, nodeAnnotations(a.cfg, n, a.chassis, subnets))
 	if len(missing) == 0 {
 		return ""
@@ -136,8 +136,8 @@ func (a *agent) unannotated() string {
 	return "node " + a.cfg.NodeName + ": the API server does not have its " + strings.Join(slices.Sorted(maps.Keys(missing)), ", ") + " yet"
 }
 
-// joinSubnets are the networks of the gateway routers, as far as the controller
-// has told; what is malformed it reports itself.
+// joinSubnets returns the networks of the gateway routers that the controller has assigned. The
+// controller itself reports malformed annotations.
 func joinSubnets(node *corev1.Node) []netip.Prefix {
 	join, err := annotation.ParseJoin(node.Annotations)
 	if err != nil {

@@ -13,7 +13,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// What changed while no agent ran is known by the annotation.
+// Addresses lost while no agent ran are found through the annotation.
 func TestLostAddresses(t *testing.T) {
 	prefixes := func(s ...string) []netip.Prefix {
 		var out []netip.Prefix
@@ -30,9 +30,9 @@ func TestLostAddresses(t *testing.T) {
 		{"none", prefixes("192.0.2.1/24"), prefixes("192.0.2.1/24"), prefixes("192.0.2.1/24"), nil},
 		{"IPv4", prefixes("192.0.2.1/24", "2001:db8::1/64"), prefixes("192.0.2.2/24", "2001:db8::1/64"), prefixes("192.0.2.2/24", "2001:db8::1/64"), []netip.Addr{netip.MustParseAddr("192.0.2.1")}},
 		{"IPv6", prefixes("192.0.2.1/24", "2001:db8::1/64"), prefixes("192.0.2.1/24"), prefixes("192.0.2.1/24"), []netip.Addr{netip.MustParseAddr("2001:db8::1")}},
-		{"another is used, both are there", prefixes("192.0.2.1/24"), prefixes("192.0.2.2/24"), prefixes("192.0.2.1/24", "192.0.2.2/24"), nil},
-		{"another length", prefixes("192.0.2.1/24"), prefixes("192.0.2.1/16"), prefixes("192.0.2.1/16"), nil},
-		{"the router's own, layout dedicated", prefixes("192.0.2.1/24"), prefixes("192.0.2.1/24"), nil, nil},
+		{"another one is used, both exist", prefixes("192.0.2.1/24"), prefixes("192.0.2.2/24"), prefixes("192.0.2.1/24", "192.0.2.2/24"), nil},
+		{"another prefix length", prefixes("192.0.2.1/24"), prefixes("192.0.2.1/16"), prefixes("192.0.2.1/16"), nil},
+		{"router address in layout dedicated", prefixes("192.0.2.1/24"), prefixes("192.0.2.1/24"), nil, nil},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
 			told := annotation.FormatGateway(annotation.Gateway{Mode: annotation.GatewayModeShared, MAC: "02:00:00:00:00:01", Addresses: tc.told})

@@ -20,8 +20,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// TestBridged runs the agent in layout bridged on a node as it boots, then
-// cleans up as somebody who does not know the layout.
+// TestBridged starts the agent in layout bridged on a freshly booted node, then cleans up with a
+// configuration that does not name the layout.
 func TestBridged(t *testing.T) {
 	r := newRig(t)
 	direct := r.cfg
@@ -57,7 +57,7 @@ func TestBridged(t *testing.T) {
 	r.flowsCounted(func() ([]bpf.Counter, error) { return status.Counters(t.Context(), record.Paths) })
 	r.stop()
 	if _, err := status.Counters(t.Context(), record.Paths); err == nil {
-		t.Error("an agent that has ended answers")
+		t.Error("a stopped agent answers")
 	}
 	r.flowsCounted(func() ([]bpf.Counter, error) {
 		return gateway.ReadFlowCounters(t.Context(), record.Paths.OVSRunDir, record.Wiring.Bridge)
@@ -68,21 +68,21 @@ func TestBridged(t *testing.T) {
 		}
 	}
 	if !strings.Contains(addresses("eth0"), "172.30.0.11/24") {
-		t.Errorf("the uplink has not got its address back:\n%s", addresses("eth0"))
+		t.Errorf("the uplink lacks its address:\n%s", addresses("eth0"))
 	}
 	if got := testnode.Run(t, "ip", "route", "show", "default"); !strings.Contains(got, "dev eth0") {
 		t.Errorf("default route %s", got)
 	}
 	if got := r.sw.Vsctl(t, "list-br"); strings.Contains(got, "breth0") {
-		t.Errorf("bridges %q are left", got)
+		t.Errorf("bridges %q still exist", got)
 	}
 }
 
-// flowsCounted sends from the host and waits until that has been counted, among all there is.
+// flowsCounted sends packets from the host and waits until they appear in the counters.
 func (r *rig) flowsCounted(read func() ([]bpf.Counter, error)) {
 	r.t.Helper()
 	testnode.Eventually(r.t, "flows count what the host sends", func() error {
-		_ = exec.Command("ping", "-n", "-c1", "-W1", "172.30.0.1").Run() // who is asked need not answer: the question counts
+		_ = exec.Command("ping", "-n", "-c1", "-W1", "172.30.0.1").Run() // the request counts, even without a reply
 		counters, err := read()
 		if err == nil && len(counters) != len(gateway.FlowReasons()) {
 			err = fmt.Errorf("%d counters", len(counters))
@@ -98,7 +98,7 @@ func (r *rig) flowsCounted(read func() ([]bpf.Counter, error)) {
 	})
 }
 
-// TestCleanupWithoutUplink is about a NIC that has been taken out.
+// The uplink may have been unplugged before the cleanup.
 func TestCleanupWithoutUplink(t *testing.T) {
 	r := newRig(t)
 	r.start()
@@ -115,9 +115,9 @@ func TestCleanupWithoutUplink(t *testing.T) {
 		t.Fatal(err)
 	}
 	if got := r.sw.Vsctl(t, "list-br"); strings.Contains(got, "breth0") {
-		t.Errorf("bridges %q are left", got)
+		t.Errorf("bridges %q still exist", got)
 	}
 	if got := testnode.Run(t, "sysctl", "-n", "net.ipv4.ip_local_reserved_ports"); strings.TrimSpace(got) != "" {
-		t.Errorf("reserved ports %q are left", got)
+		t.Errorf("ports %q are still reserved", got)
 	}
 }

@@ -19,11 +19,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 )
 
-// Cleanup takes everything of ours off the node, in the reverse of Run's
-// order: CNI configuration and socket, pods' interfaces, management port, gateway, OVS's
-// settings. A node that was taken over is given back instead, with its pods. Host addresses that
-// Run had moved to the bridge go back to the uplink. Without OVSDB, or where another program owns
-// OVS, it does the rest and reports that. It may be repeated, also after the uplink is gone.
+// Cleanup removes all traces of the agent from the node, in the reverse order of Run: CNI
+// configuration and socket, pods' interfaces, management port, gateway, settings in OVS. Host
+// addresses on the bridge go back to the uplink. A node that was taken over is handed back with its
+// pods instead. If OVSDB is down or another program owns OVS, Cleanup does the rest and returns an
+// error. Cleanup is idempotent, and works without the uplink.
 func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 	errs := []error{allowSysctls(log)}
 	if cfg.CNIConfDir != "" {
@@ -33,28 +33,27 @@ func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 	inherited := gateway.Inherited(cfg.RunDir)
 	o, settings, err := dialOwn(ctx, cfg)
 	if err != nil {
-		errs = append(errs, fmt.Errorf("bridges and ports are left: %w", err))
+		errs = append(errs, fmt.Errorf("leave bridges and ports: %w", err))
 	} else {
 		defer o.Close()
 		if cfg.AvoidNullNAT {
 			errs = append(errs, o.AllowNullNAT(ctx))
 		}
-		if inherited { // pods go on, by the port that was there
+		if inherited { // pods keep using the inherited port
 			errs = append(errs, os.RemoveAll(podRecords(cfg)))
 		} else {
 			errs = append(errs, removePods(ctx, o, podRecords(cfg)), management.Cleanup(ctx, o))
 		}
 	}
 	errs = append(errs, gateway.Cleanup(ctx, settings, o, log))
-	if o != nil && !inherited { // ovn-controller goes on until nothing of the node needs it
+	if o != nil && !inherited { // ovn-controller runs until the node no longer needs it
 		errs = append(errs, o.RestoreSettings(ctx))
 	}
 	return errors.Join(errs...)
 }
 
-// dialOwn connects to an OVS whose bridges are not somebody else's: there,
-// deleting the gateway bridge would cut the host off. Without one it returns
-// what of the settings is known.
+// dialOwn connects to OVS unless another program owns its bridges: deleting a foreign gateway
+// bridge would cut the host off. Without a connection it returns the settings known so far.
 func dialOwn(ctx context.Context, cfg Config) (*ovs.Client, gateway.Settings, error) {
 	s := cfg.Defaulted()
 	if w, is := gateway.InheritedWiring(cfg.RunDir); is {
@@ -68,7 +67,7 @@ func dialOwn(ctx context.Context, cfg Config) (*ovs.Client, gateway.Settings, er
 	if err != nil {
 		return nil, s, err
 	}
-	if s.Uplink == "" { // no default route any more: what the bridge was made for
+	if s.Uplink == "" { // the default route is gone; the bridge's name still tells the uplink
 		bridge, err := o.BridgeMapping(ctx, gateway.Network)
 		if err != nil || bridge == "" {
 			o.Close()
@@ -93,7 +92,7 @@ func dialShortly(ctx context.Context, cfg Config) (*ovs.Client, error) {
 	return ovs.Dial(dial, cfg.OVSDB)
 }
 
-// removePods removes pods' interfaces, those too whose ports are gone.
+// removePods removes pods' interfaces, including those without a port.
 func removePods(ctx context.Context, o *ovs.Client, records string) error {
 	return errors.Join(podnet.Cleanup(ctx, o), os.RemoveAll(records))
 }

@@ -24,7 +24,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// buildPlugin makes the plugin once for all tests of the package.
+// buildPlugin builds the plugin once for all tests of the package.
 var buildPlugin = sync.OnceValues(func() (dir string, err error) {
 	if dir := os.Getenv("BIN_DIR"); dir != "" {
 		return dir, nil
@@ -39,15 +39,15 @@ var buildPlugin = sync.OnceValues(func() (dir string, err error) {
 	return dir, err
 })
 
-// cniRig is a node that is ready for pods, with a runtime: libcni, as containerd
-// and CRI-O use it, and the plugin's program.
+// cniRig is a node that is ready for pods, with a runtime: libcni, as in containerd and CRI-O, and
+// the plugin binary.
 type cniRig struct {
 	*rig
 	plugins string
 	standin *standinController
 }
 
-// newCNIRig returns one whose agent is not started yet.
+// newCNIRig returns a cniRig with the agent not yet started.
 func newCNIRig(t testing.TB) *cniRig {
 	t.Helper()
 	plugins, err := buildPlugin()
@@ -55,7 +55,7 @@ func newCNIRig(t testing.TB) *cniRig {
 		t.Fatal(err)
 	}
 	r := &cniRig{rig: newRig(t), plugins: plugins}
-	// The devices would outlive the switch, and meet the next test.
+	// The devices would outlive the switch and disturb the next test.
 	t.Cleanup(func() {
 		if err := Cleanup(context.Background(), r.cfg, slog.New(slog.DiscardHandler)); err != nil {
 			t.Error(err)
@@ -69,21 +69,20 @@ func newCNIRig(t testing.TB) *cniRig {
 	return r
 }
 
-// getReady gives the node its subnets.
+// getReady assigns subnets to the node.
 func (r *cniRig) getReady() {
 	r.t.Helper()
 	r.annotate(annotation.NodeSubnets, annotation.FormatNodeSubnets([]netip.Prefix{netip.MustParsePrefix("10.244.1.0/24"), netip.MustParsePrefix("fd00:10:244:1::/64")}), "")
 	r.awaitMissing("")
 }
 
-// runtime has its cache in a directory of that name: it is what a runtime
-// remembers of attachments.
+// runtime returns a runtime with its own cache directory, in which it remembers attachments.
 func (r *cniRig) runtime(cache string) *libcni.CNIConfig {
 	return libcni.NewCNIConfigWithCacheDir([]string{r.plugins}, filepath.Join(r.sw.Dir, cache), nil)
 }
 
-// network is the configuration in a version of the specification; extra is put
-// into the plugin's part.
+// network returns the CNI configuration in a version of the specification. extra is added to the
+// plugin's part.
 func (r *cniRig) network(version, extra string) *libcni.NetworkConfigList {
 	r.t.Helper()
 	list, err := libcni.ConfListFromBytes([]byte(fmt.Sprintf(
@@ -94,13 +93,13 @@ func (r *cniRig) network(version, extra string) *libcni.NetworkConfigList {
 	return list
 }
 
-// sandbox is what the kubelet asks a runtime for.
+// sandbox is a pod sandbox as the kubelet requests it from a runtime.
 type sandbox struct {
 	*libcni.RuntimeConf
 	pod *corev1.Pod
 }
 
-// sandbox makes one for the pod, with a network namespace.
+// sandbox creates a sandbox with a network namespace for the pod.
 func (r *cniRig) sandbox(pod *corev1.Pod, id string) sandbox {
 	return sandbox{&libcni.RuntimeConf{
 		ContainerID: id, NetNS: "/proc/" + testnode.Netns(r.t) + "/ns/net", IfName: "eth0",
@@ -110,7 +109,7 @@ func (r *cniRig) sandbox(pod *corev1.Pod, id string) sandbox {
 
 func (s sandbox) host() string { return podnet.HostName(s.ContainerID, "eth0") }
 
-// give plays the controller for the pod.
+// give assigns an address to the pod, as the controller does.
 func (r *cniRig) give(pod *corev1.Pod, host byte) string {
 	r.t.Helper()
 	address := netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, 1, host}), 24)
@@ -128,8 +127,7 @@ func (r *cniRig) deletePod(name string) {
 	}
 }
 
-// holds returns an error as long as the node has other pods' interfaces than
-// these sandboxes'.
+// holds returns an error unless the node has exactly the interfaces of these sandboxes.
 func (r *cniRig) holds(sandboxes ...sandbox) error {
 	var errs []error
 	want := map[string]bool{}
@@ -158,7 +156,7 @@ func (r *cniRig) holds(sandboxes ...sandbox) error {
 	for what, names := range have {
 		for n := range names {
 			if strings.HasPrefix(strings.TrimPrefix(n, "."), "veth") && !want[n] {
-				errs = append(errs, fmt.Errorf("%s %s is left", what, n))
+				errs = append(errs, fmt.Errorf("%s %s still exists", what, n))
 			}
 		}
 		for n := range want {
@@ -172,10 +170,10 @@ func (r *cniRig) holds(sandboxes ...sandbox) error {
 
 func (r *cniRig) mustHold(sandboxes ...sandbox) {
 	r.t.Helper()
-	testnode.Eventually(r.t, "what the node has", func() error { return r.holds(sandboxes...) })
+	testnode.Eventually(r.t, "the node's interfaces", func() error { return r.holds(sandboxes...) })
 }
 
-// add calls ADD in the background and returns where its error will be.
+// add calls ADD in the background and returns a channel for its error.
 func (r *cniRig) add(ctx context.Context, list *libcni.NetworkConfigList, s sandbox) <-chan error {
 	answered := make(chan error, 1)
 	go func() {
@@ -193,7 +191,7 @@ func (r *cniRig) awaitPort(s sandbox) {
 	})
 }
 
-// wantCode checks an error's code and a part of its text.
+// wantCode checks the code and part of the text of an error.
 func wantCode(t *testing.T, err error, code uint, text string) {
 	t.Helper()
 	var e *types.Error

@@ -25,16 +25,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
 )
 
-// TestCNI asks the plugin whatever a runtime may, through libcni.
+// TestCNI sends the plugin, through libcni, all requests that a runtime may send.
 func TestCNI(t *testing.T) {
 	r := newCNIRig(t)
 	latest := r.network("1.1.0", "")
 	status := func() error { return r.runtime("cache").GetStatusNetworkList(t.Context(), latest) }
-	wantCode(t, status(), cni.CodeNotAvailable, r.cfg.CNISocket) // no agent yet
+	wantCode(t, status(), cni.CodeNotAvailable, r.cfg.CNISocket) // the agent is not running yet
 	wantCode(t, <-r.add(t.Context(), latest, r.sandbox(r.createPod("early"), "c-early")), types.ErrTryAgainLater, r.cfg.CNISocket)
 	r.start()
 	r.awaitMissing("the controller has not given the node a subnet")
-	testnode.Eventually(t, "STATUS", func() error { // without its gateway a node says another code
+	testnode.Eventually(t, "STATUS", func() error { // without a gateway, the code differs
 		err := status()
 		if e := (*types.Error)(nil); errors.As(err, &e) && e.Code == cni.CodeNotAvailable && strings.Contains(e.Msg, "the controller has not given the node a subnet") {
 			return nil
@@ -67,7 +67,7 @@ func TestCNI(t *testing.T) {
 	}
 }
 
-// mustMeasure: the metrics have the pod, or not.
+// mustMeasure checks whether the metrics list the pod.
 func (r *cniRig) mustMeasure(pod string, there bool) {
 	r.t.Helper()
 	_, body, err := r.get("/metrics")
@@ -110,7 +110,7 @@ func testVersions(t *testing.T, r *cniRig) {
 		r.mustHold(s)
 		r.mustMeasure(pod.Name, true)
 		if version == "1.0.0" {
-			s.NetNS = "" // a runtime may not know it any more
+			s.NetNS = "" // a runtime may no longer know it
 		}
 		for range 2 {
 			if err := r.runtime("cache").DelNetworkList(t.Context(), list, s.RuntimeConf); err != nil {
@@ -120,7 +120,7 @@ func testVersions(t *testing.T, r *cniRig) {
 		r.mustHold()
 		r.mustMeasure(pod.Name, false)
 	}
-	// What the agent has written itself is what this library takes for 1.1.0.
+	// The library reads the agent's own configuration as 1.1.0.
 	list, err := libcni.ConfListFromFile(r.cfg.CNIConfDir + "/" + ConfListName)
 	if err != nil || list.CNIVersion != "1.1.0" {
 		t.Errorf("configuration of the agent: %+v, error %v", list, err)
@@ -143,7 +143,7 @@ func testCheck(t *testing.T, r *cniRig) {
 		{"device down", append(inside, "link", "set", "eth0", "down"), "up false"},
 		{"MTU", append(inside, "link", "set", "eth0", "mtu", "1280"), "MTU 1280"},
 		{"MAC", append(inside, "link", "set", "eth0", "address", "02:00:00:00:00:01"), "02:00:00:00:00:01"},
-		{"host's end down", []string{"ip", "link", "set", s.host(), "down"}, "is down"},
+		{"host end down", []string{"ip", "link", "set", s.host(), "down"}, "is down"},
 		{"device", append(inside, "link", "del", "eth0"), "no such device"},
 		{"ovn-installed", []string{"ovs-vsctl", "--db=" + r.sw.Address, "--no-wait", "remove", "Interface", s.host(), "external_ids", "ovn-installed"}, "ovn-installed"},
 	} {
@@ -167,9 +167,9 @@ func testCheck(t *testing.T, r *cniRig) {
 			t.Fatal(err)
 		}
 	}
-	r.give(pod, 4) // the controller's word has changed
+	r.give(pod, 4) // the controller assigns another address
 	wantCode(t, check(), cni.CodeCheckFailed, "")
-	// A pod that never was is known to be none at once.
+	// A pod that never existed is recognised at once.
 	never := r.sandbox(pod, "c-never")
 	never.Args[2][1] = "never"
 	wantCode(t, r.runtime("cache").CheckNetworkList(t.Context(), list, never.RuntimeConf), cni.CodePodGone, "default/never")
@@ -189,13 +189,13 @@ func testGC(t *testing.T, r *cniRig) {
 		all = append(all, s)
 	}
 	testnode.Run(t, "ip", "link", "add", "vethleft", "group", "7304814", "type", "veth", "peer", "name", "xleft")
-	// A runtime that has forgotten everything: the plugin must find it.
+	// The runtime has forgotten all attachments: the plugin must find them.
 	if err := r.runtime("forgotten").GCNetworkList(t.Context(), list, &libcni.GCArgs{ValidAttachments: []types.GCAttachment{{ContainerID: "c-gc-a", IfName: "eth0"}}}); err != nil {
 		t.Fatal(err)
 	}
 	r.mustHold(all[0])
 	if err := r.runtime("cache").CheckNetworkList(t.Context(), list, all[0].RuntimeConf); err != nil {
-		t.Errorf("GC has hurt a valid attachment: %v", err)
+		t.Errorf("GC has damaged a valid attachment: %v", err)
 	}
 	if err := r.runtime("cache").GCNetworkList(t.Context(), list, nil); err != nil {
 		t.Fatal(err)
@@ -230,7 +230,7 @@ func testErrors(t *testing.T, r *cniRig) {
 	r.mustHold()
 }
 
-// testGivingUp: an ADD ends as soon as it is of no more use, and leaves nothing.
+// testGivingUp: an ADD ends as soon as its result is of no use, and leaves no parts.
 func testGivingUp(t *testing.T, r *cniRig) {
 	list := r.network("1.0.0", "")
 	failed := func() (n int) {
@@ -245,7 +245,7 @@ func testGivingUp(t *testing.T, r *cniRig) {
 		}
 		return n
 	}
-	// The runtime kills the plugin while the pod has no address yet.
+	// The runtime kills the plugin before the pod has an address.
 	pod := r.createPod("slow")
 	before := failed()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -260,7 +260,7 @@ func testGivingUp(t *testing.T, r *cniRig) {
 		}
 		return nil
 	})
-	// The pod is deleted while it has no address yet, or its flows are not there yet.
+	// The pod is deleted before it has an address, or before its flows are installed.
 	answered = r.add(t.Context(), list, r.sandbox(pod, "c-slow"))
 	r.deletePod("slow")
 	wantCode(t, <-answered, cni.CodePodGone, "default/slow")
@@ -282,12 +282,12 @@ func testGivingUp(t *testing.T, r *cniRig) {
 	if err := r.runtime("other").DelNetworkList(t.Context(), list, s.RuntimeConf); err != nil {
 		t.Error(err)
 	}
-	wantCode(t, <-answered, cni.CodeSuperseded, "the runtime asks to delete the sandbox")
+	wantCode(t, <-answered, cni.CodeSuperseded, "the runtime requested deletion of the sandbox")
 	r.standin.resume()
 	r.mustHold()
 }
 
-// testSandboxes: several of one pod, and pods of one name.
+// testSandboxes: several sandboxes of one pod, and several pods of one name.
 func testSandboxes(t *testing.T, r *cniRig) {
 	list := r.network("1.0.0", "")
 	pod := r.createPod("twice")
@@ -306,7 +306,7 @@ func testSandboxes(t *testing.T, r *cniRig) {
 		t.Error(err)
 	}
 	r.mustHold(second)
-	// A pod of the same name, while the old one's sandbox is still there.
+	// A new pod of the same name is created while the old pod's sandbox still exists.
 	r.deletePod("twice")
 	recreated := r.createPod("twice")
 	r.give(recreated, 4)
@@ -334,7 +334,7 @@ func testSandboxes(t *testing.T, r *cniRig) {
 func TestAnnouncement(t *testing.T) {
 	cfg := Config{CNIConfDir: t.TempDir(), CNISocket: "/run/x/cni.sock"}
 	path := filepath.Join(cfg.CNIConfDir, ConfListName)
-	if err := os.WriteFile(path, []byte("of the agent before"), 0o644); err != nil {
+	if err := os.WriteFile(path, []byte("of an earlier agent"), 0o644); err != nil {
 		t.Fatal(err)
 	}
 	unready := []string{"something"}
@@ -343,13 +343,13 @@ func TestAnnouncement(t *testing.T) {
 	for i, step := range []struct {
 		missing []string
 		later   time.Duration
-		want    string // part of the file; "" is for none
+		want    string // part of the file; "" if there is none
 	}{
 		{unready, 0, "before"},
 		{unready, withdrawAfter - time.Second, "before"},
 		{unready, time.Second, ""},
 		{nil, time.Second, cniconf.Plugin},
-		{unready, time.Hour, cniconf.Plugin}, // only now it is known to be unready
+		{unready, time.Hour, cniconf.Plugin}, // the node is known to be unready from here on
 		{unready, withdrawAfter / 2, cniconf.Plugin},
 		{nil, 0, cniconf.Plugin},
 		{unready, withdrawAfter, cniconf.Plugin},
@@ -368,8 +368,8 @@ func TestAnnouncement(t *testing.T) {
 	}
 }
 
-// TestExclusive: once the node is ready, and whenever the other network's owner writes its file
-// anew, the runtime is kept from it, if that is wanted, and Restore gives it back.
+// TestExclusive: with --cni-exclusive, the configurations of other networks are set aside once the
+// node is ready, and again whenever they are rewritten. Restore puts them back.
 func TestExclusive(t *testing.T) {
 	for _, exclusive := range []bool{true, false} {
 		cfg := Config{CNIConfDir: t.TempDir(), CNISocket: "/run/nosuch.sock", CNIExclusive: exclusive}
@@ -387,11 +387,11 @@ func TestExclusive(t *testing.T) {
 			return err == nil
 		}
 		if !step("something") {
-			t.Errorf("exclusive %t: it is set aside before the node is ready", exclusive)
+			t.Errorf("exclusive %t: set aside before the node is ready", exclusive)
 		}
 		for range 2 {
 			if there := step(); there == exclusive {
-				t.Errorf("exclusive %t: it is there: %t", exclusive, there)
+				t.Errorf("exclusive %t: the other configuration exists: %t", exclusive, there)
 			}
 		}
 		if err := cniconf.Restore(cfg.CNIConfDir); err != nil {
@@ -403,8 +403,8 @@ func TestExclusive(t *testing.T) {
 	}
 }
 
-// testForged: an annotation that cannot be the controller's is not wired; ADD waits until it is put
-// back.
+// testForged: an annotation that the controller cannot have written is not applied. ADD waits until
+// the controller restores it.
 func testForged(t *testing.T, r *cniRig) {
 	pod, list := r.createPod("forged"), r.network("1.1.0", "")
 	s := r.sandbox(pod, "c-forged")
@@ -415,7 +415,7 @@ func testForged(t *testing.T, r *cniRig) {
 	ctx, cancel := context.WithTimeout(t.Context(), time.Second)
 	defer cancel()
 	if err := <-r.add(ctx, list, s); err == nil {
-		t.Error("a pod with the router's MAC address is wired")
+		t.Error("a pod got the router's MAC address")
 	}
 	r.mustHold()
 	r.give(pod, 9)

@@ -22,36 +22,36 @@ type Config struct {
 	NodeName   string
 	RestConfig *rest.Config
 
-	// Settings are the gateway's. Run completes them: an empty Uplink is the interface of the default
-	// route, in layout bridged it may be the bridge; an empty Datapath is detected; Bridge, Encap,
-	// NotHost and NoEBPF are not configured.
+	// Settings configure the gateway. Run completes them: an empty Uplink becomes the interface of the
+	// default route (in layout bridged possibly the bridge), and an empty Datapath is detected.
+	// Bridge, Encap, NotHost and NoEBPF are not configured.
 	gateway.Settings
 
 	OVSDB     string     // unix:/run/openvswitch/db.sock
-	OVNRunDir string     // has ovn-controller's pid file and control socket
-	SBAddress string     // "": ovn-remote is left as it is
-	EncapIP   netip.Addr // zero = the node's; the userspace datapath needs one of its own
-	EncapBits int        // prefix length of EncapIP there; 0 = 24 or 64
+	OVNRunDir string     // directory of ovn-controller's pid file and control socket
+	SBAddress string     // "": leave ovn-remote unchanged
+	EncapIP   netip.Addr // zero: the node's address; the userspace datapath needs a separate one
+	EncapBits int        // prefix length of EncapIP on the userspace datapath; 0 = 24 or 64
 
 	CNISocket    string
-	CNIConfDir   string // "" = do not write
-	CNIExclusive bool   // other networks' configurations in CNIConfDir are set aside
-	MetricsAddr  string // "" = do not serve
+	CNIConfDir   string // "": not written
+	CNIExclusive bool   // set aside the configurations of other networks in CNIConfDir
+	MetricsAddr  string // "": not served
 	MetricsTLS   endpoint.TLS
-	CountPods    int    // pods whose packets are shown, at most
-	ShadowRate   int    // decisions per second that are compared with the model, at most; 0: none
-	AvoidNullNAT bool   // on the userspace datapath of OVS before 3.3: ovs.AvoidNullNAT
-	HealthAddr   string // of kube-proxy's health check; "" = do not serve
+	CountPods    int    // maximum number of pods with packet counters
+	ShadowRate   int    // maximum number of decisions per second to compare with the model; 0: none
+	AvoidNullNAT bool   // for the userspace datapath of OVS before 3.3: see ovs.AvoidNullNAT
+	HealthAddr   string // of kube-proxy's health check; "": not served
 
-	// Begun, if it is not nil, is called when Run has begun to work. missing returns what the node
-	// lacks to be ready, "" for nothing.
+	// Begun, if not nil, is called when Run starts to work. missing returns what the node still needs
+	// to become ready, or "".
 	Begun func(missing func() string) `json:"-"`
 }
 
 // minSNATPort is the first port that needs no privilege to bind.
 const minSNATPort = 1024
 
-// Validate returns everything that is wrong, joined, each naming its field.
+// Validate returns all mistakes joined; each names its field.
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -103,7 +103,7 @@ func (c Config) validateAddresses() error {
 		}
 	}
 	if c.EncapIP.IsValid() && !c.EncapIP.IsGlobalUnicast() {
-		errs = append(errs, fmt.Errorf("encap address %s: want one that other nodes reach", c.EncapIP))
+		errs = append(errs, fmt.Errorf("encap address %s: want an address that other nodes can reach", c.EncapIP))
 	}
 	if c.MetricsAddr != "" {
 		if _, _, err := net.SplitHostPort(c.MetricsAddr); err != nil {
@@ -121,15 +121,15 @@ func (c Config) validateAddresses() error {
 
 func (c Config) validateGateway() error {
 	if c.Layout == gateway.Dedicated && c.Uplink == "" {
-		return errors.New("gateway interface: layout dedicated wants one: the default route's is the host's")
+		return errors.New("gateway interface: layout dedicated wants one: the interface of the default route belongs to the host")
 	}
 	if c.Layout == gateway.Dedicated && c.Local {
-		return errors.New("local gateway mode: pods leave by the host, which layout dedicated has no part in")
+		return errors.New("local gateway mode: not in layout dedicated, as pod traffic leaves through the host")
 	}
 	return c.Settings.Validate()
 }
 
-// checkDatabase is about an address that ovn-controller will connect to.
+// checkDatabase checks an address for ovn-controller.
 func checkDatabase(address string) error {
 	kind, rest, _ := strings.Cut(address, ":")
 	_, _, err := net.SplitHostPort(rest)
@@ -139,7 +139,7 @@ func checkDatabase(address string) error {
 	return fmt.Errorf("southbound database address %q: want unix:<path>, tcp:<ip>:<port> or ssl:<ip>:<port>", address)
 }
 
-// overlaps names every pair of networks that have addresses in common.
+// overlaps returns an error for each pair of overlapping networks.
 func overlaps(cluster, service []netip.Prefix) []error {
 	type named struct {
 		what   string
@@ -163,7 +163,7 @@ func overlaps(cluster, service []netip.Prefix) []error {
 	return errs
 }
 
-// encapPrefix is EncapIP with its prefix length on the gateway bridge.
+// encapPrefix returns EncapIP with its prefix length on the gateway bridge.
 func (c Config) encapPrefix() netip.Prefix {
 	bits := c.EncapBits
 	switch {

@@ -15,11 +15,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
 )
 
-// ConfListName is the CNI configuration's file name.
+// ConfListName is the file name of the CNI configuration.
 const ConfListName = "10-ovn-kubernetes.conflist"
 
-// confList names 1.1.0 where runtimes look for it that know it: those ask for
-// STATUS and GC. Others read cniVersion alone.
+// confList returns the CNI configuration. Runtimes that support 1.1.0 find it in cniVersions and
+// then use STATUS and GC; others read cniVersion only.
 func confList(socket string) ([]byte, error) {
 	b, err := json.MarshalIndent(map[string]any{
 		"cniVersion":  "1.0.0",
@@ -30,7 +30,7 @@ func confList(socket string) ([]byte, error) {
 	return append(b, '\n'), err
 }
 
-// writeConfList puts the CNI configuration in place at once.
+// writeConfList writes the CNI configuration atomically.
 func writeConfList(dir, socket string) error {
 	if dir == "" {
 		return nil
@@ -48,7 +48,7 @@ func writeConfList(dir, socket string) error {
 	return nil
 }
 
-// removeFile removes a file; none is no error.
+// removeFile removes a file, if it exists.
 func removeFile(path string) error {
 	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
@@ -56,21 +56,20 @@ func removeFile(path string) error {
 	return nil
 }
 
-// withdrawAfter is how long the node may be unready before its CNI
-// configuration goes. Without it runtimes that do not know STATUS call the node
-// not ready, but neither do they delete sandboxes: what heals at once, as the
-// restart of a daemon, is not worth that.
+// withdrawAfter is the time after which an unready node withdraws its CNI configuration. Runtimes
+// without STATUS then report the node as not ready, but they can no longer delete sandboxes either.
+// That is too high a price for short faults, such as the restart of a daemon.
 const withdrawAfter = 20 * time.Second
 
-// announcement keeps the CNI configuration. The zero value is for the agent's
-// start: what an agent before has written stays for as long as its own would.
+// announcement maintains the CNI configuration. Its zero value is the state at the agent's start: the
+// configuration of an earlier agent stays as long as its own would.
 type announcement struct {
 	written bool      // by this agent
-	was     bool      // ready
-	lost    time.Time // since when not ready
+	was     bool      // whether the node was ready
+	lost    time.Time // start of the unready time
 }
 
-// want says whether the configuration is to be there.
+// want reports whether the configuration should exist.
 func (n *announcement) want(ready, there bool, now time.Time) bool {
 	if ready {
 		n.lost = time.Time{}
@@ -82,8 +81,8 @@ func (n *announcement) want(ready, there bool, now time.Time) bool {
 	return there && now.Sub(n.lost) < withdrawAfter
 }
 
-// step writes the configuration once nothing is missing, withdraws it when the
-// node has been unready for a while, and logs readiness as it comes and goes.
+// step writes the configuration when the node is ready, withdraws it when the node stays unready,
+// and logs changes of the readiness.
 func (n *announcement) step(cfg Config, missing []string, now time.Time, log *slog.Logger) error {
 	is := len(missing) == 0
 	if is != n.was {
@@ -98,20 +97,20 @@ func (n *announcement) step(cfg Config, missing []string, now time.Time, log *sl
 	there := err == nil
 	want := n.want(is, there, now)
 	switch {
-	case is && (!n.written || !there): // also over one that another version has written
+	case is && (!n.written || !there): // replaces one of another version as well
 		err := writeConfList(cfg.CNIConfDir, cfg.CNISocket)
 		n.written = err == nil
 		return errors.Join(err, cfg.setOthersAside(log))
 	case is:
 		return cfg.setOthersAside(log)
 	case !want && there:
-		log.Warn("the node stays unready: withdrawing the CNI configuration", "missing", missing)
+		log.Warn("withdrawing the CNI configuration of an unready node", "missing", missing)
 		return removeFile(path)
 	}
 	return nil
 }
 
-// setOthersAside keeps runtimes from other networks' configurations, if it is wanted.
+// setOthersAside hides the configurations of other networks from runtimes, if configured.
 func (c Config) setOthersAside(log *slog.Logger) error {
 	if !c.CNIExclusive {
 		return nil

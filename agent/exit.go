@@ -9,17 +9,17 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 )
 
-// exitGrace is how long the gateway may lack something before other nodes are
-// told: what is repaired at once is not worth their changing over.
+// exitGrace is the time for which the gateway may be faulty before other nodes switch away. Short
+// faults do not justify a switch.
 const exitGrace = 5 * time.Second
 
-// exit tells nodes without a gateway whether this one's can be used.
+// exit answers BFD while this node's gateway is usable by nodes without a gateway.
 type exit struct {
 	*bfd.Responder
-	missing func() string // what the gateway lacks
+	missing func() string // fault of the gateway, or ""
 
 	mu   sync.Mutex // guards good
-	good time.Time  // when it lacked nothing last
+	good time.Time  // time of the last check without a fault
 }
 
 func (a *agent) newExit() *exit {
@@ -38,8 +38,8 @@ func (e *exit) works() bool {
 	return time.Since(e.good) < exitGrace
 }
 
-// offerExit answers at the management port whoever watches this gateway from
-// the join networks. A gateway in local mode is nobody else's.
+// offerExit serves BFD at the management port to peers in the join networks. Gateways in local mode
+// serve no other nodes.
 func (a *agent) offerExit(subnets, join []netip.Prefix) {
 	var own []netip.Addr
 	if plan, err := management.PlanFor(subnets, nil); err == nil && !a.cfg.None && !a.cfg.Local {

@@ -8,9 +8,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 )
 
-// fallBack takes the backend that the kernel can do; noEBPF is why it cannot do eBPF, nil if it
-// can. In layout bridged flows do the programs' work. In the other layouts nothing replaces them:
-// the gateway leaves the host alone, and reports that.
+// fallBack returns the settings for a kernel that cannot run eBPF for the reason noEBPF; nil means
+// that it can. In layout bridged, flows replace the programs. The other layouts have no
+// replacement: the gateway leaves the host alone and reports the fault.
 func fallBack(s gateway.Settings, noEBPF error) gateway.Settings {
 	if noEBPF == nil {
 		return s
@@ -28,7 +28,7 @@ const (
 	eventNoGateway = "NoGateway"
 )
 
-// fallback returns the Event for a node whose kernel cannot do eBPF, "" for none.
+// fallback returns the Event for a node that cannot run eBPF, or "".
 func fallback(s gateway.Settings) (reason, message string) {
 	switch {
 	case s.NoEBPF == "":
@@ -42,7 +42,7 @@ func fallback(s gateway.Settings) (reason, message string) {
 	}
 }
 
-// reportFallback logs it and writes an Event about the Node, once.
+// reportFallback logs the fallback and writes one Event about the Node.
 func (a *agent) reportFallback(ctx context.Context) error {
 	reason, message := fallback(a.cfg.Settings)
 	if reason == "" {

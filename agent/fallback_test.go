@@ -21,8 +21,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// withoutEBPFEnv makes the test binary run the agent, whose configuration it
-// holds, as on a kernel without bpf(2).
+// withoutEBPFEnv holds a configuration. The test binary runs the agent with it, as on a kernel
+// without bpf(2).
 const withoutEBPFEnv = "OVNEBPF_TEST_WITHOUT_EBPF"
 
 func TestFallBack(t *testing.T) {
@@ -48,8 +48,8 @@ func TestFallBack(t *testing.T) {
 	}
 }
 
-// TestWithoutEBPF runs the agent in layout direct as on a kernel that has no
-// bpf(2): the host stays untouched, pods are served, and everybody is told.
+// Without bpf(2), in layout direct, the host stays untouched, pods are served, and the fallback is
+// reported.
 func TestWithoutEBPF(t *testing.T) {
 	r := newRig(t)
 	r.createNode()
@@ -81,7 +81,7 @@ func TestWithoutEBPF(t *testing.T) {
 		t.Errorf("metrics, error %v:\n%s", err, body)
 	}
 	if got := r.sw.Vsctl(t, "list-br"); strings.Contains(got, "breth0") {
-		t.Errorf("bridges %q: the host is not untouched", got)
+		t.Errorf("the host was changed: bridges %q", got)
 	}
 	testnode.Eventually(t, "CNI socket", func() error {
 		_, err := os.Stat(r.cfg.CNISocket)
@@ -89,14 +89,14 @@ func TestWithoutEBPF(t *testing.T) {
 	})
 }
 
-// elsewhere is what another process needs to know.
+// elsewhere is the configuration of another process.
 type elsewhere struct {
 	Uplink, OVSDB, RunDir, MetricsAddr string
 	Host, Token                        string
 	TLS                                rest.TLSClientConfig
 }
 
-// runWithoutEBPF is the process of TestWithoutEBPF.
+// runWithoutEBPF is the process that TestWithoutEBPF starts.
 func runWithoutEBPF(config string) error {
 	var e elsewhere
 	if err := json.Unmarshal([]byte(config), &e); err != nil {
@@ -107,17 +107,17 @@ func runWithoutEBPF(config string) error {
 	cfg.Uplink, cfg.OVSDB, cfg.MetricsAddr = e.Uplink, e.OVSDB, e.MetricsAddr
 	cfg.OVSRunDir, cfg.OVNRunDir, cfg.RunDir = e.RunDir, e.RunDir, e.RunDir+"/run"
 	cfg.PinDir, cfg.CNISocket = e.RunDir+"/bpf/node", e.RunDir+"/run/cni.sock"
-	cfg.Datapath = "system" // the userspace one needs a program at each pod
+	cfg.Datapath = "system" // the userspace datapath needs a program at each pod
 	if err := denyBPF(); err != nil {
 		return err
 	}
 	return Run(context.Background(), cfg, slog.New(slog.NewTextHandler(os.Stderr, nil)))
 }
 
-// denyBPF makes bpf(2) fail with ENOSYS in all threads from now on.
+// denyBPF makes bpf(2) fail with ENOSYS in all threads.
 func denyBPF() error {
 	filter := []unix.SockFilter{
-		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // the number of the call
+		{Code: unix.BPF_LD | unix.BPF_W | unix.BPF_ABS, K: 0}, // number of the system call
 		{Code: unix.BPF_JMP | unix.BPF_JEQ | unix.BPF_K, K: unix.SYS_BPF, Jf: 1},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ERRNO | uint32(unix.ENOSYS)},
 		{Code: unix.BPF_RET | unix.BPF_K, K: unix.SECCOMP_RET_ALLOW},

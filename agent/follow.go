@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 )
 
-// followAddresses keeps the connections to the API server from hanging on an address that the
-// host has lost.
+// followAddresses keeps connections to the API server from hanging on an address that the host has
+// lost.
 func (a *agent) followAddresses(ctx context.Context) error {
 	wake := loop.NewSignal()
 	group, ctx := errgroup.WithContext(ctx)

@@ -11,8 +11,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestRefusesForeignBridge is about a node whose NIC is in a bridge that has
-// the host's addresses: it stays as it is, and Run does not wait.
+// Run refuses a NIC in a bridge with the host's addresses. It returns at once and changes nothing.
 func TestRefusesForeignBridge(t *testing.T) {
 	sw := testnode.StartSwitch(t, true)
 	testnode.Run(t, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", testnode.Netns(t))
@@ -22,7 +21,7 @@ func TestRefusesForeignBridge(t *testing.T) {
 	testnode.Run(t, "ip", "addr", "add", "172.30.0.11/24", "dev", "breth0")
 	testnode.Run(t, "ip", "link", "set", "breth0", "up")
 	testnode.Run(t, "ip", "route", "add", "default", "via", "172.30.0.200")
-	t.Cleanup(func() { testnode.Run(t, "ovs-vsctl", "--db="+sw.Address, "del-br", "breth0") }) // and with it the route
+	t.Cleanup(func() { testnode.Run(t, "ovs-vsctl", "--db="+sw.Address, "del-br", "breth0") }) // removes the route as well
 	before := sw.Vsctl(t, "get", "Bridge", "breth0", "ports", "fail_mode", "other_config") + sw.Vsctl(t, "get", "Open_vSwitch", ".", "external_ids")
 	for _, uplink := range []string{"eth0", "breth0", ""} {
 		cfg := valid()
@@ -41,6 +40,6 @@ func TestRefusesForeignBridge(t *testing.T) {
 		t.Errorf("OVS was changed:\n%s\n%s", before, after)
 	}
 	if out := testnode.Run(t, "ip", "addr", "show", "dev", "breth0"); !strings.Contains(out, "172.30.0.11/24") {
-		t.Errorf("the host's address is gone:\n%s", out)
+		t.Errorf("the host has lost its address:\n%s", out)
 	}
 }

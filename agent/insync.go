@@ -7,13 +7,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 )
 
-// controllerCheck is how often ovn-controller is asked: nothing tells when it
-// loses its database.
+// controllerCheck is the interval between checks of ovn-controller, which does not signal the loss
+// of its database.
 const controllerCheck = time.Second
 
-// watchController tells the gateway whether ovn-controller is in sync. Where it
-// cannot be asked it is taken not to be: OVN then announces no address that
-// could be another node's by now.
+// watchController reports to the gateway whether ovn-controller is in sync. When ovn-controller
+// does not answer, it counts as out of sync: OVN must not announce addresses that may belong to
+// another node by now.
 func (a *agent) watchController(ctx context.Context) error {
 	ticker := time.NewTicker(controllerCheck)
 	defer ticker.Stop()
@@ -28,10 +28,10 @@ func (a *agent) watchController(ctx context.Context) error {
 			text = err.Error()
 		}
 		if text != said && text != "" {
-			a.log.Warn("cannot tell whether ovn-controller is in sync", "error", err, "ovn-rundir", a.cfg.OVNRunDir)
+			a.log.Warn("ovn-controller did not answer, assuming that it is out of sync", "error", err, "ovn-rundir", a.cfg.OVNRunDir)
 		}
 		if is != was {
-			a.log.Info("ovn-controller and the southbound database", "connected", is)
+			a.log.Info("connection of ovn-controller to the southbound database changed", "connected", is)
 			a.gateway.Inputs().SetInSync(is)
 		}
 		was, said = is, text

@@ -15,23 +15,22 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// syncMasquerade gives packets of pods that leave by the host the host's
-// address, in local gateway mode. In another mode it removes what that mode has
-// left.
+// syncMasquerade translates, in local gateway mode, packets of pods that leave through the host to
+// the host's address. In other modes it removes leftovers of local mode.
 func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) error {
 	if !a.cfg.Local {
 		if a.notLocal {
 			return nil
 		}
-		if err := removeMasquerade(ctx); err != nil { // a kernel without nftables never had it
-			a.log.Info("cannot look for what local gateway mode has left", "error", err)
+		if err := removeMasquerade(ctx); err != nil { // a kernel without nftables never had leftovers
+			a.log.Info("cannot check for leftovers of local gateway mode", "error", err)
 		}
 		a.notLocal = true
 		return nil
 	}
 	uplinks := []string{a.cfg.HostDevice()}
 	if b := a.cfg.Bridge; !slices.Contains(uplinks, b) {
-		uplinks = append(uplinks, b) // answers of Services, which the hairpin serves
+		uplinks = append(uplinks, b) // for replies of Services, which take the hairpin
 	}
 	c := masquerade.Config{
 		Port: management.Name, Uplinks: uplinks, Pods: subnets,
@@ -47,8 +46,8 @@ func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) erro
 	return a.forgetUDP(c.Redirects)
 }
 
-// forgetUDP has the kernel decide anew about UDP connections to front ends that
-// are redirected to others than before.
+// forgetUDP deletes conntrack entries of UDP connections to frontends with changed redirects, so
+// that the kernel redirects them again.
 func (a *agent) forgetUDP(now map[bpf.ServiceKey]service.Redirect) error {
 	changed := map[netip.AddrPort][]netip.AddrPort{}
 	for k, r := range now {
@@ -67,14 +66,14 @@ func (a *agent) forgetUDP(now map[bpf.ServiceKey]service.Redirect) error {
 			return err
 		}
 		if n > 0 {
-			a.log.Info("UDP connections to services with other endpoints forgotten", "count", n)
+			a.log.Info("forgot UDP connections to changed endpoints", "count", n)
 		}
 	}
 	a.redirected = now
 	return nil
 }
 
-// removeMasquerade needs no nft where local gateway mode cannot have been.
+// removeMasquerade does nothing without nft: local gateway mode needs nft, so it cannot have run.
 func removeMasquerade(ctx context.Context) error {
 	if _, err := exec.LookPath("nft"); err != nil {
 		return nil

@@ -14,10 +14,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// scrapeWait is for how long a scrape waits for a daemon that does not answer.
+// scrapeWait bounds the wait of a scrape for a daemon that does not answer.
 const scrapeWait = time.Second
 
-// source is where the metrics are read.
+// source returns the inputs of the metrics.
 func (a *agent) source() metrics.Source {
 	s := metrics.Source{
 		PinDir: a.cfg.PinDir, Stats: a.gateway.Stats, Ready: func() bool { return len(a.ready.missing()) == 0 }, Drained: a.cluster.Drained, Log: a.log,
@@ -50,7 +50,7 @@ func (a *agent) source() metrics.Source {
 	return s
 }
 
-// counters are what programs have decided, or flows.
+// counters returns the decisions of programs or flows.
 func (a *agent) counters() ([]bpf.Counter, error) {
 	ctx, cancel := context.WithTimeout(context.Background(), scrapeWait)
 	defer cancel()
@@ -72,8 +72,8 @@ func (a *agent) pageSource() page.Source {
 	}
 }
 
-// conntrackFailures reads what the connection tracker has lost; nil on the userspace
-// datapath, which does not count it.
+// conntrackFailures returns a reader of conntrack's failures, or nil on the userspace datapath,
+// which does not count them.
 func conntrackFailures(s gateway.Settings) func() (map[string]uint64, error) {
 	if s.Userspace() {
 		return nil
@@ -81,13 +81,13 @@ func conntrackFailures(s gateway.Settings) func() (map[string]uint64, error) {
 	return link.ConntrackFailures
 }
 
-// newShadow returns nil where no programs decide, or nobody wants to know.
+// newShadow returns nil if comparison is off or programs do not decide.
 func (a *agent) newShadow() *shadow.Shadow {
 	if a.cfg.ShadowRate == 0 || a.cfg.None {
 		return nil
 	}
 	if a.cfg.Backend != gateway.EBPF {
-		a.log.Warn("decisions are not compared with the model: flows decide, not programs")
+		a.log.Warn("decisions of flows cannot be compared with the model")
 		return nil
 	}
 	return shadow.New(shadow.Options{PinDir: a.cfg.PinDir, Rate: uint32(a.cfg.ShadowRate), Log: a.log})

@@ -15,9 +15,8 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// BenchmarkMemory is what a whole agent takes, in a process of its own, with so many
-// NodePort Services of ten endpoints each: the resident set and its peak. Maps of the
-// programs are the kernel's.
+// BenchmarkMemory measures the resident set of an agent process and its peak, with NodePort
+// Services of ten endpoints each. The kernel's memory for maps is not included.
 func BenchmarkMemory(b *testing.B) {
 	for _, services := range []int{10, 1000} {
 		b.Run(fmt.Sprintf("services=%d", services), func(b *testing.B) {
@@ -26,19 +25,19 @@ func BenchmarkMemory(b *testing.B) {
 			agent := r.process()
 			b.Cleanup(func() { _ = agent.Process.Kill(); _ = agent.Wait() })
 			r.getReady()
-			// Ready is said when the tables hold what the caches have.
+			// The agent is ready when its tables match the caches.
 			var resident, peak float64
 			for b.Loop() {
 				resident, peak = memory(b, agent.Process.Pid, "VmRSS:"), memory(b, agent.Process.Pid, "VmHWM:")
 			}
 			b.ReportMetric(resident, "rss-MiB")
 			b.ReportMetric(peak, "peak-MiB")
-			b.ReportMetric(0, "ns/op") // of reading a file in /proc
+			b.ReportMetric(0, "ns/op") // hides the time of reading a file in /proc
 		})
 	}
 }
 
-// memory is a line of /proc/<pid>/status, in MiB.
+// memory returns a line of /proc/<pid>/status in MiB.
 func memory(b *testing.B, pid int, line string) float64 {
 	b.Helper()
 	text, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))

@@ -17,8 +17,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// cniServer builds what serves the CNI plugin and what keeps pods' ports. The
-// program is nil on the kernel datapath.
+// cniServer builds the server of the CNI plugin and the keeper of pods' ports. The program is nil
+// on the kernel datapath.
 func (a *agent) cniServer(collector *metrics.Collector) (*cniserver.Server, *podnet.Keeper, *bpf.Steal, error) {
 	wirer := &podnet.Wirer{OVS: a.ovs, Bridge: ovs.IntegrationBridge, Dir: podRecords(a.cfg), Observe: collector.ObserveCNIPhase}
 	var steal *bpf.Steal
@@ -38,10 +38,11 @@ func (a *agent) cniServer(collector *metrics.Collector) (*cniserver.Server, *pod
 	return server, keeper, steal, nil
 }
 
-// podRecords is the directory of what podnet writes down: the next boot empties it.
+// podRecords returns the directory of podnet's records. It is emptied at boot.
 func podRecords(cfg Config) string { return filepath.Join(cfg.RunDir, "pods") }
 
-// podGone is asked about pods that nobody may know yet after a start.
+// podGone reports whether a pod has left the node. It returns an error while the pods are not known
+// yet.
 func (a *agent) podGone(ctx context.Context, namespace, name, uid string) (bool, error) {
 	if missing := a.cluster.Missing(); missing != "" {
 		return false, errors.New(missing)
@@ -49,7 +50,7 @@ func (a *agent) podGone(ctx context.Context, namespace, name, uid string) (bool,
 	return a.cluster.PodGone(ctx, cluster.PodRef{Namespace: namespace, Name: name, UID: uid})
 }
 
-// podAssigned returns what the pod's annotation says, if it can be an interface's.
+// podAssigned returns the addresses in the pod's annotation, if they are valid for an interface.
 func (a *agent) podAssigned(namespace, name, uid string) (podnet.Assigned, bool) {
 	pod := a.cluster.Pod(cluster.PodRef{Namespace: namespace, Name: name, UID: uid})
 	if pod == nil {
@@ -62,10 +63,10 @@ func (a *agent) podAssigned(namespace, name, uid string) (podnet.Assigned, bool)
 	return podnet.Assigned{MAC: network.MAC, Addresses: network.Addresses, Gateways: network.Gateways}, true
 }
 
-// eventReaddressed is the reason of the Event of a pod whose addresses have changed.
+// eventReaddressed is the reason of the Event about a pod's changed addresses.
 const eventReaddressed = "Readdressed"
 
-// podReaddressed tells whoever looks at the pod: its status keeps what ADD returned.
+// podReaddressed writes an Event, as the pod's status keeps the addresses from ADD.
 func (a *agent) podReaddressed(ctx context.Context, now podnet.Pod, was podnet.Assigned) {
 	namespace, name, _ := strings.Cut(now.LogicalPort, "_")
 	pod := a.cluster.Pod(cluster.PodRef{Namespace: namespace, Name: name, UID: now.UID})
@@ -78,8 +79,7 @@ func (a *agent) podReaddressed(ctx context.Context, now podnet.Pod, was podnet.A
 	}
 }
 
-// cniStatus is what CNI's STATUS is told. What the gateway lacks, pods that are
-// there miss, too.
+// cniStatus returns the input of CNI STATUS. Faults of the gateway affect existing pods as well.
 func (a *agent) cniStatus() (missing []string, limited bool) {
 	return a.ready.missing(), a.gateway.Missing() != ""
 }

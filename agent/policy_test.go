@@ -21,7 +21,7 @@ func TestPolicyHasAnnotations(t *testing.T) {
 	}
 	for key := range own {
 		if !strings.Contains(string(policy), "'"+key+"'") {
-			t.Errorf("the policy refuses %s", key)
+			t.Errorf("the policy does not allow %s", key)
 		}
 	}
 }

@@ -19,7 +19,7 @@ import (
 
 const answerPort = 8080
 
-// giveBoth plays the controller for the pod, with an address of each family.
+// giveBoth assigns an address of each family to the pod, as the controller does.
 func (r *cniRig) giveBoth(pod *corev1.Pod, host byte) []netip.Addr {
 	r.t.Helper()
 	v4 := netip.AddrFrom4([4]byte{10, 244, 1, host})
@@ -32,8 +32,8 @@ func (r *cniRig) giveBoth(pod *corev1.Pod, host byte) []netip.Addr {
 	return []netip.Addr{v4, v6}
 }
 
-// forward plays ovn-controller's other part: the integration bridge forwards
-// between its ports.
+// forward lets the integration bridge switch packets between its ports, in place of
+// ovn-controller's flows.
 func (r *cniRig) forward() {
 	r.t.Helper()
 	testnode.Eventually(r.t, "flow", func() error {
@@ -41,8 +41,8 @@ func (r *cniRig) forward() {
 	})
 }
 
-// answer makes the pod say its name to whoever connects, in whatever sandbox its
-// namespace gets its interface from, until the test ends.
+// answer makes the pod send its name to each client, in whichever sandbox its namespace gets an
+// interface, until the test ends.
 func (s sandbox) answer(r *cniRig) {
 	r.t.Helper()
 	var l net.Listener
@@ -65,7 +65,7 @@ func (s sandbox) answer(r *cniRig) {
 	}()
 }
 
-// ask returns who answers at the address, asked from inside the sandbox.
+// ask connects to the address from inside the sandbox and returns the name that the peer sends.
 func (s sandbox) ask(to netip.Addr) (name string, err error) {
 	err = link.InNetns(s.NetNS, func() error {
 		c, err := net.DialTimeout("tcp", netip.AddrPortFrom(to, answerPort).String(), 2*time.Second)
@@ -83,8 +83,8 @@ func (s sandbox) ask(to netip.Addr) (name string, err error) {
 	return name, err
 }
 
-// mustAnswer waits until every pod is reached from the probe at each of its
-// addresses, and answers by its own name.
+// mustAnswer waits until the probe reaches every pod at each of its addresses, and gets the pod's
+// own name.
 func (r *cniRig) mustAnswer(probe sandbox, addresses map[string][]netip.Addr) {
 	r.t.Helper()
 	type question struct {

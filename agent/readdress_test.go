@@ -13,9 +13,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
 )
 
-// testReaddress: a pod whose annotation comes to differ from its interface gets an interface that
-// is as the annotation says, and the runtime is told at its next CHECK. An annotation that is put
-// back is not followed.
+// testReaddress: an interface follows its pod's changed annotation, and the next CHECK reports it
+// to the runtime. A change that is reverted soon is ignored.
 func testReaddress(t *testing.T, r *cniRig) {
 	pod, list := r.createPod("readdress"), r.network("1.1.0", "")
 	was := r.give(pod, 20)
@@ -48,7 +47,7 @@ func testReaddress(t *testing.T, r *cniRig) {
 		}
 		return nil
 	}
-	testnode.Eventually(t, "the interface is as ADD was told", func() error { return has(was, "0a:58:0a:f4:01:14", "fe80::858:aff:fef4:114/64") })
+	testnode.Eventually(t, "the interface has the addresses of ADD", func() error { return has(was, "0a:58:0a:f4:01:14", "fe80::858:aff:fef4:114/64") })
 	now := r.give(pod, 21)
 	testnode.Eventually(t, "the interface follows", func() error { return has(now, "0a:58:0a:f4:01:15", "fe80::858:aff:fef4:115/64") })
 	testnode.Eventually(t, "the pod's event", func() error {
@@ -62,14 +61,14 @@ func testReaddress(t *testing.T, r *cniRig) {
 	if err := r.runtime("cache").DelNetworkList(t.Context(), list, s.RuntimeConf); err != nil {
 		t.Fatal(err)
 	}
-	// While its interface is made: the runtime is to be told the right addresses, so it tries again.
+	// The annotation changes during ADD: the ADD fails, and its repetition returns the new addresses.
 	r.give(pod, 20)
 	again := r.sandbox(pod, "c-readdress-again")
 	r.standin.pause()
 	answered := r.add(t.Context(), list, again)
 	r.awaitPort(again)
 	r.give(pod, 22)
-	marker := r.createPod("marker") // its annotation comes after the other's, by the same watch
+	marker := r.createPod("marker") // its annotation arrives after the first one, by the same watch
 	later := r.sandbox(marker, "c-marker")
 	marked := r.add(t.Context(), list, later)
 	r.give(marker, 23)

@@ -18,37 +18,36 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
 )
 
-// readiness collects what is missing from the parts. The zero value is not
-// usable.
+// readiness collects the missing items of all parts. The zero value is not usable.
 type readiness struct {
 	log     *slog.Logger
 	changed loop.Signal
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	parts   []func() string
-	started bool   // the parts are there
-	start   string // what the start waits for, "" for nothing
+	started bool   // the parts are registered
+	start   string // what the start waits for, or ""
 }
 
 func newReadiness(log *slog.Logger) *readiness {
 	return &readiness{log: log, changed: loop.NewSignal()}
 }
 
-// add makes part one of those asked; it returns what is missing, or "".
+// add registers a part: a function that returns what it lacks, or "".
 func (r *readiness) add(part func() string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.parts = append(r.parts, part)
 }
 
-// complete ends the start: from now on the parts are asked.
+// complete ends the start: from now on, the parts are checked.
 func (r *readiness) complete() {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.started = true
 }
 
-// starting reports what the start waits for, "" when it goes on.
+// starting records what the start waits for; "" clears it.
 func (r *readiness) starting(why string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -58,7 +57,7 @@ func (r *readiness) starting(why string) {
 	r.start = why
 }
 
-// missing returns all that is missing, in the order of the parts.
+// missing returns all missing items, in the order of the parts.
 func (r *readiness) missing() []string {
 	r.mu.Lock()
 	parts, started, start := r.parts, r.started, r.start
@@ -75,7 +74,7 @@ func (r *readiness) missing() []string {
 	return out
 }
 
-// listen is on the address for metrics; nil for none.
+// listen listens on the metrics address; it returns nil if there is none.
 func (c Config) listen(log *slog.Logger) (net.Listener, error) {
 	if c.MetricsAddr == "" {
 		return nil, nil

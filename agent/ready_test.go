@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// A start that has just got over something it waited for is not the end of it.
-func TestReadiness(t *testing.T) {
+// The end of one wait during the start is not the end of the start.
+func TestReadinessDuringStart(t *testing.T) {
 	r := newReadiness(slog.New(slog.DiscardHandler))
 	expect := func(want ...string) {
 		t.Helper()

@@ -7,8 +7,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 )
 
-// record leaves what this agent has been told where "ovnkube status" finds it.
-// The gateway does not depend on it.
+// record writes the agent's configuration for "ovnkube status". The gateway does not depend on it.
 func (a *agent) record() {
 	c, s := a.cfg, a.cfg.Settings
 	r := status.Record{
@@ -32,6 +31,6 @@ func (a *agent) record() {
 	}
 	r.Ports.First, r.Ports.Last, r.Ports.NodePorts = s.SNATPorts.First, s.SNATPorts.Last, s.NodePorts
 	if err := status.Write(c.RunDir, r); err != nil {
-		a.log.Warn("ovnkube status will not work", "error", err)
+		a.log.Warn("cannot write the record for ovnkube status", "error", err)
 	}
 }

@@ -26,15 +26,15 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
 )
 
-// rig is a node with an agent. The test is its controller and, where a port's
-// flows are concerned, its ovn-controller.
+// rig is a node with an agent. The test plays the controller and, for the flows of a port,
+// ovn-controller.
 type rig struct {
 	t      testing.TB
 	sw     *testnode.Switch
 	client kubernetes.Interface
 	cfg    Config
-	peer   string // pid of a process in the namespace at the uplink's other end
-	stop   func() // ends Run and waits
+	peer   string // pid of a process in the namespace at the other end of the uplink
+	stop   func() // ends Run and waits for its return
 }
 
 func newRig(t testing.TB) *rig {
@@ -102,7 +102,7 @@ func (r *rig) get(path string) (status int, body string, err error) {
 	return resp.StatusCode, string(b), err
 }
 
-// awaitMissing waits until /readyz names what; "" waits until it is ready.
+// awaitMissing waits until /readyz contains what, or with "" until the agent is ready.
 func (r *rig) awaitMissing(what string) {
 	r.t.Helper()
 	testnode.Eventually(r.t, "readyz "+what, func() error {
@@ -133,7 +133,7 @@ func (r *rig) annotate(key, value, pod string) {
 	}
 }
 
-// installed plays ovn-controller for the port.
+// installed marks the port as installed, as ovn-controller does.
 func (r *rig) installed(port string) {
 	r.t.Helper()
 	testnode.Eventually(r.t, "port "+port, func() error {

@@ -23,11 +23,11 @@ import (
 
 const apiserverEnv = "OVNEBPF_TEST_APISERVER"
 
-// privilegesEnv makes the test binary call Run and nothing else.
+// privilegesEnv makes the test binary only call Run.
 const privilegesEnv = "OVNEBPF_TEST_PRIVILEGES"
 
-// TestMain builds the API server, once a machine, before the tests are in a
-// namespace without a network.
+// TestMain builds the API server, once per machine, before the tests enter a namespace without a
+// network.
 func TestMain(m *testing.M) {
 	if os.Getenv(privilegesEnv) != "" {
 		fmt.Println(Run(context.Background(), valid(), slog.New(slog.DiscardHandler)))
@@ -88,7 +88,7 @@ func TestRun(t *testing.T) {
 	r.checkEnd()
 }
 
-// awaitZeroSNAT is about the NAT that changes nothing, which OVN is not to use.
+// awaitZeroSNAT waits for the capability ct_zero_snat. OVN must not use the NAT without effect.
 func (r *rig) awaitZeroSNAT(want string) {
 	r.t.Helper()
 	testnode.Eventually(r.t, "capability ct_zero_snat "+want, func() error {
@@ -99,7 +99,7 @@ func (r *rig) awaitZeroSNAT(want string) {
 	})
 }
 
-// checkNode is about what the agent tells the controller.
+// checkNode checks the node's annotations.
 func (r *rig) checkNode() {
 	r.t.Helper()
 	testnode.Eventually(r.t, "annotations", func() error {
@@ -125,8 +125,8 @@ func (r *rig) checkNode() {
 	})
 }
 
-// checkPod adds a pod that has its address only after the plugin's call, twice,
-// and deletes it, twice.
+// checkPod adds and deletes a pod, each twice. The pod gets its address only after the plugin's
+// call.
 func (r *rig) checkPod() {
 	r.t.Helper()
 	pod := r.createPod("a")
@@ -157,7 +157,7 @@ func (r *rig) checkPod() {
 	}
 }
 
-// checkEnd stops the agent, which leaves the node working, and cleans up.
+// checkEnd stops the agent, checks that the node keeps working, and cleans up.
 func (r *rig) checkEnd() {
 	r.t.Helper()
 	r.stop()
@@ -171,17 +171,17 @@ func (r *rig) checkEnd() {
 	}
 	r.awaitZeroSNAT("true")
 	if got := r.sw.Vsctl(r.t, "list-ports", "br-int"); got != "" {
-		r.t.Errorf("ports %q are left", got)
+		r.t.Errorf("ports %q still exist", got)
 	}
 	for _, path := range []string{r.cfg.PinDir, r.cfg.CNISocket, filepath.Join(r.cfg.CNIConfDir, ConfListName)} {
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-			r.t.Errorf("%s is left: %v", path, err)
+			r.t.Errorf("%s still exists: %v", path, err)
 		}
 	}
 }
 
-// TestHeals starts without OVSDB and without an API server: both may come later.
-func TestHeals(t *testing.T) {
+// Run waits for OVSDB and for the API server.
+func TestRunWaitsForDaemons(t *testing.T) {
 	r := newRig(t)
 	r.createNode()
 	r.annotate(annotation.NodeSubnets, annotation.FormatNodeSubnets([]netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}), "")

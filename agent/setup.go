@@ -17,9 +17,8 @@ import (
 
 const maxDeviceName = 15
 
-// gatewaySettings resolves what the configuration leaves to detection. It
-// fails for what cannot heal: no uplink, a name that is too long, no encap
-// address where one is needed.
+// gatewaySettings detects the settings that are not configured. It fails for permanent errors: no
+// uplink, a bridge name that is too long, a missing encap address.
 func gatewaySettings(cfg Config, log *slog.Logger) (gateway.Settings, error) {
 	s := cfg.Defaulted()
 	uplink, err := findUplink(s.Uplink)
@@ -27,7 +26,7 @@ func gatewaySettings(cfg Config, log *slog.Logger) (gateway.Settings, error) {
 		return s, err
 	}
 	s = withUplink(s, uplink)
-	if s.Layout != gateway.Bridged { // there OVS may know another name
+	if s.Layout != gateway.Bridged { // in layout bridged, OVS may know another name
 		if err := checkBridgeName(s); err != nil {
 			return s, err
 		}
@@ -49,7 +48,7 @@ func gatewaySettings(cfg Config, log *slog.Logger) (gateway.Settings, error) {
 	return s, s.Validate()
 }
 
-// bridgePrefix makes a bridge's name of its uplink's, as ovn-kubernetes does.
+// bridgePrefix and the uplink's name form the bridge's name, as in ovn-kubernetes.
 const bridgePrefix = "br"
 
 func withUplink(s gateway.Settings, uplink string) gateway.Settings {
@@ -65,8 +64,8 @@ func checkBridgeName(s gateway.Settings) error {
 	return nil
 }
 
-// notHost are devices whose addresses are not the host's. In layout bridged the
-// bridge's are.
+// notHost returns the devices with addresses that the host must not use. In layout bridged, the
+// bridge has the host's addresses.
 func notHost(w gateway.Wiring) []string {
 	if w.Layout == gateway.Bridged {
 		return []string{management.Name}
@@ -74,8 +73,7 @@ func notHost(w gateway.Wiring) []string {
 	return []string{w.Bridge, management.Name}
 }
 
-// resolve completes the settings with what OVS knows. It fails for what waiting
-// does not heal: a bridge that is somebody else's.
+// resolve completes the settings from OVS. It fails for permanent errors, such as a foreign bridge.
 func resolve(ctx context.Context, s gateway.Settings, o *ovs.Client) (gateway.Settings, error) {
 	w, err := gateway.Resolve(ctx, o, s)
 	if errors.Is(err, ovs.ErrForeign) {
@@ -87,7 +85,7 @@ func resolve(ctx context.Context, s gateway.Settings, o *ovs.Client) (gateway.Se
 	return s, checkBridgeName(s)
 }
 
-// canEnterNamespaces says what is missing to set pods' interfaces up.
+// canEnterNamespaces returns an error if a capability for setting up pods' interfaces is missing.
 func canEnterNamespaces() error {
 	err := link.InNetns("/proc/self/ns/net", func() error { return nil })
 	if errors.Is(err, fs.ErrPermission) {
@@ -96,7 +94,7 @@ func canEnterNamespaces() error {
 	return err
 }
 
-// allowSysctls makes the network's sysctls writable where a container's runtime has made them
+// allowSysctls makes the network sysctls writable where a container runtime has mounted them
 // read-only.
 func allowSysctls(log *slog.Logger) error {
 	changed, err := link.AllowSysctls()
@@ -104,7 +102,7 @@ func allowSysctls(log *slog.Logger) error {
 		return fmt.Errorf("write sysctls of the network: %w", err)
 	}
 	if changed {
-		log.Info("the network's sysctls were read-only, as in a container; they are writable now, for this container")
+		log.Info("network sysctls were read-only in this container, made them writable")
 	}
 	return nil
 }
@@ -126,7 +124,7 @@ func findUplink(name string) (string, error) {
 	return routes[0].Device, nil
 }
 
-// encapAddress is the configured one or the node's.
+// encapAddress returns the configured address, or that of the node.
 func encapAddress(cfg Config, n gateway.Node) netip.Addr {
 	if cfg.EncapIP.IsValid() {
 		return cfg.EncapIP
@@ -137,7 +135,7 @@ func encapAddress(cfg Config, n gateway.Node) netip.Addr {
 	return n.Address(false)
 }
 
-// syncOVS writes the settings that ovn-controller reads, and returns the chassis' name.
+// syncOVS writes the settings for ovn-controller and returns the name of the chassis.
 func syncOVS(ctx context.Context, cfg Config, o *ovs.Client) (systemID string, err error) {
 	encap := cfg.EncapIP
 	if !encap.IsValid() {
@@ -155,8 +153,8 @@ func syncOVS(ctx context.Context, cfg Config, o *ovs.Client) (systemID string, e
 	})
 }
 
-// awaitMove returns when no NIC is being moved to a bridge or back: where the host's addresses and
-// routes are is not settled before. It returns an error when ctx ends.
+// awaitMove waits until no NIC is being moved to or from a bridge. Before that, the location of the
+// host's addresses and routes is not settled. It returns an error when ctx ends.
 func awaitMove(ctx context.Context, rundir string, log *slog.Logger) error {
 	report := func(what string) {
 		if what != "" {
@@ -166,8 +164,7 @@ func awaitMove(ctx context.Context, rundir string, log *slog.Logger) error {
 	return insist(ctx, report, func() error { return gateway.Moving(rundir) })
 }
 
-// insist calls do until it succeeds or ctx ends, and tells report why it has
-// not yet; "" at success.
+// insist calls do until it succeeds or ctx ends. It passes each error to report, and "" on success.
 func insist(ctx context.Context, report func(string), do func() error) error {
 	const first, most = 100 * time.Millisecond, 5 * time.Second
 	for wait := first; ; wait = min(2*wait, most) {

@@ -8,15 +8,15 @@ import (
 	"time"
 )
 
-// standinController plays ovn-controller's part in an ADD: it says of every port
-// with a logical port that its flows are installed.
+// standinController plays ovn-controller in an ADD: it marks every port with a logical port as
+// installed.
 type standinController struct {
 	db     string
 	mu     sync.Mutex // guards paused, and is held while ports are marked
 	paused bool
 }
 
-// startStandin starts it; it ends with the test.
+// startStandin starts a standinController, which ends with the test.
 func (r *rig) startStandin() *standinController {
 	s := &standinController{db: r.sw.Address}
 	ctx, cancel := context.WithCancel(context.Background())
@@ -35,7 +35,7 @@ func (r *rig) startStandin() *standinController {
 	return s
 }
 
-// pause returns when no port is being marked, and none will be until resume.
+// pause waits until no port is being marked, and stops marking until resume.
 func (s *standinController) pause() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -57,7 +57,7 @@ func (s *standinController) mark(ctx context.Context) {
 	vsctl := []string{"--timeout=5", "--db=" + s.db, "--no-wait"}
 	out, err := exec.CommandContext(ctx, "ovs-vsctl", append(vsctl, "--format=json", "--columns=name,external_ids,ofport", "list", "Interface")...).Output()
 	if err != nil {
-		return // the database is away at times
+		return // the database may be down
 	}
 	var table struct {
 		Data [][3]json.RawMessage `json:"data"`
@@ -69,7 +69,7 @@ func (s *standinController) mark(ctx context.Context) {
 	for _, row := range table.Data {
 		var name string
 		var ids [2]any
-		var ofport int // a set, as long as ovs-vswitchd has not made the port
+		var ofport int // a set while ovs-vswitchd has not created the port
 		if json.Unmarshal(row[0], &name) != nil || json.Unmarshal(row[1], &ids) != nil || json.Unmarshal(row[2], &ofport) != nil || ofport <= 0 {
 			continue
 		}

@@ -18,16 +18,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
-// fault is one thing that is broken, and put back.
+// fault is one fault and its repair.
 type fault struct {
 	name         string
 	break_, mend func(t *testing.T)
-	check, say   string // the check that must be broken, and part of what it says
+	check, say   string // the check that must be broken, and part of its text
 }
 
-// TestStatus breaks a node that is right in one way after the other; status
-// names each. The agent is dead, or it would mend them. TestJudge has what is not broken with it.
-func TestStatus(t *testing.T) {
+// TestStatusNamesFault breaks a healthy node in one way after another; status names each fault. The agent is
+// stopped, as it would repair them. TestFaultFailsOwnCheck covers degraded states.
+func TestStatusNamesFault(t *testing.T) {
 	r := newRig(t)
 	r.cfg.CgroupPath = mountCgroup(t)
 	southbound := startSouthbound(t, r)
@@ -38,7 +38,7 @@ func TestStatus(t *testing.T) {
 	r.awaitMissing("ovn-controller has not installed")
 	r.installed(management.Name)
 	r.awaitMissing("")
-	// The test's vswitchd has no pid file, by which ovs-appctl finds it.
+	// The vswitchd of the test has no pid file, which ovs-appctl needs to find it.
 	testnode.Eventually(t, "all is right", func() error {
 		got := r.status(t)
 		for _, c := range got.Checks {
@@ -55,7 +55,7 @@ func TestStatus(t *testing.T) {
 	}
 	for _, f := range r.faults(t, southbound, controller) {
 		whole := t.Run(f.name, func(t *testing.T) {
-			r.t = t // an agent that mends ends with the subtest
+			r.t = t // an agent for repair ends with the subtest
 			f.break_(t)
 			testnode.Eventually(t, "fault is seen", func() error {
 				if got := r.status(t); !said(got, f.check, status.Broken, f.say) {
@@ -66,7 +66,7 @@ func TestStatus(t *testing.T) {
 			got := r.status(t)
 			for _, c := range got.Checks {
 				if c.State != status.Right && c.Do == "" {
-					t.Errorf("%s says what is wrong and not what to do: %s", c.Name, c.Detail)
+					t.Errorf("%s gives no advice: %s", c.Name, c.Detail)
 				}
 			}
 			f.mend(t)
@@ -78,7 +78,7 @@ func TestStatus(t *testing.T) {
 			})
 		})
 		if !whole {
-			t.FailNow() // the next would begin with this one's fault
+			t.FailNow() // the next subtest would start with this fault
 		}
 	}
 }
@@ -109,8 +109,8 @@ func (r *rig) status(t *testing.T) status.Report {
 	return status.Judge(status.Look(context.Background(), record))
 }
 
-// faults are in an order in which each leaves the node as it found it.
-// What they start lives until all of them have been.
+// faults returns the faults in an order in which each one leaves the node as it found it. Daemons
+// started by a fault live until the last one.
 func (r *rig) faults(all *testing.T, southbound, controller *daemon) []fault {
 	run := func(argv ...string) func(*testing.T) {
 		return func(t *testing.T) { t.Helper(); testnode.Run(t, argv...) }
@@ -146,7 +146,7 @@ func (r *rig) faults(all *testing.T, southbound, controller *daemon) []fault {
 		{"ovn-controller stopped", controller.kill, controller.start, "ovn", "ovn-controller"},
 		{"management port down", run("ip", "link", "set", management.Name, "down"), run("ip", "link", "set", management.Name, "up"), "management", "is down"},
 		{"ovsdb-server stopped", func(*testing.T) { r.sw.KillServer() }, func(*testing.T) { r.sw.StartServer(all) }, "ovsdb", "connect to OVSDB"},
-		{"no listener for the runtime", func(*testing.T) {}, r.again, "cni", "no pod starts"},
+		{"no CNI socket", func(*testing.T) {}, r.again, "cni", "no pod starts"},
 		{"no conflist", func(t *testing.T) {
 			if err := os.Remove(confList); err != nil {
 				t.Fatal(err)
@@ -162,18 +162,18 @@ func (r *rig) faults(all *testing.T, southbound, controller *daemon) []fault {
 			}
 			r.again(t)
 		}, "cni", "the runtime takes " + flannel + " (flannel) before " + ConfListName},
-		{"flows deleted", func(t *testing.T) { r.stop(); testnode.Run(t, "ovs-ofctl", "del-flows", breth0) }, r.again, "flows", "has none of ours"},
+		{"flows deleted", func(t *testing.T) { r.stop(); testnode.Run(t, "ovs-ofctl", "del-flows", breth0) }, r.again, "flows", "has none of the gateway"},
 		{"program detached", func(t *testing.T) {
 			r.stop()
 			if err := os.Remove(r.cfg.PinDir + "/uplink_ingress"); err != nil {
 				t.Fatal(err)
 			}
 		}, r.again, "programs", "not attached: uplink_ingress"},
-		{"ovs-vswitchd stopped", func(*testing.T) { r.stop(); r.sw.KillVswitchd() }, func(t *testing.T) { r.sw.StartVswitchd(all); r.again(t) }, "flows", "ovs-vswitchd does not tell"},
+		{"ovs-vswitchd stopped", func(*testing.T) { r.stop(); r.sw.KillVswitchd() }, func(t *testing.T) { r.sw.StartVswitchd(all); r.again(t) }, "flows", "cannot read them from ovs-vswitchd"},
 	}
 }
 
-// again starts the agent, which mends.
+// again starts the agent, which repairs the node.
 func (r *rig) again(t *testing.T) {
 	t.Helper()
 	r.start()
@@ -190,11 +190,11 @@ func mountCgroup(t *testing.T) string {
 	return dir
 }
 
-// daemon is a process that a test kills and starts again.
+// daemon is a process that the test kills and restarts.
 type daemon struct {
 	argv  []string
 	env   []string
-	ready string // a file that is there when it can be asked
+	ready string // file that exists when the daemon answers
 	cmd   *exec.Cmd
 }
 

@@ -20,10 +20,10 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// agentEnv makes the test binary run the agent, whose configuration it holds.
+// agentEnv holds a configuration with which the test binary runs the agent.
 const agentEnv = "OVNEBPF_TEST_AGENT"
 
-// runAgent is the process that TestStress kills, and BenchmarkMemory measures.
+// runAgent is the process that TestStress kills and BenchmarkMemory measures.
 func runAgent(config string) error {
 	cfg := valid()
 	cfg.RestConfig = nil
@@ -35,7 +35,7 @@ func runAgent(config string) error {
 	return Run(context.Background(), cfg, slog.New(slog.NewTextHandler(os.Stderr, &slog.HandlerOptions{Level: slog.LevelWarn})))
 }
 
-// process is an agent in a process of its own. It ends with the test node.
+// process starts an agent process, which ends with the test node.
 func (r *rig) process() *exec.Cmd {
 	r.t.Helper()
 	api := r.cfg.RestConfig
@@ -64,9 +64,9 @@ func (r *rig) process() *exec.Cmd {
 	return cmd
 }
 
-// TestStress adds and deletes pods at once while the agent is killed at random,
-// as a kubelet does: what fails is tried again. All that were added answer a pod
-// that was there before, over both families; of those deleted nothing may be left.
+// TestStress adds and deletes pods concurrently while the agent is killed at random. Failed
+// requests are repeated, as by a kubelet. Afterwards all added pods must answer an older pod over
+// both families, and deleted pods must leave no parts.
 func TestStress(t *testing.T) {
 	pods, rounds, kills := 200, 10, 3
 	if testing.Short() {
@@ -120,7 +120,7 @@ func TestStress(t *testing.T) {
 			step.then()
 		}
 	}
-	// Some stay, and are what they should be.
+	// Some pods stay and must keep working.
 	all = renew(all, rounds)
 	keep := slices.Clone(all[:pods/4])
 	if err := r.forAll(all, func(s sandbox) error {
@@ -141,7 +141,7 @@ func TestStress(t *testing.T) {
 	}
 }
 
-// answering makes pods that answer by their names, with a sandbox each.
+// answering creates pods that answer with their names, each with a sandbox.
 func (r *cniRig) answering(name string, n int) (all []sandbox, addresses map[string][]netip.Addr) {
 	r.t.Helper()
 	addresses = map[string][]netip.Addr{}
@@ -155,7 +155,7 @@ func (r *cniRig) answering(name string, n int) (all []sandbox, addresses map[str
 	return all, addresses
 }
 
-// renew gives each pod another sandbox: no runtime uses an ID twice.
+// renew gives each pod a new sandbox, as runtimes never reuse an ID.
 func renew(all []sandbox, round int) []sandbox {
 	out := slices.Clone(all)
 	for i, s := range all {
@@ -166,8 +166,7 @@ func renew(all []sandbox, round int) []sandbox {
 	return out
 }
 
-// forAll does something with all sandboxes at the same time, each until it
-// succeeds.
+// forAll calls do for all sandboxes concurrently, and repeats each until it succeeds.
 func (r *cniRig) forAll(all []sandbox, do func(sandbox) error) error {
 	ctx, cancel := context.WithTimeout(r.t.Context(), 2*time.Minute)
 	defer cancel()
@@ -188,9 +187,9 @@ func (r *cniRig) forAll(all []sandbox, do func(sandbox) error) error {
 	return errors.Join(errs...)
 }
 
-// TestLatency measures, from the plugin's start to its result, pods whose address
-// is already there: one after the other, and all at once. The stand-in for
-// ovn-controller looks every 20 ms, which is part of it.
+// TestLatency measures ADD from the plugin's start to its result, for pods that already have an
+// address: one after another, and all at once. The result includes the 20 ms polling interval of
+// the stand-in for ovn-controller.
 func TestLatency(t *testing.T) {
 	if testing.Short() {
 		t.Skip("-short: a measurement, nothing can fail")

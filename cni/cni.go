@@ -1,5 +1,5 @@
-// Package cni is the call from the CNI plugin to the node's agent: one HTTP
-// request over a unix socket, carrying what the runtime gave the plugin.
+// Package cni is the call from the CNI plugin to the node's agent: one HTTP request over a unix
+// socket with the runtime's input of the plugin.
 package cni
 
 import (
@@ -15,10 +15,10 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 )
 
-// DefaultSocket is the agent's.
+// DefaultSocket is the path of the agent's socket.
 const DefaultSocket = "/run/ovn-ebpf/cni.sock"
 
-// Path is the request's.
+// Path is the URL path of requests.
 const Path = "/v1/cni"
 
 // Request is one invocation of the plugin.
@@ -31,9 +31,9 @@ type Request struct {
 	Config      json.RawMessage `json:"config,omitempty"` // the plugin's stdin
 }
 
-// Response has a result after a successful ADD and an error after a failure.
+// Response holds the result of a successful ADD, or the error of a failed command.
 type Response struct {
-	Result json.RawMessage `json:"result,omitempty"` // of the configuration's cniVersion
+	Result json.RawMessage `json:"result,omitempty"` // in the version of the configuration
 	Error  *types.Error    `json:"error,omitempty"`
 }
 
@@ -43,8 +43,8 @@ type NetConf struct {
 	ServerSocket string `json:"serverSocket,omitempty"`
 }
 
-// ParseNetConf reads and checks the plugin's configuration; the socket has its
-// default. An error is a *types.Error.
+// ParseNetConf parses and checks the plugin's configuration and applies the default socket. Its
+// errors are of type *types.Error.
 func ParseNetConf(b []byte) (NetConf, error) {
 	conf := NetConf{ServerSocket: DefaultSocket}
 	if err := json.Unmarshal(b, &conf); err != nil {
@@ -55,14 +55,13 @@ func ParseNetConf(b []byte) (NetConf, error) {
 			"leave it out, or give the agent's --cni-socket")
 	}
 	if conf.IPAM.Type != "" {
-		return conf, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("ipam %q: the addresses of pods are OVN's", conf.IPAM.Type), "remove ipam from the configuration")
+		return conf, types.NewError(types.ErrInvalidNetworkConfig, fmt.Sprintf("ipam %q: OVN assigns the addresses of pods", conf.IPAM.Type), "remove ipam from the configuration")
 	}
 	return conf, nil
 }
 
-// Call sends the request to the agent that listens on socket. The error is
-// the agent's own where it answered, else a *types.Error that says that the agent
-// cannot be reached, which a runtime tries again.
+// Call sends the request to the agent that listens on socket. It returns the agent's own error, or
+// a *types.Error if the agent is unreachable, which runtimes retry.
 func Call(ctx context.Context, socket string, req Request) (Response, error) {
 	var resp Response
 	body, err := json.Marshal(req)
@@ -96,11 +95,11 @@ func Call(ctx context.Context, socket string, req Request) (Response, error) {
 	return resp, nil
 }
 
-// unreachable is the error for an agent that does not answer.
+// unreachable returns the error for an agent that does not answer.
 func unreachable(command, what string) error {
 	code := types.ErrTryAgainLater
 	if command == "STATUS" {
 		code = CodeNotAvailable
 	}
-	return types.NewError(code, what, "ovnkube's agent must run on this node; its log says what it waits for")
+	return types.NewError(code, what, "ovnkube's agent must run on this node; its log lists what is missing")
 }

@@ -38,7 +38,7 @@ func TestParseRefuses(t *testing.T) {
 		"multipoint":             func(b []byte) []byte { b[1] |= flagMulti; return b },
 		"no multiplier":          func(b []byte) []byte { b[2] = 0; return b },
 		"no discriminator":       func(b []byte) []byte { b[7] = 0; return b },
-		"up with nobody":         func(b []byte) []byte { b[1] = byte(Up) << 6; return b },
+		"up without a peer":      func(b []byte) []byte { b[1] = byte(Up) << 6; return b },
 		"poll and final at once": func(b []byte) []byte { b[1] |= flagPoll | flagFinal; return b },
 	} {
 		if p, err := Parse(change(bytes.Clone(good))); err == nil {
@@ -50,8 +50,8 @@ func TestParseRefuses(t *testing.T) {
 	}
 }
 
-// TestSession walks through what a peer may say.
-func TestSession(t *testing.T) {
+// TestSessionStates walks through the packets that a peer may send.
+func TestSessionStates(t *testing.T) {
 	own, peer := netip.MustParseAddr("10.244.1.2"), netip.MustParseAddr("100.64.0.3")
 	now := time.Unix(1e9, 0)
 	said := func(s State, yours uint32) Packet {
@@ -64,19 +64,19 @@ func TestSession(t *testing.T) {
 		do    func()
 		state State
 	}{
-		{"the peer begins", func() { s.receive(said(Down, 0), now, true) }, Init},
-		{"it has heard", func() { s.receive(said(Up, local), now, true) }, Up},
-		{"somebody else's session", func() { s.receive(said(Up, local+1), now, true) }, Up},
-		{"nearly too long silent", func() { s.tick(now.Add(5*time.Second), true) }, Up},
+		{"the peer starts", func() { s.receive(said(Down, 0), now, true) }, Init},
+		{"the peer is up", func() { s.receive(said(Up, local), now, true) }, Up},
+		{"packet of another session", func() { s.receive(said(Up, local+1), now, true) }, Up},
+		{"silent for almost the detection time", func() { s.tick(now.Add(5*time.Second), true) }, Up},
 		{"silent", func() { s.tick(now.Add(5001*time.Millisecond), true) }, Down},
-		{"back, as if nothing had been", func() { s.receive(said(Up, local), now, true) }, Down},
-		{"begins again", func() { s.receive(said(Down, local), now, true) }, Init},
-		{"and again", func() { s.receive(said(Init, local), now, true) }, Up},
-		{"the gateway does not work", func() { s.tick(now, false) }, AdminDown},
-		{"nor now", func() { s.receive(said(Down, local), now, false) }, AdminDown},
-		{"it works", func() { s.tick(now, true) }, Down},
-		{"and the peer hears", func() { s.receive(said(Down, local), now, true) }, Init},
-		{"the peer is told to stop", func() { s.receive(said(AdminDown, local), now, true) }, Down},
+		{"the peer returns in its old state", func() { s.receive(said(Up, local), now, true) }, Down},
+		{"the peer restarts", func() { s.receive(said(Down, local), now, true) }, Init},
+		{"handshake completes", func() { s.receive(said(Init, local), now, true) }, Up},
+		{"the gateway fails", func() { s.tick(now, false) }, AdminDown},
+		{"a packet while the gateway is down", func() { s.receive(said(Down, local), now, false) }, AdminDown},
+		{"the gateway works again", func() { s.tick(now, true) }, Down},
+		{"the peer answers", func() { s.receive(said(Down, local), now, true) }, Init},
+		{"the peer is disabled", func() { s.receive(said(AdminDown, local), now, true) }, Down},
 	} {
 		step.do()
 		if s.state != step.state {
@@ -84,9 +84,9 @@ func TestSession(t *testing.T) {
 		}
 	}
 	if _, gone := s.tick(now.Add(forget+1), true); !gone {
-		t.Error("a peer that has gone is not forgotten")
+		t.Error("a silent peer is not forgotten")
 	}
-	after := newSession(own, peer) // another agent's
+	after := newSession(own, peer) // // of another agent
 	if after.receive(said(Up, local), now, true); after.state != Up || after.local != local {
 		t.Errorf("after a restart: %s with discriminator %d, want up with %d", after.state, after.local, local)
 	}
@@ -95,8 +95,8 @@ func TestSession(t *testing.T) {
 	}
 }
 
-// TestResponder speaks with a responder over the loopback device as OVN does:
-// from a port of its own, answered at the well-known one.
+// TestResponder talks to a responder over the loopback device as OVN does: from a port of its own,
+// with replies to the well-known port.
 func TestResponder(t *testing.T) {
 	own, peer := netip.MustParseAddr("127.0.0.1"), netip.MustParseAddr("127.0.0.2")
 	in, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(peer, 0)))
@@ -124,7 +124,7 @@ func TestResponder(t *testing.T) {
 		buffer := make([]byte, 128)
 		for range 100 {
 			if _, err := out.WriteToUDPAddrPort(mine.Marshal(), netip.AddrPortFrom(own, r.port)); err != nil && !errors.Is(err, os.ErrClosed) {
-				t.Log(err) // it does not listen yet
+				t.Log(err) // not listening yet
 			}
 			if err := in.SetReadDeadline(time.Now().Add(200 * time.Millisecond)); err != nil {
 				t.Fatal(err)
@@ -142,7 +142,7 @@ func TestResponder(t *testing.T) {
 				return
 			}
 		}
-		t.Fatalf("never %s", state)
+		t.Fatalf("did not reach state %s", state)
 	}
 	until(Init)
 	mine.State = Up

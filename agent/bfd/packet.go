@@ -7,10 +7,10 @@ import (
 	"time"
 )
 
-// State is a session's, with the numbers of RFC 5880, 4.1.
+// State is the state of a session, as numbered in RFC 5880, 4.1.
 type State uint8
 
-// The states.
+// States of a session.
 const (
 	AdminDown State = iota
 	Down
@@ -31,8 +31,8 @@ var stateNames = [...]string{"admin_down", "down", "init", "up"}
 type Packet struct {
 	State        State
 	Poll, Final  bool
-	Mult         uint8  // detection time is so many intervals
-	Mine, Yours  uint32 // discriminators of its sender and, if known, of its receiver
+	Mult         uint8  // detection time in intervals
+	Mine, Yours  uint32 // discriminators of the sender and, if known, of the receiver
 	MinTx, MinRx time.Duration
 }
 
@@ -45,8 +45,7 @@ const (
 	flagMulti = 0x01
 )
 
-// Parse reads a packet and refuses those that RFC 5880, 6.8.6, discards whatever the
-// session.
+// Parse reads a packet. It rejects packets that RFC 5880, 6.8.6, discards in every session.
 func Parse(b []byte) (Packet, error) {
 	if len(b) < packetLen || int(b[3]) < packetLen || int(b[3]) > len(b) {
 		return Packet{}, errors.New("parse BFD packet: wrong length")
@@ -63,7 +62,7 @@ func Parse(b []byte) (Packet, error) {
 		MinTx: micro(b[12:]), MinRx: micro(b[16:]),
 	}
 	if p.Mult == 0 || p.Mine == 0 || p.Yours == 0 && p.State >= Init || p.Poll && p.Final {
-		return Packet{}, fmt.Errorf("parse BFD packet: %+v does not go together", p)
+		return Packet{}, fmt.Errorf("parse BFD packet: inconsistent fields in %+v", p)
 	}
 	return p, nil
 }

@@ -17,20 +17,19 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// Port is BFD's (RFC 5881).
+// Port is the UDP port of BFD (RFC 5881).
 const Port = 3784
 
 const retry = 2 * time.Second
 
-// Responder answers at some addresses of the host. Its methods are safe for
-// concurrent use.
+// Responder answers BFD at addresses of the host. Its methods are safe for concurrent use.
 type Responder struct {
 	works func() bool
 	log   *slog.Logger
 	port  uint16
 	wake  chan struct{} // one slot
 
-	mu   sync.Mutex // guards what follows
+	mu   sync.Mutex // guards the following fields
 	want settings
 }
 
@@ -39,14 +38,13 @@ type settings struct {
 	peers     []netip.Prefix
 }
 
-// New returns a Responder that answers nowhere yet. works says whether this
-// node's gateway can be used; it is called about once a second and peer.
+// New returns a Responder without addresses. works reports whether this node's gateway is usable;
+// it is called about once per second and peer.
 func New(works func() bool, log *slog.Logger) *Responder {
 	return &Responder{works: works, log: log, port: Port, wake: make(chan struct{}, 1)}
 }
 
-// Set gives the addresses to answer at, and the networks of those who are
-// answered.
+// Set sets the own addresses and the networks of accepted peers.
 func (r *Responder) Set(addresses []netip.Addr, peers []netip.Prefix) {
 	r.mu.Lock()
 	changed := !reflect.DeepEqual(r.want, settings{addresses, peers})
@@ -60,8 +58,8 @@ func (r *Responder) Set(addresses []netip.Addr, peers []netip.Prefix) {
 	}
 }
 
-// Run answers until ctx ends. An address that cannot be used is tried again and
-// again: the host may not have it yet.
+// Run answers until ctx ends. It retries addresses that cannot be used, as the host may not have
+// them yet.
 func (r *Responder) Run(ctx context.Context) error {
 	for ctx.Err() == nil {
 		r.mu.Lock()
@@ -93,7 +91,7 @@ func (r *Responder) keepServing(ctx context.Context, own netip.Addr, peers []net
 			return
 		}
 		if text := fmt.Sprint(err); text != said {
-			r.log.Warn("cannot answer BFD of nodes without a gateway: they use this one whether it works or not", "error", err)
+			r.log.Warn("cannot answer BFD, nodes without a gateway cannot detect faults of this one", "error", err)
 			said = text
 		}
 		select {
@@ -103,8 +101,8 @@ func (r *Responder) keepServing(ctx context.Context, own netip.Addr, peers []net
 	}
 }
 
-// serve answers at one address until ctx ends or an error. One goroutine has
-// all sessions: it reads until somebody is to be spoken to.
+// serve answers at one address until ctx ends or an error occurs. One goroutine handles all
+// sessions: it reads until the next packet is due.
 func (r *Responder) serve(ctx context.Context, own netip.Addr, peers []netip.Prefix) error {
 	conn, err := net.ListenUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(own, r.port)))
 	if err != nil {
@@ -126,14 +124,14 @@ func (r *Responder) serve(ctx context.Context, own netip.Addr, peers []netip.Pre
 			if ctx.Err() != nil {
 				return ctx.Err()
 			}
-			continue // an ICMP error of an earlier packet
+			continue // the ICMP error of an earlier packet
 		}
 		addr := from.Addr().Unmap()
 		p, err := Parse(buffer[:n])
 		if err != nil || !slices.ContainsFunc(peers, func(p netip.Prefix) bool { return p.Contains(addr) }) {
 			continue
 		}
-		key := netip.AddrPortFrom(addr, r.port) // where control packets go, wherever they come from
+		key := netip.AddrPortFrom(addr, r.port) // control packets go to this port, whatever their source port
 		s := sessions[key]
 		if s == nil {
 			s = newSession(own, addr)
@@ -147,7 +145,7 @@ func (r *Responder) serve(ctx context.Context, own netip.Addr, peers []netip.Pre
 	}
 }
 
-// speak sends what is due and returns when something will be.
+// speak sends all due packets and returns the time of the next one.
 func (r *Responder) speak(conn *net.UDPConn, sessions map[netip.AddrPort]*session) time.Time {
 	now := time.Now()
 	next := now.Add(time.Hour)
@@ -160,7 +158,7 @@ func (r *Responder) speak(conn *net.UDPConn, sessions map[netip.AddrPort]*sessio
 			continue
 		}
 		if due {
-			// What is lost is sent again in a second.
+			// A lost packet is repeated within a second.
 			_, _ = conn.WriteToUDPAddrPort(s.packet(now, rand.Float64()).Marshal(), to)
 		}
 		if s.next.Before(next) {
@@ -172,6 +170,6 @@ func (r *Responder) speak(conn *net.UDPConn, sessions map[netip.AddrPort]*sessio
 
 func (r *Responder) note(peer netip.Addr, before, now State) {
 	if before != now && (before == Up || now == Up) {
-		r.log.Info("BFD session of a node without a gateway", "peer", peer, "state", now.String())
+		r.log.Info("BFD session changed its state", "peer", peer, "state", now.String())
 	}
 }

@@ -6,35 +6,35 @@ import (
 	"time"
 )
 
-// What this end proposes. A peer gives up after mult intervals of silence: a
-// restart of the agent should be over by then.
+// Values that this end proposes. A peer declares the session down after mult silent intervals; a
+// restart of the agent should be faster.
 const (
 	interval = time.Second
 	mult     = 5
-	forget   = time.Minute // a peer that has gone
+	forget   = time.Minute // until a silent peer's session is deleted
 )
 
-// session is one with a peer. It decides, and does nothing.
+// session is the state machine of a session with one peer. It does no I/O.
 type session struct {
 	local, remote uint32
 	state         State
-	peer          Packet    // the last
-	heard         time.Time // when that was
-	next          time.Time // when to speak
+	peer          Packet    // the last packet
+	heard         time.Time // time of the last packet
+	next          time.Time // time of the next packet to send
 }
 
-// newSession is with a peer that has just spoken.
+// newSession returns the session for a peer that has just sent a packet.
 func newSession(own, peer netip.Addr) *session {
 	h := fnv.New32a()
 	_, _ = h.Write([]byte(own.String() + " " + peer.String())) // a hash returns no error
 	return &session{local: max(h.Sum32(), 1), state: Down}
 }
 
-// receive takes a packet of the peer (RFC 5880, 6.8.6), and says whether to
-// answer at once. Without work this end is down on purpose, and says so.
+// receive handles a packet of the peer (RFC 5880, 6.8.6). It reports whether to answer at once. If
+// works is false, the session goes to AdminDown.
 func (s *session) receive(p Packet, now time.Time, works bool) (answer bool) {
 	if p.Yours != 0 && p.Yours != s.local && p.State > Down {
-		return false // of a session that is not this one
+		return false // a packet of another session
 	}
 	fresh := s.heard.IsZero()
 	s.remote, s.peer, s.heard = p.Mine, p, now
@@ -43,7 +43,7 @@ func (s *session) receive(p Packet, now time.Time, works bool) (answer bool) {
 	case !works:
 		s.state = AdminDown
 	case fresh && p.State == Up:
-		s.state = Up // the agent before had it up
+		s.state = Up // the session was up with the previous agent
 	case p.State == AdminDown:
 		s.state = Down
 	case s.state == AdminDown, s.state == Down:
@@ -56,8 +56,8 @@ func (s *session) receive(p Packet, now time.Time, works bool) (answer bool) {
 	return p.Poll || s.state != before || fresh
 }
 
-// tick is what time does: silence takes the session down, and forgets it in
-// the end. It says whether it is time to speak.
+// tick applies the passing of time: silence takes the session down and finally deletes it. It
+// reports whether a packet is due, and whether the session is gone.
 func (s *session) tick(now time.Time, works bool) (speak, gone bool) {
 	silence := now.Sub(s.heard)
 	if silence > forget {
@@ -74,7 +74,7 @@ func (s *session) tick(now time.Time, works bool) (speak, gone bool) {
 	return !now.Before(s.next), false
 }
 
-// packet is what to say now; jitter is 0 to 1. It sets the time of the next.
+// packet returns the next packet and sets the time of the one after it; jitter is 0 to 1.
 func (s *session) packet(now time.Time, jitter float64) Packet {
 	every := max(interval, s.peer.MinRx)
 	s.next = now.Add(every - time.Duration(jitter*float64(every)/4)) // RFC 5880, 6.8.7

@@ -22,22 +22,22 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// Handlers are called after a change, from the informers' goroutines; they
-// must not block. One that is nil is not called.
+// Handlers are called after a change, from the informers' goroutines. They must not block. Nil
+// handlers are skipped.
 type Handlers struct {
-	Node    func()            // the agent's own
-	Peers   func()            // Peers returns something else
-	Service func(service.Key) // Objects returns something else for this key
-	Synced  func()            // once, when every list has been read
+	Node    func()            // the agent's own Node has changed
+	Peers   func()            // the result of Peers has changed
+	Service func(service.Key) // the result of Objects has changed for this key
+	Synced  func()            // once, when all lists are complete
 
-	Readdressed func() // what the controller says of a pod of the node has changed
+	Readdressed func() // the controller's annotation of a pod on the node has changed
 }
 
-// watchRetryMax is how long the agent of one of many nodes waits to watch again at most: all
-// that have lost the API server come back at once.
+// watchRetryMax bounds the wait before a watch is repeated. After an outage of the API server, the
+// agents of many nodes return at once.
 const watchRetryMax = 5 * time.Second
 
-// annotateWait bounds a write, which is tried again: what there is to say may have changed.
+// annotateWait bounds a write. A repeated write may have newer content.
 const annotateWait = 10 * time.Second
 
 // Cluster holds the informers. It is safe for concurrent use.
@@ -47,8 +47,8 @@ type Cluster struct {
 	dialer   *dialer
 	log      *slog.Logger
 	handlers Handlers
-	nodes    *informer.Informer // all of them
-	pods     *informer.Informer // of the node
+	nodes    *informer.Informer // all nodes
+	pods     *informer.Informer // pods of the node
 	services *informer.Informer
 	slices   *informer.Informer
 
@@ -62,7 +62,7 @@ func New(config *rest.Config, node string, h Handlers, log *slog.Logger) (*Clust
 	config.QPS, config.Burst = 50, 100
 	dialer := newDialer(config.Dial)
 	config.Dial = dialer.DialContext
-	// Tens of thousands of endpoints are read at the start.
+	// The initial lists may contain tens of thousands of endpoints.
 	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
@@ -89,8 +89,8 @@ func (c *Cluster) informers() []*informer.Informer {
 	return []*informer.Informer{c.nodes, c.pods, c.services, c.slices}
 }
 
-// Run fills and follows the informers until ctx ends. An API server that
-// cannot be reached is tried again for ever.
+// Run fills and follows the informers until ctx ends. It retries forever while the API server is
+// unreachable.
 func (c *Cluster) Run(ctx context.Context) error {
 	var running sync.WaitGroup
 	var synced []cache.InformerSynced
@@ -105,7 +105,7 @@ func (c *Cluster) Run(ctx context.Context) error {
 	return nil
 }
 
-// Missing says which informer has not been filled yet, or "".
+// Missing returns the informer that has not been filled yet, or "".
 func (c *Cluster) Missing() string {
 	for _, i := range c.informers() {
 		if !i.HasSynced() {
@@ -115,8 +115,8 @@ func (c *Cluster) Missing() string {
 	return ""
 }
 
-// Node returns the agent's own Node, or nil as long as there is none. It has
-// labels, annotations, taints and addresses, and nothing else.
+// Node returns the agent's own Node, or nil while there is none. Only its labels, annotations,
+// taints and addresses are kept.
 func (c *Cluster) Node() *corev1.Node {
 	o, ok, err := c.nodes.GetStore().GetByKey(c.node)
 	if err != nil || !ok {
@@ -155,7 +155,7 @@ func (c *Cluster) wait(key types.NamespacedName, wake chan struct{}, on bool) {
 	}
 }
 
-// wakeAll is for all that wait for a pod.
+// wakeAll wakes all goroutines that wait for a pod.
 func (c *Cluster) wakeAll() {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -169,7 +169,7 @@ func (c *Cluster) wakeAll() {
 	}
 }
 
-// wakeWaiters is for those that wait for the pod.
+// wakeWaiters wakes the goroutines that wait for this pod.
 func (c *Cluster) wakeWaiters(pod *corev1.Pod) {
 	c.mu.Lock()
 	defer c.mu.Unlock()

@@ -25,11 +25,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
-// seen collects what handlers are told.
+// seen collects the calls of handlers.
 type seen struct {
 	mu   sync.Mutex // guards what
 	what map[string]bool
-	last []string // what the last await was for: a handler may be called once more
+	last []string // the previous await's result: a handler may be called once more
 }
 
 func (s *seen) add(text string) {
@@ -38,8 +38,8 @@ func (s *seen) add(text string) {
 	s.what[text] = true
 }
 
-// await waits until all of want, sorted, has been seen and the condition holds,
-// and forgets everything. What else was seen is an error.
+// await waits until exactly the calls of want (sorted) were seen and the condition holds, then
+// clears the calls. Any other call is an error.
 func (s *seen) await(t *testing.T, condition func() bool, want ...string) {
 	t.Helper()
 	var got []string
@@ -190,7 +190,7 @@ func TestCluster(t *testing.T) {
 	r.createService(t, "web", "")
 	r.createService(t, "headless", corev1.ClusterIPNone)
 	r.createSlice(t, "web-1", "web", false)
-	r.createSlice(t, "headless-1", "headless", true) // is not even read
+	r.createSlice(t, "headless-1", "headless", true) // filtered out by the list's selector
 	web := service.Key{Namespace: "default", Name: "web"}
 	r.await(t, func() bool { return len(r.Objects(web).Slices) == 1 }, "Service default/headless", "Service default/web")
 	r.checkTrimmed(t, r.Objects(web))
@@ -219,7 +219,7 @@ func TestCluster(t *testing.T) {
 	}
 	patch("node1", `{"metadata":{"labels":{"what":"ever"}}}`)
 	r.await(t, func() bool { return r.Node().Labels["what"] == "ever" }, "node")
-	// node2's label is nobody's business; what node1 gets comes after it.
+	// Labels of node2 are ignored; the event of node1 comes after it.
 	patch("node2", `{"metadata":{"labels":{"what":"ever"}}}`)
 	patch("node1", `{"metadata":{"labels":{"what":"else"}}}`)
 	r.await(t, func() bool { return r.Node().Labels["what"] == "else" }, "node")
@@ -227,7 +227,7 @@ func TestCluster(t *testing.T) {
 	r.await(t, func() bool {
 		return slices.Equal(r.known(), []netip.Addr{three[1], netip.MustParseAddr("172.30.0.99")})
 	}, "peers")
-	// What decides about kept ports is all that a Node tells of its host.
+	// Reserved ports depend on all host addresses in a Node.
 	patch("node2", `{"metadata":{"annotations":{"`+annotation.NodeSubnets+`":"{\"default\":[\"10.244.2.0/24\"]}"}}}`)
 	r.await(t, func() bool { return slices.Contains(r.hosts(), netip.MustParseAddr("10.244.2.2")) }, "peers")
 	for _, a := range []string{"172.30.0.99", "172.30.9.9", "172.30.0.13"} {
@@ -253,8 +253,8 @@ func TestCluster(t *testing.T) {
 	r.await(t, always)
 }
 
-// checkEndpointValidation holds docs/services.md to what the API server refuses in an
-// EndpointSlice. What it lets pass is annotation.RefuseEndpoint's to refuse.
+// checkEndpointValidation checks docs/services.md against the endpoints that the API server rejects
+// in an EndpointSlice. annotation.RefuseEndpoint has to reject the others.
 func (r *rig) checkEndpointValidation(t *testing.T) {
 	t.Helper()
 	for address, refused := range map[string]bool{
@@ -273,12 +273,12 @@ func (r *rig) checkEndpointValidation(t *testing.T) {
 			Ports: []discoveryv1.EndpointPort{{Port: &number}}, Endpoints: []discoveryv1.Endpoint{{Addresses: []string{address}}},
 		}, metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		if apierrors.IsInvalid(err) != refused || !refused && err != nil {
-			t.Errorf("endpoint %s: the API server says %v, refused should be %t", address, err, refused)
+			t.Errorf("endpoint %s: API server returned %v, want refused %t", address, err, refused)
 		}
 	}
 }
 
-// checkTrimmed looks at what is left of a Service and its slice.
+// checkTrimmed checks the trimmed Service and its slice.
 func (r *rig) checkTrimmed(t *testing.T, o service.Objects) {
 	t.Helper()
 	svc, slice := o.Service, o.Slices[0]

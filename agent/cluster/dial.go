@@ -8,13 +8,13 @@ import (
 	"time"
 )
 
-// dialer opens the connections to the API server, and closes those from an address that the host
-// has lost. The kernel would send their packets again for a quarter of an hour; nothing answers.
-// It is safe for concurrent use.
+// dialer opens the connections to the API server, and closes connections from an address that the
+// host has lost: the kernel would retransmit for 15 minutes without a reply. It is safe for
+// concurrent use.
 type dialer struct {
 	dial func(ctx context.Context, network, address string) (net.Conn, error)
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	had     map[netip.Addr]bool
 	conns   map[*conn]bool
 	dialing map[int]context.CancelFunc
@@ -23,7 +23,7 @@ type dialer struct {
 
 func newDialer(dial func(context.Context, string, string) (net.Conn, error)) *dialer {
 	if dial == nil {
-		// A connection whose peer is gone ends after at most 25 s, also while no request is pending.
+		// Detects a dead peer within 25 s, also while no request is pending.
 		d := net.Dialer{Timeout: 10 * time.Second, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}}
 		dial = d.DialContext
 	}
@@ -56,7 +56,7 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	delete(d.dialing, id)
-	if err == nil && ctx.Err() != nil { // an address was lost meanwhile, perhaps its own
+	if err == nil && ctx.Err() != nil { // an address was lost meanwhile, perhaps this connection's
 		raw.Close()
 		err = ctx.Err()
 	}
@@ -68,8 +68,8 @@ func (d *dialer) DialContext(ctx context.Context, network, address string) (net.
 	return c, nil
 }
 
-// follow takes the host's addresses. Where one is gone, connections from it are closed, and those
-// that are being opened are begun anew by their caller. It returns how many were closed.
+// follow takes the host's current addresses. It closes connections from other addresses and makes
+// pending dials start again. It returns the number of closed connections.
 func (d *dialer) follow(addrs []netip.Addr) int {
 	now := map[netip.Addr]bool{}
 	for _, a := range addrs {
@@ -105,10 +105,10 @@ func localAddr(c net.Conn) netip.Addr {
 	return tcp.AddrPort().Addr().Unmap().WithZone("")
 }
 
-// FollowAddresses takes the host's addresses, without loopback's, whenever they may have changed:
-// connections to the API server from others end at once, and are made anew.
+// FollowAddresses takes the host's addresses, without loopback, after each possible change. It
+// closes connections to the API server from other addresses; they are reopened.
 func (c *Cluster) FollowAddresses(addrs []netip.Addr) {
 	if n := c.dialer.follow(addrs); n > 0 {
-		c.log.Info("connections to the API server closed: the host has lost their address", "count", n)
+		c.log.Info("closed connections to the API server from a lost host address", "count", n)
 	}
 }

@@ -1,5 +1,4 @@
-// Package cluster is the agent's view of Kubernetes: all Nodes, of which it
-// keeps little but the addresses, the pods that run on its own, and all
-// Services with their EndpointSlices. Stores hold of an object only what the
-// agent reads. The agent writes nothing but annotations of its Node.
+// Package cluster is the agent's view of Kubernetes: all Nodes, the pods on its own node, and all
+// Services with their EndpointSlices. Stores keep only the fields that the agent reads; of other
+// Nodes, little but the addresses. The agent writes only annotations of its own Node, and Events.
 package cluster

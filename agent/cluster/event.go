@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// filled gives handlers that are nil something to do.
+// filled replaces nil handlers by empty functions.
 func (h Handlers) filled() Handlers {
 	for _, f := range []*func(){&h.Node, &h.Peers, &h.Synced, &h.Readdressed} {
 		if *f == nil {
@@ -44,7 +44,7 @@ func (c *Cluster) watch() error {
 	return nil
 }
 
-// changed is told both versions of an object; nil is for one that is not there.
+// changed handles a change of an object; old or now is nil if it did not or does not exist.
 func (c *Cluster) changed(old, now any) {
 	for _, o := range []any{old, now} {
 		switch o := o.(type) {
@@ -71,7 +71,7 @@ func (c *Cluster) changed(old, now any) {
 	switch {
 	case was == nil && is == nil:
 	case was != nil && was.Name == c.node || is != nil && is.Name == c.node:
-		c.wakeAll() // what a pod waits for may be on the Node
+		c.wakeAll() // pods may be waiting for a change of the Node
 		c.handlers.Node()
 	case was == nil || is == nil || !slices.Equal(peerAddrs(was), peerAddrs(is)) || !slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is)):
 		c.handlers.Peers()

@@ -11,11 +11,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// proxied selects what is served like kube-proxy does: headless Services have
-// slices, too, which are DNS's, and some are another proxy's.
+// proxied selects the slices that kube-proxy would serve. It excludes slices of headless Services,
+// which are for DNS, and those of other proxies.
 const proxied = "!" + corev1.IsHeadlessService + ",!" + service.ProxyNameLabel
 
-// byService is the index of slices by the Service they belong to.
+// byService is the index of slices by Service.
 const byService = "service"
 
 func serviceOf(o any) ([]string, error) {
@@ -26,8 +26,8 @@ func serviceOf(o any) ([]string, error) {
 	return []string{s.Namespace + "/" + s.Labels[discoveryv1.LabelServiceName]}, nil
 }
 
-// Keys returns the keys of all that may ask for front ends: every Service, and
-// the pods with host ports. False as long as they are not known.
+// Keys returns the keys of all objects that may have frontends: all Services, and the pods with
+// host ports. It returns false while they are not known.
 func (c *Cluster) Keys() ([]service.Key, bool) {
 	if c.Missing() != "" {
 		return nil, false
@@ -46,7 +46,7 @@ func (c *Cluster) Keys() ([]service.Key, bool) {
 	return out, true
 }
 
-// Objects returns what there is under a key. It must not be changed.
+// Objects returns the objects of a key. They must not be modified.
 func (c *Cluster) Objects(k service.Key) service.Objects {
 	var out service.Objects
 	name := k.Namespace + "/" + k.Name
@@ -60,7 +60,7 @@ func (c *Cluster) Objects(k service.Key) service.Objects {
 	}
 	found, err := c.slices.GetIndexer().ByIndex(byService, name)
 	if err != nil {
-		panic(err) // New has made the index
+		panic(err) // the index was added in New
 	}
 	for _, o := range found {
 		out.Slices = append(out.Slices, o.(*discoveryv1.EndpointSlice))
@@ -68,8 +68,8 @@ func (c *Cluster) Objects(k service.Key) service.Objects {
 	return out
 }
 
-// Peers returns the addresses of the other nodes, sorted: known is what their agents say,
-// else their internal addresses; hosts is all that their Nodes tell of their hosts.
+// Peers returns the sorted addresses of the other nodes. known holds the addresses from their
+// agents, or else their internal addresses. hosts holds all host addresses in their Nodes.
 func (c *Cluster) Peers() (known, hosts []netip.Addr) {
 	for _, o := range c.nodes.GetStore().List() {
 		if n := o.(*corev1.Node); n.Name != c.node {
@@ -81,7 +81,7 @@ func (c *Cluster) Peers() (known, hosts []netip.Addr) {
 	return slices.Compact(known), slices.Compact(hosts)
 }
 
-// Zone returns the label of the agent's own Node, "" if there is none.
+// Zone returns the zone label of the agent's own Node, or "".
 func (c *Cluster) Zone() string {
 	if n := c.Node(); n != nil {
 		return n.Labels[corev1.LabelTopologyZone]
@@ -89,18 +89,18 @@ func (c *Cluster) Zone() string {
 	return ""
 }
 
-// deletionTaint is what the cluster autoscaler puts on a node that it is about
-// to delete (kube-proxy's KEP 3836).
+// deletionTaint is set by the cluster autoscaler on a node that it is about to delete (kube-proxy's
+// KEP 3836).
 const deletionTaint = "ToBeDeletedByClusterAutoscaler"
 
-// Leaving says whether the agent's own Node is about to go.
+// Leaving reports whether the agent's own Node is about to be deleted.
 func (c *Cluster) Leaving() bool {
 	n := c.Node()
 	return n != nil && (n.DeletionTimestamp != nil ||
 		slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == deletionTaint }))
 }
 
-// Drained says whether the agent's own gateway is to be spared.
+// Drained reports whether the agent's own gateway is drained.
 func (c *Cluster) Drained() bool {
 	n := c.Node()
 	return n != nil && annotation.Drained(n.Annotations)

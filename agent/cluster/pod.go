@@ -13,18 +13,18 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// ErrPodGone is returned (wrapped) for a pod that the API server does not have
-// any more: there is none of that name, or it is another one by now.
-var ErrPodGone = errors.New("there is no such pod any more")
+// ErrPodGone is returned (wrapped) for a pod that no longer exists in the API server, or was
+// replaced by a new one of the same name.
+var ErrPodGone = errors.New("the pod no longer exists")
 
-// mirrorOf is the annotation of a static pod's mirror in the API server: the
-// UID that the kubelet has for the pod itself.
+// mirrorOf is an annotation of a static pod's mirror in the API server. It holds the kubelet's UID
+// of the pod itself.
 const mirrorOf = "kubernetes.io/config.mirror"
 
-// askTimeout bounds one question to the API server.
+// askTimeout bounds one request to the API server.
 const askTimeout = 5 * time.Second
 
-// PodRef names a pod as a runtime does. UID "" is for any pod of that name.
+// PodRef identifies a pod as runtimes do. An empty UID stands for any pod of that name.
 type PodRef struct{ Namespace, Name, UID string }
 
 func (r PodRef) String() string { return r.Namespace + "/" + r.Name }
@@ -37,11 +37,11 @@ func (r PodRef) isOf(p *corev1.Pod) bool {
 	return r.UID == "" || string(p.UID) == r.UID || p.Annotations[mirrorOf] == r.UID
 }
 
-// static says whether the UID is the kubelet's own for a static pod: those have
-// no dashes. Its mirror may be written later than its sandbox is made.
+// static reports whether the UID is the kubelet's own UID of a static pod, which has no dashes. The
+// pod's mirror may be written after its sandbox.
 func (r PodRef) static() bool { return r.UID != "" && !strings.Contains(r.UID, "-") }
 
-// lookup returns the pod as far as the informer knows it.
+// lookup returns the pod from the informer.
 func (c *Cluster) lookup(ref PodRef) (*corev1.Pod, error) {
 	pod, ok := get[corev1.Pod](c.pods.GetStore(), ref.String())
 	if !ok {
@@ -53,7 +53,7 @@ func (c *Cluster) lookup(ref PodRef) (*corev1.Pod, error) {
 	return pod, nil
 }
 
-// Pod returns the pod as far as the informer knows it, nil if it does not.
+// Pod returns the pod from the informer, or nil.
 func (c *Cluster) Pod(ref PodRef) *corev1.Pod {
 	pod, err := c.lookup(ref)
 	if err != nil {
@@ -62,8 +62,8 @@ func (c *Cluster) Pod(ref PodRef) *corev1.Pod {
 	return pod
 }
 
-// PodGone reports whether the pod is gone from this node: what the informer does
-// not know the API server itself is asked for, since the informer may be behind.
+// PodGone reports whether the pod is gone from this node. For a pod that is not in the informer,
+// which may lag, it queries the API server.
 func (c *Cluster) PodGone(ctx context.Context, ref PodRef) (bool, error) {
 	if _, err := c.lookup(ref); err == nil {
 		return false, nil
@@ -80,9 +80,8 @@ func (c *Cluster) PodGone(ctx context.Context, ref PodRef) (bool, error) {
 	return !ref.static() && !ref.isOf(pod) || pod.Spec.NodeName != c.node, nil
 }
 
-// WaitPod returns the pod when ready says so (nil for as long as it should
-// wait on), ErrPodGone when there is none, or an error that says what was
-// missing when ctx ended.
+// WaitPod returns the pod once ready returns nil for it. It returns ErrPodGone if the pod does not
+// exist, or the last error of ready when ctx ends.
 func (c *Cluster) WaitPod(ctx context.Context, ref PodRef, ready func(*corev1.Pod) error) (*corev1.Pod, error) {
 	wake := make(chan struct{}, 1)
 	c.wait(ref.key(), wake, true)
@@ -93,7 +92,7 @@ func (c *Cluster) WaitPod(ctx context.Context, ref PodRef, ready func(*corev1.Po
 			if err = ready(pod); err == nil {
 				return pod, nil
 			}
-		} else if gone, _ := c.PodGone(ctx, ref); gone { // without an answer the informer will tell
+		} else if gone, _ := c.PodGone(ctx, ref); gone { // on an error, wait for the informer
 			return nil, fmt.Errorf("pod %s: %w", ref, ErrPodGone)
 		}
 		select {
@@ -104,8 +103,8 @@ func (c *Cluster) WaitPod(ctx context.Context, ref PodRef, ready func(*corev1.Po
 	}
 }
 
-// FollowPod returns a context that ends with ErrPodGone as its cause as soon as
-// the informer knows that the pod is gone. stop must be called.
+// FollowPod returns a context that ends with ErrPodGone as its cause when the informer reports that
+// the pod is gone. stop must be called.
 func (c *Cluster) FollowPod(ctx context.Context, ref PodRef) (followed context.Context, stop func()) {
 	ctx, cancel := context.WithCancelCause(ctx)
 	wake := make(chan struct{}, 1)

@@ -11,12 +11,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// trimmer keeps of objects what the agent reads, before they go to a store
-// that holds them for the whole cluster.
+// trimmer removes the fields that the agent does not read from objects, before they enter the
+// cluster-wide stores.
 type trimmer struct {
 	node    string
-	yes, no bool              // shared by all endpoints, never written
-	some    map[string]string // a selector, shared by all Services that have one, never written
+	yes, no bool              // shared by all endpoints, never modified
+	some    map[string]string // a selector shared by all Services with a selector, never modified
 
 	mu    sync.Mutex // guards names
 	names map[string]*string
@@ -35,7 +35,7 @@ func (t *trimmer) trim(o any) (any, error) {
 	case *corev1.Service:
 		o.ObjectMeta = meta(o.ObjectMeta, service.ProxyNameLabel, corev1.IsHeadlessService)
 		if len(o.Spec.Selector) > 0 {
-			o.Spec.Selector = t.some // package service looks whether there is one
+			o.Spec.Selector = t.some // package service only checks that a selector exists
 		}
 		o.Status.Conditions = nil
 	case *discoveryv1.EndpointSlice:
@@ -68,7 +68,7 @@ func (t *trimmer) trimNode(n *corev1.Node) {
 	}
 }
 
-// trimEndpoint shares what many endpoints have in common.
+// trimEndpoint shares values that many endpoints have in common.
 func (t *trimmer) trimEndpoint(e *discoveryv1.Endpoint) {
 	*e = discoveryv1.Endpoint{
 		Addresses:  e.Addresses[:min(1, len(e.Addresses))],
@@ -100,7 +100,7 @@ func (t *trimmer) flag(b *bool) *bool {
 	return &t.no
 }
 
-// meta is what names and versions an object, with these labels of it.
+// meta returns the identity and version of an object, with the given labels.
 func meta(m metav1.ObjectMeta, labels ...string) metav1.ObjectMeta {
 	out := metav1.ObjectMeta{
 		Namespace: m.Namespace, Name: m.Name, UID: m.UID, ResourceVersion: m.ResourceVersion, CreationTimestamp: m.CreationTimestamp,

@@ -11,22 +11,22 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 )
 
-// component is who Events are from.
+// component is the source of Events.
 const component = "ovnkube-agent"
 
-// Warn writes an Event of type Warning about the agent's own Node, which
-// "kubectl describe node" shows. Each call makes a new one.
+// Warn writes an Event of type Warning about the agent's own Node, shown by "kubectl describe
+// node". Each call creates a new Event.
 func (c *Cluster) Warn(ctx context.Context, reason, message string) error {
-	// As kubelet does it: the Node's name stands for its UID.
+	// As in kubelet, the Node's name stands for its UID.
 	return c.warn(ctx, corev1.ObjectReference{APIVersion: "v1", Kind: "Node", Name: c.node, UID: types.UID(c.node)}, reason, message)
 }
 
-// WarnService writes one about a Service.
+// WarnService writes an Event about a Service.
 func (c *Cluster) WarnService(ctx context.Context, svc *corev1.Service, reason, message string) error {
 	return c.warn(ctx, corev1.ObjectReference{APIVersion: "v1", Kind: "Service", Namespace: svc.Namespace, Name: svc.Name, UID: svc.UID}, reason, message)
 }
 
-// WarnPod writes one about a pod.
+// WarnPod writes an Event about a pod.
 func (c *Cluster) WarnPod(ctx context.Context, pod *corev1.Pod, reason, message string) error {
 	return c.warn(ctx, corev1.ObjectReference{APIVersion: "v1", Kind: "Pod", Namespace: pod.Namespace, Name: pod.Name, UID: pod.UID}, reason, message)
 }

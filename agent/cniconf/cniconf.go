@@ -1,5 +1,5 @@
-// Package cniconf looks after the other files in the directory of CNI configurations. A container
-// runtime takes the first one by name, so another network's file may keep pods from ours.
+// Package cniconf handles other files in the directory of CNI configurations. A container runtime
+// uses the first file by name, so another network's file may keep pods off this network.
 package cniconf
 
 import (
@@ -12,21 +12,21 @@ import (
 	"strings"
 )
 
-// Plugin is our plugin's type.
+// Plugin is the type of the ovn-ebpf plugin.
 const Plugin = "ovn-k8s-cni-overlay"
 
-// keptSuffix is behind the name of a file that is set aside: no runtime reads it.
+// keptSuffix marks a file that was set aside, so that runtimes do not read it.
 const keptSuffix = ".ovn-ebpf-kept"
 
-// Other is another network's configuration.
+// Other is the configuration of another network.
 type Other struct {
 	Path    string
-	Plugin  string // type of its first plugin; "" where it cannot be read
-	Earlier bool   // runtimes take it before ours
+	Plugin  string // type of its first plugin; "" if unreadable
+	Earlier bool   // runtimes prefer it to ours
 }
 
-// Others returns the other networks' configurations beside ours, in the order in which runtimes
-// read them. A delegating plugin, like Multus, is none: it comes first and calls ours.
+// Others returns the configurations of other networks beside ours, in the order in which runtimes
+// read them. It omits delegating plugins such as Multus, which come first and call ours.
 func Others(ours string) ([]Other, error) {
 	files, err := os.ReadDir(filepath.Dir(ours))
 	if errors.Is(err, os.ErrNotExist) {
@@ -36,7 +36,7 @@ func Others(ours string) ([]Other, error) {
 		return nil, fmt.Errorf("read CNI configurations: %w", err)
 	}
 	var out []Other
-	for _, f := range files { // sorted by name, as runtimes sort them
+	for _, f := range files { // ReadDir sorts by name, as runtimes do
 		name := f.Name()
 		if f.IsDir() || name == filepath.Base(ours) || !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(name)) {
 			continue
@@ -69,8 +69,8 @@ func pluginOf(path string) string {
 	return c.Type
 }
 
-// SetAside renames the other networks' configurations, so that no runtime reads them, and returns
-// their paths. Restore is the way back.
+// SetAside renames the configurations of other networks, so that runtimes ignore them, and returns
+// their paths. Restore undoes it.
 func SetAside(ours string) ([]string, error) {
 	others, err := Others(ours)
 	if err != nil {
@@ -88,8 +88,7 @@ func SetAside(ours string) ([]string, error) {
 	return done, errors.Join(errs...)
 }
 
-// Restore renames the files in dir that SetAside has renamed to what they were. A file that has
-// been written again under its old name stays as it is.
+// Restore undoes SetAside in dir. If the old name is in use again, it removes the renamed file.
 func Restore(dir string) error {
 	kept, err := filepath.Glob(filepath.Join(dir, "*"+keptSuffix))
 	if err != nil {

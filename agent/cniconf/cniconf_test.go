@@ -16,7 +16,8 @@ const (
 	own     = `{"name": "ovn-kubernetes", "plugins": [{"type": "ovn-k8s-cni-overlay"}]}`
 )
 
-// directory makes one with ours and these files, and returns the path of ours.
+// directory creates a directory with our configuration and these files. It returns the path of
+// ours.
 func directory(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
@@ -30,7 +31,7 @@ func directory(t *testing.T, files map[string]string) string {
 	return ours
 }
 
-// first returns the configuration that a runtime takes.
+// first returns the configuration that a runtime uses.
 func first(t *testing.T, ours string) string {
 	t.Helper()
 	files, err := libcni.ConfFiles(filepath.Dir(ours), []string{".conf", ".conflist", ".json"})
@@ -40,10 +41,10 @@ func first(t *testing.T, ours string) string {
 	return filepath.Base(files[0])
 }
 
-// TestOthers: what a runtime takes before ours is found, whatever its syntax, and only that is said
-// to be earlier. A delegating plugin's file, ovn-kubernetes' of the same plugin and what runtimes
-// do not read are no other networks.
-func TestOthers(t *testing.T) {
+// Configurations that a runtime prefers to ours are found in each syntax, and only those are marked
+// as earlier. Not listed are delegating plugins, ovn-kubernetes with the same plugin, and files
+// that runtimes ignore.
+func TestOthersFindsEarlierConfigurations(t *testing.T) {
 	ours := directory(t, map[string]string{
 		"00-multus.conf": multus, "10-flannel.conflist": flannel, "05-broken.conf": "{", "10-ovn-kubernetes.conf": `{"type": "ovn-k8s-cni-overlay"}`,
 		"87-podman.conflist": bridge, "01-notes.txt": "", "10-a.conflist.bak": flannel,
@@ -66,9 +67,9 @@ func TestOthers(t *testing.T) {
 	}
 }
 
-// TestSetAside: the runtime takes ours afterwards, again where the owner has written its file anew,
-// and Restore gives back what was there.
-func TestSetAside(t *testing.T) {
+// After SetAside the runtime uses our configuration, also after the owner has rewritten its file.
+// Restore restores the other files.
+func TestSetAsideAndRestore(t *testing.T) {
 	ours := directory(t, map[string]string{"10-flannel.conflist": flannel, "87-podman.conflist": bridge})
 	dir := filepath.Dir(ours)
 	if got := first(t, ours); got != "10-flannel.conflist" {

@@ -7,12 +7,12 @@ import (
 )
 
 var (
-	errLaterSandbox = errors.New("a later sandbox of the same pod asks for the interface")
-	errDeleted      = errors.New("the runtime asks to delete the sandbox")
+	errLaterSandbox = errors.New("superseded by a later sandbox of the same pod")
+	errDeleted      = errors.New("the runtime requested deletion of the sandbox")
 )
 
-// attempts are the ADDs under way. Of one pod there is one at a time, the last
-// that came: what an earlier one still wrote would take the port away from it.
+// attempts are the ADDs under way. Each pod has at most one, the latest: an earlier one could still
+// write and take the port away from it.
 type attempts struct {
 	mu  sync.Mutex // guards all
 	all map[string]*attempt
@@ -26,8 +26,7 @@ type attempt struct {
 
 func newAttempts() *attempts { return &attempts{all: map[string]*attempt{}} }
 
-// begin cancels the pod's attempt before this one and waits for its end: it
-// undoes what it has done. end must be called.
+// begin cancels the pod's previous attempt and waits until it has cleaned up. end must be called.
 func (a *attempts) begin(ctx context.Context, pod, container string) (own context.Context, end func()) {
 	own, cancel := context.WithCancelCause(ctx)
 	it := &attempt{container: container, cancel: cancel, done: make(chan struct{})}
@@ -50,7 +49,7 @@ func (a *attempts) begin(ctx context.Context, pod, container string) (own contex
 	}
 }
 
-// stop cancels what is under way for the container.
+// stop cancels the attempt of the container.
 func (a *attempts) stop(container string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()

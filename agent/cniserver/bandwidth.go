@@ -6,15 +6,15 @@ import (
 	"k8s.io/apimachinery/pkg/api/resource"
 )
 
-// Annotations of a pod, in bits a second, as kubenet and the bandwidth plugin
-// have them. Ingress is what the pod gets.
+// Annotations of a pod in bits per second, as in kubenet and the bandwidth plugin. Ingress is
+// traffic to the pod.
 const (
 	ingressBandwidth = "kubernetes.io/ingress-bandwidth"
 	egressBandwidth  = "kubernetes.io/egress-bandwidth"
 )
 
-// bandwidth returns a pod's limits in bits a second, 0 for none. What Kubernetes
-// calls reasonable is 1k to 1P.
+// bandwidth returns a pod's limits in bits per second, or 0 for no limit. Kubernetes accepts 1k to
+// 1P.
 func bandwidth(annotations map[string]string) (ingress, egress uint64, err error) {
 	if ingress, err = rate(annotations, ingressBandwidth); err == nil {
 		egress, err = rate(annotations, egressBandwidth)

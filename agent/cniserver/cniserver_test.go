@@ -21,7 +21,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
 )
 
-func TestParseArgs(t *testing.T) {
+func TestParseArgsNeedsPod(t *testing.T) {
 	for _, tc := range []struct {
 		args string
 		want podID
@@ -40,7 +40,7 @@ func TestParseArgs(t *testing.T) {
 	}
 }
 
-func TestResult(t *testing.T) {
+func TestResultInAllVersions(t *testing.T) {
 	p := podnet.Pod{
 		Netns: "/run/netns/x", Interface: "eth0", MAC: net.HardwareAddr{0x0a, 0x58, 10, 244, 0, 3}, MTU: 1400,
 		Addresses: []netip.Prefix{netip.MustParsePrefix("10.244.0.3/24"), netip.MustParsePrefix("fd00::3/64")},
@@ -70,7 +70,7 @@ func TestResult(t *testing.T) {
 	}
 }
 
-func TestLocks(t *testing.T) {
+func TestLocksSerialiseByKey(t *testing.T) {
 	l := newLocks()
 	release, err := l.acquire(t.Context(), "a")
 	if err != nil {
@@ -97,26 +97,26 @@ func TestLocks(t *testing.T) {
 	}()
 	select {
 	case <-next:
-		t.Error("two at a time")
+		t.Error("two holders at the same time")
 	default:
 	}
 	if _, ok := l.try("a"); ok {
-		t.Error("try got what somebody has")
+		t.Error("try acquired a held key")
 	}
 	release()
 	<-next
 	if release, ok := l.try("a"); !ok {
-		t.Error("try did not get what is free")
+		t.Error("try did not acquire a free key")
 	} else {
 		release()
 	}
 	if len(l.held) != 0 {
-		t.Errorf("%d locks are kept", len(l.held))
+		t.Errorf("%d locks were not freed", len(l.held))
 	}
 }
 
-// TestSocket calls a server that has no cluster: what it must refuse, it
-// refuses before it asks for one.
+// TestSocket calls a server without a cluster: invalid requests must fail before the cluster is
+// used.
 func TestSocket(t *testing.T) {
 	dir, err := os.MkdirTemp("", "cni") // t.TempDir is too long for a unix socket
 	if err != nil {
@@ -127,7 +127,7 @@ func TestSocket(t *testing.T) {
 	if err := os.MkdirAll(filepath.Dir(socket), 0o755); err != nil {
 		t.Fatal(err)
 	}
-	if err := os.WriteFile(socket, nil, 0o644); err != nil { // left by one that was killed
+	if err := os.WriteFile(socket, nil, 0o644); err != nil { // left by an agent that was killed
 		t.Fatal(err)
 	}
 	observed := make(chan string, 8)
@@ -175,8 +175,8 @@ func TestSocket(t *testing.T) {
 	}
 }
 
-// TestEnd stops the server during a request, which has something to undo.
-func TestEnd(t *testing.T) {
+// TestStopWaitsForCleanup stops the server during a request that has to clean up.
+func TestStopWaitsForCleanup(t *testing.T) {
 	dir, err := os.MkdirTemp("", "cni")
 	if err != nil {
 		t.Fatal(err)
@@ -206,15 +206,15 @@ func TestEnd(t *testing.T) {
 		t.Error(err)
 	}
 	if !undone.Load() {
-		t.Error("the server has ended before its request")
+		t.Error("the server stopped before its request")
 	}
 	if err := <-answered; err == nil || !strings.Contains(err.Error(), "gateway") {
-		t.Errorf("the request was not answered: %v", err)
+		t.Errorf("the request got no response: %v", err)
 	}
 }
 
-// TestSuccessor starts a second server before the first has ended.
-func TestSuccessor(t *testing.T) {
+// TestServersMayOverlap starts a second server before the first has ended.
+func TestServersMayOverlap(t *testing.T) {
 	dir, err := os.MkdirTemp("", "cni")
 	if err != nil {
 		t.Fatal(err)
@@ -244,7 +244,7 @@ func TestSuccessor(t *testing.T) {
 	stopSecond()
 }
 
-func TestAttempts(t *testing.T) {
+func TestLaterAttemptCancelsEarlier(t *testing.T) {
 	a := newAttempts()
 	first, endFirst := a.begin(t.Context(), "ns/pod", "c1")
 	other, endOther := a.begin(t.Context(), "ns/other", "c9")
@@ -263,7 +263,7 @@ func TestAttempts(t *testing.T) {
 	}
 	select {
 	case <-began:
-		t.Error("the later began before the earlier had ended")
+		t.Error("the later attempt began before the earlier one had ended")
 	default:
 	}
 	endFirst()
@@ -274,7 +274,7 @@ func TestAttempts(t *testing.T) {
 	}
 	endSecond()
 	if len(a.all) != 1 {
-		t.Errorf("%d attempts are kept", len(a.all))
+		t.Errorf("%d attempts were not freed", len(a.all))
 	}
 }
 

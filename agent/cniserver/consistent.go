@@ -12,9 +12,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// consistent returns an error unless the network may be a pod's on the node with these annotations.
-// The pod's creator can write its annotation, and the agent may see that before the controller has
-// put it right.
+// consistent returns an error unless network is valid for a pod on the node with these annotations.
+// The pod's creator can write its annotation, and the agent may see that before the controller
+// corrects it.
 func consistent(network annotation.Pod, node map[string]string) error {
 	subnets, err := annotation.ParseNodeSubnets(node)
 	if err != nil {
@@ -25,24 +25,25 @@ func consistent(network annotation.Pod, node map[string]string) error {
 	for _, a := range network.Addresses {
 		subnet := a.Masked()
 		if !slices.ContainsFunc(subnets, func(s netip.Prefix) bool { return s.Masked() == subnet }) || slices.Contains(used, subnet) {
-			return fmt.Errorf("address %s is not the one of a subnet of the node, %v", a, subnets)
+			return fmt.Errorf("address %s is not in a subnet of the node %v", a, subnets)
 		}
 		router, port, broadcast := reserved(subnet)
 		if a.Addr() == subnet.Addr() || a.Addr() == router || a.Addr() == port || a.Addr() == broadcast {
-			return fmt.Errorf("address %s is not for pods", a)
+			return fmt.Errorf("address %s is reserved", a)
 		}
 		used, gateways = append(used, subnet), append(gateways, router)
 	}
 	if len(used) == 0 {
-		return errors.New("it has no address")
+		return errors.New("no address")
 	}
 	if !slices.Equal(network.Gateways, gateways) {
-		return fmt.Errorf("gateways %v are not the node's router %v", network.Gateways, gateways)
+		return fmt.Errorf("gateways %v differ from the node's router %v", network.Gateways, gateways)
 	}
 	return consistentMAC(network, subnets, node)
 }
 
-// reserved are the addresses of the router and the management port, and IPv4's broadcast address.
+// reserved returns the addresses of the router and the management port, and IPv4's broadcast
+// address.
 func reserved(subnet netip.Prefix) (router, port, broadcast netip.Addr) {
 	router = subnet.Addr().Next()
 	if subnet.Addr().Is4() {
@@ -64,7 +65,7 @@ func consistentMAC(network annotation.Pod, subnets []netip.Prefix, node map[stri
 		router, port, _ := reserved(s.Masked())
 		own = append(own, management.MAC(router), management.MAC(port))
 	}
-	// What is absent or malformed is not in use.
+	// Absent or malformed addresses are not in use.
 	if mac, err := annotation.ParseManagementMAC(node); err == nil {
 		own = append(own, mac)
 	}
@@ -78,7 +79,7 @@ func consistentMAC(network annotation.Pod, subnets []netip.Prefix, node map[stri
 	}
 	kept := management.MAC(subnets[0].Addr())[:2]
 	if bytes.Equal(network.MAC[:2], kept) && !slices.ContainsFunc(network.Addresses, func(a netip.Prefix) bool { return bytes.Equal(management.MAC(a.Addr()), network.MAC) }) {
-		return fmt.Errorf("MAC address %s is kept for the address that it is made from", network.MAC)
+		return fmt.Errorf("MAC address %s is reserved for the IP address that it is derived from", network.MAC)
 	}
 	return nil
 }

@@ -10,9 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// TestConsistent: of what a pod's annotation can say the agent wires only what cannot harm its
-// node.
-func TestConsistent(t *testing.T) {
+// The agent accepts only those pod annotations that cannot harm its node.
+func TestHarmfulAnnotationsAreRefused(t *testing.T) {
 	mac := func(s string) net.HardwareAddr {
 		m, err := net.ParseMAC(s)
 		if err != nil {
@@ -53,7 +52,7 @@ func TestConsistent(t *testing.T) {
 		p := good()
 		p.MAC = mac(s)
 		if consistent(p, node) == nil {
-			t.Errorf("MAC address %s is wired", s)
+			t.Errorf("MAC address %s is accepted", s)
 		}
 	}
 	for i, addresses := range [][]string{
@@ -65,12 +64,12 @@ func TestConsistent(t *testing.T) {
 			p.Addresses[i] = netip.MustParsePrefix(a)
 			p.MAC = derived(p.Addresses[0])
 			if consistent(p, node) == nil {
-				t.Errorf("address %s is wired", a)
+				t.Errorf("address %s is accepted", a)
 			}
 			p = good()
 			p.Gateways[i] = p.Addresses[i].Addr()
 			if consistent(p, node) == nil {
-				t.Errorf("gateway %s is wired", p.Gateways[i])
+				t.Errorf("gateway %s is accepted", p.Gateways[i])
 			}
 		}
 	}
@@ -86,11 +85,11 @@ func TestConsistent(t *testing.T) {
 		p := good()
 		change(&p)
 		if consistent(p, node) == nil {
-			t.Errorf("%s: it is wired", name)
+			t.Errorf("%s: accepted", name)
 		}
 	}
 	if consistent(good(), nil) == nil {
-		t.Error("it is wired on a node without subnets")
+		t.Error("accepted on a node without subnets")
 	}
 }
 

@@ -1,7 +1,6 @@
-// Package cniserver answers the CNI plugin on a unix socket: it finds the pod,
-// waits for the address that the controller gives it, and has it wired.
+// Package cniserver serves the CNI plugin on a unix socket. For an ADD it finds the pod, waits for
+// its address from the controller, and creates its interface.
 //
-// Requests for one container are served one after the other, those for
-// different containers at the same time; each within two minutes or until the
-// plugin hangs up.
+// Requests for one container run one after another, those for different containers concurrently.
+// Each ends after two minutes at most, or when the plugin hangs up.
 package cniserver

@@ -19,19 +19,19 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
 )
 
-// Phases of an ADD beside those of podnet.
+// Phases of an ADD, in addition to those of podnet.
 const (
 	phaseAnnotation = "annotation"
 	phaseTotal      = "total"
 )
 
-// checkTimeout bounds a CHECK: it waits for nothing but what is on its way.
+// checkTimeout bounds a CHECK, which waits only for data in transit.
 const checkTimeout = 10 * time.Second
 
-// mostSaid bounds what is remembered of complaints.
+// mostSaid bounds the number of remembered complaints.
 const mostSaid = 1000
 
-// eventBadBandwidth is the Event's reason for a malformed bandwidth annotation.
+// eventBadBandwidth is the reason of the Event about a malformed bandwidth annotation.
 const eventBadBandwidth = "InvalidBandwidth"
 
 func (s *Server) handle(ctx context.Context, req cni.Request) (json.RawMessage, error) {
@@ -68,7 +68,7 @@ func (s *Server) handle(ctx context.Context, req cni.Request) (json.RawMessage, 
 	return nil, s.o.Wirer.Del(ctx, req.ContainerID, req.Interface)
 }
 
-// status says why pods cannot be added, if so.
+// status returns an error if pods cannot be added.
 func (s *Server) status() error {
 	missing, limited := s.o.Status()
 	switch {
@@ -113,26 +113,26 @@ func (s *Server) add(ctx context.Context, req cni.Request, conf cni.NetConf) (js
 	return result(pod, host, conf.CNIVersion)
 }
 
-// unchanged undoes an ADD during which the controller has changed its mind: the runtime tries
-// again, and is told the right addresses.
+// unchanged fails an ADD during which the controller has changed the addresses. The runtime repeats
+// it and gets the right ones.
 func (s *Server) unchanged(ctx context.Context, req cni.Request, ref cluster.PodRef, was podnet.Pod) error {
 	pod := s.o.Cluster.Pod(ref)
 	if pod == nil {
-		return nil // FollowPod has told
+		return nil // reported by FollowPod
 	}
 	now, err := annotation.ParsePod(pod.Annotations)
 	if err != nil || slices.Equal(now.Addresses, was.Addresses) && slices.Equal(now.MAC, was.MAC) {
 		return nil
 	}
-	text := fmt.Sprintf("pod %s was given %v instead of %v while its interface was made", ref, now.Addresses, was.Addresses)
+	text := fmt.Sprintf("pod %s got %v instead of %v while its interface was created", ref, now.Addresses, was.Addresses)
 	if err := s.o.Wirer.Del(ctx, req.ContainerID, req.Interface); err != nil {
 		text += ": " + err.Error()
 	}
 	return types.NewError(types.ErrTryAgainLater, text, "try again")
 }
 
-// check compares with what ADD was told, and that with what the controller says
-// now and with what the runtime was told.
+// check compares the interface with its ADD, and the ADD with the controller's current addresses
+// and with the runtime's result.
 func (s *Server) check(ctx context.Context, req cni.Request, conf cni.NetConf) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -152,7 +152,7 @@ func (s *Server) check(ctx context.Context, req cni.Request, conf cni.NetConf) e
 		return err
 	}
 	if !slices.Equal(was.Addresses, pod.Addresses) || was.MAC.String() != pod.MAC.String() {
-		return fmt.Errorf("pod %s has %v and %s, the controller says %v and %s", ref, was.Addresses, was.MAC, pod.Addresses, pod.MAC)
+		return fmt.Errorf("pod %s has %v and %s, the controller assigned %v and %s", ref, was.Addresses, was.MAC, pod.Addresses, pod.MAC)
 	}
 	if err := checkPrevious(conf, was); err != nil {
 		return err
@@ -160,12 +160,12 @@ func (s *Server) check(ctx context.Context, req cni.Request, conf cni.NetConf) e
 	return s.o.Wirer.Check(ctx, was)
 }
 
-// pod waits until the controller has given the pod its address. An annotation that cannot be the
-// controller's is waited out: the controller puts it back.
+// pod waits until the controller has assigned an address to the pod. While the annotation is
+// inconsistent it keeps waiting, as the controller will restore it.
 func (s *Server) pod(ctx context.Context, req cni.Request, ref cluster.PodRef) (podnet.Pod, error) {
 	mtu := s.o.MTU()
 	if mtu == 0 {
-		return podnet.Pod{}, types.NewError(types.ErrTryAgainLater, "the node's gateway is not known yet", "/readyz of the agent on this node says what it waits for")
+		return podnet.Pod{}, types.NewError(types.ErrTryAgainLater, "the node's gateway is not known yet", "/readyz of the agent on this node lists what is missing")
 	}
 	var network annotation.Pod
 	object, err := s.o.Cluster.WaitPod(ctx, ref, func(p *corev1.Pod) (err error) {
@@ -197,7 +197,7 @@ func (s *Server) pod(ctx context.Context, req cni.Request, ref cluster.PodRef) (
 	}, nil
 }
 
-// refuse tells whoever looks at the pod what of it is wrong, once.
+// refuse writes one Event about the pod's mistake.
 func (s *Server) refuse(ctx context.Context, pod *corev1.Pod, err error) error {
 	said := string(pod.UID) + err.Error()
 	s.mu.Lock()
@@ -225,7 +225,7 @@ func podRef(req cni.Request) (cluster.PodRef, error) {
 
 type podID struct{ namespace, name, uid string }
 
-// parseArgs reads CNI_ARGS as Kubernetes' runtimes set it.
+// parseArgs parses CNI_ARGS as set by Kubernetes' runtimes.
 func parseArgs(args string) (podID, error) {
 	var id podID
 	for f := range strings.SplitSeq(args, ";") {

@@ -5,7 +5,7 @@ import (
 	"sync"
 )
 
-// locks serialise by key. A waiter gives up with its context.
+// locks serialises by key. A waiter gives up when its context ends.
 type locks struct {
 	mu   sync.Mutex // guards held
 	held map[string]*lock
@@ -37,7 +37,7 @@ func (l *locks) acquire(ctx context.Context, key string) (release func(), err er
 	}
 }
 
-// try acquires key if nobody has it or waits for it.
+// try acquires key if it is free and has no waiters.
 func (l *locks) try(key string) (release func(), ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

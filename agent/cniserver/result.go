@@ -17,7 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
 )
 
-// result is the CNI result of an ADD, in the version that the configuration asks for.
+// result returns the CNI result of an ADD, in the version of the configuration.
 func result(p podnet.Pod, host, version string) (json.RawMessage, error) {
 	pod := 1
 	r := &current.Result{
@@ -50,10 +50,10 @@ func result(p podnet.Pod, host, version string) (json.RawMessage, error) {
 	return json.Marshal(v)
 }
 
-// orDefault is what the specification says no version means.
+// orDefault returns the version that the specification implies for an empty one.
 func orDefault(version string) string { return cmp.Or(version, "0.1.0") }
 
-// checkVersion refuses a version before anything is done for it.
+// checkVersion rejects unsupported versions before any work is done.
 func checkVersion(version string) error {
 	if all := cniversion.All.SupportedVersions(); !slices.Contains(all, orDefault(version)) {
 		return types.NewError(types.ErrIncompatibleCNIVersion, "cniVersion "+version, "use one of "+strings.Join(all, ", "))
@@ -61,8 +61,7 @@ func checkVersion(version string) error {
 	return nil
 }
 
-// checkPrevious compares with what the runtime has of the ADD, which plugins
-// behind this one may have added to.
+// checkPrevious compares with the runtime's result of ADD, to which later plugins may have added.
 func checkPrevious(conf cni.NetConf, p podnet.Pod) error {
 	if conf.RawPrevResult == nil {
 		return nil

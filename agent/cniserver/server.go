@@ -22,24 +22,24 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/listener"
 )
 
-// requestTimeout is below the two minutes that kubelets wait in all.
+// requestTimeout is below the two minutes that kubelets wait in total.
 const requestTimeout = 110 * time.Second
 
-// answerTimeout leaves time to answer a request that took its whole time. It bounds reading, too:
-// net/http cancels a request that is under way when the time to read it is over.
+// answerTimeout leaves time to answer a request that used its whole time. It also bounds reading,
+// as net/http cancels a running request when its read timeout ends.
 const answerTimeout = requestTimeout + 10*time.Second
 
-// maxConnections is above what a kubelet has under way for every pod of a node.
+// maxConnections exceeds the number of concurrent requests of a kubelet with a full node.
 const maxConnections = 512
 
-// Options of New. All are required.
+// Options configure a Server. All fields are required.
 type Options struct {
 	Socket       string
 	Cluster      *cluster.Cluster
 	Wirer        *podnet.Wirer
 	Keeper       *podnet.Keeper
-	MTU          func() int                              // the pods', or 0 as long as it is not known
-	Status       func() (missing []string, limited bool) // what the node lacks; limited: pods that are there miss it too
+	MTU          func() int                              // MTU of pods, or 0 while unknown
+	Status       func() (missing []string, limited bool) // what the node lacks; limited: existing pods are affected as well
 	Observe      func(command string, failed bool, took time.Duration)
 	ObservePhase func(phase string, took time.Duration) // of an ADD
 	Log          *slog.Logger
@@ -52,7 +52,7 @@ type Server struct {
 	attempts *attempts
 
 	mu   sync.Mutex        // guards said
-	said map[string]string // the last complaint about a pod, with its UID
+	said map[string]string // last complaint by pod UID
 }
 
 // New returns a Server that does not listen yet.
@@ -60,16 +60,15 @@ func New(o Options) *Server {
 	return &Server{o: o, locks: newLocks(), attempts: newAttempts(), said: map[string]string{}}
 }
 
-// Try keeps requests of the container away until release is called; false if
-// one is under way.
+// Try blocks requests for the container until release is called. It returns false if a request is
+// under way.
 func (s *Server) Try(containerID string) (release func(), ok bool) { return s.locks.try(containerID) }
 
-// endTimeout bounds how long Run waits for what cancelled requests undo.
+// endTimeout bounds the wait of Run for the cleanup of cancelled requests.
 const endTimeout = 25 * time.Second
 
-// Run listens until ctx ends; requests that are under way are then cancelled,
-// and Run returns when they have undone what they had done. The socket is
-// root's alone. ready is called when it listens.
+// Run listens until ctx ends, then cancels running requests and waits for their cleanup. Only root
+// may use the socket. ready is called when the socket listens.
 func (s *Server) Run(ctx context.Context, ready func()) error {
 	l, err := listen(s.o.Socket)
 	if err != nil {
@@ -108,7 +107,7 @@ func listen(path string) (net.Listener, error) {
 	if err != nil {
 		return nil, fmt.Errorf("listen for CNI requests: %w", err)
 	}
-	// By then the path may be the next agent's.
+	// At the end, the path may belong to the next agent.
 	l.(*net.UnixListener).SetUnlinkOnClose(false)
 	if err := os.Chmod(path, 0o600); err != nil {
 		l.Close()
@@ -123,7 +122,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 	defer cancel()
 	var req cni.Request
 	var resp cni.Response
-	// All of the body: only then does the server see the plugin hang up.
+	// Reads the whole body, as the server only then notices that the plugin hangs up.
 	body, err := io.ReadAll(http.MaxBytesReader(w, r.Body, 1<<20))
 	if err == nil {
 		err = json.Unmarshal(body, &req)
@@ -140,7 +139,7 @@ func (s *Server) serve(w http.ResponseWriter, r *http.Request) {
 		resp.Error = asCNIError(req, err)
 		status = http.StatusInternalServerError
 		log.Error("CNI request failed", "error", err)
-	case req.Command == "STATUS": // runtimes ask every few seconds
+	case req.Command == "STATUS": // runtimes send it every few seconds
 		log.Debug("CNI request served")
 	default:
 		log.Info("CNI request served")

@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// check is the listener of one Service.
+// check serves the health check of one Service.
 type check struct {
 	name      service.Key
 	port      uint16
@@ -21,19 +21,19 @@ type check struct {
 	server    io.Closer
 }
 
-// newCheck serves on l, which it closes in the end. Its connections count in the pool.
+// newCheck serves on l and closes it at the end. Its connections count in the pool.
 func newCheck(k service.Key, w wanted, l net.Listener, pool *listener.Pool, healthy func() bool) *check {
 	c := &check{name: k, port: w.port, healthy: healthy}
 	c.endpoints.Store(int64(w.endpoints))
 	server := pool.Server(c, listener.Timeouts{})
 	c.server = server
-	go server.Serve(l) //nolint:errcheck // it ends with close, and a listener has no other end
+	go server.Serve(l) //nolint:errcheck // ends by close, the only error of a listener
 	return c
 }
 
 func (c *check) close() { c.server.Close() }
 
-// answer is the body, in kube-proxy's words.
+// answer is the response body, in kube-proxy's format.
 type answer struct {
 	Service struct {
 		Namespace string `json:"namespace"`
@@ -43,7 +43,7 @@ type answer struct {
 	ServiceProxyHealthy bool  `json:"serviceProxyHealthy"`
 }
 
-// ServeHTTP answers whatever path is asked for: 200 if the node serves the Service.
+// ServeHTTP answers any path, with 200 if the node serves the Service.
 func (c *check) ServeHTTP(w http.ResponseWriter, _ *http.Request) {
 	a := answer{LocalEndpoints: c.endpoints.Load(), ServiceProxyHealthy: c.healthy()}
 	a.Service.Namespace, a.Service.Name = c.name.Namespace, c.name.Name
@@ -59,5 +59,5 @@ func reply(w http.ResponseWriter, ok bool, body any) {
 	}
 	enc := json.NewEncoder(w)
 	enc.SetIndent("", "\t")
-	_ = enc.Encode(body) // the client has gone: nobody to tell
+	_ = enc.Encode(body) // fails only if the client has gone
 }

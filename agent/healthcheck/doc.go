@@ -1,8 +1,7 @@
-// Package healthcheck answers load balancers that ask whether a node serves.
+// Package healthcheck answers health checks of load balancers.
 //
-// A Service of externalTrafficPolicy Local has a health check port on every node:
-// it says how many endpoints the Service has here, and 503 without any.
-// Beside it there is one for the node as a whole, which other load balancers ask.
-// Ports, status codes, headers and JSON are kube-proxy's (pkg/proxy/healthcheck of
-// v1.35), so that clouds' controllers need not know the difference.
+// A Service of externalTrafficPolicy Local has a health check port on every node. It returns the
+// number of local endpoints, with status 503 if there are none. Another port serves the health of
+// the node as a whole, for other load balancers. Ports, status codes, headers and JSON match
+// kube-proxy (pkg/proxy/healthcheck of v1.35), so cloud controllers need no changes.
 package healthcheck

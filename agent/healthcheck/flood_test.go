@@ -15,7 +15,8 @@ func dialPort(port int) func() (net.Conn, error) {
 	return func() (net.Conn, error) { return net.Dial("tcp", fmt.Sprintf("127.0.0.1:%d", port)) }
 }
 
-// Whoever reaches the node reaches these ports: none may keep memory or descriptors.
+// All hosts that can reach the node can reach these ports: idle connections must not exhaust memory
+// or descriptors.
 func TestConnectionsAreBounded(t *testing.T) {
 	t.Run("node", func(t *testing.T) {
 		port, l := freePort(t)
@@ -24,7 +25,7 @@ func TestConnectionsAreBounded(t *testing.T) {
 		p := Proxy{Addr: fmt.Sprintf("127.0.0.1:%d", port), Healthy: yes, Leaving: yes, Log: slog.New(slog.DiscardHandler)}
 		go p.Run(t.Context()) //nolint:errcheck // it ends with the test
 		for listenertest.Ask(dialPort(port)) != nil && t.Context().Err() == nil {
-			continue // it listens soon
+			continue // not listening yet
 		}
 		listenertest.Flood(t, maxConnections, dialPort(port))
 	})

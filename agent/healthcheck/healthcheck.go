@@ -19,25 +19,25 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// ReasonFailed is of the Events about a port that cannot be listened on.
+// ReasonFailed is the reason of Events about a port on which the Server cannot listen.
 const ReasonFailed = "FailedToStartServiceHealthcheck"
 
-// maxConnections bounds those of all Services' health checks together, of which a namespace may
-// have any number, and those of the node's own.
+// maxConnections bounds the connections of all Services' health checks together, as a namespace may
+// have any number of Services; and those of the node's health check.
 const maxConnections = 256
 
-// Options of New.
+// Options configure a Server.
 type Options struct {
 	Node    string
-	Keys    func() ([]service.Key, bool) // all; false: not known yet
+	Keys    func() ([]service.Key, bool) // all keys; false while unknown
 	Objects func(service.Key) service.Objects
-	Healthy func() bool // what the node serves is what the cluster asks for
+	Healthy func() bool // whether Services are served completely
 	// Warn writes an Event about a Service.
 	Warn func(ctx context.Context, svc *corev1.Service, reason, message string) error
 	Log  *slog.Logger
 }
 
-// Server has a listener for each Service that wants one. Run it once.
+// Server has a listener for each Service with a health check port. Run it once.
 type Server struct {
 	o    Options
 	wake loop.Signal
@@ -46,12 +46,12 @@ type Server struct {
 	mu      sync.Mutex // guards changed
 	changed map[service.Key]bool
 
-	// Of the goroutine in Run:
+	// Owned by the goroutine in Run:
 	serving map[service.Key]*check
-	said    map[service.Key]string // errors that there were Events about
+	said    map[service.Key]string // errors already reported by Events
 }
 
-// New returns a Server that is not running.
+// New returns a Server that does not run yet.
 func New(o Options) *Server {
 	return &Server{
 		o: o, wake: loop.NewSignal(), pool: listener.NewPool(maxConnections), changed: map[service.Key]bool{},
@@ -59,7 +59,7 @@ func New(o Options) *Server {
 	}
 }
 
-// Changed notes that Objects returns something else for the key.
+// Changed notes that the result of Objects has changed for the key.
 func (s *Server) Changed(k service.Key) {
 	if k.Kind != service.KindService {
 		return
@@ -68,7 +68,7 @@ func (s *Server) Changed(k service.Key) {
 	s.wake.Trigger()
 }
 
-// Synced notes that Keys knows all.
+// Synced notes that Keys is complete.
 func (s *Server) Synced() { s.wake.Trigger() }
 
 func (s *Server) note(k service.Key) {
@@ -77,8 +77,7 @@ func (s *Server) note(k service.Key) {
 	s.changed[k] = true
 }
 
-// Run serves until ctx ends. A port that somebody else has is tried again until
-// it is free.
+// Run serves until ctx ends. It retries a port that is in use until it is free.
 func (s *Server) Run(ctx context.Context) error {
 	defer func() {
 		for _, c := range s.serving {
@@ -88,8 +87,7 @@ func (s *Server) Run(ctx context.Context) error {
 	return loop.Run(ctx, loop.Options{Name: "service health checks", Wake: s.wake, Apply: s.sync, Log: s.o.Log})
 }
 
-// sync brings the listeners of changed Services in line. Those that fail stay
-// changed.
+// sync updates the listeners of changed Services. Failed ones stay marked as changed.
 func (s *Server) sync(ctx context.Context) error {
 	if _, known := s.o.Keys(); !known {
 		return nil // Synced will be called
@@ -98,7 +96,7 @@ func (s *Server) sync(ctx context.Context) error {
 	changed := s.changed
 	s.changed = map[service.Key]bool{}
 	s.mu.Unlock()
-	// A port may go from one Service to another: first what goes, then what comes.
+	// A port may move between Services: close listeners before opening others.
 	want := map[service.Key]wanted{}
 	for k := range changed {
 		w := wants(s.o.Objects(k), s.o.Node)
@@ -116,7 +114,7 @@ func (s *Server) sync(ctx context.Context) error {
 	var errs []error
 	for _, k := range slices.SortedFunc(maps.Keys(want), service.Key.Compare) {
 		if err := s.serve(k, want[k]); err != nil {
-			s.note(k) // no wake-up: the error brings it back
+			s.note(k) // no wake-up: the error causes a retry
 			errs = append(errs, err)
 			s.say(ctx, k, err)
 			continue
@@ -141,7 +139,7 @@ func (s *Server) serve(k service.Key, w wanted) error {
 	return nil
 }
 
-// say writes an Event about the Service, once for each error.
+// say writes one Event about the Service for each error.
 func (s *Server) say(ctx context.Context, k service.Key, err error) {
 	svc := s.o.Objects(k).Service
 	if svc == nil || s.said[k] == err.Error() {
@@ -156,7 +154,7 @@ func (s *Server) say(ctx context.Context, k service.Key, err error) {
 	s.said[k] = err.Error()
 }
 
-// wanted is the health check that a Service wants; port 0 is none.
+// wanted is the health check of a Service; port 0 means none.
 type wanted struct {
 	port      uint16
 	endpoints int // ready and on this node

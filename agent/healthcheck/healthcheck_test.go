@@ -24,7 +24,7 @@ import (
 
 var key = service.Key{Namespace: "ns", Name: "web"}
 
-// rig is a running Server, and the cluster as it sees it.
+// rig is a running Server and its view of the cluster.
 type rig struct {
 	*Server
 	healthy atomic.Bool
@@ -64,7 +64,7 @@ func newRig(t *testing.T) *rig {
 	return r
 }
 
-// set makes the Service one with that port, 0 for none, and these endpoints.
+// set gives the Service this port (0 for none) and these endpoints.
 func (r *rig) set(port int, endpoints ...discoveryv1.Endpoint) {
 	r.mu.Lock()
 	r.objects = service.Objects{
@@ -77,7 +77,7 @@ func (r *rig) set(port int, endpoints ...discoveryv1.Endpoint) {
 		},
 		Slices: []*discoveryv1.EndpointSlice{
 			{AddressType: discoveryv1.AddressTypeIPv4, Endpoints: endpoints},
-			{AddressType: discoveryv1.AddressTypeIPv6, Endpoints: endpoints[:min(1, len(endpoints))]}, // any names
+			{AddressType: discoveryv1.AddressTypeIPv6, Endpoints: endpoints[:min(1, len(endpoints))]}, // names do not matter
 		},
 	}
 	r.mu.Unlock()
@@ -88,7 +88,7 @@ func endpoint(address, node string, ready bool) discoveryv1.Endpoint {
 	return discoveryv1.Endpoint{Addresses: []string{address}, NodeName: &node, Conditions: discoveryv1.EndpointConditions{Ready: &ready}}
 }
 
-// ask returns the answer on one line, "" if nobody listens.
+// ask returns the response on one line, or "" if the port is closed.
 func ask(port int) string {
 	res, err := http.Get(fmt.Sprintf("http://127.0.0.1:%d/anything", port))
 	if err != nil {
@@ -103,7 +103,7 @@ func ask(port int) string {
 		" ", res.Header.Get("X-Load-Balancing-Endpoint-Weight"), " ", res.Header.Get("Content-Type"))
 }
 
-// until asks again and again; the test's own time is the limit.
+// until repeats the request; only the test's timeout limits it.
 func until(t *testing.T, port int, want string) {
 	t.Helper()
 	got := ""
@@ -120,7 +120,7 @@ const limit = time.Minute
 
 var started = time.Now()
 
-// freePort is one that nobody listens on.
+// freePort returns an unused port.
 func freePort(t *testing.T) (int, net.Listener) {
 	t.Helper()
 	l, err := net.Listen("tcp", ":0")
@@ -130,7 +130,7 @@ func freePort(t *testing.T) (int, net.Listener) {
 	return l.Addr().(*net.TCPAddr).Port, l
 }
 
-func TestService(t *testing.T) {
+func TestServiceCheckCountsLocalEndpoints(t *testing.T) {
 	r := newRig(t)
 	port, l := freePort(t)
 	l.Close()
@@ -155,9 +155,8 @@ func TestService(t *testing.T) {
 	until(t, other, "")
 }
 
-// A port that somebody else has: an Event, one, and the check comes as soon as
-// the port is free.
-func TestTakenPort(t *testing.T) {
+// A port in use causes one Event, and the check starts when the port is free.
+func TestPortInUseIsRetried(t *testing.T) {
 	r := newRig(t)
 	port, l := freePort(t)
 	r.set(port, endpoint("10.244.1.5", "node1", true))

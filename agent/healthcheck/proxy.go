@@ -13,17 +13,17 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/listener"
 )
 
-// Proxy is the health check of the node as a whole: what kube-proxy serves on
-// port 10256, where load balancers of externalTrafficPolicy Cluster ask.
+// Proxy is the health check of the whole node, like that of kube-proxy on port 10256. Load
+// balancers of externalTrafficPolicy Cluster use it.
 type Proxy struct {
-	Addr    string      // "" = do not serve
-	Healthy func() bool // what the node serves is what the cluster asks for
-	Leaving func() bool // the node is about to go: no new clients
+	Addr    string      // "": not served
+	Healthy func() bool // whether Services are served completely
+	Leaving func() bool // the node is about to be deleted: no new clients
 	Log     *slog.Logger
 }
 
-// Run serves /healthz and /livez until ctx ends. A port that somebody else has
-// is tried again until it is free: kube-proxy may be there until it is removed.
+// Run serves /healthz and /livez until ctx ends. It retries a port that is in use until it is free:
+// kube-proxy may still run.
 func (p Proxy) Run(ctx context.Context) error {
 	if p.Addr == "" {
 		<-ctx.Done()
@@ -46,7 +46,7 @@ func (p Proxy) serve(ctx context.Context) error {
 	return nil
 }
 
-// handler: a node that is about to go is alive, but not for new clients.
+// handler returns the handler. A leaving node is live, but not eligible for new clients.
 func (p Proxy) handler() http.Handler {
 	type status struct {
 		LastUpdated  time.Time `json:"lastUpdated"`

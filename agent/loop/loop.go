@@ -1,5 +1,5 @@
-// Package loop runs level-triggered repair: one function that brings the
-// world in line, called again after every wake-up and after every failure.
+// Package loop runs level-triggered reconciliation: it calls one function after every wake-up and
+// after every failure.
 package loop
 
 import (
@@ -11,12 +11,11 @@ import (
 const (
 	firstRetry = 50 * time.Millisecond
 	lastRetry  = 5 * time.Second
-	// settle lets a burst of events become one call.
+	// settle merges a burst of events into one call.
 	settle = 10 * time.Millisecond
 )
 
-// Signal is a wake-up that does not queue: any number of Triggers before the
-// receiver looks are one.
+// Signal is a wake-up that does not queue: Triggers merge until the receiver reads the signal.
 type Signal chan struct{}
 
 // NewSignal returns a Signal that is not raised.
@@ -30,18 +29,18 @@ func (s Signal) Trigger() {
 	}
 }
 
-// Options of Run.
+// Options configure Run.
 type Options struct {
 	Name   string                      // in the log
-	Wake   Signal                      // calls Apply
+	Wake   Signal                      // triggers Apply
 	Apply  func(context.Context) error // idempotent
-	Resync time.Duration               // call Apply at least that often; 0 is never
+	Resync time.Duration               // maximum time between calls of Apply; 0: unlimited
 	Log    *slog.Logger
 }
 
-// Run calls Apply once, then after each wake-up, after Resync, and with
-// growing delay (50 ms to 5 s) after an error, until ctx ends; then it returns
-// nil. The same error is logged once, and so is its end.
+// Run calls Apply once, then after each wake-up and after Resync. After an error it retries with
+// growing delay (50 ms to 5 s). It returns nil when ctx ends. A repeated error is logged once, and
+// so is its end.
 func Run(ctx context.Context, o Options) error {
 	last, delay := "", firstRetry
 	for {
@@ -53,7 +52,7 @@ func Run(ctx context.Context, o Options) error {
 		switch {
 		case err != nil:
 			if err.Error() != last {
-				o.Log.Warn("not in the desired state, trying again", "part", o.Name, "error", err)
+				o.Log.Warn("not in the desired state, retrying", "part", o.Name, "error", err)
 			}
 			last = err.Error()
 			again = time.After(delay)

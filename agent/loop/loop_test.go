@@ -16,10 +16,10 @@ func TestRun(t *testing.T) {
 		calls++
 		switch calls {
 		case 1:
-			return errors.New("tried again without a wake-up")
+			return errors.New("retried without a wake-up")
 		case 2:
 			wake.Trigger()
-			wake.Trigger() // one call more, not two
+			wake.Trigger() // one more call, not two
 		case 3:
 			cancel()
 		}

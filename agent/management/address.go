@@ -7,22 +7,21 @@ import (
 	"net/netip"
 )
 
-// Addresses of a node's subnet that are not pods'.
+// Host parts of the addresses in a node's subnet that are not for pods.
 const (
 	gatewayHost = 1 // rtos-<node>
 	portHost    = 2 // ovn-k8s-mp0
 )
 
-// Plan is what the port must have.
+// Plan is the desired state of the port.
 type Plan struct {
 	MAC       net.HardwareAddr
 	Addresses []netip.Prefix
 	Routes    map[netip.Prefix]netip.Addr
 }
 
-// PlanFor derives the port's addresses and routes from the node's subnets: in
-// each, .1 is the router and .2 the port; every one of the networks of the same
-// family is reached by the router.
+// PlanFor derives the port's addresses and routes from the node's subnets. In each subnet, .1 is
+// the router and .2 the port. All networks of the same family are routed through the router.
 func PlanFor(subnets, networks []netip.Prefix) (Plan, error) {
 	if len(subnets) == 0 {
 		return Plan{}, errors.New("plan management port: the node has no subnet")
@@ -43,8 +42,8 @@ func PlanFor(subnets, networks []netip.Prefix) (Plan, error) {
 	return p, nil
 }
 
-// MAC derives a port's address from its IP, as ovn-kubernetes does: 0a:58 and
-// the four bytes of an IPv4 address, or of an IPv6 address's SHA-256 the last.
+// MAC derives a MAC address from an IP as ovn-kubernetes does: 0a:58 followed by the IPv4 address,
+// or by the last four bytes of the SHA-256 of an IPv6 address.
 func MAC(ip netip.Addr) net.HardwareAddr {
 	b := ip.AsSlice()
 	if ip.Is6() {

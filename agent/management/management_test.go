@@ -70,7 +70,7 @@ func TestPlanFor(t *testing.T) {
 	}
 }
 
-func TestPort(t *testing.T) {
+func TestPortIsRestored(t *testing.T) {
 	sw := testnode.StartSwitch(t, true)
 	c, err := ovs.Dial(t.Context(), sw.Address)
 	if err != nil {
@@ -97,7 +97,7 @@ func TestPort(t *testing.T) {
 		}
 		return nil
 	})
-	installed := func() { // the test is ovn-controller
+	installed := func() { // the test plays ovn-controller
 		testnode.Eventually(t, "port", func() error {
 			return exec.Command("ovs-vsctl", "--db="+sw.Address, "--no-wait", "set", "Interface", Name, "external_ids:ovn-installed=true").Run()
 		})
@@ -109,7 +109,7 @@ func TestPort(t *testing.T) {
 		}
 		var got string
 		for _, what := range []string{"-br addr", "route", "-6 route", "link"} {
-			out, err := exec.Command("ip", append(strings.Fields(what), "show", "dev", Name)...).CombinedOutput() // it may be between two
+			out, err := exec.Command("ip", append(strings.Fields(what), "show", "dev", Name)...).CombinedOutput() // it may be deleted and recreated meanwhile
 			if err != nil {
 				return fmt.Errorf("%w: %s", err, out)
 			}
@@ -127,21 +127,21 @@ func TestPort(t *testing.T) {
 		t.Errorf("iface-id %s", got)
 	}
 	testnode.Run(t, "ip", "addr", "flush", "dev", Name)
-	testnode.Eventually(t, "address flushed by someone", right)
+	testnode.Eventually(t, "address restored", right)
 	testnode.Run(t, "ip", "route", "flush", "dev", Name, "proto", "static")
-	testnode.Eventually(t, "routes flushed by someone", right)
+	testnode.Eventually(t, "routes restored", right)
 	sw.Daemon(t)
 	testnode.Run(t, "ip", "link", "del", Name)
-	testnode.Eventually(t, "device deleted by someone", right)
+	testnode.Eventually(t, "device recreated", right)
 	sw.Vsctl(t, "del-port", Name)
-	testnode.Eventually(t, "flows of the port that was made anew are awaited", func() error {
+	testnode.Eventually(t, "waits for flows of the recreated port", func() error {
 		if m := p.Missing(); !strings.Contains(m, "ovn-controller") {
 			return errors.New(m)
 		}
 		return nil
 	})
 	installed()
-	testnode.Eventually(t, "port deleted by someone", func() error {
+	testnode.Eventually(t, "port recreated", func() error {
 		if err := right(); err != nil {
 			return err
 		}

@@ -16,13 +16,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 )
 
-// Name is the device's.
+// Name is the name of the device.
 const Name = "ovn-k8s-mp0"
 
-// ifaceIDPrefix and the node's name are the logical port's name.
+// ifaceIDPrefix and the node's name form the name of the logical port.
 const ifaceIDPrefix = "k8s-"
 
-// Options of New. All are required.
+// Options configure a Port. All fields are required.
 type Options struct {
 	OVS      *ovs.Client
 	Node     string
@@ -34,26 +34,26 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Port keeps the management port. Its methods are safe for concurrent use.
+// Port maintains the management port. Its methods are safe for concurrent use.
 type Port struct {
 	o    Options
 	wake loop.Signal
 
-	mu      sync.Mutex // guards what follows
+	mu      sync.Mutex // guards the following fields
 	subnets []netip.Prefix
 	join    []netip.Prefix
 	mtu     int
 	fault   string
 }
 
-// New returns a Port that does nothing yet.
+// New returns a Port that does not run yet.
 func New(o Options) *Port {
 	return &Port{o: o, wake: loop.NewSignal(), fault: "management port: not started"}
 }
 
-// Set gives the node's subnets and the networks of the gateway routers, as the
-// controller has chosen them, and the MTU. Other nodes' gateway routers talk to
-// this host by the port: what they forward to it from outside.
+// Set sets the MTU and the controller's choice of node subnets and networks of the gateway routers.
+// Gateway routers of other nodes reach this host through the port, with traffic that they forward
+// from outside.
 func (p *Port) Set(subnets, join []netip.Prefix, mtu int) {
 	p.mu.Lock()
 	p.subnets, p.join, p.mtu = subnets, join, mtu
@@ -61,14 +61,14 @@ func (p *Port) Set(subnets, join []netip.Prefix, mtu int) {
 	p.wake.Trigger()
 }
 
-// Missing says what keeps the port from being ready, or "".
+// Missing returns why the port is not ready, or "".
 func (p *Port) Missing() string {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.fault
 }
 
-// Run keeps the port until ctx ends, and then leaves it.
+// Run maintains the port until ctx ends. The port stays.
 func (p *Port) Run(ctx context.Context) error {
 	ovsWake, stop := p.o.OVS.Watch(func(table, name string) bool {
 		return table == "Bridge" && name == p.o.Bridge || table == "Interface" && name == Name
@@ -119,8 +119,8 @@ func (p *Port) step(ctx context.Context) error {
 	return err
 }
 
-// sync applies what is known and says what else must happen: that is no error,
-// an event will tell.
+// sync applies the known state and returns what is missing. A missing item is not an error, as its
+// arrival triggers the next sync.
 func (p *Port) sync(ctx context.Context, subnets, join []netip.Prefix, mtu int) (missing string, err error) {
 	if len(subnets) == 0 {
 		return "the controller has not given the node a subnet yet", nil
@@ -140,7 +140,7 @@ func (p *Port) apply(ctx context.Context, subnets, join []netip.Prefix, mtu int)
 	if err != nil {
 		return err
 	}
-	// ovn-controller would make the bridge, but perhaps later.
+	// ovn-controller would create the bridge too, but perhaps later.
 	if err := p.o.OVS.SyncBridge(ctx, ovs.Bridge{
 		Name: p.o.Bridge, FailMode: ovs.FailSecure, DatapathType: p.o.Datapath,
 		OtherConfig: map[string]string{"disable-in-band": "true"},
@@ -159,8 +159,8 @@ func (p *Port) apply(ctx context.Context, subnets, join []netip.Prefix, mtu int)
 	if err := link.QuietIPv6(Name); err != nil {
 		return err
 	}
-	// Loose: a pod's packet to its own node comes in here whatever the host's
-	// routes say of the pod.
+	// Loose mode: packets from a pod to its own node arrive here, whatever route the host has to the
+	// pod.
 	if err := link.WriteSysctl("net/ipv4/conf/"+Name+"/rp_filter", "2"); err != nil {
 		return err
 	}
@@ -173,8 +173,7 @@ func (p *Port) apply(ctx context.Context, subnets, join []netip.Prefix, mtu int)
 	return link.SyncRoutes(Name, plan.Routes)
 }
 
-// device returns an error when the port's device is not there. One that somebody has deleted is
-// made again.
+// device returns an error if the port's device is missing. It recreates a deleted device.
 func (p *Port) device(ctx context.Context) error {
 	_, err := link.Get(Name)
 	if !errors.Is(err, link.ErrNotFound) || p.o.Datapath != ovs.DatapathNetdev {
@@ -187,12 +186,12 @@ func (p *Port) device(ctx context.Context) error {
 	if !renewed {
 		return err
 	}
-	p.o.Log.Info("management port's device was gone, made again")
+	p.o.Log.Info("recreated the device of the management port")
 	_, err = link.Get(Name)
 	return err
 }
 
-// Cleanup removes the port; one that does not exist is no error.
+// Cleanup removes the port, if it exists.
 func Cleanup(ctx context.Context, o *ovs.Client) error {
 	return errors.Join(o.RemovePort(ctx, Name))
 }

@@ -1,8 +1,8 @@
-// Package masquerade is the host's part of local gateway mode: pods leave OVN by
-// the management port, and the host routes them and gives them its own address.
+// Package masquerade is the host's part of local gateway mode: pod traffic leaves OVN through the
+// management port, and the host routes it and translates it to its own address.
 //
-// It owns exactly one nftables table, inet ovn_ebpf, which it replaces as a
-// whole in one transaction of the nft program; it never touches another. An
-// accept here does not overrule a drop elsewhere: a FORWARD policy of another
-// firewall (Docker's, firewalld's) must allow the management port.
+// The package owns exactly one nftables table, inet ovn_ebpf. It replaces the table as a whole in
+// one transaction of the nft program, and touches no other table. An accept in this table does not
+// override a drop in another one: the FORWARD policy of another firewall (Docker, firewalld) must
+// allow the management port.
 package masquerade

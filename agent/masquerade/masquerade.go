@@ -17,26 +17,25 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// Table is the nftables table, of family inet, that is ours alone.
+// Table is the name of the nftables table, of family inet.
 const Table = "ovn_ebpf"
 
-// Config says whose packets get the host's address.
+// Config selects the packets to translate.
 type Config struct {
 	Port     string         // the management port, ovn-k8s-mp0
-	Uplinks  []string       // devices by which pods leave and answers come
-	Pods     []netip.Prefix // of this node: their packets are masqueraded
-	Cluster  []netip.Prefix // pods of all nodes, and services: never masqueraded towards them
-	Routable []netip.Prefix // pods that the world knows by their own address
-	// Ports are those that masqueraded connections leave from, the range that is the
-	// pods' alone: a pod that binds 22 would else leave from the host's 22, and a
-	// peer's next connection to that port be taken for an answer to the pod.
+	Uplinks  []string       // devices through which pod traffic leaves and replies return
+	Pods     []netip.Prefix // of this node: masqueraded
+	Cluster  []netip.Prefix // pods of all nodes, and services: not masqueraded towards these
+	Routable []netip.Prefix // pods with routable addresses: not masqueraded
+	// Ports is the range of source ports of masqueraded connections, reserved for pods. Otherwise a
+	// pod that binds port 22 would leave from port 22 of the host, and a peer's next connection to
+	// that port would be taken for a reply to the pod.
 	Ports bpf.PortRange
-	// Redirects are the front ends of Services, and to whom the host sends what
-	// arrives there.
+	// Redirects maps frontends of Services to the destinations of their traffic.
 	Redirects map[bpf.ServiceKey]service.Redirect
 }
 
-// Validate reports what is missing or wrong.
+// Validate returns an error for a missing or invalid field.
 func (c Config) Validate() error {
 	for _, d := range append([]string{c.Port}, c.Uplinks...) {
 		if d == "" || len(d) > 15 || strings.ContainsAny(d, "\"\\/ \n") {
@@ -57,8 +56,8 @@ func (c Config) Validate() error {
 	return nil
 }
 
-// Script returns the transaction that makes the table as c says, whatever it
-// was before. A connection keeps the address that it has.
+// Script returns the transaction that replaces the table by the one for c. Existing connections
+// keep their address.
 func Script(c Config) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "table inet %s\ndelete table inet %[1]s\ntable inet %[1]s {\n", Table)
@@ -85,8 +84,8 @@ func Script(c Config) string {
 	return b.String()
 }
 
-// set returns the prefixes of one family as elements of an nftables set:
-// sorted, and none that lies in another, which nft refuses.
+// set returns the prefixes of one family as elements of an nftables set: sorted, and without nested
+// prefixes, which nft rejects.
 func set(list []netip.Prefix, is func(netip.Addr) bool) string {
 	var own []netip.Prefix
 	for _, p := range list {
@@ -109,9 +108,8 @@ func set(list []netip.Prefix, is func(netip.Addr) bool) string {
 	return strings.Join(out, ", ")
 }
 
-// Sync makes the table as c says, in one transaction, and lets the kernel
-// forward between management port and uplinks. It may be repeated at any time:
-// an unchanged table only costs the transaction.
+// Sync writes the table for c in one transaction, and enables forwarding between management port
+// and uplinks. It is idempotent; an unchanged table costs one transaction.
 func Sync(ctx context.Context, c Config) error {
 	if err := c.Validate(); err != nil {
 		return fmt.Errorf("check masquerade config: %w", err)
@@ -125,8 +123,8 @@ func Sync(ctx context.Context, c Config) error {
 	return nil
 }
 
-// Remove deletes the table. One that is not there is no error. Forwarding
-// stays as it is: others may have come to rely on it.
+// Remove deletes the table, if it exists. Forwarding stays enabled, as other software may rely on
+// it.
 func Remove(ctx context.Context) error {
 	if err := nft(ctx, fmt.Sprintf("table inet %s\ndelete table inet %[1]s\n", Table)); err != nil {
 		return fmt.Errorf("delete table inet %s: %w", Table, err)
@@ -134,10 +132,9 @@ func Remove(ctx context.Context) error {
 	return nil
 }
 
-// forward lets packets pass between the devices. IPv4 asks the device on which
-// a packet came; IPv6 asks the setting of all devices, which ends router
-// advertisements on every device that only takes them while it does not forward,
-// and deletes the default routes learned there.
+// forward enables forwarding between the devices. IPv4 has a setting per input device. IPv6 only
+// has a global one, which ends router advertisements on devices that accept them only while not
+// forwarding, and deletes default routes learned there.
 func forward(c Config) error {
 	v4 := slices.ContainsFunc(c.Pods, func(p netip.Prefix) bool { return p.Addr().Is4() })
 	v6 := slices.ContainsFunc(c.Pods, func(p netip.Prefix) bool { return p.Addr().Is6() })
@@ -161,8 +158,8 @@ func forward(c Config) error {
 	return err
 }
 
-// keepAdvertisements has devices take router advertisements while they forward,
-// if they take any: the host may be reached by another than the uplink.
+// keepAdvertisements makes devices that accept router advertisements accept them while forwarding,
+// too: the host may be reachable through another device than the uplink.
 func keepAdvertisements(c Config) error {
 	devices, err := net.Interfaces()
 	if err != nil {
@@ -172,11 +169,11 @@ func keepAdvertisements(c Config) error {
 		key := "net/ipv6/conf/" + d.Name + "/accept_ra"
 		v, err := link.ReadSysctl(key)
 		if err != nil || v != "1" || d.Name == c.Port || d.Flags&net.FlagLoopback != 0 {
-			continue // without IPv6, or gone
+			continue // without IPv6, or removed
 		}
 		forwards, err := link.ReadSysctl("net/ipv6/conf/" + d.Name + "/forwarding")
 		if !slices.Contains(c.Uplinks, d.Name) && (err != nil || forwards != "0") {
-			continue // takes none now
+			continue // accepts none now
 		}
 		if err := link.WriteSysctl(key, "2"); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return err

@@ -75,15 +75,15 @@ func TestValidate(t *testing.T) {
 	}
 }
 
-// TestTraffic has a node between pods and a world that knows no pods.
-func TestTraffic(t *testing.T) {
+// TestPodsLeaveByHostAddress has a node between pods and a peer without a route to them.
+func TestPodsLeaveByHostAddress(t *testing.T) {
 	pods, world := testnode.Netns(t), testnode.Netns(t)
 	run := func(line string) {
 		t.Helper()
 		testnode.Run(t, strings.Fields(strings.NewReplacer("PODS", pods, "WORLD", world,
 			"pod:", "nsenter -t "+pods+" -n ip ", "world:", "nsenter -t "+world+" -n ip ").Replace(line))...)
 	}
-	if err := link.WriteSysctl("net/ipv6/conf/all/forwarding", "0"); err != nil { // a test before
+	if err := link.WriteSysctl("net/ipv6/conf/all/forwarding", "0"); err != nil { // left enabled by an earlier test
 		t.Fatal(err)
 	}
 	for line := range strings.Lines(strings.TrimSpace(`
@@ -123,7 +123,7 @@ world:-6 route add fd00:10:244:1::/64 via 2001:db8::2
 
 	seen := func(from, to, want string) {
 		t.Helper()
-		const ssh = 22 // of the host's, but a pod may bind it
+		const ssh = 22 // used by the host, but a pod may bind it
 		client := dial(t, pods, netip.AddrPortFrom(netip.MustParseAddr(from), ssh), net.JoinHostPort(to, server))
 		got, err := netip.ParseAddrPort(client)
 		if err != nil || got.Addr().Unmap().String() != want {
@@ -159,7 +159,7 @@ world:-6 route add fd00:10:244:1::/64 via 2001:db8::2
 	}
 }
 
-// serve starts a server that answers with the address and port it sees.
+// serve starts a server that returns the address and port of its clients.
 func serve(t *testing.T, pid string) (port string) {
 	t.Helper()
 	var l net.Listener
@@ -204,7 +204,7 @@ func dial(t *testing.T, pid string, from netip.AddrPort, to string) string {
 	return string(b)
 }
 
-// reuse lets a source port be taken again while an earlier connection from it lingers.
+// reuse allows binding a source port while an earlier connection from it lingers.
 func reuse(_, _ string, raw syscall.RawConn) (err error) {
 	failed := raw.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)

@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// protocol is nft's name, "" for what has no ports.
+// protocol returns nft's name of a protocol, or "" if it has no ports.
 func protocol(number uint8) string {
 	switch number {
 	case 6:
@@ -25,9 +25,9 @@ func protocol(number uint8) string {
 	return ""
 }
 
-// redirects returns the chains that send what arrives at front ends elsewhere,
-// "" for none. Those with one target are elements of one map; those with
-// several have a chain for each list of targets, which picks one at random.
+// redirects returns the chains that redirect traffic at frontends, or "" if there are none.
+// Frontends with one target are elements of one map. Those with several targets use a chain per
+// list of targets, which picks a random one.
 func redirects(fronts map[bpf.ServiceKey]service.Redirect) string {
 	r := redirector{fronts: fronts, chains: map[string]string{}}
 	r.keys = slices.SortedFunc(maps.Keys(fronts), func(a, b bpf.ServiceKey) int {
@@ -44,7 +44,7 @@ func redirects(fronts map[bpf.ServiceKey]service.Redirect) string {
 type redirector struct {
 	fronts         map[bpf.ServiceKey]service.Redirect
 	keys           []bpf.ServiceKey  // sorted
-	chains         map[string]string // by list of targets, or of clients
+	chains         map[string]string // by list of targets or of clients
 	objects, rules strings.Builder
 }
 
@@ -85,15 +85,15 @@ func (r *redirector) table(name, kind, value string, elements []string) {
 		name, kind, value, strings.Join(elements, ", "))
 }
 
-// only returns the name of the chain that drops what is not from the prefixes. (A set of
-// front ends with prefixes of clients Debian's Linux 6.12 refuses.)
+// only returns the name of the chain that drops packets from outside the prefixes. (Linux 6.12 of
+// Debian rejects a set that combines frontends with client prefixes.)
 func (r *redirector) only(ip string, from []netip.Prefix) string {
 	list := set(from, netip.Addr.IsValid)
 	return r.named("only", list, fmt.Sprintf("%s saddr { %s } return\n\t\tdrop", ip, list))
 }
 
-// chain returns the name of the chain that picks one of the targets. nft wants
-// to hear that there is a port before it changes one.
+// chain returns the name of the chain that picks one of the targets. nft accepts a port change only
+// after a match on a protocol with ports.
 func (r *redirector) chain(ip string, to []netip.AddrPort) string {
 	var numbered []string
 	for i, a := range to {
@@ -103,7 +103,7 @@ func (r *redirector) chain(ip string, to []netip.AddrPort) string {
 	return r.named("one_of", list, fmt.Sprintf("meta l4proto { tcp, udp, sctp } dnat %s to numgen random mod %d map { %s }", ip, len(to), list))
 }
 
-// named returns the name of the chain of that list, which it writes the first time.
+// named returns the name of the chain for that list. It writes the chain on first use.
 func (r *redirector) named(kind, list, rules string) string {
 	name := r.chains[list]
 	if name == "" {

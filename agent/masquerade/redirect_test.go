@@ -14,8 +14,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// TestRedirects has a node with node ports between a world and pods, which see
-// the client's address.
+// TestRedirects has a node with node ports between clients and pods. The pods see the client's
+// address.
 func TestRedirects(t *testing.T) {
 	pods, world := testnode.Netns(t), testnode.Netns(t)
 	for line := range strings.Lines(strings.TrimSpace(`
@@ -95,7 +95,7 @@ world:addr add 2001:db8::1/64 dev w0 nodad
 			}
 		}
 	}
-	for _, closed := range []string{"192.0.2.2:30084", "[2001:db8::2]:30084"} { // to those that are in none of its ranges
+	for _, closed := range []string{"192.0.2.2:30084", "[2001:db8::2]:30084"} { // clients outside of its ranges
 		d := net.Dialer{Timeout: 2 * time.Second}
 		var conn net.Conn
 		err := link.InNetns("/proc/"+world+"/ns/net", func() (err error) {

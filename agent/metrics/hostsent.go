@@ -7,21 +7,21 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// Derived is the reason that what the host sends has where no program sees it.
+// Derived is the reason of host packets that no program sees.
 const Derived = "derived"
 
-// HostSent tells what the host itself has sent since the first look, in the layout direct,
-// where nothing of ours runs then: what the uplink says, less OVN's.
+// HostSent counts the packets that the host itself has sent since the first call. It is for layout
+// direct, where no program sees them: it subtracts OVN's packets from the uplink's.
 type HostSent struct {
-	Device func() (packets, bytes uint64, err error) // the uplink's
+	Device func() (packets, bytes uint64, err error) // reads the uplink's counters
 
-	mu             sync.Mutex // guards what follows
+	mu             sync.Mutex // guards the following fields
 	looks          uint64
 	packets, bytes derived
 }
 
-// Append reads the programs' counters and adds the host's. If the device cannot be
-// read the others are there, too.
+// Append reads the programs' counters and adds that of the host. If the device cannot be read, it
+// returns the programs' counters and an error.
 func (h *HostSent) Append(read func() ([]bpf.Counter, error)) ([]bpf.Counter, error) {
 	h.mu.Lock()
 	looks := h.looks
@@ -43,7 +43,7 @@ func (h *HostSent) Append(read func() ([]bpf.Counter, error)) ([]bpf.Counter, er
 	}
 	h.mu.Lock()
 	defer h.mu.Unlock()
-	if h.looks == looks { // else another has looked meanwhile, and may have seen later figures
+	if h.looks == looks { // otherwise a concurrent call was faster, perhaps with later figures
 		h.packets.look(packets, out.Packets, looks == 0)
 		h.bytes.look(bytes, out.Bytes, looks == 0)
 		h.looks++
@@ -53,10 +53,10 @@ func (h *HostSent) Append(read func() ([]bpf.Counter, error)) ([]bpf.Counter, er
 	}), nil
 }
 
-// derived is the uplink's own counter less what OVN has sent. The two are not
-// read at one moment, so it may be a little late, but it never goes back.
+// derived is the uplink's counter minus OVN's. The two are not read atomically, so the result may
+// lag, but it never decreases.
 type derived struct {
-	device, ovn uint64 // at the last look
+	device, ovn uint64 // at the last call
 	sum         int64
 	shown       int64
 }
@@ -64,7 +64,7 @@ type derived struct {
 func (d *derived) look(device, ovn uint64, first bool) {
 	if !first {
 		more := int64(device - d.device)
-		if device < d.device { // another device of that name
+		if device < d.device { // a new device of the same name
 			more = int64(device)
 		}
 		d.sum += more - int64(ovn-d.ovn)

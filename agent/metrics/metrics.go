@@ -1,5 +1,5 @@
-// Package metrics shows the agent's state to Prometheus. Everything but the
-// duration of CNI requests is read at the scrape.
+// Package metrics exports the agent's state to Prometheus. All values but the duration of CNI
+// requests are read at the scrape.
 package metrics
 
 import (
@@ -18,30 +18,30 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 )
 
-// Info is what does not change while the agent runs.
+// Info does not change while the agent runs.
 type Info struct {
 	Backend, Layout, Datapath, Uplink string
-	NoEBPF                            string // why the kernel cannot do eBPF, "" if it can
+	NoEBPF                            string // why the kernel cannot run eBPF, or ""
 }
 
-// Source is where a Collector reads. A nil function: there is nothing to read.
+// Source holds the inputs of a Collector. Nil functions are skipped.
 type Source struct {
 	PinDir string
 	Stats  func() gateway.Stats
-	// Counters are what has been decided, where no programs decide.
+	// Counters returns the decisions where programs do not decide.
 	Counters func() ([]bpf.Counter, error)
 	Services func() (counts []bpf.ServiceCount, uncounted int, err error)
-	// Pods are what pods have received and sent.
+	// Pods returns the traffic of pods.
 	Pods func() (traffic []podnet.Traffic, uncounted int, err error)
-	// HostSent tells what no program counts; nil where programs do.
+	// HostSent counts host packets that no program counts; nil if programs count all.
 	HostSent *HostSent
 	Ready    func() bool
-	// Shadow is what a comparison of decisions with the model came to; nil: there is none.
+	// Shadow returns the result of comparing decisions with the model; nil if comparison is off.
 	Shadow func() shadow.Stats
-	// Drained says whether an operator spares the gateway.
+	// Drained reports whether an operator has drained the gateway.
 	Drained func() bool
-	// Failures are packets that the connection tracker has lost, by why; nil where
-	// nobody counts them, as on the userspace datapath.
+	// Failures returns the packets that conntrack has lost, by kind; nil on the userspace datapath,
+	// which does not count them.
 	Failures   func() (map[string]uint64, error)
 	Datapath   func() (ovs.DatapathStats, error)
 	Southbound func() (connected bool, err error)
@@ -55,12 +55,12 @@ type Collector struct {
 	set              metric.Set
 	requests, phases *prometheus.HistogramVec
 
-	mu       sync.Mutex                        // guards what follows
-	services map[bpf.ServicePort]metric.Labels // at the last scrape
-	pods     map[podnet.Owner]metric.Labels    // too
+	mu       sync.Mutex                        // guards the following fields
+	services map[bpf.ServicePort]metric.Labels // of the last scrape
+	pods     map[podnet.Owner]metric.Labels    // of the last scrape
 }
 
-// New returns a Collector that is not registered.
+// New returns an unregistered Collector.
 func New(s Source) *Collector {
 	var at metric.Table
 	t := Table()
@@ -75,13 +75,13 @@ func New(s Source) *Collector {
 		phases:   t.Histograms("ovnkube_node_cni_add_phase_duration_seconds"),
 	}
 	for _, failed := range []string{"false", "true"} {
-		c.requests.WithLabelValues("ADD", failed) // there from the start, at zero: the first failure is an increase
+		c.requests.WithLabelValues("ADD", failed) // starts at zero, so that the first failure is an increase
 	}
 	c.phases.WithLabelValues("total")
 	return c
 }
 
-// ObserveCNI records a request. Commands that CNI does not know are one.
+// ObserveCNI records a request. Unknown commands share one label.
 func (c *Collector) ObserveCNI(command string, failed bool, took time.Duration) {
 	switch command {
 	case "ADD", "DEL", "CHECK", "GC", "STATUS":
@@ -91,7 +91,7 @@ func (c *Collector) ObserveCNI(command string, failed bool, took time.Duration) 
 	c.requests.WithLabelValues(command, strconv.FormatBool(failed)).Observe(took.Seconds())
 }
 
-// ObserveCNIPhase records how long a part of an ADD has taken.
+// ObserveCNIPhase records the duration of one phase of an ADD.
 func (c *Collector) ObserveCNIPhase(phase string, took time.Duration) {
 	c.phases.WithLabelValues(phase).Observe(took.Seconds())
 }
@@ -130,7 +130,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	c.putPods(put, ch)
 }
 
-// putter sends a value of the Table.
+// putter sends a value of a metric in the Table.
 type putter func(name string, v float64, labels ...string)
 
 func (c *Collector) putPortUse(put putter, stats gateway.Stats) {
@@ -162,7 +162,7 @@ func (c *Collector) putFailures(put putter) {
 	}
 }
 
-// putShadow: a reason that has been compared has its mismatches, too, at zero as it should be.
+// putShadow sends the comparisons. Each compared reason has a mismatch counter, even at zero.
 func (c *Collector) putShadow(put putter) {
 	if c.s.Shadow == nil {
 		return
@@ -177,7 +177,7 @@ func (c *Collector) putShadow(put putter) {
 	}
 }
 
-// putOVS: what does not answer is not connected.
+// putOVS sends the state of OVN and OVS. A daemon that does not answer counts as not connected.
 func (c *Collector) putOVS(put putter) {
 	if c.s.Southbound != nil {
 		connected, err := c.s.Southbound()

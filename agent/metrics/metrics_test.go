@@ -66,8 +66,8 @@ func TestLint(t *testing.T) {
 	}
 }
 
-// Where flows decide, they are asked, and not what is pinned.
-func TestCollectFlows(t *testing.T) {
+// With OpenFlow, the counters come from flows and not from pinned maps.
+func TestCountersOfFlows(t *testing.T) {
 	c := newCollector(t)
 	c.s.Counters = func() ([]bpf.Counter, error) {
 		return []bpf.Counter{{Port: "both", Direction: "rx", Verdict: "both", Reason: "icmp_error_both", Packets: 3, Bytes: 210}}, nil
@@ -85,7 +85,7 @@ ovnkube_gateway_packets_total{direction="rx",port="both",reason="icmp_error_both
 	}
 }
 
-func TestCollectPods(t *testing.T) {
+func TestCountersOfPods(t *testing.T) {
 	want := "# HELP ovnkube_node_uncounted_pods Interfaces of pods that are not counted because there are more than --counted-pods.\n# TYPE ovnkube_node_uncounted_pods gauge\novnkube_node_uncounted_pods 6\n"
 	for _, f := range []struct {
 		name, help string
@@ -102,7 +102,7 @@ func TestCollectPods(t *testing.T) {
 		want += fmt.Sprintf("# HELP %s %s\n# TYPE %[1]s counter\n%[1]s{interface=\"eth0\",namespace=\"default\",pod=\"web\"} %[3]d\n", name, f.help, f.value)
 	}
 	c := newCollector(t)
-	for range 2 { // labels that were there, too
+	for range 2 { // labels of existing pods are reused
 		if err := testutil.CollectAndCompare(c, strings.NewReader(want), "ovnkube_node_uncounted_pods",
 			podReceived+"_bytes_total", podReceived+"_packets_total", podReceived+"_packets_dropped_total",
 			podSent+"_bytes_total", podSent+"_packets_total", podSent+"_packets_dropped_total"); err != nil {
@@ -111,12 +111,12 @@ func TestCollectPods(t *testing.T) {
 	}
 	c.s.Pods = nil
 	if n := testutil.CollectAndCount(c, podReceived+"_bytes_total", "ovnkube_node_uncounted_pods"); n != 0 {
-		t.Errorf("%d series of pods where none are asked for", n)
+		t.Errorf("%d series of pods without a source", n)
 	}
 }
 
-// A reason that was compared shows its mismatches, also none.
-func TestCollectShadow(t *testing.T) {
+// Each compared reason has its mismatch counter, even at zero.
+func TestComparedReasonHasMismatches(t *testing.T) {
 	const want = `
 # HELP ovnkube_gateway_shadow_compared_total Decisions compared with the model, by the reason that the programs gave (--gateway-shadow-rate).
 # TYPE ovnkube_gateway_shadow_compared_total counter
@@ -137,7 +137,7 @@ ovnkube_gateway_shadow_skipped_total{cause="changed"} 3
 	}
 	c.s.Shadow = nil
 	if n := testutil.CollectAndCount(c, names...); n != 0 {
-		t.Errorf("%d series where nothing is compared", n)
+		t.Errorf("%d series without a comparison", n)
 	}
 }
 

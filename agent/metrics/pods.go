@@ -7,13 +7,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 )
 
-// What cadvisor calls container_network_receive and _transmit.
+// Like cadvisor's container_network_receive and _transmit.
 const (
 	podReceived = "ovnkube_node_pod_network_receive"
 	podSent     = "ovnkube_node_pod_network_transmit"
 )
 
-// putPods keeps the labels from scrape to scrape.
+// putPods sends the traffic of pods. It reuses the labels of the last scrape.
 func (c *Collector) putPods(put putter, ch chan<- prometheus.Metric) {
 	if c.s.Pods == nil {
 		return

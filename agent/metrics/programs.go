@@ -9,7 +9,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 )
 
-// counters are of the programs that are pinned, or of what decides in their place.
+// counters reads the counters of the pinned programs or of their replacement.
 func (c *Collector) counters() ([]bpf.Counter, error) {
 	if c.s.Counters != nil {
 		return c.s.Counters()
@@ -21,8 +21,7 @@ func (c *Collector) counters() ([]bpf.Counter, error) {
 	return c.s.HostSent.Append(read)
 }
 
-// putPrograms reads what is pinned. There is nothing before the first
-// load: then there are no such metrics.
+// putPrograms sends the values of pinned maps and programs. Before the first load there are none.
 func (c *Collector) putPrograms(put putter) {
 	counters, err := c.counters()
 	if err != nil {
@@ -56,7 +55,8 @@ func (c *Collector) putPrograms(put putter) {
 	}
 }
 
-// putServices keeps the labels from scrape to scrape: there may be thousands.
+// putServices sends the counters of Services. It reuses the labels of the last scrape, as there may
+// be thousands.
 func (c *Collector) putServices(put putter, ch chan<- prometheus.Metric) {
 	if c.s.Services == nil {
 		return
@@ -83,5 +83,5 @@ func (c *Collector) putServices(put putter, ch chan<- prometheus.Metric) {
 	}
 }
 
-// protocols are those that a Service may have, as it spells them.
+// protocols are the protocols of Services, in Kubernetes' spelling.
 var protocols = map[uint8]string{6: "TCP", 17: "UDP", 132: "SCTP"}

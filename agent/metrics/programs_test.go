@@ -10,16 +10,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// What the host has sent is the device's counter less OVN's, and never goes back.
+// The host's packets are the device's counter minus OVN's, and never decrease.
 func TestDerived(t *testing.T) {
 	var d derived
 	for i, look := range []struct {
 		device, ovn uint64
 		want        int64
 	}{
-		{1000, 400, 0}, // what was before the agent is nobody's
+		{1000, 400, 0}, // packets before the agent's start do not count
 		{1010, 405, 5},
-		{1010, 407, 5}, // OVN's are counted before the device has them
+		{1010, 407, 5}, // OVN's packets are counted before those of the device
 		{1012, 407, 5},
 		{1020, 407, 13},
 		{3, 408, 15}, // a new device
@@ -30,8 +30,8 @@ func TestDerived(t *testing.T) {
 	}
 }
 
-// The counters have the host's beside them; who looks at the same time as another, with
-// figures that are older, adds nothing twice.
+// The host's packets are added to the counters. A concurrent reader with older figures adds no
+// packets twice.
 func TestHostSent(t *testing.T) {
 	var device, ovn atomic.Uint64
 	device.Store(1_000_000)

@@ -19,10 +19,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// services is how many there are in the benchmark, each with a NodePort on two addresses.
+// services is the number of Services, each with a NodePort on two addresses.
 const services = 10000
 
-// A scrape of a node whose programs count every port of 10,000 Services.
+// BenchmarkScrape scrapes a node with counters for every port of 10,000 Services.
 func BenchmarkScrape(b *testing.B) {
 	g, dir := countingGateway(b)
 	c := New(Source{

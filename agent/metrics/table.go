@@ -6,7 +6,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 )
 
-// Table is what the agent shows.
+// Table lists the agent's metrics.
 func Table() metric.Table {
 	by := []string{"port", "direction", "verdict", "reason"}
 	service := []string{"namespace", "service", "port", "protocol"}

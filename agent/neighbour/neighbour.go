@@ -1,12 +1,12 @@
-// Package neighbour resolves the neighbours that OVN sends to, before the first packet: OVS's
-// userspace datapath drops what it would send to a tunnel's other end while it does not know the
-// neighbour, and a gateway router holds back only few packets while it does not know its next hop.
-// Both learn from the answers to the host's own ARP and neighbour discovery, so the kernel probes.
-// The kernel datapath needs no help with tunnels: the kernel queues packets meanwhile.
+// Package neighbour resolves OVN's neighbours before the first packet. OVS's userspace datapath
+// drops packets to the other end of a tunnel while its neighbour is unknown. A gateway router
+// queues only few packets while its next hop is unknown. Both learn from replies to the host's own
+// ARP and neighbour discovery, so the kernel sends the requests. The kernel datapath needs no help
+// with tunnels, as the kernel queues packets.
 //
-// The userspace datapath may fail to learn: it caches the flow of the answers, and a flow that was
-// made before the bridge's device had its addresses does not learn. So it is also given what
-// the kernel has learned.
+// The userspace datapath may fail to learn: it caches the flow of the replies, and a flow that was
+// made before the bridge's device had its addresses does not learn. So it is also given the entries
+// that the kernel has learned.
 package neighbour
 
 import (
@@ -26,23 +26,23 @@ import (
 )
 
 const (
-	// While a neighbour is not known it is asked for again after these, the longest for ever: a
-	// node may be down for long.
+	// An unknown neighbour is probed after these waits; the last one repeats forever, as a node may be
+	// down for long.
 	firstWait = 200 * time.Millisecond
 	lastWait  = time.Minute
-	// refreshEvery is well below the 15 minutes after which the userspace datapath forgets a
-	// neighbour that nothing is sent to.
+	// refreshEvery is well below the 15 minutes after which the userspace datapath expires an idle
+	// neighbour.
 	refreshEvery = 5 * time.Minute
 )
 
-// Options of New.
+// Options configure a Resolver.
 type Options struct {
 	OVS     *ovs.Client
 	RunDir  string // of OVS
 	Bridge  string // the gateway's bridge
-	Tunnels bool   // OVS's userspace datapath sends to the tunnels' other ends
-	// NextHops are the gateway router's that the host shares with it, and the device by which the
-	// host reaches them.
+	Tunnels bool   // the userspace datapath sends to the tunnels' other ends
+	// NextHops returns the next hops that the gateway router shares with the host, and the host's
+	// device for them.
 	NextHops func() (device string, hops []netip.Addr)
 	Log      *slog.Logger
 }
@@ -52,16 +52,16 @@ type Resolver struct {
 	Options
 	wake loop.Signal
 
-	refreshed time.Time           // Run's goroutine
-	hops      map[netip.Addr]bool // likewise: those that the gateway router knows
+	refreshed time.Time           // owned by Run's goroutine
+	hops      map[netip.Addr]bool // owned by Run's goroutine: next hops known to the gateway router
 }
 
-// New returns a Resolver that does nothing yet.
+// New returns a Resolver that does not run yet.
 func New(o Options) *Resolver {
 	return &Resolver{Options: o, wake: loop.NewSignal(), hops: map[netip.Addr]bool{}}
 }
 
-// Trigger tells that NextHops may return something else.
+// Trigger notes that the result of NextHops may have changed.
 func (r *Resolver) Trigger() { r.wake.Trigger() }
 
 // Run keeps neighbours resolved until ctx ends. Then it returns nil.
@@ -101,21 +101,21 @@ func (r *Resolver) Run(ctx context.Context) error {
 				continue
 			}
 		}
-		if wait > firstWait { // else a burst would put it off
+		if wait > firstWait { // otherwise a burst of events would postpone it
 			wait = firstWait
 			timer.Reset(wait)
 		}
 	}
 }
 
-// knowsHops reports whether the gateway router knows its next hops. It sends nothing.
+// knowsHops reports whether the gateway router knows its next hops. It sends no packets.
 func (r *Resolver) knowsHops() bool {
 	_, hops := r.NextHops()
 	return !slices.ContainsFunc(hops, func(a netip.Addr) bool { return !r.hops[a] })
 }
 
-// step probes the neighbours that are not known, and every refreshEvery all tunnels' other ends. It
-// reports whether all were known.
+// step probes unknown neighbours, and all tunnels' other ends every refreshEvery. It reports
+// whether all were known.
 func (r *Resolver) step(ctx context.Context) (all bool, err error) {
 	tunnels, err1 := r.unknownPeers(ctx)
 	hops, err2 := r.unknownHops(ctx)
@@ -178,7 +178,7 @@ func (r *Resolver) unknownHops(ctx context.Context) ([]link.Neighbour, error) {
 	device, hops := r.NextHops()
 	var out []link.Neighbour
 	for _, hop := range hops {
-		if r.hops[hop] { // OVN forgets none by itself
+		if r.hops[hop] { // OVN never expires one
 			continue
 		}
 		known, err := ovs.KnowsNeighbour(ctx, r.RunDir, hop)

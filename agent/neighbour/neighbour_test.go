@@ -12,10 +12,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestResolver: a real ovs-vswitchd on the userspace datapath knows the other end of a tunnel
-// before anything is sent to it, also after a restart. The host asks for the gateway router's next
-// hop.
-func TestResolver(t *testing.T) {
+// A real ovs-vswitchd on the userspace datapath knows the other end of a tunnel before the first
+// packet, also after a restart. The host sends ARP requests for the gateway router's next hop.
+func TestTunnelsResolveBeforeFirstPacket(t *testing.T) {
 	s := testnode.StartSwitch(t, true)
 	s.Daemon(t)
 	pid := testnode.Netns(t)
@@ -74,11 +73,11 @@ func TestResolver(t *testing.T) {
 			})
 		}
 	}
-	for i, p := range peers { // the nodes join
+	for i, p := range peers { // new nodes
 		s.Vsctl(t, "add-port", ovs.IntegrationBridge, fmt.Sprintf("ovn-n%d-0", i), "--", "set", "interface", fmt.Sprintf("ovn-n%d-0", i), "type=geneve", "options:remote_ip="+p, "options:key=flow")
 	}
 	resolved("the tunnel to")
-	testnode.Eventually(t, "the next hop is asked for", func() error {
+	testnode.Eventually(t, "ARP request for the next hop", func() error {
 		if reply := testnode.Run(t, "ip", "neigh", "show", "to", hop.String(), "dev", "breth0"); !strings.Contains(reply, "02:00:00:00:00:02") {
 			return fmt.Errorf("it is %q", reply)
 		}
@@ -86,7 +85,7 @@ func TestResolver(t *testing.T) {
 	})
 	s.KillVswitchd()
 	s.StartVswitchd(t)
-	for _, argv := range [][]string{ // the device is a new one
+	for _, argv := range [][]string{ // recreates the device
 		{"ip", "addr", "replace", "172.30.1.11/24", "dev", "breth0"},
 		{"ip", "addr", "replace", "fd00:172:31::11/64", "dev", "breth0", "nodad"},
 		{"ip", "link", "set", "breth0", "up"},

@@ -7,8 +7,8 @@ import (
 	"testing"
 )
 
-// browse opens a page in a headless Chromium and returns what it has become after
-// some seconds of the page's own clock.
+// browse opens a page in a headless Chromium and returns its DOM after some seconds of the page's
+// own clock.
 func browse(t *testing.T, args ...string) string {
 	t.Helper()
 	path, err := exec.LookPath("chromium")
@@ -38,9 +38,8 @@ func contains(t *testing.T, dom string, want ...string) {
 	}
 }
 
-// What the browser shows is what the agent counts, as rates. OVN_EBPF_SCREENSHOT
-// keeps a picture.
-func TestChromium(t *testing.T) {
+// The browser shows the agent's counters as rates. OVN_EBPF_SCREENSHOT saves a screenshot.
+func TestPageShowsRates(t *testing.T) {
 	f := newFixture(t, open)
 	f.begin()
 	dom := browse(t, "--dump-dom", f.URL+"/")

@@ -1,5 +1,5 @@
-// Package page is the agent's own status page: the gateway's picture with live
-// rates and what is wrong, in one file that loads nothing from anywhere.
+// Package page is the agent's status page: the gateway's diagram with live rates and faults, in one
+// file without external resources.
 package page
 
 import (
@@ -16,7 +16,7 @@ import (
 //go:embed page.html
 var html []byte
 
-// Info is what does not change while the agent runs.
+// Info does not change while the agent runs.
 type Info struct {
 	Node     string `json:"node"`
 	Backend  string `json:"backend"`
@@ -26,27 +26,27 @@ type Info struct {
 	Bridge   string `json:"bridge"`
 }
 
-// Source is where a page reads.
+// Source holds the inputs of a page.
 type Source struct {
 	Info     Info
 	Counters func() ([]bpf.Counter, error)
 	Stats    func() gateway.Stats
-	// FrontEnds returns the Service's port of each front end; nil: there are none.
+	// FrontEnds returns the Service port of each frontend; nil if there are none.
 	FrontEnds func() map[bpf.ServiceKey]bpf.ServicePort
 }
 
-// State is what the page shows, and what /status.json is.
+// State is the content of the page and of /status.json.
 type State struct {
 	Info
 	Time     time.Time         `json:"time"`
-	Missing  []string          `json:"missing"`           // what keeps the agent from being ready; none: it is
-	Degraded map[string]string `json:"degraded"`          // optional parts that do not work, and why
+	Missing  []string          `json:"missing"`           // why the agent is not ready; empty if it is
+	Degraded map[string]string `json:"degraded"`          // reason by optional part that does not work
 	Repairs  map[string]uint64 `json:"repairs"`           // since the agent's start, by part
-	Counters []Counter         `json:"counters"`          // all that there are, also at zero; they never go down while the agent runs
-	Problem  string            `json:"problem,omitempty"` // why there are no counters
+	Counters []Counter         `json:"counters"`          // all counters, also those at zero; they never decrease while the agent runs
+	Problem  string            `json:"problem,omitempty"` // why Counters is empty
 }
 
-// Counter is one reason's.
+// Counter is the counter of one reason.
 type Counter struct {
 	Port      string `json:"port"`
 	Direction string `json:"direction"`
@@ -56,20 +56,20 @@ type Counter struct {
 	Bytes     uint64 `json:"bytes"`
 }
 
-// Page serves it. Before Set it shows what the start waits for.
+// Page serves the status page. Before Set it shows what the start waits for.
 type Page struct {
 	missing func() []string
 	now     func() time.Time
 	source  atomic.Pointer[Source]
 }
 
-// New returns a Page that asks missing what keeps the agent from being ready.
+// New returns a Page. missing returns why the agent is not ready.
 func New(missing func() []string) *Page { return &Page{missing: missing, now: time.Now} }
 
-// Set tells where to read from now on.
+// Set sets the inputs.
 func (p *Page) Set(s Source) { p.source.Store(&s) }
 
-// State reads everything now.
+// State reads the current state.
 func (p *Page) State() State {
 	s := State{Time: p.now().UTC(), Missing: append([]string{}, p.missing()...), Degraded: map[string]string{}, Repairs: map[string]uint64{}, Counters: []Counter{}}
 	source := p.source.Load()
@@ -96,7 +96,7 @@ func (p *Page) State() State {
 	return s
 }
 
-// policy lets a page run what is in it, ask its own server, and nothing else.
+// policy allows only inline content and requests to the page's own server.
 const policy = "default-src 'none'; style-src 'unsafe-inline'; script-src 'unsafe-inline'; connect-src 'self'; img-src data:; frame-ancestors 'none'; base-uri 'none'; form-action 'none'"
 
 // Register adds /, /status.json and /services.json to mux, behind protect.
@@ -104,7 +104,7 @@ func (p *Page) Register(mux *http.ServeMux, protect func(http.Handler) http.Hand
 	mux.Handle("GET /{$}", protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
 		w.Header().Set("Content-Type", "text/html; charset=utf-8")
 		w.Header().Set("Content-Security-Policy", policy)
-		_, _ = w.Write(html) // who has gone does not read it
+		_, _ = w.Write(html) // fails only if the client has gone
 	})))
 	mux.Handle("GET /services.json", protect(http.HandlerFunc(p.services)))
 	mux.Handle("GET /status.json", protect(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

@@ -17,12 +17,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// fixture is an agent that counts as much more each time it is asked, every two seconds of its
-// clock.
+// fixture is an agent with counters that grow at each request, every two seconds of its clock.
 type fixture struct {
 	*httptest.Server
 	page    *Page
-	mu      sync.Mutex // of what a browser may be asking for while the test changes it
+	mu      sync.Mutex // guards the fields that a browser reads while the test modifies them
 	missing []string
 	stats   gateway.Stats
 	err     error
@@ -38,7 +37,7 @@ func newFixture(t *testing.T, protect func(http.Handler) http.Handler) *fixture 
 		defer f.mu.Unlock()
 		return f.missing
 	})
-	f.page.now = func() time.Time { // two seconds later each time
+	f.page.now = func() time.Time { // advances by two seconds per call
 		f.looked++
 		return time.Unix(1_800_000_000+2*f.looked, 0)
 	}
@@ -51,7 +50,7 @@ func newFixture(t *testing.T, protect func(http.Handler) http.Handler) *fixture 
 
 func open(h http.Handler) http.Handler { return h }
 
-// begin is what the agent does once its parts are there.
+// begin sets the source, as the agent does when its parts exist.
 func (f *fixture) begin() {
 	f.page.Set(Source{
 		Info:     Info{Node: "node1", Backend: "ebpf", Layout: "direct", Datapath: "system", Uplink: "eth0", Bridge: "breth0"},
@@ -78,7 +77,7 @@ func (f *fixture) counters() ([]bpf.Counter, error) {
 		per := map[string]uint64{"default": 4000, "snat_port": 2500, "service": 1200, "out": 3100, "arp_reply": 3, "geneve": 9000, "svc_leak": 7, "hairpin": 40}[out[i].Reason]
 		out[i].Packets, out[i].Bytes = per*f.asked, per*f.asked*600
 	}
-	// As in the layout direct, where no program counts it.
+	// As in layout direct, where no program counts it.
 	out = append(out, bpf.Counter{Port: "host", Direction: "tx", Verdict: "out", Reason: "derived", Packets: 5000 * f.asked, Bytes: 3000000 * f.asked})
 	return out, f.err
 }
@@ -128,8 +127,8 @@ func TestState(t *testing.T) {
 	}
 }
 
-// The page is one file: nothing is loaded from anywhere, and the browser is told so.
-func TestSelfContained(t *testing.T) {
+// The page is one file without external resources, and its policy enforces that.
+func TestPageIsSelfContained(t *testing.T) {
 	f := newFixture(t, open)
 	code, header, body := f.get(t, "/")
 	if code != http.StatusOK || !strings.HasPrefix(header.Get("Content-Type"), "text/html") || !strings.HasPrefix(body, "<!doctype html>") {
@@ -146,8 +145,8 @@ func TestSelfContained(t *testing.T) {
 	}
 }
 
-// What protects the metrics protects the page.
-func TestProtected(t *testing.T) {
+// The page has the same protection as the metrics.
+func TestPageIsProtected(t *testing.T) {
 	f := newFixture(t, func(http.Handler) http.Handler {
 		return http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { w.WriteHeader(http.StatusForbidden) })
 	})

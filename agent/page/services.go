@@ -11,7 +11,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// FrontEnd is an address at which a port of a Service is reached, as /services.json has it.
+// FrontEnd is an address of a Service port in /services.json.
 type FrontEnd struct {
 	Address  netip.Addr `json:"address"`
 	Protocol uint8      `json:"protocol"` // number of the IP protocol
@@ -19,10 +19,10 @@ type FrontEnd struct {
 	Service  string     `json:"service"` // namespace/name:port/protocol
 }
 
-// protocols are those of Services.
+// protocols are the protocols of Services.
 var protocols = map[uint8]string{6: "TCP", 17: "UDP", 132: "SCTP"}
 
-// FrontEnds returns the front ends, sorted.
+// FrontEnds returns the frontends, sorted.
 func FrontEnds(of map[bpf.ServiceKey]bpf.ServicePort) []FrontEnd {
 	out := make([]FrontEnd, 0, len(of))
 	for k, p := range of {
@@ -41,5 +41,5 @@ func (p *Page) services(w http.ResponseWriter, _ *http.Request) {
 	}
 	w.Header().Set("Content-Type", "application/json")
 	w.Header().Set("Cache-Control", "no-store")
-	_ = json.NewEncoder(w).Encode(out) // a client that has gone does not read it
+	_ = json.NewEncoder(w).Encode(out) // fails only if the client has gone
 }

@@ -13,9 +13,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// TestServices: /services.json has each front end with its Service, sorted, and an empty list where
-// there are none yet.
-func TestServices(t *testing.T) {
+// /services.json lists each frontend with its Service, sorted, and is an empty list before the
+// start.
+func TestServicesAreSorted(t *testing.T) {
 	p := New(func() []string { return nil })
 	mux := http.NewServeMux()
 	p.Register(mux, func(h http.Handler) http.Handler { return h })

@@ -12,8 +12,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestBandwidth measures what a limited pod sends and gets. A slow machine only
-// makes it less.
+// TestBandwidth measures the rates at which a limited pod sends and receives. A slow machine can
+// only lower them.
 func TestBandwidth(t *testing.T) {
 	r := newRig(t)
 	const ingress, egress = 4e6, 8e6 // bit/s
@@ -25,7 +25,7 @@ func TestBandwidth(t *testing.T) {
 	})
 	const amount = 1 << 20 // bytes
 	if free := transfer(t, b, a, amount); free < 2*ingress {
-		t.Fatalf("without a limit %.1f Mbit/s: this shows nothing", free/1e6)
+		t.Fatalf("without a limit %.1f Mbit/s: too low to test a limit of 8 Mbit/s", free/1e6)
 	}
 	a.IngressRate, a.EgressRate = ingress, egress
 	r.add(t, a)
@@ -40,20 +40,19 @@ func TestBandwidth(t *testing.T) {
 	free := a
 	free.IngressRate, free.EgressRate = 0, 0
 	if err := r.Check(t.Context(), free); err == nil {
-		t.Error("a limit that should not be there passes the check")
+		t.Error("Check accepts a limit that was not requested")
 	}
 	if err := r.Del(t.Context(), "c-a", "eth0"); err != nil {
 		t.Fatal(err)
 	}
 }
 
-// burst is what a full bucket lets through at once, in bytes: twice what it is
-// with a limit as low as these.
+// burst is the number of bytes that a full token bucket passes at once. It is twice the bucket's
+// size for limits this low.
 const burst = 128 << 10
 
-// transfer returns the rate in bits a second, of the segments' content, at which
-// amount bytes come from one pod to another, without the first burst. Whoever
-// waits for the processor makes it less, never more.
+// transfer sends amount bytes from one pod to the other. It returns the payload rate in bits per
+// second, without the first burst. A busy processor can only lower the rate.
 func transfer(t *testing.T, from, to Pod, amount int64) float64 {
 	t.Helper()
 	var l net.Listener
@@ -91,8 +90,8 @@ func transfer(t *testing.T, from, to Pod, amount int64) float64 {
 	return 8 * float64(amount-burst) / took.Seconds()
 }
 
-// dial connects from inside a pod; what is on its way to the switch may take the
-// first packets.
+// dial connects from inside a pod. It retries, as the first packets may be lost while the switch is
+// not ready.
 func dial(ctx context.Context, from Pod, address string) (c net.Conn, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()

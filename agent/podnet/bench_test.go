@@ -5,8 +5,8 @@ import (
 	"time"
 )
 
-// BenchmarkAdd is what CNI ADD does on the node: record, device, addresses, port. The
-// wait for ovn-controller, which a stand-in plays, is in ns/op and not in wiring-ms/op.
+// BenchmarkAdd measures the node's part of CNI ADD: record, device, addresses and port. A stand-in
+// plays ovn-controller; the wait for it counts in ns/op but not in wiring-ms/op.
 func BenchmarkAdd(b *testing.B) {
 	r := newRig(b)
 	var wiring time.Duration

@@ -17,32 +17,31 @@ import (
 
 const (
 	keepResync = time.Minute
-	// keepPause is between two passes: each pod that comes wakes the Keeper.
+	// keepPause is the pause between two passes, as each new pod wakes the Keeper.
 	keepPause = time.Second
 )
 
-// Keeper gives pods their ports again where those are lost, and removes ports,
-// devices and records that have no pod.
+// Keeper restores lost pod ports, and removes ports, devices and records without a pod.
 type Keeper struct {
 	Wirer *Wirer
-	// Gone says whether a pod is gone from the node for certain. Where it
-	// cannot be told it returns an error.
+	// Gone reports whether a pod has certainly left the node. It returns an error when this is
+	// unknown.
 	Gone func(ctx context.Context, namespace, name, uid string) (bool, error)
-	// Try keeps requests of a container away; false if there is one.
+	// Try blocks requests for a container until release. It returns false when a request is under way.
 	Try func(containerID string) (release func(), ok bool)
 	Log *slog.Logger
-	// Assigned returns what the controller says of a pod now, false if that is not known; nil
-	// if nobody is to be asked.
+	// Assigned returns the addresses that the controller currently assigns to a pod, or false when
+	// they are unknown. With a nil Assigned, addresses are not checked.
 	Assigned func(namespace, name, uid string) (Assigned, bool)
-	// Readdressed is told of a pod whose interface has other addresses now; nil: nobody is.
+	// Readdressed, if not nil, is called after a pod's interface has got other addresses.
 	Readdressed func(ctx context.Context, now Pod, was Assigned)
-	// Wake is kicked when what the controller says of a pod has changed.
+	// Wake is triggered when the controller's annotation of a pod has changed.
 	Wake loop.Signal
 
-	doubts map[string]doubt // by the host's end; Run's
+	doubts map[string]doubt // by host interface; owned by Run
 }
 
-// Run keeps until ctx ends.
+// Run keeps the pods' ports until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
 	wake, stop := k.Wirer.OVS.Watch(func(table, _ string) bool { return table == "Port" || table == "Bridge" })
 	defer stop()
@@ -74,15 +73,15 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}})
 }
 
-// found is what there is of pods, by the names of the host's ends.
+// found lists the ports, devices and records of pods, by host interface name.
 type found struct {
 	ports   map[string]map[string]string // external_ids
 	devices []string
 	records map[string]Pod
 }
 
-// find reads records last: they are written first, so what else there is
-// without one is being removed or left over.
+// find reads the records last. They are written first, so a port or device without a record is
+// being removed or left over.
 func (w *Wirer) find(ctx context.Context) (found, error) {
 	if !w.OVS.Connected() {
 		return found{}, errors.New("read pods' ports: OVSDB is not connected")
@@ -101,7 +100,7 @@ func (k *Keeper) pass(ctx context.Context) error {
 		return err
 	}
 	var errs []error
-	// Of two sandboxes of one pod the later has its port.
+	// If a pod has two sandboxes, the later one owns the port.
 	newest := slices.SortedFunc(maps.Keys(f.records), func(a, b string) int { return f.records[b].Time.Compare(f.records[a].Time) })
 	for _, host := range newest {
 		if !owns(f.ports[host], f.records[host]) {
@@ -110,30 +109,30 @@ func (k *Keeper) pass(ctx context.Context) error {
 	}
 	for _, host := range newest {
 		if !owns(f.ports[host], f.records[host]) {
-			continue // it is restored, or a later sandbox has the port
+			continue // restored above, or a later sandbox owns the port
 		}
 		errs = append(errs, k.readdress(ctx, host, f.records[host]))
 	}
 	for host, ids := range f.ports {
-		if _, recorded := f.records[host]; !recorded { // of an agent before this one
+		if _, recorded := f.records[host]; !recorded { // created by an older agent
 			f.records[host] = Pod{ContainerID: ids[ovs.Sandbox], LogicalPort: ids[ovs.IfaceID], UID: ids[ovs.IfaceIDVer]}
 		}
 	}
 	for _, host := range f.devices {
 		if _, recorded := f.records[host]; !recorded {
-			errs = append(errs, k.drop(ctx, host, "nothing else of it is left"))
+			errs = append(errs, k.drop(ctx, host, "it has neither port nor record"))
 		}
 	}
 	for _, host := range slices.Sorted(maps.Keys(f.records)) {
 		if err := k.judge(ctx, host, f.records[host]); err != nil {
 			errs = append(errs, err)
-			break // the API server does not answer: nobody is judged
+			break // the API server does not answer: remove no pod
 		}
 	}
 	return errors.Join(errs...)
 }
 
-// owns says whether a port's external_ids are the pod's.
+// owns reports whether a port has the pod's external_ids.
 func owns(ids map[string]string, p Pod) bool {
 	for id, want := range externalIDs(p) {
 		if ids[id] != want {
@@ -143,8 +142,8 @@ func owns(ids map[string]string, p Pod) bool {
 	return true
 }
 
-// restore brings one pod's port back. It asks nobody whether the pod is still
-// there: who cannot be asked is no reason to leave it without.
+// restore recreates a pod's port. It does not ask the API server whether the pod still exists: an
+// unreachable API server must not keep a pod without a port.
 func (k *Keeper) restore(ctx context.Context, host string, p Pod) error {
 	release, free := k.Try(p.ContainerID)
 	if !free {
@@ -163,17 +162,17 @@ func (k *Keeper) restore(ctx context.Context, host string, p Pod) error {
 	}
 	for name, ids := range ports {
 		if name != host && ids[ovs.IfaceID] == p.LogicalPort {
-			return nil // a later sandbox has it
+			return nil // a later sandbox owns the port
 		}
 	}
 	if owns(ports[host], p) {
 		return nil
 	}
-	k.Log.Warn("a pod's port was lost and is made again", "port", host, "pod", p.LogicalPort)
+	k.Log.Warn("restoring a lost pod port", "port", host, "pod", p.LogicalPort)
 	return k.Wirer.connect(ctx, p)
 }
 
-// judge removes all of a pod that is gone, and sets a device up that is down.
+// judge removes all parts of a pod that is gone, and sets its device up if it is down.
 func (k *Keeper) judge(ctx context.Context, host string, p Pod) error {
 	release, free := k.Try(p.ContainerID)
 	if !free {
@@ -182,10 +181,10 @@ func (k *Keeper) judge(ctx context.Context, host string, p Pod) error {
 	defer release()
 	device, err := link.Get(host)
 	if errors.Is(err, link.ErrNotFound) {
-		return k.drop(ctx, host, "its device is gone, and so its network namespace")
+		return k.drop(ctx, host, "its device and network namespace are gone")
 	}
 	if err == nil && !device.Up {
-		k.Log.Warn("a pod's device was down and is set up", "device", host, "pod", p.LogicalPort)
+		k.Log.Warn("setting up a pod device that was down", "device", host, "pod", p.LogicalPort)
 		err = link.SetUp(host)
 	}
 	if err != nil {
@@ -210,8 +209,8 @@ func (k *Keeper) drop(ctx context.Context, host, why string) error {
 // Attachment is an interface of a container.
 type Attachment struct{ ContainerID, Interface string }
 
-// Collect removes what none of the attachments owns. A container for which a
-// request is under way is left out.
+// Collect removes the interfaces that are not in valid. It skips containers with a request under
+// way.
 func (k *Keeper) Collect(ctx context.Context, valid []Attachment) error {
 	f, err := k.Wirer.find(ctx)
 	if err != nil {
@@ -227,7 +226,7 @@ func (k *Keeper) Collect(ctx context.Context, valid []Attachment) error {
 	}
 	for host, ids := range f.ports {
 		owners[host] = ids[ovs.Sandbox]
-		if _, recorded := f.records[host]; !recorded && containers[ids[ovs.Sandbox]] { // of another plugin, by another name
+		if _, recorded := f.records[host]; !recorded && containers[ids[ovs.Sandbox]] { // of another plugin, under another name
 			keep[host] = true
 		}
 	}

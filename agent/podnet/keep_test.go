@@ -16,7 +16,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
-// keeper is a Keeper whose API server the test plays.
+// keeper returns a Keeper with a fake API server.
 func (r rig) keeper(gone map[string]bool, err *error) *Keeper {
 	return &Keeper{
 		Wirer: r.Wirer, Log: slog.New(slog.DiscardHandler),
@@ -35,8 +35,7 @@ func (r rig) add(t *testing.T, p Pod) {
 	}
 }
 
-// holds checks which containers have a port, a device and a record, all three,
-// and that others have none.
+// holds checks that exactly these containers have a port, a device and a record.
 func (r rig) holds(t *testing.T, containers ...string) {
 	t.Helper()
 	want := map[string]bool{}
@@ -61,7 +60,7 @@ func (r rig) holds(t *testing.T, containers ...string) {
 	}
 }
 
-// settled waits until the client's cache has what the database has.
+// settled waits until the client's cache matches the database.
 func (r rig) settled(t *testing.T, ports int) {
 	t.Helper()
 	testnode.Eventually(t, "cache", func() error {
@@ -72,7 +71,7 @@ func (r rig) settled(t *testing.T, ports int) {
 	})
 }
 
-func TestKeeper(t *testing.T) {
+func TestKeeperRestoresAndRemovesPorts(t *testing.T) {
 	r := newRig(t)
 	gone, unreachable := map[string]bool{}, error(nil)
 	k := r.keeper(gone, &unreachable)
@@ -88,7 +87,7 @@ func TestKeeper(t *testing.T) {
 	pass()
 	r.holds(t, "c-a", "c-b")
 
-	// What others have made stays; what is left of ours goes.
+	// Interfaces of other owners stay; leftovers of the agent are removed.
 	testnode.Run(t, "ip", "link", "add", "vethforeign", "type", "veth", "peer", "name", "vethforeign2")
 	t.Cleanup(func() { testnode.Run(t, "ip", "link", "del", "vethforeign") })
 	testnode.Run(t, "ip", "link", "add", "vethleft", "group", "7304814", "type", "veth", "peer", "name", "vethleft2")
@@ -96,14 +95,14 @@ func TestKeeper(t *testing.T) {
 	pass()
 	r.holds(t, "c-a", "c-b")
 	if _, err := link.Get("vethforeign"); err != nil || !strings.Contains(r.sw.Vsctl(t, "list-ports", "br-int"), "vethforeign") {
-		t.Errorf("a foreign port: %v", err)
+		t.Errorf("the interface of another owner: %v", err)
 	}
 
 	if _, err := link.Get("vethleft"); !errors.Is(err, link.ErrNotFound) {
-		t.Errorf("what is left of ours: %v", err)
+		t.Errorf("a leftover device: %v", err)
 	}
 
-	// A port that somebody has deleted comes back. Nobody need be asked.
+	// A deleted port is restored without the API server.
 	unreachable = errors.New("no API server")
 	gone["default/b/uid-b"] = true
 	r.sw.Vsctl(t, "del-port", HostName("c-a", "eth0"))
@@ -124,8 +123,8 @@ func TestKeeper(t *testing.T) {
 		t.Errorf("a device that was down: %+v, error %v", l, err)
 	}
 
-	// A pod that is gone loses everything, one whose namespace is gone too; but
-	// not while a request for it is under way.
+	// All parts of a deleted pod are removed, also when its namespace is gone, but not while a request
+	// for it is under way.
 	pass()
 	r.holds(t, "c-a")
 	busy := newPod(t, "c-busy", "busy", 5)
@@ -141,9 +140,8 @@ func TestKeeper(t *testing.T) {
 	r.holds(t)
 }
 
-// TestLaterSandbox: of two sandboxes of a pod the later keeps the port, whatever
-// becomes of the database.
-func TestLaterSandbox(t *testing.T) {
+// The later of two sandboxes of a pod keeps the port, also after the loss of the database.
+func TestLaterSandboxKeepsPort(t *testing.T) {
 	r := newRig(t)
 	var none error
 	k := r.keeper(nil, &none)
@@ -166,7 +164,7 @@ func TestLaterSandbox(t *testing.T) {
 	}
 }
 
-func TestCollect(t *testing.T) {
+func TestCollectRemovesUnattached(t *testing.T) {
 	r := newRig(t)
 	var none error
 	k := r.keeper(nil, &none)
@@ -174,7 +172,7 @@ func TestCollect(t *testing.T) {
 	r.add(t, newPod(t, "c-b", "b", 4))
 	r.add(t, newPod(t, "c-busy", "busy", 5))
 	testnode.Run(t, "ip", "link", "add", "vethleak", "group", "7304814", "type", "veth", "peer", "name", "vethleak2")
-	if err := os.Remove(filepath.Join(r.Dir, HostName("c-b", "eth0")+recordSuffix)); err != nil { // of an older agent
+	if err := os.Remove(filepath.Join(r.Dir, HostName("c-b", "eth0")+recordSuffix)); err != nil { // created by an older agent
 		t.Fatal(err)
 	}
 	if err := k.Collect(t.Context(), []Attachment{{"c-a", "eth0"}, {"c-x", "eth0"}}); err != nil {
@@ -187,9 +185,9 @@ func TestCollect(t *testing.T) {
 	r.holds(t, "c-busy")
 }
 
-// TestCollectForeign: a pod that another plugin has wired, before the node was taken over, has
-// a port by another name. It stays for as long as the runtime has its container.
-func TestCollectForeign(t *testing.T) {
+// A pod that another plugin wired before the takeover has a port under another name. The port stays
+// while the runtime lists its container.
+func TestCollectKeepsPortsOfOtherPlugins(t *testing.T) {
 	r := newRig(t)
 	var none error
 	k := r.keeper(nil, &none)
@@ -217,13 +215,13 @@ func TestCollectForeign(t *testing.T) {
 			t.Fatal(err)
 		}
 		if got := there(); got != tt.want {
-			t.Errorf("runtime has %v: the port is there: %t", tt.valid, got)
+			t.Errorf("valid attachments %v: port exists: %t", tt.valid, got)
 		}
 	}
 }
 
-// TestLostDatabase replaces the OVS database by an empty one.
-func TestLostDatabase(t *testing.T) {
+// TestLostDatabaseIsRebuilt replaces the OVS database by an empty one.
+func TestLostDatabaseIsRebuilt(t *testing.T) {
 	r := newRig(t)
 	var none error
 	k := r.keeper(nil, &none)
@@ -243,13 +241,13 @@ func TestLostDatabase(t *testing.T) {
 		testnode.Run(t, "ovsdb-tool", "create", r.sw.Dir+"/conf.db", platform.OVSFile("vswitch.ovsschema"))
 	})
 	r.sw.Vsctl(t, "init")
-	// libovsdb 0.8.1 empties its cache without a lock when it connects again: the
-	// race detector would see whoever reads then.
+	// libovsdb 0.8.1 empties its cache without a lock when it reconnects. A concurrent read would trip
+	// the race detector.
 	<-wake
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)
 	go func() { ended <- k.Run(ctx) }()
-	testnode.Eventually(t, "port, whose queue is not OVS's", func() error {
+	testnode.Eventually(t, "port with a queue of its own", func() error {
 		if err := r.OVS.SyncBridge(t.Context(), ovs.Bridge{Name: "br-int", DatapathType: ovs.DatapathNetdev}); err != nil {
 			return err
 		}

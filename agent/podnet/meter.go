@@ -9,35 +9,35 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 )
 
-// Owner is whose an interface is.
+// Owner identifies the pod interface that owns a device.
 type Owner struct{ Namespace, Pod, Interface string }
 
-// Traffic is what an interface has received and sent, as its pod sees it.
+// Traffic counts what an interface has received and sent, as seen from its pod.
 type Traffic struct {
 	Owner
 	Received, Sent link.Traffic
 }
 
-// Meter reads what pods have received and sent from the kernel's own statistics of
-// their devices. Nothing is kept but whose each device is.
+// Meter reads the pods' traffic from the kernel's device statistics. It caches only the owner of
+// each device.
 type Meter struct {
 	Dir  string // of the records
-	Most int    // interfaces that are read, the oldest; 0: none
+	Most int    // at most this many interfaces are read, the oldest first
 
-	mu     sync.Mutex       // guards what follows
-	owners map[string]Owner // by the host's end: its name is the container's alone
+	mu     sync.Mutex       // guards the following fields
+	owners map[string]Owner // by host interface; the name is unique per container interface
 }
 
-// Read returns the traffic of at most m.Most interfaces, sorted by owner, and how many
-// more there are. It costs one dump of the kernel's devices, and a file for each that has
-// come since the last time.
+// Read returns the traffic of at most m.Most interfaces, sorted by owner, and the number of omitted
+// ones. It costs one dump of the kernel's devices, and one file read per device that is new since
+// the last call.
 func (m *Meter) Read() (traffic []Traffic, more int, err error) {
 	devices, err := link.PodsTraffic()
 	if err != nil {
 		return nil, 0, err
 	}
 	m.mu.Lock()
-	was := m.owners // never changed, only replaced
+	was := m.owners // replaced, never modified
 	m.mu.Unlock()
 	traffic, owners, more := meter(devices, m.Most, func(host string) (Owner, bool) {
 		if o, known := was[host]; known {
@@ -53,15 +53,15 @@ func (m *Meter) Read() (traffic []Traffic, more int, err error) {
 	return traffic, more, nil
 }
 
-// meter takes the oldest devices that have an owner. Of a pod with two sandboxes, one of
-// which is on its way out, the later counts.
+// meter takes the oldest devices that have an owner. If a pod has two sandboxes, because one is
+// being removed, the later one counts.
 func meter(devices []link.PodTraffic, most int, owner func(host string) (Owner, bool)) (out []Traffic, owners map[string]Owner, more int) {
 	devices = slices.SortedFunc(slices.Values(devices), func(a, b link.PodTraffic) int { return cmp.Compare(a.Index, b.Index) })
 	owners, at := make(map[string]Owner, len(devices)), make(map[Owner]int, len(devices))
 	for _, d := range devices {
 		o, known := owner(d.Name)
 		if !known {
-			continue // of an agent before records, or on its way out
+			continue // created by an agent without records, or being removed
 		}
 		owners[d.Name] = o
 		t := Traffic{o, d.Received, d.Sent}

@@ -23,11 +23,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// pods is how many the benchmark has: as kubelets on large nodes.
+// pods is the number of pods of a large node.
 const pods = 250
 
-// BenchmarkMeter reads what 250 pods have received and sent, alone and as a scrape. Their records
-// are gone: none is read twice.
+// BenchmarkMeter reads the traffic of 250 pods, alone and as a scrape. Their records are deleted,
+// so a repeated read would fail.
 func BenchmarkMeter(b *testing.B) {
 	dir := b.TempDir()
 	makePods(b, dir)

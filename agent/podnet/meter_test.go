@@ -8,8 +8,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 )
 
-// The oldest interfaces are told; of two of one pod the later; none without an owner.
-func TestMeterPure(t *testing.T) {
+// TestMeterTakesOldest: the oldest interfaces are reported; of two of one pod the later one; none
+// without an owner.
+func TestMeterTakesOldest(t *testing.T) {
 	device := func(name string, index int, packets uint64) link.PodTraffic {
 		return link.PodTraffic{Name: name, Index: index, Received: link.Traffic{Packets: packets}}
 	}
@@ -32,8 +33,8 @@ func TestMeterPure(t *testing.T) {
 	}
 }
 
-// A pod's packets are told by its name as long as it is there.
-func TestMeter(t *testing.T) {
+// TestMeterCountsPods: a pod's packets are reported under its name while it exists.
+func TestMeterCountsPods(t *testing.T) {
 	r := newRig(t)
 	m := &Meter{Dir: r.Dir, Most: 10}
 	read := func() map[string]Traffic {
@@ -56,7 +57,7 @@ func TestMeter(t *testing.T) {
 	r.add(t, b)
 	before := read()
 	traffic(t, r, a)
-	const pings, size = 2, 98 // what traffic looks at
+	const pings, size = 2, 98 // what traffic sends
 	after := read()
 	for _, pod := range []string{"default/a/eth0", "default/b/eth0"} {
 		was, now := before[pod], after[pod]

@@ -8,8 +8,8 @@ import (
 	"strings"
 )
 
-// Names returns namespace/name of each pod of this node by its addresses, as the records in dir
-// have them. It may be called beside an agent, and changes nothing.
+// Names returns namespace/name of each pod of this node by address, from the records in dir. It
+// only reads, so it may run beside an agent.
 func Names(dir string) (map[netip.Addr]string, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -24,7 +24,7 @@ func Names(dir string) (map[netip.Addr]string, error) {
 		}
 		p, known := readRecord(dir, host)
 		if !known {
-			continue // gone since, or none of ours
+			continue // removed meanwhile, or not a record
 		}
 		for _, a := range p.Addresses {
 			if was, there := newest[a.Addr()]; !there || was.Time.Before(p.Time) {

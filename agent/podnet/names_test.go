@@ -11,8 +11,8 @@ import (
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
 
-// TestNames: each address of a pod has its name. Of two sandboxes with the same address the later
-// one counts, and what is no record is left alone.
+// Each address maps to the pod's name. Of two sandboxes with the same address the later one counts.
+// Files that are no records stay untouched.
 func TestNames(t *testing.T) {
 	w := &Wirer{Dir: t.TempDir()}
 	at := time.Unix(1700000000, 0)

@@ -1,12 +1,10 @@
-// Package podnet gives a pod its interface: a veth pair between the host and
-// the pod's network namespace, and the port on the integration bridge that
-// makes it OVN's. What it makes it can find and remove again from the
-// container's ID alone.
+// Package podnet creates a pod's interface: a veth pair between the host and the pod's network
+// namespace, and a port of the integration bridge. The container's ID alone is enough to find and
+// remove all parts again.
 //
-// Before it makes anything it writes down what (a file a container, in a
-// directory that the next boot empties, as it does with network namespaces).
-// From these records Keeper repairs after a restart of the agent or the loss of
-// the OVS database, and removes what has no pod.
+// Before Wirer creates the parts it writes a record: one file per container, in a directory that is
+// emptied at boot, as network namespaces are. From these records, Keeper restores the parts after a
+// restart of the agent or the loss of the OVS database, and removes parts without a pod.
 package podnet
 
 import (
@@ -24,7 +22,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 )
 
-// undoTimeout bounds the removal of what a failed Add has made.
+// undoTimeout bounds the cleanup after a failed Add.
 const undoTimeout = 20 * time.Second
 
 // Pod is one pod's interface.
@@ -38,16 +36,16 @@ type Pod struct {
 	Addresses   []netip.Prefix
 	Gateways    []netip.Addr
 	MTU         int
-	// Limits in bits a second, as the pod sees the direction; 0 is none.
+	// Limits in bits per second, in the pod's direction; 0 means no limit.
 	IngressRate, EgressRate uint64
 	Time                    time.Time // of Add, which sets it
 }
 
-// Stealer keeps the host's stack from handling a port's packets a second
-// time. It is needed on the userspace datapath alone.
+// Stealer keeps the host's stack from handling a port's packets a second time. Only the userspace
+// datapath needs it.
 type Stealer interface{ Attach(ifindex int) error }
 
-// Phases of Add, as Observe is told them.
+// Phases of Add, as passed to Observe.
 const (
 	PhaseWiring    = "wiring"
 	PhaseInstalled = "ovn_installed"
@@ -60,24 +58,23 @@ type Wirer struct {
 	Bridge  string
 	Steal   Stealer                                // nil on the kernel datapath
 	Dir     string                                 // of the records
-	Observe func(phase string, took time.Duration) // nil for nobody
+	Observe func(phase string, took time.Duration) // may be nil
 }
 
-// HostName returns the name of the host's end: the same for the same
-// interface of the same container, at most 15 characters.
+// HostName returns the name of the host's end of the veth pair. It is at most 15 characters long
+// and depends only on the container and the interface name.
 func HostName(containerID, iface string) string {
 	sum := sha256.Sum256([]byte(containerID + "/" + iface))
 	return "veth" + hex.EncodeToString(sum[:])[:11]
 }
 
-// Add makes the interface and returns, with the name of the host's end, when
-// ovn-controller has installed its flows. A second Add of the same pod changes
-// nothing; an Add that fails leaves nothing.
+// Add creates the interface and waits until ovn-controller has installed its flows. It returns the
+// name of the host's end. Add is idempotent; a failed Add leaves no parts.
 func (w *Wirer) Add(ctx context.Context, p Pod) (hostName string, err error) {
 	host := HostName(p.ContainerID, p.Interface)
 	defer func() {
 		if err != nil {
-			// The request's context may be what failed.
+			// The request's context may be the cause of the failure.
 			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
 			defer cancel()
 			err = errors.Join(err, w.remove(undo, host))
@@ -93,15 +90,15 @@ func (w *Wirer) Add(ctx context.Context, p Pod) (hostName string, err error) {
 		return "", err
 	}
 	w.observe(PhaseInstalled, time.Since(wired))
-	// Where the name was another device's a moment ago ovs-vswitchd, when it lets
-	// go of that one, gives this one its flags: down.
+	// The name may have belonged to another device a moment ago. When ovs-vswitchd releases that one,
+	// it sets the new device's flags to down.
 	if err := link.SetUp(host); err != nil {
 		return "", err
 	}
 	return host, nil
 }
 
-// wire makes what is not there of record, interface and port.
+// wire creates those of record, interface and port that are missing.
 func (w *Wirer) wire(ctx context.Context, p Pod) error {
 	if err := w.record(p); err != nil {
 		return err
@@ -117,10 +114,10 @@ func (w *Wirer) wire(ctx context.Context, p Pod) error {
 	return w.connect(ctx, p)
 }
 
-// release takes a device that is to be made again out of the hands of
-// ovs-vswitchd. One in another's place must be a new port: OVS would go on with
-// the socket and the queueing discipline of the old one. A port that goes and
-// comes before ovs-vswitchd looks is no new one, hence the wait.
+// release detaches a device from ovs-vswitchd before it is recreated. The new device needs a new
+// port: on the old one, OVS would keep using the socket and the queueing discipline of the old
+// device. ovs-vswitchd does not notice a port that is removed and added between two of its passes,
+// hence the wait.
 func (w *Wirer) release(ctx context.Context, host string) error {
 	_, _, noPort := w.OVS.Port(ctx, host)
 	_, noDevice := link.Get(host)
@@ -133,7 +130,7 @@ func (w *Wirer) release(ctx context.Context, host string) error {
 	return w.OVS.Settle(ctx)
 }
 
-// connect makes the interface a port of the bridge.
+// connect adds the interface as a port of the bridge.
 func (w *Wirer) connect(ctx context.Context, p Pod) error {
 	host := HostName(p.ContainerID, p.Interface)
 	if w.Steal != nil {
@@ -156,13 +153,13 @@ func (w *Wirer) observe(phase string, took time.Duration) {
 	}
 }
 
-// Del removes the container's interface and its port. What is not there is no
-// error; the pod's namespace may be gone.
+// Del removes the container's interface and its port. It is idempotent, and works without the pod's
+// namespace.
 func (w *Wirer) Del(ctx context.Context, containerID, iface string) error {
 	return w.remove(ctx, HostName(containerID, iface))
 }
 
-// Check returns what of the interface is not as Add made it.
+// Check returns an error if any part of the interface differs from what Add created.
 func (w *Wirer) Check(ctx context.Context, p Pod) error {
 	host := HostName(p.ContainerID, p.Interface)
 	if err := link.CheckPodInterface(w.spec(p)); err != nil {
@@ -185,8 +182,8 @@ func (w *Wirer) Check(ctx context.Context, p Pod) error {
 	return nil
 }
 
-// remove takes the port off the bridge before its device goes, so that OVS
-// does not complain of a missing device. The record goes when nothing is left.
+// remove removes the port before its device, so that OVS does not complain about a missing device.
+// The record is removed last, when all else is gone.
 func (w *Wirer) remove(ctx context.Context, host string) error {
 	if err := errors.Join(w.OVS.RemovePort(ctx, host), link.Delete(host)); err != nil {
 		return err

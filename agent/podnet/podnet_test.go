@@ -24,15 +24,14 @@ func TestHostName(t *testing.T) {
 		for _, iface := range []string{"eth0", "net1"} {
 			n := HostName(id, iface)
 			if len(n) != 15 || seen[n] || n != HostName(id, iface) {
-				t.Errorf("%q of %q: want 15 characters, its own, always the same", n, id)
+				t.Errorf("%q of %q: want 15 characters, unique and stable", n, id)
 			}
 			seen[n] = true
 		}
 	}
 }
 
-// rig is a node with br-int and a stand-in for ovn-controller's only part in
-// this: to say that a port's flows are installed.
+// rig is a node with br-int and a stand-in for ovn-controller, which marks ports as installed.
 type rig struct {
 	*Wirer
 	sw *testnode.Switch
@@ -57,15 +56,14 @@ func newRig(t testing.TB) rig {
 	return rig{&Wirer{OVS: c, Bridge: "br-int", Steal: steal, Dir: sw.Dir + "/pods"}, sw}
 }
 
-// installed plays ovn-controller for the port.
+// installed marks the port as installed, as ovn-controller does.
 func (r rig) installed(t *testing.T, port string) {
 	testnode.Eventually(t, "port "+port, func() error {
 		return exec.Command("ovs-vsctl", "--db="+r.sw.Address, "--no-wait", "set", "Interface", port, "external_ids:ovn-installed=true").Run()
 	})
 }
 
-// installing plays ovn-controller for the port until stop is called, also when
-// the port is replaced meanwhile.
+// installing marks the port as installed until stop is called, also when the port is replaced.
 func (r rig) installing(t testing.TB, port string) (stop func()) {
 	t.Helper()
 	done, ended := make(chan struct{}), make(chan struct{})
@@ -76,7 +74,7 @@ func (r rig) installing(t testing.TB, port string) (stop func()) {
 			case <-done:
 				return
 			case <-time.After(20 * time.Millisecond):
-				// Fails while there is no such port.
+				// Fails while the port does not exist.
 				_ = exec.Command("ovs-vsctl", "--db="+r.sw.Address, "--no-wait", "set", "Interface", port, "external_ids:ovn-installed=true").Run()
 			}
 		}
@@ -101,7 +99,7 @@ func TestAddCheckDel(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
 	a, b := newPod(t, "c-a", "a", 3), newPod(t, "c-b", "b", 4)
-	for _, p := range []Pod{a, b, a} { // the last is a second ADD
+	for _, p := range []Pod{a, b, a} { // the last one is a repeated ADD
 		stop := r.installing(t, HostName(p.ContainerID, p.Interface))
 		host, err := r.Add(ctx, p)
 		stop()
@@ -124,7 +122,7 @@ func TestAddCheckDel(t *testing.T) {
 		}
 	}
 	if l, err := link.Get(HostName("c-a", "eth0")); err != nil || !link.ClsactAttached(l.Index, "ovnebpf_steal") {
-		t.Errorf("the host's stack sees what the pod sends, error %v", err)
+		t.Errorf("the host's stack receives the pod's packets, error %v", err)
 	}
 	traffic(t, r, a)
 	for _, id := range []string{"iface-id", "iface-id-ver", "sandbox", "attached_mac", "ovn-installed"} {
@@ -149,7 +147,7 @@ func TestAddCheckDel(t *testing.T) {
 	if err := r.Del(ctx, "unknown", "eth0"); err != nil {
 		t.Errorf("unknown container: %v", err)
 	}
-	if err := link.Delete(HostName("c-b", "eth0")); err != nil { // as if the namespace had gone
+	if err := link.Delete(HostName("c-b", "eth0")); err != nil { // as if the namespace had been removed
 		t.Fatal(err)
 	}
 	if err := r.Del(ctx, "c-b", "eth0"); err != nil {
@@ -160,15 +158,14 @@ func TestAddCheckDel(t *testing.T) {
 	}
 }
 
-// traffic checks that pod a reaches pod b through the switch, and gets each
-// answer once.
+// traffic checks that pod a reaches pod b through the switch, and receives each reply once.
 func traffic(t *testing.T, r rig, a Pod) {
 	t.Helper()
 	for _, wait := range [][]string{
 		{"ovs-ofctl", "add-flow", "unix:" + r.sw.Dir + "/br-int.mgmt", "actions=NORMAL"},
 		{"nsenter", "--net=" + a.Netns, "ping", "-n", "-c1", "-W1", "10.244.0.4"},
 	} {
-		testnode.Eventually(t, wait[0], func() error { // vswitchd is on its way
+		testnode.Eventually(t, wait[0], func() error { // ovs-vswitchd may still be applying the port
 			out, err := exec.Command(wait[0], wait[1:]...).CombinedOutput()
 			if err != nil {
 				return fmt.Errorf("%w: %s", err, out)
@@ -182,9 +179,9 @@ func traffic(t *testing.T, r rig, a Pod) {
 	}
 }
 
-// TestDeviceReplaced: a pod whose device has to be made again is reached, also
-// when ovs-vswitchd looks only when that is done.
-func TestDeviceReplaced(t *testing.T) {
+// A pod stays reachable after its device was recreated, also when ovs-vswitchd looks only
+// afterwards.
+func TestReplacedDeviceStaysReachable(t *testing.T) {
 	r := newRig(t)
 	a, b := newPod(t, "c-a", "a", 3), newPod(t, "c-b", "b", 4)
 	r.add(t, a)
@@ -195,7 +192,7 @@ func TestDeviceReplaced(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	testnode.Run(t, "nsenter", "--net="+a.Netns, "ip", "link", "set", "eth0", "mtu", "1280") // not what it should be
+	testnode.Run(t, "nsenter", "--net="+a.Netns, "ip", "link", "set", "eth0", "mtu", "1280") // a wrong MTU
 	release := r.sw.HoldVswitchd(t)
 	stop := r.installing(t, host)
 	ended := make(chan error, 1)
@@ -206,12 +203,12 @@ func TestDeviceReplaced(t *testing.T) {
 	testnode.Eventually(t, "port goes", func() error {
 		if _, _, err := r.OVS.Port(t.Context(), host); err == nil {
 			if now, err := link.Get(host); err == nil && now.Index == was.Index {
-				return errors.New("it is there")
+				return errors.New("the port still exists")
 			}
 		}
 		return nil
 	})
-	time.Sleep(300 * time.Millisecond) // for whoever does not wait
+	time.Sleep(300 * time.Millisecond) // gives an implementation that does not wait time to fail
 	release()
 	if err := <-ended; err != nil {
 		t.Fatal(err)
@@ -223,7 +220,8 @@ func TestDeviceReplaced(t *testing.T) {
 func TestFailedAddLeavesNothing(t *testing.T) {
 	r := newRig(t)
 	p := newPod(t, "c-x", "x", 5)
-	// The port is seen before who wrote it has the answer: then it is the writing that ends.
+	// A watcher may see the port before the transaction's caller has its answer. Then cancelling ends
+	// the transaction.
 	for range 10 {
 		if err := r.cancelledAdd(t, p); strings.Contains(err.Error(), "ovn-controller") {
 			return
@@ -232,7 +230,7 @@ func TestFailedAddLeavesNothing(t *testing.T) {
 	t.Error("no error names ovn-controller")
 }
 
-// cancelledAdd has an ADD end when its port is there, and fails the test if it leaves anything.
+// cancelledAdd cancels an ADD when its port exists, and fails the test if any part is left.
 func (r *rig) cancelledAdd(t *testing.T, p Pod) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -253,11 +251,11 @@ func (r *rig) cancelledAdd(t *testing.T, p Pod) error {
 		t.Fatalf("got %v, want %v", err, context.Canceled)
 	}
 	if _, err := link.Get(host); !errors.Is(err, link.ErrNotFound) {
-		t.Errorf("device is left: %v", err)
+		t.Errorf("the device still exists: %v", err)
 	}
 	testnode.Eventually(t, "port is gone", func() error {
 		if _, _, err := r.OVS.Port(t.Context(), host); !errors.Is(err, ovs.ErrNotFound) {
-			return fmt.Errorf("port is left: %w", err)
+			return fmt.Errorf("the port still exists: %w", err)
 		}
 		return nil
 	})

@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 )
 
-// Assigned is what the controller says of a pod.
+// Assigned holds the addresses that the controller assigns to a pod.
 type Assigned struct {
 	MAC       net.HardwareAddr
 	Addresses []netip.Prefix
@@ -21,8 +21,8 @@ type Assigned struct {
 
 func (a Assigned) String() string { return fmt.Sprintf("%v, %s by %v", a.Addresses, a.MAC, a.Gateways) }
 
-// readdressAfter is how long an annotation must differ from the interface, and be the same: one
-// that somebody else has written is put back by the controller much sooner.
+// readdressAfter is the time for which an annotation must differ from the interface and stay the
+// same. The controller reverts a foreign edit much sooner.
 const readdressAfter = 2 * time.Second
 
 // doubt is an annotation that differs from a pod's interface.
@@ -31,9 +31,9 @@ type doubt struct {
 	since time.Time
 }
 
-// readdress gives a pod's interface the addresses that the controller says, when these are others
-// than ADD was told: two leaders wrote at once, or the controller had to take the address back.
-// OVN drops what the pod sends from an address that is not its port's.
+// readdress gives a pod's interface the addresses that the controller assigns, if they differ from
+// those at ADD. This happens when two leaders wrote at once, or when the controller had to take an
+// address back. OVN drops packets from a source address that is not the port's.
 func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 	if k.Assigned == nil {
 		return nil
@@ -65,7 +65,7 @@ func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 	}
 	was := Assigned{p.MAC, p.Addresses, p.Gateways}
 	p.MAC, p.Addresses, p.Gateways = now.MAC, now.Addresses, now.Gateways
-	k.Log.Warn("a pod's addresses have changed, its interface follows", "pod", p.LogicalPort, "port", host, "was", was.String(), "now", now.String())
+	k.Log.Warn("changing the addresses of a pod interface", "pod", p.LogicalPort, "port", host, "was", was.String(), "now", now.String())
 	if err := k.Wirer.readdress(ctx, p); err != nil {
 		return fmt.Errorf("give pod %s its addresses: %w", p.LogicalPort, err)
 	}
@@ -76,7 +76,8 @@ func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 	return nil
 }
 
-// readdress changes interface and port. The record is last: what fails before is done again.
+// readdress changes interface and port. It writes the record last, so that a failed attempt is
+// repeated.
 func (w *Wirer) readdress(ctx context.Context, p Pod) error {
 	if err := link.ReaddressPod(w.spec(p)); err != nil {
 		return err

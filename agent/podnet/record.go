@@ -17,10 +17,10 @@ const recordSuffix = ".json"
 
 func (w *Wirer) recordPath(host string) string { return filepath.Join(w.Dir, host+recordSuffix) }
 
-// record writes p down, at once or not at all.
+// record writes p to disk atomically.
 func (w *Wirer) record(p Pod) error {
 	host := HostName(p.ContainerID, p.Interface)
-	if p.Time.IsZero() { // of two sandboxes the later stays the later, whatever it is told
+	if p.Time.IsZero() { // keeps the order of two sandboxes
 		p.Time = time.Now()
 	}
 	b, err := json.Marshal(p)
@@ -43,7 +43,7 @@ func (w *Wirer) forget(host string) error {
 	return nil
 }
 
-// Record returns what Add was told of a container's interface.
+// Record returns the parameters of a container's Add.
 func (w *Wirer) Record(containerID, iface string) (p Pod, known bool) {
 	return readRecord(w.Dir, HostName(containerID, iface))
 }
@@ -53,8 +53,7 @@ func readRecord(dir, host string) (p Pod, known bool) {
 	return p, err == nil && json.Unmarshal(b, &p) == nil
 }
 
-// records returns all records by the names of the host's ends. A file that is
-// none is removed.
+// records returns all records by host interface name. It removes files that are not valid records.
 func (w *Wirer) records() (map[string]Pod, error) {
 	files, err := os.ReadDir(w.Dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -71,7 +70,7 @@ func (w *Wirer) records() (map[string]Pod, error) {
 		}
 		b, err := os.ReadFile(w.recordPath(host))
 		if errors.Is(err, os.ErrNotExist) {
-			continue // gone since
+			continue // removed meanwhile
 		}
 		if err != nil {
 			return nil, fmt.Errorf("read record of %s: %w", host, err)

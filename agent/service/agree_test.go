@@ -19,25 +19,25 @@ import (
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// hostAddresses are what a host can have, by what they are. own is this node's.
+// hostAddresses are kinds of addresses that a host can have. own marks those of this node.
 var hostAddresses = []struct {
 	name, address string
 	own           bool
 }{
-	{"the gateway's", "172.30.0.11", true},
-	{"the gateway's, IPv6", "fd00:172:30::11", true},
-	{"a secondary one", "172.30.0.77", true},
-	{"a virtual one of the control plane", "172.31.9.1", true},
-	{"a further one of IPv6", "2001:db8::11", true},
-	{"another node's gateway's", "172.30.0.12", false},
-	{"another node's gateway's, IPv6", "fd00:172:30::12", false},
-	{"another node's secondary one", "172.31.9.2", false},
-	{"of a node without an agent", "172.30.0.13", false},
-	{"of a node with broken annotations", "172.30.0.14", false},
-	{"the public one of a node", "203.0.113.13", false},
+	{"gateway", "172.30.0.11", true},
+	{"gateway, IPv6", "fd00:172:30::11", true},
+	{"secondary", "172.30.0.77", true},
+	{"virtual, of the control plane", "172.31.9.1", true},
+	{"further IPv6", "2001:db8::11", true},
+	{"gateway of another node", "172.30.0.12", false},
+	{"gateway of another node, IPv6", "fd00:172:30::12", false},
+	{"secondary, of another node", "172.31.9.2", false},
+	{"node without an agent", "172.30.0.13", false},
+	{"node with broken annotations", "172.30.0.14", false},
+	{"public address of a node", "203.0.113.13", false},
 }
 
-// hostNodes are node1, whose addresses are node1()'s and more, and others.
+// hostNodes returns node1, with the addresses of node1() and more, and other nodes.
 func hostNodes() []*corev1.Node {
 	agents := func(name string, n int, more ...string) *corev1.Node {
 		cidrs := []string{fmt.Sprintf("172.30.0.1%d/24", n), fmt.Sprintf("fd00:172:30::1%d/64", n)}
@@ -65,7 +65,7 @@ func hostNodes() []*corev1.Node {
 	}
 }
 
-// sides asks controller and agent of node1 what they make of objects.
+// sides computes what the controller and the agent of node1 serve for the same objects.
 type sides struct {
 	t        *testing.T
 	node     *service.Node
@@ -84,7 +84,7 @@ func newSides(t *testing.T) *sides {
 	return s
 }
 
-// controller returns all VIPs with their backends, and what the Event would say.
+// controller returns all VIPs with their backends, and the message of the Event.
 func (s *sides) controller(objects ...any) (vips map[string]string, event string) {
 	s.t.Helper()
 	c, err := reconcile.NewCluster(plan.Config{
@@ -131,7 +131,7 @@ func (s *sides) controller(objects ...any) (vips map[string]string, event string
 
 func add(store plan.Store, o any) error { return store.(interface{ Add(any) error }).Add(o) }
 
-// agent returns all front ends with their backends.
+// agent returns all frontends with their backends.
 func (s *sides) agent(o model.Objects) map[string]string {
 	s.node.Cluster.ExternalIPs = s.external
 	out := map[string]string{}
@@ -160,9 +160,9 @@ func serviceAt(address string, port int32, proto corev1.Protocol, balancer bool)
 	return svc
 }
 
-// TestKeptPorts: on no address of any host do controller or agent serve a port by which
-// the node is managed, and an Event says so; other ports and protocols they serve.
-func TestKeptPorts(t *testing.T) {
+// Neither controller nor agent serves a port by which the node is managed, on any host address, and
+// an Event reports it. Other ports and protocols are served.
+func TestManagementPortsAreNotServed(t *testing.T) {
 	s := newSides(t)
 	for _, host := range hostAddresses {
 		for _, balancer := range []bool{false, true} {
@@ -187,9 +187,9 @@ func TestKeptPorts(t *testing.T) {
 	}
 }
 
-// TestKeptHostPorts: the same for pods' host ports on each address of their node, loopback
-// and link-local ones included, and for node ports.
-func TestKeptHostPorts(t *testing.T) {
+// The same holds for pods' host ports at each address of their node, including loopback and
+// link-local ones, and for node ports.
+func TestManagementPortsAreNotHostPorts(t *testing.T) {
 	s := newSides(t)
 	for _, ip := range []string{"", "0.0.0.0", "::", "172.30.0.11", "172.30.0.77", "172.31.9.1", "2001:db8::11", "127.0.0.1", "127.0.0.2", "::1", "fe80::11", "fe80::99", "10.244.1.2"} {
 		for _, port := range append(model.KeptPorts(), 8080) {
@@ -222,9 +222,9 @@ func TestKeptHostPorts(t *testing.T) {
 	}
 }
 
-// TestAllowedExternalIPs: with ranges, external IPs outside of them are served nowhere, and
-// an Event says so; what a load balancer announces is not concerned.
-func TestAllowedExternalIPs(t *testing.T) {
+// With ranges set, external IPs outside of them are not served, and an Event reports it. Load
+// balancer addresses are exempt.
+func TestExternalIPsOutsideRangesAreRefused(t *testing.T) {
 	s := newSides(t)
 	for _, tc := range []struct {
 		allowed, address string
@@ -253,7 +253,8 @@ func TestAllowedExternalIPs(t *testing.T) {
 	}
 }
 
-// TestRefusedEndpoints: what an EndpointSlice may name, and what not, on both sides.
+// TestRefusedEndpoints lists the endpoints that controller and agent accept and refuse in an
+// EndpointSlice.
 func TestRefusedEndpoints(t *testing.T) {
 	const notGlobal, ours = "not a global unicast address", "is the node's own"
 	s := newSides(t)
@@ -261,12 +262,12 @@ func TestRefusedEndpoints(t *testing.T) {
 		address string
 		port    int32
 		proto   corev1.Protocol
-		made    string // by whom; "": by a tenant
+		made    string // the creator; "" is a tenant
 		refused string
 	}{
 		{"10.244.2.5", 80, "TCP", "", ""},
 		{"fd00:10:244:2::5", 80, "TCP", "", ""},
-		{"198.51.100.1", 22, "TCP", "", ""}, // outside of the cluster
+		{"198.51.100.1", 22, "TCP", "", ""}, // outside the cluster
 		{"169.254.169.254", 80, "TCP", "", notGlobal},
 		{"169.254.1.1", 80, "UDP", "", notGlobal},
 		{"fe80::1", 80, "TCP", "", notGlobal},
@@ -301,7 +302,7 @@ func TestRefusedEndpoints(t *testing.T) {
 		{"172.30.0.11", 22, "UDP", "", ""},
 		{"172.30.0.11", 22, "SCTP", "", ""},
 		{"172.30.0.12", 10250, "TCP", "selector", ""}, // a pod on the host's network
-		{"172.30.0.12", 10250, "TCP", "label", ours},  // only says so
+		{"172.30.0.12", 10250, "TCP", "label", ours},  // claims to be managed, without being so
 		{"172.30.0.12", 6443, "TCP", "apiserver", ""},
 		{"169.254.169.254", 80, "TCP", "selector", notGlobal},
 	} {
@@ -334,7 +335,7 @@ func TestRefusedEndpoints(t *testing.T) {
 			if tc.refused != "" {
 				want = ""
 			}
-			if vips[vip] != want || tc.proto != "SCTP" && agent[vip] != want { // sockets of SCTP are not translated
+			if vips[vip] != want || tc.proto != "SCTP" && agent[vip] != want { // SCTP sockets are not translated
 				t.Errorf("the controller gives connections to %q, the agent to %q, want %q", vips[vip], agent[vip], want)
 			}
 			if (event == "") != (tc.refused == "") || !strings.Contains(event, tc.refused) {
@@ -344,9 +345,9 @@ func TestRefusedEndpoints(t *testing.T) {
 	}
 }
 
-// TestSameBounds: controller and agent serve the same of a Service that exceeds a bound, and
-// neither lets in whom its source ranges do not name.
-func TestSameBounds(t *testing.T) {
+// Controller and agent truncate a Service beyond a bound in the same way, and neither admits
+// clients outside its source ranges.
+func TestControllerAndAgentTruncateAlike(t *testing.T) {
 	s := newSides(t)
 	for _, tc := range []struct{ ports, external, endpoints, slicePorts int }{
 		{1025, 1, 1, 1}, {1, 65, 1, 1}, {200, 64, 1, 1}, {300, 1, 3000, 1}, {20, 1, 1, 2000},

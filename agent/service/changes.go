@@ -9,26 +9,24 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// Changes is what Tables has become since the last time: what to write, and
-// nothing that is as it was.
+// Changes lists what has changed in Tables since the last call of Tables.Changes.
 type Changes struct {
 	Set     map[bpf.ServiceKey]bpf.ServiceOwner // of the gateway's table
 	Unset   []bpf.ServiceKey                    // sorted
-	Counts  map[bpf.ServiceKey]bpf.ServicePort  // whose packets are counted at front ends; zero: nobody's
-	Sockets []bpf.SockService                   // sorted by key; without ports: it is gone
-	VIPs    bool                                // the set of VIPs is another one
-	// Redirects says that Tables.Redirects returns something else.
+	Counts  map[bpf.ServiceKey]bpf.ServicePort  // the Service port that counts the packets at each frontend; the zero value stops counting
+	Sockets []bpf.SockService                   // sorted by key; an entry without ports is deleted
+	VIPs    bool                                // whether the set of VIPs has changed
+	// Redirects reports whether Tables.Redirects has changed.
 	Redirects bool
-	// Lookups are front ends of bpf.ServiceHost and the sockets behind them.
+	// Lookups maps frontends of bpf.ServiceHost to the sockets behind them.
 	Lookups   map[bpf.ServiceKey]netip.AddrPort
 	Unlookups []bpf.ServiceKey // sorted
-	// Gone are UDP endpoints that answer no more: sockets connected to them
-	// are to be destroyed. Sorted.
+	// Gone lists UDP endpoints that no longer answer. Sockets connected to them must be destroyed.
+	// Sorted.
 	Gone []netip.AddrPort
 }
 
-// before is how things were at the last Changes, for those that have been
-// touched since.
+// before holds the state at the last Changes of all entries that were touched since.
 type before struct {
 	frontEnds map[bpf.ServiceKey]served
 	sockets   map[Key]bpf.SockService
@@ -36,11 +34,11 @@ type before struct {
 	udp       map[netip.AddrPort]bool
 }
 
-// served is what packets at a front end meet.
+// served is the service that packets at a frontend get.
 type served struct {
 	owner    bpf.ServiceOwner
 	local    netip.AddrPort
-	redirect Redirect // of a plan, never changed
+	redirect Redirect // shared with a plan, never modified
 	port     bpf.ServicePort
 }
 
@@ -134,7 +132,7 @@ func equalPorts(a, b bpf.SockPort) bool {
 	return a.Proto == b.Proto && a.Affinity == b.Affinity && slices.Equal(a.FrontEnds, b.FrontEnds) && slices.Equal(a.Backends, b.Backends)
 }
 
-// served returns what is at a front end now; zero for nothing.
+// served returns the current state of a frontend, or the zero value if it has none.
 func (t *Tables) served(k bpf.ServiceKey) served {
 	h := t.holders[k]
 	if h == nil {
@@ -155,8 +153,8 @@ func (t *Tables) served(k bpf.ServiceKey) served {
 	return s
 }
 
-// sockets returns what of k's plan the host's sockets see: the front ends that
-// k has got. Without ports if there are none.
+// sockets returns the part of k's plan for the host's sockets: the frontends that k holds. It has
+// no ports if there are none.
 func (t *Tables) sockets(k Key) bpf.SockService {
 	out := bpf.SockService{Key: k.String()}
 	c := t.claimants[k]
@@ -188,7 +186,7 @@ func (t *Tables) FrontEnds() map[bpf.ServiceKey]bpf.ServiceOwner {
 	return out
 }
 
-// Counts returns whose packets are counted at every front end of the gateway's table.
+// Counts returns, for each frontend of the gateway, the Service port that counts its packets.
 func (t *Tables) Counts() map[bpf.ServiceKey]bpf.ServicePort {
 	out := make(map[bpf.ServiceKey]bpf.ServicePort, len(t.holders))
 	for k := range t.holders {
@@ -199,7 +197,7 @@ func (t *Tables) Counts() map[bpf.ServiceKey]bpf.ServicePort {
 	return out
 }
 
-// Lookups returns the sockets behind all front ends of bpf.ServiceHost.
+// Lookups returns the host sockets behind all frontends of bpf.ServiceHost.
 func (t *Tables) Lookups() map[bpf.ServiceKey]netip.AddrPort {
 	out := map[bpf.ServiceKey]netip.AddrPort{}
 	for k := range t.holders {
@@ -210,8 +208,8 @@ func (t *Tables) Lookups() map[bpf.ServiceKey]netip.AddrPort {
 	return out
 }
 
-// Redirects returns, in local gateway mode, to whom the host sends what arrives
-// at front ends; each to one of several.
+// Redirects returns the destinations to which the host redirects traffic at frontends in local
+// gateway mode. Each connection goes to one of them.
 func (t *Tables) Redirects() map[bpf.ServiceKey]Redirect {
 	out := map[bpf.ServiceKey]Redirect{}
 	for k := range t.holders {
@@ -222,7 +220,7 @@ func (t *Tables) Redirects() map[bpf.ServiceKey]Redirect {
 	return out
 }
 
-// Sockets returns all that the host's sockets see, sorted by key.
+// Sockets returns all Services for the host's sockets, sorted by key.
 func (t *Tables) Sockets() []bpf.SockService {
 	var out []bpf.SockService
 	for k := range t.claimants {
@@ -238,6 +236,5 @@ func (t *Tables) Sockets() []bpf.SockService {
 // the gateway serves, sorted.
 func (t *Tables) VIPs() []netip.Addr { return slices.SortedFunc(maps.Keys(t.vips), netip.Addr.Compare) }
 
-// Answers says whether a UDP endpoint still does: what is connected to it
-// should stay.
+// Answers reports whether a UDP endpoint still answers. Sockets connected to it should stay.
 func (t *Tables) Answers(udp netip.AddrPort) bool { return t.udp[udp] > 0 }

@@ -7,11 +7,11 @@ import (
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// frontEnds makes front ends of one protocol. The kernel has no hook where
-// SCTP sockets connect, so those have no sockets' ones.
+// frontEnds builds the frontends of one protocol. SCTP has no frontends for sockets, as the kernel
+// has no hook for connecting SCTP sockets.
 type frontEnds struct {
 	proto uint8
-	host  bool // a socket of this host takes what arrives at the host's own addresses
+	host  bool // a host socket takes connections to the host's own addresses
 	node  *Node
 }
 
@@ -19,8 +19,8 @@ func (f frontEnds) key(a netip.Addr, port uint16) bpf.ServiceKey {
 	return bpf.ServiceKey{Addr: a, Proto: f.proto, Port: port}
 }
 
-// owner: what is for an address that is not the host's would be dropped by the
-// host's stack; OVN brings it back by the hairpin.
+// owner returns the owner of packets to a. The host's stack would drop packets to an address that
+// the host does not have; OVN sends them back by the hairpin.
 func (f frontEnds) owner(a netip.Addr) bpf.ServiceOwner {
 	if f.host && f.node.owns(a) {
 		return bpf.ServiceHost
@@ -28,7 +28,7 @@ func (f frontEnds) owner(a netip.Addr) bpf.ServiceOwner {
 	return bpf.ServiceOVN
 }
 
-// internal are for the host's sockets only.
+// internal returns frontends for the host's sockets only.
 func (f frontEnds) internal(port uint16, addrs []netip.Addr) []FrontEnd {
 	var out []FrontEnd
 	for _, a := range addrs {
@@ -39,7 +39,7 @@ func (f frontEnds) internal(port uint16, addrs []netip.Addr) []FrontEnd {
 	return out
 }
 
-// external are for everybody.
+// external returns frontends for all clients.
 func (f frontEnds) external(port uint16, addrs []netip.Addr) []FrontEnd {
 	var out []FrontEnd
 	for _, a := range addrs {
@@ -48,8 +48,8 @@ func (f frontEnds) external(port uint16, addrs []netip.Addr) []FrontEnd {
 	return out
 }
 
-// nodePort are for the world outside on these addresses, and for the host's
-// sockets on every own address and loopback.
+// nodePort returns frontends for outside clients at addrs, and for the host's sockets at every host
+// address and loopback.
 func (f frontEnds) nodePort(port uint16, is4 bool, addrs []netip.Addr) []FrontEnd {
 	every := netip.IPv6Unspecified()
 	if is4 {

@@ -2,7 +2,7 @@ package service
 
 import model "github.com/ovn-ebpf/ovn-ebpf/service"
 
-// The model's names, for packages that need nothing else of it.
+// Names of the model, for packages that need nothing else from it.
 type (
 	Key     = model.Key
 	Objects = model.Objects

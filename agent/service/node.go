@@ -8,16 +8,16 @@ import (
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// Node is what plans need to know of this node. Plans keep nothing of it.
+// Node is the input about this node. Plans do not retain it.
 type Node struct {
 	Name string
 	Zone string // label topology.kubernetes.io/zone, "" if there is none
 
-	NodePorts bool         // node ports and host ports are served here
-	Local     bool         // local gateway mode: the host serves what arrives, by Group.Redirect
-	Lookup    bool         // what arrives can be given to a socket of the host: bpf.ServiceHost
-	Addresses []netip.Addr // with node ports for the world outside: the node's host-cidrs
-	Own       []netip.Addr // all of the host's but those of Services, those on the bridge and link-local ones too; no zones
+	NodePorts bool         // whether node ports and host ports are served on this node
+	Local     bool         // local gateway mode: the host redirects arriving traffic by Group.Redirect
+	Lookup    bool         // whether traffic can be handed to a host socket: bpf.ServiceHost
+	Addresses []netip.Addr // serve node ports for outside clients: the node's host-cidrs
+	Own       []netip.Addr // all host addresses, also on the bridge and link-local ones, but not those of Services; without zones
 
 	Hosts   []netip.Addr // of the other nodes' hosts, sorted
 	Cluster model.Config
@@ -29,8 +29,8 @@ func (n *Node) hostNetwork(e model.Endpoint) bool {
 	return n.owns(a) || e.Node == n.Name && !slices.ContainsFunc(n.Cluster.Pods, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// local reports whether the endpoint is on this node. One of which the slice does not say the node
-// is if it has an address of the host.
+// local reports whether the endpoint is on this node. Without a node name in the slice, an endpoint
+// is local if it has a host address.
 func (n *Node) local(e model.Endpoint) bool {
 	return e.Node == n.Name || e.Node == "" && n.owns(e.Addr.Addr())
 }
@@ -39,7 +39,7 @@ func (n *Node) owns(a netip.Addr) bool {
 	return slices.Contains(n.Own, a) || slices.Contains(n.Addresses, a)
 }
 
-// outside returns the addresses of the family with node ports for the world outside.
+// outside returns the addresses of the family that serve node ports to outside clients.
 func (n *Node) outside(is4 bool) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range n.Addresses {
@@ -50,13 +50,13 @@ func (n *Node) outside(is4 bool) []netip.Addr {
 	return out
 }
 
-// isHost reports whether the address is one of a host's, this one's or another's.
+// isHost reports whether the address belongs to the host of this or another node.
 func (n *Node) isHost(a netip.Addr) bool {
 	_, of := slices.BinarySearchFunc(n.Hosts, a, netip.Addr.Compare)
 	return of || n.owns(a)
 }
 
-// keeps reports whether a front end is the node's own, whoever asks for it.
+// keeps reports whether a frontend is reserved for the node itself.
 func (n *Node) keeps(k bpf.ServiceKey) bool {
 	return k.Proto == model.NumberTCP && model.Keeps(model.TCP, netip.AddrPortFrom(k.Addr, k.Port), n.isHost)
 }

@@ -10,57 +10,55 @@ import (
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// Plan is what one object asks for. Everything in it is sorted.
+// Plan is what one object requests. All its lists are sorted.
 type Plan struct {
-	Created   time.Time // of the object: the older one gets a front end that two ask for
+	Created   time.Time // of the object; the older object wins a conflict
 	FrontEnds []FrontEnd
 	Groups    []Group
 	VIPs      []netip.Addr // external and load balancer addresses the gateway serves
-	// UDP are the endpoints that still answer, also those that get no new
-	// clients. A socket connected to one that has left here is connected to
-	// nobody.
+	// UDP lists the endpoints that still answer, including those that get no new clients. A socket
+	// connected to an endpoint that has left this list has no peer.
 	UDP []netip.AddrPort
 }
 
-// FrontEnd is an (address, protocol, port) to which clients connect. The
-// unspecified address of a family stands for every address of the host and
-// loopback; only sockets have it.
+// FrontEnd is an (address, protocol, port) to which clients connect. The unspecified address of a
+// family stands for all addresses of the host and loopback; only frontends for sockets use it.
 type FrontEnd struct {
 	Key    bpf.ServiceKey
-	Owner  bpf.ServiceOwner // of packets that arrive at the gateway; 0: it does not serve this
+	Owner  bpf.ServiceOwner // of packets that arrive at the gateway; 0: not served there
 	Socket bool             // the host's sockets are translated here
-	Group  int              // whose backends are behind it, an index of Plan.Groups
-	Port   uint16           // of a Service: its own number; 0: of a pod
+	Group  int              // index in Plan.Groups of the backends
+	Port   uint16           // port number of the Service; 0 for a host port
 }
 
 // Group is the backends that several front ends share.
 type Group struct {
 	Proto    uint8
 	Backends []netip.AddrPort // none: clients are refused
-	Affinity time.Duration    // how long a client stays with its backend; 0: not at all
+	Affinity time.Duration    // how long a client keeps its backend; 0: no affinity
 	// Local is the socket on this host behind the front ends of bpf.ServiceHost.
 	Local netip.AddrPort
-	// Redirect is, in local gateway mode, to whom the host sends what arrives:
-	// to the cluster IP, so through OVN; to one of the endpoints here where
-	// the client's address is to be kept. None: it is refused.
+	// Redirect lists the destinations of arriving traffic in local gateway mode. It is the cluster IP,
+	// and so OVN; or the local endpoints, if the client's address must be preserved. Without
+	// destinations, traffic is rejected.
 	Redirect []netip.AddrPort
-	// From are, in local gateway mode, the clients whose packets are redirected, as
-	// loadBalancerSourceRanges say; none: all. The others' are dropped.
+	// From lists, in local gateway mode, the clients to redirect, from loadBalancerSourceRanges. If
+	// empty, all are; otherwise packets of other clients are dropped.
 	From []netip.Prefix
 }
 
-// Redirect is a front end's in local gateway mode.
+// Redirect is how the host redirects a frontend in local gateway mode.
 type Redirect struct {
-	To   []netip.AddrPort // to one of them
+	To   []netip.AddrPort // each connection goes to one of them
 	From []netip.Prefix   // see Group.From
 }
 
-// Equal says whether they are the same.
+// Equal reports whether both are the same.
 func (r Redirect) Equal(o Redirect) bool {
 	return slices.Equal(r.To, o.To) && slices.Equal(r.From, o.From)
 }
 
-// New returns what an object asks for on node n, nil for nothing.
+// New returns the plan of an object on node n, or nil if it serves nothing.
 func New(m model.Meaning, n *Node) *Plan {
 	var p *Plan
 	switch {
@@ -80,7 +78,7 @@ func New(m model.Meaning, n *Node) *Plan {
 	return p
 }
 
-// add puts front ends before a group.
+// add adds frontends with the backends of group g.
 func (p *Plan) add(g Group, fronts []FrontEnd) {
 	if len(fronts) == 0 {
 		return
@@ -96,7 +94,7 @@ func (p *Plan) add(g Group, fronts []FrontEnd) {
 	}
 }
 
-// sort also leaves out what is there twice; the first front end wins.
+// sort also removes duplicates; of two equal frontends the first one stays.
 func (p *Plan) sort() {
 	slices.SortStableFunc(p.FrontEnds, func(a, b FrontEnd) int { return compareKeys(a.Key, b.Key) })
 	p.FrontEnds = slices.CompactFunc(p.FrontEnds, func(a, b FrontEnd) bool { return a.Key == b.Key })
@@ -107,7 +105,7 @@ func (p *Plan) sort() {
 	p.UDP = slices.Compact(p.UDP)
 }
 
-// frontEnd returns the plan's front end of that key.
+// frontEnd returns the plan's frontend with that key.
 func (p *Plan) frontEnd(k bpf.ServiceKey) (FrontEnd, bool) {
 	i, ok := slices.BinarySearchFunc(p.FrontEnds, k, func(f FrontEnd, k bpf.ServiceKey) int { return compareKeys(f.Key, k) })
 	if !ok {

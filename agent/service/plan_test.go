@@ -24,7 +24,7 @@ import (
 
 var update = flag.Bool("update", false, "write the goldens of testdata anew")
 
-// node1 has a secondary address, one of a node-local DNS cache and the bridge's.
+// node1 has a secondary address, that of a node-local DNS cache and that of the bridge.
 func node1() *service.Node {
 	return &service.Node{
 		Name: "node1", Zone: "zone1", NodePorts: true, Lookup: true,
@@ -52,9 +52,8 @@ func prefixes(texts ...string) (out []netip.Prefix) {
 	return out
 }
 
-// Each testdata/*.txtar is what node1 makes of some objects: a comment, then
-// the files objects (YAML documents) and plan. In mode-local*, node1 is in local
-// gateway mode.
+// Each testdata/*.txtar holds the plan of node1 for some objects: a comment, then the files objects
+// (YAML documents) and plan. In mode-local*, node1 is in local gateway mode.
 func TestPlan(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -102,7 +101,7 @@ func decode(t *testing.T, documents []byte) map[service.Key]model.Objects {
 		case *corev1.Pod:
 			out[service.Key{Kind: model.KindPod, Namespace: obj.Namespace, Name: obj.Name}] = model.Objects{Pod: obj}
 		default:
-			t.Fatalf("no plan reads a %T", obj)
+			t.Fatalf("cannot plan a %T", obj)
 		}
 	}
 	return out
@@ -110,7 +109,7 @@ func decode(t *testing.T, documents []byte) map[service.Key]model.Objects {
 
 var protocols = map[uint8]string{6: "tcp", 17: "udp", 132: "sctp"}
 
-// planText writes every plan, by key.
+// planText formats every plan, by key.
 func planText(objects map[service.Key]model.Objects, n *service.Node) string {
 	var b strings.Builder
 	var keys []service.Key

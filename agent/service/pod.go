@@ -6,8 +6,8 @@ import (
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// planPod plans the host ports of a pod of this node: each is a node port of this node alone, with
-// the pod behind it. The controller reports what is refused.
+// planPod plans the host ports of a pod on this node. Each is a node port that only this node
+// serves, with the pod as its backend. The controller reports refused ones.
 func planPod(pod *model.Pod, n *Node) *Plan {
 	if pod.Node != n.Name || !n.NodePorts {
 		return nil
@@ -33,8 +33,8 @@ func planPod(pod *model.Pod, n *Node) *Plan {
 	return p
 }
 
-// hostPortFrontEnds are those of one family. A host port at an address that the node does not have
-// is nowhere: a pod must not take what the host sends to others.
+// hostPortFrontEnds returns the frontends of one family. A host port at an address that the node
+// does not have gets none: a pod must not take over traffic from the host to others.
 func hostPortFrontEnds(f frontEnds, port model.HostPort, is4 bool) []FrontEnd {
 	at := port.At
 	switch {

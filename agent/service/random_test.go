@@ -18,7 +18,7 @@ import (
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// world is random objects that get into each other's way.
+// world holds random objects that conflict with each other.
 type world struct {
 	r       *rand.Rand
 	node    *service.Node
@@ -89,7 +89,7 @@ func (w *world) editPod(name string) service.Key {
 	return k
 }
 
-// renumber gives the node another set of addresses.
+// renumber changes the addresses of the node.
 func (w *world) renumber() {
 	n := node1()
 	all := n.Addresses
@@ -99,9 +99,9 @@ func (w *world) renumber() {
 	w.node = n
 }
 
-// TestRandomEdits: tables that followed edits say the same as tables that see
-// the result for the first time, and so do the changes, applied.
-func TestRandomEdits(t *testing.T) {
+// Tables after a series of edits equal tables built from the result, and so does the sum of the
+// changes.
+func TestEditsEqualFreshTables(t *testing.T) {
 	seed := time.Now().UnixNano()
 	t.Logf("seed %d", seed)
 	randomEdits(t, uint64(seed), 3000)
@@ -126,7 +126,7 @@ func randomEdits(t *testing.T, seed uint64, edits int) {
 			tables.Set(k, service.New(w.objects[k].Meaning(w.node.Cluster), w.node))
 		}
 		if w.pick(3) == 0 {
-			continue // several edits, one change
+			continue // group several edits into one change
 		}
 		c := tables.Changes()
 		kernel.apply(t, tables, c)
@@ -142,13 +142,13 @@ func randomEdits(t *testing.T, seed uint64, edits int) {
 		now := udpOf(w)
 		for a := range answered {
 			if gone := slices.Contains(c.Gone, a); gone == now[a] {
-				t.Fatalf("%s: said to be gone %v, answers %v", a, gone, now[a])
+				t.Fatalf("%s: reported gone %v, answers %v", a, gone, now[a])
 			}
 		}
 		answered = now
 	}
 	if kernel.Writes == 0 && edits > 100 {
-		t.Error("nothing was ever written")
+		t.Error("no change was written")
 	}
 }
 

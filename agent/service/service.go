@@ -26,15 +26,15 @@ func planService(svc *model.Service, n *Node) *Plan {
 	return p
 }
 
-// addresses are those of one family at which a Service is reached.
+// addresses are the addresses of one family at which a Service is reachable.
 type addresses struct {
 	is4     bool
 	cluster []netip.Addr
 	open    []netip.Addr // external addresses, for all clients
-	ranged  []netip.Addr // external addresses for the clients of ranges alone
+	ranged  []netip.Addr // external addresses restricted to the source ranges
 	ranges  []netip.Prefix
-	admits  bool         // the ranges name the node itself
-	nodes   []netip.Addr // with node ports
+	admits  bool         // whether the ranges include the node itself
+	nodes   []netip.Addr // serve node ports
 }
 
 func addressesOf(svc *model.Service, is4 bool, n *Node) addresses {
@@ -54,10 +54,9 @@ type servicePort struct {
 	endpoints []model.Endpoint
 }
 
-// addPort plans one port of one family. Sockets of the node reach every
-// endpoint of the cluster by external addresses and node ports, whatever
-// externalTrafficPolicy says: what a node sends itself is internal traffic
-// (kube-proxy's nftables proxier, "short-circuit local traffic").
+// addPort plans one port of one family. Sockets of the node reach every endpoint of the cluster by
+// external addresses and node ports, whatever externalTrafficPolicy says: traffic from the node
+// itself is internal (kube-proxy's nftables proxier, "short-circuit local traffic").
 func (p *Plan) addPort(svc *model.Service, a addresses, port servicePort, n *Node) {
 	near := model.NewHints(port.endpoints).For(n.Name, n.Zone)
 	if len(near) == 0 {
@@ -81,7 +80,7 @@ func (p *Plan) addPort(svc *model.Service, a addresses, port servicePort, n *Nod
 	if svc.InternalLocal {
 		internal.Backends = addrs(here)
 	}
-	ranged := external // OVN checks the client, and the host's nftables; a socket would not
+	ranged := external // OVN and the host's nftables check the client; a socket hook would not
 	ranged.Local = netip.AddrPort{}
 	if n.Local {
 		ranged.From = a.ranges
@@ -108,7 +107,7 @@ func (p *Plan) addPort(svc *model.Service, a addresses, port servicePort, n *Nod
 	}
 }
 
-// redirect returns Group.Redirect.
+// redirect returns the Redirect list of a Group.
 func redirect(svc *model.Service, port servicePort, cluster []netip.Addr, here []model.Endpoint) []netip.AddrPort {
 	if svc.ExternalLocal {
 		return addrs(here)
@@ -119,9 +118,9 @@ func redirect(svc *model.Service, port servicePort, cluster []netip.Addr, here [
 	return []netip.AddrPort{netip.AddrPortFrom(cluster[0], port.Number)}
 }
 
-// hostSocket returns the endpoint in this host's network that takes what arrives for a Service of
-// externalTrafficPolicy Local; zero if there is none. It is for TCP: a connection keeps the port it
-// was made to, while answers of a UDP socket would come from the endpoint's port.
+// hostSocket returns the endpoint in this host's network that serves a Service of
+// externalTrafficPolicy Local, or the zero value. It is for TCP only: a connection keeps the port
+// it was made to, while a UDP socket would answer from the endpoint's port.
 func hostSocket(here []model.Endpoint, n *Node) netip.AddrPort {
 	for _, e := range here {
 		if n.hostNetwork(e) {

@@ -8,17 +8,16 @@ import (
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// Tables holds the plans of all objects and says what of the node's tables a
-// change of some of them changes. It has one owner; its methods are not for
-// concurrent use.
+// Tables holds the plans of all objects and reports the changes that an edit makes to the node's
+// tables. Its methods must not be called concurrently.
 //
-// A front end that two objects ask for belongs to the older one, of the same age
-// to the one with the smaller key, and to the other as soon as the first goes.
+// In a conflict, the older object holds the frontend. Among objects of the same age, the smaller
+// key wins. When the holder releases the frontend, the next claimant gets it.
 type Tables struct {
 	claimants map[Key]*claimant
-	holders   map[bpf.ServiceKey]*claimant   // who has a front end
-	rivals    map[bpf.ServiceKey][]*claimant // who else wants it, best first; without an entry nobody
-	vips      map[netip.Addr]int             // by how many plans
+	holders   map[bpf.ServiceKey]*claimant   // the object that holds each frontend
+	waiting   map[bpf.ServiceKey][]*claimant // other claimants, best first; no empty lists
+	vips      map[netip.Addr]int             // number of plans that have it
 	udp       map[netip.AddrPort]int         // likewise
 	before    before
 }
@@ -28,7 +27,7 @@ type claimant struct {
 	plan *Plan
 }
 
-// precedes is the order in which claimants get a front end.
+// precedes reports whether c wins a conflict with o.
 func (c *claimant) precedes(o *claimant) bool {
 	return c.owner().Precedes(o.owner())
 }
@@ -42,31 +41,31 @@ func NewTables() *Tables {
 	return &Tables{
 		claimants: map[Key]*claimant{},
 		holders:   map[bpf.ServiceKey]*claimant{},
-		rivals:    map[bpf.ServiceKey][]*claimant{},
+		waiting:   map[bpf.ServiceKey][]*claimant{},
 		vips:      map[netip.Addr]int{},
 		udp:       map[netip.AddrPort]int{},
 		before:    newBefore(),
 	}
 }
 
-// Set makes p the plan of k; nil deletes it. Tables keeps p, which must not
-// change any more.
+// Set makes p the plan of k; nil deletes it. Tables retains p, which must not be modified
+// afterwards.
 func (t *Tables) Set(k Key, p *Plan) {
 	old := t.claimants[k]
 	switch {
 	case old == nil && p == nil || old != nil && p != nil && old.plan.equal(p):
 		return
 	case old != nil && p != nil && !old.plan.Created.Equal(p.Created):
-		t.replace(k, old, nil) // another object of this name: it queues up anew
+		t.replace(k, old, nil) // recreated under the same name: it queues up again
 		old = nil
 	}
 	t.replace(k, old, p)
 }
 
-// Len is how many objects have a plan.
+// Len returns the number of objects that have a plan.
 func (t *Tables) Len() int { return len(t.claimants) }
 
-// Keys returns the keys of all objects that have a plan, in no order.
+// Keys returns the keys of all objects that have a plan, in any order.
 func (t *Tables) Keys() []Key {
 	out := make([]Key, 0, len(t.claimants))
 	for k := range t.claimants {
@@ -75,8 +74,8 @@ func (t *Tables) Keys() []Key {
 	return out
 }
 
-// replace changes a claimant's plan. What it was like before must be noted
-// for all that changes with it, so for rivals too, before anything does.
+// replace changes a claimant's plan. First it records the previous state of all entries that
+// change, including those of waiting claimants.
 func (t *Tables) replace(k Key, c *claimant, p *Plan) {
 	var old Plan
 	if c == nil {
@@ -109,7 +108,7 @@ func (t *Tables) replace(k Key, c *claimant, p *Plan) {
 	count(t.udp, old.UDP, now.UDP)
 }
 
-// note remembers the state of all that two plans of k mention.
+// note records the previous state of all entries that plans of k mention.
 func (t *Tables) note(k Key, plans ...Plan) {
 	t.before.noteSockets(t, k)
 	for _, p := range plans {
@@ -118,7 +117,7 @@ func (t *Tables) note(k Key, plans ...Plan) {
 			if h := t.holders[f.Key]; h != nil && h.key != k {
 				t.before.noteSockets(t, h.key)
 			}
-			for _, r := range t.rivals[f.Key] {
+			for _, r := range t.waiting[f.Key] {
 				t.before.noteSockets(t, r.key)
 			}
 		}
@@ -135,18 +134,18 @@ func (t *Tables) claim(c *claimant, k bpf.ServiceKey) {
 	if c.precedes(holder) {
 		t.holders[k], c = c, holder
 	}
-	r := append(slices.Clip(t.rivals[k]), c)
+	r := append(slices.Clip(t.waiting[k]), c)
 	slices.SortFunc(r, func(a, b *claimant) int {
 		if a.precedes(b) {
 			return -1
 		}
 		return 1
 	})
-	t.rivals[k] = r
+	t.waiting[k] = r
 }
 
 func (t *Tables) release(c *claimant, k bpf.ServiceKey) {
-	r := t.rivals[k]
+	r := t.waiting[k]
 	switch {
 	case t.holders[k] != c:
 		r = slices.DeleteFunc(r, func(o *claimant) bool { return o == c })
@@ -156,13 +155,13 @@ func (t *Tables) release(c *claimant, k bpf.ServiceKey) {
 		delete(t.holders, k)
 	}
 	if len(r) == 0 {
-		delete(t.rivals, k)
+		delete(t.waiting, k)
 	} else {
-		t.rivals[k] = r
+		t.waiting[k] = r
 	}
 }
 
-// count adds one for each of now and takes one for each of old.
+// count increments the count of each of now and decrements that of each of old.
 func count[K comparable](m map[K]int, old, now []K) {
 	for _, k := range now {
 		m[k]++

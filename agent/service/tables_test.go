@@ -20,7 +20,7 @@ import (
 
 var equal = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{}, bpf.ServiceKey{}), cmpopts.EquateEmpty()}
 
-// written is the kernel's tables, kept by Changes alone.
+// written is the state of the kernel's tables, maintained from Changes alone.
 type written struct {
 	FrontEnds map[bpf.ServiceKey]bpf.ServiceOwner
 	Lookups   map[bpf.ServiceKey]netip.AddrPort
@@ -34,17 +34,17 @@ func newWritten() *written {
 	return &written{Counts: map[bpf.ServiceKey]bpf.ServicePort{}, FrontEnds: map[bpf.ServiceKey]bpf.ServiceOwner{}, Lookups: map[bpf.ServiceKey]netip.AddrPort{}, Sockets: map[string]bpf.SockService{}}
 }
 
-// apply fails the test for a change that changes nothing.
+// apply fails the test if a change has no effect.
 func (w *written) apply(t testing.TB, tables *service.Tables, c service.Changes) {
 	t.Helper()
 	if all := tables.Redirects(); c.Redirects == cmp.Equal(w.Redirects, all, equal) {
-		t.Errorf("redirects changed: %v, which is not so", c.Redirects)
+		t.Errorf("redirects reported as changed: %v, want the opposite", c.Redirects)
 	} else if c.Redirects {
 		w.Redirects = all
 	}
 	for k, o := range c.Set {
 		if w.FrontEnds[k] == o {
-			t.Errorf("%v is set to what it is", k)
+			t.Errorf("%v is set without a change", k)
 		}
 		w.FrontEnds[k] = o
 	}
@@ -56,7 +56,7 @@ func (w *written) apply(t testing.TB, tables *service.Tables, c service.Changes)
 	}
 	for k, p := range c.Counts {
 		if w.Counts[k] == p {
-			t.Errorf("%v counts for whom it does", k)
+			t.Errorf("the count of %v is set without a change", k)
 		}
 		if w.Counts[k] = p; p == (bpf.ServicePort{}) {
 			delete(w.Counts, k)
@@ -64,7 +64,7 @@ func (w *written) apply(t testing.TB, tables *service.Tables, c service.Changes)
 	}
 	for k, a := range c.Lookups {
 		if w.Lookups[k] == a {
-			t.Errorf("lookup %v is set to what it is", k)
+			t.Errorf("lookup %v is set without a change", k)
 		}
 		w.Lookups[k] = a
 	}
@@ -76,7 +76,7 @@ func (w *written) apply(t testing.TB, tables *service.Tables, c service.Changes)
 	}
 	for _, s := range c.Sockets {
 		if cmp.Equal(w.Sockets[s.Key].Ports, s.Ports, equal) {
-			t.Errorf("sockets of %s become what they are", s.Key)
+			t.Errorf("sockets of %s are set without a change", s.Key)
 		}
 		if w.Sockets[s.Key] = s; len(s.Ports) == 0 {
 			delete(w.Sockets, s.Key)
@@ -85,7 +85,7 @@ func (w *written) apply(t testing.TB, tables *service.Tables, c service.Changes)
 	w.Writes += len(c.Set) + len(c.Unset) + len(c.Lookups) + len(c.Unlookups) + len(c.Sockets)
 }
 
-// holds compares with what tables say as a whole.
+// holds compares the state with the complete tables.
 func (w *written) holds(t testing.TB, tables *service.Tables) {
 	t.Helper()
 	sockets := map[string]bpf.SockService{}
@@ -119,7 +119,7 @@ func webSlice(svc *corev1.Service, endpoints ...discoveryv1.Endpoint) *discovery
 
 func keyOf(name string) service.Key { return service.Key{Namespace: "default", Name: name} }
 
-func TestConflict(t *testing.T) {
+func TestOlderObjectHoldsFrontend(t *testing.T) {
 	n := node1()
 	port := corev1.ServicePort{Port: 80, NodePort: 30080, Protocol: corev1.ProtocolTCP}
 	plan := func(name, clusterIP string, created int, endpoint string) *service.Plan {
@@ -127,7 +127,7 @@ func TestConflict(t *testing.T) {
 		return service.New(model.Objects{Service: svc, Slices: []*discoveryv1.EndpointSlice{webSlice(svc, discoveryv1.Endpoint{Addresses: []string{endpoint}})}}.Meaning(n.Cluster), n)
 	}
 	tables, w := service.NewTables(), newWritten()
-	// Who has node port 30080 is seen by its backend.
+	// The backend identifies the holder of node port 30080.
 	has := func(want string) {
 		t.Helper()
 		w.apply(t, tables, tables.Changes())
@@ -141,10 +141,10 @@ func TestConflict(t *testing.T) {
 			}
 		}
 		if got != want {
-			t.Errorf("node port 30080 is of %q, want %q", got, want)
+			t.Errorf("node port 30080 is held by %q, want %q", got, want)
 		}
 		if owners := len(w.FrontEnds); want != "" && owners != 2 {
-			t.Errorf("%d front ends of the gateway, want one an address", owners)
+			t.Errorf("%d front ends of the gateway, want one per address", owners)
 		}
 	}
 	tables.Set(keyOf("young"), plan("young", "10.96.0.2", 20, "10.244.0.2"))
@@ -156,9 +156,9 @@ func TestConflict(t *testing.T) {
 	tables.Set(keyOf("old"), plan("old", "10.96.0.1", 10, "10.244.0.9"))
 	has("Service default/old 10.244.0.9:8080")
 	tables.Set(keyOf("old"), nil)
-	has("Service default/a 10.244.0.3:8080") // of the same age as young, the smaller name
+	has("Service default/a 10.244.0.3:8080") // the same age as young, but a smaller name
 	tables.Set(keyOf("a"), plan("a", "10.96.0.3", 30, "10.244.0.3"))
-	has("Service default/young 10.244.0.2:8080") // deleted and made again
+	has("Service default/young 10.244.0.2:8080") // deleted and recreated
 	tables.Set(keyOf("young"), nil)
 	has("Service default/a 10.244.0.3:8080")
 	tables.Set(keyOf("a"), nil)
@@ -192,9 +192,9 @@ func TestChanges(t *testing.T) {
 		{"gone", svc, []discoveryv1.Endpoint{second}, "set 0 unset 0 sockets 0 lookups 0 unlookups 0 gone [10.244.0.1:8053]"},
 		{"none", svc, nil, "set 0 unset 0 sockets 1 lookups 0 unlookups 0 gone [10.244.0.2:8053]"},
 		{"deleted", nil, nil, "set 0 unset 2 sockets 1 lookups 0 unlookups 0 gone []"},
-		{"a pod's", web, []discoveryv1.Endpoint{ready}, "set 2 unset 0 sockets 1 lookups 0 unlookups 0 gone []"},
-		{"on this host's network", web, []discoveryv1.Endpoint{here}, "set 2 unset 0 sockets 1 lookups 2 unlookups 0 gone []"},
-		{"a pod's again", web, []discoveryv1.Endpoint{ready}, "set 2 unset 0 sockets 1 lookups 0 unlookups 2 gone []"},
+		{"pod endpoint", web, []discoveryv1.Endpoint{ready}, "set 2 unset 0 sockets 1 lookups 0 unlookups 0 gone []"},
+		{"host-network endpoint", web, []discoveryv1.Endpoint{here}, "set 2 unset 0 sockets 1 lookups 2 unlookups 0 gone []"},
+		{"pod endpoint again", web, []discoveryv1.Endpoint{ready}, "set 2 unset 0 sockets 1 lookups 0 unlookups 2 gone []"},
 	} {
 		o := model.Objects{Service: step.service}
 		if step.service != nil {
@@ -214,8 +214,8 @@ func TestChanges(t *testing.T) {
 	}
 }
 
-// An endpoint that two Services have is gone when both have lost it, and what
-// is undone before anybody asks has not happened.
+// An endpoint of two Services is gone when both have lost it. A change that is reverted before the
+// next call is not reported.
 func TestChangesAcross(t *testing.T) {
 	n := node1()
 	tables := service.NewTables()
@@ -232,12 +232,12 @@ func TestChangesAcross(t *testing.T) {
 	}
 	set("1")
 	if c := tables.Changes(); len(c.Gone) != 0 || c.VIPs {
-		t.Errorf("gone %v, VIPs changed %v: the other one still has both", c.Gone, c.VIPs)
+		t.Errorf("gone %v, VIPs changed %v, but another Service still has both", c.Gone, c.VIPs)
 	}
 	set("2")
 	set("2", e)
 	if c := tables.Changes(); len(c.Gone)+len(c.Sockets)+len(c.Set)+len(c.Unset) != 0 || c.VIPs {
-		t.Errorf("undone, and yet: %+v", c)
+		t.Errorf("a reverted change is reported: %+v", c)
 	}
 	set("2")
 	if c := tables.Changes(); len(c.Gone) != 1 || tables.Answers(c.Gone[0]) {
@@ -246,7 +246,7 @@ func TestChangesAcross(t *testing.T) {
 	set("2", e)
 	set("2")
 	if c := tables.Changes(); len(c.Gone) != 0 {
-		t.Errorf("gone %v: nobody has seen it", c.Gone)
+		t.Errorf("gone %v: it was never reported as present", c.Gone)
 	}
 	tables.Set(keyOf("1"), nil)
 	tables.Set(keyOf("2"), nil)
@@ -255,15 +255,15 @@ func TestChangesAcross(t *testing.T) {
 	}
 }
 
-// What a front end has is written down here, not compared with itself: whose it is, what is counted
-// for it, whom a socket of the host gets it from, and where local gateway mode sends it.
+// TestServed states the expected values of a frontend explicitly: holder, counted Service port,
+// backend for host sockets, and redirect in local gateway mode.
 func TestServed(t *testing.T) {
 	n := node1()
 	n.Local = true
 	web := webService("web", "10.96.0.10", 1, corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP, NodePort: 30080})
 	web.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	policy := corev1.ServiceInternalTrafficPolicyLocal
-	web.Spec.InternalTrafficPolicy = &policy // the cluster IP and the node port have different backends
+	web.Spec.InternalTrafficPolicy = &policy // the cluster IP and the node port get different backends
 	here, away := discoveryv1.Endpoint{Addresses: []string{"172.30.0.11"}, NodeName: &n.Name}, discoveryv1.Endpoint{Addresses: []string{"10.244.2.5"}}
 	tables := service.NewTables()
 	tables.Set(keyOf("web"), service.New(model.Objects{Service: web, Slices: []*discoveryv1.EndpointSlice{webSlice(web, here, away)}}.Meaning(n.Cluster), n))
@@ -283,12 +283,12 @@ func TestServed(t *testing.T) {
 	both("lookups", tables.Lookups(), map[bpf.ServiceKey]netip.AddrPort{one: local, other: local})
 	to := service.Redirect{To: []netip.AddrPort{local}}
 	both("redirects", tables.Redirects(), map[bpf.ServiceKey]service.Redirect{one: to, other: to})
-	rival := webService("rival", "10.96.0.10", 1, corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP}) // the names decide
-	tables.Set(keyOf("rival"), service.New(model.Objects{Service: rival, Slices: []*discoveryv1.EndpointSlice{webSlice(rival, here)}}.Meaning(n.Cluster), n))
+	contender := webService("rival", "10.96.0.10", 1, corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP}) // the names decide
+	tables.Set(keyOf("rival"), service.New(model.Objects{Service: contender, Slices: []*discoveryv1.EndpointSlice{webSlice(contender, here)}}.Meaning(n.Cluster), n))
 	if all := tables.Sockets(); len(all) != 2 {
 		t.Errorf("sockets of %d Services, want 2", len(all))
 	}
-	for _, have := range tables.Sockets() { // the one has the cluster IP, the other the node port
+	for _, have := range tables.Sockets() { // one has the cluster IP, the other the node port
 		if len(have.Ports) != 1 || len(have.Ports[0].FrontEnds) != 1 {
 			t.Errorf("sockets of %s: %v, want one port with one front end", have.Key, have.Ports)
 		}

@@ -13,15 +13,15 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// Agent is what the running agent says.
+// Agent is the state reported by the running agent.
 type Agent struct {
-	Served   bool     // it was told to serve
-	Err      error    // it does not answer
+	Served   bool     // it is configured to serve
+	Err      error    // why it does not answer
 	Missing  []string // lines of /readyz
 	Degraded []string // optional parts that do not work
-	Drained  bool     // the gateway is to be spared
-	Ports    float64  // of the SNAT range in use towards the remote where they are most
-	Of       float64  // size of the range; 0: not known
+	Drained  bool     // the gateway is drained
+	Ports    float64  // of the SNAT range, in use towards the remote with the most ports
+	Of       float64  // size of the range; 0 if unknown
 }
 
 func askAgent(ctx context.Context, p Paths) Agent {
@@ -44,13 +44,13 @@ func askAgent(ctx context.Context, p Paths) Agent {
 		a.Err = err
 		return a
 	case code == http.StatusForbidden:
-		return a // they are for who has a certificate: what they alone know is not told
+		return a // the metrics need a client certificate: their values are omitted
 	}
 	a.Err = a.read(body)
 	return a
 }
 
-// read takes from the metrics what no one else knows.
+// read takes the facts that only the metrics have.
 func (a *Agent) read(metrics string) error {
 	families, err := parse(metrics)
 	if err != nil {
@@ -85,8 +85,8 @@ func parse(metrics string) (map[string]*dto.MetricFamily, error) {
 func get(ctx context.Context, url string) (code int, body string, err error) {
 	ctx, cancel := context.WithTimeout(ctx, wait)
 	defer cancel()
-	// It is this node's agent, and says nothing that is secret: whose its certificate is is of no
-	// account.
+	// The agent runs on this node and the response is not secret, so its certificate need not be
+	// verified.
 	client := &http.Client{Transport: &http.Transport{TLSClientConfig: &tls.Config{InsecureSkipVerify: true}, DisableKeepAlives: true}}
 	request, err := http.NewRequestWithContext(ctx, http.MethodGet, url, http.NoBody)
 	if err != nil {

@@ -11,8 +11,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// Counters asks the agent what has been decided since it began, by programs or
-// flows.
+// Counters reads from the agent the decisions of programs or flows since its start.
 func Counters(ctx context.Context, p Paths) ([]bpf.Counter, error) {
 	if p.Metrics == "" {
 		return nil, errors.New("ask the agent for counters: it serves no metrics")

@@ -1,5 +1,4 @@
-// Package status tells whether a node's gateway is right, from what is there:
-// devices, pins, flows, sysctls, OVSDB, ovn-controller, and the agent if it answers.
-// So it works when the agent is dead; all it needs is the Record that an agent left when
-// it started. Look reads, Judge is pure.
+// Package status checks a node's gateway from its actual state: devices, pins, flows, sysctls,
+// OVSDB, ovn-controller, and the agent if it answers. It works without a running agent; it only
+// needs the Record that the agent wrote at its start. Look reads, Judge is pure.
 package status

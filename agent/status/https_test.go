@@ -8,8 +8,7 @@ import (
 	"testing"
 )
 
-// The agent is asked by HTTPS where that is what it serves; metrics that are not for
-// everybody are no fault of it.
+// The agent is queried by HTTPS if it serves HTTPS. Metrics with restricted access are not a fault.
 func TestAskAgentTLS(t *testing.T) {
 	protected := false
 	mux := http.NewServeMux()
@@ -34,6 +33,6 @@ func TestAskAgentTLS(t *testing.T) {
 		}
 	}
 	if p.MetricsTLS = false; askAgent(t.Context(), p).Err == nil {
-		t.Error("asked by HTTP it answers")
+		t.Error("the HTTPS server answers HTTP")
 	}
 }

@@ -9,44 +9,44 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 )
 
-// State is how well something is.
+// State is the health of a part.
 type State int
 
-// The states.
+// States of a part, from best to worst.
 const (
 	Right    State = iota
-	Degraded       // traffic goes on; something is missing, or nobody repairs
-	Broken         // traffic does not go where it should
+	Degraded       // traffic flows; something optional is missing, or repair is off
+	Broken         // traffic is interrupted
 )
 
 func (s State) String() string { return [...]string{"right", "degraded", "broken"}[s] }
 
-// MarshalText writes the state's name.
+// MarshalText returns the state's name.
 func (s State) MarshalText() ([]byte, error) { return []byte(s.String()), nil }
 
-// Check is one line of the answer.
+// Check is the result for one part.
 type Check struct {
 	Name   string `json:"name"`
 	State  State  `json:"state"`
-	Detail string `json:"detail"`       // what was seen
-	Do     string `json:"do,omitempty"` // what helps, unless it is right
+	Detail string `json:"detail"`       // the observation
+	Do     string `json:"do,omitempty"` // advice, unless the state is Right
 }
 
-// Report is the answer.
+// Report is the result of all checks.
 type Report struct {
 	Record Record            `json:"record"`
-	State  State             `json:"state"` // the worst of the checks
+	State  State             `json:"state"` // the worst state of the checks
 	Checks []Check           `json:"checks"`
-	Passed map[string]uint64 `json:"passed,omitempty"` // packets, by whose they were and direction
+	Passed map[string]uint64 `json:"passed,omitempty"` // packets, by owner and direction
 }
 
-// what to do that several checks say.
+// Advice that several checks share.
 const (
-	startAgent  = "start the agent: it repairs this"
-	readJournal = "see the agent's log and /readyz: it repairs this if it can"
+	startAgent  = "start the agent, which repairs this"
+	readJournal = "see the agent's log and /readyz; the agent repairs this if it can"
 )
 
-// judge collects checks; do is for those that the agent repairs.
+// judge collects checks; repair is the advice for faults that the agent repairs.
 type judge struct {
 	Facts
 	checks []Check
@@ -60,7 +60,7 @@ func (j *judge) add(name string, s State, do, format string, args ...any) {
 	j.checks = append(j.checks, Check{name, s, fmt.Sprintf(format, args...), do})
 }
 
-// Judge says what is right and what is not, and what to do about it.
+// Judge returns the state of each part, with advice for each fault.
 func Judge(f Facts) Report {
 	j := &judge{Facts: f, repair: readJournal}
 	if f.Agent.Err != nil {
@@ -90,31 +90,31 @@ func (j *judge) agent() {
 	a := j.Agent
 	switch {
 	case !a.Served:
-		j.add("agent", Degraded, "give it --metrics-bind-address", "does not serve /readyz: what it lacks is not known")
+		j.add("agent", Degraded, "start it with --metrics-bind-address", "does not serve /readyz, so its readiness is unknown")
 	case a.Err != nil:
-		j.add("agent", Degraded, "start it; connections go on meanwhile, but nothing is repaired and no pod starts", "does not answer: %v", a.Err)
+		j.add("agent", Degraded, "start it; connections keep working, but faults are not repaired and pods cannot start", "does not answer: %v", a.Err)
 	case len(a.Missing) > 0:
-		j.add("agent", Broken, "each line says what it waits for; its log says more", "not ready: %s", strings.Join(a.Missing, "; "))
+		j.add("agent", Broken, "repair what each line names; the agent's log has details", "not ready: %s", strings.Join(a.Missing, "; "))
 	case len(a.Degraded) > 0:
-		j.add("agent", Degraded, "its log says why", "ready, without %s", strings.Join(a.Degraded, ", "))
+		j.add("agent", Degraded, "see the agent's log", "ready, without %s", strings.Join(a.Degraded, ", "))
 	default:
 		j.add("agent", Right, "", "ready")
 	}
 	if a.Drained {
 		j.add("drained", Degraded, "ovnkube node undrain-gateway "+j.Record.Node+", when maintenance is over",
-			"the gateway is drained: nodes without one use others, load balancers are told to")
+			"the gateway is drained: load balancers and nodes without a gateway use other nodes")
 	}
 }
 
 func (j *judge) ovsdb() {
 	if err := j.Switch.Err; err != nil {
-		j.add("ovsdb", Broken, "start ovsdb-server (openvswitch-switch); the host's own traffic is not touched", "%v", err)
+		j.add("ovsdb", Broken, "start ovsdb-server (openvswitch-switch); the host's own traffic is not affected", "%v", err)
 		return
 	}
 	j.add("ovsdb", Right, "", "%s", j.Record.Paths.OVSDB)
 }
 
-// devices looks at the uplink, and at the host's addresses where the layout has them.
+// devices checks the uplink, and the host's addresses where the layout puts them.
 func (j *judge) devices() {
 	w, h := j.Record.Wiring, j.Host
 	switch {
@@ -133,7 +133,7 @@ func (j *judge) devices() {
 		holder = w.Bridge
 	}
 	if w.Layout != string(gateway.Dedicated) && !h.hasAddress(holder) {
-		j.add("uplink", Broken, "give it the node's address again: the host's network configuration has it", "%s has no address", holder)
+		j.add("uplink", Broken, "restore the node's address from the host's network configuration", "%s has no address", holder)
 		return
 	}
 	j.add("uplink", Right, "", "%s is up", w.Uplink)
@@ -146,7 +146,7 @@ func (j *judge) bridge() {
 		j.add("bridge", Broken, j.repair+"; ovs-vswitchd must run", "%v", h.Bridge.Err)
 		return
 	case !h.Bridge.Up:
-		j.add("bridge", Broken, j.repair, "%s is down: OVN has no way out, everything that comes is passed to the host", w.Bridge)
+		j.add("bridge", Broken, j.repair, "%s is down: OVN traffic cannot leave, all arriving packets go to the host", w.Bridge)
 		return
 	case h.Uplink.Err == nil && h.Bridge.MAC.String() != h.Uplink.MAC.String():
 		j.add("bridge", Broken, j.repair, "%s has the MAC %s, its uplink %s", w.Bridge, h.Bridge.MAC, h.Uplink.MAC)
@@ -162,7 +162,7 @@ func (j *judge) bridge() {
 			j.add("bridge", Broken, j.repair, "%v", s.MemberErr)
 			return
 		case s.Member != want && want == "":
-			j.add("bridge", Broken, "take it out of "+s.Member+" (ovs-vsctl del-port), or give the agent --gateway-layout=bridged", "%s is a port of %s: layout direct wants it outside OVS", w.Uplink, s.Member)
+			j.add("bridge", Broken, "take it out of "+s.Member+" (ovs-vsctl del-port), or start the agent with --gateway-layout=bridged", "%s is a port of %s: layout direct needs it outside OVS", w.Uplink, s.Member)
 			return
 		case s.Member != want:
 			j.add("bridge", Broken, j.repair, "%s is not a port of %s", w.Uplink, w.Bridge)
@@ -172,7 +172,7 @@ func (j *judge) bridge() {
 			return
 		}
 	}
-	j.add("bridge", Right, "", "%s is up and OVN's", w.Bridge)
+	j.add("bridge", Right, "", "%s is up and mapped to OVN", w.Bridge)
 }
 
 func (j *judge) flows() {
@@ -183,9 +183,9 @@ func (j *judge) flows() {
 	}
 	switch {
 	case s.FlowsErr != nil:
-		j.add("flows", Broken, "start ovs-vswitchd (openvswitch-switch); "+host, "ovs-vswitchd does not tell them: %v", s.FlowsErr)
+		j.add("flows", Broken, "start ovs-vswitchd (openvswitch-switch); "+host, "cannot read them from ovs-vswitchd: %v", s.FlowsErr)
 	case s.Flows == 0:
-		j.add("flows", Broken, j.repair, "%s has none of ours: what OVN sends goes nowhere", j.Record.Wiring.Bridge)
+		j.add("flows", Broken, j.repair, "%s has none of the gateway: packets from OVN are lost", j.Record.Wiring.Bridge)
 	default:
 		j.add("flows", Right, "", "%d on %s", s.Flows, j.Record.Wiring.Bridge)
 	}
@@ -195,17 +195,17 @@ func (j *judge) ports() {
 	r := j.Record
 	switch {
 	case j.Host.Unreserved != "":
-		j.add("ports", Broken, j.repair, "%s are not reserved (net.ipv4.ip_local_reserved_ports): the host may pick OVN's", j.Host.Unreserved)
+		j.add("ports", Broken, j.repair, "%s are not reserved (net.ipv4.ip_local_reserved_ports): the host may use ports of OVN", j.Host.Unreserved)
 	case j.Agent.Of > 0 && j.Agent.Ports >= 0.9*j.Agent.Of:
 		j.add("ports", Degraded, "widen --snat-port-range, or spread the clients over nodes", "%.0f of %.0f ports in use towards one remote: new connections soon fail", j.Agent.Ports, j.Agent.Of)
 	case j.Host.Listeners > 0:
-		j.add("ports", Degraded, "bind them below "+fmt.Sprint(r.Ports.First), "%d sockets of the host wait inside %d-%d: right, at a cost per packet", j.Host.Listeners, r.Ports.First, r.Ports.Last)
+		j.add("ports", Degraded, "bind them below "+fmt.Sprint(r.Ports.First), "%d host sockets listen inside %d-%d, which costs time per packet", j.Host.Listeners, r.Ports.First, r.Ports.Last)
 	default:
-		j.add("ports", Right, "", "%d-%d are OVN's, the rest the host's", r.Ports.First, r.Ports.Last)
+		j.add("ports", Right, "", "%d-%d are for OVN, the rest for the host", r.Ports.First, r.Ports.Last)
 	}
 }
 
-// names of devices by which hooks are told.
+// device returns the device that hooks are attached to.
 func (j *judge) device(bridge bool) Device {
 	if bridge {
 		return j.Host.Bridge
@@ -223,7 +223,7 @@ func (j *judge) programs() {
 		j.add("programs", Broken, "boot a kernel with eBPF (Linux 6.1), or use --gateway-layout=bridged", "no North-South: %s", w.NoEBPF)
 		return
 	case j.Record.bare() || w.Backend != string(gateway.EBPF):
-		return // the gateway has none
+		return // the gateway has no programs
 	case j.Programs.Err != nil:
 		j.add("programs", Broken, j.repair+"; root and the host's bpffs are needed to look", "%v", j.Programs.Err)
 		return
@@ -240,7 +240,7 @@ func (j *judge) programs() {
 	case len(off) > 0:
 		j.add("programs", Broken, j.repair, "not attached: %s", strings.Join(off, ", "))
 	case ahead > 0:
-		j.add("programs", Degraded, "attach it behind ours, or make sure that it passes what is not its own (bpftool net)", "attached, with %d programs of others before ours", ahead)
+		j.add("programs", Degraded, "attach it behind ours, or make sure that it passes other packets (bpftool net)", "attached, with %d programs of others before ours", ahead)
 	default:
 		j.add("programs", Right, "", "%d attached", len(j.Programs.Hooks))
 	}
@@ -253,11 +253,11 @@ func (j *judge) sockets() {
 	gate := j.Record.Wiring.Backend == string(gateway.EBPF) && !j.Record.bare()
 	switch {
 	case len(j.Programs.NoService) > 0:
-		j.add("sockets", Degraded, j.repair+"; it wants cgroup2 mounted", "no translation at the host's sockets, which reach Services the longer way: %d programs missing", len(j.Programs.NoService))
+		j.add("sockets", Degraded, j.repair+"; cgroup2 must be mounted", "host sockets reach Services without translation, on a longer path: %d programs missing", len(j.Programs.NoService))
 	case gate && len(j.Programs.NoGate) > 0:
-		j.add("sockets", Degraded, j.repair+"; it wants cgroup2 mounted", "binds inside the SNAT range are seen late: %d programs missing", len(j.Programs.NoGate))
+		j.add("sockets", Degraded, j.repair+"; cgroup2 must be mounted", "binds inside the SNAT range are seen late: %d programs missing", len(j.Programs.NoGate))
 	default:
-		j.add("sockets", Right, "", "the host's own reach Services")
+		j.add("sockets", Right, "", "host sockets reach Services")
 	}
 }
 
@@ -270,11 +270,11 @@ func (j *judge) ovn() {
 	case c.Err != nil:
 		j.add("ovn", Broken, "start ovn-controller (ovn-host)", "ovn-controller does not answer: %v", c.Err)
 	case !c.Connected:
-		j.add("ovn", Broken, "start the southbound database, or correct --sb-address", "ovn-controller is not connected to %s: pods keep what they have, changes do not arrive", ids["ovn-remote"])
+		j.add("ovn", Broken, "start the southbound database, or correct --sb-address", "ovn-controller is not connected to %s: pods keep their configuration, changes do not arrive", ids["ovn-remote"])
 	case j.Switch.Err != nil:
 		j.add("ovn", Right, "", "ovn-controller is connected")
 	case !j.Host.has(encap):
-		j.add("ovn", Broken, j.repair, "the tunnels' address %s (ovn-encap-ip) is not this node's: no pod is reached from others", encap)
+		j.add("ovn", Broken, j.repair, "the tunnel address %s (ovn-encap-ip) is not this node's: other nodes cannot reach its pods", encap)
 	default:
 		j.add("ovn", Right, "", "ovn-controller is connected to %s, tunnels from %s", ids["ovn-remote"], encap)
 	}
@@ -284,9 +284,9 @@ func (j *judge) management() {
 	m := j.Host.Management
 	switch {
 	case m.Err != nil:
-		j.add("management", Broken, j.repair, "%v: kubelet does not reach pods", m.Err)
+		j.add("management", Broken, j.repair, "%v: kubelet cannot reach pods", m.Err)
 	case !m.Up || !j.Host.hasAddress(m.Name):
-		j.add("management", Broken, j.repair, "%s is down or has no address: kubelet does not reach pods", m.Name)
+		j.add("management", Broken, j.repair, "%s is down or has no address: kubelet cannot reach pods", m.Name)
 	default:
 		j.add("management", Right, "", "%s is up", m.Name)
 	}
@@ -295,7 +295,7 @@ func (j *judge) management() {
 func (j *judge) cni() {
 	var lacks, do []string
 	if err := j.CNI.Socket; err != nil {
-		lacks = append(lacks, fmt.Sprintf("no pod starts or ends: %v", err))
+		lacks = append(lacks, fmt.Sprintf("no pod starts or stops: %v", err))
 	}
 	if err := j.CNI.ConfList; err != nil {
 		lacks = append(lacks, fmt.Sprintf("the runtime has no configuration: %v", err))
@@ -311,7 +311,7 @@ func (j *judge) cni() {
 	}
 	if earlier != nil {
 		lacks = append(lacks, fmt.Sprintf("new pods get another network: the runtime takes %s before %s", strings.Join(named, ", "), filepath.Base(j.Record.Paths.ConfList)))
-		do = append(do, "remove "+strings.Join(earlier, " ")+", or give the agent --cni-exclusive, which sets such files aside")
+		do = append(do, "remove "+strings.Join(earlier, " ")+", or start the agent with --cni-exclusive, which sets such files aside")
 	}
 	if lacks != nil {
 		j.add("cni", Broken, strings.Join(do, "; "), "%s", strings.Join(lacks, "; "))

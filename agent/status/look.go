@@ -17,10 +17,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// wait bounds each question that another process answers.
+// wait bounds each request to another process.
 const wait = 3 * time.Second
 
-// Facts are what was seen on a node. An error says why a fact is not known.
+// Facts are the observations on a node. An error explains why a fact is unknown.
 type Facts struct {
 	Record     Record
 	Agent      Agent
@@ -31,53 +31,53 @@ type Facts struct {
 	CNI        CNI
 }
 
-// Host is what the kernel has.
+// Host is the state of the kernel.
 type Host struct {
 	Uplink, Bridge, Management Device
 	Addresses                  []link.Address
-	Unreserved                 string // ports of OVN's that the host may pick
-	Listeners                  int    // sockets of the host that wait inside the SNAT range
+	Unreserved                 string // OVN's ports that the host may pick
+	Listeners                  int    // host sockets that listen inside the SNAT range
 	Err                        error
 }
 
-// Device is a device, or why it cannot be had.
+// Device is a device, or the error of reading it.
 type Device struct {
 	link.Link
 	Err error
 }
 
-// Switch is Open vSwitch.
+// Switch is the state of Open vSwitch.
 type Switch struct {
 	Err         error // of its database
 	ExternalIDs map[string]string
-	Mapping     string // the bridge of our network
-	Member      string // the bridge that has the uplink
+	Mapping     string // the bridge mapped to the physical network
+	Member      string // the bridge that contains the uplink
 	MemberErr   error
-	Flows       int   // of ours on the gateway bridge
-	FlowsErr    error // of ovs-vswitchd
+	Flows       int   // number of our flows on the gateway bridge
+	FlowsErr    error // error of reading the flows from ovs-vswitchd
 }
 
-// Programs are what of eBPF is in place.
+// Programs is the state of the eBPF programs.
 type Programs struct {
 	Hooks             []bpf.Hooked
-	NoService, NoGate []string // hooks of the host's sockets that are missing
+	NoService, NoGate []string // missing hooks of host sockets
 	Counters          []bpf.Counter
 	Err               error
 }
 
-// Controller is ovn-controller.
+// Controller is the state of ovn-controller.
 type Controller struct {
 	Running, Connected bool
 	Err                error
 }
 
-// CNI is what the container runtime needs.
+// CNI is the state of the container runtime's configuration.
 type CNI struct {
 	ConfList, Socket error
-	Others           []cniconf.Other // other networks' configurations
+	Others           []cniconf.Other // configurations of other networks
 }
 
-// Look reads everything; it needs root and changes nothing.
+// Look reads all facts. It needs root and changes nothing.
 func Look(ctx context.Context, r Record) Facts {
 	f := Facts{Record: r}
 	f.Agent = askAgent(ctx, r.Paths)
@@ -89,13 +89,13 @@ func Look(ctx context.Context, r Record) Facts {
 	f.Controller.Connected, f.Controller.Err = ovs.ControllerConnected(ctx, r.Paths.OVNRunDir)
 	if r.Paths.ConfList != "" {
 		_, f.CNI.ConfList = os.Stat(r.Paths.ConfList)
-		f.CNI.Others, _ = cniconf.Others(r.Paths.ConfList) // an error is ConfList's as well
+		f.CNI.Others, _ = cniconf.Others(r.Paths.ConfList) // ConfList reports the same error
 	}
 	f.CNI.Socket = answers(r.Paths.CNISocket)
 	return f
 }
 
-// answers returns nil when somebody listens on a unix socket.
+// answers returns nil if a unix socket accepts connections.
 func answers(path string) error {
 	conn, err := net.DialTimeout("unix", path, wait)
 	if err != nil {
@@ -182,7 +182,7 @@ func (h Host) has(address string) bool {
 	return slices.ContainsFunc(h.Addresses, func(a link.Address) bool { return a.Prefix.Addr().String() == address })
 }
 
-// passed sums the uplink's packets by whose they were and their direction.
+// passed sums the uplink's packets by owner and direction.
 func (p Programs) passed() map[string]uint64 {
 	sum := map[string]uint64{}
 	for _, c := range p.Counters {

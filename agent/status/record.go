@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// Record is what an agent was told and has found out when it started.
+// Record is the configuration and detected state of an agent at its start.
 type Record struct {
 	Node    string    `json:"node"`
 	Started time.Time `json:"started"`
@@ -25,7 +25,7 @@ type Record struct {
 	} `json:"snatPorts"`
 }
 
-// Wiring is how the gateway is connected.
+// Wiring describes how the gateway is connected.
 type Wiring struct {
 	Layout   string `json:"layout"`
 	Backend  string `json:"backend"`
@@ -34,10 +34,10 @@ type Wiring struct {
 	Uplink   string `json:"uplink"`
 	Bridge   string `json:"bridge"`
 	VLAN     uint16 `json:"vlan,omitempty"`   // of the gateway's network
-	NoEBPF   string `json:"noEBPF,omitempty"` // why the kernel cannot do eBPF
+	NoEBPF   string `json:"noEBPF,omitempty"` // why the kernel cannot run eBPF
 }
 
-// Paths are where to look.
+// Paths are the locations of the facts.
 type Paths struct {
 	PinDir     string `json:"pinDir"`
 	OVSDB      string `json:"ovsdb"`
@@ -56,10 +56,10 @@ var ErrNone = errors.New("no agent has run on this node since it booted")
 
 func (r Record) ports() bpf.PortRange { return bpf.PortRange{First: r.Ports.First, Last: r.Ports.Last} }
 
-// bare is a node on whose uplink nothing of ours is.
+// bare reports whether the uplink carries nothing of ovn-ebpf.
 func (r Record) bare() bool { return r.Wiring.Mode == "none" }
 
-// Write leaves r in the run directory.
+// Write writes r to the run directory.
 func Write(dir string, r Record) error {
 	b, err := json.MarshalIndent(r, "", "  ")
 	if err != nil {
@@ -91,7 +91,7 @@ func Read(dir string) (Record, error) {
 	return r, nil
 }
 
-// Remove removes the record; none is no error.
+// Remove removes the record, if it exists.
 func Remove(dir string) error {
 	if err := os.Remove(filepath.Join(dir, fileName)); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return fmt.Errorf("remove the agent's record: %w", err)

@@ -11,14 +11,13 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// ServiceCount is what has arrived at the uplink for a port of a Service, as
-// the agent counts it.
+// ServiceCount is the agent's count of packets that arrived at the uplink for a port of a Service.
 type ServiceCount struct {
 	Name           string // namespace/name:port/protocol
 	Packets, Bytes float64
 }
 
-// Services asks the agent, whose metrics alone know names.
+// Services reads the counts from the agent's metrics, the only source with names.
 func Services(ctx context.Context, p Paths) (map[string]ServiceCount, error) {
 	if p.Metrics == "" {
 		return nil, errors.New("ask the agent for Services: it serves no metrics")
@@ -47,18 +46,18 @@ func Services(ctx context.Context, p Paths) (map[string]ServiceCount, error) {
 	return out, nil
 }
 
-// FrontEnd is an address at which a port of a Service is reached.
+// FrontEnd is an address at which a port of a Service is reachable.
 type FrontEnd struct {
 	Address  netip.Addr
 	Protocol uint8
 	Port     uint16
 }
 
-// FrontEnds asks the agent which Service's port each front end is. Names are
+// FrontEnds reads from the agent the Service port of each frontend. Names are
 // namespace/name:port/protocol.
 func FrontEnds(ctx context.Context, p Paths) (map[FrontEnd]string, error) {
 	if p.Metrics == "" {
-		return nil, errors.New("ask the agent for front ends: it serves no metrics")
+		return nil, errors.New("ask the agent for frontends: it serves no metrics")
 	}
 	code, body, err := get(ctx, p.url()+"/services.json")
 	if err == nil && code != http.StatusOK {
@@ -72,7 +71,7 @@ func FrontEnds(ctx context.Context, p Paths) (map[FrontEnd]string, error) {
 		err = json.Unmarshal([]byte(body), &list)
 	}
 	if err != nil {
-		return nil, fmt.Errorf("ask the agent for front ends: %w", err)
+		return nil, fmt.Errorf("ask the agent for frontends: %w", err)
 	}
 	out := make(map[FrontEnd]string, len(list))
 	for _, f := range list {
@@ -89,7 +88,7 @@ func serviceName(m *dto.Metric) string {
 	return fmt.Sprintf("%s/%s:%s/%s", of["namespace"], of["service"], of["port"], of["protocol"])
 }
 
-// url is where the agent serves.
+// url returns the agent's address.
 func (p Paths) url() string {
 	if p.MetricsTLS {
 		return "https://" + p.Metrics

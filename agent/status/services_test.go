@@ -27,9 +27,9 @@ ovnkube_gateway_service_bytes_total{namespace="default",port="80",protocol="TCP"
 	}
 	code = http.StatusForbidden
 	if _, err := Services(t.Context(), p); err == nil || !strings.Contains(err.Error(), "status 403") {
-		t.Errorf("for who has a certificate alone: %v", err)
+		t.Errorf("metrics that need a certificate: %v", err)
 	}
 	if _, err := Services(t.Context(), Paths{}); err == nil {
-		t.Error("an agent without metrics is asked")
+		t.Error("queried an agent without metrics")
 	}
 }

@@ -15,7 +15,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// right are the facts of a node on which all is right.
+// right returns the facts of a healthy node.
 func right() Facts {
 	var f Facts
 	f.Record.Node = "node1"
@@ -38,8 +38,8 @@ func right() Facts {
 	return f
 }
 
-// TestJudge: each fault makes its own check wrong, and no other.
-func TestJudge(t *testing.T) {
+// Each fault makes its own check fail, and no other.
+func TestFaultFailsOwnCheck(t *testing.T) {
 	gone := errors.New("gone")
 	bridged := func(f *Facts) {
 		f.Record.Wiring.Layout, f.Switch.Member = "bridged", "breth0"
@@ -48,7 +48,7 @@ func TestJudge(t *testing.T) {
 	tests := []struct {
 		name  string
 		broke func(*Facts)
-		check string // "": all is right
+		check string // "": no check fails
 		state State
 		say   string
 	}{
@@ -67,7 +67,7 @@ func TestJudge(t *testing.T) {
 		{"bridged, uplink not in it", func(f *Facts) { bridged(f); f.Switch.Member = "" }, "bridge", Broken, "eth0 is not a port of breth0"},
 		{"bridged, address on the uplink", func(f *Facts) { bridged(f); f.Host.Addresses[0].Device = "eth0" }, "uplink", Broken, "breth0 has no address"},
 		{"range nearly full", func(f *Facts) { f.Agent.Ports = 15000 }, "ports", Degraded, "15000 of 16384"},
-		{"host listens in it", func(f *Facts) { f.Host.Listeners = 2 }, "ports", Degraded, "2 sockets"},
+		{"host listens in it", func(f *Facts) { f.Host.Listeners = 2 }, "ports", Degraded, "2 host sockets"},
 		{"program on another device", func(f *Facts) { f.Programs.Hooks[1].Ifindex = 9 }, "programs", Broken, "not attached: bridge_ingress"},
 		{"foreign program before ours", func(f *Facts) { f.Programs.Hooks[0].Ahead = 1 }, "programs", Degraded, "1 programs of others"},
 		{"no eBPF, direct", func(f *Facts) { f.Record.Wiring.NoEBPF = "kernel lacks it" }, "programs", Broken, "no North-South: kernel lacks it"},
@@ -104,8 +104,8 @@ func TestJudge(t *testing.T) {
 	}
 }
 
-// TestPrint: one screen, and the same in JSON.
-func TestPrint(t *testing.T) {
+// The report fits one screen; JSON has the same content.
+func TestReportFitsScreen(t *testing.T) {
 	f := right()
 	f.Controller.Connected = false
 	report := Judge(f)
@@ -119,7 +119,7 @@ func TestPrint(t *testing.T) {
 		}
 	}
 	if lines := strings.Count(b.String(), "\n"); lines > 24 {
-		t.Errorf("%d lines are no screen", lines)
+		t.Errorf("%d lines do not fit one screen", lines)
 	}
 	text, err := json.Marshal(report)
 	if err != nil || !strings.Contains(string(text), `{"name":"ovn","state":"broken"`) {
@@ -127,7 +127,7 @@ func TestPrint(t *testing.T) {
 	}
 }
 
-// TestRecord: what was written is read; where nothing was, that is said.
+// A written record can be read; without one, Read returns ErrNone.
 func TestRecord(t *testing.T) {
 	dir := t.TempDir()
 	if _, err := Read(dir); !errors.Is(err, ErrNone) {
@@ -145,7 +145,7 @@ func TestRecord(t *testing.T) {
 	}
 }
 
-// TestAgentMetrics: what is read of them is what the agent serves.
+// The status reads the metrics that the agent serves.
 func TestAgentMetrics(t *testing.T) {
 	var a Agent
 	err := a.read("# TYPE ovnkube_gateway_degraded gauge\n# TYPE ovnkube_gateway_snat_ports gauge\n# TYPE ovnkube_gateway_snat_remote_ports_used_max gauge\n" +

@@ -1,6 +1,5 @@
-// Package testnode gives a test a node of its own: network, mount and process
-// namespaces that end with the test process, and a real Open vSwitch with the
-// userspace datapath in them.
+// Package testnode gives a test its own node: network, mount and process namespaces that end with
+// the test process, and a real Open vSwitch with the userspace datapath.
 package testnode
 
 import (
@@ -24,8 +23,8 @@ import (
 
 const inside = "OVNEBPF_TESTNODE"
 
-// Main runs the tests in new network, mount and process namespaces; nothing of
-// what they leave there outlives them. It needs root.
+// Main runs the tests in new network, mount and process namespaces, which end with the tests. It
+// needs root.
 func Main(m *testing.M) int {
 	if Inside() {
 		if err := enter(); err != nil {
@@ -49,8 +48,8 @@ func Main(m *testing.M) int {
 	return 0
 }
 
-// Inside reports whether the process is the one in the namespaces: what needs
-// the machine's network must be done before.
+// Inside reports whether the process runs in the namespaces. Work that needs the machine's network
+// must be done before.
 func Inside() bool { return os.Getenv(inside) != "" }
 
 func enter() error {
@@ -81,7 +80,7 @@ type Switch struct {
 	vswitchd *exec.Cmd
 }
 
-// StartSwitch starts ovsdb-server and, if asked, vswitchd. They end with the test.
+// StartSwitch starts ovsdb-server and, optionally, vswitchd. They end with the test.
 func StartSwitch(t testing.TB, vswitchd bool) *Switch {
 	t.Helper()
 	dir, err := os.MkdirTemp("", "ovs") // t.TempDir is too long for a unix socket
@@ -131,8 +130,7 @@ func (s *Switch) StartVswitchd(t testing.TB) {
 		"--log-file="+s.Dir+"/vswitchd.log", "-vconsole:off", "--unixctl="+s.Dir+"/vswitchd.ctl", s.Address)...)
 }
 
-// Daemon lets ovs-vswitchd be found as one that runs in the background is: by its
-// pid file.
+// Daemon creates the pid file by which ovs-vswitchd is found when it runs in the background.
 func (s *Switch) Daemon(t testing.TB) {
 	t.Helper()
 	err := errors.Join(os.WriteFile(s.Dir+"/ovs-vswitchd.pid", []byte("1\n"), 0o600), os.Symlink("vswitchd.ctl", s.Dir+"/ovs-vswitchd.1.ctl"))
@@ -141,24 +139,23 @@ func (s *Switch) Daemon(t testing.TB) {
 	}
 }
 
-// ZeroSNAT is what the database says of the userspace datapath's capability
-// ct_zero_snat.
+// ZeroSNAT returns the database's value of the userspace datapath's capability ct_zero_snat.
 func (s *Switch) ZeroSNAT(t testing.TB) string {
 	t.Helper()
 	uuid := strings.TrimSpace(s.Vsctl(t, "get", "Open_vSwitch", ".", "datapaths:netdev"))
 	return strings.Trim(s.Vsctl(t, "--if-exists", "get", "Datapath", uuid, "capabilities:ct_zero_snat"), "\"\n")
 }
 
-// ReportDatapath makes ovs-vswitchd write what its userspace datapath can do, as
+// ReportDatapath makes ovs-vswitchd write the capabilities of its userspace datapath, as
 // ovn-controller does.
 func (s *Switch) ReportDatapath(t testing.TB) {
 	t.Helper()
 	s.Vsctl(t, "--id=@d", "create", "Datapath", `datapath_version=""`, "--", "set", "Open_vSwitch", ".", "datapaths:netdev=@d")
 }
 
-// olderClock starts a command in a time namespace in which the machine runs
-// for long: ovs-vswitchd 3.1 on the kernel datapath is deaf if it is started
-// before the monotonic clock is at ten seconds, as it is in a VM.
+// olderClock returns a command prefix that starts a program in a time namespace with a long uptime.
+// ovs-vswitchd 3.1 on the kernel datapath does not respond if started before the monotonic clock
+// reaches ten seconds, as in a VM.
 func olderClock() []string {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil || now.Sec > 60 {
@@ -167,13 +164,12 @@ func olderClock() []string {
 	return []string{"unshare", "--fork", "--kill-child", "--time", "--monotonic", "1000"}
 }
 
-// KillVswitchd kills it with SIGKILL and waits for its end.
+// KillVswitchd kills ovs-vswitchd with SIGKILL and waits for its end.
 func (s *Switch) KillVswitchd() {
 	kill(s.vswitchd)
 }
 
-// HoldVswitchd makes ovs-vswitchd do nothing until release is called, as on a
-// machine that is short of processors.
+// HoldVswitchd stops ovs-vswitchd until release is called, as on an overloaded machine.
 func (s *Switch) HoldVswitchd(t testing.TB) (release func()) {
 	t.Helper()
 	signal := func(sig syscall.Signal) {
@@ -185,14 +181,14 @@ func (s *Switch) HoldVswitchd(t testing.TB) (release func()) {
 	return func() { signal(syscall.SIGCONT) }
 }
 
-// kill ends the process and waits for that. One that has ended is fine.
+// kill kills the process, if it still runs, and waits for its end.
 func kill(cmd *exec.Cmd) {
 	_ = cmd.Process.Kill()
 	_ = cmd.Wait()
 }
 
-// Netns starts a process in a network namespace of its own, which ends with
-// the test, and returns its process ID.
+// Netns starts a process in a new network namespace and returns its process ID. The process ends
+// with the test.
 func Netns(t testing.TB) (pid string) {
 	t.Helper()
 	cmd := exec.Command("sleep", "infinity")
@@ -228,8 +224,8 @@ func (s *Switch) start(t testing.TB, ready string, argv ...string) *exec.Cmd {
 	return cmd
 }
 
-// Eventually fails the test when check has not returned nil within half a
-// minute: a limit for what is broken, not a measure of what is slow.
+// Eventually fails the test if check has not returned nil within half a minute. The limit detects
+// faults; it does not measure speed.
 func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)

@@ -1,4 +1,4 @@
-// Package commandline runs the command tree of a program, made of cobra's commands. It adds what
-// cobra leaves out: every spelling of arguments that earlier versions understood, errors in one
-// line, an error for an unknown command, and help by 'COMMAND help'.
+// Package commandline runs a program's tree of cobra commands. It adds to cobra: the argument
+// spellings of all earlier versions, errors on one line, errors for unknown commands, and help by
+// 'COMMAND help'.
 package commandline

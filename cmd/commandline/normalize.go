@@ -15,7 +15,7 @@ import (
 //   - -vSPEC where the command has the flag --verbose: -vfile:info, -v
 //   - help behind a command: gateway help
 //
-// Every flag that takes a value is joined with it. What follows "--" stays as it is.
+// A flag and its value become one argument. Arguments after "--" stay unchanged.
 func Normalize(root *cobra.Command, args []string) []string {
 	if len(args) > 0 && strings.HasPrefix(args[0], cobra.ShellCompRequestCmd) {
 		return args
@@ -61,7 +61,7 @@ func Normalize(root *cobra.Command, args []string) []string {
 
 func isFlag(arg string) bool { return len(arg) > 1 && arg[0] == '-' }
 
-// Find returns the command that the first words of args name, and what follows them.
+// Find returns the command that the first words of args name, and the remaining arguments.
 func Find(root *cobra.Command, args []string) (*cobra.Command, []string) {
 	c := root
 	for len(args) > 0 {
@@ -85,7 +85,7 @@ func child(c *cobra.Command, name string) *cobra.Command {
 // stops is the annotation of a command whose flags end at its first argument.
 const stops = "flags-end-at-argument"
 
-// StopAtArgument makes the first argument of c end its flags: those that follow are for another
+// StopAtArgument makes the flags of c end at its first argument. Later flags belong to another
 // command.
 func StopAtArgument(c *cobra.Command) {
 	c.Annotations = map[string]string{stops: "true"}

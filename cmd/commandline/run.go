@@ -13,13 +13,14 @@ import (
 	"github.com/spf13/cobra"
 )
 
-// ExitStatus is an exit status with nothing printed, for example that of a child.
+// ExitStatus is an error that sets the exit status without a message, such as that of a child
+// process.
 type ExitStatus int
 
 func (s ExitStatus) Error() string { return fmt.Sprintf("exit status %d", int(s)) }
 
-// Run runs the command that args name below root, whose tree Prepare has completed. Errors carry
-// the command's path. Without arguments a root that has commands prints its help.
+// Run runs the command that args name below root, after Prepare. Errors contain the command's path.
+// Without arguments, a root with commands prints its help.
 func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr io.Writer) error {
 	if len(args) == 0 && root.HasSubCommands() {
 		args = []string{"--help"}
@@ -34,8 +35,7 @@ func Run(ctx context.Context, root *cobra.Command, args []string, stdout, stderr
 	return fmt.Errorf("%s: %w", strings.TrimPrefix(c.CommandPath(), root.Name()+" "), err)
 }
 
-// Main runs a program whose arguments are args until it ends, SIGINT or SIGTERM, and exits with its
-// status.
+// Main runs a program with args until it ends or gets SIGINT or SIGTERM, and exits with its status.
 func Main(program string, args []string, run func(ctx context.Context, args []string, stdout, stderr io.Writer) error) {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	code := Status(program, run(ctx, args, os.Stdout, os.Stderr), os.Stderr)
@@ -43,8 +43,8 @@ func Main(program string, args []string, run func(ctx context.Context, args []st
 	os.Exit(code)
 }
 
-// Status reports err in one line, also when it is several, and returns the exit status: 0 without
-// an error, that of an ExitStatus, else 1.
+// Status prints err on one line, even if it joins several errors. It returns the exit status: 0
+// without an error, the value of an ExitStatus, or 1.
 func Status(program string, err error, stderr io.Writer) int {
 	var status ExitStatus
 	switch {
@@ -57,8 +57,8 @@ func Status(program string, err error, stderr io.Writer) int {
 	return 1
 }
 
-// Prepare completes the tree below root, which must have its commands: help, errors, and what a
-// command does that only groups others.
+// Prepare completes the tree below root, after its commands were added: help, errors, and the
+// behaviour of group commands.
 func Prepare(root *cobra.Command) {
 	root.SilenceErrors, root.SilenceUsage = true, true
 	root.SetFlagErrorFunc(func(c *cobra.Command, err error) error {
@@ -99,8 +99,8 @@ func Prepare(root *cobra.Command) {
 	groups(root)
 }
 
-// groups makes a command that has only commands below it print its help, or refuse a word that is
-// none of them. It does so also where the command itself runs: its arguments are no commands.
+// groups makes group commands print their help, or reject an unknown word. This also holds for a
+// runnable command with children, as its arguments are not commands.
 func groups(c *cobra.Command) {
 	for _, k := range c.Commands() {
 		groups(k)
@@ -120,7 +120,7 @@ func groups(c *cobra.Command) {
 	}
 }
 
-// unknown returns the error for a word that names no command below c.
+// unknown returns the error for a word that is not a command below c.
 func unknown(c *cobra.Command, word string) error {
 	c.SuggestionsMinimumDistance = 2
 	suggestion := ""

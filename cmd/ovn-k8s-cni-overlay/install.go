@@ -20,7 +20,7 @@ const usage = `CNI plugin ovn-k8s-cni-overlay. A container runtime calls it with
   ovn-k8s-cni-overlay uninstall [--stay] DIR removes it there; --stay then waits for SIGTERM
 An image needs no shell for either`
 
-// manage is the program when it has arguments: no runtime gives any.
+// manage handles calls with arguments, which runtimes never make.
 func manage(ctx context.Context, args []string) error {
 	stay := len(args) > 1 && args[0] == "uninstall" && args[1] == "--stay"
 	if stay {
@@ -48,8 +48,8 @@ func manage(ctx context.Context, args []string) error {
 	return errors.New(usage)
 }
 
-// install puts the program into dir at once: a runtime may call it at any moment,
-// and one that runs cannot be written to.
+// install writes the program into dir atomically: a runtime may call it at any moment, and a
+// running binary cannot be overwritten.
 func install(program, dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return fmt.Errorf("install plugin: %w", err)
@@ -73,7 +73,7 @@ func install(program, dir string) error {
 	return nil
 }
 
-// runManage returns the exit status.
+// runManage runs manage and returns the exit status.
 func runManage(args []string) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()

@@ -22,7 +22,7 @@ func TestInstall(t *testing.T) {
 	if info, err := os.Stat(plugin); err != nil || info.Mode().Perm() != 0o755 || info.Size() != self.Size() {
 		t.Errorf("plugin %v, error %v", info, err)
 	}
-	// What a runtime has opened is still the old one.
+	// An open file remains the old program.
 	open, err := os.Open(plugin)
 	if err != nil {
 		t.Fatal(err)
@@ -38,7 +38,7 @@ func TestInstall(t *testing.T) {
 	if info, err := open.Stat(); err != nil || info.Size() != self.Size() {
 		t.Errorf("the file was written to: %v, error %v", info, err)
 	}
-	// A directory in the plugin's place: nothing is left of the attempt.
+	// With a directory in the plugin's place, a failed attempt leaves no files.
 	blocked := t.TempDir()
 	if err := os.MkdirAll(filepath.Join(blocked, pluginName, "x"), 0o755); err != nil {
 		t.Fatal(err)

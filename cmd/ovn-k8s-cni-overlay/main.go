@@ -1,5 +1,5 @@
-// Command ovn-k8s-cni-overlay is the CNI plugin: it carries the runtime's
-// request to the node's agent and the agent's answer back.
+// Command ovn-k8s-cni-overlay is the CNI plugin. It forwards the runtime's request to the node's
+// agent and returns the agent's response.
 package main
 
 import (
@@ -16,8 +16,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
 )
 
-// callTimeout is a little more than the agent's own deadline, so that its
-// explanation arrives.
+// callTimeout exceeds the agent's own deadline, so that the agent's error arrives.
 const callTimeout = 130 * time.Second
 
 func main() {
@@ -38,8 +37,8 @@ func call(command string, args *skel.CmdArgs) error {
 	if err != nil {
 		return err
 	}
-	// A runtime that gives up ends the plugin: the agent sees the connection
-	// close. On SIGTERM there is time to say so.
+	// A runtime that gives up kills the plugin, and the agent sees the connection close. On SIGTERM
+	// the plugin still reports the error.
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, os.Interrupt)
 	defer stop()
 	ctx, cancel := context.WithTimeout(ctx, callTimeout)

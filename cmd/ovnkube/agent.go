@@ -17,7 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-// agentFlags are the node agent's own.
+// agentFlags are the settings of the node agent only.
 type agentFlags struct {
 	nodeName                              string
 	ovsdb, ovsRunDir, ovnRunDir, datapath string
@@ -25,7 +25,7 @@ type agentFlags struct {
 	gateway                               gatewayFlags
 	nextHops                              addresses
 	encapIP                               oneAddress
-	encapType, encapPort                  string // there is one of each
+	encapType, encapPort                  string // each has only one valid value
 	nodePorts                             bool
 	pinDir, cniSocket, cniConfDir, runDir string
 	cgroupPath                            string
@@ -44,26 +44,26 @@ func newAgentFlags() *agentFlags {
 
 func (a *agentFlags) settings() []*setting.Setting {
 	list := []*setting.Setting{
-		{Flag: "node-name", Section: "kubernetes", Key: "node-name", Value: setting.Text(&a.nodeName), Usage: "`name` of this node's Node object; default: the host's name. -init-node gives it, too"},
+		{Flag: "node-name", Section: "kubernetes", Key: "node-name", Value: setting.Text(&a.nodeName), Usage: "`name` of this node's Node object; default: the host name; also set by -init-node"},
 		{Flag: "ovsdb", Section: "ovspaths", Key: "ovsdb", Value: setting.Text(&a.ovsdb), About: []string{"OVSDB address"}, Usage: "`address` of the node's Open vSwitch database"},
 		{Flag: "ovs-rundir", Section: "ovspaths", Key: "run-dir", Value: setting.Text(&a.ovsRunDir, absolute), Usage: "`directory` of the bridges' management sockets"},
 		{Flag: "ovn-rundir", Section: "ovspaths", Key: "ovn-run-dir", Value: setting.Text(&a.ovnRunDir, absolute), Usage: "`directory` of ovn-controller's pid file and control socket"},
-		{Flag: "datapath", Section: "default", Key: "datapath", Value: setting.Choice(&a.datapath, "", "system", "netdev"), About: []string{"datapath"}, Usage: "Open vSwitch datapath `type`, system or netdev; default: system where the kernel has it"},
-		{Flag: "gateway-interface", Section: "gateway", Key: "interface", Value: setting.Text(&a.uplink), About: []string{"gateway interface", "uplink"}, Usage: "the uplink, a network `interface`; default: the one of the default route. In layout bridged also the OVS bridge that has it"},
-		{Flag: "gateway-nexthop", Section: "gateway", Key: "next-hop", Value: &a.nextHops, About: []string{"next hop"}, Usage: "next `hops` of the gateway router, by commas; default: those of the default routes"},
-		{Flag: "encap-ip", Section: "default", Key: "encap-ip", Value: &a.encapIP, About: []string{"encap address"}, Usage: "`address` of the Geneve tunnels; default: the node's. The userspace datapath needs one of its own"},
-		{Flag: "encap-port", Section: "default", Key: "encap-port", Value: setting.Choice(&a.encapPort, "6081"), Usage: "UDP `port` of the tunnels: OVN's, 6081, and no other"},
-		{Flag: "encap-type", Section: "default", Key: "encap-type", Value: setting.Choice(&a.encapType, "geneve"), Usage: "`protocol` of the tunnels: geneve, and no other"},
+		{Flag: "datapath", Section: "default", Key: "datapath", Value: setting.Choice(&a.datapath, "", "system", "netdev"), About: []string{"datapath"}, Usage: "Open vSwitch datapath `type`, system or netdev; default: system if the kernel supports it"},
+		{Flag: "gateway-interface", Section: "gateway", Key: "interface", Value: setting.Text(&a.uplink), About: []string{"gateway interface", "uplink"}, Usage: "network `interface` of the uplink; default: that of the default route. In layout bridged also its OVS bridge"},
+		{Flag: "gateway-nexthop", Section: "gateway", Key: "next-hop", Value: &a.nextHops, About: []string{"next hop"}, Usage: "next `hops` of the gateway router, separated by commas; default: those of the default routes"},
+		{Flag: "encap-ip", Section: "default", Key: "encap-ip", Value: &a.encapIP, About: []string{"encap address"}, Usage: "`address` of the Geneve tunnels; default: the node's. The userspace datapath needs a separate one"},
+		{Flag: "encap-port", Section: "default", Key: "encap-port", Value: setting.Choice(&a.encapPort, "6081"), Usage: "UDP `port` of the Geneve tunnels (must be 6081)"},
+		{Flag: "encap-type", Section: "default", Key: "encap-type", Value: setting.Choice(&a.encapType, "geneve"), Usage: "`protocol` of the tunnels (must be geneve)"},
 		{Flag: "nodeport", Section: "gateway", Key: "nodeport", Value: setting.Switch(&a.nodePorts), Usage: "serve NodePorts on the node's addresses"},
 		{Flag: "pin-dir", Section: "default", Key: "pin-dir", Value: setting.Text(&a.pinDir), About: []string{"pin directory"}, Usage: "`directory` of the pinned eBPF programs and maps"},
-		{Flag: "cni-socket", Section: "cni", Key: "socket", Value: setting.Text(&a.cniSocket, absolute), Usage: "unix socket (`path`) that the CNI plugin calls"},
-		{Flag: "cni-conf-dir", Section: "cni", Key: "conf-dir", Value: setting.Text(&a.cniConfDir), Usage: "`directory` for the CNI configuration, written when the node is ready; empty: do not write"},
-		{Flag: "cni-exclusive", Section: "cni", Key: "exclusive", Value: setting.Switch(&a.cniExclusive), Usage: "while the node is ready, rename other networks' files in --cni-conf-dir (NAME.ovn-ebpf-kept), so that the runtime uses this network; --cleanup gives them back"},
-		{Flag: "cgroup-path", Section: "default", Key: "cgroup-path", Value: setting.Text(&a.cgroupPath), Usage: "`directory` where cgroup2 is mounted; default: the mount that is found"},
-		{Flag: "healthz-bind-address", Section: "kubernetes", Key: "healthz-bind-address", Value: setting.Text(&a.healthAddress, hostPort), Usage: "`address` for the node's health check that load balancers ask, kube-proxy's /healthz and /livez; empty: do not serve"},
-		{Flag: "counted-pods", Section: "metrics", Key: "counted-pods", Value: setting.Number(&a.countPods, 0, 10000), Usage: "`pods` of the node whose packets, bytes and drops are shown each by itself, at most; 0: none"},
-		{Flag: "avoid-null-nat", Section: "default", Key: "avoid-null-nat", Value: setting.Switch(&a.avoidNullNAT), Usage: "on the userspace datapath of Open vSwitch before 3.3, keep OVN from the NAT that changes nothing, over which ovs-vswitchd aborts now and then"},
-		{Flag: "run-dir", Section: "default", Key: "run-dir", Value: setting.Text(&a.runDir, absolute), Usage: "`directory` for what the agent keeps until the next boot"},
+		{Flag: "cni-socket", Section: "cni", Key: "socket", Value: setting.Text(&a.cniSocket, absolute), Usage: "`path` of the unix socket for the CNI plugin"},
+		{Flag: "cni-conf-dir", Section: "cni", Key: "conf-dir", Value: setting.Text(&a.cniConfDir), Usage: "`directory` for the CNI configuration, written when the node is ready; empty: not written"},
+		{Flag: "cni-exclusive", Section: "cni", Key: "exclusive", Value: setting.Switch(&a.cniExclusive), Usage: "while the node is ready, rename other networks' files in --cni-conf-dir (NAME.ovn-ebpf-kept), so that the runtime uses this network; --cleanup restores them"},
+		{Flag: "cgroup-path", Section: "default", Key: "cgroup-path", Value: setting.Text(&a.cgroupPath), Usage: "mount `directory` of cgroup2; default: detected"},
+		{Flag: "healthz-bind-address", Section: "kubernetes", Key: "healthz-bind-address", Value: setting.Text(&a.healthAddress, hostPort), Usage: "`address` of the node's health check for load balancers, kube-proxy's /healthz and /livez; empty: not served"},
+		{Flag: "counted-pods", Section: "metrics", Key: "counted-pods", Value: setting.Number(&a.countPods, 0, 10000), Usage: "maximum number of `pods` on the node with their own packet, byte and drop counters; 0: none"},
+		{Flag: "avoid-null-nat", Section: "default", Key: "avoid-null-nat", Value: setting.Switch(&a.avoidNullNAT), Usage: "on the userspace datapath of Open vSwitch before 3.3, keep OVN from using NAT without effect, on which ovs-vswitchd may abort"},
+		{Flag: "run-dir", Section: "default", Key: "run-dir", Value: setting.Text(&a.runDir, absolute), Usage: "`directory` of the agent's state until the next boot"},
 	}
 	list = append(list, a.gateway.settings()...)
 	for _, s := range list {
@@ -87,7 +87,7 @@ func (a *agentFlags) config(cluster *clusterFlags) (agent.Config, error) {
 	return config, config.Validate()
 }
 
-// gatewaySettings are those that the agent completes.
+// gatewaySettings returns the configured settings, which the agent completes.
 func (a *agentFlags) gatewaySettings(cluster *clusterFlags) gateway.Settings {
 	g := &a.gateway
 	return gateway.Settings{
@@ -108,8 +108,8 @@ func agentCommand(f *flag.FlagSet) action {
 	s := newSettings(agentMetrics)
 	s.declare(f, roleAgent)
 	s.daemon.Declare(f, "ovnkube-agent")
-	f.BoolVar(&s.replaces, "replace", false, "end the agent that runs on this node first, if there is one")
-	cleanup := f.Bool("cleanup", false, "take everything of ours off this node, or give it back to ovn-kubernetes if it was taken over, then exit")
+	f.BoolVar(&s.replaces, "replace", false, "first stop the agent that runs on this node, if any")
+	cleanup := f.Bool("cleanup", false, "remove ovn-ebpf from this node, or hand it back to ovn-kubernetes if it was taken over, then exit")
 	return func(ctx context.Context, args []string, env *environment) error {
 		if err := noArguments(args); err != nil {
 			return err
@@ -144,35 +144,35 @@ func runAgent(ctx context.Context, env *environment, s *settings, cleanup bool) 
 	})
 }
 
-// agentPIDFile is in the run directory: there is one agent on a node.
+// agentPIDFile is in the run directory, as a node has only one agent.
 const agentPIDFile = "agent.pid"
 
-// patience is how long an agent that has been told to end may take.
+// patience is the time limit for an agent's shutdown.
 const patience = 30 * time.Second
 
-// onlyAgent runs the agent, if no other runs on this node.
+// onlyAgent runs the agent, unless another one runs on this node.
 func (s *settings) onlyAgent(ctx context.Context, config agent.Config, log *slog.Logger) error {
 	path := filepath.Join(s.agent.runDir, agentPIDFile)
 	if s.replaces {
 		stop, cancel := context.WithTimeout(ctx, patience)
 		defer cancel()
 		if err := daemon.Stop(stop, path); err != nil {
-			return fmt.Errorf("end the agent that runs: %w", err)
+			return fmt.Errorf("stop the running agent: %w", err)
 		}
 	}
 	lock, err := daemon.WritePIDFile(path, false)
 	switch {
 	case errors.Is(err, daemon.ErrRunning):
-		return fmt.Errorf("an agent is on this node: %w", err)
+		return fmt.Errorf("check for another agent: %w", err)
 	case err != nil:
-		log.Warn("a second agent on this node would not be noticed", "error", err)
+		log.Warn("cannot detect a second agent on this node", "error", err)
 	}
 	defer lock.Remove()
 	return s.located(agent.Run(ctx, config, log))
 }
 
-// awaitAgentEnd returns when no agent runs on this node: one would repair what is taken away. With
-// the manifests the cleanup starts while kubelet still ends the agent.
+// awaitAgentEnd waits until no agent runs on this node, as an agent would undo the cleanup. With
+// the manifests, the cleanup starts while kubelet still stops the agent.
 func (s *settings) awaitAgentEnd(ctx context.Context, log *slog.Logger) error {
 	path := filepath.Join(s.agent.runDir, agentPIDFile)
 	ctx, cancel := context.WithTimeout(ctx, patience)
@@ -189,13 +189,13 @@ func (s *settings) awaitAgentEnd(ctx context.Context, log *slog.Logger) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("clean up node: an agent runs here, which would repair what is taken away: end it first (pid file %s)", path)
+			return fmt.Errorf("clean up node: an agent still runs and would undo the cleanup, stop it first (pid file %s)", path)
 		case <-time.After(100 * time.Millisecond):
 		}
 	}
 }
 
-// forget removes the settings that are kept in OVS under our own names.
+// forget removes the settings stored in OVS under keys of ovn-ebpf.
 func (s *settings) forget(ctx context.Context) error {
 	keys := map[string]string{}
 	for key := range s.externalIDs(ctx) {

@@ -17,8 +17,8 @@ import (
 
 const chartSchema = "../../deploy/helm/ovn-ebpf/values.schema.json"
 
-// TestChartSchema: values.schema.json is made of the table of settings, so that Helm refuses what
-// the programs would refuse.
+// values.schema.json is generated from the table of settings, so that Helm rejects the same values
+// as the programs.
 func TestChartSchema(t *testing.T) {
 	var want bytes.Buffer
 	e := json.NewEncoder(&want)
@@ -37,7 +37,7 @@ func TestChartSchema(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.Equal(have, want.Bytes()) {
-		t.Errorf("%s is not what the table of settings says: go test ./cmd/ovnkube -run TestChartSchema -update", chartSchema)
+		t.Errorf("%s differs from the table of settings, update it: go test ./cmd/ovnkube -run TestChartSchema -update", chartSchema)
 	}
 }
 
@@ -65,7 +65,7 @@ func schemaOfChart(t *testing.T) object {
 	}
 }
 
-// configKeys returns the setting that each key of the ConfigMap gives, as the manifests say.
+// configKeys returns the setting of each key of the ConfigMap, according to the manifests.
 func configKeys(t *testing.T) map[string]*setting.Setting {
 	t.Helper()
 	variables, keys := map[string]*setting.Setting{}, map[string]*setting.Setting{}
@@ -95,7 +95,7 @@ func configKeys(t *testing.T) map[string]*setting.Setting {
 	return keys
 }
 
-// schemaOf returns what a value may be; an empty one is none.
+// schemaOf returns the schema of a value; an empty value is unset.
 func schemaOf(t *testing.T, key string, s *setting.Setting) object {
 	t.Helper()
 	out := object{"description": strings.NewReplacer("`", "", "\n", " ").Replace(s.Usage)}
@@ -108,7 +108,7 @@ func schemaOf(t *testing.T, key string, s *setting.Setting) object {
 	default:
 		f, known := forms[s.Flag]
 		if !known {
-			t.Fatalf("%s: what may %s be? Give it a form", key, s.Flag)
+			t.Fatalf("%s: no schema for %s, add a form", key, s.Flag)
 		}
 		out["type"], out["pattern"] = "string", "^("+f.pattern+")?$"
 	}
@@ -122,7 +122,8 @@ const (
 	database1 = `(unix:/[^,]+|(tcp|ssl):[^,]+:[0-9]+)`
 )
 
-// forms are the texts that settings can be: a pattern, and what it and the setting accept or refuse.
+// forms describe the syntax of text settings: a pattern, and examples that pattern and setting
+// accept or reject.
 var forms = map[string]struct {
 	pattern       string
 	right, refuse []string
@@ -136,11 +137,11 @@ var forms = map[string]struct {
 	"nb-address":             {database1 + `(,` + database1 + `)*`, []string{"unix:/run/ovn/ovnnb_db.sock", "ssl:192.0.2.1:6641,ssl:192.0.2.2:6641"}, []string{"192.0.2.1:6641", "http://192.0.2.1"}},
 	"sb-address":             {database1 + `(,` + database1 + `)*`, []string{"tcp:192.0.2.1:6642", "ssl:[2001:db8::1]:6642"}, []string{"192.0.2.1", "unix"}},
 	"metrics-bind-address":   {`[^ ]*:[0-9]+`, []string{"0.0.0.0:9410", "[::]:9410"}, []string{"0.0.0.0", "9410"}},
-	"gateway-interface":      {`[^ /]{1,15}`, []string{"eth0", "bond0.100"}, nil}, // any text is a name to the setting
+	"gateway-interface":      {`[^ /]{1,15}`, []string{"eth0", "bond0.100"}, nil}, // the setting accepts any text as a name
 }
 
-// TestForms: a pattern accepts and refuses what the setting itself does.
-func TestForms(t *testing.T) {
+// A pattern accepts and rejects the same values as the setting.
+func TestPatternsMatchSettings(t *testing.T) {
 	values := map[string]flag.Value{}
 	for _, s := range newSettings("").Settings {
 		values[s.Flag] = s.Value

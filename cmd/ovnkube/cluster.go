@@ -19,8 +19,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
 )
 
-// clusterFlags are those that every role has: how to reach the cluster, what
-// it looks like, and how to log.
+// clusterFlags are the settings of all roles: access to the cluster, its networks, and logging.
 type clusterFlags struct {
 	api                  apiServer
 	nbAddress, sbAddress string
@@ -36,13 +35,13 @@ type clusterFlags struct {
 	log                  logFlags
 }
 
-// apiServer is how to reach the API server.
+// apiServer is the access to the API server.
 type apiServer struct{ kubeconfig, url, token, tokenFile, caFile string }
 
-// logFlags are where the log goes, and when its file is rotated.
+// logFlags configure the log's destination and rotation.
 type logFlags struct {
 	level                        int
-	verbosity                    daemon.Verbosity // as OVS's programs have it
+	verbosity                    daemon.Verbosity // as in OVS's programs
 	file                         string
 	megabytes, backups, daysKept int
 }
@@ -60,16 +59,16 @@ func mustPrefix(s string) netip.Prefix { return netip.MustParsePrefix(s) }
 
 func (c *clusterFlags) settings() []*setting.Setting {
 	list := []*setting.Setting{
-		{Flag: "cluster-subnets", Section: "default", Key: "cluster-subnets", Value: &c.subnets, About: []string{"cluster subnet"}, Usage: "pod `networks` CIDR[/HOSTLEN], by commas; HOSTLEN is the prefix length of one node's part"},
+		{Flag: "cluster-subnets", Section: "default", Key: "cluster-subnets", Value: &c.subnets, About: []string{"cluster subnet"}, Usage: "pod `networks` CIDR[/HOSTLEN], separated by commas; HOSTLEN is the prefix length per node"},
 		{Flag: "k8s-service-cidrs", Section: "kubernetes", Key: "service-cidrs", Value: &c.serviceCIDRs, About: []string{"service CIDR"}, Usage: "service `networks`, separated by commas; must cover the API server's"},
-		{Flag: "allow-external-ips", Section: "kubernetes", Key: "allow-external-ips", Value: optionalPrefixes{&c.externalIPs}, About: []string{"external IPs"}, Usage: "`networks` where Services' externalIPs may be, by commas; default: anywhere, as in Kubernetes, so whoever may write a Service takes what the cluster sends there (CVE-2020-8554)"},
+		{Flag: "allow-external-ips", Section: "kubernetes", Key: "allow-external-ips", Value: optionalPrefixes{&c.externalIPs}, About: []string{"external IPs"}, Usage: "`networks` allowed for externalIPs of Services, separated by commas; default: all, as in Kubernetes, where a Service's author can intercept the cluster's traffic to any address (CVE-2020-8554)"},
 		{Flag: "mtu", Section: "default", Key: "mtu", Value: setting.Number(&c.mtu, 0, 65535), About: []string{"MTU"}, Usage: "MTU of pods in `bytes`; 0: the uplink's minus the encapsulation"},
-		{Flag: "snat-port-range", Section: "gateway", Key: "snat-port-range", Value: &c.snatPorts, About: []string{"SNAT port range"}, Usage: "local `ports` FIRST-LAST that are OVN's on every gateway: pods leave from them, the host never picks one"},
-		{Flag: "gateway-bfd", Section: "gateway", Key: "bfd", Value: setting.Switch(&c.bfd), Usage: "watch the gateways' next hops with BFD; its packets go to the host and to OVN"},
+		{Flag: "snat-port-range", Section: "gateway", Key: "snat-port-range", Value: &c.snatPorts, About: []string{"SNAT port range"}, Usage: "local `ports` FIRST-LAST reserved for OVN on every gateway: pods' connections leave from these ports, those of the host never do"},
+		{Flag: "gateway-bfd", Section: "gateway", Key: "bfd", Value: setting.Switch(&c.bfd), Usage: "monitor the gateways' next hops with BFD; its packets go to the host and to OVN"},
 		{Flag: "metrics-bind-address", Section: "metrics", Key: "bind-address", Value: setting.Text(&c.metricsAddress, hostPort), Usage: "`address` for /metrics, /healthz and /readyz, and the agent's status page /"},
-		{Flag: "node-server-cert", Section: "metrics", Key: "node-server-cert", Value: setting.Text(&c.metricsTLS.Certificate), About: []string{"metrics certificate"}, Usage: "PEM `file` with a certificate: --metrics-bind-address is HTTPS; read again at each connection"},
+		{Flag: "node-server-cert", Section: "metrics", Key: "node-server-cert", Value: setting.Text(&c.metricsTLS.Certificate), About: []string{"metrics certificate"}, Usage: "PEM `file` with the certificate that makes --metrics-bind-address HTTPS; read at each connection"},
 		{Flag: "node-server-privkey", Section: "metrics", Key: "node-server-privkey", Value: setting.Text(&c.metricsTLS.Key), About: []string{"metrics key"}, Usage: "PEM `file` with the private key of --node-server-cert"},
-		{Flag: "metrics-client-ca-file", Section: "metrics", Key: "client-ca-file", Value: setting.Text(&c.metricsTLS.ClientCA), About: []string{"metrics client CA"}, Usage: "PEM `file` with CA certificates: /metrics and / are for clients with a certificate of theirs; /healthz and /readyz are not"},
+		{Flag: "metrics-client-ca-file", Section: "metrics", Key: "client-ca-file", Value: setting.Text(&c.metricsTLS.ClientCA), About: []string{"metrics client CA"}, Usage: "PEM `file` with CA certificates: /metrics and / require a client certificate signed by one of them, /healthz and /readyz do not"},
 	}
 	list = append(list, c.api.settings()...)
 	list = append(list, c.log.settings()...)
@@ -79,41 +78,41 @@ func (c *clusterFlags) settings() []*setting.Setting {
 
 func (a *apiServer) settings() []*setting.Setting {
 	return []*setting.Setting{
-		{Flag: "kubeconfig", Section: "kubernetes", Key: "kubeconfig", Env: "KUBECONFIG", Value: setting.Text(&a.kubeconfig), About: []string{"kubeconfig"}, Usage: "`file` to reach the API server with; without any, the pod's service account"},
+		{Flag: "kubeconfig", Section: "kubernetes", Key: "kubeconfig", Env: "KUBECONFIG", Value: setting.Text(&a.kubeconfig), About: []string{"kubeconfig"}, Usage: "`file` with the API server's address and credentials; default: the pod's service account"},
 		{Flag: "k8s-apiserver", Section: "kubernetes", Key: "apiserver", Env: "K8S_APISERVER", ExternalID: "k8s-api-server", Value: serverURL{&a.url}, Usage: "`URL` of the API server, if there is no kubeconfig; HOST:PORT is plain HTTP"},
 		{Flag: "k8s-token", Section: "kubernetes", Key: "token", Env: "K8S_TOKEN", ExternalID: "k8s-api-token", Secret: true, Value: setting.Text(&a.token), Usage: "bearer `token` for --k8s-apiserver"},
-		{Flag: "k8s-token-file", Section: "kubernetes", Key: "tokenfile", Env: "K8S_TOKEN_FILE", Value: setting.Text(&a.tokenFile), Usage: "`file` with that token, read again from time to time; goes before --k8s-token"},
+		{Flag: "k8s-token-file", Section: "kubernetes", Key: "tokenfile", Env: "K8S_TOKEN_FILE", Value: setting.Text(&a.tokenFile), Usage: "`file` with that token, reread periodically; takes precedence over --k8s-token"},
 		{Flag: "k8s-cacert", Section: "kubernetes", Key: "cacert", Env: "K8S_CACERT", ExternalID: "k8s-ca-certificate", Value: setting.Text(&a.caFile), Usage: "`file` with the CA certificate of --k8s-apiserver, or the PEM text itself"},
 	}
 }
 
-// database are the address of a database of OVN's and the files of ssl:
-// addresses, named as ovn-kubernetes does.
+// database returns the settings of an OVN database: its address, and the files for ssl: addresses,
+// named as in ovn-kubernetes.
 func database(short, section, name string, address *string, externalID string, files *nb.TLS) []*setting.Setting {
 	about := map[string]string{"nb": "northbound", "sb": "southbound"}[short]
 	return []*setting.Setting{
-		{Flag: short + "-address", Section: section, Key: "address", ExternalID: externalID, Value: setting.Text(address, endpoints), About: []string{about}, Usage: "`address` of OVN's " + name + " database, unix:PATH, tcp:IP:PORT or ssl:IP:PORT; several, of a raft cluster, by commas"},
-		{Flag: short + "-client-privkey", Section: section, Key: "client-privkey", Value: setting.Text(&files.Key), About: []string{about + ": load certificate"}, Usage: "PEM `file` with the private key for an ssl: address of the " + name + " database; default there: " + sslFile(short, "privkey.pem")},
-		{Flag: short + "-client-cert", Section: section, Key: "client-cert", Value: setting.Text(&files.Certificate), About: []string{about + ": load certificate"}, Usage: "PEM `file` with the certificate of that key; default there: " + sslFile(short, "cert.pem")},
-		{Flag: short + "-client-cacert", Section: section, Key: "client-cacert", Value: setting.Text(&files.CA), About: []string{about + ": load CA"}, Usage: "PEM `file` with the CA certificate that the " + name + " database's is signed by; default there: " + sslFile(short, "ca.cert")},
+		{Flag: short + "-address", Section: section, Key: "address", ExternalID: externalID, Value: setting.Text(address, endpoints), About: []string{about}, Usage: "`address` of OVN's " + name + " database, unix:PATH, tcp:IP:PORT or ssl:IP:PORT; several members of a raft cluster separated by commas"},
+		{Flag: short + "-client-privkey", Section: section, Key: "client-privkey", Value: setting.Text(&files.Key), About: []string{about + ": load certificate"}, Usage: "PEM `file` with the private key for an ssl: address of the " + name + " database; default for ssl: addresses: " + sslFile(short, "privkey.pem")},
+		{Flag: short + "-client-cert", Section: section, Key: "client-cert", Value: setting.Text(&files.Certificate), About: []string{about + ": load certificate"}, Usage: "PEM `file` with the certificate of that key; default for ssl: addresses: " + sslFile(short, "cert.pem")},
+		{Flag: short + "-client-cacert", Section: section, Key: "client-cacert", Value: setting.Text(&files.CA), About: []string{about + ": load CA"}, Usage: "PEM `file` with the CA certificate of the " + name + " database; default for ssl: addresses: " + sslFile(short, "ca.cert")},
 	}
 }
 
-// sslFile is where ovn-kubernetes looks for a file of ssl: addresses when it is not told.
+// sslFile returns ovn-kubernetes's default path of a file for ssl: addresses.
 func sslFile(short, name string) string { return "/etc/openvswitch/ovn" + short + "-" + name }
 
 func (l *logFlags) settings() []*setting.Setting {
 	return []*setting.Setting{
 		{Flag: "loglevel", Section: "logging", Key: "loglevel", Value: setting.Number(&l.level, 0, 10), Usage: "1 errors, 2 and 3 warnings, 4 information, 5 everything (`level`)"},
 		{Flag: "logfile", Section: "logging", Key: "logfile", Value: setting.Text(&l.file), Usage: "append the log to this `file` instead of standard error"},
-		{Flag: "logfile-maxsize", Section: "logging", Key: "logfile-maxsize", Value: setting.Number(&l.megabytes, 1, 1<<20), Usage: "size in `MB` at which the log's file is renamed and a new one begun"},
-		{Flag: "logfile-maxbackups", Section: "logging", Key: "logfile-maxbackups", Value: setting.Number(&l.backups, 0, 1<<20), Usage: "`number` of renamed files that are kept; 0: all"},
-		{Flag: "logfile-maxage", Section: "logging", Key: "logfile-maxage", Value: setting.Number(&l.daysKept, 0, 1<<20), Usage: "`days` for which they are kept; 0: for ever"},
+		{Flag: "logfile-maxsize", Section: "logging", Key: "logfile-maxsize", Value: setting.Number(&l.megabytes, 1, 1<<20), Usage: "size in `MB` at which the log file is rotated"},
+		{Flag: "logfile-maxbackups", Section: "logging", Key: "logfile-maxbackups", Value: setting.Number(&l.backups, 0, 1<<20), Usage: "`number` of rotated files to keep; 0: all"},
+		{Flag: "logfile-maxage", Section: "logging", Key: "logfile-maxage", Value: setting.Number(&l.daysKept, 0, 1<<20), Usage: "`days` to keep rotated files; 0: forever"},
 	}
 }
 
-// open returns the structured log, and sends the client libraries' there too. It goes
-// to the file, if there is one, else to stderr; to both, if one was asked how much of it.
+// open returns the structured log, to which the client libraries' logs are redirected. It writes to
+// the file, if configured, or else to stderr, and to both if a verbosity of both was requested.
 func (l *logFlags) open(stderr io.Writer) *slog.Logger {
 	level := slog.LevelInfo
 	switch {
@@ -140,13 +139,13 @@ func (l *logFlags) open(stderr io.Writer) *slog.Logger {
 	return log
 }
 
-// isPEM reports whether the value of --k8s-cacert is a certificate instead of a file's name.
+// isPEM reports whether the value of --k8s-cacert is a certificate instead of a file name.
 func isPEM(ca string) bool { return strings.HasPrefix(ca, "-----BEGIN ") }
 
 // pemText returns a certificate whose line breaks may be written as \n, as ovs-vsctl shows them.
 func pemText(ca string) []byte { return []byte(strings.ReplaceAll(ca, `\n`, "\n")) }
 
-// restConfig is how to reach the API server.
+// restConfig returns the configuration of the API server's client.
 func (a *apiServer) restConfig() (*rest.Config, error) {
 	switch {
 	case a.kubeconfig != "":

@@ -12,27 +12,27 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/commandline"
 )
 
-// environment is what a command may write to.
+// environment holds the output streams of a command.
 type environment struct{ stdout, stderr io.Writer }
 
-// action runs a command after its flags are parsed; args are what is left.
+// action runs a command after flag parsing; args are the remaining arguments.
 type action func(ctx context.Context, args []string, env *environment) error
 
-// exitStatus is a status that becomes ours, with nothing printed.
+// exitStatus sets the exit status without a message.
 type exitStatus = commandline.ExitStatus
 
-// command declares a node of the command tree. One with children and no setup only groups; setup
-// declares the flags and returns what to do.
+// command declares a node of the command tree. A node with children but without setup is a group.
+// setup declares the flags and returns the action.
 type command struct {
 	name, arguments string
 	summary, detail string
-	group           string // of the root's commands: under which heading the root lists it
+	group           string // of the root's commands: the heading in the root's help
 	hidden          bool
 	setup           func(*flag.FlagSet) action
 	children        []*command
 }
 
-// cobra makes the command.
+// cobra converts the command to a cobra command.
 func (c *command) cobra() *cobra.Command {
 	out := &cobra.Command{
 		Use: strings.TrimSpace(c.name + " " + c.arguments), Short: c.summary, Long: c.detail, GroupID: c.group, Hidden: c.hidden,
@@ -51,7 +51,7 @@ func (c *command) cobra() *cobra.Command {
 	return out
 }
 
-// noArguments refuses what is left behind the flags.
+// noArguments rejects remaining arguments.
 func noArguments(args []string) error {
 	if len(args) > 0 {
 		return fmt.Errorf("unexpected argument %q", args[0])

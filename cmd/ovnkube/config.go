@@ -19,22 +19,22 @@ import (
 
 func configCommands() *command {
 	return &command{
-		name: "config", group: groupLook, summary: "what is configured, and whether it can be right",
+		name: "config", group: groupLook, summary: "show and check the configuration",
 		detail: `A setting is given by a flag, else by an environment variable (OVNKUBE_ and the flag's name,
 as OVNKUBE_MTU), else in the file, else in external_ids of Open vSwitch, else it has its
 default. docs/configuration.md lists them all.`,
 		children: []*command{
-			{name: "show", summary: "every setting's value, and where it is from", setup: configShowCommand},
+			{name: "show", summary: "print every setting with its value and source", setup: configShowCommand},
 			{
-				name: "check", summary: "name every mistake in a configuration file, with its line", arguments: "[FILE]", setup: configCheckCommand,
-				detail: `Mistakes are what a role would refuse to start with: exit status 1. A warning is what has no
-effect or a better name. Environment and external_ids are left out; flags count.`,
+				name: "check", summary: "list all mistakes in a configuration file, with their lines", arguments: "[FILE]", setup: configCheckCommand,
+				detail: `Mistakes prevent a role from starting: exit status 1. Warnings are about settings without effect
+or with a better name. Environment and external_ids are ignored; flags count.`,
 			},
 		},
 	}
 }
 
-// shown is one setting as config show prints it.
+// shown is the output of config show for one setting.
 type shown struct {
 	Name   string `json:"name"`
 	Key    string `json:"key"` // SECTION.KEY
@@ -151,7 +151,7 @@ func mistakes(problems []setting.Problem) int {
 	return n
 }
 
-// check returns all that is wrong with the file and the flags, for every role.
+// check returns all mistakes in the file and the flags, for every role.
 func (s *settings) check() ([]setting.Problem, error) {
 	nothing := func(string) (string, bool) { return "", false }
 	file, err := s.readFile(nothing)
@@ -166,12 +166,12 @@ func (s *settings) check() ([]setting.Problem, error) {
 		return nil, err
 	}
 	problems = append(append(problems, s.checkAPI()...), s.exposed()...)
-	// What waits for the whole: each role looks at its own part.
+	// Checks of combined settings: each role checks its own part.
 	said := map[string]bool{}
 	s.agent.nodeName = "node"
 	for _, err := range []error{s.checkAgent(), s.checkController()} {
 		for _, message := range lines(err) {
-			// Of a limit that both know the stricter is said.
+			// Of two messages about one limit, only the stricter is reported.
 			subject, _, _ := strings.Cut(message, ": want ")
 			if !said[subject] {
 				said[subject] = true
@@ -182,7 +182,7 @@ func (s *settings) check() ([]setting.Problem, error) {
 	return problems, nil
 }
 
-// placeholder stands for an API server where only the rest is looked at.
+// placeholder replaces the API server while other settings are checked.
 var placeholder = apiServer{url: "https://placeholder.invalid"}
 
 func (s *settings) checkAgent() error {
@@ -199,7 +199,7 @@ func (s *settings) checkController() error {
 	return err
 }
 
-// checkAPI looks at the way to the API server without taking it.
+// checkAPI checks the access to the API server without connecting.
 func (s *settings) checkAPI() []setting.Problem {
 	api := s.cluster.api
 	if api.kubeconfig == "" && api.url == "" {
@@ -232,7 +232,7 @@ func (s *settings) checkAPI() []setting.Problem {
 	return out
 }
 
-// places are where the settings were given that a message is about.
+// places returns the sources of the settings that a message is about.
 func (s *settings) places(message string) string {
 	var out []string
 	for _, o := range s.about(message) {
@@ -243,7 +243,7 @@ func (s *settings) places(message string) string {
 	return strings.Join(out, ", ")
 }
 
-// about returns the settings that a message is about, of those that were given.
+// about returns the given settings that a message is about.
 func (s *settings) about(message string) []*setting.Setting {
 	var out []*setting.Setting
 	for _, o := range s.Settings {
@@ -255,7 +255,7 @@ func (s *settings) about(message string) []*setting.Setting {
 	return out
 }
 
-// lines are the messages of a joined error.
+// lines returns the messages of a joined error.
 func lines(err error) []string {
 	if err == nil {
 		return nil

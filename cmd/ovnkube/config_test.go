@@ -18,8 +18,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-// mark is "# mistake: TEXT" or "# warning: TEXT" in a broken file: about
-// its own line, with ^ about the line before.
+// mark matches "# mistake: TEXT" or "# warning: TEXT" in a broken file, about its own line, or with
+// ^ about the previous line.
 var mark = regexp.MustCompile(`# (\^?)(mistake|warning): (.*\S)`)
 
 type expected struct {
@@ -27,9 +27,8 @@ type expected struct {
 	severity, say string
 }
 
-// TestCheckBroken: config check names every mistake of each file, with its
-// line, and nothing else.
-func TestCheckBroken(t *testing.T) {
+// config check reports exactly the mistakes of each file, with their lines.
+func TestConfigCheckReportsEachMistake(t *testing.T) {
 	files, err := filepath.Glob("testdata/broken/*.conf")
 	if err != nil || len(files) < 20 {
 		t.Fatalf("%d files, %v", len(files), err)
@@ -70,7 +69,7 @@ func compare(t *testing.T, path string, want []expected, got []setting.Problem) 
 	t.Helper()
 	met := make([]bool, len(want))
 	for _, p := range got {
-		if p.Where == "" && p.Warning { // that there is no API server
+		if p.Where == "" && p.Warning { // the missing API server
 			continue
 		}
 		for _, where := range strings.Split(cmp.Or(p.Where, "nowhere"), ", ") {
@@ -92,8 +91,8 @@ func compare(t *testing.T, path string, want []expected, got []setting.Problem) 
 	}
 }
 
-// TestPrecedence: command line over environment over file over external_ids
-// over default, each with its place.
+// The order of sources is command line, environment, file, external_ids, default. Each value
+// reports its origin.
 func TestPrecedence(t *testing.T) {
 	file, err := setting.Parse("f.conf", []byte("[ovnnorth]\naddress=tcp:192.0.2.3:6641\n[default]\nmtu=1300\n"))
 	if err != nil {
@@ -131,7 +130,7 @@ func TestPrecedence(t *testing.T) {
 	}
 }
 
-// parsed are settings after the command line args.
+// parsed returns the settings after parsing args.
 func parsed(t *testing.T, args []string) *settings {
 	t.Helper()
 	s := newSettings("")
@@ -143,8 +142,8 @@ func parsed(t *testing.T, args []string) *settings {
 	return s
 }
 
-// TestWayToAPIServer: of a kubeconfig and a server's address the one from the higher source counts.
-func TestWayToAPIServer(t *testing.T) {
+// Of a kubeconfig and a server address, the one from the higher source is used.
+func TestHigherSourceSelectsAPIServer(t *testing.T) {
 	file, err := setting.Parse("f.conf", []byte("[kubernetes]\nkubeconfig=/file\n"))
 	if err != nil {
 		t.Fatal(err)
@@ -187,7 +186,7 @@ func TestWayToAPIServer(t *testing.T) {
 	}
 }
 
-// TestExternalIDs reads them from a real ovsdb-server, through config show.
+// TestExternalIDs reads external_ids from a real ovsdb-server, through config show.
 func TestExternalIDs(t *testing.T) {
 	sw := testnode.StartSwitch(t, false)
 	testnode.Run(t, "ovs-vsctl", "--db="+sw.Address, "--no-wait", "set", "Open_vSwitch", ".",

@@ -12,7 +12,7 @@ import (
 
 var update = flag.Bool("update", false, "write the tables of docs/configuration.md")
 
-// TestDocument: the tables of docs/configuration.md are those of the table of settings.
+// The tables of docs/configuration.md match the table of settings.
 func TestDocument(t *testing.T) {
 	s := newSettings("")
 	document.Check(t, "../../docs/configuration.md", map[string]string{
@@ -77,9 +77,8 @@ func named(mark, name string) string {
 	return mark + "`" + name + "`" + mark
 }
 
-// TestTable: no name means two things, and all that is given is written where
-// it is read: sections and keys in lower case.
-func TestTable(t *testing.T) {
+// Names are unique, and sections and keys are in lower case.
+func TestSettingNamesAreUnique(t *testing.T) {
 	s := newSettings("")
 	seen := map[string]bool{}
 	once := func(name string) {

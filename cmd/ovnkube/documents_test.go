@@ -6,8 +6,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/commandline/commandtest"
 )
 
-// TestDocuments: every command that a document tells the reader to type is there, with every
-// flag that it has in the document.
+// Every command in a document exists, with the flags that the document uses.
 func TestDocuments(t *testing.T) {
 	typed := commandtest.Documents(t, "../..", commandtest.Program{Names: "ovnkube|ovn-k8s-[a-z-]+", Root: root, Invoked: invoked})
 	if typed < 25 {

@@ -20,10 +20,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-const explainDetail = `The rules of the programs that are attached are run once more, over their tables, on a packet that
-you describe: what it is, who gets it, and which entry decides. With the backend openflow it is ovs-vswitchd
-that follows the packet through the flows. Nothing is counted, learned or sent. Addresses are those on the wire
-at the uplink; a packet from OVN is the node's, after SNAT.
+const explainDetail = `It runs the rules of the attached programs, with their tables, on a packet that you describe, and shows
+who gets the packet and which entry decides. With the backend openflow, ovs-vswitchd traces the packet
+through the flows. It does not count, learn or send. Addresses are those on the wire at the uplink; a packet
+from OVN has the node's address, after SNAT.
 
   ovnkube gateway explain tcp 203.0.113.9:4242 192.0.2.10:30080    a connection from outside to a NodePort
   ovnkube gateway explain icmp 203.0.113.9 192.0.2.10              a ping of the node
@@ -31,9 +31,9 @@ at the uplink; a packet from OVN is the node's, after SNAT.
   ovnkube gateway explain -from ovn udp 192.0.2.10:50001 203.0.113.9:53
   ovnkube gateway explain -pcap dump.pcap -packet 17               a frame that was captured
 
-Without -tcp-flags a TCP packet is asked for twice, once as a SYN and once as what follows it.`
+Without -tcp-flags, a TCP packet is explained twice: as a SYN and as a later packet.`
 
-// question is what explain is asked, by its flags.
+// question holds the flags of explain.
 type question struct {
 	finder
 	from, flags, icmpType, srcMAC, dstMAC, hex, pcap, node, bridge string
@@ -41,7 +41,7 @@ type question struct {
 	json                                                           bool
 }
 
-// answer is a packet and what becomes of it, an element of -json.
+// answer is a packet and its decision, an element of -json.
 type answer struct {
 	outcome
 	packetFields
@@ -55,7 +55,7 @@ type answer struct {
 	frame []byte
 }
 
-// step is a question of the rules and its answer, or a flow that the packet meets.
+// step is one lookup of the rules and its result, or a flow that the packet matches.
 type step struct {
 	Asked    string     `json:"asked" doc:"what was asked: address, service, range, gate, socket, exchange, takeover, fragment, protocol, network, learn or remember; with flows, what their table is about"`
 	Address  netip.Addr `json:"address,omitzero" doc:"about which address"`
@@ -84,7 +84,7 @@ func explainCommand(f *flag.FlagSet) action {
 	f.StringVar(&q.hex, "frame", "", "the whole Ethernet frame in `hex`, in place of arguments")
 	f.StringVar(&q.pcap, "pcap", "", "`file` with captured frames, pcap or pcapng, in place of arguments")
 	f.IntVar(&q.packet, "packet", 1, "`number` of the frame in the file, from 1")
-	f.StringVar(&q.node, "ovn-trace", "", "also ask ovn-trace what OVN does with it as the first of a connection, where it enters at the `node` of this name")
+	f.StringVar(&q.node, "ovn-trace", "", "also run ovn-trace for the packet as the first of a connection, entering at the `node` of this name")
 	f.StringVar(&q.bridge, "bridge", "", "the gateway `bridge`, for ovn-trace; default: the agent's")
 	f.BoolVar(&q.json, "json", false, "an array of objects")
 	return q.run
@@ -137,7 +137,7 @@ func (q *question) run(ctx context.Context, args []string, env *environment) err
 	return printAnswers(env.stdout, answers)
 }
 
-// frames are the frames that are asked about, of TCP without flags two.
+// frames returns the frames to explain: two for TCP without flags.
 func (q *question) frames(args []string, at place) ([][]byte, error) {
 	if (q.hex != "" || q.pcap != "") && len(args) > 0 {
 		return nil, fmt.Errorf("unexpected argument %q: the frame is given", args[0])
@@ -175,7 +175,7 @@ func (q *question) frames(args []string, at place) ([][]byte, error) {
 	return out, nil
 }
 
-// describe says what becomes of a frame that counts as c.
+// describe returns the answer for a frame that counts as c.
 func describe(f []byte, from, layout, backend string, c bpf.Counter, rule string, steps []step) answer {
 	return answer{
 		outcome: outcome{From: from, Direction: c.Direction, Verdict: c.Verdict, Reason: c.Reason, Length: len(f)}, packetFields: fieldsOf(f),
@@ -183,7 +183,7 @@ func describe(f []byte, from, layout, backend string, c bpf.Counter, rule string
 	}
 }
 
-// meaning says where the packet goes.
+// meaning returns the destination of the packet in words.
 func meaning(c bpf.Counter) string {
 	switch c.Verdict {
 	case "host":
@@ -225,9 +225,9 @@ func printAnswers(w io.Writer, answers []answer) error {
 	return nil
 }
 
-// trace asks ovn-trace what becomes of the frame behind the uplink, as if it began a connection.
+// trace runs ovn-trace for the frame beyond the uplink, as the first packet of a connection.
 func (q *question) trace(ctx context.Context, f []byte) (string, error) {
-	// It says what a connection that begins meets: ovn-trace knows none.
+	// ovn-trace has no connection tracker, so the result is for new connections.
 	args := []string{"--summary", "--ct=new", "--ct=new", "--ct=new", "--ct=new"}
 	if q.Origin("sb-address").Source != setting.Default {
 		args = append(args, "--db="+q.cluster.sbAddress)

@@ -11,7 +11,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/frame"
 )
 
-// neighbour is the MAC address of nobody in particular.
+// neighbour is the MAC address of an arbitrary neighbour.
 var neighbour = net.HardwareAddr{0x02, 0, 0, 0, 0, 0x01}
 
 func (q *question) spec(args []string, at place) (frame.Spec, error) {
@@ -50,7 +50,7 @@ func (q *question) spec(args []string, at place) (frame.Spec, error) {
 	return s, err
 }
 
-// addressOf reads an address, with a port where the protocol has them.
+// addressOf parses an address, with a port if the protocol has ports.
 func addressOf(proto, text string) (netip.AddrPort, error) {
 	switch proto {
 	case "tcp", "udp", "sctp":

@@ -12,21 +12,20 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// rules are what decides on this node.
+// rules are the decision rules of this node.
 type rules interface {
 	place() place
 	explain(ctx context.Context, from string, f []byte) (answer, error)
 	Close() error
 }
 
-// place is what packets of this node have in common.
+// place holds the properties common to packets of this node.
 type place struct {
 	mac  net.HardwareAddr
 	vlan uint16
 }
 
-// rulesOf finds what decides: programs that are attached, or else flows, as the
-// agent's record says.
+// rulesOf returns the attached programs, or else the flows according to the agent's record.
 func rulesOf(ctx context.Context, at found) (rules, error) {
 	e, err := bpf.OpenExplainer(at.pinDir)
 	if err == nil {

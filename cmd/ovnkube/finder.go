@@ -13,7 +13,7 @@ import (
 // same sources as the agent's. All other paths are in the agent's record there.
 type finder struct{ *settings }
 
-// found is what a tool knows of the agent of this node.
+// found is a tool's knowledge of this node's agent.
 type found struct {
 	runDir, pinDir string
 	record         status.Record
@@ -38,8 +38,8 @@ func newPinFinder(f *flag.FlagSet, others ...string) finder {
 	return d
 }
 
-// find reads the settings and the record. A record that is missing is not an error here: maps
-// can be read without one.
+// find reads the settings and the record. A missing record is not an error here, as maps can be
+// read without it.
 func (d finder) find(ctx context.Context, env *environment) (found, error) {
 	if err := d.resolveForTool(ctx, env); err != nil {
 		return found{}, err
@@ -52,7 +52,7 @@ func (d finder) find(ctx context.Context, env *environment) (found, error) {
 	return at, nil
 }
 
-// where names the paths, for errors.
+// where returns the paths, for errors.
 func (at found) where() string {
 	return fmt.Sprintf("--pin-dir is %s, --run-dir is %s", at.pinDir, at.runDir)
 }

@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 )
 
-// TestToolsFindTheAgent: every tool reads the run directory from the environment or the file, and
-// all other paths from the agent's record there. A flag wins.
+// Every tool reads the run directory from the environment or the file, and all other paths from the
+// agent's record there. Flags take precedence.
 func TestToolsFindTheAgent(t *testing.T) {
 	runDir, pins := t.TempDir(), filepath.Join(t.TempDir(), "pins-of-the-record")
 	var r status.Record
@@ -44,7 +44,7 @@ func TestToolsFindTheAgent(t *testing.T) {
 			set(t)
 			for _, args := range pinTools {
 				if got := said(args...); !strings.Contains(got, pins) {
-					t.Errorf("%v: the record's pins are not looked at: %s", args, got)
+					t.Errorf("%v: the record's pins are not used: %s", args, got)
 				}
 				if got := said(append(args[:2:2], append([]string{"-pin-dir", "/other/pins"}, args[2:]...)...)...); !strings.Contains(got, "/other/pins") {
 					t.Errorf("%v: --pin-dir has no effect: %s", args, got)

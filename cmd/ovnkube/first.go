@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-// The first generation's daemons, each one of our roles.
+// Daemons of the first generation, each one of today's roles.
 const (
 	watcherName = "ovn-k8s-watcher"
 	helperName  = "ovn-k8s-gateway-helper"
@@ -21,19 +21,19 @@ const (
 func watcherCommand() *command {
 	return &command{
 		name: watcherName, group: groupFirst, summary: "run the controller",
-		detail: `The cluster and its API server are what ovn-k8s-overlay has left in external_ids of Open vSwitch, or
-ovs-vsctl put there (k8s-api-server, k8s-ca-certificate, k8s-api-token); every setting of 'ovnkube controller' is a flag here, too.`,
+		detail: `Cluster and API server are read from external_ids of Open vSwitch, as written by ovn-k8s-overlay or
+ovs-vsctl (k8s-api-server, k8s-ca-certificate, k8s-api-token); every setting of 'ovnkube controller' is a flag here, too.`,
 		setup: func(f *flag.FlagSet) action {
 			s := newSettings(controllerMetrics)
 			s.declare(f, roleController)
 			s.likeOVS(f, watcherName)
-			overlay := f.Bool("overlay", false, "the cluster's network is an overlay of OVN's; there is no other mode")
+			overlay := f.Bool("overlay", false, "the cluster's network is an OVN overlay (the only mode)")
 			return func(ctx context.Context, args []string, env *environment) error {
 				if err := noArguments(args); err != nil {
 					return err
 				}
 				if !*overlay {
-					return errors.New("give --overlay: a network of OpenStack's is not served")
+					return errors.New("--overlay is missing: OpenStack networks are not supported")
 				}
 				if err := s.leadAsFirst(); err != nil {
 					return err
@@ -48,21 +48,21 @@ ovs-vsctl put there (k8s-api-server, k8s-ca-certificate, k8s-api-token); every s
 func helperCommand() *command {
 	return &command{
 		name: helperName, group: groupFirst, summary: "run the node agent, layout bridged",
-		detail: `Its flows told host and OVN apart on the bridge; the agent's programs do now. An agent that ovn-k8s-overlay has
-started on this node ends for it. What it needs else it finds where ` + watcherName + ` does; every setting of 'ovnkube agent' is a flag
-here, too. Make the bridge with ovn-k8s-util nics-to-bridge.`,
+		detail: `The helper's flows on the bridge are replaced by the agent's programs. It stops an agent started by ovn-k8s-overlay
+on this node. Its settings have the same sources as those of ` + watcherName + `; every setting of 'ovnkube agent' is a flag
+here, too. Create the bridge with ovn-k8s-util nics-to-bridge.`,
 		setup: func(f *flag.FlagSet) action {
 			s := newSettings(agentMetrics)
 			s.declare(f, roleAgent)
 			s.likeOVS(f, helperName)
-			bridge := f.String("physical-bridge", "", "the OVS `bridge` that has the NIC and the host's addresses")
-			nic := f.String("physical-interface", "", "the `NIC` that is its port")
+			bridge := f.String("physical-bridge", "", "OVS `bridge` with the NIC and the host's addresses")
+			nic := f.String("physical-interface", "", "`NIC` that is a port of the bridge")
 			return func(ctx context.Context, args []string, env *environment) error {
 				if err := noArguments(args); err != nil {
 					return err
 				}
 				if *bridge == "" || *nic == "" {
-					return errors.New("give --physical-bridge and --physical-interface")
+					return errors.New("--physical-bridge or --physical-interface is missing")
 				}
 				if err := s.checkMember(ctx, *bridge, *nic); err != nil {
 					return err
@@ -78,13 +78,13 @@ here, too. Make the bridge with ovn-k8s-util nics-to-bridge.`,
 	}
 }
 
-// likeOVS makes the flags of a daemon of OVS's.
+// likeOVS declares the flags of an OVS daemon.
 func (s *settings) likeOVS(f *flag.FlagSet, name string) {
 	s.daemon.Declare(f, name)
 	s.daemon.DeclareLog(f)
 }
 
-// leadAsFirst has the controller do as the first generation's did, where nobody has said otherwise.
+// leadAsFirst makes the controller behave as in the first generation, unless configured otherwise.
 func (s *settings) leadAsFirst() error {
 	values := map[string]string{"pod-annotation-ovn": "true", "allocate-node-subnets": allocateJoined}
 	for name := range values {
@@ -95,7 +95,7 @@ func (s *settings) leadAsFirst() error {
 	return s.give(values, "of the first generation")
 }
 
-// adoptLog has the log go where OVS's flags say.
+// adoptLog applies OVS's log flags.
 func (s *settings) adoptLog() {
 	if s.daemon.LogFile != "" {
 		s.cluster.log.file = s.daemon.LogFile
@@ -103,7 +103,7 @@ func (s *settings) adoptLog() {
 	s.cluster.log.verbosity = s.daemon.Verbosity
 }
 
-// give settings values as if the command line had them.
+// give sets settings as if given on the command line.
 func (s *settings) give(values map[string]string, where string) error {
 	var errs []error
 	for name, value := range values {
@@ -112,7 +112,7 @@ func (s *settings) give(values map[string]string, where string) error {
 	return errors.Join(errs...)
 }
 
-// checkMember says that nic is the physical port of the bridge, or what is wrong.
+// checkMember returns an error unless nic is the physical port of the bridge.
 func (s *settings) checkMember(ctx context.Context, bridge, nic string) error {
 	o, err := s.dialOVS(ctx)
 	if err != nil {
@@ -124,14 +124,14 @@ func (s *settings) checkMember(ctx context.Context, bridge, nic string) error {
 	case err != nil:
 		return err
 	case have != bridge:
-		return fmt.Errorf("there is no bridge %s in OVS: make it with 'ovn-k8s-util nics-to-bridge %s'", bridge, nic)
+		return fmt.Errorf("there is no bridge %s in OVS: create it with 'ovn-k8s-util nics-to-bridge %s'", bridge, nic)
 	case port != nic:
 		return fmt.Errorf("the NIC in bridge %s is %q, not %s", bridge, port, nic)
 	}
 	return nil
 }
 
-// dialOVS reaches the node's OVS.
+// dialOVS connects to the node's OVS.
 func (s *settings) dialOVS(ctx context.Context) (*ovs.Client, error) {
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
 	defer cancel()

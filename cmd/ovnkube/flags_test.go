@@ -12,8 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-// TestSecondGeneration: what its documents tell a user to type is understood,
-// with one dash or two.
+// The command lines in the second generation's documents are understood, with one dash or two.
 func TestSecondGeneration(t *testing.T) {
 	const line = `-k8s-kubeconfig kubeconfig.yaml -loglevel=4 -k8s-apiserver=http://192.0.2.1:8080 -logfile=/var/log/ovn-kubernetes/ovnkube.log
 -cluster-subnets=10.244.0.0/16 -k8s-service-cidr=10.96.0.0/16 -nodeport -init-gateways -gateway-local -k8s-token=t -k8s-cacert=/ca
@@ -54,7 +53,7 @@ func TestSecondGeneration(t *testing.T) {
 	}
 }
 
-// TestInitGateways: without gateways is mode none.
+// -init-gateways=false selects mode none.
 func TestInitGateways(t *testing.T) {
 	if s := parsed(t, []string{"-init-gateways=false"}); s.agent.gateway.mode != gatewayModeNone {
 		t.Errorf("mode %s", s.agent.gateway.mode)
@@ -64,8 +63,7 @@ func TestInitGateways(t *testing.T) {
 	}
 }
 
-// TestWarnsOnce: a role says in its log what was wrong with how it was started,
-// once, also where a flag is given twice.
+// A role logs each warning about its command line once, even if a flag is given twice.
 func TestWarnsOnce(t *testing.T) {
 	var stdout, stderr bytes.Buffer
 	err := run(context.Background(), []string{
@@ -77,8 +75,7 @@ func TestWarnsOnce(t *testing.T) {
 	}
 }
 
-// TestRefusesFile: a role does not start with a mistake in its file, and says
-// all of them in one line.
+// A role does not start with mistakes in its file, and reports all of them on one line.
 func TestRefusesFile(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "ovn_k8s.conf")
 	if err := os.WriteFile(path, []byte("[default]\nmtu=x\n[gateway]\nlayout=y\n"), 0o600); err != nil {
@@ -98,7 +95,7 @@ func TestRefusesFile(t *testing.T) {
 	}
 }
 
-// TestLogRotation: a log that has reached its size is renamed.
+// A log that has reached its size is renamed.
 func TestLogRotation(t *testing.T) {
 	dir := t.TempDir()
 	s := parsed(t, []string{"-logfile=" + dir + "/ovnkube.log", "-logfile-maxsize=1", "-logfile-maxbackups=2"})

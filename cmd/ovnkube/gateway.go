@@ -14,11 +14,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-const countersDetail = `Where programs decide the figures are those of their maps, since the gateway was set up, also when the agent is dead.
-With the backend openflow the agent is asked for what its flows have decided since it began; when it does not
-answer, Open vSwitch is, for what the flows that are there have counted since they were written.`
+const countersDetail = `With the backend ebpf, the figures are from the programs' maps since the gateway's setup, also without an agent.
+With the backend openflow, they are from the agent, since its start. If the agent does not answer, they are from
+Open vSwitch, since the current flows were written.`
 
-// counters is what the command is told, by its flags.
+// counters holds the flags of the command.
 type counters struct {
 	finder
 	all, json bool
@@ -26,7 +26,7 @@ type counters struct {
 
 func countersCommand(f *flag.FlagSet) action {
 	c := &counters{finder: newPinFinder(f)}
-	f.BoolVar(&c.all, "all", false, "also the reasons that never occurred")
+	f.BoolVar(&c.all, "all", false, "include reasons that never occurred")
 	f.BoolVar(&c.json, "json", false, "an array of objects instead of a table")
 	return c.run
 }
@@ -50,8 +50,8 @@ func (c *counters) run(ctx context.Context, args []string, env *environment) err
 	return counterTable(env.stdout, counted)
 }
 
-// read returns the counters of what decides: flows or programs. A --pin-dir other than this
-// agent's selects the programs of another agent.
+// read returns the counters of flows or programs. With a --pin-dir other than this agent's, it
+// reads the programs of another agent.
 func (c *counters) read(ctx context.Context, env *environment) ([]bpf.Counter, error) {
 	at, err := c.find(ctx, env)
 	if err != nil {
@@ -73,13 +73,13 @@ func flowsCounted(ctx context.Context, record status.Record, env *environment) (
 	if err == nil {
 		return counted, nil
 	}
-	fmt.Fprintf(env.stderr, "what the flows that are there have counted since they were written: %v\n", err)
+	fmt.Fprintf(env.stderr, "only the counters of current flows, since they were written: %v\n", err)
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
 	return gateway.ReadFlowCounters(ctx, record.Paths.OVSRunDir, record.Wiring.Bridge)
 }
 
-// moved leaves out the counters at zero.
+// moved drops counters at zero.
 func moved(counters []bpf.Counter) []bpf.Counter {
 	some := []bpf.Counter{}
 	for _, c := range counters {

@@ -16,8 +16,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// Where flows decide the agent is asked, and if it does not answer, the switch. Package
-// agent has both answer.
+// With OpenFlow, the counters come from the agent, or from the switch if the agent does not answer.
+// Package agent tests that both do.
 func TestCountersOfFlows(t *testing.T) {
 	p := page.New(func() []string { return nil })
 	mux := http.NewServeMux()

@@ -9,7 +9,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-// gatewayFlags say how the gateway is wired.
+// gatewayFlags configure the wiring of the gateway.
 type gatewayFlags struct {
 	layout, backend string
 	mode            gatewayMode
@@ -26,22 +26,22 @@ func newGatewayFlags() gatewayFlags {
 
 func (g *gatewayFlags) settings() []*setting.Setting {
 	return []*setting.Setting{
-		{Flag: "gateway-layout", Section: "gateway", Key: "layout", Value: setting.Choice(&g.layout, string(gateway.Direct), string(gateway.Bridged), string(gateway.Dedicated)), About: []string{"layout"}, Usage: `how the uplink is wired (` + "`layout`" + `): direct: not in OVS, it keeps the host's addresses and routes;
-bridged: a port of the OVS bridge breth0, which has the host's addresses; where it is none yet, it is made one;
-dedicated: a port of the bridge, and the host has no address there`},
-		{Flag: "gateway-backend", Section: "gateway", Key: "backend", Value: setting.Choice(&g.backend, string(gateway.EBPF), string(gateway.OpenFlow)), About: []string{"backend"}, Usage: "what tells host and OVN apart (`backend`): ebpf, or openflow (layout bridged only)"},
-		{Flag: "gateway-vlanid", Section: "gateway", Key: "vlan-id", Value: setting.Number(&g.vlan, 0, 4094), About: []string{"VLAN"}, Usage: "the node's `VLAN` on the uplink, not in layout direct; 0: untagged"},
-		{Flag: "gateway-mode", Section: "gateway", Key: "mode", Value: &g.mode, About: []string{"gateway mode"}, Usage: `how the node's pods leave the cluster (` + "`mode`" + `): shared: by OVN, with the node's address; local: by the host's routes;
-none: by the gateways of other nodes in mode shared; nothing on this node's uplink is touched`},
-		{Flag: "routable-pods", Section: "gateway", Key: "routable-pods", Value: setting.Switch(&g.routable), Usage: "pods are known outside by their own addresses: they leave without NAT"},
-		{Flag: "gateway-address", Section: "gateway", Key: "address", Value: &g.addresses, About: []string{"gateway address"}, Usage: "the gateway router's `addresses` with prefix length, one a family, by commas; layout dedicated only"},
-		{Flag: "counted-service-ports", Section: "metrics", Key: "counted-service-ports", Value: setting.Number(&g.countServices, 0, 100000), Usage: "`ports` of Services whose packets at the uplink are counted each by itself, at most; 0: none"},
-		{Flag: "gateway-shadow-rate", Section: "gateway", Key: "shadow-rate", Value: setting.Number(&g.shadowRate, 0, 100000), Usage: `decisions a ` + "`second`" + ` that are compared with the Go model of the rules, at most; 0: none, at no cost.
-What differs is counted and logged. Programs of its own decide every packet a second time; it needs Linux 6.6`},
+		{Flag: "gateway-layout", Section: "gateway", Key: "layout", Value: setting.Choice(&g.layout, string(gateway.Direct), string(gateway.Bridged), string(gateway.Dedicated)), About: []string{"layout"}, Usage: `how the uplink is wired (` + "`layout`" + `): direct: not in OVS, with the host's addresses and routes;
+bridged: a port of the OVS bridge breth0, which has the host's addresses and is created if needed;
+dedicated: a port of the bridge, without addresses of the host`},
+		{Flag: "gateway-backend", Section: "gateway", Key: "backend", Value: setting.Choice(&g.backend, string(gateway.EBPF), string(gateway.OpenFlow)), About: []string{"backend"}, Usage: "`backend` that distinguishes traffic of host and OVN: ebpf, or openflow (layout bridged only)"},
+		{Flag: "gateway-vlanid", Section: "gateway", Key: "vlan-id", Value: setting.Number(&g.vlan, 0, 4094), About: []string{"VLAN"}, Usage: "`VLAN` of the node on the uplink, not in layout direct; 0: untagged"},
+		{Flag: "gateway-mode", Section: "gateway", Key: "mode", Value: &g.mode, About: []string{"gateway mode"}, Usage: `how traffic of the node's pods leaves the cluster (` + "`mode`" + `): shared: through OVN, with the node's address; local: by the host's routes;
+none: by the gateways of other nodes in mode shared, without changes to this node's uplink`},
+		{Flag: "routable-pods", Section: "gateway", Key: "routable-pods", Value: setting.Switch(&g.routable), Usage: "pod addresses are routable outside: pod traffic leaves without NAT"},
+		{Flag: "gateway-address", Section: "gateway", Key: "address", Value: &g.addresses, About: []string{"gateway address"}, Usage: "the gateway router's `addresses` with prefix length, one per family, separated by commas; layout dedicated only"},
+		{Flag: "counted-service-ports", Section: "metrics", Key: "counted-service-ports", Value: setting.Number(&g.countServices, 0, 100000), Usage: "maximum number of Service `ports` with their own packet counters at the uplink; 0: none"},
+		{Flag: "gateway-shadow-rate", Section: "gateway", Key: "shadow-rate", Value: setting.Number(&g.shadowRate, 0, 100000), Usage: `maximum ` + "`rate`" + ` of decisions per second to compare with the Go model of the rules; 0: none, at no cost.
+Mismatches are counted and logged. Separate programs decide every packet a second time; needs Linux 6.6`},
 	}
 }
 
-// gatewayMode is how pods leave the cluster.
+// gatewayMode selects how pod traffic leaves the cluster.
 type gatewayMode string
 
 const (
@@ -52,12 +52,12 @@ const (
 
 func (m *gatewayMode) String() string { return string(*m) }
 
-// Words returns our own.
+// Words returns the modes' names.
 func (*gatewayMode) Words() []string {
 	return []string{string(gatewayModeShared), string(gatewayModeLocal), string(gatewayModeNone)}
 }
 
-// Set takes ovn-kubernetes's words too: its mode without a gateway is "".
+// Set accepts ovn-kubernetes's names, too: "" is its mode without a gateway.
 func (m *gatewayMode) Set(s string) error {
 	switch s {
 	case string(gatewayModeShared), string(gatewayModeLocal):

@@ -13,14 +13,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-// Headings under which the root lists its commands.
+// Headings of the root's list of commands.
 const (
 	groupRun   = "Run"
 	groupLook  = "Look"
 	groupFirst = "Commands of the first generation, also by links of their names (docs/first-generation.md)"
 )
 
-// topics are what 'ovnkube help' explains beside commands.
+// topics returns the topics of 'ovnkube help' besides commands.
 func topics() []*cobra.Command {
 	settings := &cobra.Command{Use: "settings", Short: "every setting of controller and agent, or those with a WORD in them"}
 	settings.SetHelpFunc(func(c *cobra.Command, words []string) { printSettings(words, c.OutOrStdout()) })
@@ -29,7 +29,7 @@ func topics() []*cobra.Command {
 	return []*cobra.Command{settings, classic}
 }
 
-// shortenHelp leaves settings out of the help of commands, and all flags out of that of the root.
+// shortenHelp omits settings from the help of commands, and all flags from that of the root.
 func shortenHelp(root *cobra.Command) {
 	help := root.HelpFunc()
 	root.SetHelpFunc(func(c *cobra.Command, args []string) {
@@ -47,8 +47,8 @@ func shortenHelp(root *cobra.Command) {
 	})
 }
 
-// printSettings prints the settings that have all words in their names or texts, or are the role's
-// that a word names.
+// printSettings prints the settings that contain all words in their names or texts, or that belong
+// to the role that a word names.
 func printSettings(words []string, w io.Writer) {
 	s := newSettings("")
 	fmt.Fprint(w, `A setting is given by a flag, else by an environment variable (OVNKUBE_ and the flag's name, as OVNKUBE_MTU), else

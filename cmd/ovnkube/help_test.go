@@ -11,14 +11,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/commandline/commandtest"
 )
 
-// help returns what a command line prints, which must be no error.
+// help returns the output of a command line, which must succeed.
 func help(t *testing.T, args ...string) string {
 	t.Helper()
 	return commandtest.Print(t, root(), args...)
 }
 
-// TestHelpIsShort: a newcomer is not met by a wall of text, whichever way help is asked for, and
-// every command says what it does and is listed by the command above it. The root lists no flags.
+// Help is short for each way to request it. Every command explains itself and is listed by its
+// parent. The root lists no flags.
 func TestHelpIsShort(t *testing.T) {
 	commandtest.Help(t, root)
 	if text := help(t); strings.Contains(text, "Flags:") {
@@ -33,8 +33,7 @@ func TestHelpIsShort(t *testing.T) {
 	}
 }
 
-// TestEveryFlagIsDocumented: what help leaves out of a command's flags is in help on settings,
-// other spellings included.
+// Flags that a command's help omits are in the help on settings, including other spellings.
 func TestEveryFlagIsDocumented(t *testing.T) {
 	settings, classic := help(t, "help", "settings"), help(t, "help", "second-generation")
 	checked := 0
@@ -54,7 +53,7 @@ func TestEveryFlagIsDocumented(t *testing.T) {
 	}
 }
 
-// TestHelpSettings: words choose settings, by name, text or role.
+// Words select settings by name, text or role.
 func TestHelpSettings(t *testing.T) {
 	all := help(t, "help", "settings")
 	for _, tt := range []struct {

@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// TestKeyMode: config check warns of each private key that is too open, with the line that
-// names it, and of none that is not or is not used.
-func TestKeyMode(t *testing.T) {
+// config check warns about each private key with too open permissions, with the line that names it,
+// and about no other file.
+func TestConfigCheckWarnsOfOpenKeys(t *testing.T) {
 	dir := t.TempDir()
 	in := func(name string) string { return filepath.Join(dir, name) }
 	file := in("f.conf")
@@ -29,7 +29,7 @@ func TestKeyMode(t *testing.T) {
 	}
 	warnings := func() []string {
 		var stdout, stderr bytes.Buffer
-		_ = run(context.Background(), []string{"config", "check", file}, &stdout, &stderr) // the keys are none: mistakes
+		_ = run(context.Background(), []string{"config", "check", file}, &stdout, &stderr) // the keys are invalid, so the check fails
 		var out []string
 		for line := range strings.Lines(stdout.String()) {
 			if strings.HasPrefix(line, "warning:") {

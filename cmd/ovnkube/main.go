@@ -27,8 +27,8 @@ func main() {
 	commandline.Main("ovnkube", args, run)
 }
 
-// invoked are the arguments of ovnkube that argv stands for: a command of the
-// first generation is called by its own name, a link to ovnkube.
+// invoked returns the arguments of ovnkube for argv. Commands of the first generation are links to
+// ovnkube, with their own names.
 func invoked(argv []string) []string {
 	args := argv[1:]
 	if name := filepath.Base(argv[0]); strings.HasPrefix(name, firstPrefix) {
@@ -37,7 +37,7 @@ func invoked(argv []string) []string {
 	return args
 }
 
-// separate names the programs that were commands here.
+// separate maps former commands of ovnkube to the programs that replaced them.
 var separate = map[string]string{"lab": "ovnlab", "bench": "ovnbench"}
 
 const (
@@ -45,10 +45,10 @@ const (
 	controllerRole = "controller"
 )
 
-// run chooses the role by the first argument and runs it.
+// run runs the role that the first argument names.
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if len(args) > 0 && separate[args[0]] != "" {
-		fmt.Fprintf(stderr, "ovnkube: %s is a program of its own; type: %s\n", args[0], strings.Join(append([]string{separate[args[0]]}, args[1:]...), " "))
+		fmt.Fprintf(stderr, "ovnkube: %s is a separate program; type: %s\n", args[0], strings.Join(append([]string{separate[args[0]]}, args[1:]...), " "))
 		return exitStatus(2)
 	}
 	return commandline.Run(ctx, root(), args, stdout, stderr)
@@ -62,7 +62,7 @@ It serves /metrics, /healthz and /readyz on ` + controllerMetrics + `.
   ovnkube controller --kubeconfig /etc/kubernetes/admin.conf --nb-address tcp:192.0.2.1:6641 --sb-address tcp:192.0.2.1:6642`
 
 const agentDetail = `It needs root, the API server, and this node's Open vSwitch and ovn-controller. One agent runs on a node.
-When it ends, connections go on. It serves a status page, /metrics, /healthz and /readyz on ` + agentMetrics + `.
+Connections continue when it ends. It serves a status page, /metrics, /healthz and /readyz on ` + agentMetrics + `.
 
   ovnkube agent --node-name node1 --kubeconfig /etc/kubernetes/admin.conf --sb-address tcp:192.0.2.1:6642`
 
@@ -88,14 +88,14 @@ func tree() *command {
 			{name: "agent", group: groupRun, summary: "run this node: OVS settings, eBPF gateway, pods' interfaces", detail: agentDetail, setup: agentCommand},
 			{name: "gateway", group: groupLook, summary: "counters, explain, top, monitor: what this node's gateway decides", children: []*command{
 				{name: "counters", summary: "print what passed, by port, direction and reason", detail: countersDetail, setup: countersCommand},
-				{name: "explain", arguments: "[PROTOCOL SOURCE DESTINATION]", summary: "say who gets a packet, and why", detail: explainDetail, setup: explainCommand},
+				{name: "explain", arguments: "[PROTOCOL SOURCE DESTINATION]", summary: "show who gets a packet, and why", detail: explainDetail, setup: explainCommand},
 				{name: "top", summary: "show the busiest flows and Services", detail: topDetail, setup: topCommand},
 				{name: "monitor", summary: "show live decisions, packet by packet", detail: monitorDetail, setup: monitorCommand},
 			}},
 			{
-				name: "status", group: groupLook, summary: "whether this node's gateway is right, what is not, and what to do", setup: statusCommand,
-				detail: `It looks at the node itself and works when the agent is dead. Exit status: 0 right; 2 degraded: traffic
-goes on, something is missing; 3 broken: traffic does not go where it should; 1 it could not look.`,
+				name: "status", group: groupLook, summary: "check this node's gateway, with advice for each fault", setup: statusCommand,
+				detail: `It inspects the node itself and works without the agent. Exit status: 0 right; 2 degraded: traffic flows,
+something is missing; 3 broken: traffic is interrupted; 1 the check failed.`,
 			},
 			nodeCommands(),
 			configCommands(),
@@ -103,7 +103,7 @@ goes on, something is missing; 3 broken: traffic does not go where it should; 1 
 			watcherCommand(),
 			helperCommand(),
 			utilCommands(),
-			{name: watchdogCommand, hidden: true, summary: "put a NIC back when moving its addresses fails; started by the mover", setup: watchdogSetup},
+			{name: watchdogCommand, hidden: true, summary: "restore a NIC when moving its addresses fails; started by the mover", setup: watchdogSetup},
 			{name: "version", group: groupLook, summary: "print the version", setup: versionCommand},
 		},
 	}

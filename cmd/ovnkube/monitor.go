@@ -18,18 +18,18 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-const monitorDetail = `While it runs, programs of its own stand before the gateway's: the same rules on the same packets and tables,
-which count, learn and send nothing. When it ends, or is killed, they are gone; when it does not run,
-no packet pays for it. It ends with Ctrl-C, or after -count packets. Needs Linux 6.6 and the eBPF backend.
+const monitorDetail = `While it runs, separate programs run before the gateway's, with the same rules on the same packets and tables.
+They do not count, learn or send, and disappear when it ends or is killed. An idle monitor costs nothing.
+It ends with Ctrl-C, or after -count packets. Needs Linux 6.6 and the eBPF backend.
 
-  ovnkube gateway monitor                                  a sample of everything, 10 a second at most
+  ovnkube gateway monitor                                  a sample of everything, at most 10 per second
   ovnkube gateway monitor -address 203.0.113.9 -rate 1000  one client
   ovnkube gateway monitor -verdict drop                    what the guards stop
   ovnkube gateway monitor -port 30080 -pcap /tmp/x.pcapng  frames, each with its verdict as the comment
 
-A GSO packet is one line. Of an ICMP error, -address and -port are the outer packet's. ARP has neither.`
+A GSO packet is one line. For ICMP errors, -address and -port refer to the outer packet. ARP has neither.`
 
-// watch is what monitor is told, by its flags.
+// watch holds the flags of monitor.
 type watch struct {
 	finder
 	address, protocol, reasons, verdicts, pcap string
@@ -46,14 +46,14 @@ func newWatch(f *flag.FlagSet) *watch {
 	f.StringVar(&w.protocol, "protocol", "", "only this `protocol`: tcp, udp, sctp, icmp, icmp6 or a number")
 	f.StringVar(&w.reasons, "reason", "", "only these `reasons`, by commas, as in 'ovnkube gateway counters -all'")
 	f.StringVar(&w.verdicts, "verdict", "", "only these `verdicts`, by commas: host, ovn, both, out, drop")
-	f.IntVar(&w.rate, "rate", 10, "at most so many `packets` a second")
-	f.IntVar(&w.count, "count", 0, "end after so many `packets`; 0: never")
-	f.BoolVar(&w.json, "json", false, "an object a line")
+	f.IntVar(&w.rate, "rate", 10, "maximum number of `packets` per second")
+	f.IntVar(&w.count, "count", 0, "number of `packets` after which to end; 0: never")
+	f.BoolVar(&w.json, "json", false, "one JSON object per line")
 	f.StringVar(&w.pcap, "pcap", "", "write frames to this `file` (pcapng, - for the output), the verdict as the comment; no lines")
 	return w
 }
 
-// decision is a line of -json.
+// decision is an output line of -json.
 type decision struct {
 	Time time.Time `json:"time" doc:"when it was decided"`
 	outcome
@@ -101,7 +101,7 @@ func openMonitor(at found, o bpf.MonitorOptions) (*bpf.Monitor, error) {
 	return m, err
 }
 
-// follow prints samples until ctx ends, there are enough, or other programs decide.
+// follow prints samples until ctx ends, the count is reached, or the programs are replaced.
 func (w *watch) follow(ctx context.Context, m *bpf.Monitor, print func(bpf.Sample) error) error {
 	for n := 0; w.count == 0 || n < w.count; {
 		if ctx.Err() != nil {
@@ -126,7 +126,8 @@ func (w *watch) follow(ctx context.Context, m *bpf.Monitor, print func(bpf.Sampl
 	return nil
 }
 
-// printer returns what prints a sample, and what ends the output. The names are for -json.
+// printer returns a function that prints a sample and one that ends the output. The names are for
+// -json.
 func (w *watch) printer(ctx context.Context, stdout io.Writer, n *names) (print func(bpf.Sample) error, done func() error, err error) {
 	done = func() error { return nil }
 	switch {
@@ -166,7 +167,7 @@ func (w *watch) printer(ctx context.Context, stdout io.Writer, n *names) (print 
 	return print, done, nil
 }
 
-// decisionOf returns the decision without the names of pod and Service, and the frame.
+// decisionOf returns the frame and its decision, without the names of pod and Service.
 func decisionOf(s bpf.Sample) (d decision, whole []byte) {
 	whole, length := tagged(s)
 	return decision{
@@ -184,7 +185,7 @@ func cutLast(s, sep string) (before, after string, found bool) {
 
 const tagLen = 4
 
-// tagged puts the VLAN tag back that reception took off.
+// tagged restores the VLAN tag that reception removed.
 func tagged(s bpf.Sample) (whole []byte, length int) {
 	if s.TPID == 0 || len(s.Frame) < 12 {
 		return s.Frame, s.Len
@@ -235,7 +236,7 @@ func (w *watch) options() (bpf.MonitorOptions, error) {
 	return o, nil
 }
 
-// prefixOf reads an address or a prefix; "" is an invalid one.
+// prefixOf parses an address or a prefix; "" is an invalid prefix.
 func prefixOf(s string) (netip.Prefix, error) {
 	if s == "" {
 		return netip.Prefix{}, nil
@@ -250,7 +251,7 @@ func prefixOf(s string) (netip.Prefix, error) {
 	return p, nil
 }
 
-// oneOf splits a list whose words must be some that there are.
+// oneOf splits a list and checks that each word is known.
 func oneOf(name, list string, known []bpf.Counter, of func(bpf.Counter) string) ([]string, error) {
 	if list == "" {
 		return nil, nil

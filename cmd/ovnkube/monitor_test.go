@@ -58,7 +58,7 @@ func TestMonitorFlags(t *testing.T) {
 	}
 }
 
-// Each way to print has who got it, why, and the packet.
+// Each output format has the verdict, the reason and the packet.
 func TestMonitorPrints(t *testing.T) {
 	dns, err := hex.DecodeString("020000000011020000000099" + "0800" + "4500001c00000000" + "40110000" + "c6336401" + "ac1e000b" + "0035c35000080000")
 	if err != nil {
@@ -92,8 +92,8 @@ func TestMonitorPrints(t *testing.T) {
 	}
 }
 
-// A tag that reception took off is put back, for lines and captures.
-func TestTagged(t *testing.T) {
+// Lines and captures contain the VLAN tag that reception removed.
+func TestTagIsRestored(t *testing.T) {
 	s := bpf.Sample{Len: 60, TPID: 0x8100, TCI: 100, Frame: []byte("ddddddssssssPPrest")}
 	if got, length := tagged(s); string(got) != "ddddddssssss\x81\x00\x00dPPrest" || length != 64 {
 		t.Errorf("%q, %d bytes", got, length)

@@ -12,9 +12,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 )
 
-// names finds the pod and the Service of a packet at the gateway. It asks Open vSwitch for its
-// connection tracker and the agent for its front ends, at most once per interval, because a
-// monitor may see thousands of packets per second. What cannot be asked is not known.
+// names finds the pod and the Service of a packet at the gateway. It reads the connection tracker
+// from Open vSwitch and the frontends from the agent, at most once per interval, because a monitor
+// may see thousands of packets per second. Unavailable names are omitted.
 type names struct {
 	at       found
 	interval time.Duration
@@ -22,10 +22,10 @@ type names struct {
 	read     time.Time
 	pods     map[netip.Addr]string
 	services map[status.FrontEnd]string
-	tracked  map[tuple]netip.Addr // the pod's address of each direction of a translated connection
+	tracked  map[tuple]netip.Addr // pod address by each direction of a translated connection
 }
 
-// tuple is how packets of one direction of a connection look outside.
+// tuple identifies packets of one direction of a connection outside.
 type tuple struct {
 	proto    uint8
 	src, dst netip.AddrPort
@@ -33,7 +33,7 @@ type tuple struct {
 
 func newNames(at found) *names { return &names{at: at, interval: time.Second} }
 
-// name fills in pod and Service of a packet that came from a side, if they are known.
+// name fills in the pod and Service of a packet, if they are known.
 func (n *names) name(ctx context.Context, side string, f *packetFields, p verdict.Packet) {
 	if !p.Src.IsValid() || n.at.errRecord != nil {
 		return
@@ -44,7 +44,7 @@ func (n *names) name(ctx context.Context, side string, f *packetFields, p verdic
 	}
 }
 
-// find looks into what was read, and reports whether the pod was found.
+// find searches the last state, and reports whether the pod was found.
 func (n *names) find(side string, f *packetFields, p verdict.Packet) bool {
 	front := status.FrontEnd{Address: p.Dst, Protocol: p.Proto, Port: p.DstPort}
 	inside := p.Dst
@@ -63,16 +63,17 @@ func (n *names) find(side string, f *packetFields, p verdict.Packet) bool {
 
 func (n *names) refresh(ctx context.Context) {
 	paths := n.at.record.Paths
-	n.pods, _ = podnet.Names(filepath.Join(n.at.runDir, "pods")) // an error: not known
+	n.pods, _ = podnet.Names(filepath.Join(n.at.runDir, "pods")) // unknown on error
 	n.services, _ = status.FrontEnds(ctx, paths)
 	list, _ := ovs.Conntrack(ctx, paths.OVSRunDir)
 	n.tracked = trackedPods(list)
 	n.read = time.Now()
 }
 
-// trackedPods returns the pod's address of every connection that OVN translates: a pod's own, which
-// leaves under the node's address, and one to a Service, which arrives at an address of the node
-// or of the Service. A tuple that two pods could have, like that of pings, is left out.
+// trackedPods returns the pod address of every connection that OVN translates: connections from a
+// pod, which leave under the node's address, and connections to a Service, which arrive at an
+// address of the node or of the Service. Ambiguous tuples of two pods, such as those of pings, are
+// omitted.
 func trackedPods(list []ovs.Tracked) map[tuple]netip.Addr {
 	out := map[tuple]netip.Addr{}
 	put := func(t tuple, pod netip.Addr) {

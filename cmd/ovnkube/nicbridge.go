@@ -21,26 +21,26 @@ func utilCommands() *command {
 		children: []*command{
 			{
 				name: "nics-to-bridge", arguments: "NIC...", setup: nicsToBridge,
-				summary: "make each NIC a port of a new OVS bridge, brNIC, that gets its addresses and routes",
+				summary: "make each NIC a port of a new OVS bridge, brNIC, with its addresses and routes",
 				detail: `A watchdog puts everything back if this process dies or the gateways fall silent. It is what an agent with
 --gateway-layout=bridged does itself; one that is started later finds it done. An agent that runs waits until it is
 done. One of a node without a gateway leaves it as it is, one of layout direct undoes it then.`,
 			},
 			{
 				name: "bridges-to-nics", arguments: "BRIDGE...", setup: bridgesToNICs,
-				summary: "undo nics-to-bridge: each NIC gets back what it had, and the bridge goes",
+				summary: "undo nics-to-bridge: restore each NIC and delete its bridge",
 				detail:  "Stop an agent of layout bridged first, or start it with another layout, which undoes it as well: it would move the addresses again.",
 			},
 		},
 	}
 }
 
-// watchdog is the command of the mover's second process.
+// watchdog returns the command line of the mover's watchdog process.
 func (a *agentFlags) watchdog() []string {
 	return []string{"/proc/self/exe", watchdogCommand, "--ovsdb", a.ovsdb, "--datapath", a.datapath, "--pin-dir", a.pinDir}
 }
 
-// mover is what both commands need.
+// mover holds the settings of both commands.
 type mover struct {
 	*settings
 	force bool
@@ -48,7 +48,7 @@ type mover struct {
 	ovs   *ovs.Client
 }
 
-// moving declares the flags and runs do for each argument; one that fails ends it.
+// moving declares the flags and runs do for each argument until one fails.
 func moving(f *flag.FlagSet, what string, do func(*mover, context.Context, string) error) (*mover, action) {
 	m := &mover{settings: newSettings("")}
 	m.declareConfigFile(f)
@@ -92,7 +92,7 @@ func nicsToBridge(f *flag.FlagSet) action {
 		options.Asked = true
 		return nicbridge.Move(ctx, options)
 	})
-	f.BoolVar(&m.force, "force", false, "also a NIC that a DHCP client or a network manager configures")
+	f.BoolVar(&m.force, "force", false, "allow a NIC configured by a DHCP client or a network manager")
 	return act
 }
 

@@ -18,12 +18,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// asProgram in the environment makes the test binary ovnkube.
+// asProgram in the environment makes the test binary act as ovnkube.
 const asProgram = "OVNKUBE_TEST_PROGRAM"
 
-// TestNICsToBridgeKilled types nics-to-bridge and bridges-to-nics in turn and kills them at
-// random points, over a connection from outside that must live through all of it. In the
-// end everything is as it was. 50 times; a few with -short.
+// TestNICsToBridgeKilled runs nics-to-bridge and bridges-to-nics in turn and kills them at random
+// points. A connection from outside must survive. In the end, the host must be unchanged. It runs
+// 50 rounds, fewer with -short.
 func TestNICsToBridgeKilled(t *testing.T) {
 	sw, before := startHost(t)
 	flags := moverFlags(sw)
@@ -36,7 +36,7 @@ func TestNICsToBridgeKilled(t *testing.T) {
 	if testing.Short() {
 		rounds = 4
 	}
-	var whole [2]time.Duration // how long a command takes that is left alone, by direction
+	var whole [2]time.Duration // duration of an undisturbed command, by direction
 	var longest time.Duration
 	kills := 0
 	for round := range rounds {
@@ -58,7 +58,7 @@ func TestNICsToBridgeKilled(t *testing.T) {
 			t.Fatal(err)
 		}
 		var killed *time.Timer
-		if whole[direction] > 0 { // the first of each is left alone
+		if whole[direction] > 0 { // the first of each is undisturbed
 			at := time.Duration(random.Float64() * 1.1 * float64(whole[direction]))
 			killed = time.AfterFunc(at, func() { _ = cmd.Process.Kill() })
 		}
@@ -79,9 +79,9 @@ func TestNICsToBridgeKilled(t *testing.T) {
 		}
 		longest = max(longest, live.goesOn(t, fmt.Sprintf("round %d, %v after %s", round, line, took)))
 	}
-	t.Logf("%d rounds, %d of them killed; a move takes %s, back %s; the connection stood still for %s at most", rounds, kills, whole[0].Round(time.Millisecond), whole[1].Round(time.Millisecond), longest.Round(time.Millisecond))
+	t.Logf("%d rounds, %d of them killed; a move takes %s, back %s; the connection paused for at most %s", rounds, kills, whole[0].Round(time.Millisecond), whole[1].Round(time.Millisecond), longest.Round(time.Millisecond))
 	if kills == 0 {
-		t.Error("none was killed")
+		t.Error("no command was killed")
 	}
 	if bridged(t) {
 		cmd := exec.Command("/proc/self/exe", append(append([]string{"ovn-k8s-util", "bridges-to-nics"}, flags...), "breth0")...)
@@ -102,7 +102,7 @@ func TestNICsToBridgeKilled(t *testing.T) {
 	live.goesOn(t, "in the end")
 }
 
-// bridged waits until the addresses are in one place, and says whether it is the bridge.
+// bridged waits until the addresses are in one place, and reports whether that is the bridge.
 func bridged(t *testing.T) bool {
 	t.Helper()
 	var on string
@@ -115,8 +115,8 @@ func bridged(t *testing.T) bool {
 		if len(lines) != 1 || lines[0] == "" {
 			return fmt.Errorf("%q", lines)
 		}
-		if watchdogs(t) > 0 { // it may still be about to put things back
-			return errors.New("a watchdog is at work")
+		if watchdogs(t) > 0 { // it may still restore the NIC
+			return errors.New("a watchdog is running")
 		}
 		on = strings.Fields(lines[0])[1]
 		return nil
@@ -124,7 +124,7 @@ func bridged(t *testing.T) bool {
 	return on == "breth0"
 }
 
-// watchdogs counts the movers' second processes that live in this namespace.
+// watchdogs counts the watchdog processes in this namespace.
 func watchdogs(t *testing.T) int {
 	t.Helper()
 	ours, err := os.Readlink("/proc/self/ns/net")
@@ -146,10 +146,10 @@ func watchdogs(t *testing.T) int {
 	return n
 }
 
-// connection is from outside to the host, with a line and its echo all the time.
+// connection is a TCP connection from outside to the host with constant echo traffic.
 type connection struct{ last atomic.Int64 }
 
-// connect opens it from the other end of the wire.
+// connect opens the connection from the other end of the wire.
 func connect(t *testing.T) *connection {
 	t.Helper()
 	l, err := net.Listen("tcp", "172.30.0.11:7000")
@@ -191,28 +191,28 @@ func connect(t *testing.T) *connection {
 	return c
 }
 
-// goesOn waits for the next line and returns how long that took.
+// goesOn waits for the next line and returns the time that it took.
 func (c *connection) goesOn(t *testing.T, when string) time.Duration {
 	t.Helper()
 	began := time.Now()
 	testnode.Eventually(t, when+": the connection goes on", func() error {
 		if c.last.Load() < began.UnixNano() {
-			return errors.New("nothing since")
+			return errors.New("no new line")
 		}
 		return nil
 	})
 	return time.Since(began)
 }
 
-// moverFlags lead a mover to the test's OVS.
+// moverFlags point a mover to the test's OVS.
 func moverFlags(sw *testnode.Switch) []string {
 	return []string{"--ovsdb", sw.Address, "--datapath", "netdev", "--run-dir", sw.Dir + "/run", "--pin-dir", sw.Dir + "/bpf/node"}
 }
 
-// peerPID is a process in the namespace at the other end of the wire.
+// peerPID is the ID of a process in the namespace at the other end of the wire.
 var peerPID string
 
-// startHost makes a host with a NIC, and what is beyond it.
+// startHost creates a host with a NIC and its peer.
 func startHost(t *testing.T) (*testnode.Switch, string) {
 	t.Helper()
 	sw := testnode.StartSwitch(t, true)
@@ -226,12 +226,12 @@ func startHost(t *testing.T) (*testnode.Switch, string) {
 	testnode.Run(t, append(onPeer, "ip", "link", "set", "eth0", "up")...)
 	testnode.Run(t, "ip", "route", "add", "default", "via", "172.30.0.200", "metric", "50")
 	testnode.Run(t, "ip", "rule", "add", "pref", "100", "to", "198.51.100.0/24", "lookup", "100")
-	t.Cleanup(func() { testnode.Run(t, "ip", "rule", "del", "pref", "100") }) // it is of no device, and the next test's host has it, too
+	t.Cleanup(func() { testnode.Run(t, "ip", "rule", "del", "pref", "100") }) // rules belong to no device and would outlive the test
 	testnode.Run(t, "ip", "neigh", "add", "172.30.0.77", "lladdr", "02:00:00:00:00:77", "dev", "eth0", "nud", "permanent")
 	if err := os.MkdirAll(sw.Dir+"/run", 0o755); err != nil {
 		t.Fatal(err)
 	}
-	// The kernel adds the route of an IPv6 address a moment after the address.
+	// The kernel adds the route of an IPv6 address slightly later than the address.
 	testnode.Eventually(t, "the IPv6 address has its route", func() error {
 		out := testnode.Run(t, "ip", "-6", "route", "show", "table", "local", "type", "local", "to", "fd00:172:30::11")
 		if !strings.Contains(out, "fd00:172:30::11") {

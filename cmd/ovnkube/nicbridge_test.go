@@ -15,7 +15,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestMain gives the tests a node of their own, and is ovnkube where a mover starts its watchdog.
+// TestMain gives the tests their own node. When a mover starts its watchdog, it acts as ovnkube.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == watchdogCommand || os.Getenv(asProgram) != "" {
 		main()
@@ -23,7 +23,7 @@ func TestMain(m *testing.M) {
 	os.Exit(testnode.Main(m))
 }
 
-// TestNICsToBridge types both commands as the first generation's documents do.
+// TestNICsToBridge runs both commands as in the first generation's documents.
 func TestNICsToBridge(t *testing.T) {
 	sw, before := startHost(t)
 	onPeer := []string{"nsenter", "-t", peerPID, "-n"}
@@ -45,7 +45,7 @@ func TestNICsToBridge(t *testing.T) {
 	}
 	testnode.Run(t, append(onPeer, "ping", "-n", "-c1", "-W5", "-q", "172.30.0.11")...)
 	if out, code := util("nics-to-bridge", "eth0"); code != 0 {
-		t.Error("moved already is no change:", code, out)
+		t.Error("a repeated move failed:", code, out)
 	}
 	if out, code := util("bridges-to-nics", "breth0"); code != 0 {
 		t.Fatal(code, out)
@@ -61,15 +61,14 @@ func TestNICsToBridge(t *testing.T) {
 	}
 	testnode.Run(t, append(onPeer, "ping", "-n", "-c1", "-W5", "-q", "172.30.0.11")...)
 	if out, code := util("bridges-to-nics", "brother"); code != 1 {
-		t.Errorf("a bridge of somebody else's: %d %s", code, out)
+		t.Errorf("a foreign bridge: %d %s", code, out)
 	}
 	if out, code := util("nics-to-bridge"); code != 1 {
 		t.Errorf("no NIC: %d %s", code, out)
 	}
 }
 
-// TestNICsToBridgeWithoutModule: where the kernel has no openvswitch, it is said before anything is
-// done.
+// A kernel without openvswitch is reported before any change.
 func TestNICsToBridgeWithoutModule(t *testing.T) {
 	if link.HasGenericFamily("ovs_datapath") || exec.Command("modprobe", "-n", "openvswitch").Run() == nil {
 		t.Skip("the kernel has openvswitch")
@@ -99,7 +98,7 @@ func TestNICsToBridgeWithoutModule(t *testing.T) {
 	}
 }
 
-// hostState is what must be as it was.
+// hostState returns the state that must not change.
 func hostState(t *testing.T) string {
 	t.Helper()
 	var b strings.Builder
@@ -117,8 +116,8 @@ func hostState(t *testing.T) string {
 	return b.String()
 }
 
-// TestInvoked: a link's name is the command.
-func TestInvoked(t *testing.T) {
+// A link's name selects the command.
+func TestLinkNameSelectsCommand(t *testing.T) {
 	for _, tt := range []struct{ argv, want []string }{
 		{[]string{"/bin/ovnkube", "agent"}, []string{"agent"}},
 		{[]string{filepath.Join("x", "ovn-k8s-util"), "nics-to-bridge", "eth0"}, []string{"ovn-k8s-util", "nics-to-bridge", "eth0"}},

@@ -21,42 +21,42 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/drain"
 )
 
-const drainDetail = `Pods on nodes without a gateway leave by other gateways than this one, and load balancers that ask the node's
-health checks (healthCheckNodePort, port 10256) get 503 and go elsewhere. Then it waits until the controller has
-changed the routes. It runs anywhere where the API server is reached, as with kubectl's kubeconfig.
+const drainDetail = `Traffic of pods on nodes without a gateway leaves by other gateways. The node's health checks for load balancers
+(healthCheckNodePort, port 10256) return 503. The command waits until the controller has changed the routes.
+It runs on any machine with access to the API server, for example by kubectl's kubeconfig.
 
   ovnkube node drain-gateway node3               before maintenance of node3
   ovnkube node drain-gateway node3 --undo        after it; undrain-gateway is the same
 
-What goes on: connections that come in by this gateway (LoadBalancer, NodePort), and all of its own pods and host.
-What does not: a TCP connection of a pod elsewhere that left by this gateway has a new source address at the other
-and must be made again, as whenever a gateway goes. Pods of the node itself are moved by 'kubectl drain'.
-It stays drained, over restarts of everything, until it is undone: it is an annotation of the Node
-(ovn-ebpf.io/drain-gateway), and 'ovnkube status' there says so. The last gateway is not drained without --force.`
+Kept: connections that arrive at this gateway (LoadBalancer, NodePort), and those of its own pods and host.
+Broken: TCP connections from pods of other nodes through this gateway. They get a new source address at another
+gateway and must be reopened, as after any loss of a gateway. 'kubectl drain' moves the node's own pods.
+The gateway stays drained over all restarts until it is undrained: an annotation of the Node records it
+(ovn-ebpf.io/drain-gateway), and 'ovnkube status' shows it. Draining the last gateway requires --force.`
 
 const forgetDetail = `The last step of an uninstallation, after 'ovnkube agent --cleanup' on the node: without its annotations the Node
-is as it was before. End the controller first: it would give the node a subnet again. A node that was given back to
-ovn-kubernetes needs these annotations: leave them there. A Node that does not exist is no error.`
+is as it was before. Stop the controller first, as it would assign a subnet again. A node that was handed back to
+ovn-kubernetes needs these annotations: keep them. A missing Node is not an error.`
 
-const mountDetail = `The agent's pins need one, and mounts it by itself where it may. In a container without privileges a mount is not the
-host's: there an init container, which is privileged, runs this before. A bpffs that is mounted already stays as it is.`
+const mountDetail = `The agent's pins need a bpffs, which the agent mounts if it is permitted to. An unprivileged container cannot mount
+in the host's namespace: there, a privileged init container runs this command. An existing bpffs stays unchanged.`
 
 func nodeCommands() *command {
 	return &command{name: "node", group: groupRun, summary: "prepare a node for maintenance", children: []*command{
 		{
 			name: "drain-gateway", arguments: "NODE", summary: "move North-South traffic of others away from a node's gateway", detail: drainDetail,
 			setup: func(f *flag.FlagSet) action {
-				undo := f.Bool("undo", false, "bring the gateway back instead")
-				force := f.Bool("force", false, "drain it even if it is the last one: what leaves by it is cut off")
+				undo := f.Bool("undo", false, "undrain the gateway")
+				force := f.Bool("force", false, "drain even the last gateway, which cuts off its traffic")
 				return drainAction(f, undo, force)
 			},
 		},
 		{
-			name: "undrain-gateway", arguments: "NODE", summary: "bring it back: the same as drain-gateway --undo",
+			name: "undrain-gateway", arguments: "NODE", summary: "end the drain: the same as drain-gateway --undo",
 			setup: func(f *flag.FlagSet) action { return drainAction(f, new(true), new(false)) },
 		},
 		{name: "forget", arguments: "NODE", summary: "remove the annotations of controller and agent from a Node, when ovn-ebpf is uninstalled", detail: forgetDetail, setup: forgetAction},
-		{name: "mount-bpffs", arguments: "DIR", summary: "mount a bpffs at DIR, /sys/fs/bpf as a rule, unless one is there", detail: mountDetail, setup: mountAction},
+		{name: "mount-bpffs", arguments: "DIR", summary: "mount a bpffs at DIR, usually /sys/fs/bpf, unless it is mounted", detail: mountDetail, setup: mountAction},
 	}}
 }
 
@@ -95,7 +95,7 @@ func mountAction(*flag.FlagSet) action {
 	}
 }
 
-// forgetNode removes our annotations from the Node. One that does not exist has none.
+// forgetNode removes the annotations of ovn-ebpf from the Node, if it exists.
 func forgetNode(ctx context.Context, client kubernetes.Interface, name string) error {
 	ours := map[string]any{}
 	for _, key := range annotation.OfNodes() {
@@ -112,7 +112,7 @@ func forgetNode(ctx context.Context, client kubernetes.Interface, name string) e
 	return nil
 }
 
-// operatorSettings declares how a person's command reaches the API server.
+// operatorSettings declares the flags for API server access of operator commands.
 func operatorSettings(f *flag.FlagSet) *settings {
 	s := newSettings("")
 	s.DeclareSome(f, "kubeconfig", "k8s-apiserver", "k8s-token", "k8s-token-file", "k8s-cacert")
@@ -120,7 +120,7 @@ func operatorSettings(f *flag.FlagSet) *settings {
 	return s
 }
 
-// nodeClient is the client of a command whose only argument, args[0], is a node's name.
+// nodeClient returns a client for a command with a node's name as its only argument.
 func (s *settings) nodeClient(ctx context.Context, args []string, env *environment) (kubernetes.Interface, error) {
 	if len(args) == 0 {
 		return nil, errors.New("which node? Its name, as 'kubectl get nodes' has it")
@@ -139,8 +139,8 @@ func (s *settings) nodeClient(ctx context.Context, args []string, env *environme
 	return client, nil
 }
 
-// operator is how a person's command reaches the API server: as the roles do, else
-// as kubectl does.
+// operator returns the API server access of operator commands: that of the roles, or else that of
+// kubectl.
 func (s *settings) operator(ctx context.Context, env *environment) (*rest.Config, error) {
 	if err := s.resolveForTool(ctx, env); err != nil {
 		return nil, err

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// located adds to each error from where the settings are that it is about. A setting may
-// be from a source that who reads the error does not think of.
+// located adds to each error the sources of the settings that it is about, which may not be obvious
+// to the reader.
 func (s *settings) located(err error) error {
 	if err == nil {
 		return nil

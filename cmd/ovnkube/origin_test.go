@@ -7,8 +7,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-// TestOriginOfBadSettings: an error that is found when all is known names from where the settings
-// are.
+// An error in combined settings names their sources.
 func TestOriginOfBadSettings(t *testing.T) {
 	file, err := setting.Parse("f.conf", []byte("[gateway]\nvlan-id=7\n"))
 	if err != nil {
@@ -35,6 +34,6 @@ func TestOriginOfBadSettings(t *testing.T) {
 		}
 	}
 	if s.located(nil) != nil {
-		t.Error("no error became one")
+		t.Error("nil became an error")
 	}
 }

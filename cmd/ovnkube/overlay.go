@@ -29,9 +29,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
 )
 
-const initDetail = `It keeps what it is told in external_ids of Open vSwitch, gives the Node its subnet, and starts the node's agent in the
-background (pid file agent.pid in --run-dir, log --agent-logfile), which is what sets the node up and serves its pods. It
-returns when the node is ready, and leads the cluster itself until then, if no ` + watcherName + ` does. Again is no change.
+const initDetail = `It stores its settings in external_ids of Open vSwitch, assigns the Node its subnet, and starts the node's agent in the
+background (pid file agent.pid in --run-dir, log --agent-logfile), which sets up the node and serves its pods. It returns
+when the node is ready. Until then it acts as the controller, unless a ` + watcherName + ` runs. It is idempotent.
 The API server is that of external_ids:k8s-api-server, k8s-ca-certificate and k8s-api-token, or of the flags for it; every
 setting of 'ovnkube agent' and 'ovnkube controller' is a flag here, too.`
 
@@ -41,36 +41,36 @@ func overlayCommands() *command {
 		children: []*command{
 			{name: "master-init", summary: "make this node the master: part of the overlay", detail: initDetail, setup: nodeInit("master")},
 			{name: "minion-init", summary: "make this node a minion: part of the overlay", detail: initDetail, setup: nodeInit("minion")},
-			{name: "gateway-init", summary: "make this node a gateway of the overlay, by a NIC of OVN's own or by one shared with the host", detail: initDetail, setup: gatewayInit},
+			{name: "gateway-init", summary: "make this node a gateway of the overlay, with a dedicated NIC or one shared with the host", detail: initDetail, setup: gatewayInit},
 		},
 	}
 }
 
-// joining is a node that becomes part of the overlay.
+// joining is a node that joins the overlay.
 type joining struct {
 	*settings
 	cluster4Or6 prefixes      // --cluster-ip-subnet
-	subnet      prefixes      // the node's; none: as it is
-	noGateway   bool          // unless gateway-init, or somebody else, has said otherwise
-	logFile     string        // of the agent
-	timeout     time.Duration // for all
+	subnet      prefixes      // of the node; empty: unchanged
+	noGateway   bool          // unless gateway-init or another setting configures a gateway
+	logFile     string        // log of the agent
+	timeout     time.Duration // for the whole command
 }
 
-// join declares the flags that all three commands have.
+// join declares the flags of all three commands.
 func join(f *flag.FlagSet) *joining {
 	j := &joining{settings: newSettings(agentMetrics)}
 	j.declare(f, allRoles)
-	f.Var(&j.cluster4Or6, "cluster-ip-subnet", "the `networks` that all pods are in, one a family, by commas")
-	f.StringVar(&j.logFile, "agent-logfile", "/var/log/openvswitch/ovnkube-agent.log", "`file` for the log of the agent that is started")
-	f.DurationVar(&j.timeout, "timeout", 2*time.Minute, "`time` in which the node must be ready")
+	f.Var(&j.cluster4Or6, "cluster-ip-subnet", "`networks` of all pods, one per family, separated by commas")
+	f.StringVar(&j.logFile, "agent-logfile", "/var/log/openvswitch/ovnkube-agent.log", "log `file` of the agent")
+	f.DurationVar(&j.timeout, "timeout", 2*time.Minute, "maximum `time` until the node is ready")
 	return j
 }
 
-// nodeInit is master-init and minion-init, which differ by a flag's name.
+// nodeInit returns master-init or minion-init, which differ in the name of a flag.
 func nodeInit(kind string) func(*flag.FlagSet) action {
 	return func(f *flag.FlagSet) action {
 		j := join(f)
-		f.Var(&j.subnet, kind+"-switch-subnet", "the part of them that is this node's, `networks`, one a family, by commas")
+		f.Var(&j.subnet, kind+"-switch-subnet", "this node's part of the pod `networks`, one per family, separated by commas")
 		return func(ctx context.Context, args []string, env *environment) error {
 			if err := noArguments(args); err != nil {
 				return err
@@ -86,23 +86,23 @@ func nodeInit(kind string) func(*flag.FlagSet) action {
 
 func gatewayInit(f *flag.FlagSet) action {
 	j := join(f)
-	nic := f.String("physical-interface", "", "the `NIC` that becomes OVN's own; the host has no address there")
-	bridge := f.String("bridge-interface", "", "the OVS `bridge` that has the NIC, which host and OVN share; nics-to-bridge makes it")
+	nic := f.String("physical-interface", "", "dedicated `NIC` for OVN, without addresses of the host")
+	bridge := f.String("bridge-interface", "", "OVS `bridge` with the NIC that host and OVN share, from nics-to-bridge")
 	var ips addressPrefixes
-	f.Var(&ips, "physical-ip", "the gateway's `addresses` with prefix length, one a family, by commas; with --bridge-interface the host's")
+	f.Var(&ips, "physical-ip", "gateway `addresses` with prefix length, one per family, separated by commas; with --bridge-interface those of the host")
 	var nextHops addresses
-	f.Var(&nextHops, "default-gw", "the next `hops` outside, one a family, by commas")
+	f.Var(&nextHops, "default-gw", "next `hops` outside, one per family, separated by commas")
 	return func(ctx context.Context, args []string, env *environment) error {
 		if err := noArguments(args); err != nil {
 			return err
 		}
 		if (*nic == "") == (*bridge == "") {
-			return errors.New("give --physical-interface for a NIC of OVN's own, or --bridge-interface for one shared with the host")
+			return errors.New("use --physical-interface for a dedicated NIC, or --bridge-interface for one shared with the host")
 		}
 		if len(ips) == 0 {
 			return errors.New("give --physical-ip")
 		}
-		// An earlier gateway-init may have made another kind of gateway of the node.
+		// An earlier gateway-init may have configured another kind of gateway.
 		j.Disregard("gateway-layout", "gateway-interface", "gateway-address", "gateway-nexthop", "gateway-mode")
 		var errs []error
 		put := func(name, value, where string) {
@@ -148,7 +148,7 @@ func (j *joining) run(ctx context.Context, env *environment) error {
 			return err
 		}
 	}
-	given := j.Given() // for the next start, and the other commands
+	given := j.Given() // for the next start and the other commands
 	if err := j.leadAsFirst(); err != nil {
 		return err
 	}
@@ -195,8 +195,8 @@ func (j *joining) run(ctx context.Context, env *environment) error {
 	return nil
 }
 
-// takeBack removes what a command that failed has kept, so that the next command, or boot, does not
-// meet it, and starts the agent again that the command has ended.
+// takeBack undoes a failed command: it removes the stored settings, so that later commands and
+// boots do not use them, and restarts the agent that the command has stopped.
 func (j *joining) takeBack(ctx context.Context, o *ovs.Client, given, before map[string]string, agent bool, log *slog.Logger) error {
 	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), takeBackTime)
 	defer cancel()
@@ -205,27 +205,27 @@ func (j *joining) takeBack(ctx context.Context, o *ovs.Client, given, before map
 		was[key] = before[key]
 	}
 	if err := o.SetExternalIDs(ctx, was); err != nil {
-		return fmt.Errorf("take the settings back: %w", err)
+		return fmt.Errorf("restore the settings: %w", err)
 	}
-	log.Info("the settings are again what they were before the command")
+	log.Info("settings restored")
 	if !agent {
 		return nil
 	}
 	if err := daemon.Spawn(ctx, daemon.Background{Args: j.agentCommand(), Dir: "/"}); !errors.Is(err, daemon.ErrDetached) {
-		return fmt.Errorf("start the agent that ran before: %w", err)
+		return fmt.Errorf("restart the previous agent: %w", err)
 	}
-	log.Info("the node's agent runs again as before the command")
+	log.Info("previous agent restarted")
 	return nil
 }
 
-// takeBackTime bounds what is done after a failure.
+// takeBackTime bounds the cleanup after a failure.
 const takeBackTime = 30 * time.Second
 
-// pidFile is the agent's.
+// pidFile returns the path of the agent's pid file.
 func (j *joining) pidFile() string { return filepath.Join(j.agent.runDir, agentPIDFile) }
 
-// clusterSubnets gives each network the host prefix length of the node's part of it, which is
-// that of all nodes.
+// clusterSubnets appends to each network the host prefix length, taken from the node's subnet, as
+// all nodes share it.
 func (j *joining) clusterSubnets() string {
 	list := clusterSubnets{}
 	for _, p := range j.cluster4Or6 {
@@ -233,7 +233,7 @@ func (j *joining) clusterSubnets() string {
 		if p.Addr().Is6() {
 			c.hostLen = 64
 		}
-		for _, have := range j.cluster.subnets { // as an earlier command had it
+		for _, have := range j.cluster.subnets { // set by an earlier command
 			if have.prefix == p {
 				c.hostLen = have.hostLen
 			}
@@ -248,7 +248,7 @@ func (j *joining) clusterSubnets() string {
 	return list.String()
 }
 
-// check says what cannot be, before anything is done. It returns how to lead.
+// check returns invalid combinations before any change, and the controller's configuration.
 func (j *joining) check() (controller.Config, error) {
 	var errs []error
 	for _, part := range j.subnet {
@@ -259,13 +259,13 @@ func (j *joining) check() (controller.Config, error) {
 	}
 	_, err1 := j.agent.config(j.cluster)
 	lead, err2 := j.controller.config(j.cluster)
-	lead.MetricsAddr = "" // it is another's
+	lead.MetricsAddr = "" // used by another process
 	lead.Identity = fmt.Sprintf("%s_init_%d", j.agent.nodeName, os.Getpid())
 	return lead, j.located(errors.Join(append(errs, err1, err2)...))
 }
 
-// giveSubnet writes the node's subnet where the controller looks for it. What a node has it
-// keeps: its pods have addresses of it.
+// giveSubnet writes the node's subnet to the annotation that the controller reads. An existing
+// subnet stays, as pods have addresses in it.
 func (j *joining) giveSubnet(ctx context.Context, api *rest.Config, log *slog.Logger) error {
 	client, err := kubernetes.NewForConfig(api)
 	if err != nil {
@@ -292,7 +292,7 @@ func (j *joining) giveSubnet(ctx context.Context, api *rest.Config, log *slog.Lo
 		return fmt.Errorf("node %s: %w", name, err)
 	}
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"resourceVersion": node.ResourceVersion, // a controller that was quicker wins, and the next try says so
+		"resourceVersion": node.ResourceVersion, // a faster controller wins, and the retry reports the conflict
 		"annotations":     map[string]string{annotation.NodeSubnets: annotation.FormatNodeSubnets(j.subnet)},
 	}})
 	if err != nil {
@@ -301,11 +301,12 @@ func (j *joining) giveSubnet(ctx context.Context, api *rest.Config, log *slog.Lo
 	if _, err := client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("write the subnet of Node %s: %w", name, err)
 	}
-	log.Info("the node has its subnet", "node", name, "subnet", j.subnet.String())
+	log.Info("subnet assigned", "node", name, "subnet", j.subnet.String())
 	return nil
 }
 
-// start starts the agent, an older one ends for it, and leads the cluster until it is ready.
+// start starts the agent in place of an older one, and runs the controller until the agent is
+// ready.
 func (j *joining) start(ctx context.Context, env *environment, lead controller.Config, log *slog.Logger) error {
 	group, ctx := errgroup.WithContext(ctx)
 	ctx, done := context.WithCancel(ctx)
@@ -314,7 +315,7 @@ func (j *joining) start(ctx context.Context, env *environment, lead controller.C
 		defer done()
 		err := daemon.Spawn(ctx, daemon.Background{
 			Args: j.agentCommand(), Dir: "/", UntilReady: true,
-			Waiting: func(what string) { fmt.Fprintln(env.stderr, "the agent waits for", what) },
+			Waiting: func(what string) { fmt.Fprintln(env.stderr, "the agent is waiting for", what) },
 		})
 		if errors.Is(err, daemon.ErrDetached) {
 			return nil
@@ -324,7 +325,7 @@ func (j *joining) start(ctx context.Context, env *environment, lead controller.C
 	return group.Wait()
 }
 
-// agentCommand is how the agent is started: the rest is in external_ids.
+// agentCommand returns the agent's command line; its other settings are in external_ids.
 func (j *joining) agentCommand() []string {
 	args := []string{"ovnkube", "agent", "--ovsdb", j.agent.ovsdb, "--logfile", j.logFile, "--detach", "--replace"}
 	if j.configFile != "" {
@@ -333,7 +334,7 @@ func (j *joining) agentCommand() []string {
 	return args
 }
 
-// hasAddresses says which of the addresses a device has not.
+// hasAddresses returns an error for each address that the device lacks.
 func hasAddresses(device string, want []netip.Prefix) error {
 	all, err := link.Addresses()
 	if err != nil {
@@ -342,7 +343,7 @@ func hasAddresses(device string, want []netip.Prefix) error {
 	var errs []error
 	for _, w := range want {
 		if !slices.ContainsFunc(all, func(a link.Address) bool { return a.Device == device && a.Prefix == w }) {
-			errs = append(errs, fmt.Errorf("%s has not the address %s", device, w))
+			errs = append(errs, fmt.Errorf("%s lacks the address %s", device, w))
 		}
 	}
 	return errors.Join(errs...)

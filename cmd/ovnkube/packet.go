@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// outcome is where a packet comes from and what becomes of it, in the JSON of monitor and explain.
-// The tag doc is the table's line in their documents.
+// outcome is the source and the decision of a packet, in the JSON of monitor and explain. The tag
+// doc is its description in the documents.
 type outcome struct {
 	From      string `json:"from" doc:"wire: from the uplink; ovn: from OVN; host: from the host, in layout bridged"`
 	Direction string `json:"direction" doc:"rx: from the wire; tx: to the wire"`
@@ -21,7 +21,7 @@ type outcome struct {
 	Length    int    `json:"length" doc:"bytes of the frame; of a GSO packet, all of it"`
 }
 
-// packetFields are the fields of a packet, likewise.
+// packetFields are the fields of a packet, in the same JSON.
 type packetFields struct {
 	SourceMAC       string     `json:"sourceMAC" doc:"Ethernet source"`
 	DestinationMAC  string     `json:"destinationMAC" doc:"Ethernet destination"`
@@ -42,7 +42,7 @@ type packetFields struct {
 	Service         string     `json:"service,omitempty" doc:"namespace/name:port/protocol of the Service at the destination, or of an answer at the source"`
 }
 
-// quoted is the packet that an ICMP error is about.
+// quoted is the packet quoted by an ICMP error.
 type quoted struct {
 	Protocol        string     `json:"protocol"`
 	Source          netip.Addr `json:"source"`
@@ -51,7 +51,7 @@ type quoted struct {
 	DestinationPort uint16     `json:"destinationPort,omitempty"`
 }
 
-// fieldsOf reads a frame. What it cannot read is not there.
+// fieldsOf parses a frame. Unreadable fields are omitted.
 func fieldsOf(b []byte) packetFields {
 	f := verdict.Parse(b)
 	out := packetFields{SourceMAC: net.HardwareAddr(f.Src[:]).String(), DestinationMAC: net.HardwareAddr(f.Dst[:]).String(), VLAN: f.VID}

@@ -18,7 +18,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 )
 
-// TestPacketFields: each kind of packet has its fields in JSON, and no others.
+// Each kind of packet has exactly its own fields in JSON.
 func TestPacketFields(t *testing.T) {
 	macs := `"sourceMAC":"02:00:00:00:00:01","destinationMAC":"02:00:00:00:00:02",`
 	spec := func(proto, src, dst string, change func(*frame.Spec)) []byte {
@@ -68,7 +68,7 @@ func TestPacketFields(t *testing.T) {
 	}
 }
 
-// TestPacketFieldsOfCorpus: no frame of the corpus, cut anywhere, stops the program.
+// Frames of the corpus, truncated anywhere, do not crash the program.
 func TestPacketFieldsOfCorpus(t *testing.T) {
 	for _, c := range corpus.Cases() {
 		for n := range len(c.Frame) {
@@ -79,8 +79,8 @@ func TestPacketFieldsOfCorpus(t *testing.T) {
 	}
 }
 
-// TestTrackedPods: the pod of a connection is found in both directions, whether its source is
-// translated, its destination, or both, and not where two pods could be meant.
+// The pod of a connection is found in both directions, whether its source, its destination or both
+// are translated. Ambiguous tuples of two pods are omitted.
 func TestTrackedPods(t *testing.T) {
 	at := netip.MustParseAddrPort
 	connection := func(src, dst, replySrc, replyDst string) ovs.Tracked {
@@ -89,8 +89,8 @@ func TestTrackedPods(t *testing.T) {
 	got := trackedPods([]ovs.Tracked{
 		connection("10.244.1.5:1000", "198.51.100.1:80", "198.51.100.1:80", "172.30.0.11:50000"),   // SNAT
 		connection("198.51.100.1:2000", "172.30.0.11:30080", "10.244.1.6:80", "198.51.100.1:2000"), // NodePort
-		connection("198.51.100.1:3000", "172.30.0.11:30080", "10.244.2.7:80", "100.64.0.2:3000"),   // and the client hidden
-		connection("172.30.0.11:4000", "172.30.0.1:6443", "172.30.0.1:6443", "172.30.0.11:4000"),   // the host's own
+		connection("198.51.100.1:3000", "172.30.0.11:30080", "10.244.2.7:80", "100.64.0.2:3000"),   // with a hidden client
+		connection("172.30.0.11:4000", "172.30.0.1:6443", "172.30.0.1:6443", "172.30.0.11:4000"),   // from the host itself
 		{Proto: 1, Original: ovs.Tuple{Src: at("10.244.1.5:0"), Dst: at("198.51.100.1:0")}, Reply: ovs.Tuple{Src: at("198.51.100.1:0"), Dst: at("172.30.0.11:0")}},
 		{Proto: 1, Original: ovs.Tuple{Src: at("10.244.1.6:0"), Dst: at("198.51.100.1:0")}, Reply: ovs.Tuple{Src: at("198.51.100.1:0"), Dst: at("172.30.0.11:0")}},
 	})
@@ -107,11 +107,11 @@ func TestTrackedPods(t *testing.T) {
 		}
 	}
 	if pod := got[tuple{1, at("198.51.100.1:0"), at("172.30.0.11:0")}]; pod.IsValid() {
-		t.Errorf("two pods ping: %s", pod)
+		t.Errorf("ambiguous ping resolved to %s", pod)
 	}
 }
 
-// TestDocumentFields compares the tables of fields with the types that are printed.
+// The tables of fields in the documents match the printed types.
 func TestDocumentFields(t *testing.T) {
 	const command = "go test ./cmd/ovnkube -run TestDocumentFields -update"
 	document.Check(t, "../../docs/monitor.md", map[string]string{"fields": fieldTable(t, reflect.TypeFor[decision](), nil)}, *update, command)
@@ -120,7 +120,7 @@ func TestDocumentFields(t *testing.T) {
 	}, *update, command)
 }
 
-// fieldTable is a line for each field of the type, and of those that it embeds but the one.
+// fieldTable returns a table row for each field of the type and its embedded types, except without.
 func fieldTable(t *testing.T, of, without reflect.Type) string {
 	t.Helper()
 	out := "| field | |\n|---|---|\n"

@@ -16,7 +16,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// controllerFlags are the controller's own.
+// controllerFlags are the settings of the controller only.
 type controllerFlags struct {
 	identity, leaseNamespace string
 	leaderElect, first       bool
@@ -26,7 +26,7 @@ type controllerFlags struct {
 	aclLogRate               int
 }
 
-// When nodes get subnets.
+// Values of allocate-node-subnets.
 const allocateAlways, allocateJoined = "always", "joined"
 
 func newControllerFlags() *controllerFlags {
@@ -39,13 +39,13 @@ func newControllerFlags() *controllerFlags {
 
 func (c *controllerFlags) settings() []*setting.Setting {
 	list := []*setting.Setting{
-		{Flag: "identity", Section: "masterha", Key: "identity", Value: setting.Text(&c.identity), Usage: "`name` of this replica in the election; default: the host's name and the process id"},
+		{Flag: "identity", Section: "masterha", Key: "identity", Value: setting.Text(&c.identity), Usage: "`name` of this replica in the election; default: host name and process ID"},
 		{Flag: "lease-namespace", Section: "masterha", Key: "lease-namespace", Value: setting.Text(&c.leaseNamespace), About: []string{"leader election"}, Usage: "`namespace` of the election's Lease"},
 		{Flag: "leader-elect", Section: "masterha", Key: "leader-elect", Value: setting.Switch(&c.leaderElect), Usage: "write only while holding the Lease"},
-		{Flag: "ha-election-lease-duration", Section: "masterha", Key: "election-lease-duration", Value: setting.Seconds(&c.lease), Usage: "`seconds` for which a silent leader keeps the others waiting"},
+		{Flag: "ha-election-lease-duration", Section: "masterha", Key: "election-lease-duration", Value: setting.Seconds(&c.lease), Usage: "`seconds` until another replica replaces a silent leader"},
 		{Flag: "pod-annotation-ovn", Section: "kubernetes", Key: "pod-annotation-ovn", Value: setting.Switch(&c.first), Usage: "annotate pods as the first generation did, too: ovn, with ip_address, mac_address and gateway_ip"},
-		{Flag: "allocate-node-subnets", Section: "default", Key: "allocate-node-subnets", Value: setting.Choice(&c.allocate, allocateAlways, allocateJoined), Usage: "which nodes get a subnet (`when`): always: every Node; joined: those whose agent has come, so that whoever sets a node up can give it one"},
-		{Flag: "acl-logging-rate-limit", Section: "logging", Key: "acl-logging-rate-limit", Value: setting.Number(&c.aclLogRate, 0, 1<<20), Usage: "most `messages` a second and ACL, where a namespace's annotation k8s.ovn.org/acl-logging has policies' decisions logged"},
+		{Flag: "allocate-node-subnets", Section: "default", Key: "allocate-node-subnets", Value: setting.Choice(&c.allocate, allocateAlways, allocateJoined), Usage: "which nodes get a subnet (`when`): always: every Node; joined: Nodes with an agent, so that the setup of a node can assign one"},
+		{Flag: "acl-logging-rate-limit", Section: "logging", Key: "acl-logging-rate-limit", Value: setting.Number(&c.aclLogRate, 0, 1<<20), Usage: "maximum `messages` per second and ACL in namespaces with logging of policy decisions (annotation k8s.ovn.org/acl-logging)"},
 		{Flag: "gateway-v4-join-subnet", Section: "gateway", Key: "v4-join-subnet", Value: family{&c.join4, true}, About: []string{"join subnet"}, Usage: "IPv4 `network` between the cluster router and the gateway routers"},
 		{Flag: "gateway-v6-join-subnet", Section: "gateway", Key: "v6-join-subnet", Value: family{&c.join6, false}, About: []string{"join subnet"}, Usage: "IPv6 `network` between the cluster router and the gateway routers"},
 	}
@@ -102,33 +102,33 @@ func controllerCommand(f *flag.FlagSet) action {
 	}
 }
 
-// classicCommand is the second generation's command line: the roles are flags,
-// and both may run in one process.
+// classicCommand is the command line of the second generation. Its roles are flags, and both may
+// run in one process.
 func classicCommand(f *flag.FlagSet) action {
 	s := newSettings("")
 	s.declare(f, allRoles)
 	s.daemon.Declare(f, "ovnkube")
-	initMaster := f.String("init-master", "", "run the controller; `name` is this replica's")
+	initMaster := f.String("init-master", "", "run the controller as the replica of this `name`")
 	initNode := f.String("init-node", "", "run the node agent for the Node of this `name`")
-	cleanupNode := f.String("cleanup-node", "", "take everything of ours off the node of this `name`, or give it back to ovn-kubernetes if it was taken over, then exit")
+	cleanupNode := f.String("cleanup-node", "", "remove ovn-ebpf from the node of this `name`, or hand it back to ovn-kubernetes if it was taken over, then exit")
 	return func(ctx context.Context, args []string, env *environment) error {
 		if *cleanupNode != "" {
 			return errors.Join(s.give(map[string]string{"node-name": *cleanupNode}, "-cleanup-node"), runAgent(ctx, env, s, true))
 		}
 		if *initMaster == "" && *initNode == "" {
-			return errors.New("nothing to run: give a command, -init-master or -init-node; see 'ovnkube --help'")
+			return errors.New("nothing to run: use a command, -init-master or -init-node; see 'ovnkube --help'")
 		}
 		return runRoles(ctx, env, s, *initMaster, *initNode)
 	}
 }
 
-// Where the roles serve their metrics when they are not told.
+// Default metrics addresses of the roles.
 const (
 	controllerMetrics = "127.0.0.1:9409"
 	agentMetrics      = "127.0.0.1:9410"
 )
 
-// runRoles runs the roles asked for until one of them ends.
+// runRoles runs the requested roles until one of them ends.
 func runRoles(ctx context.Context, env *environment, s *settings, initMaster, initNode string) error {
 	if initNode != "" {
 		if err := s.give(map[string]string{"node-name": initNode}, "-init-node"); err != nil {
@@ -180,11 +180,10 @@ func runRoles(ctx context.Context, env *environment, s *settings, initMaster, in
 	})
 }
 
-// inDaemon runs what a daemon does as the command line asks for it: here, or in the
-// background, with a pid file or without.
+// inDaemon runs a daemon in the foreground or the background, with or without a pid file.
 //
-// There the process is confined. A kernel that cannot do that is no reason to leave a node
-// without a network.
+// The daemon is confined. If the kernel cannot do that, it runs unconfined rather than leave the
+// node without a network.
 func (s *settings) inDaemon(ctx context.Context, log *slog.Logger, run func(context.Context, *daemon.Process) error) error {
 	p, err := s.daemon.Start(ctx)
 	if errors.Is(err, daemon.ErrDetached) {
@@ -194,7 +193,7 @@ func (s *settings) inDaemon(ctx context.Context, log *slog.Logger, run func(cont
 		return err
 	}
 	defer p.End()
-	_, err = exec.LookPath("modprobe") // where there is one, the agent loads OVS's module by it
+	_, err = exec.LookPath("modprobe") // if modprobe exists, the agent uses it to load the OVS module
 	if err := daemon.Confine(err == nil); err != nil {
 		log.Warn("the process is not confined", "error", err)
 	}

@@ -17,25 +17,25 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/keyfile"
 )
 
-// defaultConfigFile is read where it is there.
+// defaultConfigFile is read if it exists.
 const defaultConfigFile = "/etc/openvswitch/ovn_k8s.conf"
 
-// Who has a setting.
+// Roles of settings.
 const (
 	roleController setting.Role = 1 << iota
 	roleAgent
 	allRoles = roleController | roleAgent
 )
 
-// settings are all that the roles can be told: the one table from which come
-// flags, keys of the file, variables and docs/configuration.md.
+// settings are all settings of the roles: the one table for flags, file keys, variables and
+// docs/configuration.md.
 type settings struct {
 	*setting.Set
 	cluster    *clusterFlags
 	controller *controllerFlags
 	agent      *agentFlags
 	daemon     daemon.Options
-	replaces   bool // an agent that runs on this node ends for this one
+	replaces   bool // replaces an agent that runs on this node
 	configFile string
 }
 
@@ -54,11 +54,11 @@ func (s *settings) declare(f *flag.FlagSet, role setting.Role) {
 }
 
 func (s *settings) declareConfigFile(f *flag.FlagSet) {
-	f.StringVar(&s.configFile, "config-file", "", "`file` with settings; default: "+defaultConfigFile+" where it is there")
+	f.StringVar(&s.configFile, "config-file", "", "`file` with settings; default: "+defaultConfigFile+" if it exists")
 }
 
-// load completes what the command line gave from file, environment and OVS,
-// and opens the log, where the warnings go. It refuses every mistake.
+// load completes the command line from file, environment and OVS, and opens the log, which gets the
+// warnings. It rejects every mistake.
 func (s *settings) load(ctx context.Context, env *environment) (*slog.Logger, error) {
 	problems, err := s.resolve(ctx, os.LookupEnv)
 	if err != nil {
@@ -76,8 +76,8 @@ func (s *settings) load(ctx context.Context, env *environment) (*slog.Logger, er
 	return log, errors.Join(mistakes...)
 }
 
-// resolveForTool is resolve for a tool, which goes on with what is right: what is wrong is for the
-// roles to refuse, and a warning here.
+// resolveForTool is resolve for tools. It turns mistakes into warnings, as the roles report them,
+// and uses the valid values.
 func (s *settings) resolveForTool(ctx context.Context, env *environment) error {
 	problems, err := s.resolve(ctx, os.LookupEnv)
 	if err != nil {
@@ -91,14 +91,14 @@ func (s *settings) resolveForTool(ctx context.Context, env *environment) error {
 	return nil
 }
 
-// resolve asks every source. What is wrong with values is returned as problems.
+// resolve reads all sources. Invalid values are returned as problems.
 func (s *settings) resolve(ctx context.Context, lookup func(string) (string, bool)) ([]setting.Problem, error) {
 	sources := setting.Sources{Environment: lookup}
 	var err error
 	if sources.File, err = s.readFile(lookup); err != nil {
 		return nil, err
 	}
-	// Twice: where OVS's database is may itself be set.
+	// Runs twice, as the address of OVS's database may itself be configured.
 	problems := s.Resolve(sources)
 	if ids := s.externalIDs(ctx); len(ids) > 0 {
 		problems = s.Resolve(setting.Sources{File: sources.File, Environment: lookup, ExternalIDs: ids})
@@ -108,7 +108,7 @@ func (s *settings) resolve(ctx context.Context, lookup func(string) (string, boo
 	return append(problems, s.exposed()...), err
 }
 
-// readFile reads the file given, or the one that is always looked for.
+// readFile reads the given file, or the default one.
 func (s *settings) readFile(lookup func(string) (string, bool)) (*setting.File, error) {
 	path := s.configFile
 	if path == "" {
@@ -124,7 +124,7 @@ func (s *settings) readFile(lookup func(string) (string, bool)) (*setting.File, 
 	return file, err
 }
 
-// externalIDs returns what the node's OVS has been told, nil where there is no OVS.
+// externalIDs returns the external_ids of the node's OVS, or nil without OVS.
 func (s *settings) externalIDs(ctx context.Context) map[string]string {
 	if strings.HasPrefix(s.agent.ovsdb, "unix:") {
 		if _, err := os.Stat(strings.TrimPrefix(s.agent.ovsdb, "unix:")); err != nil {
@@ -145,9 +145,8 @@ func (s *settings) externalIDs(ctx context.Context) map[string]string {
 	return ids
 }
 
-// follow settles what follows from several settings. A kubeconfig and the
-// address of an API server are two ways to the same: the one from the higher source
-// is taken. A pod's service account goes before what OVS has.
+// follow derives settings from combinations. Of a kubeconfig and an API server address, the one
+// from the higher source is used. A pod's service account takes precedence over the values in OVS.
 func (s *settings) follow(inPod bool) error {
 	config, server := s.Origin("kubeconfig"), s.Origin("k8s-apiserver")
 	above := setting.Default
@@ -171,8 +170,8 @@ func (s *settings) follow(inPod bool) error {
 	return errors.Join(append(errs, s.sslFiles("nb", s.cluster.nbAddress), s.sslFiles("sb", s.cluster.sbAddress))...)
 }
 
-// exposed warns of private keys that others than their owner can read: those of ssl:
-// addresses and of a kubeconfig.
+// exposed warns about private keys that other users can read: those for ssl: addresses and that of
+// a kubeconfig.
 func (s *settings) exposed() []setting.Problem {
 	var out []setting.Problem
 	look := func(name, path string) {
@@ -189,7 +188,7 @@ func (s *settings) exposed() []setting.Problem {
 	}
 	look("node-server-privkey", s.cluster.metricsTLS.Key)
 	if s.cluster.api.kubeconfig != "" {
-		if config, err := s.cluster.api.restConfig(); err == nil { // else the role says so
+		if config, err := s.cluster.api.restConfig(); err == nil { // otherwise the role reports the error
 			look("kubeconfig", config.KeyFile)
 			if len(config.KeyData) > 0 && config.KeyFile == "" {
 				look("kubeconfig", s.cluster.api.kubeconfig)
@@ -200,7 +199,7 @@ func (s *settings) exposed() []setting.Problem {
 	return out
 }
 
-// sslFiles fills in where ovn-kubernetes looks for the files of an ssl: address.
+// sslFiles fills in ovn-kubernetes's default files for an ssl: address.
 func (s *settings) sslFiles(short, address string) error {
 	if !strings.Contains(","+address, ",ssl:") {
 		return nil

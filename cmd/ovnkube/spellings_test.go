@@ -6,9 +6,9 @@ import (
 	"testing"
 )
 
-// TestSpellings types what the parser of every earlier version understood: the second generation's
-// long flags behind one dash, OVS's bare --pidfile and -vSPEC, the first generation's commands by
-// links of their names. Each line has the command, the flags that it sets and the arguments left.
+// TestSpellings covers the syntax of every earlier version: the second generation's long flags with
+// one dash, OVS's bare --pidfile and -vSPEC, and the first generation's commands as links. Each
+// line has the command, the flags that it sets and the remaining arguments.
 func TestSpellings(t *testing.T) {
 	for _, tt := range []struct{ typed, want string }{
 		// One dash or two, the value joined or apart.
@@ -25,7 +25,7 @@ func TestSpellings(t *testing.T) {
 		{"ovnkube agent --nodeport=true --routable-pods=0", "ovnkube agent | nodeport=true routable-pods=false |"},
 		{"ovnkube controller -cluster-subnets 10.244.0.0/16,fd00::/48 -leader-elect=0", "ovnkube controller | cluster-subnets=10.244.0.0/16/24,fd00::/48/64 leader-elect=false |"},
 		{"ovnkube controller -nb-address=tcp:192.0.2.1:6641,tcp:192.0.2.2:6641", "ovnkube controller | nb-address=tcp:192.0.2.1:6641,tcp:192.0.2.2:6641 |"},
-		// The last of several counts.
+		// The last of repeated flags counts.
 		{"ovnkube agent -mtu 1400 -mtu=1300", "ovnkube agent | mtu=1300 |"},
 		// A value may be empty, have an equals sign, or begin with a dash.
 		{"ovnkube agent --kubeconfig=", "ovnkube agent | kubeconfig= |"},
@@ -33,16 +33,16 @@ func TestSpellings(t *testing.T) {
 		{"ovnkube agent -k8s-token -a -node-name n", "ovnkube agent | k8s-token=-a node-name=n |"},
 		{"ovnkube gateway monitor -pcap - -count 3", "ovnkube gateway monitor | count=3 pcap=- |"},
 		{"ovnkube gateway explain -vlan -1 tcp a b", "ovnkube gateway explain | vlan=-1 | tcp a b"},
-		// A boolean takes no word behind it.
+		// A boolean takes no following word.
 		{"ovnkube config check -json file.conf", "ovnkube config check | json=true | file.conf"},
 		{"ovnkube config check --json=false file.conf", "ovnkube config check | json=false | file.conf"},
 		{"ovnkube gateway counters -all --json", "ovnkube gateway counters | all=true json=true |"},
 		{"ovnkube gateway explain -tcp-flags syn,ack tcp 192.0.2.1:1 192.0.2.2:2", "ovnkube gateway explain | tcp-flags=syn,ack | tcp 192.0.2.1:1 192.0.2.2:2"},
 		{"ovnkube gateway top -once -interval 1s", "ovnkube gateway top | interval=1s once=true |"},
-		// What follows -- is an argument.
+		// Words after -- are arguments.
 		{"ovnkube config check -- -json", "ovnkube config check | | -json"},
 		{"ovnkube config check -json -- --json", "ovnkube config check | json=true | --json"},
-		// A daemon's options, as OVS's programs have them.
+		// A daemon's options, as in OVS's programs.
 		{"ovnkube agent --pidfile --detach", "ovnkube agent | detach=true pidfile=/var/run/openvswitch/ovnkube-agent.pid |"},
 		{"ovnkube agent -pidfile=/run/a.pid -no-chdir", "ovnkube agent | no-chdir=true pidfile=/run/a.pid |"},
 		{"ovn-k8s-gateway-helper --pidfile --log-file -vfile:info --detach", "ovnkube ovn-k8s-gateway-helper | detach=true log-file=/var/log/openvswitch/ovn-k8s-gateway-helper.log pidfile=/var/run/openvswitch/ovn-k8s-gateway-helper.pid verbose=file:info |"},
@@ -85,7 +85,7 @@ func TestSpellings(t *testing.T) {
 	}
 }
 
-// understoodLine writes what was understood, as TestSpellings has it.
+// understoodLine formats a parsed command line for TestSpellings.
 func understoodLine(command string, flags, args []string) string {
 	slices.Sort(flags)
 	line := command + " | " + strings.Join(append(flags, "| "), " ") + strings.Join(args, " ")

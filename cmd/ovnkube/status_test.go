@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 )
 
-// TestStatusCommand: without a record it could not look; on a node that has nothing of what the
-// record says it is broken, on the screen and in JSON. Package agent breaks a real node.
+// Without a record, the command fails. On a node without any part of the recorded gateway it
+// reports broken, on the screen and in JSON. Package agent breaks a real node.
 func TestStatusCommand(t *testing.T) {
 	dir := t.TempDir()
 	look := func(args ...string) (string, int) {

@@ -4,8 +4,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
-// aliases are other names of settings: ours that ovn-kubernetes spells in
-// another way, and those that ovn-kubernetes itself has given up.
+// aliases returns other names of settings: those of ovn-kubernetes for the same setting, and its
+// deprecated ones.
 func aliases() []setting.Alias {
 	return []setting.Alias{
 		{Flag: "k8s-kubeconfig", For: "kubeconfig"},
@@ -21,7 +21,7 @@ func aliases() []setting.Alias {
 	}
 }
 
-// joinSubnets gives each network of a list to the setting of its family.
+// joinSubnets assigns each network of a list to the setting of its family.
 func joinSubnets(list string) ([]setting.Assignment, error) {
 	var all prefixes
 	if err := all.Set(list); err != nil {
@@ -38,7 +38,7 @@ func joinSubnets(list string) ([]setting.Assignment, error) {
 	return out, nil
 }
 
-// Why something of ovn-kubernetes is not used.
+// Reasons why a name of ovn-kubernetes is unused.
 const (
 	ovnsOwn    = "ovn-controller's external_ids have it; set it there"
 	notServed  = "the feature is not served here"
@@ -51,7 +51,7 @@ const (
 	noOffload  = "no smart NICs"
 )
 
-// unused are the keys and flags of ovn-kubernetes that have no meaning here.
+// unused returns the keys and flags of ovn-kubernetes without a meaning here.
 func unused() []setting.Unused {
 	var list []setting.Unused
 	add := func(section, why string, isBool bool, pairs ...string) {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// The controller's timers are coarse, those of all its threads.
+// All threads of the controller have coarse timers.
 func TestControllerTimers(t *testing.T) {
 	slacks := func(pid string) string {
 		tasks, _ := filepath.Glob("/proc/" + pid + "/task/*")
@@ -30,7 +30,7 @@ func TestControllerTimers(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	nowhere := filepath.Join(t.TempDir(), "sock") // it waits for the database and the API server
+	nowhere := filepath.Join(t.TempDir(), "sock") // makes it wait for the database and the API server
 	cmd := exec.Command(self, "controller", "--nb-address=unix:"+nowhere, "--k8s-apiserver=http://127.0.0.1:1")
 	cmd.Env = append(os.Environ(), asProgram+"=1")
 	var out strings.Builder
@@ -44,7 +44,7 @@ func TestControllerTimers(t *testing.T) {
 		got = slacks(strconv.Itoa(cmd.Process.Pid))
 	}
 	if err := cmd.Process.Signal(os.Interrupt); err != nil {
-		t.Error("it has ended")
+		t.Error("the controller has ended")
 	}
 	err = cmd.Wait()
 	if got != want {

@@ -17,17 +17,17 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-const topDetail = `Each class of packets, by where they come from and who gets them, with its rate and its busiest flows; then the
-busiest ports of Services. The classes' and Services' rates are those of the counters, exactly; a flow's is its
-share of a sample, which is everything up to -rate packets a second. It costs what 'ovnkube gateway monitor' does,
-and nothing when it does not run. On a terminal the picture is refreshed; Ctrl-C ends it.
+const topDetail = `It shows each class of packets, by source and receiver, with its rate and its busiest flows, and then the busiest
+Service ports. Rates of classes and Services are exact, from counters. Rates of flows are estimated from a sample
+of all packets up to -rate per second. It costs as much as 'ovnkube gateway monitor', and nothing when it does not
+run. On a terminal the display is refreshed; Ctrl-C ends it.
 Needs Linux 6.6 and the eBPF backend.
 
   ovnkube gateway top                     every two seconds
   ovnkube gateway top -once -interval 10s ten seconds, once
   ovnkube gateway top -once -json         for scripts`
 
-// top is what the command is told, by its flags.
+// top holds the flags of the command.
 type top struct {
 	finder
 	at         found
@@ -38,25 +38,25 @@ type top struct {
 
 func topCommand(f *flag.FlagSet) action {
 	o := &top{finder: newPinFinder(f)}
-	f.DurationVar(&o.interval, "interval", 2*time.Second, "`time` that rates are measured over")
-	f.IntVar(&o.rows, "rows", 5, "at most so many flows of a class, and `ports` of Services")
-	f.IntVar(&o.rate, "rate", 20000, "at most so many `packets` a second in the sample")
+	f.DurationVar(&o.interval, "interval", 2*time.Second, "`time` over which rates are measured")
+	f.IntVar(&o.rows, "rows", 5, "maximum number of flows per class, and of Service `ports`")
+	f.IntVar(&o.rate, "rate", 20000, "maximum number of sampled `packets` per second")
 	f.BoolVar(&o.once, "once", false, "end after one interval")
-	f.BoolVar(&o.json, "json", false, "an object an interval")
+	f.BoolVar(&o.json, "json", false, "one JSON object per interval")
 	return o.run
 }
 
-// picture is one interval, as -json prints it.
+// picture is one interval, as printed by -json.
 type picture struct {
 	Time     time.Time      `json:"time"`
 	Seconds  float64        `json:"seconds"`
 	Classes  []classShown   `json:"classes"`
 	Services []serviceShown `json:"services"`
-	Missed   uint64         `json:"missed"` // packets that are not in the sample
+	Missed   uint64         `json:"missed"` // packets missing in the sample
 	Note     string         `json:"note,omitempty"`
 }
 
-// classShown is a class, its rate a second, and its busiest flows.
+// classShown is a class with its rate per second and its busiest flows.
 type classShown struct {
 	From    string      `json:"from"`
 	Verdict string      `json:"verdict"`
@@ -152,10 +152,10 @@ func (o *top) look(ctx context.Context, m *bpf.Monitor) (picture, error) {
 	return p, err
 }
 
-// sample adds decisions until the time has come, or ctx ends.
+// sample adds decisions until the given time, or until ctx ends.
 func (o *top) sample(ctx context.Context, m *bpf.Monitor, tally *busy.Tally, until time.Time) error {
 	for ctx.Err() == nil && time.Now().Before(until) {
-		// In steps, so that Ctrl-C is not kept waiting.
+		// Short steps, so that Ctrl-C takes effect quickly.
 		next := time.Now().Add(200 * time.Millisecond)
 		if next.After(until) {
 			next = until
@@ -176,7 +176,7 @@ func (o *top) sample(ctx context.Context, m *bpf.Monitor, tally *busy.Tally, unt
 	return nil
 }
 
-// services asks the agent; a note says why it cannot tell.
+// services reads the counts from the agent; note explains why they are unavailable.
 func (o *top) services(ctx context.Context) (counts map[string]status.ServiceCount, note string) {
 	record, err := status.Read(o.at.runDir)
 	if err == nil {

@@ -8,7 +8,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/busy"
 )
 
-// show spells a class for people.
+// show formats a class for the terminal.
 func show(g busy.Group) classShown {
 	c := classShown{From: "wire", Verdict: g.Class.Verdict, Rate: g.Rate, Flows: []flowShown{}}
 	switch {
@@ -26,7 +26,7 @@ func show(g busy.Group) classShown {
 	return c
 }
 
-// end spells an address, with its port if it has one.
+// end formats an address, with its port if it has one.
 func end(a netip.AddrPort) string {
 	switch {
 	case !a.Addr().IsValid():
@@ -51,7 +51,7 @@ func protocolOf(f busy.Flow) string {
 	return fmt.Sprint(f.Proto)
 }
 
-// String is the picture for a terminal.
+// String formats the interval for a terminal.
 func (p picture) String() string {
 	var b strings.Builder
 	var all busy.Rate
@@ -81,7 +81,7 @@ func (p picture) String() string {
 	return b.String()
 }
 
-// short spells a number with three digits or so.
+// short formats a number with about three digits.
 func short(n float64, unit string) string {
 	for _, prefix := range []string{"", "k", "M", "G"} {
 		if n < 999.5 || prefix == "G" {

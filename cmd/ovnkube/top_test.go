@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/busy"
 )
 
-// The picture says who sends what to whom, and what is not known.
+// The output shows who sends what to whom, and what is unknown.
 func TestTopPicture(t *testing.T) {
 	at := netip.MustParseAddrPort
 	group := func(direction, port, verdict string, flows ...busy.Busy) classShown {

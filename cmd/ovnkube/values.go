@@ -12,8 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 )
 
-// The types below are flag.Values: each parses one kind of argument and says
-// what is wrong with it.
+// The types below are flag.Values. Each parses one kind of argument and describes its mistakes.
 
 // prefixes is a comma-separated list of CIDRs.
 type prefixes []netip.Prefix
@@ -33,7 +32,7 @@ func (p *prefixes) Set(s string) error {
 	return nil
 }
 
-// optionalPrefixes are prefixes, or none for "".
+// optionalPrefixes are prefixes; "" is an empty list.
 type optionalPrefixes struct{ *prefixes }
 
 func (p optionalPrefixes) String() string {
@@ -69,8 +68,8 @@ type clusterSubnet struct {
 	hostLen int
 }
 
-// clusterSubnets is a comma-separated list of CIDR[/HOSTLEN]; a host prefix
-// length left out is 24 for IPv4 and 64 for IPv6.
+// clusterSubnets is a comma-separated list of CIDR[/HOSTLEN]. The default host prefix length is 24
+// for IPv4 and 64 for IPv6.
 type clusterSubnets []clusterSubnet
 
 func (c *clusterSubnets) String() string {
@@ -145,7 +144,7 @@ func (a *addresses) Set(s string) error {
 	return nil
 }
 
-// oneAddress is an IP address, or none.
+// oneAddress is an IP address or empty.
 type oneAddress struct{ addr netip.Addr }
 
 func (o *oneAddress) String() string {
@@ -168,7 +167,7 @@ func (o *oneAddress) Set(s string) error {
 	return nil
 }
 
-// family is one network of a family.
+// family is one network of an IP family.
 type family struct {
 	*prefixes
 	is4 bool
@@ -217,7 +216,7 @@ func joined[T fmt.Stringer](list []T) string {
 	return strings.Join(parts, ",")
 }
 
-// The functions below check what remains a string.
+// The functions below check settings that remain strings.
 
 func hostPort(s string) error {
 	if s == "" {

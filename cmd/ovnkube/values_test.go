@@ -62,7 +62,7 @@ func TestValues(t *testing.T) {
 
 func server() flag.Value { return serverURL{new(string)} }
 
-// TestBadInput: each mistake is one line that names the thing, and exit 1.
+// Each mistake is one line that names the value, with exit status 1.
 func TestBadInput(t *testing.T) {
 	const kube = "-k8s-apiserver=http://127.0.0.1:1"
 	tests := []struct {
@@ -89,13 +89,13 @@ func TestBadInput(t *testing.T) {
 			var stdout, stderr bytes.Buffer
 			args := tt.args
 			if args[0] == "agent" {
-				args = append(args, "--run-dir", t.TempDir()) // the machine's is not the test's
+				args = append(args, "--run-dir", t.TempDir()) // keeps the machine's run directory out
 			}
 			err := run(context.Background(), args, &stdout, &stderr)
 			if code := exitCode(err, &stderr); code != 1 {
 				t.Errorf("exit code %d, want 1", code)
 			}
-			_, report, _ := strings.Cut("\n"+stderr.String(), "\novnkube: ") // behind the log, if there is any
+			_, report, _ := strings.Cut("\n"+stderr.String(), "\novnkube: ") // after the log, if any
 			if report = "ovnkube: " + report; !strings.Contains(report, tt.want) || strings.Count(report, "\n") != 1 {
 				t.Errorf("stderr %q, want one line with %q", stderr.String(), tt.want)
 			}
@@ -103,7 +103,7 @@ func TestBadInput(t *testing.T) {
 	}
 }
 
-// TestMoved: what were commands here name the programs that they are now.
+// Former commands name the programs that replaced them.
 func TestMoved(t *testing.T) {
 	for typed, want := range map[string]string{
 		"lab": "type: ovnlab", "lab up --nodes 2": "type: ovnlab up --nodes 2", "bench run -yes 192.0.2.1": "type: ovnbench run -yes 192.0.2.1",

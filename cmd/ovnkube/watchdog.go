@@ -10,7 +10,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 )
 
-// watchdogCommand is the mover's second process; nobody else calls it.
+// watchdogCommand runs the mover's watchdog process. Only the mover calls it.
 const watchdogCommand = "nic-watchdog"
 
 func watchdogSetup(f *flag.FlagSet) action {

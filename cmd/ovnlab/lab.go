@@ -1,4 +1,4 @@
-// Command ovnlab is a cluster to try on this machine: real OVN, several nodes, pods (docs/lab.md).
+// Command ovnlab runs a test cluster on this machine: real OVN, several nodes, pods (docs/lab.md).
 package main
 
 import (
@@ -34,7 +34,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 func root() *cobra.Command {
 	c := &cobra.Command{
-		Use: "ovnlab", Version: version, Short: "a cluster to try on this machine: real OVN, several nodes, pods (docs/lab.md)",
+		Use: "ovnlab", Version: version, Short: "a test cluster on this machine: real OVN, several nodes, pods (docs/lab.md)",
 		Long: `A lab has a fabric with OVN's databases and northd, nodes with their own Open vSwitch
 and ovn-controller, and an outside host. With --cluster it also has a real API server,
 scheduler and controller manager, our controller, our agent on every node, and a stand-in
@@ -53,10 +53,10 @@ Labs with different --name run side by side.`,
 	return c
 }
 
-// labFlags say which lab is meant.
+// labFlags select a lab.
 type labFlags struct{ dir, name string }
 
-// labVariable has the name of the lab that is meant without --name.
+// labVariable holds the default of --name.
 const labVariable = "OVNKUBE_LAB"
 
 func newLabFlags(f *pflag.FlagSet) *labFlags {
@@ -75,7 +75,7 @@ func (l *labFlags) place() (dir, name string) {
 	return dir, name
 }
 
-// flags are those that name the lab in another command, as they were given.
+// flags returns the flags that select the lab in another command.
 func (l *labFlags) flags() string {
 	var flags []string
 	if l.name != os.Getenv(labVariable) {
@@ -98,9 +98,9 @@ func upCommand() *cobra.Command {
 	which := newLabFlags(c.Flags())
 	c.Flags().IntVar(&options.Nodes, "nodes", 2, "`number` of nodes, 1 to 50")
 	c.Flags().BoolVar(&options.Kube, "kube", false, "also a real API server (built once, about five minutes)")
-	c.Flags().BoolVar(&options.Cluster, "cluster", false, "also our controller and agents, and what --pods says; implies --kube")
+	c.Flags().BoolVar(&options.Cluster, "cluster", false, "also the controller and agents, and what --pods enables; implies --kube")
 	pods := c.Flags().Bool("pods", true, "with --cluster: also the real scheduler, controller manager and kubectl (built once, a minute more), and a stand-in kubelet per node, which runs pods")
-	c.Flags().StringVar(&options.Datapath, "datapath", "", "Open vSwitch datapath `type`, system or netdev; default: system where the kernel has it")
+	c.Flags().StringVar(&options.Datapath, "datapath", "", "Open vSwitch datapath `type`, system or netdev; default: system if the kernel supports it")
 	c.Flags().StringVar(&options.CacheDir, "cache", kube.CacheDir(), "`directory` for what is built once")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		if options.Nodes < 1 || options.Nodes > 50 {
@@ -124,7 +124,7 @@ func upCommand() *cobra.Command {
 }
 
 func statusCommand() *cobra.Command {
-	c := &cobra.Command{Use: "status", Short: "what runs, and what does not", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "status", Short: "list the processes and their states", Args: cobra.NoArgs}
 	which := newLabFlags(c.Flags())
 	c.RunE = func(c *cobra.Command, args []string) error {
 		l, err := which.open()
@@ -173,7 +173,7 @@ daemons, and those of ovnkube the agent of the node:
 func stopCommand() *cobra.Command {
 	c := &cobra.Command{Use: "stop PROCESS", Short: "stop or kill a process of the lab, as ovnlab status names it"}
 	which := newLabFlags(c.Flags())
-	kill := c.Flags().Bool("kill", false, "kill it at once (SIGKILL), as a crash does")
+	kill := c.Flags().Bool("kill", false, "kill it with SIGKILL, like a crash")
 	c.RunE = func(c *cobra.Command, args []string) error {
 		l, err := one(which, args)
 		if err != nil {
@@ -185,7 +185,7 @@ func stopCommand() *cobra.Command {
 }
 
 func startCommand() *cobra.Command {
-	c := &cobra.Command{Use: "start PROCESS", Short: "start it again, with the arguments it had"}
+	c := &cobra.Command{Use: "start PROCESS", Short: "restart a process with the same arguments"}
 	which := newLabFlags(c.Flags())
 	c.RunE = func(c *cobra.Command, args []string) error {
 		l, err := one(which, args)
@@ -197,7 +197,7 @@ func startCommand() *cobra.Command {
 	return c
 }
 
-// one opens the lab if there is one argument, a process of it.
+// one opens the lab if its only argument is a process.
 func one(which *labFlags, args []string) (*lab.Lab, error) {
 	if len(args) != 1 {
 		return nil, errors.New("name a process, as 'ovnlab status' does")
@@ -206,7 +206,7 @@ func one(which *labFlags, args []string) (*lab.Lab, error) {
 }
 
 func downCommand() *cobra.Command {
-	c := &cobra.Command{Use: "down", Short: "take the lab down, whatever is left of it", Args: cobra.NoArgs}
+	c := &cobra.Command{Use: "down", Short: "remove the lab, including leftovers", Args: cobra.NoArgs}
 	which := newLabFlags(c.Flags())
 	c.RunE = func(c *cobra.Command, args []string) error {
 		l, err := which.open()

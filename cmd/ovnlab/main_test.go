@@ -9,14 +9,14 @@ import (
 
 func TestHelp(t *testing.T) { commandtest.Help(t, root) }
 
-// TestDocuments: what documents tell the reader to type exists.
+// TestDocuments: every command in a document exists.
 func TestDocuments(t *testing.T) {
 	if typed := commandtest.Documents(t, "../..", commandtest.Program{Names: "ovnlab", Root: root}); typed < 20 {
 		t.Errorf("%d commands in the documents: are they still found?", typed)
 	}
 }
 
-// TestMistakes: each is one line that names it.
+// TestMistakes: each mistake is one line that names it.
 func TestMistakes(t *testing.T) {
 	for typed, want := range map[string]string{
 		"up --nodes 0":     "ovnlab: up: --nodes 0 is not 1 to 50\n",

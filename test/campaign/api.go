@@ -21,14 +21,14 @@ const (
 	hostileRate = 20 // writes per second of the tenant
 	waitLimit   = 2 * time.Second
 
-	// allowed are the networks of externalIPs: without them a tenant may take whatever the cluster
-	// sends to any address outside (CVE-2020-8554), which the documents say.
+	// allowed are the networks of externalIPs. Without them, a tenant may intercept the cluster's
+	// traffic to any outside address (CVE-2020-8554), as documented.
 	allowed = "--allow-external-ips=203.0.113.0/24,2001:db8:10::/64"
 )
 
-// API has a tenant who may edit one namespace write whatever hurts into every field that it can
-// write. The victim in another namespace must lose nothing, its rows must stay as they are, and no
-// new pod of it may wait longer than waitLimit for its address.
+// API lets a tenant with edit rights in one namespace write harmful values into every field that it
+// can write. The victim in another namespace must lose no packets, its rows must not change, and
+// none of its new pods may wait longer than waitLimit for its address.
 func API(ctx context.Context, o Options) (report *Report, err error) {
 	o.Lab.ControllerArgs, o.Lab.AgentArgs = append(o.Lab.ControllerArgs, allowed), append(o.Lab.AgentArgs, allowed)
 	g, err := newGround(ctx, o.Lab, o.Log)
@@ -85,15 +85,15 @@ func API(ctx context.Context, o Options) (report *Report, err error) {
 	return report, ctx.Err()
 }
 
-// waits adds what p50, p99 and the longest were.
+// waits adds the median, the 99th percentile and the maximum.
 func (r *Report) waits(name string, ms []int64) {
 	r.Figures = append(r.Figures, Figure{name, fmt.Sprintf("p50 %d ms, p99 %d ms, longest %d ms, of %d", quantile(ms, 0.5), quantile(ms, 0.99), slices.Max(append(ms, 0)), len(ms))})
 }
 
-// accountAll is the account of a campaign of one step: every path that must may lose nothing in it.
+// accountAll counts a campaign of one step: no path selected by must may lose packets.
 func (g *ground) accountAll(report *Report, kind string, must func(*probe) bool) {
 	g.bucket.Store(2)
-	time.Sleep(lostAfter) // what is on its way
+	time.Sleep(lostAfter) // packets in flight
 	lost := map[string]Count{}
 	for _, p := range g.probes {
 		c := p.settle(1)
@@ -107,8 +107,8 @@ func (g *ground) accountAll(report *Report, kind string, must func(*probe) bool)
 	report.addStep(kind, 0, lost)
 }
 
-// guard gives the pods of a label a policy: to their port, and if from is not "", from pods of that
-// label only.
+// guard creates a policy for the pods with a label: they accept traffic to their port, and if from
+// is set, only from pods with that label.
 func (g *ground) guard(ctx context.Context, app, from string) error {
 	port := intstr.FromInt32(podPort)
 	var ports []networkingv1.NetworkPolicyPort
@@ -126,8 +126,8 @@ func (g *ground) guard(ctx context.Context, app, from string) error {
 	return err
 }
 
-// waits makes pods of the victim's, one after the other, and returns how many milliseconds each
-// waited for its address.
+// waits creates pods of the victim, one after another, and returns their waiting times for an
+// address in milliseconds.
 func (g *ground) waits(ctx context.Context, long time.Duration) (ms []int64, err error) {
 	for end := time.Now().Add(long); time.Now().Before(end); {
 		took, err := g.waitOne(ctx)

@@ -13,14 +13,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// How a campaign is told what to do: for how long, by which seed, which kinds of steps only, and
-// the directory that its report goes to.
+// Configuration of a campaign: duration, seed, kinds of steps, and the directory for its report.
 const (
 	forEnv  = "OVN_EBPF_CAMPAIGN_FOR"
 	seedEnv = "OVN_EBPF_CAMPAIGN_SEED"
 	onlyEnv = "OVN_EBPF_CAMPAIGN_ONLY"
 	keepEnv = "OVN_EBPF_CAMPAIGN_KEEP"
-	healEnv = "OVN_EBPF_CAMPAIGN_HEAL" // how long after a fault everything must work again; a minute
+	healEnv = "OVN_EBPF_CAMPAIGN_HEAL" // time limit for recovery after a fault; default one minute
 )
 
 func TestCampaignFaults(t *testing.T) { run(t, "f", Faults) }
@@ -29,7 +28,7 @@ func TestCampaignAPI(t *testing.T) { run(t, "a", API) }
 
 func TestCampaignWire(t *testing.T) { run(t, "w", Wire) }
 
-// run runs a campaign, which must find nothing.
+// run runs a campaign, which must find no fault.
 func run(t *testing.T, name string, campaign func(context.Context, Options) (*Report, error)) {
 	o := options(t, name)
 	report, err := campaign(t.Context(), o)
@@ -49,7 +48,7 @@ func run(t *testing.T, name string, campaign func(context.Context, Options) (*Re
 	}
 }
 
-// options are what the environment says. Without a duration the test is skipped.
+// options returns the options from the environment. Without a duration it skips the test.
 func options(t *testing.T, name string) Options {
 	t.Helper()
 	if os.Getenv(forEnv) == "" {

@@ -10,7 +10,7 @@ import (
 
 var update = flag.Bool("update", false, "write the tables into docs/reliability.md")
 
-// TestDocument holds that docs/reliability.md has the figures of the runs in results.
+// TestDocument: docs/reliability.md has the figures of the runs in results.
 func TestDocument(t *testing.T) {
 	texts := map[string]string{}
 	for _, campaign := range []string{"faults", "kernel-faults", "api", "wire"} {

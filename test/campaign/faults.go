@@ -15,16 +15,18 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// fault is one kind of what may go wrong.
+// fault is one kind of fault.
 type fault struct {
 	kind string
-	// own faults are of the host's own link or address: then its paths may lose.
+	// own faults affect the host's own link or address: then its paths may lose packets.
 	own bool
-	// longest is how long it lasts at most.
+	// longest is its maximum duration.
 	longest time.Duration
-	// after is for how long after it pods are made at least: until one who led knows that it does not.
+	// after is the minimum time of pod creation after it: until a former leader has noticed its loss
+	// of the lease.
 	after time.Duration
-	// inject does it, on one of the nodes or on what i chooses. What it returns ends it.
+	// inject starts the fault on a node, or on a target chosen by r. It returns a function that ends
+	// it.
 	inject func(ctx context.Context, f *faults, r *rand.Rand) (string, func() error, error)
 }
 
@@ -32,11 +34,11 @@ type fault struct {
 type faults struct {
 	*ground
 	proxies map[string]*proxy
-	heal    time.Duration // the limit
+	heal    time.Duration // time limit for recovery
 }
 
-// processes are what is killed and frozen, each kind by what its name begins or ends with. NODE
-// is one of the nodes.
+// processes are the processes to kill and freeze, by prefix or suffix of their names. NODE stands
+// for one of the nodes.
 var processes = []struct {
 	kind, name string
 	longest    time.Duration
@@ -55,7 +57,7 @@ var processes = []struct {
 	{"etcd", "etcd", 5 * time.Second, 0},
 }
 
-// kinds are all faults.
+// kinds returns all faults.
 func kinds() []fault {
 	var out []fault
 	for _, p := range processes {
@@ -103,10 +105,10 @@ func kinds() []fault {
 	return append(out, links()...)
 }
 
-// vmEnv is set where the machine, and so its clock, is the campaign's own: by test/vm/run.
+// vmEnv is set by test/vm/run in a machine whose clock the campaign may change.
 const vmEnv = "VM_KERNEL"
 
-// clocks are jumps of the machine's clock, and back.
+// clocks returns jumps of the machine's clock, and back.
 func clocks() []fault {
 	var out []fault
 	for name, by := range map[string]time.Duration{"clock jumps half an hour ahead": 30 * time.Minute, "clock jumps half an hour back": -30 * time.Minute} {
@@ -121,12 +123,12 @@ func clocks() []fault {
 	return out
 }
 
-// living are the processes that a full disk may end, by whose disk it is.
+// living are the processes that may end on a full disk, by disk.
 var living = map[string][]string{
 	"NODE": {"NODE-db", "NODE-ovs-vswitchd", "NODE-ovn-controller", "agent-NODE"}, "central": {"central-ovnnb_db", "central-ovnsb_db", "central-ovn-northd"}, "kube": {"etcd", "kube-apiserver"},
 }
 
-// full fills a disk. When there is room again, what has ended for it is started again, as its
+// full fills a disk. When space is free again, it restarts the processes that have ended, as a
 // supervisor would: etcd ends when it cannot write.
 func (f *faults) full(of string) (free func() error, err error) {
 	names := living[of]
@@ -151,7 +153,7 @@ func (f *faults) full(of string) (free func() error, err error) {
 	}, err
 }
 
-// named says which process is meant now.
+// named resolves the name of a process.
 func (f *faults) named(ctx context.Context, name string, r *rand.Rand) (string, error) {
 	if name != "leader" && name != "follower" {
 		return strings.ReplaceAll(name, "NODE", fmt.Sprintf("node%d", 1+r.IntN(2))), nil
@@ -166,7 +168,7 @@ func (f *faults) named(ctx context.Context, name string, r *rand.Rand) (string, 
 	return "standby", nil
 }
 
-// links are faults of interfaces and addresses.
+// links returns faults of interfaces and addresses.
 func links() []fault {
 	second := time.Second
 	return []fault{
@@ -241,8 +243,8 @@ func links() []fault {
 
 func (f *faults) some(r *rand.Rand) *lab.Node { return f.Node(1 + r.IntN(2)) }
 
-// delDevice deletes a device of Open vSwitch. The userspace datapath has a tap, which is a link
-// like any other. A port of the kernel's datapath can only be deleted from the datapath.
+// delDevice deletes a device of Open vSwitch. A tap of the userspace datapath is an ordinary link;
+// a port of the kernel datapath can only be deleted from the datapath.
 func (f *faults) delDevice(ctx context.Context, node *lab.Node, device string) error {
 	if f.Datapath() == "system" {
 		return f.do(ctx, node.Name, "ovs-dpctl", "del-if", "ovs-system", device)()
@@ -250,7 +252,7 @@ func (f *faults) delDevice(ctx context.Context, node *lab.Node, device string) e
 	return f.do(ctx, node.Name, "ip", "link", "del", device)()
 }
 
-// do is a command, to be run.
+// do returns a function that runs a command.
 func (f *faults) do(ctx context.Context, on string, argv ...string) func() error {
 	return func() error {
 		_, err := f.Exec(ctx, on, argv...)

@@ -14,12 +14,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// fenceRate is how many frames each fenced pod sends per second.
+// fenceRate is the number of frames per second and fenced pod.
 const fenceRate = wireRate / 5
 
-// fence makes a pod on each node whose egress policy allows everything but the nodes. The pods try
-// all addresses of both masquerade networks, by which a host answers that no ipBlock names. No
-// frame of theirs may reach a host: the devices that lead there are watched on both nodes.
+// fence creates a pod on each node with an egress policy that allows everything but the nodes. The
+// pods try all addresses of both masquerade networks, which hosts have and no ipBlock covers. None
+// of their frames may reach a host; the devices towards the hosts are monitored on both nodes.
 func (w *wire) fence(ctx context.Context) error {
 	peers := []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: "0.0.0.0/0"}}, {IPBlock: &networkingv1.IPBlock{CIDR: "::/0"}}}
 	for _, n := range w.Nodes() {
@@ -55,15 +55,15 @@ func (w *wire) fence(ctx context.Context) error {
 	return nil
 }
 
-// forbidden reports whether an address is one that no fenced pod may reach: of a node, or of the
-// masquerade networks. By a NodePort they reach pods, which their policy allows.
+// forbidden reports whether fenced pods must not reach an address: those of nodes and of the
+// masquerade networks. Through a NodePort they reach pods, which their policy allows.
 func (w *wire) forbidden(a netip.Addr) bool {
 	return masquerade.Of(true).Subnet.Contains(a) || masquerade.Of(false).Subnet.Contains(a) ||
 		slices.ContainsFunc(w.Nodes(), func(n *lab.Node) bool { return a == n.IP4 || a == n.IP6 })
 }
 
-// behindFence is who stands in a fenced pod. It sends to its router and to its node's management
-// port, past the router.
+// behindFence returns an attacker in a fenced pod. It sends to its router, and to its node's
+// management port, past the router.
 func (w *wire) behindFence(ctx context.Context, p *lab.Pod, seed uint64) (*attacker, error) {
 	a := newAttacker(seed, fencedMagic)
 	if err := w.stand(ctx, a, p); err != nil {
@@ -83,7 +83,8 @@ func (w *wire) behindFence(ctx context.Context, p *lab.Pod, seed uint64) (*attac
 	return a, nil
 }
 
-// stand puts an attacker into a pod: its MAC, and those of its node's router and management port.
+// stand puts an attacker into a pod: it sets its MAC, and those of its node's router and management
+// port.
 func (w *wire) stand(ctx context.Context, a *attacker, p *lab.Pod) error {
 	var err error
 	if a.own, err = w.mac(ctx, p.Host(), "eth0"); err != nil {
@@ -102,7 +103,7 @@ func (w *wire) stand(ctx context.Context, a *attacker, p *lab.Pod) error {
 	return err
 }
 
-// enforced returns when the flows of all nodes have a policy.
+// enforced waits until the flows of all nodes contain a policy.
 func (g *ground) enforced(ctx context.Context, namespace, name string) error {
 	owner := fmt.Sprintf("policy/%s/%s", namespace, name)
 	err := insist(ctx, callLimit, func() error {

@@ -10,41 +10,41 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
 )
 
-// Marks of eight bytes are in every IP frame of an attacker's: where one arrives, a frame was
-// delivered.
+// Every IP frame of an attacker contains a mark of eight bytes. A mark at a receiver proves
+// delivery.
 const (
 	magic       = "HOSTILE!"
-	fencedMagic = "FENCED!!" // of pods whose egress policy forbids everything that they send
+	fencedMagic = "FENCED!!" // of pods whose egress policy forbids all that they send
 
-	// partMagic is instead of these in a fragment without its other parts, see wire.parts.
+	// partMagic marks a fragment without its other parts, see wire.parts.
 	partMagic = "APART-OF"
 )
 
 // Protocols and types of ICMP that the campaign makes itself.
 const (
 	protoVRRP, protoOSPF   = 112, 89
-	wirePort, wirePortBack = 51820, 51821 // WireGuard's, by a server on the node and by one outside
+	wirePort, wirePortBack = 51820, 51821 // of WireGuard servers on the node and outside
 	etherDouble            = 0x88a8
 )
 
-// attacker makes frames of one who stands somewhere and says to be somewhere else.
+// attacker generates frames with a true location and false addresses.
 type attacker struct {
 	r        *rand.Rand
 	mark     string
 	own      verdict.MAC
-	to       []verdict.MAC // whom it sends to
-	sources  []netip.Addr  // that it says to be, its own first, of both families
+	to       []verdict.MAC // destinations
+	sources  []netip.Addr  // claimed source addresses, starting with its own, of both families
 	targets  []netip.Addr
-	claims   []netip.Addr // that it says to have, by neighbour discovery
-	hosts    []netip.Addr // whose flows its ICMP errors are about
-	peers    []netip.Addr // who have flows with the host
+	claims   []netip.Addr // addresses that it claims by neighbour discovery
+	hosts    []netip.Addr // hosts whose flows its ICMP errors quote
+	peers    []netip.Addr // peers with flows to the hosts
 	tags     bool         // VLAN tags
-	sport    uint16       // the sweeps: they come to each value
+	sport    uint16       // sweeps cover all values
 	id       uint16
 	protocol uint8
 }
 
-// newAttacker begins its sweeps where OVN's ports begin.
+// newAttacker starts its sweeps at OVN's first port.
 func newAttacker(seed uint64, mark string) *attacker {
 	return &attacker{r: rand.New(rand.NewPCG(seed, 1)), mark: mark, sport: 49152}
 }
@@ -57,11 +57,11 @@ func (a *attacker) one(of []netip.Addr, v6 bool) netip.Addr {
 	}
 }
 
-// frame is the next one.
+// frame returns the next frame.
 func (a *attacker) frame() []byte {
 	v6 := a.r.IntN(3) == 0
 	src, dst := a.one(a.sources, v6), a.one(a.targets, v6)
-	if a.r.IntN(2) == 0 { // as itself: what is spoofed is often dropped early
+	if a.r.IntN(2) == 0 { // its own address, as spoofed ones are often dropped early
 		for _, s := range a.sources {
 			if s.Is6() == v6 {
 				src = s
@@ -87,10 +87,10 @@ func (a *attacker) frame() []byte {
 	return b
 }
 
-// next is whom the next frame is sent to.
+// next returns the destination of the next frame.
 func (a *attacker) next() verdict.MAC { return a.to[a.r.IntN(len(a.to))] }
 
-// tag puts VLAN 0, another one, or two in front.
+// tag adds VLAN 0, another VLAN, or two tags.
 func (a *attacker) tag(b []byte) []byte {
 	priority := uint16(a.r.IntN(8)) << 13
 	switch a.r.IntN(3) {
@@ -104,7 +104,7 @@ func (a *attacker) tag(b []byte) []byte {
 	return outer
 }
 
-// neighbour is ARP or neighbour discovery about an address that is not the sender's neighbour's.
+// neighbour returns ARP or neighbour discovery for a false address.
 func (a *attacker) neighbour(src, dst netip.Addr) []byte {
 	if src.Is4() {
 		sender := a.sources[0]
@@ -115,20 +115,20 @@ func (a *attacker) neighbour(src, dst netip.Addr) []byte {
 	}
 	l4 := corpus.Solicit(dst)
 	if a.r.IntN(2) == 0 {
-		// Its own, or one of the cluster's: who takes a neighbour's address has the wire, whoever is the
-		// gateway.
+		// Its own address, or one of the cluster. Taking over a neighbour's address is possible on any
+		// link, with any gateway.
 		l4 = corpus.Advert(a.one(a.claims, true), a.r.IntN(2) == 0)
 	}
 	return corpus.IP{Src: src, Dst: dst, L4: a.summed(l4, src, dst), TTL: 255}.Frame(a.next(), a.own)
 }
 
-// l4 is what a packet carries, with the mark in it.
+// l4 returns a payload with the mark.
 func (a *attacker) l4(src, dst netip.Addr) corpus.L4 {
 	var l corpus.L4
 	ports := []uint16{22, 53, podPort, hostPort, outsidePort, servicePort, nodePort, 6081, 6443, wirePort, wirePortBack, 2379, 10250, uint16(a.r.Uint32())}
 	dport := ports[a.r.IntN(len(ports))]
 	switch a.r.IntN(8) {
-	case 0, 1: // source ports swept
+	case 0, 1: // sweeps source ports
 		if a.sport++; a.sport < 49152 {
 			a.sport = 49152
 		}
@@ -137,7 +137,7 @@ func (a *attacker) l4(src, dst netip.Addr) corpus.L4 {
 		l = corpus.TCP(ports[a.r.IntN(len(ports))], dport, uint8(a.r.IntN(64)), []byte(a.mark)...)
 	case 3:
 		l = corpus.UDP(dport, ports[a.r.IntN(len(ports))], []byte(a.mark)...)
-	case 4: // identifiers swept
+	case 4: // sweeps identifiers
 		a.id++
 		f := corpus.V4
 		if src.Is6() {
@@ -159,7 +159,7 @@ func (a *attacker) l4(src, dst netip.Addr) corpus.L4 {
 	return a.summed(l, src, dst)
 }
 
-// icmpError is an error about a packet of the host's to one of its peers.
+// icmpError returns an error that quotes a packet from the host to one of its peers.
 func (a *attacker) icmpError(v6 bool) corpus.L4 {
 	src, dst := a.one(a.hosts, v6), a.one(a.peers, v6)
 	quoted := []corpus.L4{
@@ -180,10 +180,10 @@ func (a *attacker) icmpError(v6 bool) corpus.L4 {
 	return l
 }
 
-// shape makes of some packets fragments, or gives them options and extension headers.
+// shape turns some packets into fragments, or adds options and extension headers.
 func (a *attacker) shape(p *corpus.IP) {
 	switch a.r.IntN(10) {
-	case 0: // a part, a first one and a whole one by itself
+	case 0: // a later, a first, and an only fragment
 		p.Fragment = &corpus.Fragment{ID: uint32(a.r.IntN(64)), Offset: uint16(a.r.IntN(4)) * 8, More: a.r.IntN(2) == 0}
 	case 1:
 		if p.Src.Is4() {
@@ -198,7 +198,7 @@ func (a *attacker) shape(p *corpus.IP) {
 	}
 }
 
-// summed has the right checksum where the receiver looks at it.
+// summed sets the checksum where receivers verify it.
 func (a *attacker) summed(l corpus.L4, src, dst netip.Addr) corpus.L4 {
 	at, pseudo := -1, true
 	switch l.Proto {

@@ -22,7 +22,7 @@ func testAttacker(seed uint64) *attacker {
 	return a
 }
 
-// One seed makes the same frames again, so that a run can be repeated.
+// A seed always generates the same frames, so that a run can be repeated.
 func TestFramesRepeat(t *testing.T) {
 	a, b, other := testAttacker(7), testAttacker(7), testAttacker(8)
 	differ := false
@@ -38,7 +38,7 @@ func TestFramesRepeat(t *testing.T) {
 	}
 }
 
-// Frames are of every kind that the campaign is for.
+// The frames cover every kind of the campaign.
 func TestFramesAreOfEveryKind(t *testing.T) {
 	a := testAttacker(1)
 	seen := map[string]bool{}
@@ -105,12 +105,12 @@ func TestFramesAreOfEveryKind(t *testing.T) {
 	if len(protocols) != 256 || len(protocols6) != 256 || len(sources) < len(a.sources) {
 		t.Errorf("%d and %d protocols of 256, %d sources of %d", len(protocols), len(protocols6), len(sources), len(a.sources))
 	}
-	for port := 49152; port <= 65535; port++ { // those that OVN has
+	for port := 49152; port <= 65535; port++ { // OVN's ports
 		if !ports[uint16(port)] {
 			t.Errorf("no datagram from port %d", port)
 		}
 	}
-	if len(echoes) < 16384 { // as many as OVN has
+	if len(echoes) < 16384 { // as many as OVN's ports
 		t.Errorf("%d identifiers of echoes", len(echoes))
 	}
 }

@@ -25,7 +25,7 @@ type ground struct {
 	client  *kubernetes.Clientset
 	log     io.Writer
 	pods    map[string]*lab.Pod // a and b on node1, c on node2
-	service *corev1.Service     // of a and c
+	service *corev1.Service     // with endpoints a and c
 	probes  []*probe
 	bucket  atomic.Int64
 	began   time.Time
@@ -37,16 +37,16 @@ const (
 	podPort, hostPort, sshPort, outsidePort, servicePort, nodePort = 8000, 8080, 22, 7000, 80, 30080
 )
 
-// callLimit is how long one call of the API server may take.
+// callLimit bounds one call of the API server.
 const callLimit = 15 * time.Second
 
-// starting counts what is sent before all paths are there.
+// starting counts packets sent before all paths work.
 const starting = -1
 
-const victim = "victim" // the namespace of everything that must not notice
+const victim = "victim" // namespace that must not be affected
 
-// newGround brings the lab up. Whoever calls it takes it down by Down, also after an error
-// where there is a ground.
+// newGround brings the lab up. The caller must call Down, also after an error with a non-nil
+// ground.
 func newGround(ctx context.Context, o lab.Options, log io.Writer) (*ground, error) {
 	o.Nodes, o.Cluster = 2, true
 	l, err := lab.Up(ctx, o)
@@ -94,7 +94,7 @@ func (g *ground) serve(ctx context.Context, on, name string, port int) error {
 	return err
 }
 
-// paths are one of each kind.
+// paths returns one path of each kind.
 func (g *ground) paths() []*Path {
 	at := func(port uint16, address func(v6 bool) netip.Addr) func(bool) netip.AddrPort {
 		return func(v6 bool) netip.AddrPort { return netip.AddrPortFrom(address(v6), port) }
@@ -137,8 +137,8 @@ func choose(v6 bool, a4, a6 netip.Addr) netip.Addr {
 	return a4
 }
 
-// startProbes probes the paths until ctx ends, and returns when all are answered, which takes at
-// most the limit.
+// startProbes probes the paths until ctx ends. It returns when all paths work, or with an error at
+// the limit.
 func (g *ground) startProbes(ctx context.Context, paths []*Path, limit time.Duration) error {
 	for _, path := range paths {
 		ns, err := g.Netns(path.From)
@@ -166,8 +166,8 @@ func (g *ground) startProbes(ctx context.Context, paths []*Path, limit time.Dura
 	return nil
 }
 
-// awaitProbes waits until what is sent after that time is answered on all paths, for a second
-// on end. It returns how long after that time the second began, or what did not work at the limit.
+// awaitProbes waits until all paths answer probes sent after since for one full second. It returns
+// the time from since to that second's start, or the failing paths at the limit.
 func (g *ground) awaitProbes(ctx context.Context, since time.Time, limit time.Duration) (time.Duration, []string) {
 	var whole time.Time
 	for {
@@ -192,7 +192,7 @@ func (g *ground) awaitProbes(ctx context.Context, since time.Time, limit time.Du
 	}
 }
 
-// down takes the lab down. With keep the logs are copied to a directory first, which is logged.
+// down takes the lab down. With keep it first copies the logs to a directory, which it logs.
 func (g *ground) down(keep bool) error {
 	if g == nil {
 		return nil

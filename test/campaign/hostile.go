@@ -18,15 +18,15 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// most is how many objects of one kind the tenant has: its quota.
+// most is the tenant's quota of objects per kind.
 const most = 30
 
-// write makes, changes or deletes one object. It says what it did.
+// write creates, changes or deletes one object. It returns a description.
 func (t *tenant) write(ctx context.Context) (string, error) {
 	t.serial++
 	name := fmt.Sprintf("h%d", t.serial%most)
 	switch t.r.IntN(10) {
-	case 0, 1, 2: // of its pods that run
+	case 0, 1, 2: // running pods
 		return "annotations of a running pod", t.patchPod(ctx, fmt.Sprintf("wired%d", t.r.IntN(len(t.wired))))
 	case 3, 4:
 		return "pod", t.pod(ctx, name)
@@ -43,7 +43,7 @@ func (t *tenant) write(ctx context.Context) (string, error) {
 
 func pick[T any](t *tenant, of ...T) T { return of[t.r.IntN(len(of))] }
 
-// address is half of the time one that somebody else uses now.
+// address returns an address; half of them are in use by others.
 func (t *tenant) address() netip.Addr {
 	switch t.r.IntN(8) {
 	case 0:
@@ -54,7 +54,7 @@ func (t *tenant) address() netip.Addr {
 	return pick(t, t.values.addresses...)
 }
 
-// port is half of the time one that somebody listens on now.
+// port returns a port; half of them have a listener.
 func (t *tenant) port() int32 {
 	if t.r.IntN(2) == 0 {
 		return pick[int32](t, sshPort, outsidePort, podPort, hostPort, servicePort)
@@ -62,13 +62,13 @@ func (t *tenant) port() int32 {
 	return pick(t, t.values.ports...)
 }
 
-// junk is text that is no value of anything.
+// junk returns text that is invalid in every field.
 func (t *tenant) junk() string {
 	return pick(t, "", "null", "{}", "[]", `{"default":null}`, `{"default":{"ip_addresses":[null]}}`, strings.Repeat("[", 10000), strings.Repeat("x", 100000),
 		`{"default":{"ip_addresses":["10.244.0.5/99"],"mac_address":"zz"}}`, "\x00\x01\u202e", `"default"`, "true", "1e999", `{"a":`)
 }
 
-// pod makes a pod of the name, or deletes it.
+// pod creates the pod with this name, or deletes it.
 func (t *tenant) pod(ctx context.Context, name string) error {
 	pods := t.client.CoreV1().Pods(hostile)
 	if t.r.IntN(3) == 0 {
@@ -97,7 +97,7 @@ func (t *tenant) labels() map[string]string {
 	return out
 }
 
-// annotations are those that somebody reads, with what it should not believe.
+// annotations returns annotations that some component reads, with untrustworthy values.
 func (t *tenant) annotations() map[string]string {
 	out := map[string]string{}
 	for range 1 + t.r.IntN(3) {
@@ -141,7 +141,7 @@ func (t *tenant) annotation() (key, value string) {
 	return key, pick(t, "1", "-1", "1e30", "18446744073709551616", "1T", t.address().String(), t.junk())
 }
 
-// patchPod writes annotations of a pod, or removes them.
+// patchPod sets or removes annotations of a pod.
 func (t *tenant) patchPod(ctx context.Context, name string) error {
 	annotations := map[string]any{}
 	for range 1 + t.r.IntN(2) {
@@ -159,7 +159,7 @@ func (t *tenant) patchPod(ctx context.Context, name string) error {
 	return err
 }
 
-// svc makes a Service, or deletes it.
+// svc creates a Service, or deletes it.
 func (t *tenant) svc(ctx context.Context, name string) error {
 	services := t.client.CoreV1().Services(hostile)
 	if t.r.IntN(2) == 0 {
@@ -199,7 +199,7 @@ func (t *tenant) svc(ctx context.Context, name string) error {
 	return err
 }
 
-// prefix is a random one, mostly small.
+// prefix returns a random prefix, usually small.
 func (t *tenant) prefix() string {
 	if t.r.IntN(2) == 0 {
 		return fmt.Sprintf("%d.%d.%d.%d/32", 1+t.r.IntN(220), t.r.IntN(256), t.r.IntN(256), t.r.IntN(256))
@@ -207,7 +207,7 @@ func (t *tenant) prefix() string {
 	return fmt.Sprintf("2001:db8:%x:%x::%x/128", t.r.IntN(65536), t.r.IntN(65536), t.r.IntN(65536))
 }
 
-// slice makes a slice of endpoints of a Service, or deletes it.
+// slice creates an EndpointSlice of a Service, or deletes it.
 func (t *tenant) slice(ctx context.Context, name string) error {
 	slices := t.client.DiscoveryV1().EndpointSlices(hostile)
 	if t.r.IntN(2) == 0 {
@@ -236,7 +236,7 @@ func (t *tenant) slice(ctx context.Context, name string) error {
 	return err
 }
 
-// policy makes a policy, or deletes it. Its rules may be many.
+// policy creates a policy, possibly with many rules, or deletes it.
 func (t *tenant) policy(ctx context.Context, name string) error {
 	policies := t.client.NetworkingV1().NetworkPolicies(hostile)
 	if t.r.IntN(2) == 0 {

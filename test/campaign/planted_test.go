@@ -12,14 +12,14 @@ import (
 	"time"
 )
 
-// plant is a defect: lines of one file of the product's, each with what stands there instead.
+// plant is a defect: replacements of lines in one source file.
 type plant struct {
 	file  string
 	lines map[string]string
 }
 
-// The campaigns find what they are for. Each runs on a product with a planted fault, and must
-// say that something is broken; the kind of step is chosen so that it does not take an hour.
+// Campaigns find the faults that they are for. Each runs on a build with a planted fault and must
+// report a violation. The kind of step is chosen to keep the test short.
 func TestPlanted(t *testing.T) {
 	for _, tt := range []struct {
 		name, lab string
@@ -27,15 +27,15 @@ func TestPlanted(t *testing.T) {
 		long      time.Duration
 		only      string
 		plant     plant
-		broken    string // what the campaign must say
+		broken    string // expected violation
 	}{
 		{
-			"faults: a pod's port that OVS has lost is not made again", "f", Faults, 10 * time.Second, "^port of a pod deleted",
+			"faults: a lost pod port is not restored", "f", Faults, 10 * time.Second, "^port of a pod deleted",
 			plant{"agent/podnet/keep.go", map[string]string{"\treturn k.Wirer.connect(ctx, p)\n": "\treturn nil\n"}},
 			"pod to pod, one node",
 		},
 		{
-			"api: what a pod's annotation says is believed", "a", API, 40 * time.Second, "",
+			"api: pod annotations are trusted", "a", API, 40 * time.Second, "",
 			plant{"controller/reconcile/allocate.go", map[string]string{
 				"\treturn b.restore(p, b.network(pod)), nil\n":           "\tif _, said := p.Annotations[annotation.PodNetworks]; said {\n\t\treturn nil, nil\n\t}\n\treturn b.restore(p, b.network(pod)), nil\n",
 				"{plan.PortAddresses(network)}) {\n\t\t\treturn false\n": "{plan.PortAddresses(network)}) {\n\t\t\treturn true\n",
@@ -70,7 +70,7 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// build makes the product with the fault, beside the plugin as it is, and returns their directory.
+// build builds the product with the fault, and an unmodified plugin, and returns their directory.
 func (p plant) build(t *testing.T, bin string) string {
 	t.Helper()
 	top, err := filepath.Abs("../..")

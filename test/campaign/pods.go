@@ -17,7 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// leader is the name of the controller's process that holds the lease.
+// leader returns the name of the controller process that holds the lease.
 func (f *faults) leader(ctx context.Context) (string, error) {
 	lease, err := f.client.CoordinationV1().Leases("kube-system").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -37,17 +37,17 @@ func (f *faults) leader(ctx context.Context) (string, error) {
 	return "", errors.New("find the leading controller: no lease is held by one that runs")
 }
 
-// newPod makes a pod of the victim's. It does not try again.
+// newPod creates a pod of the victim, in one attempt.
 func (g *ground) newPod(ctx context.Context, node string) (*lab.Pod, error) {
 	return g.AddPod(ctx, lab.PodSpec{Namespace: victim, Name: fmt.Sprintf("new%d", g.serial.Add(1)), Node: node, Labels: map[string]string{"app": "new"}})
 }
 
-// delPod tries until a pod is gone, for at most a minute.
+// delPod retries until a pod is deleted, for at most a minute.
 func (g *ground) delPod(ctx context.Context, p *lab.Pod) error {
 	return insist(ctx, time.Minute, func() error { return g.DelPod(ctx, p) })
 }
 
-// insist tries until do succeeds, for at most the limit.
+// insist retries until do succeeds, for at most the limit.
 func insist(ctx context.Context, limit time.Duration, do func() error) error {
 	for end := time.Now().Add(limit); ; {
 		err := do()
@@ -58,8 +58,8 @@ func insist(ctx context.Context, limit time.Duration, do func() error) error {
 	}
 }
 
-// podWorks makes a pod on the node, holds what it got against what everybody says of it, has it
-// answer, and takes it away. It tries again as kubelet would.
+// podWorks creates a pod on the node, checks its interface and connectivity, and deletes it. It
+// retries as kubelet does.
 func (g *ground) podWorks(ctx context.Context, node string) error {
 	var p *lab.Pod
 	err := insist(ctx, time.Minute, func() (err error) {
@@ -75,8 +75,8 @@ func (g *ground) podWorks(ctx context.Context, node string) error {
 	return errors.Join(err, g.delPod(ctx, p))
 }
 
-// podRight holds a pod against its annotation and the Northbound database, and has it answer its
-// own host and another node's pod.
+// podRight compares a pod with its annotation and the Northbound database, and probes it from its
+// own host and from a pod on another node.
 func (g *ground) podRight(ctx context.Context, p *lab.Pod) error {
 	err := insist(ctx, 30*time.Second, func() error { return g.agreed(ctx, p) })
 	if err != nil {
@@ -100,7 +100,7 @@ func (g *ground) podRight(ctx context.Context, p *lab.Pod) error {
 	return nil
 }
 
-// agreed returns an error unless interface, annotation and database say the same of a pod.
+// agreed returns an error unless interface, annotation and database of a pod agree.
 func (g *ground) agreed(ctx context.Context, p *lab.Pod) error {
 	object, err := g.client.CoreV1().Pods(p.Namespace).Get(ctx, p.Name, metav1.GetOptions{})
 	if err != nil {
@@ -143,7 +143,8 @@ func (g *ground) agreed(ctx context.Context, p *lab.Pod) error {
 	return nil
 }
 
-// rows are the addresses of all ports of switches, by name. Two with one address are an error.
+// rows returns the addresses of all switch ports by name. Two ports with the same address are an
+// error.
 func (g *ground) rows(ctx context.Context) (map[string]string, error) {
 	out, err := g.Exec(ctx, "central", "ovn-nbctl", "--timeout=20", "--format=csv", "--data=bare", "--no-headings", "--columns=name,addresses", "list", "Logical_Switch_Port")
 	if err != nil {
@@ -166,7 +167,7 @@ func (g *ground) rows(ctx context.Context) (map[string]string, error) {
 	return rows, nil
 }
 
-// leftovers takes away what attempts that failed have left.
+// leftovers deletes the pods of failed attempts.
 func (g *ground) leftovers(ctx context.Context) error {
 	pods, err := g.client.CoreV1().Pods(victim).List(ctx, metav1.ListOptions{LabelSelector: "app=new"})
 	if err != nil {

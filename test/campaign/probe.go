@@ -18,32 +18,33 @@ const (
 	probeUDP = 100 * time.Millisecond // between two datagrams of one stream
 	probeTCP = 500 * time.Millisecond // between two connections
 
-	// lostAfter is when an answer is given up. It is much longer than an answer takes on a
-	// starved machine: only what is lost shall count.
+	// lostAfter is the time after which a probe counts as lost. It is much longer than a reply takes
+	// on an overloaded machine, so that only lost packets count.
 	lostAfter = 10 * time.Second
-	// healthyFor is how old the newest answered probe of a path that works may be.
+	// healthyFor is the maximum age of the newest answered probe of a working path.
 	healthyFor = 1500 * time.Millisecond
-	// stuckAfter is when a stream of datagrams through OVN begins anew, from another port:
-	// connection tracking keeps what it decided of the first datagram for as long as others come.
+	// stuckAfter is the time after which a silent stream of datagrams through OVN restarts from
+	// another port. Connection tracking keeps its decision about the first datagram as long as others
+	// follow.
 	stuckAfter = 5 * time.Second
 )
 
-// Path is one way through the cluster.
+// Path is a path through the cluster.
 type Path struct {
 	Name  string
-	Host  bool // the host's own: no fault of OVS, OVN, agents or Kubernetes may cost it a packet
+	Host  bool // traffic of the host, which must lose no packet by faults of OVS, OVN, agents or Kubernetes
 	From  string
 	To    func(v6 bool) netip.AddrPort
-	Kinds []string // "udp", "tcp" and others that open knows; nil: both of these
+	Kinds []string // "udp", "tcp" or other kinds of open; nil: these two
 }
 
-// Count is what a path sent and lost, and how often a stream of datagrams had to begin anew.
+// Count holds the sent and lost packets of a path, and the number of restarts of a stream.
 type Count struct {
 	Sent, Lost, Redialled int
-	first, last           time.Time // what was lost was sent between these
+	first, last           time.Time // send times of the first and the last lost packet
 }
 
-// when says at what times what was lost was sent, in local time.
+// when returns the period of the losses, in local time.
 func (c Count) when() string {
 	const clock = "15:04:05.0"
 	return fmt.Sprintf("sent between %s and %s", c.first.Format(clock), c.last.Format(clock))
@@ -53,19 +54,19 @@ func (c *Count) add(d Count) {
 	c.Sent, c.Lost, c.Redialled = c.Sent+d.Sent, c.Lost+d.Lost, c.Redialled+d.Redialled
 }
 
-// probe asks over one path, in one family and protocol, until its context ends.
+// probe probes one path in one family and protocol until its context ends.
 type probe struct {
 	path   *Path
 	v6     bool
 	kind   string
 	ns     string
-	bucket *atomic.Int64 // the fault of now
+	bucket *atomic.Int64 // the current fault
 
-	mu       sync.Mutex // guards the rest
+	mu       sync.Mutex // guards the following fields
 	counts   map[int64]*Count
-	pending  map[uint64]sent // neither answered nor given up
-	answered time.Time       // when the newest probe was sent that was answered
-	dialled  time.Time       // when its socket was made
+	pending  map[uint64]sent // neither answered nor lost
+	answered time.Time       // send time of the newest answered probe
+	dialled  time.Time       // creation time of its socket
 }
 
 type sent struct {
@@ -123,8 +124,8 @@ func (p *probe) lose(seq uint64) {
 	}
 }
 
-// stuck reports whether a stream of datagrams gets no answer for so long that a client would
-// try from another port. The host's streams never do that.
+// stuck reports whether a stream of datagrams has been silent so long that a client would use
+// another port. It is always false for the host's streams.
 func (p *probe) stuck() bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -135,7 +136,7 @@ func (p *probe) stuck() bool {
 	return true
 }
 
-// end says what came of a probe. An answer after lostAfter is none.
+// end records the result of a probe. A reply after lostAfter counts as lost.
 func (p *probe) end(seq uint64, ok bool) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
@@ -152,14 +153,14 @@ func (p *probe) end(seq uint64, ok bool) {
 	}
 }
 
-// works reports whether what was sent after that time is answered.
+// works reports whether probes sent after since are answered.
 func (p *probe) works(since time.Time) bool {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	return p.answered.After(since) && time.Since(p.answered) < healthyFor
 }
 
-// settle gives up what has not been answered, for at most as long as an answer may take.
+// settle waits for outstanding replies up to the limit, then counts the others as lost.
 func (p *probe) settle(bucket int64) Count {
 	for {
 		p.mu.Lock()
@@ -197,7 +198,7 @@ func (p *probe) runTCP(ctx context.Context) {
 	}
 }
 
-// ask makes a connection and has one question answered by it.
+// ask opens a connection and sends one request.
 func (p *probe) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lostAfter-time.Second)
 	defer cancel()
@@ -217,7 +218,7 @@ func (p *probe) ask(ctx context.Context) error {
 	return err
 }
 
-// runStream sends numbers from one socket, whose answers are the numbers.
+// runStream sends numbers from one socket and expects them back.
 func (p *probe) runStream(ctx context.Context) error {
 	c, err := p.open(ctx)
 	if err != nil {
@@ -237,7 +238,7 @@ func (p *probe) runStream(ctx context.Context) error {
 		p.begin(seq)
 		err := c.send(seq)
 		for try := 0; err != nil && try < 10; try++ {
-			err = c.send(seq) // an ICMP error was waiting, about an earlier one or an attacker's: each is told once
+			err = c.send(seq) // reports a pending ICMP error of an earlier packet, perhaps forged, only once
 		}
 		if err != nil && ctx.Err() == nil {
 			p.end(seq, false)
@@ -253,7 +254,7 @@ func (p *probe) runStream(ctx context.Context) error {
 	}
 }
 
-// refused counts a datagram that could not even be sent.
+// refused counts a datagram that could not be sent.
 func (p *probe) refused() {
 	p.begin(0)
 	p.end(0, false)

@@ -12,26 +12,26 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
-// proxied are the ports of the API server and of OVN's databases, by what listens there.
+// proxied are the ports of the API server and of OVN's databases, by server.
 var proxied = map[string]int{"API server": 6443, "Northbound": 6641, "Southbound": 6642}
 
-// proxyOffset is between a port and its proxy's.
+// proxyOffset is the difference between a port and its proxy's port.
 const proxyOffset = 10000
 
-// proxy stands before a server, whose clients do not know. It can be slow, or keep
-// connections open over which nothing comes any more.
+// proxy is a transparent proxy of a server. It can delay traffic, or hold connections open without
+// carrying data.
 type proxy struct {
 	ns   string
 	port int
 
-	mu    sync.Mutex // guards the rest
+	mu    sync.Mutex // guards the following fields
 	delay time.Duration
 	hole  bool
-	freed chan struct{} // closed when nothing is held back
+	freed chan struct{} // closed when traffic flows
 }
 
-// startProxies sends what comes for the servers' ports in the fabric to proxies. Connections
-// that are open are cut, since the kernel begins to translate them half way.
+// startProxies redirects traffic to the servers' ports in the fabric to proxies. Existing
+// connections break, as the kernel starts to translate them midway.
 func startProxies(ctx context.Context, l *lab.Lab) (map[string]*proxy, error) {
 	ns, err := l.Netns("central")
 	if err != nil {
@@ -79,7 +79,7 @@ func (p *proxy) listen(ctx context.Context) error {
 	return nil
 }
 
-// serve carries one connection. The way back is as slow as the way there.
+// serve proxies one connection. Both directions have the same delay.
 func (p *proxy) serve(ctx context.Context, client net.Conn) {
 	defer client.Close()
 	if !p.wait(ctx) {
@@ -117,7 +117,7 @@ func (p *proxy) carry(ctx context.Context, to, from net.Conn) {
 	}
 }
 
-// wait returns when what has been read may go on, or false when ctx ends.
+// wait blocks while traffic is held back. It returns false when ctx ends.
 func (p *proxy) wait(ctx context.Context) bool {
 	p.mu.Lock()
 	delay, hole, freed := p.delay, p.hole, p.freed
@@ -137,8 +137,8 @@ func (p *proxy) wait(ctx context.Context) bool {
 	return ctx.Err() == nil
 }
 
-// slow delays everything, or with hole keeps all connections open and carries nothing. What
-// it returns ends that; what was held back then goes on.
+// slow delays all traffic, or with hole holds it back. The returned function restores traffic and
+// releases what was held back.
 func (p *proxy) slow(delay time.Duration, hole bool) (end func() error) {
 	p.mu.Lock()
 	defer p.mu.Unlock()

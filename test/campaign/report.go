@@ -14,12 +14,12 @@ import (
 	"time"
 )
 
-// Report is what came of one campaign, as it is kept in results.
+// Report is the result of one campaign, as stored in results.
 type Report struct {
 	Campaign string
 	Commit   string
 	Seed     uint64
-	Seconds  int // it ran
+	Seconds  int // duration of the run
 	Steps    []*Step
 	Figures  []Figure `json:",omitempty"`
 	Broken   []string
@@ -27,15 +27,15 @@ type Report struct {
 	began time.Time
 }
 
-// Step is what one kind of step did, over all of its times.
+// Step sums up all steps of one kind.
 type Step struct {
 	Kind   string
 	Times  int
-	HealMS []int64          // until all paths were answered again, each time
+	HealMS []int64          // recovery time of all paths, per step
 	Lost   map[string]Count // by path
 }
 
-// Figure is one number that a campaign measured.
+// Figure is one measured value of a campaign.
 type Figure struct {
 	Name  string
 	Value string
@@ -62,7 +62,7 @@ func (r *Report) addStep(kind string, heal time.Duration, lost map[string]Count)
 	r.Seconds = int(time.Since(r.began).Seconds())
 }
 
-// Keep writes the report into the directory.
+// Keep writes the report to the directory.
 func (r *Report) Keep(dir string) error {
 	b, err := json.MarshalIndent(r, "", "\t")
 	if err != nil {
@@ -71,7 +71,7 @@ func (r *Report) Keep(dir string) error {
 	return os.WriteFile(filepath.Join(dir, fmt.Sprintf("%s-%d.json", r.Campaign, r.Seed)), append(b, '\n'), 0o644)
 }
 
-// Load reads the reports of a campaign, by seed.
+// Load reads the reports of a campaign, sorted by seed.
 func Load(results fs.FS, campaign string) ([]*Report, error) {
 	names, err := fs.Glob(results, campaign+"-*.json")
 	if err != nil {
@@ -93,7 +93,7 @@ func Load(results fs.FS, campaign string) ([]*Report, error) {
 	return out, nil
 }
 
-// quantile returns the value below which that part of the sorted values is.
+// quantile returns the value at this fraction of the sorted values.
 func quantile(values []int64, part float64) int64 {
 	if len(values) == 0 {
 		return 0
@@ -102,7 +102,7 @@ func quantile(values []int64, part float64) int64 {
 	return values[min(len(values)-1, int(part*float64(len(values))))]
 }
 
-// Table is what the reports say, in Markdown: a row for each kind of step.
+// Table formats the reports in Markdown, with a row for each kind of step.
 func Table(reports []*Report) string {
 	if len(reports) == 0 {
 		return "No run is kept.\n"
@@ -143,7 +143,7 @@ func Table(reports []*Report) string {
 	return b.String()
 }
 
-// steps is how many there were, without what was sent between them.
+// steps returns the number of steps, without the intervals between them.
 func (r *Report) steps() (n int) {
 	for _, s := range r.Steps {
 		if s.Kind != "none" {

@@ -8,9 +8,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
-// respond sends back the numbers of probes, and nothing else: a server that answered an attacker's
-// frames would wait for neighbours that are not there, and lose probes itself. The network is as
-// net.ListenPacket has it.
+// respond sends the numbers of probes back, and answers nothing else: a server that answered an
+// attacker's frames would wait for missing neighbours and lose probes itself. network is an
+// argument for net.ListenPacket.
 func respond(ctx context.Context, ns, network, address string) error {
 	var c net.PacketConn
 	err := netns.Do(ns, func() (err error) {
@@ -30,10 +30,10 @@ func respond(ctx context.Context, ns, network, address string) error {
 		for buf := make([]byte, 65536); ctx.Err() == nil; {
 			n, from, err := c.ReadFrom(buf)
 			if err != nil {
-				continue // closed, or an ICMP error for an earlier answer
+				continue // closed, or an ICMP error for an earlier reply
 			}
 			if seq, ok := bytes.CutPrefix(buf[:n], []byte("seq ")); ok {
-				_, _ = c.WriteTo(seq, from) // one that cannot be sent is lost, and the probe says so
+				_, _ = c.WriteTo(seq, from) // the probe detects a lost reply
 			}
 		}
 	}()

@@ -18,20 +18,19 @@ import (
 	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
-// rows watches the Northbound database's rows that are not the tenant's, nor those of pods that
-// come and go. Every change of one is noted, also one that lasts milliseconds: a port group
-// without its ports is a policy that is not in force.
+// rows monitors the Northbound database's rows, except those of the tenant and of short-lived pods.
+// It records every change, even of milliseconds: a port group without its ports means an
+// ineffective policy.
 type rows struct {
 	client client.Client
 	cancel context.CancelFunc
 
 	mu      sync.Mutex
-	was     map[string]string // by table and UUID
+	was     map[string]string // keyed by table and UUID
 	changes []string
 }
 
-// watched are the tables that are compared, and which columns are not: those that grow with the
-// tenant's rows.
+// watched are the compared tables, without columns that grow with the tenant's rows.
 var watched = map[string]struct {
 	row     model.Model
 	without []string
@@ -50,7 +49,7 @@ var watched = map[string]struct {
 	nbmodel.LogicalSwitchTable:            {row: &nbmodel.LogicalSwitch{}, without: []string{"ports", "load_balancer"}},
 }
 
-// watchRows returns when the rows as they are have been read. The caller must close it.
+// watchRows returns after reading all current rows. The caller must close it.
 func watchRows(ctx context.Context, endpoint string) (*rows, error) {
 	models := map[string]model.Model{}
 	for table, w := range watched {
@@ -97,7 +96,7 @@ func (r *rows) close() {
 	r.client.Close()
 }
 
-// differences returns the first changes that were noted, with their time.
+// differences returns the first recorded changes, with their times.
 func (r *rows) differences() []string {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -105,8 +104,7 @@ func (r *rows) differences() []string {
 	return slices.Clone(r.changes[:min(len(r.changes), most)])
 }
 
-// added notes a row that is the victim's and was not there. The first event of a row that was is
-// one, too.
+// added records a new row. The first event of a row from before the start arrives here, too.
 func (r *rows) added(table string, is model.Model) {
 	text := rowText(table, is)
 	r.mu.Lock()
@@ -136,8 +134,8 @@ func (r *rows) note(format string, args ...any) {
 	r.changes = append(r.changes, time.Now().Format("15:04:05.000 ")+fmt.Sprintf(format, args...))
 }
 
-// isVictims reports whether a row is neither the tenant's nor of a pod of the victim's that comes
-// and goes.
+// isVictims reports whether a row belongs neither to the tenant nor to a short-lived pod of the
+// victim.
 func isVictims(text string) bool {
 	return !strings.Contains(text, hostile) && !strings.Contains(text, victim+"_new") && !strings.Contains(text, victim+"/new")
 }
@@ -146,7 +144,7 @@ func uuidOf(row model.Model) string {
 	return reflect.ValueOf(row).Elem().FieldByName("UUID").String()
 }
 
-// rowText is the compared columns of a row, sets in order.
+// rowText formats the compared columns of a row, with sorted sets.
 func rowText(table string, row model.Model) string {
 	columns := map[string]any{}
 	v := reflect.ValueOf(row).Elem()
@@ -163,7 +161,7 @@ func rowText(table string, row model.Model) string {
 	}
 	text, err := json.Marshal(columns)
 	if err != nil {
-		panic(err) // a model has strings, numbers, maps and slices of them
+		panic(err) // models only have strings, numbers, maps and slices
 	}
 	return string(text)
 }

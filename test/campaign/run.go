@@ -16,31 +16,30 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// Options say how long a campaign goes on, and by which seed.
+// Options configure a campaign.
 type Options struct {
 	Lab  lab.Options
-	For  time.Duration // it ends after the step in which this has passed
+	For  time.Duration // it ends after the step during which this time has passed
 	Seed uint64
 	Only *regexp.Regexp // of the kinds of steps; nil: all
 	Log  io.Writer
-	// Heal is how long after a fault everything must work again; 0 is a minute.
+	// Heal is the time limit for recovery after a fault; 0 means a minute.
 	Heal time.Duration
-	// First ends the campaign at the first rule that is broken. Otherwise everything is restarted
-	// then, so that one defect does not hide others.
+	// First ends the campaign at the first violation. Otherwise everything is restarted after a
+	// violation, so that one defect does not hide others.
 	First bool
 }
 
-// injected is a fault that has been.
+// injected is a past fault.
 type injected struct {
 	fault
 	what string
 	heal time.Duration
 }
 
-// Faults lets processes, disks, servers, links and addresses fail, one after the other, every kind
-// before one comes again. After each all paths must be answered within Options.Heal and a pods that
-// were made meanwhile must work. The host's own paths may not lose a packet, but by faults of its
-// own link.
+// Faults injects faults of processes, disks, servers, links and addresses, one after another, in
+// rounds of all kinds. After each, all paths must work within Options.Heal, and pods created
+// meanwhile must work. Paths of the host must not lose packets, except by faults of its own link.
 func Faults(ctx context.Context, o Options) (report *Report, err error) {
 	o.Lab.Disk = "384m"
 	o.Lab.ControllerArgs = []string{"--ha-election-lease-duration=5"}
@@ -81,7 +80,7 @@ func Faults(ctx context.Context, o Options) (report *Report, err error) {
 	return report, ctx.Err()
 }
 
-// faultsName is faults, or in a VM kernel-faults: their figures are not comparable.
+// faultsName returns "faults", or "kernel-faults" in a VM, where figures are not comparable.
 func faultsName() string {
 	if os.Getenv(vmEnv) != "" {
 		return "kernel-faults"
@@ -89,7 +88,7 @@ func faultsName() string {
 	return "faults"
 }
 
-// start adds the second controller, the proxies and the probes.
+// start starts the second controller, the proxies and the probes.
 func (f *faults) start(ctx context.Context, o Options) (err error) {
 	if f.proxies, err = startProxies(ctx, f.Lab); err != nil {
 		return err
@@ -103,15 +102,15 @@ func (f *faults) start(ctx context.Context, o Options) (err error) {
 	return f.startProbes(ctx, f.paths(), f.heal)
 }
 
-// ready waits until agents and controllers say so.
+// ready waits until agents and controllers are ready.
 func (f *faults) ready(ctx context.Context) error {
 	ctx, cancel := context.WithTimeoutCause(ctx, f.heal, fmt.Errorf("not ready after %s", f.heal))
 	defer cancel()
 	return errors.Join(f.AwaitController(ctx), f.AwaitStandby(ctx), f.AwaitAgent(ctx, 1), f.AwaitAgent(ctx, 2))
 }
 
-// step injects one fault, ends it, and says what is broken after it. Meanwhile pods are made on
-// both nodes.
+// step injects one fault, ends it, and returns the violations after it. Meanwhile it creates pods
+// on both nodes.
 func (f *faults) step(ctx context.Context, k fault, number int64, r *rand.Rand) (injected, []string) {
 	done := injected{fault: k}
 	hold := time.Duration(0)
@@ -163,7 +162,7 @@ func (f *faults) step(ctx context.Context, k fault, number int64, r *rand.Rand) 
 	return done, broken
 }
 
-// churn makes pods on a node, one after the other, at least one, until there are enough.
+// churn creates pods on a node, one after another, at least one, until enough is closed.
 func (f *faults) churn(ctx context.Context, enough <-chan struct{}, node string) error {
 	for {
 		if err := f.podWorks(ctx, node); err != nil {
@@ -177,8 +176,8 @@ func (f *faults) churn(ctx context.Context, enough <-chan struct{}, node string)
 	}
 }
 
-// recover restarts what can be restarted, so that one defect does not hide others. It reports
-// whether that has helped.
+// recover restarts processes, so that one defect does not hide others. It reports whether all paths
+// work again.
 func (f *faults) recover(ctx context.Context) bool {
 	for _, name := range []string{"node1-ovs-vswitchd", "node2-ovs-vswitchd", "node1-ovn-controller", "node2-ovn-controller", "controller", "standby", "agent-node1", "agent-node2"} {
 		again, err := f.Kill(name)
@@ -195,10 +194,10 @@ func (f *faults) recover(ctx context.Context) bool {
 	return len(failing) == 0 && f.ready(ctx) == nil
 }
 
-// account adds to the report what each kind of fault cost each path, and what the host lost
-// that it may not.
+// account adds to the report the losses of each path by kind of fault, and forbidden losses of the
+// host.
 func (f *faults) account(report *Report, done []injected) {
-	time.Sleep(lostAfter) // what is on its way
+	time.Sleep(lostAfter) // packets in flight
 	for i, step := range append([]injected{{}}, done...) {
 		lost := map[string]Count{}
 		for _, p := range f.probes {

@@ -11,16 +11,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
-// stream sends numbers and receives them back.
+// stream sends numbers and receives them.
 type stream interface {
 	send(seq uint64) error
-	// receive returns 0 for what is no answer.
+	// receive returns 0 for other packets.
 	receive(buf []byte) (uint64, error)
 	Close() error
 }
 
-// open makes the socket of a probe: "udp"; "fixed", UDP with one port at both ends, as WireGuard
-// has it; "echo", ICMP; or an IP protocol by its number.
+// open creates the socket of a probe: "udp"; "fixed", UDP with one port at both ends, as in
+// WireGuard; "echo", ICMP; or the number of an IP protocol.
 func (p *probe) open(ctx context.Context) (stream, error) {
 	to := p.path.To(p.v6)
 	family := map[bool]string{false: "4", true: "6"}[p.v6]
@@ -68,7 +68,7 @@ func (d datagrams) receive(buf []byte) (uint64, error) {
 	return number(buf[:n]), nil
 }
 
-// number is what an answer says, or 0.
+// number parses a reply; it returns 0 for other packets.
 func number(b []byte) uint64 {
 	seq, err := strconv.ParseUint(strings.TrimSpace(string(b)), 10, 64)
 	if err != nil {
@@ -77,7 +77,7 @@ func number(b []byte) uint64 {
 	return seq
 }
 
-// packets are of an IP protocol without ports.
+// packets is a stream over an IP protocol without ports.
 type packets struct {
 	net.PacketConn
 	to net.Addr
@@ -96,7 +96,7 @@ func (p *packets) receive(buf []byte) (uint64, error) {
 	return number(buf[:n]), nil
 }
 
-// echoes are ICMP's: a number is in the data.
+// echoes is a stream over ICMP, with a number in the data.
 type echoes struct {
 	net.PacketConn
 	to net.Addr
@@ -107,7 +107,7 @@ type echoes struct {
 func (e *echoes) send(seq uint64) error {
 	b := []byte{8, 0, 0, 0}
 	if e.v6 {
-		b[0] = 128 // the kernel sums
+		b[0] = 128 // the kernel adds the checksum
 	}
 	b = binary.BigEndian.AppendUint16(b, e.id)
 	b = binary.BigEndian.AppendUint16(b, uint16(seq))
@@ -131,7 +131,7 @@ func (e *echoes) receive(buf []byte) (uint64, error) {
 	return binary.BigEndian.Uint64(buf[8:]), nil
 }
 
-// sum is the Internet checksum.
+// sum returns the Internet checksum.
 func sum(b []byte) uint16 {
 	var s uint32
 	for i := 0; i+1 < len(b); i += 2 {

@@ -22,26 +22,26 @@ import (
 
 const hostile = "tenant" // the namespace in which the tenant may write
 
-// tenant is a service account that may edit one namespace, and what it tries.
+// tenant is a service account with edit rights in one namespace, and the state of its attack.
 type tenant struct {
 	client *kubernetes.Clientset
 	r      *rand.Rand
 	values values
 	serial int
-	done   map[string]int // calls by kind and outcome
-	wired  []*lab.Pod     // its pods that have an interface
+	done   map[string]int // calls by kind and result
+	wired  []*lab.Pod     // its pods with an interface
 }
 
-// values are what the tenant writes where an address, MAC or port is asked for.
+// values are the tenant's inputs for addresses, MACs and ports.
 type values struct {
 	addresses []netip.Addr
-	used      []netip.Addr // of them, what the probes go to, and nodes
+	used      []netip.Addr // those used by probes and nodes
 	macs      []string
 	ports     []int32
 }
 
-// newTenant makes the account, with no more rights than the ClusterRole edit gives in its
-// namespace, and endpoint slices, which that role had before Kubernetes 1.22.
+// newTenant creates the account with the rights of the ClusterRole edit in its namespace, and to
+// endpoint slices, which that role had before Kubernetes 1.22.
 func newTenant(ctx context.Context, g *ground, r *rand.Rand) (*tenant, error) {
 	t := &tenant{r: r, done: map[string]int{}}
 	if err := standinAggregation(ctx, g.client); err != nil {
@@ -89,8 +89,7 @@ func newTenant(ctx context.Context, g *ground, r *rand.Rand) (*tenant, error) {
 	return t, err
 }
 
-// standinAggregation does to the role edit what the controller manager does: it has the rules of
-// all that say so.
+// standinAggregation aggregates the role edit, as the controller manager does.
 func standinAggregation(ctx context.Context, client *kubernetes.Clientset) error {
 	var rules []rbacv1.PolicyRule
 	for _, label := range []string{"edit", "view"} {
@@ -114,7 +113,7 @@ func standinAggregation(ctx context.Context, client *kubernetes.Clientset) error
 	return err
 }
 
-// valuesOf reads from the live cluster what would hurt: whose addresses and MACs are whose.
+// valuesOf reads harmful values from the live cluster: addresses and MACs in use.
 func valuesOf(ctx context.Context, g *ground) (values, error) {
 	v := values{ports: []int32{22, 53, 80, 443, 2379, 2380, 6081, 6443, 7000, 8000, 8080, 10250, 10256, 30080, 49152, 51820, 65535, 1}}
 	texts := []string{
@@ -159,7 +158,7 @@ func valuesOf(ctx context.Context, g *ground) (values, error) {
 	return v, nil
 }
 
-// attack writes until ctx ends, at most so many times a second.
+// attack writes until ctx ends, at most rate times per second.
 func (t *tenant) attack(ctx context.Context, rate int) {
 	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()

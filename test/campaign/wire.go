@@ -24,13 +24,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
-// wireRate is how many frames an attacker sends per second.
+// wireRate is the number of frames per second and attacker.
 const wireRate = 500
 
-// Wire has a machine on the uplink's network and a pod of a tenant's send frames that nobody should
-// send. The host of node1 must lose nothing of its UDP between fixed ports, VRRP, OSPF, echo
-// requests and TCP, and no pod with a policy may get what the policy does not allow. Fenced pods
-// try to reach a host by the masquerade networks, which their policies do not allow either.
+// Wire has a machine on the uplink's network and a tenant's pod send malicious frames. The host of
+// node1 must lose no packets of UDP with fixed ports, VRRP, OSPF, echo requests and TCP. No pod
+// with a policy may receive forbidden packets. Fenced pods try to reach a host by the masquerade
+// networks, which their policies forbid.
 func Wire(ctx context.Context, o Options) (report *Report, err error) {
 	g, err := newGround(ctx, o.Lab, o.Log)
 	report = newReport("wire", o)
@@ -89,20 +89,20 @@ func Wire(ctx context.Context, o Options) (report *Report, err error) {
 // wire is the campaign of frames.
 type wire struct {
 	*ground
-	guarded   []*lab.Pod // that a policy lets only the victim's other pods reach
+	guarded   []*lab.Pod // pods that accept traffic only from other pods of the victim
 	attackers []*lab.Pod
-	fenced    []*lab.Pod // whose egress policy does not let them reach a host
+	fenced    []*lab.Pod // pods whose egress policy excludes hosts
 
 	sent, sentFenced atomic.Int64
-	parts            atomic.Int64 // fragments without their other parts that somebody got who may not
+	parts            atomic.Int64 // forbidden deliveries of fragments without their other parts
 
-	mu   sync.Mutex     // guards the rest
-	seen map[string]int // frames of attackers, by who got them and may not
+	mu   sync.Mutex     // guards the following fields
+	seen map[string]int // forbidden deliveries of attackers' frames, by receiver
 	like map[string]string
 }
 
-// prepare makes the guarded pods, the tenant's, and what the host does beside ssh. Nodes forward,
-// as Kubernetes wants it.
+// prepare creates the guarded pods, the tenant's pods, and servers on the host. Nodes forward, as
+// Kubernetes requires.
 func (w *wire) prepare(ctx context.Context) error {
 	for i, node := range []string{"node1", "node2"} {
 		if _, err := w.Exec(ctx, node, "sysctl", "-q", "-w", "net.ipv4.ip_forward=1", "net.ipv6.conf.all.forwarding=1"); err != nil {
@@ -148,7 +148,7 @@ func (w *wire) prepare(ctx context.Context) error {
 	return nil
 }
 
-// hostPaths are what the host does with its peer, begun by either, and what the policy allows.
+// hostPaths returns the host's paths to and from its peer, and the paths that the policy allows.
 func (w *wire) hostPaths() []*Path {
 	node1 := func(port uint16) func(bool) netip.AddrPort {
 		return func(v6 bool) netip.AddrPort {
@@ -166,14 +166,14 @@ func (w *wire) hostPaths() []*Path {
 		{Name: "VRRP, OSPF from host", Host: true, From: "node1", To: peer(0), Kinds: []string{vrrp, ospf}},
 		{Name: "ping of host", Host: true, From: "ext", To: node1(4711), Kinds: []string{"echo"}},
 		{Name: "ping by host", Host: true, From: "node1", To: peer(4712), Kinds: []string{"echo"}},
-		{Name: "fenced pod to outside", From: w.fenced[0].Host(), To: peer(outsidePort)}, // which its policy allows
+		{Name: "fenced pod to outside", From: w.fenced[0].Host(), To: peer(outsidePort)}, // allowed by its policy
 		{Name: "pod to guarded pod", From: w.pods["a"].Host(), To: func(v6 bool) netip.AddrPort {
 			return netip.AddrPortFrom(choose(v6, w.guarded[1].IP4(), w.guarded[1].IP6()), podPort)
 		}},
 	}
 }
 
-// outsider is who stands on the uplink's network and sends to node1.
+// outsider returns an attacker on the uplink's network that sends to node1.
 func (w *wire) outsider(ctx context.Context, seed uint64) (*attacker, error) {
 	a := newAttacker(seed, magic)
 	var err error
@@ -189,7 +189,7 @@ func (w *wire) outsider(ctx context.Context, seed uint64) (*attacker, error) {
 	return a, nil
 }
 
-// pod is who stands in a tenant's pod on node1. It sends to its router, and past it to the
+// pod returns an attacker in a tenant's pod on node1. It sends to its router, and past it to the
 // management port and to the guarded pod of its node.
 func (w *wire) pod(ctx context.Context, seed uint64) (*attacker, error) {
 	a := newAttacker(seed+1, magic)
@@ -201,12 +201,12 @@ func (w *wire) pod(ctx context.Context, seed uint64) (*attacker, error) {
 	if err != nil {
 		return nil, err
 	}
-	a.to = append(a.to, a.to[0], guarded) // the router's is as likely as the two others
+	a.to = append(a.to, a.to[0], guarded) // the router is as likely as the other two together
 	w.know(a, p.IP4(), p.IP6())
 	return a, nil
 }
 
-// know tells an attacker what there is. Its own addresses come first.
+// know gives an attacker the cluster's addresses. Its own addresses come first.
 func (w *wire) know(a *attacker, own4, own6 netip.Addr) {
 	a.sources = []netip.Addr{own4, own6}
 	for _, p := range append([]*lab.Pod{w.pods["a"], w.pods["b"], w.pods["c"]}, append(w.attackers, w.guarded...)...) {
@@ -245,7 +245,7 @@ func parseMAC(text string) (out verdict.MAC, err error) {
 	return out, err
 }
 
-// send sends what the attacker makes from a lab host's eth0 until ctx ends.
+// send sends the attacker's frames from a lab host's eth0 until ctx ends.
 func (w *wire) send(ctx context.Context, from string, a *attacker, rate int, sent *atomic.Int64) error {
 	fd, err := w.socket(from, "eth0")
 	if err != nil {
@@ -271,7 +271,7 @@ func (w *wire) send(ctx context.Context, from string, a *attacker, rate int, sen
 	}
 }
 
-// socket is for whole frames on a device of a lab host.
+// socket opens a socket for raw frames on a device of a lab host.
 func (w *wire) socket(on, name string) (fd int, err error) {
 	ns, err := w.Netns(on)
 	if err != nil {
@@ -291,7 +291,7 @@ func (w *wire) socket(on, name string) (fd int, err error) {
 	return fd, err
 }
 
-// destination is the address that an IP frame is for, or none.
+// destination returns the destination address of an IP frame, or the zero Addr.
 func destination(b []byte) netip.Addr {
 	switch {
 	case len(b) >= 34 && binary.BigEndian.Uint16(b[12:]) == corpus.EtherIPv4:
@@ -302,10 +302,10 @@ func destination(b []byte) netip.Addr {
 	return netip.Addr{}
 }
 
-// partsAllowed holds the fragments that arrived without their other parts against what Open
-// vSwitch's userspace datapath says of them. It keeps a fragment for 15 seconds, and then sends
-// it on with the next packet of any other connection, past all flows (lib/ipf.c). The kernel's
-// datapath drops it, so there none may arrive.
+// partsAllowed compares the arrived fragments without their other parts with the counter of Open
+// vSwitch's userspace datapath. That datapath keeps a fragment for 15 seconds, and then forwards it
+// with the next packet of any connection, past all flows (lib/ipf.c). The kernel datapath drops it,
+// so there none may arrive.
 func (w *wire) partsAllowed(ctx context.Context, report *Report) error {
 	expired := 0
 	for _, n := range w.Nodes() {
@@ -336,8 +336,8 @@ func (w *wire) partsAllowed(ctx context.Context, report *Report) error {
 	return nil
 }
 
-// sniff counts the frames with a mark that come in by a device of a lab host until ctx ends. Unless
-// to is nil, it counts those for addresses that to returns true for.
+// sniff counts marked frames that arrive at a device of a lab host until ctx ends. If to is not
+// nil, it counts only frames to addresses for which to returns true.
 func (w *wire) sniff(ctx context.Context, name, on, device, mark string, to func(netip.Addr) bool) error {
 	fd, err := w.socket(on, device)
 	if err != nil {

@@ -8,7 +8,7 @@ import (
 // Block is a fenced block of code.
 type Block struct {
 	Line  int      // of the opening fence, from 1
-	Lines []string // as they are
+	Lines []string // unmodified
 }
 
 // Blocks returns all fenced blocks of a document.
@@ -35,16 +35,16 @@ func Blocks(text string) ([]Block, error) {
 	return out, nil
 }
 
-// Command is what a reader types, and what the document shows of the answer.
+// Command is a command in a document, with its output, if shown.
 type Command struct {
 	Line   string // one line, or with "> " several
 	Output []string
-	Shown  bool // Output is all that the command prints, because the block is a session
+	Shown  bool // Output is the complete output, as the block is a session
 }
 
-// Commands returns the commands of the block: every line but comments. In a block with lines that
-// begin with the prompt "$ ", those are the commands, lines behind them that begin with "> " go on
-// with the same command, and the others are its output.
+// Commands returns the commands of the block: every line except comments. In a block with lines
+// that start with the prompt "$ ", only those are commands. Following lines with "> " continue the
+// command, and the others are its output.
 func (b Block) Commands() []Command {
 	const prompt, more = "$ ", "> "
 	joined := strings.Split(strings.ReplaceAll(strings.Join(b.Lines, "\n"), "\\\n", ""), "\n")

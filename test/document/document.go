@@ -1,4 +1,4 @@
-// Package document is for Markdown of which a part is generated, between marks:
+// Package document handles Markdown with generated parts between marks:
 //
 //	<!-- NAME -->
 //	generated
@@ -12,7 +12,7 @@ import (
 	"testing"
 )
 
-// Embed puts text between the marks of a name, in place of what was there.
+// Embed replaces the text between the marks of a name.
 func Embed(document, name, text string) (string, error) {
 	begin, end := "<!-- "+name+" -->\n", "<!-- /"+name+" -->"
 	before, rest, begins := strings.Cut(document, begin)
@@ -23,8 +23,8 @@ func Embed(document, name, text string) (string, error) {
 	return before + begin + text + end + after, nil
 }
 
-// Check fails the test unless the file has these texts between the marks of their names.
-// With update it writes them; command is what does that.
+// Check fails the test unless the file has these texts between the marks of their names. With
+// update it writes them instead; command tells the user how.
 func Check(t *testing.T, path string, texts map[string]string, update bool, command string) {
 	t.Helper()
 	is, err := os.ReadFile(path)
@@ -43,6 +43,6 @@ func Check(t *testing.T, path string, texts map[string]string, update bool, comm
 			t.Fatal(err)
 		}
 	case want != string(is):
-		t.Errorf("%s is not what the tables say: %s", path, command)
+		t.Errorf("%s is outdated, run: %s", path, command)
 	}
 }

@@ -6,12 +6,12 @@ import (
 	"strings"
 )
 
-// Elision stands for what a document leaves out of an output: text within a line, or, alone on a
-// line, any number of lines.
+// Elision replaces omitted output in a document: text within a line, or any number of lines if it
+// stands alone.
 const Elision = "…"
 
-// Compare returns an error unless the output is what the document shows. Runs of blanks are equal
-// to each other, because the width of a column depends on what is in it.
+// Compare returns an error unless the output matches the document. Runs of blanks are equal, as
+// column widths depend on the content.
 func Compare(shown []string, output string) error {
 	var got []string
 	for line := range strings.Lines(output) {
@@ -55,7 +55,7 @@ func mismatch(want string, got []string, at int) error {
 	return fmt.Errorf("the document shows %q, the output is %q", want, got[at])
 }
 
-// matches reports whether the line is as the pattern, in which … is any text.
+// matches reports whether the line matches the pattern, in which … stands for any text.
 func matches(pattern, line string) bool {
 	parts := strings.Split(pattern, Elision)
 	for i, p := range parts {

@@ -16,16 +16,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/traffic"
 )
 
-// background is a command that runs while something else happens.
+// background is a command that runs during other steps of a test.
 type background struct {
 	name     string
 	cmd      *exec.Cmd
 	out, err bytes.Buffer
-	done     chan struct{} // closed when it has ended
-	failed   error         // valid then
+	done     chan struct{} // closed at the command's end
+	failed   error         // valid after done
 }
 
-// run starts a command on a lab host; it is killed with the test.
+// run starts a command on a lab host and kills it at the end of the test.
 func (c *Cluster) run(t *testing.T, name, on string, argv ...string) *background {
 	t.Helper()
 	cmd, err := c.Command(t.Context(), on, argv...)
@@ -44,7 +44,7 @@ func (c *Cluster) run(t *testing.T, name, on string, argv ...string) *background
 	return b
 }
 
-// wait returns what the command printed, and fails the test if it failed.
+// wait returns the command's output, and fails the test if the command failed.
 func (b *background) wait(t *testing.T) string {
 	t.Helper()
 	<-b.done
@@ -54,7 +54,7 @@ func (b *background) wait(t *testing.T) string {
 	return b.out.String()
 }
 
-// ended reports whether the command has come to its end already.
+// ended reports whether the command has ended.
 func (b *background) ended() bool {
 	select {
 	case <-b.done:
@@ -64,7 +64,7 @@ func (b *background) ended() bool {
 	}
 }
 
-// stop asks the command to end, and to say what came of it.
+// stop interrupts the command, so that it prints its report.
 func (b *background) stop(t *testing.T) {
 	t.Helper()
 	if err := b.cmd.Process.Signal(syscall.SIGINT); err != nil && !errors.Is(err, os.ErrProcessDone) {
@@ -72,8 +72,7 @@ func (b *background) stop(t *testing.T) {
 	}
 }
 
-// held waits for a connection that was held, and fails the test if a number
-// went unanswered.
+// held waits for a held connection, and fails the test if a number was not answered.
 func (b *background) held(t *testing.T) traffic.HoldReport {
 	t.Helper()
 	var report traffic.HoldReport
@@ -89,7 +88,7 @@ func (b *background) held(t *testing.T) traffic.HoldReport {
 	return report
 }
 
-// pinged waits for pings, and fails the test if one was lost.
+// pinged waits for pings, and fails the test if a reply is missing.
 func (b *background) pinged(t *testing.T, count int) {
 	t.Helper()
 	out := b.wait(t)
@@ -108,8 +107,7 @@ func (c *Cluster) hold(t *testing.T, name, on string, to netip.AddrPort, duratio
 	return c.run(t, name, on, append(c.traffic("hold", to.String(), "-duration", duration.String()), argv...)...)
 }
 
-// within repeats try until it succeeds; it gives up after a bound that is
-// generous for a loaded machine.
+// within repeats try until it succeeds, up to a limit that is generous for a loaded machine.
 func within(t *testing.T, what string, try func() error) {
 	t.Helper()
 	var err error

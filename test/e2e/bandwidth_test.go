@@ -9,10 +9,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/traffic"
 )
 
-// testBandwidth: a pod's annotations limit what it gets and what it sends, each
-// by itself. A busy machine makes both less, so no more is asked for than without a limit.
+// testBandwidth: a pod's annotations limit each direction. As a busy machine lowers the rate, only
+// upper bounds are checked against the rate without a limit.
 func testBandwidth(t *testing.T, c *Cluster) {
-	const ingress, egress = 10e6, 8e6 // bits a second
+	const ingress, egress = 10e6, 8e6 // bits per second
 	pod, err := c.AddPod(t.Context(), lab.PodSpec{
 		Name: "limited", Node: "node1",
 		Annotations: map[string]string{"kubernetes.io/ingress-bandwidth": "10M", "kubernetes.io/egress-bandwidth": "8M"},
@@ -44,12 +44,12 @@ func testBandwidth(t *testing.T, c *Cluster) {
 			}
 		}
 		if free := c.rate(t, host("b"), other, "1s"); free < 1.1*ingress {
-			t.Errorf("without a limit %.1f Mbit/s: this shows nothing", free/1e6)
+			t.Errorf("without a limit %.1f Mbit/s: too low to test a limit", free/1e6)
 		}
 	})
 }
 
-// rate is what the receiver gets of a stream, in bits a second.
+// rate returns the receive rate of a stream in bits per second.
 func (c *Cluster) rate(t *testing.T, from, to, duration string) float64 {
 	t.Helper()
 	out := c.execute(t, from, c.traffic("stream", to, "-duration", duration)...)

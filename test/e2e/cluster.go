@@ -26,23 +26,23 @@ const (
 	nodePort    = 30080
 )
 
-// toolEnv names the traffic tool as a program of its own, which starts in a tenth
-// of the time that ovnkube takes: in an emulated machine that is most of it.
+// toolEnv names the traffic tool as a separate program. It starts ten times faster than ovnkube,
+// which dominates in an emulated machine.
 const toolEnv = "OVN_EBPF_E2E_TRAFFIC"
 
-// Cluster is a lab with what the paths need: two nodes, three pods, a
-// NodePort service, and servers everywhere.
+// Cluster is a lab with all ends of the paths: two nodes, three pods, a NodePort service, and
+// servers on every host.
 type Cluster struct {
 	*lab.Lab
 	Pods     map[string]*lab.Pod // a and b on node1, c on node2
 	Services map[string]*corev1.Service
 	dir, bin string
-	tool     []string // the command line of the traffic tool
+	tool     []string // command line of the traffic tool
 	wiring
 }
 
-// Start brings the cluster up and waits until every node is ready. After an
-// error nothing is left.
+// Start brings the cluster up and waits until every node is ready. After an error it takes the lab
+// down.
 func Start(ctx context.Context, options lab.Options) (*Cluster, error) {
 	options.Nodes, options.Cluster = max(options.Nodes, 2), true
 	l, err := lab.Up(ctx, options)
@@ -64,8 +64,7 @@ func trafficTool(c *Cluster) []string {
 	return []string{c.Binary("ovnlab"), "traffic"}
 }
 
-// stop takes the lab down and returns what went wrong, as the end of a
-// sentence.
+// stop takes the lab down and returns its error as the end of a sentence.
 func (c *Cluster) stop() string {
 	if err := c.Down(context.WithoutCancel(context.Background())); err != nil {
 		return fmt.Sprintf(" (and take the lab down: %v)", err)
@@ -73,7 +72,7 @@ func (c *Cluster) stop() string {
 	return ""
 }
 
-// populate creates the objects, and the servers behind them.
+// populate creates the objects and their servers.
 func (c *Cluster) populate(ctx context.Context) error {
 	for _, p := range []struct{ name, node string }{{"a", "node1"}, {"b", "node1"}, {"c", "node2"}} {
 		if err := c.addPod(ctx, p.name, p.node); err != nil {
@@ -91,7 +90,7 @@ func (c *Cluster) populate(ctx context.Context) error {
 	return c.addServices(ctx)
 }
 
-// addPod makes a pod, and a server in it.
+// addPod creates a pod with a server.
 func (c *Cluster) addPod(ctx context.Context, name, node string) error {
 	pod, err := c.AddPod(ctx, lab.PodSpec{Namespace: "default", Name: name, Node: node, Labels: map[string]string{"app": "web"}, Ports: hostPorts[name]})
 	if err != nil {
@@ -101,7 +100,7 @@ func (c *Cluster) addPod(ctx context.Context, name, node string) error {
 	return c.serve(ctx, host(name), name+"-"+pod.UID[:8], podPort)
 }
 
-// serve starts a TCP and UDP server on a lab host, and waits until it listens.
+// serve starts a TCP and UDP server on a lab host and waits until it listens.
 func (c *Cluster) serve(ctx context.Context, on, name string, port uint16) error {
 	id := fmt.Sprintf("serve-%s-%d", name, port)
 	name, _, _ = strings.Cut(name, "-")
@@ -109,7 +108,7 @@ func (c *Cluster) serve(ctx context.Context, on, name string, port uint16) error
 	return c.serveAs(ctx, on, id, "-name", name, "-tcp", address, "-udp", address)
 }
 
-// serveAs starts a server with these arguments, and waits until it listens.
+// serveAs starts a server with these arguments and waits until it listens.
 func (c *Cluster) serveAs(ctx context.Context, on, id string, args ...string) error {
 	if _, err := c.Spawn(on, id, c.traffic(append([]string{"serve"}, args...)...)...); err != nil {
 		return fmt.Errorf("start server on %s: %w", on, err)
@@ -128,10 +127,10 @@ func (c *Cluster) serveAs(ctx context.Context, on, id string, args ...string) er
 	}
 }
 
-// traffic is the command line of the lab's traffic tool.
+// traffic returns a command line of the lab's traffic tool.
 func (c *Cluster) traffic(args ...string) []string { return append(slices.Clone(c.tool), args...) }
 
-// Binary is the path of one of our programs.
+// Binary returns the path of a built program.
 func (c *Cluster) Binary(name string) string { return filepath.Join(c.bin, name) }
 
 func host(pod string) string { return "pod:default/" + pod }
@@ -150,7 +149,7 @@ func outside(v6 bool) netip.Addr {
 	return choose(v6, netip.MustParseAddr(lab.ExtIP4), netip.MustParseAddr(lab.ExtIP6))
 }
 
-// beyond is the outside host's address behind the router.
+// beyond returns the outside host's address behind the router.
 func beyond(v6 bool) netip.Addr {
 	return choose(v6, netip.MustParseAddr(lab.BehindIP4), netip.MustParseAddr(lab.BehindIP6))
 }
@@ -166,8 +165,7 @@ func only(f func(bool) netip.Addr) func(bool) []netip.Addr {
 	return func(v6 bool) []netip.Addr { return []netip.Addr{f(v6)} }
 }
 
-// Paths lists every path that the gateway must tell apart, as it is with the
-// cluster's wiring.
+// Paths lists every path that the gateway must distinguish, adapted to the cluster's wiring.
 func (c *Cluster) Paths() []*Path {
 	paths := c.everyPath()
 	for _, p := range paths {

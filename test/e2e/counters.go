@@ -6,8 +6,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// Tally is what a node's gateway counted, in packets, by class. The overlay
-// and neighbour discovery are counted apart, because they go on at any time.
+// Tally holds a node's gateway counters in packets, by class. The overlay and neighbour discovery
+// are separate, as they occur at any time.
 type Tally struct {
 	HostRx     uint64 // from the wire to the host: management
 	OVNRx      uint64 // from the wire to OVN: North-South
@@ -19,7 +19,7 @@ type Tally struct {
 	Dropped    uint64
 }
 
-// overlay and neighbours name the reasons that are no class of their own.
+// overlay and neighbours name the reasons outside of the classes.
 var (
 	overlay    = map[string]bool{"geneve": true, "geneve_ovn": true, "encap_out": true}
 	neighbours = map[string]bool{
@@ -66,36 +66,35 @@ func (t Tally) minus(u Tally) Tally {
 	}
 }
 
-// Class is what a path's traffic must be on one node.
+// Class is the required class of a path's traffic on one node.
 type Class int
 
-// The classes. Each names what the path's requests must have moved.
+// Classes of traffic.
 const (
-	Absent     Class = iota // neither: the node's uplink does not see the inner packets
-	Management              // the host's
-	NorthSouth              // OVN's
+	Absent     Class = iota // the node's uplink does not see the inner packets
+	Management              // traffic of the host
+	NorthSouth              // traffic of OVN
 )
 
 func (c Class) String() string {
 	return [...]string{"absent", "management", "north-south"}[c]
 }
 
-// check holds what moved against the class, for n requests. Management must
-// not appear as OVN's at all. North-South must not appear as the host's; the
-// agent's own connection to the API server does, so a little is allowed, but
-// less than one packet a request.
+// check compares the counters' increase for n requests with the class. Management traffic must not
+// count for OVN at all. North-South traffic must not count for the host, except for less than one
+// packet per request from the agent's own connection to the API server.
 func (c Class) check(moved Tally, n uint64) error {
 	if c == NorthSouth {
 		if moved.OVNRx < n || moved.OVNTx < n {
 			return fmt.Errorf("%d requests moved %d packets to OVN and %d from it", n, moved.OVNRx, moved.OVNTx)
 		}
 		if moved.HostRx >= n {
-			return fmt.Errorf("%d requests moved %d packets to the host, North-South taken for management", n, moved.HostRx)
+			return fmt.Errorf("%d requests moved %d packets to the host, North-South counted as management", n, moved.HostRx)
 		}
 		return nil
 	}
 	if moved.OVNRx > 0 || moved.OVNTx > 0 {
-		return fmt.Errorf("%d packets to OVN and %d from it, %s taken for North-South", moved.OVNRx, moved.OVNTx, c)
+		return fmt.Errorf("%d packets to OVN and %d from it, %s counted as North-South", moved.OVNRx, moved.OVNTx, c)
 	}
 	if c == Management && moved.HostRx < n {
 		return fmt.Errorf("%d requests moved %d packets to the host", n, moved.HostRx)

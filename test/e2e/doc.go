@@ -1,13 +1,13 @@
-// Package e2e drives a cluster in the lab along every path a packet can take,
-// and holds the gateways' counters against what each path must have moved.
+// Package e2e drives a lab cluster along every path of packets, and compares the gateways' counters
+// with the expected ones.
 //
-// A Path is one of the ways: from, to, who serves, which class of traffic it
-// is on each node. Run makes real TCP and UDP requests of both families over
-// it and returns what it saw. The demo prints that; the tests add faults.
+// A Path has a source, a destination, its servers, and the class of its traffic on each node. Run
+// sends real TCP and UDP requests of both families over it and returns the observations. The demo
+// prints them; the tests add faults.
 //
-// TestEndToEnd is one lab, however its gateways are wired: OVN_EBPF_E2E_LAYOUT
-// (direct, bridged, dedicated), OVN_EBPF_E2E_BACKEND (ebpf, openflow) and
-// OVN_EBPF_E2E_LOCAL say so. Natively, on OVS's userspace datapath, run direct and
-// bridged with openflow; the kernel's datapath, with all of them, is test/vm/suite's.
-// What must be right, from the field's history, is the table of musts_test.go.
+// TestEndToEnd is one lab. Its gateways are configured by OVN_EBPF_E2E_LAYOUT (direct, bridged,
+// dedicated), OVN_EBPF_E2E_BACKEND (ebpf, openflow) and OVN_EBPF_E2E_LOCAL. Natively, on OVS's
+// userspace datapath, it runs in layout direct, and in layout bridged with openflow. test/vm/suite
+// runs all combinations on the kernel datapath. The table in musts_test.go lists the requirements
+// from field experience.
 package e2e

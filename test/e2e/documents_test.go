@@ -15,10 +15,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// untyped are the commands, and whole blocks, of README and docs that TestDocuments does not type,
-// each with the reason. All other commands are typed, and must succeed. TestUntyped checks the
-// reasons: a test or a part of CI that a reason names must exist, and what is said to be no command
-// must not be one.
+// untyped are the commands, and whole blocks, of README and docs that TestDocuments does not run,
+// each with the reason. All other commands are run and must succeed. TestUntyped checks the
+// reasons: tests and parts of CI that they name must exist, and a "no command" must not be a
+// command.
 var untyped = []exception{
 	{"README.md", "a node's network namespace", true, noCommand + "a picture"},
 	{"README.md", "make demo", false, ".ci/run does it, part demo"},
@@ -56,16 +56,15 @@ const (
 
 const raftTyped = "TestRaftTyped types it"
 
-// exception is a command that is not typed, or with block all of the block of which it is the
-// first.
+// exception is a command that is not run. With block, the whole block that it starts is skipped.
 type exception struct {
 	document, begins string
 	block            bool
 	why              string
 }
 
-// endless are commands that go on until they are stopped, and what shows that they work: a
-// part of what they print, or with a port what answers there.
+// endless are commands that run until stopped, with evidence that they work: a part of their
+// output, or a URL that responds.
 var endless = []struct{ begins, says, ready string }{
 	{"ovnkube controller", "", "http://127.0.0.1:9409/readyz"},
 	{"ovnkube agent", "", "http://127.0.0.1:9410/readyz"},
@@ -73,7 +72,7 @@ var endless = []struct{ begins, says, ready string }{
 	{"ovnbench serve", "serving", ""},
 }
 
-// TestUntyped: what is not typed has a reason that is true.
+// The reason of each untyped command is true.
 func TestUntyped(t *testing.T) {
 	tests, parts := map[string]bool{}, map[string]bool{}
 	function := regexp.MustCompile(`(?m)^func (Test\w+)\(`)
@@ -116,16 +115,16 @@ func TestUntyped(t *testing.T) {
 		if strings.HasPrefix(u.why, noCommand) {
 			checked = true
 			if path, err := exec.LookPath(strings.Fields(u.begins)[0]); err == nil && len(strings.Fields(u.begins)[0]) > 1 {
-				t.Errorf("%s, %q: it is a command, %s", u.document, u.begins, path)
+				t.Errorf("%s, %q: %s is a command", u.document, u.begins, path)
 			}
 		}
 		if !checked {
-			t.Errorf("%s, %q: nothing checks %q", u.document, u.begins, u.why)
+			t.Errorf("%s, %q: reason %q names no check", u.document, u.begins, u.why)
 		}
 	}
 }
 
-// documents, in the order in which they are read: the first sets up what the others look at.
+// documents returns the documents in reading order: the first one sets up the state for the others.
 func documents(t *testing.T) []string {
 	t.Helper()
 	docs, err := filepath.Glob("../../docs/*.md")
@@ -136,7 +135,7 @@ func documents(t *testing.T) []string {
 	return append([]string{"../../README.md", running}, slices.DeleteFunc(docs, func(d string) bool { return d == running })...)
 }
 
-// TestDocuments types into a lab what README and docs tell the reader to type.
+// TestDocuments runs in a lab the commands of README and docs.
 func TestDocuments(t *testing.T) {
 	o := labOptions(t, lab.Options{Nodes: 3, Kube: true, Hosts: true})
 	l, err := lab.Up(t.Context(), o)
@@ -170,11 +169,11 @@ func TestDocuments(t *testing.T) {
 	}
 	t.Logf("%d commands typed", typed)
 	if typed < 20 {
-		t.Error("are they still found?")
+		t.Error("no commands found")
 	}
 }
 
-// block types what is to be typed of a block, and notes what is not.
+// block runs the commands of a block, except untyped ones, which it marks as met.
 func (r *reader) block(t *testing.T, name string, b document.Block, met map[int]bool) (typed int) {
 	commands := b.Commands()
 	left := func(line string, whole bool) bool {
@@ -190,7 +189,7 @@ func (r *reader) block(t *testing.T, name string, b document.Block, met map[int]
 	if len(commands) == 0 || left(commands[0].Line, true) {
 		return 0
 	}
-	if strings.HasPrefix(commands[0].Line, "[") { // a file, which the next block names
+	if strings.HasPrefix(commands[0].Line, "[") { // a file, named by the next block
 		r.write(t, b.Lines)
 		return 0
 	}

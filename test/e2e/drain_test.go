@@ -13,9 +13,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// testDrain: pods of nodes without a gateway leave by the other one when an
-// operator drains node4's, without a ping lost, and come back. What has come in
-// by it goes on.
+// testDrain: after an operator drains node4's gateway, traffic of pods on nodes without a gateway
+// leaves by the other one, without a lost ping, and later returns. Inbound connections through
+// node4 survive.
 func testDrain(t *testing.T, c *Cluster) {
 	if err := c.addPod(t.Context(), "g", "node4"); err != nil {
 		t.Fatal(err)
@@ -76,7 +76,7 @@ func testDrain(t *testing.T, c *Cluster) {
 	c.leave(t, svc)
 }
 
-// leave takes away what testDrain has made.
+// leave removes the objects of testDrain.
 func (c *Cluster) leave(t *testing.T, svc *corev1.Service) {
 	t.Helper()
 	if err := c.DelService(t.Context(), svc.Namespace, svc.Name); err != nil {
@@ -87,7 +87,7 @@ func (c *Cluster) leave(t *testing.T, svc *corev1.Service) {
 	}
 }
 
-// operator runs an ovnkube node command as somebody does who has a kubeconfig.
+// operator runs an ovnkube node command as an operator with a kubeconfig.
 func (c *Cluster) operator(t *testing.T, args ...string) (string, error) {
 	t.Helper()
 	out, err := c.Exec(t.Context(), "central", append([]string{c.Binary("ovnkube"), "node"}, append(args, "--kubeconfig", c.Kubeconfig())...)...)
@@ -104,7 +104,7 @@ func (c *Cluster) node4s(t *testing.T, args ...string) string {
 	return out
 }
 
-// toldOf waits until node4's health checks, of the Service and of the node, answer so.
+// toldOf waits for these responses of node4's health checks, of the Service and of the node.
 func (c *Cluster) toldOf(t *testing.T, svc *corev1.Service, service, proxy int) {
 	t.Helper()
 	client, err := c.Client("ext")
@@ -127,14 +127,14 @@ func (c *Cluster) toldOf(t *testing.T, svc *corev1.Service, service, proxy int) 
 	}
 }
 
-// saysDrained: ovnkube status on the node.
+// saysDrained checks the output of ovnkube status on the node.
 func (c *Cluster) saysDrained(t *testing.T, drained bool) {
 	t.Helper()
 	cmd, err := c.Command(t.Context(), "node4", c.Binary("ovnkube"), "status", "--run-dir", c.Node(4).RunDir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	out, _ := cmd.Output() // its exit status is of all that it looks at
+	out, _ := cmd.Output() // its exit status covers other checks, too
 	if !strings.HasPrefix(string(out), "node4: ") || strings.Contains(string(out), "the gateway is drained") != drained {
 		t.Errorf("ovnkube status, drained %t:\n%s", drained, out)
 	}

@@ -11,21 +11,21 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// nameEnv names the lab, for labs side by side.
+// nameEnv names the lab, so that several can run side by side.
 const nameEnv = "OVN_EBPF_E2E_NAME"
 
-// Which gateway the agents are told to be, if not the default.
+// Configuration of the agents' gateways, if not the default.
 const (
 	layoutEnv  = "OVN_EBPF_E2E_LAYOUT"
 	backendEnv = "OVN_EBPF_E2E_BACKEND"
 	localEnv   = "OVN_EBPF_E2E_LOCAL" // not empty: local gateway mode
 )
 
-// TestEndToEnd shares one cluster among its parts; the faults come last, and
-// the one that takes a node's networking away comes at the very end.
+// TestEndToEnd shares one cluster among its parts. Faults come last, and the very last one removes
+// a node's networking.
 func TestEndToEnd(t *testing.T) {
 	c := start(t, lab.Options{})
-	if !c.local && c.layout != dedicated { // there the host has not the gateway router's next hop
+	if !c.local && c.layout != dedicated { // otherwise the host does not share the gateway router's next hop
 		t.Run("first packets", func(t *testing.T) { testFirstPackets(t, c) })
 	}
 	t.Run("paths", func(t *testing.T) { testPaths(t, c) })
@@ -37,7 +37,7 @@ func TestEndToEnd(t *testing.T) {
 		t.Log(frames)
 	})
 	t.Run("metrics", func(t *testing.T) { testMetrics(t, c) })
-	if c.layout == "direct" && !c.flows && !c.local { // others have not all of the metrics
+	if c.layout == "direct" && !c.flows && !c.local { // other wirings lack some of the metrics
 		t.Run("monitoring", func(t *testing.T) { testMonitoring(t, c) })
 	}
 	t.Run("tools", func(t *testing.T) { testTools(t, c) })
@@ -45,18 +45,18 @@ func TestEndToEnd(t *testing.T) {
 	t.Run("masquerade networks", func(t *testing.T) { testMasquerade(t, c) })
 	t.Run("outsider", func(t *testing.T) { testOutsider(t, c) })
 	t.Run("echo requests", func(t *testing.T) { testEcho(t, c) })
-	t.Run("monitor", func(t *testing.T) { testMonitor(t, c) }) // its connections end when they like: what counts comes first
+	t.Run("monitor", func(t *testing.T) { testMonitor(t, c) }) // its connections end at any time, so it follows the counting parts
 	t.Run("top", func(t *testing.T) { testTop(t, c) })
 	t.Run("a pod of the same name", func(t *testing.T) { testPodAgain(t, c) })
 	t.Run("field", func(t *testing.T) { testField(t, c) })
 	t.Run("agent restarts under load", func(t *testing.T) { testRestart(t, c) })
 	t.Run("repair", func(t *testing.T) { testRepair(t, c) })
 	t.Run("paths after the faults", func(t *testing.T) { testSomePaths(t, c, mustPaths()...) })
-	t.Run("shadow", func(t *testing.T) { testShadow(t, c) }) // after all that agents can be asked about
+	t.Run("shadow", func(t *testing.T) { testShadow(t, c) }) // after all other requests to agents
 	t.Run("agent, vswitchd and bridge gone", func(t *testing.T) { testHostAlone(t, c) })
 }
 
-// start brings the cluster up, and takes it down with the test, failing it if
+// start brings the cluster up. At the end of the test it takes the cluster down and fails if
 // anything is left.
 func start(t *testing.T, o lab.Options) *Cluster {
 	t.Helper()
@@ -69,7 +69,7 @@ func start(t *testing.T, o lab.Options) *Cluster {
 	return c
 }
 
-// labOptions adds to the options what the environment says.
+// labOptions adds the options from the environment.
 func labOptions(t *testing.T, o lab.Options) lab.Options {
 	t.Helper()
 	if os.Getuid() != 0 {
@@ -98,7 +98,7 @@ func labOptions(t *testing.T, o lab.Options) lab.Options {
 	return o
 }
 
-// downAfter takes the lab down with the test, failing it if anything is left.
+// downAfter takes the lab down at the end of the test and fails if anything is left.
 func downAfter(t *testing.T, c *lab.Lab, o lab.Options) {
 	t.Helper()
 	t.Cleanup(func() {
@@ -116,14 +116,14 @@ func downAfter(t *testing.T, c *lab.Lab, o lab.Options) {
 	})
 }
 
-// keepLogs copies the lab's logs to where they outlive it.
+// keepLogs copies the lab's logs to a directory that outlives it.
 func keepLogs(t *testing.T, dir string) {
 	to := filepath.Join(logsTo(), t.Name())
 	t.Logf("logs of the failed run: %s (%v)", to, os.CopyFS(to, os.DirFS(filepath.Join(dir, "log"))))
 }
 
-// logsTo is the directory OVN_EBPF_E2E_LOGS if set; a failed test makes its own in
-// it, which must not be there yet.
+// logsTo returns OVN_EBPF_E2E_LOGS, if set. A failed test creates its own directory in it, which
+// must not exist.
 func logsTo() string {
 	if to := os.Getenv("OVN_EBPF_E2E_LOGS"); to != "" {
 		return to

@@ -11,7 +11,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// testExplain: what explain says of a packet is what then is counted.
+// testExplain: a packet is counted as explain predicts.
 func testExplain(t *testing.T, c *Cluster) {
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		if c.layout != dedicated {
@@ -35,7 +35,7 @@ func testExplain(t *testing.T, c *Cluster) {
 	})
 }
 
-// told is what explain says of a packet.
+// told is the result of explain for a packet.
 type told struct {
 	Reason, Verdict, OVN, Protocol string
 	Source, Destination            netip.Addr
@@ -56,18 +56,18 @@ func (c *Cluster) asked(t *testing.T, args ...string) []told {
 	return all
 }
 
-// explained asks what becomes of a packet on node1, has it sent, and looks for it
-// under that reason, and that verdict.
+// explained runs explain for a packet on node1, sends the packet, and checks the counter of that
+// reason and verdict.
 func (c *Cluster) explained(t *testing.T, send func() error, args ...string) {
 	t.Helper()
 	for _, told := range c.asked(t, args...) {
 		if fields := []string{told.Protocol, netip.AddrPortFrom(told.Source, told.SourcePort).String(), netip.AddrPortFrom(told.Destination, told.DestinationPort).String()}; told.Protocol == "tcp" && !slices.Equal(fields, args) {
-			t.Errorf("the packet is %q, asked was %q", fields, args)
+			t.Errorf("explained packet %q, want %q", fields, args)
 		}
 		before := c.countedAs(t, told)
-		// A cluster that was just made refuses the first connections to its Services.
+		// A new cluster refuses the first connections to its Services.
 		within(t, strings.Join(args, " "), send)
-		// ovs-vswitchd learns a little later what its datapath has counted.
+		// ovs-vswitchd reads its datapath's counters with a delay.
 		within(t, "what it is explained as counts", func() error {
 			if after := c.countedAs(t, told); after == before {
 				return fmt.Errorf("%v: explained as %s to %s, which has counted nothing", args, told.Reason, told.Verdict)
@@ -95,7 +95,7 @@ func (c *Cluster) countedAs(t *testing.T, told told) uint64 {
 	return 0
 }
 
-// flowsCounted is countedAs where flows count.
+// flowsCounted is countedAs with counters of flows.
 func (c *Cluster) flowsCounted(t *testing.T, told told) uint64 {
 	t.Helper()
 	out := c.execute(t, "node1", c.Binary("ovnkube"), "gateway", "counters", "-all", "-json", "-run-dir", c.Node(1).RunDir)

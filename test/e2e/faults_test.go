@@ -6,10 +6,9 @@ import (
 	"time"
 )
 
-// testLarge: packets that fill a pod's MTU, and ones that must be fragmented, to
-// the host and from a pod. What comes for a pod and is larger than its MTU, OVN
-// cannot fragment again: it says so, and a datagram that is in fragments
-// already is lost. So the remote's route makes its fragments small enough.
+// testLarge: packets that fill a pod's MTU, and larger ones that must be fragmented, to the host
+// and from a pod. OVN cannot fragment packets to a pod again: it sends an ICMP error, and drops
+// already fragmented datagrams. So the remote's route makes its fragments small enough.
 func testLarge(t *testing.T, c *Cluster) {
 	for _, v6 := range []bool{false, true} {
 		c.ping(t, "outside to host", "ext", c.node(1)(v6), "-c", "5", "-i", "0.1", "-s", "4000").pinged(t, 5)
@@ -26,7 +25,8 @@ func testLarge(t *testing.T, c *Cluster) {
 	}
 }
 
-// testEcho: echo replies go to whom asked, though both ask one remote at once.
+// testEcho: echo replies reach their requester, though pod and host ping one remote at the same
+// time.
 func testEcho(t *testing.T, c *Cluster) {
 	for _, v6 := range []bool{false, true} {
 		before, err := c.tallies()
@@ -45,7 +45,7 @@ func testEcho(t *testing.T, c *Cluster) {
 		}
 		pods, hosts := uint64(100), uint64(100)
 		switch {
-		case c.flows: // nothing of ours counts
+		case c.flows: // flows have no such counters
 			continue
 		case c.local:
 			pods, hosts = 0, 200
@@ -59,7 +59,7 @@ func testEcho(t *testing.T, c *Cluster) {
 	}
 }
 
-// repairs are what others do to the node.
+// repairs are changes to the node by others.
 var repairs = []struct {
 	name string
 	run  func(*testing.T, *Cluster)
@@ -69,7 +69,7 @@ var repairs = []struct {
 	{"uplink down and up", testUplinkDown},
 }
 
-// testRepair: it is put right, and the host does not notice.
+// testRepair: the agent repairs the node without effect on the host's connections.
 func testRepair(t *testing.T, c *Cluster) {
 	for _, r := range repairs {
 		t.Run(r.name, func(t *testing.T) { r.run(t, c) })
@@ -102,8 +102,8 @@ func testVswitchdRestarted(t *testing.T, c *Cluster) {
 	live.held(t)
 }
 
-// testUplinkDown: down takes routes and IPv6 addresses along; giving them back is
-// the network manager's business, here the test's.
+// testUplinkDown: down removes routes and IPv6 addresses. A network manager restores them, here the
+// test.
 func testUplinkDown(t *testing.T, c *Cluster) {
 	for _, argv := range [][]string{
 		{"link", "set", c.uplink, "down"},
@@ -118,7 +118,7 @@ func testUplinkDown(t *testing.T, c *Cluster) {
 	within(t, "pod to outside", c.northSouth(t))
 }
 
-// testPodAgain: a pod of the same name comes back as another pod.
+// testPodAgain: a pod is recreated under the same name.
 func testPodAgain(t *testing.T, c *Cluster) {
 	old := c.Pods["b"]
 	if err := c.DelPod(t.Context(), old); err != nil {
@@ -138,10 +138,9 @@ func testPodAgain(t *testing.T, c *Cluster) {
 	})
 }
 
-// testHostAlone: without agent, ovs-vswitchd and bridge the host's connections
-// go on, and new ones come. Where the bridge has the host's addresses, it must
-// stay, and where flows are the gateway, ovs-vswitchd as well. It is the last: the
-// node has no networking for pods any more.
+// testHostAlone: without agent, ovs-vswitchd and bridge, the host's connections continue, and new
+// ones work. If the bridge has the host's addresses, it must stay; if flows are the gateway,
+// ovs-vswitchd must stay as well. This test is the last one, as the node loses its pod network.
 func testHostAlone(t *testing.T, c *Cluster) {
 	n := c.Node(1)
 	for _, v6 := range []bool{false, true} {
@@ -172,9 +171,8 @@ func testHostAlone(t *testing.T, c *Cluster) {
 	}
 }
 
-// deleteBridge takes the interface away under ovs-vswitchd: a tap of the
-// userspace datapath is a link like any other, an internal port of the kernel's
-// goes with its datapath.
+// deleteBridge deletes the interface behind ovs-vswitchd's back. A tap of the userspace datapath is
+// an ordinary link; an internal port of the kernel datapath is deleted with its datapath.
 func deleteBridge(t *testing.T, c *Cluster, node string) {
 	t.Helper()
 	if _, err := c.Exec(t.Context(), node, "ip", "link", "del", c.bridge()); err == nil {

@@ -14,12 +14,12 @@ import (
 
 type fieldTest struct {
 	name string
-	skip func(*Cluster) string // why it cannot run here; "" if it can
+	skip func(*Cluster) string // why it cannot run here, or ""
 	run  func(*testing.T, *Cluster)
 }
 
-// fieldTests are what went wrong elsewhere, and must not here: the list "What
-// must be right" of the design notes, each by its name there.
+// fieldTests covers faults known from other products: the list "What must be right" of the design
+// notes, with the names used there.
 var fieldTests = []fieldTest{
 	{name: "a pod binds 22, 6081, 10250 and sweeps a peer's ports", run: testSweep},
 	{name: "ICMP port unreachable", run: testUnreachable},
@@ -47,7 +47,7 @@ var fieldTests = []fieldTest{
 }
 
 func testField(t *testing.T, c *Cluster) {
-	for _, v6 := range []bool{false, true} { // alone, these tests come before OVN is done
+	for _, v6 := range []bool{false, true} { // run alone, these tests may start before OVN is ready
 		within(t, "pod to outside", func() error { return c.ask(t, host("a"), port(outside(v6), outsidePort)) })
 		within(t, "outside to NodePort", func() error { return c.ask(t, "ext", port(c.gateway(1)(v6), nodePort)) })
 		within(t, "outside to an announced address", func() error { return c.ask(t, "ext", port(vip(v6), servicePort)) })
@@ -64,9 +64,8 @@ func testField(t *testing.T, c *Cluster) {
 	}
 }
 
-// needsKernelConntrack: OVS's own connection tracker knows neither protocols
-// without ports nor, on AF_PACKET, offloads; this machine's datapath says which
-// one it is.
+// needsKernelConntrack: OVS's own connection tracker supports neither protocols without ports nor,
+// on AF_PACKET, offloads.
 func needsKernelConntrack(c *Cluster) string {
 	if c.Datapath() == "system" {
 		return ""
@@ -74,7 +73,7 @@ func needsKernelConntrack(c *Cluster) string {
 	return "datapath " + c.Datapath() + ": its conntrack tracks TCP, UDP and ICMP alone, and it computes every checksum itself"
 }
 
-// needsSharedNIC: host and OVN meet at the uplink.
+// needsSharedNIC: host and OVN share the uplink.
 func needsSharedNIC(c *Cluster) string {
 	if c.layout != dedicated {
 		return ""
@@ -89,7 +88,7 @@ func bothFamilies(t *testing.T, run func(t *testing.T, v6 bool)) {
 	}
 }
 
-// answers makes a request of the traffic tool and checks who answered.
+// answers sends requests by the traffic tool and checks the responding server.
 func (c *Cluster) answers(t *testing.T, on, want, command string, to netip.AddrPort, args ...string) {
 	t.Helper()
 	out, err := c.Exec(t.Context(), on, append(c.traffic(command, to.String()), args...)...)
@@ -113,8 +112,8 @@ func (c *Cluster) execute(t *testing.T, on string, argv ...string) string {
 	return string(out)
 }
 
-// testSweep: a pod that takes a port of the host's as its source and meets
-// every port of a peer cuts neither a live nor a new connection of that peer.
+// testSweep: a pod that uses a port of the host as its source port, and connects to every port of a
+// peer, cuts neither live nor new connections of that peer.
 func testSweep(t *testing.T, c *Cluster) {
 	const kubelet = 10250
 	if err := c.serve(t.Context(), "node1", "node1", kubelet); err != nil {
@@ -124,9 +123,9 @@ func testSweep(t *testing.T, c *Cluster) {
 		for i, bound := range []uint16{sshPort, genevePort, kubelet} {
 			target := port(c.node(1)(v6), bound)
 			if bound == genevePort {
-				target = port(c.node(1)(v6), sshPort) // TCP 6081 is nobody's, and Geneve has no connections
+				target = port(c.node(1)(v6), sshPort) // no server uses TCP 6081, and Geneve has no connections
 			}
-			live := c.hold(t, "live connection", "ext", target, time.Hour, "-sport", strconv.Itoa(900+i)) // an ended one lingers
+			live := c.hold(t, "live connection", "ext", target, time.Hour, "-sport", strconv.Itoa(900+i)) // a closed one lingers
 			within(t, "the live connection", func() error {
 				filter := []string{"ss", "-Htn", "state", "established", "sport", "=", ":" + strconv.Itoa(900+i), "dst", target.String()}
 				if strings.TrimSpace(c.execute(t, "ext", filter...)) == "" {
@@ -142,7 +141,7 @@ func testSweep(t *testing.T, c *Cluster) {
 			if err := json.Unmarshal(out, &swept); err != nil || swept.Connected == 0 || swept.Connected+swept.Refused != swept.Attempts {
 				t.Errorf("the pod's own connections from %d: %+v, %v", bound, swept, err)
 			}
-			// From a port that the pod has just met, and anew.
+			// From a port that the pod has just used, and from a new one.
 			for sport := 1000; sport < 1020; sport++ {
 				if err := c.ask(t, "ext", target, "-sport", strconv.Itoa(sport)); err != nil {
 					t.Errorf("new connection from port %d to %s: %v", sport, target, err)
@@ -154,7 +153,7 @@ func testSweep(t *testing.T, c *Cluster) {
 	})
 }
 
-// testUnreachable: an ICMP error reaches the side whose packet it quotes.
+// testUnreachable: an ICMP error reaches the sender of the quoted packet.
 func testUnreachable(t *testing.T, c *Cluster) {
 	const closed = 7999
 	bothFamilies(t, func(t *testing.T, v6 bool) {
@@ -170,9 +169,9 @@ func testUnreachable(t *testing.T, c *Cluster) {
 	})
 }
 
-// testEarlyFragments: a datagram whose last fragment overtakes the first comes
-// through, to the host and to OVN. OVS's own connection tracker leaves fragments
-// as they are, and a later one has no port to find a load balancer by.
+// testEarlyFragments: a datagram with its last fragment first arrives, at the host and in OVN.
+// OVS's own connection tracker does not reassemble fragments, and a later fragment has no port to
+// select a load balancer.
 func testEarlyFragments(t *testing.T, c *Cluster) {
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		c.answers(t, "ext", "node1", "frags", port(c.node(1)(v6), hostPort), "-n", "5")
@@ -190,7 +189,7 @@ func testExtensions(t *testing.T, c *Cluster) {
 	c.answers(t, host("a"), "ext", "udp", port(outside(true), outsidePort), "-dstopts", "-n", "5")
 }
 
-// testGRE: a protocol without ports, of a pod's and of the host's, with the same peer.
+// testGRE: pod and host use a protocol without ports with the same peer.
 func testGRE(t *testing.T, c *Cluster) {
 	const gre, other = 47, 253 // 253: for experiments (RFC 3692)
 	for _, proto := range []int{gre, other} {
@@ -208,9 +207,8 @@ func testGRE(t *testing.T, c *Cluster) {
 	})
 }
 
-// testListener: a process of the host that listens inside OVN's range is
-// reached at once, over TCP and UDP, and pods go on. Flows know of it when the agent
-// has next looked at the host's sockets.
+// testListener: a host process that listens inside OVN's range is reachable at once, over TCP and
+// UDP, and pods are not affected. Flows follow the agent's next check of the host's sockets.
 func testListener(t *testing.T, c *Cluster) {
 	const inside = 50000
 	if err := c.serve(t.Context(), "node1", "node1", inside); err != nil {

@@ -8,8 +8,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 )
 
-// testFirstPackets: in a fresh cluster no packet of a pod is lost to neighbours that are not
-// resolved. Nothing has been sent to other nodes or outside before.
+// testFirstPackets: in a new cluster, without earlier traffic to other nodes or outside, no pod
+// packet is lost to an unresolved neighbour.
 func testFirstPackets(t *testing.T, c *Cluster) {
 	for i, n := range c.Nodes() {
 		if c.Datapath() == ovs.DatapathNetdev {
@@ -22,7 +22,7 @@ func testFirstPackets(t *testing.T, c *Cluster) {
 			})
 		}
 		for _, v6 := range []bool{false, true} {
-			within(t, n.Name+"'s gateway router knows its next hop", func() error {
+			within(t, n.Name+": the gateway router knows its next hop", func() error {
 				known, err := ovs.KnowsNeighbour(t.Context(), n.RunDir, outside(v6))
 				if err == nil && !known {
 					err = fmt.Errorf("%s is not known", outside(v6))

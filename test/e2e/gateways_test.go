@@ -16,11 +16,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// TestGateways is a cluster in which node1 and node2 have pods and no gateway,
-// node3 and node4 a gateway and no pods.
+// TestGateways uses a cluster in which node1 and node2 have pods but no gateway, and node3 and
+// node4 a gateway but no pods.
 func TestGateways(t *testing.T) {
 	if testing.Short() {
-		t.Skip("waits for BFD, again and again: test/e2e/run -a")
+		t.Skip("waits for BFD many times: test/e2e/run -a")
 	}
 	c := start(t, lab.Options{Nodes: 4})
 	for i := range 2 {
@@ -57,7 +57,7 @@ func TestGateways(t *testing.T) {
 	})
 }
 
-// becomeBare takes the gateway of a live node away.
+// becomeBare removes the gateway of a live node.
 func (c *Cluster) becomeBare(t *testing.T, i int) { c.restartAgent(t, i, "--gateway-mode=none") }
 
 func (c *Cluster) restartAgent(t *testing.T, i int, args ...string) {
@@ -73,8 +73,8 @@ func (c *Cluster) restartAgent(t *testing.T, i int, args ...string) {
 	}
 }
 
-// exits asks the outside host some times, with a connection each, and returns the
-// addresses that it has seen, sorted.
+// exits makes several connections to the outside host and returns the client addresses that it saw,
+// sorted.
 func (c *Cluster) exits(t *testing.T, pod string, v6 bool) ([]netip.Addr, error) {
 	const requests = 32
 	out, err := c.Exec(t.Context(), host(pod), c.traffic("tcp", "-n", strconv.Itoa(requests), "-timeout", "3s", port(outside(v6), outsidePort).String())...)
@@ -89,7 +89,7 @@ func (c *Cluster) exits(t *testing.T, pod string, v6 bool) ([]netip.Addr, error)
 			return nil, fmt.Errorf("answer %q: %w", line, err)
 		}
 		if a.Port() < 49152 {
-			return nil, fmt.Errorf("the outside host saw %s, whose port is not OVN's", a)
+			return nil, fmt.Errorf("the outside host saw %s, with a port outside OVN's range", a)
 		}
 		seen = append(seen, a.Addr().Unmap())
 	}
@@ -97,8 +97,7 @@ func (c *Cluster) exits(t *testing.T, pod string, v6 bool) ([]netip.Addr, error)
 	return slices.Compact(seen), nil
 }
 
-// leavesBy waits until a pod's connections all succeed, and leave by exactly
-// these nodes.
+// leavesBy waits until all of a pod's connections succeed and leave by exactly these nodes.
 func (c *Cluster) leavesBy(t *testing.T, pod string, nodes ...int) {
 	t.Helper()
 	for _, v6 := range []bool{false, true} {
@@ -118,8 +117,7 @@ func (c *Cluster) leavesBy(t *testing.T, pod string, nodes ...int) {
 	}
 }
 
-// testBarePaths: whom a pod of a node without a gateway reaches, and who reaches
-// the node.
+// testBarePaths covers the paths from and to pods and hosts of a node without a gateway.
 func testBarePaths(t *testing.T, c *Cluster) {
 	pod := only(c.pod("a"))
 	for _, p := range []*Path{
@@ -158,8 +156,8 @@ func testBarePaths(t *testing.T, c *Cluster) {
 	}
 }
 
-// testGatewayDies: new connections and pings that go on recover by the other
-// gateway, and use both again when it is back.
+// testGatewayDies: pings and new connections move to the other gateway, and use both after its
+// return.
 func testGatewayDies(t *testing.T, c *Cluster, i int, stop, begin func() error) {
 	pings := c.pingsOn(t)
 	if err := stop(); err != nil {
@@ -182,9 +180,8 @@ func testGatewayDies(t *testing.T, c *Cluster, i int, stop, begin func() error) 
 	}
 }
 
-// testNoAgents: a gateway whose agent is gone for long is left alone, and where no
-// agent answers all are used as before. Nothing is lost over it but what a
-// change of gateway costs a connection.
+// testNoAgents: a gateway with a long dead agent is avoided. If no agent answers, all gateways are
+// used. Only the change of gateway may cost packets.
 func testNoAgents(t *testing.T, c *Cluster) {
 	pings := c.pingsOn(t)
 	if err := c.StopAgent(3, syscall.SIGKILL); err != nil {
@@ -228,7 +225,7 @@ func (c *Cluster) pingsOn(t *testing.T) []*pinging {
 	return pings
 }
 
-// pinging is a ping that writes each answer to a file.
+// pinging is a ping that logs each reply to a file.
 type pinging struct {
 	c    *Cluster
 	name string
@@ -245,7 +242,7 @@ func (c *Cluster) pingOn(t *testing.T, pod string, to netip.Addr) *pinging {
 	return p
 }
 
-// answered returns the sequence numbers of the answers so far.
+// answered returns the sequence numbers of the replies so far.
 func (p *pinging) answered(t *testing.T) []int {
 	t.Helper()
 	var out []int
@@ -262,19 +259,19 @@ func (p *pinging) answered(t *testing.T) []int {
 	return out
 }
 
-// goesOn waits for three more answers.
+// goesOn waits for three more replies.
 func (p *pinging) goesOn(t *testing.T) {
 	t.Helper()
 	before := len(p.answered(t))
 	within(t, p.name, func() error {
 		if len(p.answered(t)) < before+3 {
-			return errors.New("no more answers")
+			return errors.New("no new replies")
 		}
 		return nil
 	})
 }
 
-// longest is how many were unanswered in a row, at most.
+// longest returns the largest number of consecutive missing replies.
 func (p *pinging) longest(t *testing.T) int {
 	t.Helper()
 	longest, last := 0, 0
@@ -284,7 +281,7 @@ func (p *pinging) longest(t *testing.T) int {
 	return longest
 }
 
-// gap says how long the longest time without an answer was.
+// gap describes the longest time without a reply.
 func (p *pinging) gap(t *testing.T) string {
 	t.Helper()
 	return fmt.Sprintf("%s: at most %.1f s without an answer", p.name, (time.Duration(p.longest(t)) * pingEvery).Seconds())

@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// SeeGeneve captures on the fabric while a pod asks one on the other node,
-// and returns the first captured frames as tcpdump prints them.
+// SeeGeneve captures on the fabric while a pod sends requests to one on the other node. It returns
+// the first frames in tcpdump's format.
 func (c *Cluster) SeeGeneve(ctx context.Context) (string, error) {
 	dump, err := c.Command(ctx, "central", "tcpdump", "-lni", "fab0", "-c", "4", "udp port 6081")
 	if err != nil {

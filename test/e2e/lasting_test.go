@@ -15,14 +15,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// testIdle: what would forget a pod's connection over which nobody speaks is the
-// connection tracker alone, for the gateway keeps nothing of TCP; it keeps it for
-// more than an hour.
+// testIdle: only the connection tracker could forget an idle connection of a pod, as the gateway
+// has no TCP state. The tracker keeps it for more than an hour.
 func testIdle(t *testing.T, c *Cluster) {
 	const hour = 3600
 	timeout := regexp.MustCompile(`timeout=(\d+)`)
 	for _, v6 := range []bool{false, true} {
-		silent := c.run(t, "silent connection", host("a"), c.traffic("later", port(outside(v6), outsidePort).String(), "-duration", "8s", "-timeout", "30s")...)
+		silent := c.run(t, "idle connection", host("a"), c.traffic("later", port(outside(v6), outsidePort).String(), "-duration", "8s", "-timeout", "30s")...)
 		within(t, "the connection's entries", func() error {
 			found := 0
 			for line := range strings.Lines(c.trackedBy(t, "node1")) {
@@ -49,19 +48,19 @@ func testIdle(t *testing.T, c *Cluster) {
 	}
 }
 
-// trackedBy lists what the node's connection trackers have, with timeouts.
+// trackedBy lists the entries of the node's connection trackers, with timeouts.
 func (c *Cluster) trackedBy(t *testing.T, node string) string {
 	t.Helper()
 	return c.execute(t, node, "ovs-appctl", "-t", "ovs-vswitchd", "dpctl/dump-conntrack", "-m", "-s")
 }
 
-// testRemoteFirst: a pod's connection over which nobody speaks while the agent is
-// restarted; then the remote side does. On the kernel's datapath ovs-vswitchd is
-// restarted as well; the other one's connection tracker dies with it.
+// testRemoteFirst: the agent restarts while a pod's connection is idle; then the remote side sends
+// first. On the kernel datapath ovs-vswitchd restarts as well; the userspace connection tracker
+// would be lost with it.
 func testRemoteFirst(t *testing.T, c *Cluster) {
 	var waiting []*background
 	for _, v6 := range []bool{false, true} {
-		waiting = append(waiting, c.run(t, "silent connection", host("a"), c.traffic("later", port(outside(v6), outsidePort).String(), "-duration", "25s", "-timeout", "30s")...))
+		waiting = append(waiting, c.run(t, "idle connection", host("a"), c.traffic("later", port(outside(v6), outsidePort).String(), "-duration", "25s", "-timeout", "30s")...))
 	}
 	time.Sleep(2 * time.Second)
 	if err := c.StopAgent(1, syscall.SIGKILL); err != nil {
@@ -88,10 +87,9 @@ func testRemoteFirst(t *testing.T, c *Cluster) {
 	}
 }
 
-// testEndpointGone: a UDP client that goes on from one port is not left with a pod
-// that has gone: one outside, and a socket of the host. The one outside is silent
-// meanwhile: what it sends before ovs-vswitchd has its flows right again makes the
-// connection tracker's entry anew, with the old pod.
+// testEndpointGone: UDP clients with a fixed port, one outside and a host socket, do not stay with
+// a deleted pod. The outside client pauses meanwhile: packets sent before ovs-vswitchd has updated
+// its flows would recreate the connection tracker's entry for the old pod.
 func testEndpointGone(t *testing.T, c *Cluster) {
 	const node = 30085
 	if err := c.addPod(t.Context(), "d", "node1"); err != nil {
@@ -118,9 +116,9 @@ func testEndpointGone(t *testing.T, c *Cluster) {
 	for _, v6 := range []bool{false, true} {
 		within(t, "pod d, from outside", func() error { return served("ext", "d", port(c.gateway(1)(v6), node), "-sport", "40123") })
 		within(t, "pod d, from the host", func() error { return served("node1", "d", inside(v6)) })
-		sockets = append(sockets, c.hold(t, "socket of the host's", "node1", inside(v6), 2*time.Minute, "-udp"))
+		sockets = append(sockets, c.hold(t, "host socket", "node1", inside(v6), 2*time.Minute, "-udp"))
 	}
-	time.Sleep(2 * time.Second) // so that they have spoken
+	time.Sleep(2 * time.Second) // time for the first packets
 	spec.Pods = []*lab.Pod{c.Pods["c"]}
 	if err := c.SetEndpoints(t.Context(), c.Services["leaving"], spec); err != nil {
 		t.Fatal(err)
@@ -131,7 +129,7 @@ func testEndpointGone(t *testing.T, c *Cluster) {
 	delete(c.Pods, "d")
 	for i, v6 := range []bool{false, true} {
 		if <-sockets[i].done; sockets[i].failed == nil || !strings.Contains(sockets[i].out.String(), "abort") {
-			t.Errorf("socket of the host's, v6 %v: %v: %s, want it aborted", v6, sockets[i].failed, sockets[i].out.String())
+			t.Errorf("host socket, v6 %v: %v: %s, want it aborted", v6, sockets[i].failed, sockets[i].out.String())
 		}
 		within(t, "pod c, from the host", func() error { return served("node1", "c", inside(v6)) })
 		if err := served("ext", "c", port(c.gateway(1)(v6), node), "-sport", "40123"); err != nil {
@@ -140,8 +138,8 @@ func testEndpointGone(t *testing.T, c *Cluster) {
 	}
 }
 
-// testKills: the agent is killed at many points of its start; nothing of the
-// host's is lost, and at last it becomes ready.
+// testKills: the agent is killed at many points of its start. The host loses no packets, and
+// finally the agent becomes ready.
 func testKills(t *testing.T, c *Cluster) {
 	pings := c.ping(t, "pings", "ext", c.node(1)(false), "-c", "1500", "-i", "0.01")
 	live := c.hold(t, "host connection", "ext", port(c.node(1)(true), sshPort), 15*time.Second)

@@ -20,11 +20,11 @@ import (
 
 const latencyPods = 100
 
-// TestLatency measures the plugin's ADD, with the real OVN and the pods' addresses
-// already there: pods one after the other, and all at once. docs/cni.md has the table.
+// TestLatency measures the plugin's ADD with the real OVN for pods that already have addresses, one
+// after another and all at once. docs/cni.md has the table.
 func TestLatency(t *testing.T) {
 	if os.Getenv("OVN_EBPF_E2E_LATENCY") == "" {
-		t.Skip("a measurement, nothing can fail: OVN_EBPF_E2E_LATENCY is not set")
+		t.Skip("a measurement without checks: OVN_EBPF_E2E_LATENCY is not set")
 	}
 	o := labOptions(t, lab.Options{Nodes: 2, Cluster: true})
 	l, err := lab.Up(t.Context(), o)
@@ -69,8 +69,8 @@ func TestLatency(t *testing.T) {
 	}
 }
 
-// phases are the agent's histograms of an ADD's parts: by phase the cumulative
-// counts by upper bound, and the sum of seconds under bound infinity's key.
+// phases are the agent's histograms of the parts of an ADD: cumulative counts by phase and upper
+// bound.
 type phases map[string]map[float64]float64
 
 const sumKey = -1
@@ -97,8 +97,8 @@ func readPhases(t *testing.T, l *lab.Lab) phases {
 	return out
 }
 
-// quantile is as Prometheus' histogram_quantile: between the bounds of a bucket
-// it takes times to be spread evenly.
+// quantile computes Prometheus' histogram_quantile: it assumes an even distribution within a
+// bucket.
 func (p phases) quantile(phase string, before phases, q float64) time.Duration {
 	counts := map[float64]float64{}
 	for bound, n := range p[phase] {

@@ -12,16 +12,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/traffic"
 )
 
-// way is one that packets take through node1.
+// way is a kind of traffic through node1.
 type way struct {
 	name, from string
 	to         func(v6 bool) netip.Addr
-	port       uint16 // 0: none, it is pinged
-	host       bool   // the node's own: whatever happens to OVS or the agent is no reason to lose any in layout direct
+	port       uint16 // 0: ping
+	host       bool   // traffic of the node itself, which loses no packets in layout direct, whatever happens to OVS or the agent
 }
 
-// ways are one of each kind: the host's, North-South by SNAT, by NodePort and by a
-// load balancer's address, and the overlay.
+// ways lists one of each kind: traffic of the host, North-South by SNAT, NodePort and load balancer
+// address, and the overlay.
 func (c *Cluster) ways() []way {
 	return []way{
 		{name: "outside to host", from: "ext", to: c.node(1), port: sshPort, host: true},
@@ -39,7 +39,7 @@ func (c *Cluster) ways() []way {
 	}
 }
 
-// echoes are the ways that are pinged.
+// echoes lists the ways for pings.
 func (c *Cluster) echoes() []way {
 	return []way{
 		{name: "outside to host", from: "ext", to: c.node(1), host: true},
@@ -49,14 +49,13 @@ func (c *Cluster) echoes() []way {
 	}
 }
 
-// load is connections of every kind, held for as long as the node is changed
-// under them.
+// load is a set of connections of every kind, held while the node is changed.
 type load struct {
 	held  []*background
 	steps []step
 }
 
-// step is a change that the load has seen.
+// step is a change during the load.
 type step struct {
 	name       string
 	begin, end time.Time
@@ -73,13 +72,12 @@ func (c *Cluster) startLoad(t *testing.T) *load {
 			l.held = append(l.held, c.hold(t, name, w.from, port(w.to(v6), w.port), time.Hour, "-interval", "200ms", "-timeout", "1m"))
 		}
 	}
-	time.Sleep(2 * time.Second) // until they are there
+	time.Sleep(2 * time.Second) // time to establish them
 	l.alive(t)
 	return l
 }
 
-// reachable returns when new connections can be made, also to the second endpoint
-// of a service that has two.
+// reachable waits until new connections succeed, also to the second endpoint of a service.
 func (c *Cluster) reachable(t *testing.T, ways ...way) {
 	t.Helper()
 	for _, v6 := range []bool{false, true} {
@@ -89,7 +87,7 @@ func (c *Cluster) reachable(t *testing.T, ways ...way) {
 	}
 }
 
-// alive fails the test if one of the connections has come to an end.
+// alive fails the test if a connection has ended.
 func (l *load) alive(t *testing.T) {
 	t.Helper()
 	for _, b := range l.held {
@@ -99,8 +97,8 @@ func (l *load) alive(t *testing.T) {
 	}
 }
 
-// during makes a change under the load, and pings meanwhile. After it every kind
-// of connection can be made anew. It returns the pings that were lost, by way.
+// during makes a change under the load, with pings. Afterwards every kind of connection must be
+// possible. It returns the lost pings by way.
 func (l *load) during(t *testing.T, c *Cluster, name string, change func()) []lostPings {
 	t.Helper()
 	s := step{name: name, begin: time.Now()}
@@ -136,7 +134,7 @@ func (l *load) during(t *testing.T, c *Cluster, name string, change func()) []lo
 	return out
 }
 
-// lostPings are the echo requests of one way that nobody answered.
+// lostPings counts the unanswered echo requests of one way.
 type lostPings struct {
 	name       string
 	host       bool
@@ -147,8 +145,8 @@ func (l lostPings) String() string { return fmt.Sprintf("%s %d of %d lost", l.na
 
 var echoSeq = regexp.MustCompile(`icmp_seq=(\d+)`)
 
-// lostOf reads what ping says. The last request may be one that had no time to be
-// answered: it is not counted.
+// lostOf parses the output of ping. It ignores the last request, which may have had no time for a
+// reply.
 func lostOf(name string, isHost bool, out string) lostPings {
 	answered := map[string]bool{}
 	for line := range strings.Lines(out) {
@@ -166,8 +164,7 @@ func lostOf(name string, isHost bool, out string) lostPings {
 	return l
 }
 
-// none fails the test for each ping of the host's that was lost, or, with all,
-// for any.
+// none fails the test for each lost ping of the host, or with all, for each lost ping.
 func none(t *testing.T, pings []lostPings, all bool) {
 	t.Helper()
 	for _, p := range pings {
@@ -177,8 +174,8 @@ func none(t *testing.T, pings []lostPings, all bool) {
 	}
 }
 
-// end closes the connections, fails the test for each that has lost anything, and
-// logs how long which stood still in which step.
+// end closes the connections, fails the test for each one with losses, and logs the stalls of each
+// step.
 func (l *load) end(t *testing.T) {
 	t.Helper()
 	for _, b := range l.held {
@@ -198,7 +195,7 @@ func (l *load) end(t *testing.T) {
 	}
 }
 
-// at names the step in which a connection stood still; "" for none.
+// at returns the step during which a connection stalled, or "".
 func (l *load) at(stall traffic.Stall) string {
 	begin := stall.End.Add(-time.Duration(stall.MS) * time.Millisecond)
 	for _, s := range l.steps {

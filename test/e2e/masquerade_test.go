@@ -18,11 +18,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// testMasquerade: pods reach no host by an address of the masquerade networks, whether egress
-// policies select them or not. There a host has an address that no ipBlock of a policy names, and
-// sees the client as itself. Pods of both nodes try each
-// address, by their gateway and by the MAC of the management port, which any pod can write into a
-// frame.
+// testMasquerade: pods cannot reach a host by an address of the masquerade networks, with or
+// without egress policies. No ipBlock of a policy covers such an address, and the host would see
+// itself as the client. Pods of both nodes try each address, through their gateway and through the
+// MAC of the management port, which any pod can use as a destination.
 func testMasquerade(t *testing.T, c *Cluster) {
 	for _, policy := range []string{"no policy", "a policy that allows all egress"} {
 		t.Run(policy, func(t *testing.T) {
@@ -41,11 +40,11 @@ func testMasquerade(t *testing.T, c *Cluster) {
 	t.Run("by a Service", func(t *testing.T) { c.masqueradeEndpoint(t) })
 }
 
-// silence is how long an answer is waited for at first. On a loaded emulated machine one may take
-// longer: where the addresses that must answer have not, up to longestSilence.
+// silence is the initial wait for a reply. A loaded emulated machine may need longer: if required
+// replies are missing, the wait grows up to longestSilence.
 const silence, longestSilence = 2 * time.Second, 32 * time.Second
 
-// allowEgress makes a policy for all pods that allows all egress, until the test ends.
+// allowEgress creates a policy that allows all egress of all pods, until the test ends.
 func (c *Cluster) allowEgress(t *testing.T) {
 	t.Helper()
 	client, err := c.Kubernetes()
@@ -71,8 +70,8 @@ func (c *Cluster) allowEgress(t *testing.T) {
 	c.awaitNB(t, "the policy", "ACL", "external_ids:ovn-ebpf.io/owner=policy/default/"+policy.Name)
 }
 
-// routeToManagement sends what a pod has for the masquerade networks to the management port of its
-// node, past the router, until the test ends.
+// routeToManagement routes a pod's traffic for the masquerade networks to its node's management
+// port, past the router, until the test ends.
 func (c *Cluster) routeToManagement(t *testing.T, pod string) {
 	t.Helper()
 	subnets := c.podSubnets(t, c.Pods[pod].Node)
@@ -87,11 +86,11 @@ func (c *Cluster) routeToManagement(t *testing.T, pod string) {
 	}
 }
 
-// masqueradeIsClosed holds that no address of the masquerade networks answers the pods, while
-// their node does by its own.
+// masqueradeIsClosed checks that no address of the masquerade networks answers the pods, while
+// their node answers at its own addresses.
 func (c *Cluster) masqueradeIsClosed(t *testing.T, pods ...string) {
 	t.Helper()
-	for _, pod := range pods { // a neighbour that is not known yet takes longer than silence is waited for
+	for _, pod := range pods { // resolving a neighbour may take longer than silence
 		n := c.Pods[pod].Node
 		for _, v6 := range []bool{false, true} {
 			to := port(c.node(int(n[len(n)-1]-'0'))(v6), hostPort)
@@ -125,9 +124,9 @@ func (c *Cluster) masqueradeIsClosed(t *testing.T, pods ...string) {
 	}
 }
 
-// asksMasquerade returns which addresses of the masquerade networks answer the pod, and how. It
-// asks its own node in the same way, and again with more time until that answers: before, silence
-// says nothing.
+// asksMasquerade returns the addresses of the masquerade networks that answer the pod, and how. It
+// probes the pod's own node in the same way, and repeats with more time until that answers:
+// otherwise silence proves nothing.
 func (c *Cluster) asksMasquerade(t *testing.T, pod string) []string {
 	t.Helper()
 	var own, hidden []netip.Addr
@@ -167,7 +166,8 @@ func (c *Cluster) asksMasquerade(t *testing.T, pod string) []string {
 	}
 }
 
-// answersTo asks each address by TCP, UDP and ICMP, all at once, and returns the answers by target.
+// answersTo probes each address by TCP, UDP and ICMP, all at once, and returns the replies by
+// target.
 func (c *Cluster) answersTo(ctx context.Context, pod string, addresses []netip.Addr, wait time.Duration) (map[string]string, error) {
 	var targets, pings []string
 	for _, a := range addresses {
@@ -196,9 +196,9 @@ func (c *Cluster) answersTo(ctx context.Context, pod string, addresses []netip.A
 	return answers, nil
 }
 
-// masqueradeEndpoint: a Service whose EndpointSlice names the host's masquerade address, as the
-// editor of any namespace may write it, leads no pod there. The API server refuses such a slice of
-// IPv4, whose masquerade network is link-local.
+// masqueradeEndpoint: a Service with the host's masquerade address in its EndpointSlice, which any
+// namespace editor can write, leads no pod there. For IPv4, the API server rejects such a slice, as
+// the masquerade network is link-local.
 func (c *Cluster) masqueradeEndpoint(t *testing.T) {
 	service := lab.ServiceSpec{Name: "masquerade4", Ports: servicePorts(hostPort, 0), Others: []netip.Addr{masquerade.Of(true).Host}}
 	if _, err := c.AddService(t.Context(), service); err == nil || !strings.Contains(err.Error(), "link-local") {
@@ -225,7 +225,7 @@ func (c *Cluster) masqueradeEndpoint(t *testing.T) {
 	}
 }
 
-// awaitNB waits until the Northbound database has such a row, and all nodes what is made of it.
+// awaitNB waits until the Northbound database has such a row, and all nodes have applied it.
 func (c *Cluster) awaitNB(t *testing.T, what, table string, conditions ...string) {
 	t.Helper()
 	within(t, what, func() error {

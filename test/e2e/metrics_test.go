@@ -16,7 +16,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 )
 
-// testMetrics: what the running programs export is there, and well formed.
+// testMetrics: the metrics of the running programs exist and are well formed.
 func testMetrics(t *testing.T, c *Cluster) {
 	tests := []struct {
 		on, url string
@@ -49,7 +49,8 @@ func testMetrics(t *testing.T, c *Cluster) {
 	}
 }
 
-// documented: what is served is in the tables of docs/metrics.md, but for what Go says of itself.
+// documented checks that the tables of docs/metrics.md list all metrics, except those of the Go
+// runtime.
 func documented(t *testing.T, body string) {
 	t.Helper()
 	parser := expfmt.NewTextParser(model.UTF8Validation)
@@ -69,7 +70,7 @@ func documented(t *testing.T, body string) {
 	}
 }
 
-// counted is what the programs must have counted in every run, by wiring.
+// counted returns the counters that every run must increase, by wiring.
 func (c *Cluster) counted() []string {
 	host := `ovnkube_gateway_packets_total{direction="rx",port="host",reason="default",verdict="host"} `
 	ovn := `ovnkube_gateway_bytes_total{direction="rx",port="ovn",reason="snat_port",verdict="ovn"} `

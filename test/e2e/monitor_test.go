@@ -8,10 +8,10 @@ import (
 	"testing"
 )
 
-var errNotYet = errors.New("it has not")
+var errNotYet = errors.New("not yet")
 
-// testMonitor: a monitor on node1 sees a connection from outside as it is decided,
-// and nothing stays on the hooks when it has ended.
+// testMonitor: a monitor on node1 shows the decision about a connection from outside, and leaves no
+// programs on the hooks.
 func testMonitor(t *testing.T, c *Cluster) {
 	argv := []string{c.Binary("ovnkube"), "gateway", "monitor", "-json", "-pin-dir", c.Node(1).PinDir, "-run-dir", c.Node(1).RunDir, "-rate", "1000"}
 	if c.flows {

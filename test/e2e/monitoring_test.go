@@ -9,7 +9,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/prometheus"
 )
 
-// notHere are metrics that this lab cannot have.
+// notHere lists metrics that do not exist in this lab.
 var notHere = map[string]string{
 	"ovnkube_gateway_conntrack_failures_total":  "only the kernel's connection tracker counts them",
 	"ovnkube_gateway_program_runs_total":        "a sysctl of the whole machine",
@@ -22,8 +22,8 @@ var notHere = map[string]string{
 	"ovn_db_db_size_bytes":                      "the lab's control sockets have other names than OVN's",
 }
 
-// testMonitoring: a real Prometheus that scrapes agents and controller finds data for
-// every panel and for all that every alert reads.
+// testMonitoring: a real Prometheus that scrapes agents and controller finds data for every panel
+// and every alert.
 func testMonitoring(t *testing.T, c *Cluster) {
 	server := prometheus.Start(t,
 		c.target(t, "ovn-ebpf-agent", "node1", c.Node(1).MetricsURL), c.target(t, "ovn-ebpf-agent", "node2", c.Node(2).MetricsURL),
@@ -32,7 +32,7 @@ func testMonitoring(t *testing.T, c *Cluster) {
 	server.HasAll(t, func(metric string) bool { return notHere[metric] != "" })
 }
 
-// target leads Prometheus, which is in no namespace of the lab, to what is served there.
+// target makes a served address reachable for Prometheus, which runs outside the lab's namespaces.
 func (c *Cluster) target(t *testing.T, job, on, address string) prometheus.Target {
 	t.Helper()
 	client, err := c.Client(on)

@@ -9,12 +9,12 @@ import (
 	"testing"
 )
 
-// musts is the list "What must be right" of the design notes, in its order, and
-// the tests that hold it. A test's own skip says in which layout it does not
-// apply; all others run in every layout, by test/vm/suite -a.
+// musts is the list "What must be right" of the design notes, in its order, with the tests of each
+// item. A test skips itself in layouts where it does not apply; all others run in every layout, by
+// test/vm/suite -a.
 var musts = []struct {
 	item  string
-	tests []string // below TestEndToEnd, or of their own
+	tests []string // below TestEndToEnd, or top-level
 }{
 	{"a pod binds 22, 6081, 10250 and sweeps a peer's ports", []string{"field/a pod binds 22, 6081, 10250 and sweeps a peer's ports"}},
 	{"a pod's connection survives an idle hour", []string{"field/an idle hour"}},
@@ -47,7 +47,7 @@ var musts = []struct {
 	{"a host process listening inside the SNAT range", []string{"field/a host process that listens inside the SNAT range"}},
 }
 
-// mustPaths are the paths among them: where all of them are too many, these run.
+// mustPaths returns the paths in the list, for runs without all paths.
 func mustPaths() []string {
 	var names []string
 	for _, m := range musts {
@@ -60,7 +60,7 @@ func mustPaths() []string {
 	return names
 }
 
-// TestMusts: every item names tests that exist.
+// Every item names existing tests.
 func TestMusts(t *testing.T) {
 	known := []string{"agent restarts under load", "TestGatewayVLAN", "TestUplinks/VLAN uplink", "TestUplinks/bond failover with a new MAC"}
 	for _, f := range fieldTests {
@@ -81,8 +81,8 @@ func TestMusts(t *testing.T) {
 	}
 }
 
-// TestSuiteSelects: the tests that test/vm/suite selects by name exist. A regular expression that
-// matches nothing passes.
+// The tests that test/vm/suite selects by name exist. A regular expression without a match would
+// pass.
 func TestSuiteSelects(t *testing.T) {
 	text, err := os.ReadFile("../vm/suite")
 	if err != nil {
@@ -128,8 +128,8 @@ func TestSuiteSelects(t *testing.T) {
 	}
 }
 
-// TestSuiteRuns: RUN='a|b' runs both. An alternative of -test.run starts at the top, so that each
-// needs the prefix.
+// RUN='a|b' runs both. Each alternative of -test.run starts at the top level, so each needs the
+// prefix.
 func TestSuiteRuns(t *testing.T) {
 	const script = `eval "$(sed -n '/^lab()/,/^}/p;/^below()/,/^}/p' ../vm/suite)"; in_vm() { echo "${@: -1}"; }; lab direct ebpf .`
 	cmd := exec.CommandContext(t.Context(), "bash", "-c", script)

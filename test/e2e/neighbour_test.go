@@ -12,12 +12,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// testDAD: the host finds out whether an address is free, and is not told by
-// the gateway router that it is taken, nor the other way round.
+// testDAD: the host detects duplicate addresses correctly. The gateway router does not claim a free
+// address, nor does it hide a taken one.
 func testDAD(t *testing.T, c *Cluster) {
 	const free, taken = "fd00:172:30::aaaa", "fd00:172:30::bbbb"
 	uplink := c.Uplink()
-	c.execute(t, "node1", "sysctl", "-qw", "net.ipv6.conf."+uplink+".accept_dad=1") // the lab has it off
+	c.execute(t, "node1", "sysctl", "-qw", "net.ipv6.conf."+uplink+".accept_dad=1") // off in the lab
 	defer c.execute(t, "node1", "sysctl", "-qw", "net.ipv6.conf."+uplink+".accept_dad=0")
 	c.execute(t, "ext", "ip", "addr", "add", taken+"/64", "dev", "eth0", "nodad")
 	defer c.execute(t, "ext", "ip", "addr", "del", taken+"/64", "dev", "eth0")
@@ -40,14 +40,14 @@ func testDAD(t *testing.T, c *Cluster) {
 	})
 }
 
-// testAdvertisement: the host makes itself an address of what a router advertises,
-// which OVN's connections do not see: it is not the node's.
+// testAdvertisement: the host configures an address from a router advertisement. OVN's connections
+// do not use it, as it is not the node's address.
 func testAdvertisement(t *testing.T, c *Cluster) {
 	const prefix, beginning = "2001:db8:7a::/64", "2001:db8:7a:"
 	ra := func(accept string) {
-		c.execute(t, "node1", "sysctl", "-qw", "net.ipv6.conf."+c.Uplink()+".accept_ra="+accept) // the lab has it off
+		c.execute(t, "node1", "sysctl", "-qw", "net.ipv6.conf."+c.Uplink()+".accept_ra="+accept) // off in the lab
 	}
-	own := func() string { // the address made of it, "" for none
+	own := func() string { // the resulting address, or ""
 		for _, field := range strings.Fields(c.execute(t, "node1", "ip", "-6", "addr", "show", "dev", c.Uplink())) {
 			if strings.HasPrefix(field, beginning) {
 				return field
@@ -55,7 +55,7 @@ func testAdvertisement(t *testing.T, c *Cluster) {
 		}
 		return ""
 	}
-	ra("2") // also where it forwards
+	ra("2") // also while forwarding
 	defer ra("0")
 	live := c.hold(t, "pod to outside", host("a"), port(outside(true), outsidePort), 6*time.Second)
 	within(t, "an address of the advertised prefix", func() error {
@@ -65,7 +65,7 @@ func testAdvertisement(t *testing.T, c *Cluster) {
 		}
 		return nil
 	})
-	time.Sleep(time.Second) // with it, so that it is used if it is
+	time.Sleep(time.Second) // time for a wrong use of it
 	c.answers(t, host("a"), "ext", "udp", port(outside(true), outsidePort), "-n", "5")
 	c.execute(t, "node1", "ip", "addr", "del", own(), "dev", c.Uplink())
 	c.execute(t, "node1", "ip", "-6", "route", "flush", prefix)
@@ -73,8 +73,8 @@ func testAdvertisement(t *testing.T, c *Cluster) {
 	live.held(t)
 }
 
-// testManyRouters: gateway routers of 70 nodes in one broadcast domain; a
-// request for one's address is answered once.
+// testManyRouters: with gateway routers of 70 nodes in one broadcast domain, a request for the
+// address of one gets one reply.
 func testManyRouters(t *testing.T, c *Cluster) {
 	if err := c.AddGhosts(t.Context(), 68); err != nil {
 		t.Fatal(err)
@@ -92,16 +92,16 @@ func testManyRouters(t *testing.T, c *Cluster) {
 		return err
 	})
 	for _, target := range []netip.Addr{c.gateway(1)(false), c.gateway(2)(false)} {
-		within(t, "an answer of "+target.String(), func() error { // OVN may have to learn who asks
+		within(t, "an answer of "+target.String(), func() error { // OVN may have to resolve the client
 			_, err := c.Exec(t.Context(), "ext", "ping", "-n", "-q", "-c", "1", "-W", "2", target.String())
 			return err
 		})
 		arp := func(way, operation string, of ...string) *background {
 			return c.run(t, "capture", "ext", append([]string{"timeout", "6", "tcpdump", "-n", "-i", "eth0", "-Q", way, "arp[6:2]", "==", operation, "and"}, of...)...)
 		}
-		// It may ask twice: once when it has forgotten, once more to be sure.
+		// The client may send two requests: one after expiry, and one to confirm.
 		requests, replies := arp("out", "1", "dst", "host", target.String()), arp("in", "2", "src", "host", target.String())
-		time.Sleep(2 * time.Second) // until they capture
+		time.Sleep(2 * time.Second) // time for the captures to start
 		c.execute(t, "ext", "ip", "neigh", "flush", "to", target.String())
 		c.ping(t, "ping", "ext", target, "-c", "1").pinged(t, 1)
 		<-requests.done // ended by timeout
@@ -113,8 +113,8 @@ func testManyRouters(t *testing.T, c *Cluster) {
 	}
 }
 
-// testAnnounced: the host has a load balancer's address, as keepalived gives it to
-// one node: it is who answers for it, and what is no Service's there is its own.
+// testAnnounced: the host has a load balancer's address, as assigned by keepalived to one node. The
+// host answers ARP for it, and gets all traffic there that is not for a Service.
 func testAnnounced(t *testing.T, c *Cluster) {
 	kept := func(v6 bool) netip.Addr {
 		return choose(v6, netip.MustParseAddr("172.30.0.210"), netip.MustParseAddr("fd00:172:30::210"))

@@ -12,26 +12,26 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// testOutsider: a machine outside routes to a pod by the pod's node, which forwards, as Kubernetes
-// wants. Neither that reaches the pod, nor a datagram that says to be from the one pod that a
-// policy lets in. Each is dropped and counted.
+// testOutsider: an outside machine routes pod traffic through the pod's node, which forwards, as
+// Kubernetes requires. Direct traffic to the pod is dropped and counted, also with the spoofed
+// source of a pod that a policy allows.
 func testOutsider(t *testing.T, c *Cluster) {
 	c.forward(t, "node1")
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		pod, other := c.pod("a")(v6), c.pod("c")(v6)
 		c.until(t, "ext", "ip route replace %s via "+c.gateway(1)(v6).String(), "ip route del %s", pod)
 		c.until(t, "ext", "ip addr add %s dev lo", "ip addr del %s dev lo", other)
-		c.meet(t.Context(), "ext", port(c.gateway(1)(v6), sshPort)) // its MAC address
+		c.meet(t.Context(), "ext", port(c.gateway(1)(v6), sshPort)) // resolves its MAC address
 		c.barred(t, "cluster_destination", outside(v6), port(pod, podPort))
 		c.allowOnly(t, v6, "a", "c")
 		c.barred(t, "spoofed_source", other, port(pod, podPort))
 		if err := c.ask(t, host("c"), port(pod, podPort)); err != nil {
-			t.Errorf("the pod that the policy lets in: %v", err)
+			t.Errorf("the pod that the policy allows: %v", err)
 		}
 	})
 }
 
-// until runs one command with an address as a prefix, and the other when the test ends.
+// until runs one command with an address as a prefix, and the other one when the test ends.
 func (c *Cluster) until(t *testing.T, on, first, last string, a netip.Addr) {
 	t.Helper()
 	p := netip.PrefixFrom(a, a.BitLen())
@@ -43,7 +43,7 @@ func (c *Cluster) until(t *testing.T, on, first, last string, a netip.Addr) {
 	})
 }
 
-// barred sends datagrams to pod a, which must not get one, and each of which must count.
+// barred sends datagrams to pod a. None may arrive, and each must be counted.
 func (c *Cluster) barred(t *testing.T, reason string, source netip.Addr, to netip.AddrPort) {
 	t.Helper()
 	const datagrams = 3
@@ -63,7 +63,7 @@ func (c *Cluster) barred(t *testing.T, reason string, source netip.Addr, to neti
 	}
 }
 
-// datagrams is how many a pod has received, for a listener or none.
+// datagrams returns the number of datagrams that a pod has received, with or without a listener.
 func (c *Cluster) datagrams(t *testing.T, pod string) (n uint64) {
 	t.Helper()
 	in6 := c.execute(t, host(pod), "cat", "/proc/net/snmp6")
@@ -100,7 +100,7 @@ func number(t *testing.T, s string) uint64 {
 	return n
 }
 
-// forward makes a node forward, as Kubernetes needs, until the test ends.
+// forward enables forwarding on a node, as Kubernetes needs, until the test ends.
 func (c *Cluster) forward(t *testing.T, node string) {
 	t.Helper()
 	set := func(ctx context.Context, value string) {
@@ -112,7 +112,7 @@ func (c *Cluster) forward(t *testing.T, node string) {
 	t.Cleanup(func() { set(context.WithoutCancel(t.Context()), "0") })
 }
 
-// allowOnly makes a policy by which only one pod reaches the others, until the test ends.
+// allowOnly creates a policy that allows ingress from one pod only, until the test ends.
 func (c *Cluster) allowOnly(t *testing.T, v6 bool, pod, from string) {
 	t.Helper()
 	client, err := c.Kubernetes()

@@ -15,10 +15,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/traffic"
 )
 
-// TestFromOVNKubernetes: a node as ovn-kubernetes leaves it is taken over and given back
-// as docs/takeover.md says, and no connection that was there at either moment loses
-// anything: the host's, pods' that the old gateway or ours translates, and those in which
-// the remote speaks first afterwards. In the end the node has what it had.
+// TestFromOVNKubernetes: a node of ovn-kubernetes is taken over and handed back as in
+// docs/takeover.md. No existing connection loses data at either moment: those of the host, those of
+// pods through the old or the new gateway, and idle ones in which the remote sends first
+// afterwards. In the end the node has its original state.
 func TestFromOVNKubernetes(t *testing.T) {
 	o := labOptions(t, lab.Options{Kube: true, Hosts: true})
 	o.AgentArgs = []string{"--gateway-layout=bridged", "--gateway-interface=" + oldBridge}
@@ -48,7 +48,7 @@ func TestFromOVNKubernetes(t *testing.T) {
 	}
 	notYet(t, first)
 	if out := c.execute(t, "node1", "bash", "-c", "ovs-ofctl dump-flows "+oldBridge+" | grep -c "+oldCookie+" || true"); strings.TrimSpace(out) != "0" {
-		t.Errorf("%s of the old flows are there beside ours", strings.TrimSpace(out))
+		t.Errorf("%s old flows remain beside ours", strings.TrimSpace(out))
 	}
 	if out, err := c.Exec(t.Context(), "node1", c.Binary("ovnkube"), "status", "--run-dir", c.Node(1).RunDir); err != nil {
 		t.Errorf("status: %v: %s", err, out)
@@ -86,8 +86,8 @@ func TestFromOVNKubernetes(t *testing.T) {
 	}
 }
 
-// went is held for datagrams where ovs-vswitchd, in an emulated machine, decides anew for
-// every connection at once: some are lost then, but the connection goes on.
+// went is held for datagrams. When ovs-vswitchd in an emulated machine revalidates every connection
+// at once, some datagrams are lost, but the connection survives.
 func (b *background) went(t *testing.T) {
 	t.Helper()
 	var report traffic.HoldReport
@@ -101,7 +101,7 @@ func (b *background) went(t *testing.T) {
 	t.Logf("%s: %d of %d lost", b.name, report.Lost, report.Sent)
 }
 
-// populateOld makes a pod by the old plugin, a Service, and servers.
+// populateOld creates a pod with the old plugin, a Service, and servers.
 func (p *predecessor) populateOld(t *testing.T) {
 	t.Helper()
 	pod, err := p.AddPod(t.Context(), lab.PodSpec{Namespace: "default", Name: "a", Node: "node1", Wire: p.plug})
@@ -129,11 +129,12 @@ func (p *predecessor) populateOld(t *testing.T) {
 	if err := p.StopController(syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	p.types(t, 6, 2) // its NAT has no range: pods' own ports, which are not ours
+	p.types(t, 6, 2) // its NAT has no range and keeps pods' source ports, outside of ours
 	p.leavesFrom(t, 32768, 40959)
 }
 
-// types types a code block of the document about OVN's database, which must have so many lines.
+// types runs a code block of the document about OVN's database. The block must have this number of
+// lines.
 func (p *predecessor) types(t *testing.T, block, lines int) {
 	t.Helper()
 	blocks := codeBlocks(t, "../../docs/takeover.md")
@@ -143,7 +144,7 @@ func (p *predecessor) types(t *testing.T, block, lines int) {
 	p.execute(t, "central", "bash", "-c", "set -e\nNODE=node1\n"+strings.Join(blocks[block], "\n"))
 }
 
-// oldWays are those that do not need another node.
+// oldWays lists the ways without another node.
 func (c *Cluster) oldWays() []way {
 	return []way{
 		{name: "outside to host", from: "ext", to: c.node(1), port: sshPort},
@@ -154,7 +155,7 @@ func (c *Cluster) oldWays() []way {
 	}
 }
 
-// holdAll opens a connection by each way, and by UDP from the pod.
+// holdAll opens a connection for each way, and one by UDP from the pod.
 func (c *Cluster) holdAll(t *testing.T) []*background {
 	t.Helper()
 	var out []*background
@@ -167,7 +168,7 @@ func (c *Cluster) holdAll(t *testing.T) []*background {
 		}
 		hold("pod to outside, UDP "+Result{V6: v6}.Family(), host("a"), port(outside(v6), outsidePort), "-udp")
 	}
-	time.Sleep(2 * time.Second) // until they are there
+	time.Sleep(2 * time.Second) // time to establish them
 	for _, b := range out {
 		if b.ended() {
 			t.Errorf("%s: ended: %v: %s%s", b.name, b.failed, b.out.String(), b.err.String())
@@ -176,8 +177,7 @@ func (c *Cluster) holdAll(t *testing.T) []*background {
 	return out
 }
 
-// silent opens connections of the pod's in which nothing is sent for so long, and
-// then the remote speaks.
+// silent opens connections of the pod that stay idle for this time, until the remote sends.
 func (c *Cluster) silent(t *testing.T, name string, quiet time.Duration) []*background {
 	t.Helper()
 	var out []*background
@@ -185,11 +185,12 @@ func (c *Cluster) silent(t *testing.T, name string, quiet time.Duration) []*back
 		out = append(out, c.run(t, name+" "+Result{V6: v6}.Family(), host("a"),
 			c.traffic("later", port(outside(v6), outsidePort).String(), "-duration", quiet.String(), "-timeout", "1m")...))
 	}
-	time.Sleep(time.Second) // until they are there
+	time.Sleep(time.Second) // time to establish them
 	return out
 }
 
-// notYet fails the test if one has heard from its remote: then nothing is proven by it.
+// notYet fails the test if the remote of a connection has already sent, which would invalidate the
+// check.
 func notYet(t *testing.T, list []*background) {
 	t.Helper()
 	for _, b := range list {

@@ -10,30 +10,29 @@ import (
 	"time"
 )
 
-// Requests is how many TCP connections, and how many UDP datagrams, a path
-// gets for each family.
+// Requests is the number of TCP connections, and of UDP datagrams, per path and family.
 const Requests = 50
 
 // Path is one way through the cluster.
 type Path struct {
 	Name   string
 	From   string                     // lab host of the client
-	To     func(v6 bool) netip.Addr   // the address it asks
+	To     func(v6 bool) netip.Addr   // destination address
 	Port   uint16                     // TCP and UDP
-	Server string                     // a name the reply must start with; by commas, any of them
-	Client func(v6 bool) []netip.Addr // addresses that the server may see; nil: not checked
-	SNAT   bool                       // the server must see a port of OVN's
-	Class  map[string]Class           // by node name; a node left out must be Absent
+	Server string                     // prefix of valid replies, or several separated by commas
+	Client func(v6 bool) []netip.Addr // valid client addresses at the server; nil: any
+	SNAT   bool                       // the client port must be in OVN's range
+	Class  map[string]Class           // by node name; the default is Absent
 }
 
-// Result is what one run of a path moved, by node name.
+// Result holds the packet counts of one run of a path, by node name.
 type Result struct {
 	Path     *Path
 	Protocol string // "tcp" or "udp"
 	V6       bool
 	Moved    map[string]Tally
-	Seen     string // the last reply: the server's name and the client it saw
-	First    error  // why a first run did not count; see Run
+	Seen     string // last reply: name of the server and its client address
+	First    error  // error of a first run that was repeated; see Run
 }
 
 // Family is "v4" or "v6".
@@ -44,14 +43,13 @@ func (r Result) Family() string {
 	return "v4"
 }
 
-// Run makes Requests requests over p and checks the replies and the counters.
-// The Result is returned with an error too, as far as it got.
+// Run makes Requests requests over p and checks the replies and the counters. On an error it also
+// returns the incomplete Result.
 //
-// A run that fails is repeated once, and Result.First tells why: connections
-// that an earlier fault cut may still send a last segment across the counters,
-// and ovs-vswitchd 3.1 now and then aborts on the userspace datapath
-// (conntrack.c, "conn->conn_type == CT_CONN_TYPE_DEFAULT") and is started again by
-// its monitor. What is decided wrongly is so the second time too.
+// A failed run is repeated once, and Result.First keeps its error, for two reasons. Connections cut
+// by an earlier fault may still send a last segment. And ovs-vswitchd 3.1 occasionally aborts on
+// the userspace datapath (conntrack.c, "conn->conn_type == CT_CONN_TYPE_DEFAULT") and is restarted
+// by its monitor. A wrong decision fails the second run, too.
 func (c *Cluster) Run(ctx context.Context, p *Path, protocol string, v6 bool) (Result, error) {
 	if protocol == "tcp" && c.Datapath() != "system" {
 		c.meet(ctx, p.From, netip.AddrPortFrom(p.To(v6), p.Port))
@@ -71,13 +69,13 @@ func (c *Cluster) Run(ctx context.Context, p *Path, protocol string, v6 bool) (R
 	return result, err
 }
 
-// meet has the neighbours on the way resolved, by datagrams: the first packet to one
-// is lost on the userspace datapath, and a SYN that is sent again goes wrong there.
-// ovs-vswitchd 3.1 calls it new and translates its destination before OVN's load
-// balancer has seen it, which therefore does not ask for the source's translation: the
-// answer goes by another gateway. The kernel's datapath leaves it to the load balancer.
+// meet resolves the neighbours along the path with datagrams. On the userspace datapath the first
+// packet to a neighbour is lost, and a retransmitted SYN fails: ovs-vswitchd 3.1 treats it as new
+// and translates its destination before OVN's load balancer, which then does not request
+// translation of the source. The reply leaves by another gateway. The kernel datapath leaves the
+// translation to the load balancer.
 func (c *Cluster) meet(ctx context.Context, from string, target netip.AddrPort) {
-	for range 3 { // if none is answered, the run says so
+	for range 3 { // without replies, the run itself fails
 		if _, err := c.Exec(ctx, from, c.traffic("udp", "-n", "8", target.String())...); err == nil || ctx.Err() != nil {
 			return
 		}
@@ -107,8 +105,7 @@ func (c *Cluster) runOnce(ctx context.Context, p *Path, protocol string, v6 bool
 	return result, p.check(result, replies)
 }
 
-// tallies reads every node's counters. A gateway made of flows has none: there
-// the paths' answers must do.
+// tallies reads every node's counters. A gateway of flows has none; there the replies must suffice.
 func (c *Cluster) tallies() (map[string]Tally, error) {
 	all := map[string]Tally{}
 	if c.flows {
@@ -124,8 +121,8 @@ func (c *Cluster) tallies() (map[string]Tally, error) {
 	return all, nil
 }
 
-// settled reads the counters when they have stopped moving, but for at most a
-// second: the last segments of a connection come after its answer.
+// settled reads the counters when they are stable, after at most a second: the last segments of a
+// connection follow its reply.
 func (c *Cluster) settled() (map[string]Tally, error) {
 	last, err := c.tallies()
 	for range 20 {
@@ -139,7 +136,7 @@ func (c *Cluster) settled() (map[string]Tally, error) {
 	return last, err
 }
 
-// check holds every reply and every node's counters against the path.
+// check compares every reply and every node's counters with the path.
 func (p *Path) check(r Result, replies []string) error {
 	if len(replies) != Requests {
 		return fmt.Errorf("%d replies to %d requests", len(replies), Requests)
@@ -157,8 +154,7 @@ func (p *Path) check(r Result, replies []string) error {
 	return nil
 }
 
-// checkReply reads "NAME CLIENT", CLIENT being the address and port that the
-// server saw.
+// checkReply parses "NAME CLIENT", where CLIENT is the client address and port at the server.
 func (p *Path) checkReply(reply string, v6 bool) error {
 	name, client, _ := strings.Cut(reply, " ")
 	if !strings.Contains(","+p.Server+",", ","+name+",") {
@@ -178,7 +174,7 @@ func (p *Path) checkReply(reply string, v6 bool) error {
 		}
 	}
 	if p.SNAT && seen.Port() < 49152 {
-		return fmt.Errorf("server saw client %s, whose port is not OVN's", seen)
+		return fmt.Errorf("server saw client %s, with a port outside OVN's range", seen)
 	}
 	return nil
 }

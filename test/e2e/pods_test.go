@@ -9,9 +9,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
-// TestPods: what a person types with kubectl runs in the lab: a Deployment becomes ready, its pods
-// answer with their names, a container that ends is reported, a stand-in kubelet that is killed
-// finds its pods again, and nothing of a deleted pod is left.
+// Typical kubectl commands work in the lab: a Deployment becomes ready, its pods answer with their
+// names, the end of a container is reported, a killed stand-in kubelet recovers its pods, and
+// deleted pods leave no traces.
 func TestPods(t *testing.T) {
 	o := labOptions(t, lab.Options{Nodes: 2, Pods: true})
 	l, err := lab.Up(t.Context(), o)
@@ -71,7 +71,7 @@ func TestPods(t *testing.T) {
 			t.Fatal(err)
 		}
 	}
-	kubectl("scale deployment web --replicas=4") // of which each node runs some: both kubelets are back
+	kubectl("scale deployment web --replicas=4") // each node runs some: both kubelets are back
 	kubectl("rollout status deployment web --timeout=5m")
 	if out := kubectl("get pods -l app=web -o jsonpath={.items[*].status.containerStatuses[*].restartCount}"); out != "0 0 0 0" {
 		t.Errorf("restarts with a kubelet that was killed: %s", out)

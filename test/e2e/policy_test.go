@@ -24,8 +24,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
 
-// policyLab is three nodes with six pods in three namespaces, every one of
-// which, and the outside host, serves TCP and UDP on ports 80 and 81.
+// policyLab has three nodes with six pods in three namespaces. All pods and the outside host serve
+// TCP and UDP on ports 80 and 81.
 type policyLab struct {
 	*lab.Lab
 	t      *testing.T
@@ -114,7 +114,7 @@ func probesOf(from string, servers map[string][]netip.Addr) []Probe {
 	return out
 }
 
-// label sets the labels of a pod, namespace/name, or namespace; nil removes one.
+// label sets the labels of a pod (namespace/name) or namespace; nil removes one.
 func (l *policyLab) label(kind, name string, labels map[string]any) {
 	l.t.Helper()
 	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"labels": labels}})
@@ -138,7 +138,7 @@ func (l *policyLab) patch(kind, name string, body []byte) {
 	}
 }
 
-// apply creates a policy in namespace x, or changes it, until the test that asks ends.
+// apply creates or updates a policy in namespace x, until the calling test ends.
 func (l *policyLab) apply(t *testing.T, name, spec string) {
 	t.Helper()
 	text := fmt.Sprintf("apiVersion: networking.k8s.io/v1\nkind: NetworkPolicy\nmetadata: {name: %s, namespace: x}\nspec: %s", name, spec)
@@ -164,8 +164,8 @@ func (l *policyLab) apply(t *testing.T, name, spec string) {
 	}
 }
 
-// await waits until those probes are answered that allowed says, beside those
-// that always are: of a pod to itself, and of a node to its own pods.
+// await waits until exactly those probes succeed that allowed accepts, plus those that always do:
+// from a pod to itself, and from a node to its own pods.
 func (l *policyLab) await(t *testing.T, allowed func(Probe) bool) {
 	t.Helper()
 	began := time.Now()
@@ -181,7 +181,7 @@ func (l *policyLab) await(t *testing.T, allowed func(Probe) bool) {
 
 func in(namespace, pod string) bool { return strings.HasPrefix(pod, namespace+"/") }
 
-// isolated is what a policy for the pods that to says allows.
+// isolated returns the probes that a policy for the selected pods allows.
 func isolated(to func(string) bool, allowed func(Probe) bool) func(Probe) bool {
 	return func(p Probe) bool { return !to(p.To) || allowed(p) }
 }
@@ -194,8 +194,8 @@ func nothing(Probe) bool { return false }
 
 func everything(Probe) bool { return true }
 
-// Policies with real traffic, in the shapes of the upstream suite: who reaches
-// whom, of all pods, over both protocols, ports and families.
+// TestPolicy checks policies with real traffic, modelled on the upstream suite: reachability among
+// all pods, over both protocols, ports and families.
 func TestPolicy(t *testing.T) {
 	l := startPolicyLab(t)
 	t.Run("no policy", func(t *testing.T) { l.await(t, everything) })
@@ -295,7 +295,7 @@ func policyShapes(l *policyLab) []policyShape {
 	}
 }
 
-// testPolicyChanges: a policy that changes, labels that do, pods that come.
+// testPolicyChanges: changes of policies and labels, and new pods.
 func testPolicyChanges(t *testing.T, l *policyLab) {
 	fromY := func(p Probe) bool { return in("y", p.From) }
 	l.apply(t, "changing", `{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{namespaceSelector: {matchLabels: {ns: ns-z}}}]}]}`)
@@ -323,8 +323,8 @@ func testPolicyChanges(t *testing.T, l *policyLab) {
 	}
 }
 
-// testPolicyFlows: prefixes and ports of a rule add up in a node's flows. Their product would let
-// one policy fill each node's ovn-controller.
+// testPolicyFlows: the numbers of prefixes and ports of a rule add up in a node's flows. With their
+// product, one policy could overload every ovn-controller.
 func testPolicyFlows(t *testing.T, l *policyLab) {
 	const each = 100 // prefixes of each family, and ports of each protocol
 	var blocks, ports []string
@@ -363,8 +363,8 @@ func testPolicyFlows(t *testing.T, l *policyLab) {
 	}
 }
 
-// testPolicyServices: egress is decided by the endpoint, ingress by the client,
-// and a pod reaches itself by a Service whatever policies say.
+// testPolicyServices: egress is decided by the endpoint, ingress by the client, and a pod reaches
+// itself by a Service under any policy.
 func testPolicyServices(t *testing.T, l *policyLab) {
 	var probes []Probe
 	for service, pod := range map[string]string{"good": "y/a", "bad": "y/b", "own": "x/a"} {
@@ -395,8 +395,7 @@ func testPolicyServices(t *testing.T, l *policyLab) {
 	}
 }
 
-// testPolicyCuts: a connection that was allowed is cut when it is not any more;
-// one that still is goes on.
+// testPolicyCuts: a connection is cut when it is no longer allowed; one that still is survives.
 func testPolicyCuts(t *testing.T, l *policyLab) {
 	to := netip.AddrPortFrom(l.pods["x/a"].IP4(), 80).String()
 	held := map[string]*process.Process{}
@@ -419,7 +418,7 @@ func testPolicyCuts(t *testing.T, l *policyLab) {
 	}
 	l.apply(t, "cut", `{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{podSelector: {}}]}]}`)
 	l.await(t, isolated(only1("x/a"), func(p Probe) bool { return in("x", p.From) }))
-	time.Sleep(time.Second) // so that much is sent, and lost or not
+	time.Sleep(time.Second) // time for traffic that is lost or not
 	for id, cut := range map[string]bool{"hold-x-b": false, "hold-y-a": true} {
 		if err := held[id].Stop(20 * time.Second); err != nil {
 			t.Fatal(err)
@@ -440,8 +439,8 @@ func testPolicyCuts(t *testing.T, l *policyLab) {
 	}
 }
 
-// testPolicyLogging: the annotation of the namespace has decisions in
-// ovn-controller's log, with their names.
+// testPolicyLogging: with the namespace's annotation, ovn-controller logs decisions with their
+// names.
 func testPolicyLogging(t *testing.T, l *policyLab) {
 	l.patch("namespace", "x", []byte(`{"metadata": {"annotations": {"k8s.ovn.org/acl-logging": "{\"deny\": \"alert\", \"allow\": \"notice\"}"}}}`))
 	l.apply(t, "logged", `{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [{podSelector: {}}]}]}`)

@@ -13,9 +13,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// TestRaftTyped types what docs/controller.md says of a raft cluster over ssl: three members, on
-// a node each, and the controller. Each member in turn is stopped while the controller writes,
-// and started again.
+// TestRaftTyped runs the commands of docs/controller.md for a raft cluster over ssl: three members
+// on one node each, and the controller. Each member in turn is stopped and restarted while the
+// controller writes.
 func TestRaftTyped(t *testing.T) {
 	o := labOptions(t, lab.Options{Nodes: 3, Kube: true, Hosts: true})
 	l, err := lab.Up(t.Context(), o)
@@ -74,12 +74,12 @@ func TestRaftTyped(t *testing.T) {
 	out := show()
 	for _, name := range []string{"node1", "node2", "node3", "late1", "late2", "late3"} {
 		if strings.Count(out, "("+name+")") != 1 {
-			t.Errorf("switch %s is not there once: %s", name, out)
+			t.Errorf("want switch %s exactly once: %s", name, out)
 		}
 	}
 }
 
-// metricsSay: the controller's metrics tell which member does not answer, and that one leads.
+// metricsSay checks that the controller's metrics identify the stopped member, and one leader.
 func (r *raftReader) metricsSay(t *testing.T, l *lab.Lab, stopped int) {
 	t.Helper()
 	client, err := l.Client("node1")
@@ -103,7 +103,7 @@ func (r *raftReader) metricsSay(t *testing.T, l *lab.Lab, stopped int) {
 	})
 }
 
-// raftReader types the section on raft: member 192.0.2.i is the i-th node.
+// raftReader runs the section on raft: member 192.0.2.i is the i-th node.
 type raftReader struct {
 	*reader
 	next int // the block after the one that section has returned
@@ -128,7 +128,7 @@ func newRaftReader(t *testing.T, l *lab.Lab, ovnkube string) *raftReader {
 	return r
 }
 
-// section returns the next block that begins so, which must have n lines.
+// section returns the next block with this beginning, which must have n lines.
 func (r *raftReader) section(t *testing.T, begins string, n int) []string {
 	t.Helper()
 	for ; r.next < len(r.blocks); r.next++ {
@@ -141,11 +141,11 @@ func (r *raftReader) section(t *testing.T, begins string, n int) []string {
 	return nil
 }
 
-// on is a line as it is typed on the i-th member.
+// on returns a line as typed on the i-th member.
 func (r *raftReader) on(i int, line string) string {
 	own := r.Node(i).IP4.String()
 	line = strings.NewReplacer("ovn1-", fmt.Sprintf("ovn%d-", i), "local-addr=192.0.2.1", "local-addr="+own, "local-addr=192.0.2.2", "local-addr="+own).Replace(line)
-	// The lab's own Northbound database is not the one that is meant here.
+	// The lab's own Northbound database is not used here.
 	return fmt.Sprintf("unset OVN_NB_DB; cd %s; %s", r.dir, r.here(line))
 }
 

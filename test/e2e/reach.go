@@ -14,9 +14,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// Probe is a question of one lab host to a server.
+// Probe is a request from one lab host to a server.
 type Probe struct {
-	From     string // lab host, or the short name of a pod: namespace/name
+	From     string // lab host, or a pod as namespace/name
 	To       string // the server's name
 	Protocol string // "tcp" or "udp"
 	Address  netip.AddrPort
@@ -26,9 +26,8 @@ func (p Probe) String() string {
 	return fmt.Sprintf("%s to %s by %s/%s", p.From, p.To, p.Protocol, p.Address)
 }
 
-// Reach asks all probes, those of one host at once and the hosts beside one
-// another, and returns which were answered by whom they should. A probe that
-// another server answers is an error.
+// Reach sends all probes, concurrently, and returns which were answered by their server. A reply
+// from another server is an error.
 func Reach(ctx context.Context, l *lab.Lab, probes []Probe) (map[Probe]bool, error) {
 	byHost := map[string][]Probe{}
 	for _, p := range probes {
@@ -54,7 +53,7 @@ func Reach(ctx context.Context, l *lab.Lab, probes []Probe) (map[Probe]bool, err
 	return reached, group.Wait()
 }
 
-// ask returns an answer for each probe of a host.
+// ask returns a reply for each probe of a host.
 func ask(ctx context.Context, l *lab.Lab, from string, probes []Probe) ([]string, error) {
 	if strings.Contains(from, "/") {
 		from = "pod:" + from
@@ -77,8 +76,8 @@ func ask(ctx context.Context, l *lab.Lab, from string, probes []Probe) ([]string
 	return lines, nil
 }
 
-// AwaitReach probes until exactly those are answered that want says, for at
-// most a minute; its error says which were not.
+// AwaitReach probes until exactly those succeed that want accepts, for at most a minute. Its error
+// lists the others.
 func AwaitReach(ctx context.Context, l *lab.Lab, probes []Probe, want func(Probe) bool) error {
 	for deadline := time.Now().Add(time.Minute); ; {
 		reached, err := Reach(ctx, l, probes)

@@ -20,15 +20,15 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// reader types what documents say into a lab.
+// reader runs the commands of documents in a lab.
 type reader struct {
 	*typist
-	test    *testing.T // all of it
-	dir     string     // where it types: what deploy/ and the file are relative to
+	test    *testing.T // the whole test
+	dir     string     // working directory, with deploy/ and the file
 	replace []string
 }
 
-// newReader stands in for the places and names that documents have as examples.
+// newReader replaces the example addresses and names of the documents.
 func newReader(t *testing.T, l *lab.Lab, ovnkube string) *reader {
 	t.Helper()
 	r := &reader{typist: newTypist(t, l, ovnkube), test: t, dir: t.TempDir()}
@@ -64,11 +64,12 @@ func newReader(t *testing.T, l *lab.Lab, ovnkube string) *reader {
 	if err != nil {
 		t.Fatal(err)
 	}
-	r.begin(t, ping) // what a monitor sees
+	r.begin(t, ping) // traffic for a monitor
 	return r
 }
 
-// populate makes what the documents look at: pods and a policy of networkpolicy.md, and traffic.
+// populate creates the objects that the documents refer to: pods and a policy of networkpolicy.md,
+// and traffic.
 func (r *reader) populate(t *testing.T) {
 	t.Helper()
 	pods := map[string]*lab.Pod{}
@@ -88,7 +89,7 @@ func (r *reader) populate(t *testing.T) {
 	r.replace = append(r.replace, "0a:58:0a:f4:01:05", mac(web), "0a:58:0a:f4:01:01", mac(router), "10.244.1.5", pods["web-0"].IP4().String(), "10.244.1.6", db.String())
 }
 
-// begin starts a command, whose output it returns the file of.
+// begin starts a command and returns the path of its output file.
 func (r *reader) begin(t *testing.T, cmd *exec.Cmd) string {
 	t.Helper()
 	out, err := os.CreateTemp(r.dir, "out")
@@ -101,13 +102,13 @@ func (r *reader) begin(t *testing.T, cmd *exec.Cmd) string {
 		t.Fatal(err)
 	}
 	r.test.Cleanup(func() {
-		_ = cmd.Process.Signal(syscall.SIGTERM) // an error: it has ended
-		_ = cmd.Wait()                          // it was told to
+		_ = cmd.Process.Signal(syscall.SIGTERM) // fails if it has ended
+		_ = cmd.Wait()                          // ended by the signal
 	})
 	return out.Name()
 }
 
-// write makes the file ovn_k8s.conf of the lines.
+// write writes the lines to ovn_k8s.conf.
 func (r *reader) write(t *testing.T, lines []string) {
 	t.Helper()
 	text := strings.NewReplacer(r.replace...).Replace(strings.Join(lines, "\n") + "\n")
@@ -116,12 +117,11 @@ func (r *reader) write(t *testing.T, lines []string) {
 	}
 }
 
-// command types a command where the document says so, and compares what is printed where the
-// document shows it.
+// command runs a command of a document. If the document shows the output, it is compared.
 func (r *reader) command(t *testing.T, c document.Command) {
 	t.Helper()
 	if strings.Contains(c.Line, "…") {
-		t.Errorf("%q cannot be typed: something is left out", c.Line)
+		t.Errorf("%q cannot be typed: it contains an elision", c.Line)
 		return
 	}
 	for _, e := range endless {
@@ -138,8 +138,8 @@ func (r *reader) command(t *testing.T, c document.Command) {
 	}
 }
 
-// here is the line as it is typed in this lab: its addresses, and what its userspace
-// datapath wants besides; who asks before it does something is told yes.
+// here adapts a line to this lab: its addresses, options for its userspace datapath, and --yes for
+// commands that ask for confirmation.
 func (r *reader) here(line string) string {
 	line = strings.NewReplacer(r.replace...).Replace(line)
 	if strings.HasPrefix(line, "ovnbench run ") {
@@ -148,8 +148,8 @@ func (r *reader) here(line string) string {
 	return line
 }
 
-// goesOn types a command that does not end: an agent on each node, the controller and what
-// only looks on node1, and the server of a measurement on node2. What only looks is ended.
+// goesOn runs a command that does not end: an agent on each node, the controller and observers on
+// node1, and the server of a measurement on node2. It ends observers.
 func (r *reader) goesOn(t *testing.T, line, says, ready string) {
 	t.Helper()
 	nodes := []int{1}
@@ -184,12 +184,12 @@ func (r *reader) goesOn(t *testing.T, line, says, ready string) {
 			return fmt.Errorf("it says %q", said)
 		})
 		if strings.HasPrefix(line, "ovnkube gateway monitor") {
-			_ = cmd.Process.Signal(syscall.SIGINT) // an error: it has ended
+			_ = cmd.Process.Signal(syscall.SIGINT) // fails if it has ended
 		}
 	}
 }
 
-// answers asks for a page that is not there before all is ready.
+// answers requests a page that exists when all is ready.
 func (r *reader) answers(on, url string) error {
 	client, err := r.Client(on)
 	if err != nil {
@@ -206,7 +206,7 @@ func (r *reader) answers(on, url string) error {
 	return nil
 }
 
-// addPolicy makes the policy prod/db: db takes connections from web at 5432.
+// addPolicy creates the policy prod/db: db accepts connections from web at 5432.
 func (r *reader) addPolicy(t *testing.T) {
 	t.Helper()
 	client, err := r.Kubernetes()

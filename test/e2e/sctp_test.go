@@ -13,13 +13,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// What SCTP's servers listen on, and their service.
+// Ports of the SCTP servers and their service.
 const (
 	sctpPort     = 38412
 	sctpNodePort = 30412
 )
 
-// needsSCTP: of kernel and conntrack. The kernel says whether it has sockets of it.
+// needsSCTP requires SCTP in the kernel and its connection tracker.
 func needsSCTP(c *Cluster) string {
 	if reason := needsKernelConntrack(c); reason != "" {
 		return reason
@@ -32,8 +32,8 @@ func needsSCTP(c *Cluster) string {
 	return ""
 }
 
-// testSCTP: associations of pods, hosts and services, each way. Whose a packet is, is
-// told by its ports, as TCP's.
+// testSCTP: associations of pods, hosts and services in each direction. As with TCP, the ports
+// determine the owner of a packet.
 func testSCTP(t *testing.T, c *Cluster) {
 	for name, s := range map[string]struct {
 		on string
@@ -76,12 +76,12 @@ func testSCTP(t *testing.T, c *Cluster) {
 			}
 			var src []string
 			if w.from == "node1" {
-				// From its masquerade address, which is link-local, SCTP of IPv4 talks to no
-				// private address; an association of all addresses is from the node's, too.
+				// IPv4 SCTP from the link-local masquerade address does not talk to private addresses; an
+				// association with all addresses also uses that of the node.
 				src = []string{"-src", c.node(1)(v6).String()}
 			}
 			t.Run(w.name, func(t *testing.T) {
-				within(t, "the first association", func() error { // OVN may not have the service yet
+				within(t, "the first association", func() error { // OVN may still be adding the service
 					out, err := c.Exec(t.Context(), w.from, append(c.traffic("sctp", w.to.String()), src...)...)
 					if err != nil {
 						return fmt.Errorf("%w: %s", err, out)
@@ -91,11 +91,12 @@ func testSCTP(t *testing.T, c *Cluster) {
 				c.answers(t, w.from, w.want, "sctp", w.to, append(src, "-n", "10")...)
 			})
 		}
-		t.Run("from a port of OVN's", func(t *testing.T) { c.leavesBySCTP(t, v6) })
+		t.Run("from a port outside OVN's range", func(t *testing.T) { c.leavesBySCTP(t, v6) })
 	})
 }
 
-// leavesBySCTP: a pod's port outside OVN's range is made one of it; the host's stays.
+// leavesBySCTP: a pod's port outside OVN's range is translated into the range; the host's port
+// stays.
 func (c *Cluster) leavesBySCTP(t *testing.T, v6 bool) {
 	to := port(outside(v6), sctpPort)
 	for from, inside := range map[string]bool{host("a"): true, "node1": false} {

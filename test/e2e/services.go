@@ -14,7 +14,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// Node ports of the services beside "web", and the host port of pod b.
+// Node ports of the services other than "web", and the host port of pod b.
 const (
 	hostNodePort      = 30081
 	localNodePort     = 30082
@@ -29,8 +29,7 @@ var hostPorts = map[string][]corev1.ContainerPort{"b": {
 	{HostPort: podHostPort, ContainerPort: podPort, Protocol: corev1.ProtocolUDP},
 }}
 
-// Addresses that a load balancer announces; the outside host has routes to
-// them by node1.
+// Addresses announced by a load balancer; the outside host routes them by node1.
 func localVIP(v6 bool) netip.Addr {
 	return choose(v6, netip.MustParseAddr("203.0.113.10"), netip.MustParseAddr("2001:db8:10::10"))
 }
@@ -39,10 +38,9 @@ func vip(v6 bool) netip.Addr {
 	return choose(v6, netip.MustParseAddr("203.0.113.11"), netip.MustParseAddr("2001:db8:10::11"))
 }
 
-// addServices makes a service of each kind: web, of pods on both nodes; host,
-// of node1's own network; local and localhost, for clients outside only on the
-// nodes that have endpoints; vip, with an announced address; near, for pods only
-// on their own node.
+// addServices creates a service of each kind: web, with pods on both nodes; host, in node1's own
+// network; local and localhost, for outside clients only on nodes with endpoints; vip, with an
+// announced address; near, for pods on their own node only.
 func (c *Cluster) addServices(ctx context.Context) error {
 	for _, s := range c.serviceSpecs() {
 		if err := c.addService(ctx, s); err != nil {
@@ -52,7 +50,7 @@ func (c *Cluster) addServices(ctx context.Context) error {
 	return c.announce(ctx)
 }
 
-// renewServices makes the services anew that a pod is behind: it is another one now.
+// renewServices recreates the services of a recreated pod.
 func (c *Cluster) renewServices(ctx context.Context, pod string) error {
 	for _, s := range c.serviceSpecs() {
 		if !slices.Contains(s.Pods, c.Pods[pod]) {
@@ -94,7 +92,7 @@ func (c *Cluster) serviceSpecs() []lab.ServiceSpec {
 	}
 }
 
-// announce gives the outside host routes to the announced addresses.
+// announce adds routes to the announced addresses on the outside host.
 func (c *Cluster) announce(ctx context.Context) error {
 	for _, to := range []func(bool) netip.Addr{localVIP, vip} {
 		for _, v6 := range []bool{false, true} {
@@ -107,7 +105,7 @@ func (c *Cluster) announce(ctx context.Context) error {
 	return nil
 }
 
-// servicePorts is one port, TCP and UDP, with a node port unless that is 0.
+// servicePorts returns one port, TCP and UDP, with a node port unless it is 0.
 func servicePorts(target, node int32) []corev1.ServicePort {
 	ports := []corev1.ServicePort{}
 	for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
@@ -131,11 +129,11 @@ func (c *Cluster) cluster(name string) func(bool) netip.Addr {
 	}
 }
 
-// ovn is what a host sees of what comes to it through its own gateway router.
+// ovn returns the source address that a host sees for traffic through its own gateway router.
 func ovn(v6 bool) netip.Addr { return masquerade.Of(!v6).OVN }
 
-// hairpin is whom a host sees behind what comes to it through its own gateway
-// router, where they have one address; nil, not checked, where they do not.
+// hairpin returns the client addresses that a host sees for traffic through its own gateway router
+// if both share an address, or else nil, which is not checked.
 func (c *Cluster) hairpin() func(bool) []netip.Addr {
 	if c.local || c.layout == dedicated {
 		return nil
@@ -143,7 +141,7 @@ func (c *Cluster) hairpin() func(bool) []netip.Addr {
 	return only(ovn)
 }
 
-// servicePaths are the ways to services, from everywhere.
+// servicePaths lists the paths to services from all sources.
 func (c *Cluster) servicePaths() []*Path {
 	ns := func(node string) map[string]Class { return map[string]Class{node: NorthSouth} }
 	return []*Path{

@@ -23,11 +23,11 @@ const (
 	kindHostNodePort
 )
 
-// podPort2 is where the servers of a second port listen.
+// podPort2 is the port of the servers of a second port.
 const podPort2 = podPort + 1
 
-// TestServices has a service of every kind, on three nodes: pods a and b on
-// node1, c on node2, d on node3.
+// TestServices has a service of every kind on three nodes: pods a and b on node1, c on node2, d on
+// node3.
 func TestServices(t *testing.T) {
 	c := startServices(t)
 	for _, part := range []struct {
@@ -43,7 +43,7 @@ func TestServices(t *testing.T) {
 		{"affinity", testAffinity},
 		{"external policy Local", testExternalLocal},
 		{"internal policy Local", testInternalLocal},
-		{"no endpoints", testNobody},
+		{"no endpoints", testNoEndpoints},
 		{"not ready", testNotReady},
 		{"on their way out", testLeaving},
 		{"hosts", testHostEndpoints},
@@ -91,7 +91,7 @@ func startServices(t *testing.T) *Cluster {
 	return c
 }
 
-// kindVIP is an address that only routes of the outside host lead to.
+// kindVIP returns an address that only the outside host routes.
 func kindVIP(last byte) func(v6 bool) netip.Addr {
 	return func(v6 bool) netip.Addr {
 		six := netip.MustParseAddr("2001:db8:10::").As16()
@@ -143,7 +143,7 @@ func notReady(_ *lab.Pod, e *discoveryv1.Endpoint) {
 	e.Conditions.Ready, e.Conditions.Serving = &no, &no
 }
 
-// leaves are what is said of endpoints if that pod's is terminating.
+// leaves marks the endpoint of that pod as terminating.
 func (c *Cluster) leaves(pod string) func(*lab.Pod, *discoveryv1.Endpoint) {
 	return func(p *lab.Pod, e *discoveryv1.Endpoint) {
 		if p.Name == pod {
@@ -153,16 +153,16 @@ func (c *Cluster) leaves(pod string) func(*lab.Pod, *discoveryv1.Endpoint) {
 	}
 }
 
-// hinted: each endpoint is for its own node.
+// hinted restricts each endpoint to its own node.
 func hinted(p *lab.Pod, e *discoveryv1.Endpoint) {
 	e.Hints = &discoveryv1.EndpointHints{ForNodes: []discoveryv1.ForNode{{Name: p.Node}}}
 }
 
-// refused is what clients get where nobody is: an answer, at once.
+// refused is the result for clients of a service without endpoints: an immediate error.
 const refused = "refused"
 
-// see asks twelve times and says who answered, by commas; or refused; or what
-// else came of it.
+// see makes twelve requests and returns the servers that answered, separated by commas; or refused;
+// or another error.
 func (c *Cluster) see(t *testing.T, from, protocol string, to netip.AddrPort) string {
 	t.Helper()
 	out, err := c.Exec(t.Context(), from, c.traffic(protocol, "-n", "12", "-timeout", "3s", to.String())...)
@@ -181,8 +181,8 @@ func (c *Cluster) see(t *testing.T, from, protocol string, to netip.AddrPort) st
 	return strings.Join(slices.Compact(names), ",")
 }
 
-// sees checks who answers at a service's address, in both families and over TCP
-// and UDP. What has just been made may take a while.
+// sees checks the servers behind a service's address, in both families and over TCP and UDP. New
+// objects may take a while.
 func (c *Cluster) sees(t *testing.T, from string, to func(bool) netip.Addr, port uint16, want string) {
 	t.Helper()
 	for _, v6 := range []bool{false, true} {

@@ -18,7 +18,7 @@ func testClusterIP(t *testing.T, c *Cluster) {
 	for _, from := range []string{host("b"), host("d"), "node1", "node3"} {
 		c.sees(t, from, c.cluster("many"), servicePort, "a,c")
 	}
-	// Of the second port only pod a has a server, so c refuses.
+	// Only pod a serves the second port, so c refuses.
 	c.sees(t, host("a"), c.cluster("self"), servicePort, "a") // to itself
 	for _, v6 := range []bool{false, true} {
 		within(t, "a second port", func() error {
@@ -52,7 +52,7 @@ func testAddresses(t *testing.T, c *Cluster) {
 	}
 }
 
-// testHeadless: there is nothing to serve; its pods are reached by their own addresses.
+// testHeadless: a headless service has no frontends; its pods are reached by their own addresses.
 func testHeadless(t *testing.T, c *Cluster) {
 	c.sees(t, host("d"), c.pod("a"), podPort, "a")
 	out := c.execute(t, "central", "ovn-nbctl", "--db="+c.NBAddress(), "--bare", "--columns=name", "find", "Load_Balancer", "external_ids:k8s.ovn.org/owner=default/headless")
@@ -74,8 +74,7 @@ func testOneFamily(t *testing.T, c *Cluster) {
 	c.seesOne(t, host("d"), "tcp", netip.AddrPortFrom(c.cluster("single")(false), servicePort), "a")
 }
 
-// testAffinity: a client stays with its endpoint, and is free again when it has
-// been away for longer than the timeout.
+// testAffinity: a client keeps its endpoint, until it has been idle for longer than the timeout.
 func testAffinity(t *testing.T, c *Cluster) {
 	for from, v6 := range map[string]bool{host("b"): false, "node3": true} {
 		to := netip.AddrPortFrom(c.cluster("sticky")(v6), servicePort)
@@ -87,22 +86,22 @@ func testAffinity(t *testing.T, c *Cluster) {
 			return nil
 		})
 		within(t, from+" is free after the timeout", func() error {
-			time.Sleep(2500 * time.Millisecond) // what is tested: longer than the timeout
+			time.Sleep(2500 * time.Millisecond) // longer than the timeout
 			if again := c.see(t, from, "tcp", to); again == first {
-				return fmt.Errorf("answered by %s again and again", first)
+				return fmt.Errorf("answered by %s every time", first)
 			}
 			return nil
 		})
 	}
 }
 
-// testExternalLocal: from outside only the node's own endpoints, who see the
-// client; inside the cluster all; load balancers are told by the health check.
+// testExternalLocal: clients outside reach only the node's own endpoints, which see the client's
+// address; clients inside reach all. The health check informs load balancers.
 func testExternalLocal(t *testing.T, c *Cluster) {
 	c.sees(t, "ext", c.gateway(1), kindLocalNodePort, "a")
 	c.sees(t, "ext", c.gateway(2), kindLocalNodePort, "c")
 	c.sees(t, "ext", c.gateway(3), kindLocalNodePort, refused)
-	c.sees(t, "ext", kindVIP(22), servicePort, "a") // its route is by node1
+	c.sees(t, "ext", kindVIP(22), servicePort, "a") // routed by node1
 	for _, from := range []string{host("d"), "node3"} {
 		c.sees(t, from, kindVIP(22), servicePort, "a,c")
 		c.sees(t, from, c.cluster("out"), servicePort, "a,c")
@@ -129,7 +128,7 @@ func testExternalLocal(t *testing.T, c *Cluster) {
 	fetch(t, client, fmt.Sprintf("http://%s/healthz", netip.AddrPortFrom(c.Node(3).IP4, 10256)))
 }
 
-// health asks a health check from outside.
+// health queries a health check from outside.
 func (c *Cluster) health(t *testing.T, url string) string {
 	client, err := c.Client("ext")
 	if err != nil {
@@ -162,8 +161,8 @@ func testInternalLocal(t *testing.T, c *Cluster) {
 	}
 }
 
-// testNobody: nobody answers, and says so at once.
-func testNobody(t *testing.T, c *Cluster) {
+// testNoEndpoints: a service without endpoints refuses connections at once.
+func testNoEndpoints(t *testing.T, c *Cluster) {
 	for _, from := range []string{host("b"), "node2"} {
 		c.sees(t, from, c.cluster("idle"), servicePort, refused)
 	}
@@ -179,8 +178,8 @@ func testNotReady(t *testing.T, c *Cluster) {
 	}
 }
 
-// testLeaving: an endpoint on its way out is used where there is no other: of
-// the service, or with the policy Local on the node.
+// testLeaving: a terminating endpoint is used only if there is no other: of the service, or with
+// the policy Local on the node.
 func testLeaving(t *testing.T, c *Cluster) {
 	for _, from := range []string{host("d"), "node1"} {
 		c.sees(t, from, c.cluster("leaving"), servicePort, "c")
@@ -205,7 +204,7 @@ func testHostEndpoints(t *testing.T, c *Cluster) {
 	}
 }
 
-// testHints: who has an endpoint of its own uses that, who has not, all.
+// testHints: nodes with an endpoint of their own use only that one, other nodes use all.
 func testHints(t *testing.T, c *Cluster) {
 	for from, want := range map[string]string{
 		host("b"): "a", "node1": "a", host("c"): "c", "node2": "c", host("d"): "a,c", "node3": "a,c",
@@ -214,8 +213,8 @@ func testHints(t *testing.T, c *Cluster) {
 	}
 }
 
-// testClash: two services want one address and port. The older has it, the younger
-// is told so by an event and gets it when the older goes.
+// testClash: two services claim one address and port. The older one gets it. The younger one gets
+// an event, and the address after the older one's deletion.
 func testClash(t *testing.T, c *Cluster) {
 	c.sees(t, "ext", kindVIP(23), servicePort, "a")
 	time.Sleep(1100 * time.Millisecond) // ages are in seconds

@@ -11,11 +11,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// testContainer: a container of the host's, which is no pod of the cluster's,
-// reaches services: its sockets are not the host's, so nothing translates them
-// before OVN does, and the host forwards their packets by the gateway bridge.
-// The userspace datapath, which drops a packet at its seventh recirculation, has
-// one left for that where the service is the host's own, and none where it is pods'.
+// testContainer: a container on the host that is not a pod reaches services. Its sockets are not in
+// the host's cgroup, so OVN does the first translation, and the host forwards its packets by the
+// gateway bridge. The userspace datapath drops a packet at its seventh recirculation. That suffices
+// for services of the host itself, but not for services of pods.
 func testContainer(t *testing.T, c *Cluster) {
 	ns := strings.TrimSuffix(c.Pods["a"].Netns, "-p-default-a") + "-container"
 	for _, argv := range []string{
@@ -45,7 +44,7 @@ func testContainer(t *testing.T, c *Cluster) {
 		}
 		for name, servers := range services {
 			to := port(c.cluster(name)(v6), servicePort)
-			within(t, "neighbours of the container", func() error { // OVS takes a SYN that is sent again for another
+			within(t, "neighbours of the container", func() error { // OVS treats a retransmitted SYN as another one
 				_, err := c.Exec(t.Context(), "node1", append(inside, c.traffic("udp", "-n", "1", to.String())...)...)
 				return err
 			})
@@ -65,7 +64,7 @@ func testContainer(t *testing.T, c *Cluster) {
 	})
 }
 
-// join is the address of a node's gateway router towards the cluster's.
+// join returns the address of a node's gateway router towards the cluster router.
 func (c *Cluster) join(t *testing.T, i int, v6 bool) netip.Addr {
 	t.Helper()
 	join, err := annotation.ParseJoin(nodeAnnotations(t, c.Lab, c.Node(i).Name))
@@ -88,9 +87,9 @@ func nodeAnnotations(t *testing.T, l *lab.Lab, node string) map[string]string {
 	return n.Annotations
 }
 
-// testLocalHost: a service for the nodes that have endpoints, one of which is a
-// host: the client's address is kept where a program gives the packets to the
-// listener, which is with TCP; with UDP they take the hairpin.
+// testLocalHost: a service with external policy Local and a host endpoint. The client's address is
+// preserved where a program passes the packets to the listener, which is the case for TCP; UDP
+// takes the hairpin.
 func testLocalHost(t *testing.T, c *Cluster) {
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		to := port(c.gateway(1)(v6), localHostNodePort).String()
@@ -98,7 +97,7 @@ func testLocalHost(t *testing.T, c *Cluster) {
 		switch {
 		case c.local: // the host's own NAT
 			clients["udp"] = clients["tcp"]
-		case c.layout == dedicated: // the host would answer by its own NIC: it is asked through the management port
+		case c.layout == dedicated: // uses the management port, as the host would answer by its own NIC
 			join := c.join(t, 1, v6).String()
 			clients["tcp"], clients["udp"] = join, join
 		case c.flows: // no program
@@ -116,7 +115,7 @@ func testLocalHost(t *testing.T, c *Cluster) {
 				t.Errorf("%s: %d answers, want 20", protocol, n)
 			}
 		}
-		// On a node without endpoints nobody answers.
+		// A node without endpoints does not answer.
 		if out, err := c.Exec(t.Context(), "ext", c.traffic("tcp", port(c.gateway(2)(v6), localHostNodePort).String(), "-timeout", "3s")...); err == nil {
 			t.Errorf("node2, which has no endpoint: %s", out)
 		}

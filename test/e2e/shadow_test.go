@@ -10,12 +10,11 @@ import (
 	"github.com/prometheus/common/model"
 )
 
-// shadowRate has every agent of every lab compare what its programs decide with the
-// model.
+// shadowRate makes every agent of every lab compare its programs' decisions with the model.
 const shadowRate = "--gateway-shadow-rate=500"
 
-// agreed: no agent has ever said that programs and model disagree, also one that has
-// ended since, with its counters.
+// agreed checks that no agent has logged a disagreement between programs and model, including
+// agents that have ended, with their counters.
 func agreed(t *testing.T, dir string) {
 	t.Helper()
 	logs, err := filepath.Glob(filepath.Join(dir, "log", "agent-*.log"))
@@ -35,7 +34,7 @@ func agreed(t *testing.T, dir string) {
 	}
 }
 
-// testShadow: the agents have compared, and found nothing.
+// testShadow: the agents have compared decisions without a mismatch.
 func testShadow(t *testing.T, c *Cluster) {
 	for _, n := range []int{1, 2} {
 		node := c.Node(n)
@@ -65,7 +64,7 @@ func testShadow(t *testing.T, c *Cluster) {
 		if families["ovnkube_gateway_shadow_mismatch_total"] == nil || sums["ovnkube_gateway_shadow_mismatch_total"] != 0 || compared == 0 {
 			t.Errorf("%s: %v compared, mismatches %v", node.Name, compared, families["ovnkube_gateway_shadow_mismatch_total"])
 		}
-		if skipped*10 > compared { // in a slow VM entries are read late
+		if skipped*10 > compared { // a slow VM reads entries late
 			t.Errorf("%s: %v skipped of %v: %v", node.Name, skipped, compared, families["ovnkube_gateway_shadow_skipped_total"])
 		}
 		t.Logf("%s: %v compared by %d reasons, %v skipped", node.Name, compared, len(families["ovnkube_gateway_shadow_compared_total"].GetMetric()), skipped)

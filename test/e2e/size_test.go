@@ -25,8 +25,8 @@ func testJumbo(t *testing.T, c *Cluster) {
 	}
 	set(jumbo)
 	defer set(1500)
-	// The pods' new MTU goes through the controller to every gateway router.
-	for range 4 { // both endpoints, most likely
+	// The controller passes the pods' new MTU to every gateway router.
+	for range 4 { // most likely reaches both endpoints
 		within(t, "NodePort", func() error { return c.ask(t, "ext", port(c.gateway(1)(true), nodePort)) })
 	}
 	bothFamilies(t, func(t *testing.T, v6 bool) {
@@ -37,8 +37,8 @@ func testJumbo(t *testing.T, c *Cluster) {
 	})
 }
 
-// testPMTUD: who is reached by a narrow link is told so by ICMP, which must get
-// to the pods behind NodePort and announced address, and to the host.
+// testPMTUD: a sender behind a narrow link gets an ICMP error, which must reach the pods behind
+// NodePort and announced address, and the host.
 func testPMTUD(t *testing.T, c *Cluster) {
 	const narrow = 1300
 	if err := c.AddFar(t.Context(), narrow); err != nil {
@@ -51,7 +51,7 @@ func testPMTUD(t *testing.T, c *Cluster) {
 	})
 }
 
-// testOffload: what the uplink's hardware would do, and what it would not.
+// testOffload: with and without offloads of the uplink's hardware.
 func testOffload(t *testing.T, c *Cluster) {
 	for _, state := range []string{"off", "on"} {
 		c.execute(t, "node1", "ethtool", "-K", c.uplink, "tx", state, "gso", state, "gro", state)

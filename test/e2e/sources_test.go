@@ -16,10 +16,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// testSources: loadBalancerSourceRanges say who is answered at the addresses that a load
-// balancer announces: outside, pods and hosts alike. Node port and cluster IP are open to all.
+// testSources: loadBalancerSourceRanges restrict the clients of announced addresses: outside hosts,
+// pods and hosts alike. Node port and cluster IP are open to all.
 func testSources(t *testing.T, c *Cluster) {
-	everybody := []string{"ext", host("a"), host("b"), host("c"), "node1"}
+	all := []string{"ext", host("a"), host("b"), host("c"), "node1"}
 	for _, step := range []struct {
 		name    string
 		ranges  []netip.Prefix
@@ -27,12 +27,12 @@ func testSources(t *testing.T, c *Cluster) {
 	}{
 		{"outside and a pod", c.prefixes(outside, c.pod("b")), []string{"ext", host("b")}},
 		{"a node and the pods of another", append(c.prefixes(c.node(1)), c.podSubnets(t, "node2")...), []string{"node1", host("c")}},
-		{"nobody here", []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8:ffff::/48")}, nil},
-		{"no range", nil, everybody},
+		{"no client of the lab", []netip.Prefix{netip.MustParsePrefix("198.51.100.0/24"), netip.MustParsePrefix("2001:db8:ffff::/48")}, nil},
+		{"no range", nil, all},
 	} {
 		c.setSources(t, "vip", step.ranges)
 		within(t, step.name, func() error {
-			var group sync.WaitGroup // all at once: who is not answered takes its time
+			var group sync.WaitGroup // concurrent, as unanswered requests take long
 			var mu sync.Mutex
 			var errs []error
 			ask := func(from, protocol string, to netip.AddrPort, want bool) {
@@ -45,7 +45,7 @@ func testSources(t *testing.T, c *Cluster) {
 			}
 			for _, v6 := range []bool{false, true} {
 				for _, protocol := range []string{"tcp", "udp"} {
-					for _, from := range everybody {
+					for _, from := range all {
 						ask(from, protocol, port(vip(v6), servicePort), slices.Contains(step.answers, from))
 					}
 					ask("ext", protocol, port(c.gateway(1)(v6), vipNodePort), true)
@@ -58,8 +58,8 @@ func testSources(t *testing.T, c *Cluster) {
 	}
 }
 
-// isAnswered asks once. Who is not to be answered is not refused either, but for a host's
-// sockets, which know at once.
+// isAnswered makes one request. Unauthorised clients get no reply at all, except host sockets,
+// which are refused at once.
 func (c *Cluster) isAnswered(t *testing.T, from, protocol string, to netip.AddrPort, want bool) error {
 	out, err := c.Exec(t.Context(), from, c.traffic(protocol, "-n", "1", "-timeout", "2s", to.String())...)
 	if want && err == nil {
@@ -91,7 +91,7 @@ func (c *Cluster) prefixes(of ...func(bool) netip.Addr) []netip.Prefix {
 	return out
 }
 
-// podSubnets are those of a node, of each family.
+// podSubnets returns the pod subnets of a node.
 func (c *Cluster) podSubnets(t *testing.T, node string) []netip.Prefix {
 	t.Helper()
 	subnets, err := annotation.ParseNodeSubnets(nodeAnnotations(t, c.Lab, node))

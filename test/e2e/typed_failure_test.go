@@ -5,8 +5,8 @@ import (
 	"testing"
 )
 
-// failsToInit types a gateway-init with a NIC that is not there on the minion: its settings, and
-// its agent, are what they were.
+// failsToInit runs a gateway-init with a missing NIC on the minion. Settings and agent must be
+// restored.
 func (k *typist) failsToInit(t *testing.T) {
 	t.Helper()
 	const settings = "ovs-vsctl get Open_vSwitch . external_ids"
@@ -15,7 +15,7 @@ func (k *typist) failsToInit(t *testing.T) {
 	if err == nil {
 		t.Fatalf("succeeded: %s", out)
 	}
-	for _, want := range []string{"find uplink eth9", "gateway-interface is from external_ids:ovn-ebpf-gateway-interface", "the settings are again what they were", "agent runs again"} {
+	for _, want := range []string{"find uplink eth9", "gateway-interface is from external_ids:ovn-ebpf-gateway-interface", "settings restored", "previous agent restarted"} {
 		if !strings.Contains(out, want) {
 			t.Errorf("does not say %q: %s", want, out)
 		}
@@ -23,7 +23,7 @@ func (k *typist) failsToInit(t *testing.T) {
 	if after := k.types(t, 2, settings); after != before {
 		t.Errorf("external_ids were\n%snow they are\n%s", before, after)
 	}
-	within(t, "the minion's agent runs again", func() error {
+	within(t, "the minion's previous agent restarted", func() error {
 		_, err := k.try(t.Context(), 2, "ovnkube status")
 		return err
 	})

@@ -23,19 +23,18 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
-// The names that the first generation's documents give the nodes. That of the gateway which shares
-// its NIC is the operator's.
+// Names of the nodes in the first generation's documents, and of the gateway with a shared NIC.
 var firstNames = []string{"kube-master", "kube-minion1", "kube-minion2"}
 
-// The outside network of the documents' gateway with a NIC of OVN's own.
+// The outside network of the documents' gateway with a dedicated NIC.
 const (
 	firstGateway = "10.33.74.138"
 	firstNextHop = "10.33.74.253/24"
 )
 
-// TestTyped: a cluster that is set up by the first generation's lines, exactly as its documents
-// have them: a master, a minion and the watcher, and on the kernel datapath, which these layouts
-// need, a gateway with a NIC of OVN's own and one that shares its NIC.
+// TestTyped sets up a cluster with the exact command lines of the first generation's documents: a
+// master, a minion and the watcher. On the kernel datapath, which these layouts need, it adds a
+// gateway with a dedicated NIC and one with a shared NIC.
 func TestTyped(t *testing.T) {
 	o := labOptions(t, lab.Options{Nodes: 2, Kube: true, Hosts: true, NodeNames: firstNames})
 	if lab.KernelDatapath() {
@@ -70,7 +69,7 @@ func TestTyped(t *testing.T) {
 		}
 	})
 	t.Run("traffic", func(t *testing.T) { k.traffic(t, c, gateways) })
-	t.Run("the node is given back", func(t *testing.T) {
+	t.Run("the node is cleaned up", func(t *testing.T) {
 		k.types(t, 2, "kill $(cat /run/ovn-ebpf/agent.pid); while [ -e /run/ovn-ebpf/agent.pid ]; do sleep 0.1; done; ovnkube agent --cleanup --node-name kube-minion1 2>&1")
 		if out := k.types(t, 2, "ovs-vsctl get Open_vSwitch . external_ids"); strings.Contains(out, " ovn-ebpf-") || !strings.Contains(out, "k8s-api-server") {
 			t.Errorf("external_ids are %s", out)
@@ -78,8 +77,7 @@ func TestTyped(t *testing.T) {
 	})
 }
 
-// first types a line of the first generation's as it stands. What it has as a variable is
-// this lab's.
+// first runs a line of the first generation unchanged, with this lab's values for its variables.
 func (k *typist) first(t *testing.T, i int, line string) {
 	t.Helper()
 	n, server := k.Node(i), k.apiServer
@@ -91,8 +89,8 @@ func (k *typist) first(t *testing.T, i int, line string) {
 		" CLUSTER_IP_SUBNET=192.168.0.0/16 PHYSICAL_IP="+n.IP4.String()+"/24 NODE_NAME="+n.Name+" EXTERNAL_GATEWAY="+lab.ExtIP4+"\n"+line)
 }
 
-// servePlain serves the API by plain HTTP on the master, as the API server of then did and
-// kubectl proxy does, and makes a token for the others.
+// servePlain serves the API by plain HTTP on the master, as old API servers and kubectl proxy do,
+// and creates a token for the other nodes.
 func (k *typist) servePlain(t *testing.T) {
 	t.Helper()
 	client, err := k.Kubernetes()
@@ -140,9 +138,9 @@ func (k *typist) servePlain(t *testing.T) {
 	k.apiServer, k.caCert, k.token = k.Node(1).IP4.String(), string(config.CAData), token.Status.Token
 }
 
-// introduce tells every node's OVS where the databases are, and what only this lab needs: its nodes
-// share a file system, and the userspace datapath wants an address for its tunnels, and a
-// gateway, whose bridge they go through.
+// introduce configures the databases in every node's OVS, and settings that only this lab needs:
+// its nodes share a file system, and the userspace datapath needs an address for its tunnels and a
+// gateway, as tunnels use its bridge.
 func (k *typist) introduce(t *testing.T) {
 	t.Helper()
 	for _, n := range k.Nodes() {
@@ -155,7 +153,8 @@ func (k *typist) introduce(t *testing.T) {
 	}
 }
 
-// join types on master and minion, each of which leads until the watcher does.
+// join runs the commands on master and minion, each of which acts as controller until the watcher
+// starts.
 func (k *typist) join(t *testing.T) {
 	t.Helper()
 	for _, line := range k.block(t, 2, 3) {
@@ -169,7 +168,7 @@ func (k *typist) join(t *testing.T) {
 	}
 }
 
-// gateways types on the gateway with a NIC of OVN's own, and on the one that shares its NIC.
+// gateways runs the commands on the gateways with a dedicated and a shared NIC.
 func (k *typist) gateways(t *testing.T) {
 	t.Helper()
 	if out, err := k.Exec(t.Context(), "ext", "ip", "addr", "add", firstNextHop, "dev", "eth0"); err != nil {
@@ -188,8 +187,8 @@ func (k *typist) gateways(t *testing.T) {
 	})
 }
 
-// traffic is one path of each kind: between pods, out through the gateways, in to a Service through
-// each gateway, and every host's own. The documents' network has one family.
+// traffic checks one path of each kind: between pods, out through the gateways, in to a Service
+// through each gateway, and from and to every host. The documents' network has one family.
 func (k *typist) traffic(t *testing.T, c *Cluster, gateways map[int]netip.Addr) {
 	for name, node := range map[string]int{"a": 1, "c": 2} {
 		if err := c.addPod(t.Context(), name, k.Node(node).Name); err != nil {

@@ -14,17 +14,17 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// typist types commands on a node as an operator does: by their names, with the paths that
-// they have where nothing is said. A node of the lab has those paths in a mount namespace.
+// typist runs commands on a node as an operator does: by name and with default paths. A mount
+// namespace gives each node of the lab these paths.
 type typist struct {
 	*lab.Lab
-	bin                      string // has links to ovnkube by the names of the first generation
+	bin                      string // links to ovnkube with names of the first generation
 	blocks                   [][]string
-	apiServer, caCert, token string            // what the first generation's documents have as variables
-	mounts                   map[string]string // further paths, and what is there on a node; NODE is its name
+	apiServer, caCert, token string            // variables in the first generation's documents
+	mounts                   map[string]string // further paths and their sources on a node; NODE is its name
 }
 
-// newTypist makes the links as the document does, and the directories to mount on.
+// newTypist creates the links as in the document, and the mount points.
 func newTypist(t *testing.T, l *lab.Lab, ovnkube string) *typist {
 	t.Helper()
 	k := &typist{Lab: l, bin: filepath.Join(t.TempDir(), "bin"), blocks: codeBlocks(t, "../../docs/first-generation.md")}
@@ -44,13 +44,13 @@ func newTypist(t *testing.T, l *lab.Lab, ovnkube string) *typist {
 			if err := os.MkdirAll(dir, 0o755); err != nil {
 				t.Fatal(err)
 			}
-			t.Cleanup(func() { _ = os.Remove(dir) }) // somebody else's by now, if it is not empty
+			t.Cleanup(func() { _ = os.Remove(dir) }) // fails if it is not empty, and so in use
 		}
 	}
 	return k
 }
 
-// codeBlocks are the commands of each code block of a document.
+// codeBlocks returns the commands of each code block of a document.
 func codeBlocks(t *testing.T, path string) [][]string {
 	t.Helper()
 	text, err := os.ReadFile(path)
@@ -72,8 +72,8 @@ func codeBlocks(t *testing.T, path string) [][]string {
 	return blocks
 }
 
-// block returns the i-th code block, which must have n lines: else the document has changed, and
-// who types it must, too.
+// block returns the i-th code block. If it does not have n lines, the document has changed, and the
+// caller must change, too.
 func (k *typist) block(t *testing.T, i, n int) []string {
 	t.Helper()
 	if len(k.blocks) <= i || len(k.blocks[i]) != n {
@@ -82,7 +82,7 @@ func (k *typist) block(t *testing.T, i, n int) []string {
 	return k.blocks[i]
 }
 
-// try types a line on the i-th node.
+// try runs a line on the i-th node.
 func (k *typist) try(ctx context.Context, i int, line string) (string, error) {
 	cmd, err := k.shell(ctx, i, line)
 	if err != nil {
@@ -95,7 +95,7 @@ func (k *typist) try(ctx context.Context, i int, line string) (string, error) {
 	return string(out), err
 }
 
-// shell is a line on the i-th node, not yet typed.
+// shell returns the command for a line on the i-th node.
 func (k *typist) shell(ctx context.Context, i int, line string) (*exec.Cmd, error) {
 	n := k.Node(i)
 	logs := filepath.Join(n.RunDir, "log")
@@ -115,7 +115,7 @@ func (k *typist) shell(ctx context.Context, i int, line string) (*exec.Cmd, erro
 	return k.Command(ctx, n.Name, "unshare", "--mount", "--propagation", "slave", "bash", "-c", script+line)
 }
 
-// types types a line that must succeed.
+// types runs a line that must succeed.
 func (k *typist) types(t *testing.T, i int, format string, args ...any) string {
 	t.Helper()
 	line := fmt.Sprintf(format, args...)

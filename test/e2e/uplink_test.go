@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// TestUplinks: the gateway on uplinks that are more than one Ethernet device.
+// TestUplinks tests gateways on uplinks that are not a single Ethernet device.
 func TestUplinks(t *testing.T) {
 	t.Run("VLAN uplink", func(t *testing.T) {
 		needsLink(t, "8021q", func(parent int) netlink.Link {
@@ -29,7 +29,7 @@ func TestUplinks(t *testing.T) {
 	})
 }
 
-// needsLink skips where the kernel cannot make such a link.
+// needsLink skips the test if the kernel cannot create such a link.
 func needsLink(t *testing.T, module string, link func(parent int) netlink.Link) {
 	t.Helper()
 	h, err := netlink.NewHandle()
@@ -49,7 +49,7 @@ func needsLink(t *testing.T, module string, link func(parent int) netlink.Link) 
 	_ = h.LinkDel(probe)
 }
 
-// kindPaths has one path of each kind. The endpoints of the NodePort are on both nodes.
+// kindPaths lists one path of each kind. The endpoints of the NodePort are on both nodes.
 func kindPaths() []string {
 	return []string{
 		"pod to pod, across nodes", "pod to outside", "outside to a NodePort of node1", "host to outside", "host to host",
@@ -57,7 +57,7 @@ func kindPaths() []string {
 	}
 }
 
-// testSomePaths runs one path of each kind, and more by name.
+// testSomePaths runs one path of each kind, and the named ones.
 func testSomePaths(t *testing.T, c *Cluster, more ...string) {
 	t.Helper()
 	some := append(kindPaths(), more...)
@@ -68,8 +68,8 @@ func testSomePaths(t *testing.T, c *Cluster, more ...string) {
 	}
 }
 
-// testFailover: the active device loses its carrier; the bond goes on with the
-// other one and that one's MAC, and the gateway router with it.
+// testFailover: the active device loses its carrier. The bond continues with the other device and
+// its MAC, and so does the gateway router.
 func testFailover(t *testing.T, c *Cluster) {
 	mac := func() string {
 		_, rest, _ := strings.Cut(c.execute(t, "node1", "ip", "-o", "link", "show", lab.UplinkBond), "link/ether ")

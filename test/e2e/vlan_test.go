@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// TestGatewayVLAN: nodes whose network has a tag that only the gateway bridge knows,
-// layout bridged, each backend. Nothing answers without the tag there.
+// TestGatewayVLAN: on the nodes' network, only the gateway bridge adds the VLAN tag; layout
+// bridged, both backends. Untagged packets get no reply.
 func TestGatewayVLAN(t *testing.T) {
 	needsLink(t, "8021q", func(parent int) netlink.Link {
 		return &netlink.Vlan{LinkAttrs: netlink.LinkAttrs{Name: "probe", ParentIndex: parent}, VlanId: 5}
@@ -37,15 +37,14 @@ func TestGatewayVLAN(t *testing.T) {
 	}
 }
 
-// tagged are the paths on which a tag is put on, taken off, or must stay, besides those
-// that are there anyway.
+// tagged are paths on which a tag is added, removed or kept, besides those of kindPaths.
 var tagged = []string{
 	"pod to its own node", "pod to another node", "pod to a NodePort of another node", "host to pod on another node",
 	"outside to a host behind its own NodePort", "outside to a local NodePort", "outside to an announced address",
 	"host to cluster IP", "host to its own NodePort", "host to another's NodePort",
 }
 
-// testEveryTag: what a node sends to the wire has the one tag, whoever of it sends.
+// testEveryTag: all packets of a node on the wire have exactly one tag, whatever their sender.
 func testEveryTag(t *testing.T, c *Cluster) {
 	seen := c.run(t, "capture", "node1", "tcpdump", "-nne", "-c", "200", "-Q", "out", "-i", lab.UplinkPlain)
 	for !seen.ended() {
@@ -66,15 +65,15 @@ func testEveryTag(t *testing.T, c *Cluster) {
 	}
 }
 
-// testTaggedRestart: the host's connection lives on while the bridge is without flows
-// and until it has them back: its port puts the tag on. With programs a pod's does, too;
-// without them the bridge, which is standalone, gives the host what is OVN's.
+// testTaggedRestart: the host's connection survives while the bridge has no flows, as the bridge's
+// port adds the tag. With programs, a pod's connection survives, too; without them, the standalone
+// bridge passes OVN's packets to the host.
 func testTaggedRestart(t *testing.T, c *Cluster) {
 	lasting := []*background{c.hold(t, "host connection", "ext", port(c.node(1)(false), sshPort), 20*time.Second, "-timeout", "30s")}
 	if !c.flows {
 		lasting = append(lasting, c.hold(t, "pod to outside", host("a"), port(outside(false), outsidePort), 20*time.Second, "-timeout", "30s"))
 	}
-	time.Sleep(time.Second) // until they are there
+	time.Sleep(time.Second) // time to establish them
 	if err := c.StopVswitchd(1); err != nil {
 		t.Fatal(err)
 	}

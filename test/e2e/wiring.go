@@ -8,13 +8,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// wiring is how the lab's gateways are told to be, which says where addresses
-// are, and whose a packet on the wire must be.
+// wiring is the gateways' configuration in the lab. It determines the location of addresses and the
+// owner of packets on the wire.
 type wiring struct {
 	layout string // as in --gateway-layout
 	flows  bool   // backend openflow
 	local  bool   // local gateway mode
-	uplink string // a lab.Uplink…
+	uplink string // one of the lab.Uplink constants
 }
 
 func wiringOf(o lab.Options) wiring {
@@ -37,7 +37,7 @@ func wiringOf(o lab.Options) wiring {
 
 const bridged, dedicated = "bridged", "dedicated"
 
-// Uplink is the device that has a node's addresses.
+// Uplink returns the device with a node's addresses.
 func (c *Cluster) Uplink() string {
 	switch c.layout {
 	case bridged:
@@ -49,18 +49,18 @@ func (c *Cluster) Uplink() string {
 	}
 }
 
-// bridge is the OVS bridge between the uplink and br-int.
+// bridge returns the OVS bridge between the uplink and br-int.
 func (c *Cluster) bridge() string { return "br" + c.uplink }
 
-// gateway returns the address of a node's gateway router by family: the node's
-// own, but in layout dedicated.
+// gateway returns the address of a node's gateway router by family. Except in layout dedicated, it
+// is the node's address.
 func (c *Cluster) gateway(i int) func(bool) netip.Addr {
 	return func(v6 bool) netip.Addr { return c.GatewayIP(i, v6) }
 }
 
-// rewire makes of a path, as it is with one device for host and OVN, what it is
-// with this wiring. In local gateway mode the host's own stack does what OVN does
-// else. In layout dedicated the host's packets do not meet the gateway at all.
+// rewire adapts a path, defined for one device shared by host and OVN, to this wiring. In local
+// gateway mode the host's stack replaces OVN at the gateway. In layout dedicated the host's packets
+// do not pass the gateway.
 func (w wiring) rewire(p *Path) *Path {
 	if w.local {
 		p.SNAT = false

@@ -13,7 +13,7 @@ func etcdArgv(o Options, client, peer string) []string {
 		"--listen-client-urls", client, "--advertise-client-urls", client,
 		"--listen-peer-urls", peer, "--initial-advertise-peer-urls", peer,
 		"--initial-cluster", "default=" + peer,
-		"--unsafe-no-fsync", // the data is thrown away
+		"--unsafe-no-fsync", // the data is temporary
 		"--log-level", "warn",
 	}
 }
@@ -35,7 +35,7 @@ func apiserverArgv(o Options, p *pki, etcd string) []string {
 		"--service-account-issuer", "https://kubernetes.default.svc",
 		"--service-account-key-file", p.path("service-account.key"),
 		"--service-account-signing-key-file", p.path("service-account.key"),
-		// Names apart from those of clients, or any client could pose as a proxy.
+		// A separate set of names, or any client could pose as a proxy.
 		"--requestheader-client-ca-file", p.path("ca.crt"),
 		"--requestheader-allowed-names", "front-proxy-client",
 		"--requestheader-username-headers", "X-Remote-User",
@@ -47,7 +47,7 @@ func apiserverArgv(o Options, p *pki, etcd string) []string {
 		"--allow-privileged",
 	}
 	if !o.Managed {
-		// Nobody makes the default service accounts.
+		// No controller creates the default service accounts.
 		argv = append(argv, "--disable-admission-plugins", "ServiceAccount")
 	}
 	if o.AdvertiseAddress.IsLoopback() {

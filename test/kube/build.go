@@ -15,16 +15,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Version is the Kubernetes release that Build builds. module/kube.mod names
-// the same.
+// Version is the Kubernetes release that Build builds, the same as in module/kube.mod.
 const Version = "v1.35.4"
 
-// apiserver is the package that Build builds.
+// apiserver is the package to build.
 const apiserver = "k8s.io/kubernetes/cmd/kube-apiserver"
 
-// The build's module. It is kept apart from ours, whose dependencies it must
-// not touch, and under a name that lets it be embedded: a program that was
-// built from this package needs no source tree to build the API server.
+// The module of the build. It is separate from the main module and its dependencies. Its file name
+// permits embedding, so a program with this package can build the API server without a source tree.
 var (
 	//go:embed module/kube.mod
 	goMod []byte
@@ -32,8 +30,7 @@ var (
 	goSum []byte
 )
 
-// CacheDir is the directory for what is built once: OVN_EBPF_CACHE, or its
-// default.
+// CacheDir returns the directory of cached builds: OVN_EBPF_CACHE or its default.
 func CacheDir() string {
 	if dir := os.Getenv("OVN_EBPF_CACHE"); dir != "" {
 		return dir
@@ -51,10 +48,9 @@ func Built(cacheDir string) error {
 	return err
 }
 
-// Build returns the path of kube-apiserver below cacheDir, building it when it
-// is not there: once, also when several callers ask at the same time. Cold that
-// takes about five minutes and needs the go command and a module proxy; progress
-// gets a line every ten seconds.
+// Build returns the path of kube-apiserver below cacheDir. It builds a missing one, once even for
+// concurrent callers. A cold build takes about five minutes and needs the go command and a module
+// proxy. progress gets a line every ten seconds.
 func Build(ctx context.Context, cacheDir string, progress io.Writer) (string, error) {
 	binary := binaryIn(cacheDir)
 	if Built(cacheDir) == nil {
@@ -70,7 +66,7 @@ func Build(ctx context.Context, cacheDir string, progress io.Writer) (string, er
 	}
 	defer unlock()
 	if Built(cacheDir) == nil {
-		return binary, nil // built while we waited
+		return binary, nil // built by another process meanwhile
 	}
 	if err := build(ctx, dir, binary, progress); err != nil {
 		return "", fmt.Errorf("build kube-apiserver: %w", err)
@@ -94,7 +90,7 @@ func build(ctx context.Context, dir, binary string, progress io.Writer) error {
 	return os.Rename(out, binary)
 }
 
-// sources makes a directory below dir with the build's module.
+// sources creates a directory with the build's module below dir.
 func sources(dir string) (string, error) {
 	if _, err := exec.LookPath("go"); err != nil {
 		return "", fmt.Errorf("it is built from source: %w", err)
@@ -109,7 +105,7 @@ func sources(dir string) (string, error) {
 	)
 }
 
-// goCommand runs the go command with a verb that compiles, in the module at src.
+// goCommand runs a compiling verb of the go command in the module at src.
 func goCommand(ctx context.Context, src, verb string, args ...string) error {
 	argv := append([]string{"-n", "5", "go", verb, "-trimpath", "-buildvcs=false", "-ldflags", ldflags()}, args...)
 	cmd := exec.CommandContext(ctx, "nice", argv...)
@@ -128,7 +124,7 @@ func goCommand(ctx context.Context, src, verb string, args ...string) error {
 	return nil
 }
 
-// ldflags set the version. Clients cannot parse what the source has instead.
+// ldflags returns flags that set the version. Clients cannot parse the default one.
 func ldflags() string {
 	flags := []string{"-s", "-w"}
 	parts := strings.Split(strings.TrimPrefix(Version, "v"), ".")
@@ -147,7 +143,7 @@ func ldflags() string {
 	return strings.Join(flags, " ")
 }
 
-// lock waits for the file lock, which the kernel drops when its holder ends.
+// lock waits for the file lock, which the kernel releases when its holder ends.
 func lock(ctx context.Context, file string, progress io.Writer) (unlock func(), err error) {
 	f, err := os.OpenFile(file, os.O_CREATE|os.O_RDWR|unix.O_CLOEXEC, 0o644)
 	if err != nil {
@@ -179,7 +175,7 @@ func lock(ctx context.Context, file string, progress io.Writer) (unlock func(), 
 	}
 }
 
-// ticker writes what is going on, now and every ten seconds until stop.
+// ticker writes the current activity, now and every ten seconds until stop.
 func ticker(w io.Writer, what string) (stop func()) {
 	if w == nil {
 		return func() {}

@@ -16,8 +16,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
-// RestConfig is for a client in this process, as cluster administrator. It
-// dials inside the server's network namespace, so it works from anywhere.
+// RestConfig returns a client configuration of this process as cluster administrator. It dials
+// inside the server's network namespace, so it works from any namespace.
 func (s *Server) RestConfig() *rest.Config {
 	c := &rest.Config{
 		Host: "https://" + s.access.Address.String(),
@@ -32,16 +32,15 @@ func (s *Server) RestConfig() *rest.Config {
 	return c
 }
 
-// Kubeconfig writes the same access to a file, for programs that reach the
-// server by its advertised address.
+// Kubeconfig writes the same access to a file, for programs that use the server's advertised
+// address.
 func (s *Server) Kubeconfig(path string) error {
 	return s.kubeconfig(path, pair{cert: s.access.Cert, key: s.access.Key})
 }
 
-// Identity makes a certificate for a user of the cluster, good for serving on
-// addrs too. It is <name>.crt and <name>.key in PKI, and in the kubeconfig
-// <name>.kubeconfig there, whose path is returned. Only who started the server
-// has its authority's key.
+// Identity issues a certificate for a user of the cluster, also valid for serving on addrs. It
+// writes <name>.crt, <name>.key and <name>.kubeconfig to PKI and returns the path of the
+// kubeconfig. Only the process that started the server has the authority's key.
 func (s *Server) Identity(name, user string, groups []string, addrs ...netip.Addr) (string, error) {
 	if s.pki == nil {
 		return "", fmt.Errorf("issue certificate %s: the server was started by another process", user)
@@ -54,8 +53,8 @@ func (s *Server) Identity(name, user string, groups []string, addrs ...netip.Add
 	return path, s.kubeconfig(path, c)
 }
 
-// PKI is the directory of certificates: ca.crt, admin.crt, service-account.key
-// and those of identities.
+// PKI returns the directory of certificates: ca.crt, admin.crt, service-account.key and those of
+// identities.
 func (s *Server) PKI() string { return filepath.Join(s.opts.Dir, "pki") }
 
 func (s *Server) kubeconfig(path string, user pair) error {
@@ -76,8 +75,8 @@ func (s *Server) kubeconfig(path string, user pair) error {
 	return nil
 }
 
-// await returns when the server is ready and has made the default namespace,
-// which it does some time later.
+// await waits until the server is ready and has created the default namespace, which happens some
+// time later.
 func (s *Server) await(ctx context.Context) error {
 	client, err := kubernetes.NewForConfig(s.RestConfig())
 	if err != nil {

@@ -1,5 +1,4 @@
-// Package kube builds and runs a real Kubernetes API server for tests and for
-// the lab: kube-apiserver on Debian's etcd, nothing else. There is no
-// controller manager, scheduler or kubelet; who needs what they do plays their
-// part.
+// Package kube builds and runs a real Kubernetes API server for tests and for the lab:
+// kube-apiserver with Debian's etcd. Controller manager, scheduler and kubelet are missing; tests
+// that need them play their parts.
 package kube

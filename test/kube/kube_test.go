@@ -62,7 +62,7 @@ func TestStart(t *testing.T) {
 		t.Fatal(err)
 	}
 	if n := len(svc.Spec.ClusterIPs); n != 2 {
-		t.Errorf("service has cluster IPs %v, want one a family", svc.Spec.ClusterIPs)
+		t.Errorf("service has cluster IPs %v, want one per family", svc.Spec.ClusterIPs)
 	}
 	if err := s.Stop(); err != nil {
 		t.Fatal(err)

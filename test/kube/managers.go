@@ -4,8 +4,8 @@ import (
 	"path/filepath"
 )
 
-// Managers returns the command lines of the controller manager and of the scheduler, by the names
-// of the programs, which are in dir. The server must have been started by this process, as Managed.
+// Managers returns the command lines of the controller manager and of the scheduler by program
+// name, for programs in dir. The server must have been started by this process, as Managed.
 func (s *Server) Managers(dir, cluster string) (map[string][]string, error) {
 	argv := map[string][]string{}
 	for _, p := range []struct {

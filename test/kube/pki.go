@@ -16,17 +16,17 @@ import (
 	"time"
 )
 
-// pki is the server's authority. Its key never leaves the process that made it.
+// pki is the server's certificate authority. Its key never leaves the process that created it.
 type pki struct {
 	dir  string
 	cert *x509.Certificate
 	key  *ecdsa.PrivateKey
 }
 
-// pair is a certificate with its key, both PEM.
+// pair is a certificate with its key, both in PEM.
 type pair struct{ cert, key []byte }
 
-// subject is what a certificate says.
+// subject is the content of a certificate.
 type subject struct {
 	name   string
 	groups []string
@@ -34,7 +34,7 @@ type subject struct {
 	addrs  []netip.Addr
 }
 
-// newPKI makes an authority and writes ca.crt to dir.
+// newPKI creates an authority and writes ca.crt to dir.
 func newPKI(dir string) (*pki, error) {
 	if err := os.MkdirAll(dir, 0o700); err != nil {
 		return nil, err
@@ -64,8 +64,8 @@ func (p *pki) path(file string) string { return filepath.Join(p.dir, file) }
 
 func (p *pki) authority() []byte { return encodePEM("CERTIFICATE", p.cert.Raw) }
 
-// issue makes a certificate that is good for both ends of a connection and
-// writes it to <file>.crt and <file>.key.
+// issue creates a certificate for both ends of a connection and writes it to <file>.crt and
+// <file>.key.
 func (p *pki) issue(file string, s subject) (pair, error) {
 	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
 	if err != nil {

@@ -11,16 +11,15 @@ import (
 	"strings"
 )
 
-// programs are what a cluster with kubelets has beside the API server, and what
-// its tests need. module/kube.mod names them too, but for tests, which a module
-// cannot.
+// programs are the programs of a cluster with kubelets besides the API server, and those of its
+// tests. module/kube.mod lists them too, except for tests, which a module cannot.
 var programs = map[string]string{
 	"kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
 	"kube-scheduler":          "k8s.io/kubernetes/cmd/kube-scheduler",
 	"kubectl":                 "k8s.io/kubernetes/cmd/kubectl",
 	"kubelet":                 "k8s.io/kubernetes/cmd/kubelet",
 	"agnhost":                 "k8s.io/kubernetes/test/images/agnhost",
-	"regression-issue-74839":  "k8s.io/kubernetes/test/images/regression-issue-74839", // sends segments that are outside of the window
+	"regression-issue-74839":  "k8s.io/kubernetes/test/images/regression-issue-74839", // sends segments outside the window
 	"ginkgo":                  "github.com/onsi/ginkgo/v2/ginkgo",
 }
 
@@ -29,23 +28,22 @@ const (
 	e2ePackage = "k8s.io/kubernetes/test/e2e"
 )
 
-// forPods are what a cluster needs to run pods, beside the API server and kubelets.
+// forPods are the programs for running pods, besides the API server and kubelets.
 var forPods = []string{"kube-controller-manager", "kube-scheduler", "kubectl"}
 
 // BuildForPods builds the API server, the controller manager, the scheduler and kubectl, and
-// returns their directory. Like Build it does so once; cold it takes about six minutes.
+// returns their directory. Like Build it builds only once; a cold build takes about six minutes.
 func BuildForPods(ctx context.Context, cacheDir string, progress io.Writer) (string, error) {
 	return buildOnce(ctx, cacheDir, forPods, progress)
 }
 
-// BuildAll builds everything that a cluster with kubelets is made of, and
-// upstream's e2e.test, and returns their directory. Like Build it does so once;
-// cold it takes about ten minutes.
+// BuildAll builds all programs of a cluster with kubelets and upstream's e2e.test, and returns
+// their directory. Like Build it builds only once; a cold build takes about ten minutes.
 func BuildAll(ctx context.Context, cacheDir string, progress io.Writer) (string, error) {
 	return buildOnce(ctx, cacheDir, append(slices.Sorted(maps.Keys(programs)), e2eTest), progress)
 }
 
-// buildOnce builds the API server and those of the named programs that are not there.
+// buildOnce builds the API server and the missing ones of the named programs.
 func buildOnce(ctx context.Context, cacheDir string, names []string, progress io.Writer) (string, error) {
 	binary, err := Build(ctx, cacheDir, progress)
 	if err != nil {
@@ -60,14 +58,14 @@ func buildOnce(ctx context.Context, cacheDir string, names []string, progress io
 		return "", fmt.Errorf("build Kubernetes: %w", err)
 	}
 	defer unlock()
-	// Fewer, or none, if others have built while we waited.
+	// Fewer, or none, if another process has built them meanwhile.
 	if err := buildThese(ctx, dir, missing(dir, names), progress); err != nil {
 		return "", fmt.Errorf("build Kubernetes: %w", err)
 	}
 	return dir, nil
 }
 
-// missing are those of the names that are not in dir.
+// missing returns the names that are not in dir.
 func missing(dir string, names []string) (absent []string) {
 	for _, name := range names {
 		if _, err := os.Stat(filepath.Join(dir, name)); err != nil {

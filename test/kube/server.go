@@ -17,21 +17,21 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
 
-// Options say how to run a server. Only Dir and Binary must be set.
+// Options configure a server. Only Dir and Binary are required.
 type Options struct {
-	Dir    string // certificates, data, logs and process records; made when missing
+	Dir    string // certificates, data, logs and process records; created if missing
 	Binary string // kube-apiserver, from Build
-	Netns  string // name under /run/netns to run in; "" is the caller's
+	Netns  string // name under /run/netns to run in; "": that of the caller
 
 	BindAddress      netip.Addr // default 127.0.0.1
-	AdvertiseAddress netip.Addr // what clients dial and the certificate names; default BindAddress
-	Port             int        // 0 is any free one
+	AdvertiseAddress netip.Addr // dialled by clients and named in the certificate; default BindAddress
+	Port             int        // 0: any free port
 	ServiceCIDRs     []netip.Prefix
 	ExtraArgs        []string // appended to kube-apiserver's
-	Managed          bool     // a controller manager will run, which makes service accounts
+	Managed          bool     // a controller manager runs and creates service accounts
 
-	// Detached servers outlive the caller; Open finds them again. Others are
-	// killed when the caller ends.
+	// Detached servers outlive the caller; Open finds them. Other servers are killed when the caller
+	// ends.
 	Detached bool
 }
 
@@ -43,7 +43,7 @@ type Server struct {
 	pki             *pki // nil when opened
 }
 
-// access is what a client needs; it is kept in <Dir>/access.json for Open.
+// access is the access of clients, stored in <Dir>/access.json for Open.
 type access struct {
 	Address   netip.AddrPort
 	Netns     string
@@ -51,8 +51,7 @@ type access struct {
 	Cert, Key []byte // of cluster-admin, group system:masters
 }
 
-// startTimeout is far beyond the 3 s of an idle machine; an emulated one needs
-// 90 s.
+// startTimeout is far beyond the 3 s of an idle machine; an emulated one needs 90 s.
 const startTimeout = 5 * time.Minute
 
 const (
@@ -61,9 +60,9 @@ const (
 	accessFile      = "access.json"
 )
 
-// Start runs etcd and kube-apiserver and returns when the API answers and the
-// default namespace exists. On an error, and when ctx ends before that, both
-// are stopped again. Several servers may run side by side.
+// Start runs etcd and kube-apiserver and waits until the API answers and the default namespace
+// exists. On an error, and when ctx ends before that, it stops both. Several servers may run side
+// by side.
 func Start(ctx context.Context, o Options) (*Server, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -108,7 +107,7 @@ func (s *Server) start(ctx context.Context) error {
 	if err := s.issue(p); err != nil {
 		return fmt.Errorf("make certificates: %w", err)
 	}
-	// Both at once: the API server waits for etcd by itself.
+	// Concurrently, as the API server waits for etcd.
 	client := "http://127.0.0.1:" + strconv.Itoa(ports[0])
 	peer := "http://127.0.0.1:" + strconv.Itoa(ports[1])
 	if s.etcd, err = s.run(etcdRecord, etcdArgv(s.opts, client, peer)); err != nil {
@@ -130,7 +129,7 @@ func (s *Server) run(record string, argv []string) (*process.Process, error) {
 	})
 }
 
-// issue makes all certificates and keeps the administrator's.
+// issue creates all certificates and keeps that of the administrator.
 func (s *Server) issue(p *pki) error {
 	addrs := []netip.Addr{netip.MustParseAddr("127.0.0.1"), netip.IPv6Loopback(), s.opts.AdvertiseAddress}
 	for _, c := range s.opts.ServiceCIDRs {
@@ -167,8 +166,7 @@ func (s *Server) issue(p *pki) error {
 	return os.WriteFile(filepath.Join(s.opts.Dir, accessFile), b, 0o600)
 }
 
-// Open finds the server that was started detached in dir, whether it still runs
-// or not.
+// Open finds a server that was started detached in dir, running or not.
 func Open(dir string) (*Server, error) {
 	s := &Server{opts: Options{Dir: dir}}
 	b, err := os.ReadFile(filepath.Join(dir, accessFile))
@@ -179,7 +177,7 @@ func Open(dir string) (*Server, error) {
 		return nil, fmt.Errorf("open API server: parse %s: %w", accessFile, err)
 	}
 	s.opts.Netns = s.access.Netns
-	// A record that is missing is a process that was never started.
+	// A process without a record was never started.
 	for record, p := range map[string]**process.Process{etcdRecord: &s.etcd, apiserverRecord: &s.apiserver} {
 		if *p, err = process.Load(filepath.Join(dir, record)); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("open API server: %w", err)
@@ -188,14 +186,13 @@ func Open(dir string) (*Server, error) {
 	return s, nil
 }
 
-// Alive tells whether both processes run.
+// Alive reports whether both processes run.
 func (s *Server) Alive() bool {
 	return s.etcd != nil && s.etcd.Alive() && s.apiserver != nil && s.apiserver.Alive()
 }
 
-// Stop kills both processes and returns when they are gone. The data is for
-// throwing away, so neither is given time to say goodbye. Dir stays. It may be
-// called again.
+// Stop kills both processes and waits for their end. It uses SIGKILL, as the data is temporary. Dir
+// stays. Stop is idempotent.
 func (s *Server) Stop() error {
 	var errs []error
 	for _, p := range []*process.Process{s.apiserver, s.etcd} {
@@ -206,7 +203,7 @@ func (s *Server) Stop() error {
 	return errors.Join(errs...)
 }
 
-// freePorts returns ports of 127.0.0.1 in the namespace that nobody uses now.
+// freePorts returns unused ports of 127.0.0.1 in the namespace.
 func freePorts(ns string, n int) (ports []int, err error) {
 	err = netns.Do(ns, func() error {
 		var listeners []net.Listener
@@ -220,9 +217,8 @@ func freePorts(ns string, n int) (ports []int, err error) {
 			if len(ports) == n {
 				return nil
 			}
-			// Below the ports that the kernel gives to clients: none of theirs
-			// takes it before the server listens. All stay open until the last
-			// one is chosen, so they differ.
+			// Below the kernel's ephemeral ports, so that no client takes one before the server listens. All
+			// listeners stay open until the last port is chosen, so the ports differ.
 			port := 20000 + rand.IntN(10000)
 			l, lerr := net.Listen("tcp4", "127.0.0.1:"+strconv.Itoa(port))
 			if lerr != nil {

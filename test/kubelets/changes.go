@@ -21,11 +21,11 @@ import (
 const (
 	changesNamespace = "changes"
 	changesPort      = 8080
-	changesKept      = 6 // pods and Services that are there at a time
+	changesKept      = 6 // pods and Services at a time
 	clientPod        = "client"
 )
 
-// changes are pods and Services that come and go, one of each every second.
+// changes creates and deletes pods and Services, one of each per second.
 type changes struct {
 	d      *deployment
 	cancel context.CancelFunc
@@ -33,10 +33,10 @@ type changes struct {
 
 	mu    sync.Mutex
 	made  int
-	gone  map[string]bool // cluster IPs of Services that are gone
+	gone  map[string]bool // cluster IPs of deleted Services
 	errs  []error
-	kept  []string          // names of pods and Services that are there
-	addrs map[string]string // their Services' cluster IPs
+	kept  []string          // names of existing pods and Services
+	addrs map[string]string // cluster IPs of the existing Services
 }
 
 func (d *deployment) startChanges(ctx context.Context) (*changes, error) {
@@ -88,7 +88,7 @@ func (c *changes) pod(ctx context.Context, name string, args ...string) error {
 	return err
 }
 
-// next makes a pod with a Service of its own, and removes the oldest when there are enough.
+// next creates a pod with a Service, and deletes the oldest ones beyond the limit.
 func (c *changes) next(ctx context.Context) error {
 	c.mu.Lock()
 	defer c.mu.Unlock()
@@ -128,8 +128,8 @@ func (c *changes) String() string {
 	return fmt.Sprintf("%d pods and Services made, %d of them gone", c.made, len(c.gone))
 }
 
-// stop ends the changes, and returns what went wrong with one. It waits until some Services are
-// gone again: an update may take less time than that.
+// stop ends the changes and returns their error. It waits until some Services were deleted, as an
+// update may take less time than that.
 func (c *changes) stop(ctx context.Context) error {
 	err := c.d.await(ctx, "Services that are gone again", func() error {
 		c.mu.Lock()
@@ -144,10 +144,9 @@ func (c *changes) stop(ctx context.Context) error {
 	return errors.Join(append(c.errs, err)...)
 }
 
-// programmed returns when what is there is in OVN's Northbound database, and nothing of what is
-// gone, and every Service answers.
+// programmed waits until OVN's Northbound database matches the cluster, and every Service answers.
 func (c *changes) programmed(ctx context.Context) error {
-	for _, ip := range c.addrs { // the API server may have given an address again
+	for _, ip := range c.addrs { // the API server may have reused an address
 		delete(c.gone, ip)
 	}
 	if err := c.d.await(ctx, "OVN's database to equal the cluster", func() error { return c.compare(ctx) }); err != nil {
@@ -205,7 +204,7 @@ func (c *changes) compare(ctx context.Context) error {
 	return nil
 }
 
-// remove removes everything, as docs/install.md asks for before an uninstallation.
+// remove deletes everything, as required before an uninstallation (docs/install.md).
 func (c *changes) remove(ctx context.Context) error {
 	namespaces := c.d.client.CoreV1().Namespaces()
 	if err := namespaces.Delete(ctx, changesNamespace, metav1.DeleteOptions{}); err != nil {
@@ -216,6 +215,6 @@ func (c *changes) remove(ctx context.Context) error {
 		if apierrors.IsNotFound(err) {
 			return nil
 		}
-		return errors.Join(err, errors.New("it is there"))
+		return errors.Join(err, errors.New("the namespace still exists"))
 	})
 }

@@ -18,23 +18,23 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// Options say what cluster to start. BinDir and Source must be set.
+// Options configure a cluster. BinDir and Source are required.
 type Options struct {
-	Dir      string // default /var/tmp/ovn-ebpf-kubelets; no directory of /run, which nodes have of their own
+	Dir      string // default /var/tmp/ovn-ebpf-kubelets; must not be in /run, of which each node has its own
 	Name     string // prefix of namespaces and cgroups; default "kubelets"
 	Nodes    int    // default 3
 	BinDir   string // of ovnkube and ovn-k8s-cni-overlay
 	Source   string // the root of this repository
 	CacheDir string // default kube.CacheDir
-	Image    string // ours as `make image` makes it; default: one of BinDir's programs, faster made
-	// Bare leaves our network and DNS out: Deployment installs it. Every node may run a controller.
+	Image    string // image from `make image`; default: built from BinDir's programs, which is faster
+	// Bare omits network and DNS: Deployment installs them. Every node may run a controller.
 	Bare bool
-	// AvoidNullNAT gives the agents this setting.
+	// AvoidNullNAT sets this option of the agents.
 	AvoidNullNAT bool
 	Progress     io.Writer
 }
 
-// Cluster is one that runs.
+// Cluster is a running cluster.
 type Cluster struct {
 	opts   Options
 	bin    string // Kubernetes' programs
@@ -80,9 +80,9 @@ func (o Options) withDefaults() (Options, error) {
 	return o, nil
 }
 
-// Up starts a cluster and returns when its nodes, our pods and its DNS are ready.
-// What an earlier one has left in Dir is taken away first. On an error
-// everything is taken down, but for the logs, which go to Dir's -failed sibling.
+// Up starts a cluster and waits until its nodes, the network's pods and DNS are ready. It first
+// removes leftovers in Dir. On an error it takes everything down and saves the logs in Dir's
+// -failed sibling.
 func Up(ctx context.Context, o Options) (*Cluster, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -145,8 +145,7 @@ func (c *Cluster) up(ctx context.Context) error {
 	return nil
 }
 
-// Down takes away whatever is left of the cluster with these options, also after Up
-// was killed half way. A cluster that is not there is no error.
+// Down removes the cluster with these options, if any, also after Up was killed midway.
 func Down(ctx context.Context, o Options) error {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -156,7 +155,7 @@ func Down(ctx context.Context, o Options) error {
 	return c.Down(ctx)
 }
 
-// Down takes everything away.
+// Down removes the cluster.
 func (c *Cluster) Down(ctx context.Context) error { return c.takeDown(ctx) }
 
 func (c *Cluster) takeDown(ctx context.Context) error {
@@ -173,8 +172,8 @@ func (c *Cluster) takeDown(ctx context.Context) error {
 	return removeCgroups(c.opts.Name + "-n*")
 }
 
-// removeCgroups removes those of nodes, which are empty: a node's processes end with
-// its init.
+// removeCgroups removes the cgroups of nodes, which are empty: a node's processes end with its
+// init.
 func removeCgroups(pattern string) error {
 	roots, err := filepath.Glob("/sys/fs/cgroup/*/" + pattern)
 	if err != nil {
@@ -200,7 +199,7 @@ func removeCgroups(pattern string) error {
 	return nil
 }
 
-// buildOwn builds what is not Kubernetes' own: CoreDNS and pause.
+// buildOwn builds the programs that are not part of Kubernetes: CoreDNS and pause.
 func (c *Cluster) buildOwn(ctx context.Context) error {
 	for name, dir := range map[string]string{"coredns": "test/kubelets/coredns", "pause": "test/kubelets/pause"} {
 		cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", filepath.Join(c.bin, name), ".")
@@ -213,7 +212,7 @@ func (c *Cluster) buildOwn(ctx context.Context) error {
 	return nil
 }
 
-// SaveLogs copies every log to a directory, which is emptied first.
+// SaveLogs copies every log to a directory, after emptying it.
 func (c *Cluster) SaveLogs(dir string) error {
 	if err := os.RemoveAll(dir); err != nil {
 		return err
@@ -228,7 +227,7 @@ func (c *Cluster) SaveLogs(dir string) error {
 		for what, from := range map[string]string{"": "log", "pods": "var/log/pods"} {
 			from := filepath.Join(c.nodeDir(n), from)
 			if _, err := os.Stat(from); err != nil {
-				continue // it never got that far
+				continue // not started yet
 			}
 			if err := os.CopyFS(filepath.Join(dir, n.Name, what), os.DirFS(from)); err != nil {
 				return err

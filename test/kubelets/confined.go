@@ -15,15 +15,15 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// capabilities are the masks of what our containers may have, by name: the agent's CAP_NET_ADMIN,
-// CAP_SYS_ADMIN, CAP_PERFMON and CAP_BPF, and of the others none.
+// capabilities are the allowed capability masks of the network's containers, by name:
+// CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_PERFMON and CAP_BPF for the agent, none for the others.
 var capabilities = map[string]uint64{
 	"agent": 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_PERFMON | 1<<unix.CAP_BPF, "controller": 0,
 }
 
-// Confined holds that every process of our pods runs under a seccomp filter, with the capabilities
-// of its container and no other. The kernel is asked, not the manifest: a runtime leaves out what
-// is said of a privileged container.
+// Confined checks that every process of the network's pods runs under a seccomp filter and with
+// exactly its container's capabilities. It reads the kernel's state, not the manifest, as a runtime
+// ignores some settings of a privileged container.
 func (c *Cluster) Confined(ctx context.Context) error {
 	pods, err := c.client.CoreV1().Pods("ovn-ebpf").List(ctx, metav1.ListOptions{})
 	if err != nil {
@@ -46,7 +46,7 @@ func (c *Cluster) Confined(ctx context.Context) error {
 	for _, n := range c.lab.Nodes() {
 		errs = append(errs, c.pinned(n))
 	}
-	if containers <= c.opts.Nodes { // an agent each, and a controller
+	if containers <= c.opts.Nodes { // one agent per node, and a controller
 		errs = append(errs, fmt.Errorf("%d containers of ours run", containers))
 	}
 	if err := errors.Join(errs...); err != nil {
@@ -56,7 +56,7 @@ func (c *Cluster) Confined(ctx context.Context) error {
 	return nil
 }
 
-// pinned holds that the agent's pins are in a bpffs of the node, and outlive its container. The
+// pinned checks that the agent's pins are in a bpffs of the node, and outlive its container. The
 // first node had none mounted.
 func (c *Cluster) pinned(n *lab.Node) error {
 	init, err := c.lab.Process(n.Name + "-init")
@@ -79,7 +79,7 @@ func confined(s corev1.ContainerStatus) error {
 	}
 	has, known := capabilities[s.Name]
 	if !known {
-		return errors.New("nothing is known of its capabilities")
+		return errors.New("its capabilities are unknown")
 	}
 	want := []string{"Seccomp:\t2\n", fmt.Sprintf("CapEff:\t%016x\n", has), fmt.Sprintf("CapPrm:\t%016x\n", has), fmt.Sprintf("CapBnd:\t%016x\n", has)}
 	if has == 0 {
@@ -100,7 +100,7 @@ func confined(s corev1.ContainerStatus) error {
 	return nil
 }
 
-// processesOf returns what /proc/PID/status says, by PID, of the processes in a container's cgroup.
+// processesOf returns /proc/PID/status by PID for the processes in a container's cgroup.
 func processesOf(containerID string) (map[string]string, error) {
 	_, id, _ := strings.Cut(containerID, "://")
 	if id == "" {
@@ -114,10 +114,10 @@ func processesOf(containerID string) (map[string]string, error) {
 	for _, path := range groups {
 		b, err := os.ReadFile(path)
 		if err != nil || !strings.Contains(string(b), id) {
-			continue // it has ended, or is another's
+			continue // it has ended or belongs to another container
 		}
 		status, err := os.ReadFile(filepath.Join(filepath.Dir(path), "status"))
-		if err == nil && strings.Contains(string(status), "VmRSS:") { // a zombie has none
+		if err == nil && strings.Contains(string(status), "VmRSS:") { // zombies have no VmRSS
 			out[filepath.Base(filepath.Dir(path))] = string(status)
 		}
 	}

@@ -13,8 +13,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// startControlPlane starts etcd, API server, controller manager and scheduler on
-// the first node, as processes of its host.
+// startControlPlane starts etcd, API server, controller manager and scheduler as host processes on
+// the first node.
 func (c *Cluster) startControlPlane(ctx context.Context) error {
 	n := c.controlPlane()
 	var services []netip.Prefix

@@ -19,8 +19,7 @@ import (
 //go:embed coredns.yaml
 var corednsManifest string
 
-// deploy does what docs/install.md says: an overlay of deploy/base, applied. DNS
-// comes with it.
+// deploy follows docs/install.md: it applies an overlay of deploy/base. DNS is included.
 func (c *Cluster) deploy(ctx context.Context) error {
 	if err := c.tellNodes(ctx); err != nil {
 		return err
@@ -49,7 +48,7 @@ func (c *Cluster) deploy(ctx context.Context) error {
 	return err
 }
 
-// notRoot is the patch of docs/install.md for databases that are not asked by a unix socket.
+// notRoot is the patch of docs/install.md for databases that are not reached by a unix socket.
 const notRoot = `{apiVersion: apps/v1, kind: Deployment, metadata: {name: ovn-ebpf-controller, namespace: ovn-ebpf},
   spec: {template: {spec: {securityContext: {runAsNonRoot: true, runAsUser: 65532}}}}}`
 
@@ -64,12 +63,12 @@ func (c *Cluster) overlay(base string) ([]byte, error) {
 	})
 }
 
-// configuration has the keys of the ConfigMap that this cluster needs.
+// configuration returns this cluster's keys of the ConfigMap.
 func (c *Cluster) configuration() map[string]string {
 	return map[string]string{
 		"CLUSTER_SUBNETS": lab.ClusterSubnets, "SERVICE_CIDRS": lab.ServiceCIDRs,
 		"NB_ADDRESS": c.lab.NBAddress(), "SB_ADDRESS": c.lab.SBAddress(),
-		// There is no kube-proxy: the agent is what serves Services.
+		// Without kube-proxy, the agent serves Services.
 		"KUBERNETES_SERVICE_HOST": c.serverAddress().Addr().String(),
 		"KUBERNETES_SERVICE_PORT": strconv.Itoa(apiPort),
 	}
@@ -82,8 +81,8 @@ func configMap(data map[string]string) map[string]any {
 	}
 }
 
-// tellNodes gives each node what differs between them, as docs/install.md says: on the userspace
-// datapath tunnels need an address of their own. Kernels with openvswitch need none of this.
+// tellNodes sets per-node values, as in docs/install.md: on the userspace datapath, tunnels need a
+// separate address. Kernels with openvswitch need none of this.
 func (c *Cluster) tellNodes(ctx context.Context) error {
 	if c.lab.Datapath() != "netdev" {
 		return nil
@@ -100,7 +99,7 @@ func (c *Cluster) tellNodes(ctx context.Context) error {
 	return nil
 }
 
-// kubectl runs it on the control plane's node, as cluster administrator.
+// kubectl runs kubectl on the control plane's node, as cluster administrator.
 func (c *Cluster) kubectl(ctx context.Context, stdin []byte, args ...string) ([]byte, error) {
 	cmd, err := c.Command(ctx, c.program("kubectl"), args...)
 	if err != nil {
@@ -114,7 +113,7 @@ func (c *Cluster) kubectl(ctx context.Context, stdin []byte, args ...string) ([]
 	return stdout.Bytes(), nil
 }
 
-// Command is a command of somebody outside of the cluster, on the nodes' network.
+// Command returns a command outside the cluster, on the nodes' network.
 func (c *Cluster) Command(ctx context.Context, program string, args ...string) (*exec.Cmd, error) {
 	cmd, err := c.lab.Command(ctx, "central", append([]string{program}, args...)...)
 	if err != nil {

@@ -17,7 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 )
 
-// Tools are what docs/install.md installs by.
+// Tools returns the installation tools of docs/install.md.
 func Tools() []string { return []string{kustomize, helm} }
 
 const (
@@ -25,17 +25,17 @@ const (
 	helm      = "helm"
 )
 
-// helmUpgrade is how the document's commands begin that are Helm's.
+// helmUpgrade starts the document's Helm commands.
 const helmUpgrade = "helm upgrade ovn-ebpf deploy/helm/ovn-ebpf -n ovn-ebpf --reset-then-reuse-values --set "
 
-// installDocument is the document whose commands are typed, below the source.
+// installDocument is the document with the commands, relative to the source.
 const installDocument = "docs/install.md"
 
-// Deployment installs our network by a tool, with values that are not the defaults and that many
-// controllers, updates it while pods and Services change, and uninstalls it. What is typed is what
-// docs/install.md says. An update must complete, no two controllers may lead at a time, what
-// changed meanwhile must be in OVN's database, and in the end nodes and cluster are as before, but
-// for what the document says stays. The cluster must be without our network (Options.Bare).
+// Deployment installs the network by a tool, with non-default values and the given number of
+// controllers, updates it while pods and Services change, and uninstalls it. It runs the commands
+// of docs/install.md. The update must complete, no two controllers may lead at the same time, and
+// OVN's database must contain the changes. In the end nodes and cluster must be unchanged, except
+// for what the document lists. The cluster must be without our network (Options.Bare).
 func (c *Cluster) Deployment(ctx context.Context, tool string, controllers int) error {
 	d := &deployment{Cluster: c, tool: tool, controllers: controllers, dir: c.path("typing")}
 	if err := d.run(ctx); err != nil {
@@ -48,7 +48,7 @@ type deployment struct {
 	*Cluster
 	tool        string
 	controllers int
-	dir         string // where the commands are typed: deploy/ and overlay/ are in it
+	dir         string // working directory of the commands, with deploy/ and overlay/
 	blocks      []document.Block
 }
 
@@ -106,7 +106,7 @@ func (d *deployment) run(ctx context.Context) error {
 	return nil
 }
 
-// begin chooses by the tool how the block begins.
+// begin returns the beginning of the block for the tool.
 func (d *deployment) begin(byKustomize, byHelm string) string {
 	if d.tool == helm {
 		return byHelm
@@ -114,7 +114,7 @@ func (d *deployment) begin(byKustomize, byHelm string) string {
 	return byKustomize
 }
 
-// prepare makes the directory in which commands are typed, and reads the document.
+// prepare creates the working directory and reads the document.
 func (d *deployment) prepare() error {
 	text, err := os.ReadFile(filepath.Join(d.opts.Source, installDocument))
 	if err != nil {
@@ -126,7 +126,7 @@ func (d *deployment) prepare() error {
 	return errors.Join(os.RemoveAll(d.dir), os.CopyFS(filepath.Join(d.dir, "deploy"), os.DirFS(filepath.Join(d.opts.Source, "deploy"))))
 }
 
-// values are settings of which none is the default.
+// values returns settings, none with its default.
 func (d *deployment) values() map[string]string {
 	values := d.configuration()
 	for key, value := range map[string]string{
@@ -140,10 +140,10 @@ func (d *deployment) values() map[string]string {
 	return values
 }
 
-// numbers are the settings among the values that are numbers.
+// numbers are the numeric settings among the values.
 var numbers = map[string]int{"MTU": 1300, "LOG_LEVEL": 5}
 
-// install types the document's own command, with this cluster's values.
+// install runs the document's command with this cluster's values.
 func (d *deployment) install(ctx context.Context) error {
 	if d.tool == helm {
 		values := map[string]any{"AGENT_METRICS_BIND_ADDRESS": "127.0.0.1:9510"}
@@ -151,7 +151,7 @@ func (d *deployment) install(ctx context.Context) error {
 			values[key] = value
 		}
 		for key, value := range numbers {
-			values[key] = value // the chart's schema takes no text for a number
+			values[key] = value // the chart's schema rejects text for a number
 		}
 		b, err := yaml.Marshal(map[string]any{"config": values, "controllerUser": 65532, "replicas": d.controllers})
 		if err != nil {
@@ -200,7 +200,7 @@ func (d *deployment) applyOverlay(ctx context.Context) error {
 	return d.types(ctx, line)
 }
 
-// ready returns when every pod of ours and every node is.
+// ready waits until every pod of the network and every node is ready.
 func (d *deployment) ready(ctx context.Context) error {
 	for _, what := range []string{"deployment/ovn-ebpf-controller", "daemonset/ovn-ebpf-node"} {
 		if err := d.types(ctx, "kubectl -n ovn-ebpf rollout status "+what+" --timeout=5m"); err != nil {
@@ -213,8 +213,7 @@ func (d *deployment) ready(ctx context.Context) error {
 	return d.running(ctx, firstImage)
 }
 
-// running returns when there are as many pods of ours as there should be, each ready, with that
-// image.
+// running waits until the expected number of the network's pods are ready and use that image.
 func (d *deployment) running(ctx context.Context, image string) error {
 	return d.await(ctx, fmt.Sprintf("pods of ours with image %s", image), func() error {
 		pods, err := d.client.CoreV1().Pods("ovn-ebpf").List(ctx, metav1.ListOptions{})
@@ -237,7 +236,7 @@ func (d *deployment) running(ctx context.Context, image string) error {
 	})
 }
 
-// line is the document's only command that begins so.
+// line returns the document's only command with this beginning.
 func (d *deployment) line(begins string) (string, error) {
 	for _, b := range d.blocks {
 		for _, command := range b.Commands() {
@@ -249,7 +248,7 @@ func (d *deployment) line(begins string) (string, error) {
 	return "", fmt.Errorf("%s has no command %q any more", installDocument, begins)
 }
 
-// block types all commands of the block that begins so.
+// block runs all commands of the block with this beginning.
 func (d *deployment) block(ctx context.Context, begins string) error {
 	for _, b := range d.blocks {
 		commands := b.Commands()
@@ -266,7 +265,7 @@ func (d *deployment) block(ctx context.Context, begins string) error {
 	return fmt.Errorf("%s has no block that begins with %q any more", installDocument, begins)
 }
 
-// types runs a line as an administrator does, who has kubectl and helm.
+// types runs a line as an administrator with kubectl and helm.
 func (d *deployment) types(ctx context.Context, line string) error {
 	d.step("$ %s", line)
 	cmd, err := d.Command(ctx, "bash", "-ec", line)
@@ -284,7 +283,7 @@ func (d *deployment) types(ctx context.Context, line string) error {
 	return nil
 }
 
-// buildHelm builds Helm's own command.
+// buildHelm builds Helm's command.
 func (c *Cluster) buildHelm(ctx context.Context) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", c.program(helm), "helm.sh/helm/v3/cmd/helm")
 	cmd.Dir = filepath.Join(c.opts.Source, "test/render")

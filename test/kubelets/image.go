@@ -15,7 +15,7 @@ import (
 	"strings"
 )
 
-// image is a container image of one layer, made of this machine's files.
+// image is a container image of one layer, built from this machine's files.
 type image struct {
 	names      []string // with registry and tag
 	entrypoint []string
@@ -26,8 +26,7 @@ type image struct {
 	content    map[string]string // path in the image → content
 }
 
-// add puts programs of this machine into the image, at the same paths, with the
-// libraries that they load.
+// add adds programs of this machine at the same paths, with their libraries.
 func (i *image) add(programs ...string) error {
 	for _, name := range programs {
 		file, err := exec.LookPath(name)
@@ -48,7 +47,7 @@ func (i *image) add(programs ...string) error {
 	return nil
 }
 
-// write makes the archive that `docker save` makes, which containerd imports.
+// write writes an archive in the format of `docker save`, which containerd imports.
 func (i *image) write(file string) error {
 	layer, err := i.layer()
 	if err != nil {
@@ -88,8 +87,8 @@ func digest(b []byte) string {
 	return hex.EncodeToString(sum[:])
 }
 
-// layer has no directory of the system's merged /usr by two names: what is below
-// /bin, /sbin and /lib* goes below /usr, and links stand for them.
+// layer returns the layer. In a merged /usr layout, files below /bin, /sbin and /lib* are stored
+// below /usr, with links in their place.
 func (i *image) layer() ([]byte, error) {
 	var b bytes.Buffer
 	w := tar.NewWriter(&b)
@@ -146,7 +145,7 @@ func (i *image) layer() ([]byte, error) {
 	return b.Bytes(), nil
 }
 
-// merged is where a path is on a system whose /bin is a link to /usr/bin.
+// merged returns the path on a system where /bin is a link to /usr/bin.
 func merged(p string) string {
 	first, _, _ := strings.Cut(strings.TrimPrefix(p, "/"), "/")
 	if slices.Contains([]string{"bin", "sbin", "lib", "lib64"}, first) {

@@ -32,7 +32,7 @@ func TestImage(t *testing.T) {
 		t.Fatal(err)
 	}
 	if !bytes.HasSuffix(layer, make([]byte, 1024)) {
-		t.Error("the layer does not end as archives do")
+		t.Error("the layer has no end of archive")
 	}
 	got := entries(t, filepath.Join(dir, "layer.tar"))
 	for name, mode := range map[string]int64{
@@ -47,7 +47,7 @@ func TestImage(t *testing.T) {
 	}
 }
 
-// entries reads an archive, in which nothing may be twice.
+// entries reads an archive and fails on duplicates.
 func entries(t *testing.T, file string) map[string]*tar.Header {
 	t.Helper()
 	f, err := os.Open(file)
@@ -71,7 +71,7 @@ func entries(t *testing.T, file string) map[string]*tar.Header {
 	}
 }
 
-// TestPrograms: a program of this machine comes with what it loads.
+// A program is added with its libraries.
 func TestPrograms(t *testing.T) {
 	i := &image{names: []string{"a"}, files: map[string]string{}}
 	if err := i.add("bash"); err != nil {
@@ -85,6 +85,6 @@ func TestPrograms(t *testing.T) {
 		t.Errorf("no libc with bash: %v", i.files)
 	}
 	if err := i.add("no-such-program"); err == nil {
-		t.Error("a program that is not there was added")
+		t.Error("a missing program was added")
 	}
 }

@@ -6,24 +6,24 @@ import (
 	"strings"
 )
 
-// Images by the names that upstream's tests, CoreDNS's manifest, containerd and
-// our overlay ask for. Nothing is ever pulled: there is no registry.
+// Images by the names in upstream's tests, CoreDNS's manifest, containerd and the overlay. Images
+// are never pulled, as there is no registry.
 const (
 	pauseImage   = "registry.k8s.io/pause:3.10.1"
 	corednsImage = "registry.k8s.io/coredns/coredns:v1.13.1"
 	ourImage     = "docker.io/library/ovn-ebpf:dev"
-	// Of the same, those that docs/install.md installs and updates to.
+	// Further names of the image, used in docs/install.md for installation and update.
 	firstImage  = "registry.example/ovn-ebpf:1"
 	secondImage = "registry.example/ovn-ebpf:2"
 	boomImage   = "registry.k8s.io/e2e-test-images/regression-issue-74839:1.4"
 )
 
-// tools are what upstream's tests run in their pods.
+// tools are the programs that upstream's tests run in their pods.
 var tools = strings.Fields(`bash sh cat ls sleep date grep sed mawk cut tr head tail sort uniq wc env printf mkdir rm touch
 	chmod echo test true false seq stat timeout hostname id uname getent dig nslookup host curl nc ip ss iperf ping tee wget dd`)
 
-// testImages are upstream's names of what one image here does: agnhost itself
-// and images of which only common tools are wanted.
+// testImages are upstream's images that one local image replaces: agnhost itself, and images used
+// only for common tools.
 var testImages = []string{
 	"registry.k8s.io/e2e-test-images/agnhost:2.59",
 	"registry.k8s.io/e2e-test-images/agnhost:2.55",
@@ -51,14 +51,14 @@ func (c *Cluster) makeImages(dir string) error {
 	if err := images["agnhost"].add(tools...); err != nil {
 		return err
 	}
-	// agnhost porter serves TLS with these, from the directory that it is started in.
+	// agnhost porter serves TLS with these files from its working directory.
 	if _, err := c.server.Identity("localhost", "localhost", nil); err != nil {
 		return err
 	}
 	for _, name := range []string{"localhost.crt", "localhost.key"} {
 		images["agnhost"].files["/"+name] = filepath.Join(c.server.PKI(), name)
 	}
-	// As the Dockerfile: these two packages' programs that the agent runs.
+	// As in the Dockerfile: the agent's programs from these two packages.
 	if err := images["ovn-ebpf"].add("ovs-ofctl", "nft"); err != nil {
 		return err
 	}
@@ -76,7 +76,7 @@ func (c *Cluster) makeImages(dir string) error {
 	return nil
 }
 
-// ourImage has what the Dockerfile's has, without the rest of Debian.
+// ourImage has the content of the Dockerfile's image without the rest of Debian.
 func (c *Cluster) ourImage() *image {
 	i := &image{names: []string{ourImage, firstImage, secondImage}, entrypoint: []string{"/usr/bin/ovnkube"}, files: map[string]string{}}
 	for _, name := range []string{"ovnkube", "ovn-k8s-cni-overlay"} {

@@ -12,20 +12,19 @@ import (
 	"time"
 )
 
-// leaders is what is seen of controllers' leadership over a time.
+// leaders records the controllers' leadership over a time.
 type leaders struct {
 	cancel context.CancelFunc
 	done   chan struct{}
 
 	mu    sync.Mutex
 	looks int
-	led   int      // looks at which one led
-	terms []string // of OVN's database, as they came
+	led   int      // observations with a leader
+	terms []string // in OVN's database, in order
 	errs  []error
 }
 
-// watchLeaders looks at every node's controller, and at the term in OVN's database, until it is
-// stopped.
+// watchLeaders polls every node's controller, and the term in OVN's database, until stopped.
 func (d *deployment) watchLeaders(ctx context.Context) *leaders {
 	ctx, cancel := context.WithCancel(ctx)
 	w := &leaders{cancel: cancel, done: make(chan struct{})}
@@ -44,7 +43,7 @@ func (d *deployment) watchLeaders(ctx context.Context) *leaders {
 	return w
 }
 
-// look finds two that lead at a time: the first led before and after the second did.
+// look detects two simultaneous leaders: the first one leads before and after the second one.
 func (w *leaders) look(ctx context.Context, d *deployment) {
 	var lead []string
 	for _, n := range d.lab.Nodes() {
@@ -74,7 +73,7 @@ func (w *leaders) look(ctx context.Context, d *deployment) {
 	}
 }
 
-// leads reports whether the node's controller says that it leads. One that is not there does not.
+// leads reports whether the node's controller claims to lead. A missing one does not.
 func (d *deployment) leads(ctx context.Context, node string) bool {
 	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
 	defer cancel()
@@ -82,7 +81,7 @@ func (d *deployment) leads(ctx context.Context, node string) bool {
 	return err == nil && strings.Contains(text, "\novnkube_controller_leader 1\n")
 }
 
-// term is the number and the holder of the term, as OVN's database has them.
+// term returns the number and the holder of the term in OVN's database.
 func (d *deployment) term(ctx context.Context) (string, error) {
 	out, err := d.lab.Exec(ctx, "central", "ovn-nbctl", "--bare", "--columns=external_ids", "find", "address_set", "name=ovn-ebpf-leader")
 	if err != nil {
@@ -105,7 +104,7 @@ func (w *leaders) String() string {
 	return fmt.Sprintf("%d looks, one led at %d, terms %q", w.looks, w.led, w.terms)
 }
 
-// stop ends the watch, and returns what was wrong.
+// stop ends the watch and returns the violations.
 func (w *leaders) stop() error {
 	w.cancel()
 	<-w.done
@@ -119,12 +118,12 @@ func (w *leaders) stop() error {
 		last = number
 	}
 	if w.led == 0 {
-		w.errs = append(w.errs, errors.New("none was seen that leads"))
+		w.errs = append(w.errs, errors.New("no leader was seen"))
 	}
 	return errors.Join(w.errs...)
 }
 
-// get asks an address from the node's network.
+// get requests a URL from the node's network.
 func (c *Cluster) get(ctx context.Context, node, url string) (string, error) {
 	client, err := c.lab.Client(node)
 	if err != nil {

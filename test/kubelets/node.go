@@ -25,10 +25,10 @@ var (
 	containerdConfig string
 )
 
-// asSystemd mounts what systemd does, so that a node's init finds that on every machine.
+// asSystemd mounts a bpffs as systemd does, so that a node's init finds one on every machine.
 const asSystemd = `mount -t bpf bpf /sys/fs/bpf; exec "$@"`
 
-// startNode starts a node's init, and so containerd and kubelet.
+// startNode starts a node's init with containerd and kubelet.
 func (c *Cluster) startNode(n *lab.Node) error {
 	dir := c.nodeDir(n)
 	if err := os.MkdirAll(c.manifests(n), 0o755); err != nil {
@@ -65,11 +65,11 @@ func (c *Cluster) startNode(n *lab.Node) error {
 	return err
 }
 
-// manifests is the directory of the node's static pods.
+// manifests returns the directory of the node's static pods.
 func (c *Cluster) manifests(n *lab.Node) string { return filepath.Join(c.nodeDir(n), "manifests") }
 
-// awaitRegistered returns when every kubelet has made its Node. Each gets a zone of
-// its own, and the first is labelled as what it is: kubelets may not do that.
+// awaitRegistered waits until every kubelet has created its Node. Each Node gets its own zone, and
+// the first one the control plane label, which kubelets may not set.
 func (c *Cluster) awaitRegistered(ctx context.Context) error {
 	for _, n := range c.lab.Nodes() {
 		err := c.await(ctx, n.Name+" to register", func() error {
@@ -96,7 +96,7 @@ func (c *Cluster) awaitRegistered(ctx context.Context) error {
 	return nil
 }
 
-// awaitNodes returns when all nodes are ready.
+// awaitNodes waits until all nodes are ready.
 func (c *Cluster) awaitNodes(ctx context.Context) error {
 	return c.await(ctx, "nodes to be ready", func() error {
 		nodes, err := c.client.CoreV1().Nodes().List(ctx, metav1.ListOptions{})
@@ -114,7 +114,7 @@ func (c *Cluster) awaitNodes(ctx context.Context) error {
 	})
 }
 
-// awaitReady returns when all nodes are ready and DNS has a ready pod.
+// awaitReady waits until all nodes are ready and DNS has a ready pod.
 func (c *Cluster) awaitReady(ctx context.Context) error {
 	if err := c.awaitNodes(ctx); err != nil {
 		return err

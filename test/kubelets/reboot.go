@@ -20,15 +20,14 @@ import (
 
 const (
 	rebootApp   = "reboot"
-	rebootPods  = 5 // and a static one
+	rebootPods  = 5 // plus a static one
 	rebootPort  = 8080
 	agnhostName = "agnhost"
 )
 
-// Reboot proves that a node comes back without help: the last one is taken down
-// hard and booted again with what it had on disk. Then every pod that was on it
-// runs, has an address, and answers: from another node's pod by its address, and
-// through a Service. Nothing is left of those from before the boot.
+// Reboot checks that a node recovers without help: the last node is powered off and booted with its
+// disk. Then every pod that was on it must run, have an address, and answer a pod of another node
+// by its address and through a Service. No parts of the pods from before the boot may remain.
 func (c *Cluster) Reboot(ctx context.Context) error {
 	if err := c.reboot(ctx); err != nil {
 		return fmt.Errorf("reboot: %w", err)
@@ -57,7 +56,7 @@ func (c *Cluster) reboot(ctx context.Context) error {
 	if err := c.startNode(n); err != nil {
 		return err
 	}
-	// The API's times are in seconds.
+	// The API's times have a resolution of seconds.
 	after := began.Truncate(time.Second)
 	if err := c.await(ctx, "pods after the boot", func() error { return c.serves(ctx, n.Name, after) }); err != nil {
 		return err
@@ -66,8 +65,7 @@ func (c *Cluster) reboot(ctx context.Context) error {
 	return c.awaitReady(ctx)
 }
 
-// createReboot makes servers on that node with a Service, and a client on the
-// first node.
+// createReboot creates servers on that node with a Service, and a client on the first node.
 func (c *Cluster) createReboot(ctx context.Context, node *lab.Node) error {
 	labels := map[string]string{"app": rebootApp}
 	replicas := int32(rebootPods)
@@ -112,8 +110,7 @@ func (c *Cluster) createReboot(ctx context.Context, node *lab.Node) error {
 	return err
 }
 
-// serves returns nil if every server is ready, by a container that was started
-// after that time, and answers.
+// serves returns nil if every server is ready, was started after that time, and answers.
 func (c *Cluster) serves(ctx context.Context, node string, after time.Time) error {
 	pods, err := c.client.CoreV1().Pods(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{LabelSelector: "app=" + rebootApp})
 	if err != nil {

@@ -13,16 +13,15 @@ import (
 )
 
 const (
-	// assertion is what ovs-vswitchd before 3.3 aborts by on the userspace datapath.
-	// Agents keep OVN from what provokes it in suites that ask for it
-	// (Suite.AvoidNullNAT), but not for connections from before an agent is there. The
-	// monitor starts ovs-vswitchd again, but connections are cut, and a spec may see that.
+	// assertion is the assertion on which ovs-vswitchd before 3.3 aborts on the userspace datapath. In
+	// suites with Suite.AvoidNullNAT, agents keep OVN from triggering it, except for connections older
+	// than the agent. The monitor restarts ovs-vswitchd, but connections break, which may fail a spec.
 	assertion = "conn->conn_type == CT_CONN_TYPE_DEFAULT"
 	attempts  = 3
 )
 
-// RunSteadily runs a suite. A spec that fails while ovs-vswitchd aborts by itself,
-// and only such a spec, is run again alone, twice at most, and it says so.
+// RunSteadily runs a suite. A spec that fails during a spontaneous abort of ovs-vswitchd, and only
+// such a spec, is repeated alone, at most twice, with a message.
 func (c *Cluster) RunSteadily(ctx context.Context, s Suite, procs int, logs string) ([]Spec, error) {
 	specs, failed := c.Run(ctx, s, procs, logs)
 	for try := 2; failed != nil && try <= attempts && ctx.Err() == nil; try++ {
@@ -51,7 +50,7 @@ func (c *Cluster) RunSteadily(ctx context.Context, s Suite, procs int, logs stri
 	return specs, failed
 }
 
-// aborts are the times at which ovs-vswitchd has ended by that assertion, of all nodes.
+// aborts returns the times at which ovs-vswitchd aborted on that assertion, on all nodes.
 func (c *Cluster) aborts() (times []time.Time, err error) {
 	for _, node := range c.lab.Nodes() {
 		f, err := os.Open(filepath.Join(c.path("log"), node.Name+"-ovs-vswitchd.log"))
@@ -68,8 +67,8 @@ func (c *Cluster) aborts() (times []time.Time, err error) {
 	return times, nil
 }
 
-// readAborts reads what ovs-vswitchd and its monitor have written: the assertion
-// has no time, what the monitor says of the end that follows has one.
+// readAborts parses the log of ovs-vswitchd and its monitor: the assertion has no timestamp, but
+// the monitor's message about the exit has one.
 func readAborts(log io.Reader) (times []time.Time, err error) {
 	asserted := false
 	lines := bufio.NewScanner(log)
@@ -91,8 +90,8 @@ func readAborts(log io.Reader) (times []time.Time, err error) {
 	return times, lines.Err()
 }
 
-// disturbed are the names of specs that ran and did not pass, and in whose time
-// there was an abort. The log's times are in seconds.
+// disturbed returns the names of failed specs that ran during an abort. The log's times have a
+// resolution of seconds.
 func disturbed(specs []Spec, aborts []time.Time) (names []string) {
 	for _, s := range specs {
 		if s.State == "passed" || s.State == "skipped" {
@@ -108,11 +107,10 @@ func disturbed(specs []Spec, aborts []time.Time) (names []string) {
 	return names
 }
 
-// only is a regular expression that matches this name, to its end, and so no other
-// that there is.
+// only returns a regular expression that matches exactly this name.
 func only(name string) string { return regexp.QuoteMeta(name) + "$" }
 
-// replaced are the specs with what became of those that ran again.
+// replaced returns the specs with the results of repeated ones.
 func replaced(specs, again []Spec) []Spec {
 	later := map[string]Spec{}
 	for _, s := range again {

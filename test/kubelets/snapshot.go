@@ -20,10 +20,10 @@ import (
 //go:embed node-show
 var showScript string
 
-// snapshot is what nodes and cluster have, by place and kind, in lines.
+// snapshot is the state of nodes and cluster, in lines by place and kind.
 type snapshot map[string][]string
 
-// stays are lines that an uninstallation leaves, as docs/install.md says, by their kind.
+// stays are lines that remain after an uninstallation, as in docs/install.md, by kind.
 var stays = []struct{ kind, line string }{
 	{"links", `^(br-int|ovs-netdev|ovs-tap) `},
 	{"addresses", `^(br-int|ovs-netdev) `},
@@ -36,7 +36,7 @@ var stays = []struct{ kind, line string }{
 	{"mounts", `^/sys/fs/bpf bpf$`},
 }
 
-// snapshot looks at everything that an installation may change.
+// snapshot reads everything that an installation may change.
 func (c *Cluster) snapshot(ctx context.Context) (snapshot, error) {
 	out := snapshot{}
 	for _, n := range c.lab.Nodes() {
@@ -67,7 +67,7 @@ func (c *Cluster) snapshot(ctx context.Context) (snapshot, error) {
 			return nil, err
 		}
 		for _, key := range slices.Sorted(maps.Keys(node.Annotations)) {
-			if strings.Contains(key, "kubernetes.io/") { // of kubelet and controller manager, at any time
+			if strings.Contains(key, "kubernetes.io/") { // created by kubelet and controller manager at any time
 				continue
 			}
 			out[n.Name+" annotations"] = append(out[n.Name+" annotations"], key)
@@ -88,7 +88,7 @@ func (c *Cluster) snapshot(ctx context.Context) (snapshot, error) {
 	return out, nil
 }
 
-// same returns nil if the other has what this one has, but for what stays.
+// same returns nil if both are equal, except for lines of stays.
 func (s snapshot) same(other snapshot) error {
 	var errs []error
 	for key := range maps.Keys(s) {
@@ -119,7 +119,7 @@ func allowed(kind, line string) bool {
 	return false
 }
 
-// without returns what is in a and not in b.
+// without returns the lines of a that are not in b.
 func without(a, b []string) (out []string) {
 	in := map[string]bool{}
 	for _, line := range b {

@@ -15,18 +15,18 @@ import (
 	"time"
 )
 
-// Spec is what became of one of upstream's tests.
+// Spec is the result of one of upstream's tests.
 type Spec struct {
 	Name         string
-	State        string // as ginkgo says: passed, failed, skipped, …
+	State        string // ginkgo's state: passed, failed, skipped, …
 	Began, Ended time.Time
 	RunTime      time.Duration
 	Failure      string
 }
 
-// Run runs a suite, several specs at a time, and returns what became of each
-// that was not left out by its name. logs gets ginkgo's own account. The error
-// says that the suite did not run, or which specs failed.
+// Run runs a suite, several specs concurrently, and returns the result of each spec not excluded by
+// name. logs gets ginkgo's own report. The error says that the suite did not run, or which specs
+// failed.
 func (c *Cluster) Run(ctx context.Context, s Suite, procs int, logs string) ([]Spec, error) {
 	if err := os.MkdirAll(logs, 0o755); err != nil {
 		return nil, fmt.Errorf("run %s: %w", s.Name, err)
@@ -83,8 +83,7 @@ func (s Suite) judge(specs []Spec, ran error) error {
 	return nil
 }
 
-// readReport reads ginkgo's JSON report, without the specs that it was told to
-// leave out, and without set-up that went well.
+// readReport reads ginkgo's JSON report, without excluded specs and successful set-up.
 func readReport(file string) ([]Spec, error) {
 	b, err := os.ReadFile(file)
 	if err != nil {
@@ -124,7 +123,7 @@ func readReport(file string) ([]Spec, error) {
 	return specs, nil
 }
 
-// Print writes a line a spec, and the counts.
+// Print writes one line per spec, and the counts.
 func Print(w io.Writer, s Suite, specs []Spec) {
 	counts := map[string]int{}
 	for _, spec := range specs {

@@ -77,7 +77,7 @@ func TestRepeat(t *testing.T) {
 	}
 }
 
-// vswitchdLog is of OVS 3.1: an abort, a kill, and an end of another kind.
+// vswitchdLog is from OVS 3.1: an abort, a kill, and another exit.
 const vswitchdLog = `2026-11-22T13:25:16Z|00068|bridge|INFO|bridge br-int: added interface veth1 on port 5
 ovs-vswitchd: ../lib/conntrack.c:1063: assertion conn->conn_type == CT_CONN_TYPE_DEFAULT failed in conn_update_state()
 2026-11-22T13:25:27Z|00003|daemon_unix(monitor)|ERR|1 crashes: pid 20964 died, killed (Aborted), restarting

@@ -3,20 +3,20 @@ package kubelets
 // Suite is a part of upstream's tests.
 type Suite struct {
 	Name  string
-	Focus string    // what names of specs match, a regular expression
-	Skip  []LeftOut // of these
-	Least int       // fewer specs than that are not the suite
-	// AvoidNullNAT: the agents have this flag, for ovs-vswitchd would abort all the time.
+	Focus string    // regular expression of spec names
+	Skip  []LeftOut // specs to exclude
+	Least int       // minimum number of specs
+	// AvoidNullNAT sets this option of the agents, as ovs-vswitchd would abort frequently.
 	AvoidNullNAT bool
 }
 
-// LeftOut is what a suite does not run.
+// LeftOut excludes specs of a suite.
 type LeftOut struct {
 	Match  string // a regular expression
 	Reason string
 }
 
-// Suites are those that a cluster of ours must pass.
+// Suites returns the suites that the cluster must pass.
 func Suites() []Suite {
 	conformance := LeftOut{`\[Conformance\]`, "the suite conformance has them"}
 	sctp := LeftOut{`Feature:SCTPConnectivity`, "the lab's kernel has no SCTP"}
@@ -27,12 +27,12 @@ func Suites() []Suite {
 			Name: "services", Focus: `\[sig-network\] (Services|Service CIDRs|Conntrack|Traffic Distribution|Connectivity .*using Services)`, Least: 45, AvoidNullNAT: true,
 			Skip: []LeftOut{
 				conformance,
-				{`\[Disruptive\]`, "they restart kube-proxy, which there is none of, and the API server, by ssh"},
+				{`\[Disruptive\]`, "they restart kube-proxy, which does not exist here, and the API server, by ssh"},
 				{
 					`HealthCheckNodePort correctly when ExternalTrafficPolicy changes`,
-					"its client is a socket bound to the node's address, to which pods of other nodes do not find back (docs/services.md)",
+					"its client is a socket bound to the node's address, to which replies from pods of other nodes cannot return (docs/services.md)",
 				},
-				{`Traffic Distribution .*(on multiple nodes|fall back to same zone)`, "they want six nodes in three zones, and skip themselves on three"},
+				{`Traffic Distribution .*(on multiple nodes|fall back to same zone)`, "they need six nodes in three zones, and skip themselves with three nodes"},
 			},
 		},
 		{

@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
 
-// StopProcess ends a process of the lab by its name in Status: with SIGTERM, and SIGKILL when it
-// still runs ten seconds later, or at once with SIGKILL. StartProcess starts it again.
+// StopProcess ends a process of the lab by its name in Status: with SIGTERM, followed by SIGKILL
+// after ten seconds, or at once with SIGKILL. StartProcess restarts it.
 func (l *Lab) StopProcess(name string, kill bool) error {
 	record, err := l.find(name)
 	if err != nil {
@@ -34,7 +34,7 @@ func (l *Lab) StopProcess(name string, kill bool) error {
 	return nil
 }
 
-// StartProcess starts a process of the lab that has ended, with the arguments that it had.
+// StartProcess restarts a process of the lab with the same arguments.
 func (l *Lab) StartProcess(name string) error {
 	record, err := l.find(name)
 	if err != nil {

@@ -16,18 +16,17 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
 
-// What the cluster looks like to our programs.
+// Networks of the cluster.
 const (
 	ClusterSubnets = "10.244.0.0/16/24,fd00:10:244::/48/64"
 	ServiceCIDRs   = "10.96.0.0/16,fd00:10:96::/112"
 )
 
-// readyTimeout is how long our programs get to become ready in Up: on an idle
-// machine they need a few seconds, in an emulated one beside others minutes.
+// readyTimeout is the programs' time limit for readiness in Up. They need a few seconds on an idle
+// machine, and minutes in an emulated one under load.
 const readyTimeout = 5 * time.Minute
 
-// startCluster starts the controller and all agents and waits until each says
-// that it is ready.
+// startCluster starts the controller and all agents and waits until they are ready.
 func (l *Lab) startCluster(ctx context.Context) error {
 	if err := l.StartController(ctx); err != nil {
 		return err
@@ -52,9 +51,8 @@ func (l *Lab) startCluster(ctx context.Context) error {
 	return nil
 }
 
-// StartController starts our controller in the fabric, with extra arguments if
-// given. It does not wait for it to become ready. Its log is
-// <Dir>/log/controller.log.
+// StartController starts the controller in the fabric, with optional extra arguments, without
+// waiting for readiness. Its log is <Dir>/log/controller.log.
 func (l *Lab) StartController(_ context.Context, extra ...string) error {
 	argv := append(append(l.controllerArgv(), "--metrics-bind-address", controllerMetrics), l.opts.ControllerArgs...)
 	_, err := l.spawn(l.fabric(), "controller", nil, append(argv, extra...)...)
@@ -69,17 +67,16 @@ func (l *Lab) controllerArgv() []string {
 	}
 }
 
-// StartAgent starts our agent on the i-th node, with extra arguments, which win
-// over those of the lab, if given.
-// It does not wait for it to become ready. Its log is <Dir>/log/agent-node<i>.log.
+// StartAgent starts the agent on the i-th node, without waiting for readiness. Optional extra
+// arguments override those of the lab. Its log is <Dir>/log/agent-node<i>.log.
 func (l *Lab) StartAgent(_ context.Context, i int, extra ...string) error {
 	n := l.Node(i)
 	_, err := l.spawn(n.Netns, agentName(n), nil, l.agentArgv(i, extra...)...)
 	return err
 }
 
-// StartAgentFrom is StartAgent with the program of another directory than the
-// lab's, as it is after an upgrade, and with flags that may change its layout.
+// StartAgentFrom is StartAgent with the program of another directory, as after an upgrade, and with
+// flags that may change its layout.
 func (l *Lab) StartAgentFrom(ctx context.Context, dir string, i int, flags ...string) error {
 	other := *l
 	other.opts.BinDir = dir
@@ -87,7 +84,7 @@ func (l *Lab) StartAgentFrom(ctx context.Context, dir string, i int, flags ...st
 	return other.StartAgent(ctx, i)
 }
 
-// CleanUpAgent runs the agent of the i-th node, which does not run, with --cleanup.
+// CleanUpAgent runs the agent with --cleanup on the i-th node, where none may run.
 func (l *Lab) CleanUpAgent(ctx context.Context, i int) error {
 	_, err := l.Exec(ctx, l.Node(i).Name, l.agentArgv(i, "--cleanup")...)
 	return err
@@ -102,7 +99,7 @@ func (l *Lab) agentArgv(i int, extra ...string) []string {
 		"--pin-dir", n.PinDir, "--cni-socket", n.CNISocket, "--cni-conf-dir", n.CNIConfDir, "--run-dir", n.RunDir,
 		"--metrics-bind-address", agentMetrics,
 	}
-	if n.Encap.IsValid() && !l.bridged() { // there tunnels end at the node's own
+	if n.Encap.IsValid() && !l.bridged() { // bridged tunnels end at the node's own address
 		argv = append(argv, "--encap-ip", n.Encap.String())
 	}
 	argv = append(append(argv, l.wiringArgs(i)...), l.opts.AgentArgs...)
@@ -111,8 +108,8 @@ func (l *Lab) agentArgv(i int, extra ...string) []string {
 
 func agentName(n *Node) string { return "agent-" + n.Name }
 
-// StopController sends the signal and waits until the controller is gone; it is
-// killed when it still runs ten seconds later.
+// StopController sends the signal and waits for the controller's end. It kills the controller after
+// ten seconds.
 func (l *Lab) StopController(sig syscall.Signal) error { return l.stop("controller", sig) }
 
 // StopAgent does the same with the agent of the i-th node.
@@ -137,28 +134,27 @@ func (l *Lab) stop(name string, sig syscall.Signal) error {
 	return os.Remove(l.record(name))
 }
 
-// StopVswitchd kills ovs-vswitchd of the i-th node; StartVswitchd starts it
-// again. In between the node has no datapath.
+// StopVswitchd kills ovs-vswitchd of the i-th node, which then has no datapath until StartVswitchd.
 func (l *Lab) StopVswitchd(i int) error {
 	return l.stop(filepath.Base(l.Node(i).RunDir)+"-ovs-vswitchd", syscall.SIGKILL)
 }
 
-// StartVswitchd is the way back from StopVswitchd.
+// StartVswitchd undoes StopVswitchd.
 func (l *Lab) StartVswitchd(i int) error { return l.startVswitchd(l.Node(i)) }
 
-// AwaitController returns when the controller's /readyz answers 200.
+// AwaitController waits until the controller's /readyz returns 200.
 func (l *Lab) AwaitController(ctx context.Context) error {
 	return l.awaitReady(ctx, "controller", "central", "http://"+controllerMetrics+"/readyz")
 }
 
-// AwaitAgent returns when /readyz of the i-th node's agent answers 200.
+// AwaitAgent waits until /readyz of the i-th node's agent returns 200.
 func (l *Lab) AwaitAgent(ctx context.Context, i int) error {
 	n := l.Node(i)
 	return l.awaitReady(ctx, agentName(n), n.Name, "http://"+agentMetrics+"/readyz")
 }
 
-// awaitReady asks until the answer is 200. The error names what was missing
-// last, or how the program's log ends.
+// awaitReady polls until the response is 200. Its error contains the last response, or the end of
+// the program's log.
 func (l *Lab) awaitReady(ctx context.Context, name, on, url string) error {
 	p, err := process.Load(l.record(name))
 	if err != nil {

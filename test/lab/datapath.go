@@ -9,11 +9,11 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// detectDatapath returns "system" where the kernel has openvswitch, or can load
-// it, else "netdev", and why.
+// detectDatapath returns "system" if the kernel has openvswitch, or can load it, else "netdev",
+// with the reason.
 func detectDatapath() (datapath, reason string) {
 	if !hasKernelDatapath() {
-		// Either it is not there or we may not load it: netdev then.
+		// On failure, use netdev.
 		_ = exec.Command("modprobe", "openvswitch").Run()
 		_ = exec.Command("modprobe", "vport-geneve").Run()
 	}
@@ -23,7 +23,7 @@ func detectDatapath() (datapath, reason string) {
 	return "netdev", "the kernel has no openvswitch"
 }
 
-// KernelDatapath says whether a lab that is not told otherwise has the kernel's datapath.
+// KernelDatapath reports whether a lab uses the kernel datapath by default.
 func KernelDatapath() bool {
 	datapath, _ := detectDatapath()
 	return datapath == "system"
@@ -34,9 +34,8 @@ func hasKernelDatapath() bool {
 	return err == nil
 }
 
-// vswitchdWrapper runs ovs-vswitchd where CLOCK_MONOTONIC is far from zero:
-// version 3.1 started before 10 s of uptime never gets an upcall handler, and
-// loses every packet that misses the flow table.
+// vswitchdWrapper runs ovs-vswitchd with CLOCK_MONOTONIC far from zero: version 3.1, started within
+// 10 s of boot, never gets an upcall handler and loses every packet that misses the flow table.
 func vswitchdWrapper() []string {
 	b, err := os.ReadFile("/proc/uptime")
 	if err != nil {

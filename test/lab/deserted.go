@@ -12,9 +12,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
 
-// clear takes away what is left of a lab in the directory that has no process any more:
-// of one whose machine's processes were all killed, say, with nobody to take it down. One
-// that lives is let be; claim or preflight say so.
+// clear removes the leftovers of a lab without processes from the directory, for example after all
+// processes of the machine were killed. It keeps a live lab; claim or preflight report that.
 func (o Options) clear() error {
 	return o.alone(func() error {
 		l, err := Open(o.Dir)
@@ -34,8 +33,8 @@ func (o Options) clear() error {
 	})
 }
 
-// lives tells whether the lab has a process: the one that brings it up, one that was
-// recorded, or any in its namespaces.
+// lives reports whether the lab has a process: the one that brings it up, a recorded one, or any in
+// its namespaces.
 func (l *Lab) lives() (bool, error) {
 	if l.state.By.Alive() {
 		return true, nil
@@ -57,7 +56,7 @@ func (l *Lab) lives() (bool, error) {
 	return len(inside) > 0, err
 }
 
-// recorded are the processes that the lab has started, also those that have ended.
+// recorded returns the processes started by the lab, including ended ones.
 func (l *Lab) recorded() ([]*process.Process, error) {
 	var all []*process.Process
 	for _, pattern := range []string{"pid/*.pid", "kube/*.pid"} {
@@ -76,17 +75,17 @@ func (l *Lab) recorded() ([]*process.Process, error) {
 	return all, nil
 }
 
-// alone calls f while no other process does so for a directory beside this one: between
-// looking at a lab and taking it down nobody claims the directory.
+// alone calls f under a lock for all labs beside this directory: no process may claim the directory
+// between the check of a lab and its removal.
 func (o Options) alone(f func() error) error {
 	parent, err := os.Open(filepath.Dir(o.Dir))
 	if errors.Is(err, os.ErrNotExist) {
-		return f() // nor is there anything in it
+		return f() // nor can it contain a lab
 	}
 	if err != nil {
 		return err
 	}
-	defer parent.Close() // and the lock with it
+	defer parent.Close() // releases the lock
 	if err := unix.Flock(int(parent.Fd()), unix.LOCK_EX); err != nil {
 		return fmt.Errorf("lock %s: %w", parent.Name(), err)
 	}

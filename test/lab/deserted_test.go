@@ -12,8 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
 
-// TestDeserted: what is left of a lab whose processes were all killed is no hindrance,
-// and one that has a single process is.
+// A lab whose processes were all killed is removed by Up; one with a single live process is not.
 func TestDeserted(t *testing.T) {
 	o := options(t)
 	refused := func(what string) {

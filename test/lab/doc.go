@@ -9,17 +9,16 @@
 //	             and, behind it on its loopback,                           198.51.100.1  2001:db8:51::1
 //	ovnlab-p-*   pods
 //
-// The lab gives a node what a machine has before our agent comes: an uplink
-// with addresses and routes, running daemons, a system-id. Bridges, encapsulation
-// and mappings are the agent's. Without an API server there will be no agent;
-// then the lab itself connects ovn-controller, so that chassis register.
+// The lab provides a node with the state of a machine before the agent's start: an uplink with
+// addresses and routes, running daemons, a system-id. Bridges, encapsulation and mappings are the
+// agent's task. Without an API server there is no agent; then the lab itself connects
+// ovn-controller, so that chassis register.
 //
-// There is no kubelet: files and functions that play its part are named standin. With
-// Options.Pods there is a controller manager and a scheduler, and RunKubelet runs on every node, so
-// that pods are made through the API server. Without it AddPod plays all of their parts.
+// There is no kubelet: files and functions that play its part are named standin. With Options.Pods,
+// a controller manager and a scheduler run, and RunKubelet runs on every node, so that pods are
+// created through the API server. Otherwise AddPod plays all of these parts.
 //
-// All processes are detached and recorded below Options.Dir. Whoever comes later
-// finds the lab with Open, and Down works from what is recorded and from the
-// names of the namespaces, also after Up was killed half way. Down ends every
-// process that is in one of the lab's namespaces, whoever started it.
+// All processes are detached and recorded below Options.Dir. Later processes find the lab with
+// Open. Down works from the records and the names of the namespaces, also after Up was killed
+// midway. Down ends every process in one of the lab's namespaces.
 package lab

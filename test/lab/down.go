@@ -15,9 +15,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
 
-// Down takes away everything of the lab: processes, namespaces, the bpffs with
-// all pins, and the directory. Nothing is given time to say goodbye: all state
-// goes. It may be repeated, also after it failed or was killed half way.
+// Down removes all parts of the lab: processes, namespaces, the bpffs with all pins, and the
+// directory. It kills processes, as all state is discarded. It may be repeated, also after a
+// failure or a kill.
 func (l *Lab) Down(context.Context) error {
 	if err := l.down(); err != nil {
 		return fmt.Errorf("take lab down: %w", err)
@@ -34,8 +34,7 @@ func (l *Lab) down() error {
 	if err != nil {
 		return err
 	}
-	// What nobody recorded: started in a pod by a test, or just before Up was
-	// killed.
+	// Unrecorded processes: started in a pod by a test, or just before Up was killed.
 	if err := killInside(names); err != nil {
 		return err
 	}
@@ -50,8 +49,7 @@ func (l *Lab) down() error {
 	return l.removeDir()
 }
 
-// removeDir removes the record of the lab last, so that what is left after a
-// kill can be taken down once more.
+// removeDir removes the record of the lab last, so that Down can be repeated after a kill.
 func (l *Lab) removeDir() error {
 	entries, err := os.ReadDir(l.opts.Dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
@@ -83,8 +81,8 @@ func (l *Lab) killRecorded() error {
 	return group.Wait()
 }
 
-// killInside ends every process that is in one of the namespaces. It looks
-// again until there is none, since a process may start others meanwhile.
+// killInside ends every process in one of the namespaces. It repeats the search until there is
+// none, as processes may start others.
 func killInside(names []string) error {
 	for {
 		inside, err := processesInside(names)
@@ -108,18 +106,18 @@ func processesInside(names []string) ([]*process.Process, error) {
 		}
 		ours[id] = true
 	}
-	// Whatever may have been mounted there: never the caller's own.
+	// Whatever is mounted there, exclude the caller's own namespace.
 	own, err := netns.Identify("/proc/self/ns/net")
 	if err != nil {
 		return nil, err
 	}
 	delete(ours, own)
-	// A name whose mount is gone is a plain file; it matches no process.
+	// A name without its mount is a plain file, which matches no process.
 	var inside []*process.Process
 	for _, pid := range pids() {
 		id, err := netns.Identify(fmt.Sprintf("/proc/%d/ns/net", pid))
 		if err != nil || !ours[id] || pid == os.Getpid() {
-			continue // ended meanwhile, or not the lab's
+			continue // ended meanwhile, or not part of the lab
 		}
 		if p, err := process.Find(pid); err == nil && p.Alive() {
 			inside = append(inside, p)
@@ -142,7 +140,7 @@ func pids() []int {
 	return pids
 }
 
-// unmountBelow unmounts all below dir, the innermost first.
+// unmountBelow unmounts everything below dir, innermost first.
 func unmountBelow(dir string) error {
 	mounts, err := mountsBelow(dir)
 	if err != nil {
@@ -172,8 +170,8 @@ func mountsBelow(dir string) ([]string, error) {
 	return mounts, nil
 }
 
-// mounts are a bpffs of the lab's own, so that unmounting it drops every pin,
-// and the hierarchy of cgroup v2, which a machine may not have mounted.
+// mounts mounts the lab's own bpffs, so that unmounting it removes every pin, and cgroup v2, which
+// may not be mounted on the machine.
 func (l *Lab) mounts() error {
 	for _, m := range []struct{ name, kind string }{{"bpf", "bpf"}, {cgroupDir, "cgroup2"}} {
 		dir := l.path(m.name)

@@ -16,10 +16,10 @@ import (
 // host is a place where commands run.
 type host struct {
 	netns string
-	env   []string // so that OVS's, OVN's and Kubernetes' tools find this host's daemons
+	env   []string // lets the tools of OVS, OVN and Kubernetes find this host's daemons
 }
 
-// host finds "node<i>", a node by its name, "ext", "far", "central" and "pod:<namespace>/<name>".
+// host accepts "node<i>", a node's name, "ext", "far", "central" and "pod:<namespace>/<name>".
 func (l *Lab) host(name string) (host, error) {
 	kubeconfig := "KUBECONFIG=" + l.path("kubeconfig")
 	for i, other := range l.opts.NodeNames {
@@ -51,8 +51,8 @@ func (l *Lab) host(name string) (host, error) {
 	return host{}, fmt.Errorf("find host %q: not node1 to node%d, ext, far, central or pod:NAMESPACE/NAME", name, l.opts.Nodes)
 }
 
-// Command is a command in the host's network namespace, not yet started. On
-// nodes and central OVS's and OVN's tools find the host's own daemons.
+// Command returns a command in the host's network namespace, not yet started. On nodes and central,
+// the tools of OVS and OVN find the host's own daemons.
 func (l *Lab) Command(ctx context.Context, name string, argv ...string) (*exec.Cmd, error) {
 	h, err := l.host(name)
 	if err != nil {
@@ -67,8 +67,8 @@ func (l *Lab) Command(ctx context.Context, name string, argv ...string) (*exec.C
 	return cmd, nil
 }
 
-// Login is Command for a person: our programs are found by name, and on a node their tools find
-// the node's agent, as their tools would on a machine with the default paths.
+// Login is Command for interactive use: the programs are in PATH, and on a node the tools find the
+// node's agent, as with default paths on a machine.
 func (l *Lab) Login(ctx context.Context, name string, argv ...string) (*exec.Cmd, error) {
 	cmd, err := l.Command(ctx, name, argv...)
 	if err != nil {
@@ -88,7 +88,7 @@ func (l *Lab) Login(ctx context.Context, name string, argv ...string) (*exec.Cmd
 	return cmd, nil
 }
 
-// settings are the node's paths and databases, as variables of ovnkube.
+// settings returns the node's paths and databases as environment variables of ovnkube.
 func (l *Lab) settings(n *Node) []string {
 	return []string{
 		"OVNKUBE_NODE_NAME=" + n.Name, "OVNKUBE_RUN_DIR=" + n.RunDir, "OVNKUBE_PIN_DIR=" + n.PinDir,
@@ -98,8 +98,8 @@ func (l *Lab) settings(n *Node) []string {
 	}
 }
 
-// Exec runs a command on the host to its end and returns its standard output;
-// an error has its standard error.
+// Exec runs a command on the host and returns its standard output. Its error contains standard
+// error.
 func (l *Lab) Exec(ctx context.Context, host string, argv ...string) ([]byte, error) {
 	cmd, err := l.Command(ctx, host, argv...)
 	if err != nil {
@@ -108,8 +108,8 @@ func (l *Lab) Exec(ctx context.Context, host string, argv ...string) ([]byte, er
 	return output(cmd)
 }
 
-// Spawn starts a command on the host that goes on until it is stopped, or the
-// lab is taken down. Its output is in <Dir>/log/<name>.log; name must be unique.
+// Spawn starts a background command on the host that ends with the lab at the latest. Its output is
+// in <Dir>/log/<name>.log; name must be unique.
 func (l *Lab) Spawn(on, name string, argv ...string) (*process.Process, error) {
 	h, err := l.host(on)
 	if err != nil {
@@ -118,8 +118,7 @@ func (l *Lab) Spawn(on, name string, argv ...string) (*process.Process, error) {
 	return l.spawn(h.netns, name, h.env, argv...)
 }
 
-// Client is an HTTP client whose connections start on the host. Addresses must
-// be literal.
+// Client returns an HTTP client with connections from the host. Addresses must be literal.
 func (l *Lab) Client(on string) (*http.Client, error) {
 	h, err := l.host(on)
 	if err != nil {

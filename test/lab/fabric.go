@@ -14,7 +14,7 @@ import (
 
 const fabricBridge = "fab0"
 
-// startFabric makes the bridge and the outside host.
+// startFabric creates the bridge and the outside host.
 func (l *Lab) startFabric() error {
 	if err := makeHost(l.fabric(), nil); err != nil {
 		return err
@@ -45,8 +45,8 @@ func (l *Lab) startFabric() error {
 	})
 }
 
-// makeHost makes a namespace with its loopback up. Addresses that are added
-// later can be used at once: duplicate address detection is off.
+// makeHost creates a namespace with its loopback up. Duplicate address detection is off, so that
+// new addresses can be used at once.
 func makeHost(name string, sysctls map[string]string) error {
 	if err := netns.Create(name); err != nil {
 		return err
@@ -71,12 +71,11 @@ func makeHost(name string, sysctls map[string]string) error {
 	})
 }
 
-// makeBridge makes the fabric's bridge in the current namespace, with the
-// central addresses on it.
+// makeBridge creates the fabric's bridge in the current namespace, with the central addresses.
 func (l *Lab) makeBridge() error {
 	snooping := false // it would hold back neighbour solicitations
-	// An address of its own: otherwise the bridge takes that of its lowest port,
-	// and what a node has learnt of central's is wrong when the next is plugged.
+	// A fixed MAC: otherwise the bridge takes that of its lowest port, and neighbours' entries of
+	// central become stale when the next port is added.
 	attrs := netlink.LinkAttrs{Name: fabricBridge, HardwareAddr: net.HardwareAddr{0x02, 0, 0, 0, 0xfa, 0xb0}}
 	bridge := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping}
 	if err := netlink.LinkAdd(bridge); err != nil {
@@ -96,8 +95,8 @@ func (l *Lab) makeBridge() error {
 	return nil
 }
 
-// plug connects a new device of the namespace to the fabric. The other end, on
-// the bridge, is called port.
+// plug connects a new device of the namespace to the fabric. Its other end, on the bridge, is
+// called port.
 func (l *Lab) plug(port, name, device string) error {
 	ns, err := os.Open(netns.Path(name))
 	if err != nil {
@@ -124,9 +123,8 @@ func (l *Lab) plug(port, name, device string) error {
 	return netns.Do(name, func() error { return setUp(device) })
 }
 
-// makeNodeNetwork makes a node as a machine has it: the uplink, its addresses,
-// and default routes by the outside host. With a gateway VLAN they are for
-// bridgeTagged.
+// makeNodeNetwork creates a node's network as on a machine: the uplink, its addresses, and default
+// routes by the outside host. With a gateway VLAN, bridgeTagged adds them.
 func (l *Lab) makeNodeNetwork(n *Node) error {
 	if err := makeHost(n.Netns, nil); err != nil {
 		return err
@@ -140,7 +138,7 @@ func (l *Lab) makeNodeNetwork(n *Node) error {
 	return l.addressNode(n)
 }
 
-// addressNode gives the node its addresses and default routes.
+// addressNode sets the node's addresses and default routes.
 func (l *Lab) addressNode(n *Node) error {
 	err := netns.Do(n.Netns, func() error {
 		if err := setUp(l.hostDevice()); err != nil {

@@ -19,8 +19,8 @@ const (
 	FarIP6, farGateway6 = "2001:db8:71::2", "2001:db8:71::1"
 )
 
-// AddFar adds the host "far", which the outside host routes to over a link of
-// that MTU. Nodes and pods reach it by their default routes. It goes with the lab.
+// AddFar adds the host "far" behind the outside host, over a link with that MTU. Nodes and pods
+// reach it by their default routes. Down removes it.
 func (l *Lab) AddFar(_ context.Context, mtu int) error {
 	if err := makeHost(l.far(), nil); err != nil {
 		return fmt.Errorf("add far host: %w", err)
@@ -66,8 +66,7 @@ func addresses(link string, prefixes ...string) error {
 	return setUp(link)
 }
 
-// FabricMTU sets the MTU of every uplink, of the outside host and of the fabric
-// between them.
+// FabricMTU sets the MTU of all uplinks, the outside host and the fabric.
 func (l *Lab) FabricMTU(ctx context.Context, mtu int) error {
 	set := func(on string, links ...string) error {
 		for _, link := range links {

@@ -16,23 +16,22 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
 
-// standbyMetrics is where the second controller serves its metrics.
+// standbyMetrics is the metrics address of the second controller.
 const standbyMetrics = "127.0.0.1:9408"
 
-// StartStandby starts a second controller beside the first, with extra arguments if given.
-// Its process is called "standby".
+// StartStandby starts a second controller, the process "standby", with optional extra arguments.
 func (l *Lab) StartStandby(_ context.Context, extra ...string) error {
 	argv := append(l.controllerArgv(), "--metrics-bind-address", standbyMetrics)
 	_, err := l.spawn(l.fabric(), "standby", nil, append(argv, extra...)...)
 	return err
 }
 
-// AwaitStandby returns when /readyz of the second controller answers 200.
+// AwaitStandby waits until /readyz of the second controller returns 200.
 func (l *Lab) AwaitStandby(ctx context.Context) error {
 	return l.awaitReady(ctx, "standby", "central", "http://"+standbyMetrics+"/readyz")
 }
 
-// Process returns a process of the lab by the name of its log, like "agent-node1",
+// Process returns a process of the lab by the name of its log, such as "agent-node1",
 // "node1-ovs-vswitchd", "central-ovnnb_db" or "kube-apiserver".
 func (l *Lab) Process(name string) (*process.Process, error) {
 	record := l.record(name)
@@ -42,8 +41,8 @@ func (l *Lab) Process(name string) (*process.Process, error) {
 	return process.Load(record)
 }
 
-// Kill sends SIGKILL to a process and its group. The function that it returns starts the
-// program again, with the same arguments, in the same namespace, under the same name.
+// Kill sends SIGKILL to a process and its group. The returned function restarts the program with
+// the same arguments, namespace and name.
 func (l *Lab) Kill(name string) (again func() error, err error) {
 	if again, err = l.Supervise(name); err != nil {
 		return nil, fmt.Errorf("kill %s: %w", name, err)
@@ -58,14 +57,13 @@ func (l *Lab) Kill(name string) (again func() error, err error) {
 	return again, nil
 }
 
-// Supervise remembers how a process was started. The function that it returns starts it again
-// if it does not run any more.
+// Supervise records how a process was started. The returned function restarts it if it has ended.
 func (l *Lab) Supervise(name string) (again func() error, err error) {
 	p, err := l.Process(name)
 	if err != nil {
 		return nil, err
 	}
-	// The command line of what has a monitor says what the monitor does.
+	// The command line of a monitored process describes the monitor.
 	node, monitored := strings.CutSuffix(name, "-ovs-vswitchd")
 	var spec process.Spec
 	if !monitored {
@@ -89,14 +87,14 @@ func (l *Lab) Supervise(name string) (again func() error, err error) {
 	}, nil
 }
 
-// specOf reads how a running process was started.
+// specOf reads the specification of a running process.
 func (l *Lab) specOf(name string, p *process.Process) (process.Spec, error) {
 	s := process.Spec{Log: l.path("log/" + name + ".log"), Record: l.record(name)}
 	if name == "etcd" || name == "kube-apiserver" {
 		s.Log, s.Record = l.path("kube/log/"+name+".log"), l.path("kube/"+name+".pid")
 	}
 	if !p.Alive() {
-		return s, errors.New("it does not run")
+		return s, errors.New("not running")
 	}
 	proc := fmt.Sprintf("/proc/%d/", p.PID)
 	for file, field := range map[string]*[]string{"cmdline": &s.Argv, "environ": &s.Env} {
@@ -122,10 +120,10 @@ func (l *Lab) specOf(name string, p *process.Process) (process.Spec, error) {
 			return s, nil
 		}
 	}
-	return s, errors.New("it is in no namespace of the lab's")
+	return s, errors.New("not in a namespace of the lab")
 }
 
-// Freeze stops a process and its group by SIGSTOP. What it returns lets them go on.
+// Freeze stops a process and its group by SIGSTOP. The returned function continues them.
 func (l *Lab) Freeze(name string) (thaw func() error, err error) {
 	p, err := l.Process(name)
 	if err != nil {
@@ -137,13 +135,13 @@ func (l *Lab) Freeze(name string) (thaw func() error, err error) {
 	return func() error { return p.Signal(syscall.SIGCONT) }, nil
 }
 
-// Netns is the name under /run/netns of what Exec calls on.
+// Netns returns the name under /run/netns of a host for Exec.
 func (l *Lab) Netns(on string) (string, error) {
 	h, err := l.host(on)
 	return h.netns, err
 }
 
-// disks mounts small file systems where nodes, databases and etcd keep what is theirs.
+// disks mounts small file systems for nodes, databases and etcd.
 func (l *Lab) disks() error {
 	if l.opts.Disk == "" {
 		return nil
@@ -164,11 +162,11 @@ func (l *Lab) disks() error {
 	return nil
 }
 
-// FillDisk leaves no room in the directory of a node, "central" or "kube", which Options.Disk
-// has given file systems of their own. What it returns makes room again.
+// FillDisk fills the directory of a node, "central" or "kube", which Options.Disk has put on
+// separate file systems. The returned function frees the space.
 func (l *Lab) FillDisk(of string) (free func() error, err error) {
 	if l.opts.Disk == "" {
-		return nil, fmt.Errorf("fill disk of %s: it is not its own", of)
+		return nil, fmt.Errorf("fill disk of %s: not a separate file system", of)
 	}
 	file := filepath.Join(l.path(of), "filler")
 	f, err := os.Create(file)
@@ -188,11 +186,11 @@ func (l *Lab) FillDisk(of string) (free func() error, err error) {
 	return func() error { return os.Remove(file) }, nil
 }
 
-// UnplugNode deletes the uplink of a node. PlugNode gives it back with the same MAC,
-// addresses and routes, as the network manager of a machine would.
+// UnplugNode deletes the uplink of a node. PlugNode restores it with the same MAC, addresses and
+// routes, as a network manager does.
 func (l *Lab) UnplugNode(i int) error { return l.unplug(l.Node(i).Name) }
 
-// PlugNode is the way back from UnplugNode.
+// PlugNode undoes UnplugNode.
 func (l *Lab) PlugNode(i int, mac []byte) error {
 	n := l.Node(i)
 	if err := l.plugNode(n); err != nil {

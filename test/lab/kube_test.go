@@ -44,7 +44,7 @@ func TestKubeLab(t *testing.T) {
 	if len(svc.Spec.ClusterIPs) != 2 || svc.Spec.Ports[0].NodePort == 0 {
 		t.Errorf("service has cluster IPs %v and ports %v, want two and a NodePort", svc.Spec.ClusterIPs, svc.Spec.Ports)
 	}
-	// Without our controller nothing is chassis yet: the agent connects nodes.
+	// Without a controller no chassis exists yet: the agent connects nodes.
 	if got := mustExec(t, l, "central", "ovn-sbctl", "--bare", "--columns=name", "list", "Chassis"); got != "" {
 		t.Errorf("chassis %q before any agent", got)
 	}
@@ -54,9 +54,8 @@ func TestKubeLab(t *testing.T) {
 	noResidue(t, o)
 }
 
-// TestFailedUp holds that one learns why a lab did not come up, from what its
-// programs wrote.
-func TestFailedUp(t *testing.T) {
+// A failed Up shows the reason, from the logs of its programs.
+func TestFailedUpShowsLogs(t *testing.T) {
 	o := options(t)
 	o.Cluster, o.BinDir, o.CacheDir = true, t.TempDir(), os.Getenv("OVN_EBPF_CACHE")
 	for _, name := range []string{"ovnkube", "ovn-k8s-cni-overlay", "ovnlab"} {
@@ -67,7 +66,7 @@ func TestFailedUp(t *testing.T) {
 	var progress strings.Builder
 	o.Progress = &progress
 	if _, err := lab.Up(t.Context(), o); err == nil {
-		t.Error("a lab is up without a controller")
+		t.Error("a lab without a controller is up")
 	}
 	for _, want := range []string{"ended with: cannot go on", "node1-ovn-controller ended with: "} {
 		if !strings.Contains(progress.String(), want) {

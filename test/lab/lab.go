@@ -19,7 +19,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
-// Lab is a lab that is up, or what is left of one.
+// Lab is a running lab, or the remains of one.
 type Lab struct {
 	opts  Options
 	state state
@@ -27,7 +27,7 @@ type Lab struct {
 	began time.Time
 }
 
-// state is what Open must know, kept in <Dir>/lab.json.
+// state is the data for Open, stored in <Dir>/lab.json.
 type state struct {
 	Name                string
 	Nodes               int
@@ -40,33 +40,32 @@ type state struct {
 	BinDir              string
 	Uplink              string
 	AgentArgs           []string
-	By                  process.Process // that brought it up
+	By                  process.Process // the process that brought it up
 }
 
-// Node is one node of the lab. Its name is that of its Node object and its
-// system-id.
+// Node is a node of the lab. Name is also the name of its Node object and its system-id.
 type Node struct {
 	Name       string
 	Index      int // from 1
 	Netns      string
 	RunDir     string // sockets and database of its Open vSwitch and ovn-controller
 	IP4, IP6   netip.Addr
-	Encap      netip.Addr // the tunnels' own address on the userspace datapath, else the zero Addr
+	Encap      netip.Addr // the tunnels' separate address on the userspace datapath, else the zero Addr
 	OVSDB      string     // unix:PATH
-	PinDir     string     // below a bpffs that goes with the lab
+	PinDir     string     // below a bpffs of the lab
 	CNISocket  string
 	CNIConfDir string
 	MetricsURL string // inside Netns
 }
 
-// Addresses that every lab has.
+// Addresses in every lab.
 const (
 	CentralIP4 = "172.30.0.1"
 	CentralIP6 = "fd00:172:30::1"
 	ExtIP4     = "172.30.0.200"
 	ExtIP6     = "fd00:172:30::200"
-	// BehindIP4 and BehindIP6 are the outside host's addresses that nodes reach
-	// by their default route.
+	// BehindIP4 and BehindIP6 are addresses of the outside host that nodes reach by their default
+	// route.
 	BehindIP4 = "198.51.100.1"
 	BehindIP6 = "2001:db8:51::1"
 )
@@ -78,9 +77,8 @@ const (
 	controllerProgram, pluginProgram, labProgram = "ovnkube", "ovn-k8s-cni-overlay", "ovnlab"
 )
 
-// Up brings a lab up and returns when it is ready for use: chassis registered
-// in a bare lab, controller and agents ready in a cluster. When it fails or ctx
-// ends first, everything is taken down again.
+// Up brings a lab up and waits until it is ready: chassis registered in a bare lab, controller and
+// agents ready in a cluster. On an error, and when ctx ends first, it takes everything down.
 func Up(ctx context.Context, o Options) (*Lab, error) {
 	o, err := o.withDefaults()
 	if err != nil {
@@ -98,7 +96,7 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	l := &Lab{opts: o, began: time.Now()}
 	binary := ""
 	if o.Kube {
-		// Before there is anything to take down: it may take minutes.
+		// Takes minutes, so it precedes the steps that need cleanup.
 		if binary, err = kube.Build(ctx, o.CacheDir, o.Progress); err == nil && o.Pods {
 			_, err = kube.BuildForPods(ctx, o.CacheDir, o.Progress)
 		}
@@ -123,13 +121,13 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 		if o.FailedLogs != "" {
 			err = errors.Join(err, os.CopyFS(o.FailedLogs, os.DirFS(l.path("log"))))
 		}
-		// ctx may be what ended it.
+		// ctx may be the cause of the failure.
 		return nil, errors.Join(fmt.Errorf("bring lab up: %w", err), l.Down(context.WithoutCancel(ctx)))
 	}
 	return l, nil
 }
 
-// claim makes the directory this lab's, or fails if it is another's.
+// claim reserves the directory for this lab, or fails if another lab has it.
 func (l *Lab) claim() error {
 	o := l.opts
 	by, err := process.Find(os.Getpid())
@@ -155,7 +153,7 @@ func (l *Lab) claim() error {
 		return err
 	}
 	defer os.Remove(tmp)
-	// A link appears with its content, and only where there is none.
+	// A link appears atomically with its content, and fails if the name exists.
 	if err := os.Link(tmp, l.path(stateFile)); errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("a lab is up in %s; take it down first", o.Dir)
 	} else if err != nil {
@@ -164,15 +162,14 @@ func (l *Lab) claim() error {
 	return errors.Join(os.MkdirAll(l.path("log"), 0o755), os.MkdirAll(l.path("pid"), 0o755))
 }
 
-// refuseForeign returns an error when the directory has what is no lab's: Down
-// removes all of it.
+// refuseForeign returns an error if the directory contains other files, as Down removes all of it.
 func (l *Lab) refuseForeign() error {
 	entries, err := os.ReadDir(l.opts.Dir)
 	if err != nil {
 		return err
 	}
 	if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == stateFile }) {
-		return nil // whoever links it next will say so
+		return nil // the link will fail
 	}
 	for _, e := range entries {
 		if !strings.HasPrefix(e.Name(), stateFile+".") {
@@ -182,8 +179,7 @@ func (l *Lab) refuseForeign() error {
 	return nil
 }
 
-// Open finds the lab of dir, whatever is left of it. The error wraps
-// os.ErrNotExist when there is none.
+// Open finds the lab of dir, or its remains. The error wraps os.ErrNotExist if there is none.
 func Open(dir string) (*Lab, error) {
 	o, err := Options{Dir: dir}.withDefaults()
 	if err != nil {
@@ -205,7 +201,7 @@ func Open(dir string) (*Lab, error) {
 	}
 	l.opts.Kube, l.opts.Cluster, l.opts.Bare, l.opts.Pods = l.state.Kube, l.state.Cluster, l.state.Bare, l.state.Pods
 	if l.state.Kube {
-		// Not there when Up was killed before it came to it.
+		// It is missing if Up was killed early.
 		if l.kube, err = kube.Open(l.path("kube")); err != nil && !errors.Is(err, os.ErrNotExist) {
 			return nil, fmt.Errorf("open lab: %w", err)
 		}
@@ -222,7 +218,7 @@ func (l *Lab) Node(i int) *Node {
 	}
 	n := &Node{
 		Name: name, Index: i, Netns: fmt.Sprintf("%s-n%d", l.opts.Name, i), RunDir: run,
-		// The same digits in both families.
+		// The same host part in both families.
 		IP4:   netip.MustParseAddr(fmt.Sprintf("172.30.0.%d", 10+i)),
 		IP6:   netip.MustParseAddr(fmt.Sprintf("fd00:172:30::%d", 10+i)),
 		OVSDB: "unix:" + filepath.Join(run, "db.sock"), PinDir: filepath.Join(l.path("bpf"), dir),
@@ -244,17 +240,17 @@ func (l *Lab) Nodes() []*Node {
 	return nodes
 }
 
-// Dir is where the lab keeps everything.
+// Dir returns the directory of the lab's files.
 func (l *Lab) Dir() string { return l.opts.Dir }
 
 // Datapath is "system" or "netdev".
 func (l *Lab) Datapath() string { return l.opts.Datapath }
 
-// NBAddress and SBAddress are OVN's databases as nodes and controller reach them.
+// NBAddress and SBAddress return the addresses of OVN's databases for nodes and controller.
 func (l *Lab) NBAddress() string { return fmt.Sprintf("tcp:%s:%d", CentralIP4, nbPort) }
 func (l *Lab) SBAddress() string { return fmt.Sprintf("tcp:%s:%d", CentralIP4, sbPort) }
 
-// NBSocket and SBSocket are the same databases as this process reaches them.
+// NBSocket and SBSocket return the addresses of these databases for this process.
 func (l *Lab) NBSocket() string { return "unix:" + l.path("central/ovnnb_db.sock") }
 func (l *Lab) SBSocket() string { return "unix:" + l.path("central/ovnsb_db.sock") }
 
@@ -262,7 +258,7 @@ func (l *Lab) path(elem string) string { return filepath.Join(l.opts.Dir, elem) 
 func (l *Lab) fabric() string          { return l.opts.Name + "-fab" }
 func (l *Lab) ext() string             { return l.opts.Name + "-ext" }
 
-// step tells what was reached, and when.
+// step logs a reached step with its time.
 func (l *Lab) step(format string, args ...any) {
 	fmt.Fprintf(l.opts.Progress, "[%6.1fs] %s\n", time.Since(l.began).Seconds(), fmt.Sprintf(format, args...))
 }

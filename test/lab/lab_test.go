@@ -14,13 +14,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// options are for a lab of the test's own: other labs may be up.
+// options returns options for a separate lab, as other labs may be up.
 func options(t *testing.T) lab.Options {
 	t.Helper()
 	if os.Geteuid() != 0 {
 		t.Skip("network namespaces need root")
 	}
-	// Not t.TempDir: names of unix sockets are short.
+	// Not t.TempDir, as names of unix sockets must be short.
 	name := fmt.Sprintf("lt%d", os.Getpid())
 	o := lab.Options{Dir: "/run/" + name, Name: name, Nodes: 2, Progress: t.Output()}
 	t.Cleanup(func() {
@@ -89,7 +89,7 @@ func TestBareLab(t *testing.T) {
 			t.Errorf("the first lab afterwards: %v", err)
 		}
 	})
-	// As another process would.
+	// In place of another process.
 	again, err := lab.Open(o.Dir)
 	if err != nil {
 		t.Fatal(err)
@@ -103,8 +103,7 @@ func TestBareLab(t *testing.T) {
 	noResidue(t, o)
 }
 
-// testTraffic sends real TCP and UDP over the fabric: checksums and routes are
-// right.
+// testTraffic sends real TCP and UDP over the fabric to check checksums and routes.
 func testTraffic(t *testing.T, l *lab.Lab) {
 	if _, err := l.Serve(t.Context(), "ext", "ext-server", "-tcp", ":80", "-udp", ":80", "-name", "ext"); err != nil {
 		t.Fatal(err)
@@ -182,8 +181,8 @@ func TestOptions(t *testing.T) {
 	}
 }
 
-// TestForeignDirectory: what was there before a lab is not removed with it.
-func TestForeignDirectory(t *testing.T) {
+// Files of others in a lab's directory are kept.
+func TestForeignDirectoryIsKept(t *testing.T) {
 	o := options(t)
 	o.Dir = t.TempDir()
 	precious := filepath.Join(o.Dir, "precious")

@@ -15,8 +15,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/traffic"
 )
 
-// The test binary is also the programs that the tests run: as `ovnlab
-// traffic`, by that name, and as one that brings a lab up until it is killed.
+// The test binary also acts as two programs: as `ovnlab traffic`, by that name, and as a process
+// that brings a lab up until it is killed.
 const upEnv = "LAB_TEST_UP"
 
 func TestMain(m *testing.M) {
@@ -33,7 +33,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// binDir is a directory in which this binary is called ovnlab.
+// binDir returns a directory with this binary under the name ovnlab.
 func binDir(t *testing.T) string {
 	t.Helper()
 	self, err := os.Executable()
@@ -47,8 +47,8 @@ func binDir(t *testing.T) string {
 	return dir
 }
 
-// killedUp brings a lab up in a process of its own, which is killed when it prints the text,
-// and tells whether it came to that.
+// killedUp brings a lab up in a separate process, which it kills when the text appears. It reports
+// whether the text appeared.
 func killedUp(t *testing.T, o lab.Options, kube, at string) bool {
 	t.Helper()
 	self, err := os.Executable()

@@ -6,8 +6,8 @@ import (
 	"strings"
 )
 
-// Next writes what to try in the lab that is up. command is how its commands are typed, like
-// "ovnlab", and which are the flags that name this lab, if any.
+// Next writes suggestions for commands in the lab. command is the program's name, such as "ovnlab",
+// and which are the flags that select this lab, if any.
 func (l *Lab) Next(w io.Writer, command, which string) {
 	if which != "" {
 		which += " "

@@ -16,40 +16,41 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
-// Options say what lab to bring up. The zero value of each has a default.
+// Options configure a lab. The zero value of each has a default.
 type Options struct {
 	Dir   string // databases, sockets, logs, records; default /run/ovn-ebpf-lab
 	Name  string // prefix of the namespaces' names; default "ovnlab". Labs of different names run side by side
 	Nodes int    // 1 to 50; default 1
-	// NodeNames are the first nodes' names; the others are node<i>. All are node<i> for Exec, too.
+	// NodeNames are the names of the first nodes; the default is node<i>. Exec accepts node<i> for
+	// all.
 	NodeNames []string
 
 	Kube    bool // also an API server, with a Node object per node
-	Cluster bool // also our controller and agents; implies Kube
+	Cluster bool // also controller and agents; implies Kube
 	Pods    bool // also scheduler, controller manager, kubectl and a stand-in kubelet per node, which runs pods; implies Cluster
 	Bare    bool // connect ovn-controller without an agent; implied without Kube
-	Hosts   bool // nothing but machines: the agents, and what asks for them, come later
+	Hosts   bool // machines only: tests start the agents later
 
-	Uplink    string   // of nodes: UplinkPlain, UplinkBond, UplinkVLAN or UplinkOwn; default plain
+	Uplink    string   // of nodes: UplinkPlain, UplinkBond, UplinkVLAN or UplinkOwn; default UplinkPlain
 	AgentArgs []string // further arguments of every agent, like --gateway-layout=bridged
 	// ControllerArgs are further arguments of the controller.
 	ControllerArgs []string
-	Disk           string // size of each node's, the databases' and etcd's own file system, as tmpfs has it; "": the machine's
-	Datapath       string // "system" or "netdev"; default: what the kernel has
+	Disk           string // size of separate tmpfs file systems for each node, the databases and etcd; "": use the machine's
+	Datapath       string // "system" or "netdev"; default: as the kernel supports
 	BinDir         string // of ovnkube, ovn-k8s-cni-overlay and ovnlab; needed by Cluster and for pods
 	CacheDir       string // of the API server's binary and of platforms; default kube.CacheDir
-	Platform       string // whose OVN, Open vSwitch and etcd: platform.Host, debian13 or debian12; default platform.Name
+	Platform       string // source of OVN, Open vSwitch and etcd: platform.Host, debian13 or debian12; default platform.Name
 
-	FailedLogs string // copy the logs there, where nothing is yet, when Up fails; "": do not
+	FailedLogs string // new directory for the logs of a failed Up; "": not copied
 
-	Progress io.Writer // a line per step; nil is none
+	Progress io.Writer // one line per step; may be nil
 	Log      *slog.Logger
 }
 
 const maxNodes = 50
 
-// Named returns the directory and the name of the lab that people call name; "" is the one without
-// a name. Names of namespaces have a dash behind the lab's name, so no two labs share one.
+// Named returns the directory and the full name of the lab called name; "" is the unnamed lab. In
+// namespace names a dash follows the lab's name, so no two labs share one.
 func Named(name string) (dir, full string) {
 	dir, full = "/run/ovn-ebpf-lab", "ovnlab"
 	if name != "" {
@@ -87,8 +88,8 @@ func (o Options) validate() error {
 	if !filepath.IsAbs(o.Dir) || filepath.Clean(o.Dir) == "/" {
 		errs = append(errs, fmt.Errorf("directory %q is not absolute", o.Dir))
 	}
-	// The longest socket name below Dir is a daemon's control socket in a node's
-	// run directory; sun_path holds 107 bytes.
+	// The longest socket name below Dir is the control socket of a daemon in a node's run directory;
+	// sun_path holds 107 bytes.
 	if n := len(o.Dir + "/node50/ovn-controller.4194304.ctl"); n > 107 {
 		errs = append(errs, fmt.Errorf("directory %q is too long for unix sockets below it", o.Dir))
 	}
@@ -102,7 +103,7 @@ func (o Options) validate() error {
 		errs = append(errs, fmt.Errorf("datapath %q is neither system nor netdev", o.Datapath))
 	}
 	for _, name := range o.NodeNames {
-		if !regexp.MustCompile(`^[a-z][a-z0-9-]{0,12}[a-z0-9]$`).MatchString(name) { // a device has it, and one letter more
+		if !regexp.MustCompile(`^[a-z][a-z0-9-]{0,12}[a-z0-9]$`).MatchString(name) { // a device name is one letter longer
 			errs = append(errs, fmt.Errorf("node name %q is not 2 to 14 lower case letters, digits and hyphens", name))
 		}
 	}
@@ -119,7 +120,7 @@ func (o Options) validate() error {
 	return errors.Join(errs...)
 }
 
-// preflight names everything that the machine lacks.
+// preflight returns everything that the machine lacks.
 func (o Options) preflight() error {
 	if os.Geteuid() != 0 {
 		return errors.New("network namespaces need root")

@@ -21,13 +21,12 @@ const (
 	nbSchema      = "ovn-nb.ovsschema"
 	sbSchema      = "ovn-sb.ovsschema"
 
-	// probeInterval keeps a starved machine from dropping connections that only
-	// answer late; the default is 5 s. Milliseconds.
+	// probeInterval keeps a starved machine from dropping slow connections; the default is 5 s.
+	// Milliseconds.
 	probeInterval = "60000"
 )
 
-// daemonEnv points OVS's and OVN's programs at a run directory, both the
-// daemons and the tools that talk to them.
+// daemonEnv points the daemons and tools of OVS and OVN to a run directory.
 func daemonEnv(dir string) []string {
 	var env []string
 	for _, name := range []string{
@@ -38,8 +37,8 @@ func daemonEnv(dir string) []string {
 	return env
 }
 
-// daemon starts one of OVS's or OVN's programs in the host's namespace. It logs
-// to <Dir>/log/<host>-<program>.log.
+// daemon starts a program of OVS or OVN in the host's namespace. Its log is
+// <Dir>/log/<host>-<program>.log.
 func (l *Lab) daemon(ns, run string, argv ...string) (*process.Process, error) {
 	name := argv[0]
 	if name == "unshare" {
@@ -58,8 +57,8 @@ func (l *Lab) spawn(ns, name string, env []string, argv ...string) (*process.Pro
 
 func (l *Lab) record(name string) string { return l.path("pid/" + name + ".pid") }
 
-// ovsdb starts a database server on a new database and waits until it answers.
-// socket is the file name below run.
+// ovsdb starts a database server on a new database and waits until it answers. socket is the file
+// name below run.
 func (l *Lab) ovsdb(ctx context.Context, ns, run, schema, socket string, args ...string) error {
 	db := filepath.Join(run, strings.TrimSuffix(socket, ".sock")+".db")
 	if err := l.run(ctx, "ovsdb-tool", "create", db, schema); err != nil {
@@ -68,13 +67,13 @@ func (l *Lab) ovsdb(ctx context.Context, ns, run, schema, socket string, args ..
 	return l.serve(ctx, ns, run, socket, args...)
 }
 
-// serve starts a database server on the database that is there.
+// serve starts a database server on an existing database.
 func (l *Lab) serve(ctx context.Context, ns, run, socket string, args ...string) error {
 	db := filepath.Join(run, strings.TrimSuffix(socket, ".sock")+".db")
 	path := filepath.Join(run, socket)
 	argv := append([]string{"ovsdb-server", db, "--remote=punix:" + path}, args...)
 	name := filepath.Base(run) + "-" + strings.TrimSuffix(socket, ".sock")
-	// Two servers share central's run directory, so each has its own file names.
+	// Two servers share central's run directory, so their file names must differ.
 	argv = append(argv, "--pidfile="+db+".pid", "--unixctl="+db+".ctl", "-vconsole:info", "-vsyslog:off", "-vfile:off")
 	p, err := l.spawn(ns, name, daemonEnv(run), argv...)
 	if err != nil {
@@ -116,8 +115,8 @@ func (l *Lab) startCentral(ctx context.Context) error {
 	return err
 }
 
-// startNode makes a node's network and starts its daemons. ovn-controller idles
-// until somebody sets ovn-remote.
+// startNode creates a node's network and starts its daemons. ovn-controller is idle until
+// ovn-remote is set.
 func (l *Lab) startNode(ctx context.Context, n *Node) error {
 	for _, dir := range []string{n.RunDir, n.PinDir, n.CNIConfDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -157,8 +156,8 @@ func (l *Lab) startNode(ctx context.Context, n *Node) error {
 	return err
 }
 
-// bareSettings are the least with which ovn-controller registers a chassis.
-// Tunnels work by them on the kernel datapath only.
+// bareSettings are the minimum for ovn-controller to register a chassis. With them, tunnels work on
+// the kernel datapath only.
 func (l *Lab) bareSettings(n *Node) []string {
 	return []string{
 		"external_ids:hostname=" + n.Name, "external_ids:ovn-remote=" + l.SBAddress(),
@@ -167,16 +166,15 @@ func (l *Lab) bareSettings(n *Node) []string {
 	}
 }
 
-// startVswitchd runs it under its own monitor, as distributions do, which starts
-// it again when it crashes: the userspace conntrack of 3.1.0 now and then fails
-// an assertion, in conn_update_state, where OVN commits connections with a NAT
-// that changes nothing.
+// startVswitchd runs ovs-vswitchd under its own monitor, as distributions do. The monitor restarts
+// it after a crash: the userspace conntrack of 3.1.0 occasionally fails an assertion, in
+// conn_update_state, when OVN commits connections with a NAT without effect.
 func (l *Lab) startVswitchd(n *Node) error {
 	_, err := l.daemon(n.Netns, n.RunDir, append(vswitchdWrapper(), "ovs-vswitchd", n.OVSDB, "--monitor")...)
 	return err
 }
 
-// awaitChassis returns when every node is in the Southbound database.
+// awaitChassis waits until every node is in the Southbound database.
 func (l *Lab) awaitChassis(ctx context.Context) error {
 	for _, n := range l.Nodes() {
 		if err := l.run(ctx, "ovn-sbctl", "--timeout=60", "--db="+l.SBSocket(), "wait-until", "Chassis", n.Name); err != nil {
@@ -186,13 +184,13 @@ func (l *Lab) awaitChassis(ctx context.Context) error {
 	return nil
 }
 
-// run runs a tool to its end, in the caller's namespace. The tool is killed with
-// the caller: no namespace tells Down that it is the lab's.
+// run runs a tool in the caller's namespace. The tool is killed with the caller, as Down cannot
+// find it by a namespace.
 func (l *Lab) run(ctx context.Context, program string, args ...string) error {
 	cmd := exec.CommandContext(ctx, program, args...)
 	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
-	// The signal comes when the thread that forked ends: it must not be lent to
-	// a goroutine that ends it.
+	// The kernel sends the signal when the forking thread ends, so keep other goroutines from ending
+	// it.
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
 	_, err := output(cmd)

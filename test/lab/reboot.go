@@ -15,12 +15,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
-// Reboot takes the i-th node down hard and gives it back as a machine is after a
-// boot: every process that is in its network namespace is killed, the namespace
-// and with it every device is gone, pins and sockets too. What a machine keeps on
-// its disk stays, the database of Open vSwitch with the ports it had, and the MAC of
-// the uplink. Then its network and daemons are there again; who ran on it must be
-// started again.
+// Reboot powers the i-th node off and boots it. It kills every process in its network namespace,
+// and removes the namespace with all devices, pins and sockets. State on disk stays: the database
+// of Open vSwitch with its ports, and the uplink's MAC. Then it recreates the network and daemons;
+// the caller must restart other programs.
 func (l *Lab) Reboot(ctx context.Context, i int) error {
 	n := l.Node(i)
 	var mac net.HardwareAddr
@@ -50,8 +48,7 @@ func (l *Lab) powerOff(n *Node) error {
 	if err := netns.Delete(n.Netns); err != nil {
 		return err
 	}
-	// The end of the uplink in the fabric goes when the kernel comes to it, which
-	// is later than the name.
+	// The kernel removes the uplink's end in the fabric later than the name of the namespace.
 	if err := l.unplug(n.Name); err != nil {
 		return err
 	}
@@ -92,7 +89,7 @@ func (l *Lab) boot(ctx context.Context, n *Node, mac net.HardwareAddr) error {
 	return err
 }
 
-// setMAC makes the node's card the same as before.
+// setMAC sets the MAC of the node's uplink to the former one.
 func (l *Lab) setMAC(n *Node, mac net.HardwareAddr) error {
 	return netns.Do(n.Netns, func() error {
 		link, err := netlink.LinkByName(l.hostDevice())
@@ -103,7 +100,7 @@ func (l *Lab) setMAC(n *Node, mac net.HardwareAddr) error {
 	})
 }
 
-// unplug removes a port of the fabric's bridge. One that is gone is no error.
+// unplug removes a port of the fabric's bridge, if it exists.
 func (l *Lab) unplug(port string) error {
 	return netns.Do(l.fabric(), func() error {
 		link, err := netlink.LinkByName(port)

@@ -7,8 +7,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// TestReboot: a node comes back with its database, and with no device or process
-// of before.
+// After a reboot a node has its database, and no earlier device or process.
 func TestReboot(t *testing.T) {
 	o := options(t)
 	l, err := lab.Up(t.Context(), o)
@@ -31,17 +30,17 @@ func TestReboot(t *testing.T) {
 		t.Errorf("the uplink's MAC is not %s any more: %s", mac, now)
 	}
 	if old.Alive() {
-		t.Error("a process of before runs")
+		t.Error("an earlier process runs")
 	}
 	if out := mustExec(t, l, "node1", "ip", "-o", "link"); strings.Contains(out, "old0") {
-		t.Errorf("a device of before is there: %s", out)
+		t.Errorf("an earlier device exists: %s", out)
 	}
 	if out := mustExec(t, l, "node1", "ovs-vsctl", "get", "Open_vSwitch", ".", "external_ids:kept"); !strings.Contains(out, "yes") {
-		t.Errorf("the database lost what it had: %q", out)
+		t.Errorf("the database lost its content: %q", out)
 	}
 	mustExec(t, l, "node1", "ping", "-n", "-c", "1", "-W", "5", l.Node(2).IP4.String())
 	mustExec(t, l, "node2", "ping", "-n", "-c", "1", "-W", "5", l.Node(1).IP6.String())
-	// What Open finds again is what runs now.
+	// Open must find the new processes.
 	if _, err := lab.Open(o.Dir); err != nil {
 		t.Fatal(err)
 	}

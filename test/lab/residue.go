@@ -10,10 +10,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
-// Residue lists what is left of a lab of that directory and name: the directory
-// itself, namespaces, processes that name the directory, mounts below it, and
-// links of the caller's namespace that bear the lab's name. After Down there is
-// nothing.
+// Residue lists the remains of a lab of that directory and name: the directory itself, namespaces,
+// processes that name the directory, mounts below it, and links of the caller's namespace with the
+// lab's name. After Down the list is empty.
 func Residue(dir, name string) ([]string, error) {
 	o, err := Options{Dir: dir, Name: name}.withDefaults()
 	if err != nil {

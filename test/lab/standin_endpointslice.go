@@ -11,21 +11,21 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// ServiceSpec is a Service to make, with the pods behind it.
+// ServiceSpec describes a Service with its endpoints.
 type ServiceSpec struct {
 	Namespace, Name string // Namespace default "default"
 	Type            corev1.ServiceType
 	Ports           []corev1.ServicePort // names must differ; TargetPort must be a number
 	Pods            []*Pod
-	Hosts           []*Node                           // endpoints on nodes' own network
-	Others          []netip.Addr                      // endpoints that are neither
-	Each            func(*Pod, *discoveryv1.Endpoint) // what is to be said of a pod's endpoint; nil: it is ready
-	Change          func(*corev1.ServiceSpec)         // what else is to be said; nil: nothing
-	Ingress         []netip.Addr                      // what a load balancer's controller would announce
+	Hosts           []*Node                           // endpoints in a node's host network
+	Others          []netip.Addr                      // other endpoints
+	Each            func(*Pod, *discoveryv1.Endpoint) // modifies a pod's endpoint; nil: ready
+	Change          func(*corev1.ServiceSpec)         // modifies the Service; may be nil
+	Ingress         []netip.Addr                      // announced addresses of a load balancer
 }
 
-// AddService makes a dual-stack Service and plays the EndpointSlice controller:
-// one slice per family that has endpoints, all ready.
+// AddService creates a dual-stack Service and plays the EndpointSlice controller: one slice per
+// family with endpoints, all ready.
 func (l *Lab) AddService(ctx context.Context, s ServiceSpec) (*corev1.Service, error) {
 	if s.Namespace == "" {
 		s.Namespace = metav1.NamespaceDefault
@@ -62,8 +62,8 @@ func (l *Lab) AddService(ctx context.Context, s ServiceSpec) (*corev1.Service, e
 	return svc, nil
 }
 
-// SetEndpoints gives a Service the pods and hosts of s in place of those it has, of
-// the same families.
+// SetEndpoints replaces the endpoints of a Service by the pods and hosts of s, in the same
+// families.
 func (l *Lab) SetEndpoints(ctx context.Context, svc *corev1.Service, s ServiceSpec) error {
 	client, err := l.Kubernetes()
 	if err != nil {

@@ -15,9 +15,8 @@ import (
 
 const ghostLabel = "ovn-ebpf.io/standin-ghost"
 
-// AddGhosts makes Node objects with everything that a node's agent would
-// write, so that OVN gets their gateway routers in the same broadcast domain,
-// and no machine behind them. Their addresses are 172.30.1.x.
+// AddGhosts creates Node objects with all annotations of an agent, but without machines, so that
+// OVN creates their gateway routers in the same broadcast domain. Their addresses are 172.30.1.x.
 func (l *Lab) AddGhosts(ctx context.Context, n int) error {
 	client, err := l.Kubernetes()
 	if err != nil {
@@ -44,7 +43,7 @@ func (l *Lab) AddGhosts(ctx context.Context, n int) error {
 	return nil
 }
 
-// DelGhosts deletes what AddGhosts made.
+// DelGhosts deletes the objects of AddGhosts.
 func (l *Lab) DelGhosts(ctx context.Context) error {
 	client, err := l.Kubernetes()
 	if err == nil {
@@ -56,7 +55,7 @@ func (l *Lab) DelGhosts(ctx context.Context) error {
 	return nil
 }
 
-// GatewayRouters counts OVN's gateway routers.
+// GatewayRouters returns the number of OVN's gateway routers.
 func (l *Lab) GatewayRouters(ctx context.Context) (int, error) {
 	out, err := l.Exec(ctx, "central", "ovn-nbctl", "--bare", "--columns=name", "list", "Logical_Router")
 	if err != nil {

@@ -20,38 +20,36 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
-// PodSpec is a pod to make.
+// PodSpec describes a pod.
 type PodSpec struct {
-	Namespace, Name string // Namespace is made when it is missing; default "default"
-	Node            string // name of a node of the lab
+	Namespace, Name string // Namespace is created if missing; default "default"
+	Node            string // name of the node
 	Labels          map[string]string
 	Annotations     map[string]string
 	Ports           []corev1.ContainerPort // for host ports
-	// Prepared, if not nil, is called when the controller has given the pod its
-	// address; the plugin is called when it returns.
+	// Prepared, if not nil, is called after the controller has assigned an address and before the
+	// plugin.
 	Prepared func()
-	// Wire, if not nil, is another implementation's plugin, called instead of ours when
-	// the controller has given the pod its address. What it adds to the node goes with
-	// the lab.
+	// Wire, if not nil, is another CNI implementation, called in place of the plugin after the
+	// controller has assigned an address. Its changes to the node end with the lab.
 	Wire func(context.Context, *Pod) error
 }
 
-// Pod is a pod of the lab: an object, and a network namespace wired by the
-// plugin.
+// Pod is a pod of the lab: an object, and a network namespace with an interface from the plugin.
 type Pod struct {
 	Namespace, Name, Node string
 	UID                   string
 	Netns                 string
 	IPs                   []netip.Addr     // in the plugin's order
-	MAC                   net.HardwareAddr // where the plugin was not ours
+	MAC                   net.HardwareAddr // only with another implementation
 	Labels                map[string]string
-	Took                  time.Duration // from the plugin's start to its result
+	Took                  time.Duration // duration of the plugin
 }
 
-// Host is the pod's name for Exec.
+// Host returns the pod's name for Exec.
 func (p *Pod) Host() string { return "pod:" + p.Namespace + "/" + p.Name }
 
-// IP4 and IP6 are the pod's address of the family, or the zero Addr.
+// IP4 and IP6 return the pod's address of the family, or the zero Addr.
 func (p *Pod) IP4() netip.Addr { return p.family(netip.Addr.Is4) }
 func (p *Pod) IP6() netip.Addr { return p.family(netip.Addr.Is6) }
 
@@ -64,7 +62,7 @@ func (p *Pod) family(is func(netip.Addr) bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// containerID is what a runtime would make up; ours can be found again.
+// containerID returns a container ID, derived from the pod so that it can be found again.
 func (p *Pod) containerID() string {
 	sum := sha256.Sum256([]byte(p.UID))
 	return hex.EncodeToString(sum[:])
@@ -74,10 +72,10 @@ func (l *Lab) podNetns(namespace, name string) string {
 	return fmt.Sprintf("%s-p-%s-%s", l.opts.Name, namespace, name)
 }
 
-// AddPod plays scheduler, kubelet and runtime: it makes the Pod object bound to
-// its node, makes a network namespace, calls the plugin as the node's CNI
-// configuration says, and reports what came of it in the pod's status. It
-// returns when the pod is Running. On an error nothing of the pod is left.
+// AddPod plays scheduler, kubelet and runtime: it creates the Pod bound to its node, creates a
+// network namespace, calls the plugin with the node's CNI configuration, and reports the result in
+// the pod's status. It returns when the pod is Running. On an error it removes all parts of the
+// pod.
 func (l *Lab) AddPod(ctx context.Context, s PodSpec) (*Pod, error) {
 	if s.Namespace == "" {
 		s.Namespace = metav1.NamespaceDefault
@@ -93,7 +91,7 @@ func (l *Lab) AddPod(ctx context.Context, s PodSpec) (*Pod, error) {
 	return p, nil
 }
 
-// addPod returns a pod also with an error when something of it exists.
+// addPod returns the pod even with an error, if parts of it exist.
 func (l *Lab) addPod(ctx context.Context, s PodSpec) (*Pod, error) {
 	if l.opts.Pods {
 		return nil, errors.New("the lab's stand-in kubelets run its pods")
@@ -120,7 +118,7 @@ func (l *Lab) addPod(ctx context.Context, s PodSpec) (*Pod, error) {
 	if err := netns.Create(p.Netns); err != nil {
 		return p, err
 	}
-	// The runtime's own plugin would do this.
+	// The task of the loopback plugin.
 	if err := netns.Do(p.Netns, func() error { return setUp("lo") }); err != nil {
 		return p, err
 	}
@@ -145,7 +143,7 @@ func (l *Lab) addPod(ctx context.Context, s PodSpec) (*Pod, error) {
 	object.Status = standinRunning(node, p)
 	_, err = client.CoreV1().Pods(s.Namespace).UpdateStatus(ctx, object, metav1.UpdateOptions{})
 	if apierrors.IsConflict(err) {
-		// The controller has annotated it meanwhile.
+		// The controller has annotated it in the meantime.
 		if object, err = client.CoreV1().Pods(s.Namespace).Get(ctx, s.Name, metav1.GetOptions{}); err != nil {
 			return p, err
 		}
@@ -155,7 +153,7 @@ func (l *Lab) addPod(ctx context.Context, s PodSpec) (*Pod, error) {
 	return p, err
 }
 
-// awaitAddress waits for the controller's annotation of the pod, and returns what it says.
+// awaitAddress waits for the controller's annotation of the pod, and returns its content.
 func awaitAddress(ctx context.Context, client *kubernetes.Clientset, p *Pod) ([]netip.Addr, net.HardwareAddr, error) {
 	tick := time.NewTicker(50 * time.Millisecond)
 	defer tick.Stop()
@@ -180,8 +178,7 @@ func awaitAddress(ctx context.Context, client *kubernetes.Clientset, p *Pod) ([]
 	}
 }
 
-// DelPod calls the plugin again, then removes namespace and object. What is
-// already gone is no error.
+// DelPod calls the plugin with DEL, then removes namespace and object. It is idempotent.
 func (l *Lab) DelPod(ctx context.Context, p *Pod) error {
 	node, err := l.nodeByName(p.Node)
 	if err != nil {
@@ -218,9 +215,9 @@ func (l *Lab) nodeByName(name string) (*Node, error) {
 	return nil, fmt.Errorf("find node %q: not node1 to node%d", name, l.opts.Nodes)
 }
 
-// standinNodes makes the objects that kubelets would register.
+// standinNodes creates the Node objects, as kubelets do.
 func standinNodes(ctx context.Context, client *kubernetes.Clientset, nodes []*Node) error {
-	// Nobody measures: enough for what people try.
+	// Nominal values, sufficient for typical tests.
 	nominal := corev1.ResourceList{
 		corev1.ResourcePods: resource.MustParse("110"), corev1.ResourceCPU: resource.MustParse("16"), corev1.ResourceMemory: resource.MustParse("64Gi"),
 	}

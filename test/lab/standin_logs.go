@@ -20,8 +20,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
-// serveLogs serves what the API server asks a kubelet for: the logs of containers. It refuses exec,
-// attach and port-forward, and names what to use instead.
+// serveLogs serves container logs to the API server, as kubelets do. It refuses exec, attach and
+// port-forward with a hint at the replacement.
 func (k *standinKubelet) serveLogs() (stop func(), err error) {
 	certificate, err := selfSigned(k.node.Name)
 	if err != nil {
@@ -46,12 +46,12 @@ func (k *standinKubelet) serveLogs() (stop func(), err error) {
 		Handler: mux, ReadHeaderTimeout: 10 * time.Second,
 		TLSConfig: &tls.Config{Certificates: []tls.Certificate{certificate}, MinVersion: tls.VersionTLS12},
 	}
-	go func() { _ = server.ServeTLS(listener, "", "") }() // it ends with the kubelet
+	go func() { _ = server.ServeTLS(listener, "", "") }() // ends with the kubelet
 	return func() { server.Close() }, nil
 }
 
-// logs writes the log of a container, its last tailLines if asked for, and what is added while
-// follow is asked for.
+// logs writes the log of a container, limited to tailLines if given, and continues with new content
+// if follow is set.
 func (k *standinKubelet) logs(w http.ResponseWriter, r *http.Request) {
 	k.mu.Lock()
 	var uid string
@@ -90,7 +90,7 @@ func (k *standinKubelet) follow(ctx context.Context, w http.ResponseWriter, path
 			return
 		}
 		at = int64(len(b))
-		_ = http.NewResponseController(w).Flush() // an error: the client is gone, as the next write says
+		_ = http.NewResponseController(w).Flush() // the next write reports a lost client
 		select {
 		case <-ctx.Done():
 			return

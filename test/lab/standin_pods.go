@@ -31,13 +31,13 @@ import (
 
 const (
 	kubeletPort    = 10250
-	heartbeatEvery = 10 * time.Second // as a kubelet's
+	heartbeatEvery = 10 * time.Second // as in kubelet
 	leaseSeconds   = 40
 )
 
-// standinKubelet plays kubelet and container runtime of one node: it wires the pods that are bound
-// to the node by the real CNI plugin, runs a process for each of their containers, and reports
-// their status. It pulls no images and mounts no volumes.
+// standinKubelet plays kubelet and container runtime of one node: it connects the pods bound to the
+// node by the real CNI plugin, runs a process for each of their containers, and reports their
+// status. It pulls no images and mounts no volumes.
 type standinKubelet struct {
 	lab    *Lab
 	node   *Node
@@ -49,8 +49,8 @@ type standinKubelet struct {
 	done sync.WaitGroup
 }
 
-// RunKubelet plays the kubelet of the node of that name until ctx ends. Pods that run then go on;
-// the next one on the node takes them over.
+// RunKubelet plays the kubelet of this node until ctx ends. Running pods continue; the next one on
+// the node adopts them.
 func (l *Lab) RunKubelet(ctx context.Context, name string, log *slog.Logger) error {
 	node, err := l.nodeByName(name)
 	if err != nil {
@@ -110,11 +110,12 @@ func (k *standinKubelet) run(ctx context.Context) error {
 	return nil
 }
 
-// dir is not below the node's run directory: the agent keeps its own records of pods there.
+// dir returns the directory of the kubelet's records. It is outside the node's run directory, where
+// the agent has its own records of pods.
 func (k *standinKubelet) dir() string { return k.lab.path(filepath.Join("kubelets", k.node.Name)) }
 
-// seen gives the pod's worker the newest state of the pod, and starts one for a pod that is new. A
-// pod of the same name and another UID replaces one that is gone.
+// seen passes the newest state of a pod to its worker, and starts a worker for a new pod. A pod
+// with the same name and another UID replaces a deleted one.
 func (k *standinKubelet) seen(ctx context.Context, o any) {
 	pod, ok := o.(*corev1.Pod)
 	if !ok || ctx.Err() != nil {
@@ -131,7 +132,7 @@ func (k *standinKubelet) seen(ctx context.Context, o any) {
 	if w == nil {
 		if pod.Status.Phase == corev1.PodSucceeded || pod.Status.Phase == corev1.PodFailed {
 			if pod.DeletionTimestamp == nil {
-				return // it has ended, before this kubelet began
+				return // it has ended before this kubelet started
 			}
 		}
 		w = newStandinPodWorker(k, pod)
@@ -146,7 +147,7 @@ func (k *standinKubelet) seen(ctx context.Context, o any) {
 	w.update(pod)
 }
 
-// gone tells the worker that its pod was deleted, by force or after its own request.
+// gone notifies the worker that its pod was deleted, by force or at its own request.
 func (k *standinKubelet) gone(o any) {
 	if tombstone, ok := o.(cache.DeletedFinalStateUnknown); ok {
 		o = tombstone.Obj
@@ -164,7 +165,7 @@ func (k *standinKubelet) gone(o any) {
 
 func key(pod *corev1.Pod) string { return pod.Namespace + "/" + pod.Name }
 
-// sweep takes away the pods that an earlier kubelet of this node ran and that are gone since.
+// sweep removes the pods of an earlier kubelet of this node that were deleted since.
 func (k *standinKubelet) sweep(ctx context.Context) error {
 	records, err := filepath.Glob(filepath.Join(k.dir(), "*.json"))
 	if err != nil {
@@ -175,13 +176,13 @@ func (k *standinKubelet) sweep(ctx context.Context) error {
 		if err != nil {
 			return err
 		}
-		// Not the informer's copy: what runs is taken down only if the API server says so.
+		// Asks the API server, not the informer, before removing a running pod.
 		pod, err := k.client.CoreV1().Pods(record.Namespace).Get(ctx, record.Name, metav1.GetOptions{})
 		switch {
 		case err != nil && !apierrors.IsNotFound(err):
 			return err
 		case err == nil && string(pod.UID) == record.UID:
-			continue // its worker has it
+			continue // its worker handles it
 		}
 		k.log.Info("pod is gone", "pod", record.Namespace+"/"+record.Name)
 		if err := k.tearDown(ctx, record, 0); err != nil {
@@ -191,8 +192,8 @@ func (k *standinKubelet) sweep(ctx context.Context) error {
 	return nil
 }
 
-// heartbeats reports the node as ready, and renews its Lease, until ctx ends: a node whose Lease is
-// old is NotReady, as with a real kubelet.
+// heartbeats reports the node as ready and renews its Lease until ctx ends. As with a real kubelet,
+// a node with an old Lease is NotReady.
 func (k *standinKubelet) heartbeats(ctx context.Context) {
 	began := metav1.Now()
 	tick := time.NewTicker(heartbeatEvery)
@@ -247,7 +248,8 @@ func (k *standinKubelet) renewLease(ctx context.Context) error {
 	return err
 }
 
-// podRecord is what outlives the kubelet: how to take the pod down, and its addresses.
+// podRecord is the state that outlives the kubelet: the data for removing the pod, and its
+// addresses.
 type podRecord struct {
 	Namespace, Name, UID string
 	HostNetwork          bool
@@ -276,12 +278,12 @@ func (k *standinKubelet) writeRecord(r podRecord) error {
 	return atomicfile.Write(k.recordPath(r.UID), b, 0o644)
 }
 
-// labPod is the pod as the plugin's caller knows it.
+// labPod returns the pod for the plugin's caller.
 func (k *standinKubelet) labPod(r podRecord) *Pod {
 	return &Pod{Namespace: r.Namespace, Name: r.Name, Node: k.node.Name, UID: r.UID, Netns: k.lab.podNetns(r.Namespace, r.Name), IPs: r.IPs}
 }
 
-// containerFile is a file of a container's: its log or its process record.
+// containerFile returns the path of a container's log or process record.
 func (k *standinKubelet) containerFile(uid, container, suffix string) string {
 	return filepath.Join(k.dir(), uid+"."+container+suffix)
 }

@@ -48,8 +48,7 @@ func (l *Lab) attach(ctx context.Context, n *Node, p *Pod) ([]netip.Addr, error)
 	return addrs, nil
 }
 
-// detach calls the plugin with DEL. A node that never was ready has nothing to
-// detach from.
+// detach calls the plugin with DEL. It does nothing on a node that was never ready.
 func (l *Lab) detach(ctx context.Context, n *Node, p *Pod) error {
 	network, err := findNetwork(n.CNIConfDir)
 	if errors.Is(err, os.ErrNotExist) {
@@ -82,8 +81,8 @@ func runtimeConf(p *Pod) *libcni.RuntimeConf {
 	}
 }
 
-// findNetwork reads the first configuration of the directory, as runtimes do.
-// The error wraps os.ErrNotExist when there is none: the node is not ready.
+// findNetwork reads the first configuration of the directory, as runtimes do. The error wraps
+// os.ErrNotExist if there is none, which means that the node is not ready.
 func findNetwork(dir string) (*libcni.NetworkConfigList, error) {
 	files, err := libcni.ConfFiles(dir, []string{".conflist"})
 	if err != nil {
@@ -112,8 +111,7 @@ func awaitNetwork(ctx context.Context, dir string) (*libcni.NetworkConfigList, e
 	}
 }
 
-// pluginExec runs plugins in a node's network namespace, where a kubelet and
-// its runtime would be.
+// pluginExec runs plugins in a node's network namespace, in place of a kubelet and its runtime.
 type pluginExec struct {
 	version.PluginDecoder
 	netns string
@@ -141,7 +139,7 @@ func (e *pluginExec) ExecPlugin(ctx context.Context, plugin string, stdin []byte
 
 func isNotExist(err error) bool { return errors.Is(err, os.ErrNotExist) }
 
-// check calls the plugin with CHECK, by the result that it returned when the pod was wired.
+// check calls the plugin with CHECK and the result of ADD.
 func (l *Lab) check(ctx context.Context, n *Node, p *Pod) error {
 	network, err := findNetwork(n.CNIConfDir)
 	if err != nil {

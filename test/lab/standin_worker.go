@@ -23,30 +23,30 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
 
-// standinPodWorker runs one pod, from its binding to its end.
+// standinPodWorker runs one pod from its binding to its end.
 type standinPodWorker struct {
 	k       *standinKubelet
 	key     string
-	pod     *corev1.Pod // the newest, of the worker's own goroutine
+	pod     *corev1.Pod // newest state, owned by the worker's goroutine
 	record  podRecord
 	wired   bool
 	exits   chan containerExit
-	updates chan *corev1.Pod // the newest replaces an older one that was not read yet
+	updates chan *corev1.Pod // holds the newest state only
 	gone    chan struct{}    // closed when the object is deleted
 
 	containers map[string]*standinContainer
-	reported   string // the status that was reported last
+	reported   string // last reported status
 }
 
-// standinContainer is a container of a pod, which is a process.
+// standinContainer is a container of a pod, run as a process.
 type standinContainer struct {
 	spec     corev1.Container
-	running  *process.Process // nil: it does not run
+	running  *process.Process // nil: not running
 	started  metav1.Time
 	restarts int32
 	last     *corev1.ContainerStateTerminated
-	ended    bool      // for good
-	again    time.Time // when it is started again
+	ended    bool      // permanently
+	again    time.Time // time of the next start
 	ours     bool      // it is the lab's server
 }
 
@@ -70,7 +70,7 @@ func newStandinPodWorker(k *standinKubelet, pod *corev1.Pod) *standinPodWorker {
 	return w
 }
 
-// update is called with the lock of the kubelet held.
+// update must be called with the kubelet's lock held.
 func (w *standinPodWorker) update(pod *corev1.Pod) {
 	select {
 	case <-w.updates:
@@ -79,7 +79,7 @@ func (w *standinPodWorker) update(pod *corev1.Pod) {
 	w.updates <- pod
 }
 
-// deleted is called with the lock of the kubelet held.
+// deleted must be called with the kubelet's lock held.
 func (w *standinPodWorker) deleted() {
 	select {
 	case <-w.gone:
@@ -88,7 +88,7 @@ func (w *standinPodWorker) deleted() {
 	}
 }
 
-// run works until the pod is gone or ctx ends.
+// run works until the pod is deleted or ctx ends.
 func (w *standinPodWorker) run(ctx context.Context) {
 	log := w.k.log.With("pod", w.key)
 	retry := time.NewTimer(0)
@@ -126,7 +126,7 @@ func (w *standinPodWorker) isGone() bool {
 	}
 }
 
-// sync brings the pod closer to what its object says, and reports whether nothing is left to do.
+// sync brings the pod closer to its object, and reports whether it is finished.
 func (w *standinPodWorker) sync(ctx context.Context) (done bool, err error) {
 	switch {
 	case w.isGone():
@@ -161,8 +161,8 @@ func (w *standinPodWorker) sync(ctx context.Context) (done bool, err error) {
 	return false, errors.Join(err, w.report(ctx, "", ""))
 }
 
-// wire makes the pod's network namespace and calls the plugin, or checks what an earlier kubelet of
-// this node has wired.
+// wire creates the pod's network namespace and calls the plugin, or checks the interface from an
+// earlier kubelet of this node.
 func (w *standinPodWorker) wire(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, time.Minute)
 	defer cancel()
@@ -181,7 +181,7 @@ func (w *standinPodWorker) wire(ctx context.Context) error {
 			return err
 		}
 	}
-	// Before there is anything to take down.
+	// Written before the steps that need cleanup.
 	if err := k.writeRecord(w.record); err != nil {
 		return err
 	}
@@ -191,7 +191,7 @@ func (w *standinPodWorker) wire(ctx context.Context) error {
 			return err
 		}
 	}
-	// The runtime's own plugin would do this.
+	// The task of the loopback plugin.
 	if err := netns.Do(p.Netns, func() error { return setUp("lo") }); err != nil {
 		return err
 	}
@@ -203,7 +203,7 @@ func (w *standinPodWorker) wire(ctx context.Context) error {
 	return k.writeRecord(w.record)
 }
 
-// adopt takes over the processes that an earlier kubelet has started.
+// adopt takes over the processes of an earlier kubelet.
 func (w *standinPodWorker) adopt() error {
 	names, err := w.k.containersOf(w.record.UID)
 	if err != nil {
@@ -233,10 +233,10 @@ func (w *standinPodWorker) adopt() error {
 	return nil
 }
 
-// watch tells the worker when the process has ended.
+// watch notifies the worker of the end of the process.
 func (w *standinPodWorker) watch(name string, p *process.Process) {
 	go func() {
-		code, _ := p.Wait(context.Background()) // no error: it never gives up
+		code, _ := p.Wait(context.Background()) // never fails, as its context never ends
 		w.exits <- containerExit{name, p, code}
 	}()
 }
@@ -252,7 +252,7 @@ func (w *standinPodWorker) exited(e containerExit) {
 	if e.code != 0 {
 		c.last.Reason = "Error"
 	}
-	if e.code < 0 { // a signal, or nobody knows
+	if e.code < 0 { // a signal, or an unknown status
 		c.last.ExitCode = 137
 	}
 	switch policy := w.pod.Spec.RestartPolicy; {
@@ -264,7 +264,7 @@ func (w *standinPodWorker) exited(e containerExit) {
 	}
 }
 
-// untilRestart is how long until the next container is to be started.
+// untilRestart returns the time until the next restart of a container.
 func (w *standinPodWorker) untilRestart() time.Duration {
 	wait := time.Hour
 	for _, c := range w.containers {
@@ -328,8 +328,8 @@ func (w *standinPodWorker) start(ctx context.Context, name string, c *standinCon
 	return nil
 }
 
-// argv is the program that stands for the container: its command where this machine has it, else
-// the lab's server on the ports that the container declares.
+// argv returns the program of a container: its command if this machine has it, else the lab's
+// server on the container's declared ports.
 func (k *standinKubelet) argv(pod *corev1.Pod, c corev1.Container) (argv []string, ours bool) {
 	if given := slices.Concat(c.Command, c.Args); len(given) > 0 {
 		if _, err := exec.LookPath(given[0]); err == nil {
@@ -352,7 +352,7 @@ func (k *standinKubelet) argv(pod *corev1.Pod, c corev1.Container) (argv []strin
 	return k.lab.trafficArgv([]string{"http", "-name", pod.Name, "-tcp", strings.Join(tcp, ","), "-udp", strings.Join(udp, ",")}), true
 }
 
-// environment is what the container's spec says, of literal values and the commonest fields.
+// environment returns the container's environment, from literal values and the most common fields.
 func environment(pod *corev1.Pod, c corev1.Container, addrs []netip.Addr) []string {
 	env := []string{"HOSTNAME=" + pod.Name}
 	for _, e := range c.Env {
@@ -376,8 +376,8 @@ func environment(pod *corev1.Pod, c corev1.Container, addrs []netip.Addr) []stri
 	return env
 }
 
-// tearDown ends the pod's processes, calls the plugin, and removes namespace and records. It may be
-// repeated.
+// tearDown ends the pod's processes, calls the plugin, and removes namespace and records. It is
+// idempotent.
 func (k *standinKubelet) tearDown(ctx context.Context, r podRecord, grace time.Duration) error {
 	names, err := k.containersOf(r.UID)
 	if err != nil {
@@ -408,7 +408,7 @@ func (k *standinKubelet) tearDown(ctx context.Context, r podRecord, grace time.D
 	return err
 }
 
-// report patches the pod's status. A reason says why the pod is not ready yet.
+// report patches the pod's status. reason and message explain why the pod is not ready.
 func (w *standinPodWorker) report(ctx context.Context, reason, message string) error {
 	status := w.status(reason, message)
 	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": w.pod.UID}, "status": status})
@@ -417,7 +417,7 @@ func (w *standinPodWorker) report(ctx context.Context, reason, message string) e
 	}
 	_, err = w.k.client.CoreV1().Pods(w.pod.Namespace).Patch(ctx, w.pod.Name, types.StrategicMergePatchType, patch, metav1.PatchOptions{}, "status")
 	if apierrors.IsNotFound(err) || apierrors.IsConflict(err) {
-		return nil // another pod's turn
+		return nil // replaced by another pod
 	}
 	if err == nil {
 		w.reported = string(patch)
@@ -452,7 +452,7 @@ func (w *standinPodWorker) status(reason, message string) corev1.PodStatus {
 			s.State.Terminated = c.last
 			failed = failed || c.last.ExitCode != 0
 		case c.last != nil:
-			s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "it ended, and is started again soon"}
+			s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "CrashLoopBackOff", Message: "the container ended and will be restarted"}
 			s.LastTerminationState.Terminated = c.last
 		default:
 			s.State.Waiting = &corev1.ContainerStateWaiting{Reason: "ContainerCreating", Message: message}

@@ -12,8 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
 
-// Status writes what the lab has and whether each process runs. The error names
-// the ones that do not.
+// Status writes the lab's processes and whether each one runs. Its error names those that do not.
 func (l *Lab) Status(_ context.Context, w io.Writer) error {
 	fmt.Fprintf(w, "lab in %s: %d nodes, %s datapath\n\n", l.opts.Dir, l.opts.Nodes, l.opts.Datapath)
 	t := tabwriter.NewWriter(w, 0, 0, 2, ' ', 0)
@@ -61,7 +60,7 @@ func (l *Lab) Status(_ context.Context, w io.Writer) error {
 	return nil
 }
 
-// lastWords shows the end of each program's log, before Down takes it away.
+// lastWords shows the end of each program's log, before Down removes it.
 func (l *Lab) lastWords() {
 	logs, _ := filepath.Glob(l.path("log/*.log")) // the pattern is good
 	for _, log := range logs {

@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
 
-// Serve starts `ovnlab traffic serve` with these arguments on the host and
-// returns when it listens. name is as for Spawn.
+// Serve starts `ovnlab traffic serve` with these arguments on the host and waits until it listens.
+// name is as for Spawn.
 func (l *Lab) Serve(ctx context.Context, on, name string, args ...string) (*process.Process, error) {
 	log := l.path("log/" + name + ".log")
 	if err := os.Remove(log); err != nil && !isNotExist(err) {
@@ -35,8 +35,7 @@ func (l *Lab) Serve(ctx context.Context, on, name string, args ...string) (*proc
 	return p, nil
 }
 
-// Traffic runs one of the clients of package traffic on the host to its end and
-// returns what it printed, also with an error.
+// Traffic runs a client of package traffic on the host and returns its output, also with an error.
 func (l *Lab) Traffic(ctx context.Context, on string, args ...string) (string, error) {
 	out, err := l.Exec(ctx, on, l.trafficArgv(args)...)
 	return strings.TrimSpace(string(out)), err

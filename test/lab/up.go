@@ -15,7 +15,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
 
-// up does the work of Up; whatever it began, Down can end.
+// up does the work of Up. Down can remove everything that it starts.
 func (l *Lab) up(ctx context.Context, apiserver string) error {
 	if err := l.mounts(); err != nil {
 		return err
@@ -67,7 +67,7 @@ func (l *Lab) startManagers() error {
 }
 
 // startKubelets starts a stand-in kubelet on every node, and waits until pods can be created and
-// are given to nodes.
+// scheduled.
 func (l *Lab) startKubelets(ctx context.Context) error {
 	for _, n := range l.Nodes() {
 		if _, err := l.spawn(n.Netns, "kubelet-"+n.Name, nil, filepath.Join(l.opts.BinDir, labProgram), "kubelet", "--dir", l.opts.Dir, n.Name); err != nil {
@@ -91,8 +91,7 @@ func (l *Lab) startKubelets(ctx context.Context) error {
 	return nil
 }
 
-// podsWelcome returns nil when a pod of the default namespace can be created and has a node to go
-// to.
+// podsWelcome returns nil when a pod of the default namespace can be created and scheduled.
 func podsWelcome(ctx context.Context, client *kubernetes.Clientset) error {
 	if _, err := client.CoreV1().ServiceAccounts(metav1.NamespaceDefault).Get(ctx, "default", metav1.GetOptions{}); err != nil {
 		return err
@@ -133,7 +132,7 @@ func (l *Lab) startOVN(ctx context.Context) error {
 	return nil
 }
 
-// startKube starts the API server and makes the Node objects.
+// startKube starts the API server and creates the Node objects.
 func (l *Lab) startKube(ctx context.Context, binary string) error {
 	s, err := kube.Start(ctx, kube.Options{
 		Dir: l.path("kube"), Binary: binary, Netns: l.fabric(), Detached: true, Managed: l.opts.Pods,
@@ -157,8 +156,8 @@ func (l *Lab) startKube(ctx context.Context, binary string) error {
 	return l.startManagers()
 }
 
-// RestConfig is for clients in this process, as cluster administrator, from
-// whatever namespace. Programs inside the lab use <Dir>/kubeconfig.
+// RestConfig returns a configuration for clients in this process, as cluster administrator, from
+// any namespace. Programs inside the lab use <Dir>/kubeconfig.
 func (l *Lab) RestConfig() (*rest.Config, error) {
 	if l.kube == nil {
 		return nil, fmt.Errorf("reach API server: lab %s has none", l.opts.Dir)
@@ -166,7 +165,7 @@ func (l *Lab) RestConfig() (*rest.Config, error) {
 	return l.kube.RestConfig(), nil
 }
 
-// Kubernetes is a client made from RestConfig.
+// Kubernetes returns a client with RestConfig.
 func (l *Lab) Kubernetes() (*kubernetes.Clientset, error) {
 	config, err := l.RestConfig()
 	if err != nil {
@@ -175,5 +174,5 @@ func (l *Lab) Kubernetes() (*kubernetes.Clientset, error) {
 	return kubernetes.NewForConfig(config)
 }
 
-// Kubeconfig is the file for programs inside the lab.
+// Kubeconfig returns the file for programs inside the lab.
 func (l *Lab) Kubeconfig() string { return l.path("kubeconfig") }

@@ -15,9 +15,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
-// Uplinks that a lab may have: an Ethernet device, a bond of two of which the
-// second stands by (the bond's MAC changes with the active one), a VLAN; or a
-// device of OVN's own beside the host's eth0, for layout dedicated.
+// Uplinks of a lab: an Ethernet device; a bond of two with one standby (the bond's MAC changes with
+// the active one); a VLAN; or a separate device for OVN beside the host's eth0, for layout
+// dedicated.
 const (
 	UplinkPlain = "eth0"
 	UplinkBond  = "bond0"
@@ -27,7 +27,7 @@ const (
 
 const vlanID = 100
 
-// hostBridge is what a node's addresses are on that comes to us with a gateway VLAN.
+// hostBridge has the node's addresses before the agent's start if the lab has a gateway VLAN.
 const hostBridge = "br" + UplinkPlain
 
 func checkUplink(name string) error {
@@ -41,15 +41,14 @@ func checkUplink(name string) error {
 // bridged reports whether the agents make their uplink a port of OVS.
 func (l *Lab) bridged() bool { return slices.Contains(l.opts.AgentArgs, "--gateway-layout=bridged") }
 
-// tagged reports whether the agents are told that their network has a tag, which
-// the host knows nothing of: the bridge puts it on.
+// tagged reports whether the agents have a gateway VLAN. The host does not see the tag, which the
+// bridge adds.
 func (l *Lab) tagged() bool {
 	return slices.Contains(l.opts.AgentArgs, "--gateway-vlanid="+strconv.Itoa(vlanID))
 }
 
-// bridgeTagged makes a node whose network has a tag what its operator makes it
-// before there is an agent: the uplink a port of a bridge, on which the host has its
-// addresses, behind the tag.
+// bridgeTagged prepares a node with a tagged network as its operator would before the agent's
+// start: the uplink is a port of a bridge, which has the host's addresses behind the tag.
 func (l *Lab) bridgeTagged(ctx context.Context, n *Node) error {
 	err := l.run(ctx, "ovs-vsctl", "--timeout=60", "--db="+n.OVSDB, "add-br", hostBridge, "--", "add-port", hostBridge, UplinkPlain,
 		"--", "set", "Port", hostBridge, "tag="+strconv.Itoa(vlanID))
@@ -59,8 +58,8 @@ func (l *Lab) bridgeTagged(ctx context.Context, n *Node) error {
 	return l.addressNode(n)
 }
 
-// sumChecksums has the device compute checksums before it sends, where OVS reads
-// uplinks from AF_PACKET sockets: there is no hardware behind them to do it.
+// sumChecksums makes the device compute checksums before sending, if OVS reads uplinks from
+// AF_PACKET sockets: no hardware behind them computes checksums.
 func (l *Lab) sumChecksums(ctx context.Context, on, device string) error {
 	if l.opts.Datapath != "netdev" || !l.bridged() {
 		return nil
@@ -69,7 +68,7 @@ func (l *Lab) sumChecksums(ctx context.Context, on, device string) error {
 	return err
 }
 
-// hostDevice is the device of a node that the lab gives the host's addresses.
+// hostDevice returns the node's device with the host's addresses.
 func (l *Lab) hostDevice() string {
 	switch {
 	case l.tagged():
@@ -81,8 +80,8 @@ func (l *Lab) hostDevice() string {
 	}
 }
 
-// GatewayIP is the address of the i-th node's gateway router: the node's, unless
-// OVN has a device of its own.
+// GatewayIP returns the address of the i-th node's gateway router. It is the node's address, unless
+// OVN has a separate device.
 func (l *Lab) GatewayIP(i int, v6 bool) netip.Addr {
 	n := l.Node(i)
 	switch {
@@ -97,7 +96,7 @@ func (l *Lab) GatewayIP(i int, v6 bool) netip.Addr {
 	}
 }
 
-// wiringArgs tell the agent of the i-th node about a device of OVN's own.
+// wiringArgs returns the arguments of the i-th node's agent for a dedicated device.
 func (l *Lab) wiringArgs(i int) []string {
 	args := []string{"--gateway-interface", l.opts.Uplink}
 	if l.opts.Uplink != UplinkOwn {
@@ -107,7 +106,7 @@ func (l *Lab) wiringArgs(i int) []string {
 		"--gateway-address", fmt.Sprintf("%s/24,%s/64", l.GatewayIP(i, false), l.GatewayIP(i, true)))
 }
 
-// onFabric is the device above base that talks to the uplinks of nodes.
+// onFabric returns the device above base that talks to the uplinks of nodes.
 func (l *Lab) onFabric(base string) string {
 	if l.opts.Uplink == UplinkVLAN || l.tagged() {
 		return base + "." + strconv.Itoa(vlanID)
@@ -115,10 +114,10 @@ func (l *Lab) onFabric(base string) string {
 	return base
 }
 
-// ExtDevice is the outside host's device that talks to the nodes.
+// ExtDevice returns the outside host's device that talks to the nodes.
 func (l *Lab) ExtDevice() string { return l.onFabric("eth0") }
 
-// addVLAN makes what onFabric names, in the current namespace.
+// addVLAN creates the device of onFabric in the current namespace.
 func (l *Lab) addVLAN(base string) error {
 	name := l.onFabric(base)
 	if name == base {

@@ -1,5 +1,5 @@
-// Package commandtest has the tests of a program's command tree: its help, and what documents tell
-// the reader to type.
+// Package commandtest tests the command tree of a program: its help, and the commands in its
+// documents.
 package commandtest
 
 import (
@@ -14,11 +14,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/commandline"
 )
 
-// A Program is the command tree of a program, and how documents call it.
+// A Program is the command tree of a program, and its names in documents.
 type Program struct {
 	Names   string                           // pattern of the names that documents call it by
-	Root    func() *cobra.Command            // a tree of its own for each call
-	Invoked func(argv []string) (_ []string) // arguments of what was typed; nil: what follows the name
+	Root    func() *cobra.Command            // a new tree for each call
+	Invoked func(argv []string) (_ []string) // maps a typed command line to arguments; nil: all words after the name
 }
 
 var (
@@ -26,8 +26,8 @@ var (
 	comment = regexp.MustCompile(`\s#\s.*$`)
 )
 
-// Documents checks that every command of p that a document in top or top/docs tells the reader to
-// type exists, with every flag that it has there. It returns how many commands it found.
+// Documents checks every command of p in the documents of top and top/docs: the command and its
+// flags must exist. It returns the number of commands found.
 func Documents(t *testing.T, top string, p Program) (typed int) {
 	t.Helper()
 	documents, err := filepath.Glob(filepath.Join(top, "docs/*.md"))
@@ -55,7 +55,7 @@ func Documents(t *testing.T, top string, p Program) (typed int) {
 	return typed
 }
 
-// commandLines returns the commands in a document's code, in blocks and within the text.
+// commandLines returns the commands in a document's code blocks and code spans.
 func commandLines(text string, program *regexp.Regexp) []string {
 	var out []string
 	add := func(line string) {
@@ -80,7 +80,7 @@ func commandLines(text string, program *regexp.Regexp) []string {
 	return out
 }
 
-// checkLine returns what is wrong with a line, "" if nothing is.
+// checkLine returns the mistake in a line, or "".
 func checkLine(root *cobra.Command, args []string) string {
 	root.InitDefaultHelpCmd()
 	root.InitDefaultCompletionCmd("completion")
@@ -103,7 +103,7 @@ func checkLine(root *cobra.Command, args []string) string {
 		}
 		name, found := strings.CutPrefix(strings.TrimPrefix(a, "["), "-")
 		if !found && c.Name() == "exec" {
-			break // the flags that follow are another command's
+			break // the remaining flags belong to another command
 		}
 		if !found {
 			continue

@@ -13,13 +13,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/commandline"
 )
 
-// Most lines that help prints.
+// Maximum number of lines of help.
 const (
 	rootLines = 40
 	mostLines = 60
 )
 
-// Print returns what a command line prints, which must be no error.
+// Print returns the output of a command line, which must succeed.
 func Print(t *testing.T, root *cobra.Command, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer
@@ -30,7 +30,7 @@ func Print(t *testing.T, root *cobra.Command, args ...string) string {
 	return stdout.String()
 }
 
-// Each calls do for every command below c, with its words, but not for those that cobra adds.
+// Each calls do for every command below c, with its words, except those added by cobra.
 func Each(c *cobra.Command, do func(c *cobra.Command, words []string)) {
 	for _, k := range c.Commands() {
 		if k.Name() != "help" && k.Name() != "completion" {
@@ -40,8 +40,8 @@ func Each(c *cobra.Command, do func(c *cobra.Command, words []string)) {
 	}
 }
 
-// Help checks that the help of every command is short and explains the command, whichever way it
-// is asked for, and that the command above lists each command that is not hidden.
+// Help checks that the help of every command is short and explains the command, for each way to
+// request it, and that the parent command lists each command that is not hidden.
 func Help(t *testing.T, root func() *cobra.Command) {
 	t.Helper()
 	short := func(most int, args ...string) string {
@@ -79,7 +79,7 @@ func Help(t *testing.T, root func() *cobra.Command) {
 	})
 }
 
-// Mistake returns the line that a command line with a mistake prints.
+// Mistake returns the error line of a command line with a mistake.
 func Mistake(t *testing.T, root *cobra.Command, args ...string) string {
 	t.Helper()
 	var stdout, stderr bytes.Buffer

@@ -10,8 +10,8 @@ import (
 	"github.com/spf13/cobra/doc"
 )
 
-// Man writes the man pages of a tree to dir and checks that every command has one. The code that
-// makes them is linked into tests only.
+// Man writes the man pages of a tree to dir and checks that every command has one. Only tests link
+// the generator.
 func Man(t *testing.T, root *cobra.Command, dir string) {
 	t.Helper()
 	if dir == "" {

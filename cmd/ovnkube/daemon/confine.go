@@ -9,8 +9,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// denied are system calls that neither the daemons nor the programs that they start need, and
-// that reach far beyond a network: other processes, the clock, the kernel itself.
+// denied returns system calls that neither the daemons nor their child processes need, and that
+// affect more than the network: other processes, the clock, the kernel itself.
 func denied(modules bool) []uintptr {
 	list := []uintptr{
 		unix.SYS_ACCT, unix.SYS_ADD_KEY, unix.SYS_ADJTIMEX, unix.SYS_CHROOT, unix.SYS_CLOCK_ADJTIME, unix.SYS_CLOCK_SETTIME,
@@ -27,18 +27,19 @@ func denied(modules bool) []uintptr {
 	return append(list, deniedHere...)
 }
 
-// Confine denies this process, and those that it starts, the system calls that no daemon here
-// needs (EPERM), by a seccomp filter for all its threads. It cannot be undone. A container runtime
-// gives a privileged container no profile at all, so the agent brings its own; under another
-// profile the stricter answer counts. modules leaves out those that load a kernel module.
+// Confine denies this process and its children the system calls that the daemons do not need
+// (EPERM), by a seccomp filter for all threads. It cannot be undone. Container runtimes give
+// privileged containers no profile, so the agent installs its own; under another profile the
+// stricter result wins. modules permits loading kernel modules.
 //
-// A process with CAP_SYS_ADMIN keeps what an execve may gain, as domains of SELinux are; one
+// A process with CAP_SYS_ADMIN keeps privileges gained by execve, such as SELinux domain
+// transitions. Without that capability, a filter requires no_new_privs (seccomp(2)).
 // without it needs no_new_privs for a filter (seccomp(2)).
 func Confine(modules bool) error {
 	if auditArch == 0 {
 		return fmt.Errorf("confine process: no filter for %s", runtime.GOARCH)
 	}
-	runtime.LockOSThread() // no_new_privs is a thread's, until the filter is all threads'
+	runtime.LockOSThread() // no_new_privs is per thread until the filter is applied to all threads
 	defer runtime.UnlockOSThread()
 	filter := program(denied(modules))
 	err := install(filter)
@@ -53,8 +54,8 @@ func Confine(modules bool) error {
 	return nil
 }
 
-// program is the filter: the calls in the list, and all of another architecture, whose numbers
-// mean something else, are denied.
+// program returns the filter. It denies the listed calls, and all calls of other architectures,
+// which have different numbers.
 func program(list []uintptr) []unix.SockFilter {
 	const number, arch = 0, 4 // offsets in struct seccomp_data
 	load := func(offset uint32) unix.SockFilter {
@@ -64,7 +65,7 @@ func program(list []uintptr) []unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_RET | unix.BPF_K, K: action}
 	}
 	deny := end(unix.SECCOMP_RET_ERRNO | uint32(unix.EPERM))
-	// A jump is over the next instruction unless the comparison holds.
+	// Skips the next instruction unless the comparison holds.
 	unless := func(operator uint16, k uint32) unix.SockFilter {
 		return unix.SockFilter{Code: unix.BPF_JMP | unix.BPF_K | operator, Jt: 0, Jf: 1, K: k}
 	}

@@ -13,9 +13,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestConfine: every thread of a confined process, and a program that it starts, is under the
-// filter, as root and as a user without capabilities; what is denied is denied, and the rest goes
-// on.
+// TestConfine checks the filter in every thread of a confined process and in a child process, as
+// root and as a user without capabilities. Denied calls fail, other calls work.
 func TestConfine(t *testing.T) {
 	for _, who := range []string{"root", "nobody"} {
 		for _, modules := range []string{"modules", "no-modules"} {
@@ -30,11 +29,11 @@ func TestConfine(t *testing.T) {
 	}
 }
 
-// confinedMain is a daemon that confines itself and looks at what has become of it.
+// confinedMain is a daemon that confines itself and checks the result.
 func confinedMain(who, modules string) error {
 	stop := make(chan struct{})
 	defer close(stop)
-	for range 4 { // threads that are there before
+	for range 4 { // threads that exist before
 		ready := make(chan struct{})
 		go func() {
 			r, w, err := os.Pipe()
@@ -43,7 +42,7 @@ func confinedMain(who, modules string) error {
 			}
 			close(ready)
 			go func() { <-stop; _ = w.Close() }()
-			_, _ = unix.Read(int(r.Fd()), make([]byte, 1)) // it blocks, and so has a thread
+			_, _ = unix.Read(int(r.Fd()), make([]byte, 1)) // a blocking call keeps a thread
 		}()
 		<-ready
 	}
@@ -93,8 +92,7 @@ func confinedStatus(status string, noNewPrivs bool) error {
 	return nil
 }
 
-// tryDenied makes each call with arguments that none takes, so that a filter which does not deny
-// it does no harm.
+// tryDenied makes each call with invalid arguments, which do no harm if the filter fails.
 func tryDenied(modules bool) error {
 	const none = ^uintptr(0)
 	var errs []error
@@ -107,7 +105,7 @@ func tryDenied(modules bool) error {
 	if slices.Contains(list, unix.SYS_INIT_MODULE) == modules || len(list) < 37 {
 		errs = append(errs, fmt.Errorf("modules %t: %d calls", modules, len(list)))
 	}
-	// x32's numbers are others, and denied as a whole.
+	// x32 has other numbers, denied as a whole.
 	if _, _, errno := unix.Syscall(foreignNumbers|unix.SYS_GETPID, 0, 0, 0); errno != unix.EPERM {
 		errs = append(errs, fmt.Errorf("a foreign call: %w", errno))
 	}

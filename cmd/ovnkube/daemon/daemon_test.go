@@ -20,7 +20,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// testDaemon in the environment makes this binary a daemon that does as the words say.
+// testDaemon in the environment makes this binary a daemon controlled by the variable's words.
 const testDaemon = "TEST_DAEMON"
 
 func TestMain(m *testing.M) {
@@ -38,9 +38,9 @@ func TestMain(m *testing.M) {
 	}
 }
 
-// daemonMain is a daemon with this package's flags: "fail" ends before it is up, "slow" has two
-// parts that are ready one after the other, "timers" is timersMain, "confined" is
-// confinedMain, else it is ready at once.
+// daemonMain is a daemon with this package's flags. "fail" ends before it is up, "slow" has two
+// parts that become ready one after another, "timers" runs timersMain, "confined" runs
+// confinedMain. Otherwise it is ready at once.
 func daemonMain(words []string) error {
 	if slices.Equal(words, []string{"timers"}) {
 		return timersMain()
@@ -78,7 +78,7 @@ func daemonMain(words []string) error {
 	return nil
 }
 
-// start runs the test's daemon until the command returns.
+// start runs the test daemon and waits for the command.
 func start(t *testing.T, words string, args ...string) (string, error) {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", args...)
@@ -87,8 +87,8 @@ func start(t *testing.T, words string, args ...string) (string, error) {
 	return string(out), err
 }
 
-// TestDetach: the command returns when the daemon is up, in another session, with its number
-// in the pid file; a second one is refused; it ends by a signal and takes the file with it.
+// The command returns when the daemon is up, in another session, with its process ID in the pid
+// file. A second daemon is refused. A signal ends the daemon and removes the file.
 func TestDetach(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "run", "d.pid")
 	if out, err := start(t, "", "--pidfile="+path, "--detach", "-vconsole:emer"); err != nil || out != "" {
@@ -122,14 +122,14 @@ func TestDetach(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("the pid file is left: %v", err)
+		t.Errorf("the pid file still exists: %v", err)
 	}
 	if err := Stop(ctx, path); err != nil {
-		t.Errorf("none to stop: %v", err)
+		t.Errorf("stop without a process: %v", err)
 	}
 }
 
-// TestDetachFails: whoever started it is told why it is not up.
+// The command reports why the daemon did not start.
 func TestDetachFails(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "d.pid")
 	out, err := start(t, "fail", "--pidfile="+path, "--detach")
@@ -137,12 +137,12 @@ func TestDetachFails(t *testing.T) {
 		t.Errorf("%v: %s", err, out)
 	}
 	if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("a pid file is left: %v", err)
+		t.Errorf("a pid file exists: %v", err)
 	}
 }
 
-// TestStalePIDFile: that of a process that was killed is nobody's.
-func TestStalePIDFile(t *testing.T) {
+// The pid file of a killed process is free.
+func TestStalePIDFileIsReplaced(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "d.pid")
 	if out, err := start(t, "", "--pidfile="+path, "--detach"); err != nil {
 		t.Fatal(err, out)
@@ -160,7 +160,7 @@ func TestStalePIDFile(t *testing.T) {
 		}
 	}
 	if err != nil || pid != 0 {
-		t.Fatal("still has it", pid, err)
+		t.Fatal("still holds it", pid, err)
 	}
 	p, err := WritePIDFile(path, false)
 	if err != nil {
@@ -169,7 +169,7 @@ func TestStalePIDFile(t *testing.T) {
 	p.Remove()
 }
 
-// TestReady: systemd is told when all parts are ready, not before, and what they wait for.
+// systemd gets READY when all parts are ready, and before that a status of the missing parts.
 func TestReady(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "notify")
 	conn, err := net.ListenUnixgram("unixgram", &net.UnixAddr{Name: path, Net: "unixgram"})
@@ -211,7 +211,7 @@ func TestReady(t *testing.T) {
 	}
 }
 
-// TestSpawnUntilReady: it waits for readiness and tells what is missing till then.
+// Spawn with UntilReady waits for readiness and reports what is missing meanwhile.
 func TestSpawnUntilReady(t *testing.T) {
 	path := filepath.Join(t.TempDir(), "d.pid")
 	t.Setenv(testDaemon, "slow")

@@ -9,39 +9,39 @@ import (
 	"strings"
 )
 
-// RunDir and LogDir are where files go whose path is not given, OVS's own directories.
+// RunDir and LogDir are the default directories, those of OVS.
 const (
 	RunDir = "/var/run/openvswitch"
 	LogDir = "/var/log/openvswitch"
 )
 
-// Options are what the command line asks for. Declare sets them.
+// Options are the daemon options of the command line. Declare sets them.
 type Options struct {
 	Name      string // of the program: ovn-k8s-watcher
 	PIDFile   string // "" for none
 	Overwrite bool
 	Detach    bool
 	NoChdir   bool
-	LogFile   string // "" for none
+	LogFile   string // "": none
 	Verbosity
 }
 
-// Declare makes the flags of a daemon called name.
+// Declare declares the flags of a daemon called name.
 func (o *Options) Declare(f *flag.FlagSet, name string) {
 	o.Name = name
 	f.Var(optional{&o.PIDFile, filepath.Join(RunDir, name+".pid")}, "pidfile", "write the process's number to `[FILE]`; without one, to "+filepath.Join(RunDir, name+".pid")+". Refused while the process named there lives")
 	f.BoolVar(&o.Overwrite, "overwrite-pidfile", false, "start although a process that lives has the pid file")
-	f.BoolVar(&o.Detach, "detach", false, "go to the background; the command returns when the daemon is up, or says why it is not")
+	f.BoolVar(&o.Detach, "detach", false, "go to the background; the command returns when the daemon is up, or with the error")
 	f.BoolVar(&o.NoChdir, "no-chdir", false, "with --detach: stay in this directory, not in /")
 }
 
-// DeclareLog makes the flags of OVS's logging. A program of the second generation has others.
+// DeclareLog declares OVS's logging flags. Programs of the second generation have other flags.
 func (o *Options) DeclareLog(f *flag.FlagSet) {
 	f.Var(optional{&o.LogFile, filepath.Join(LogDir, o.Name+".log")}, "log-file", "append the log to `[FILE]`; without one, to "+filepath.Join(LogDir, o.Name+".log"))
 	f.Var(&o.Verbosity, "verbose", "`[MODULE:][DESTINATION:]LEVEL`: what goes to the destinations console and file, off, emer, err, warn, info or dbg; -vfile:info is the same. There is one module")
 }
 
-// optional is a string flag that may stand without a value, as in --pidfile.
+// optional is a string flag with an optional value, such as --pidfile.
 type optional struct {
 	to   *string
 	dflt string
@@ -49,7 +49,7 @@ type optional struct {
 
 func (o optional) IsBoolFlag() bool { return true }
 
-// Type is pflag's: without a value it is shown as a switch is.
+// Type is for pflag: a flag without a value is shown like a switch.
 func (o optional) Type() string { return "bool" }
 
 func (o optional) String() string {
@@ -64,23 +64,23 @@ func (o optional) Set(v string) error {
 	case "true":
 		v = o.dflt
 	case "":
-		return fmt.Errorf("no file named")
+		return fmt.Errorf("empty file name")
 	}
 	*o.to = v
 	return nil
 }
 
-// Verbosity is how much goes to each destination, as OVS's -v says it. The zero
-// value leaves it as it is. It is a flag.Value.
+// Verbosity is the log level per destination, in the syntax of OVS's -v. The zero value changes no
+// level. It is a flag.Value.
 type Verbosity struct {
-	Console, File *slog.Level // nil: not said
+	Console, File *slog.Level // nil: unchanged
 	said          []string
 }
 
-// Off is above every level there is.
+// Off is above every level.
 const Off = slog.Level(100)
 
-// levels are OVS's; an emergency is what nothing here logs.
+// levels are OVS's level names. The level emer has no messages here.
 var levels = map[string]slog.Level{
 	"off": Off, "emer": Off, "err": slog.LevelError, "warn": slog.LevelWarn, "info": slog.LevelInfo, "dbg": slog.LevelDebug,
 }
@@ -89,10 +89,10 @@ var destinations = []string{"any", "console", "file", "syslog"}
 
 func separator(r rune) bool { return strings.ContainsRune(":, \t", r) }
 
-// IsBoolFlag: --verbose alone is everything.
+// IsBoolFlag allows --verbose without a value, which enables all messages.
 func (*Verbosity) IsBoolFlag() bool { return true }
 
-// Type is pflag's: without a value it is shown as a switch is.
+// Type is for pflag: a flag without a value is shown like a switch.
 func (*Verbosity) Type() string { return "bool" }
 
 func (v *Verbosity) String() string {
@@ -102,8 +102,8 @@ func (v *Verbosity) String() string {
 	return strings.Join(v.said, " ")
 }
 
-// Set takes words in any order: a destination, a level (dbg if there is none), a
-// module, of which any is the only one. What is said later wins.
+// Set accepts words in any order: a destination, a level (default dbg), and a module (only "any").
+// The last value for a destination wins.
 func (v *Verbosity) Set(spec string) error {
 	if spec == "true" {
 		spec = "dbg"

@@ -14,14 +14,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/commandline"
 )
 
-// parse parses a line as the program's commands do.
+// parse parses a command line as the program does.
 func parse(f *flag.FlagSet, line []string) error {
 	c := &cobra.Command{Use: "x", SilenceErrors: true, SilenceUsage: true, Run: func(*cobra.Command, []string) {}}
 	c.Flags().AddGoFlagSet(f)
 	return commandline.Run(context.Background(), c, line, io.Discard, io.Discard)
 }
 
-// TestOptions: flags that may stand without a value, and levels by destination.
+// Flags with optional values, and log levels per destination.
 func TestOptions(t *testing.T) {
 	for _, tt := range []struct{ line, want string }{
 		{"", " false   <nil> <nil>"},
@@ -32,7 +32,7 @@ func TestOptions(t *testing.T) {
 		{"-vany:file:warn", " false  any:file:warn <nil> WARN"},
 		{"-vsyslog:off", " false  syslog:off <nil> <nil>"},
 		{"-vwarn --verbose=console:err", " false  warn console:err ERROR WARN"},
-		{"--pidfile=", "no file named"},
+		{"--pidfile=", "empty file name"},
 		{"-vfile:loud", `"loud" is no level`},
 		{"-vfile:info:info", `"info" is no level`},
 	} {

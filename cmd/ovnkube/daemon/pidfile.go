@@ -12,18 +12,18 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
 )
 
-// ErrRunning is in the error for a pid file that a living process has.
+// ErrRunning is returned (wrapped) if a living process holds the pid file.
 var ErrRunning = errors.New("it runs already")
 
-// PIDFile is a pid file that is ours: locked, as OVS's are, for as long as we live.
+// PIDFile is a pid file of this process. It is locked, as those of OVS, while the process lives.
 type PIDFile struct {
 	path   string
 	file   *atomicfile.File
 	remove sync.Once
 }
 
-// WritePIDFile writes our number to path. A file that a living process has locked is
-// refused, unless overwrite; one that nobody has is of a process that died.
+// WritePIDFile writes the process ID to path. It refuses a file locked by a living process, unless
+// overwrite is set. An unlocked file belongs to a dead process.
 func WritePIDFile(path string, overwrite bool) (*PIDFile, error) {
 	if pid, err := Running(path); err != nil {
 		return nil, err
@@ -33,7 +33,7 @@ func WritePIDFile(path string, overwrite bool) (*PIDFile, error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o755); err != nil {
 		return nil, fmt.Errorf("write pid file: %w", err)
 	}
-	// Locked and written under another name first: whoever reads path finds a number.
+	// Locks and writes the file under another name first, so that path always contains a process ID.
 	f, err := atomicfile.Create(path, 0o644)
 	if err != nil {
 		return nil, fmt.Errorf("write pid file: %w", err)
@@ -57,7 +57,7 @@ func (p *PIDFile) fill() error {
 	return p.file.Commit()
 }
 
-// Remove takes the file away, if it is still ours. Nil has none.
+// Remove removes the file, if it still belongs to this process. A nil PIDFile has no file.
 func (p *PIDFile) Remove() {
 	if p == nil {
 		return
@@ -66,14 +66,13 @@ func (p *PIDFile) Remove() {
 		ours, err1 := p.file.Stat()
 		there, err2 := os.Stat(p.path)
 		if err1 == nil && err2 == nil && os.SameFile(ours, there) {
-			_ = os.Remove(p.path) // else it says the number of a process that is gone, which is harmless
+			_ = os.Remove(p.path) // a stale file is harmless
 		}
 		p.file.Close()
 	})
 }
 
-// Running returns the number of the living process that has locked the pid file path, 0
-// if there is none.
+// Running returns the ID of the living process that has locked the pid file path, or 0.
 func Running(path string) (int, error) {
 	f, err := os.OpenFile(path, os.O_RDWR, 0)
 	if errors.Is(err, os.ErrNotExist) {

@@ -11,8 +11,8 @@ import (
 	"time"
 )
 
-// insideEnv tells a process that it is the one in the background, and how long it is waited
-// for. The descriptor is where it says what it waits for, a line each, and in the end up.
+// insideEnv marks the background process and tells how long the parent waits. The process writes to
+// the descriptor a line for each thing that it waits for, and finally untilUp.
 const (
 	insideEnv  = "OVNKUBE_DETACHED"
 	untilUp    = "up"
@@ -21,19 +21,19 @@ const (
 	up         = "up"
 )
 
-// Background is a process to start in the background.
+// Background describes a process to start in the background.
 type Background struct {
-	Args       []string // of this program; the first is the name it is started by
-	Dir        string   // "": ours
-	UntilReady bool     // wait until it is ready, not only up
+	Args       []string // of this program, starting with its name
+	Dir        string   // "": the current directory
+	UntilReady bool     // wait until it is ready, not only until it is up
 
-	// Waiting is told what it waits for, whenever that changes. Nil for nobody.
+	// Waiting, if not nil, is called with what the process waits for, after each change.
 	Waiting func(string)
 }
 
-// Spawn starts this program again, which calls Start, and returns ErrDetached when it is
-// up; else it has ended, and the error says why. Until then its standard error is ours.
-// When ctx ends it ends, too.
+// Spawn starts this program again, which calls Start. It returns ErrDetached when the process is
+// up, or the error with which it has ended. Until then, both share standard error. If ctx ends, the
+// process ends, too.
 func Spawn(ctx context.Context, b Background) error {
 	read, write, err := os.Pipe()
 	if err != nil {
@@ -44,7 +44,7 @@ func Spawn(ctx context.Context, b Background) error {
 	if b.UntilReady {
 		until = untilReady
 	}
-	child := exec.Command("/proc/self/exe") // not bound to ctx for longer than we wait
+	child := exec.Command("/proc/self/exe") // not bound to ctx, as it outlives the wait
 	child.Args, child.Dir, child.Stderr = b.Args, b.Dir, os.Stderr
 	child.Env = append(os.Environ(), insideEnv+"="+until)
 	child.ExtraFiles = []*os.File{write}
@@ -54,7 +54,7 @@ func Spawn(ctx context.Context, b Background) error {
 	if err != nil {
 		return fmt.Errorf("start in the background: %w", err)
 	}
-	stop := context.AfterFunc(ctx, func() { _ = child.Process.Signal(syscall.SIGTERM) }) // ended already, then
+	stop := context.AfterFunc(ctx, func() { _ = child.Process.Signal(syscall.SIGTERM) }) // fails only after its end
 	isUp := false
 	for lines := bufio.NewScanner(read); !isUp && lines.Scan(); {
 		isUp = lines.Text() == up
@@ -81,7 +81,7 @@ func ended(err error) error {
 	return nil
 }
 
-// Stop ends the process that has a pid file, and waits until it is gone. None is no error.
+// Stop ends the process of a pid file, if any, and waits for its end.
 func Stop(ctx context.Context, pidfile string) error {
 	const poll = 50 * time.Millisecond
 	pid, err := Running(pidfile)

@@ -15,26 +15,26 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrDetached is what Start returns where the work goes on in the background.
+// ErrDetached is returned by Start when the background process does the work.
 var ErrDetached = errors.New("runs in the background")
 
-// Process is a daemon that has begun. Its methods may be called from any goroutine.
+// Process is a started daemon. Its methods are safe for concurrent use.
 type Process struct {
 	pidfile  *PIDFile
 	up       *os.File // nil in the foreground
 	isUp     sync.Once
 	hasEnded sync.Once
 
-	untilReady bool // whoever waits, waits for that
+	untilReady bool // the parent waits for readiness
 	ended      chan struct{}
 
 	mu      sync.Mutex        // guards missing
 	missing map[string]string // by part
 }
 
-// Start does what the options ask for. Without --detach, and in the process in the
-// background, it returns that Process. With it, it starts the background process with our
-// arguments and returns ErrDetached when that is up, or an error if it ends before.
+// Start applies the options. Without --detach, and in the background process, it returns a Process.
+// With --detach it starts the background process with the same arguments. It returns ErrDetached
+// when that is up, or the error with which it has ended.
 func (o *Options) Start(ctx context.Context) (*Process, error) {
 	until := os.Getenv(insideEnv)
 	if o.Detach && until == "" {
@@ -46,7 +46,7 @@ func (o *Options) Start(ctx context.Context) (*Process, error) {
 	}
 	p := &Process{missing: map[string]string{}, untilReady: until == untilReady, ended: make(chan struct{})}
 	if until != "" {
-		if err := os.Unsetenv(insideEnv); err != nil { // a child of ours is none of it
+		if err := os.Unsetenv(insideEnv); err != nil { // child processes must not inherit it
 			return nil, err
 		}
 		unix.CloseOnExec(upFD)
@@ -61,8 +61,8 @@ func (o *Options) Start(ctx context.Context) (*Process, error) {
 	return p, nil
 }
 
-// goUp lets whoever waits for --detach go on; standard input, output and error are none
-// from here.
+// goUp ends the wait of the parent of --detach, and redirects standard input, output and error to
+// /dev/null.
 func (p *Process) goUp() {
 	p.isUp.Do(func() {
 		if p.up == nil {
@@ -71,7 +71,7 @@ func (p *Process) goUp() {
 		null, err := os.OpenFile(os.DevNull, os.O_RDWR, 0)
 		if err == nil {
 			for fd := range 3 {
-				_ = unix.Dup3(int(null.Fd()), fd, 0) // what stays open is the terminal, which does no harm
+				_ = unix.Dup3(int(null.Fd()), fd, 0) // on failure the terminal stays open, which does no harm
 			}
 			null.Close()
 		}
@@ -80,22 +80,21 @@ func (p *Process) goUp() {
 	})
 }
 
-// say tells a line to whoever waits. Nobody does any more: nothing to tell.
+// say sends a line to the waiting parent, if any.
 func (p *Process) say(line string) {
 	if p.up != nil {
 		_, _ = fmt.Fprintln(p.up, line)
 	}
 }
 
-// Expect adds a part that must be ready before the whole is. All are expected before
-// any makes progress.
+// Expect adds a part that must become ready. All parts must be added before any reports progress.
 func (p *Process) Expect(part string) {
 	p.mu.Lock()
 	defer p.mu.Unlock()
 	p.missing[part] = "not begun"
 }
 
-// Follow asks what a part still misses, "" for nothing, now and until End, and tells its
+// Follow polls what a part still lacks ("" for nothing), now and until End, and reports it as
 // Progress.
 func (p *Process) Follow(part string, missing func() string) {
 	const every = 500 * time.Millisecond
@@ -116,9 +115,8 @@ func (p *Process) Follow(part string, missing func() string) {
 	}()
 }
 
-// Progress says what a part still misses, "" for nothing. With the first of them the
-// daemon is up. Systemd is told that it is ready once all miss nothing, and at any time
-// what they miss.
+// Progress reports what a part still lacks, "" for nothing. The first call marks the daemon as up.
+// Systemd gets READY once no part lacks anything, and otherwise a status of what is missing.
 func (p *Process) Progress(part, missing string) {
 	p.mu.Lock()
 	p.missing[part] = missing
@@ -142,7 +140,7 @@ func (p *Process) Progress(part, missing string) {
 	notify("STATUS=waits for " + waits)
 }
 
-// End takes the pid file away.
+// End removes the pid file.
 func (p *Process) End() {
 	p.hasEnded.Do(func() {
 		close(p.ended)
@@ -151,6 +149,6 @@ func (p *Process) End() {
 	})
 }
 
-// notify is for systemd where it has started us, else nothing. That it does not
-// listen is not ours to mend.
+// notify sends a state to systemd, if systemd has started this process. Errors are ignored, as this
+// process cannot repair them.
 func notify(state string) { _, _ = daemon.SdNotify(false, state) }

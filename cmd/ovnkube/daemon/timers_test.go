@@ -10,7 +10,7 @@ import (
 	"testing"
 )
 
-// timersMain is a process with coarse timers, which says who it is.
+// timersMain is a process with coarse timers that prints its identity.
 func timersMain() error {
 	CoarseTimers()
 	fmt.Println(os.Getpid(), os.Args[0], strings.Join(os.Args[1:], ","))
@@ -25,15 +25,15 @@ func timersMain() error {
 	return err
 }
 
-// Every thread of the process has the slack, the runtime's own among them; it is the
-// process that was started, with its arguments.
+// Every thread of the process has the slack, including those of the runtime. The process keeps its
+// ID and arguments.
 func TestCoarseTimers(t *testing.T) {
 	for _, before := range []string{"50000", "5000000"} {
 		self, err := os.Executable()
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The shell's slack is its children's; sh stays the same process.
+		// The shell's children inherit its slack; exec keeps the process.
 		cmd := exec.Command("sh", "-c", `echo `+before+` >/proc/$$/timerslack_ns && exec "$0" one "two words"`, self)
 		cmd.Env = append(os.Environ(), testDaemon+"=timers")
 		out, err := cmd.Output()

@@ -1,6 +1,5 @@
-// Package setting is how a program is configured: one table of settings, from
-// which come its flags, the keys of its file, its environment variables and what it
-// reads in Open vSwitch's external_ids. Of several sources the higher wins:
-// command line, environment, file, external_ids, default. Each value knows where it
-// is from, so that a mistake is told with file and line.
+// Package setting implements a program's configuration from one table of settings. The table yields
+// its flags, file keys, environment variables and keys in Open vSwitch's external_ids. The order of
+// sources is command line, environment, file, external_ids, default. Each value knows its origin,
+// so mistakes are reported with file and line.
 package setting

@@ -2,8 +2,8 @@ package setting
 
 import "flag"
 
-// Declare makes flags of the settings of a role, of their aliases and of
-// what is not used. Only the settings have a usage text.
+// Declare declares flags for the settings of a role, their aliases and the unused flags. Only
+// settings have a usage text.
 func (s *Set) Declare(f *flag.FlagSet, role Role) {
 	of := func(o *Setting) bool { return o.Role == 0 || o.Role&role != 0 }
 	for _, o := range s.Settings {
@@ -51,7 +51,7 @@ func (s *Set) give(flag string, to []Assignment) error {
 	return nil
 }
 
-// note warns once of a flag.
+// note records one warning per flag.
 func (s *Set) note(flag, message string) {
 	if !s.noted[flag] {
 		s.noted[flag] = true
@@ -59,16 +59,16 @@ func (s *Set) note(flag, message string) {
 	}
 }
 
-// given is a flag that knows that it was given.
+// given is a flag that records that it was given.
 type given struct {
-	get    func() string // nil: nothing
+	get    func() string // nil: no value
 	set    func(string) error
 	bool   bool
-	shared bool // by Declare, which gives a command all settings of a role
+	shared bool // declared by Declare, which gives a command all settings of a role
 }
 
-// Shared reports whether Declare has made the flag with this value: it is a setting of a role, an
-// alias or an unused one, and not a flag that only its command has.
+// Shared reports whether Declare has declared the flag with this value: a setting of a role, an
+// alias or an unused flag. Other flags belong to one command.
 func Shared(v any) bool {
 	g, ok := v.(*given)
 	return ok && g.shared
@@ -85,7 +85,7 @@ func (g *given) Set(v string) error { return g.set(v) }
 
 func (g *given) IsBoolFlag() bool { return g.bool }
 
-// Type is pflag's, which by it knows what to show of a flag.
+// Type is for pflag, which uses it to format a flag.
 func (g *given) Type() string {
 	if g.bool {
 		return "bool"
@@ -93,8 +93,8 @@ func (g *given) Type() string {
 	return "value"
 }
 
-// When returns an Alias' To for a boolean that means value of a setting when
-// it is on, or with want false when it is off, and else nothing.
+// When returns an Alias.To for a boolean that sets a setting to value if it is on, or if want is
+// false, when it is off. Otherwise it sets nothing.
 func When(want bool, name, value string) func(string) ([]Assignment, error) {
 	return func(v string) ([]Assignment, error) {
 		if is, err := parseBool(v); err != nil || is != want {
@@ -104,7 +104,7 @@ func When(want bool, name, value string) func(string) ([]Assignment, error) {
 	}
 }
 
-// DeclareSome makes flags of the settings with these names.
+// DeclareSome declares flags for the settings with these names.
 func (s *Set) DeclareSome(f *flag.FlagSet, names ...string) {
 	for _, name := range names {
 		s.declare(f, s.byFlag(name), false)

@@ -14,9 +14,8 @@ const (
 	second
 )
 
-// Each role has the flags of its own settings and of everybody's, their aliases, and those that
-// have no effect.
-func TestDeclare(t *testing.T) {
+// Each role has flags for its own settings, the common ones, their aliases and the unused names.
+func TestRoleHasItsFlags(t *testing.T) {
 	for name, tt := range map[string]struct {
 		role Role
 		want []string
@@ -33,7 +32,7 @@ func TestDeclare(t *testing.T) {
 					{Flag: "both", Role: first | second, Value: &word{}},
 					{Flag: "all", Value: &word{}},
 				},
-				Aliases: []Alias{ // what is left out comes before what is not
+				Aliases: []Alias{ // excluded ones come first
 					{Section: "file", Key: "alone", For: "first"},
 					{Flag: "old-first", For: "first"},
 					{Flag: "old-second", For: "second"},
@@ -56,7 +55,7 @@ func TestDeclare(t *testing.T) {
 	}
 }
 
-// Only settings show a value, and package flag may ask a zero value for one.
+// Only settings show a value, and package flag may call String on a zero value.
 func TestShownDefault(t *testing.T) {
 	s, _ := newSet()
 	f := flag.NewFlagSet("", flag.ContinueOnError)
@@ -73,8 +72,8 @@ func TestShownDefault(t *testing.T) {
 	}
 }
 
-// A flag that cannot be is the flag's error, and leaves the setting as it was.
-func TestGivenWrong(t *testing.T) {
+// An invalid value is the flag's error and leaves the setting unchanged.
+func TestInvalidFlagLeavesSetting(t *testing.T) {
 	s, v := newSet()
 	f := flag.NewFlagSet("", flag.ContinueOnError)
 	f.SetOutput(io.Discard)

@@ -19,8 +19,7 @@ type Entry struct {
 	Line         int
 }
 
-// File is a configuration file in the syntax of gcfg, which is git's and
-// that of ovn_k8s.conf.
+// File is a configuration file in the syntax of gcfg, as used by git and for ovn_k8s.conf.
 type File struct {
 	Path     string
 	Entries  []Entry
@@ -37,7 +36,7 @@ func ReadFile(path string) (*File, error) {
 	return Parse(path, text)
 }
 
-// Parse reads text, and goes on after each line that is wrong.
+// Parse parses text. It continues after each invalid line.
 func Parse(path string, text []byte) (*File, error) {
 	p := &parser{file: &File{Path: path}}
 	source, err := token.NewFileSet().AddFile(path, 1, len(text))
@@ -57,7 +56,7 @@ func Parse(path string, text []byte) (*File, error) {
 	return p.file, nil
 }
 
-// parser is one token ahead.
+// parser holds the current token.
 type parser struct {
 	scan    scanner.Scanner
 	source  *token.File
@@ -66,7 +65,7 @@ type parser struct {
 	at      int // line of the token
 	tok     token.Token
 	lit     string
-	told    int // the line last complained about: its first mistake is enough
+	told    int // last line with a reported mistake: one per line is enough
 	broken  error
 }
 
@@ -92,7 +91,7 @@ func (p *parser) bad(line int, message string) {
 	p.file.Problems = append(p.file.Problems, Problem{Where: p.file.where(line), Message: message})
 }
 
-// rest skips what is left of a line; there should be nothing.
+// rest skips the remainder of a line, which should be empty.
 func (p *parser) rest(what string) {
 	if p.tok != token.EOL && p.tok != token.EOF {
 		p.bad(p.at, "unexpected text "+what)
@@ -148,7 +147,7 @@ func (p *parser) entry() {
 	}
 	p.rest("behind the key " + e.Key + ": want = or nothing")
 	switch {
-	case p.told == e.Line: // what it says is not known
+	case p.told == e.Line: // its content is unknown
 	case e.Section == "":
 		p.bad(e.Line, "key "+e.Key+" before the first [section]")
 	default:
@@ -156,7 +155,7 @@ func (p *parser) entry() {
 	}
 }
 
-// unquote undoes the quotes and escapes that the scanner has checked.
+// unquote removes the quotes and escapes that the scanner has validated.
 func unquote(s string) (string, error) {
 	var out strings.Builder
 	quoted := false

@@ -7,10 +7,10 @@ import (
 	"strings"
 )
 
-// Source is where a value comes from. A higher one wins.
+// Source is a source of values. Higher sources take precedence.
 type Source int
 
-// The sources.
+// Sources of values, lowest first.
 const (
 	Default Source = iota
 	ExternalIDs
@@ -23,31 +23,30 @@ func (s Source) String() string {
 	return [...]string{"default", "external_ids", "file", "environment", "command line"}[s]
 }
 
-// Origin is the source of a setting's value, and the place in it.
+// Origin is the source of a setting's value, and its place there.
 type Origin struct {
 	Source Source
 	Where  string // FILE:LINE, a flag, a variable, a key of external_ids
 }
 
-// Set is a table with what has been given. It is not safe for concurrent use.
+// Set is a table with the given values. It is not safe for concurrent use.
 type Set struct {
 	Table
 	given map[*Setting]Origin
-	notes []Problem       // what the command line has to be warned of
-	noted map[string]bool // the flags of notes
-	apart map[string]bool // settings that external_ids does not give
+	notes []Problem       // warnings about the command line
+	noted map[string]bool // flags with a note
+	apart map[string]bool // settings that external_ids must not set
 }
 
-// New returns a Set in which every setting has its default.
+// New returns a Set with the defaults of all settings.
 func New(t Table) *Set {
 	return &Set{Table: t, given: map[*Setting]Origin{}, noted: map[string]bool{}, apart: map[string]bool{}}
 }
 
-// Origin says where a setting's value is from.
+// Origin returns the origin of a setting's value.
 func (s *Set) Origin(name string) Origin { return s.given[s.byFlag(name)] }
 
-// Given returns the values that the command line gave, by the key of external_ids that
-// keeps them.
+// Given returns the values from the command line, by their keys in external_ids.
 func (s *Set) Given() map[string]string {
 	out := map[string]string{}
 	for o, from := range s.given {
@@ -58,15 +57,15 @@ func (s *Set) Given() map[string]string {
 	return out
 }
 
-// Disregard makes Resolve leave out what external_ids has of these settings: a command that
-// sets them as a whole must not mix its own with those of an earlier command.
+// Disregard makes Resolve ignore these settings in external_ids: a command that sets them together
+// must not mix its values with those of an earlier command.
 func (s *Set) Disregard(names ...string) {
 	for _, name := range names {
 		s.apart[s.byFlag(name).Flag] = true
 	}
 }
 
-// Disregarded returns the keys of external_ids that Resolve leaves out.
+// Disregarded returns the keys of external_ids that Resolve ignores.
 func (s *Set) Disregarded() []string {
 	var out []string
 	for _, o := range s.Settings {
@@ -77,7 +76,7 @@ func (s *Set) Disregarded() []string {
 	return out
 }
 
-// Put gives a setting a value that follows from others.
+// Put sets a setting to a derived value.
 func (s *Set) Put(name, value string, from Origin) error {
 	o := s.byFlag(name)
 	if err := o.Value.Set(value); err != nil {
@@ -87,23 +86,23 @@ func (s *Set) Put(name, value string, from Origin) error {
 	return nil
 }
 
-// Sources are what Resolve reads beside the command line. Each may be nil.
+// Sources are the inputs of Resolve besides the command line. Each may be nil.
 type Sources struct {
 	File        *File
 	Environment func(name string) (string, bool)
 	ExternalIDs map[string]string
 }
 
-// candidate is a value that a source has for a setting.
+// candidate is a source's value for a setting.
 type candidate struct {
 	setting *Setting
 	value   string
 	origin  Origin
 }
 
-// Resolve gives every setting that the command line has not given the value of
-// the highest source that has one. It returns all mistakes and warnings, those
-// of the command line too, in the order of sources and lines.
+// Resolve sets every setting that is not on the command line to the value of its highest source. It
+// returns all mistakes and warnings, including those of the command line, in the order of sources
+// and lines.
 func (s *Set) Resolve(from Sources) []Problem {
 	problems := slices.Clone(s.notes)
 	var all []candidate
@@ -117,8 +116,8 @@ func (s *Set) Resolve(from Sources) []Problem {
 	if from.Environment != nil {
 		all = append(all, s.environment(from.Environment)...)
 	}
-	// The winner comes last. What loses against another source is looked at all
-	// the same: it would be a surprise later.
+	// The winner comes last. Overridden values are checked as well: their mistakes would surface
+	// later.
 	for _, c := range all {
 		if s.given[c.setting].Source > c.origin.Source {
 			continue
@@ -150,7 +149,7 @@ func (s *Set) externalIDs(ids map[string]string) []candidate {
 func (s *Set) environment(lookup func(string) (string, bool)) []candidate {
 	var out []candidate
 	for _, o := range s.Settings {
-		for _, name := range []string{o.Env, o.Variable()} { // our own name is the more certain
+		for _, name := range []string{o.Env, o.Variable()} { // the program's own name is more specific
 			if name == "" {
 				continue
 			}
@@ -162,7 +161,7 @@ func (s *Set) environment(lookup func(string) (string, bool)) []candidate {
 	return out
 }
 
-// file returns what a file sets, and what is wrong with its keys.
+// file returns the values of a file, and the problems with its keys.
 func (s *Set) file(f *File) ([]candidate, []Problem) {
 	problems := slices.Clone(f.Problems)
 	warn := func(line int, format string, args ...any) {
@@ -195,7 +194,7 @@ func (s *Set) file(f *File) ([]candidate, []Problem) {
 			}
 			continue
 		case !k.known():
-			if slices.Contains(s.sections(), e.Section) { // else the section has been named
+			if slices.Contains(s.sections(), e.Section) { // otherwise the section was reported
 				warn(e.Line, "unknown key %s%s", name, s.elsewhere(e.Key))
 			}
 			continue
@@ -220,7 +219,7 @@ func (s *Set) file(f *File) ([]candidate, []Problem) {
 	return out, problems
 }
 
-// meaning is what a key of the file means; its zero value is an unknown key.
+// meaning is the meaning of a file's key; the zero value is an unknown key.
 type meaning struct {
 	unused     *Unused
 	to         func(string) ([]Assignment, error)
@@ -253,7 +252,7 @@ func (s *Set) key(section, key string) meaning {
 	return meaning{}
 }
 
-// asks reports whether an entry asks for what we have no use for.
+// asks reports whether an entry enables an unsupported feature.
 func (u *Unused) asks(e Entry) (bool, error) {
 	if !u.Bool {
 		return e.Value != "", nil
@@ -279,7 +278,7 @@ func (s *Set) sections() []string {
 	return slices.Sorted(maps.Keys(all))
 }
 
-// elsewhere says in which section a key would be known.
+// elsewhere returns a hint at the sections that have the key.
 func (s *Set) elsewhere(key string) string {
 	var in []string
 	for _, section := range s.sections() {

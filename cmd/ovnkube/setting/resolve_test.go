@@ -9,7 +9,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// word is a value that refuses "bad".
+// word is a value that rejects "bad".
 type word struct{ v string }
 
 func (v *word) String() string { return v.v }
@@ -22,7 +22,7 @@ func (v *word) Set(s string) error {
 	return nil
 }
 
-// newSet returns a Set with one setting of every name: its own, and general ones of ovn-kubernetes.
+// newSet returns a Set whose setting has its own names and general ones of ovn-kubernetes.
 func newSet() (*Set, *word) {
 	v := &word{"default"}
 	return New(Table{
@@ -31,12 +31,12 @@ func newSet() (*Set, *word) {
 			{Flag: "old", Section: "old", Key: "nb", Deprecated: true, For: "nb-address"},
 			{Section: "default", Key: "local", For: "nb-address", Bool: true, To: When(true, "nb-address", "local")},
 		},
-		Unused: []Unused{{Flag: "unused", Section: "default", Key: "unused", Bool: true, Why: "nobody needs it"}},
+		Unused: []Unused{{Flag: "unused", Section: "default", Key: "unused", Bool: true, Why: "not needed here"}},
 	}), v
 }
 
-// Of one source the setting's own name beats the general one: what is set for this
-// program on this node is the more certain.
+// Within a source, the setting's own name takes precedence over the general one, as it is more
+// specific to this program.
 func TestOwnNameWins(t *testing.T) {
 	const own, general = "ovn-ebpf-nb-address", "ovn-nb"
 	for name, tt := range map[string]struct {
@@ -69,8 +69,8 @@ func TestOwnNameWins(t *testing.T) {
 	}
 }
 
-// The higher source wins, and what loses is checked all the same.
-func TestResolve(t *testing.T) {
+// The highest source wins, and overridden values are still checked.
+func TestHighestSourceWins(t *testing.T) {
 	for name, tt := range map[string]struct {
 		args     []string
 		file     string
@@ -78,26 +78,26 @@ func TestResolve(t *testing.T) {
 		want     string
 		problems []string
 	}{
-		"file over external_ids":      {file: "[ovnnorth]\naddress=file", ids: "ids", want: "file"},
-		"environment over file":       {file: "[ovnnorth]\naddress=file", env: "env", want: "env"},
-		"command line over all":       {args: []string{"-nb-address=flag"}, file: "[ovnnorth]\naddress=bad", ids: "ids", env: "env", want: "flag"},
-		"a bad value leaves the last": {file: "[ovnnorth]\naddress=bad", ids: "ids", want: "ids", problems: []string{"f:2: nb-address: unexpected EOF"}},
-		"deprecated key":              {file: "[old]\nnb=x", want: "x", problems: []string{"f:2: [old] nb is deprecated, use [ovnnorth] address"}},
-		"deprecated flag, said once":  {args: []string{"-old=1", "-old=2"}, want: "2", problems: []string{"-old: deprecated, use -nb-address"}},
-		"unused flag":                 {args: []string{"-unused"}, want: "default", problems: []string{"-unused: no effect: nobody needs it"}},
-		"unused flag that is off":     {args: []string{"-unused=false"}, want: "default"},
-		"unused key":                  {file: "[default]\nunused=true", want: "default", problems: []string{"f:2: [default] unused has no effect: nobody needs it"}},
-		"unused key that is off":      {file: "[default]\nunused=false", want: "default"},
-		"unused key, no boolean":      {file: "[default]\nunused=perhaps", want: "default", problems: []string{`f:2: [default] unused: "perhaps" is neither true nor false`}},
-		"unused key, blank":           {file: "[default]\nunused", want: "default", problems: []string{"f:2: [default] unused has no effect: nobody needs it"}},
-		"boolean alias, blank":        {file: "[default]\nlocal", want: "local"},
-		"boolean alias that is off":   {file: "[default]\nlocal=false", want: "default"},
-		"unknown section":             {file: "[nowhere]\na=b", want: "default", problems: []string{"f:1: unknown section [nowhere]"}},
-		"unknown key":                 {file: "[default]\nwhat=b", want: "default", problems: []string{"f:2: unknown key [default] what"}},
-		"key of another section":      {file: "[default]\naddress=b", want: "default", problems: []string{"f:2: unknown key [default] address: it belongs to [ovnnorth]"}},
-		"two mistakes in a line":      {file: "[ovnnorth]\naddress=\"\\q\\w", want: "default", problems: []string{"f:2: unknown escape sequence"}},
-		"no value":                    {file: "[ovnnorth]\naddress", want: "default", problems: []string{"f:2: [ovnnorth] address: no value"}},
-		"set again":                   {file: "[ovnnorth]\naddress=a\naddress=b", want: "b", problems: []string{"f:3: [ovnnorth] address is set again: line 2 has no effect"}},
+		"file over external_ids":       {file: "[ovnnorth]\naddress=file", ids: "ids", want: "file"},
+		"environment over file":        {file: "[ovnnorth]\naddress=file", env: "env", want: "env"},
+		"command line over all":        {args: []string{"-nb-address=flag"}, file: "[ovnnorth]\naddress=bad", ids: "ids", env: "env", want: "flag"},
+		"a bad value leaves the last":  {file: "[ovnnorth]\naddress=bad", ids: "ids", want: "ids", problems: []string{"f:2: nb-address: unexpected EOF"}},
+		"deprecated key":               {file: "[old]\nnb=x", want: "x", problems: []string{"f:2: [old] nb is deprecated, use [ovnnorth] address"}},
+		"deprecated flag, one warning": {args: []string{"-old=1", "-old=2"}, want: "2", problems: []string{"-old: deprecated, use -nb-address"}},
+		"unused flag":                  {args: []string{"-unused"}, want: "default", problems: []string{"-unused: no effect: not needed here"}},
+		"unused flag that is off":      {args: []string{"-unused=false"}, want: "default"},
+		"unused key":                   {file: "[default]\nunused=true", want: "default", problems: []string{"f:2: [default] unused has no effect: not needed here"}},
+		"unused key that is off":       {file: "[default]\nunused=false", want: "default"},
+		"unused key, no boolean":       {file: "[default]\nunused=perhaps", want: "default", problems: []string{`f:2: [default] unused: "perhaps" is neither true nor false`}},
+		"unused key, blank":            {file: "[default]\nunused", want: "default", problems: []string{"f:2: [default] unused has no effect: not needed here"}},
+		"boolean alias, blank":         {file: "[default]\nlocal", want: "local"},
+		"boolean alias that is off":    {file: "[default]\nlocal=false", want: "default"},
+		"unknown section":              {file: "[nowhere]\na=b", want: "default", problems: []string{"f:1: unknown section [nowhere]"}},
+		"unknown key":                  {file: "[default]\nwhat=b", want: "default", problems: []string{"f:2: unknown key [default] what"}},
+		"key of another section":       {file: "[default]\naddress=b", want: "default", problems: []string{"f:2: unknown key [default] address: it belongs to [ovnnorth]"}},
+		"two mistakes in a line":       {file: "[ovnnorth]\naddress=\"\\q\\w", want: "default", problems: []string{"f:2: unknown escape sequence"}},
+		"no value":                     {file: "[ovnnorth]\naddress", want: "default", problems: []string{"f:2: [ovnnorth] address: no value"}},
+		"set again":                    {file: "[ovnnorth]\naddress=a\naddress=b", want: "b", problems: []string{"f:3: [ovnnorth] address is set again: line 2 has no effect"}},
 	} {
 		t.Run(name, func(t *testing.T) {
 			s, v := newSet()
@@ -138,9 +138,8 @@ func TestResolve(t *testing.T) {
 	}
 }
 
-// What does not count, because it is beaten, kept apart or wrong, does not hide what comes after
-// it.
-func TestResolveGoesOn(t *testing.T) {
+// Overridden, disregarded and invalid values do not hide later ones.
+func TestSkippedValuesHideNoOthers(t *testing.T) {
 	flags := []string{"beaten", "apart", "wrong", "good"}
 	values := map[string]*word{}
 	var table Table
@@ -180,8 +179,8 @@ func TestResolveGoesOn(t *testing.T) {
 	}
 }
 
-// A secret is not shown, but that there is none is.
-func TestShown(t *testing.T) {
+// A secret is not shown, but its absence is.
+func TestSecretIsHidden(t *testing.T) {
 	for _, tt := range []struct {
 		value, want string
 		secret      bool

@@ -7,37 +7,37 @@ import (
 	"strings"
 )
 
-// Setting is one thing that can be set.
+// Setting is one configurable value.
 type Setting struct {
-	Flag         string // its name, and on the command line
+	Flag         string // its name, also on the command line
 	Section, Key string // in the file, lower case
-	Env          string // environment variable beside the one that Variable returns; "": none
-	ExternalID   string // key in OVS's external_ids beside the one that all have; "": none
+	Env          string // additional environment variable besides Variable; "": none
+	ExternalID   string // additional key in OVS's external_ids; "": none
 	Value        flag.Value
 	Usage        string
 	Role         Role
 	Secret       bool
-	About        []string // words by which an error that is found later is known to be about it
+	About        []string // words that identify later errors about this setting
 }
 
-// Role says whom a setting is for, a set of bits. 0 is everybody.
+// Role is a bit set of the roles that have a setting. 0 stands for all roles.
 type Role uint8
 
-// Variable returns the name of the environment variable that every setting has.
+// Variable returns the name of the setting's environment variable.
 func (s *Setting) Variable() string {
 	return "OVNKUBE_" + strings.ToUpper(strings.ReplaceAll(s.Flag, "-", "_"))
 }
 
-// externalIDPrefix and the flag's name are the key of external_ids that every setting has.
+// externalIDPrefix and the flag's name form the setting's key in external_ids.
 const externalIDPrefix = "ovn-ebpf-"
 
-// OwnExternalID says whether a key of external_ids is a setting's, and of nobody else.
+// OwnExternalID reports whether a key of external_ids belongs to ovn-ebpf alone.
 func OwnExternalID(key string) bool { return strings.HasPrefix(key, externalIDPrefix) }
 
-// ExternalIDKey returns the key of external_ids to keep the setting in.
+// ExternalIDKey returns the key of external_ids that stores the setting.
 func (s *Setting) ExternalIDKey() string { return cmp.Or(s.ExternalID, externalIDPrefix+s.Flag) }
 
-// externalIDKeys are the keys of external_ids that the setting is read from, the most certain last.
+// externalIDKeys returns the setting's keys in external_ids, the most specific last.
 func (s *Setting) externalIDKeys() []string {
 	own := externalIDPrefix + s.Flag
 	if s.ExternalID == "" {
@@ -46,7 +46,7 @@ func (s *Setting) externalIDKeys() []string {
 	return []string{s.ExternalID, own}
 }
 
-// Shown is the value as it may be printed.
+// Shown returns the value for printing.
 func (s *Setting) Shown() string {
 	if v := s.Value.String(); !s.Secret || v == "" {
 		return v
@@ -58,33 +58,33 @@ func (s *Setting) Shown() string {
 type Alias struct {
 	Flag         string // "": none
 	Section, Key string // "": none
-	Deprecated   bool   // its use is a warning, which names For
+	Deprecated   bool   // its use causes a warning that names For
 	For          string // flag of the setting
-	Bool         bool   // stands without a value on the command line
+	Bool         bool   // needs no value on the command line
 
-	// To says which settings get which values, nil: For gets the value.
+	// To returns the settings to assign; nil: For gets the value.
 	To func(value string) ([]Assignment, error)
 }
 
 // Assignment is a value for the setting with that flag.
 type Assignment struct{ Flag, Value string }
 
-// Unused is what operators of ovn-kubernetes know and we have no use for. Asking
-// for it is a warning that says why; a false boolean asks for nothing.
+// Unused is a name of ovn-kubernetes without a meaning here. Its use causes a warning with the
+// reason; a false boolean does not count as use.
 type Unused struct {
 	Flag, Section, Key string // Flag may be ""
 	Bool               bool
 	Why                string
 }
 
-// Table is all that can be set.
+// Table lists all settings.
 type Table struct {
 	Settings []*Setting
 	Aliases  []Alias
 	Unused   []Unused
 }
 
-// byFlag finds a setting; a name that is not in the table is a mistake in the program.
+// byFlag returns a setting; an unknown name is a programming error.
 func (t *Table) byFlag(name string) *Setting {
 	for _, s := range t.Settings {
 		if s.Flag == name {
@@ -94,7 +94,7 @@ func (t *Table) byFlag(name string) *Setting {
 	panic(fmt.Sprintf("setting %q is not in the table", name))
 }
 
-// assignments are what giving the alias a value means.
+// assignments returns the settings that the alias assigns for a value.
 func (a Alias) assignments(value string) ([]Assignment, error) {
 	if a.To == nil {
 		return []Assignment{{a.For, value}}, nil
@@ -102,9 +102,9 @@ func (a Alias) assignments(value string) ([]Assignment, error) {
 	return a.To(value)
 }
 
-// Problem is a mistake or a warning, and where it is.
+// Problem is a mistake or a warning, with its place.
 type Problem struct {
-	Where   string `json:"where,omitempty"` // FILE:LINE, a flag, a variable; "": nowhere in particular
+	Where   string `json:"where,omitempty"` // FILE:LINE, a flag, a variable; "": no particular place
 	Message string `json:"message"`
 	Warning bool   `json:"warning"`
 }

@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Text is a string that check, where there is one, accepts.
+// Text is a string that satisfies all checks.
 func Text(p *string, check ...func(string) error) *text { return &text{p, check} }
 
 type text struct {
@@ -33,7 +33,7 @@ func (t *text) Set(s string) error {
 	return nil
 }
 
-// Choice is one of these words.
+// Choice is one of the given words.
 func Choice(p *string, words ...string) *choice { return &choice{text{p, nil}, words} }
 
 type choice struct {
@@ -55,7 +55,7 @@ func (c *choice) Set(s string) error {
 	return c.text.Set(s)
 }
 
-// Words returns the words of a Choice.
+// Words returns the valid words.
 func (c *choice) Words() []string { return c.words }
 
 // Number is an integer from least to most.
@@ -73,7 +73,7 @@ func (n *number) String() string {
 	return strconv.Itoa(*n.p)
 }
 
-// Range returns the least and the most.
+// Range returns the bounds.
 func (n *number) Range() (least, most int) { return n.least, n.most }
 
 func (n *number) Set(s string) error {
@@ -88,7 +88,7 @@ func (n *number) Set(s string) error {
 	return nil
 }
 
-// Seconds is a time in whole seconds, at least one.
+// Seconds is a duration in whole seconds, at least one.
 func Seconds(p *time.Duration) *seconds { return &seconds{p} }
 
 type seconds struct{ p *time.Duration }
@@ -109,7 +109,7 @@ func (d *seconds) Set(s string) error {
 	return nil
 }
 
-// Switch is true or false.
+// Switch is a boolean.
 func Switch(p *bool) *boolean { return &boolean{p} }
 
 type boolean struct{ p *bool }
@@ -129,10 +129,10 @@ func (b *boolean) Set(s string) error {
 	return err
 }
 
-// IsBoolFlag tells package flag that it stands without a value.
+// IsBoolFlag makes package flag accept it without a value.
 func (*boolean) IsBoolFlag() bool { return true }
 
-// parseBool knows the words of Go's flags and those of gcfg files.
+// parseBool accepts the words of Go's flags and of gcfg files.
 func parseBool(s string) (bool, error) {
 	switch strings.ToLower(s) {
 	case "1", "t", "true", "yes", "on":

@@ -1,6 +1,6 @@
-// Command demo shows the whole thing on one machine: objects in a real API
-// server, our controller, real OVN, two nodes with the eBPF gateway, pods
-// wired by our CNI plugin, traffic on every path, and the counters.
+// Command demo shows a complete cluster on one machine: objects in a real API server, the
+// controller, real OVN, two nodes with the eBPF gateway, pods from the CNI plugin, traffic on every
+// path, and the counters.
 package main
 
 import (
@@ -40,7 +40,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 		return err
 	}
 	start := time.Now()
-	if *keep { // whoever looks around will want kubectl
+	if *keep { // the user may need kubectl
 		if _, err := kube.BuildForPods(ctx, *cache, w); err != nil {
 			return err
 		}
@@ -51,7 +51,7 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	}
 	err = show(ctx, c, w)
 	if *keep {
-		fmt.Fprintln(w, "\nThe lab is left up.")
+		fmt.Fprintln(w, "\nThe lab keeps running.")
 		c.Next(w, *bin+"/ovnlab", "--dir "+*dir)
 		return err
 	}
@@ -67,9 +67,9 @@ func run(ctx context.Context, args []string, w io.Writer) error {
 	return err
 }
 
-// show runs every path and prints what each moved.
+// show runs every path and prints its packet counts.
 func show(ctx context.Context, c *e2e.Cluster, w io.Writer) error {
-	fmt.Fprintf(w, "\n%d requests a line; packets that the gateways' eBPF programs counted, node1 and node2\n\n", e2e.Requests)
+	fmt.Fprintf(w, "\n%d requests per line; packets that the gateways' eBPF programs counted, node1 and node2\n\n", e2e.Requests)
 	fmt.Fprintf(w, "%-30s %-4s %-3s  %-15s %-15s %-15s %s\n", "PATH", "", "", "to the host", "to OVN", "from OVN", "the server saw")
 	for _, path := range c.Paths() {
 		for _, v6 := range []bool{false, true} {

@@ -1,4 +1,4 @@
-// Command build builds kube-apiserver, and what the lab needs to run pods, into the cache, once.
+// Command build builds kube-apiserver, and the lab's programs for running pods, into the cache.
 package main
 
 import (

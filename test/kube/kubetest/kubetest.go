@@ -7,8 +7,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
 )
 
-// Binary builds the API server in the machine's cache. With -short it skips the
-// test where that would take minutes.
+// Binary builds the API server in the machine's cache. With -short it skips the test if that would
+// take minutes.
 func Binary(t *testing.T) string {
 	t.Helper()
 	cache := kube.CacheDir()

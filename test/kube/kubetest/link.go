@@ -9,14 +9,14 @@ import (
 	"k8s.io/client-go/rest"
 )
 
-// Link is a client's way to an API server, which can be cut.
+// Link is a client's connection to an API server, which a test can cut.
 type Link struct {
 	mu    sync.Mutex // guards all below
 	isCut bool
 	conns []net.Conn
 }
 
-// Config is for a client that goes over the link.
+// Config returns a client configuration that uses the link.
 func (l *Link) Config(config *rest.Config) *rest.Config {
 	config = rest.CopyConfig(config)
 	config.Dial = l.dial
@@ -37,7 +37,7 @@ func (l *Link) dial(ctx context.Context, network, address string) (net.Conn, err
 	return conn, err
 }
 
-// Cut ends all connections, and refuses new ones until Mend.
+// Cut closes all connections and refuses new ones until Mend.
 func (l *Link) Cut() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -48,7 +48,7 @@ func (l *Link) Cut() {
 	l.conns = nil
 }
 
-// Mend lets connections through again.
+// Mend permits connections again.
 func (l *Link) Mend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -1,4 +1,4 @@
-// Command coredns is CoreDNS with the plugins that a cluster's DNS needs.
+// Command coredns is CoreDNS with the plugins for cluster DNS.
 package main
 
 import (

@@ -1,5 +1,5 @@
-// Command pause holds a pod's namespaces: it does nothing until it is told to
-// end, and buries what is left to it.
+// Command pause holds a pod's namespaces: it waits for a signal to end, and reaps orphaned
+// processes.
 package main
 
 import (
@@ -16,7 +16,7 @@ func main() {
 			return
 		}
 		for pid := 1; pid > 0; {
-			pid, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil) // no child left: -1
+			pid, _ = syscall.Wait4(-1, nil, syscall.WNOHANG, nil) // -1: no children
 		}
 	}
 }

@@ -1,5 +1,5 @@
-// Command run starts a cluster of kubelets with our network, runs upstream's
-// tests in it, and takes it away.
+// Command run starts a cluster of kubelets with the network, runs upstream's tests in it, and
+// removes it.
 package main
 
 import (
@@ -35,12 +35,12 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	flags.StringVar(&o.CacheDir, "cache", "", "`directory` for what is built once")
 	flags.StringVar(&o.Image, "image", "", "our image as `file`, from make image; default: one made here of -bin")
 	flags.IntVar(&o.Nodes, "nodes", 3, "`number` of nodes")
-	logs := flags.String("logs", "build/e2e", "`directory` for the accounts of the tests, and every log when one fails")
-	procs := flags.Int("procs", 4, "`specs` that run at a time")
+	logs := flags.String("logs", "build/e2e", "`directory` for test reports, and for all logs after a failure")
+	procs := flags.Int("procs", 4, "number of concurrent `specs`")
 	focus := flags.String("focus", "", "run the specs that match this `regexp` instead of suites")
 	skip := flags.String("skip", "", "with -focus: but not those that match this `regexp`")
 	reboot := flags.Bool("reboot", false, "then reboot a node: its pods must come back")
-	down := flags.Bool("down", false, "only take away what a run that was killed has left")
+	down := flags.Bool("down", false, "only remove the leftovers of a killed run")
 	avoid := flags.Bool("avoid-null-nat", false, "give this flag to the agents; the suites services and granular do so by themselves")
 	deployment := flags.String("deployment", "", "instead: install our network by this `tool`, "+strings.Join(kubelets.Tools(), " or ")+", update it and uninstall it, as docs/install.md says")
 	controllers := flags.Int("controllers", 1, "with -deployment: `number` of controllers")

@@ -1,3 +1,3 @@
-// Package netns makes, enters and removes network namespaces that have a name
-// under /run/netns, as iproute2 knows them.
+// Package netns creates, enters and removes named network namespaces under /run/netns, as iproute2
+// does.
 package netns

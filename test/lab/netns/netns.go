@@ -13,14 +13,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Dir is where named namespaces are bind-mounted.
+// Dir is the directory where named namespaces are bind-mounted.
 const Dir = "/run/netns"
 
-// Path is the file that stands for the namespace.
+// Path returns the file of the namespace.
 func Path(name string) string { return filepath.Join(Dir, name) }
 
-// Create makes an empty namespace called name, with its loopback down. It fails
-// when the name is taken.
+// Create creates an empty namespace called name, with its loopback down. It fails if the name is in
+// use.
 func Create(name string) error {
 	if err := shareDir(); err != nil {
 		return fmt.Errorf("create netns %s: %w", name, err)
@@ -43,8 +43,8 @@ func Create(name string) error {
 	return nil
 }
 
-// shareDir makes Dir a shared mount, as `ip netns add` does: namespaces named
-// later are then seen in other mount namespaces too, and removed there.
+// shareDir makes Dir a shared mount, as `ip netns add` does: later namespaces are then visible in
+// other mount namespaces, and removed there.
 func shareDir() error {
 	if err := os.MkdirAll(Dir, 0o755); err != nil {
 		return err
@@ -60,8 +60,7 @@ func shareDir() error {
 	return unix.Mount("", Dir, "", unix.MS_SHARED|unix.MS_REC, "")
 }
 
-// Delete removes the name. The namespace itself lives on while a process is in
-// it. A name that is not there is no error.
+// Delete removes the name, if it exists. The namespace itself lives until its last process ends.
 func Delete(name string) error {
 	err := unix.Unmount(Path(name), unix.MNT_DETACH)
 	if err != nil && !errors.Is(err, unix.EINVAL) && !errors.Is(err, unix.ENOENT) {
@@ -91,9 +90,8 @@ func List(prefix string) ([]string, error) {
 	return names, nil
 }
 
-// Do runs f on a thread inside the namespace. f must not start goroutines that
-// need it; sockets that f opens stay in the namespace. The empty name is the
-// caller's own namespace.
+// Do runs f on a thread inside the namespace. Goroutines started by f are outside of it; sockets
+// that f opens stay inside. The empty name is the caller's own namespace.
 func Do(name string, f func() error) error {
 	if name == "" {
 		return f()
@@ -111,13 +109,13 @@ func Do(name string, f func() error) error {
 	})
 }
 
-// onThread runs f on a thread that ends with it, so f may leave it in whatever
-// namespace. It is never the main thread: that one cannot end, would hold the
-// namespace for ever, and is what /proc/<pid>/ns shows of the process.
+// onThread runs f on a thread that ends with it, so f may leave it in any namespace. It never uses
+// the main thread, which cannot end, would hold the namespace forever, and is shown in
+// /proc/<pid>/ns.
 func onThread(f func() error) error {
 	done := make(chan error)
 	go func() {
-		runtime.LockOSThread() // never unlocked: that is what ends the thread
+		runtime.LockOSThread() // never unlocked, so that the thread ends
 		if unix.Gettid() != unix.Getpid() {
 			done <- f()
 			return
@@ -129,8 +127,8 @@ func onThread(f func() error) error {
 	return <-done
 }
 
-// Dialer returns a dial function, as rest.Config and http.Transport want it,
-// whose sockets are made inside the namespace. Addresses must be literal.
+// Dialer returns a dial function for rest.Config and http.Transport with sockets inside the
+// namespace. Addresses must be literal.
 func Dialer(name string) func(ctx context.Context, network, address string) (net.Conn, error) {
 	return func(ctx context.Context, network, address string) (c net.Conn, err error) {
 		err = Do(name, func() (err error) {

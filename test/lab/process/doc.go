@@ -1,4 +1,4 @@
-// Package process starts the lab's daemons, remembers them in files so that
-// another program can stop them later, and stops them, whole process group and
-// all, without ever signalling a process that only inherited the number.
+// Package process starts the lab's daemons and records them in files, so that another program can
+// stop them later with their process groups. It never signals an unrelated process that has reused
+// a process ID.
 package process

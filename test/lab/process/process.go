@@ -23,32 +23,31 @@ import (
 // Spec is a daemon to start.
 type Spec struct {
 	Argv   []string
-	Env    []string // added to the caller's
-	Netns  string   // name under /run/netns; "" is the caller's
+	Env    []string // in addition to the caller's
+	Netns  string   // name under /run/netns; "": that of the caller
 	Log    string   // file for both outputs, appended to; "" discards them
-	Record string   // file that remembers the process; "" is none
+	Record string   // file that records the process; "": none
 	// Tethered daemons are killed when the caller ends.
 	Tethered bool
 }
 
-// Process is one that was started, now or earlier. The pair is unique for as
-// long as the machine is up.
+// Process is a process started now or earlier. PID and Start together are unique until the next
+// boot.
 type Process struct {
 	PID   int
 	Start uint64 // clock ticks after boot, field 22 of /proc/<pid>/stat
 	log   string
-	done  chan struct{} // closed when our own child was reaped; nil for others'
+	done  chan struct{} // closed when this program has reaped its child; nil for other processes
 	code  int           // its exit status, once done is closed
 }
 
-// Start runs the daemon in a session of its own. It does not wait for it to
-// become ready.
+// Start runs the daemon in a new session, without waiting for readiness.
 func Start(s Spec) (*Process, error) {
 	name := filepath.Base(s.Argv[0])
 	argv := s.Argv
 	if s.Netns != "" {
-		// nsenter, not `ip netns exec`: the latter remounts /sys and so hides
-		// bpffs. It executes the program in place, under the same pid.
+		// nsenter, not `ip netns exec`: the latter remounts /sys and so hides bpffs. nsenter executes the
+		// program under the same PID.
 		argv = append([]string{"nsenter", "--net=" + netns.Path(s.Netns), "--"}, argv...)
 	}
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -79,8 +78,8 @@ func Start(s Spec) (*Process, error) {
 	return p, nil
 }
 
-// run starts the command, says so, and reaps it. The kernel kills a tethered
-// process when the thread that forked it ends, so that one is kept for as long.
+// run starts the command, reports the start, and reaps it. The kernel kills a tethered process when
+// the forking thread ends, so run keeps that thread.
 func (p *Process) run(cmd *exec.Cmd, tethered bool, started chan<- error) {
 	if tethered {
 		runtime.LockOSThread()
@@ -91,15 +90,15 @@ func (p *Process) run(cmd *exec.Cmd, tethered bool, started chan<- error) {
 		return
 	}
 	p.PID = cmd.Process.Pid
-	st, err := readStat(p.PID) // it is there until it is reaped, also when it has ended
+	st, err := readStat(p.PID) // it exists until it is reaped, even after its end
 	p.Start = st.start
 	started <- err
-	_ = cmd.Wait() // how it ended is for its log to say
+	_ = cmd.Wait() // the daemon's log has the reason of its end
 	p.code = cmd.ProcessState.ExitCode()
 	close(p.done)
 }
 
-// write makes the record: a line that says which process it is, and one that says how to start it.
+// write writes the record: one line that identifies the process, and one with its specification.
 func (p *Process) write(s Spec) error {
 	spec, err := json.Marshal(s)
 	if err != nil {
@@ -112,7 +111,7 @@ func (p *Process) write(s Spec) error {
 	return os.Rename(tmp, s.Record)
 }
 
-// Again starts a recorded process as it was started before. It fails while that one runs.
+// Again restarts a recorded process. It fails while that one runs.
 func Again(record string) (*Process, error) {
 	p, err := Load(record)
 	if err != nil {
@@ -133,7 +132,7 @@ func Again(record string) (*Process, error) {
 	return Start(s)
 }
 
-// Load reads what Start recorded. The process may have ended since.
+// Load reads a record of Start. The process may have ended.
 func Load(record string) (*Process, error) {
 	b, err := os.ReadFile(record)
 	if err != nil {
@@ -158,7 +157,7 @@ func Load(record string) (*Process, error) {
 	return p, nil
 }
 
-// Find returns the running process with this number.
+// Find returns the running process with this ID.
 func Find(pid int) (*Process, error) {
 	st, err := readStat(pid)
 	if err != nil {
@@ -167,14 +166,13 @@ func Find(pid int) (*Process, error) {
 	return &Process{PID: pid, Start: st.start}, nil
 }
 
-// Alive tells whether the process runs; a zombie does not.
+// Alive reports whether the process runs; a zombie does not.
 func (p *Process) Alive() bool {
 	st, err := readStat(p.PID)
 	return err == nil && st.start == p.Start && !st.ended()
 }
 
-// Signal sends sig to the process and its group. A process that has ended is no
-// error.
+// Signal sends sig to the process and its group. It succeeds if the process has ended.
 func (p *Process) Signal(sig syscall.Signal) error {
 	fd, err := p.open()
 	if err != nil || fd < 0 {
@@ -184,8 +182,8 @@ func (p *Process) Signal(sig syscall.Signal) error {
 	return p.signal(fd, sig)
 }
 
-// signal sends to the process by its descriptor, then to its group, which has
-// the same number only while its leader is not reaped.
+// signal signals the process by its descriptor, and its group, whose ID is reliable only until the
+// leader is reaped.
 func (p *Process) signal(fd int, sig syscall.Signal) error {
 	if st, err := readStat(p.PID); err == nil && st.start == p.Start && st.group == p.PID {
 		if err := unix.Kill(-p.PID, sig); err == nil || errors.Is(err, unix.ESRCH) {
@@ -198,8 +196,7 @@ func (p *Process) signal(fd int, sig syscall.Signal) error {
 	return nil
 }
 
-// open returns a descriptor that can only ever mean this process, or -1 when it
-// has ended.
+// open returns a descriptor that identifies only this process, or -1 when it has ended.
 func (p *Process) open() (int, error) {
 	fd, err := unix.PidfdOpen(p.PID, 0)
 	if errors.Is(err, unix.ESRCH) {
@@ -208,7 +205,7 @@ func (p *Process) open() (int, error) {
 	if err != nil {
 		return -1, fmt.Errorf("open process %d: %w", p.PID, err)
 	}
-	// Checked after opening: from here on the number cannot be reused under us.
+	// Checked after opening: from now on the PID cannot be reused.
 	if !p.Alive() {
 		closeFD(fd)
 		return -1, nil
@@ -218,8 +215,8 @@ func (p *Process) open() (int, error) {
 
 func closeFD(fd int) { _ = unix.Close(fd) } // a pidfd has nothing to flush
 
-// Stop ends the process and its group: SIGTERM, and SIGKILL when it still runs
-// after grace; at once when grace is 0. It returns when the process is gone.
+// Stop ends the process and its group: SIGTERM, and SIGKILL after grace, or at once if grace is 0.
+// It waits for the end of the process.
 func (p *Process) Stop(grace time.Duration) error {
 	fd, err := p.open()
 	if err != nil || fd < 0 {
@@ -244,15 +241,15 @@ func (p *Process) Stop(grace time.Duration) error {
 	return p.reaped()
 }
 
-// groupEnded waits until nobody of the process's group is left, or for the limit: a daemon
-// whose monitor is gone holds its pid file, and the next one would refuse to start.
+// groupEnded waits until the process group is empty, or for the limit: a daemon without its monitor
+// still holds its pid file, and the next one would refuse to start.
 func (p *Process) groupEnded(limit time.Duration) {
 	const poll = 5 * time.Millisecond
 	for end := time.Now().Add(limit); time.Now().Before(end) && others(p.PID); time.Sleep(poll) {
 	}
 }
 
-// others says whether processes of the group run whose leader has ended.
+// others reports whether processes of a group without its leader still run.
 func others(group int) bool {
 	dirs, err := os.ReadDir("/proc")
 	if err != nil {
@@ -263,7 +260,7 @@ func others(group int) bool {
 		if err != nil || pid == group {
 			continue
 		}
-		st, err := readStat(pid) // an error: it has ended
+		st, err := readStat(pid) // fails if it has ended
 		if err == nil && st.group == group && !st.ended() {
 			return true
 		}
@@ -291,8 +288,8 @@ func ended(fd int, limit time.Duration) bool {
 	}
 }
 
-// Wait returns when the process has ended, with its exit status: -1 when a signal ended it, or
-// when it is not this program's child, whose status cannot be known.
+// Wait waits for the end of the process and returns its exit status: -1 after a signal, or for a
+// process that is not this program's child.
 func (p *Process) Wait(ctx context.Context) (int, error) {
 	if p.done != nil {
 		select {
@@ -314,8 +311,8 @@ func (p *Process) Wait(ctx context.Context) (int, error) {
 	return -1, nil
 }
 
-// Await calls ready until it returns nil. It gives up when the process or ctx
-// ends; the error then holds the end of the process's log.
+// Await calls ready until it returns nil. It gives up when the process or ctx ends; the error then
+// holds the end of the process's log.
 func (p *Process) Await(ctx context.Context, name string, ready func() error) error {
 	tick := time.NewTicker(20 * time.Millisecond)
 	defer tick.Stop()
@@ -335,7 +332,7 @@ func (p *Process) Await(ctx context.Context, name string, ready func() error) er
 	}
 }
 
-// Tail is the last lines of a log, in one line.
+// Tail returns the last lines of a log, joined to one line.
 func Tail(file string) string {
 	f, err := os.Open(file)
 	if err != nil {

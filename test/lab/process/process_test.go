@@ -67,12 +67,12 @@ func init() {
 	if os.Getenv(firstThreadEnds) == "" {
 		return
 	}
-	runtime.LockOSThread() // in init: it is the process's first
+	runtime.LockOSThread() // init runs on the first thread
 	go func() { time.Sleep(time.Hour) }()
-	_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0) // of this thread alone
+	_, _, _ = syscall.RawSyscall(syscall.SYS_EXIT, 0, 0, 0) // ends this thread only
 }
 
-// Threads that go on hold what the process has, a daemon's pid file for one.
+// Remaining threads keep resources of the process, such as a daemon's pid file.
 func TestFirstThreadEnded(t *testing.T) {
 	t.Setenv(firstThreadEnds, "1")
 	p, _ := start(t, "/proc/self/exe")
@@ -87,7 +87,7 @@ func TestFirstThreadEnded(t *testing.T) {
 		time.Sleep(time.Millisecond)
 	}
 	if !p.Alive() {
-		t.Error("not alive although threads of it are")
+		t.Error("not alive although it has running threads")
 	}
 	if err := p.Stop(0); err != nil {
 		t.Fatal(err)
@@ -97,8 +97,8 @@ func TestFirstThreadEnded(t *testing.T) {
 	}
 }
 
-// A number that was reused must not be signalled.
-func TestReusedNumber(t *testing.T) {
+// A reused process ID must not be signalled.
+func TestReusedPIDIsNotSignalled(t *testing.T) {
 	p, record := start(t, "sleep", "1000")
 	other := *p
 	other.Start--

@@ -15,8 +15,8 @@ type stat struct {
 	start   uint64
 }
 
-// ended tells whether the process runs no more, reaped or not. One whose first thread
-// has ended looks like a zombie while others of its threads still hold its files.
+// ended reports whether the process has ended, reaped or not. A process whose first thread has
+// ended looks like a zombie while its other threads still hold its files.
 func (s stat) ended() bool { return (s.state == 'Z' || s.state == 'X') && s.threads <= 1 }
 
 // readStat parses /proc/<pid>/stat, see proc_pid_stat(5).
@@ -25,7 +25,7 @@ func readStat(pid int) (stat, error) {
 	if err != nil {
 		return stat{}, err
 	}
-	// The command name may hold spaces and parentheses; the last one ends it.
+	// The command name may contain spaces and parentheses; the last parenthesis ends it.
 	_, rest, ok := strings.Cut(string(b[max(0, bytes.LastIndexByte(b, ')')):]), ") ")
 	f := strings.Fields(rest)
 	if !ok || len(f) < 20 {

@@ -17,7 +17,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// dial connects from the source address and port that were asked for.
+// dial connects from the configured source address and port.
 func dial(ctx context.Context, network string, o options) (net.Conn, error) {
 	d := net.Dialer{Timeout: o.timeout, Control: reuse}
 	if o.sport != 0 || o.src != "" {
@@ -51,8 +51,8 @@ func source(o options) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(from, uint16(o.sport)), nil
 }
 
-// reuse lets a source port be taken again while an earlier connection from it
-// is in TIME_WAIT, and by several connections to different peers.
+// reuse allows binding a source port while an earlier connection from it is in TIME_WAIT, and for
+// several connections to different peers.
 func reuse(_, _ string, raw syscall.RawConn) (err error) {
 	if cerr := raw.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.SOL_SOCKET, unix.SO_REUSEADDR, 1)
@@ -78,7 +78,7 @@ func askTCP(ctx context.Context, o options) (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// askUDP repeats the request every second until it is answered.
+// askUDP repeats the request every second until it gets a reply.
 func askUDP(ctx context.Context, o options) (string, error) {
 	c, err := dial(ctx, "udp", o)
 	if err != nil {
@@ -112,8 +112,7 @@ func askUDP(ctx context.Context, o options) (string, error) {
 	}
 }
 
-// later asks for an answer after o.duration, in which nothing is sent: the
-// server is the one that speaks first.
+// later sends no data for o.duration and expects the server to send first.
 func later(ctx context.Context, o options) (string, error) {
 	c, err := dial(ctx, "tcp", o)
 	if err != nil {
@@ -130,7 +129,7 @@ func later(ctx context.Context, o options) (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// pull takes a megabyte from the server and prints how much came.
+// pull reads a megabyte from the server and prints the number of bytes.
 func pull(ctx context.Context, o options) (string, error) {
 	const size = 1 << 20
 	c, err := dial(ctx, "tcp", o)
@@ -148,7 +147,7 @@ func pull(ctx context.Context, o options) (string, error) {
 	return strconv.FormatInt(n, 10), err
 }
 
-// stream sends as much as it can for the duration; the server says what came.
+// stream sends as much as possible for the duration; the server reports what it received.
 func stream(ctx context.Context, o options) (StreamReport, error) {
 	c, err := dial(ctx, "tcp", o)
 	if err != nil {
@@ -170,7 +169,7 @@ func stream(ctx context.Context, o options) (StreamReport, error) {
 	if err := c.(*net.TCPConn).CloseWrite(); err != nil {
 		return StreamReport{}, err
 	}
-	// Full buffers must drain first.
+	// Allows time to drain full buffers.
 	if err := c.SetReadDeadline(time.Now().Add(max(o.timeout, 30*time.Second))); err != nil {
 		return StreamReport{}, err
 	}
@@ -182,7 +181,7 @@ func stream(ctx context.Context, o options) (StreamReport, error) {
 // SweepReport counts the outcomes of connecting to many ports.
 type SweepReport struct{ Attempts, Connected, Refused, Unanswered, Failed int }
 
-// sweep connects from one source port to each port in turn, a few at a time.
+// sweep connects from one source port to each port in turn, a few concurrently.
 func sweep(ctx context.Context, o options) (SweepReport, error) {
 	host, _, err := net.SplitHostPort(o.addr)
 	if err != nil {

@@ -1,5 +1,5 @@
-// Package traffic is the lab's servers and clients: small enough to say exactly
-// what was sent, what came back, and how long nothing did.
+// Package traffic contains the lab's servers and clients. They are small, so that they report
+// exactly what was sent, what was received, and the gaps in between.
 //
 //	serve  -tcp :80,:22 -udp :80 -name X   answers with its name and the client's address
 //	http   -tcp :80 -udp :53 -name X       answers HTTP requests and datagrams with its name and the client's address

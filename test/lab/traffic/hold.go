@@ -15,29 +15,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HoldReport is what came of a held connection.
+// HoldReport is the result of a held connection.
 type HoldReport struct {
 	Sent, Received, Lost int
-	MaxGapMS             int64 // longest time between two answers
+	MaxGapMS             int64 // longest time between two replies
 	Local                string
 	Stalls               []Stall `json:",omitempty"`
 	Error                string  `json:",omitempty"`
 }
 
-// Stall is a long time without an answer.
+// Stall is a long time without a reply.
 type Stall struct {
-	End time.Time // when the next answer came
+	End time.Time // time of the next reply
 	MS  int64
 }
 
-// aStall is a gap that a report names: more than one lost segment costs a busy
+// aStall is the minimum gap to report: longer than the effect of one lost segment on a busy
 // machine.
 const aStall = 500 * time.Millisecond
 
-// hold sends a number every interval and counts the answers, until o.duration has
-// passed or ctx ends. Over TCP the answers must be the numbers, one after the
-// other, and after the last the server's end of the connection: nothing can be
-// lost unless the connection is, and a gap tells of repeats.
+// hold sends a number every interval and counts the replies, until o.duration has passed or ctx
+// ends. Over TCP the replies must be the numbers in order, followed by the end of the server's
+// side: only a lost connection loses numbers, and a gap shows retransmissions.
 func hold(ctx context.Context, o options) (HoldReport, error) {
 	network := "tcp"
 	if o.udp {
@@ -65,8 +64,8 @@ func hold(ctx context.Context, o options) (HoldReport, error) {
 	return report, err
 }
 
-// lastAnswers gives what is still on its way the time an answer may take; over
-// TCP, where repeats take longer the longer the path was cut, all of o.timeout.
+// lastAnswers waits for outstanding replies; over TCP, where retransmission intervals grow with an
+// interruption, for all of o.timeout.
 func lastAnswers(c net.Conn, o options) error {
 	wait := min(o.timeout, time.Second)
 	if t, ok := c.(*net.TCPConn); ok {
@@ -104,8 +103,7 @@ type received struct {
 	stalls []Stall
 }
 
-// read takes answers until the read deadline, over TCP until the server has
-// ended the connection.
+// read reads replies until the read deadline, over TCP until the server closes the connection.
 func (r *received) read(c net.Conn, udp bool) error {
 	last := time.Now()
 	buf := bufio.NewReader(c)
@@ -122,7 +120,7 @@ func (r *received) read(c net.Conn, udp bool) error {
 		case udp && errors.Is(err, os.ErrDeadlineExceeded), !udp && errors.Is(err, io.EOF) && line == "":
 			return nil
 		case udp && errors.Is(err, unix.ECONNREFUSED):
-			continue // an ICMP error for one of the datagrams
+			continue // the ICMP error of a datagram
 		case err != nil:
 			return fmt.Errorf("read answer %d: %w", r.count, err)
 		case !udp && strings.TrimSpace(line) != strconv.Itoa(r.count):

@@ -14,20 +14,20 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// httpCommand is the server that a pod of the lab runs: it answers every HTTP request, and every
-// datagram, with its name and the client's address. It prints "ready" when all sockets listen, and
-// a line per request.
+// httpCommand is the server in a pod of the lab. It answers every HTTP request and datagram with
+// its name and the client's address. It prints "ready" when all sockets listen, and a line per
+// request.
 func httpCommand(ctx context.Context, args []string, stdout io.Writer) error {
 	f := flag.NewFlagSet("traffic http", flag.ContinueOnError)
-	tcp := f.String("tcp", "", "TCP `addresses` to listen on, like :80, by commas")
-	udp := f.String("udp", "", "UDP `ports` to listen on, like :53, by commas")
+	tcp := f.String("tcp", "", "TCP `addresses` to listen on, like :80, separated by commas")
+	udp := f.String("udp", "", "UDP `ports` to listen on, like :53, separated by commas")
 	name := f.String("name", "server", "`name` to answer with")
 	if err := f.Parse(args); err != nil {
 		return fmt.Errorf("%w: %w", errUsage, err)
 	}
 	group, ctx := errgroup.WithContext(ctx)
 	server := &http.Server{ReadHeaderTimeout: 10 * time.Second, Handler: http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
-		client, _, _ := net.SplitHostPort(r.RemoteAddr) // the server made it
+		client, _, _ := net.SplitHostPort(r.RemoteAddr) // always valid from a server
 		fmt.Fprintf(stdout, "%s %s from %s\n", r.Method, r.URL.Path, client)
 		fmt.Fprintf(w, "%s answers %s\n", *name, client)
 	})}

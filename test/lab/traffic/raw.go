@@ -16,8 +16,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// extensions makes every datagram of c carry IPv6 destination options: eight
-// bytes of padding, which every receiver skips (RFC 8200, 4.6).
+// extensions adds IPv6 destination options to every datagram of c: eight bytes of padding, which
+// every receiver skips (RFC 8200, 4.6).
 func extensions(c net.Conn) error {
 	raw, err := c.(*net.UDPConn).SyscallConn()
 	if err != nil {
@@ -33,12 +33,12 @@ func extensions(c net.Conn) error {
 	return err
 }
 
-// The request's length, and where it is cut, a multiple of eight. OVS's own
-// connection tracker takes no first fragment below 1200 bytes, or 1280 of IPv6.
+// The request's length and the position of the cut, a multiple of eight. OVS's own connection
+// tracker rejects first fragments below 1200 bytes, or 1280 for IPv6.
 const fragmented, cut = 1600, 1304
 
-// askFragments asks over UDP in two fragments, the later one first, and again
-// every second until it is answered.
+// askFragments sends a UDP request in two fragments, the later one first, and repeats it every
+// second until it gets a reply.
 func askFragments(ctx context.Context, o options) (string, error) {
 	c, err := dial(ctx, "udp", o)
 	if err != nil {
@@ -75,7 +75,7 @@ func askFragments(ctx context.Context, o options) (string, error) {
 	}
 }
 
-// sender sends IP packets that it makes itself.
+// sender sends IP packets that it builds itself.
 type sender struct {
 	fd       int
 	src, dst netip.Addr
@@ -83,9 +83,9 @@ type sender struct {
 
 func rawSender(src, dst netip.Addr) (*sender, error) {
 	s := &sender{src: src, dst: dst}
-	family, proto := unix.AF_INET, unix.IPPROTO_RAW // the IPv4 header is ours
+	family, proto := unix.AF_INET, unix.IPPROTO_RAW // with an own IPv4 header
 	if dst.Is6() {
-		family, proto = unix.AF_INET6, unix.IPPROTO_FRAGMENT // the IPv6 header is the kernel's
+		family, proto = unix.AF_INET6, unix.IPPROTO_FRAGMENT // with the kernel's IPv6 header
 	}
 	var err error
 	s.fd, err = unix.Socket(family, unix.SOCK_RAW|unix.SOCK_CLOEXEC, proto)
@@ -103,14 +103,14 @@ func rawSender(src, dst netip.Addr) (*sender, error) {
 
 func (s *sender) close() { _ = unix.Close(s.fd) }
 
-// fragment sends one part of a UDP datagram, which is at that offset of it.
+// fragment sends the part of a UDP datagram at this offset.
 func (s *sender) fragment(id uint16, offset int, more bool, payload []byte) error {
 	if s.dst.Is6() {
 		h := binary.BigEndian.AppendUint16([]byte{unix.IPPROTO_UDP, 0}, uint16(offset)|bit(more))
 		h = binary.BigEndian.AppendUint32(h, uint32(id))
 		return unix.Sendto(s.fd, append(h, payload...), 0, &unix.SockaddrInet6{Addr: s.dst.As16()})
 	}
-	// Length and checksum are filled in by the kernel.
+	// The kernel fills in length and checksum.
 	h := make([]byte, 20, 20+len(payload))
 	h[0], h[8], h[9] = 0x45, 64, unix.IPPROTO_UDP
 	binary.BigEndian.PutUint16(h[4:], id)
@@ -127,7 +127,7 @@ func bit(b bool) uint16 {
 	return 0
 }
 
-// udpDatagram is a UDP header, with checksum, and the payload.
+// udpDatagram returns a UDP header, with checksum, and the payload.
 func udpDatagram(src, dst netip.AddrPort, payload []byte) []byte {
 	d := binary.BigEndian.AppendUint16(nil, src.Port())
 	d = binary.BigEndian.AppendUint16(d, dst.Port())
@@ -150,11 +150,11 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// plainGRE is a GRE header without key (RFC 2784), which whoever translates
-// protocol 47 reads; the kernel wants four bytes more behind it. Other protocols do not mind.
+// plainGRE is a GRE header without key (RFC 2784), which NAT implementations for protocol 47 parse;
+// the kernel needs four more bytes. Other protocols ignore it.
 const plainGRE = "\x00\x00\x88\xb5"
 
-// askProto asks in packets of the IP protocol o.proto, which has no ports.
+// askProto sends requests in packets of the IP protocol o.proto, which has no ports.
 func askProto(ctx context.Context, o options) (string, error) {
 	var d net.Dialer
 	if o.src != "" {
@@ -183,8 +183,8 @@ func askProto(ctx context.Context, o options) (string, error) {
 	}
 }
 
-// isRequest reports whether a packet without ports asks: a raw socket gets the answers to
-// others' requests as well, and two servers would answer each other for ever.
+// isRequest reports whether a packet without ports is a request: a raw socket also receives replies
+// to others' requests, and two servers would answer each other forever.
 func isRequest(b []byte) bool {
 	return bytes.HasPrefix(b, []byte("seq ")) || bytes.HasPrefix(b, []byte(plainGRE+"who"))
 }

@@ -12,9 +12,9 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// reachCommand asks all targets at once, once each, and prints a line for each
-// in the order given: the target and the answer, or "-" if there was none in time.
-// A target is tcp/ADDR or udp/ADDR; over UDP the question is repeated.
+// reachCommand sends one request to each target concurrently. It prints a line for each in the
+// given order: the target and the reply, or "-" without a reply in time. A target is tcp/ADDR or
+// udp/ADDR; UDP requests are repeated.
 func reachCommand(ctx context.Context, args []string, stdout io.Writer) error {
 	f := flag.NewFlagSet("traffic reach", flag.ContinueOnError)
 	timeout := f.Duration("timeout", time.Second, "longest wait for an answer")
@@ -41,7 +41,7 @@ func reachCommand(ctx context.Context, args []string, stdout io.Writer) error {
 			return nil
 		})
 	}
-	_ = group.Wait() // no answer is an answer
+	_ = group.Wait() // a missing reply is a result
 	for i, target := range f.Args() {
 		if _, err := fmt.Fprintln(stdout, target, answers[i]); err != nil {
 			return err

@@ -11,8 +11,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// advertise sends a router advertisement (RFC 4861, 4.2) by eth0: a prefix to
-// make addresses of (4.6.2), for ten minutes, and no default route.
+// advertise sends a router advertisement (RFC 4861, 4.2) on eth0: a prefix for address
+// configuration (4.6.2), valid for ten minutes, and no default route.
 func advertise(_ context.Context, o options) (string, error) {
 	prefix, err := netip.ParsePrefix(o.addr)
 	if err != nil || !prefix.Addr().Is6() {
@@ -27,7 +27,7 @@ func advertise(_ context.Context, o options) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	const hops = 255 // with less it would be taken for one from beyond a router
+	const hops = 255 // receivers ignore lower values, as from beyond a router
 	if cerr := raw.Control(func(fd uintptr) {
 		err = unix.SetsockoptInt(int(fd), unix.IPPROTO_IPV6, unix.IPV6_MULTICAST_HOPS, hops)
 	}); cerr != nil || err != nil {

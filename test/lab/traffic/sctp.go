@@ -16,10 +16,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sctpSocket is a one-to-one socket (RFC 6458, 4), bound. It is used as TCP's is, and
-// package net takes it for one. An association offers all addresses of the host unless
-// its socket is bound to one (RFC 9260, 5.1.2); whoever translates one has no way to
-// know of the others.
+// sctpSocket returns a bound one-to-one socket (RFC 6458, 4). It is used like TCP, and package net
+// accepts it as such. An association offers all addresses of the host unless its socket is bound to
+// one (RFC 9260, 5.1.2); NAT does not know the other addresses.
 func sctpSocket(local netip.AddrPort) (int, error) {
 	family := unix.AF_INET
 	if local.Addr().Is6() {
@@ -43,7 +42,7 @@ func sockaddr(a netip.AddrPort) unix.Sockaddr {
 	return &unix.SockaddrInet4{Addr: a.Addr().As4(), Port: int(a.Port())}
 }
 
-// askSCTP makes an association, asks, and ends it.
+// askSCTP opens an association, sends a request, and closes it.
 func askSCTP(_ context.Context, o options) (string, error) {
 	to, err := netip.ParseAddrPort(o.addr)
 	if err != nil {
@@ -81,8 +80,8 @@ func askSCTP(_ context.Context, o options) (string, error) {
 	return strings.TrimSpace(line), err
 }
 
-// connect also goes on when a signal comes, as Go's scheduler sends them: the association is
-// then still being made.
+// connect continues after signals, which Go's scheduler sends, while the association is being
+// established.
 func connect(fd int, to unix.Sockaddr, timeout time.Duration) error {
 	err := unix.Connect(fd, to)
 	for end := time.Now().Add(timeout); errors.Is(err, unix.EINTR); {
@@ -105,7 +104,7 @@ func connect(fd int, to unix.Sockaddr, timeout time.Duration) error {
 	return err
 }
 
-// sctpSource is the one address that the host would send from, which UDP tells.
+// sctpSource returns the source address that the host would use, determined by UDP.
 func sctpSource(to netip.AddrPort, o options) (netip.AddrPort, error) {
 	if o.src != "" {
 		return source(o)
@@ -118,7 +117,7 @@ func sctpSource(to netip.AddrPort, o options) (netip.AddrPort, error) {
 	return netip.AddrPortFrom(c.LocalAddr().(*net.UDPAddr).AddrPort().Addr().Unmap(), uint16(o.sport)), nil
 }
 
-// serveSCTP answers at an address, which must name one of the host's.
+// serveSCTP serves at an address, which must be an address of the host.
 func serveSCTP(ctx context.Context, group *errgroup.Group, addr, name string) error {
 	at, err := netip.ParseAddrPort(addr)
 	if err != nil {
@@ -129,7 +128,7 @@ func serveSCTP(ctx context.Context, group *errgroup.Group, addr, name string) er
 		return err
 	}
 	file := os.NewFile(uintptr(fd), "sctp")
-	defer file.Close() // package net has one of its own
+	defer file.Close() // package net has duplicated it
 	const backlog = 128
 	if err := unix.Listen(fd, backlog); err != nil {
 		return fmt.Errorf("listen on SCTP %s: %w", at, err)

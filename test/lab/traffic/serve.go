@@ -18,20 +18,19 @@ import (
 	"golang.org/x/sync/errgroup"
 )
 
-// StreamReport is what came of a stream, as the receiver saw it.
+// StreamReport is the result of a stream at the receiver.
 type StreamReport struct {
 	Bytes      int64
 	MaxStallMS int64 // longest time without a byte, from the first to the end
 	TookMS     int64 // from the first byte to the last
 }
 
-// serveCommand prints "ready" when all sockets listen, then serves until ctx
-// ends.
+// serveCommand prints "ready" when all sockets listen, then serves until ctx ends.
 func serveCommand(ctx context.Context, args []string, stdout io.Writer) error {
 	f := flag.NewFlagSet("traffic serve", flag.ContinueOnError)
-	tcp := f.String("tcp", "", "TCP `addresses` to listen on, by commas")
-	udp := f.String("udp", "", "UDP `ports` to listen on, like :80, by commas")
-	sctp := f.String("sctp", "", "SCTP `addresses` to listen on, like 192.0.2.1:80, by commas")
+	tcp := f.String("tcp", "", "TCP `addresses` to listen on, separated by commas")
+	udp := f.String("udp", "", "UDP `ports` to listen on, like :80, separated by commas")
+	sctp := f.String("sctp", "", "SCTP `addresses` to listen on, like 192.0.2.1:80, separated by commas")
 	proto := f.Int("proto", 0, "IP protocol `number` to answer, like 47 for GRE; 0: none")
 	name := f.String("name", "server", "`name` to answer with")
 	if err := f.Parse(args); err != nil {
@@ -105,10 +104,10 @@ func talk(c net.Conn, name string) {
 		switch command, argument, _ := strings.Cut(line, " "); command {
 		case "sink":
 			report := swallow(r)
-			// The client half-closed; it waits for this.
+			// The client has half-closed and waits for the report.
 			_ = json.NewEncoder(c).Encode(report)
 			return
-		case "later": // the client says nothing more: we speak first
+		case "later": // the client sends no more: the server sends first
 			d, err := time.ParseDuration(argument)
 			if err != nil {
 				return
@@ -138,7 +137,7 @@ func (zeros) Read(b []byte) (int, error) {
 	return len(b), nil
 }
 
-// answer is the reply to a request other than sink and source.
+// answer returns the reply to a request other than sink and source.
 func answer(line, name string, client net.Addr) string {
 	if n, ok := strings.CutPrefix(line, "seq "); ok {
 		return n
@@ -168,8 +167,8 @@ func swallow(r io.Reader) StreamReport {
 	}
 }
 
-// serveUDP answers from the address that was asked, which on a host with
-// several addresses is not what the kernel would choose.
+// serveUDP replies from the address of the request, which the kernel would not choose on a host
+// with several addresses.
 func serveUDP(ctx context.Context, group *errgroup.Group, addr, name string) error {
 	c4, err := net.ListenPacket("udp4", addr)
 	if err != nil {
@@ -206,7 +205,7 @@ func serveUDP(ctx context.Context, group *errgroup.Group, addr, name string) err
 	return nil
 }
 
-// datagrams answers what receive returns, by the function that comes with it.
+// datagrams answers the datagrams from receive, by the function returned with each.
 func datagrams(ctx context.Context, name string, receive func([]byte) (int, net.Addr, func([]byte) error, error)) error {
 	buf := make([]byte, 64<<10)
 	for {
@@ -217,7 +216,7 @@ func datagrams(ctx context.Context, name string, receive func([]byte) (int, net.
 		if err != nil {
 			return fmt.Errorf("serve: %w", err)
 		}
-		// An answer that cannot be sent is one that the client misses.
+		// The client notices a missing reply.
 		_ = reply([]byte(answer(strings.TrimSpace(string(buf[:n])), name, from)))
 	}
 }

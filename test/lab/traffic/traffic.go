@@ -17,9 +17,8 @@ import (
 // errUsage is a mistake on the command line, exit status 2.
 var errUsage = errors.New("usage: serve|http|reach|tcp|udp|sctp|frags|proto|later|pull|hold|stream|sweep|advertise [ADDR] [flags]")
 
-// Main runs one subcommand and returns its exit status: 0 when what was asked
-// for happened, 1 when it did not, 2 for a mistake in args. Results go to
-// stdout, errors to standard error. SIGTERM and SIGINT end it early.
+// Main runs one subcommand and returns its exit status: 0 for success, 1 for failure, 2 for a
+// mistake in args. Results go to stdout, errors to standard error. SIGTERM and SIGINT end it early.
 func Main(args []string, stdout io.Writer) int {
 	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
 	defer stop()
@@ -34,7 +33,7 @@ func Main(args []string, stdout io.Writer) int {
 	return 1
 }
 
-// options are those of all clients.
+// options are the options of all clients.
 type options struct {
 	addr     string
 	src      string
@@ -97,8 +96,8 @@ func run(ctx context.Context, args []string, stdout io.Writer) error {
 	return errUsage
 }
 
-// repeat asks o.count times, one after the other, and prints each answer on a
-// line. It ends with the first that fails.
+// repeat makes o.count requests, one after another, and prints each reply on a line. It ends at the
+// first failure.
 func repeat(ctx context.Context, o options, ask func(context.Context, options) (string, error), w io.Writer) error {
 	for range o.count {
 		answer, err := ask(ctx, o)
@@ -112,14 +111,14 @@ func repeat(ctx context.Context, o options, ask func(context.Context, options) (
 	return nil
 }
 
-// parse takes ADDR before, among or after the flags.
+// parse accepts ADDR before, among or after the flags.
 func parse(command string, args []string) (options, error) {
 	o := options{}
 	f := flag.NewFlagSet("traffic "+command, flag.ContinueOnError)
 	f.StringVar(&o.src, "src", "", "source `address`")
 	f.IntVar(&o.sport, "sport", 0, "source `port`")
 	f.DurationVar(&o.timeout, "timeout", 5*time.Second, "longest wait for an answer, or for a connection")
-	f.DurationVar(&o.duration, "duration", 10*time.Second, "how long to go on")
+	f.DurationVar(&o.duration, "duration", 10*time.Second, "total duration")
 	f.DurationVar(&o.interval, "interval", 100*time.Millisecond, "time between numbers")
 	f.BoolVar(&o.udp, "udp", false, "over UDP")
 	f.IntVar(&o.count, "n", 1, "`number` of requests of tcp, udp, sctp, frags, proto, later, pull and advertise")

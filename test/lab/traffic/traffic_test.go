@@ -10,9 +10,9 @@ import (
 	"testing"
 )
 
-// serve starts a server on loopback, port 17011, until the test ends. It is in
-// the host's own namespace: all fixed ports are below those that the kernel
-// hands out (ip_local_port_range), which another test's connection may hold.
+// serve starts a server on loopback, port 17011, until the test ends. It runs in the host's own
+// namespace: all fixed ports are below the ephemeral range (ip_local_port_range), which other
+// tests' connections use.
 func serve(t *testing.T) {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
@@ -61,7 +61,7 @@ func TestClients(t *testing.T) {
 	if got := ask("pull", "127.0.0.1:17011"); got != "1048576" {
 		t.Errorf("pull: %q bytes", got)
 	}
-	// UDP answers come from the address that was asked.
+	// UDP replies come from the address of the request.
 	if got := ask("udp", "127.9.9.9:17011"); !strings.HasPrefix(got, "me 127.0.0.1:") {
 		t.Errorf("udp to another address of the host: %q", got)
 	}
@@ -105,6 +105,6 @@ func TestMistakes(t *testing.T) {
 		}
 	}
 	if err := run(t.Context(), []string{"tcp", "127.0.0.1:1"}, io.Discard); err == nil || errors.Is(err, errUsage) {
-		t.Errorf("nobody listens: %v, want refused", err)
+		t.Errorf("closed port: %v, want refused", err)
 	}
 }

@@ -1,4 +1,4 @@
-// Command trafficmain is package traffic as a program of its own, for tests.
+// Command trafficmain is package traffic as a separate program, for tests.
 package main
 
 import (
