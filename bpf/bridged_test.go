@@ -90,7 +90,7 @@ func (n *node) transmit(t *testing.T, ifindex int, frame []byte) {
 		defer unix.Close(fd)
 		err = unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: ifindex})
 		if errors.Is(err, unix.ENOBUFS) {
-			return nil // that is what a sender is told of a packet dropped on the way out
+			return nil // the error for a packet dropped at egress
 		}
 		return err
 	})

@@ -63,7 +63,7 @@ func packetSender(t testing.TB, ns *namespace, ifindex int) sender {
 	return func(header [10]byte, frame []byte) error {
 		err := unix.Sendto(fd, append(header[:], frame...), 0, &unix.SockaddrLinklayer{Ifindex: ifindex})
 		if errors.Is(err, unix.ENOBUFS) {
-			return nil // what a sender is told of a packet dropped on the way out
+			return nil // the error for a packet dropped at egress
 		}
 		return err
 	}

@@ -145,7 +145,7 @@ func testLookup(t *testing.T, n *lookupNode, redirect string) {
 		lookupKey("192.0.2.1:30443"):        netip.MustParseAddrPort("192.0.2.1:8443"),
 		lookupKey("192.0.2.1:30080"):        netip.MustParseAddrPort("192.0.2.1:8080"),
 		lookupKey("[2001:db8::1]:30080"):    netip.MustParseAddrPort("[2001:db8::1]:8080"),
-		lookupKey("192.0.2.1:30444"):        netip.MustParseAddrPort("192.0.2.1:8444"), // nobody is there
+		lookupKey("192.0.2.1:30444"):        netip.MustParseAddrPort("192.0.2.1:8444"), // no listener
 		lookupKey("192.0.2.1:8443"):         netip.MustParseAddrPort("192.0.2.1:8443"),
 		lookupKey("[2001:db8::1]:30443"):    netip.MustParseAddrPort("[2001:db8::1]:8443"), // only IPv4 is
 		lookupKey("198.51.100.1:443"):       netip.MustParseAddrPort("192.0.2.1:8443"),     // a VIP of the host's

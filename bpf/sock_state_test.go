@@ -67,7 +67,7 @@ func TestSockAffinity(t *testing.T) {
 		}
 	}
 
-	t.Log("nobody connected for three hours")
+	t.Log("no connection for three hours")
 	seen := make(map[string]bool)
 	for range 200 {
 		age(t, s, 3*time.Hour)

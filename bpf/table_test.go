@@ -186,7 +186,7 @@ func TestSyncHostProtos(t *testing.T) {
 	}
 	runStep(t, n, g, 3, rx(gre, retRedirect, "proto_ns"))
 
-	t.Log("a scan that fails changes nothing, one that finds more the second time is asked again")
+	t.Log("a scan that fails changes nothing, a scan with more results the second time is repeated")
 	failed, scans := errors.New("no netlink"), 0
 	err := g.SyncHostProtos(func() ([]NSKey, error) {
 		if scans++; scans == 1 {

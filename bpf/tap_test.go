@@ -99,7 +99,7 @@ func (p *tap) await(t *testing.T, right func(frame []byte, vlan uint16) bool) {
 	buf, oob := make([]byte, 65536), make([]byte, 256)
 	for {
 		n, oobn, _, from, err := unix.Recvmsg(p.fd, buf, oob, 0)
-		if errors.Is(err, unix.EINTR) { // with a time limit, which this socket has, nobody else tries again
+		if errors.Is(err, unix.EINTR) { // with a time limit, which this socket has, only this code retries
 			continue
 		}
 		if err != nil {

@@ -77,6 +77,6 @@ func TestConntrackCount(t *testing.T) {
 		t.Errorf("connections %v, error %v, want none", list, err)
 	}
 	if _, err := ConntrackCount(t.Context(), t.TempDir()); err == nil {
-		t.Error("nobody was asked, and no error")
+		t.Error("no daemon, and no error")
 	}
 }

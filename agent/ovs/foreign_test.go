@@ -62,7 +62,7 @@ func TestCheckMember(t *testing.T) {
 	}{
 		{"a port", "eth0", "breth0", true, ""},
 		{"none yet", "eth3", "breth3", false, ""},
-		{"with somebody else's port", "eth1", "breth1", false, "OVS bridge breth1 has the port tap1"},
+		{"with a foreign port", "eth1", "breth1", false, "OVS bridge breth1 has the port tap1"},
 		{"of another bridge", "eth0", "brother", false, "uplink eth0 is a port of OVS bridge breth0"},
 		{"member of a bond in OVS", "eth4", "br-ex", false, "OVS bridge br-ex has the port bond0"},
 	} {

@@ -273,7 +273,7 @@ func TestExact(t *testing.T) {
 	y.check(t, "other flows")
 
 	testnode.Run(t, "ovs-ofctl", "del-flows", "unix:"+y.Dir+"/"+bridge+".mgmt")
-	y.check(t, "flows deleted by somebody")
+	y.check(t, "flows deleted by another program")
 	all()
 	y.revalidate(t)
 	y.send(t, everything...)

@@ -87,7 +87,7 @@ func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.R
 	case r == verdict.OutPlain && fromListener(n, f):
 		return &exception{"from a port of a listening socket in the range", verdict.Drop}
 	case r == verdict.ClusterDestination && p.Position == verdict.Later && !at.inner(p.Dst) && !n.Config.Connected:
-		return &exception{"fragment of one that was dropped", verdict.Host}
+		return &exception{"fragment of a dropped datagram", verdict.Host}
 	case dir != verdict.FromWire || !n.Config.Connected:
 		return nil
 	case r == verdict.ClusterDestination && p.Position == verdict.Later && !at.inner(p.Dst):
@@ -102,7 +102,7 @@ func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.R
 	case p.Position != verdict.Unfragmented && looksAtPorts(n, p.Dst):
 		return &exception{reassembled, verdict.Both} // which is what a fragment gets that is not reassembled
 	case p.Position != verdict.Unfragmented:
-		return &exception{"fragment to nobody here", verdict.Host}
+		return &exception{"fragment to an unknown address", verdict.Host}
 	case r == verdict.ICMPErrorOVN, r == verdict.ICMPErrorEcho, r == verdict.ICMPErrorHost, r == verdict.ICMPVIP:
 		return &exception{"ICMP error", verdict.Both}
 	case r == verdict.ICMPEchoReplyNS, r == verdict.ICMPEchoReply && (p.Dst == n.Config.Node4 || p.Dst == n.Config.Node6):

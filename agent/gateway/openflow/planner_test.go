@@ -128,7 +128,7 @@ func TestPlannerCountsFlowMods(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := sync.Update(t.Context(), []string{"table=3,priority=800,tcp,nw_dst=192.0.2.1,tp_dst=1 actions=LOCAL"}, nil); err == nil {
-		t.Error("somebody else's flow was replaced")
+		t.Error("foreign flow was replaced")
 	}
 }
 

@@ -230,7 +230,7 @@ func (r *rig) sends(c corpus.Case) bool {
 func (r *rig) send(t *testing.T, c corpus.Case) {
 	t.Helper()
 	err := unix.Sendto(r.socket, c.Frame, 0, &unix.SockaddrLinklayer{Ifindex: r.device[c.Dir]})
-	if err != nil && !errors.Is(err, unix.ENOBUFS) { // what a sender is told of a packet dropped on the way out
+	if err != nil && !errors.Is(err, unix.ENOBUFS) { // the error for a packet dropped at egress
 		t.Fatalf("%s: %v", c.Name, err)
 	}
 }

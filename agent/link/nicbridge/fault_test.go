@@ -149,7 +149,7 @@ func TestGatewayFallsSilent(t *testing.T) {
 		}
 		return err
 	})
-	notBridge := func(l string) bool { return strings.Contains(l, bridgeName) } // nobody is there to delete it
+	notBridge := func(l string) bool { return strings.Contains(l, bridgeName) } // no process is left to delete it
 	if err := compare(before, slices.DeleteFunc(r.state(t), notBridge)); err != nil {
 		t.Error(err)
 	}

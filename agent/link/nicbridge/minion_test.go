@@ -54,7 +54,7 @@ func TestMinion(t *testing.T) {
 		if !r.Mover(t, "restore", 0) {
 			t.Fatal("bridges-to-nics failed")
 		}
-		r.Same(t, "given back")
+		r.Same(t, "restored")
 	})
 	t.Run("the agent is killed at each step", func(t *testing.T) {
 		for kill := 1; ; kill += nicbridge.Stride() {
@@ -72,7 +72,7 @@ func TestMinion(t *testing.T) {
 			if !r.Mover(t, "restore", 0) {
 				t.Fatal("bridges-to-nics failed")
 			}
-			r.Same(t, fmt.Sprintf("agent killed before change %d, and all given back", kill))
+			r.Same(t, fmt.Sprintf("agent killed before change %d, and all restored", kill))
 			if !killed {
 				break
 			}
