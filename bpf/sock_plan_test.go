@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// fakeTables are what a plan was carried out on, step by step.
+// fakeTables are tables to which a plan is applied step by step.
 type fakeTables struct {
 	fronts map[sockFrontKey]sockFront
 	backs  map[sockBackKey]sockBack
@@ -19,7 +19,7 @@ func newFakeTables() *fakeTables {
 	return &fakeTables{fronts: make(map[sockFrontKey]sockFront), backs: make(map[sockBackKey]sockBack)}
 }
 
-// run carries the plan out in its order, and calls check after every write.
+// run applies the plan in order and calls check after every write.
 func (f *fakeTables) run(p sockPlan, check func()) {
 	for _, k := range p.delFronts {
 		delete(f.fronts, k)
@@ -39,7 +39,7 @@ func (f *fakeTables) run(p sockPlan, check func()) {
 	}
 }
 
-// lookup returns what a front end leads to; ok is false where there is none.
+// lookup returns the backends of a frontend; ok is false if it does not exist.
 func (f *fakeTables) lookup(k sockFrontKey) (backs []sockBack, complete, ok bool) {
 	front, ok := f.fronts[k]
 	complete = true
