@@ -31,7 +31,7 @@ func TestConntrackFailures(t *testing.T) {
 	}
 }
 
-// A client that stays on its port gets rid of an entry whose endpoint is another's.
+// A client that keeps its port is freed from an entry with a stale endpoint.
 func TestForgetUDP(t *testing.T) {
 	testnode.Run(t, "nft", "add table inet tracked; add chain inet tracked c { type filter hook input priority 0; }; add rule inet tracked c ct state new counter")
 	t.Cleanup(func() { testnode.Run(t, "nft", "delete table inet tracked") })

@@ -27,7 +27,7 @@ func TestParseTable(t *testing.T) {
 	}
 }
 
-// Only what differs is written, and nothing of others is touched.
+// Only differences are written, and foreign flows are not changed.
 func TestSyncBundle(t *testing.T) {
 	s := testnode.StartSwitch(t, true)
 	c := dial(t, s)

@@ -10,8 +10,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestCheckGateway is about a node that ovn-kubernetes or an operator has made
-// bridges on.
+// TestCheckGateway covers a node with bridges of ovn-kubernetes or an operator.
 func TestCheckGateway(t *testing.T) {
 	s := testnode.StartSwitch(t, false)
 	c := dial(t, s)
@@ -42,7 +41,7 @@ func TestCheckGateway(t *testing.T) {
 	}
 }
 
-// TestCheckMember is about layouts in which the uplink is in the bridge.
+// TestCheckMember covers layouts with the uplink in the bridge.
 func TestCheckMember(t *testing.T) {
 	s := testnode.StartSwitch(t, false)
 	c := dial(t, s)
@@ -97,7 +96,7 @@ func TestCheckMember(t *testing.T) {
 	}
 }
 
-// TestPortsComeAndGo: pods' ports come and go while the bridges are read.
+// TestPortsComeAndGo adds and removes pods' ports while the bridges are read.
 func TestPortsComeAndGo(t *testing.T) {
 	s := testnode.StartSwitch(t, false)
 	c := dial(t, s)
