@@ -22,7 +22,7 @@ func (r PortRange) String() string {
 
 // Config is the programs' configuration of the node. SetConfig changes it under running programs.
 type Config struct {
-	Uplink, Bridge         int // interface indexes; 0: the host gets every packet, OVN sends none
+	Uplink, Bridge         int              // interface indexes; 0: the host gets every packet, OVN sends none
 	NodeMAC                net.HardwareAddr // of the uplink, breth0 and the gateway router
 	Node4, Node6           netip.Addr       // addresses of the gateway router, shared with the host; zero: family off
 	SNATPorts              PortRange        // OVN's own local ports

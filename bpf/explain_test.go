@@ -21,12 +21,12 @@ var deciding = map[string][]string{
 	"service":            {"service: OVN's load balancers serve it"},
 	"service_host":       {"service: a socket of the host serves it"},
 	"service_local":      {"service: OVN's load balancers serve it", "service: a socket of the host serves it"},
-	"snat_port":          {"gate: no socket of the host has this port", "socket: none of the host owns the packet"},
-	"host_socket":        {"socket: one of the host owns the packet"},
-	"takeover":           {"takeover: a connection of OVN's from before"},
+	"snat_port":          {"gate: no socket of the host has this port", "socket: no host socket owns the packet"},
+	"host_socket":        {"socket: a host socket owns the packet"},
+	"takeover":           {"takeover: a connection of OVN from before the takeover"},
 	"icmp_echo_reply_ns": {"exchange: OVN has begun it"},
 	"proto_ns":           {"exchange: OVN has begun it"},
-	"host_owned":         {"socket: one of the host owns the packet", "protocol: the host uses it with this peer, or has a raw socket for it"},
+	"host_owned":         {"socket: a host socket owns the packet", "protocol: the host uses it with this peer, or has a raw socket for it"},
 	"icmp_error_echo":    {"exchange: OVN has begun it"},
 	"proto_host":         {"protocol: the host uses it with this peer, or has a raw socket for it"},
 	"fragment_ovn":       {"fragment: the first went to OVN"},
@@ -40,7 +40,7 @@ var deciding = map[string][]string{
 	"ovn_address":        {"address: OVN's alone"},
 	"pmtud":              {"address: another node's"},
 	"spoofed_source":     {"network: the cluster's own: never on the wire"},
-	"out_learned":        {"learn: a packet would be remembered, for its answers"},
+	"out_learned":        {"learn: a packet would be remembered for its replies"},
 }
 
 // The explanation of every named case equals its decision, with the deciding entry. Explaining does

@@ -14,8 +14,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// TestRawSocketClaimsProtocol checks that a protocol belongs to the host while a raw socket for it is open,
-// whether opened before or after the gateway started.
+// TestRawSocketClaimsProtocol checks that a protocol belongs to the host while a raw socket for it
+// is open, whether opened before or after the gateway started.
 func TestRawSocketClaimsProtocol(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
 	open := func(domain, proto int) (shut func()) {
@@ -59,8 +59,8 @@ func TestRawSocketClaimsProtocol(t *testing.T) {
 	has("all closed")
 }
 
-// TestDedicatedWithholdsNothing checks layout dedicated, where the node's address belongs to OVN alone. No
-// port or protocol of the host is withheld from pods.
+// TestDedicatedWithholdsNothing checks layout dedicated, where the node's address belongs to OVN
+// alone. No port or protocol of the host is withheld from pods.
 func TestDedicatedWithholdsNothing(t *testing.T) {
 	udp, err := net.ListenPacket("udp", ":51820")
 	if err != nil {

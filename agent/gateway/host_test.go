@@ -12,8 +12,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 )
 
-// TestLateListenerIsReached checks sockets inside the SNAT range that no hook has seen bind, or that wait
-// for longer than a bind is remembered. Packets must reach them as soon as they listen.
+// TestLateListenerIsReached checks sockets inside the SNAT range that no hook has seen bind, or
+// that wait for longer than a bind is remembered. Packets must reach them as soon as they listen.
 func TestLateListenerIsReached(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
 	const port, said = 50124, "hello"

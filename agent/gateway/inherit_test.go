@@ -12,9 +12,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestTakeOverIsRestored checks that ovn-kubernetes' configuration of a node is recorded once, replaced, and
-// restored. The host must be reachable at each step. TestFromOVNKubernetes is the complete test,
-// with connections of pods.
+// TestTakeOverIsRestored checks that ovn-kubernetes' configuration of a node is recorded once,
+// replaced, and restored. The host must be reachable at each step. TestFromOVNKubernetes is the
+// complete test, with connections of pods.
 func TestTakeOverIsRestored(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
 	r.s.Backend = OpenFlow

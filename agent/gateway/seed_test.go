@@ -52,8 +52,8 @@ func TestSeededBeforeAttached(t *testing.T) {
 	}
 }
 
-// TestAttachWaitsForConntrack checks that nothing is attached until ovs-vswitchd reports OVN's connections,
-// but only for a limited time.
+// TestAttachWaitsForConntrack checks that nothing is attached until ovs-vswitchd reports OVN's
+// connections, but only for a limited time.
 func TestAttachWaitsForConntrack(t *testing.T) {
 	tr := newTestTracker(Settings{Wiring: Wiring{Datapath: ovs.DatapathNetdev}, OVSRunDir: t.TempDir()})
 	if err := tr.sync(t.Context(), Node{}); err == nil || !strings.Contains(err.Error(), "earlier connections unknown") {

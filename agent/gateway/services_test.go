@@ -61,8 +61,8 @@ func TestServiceWrites(t *testing.T) {
 	}
 }
 
-// TestRestartAdoptsServiceTables checks that a restart adopts the tables and removes entries that became stale
-// meanwhile. An unknown cluster state changes nothing.
+// TestRestartAdoptsServiceTables checks that a restart adopts the tables and removes entries that
+// became stale meanwhile. An unknown cluster state changes nothing.
 func TestRestartAdoptsServiceTables(t *testing.T) {
 	r := newServingRig(t)
 	for i := range 3 {
