@@ -165,7 +165,7 @@ func TestExplainCutTag(t *testing.T) {
 	attach(t, r.node0, r.g)
 	e := r.explainer(t)
 	for _, rest := range [][]byte{nil, {0}, {0, 7}, {0, 7, 8}} {
-		if _, err := r.explain(e, FromWire, ether(nodeMAC, peerMAC, 0x8100, rest)); err == nil || !strings.Contains(err.Error(), "cut short") {
+		if _, err := r.explain(e, FromWire, ether(nodeMAC, peerMAC, 0x8100, rest)); err == nil || !strings.Contains(err.Error(), "truncated") {
 			t.Errorf("tag of %d bytes: %v", len(rest), err)
 		}
 	}

@@ -55,7 +55,7 @@ func TestUpdateServices(t *testing.T) {
 	}
 }
 
-// A port's bit goes with the last front end on it, and not before.
+// A port's bit goes with the last frontend on it, and not before.
 func TestServicePortDigest(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)

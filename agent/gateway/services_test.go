@@ -26,12 +26,12 @@ func TestServiceWrites(t *testing.T) {
 	}
 	// 2,500 node ports on three addresses and 1,000 load balancer addresses.
 	if got := r.entries(t); got != 2500*3+1000 {
-		t.Errorf("the gateway has %d front ends, want %d", got, 2500*3+1000)
+		t.Errorf("the gateway has %d frontends, want %d", got, 2500*3+1000)
 	}
 	for _, step := range []struct {
 		name    string
 		i, pods int // pods < 0: deleted
-		most    int // writes: front ends and backends of the one Service
+		most    int // writes: frontends and backends of the one Service
 		entries int // of the gateway, as they change
 	}{
 		{"nothing", 8, podsEach, 0, 0},
@@ -56,7 +56,7 @@ func TestServiceWrites(t *testing.T) {
 			t.Errorf("%s: %d writes, want at most %d", step.name, writes, step.most)
 		}
 		if entries != step.entries {
-			t.Errorf("%s: %d front ends more at the gateway, want %d", step.name, entries, step.entries)
+			t.Errorf("%s: %d frontends more at the gateway, want %d", step.name, entries, step.entries)
 		}
 	}
 }
@@ -71,17 +71,17 @@ func TestRestartAdoptsServiceTables(t *testing.T) {
 	r.sync(t)
 	want := 3*3 + 1
 	if got := r.entries(t); got != want {
-		t.Fatalf("%d front ends, want %d", got, want)
+		t.Fatalf("%d frontends, want %d", got, want)
 	}
 	r.restart(t)
 	r.known = false
 	if r.plan(r.node) || r.write(r.to) != nil || r.entries(t) != want {
-		t.Errorf("%d front ends before the cluster is known, want %d", r.entries(t), want)
+		t.Errorf("%d frontends before the cluster is known, want %d", r.entries(t), want)
 	}
 	r.known = true
 	delete(r.objects, serviceKey(4)) // while no agent ran
 	if r.sync(t); r.entries(t) != want-3 {
-		t.Errorf("%d front ends after the restart, want %d", r.entries(t), want-3)
+		t.Errorf("%d frontends after the restart, want %d", r.entries(t), want-3)
 	}
 	// Its pods move to the host's network: three frontends change owner, and get a target.
 	web := numbered(8, 1)
@@ -102,7 +102,7 @@ func TestRestartAdoptsServiceTables(t *testing.T) {
 	// Another node address changes all of them, without any event.
 	r.node.Addresses = r.node.Addresses[:1]
 	if r.sync(t); r.entries(t) != 2+1 {
-		t.Errorf("%d front ends with one address, want %d", r.entries(t), 3)
+		t.Errorf("%d frontends with one address, want %d", r.entries(t), 3)
 	}
 	// After a failed write, the tables are written in full as soon as possible.
 	r.to.gateway.Close()
@@ -112,7 +112,7 @@ func TestRestartAdoptsServiceTables(t *testing.T) {
 	}
 	r.open(t)
 	if r.sync(t); r.entries(t) != 3+1 {
-		t.Errorf("%d front ends afterwards, want %d", r.entries(t), 4)
+		t.Errorf("%d frontends afterwards, want %d", r.entries(t), 4)
 	}
 }
 
@@ -178,7 +178,7 @@ func TestServicesOwnLoop(t *testing.T) {
 			t.Errorf("%s: without a round of the gateway: %t, want %t", what, got, alone)
 		}
 		if got := r.entries(t); got != entries {
-			t.Errorf("%s: %d front ends, want %d", what, got, entries)
+			t.Errorf("%s: %d frontends, want %d", what, got, entries)
 		}
 	}
 	r.set(serviceKey(4), numbered(4, 1))

@@ -55,7 +55,7 @@ func TestForgetUDP(t *testing.T) {
 		want int
 	}{
 		{"answered by whom it should", map[netip.AddrPort][]netip.AddrPort{v4: {v4}, v6: {at("::1", 1), v6}}, 0},
-		{"of other front ends", map[netip.AddrPort][]netip.AddrPort{at("127.0.0.1", 30054): nil, at("127.0.0.2", 30053): nil}, 0},
+		{"of other frontends", map[netip.AddrPort][]netip.AddrPort{at("127.0.0.1", 30054): nil, at("127.0.0.2", 30053): nil}, 0},
 		{"by others", map[netip.AddrPort][]netip.AddrPort{v4: {at("10.244.0.3", 53)}, v6: nil}, 2},
 		{"again", map[netip.AddrPort][]netip.AddrPort{v4: nil, v6: nil}, 0},
 	} {

@@ -45,7 +45,7 @@ func TestPodsTraffic(t *testing.T) {
 	ns := newNetns(t)
 	quiet := []string{"sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6"}
 	testnode.Run(t, append([]string{"nsenter", "--net=" + ns}, quiet...)...)
-	veth(t, "tst9") // nobody's
+	veth(t, "tst9") // not of a pod
 	p := PodInterface{HostName: "vethtraffic", Netns: ns, Name: "eth0", MAC: net.HardwareAddr{0x0a, 0x58, 10, 244, 0, 9}, MTU: 1400, Addresses: prefixes("10.244.0.9/24")}
 	if err := SyncPodInterface(p); err != nil {
 		t.Fatal(err)

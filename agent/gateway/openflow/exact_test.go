@@ -163,7 +163,7 @@ func (y *tally) checkFronts(t *testing.T) {
 	}
 	v4, v6 := netip.AddrPortFrom(corpus.V4.Node, 30000), netip.AddrPortFrom(corpus.V6.Node, 30000)
 	if sum != want || want.Packets == 0 || there[v4] != corpus.ProtoTCP || there[v6] != corpus.ProtoTCP {
-		t.Errorf("front ends have counted %+v, sent %+v; %v", sum, want, there)
+		t.Errorf("frontends have counted %+v, sent %+v; %v", sum, want, there)
 	}
 }
 

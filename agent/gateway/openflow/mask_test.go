@@ -39,7 +39,7 @@ func plainNode(services int) *corpus.Node {
 	return n
 }
 
-// serviceKeys are the front ends of one Service.
+// serviceKeys are the frontends of one Service.
 func serviceKeys(i int) []verdict.ServiceKey {
 	var keys []verdict.ServiceKey
 	for _, f := range []corpus.Family{corpus.V4, corpus.V6} {
