@@ -41,7 +41,7 @@ func TestSizes(t *testing.T) {
 	}
 }
 
-// Fields where C has them, as the offsets that the compiler cannot check.
+// Fields at their C offsets, which the compiler cannot check.
 func TestOffsets(t *testing.T) {
 	var c gatewayConfig
 	for _, tt := range []struct {
@@ -66,7 +66,7 @@ func TestOffsets(t *testing.T) {
 	}
 }
 
-// The order of the C enum carries the verdict; the Go table must say the same.
+// The order of the C enum encodes the verdict. The Go table must agree.
 func TestReasons(t *testing.T) {
 	seen := make(map[string]bool)
 	for i, r := range reasons {
@@ -97,7 +97,7 @@ func TestReasons(t *testing.T) {
 	}
 }
 
-// What must outlive the agent is pinned, and nothing else.
+// Exactly the state that must survive the agent is pinned.
 func TestPinnedMaps(t *testing.T) {
 	spec, err := loadGateway()
 	if err != nil {

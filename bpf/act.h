@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* Executes verdicts, per layout: each packet is counted once, then handed over. Passing is
- * TC_ACT_UNSPEC, or TCX_NEXT: later programs on the hook still run. */
+/*
+ * Executes verdicts, per layout: each packet is counted once, then handed over. Passing is
+ * TC_ACT_UNSPEC, or TCX_NEXT: later programs on the hook still run.
+ */
 #ifndef __ACT_H
 #define __ACT_H
 

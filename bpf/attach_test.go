@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// attachModes are the ways a program gets onto an interface.
+// attachModes are the ways to attach a program to an interface.
 var attachModes = []struct {
 	name   string
 	clsact bool
@@ -22,7 +22,7 @@ var attachModes = []struct {
 
 func attach(t *testing.T, n *node, g *Gateway) {
 	t.Helper()
-	// On the node's thread: interface indexes are a namespace's own.
+	// On the node's thread, because interface indexes belong to a namespace.
 	n.must(t, func() error { return errors.Join(g.AttachUplink(n.uplink), g.AttachBridge(n.bridge)) })
 }
 
@@ -37,7 +37,7 @@ func wantAttached(t *testing.T, n *node, g *Gateway, uplink, bridge bool) {
 	})
 }
 
-// traffic has every kind of packet pass once: to the host, to OVN, to both, out, nowhere.
+// traffic sends one packet of each kind: to the host, to OVN, to both, out, dropped.
 func traffic(t *testing.T, n *node) {
 	t.Helper()
 	wire, ovn := n.tap(t, "wire0"), n.tap(t, "ovn0")
@@ -178,7 +178,7 @@ func TestAttachRecreatedDevice(t *testing.T) {
 	}
 }
 
-// A node may change over, as when its kernel is replaced under a kept bpffs.
+// A node may change the mode, for example when its kernel is replaced under a kept bpffs.
 func TestAttachModeChange(t *testing.T) {
 	n := newLiveNode(t)
 	for _, clsact := range []bool{false, true, false} {
@@ -202,7 +202,7 @@ func TestAttachToNothing(t *testing.T) {
 	}
 }
 
-// A tag is another network: nothing of it is OVN's. Test runs cannot set one.
+// A tag means another network: no packet of it is for OVN. Test runs cannot set a tag.
 func TestVLAN(t *testing.T) {
 	n := newLiveNode(t)
 	attach(t, n, n.open(t))

@@ -7,8 +7,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// What a program costs a packet. Under test/vm/run -i a nanosecond is an
-// instruction; "empty" is what the test run itself takes of it:
+// The cost of a program per packet. Under test/vm/run -i a nanosecond is an instruction; "empty" is
+// the share of the test run itself:
 //
 //	go test -c -o bpf.test ./bpf
 //	test/vm/run -i -- ./bpf.test -test.run NONE -test.bench Programs -test.benchtime 100000x

@@ -18,7 +18,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// bridgedNode has the node's address on breth0, whose other end stands for OVS' local port.
+// bridgedNode has the node's address on breth0. Its other end stands for OVS' local port.
 func bridgedNode(t *testing.T, vlan uint16, clsact bool) (*node, *Gateway) {
 	t.Helper()
 	n := newNode(t)
@@ -46,8 +46,8 @@ func (n *node) neighbour(t *testing.T, a netip.Addr) {
 	}
 }
 
-// flowStandIn stands for the bridge's flow that sends what is marked by the patch
-// port to OVN: behind our program on the uplink it puts that out of patch0, to ovn1.
+// flowStandIn stands for the bridge's flow that sends packets marked for OVN to the patch port. It
+// runs after the agent's program on the uplink and sends such packets out of patch0, to ovn1.
 func (n *node) flowStandIn(t *testing.T, clsact bool) {
 	t.Helper()
 	patch := n.veth(t, "patch0", nodeMAC, n.peer, "ovn1")
@@ -79,7 +79,7 @@ func (n *node) flowStandIn(t *testing.T, clsact bool) {
 	})
 }
 
-// transmit puts a frame out of a device, as OVS does.
+// transmit sends a frame out of a device, as OVS does.
 func (n *node) transmit(t *testing.T, ifindex int, frame []byte) {
 	t.Helper()
 	n.must(t, func() error {
@@ -90,13 +90,13 @@ func (n *node) transmit(t *testing.T, ifindex int, frame []byte) {
 		defer unix.Close(fd)
 		err = unix.Sendto(fd, frame, 0, &unix.SockaddrLinklayer{Ifindex: ifindex})
 		if errors.Is(err, unix.ENOBUFS) {
-			return nil // that is what a sender is told of a packet dropped on the way out
+			return nil // the error for a packet dropped at egress
 		}
 		return err
 	})
 }
 
-// hostUDP is a socket of the host's on the node's address.
+// hostUDP is a host socket on the node's address.
 func (n *node) hostUDP(t *testing.T, port uint16) net.PacketConn {
 	t.Helper()
 	var c net.PacketConn
@@ -117,7 +117,7 @@ func expectUDP(t *testing.T, c net.PacketConn, payload string) {
 	}
 }
 
-// Every way a packet can go where the uplink is a port of the bridge.
+// Every path of a packet where the uplink is a port of the bridge.
 func TestBridged(t *testing.T) {
 	for _, mode := range attachModes {
 		for name, vlan := range map[string]uint16{"untagged": 0, "tagged": 100} {
@@ -187,7 +187,8 @@ func testBridged(t *testing.T, n *node, vlan uint16) {
 	})
 }
 
-// With no interface to hand to, the bridge's flows get everything and carry the host.
+// Without an interface to hand over to, the bridge's flows get every packet and carry the host's
+// traffic.
 func TestBridgedUnconfigured(t *testing.T) {
 	n, g := bridgedNode(t, 0, true)
 	c := n.config()
@@ -205,7 +206,7 @@ func TestBridgedUnconfigured(t *testing.T) {
 	wire.expectTagged(t, carried, 0)
 }
 
-// What the bridge's flows carry of the host's is marked, and no guard's business.
+// Host packets that the bridge's flows carry are marked, and no guard applies.
 func TestBridgedHostMark(t *testing.T) {
 	n, g := bridgedNode(t, 0, true)
 	c := n.config()
@@ -238,7 +239,7 @@ func TestBridgedHostMark(t *testing.T) {
 	}
 }
 
-// What a bridge without flows floods to the host, and is OVN's, the host does not see.
+// The host does not receive OVN's packets that a bridge without flows floods.
 func TestBridgedFlood(t *testing.T) {
 	n, g := bridgedNode(t, 0, true)
 	for mark, want := range map[uint32]uint32{0: retNext, 0x4000: retNext, 0x6f76: retDrop} {

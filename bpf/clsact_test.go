@@ -7,12 +7,12 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// clsact attaches as an agent's netlink would.
+// clsact attaches like an agent through netlink.
 func (n *node) clsact() ClsactFuncs {
 	return ClsactFuncs{AttachAt: n.clsactAttach, DetachAt: n.clsactDetach, Attached: n.clsactAttached}
 }
 
-// clsactFilter is the one filter of ours on a hook. Priority 2 is for tests.
+// clsactFilter is the agent's filter on a hook. Priority 2 is for tests.
 func clsactFilter(ifindex, fd int, name string, egress bool) *netlink.BpfFilter {
 	return &netlink.BpfFilter{
 		FilterAttrs: netlink.FilterAttrs{

@@ -6,9 +6,9 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// complexity is how many instructions the verifier may look at in each program
-// before somebody has to say why: it stops at a million. Kernels differ, and
-// these are for the worst of those tested (6.1, 6.12, 6.18).
+// complexity limits the instructions that the verifier inspects in each program. Exceeding it needs
+// a justification; the verifier stops at a million. The limits are for the worst of the tested
+// kernels (6.1, 6.12, 6.18).
 var complexity = map[string]uint32{
 	"uplink_ingress":       15000,
 	"bridge_ingress":       12000,
@@ -30,8 +30,8 @@ func TestComplexity(t *testing.T) {
 	}
 }
 
-// verified loads an object by itself and returns, by program, how many
-// instructions the verifier looked at.
+// verified loads an object by itself and returns the number of instructions that the verifier
+// inspected, by program.
 func verified(t *testing.T, load func() (*ebpf.CollectionSpec, error)) map[string]uint32 {
 	t.Helper()
 	spec, err := load()

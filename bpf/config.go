@@ -22,7 +22,7 @@ func (r PortRange) String() string {
 
 // Config is the programs' configuration of the node. SetConfig changes it under running programs.
 type Config struct {
-	Uplink, Bridge         int              // interface indexes; 0: every packet passes to the host, and no packet of OVN leaves
+	Uplink, Bridge         int              // interface indexes; 0: the host gets every packet, OVN sends none
 	NodeMAC                net.HardwareAddr // of the uplink, breth0 and the gateway router
 	Node4, Node6           netip.Addr       // addresses of the gateway router, shared with the host; zero: family off
 	SNATPorts              PortRange        // OVN's own local ports
@@ -32,7 +32,7 @@ type Config struct {
 	RoutablePods           []netip.Prefix // of this node's pods, reachable from outside
 	Masquerade             []netip.Prefix // addresses by which the host reaches OVN; bridged only
 	Internal               []netip.Prefix // the cluster's own networks: packets from or to them are dropped on arrival
-	External               []netip.Prefix // networks inside Internal that are on the wire nevertheless; the longest prefix decides
+	External               []netip.Prefix // networks inside Internal that are on the wire; the longest prefix decides
 	Layout                 Layout         // fixed per load: SetConfig cannot change it
 	VLAN                   uint16         // the node's tag, bridged and dedicated only; 0: untagged
 	MTU                    int            // longest IP packet that OVN may send in local gateway mode; 0: no limit

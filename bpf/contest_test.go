@@ -19,7 +19,8 @@ const (
 	protoESP  = 50
 )
 
-// contest is a host whose exchanges with one peer pods try to take, over real devices.
+// contest is a host and pods that try to take over the host's exchanges with a peer, on real
+// devices.
 type contest struct {
 	*node
 	g    *Gateway
@@ -30,7 +31,7 @@ type contest struct {
 	seq  uint32 // makes each payload unique
 }
 
-// newContest has the gate's programs in place, so that sockets are seen when they are made.
+// newContest attaches the gate's programs, so that sockets are seen when they are created.
 func newContest(t *testing.T, f family) *contest {
 	t.Helper()
 	opts := CgroupOptions{CgroupPath: newCgroup(t)}
@@ -55,7 +56,7 @@ func newContest(t *testing.T, f family) *contest {
 	return c
 }
 
-// socket is one of the host's: unconnected, on any address.
+// socket opens an unconnected host socket on any address.
 func (c *contest) socket(t *testing.T, typ int, proto uint8, port uint16) *tap {
 	t.Helper()
 	s := &tap{}
@@ -78,13 +79,14 @@ func (c *contest) socket(t *testing.T, typ int, proto uint8, port uint16) *tap {
 	return s
 }
 
-// payload is unique, so that an answer is told from all before.
+// payload returns a unique payload, so that old replies are recognized.
 func (c *contest) payload() []byte {
 	c.seq++
 	return join(be32(0x600df00d), be32(c.seq))
 }
 
-// pod has a pod send by OVN: proto to the peer. It returns what became of it.
+// pod sends a packet of a pod through OVN, with proto, to the peer. It returns the program's
+// result.
 func (c *contest) pod(t *testing.T, proto uint8, l4 []byte) uint32 {
 	t.Helper()
 	ret, _, err := c.send(c.g, tx(c.f.tx(c.f.node, c.f.remote, proto, l4), 0, ""))
@@ -94,7 +96,7 @@ func (c *contest) pod(t *testing.T, proto uint8, l4 []byte) uint32 {
 	return ret
 }
 
-// receives fails unless the host's socket gets what the peer sends, which ends in payload.
+// receives fails unless the host's socket receives the peer's packet, which ends in payload.
 func (c *contest) receives(t *testing.T, what string, s *tap, proto uint8, l4, payload []byte) {
 	t.Helper()
 	c.wire.send(t, c.f.rx(c.f.remote, c.f.node, proto, c.f.sum(proto, l4)))
@@ -111,7 +113,7 @@ func (c *contest) receives(t *testing.T, what string, s *tap, proto uint8, l4, p
 	}
 }
 
-// sum returns what remote sends to node with the checksum that its protocol has.
+// sum returns a packet from remote to node with the checksum of its protocol.
 func (f family) sum(proto uint8, l4 []byte) []byte {
 	at := map[uint8]int{protoUDP: 6, protoICMP: 2, protoICMPv6: 2}[proto]
 	if at == 0 {
@@ -127,7 +129,7 @@ func (f family) sum(proto uint8, l4 []byte) []byte {
 	return b
 }
 
-// sweepEnv has every port and identifier tried, not one in 61: a VM is slow.
+// sweepEnv selects every port and identifier instead of one in 61, because a VM is slow.
 const sweepEnv = "OVN_EBPF_SWEEP"
 
 func sweep() int {
@@ -137,7 +139,7 @@ func sweep() int {
 	return 61
 }
 
-// pings has a pod ask the peer by the identifiers that there are.
+// pings makes a pod ping the peer with the identifiers.
 func (c *contest) pings(t *testing.T) {
 	t.Helper()
 	for id := 0; id < 1<<16; id += sweep() {
@@ -145,8 +147,8 @@ func (c *contest) pings(t *testing.T) {
 	}
 }
 
-// protocols are all that have no ports, but ICMP, whatever IPv6 reads as a header of its own,
-// and what the kernel takes before any socket.
+// protocols returns all protocols without ports, except ICMP, those that IPv6 reads as its own
+// headers, and those that the kernel handles before any socket.
 func (f family) protocols() (list []uint8) {
 	headers := map[uint8]bool{0: true, 43: true, 44: true, 51: true, 59: true, 60: true, 135: true, 139: true, 140: true, 253: true, 254: true}
 	for p := 1; p < 256; p++ {
@@ -160,8 +162,8 @@ func (f family) protocols() (list []uint8) {
 	return list
 }
 
-// Whatever a pod sends before, while or after the host opens its sockets, the host gets
-// what its peers send it. The pod gets what nobody else asked for.
+// Whatever a pod sends before, during or after the host opens its sockets, the host receives what
+// its peers send. The pod receives only packets that the host does not claim.
 func TestPodsTakeNothing(t *testing.T) {
 	for _, f := range []family{v4, v6} {
 		t.Run(f.name, func(t *testing.T) {

@@ -11,8 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A listener that keeps cookies instead of requests owns the ACK that returns
-// one, and no other.
+// A listener with SYN cookies owns the ACK that returns a cookie, and no other.
 func TestSYNCookie(t *testing.T) {
 	for _, f := range []family{v4, v6} {
 		t.Run(f.name, func(t *testing.T) {
@@ -49,7 +48,7 @@ func TestSYNCookie(t *testing.T) {
 	}
 }
 
-// cookie has a connection begin, and returns the number of the answer.
+// cookie starts a connection and returns the sequence number of the reply.
 func (n *node) cookie(t *testing.T, f family) uint32 {
 	t.Helper()
 	wire := n.tap(t, "wire0")
@@ -69,7 +68,7 @@ func (n *node) cookie(t *testing.T, f family) uint32 {
 	return number
 }
 
-// segment is a TCP segment of foreign's to the listener, which the kernel's own stack takes.
+// segment returns a TCP segment from foreign to the listener. The kernel's own stack receives it.
 func (f family) segment(sport uint16, number, ack uint32, flags uint8) []byte {
 	b := join(be16(sport), be16(listenPort), be32(number), be32(ack), []byte{5 << 4, flags}, be16(1024), be32(0))
 	pseudo := join(f.foreign.AsSlice(), f.node.AsSlice(), be32(uint32(len(b))), be32(protoTCP), b)
@@ -77,8 +76,8 @@ func (f family) segment(sport uint16, number, ack uint32, flags uint8) []byte {
 	return f.rx(f.foreign, f.node, protoTCP, b)
 }
 
-// What OVN sends to an address of the host's, after NAT, is for the host's
-// stack, whoever the frame is addressed to.
+// OVN's packets to an address of the host, after NAT, go to the host's stack, whatever the frame's
+// MAC.
 func TestHairpinReachesHost(t *testing.T) {
 	n := newLiveNode(t)
 	attach(t, n, n.open(t))

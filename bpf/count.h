@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* Counts packets and bytes, per CPU: each packet once by its reason, in act.h only, and by Service.
+/*
+ * Counts packets and bytes, per CPU: each packet once by its reason, in act.h only, and by Service.
  */
 #ifndef __COUNT_H
 #define __COUNT_H
@@ -47,8 +48,10 @@ static __noinline int gso_header_len(struct __sk_buff *skb)
 	return in.l4 + l4_len(skb, &in);
 }
 
-/* Counts the segments of a GSO packet beyond the first. A virtual machine's NIC provides their
- * size, but the kernel does not derive their number from it. */
+/*
+ * Counts the segments of a GSO packet beyond the first. A virtual machine's NIC provides their
+ * size, but the kernel does not derive their number from it.
+ */
 static __always_inline void count_segments(struct __sk_buff *skb, struct cell *c)
 {
 	__u32 header = gso_header_len(skb), segs = skb->gso_segs;

@@ -39,7 +39,7 @@ func TestReadCounters(t *testing.T) {
 	}
 }
 
-// A GSO packet counts as what it is on the wire: each segment with its headers.
+// A GSO packet counts as its segments on the wire, each with its headers.
 func TestGSOBytes(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)

@@ -26,7 +26,7 @@ func TestMain(m *testing.M) {
 	os.Exit(m.Run())
 }
 
-// namespace is a network namespace of the test's own, with a thread in it.
+// namespace is a network namespace of the test, with a thread in it.
 type namespace struct {
 	*netlink.Handle
 	handle netns.NsHandle
@@ -103,7 +103,7 @@ func (n *namespace) addr(t testing.TB, name, prefix string) {
 	if err := n.AddrAdd(l, a); err != nil {
 		t.Fatalf("add %s to %s: %v", prefix, name, err)
 	}
-	// The kernel enters the local route of an IPv6 address in its own time.
+	// The kernel adds the local route of an IPv6 address asynchronously.
 	local := &netlink.Route{Table: unix.RT_TABLE_LOCAL, Dst: netlink.NewIPNet(a.IP)}
 	eventually(t, "the local route of "+prefix, func() bool {
 		routes, err := n.RouteListFiltered(netlink.FAMILY_ALL, local, netlink.RT_FILTER_TABLE|netlink.RT_FILTER_DST)
@@ -111,7 +111,7 @@ func (n *namespace) addr(t testing.TB, name, prefix string) {
 	})
 }
 
-// veth makes a pair, one end in n, the other in peer, both up.
+// veth creates a pair with one end in n and the other in peer, both up.
 func (n *namespace) veth(t testing.TB, name string, mac net.HardwareAddr, peer *namespace, peerName string) int {
 	t.Helper()
 	l := &netlink.Veth{
@@ -138,7 +138,7 @@ func (n *namespace) remove(t testing.TB, name string) {
 	}
 }
 
-// newPinDir returns a directory on a bpffs of the test's own.
+// newPinDir returns a directory on a bpffs of the test.
 func newPinDir(t testing.TB) string {
 	t.Helper()
 	mount := t.TempDir()
@@ -153,7 +153,7 @@ func newPinDir(t testing.TB) string {
 	return filepath.Join(mount, "gateway")
 }
 
-// node is a gateway node: an uplink and a bridge, whose other ends are in peer.
+// node is a gateway node with an uplink and a bridge. Their other ends are in peer.
 type node struct {
 	*namespace
 	peer           *namespace
@@ -180,7 +180,7 @@ func (n *node) config() Config {
 	}
 }
 
-// open loads a gateway with the tables every test starts from.
+// open loads a gateway with the initial tables of every test.
 func (n *node) open(t testing.TB, change ...func(*Options)) *Gateway {
 	t.Helper()
 	opts := Options{PinDir: n.pinDir, Config: n.config(), Log: slog.New(slog.NewTextHandler(t.Output(), nil)), Clsact: n.clsact()}
@@ -223,7 +223,7 @@ func hosts(addrs ...netip.Addr) map[netip.Addr]AddrKind {
 	return m
 }
 
-// ovns gives every front end to OVN.
+// ovns assigns every frontend to OVN.
 func ovns(keys []ServiceKey) map[ServiceKey]ServiceOwner {
 	m := make(map[ServiceKey]ServiceOwner, len(keys))
 	for _, k := range keys {
@@ -248,7 +248,7 @@ func counts(t testing.TB, pinDir string) map[string]uint64 {
 	return m
 }
 
-// deltas returns by how much after is more than before.
+// deltas returns the increase from before to after.
 func deltas(before, after map[string]uint64) map[string]uint64 {
 	m := make(map[string]uint64)
 	for k, v := range after {
@@ -259,7 +259,7 @@ func deltas(before, after map[string]uint64) map[string]uint64 {
 	return m
 }
 
-// eventually waits for what other threads and the kernel do in their own time.
+// eventually waits for asynchronous work of other threads and the kernel.
 func eventually(t testing.TB, what string, ok func() bool) {
 	t.Helper()
 	for deadline := time.Now().Add(10 * time.Second); !ok(); time.Sleep(5 * time.Millisecond) {

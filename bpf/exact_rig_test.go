@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// quietNode is a node on whose devices nothing is sent but what a test sends: the
-// kernel has no address there to speak from.
+// quietNode is a node with devices that carry only the test's packets: the kernel has no address
+// there.
 func quietNode(t testing.TB, layout Layout, wire func(testing.TB, *node) int) (*node, *Gateway) {
 	t.Helper()
 	n := quietDevices(t, wire)
@@ -44,7 +44,7 @@ func quietDevices(t testing.TB, wire func(testing.TB, *node) int) *node {
 
 func vethWire(t testing.TB, n *node) int { return n.veth(t, "eth0", nodeMAC, n.peer, "wire0") }
 
-// sender puts frames on a device, with struct virtio_net_hdr before them.
+// sender sends frames on a device, after a struct virtio_net_hdr.
 type sender func(header [10]byte, frame []byte) error
 
 const packetVnetHdr = 15 // PACKET_VNET_HDR
@@ -63,13 +63,13 @@ func packetSender(t testing.TB, ns *namespace, ifindex int) sender {
 	return func(header [10]byte, frame []byte) error {
 		err := unix.Sendto(fd, append(header[:], frame...), 0, &unix.SockaddrLinklayer{Ifindex: ifindex})
 		if errors.Is(err, unix.ENOBUFS) {
-			return nil // what a sender is told of a packet dropped on the way out
+			return nil // the error for a packet dropped at egress
 		}
 		return err
 	}
 }
 
-// tapWire makes the uplink a tap, which receives as the NIC of a virtual machine does.
+// tapWire makes the uplink a tap, which receives like the NIC of a virtual machine.
 func tapWire(t testing.TB, n *node, send *sender) int {
 	t.Helper()
 	var fd int
@@ -102,7 +102,7 @@ func tapWire(t testing.TB, n *node, send *sender) int {
 	return n.up(t, "eth0")
 }
 
-// gsoHeader is that of a frame that is to be cut into segments of size bytes of payload.
+// gsoHeader returns the header of a frame that is to be cut into segments of size bytes of payload.
 func gsoHeader(f family, size int) [10]byte {
 	const needsChecksum, tcp4, tcp6, tcpChecksum = 1, 1, 4, 16
 	h := [10]byte{needsChecksum, tcp4}
@@ -145,7 +145,7 @@ const (
 	ethtoolGRO = 0x2c // ETHTOOL_SGRO
 )
 
-// holdGRO makes the device's GRO wait for more, as one with interrupts of its own does.
+// holdGRO makes the device's GRO wait for more packets, like a device with its own interrupts.
 func (n *namespace) holdGRO(t *testing.T, device string) {
 	t.Helper()
 	dir := t.TempDir()

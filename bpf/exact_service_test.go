@@ -6,7 +6,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// The mix is for three ports of Services, of which two have room to be counted.
+// The mix is for three Service ports, with room for the counts of two.
 var servicePorts = map[uint16]ServicePort{
 	30080: {Namespace: "default", Name: "web", Proto: protoTCP, Port: 80},
 	443:   {Namespace: "default", Name: "web", Proto: protoTCP, Port: 443},
@@ -26,7 +26,7 @@ func countServices(t *testing.T, g *Gateway) {
 	}
 }
 
-// checkServices: the cell of a Service that goes is the next one's, and empty.
+// checkServices checks that the cell of a deleted Service is reused, and empty.
 func (m *mix) checkServices(t *testing.T, g *Gateway) {
 	t.Helper()
 	of := func(port uint16) ServiceCount {

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// sum is what a reason has counted.
+// sum is the count of a reason.
 type sum struct{ Packets, Bytes uint64 }
 
-// parcel is a frame of the mix, and the reason that is to count it.
+// parcel is a frame of the mix, and the reason that must count it.
 type parcel struct {
 	reason string
 	frame  []byte
@@ -25,7 +25,7 @@ func single(reason string, frame []byte) parcel {
 	return parcel{reason: reason, frame: frame, wire: sum{1, uint64(len(frame))}}
 }
 
-// many is a frame with 32 segments, the last of which is short.
+// many is a frame of 32 segments, the last of which is short.
 func many(f family, reason string, frame func(l4 []byte) []byte) parcel {
 	const size, payload = 100, 31*100 + 7
 	p := frame(tcp(80, 22, flagACK, make([]byte, payload)...))
@@ -36,7 +36,7 @@ func many(f family, reason string, frame func(l4 []byte) []byte) parcel {
 	return parcel{reason: reason, frame: p, header: gsoHeader(f, size), wire: sum{32, uint64(payload + 32*headers)}}
 }
 
-// fromWire is what arrives, in this order.
+// fromWire returns the frames from the wire, in order.
 func fromWire(f family) []parcel {
 	rx := func(proto uint8, l4 []byte) []byte { return f.rx(f.remote, f.node, proto, l4) }
 	rest := make([]byte, 16)
@@ -58,7 +58,7 @@ func fromWire(f family) []parcel {
 		single("multicast", ether(groupMAC, peerMAC, f.etherType(), f.ip(f.remote, f.node, protoUDP, udp(4000, 53)))),
 		single("malformed", rx(protoUDP, nil)[:20]),
 		single("not_ip", ether(nodeMAC, peerMAC, 0x88b5, rest)),
-		// to both: its first has not come
+		// to both: its first fragment has not arrived
 		single("fragment_early", f.fragment(protoUDP, 1, 24, false, rest)),
 		single("snat_port", f.fragment(protoUDP, 2, 0, true, udp(53, 50000, rest...))),
 		single("fragment_ovn", f.fragment(protoUDP, 2, 24, false, rest)),
@@ -76,7 +76,7 @@ func fromWire(f family) []parcel {
 		single("nd_advert", rx(f.icmp, neighbour(136, f.foreign))))
 }
 
-// fromOVN is what OVN sends.
+// fromOVN returns the frames from OVN.
 func fromOVN(f family) []parcel {
 	mix := []parcel{
 		single("out", f.tx(f.node, f.remote, protoUDP, udp(50000, 53, 1))),
@@ -94,7 +94,7 @@ func fromOVN(f family) []parcel {
 	return append(mix, single("neighbour_out", f.tx(f.node, f.foreign, f.icmp, neighbour(136, f.node))))
 }
 
-// fromHost is what the host sends by breth0, in the layout bridged.
+// fromHost returns the frames that the host sends through breth0, in layout bridged.
 func fromHost(f family) []parcel {
 	return []parcel{
 		single("host_out", f.tx(f.node, f.remote, protoTCP, tcp(22, 4000, flagACK, 1))),
@@ -103,8 +103,8 @@ func fromHost(f family) []parcel {
 	}
 }
 
-// What the programs count is what was sent, to the packet and the byte: by either
-// verdict or both, dropped, whole, in fragments and in one piece for the NIC to cut.
+// The programs' counts equal the sent packets and bytes, for all verdicts, and for whole packets,
+// fragments and GSO packets.
 func TestExact(t *testing.T) {
 	for layout, name := range corpusLayouts {
 		for _, offload := range []uint32{1, 0} {
@@ -136,7 +136,7 @@ func TestExact(t *testing.T) {
 	}
 }
 
-// mix sends each parcel another number of times, so that none is taken for another.
+// mix sends each parcel a different number of times, so that reasons cannot be confused.
 type mix struct {
 	n     *node
 	wire  sender
@@ -174,7 +174,7 @@ func (m *mix) add(p parcel, times int) {
 	}
 }
 
-// check waits until all has arrived: nothing may be missing, and nothing too much.
+// check waits until everything has arrived and fails on missing or extra packets.
 func (m *mix) check(t *testing.T) {
 	t.Helper()
 	var want uint64
@@ -209,7 +209,7 @@ func sums(t *testing.T, pinDir string) map[string]sum {
 	return out
 }
 
-// The NIC of a virtual machine tells the size of the segments, not how many there are.
+// The NIC of a virtual machine provides the size of the segments, not their number.
 func TestExactVirtualNIC(t *testing.T) {
 	var wire sender
 	n, _ := quietNode(t, Direct, func(t testing.TB, n *node) int { return tapWire(t, n, &wire) })
@@ -218,7 +218,7 @@ func TestExactVirtualNIC(t *testing.T) {
 	m.check(t)
 }
 
-// What GRO has put together counts as what had arrived.
+// A packet merged by GRO counts as the packets that arrived.
 func TestExactGRO(t *testing.T) {
 	n, _ := quietNode(t, Direct, vethWire)
 	n.offload(t, "eth0", ethtoolGRO, 1)
@@ -250,7 +250,7 @@ func TestExactGRO(t *testing.T) {
 	})
 }
 
-// longest is the length of the longest frame that has come.
+// longest returns the length of the longest received frame.
 func (p *tap) longest(t *testing.T) (longest int) {
 	t.Helper()
 	buf := make([]byte, 1<<16)

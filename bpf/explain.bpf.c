@@ -3,8 +3,10 @@
 
 /* clang-format on */
 // SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
-/* A dry run: applies the gateway's rules to a given packet, over the tables of the attached
- * programs. It does not count, learn or send. It records lookups and results in its own map. */
+/*
+ * A dry run: applies the gateway's rules to a given packet, over the tables of the attached
+ * programs. It does not count, learn or send. It records lookups and results in its own map.
+ */
 #define EXPLAIN
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -21,8 +23,10 @@ char _license[] SEC("license") = "GPL";
 const enum reason *unused_reason __attribute__((unused));
 const enum asked *unused_asked __attribute__((unused));
 
-/* A test run cannot set the fields that reception sets when it removes a tag. So cb[0] is the tag's
- * protocol in network order, 0 for none, and cb[1] its TCI. */
+/*
+ * A test run cannot set the fields that reception sets when it removes a tag. So cb[0] is the tag's
+ * protocol in network order, 0 for none, and cb[1] its TCI.
+ */
 static __always_inline struct dry_run *begin(struct __sk_buff *skb)
 {
 	struct dry_run *e;

@@ -17,7 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
 )
 
-// Where a frame may be seen after the programs have decided.
+// Places where a frame may appear after the programs have decided.
 const (
 	upUplink  = iota // on the uplink's way in: the host in direct, the bridge's flows otherwise
 	marked           // there, marked for OVN
@@ -29,7 +29,7 @@ const (
 
 var placeNames = [places]string{"uplink in", "uplink in, marked", "bridge in", "bridge out", "uplink out"}
 
-// liveRig is a rig whose frames really go through devices, on which nobody else speaks.
+// liveRig sends frames through real devices. No other process uses them.
 type liveRig struct {
 	*rig
 	seen *ebpf.Map // how often, by place
@@ -40,7 +40,7 @@ type liveRig struct {
 func newLiveRig(t *testing.T, layout Layout) *liveRig {
 	t.Helper()
 	n := quietDevices(t, vethWire)
-	// The host's addresses are on lo: it hears, and has no way to answer.
+	// The host's addresses are on lo: it receives, and has no route to reply.
 	n.must(t, func() error {
 		return errors.Join(writeSysctl("net/ipv6/conf/lo/disable_ipv6", "0"), writeSysctl("net/ipv4/conf/all/arp_ignore", "8"))
 	})
@@ -69,7 +69,7 @@ func newLiveRig(t *testing.T, layout Layout) *liveRig {
 	return r
 }
 
-// resize makes room for frames that are longer than the nodes' MTU.
+// resize makes room for frames longer than the nodes' MTU.
 func (n *node) resize(t *testing.T, ns *namespace, name string) {
 	t.Helper()
 	l, err := ns.LinkByName(name)
@@ -81,7 +81,7 @@ func (n *node) resize(t *testing.T, ns *namespace, name string) {
 	}
 }
 
-// watch counts what comes by at each place, behind the programs of ours.
+// watch counts the frames at each place, after the agent's programs.
 func (r *liveRig) watch(t *testing.T) {
 	t.Helper()
 	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Array, KeySize: 4, ValueSize: 8, MaxEntries: places})
@@ -140,8 +140,8 @@ func sighting(m *ebpf.Map, place, ifMarked int32) asm.Instructions {
 	}
 }
 
-// aside puts a frame's tag beside it, where OVS and VLAN devices have it: what a test
-// sends has it in the frame.
+// aside moves a frame's tag to the packet's metadata, as OVS and VLAN devices do. A test can send
+// it only inside the frame.
 func aside() asm.Instructions {
 	const present = 20 // vlan_present in struct __sk_buff
 	return asm.Instructions{
@@ -170,7 +170,7 @@ func aside() asm.Instructions {
 	}
 }
 
-// sighted names the places where frames have come by since it was last asked.
+// sighted returns the places where frames have appeared since the last call.
 func (r *liveRig) sighted(t *testing.T) (names []string) {
 	t.Helper()
 	for i := range r.last {
@@ -186,7 +186,7 @@ func (r *liveRig) sighted(t *testing.T) (names []string) {
 	return names
 }
 
-// whereto is where a frame comes out that is explained so.
+// whereto returns the places where a frame with this explanation appears.
 func (r *liveRig) whereto(dir verdict.Direction, decided string) []string {
 	connected := r.node.Config.Connected
 	at := func(places ...int) (names []string) {
@@ -216,9 +216,9 @@ func (r *liveRig) whereto(dir verdict.Direction, decided string) []string {
 	return map[string][]string{"host": at(upBridge), "ovn": at(marked), "both": at(marked, upBridge)}[decided]
 }
 
-// What a frame is explained as, by the entry that decides, is what becomes of it when it really
-// comes: it counts once, under that reason, and comes out where the verdict says. To
-// explain it counts nothing, sends nothing and teaches nothing.
+// The explanation of a frame, including the deciding entry, matches its real decision: it counts
+// once, under that reason, and appears at the place of the verdict. Explaining itself does not
+// count, send or learn.
 func TestExplainLive(t *testing.T) {
 	needTCX(t)
 	for layout, name := range corpusLayouts {
@@ -245,7 +245,7 @@ func TestExplainLive(t *testing.T) {
 	}
 }
 
-// explainAndSend is for the cases of one node, none of which decides another.
+// explainAndSend runs the cases of one node, none of which affects another.
 func (r *liveRig) explainAndSend(t *testing.T, e *Explainer, cases []corpus.Case) {
 	t.Helper()
 	before := r.contents(t)
@@ -273,7 +273,7 @@ func (r *liveRig) explainAndSend(t *testing.T, e *Explainer, cases []corpus.Case
 	}
 }
 
-// becomes sends a frame, and looks whether that becomes of it.
+// becomes sends a frame and compares the result with the explanation.
 func (r *liveRig) becomes(t *testing.T, c corpus.Case, told Explanation) {
 	t.Helper()
 	if err := r.fd[c.Dir]([10]byte{}, c.Frame); err != nil {

@@ -15,18 +15,18 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
 )
 
-// deciding are steps of which one must have been answered so where a reason
-// comes from a table.
+// deciding lists, by reason, steps of which one must have this answer if the reason depends on a
+// table.
 var deciding = map[string][]string{
 	"service":            {"service: OVN's load balancers serve it"},
 	"service_host":       {"service: a socket of the host serves it"},
 	"service_local":      {"service: OVN's load balancers serve it", "service: a socket of the host serves it"},
-	"snat_port":          {"gate: no socket of the host has this port", "socket: none of the host owns the packet"},
-	"host_socket":        {"socket: one of the host owns the packet"},
-	"takeover":           {"takeover: a connection of OVN's from before"},
+	"snat_port":          {"gate: no socket of the host has this port", "socket: no host socket owns the packet"},
+	"host_socket":        {"socket: a host socket owns the packet"},
+	"takeover":           {"takeover: a connection of OVN from before the takeover"},
 	"icmp_echo_reply_ns": {"exchange: OVN has begun it"},
 	"proto_ns":           {"exchange: OVN has begun it"},
-	"host_owned":         {"socket: one of the host owns the packet", "protocol: the host uses it with this peer, or has a raw socket for it"},
+	"host_owned":         {"socket: a host socket owns the packet", "protocol: the host uses it with this peer, or has a raw socket for it"},
 	"icmp_error_echo":    {"exchange: OVN has begun it"},
 	"proto_host":         {"protocol: the host uses it with this peer, or has a raw socket for it"},
 	"fragment_ovn":       {"fragment: the first went to OVN"},
@@ -40,11 +40,11 @@ var deciding = map[string][]string{
 	"ovn_address":        {"address: OVN's alone"},
 	"pmtud":              {"address: another node's"},
 	"spoofed_source":     {"network: the cluster's own: never on the wire"},
-	"out_learned":        {"learn: a packet would be remembered, for its answers"},
+	"out_learned":        {"learn: a packet would be remembered for its replies"},
 }
 
-// Every named case is explained as it is decided, by the entry that decides,
-// and nothing is counted, learned or forgotten by asking.
+// The explanation of every named case equals its decision, with the deciding entry. Explaining does
+// not count, learn or delete.
 func TestExplain(t *testing.T) {
 	for layout, name := range corpusLayouts {
 		t.Run(string(name), func(t *testing.T) {
@@ -115,13 +115,13 @@ func (r *rig) explain(e *Explainer, side Side, frame []byte) (got Explanation, e
 	return got, err
 }
 
-// kernels are reasons of what the kernel sends of its own accord.
+// kernels are reasons of packets that the kernel sends by itself.
 var kernels = map[string]bool{
 	"multicast": true, "vlan": true, "nd_other": true, "pass_unconfigured": true,
 	"bad_mac": true, "garp_guard": true, "neighbour_out": true, "no_uplink": true, "out": true, "host_out": true,
 }
 
-// contents is everything that a packet may change.
+// contents returns all state that a packet may change.
 func (r *rig) contents(t testing.TB) map[string][]byte {
 	t.Helper()
 	all := make(map[string][]byte)
@@ -143,7 +143,7 @@ func (r *rig) contents(t testing.TB) map[string][]byte {
 	return all
 }
 
-// What the programs know of the node is read back as it was written.
+// The programs' configuration is read back as it was written.
 func TestConfigOf(t *testing.T) {
 	for _, c := range corpus.Cases() {
 		r := &rig{node0: &node{}, layout: Direct}
@@ -165,13 +165,13 @@ func TestExplainCutTag(t *testing.T) {
 	attach(t, r.node0, r.g)
 	e := r.explainer(t)
 	for _, rest := range [][]byte{nil, {0}, {0, 7}, {0, 7, 8}} {
-		if _, err := r.explain(e, FromWire, ether(nodeMAC, peerMAC, 0x8100, rest)); err == nil || !strings.Contains(err.Error(), "cut short") {
+		if _, err := r.explain(e, FromWire, ether(nodeMAC, peerMAC, 0x8100, rest)); err == nil || !strings.Contains(err.Error(), "truncated") {
 			t.Errorf("tag of %d bytes: %v", len(rest), err)
 		}
 	}
 }
 
-// Where nothing runs there is nothing to explain.
+// Without programs there is no explanation.
 func TestExplainNothing(t *testing.T) {
 	n := newNode(t)
 	n.open(t)

@@ -11,9 +11,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
 )
 
-// A node that forwards, as Kubernetes needs, passes on to a pod what a neighbour sends there, also
-// from another pod's address. Where it is told which networks are the cluster's own, neither
-// arrives, and each is counted.
+// A forwarding node, as Kubernetes needs it, passes a neighbour's packets on to a pod, even from
+// another pod's address. Once the cluster's own networks are configured, both are dropped and
+// counted.
 func TestForwarding(t *testing.T) {
 	for _, mode := range attachModes {
 		t.Run(mode.name, func(t *testing.T) {
@@ -55,7 +55,8 @@ func TestForwarding(t *testing.T) {
 	}
 }
 
-// What has a priority tag is as without: the host's stack and the bridge get it untagged.
+// A packet with a priority tag is treated as untagged: the host's stack and the bridge get it
+// without tag.
 func TestPriorityTag(t *testing.T) {
 	needTCX(t)
 	n := newNode(t)
@@ -82,7 +83,7 @@ func TestPriorityTag(t *testing.T) {
 	}
 }
 
-// priority puts a tag of VLAN 0 and some priority on a frame.
+// priority adds a tag with VLAN 0 and a priority to a frame.
 func priority(frame []byte) []byte { return corpus.Tag(5<<13, frame) }
 
 // podTap is the far end of a node's management port.
@@ -109,7 +110,7 @@ func (n *node) forwarding(t *testing.T) podTap {
 	return podTap{peer.tap(t, "pods")}
 }
 
-// received waits for a payload, before which never may not come.
+// received waits for a payload and fails if never arrives first.
 func (p podTap) received(t *testing.T, payload, never string) {
 	t.Helper()
 	p.await(t, func(frame []byte, _ uint16) bool {

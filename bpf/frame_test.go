@@ -76,12 +76,12 @@ func (f family) etherType() uint16 {
 	return 0x86dd
 }
 
-// rx is a frame from the wire to the node.
+// rx returns a frame from the wire to the node.
 func (f family) rx(src, dst netip.Addr, proto uint8, payload []byte) []byte {
 	return ether(nodeMAC, peerMAC, f.etherType(), f.ip(src, dst, proto, payload))
 }
 
-// tx is a frame that OVN sends to the wire.
+// tx returns a frame that OVN sends to the wire.
 func (f family) tx(src, dst netip.Addr, proto uint8, payload []byte) []byte {
 	return ether(peerMAC, nodeMAC, f.etherType(), f.ip(src, dst, proto, payload))
 }
@@ -155,7 +155,7 @@ func tcp(sport, dport uint16, flags uint8, payload ...byte) []byte {
 	return join(be16(sport), be16(dport), be32(1), be32(1), []byte{5 << 4, flags}, be16(1024), be32(0), payload)
 }
 
-// udp has no checksum, which with IPv6 only the tests' own parser accepts.
+// udp has no checksum. With IPv6 only the tests' own parser accepts that.
 func udp(sport, dport uint16, payload ...byte) []byte {
 	return join(be16(sport), be16(dport), be16(uint16(8+len(payload))), be16(0), payload)
 }

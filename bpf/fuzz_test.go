@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
 )
 
-// Whatever arrives, in whatever layout: the program ends, the packet keeps its
-// length, and exactly one reason counts: the model's.
+// For any frame in any layout, the program terminates, the packet keeps its length, and exactly one
+// reason counts: the model's.
 func FuzzPrograms(f *testing.F) {
 	for _, fam := range []family{v4, v6} {
 		f.Add(fam.rx(fam.remote, fam.node, protoTCP, tcp(80, 50000, flagACK)))
@@ -67,8 +67,8 @@ func fuzz(t *testing.T, rigs []*rig, tables *verdict.Tables, packet []byte) {
 	}
 }
 
-// The short way may only say what the long way says. Frames that differ in
-// nothing but an IP option or extension header take one each.
+// The short path must agree with the full path. Frames that differ only in an IP option or
+// extension header take one path each.
 func TestShortWayAgrees(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)

@@ -3,9 +3,11 @@
 
 /* clang-format on */
 // SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
-/* The gate of the host's sockets. When a socket binds, and again when it connects, the gate makes
+/*
+ * The gate of the host's sockets. When a socket binds, and again when it connects, the gate makes
  * the gateway's programs look up the owner of its port. When a raw socket is created, its protocol
- * becomes the host's. */
+ * becomes the host's.
+ */
 #include <linux/bpf.h>
 #include <linux/in.h>
 #include <linux/in6.h>
@@ -76,7 +78,8 @@ static __always_inline int bound(struct bpf_sock *ctx)
 	return open_gate(port, proto);
 }
 
-/* A TCP socket that is only bound is in none of the lists that Go scans. Its bit may be cleared
+/*
+ * A TCP socket that is only bound is in none of the lists that Go scans. Its bit may be cleared
  * before it connects. A socket without a port gets one from the kernel, outside the reserved ports.
  */
 static __always_inline int connects(struct bpf_sock_addr *ctx)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestGateTable holds the gate's definitions of the gateway's tables to the gateway's.
+// TestGateTable compares the gate's definitions of the gateway's tables with the gateway's.
 func TestGateTable(t *testing.T) {
 	gateway, err := loadGateway()
 	if err != nil {
@@ -32,7 +32,7 @@ func TestGateTable(t *testing.T) {
 	}
 }
 
-// gateHost is a host with a gate, and no gateway.
+// gateHost is a host with a gate and without a gateway.
 type gateHost struct {
 	*namespace
 	opts CgroupOptions
@@ -156,8 +156,8 @@ func TestGate(t *testing.T) {
 	}
 }
 
-// TestGateConnects: a TCP socket that is bound and does nothing for long is in no
-// scan; when it connects at last, the gate is open again before its first packet.
+// TestGateConnects checks a TCP socket that is bound and idle for long, so that no scan lists it.
+// When it connects, the gate is open again before its first packet.
 func TestGateConnects(t *testing.T) {
 	h := newGateHost(t)
 	g := h.open(t)
@@ -216,8 +216,8 @@ func TestGateRestart(t *testing.T) {
 	wantOpen(t, g, "after Detach", before...)
 }
 
-// TestGateLosesNothing: sockets bind while Syncs go on whose scans see none of
-// them. After each Sync, the gate is open for all that were just bound.
+// TestGateLosesNothing binds sockets during Syncs with scans that list none of them. After each
+// Sync, the gate is open for all sockets that were just bound.
 func TestGateLosesNothing(t *testing.T) {
 	h := newGateHost(t)
 	g := h.open(t)
@@ -246,7 +246,7 @@ func TestGateLosesNothing(t *testing.T) {
 		if err != nil {
 			t.Fatal(err)
 		}
-		// The hook may be between its two writes: let that bind return.
+		// The hook may be between its two writes: wait until that bind returns.
 		for n := binds.Load(); binds.Load() == n; {
 			runtime.Gosched()
 		}
@@ -264,8 +264,8 @@ func TestGateLosesNothing(t *testing.T) {
 	}
 }
 
-// TestGateRaw: the protocol of a raw socket of the host is the host's the moment the socket
-// is made. Another namespace's is not, nor what ports or identifiers tell.
+// TestGateRaw checks that the protocol of a raw host socket belongs to the host once the socket
+// exists. Sockets of other namespaces do not count, nor protocols with ports or identifiers.
 func TestGateRaw(t *testing.T) {
 	h := newGateHost(t)
 	g := h.open(t)

@@ -3,8 +3,10 @@
 
 /* clang-format on */
 // SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
-/* The gateway demultiplexer. One NIC and one address have two owners: the host and OVN's gateway
- * router. Each program maps packet -> reason -> act(), and act() is the only exit. */
+/*
+ * The gateway demultiplexer. One NIC and one address have two owners: the host and OVN's gateway
+ * router. Each program maps packet -> reason -> act(), and act() is the only exit.
+ */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>

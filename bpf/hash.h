@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* Sets a hash of the flow, which OVS needs for every packet. If the NIC has not provided one, the
+/*
+ * Sets a hash of the flow, which OVS needs for every packet. If the NIC has not provided one, the
  * kernel would parse the packet again, at 15 times the cost. Like a NIC's hash it has no secret: a
- * sender that chooses a port can choose the hash. */
+ * sender that chooses a port can choose the hash.
+ */
 #ifndef __HASH_H
 #define __HASH_H
 

@@ -12,8 +12,8 @@ import (
 // In struct __sk_buff: ingress_ifindex and hash.
 const skbFrom, skbHash = 36, 68
 
-// hasher is a program on each side of ours: the one before gives a packet the hash
-// that the test says, the one on the bridge notes the hash that it has there.
+// hasher runs a program before and after the agent's. The first sets the packet's hash, the second,
+// on the bridge, records it.
 type hasher struct{ given, seen *ebpf.Map }
 
 func (n *node) hasher(t *testing.T) hasher {
@@ -48,7 +48,7 @@ func (n *node) hasher(t *testing.T) hasher {
 	return h
 }
 
-// beside attaches a program in front of those on a hook.
+// beside attaches a program before those on a hook.
 func (n *node) beside(t *testing.T, ifindex int, at ebpf.AttachType, insns asm.Instructions) {
 	t.Helper()
 	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{Type: ebpf.SchedCLS, License: "GPL", Instructions: insns})
@@ -65,7 +65,7 @@ func (n *node) beside(t *testing.T, ifindex int, at ebpf.AttachType, insns asm.I
 	})
 }
 
-// hash returns what a frame's is when OVN gets it.
+// hash returns a frame's hash when OVN receives it.
 func (h hasher) hash(t *testing.T, wire, ovn *tap, given uint32, frame []byte) (seen uint32) {
 	t.Helper()
 	if err := h.given.Put(uint32(0), given); err != nil {
@@ -79,8 +79,9 @@ func (h hasher) hash(t *testing.T, wire, ovn *tap, given uint32, frame []byte) (
 	return seen
 }
 
-// TestHash: what OVN gets has a hash, the same for all of a connection and another
-// for each; what has one keeps it, and what has no ports is left to the kernel.
+// TestHash checks that packets to OVN have a hash: equal for all packets of a connection and
+// different between connections. An existing hash is kept. Packets without ports are left to the
+// kernel.
 func TestHash(t *testing.T) {
 	needTCX(t)
 	n := newNode(t)
@@ -98,7 +99,7 @@ func TestHash(t *testing.T) {
 				{"next port", f.rx(f.foreign, f.node, protoUDP, udp(53, 50001, 'a')), f.rx(f.foreign, f.node, protoUDP, udp(53, 50001, 'b'))},
 				{"next remote port", f.rx(f.foreign, f.node, protoUDP, udp(54, 50000, 'a')), f.rx(f.foreign, f.node, protoUDP, udp(54, 50000, 'b'))},
 				{"next remote", f.rx(f.remote, f.node, protoUDP, udp(53, 50000, 'a')), f.rx(f.remote, f.node, protoUDP, udp(53, 50000, 'b'))},
-				// In full and by the short way.
+				// By the full and the short path.
 				{"tcp", f.rx(f.foreign, f.node, protoTCP, tcp(80, 50000, flagSYN|flagACK)), f.rx(f.foreign, f.node, protoTCP, tcp(80, 50000, flagACK, 'b'))},
 			} {
 				first := h.hash(t, wire, ovn, 0, tt.frame)

@@ -13,7 +13,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// A node goes from layout to layout with nothing of the old left behind.
+// A node changes between all layouts without leftovers.
 func TestLayoutChange(t *testing.T) {
 	hooks := map[Layout][]string{
 		Direct:    {"bridge_ingress", "uplink_ingress"},
@@ -49,7 +49,7 @@ func TestLayoutChange(t *testing.T) {
 	}
 }
 
-// pinnedHooks are those that have a pin, and a program on a device.
+// pinnedHooks returns the hooks with a pin and a program on a device.
 func pinnedHooks(t *testing.T, n *node) []string {
 	t.Helper()
 	var names []string
@@ -96,7 +96,7 @@ func TestSetConfigKeepsLayout(t *testing.T) {
 	}
 }
 
-// Attached sees what others have done to the hooks.
+// Attached detects changes of the hooks by other programs.
 func TestAttachedNotices(t *testing.T) {
 	for _, mode := range attachModes {
 		t.Run(mode.name, func(t *testing.T) {
@@ -154,7 +154,7 @@ func TestAhead(t *testing.T) {
 	}
 }
 
-// needTCX leaves a test out on a kernel before 6.6, which says so itself.
+// needTCX skips a test on kernels before 6.6, which lack tcx.
 func needTCX(t *testing.T) {
 	t.Helper()
 	n := newNamespace(t)

@@ -14,7 +14,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What was learned and counted, and the services, survive a restart.
+// Learned state, counters and services survive a restart.
 func TestReopen(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
@@ -174,7 +174,7 @@ func TestOpenRefuses(t *testing.T) {
 	}
 }
 
-// A table that an earlier version has pinned, and this one has no use for, goes.
+// A table that an earlier version pinned, and this one does not use, is removed.
 func TestAbandonedTables(t *testing.T) {
 	n := newNode(t)
 	n.open(t)

@@ -3,8 +3,10 @@
 
 /* clang-format on */
 // SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
-/* lookup.h by itself: the table's definition for Go, and a program with which the tests check that
- * the assigned socket survives each path to the host. */
+/*
+ * lookup.h by itself: the table's definition for Go, and a program with which the tests check that
+ * the assigned socket survives each path to the host.
+ */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/pkt_cls.h>

@@ -56,10 +56,10 @@ func (l *Lookup) Sync(want map[ServiceKey]netip.AddrPort) (writes int, err error
 	table := make(map[lookupServiceKey]lookupLookupTarget, len(want))
 	for k, to := range want {
 		if k.Proto != protoTCP {
-			return 0, fmt.Errorf("sync lookup targets: front end %v: protocol %d is not TCP", netip.AddrPortFrom(k.Addr, k.Port), k.Proto)
+			return 0, fmt.Errorf("sync lookup targets: frontend %v: protocol %d is not TCP", netip.AddrPortFrom(k.Addr, k.Port), k.Proto)
 		}
 		if k.Addr.Unmap().Is4() != to.Addr().Unmap().Is4() {
-			return 0, fmt.Errorf("sync lookup targets: front end %v and target %v are of two families", k.Addr, to)
+			return 0, fmt.Errorf("sync lookup targets: frontend %v and target %v are of two families", k.Addr, to)
 		}
 		key := lookupServiceKey{Addr: lookupAddr{W: words(k.Addr)}, Port: bePort(k.Port), Proto: k.Proto}
 		table[key] = lookupLookupTarget{Addr: lookupAddr{W: words(to.Addr())}, Port: bePort(to.Port())}

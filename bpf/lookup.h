@@ -1,6 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
 /*
- *
  * externalTrafficPolicy=Local with an endpoint on the host's network: packets for the frontend go
  * to the socket that listens on the target port. No address is changed, so the client's address is
  * preserved.
@@ -68,9 +67,11 @@ static __noinline int has_connection(struct __sk_buff *skb, const struct packet 
 	return has;
 }
 
-/* Assigns the packet to the listener of its frontend, if there is one. This applies to a SYN, and
+/*
+ * Assigns the packet to the listener of its frontend, if there is one. This applies to a SYN, and
  * to an ACK that answers a SYN cookie. The stack itself finds packets of existing connections,
- * because their sockets have the frontend's address and port. */
+ * because their sockets have the frontend's address and port.
+ */
 static __noinline int assign_target(struct __sk_buff *skb, const struct packet *p)
 {
 	struct service_key key = { .addr = p->dst, .port = p->dport, .proto = p->proto };
@@ -84,8 +85,10 @@ static __noinline int assign_target(struct __sk_buff *skb, const struct packet *
 	target = bpf_map_lookup_elem(&lookup_targets, &key);
 	if (!target || has_connection(skb, p))
 		return ret;
-	/* With an unspecified source, so that a connection on the target port itself does not
-	 * match. */
+	/*
+	 * With an unspecified source, so that a connection on the target port itself does not
+	 * match.
+	 */
 	if (p->v6) {
 		__builtin_memcpy(t.ipv6.daddr, &target->addr, sizeof(target->addr));
 		t.ipv6.dport = target->port;

@@ -15,8 +15,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// lookupNode is a host with an uplink, a device that has its addresses, and a client behind the
-// uplink.
+// lookupNode is a host with an uplink, a device with its addresses, and a client behind the uplink.
 type lookupNode struct {
 	*namespace
 	client *namespace
@@ -67,7 +66,7 @@ func (n *lookupNode) attach(t *testing.T, redirect string, targets map[ServiceKe
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { objs.Close() })
-	// Every kernel tested has clsact, not every one tcx.
+	// All tested kernels have clsact, but not all have tcx.
 	uplink := n.up(t, "eth0")
 	err = errors.Join(
 		n.QdiscAdd(&netlink.Clsact{QdiscAttrs: netlink.QdiscAttrs{
@@ -86,7 +85,7 @@ func (n *lookupNode) attach(t *testing.T, redirect string, targets map[ServiceKe
 	return l
 }
 
-// serveClient says to every client what address it sees it come from.
+// serveClient sends every client the address that the server sees.
 func (n *lookupNode) serveClient(t *testing.T, network, at string) {
 	t.Helper()
 	var l net.Listener
@@ -108,7 +107,7 @@ func (n *lookupNode) serveClient(t *testing.T, network, at string) {
 	}()
 }
 
-// ask connects from the client's namespace and returns what it is told.
+// ask connects from the client's namespace and returns the reply.
 func (n *lookupNode) ask(t *testing.T, to string) (string, error) {
 	t.Helper()
 	at := netip.MustParseAddrPort(to)
@@ -145,7 +144,7 @@ func testLookup(t *testing.T, n *lookupNode, redirect string) {
 		lookupKey("192.0.2.1:30443"):        netip.MustParseAddrPort("192.0.2.1:8443"),
 		lookupKey("192.0.2.1:30080"):        netip.MustParseAddrPort("192.0.2.1:8080"),
 		lookupKey("[2001:db8::1]:30080"):    netip.MustParseAddrPort("[2001:db8::1]:8080"),
-		lookupKey("192.0.2.1:30444"):        netip.MustParseAddrPort("192.0.2.1:8444"), // nobody is there
+		lookupKey("192.0.2.1:30444"):        netip.MustParseAddrPort("192.0.2.1:8444"), // no listener
 		lookupKey("192.0.2.1:8443"):         netip.MustParseAddrPort("192.0.2.1:8443"),
 		lookupKey("[2001:db8::1]:30443"):    netip.MustParseAddrPort("[2001:db8::1]:8443"), // only IPv4 is
 		lookupKey("198.51.100.1:443"):       netip.MustParseAddrPort("192.0.2.1:8443"),     // a VIP of the host's
@@ -230,8 +229,8 @@ func route(t *testing.T, n *namespace, s string) {
 	}
 }
 
-// staticNeighbours: with the addresses on breth0, nobody answers ARP on the
-// uplink, and replies go out by it all the same.
+// staticNeighbours adds the neighbours: with the addresses on breth0, ARP on the uplink gets no
+// answer, but replies leave through it.
 func staticNeighbours(t *testing.T, n *lookupNode) {
 	t.Helper()
 	neighbour := func(ns *namespace, device, addr string, mac net.HardwareAddr) {
@@ -257,7 +256,7 @@ func staticNeighbours(t *testing.T, n *lookupNode) {
 	}
 }
 
-// The gateway's program does it for what has the reason service_host, and for nothing else.
+// The gateway's program assigns only packets with the reason service_host.
 func TestLookupByGateway(t *testing.T) {
 	n := newLiveNode(t)
 	near := netip.MustParsePrefix(v4.node.String() + "/24").Addr().As4()

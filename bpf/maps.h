@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* State. Pinned maps survive the agent and are shared by the programs before and after an upgrade.
- * Globals belong to one load. */
+/*
+ * State. Pinned maps survive the agent and are shared by the programs before and after an upgrade.
+ * Globals belong to one load.
+ */
 #ifndef __MAPS_H
 #define __MAPS_H
 
@@ -71,8 +73,10 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } networks SEC(".maps");
 
-/* Connections from before a takeover or a change of the range. Only Go adds entries, so no packet
- * can evict one. */
+/*
+ * Connections from before a takeover or a change of the range. Only Go adds entries, so no packet
+ * can evict one.
+ */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 262144);
@@ -126,9 +130,11 @@ static __always_inline int may_be_host(__u32 hash)
 	return host_digest[hash >> 6] >> (hash & 63) & 1;
 }
 
-/* Packets and bytes of each Service port, and the cell of each frontend. They belong to one load:
+/*
+ * Packets and bytes of each Service port, and the cell of each frontend. They belong to one load:
  * Go allocates the cells again. If counting is off, the verifier removes this code from the
- * programs. */
+ * programs.
+ */
 const volatile __u8 count_services;
 
 struct {
@@ -146,8 +152,10 @@ struct {
 	__type(value, struct cell);
 } service_counts SEC(".maps");
 
-/* Clang knows that a __u16 is in range and drops a mask that the verifier needs. It cannot optimize
- * across the asm. */
+/*
+ * Clang knows that a __u16 is in range and drops a mask that the verifier needs. It cannot optimize
+ * across the asm.
+ */
 static __always_inline __u32 bounded_port(__u32 port)
 {
 	asm volatile("%0 &= 0xffff" : "+r"(port));

@@ -18,7 +18,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict/corpus"
 )
 
-// How many random frames TestModel makes, and from which seed.
+// Number and seed of TestModel's random frames.
 const (
 	framesEnv     = "OVN_EBPF_MODEL_FRAMES"
 	seedEnv       = "OVN_EBPF_MODEL_SEED"
@@ -26,7 +26,7 @@ const (
 	framesPerNode = 400
 )
 
-// The counters are the model's reasons: same names, same verdicts.
+// The counters match the model's reasons in names and verdicts.
 func TestModelReasons(t *testing.T) {
 	want := make(map[string]string)
 	for _, r := range verdict.Rules() {
@@ -41,8 +41,7 @@ func TestModelReasons(t *testing.T) {
 	}
 }
 
-// Every named case gets from the programs what its row says, in each layout it
-// is for.
+// The programs decide every named case as its row expects, in each of its layouts.
 func TestCorpus(t *testing.T) {
 	cases := corpus.Cases()
 	for layout, name := range corpusLayouts {
@@ -68,8 +67,8 @@ func TestCorpus(t *testing.T) {
 	}
 }
 
-// Random frames at random nodes get from the programs what they get from the
-// model, and leave the same in the tables.
+// Programs and model decide random frames at random nodes alike, with the same changes of the
+// tables.
 func TestModel(t *testing.T) {
 	seed, frames := envUint(t, seedEnv, rand.Uint64()), envUint(t, framesEnv, defaultFrames)
 	t.Logf("%d frames; repeat with %s=%d", frames, seedEnv, seed)
@@ -92,7 +91,7 @@ func TestModel(t *testing.T) {
 	}
 }
 
-// modelRun is one run of programs and model side by side.
+// modelRun runs programs and model side by side.
 type modelRun struct {
 	*rig
 	gen     *corpus.Generator
@@ -101,7 +100,7 @@ type modelRun struct {
 	refused int
 }
 
-// next is for another node, after the tables have been compared.
+// next compares the tables and continues with another node.
 func (m *modelRun) next(t *testing.T) {
 	t.Helper()
 	if m.node != nil {
@@ -111,7 +110,7 @@ func (m *modelRun) next(t *testing.T) {
 	m.model = m.node.Model(m.since)
 }
 
-// frame makes one frame and sends it through both.
+// frame sends one frame through both.
 func (m *modelRun) frame(t *testing.T) {
 	t.Helper()
 	dir, frame := m.gen.Frame(m.node)
@@ -138,7 +137,7 @@ func (m *modelRun) frame(t *testing.T) {
 	}
 }
 
-// compare holds what the programs have learned against the model's tables.
+// compare compares the programs' learned entries with the model's tables.
 func (m *modelRun) compare(t *testing.T) {
 	t.Helper()
 	opts := cmp.Options{cmpopts.EquateComparable(verdict.NSKey{}, verdict.FragKey{}, verdict.FlowKey{}), cmpopts.EquateEmpty()}
@@ -160,7 +159,7 @@ func (m *modelRun) compare(t *testing.T) {
 	}
 }
 
-// Frames leave the programs as they came, but for the address of what goes up in bridged.
+// Programs do not modify frames, except the destination MAC of frames to the host in bridged.
 func TestFramesUnchanged(t *testing.T) {
 	for layout, name := range corpusLayouts {
 		r := newRig(t, Layout(layout))

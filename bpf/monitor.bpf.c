@@ -3,9 +3,11 @@
 
 /* clang-format on */
 // SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
-/* Samples live decisions. While a monitor is open, these programs are attached before those of the
+/*
+ * Samples live decisions. While a monitor is open, these programs are attached before those of the
  * gateway. They apply the same rules to the same tables, without counting, learning or sending.
- * Every packet continues to the deciding program. Without a monitor they are not attached. */
+ * Every packet continues to the deciding program. Without a monitor they are not attached.
+ */
 #define DRY_RUN 1
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>

@@ -13,8 +13,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// mixed sends one of each of the mix of TestExact and returns the frames by what
-// must be counted for each.
+// mixed sends one of each frame of TestExact's mix and returns the frames with their expected
+// reasons.
 func mixed(t *testing.T, n *node, layout Layout) []parcel {
 	t.Helper()
 	var sent []parcel
@@ -50,7 +50,7 @@ func (n *node) monitor(t *testing.T, o MonitorOptions) *Monitor {
 	return m
 }
 
-// next reads so many samples.
+// next reads n samples.
 func (m *Monitor) next(t *testing.T, n int) (out []Sample) {
 	t.Helper()
 	m.SetDeadline(time.Now().Add(10 * time.Second))
@@ -64,8 +64,8 @@ func (m *Monitor) next(t *testing.T, n int) (out []Sample) {
 	return out
 }
 
-// What is sampled is what the programs decide, in every layout, and they count as
-// if nobody looked.
+// Samples match the programs' decisions in every layout. The counters are the same as without a
+// monitor.
 func TestMonitor(t *testing.T) {
 	for layout, name := range corpusLayouts {
 		t.Run(string(name), func(t *testing.T) {
@@ -112,7 +112,7 @@ func (n *node) ahead(t *testing.T, g *Gateway) (most int) {
 	return most
 }
 
-// A filter leaves in what it names, and nothing else.
+// A filter selects exactly the matching packets.
 func TestMonitorFilter(t *testing.T) {
 	needTCX(t)
 	reason := func(names ...string) func(Counter) bool {
@@ -154,7 +154,7 @@ func TestMonitorFilter(t *testing.T) {
 	}
 }
 
-// Beyond the rate packets are counted as left out, and go their way.
+// Packets beyond the rate are counted as missed and processed normally.
 func TestMonitorRate(t *testing.T) {
 	needTCX(t)
 	n, _ := quietNode(t, Direct, vethWire)
@@ -180,7 +180,7 @@ func TestMonitorRate(t *testing.T) {
 	}
 }
 
-// It is gone with Close: nothing stands before the gateway's programs, or after.
+// After Close, no program remains before or after the gateway's programs.
 func TestMonitorClose(t *testing.T) {
 	needTCX(t)
 	n, g := quietNode(t, Bridged, vethWire)
@@ -197,7 +197,7 @@ func TestMonitorClose(t *testing.T) {
 	}
 }
 
-// running counts the programs on the gateway's hooks.
+// running returns the number of programs on the gateway's hooks.
 func (n *node) running(t *testing.T, g *Gateway) (sum int) {
 	t.Helper()
 	for _, h := range g.hooks() {
@@ -216,7 +216,7 @@ func (n *node) running(t *testing.T, g *Gateway) (sum int) {
 	return sum
 }
 
-// A kernel without tcx, whose verifier does not know the programs either, is told as that.
+// On a kernel without tcx, the error says so, although the verifier would fail as well.
 func TestMonitorWithoutTCX(t *testing.T) {
 	n := newNode(t)
 	attach(t, n, n.open(t))

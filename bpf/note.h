@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* Records of a dry run (explain.bpf.c) on the path to a reason. The attached programs contain none
- * of this. */
+/*
+ * Records of a dry run (explain.bpf.c) on the path to a reason. The attached programs contain none
+ * of this.
+ */
 #ifndef __NOTE_H
 #define __NOTE_H
 

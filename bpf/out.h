@@ -71,7 +71,8 @@ static __noinline int learn_exchange(const struct packet *reply)
 	return REASON_OUT_LEARNED;
 }
 
-/* Reports whether a socket of the host would receive it. Same as port_owner() for UDP to the node.
+/*
+ * Reports whether a socket of the host would receive it. Same as port_owner() for UDP to the node.
  */
 static __always_inline int is_of_socket(struct __sk_buff *skb, const struct packet *reply)
 {
@@ -84,8 +85,10 @@ static __always_inline int is_of_socket(struct __sk_buff *skb, const struct pack
 	return owns;
 }
 
-/* The packet must be well formed, with an address of the router as source. If the host would
- * receive the replies, only the host may send. Otherwise a pod could impersonate it. */
+/*
+ * The packet must be well formed, with an address of the router as source. If the host would
+ * receive the replies, only the host may send. Otherwise a pod could impersonate it.
+ */
 static __always_inline int learn(struct __sk_buff *skb, const struct packet *p)
 {
 	struct packet reply = *p;
@@ -207,8 +210,10 @@ static __always_inline int is_hairpin_prefix(const struct packet *p)
 	       in_prefixes4(p->dst.w[3], cfg.masq4, cfg.masq4_count);
 }
 
-/* Full path for packets that the host sends through the bridge. Packets that the host tags are for
- * another network. */
+/*
+ * Full path for packets that the host sends through the bridge. Packets that the host tags are for
+ * another network.
+ */
 __noinline int from_host(struct __sk_buff *skb)
 {
 	struct packet p = {};

@@ -7,7 +7,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// outcome is what the layout makes of a reason.
+// outcome returns the result of a reason in the layout.
 func (r *rig) outcome(reason verdict.Reason) result {
 	switch connected := r.node.Config.Connected; r.layout {
 	case Bridged:
@@ -27,7 +27,7 @@ func (r *rig) outcome(reason verdict.Reason) result {
 	return result{ret: retNext}
 }
 
-// arrives: what arrives is dropped also where an interface is missing.
+// arrives reports whether the reason drops packets from the wire even if an interface is missing.
 func arrives(reason verdict.Reason) bool {
 	return verdict.Rules()[reason].Direction == verdict.FromWire
 }
@@ -64,7 +64,7 @@ func (r *rig) learnedNS(t testing.TB) map[verdict.NSKey]bool {
 	return set
 }
 
-// fragmentOwners are the model's verdicts, as the programs have them.
+// fragmentOwners are the model's verdicts by the programs' values.
 var fragmentOwners = [...]verdict.Verdict{FragmentHost: verdict.Host, FragmentOVN: verdict.OVN, FragmentBoth: verdict.Both, FragmentDropped: verdict.Drop}
 
 func (r *rig) learnedFrags(t testing.TB) map[verdict.FragKey]verdict.Verdict {

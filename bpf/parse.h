@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* The full parser, for a packet or for a packet quoted in an ICMP error. It copies headers out, so
- * it works with non-linear data and survives helpers that invalidate packet pointers. */
+/*
+ * The full parser, for a packet or for a packet quoted in an ICMP error. It copies headers out, so
+ * it works with non-linear data and survives helpers that invalidate packet pointers.
+ */
 #ifndef __PARSE_H
 #define __PARSE_H
 
@@ -131,8 +133,10 @@ static __always_inline void map4(struct addr *a, __be32 ip)
 	a->w[3] = ip;
 }
 
-/* IPv6 with an IPv4-mapped address. No host has such an address, but the tables store IPv4
- * addresses in this format. So it must not match an IPv4 entry. */
+/*
+ * IPv6 with an IPv4-mapped address. No host has such an address, but the tables store IPv4
+ * addresses in this format. So it must not match an IPv4 entry.
+ */
 static __always_inline int is_mapped(const struct packet *p, const struct addr *a)
 {
 	return p->v6 && !a->w[0] && !a->w[1] && a->w[2] == bpf_htonl(0xffff);
@@ -218,9 +222,11 @@ static __always_inline int parse_ip6(struct __sk_buff *skb, __u32 off, struct pa
 	return parse_l4(skb, p);
 }
 
-/* Parses the IP packet at off into p, which must be zero. Returns 0, or -1 if it is malformed; the
+/*
+ * Parses the IP packet at off into p, which must be zero. Returns 0, or -1 if it is malformed; the
  * addresses are then set if the fixed header is complete. Not static: the verifier then checks it
- * once instead of at each call. */
+ * once instead of at each call.
+ */
 __noinline int parse(struct __sk_buff *skb, __u32 off, struct packet *p, __u32 proto)
 {
 	if (!p)

@@ -43,8 +43,10 @@ static __always_inline int is_routable(__u8 v6, const struct addr *a)
 		  : in_prefixes4(a->w[3], cfg.routable4, cfg.routable4_count);
 }
 
-/* The digests of internal networks, as in internalBits in network.go. A set bit for an address of
- * another network costs a lookup. */
+/*
+ * The digests of internal networks, as in internalBits in network.go. A set bit for an address of
+ * another network costs a lookup.
+ */
 static __always_inline int may_be_internal4(__be32 ip)
 {
 	return test_port(internal4, ip);
@@ -71,8 +73,10 @@ static __noinline int network_of(const struct addr *a)
 	return is;
 }
 
-/* Reports whether the address is in a network that never appears on the wire. Addresses of other
- * nodes are on the wire regardless of network. Not static: see parse(). */
+/*
+ * Reports whether the address is in a network that never appears on the wire. Addresses of other
+ * nodes are on the wire regardless of network. Not static: see parse().
+ */
 __noinline int is_internal(__u32 v6, const struct addr *a)
 {
 	struct addr key; /* Linux 6.1 rejects an argument of a global function as a map key */

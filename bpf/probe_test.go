@@ -8,8 +8,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// TestSupportedNamesWhatIsMissing runs on a thread that gives capabilities up,
-// and ends with it.
+// TestSupportedNamesWhatIsMissing runs on a thread that drops capabilities and ends with it.
 func TestSupportedNamesWhatIsMissing(t *testing.T) {
 	tests := []struct {
 		name string
@@ -50,7 +49,7 @@ func TestSupportedNamesWhatIsMissing(t *testing.T) {
 	}
 }
 
-// dropCaps gives capabilities up for the calling thread.
+// dropCaps drops capabilities of the calling thread.
 func dropCaps(caps []int) error {
 	header := unix.CapUserHeader{Version: unix.LINUX_CAPABILITY_VERSION_3}
 	var data [2]unix.CapUserData

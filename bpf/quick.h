@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* Short paths for most of the traffic, after one bounds check. Packets that they cannot decide take
+/*
+ * Short paths for most of the traffic, after one bounds check. Packets that they cannot decide take
  * the full path in verdict.h or out.h. Only the full path defines the behaviour; the short paths
- * must agree with it. */
+ * must agree with it.
+ */
 #ifndef __QUICK_H
 #define __QUICK_H
 

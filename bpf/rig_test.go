@@ -19,7 +19,7 @@ import (
 
 var corpusLayouts = [...]corpus.Layout{Direct: corpus.Direct, Bridged: corpus.Bridged, Dedicated: corpus.Dedicated}
 
-// rig runs a layout's programs as if they were on a node of the corpus.
+// rig runs a layout's programs as if on a node of the corpus.
 type rig struct {
 	*node0
 	g      *Gateway
@@ -30,10 +30,10 @@ type rig struct {
 	last   [gatewayReasonREASON_MAX]uint64
 }
 
-// node0 is the machine, whose name would hide the corpus' node.
+// node0 is the machine. Its name would hide the corpus' node.
 type node0 = node
 
-// newRig has the sockets that the nodes of the corpus have.
+// newRig opens the sockets of the corpus' nodes.
 func newRig(t testing.TB, layout Layout) *rig {
 	t.Helper()
 	n := newNode(t)
@@ -45,7 +45,7 @@ func newRig(t testing.TB, layout Layout) *rig {
 	return r
 }
 
-// openSockets gives the device the addresses that they are on.
+// openSockets adds the sockets' addresses to the device.
 func (r *rig) openSockets(t testing.TB, device string) {
 	t.Helper()
 	for _, f := range []corpus.Family{corpus.V4, corpus.V6} {
@@ -88,7 +88,7 @@ func openSocket(t testing.TB, s corpus.Socket, listeners map[netip.AddrPort]net.
 	return fmt.Errorf("no way to open socket %+v", s)
 }
 
-// config0 is the configuration of a node of the corpus on this machine.
+// config0 returns the configuration of a node of the corpus on this machine.
 func (r *rig) config0(c *verdict.Config) Config {
 	out := Config{
 		NodeMAC: c.NodeMAC[:], Node4: c.Node4, Node6: c.Node6,
@@ -103,7 +103,7 @@ func (r *rig) config0(c *verdict.Config) Config {
 	return out
 }
 
-// set makes the programs' tables and settings those of n.
+// set sets the programs' tables and settings to those of n.
 func (r *rig) set(t testing.TB, n *corpus.Node) {
 	t.Helper()
 	r.node, r.since = n, monotonic(t)
@@ -134,12 +134,12 @@ func (r *rig) set(t testing.TB, n *corpus.Node) {
 	}
 }
 
-// found is a scan that always finds the same.
+// found is a scan with a constant result.
 func found(protos ...[]NSKey) func() ([]NSKey, error) {
 	return func() ([]NSKey, error) { return slices.Concat(protos...), nil }
 }
 
-// learn enters what n has learned, and what was seeded.
+// learn adds the learned and seeded entries of n.
 func (r *rig) learn(n *corpus.Node) error {
 	before := func(age time.Duration) gatewaySeen { return gatewaySeen{Ns: uint64(r.since - age)} }
 	var errs []error
@@ -158,7 +158,7 @@ func (r *rig) learn(n *corpus.Node) error {
 	return errors.Join(errs...)
 }
 
-// result is what became of a frame.
+// result is the outcome of a frame.
 type result struct {
 	ret     uint32
 	mark    uint32
@@ -167,7 +167,7 @@ type result struct {
 	err     error
 }
 
-// send has a frame arrive.
+// send sends a frame through the programs.
 func (r *rig) send(t testing.TB, dir verdict.Direction, frame []byte) result {
 	t.Helper()
 	h, ifindex := r.hook(dir), r.uplink
@@ -187,7 +187,7 @@ func (r *rig) send(t testing.TB, dir verdict.Direction, frame []byte) result {
 	return s
 }
 
-// hook is where a frame from there is seen.
+// hook returns the hook that sees frames of this direction.
 func (r *rig) hook(dir verdict.Direction) hook {
 	hooks := r.g.hooks()
 	switch dir {
@@ -199,7 +199,7 @@ func (r *rig) hook(dir verdict.Direction) hook {
 	return hooks[2]
 }
 
-// moved names the reasons that have counted since it was last asked.
+// moved returns the reasons that have counted since the last call.
 func (r *rig) moved(t testing.TB) (names []string) {
 	t.Helper()
 	var cpus []gatewayCells

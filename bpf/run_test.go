@@ -9,14 +9,14 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// What a program returns for a packet, from linux/bpf.h and linux/pkt_cls.h.
+// Return values of programs, from linux/bpf.h and linux/pkt_cls.h.
 const (
 	retNext     = 0xffffffff // TCX_NEXT: to the host
 	retDrop     = 2
 	retRedirect = 7
 )
 
-// step is one packet, and all that may come of it.
+// step is one packet with all expected results.
 type step struct {
 	hook   string
 	packet []byte
@@ -41,7 +41,7 @@ type packetTest struct {
 	steps []step
 }
 
-// runTests sends every test's packets through g, its learned state empty at the start of each.
+// runTests sends every test's packets through g. Learned state is empty at the start of each test.
 func runTests(t *testing.T, n *node, g *Gateway, tests []packetTest) {
 	t.Helper()
 	for _, tt := range tests {
@@ -97,7 +97,7 @@ func (n *node) send(g *Gateway, s step) (ret uint32, out []byte, err error) {
 	return ret, opts.DataOut, nil
 }
 
-// forget empties what the programs learn.
+// forget deletes the learned state.
 func forget(t testing.TB, g *Gateway) {
 	t.Helper()
 	maps := []*ebpf.Map{g.objs.Ns, g.objs.Frags}

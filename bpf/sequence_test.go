@@ -10,8 +10,7 @@ func one(name string, packet []byte, ret uint32, reason string) packetTest {
 	return packetTest{name, []step{rx(packet, ret, reason)}}
 }
 
-// What one packet teaches the programs about the next. Single packets are the
-// corpus' business.
+// Effects of one packet on later ones. The corpus covers single packets.
 func TestSequences(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
@@ -101,8 +100,8 @@ func gsoTests(f family) []packetTest {
 	}
 }
 
-// In local gateway mode the host fragments what is too long for the wire. Of a
-// GSO packet that is one segment, however long the whole is.
+// In local gateway mode the host fragments packets that are too long for the wire. For a GSO packet
+// the length of one segment counts.
 func TestOversized(t *testing.T) {
 	n := newNode(t)
 	c := n.config()

@@ -73,7 +73,7 @@ func serviceEntries(owners map[ServiceKey]ServiceOwner) (map[gatewayServiceKey]u
 	entries := make(map[gatewayServiceKey]uint8, len(owners))
 	for k, owner := range owners {
 		if owner != ServiceOVN && owner != ServiceHost {
-			return nil, fmt.Errorf("front end %s port %d has unknown owner %d", k.Addr, k.Port, owner)
+			return nil, fmt.Errorf("frontend %s port %d has unknown owner %d", k.Addr, k.Port, owner)
 		}
 		entries[k.cell()] = uint8(owner)
 	}

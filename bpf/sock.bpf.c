@@ -3,8 +3,10 @@
 
 /* clang-format on */
 // SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
-/* Host to Service: translates the sockets of the host's network namespace when they connect or
- * send. A socket that queries its peer sees the frontend. No packet is modified. */
+/*
+ * Host to Service: translates the sockets of the host's network namespace when they connect or
+ * send. A socket that queries its peer sees the frontend. No packet is modified.
+ */
 #include <linux/bpf.h>
 #include <linux/errno.h>
 #include <linux/in.h>

@@ -57,7 +57,7 @@ func openDir(t *testing.T, path string) int {
 	return int(f.Fd())
 }
 
-// Others' programs on the cgroup stay, and still have their say.
+// Foreign programs on the cgroup stay and remain effective.
 func TestSockBesideOthers(t *testing.T) {
 	h := newSockHost(t)
 	refuse := func(port uint16) *ebpf.Program {
@@ -101,7 +101,7 @@ func TestSockBesideOthers(t *testing.T) {
 	}
 }
 
-// The cgroup that the links of an earlier load are on is gone, or another is meant.
+// The cgroup of an earlier load's links was deleted, or another cgroup is configured.
 func TestSockOtherCgroup(t *testing.T) {
 	h := newSockHost(t)
 	h.open(t, webService(backAddrs...))
@@ -116,7 +116,7 @@ func TestSockOtherCgroup(t *testing.T) {
 	}
 }
 
-// A table written by another version is started afresh.
+// A table of another version is recreated.
 func TestSockOtherLayout(t *testing.T) {
 	h := newSockHost(t)
 	if err := preparePinDir(h.pinDir); err != nil {
@@ -167,7 +167,7 @@ func TestFindCgroup(t *testing.T) {
 	}
 }
 
-// Before Linux 6.1 a program cannot say ECONNREFUSED.
+// Before Linux 6.1 a program cannot return ECONNREFUSED.
 func TestSockRefusesOnOldKernel(t *testing.T) {
 	h := newSockHost(t)
 	h.open(t, webService())
@@ -197,7 +197,7 @@ func TestSockRefusesOnOldKernel(t *testing.T) {
 	}
 }
 
-// Taking the gateway down takes down what shares its pin directory.
+// Detaching the gateway also removes the other users of its pin directory.
 func TestGatewayDetachTakesAll(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// BenchmarkSock says what the programs cost an operation, as the kernel measures
-// it: in the VM with -i, prog-ns/op are instructions.
+// BenchmarkSock measures the programs' cost per operation with kernel statistics. In the VM with
+// -i, prog-ns/op are instructions.
 func BenchmarkSock(b *testing.B) {
 	h := newSockHost(b)
 	s := h.open(b, webService(backAddrs[0]))
@@ -57,7 +57,7 @@ func askOp(c *client, to netip.AddrPort) error {
 	return err
 }
 
-// open makes the IPv4 socket anew.
+// open recreates the IPv4 socket.
 func (c *client) open(b *testing.B, h *sockHost, typ int) {
 	h.must(b, func() (err error) {
 		c.fd, err = unix.Socket(unix.AF_INET, typ|unix.SOCK_CLOEXEC, 0)
@@ -65,7 +65,7 @@ func (c *client) open(b *testing.B, h *sockHost, typ int) {
 	})
 }
 
-// runTime adds up how long the programs have run, in nanoseconds.
+// runTime sums the programs' run time in nanoseconds.
 func runTime(b *testing.B, s *Sock) uint64 {
 	b.Helper()
 	var sum uint64

@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* Maps a frontend to a backend. The verifier checks non-static functions once instead of at each
- * call; it then requires pointer checks. */
+/*
+ * Maps a frontend to a backend. The verifier checks non-static functions once instead of at each
+ * call; it then requires pointer checks.
+ */
 #ifndef __SOCK_CHOOSE_H
 #define __SOCK_CHOOSE_H
 
@@ -86,8 +88,10 @@ static __always_inline int in_slot(const struct choice *c, __u32 slot)
 	return b && back_eq(b, &c->back);
 }
 
-/* Reports whether the frontend still has this backend. When others left, it may have moved to one
- * of their slots. */
+/*
+ * Reports whether the frontend still has this backend. When others left, it may have moved to one
+ * of their slots.
+ */
 __noinline int still_there(const struct front *f, struct choice *c)
 {
 	__u32 i;
@@ -136,8 +140,10 @@ static __always_inline void stick_to(const struct choice *c)
 	bpf_map_update_elem(&sock_affinity, &set, &s, BPF_ANY);
 }
 
-/* An unconnected socket keeps its backend while that exists. Afterwards its cookie selects the next
- * one, not chance: all packets of a reply must go to one peer. */
+/*
+ * An unconnected socket keeps its backend while that exists. Afterwards its cookie selects the next
+ * one, not chance: all packets of an exchange must go to one peer.
+ */
 __noinline int pick(const struct front *f, __u64 cookie, struct choice *c)
 {
 	struct back_key key = {};

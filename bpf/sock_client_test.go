@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// client is a socket of the host's.
+// client is a host socket.
 type client struct {
 	fd     int
 	mapped bool // an IPv6 socket for IPv4 addresses
 }
 
-// client makes a socket that can talk to such an address; mapped by IPv6.
+// client creates a socket for such an address; with mapped, an IPv6 socket for an IPv4 address.
 func (n *namespace) client(t testing.TB, typ int, to netip.Addr, mapped bool) *client {
 	t.Helper()
 	c := &client{mapped: mapped}
@@ -62,8 +62,8 @@ func addrPortOf(sa unix.Sockaddr) netip.AddrPort {
 	return netip.AddrPort{}
 }
 
-// connect also survives the signals by which Go's runtime preempts threads: the
-// kernel then goes on without the caller.
+// connect handles the signals with which Go's runtime preempts threads. The kernel continues to
+// connect after such an interruption.
 func (c *client) connect(to netip.AddrPort) error {
 	err := unix.Connect(c.fd, c.sockaddr(to))
 	if !errors.Is(err, unix.EINTR) {
@@ -80,7 +80,7 @@ func (c *client) connect(to netip.AddrPort) error {
 	return err
 }
 
-// again repeats what a signal interrupts.
+// again repeats interrupted calls.
 func again(call func() error) error {
 	for {
 		if err := call(); !errors.Is(err, unix.EINTR) {
@@ -98,8 +98,8 @@ func (c *client) peer(t testing.TB) netip.AddrPort {
 	return addrPortOf(sa)
 }
 
-// ask sends to a UDP front end, connected if to is the zero AddrPort, and
-// returns which backend answers, and from where that came for the socket.
+// ask sends to a UDP frontend. It is connected if to is the zero AddrPort. It returns the answering
+// backend, and the source address that the socket sees.
 func (c *client) ask(to netip.AddrPort) (backend string, from netip.AddrPort, err error) {
 	err = again(func() error {
 		if !to.IsValid() {
@@ -126,7 +126,7 @@ func (c *client) answer() (backend string, from netip.AddrPort, err error) {
 	return string(buf[:n]), addrPortOf(sa), nil
 }
 
-// read returns all that a TCP server says.
+// read returns all data of a TCP server.
 func (c *client) read(t testing.TB) string {
 	t.Helper()
 	var all []byte

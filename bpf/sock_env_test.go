@@ -16,7 +16,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// newCgroup returns a cgroup of the test's own, with the test's process in it.
+// newCgroup returns a cgroup of the test that contains the test's process.
 func newCgroup(t testing.TB) string {
 	t.Helper()
 	root, err := findCgroup()
@@ -63,8 +63,8 @@ func ownCgroup(t testing.TB, root string) string {
 	return ""
 }
 
-// sockHost is a host with services: its backends are in pod, a namespace of
-// the same cgroup, one per address.
+// sockHost is a host with services. Its backends are in pod, a namespace of the same cgroup, one
+// per address.
 type sockHost struct {
 	*namespace
 	pod    *namespace
@@ -106,7 +106,7 @@ func prefixOf(addr string) string {
 	return addr + "/24"
 }
 
-// serve answers on TCP and UDP with the address it was started for.
+// serve answers on TCP and UDP with its address.
 func serve(t testing.TB, n *namespace, at netip.AddrPort) {
 	t.Helper()
 	var l net.Listener
@@ -187,7 +187,7 @@ func backs(addrs ...string) (out []netip.AddrPort) {
 	return out
 }
 
-// tableLen counts what a hash table holds.
+// tableLen returns the number of entries in a hash table.
 func tableLen(t testing.TB, m *ebpf.Map) int {
 	t.Helper()
 	keys := make([]byte, m.KeySize())

@@ -9,8 +9,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// TestSockComplexity: how many instructions the verifier may look at before
-// somebody has to say why; it stops at a million.
+// TestSockComplexity limits the instructions that the verifier inspects. Exceeding it needs a
+// justification; the verifier stops at a million.
 func TestSockComplexity(t *testing.T) {
 	for _, object := range []struct {
 		load  func() (*ebpf.CollectionSpec, error)

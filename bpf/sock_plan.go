@@ -74,7 +74,7 @@ func sockGroups(s SockService) ([]*sockGroup, error) {
 		for _, f := range p.FrontEnds {
 			g, b, err := familyOf(&families, f)
 			if err != nil {
-				return nil, fmt.Errorf("front end %v: %w", f, err)
+				return nil, fmt.Errorf("frontend %v: %w", f, err)
 			}
 			g.fronts = append(g.fronts, sockFrontKey{Addr: b.Addr, Port: b.Port, Proto: p.Proto})
 		}

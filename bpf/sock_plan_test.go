@@ -9,7 +9,7 @@ import (
 	"time"
 )
 
-// fakeTables are what a plan was carried out on, step by step.
+// fakeTables are tables to which a plan is applied step by step.
 type fakeTables struct {
 	fronts map[sockFrontKey]sockFront
 	backs  map[sockBackKey]sockBack
@@ -19,7 +19,7 @@ func newFakeTables() *fakeTables {
 	return &fakeTables{fronts: make(map[sockFrontKey]sockFront), backs: make(map[sockBackKey]sockBack)}
 }
 
-// run carries the plan out in its order, and calls check after every write.
+// run applies the plan in order and calls check after every write.
 func (f *fakeTables) run(p sockPlan, check func()) {
 	for _, k := range p.delFronts {
 		delete(f.fronts, k)
@@ -39,7 +39,7 @@ func (f *fakeTables) run(p sockPlan, check func()) {
 	}
 }
 
-// lookup returns what a front end leads to; ok is false where there is none.
+// lookup returns the backends of a frontend; ok is false if it does not exist.
 func (f *fakeTables) lookup(k sockFrontKey) (backs []sockBack, complete, ok bool) {
 	front, ok := f.fronts[k]
 	complete = true
@@ -82,8 +82,8 @@ func TestSockWrites(t *testing.T) {
 		{"one more", onePort("web", protoTCP, ends, a, b, c, d), 1 + 3},
 		{"the last slot's goes", onePort("web", protoTCP, ends, a, b, d), 3 + 1},
 		{"the first slot's goes", onePort("web", protoTCP, ends, b, d), 1 + 3 + 1},
-		{"a front end goes", onePort("web", protoTCP, ends[:2], b, d), 1},
-		{"a front end comes", onePort("web", protoTCP, ends, b, d), 1},
+		{"a frontend goes", onePort("web", protoTCP, ends[:2], b, d), 1},
+		{"a frontend comes", onePort("web", protoTCP, ends, b, d), 1},
 		{"another service", onePort("dns", protoUDP, fronts("10.96.0.2:53"), a), 2},
 		{"the same port of another protocol", onePort("udp", protoUDP, ends, a), 1 + 3},
 		{"no backend", onePort("web", protoTCP, ends), 3 + 2},
@@ -139,8 +139,8 @@ func TestSockInvalid(t *testing.T) {
 	}{
 		{"protocol", SockPort{FrontEnds: ok, Proto: 132}},
 		{"affinity", SockPort{FrontEnds: ok, Proto: protoTCP, Affinity: -time.Second}},
-		{"front end", SockPort{FrontEnds: []netip.AddrPort{{}}, Proto: protoTCP}},
-		{"front end's port", SockPort{FrontEnds: fronts("10.96.0.1:0"), Proto: protoTCP}},
+		{"frontend", SockPort{FrontEnds: []netip.AddrPort{{}}, Proto: protoTCP}},
+		{"frontend's port", SockPort{FrontEnds: fronts("10.96.0.1:0"), Proto: protoTCP}},
 		{"backend", SockPort{FrontEnds: ok, Proto: protoTCP, Backends: []netip.AddrPort{{}}}},
 		{"unspecified backend", SockPort{FrontEnds: ok, Proto: protoTCP, Backends: fronts("0.0.0.0:80")}},
 	} {
@@ -151,7 +151,7 @@ func TestSockInvalid(t *testing.T) {
 	}
 }
 
-// world is a random set of services that share some front ends.
+// world is a random set of services that share some frontends.
 type world struct {
 	*rand.Rand
 	services map[string]SockService
@@ -173,7 +173,7 @@ func (w *world) change() SockService {
 	return s
 }
 
-// wanted returns what each front end must lead to, worked out plainly.
+// wanted returns what each frontend must lead to, worked out plainly.
 func (w *world) wanted(t *testing.T) map[sockFrontKey][]sockBack {
 	t.Helper()
 	want := make(map[sockFrontKey][]sockBack)
@@ -190,7 +190,7 @@ func (w *world) wanted(t *testing.T) map[sockFrontKey][]sockBack {
 	return want
 }
 
-// TestSockRandom: after every single write each front end leads only to
+// TestSockRandom: after every single write each frontend leads only to
 // backends that it had before the change or has after it; after the change exactly to
 // those, and nothing else is in the tables. Now and then the agent starts over.
 func TestSockRandom(t *testing.T) {
@@ -273,6 +273,6 @@ func checkExact(t *testing.T, f *fakeTables, want map[sockFrontKey][]sockBack) {
 		entries += n
 	}
 	if len(f.fronts) != len(want) || len(f.backs) != entries {
-		t.Errorf("%d front ends and %d backends, want %d and %d", len(f.fronts), len(f.backs), len(want), entries)
+		t.Errorf("%d frontends and %d backends, want %d and %d", len(f.fronts), len(f.backs), len(want), entries)
 	}
 }

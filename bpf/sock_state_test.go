@@ -67,7 +67,7 @@ func TestSockAffinity(t *testing.T) {
 		}
 	}
 
-	t.Log("nobody connected for three hours")
+	t.Log("no connection for three hours")
 	seen := make(map[string]bool)
 	for range 200 {
 		age(t, s, 3*time.Hour)
@@ -148,7 +148,7 @@ func TestSockRestart(t *testing.T) {
 	}
 	fronts, backends := tableLen(t, s.objs.SockFrontends), tableLen(t, s.objs.SockBackends)
 	if fronts != 9 || backends != 14 {
-		t.Errorf("tables hold %d front ends and %d backends, want 9 and 14", fronts, backends)
+		t.Errorf("tables hold %d frontends and %d backends, want 9 and 14", fronts, backends)
 	}
 
 	t.Log("the process dies")
@@ -166,7 +166,7 @@ func TestSockRestart(t *testing.T) {
 		t.Errorf("sync of what is there: %d writes, %v", writes, err)
 	}
 	if got := tableLen(t, s.objs.SockFrontends); got != fronts {
-		t.Errorf("%d front ends, want %d", got, fronts)
+		t.Errorf("%d frontends, want %d", got, fronts)
 	}
 	if got := tableLen(t, s.objs.SockBackends); got != backends {
 		t.Errorf("%d backends, want %d", got, backends)
@@ -209,7 +209,7 @@ func TestSockGoneMeanwhile(t *testing.T) {
 }
 
 // Services change while sockets connect: every one must get through, to a
-// backend that its front end had before or has after.
+// backend that its frontend had before or has after.
 func TestSockUpdatesNeverTear(t *testing.T) {
 	h := newSockHost(t)
 	s := h.open(t, webService(backAddrs[0]))

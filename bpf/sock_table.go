@@ -137,7 +137,7 @@ func (s *Sock) resync() (int, error) {
 func (s *Sock) load() (*sockState, error) {
 	fronts, err := readTable[sockFrontKey, sockFront](s.objs.SockFrontends)
 	if err != nil {
-		return nil, fmt.Errorf("read front ends of host sockets: %w", err)
+		return nil, fmt.Errorf("read frontends of host sockets: %w", err)
 	}
 	backs, err := readTable[sockBackKey, sockBack](s.objs.SockBackends)
 	if err != nil {
@@ -160,13 +160,13 @@ func (s *Sock) apply(p sockPlan) (int, error) {
 
 func (s *Sock) write(p sockPlan) error {
 	if err := deleteKeys(s.objs.SockFrontends, p.delFronts); err != nil {
-		return fmt.Errorf("delete front ends: %w", err)
+		return fmt.Errorf("delete frontends: %w", err)
 	}
 	if err := putAll(s.objs.SockBackends, p.backKeys, p.backs); err != nil {
 		return fmt.Errorf("write backends: %w", err)
 	}
 	if err := putAll(s.objs.SockFrontends, p.frontKeys, p.fronts); err != nil {
-		return fmt.Errorf("write front ends: %w", err)
+		return fmt.Errorf("write frontends: %w", err)
 	}
 	if err := deleteKeys(s.objs.SockBackends, p.delBacks); err != nil {
 		return fmt.Errorf("delete backends: %w", err)

@@ -81,7 +81,7 @@ func TestSockConnect(t *testing.T) {
 	}
 }
 
-// connectOnce returns which backend answers, and checks that the socket is told the front end.
+// connectOnce returns the answering backend. It checks that the socket sees the frontend as its peer.
 func connectOnce(t *testing.T, h *sockHost, typ int, to netip.AddrPort, mapped bool) string {
 	t.Helper()
 	c := h.client(t, typ, to.Addr(), mapped)

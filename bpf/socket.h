@@ -15,7 +15,8 @@
 #include "maps.h"
 #include "parse.h"
 
-/* Reports whether this segment may complete a handshake for which the host only keeps a SYN cookie.
+/*
+ * Reports whether this segment may complete a handshake for which the host only keeps a SYN cookie.
  */
 static __noinline int has_cookie(struct __sk_buff *skb, const struct packet *p, struct bpf_sock *sk)
 {

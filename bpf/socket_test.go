@@ -110,7 +110,7 @@ func testTCPSockets(t *testing.T, n *node, g *Gateway, f family) {
 		one("listener alone", segment(9, flagACK), retRedirect, "snat_port"),
 		one("syn", segment(9, flagSYN), retNext, "snat_syn"),
 		one("error about established", quoted(live.port), retNext, "icmp_error_host"),
-		one("error about nobody's", quoted(9), retRedirect, "icmp_error_ovn"),
+		one("error about an unowned port", quoted(9), retRedirect, "icmp_error_ovn"),
 	})
 	openGate(t, g)
 	runTests(t, n, g, []packetTest{one("gate closed again", segment(live.port, flagACK), retRedirect, "snat_port")})
@@ -152,7 +152,7 @@ func testUDPSocket(t *testing.T, n *node, g *Gateway, f family) {
 	openGate(t, g, SocketKey{protoUDP, udpPort}, SocketKey{protoUDP, udpPort + 1})
 	runTests(t, n, g, []packetTest{
 		one("udp", packet, retNext, "host_socket"),
-		one("udp, nobody's port", f.rx(f.remote, f.node, protoUDP, udp(53, udpPort+1)), retRedirect, "snat_port"),
+		one("udp, unowned port", f.rx(f.remote, f.node, protoUDP, udp(53, udpPort+1)), retRedirect, "snat_port"),
 	})
 }
 

@@ -49,8 +49,10 @@ static __always_inline void flow_key(struct flow_key *k, const struct packet *p)
 	k->proto = p->proto;
 }
 
-/* Reports whether it is a connection of OVN from before the takeover. Go reads the entry's age to
- * detect its end. */
+/*
+ * Reports whether it is a connection of OVN from before the takeover. Go reads the entry's age to
+ * detect its end.
+ */
 static __noinline int in_takeover(const struct packet *p)
 {
 	struct flow_key k;

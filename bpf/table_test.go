@@ -55,7 +55,7 @@ func TestUpdateServices(t *testing.T) {
 	}
 }
 
-// A port's bit goes with the last front end on it, and not before.
+// A port's bit goes with the last frontend on it, and not before.
 func TestServicePortDigest(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
@@ -186,7 +186,7 @@ func TestSyncHostProtos(t *testing.T) {
 	}
 	runStep(t, n, g, 3, rx(gre, retRedirect, "proto_ns"))
 
-	t.Log("a scan that fails changes nothing, one that finds more the second time is asked again")
+	t.Log("a scan that fails changes nothing, a scan with more results the second time is repeated")
 	failed, scans := errors.New("no netlink"), 0
 	err := g.SyncHostProtos(func() ([]NSKey, error) {
 		if scans++; scans == 1 {

@@ -45,7 +45,7 @@ func (p *tap) send(t *testing.T, frame []byte) {
 	}
 }
 
-// expect waits for the frame to arrive; others, as the kernel's own, are passed over.
+// expect waits for the frame and skips others, such as those of the kernel.
 func (p *tap) expect(t *testing.T, frame []byte) {
 	t.Helper()
 	buf := make([]byte, 65536)
@@ -64,7 +64,7 @@ func (p *tap) expect(t *testing.T, frame []byte) {
 	}
 }
 
-// packetSocket receives what arrives at a device of n.
+// packetSocket receives the packets that arrive at a device of n.
 func (n *node) packetSocket(t *testing.T, ifindex int) *tap {
 	t.Helper()
 	var p *tap
@@ -76,13 +76,13 @@ func (n *node) packetSocket(t *testing.T, ifindex int) *tap {
 	return p
 }
 
-// expectTagged waits for the frame to arrive with that tag, 0: none.
+// expectTagged waits for the frame with that tag, 0 for none.
 func (p *tap) expectTagged(t *testing.T, frame []byte, vlan uint16) {
 	t.Helper()
 	p.await(t, func(got []byte, tag uint16) bool { return bytes.Equal(got, frame) && tag == vlan })
 }
 
-// expectPayload waits for an IPv4 packet whose transport header starts so.
+// expectPayload waits for an IPv4 packet with this transport header.
 func (p *tap) expectPayload(t *testing.T, l4 []byte, vlan uint16) {
 	t.Helper()
 	p.await(t, func(got []byte, tag uint16) bool {
@@ -90,7 +90,7 @@ func (p *tap) expectPayload(t *testing.T, l4 []byte, vlan uint16) {
 	})
 }
 
-// await reads frames until one is right. The kernel hands a tag beside the frame.
+// await reads frames until one matches. The kernel delivers a tag separately from the frame.
 func (p *tap) await(t *testing.T, right func(frame []byte, vlan uint16) bool) {
 	t.Helper()
 	if err := unix.SetsockoptInt(p.fd, unix.SOL_PACKET, unix.PACKET_AUXDATA, 1); err != nil {
@@ -99,7 +99,7 @@ func (p *tap) await(t *testing.T, right func(frame []byte, vlan uint16) bool) {
 	buf, oob := make([]byte, 65536), make([]byte, 256)
 	for {
 		n, oobn, _, from, err := unix.Recvmsg(p.fd, buf, oob, 0)
-		if errors.Is(err, unix.EINTR) { // with a time limit, which this socket has, nobody else tries again
+		if errors.Is(err, unix.EINTR) { // with a time limit, which this socket has, only this code retries
 			continue
 		}
 		if err != nil {

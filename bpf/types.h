@@ -1,7 +1,9 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* All types that the programs share with Go. bpf2go converts these structs and enums to Go types,
+/*
+ * All types that the programs share with Go. bpf2go converts these structs and enums to Go types,
  * and abi_test.go compares both layouts. Fields are in host byte order unless they are __be16 or
- * __be32. */
+ * __be32.
+ */
 #ifndef __TYPES_H
 #define __TYPES_H
 
@@ -11,9 +13,11 @@
 #define PORT_WORDS 1024 /* 65536 ports, one bit each */
 #define HOST_WORDS 64	/* 4096 bits, by a hash of the address */
 
-/* The reason for a packet's verdict. The order encodes verdict and direction: reasons below
+/*
+ * The reason for a packet's verdict. The order encodes verdict and direction: reasons below
  * REASON_OVN_FIRST are from the wire to the host, and so on. counters.go contains the names. The
- * names are stable, the numbers are not. */
+ * names are stable, the numbers are not.
+ */
 enum reason {
 	/* from the wire, to the host */
 	REASON_DEFAULT,
@@ -125,8 +129,10 @@ struct prefix6 {
 	struct addr mask;
 };
 
-/* The configuration, one cell. Go rewrites it while the programs run, so each field must be valid
- * together with the old value of any other. */
+/*
+ * The configuration, one cell. Go rewrites it while the programs run, so each field must be valid
+ * together with the old value of any other.
+ */
 struct config {
 	__u64 node_mac; /* the six bytes as they are on the wire, then zeros */
 	__u32 uplink;	/* interface indexes; 0: no handover */
@@ -204,9 +210,11 @@ struct service_key {
 };
 _Static_assert(sizeof(struct service_key) == 20, "service_key is shared with Go");
 
-/* An exchange without ports: ICMP echo with its identifier, other protocols with ID 0. A protocol
+/*
+ * An exchange without ports: ICMP echo with its identifier, other protocols with ID 0. A protocol
  * that the host uses with any peer has the unspecified address of the family, with IPv4 mapped as
- * usual. */
+ * usual.
+ */
 struct ns_key {
 	struct addr remote;
 	__be16 id;

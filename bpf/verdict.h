@@ -1,6 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* The owner of a packet. Each function returns the reason that decides, in the order of
- * docs/verdicts.md. Nothing here counts or acts. */
+/*
+ * The owner of a packet. Each function returns the reason that decides, in the order of
+ * docs/verdicts.md. Nothing here counts or acts.
+ */
 #ifndef __VERDICT_H
 #define __VERDICT_H
 
@@ -19,8 +21,10 @@
 
 #define VLAN_VID_MASK 0xfff
 
-/* For the verifier, a global function may return any number. The verifier of Linux 6.1 loses the
- * bound in a 32-bit copy, so clang must not keep an earlier copy. */
+/*
+ * For the verifier, a global function may return any number. The verifier of Linux 6.1 loses the
+ * bound in a 32-bit copy, so clang must not keep an earlier copy.
+ */
 static __always_inline __u32 bounded_reason(__u64 reason)
 {
 	asm volatile("" : "+r"(reason));
@@ -97,8 +101,10 @@ static __always_inline int is_served(const struct addr *dst, int reason)
 	return 0;
 }
 
-/* Reports whether the host would forward the packet to an internal address if these rules left it
- * to the host. Not static: see parse(). */
+/*
+ * Reports whether the host would forward the packet to an internal address if these rules left it
+ * to the host. Not static: see parse().
+ */
 __noinline int goes_inward(const struct packet *p, int reason)
 {
 	struct addr dst; /* see is_internal() */
@@ -166,8 +172,10 @@ static __always_inline int has_priority_tag(struct __sk_buff *skb)
 	return skb->vlan_present && !(skb->vlan_tci & VLAN_VID_MASK);
 }
 
-/* Full path for all packets that arrive at the uplink. It removes a priority tag, because OVS would
- * not. Not static: see parse(). */
+/*
+ * Full path for all packets that arrive at the uplink. It removes a priority tag, because OVS would
+ * not. Not static: see parse().
+ */
 __noinline int from_wire(struct __sk_buff *skb)
 {
 	int priority = has_priority_tag(skb), untagged = priority || !skb->vlan_present;

@@ -12,9 +12,9 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// uncount makes the programs of direct leave out counting: where one begins to look for
-// its counter, with a zero for the key, a jump if it is zero leads to where it would have
-// found none. The verifier sees that it always does, and removes the rest but that zero.
+// uncount removes counting from the programs of layout direct. Where a program starts to look up
+// its counter, with a zero key, it inserts a jump-if-zero to the code for a missing counter. The
+// verifier sees that the jump is always taken, and removes the rest except that zero.
 func uncount(t testing.TB, spec *ebpf.CollectionSpec) {
 	t.Helper()
 	for _, h := range layoutHooks[Direct] {
@@ -37,7 +37,7 @@ func uncount(t testing.TB, spec *ebpf.CollectionSpec) {
 	}
 }
 
-// isCount: r1 = counters at i, between key, call and the question whether it was there.
+// isCount reports whether a counter lookup starts at i.
 func isCount(code asm.Instructions, i int) bool {
 	if i < 4 || i+3 >= len(code) || code[i].Reference() != "counters" {
 		return false
@@ -58,7 +58,7 @@ func isCount(code asm.Instructions, i int) bool {
 	return false
 }
 
-// openUncounted is a second load of the programs of direct, without counting.
+// openUncounted loads the programs of layout direct a second time, without counting.
 func (n *node) openUncounted(b *testing.B) *Gateway {
 	b.Helper()
 	spec, err := loadGateway()
@@ -81,11 +81,10 @@ func (n *node) openUncounted(b *testing.B) *Gateway {
 // sampling is a monitor that samples every packet.
 const sampling = "monitor of all"
 
-// BenchmarkWatched is what a packet pays to be decided and counted, and to be looked at
-// by a monitor, whose programs run before. Under test/vm/run -i a nanosecond is an instruction.
-// ns/packet is the median over batches, which timers do not move; "no program" is
-// what the test run itself takes. That one more program is called is not in it, nor what a
-// monitor's reader does.
+// BenchmarkWatched measures the cost per packet for decision and counting, and for a monitor that
+// runs before. Under test/vm/run -i a nanosecond is an instruction. ns/packet is the median over
+// batches, which is robust against timers; "no program" is the cost of the test run itself. The
+// result excludes the call of an additional program and the work of a monitor's reader.
 func BenchmarkWatched(b *testing.B) {
 	n, g := quietNode(b, Direct, vethWire)
 	empty, err := ebpf.NewProgram(&ebpf.ProgramSpec{
@@ -120,8 +119,8 @@ func BenchmarkWatched(b *testing.B) {
 	n.packets(b, "uncounted", u.progs[uplinkIngress], u.progs[bridgeIngress], 0, nil)
 }
 
-// packets measures each kind of packet; counted is how often one is. What m samples is
-// read between the batches.
+// packets measures each kind of packet. counted is the number of counts per packet. m is drained
+// between the batches.
 func (n *node) packets(b *testing.B, way string, in, out *ebpf.Program, counted int, m *Monitor) {
 	payload := make([]byte, 64)
 	for _, p := range []struct {
@@ -149,7 +148,7 @@ func (n *node) packets(b *testing.B, way string, in, out *ebpf.Program, counted 
 					start := time.Now()
 					_, err := p.prog.Run(&opts)
 					each := float64(time.Since(start).Nanoseconds()) / float64(batch)
-					// first the kernel frees what was loaded before
+					// The kernel first frees earlier programs.
 					if batches++; time.Since(begin) > settle && batches > 3 {
 						took = append(took, each)
 					}
@@ -170,7 +169,7 @@ func (n *node) packets(b *testing.B, way string, in, out *ebpf.Program, counted 
 	}
 }
 
-// drain reads what there is.
+// drain reads all available samples.
 func (m *Monitor) drain(b *testing.B) (n int) {
 	b.Helper()
 	if m == nil {

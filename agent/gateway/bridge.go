@@ -109,7 +109,7 @@ func (t *topology) syncBridge(ctx context.Context, h *Host, n Node, settled bool
 	want := ovs.Bridge{Name: t.s.Bridge, HWAddr: h.Uplink.MAC.String(), MTU: h.Uplink.MTU}
 	if t.s.Layout == Bridged {
 		want.FailMode = ovs.FailStandalone // the host depends on the bridge; its other settings belong to the host
-		want.Existing = true               // only the move creates it: a bridge recreated here would lack the host's addresses
+		want.Existing = true               // only the move creates it, with the host's addresses
 	} else {
 		want.DatapathType, want.FailMode = t.s.Datapath, ovs.FailSecure
 		want.OtherConfig = map[string]string{"disable-in-band": "true"}

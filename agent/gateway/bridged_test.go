@@ -14,8 +14,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestBridgedUserspace has the uplink in the bridge and flows that tell host
-// and OVN apart: on the userspace datapath OVS has a packet before eBPF.
+// TestBridgedUserspace has the uplink in the bridge, and flows that separate host and OVN. On the
+// userspace datapath OVS receives a packet before eBPF.
 func TestBridgedUserspace(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
 	r.s.Backend = OpenFlow
@@ -35,12 +35,12 @@ func TestBridgedKernel(t *testing.T) {
 	}
 }
 
-// TestBridgedVLANUntagged: a host whose addresses have no tag is not moved behind one.
+// TestBridgedVLANUntagged checks that a host with untagged addresses is not moved behind a tag.
 func TestBridgedVLANUntagged(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
 	r.s.Backend, r.s.Layout, r.s.VLAN, r.s.Encap = OpenFlow, Bridged, 100, netip.Prefix{}
 	r.begin()
-	testnode.Eventually(t, "the agent says why", func() error {
+	testnode.Eventually(t, "the agent reports the cause", func() error {
 		if m := r.gw.Missing(); !strings.Contains(m, "gateway VLAN 100: the host's addresses are on eth0 itself") {
 			return errors.New(m)
 		}
@@ -86,7 +86,7 @@ func testBridged(r *rig) {
 		r.await("flows again", func() error { return r.outputs("patch-breth0_node1-to-br-int") })
 		r.awaitReady()
 	})
-	r.step("uplink taken out by someone", func(t *testing.T) {
+	r.step("uplink removed from the bridge", func(t *testing.T) {
 		r.sw.Vsctl(t, "del-port", "breth0", "eth0")
 		testnode.Eventually(t, "a port again", func() error {
 			if r.repairs("uplink_port") == 0 {
@@ -126,8 +126,8 @@ func testBridged(r *rig) {
 	}
 }
 
-// follow starts a gateway that does not know the Services at first: what decided
-// before goes on to, for flows or empty tables would give NodePorts to the host.
+// follow starts a gateway that does not know the Services yet. The former backend must keep
+// deciding: flows or empty tables would give NodePorts to the host.
 func (r *rig) follow(backend Backend) {
 	r.t.Helper()
 	before := r.s.Backend
@@ -152,7 +152,7 @@ func (r *rig) follow(backend Backend) {
 	r.awaitReady()
 }
 
-// backends are those that follow one another.
+// backends returns the backends in the order of succession.
 func (r *rig) backends() []Backend {
 	switch {
 	case r.s.Userspace():
@@ -164,7 +164,7 @@ func (r *rig) backends() []Backend {
 	}
 }
 
-// bridged wires the node as nics-to-bridge leaves it.
+// bridged wires the node like nics-to-bridge.
 func (r *rig) bridged() {
 	r.t.Helper()
 	r.s.Layout, r.s.NotHost = Bridged, nil
@@ -191,7 +191,7 @@ func (r *rig) uplink() link.Link {
 	return l
 }
 
-// addPatch does what ovn-controller does when the bridge is mapped.
+// addPatch creates the patch port, as ovn-controller does when the bridge is mapped.
 func (r *rig) addPatch() {
 	const ours, theirs = "patch-breth0_node1-to-br-int", "patch-br-int-to-breth0_node1"
 	r.sw.Vsctl(r.t, "--may-exist", "add-br", "br-int", "--", "set", "Bridge", "br-int", "datapath_type="+r.s.Datapath, "fail_mode=secure", "--",
@@ -199,7 +199,7 @@ func (r *rig) addPatch() {
 		"add-port", "br-int", theirs, "--", "set", "Interface", theirs, "type=patch", "options:peer="+ours)
 }
 
-// outputs checks that a flow of ours sends to the port, and that the port is there.
+// outputs checks that a flow of the agent sends to the port, and that the port exists.
 func (r *rig) outputs(port string) error {
 	ports, err := r.ovs.OFPorts(r.t.Context(), "breth0")
 	if err != nil {
@@ -212,7 +212,7 @@ func (r *rig) outputs(port string) error {
 	return nil
 }
 
-// programs checks whether ours are pinned.
+// programs checks whether the agent's programs are pinned.
 func (r *rig) programs(want bool) error {
 	_, err := os.Stat(r.s.PinDir + "/counters")
 	if is := err == nil; is != want {

@@ -14,9 +14,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// TestReadsRawSockets: a protocol is the host's for as long as a raw socket for it is
-// open, one that was there before the gateway or one of later.
-func TestReadsRawSockets(t *testing.T) {
+// TestRawSocketClaimsProtocol checks that a protocol belongs to the host while a raw socket for it
+// is open, whether opened before or after the gateway started.
+func TestRawSocketClaimsProtocol(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
 	open := func(domain, proto int) (shut func()) {
 		t.Helper()
@@ -59,9 +59,9 @@ func TestReadsRawSockets(t *testing.T) {
 	has("all closed")
 }
 
-// TestDedicatedHasNoHost: in layout dedicated the node's address is OVN's alone. Nothing of
-// the host's keeps pods from a port or a protocol there.
-func TestDedicatedHasNoHost(t *testing.T) {
+// TestDedicatedWithholdsNothing checks layout dedicated, where the node's address belongs to OVN
+// alone. No port or protocol of the host is withheld from pods.
+func TestDedicatedWithholdsNothing(t *testing.T) {
 	udp, err := net.ListenPacket("udp", ":51820")
 	if err != nil {
 		t.Fatal(err)

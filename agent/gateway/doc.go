@@ -8,7 +8,7 @@
 //	Inputs     inputs.go                   what other parts of the agent tell
 //	former     former.go                   addresses that the host has lost
 //	tracker    track.go, takeover.go       connections of before a takeover, use of the SNAT range
-//	Services   services.go, tables.go      front ends and their tables; a loop of its own
+//	Services   services.go, tables.go      frontends and their tables; a loop of its own
 //	topology   bridge.go, move.go, none.go uplink, bridge and what the host has on it
 //	backend    backend.go                  whose a packet is: programs.go or flowbackend.go
 //	flowTable  flows.go                    the bridge's flows, of either backend

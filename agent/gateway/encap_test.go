@@ -8,7 +8,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 )
 
-// TestEncapAddress has the host's addresses where another layout, or a boot, left them.
+// TestEncapAddress has the host's addresses where another layout or the boot left them.
 func TestEncapAddress(t *testing.T) {
 	const own, router = "172.30.0.11", "172.31.0.11"
 	on := func(device string, more ...link.Address) Host {
@@ -49,7 +49,7 @@ func TestEncapAddress(t *testing.T) {
 	}
 }
 
-// TestMoves has every attempt undone: each may have cost the host a while without network.
+// TestMoves undoes every attempt. Each may have interrupted the host's network for a while.
 func TestMoves(t *testing.T) {
 	var m moves
 	start := time.Date(2026, 11, 21, 12, 0, 0, 0, time.UTC)

@@ -9,7 +9,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// Flows count in the programs' classes, but for what only they decide.
+// Flows use the classes of the programs, except for decisions that only flows make.
 func TestFlowReasons(t *testing.T) {
 	of := map[string]bpf.Counter{}
 	for _, c := range bpf.Reasons() {
@@ -29,7 +29,7 @@ func TestFlowReasons(t *testing.T) {
 	}
 }
 
-// flowsCount waits until the host's own connection is counted, each way.
+// flowsCount waits until the host's own connection is counted in both directions.
 func (r *rig) flowsCount(t *testing.T) {
 	t.Helper()
 	testnode.Eventually(t, "flows count", func() error {

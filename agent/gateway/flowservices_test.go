@@ -39,10 +39,10 @@ func TestFlowServices(t *testing.T) {
 		}
 	}
 	if _, _, err := f.counts(func() ([]ovs.FrontFlow, error) { return nil, errors.New("no switch") }); err == nil {
-		t.Error("counts that nobody has read")
+		t.Error("counts without a read")
 	}
 	first := []ovs.FrontFlow{flow(a, 30001, 7), flow(a, 30002, 1)}
-	check("what was before is nobody's", first, 0, map[string]uint64{"one": 0, "two": 0})
+	check("earlier counts are not attributed", first, 0, map[string]uint64{"one": 0, "two": 0})
 	check("a Service at two addresses, one of them new", []ovs.FrontFlow{flow(a, 30001, 9), flow(b, 30001, 4), flow(a, 30002, 1), flow(a, 9, 5)}, 0, map[string]uint64{"one": 6, "two": 0})
 	check("a flow is written again", []ovs.FrontFlow{flow(a, 30001, 3), flow(b, 30001, 4), flow(a, 30002, 2)}, 0, map[string]uint64{"one": 9, "two": 1})
 	f.set(map[bpf.ServiceKey]bpf.ServicePort{key(a, 30003): port("three")}, false)
@@ -55,7 +55,7 @@ func TestFlowServices(t *testing.T) {
 	if len(counts) != 1 || counts[0].Packets != 2 || err != nil {
 		t.Errorf("without the switch it is what it was: %+v, error %v", counts, err)
 	}
-	// While one reads, another does, and takes later figures.
+	// During this read a concurrent one finishes with later counts.
 	counts, _, err = f.counts(func() ([]ovs.FrontFlow, error) {
 		check("the other", []ovs.FrontFlow{flow(a, 30003, 15)}, 0, map[string]uint64{"three": 7})
 		return []ovs.FrontFlow{flow(a, 30003, 12)}, nil
@@ -70,8 +70,8 @@ func TestFlowServices(t *testing.T) {
 	}
 }
 
-// Whose a front end is follows the Services, whoever else is written to.
-func TestFlowServicesFollow(t *testing.T) {
+// The owner of a frontend's counts follows the Services, whatever backend is written.
+func TestFlowCountsFollowServices(t *testing.T) {
 	r := newServingRig(t)
 	f := newFlowServices(Settings{Wiring: Wiring{Backend: OpenFlow, Layout: Bridged}, CountServices: 10})
 	r.to.flows = f

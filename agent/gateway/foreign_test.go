@@ -16,15 +16,15 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// foreign is somebody else's tcx program, made without a library so that
-// package bpf stays the only one that has it.
+// foreign is a foreign tcx program. It is loaded without a library, so that bpf stays the only
+// importer of cilium/ebpf.
 type foreign struct {
 	t          *testing.T
 	prog, link int
 }
 
-// attachForeign puts a program that leaves every packet to the next one at the
-// head or the tail of the device's ingress.
+// attachForeign attaches a program that passes every packet, at the head or the tail of the
+// device's ingress.
 func attachForeign(t *testing.T, ifindex int, head bool) *foreign {
 	t.Helper()
 	const movR0, next, exit = 0xb7, -1, 0x95 // TCX_NEXT of linux/bpf.h
@@ -53,7 +53,7 @@ func attachForeign(t *testing.T, ifindex int, head bool) *foreign {
 	return f
 }
 
-// seen returns how often the program ran while statistics were on.
+// seen returns the number of runs of the program while statistics were enabled.
 func (f *foreign) seen() int {
 	f.t.Helper()
 	info, err := os.ReadFile(fmt.Sprintf("/proc/self/fdinfo/%d", f.prog))
@@ -76,7 +76,7 @@ func (f *foreign) close() {
 	unix.Close(f.prog)
 }
 
-// countRuns makes the kernel count programs' runs until the test ends.
+// countRuns makes the kernel count program runs until the test ends.
 func countRuns(t *testing.T) {
 	t.Helper()
 	enable := struct{ kind uint32 }{unix.BPF_STATS_RUN_TIME}
@@ -84,7 +84,7 @@ func countRuns(t *testing.T) {
 	t.Cleanup(func() { unix.Close(fd) })
 }
 
-// detachByID takes a link down as "bpftool link detach" does.
+// detachByID detaches a link like "bpftool link detach".
 func detachByID(t *testing.T, id uint32) {
 	t.Helper()
 	byID := struct{ id, next, flags uint32 }{id: id}
@@ -94,7 +94,7 @@ func detachByID(t *testing.T, id uint32) {
 	sysBPF(t, unix.BPF_LINK_DETACH, unsafe.Pointer(&detach), unsafe.Sizeof(detach))
 }
 
-// pinnedLinkID returns the id of the link pinned at path.
+// pinnedLinkID returns the ID of the link pinned at path.
 func pinnedLinkID(t *testing.T, path string) uint32 {
 	t.Helper()
 	name := append([]byte(path), 0)
@@ -128,7 +128,7 @@ func sysBPF(t *testing.T, command int, attr unsafe.Pointer, size uintptr) int {
 	return int(fd)
 }
 
-// pings returns how many echo requests our program gave to the host.
+// pings returns the number of echo requests that the agent's program gave to the host.
 func (r *rig) pings() uint64 {
 	r.t.Helper()
 	counters, err := bpf.ReadCounters(r.s.PinDir)
@@ -144,8 +144,8 @@ func (r *rig) pings() uint64 {
 	return 0
 }
 
-// foreignPrograms runs somebody else's programs before and behind ours: ours
-// decides, and each of them sees what is the host's.
+// foreignPrograms attaches foreign programs before and after the agent's. The agent's program
+// decides, and each foreign program sees the host's packets.
 func (r *rig) foreignPrograms(t *testing.T) {
 	countRuns(t)
 	uplink, err := link.Get("eth0")
@@ -168,7 +168,7 @@ func (r *rig) foreignPrograms(t *testing.T) {
 	r.awaitReady()
 }
 
-// ahead waits until the gateway says so of programs before ours.
+// ahead waits until the gateway reports programs before its own.
 func (r *rig) ahead(t *testing.T, want string) {
 	t.Helper()
 	r.gw.Trigger()

@@ -13,8 +13,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// datagrams are what connections begin with, with how OVN translates them. Those that stay have
-// an address that the node keeps.
+// datagrams start connections, each with OVN's translation. Those that stay have an address that
+// the node keeps.
 var datagrams = []struct {
 	name, frame, nat string
 	stays            bool
@@ -30,8 +30,8 @@ var datagrams = []struct {
 // changing are the addresses that the node loses and gets back.
 var changing = []netip.Addr{netip.MustParseAddr("172.30.0.11"), netip.MustParseAddr("fd00:172:30::11")}
 
-// The node's addresses go and others come. What is tracked with the old ones is forgotten, also
-// what OVN begins with them afterwards; the rest stays.
+// The node's addresses are replaced. Connections with the old addresses are deleted, including
+// those that OVN opens with them afterwards. Other connections stay.
 func TestConnectionsOfFormerAddressAreForgotten(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
 	r.sw.Daemon(t)
@@ -49,7 +49,7 @@ func TestConnectionsOfFormerAddressAreForgotten(t *testing.T) {
 		}
 		return err
 	})
-	// Secondary addresses would go with their first.
+	// Otherwise secondary addresses would be deleted with their primary.
 	testnode.Run(t, "sysctl", "-qw", "net.ipv4.conf.eth0.promote_secondaries=1")
 	for _, a := range []string{"172.30.0.11/24", "fd00:172:30::11/64"} {
 		testnode.Run(t, "ip", "addr", "del", a, "dev", "eth0")
@@ -70,7 +70,7 @@ func TestConnectionsOfFormerAddressAreForgotten(t *testing.T) {
 	r.awaitKind(t, bpf.AddrHost)
 }
 
-// awaitKind waits until the programs know the addresses that go and come as ones of that kind.
+// awaitKind waits until the programs have the changing addresses with this kind.
 func (r *rig) awaitKind(t *testing.T, want bpf.AddrKind) {
 	t.Helper()
 	e, err := bpf.OpenExplainer(r.s.PinDir)
@@ -89,7 +89,7 @@ func (r *rig) awaitKind(t *testing.T, want bpf.AddrKind) {
 	})
 }
 
-// track lets every connection begin.
+// track opens every connection.
 func (r *rig) track(t *testing.T, bridge string) {
 	t.Helper()
 	for _, d := range datagrams {

@@ -20,7 +20,7 @@ func TestMain(m *testing.M) { os.Exit(testnode.Main(m)) }
 
 func TestRepairUserspace(t *testing.T) { testRepair(t, newRig(t, ovs.DatapathNetdev)) }
 
-// TestRepairClsact is the same as on a kernel without tcx.
+// TestRepairClsact is the same test on a kernel without tcx.
 func TestRepairClsact(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
 	r.s.forceClsact = true
@@ -62,7 +62,7 @@ func testRepair(t *testing.T, r *rig) {
 			t.Errorf("IPv6 on the bridge: disable_ipv6=%s", got)
 		}
 	})
-	r.step("bridge deleted by someone", func(t *testing.T) {
+	r.step("bridge deleted", func(t *testing.T) {
 		before, err := r.bridge()
 		if err != nil {
 			t.Fatal(err)
@@ -80,7 +80,7 @@ func testRepair(t *testing.T, r *rig) {
 			t.Error("no program attached to the new bridge")
 		}
 	})
-	r.step("bridge's device deleted by someone", func(t *testing.T) { r.deviceDeleted(t) })
+	r.step("bridge's device deleted", func(t *testing.T) { r.deviceDeleted(t) })
 	r.step("vswitchd restarted", func(t *testing.T) {
 		r.sw.KillVswitchd()
 		testnode.Eventually(t, "loss noticed", func() error {
@@ -94,7 +94,7 @@ func testRepair(t *testing.T, r *rig) {
 		r.await("flows again", r.hasFlows)
 		r.awaitReady()
 	})
-	r.step("program detached by someone", func(t *testing.T) { r.detached(t) })
+	r.step("program detached", func(t *testing.T) { r.detached(t) })
 	r.step("foreign programs", func(t *testing.T) {
 		if r.clsact(t) {
 			t.Skip("no tcx in this kernel: what a foreign filter sees is its priority's business")
@@ -139,7 +139,7 @@ func testRepair(t *testing.T, r *rig) {
 		})
 		r.onPeer("ping", "-n", "-c1", "-W5", "-q", "172.30.0.77")
 	})
-	r.step("bridge taken by someone", func(t *testing.T) {
+	r.step("bridge taken over by a foreign port", func(t *testing.T) {
 		r.sw.Vsctl(t, "add-port", "breth0", "nic0")
 		testnode.Eventually(t, "refusal", func() error {
 			if m := r.gw.Missing(); !strings.Contains(m, "breth0 has the port nic0") {
@@ -209,8 +209,8 @@ func testRepair(t *testing.T, r *rig) {
 	})
 }
 
-// deviceDeleted deletes the bridge's device beneath ovs-vswitchd, which the kernel refuses of its
-// own datapath's.
+// deviceDeleted deletes the bridge's device under ovs-vswitchd. The kernel refuses that for its own
+// datapath.
 func (r *rig) deviceDeleted(t *testing.T) {
 	if !r.s.Userspace() {
 		if out, err := exec.Command("ip", "link", "del", "breth0").CombinedOutput(); err == nil || !strings.Contains(string(out), "not supported") {
@@ -243,7 +243,7 @@ func (r *rig) deviceDeleted(t *testing.T) {
 	}
 }
 
-// detached takes the uplink's program off in each way there is; nobody kicks.
+// detached detaches the uplink's program in every possible way. The gateway must notice by itself.
 func (r *rig) detached(t *testing.T) {
 	ways := map[string]func(){
 		"pin removed": func() { // the link's last reference

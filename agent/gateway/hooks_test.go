@@ -11,9 +11,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// TestHooksClsact: what "ovnkube status" is told of attachments where the kernel has clsact
-// alone: each hook on its device, none when somebody has deleted the filters, which leaves
-// the pins, and those of others before ours.
+// TestHooksClsact checks the attachments in "ovnkube status" where the kernel has only clsact: each
+// hook with its device, none after the filters were deleted (the pins stay), and foreign filters
+// before the agent's.
 func TestHooksClsact(t *testing.T) {
 	for _, clsact := range []bool{false, true} {
 		t.Run(fmt.Sprintf("clsact %t", clsact), func(t *testing.T) { testHooks(t, clsact) })

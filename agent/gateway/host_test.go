@@ -12,9 +12,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 )
 
-// TestListensLater: a socket inside the SNAT range that no hook has seen bind, or that
-// waits for longer than a bind is remembered, is reached as soon as it listens.
-func TestListensLater(t *testing.T) {
+// TestLateListenerIsReached checks sockets inside the SNAT range that no hook has seen bind, or
+// that wait for longer than a bind is remembered. Packets must reach them as soon as they listen.
+func TestLateListenerIsReached(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
 	const port, said = 50124, "hello"
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_STREAM|unix.SOCK_CLOEXEC, 0)

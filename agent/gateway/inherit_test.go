@@ -12,10 +12,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestInherit: what ovn-kubernetes had on a node is noted once, gives way, and comes back,
-// with the host reachable at each step. The whole of it, with connections of pods,
-// is TestFromOVNKubernetes.
-func TestInherit(t *testing.T) {
+// TestTakeOverIsRestored checks that ovn-kubernetes' configuration of a node is recorded once,
+// replaced, and restored. The host must be reachable at each step. TestFromOVNKubernetes is the
+// complete test, with connections of pods.
+func TestTakeOverIsRestored(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
 	r.s.Backend = OpenFlow
 	r.bridged()
@@ -67,7 +67,7 @@ func TestInherit(t *testing.T) {
 		}
 		r.hostAnswers()
 	})
-	r.step("given back", func(t *testing.T) {
+	r.step("restored", func(t *testing.T) {
 		if err := Cleanup(t.Context(), r.s, r.ovs, log); err != nil {
 			t.Fatal(err)
 		}
@@ -82,7 +82,7 @@ func TestInherit(t *testing.T) {
 		}
 		r.hostAnswers()
 	})
-	r.step("given back with other ports", func(t *testing.T) {
+	r.step("restored with other ports", func(t *testing.T) {
 		take(t, true)
 		r.start()
 		r.stop()

@@ -16,8 +16,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// An address that comes to the host later, on whatever device, or to another host, takes
-// the ports that are kept from Services that had them; it gives them back when it goes.
+// Some ports are protected on host addresses. When any host of the cluster gets an address, on any
+// device, Services lose these ports of the address. They get them back when the address is removed.
 func TestKeptPortsFollowAddresses(t *testing.T) {
 	testKeptPortsFollow(t, newRig(t, ovs.DatapathNetdev), func(r *rig, _ string) (int, error) {
 		sizes, err := bpf.TableSizes(r.s.PinDir)
@@ -66,17 +66,17 @@ func testKeptPortsFollow(t *testing.T, r *rig, served func(r *rig, address strin
 				return nil
 			})
 		}
-		await("nobody's address", 6)
+		await("unowned address", 6)
 		testnode.Run(t, "ip", "addr", "add", vip.String(), "dev", "lo")
 		await("the host's", 1)
 		testnode.Run(t, "ip", "addr", "del", vip.String(), "dev", "lo")
-		await("nobody's again", 6)
+		await("unowned again", 6)
 		r.hosts.Store(&[]netip.Addr{vip.Addr()})
 		r.gw.Inputs().PeersChanged()
 		await("another host's", 1)
 		r.hosts.Store(nil)
 		r.gw.Inputs().PeersChanged()
-		await("nobody's once more", 6)
+		await("unowned once more", 6)
 		r.stop()
 	}
 }

@@ -20,7 +20,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// TestLayoutUserspace changes the layout of a live node, there and back.
+// TestLayoutUserspace changes the layout of a live node and back.
 func TestLayoutUserspace(t *testing.T) {
 	testLayout(t, newRig(t, ovs.DatapathNetdev), OpenFlow)
 }
@@ -36,7 +36,7 @@ func TestLayoutKernel(t *testing.T) {
 	}
 }
 
-// testLayout holds a connection of the host's with its peer all the time.
+// testLayout keeps a connection between the host and its peer open throughout.
 func testLayout(t *testing.T, r *rig, bridged Backend) {
 	testnode.Run(t, "ip", "route", "add", "default", "via", "172.30.0.200")
 	if r.s.Userspace() { // no checksum offload into OVS
@@ -65,7 +65,7 @@ func testLayout(t *testing.T, r *rig, bridged Backend) {
 		}
 	})
 	r.step("restarted there", func(t *testing.T) {
-		// Stands for what the host's sockets go on with, which the lab's kernel may not have.
+		// Stands for a pin of the host's sockets, which the lab's kernel may not support.
 		lookup, err := bpf.OpenLookup(bpf.LookupOptions{PinDir: r.s.PinDir})
 		if err != nil {
 			t.Fatal(err)
@@ -119,7 +119,7 @@ func testLayout(t *testing.T, r *rig, bridged Backend) {
 		held.check(t)
 		r.stop()
 		direct := r.s
-		direct.Layout = Direct // as an operator may say who does not know of the move
+		direct.Layout = Direct // an operator may not know of the move
 		for _, set := range []Settings{r.s, direct} {
 			if err := Cleanup(t.Context(), set, nil, slog.New(slog.DiscardHandler)); err == nil {
 				t.Error("without OVSDB the gateway was taken off under the host")
@@ -144,7 +144,7 @@ func testLayout(t *testing.T, r *rig, bridged Backend) {
 	})
 }
 
-// relayout starts a gateway with another layout in place of the one that runs.
+// relayout replaces the running gateway by one with another layout.
 func (r *rig) relayout(layout Layout, backend Backend, encap netip.Prefix) {
 	r.t.Helper()
 	r.stop()
@@ -161,7 +161,7 @@ type held struct {
 	cmd  *exec.Cmd
 }
 
-// hold connects from the peer to an echo server of the host's.
+// hold connects from the peer to an echo server of the host.
 func (r *rig) hold() *held {
 	r.t.Helper()
 	l, err := net.Listen("tcp", "172.30.0.11:2222")
@@ -175,7 +175,7 @@ func (r *rig) hold() *held {
 			accepted <- c
 		}
 	}()
-	// cat echoes what we send from the host's end.
+	// cat echoes the data at the host's end.
 	cmd := exec.Command("nsenter", "-t", r.peer, "-n", "bash", "-c", "for try in {1..100}; do (exec 3<>/dev/tcp/172.30.0.11/2222; cat <&3 >&3) && break; sleep 0.1; done")
 	if err := cmd.Start(); err != nil {
 		r.t.Fatal(err)
@@ -194,7 +194,7 @@ func (r *rig) hold() *held {
 	return h
 }
 
-// check sends a word and wants it back.
+// check sends a word and expects the echo.
 func (h *held) check(t *testing.T) {
 	t.Helper()
 	word := []byte(fmt.Sprintf("%s %d", t.Name(), time.Now().UnixNano()))
@@ -208,7 +208,7 @@ func (h *held) check(t *testing.T) {
 	}
 }
 
-// TestDedicatedKernel gives OVN a NIC of its own.
+// TestDedicatedKernel gives OVN its own NIC.
 func TestDedicatedKernel(t *testing.T) {
 	if got, why := ovs.DetectDatapath(link.HasGenericFamily); got != ovs.DatapathSystem {
 		t.Skip("make test-vm runs this:", why)
@@ -248,8 +248,8 @@ func TestDedicatedKernel(t *testing.T) {
 	r.hostAnswers()
 }
 
-// TestOrphanFilter is about an agent that is killed between attaching a filter
-// and noting it: the next one, and Cleanup, find it by its name.
+// TestOrphanFilter covers an agent that is killed after it attached a filter and before it recorded
+// it. The next agent, and Cleanup, find the filter by its name.
 func TestOrphanFilter(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
 	r.s.forceClsact = true

@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 )
 
-// What is never on the wire: the cluster's own networks. What is there all the same: the
-// uplink's networks and next hops, wherever they lie, unless anybody on the link may say so.
+// The cluster's own networks never appear on the wire. The uplink's networks and next hops do,
+// wherever they lie, unless any peer on the link could cause them.
 func TestNetworks(t *testing.T) {
 	p := netip.MustParsePrefix
 	prefixes := func(list ...string) (out []netip.Prefix) {

@@ -90,7 +90,7 @@ func TestSockets(t *testing.T) {
 	}
 }
 
-// TestGateKeys: sockets that nobody could list may be on every port of the range.
+// TestGateKeys checks that unlistable sockets may use every port of the range.
 func TestGateKeys(t *testing.T) {
 	ports := bpf.PortRange{First: 65534, Last: 65535}
 	sockets := []link.Socket{{Proto: 17, Local: netip.MustParseAddrPort("0.0.0.0:65534")}}
@@ -169,8 +169,8 @@ func TestDesired(t *testing.T) {
 	}
 }
 
-// TestServiceAddresses: kube-proxy's IPVS mode gives the host every address of a
-// Service, of which there may be thousands.
+// TestServiceAddresses covers kube-proxy's IPVS mode, which assigns every Service address to the
+// host. There may be thousands.
 func TestServiceAddresses(t *testing.T) {
 	h := Host{Uplink: link.Link{Name: "eth0"}, Addresses: []link.Address{
 		address("172.30.0.11/24", "eth0"), address("10.96.0.1/32", "kube-ipvs0"), address("fd00:96::1/128", "kube-ipvs0"), address("10.96.0.53/32", "nodelocaldns"),
@@ -205,8 +205,7 @@ func TestServiceAddresses(t *testing.T) {
 	}
 }
 
-// OVN must not send with an address that is no longer the host's, unless a Service or another
-// node has it by now.
+// OVN must not send from a former address of the host, unless a Service or another node has it now.
 func TestFormerAddresses(t *testing.T) {
 	addr := netip.MustParseAddr
 	f := facts{vips: []netip.Addr{addr("192.0.2.3")}, peers: []netip.Addr{addr("192.0.2.2")}, former: []netip.Addr{addr("192.0.2.1"), addr("192.0.2.2"), addr("192.0.2.3"), addr("192.0.2.4")}}
@@ -220,7 +219,7 @@ func TestFormerAddresses(t *testing.T) {
 	}
 }
 
-// How many former addresses are kept is bounded; those that were looked for longest go first.
+// The number of former addresses is bounded. Those with the most flushes are dropped first.
 func TestFormerAddressesAreBounded(t *testing.T) {
 	f := newFormer("", loop.NewSignal(), slog.New(slog.DiscardHandler))
 	f.add([]netip.Addr{netip.MustParseAddr("192.0.2.1")})
@@ -275,7 +274,7 @@ func TestOverlap(t *testing.T) {
 	}
 }
 
-func TestPortsLeft(t *testing.T) {
+func TestEphemeralPortsRemain(t *testing.T) {
 	want := Settings{Cluster: Cluster{SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, NodePorts: true}}.reserved()
 	for _, tc := range []struct{ name, local, have, want string }{
 		{"Linux's own", "32768\t60999", "", ""},
@@ -355,8 +354,8 @@ func TestHostHairpin(t *testing.T) {
 	}
 }
 
-// TestWithhold: what only waits for Services is neither made nor taken away.
-func TestWithhold(t *testing.T) {
+// TestWithoutServiceRoutes checks that routes that wait for Services are neither added nor removed.
+func TestWithoutServiceRoutes(t *testing.T) {
 	services := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
 	n := Node{Uplink: link.Link{MTU: 1500}, Addresses: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")}}
 	all := hostHairpin(n, Settings{Cluster: Cluster{ServiceCIDRs: services}})

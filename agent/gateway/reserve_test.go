@@ -11,7 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// The record is all that tells our ports from an operator's: it is replaced, never written to.
+// Only the record separates the agent's ports from an operator's, so it is replaced, never written
+// in place.
 func TestReservedPortsRecordIsReplaced(t *testing.T) {
 	before, err := link.ReadSysctl(reservedSysctl)
 	if err != nil {

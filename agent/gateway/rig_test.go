@@ -45,7 +45,7 @@ func newRig(t *testing.T, datapath string) *rig {
 	r := &rig{t: t, test: t, sw: testnode.StartSwitch(t, true)}
 	r.peer = testnode.Netns(t)
 	r.addUplink()
-	// In layout bridged the bridge outlives the switch, with the host's addresses.
+	// In layout bridged, the bridge and the host's addresses on it survive the switch.
 	t.Cleanup(func() { _, _ = link.Delete("eth0"), link.Delete("breth0") })
 	c, err := ovs.Dial(t.Context(), r.sw.Address)
 	if err != nil {
@@ -86,7 +86,7 @@ func (r *rig) onPeer(argv ...string) {
 	testnode.Run(r.t, append([]string{"nsenter", "-t", r.peer, "-n"}, argv...)...)
 }
 
-// start runs a gateway and waits until it is as it should be.
+// start runs a gateway and waits until it is in the desired state.
 func (r *rig) start() {
 	r.t.Helper()
 	r.begin()
@@ -126,7 +126,7 @@ func (r *rig) begin() {
 	r.test.Cleanup(func() { r.stop() })
 }
 
-// step is a subtest; each continues where the one before left the node.
+// step is a subtest that continues with the node of the previous one.
 func (r *rig) step(name string, do func(t *testing.T)) {
 	r.test.Run(name, func(t *testing.T) {
 		r.t = t
@@ -145,7 +145,7 @@ func (r *rig) awaitReady() {
 	})
 }
 
-// await waits until check holds; then the host must still answer its peer.
+// await waits until check succeeds. Then the host must still answer its peer.
 func (r *rig) await(what string, check func() error) {
 	r.t.Helper()
 	testnode.Eventually(r.t, what, check)

@@ -20,9 +20,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// TestSeededBeforeAttached: a node whose pods have a connection by a port outside the
-// range, which another gateway has let through. It is in the table of the programs
-// before the first packet meets them.
+// TestSeededBeforeAttached covers a node with a pod connection on a port outside the range, opened
+// under another gateway. It must be in the programs' table before the first packet reaches them.
 func TestSeededBeforeAttached(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
 	r.nameSwitch()
@@ -53,9 +52,9 @@ func TestSeededBeforeAttached(t *testing.T) {
 	}
 }
 
-// TestAwaitsConntrack: as long as ovs-vswitchd does not say which connections are
-// OVN's nothing is attached, but no longer than a while.
-func TestAwaitsConntrack(t *testing.T) {
+// TestAttachWaitsForConntrack checks that nothing is attached until ovs-vswitchd reports OVN's
+// connections, but only for a limited time.
+func TestAttachWaitsForConntrack(t *testing.T) {
 	tr := newTestTracker(Settings{Wiring: Wiring{Datapath: ovs.DatapathNetdev}, OVSRunDir: t.TempDir()})
 	if err := tr.sync(t.Context(), Node{}); err == nil || !strings.Contains(err.Error(), "earlier connections unknown") {
 		t.Errorf("without ovs-vswitchd: %v", err)
@@ -69,8 +68,8 @@ func TestAwaitsConntrack(t *testing.T) {
 	}
 }
 
-// nameSwitch gives ovs-appctl what it finds a distribution's ovs-vswitchd by: a file
-// with a process' number, which that process has locked. Ours stands in.
+// nameSwitch creates the pid file by which ovs-appctl finds ovs-vswitchd. The test's own process
+// holds its lock.
 func (r *rig) nameSwitch() {
 	r.t.Helper()
 	pid := os.Getpid()
@@ -87,7 +86,7 @@ func (r *rig) nameSwitch() {
 	}
 }
 
-// commit sends a SYN of a pod's through SNAT to port 2200 of the node.
+// commit sends a SYN of a pod through SNAT to port 2200 of the node.
 func (r *rig) commit(bridge string) error {
 	out, err := exec.Command("ovs-ofctl", "packet-out", "unix:"+r.sw.Dir+"/"+bridge+".mgmt",
 		"in_port=LOCAL,packet="+podSYN+",actions=ct(commit,zone=7,nat(src=172.30.0.11:2200))").CombinedOutput()
@@ -102,7 +101,7 @@ const podSYN = "020000000001020000000002" + "0800" +
 	"4500002800014000400682f20af40003ac1e00c8" +
 	"000101bb000000010000000050022000d6480000"
 
-// atAttach notes how many connections the table had when a program was attached.
+// atAttach records the number of connections in the table when a program was attached.
 type atAttach struct {
 	slog.Handler
 	pinDir string

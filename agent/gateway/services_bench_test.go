@@ -14,9 +14,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// What a fresh agent takes for everything, and what it holds then. A
-// restart finds the tables written. cpu-ms/op is what is left of other
-// processes' influence.
+// Measures the first full sync of a new agent and its memory afterwards. A restart finds the tables
+// written. cpu-ms/op is less affected by other processes than wall time.
 func BenchmarkServices(b *testing.B) {
 	r := newServingRig(b)
 	r.fill()
@@ -85,7 +84,7 @@ func heap() float64 {
 	return float64(m.HeapAlloc)
 }
 
-// kernelBytes is what the kernel charges for the pinned maps.
+// kernelBytes returns the memory that the kernel charges for the pinned maps.
 func kernelBytes(b *testing.B, dir string) float64 {
 	b.Helper()
 	pins, err := os.ReadDir(dir)
@@ -101,7 +100,7 @@ func kernelBytes(b *testing.B, dir string) float64 {
 	return total
 }
 
-// memlock reads a pinned map's from the kernel.
+// memlock returns the charge of a pinned map.
 func memlock(b *testing.B, pin string) float64 {
 	b.Helper()
 	path, err := unix.BytePtrFromString(pin)

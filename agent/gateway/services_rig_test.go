@@ -18,7 +18,7 @@ import (
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// servingRig is service tables in the kernel, of programs that are attached nowhere.
+// servingRig contains the kernel tables of Services, with programs that are not attached.
 type servingRig struct {
 	*serving
 	node    service.Node
@@ -43,7 +43,7 @@ func newServingRig(t testing.TB) *servingRig {
 	return r
 }
 
-// restart is another agent over the same pins.
+// restart replaces the agent over the same pins.
 func (r *servingRig) restart(t testing.TB) {
 	t.Helper()
 	r.open(t)
@@ -85,7 +85,7 @@ func (r *servingRig) open(t testing.TB) {
 	r.to = writers{gateway: g, sock: s, lookup: l}
 }
 
-// set makes objects those of the key, as an informer would.
+// set sets the objects of the key, as an informer would.
 func (r *servingRig) set(k service.Key, o service.Objects) {
 	if r.objects[k] = o; o.Service == nil {
 		delete(r.objects, k)
@@ -93,7 +93,7 @@ func (r *servingRig) set(k service.Key, o service.Objects) {
 	r.changed(k)
 }
 
-// sync is one round of the loop. It returns how many entries it wrote.
+// sync is one round of the loop. It returns the number of written entries.
 func (r *servingRig) sync(t testing.TB) int {
 	t.Helper()
 	before := r.writes
@@ -106,7 +106,7 @@ func (r *servingRig) sync(t testing.TB) int {
 	return r.writes - before
 }
 
-// entries counts the gateway's service table.
+// entries returns the size of the gateway's service table.
 func (r *servingRig) entries(t testing.TB) int {
 	t.Helper()
 	sizes, err := bpf.TableSizes(r.dir)
@@ -120,8 +120,8 @@ func serviceKey(i int) service.Key {
 	return service.Key{Namespace: "default", Name: "s" + strconv.Itoa(i)}
 }
 
-// numbered is dual-stack Service i with that many pods; every fourth, up to
-// 2,500 of them, has a node port, every tenth of 1,000 a load balancer's address.
+// numbered returns dual-stack Service i with the given number of pods. Every fourth, up to 2,500,
+// has a node port. Every tenth, up to 1,000, has a load balancer address.
 func numbered(i, pods int) service.Objects {
 	svc := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: "s" + strconv.Itoa(i)},

@@ -16,8 +16,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 )
 
-// TestServiceWrites: among 10,000 Services with 50,000 pods, one change costs the
-// writes of that Service.
+// TestServiceWrites checks that among 10,000 Services with 50,000 pods, a change causes only the
+// writes of its own Service.
 func TestServiceWrites(t *testing.T) {
 	r := newServingRig(t)
 	r.fill()
@@ -26,16 +26,16 @@ func TestServiceWrites(t *testing.T) {
 	}
 	// 2,500 node ports on three addresses and 1,000 load balancer addresses.
 	if got := r.entries(t); got != 2500*3+1000 {
-		t.Errorf("the gateway has %d front ends, want %d", got, 2500*3+1000)
+		t.Errorf("the gateway has %d frontends, want %d", got, 2500*3+1000)
 	}
 	for _, step := range []struct {
 		name    string
 		i, pods int // pods < 0: deleted
-		most    int // writes: front ends and backends of the one Service
+		most    int // writes: frontends and backends of the one Service
 		entries int // of the gateway, as they change
 	}{
 		{"nothing", 8, podsEach, 0, 0},
-		// A pod is a backend per family; every front end knows how many there are.
+		// A pod is a backend per family. Every frontend stores the number of backends.
 		{"one pod more", 8, podsEach + 1, 2 + 4, 0},
 		{"one pod less", 8, podsEach, 2 + 4, 0},
 		{"no pods", 8, 0, 2*podsEach + 4, 0},
@@ -56,14 +56,14 @@ func TestServiceWrites(t *testing.T) {
 			t.Errorf("%s: %d writes, want at most %d", step.name, writes, step.most)
 		}
 		if entries != step.entries {
-			t.Errorf("%s: %d front ends more at the gateway, want %d", step.name, entries, step.entries)
+			t.Errorf("%s: %d frontends more at the gateway, want %d", step.name, entries, step.entries)
 		}
 	}
 }
 
-// TestServing: a restart finds the tables as they were left and takes out what
-// went meanwhile; a cluster that is not known yet changes nothing.
-func TestServing(t *testing.T) {
+// TestRestartAdoptsServiceTables checks that a restart adopts the tables and removes entries that
+// became stale meanwhile. An unknown cluster state changes nothing.
+func TestRestartAdoptsServiceTables(t *testing.T) {
 	r := newServingRig(t)
 	for i := range 3 {
 		r.objects[serviceKey(4*i)] = numbered(4*i, 1)
@@ -71,19 +71,19 @@ func TestServing(t *testing.T) {
 	r.sync(t)
 	want := 3*3 + 1
 	if got := r.entries(t); got != want {
-		t.Fatalf("%d front ends, want %d", got, want)
+		t.Fatalf("%d frontends, want %d", got, want)
 	}
 	r.restart(t)
 	r.known = false
 	if r.plan(r.node) || r.write(r.to) != nil || r.entries(t) != want {
-		t.Errorf("%d front ends before the cluster is known, want %d", r.entries(t), want)
+		t.Errorf("%d frontends before the cluster is known, want %d", r.entries(t), want)
 	}
 	r.known = true
 	delete(r.objects, serviceKey(4)) // while no agent ran
 	if r.sync(t); r.entries(t) != want-3 {
-		t.Errorf("%d front ends after the restart, want %d", r.entries(t), want-3)
+		t.Errorf("%d frontends after the restart, want %d", r.entries(t), want-3)
 	}
-	// Its pods move to the host's network: three front ends change owner, and get a target.
+	// Its pods move to the host's network: three frontends change owner, and get a target.
 	web := numbered(8, 1)
 	web.Service.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	r.set(serviceKey(8), web)
@@ -99,12 +99,12 @@ func TestServing(t *testing.T) {
 	}
 	r.set(serviceKey(8), numbered(8, 1))
 	r.sync(t)
-	// Another node address: all of them, without any event.
+	// Another node address changes all of them, without any event.
 	r.node.Addresses = r.node.Addresses[:1]
 	if r.sync(t); r.entries(t) != 2+1 {
-		t.Errorf("%d front ends with one address, want %d", r.entries(t), 3)
+		t.Errorf("%d frontends with one address, want %d", r.entries(t), 3)
 	}
-	// Tables that cannot be written are written in full as soon as they can.
+	// After a failed write, the tables are written in full as soon as possible.
 	r.to.gateway.Close()
 	r.set(serviceKey(4), numbered(4, 1))
 	if r.plan(r.node); r.write(r.to) == nil {
@@ -112,11 +112,11 @@ func TestServing(t *testing.T) {
 	}
 	r.open(t)
 	if r.sync(t); r.entries(t) != 3+1 {
-		t.Errorf("%d front ends afterwards, want %d", r.entries(t), 4)
+		t.Errorf("%d frontends afterwards, want %d", r.entries(t), 4)
 	}
 }
 
-// TestGone: a UDP endpoint that has left is named once, and not if it is back.
+// TestGone checks that a removed UDP endpoint is reported once, and not if it is back.
 func TestGone(t *testing.T) {
 	r := newServingRig(t)
 	dns := func(pods int) service.Objects {
@@ -149,16 +149,16 @@ func TestGone(t *testing.T) {
 	r.set(serviceKey(1), dns(1))
 	r.sync(t)
 	gone()
-	// Another agent knows from the tables who has left.
+	// A new agent finds removed endpoints in the tables.
 	r.restart(t)
 	r.objects[serviceKey(1)] = dns(0)
 	r.sync(t)
 	gone("10.240.0.8:8080", "[fd00:10:244::8]:8080")
 }
 
-// TestServicesOwnLoop: the loop of Services writes what a changed Service changes. It leaves a
-// round to the gateway's loop before the first one, when an address of a Service comes or goes,
-// after an error, and where flows have the front ends.
+// TestServicesOwnLoop checks that the Services' loop writes changes of Services. It defers to the
+// gateway's loop before the first round, when a Service address is added or removed, after an
+// error, and where flows hold the frontends.
 func TestServicesOwnLoop(t *testing.T) {
 	r := newServingRig(t)
 	log := slog.New(slog.DiscardHandler)
@@ -178,7 +178,7 @@ func TestServicesOwnLoop(t *testing.T) {
 			t.Errorf("%s: without a round of the gateway: %t, want %t", what, got, alone)
 		}
 		if got := r.entries(t); got != entries {
-			t.Errorf("%s: %d front ends, want %d", what, got, entries)
+			t.Errorf("%s: %d frontends, want %d", what, got, entries)
 		}
 	}
 	r.set(serviceKey(4), numbered(4, 1))
@@ -231,7 +231,7 @@ func TestServiceNode(t *testing.T) {
 	}
 }
 
-// TestWriteErrors: whose table could not be written is told.
+// TestWriteErrors checks that an error names the table.
 func TestWriteErrors(t *testing.T) {
 	r := newServingRig(t)
 	r.set(serviceKey(8), numbered(8, 1))

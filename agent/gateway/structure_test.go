@@ -11,8 +11,8 @@ import (
 	"testing"
 )
 
-// TestGatewayStaysSmall: Gateway is the composition of its parts. It has few fields and methods, no
-// other function takes it, and no part has it.
+// TestGatewayStaysSmall checks that Gateway only composes its parts: it has few fields and methods,
+// no other function takes it, and no part refers to it.
 func TestGatewayStaysSmall(t *testing.T) {
 	const mostMethods, mostFields = 15, 12
 	if n := reflect.TypeFor[Gateway]().NumField(); n > mostFields {

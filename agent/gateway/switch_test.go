@@ -8,8 +8,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 )
 
-// TestHostSwitch is about a mover that was killed: what its watchdog does frees
-// the device from programs of ours, and keeps what they know.
+// TestHostSwitch covers a killed mover: its watchdog detaches the agent's programs from the device,
+// and keeps their maps.
 func TestHostSwitch(t *testing.T) {
 	for _, tc := range []struct{ clsact, lost bool }{{false, false}, {true, false}, {false, true}} {
 		clsact := tc.clsact

@@ -31,8 +31,8 @@ func tracked(zone uint16, mark uint32, src, dst, replySrc, replyDst string) ovs.
 	return ovs.Tracked{Proto: 6, Zone: zone, Mark: mark, Original: ovs.Tuple{Src: ap(src), Dst: ap(dst)}, Reply: ovs.Tuple{Src: ap(replySrc), Dst: ap(replyDst)}}
 }
 
-// What a socket of the host owns is not a pod's, whatever another gateway has translated.
-func TestNotHosts(t *testing.T) {
+// A connection of a host socket does not belong to a pod, whatever another gateway has translated.
+func TestHostSocketsOwnTheirConnections(t *testing.T) {
 	ap := netip.MustParseAddrPort
 	socket := func(proto uint8, local, remote string) link.Socket {
 		s := link.Socket{Proto: proto, Local: ap(local)}
@@ -119,9 +119,9 @@ func TestPortUse(t *testing.T) {
 	}
 }
 
-// TestIsIn has as many connections as the table of the programs holds: to look
-// each up in the whole list, as every round of the loop does, would take hours.
-func TestIsIn(t *testing.T) {
+// TestContainsFlow uses as many connections as the programs' table holds. A linear search per
+// connection, in every round of the loop, would take hours.
+func TestContainsFlow(t *testing.T) {
 	const many = 1 << 18
 	var in []ovs.Tracked
 	for i := range many {
@@ -169,7 +169,8 @@ func TestDumps(t *testing.T) {
 	}
 }
 
-// TestDumpsBecomeRare: once no connection of before a takeover is left.
+// TestDumpsBecomeRare checks the interval of dumps once no connection from before a takeover is
+// left.
 func TestDumpsBecomeRare(t *testing.T) {
 	tr := newTestTracker(Settings{Cluster: Cluster{SNATPorts: takeoverPorts}})
 	n := Node{HostCIDRs: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")}}

@@ -24,7 +24,7 @@ import (
 const (
 	mostUses      = 10              // remotes in Stats
 	fullShare     = 0.9             // share of the SNAT range in use towards one remote: new connections soon fail
-	mostTracked   = 200_000         // larger tables are not dumped: the cost for ovs-vswitchd and agent exceeds the benefit
+	mostTracked   = 200_000         // larger tables are not dumped: the cost outweighs the benefit
 	rareDumps     = 5 * time.Minute // between dumps that only measure the use of the SNAT range
 	firstDump     = 5 * time.Second // time that a starting gateway waits for ovs-vswitchd
 	trackedSysctl = "net/netfilter/nf_conntrack_count"

@@ -13,7 +13,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// program loads one that passes every packet on.
+// program loads a program that passes every packet.
 func program(t *testing.T) int {
 	t.Helper()
 	code := []uint64{0xffffffff_000000b7, 0x95} // r0 = -1; exit

@@ -31,7 +31,7 @@ func TestConntrackFailures(t *testing.T) {
 	}
 }
 
-// A client that stays on its port gets rid of an entry whose endpoint is another's.
+// A client that keeps its port is freed from an entry with a stale endpoint.
 func TestForgetUDP(t *testing.T) {
 	testnode.Run(t, "nft", "add table inet tracked; add chain inet tracked c { type filter hook input priority 0; }; add rule inet tracked c ct state new counter")
 	t.Cleanup(func() { testnode.Run(t, "nft", "delete table inet tracked") })
@@ -55,7 +55,7 @@ func TestForgetUDP(t *testing.T) {
 		want int
 	}{
 		{"answered by whom it should", map[netip.AddrPort][]netip.AddrPort{v4: {v4}, v6: {at("::1", 1), v6}}, 0},
-		{"of other front ends", map[netip.AddrPort][]netip.AddrPort{at("127.0.0.1", 30054): nil, at("127.0.0.2", 30053): nil}, 0},
+		{"of other frontends", map[netip.AddrPort][]netip.AddrPort{at("127.0.0.1", 30054): nil, at("127.0.0.2", 30053): nil}, 0},
 		{"by others", map[netip.AddrPort][]netip.AddrPort{v4: {at("10.244.0.3", 53)}, v6: nil}, 2},
 		{"again", map[netip.AddrPort][]netip.AddrPort{v4: nil, v6: nil}, 0},
 	} {

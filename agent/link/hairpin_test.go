@@ -9,7 +9,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestHairpin is about what comes to a device that has the host's own too.
+// TestHairpin adds the configuration to a device that also has the host's own.
 func TestHairpin(t *testing.T) {
 	veth(t, "tst0")
 	if err := SetUp("tst0"); err != nil {

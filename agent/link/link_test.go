@@ -236,8 +236,8 @@ func TestSysctl(t *testing.T) {
 	}
 }
 
-// What is there already is not written again: ovs-vswitchd forgets the neighbours of its tunnels
-// for each route that the kernel announces.
+// Existing routes are not written again: for each route that the kernel announces, ovs-vswitchd
+// deletes the neighbours of its tunnels.
 func TestRoutesAreWrittenOnce(t *testing.T) {
 	veth(t, "tst0")
 	if err := SetUp("tst0"); err != nil {

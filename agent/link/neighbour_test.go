@@ -9,8 +9,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestProbeNeighbours: the kernel asks for neighbours that it does not know, that have failed, and
-// that it knows; entries that an operator wrote stay as they are.
+// TestProbeNeighbours checks that the kernel probes unknown, failed and known neighbours. Entries
+// of an operator stay as they are.
 func TestProbeNeighbours(t *testing.T) {
 	veth(t, "nei0")
 	pid := testnode.Netns(t)
@@ -48,7 +48,7 @@ func TestProbeNeighbours(t *testing.T) {
 		}
 		probe(a)
 		becomes(a, "lladdr 02:00:00:00:00:02 REACHABLE")
-		// What is known is asked for again, and stays until there is an answer.
+		// A known entry is probed again, and stays until there is an answer.
 		testnode.Run(t, "ip", "neigh", "replace", a, "dev", "nei0", "lladdr", "02:00:00:00:00:02", "nud", "stale")
 		probe(a)
 		becomes(a, "lladdr 02:00:00:00:00:02 REACHABLE")

@@ -16,8 +16,8 @@ const (
 	flagLRO         = 1 << 15 // ETH_FLAG_LRO
 )
 
-// DisableLRO switches large receive offload off: a packet that was merged so
-// cannot be forwarded. A device without it is fine.
+// DisableLRO disables large receive offload, because merged packets cannot be forwarded. A device
+// without LRO is not an error.
 func DisableLRO(device string) error {
 	flags, err := ethtool(device, ethtoolGetFlags, 0)
 	if errors.Is(err, unix.EOPNOTSUPP) || err == nil && flags&flagLRO == 0 {
@@ -32,8 +32,8 @@ func DisableLRO(device string) error {
 	return nil
 }
 
-// DisableTxChecksum makes the kernel fill in checksums before the device sees
-// a packet: the userspace datapath does not.
+// DisableTxChecksum makes the kernel compute checksums before the device gets a packet, because the
+// userspace datapath does not compute them.
 func DisableTxChecksum(device string) error {
 	on, err := ethtool(device, ethtoolGetTx, 0)
 	if errors.Is(err, unix.EOPNOTSUPP) || err == nil && on == 0 {

@@ -27,8 +27,8 @@ func rawSocket(t *testing.T, domain, proto int, bind, connect unix.Sockaddr) {
 	}
 }
 
-// Every protocol that a raw socket of either family may have is read, but what
-// ports or identifiers tell, and what nothing from outside reaches.
+// Every protocol of a raw socket of either family is read, except those with ports or identifiers,
+// and those that no outside packet reaches.
 func TestRawProtos(t *testing.T) {
 	if got, err := RawProtos(); err != nil || len(got) != 0 {
 		t.Errorf("without sockets: %v, error %v", got, err)

@@ -7,8 +7,7 @@ import (
 	"testing"
 )
 
-// TestReaddressPod changes everything that a controller says of a pod, and back: the device stays,
-// and nothing of what it had is left.
+// TestReaddressPod changes all addresses of a pod and back. The device stays, without leftovers.
 func TestReaddressPod(t *testing.T) {
 	ns := newNetns(t)
 	both := PodInterface{

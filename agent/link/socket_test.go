@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// udpTo returns a UDP socket connected to peer; mapped: over IPv6 to an IPv4 address.
+// udpTo returns a UDP socket connected to peer. mapped means over IPv6 to an IPv4 address.
 func udpTo(t *testing.T, peer netip.AddrPort, mapped bool) int {
 	t.Helper()
 	domain := unix.AF_INET
@@ -75,7 +75,7 @@ func TestDestroyUDP(t *testing.T) {
 	}
 }
 
-// bindTCP returns a TCP socket that is bound to that address, and no more.
+// bindTCP returns a TCP socket that is bound to the address but neither listens nor is connected.
 func bindTCP(t *testing.T, at netip.AddrPort) int {
 	t.Helper()
 	domain := unix.AF_INET
@@ -126,7 +126,7 @@ func TestBoundTCP(t *testing.T) {
 	}
 }
 
-// since says whether this kernel is of that release or a later one.
+// since reports whether this kernel has that release or a later one.
 func since(t *testing.T, major, minor int) bool {
 	t.Helper()
 	var u unix.Utsname

@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestAllowSysctls: where /proc/sys is read-only, as in a container that is not privileged, the
-// network's sysctls can be written after it, and no others.
+// TestAllowSysctls starts with a read-only /proc/sys, as in an unprivileged container. Afterwards
+// the network sysctls are writable, and no others.
 func TestAllowSysctls(t *testing.T) {
 	if changed, err := AllowSysctls(); changed || err != nil {
 		t.Fatalf("of a host: changed %t, error %v", changed, err)

@@ -11,8 +11,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// sender returns what sends frames of so many bytes by a device of the namespace it is called in,
-// and takes what arrives there, as OVS would: what nobody takes counts as dropped.
+// sender returns a function that sends count frames of size bytes through a device of the calling
+// namespace. It also receives incoming frames, as OVS would: frames without a receiver count as
+// dropped.
 func sender(t *testing.T, device string) func(count, size int) {
 	t.Helper()
 	dev, err := net.InterfaceByName(device)
@@ -38,13 +39,13 @@ func sender(t *testing.T, device string) func(count, size int) {
 	}
 }
 
-// What a pod receives and sends is told as the pod sees it, to packet and byte; what is too
-// long for the other end is dropped.
+// A pod's traffic is counted from its perspective, to packet and byte. Frames too long for the
+// other end are dropped.
 func TestPodsTraffic(t *testing.T) {
 	ns := newNetns(t)
 	quiet := []string{"sh", "-c", "echo 1 >/proc/sys/net/ipv6/conf/default/disable_ipv6"}
 	testnode.Run(t, append([]string{"nsenter", "--net=" + ns}, quiet...)...)
-	veth(t, "tst9") // nobody's
+	veth(t, "tst9") // not of a pod
 	p := PodInterface{HostName: "vethtraffic", Netns: ns, Name: "eth0", MAC: net.HardwareAddr{0x0a, 0x58, 10, 244, 0, 9}, MTU: 1400, Addresses: prefixes("10.244.0.9/24")}
 	if err := SyncPodInterface(p); err != nil {
 		t.Fatal(err)

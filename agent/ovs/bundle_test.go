@@ -27,7 +27,7 @@ func TestParseTable(t *testing.T) {
 	}
 }
 
-// Only what differs is written, and nothing of others is touched.
+// Only differences are written, and foreign flows are not changed.
 func TestSyncBundle(t *testing.T) {
 	s := testnode.StartSwitch(t, true)
 	c := dial(t, s)
@@ -69,7 +69,7 @@ func TestSyncBundle(t *testing.T) {
 		}
 	}
 	for _, tt := range []struct{ flow, err string }{
-		{"priority=7 actions=LOCAL", "0x99"},                                      // somebody else's
+		{"priority=7 actions=LOCAL", "0x99"},                                      // foreign
 		{"priority=8", "no actions"},                                              // not a flow
 		{"priority=8,ip,nw_dst=1.2.3.4/24 actions=LOCAL", "not what was written"}, // not OVS' spelling
 		{"priority=8,nosuchfield=1 actions=LOCAL", "nosuchfield"},

@@ -50,9 +50,9 @@ func TestParseTracked(t *testing.T) {
 	}
 }
 
-// TestConntrackCount: the userspace datapath tells how many connections it tracks,
-// also where the pid in ovs-vswitchd's file is nobody's, as in a container: the
-// daemon is in another pid namespace.
+// TestConntrackCount checks the count of the userspace datapath, even if no process has the pid in
+// ovs-vswitchd's file. That is the case in a container, where the daemon is in another pid
+// namespace.
 func TestConntrackCount(t *testing.T) {
 	s := testnode.StartSwitch(t, true)
 	c := dial(t, s)
@@ -77,6 +77,6 @@ func TestConntrackCount(t *testing.T) {
 		t.Errorf("connections %v, error %v, want none", list, err)
 	}
 	if _, err := ConntrackCount(t.Context(), t.TempDir()); err == nil {
-		t.Error("nobody was asked, and no error")
+		t.Error("no daemon, and no error")
 	}
 }

@@ -10,8 +10,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestCheckGateway is about a node that ovn-kubernetes or an operator has made
-// bridges on.
+// TestCheckGateway covers a node with bridges of ovn-kubernetes or an operator.
 func TestCheckGateway(t *testing.T) {
 	s := testnode.StartSwitch(t, false)
 	c := dial(t, s)
@@ -42,7 +41,7 @@ func TestCheckGateway(t *testing.T) {
 	}
 }
 
-// TestCheckMember is about layouts in which the uplink is in the bridge.
+// TestCheckMember covers layouts with the uplink in the bridge.
 func TestCheckMember(t *testing.T) {
 	s := testnode.StartSwitch(t, false)
 	c := dial(t, s)
@@ -62,7 +61,7 @@ func TestCheckMember(t *testing.T) {
 	}{
 		{"a port", "eth0", "breth0", true, ""},
 		{"none yet", "eth3", "breth3", false, ""},
-		{"with somebody else's port", "eth1", "breth1", false, "OVS bridge breth1 has the port tap1"},
+		{"with a foreign port", "eth1", "breth1", false, "OVS bridge breth1 has the port tap1"},
 		{"of another bridge", "eth0", "brother", false, "uplink eth0 is a port of OVS bridge breth0"},
 		{"member of a bond in OVS", "eth4", "br-ex", false, "OVS bridge br-ex has the port bond0"},
 	} {
@@ -97,7 +96,7 @@ func TestCheckMember(t *testing.T) {
 	}
 }
 
-// TestPortsComeAndGo: pods' ports come and go while the bridges are read.
+// TestPortsComeAndGo adds and removes pods' ports while the bridges are read.
 func TestPortsComeAndGo(t *testing.T) {
 	s := testnode.StartSwitch(t, false)
 	c := dial(t, s)

@@ -2,7 +2,7 @@ package ovs
 
 import "testing"
 
-// A reply that ends early, or lies about its lengths, is read as far as it goes.
+// A truncated reply, or one with wrong lengths, is read as far as possible.
 func FuzzParseFrontFlows(f *testing.F) {
 	entry := make([]byte, 80)
 	entry[1], entry[49], entry[51] = 80, 1, 22

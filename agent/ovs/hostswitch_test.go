@@ -6,9 +6,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestHostSwitchAddBridge holds that a bridge that is made for the host has no fail mode, so that
-// it forwards before it has flows, and that an existing bridge keeps its fail mode, datapath and
-// owner.
+// TestHostSwitchAddBridge checks that a new bridge for the host has no fail mode, so that it
+// forwards before it has flows. An existing bridge keeps its fail mode, datapath and owner.
 func TestHostSwitchAddBridge(t *testing.T) {
 	s := testnode.StartSwitch(t, false)
 	s.Vsctl(t, "add-br", "theirs", "--", "set-fail-mode", "theirs", "secure")

@@ -7,8 +7,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestNullNAT asks a real ovs-vswitchd, which says what its datapath can do when
-// it starts.
+// TestNullNAT uses a real ovs-vswitchd, which reports its datapath's capabilities at start.
 func TestNullNAT(t *testing.T) {
 	s := testnode.StartSwitch(t, true)
 	s.Daemon(t)

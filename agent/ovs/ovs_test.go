@@ -76,8 +76,8 @@ func TestSettings(t *testing.T) {
 	}
 }
 
-// TestSettingsAreRestored: the node's settings are as before the first agent, also when a later one
-// wrote others; what is not the agent's stays.
+// TestSettingsAreRestored checks that the node's settings from before the first agent are restored,
+// even if a later agent wrote others. Foreign settings stay.
 func TestSettingsAreRestored(t *testing.T) {
 	s := testnode.StartSwitch(t, false)
 	s.Vsctl(t, "set", "Open_vSwitch", ".", "external_ids:foreign=1", "external_ids:ovn-encap-ip=10.0.0.1", `external_ids:ovn-remote="ssl:192.0.2.1:6642"`)

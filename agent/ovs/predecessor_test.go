@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestPredecessor: flows of ovn-kubernetes go when ours come, in every table, and come
-// back as they were. Others' stay.
+// TestPredecessor checks that the agent's flows replace those of ovn-kubernetes in every table, and
+// that these are restored unchanged. Foreign flows stay.
 func TestPredecessor(t *testing.T) {
 	s := testnode.StartSwitch(t, true)
 	c := dial(t, s)
@@ -58,7 +58,7 @@ func TestPredecessor(t *testing.T) {
 	}
 }
 
-// TestKept: what the agent writes in OVS is taken back, and nothing else.
+// TestKept checks that Restore reverts exactly what the agent writes in OVS.
 func TestKept(t *testing.T) {
 	s := testnode.StartSwitch(t, false)
 	s.Vsctl(t, "set", "Open_vSwitch", ".", "external_ids:foreign=1", "external_ids:ovn-encap-ip=10.0.0.1", "external_ids:ovn-bridge-mappings=physnet:breth0")

@@ -12,8 +12,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
-// TestControllerConnected asks a real ovn-controller, first without and then
-// with a southbound database.
+// TestControllerConnected queries a real ovn-controller, first without and then with a southbound
+// database.
 func TestControllerConnected(t *testing.T) {
 	s := testnode.StartSwitch(t, false)
 	if is, err := ControllerConnected(t.Context(), s.Dir); is || err != nil {

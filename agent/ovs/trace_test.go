@@ -31,7 +31,7 @@ func TestOutputs(t *testing.T) {
 	}
 }
 
-// One connection answers call after call, errors too, and ends with its context.
+// One connection serves several calls, including failing ones, and ends with its context.
 func TestControl(t *testing.T) {
 	s := testnode.StartSwitch(t, true)
 	c, err := DialControl(t.Context(), s.Dir+"/vswitchd.ctl")

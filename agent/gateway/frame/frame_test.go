@@ -75,10 +75,10 @@ func TestARP(t *testing.T) {
 
 func TestBadSpec(t *testing.T) {
 	for want, s := range map[string]Spec{
-		"differ in family": {Proto: "tcp", Src: addrPort("192.0.2.1:1"), Dst: addrPort("[2001:db8::2]:80")},
-		`unknown TCP flag "x"`:  {Proto: "tcp", Src: addrPort("192.0.2.1:1"), Dst: addrPort("192.0.2.2:80"), Flags: []string{"x"}},
-		`protocol "tpc"`:        {Proto: "tpc", Src: addrPort("192.0.2.1:1"), Dst: addrPort("192.0.2.2:80")},
-		"ARP is IPv4 only":       {Proto: "arp", Src: addrPort("[2001:db8::1]:1"), Dst: addrPort("[2001:db8::2]:80")},
+		"differ in family":     {Proto: "tcp", Src: addrPort("192.0.2.1:1"), Dst: addrPort("[2001:db8::2]:80")},
+		`unknown TCP flag "x"`: {Proto: "tcp", Src: addrPort("192.0.2.1:1"), Dst: addrPort("192.0.2.2:80"), Flags: []string{"x"}},
+		`protocol "tpc"`:       {Proto: "tpc", Src: addrPort("192.0.2.1:1"), Dst: addrPort("192.0.2.2:80")},
+		"ARP is IPv4 only":     {Proto: "arp", Src: addrPort("[2001:db8::1]:1"), Dst: addrPort("[2001:db8::2]:80")},
 	} {
 		if _, err := s.Bytes(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", s, err, want)

@@ -17,7 +17,7 @@ func BenchmarkFlows(b *testing.B) {
 	}
 }
 
-// BenchmarkFrontFlows asks a real ovs-vswitchd what the flows of 10,000 Services' front ends have
+// BenchmarkFrontFlows asks a real ovs-vswitchd what the flows of 10,000 Services' frontends have
 // counted.
 func BenchmarkFrontFlows(b *testing.B) {
 	r := newRig(b)

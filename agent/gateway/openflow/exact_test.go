@@ -17,7 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// tally counts what a test sends, and what the flows say of it.
+// tally counts the frames that a test sends, and reads the flows' counts.
 type tally struct {
 	*rig
 	counts *ovs.FlowCounts
@@ -51,13 +51,13 @@ func newTally(t *testing.T) *tally {
 	return y
 }
 
-// parcel is a frame, where it comes from, and what it counts as.
+// parcel is a frame, its port, and its expected counter.
 type parcel struct {
 	reason, port string
 	frame        []byte
 }
 
-// send sends each another number of times, so that none is taken for another.
+// send sends each parcel a different number of times, so that counters cannot be confused.
 func (y *tally) send(t *testing.T, parcels ...parcel) {
 	t.Helper()
 	for _, p := range parcels {
@@ -95,7 +95,7 @@ func (y *tally) read(t *testing.T) map[string]ovs.FlowCount {
 	return byReason(func(number uint8) ovs.FlowCount { return sums[number] })
 }
 
-// byReason are the counts that are not zero.
+// byReason returns the non-zero counts.
 func byReason(of func(number uint8) ovs.FlowCount) map[string]ovs.FlowCount {
 	got := map[string]ovs.FlowCount{}
 	for _, c := range openflow.Counts() {
@@ -106,8 +106,7 @@ func byReason(of func(number uint8) ovs.FlowCount) map[string]ovs.FlowCount {
 	return got
 }
 
-// check waits until OVS has all in its flows: nothing may be missing, and nothing
-// too much.
+// check waits until OVS has counted everything and fails on missing or extra packets.
 func (y *tally) check(t *testing.T, when string) {
 	t.Helper()
 	var want uint64
@@ -129,7 +128,7 @@ func (y *tally) check(t *testing.T, when string) {
 	}
 }
 
-// checkFlows: the flows themselves have counted what was sent, while none has gone.
+// checkFlows checks the flows' own counts, while no flow was deleted.
 func (y *tally) checkFlows(t *testing.T) {
 	t.Helper()
 	var numbers []uint8
@@ -145,7 +144,7 @@ func (y *tally) checkFlows(t *testing.T) {
 	}
 }
 
-// checkFronts: each front end's flow has counted what was sent to it.
+// checkFronts checks the count of each frontend's flow.
 func (y *tally) checkFronts(t *testing.T) {
 	t.Helper()
 	numbers := []uint8{openflow.CountOf(verdict.Service).Number, openflow.CountOf(verdict.ServiceHosted).Number}
@@ -164,11 +163,11 @@ func (y *tally) checkFronts(t *testing.T) {
 	}
 	v4, v6 := netip.AddrPortFrom(corpus.V4.Node, 30000), netip.AddrPortFrom(corpus.V6.Node, 30000)
 	if sum != want || want.Packets == 0 || there[v4] != corpus.ProtoTCP || there[v6] != corpus.ProtoTCP {
-		t.Errorf("front ends have counted %+v, sent %+v; %v", sum, want, there)
+		t.Errorf("frontends have counted %+v, sent %+v; %v", sum, want, there)
 	}
 }
 
-// mix is of what there is in one family, by each port.
+// mix returns frames of each kind in one family, by port.
 func mix(f corpus.Family) []parcel {
 	rest := make([]byte, 16)
 	ether := func(dst, src verdict.MAC, kind uint16) []byte { return corpus.Ether(dst, src, kind, rest) }
@@ -207,7 +206,7 @@ func mix(f corpus.Family) []parcel {
 	}
 }
 
-// fragments of datagrams: the userspace datapath gives them back as they came.
+// fragments returns fragments of datagrams. The userspace datapath outputs them unchanged.
 func fragments(f corpus.Family) []parcel {
 	var out []parcel
 	whole := corpus.UDP(53, 50000, make([]byte, 1800)...).Data
@@ -222,8 +221,8 @@ func fragments(f corpus.Family) []parcel {
 	return out
 }
 
-// What the flows count is what was sent, to the packet and the byte, whoever has
-// changed, deleted or lost them meanwhile.
+// The flows' counts equal the sent packets and bytes, even if flows are changed, deleted or lost
+// meanwhile.
 func TestExact(t *testing.T) {
 	y := newTally(t)
 	n := plainNode(1)
@@ -273,7 +272,7 @@ func TestExact(t *testing.T) {
 	y.check(t, "other flows")
 
 	testnode.Run(t, "ovs-ofctl", "del-flows", "unix:"+y.Dir+"/"+bridge+".mgmt")
-	y.check(t, "flows deleted by somebody")
+	y.check(t, "flows deleted by another program")
 	all()
 	y.revalidate(t)
 	y.send(t, everything...)
@@ -291,7 +290,7 @@ func TestExact(t *testing.T) {
 	y.check(t, "a mix again")
 }
 
-// revalidate makes the datapath forget what the flows were before.
+// revalidate makes the datapath drop cached flows.
 func (y *tally) revalidate(t *testing.T) {
 	t.Helper()
 	if _, err := y.ctl.Call(t.Context(), "revalidator/wait"); err != nil {

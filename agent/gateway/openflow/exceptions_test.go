@@ -15,7 +15,7 @@ const unreadable = "OVS reads no IP header"
 
 func isIP(f *verdict.Frame) bool { return f.Type == corpus.EtherIPv4 || f.Type == corpus.EtherIPv6 }
 
-// seen is a frame as OVS reads it, and what it reads otherwise than the model, or "".
+// seen returns a frame as OVS parses it. name is the difference from the model's parser, or "".
 func seen(n *corpus.Node, frame []byte, trace ovs.Trace) (f verdict.Frame, name string) {
 	b := slices.Clone(frame)
 	if proto, tci, _ := corpus.Untag(b); proto == corpus.EtherQinQ && n.Config.VLAN != 0 && tci&0xfff == n.Config.VLAN {
@@ -61,14 +61,14 @@ func fewerHeaders(b []byte, at int) []byte {
 	return short
 }
 
-// place is a node, and the model of it that learns.
+// place is a node with its model, which learns.
 type place struct {
 	node  *corpus.Node
 	model verdict.Model
 }
 
-// exception is a difference between the flows and the model that is meant: what
-// its packets get instead.
+// exception is an intended difference between flows and model: the verdict that its packets get
+// instead.
 type exception struct {
 	name string
 	want verdict.Verdict
@@ -76,8 +76,7 @@ type exception struct {
 
 const reassembled = "fragment: reassembled in zone 64003"
 
-// exceptionOf says in what the flows differ for a packet that the model has
-// decided, or nil.
+// exceptionOf returns the difference between flows and model for a packet, or nil.
 func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.Reason) *exception {
 	n, m, p := at.node, at.model, &f.IP
 	to := netip.AddrPortFrom(p.Dst, p.DstPort)
@@ -87,7 +86,7 @@ func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.R
 	case r == verdict.OutPlain && fromListener(n, f):
 		return &exception{"from a port of a listening socket in the range", verdict.Drop}
 	case r == verdict.ClusterDestination && p.Position == verdict.Later && !at.inner(p.Dst) && !n.Config.Connected:
-		return &exception{"fragment of one that was dropped", verdict.Host}
+		return &exception{"fragment of a dropped datagram", verdict.Host}
 	case dir != verdict.FromWire || !n.Config.Connected:
 		return nil
 	case r == verdict.ClusterDestination && p.Position == verdict.Later && !at.inner(p.Dst):
@@ -102,7 +101,7 @@ func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.R
 	case p.Position != verdict.Unfragmented && looksAtPorts(n, p.Dst):
 		return &exception{reassembled, verdict.Both} // which is what a fragment gets that is not reassembled
 	case p.Position != verdict.Unfragmented:
-		return &exception{"fragment to nobody here", verdict.Host}
+		return &exception{"fragment to an unknown address", verdict.Host}
 	case r == verdict.ICMPErrorOVN, r == verdict.ICMPErrorEcho, r == verdict.ICMPErrorHost, r == verdict.ICMPVIP:
 		return &exception{"ICMP error", verdict.Both}
 	case r == verdict.ICMPEchoReplyNS, r == verdict.ICMPEchoReply && (p.Dst == n.Config.Node4 || p.Dst == n.Config.Node6):
@@ -113,8 +112,8 @@ func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.R
 	return nil
 }
 
-// unseen is the verdict on a fragment of OVN's or the host's of which OVS sees
-// the IP header, and of a later one of IPv6 not even the protocol.
+// unseen returns the verdict on a fragment from OVN or the host. OVS sees only its IP header, and
+// for later IPv6 fragments not even the protocol.
 func unseen(m verdict.Model, dir verdict.Direction, f verdict.Frame) verdict.Verdict {
 	p := &f.IP
 	p.SrcPort, p.DstPort, p.ICMPType, p.ICMPCode = 0, 0, 0, 0
@@ -129,8 +128,8 @@ func beforeAddress(r verdict.Reason) bool {
 	return r <= verdict.OVNAddress && r != verdict.Geneve
 }
 
-// fromListener reports whether OVN sends f from the port of a socket of the host's that listens.
-// Flows read neither the ports of a fragment nor what is behind another network's tag.
+// fromListener reports whether OVN sends f from the port of a listening host socket. Flows read
+// neither the ports of a fragment nor headers behind another network's tag.
 func fromListener(n *corpus.Node, f *verdict.Frame) bool {
 	p := &f.IP
 	if n.Config.Local || p.Proto != corpus.ProtoTCP || p.Position != verdict.Unfragmented || p.Src != n.Config.Node4 && p.Src != n.Config.Node6 {

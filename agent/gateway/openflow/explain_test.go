@@ -15,8 +15,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// What explain says of a packet is what then is counted, for the whole corpus, and
-// it teaches the flows nothing. A short run has every third case.
+// The explanation of a packet matches its count, for the whole corpus, and explaining makes no flow
+// learn. A short run uses every third case.
 func TestExplain(t *testing.T) {
 	y := newTally(t)
 	var node *corpus.Node
@@ -42,8 +42,8 @@ func TestExplain(t *testing.T) {
 	t.Logf("%d cases", cases)
 }
 
-// explained compares what explain says of a frame with its trace, and sends it. false:
-// it is not sent, or waits for other fragments.
+// explained compares the explanation of a frame with its trace, and sends it. It returns false if
+// the frame is not sent or waits for other fragments.
 func (y *tally) explained(t *testing.T, x *gateway.FlowExplainer, n *corpus.Node, dir verdict.Direction, frame []byte) bool {
 	t.Helper()
 	got, err := x.Explain(t.Context(), dir, frame)
@@ -90,7 +90,7 @@ func (y *tally) explained(t *testing.T, x *gateway.FlowExplainer, n *corpus.Node
 	return true
 }
 
-// learnedFlows are all that there are.
+// learnedFlows returns all learned flows.
 func (r *rig) learnedFlows(t *testing.T) string {
 	t.Helper()
 	return testnode.Run(t, "ovs-ofctl", "--no-stats", "dump-flows", "unix:"+r.Dir+"/"+bridge+".mgmt", "cookie="+ovs.LearnedCookie+"/-1")

@@ -48,7 +48,7 @@ func hops(f corpus.Family, h openflow.Hairpin) []hop {
 		{"service's answer", up, at(f.ClusterIP, 80), at(host, 40000), down, at(f.ClusterIP, 80), at(host, 40000)},
 		{"host to service by its own address", down, at(f.Node, 40001), at(f.ClusterIP, 80), up, at(host, 40001), at(f.ClusterIP, 80)},
 		{"service's answer to that", up, at(f.ClusterIP, 80), at(host, 40001), down, at(f.ClusterIP, 80), at(f.Node, 40001)},
-		{"to nobody of the hairpin", down, at(f.Node, 40000), at(ovn.Next().Next(), 80), "", netip.AddrPort{}, netip.AddrPort{}},
+		{"to an address outside the hairpin", down, at(f.Node, 40000), at(ovn.Next().Next(), 80), "", netip.AddrPort{}, netip.AddrPort{}},
 	}
 }
 

@@ -20,7 +20,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// tap is what a device receives, and a way to send by it.
+// tap records the packets that a device receives, and sends packets through it.
 type tap struct {
 	fd int
 
@@ -80,7 +80,7 @@ func (p *tap) take(t *testing.T, sentinel uint16) []verdict.Frame {
 	return got
 }
 
-// count waits for so many frames.
+// count waits for n frames.
 func (p *tap) count(t *testing.T, n int) {
 	t.Helper()
 	testnode.Eventually(t, "frames arrive", func() error {
@@ -93,8 +93,8 @@ func (p *tap) count(t *testing.T, n int) {
 	})
 }
 
-// kernelRig is a bridge of the kernel's openvswitch; a veth stands for the patch
-// port. Its sides are taps by the name of what they stand for.
+// kernelRig is a bridge of the kernel's openvswitch. A veth stands for the patch port. Its taps are
+// named after their roles.
 type kernelRig struct {
 	*testnode.Switch
 	ports openflow.Ports
@@ -139,9 +139,9 @@ func (r *kernelRig) install(t *testing.T, flows []string) {
 // way is the sides that packets are sent by and are expected at.
 type way struct{ from, to string }
 
-// send sends the frames by one side, waits until another has got so many of
-// them, and returns what each has got besides ARP. Then nothing is on its way:
-// a packet's copies are made at once.
+// send sends the frames from one side and waits until another has received want of them. It returns
+// the frames of each side, without ARP. No packet is in flight afterwards: all copies of a packet
+// are made at once.
 func (r *kernelRig) send(t *testing.T, w way, want int, frames ...[]byte) map[string][]verdict.Frame {
 	t.Helper()
 	for _, f := range frames {

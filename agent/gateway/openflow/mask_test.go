@@ -12,8 +12,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 )
 
-// plainNode is one as it is in a cluster with so many Services, each a NodePort
-// and a VIP in both families.
+// plainNode returns a node in a cluster with this number of Services, each with a NodePort and a
+// VIP in both families.
 func plainNode(services int) *corpus.Node {
 	n := &corpus.Node{
 		Config: verdict.Config{
@@ -39,7 +39,7 @@ func plainNode(services int) *corpus.Node {
 	return n
 }
 
-// serviceKeys are the front ends of one Service.
+// serviceKeys are the frontends of one Service.
 func serviceKeys(i int) []verdict.ServiceKey {
 	var keys []verdict.ServiceKey
 	for _, f := range []corpus.Family{corpus.V4, corpus.V6} {
@@ -50,8 +50,7 @@ func serviceKeys(i int) []verdict.ServiceKey {
 	return keys
 }
 
-// What the host receives and sends is told by no more than its own address and
-// leading bits of its port.
+// The host's traffic is matched only by its own address and the leading bits of its port.
 func TestHostMask(t *testing.T) {
 	r := newRig(t)
 	n := plainNode(1000)
@@ -83,7 +82,7 @@ func TestHostMask(t *testing.T) {
 	}
 }
 
-// A Service's change is that Service's flows and no others, whatever else there is.
+// A change of a Service changes only its own flows.
 func TestServiceChange(t *testing.T) {
 	r := newRig(t)
 	for _, services := range []int{0, 1000} {

@@ -30,8 +30,8 @@ func portsOf(v verdict.Verdict) []string {
 	return nil
 }
 
-// check compares one frame's trace with the model, and returns which exception
-// it was, if any. Both learn from it.
+// check compares one frame's trace with the model and returns the exception that applied, or "".
+// Both learn from it.
 func (r *rig) check(t *testing.T, at place, dir verdict.Direction, frame []byte) string {
 	t.Helper()
 	m := at.model

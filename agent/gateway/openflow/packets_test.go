@@ -19,7 +19,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// wires are what the ports of a rig have sent, by port.
+// wires records the frames that the ports of a rig have sent.
 type wires struct {
 	*rig
 	seen map[string]int // frames taken already
@@ -40,9 +40,8 @@ func newWires(t *testing.T) *wires {
 
 func (w *wires) pcap(port string) string { return w.Dir + "/" + port + ".pcap" }
 
-// send lets a port receive a frame, and returns what each port then sends. All
-// of a packet's way is gone between two commands to OVS, but not which two: the
-// datapath's count of lookups says.
+// send makes a port receive a frame and returns the frames that each port then sends. The
+// datapath's lookup counter shows when the frame has been processed.
 func (w *wires) send(t *testing.T, port string, frame []byte) map[string][][]byte {
 	t.Helper()
 	before := w.lookups(t)
@@ -66,8 +65,8 @@ func (w *wires) send(t *testing.T, port string, frame []byte) map[string][][]byt
 	return out
 }
 
-// soon sends a frame from the wire again and again until it leaves by one port and no other:
-// until no datapath flow of before what was learned last is left.
+// soon repeats a frame from the wire until it leaves through one port only, when no stale datapath
+// flow is left.
 func (w *wires) soon(t *testing.T, frame []byte, by string) {
 	t.Helper()
 	testnode.Eventually(t, "what was learned is used", func() error {
@@ -112,8 +111,8 @@ func readPcap(t *testing.T, path string) [][]byte {
 	return out
 }
 
-// expect sends a frame and fails unless exactly the ports named send one each, and
-// returns what they send.
+// expect sends a frame and fails unless exactly the named ports send one frame each. It returns
+// these frames.
 func (w *wires) expect(t *testing.T, port string, frame []byte, by ...string) map[string]verdict.Frame {
 	t.Helper()
 	sent, out := w.send(t, port, frame), map[string]verdict.Frame{}
@@ -128,8 +127,8 @@ func (w *wires) expect(t *testing.T, port string, frame []byte, by ...string) ma
 	return out
 }
 
-// What OVN begins without ports is learned from its own packets, and what a socket of the
-// host would get the answer to does not leave.
+// Exchanges of OVN without ports are learned from its own packets. A packet does not leave if a
+// host socket would receive the reply.
 func TestLearns(t *testing.T) {
 	w := newWires(t)
 	n := plainNode(0)
@@ -165,9 +164,8 @@ func TestLearns(t *testing.T) {
 	}
 }
 
-// Fragments wait in zone 64003 for each other, in whatever order they come. The
-// userspace datapath then gives them back one by one, and what is still a fragment
-// both sides get.
+// Fragments wait for each other in zone 64003, in any order. The userspace datapath then outputs
+// them separately. A packet that is still a fragment goes to both sides.
 func TestFragments(t *testing.T) {
 	w := newWires(t)
 	w.install(t, plainNode(0))

@@ -18,7 +18,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// Whatever happens between two plans, the difference leads from one to the other.
+// After any change of the input, the difference leads from one plan to the next.
 func TestPlannerFollowsFlows(t *testing.T) {
 	const seed = 1
 	random := rand.New(rand.NewPCG(seed, seed))
@@ -92,7 +92,7 @@ func shake(random *rand.Rand, n *corpus.Node, ports *openflow.Ports) {
 	}
 }
 
-// One Service of ten thousand costs its own flows, and nothing is read.
+// A change of one Service in ten thousand costs only its own flows, and reads nothing.
 func TestPlannerCountsFlowMods(t *testing.T) {
 	r := newRig(t)
 	n := plainNode(10000)
@@ -128,7 +128,7 @@ func TestPlannerCountsFlowMods(t *testing.T) {
 		t.Fatal(err)
 	}
 	if _, err := sync.Update(t.Context(), []string{"table=3,priority=800,tcp,nw_dst=192.0.2.1,tp_dst=1 actions=LOCAL"}, nil); err == nil {
-		t.Error("somebody else's flow was replaced")
+		t.Error("foreign flow was replaced")
 	}
 }
 

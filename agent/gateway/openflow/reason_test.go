@@ -31,7 +31,7 @@ var otherReasons = map[verdict.Reason][]string{
 	verdict.ServiceLocal:    {"default", "not_ours"},
 	verdict.Geneve:          {"multicast"},
 	verdict.Malformed:       {"arp_other"},
-	verdict.ICMPErrorHost:   {"not_ours"}, // a fragment to nobody here
+	verdict.ICMPErrorHost:   {"not_ours"}, // a fragment to an unknown address
 	verdict.OutLearned:      {"out"},
 	verdict.ICMPErrorEcho:   {"icmp_error_both", "fragment_early"},
 	verdict.ICMPEchoReplyNS: {"icmp_echo_reply_both", "fragment_early"},

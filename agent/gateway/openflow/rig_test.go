@@ -20,12 +20,12 @@ import (
 const (
 	bridge = "breth0"
 	now    = 24 * time.Hour
-	// tableLearned is the only one that flows of another cookie stand in.
+	// tableLearned is the only table with flows of another cookie.
 	tableLearned = 9
 )
 
-// rig is a real ovs-vswitchd whose bridge has a dummy port for each side, so that
-// what is sent there is an action of the datapath's and not another bridge's matter.
+// rig is a real ovs-vswitchd with a bridge and a dummy port for each side, so that output to a side
+// is an action of the datapath.
 type rig struct {
 	*testnode.Switch
 	ctl   *ovs.Control
@@ -90,7 +90,7 @@ func (r *rig) input(n *corpus.Node) openflow.Input {
 	return in
 }
 
-// install gives the bridge a node's flows, and those that it has learned.
+// install writes a node's flows to the bridge, including learned ones.
 func (r *rig) install(t *testing.T, n *corpus.Node) {
 	t.Helper()
 	if _, err := ovs.SyncBundle(t.Context(), r.Dir, bridge, openflow.Flows(r.input(n))); err != nil {
@@ -103,7 +103,7 @@ func (r *rig) install(t *testing.T, n *corpus.Node) {
 	}
 }
 
-// learned is what the flows would have learned for the tables to be as they are.
+// learned returns the learned flows that correspond to the node's tables.
 func learned(n *corpus.Node) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "delete cookie=%s/-1\n", ovs.LearnedCookie)

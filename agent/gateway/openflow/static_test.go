@@ -19,8 +19,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata")
 
-// What stands beside the programs: marks say what is OVN's, what has none is
-// between the uplink and the host.
+// The flows beside programs: marked packets go to OVN, unmarked ones pass between the uplink and
+// the host.
 func TestStatic(t *testing.T) {
 	r := newRig(t)
 	v4 := corpus.V4
@@ -65,7 +65,7 @@ func TestStatic(t *testing.T) {
 			if err != nil {
 				t.Fatal(err)
 			}
-			// OVS puts what does not depend on each other in an order of its own
+			// OVS orders independent actions itself.
 			got, want := strings.Split(trace.Passes[0], ","), strings.Split(tt.want, ",")
 			slices.Sort(got)
 			slices.Sort(want)

@@ -107,7 +107,8 @@ func (b *builder) l2() {
 	b.add(tableL2, 0, nil, resubmit(tableAddress))
 }
 
-// neighbourReasons maps an address kind to the reason for deciding its ARP or neighbour solicitation.
+// neighbourReasons maps an address kind to the reason for deciding its ARP or neighbour
+// solicitation.
 var neighbourReasons = map[verdict.AddrKind]struct{ arp, solicit verdict.Reason }{
 	verdict.AddrHost: {verdict.ARPRequest, verdict.NDSolicit},
 	verdict.AddrVIP:  {verdict.ARPVIP, verdict.NDVIP},

@@ -26,7 +26,7 @@ import (
 
 func TestMain(m *testing.M) { os.Exit(testnode.Main(m)) }
 
-// rig is the programs of a layout on real devices, and a Shadow beside them.
+// rig is the programs of a layout on real devices, with a Shadow.
 type rig struct {
 	*Shadow
 	out            io.Writer
@@ -38,7 +38,7 @@ type rig struct {
 	begun          atomic.Int32 // how often programs were found and followed
 }
 
-// Write is the log's, which says when programs are followed.
+// Write receives the log, which reports when Shadow follows programs.
 func (r *rig) Write(line []byte) (int, error) {
 	if bytes.Contains(line, []byte("decisions are compared with the model")) {
 		r.begun.Add(1)
@@ -46,7 +46,7 @@ func (r *rig) Write(line []byte) (int, error) {
 	return r.out.Write(line)
 }
 
-// newRig: plant is a fault in what the model is fed, nil for none.
+// newRig: plant is a fault in the model's input, or nil.
 func newRig(t *testing.T, layout bpf.Layout, plant func(*verdict.Config)) *rig {
 	t.Helper()
 	r := &rig{out: t.Output(), layout: layout, device: map[verdict.Direction]int{}}
@@ -92,7 +92,7 @@ func clsact() bpf.ClsactFuncs {
 	}
 }
 
-// run compares until the test ends, and returns when it has begun.
+// run compares until the test ends. It returns when the comparison has started.
 func (r *rig) run(t *testing.T, pins string) {
 	t.Helper()
 	m, err := bpf.OpenMonitor(pins, bpf.MonitorOptions{})
@@ -188,7 +188,7 @@ func (r *rig) config(c *verdict.Config) bpf.Config {
 	return out
 }
 
-// set makes the programs' tables and settings those of n; what is learned it is not told.
+// set sets the programs' tables and settings to those of n, except learned entries.
 func (r *rig) set(t *testing.T, n *corpus.Node) {
 	t.Helper()
 	addrs, owners := map[netip.Addr]bpf.AddrKind{}, map[bpf.ServiceKey]bpf.ServiceOwner{}
@@ -220,8 +220,8 @@ func (r *rig) set(t *testing.T, n *corpus.Node) {
 	}
 }
 
-// sends reports whether a test can: a tag in a frame that it sends is in the frame, as
-// no tag is that OVS or a driver sets.
+// sends reports whether the test can send the case: a tag must be inside the frame, unlike tags of
+// OVS or a driver.
 func (r *rig) sends(c corpus.Case) bool {
 	tagged := len(c.Frame) >= 14 && (binary.BigEndian.Uint16(c.Frame[12:]) == corpus.EtherVLAN || binary.BigEndian.Uint16(c.Frame[12:]) == corpus.EtherQinQ)
 	return !tagged || c.Dir == verdict.FromWire && len(c.Frame) >= 18
@@ -230,7 +230,7 @@ func (r *rig) sends(c corpus.Case) bool {
 func (r *rig) send(t *testing.T, c corpus.Case) {
 	t.Helper()
 	err := unix.Sendto(r.socket, c.Frame, 0, &unix.SockaddrLinklayer{Ifindex: r.device[c.Dir]})
-	if err != nil && !errors.Is(err, unix.ENOBUFS) { // what a sender is told of a packet dropped on the way out
+	if err != nil && !errors.Is(err, unix.ENOBUFS) { // the error for a packet dropped at egress
 		t.Fatalf("%s: %v", c.Name, err)
 	}
 }

@@ -17,8 +17,8 @@ import (
 
 var layouts = map[bpf.Layout]corpus.Layout{bpf.Direct: corpus.Direct, bpf.Bridged: corpus.Bridged, bpf.Dedicated: corpus.Dedicated}
 
-// sendAll sends what the corpus has for the layout at nodes that are wanted, twice, so that
-// it also meets what the first has taught, and waits until all is compared.
+// sendAll sends the corpus' frames for the layout at the wanted nodes, twice, so that learned state
+// matters. It waits until all are compared.
 func (r *rig) sendAll(t *testing.T, want func(*corpus.Node) bool) {
 	t.Helper()
 	var node *corpus.Node
@@ -50,8 +50,7 @@ func (r *rig) sendAll(t *testing.T, want func(*corpus.Node) bool) {
 	}
 }
 
-// teach sends what is decided by what was before: each of the pairs has a first and what
-// follows it.
+// teach sends pairs of frames in which the first decides the second.
 func (r *rig) teach(t *testing.T) {
 	t.Helper()
 	r.set(t, corpus.Cases()[0].Node)
@@ -87,7 +86,7 @@ func (r *rig) teach(t *testing.T) {
 	}
 }
 
-// The model decides as the programs do, whatever arrives, at every node of the corpus.
+// The model agrees with the programs for every frame at every node of the corpus.
 func TestAgrees(t *testing.T) {
 	for layout, name := range layouts {
 		t.Run(string(name), func(t *testing.T) {
@@ -111,8 +110,7 @@ func TestAgrees(t *testing.T) {
 	}
 }
 
-// What the model is fed wrong is counted: each fault under the reasons that it is about,
-// and nothing else.
+// Faults in the model's input are counted: each under its reasons only.
 func TestPlanted(t *testing.T) {
 	tests := []struct {
 		name  string
@@ -144,7 +142,7 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
-// Other programs are followed, as after the agent has changed its mind about the uplink.
+// Shadow follows other programs, for example after the agent changed the uplink.
 func TestFollows(t *testing.T) {
 	r := newRig(t, bpf.Direct, nil)
 	shared := func(n *corpus.Node) bool { return n.Name == "shared" }
@@ -170,7 +168,7 @@ func TestFollows(t *testing.T) {
 	}
 }
 
-// The model gets what the programs know of the node.
+// The model gets the programs' configuration.
 func TestNode(t *testing.T) {
 	for _, c := range corpus.Cases() {
 		r := &rig{layout: bpf.Direct, uplink: 1, bridge: 2}
@@ -180,7 +178,7 @@ func TestNode(t *testing.T) {
 	}
 }
 
-// Whatever the sample cuts off, the question is the frame's, or there is none.
+// However a sample is truncated, the question is about the frame, or there is none.
 func TestWhole(t *testing.T) {
 	cuts := 0
 	for _, c := range corpus.Cases() {

@@ -70,14 +70,14 @@ func portCases(f family) []modelTest {
 		rx("vip", to(f.vip, f.tcp(443, flagSYN)), Service),
 		rx("vip, other port", to(f.vip, f.tcp(444, flagSYN)), NotOurs),
 		rx("geneve", f.frame(f.udp(geneve)), Geneve),
-		rx("geneve to nobody here", to(f.foreign, f.udp(geneve)), NotOurs),
-		rx("to nobody here", to(f.foreign, f.udp(snat)), NotOurs),
+		rx("geneve to an unknown address", to(f.foreign, f.udp(geneve)), NotOurs),
+		rx("to an unknown address", to(f.foreign, f.udp(snat)), NotOurs),
 		rx("gre ovn began", f.frame(Packet{Proto: 47}), ProtoNS),
 		rx("vrrp", f.frame(Packet{Proto: 112}), ProtoHost),
 		rx("vrrp of another peer", f.frame(Packet{Src: f.foreign, Proto: 112}), ProtoHost),
 		rx("gre of another peer", f.frame(Packet{Src: f.foreign, Proto: 47}), Default),
 		rx("esp", f.frame(Packet{Proto: 50}), Default),
-		rx("esp to nobody here", to(f.foreign, Packet{Proto: 50}), NotOurs),
+		rx("esp to an unknown address", to(f.foreign, Packet{Proto: 50}), NotOurs),
 	}
 }
 
@@ -92,8 +92,8 @@ func fragmentCases(f family) []modelTest {
 		rx("later of ovn's", part(Later, 9, later), FragmentOVN),
 		rx("later of the host's", part(Later, 7, later), Fragment),
 		rx("later of both's", part(Later, 6, later), FragmentEarly),
-		rx("later of nobody's", part(Later, 8, later), FragmentEarly),
-		rx("later to nobody here", part(Later, 9, Packet{Dst: f.foreign, Proto: protoUDP}), NotOurs),
+		rx("later, first unknown", part(Later, 8, later), FragmentEarly),
+		rx("later to an unknown address", part(Later, 9, Packet{Dst: f.foreign, Proto: protoUDP}), NotOurs),
 	}
 }
 
@@ -104,7 +104,7 @@ func icmpCases(f family) []modelTest {
 		rx("ping", f.frame(f.ping(7)), ICMPEcho),
 		rx("reply to ovn", f.frame(f.pong(7)), ICMPEchoReplyNS),
 		rx("reply to the host", f.frame(f.pong(8)), ICMPEchoReply),
-		rx("reply to nobody here", f.frame(Packet{Dst: f.foreign, Proto: f.icmp, ICMPType: f.echoReply}), NotOurs),
+		rx("reply to an unknown address", f.frame(Packet{Dst: f.foreign, Proto: f.icmp, ICMPType: f.echoReply}), NotOurs),
 		rx("other message", f.frame(Packet{Proto: f.icmp, ICMPType: 140}), Default),
 		rx("error about ovn's", f.frame(f.about(reply(snat))), ICMPErrorOVN),
 		rx("error about a nodeport's", f.frame(f.about(reply(service))), ICMPErrorOVN),
@@ -166,7 +166,7 @@ func outCases(f family) []modelTest {
 		tx("tcp", f.sent(f.tcp(80, flagSYN)), OutPlain),
 		tx("forged", with(f.sent(f.tcp(80, flagSYN)), func(f *Frame) { f.Src = otherMAC }), BadMAC),
 		tx("udp from a socket's port", f.sent(Packet{Proto: protoUDP, SrcPort: socket, DstPort: 53}), HostOwned),
-		tx("udp from a socket's port, to one that it does not receive from", f.sent(Packet{Proto: protoUDP, SrcPort: socket, DstPort: 54}), OutPlain),
+		tx("udp from a socket's port, to a peer that it does not receive from", f.sent(Packet{Proto: protoUDP, SrcPort: socket, DstPort: 54}), OutPlain),
 		tx("vrrp", f.sent(Packet{Proto: 112}), HostOwned),
 		{"ping", FromOVN, f.sent(f.ping(1)), Decision{Reason: OutLearned, Learn: &NSKey{f.remote, f.icmp, 1}}},
 		{"gre", FromOVN, f.sent(Packet{Proto: 47}), Decision{Reason: OutLearned, Learn: &NSKey{f.remote, 47, 0}}},

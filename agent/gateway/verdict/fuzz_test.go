@@ -127,7 +127,7 @@ func (d *decided) checkTaken(t *testing.T) {
 }
 
 // checkBarred: what arrives is dropped for an internal address or a second tag alone, never
-// what somebody else sends to the host.
+// what another sender sends to the host.
 func (d *decided) checkBarred(t *testing.T) {
 	t.Helper()
 	c, p := d.model.Config, &d.frame.IP

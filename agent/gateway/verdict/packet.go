@@ -37,7 +37,7 @@ type Frame struct {
 	Tagged   bool   // IEEE 802.1Q or 802.1ad
 	Priority bool   // either tag with VLAN 0: the kernel treats the frame as untagged
 	VID      uint16 // of the tag
-	Type     uint16 // EtherType, behind an 802.1Q or priority tag; for a second tag or 802.1ad the tag's own type, and parsing stops
+	Type     uint16 // EtherType after an 802.1Q or priority tag; that of the tag itself if parsing stops there
 	Length   int    // bytes after the EtherType
 	Whole    bool   // ARP or IP, and well formed
 	ARP      ARP    // if whole

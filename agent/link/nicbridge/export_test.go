@@ -5,7 +5,7 @@ import (
 	"testing"
 )
 
-// What tests outside the package need, which may import the agent's gateway.
+// Exports for tests outside the package, which may import the agent's gateway.
 const (
 	NICName    = nicName
 	BridgeName = bridgeName
@@ -22,17 +22,17 @@ type Rig struct {
 // NewRig is newRig.
 func NewRig(t *testing.T) *Rig { return &Rig{rig: newRig(t)} }
 
-// Dir is where snapshot and claim are.
+// Dir returns the directory of snapshot and claim.
 func (r *Rig) Dir() string { return r.dir }
 
-// OVSDB is the address of the rig's database, OVSDir its run directory.
+// OVSDB returns the address of the rig's database, OVSDir its run directory.
 func (r *Rig) OVSDB() string  { return r.sw.Address }
 func (r *Rig) OVSDir() string { return r.sw.Dir }
 
-// Note makes the state of now what Same wants.
+// Note records the current state for Same.
 func (r *Rig) Note(t *testing.T) { r.before = r.state(t) }
 
-// Same waits until the state is as it was, and the host answers.
+// Same waits until the state equals the recorded one and the host answers.
 func (r *Rig) Same(t *testing.T, what string) {
 	t.Helper()
 	r.same(t, what, r.before)
@@ -48,7 +48,7 @@ func (r *Rig) Mover(t *testing.T, what string, kill int) bool {
 	return r.mover(t, what, kill)
 }
 
-// Moved returns an error unless the bridge has the host's addresses for good.
+// Moved returns an error unless the bridge permanently has the host's addresses.
 func (r *Rig) Moved() error {
 	s, err := Load(r.dir, nicName)
 	switch {
@@ -62,5 +62,5 @@ func (r *Rig) Moved() error {
 	return nil
 }
 
-// Stride is how many changes a test goes on at a time.
+// Stride returns the step between the changes that a fault test covers.
 func Stride() int { return stride() }

@@ -14,8 +14,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestFailureAtEveryStep lets each change of a move fail: everything is as
-// before, and the connection of a peer goes on through all of it.
+// TestFailureAtEveryStep makes each change of a move fail. The former state is restored, and a
+// connection of a peer survives.
 func TestFailureAtEveryStep(t *testing.T) {
 	r := newRig(t)
 	r.opts.Watchdog = nil
@@ -49,8 +49,8 @@ func TestFailureAtEveryStep(t *testing.T) {
 	s.alive(t)
 }
 
-// TestKillAtEveryStep kills the mover before each change, forward and back:
-// its watchdog restores without being asked.
+// TestKillAtEveryStep kills the mover before each change, forward and back. Its watchdog restores
+// the NIC.
 func TestKillAtEveryStep(t *testing.T) {
 	r := newRig(t)
 	before := r.state(t)
@@ -72,7 +72,7 @@ func TestKillAtEveryStep(t *testing.T) {
 	}
 }
 
-// stride is how many changes a fault test goes on at a time.
+// stride returns the step between the changes that a fault test covers.
 func stride() int {
 	if testing.Short() {
 		return 17
@@ -80,7 +80,7 @@ func stride() int {
 	return 1
 }
 
-// mover runs a process that moves, and reports whether it lived to the end.
+// mover runs a moving process and reports whether it ran to the end.
 func (r *rig) mover(t *testing.T, what string, kill int) bool {
 	t.Helper()
 	cmd := exec.Command("/proc/self/exe", "mover", r.dir, what, strconv.Itoa(kill))
@@ -97,7 +97,7 @@ func (r *rig) mover(t *testing.T, what string, kill int) bool {
 	return false
 }
 
-// TestCrashWithoutWatchdog leaves a half moved NIC, which the next start undoes.
+// TestCrashWithoutWatchdog leaves a half-moved NIC, which the next start undoes.
 func TestCrashWithoutWatchdog(t *testing.T) {
 	r := newRig(t)
 	before := r.state(t)
@@ -130,8 +130,7 @@ func TestCrashWithoutWatchdog(t *testing.T) {
 	}
 }
 
-// TestGatewayFallsSilent takes the peer's answers away once the mover is done:
-// the watchdog brings the NIC back.
+// TestGatewayFallsSilent stops the peer's answers after the move. The watchdog restores the NIC.
 func TestGatewayFallsSilent(t *testing.T) {
 	r := newRig(t)
 	before := r.state(t)
@@ -149,7 +148,7 @@ func TestGatewayFallsSilent(t *testing.T) {
 		}
 		return err
 	})
-	notBridge := func(l string) bool { return strings.Contains(l, bridgeName) } // nobody is there to delete it
+	notBridge := func(l string) bool { return strings.Contains(l, bridgeName) } // no process is left to delete it
 	if err := compare(before, slices.DeleteFunc(r.state(t), notBridge)); err != nil {
 		t.Error(err)
 	}

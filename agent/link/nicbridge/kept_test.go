@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestKept: a device gets back what it had: all of one that is nobody else's, and of the
-// host's only what is named; there the host's own changes stay.
+// TestKept checks that a device's configuration is restored: completely for a device without
+// another user, and only the selected part for one of the host, where the host's own changes stay.
 func TestKept(t *testing.T) {
 	for _, d := range []string{"kept0", "kept1"} {
 		testnode.Run(t, "ip", "link", "add", d, "type", "veth", "peer", "name", "peer-"+d)

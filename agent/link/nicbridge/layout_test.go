@@ -15,8 +15,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestExistingBridge moves to a bridge as layout direct has it, with flows, a
-// secure fail mode and IPv6 off, and back: the bridge is as it was, too.
+// TestExistingBridge moves to a bridge of layout direct, with flows, a secure fail mode and IPv6
+// off, and back. The bridge is restored as well.
 func TestExistingBridge(t *testing.T) {
 	r := newRig(t)
 	r.opts.Watchdog = nil
@@ -64,7 +64,7 @@ func TestExistingBridge(t *testing.T) {
 	}
 }
 
-// TestBridgeDeleted has somebody delete the bridge with the host's addresses.
+// TestBridgeDeleted deletes the bridge that has the host's addresses.
 func TestBridgeDeleted(t *testing.T) {
 	r := newRig(t)
 	r.opts.Watchdog = nil
@@ -86,8 +86,8 @@ func TestBridgeDeleted(t *testing.T) {
 	r.reachable(t)
 }
 
-// TestLateMover holds a mover up in the middle: the watchdog restores, and the
-// mover notices and leaves its hands off.
+// TestLateMover delays a mover in the middle. The watchdog restores the NIC, and the mover notices
+// and stops.
 func TestLateMover(t *testing.T) {
 	r := newRig(t)
 	before := r.state(t)

@@ -24,7 +24,8 @@ const (
 	askedEnv   = "NICBRIDGE_ASKED"  // the move is an operator's
 )
 
-// Main is also the watchdog's process and a mover that is killed, or kills another process.
+// Main also serves as the watchdog's process, and as a mover that is killed or kills another
+// process.
 func Main(m *testing.M) {
 	if len(os.Args) > 1 {
 		switch os.Args[1] {
@@ -48,7 +49,7 @@ func exit(err error) int {
 	return 0
 }
 
-// runMover moves or restores, and kills itself before the change of that number.
+// runMover moves or restores, and kills itself before the change with that number.
 func runMover(dir, what, at string) error {
 	kill, err := strconv.Atoi(at)
 	if err != nil {
@@ -98,8 +99,8 @@ func dial(ctx context.Context) (Switch, error) {
 
 func kernelDatapath() bool { return link.HasGenericFamily("ovs_datapath") }
 
-// stealing does on the userspace datapath what the kernel's does by itself:
-// the NIC's frames are the bridge's alone.
+// stealing makes the userspace datapath behave like the kernel's: only the bridge receives the
+// NIC's frames.
 type stealing struct{ ovs.HostSwitch }
 
 func (s stealing) AddPort(ctx context.Context, bridge, device string) error {

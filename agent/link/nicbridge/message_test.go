@@ -89,8 +89,8 @@ func TestOwner(t *testing.T) {
 	}
 }
 
-// TestOwnerOfMoreCapabilities: of a DHCP client that has more capabilities than the agent the
-// kernel does not tell in which network namespace it is. Its NIC is not moved.
+// TestOwnerOfMoreCapabilities covers a DHCP client with more capabilities than the agent. The
+// kernel hides its network namespace, so its NIC is not moved.
 func TestOwnerOfMoreCapabilities(t *testing.T) {
 	const nic = "lo"
 	self, err := os.Executable()
@@ -119,7 +119,7 @@ func TestOwnerOfMoreCapabilities(t *testing.T) {
 	}
 }
 
-// A rule's source ports have the number of a route's lifetime.
+// A rule's source ports have the same attribute number as a route's lifetime.
 func TestCanonical(t *testing.T) {
 	const sportRange = unix.RTA_EXPIRES // FRA_SPORT_RANGE
 	message := func(typ uint16, data byte) []byte {

@@ -24,7 +24,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// TestMain is also the process of a minion's agent.
+// TestMain also serves as the process of a minion's agent.
 func TestMain(m *testing.M) {
 	if len(os.Args) > 1 && os.Args[1] == "minion" {
 		fmt.Fprintln(os.Stderr, runMinion(os.Args[2], os.Args[3], os.Args[4]))
@@ -33,9 +33,9 @@ func TestMain(m *testing.M) {
 	nicbridge.Main(m)
 }
 
-// TestMinion moves the NIC of a node whose agent runs without a gateway. The agent leaves the
-// bridge alone while it is built and when it is done, also when either process is killed at
-// any step. The host answers all the time.
+// TestMinion moves the NIC of a node with an agent that has no gateway. The agent leaves the bridge
+// unchanged during and after its creation, even if either process is killed at any step. The host
+// always answers.
 func TestMinion(t *testing.T) {
 	r := nicbridge.NewRig(t)
 	m := startMinion(t, r)
@@ -54,7 +54,7 @@ func TestMinion(t *testing.T) {
 		if !r.Mover(t, "restore", 0) {
 			t.Fatal("bridges-to-nics failed")
 		}
-		r.Same(t, "given back")
+		r.Same(t, "restored")
 	})
 	t.Run("the agent is killed at each step", func(t *testing.T) {
 		for kill := 1; ; kill += nicbridge.Stride() {
@@ -72,7 +72,7 @@ func TestMinion(t *testing.T) {
 			if !r.Mover(t, "restore", 0) {
 				t.Fatal("bridges-to-nics failed")
 			}
-			r.Same(t, fmt.Sprintf("agent killed before change %d, and all given back", kill))
+			r.Same(t, fmt.Sprintf("agent killed before change %d, and all restored", kill))
 			if !killed {
 				break
 			}
@@ -80,8 +80,8 @@ func TestMinion(t *testing.T) {
 	})
 }
 
-// minion is the process of an agent without a gateway, which is started again whenever it ends,
-// as a unit or a DaemonSet does.
+// minion is the process of an agent without a gateway. It is restarted whenever it ends, as by a
+// unit or a DaemonSet.
 type minion struct {
 	state string // file: its process, and what is missing
 	mu    sync.Mutex
@@ -140,7 +140,7 @@ func (m *minion) pid() int {
 	return m.cmd.Process.Pid
 }
 
-// await waits until the agent that runs now lacks nothing.
+// await waits until the running agent reports no fault.
 func (m *minion) await(t *testing.T, what string) {
 	t.Helper()
 	testnode.Eventually(t, "the agent is "+what, func() error {
@@ -152,7 +152,7 @@ func (m *minion) await(t *testing.T, what string) {
 	})
 }
 
-// settled starts the agent anew, which has seen all of the node when it is ready: the move stays.
+// settled restarts the agent. When it is ready it has read the whole node: the move stays.
 func (m *minion) settled(t *testing.T, r *nicbridge.Rig) {
 	t.Helper()
 	m.await(t, "ready after the move")
@@ -172,7 +172,7 @@ func (m *minion) settled(t *testing.T, r *nicbridge.Rig) {
 	}
 }
 
-// runMinion is the part of the agent that looks after uplink and bridge.
+// runMinion is the agent's part for uplink and bridge.
 func runMinion(dir, ovsdb, ovsDir string) error {
 	ctx := context.Background()
 	log := slog.New(slog.NewTextHandler(os.Stderr, nil))

@@ -15,8 +15,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// rig is a host with a NIC that has one of everything, a second device, and a
-// peer that is its gateway.
+// rig is a host with a NIC that has every kind of configuration, a second device, and a peer as its
+// gateway.
 type rig struct {
 	sw   *testnode.Switch
 	peer string // process in the peer's network namespace
@@ -24,7 +24,7 @@ type rig struct {
 	opts Options
 }
 
-// everything is what the host has. Lines are arguments of ip.
+// everything is the host's configuration. Lines are arguments of ip.
 const everything = `
 addr add 10.5.0.2/24 brd + dev nic0
 addr add 10.5.0.3/24 brd + dev nic0
@@ -70,7 +70,7 @@ neigh add 10.5.0.50 lladdr 02:00:00:00:00:50 dev nic0 nud permanent
 -6 neigh add fd05::50 lladdr 02:00:00:00:00:51 dev nic0 nud permanent
 `
 
-// nics are what a NIC may be. PEER is the process in the peer's namespace.
+// nics are kinds of NICs. PEER is the process in the peer's namespace.
 var nics = map[string]string{
 	"veth": `link add nic0 type veth peer name wire netns PEER`,
 	"bond": `link add nic0 type bond mode active-backup
@@ -176,7 +176,7 @@ func (r *rig) inPeer(t *testing.T, argv ...string) {
 
 var changing = regexp.MustCompile(`(valid_lft|preferred_lft|expires) \d+sec`)
 
-// state is all that a move must bring back, one fact a line.
+// state returns everything that a move must restore, one fact per line.
 func (r *rig) state(t *testing.T) []string {
 	t.Helper()
 	var out []string
@@ -217,14 +217,13 @@ func (r *rig) state(t *testing.T) []string {
 	return append(out, "bridges: "+r.sw.Vsctl(t, "list-br"))
 }
 
-// same waits until the state is as it was: vswitchd needs its time to let a
-// device go.
+// same waits until the state equals before, because ovs-vswitchd releases a device with a delay.
 func (r *rig) same(t *testing.T, what string, before []string) {
 	t.Helper()
 	testnode.Eventually(t, what, func() error { return compare(before, r.state(t)) })
 }
 
-// compare says what differs.
+// compare returns the differences.
 func compare(before, after []string) error {
 	if slices.Equal(before, after) {
 		return nil
@@ -248,7 +247,7 @@ func compare(before, after []string) error {
 	return fmt.Errorf("state differs:\n%s", strings.Join(diff, "\n"))
 }
 
-// reachable lets the peer ping the host on addresses of both families.
+// reachable makes the peer ping the host on addresses of both families.
 func (r *rig) reachable(t *testing.T) {
 	t.Helper()
 	for _, a := range []string{"10.5.0.2", "fd05::2"} {

@@ -15,7 +15,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// advertise sends a router advertisement five times a second until the test ends.
+// advertise sends a router advertisement five times per second until the test ends.
 func (r *rig) advertise(t *testing.T, prefix string) {
 	t.Helper()
 	msg := []byte{134, 0, 0, 0, 0 /* hop limit: unspecified */, 0, 1800 >> 8, 1800 & 0xff, 0, 0, 0, 0, 0, 0, 0, 0}
@@ -53,8 +53,8 @@ func (r *rig) advertise(t *testing.T, prefix string) {
 	}()
 }
 
-// TestAdvertisedAddress moves an address and a default route that the kernel
-// has from router advertisements: it keeps both, and goes on renewing them.
+// TestAdvertisedAddress moves an address and a default route from router advertisements. The host
+// keeps both, and the kernel continues to renew them.
 func TestAdvertisedAddress(t *testing.T) {
 	r := newRig(t)
 	r.opts.Watchdog = nil

@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 )
 
-// stream is a connection of the peer with the host that never rests.
+// stream is a permanently busy connection between peer and host.
 type stream struct {
 	conn net.Conn
 	stop chan struct{}
@@ -70,7 +70,7 @@ func (s *stream) run() error {
 	}
 }
 
-// alive ends the connection, which must have worked all the time.
+// alive ends the connection and fails if it was ever interrupted.
 func (s *stream) alive(t *testing.T) {
 	t.Helper()
 	close(s.stop)

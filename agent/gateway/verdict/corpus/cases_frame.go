@@ -127,7 +127,7 @@ func addressRows(f Family) []row {
 		rx("cluster ip", verdict.ClusterDestination, to(f.ClusterIP, TCP(80, 443, SYN))),
 		rx("masquerade address", verdict.ClusterDestination, to(f.Masquerade, TCP(80, 443, SYN))),
 		rx("another node, ssh", verdict.NotOurs, to(f.Peer, TCP(4000, sshPort, SYN))),
-		rx("nobody here, ping", verdict.NotOurs, to(f.Foreign, f.Ping(1))),
+		rx("unknown address, ping", verdict.NotOurs, to(f.Foreign, f.Ping(1))),
 		rx("former address, ping", verdict.NotOurs, to(f.Former, f.Ping(1))),
 		rx("former address, range", verdict.NotOurs, to(f.Former, TCP(80, snatPort, ACK))),
 	}

@@ -10,15 +10,15 @@ func echoRows(f Family) []row {
 	return []row{
 		rx("ping", verdict.ICMPEcho, f.In(f.Ping(askedID))),
 		rx("ping of the second address", verdict.ICMPEcho, f.Rx(f.Remote, f.Second, f.Ping(1))),
-		rx("ping of nobody here", verdict.NotOurs, f.Rx(f.Remote, f.Foreign, f.Ping(1))),
+		rx("ping of an unknown address", verdict.NotOurs, f.Rx(f.Remote, f.Foreign, f.Ping(1))),
 		rx("reply to ovn", verdict.ICMPEchoReplyNS, f.In(f.Pong(askedID))),
 		rx("reply to ovn, too late", verdict.ICMPEchoReply, f.In(f.Pong(expiredID))),
 		rx("reply to the host", verdict.ICMPEchoReply, f.In(f.Pong(8))),
 		rx("reply of another peer", verdict.ICMPEchoReply, f.Rx(f.Foreign, f.Node, f.Pong(askedID))),
 		rx("reply to the second address", verdict.ICMPEchoReply, f.Rx(f.Remote, f.Second, f.Pong(askedID))),
-		rx("reply to nobody here", verdict.NotOurs, f.Rx(f.Remote, f.Foreign, f.Pong(askedID))),
+		rx("reply to an unknown address", verdict.NotOurs, f.Rx(f.Remote, f.Foreign, f.Pong(askedID))),
 		rx("other message", verdict.Default, f.In(f.ICMP(150, 0, 0, make([]byte, 8)))),
-		rx("other message to nobody here", verdict.NotOurs, f.Rx(f.Remote, f.Foreign, f.ICMP(150, 0, 0, make([]byte, 8)))),
+		rx("other message to an unknown address", verdict.NotOurs, f.Rx(f.Remote, f.Foreign, f.ICMP(150, 0, 0, make([]byte, 8)))),
 		rx("the other family's icmp", verdict.Default, f.In(L4{ProtoICMP + ProtoICMPv6 - f.icmp, f.Pong(askedID).Data})),
 	}
 }
@@ -91,7 +91,7 @@ func vipRows(f Family) []row {
 		rx("unreachable instead", verdict.ICMPErrorHost, vip(f.Unreachable(nil))),
 		rx("expired instead", verdict.ICMPErrorHost, vip(f.Expired(nil))),
 		rx("to the node instead", verdict.ICMPErrorHost, f.In(f.TooBig(nil))),
-		rx("to nobody here instead", verdict.ICMPErrorHost, f.Rx(f.Remote, f.Foreign, f.TooBig(nil))),
+		rx("to an unknown address instead", verdict.ICMPErrorHost, f.Rx(f.Remote, f.Foreign, f.TooBig(nil))),
 	}
 }
 
@@ -110,7 +110,7 @@ func fragmentRows(f Family) []row {
 		rx("first, geneve", verdict.Geneve, part(f.Node, 105, 0, udp(genevePort))),
 		rx("first, echo reply to ovn", verdict.ICMPEchoReplyNS, part(f.Node, 106, 0, f.Pong(askedID))),
 		rx("first, ping", verdict.ICMPEcho, part(f.Node, 107, 0, f.Ping(1))),
-		rx("first, nobody here", verdict.NotOurs, part(f.Foreign, 108, 0, udp(snatPort))),
+		rx("first, unknown address", verdict.NotOurs, part(f.Foreign, 108, 0, udp(snatPort))),
 		rx("first, gre", verdict.ProtoNS, part(f.Node, 109, 0, GRE())),
 		rx("first, bfd", verdict.Default, part(f.Node, 110, 0, udp(bfdPort))),
 		rx("first, syn", verdict.SNATSyn, part(f.Node, 111, 0, TCP(53, snatPort, SYN, make([]byte, 4)...))).inLocal(verdict.Default),
@@ -122,7 +122,7 @@ func fragmentRows(f Family) []row {
 		rx("later, before its first", verdict.FragmentEarly, part(f.Node, fragNone, 1480, later)),
 		rx("later, second address", verdict.FragmentEarly, part(f.Second, fragNone, 1480, later)),
 		rx("later, vip", verdict.FragmentEarly, part(f.VIP, fragNone, 1480, later)),
-		rx("later, nobody here", verdict.NotOurs, part(f.Foreign, fragNone, 1480, later)),
+		rx("later, unknown address", verdict.NotOurs, part(f.Foreign, fragNone, 1480, later)),
 		rx("later, of another sender", verdict.FragmentEarly, IP{Src: f.Foreign, Dst: f.Node, L4: later, Fragment: &Fragment{ID: fragOVN, Offset: 24}}.Frame(NodeMAC, PeerMAC)),
 		rx("later, looks like geneve", verdict.FragmentEarly, part(f.Node, fragNone, 24, udp(genevePort))),
 		rx("later, broadcast", verdict.Multicast, IP{Src: f.Remote, Dst: f.Node, L4: later, Fragment: &Fragment{ID: fragOVN, Offset: 24}}.Frame(Broadcast, PeerMAC)),

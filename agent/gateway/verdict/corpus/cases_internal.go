@@ -152,7 +152,7 @@ func internalNDRows(f Family) []row {
 		rx("solicitation for a pod", verdict.NDOther, all(lla, Solicit(f.Pod))),
 		rx("solicitation to a pod", verdict.ClusterDestination, ndFrame(NodeMAC, PeerMAC, IP{Src: lla, Dst: f.Pod, L4: Solicit(f.Pod)})),
 		rx("solicitation for a vip, unicast", verdict.NDVIP, ndFrame(NodeMAC, PeerMAC, IP{Src: lla, Dst: f.InnerVIP, L4: Solicit(f.InnerVIP)})),
-		rx("solicitation for nobody here, to a vip", verdict.ClusterDestination, ndFrame(NodeMAC, PeerMAC, IP{Src: lla, Dst: f.InnerVIP, L4: Solicit(f.Foreign)})),
+		rx("solicitation for an unknown address, to a vip", verdict.ClusterDestination, ndFrame(NodeMAC, PeerMAC, IP{Src: lla, Dst: f.InnerVIP, L4: Solicit(f.Foreign)})),
 		rx("solicitation for an egress ip, unicast", verdict.NDSolicitOVN, ndFrame(NodeMAC, PeerMAC, IP{Src: lla, Dst: f.InnerEgress, L4: Solicit(f.InnerEgress)})),
 		rx("advertisement to a vip", verdict.ClusterDestination, ndFrame(NodeMAC, PeerMAC, IP{Src: lla, Dst: f.InnerVIP, L4: Advert(f.Foreign, true)})),
 		rx("router advertisement from a pod", verdict.SpoofedSource, all(f.Pod, discovery(134, 0, make([]byte, 8)))),

@@ -65,7 +65,7 @@ func ovnRows(f Family) []row {
 		tx("hairpin, ping", verdict.Hairpin, to(f.Second, f.Ping(1))),
 		tx("hairpin, wrong MAC", verdict.Hairpin, forged(f.Node, f.Second, UDP(snatPort, 53))),
 		tx("hairpin of a pod", verdict.Hairpin, f.Tx(f.Pod, f.Second, UDP(4000, 53))),
-		tx("hairpin from a service, to anybody", verdict.Hairpin, f.Tx(f.ClusterIP, f.Foreign, TCP(443, 4000, SYN|ACK))),
+		tx("hairpin from a service, to any peer", verdict.Hairpin, f.Tx(f.ClusterIP, f.Foreign, TCP(443, 4000, SYN|ACK))),
 		tx("hairpin from a service, to a service", verdict.Hairpin, f.Tx(f.ClusterIP, f.ClusterIP, UDP(53, 4000))),
 		tx("to a masquerade address", verdict.SvcLeak, to(f.Masquerade, TCP(snatPort, 443, SYN))),
 		tx("pod to a masquerade address", verdict.SvcLeak, f.Tx(f.Pod, f.Masquerade, UDP(4000, 53))),

@@ -25,13 +25,13 @@ func portRows(f Family) []row {
 		rx("range, sctp to a gated port", verdict.SNATPort, f.In(SCTP(53, udpSocket))).inLocal(verdict.Default),
 		rx("range, second address", verdict.Default, f.Rx(f.Remote, f.Second, TCP(80, snatPort, ACK))),
 		rx("range, management port", verdict.Default, f.Rx(f.Remote, f.Management, UDP(80, snatPort))),
-		rx("range, nobody here", verdict.NotOurs, f.Rx(f.Remote, f.Foreign, TCP(80, snatPort, ACK))),
+		rx("range, unknown address", verdict.NotOurs, f.Rx(f.Remote, f.Foreign, TCP(80, snatPort, ACK))),
 		rx("range, another node", verdict.NotOurs, f.Rx(f.Remote, f.Peer, TCP(80, snatPort, ACK))),
 		rx("sctp to the host", verdict.Default, f.In(SCTP(80, 5000))),
 		rx("geneve", verdict.Geneve, f.Rx(f.Peer, to, UDP(snatPort, genevePort, make([]byte, 40)...))),
 		rx("geneve to the second address", verdict.Geneve, f.Rx(f.Peer, f.Second, UDP(snatPort, genevePort))),
 		rx("geneve port over tcp", verdict.Default, f.In(TCP(snatPort, genevePort, ACK))),
-		rx("geneve to nobody here", verdict.NotOurs, f.Rx(f.Peer, f.Foreign, UDP(snatPort, genevePort))),
+		rx("geneve to an unknown address", verdict.NotOurs, f.Rx(f.Peer, f.Foreign, UDP(snatPort, genevePort))),
 		rx("geneve as source port", verdict.SNATPort, f.In(UDP(genevePort, snatPort))).inLocal(verdict.Default),
 	}
 }
@@ -101,18 +101,18 @@ func protoRows(f Family) []row {
 		rx("gre that ovn began", verdict.ProtoNS, f.In(GRE())),
 		rx("gre of another peer", verdict.Default, f.Rx(f.Foreign, f.Node, GRE())),
 		rx("gre to the second address", verdict.Default, f.Rx(f.Remote, f.Second, GRE())),
-		rx("gre to nobody here", verdict.NotOurs, f.Rx(f.Remote, f.Foreign, GRE())),
+		rx("gre to an unknown address", verdict.NotOurs, f.Rx(f.Remote, f.Foreign, GRE())),
 		rx("esp that the host uses, too", verdict.ProtoHost, f.In(ESP())),
 		rx("pim, ovn sent long ago", verdict.Default, f.In(L4{ProtoPIM, make([]byte, 8)})),
 		rx("vrrp of a raw socket, ovn sent", verdict.ProtoHost, f.In(L4{ProtoVRRP, make([]byte, 8)})),
 		rx("vrrp of a raw socket, another peer", verdict.ProtoHost, f.Rx(f.Foreign, f.Node, L4{ProtoVRRP, make([]byte, 8)})),
 		rx("ospf of a raw socket, ovn sent", verdict.ProtoHost, f.In(L4{ProtoOSPF, make([]byte, 24)})),
 		rx("vrrp to the second address", verdict.Default, f.Rx(f.Remote, f.Second, L4{ProtoVRRP, make([]byte, 8)})),
-		rx("vrrp to nobody here", verdict.NotOurs, f.Rx(f.Remote, f.Foreign, L4{ProtoVRRP, make([]byte, 8)})),
+		rx("vrrp to an unknown address", verdict.NotOurs, f.Rx(f.Remote, f.Foreign, L4{ProtoVRRP, make([]byte, 8)})),
 		rx("esp to the second address", verdict.Default, f.Rx(f.Remote, f.Second, ESP())),
 		rx("esp of another peer", verdict.Default, f.Rx(f.Foreign, f.Node, ESP())),
 		rx("unheard of", verdict.Default, f.In(L4{99, make([]byte, 24)})),
-		rx("unheard of, to nobody here", verdict.NotOurs, f.Rx(f.Remote, f.Foreign, L4{99, make([]byte, 24)})),
+		rx("unheard of, to an unknown address", verdict.NotOurs, f.Rx(f.Remote, f.Foreign, L4{99, make([]byte, 24)})),
 	}
 }
 
@@ -122,7 +122,7 @@ func bfdRows(f Family) []row {
 	return []row{
 		rx("to the node", verdict.BFD, f.Rx(f.Foreign, f.Node, packet)),
 		rx("to the second address", verdict.BFD, f.Rx(f.Foreign, f.Second, packet)),
-		rx("to nobody here", verdict.NotOurs, f.Rx(f.Foreign, f.Peer, packet)),
+		rx("to an unknown address", verdict.NotOurs, f.Rx(f.Foreign, f.Peer, packet)),
 		rx("its port over tcp", verdict.Default, f.In(TCP(snatPort, bfdPort, ACK))),
 		rx("quoted", verdict.ICMPErrorHost, f.In(f.Unreachable(f.Sent(f.Node, UDP(bfdPort, snatPort))))),
 		tx("from ovn", verdict.BFDOut, f.Tx(f.Node, f.Foreign, packet)),
