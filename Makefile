@@ -117,7 +117,7 @@ bench-scale: build ## the controller with 1,000 to 30,000 pods on 10 to 500 node
 	@$(MAKE) bench-documents
 
 .PHONY: bench-documents
-bench-documents: ## the benchmarks' documents, README table and figures in prose, from the kept runs in bench/results
+bench-documents: ## the benchmarks' documents, and figures in prose, from the kept runs in bench/results
 	@$(NICE) go run ./bench/run documents
 	@$(NICE) go run ./bench/scale -report $(subst $() ,$(COMMA),$(filter-out %/nodes-100.json,$(wildcard $(SCALE)/*.json)) $(SCALE)/nodes-100.json) -document docs/scale.md >/dev/null
 

@@ -220,7 +220,7 @@ func (a *agent) build() error {
 	})
 	a.exit, a.shadow = a.newExit(), a.newShadow()
 	a.neighbours = neighbour.New(neighbour.Options{
-		OVS: a.ovs, RunDir: a.cfg.OVSRunDir, Tunnels: a.cfg.Userspace(), NextHops: a.sharedNextHops, Log: a.log,
+		OVS: a.ovs, RunDir: a.cfg.OVSRunDir, Bridge: a.cfg.Bridge, Tunnels: a.cfg.Userspace(), NextHops: a.sharedNextHops, Log: a.log,
 	})
 	return nil
 }

@@ -71,7 +71,7 @@ func TestValidate(t *testing.T) {
 		{"eBPF behind OVS", func(c *Config) { c.Layout, c.Datapath = gateway.Bridged, "netdev" }, "use backend openflow"},
 		{"gateway address without a dedicated NIC", func(c *Config) { c.Addresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24")} }, "only in layout dedicated"},
 		{"dedicated NIC", func(c *Config) { c.Layout = gateway.Dedicated }, "gateway interface: layout dedicated wants one"},
-		{"dedicated address", func(c *Config) { c.Layout, c.Uplink = gateway.Dedicated, "eth1" }, "gateway address: layout dedicated wants one"},
+		{"dedicated address", func(c *Config) { c.Layout, c.Uplink = gateway.Dedicated, "eth1" }, "gateway address: layout dedicated needs one"},
 		{"dedicated next hop", func(c *Config) {
 			c.Layout, c.Uplink = gateway.Dedicated, "eth1"
 			c.Addresses = []netip.Prefix{netip.MustParsePrefix("192.0.2.5/24")}

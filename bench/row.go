@@ -60,7 +60,7 @@ func Tests() []string {
 	}
 }
 
-// ShortTests returns the tests of CI and the README.
+// ShortTests returns the tests of CI.
 func ShortTests() []string {
 	return []string{HostUDPRR, HostTCPRR, HostTCPCRR, HostICMP, OverlayUDPRR, NSUDPRR, NSTCPCRR, EndpointTCPCRR, ServiceTCPCRR}
 }

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/*
- * What becomes of a packet, by layout: counted once, then handed over. Passing
- * is TC_ACT_UNSPEC, or TCX_NEXT: others on the hook still run.
- */
+/* Executes verdicts, per layout: each packet is counted once, then handed over. Passing is
+ * TC_ACT_UNSPEC, or TCX_NEXT: later programs on the hook still run. */
 #ifndef __ACT_H
 #define __ACT_H
 
@@ -63,7 +61,7 @@ static __always_inline int direct_ovn(struct __sk_buff *skb, __u32 reason)
 	return TC_ACT_UNSPEC;
 }
 
-/* The host sees its network without the tag. */
+/* The host's network is untagged from its view. */
 static __always_inline int up(struct __sk_buff *skb, int tagged)
 {
 	if (tagged)
@@ -71,7 +69,7 @@ static __always_inline int up(struct __sk_buff *skb, int tagged)
 	return bpf_redirect(cfg.bridge, BPF_F_INGRESS);
 }
 
-/* A copy to the host, without the tag; OVS still gets the packet with it. */
+/* Copies the packet to the host, without the tag. OVS still gets the packet with the tag. */
 static __always_inline void copy_up(struct __sk_buff *skb)
 {
 	__u16 tci = skb->vlan_tci; /* with its priority */
@@ -83,11 +81,11 @@ static __always_inline void copy_up(struct __sk_buff *skb)
 		bpf_skb_vlan_push(skb, bpf_htons(ETH_P_8021Q), tci);
 }
 
-/* Not connected, everything is left to the flows of the bridge, which carry the host. */
+/* While not connected, the bridge's flows decide everything. They carry the host's traffic. */
 static __always_inline int bridged_wire(struct __sk_buff *skb, __u32 reason)
 {
 	reason = count_wire(skb, reason);
-	/* a peer on this machine, behind a veth, has left its own there */
+	/* a peer on this machine, behind a veth, may have left its own value */
 	skb->tc_index = 0;
 	if (reason >= REASON_WIRE_DROP_FIRST)
 		return TC_ACT_SHOT;
@@ -107,7 +105,7 @@ static __always_inline int bridged_wire(struct __sk_buff *skb, __u32 reason)
 	return TC_ACT_UNSPEC;
 }
 
-/* A bridge that has lost its flows floods; the host would refuse what is OVN's. */
+/* A bridge without flows floods. The host would refuse OVN's packets. */
 static __always_inline int bridged_flood(struct __sk_buff *skb)
 {
 	return skb->mark == MARK_OVN ? TC_ACT_SHOT : TC_ACT_UNSPEC;
@@ -138,7 +136,7 @@ static __always_inline int bridged_host(struct __sk_buff *skb, __u32 reason)
 	return bpf_redirect(cfg.uplink, 0);
 }
 
-/* By the flows of the bridge, for want of the program there. */
+/* Left to the flows of the bridge, because no program is attached there. */
 static __always_inline int bridged_flows(struct __sk_buff *skb)
 {
 	count(skb, REASON_HOST_OUT);

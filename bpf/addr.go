@@ -6,15 +6,15 @@ import (
 	"net/netip"
 )
 
-// AddrKind says whose an address is.
+// AddrKind is the owner of an address.
 type AddrKind uint8
 
 const (
 	AddrHost AddrKind = AddrKind(gatewayAddrKindADDR_HOST) // an address of the host
-	AddrVIP  AddrKind = AddrKind(gatewayAddrKindADDR_VIP)  // of a service, which the host may announce
-	AddrOVN  AddrKind = AddrKind(gatewayAddrKindADDR_OVN)  // OVN's alone
-	AddrPeer AddrKind = AddrKind(gatewayAddrKindADDR_PEER) // another node's
-	// AddrFormer was the host's and is not any more: OVN may still use it.
+	AddrVIP  AddrKind = AddrKind(gatewayAddrKindADDR_VIP)  // of a service; the host may announce it
+	AddrOVN  AddrKind = AddrKind(gatewayAddrKindADDR_OVN)  // only OVN has it
+	AddrPeer AddrKind = AddrKind(gatewayAddrKindADDR_PEER) // of another node
+	// AddrFormer is a former host address that OVN may still use.
 	AddrFormer AddrKind = AddrKind(gatewayAddrKindADDR_FORMER)
 )
 
@@ -27,9 +27,8 @@ func (k AddrKind) String() string {
 	return fmt.Sprintf("address kind %d", uint8(k))
 }
 
-// SyncAddrs makes the table of addresses hold exactly want. New and changed
-// entries are written before stale ones go. It is not atomic: after an error
-// it may be repeated.
+// SyncAddrs sets the table of addresses to exactly want. It writes new and changed entries before
+// it deletes stale ones. It is not atomic; it may be repeated after an error.
 func (g *Gateway) SyncAddrs(want map[netip.Addr]AddrKind) error {
 	entries := make(map[gatewayAddr]uint8, len(want))
 	var hosts []netip.Addr
@@ -44,7 +43,7 @@ func (g *Gateway) SyncAddrs(want map[netip.Addr]AddrKind) error {
 		}
 		former = former || kind == AddrFormer
 	}
-	// The digest says that the table is worth asking: more first, less last.
+	// The digest must cover the table: bits are added before entries and removed after them.
 	err := g.digest.addHosts(hosts, former)
 	if err == nil {
 		_, err = putEntries(g.objs.HostAddrs, entries)
@@ -61,7 +60,7 @@ func (g *Gateway) SyncAddrs(want map[netip.Addr]AddrKind) error {
 	return nil
 }
 
-// restoreAddrs makes the digest of a table that was there before.
+// restoreAddrs rebuilds the digest of an existing table.
 func (g *Gateway) restoreAddrs() error {
 	var hosts []netip.Addr
 	former := false

@@ -12,9 +12,9 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// attachedTo is where the programs were last put.
+// attachedTo records where the programs were last attached.
 type attachedTo struct {
-	mu             sync.Mutex // guards the rest
+	mu             sync.Mutex // guards the fields below
 	uplink, bridge int
 }
 
@@ -37,16 +37,16 @@ func (a *attachedTo) get(bridge bool) int {
 	return a.uplink
 }
 
-// AttachUplink puts the layout's programs for the uplink on ifindex. A program
-// attached there before, also that of another layout, is replaced atomically;
-// one on another or a deleted interface is taken down after the new one is up.
-// What another layout had where this one has nothing goes last, as soon as
-// every program of this one is up.
+// AttachUplink attaches the layout's programs for the uplink to ifindex:
+//
+//   - A program attached there before, of this or another layout, is replaced atomically.
+//   - A program on another or a deleted interface is detached after the new one is attached.
+//   - Hooks that only another layout uses are detached last, when all programs of this one are
+//     attached.
 func (g *Gateway) AttachUplink(ifindex int) error { return g.attachSide(false, ifindex) }
 
-// AttachBridge does on the gateway bridge's internal port what AttachUplink does
-// on the uplink. In the layout bridged it must be called first: the uplink's
-// way out wants the host's packets to be told from OVN's.
+// AttachBridge is AttachUplink for the gateway bridge's internal port. In layout bridged it must be
+// called first: the uplink's egress program relies on it to separate the host's packets from OVN's.
 func (g *Gateway) AttachBridge(ifindex int) error { return g.attachSide(true, ifindex) }
 
 func (g *Gateway) attachSide(bridge bool, ifindex int) error {
@@ -112,7 +112,7 @@ func updateLink(path string, prog *ebpf.Program) error {
 	return l.Update(prog)
 }
 
-// tcx is what a pinned link does. All zero: there is none, or its interface is gone.
+// tcx is the state of a pinned link. All zero means no link, or that its interface is gone.
 type tcx struct {
 	ifindex int
 	prog    ebpf.ProgramID
@@ -137,8 +137,8 @@ func pinnedTCX(path string) (tcx, error) {
 	return tcx{}, nil
 }
 
-// dropOtherLayouts takes down what this layout does not have, if all that it
-// has is up.
+// dropOtherLayouts detaches the hooks that this layout does not use, if all of its own programs are
+// attached.
 func (g *Gateway) dropOtherLayouts() error {
 	keep := make(map[string]bool)
 	for _, h := range g.hooks() {
@@ -158,8 +158,8 @@ func (g *Gateway) dropOtherLayouts() error {
 	return nil
 }
 
-// Attached tells of which side every program of the layout is where it was last
-// attached, and is this load's.
+// Attached reports for each side whether every program of the layout is attached where it was last
+// attached, and belongs to this load.
 func (g *Gateway) Attached() (uplink, bridge bool, err error) {
 	uplink, bridge = true, true
 	for _, h := range g.hooks() {
@@ -179,8 +179,8 @@ func (g *Gateway) Attached() (uplink, bridge bool, err error) {
 	return uplink, bridge, nil
 }
 
-// isUp reports whether the hook has this load's program on that interface, or
-// with 0 on any.
+// isUp reports whether the hook has this load's program on that interface. With 0 any interface
+// counts.
 func (g *Gateway) isUp(h hook, ifindex int) (bool, error) {
 	id, err := programID(g.prog(h))
 	if err != nil {
@@ -202,8 +202,8 @@ func programID(p *ebpf.Program) (ebpf.ProgramID, error) {
 	return id, nil
 }
 
-// Ahead returns how many programs of others stand before one of ours on a tcx
-// hook of the interface. Ours are put first, so others come there later.
+// Ahead returns the number of foreign programs before the agent's on a tcx hook of the interface.
+// The agent attaches first in the list, so such programs were attached later.
 func (g *Gateway) Ahead(ifindex int) (int, error) {
 	most := 0
 	for _, h := range g.hooks() {
@@ -223,9 +223,8 @@ func (g *Gateway) Ahead(ifindex int) (int, error) {
 	return most, nil
 }
 
-// Detach takes the programs of every layout off, the uplink's first, and removes
-// every pin and the pin directory. Devices may be gone. The gateway can still
-// be closed, and nothing else.
+// Detach detaches the programs of every layout, the uplink's first, and removes every pin and the
+// pin directory. Devices may be gone. Afterwards only Close may be called.
 func (g *Gateway) Detach() error {
 	for _, h := range allHooks {
 		if err := g.detach(h); err != nil {
@@ -254,8 +253,8 @@ func (g *Gateway) detach(h hook) error {
 	return dropLink(g.pin(h))
 }
 
-// Unhook ends the pinned links of every layout at once and keeps all other
-// state. It loads nothing. Filters of clsact it leaves to the caller.
+// Unhook detaches the pinned links of every layout at once and keeps all other state. It loads
+// nothing. Clsact filters are left to the caller.
 func Unhook(pinDir string) error {
 	var errs []error
 	for _, h := range allHooks {
@@ -278,8 +277,8 @@ func dropLink(path string) error {
 	if err := l.Unpin(); err != nil {
 		return err
 	}
-	// Others may hold the link; without this it would stay until they let go,
-	// and without them until the kernel's worker comes to it.
+	// Another process may hold the link, which would keep it attached. Even otherwise the kernel would
+	// detach it later, in a worker.
 	if err := l.Detach(); err != nil && !errors.Is(err, link.ErrNotSupported) {
 		return err
 	}

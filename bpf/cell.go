@@ -8,7 +8,7 @@ import (
 	"structs"
 )
 
-// cell lays c out as the programs read it. c is valid.
+// cell converts c to the layout that the programs read. c must be valid.
 func (c Config) cell() gatewayConfig {
 	var mac [8]byte
 	copy(mac[:], c.NodeMAC)
@@ -21,7 +21,7 @@ func (c Config) cell() gatewayConfig {
 		Vlan:       c.VLAN,
 		Mtu:        uint32(c.MTU),
 	}
-	if !c.Local { // in local gateway mode no port is OVN's
+	if !c.Local { // in local gateway mode OVN owns no port
 		cell.SnatCount = c.SNATPorts.Last - c.SNATPorts.First + 1
 	}
 	if c.Node4.IsValid() {
@@ -43,7 +43,7 @@ func (c Config) cell() gatewayConfig {
 	return cell
 }
 
-// configOf reads what cell has written, but for the layout.
+// configOf is the inverse of cell, except for the layout.
 func configOf(cell gatewayConfig) Config {
 	var mac [8]byte
 	binary.NativeEndian.PutUint64(mac[:], cell.NodeMac)
@@ -73,7 +73,7 @@ func configOf(cell gatewayConfig) Config {
 	return c
 }
 
-// words returns a as the programs hold it: in network order, IPv4 mapped.
+// words returns a in the programs' format: network order, IPv4 mapped to IPv6.
 func words(a netip.Addr) (w [4]uint32) {
 	b := a.As16()
 	for i := range w {
@@ -95,8 +95,8 @@ func netmask(p netip.Prefix) (net, mask [4]uint32) {
 	return words(p.Masked().Addr()), words(netip.AddrFrom16(m))
 }
 
-// linkLocal is the address OVN gives a router port with this MAC (RFC 4291,
-// modified EUI-64).
+// linkLocal returns the address that OVN gives a router port with this MAC (RFC 4291, modified
+// EUI-64).
 func linkLocal(mac net.HardwareAddr) netip.Addr {
 	return netip.AddrFrom16([16]byte{
 		0: 0xfe, 1: 0x80, 8: mac[0] ^ 2, 9: mac[1], 10: mac[2],
@@ -104,12 +104,12 @@ func linkLocal(mac net.HardwareAddr) netip.Addr {
 	})
 }
 
-// bePort returns port such that its memory is in network order.
+// bePort returns port in network byte order.
 func bePort(port uint16) uint16 {
 	return binary.NativeEndian.Uint16(binary.BigEndian.AppendUint16(nil, port))
 }
 
-// The arrays of prefixes in struct config, which bpf2go leaves without a name.
+// The arrays of prefixes in struct config. bpf2go generates no names for them.
 type (
 	prefixes4 = [maxPrefixes]struct {
 		_         structs.HostLayout
@@ -124,7 +124,7 @@ type (
 	}
 )
 
-// prefixes enters each prefix in the array of its family, where there is room.
+// prefixes stores each prefix in the array of its family, while there is room.
 func prefixes(list []netip.Prefix, v4 *prefixes4, v6 *prefixes6) (n4, n6 uint8) {
 	for _, p := range list {
 		net, mask := netmask(p)

@@ -12,8 +12,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// clsactInfix joins a hook's name and the interface index in the name of the
-// program pinned for a clsact filter, which itself keeps no pin.
+// clsactInfix joins a hook's name and the interface index in the name of a pinned clsact program. A
+// clsact filter itself has no pin.
 const clsactInfix = "_clsact_"
 
 func (g *Gateway) attachClsact(h hook, ifindex int) error {
@@ -33,9 +33,9 @@ func (g *Gateway) clsactPin(h hook, ifindex int) string {
 	return filepath.Join(g.opts.PinDir, h.name+clsactInfix+strconv.Itoa(ifindex))
 }
 
-// pinProgram puts prog at path in place of what is there.
+// pinProgram pins prog at path and replaces an existing pin.
 func pinProgram(prog *ebpf.Program, path string) error {
-	// A program remembers its pin, and would not be pinned there again.
+	// A program remembers its pin, and would not be pinned again.
 	clone, err := prog.Clone()
 	if err != nil {
 		return err
@@ -47,7 +47,7 @@ func pinProgram(prog *ebpf.Program, path string) error {
 	return clone.Pin(path)
 }
 
-// dropClsact takes the filters of a hook off every interface but keep.
+// dropClsact removes the filters of a hook from every interface except keep.
 func (g *Gateway) dropClsact(h hook, keep int) error {
 	pins, err := clsactPins(g.opts.PinDir, h.name)
 	if err != nil {
@@ -67,7 +67,7 @@ func (g *Gateway) dropClsact(h hook, keep int) error {
 	return nil
 }
 
-// clsactPins returns the programs pinned for a hook by interface index.
+// clsactPins returns the programs pinned for a hook, by interface index.
 func clsactPins(dir, name string) (map[int]string, error) {
 	entries, err := os.ReadDir(dir)
 	if err != nil {
@@ -86,7 +86,7 @@ func clsactPins(dir, name string) (map[int]string, error) {
 	return pins, nil
 }
 
-// isUpByClsact is isUp for a filter with the program of that id.
+// isUpByClsact is isUp for a filter with the program of that ID.
 func (g *Gateway) isUpByClsact(h hook, id ebpf.ProgramID, ifindex int) (bool, error) {
 	pins, err := clsactPins(g.opts.PinDir, h.name)
 	if err != nil {

@@ -10,7 +10,7 @@ import (
 
 const maxPrefixes = 4 // MAX_PREFIXES in types.h
 
-// PortRange is a range of transport ports, both ends in it.
+// PortRange is an inclusive range of transport ports.
 type PortRange struct{ First, Last uint16 }
 
 func (r PortRange) String() string {
@@ -20,30 +20,29 @@ func (r PortRange) String() string {
 	return fmt.Sprintf("%d-%d", r.First, r.Last)
 }
 
-// Config is what the programs know of the node. It is live: SetConfig changes
-// it under running programs.
+// Config is the programs' configuration of the node. SetConfig changes it under running programs.
 type Config struct {
-	Uplink, Bridge         int              // interface indexes; 0: everything passes to the host, nothing of OVN's leaves
+	Uplink, Bridge         int              // interface indexes; 0: every packet passes to the host, and no packet of OVN leaves
 	NodeMAC                net.HardwareAddr // of the uplink, breth0 and the gateway router
-	Node4, Node6           netip.Addr       // the gateway router's addresses, which are the host's; zero: family off
+	Node4, Node6           netip.Addr       // addresses of the gateway router, shared with the host; zero: family off
 	SNATPorts              PortRange        // OVN's own local ports
 	GenevePort             uint16
-	EncapIP                netip.Addr // the userspace datapath's own tunnel address; zero: the kernel terminates tunnels
+	EncapIP                netip.Addr // tunnel address of the userspace datapath; zero: the kernel terminates tunnels
 	ServiceCIDRs, PodCIDRs []netip.Prefix
-	RoutablePods           []netip.Prefix // of this node's pods, that are known outside
-	Masquerade             []netip.Prefix // by which the host reaches OVN; bridged only
-	Internal               []netip.Prefix // the cluster's own: what arrives from or for one is dropped
-	External               []netip.Prefix // those inside Internal that are on the wire all the same; the longest decides
-	Layout                 Layout         // of one load: SetConfig cannot change it
-	VLAN                   uint16         // the tag that is ours, bridged and dedicated only; 0: untagged
-	MTU                    int            // longest IP packet OVN may send in local gateway mode; 0: any
+	RoutablePods           []netip.Prefix // of this node's pods, reachable from outside
+	Masquerade             []netip.Prefix // addresses by which the host reaches OVN; bridged only
+	Internal               []netip.Prefix // the cluster's own networks: packets from or to them are dropped on arrival
+	External               []netip.Prefix // networks inside Internal that are on the wire nevertheless; the longest prefix decides
+	Layout                 Layout         // fixed per load: SetConfig cannot change it
+	VLAN                   uint16         // the node's tag, bridged and dedicated only; 0: untagged
+	MTU                    int            // longest IP packet that OVN may send in local gateway mode; 0: no limit
 	Local                  bool           // local gateway mode
 	BFD                    bool           // OVN speaks BFD on the node's addresses
 	InSync                 bool           // OVN may announce addresses
 	Takeover               bool           // flows have been seeded
 }
 
-// Validate returns every mistake in c, joined.
+// Validate returns all mistakes in c, joined.
 func (c Config) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }

@@ -1,5 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* Packets and bytes, per CPU: each packet once by its reason, in act.h alone, and by Service. */
+/* Counts packets and bytes, per CPU: each packet once by its reason, in act.h only, and by Service.
+ */
 #ifndef __COUNT_H
 #define __COUNT_H
 
@@ -14,7 +15,7 @@
 #define GENEVE_HLEN 8
 #define GENEVE_OPT_LEN 0x3f /* in words of four bytes, RFC 8926 */
 
-/* Bytes of transport header at off; 0 where they cannot be told. */
+/* Returns the length of the transport header at off, or 0 if it is unknown. */
 static __always_inline __u32 l4_len(struct __sk_buff *skb, const struct packet *p)
 {
 	__u8 doff;
@@ -26,7 +27,7 @@ static __always_inline __u32 l4_len(struct __sk_buff *skb, const struct packet *
 	return (doff >> 4) * 4;
 }
 
-/* Bytes of header that each segment of a GSO packet has on the wire. */
+/* Returns the length of the headers that each segment of a GSO packet has on the wire. */
 static __noinline int gso_header_len(struct __sk_buff *skb)
 {
 	struct packet p = {}, in = {};
@@ -46,10 +47,8 @@ static __noinline int gso_header_len(struct __sk_buff *skb)
 	return in.l4 + l4_len(skb, &in);
 }
 
-/*
- * The segments of a GSO packet beyond the first. A virtual machine's NIC gives their
- * size, but the kernel does not take their number from it.
- */
+/* Counts the segments of a GSO packet beyond the first. A virtual machine's NIC provides their
+ * size, but the kernel does not derive their number from it. */
 static __always_inline void count_segments(struct __sk_buff *skb, struct cell *c)
 {
 	__u32 header = gso_header_len(skb), segs = skb->gso_segs;
@@ -99,7 +98,7 @@ static __noinline int add_to_service(struct __sk_buff *skb)
 	return 0;
 }
 
-/* Beside the reason: for which Service's port a packet has come. */
+/* Counts the packet for its Service port, in addition to the reason. */
 static __always_inline void count_service(struct __sk_buff *skb)
 {
 	if (count_services)

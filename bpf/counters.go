@@ -9,14 +9,14 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Counter is what one reason has decided since the state was first pinned.
+// Counter counts the packets of one reason since the state was first pinned.
 type Counter struct {
-	Port      string // who got it or sent it: "host", "ovn", "both", "none"
-	Direction string // "rx": came from the wire at the uplink; "tx": OVN sent it, or the host in the layout bridged
+	Port      string // receiver or sender: "host", "ovn", "both", "none"
+	Direction string // "rx": from the wire at the uplink; "tx": from OVN, or from the host in layout bridged
 	Verdict   string // "host", "ovn", "both", "out", "drop"
 	Reason    string
-	Packets   uint64 // of a GSO packet, its segments
-	Bytes     uint64 // of frames as on the wire, without preamble and checksum, nor a VLAN tag that the NIC has taken off
+	Packets   uint64 // a GSO packet counts as its segments
+	Bytes     uint64 // of frames on the wire, without preamble, checksum and VLAN tags that the NIC has removed
 }
 
 // Classes of reasons by verdict.
@@ -105,8 +105,8 @@ var reasons = [gatewayReasonREASON_MAX]reason{
 	gatewayReasonREASON_HOST_OVN:            {"host_ovn", hostOVN},
 }
 
-// ReadCounters sums the counters pinned in pinDir over the CPUs. Every reason
-// is there, also at zero, sorted by direction, port and reason.
+// ReadCounters sums the counters pinned in pinDir over all CPUs. It returns every reason, including
+// those at zero, sorted by direction, port and reason.
 func ReadCounters(pinDir string) ([]Counter, error) {
 	m, err := ebpf.LoadPinnedMap(filepath.Join(pinDir, "counters"), nil)
 	if err != nil {
@@ -131,8 +131,7 @@ func ReadCounters(pinDir string) ([]Counter, error) {
 	return counters, nil
 }
 
-// Reasons returns what there is to count, without figures, in the order of
-// ReadCounters.
+// Reasons returns all counters, without counts, in the order of ReadCounters.
 func Reasons() []Counter {
 	counters := make([]Counter, len(reasons))
 	for i, r := range reasons {

@@ -15,22 +15,22 @@ const (
 	hostWords = 64   // HOST_WORDS in types.h
 )
 
-// digest keeps bitmaps that the programs read without a lookup. A bit that
-// is set says that the tables are worth asking; one that is clear, that they
-// have nothing. So bits are set before entries are written, and cleared after.
+// digest keeps the bitmaps that save the programs table lookups. A set bit means that a table may
+// have an entry. A clear bit means that it has none. So bits are set before entries are written,
+// and cleared after entries are deleted.
 type digest struct {
 	ports, hosts, former *ebpf.Variable
 	internal4, internal6 *ebpf.Variable
 
-	mu        sync.Mutex // guards what follows, and the order of writes
+	mu        sync.Mutex // guards the fields below, and the order of writes
 	services  map[uint16]int
 	takeover  map[uint16]int
 	bfd       bool
 	nodes     []netip.Addr
 	addrs     []netip.Addr
-	hasFormer bool // one of the table is a former address
+	hasFormer bool // the table has a former address
 	networks  []netip.Prefix
-	written   *internalBits // nil: not yet
+	written   *internalBits // nil before the first write
 }
 
 func newDigest(v *gatewayVariables) *digest {
@@ -40,7 +40,7 @@ func newDigest(v *gatewayVariables) *digest {
 	}
 }
 
-// configure enters what the configuration says.
+// configure sets the bits for the configuration.
 func (d *digest) configure(c Config) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -56,8 +56,8 @@ func (d *digest) configure(c Config) error {
 	return d.writeHosts(nil, d.hasFormer)
 }
 
-// addHosts enters more addresses of the host than those last set, for the moment, and whether the
-// table gets a former one.
+// addHosts temporarily adds host addresses to the last set. former reports that the table gets a
+// former address.
 func (d *digest) addHosts(more []netip.Addr, former bool) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -71,7 +71,7 @@ func (d *digest) setHosts(addrs []netip.Addr, former bool) error {
 	return d.writeHosts(nil, former)
 }
 
-// addNetworks enters more internal networks than those last set, for the moment.
+// addNetworks temporarily adds internal networks to the last set.
 func (d *digest) addNetworks(more []netip.Prefix) error {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -102,7 +102,7 @@ func (d *digest) writeNetworks(more []netip.Prefix) error {
 	return nil
 }
 
-// countService notes that many table entries more on each port, or fewer.
+// countServices changes the number of table entries on each port.
 func (d *digest) countServices(ports map[uint16]int) error { return d.count(d.services, ports) }
 
 func (d *digest) countTakeover(ports map[uint16]int) error { return d.count(d.takeover, ports) }
@@ -164,7 +164,7 @@ func hostBit(a netip.Addr) uint32 {
 
 func setBit(bits *[1024]uint64, port uint16) { bits[port/64] |= 1 << (port % 64) }
 
-// addrOf is the other way of words.
+// addrOf is the inverse of words.
 func addrOf(w [4]uint32) netip.Addr {
 	var b []byte
 	for _, v := range w {

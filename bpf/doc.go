@@ -1,75 +1,77 @@
-// Package bpf is the gateway demultiplexer: the eBPF programs that say, packet
-// by packet, what at a node's uplink is the host's and what is OVN's, their
-// maps, and how both get into the kernel and stay there. It is the only
-// importer of cilium/ebpf.
+// Package bpf is the gateway demultiplexer in eBPF. Its programs decide for each packet at a node's
+// uplink whether the host or OVN owns it. The package contains the programs and their maps, and
+// loads and attaches them. It is the only importer of cilium/ebpf.
 //
-// A node has one NIC, the uplink, and one address that the host and OVN's gateway router share, MAC
-// and all. OVN has local ports of its own, the SNAT range, so the owner of most packets is read off
-// their local port: nothing is learned, and nothing can be lost. What the host exchanges no pod can
-// take. Unknown means the host.
+// A node has one NIC, the uplink. The host and OVN's gateway router share one IP and MAC address
+// there. OVN has its own local ports, the SNAT range, so the local port identifies the owner of
+// most packets. These decisions need no learned state that could be lost. A pod cannot take packets
+// that belong to the host. Unknown packets go to the host.
 //
-// What becomes of a packet, in which order and for which reason, is
-// docs/verdicts.md, made from package agent/gateway/verdict. TestCorpus and
-// TestModel hold the programs to that model in every layout.
+// docs/verdicts.md lists the decisions, their order and their reasons. It is generated from package
+// agent/gateway/verdict. TestCorpus and TestModel hold the programs to that model in every layout.
 //
 // # Layouts
 //
-// What it takes to hand a packet over depends on the layout. Each has programs
-// of its own, which differ in nothing else, so none asks for the layout:
+// The layout determines how a packet is handed over. Each layout has its own programs, which differ
+// only in that, so no program checks the layout:
 //
 //	layout     hook            program                what it hands over
 //	direct     uplink ingress  uplink_ingress         ovn: out of breth0, as if the host had sent it; both: a copy there
 //	           bridge ingress  bridge_ingress         out: to the uplink; host: up, as if addressed to the node
 //	bridged    uplink ingress  bridged_uplink_in      host: up by breth0, without the VLAN tag; ovn: marked 0x6f76, to OVS; both: both
-//	           uplink egress   bridged_uplink_out     out: passes; host: up by breth0; what bridge egress sent passes uncounted
-//	           bridge ingress  bridged_bridge_in      nothing: what is marked for OVN, and flooded by a bridge without flows, is dropped
+//	           uplink egress   bridged_uplink_out     out: passes; host: up by breth0; packets from bridge egress pass uncounted
+//	           bridge ingress  bridged_bridge_in      nothing: drops packets marked for OVN that a bridge without flows has flooded
 //	           bridge egress   bridged_bridge_out     out: to the uplink, with the VLAN tag; ovn: marked 0x6f76, to OVS
-//	dedicated  uplink ingress  dedicated_uplink_in    nothing: all passes to OVS, counted
-//	           uplink egress   dedicated_uplink_out   nothing: what is not dropped passes
+//	dedicated  uplink ingress  dedicated_uplink_in    nothing: all packets pass to OVS, counted
+//	           uplink egress   dedicated_uplink_out   nothing: packets that are not dropped pass
 //
-// Passing lets the next program on the hook run. In bridged and dedicated, while
-// an interface of the configuration is 0, everything passes to OVS, whose flows
-// carry the host; no_uplink drops in direct alone. What OVS' flows send to the
-// uplink for the host has the mark 0x686f: it passes as host_out.
+// A packet that passes reaches the next program on the hook. In bridged and dedicated, while an
+// interface of the configuration is 0, every packet passes to OVS, whose flows carry the host's
+// traffic; no_uplink drops in direct only. Host packets that OVS' flows send to the uplink have the
+// mark 0x686f: they pass as host_out.
 //
-// # Short ways
+// # Short path
 //
-// The bulk of the traffic is decided in quick.h, from one bounds check. Two
-// bitmaps keep it from asking tables in vain: special_ports has the local ports
-// of services, of seeded flows and of BFD; host_digest has the host's addresses by a hash.
-// A bit that is set costs the long way, and decides nothing.
+// quick.h decides most of the traffic after one bounds check. Two bitmaps save it table lookups:
+// special_ports contains the local ports of services, of seeded flows and of BFD; host_digest
+// contains hashes of the host's addresses. A set bit sends the packet to the full path, and decides
+// nothing.
 //
-// A socket is asked for only on ports that SyncHostSockets or a Gate names: a connection of the
-// host's owns its port, also one being set up or in TIME_WAIT, and so does any UDP socket, by whose
-// port OVN may not send; a listener owns what is no SYN if it answers its SYN cookie.
+// The programs look up sockets only on ports that SyncHostSockets or a Gate names:
+//
+//   - A connection of the host owns its port, also during setup and in TIME_WAIT.
+//   - A UDP socket owns its port, and OVN must not send from that port.
+//   - A listener owns packets other than SYN if they answer its SYN cookie.
 //
 // # State
 //
-// Pinned under the pin directory, shared with the programs of an earlier load
-// and of other layouts: the maps counters, services, host_addrs, host_sockets,
-// host_protos, takeover (seeded flows), and what is learned: ns (what OVN asked
-// for) and frags. The links
-// uplink_ingress, uplink_egress, bridge_ingress and bridge_egress, or where the
-// kernel has no tcx (before 6.6) the clsact programs
-// <hook>_clsact_<interface index>. The configuration and the bitmaps belong to
-// one load, and change over with its programs; so do service_slots and
-// service_counts, the packets of each Service's port.
+// These are pinned under the pin directory and shared with the programs of earlier loads and other
+// layouts:
+//
+//   - the maps counters, services, host_addrs, host_sockets, host_protos and takeover (seeded
+//     flows)
+//   - the learned maps ns (exchanges that OVN began) and frags
+//   - the links uplink_ingress, uplink_egress, bridge_ingress and bridge_egress, or, on kernels
+//     without tcx (before 6.6), the clsact programs <hook>_clsact_<interface index>
+//
+// The configuration and the bitmaps belong to one load, and change over with its programs. The same
+// holds for service_slots and service_counts, the packet counts of Service ports.
 //
 // # Explaining
 //
-// explain.bpf.c has the same rules once more, and OpenExplainer loads it over the
-// tables of the programs that are attached, also those without a pin, found by
-// the programs' ids. note.h writes down what was asked; where EXPLAIN is not
-// defined it is nothing, so that what runs has no instruction of it.
+// explain.bpf.c contains the same rules again. OpenExplainer loads it over the tables of the
+// attached programs. It finds tables without a pin by the programs' IDs. note.h records each
+// lookup. Without the macro EXPLAIN it is empty, so the attached programs contain none of its
+// instructions.
 //
 // # Monitoring
 //
-// monitor.bpf.c has the rules a third time, and OpenMonitor puts it before the
-// programs that are attached while somebody looks. It writes to a ring buffer, and passes.
+// monitor.bpf.c contains the rules a third time. OpenMonitor attaches it before the deciding
+// programs while a monitor is open. It writes to a ring buffer and passes every packet.
 //
 // # Kernels
 //
-// Nothing is used that 5.15 does not have, but for tcx, and for
-// bpf_prog_info's count of verified instructions (5.16) in a test. Tested are
-// 6.1, 6.12 and 6.18; TestComplexity prints what the verifier has to look at.
+// The programs need Linux 5.15, apart from tcx, and from the number of verified instructions in
+// bpf_prog_info (5.16), which a test reads. Tested kernels are 6.1, 6.12 and 6.18. TestComplexity
+// prints the verifier's cost.
 package bpf

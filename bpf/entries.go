@@ -10,22 +10,22 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// ExchangeKey is an exchange of OVN's without ports: ICMP echo by its identifier,
-// other protocols with ID 0.
+// ExchangeKey is an exchange of OVN without ports: ICMP echo with its identifier, other protocols
+// with ID 0.
 type ExchangeKey struct {
 	Remote netip.Addr
 	Proto  uint8
 	ID     uint16
 }
 
-// DatagramKey is a datagram in fragments. Proto is 0 with IPv6.
+// DatagramKey is a fragmented datagram. Proto is 0 for IPv6.
 type DatagramKey struct {
 	Src, Dst netip.Addr
 	Proto    uint8
 	ID       uint32
 }
 
-// FragmentOwner is who got a first fragment.
+// FragmentOwner is the receiver of a first fragment.
 type FragmentOwner uint8
 
 const (
@@ -35,13 +35,13 @@ const (
 	FragmentDropped FragmentOwner = FragmentOwner(gatewayFragOwnerFRAG_DROPPED)
 )
 
-// Datagram is what is known of one.
+// Datagram is the state of a fragmented datagram.
 type Datagram struct {
-	To   FragmentOwner // who got its first fragment
-	Seen time.Duration // when, on CLOCK_MONOTONIC
+	To   FragmentOwner // receiver of its first fragment
+	Seen time.Duration // time of the first fragment, on CLOCK_MONOTONIC
 }
 
-// Keys are what a packet may be asked for by.
+// Keys are the table keys that the rules may look up for a packet.
 type Keys struct {
 	Addrs     []netip.Addr
 	Services  []ServiceKey
@@ -52,8 +52,8 @@ type Keys struct {
 	Ports     []SocketKey
 }
 
-// Entries are what the tables of the attached programs have under Keys. Times are
-// when an entry was last used, on CLOCK_MONOTONIC.
+// Entries are the entries of the attached programs' tables under Keys. Times are those of the last
+// use, on CLOCK_MONOTONIC.
 type Entries struct {
 	Addrs     map[netip.Addr]AddrKind
 	Services  map[ServiceKey]ServiceOwner
@@ -64,8 +64,7 @@ type Entries struct {
 	Gated     map[SocketKey]bool
 }
 
-// Entries reads the tables themselves, without the bitmaps by which the programs
-// save themselves a lookup.
+// Entries reads the tables directly, without the bitmaps that save the programs a lookup.
 func (e *Explainer) Entries(k Keys) (Entries, error) {
 	var out Entries
 	var errs [6]error
@@ -90,7 +89,7 @@ func (e *Explainer) Entries(k Keys) (Entries, error) {
 	return out, nil
 }
 
-// lookUp reads what m, of K to V, has under keys.
+// lookUp returns the entries of m, a map of K to V, under keys.
 func lookUp[Key comparable, Value, K, V any](m *ebpf.Map, keys []Key, cell func(Key) K, value func(V) Value) (map[Key]Value, error) {
 	out := make(map[Key]Value)
 	for _, key := range keys {
@@ -139,7 +138,7 @@ func (k NSKey) cell() gatewayNsKey { return ExchangeKey{Remote: k.Remote, Proto:
 func (k DatagramKey) cell() gatewayFragKey {
 	id := k.ID
 	if k.Src.Is4() {
-		id <<= 16 // it is the first two of the four bytes
+		id <<= 16 // the first two of the four bytes
 	}
 	return gatewayFragKey{
 		Src: gatewayAddr{W: words(k.Src)}, Dst: gatewayAddr{W: words(k.Dst)}, Proto: k.Proto,

@@ -3,11 +3,8 @@
 
 /* clang-format on */
 // SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
-/*
- * A dry run: the rules of the gateway on a packet of nobody's, over the tables of
- * the programs that run. It counts, learns and sends nothing; what it asked
- * and was told is in its own map.
- */
+/* A dry run: applies the gateway's rules to a given packet, over the tables of the attached
+ * programs. It does not count, learn or send. It records lookups and results in its own map. */
 #define EXPLAIN
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -24,8 +21,8 @@ char _license[] SEC("license") = "GPL";
 const enum reason *unused_reason __attribute__((unused));
 const enum asked *unused_asked __attribute__((unused));
 
-/* A test run cannot set what reception sets when it takes a tag off: cb[0] is the
- * tag's protocol in network order, 0 for none, and cb[1] its TCI. */
+/* A test run cannot set the fields that reception sets when it removes a tag. So cb[0] is the tag's
+ * protocol in network order, 0 for none, and cb[1] its TCI. */
 static __always_inline struct dry_run *begin(struct __sk_buff *skb)
 {
 	struct dry_run *e;
@@ -39,7 +36,7 @@ static __always_inline struct dry_run *begin(struct __sk_buff *skb)
 	return e;
 }
 
-/* The full way is noted down; the short way must come to the same. */
+/* Records the full path. The short path must have the same result. */
 
 SEC("tc")
 int explain_wire(struct __sk_buff *skb)

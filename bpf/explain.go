@@ -12,47 +12,47 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNotAttached is what there is to explain where no gateway program runs.
+// ErrNotAttached means that no gateway program is attached.
 var ErrNotAttached = errors.New("no gateway program is attached")
 
-// ErrShortWay is a fault of the programs: what decides quickly decides otherwise.
-var ErrShortWay = errors.New("the short way decides otherwise: please report this")
+// ErrShortWay means that the short path and the full path differ, which is a fault of the programs.
+var ErrShortWay = errors.New("the short path decides differently: please report this")
 
-// Side is where a packet comes from.
+// Side is the origin of a packet.
 type Side uint8
 
 const (
 	FromWire Side = iota // arrives at the uplink
 	FromOVN              // OVN sends it to the uplink
-	FromHost             // the host sends it by the gateway bridge, in the layout bridged
+	FromHost             // the host sends it through the gateway bridge, in layout bridged
 )
 
 var sidePrograms = [...]string{FromWire: "explain_wire", FromOVN: "explain_ovn", FromHost: "explain_host"}
 
-// globals are the data of one load of the programs: they have no pins.
+// globals are the data of one load of the programs. They have no pins.
 var globals = []string{".data.config", ".data.ports", ".data.hosts", ".data.nets"}
 
-// Explainer says what the programs that are attached would do with a packet: it
-// runs their rules over their tables, and counts, learns and sends nothing.
+// Explainer reports what the attached programs would do with a packet. It runs their rules over
+// their tables. It does not count, learn or send.
 type Explainer struct {
 	Layout Layout
-	Config Config // as the programs had it at the last look
+	Config Config // the programs' configuration at the last read
 
 	uplink int
 	coll   *ebpf.Collection
 }
 
-// Explanation is what would become of a packet.
+// Explanation is the predicted decision for a packet.
 type Explanation struct {
-	Counter               // the reason's, without figures
-	Short   bool          // decided by the short way, which comes to the same
-	Steps   []Step        // what was asked on the full way, in order
-	At      time.Duration // when it was asked, on CLOCK_MONOTONIC
+	Counter               // the counter of the reason, without counts
+	Short   bool          // the short path decided, with the same result
+	Steps   []Step        // the lookups of the full path, in order
+	At      time.Duration // time of the run, on CLOCK_MONOTONIC
 }
 
-// OpenExplainer finds the programs pinned in pinDir and loads their rules a second
-// time. ErrNotAttached: there are none. An agent of another version may have
-// tables that are laid out otherwise, which is an error, too.
+// OpenExplainer finds the programs pinned in pinDir and loads their rules a second time. It returns
+// ErrNotAttached if there are none. It also fails if an agent of another version has tables with a
+// different layout.
 func OpenExplainer(pinDir string) (*Explainer, error) {
 	live, err := findLive(pinDir)
 	if err != nil {
@@ -77,7 +77,7 @@ func OpenExplainer(pinDir string) (*Explainer, error) {
 	return e, nil
 }
 
-// ReadConfig looks once more what the programs know of the node.
+// ReadConfig reads the programs' configuration again.
 func (e *Explainer) ReadConfig() error {
 	var cell gatewayConfig
 	if err := e.coll.Maps[globals[0]].Lookup(uint32(0), &cell); err != nil {
@@ -98,20 +98,20 @@ func (e *Explainer) Close() error {
 	return nil
 }
 
-// live is what the attached programs use.
+// live is the state of the attached programs.
 type live struct {
 	layout Layout
 	uplink int
 	maps   map[string]*ebpf.Map
 }
 
-// borrow has spec use the pinned maps.
+// borrow makes spec use the pinned maps.
 func (l *live) borrow(spec *ebpf.CollectionSpec, pinDir string) (err error) {
 	for name, m := range spec.Maps {
 		if m.Pinning != ebpf.PinByName {
 			continue
 		}
-		m.Pinning = ebpf.PinNone // what is not there shall not be made
+		m.Pinning = ebpf.PinNone // a missing map must not be created
 		if l.maps[name], err = ebpf.LoadPinnedMap(filepath.Join(pinDir, name), nil); err != nil {
 			return fmt.Errorf("open pinned map %q: %w", name, err)
 		}
@@ -153,7 +153,7 @@ func findLive(pinDir string) (*live, error) {
 	return l, nil
 }
 
-// attachedProgram returns the program on a hook and its interface; nil: none.
+// attachedProgram returns the program on a hook and its interface, or nil.
 func attachedProgram(pinDir string, h hook) (*ebpf.Program, int, error) {
 	at, err := pinnedTCX(filepath.Join(pinDir, h.name))
 	if err != nil {
@@ -174,7 +174,7 @@ func attachedProgram(pinDir string, h hook) (*ebpf.Program, int, error) {
 	return nil, 0, err
 }
 
-// add takes over what the program of the hook tells.
+// add adopts the maps of the hook's program.
 func (l *live) add(h hook, prog *ebpf.Program) error {
 	info, err := prog.Info()
 	if err != nil {
@@ -198,8 +198,8 @@ func (l *live) add(h hook, prog *ebpf.Program) error {
 	return nil
 }
 
-// layoutOf tells the layout from the name of its program on the uplink's way in,
-// of which the kernel keeps 15 bytes.
+// layoutOf returns the layout, from the name of its program at uplink ingress. The kernel truncates
+// names to 15 bytes.
 func layoutOf(program string) Layout {
 	for layout, hooks := range layoutHooks {
 		if len(program) > 0 && strings.HasPrefix(hooks[0].program, program) {
@@ -209,8 +209,8 @@ func layoutOf(program string) Layout {
 	return Direct
 }
 
-// globalOf names the data that m is; empty: it is none. Older kernels do not
-// keep dots in names.
+// globalOf returns the name of the global data that m contains, or "". Older kernels strip dots
+// from names.
 func globalOf(m *ebpf.Map) string {
 	info, err := m.Info()
 	if err != nil {
@@ -224,7 +224,7 @@ func globalOf(m *ebpf.Map) string {
 	return ""
 }
 
-// skbuff is struct __sk_buff, of which a test run may set very little.
+// skbuff is struct __sk_buff. A test run may set only a few of its fields.
 type skbuff struct {
 	_       [8]byte
 	Mark    uint32
@@ -239,9 +239,8 @@ type skbuff struct {
 	_       [12]byte
 }
 
-// Explain says what becomes of an Ethernet frame now. Its VLAN tag, if it has
-// one, is taken off first, as at reception. It must run in the network namespace of
-// the programs. One call at a time.
+// Explain predicts the decision for an Ethernet frame. It first removes the frame's VLAN tag, as at
+// reception. It must run in the network namespace of the programs. Calls must not be concurrent.
 func (e *Explainer) Explain(side Side, frame []byte) (Explanation, error) {
 	if len(frame) < 14 {
 		return Explanation{}, fmt.Errorf("explain frame of %d bytes: shorter than an Ethernet header", len(frame))
@@ -251,7 +250,7 @@ func (e *Explainer) Explain(side Side, frame []byte) (Explanation, error) {
 	}
 	proto, tci, frame := untag(frame)
 	if len(frame) < 14 {
-		return Explanation{}, errors.New("explain frame: its VLAN tag is cut short: the kernel drops it")
+		return Explanation{}, errors.New("explain frame: truncated VLAN tag: the kernel drops the frame")
 	}
 	_, err := e.coll.Programs[sidePrograms[side]].Run(&ebpf.RunOptions{
 		Data:    frame,
@@ -274,12 +273,12 @@ func (e *Explainer) Explain(side Side, frame []byte) (Explanation, error) {
 		out.Steps = append(out.Steps, e.step(n, now))
 	}
 	if out.Short && run.Quick != run.Reason {
-		return out, fmt.Errorf("%w: %s, the full way %s", ErrShortWay, reasons[run.Quick].name, out.Reason)
+		return out, fmt.Errorf("%w: %s, the full path %s", ErrShortWay, reasons[run.Quick].name, out.Reason)
 	}
 	return out, nil
 }
 
-// untag takes an outer tag off a frame: its protocol and TCI, 0 for none.
+// untag removes the outer tag of a frame. It returns protocol and TCI, or 0 without a tag.
 func untag(frame []byte) (proto, tci uint16, rest []byte) {
 	at := func(i int) uint16 { return uint16(frame[i])<<8 | uint16(frame[i+1]) }
 	proto = at(12)

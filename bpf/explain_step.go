@@ -6,15 +6,15 @@ import (
 	"time"
 )
 
-// Step is one question of a rule, and its answer.
+// Step is one lookup of a rule, and its result.
 type Step struct {
-	Asked  string        // what: "address", "service", "range", "gate", "socket", "exchange", "takeover", "fragment", "protocol", "network", "learn", "remember"
-	Addr   netip.Addr    // of the front end or the host's, or the remote side
-	Port   uint16        // of it; of ICMP the echo identifier
-	Proto  uint8         // IP protocol; 0: of no account
-	Answer string        // in words
-	Number uint8         `json:"-"` // of the answer: 0 is no
-	Age    time.Duration // since the entry was last used; 0: there is no entry, or it has no age
+	Asked  string        // "address", "service", "range", "gate", "socket", "exchange", "takeover", "fragment", "protocol", "network", "learn", "remember"
+	Addr   netip.Addr    // of the frontend or the host, or of the remote
+	Port   uint16        // with ICMP the echo identifier
+	Proto  uint8         // IP protocol; 0: not applicable
+	Answer string        // as text
+	Number uint8         `json:"-"` // of the answer: 0 is negative
+	Age    time.Duration // since the last use of the entry; 0: no entry, or no age
 }
 
 func (s Step) String() string {
@@ -56,8 +56,8 @@ func protocolName(p uint8) string {
 	return fmt.Sprintf("protocol %d", p)
 }
 
-// question is how a step reads: its name, and its answers by number. More than there are
-// means the last.
+// question describes a kind of step: its name, and its answers by number. A larger number means the
+// last answer.
 type question struct {
 	name    string
 	answers []string

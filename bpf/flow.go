@@ -10,7 +10,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// FlowKey is a connection of OVN's as the gateway sees it, after SNAT.
+// FlowKey is a connection of OVN as the gateway sees it, after SNAT.
 type FlowKey struct {
 	Proto         uint8
 	Remote, Local netip.AddrPort
@@ -18,7 +18,7 @@ type FlowKey struct {
 
 // NSKey is a protocol without ports, used with a peer.
 type NSKey struct {
-	Remote netip.Addr // unspecified, of either family: with anybody
+	Remote netip.Addr // unspecified, of either family: any peer
 	Proto  uint8
 }
 
@@ -38,9 +38,8 @@ func flowOf(k gatewayFlowKey) FlowKey {
 	}
 }
 
-// SeedFlows enters connections of OVN's whose local port does not say so. They
-// count as just used; those that are there already keep their age. The programs
-// ask for them while Config.Takeover is set.
+// SeedFlows adds connections of OVN that their local port does not identify. They count as just
+// used; existing entries keep their age. The programs look them up while Config.Takeover is set.
 func (g *Gateway) SeedFlows(flows []FlowKey) error {
 	now, err := monotonicNow()
 	if err != nil {
@@ -64,8 +63,8 @@ func (g *Gateway) SeedFlows(flows []FlowKey) error {
 	return nil
 }
 
-// Flows calls keep for every seeded flow with how long it has carried nothing
-// from the wire, and deletes those that are not kept.
+// Flows calls keep for every seeded flow, with the time since its last packet from the wire. It
+// deletes the flows for which keep returns false.
 func (g *Gateway) Flows(keep func(f FlowKey, age time.Duration) bool) error {
 	now, err := monotonicNow()
 	if err != nil {
@@ -92,19 +91,19 @@ func (g *Gateway) Flows(keep func(f FlowKey, age time.Duration) bool) error {
 	return nil
 }
 
-// restoreFlows makes the digest of a table that was there before.
+// restoreFlows rebuilds the digest of an existing table.
 func (g *Gateway) restoreFlows() error {
 	ports := make(map[uint16]int)
 	err := eachEntry(g.objs.Takeover, func(k gatewayFlowKey, _ gatewaySeen) { ports[bePort(k.LocalPort)]++ })
 	return errors.Join(err, g.digest.countTakeover(ports))
 }
 
-// SyncHostProtos says which protocols without ports the host itself uses with
-// which peers: exactly those that scan names. A raw socket that is made meanwhile is
-// not lost: the gate's entry for it stays, or a later scan names it, as there is one after
-// each that has changed the table. If scan fails nothing changes.
+// SyncHostProtos sets the protocols without ports that the host itself uses, by peer, to exactly
+// the result of scan. A raw socket that is created meanwhile is not lost: either the gate's entry
+// for it stays, or a later scan finds it, because a scan follows every change of the table. If scan
+// fails nothing changes.
 func (g *Gateway) SyncHostProtos(scan func() ([]NSKey, error)) error {
-	const most = 10 // while sockets come and go all the time
+	const most = 10 // limit while sockets keep changing
 	for range most {
 		want, err := scan()
 		if err != nil {

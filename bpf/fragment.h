@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* Later fragments have no ports: they follow the first. */
+/* Later fragments have no ports: they follow the first fragment. */
 #ifndef __FRAGMENT_H
 #define __FRAGMENT_H
 
@@ -35,7 +35,7 @@ static __noinline int later_fragment(const struct packet *p)
 		return s->owner == FRAG_OVN ? REASON_FRAGMENT_OVN : REASON_FRAGMENT;
 	}
 	kind = kind_of(&p->dst);
-	/* each side reassembles; the one that never sees the first forgets it */
+	/* each side reassembles; the side without the first fragment discards it after a timeout */
 	return kind == ADDR_HOST || kind == ADDR_VIP ? REASON_FRAGMENT_EARLY : REASON_NOT_OURS;
 }
 
@@ -48,7 +48,7 @@ static __always_inline __u8 frag_owner(int reason)
 	return reason < REASON_BOTH_FIRST ? FRAG_OVN : FRAG_BOTH;
 }
 
-/* Later fragments follow the first, wherever that went. */
+/* Later fragments follow the first one to its receiver. */
 static __noinline int first_fragment(const struct packet *p, int reason)
 {
 	struct frag_seen now = { .ns = bpf_ktime_get_ns(), .owner = frag_owner(reason) };

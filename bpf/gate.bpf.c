@@ -3,11 +3,9 @@
 
 /* clang-format on */
 // SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
-/*
- * The gate of the host's sockets: the moment one binds, and again when it connects,
- * the gateway's programs know that the kernel must be asked for its port. The moment
- * one is made that is raw they know that its protocol is the host's.
- */
+/* The gate of the host's sockets. When a socket binds, and again when it connects, the gate makes
+ * the gateway's programs look up the owner of its port. When a raw socket is created, its protocol
+ * becomes the host's. */
 #include <linux/bpf.h>
 #include <linux/in.h>
 #include <linux/in6.h>
@@ -24,9 +22,9 @@
 char _license[] SEC("license") = "GPL";
 
 const volatile __u64 host_netns = 0;
-__u32 period = 0; /* its lowest bit says which of gate_recent is written */
+__u32 period = 0; /* its lowest bit selects the half of gate_recent that is written */
 
-/* What was bound in this period and in the one before. */
+/* Ports that were bound in this period and in the previous one. */
 struct {
 	__uint(type, BPF_MAP_TYPE_ARRAY);
 	__uint(max_entries, 2);
@@ -48,7 +46,7 @@ static __always_inline int open_gate(__u32 port, __u32 proto)
 	__u32 zero = 0, now = period & 1;
 	struct port_bits *bits;
 
-	/* In this order: Go overwrites the second, and then looks at the first. */
+	/* In this order: Go overwrites the second, and reads the first afterwards. */
 	bits = bpf_map_lookup_elem(&gate_recent, &now);
 	if (bits)
 		set_bit(bits, proto, port);
@@ -63,7 +61,7 @@ static __always_inline int is_ours(__u32 port, __u32 proto, __u64 netns)
 	return port && (proto == IPPROTO_TCP || proto == IPPROTO_UDP) && netns == host_netns;
 }
 
-/* Nothing from outside gets there. */
+/* No packet from outside arrives there. */
 static __always_inline int is_loopback(__u32 ip4)
 {
 	return (ip4 & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
@@ -78,10 +76,8 @@ static __always_inline int bound(struct bpf_sock *ctx)
 	return open_gate(port, proto);
 }
 
-/*
- * A TCP socket that is only bound is in none of the lists that Go scans: its bit may
- * be gone by the time it connects. Without a port the kernel will choose one, and
- * ours are reserved.
+/* A TCP socket that is only bound is in none of the lists that Go scans. Its bit may be cleared
+ * before it connects. A socket without a port gets one from the kernel, outside the reserved ports.
  */
 static __always_inline int connects(struct bpf_sock_addr *ctx)
 {
@@ -119,7 +115,7 @@ int gate_connect6(struct bpf_sock_addr *ctx)
 	return connects(ctx);
 }
 
-/* As HostProtos in agent/link: what has ports, and ICMP, is told otherwise. */
+/* Same as HostProtos in agent/link: other rules cover ICMP and protocols with ports. */
 static __always_inline int is_claim(__u32 proto)
 {
 	switch (proto) {
@@ -133,7 +129,7 @@ static __always_inline int is_claim(__u32 proto)
 	return 1;
 }
 
-/* With anybody: whom it is connected to is not known yet. A scan takes it back. */
+/* For any peer, because the socket is not connected yet. A scan narrows it later. */
 SEC("cgroup/sock_create")
 int gate_sock_create(struct bpf_sock *ctx)
 {

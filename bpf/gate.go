@@ -7,19 +7,18 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// Gate opens the gateway's gate for a host socket the moment it binds, and again when it connects:
-// the kernel is asked for its port from then on. Sync closes it again. The protocol of a raw socket
-// is the host's from the moment the socket is made, until Gateway.SyncHostProtos. Loopback does not
-// count over IPv4. Its methods are not for concurrent use.
+// Gate opens the gateway's gate for a host socket when it binds, and again when it connects. From
+// then on the programs look up the owner of packets to its port. Sync closes the gate again. For a
+// raw socket, the protocol belongs to the host from the socket's creation until
+// Gateway.SyncHostProtos. IPv4 loopback is ignored. The methods are not safe for concurrent use.
 type Gate struct {
 	opts  CgroupOptions
 	objs  gateObjects
 	hooks []cgroupHook
 }
 
-// OpenGate loads the programs, over the table of the gateway that was opened
-// there before. The error wraps ErrNoCgroup if there is nothing to attach to:
-// Gateway.SyncHostSockets does without.
+// OpenGate loads the programs, over the table of a gateway that was opened before. The error wraps
+// ErrNoCgroup if there is no cgroup to attach to. Gateway.SyncHostSockets works without a Gate.
 func OpenGate(opts CgroupOptions) (*Gate, error) {
 	spec, err := loadGate()
 	if err != nil {
@@ -39,8 +38,8 @@ func OpenGate(opts CgroupOptions) (*Gate, error) {
 	return g, nil
 }
 
-// Attach puts the programs on the cgroup, beside those of others. Programs of an
-// earlier load are replaced, each atomically. It is idempotent.
+// Attach attaches the programs to the cgroup, beside foreign ones. It replaces programs of an
+// earlier load, each atomically. It is idempotent.
 func (g *Gate) Attach() error {
 	for _, h := range g.hooks {
 		if err := attachCgroup(g.opts.PinDir, g.opts.CgroupPath, h); err != nil {
@@ -50,15 +49,15 @@ func (g *Gate) Attach() error {
 	return nil
 }
 
-// Attached tells whether all programs are on the cgroup, and are those of this load.
+// Attached reports whether all programs are attached to the cgroup and belong to this load.
 func (g *Gate) Attached() (bool, error) {
 	return attachedCgroup(g.opts.PinDir, g.opts.CgroupPath, g.hooks)
 }
 
-// Sync opens the gate for exactly the ports that scan names and those that were
-// bound since the Sync before the last one: a TCP socket that is bound but
-// neither listens nor is connected is not seen by sock_diag before Linux 6.8. A socket that
-// binds meanwhile is never lost for longer than the call takes. If scan fails nothing changes.
+// Sync opens the gate for exactly two sets of ports: those that scan returns, and those that were
+// bound since the Sync before the last one. The second set is needed because sock_diag before Linux
+// 6.8 does not list a TCP socket that is bound but neither listens nor is connected. A socket that
+// binds during Sync is missing for at most the duration of the call. If scan fails nothing changes.
 func (g *Gate) Sync(scan func() ([]SocketKey, error)) error {
 	if err := g.nextPeriod(); err != nil {
 		return fmt.Errorf("sync gate: %w", err)
@@ -84,7 +83,7 @@ func (g *Gate) Sync(scan func() ([]SocketKey, error)) error {
 	return nil
 }
 
-// nextPeriod has the hooks write to the half of gate_recent that is two periods old.
+// nextPeriod makes the hooks write to the half of gate_recent that is two periods old.
 func (g *Gate) nextPeriod() error {
 	var period uint32
 	if err := g.objs.Period.Get(&period); err != nil {
@@ -97,8 +96,8 @@ func (g *Gate) nextPeriod() error {
 	return g.objs.Period.Set(period)
 }
 
-// write may overwrite the bit of a socket that binds at this moment. The hook
-// has put it into gate_recent before: what is new there afterwards is written again.
+// write may overwrite the bit of a socket that binds at the same moment. The hook has stored the
+// port in gate_recent before, so write reads gate_recent afterwards and repeats new ports.
 func (g *Gate) write(seen gatePortBits) error {
 	recent, err := g.recent()
 	for err == nil {
@@ -129,8 +128,8 @@ func union(a, b gatePortBits) gatePortBits {
 	return a
 }
 
-// Detach takes the programs off and removes their pins, but not the gateway's
-// table. The Gate can still be closed, and nothing else.
+// Detach detaches the programs and removes their pins, but keeps the gateway's table. Afterwards
+// only Close may be called.
 func (g *Gate) Detach() error {
 	for _, h := range g.hooks {
 		if err := detachCgroup(g.opts.PinDir, h.name); err != nil {
@@ -140,5 +139,5 @@ func (g *Gate) Detach() error {
 	return unpinMaps(g.opts.PinDir, gateMapGateRecent)
 }
 
-// Close releases this load. What is attached stays attached, and pinned.
+// Close releases this load. Attached programs stay attached and pinned.
 func (g *Gate) Close() error { return g.objs.Close() }

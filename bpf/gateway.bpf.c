@@ -3,11 +3,8 @@
 
 /* clang-format on */
 // SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
-/*
- * The gateway demultiplexer. One NIC, one address, two owners: the host and
- * OVN's gateway router. Each program goes packet -> reason -> act(), and act()
- * is the only way out.
- */
+/* The gateway demultiplexer. One NIC and one address have two owners: the host and OVN's gateway
+ * router. Each program maps packet -> reason -> act(), and act() is the only exit. */
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
 #include <bpf/bpf_helpers.h>
@@ -23,7 +20,7 @@
 
 char _license[] SEC("license") = "GPL";
 
-/* For bpf2go: an enum that no map mentions is not in the type information. */
+/* For bpf2go: the type information lacks enums that no map uses. */
 const enum reason *unused_reason __attribute__((unused));
 const enum addr_kind *unused_kind __attribute__((unused));
 const enum service_owner *unused_owner __attribute__((unused));
@@ -37,7 +34,7 @@ static __always_inline __u32 wire_reason(struct __sk_buff *skb, int tags)
 	if (reason != UNSURE)
 		return reason;
 	reason = bounded_reason(from_wire(skb));
-	/* here, not in act.h: the short way never says so, and need not ask */
+	/* here and not in act.h: the short path never returns these, and need not check */
 	if (reason == REASON_SERVICE_HOST || reason == REASON_SERVICE_LOCAL)
 		count_service(skb);
 	return reason;
@@ -57,7 +54,7 @@ static __always_inline __u32 host_reason(struct __sk_buff *skb)
 	return reason != UNSURE ? reason : bounded_reason(from_host(skb));
 }
 
-/* direct: the uplink is the host's, OVN's packets come up by the bridge */
+/* direct: the host owns the uplink, OVN's packets arrive through the bridge */
 
 SEC("tc")
 int uplink_ingress(struct __sk_buff *skb)
@@ -71,7 +68,7 @@ int bridge_ingress(struct __sk_buff *skb)
 	return direct_ovn(skb, ovn_reason(skb));
 }
 
-/* bridged: the uplink is OVS's, the host's address is on the bridge */
+/* bridged: OVS owns the uplink, the host's address is on the bridge */
 
 SEC("tc")
 int bridged_uplink_in(struct __sk_buff *skb)
@@ -101,7 +98,7 @@ int bridged_bridge_out(struct __sk_buff *skb)
 	return bridged_host(skb, host_reason(skb));
 }
 
-/* dedicated: the uplink is OVN's alone */
+/* dedicated: only OVN uses the uplink */
 
 SEC("tc")
 int dedicated_uplink_in(struct __sk_buff *skb)

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/*
- * A hash of the flow, which OVS asks every packet for. A NIC has given one; if
- * not, the kernel would take the packet apart once more, at 15 times the price.
- * As a NIC's it has no secret: who picks a port may pick a hash.
- */
+/* Sets a hash of the flow, which OVS needs for every packet. If the NIC has not provided one, the
+ * kernel would parse the packet again, at 15 times the cost. Like a NIC's hash it has no secret: a
+ * sender that chooses a port can choose the hash. */
 #ifndef __HASH_H
 #define __HASH_H
 
@@ -29,7 +27,7 @@ static __always_inline void set_hash(struct __sk_buff *skb, __u32 addrs, __u32 p
 {
 	__u32 hash = mix((__u64)addrs << 32 | ports);
 
-	bpf_set_hash(skb, hash ? hash : 1); /* 0 would be none */
+	bpf_set_hash(skb, hash ? hash : 1); /* 0 would mean no hash */
 }
 
 static __always_inline void hash6(struct __sk_buff *skb, const struct ipv6hdr *ip6, void *end)
@@ -38,11 +36,11 @@ static __always_inline void hash6(struct __sk_buff *skb, const struct ipv6hdr *i
 
 	if ((void *)(ports + 1) > end || !has_ports(ip6->nexthdr))
 		return;
-	/* the node has few addresses, and the ports tell the rest */
+	/* the node has few addresses, so the ports provide the entropy */
 	set_hash(skb, w[0] ^ w[1] * 3 ^ w[2] * 5 ^ w[3] * 7, *ports);
 }
 
-/* Only of what has ports where a plain header leaves them. */
+/* Only for packets with ports directly after a plain header. */
 static __always_inline void give_hash(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;

@@ -2,7 +2,7 @@ package bpf
 
 import "github.com/cilium/ebpf"
 
-// Names of the hooks: of their pinned links, and of clsact filters.
+// Names of the hooks, used for pinned links and for clsact filters.
 const (
 	uplinkIngress = "uplink_ingress"
 	uplinkEgress  = "uplink_egress"
@@ -10,11 +10,11 @@ const (
 	bridgeEgress  = "bridge_egress"
 )
 
-// hook is a place where a program of ours runs, in some layout.
+// hook is an attachment point of a program in some layout.
 type hook struct {
 	name    string
-	program string // that of the layout
-	bridge  bool   // on the gateway bridge, else on the uplink
+	program string // of the layout
+	bridge  bool   // on the gateway bridge, otherwise on the uplink
 	egress  bool
 }
 
@@ -25,8 +25,8 @@ func (h hook) attachType() ebpf.AttachType {
 	return ebpf.AttachTCXIngress
 }
 
-// layoutHooks are the hooks of each layout, in the order in which they are
-// attached on a device: what is put onto the host's way out comes last.
+// layoutHooks are the hooks of each layout in the order of attachment per device. Programs on the
+// host's egress path come last.
 var layoutHooks = [...][]hook{
 	Direct: {
 		{name: uplinkIngress, program: "uplink_ingress"},
@@ -44,7 +44,7 @@ var layoutHooks = [...][]hook{
 	},
 }
 
-// allHooks are those of every layout, the uplink's first.
+// allHooks are the hooks of all layouts, those of the uplink first.
 var allHooks = []hook{
 	{name: uplinkIngress},
 	{name: uplinkEgress, egress: true},
@@ -52,7 +52,7 @@ var allHooks = []hook{
 	{name: bridgeEgress, bridge: true, egress: true},
 }
 
-// hooks are those of g's layout.
+// hooks returns the hooks of g's layout.
 func (g *Gateway) hooks() []hook { return layoutHooks[g.opts.Config.Layout] }
 
 func (g *Gateway) prog(h hook) *ebpf.Program { return g.progs[h.program] }

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* Whose ICMP is: errors are their cause's. */
+/* The owner of ICMP packets. An error belongs to the sender of the quoted packet. */
 #ifndef __ICMP_H
 #define __ICMP_H
 
@@ -29,7 +29,7 @@ static __always_inline int is_echo_reply(const struct packet *p)
 	return p->icmp_type == (p->v6 ? ICMPV6_ECHO_REPLY : ICMP_ECHOREPLY);
 }
 
-/* The rules for a packet, applied to the sender of the one that p quotes. */
+/* Applies the rules for a packet to the sender of the packet that p quotes. */
 static __noinline int quoted_sender(struct __sk_buff *skb, const struct packet *p)
 {
 	struct packet q = {};
@@ -57,7 +57,7 @@ static __always_inline int icmp_error(struct __sk_buff *skb, const struct packet
 	int sender = quoted_sender(skb, p);
 
 	if (sender == REASON_ICMP_ECHO_REPLY_NS)
-		return REASON_ICMP_ERROR_ECHO; /* the host may have asked by the same identifier */
+		return REASON_ICMP_ERROR_ECHO; /* the host may use the same identifier */
 	if (sender >= REASON_OVN_FIRST)
 		return REASON_ICMP_ERROR_OVN;
 	if (is_too_big(p) && !cfg.local && sender != REASON_SERVICE_HOST &&

@@ -2,16 +2,16 @@ package bpf
 
 import "fmt"
 
-// Layout is how uplink, gateway bridge and host are wired, and so what it takes
-// to hand a packet to one of them.
+// Layout is the wiring of uplink, gateway bridge and host. It determines how a packet is handed
+// over.
 type Layout uint8
 
 const (
-	// Direct has the uplink outside OVS: what is OVN's is put into the bridge by its internal port.
+	// Direct has the uplink outside OVS. OVN's packets enter the bridge through its internal port.
 	Direct Layout = iota
 	// Bridged has the uplink in the bridge and the node's address on the bridge's internal port.
 	Bridged
-	// Dedicated has an uplink of OVN's alone in the bridge: programs only guard and count.
+	// Dedicated has an uplink in the bridge that only OVN uses. Programs only guard and count.
 	Dedicated
 )
 

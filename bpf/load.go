@@ -13,18 +13,18 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ClsactFuncs attach a program where the kernel has no tcx. They live with the
-// caller because they need netlink.
+// ClsactFuncs attach a program where the kernel has no tcx. The caller provides them because they
+// need netlink.
 type ClsactFuncs struct {
-	// Attach runs the program in direct-action mode on the interface's TC
-	// ingress. A filter of the same name is replaced.
+	// Attach attaches the program in direct-action mode to the interface's TC ingress. It replaces a
+	// filter of the same name.
 	Attach func(ifindex, progFD int, name string) error
-	// Detach removes the filter; one that is not there, or whose interface is gone, is no error.
+	// Detach removes the filter. A missing filter or interface is not an error.
 	Detach func(ifindex int, name string) error
-	// AttachAt and DetachAt are the same with a direction. Nil: ingress only, by the two above.
+	// AttachAt and DetachAt take a direction as well. If nil, only ingress is used, by the two above.
 	AttachAt func(ifindex, progFD int, name string, egress bool) error
 	DetachAt func(ifindex int, name string, egress bool) error
-	// Attached reports whether the filter is there. Nil: it is taken to be.
+	// Attached reports whether the filter is attached. If nil, the filter is assumed to be attached.
 	Attached func(ifindex int, name string, egress bool) bool
 }
 
@@ -48,37 +48,37 @@ func (c ClsactFuncs) detach(ifindex int, name string, egress bool) error {
 	return errors.New("clsact filter is attached, and no clsact functions are given")
 }
 
-// Options say where a gateway keeps its state and what it starts with.
+// Options configures the pinned state and the initial settings of a gateway.
 type Options struct {
-	PinDir      string // on bpffs, which is mounted on its parent if need be
+	PinDir      string // on bpffs, which is mounted on its parent if necessary
 	Config      Config
 	Log         *slog.Logger
 	Clsact      ClsactFuncs
-	ForceClsact bool // use Clsact although the kernel has tcx
+	ForceClsact bool // use Clsact even if the kernel has tcx
 
-	CountServices int // ports of Services that are counted at most
+	CountServices int // limit of Service ports with packet counts
 }
 
-// Gateway is one load of the programs of a layout, over the pinned state of
-// the node. Different methods may run at once, the same method may not.
+// Gateway is one load of the programs of a layout, over the pinned state of the node. Different
+// methods may run concurrently, but each method only once at a time.
 type Gateway struct {
 	opts   Options
 	objs   objects
-	progs  map[string]*ebpf.Program // by name, the layout's
+	progs  map[string]*ebpf.Program // of the layout, by name
 	digest *digest
 	counts *serviceCounts
 	at     attachedTo
 }
 
-// objects are what the programs of every layout share.
+// objects are shared by the programs of all layouts.
 type objects struct {
 	gatewayMaps
 	gatewayVariables
 }
 
-// Open loads the programs of the layout. State pinned by an earlier Open is
-// taken over, but for maps of another kind: those are replaced. Nothing is
-// attached; what an earlier Open attached goes on with its old programs until Attach.
+// Open loads the programs of the layout. It adopts state pinned by an earlier Open, and replaces
+// maps with a different layout. It attaches nothing: programs that an earlier Open attached stay
+// until Attach.
 func Open(opts Options) (*Gateway, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -108,7 +108,7 @@ func Open(opts Options) (*Gateway, error) {
 	return g, nil
 }
 
-// load loads the maps, and those programs that the layout has.
+// load loads the maps and the programs of the layout.
 func (g *Gateway) load(spec *ebpf.CollectionSpec) error {
 	wanted := make(map[string]bool)
 	for _, h := range layoutHooks[g.opts.Config.Layout] {
@@ -135,8 +135,8 @@ func (g *Gateway) load(spec *ebpf.CollectionSpec) error {
 	return nil
 }
 
-// SetConfig changes the running programs' configuration. It is not atomic
-// over the fields; each is.
+// SetConfig changes the configuration of the running programs. Each field changes atomically, but
+// not all together.
 func (g *Gateway) SetConfig(c Config) error {
 	if err := c.Validate(); err != nil {
 		return fmt.Errorf("check gateway config: %w", err)
@@ -150,7 +150,7 @@ func (g *Gateway) SetConfig(c Config) error {
 	return nil
 }
 
-// restore makes the digests of tables that were there before.
+// restore rebuilds the digests of existing tables.
 func (g *Gateway) restore() error {
 	if err := errors.Join(g.restoreAddrs(), g.restoreServices(), g.restoreFlows()); err != nil {
 		return fmt.Errorf("restore digests: %w", err)
@@ -158,7 +158,7 @@ func (g *Gateway) restore() error {
 	return nil
 }
 
-// Close releases this load. What is attached stays attached, and pinned.
+// Close releases this load. Attached programs stay attached and pinned.
 func (g *Gateway) Close() error {
 	err := g.objs.Close()
 	for _, p := range g.progs {
@@ -167,11 +167,10 @@ func (g *Gateway) Close() error {
 	return err
 }
 
-// abandoned are maps that earlier versions have pinned.
+// abandoned are maps that earlier versions pinned.
 var abandoned = []string{"flows"}
 
-// dropAbandoned unpins those that no program has any more. Attached programs of before
-// go on with theirs.
+// dropAbandoned unpins abandoned maps. Attached programs of an earlier version keep their maps.
 func dropAbandoned(dir string) error {
 	var errs []error
 	for _, name := range abandoned {
@@ -185,7 +184,7 @@ func dropAbandoned(dir string) error {
 	return nil
 }
 
-// dropIncompatible unpins maps that an older or newer version laid out otherwise.
+// dropIncompatible unpins maps of another version with a different layout.
 func dropIncompatible(spec *ebpf.CollectionSpec, dir string, log *slog.Logger) error {
 	for name, want := range spec.Maps {
 		if want.Pinning != ebpf.PinByName {
@@ -216,7 +215,7 @@ func compatible(path string, want *ebpf.MapSpec) error {
 	return want.Compatible(m)
 }
 
-// preparePinDir makes dir, on a bpffs.
+// preparePinDir creates dir on a bpffs.
 func preparePinDir(dir string) error {
 	if !filepath.IsAbs(dir) || dir == "/" {
 		return fmt.Errorf("use pin directory %q: not an absolute path", dir)
@@ -234,7 +233,7 @@ func preparePinDir(dir string) error {
 	return nil
 }
 
-// MountFS mounts a bpffs at dir unless one is there.
+// MountFS mounts a bpffs at dir unless one is mounted.
 func MountFS(dir string) error {
 	if err := mountBPFFS(dir); err != nil {
 		return fmt.Errorf("mount bpffs at %q: %w", dir, err)
@@ -242,8 +241,8 @@ func MountFS(dir string) error {
 	return nil
 }
 
-// mountBPFFS makes dir a bpffs. Under a lock: two nodes' agents may share dir,
-// and a second mount would hide the pins in the first.
+// mountBPFFS mounts a bpffs at dir. It takes a lock: the agents of two nodes may share dir, and a
+// second mount would hide the pins in the first.
 func mountBPFFS(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err

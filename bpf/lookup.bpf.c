@@ -3,10 +3,8 @@
 
 /* clang-format on */
 // SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
-/*
- * lookup.h by itself: the table's definition for Go, and a program by which
- * the tests tell that the assigned socket survives each way to the host.
- */
+/* lookup.h by itself: the table's definition for Go, and a program with which the tests check that
+ * the assigned socket survives each path to the host. */
 #include <linux/bpf.h>
 #include <linux/if_ether.h>
 #include <linux/pkt_cls.h>
@@ -19,7 +17,7 @@
 
 char _license[] SEC("license") = "GPL";
 
-const volatile __u32 host_device = 0; /* whose ingress it goes on to, if not 0 */
+const volatile __u32 host_device = 0; /* the packet continues at this device's ingress, if not 0 */
 
 SEC("tc")
 int lookup_ingress(struct __sk_buff *skb)

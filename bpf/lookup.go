@@ -10,23 +10,23 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// LookupOptions say where the gateway keeps its state.
+// LookupOptions locates the gateway's state.
 type LookupOptions struct {
 	PinDir string
 	Log    *slog.Logger
 }
 
-// Lookup is the table of front ends that a socket of the host serves itself:
-// externalTrafficPolicy=Local, with an endpoint on the host's network. The
-// gateway's program at the uplink gives what has the reason service_host to the socket that
-// listens on the target, with the client's address. TCP only; before Linux 6.6
-// not to a socket with SO_REUSEPORT: such a connection is refused.
+// Lookup is the table of frontends that a host socket serves itself: externalTrafficPolicy=Local
+// with an endpoint on the host's network. The gateway's program at the uplink assigns packets with
+// the reason service_host to the socket that listens on the target. The client's address is
+// preserved. Only TCP is supported. Before Linux 6.6, a connection to a socket with SO_REUSEPORT is
+// refused.
 type Lookup struct {
 	targets *ebpf.Map
 	pin     string
 }
 
-// OpenLookup takes the table over, or makes it.
+// OpenLookup opens the pinned table or creates it.
 func OpenLookup(opts LookupOptions) (*Lookup, error) {
 	if opts.Log == nil {
 		opts.Log = slog.New(slog.DiscardHandler)
@@ -48,10 +48,10 @@ func OpenLookup(opts LookupOptions) (*Lookup, error) {
 	return &Lookup{targets: m, pin: filepath.Join(opts.PinDir, lookupMapLookupTargets)}, nil
 }
 
-// Sync makes the table hold exactly want: which listener a front end is for. A target's address is
-// that of the endpoint; a listener on the unspecified address is found by it, too.
-// New and changed entries are written before stale ones go; writes counts
-// them all. It is not atomic: after an error it may be repeated.
+// Sync sets the table to exactly want, the listener of each frontend. A target's address is that of
+// the endpoint; a listener on the unspecified address matches too. Sync writes new and changed
+// entries before it deletes stale ones. writes counts both. Sync is not atomic; it may be repeated
+// after an error.
 func (l *Lookup) Sync(want map[ServiceKey]netip.AddrPort) (writes int, err error) {
 	table := make(map[lookupServiceKey]lookupLookupTarget, len(want))
 	for k, to := range want {
@@ -96,7 +96,7 @@ func (l *Lookup) write(want map[lookupServiceKey]lookupLookupTarget) (writes int
 	return writes, nil
 }
 
-// Remove takes the pin away. The Lookup can still be closed, and nothing else.
+// Remove removes the pin. Afterwards only Close may be called.
 func (l *Lookup) Remove() error {
 	if err := removeIfThere(l.pin); err != nil {
 		return fmt.Errorf("unpin table of lookup targets: %w", err)
@@ -104,5 +104,5 @@ func (l *Lookup) Remove() error {
 	return nil
 }
 
-// Close releases the table, which goes on as long as it is pinned.
+// Close releases the table. It stays in use while it is pinned.
 func (l *Lookup) Close() error { return l.targets.Close() }

@@ -1,11 +1,12 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
 /*
- * externalTrafficPolicy=Local with an endpoint on the host's network: what
- * comes for the front end is the socket's that listens on the target port. No
- * address is changed, so the client's is kept.
  *
- * At TC ingress, because an sk_lookup program cannot look sockets up. TCP only: an
- * unconnected UDP socket would answer from its own port.
+ * externalTrafficPolicy=Local with an endpoint on the host's network: packets for the frontend go
+ * to the socket that listens on the target port. No address is changed, so the client's address is
+ * preserved.
+ *
+ * This runs at TC ingress, because an sk_lookup program cannot look sockets up. TCP only: an
+ * unconnected UDP socket would reply from its own port.
  */
 #ifndef __LOOKUP_H
 #define __LOOKUP_H
@@ -19,7 +20,7 @@
 #include "parse.h"
 
 struct lookup_target {
-	struct addr addr; /* what the socket is bound to, or the unspecified address */
+	struct addr addr; /* local address of the socket, or the unspecified address */
 	__be16 port;
 	__u16 pad;
 };
@@ -41,7 +42,7 @@ static __always_inline struct bpf_sock *lookup_tuple(struct __sk_buff *skb,
 				  BPF_F_CURRENT_NETNS, 0);
 }
 
-/* Has the packet a connection already, also one that begins or lingers? */
+/* Reports whether the packet belongs to a connection, including one in setup or in TIME_WAIT. */
 static __noinline int has_connection(struct __sk_buff *skb, const struct packet *p)
 {
 	struct bpf_sock_tuple t = {};
@@ -67,11 +68,9 @@ static __noinline int has_connection(struct __sk_buff *skb, const struct packet 
 	return has;
 }
 
-/*
- * Gives the packet to the listener of its front end, if it has one: a SYN, or
- * an ACK that answers a SYN cookie. What belongs to a connection the stack
- * finds itself, for that is on the front end's address and port.
- */
+/* Assigns the packet to the listener of its frontend, if there is one. This applies to a SYN, and
+ * to an ACK that answers a SYN cookie. The stack itself finds packets of existing connections,
+ * because their sockets have the frontend's address and port. */
 static __noinline int assign_target(struct __sk_buff *skb, const struct packet *p)
 {
 	struct service_key key = { .addr = p->dst, .port = p->dport, .proto = p->proto };
@@ -85,7 +84,8 @@ static __noinline int assign_target(struct __sk_buff *skb, const struct packet *
 	target = bpf_map_lookup_elem(&lookup_targets, &key);
 	if (!target || has_connection(skb, p))
 		return ret;
-	/* From nobody: a connection on the target port itself is not meant. */
+	/* With an unspecified source, so that a connection on the target port itself does not
+	 * match. */
 	if (p->v6) {
 		__builtin_memcpy(t.ipv6.daddr, &target->addr, sizeof(target->addr));
 		t.ipv6.dport = target->port;
@@ -96,14 +96,14 @@ static __noinline int assign_target(struct __sk_buff *skb, const struct packet *
 	sk = lookup_tuple(skb, &t, p->v6);
 	if (!sk)
 		return ret;
-	/* Before Linux 6.6 not if it has SO_REUSEPORT. */
+	/* Before Linux 6.6 this fails for a socket with SO_REUSEPORT. */
 	if (sk->state == BPF_TCP_LISTEN)
 		ret = bpf_sk_assign(skb, sk, 0);
 	bpf_sk_release(sk);
 	return ret;
 }
 
-/* The same for who has the verdict, but not the packet any more. */
+/* The same for callers that have the verdict but no longer the parsed packet. */
 static __noinline void assign_socket(struct __sk_buff *skb)
 {
 	struct packet p = {};

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/*
- * State. What is pinned outlives the agent and is shared by the programs
- * before and after an upgrade; what is global belongs to one load.
- */
+/* State. Pinned maps survive the agent and are shared by the programs before and after an upgrade.
+ * Globals belong to one load. */
 #ifndef __MAPS_H
 #define __MAPS_H
 
@@ -13,7 +11,7 @@
 #include "note.h"
 #include "types.h"
 
-/* Globals are read without a lookup: that is why these are no maps. */
+/* Globals need no lookup. That is the reason why these are not maps. */
 struct config cfg SEC(".data.config");
 __u64 special_ports[PORT_WORDS] SEC(".data.ports"); /* digest: see table.go */
 __u64 host_digest[HOST_WORDS] SEC(".data.hosts");   /* digest of the host's addresses */
@@ -73,10 +71,8 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } networks SEC(".maps");
 
-/*
- * Connections from before the node was taken over, or its range changed.
- * Nothing but Go enters them: no packet can push one out.
- */
+/* Connections from before a takeover or a change of the range. Only Go adds entries, so no packet
+ * can evict one. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 262144);
@@ -91,7 +87,7 @@ static __always_inline int addr_eq(const struct addr *a, const struct addr *b)
 	return a->w[0] == b->w[0] && a->w[1] == b->w[1] && a->w[2] == b->w[2] && a->w[3] == b->w[3];
 }
 
-/* True for the addresses that OVN's gateway router shares with the host. */
+/* Reports whether OVN's gateway router shares the address with the host. */
 static __always_inline int is_node(const struct addr *a)
 {
 	return (cfg.node4 && addr_eq(a, &cfg.node4_mapped)) ||
@@ -123,18 +119,16 @@ static __always_inline int is_host(const struct addr *a)
 	return kind_of(a) == ADDR_HOST;
 }
 
-/* As hostBit in digest.go. False positives only cost the long way. */
+/* Same as hostBit in digest.go. False positives only cost the full path. */
 static __always_inline int may_be_host(__u32 hash)
 {
 	hash = hash * 0x9e3779b1 >> 20;
 	return host_digest[hash >> 6] >> (hash & 63) & 1;
 }
 
-/*
- * Packets and bytes of each port of a Service, and which of these cells a front
- * end's go to. They belong to one load: Go gives the cells out anew. Where
- * it counts none, the verifier takes the question out of the programs.
- */
+/* Packets and bytes of each Service port, and the cell of each frontend. They belong to one load:
+ * Go allocates the cells again. If counting is off, the verifier removes this code from the
+ * programs. */
 const volatile __u8 count_services;
 
 struct {
@@ -147,15 +141,13 @@ struct {
 
 struct {
 	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
-	__uint(max_entries, 1); /* Go says how many */
+	__uint(max_entries, 1); /* Go sets the size */
 	__type(key, __u32);
 	__type(value, struct cell);
 } service_counts SEC(".maps");
 
-/*
- * Clang knows that a __u16 fits and drops a mask that the verifier needs;
- * it cannot look into the asm.
- */
+/* Clang knows that a __u16 is in range and drops a mask that the verifier needs. It cannot optimize
+ * across the asm. */
 static __always_inline __u32 bounded_port(__u32 port)
 {
 	asm volatile("%0 &= 0xffff" : "+r"(port));
@@ -179,7 +171,7 @@ static __always_inline int connected(void)
 	return cfg.uplink && cfg.bridge;
 }
 
-/* The reason of a packet from the wire, or that there is nobody to hand it to. */
+/* Returns the final reason of a packet from the wire: a drop reason if its receiver is missing. */
 static __always_inline __u32 settled_wire(__u32 reason)
 {
 	if (reason >= REASON_OVN_FIRST && reason < REASON_WIRE_DROP_FIRST && !connected())

@@ -3,12 +3,9 @@
 
 /* clang-format on */
 // SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
-/*
- * A sample of live decisions. While somebody looks, these programs stand before those
- * of the gateway: the same rules over the same tables, without counting,
- * learning or sending, and every packet goes on to the program that decides.
- * Otherwise they are not there.
- */
+/* Samples live decisions. While a monitor is open, these programs are attached before those of the
+ * gateway. They apply the same rules to the same tables, without counting, learning or sending.
+ * Every packet continues to the deciding program. Without a monitor they are not attached. */
 #define DRY_RUN 1
 #include <linux/bpf.h>
 #include <linux/pkt_cls.h>
@@ -34,10 +31,10 @@ enum side {
 struct sample {
 	__u64 ns; /* CLOCK_MONOTONIC */
 	__u32 reason;
-	__u32 len; /* of the whole frame, without a tag that was taken off */
+	__u32 len; /* of the complete frame, without a removed tag */
 	__u32 captured;
 	__u32 tag; /* protocol and TCI of that tag in host order, 0: none */
-	__u32 l3;  /* bytes behind the Ethernet header, of a GSO packet those of a segment */
+	__u32 l3;  /* bytes after the Ethernet header; of a GSO packet those of a segment */
 	__u8 side;
 	__u8 pad[3];
 	__u8 frame[SNAP];
@@ -45,13 +42,13 @@ struct sample {
 _Static_assert(sizeof(struct sample) == 224, "sample is shared with Go");
 
 struct look_for {
-	__u64 reasons[2]; /* a bit for each */
-	struct addr addr; /* of source or destination, under mask */
+	__u64 reasons[2]; /* one bit per reason */
+	struct addr addr; /* of source or destination, masked */
 	struct addr mask;
-	__u32 rate;	/* samples a second */
+	__u32 rate;	/* samples per second */
 	__be16 port;	/* 0: any */
 	__u8 proto;	/* 0: any */
-	__u8 by_packet; /* addr, port or proto is asked for */
+	__u8 by_packet; /* filter by addr, port or proto */
 };
 _Static_assert(sizeof(struct look_for) == 56, "look_for is shared with Go");
 _Static_assert(REASON_MAX <= 128, "a bit for each reason");
@@ -63,7 +60,7 @@ struct {
 	__uint(max_entries, 1 << 20);
 } samples SEC(".maps");
 
-/* How many there were in this second, and how many were left out in all. */
+/* Samples in this second, and the total number of packets left out. */
 __u64 second SEC(".data.rate");
 __u64 taken SEC(".data.rate");
 __u64 missed SEC(".data.rate");
@@ -139,7 +136,7 @@ static __always_inline int look(struct __sk_buff *skb, __u8 side, __u32 reason)
 	return TC_ACT_UNSPEC;
 }
 
-/* As the programs that decide: the short way where it is sure, otherwise the full one. */
+/* Same as the deciding programs: the short path if it is certain, otherwise the full one. */
 static __always_inline __u32 ovn_reason(struct __sk_buff *skb)
 {
 	int quick = quick_from_ovn(skb);
@@ -162,7 +159,7 @@ int monitor_ovn(struct __sk_buff *skb)
 	return look(skb, SIDE_OVN, ovn_reason(skb));
 }
 
-/* The uplink's way out in the layout bridged. */
+/* Uplink egress in layout bridged. */
 SEC("tc")
 int monitor_out(struct __sk_buff *skb)
 {

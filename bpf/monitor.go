@@ -13,34 +13,34 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ErrNoTCX: the kernel is older than Linux 6.6.
+// ErrNoTCX means that the kernel is older than Linux 6.6.
 var ErrNoTCX = errors.New("kernel has no tcx")
 
-// Snap is how much of a frame a Sample has at most.
+// Snap is the maximum number of frame bytes in a Sample.
 const Snap = len(monitorSample{}.Frame)
 
-// MonitorOptions say which decisions to sample.
+// MonitorOptions selects the decisions to sample.
 type MonitorOptions struct {
 	Addrs netip.Prefix       // of source or destination; invalid: any
 	Port  uint16             // of source or destination; 0: any
 	Proto uint8              // 0: any
 	Want  func(Counter) bool // by port, direction, verdict and reason; nil: any
-	Rate  uint32             // samples a second at most
+	Rate  uint32             // limit of samples per second
 }
 
 // Sample is a decision on a packet.
 type Sample struct {
-	Counter                 // the reason's, without figures
-	Time      time.Time     // when the packet came
-	At        time.Duration // the same on CLOCK_MONOTONIC, as the ages in the tables
+	Counter                 // the counter of the reason, without counts
+	Time      time.Time     // arrival of the packet
+	At        time.Duration // the same on CLOCK_MONOTONIC, like the ages in the tables
 	Side      Side
-	Len       int    // of the whole frame, without Tag
-	L3        int    // bytes behind its Ethernet header; of a GSO packet those of one segment
-	TPID, TCI uint16 // of a VLAN tag that was taken off; TPID 0: none
-	Frame     []byte // its first Snap bytes, without Tag
+	Len       int    // of the complete frame, without Tag
+	L3        int    // bytes after its Ethernet header; of a GSO packet those of one segment
+	TPID, TCI uint16 // of a removed VLAN tag; TPID 0: none
+	Frame     []byte // the first Snap bytes, without Tag
 }
 
-// monitorProgram is what is to stand before a hook of the layout; "": nothing.
+// monitorProgram returns the sampling program for a hook of the layout, or "".
 func monitorProgram(layout Layout, h hook) string {
 	switch {
 	case h.name == uplinkIngress:
@@ -50,34 +50,34 @@ func monitorProgram(layout Layout, h hook) string {
 	case layout == Bridged && h.name == bridgeEgress:
 		return "monitor_host"
 	case layout == Bridged:
-		return "" // its way in decides nothing
+		return "" // its ingress decides nothing
 	}
 	return "monitor_ovn"
 }
 
-// Monitor samples live decisions: the rules once more, before the programs that
-// decide, on the same packets and tables. It ends with the process.
+// Monitor samples live decisions. It attaches the rules once more, before the deciding programs,
+// and runs them on the same packets and tables. It ends with the process.
 type Monitor struct {
 	Layout Layout
 
 	coll   *ebpf.Collection
 	links  []link.Link
 	reader *ringbuf.Reader
-	booted time.Time // what CLOCK_MONOTONIC counts from
+	booted time.Time // origin of CLOCK_MONOTONIC
 	pinDir string
-	before map[string]ebpf.ProgramID // by hook, whose tables these are
+	before map[string]ebpf.ProgramID // by hook, the programs with these tables
 }
 
-// OpenMonitor puts the sampling programs before those pinned in pinDir. It must run in the
-// network namespace of the programs. ErrNotAttached: there are none. ErrNoTCX:
-// nothing can be put before them.
+// OpenMonitor attaches the sampling programs before those pinned in pinDir. It must run in the
+// network namespace of the programs. It returns ErrNotAttached without attached programs, and
+// ErrNoTCX if the kernel cannot order programs.
 func OpenMonitor(pinDir string, o MonitorOptions) (*Monitor, error) {
 	live, err := findLive(pinDir)
 	if err != nil {
 		return nil, fmt.Errorf("find gateway programs in %q: %w", pinDir, err)
 	}
 	defer live.close()
-	if err := haveTCX(live.uplink); err != nil { // an older kernel might not even load them
+	if err := haveTCX(live.uplink); err != nil { // an older kernel may not even load them
 		return nil, fmt.Errorf("attach sampling programs: %w", err)
 	}
 	spec, err := loadMonitor()
@@ -107,7 +107,7 @@ func OpenMonitor(pinDir string, o MonitorOptions) (*Monitor, error) {
 	return m, nil
 }
 
-// haveTCX asks what is attached to an interface, which kernels without tcx do not know.
+// haveTCX queries the programs of an interface. Kernels without tcx do not support the query.
 func haveTCX(ifindex int) error {
 	_, err := link.QueryPrograms(link.QueryOptions{Target: ifindex, Attach: ebpf.AttachTCXIngress})
 	if errors.Is(err, unix.EINVAL) || errors.Is(err, link.ErrNotSupported) {
@@ -166,7 +166,7 @@ func (o MonitorOptions) filter() monitorLookFor {
 	return f
 }
 
-// maskWords is a mask of so many bits, as words has an address.
+// maskWords returns a mask of bits ones, in the format of words.
 func maskWords(bits int) (w [4]uint32) {
 	var b [16]byte
 	for i := range bits {
@@ -178,8 +178,8 @@ func maskWords(bits int) (w [4]uint32) {
 	return w
 }
 
-// Read waits for a sample. os.ErrDeadlineExceeded: none came until the deadline;
-// os.ErrClosed: Close was called.
+// Read waits for a sample. It returns os.ErrDeadlineExceeded at the deadline and os.ErrClosed after
+// Close.
 func (m *Monitor) Read() (Sample, error) {
 	record, err := m.reader.Read()
 	if err != nil {
@@ -197,10 +197,10 @@ func (m *Monitor) Read() (Sample, error) {
 	return out, nil
 }
 
-// SetDeadline ends Reads that find nothing; the zero Time: never.
+// SetDeadline sets the deadline of Read. The zero Time means none.
 func (m *Monitor) SetDeadline(t time.Time) { m.reader.SetDeadline(t) }
 
-// Missed returns how many packets were left out: beyond the rate, or read too slowly.
+// Missed returns the number of packets left out: above the rate, or because Read was too slow.
 func (m *Monitor) Missed() (n uint64, err error) {
 	if err := m.coll.Variables["missed"].Get(&n); err != nil {
 		return 0, fmt.Errorf("read what was left out: %w", err)
@@ -208,8 +208,8 @@ func (m *Monitor) Missed() (n uint64, err error) {
 	return n, nil
 }
 
-// Stale says whether other programs decide now, as after a restart of the agent:
-// the samples are of the tables of those before.
+// Stale reports whether other programs decide now, for example after a restart of the agent. The
+// samples then use the tables of the old programs.
 func (m *Monitor) Stale() bool {
 	for _, h := range layoutHooks[m.Layout] {
 		want, ok := m.before[h.name]
@@ -229,7 +229,7 @@ func (m *Monitor) Stale() bool {
 	return false
 }
 
-// Close takes the programs away and ends Read.
+// Close detaches the programs and ends Read.
 func (m *Monitor) Close() error {
 	var errs []error
 	for _, l := range m.links {

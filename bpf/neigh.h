@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* ARP and neighbour discovery: who may answer, who has to hear. */
+/* ARP and neighbour discovery: which side may answer, and which side must receive. */
 #ifndef __NEIGH_H
 #define __NEIGH_H
 
@@ -59,7 +59,7 @@ static __always_inline int is_nd(const struct packet *p)
 	       p->icmp_type <= ND_REDIRECT;
 }
 
-/* Does an advertisement say where an internal address is? */
+/* Reports whether an advertisement claims an internal address. */
 static __always_inline int claims_internal(struct __sk_buff *skb, const struct packet *p)
 {
 	struct addr target;
@@ -69,7 +69,7 @@ static __always_inline int claims_internal(struct __sk_buff *skb, const struct p
 	       is_internal(1, &target);
 }
 
-/* foreign: of another network, though it has no tag. */
+/* foreign: of another network, although untagged. */
 static __noinline int arp(struct __sk_buff *skb, int foreign)
 {
 	struct arp_packet a;
@@ -98,7 +98,7 @@ static __noinline int arp(struct __sk_buff *skb, int foreign)
 	return a.spa == a.tpa ? REASON_ARP_GRATUITOUS : REASON_ARP_OTHER;
 }
 
-/* An ARP packet whose sender speaks unasked of an address that is not this node's. */
+/* Reports whether it is an unsolicited ARP announcement of an address that is not this node's. */
 static __always_inline int announces_other4(struct __sk_buff *skb)
 {
 	struct arp_packet a;
@@ -112,7 +112,7 @@ static __always_inline int announces_other4(struct __sk_buff *skb)
 	return !is_host(&target);
 }
 
-/* The same for neighbour discovery; a solicited advertisement is an answer. */
+/* The same for neighbour discovery. A solicited advertisement is a reply. */
 static __always_inline int announces_other6(struct __sk_buff *skb, const struct packet *p)
 {
 	struct {

@@ -11,8 +11,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// syncNetworks makes the table of networks hold exactly those of c. What makes an
-// address internal comes last and goes first.
+// syncNetworks sets the table of networks to exactly those of c. Entries that make an address
+// internal are added last and deleted first.
 func (g *Gateway) syncNetworks(c Config) error {
 	want := networkEntries(c)
 	err := g.digest.addNetworks(c.Internal)
@@ -37,7 +37,7 @@ func (g *Gateway) syncNetworks(c Config) error {
 	return nil
 }
 
-// networkEntries returns the table for c. A network that is both is external.
+// networkEntries returns the table for c. A network of both kinds is external.
 func networkEntries(c Config) map[gatewayNetworkKey]uint8 {
 	want := make(map[gatewayNetworkKey]uint8)
 	for _, p := range c.Internal {
@@ -65,7 +65,7 @@ func (k gatewayNetworkKey) prefix() netip.Prefix {
 	return netip.PrefixFrom(a, int(k.Bits))
 }
 
-// pruneNetworks deletes the entries of a kind that are not wanted.
+// pruneNetworks deletes unwanted entries of a kind.
 func pruneNetworks(m *ebpf.Map, want map[gatewayNetworkKey]uint8, kind uint8) error {
 	var stale []gatewayNetworkKey
 	err := eachEntry(m, func(k gatewayNetworkKey, v uint8) {
@@ -81,7 +81,7 @@ func pruneNetworks(m *ebpf.Map, want map[gatewayNetworkKey]uint8, kind uint8) er
 	return err
 }
 
-// readNetworks reads what syncNetworks has written, sorted.
+// readNetworks is the inverse of syncNetworks, sorted.
 func readNetworks(m *ebpf.Map) (internal, external []netip.Prefix, err error) {
 	err = eachEntry(m, func(k gatewayNetworkKey, v uint8) {
 		if v == uint8(gatewayNetworkNETWORK_INTERNAL) {
@@ -95,18 +95,17 @@ func readNetworks(m *ebpf.Map) (internal, external []netip.Prefix, err error) {
 	return internal, external, err
 }
 
-// internalBits are the digests of internal networks, which the programs read for each
-// packet: see may_be_internal4 and may_be_internal6 in prefix.h.
+// internalBits are the digests of internal networks, which the programs read for each packet: see
+// may_be_internal4 and may_be_internal6 in prefix.h.
 type internalBits struct {
-	v4 [1024]uint64      // by the first 16 bits, as the machine reads them
-	v6 [hostWords]uint64 // by a hash of the first 48 bits
+	v4 [1024]uint64      // indexed by the first 16 bits, in host byte order
+	v6 [hostWords]uint64 // indexed by a hash of the first 48 bits
 }
 
 const (
-	bits4 = 16 // of an IPv4 address, that have a bit
-	bits6 = 48 // likewise of IPv6
-	// A shorter prefix of IPv6 has so many hashes that all bits are set: every packet is
-	// then looked up.
+	bits4 = 16 // bits of an IPv4 address in the index
+	bits6 = 48 // the same for IPv6
+	// A shorter IPv6 prefix has so many hashes that all bits are set. Every packet is then looked up.
 	shortest6 = 40
 )
 

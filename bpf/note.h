@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/*
- * What a dry run (explain.bpf.c) writes down on the way to a reason. In the
- * programs that run there is nothing of it.
- */
+/* Records of a dry run (explain.bpf.c) on the path to a reason. The attached programs contain none
+ * of this. */
 #ifndef __NOTE_H
 #define __NOTE_H
 
@@ -11,25 +9,25 @@
 
 #include "types.h"
 
-/* What was asked. explain.go says each in words. */
+/* Kinds of lookups. explain.go describes each in words. */
 enum asked {
-	ASKED_ADDRESS, /* whose the address is: enum addr_kind */
-	ASKED_SERVICE, /* who serves the front end: enum service_owner */
+	ASKED_ADDRESS, /* kind of the address: enum addr_kind */
+	ASKED_SERVICE, /* owner of the frontend: enum service_owner */
 	ASKED_RANGE,   /* whether the port is in the SNAT range */
-	ASKED_GATE,    /* whether a socket of the host may have the port */
-	ASKED_SOCKET,  /* whether one owns the packet */
+	ASKED_GATE,    /* whether a host socket may use the port */
+	ASKED_SOCKET,  /* whether a host socket owns the packet */
 	ASKED_EXCHANGE,
 	ASKED_TAKEOVER,
-	ASKED_FRAGMENT, /* 1 + enum frag_owner; 0: the first is not known */
+	ASKED_FRAGMENT, /* 1 + enum frag_owner; 0: the first is unknown */
 	ASKED_PROTOCOL, /* whether the host uses it with that peer */
-	ASKED_NETWORK,	/* what the network of the address is: enum network */
+	ASKED_NETWORK,	/* kind of the address' network: enum network */
 	WOULD_LEARN,
 	WOULD_REMEMBER, /* 1 + enum frag_owner */
 };
 
 struct note {
 	struct addr addr;
-	__u64 ns; /* when the entry was last used */
+	__u64 ns; /* last use of the entry */
 	__be16 port;
 	__u8 proto;
 	__u8 asked;
@@ -45,7 +43,7 @@ _Static_assert(sizeof(struct note) == 32, "note is shared with Go");
 
 struct dry_run {
 	__u32 reason;
-	__u32 quick; /* of the short way; REASON_MAX: it left it to the full way */
+	__u32 quick; /* of the short path; REASON_MAX: the full path decided */
 	__u32 silent;
 	__u32 count;
 	struct note notes[MAX_NOTES];
@@ -58,7 +56,7 @@ struct {
 	__type(value, struct dry_run);
 } explanation SEC(".maps");
 
-/* Arguments are packed: there may be five. */
+/* Arguments are packed, because at most five are possible. */
 static __noinline int note_down(__u32 what, __u32 where, const struct addr *addr, __u64 ns)
 {
 	struct dry_run *e;
@@ -90,7 +88,7 @@ static __always_inline void note(__u8 asked, __u8 answer, const struct addr *add
 
 #else
 
-#ifndef DRY_RUN /* monitor.bpf.c has it, and takes no notes */
+#ifndef DRY_RUN /* defined in monitor.bpf.c, which records nothing */
 #define DRY_RUN 0
 #endif
 #define note(...)                                                                                  \

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* What of OVN's packets may leave the node, and what of them is learned. */
+/* Decides which of OVN's packets may leave the node, and which exchanges are learned. */
 #ifndef __OUT_H
 #define __OUT_H
 
@@ -52,7 +52,7 @@ static __noinline int encap_arp(struct __sk_buff *skb)
 	return addr_eq(&spa, &cfg.encap);
 }
 
-/* Remembers what has no local port to tell its answers by. */
+/* Learns an exchange without a local port that would identify its replies. */
 static __noinline int learn_exchange(const struct packet *reply)
 {
 	struct seen now = { .ns = bpf_ktime_get_ns() };
@@ -71,7 +71,8 @@ static __noinline int learn_exchange(const struct packet *reply)
 	return REASON_OUT_LEARNED;
 }
 
-/* Would a socket of the host get it? As port_owner() says, of UDP to the node. */
+/* Reports whether a socket of the host would receive it. Same as port_owner() for UDP to the node.
+ */
 static __always_inline int is_of_socket(struct __sk_buff *skb, const struct packet *reply)
 {
 	int owns;
@@ -83,10 +84,8 @@ static __always_inline int is_of_socket(struct __sk_buff *skb, const struct pack
 	return owns;
 }
 
-/*
- * Well formed, from an address of the router's. Whose answer the host would get is the
- * host's to send: else a pod could speak for it.
- */
+/* The packet must be well formed, with an address of the router as source. If the host would
+ * receive the replies, only the host may send. Otherwise a pod could impersonate it. */
 static __always_inline int learn(struct __sk_buff *skb, const struct packet *p)
 {
 	struct packet reply = *p;
@@ -105,7 +104,7 @@ static __always_inline int learn(struct __sk_buff *skb, const struct packet *p)
 	return learn_exchange(&reply);
 }
 
-/* Bytes behind the Ethernet header, of a GSO packet those of one segment. */
+/* Bytes after the Ethernet header; of a GSO packet those of one segment. */
 static __always_inline __u32 l3_len(struct __sk_buff *skb)
 {
 	if (skb->gso_size)
@@ -113,13 +112,13 @@ static __always_inline __u32 l3_len(struct __sk_buff *skb)
 	return skb->len - ETH_HLEN;
 }
 
-/* OVN translates to the node's former address until it has learned the new one. */
+/* OVN translates to a former address of the node until it has learned the new one. */
 static __always_inline int is_former(const struct packet *p)
 {
 	return has_former && !is_mapped(p, &p->src) && kind_of(&p->src) == ADDR_FORMER;
 }
 
-/* IP from the node's MAC address, which no guard has stopped. */
+/* Decides IP from the node's MAC address that no guard has stopped. */
 static __noinline int may_leave(struct __sk_buff *skb, const struct packet *p, int parsed)
 {
 	int ours = parsed && is_node(&p->src) && !is_mapped(p, &p->src);
@@ -135,19 +134,19 @@ static __noinline int may_leave(struct __sk_buff *skb, const struct packet *p, i
 	return learn(skb, p);
 }
 
-/* Is it a service's answer to what the host has forwarded to it? */
+/* Reports whether it is a Service's reply to a packet that the host forwarded. */
 static __always_inline int is_from_service(const struct packet *p)
 {
 	return p->v6 ? in_prefixes6(&p->src, cfg.svc6, cfg.svc6_count)
 		     : in_prefixes4(p->src.w[3], cfg.svc4, cfg.svc4_count);
 }
 
-/* What is stopped or turned round whichever MAC address it comes from; -1: nothing. */
+/* Packets that are dropped or returned regardless of their MAC address. -1: none. */
 static __noinline int by_addresses(const struct packet *p, int parsed)
 {
 	__u32 kind = is_mapped(p, &p->dst) ? ADDR_OTHER : kind_of(&p->dst);
 
-	/* it would shrink the path of a tunnel */
+	/* it would reduce the path MTU of a tunnel */
 	if (kind == ADDR_PEER && parsed && is_too_big(p))
 		return REASON_PMTUD;
 	return kind == ADDR_HOST || is_from_service(p) ? REASON_HAIRPIN : -1;
@@ -171,12 +170,12 @@ static __noinline int ip_from_ovn(struct __sk_buff *skb, int trusted)
 	if (parsed && is_nd(&p))
 		return !cfg.in_sync && announces_other6(skb, &p) ? REASON_GARP_GUARD
 								 : REASON_NEIGHBOUR_OUT;
-	/* what leaks is dropped, whatever else is wrong with it */
+	/* a leak is dropped regardless of other faults */
 	reason = is4 ? guard4(p.src.w[3], p.dst.w[3]) : guard6(&p.src, &p.dst);
 	return reason == REASON_OUT ? may_leave(skb, &p, parsed) : reason;
 }
 
-/* Everything that OVN sends, in full. Not static: see parse(). */
+/* Full path for all packets from OVN. Not static: see parse(). */
 __noinline int from_ovn(struct __sk_buff *skb)
 {
 	__u32 proto = skb->protocol;
@@ -208,7 +207,8 @@ static __always_inline int is_hairpin_prefix(const struct packet *p)
 	       in_prefixes4(p->dst.w[3], cfg.masq4, cfg.masq4_count);
 }
 
-/* What the host sends by the bridge, in full. What it tags is for another network. */
+/* Full path for packets that the host sends through the bridge. Packets that the host tags are for
+ * another network. */
 __noinline int from_host(struct __sk_buff *skb)
 {
 	struct packet p = {};

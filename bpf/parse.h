@@ -1,9 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/*
- * The full parse, of a packet or of one that an ICMP error quotes. It copies
- * headers out, so it does not care what is linear and survives helpers that
- * invalidate packet pointers.
- */
+/* The full parser, for a packet or for a packet quoted in an ICMP error. It copies headers out, so
+ * it works with non-linear data and survives helpers that invalidate packet pointers. */
 #ifndef __PARSE_H
 #define __PARSE_H
 
@@ -30,7 +27,7 @@
 #define ICMP_ECHO 8
 #define ICMP_TIME_EXCEEDED 11
 #define ICMP_PARAMETERPROB 12
-#define ICMP_FRAG_NEEDED 4 /* a code of unreachable */
+#define ICMP_FRAG_NEEDED 4 /* code of unreachable */
 #define ICMPV6_PKT_TOOBIG 2
 #define ICMPV6_INFO_FIRST 128
 #define ICMPV6_ECHO_REQUEST 128
@@ -46,7 +43,7 @@
 #define EXTHDR_FRAGMENT 44
 #define EXTHDR_AUTH 51
 #define EXTHDR_DSTOPTS 60
-#define EXTHDR_MAX 8 /* more than this in one packet is not for OVN */
+#define EXTHDR_MAX 8 /* a packet with more is not for OVN */
 
 enum fragment {
 	FRAG_NONE,
@@ -91,7 +88,7 @@ static __always_inline int is_icmp(const struct packet *p)
 	return p->v6 ? p->proto == IPPROTO_ICMPV6 : p->proto == IPPROTO_ICMP;
 }
 
-/* Does it tell its receiver to send shorter packets (RFC 1191, RFC 8201)? */
+/* Reports whether it requests shorter packets (RFC 1191, RFC 8201). */
 static __always_inline int is_too_big(const struct packet *p)
 {
 	if (!is_icmp(p) || p->frag == FRAG_LATER)
@@ -106,7 +103,7 @@ static __always_inline int has_ports(__u8 proto)
 	return proto == IPPROTO_TCP || proto == IPPROTO_UDP || proto == IPPROTO_SCTP;
 }
 
-/* Eight bytes are what an ICMP error must quote (RFC 792), and enough. */
+/* Eight bytes are enough, and the minimum that an ICMP error must quote (RFC 792). */
 static __always_inline int parse_l4(struct __sk_buff *skb, struct packet *p)
 {
 	struct l4_start h;
@@ -134,10 +131,8 @@ static __always_inline void map4(struct addr *a, __be32 ip)
 	a->w[3] = ip;
 }
 
-/*
- * IPv6 with an address of IPv4's form. No host of either family has it, but
- * the tables hold IPv4 addresses so: it must not pass for one.
- */
+/* IPv6 with an IPv4-mapped address. No host has such an address, but the tables store IPv4
+ * addresses in this format. So it must not match an IPv4 entry. */
 static __always_inline int is_mapped(const struct packet *p, const struct addr *a)
 {
 	return p->v6 && !a->w[0] && !a->w[1] && a->w[2] == bpf_htonl(0xffff);
@@ -165,7 +160,7 @@ static __always_inline int parse_ip4(struct __sk_buff *skb, __u32 off, struct pa
 	return parse_l4(skb, p);
 }
 
-/* Leaves *next at the upper protocol, or at that of a later fragment. */
+/* Sets *next to the upper protocol, or to the next header of a later fragment. */
 static __always_inline int walk_ext(struct __sk_buff *skb, struct packet *p, __u8 next)
 {
 	struct {
@@ -182,7 +177,7 @@ static __always_inline int walk_ext(struct __sk_buff *skb, struct packet *p, __u
 			p->proto = next;
 			return 0;
 		}
-		/* no extension header is shorter than eight bytes */
+		/* the minimum size of extension headers is eight bytes */
 		if (bpf_skb_load_bytes(skb, p->l4, &h, sizeof(h)))
 			return -1;
 		if (next == EXTHDR_FRAGMENT) {
@@ -223,11 +218,9 @@ static __always_inline int parse_ip6(struct __sk_buff *skb, __u32 off, struct pa
 	return parse_l4(skb, p);
 }
 
-/*
- * Parses the IP packet at off into p, which is all zero. 0, or -1: malformed;
- * the addresses are then there if the fixed header is.
- * Not static: the verifier then checks it once, not once a call.
- */
+/* Parses the IP packet at off into p, which must be zero. Returns 0, or -1 if it is malformed; the
+ * addresses are then set if the fixed header is complete. Not static: the verifier then checks it
+ * once instead of at each call. */
 __noinline int parse(struct __sk_buff *skb, __u32 off, struct packet *p, __u32 proto)
 {
 	if (!p)
@@ -237,7 +230,7 @@ __noinline int parse(struct __sk_buff *skb, __u32 off, struct packet *p, __u32 p
 	return parse_ip6(skb, off, p);
 }
 
-/* Turns a quoted packet round: dst is then the side that is ours. */
+/* Reverses a quoted packet: dst is then the local side. */
 static __always_inline void reverse(struct packet *p)
 {
 	struct addr a = p->src;

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* Whose a packet with ports is. */
+/* The owner of a packet with ports. */
 #ifndef __PORT_H
 #define __PORT_H
 
@@ -31,7 +31,7 @@ static __always_inline __u32 find_service(const struct packet *p)
 	return owner ? *owner : 0;
 }
 
-/* Who serves the front end that p is for; 0: it is none. */
+/* Returns the owner of the frontend that p is addressed to; 0: not a frontend. */
 static __always_inline __u32 service_owner(const struct packet *p)
 {
 	__u32 owner = find_service(p);
@@ -55,7 +55,7 @@ static __always_inline int is_bfd(const struct packet *p)
 	       p->dport == bpf_htons(BFD_PORT);
 }
 
-/* To the SNAT range. begins: it opens a connection. */
+/* Decides packets to the SNAT range. begins: it opens a connection. */
 static __always_inline int range_owner(struct __sk_buff *skb, const struct packet *p, int begins,
 				       int quoted)
 {
@@ -73,7 +73,7 @@ static __always_inline int range_owner(struct __sk_buff *skb, const struct packe
 	return owns ? REASON_HOST_SOCKET : REASON_SNAT_PORT;
 }
 
-/* By port. quoted: p is what an ICMP error quotes, turned round. */
+/* Decides by port. quoted: p is the reversed quote of an ICMP error. */
 static __noinline int port_owner(struct __sk_buff *skb, const struct packet *p, int quoted)
 {
 	__u32 owner = service_owner(p);
@@ -97,7 +97,7 @@ static __noinline int port_owner(struct __sk_buff *skb, const struct packet *p, 
 	return !quoted && is_bfd(p) ? REASON_BFD : REASON_DEFAULT;
 }
 
-/* Does the host itself use this protocol with p->src, or with anybody? */
+/* Reports whether the host itself uses this protocol with p->src, or with any peer. */
 static __noinline int is_host_proto(const struct packet *p)
 {
 	struct ns_key k;

@@ -36,17 +36,15 @@ static __always_inline int in_prefixes6(const struct addr *a, const struct prefi
 	return 0;
 }
 
-/* Is it a pod of this node, known outside by its own address? */
+/* Reports whether it is a pod of this node that is reachable from outside by its own address. */
 static __always_inline int is_routable(__u8 v6, const struct addr *a)
 {
 	return v6 ? in_prefixes6(a, cfg.routable6, cfg.routable6_count)
 		  : in_prefixes4(a->w[3], cfg.routable4, cfg.routable4_count);
 }
 
-/*
- * The digests of internal networks, as internalBits in network.go has them. A
- * bit that is set for an address of another network costs a lookup.
- */
+/* The digests of internal networks, as in internalBits in network.go. A set bit for an address of
+ * another network costs a lookup. */
 static __always_inline int may_be_internal4(__be32 ip)
 {
 	return test_port(internal4, ip);
@@ -59,7 +57,7 @@ static __always_inline int may_be_internal6(__be32 first, __be32 second)
 	return internal6[hash >> 6] >> (hash & 63) & 1;
 }
 
-/* What the table of networks says of an address; 0: nothing. */
+/* Returns the kind of an address in the table of networks; 0: none. */
 static __noinline int network_of(const struct addr *a)
 {
 	struct network_key k = { .bits = 128 };
@@ -73,13 +71,11 @@ static __noinline int network_of(const struct addr *a)
 	return is;
 }
 
-/*
- * Is it in a network that is never on the wire? Another node's is, wherever it
- * lies. Not static: see parse().
- */
+/* Reports whether the address is in a network that never appears on the wire. Addresses of other
+ * nodes are on the wire regardless of network. Not static: see parse(). */
 __noinline int is_internal(__u32 v6, const struct addr *a)
 {
-	struct addr key; /* Linux 6.1 takes no argument of a global function as a map's key */
+	struct addr key; /* Linux 6.1 rejects an argument of a global function as a map key */
 
 	if (!a)
 		return 0;

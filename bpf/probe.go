@@ -16,13 +16,13 @@ type capability struct {
 	name string
 }
 
-// ErrPrivilege is wrapped by Supported when the process, not the kernel, is what
-// cannot.
+// ErrPrivilege is wrapped by Supported when the process lacks privileges and the kernel is
+// sufficient.
 var ErrPrivilege = errors.New("missing privileges")
 
-// Supported returns in one line what this process or kernel lacks for the
-// gateway's programs, nil if nothing. Linux 6.1 is the oldest kernel tested;
-// memory is charged to the cgroup there, so RLIMIT_MEMLOCK does not matter.
+// Supported returns in one line what this process or kernel lacks for the gateway's programs, or
+// nil. Linux 6.1 is the oldest tested kernel. It charges memory to the cgroup, so RLIMIT_MEMLOCK
+// does not matter.
 func Supported() error {
 	effective, err := effectiveCaps()
 	if err != nil {
@@ -53,8 +53,8 @@ func (e *privilegeError) Error() string {
 
 func (e *privilegeError) Is(target error) bool { return target == ErrPrivilege }
 
-// missingCaps returns the names of what is not in the mask of capabilities.
-// CAP_SYS_ADMIN stands for those that were split from it.
+// missingCaps returns the names of missing capabilities. CAP_SYS_ADMIN includes those that were
+// split from it.
 func missingCaps(effective uint64) []string {
 	has := func(bit uint) bool { return effective>>bit&1 == 1 }
 	var missing []string

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/*
- * Short ways for the bulk of the traffic, from one bounds check. What they are
- * not sure of takes the full way in verdict.h or out.h, which alone define the
- * behaviour: the short ways may only agree.
- */
+/* Short paths for most of the traffic, after one bounds check. Packets that they cannot decide take
+ * the full path in verdict.h or out.h. Only the full path defines the behaviour; the short paths
+ * must agree with it. */
 #ifndef __QUICK_H
 #define __QUICK_H
 
@@ -27,15 +25,15 @@
 
 #define UNSURE -1
 
-/* The transport header of a whole packet to the node's own address. */
+/* The transport header of an unfragmented packet to the node's own address. */
 struct quick {
 	__u8 proto;
-	const struct addr *node; /* to which it is */
-	struct tcphdr *tcp;	 /* or UDP, or ICMP: at least eight bytes are there */
+	const struct addr *node; /* its destination */
+	struct tcphdr *tcp;	 /* or UDP, or ICMP: at least eight bytes are present */
 	void *end;
 };
 
-/* Its digest's bit is set: an internal network, or one beside it. */
+/* The digest's bit is set: an internal network, or a false positive. */
 static __always_inline int is_internal_quick4(__be32 ip)
 {
 	struct addr a;
@@ -54,7 +52,7 @@ static __always_inline int quick_service(const struct quick *q)
 	return owner && *owner == SERVICE_OVN && !cfg.local ? REASON_SERVICE : UNSURE;
 }
 
-/* In the SNAT range, where neither a connection begins nor a socket is to be asked. */
+/* In the SNAT range, without a new connection or a socket to look up. */
 static __always_inline int quick_snat(const struct quick *q, __u16 port)
 {
 	struct port_bits *gate;
@@ -134,7 +132,7 @@ static __always_inline int quick_ip6(struct quick *q, void *l3)
 	return quick_port(q);
 }
 
-/* tags: the network may have one. */
+/* tags: the network may have a tag. */
 static __always_inline int quick_from_wire(struct __sk_buff *skb, int tags)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
@@ -160,7 +158,7 @@ static __always_inline int quick_from_wire(struct __sk_buff *skb, int tags)
 	return quick_port(&q);
 }
 
-/* As node_mac has it. Two loads: a MAC is only aligned to two bytes. */
+/* In the format of node_mac. Two loads: a MAC is only aligned to two bytes. */
 static __always_inline __u64 source_mac(const void *eth)
 {
 	const void *mac = eth + ETH_ALEN;
@@ -168,7 +166,7 @@ static __always_inline __u64 source_mac(const void *eth)
 	return *(__u32 *)mac | (__u64) * (__u16 *)(mac + 4) << 32;
 }
 
-/* UDP may be of a tunnel, of BFD, or from a port on which a host socket may be. */
+/* UDP may belong to a tunnel, to BFD, or have a source port that a host socket may use. */
 static __always_inline int quick_udp_out(const struct udphdr *udp, void *end)
 {
 	struct port_bits *gate;
@@ -227,7 +225,7 @@ static __always_inline int quick_from_ovn(struct __sk_buff *skb)
 	return *proto == bpf_htons(ETH_P_IPV6) ? quick_out6((void *)ip, end) : UNSURE;
 }
 
-/* What the host sends to no service of its own: nearly everything. */
+/* Packets that the host sends to other destinations than its Services: nearly all. */
 static __always_inline int quick_from_host(struct __sk_buff *skb)
 {
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;

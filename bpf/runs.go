@@ -5,15 +5,15 @@ import (
 	"time"
 )
 
-// Run is what a program on a hook has cost.
+// Run is the CPU cost of a program on a hook.
 type Run struct {
-	Program string // the hook's name
+	Program string // name of the hook
 	Count   uint64
 	Time    time.Duration
 }
 
-// Runs returns what the pinned programs have cost while the kernel counted it
-// (sysctl kernel.bpf_stats_enabled); those that it never did are left out.
+// Runs returns the cost of the pinned programs while kernel statistics were enabled (sysctl
+// kernel.bpf_stats_enabled). Programs without statistics are left out.
 func Runs(pinDir string) ([]Run, error) {
 	var out []Run
 	for _, h := range allHooks {

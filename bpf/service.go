@@ -8,27 +8,27 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// ServiceKey is a front end: a NodePort on a node address, a hostPort, an
-// external or load balancer address.
+// ServiceKey is a frontend: a NodePort on a node address, a hostPort, or a port of an external or
+// load balancer address.
 type ServiceKey struct {
 	Addr  netip.Addr
 	Proto uint8
 	Port  uint16
 }
 
-// ServiceOwner says who serves a front end.
+// ServiceOwner is the side that serves a frontend.
 type ServiceOwner uint8
 
 const (
 	ServiceOVN  ServiceOwner = ServiceOwner(gatewayServiceOwnerSERVICE_OVN)
-	ServiceHost ServiceOwner = ServiceOwner(gatewayServiceOwnerSERVICE_HOST) // a socket of the host's, by sk_lookup
+	ServiceHost ServiceOwner = ServiceOwner(gatewayServiceOwnerSERVICE_HOST) // a host socket, through sk_lookup
 )
 
 func (k ServiceKey) cell() gatewayServiceKey {
 	return gatewayServiceKey{Addr: gatewayAddr{W: words(k.Addr)}, Port: bePort(k.Port), Proto: k.Proto}
 }
 
-// SyncServices makes the service table hold exactly want, as SyncAddrs does.
+// SyncServices sets the service table to exactly want, as SyncAddrs does.
 func (g *Gateway) SyncServices(want map[ServiceKey]ServiceOwner) error {
 	entries, err := serviceEntries(want)
 	if err != nil {
@@ -49,9 +49,9 @@ func (g *Gateway) SyncServices(want map[ServiceKey]ServiceOwner) error {
 	return nil
 }
 
-// UpdateServices enters add, then deletes remove, and touches nothing else.
-// writes is how many entries of the table it wrote or deleted: what is there
-// already is not written. After an error it may be repeated, or SyncServices called.
+// UpdateServices adds add, then deletes remove. Other entries stay. writes is the number of written
+// and deleted entries; unchanged entries are not written. After an error it may be repeated, or
+// SyncServices called.
 func (g *Gateway) UpdateServices(add map[ServiceKey]ServiceOwner, remove []ServiceKey) (writes int, err error) {
 	entries, err := serviceEntries(add)
 	if err != nil {
@@ -80,7 +80,7 @@ func serviceEntries(owners map[ServiceKey]ServiceOwner) (map[gatewayServiceKey]u
 	return entries, nil
 }
 
-// changeServices writes entries, the digest of their ports, and then deletes stale.
+// changeServices writes entries and the digest of their ports, then deletes stale.
 func (g *Gateway) changeServices(entries map[gatewayServiceKey]uint8, stale []gatewayServiceKey) (writes int, err error) {
 	put, err := putEntries(g.objs.Services, entries)
 	writes = put.written
@@ -107,7 +107,7 @@ func (g *Gateway) changeServices(entries map[gatewayServiceKey]uint8, stale []ga
 	return writes, errors.Join(err, g.digest.countServices(gone))
 }
 
-// restoreServices makes the digest of a table that was there before.
+// restoreServices rebuilds the digest of an existing table.
 func (g *Gateway) restoreServices() error {
 	ports := make(map[uint16]int)
 	err := eachEntry(g.objs.Services, func(k gatewayServiceKey, _ uint8) { ports[bePort(k.Port)]++ })

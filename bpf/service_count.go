@@ -11,32 +11,32 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// ServicePort is a port of a Service, by its own number, not that of a node or
-// a pod. The zero value is none.
+// ServicePort is a port of a Service, with the Service's own port number. The zero value means
+// none.
 type ServicePort struct {
 	Namespace, Name string
 	Proto           uint8
 	Port            uint16
 }
 
-// ServiceCount is what has arrived at the uplink for a port of a Service since
-// it was first seen. What has a later fragment is not in it: it has no port.
+// ServiceCount counts the packets that arrived at the uplink for a Service port since it was first
+// seen. Later fragments are not counted, because they have no port.
 type ServiceCount struct {
 	ServicePort
 	Packets, Bytes uint64
 }
 
-// serviceCounts gives out the cells.
+// serviceCounts allocates the cells.
 type serviceCounts struct {
 	slots, counts *ebpf.Map
 	max           int
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	front map[ServiceKey]ServicePort
 	ports map[ServicePort]*serviceSlot
 	free  []uint32
 	next  uint32
-	over  map[ServiceKey]ServicePort // for want of a cell
+	over  map[ServiceKey]ServicePort // without a cell
 }
 
 type serviceSlot struct {
@@ -51,9 +51,9 @@ func newServiceCounts(slots, counts *ebpf.Map, most int) *serviceCounts {
 	}
 }
 
-// CountServices says which Service's port front ends are; the zero ServicePort
-// is none any more. What is not mentioned stays. The cell of a port goes with
-// its last front end. Beyond Options.CountServices nothing is counted.
+// CountServices sets the Service port of frontends; the zero ServicePort removes a frontend.
+// Frontends not in changes stay. A port's cell is released with its last frontend. Ports beyond
+// Options.CountServices are not counted.
 func (g *Gateway) CountServices(changes map[ServiceKey]ServicePort) error {
 	c := g.counts
 	if c.max <= 0 {
@@ -73,7 +73,7 @@ func (g *Gateway) CountServices(changes map[ServiceKey]ServicePort) error {
 			errs = append(errs, c.give(k, port))
 		}
 	}
-	for k, port := range c.over { // a cell may have come free
+	for k, port := range c.over { // a cell may have been released
 		if c.ports[port] != nil || len(c.free) > 0 {
 			delete(c.over, k)
 			errs = append(errs, c.give(k, port))
@@ -85,7 +85,7 @@ func (g *Gateway) CountServices(changes map[ServiceKey]ServicePort) error {
 	return nil
 }
 
-// SyncServiceCounts makes the front ends exactly those of want, as CountServices does.
+// SyncServiceCounts sets the frontends to exactly those of want, as CountServices does.
 func (g *Gateway) SyncServiceCounts(want map[ServiceKey]ServicePort) error {
 	changes := maps.Clone(want)
 	c := g.counts
@@ -101,7 +101,7 @@ func (g *Gateway) SyncServiceCounts(want map[ServiceKey]ServicePort) error {
 	return g.CountServices(changes)
 }
 
-// release takes a front end out, and its cell if it was the last.
+// release removes a frontend, and its cell if it was the last one.
 func (c *serviceCounts) release(k ServiceKey) error {
 	port, ok := c.front[k]
 	if !ok {
@@ -120,7 +120,7 @@ func (c *serviceCounts) release(k ServiceKey) error {
 	return nil
 }
 
-// give has a front end counted in its port's cell.
+// give makes a frontend count in its port's cell.
 func (c *serviceCounts) give(k ServiceKey, port ServicePort) error {
 	s := c.ports[port]
 	if s == nil {
@@ -152,8 +152,7 @@ func (c *serviceCounts) take() *serviceSlot {
 	return &serviceSlot{index: c.next - 1}
 }
 
-// ServiceCounts returns what is counted, sorted, and how many ports of Services
-// are not for want of room.
+// ServiceCounts returns the counts, sorted, and the number of Service ports without a cell.
 func (g *Gateway) ServiceCounts() (counts []ServiceCount, uncounted int, err error) {
 	c := g.counts
 	c.mu.Lock()
@@ -183,13 +182,13 @@ func (g *Gateway) ServiceCounts() (counts []ServiceCount, uncounted int, err err
 	return counts, len(over), nil
 }
 
-// readCells returns the first n cells of an array, each by CPU.
+// readCells returns the first n cells of an array, each per CPU.
 func readCells(m *ebpf.Map, n int) ([][]gatewayCell, error) {
 	cpus := ebpf.MustPossibleCPU()
 	keys, flat := make([]uint32, n), make([]gatewayCell, n*cpus)
 	var cursor ebpf.MapBatchCursor
 	got, err := m.BatchLookup(&cursor, keys, flat, nil)
-	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // which is the end
+	if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) { // the end of the array
 		return nil, err
 	}
 	if got != n {
@@ -202,8 +201,7 @@ func readCells(m *ebpf.Map, n int) ([][]gatewayCell, error) {
 	return out, nil
 }
 
-// FrontEnds returns the Service's port of every front end, also of those that are not counted for
-// want of a cell.
+// FrontEnds returns the Service port of every frontend, including those without a cell.
 func (g *Gateway) FrontEnds() map[ServiceKey]ServicePort {
 	c := g.counts
 	c.mu.Lock()

@@ -11,9 +11,9 @@ import (
 	"github.com/cilium/ebpf/asm"
 )
 
-// OpenSlow is Open with a loop in front of every program, of three instructions a
-// turn once compiled. It is for the benchmark's harness alone, to see whether
-// the gate of CI notices: no product is built with this tag.
+// OpenSlow is Open with a loop in front of every program, of three instructions per turn once
+// compiled. Only the benchmark harness uses it, to test that the CI gate detects slow programs. No
+// product is built with this tag.
 func OpenSlow(opts Options, turns int) (*Gateway, error) {
 	spec, err := loadGateway()
 	if err != nil {
@@ -33,8 +33,7 @@ func OpenSlow(opts Options, turns int) (*Gateway, error) {
 	return g, nil
 }
 
-// slow puts the loop in front; the first instruction keeps the name and type of the
-// function.
+// slow inserts the loop. The first instruction keeps the name and type of the function.
 func slow(program asm.Instructions, turns int) asm.Instructions {
 	loop := asm.Instructions{
 		asm.Mov.Imm(asm.R0, int32(turns)),

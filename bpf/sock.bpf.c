@@ -3,11 +3,8 @@
 
 /* clang-format on */
 // SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0)
-/*
- * Host to service: the sockets of the host's network namespace are translated
- * where they connect or send, and told what they asked for where they look.
- * No packet is touched.
- */
+/* Host to Service: translates the sockets of the host's network namespace when they connect or
+ * send. A socket that queries its peer sees the frontend. No packet is modified. */
 #include <linux/bpf.h>
 #include <linux/errno.h>
 #include <linux/in.h>
@@ -63,7 +60,7 @@ static __always_inline void store6(struct bpf_sock_addr *ctx, const struct back 
 	ctx->user_port = b->port;
 }
 
-/* As a port that nobody listens on; an old kernel can only say EPERM. */
+/* Like a port without listener. Old kernels can only return EPERM. */
 static __always_inline int refuse(void)
 {
 	if (has_set_retval)
@@ -71,7 +68,7 @@ static __always_inline int refuse(void)
 	return 0;
 }
 
-/* Remembers what a socket is connected to, for it to be told. */
+/* Stores the peer that a socket connects to, for later queries. */
 static __always_inline void set_peer(struct bpf_sock_addr *ctx, const struct back *front,
 				     const struct back *back)
 {
@@ -115,7 +112,7 @@ static __noinline int translate_connect(struct bpf_sock_addr *ctx, struct back *
 	return answer;
 }
 
-/* Remembers both ways; most often both are there. */
+/* Stores both directions. Usually both already exist. */
 static __noinline void remember(__u64 cookie, const struct back *front, const struct choice *c,
 				int known)
 {
@@ -156,7 +153,7 @@ static __noinline int translate_send(struct bpf_sock_addr *ctx, struct back *dst
 	return answer;
 }
 
-/* What did the socket ask for, that it hears from src? */
+/* Finds the frontend that the socket used for a packet from src. */
 static __noinline int asked_for(struct bpf_sock_addr *ctx, struct back *src)
 {
 	struct bpf_sock *sk = ctx->sk;

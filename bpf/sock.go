@@ -11,54 +11,53 @@ import (
 	"github.com/cilium/ebpf/features"
 )
 
-// SockService is a Service as the host's sockets see it. Ports nil deletes it.
+// SockService is a Service as the host's sockets see it. Nil Ports deletes it.
 type SockService struct {
 	Key   string // unique, stable: namespace/name
 	Ports []SockPort
 }
 
-// SockPort is a port of a Service, with all that stands for it.
+// SockPort is a port of a Service with its frontends and backends.
 type SockPort struct {
-	// FrontEnds are what is connected to. One with the unspecified address of a family
-	// stands for every address of the host (SyncAddrs) and loopback: a NodePort.
-	// One with an address goes before it. If several services have the same front end,
-	// that of the smallest key has it.
+	// FrontEnds are the addresses that clients connect to. An unspecified address stands for every
+	// host address of its family (SyncAddrs) and loopback: a NodePort. A specific address takes
+	// precedence. If several services share a frontend, the service with the smallest key gets it.
 	FrontEnds []netip.AddrPort
 	Proto     uint8 // 6 or 17
-	// Backends are ready. A front end gets those of its family; none: it refuses.
+	// Backends are ready. A frontend uses those of its family. Without any it refuses connections.
 	Backends []netip.AddrPort
-	Affinity time.Duration // of ClientIP session affinity, in whole seconds; 0: none
+	Affinity time.Duration // timeout of ClientIP session affinity, in whole seconds; 0: none
 }
 
-// Sock translates the sockets of the host's network namespace from a Service's
-// front ends to its backends, where they connect. Its methods are not for
+// Sock translates connections of the host's sockets from a Service's frontends to its backends. It
+// acts in the host's network namespace when a socket connects. Its methods are not safe for
 // concurrent use.
 //
-// A connection's backend is picked at random. A UDP socket that sends without
-// a connection keeps its backend, per front end, as long as it is there. The
-// host is one client to ClientIP affinity: all its connections to the front ends of one
-// port and family go to one backend until nobody has connected for that long.
+// The backend of a connection is random. A UDP socket that sends without a connection keeps its
+// backend per frontend while that backend exists. For ClientIP affinity the host counts as one
+// client: all its connections to the frontends of one port and family go to one backend, until the
+// affinity timeout has passed without a new connection.
 //
-// Both kinds of socket are told the front end as their peer. A front end without backends
-// refuses: ECONNREFUSED, before Linux 6.1 EPERM.
+// Both kinds of socket see the frontend as their peer address. A frontend without backends refuses
+// connections with ECONNREFUSED, before Linux 6.1 with EPERM.
 type Sock struct {
 	opts   CgroupOptions
 	objs   sockObjects
 	hooks  []cgroupHook
 	wanted map[string][]*sockGroup // by service; nil before the first SyncServices
-	state  *sockState              // nil: to be read from the tables
+	state  *sockState              // nil: must be read from the tables
 	gone   []sockBack
 }
 
-// OpenSock loads the programs. State pinned by an earlier load is taken over;
-// what that attached goes on until Attach, which comes after SyncServices.
-// The error wraps ErrNoCgroup if there is nothing to attach to.
+// OpenSock loads the programs and adopts state pinned by an earlier load. Programs that are
+// attached stay until Attach, which must come after SyncServices. The error wraps ErrNoCgroup if
+// there is no cgroup to attach to.
 func OpenSock(opts CgroupOptions) (*Sock, error) {
 	spec, err := loadSock()
 	if err != nil {
 		return nil, fmt.Errorf("read socket programs: %w", err)
 	}
-	// 0 would be right everywhere, with a less fitting errno.
+	// 0 would work on every kernel, but with a less specific errno.
 	setRetval := features.HaveProgramHelper(ebpf.CGroupSockAddr, asm.FnSetRetval) == nil
 	if err := spec.Variables[sockVarHasSetRetval].Set(setRetval); err != nil {
 		return nil, fmt.Errorf("set up socket programs: %w", err)
@@ -71,7 +70,8 @@ func OpenSock(opts CgroupOptions) (*Sock, error) {
 	return s, nil
 }
 
-// sockHooks are in the order of attaching: a socket that is translated is told so.
+// sockHooks returns the hooks in the order of attachment: the hooks that report the frontend as
+// peer come before those that translate.
 func sockHooks(p *sockPrograms) []cgroupHook {
 	return []cgroupHook{
 		{sockProgSockRecvmsg4, p.SockRecvmsg4, ebpf.AttachCGroupUDP4Recvmsg},
@@ -85,8 +85,8 @@ func sockHooks(p *sockPrograms) []cgroupHook {
 	}
 }
 
-// Attach puts the programs on the cgroup, beside those of others. Programs of an
-// earlier load are replaced, each atomically. It is idempotent.
+// Attach attaches the programs to the cgroup, beside foreign ones. It replaces programs of an
+// earlier load, each atomically. It is idempotent.
 func (s *Sock) Attach() error {
 	for _, h := range s.hooks {
 		if err := attachCgroup(s.opts.PinDir, s.opts.CgroupPath, h); err != nil {
@@ -96,13 +96,13 @@ func (s *Sock) Attach() error {
 	return nil
 }
 
-// Attached tells whether all programs are on the cgroup, and are those of this load.
+// Attached reports whether all programs are attached to the cgroup and belong to this load.
 func (s *Sock) Attached() (bool, error) {
 	return attachedCgroup(s.opts.PinDir, s.opts.CgroupPath, s.hooks)
 }
 
-// Detach takes the programs off, those that translate first, and removes their
-// pins and the tables'. The Sock can still be closed, and nothing else.
+// Detach detaches the programs, those that translate first, and removes their pins and those of the
+// tables. Afterwards only Close may be called.
 func (s *Sock) Detach() error {
 	for i := len(s.hooks) - 1; i >= 0; i-- {
 		if err := detachCgroup(s.opts.PinDir, s.hooks[i].name); err != nil {
@@ -128,5 +128,5 @@ func unpinMaps(pinDir string, names ...string) error {
 	return nil
 }
 
-// Close releases this load. What is attached stays attached, and pinned.
+// Close releases this load. Attached programs stay attached and pinned.
 func (s *Sock) Close() error { return s.objs.Close() }

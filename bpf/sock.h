@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* The host's sockets: what the programs share with Go, and the tables. */
+/* The host's sockets: types that the programs share with Go, and the tables. */
 #ifndef __SOCK_H
 #define __SOCK_H
 
@@ -8,7 +8,7 @@
 
 #include "types.h"
 
-/* What a socket asks for. A wildcard address: any address of the host. */
+/* The destination that a socket requests. A wildcard address means any address of the host. */
 struct front_key {
 	struct addr addr;
 	__be16 port;
@@ -19,7 +19,7 @@ _Static_assert(sizeof(struct front_key) == 20, "front_key is shared with Go");
 
 struct front {
 	__u32 set;
-	__u32 count;	/* of the set's backends; 0: refuse */
+	__u32 count;	/* number of backends in the set; 0: refuse */
 	__u32 affinity; /* seconds that a choice is kept; 0: none */
 };
 _Static_assert(sizeof(struct front) == 12, "front is shared with Go");
@@ -37,7 +37,7 @@ struct back {
 };
 _Static_assert(sizeof(struct back) == 20, "back is shared with Go");
 
-/* A backend that was chosen, and where in the set it was then. */
+/* A chosen backend, and its slot in the set at that time. */
 struct choice {
 	struct back back;
 	__u32 set;
@@ -50,17 +50,17 @@ struct stuck {
 	__u32 pad;
 };
 
-/* What one connected socket asked for, and what it got. */
+/* The frontend that a connected socket requested, and its backend. */
 struct peer {
 	struct back front;
 	struct back back;
 };
 
-/* Of a socket without a connection, one peer: what it asked for, or got. */
+/* One peer of an unconnected socket: its frontend or its backend. */
 struct exchange_key {
 	__u64 cookie;
 	struct back peer;
-	__u32 reply; /* 1: peer is a backend, the value the front end */
+	__u32 reply; /* 1: peer is a backend, the value is the frontend */
 };
 
 struct {
@@ -81,7 +81,7 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } sock_backends SEC(".maps");
 
-/* The host's addresses but loopback: what a wildcard front end stands for. */
+/* The host's addresses except loopback: the meaning of a wildcard frontend. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 8192);
@@ -91,7 +91,7 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } sock_addrs SEC(".maps");
 
-/* The host is one client, so affinity is the set's. */
+/* The host is one client, so affinity is stored per set. */
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 16384);
@@ -100,7 +100,7 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } sock_affinity SEC(".maps");
 
-/* Goes with its socket: nothing can push it out. */
+/* Deleted with its socket: no other entry can evict it. */
 struct {
 	__uint(type, BPF_MAP_TYPE_SK_STORAGE);
 	__uint(map_flags, BPF_F_NO_PREALLOC);

@@ -16,15 +16,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// cgroupRootIno is the inode of a cgroup2 hierarchy's root (the kernel's
-// kernfs gives it the first number), also as seen from inside a cgroup namespace.
+// cgroupRootIno is the inode of a cgroup2 hierarchy's root, also as seen from inside a cgroup
+// namespace. The kernel's kernfs assigns it the first number.
 const cgroupRootIno = 1
 
-// ErrNoCgroup means that no usable cgroup2 mount is there: the host's sockets
-// cannot be translated, nor seen when they bind.
+// ErrNoCgroup means that no usable cgroup2 mount exists. The host's sockets then cannot be
+// translated, and their binds cannot be observed.
 var ErrNoCgroup = errors.New("no mount of the cgroup2 hierarchy's root")
 
-// findCgroup returns where the root of the cgroup2 hierarchy is mounted.
+// findCgroup returns the mount point of the root of the cgroup2 hierarchy.
 func findCgroup() (string, error) {
 	f, err := os.Open("/proc/self/mountinfo")
 	if err != nil {
@@ -36,8 +36,8 @@ func findCgroup() (string, error) {
 		return "", fmt.Errorf("find cgroup2 mount: read %s: %w", f.Name(), err)
 	}
 	for _, p := range points {
-		// In a container the mount may be of a cgroup below: its programs would not see the host's
-		// processes.
+		// In a container the mount may show a cgroup below the root. Programs there would not see the
+		// host's processes.
 		if ino, err := cgroupID(p); err == nil && ino == cgroupRootIno {
 			return p, nil
 		}
@@ -60,12 +60,12 @@ func cgroup2Mounts(r io.Reader) ([]string, error) {
 	return points, lines.Err()
 }
 
-// unescapeOctal undoes what mountinfo does to white space and backslashes.
+// unescapeOctal decodes white space and backslashes of mountinfo.
 func unescapeOctal(s string) string {
 	return strings.NewReplacer(`\040`, " ", `\011`, "\t", `\012`, "\n", `\134`, `\`).Replace(s)
 }
 
-// cgroupID returns the id of the cgroup at path: its inode, on 64-bit kernels.
+// cgroupID returns the ID of the cgroup at path: its inode, on 64-bit kernels.
 func cgroupID(path string) (uint64, error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(path, &st); err != nil {
@@ -81,17 +81,16 @@ func cgroupID(path string) (uint64, error) {
 	return s.Ino, nil
 }
 
-// CgroupOptions say whose sockets programs on a cgroup are for, and where their
-// state is kept.
+// CgroupOptions selects the sockets for programs on a cgroup, and the location of their state.
 type CgroupOptions struct {
-	PinDir      string // on bpffs; the gateway's
-	CgroupPath  string // the cgroup whose processes are meant; "": the root of the cgroup2 hierarchy
-	NetnsCookie uint64 // of the host's network namespace; 0: that of the calling thread
+	PinDir      string // on bpffs; of the gateway
+	CgroupPath  string // the cgroup of the affected processes; "": the root of the cgroup2 hierarchy
+	NetnsCookie uint64 // of the host's network namespace; 0: of the calling thread's
 	Log         *slog.Logger
 }
 
-// load loads a collection with its pinned maps into objs, for the host that the
-// options name. It returns them complete: what was not given is filled in.
+// load loads a collection with its pinned maps into objs, for the host that the options name. It
+// returns the options with defaults filled in.
 func (o CgroupOptions) load(spec *ebpf.CollectionSpec, netns *ebpf.VariableSpec, objs any) (CgroupOptions, error) {
 	var err error
 	if o.Log == nil {
@@ -119,15 +118,16 @@ func (o CgroupOptions) load(spec *ebpf.CollectionSpec, netns *ebpf.VariableSpec,
 	return o, spec.LoadAndAssign(objs, &ebpf.CollectionOptions{Maps: ebpf.MapOptions{PinPath: o.PinDir}})
 }
 
-// cgroupHook is a program for a cgroup; name is its pinned link's.
+// cgroupHook is a program for a cgroup. name is the name of its pinned link.
 type cgroupHook struct {
 	name   string
 	prog   *ebpf.Program
 	attach ebpf.AttachType
 }
 
-// attachCgroup puts the hook's program on the cgroup at path, beside those of others. An earlier
-// load's is replaced atomically; on another cgroup, it ends after this one is there.
+// attachCgroup attaches the hook's program to the cgroup at path, beside foreign ones. A program of
+// an earlier load is replaced atomically. On another cgroup, the old program is detached after the
+// new one is attached.
 func attachCgroup(pinDir, path string, h cgroupHook) error {
 	id, err := cgroupID(path)
 	if err != nil {
@@ -151,8 +151,8 @@ func attachCgroup(pinDir, path string, h cgroupHook) error {
 	return l.Close()
 }
 
-// pinnedCgroup returns the id of the cgroup that the link at pin is on, and which
-// program it has; 0 if there is no link, or its cgroup is gone.
+// pinnedCgroup returns the ID of the cgroup of the link at pin, and its program. The ID is 0 if
+// there is no link, or if its cgroup is gone.
 func pinnedCgroup(pin string) (cgroup uint64, prog ebpf.ProgramID, err error) {
 	l, err := link.LoadPinnedLink(pin, nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -172,8 +172,8 @@ func pinnedCgroup(pin string) (cgroup uint64, prog ebpf.ProgramID, err error) {
 	return 0, 0, nil
 }
 
-// attachedCgroup tells whether every hook's program, not one of an earlier load, is on the cgroup
-// at path.
+// attachedCgroup reports whether every hook's program is attached to the cgroup at path and belongs
+// to this load.
 func attachedCgroup(pinDir, path string, hooks []cgroupHook) (bool, error) {
 	id, err := cgroupID(path)
 	if err != nil {
@@ -195,7 +195,7 @@ func attachedCgroup(pinDir, path string, hooks []cgroupHook) (bool, error) {
 	return true, nil
 }
 
-// detachCgroup takes a program off. One that is not there is no error.
+// detachCgroup detaches a program. A missing program is not an error.
 func detachCgroup(pinDir, name string) error {
 	l, err := link.LoadPinnedLink(filepath.Join(pinDir, name), nil)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -208,14 +208,14 @@ func detachCgroup(pinDir, name string) error {
 	if err := l.Unpin(); err != nil {
 		return fmt.Errorf("detach %s: %w", name, err)
 	}
-	// Others may hold the link; without this it would stay until they let go.
+	// Another process may hold the link. Without this call it would stay attached until released.
 	if err := l.Detach(); err != nil && !errors.Is(err, link.ErrNotSupported) {
 		return fmt.Errorf("detach %s: %w", name, err)
 	}
 	return nil
 }
 
-// netnsCookie returns what the kernel calls the calling thread's network namespace by.
+// netnsCookie returns the kernel's cookie of the calling thread's network namespace.
 func netnsCookie() (uint64, error) {
 	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_DGRAM|unix.SOCK_CLOEXEC, 0)
 	if err != nil {

@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/*
- * From what is asked for to a backend. The functions that are not static are
- * checked by the verifier once, not once a call; it then wants their pointers checked.
- */
+/* Maps a frontend to a backend. The verifier checks non-static functions once instead of at each
+ * call; it then requires pointer checks. */
 #ifndef __SOCK_CHOOSE_H
 #define __SOCK_CHOOSE_H
 
@@ -17,7 +15,7 @@
 #define NS_PER_SEC 1000000000ull
 
 enum answer {
-	ANSWER_PASS, /* no front end: none of ours */
+	ANSWER_PASS, /* not a frontend */
 	ANSWER_REFUSE,
 	ANSWER_BACKEND,
 };
@@ -63,7 +61,7 @@ __noinline int find_front(const struct front_key *want, struct front *out)
 
 	if (!want || !out)
 		return 0;
-	key = *want; /* before Linux 6.2 a key is on the function's own stack */
+	key = *want; /* before Linux 6.2 a key must be on the function's own stack */
 	f = bpf_map_lookup_elem(&sock_frontends, &key);
 	if (!f) {
 		own = key.addr;
@@ -88,10 +86,8 @@ static __always_inline int in_slot(const struct choice *c, __u32 slot)
 	return b && back_eq(b, &c->back);
 }
 
-/*
- * Does the front end still have this backend? When others went, it may have
- * moved to one of their slots.
- */
+/* Reports whether the frontend still has this backend. When others left, it may have moved to one
+ * of their slots. */
 __noinline int still_there(const struct front *f, struct choice *c)
 {
 	__u32 i;
@@ -111,7 +107,7 @@ __noinline int still_there(const struct front *f, struct choice *c)
 	return 0;
 }
 
-/* Keeps to the backend of the last ones, if that was not too long ago. */
+/* Uses the backend of the last connections, unless the affinity has expired. */
 __noinline int stick(const struct front *f, struct choice *c)
 {
 	struct stuck *s;
@@ -140,11 +136,8 @@ static __always_inline void stick_to(const struct choice *c)
 	bpf_map_update_elem(&sock_affinity, &set, &s, BPF_ANY);
 }
 
-/*
- * A socket without a connection keeps its backend as long as that is there;
- * after that its cookie says which is next, not chance: a peer that answers in
- * several packets must be one.
- */
+/* An unconnected socket keeps its backend while that exists. Afterwards its cookie selects the next
+ * one, not chance: all packets of a reply must go to one peer. */
 __noinline int pick(const struct front *f, __u64 cookie, struct choice *c)
 {
 	struct back_key key = {};
@@ -170,10 +163,7 @@ __noinline int pick(const struct front *f, __u64 cookie, struct choice *c)
 	return 1;
 }
 
-/*
- * cookie 0: for a connection. Otherwise c comes in with the socket's last
- * choice, or with set 0.
- */
+/* cookie 0: for a connection. Otherwise c contains the socket's last choice on entry, or set 0. */
 __noinline int choose(const struct front_key *want, __u64 cookie, struct choice *c)
 {
 	struct front f = {};
@@ -181,7 +171,7 @@ __noinline int choose(const struct front_key *want, __u64 cookie, struct choice 
 
 	if (!want || !c)
 		return ANSWER_PASS;
-	/* A slot is missing only between two writes of Go's: then ask again. */
+	/* A slot is empty only between two writes of Go: then retry. */
 	for (i = 0; i < ATTEMPTS; i++) {
 		if (!find_front(want, &f))
 			return ANSWER_PASS;

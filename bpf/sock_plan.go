@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// sockGroup is what the front ends of one family of one service port share: a set of backends.
+// sockGroup is the set of backends shared by the frontends of one family of one service port.
 type sockGroup struct {
 	service  string
 	index    int
@@ -18,13 +18,13 @@ type sockGroup struct {
 	fronts   []sockFrontKey // sorted
 	backs    []sockBack     // sorted
 	affinity uint32
-	set      uint32 // 0: none, while there is no backend or no front end of its own
+	set      uint32 // 0: none, while there is no backend or no own frontend
 }
 
-// sockPlan is a change of the tables, in the order in which it is to be made: a
-// lookup in between finds backends of before or of after, never of another service.
+// sockPlan is a change of the tables, in order of execution. A lookup during the change finds old
+// or new backends, never those of another service.
 type sockPlan struct {
-	delFronts []sockFrontKey // those that nobody has any more
+	delFronts []sockFrontKey // frontends without an owner
 	backKeys  []sockBackKey
 	backs     []sockBack // written to backKeys
 	frontKeys []sockFrontKey
@@ -36,15 +36,15 @@ func (p *sockPlan) size() int {
 	return len(p.delFronts) + len(p.backKeys) + len(p.frontKeys) + len(p.delBacks)
 }
 
-// sockState is what the tables hold and why. It does no I/O: who takes a plan
-// from it makes the tables so, or starts over with a state read from them.
+// sockState is the content of the tables and its reasons. It does no I/O. The caller must apply
+// each plan to the tables, or start over with a state read from them.
 type sockState struct {
 	fronts map[sockFrontKey]sockFront
 	sets   map[uint32][]sockBack
-	users  map[uint32]int // front ends in fronts, by set
+	users  map[uint32]int // number of frontends in fronts, by set
 
 	services map[string][]*sockGroup
-	claims   map[sockFrontKey][]*sockGroup // sorted; the first has it
+	claims   map[sockFrontKey][]*sockGroup // sorted; the first one is the owner
 	owners   map[uint32]*sockGroup
 	next     uint32
 
@@ -60,7 +60,7 @@ func newSockState() *sockState {
 	}
 }
 
-// sockGroups returns what a service needs. Addresses may be IPv4-mapped; zones do not count.
+// sockGroups returns the groups of a service. Addresses may be IPv4-mapped; zones are ignored.
 func sockGroups(s SockService) ([]*sockGroup, error) {
 	var groups []*sockGroup
 	for i, p := range s.Ports {
@@ -117,7 +117,7 @@ func familyOf(families *[2]sockGroup, a netip.AddrPort) (*sockGroup, sockBack, e
 	return g, sockBack{Addr: sockAddr{W: words(addr)}, Port: bePort(a.Port())}, nil
 }
 
-// update plans the change from what the services were to groups, by service key.
+// update plans the change from the previous services to groups, by service key.
 func (s *sockState) update(groups map[string][]*sockGroup) sockPlan {
 	affected := make(map[sockFrontKey]bool)
 	var released []uint32
@@ -138,7 +138,7 @@ func (s *sockState) update(groups map[string][]*sockGroup) sockPlan {
 	return s.plan(affected, released)
 }
 
-// adopt plans the change from tables read from the kernel, and no services yet, to groups.
+// adopt plans the change from tables read from the kernel, without known services, to groups.
 func (s *sockState) adopt(groups map[string][]*sockGroup) sockPlan {
 	affected := make(map[sockFrontKey]bool)
 	for key, now := range groups {
@@ -171,8 +171,8 @@ func (s *sockState) unclaim(g *sockGroup, affected map[sockFrontKey]bool) {
 	}
 }
 
-// plan brings the affected front ends, and all of the groups that have or had
-// them, in line with the claims. released are sets that nobody may own any more.
+// plan updates the affected frontends, and all groups that own or owned them, to match the claims.
+// released are sets without an owner.
 func (s *sockState) plan(affected map[sockFrontKey]bool, released []uint32) sockPlan {
 	var p sockPlan
 	touched := make(map[*sockGroup]bool)
@@ -211,7 +211,7 @@ func (s *sockState) plan(affected map[sockFrontKey]bool, released []uint32) sock
 	return p
 }
 
-// won returns the front ends that are the group's.
+// won returns the frontends that the group owns.
 func (s *sockState) won(g *sockGroup) []sockFrontKey {
 	var won []sockFrontKey
 	for _, f := range g.fronts {
@@ -222,7 +222,7 @@ func (s *sockState) won(g *sockGroup) []sockFrontKey {
 	return won
 }
 
-// assign gives the group a set, if it needs one, and returns the one it gave up, if it did.
+// assign allocates a set to the group if it needs one. It returns the released set, if any.
 func (s *sockState) assign(g *sockGroup, won []sockFrontKey) (released uint32) {
 	if len(won) == 0 || len(g.backs) == 0 {
 		released, g.set = g.set, 0
@@ -234,8 +234,8 @@ func (s *sockState) assign(g *sockGroup, won []sockFrontKey) (released uint32) {
 	if g.set != 0 {
 		return 0
 	}
-	// A set that is there is changed in place, but only if no other group's
-	// front end would for a moment lead to this group's backends.
+	// An existing set is changed in place, unless another group's frontend would briefly lead to this
+	// group's backends.
 	counts := make(map[uint32]int)
 	for _, f := range won {
 		if have, ok := s.fronts[f]; ok && have.Set != 0 {

@@ -2,7 +2,7 @@ package bpf
 
 import "slices"
 
-// read takes over what the tables hold.
+// read sets the state from the contents of the tables.
 func (s *sockState) read(fronts map[sockFrontKey]sockFront, backs map[sockBackKey]sockBack) {
 	for k, b := range backs {
 		slots := s.sets[k.Set]
@@ -21,7 +21,7 @@ func (s *sockState) read(fronts map[sockFrontKey]sockFront, backs map[sockBackKe
 	}
 }
 
-// fill plans the writes that make the group's set hold its backends.
+// fill plans the writes that store the group's backends in its set.
 func (s *sockState) fill(p *sockPlan, g *sockGroup) {
 	old := s.sets[g.set]
 	now := arrange(old, g.backs)
@@ -38,7 +38,7 @@ func (s *sockState) fill(p *sockPlan, g *sockGroup) {
 	s.sets[g.set] = now
 }
 
-// arrange returns want in an order that leaves as many as possible where they are in old.
+// arrange returns want in an order that keeps as many entries as possible at their position in old.
 func arrange(old, want []sockBack) []sockBack {
 	out := make([]sockBack, len(want))
 	missing := make(map[sockBack]bool, len(want))
@@ -64,7 +64,7 @@ func arrange(old, want []sockBack) []sockBack {
 	return out
 }
 
-// appendSlots appends the keys of those slots from first on that hold something.
+// appendSlots appends the keys of the non-empty slots, starting at first.
 func appendSlots(keys []sockBackKey, set uint32, first int, slots []sockBack) []sockBackKey {
 	for slot := first; slot < len(slots); slot++ {
 		if slots[slot] != (sockBack{}) { // a crash may have left gaps
@@ -74,7 +74,7 @@ func appendSlots(keys []sockBackKey, set uint32, first int, slots []sockBack) []
 	return keys
 }
 
-// point plans the write, if one is needed, that makes a front end lead there.
+// point plans the write, if needed, that makes a frontend lead to a set.
 func (s *sockState) point(p *sockPlan, f sockFrontKey, to sockFront) {
 	have, exists := s.fronts[f]
 	if exists && have == to {
@@ -88,7 +88,7 @@ func (s *sockState) point(p *sockPlan, f sockFrontKey, to sockFront) {
 	p.fronts = append(p.fronts, to)
 }
 
-// sweep plans the end of those released sets that nobody owns.
+// sweep plans the deletion of released sets without an owner.
 func (s *sockState) sweep(p *sockPlan, released []uint32) {
 	slices.Sort(released)
 	for _, id := range slices.Compact(released) {
@@ -115,14 +115,14 @@ func (s *sockState) dropFront(f sockFrontKey) {
 	}
 }
 
-// udpBackends counts in how many slots of UDP sets a backend is.
+// udpBackends counts the slots of UDP sets per backend.
 type udpBackends struct {
 	sets    map[uint32]bool
 	count   map[sockBack]int
 	touched map[sockBack]bool // left a slot since the last call of gone
 }
 
-// use says that a set is of that protocol, and holds slots, if that is new.
+// use records that a set belongs to proto and holds slots, unless already recorded.
 func (u *udpBackends) use(set uint32, proto uint8, slots []sockBack) {
 	if proto == protoUDP && !u.sets[set] {
 		u.sets[set] = true
@@ -145,7 +145,7 @@ func (u *udpBackends) replace(set uint32, old, now []sockBack) {
 	}
 }
 
-// gone returns, sorted, what no slot has any more.
+// gone returns the backends that no slot has any more, sorted.
 func (u *udpBackends) gone() []sockBack {
 	var gone []sockBack
 	for b := range u.touched {

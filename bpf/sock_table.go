@@ -10,8 +10,8 @@ import (
 	"github.com/cilium/ebpf"
 )
 
-// SyncAddrs makes the table of the host's addresses hold exactly want: front ends
-// with an unspecified address stand for them, and for loopback, which is always meant.
+// SyncAddrs sets the table of the host's addresses to exactly want. Frontends with an unspecified
+// address stand for these, and always for loopback.
 func (s *Sock) SyncAddrs(want []netip.Addr) error {
 	keys := make(map[sockAddr]bool, len(want))
 	for _, a := range want {
@@ -45,10 +45,10 @@ func pruneSockAddrs(m *ebpf.Map, want map[sockAddr]bool) error {
 	return err
 }
 
-// UpdateServices brings the services named in changes up to date, and touches no other;
-// SyncServices comes before it. Only what differs is written: writes counts the table entries
-// written or deleted. A service that is not valid is left as it was, and named in the error. After
-// any other error the next call starts over from what the tables hold.
+// UpdateServices updates the services in changes and no others. SyncServices must be called before.
+// It writes only differences: writes counts the written and deleted table entries. An invalid
+// service stays unchanged and is named in the error. After any other error the next call starts
+// over from the contents of the tables.
 func (s *Sock) UpdateServices(changes []SockService) (writes int, err error) {
 	if s.wanted == nil {
 		return 0, errors.New("update services of host sockets: no services were synced yet")
@@ -68,9 +68,9 @@ func (s *Sock) UpdateServices(changes []SockService) (writes int, err error) {
 	return writes, errors.Join(invalid, err)
 }
 
-// SyncServices makes the tables hold exactly full, as UpdateServices does. What an earlier load
-// wrote is taken over; lookups of what has not changed never fail meanwhile. A service that is
-// not valid counts as not there.
+// SyncServices sets the tables to exactly full, with the rules of UpdateServices. It adopts entries
+// of an earlier load. Lookups of unchanged entries do not fail meanwhile. An invalid service counts
+// as absent.
 func (s *Sock) SyncServices(full []SockService) (writes int, err error) {
 	groups, invalid := groupsOf(full)
 	s.wanted = groups
@@ -78,8 +78,8 @@ func (s *Sock) SyncServices(full []SockService) (writes int, err error) {
 	return writes, errors.Join(invalid, err)
 }
 
-// GoneUDP returns, once, the UDP backends that left their last service since
-// the last call: their connected sockets shall be destroyed (link.DestroyUDP).
+// GoneUDP returns, once, the UDP backends that left their last service since the last call. The
+// caller must destroy sockets that are connected to them (link.DestroyUDP).
 func (s *Sock) GoneUDP() []netip.AddrPort {
 	if s.state != nil {
 		s.gone = append(s.gone, s.state.udp.gone()...)
@@ -114,7 +114,7 @@ func groupsOf(services []SockService) (map[string][]*sockGroup, error) {
 	return groups, errors.Join(invalid...)
 }
 
-// resync starts over: from what the tables hold to what is wanted.
+// resync starts over from the contents of the tables.
 func (s *Sock) resync() (int, error) {
 	if s.state != nil {
 		s.gone = append(s.gone, s.state.udp.gone()...)
@@ -148,7 +148,7 @@ func (s *Sock) load() (*sockState, error) {
 	return state, nil
 }
 
-// apply makes the tables what the plan says. After an error they are not known.
+// apply writes the plan to the tables. After an error their contents are unknown.
 func (s *Sock) apply(p sockPlan) (int, error) {
 	err := s.write(p)
 	if err != nil {
@@ -195,7 +195,7 @@ func putAll[K, V any](m *ebpf.Map, keys []K, values []V) error {
 	return nil
 }
 
-// readTable returns what a hash table of K to V holds.
+// readTable returns the entries of a hash table of K to V.
 func readTable[K comparable, V any](m *ebpf.Map) (map[K]V, error) {
 	const batch = 4096
 	keys := make([]K, batch)

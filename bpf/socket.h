@@ -15,7 +15,8 @@
 #include "maps.h"
 #include "parse.h"
 
-/* May this segment end a handshake of which the host keeps nothing but a cookie? */
+/* Reports whether this segment may complete a handshake for which the host only keeps a SYN cookie.
+ */
 static __noinline int has_cookie(struct __sk_buff *skb, const struct packet *p, struct bpf_sock *sk)
 {
 	struct ipv6hdr ip; /* or IPv4's */
@@ -58,7 +59,7 @@ static __always_inline int lookup_udp(struct __sk_buff *skb, struct bpf_sock_tup
 	return 1;
 }
 
-/* May a socket of the host's use p->dport? Only then it is worth asking. */
+/* Reports whether a host socket may use p->dport. Only then a lookup is needed. */
 static __always_inline int is_gated(const struct packet *p)
 {
 	struct port_bits *gate;
@@ -70,7 +71,7 @@ static __always_inline int is_gated(const struct packet *p)
 	return test_port(p->proto == IPPROTO_TCP ? gate->tcp : gate->udp, bpf_ntohs(p->dport));
 }
 
-/* Does a socket of the host's own p->dport? quoted: p is what an ICMP error quotes. */
+/* Reports whether a host socket owns p->dport. quoted: p is from the quote of an ICMP error. */
 static __noinline int host_socket(struct __sk_buff *skb, const struct packet *p, int quoted)
 {
 	struct bpf_sock_tuple t = {};

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* What OVN has begun, by which its answers are told. */
+/* Exchanges that OVN has begun, which identify its replies. */
 #ifndef __STATE_H
 #define __STATE_H
 
@@ -9,8 +9,8 @@
 #include "parse.h"
 
 #define NSEC_PER_SEC 1000000000ULL
-#define ICMP_TIMEOUT (60 * NSEC_PER_SEC)   /* conntrack forgets after 30 s */
-#define PROTO_TIMEOUT (600 * NSEC_PER_SEC) /* as conntrack, of what it does not know */
+#define ICMP_TIMEOUT (60 * NSEC_PER_SEC)   /* conntrack uses 30 s */
+#define PROTO_TIMEOUT (600 * NSEC_PER_SEC) /* as conntrack's timeout for unknown protocols */
 
 static __always_inline void ns_key(struct ns_key *k, const struct packet *p)
 {
@@ -20,7 +20,7 @@ static __always_inline void ns_key(struct ns_key *k, const struct packet *p)
 	k->pad = 0;
 }
 
-/* Did OVN begin this exchange, and no longer than so many nanoseconds ago? */
+/* Reports whether OVN began this exchange within timeout nanoseconds. */
 static __always_inline int seen_in_ns(const struct ns_key *k, __u64 timeout)
 {
 	struct seen *s = bpf_map_lookup_elem(&ns, k);
@@ -29,7 +29,7 @@ static __always_inline int seen_in_ns(const struct ns_key *k, __u64 timeout)
 	return s && bpf_ktime_get_ns() - s->ns < timeout;
 }
 
-/* p->src is the remote side. Echo identifiers are sooner used again by others. */
+/* p->src is the remote side. Echo identifiers expire sooner, because other hosts reuse them. */
 static __always_inline int in_ns(const struct packet *p)
 {
 	struct ns_key k;
@@ -49,7 +49,8 @@ static __always_inline void flow_key(struct flow_key *k, const struct packet *p)
 	k->proto = p->proto;
 }
 
-/* Is it a connection of OVN's from before? Its age tells Go when it has ended. */
+/* Reports whether it is a connection of OVN from before the takeover. Go reads the entry's age to
+ * detect its end. */
 static __noinline int in_takeover(const struct packet *p)
 {
 	struct flow_key k;

@@ -13,20 +13,20 @@ import (
 	"github.com/cilium/ebpf/link"
 )
 
-// Hooked is a place of a layout's and what the pins say of it.
+// Hooked is a hook of a layout and the state of its pin.
 type Hooked struct {
 	Name    string
-	Bridge  bool // on the gateway bridge, else on the uplink
-	Ifindex int  // of the device that its program is on; 0: none
-	Ahead   int  // programs or filters of others before it
+	Bridge  bool // on the gateway bridge, otherwise on the uplink
+	Ifindex int  // of the program's device; 0: none
+	Ahead   int  // foreign programs or filters before it
 }
 
-// Place says whether a device has a filter of clsact of that name, and how many of
-// others stand before it.
+// Place reports whether a device has a clsact filter of that name, and the number of foreign
+// filters before it.
 type Place func(ifindex int, name string, egress bool) (ahead int, attached bool)
 
-// Hooks tells where the pinned programs of a layout are, and loads nothing. A
-// filter of clsact keeps no pin: clsact is asked for it.
+// Hooks returns the devices of a layout's pinned programs. It loads nothing. A clsact filter has no
+// pin, so Hooks queries clsact for it.
 func Hooks(pinDir string, layout Layout, clsact Place) ([]Hooked, error) {
 	var out []Hooked
 	for _, h := range layoutHooks[layout] {
@@ -62,7 +62,7 @@ func hookedAt(pinDir string, h hook, clsact Place) (Hooked, error) {
 	return out, err
 }
 
-// aheadOf returns how many programs stand before the one at a tcx hook.
+// aheadOf returns the number of programs before the given one at a tcx hook.
 func aheadOf(at tcx, h hook) (int, error) {
 	all, err := link.QueryPrograms(link.QueryOptions{Target: at.ifindex, Attach: h.attachType()})
 	if err != nil {
@@ -80,7 +80,7 @@ func aheadOf(at tcx, h hook) (int, error) {
 	return 0, nil
 }
 
-// isMonitor says whether a program is one of Monitor's, which lets everything pass.
+// isMonitor reports whether a program belongs to Monitor, which passes every packet.
 func isMonitor(id ebpf.ProgramID) bool {
 	p, err := ebpf.NewProgramFromID(id)
 	if err != nil {
@@ -91,8 +91,8 @@ func isMonitor(id ebpf.ProgramID) bool {
 	return err == nil && strings.HasPrefix(info.Name, "monitor_")
 }
 
-// SocketHooks returns the names of the programs for the host's sockets that are not on
-// a cgroup: of those that translate what is sent to Services, and of the bind gate.
+// SocketHooks returns the names of the programs for the host's sockets that are not attached to a
+// cgroup. services translate connections to Services; gate is the bind gate.
 func SocketHooks(pinDir string) (services, gate []string, err error) {
 	missing := func(names []string) (out []string) {
 		for _, name := range names {

@@ -14,15 +14,14 @@ const (
 	protoUDP = 17
 )
 
-// SocketKey is a local port that a socket of the host uses.
+// SocketKey is a local port that a host socket uses.
 type SocketKey struct {
 	Proto uint8 // 6 or 17
 	Port  uint16
 }
 
-// SyncHostSockets says for exactly which local ports the kernel is asked
-// whether a host socket owns a packet. Bits of ports outside the SNAT range
-// have no effect. The change is one write.
+// SyncHostSockets sets the local ports for which the programs look up the owning socket. Bits of
+// ports outside the SNAT range have no effect. The change is one write.
 func (g *Gateway) SyncHostSockets(want []SocketKey) error {
 	var bits gatewayPortBits
 	for _, s := range want {
@@ -41,14 +40,14 @@ func (g *Gateway) SyncHostSockets(want []SocketKey) error {
 	return nil
 }
 
-// puts is what putEntries has done.
+// puts is the result of putEntries.
 type puts[K comparable] struct {
-	added   []K // were not there
+	added   []K // new keys
 	written int // added or changed
 }
 
-// putEntries writes what m does not have, or has with another value. What it
-// has written is right after an error, too.
+// putEntries writes the entries that m lacks or has with another value. The result is valid after
+// an error, too.
 func putEntries[K, V comparable](m *ebpf.Map, want map[K]V) (puts[K], error) {
 	var done puts[K]
 	for k, v := range want {
@@ -71,7 +70,7 @@ func putEntries[K, V comparable](m *ebpf.Map, want map[K]V) (puts[K], error) {
 	return done, nil
 }
 
-// pruneEntries deletes the keys of m that are not wanted, and returns how many.
+// pruneEntries deletes the unwanted keys of m and returns their number.
 func pruneEntries[K comparable, V any](m *ebpf.Map, want map[K]V) (int, error) {
 	var stale []K
 	err := eachEntry(m, func(k K, _ V) {
@@ -87,8 +86,8 @@ func pruneEntries[K comparable, V any](m *ebpf.Map, want map[K]V) (int, error) {
 	return len(stale), err
 }
 
-// eachEntry calls f for every entry of a hash table of K to V. Keys
-// that come or go meanwhile may be missed.
+// eachEntry calls f for every entry of a hash table of K to V. It may miss keys that are added or
+// deleted meanwhile.
 func eachEntry[K, V any](m *ebpf.Map, f func(K, V)) error {
 	const batch = 4096
 	keys := make([]K, batch)
@@ -108,11 +107,11 @@ func eachEntry[K, V any](m *ebpf.Map, f func(K, V)) error {
 	}
 }
 
-// Table is how full one of the gateway's is.
+// Table is the fill level of a gateway table.
 type Table struct{ Entries, Capacity int }
 
-// Tables returns how full the pinned tables are: "ns", "frags", "services",
-// "takeover". A table that is not there is left out.
+// Tables returns the fill levels of the pinned tables "ns", "frags", "services" and "takeover".
+// Missing tables are left out.
 func Tables(pinDir string) (map[string]Table, error) {
 	tables := make(map[string]Table)
 	err := errors.Join(

@@ -1,9 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/*
- * Everything that the programs share with Go: bpf2go turns these structs and
- * enums into Go types, and abi_test.go holds both sides to the same layout.
- * Fields are in host byte order unless they are __be16 or __be32.
- */
+/* All types that the programs share with Go. bpf2go converts these structs and enums to Go types,
+ * and abi_test.go compares both layouts. Fields are in host byte order unless they are __be16 or
+ * __be32. */
 #ifndef __TYPES_H
 #define __TYPES_H
 
@@ -13,12 +11,9 @@
 #define PORT_WORDS 1024 /* 65536 ports, one bit each */
 #define HOST_WORDS 64	/* 4096 bits, by a hash of the address */
 
-/*
- * Why a packet went where it went. The order carries the verdict and the
- * direction: what is below REASON_OVN_FIRST came from the wire and is the
- * host's, and so on. counters.go names them; the names are stable, the numbers
- * are not.
- */
+/* The reason for a packet's verdict. The order encodes verdict and direction: reasons below
+ * REASON_OVN_FIRST are from the wire to the host, and so on. counters.go contains the names. The
+ * names are stable, the numbers are not. */
 enum reason {
 	/* from the wire, to the host */
 	REASON_DEFAULT,
@@ -72,7 +67,7 @@ enum reason {
 	REASON_ICMP_ERROR_ECHO,
 	REASON_BFD,
 
-	/* from the wire, dropped; also where there is nobody to hand OVN's to */
+	/* from the wire, dropped; also if the receiver is missing */
 	REASON_WIRE_DROP_FIRST,
 	REASON_NESTED_TAG = REASON_WIRE_DROP_FIRST,
 	REASON_SPOOFED_SOURCE,
@@ -82,7 +77,7 @@ enum reason {
 	REASON_OUT_FIRST,
 	REASON_OUT = REASON_OUT_FIRST,
 	REASON_OUT_LEARNED,
-	REASON_NEIGHBOUR_OUT, /* ARP and ND, no traffic of a pod's */
+	REASON_NEIGHBOUR_OUT, /* ARP and ND, no pod traffic */
 	REASON_ENCAP_OUT,
 	REASON_BFD_OUT,
 
@@ -102,7 +97,7 @@ enum reason {
 	REASON_OVERSIZED,
 	REASON_LOCAL_OUT,
 
-	/* from the host, in the layout bridged */
+	/* from the host, in layout bridged */
 	REASON_HOST_FIRST,
 	REASON_HOST_OUT = REASON_HOST_FIRST,
 	REASON_HOST_OVN,
@@ -111,7 +106,7 @@ enum reason {
 };
 
 #define MARK_OVN 0x6f76	 /* "ov": a flow of the bridge sends it to OVN */
-#define MARK_HOST 0x686f /* "ho": a flow of the bridge says it is the host's */
+#define MARK_HOST 0x686f /* "ho": set by a flow of the bridge on host packets */
 #define TC_HOST 0x686f	 /* survives the redirect to the uplink */
 
 /* An IPv6 address, or an IPv4 one as ::ffff:a.b.c.d. */
@@ -130,25 +125,23 @@ struct prefix6 {
 	struct addr mask;
 };
 
-/*
- * The one cell of configuration. Go rewrites it while the programs run, so
- * each field must make sense beside the old value of any other.
- */
+/* The configuration, one cell. Go rewrites it while the programs run, so each field must be valid
+ * together with the old value of any other. */
 struct config {
 	__u64 node_mac; /* the six bytes as they are on the wire, then zeros */
-	__u32 uplink;	/* interface indexes; 0: hand nothing over */
+	__u32 uplink;	/* interface indexes; 0: no handover */
 	__u32 bridge;
 	__be32 node4; /* 0: family off */
 	__u16 snat_first;
-	__u16 snat_count; /* 0: no port is OVN's, as in local gateway mode */
+	__u16 snat_count; /* 0: OVN owns no port, as in local gateway mode */
 	__u16 geneve_port;
-	__u16 vlan; /* the tag that is ours; 0: untagged */
-	__u32 mtu;  /* longest IP packet of OVN's in local mode; 0: any */
+	__u16 vlan; /* the gateway network's tag; 0: untagged */
+	__u32 mtu;  /* maximum length of OVN's IP packets in local mode; 0: any */
 	__u8 has_encap;
 	__u8 has_node6;
 	__u8 local; /* gateway mode */
 	__u8 bfd;
-	__u8 in_sync;  /* OVN has all it needs to announce addresses */
+	__u8 in_sync;  /* OVN may announce addresses */
 	__u8 takeover; /* the takeover table has entries */
 	__u8 svc4_count;
 	__u8 pod4_count;
@@ -165,8 +158,8 @@ struct config {
 	struct addr gr_lla; /* link-local address OVN derives from node_mac */
 	struct prefix4 svc4[MAX_PREFIXES];
 	struct prefix4 pod4[MAX_PREFIXES];
-	struct prefix4 routable4[MAX_PREFIXES]; /* pods known outside */
-	struct prefix4 masq4[MAX_PREFIXES];	/* the host reaches OVN by them */
+	struct prefix4 routable4[MAX_PREFIXES]; /* pods reachable from outside */
+	struct prefix4 masq4[MAX_PREFIXES];	/* addresses by which the host reaches OVN */
 	struct prefix6 svc6[MAX_PREFIXES];
 	struct prefix6 pod6[MAX_PREFIXES];
 	struct prefix6 routable6[MAX_PREFIXES];
@@ -174,35 +167,35 @@ struct config {
 };
 _Static_assert(sizeof(struct config) == 752, "config is shared with Go");
 
-/* What an address is: the value in the table of addresses. */
+/* The kind of an address: the value in the table of addresses. */
 enum addr_kind {
 	ADDR_OTHER, /* in no table */
 	ADDR_HOST,
 	ADDR_VIP,    /* of a service, announced by the host */
-	ADDR_OVN,    /* OVN's alone */
-	ADDR_PEER,   /* another node's */
-	ADDR_FORMER, /* was the host's, and is nobody's now */
+	ADDR_OVN,    /* only OVN has it */
+	ADDR_PEER,   /* of another node */
+	ADDR_FORMER, /* former host address without an owner */
 };
 
-/* What a network is: the value in the table of networks. The longest prefix decides. */
+/* The kind of a network: the value in the table of networks. The longest prefix decides. */
 enum network {
 	NETWORK_INTERNAL = 1, /* the cluster's own: never on the wire */
-	NETWORK_EXTERNAL,     /* inside one that is, and on the wire all the same */
+	NETWORK_EXTERNAL,     /* inside an internal one, but on the wire */
 };
 
 struct network_key {
-	__u32 bits; /* of addr; 96 more for IPv4 */
+	__u32 bits; /* length of the prefix of addr; IPv4 adds 96 */
 	struct addr addr;
 };
 _Static_assert(sizeof(struct network_key) == 20, "network_key is shared with Go");
 
-/* Who serves a front end: the value in the table of services. */
+/* The owner of a frontend: the value in the table of services. */
 enum service_owner {
 	SERVICE_OVN = 1,
-	SERVICE_HOST, /* a socket of the host's, which sk_lookup finds */
+	SERVICE_HOST, /* a host socket, found by sk_lookup */
 };
 
-/* A service's front end: its owner is known whatever else says otherwise. */
+/* A Service's frontend. Its owner takes precedence over other rules. */
 struct service_key {
 	struct addr addr;
 	__be16 port;
@@ -211,11 +204,9 @@ struct service_key {
 };
 _Static_assert(sizeof(struct service_key) == 20, "service_key is shared with Go");
 
-/*
- * An exchange that has no ports to tell it by: ICMP echo by its identifier, other
- * protocols with id 0. The host's may be with anybody: the unspecified address of
- * the family, IPv4's mapped as any other.
- */
+/* An exchange without ports: ICMP echo with its identifier, other protocols with ID 0. A protocol
+ * that the host uses with any peer has the unspecified address of the family, with IPv4 mapped as
+ * usual. */
 struct ns_key {
 	struct addr remote;
 	__be16 id;
@@ -224,7 +215,7 @@ struct ns_key {
 };
 _Static_assert(sizeof(struct ns_key) == 20, "ns_key is shared with Go");
 
-/* A connection of OVN's that its local port does not tell. */
+/* A connection of OVN that its local port does not identify. */
 struct flow_key {
 	struct addr remote;
 	struct addr local;
@@ -240,7 +231,7 @@ struct frag_key {
 	struct addr src;
 	struct addr dst;
 	__u32 id;
-	__u8 proto; /* 0 with IPv6, where id alone is unique */
+	__u8 proto; /* 0 with IPv6, where ID alone is unique */
 	__u8 pad[3];
 };
 _Static_assert(sizeof(struct frag_key) == 40, "frag_key is shared with Go");
@@ -251,7 +242,7 @@ struct seen {
 };
 _Static_assert(sizeof(struct seen) == 8, "seen is shared with Go");
 
-/* Where a datagram's first fragment went. */
+/* Receiver of a datagram's first fragment. */
 enum frag_owner {
 	FRAG_HOST,
 	FRAG_OVN,
@@ -259,7 +250,7 @@ enum frag_owner {
 	FRAG_DROPPED,
 };
 
-/* When a datagram's first fragment was seen, and to whom it went. */
+/* Time and receiver of a datagram's first fragment. */
 struct frag_seen {
 	__u64 ns;
 	__u8 owner; /* enum frag_owner */
@@ -267,7 +258,7 @@ struct frag_seen {
 };
 _Static_assert(sizeof(struct frag_seen) == 16, "frag_seen is shared with Go");
 
-/* Ports on which a host socket may have to be asked for: one bit each. */
+/* Ports that a host socket may use: one bit each. */
 struct port_bits {
 	__u64 tcp[PORT_WORDS];
 	__u64 udp[PORT_WORDS];

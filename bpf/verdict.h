@@ -1,8 +1,6 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/*
- * Whose a packet is: each function returns the one reason that decides, in
- * the order that docs/verdicts.md tells. Nothing here counts or acts.
- */
+/* The owner of a packet. Each function returns the reason that decides, in the order of
+ * docs/verdicts.md. Nothing here counts or acts. */
 #ifndef __VERDICT_H
 #define __VERDICT_H
 
@@ -21,10 +19,8 @@
 
 #define VLAN_VID_MASK 0xfff
 
-/*
- * What a global function returns is any number to the verifier. That of 6.1
- * loses the bound in a 32-bit copy, so clang must not keep one from before.
- */
+/* For the verifier, a global function may return any number. The verifier of Linux 6.1 loses the
+ * bound in a 32-bit copy, so clang must not keep an earlier copy. */
 static __always_inline __u32 bounded_reason(__u64 reason)
 {
 	asm volatile("" : "+r"(reason));
@@ -54,7 +50,7 @@ static __always_inline int geneve(const struct packet *p)
 	return is_host(&p->dst) ? REASON_GENEVE : -1;
 }
 
-/* What is for one IP address, whatever its ports say about the owner. */
+/* Decides packets to one IP address whose owner does not depend on ports. */
 static __always_inline int by_address(struct __sk_buff *skb, const struct packet *p)
 {
 	__u32 kind;
@@ -74,7 +70,7 @@ static __always_inline int by_address(struct __sk_buff *skb, const struct packet
 	return kind == ADDR_OVN ? REASON_OVN_ADDRESS : -1;
 }
 
-/* Does what is for an internal address go to a listener there? */
+/* Reports whether a packet to an internal address reaches a listener there. */
 static __always_inline int is_served(const struct addr *dst, int reason)
 {
 	if (!connected())
@@ -101,10 +97,8 @@ static __always_inline int is_served(const struct addr *dst, int reason)
 	return 0;
 }
 
-/*
- * Would the host forward to an internal address what these rules leave to it? Not
- * static: see parse().
- */
+/* Reports whether the host would forward the packet to an internal address if these rules left it
+ * to the host. Not static: see parse(). */
 __noinline int goes_inward(const struct packet *p, int reason)
 {
 	struct addr dst; /* see is_internal() */
@@ -127,7 +121,7 @@ static __always_inline int admitted(struct __sk_buff *skb, const struct packet *
 	return p->frag == FRAG_LATER ? later_fragment(p) : owner(skb, p);
 }
 
-/* foreign: of another network, though it has no tag; the host's stack takes it. */
+/* foreign: of another network, although untagged; the host's stack accepts it. */
 static __noinline int ip(struct __sk_buff *skb, int foreign)
 {
 	struct packet p = {};
@@ -146,7 +140,7 @@ static __noinline int ip(struct __sk_buff *skb, int foreign)
 	return p.frag == FRAG_FIRST && !bad ? first_fragment(&p, reason) : reason;
 }
 
-/* Has it the tag that is ours, and no second one? */
+/* Reports whether it has the gateway network's tag, and no second one. */
 static __always_inline int has_our_tag(struct __sk_buff *skb)
 {
 	return skb->vlan_present && cfg.vlan && (skb->vlan_tci & VLAN_VID_MASK) == cfg.vlan &&
@@ -166,25 +160,23 @@ static __always_inline int is_tag(__be32 proto)
 	return proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD);
 }
 
-/* The kernel takes what has a tag for VLAN 0, of either kind, as if it had none. */
+/* The kernel treats a tag of either kind with VLAN 0 as no tag. */
 static __always_inline int has_priority_tag(struct __sk_buff *skb)
 {
 	return skb->vlan_present && !(skb->vlan_tci & VLAN_VID_MASK);
 }
 
-/*
- * Everything that arrives at the uplink, in full. A priority tag is taken off: OVS
- * would not. Not static: see parse().
- */
+/* Full path for all packets that arrive at the uplink. It removes a priority tag, because OVS would
+ * not. Not static: see parse(). */
 __noinline int from_wire(struct __sk_buff *skb)
 {
 	int priority = has_priority_tag(skb), untagged = priority || !skb->vlan_present;
 	int foreign = untagged ? !!cfg.vlan : !has_our_tag(skb);
 
-	/* the kernel would look behind the second one, too */
+	/* the kernel would also parse behind the second one */
 	if (priority && is_tag(skb->protocol))
 		return REASON_NESTED_TAG;
-	/* another network, though it may use the same addresses */
+	/* another network, which may use the same addresses */
 	if (foreign && (!untagged || skb->pkt_type > PACKET_MULTICAST))
 		return REASON_VLAN;
 	if (priority && !DRY_RUN)

@@ -8,10 +8,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 )
 
-// apply brings everything in line with the host as it is now. What does not
-// depend on a failed part is done all the same.
+// apply reconciles all parts with the host's current state. A part that fails does not stop
+// independent parts.
 func (g *Gateway) apply(ctx context.Context) error {
-	// What the host has meanwhile is the mover's, and so is the bridge.
+	// During a move, the process that runs it owns the bridge and the host's addresses.
 	if err := Moving(g.s.RunDir); err != nil {
 		return err
 	}
@@ -23,7 +23,7 @@ func (g *Gateway) apply(ctx context.Context) error {
 		return g.applyBare(ctx, h)
 	}
 	if g.s.NoEBPF != "" && g.s.Backend == EBPF {
-		g.view.setNode(nodeOf(h, g.s), g.s, g.log) // pods are served all the same
+		g.view.setNode(nodeOf(h, g.s), g.s, g.log) // pods still get their network
 		return fmt.Errorf("this node serves no North-South traffic: %s", g.s.NoEBPF)
 	}
 	if err := g.services.await(ctx); err != nil {
@@ -32,8 +32,8 @@ func (g *Gateway) apply(ctx context.Context) error {
 	if err := reservePorts(g.s.RunDir, g.s.reserved()); err != nil {
 		return err
 	}
-	// Also while running: an operator may bridge the NIC, and move the host's
-	// addresses to a bridge that would be stripped of them here.
+	// The layout can also need a move at run time: an operator may put the NIC into a bridge and move
+	// the host's addresses there, and the code below would remove them.
 	if h, err = g.place(ctx, h); err != nil {
 		return errors.Join(err, g.backend.pass())
 	}
@@ -45,20 +45,20 @@ func (g *Gateway) apply(ctx context.Context) error {
 		return errors.Join(fmt.Errorf("%s has no address", g.s.HostDevice()), g.backend.pass())
 	}
 	var errUplink error
-	if g.s.Layout == Direct { // a port of OVS has none
+	if g.s.Layout == Direct { // a port of OVS has no address
 		errUplink = link.DisableLRO(g.s.Uplink)
 	}
 	settled := g.services.settled()
 	errBridge := g.topology.syncBridge(ctx, &h, n, settled)
 	err = errors.Join(errUplink, errBridge, g.applyBackend(ctx, h, n))
 	if g.services.settled() && !settled && errBridge == nil {
-		err = errors.Join(err, g.topology.syncHairpin(n, true)) // the routes that had to wait
+		err = errors.Join(err, g.topology.syncHairpin(n, true)) // routes that had to wait for the backend
 	}
 	g.repair = g.repair || err == nil
 	return err
 }
 
-// applyBackend has the backend decide for the host as it is.
+// applyBackend reconciles the backend with the host.
 func (g *Gateway) applyBackend(ctx context.Context, h Host, n Node) error {
 	if err := g.tracker.sync(ctx, n); err != nil {
 		return err
@@ -70,7 +70,7 @@ func (g *Gateway) applyBackend(ctx context.Context, h Host, n Node) error {
 	return g.backend.sync(ctx, st)
 }
 
-// applyBare is apply for a node that is bare.
+// applyBare is apply for a node without a gateway (see Settings.bare).
 func (g *Gateway) applyBare(ctx context.Context, h Host) error {
 	if err := g.topology.ovs.SyncBridgeMapping(ctx, Network, ""); err != nil {
 		return err
@@ -82,7 +82,7 @@ func (g *Gateway) applyBare(ctx context.Context, h Host) error {
 	if err != nil {
 		return err
 	}
-	if h, err = g.view.observe(g.s); err != nil { // it may be another since
+	if h, err = g.view.observe(g.s); err != nil { // settle may have changed it
 		return err
 	}
 	n := nodeOf(h, at)
@@ -106,15 +106,15 @@ func (g *Gateway) applyBare(ctx context.Context, h Host) error {
 	return g.services.write(nil)
 }
 
-// place has the uplink in the bridge or not, as the layout wants, with the host's addresses where
-// they belong, and returns the host as it is then.
+// place puts the uplink into the bridge or takes it out, as the layout requires, and moves the
+// host's addresses with it. It returns the host as read afterwards.
 func (g *Gateway) place(ctx context.Context, h Host) (Host, error) {
 	due, err := g.topology.due(ctx, h)
 	if err != nil || due == stay {
 		return h, err
 	}
 	from := map[transfer]Layout{join: Direct, leave: Bridged}[due]
-	n := nodeOf(h, g.s.placed(from)) // where the addresses are now
+	n := nodeOf(h, g.s.placed(from)) // addresses after the move
 	if err := g.tracker.sync(ctx, n); err != nil {
 		return h, err
 	}
@@ -132,15 +132,15 @@ func (g *Gateway) place(ctx context.Context, h Host) (Host, error) {
 
 // leave takes the uplink out of the bridge.
 func (g *Gateway) leave(ctx context.Context, h Host) error {
-	st := g.plan(h, nodeOf(h, g.s.placed(Bridged))) // where the addresses are now
+	st := g.plan(h, nodeOf(h, g.s.placed(Bridged))) // addresses after the move
 	if err := g.backend.prepare(st.config); err != nil {
 		return err
 	}
 	return g.topology.leaveBridge(ctx, func() error { return g.backend.syncHooks(ctx, st) })
 }
 
-// carry is called when the uplink has just become a port: flows first, which
-// carry the host whatever the programs do, then the programs.
+// carry runs right after the uplink became a bridge port. It writes the flows first, because they
+// carry the host's traffic with and without programs. Then it syncs the programs.
 func (g *Gateway) carry(ctx context.Context) error {
 	h, err := g.view.observe(g.s)
 	if err != nil {
@@ -148,13 +148,13 @@ func (g *Gateway) carry(ctx context.Context) error {
 	}
 	st := g.plan(h, nodeOf(h, g.s))
 	flows := func() error { return g.backend.syncFlows(ctx, st) }
-	if err := errors.Join(g.topology.syncSteal(h.Uplink.Index), g.topology.flows.insist(ctx, flows)); err != nil {
+	if err := errors.Join(g.topology.syncSteal(h.Uplink.Index), g.topology.flows.retrySync(ctx, flows)); err != nil {
 		return err
 	}
 	return g.backend.syncHooks(ctx, st)
 }
 
-// plan plans the Services for the node, and returns the state that it is to have.
+// plan plans the Services for the node and returns the desired state.
 func (g *Gateway) plan(h Host, n Node) state {
 	f := g.inputs.read()
 	g.services.plan(h, n, f)
@@ -183,7 +183,7 @@ func observe(uplink, bridge string) (Host, error) {
 	return h, err
 }
 
-// ReadNode returns the node as it is now.
+// ReadNode returns the node's current state.
 func ReadNode(s Settings) (Node, error) {
 	h, err := observe(s.Uplink, s.Bridge)
 	if err != nil {

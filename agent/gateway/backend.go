@@ -9,37 +9,38 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// backend decides whose a packet is: programs or flows. Its methods are called by the gateway's
-// loop, but for run and counters.
+// backend decides for each packet whether the host or OVN owns it. There are two: eBPF programs and
+// OpenFlow flows. Only the gateway's loop calls its methods, except run and counters.
 type backend interface {
-	// run watches until ctx ends, and wakes the gateway's loop when the backend was changed.
+	// run watches the backend until ctx ends and triggers the gateway's loop when another process
+	// changed it.
 	run(ctx context.Context) error
-	// sync brings everything in line, in the order in which no packet is lost.
+	// sync applies the state in an order that loses no packet.
 	sync(ctx context.Context, st state) error
 
-	// prepare does what is slow before the uplink joins or leaves the bridge.
+	// prepare does the slow work before the uplink joins or leaves the bridge.
 	prepare(config bpf.Config) error
-	// syncFlows writes the bridge's flows, syncHooks the programs at uplink and bridge: at the
-	// moment of a move the caller decides about the order.
+	// syncFlows writes the bridge's flows; syncHooks syncs the programs at uplink and bridge. During a
+	// move the caller chooses the order.
 	syncFlows(ctx context.Context, st state) error
 	syncHooks(ctx context.Context, st state) error
 
 	// pass leaves every packet to the host until the next sync.
 	pass() error
-	// detach takes everything off uplink and bridge.
+	// detach removes the backend from uplink and bridge.
 	detach() error
-	// counters returns what was decided since the start, by reason.
+	// counters returns the number of decisions since the start, by reason.
 	counters(ctx context.Context) ([]bpf.Counter, error)
-	// close ends the use of the backend, which goes on working.
+	// close releases the backend's handles. The backend continues to work in the kernel.
 	close() error
 }
 
-// parts are what both backends work with.
+// parts holds what both backends use.
 type parts struct {
 	s        Settings
 	log      *slog.Logger
 	record   *recorder
-	wake     loop.Signal // of the gateway's loop
+	wake     loop.Signal // triggers the gateway's loop
 	flows    *flowTable
 	host     *hostUse
 	services *Services
@@ -54,15 +55,15 @@ func newBackend(p parts) backend {
 	return &programs{parts: p, leftover: leftover}
 }
 
-// leftover is programs of an earlier agent, which are not wanted any more.
+// leftover holds programs that an earlier agent attached and this one does not use.
 type leftover struct {
 	s    Settings
 	log  *slog.Logger
-	idle *bpf.Gateway // opened only to be detached
+	idle *bpf.Gateway // opened only to detach it
 	gone bool
 }
 
-// open opens them if there are any, so that drop is quick.
+// open opens the pinned programs, if any, so that drop is fast.
 func (l *leftover) open() error {
 	if l.gone || !hooked(l.s.PinDir) {
 		return nil
@@ -72,12 +73,12 @@ func (l *leftover) open() error {
 	return err
 }
 
-// drop takes them off the node.
+// drop detaches the programs and removes their pins.
 func (l *leftover) drop() error {
 	if l.gone {
 		return nil
 	}
-	if !hooked(l.s.PinDir) { // pinned is at most what the host's sockets go on with
+	if !hooked(l.s.PinDir) { // pins that remain belong to the host's socket programs
 		err := removeFilters()
 		l.gone = err == nil
 		return err
@@ -94,7 +95,7 @@ func (l *leftover) drop() error {
 	return err
 }
 
-// clsactFuncs attach where the kernel has no tcx.
+// clsactFuncs returns the functions that attach programs where the kernel has no tcx.
 func clsactFuncs() bpf.ClsactFuncs {
 	return bpf.ClsactFuncs{
 		Attach: link.AttachClsact, Detach: link.DetachClsact,

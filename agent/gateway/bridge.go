@@ -16,7 +16,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// topology wires uplink, bridge and host as the layout wants. Its one user is the gateway's loop.
+// topology wires uplink, bridge and host as the layout requires. Only the gateway's loop uses it.
 type topology struct {
 	s      Settings
 	ovs    *ovs.Client
@@ -26,8 +26,7 @@ type topology struct {
 	moves  moves
 }
 
-// watch wakes the gateway's loop when uplink, bridge or their rows in OVS have changed, until ctx
-// ends.
+// watch triggers the gateway's loop when uplink, bridge or their OVSDB rows change, until ctx ends.
 func (t *topology) watch(ctx context.Context, wake loop.Signal) error {
 	rows, stop := t.ovs.Watch(t.concerned)
 	defer stop()
@@ -52,7 +51,7 @@ func (t *topology) watch(ctx context.Context, wake loop.Signal) error {
 	return group.Wait()
 }
 
-// concerned reports whether a row of OVS's database is about uplink or bridge.
+// concerned reports whether an OVSDB row describes the uplink or the bridge.
 func (t *topology) concerned(table, name string) bool {
 	switch table {
 	case "Open_vSwitch":
@@ -63,8 +62,8 @@ func (t *topology) concerned(table, name string) bool {
 	return false
 }
 
-// checkBridge returns ovs.ErrForeign (wrapped) when the layout may not have the
-// bridge, and whether the uplink is a port of it.
+// checkBridge reports whether the uplink is a port of the bridge. It returns ovs.ErrForeign
+// (wrapped) when the layout must not use the bridge.
 func checkBridge(ctx context.Context, o *ovs.Client, w Wiring) (member bool, err error) {
 	if w.Layout == Bridged || w.Layout == Dedicated {
 		return o.CheckMember(ctx, w.Uplink, w.Bridge)
@@ -72,10 +71,14 @@ func checkBridge(ctx context.Context, o *ovs.Client, w Wiring) (member bool, err
 	return false, o.CheckGateway(ctx, w.Uplink, w.Bridge)
 }
 
-// Resolve completes the wiring with what OVS knows: in layout bridged the
-// uplink may be given by its bridge's name, and the bridge may have any name. So it
-// may in layout direct where the agent itself has made the bridge the host's.
-// It returns ovs.ErrForeign (wrapped) when the layout may not have the bridge.
+// Resolve completes the wiring with facts from OVSDB:
+//
+//   - In layout bridged, the uplink may be given by its bridge's name, and the bridge may have any
+//     name.
+//   - In layout direct the same holds for a bridge to which the agent itself moved the host's
+//     addresses.
+//
+// It returns ovs.ErrForeign (wrapped) when the layout must not use the bridge.
 func Resolve(ctx context.Context, o *ovs.Client, s Settings) (Wiring, error) {
 	w := s.Wiring
 	if w.Layout == Bridged {
@@ -91,22 +94,22 @@ func Resolve(ctx context.Context, o *ovs.Client, s Settings) (Wiring, error) {
 		w.Bridge, w.Uplink = w.Uplink, nic
 	}
 	if s.Wiring = w; w.Layout == Direct && moved(s) {
-		return w, nil // will be undone
+		return w, nil // the move will be undone
 	}
 	if s.bare() {
-		return w, nil // any bridge is somebody's
+		return w, nil // any bridge may have a foreign owner
 	}
 	_, err := checkBridge(ctx, o, w)
 	return w, err
 }
 
-// syncBridge makes the bridge what the layout wants, and reads its internal port again after
-// changing it. settled: the host's sockets reach Services without a route.
+// syncBridge configures the bridge for the layout and reads its internal port again after a change.
+// settled means that the host's sockets reach Services without a route.
 func (t *topology) syncBridge(ctx context.Context, h *Host, n Node, settled bool) error {
 	want := ovs.Bridge{Name: t.s.Bridge, HWAddr: h.Uplink.MAC.String(), MTU: h.Uplink.MTU}
 	if t.s.Layout == Bridged {
-		want.FailMode = ovs.FailStandalone // the host hangs on it; everything else there is the host's
-		want.Existing = true               // the move makes it: one that was deleted since has not the host's addresses
+		want.FailMode = ovs.FailStandalone // the host depends on the bridge; its other settings belong to the host
+		want.Existing = true               // only the move creates it: a bridge recreated here would lack the host's addresses
 	} else {
 		want.DatapathType, want.FailMode = t.s.Datapath, ovs.FailSecure
 		want.OtherConfig = map[string]string{"disable-in-band": "true"}
@@ -139,18 +142,18 @@ func (t *topology) syncBridge(ctx context.Context, h *Host, n Node, settled bool
 		return err
 	}
 	if !slices.Equal(b.MAC, h.Uplink.MAC) || b.MTU != want.MTU {
-		return fmt.Errorf("bridge %s: address %s and MTU %d do not follow the uplink's %s and %d yet", t.s.Bridge, b.MAC, b.MTU, h.Uplink.MAC, h.Uplink.MTU)
+		return fmt.Errorf("bridge %s: address %s and MTU %d do not yet match uplink values %s and %d", t.s.Bridge, b.MAC, b.MTU, h.Uplink.MAC, h.Uplink.MTU)
 	}
 	return nil
 }
 
-// renewBridge makes ovs-vswitchd open the bridge's device again, after it was deleted.
-// The kernel datapath refuses to delete it.
+// renewBridge makes ovs-vswitchd open the bridge's device again after it was deleted. Only the
+// userspace datapath needs this: the kernel datapath refuses to delete the device.
 func (t *topology) renewBridge(ctx context.Context, h *Host) error {
 	if t.s.Userspace() {
 		renewed, err := t.ovs.RenewDevice(ctx, t.s.OVSRunDir, t.s.Bridge)
 		if err != nil {
-			return fmt.Errorf("bridge %s: its device is gone: %w", t.s.Bridge, err)
+			return fmt.Errorf("bridge %s: device deleted: %w", t.s.Bridge, err)
 		}
 		if renewed {
 			b, err := link.Get(t.s.Bridge)
@@ -161,14 +164,13 @@ func (t *topology) renewBridge(ctx context.Context, h *Host) error {
 			return err
 		}
 	}
-	return fmt.Errorf("bridge %s: its device is not there yet: is ovs-vswitchd running?", t.s.Bridge)
+	return fmt.Errorf("bridge %s: device missing: is ovs-vswitchd running?", t.s.Bridge)
 }
 
-// prepareBridge keeps the host's stack from talking on the internal port,
-// then brings it up.
+// prepareBridge stops the host's stack from sending on the internal port, then sets the port up.
 func (t *topology) prepareBridge(n Node) error {
 	if t.wantsIPv6(n) {
-		// Its own link-local address would be the uplink's: they have one MAC.
+		// A generated link-local address would equal the uplink's, because both have the same MAC.
 		const none = "1" // IN6_ADDR_GEN_MODE_NONE
 		if err := link.WriteSysctl("net/ipv6/conf/"+t.s.Bridge+"/addr_gen_mode", none); err != nil {
 			return err
@@ -189,12 +191,12 @@ func (t *topology) prepareBridge(n Node) error {
 	}
 	want := bridgeAddresses(t.s)
 	for _, a := range hostHairpin(n, t.s).Addresses {
-		want = append(want, single(a)) // syncHairpin's
+		want = append(want, single(a)) // owned by syncHairpin
 	}
 	return link.SyncAddresses(t.s.Bridge, want)
 }
 
-// wantsIPv6 reports whether the bridge's internal port has an IPv6 address of ours.
+// wantsIPv6 reports whether the agent puts an IPv6 address on the bridge's internal port.
 func (t *topology) wantsIPv6(n Node) bool {
 	if t.s.Userspace() && t.s.Encap.Addr().Is6() {
 		return true
@@ -202,11 +204,11 @@ func (t *topology) wantsIPv6(n Node) bool {
 	return slices.ContainsFunc(hostHairpin(n, t.s).Addresses, netip.Addr.Is6)
 }
 
-// stealFilter is the name of bpf.Steal's filter.
+// stealFilter is the name of the bpf.Steal filter.
 const stealFilter = "ovnebpf_steal"
 
-// syncSteal keeps the host's stack from handling what OVS on the userspace datapath has read from
-// the uplink: OVS has its copy before tc ingress.
+// syncSteal drops the host stack's copy of packets that OVS on the userspace datapath reads from
+// the uplink. OVS takes its copy before tc ingress.
 func (t *topology) syncSteal(uplink int) error {
 	if !t.s.Userspace() || t.s.Layout == Direct || link.ClsactAttached(uplink, stealFilter) {
 		return nil
@@ -215,6 +217,6 @@ func (t *topology) syncSteal(uplink int) error {
 	if err != nil {
 		return err
 	}
-	defer steal.Close() // the filter goes on
+	defer steal.Close() // the filter stays attached
 	return steal.Attach(uplink)
 }

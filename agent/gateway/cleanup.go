@@ -16,20 +16,26 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// hooks are the names that filters of clsact have.
+// hooks are the names of the agent's clsact filters.
 var hooks = [...]string{"uplink_ingress", "uplink_egress", "bridge_ingress", "bridge_egress"}
 
-// Cleanup takes the gateway off the node: mapping, programs and pins, what the
-// host has on the bridge, the bridge, reserved ports; in this order OVN is silent
-// before anything else goes. A bridge that has the host's addresses goes only
-// if the agent moved them there; one found so stays, with its uplink. o may be nil
-// when OVSDB is not to be reached; then a host whose addresses are on the bridge is
-// left alone. A node that was taken over is given back instead. It does all it can and
-// returns all errors.
+// Cleanup removes the gateway from the node. It removes, in this order:
+//
+//  1. the bridge mapping, which disconnects OVN
+//  2. programs and pins
+//  3. the host's configuration on the bridge
+//  4. the bridge
+//  5. reserved ports
+//
+// A bridge with the host's addresses is removed only if the agent moved the addresses there. A
+// bridge that was found in that state stays, with its uplink. o may be nil when OVSDB is
+// unreachable; then a host with its addresses on the bridge is left unchanged. A node that was
+// taken over from ovn-kubernetes is restored instead. Cleanup continues after an error and returns
+// all errors.
 func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) error {
 	if o == nil && (s.Layout == Bridged || moved(s) || movedBy(s.RunDir, s.Uplink) != "") {
-		// With vswitchd gone, too, nothing but the programs carries the host.
-		return fmt.Errorf("clean up gateway: the host's addresses are on a bridge of OVS, which cannot be asked: nothing was changed")
+		// If ovs-vswitchd is gone as well, only the programs carry the host's traffic.
+		return fmt.Errorf("clean up gateway: the host's addresses are on an OVS bridge and OVSDB is unreachable: nothing was changed")
 	}
 	if in, err := loadInheritance(s.RunDir); err == nil {
 		return restoreNode(ctx, in, s, o, log)
@@ -58,13 +64,13 @@ func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) e
 	return errors.Join(append(errs, releasePorts(s.RunDir))...)
 }
 
-// bothFamilies stands for whatever addresses the node had.
+// bothFamilies stands for a node with addresses of both families.
 var bothFamilies = Node{Addresses: []netip.Prefix{
 	netip.PrefixFrom(netip.IPv4Unspecified(), 0), netip.PrefixFrom(netip.IPv6Unspecified(), 0),
 }}
 
-// removeFlows takes our flows off a bridge that the host hangs on. There must
-// be one that carries it afterwards: somebody else's, or NORMAL of ours.
+// removeFlows removes the agent's flows from a bridge that the host depends on. One flow must carry
+// the host's traffic afterwards: a foreign one, or a NORMAL flow of the agent.
 func removeFlows(ctx context.Context, s Settings, o *ovs.Client) error {
 	if _, err := o.OFPorts(ctx, s.Bridge); errors.Is(err, ovs.ErrNotFound) {
 		return nil
@@ -73,13 +79,13 @@ func removeFlows(ctx context.Context, s Settings, o *ovs.Client) error {
 	if err == nil {
 		return nil
 	}
-	// Somebody else has a flow in that place.
+	// A foreign flow has the same table, priority and match.
 	_, err = ovs.SyncBundle(ctx, s.OVSRunDir, s.Bridge, nil)
 	return err
 }
 
-// removeFilters takes filters off that no pin tells of: an agent that was
-// killed had attached them and not yet noted it.
+// removeFilters removes filters without a pin. An agent that was killed between attaching and
+// pinning leaves such filters behind.
 func removeFilters() error {
 	var errs []error
 	for _, name := range hooks {
@@ -92,7 +98,7 @@ func removeFilters() error {
 	return errors.Join(errs...)
 }
 
-// hooked reports whether programs of the gateway's are pinned as attached.
+// hooked reports whether pins of attached gateway programs exist.
 func hooked(pinDir string) bool {
 	for _, name := range hooks {
 		if pins, err := filepath.Glob(filepath.Join(pinDir, name+"*")); err == nil && len(pins) > 0 {
@@ -102,7 +108,7 @@ func hooked(pinDir string) bool {
 	return false
 }
 
-// openIdle opens what is pinned with settings that pass everything; nil if
+// openIdle opens the pinned programs with settings that pass every packet. It returns nil if
 // nothing is pinned.
 func openIdle(s Settings, log *slog.Logger) (*bpf.Gateway, error) {
 	if _, err := os.Stat(s.PinDir); errors.Is(err, os.ErrNotExist) {
@@ -112,7 +118,7 @@ func openIdle(s Settings, log *slog.Logger) (*bpf.Gateway, error) {
 	return bpf.Open(bpf.Options{PinDir: s.PinDir, Config: idle, Log: log, Clsact: clsactFuncs()})
 }
 
-// takeDown detaches everything and removes the pins; nil is nothing.
+// takeDown detaches the programs and removes the pins. A nil g is a no-op.
 func takeDown(g *bpf.Gateway) error {
 	if g == nil {
 		return nil

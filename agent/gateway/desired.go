@@ -8,62 +8,62 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 )
 
-// Host is what the gateway needs to know of the machine.
+// Host is the machine's network configuration, as far as the gateway needs it.
 type Host struct {
 	Uplink    link.Link
-	Bridge    *link.Link // nil: there is none
+	Bridge    *link.Link // nil if there is no bridge
 	Addresses []link.Address
 	Defaults  []link.DefaultRoute
-	InUse     []netip.Addr // the node's so far
+	InUse     []netip.Addr // the node addresses currently in use
 }
 
-// Node is what other parts of the agent and the controller need to know.
+// Node is the part of the gateway's state that the controller and other parts of the agent need.
 type Node struct {
 	Uplink    link.Link
-	Addresses []netip.Prefix // the gateway router's, at most one a family, IPv4 first
+	Addresses []netip.Prefix // of the gateway router, at most one per family, IPv4 first
 	NextHops  []netip.Addr
-	HostCIDRs []netip.Prefix // all of the host's own but those of Services, sorted
+	HostCIDRs []netip.Prefix // all host addresses except Service addresses, sorted
 }
 
-// overlap returns an error that names what of the host lies in a pod network
-// of the cluster or in that of the encap address: the routes to those, by the
-// management port and by the bridge, would take packets to the host's own
-// neighbours and routers away. Service networks get no route, and a node-local
-// DNS cache or kube-proxy may well own addresses there.
+// overlap returns an error when an address or next hop of the host lies in a pod network, or when a
+// host address lies in the network of the encap address. The routes to these networks use the
+// management port and the bridge, and would divert packets from the host's neighbours and routers.
+// Service networks need no check: they have no route, and a node-local DNS cache or kube-proxy may
+// own addresses there.
 func overlap(h Host, s Settings) error {
 	for _, a := range h.Addresses {
 		if s.Encap.IsValid() && s.Encap.Overlaps(a.Prefix) && !a.LinkLocal && !slices.Contains(s.NotHost, a.Device) {
-			return fmt.Errorf("encap address %s is in the network of the host's address %s on %s", s.Encap, a.Prefix, a.Device)
+			return fmt.Errorf("encap address %s is in the network of host address %s on %s", s.Encap, a.Prefix, a.Device)
 		}
 	}
 	for _, p := range s.PodCIDRs {
 		for _, a := range h.Addresses {
 			if p.Contains(a.Prefix.Addr()) && !slices.Contains(s.NotHost, a.Device) {
-				return fmt.Errorf("network %s of the cluster contains the host's address %s on %s", p, a.Prefix.Addr(), a.Device)
+				return fmt.Errorf("network %s of the cluster contains host address %s on %s", p, a.Prefix.Addr(), a.Device)
 			}
 		}
 		for _, r := range h.Defaults {
 			if p.Contains(r.NextHop) && !slices.Contains(s.NotHost, r.Device) {
-				return fmt.Errorf("network %s of the cluster contains the host's next hop %s on %s", p, r.NextHop, r.Device)
+				return fmt.Errorf("network %s of the cluster contains next hop %s of the host on %s", p, r.NextHop, r.Device)
 			}
 		}
 	}
 	return nil
 }
 
-// shared returns an error when the uplink of layout dedicated has an address of
-// the host's: as a port of OVS it would not answer there any more.
+// shared returns an error when the uplink of layout dedicated has a host address. As a port of OVS
+// the uplink could no longer answer for it.
 func shared(h Host, s Settings) error {
 	if s.Layout != Dedicated {
 		return nil
 	}
 	for _, a := range h.Addresses {
 		if a.Device == s.Uplink && !a.LinkLocal {
-			return fmt.Errorf("uplink %s has the host's address %s: layout dedicated wants a NIC without one", s.Uplink, a.Prefix.Addr())
+			return fmt.Errorf("uplink %s has host address %s: layout dedicated needs a NIC without one", s.Uplink, a.Prefix.Addr())
 		}
 		for _, own := range s.Addresses {
 			if own.Addr() == a.Prefix.Addr() {
-				return fmt.Errorf("gateway address %s is the host's on %s: layout dedicated wants one of its own", own.Addr(), a.Device)
+				return fmt.Errorf("gateway address %s is a host address on %s: layout dedicated needs a separate one", own.Addr(), a.Device)
 			}
 		}
 	}
@@ -80,7 +80,7 @@ func (n Node) Address(is4 bool) netip.Addr {
 	return netip.Addr{}
 }
 
-// stranded returns the node's addresses of whose family there is no next hop.
+// stranded returns the node's addresses whose family has no next hop.
 func (n Node) stranded() []netip.Prefix {
 	var out []netip.Prefix
 	for _, p := range n.Addresses {
@@ -91,11 +91,12 @@ func (n Node) stranded() []netip.Prefix {
 	return out
 }
 
-// preferred returns the address of the family that the node is known by, of
-// those given. OVN's connections hang on it, so the one in use stays as long as it
-// can. Else it is, of IPv4, the first. Of IPv6 the kernel lists the newest first, and
-// anybody on the link can add one by a router advertisement: it is the oldest that
-// does not expire, else the oldest.
+// preferred selects the address of the family by which other nodes know this node. OVN's tunnels
+// and connections depend on it, so the address in use stays while it exists. Otherwise:
+//
+// - IPv4: the first address.
+// - IPv6: the oldest address that does not expire, else the oldest. The kernel lists the newest
+// first, and any peer on the link can add one with a router advertisement.
 func preferred(of []link.Address, inUse []netip.Addr, is4 bool) (netip.Prefix, bool) {
 	var best link.Address
 	for _, a := range of {
@@ -110,12 +111,19 @@ func preferred(of []link.Address, inUse []netip.Addr, is4 bool) (netip.Prefix, b
 	return best.Prefix, best.Prefix.IsValid()
 }
 
-// nodeOf derives the Node from the host. In layout dedicated its addresses are
-// the configured ones, else those of the device that has the host's; configured
-// next hops win over those of the default routes there. Addresses of NotHost
-// devices (the management port, a bridge that is only OVN's) are local but not
-// the node's. Nor are those of Services: kube-proxy's IPVS mode gives its device
-// every one there is, and OVN would have a load balancer for each NodePort on each.
+// nodeOf derives the Node from the host.
+//
+//   - In layout dedicated the addresses are the configured ones. In other layouts they are those of
+//     the
+//
+// device that has the host's addresses.
+// - Configured next hops take precedence over those of the device's default routes.
+// - Addresses of NotHost devices (the management port, a bridge that only OVN uses) are local but
+// are not node addresses.
+//   - Service addresses are not node addresses either. kube-proxy in IPVS mode assigns all of them to
+//     a
+//
+// device, and OVN would create a load balancer for each NodePort on each of them.
 func nodeOf(h Host, s Settings) Node {
 	n := Node{Uplink: h.Uplink, Addresses: slices.Clone(s.Addresses), NextHops: s.NextHops}
 	device := s.HostDevice()
@@ -151,7 +159,7 @@ func nodeOf(h Host, s Settings) Node {
 	return n
 }
 
-// hostAddrs returns every local address, sorted: the gateway's host set.
+// hostAddrs returns the gateway's host set: every local address, sorted.
 func hostAddrs(h Host) []netip.Addr {
 	var out []netip.Addr
 	for _, a := range h.Addresses {
@@ -161,8 +169,8 @@ func hostAddrs(h Host) []netip.Addr {
 	return slices.Compact(out)
 }
 
-// ownAddrs returns those by which the host's sockets reach its NodePorts: the host
-// set without addresses of Services.
+// ownAddrs returns the addresses by which the host's sockets reach its NodePorts: the host set
+// without Service addresses.
 func ownAddrs(h Host, s Settings) []netip.Addr {
 	return slices.DeleteFunc(hostAddrs(h), func(a netip.Addr) bool { return within(s.ServiceCIDRs, a) })
 }
@@ -171,8 +179,8 @@ func within(prefixes []netip.Prefix, a netip.Addr) bool {
 	return slices.ContainsFunc(prefixes, func(p netip.Prefix) bool { return p.Contains(a) })
 }
 
-// bridgeAddresses returns what of ours the bridge's internal port carries: the
-// encap address on the userspace datapath, else nothing.
+// bridgeAddresses returns the addresses that the agent puts on the bridge's internal port: the
+// encap address on the userspace datapath, otherwise none.
 func bridgeAddresses(s Settings) []netip.Prefix {
 	if !s.Userspace() {
 		return nil
@@ -180,8 +188,8 @@ func bridgeAddresses(s Settings) []netip.Prefix {
 	return []netip.Prefix{s.Encap}
 }
 
-// nodeAddrs are those with NodePorts: all of the node's own, as in the
-// controller's load balancers, and the gateway router's.
+// nodeAddrs returns the addresses that serve NodePorts: all of the node's own, as in the
+// controller's load balancers, and those of the gateway router.
 func nodeAddrs(n Node) []netip.Addr {
 	out := addrsOf(n.HostCIDRs)
 	for _, a := range addrsOf(n.Addresses) {

@@ -5,10 +5,10 @@ import (
 	"slices"
 )
 
-// EncapAddress returns the host's address that tunnels end at when none is
-// configured, IPv4 first; the zero Addr if there is none. The host's addresses may still
-// be where another layout, or a boot, has put them; in layout dedicated they
-// are on the device of the default route: the gateway router's own would not do.
+// EncapAddress returns the default tunnel address: a host address, IPv4 first. It returns the zero
+// Addr if there is none. The host's addresses may still be where another layout or the boot put
+// them, so it looks at the uplink and the bridge. In layout dedicated it takes them from the device
+// of the default route, because the gateway router's own address cannot be used.
 func EncapAddress(s Settings) (netip.Addr, error) {
 	h, err := observe(s.Uplink, s.Bridge)
 	if err != nil {
@@ -42,7 +42,7 @@ func encapAddress(h Host, s Settings) netip.Addr {
 	return netip.Addr{}
 }
 
-// placed returns the settings of a node whose addresses are where the layout has them.
+// placed returns the settings with the host's addresses where the given layout has them.
 func (s Settings) placed(layout Layout) Settings {
 	s.Layout = layout
 	if layout == Bridged {
@@ -51,9 +51,9 @@ func (s Settings) placed(layout Layout) Settings {
 	return s
 }
 
-// misplaced reports whether the uplink of layout bridged has the host's
-// addresses and the bridge has none. The database of OVS outlives a reboot, so the
-// uplink can be a port all the same: then nothing reaches the host.
+// misplaced reports whether, in layout bridged, the uplink has the host's addresses and the bridge
+// has none. The uplink may be a bridge port at the same time, because OVSDB survives a reboot. In
+// that state nothing reaches the host.
 func misplaced(h Host, s Settings) bool {
 	return s.Layout == Bridged && len(nodeOf(h, s).Addresses) == 0 && len(nodeOf(h, s.placed(Direct)).Addresses) > 0
 }

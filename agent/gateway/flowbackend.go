@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// flowBackend is the backend of OpenFlow flows. They are the whole of it: no programs stand at
-// uplink and bridge.
+// flowBackend is the OpenFlow backend. It consists of flows only: uplink and bridge have no
+// programs.
 type flowBackend struct {
 	parts
 	leftover leftover
@@ -26,7 +26,7 @@ func (f *flowBackend) run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// sync has the flows in place before the programs that they replace go.
+// sync writes the flows before it removes the programs that they replace.
 func (f *flowBackend) sync(ctx context.Context, st state) error {
 	f.host.syncProtos(nil)
 	if err := f.host.syncSockets(nil); err != nil || st.host.Bridge == nil {
@@ -52,7 +52,7 @@ func (f *flowBackend) syncHooks(context.Context, state) error { return f.leftove
 
 func (f *flowBackend) prepare(bpf.Config) error { return f.leftover.open() }
 
-// pass does nothing: the flows for the host need neither its address nor OVN.
+// pass does nothing: the host's flows depend neither on its address nor on OVN.
 func (f *flowBackend) pass() error { return nil }
 
 func (f *flowBackend) detach() error { return f.leftover.drop() }
@@ -62,7 +62,7 @@ func (f *flowBackend) close() error {
 	return nil
 }
 
-// counters returns what the flows have decided since run began.
+// counters returns the decisions of the flows since run began.
 func (f *flowBackend) counters(ctx context.Context) ([]bpf.Counter, error) {
 	sums, err := f.counts.Read(ctx)
 	if err != nil {
@@ -71,7 +71,7 @@ func (f *flowBackend) counters(ctx context.Context) ([]bpf.Counter, error) {
 	return flowCounters(func(n uint8) ovs.FlowCount { return sums[n] }), nil
 }
 
-// FlowReasons returns what the flows of the OpenFlow backend count, without figures.
+// FlowReasons lists the reasons that the OpenFlow backend counts. The counts are zero.
 func FlowReasons() []bpf.Counter {
 	var out []bpf.Counter
 	for _, c := range openflow.Counts() {
@@ -109,12 +109,12 @@ func flowNumbers() []uint8 {
 	return numbers
 }
 
-// CountsFlows reports whether flows decide, and count.
+// CountsFlows reports whether flows decide and count.
 func (s Settings) CountsFlows() bool { return s.Backend == OpenFlow && !s.bare() }
 
-// ReadFlowCounters returns what the flows that are on a bridge have decided since
-// each was written. No agent is needed; what flows have counted that have gone since,
-// as with a Service that changed, only a running agent knows.
+// ReadFlowCounters returns the decisions of the flows on a bridge, each counted since the flow was
+// written. It needs no agent. Only a running agent knows the counts of flows that were replaced
+// meanwhile, such as those of a changed Service.
 func ReadFlowCounters(ctx context.Context, ovsRunDir, bridge string) ([]bpf.Counter, error) {
 	sums, err := ovs.ReadFlowSums(ctx, ovsRunDir, bridge, flowNumbers())
 	if err != nil {

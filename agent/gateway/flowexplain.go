@@ -15,9 +15,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// FlowExplainer says what the flows of the OpenFlow backend would do with a packet:
-// ovs-vswitchd follows it through those that are on the bridge. Nothing is counted,
-// learned or sent.
+// FlowExplainer reports what the flows of the OpenFlow backend would do with a packet. ovs-vswitchd
+// traces it through the flows on the bridge. Nothing is counted, learned or sent.
 type FlowExplainer struct {
 	NodeMAC net.HardwareAddr
 
@@ -26,27 +25,28 @@ type FlowExplainer struct {
 	control *ovs.Control
 }
 
-// FlowExplanation is what would become of a packet.
+// FlowExplanation is the predicted decision for a packet.
 type FlowExplanation struct {
-	bpf.Counter            // what it counts as, without figures
-	Packet      string     // which packets those are
-	Steps       []FlowStep // the flows that it meets, in order; the last decides
+	bpf.Counter            // the counter that it increments, without count
+	Packet      string     // description of the packets with this decision
+	Steps       []FlowStep // the flows it matches, in order; the last one decides
 }
 
-// FlowStep is a flow that the packet meets.
+// FlowStep is a flow that the packet matches.
 type FlowStep struct {
-	Table, Match string   // Match is "" for a flow of every packet
-	Actions      []string // none: it drops
+	Table, Match string   // Match is "" for a flow that matches every packet
+	Actions      []string // empty: drop
 }
 
 func (s FlowStep) String() string {
 	return fmt.Sprintf("%s: %s: %s", s.Table, cmp.Or(s.Match, "any other"), cmp.Or(strings.Join(s.Actions, ", "), "drop"))
 }
 
-// FlowPlace is where the flows are.
+// FlowPlace locates the flows.
 type FlowPlace struct{ OVSDB, OVSRunDir, Bridge, Uplink string }
 
-// OpenFlowExplainer finds the ports of the bridge, and asks its ovs-vswitchd.
+// OpenFlowExplainer returns an explainer for a bridge. It looks up the bridge's ports and connects
+// to ovs-vswitchd.
 func OpenFlowExplainer(ctx context.Context, at FlowPlace) (*FlowExplainer, error) {
 	uplink, err := link.Get(at.Uplink)
 	if err != nil {
@@ -68,21 +68,22 @@ func OpenFlowExplainer(ctx context.Context, at FlowPlace) (*FlowExplainer, error
 	return NewFlowExplainer(control, at.Bridge, ports, uplink.MAC), nil
 }
 
-// NewFlowExplainer asks control, which it closes, about a bridge with these ports.
+// NewFlowExplainer returns an explainer for a bridge with these ports. It owns control and closes
+// it.
 func NewFlowExplainer(control *ovs.Control, bridge string, ports openflow.Ports, node net.HardwareAddr) *FlowExplainer {
 	return &FlowExplainer{NodeMAC: node, bridge: bridge, ports: ports, control: control}
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (e *FlowExplainer) Close() error { return e.control.Close() }
 
-// Explain says what becomes of an Ethernet frame now.
+// Explain traces an Ethernet frame through the current flows.
 func (e *FlowExplainer) Explain(ctx context.Context, dir verdict.Direction, frame []byte) (FlowExplanation, error) {
 	in := ovs.TraceInput{Bridge: e.bridge, Port: "LOCAL", Frame: frame}
 	switch dir {
 	case verdict.FromWire:
 		in.Port = fmt.Sprint(e.ports.Uplink)
-	case verdict.FromOVN: // whose packets teach flows
+	case verdict.FromOVN: // these packets make flows learn
 		if e.ports.Patch == 0 {
 			return FlowExplanation{}, errors.New("explain frame: ovn-controller has not connected the bridge to OVN")
 		}
@@ -92,12 +93,12 @@ func (e *FlowExplainer) Explain(ctx context.Context, dir verdict.Direction, fram
 	if err != nil {
 		return FlowExplanation{}, fmt.Errorf("explain frame: %w", err)
 	}
-	const ethernet = 14 // a tag is not counted
+	const ethernet = 14 // without a VLAN tag
 	return explanation(trace.Steps(), ethernet+verdict.Parse(frame).Length)
 }
 
-// explanation reads what a frame of size bytes meets. Where a flow looks at the
-// length a trace has both ways.
+// explanation interprets the steps of a frame of size bytes. A flow that checks the packet length
+// yields both branches in the trace.
 func explanation(steps []ovs.Step, size int) (FlowExplanation, error) {
 	var x FlowExplanation
 	counts := map[uint8]openflow.Count{}
@@ -119,7 +120,7 @@ func explanation(steps []ovs.Step, size int) (FlowExplanation, error) {
 		}
 		c, counted := counts[s.Number]
 		switch {
-		case longer: // though OVS counts it as what it would be if it were short
+		case longer: // although OVS counts the branch for short packets
 			c := openflow.CountOf(verdict.Oversized)
 			x.Counter, x.Packet = counterOf(c), c.Packet
 			return x, nil
@@ -128,7 +129,7 @@ func explanation(steps []ovs.Step, size int) (FlowExplanation, error) {
 			return x, nil
 		}
 	}
-	return x, errors.New("explain frame: none of the flows that it meets is of this agent's version")
+	return x, errors.New("explain frame: no flow in the trace belongs to this agent's version")
 }
 
 func flowStep(s ovs.Step) FlowStep {

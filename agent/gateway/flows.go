@@ -15,22 +15,22 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 )
 
-// flowTable keeps the bridge's flows. Its methods are called by the gateway's loop, but for run
-// and connected.
+// flowTable keeps the bridge's flows up to date. Only the gateway's loop calls its methods, except
+// run and connected.
 type flowTable struct {
 	s      Settings
 	ovs    *ovs.Client
 	log    *slog.Logger
 	record *recorder
-	wake   loop.Signal // of the gateway's loop
+	wake   loop.Signal // triggers the gateway's loop
 
-	up   atomic.Bool // the OpenFlow connection
-	lost atomic.Bool // the bridge may have other flows than those written
+	up   atomic.Bool // whether the OpenFlow connection is up
+	lost atomic.Bool // the bridge's flows may differ from those written
 
 	planner    openflow.Planner
 	written    ovs.FlowSync
 	comparedAt time.Time
-	moving     bool // the uplink has just become a port: ovs-vswitchd has answered
+	moving     bool // the uplink just became a port, and ovs-vswitchd has answered
 }
 
 func newFlowTable(p parts, o *ovs.Client) *flowTable {
@@ -42,7 +42,7 @@ func newFlowTable(p parts, o *ovs.Client) *flowTable {
 	return t
 }
 
-// run watches the OpenFlow connection until ctx ends. Flows do not outlive ovs-vswitchd.
+// run watches the OpenFlow connection until ctx ends. Flows do not survive ovs-vswitchd.
 func (t *flowTable) run(ctx context.Context) error {
 	return ovs.WatchBridge(ctx, t.s.OVSRunDir, t.s.Bridge, func() {
 		t.up.Store(true)
@@ -50,26 +50,25 @@ func (t *flowTable) run(ctx context.Context) error {
 		t.wake.Trigger()
 	}, func() {
 		t.up.Store(false)
-		t.log.Warn("OpenFlow connection lost, flows will be written again", "bridge", t.s.Bridge)
+		t.log.Warn("OpenFlow connection lost, writing flows again", "bridge", t.s.Bridge)
 		t.wake.Trigger()
 	})
 }
 
-// connected reports whether there is an OpenFlow connection.
+// connected reports whether the OpenFlow connection is up.
 func (t *flowTable) connected() bool { return t.up.Load() }
 
-// invalidate has the next sync compare all flows with those of the bridge.
+// invalidate makes the next sync compare all flows with those on the bridge.
 func (t *flowTable) invalidate() { t.lost.Store(true) }
 
-// sync writes the bridge's flows, as plan plans them, and only then lets ovn-controller connect
-// the bridge: without flows OVN's packets would be lost, and without programs they would reach the
-// host's stack.
+// sync writes the planned flows to the bridge and only then lets ovn-controller connect it. Without
+// flows OVN's packets would be lost. Without programs they would reach the host's stack.
 func (t *flowTable) sync(ctx context.Context, st state, plan func(state, openflow.Ports) openflow.Change) error {
 	if !t.up.Load() && !t.moving {
 		return fmt.Errorf("bridge %s: no OpenFlow connection: is ovs-vswitchd running?", t.s.Bridge)
 	}
 	var ports openflow.Ports
-	if t.s.Layout != Direct { // there flows name no port
+	if t.s.Layout != Direct { // in layout direct, flows name no port
 		var err error
 		if ports, err = bridgePorts(ctx, t.ovs, t.s.Bridge, t.s.Uplink); err != nil {
 			return err
@@ -82,7 +81,7 @@ func (t *flowTable) sync(ctx context.Context, st state, plan func(state, openflo
 	return t.ovs.SyncBridgeMapping(ctx, Network, t.s.mapping())
 }
 
-// write writes what has changed. All flows are compared with those of the bridge after they may
+// write writes the changed flows. It compares all flows with those on the bridge after they may
 // have been lost, and every resync/2.
 func (t *flowTable) write(ctx context.Context, change openflow.Change, repair bool) error {
 	if lost := t.lost.Swap(false); !lost && time.Since(t.comparedAt) < resync/2 {
@@ -100,8 +99,9 @@ func (t *flowTable) write(ctx context.Context, change openflow.Change, repair bo
 	return nil
 }
 
-// insist syncs while ovs-vswitchd may still be busy with the uplink, which has just become a port.
-func (t *flowTable) insist(ctx context.Context, sync func() error) error {
+// retrySync retries sync while ovs-vswitchd may still be busy with the uplink, which just became a
+// port.
+func (t *flowTable) retrySync(ctx context.Context, sync func() error) error {
 	t.moving = true
 	defer func() { t.moving = false }()
 	var err error
@@ -118,7 +118,7 @@ func (t *flowTable) insist(ctx context.Context, sync func() error) error {
 	return err
 }
 
-// static plans the flows beside programs.
+// static plans the flows that accompany programs.
 func (t *flowTable) static(st state, ports openflow.Ports) openflow.Change {
 	return t.planner.Static(openflow.StaticInput{
 		Layout: staticLayouts[t.s.Layout], Ports: ports, VLAN: t.s.VLAN, EncapIP: st.config.EncapIP, Hairpin: st.hairpin(),
@@ -127,8 +127,8 @@ func (t *flowTable) static(st state, ports openflow.Ports) openflow.Change {
 
 var staticLayouts = map[Layout]openflow.Layout{Direct: openflow.Direct, Bridged: openflow.Bridged, Dedicated: openflow.Dedicated}
 
-// bridgePorts returns the numbers of the uplink's port and of the patch port to br-int, which
-// ovn-controller makes once the bridge is mapped.
+// bridgePorts returns the numbers of the uplink's port and of the patch port to br-int.
+// ovn-controller creates the patch port once the bridge is mapped.
 func bridgePorts(ctx context.Context, o *ovs.Client, bridge, uplink string) (openflow.Ports, error) {
 	all, err := o.OFPorts(ctx, bridge)
 	if err != nil {
@@ -144,9 +144,9 @@ func bridgePorts(ctx context.Context, o *ovs.Client, bridge, uplink string) (ope
 	return openflow.Ports{Uplink: all[uplink], Patch: patches[patchPort(slices.Sorted(maps.Keys(patches)), bridge)]}, nil
 }
 
-// patchPort returns the patch port, of those given, that ovn-controller made for
-// our localnet port, whose name begins with the bridge's; "" for none. Where
-// ovn-kubernetes has further networks theirs have the network's name as well.
+// patchPort selects, from names, the patch port that ovn-controller created for the agent's
+// localnet port. It returns "" if there is none. The name starts with the bridge's name. For
+// further networks, ovn-kubernetes puts the network's name into the port's name as well.
 func patchPort(names []string, bridge string) string {
 	best := ""
 	for _, n := range names {

@@ -14,20 +14,19 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// flowServices adds up what the flows of front ends have counted, by port of a Service. A
-// flow that is written anew begins at zero again: what it had counted since it was
-// last read is lost.
+// flowServices sums the counts of frontend flows by Service port. A rewritten flow starts at zero;
+// packets that it counted after the last read are lost.
 type flowServices struct {
-	most int // ports of Services that are counted
+	most int // limit of Service ports with counts
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	ports map[bpf.ServiceKey]bpf.ServicePort
 	takes uint64
-	last  map[bpf.ServiceKey]ovs.FlowCount // when the flows were last read
+	last  map[bpf.ServiceKey]ovs.FlowCount // counts at the last read
 	sums  map[bpf.ServicePort]ovs.FlowCount
 }
 
-// newFlowServices returns nil where no flows count, or none shall.
+// newFlowServices returns nil if flows do not count or counting is disabled.
 func newFlowServices(s Settings) *flowServices {
 	if !s.CountsFlows() || s.Local || s.CountServices <= 0 {
 		return nil
@@ -35,7 +34,8 @@ func newFlowServices(s Settings) *flowServices {
 	return &flowServices{most: s.CountServices, ports: map[bpf.ServiceKey]bpf.ServicePort{}, sums: map[bpf.ServicePort]ovs.FlowCount{}}
 }
 
-// set has some front ends be those of other ports, or nobody's (zero). full: there are no others.
+// set maps frontends to Service ports; the zero port removes a frontend. full means that changes
+// lists all frontends.
 func (f *flowServices) set(changes map[bpf.ServiceKey]bpf.ServicePort, full bool) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -51,14 +51,14 @@ func (f *flowServices) set(changes map[bpf.ServiceKey]bpf.ServicePort, full bool
 	}
 }
 
-// frontEnds returns the Service's port of every front end.
+// frontEnds returns the Service port of every frontend.
 func (f *flowServices) frontEnds() map[bpf.ServiceKey]bpf.ServicePort {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.ports)
 }
 
-// counts reads the flows. Where they cannot be read it is what it was.
+// counts reads the flows and returns the sums. On a read error it returns the previous sums.
 func (f *flowServices) counts(read func() ([]ovs.FrontFlow, error)) (counts []bpf.ServiceCount, uncounted int, err error) {
 	f.mu.Lock()
 	takes := f.takes
@@ -69,7 +69,7 @@ func (f *flowServices) counts(read func() ([]ovs.FrontFlow, error)) (counts []bp
 	switch {
 	case err != nil && f.takes == 0:
 		return nil, 0, err
-	case err == nil && f.takes == takes: // else another has read meanwhile, maybe later figures
+	case err == nil && f.takes == takes: // otherwise a concurrent read has finished, maybe with newer counts
 		f.take(flows)
 		f.takes++
 	}
@@ -81,8 +81,8 @@ func (f *flowServices) counts(read func() ([]ovs.FrontFlow, error)) (counts []bp
 	return counts, uncounted, nil
 }
 
-// take adds what flows have counted since they were last read. At the first time
-// that is nothing: they may be an earlier agent's.
+// take adds the counts since the last read. The first read adds nothing, because the flows may be
+// from an earlier agent.
 func (f *flowServices) take(flows []ovs.FrontFlow) {
 	f.room()
 	now := make(map[bpf.ServiceKey]ovs.FlowCount, len(flows))
@@ -103,8 +103,8 @@ func (f *flowServices) take(flows []ovs.FrontFlow) {
 	f.last = now
 }
 
-// room gives ports a sum, as many as there may be, and takes it from those that are gone.
-// It returns how many have none.
+// room allocates sums for ports, up to the limit, and releases those of deleted ports. It returns
+// the number of ports without a sum.
 func (f *flowServices) room() (without int) {
 	there := make(map[bpf.ServicePort]bool, len(f.ports))
 	var come []bpf.ServicePort
@@ -134,7 +134,7 @@ func comparePorts(a, b bpf.ServicePort) int {
 	return cmp.Or(cmp.Compare(a.Namespace, b.Namespace), cmp.Compare(a.Name, b.Name), cmp.Compare(a.Port, b.Port), cmp.Compare(a.Proto, b.Proto))
 }
 
-// readWait is for ovs-vswitchd to list the flows of front ends.
+// readWait limits the time that ovs-vswitchd may take to list the frontend flows.
 const readWait = 2 * time.Second
 
 func (s *Services) readFlows() ([]ovs.FrontFlow, error) {

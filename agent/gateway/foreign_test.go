@@ -160,7 +160,7 @@ func (r *rig) foreignPrograms(t *testing.T) {
 			t.Errorf("at the head %t: the foreign program saw %d packets, ours decided %d pings", head, f.seen()-seen, r.pings()-ours)
 		}
 		if head {
-			r.ahead(t, "1 foreign tcx programs before ours on eth0")
+			r.ahead(t, "1 foreign tcx programs run before the agent's on eth0")
 		}
 		f.close()
 		r.ahead(t, "")

@@ -13,36 +13,35 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 )
 
-// A connection is translated to the address that the node had when it began, for as long as
-// packets come. Connections of an address that is gone are forgotten, so that later packets are
-// translated anew. OVN uses the old address until the controller has learned the new one. The
-// agent does not see when that is, so it forgets again, each time after twice as long.
+// conntrack translates a connection to the address that the node had when it began, for as long as
+// packets arrive. The agent deletes connections of a removed address, so that later packets get a
+// new translation. OVN uses the old address until the controller has learned the new one. The agent
+// cannot observe that moment, so it flushes repeatedly, each time after twice the wait.
 //
-// Until then packets of OVN with an address that is gone are dropped: the answers would go to the
-// address's new owner.
+// Until then, packets from OVN with a removed address are dropped: replies would go to the new
+// owner of the address.
 const (
-	maxFormer  = 64 // hosts with temporary IPv6 addresses have new ones every day
+	maxFormer  = 64 // hosts with temporary IPv6 addresses get new ones every day
 	firstFlush = 250 * time.Millisecond
-	flushes    = 12 // the last about eight minutes after the first
+	flushes    = 12 // the last one about eight minutes after the first
 )
 
-// former are addresses that were the host's and are not any more. Its methods are safe for
-// concurrent use.
+// former holds addresses that the host no longer has. Its methods are safe for concurrent use.
 type former struct {
 	ovsRunDir string
 	log       *slog.Logger
-	wake      loop.Signal // of the gateway's loop
-	own       loop.Signal // there is another address
+	wake      loop.Signal // triggers the gateway's loop
+	own       loop.Signal // an address was added
 
 	mu    sync.Mutex         // guards addrs
-	addrs map[netip.Addr]int // how often the connections of each were forgotten
+	addrs map[netip.Addr]int // number of flushes per address
 }
 
 func newFormer(ovsRunDir string, wake loop.Signal, log *slog.Logger) *former {
 	return &former{ovsRunDir: ovsRunDir, log: log, wake: wake, own: loop.NewSignal(), addrs: map[netip.Addr]int{}}
 }
 
-// add notes addresses that are gone.
+// add records removed addresses.
 func (f *former) add(addrs []netip.Addr) {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -59,7 +58,7 @@ func (f *former) add(addrs []netip.Addr) {
 	}
 }
 
-// oldest returns the address whose connections were forgotten most often.
+// oldest returns the address with the most flushes.
 func oldest(former map[netip.Addr]int) (found netip.Addr) {
 	for a, times := range former {
 		if !found.IsValid() || times > former[found] {
@@ -69,14 +68,14 @@ func oldest(former map[netip.Addr]int) (found netip.Addr) {
 	return found
 }
 
-// list returns the addresses, in no order.
+// list returns the addresses in undefined order.
 func (f *former) list() []netip.Addr {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.Collect(maps.Keys(f.addrs))
 }
 
-// compare notes which addresses of the node as it was the host does not have any more.
+// compare records those addresses of the previous node state that the host no longer has.
 func (f *former) compare(was Node, h Host) {
 	now := hostAddrs(h)
 	f.mu.Lock()
@@ -102,8 +101,8 @@ func (f *former) run(ctx context.Context) error {
 	}
 }
 
-// flush forgets the connections of every former address once. It returns when to do so again,
-// 0 for never.
+// flush deletes the connections of every former address once. It returns the wait before the next
+// flush, or 0 if none is due.
 func (f *former) flush(ctx context.Context) (wait time.Duration) {
 	f.mu.Lock()
 	due := maps.Clone(f.addrs)
@@ -112,10 +111,10 @@ func (f *former) flush(ctx context.Context) (wait time.Duration) {
 	for a, times := range due {
 		err := ovs.ForgetAddress(ctx, f.ovsRunDir, a)
 		if err != nil && times == 0 {
-			f.log.Warn("cannot forget connections of an address that is gone", "address", a, "error", err)
+			f.log.Warn("cannot delete connections of a removed address", "address", a, "error", err)
 		}
 		if err == nil && times == 0 {
-			f.log.Info("connections of an address that is gone are forgotten", "address", a)
+			f.log.Info("connections of a removed address deleted", "address", a)
 		}
 		if next := firstFlush << times; wait == 0 || next < wait {
 			wait = next

@@ -18,16 +18,16 @@ import (
 
 const (
 	genevePort = 6081
-	// Network is the physical network's name in OVN's localnet ports.
+	// Network is the name of the physical network in OVN's localnet ports.
 	Network = "physnet"
-	// resync is only a safety net: everything is watched.
+	// resync is only a safety net: all inputs are watched.
 	resync = 30 * time.Second
-	// A tcx link that is detached causes no event.
+	// Detaching a tcx link causes no event, so attachments are polled.
 	attachedCheck = 250 * time.Millisecond
 )
 
-// CheckHost returns an error, which names what is wrong, when the host as it is
-// now would suffer from a gateway with these settings.
+// CheckHost returns an error if a gateway with these settings would harm the host in its current
+// state. The error names the conflict.
 func CheckHost(s Settings) error {
 	h, err := observe(s.Uplink, s.Bridge)
 	if err != nil {
@@ -36,8 +36,8 @@ func CheckHost(s Settings) error {
 	return errors.Join(overlap(h, s), shared(h, s), checkPorts(s.reserved()))
 }
 
-// Gateway is the repair loop: it reads the host, and has each part bring its own state in line.
-// No part knows the Gateway. Exported methods are safe for concurrent use.
+// Gateway is the reconcile loop. It reads the host and makes each part apply its own state. No part
+// refers to the Gateway. Exported methods are safe for concurrent use.
 type Gateway struct {
 	s        Settings
 	log      *slog.Logger
@@ -50,21 +50,21 @@ type Gateway struct {
 	services *Services
 	topology *topology
 	backend  backend
-	repair   bool // everything was right once; owned by the loop
+	repair   bool // a round has succeeded; owned by the loop
 }
 
-// Options of New.
+// Options configures New.
 type Options struct {
 	Settings Settings
 	OVS      *ovs.Client
 	Source   Source
-	// Changed is called when Node, Missing or Services.Redirects returns something else. It must not
+	// Changed is called when the result of Node, Missing or Services.Redirects changes. It must not
 	// block.
 	Changed func()
 	Log     *slog.Logger
 }
 
-// New returns a Gateway that does nothing yet.
+// New returns a Gateway. It does nothing before Run.
 func New(o Options) *Gateway {
 	o.Settings = o.Settings.Defaulted()
 	wake, record := loop.NewSignal(), newRecorder(o.Log)
@@ -85,8 +85,8 @@ func New(o Options) *Gateway {
 	}
 }
 
-// Run keeps the gateway in its desired state until ctx ends. Then it leaves
-// the programs attached and everything else as it is, and returns nil.
+// Run keeps the gateway in its desired state until ctx ends. It then returns nil and leaves the
+// programs attached and everything else in place.
 func (g *Gateway) Run(ctx context.Context) error {
 	defer func() {
 		g.services.close()
@@ -110,39 +110,39 @@ func (g *Gateway) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// Trigger makes the gateway look at the node and the cluster again.
+// Trigger makes the gateway read the node and the cluster again.
 func (g *Gateway) Trigger() { g.wake.Trigger() }
 
-// Inputs returns what other parts of the agent tell the gateway.
+// Inputs returns the inputs from other parts of the agent.
 func (g *Gateway) Inputs() *Inputs { return g.inputs }
 
-// Services returns what the gateway does for Services.
+// Services returns the gateway's part for Services.
 func (g *Gateway) Services() *Services { return g.services }
 
-// Node returns the node as last seen, and false before that.
+// Node returns the node as last observed, and false before the first observation.
 func (g *Gateway) Node() (Node, bool) { return g.view.get() }
 
-// Missing returns what keeps the gateway from being ready, or "".
+// Missing returns the reason why the gateway is not ready, or "".
 func (g *Gateway) Missing() string { return g.view.missing() }
 
 // Stats returns a copy.
 func (g *Gateway) Stats() Stats { return g.record.read() }
 
-// Counters returns what the backend has decided, by reason: programs since the node's start, flows
+// Counters returns the backend's decisions, by reason. Programs count since the node's start, flows
 // since Run began.
 func (g *Gateway) Counters(ctx context.Context) ([]bpf.Counter, error) {
 	return g.backend.counters(ctx)
 }
 
-// view is what other parts of the agent see of the gateway. Its methods are safe for concurrent
-// use.
+// view is the gateway's state as published to other parts of the agent. Its methods are safe for
+// concurrent use.
 type view struct {
 	changed func()
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	node  Node
 	known bool   // node is valid
-	fault string // why the state is not the desired one, "" if it is
+	fault string // why the state differs from the desired one, or ""
 }
 
 func (v *view) get() (Node, bool) {
@@ -157,7 +157,7 @@ func (v *view) missing() string {
 	return v.fault
 }
 
-// setNode publishes a node that is not as it was.
+// setNode publishes a changed node.
 func (v *view) setNode(n Node, s Settings, log *slog.Logger) {
 	v.mu.Lock()
 	same := reflect.DeepEqual(n, v.node)
@@ -170,12 +170,12 @@ func (v *view) setNode(n Node, s Settings, log *slog.Logger) {
 	}
 	v.changed()
 	for _, p := range n.stranded() {
-		log.Warn("no next hop: no default route by the uplink and no --gateway-nexthop; pods reach only its own network",
+		log.Warn("no next hop: no default route through the uplink and no --gateway-nexthop; pods reach only the uplink's network",
 			"uplink", s.Uplink, "address", p)
 	}
 }
 
-// setFault publishes the result of a round of the loop.
+// setFault publishes the result of one round of the loop.
 func (v *view) setFault(err error) {
 	fault := ""
 	if err != nil {
@@ -190,7 +190,7 @@ func (v *view) setFault(err error) {
 	}
 }
 
-// observe reads the host. The addresses that the node has been known by are preferred.
+// observe reads the host. It prefers the addresses by which the node is already known.
 func (v *view) observe(s Settings) (Host, error) {
 	h, err := observe(s.Uplink, s.Bridge)
 	n, _ := v.get()

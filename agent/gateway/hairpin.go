@@ -11,15 +11,15 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 )
 
-// hostHairpin is what the host needs on the bridge to reach OVN: what no socket
-// program translates, such as what the host forwards, goes to Services through
-// the node's gateway router, and OVN's answers find a way back.
+// hostHairpin returns the host's configuration on the bridge for traffic to OVN. Traffic to
+// Services that no socket program translates, such as forwarded packets, goes through the node's
+// gateway router. The configuration also gives OVN's replies a path back.
 func hostHairpin(n Node, s Settings) link.Hairpin {
 	var h link.Hairpin
 	if s.Layout == Dedicated || s.None {
 		return h
 	}
-	h.MAC, _ = net.ParseMAC(masquerade.MAC) // a constant
+	h.MAC, _ = net.ParseMAC(masquerade.MAC) // masquerade.MAC is a valid constant
 	for _, p := range n.Addresses {
 		m := masquerade.Of(p.Addr().Is4())
 		h.Addresses = append(h.Addresses, m.Host)
@@ -38,37 +38,36 @@ func hostHairpin(n Node, s Settings) link.Hairpin {
 
 func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) }
 
-// withhold leaves out the routes to Services, but for what an earlier agent made.
-func withhold(h link.Hairpin, services []netip.Prefix) link.Hairpin {
+// withoutServiceRoutes removes the routes to Services, except those that an earlier agent created.
+func withoutServiceRoutes(h link.Hairpin, services []netip.Prefix) link.Hairpin {
 	h.Routes = slices.DeleteFunc(slices.Clone(h.Routes), func(r link.Route) bool { return slices.Contains(services, r.Prefix) })
 	h.Keep = services
 	return h
 }
 
-// syncHairpin is about the host's side of the bridge, which is up. A route to
-// Services makes the host's sockets talk to them from the masquerade address: where
-// kube-proxy has answered until now, it comes once we do.
+// syncHairpin configures the host's side of the bridge. The bridge must be up. A route to Services
+// makes the host's sockets use the masquerade address as source. Where kube-proxy has served them
+// until now, the route is added only once the agent serves them.
 func (t *topology) syncHairpin(n Node, settled bool) error {
 	h := hostHairpin(n, t.s)
 	if !settled {
-		h = withhold(h, t.s.ServiceCIDRs)
+		h = withoutServiceRoutes(h, t.s.ServiceCIDRs)
 	}
 	if len(h.Addresses) == 0 {
 		return nil
 	}
-	// Packets from OVN have the node's own addresses, as seen from the uplink.
+	// As seen from the uplink, packets from OVN have the node's own addresses.
 	if err := link.WriteSysctl("net/ipv4/conf/"+t.s.Bridge+"/rp_filter", "2"); err != nil && !errors.Is(err, os.ErrNotExist) {
 		return err
 	}
 	return link.SyncHairpin(t.s.Bridge, h)
 }
 
-// Overhead of Geneve as OVN uses it: outer IP, UDP, Geneve with one option,
-// inner Ethernet.
+// Geneve overhead with OVN's header: outer IP, UDP, Geneve with one option, inner Ethernet.
 const overheadIPv4, overheadIPv6 = 58, 78
 
-// PodMTU returns the MTU of pods for an uplink's MTU and the address that
-// tunnels end at, unless it is configured.
+// PodMTU returns the configured MTU of pods. Without one it derives the MTU from the uplink's and
+// from the family of the tunnel address.
 func (c Cluster) PodMTU(uplink int, encap netip.Addr) int {
 	switch {
 	case c.MTU != 0:

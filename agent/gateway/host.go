@@ -13,43 +13,43 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// hostUse is what of the node's addresses the host itself uses: sockets inside the SNAT range,
-// and protocols without ports. Its one user is the gateway's loop.
+// hostUse tracks which parts of the node's addresses the host itself uses: sockets inside the SNAT
+// range, and protocols without ports. Only the gateway's loop uses it.
 type hostUse struct {
 	s      Settings
 	log    *slog.Logger
 	record *recorder
 
 	gate      *bpf.Gate
-	gateless  bool // there is to be no gate, and there is none
+	noGate    bool // no gate is wanted, and none is attached
 	tried     time.Time
 	sockets   []link.Socket // last scan
 	scannedAt time.Time
 	protos    []bpf.NSKey // last read
 }
 
-// openGate loads and attaches the gate, at most once a resync.
+// openGate loads and attaches the gate, at most once per resync.
 func (u *hostUse) openGate() {
-	if u.s.NoEBPF != "" || u.gate != nil || u.gateless || time.Since(u.tried) < resync {
+	if u.s.NoEBPF != "" || u.gate != nil || u.noGate || time.Since(u.tried) < resync {
 		return
 	}
 	u.tried = time.Now()
 	u.record.degraded(partGate, u.attachGate())
 }
 
-// attachGate detaches the gate of an earlier layout in layout dedicated, which has none: there the
-// node's address is OVN's alone.
+// attachGate attaches the gate, or detaches an earlier layout's gate in layout dedicated. There the
+// node's address belongs to OVN alone, so no gate is needed.
 func (u *hostUse) attachGate() error {
 	gate, err := bpf.OpenGate(bpf.CgroupOptions{PinDir: u.s.PinDir, CgroupPath: u.s.CgroupPath, Log: u.log})
 	switch {
 	case u.s.Layout == Dedicated && errors.Is(err, bpf.ErrNoCgroup):
-		u.gateless = true
+		u.noGate = true
 		return nil
 	case err != nil:
 		return err
 	case u.s.Layout == Dedicated:
 		err = errors.Join(gate.Detach(), gate.Close())
-		u.gateless = err == nil
+		u.noGate = err == nil
 		return err
 	}
 	if err := gate.Attach(); err != nil {
@@ -59,10 +59,10 @@ func (u *hostUse) attachGate() error {
 	return nil
 }
 
-// syncSockets looks for sockets of the host inside the SNAT range, at most once a resync. The
-// range is reserved, so new ones come only from an explicit bind. Where the kernel does not list
-// them, programs ask it at every packet. Flows cannot: then it is an error. programs is nil for
-// flows.
+// syncSockets lists the host's sockets inside the SNAT range, at most once per resync. The range is
+// reserved, so new sockets come only from an explicit bind. If the kernel cannot list sockets,
+// programs look the socket up for every packet. Flows cannot do that, so for them it is an error.
+// programs is nil for flows.
 func (u *hostUse) syncSockets(programs *bpf.Gateway) error {
 	if time.Since(u.scannedAt) < resync {
 		return nil
@@ -82,7 +82,7 @@ func (u *hostUse) syncSockets(programs *bpf.Gateway) error {
 	now, before := listeners(sockets), listeners(u.sockets)
 	for _, s := range now {
 		if !slices.Contains(before, s) {
-			u.log.Warn("a host socket listens inside the SNAT port range; it wins over pods there, at a cost per packet",
+			u.log.Warn("a host socket listens inside the SNAT port range; it takes precedence over pods there and adds a cost per packet",
 				"local", s.Local, "protocol", s.Proto)
 		}
 	}
@@ -91,7 +91,7 @@ func (u *hostUse) syncSockets(programs *bpf.Gateway) error {
 	return nil
 }
 
-// syncGate writes for which ports the programs ask the kernel whose a packet is.
+// syncGate writes the ports for which the programs must look up the owning socket.
 func (u *hostUse) syncGate(programs *bpf.Gateway) error {
 	if programs == nil {
 		return nil
@@ -112,8 +112,8 @@ func (u *hostUse) syncGate(programs *bpf.Gateway) error {
 	return programs.SyncHostSockets(gated(u.s))
 }
 
-// syncProtos reads the host's protocols, and writes them for the programs if there are any.
-// After an error those of before stay.
+// syncProtos reads the host's protocols and writes them to the programs, if any. After an error the
+// previous ones stay.
 func (u *hostUse) syncProtos(programs *bpf.Gateway) {
 	scan := func() ([]bpf.NSKey, error) {
 		protos, err := hostProtos(u.s)
@@ -137,9 +137,10 @@ func (u *hostUse) close() {
 	}
 }
 
-// hostProtos returns the protocols without ports that the host uses: those of its tunnels, by
-// peer, and those it has raw sockets for. A tunnel without a remote end is left out: every peer's
-// packets would be the host's. In layout dedicated the node's address is OVN's alone.
+// hostProtos returns the protocols without ports that the host uses: its tunnels by peer, and its
+// raw sockets. A tunnel without a remote end is left out, because it would claim every peer's
+// packets for the host. In layout dedicated the list is empty, because the node's address belongs
+// to OVN alone.
 func hostProtos(s Settings) ([]bpf.NSKey, error) {
 	if s.Layout == Dedicated {
 		return nil, nil
@@ -154,8 +155,8 @@ func hostProtos(s Settings) ([]bpf.NSKey, error) {
 	return out, errors.Join(errTunnels, errRaw)
 }
 
-// gated returns the ports of the SNAT range that a socket of the host has, also one that may
-// listen or connect later. In layout dedicated no socket of the host has the node's address.
+// gated returns the ports of the SNAT range that a host socket uses, including sockets that may
+// listen or connect later. In layout dedicated no host socket has the node's address.
 func gated(s Settings) []bpf.SocketKey {
 	if s.Layout == Dedicated {
 		return nil
@@ -166,9 +167,8 @@ func gated(s Settings) []bpf.SocketKey {
 	return gateKeys(append(sockets, bound...), errors.Join(scan, scanBound), ports)
 }
 
-// socketKeys returns the ports for which the gateway must ask the kernel
-// whose a packet is: those that a socket of the host uses. Sorted, without
-// repetition.
+// socketKeys returns the ports that host sockets use, sorted and without duplicates. For these the
+// gateway must look up the owner of a packet in the kernel.
 func socketKeys(sockets []link.Socket) []bpf.SocketKey {
 	var out []bpf.SocketKey
 	for _, s := range sockets {
@@ -180,8 +180,8 @@ func socketKeys(sockets []link.Socket) []bpf.SocketKey {
 	return slices.Compact(out)
 }
 
-// gateKeys returns the ports for which the gateway must ask the kernel after a
-// look for the host's sockets in a range: if that failed, every one.
+// gateKeys returns the ports to look up in the kernel, from a scan of the host's sockets in a
+// range. If the scan failed, it returns every port of the range.
 func gateKeys(sockets []link.Socket, scan error, ports bpf.PortRange) []bpf.SocketKey {
 	if scan == nil {
 		return socketKeys(sockets)
@@ -193,7 +193,7 @@ func gateKeys(sockets []link.Socket, scan error, ports bpf.PortRange) []bpf.Sock
 	return out
 }
 
-// listeners returns the sockets that the operator should be warned of.
+// listeners returns the sockets that deserve a warning to the operator.
 func listeners(sockets []link.Socket) []link.Socket {
 	return slices.DeleteFunc(slices.Clone(sockets), func(s link.Socket) bool { return !s.Listening })
 }

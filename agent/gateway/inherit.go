@@ -19,12 +19,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// inheritance is what ovn-kubernetes had on a node when the first agent came: all that
-// an agent changes there, so that Cleanup can give the node back.
+// inheritance is a node's configuration by ovn-kubernetes when the first agent started. It covers
+// everything that an agent changes, so that Cleanup can restore the node.
 type inheritance struct {
-	Boot    string         // interface indexes, ports' numbers and flows mean nothing in another
-	Wiring  Wiring         // the agent's that took over
-	Ports   openflow.Ports // that Flows name
+	Boot    string         // interface indexes, port numbers and flows are void after a reboot
+	Wiring  Wiring         // of the agent that took over
+	Ports   openflow.Ports // the port numbers in Flows
 	Flows   []string
 	OVS     ovs.Kept
 	Devices []nicbridge.Kept
@@ -32,8 +32,8 @@ type inheritance struct {
 
 const inheritanceFile = "taken-over.json"
 
-// Inherited reports whether the node was taken over from ovn-kubernetes since it
-// booted, and has not been given back.
+// Inherited reports whether the node was taken over from ovn-kubernetes since boot and not restored
+// yet.
 func Inherited(rundir string) bool {
 	_, err := loadInheritance(rundir)
 	return err == nil
@@ -45,8 +45,8 @@ func InheritedWiring(rundir string) (Wiring, bool) {
 	return in.Wiring, err == nil
 }
 
-// TakeOver notes what ovn-kubernetes has on the node, if it has been there: its flows
-// are on the bridge, and nobody has noted it yet. It changes nothing else.
+// TakeOver records ovn-kubernetes' configuration of the node. It does so only if the bridge has
+// flows of ovn-kubernetes and no record exists. It changes nothing else.
 func TakeOver(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) error {
 	if s.Layout != Bridged || Inherited(s.RunDir) {
 		return nil
@@ -55,8 +55,8 @@ func TakeOver(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) 
 		return nil
 	}
 	flows, err := ovs.PredecessorFlows(ctx, s.OVSRunDir, s.Bridge)
-	if err != nil { // ovs-vswitchd does not run, and flows do not outlive it
-		log.Warn("whether ovn-kubernetes has been here is not known", "error", err)
+	if err != nil { // ovs-vswitchd is down, and flows do not survive it
+		log.Warn("cannot check the node for flows of ovn-kubernetes", "error", err)
 		return nil
 	}
 	if len(flows) == 0 {
@@ -75,11 +75,11 @@ func TakeOver(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) 
 	if err := in.save(s.RunDir); err != nil {
 		return err
 	}
-	log.Info("taking over the node from ovn-kubernetes; --cleanup gives it back", "bridge", s.Bridge, "flows", len(flows))
+	log.Info("taking over the node from ovn-kubernetes; --cleanup restores it", "bridge", s.Bridge, "flows", len(flows))
 	return nil
 }
 
-// keepDevices reads the bridge, as far as syncHairpin changes it, and the management port.
+// keepDevices reads the management port, and the part of the bridge that syncHairpin changes.
 func keepDevices(s Settings) ([]nicbridge.Kept, error) {
 	ours, h := map[netip.Prefix]bool{}, hostHairpin(bothFamilies, s)
 	for _, r := range h.Routes {
@@ -101,35 +101,35 @@ func keepDevices(s Settings) ([]nicbridge.Kept, error) {
 
 func (in inheritance) save(rundir string) error {
 	if err := nicbridge.WriteJSON(filepath.Join(rundir, inheritanceFile), in); err != nil {
-		return fmt.Errorf("note what is on the node: %w", err)
+		return fmt.Errorf("record the node's configuration: %w", err)
 	}
 	return nil
 }
 
-// loadInheritance returns fs.ErrNotExist (wrapped) when there is none of this boot.
+// loadInheritance reads the record. It returns fs.ErrNotExist (wrapped) if there is none from this
+// boot.
 func loadInheritance(rundir string) (inheritance, error) {
 	var in inheritance
 	path := filepath.Join(rundir, inheritanceFile)
 	b, err := os.ReadFile(path)
 	if err != nil {
-		return in, fmt.Errorf("read what was on the node: %w", err)
+		return in, fmt.Errorf("read the recorded configuration: %w", err)
 	}
 	if err := json.Unmarshal(b, &in); err != nil {
-		return in, fmt.Errorf("read what was on the node, %s: %w", path, err)
+		return in, fmt.Errorf("read the recorded configuration %s: %w", path, err)
 	}
 	if in.Boot != nicbridge.BootID() {
-		return in, fmt.Errorf("read what was on the node, %s: of an earlier boot: %w", path, fs.ErrNotExist)
+		return in, fmt.Errorf("read the recorded configuration %s: from an earlier boot: %w", path, fs.ErrNotExist)
 	}
 	return in, nil
 }
 
-// restoreNode is Cleanup of a node that was taken over. The flows come first: as soon as
-// they are there the node's packets go as they did, with and without programs. Pods,
-// management port, patch ports and the bridge's mapping stay: ovn-kubernetes' node
-// goes on with them.
+// restoreNode is Cleanup for a node that was taken over. The flows come first: once they are
+// written, the node's packets take their former path, with and without programs. Pods, management
+// port, patch ports and the bridge mapping stay, because ovnkube-node continues to use them.
 func restoreNode(ctx context.Context, in inheritance, s Settings, o *ovs.Client, log *slog.Logger) error {
 	if err := restoreFlows(ctx, in, s, o, log); err != nil {
-		return fmt.Errorf("give the node back: nothing was changed: %w", err)
+		return fmt.Errorf("restore node: nothing was changed: %w", err)
 	}
 	idle, err := openIdle(s, log)
 	errs := []error{err, takeDown(idle), removeFilters()}
@@ -142,15 +142,15 @@ func restoreNode(ctx context.Context, in inheritance, s Settings, o *ovs.Client,
 	}
 	errs = append(errs, releasePorts(s.RunDir))
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("give the node back: %w", err)
+		return fmt.Errorf("restore node: %w", err)
 	}
-	log.Info("the node is given back as ovn-kubernetes left it", "bridge", s.Bridge)
+	log.Info("node restored as ovn-kubernetes left it", "bridge", s.Bridge)
 	return os.Remove(filepath.Join(s.RunDir, inheritanceFile))
 }
 
-// restoreFlows writes those of before. They name ports by numbers: where ports have
-// got others, as when ovs-vswitchd was restarted, the bridge becomes a switch until
-// ovn-kubernetes' node writes its own.
+// restoreFlows writes the recorded flows. They refer to ports by number. If the numbers changed,
+// for example after a restart of ovs-vswitchd, the bridge becomes a learning switch until
+// ovnkube-node writes its own flows.
 func restoreFlows(ctx context.Context, in inheritance, s Settings, o *ovs.Client, log *slog.Logger) error {
 	n, err := ReadNode(s)
 	if err != nil {
@@ -161,12 +161,12 @@ func restoreFlows(ctx context.Context, in inheritance, s Settings, o *ovs.Client
 		return err
 	}
 	if ports != in.Ports {
-		log.Warn("ports of the bridge have other numbers than ovn-kubernetes' flows: they are not written back", "were", in.Ports, "are", ports)
+		log.Warn("port numbers of the bridge changed since the takeover: flows of ovn-kubernetes not restored", "were", in.Ports, "are", ports)
 		return removeFlows(ctx, s, o)
 	}
 	tracked, err := ovs.Conntrack(ctx, s.OVSRunDir)
 	if err != nil {
-		log.Warn("connections of pods that the remote speaks first in will be reset", "error", err)
+		log.Warn("connections in which the remote sends first will be reset", "error", err)
 	}
 	connections := takenOver(tracked, nodeAddrs(n), bpf.PortRange{})
 	return ovs.ReturnFlows(ctx, s.OVSRunDir, s.Bridge, in.Flows, openflow.Handover(ports, connectionsOf(connections)))

@@ -8,20 +8,20 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 )
 
-// Inputs are what the gateway learns from other parts of the agent. Each change wakes the
+// Inputs holds what other parts of the agent report to the gateway. Each change triggers the
 // gateway's loop. Its methods are safe for concurrent use.
 type Inputs struct {
-	wake      loop.Signal                        // of the gateway's loop
-	readPeers func() (known, hosts []netip.Addr) // Source.Peers, nil: there are none
+	wake      loop.Signal                        // triggers the gateway's loop
+	readPeers func() (known, hosts []netip.Addr) // Source.Peers, or nil
 	former    *former
-	stale     atomic.Bool // readPeers returns something else
+	stale     atomic.Bool // the result of readPeers changed
 
 	mu    sync.Mutex // guards facts
 	facts facts
 }
 
-// SetInSync sets whether ovn-controller has the southbound database's contents. Until then OVN
-// announces no address that is not this node's.
+// SetInSync sets whether ovn-controller has the contents of the southbound database. Before that,
+// OVN announces no address of another node.
 func (i *Inputs) SetInSync(is bool) {
 	i.set(func(f *facts) { f.inSync = is })
 }
@@ -31,13 +31,13 @@ func (i *Inputs) SetSubnets(pods, joins []netip.Prefix) {
 	i.set(func(f *facts) { f.pods, f.joins = pods, joins })
 }
 
-// PeersChanged must be called when Source.Peers returns something else.
+// PeersChanged must be called when the result of Source.Peers changes.
 func (i *Inputs) PeersChanged() {
 	i.stale.Store(true)
 	i.wake.Trigger()
 }
 
-// Forget notes addresses that were the node's under an earlier agent and are not any more.
+// Forget records addresses that the node had under an earlier agent and has lost since.
 func (i *Inputs) Forget(addrs []netip.Addr) { i.former.add(addrs) }
 
 func (i *Inputs) set(change func(*facts)) {
@@ -47,8 +47,8 @@ func (i *Inputs) set(change func(*facts)) {
 	i.wake.Trigger()
 }
 
-// read returns the facts. Changes of peers come in bursts, so they are read here and not when
-// they are announced.
+// read returns the facts. Peers change in bursts, so read fetches them here and not at each
+// notification.
 func (i *Inputs) read() facts {
 	var known, hosts []netip.Addr
 	read := i.stale.Swap(false) && i.readPeers != nil

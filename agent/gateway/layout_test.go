@@ -231,7 +231,7 @@ func TestDedicatedKernel(t *testing.T) {
 	}
 	testnode.Run(t, "ip", "addr", "add", "192.0.2.99/24", "dev", "eth1")
 	testnode.Eventually(t, "refusal", func() error {
-		if m := r.gw.Missing(); !strings.Contains(m, "eth1 has the host's address 192.0.2.99") {
+		if m := r.gw.Missing(); !strings.Contains(m, "eth1 has host address 192.0.2.99") {
 			return fmt.Errorf("missing %q", m)
 		}
 		return nil

@@ -8,7 +8,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// VerdictConfig returns the programs' settings as the model has them.
+// VerdictConfig converts the programs' settings to the model's.
 func VerdictConfig(c bpf.Config) *verdict.Config {
 	return &verdict.Config{
 		Connected: c.Uplink != 0 && c.Bridge != 0, NodeMAC: verdict.MAC(c.NodeMAC), Node4: c.Node4, Node6: c.Node6,
@@ -19,7 +19,7 @@ func VerdictConfig(c bpf.Config) *verdict.Config {
 	}
 }
 
-// VerdictTables returns entries of the programs' tables as the model has them, but for sockets.
+// VerdictTables converts entries of the programs' tables to the model's, except sockets.
 func VerdictTables(e bpf.Entries) *verdict.Tables {
 	t := &verdict.Tables{
 		Addrs: map[netip.Addr]verdict.AddrKind{}, Services: map[verdict.ServiceKey]verdict.ServiceOwner{},

@@ -14,7 +14,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 )
 
-// mover returns what nicbridge needs.
+// mover returns the options of nicbridge.
 func mover(s Settings, o *ovs.Client) nicbridge.Options {
 	return nicbridge.Options{
 		NIC: s.Uplink, Bridge: s.Bridge, Dir: s.RunDir, Watchdog: s.Watchdog,
@@ -22,15 +22,13 @@ func mover(s Settings, o *ovs.Client) nicbridge.Options {
 	}
 }
 
-// moved reports whether the host's addresses are on the bridge because
-// nicbridge has moved them there.
+// moved reports whether nicbridge moved the host's addresses to the bridge.
 func moved(s Settings) bool {
 	snapshot, err := nicbridge.Load(s.RunDir, s.Uplink)
 	return err == nil && snapshot.Phase == nicbridge.Done
 }
 
-// movedBy returns the NIC whose addresses were moved to the bridge, "" if they
-// were not.
+// movedBy returns the NIC whose addresses were moved to the bridge, or "".
 func movedBy(rundir, bridge string) string {
 	nic := strings.TrimPrefix(bridge, "br")
 	snapshot, err := nicbridge.Load(rundir, nic)
@@ -40,8 +38,8 @@ func movedBy(rundir, bridge string) string {
 	return nic
 }
 
-// Moving returns nicbridge.ErrUnderWay (wrapped) while a living process moves a NIC of the node
-// to a bridge or back.
+// Moving returns nicbridge.ErrUnderWay (wrapped) while a live process moves a NIC of the node to a
+// bridge or back.
 func Moving(rundir string) error {
 	nic, err := nicbridge.UnderWay(rundir)
 	if err == nil && nic != "" {
@@ -50,7 +48,7 @@ func Moving(rundir string) error {
 	return err
 }
 
-// Recover undoes a move of the uplink that a crash left unfinished.
+// Recover undoes a move of the uplink that a crash interrupted.
 func Recover(ctx context.Context, s Settings, o *ovs.Client) error {
 	if _, err := nicbridge.Load(s.RunDir, s.Uplink); errors.Is(err, fs.ErrNotExist) {
 		return nil
@@ -59,17 +57,17 @@ func Recover(ctx context.Context, s Settings, o *ovs.Client) error {
 	return err
 }
 
-// transfer is what becomes of the uplink.
+// transfer is the pending change of the uplink.
 type transfer int
 
 const (
 	stay  transfer = iota
-	join           // the uplink becomes a port of the bridge
-	leave          // the uplink gets the host's addresses back
+	join           // make the uplink a port of the bridge
+	leave          // move the host's addresses back to the uplink
 )
 
-// due returns what the layout wants done. In layout dedicated syncBridge makes the uplink a port:
-// no addresses are moved.
+// due returns the transfer that the layout requires. In layout dedicated there is none: syncBridge
+// makes the uplink a port, and no addresses move.
 func (t *topology) due(ctx context.Context, h Host) (transfer, error) {
 	if err := shared(h, t.s); err != nil {
 		return stay, err
@@ -78,8 +76,8 @@ func (t *topology) due(ctx context.Context, h Host) (transfer, error) {
 		return leave, nil
 	}
 	member, err := checkBridge(ctx, t.ovs, t.s.Wiring)
-	// After a reboot OVSDB still has the uplink as a port, and the boot has
-	// given it the addresses.
+	// After a reboot OVSDB still lists the uplink as a port, but the boot has assigned the addresses
+	// to the uplink.
 	if err != nil || t.s.Layout != Bridged || member && !misplaced(h, t.s) {
 		return stay, err
 	}
@@ -87,21 +85,21 @@ func (t *topology) due(ctx context.Context, h Host) (transfer, error) {
 }
 
 // joinBridge makes the uplink a port of the bridge and moves the host's addresses to the bridge.
-// prepare does what is slow, before. carry changes the backend over at the moment OVS has the
-// uplink: before that moment the backend for the layout of before is right, after it the new one.
-// Passing everything meanwhile would have the host's stack reset OVN's connections.
+// prepare does the slow work beforehand. carry switches the backend over at the moment OVS takes
+// the uplink: the backend of the old layout is right until then, the new one afterwards. Passing
+// every packet to the host meanwhile would make its stack reset OVN's connections.
 func (t *topology) joinBridge(ctx context.Context, h Host, prepare func() error, carry func(context.Context) error) error {
 	own := func(a link.Address) bool { return a.Device == t.s.Uplink && !a.LinkLocal }
 	if !slices.ContainsFunc(h.Addresses, own) {
 		return t.rejoin(ctx, h)
 	}
-	if t.s.VLAN != 0 { // the host's network has no tag, so behind one the host would be cut off
+	if t.s.VLAN != 0 { // the host's network is untagged, so a tag would cut the host off
 		return fmt.Errorf("gateway VLAN %d: the host's addresses are on %s itself: put them on bridge %s, behind the tag, first", t.s.VLAN, t.s.Uplink, t.s.Bridge)
 	}
 	if err := t.moves.next(time.Now()); err != nil {
 		return err
 	}
-	if h.Bridge != nil && t.s.Userspace() { // tunnels end at the host's address now
+	if h.Bridge != nil && t.s.Userspace() { // the tunnels now end at the host's address
 		if err := link.SyncAddresses(t.s.Bridge, nil); err != nil {
 			return err
 		}
@@ -119,13 +117,13 @@ func (t *topology) joinBridge(ctx context.Context, h Host, prepare func() error,
 	return nil
 }
 
-// leaveBridge takes the uplink out of the bridge and gives it the host's addresses back. before
-// changes the backend over, just before.
+// leaveBridge takes the uplink out of the bridge and moves the host's addresses back to it. before
+// switches the backend over immediately before.
 func (t *topology) leaveBridge(ctx context.Context, before func() error) error {
 	o := mover(t.s, t.ovs)
 	o.Log = t.log
 	o.Switch = handover{Switch: ovs.HostSwitch{Client: t.ovs, DatapathType: t.s.Datapath}, before: before}
-	t.log.Info("giving the uplink its addresses back", "uplink", t.s.Uplink, "bridge", t.s.Bridge)
+	t.log.Info("moving the host's addresses back to the uplink", "uplink", t.s.Uplink, "bridge", t.s.Bridge)
 	if err := nicbridge.Restore(ctx, o); err != nil {
 		return err
 	}
@@ -133,8 +131,8 @@ func (t *topology) leaveBridge(ctx context.Context, before func() error) error {
 	return nil
 }
 
-// rejoin is joinBridge for an uplink without addresses: it was taken out of the bridge, or the
-// bridge was deleted with the host's addresses.
+// rejoin is joinBridge for an uplink without addresses. Either the uplink was taken out of the
+// bridge, or the bridge was deleted with the host's addresses.
 func (t *topology) rejoin(ctx context.Context, h Host) error {
 	switch {
 	case len(nodeOf(h, t.s).Addresses) > 0:
@@ -144,26 +142,26 @@ func (t *topology) rejoin(ctx context.Context, h Host) error {
 	case moved(t.s):
 		return Recover(ctx, t.s, t.ovs)
 	default:
-		return fmt.Errorf("uplink %s is no port of bridge %s and has no addresses that could be moved there", t.s.Uplink, t.s.Bridge)
+		return fmt.Errorf("uplink %s is not a port of bridge %s and has no addresses to move there", t.s.Uplink, t.s.Bridge)
 	}
 }
 
-// moves spaces the attempts to move the host's addresses. Each that is undone, here
-// or by the watchdog, has interrupted the host.
+// moves spaces the attempts to move the host's addresses. Each attempt that is undone, by the agent
+// or by the watchdog, interrupts the host.
 type moves struct {
 	tried int
-	again time.Time // not before
+	again time.Time // earliest time
 }
 
 const (
 	firstMoveWait = time.Minute
-	mostDoublings = 6 // about an hour
+	mostDoublings = 6 // a wait of about an hour
 )
 
-// next returns an error while it is too early for another attempt.
+// next returns an error if it is too early for another attempt.
 func (m *moves) next(now time.Time) error {
 	if now.Before(m.again) {
-		return fmt.Errorf("the host's addresses were given back to the uplink: not moved to the bridge again before %s", m.again.Format(time.TimeOnly))
+		return fmt.Errorf("the host's addresses were moved back to the uplink: next attempt not before %s", m.again.Format(time.TimeOnly))
 	}
 	m.again = now.Add(firstMoveWait << min(m.tried, mostDoublings))
 	m.tried++

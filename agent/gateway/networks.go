@@ -5,13 +5,15 @@ import (
 	"slices"
 )
 
-// shortestInternal keeps a network that takes in half the world from cutting the host off.
+// shortestInternal limits the size of internal networks, so that a very large one cannot cut the
+// host off.
 const shortestInternal = 8
 
-// internal are the cluster's own networks, which are never on the wire: the host routes them to
-// the management port or the bridge. Pods that are known outside are on it.
+// internal returns the cluster's own networks, which never appear on the wire: the host routes them
+// to the management port or the bridge. Pod networks are excluded if pods are routable from
+// outside.
 func internal(s Settings, f facts) []netip.Prefix {
-	out := slices.Concat(s.ServiceCIDRs, masqueradeNetworks(), f.joins) // joins is a Node's annotation
+	out := slices.Concat(s.ServiceCIDRs, masqueradeNetworks(), f.joins) // joins comes from an annotation of the Node
 	out = slices.DeleteFunc(out, func(p netip.Prefix) bool { return p.Bits() < shortestInternal })
 	if !s.Routable {
 		out = append(out, s.PodCIDRs...)
@@ -19,9 +21,9 @@ func internal(s Settings, f facts) []netip.Prefix {
 	return sortedPrefixes(out)
 }
 
-// external are the uplink's own networks, the next hops and other hosts' addresses, wherever they
-// lie: nothing may cut the host off. An address of IPv6 that comes and goes by router
-// advertisements, which anybody on the link can send, counts only if it is the node's.
+// external returns the networks that must stay reachable for the host: those of the uplink, the
+// next hops, and the addresses of other hosts. A dynamic IPv6 address counts only if it is the
+// node's, because any peer on the link can cause one with a router advertisement.
 func external(h Host, n Node, s Settings, f facts) []netip.Prefix {
 	out := append(slices.Clone(n.Addresses), bridgeAddresses(s)...)
 	for _, a := range h.Addresses {
@@ -34,7 +36,7 @@ func external(h Host, n Node, s Settings, f facts) []netip.Prefix {
 		out = append(out, netip.PrefixFrom(hop, hop.BitLen()))
 	}
 	for _, a := range f.hosts {
-		if !within(s.PodCIDRs, a) { // what a host has there it has by its management port
+		if !within(s.PodCIDRs, a) { // the host reaches addresses there through its management port
 			out = append(out, netip.PrefixFrom(a, a.BitLen()))
 		}
 	}

@@ -11,18 +11,18 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 )
 
-// A node without a gateway (Cluster.None): nothing of ours is on its uplink, no
-// port is reserved, and its host's sockets reach Services all the same. What an earlier
-// agent had there as a gateway goes. On the userspace datapath the wiring of
-// layout direct stays, for the tunnels need it; OVN is not connected to it.
+// A node without a gateway (Cluster.None) has nothing of the agent on its uplink and no reserved
+// port. Its host's sockets still reach Services. The agent removes the gateway of an earlier agent.
+// On the userspace datapath the wiring of layout direct stays, because the tunnels need it; OVN is
+// not connected to it.
 
-// bare reports whether layout and backend have no part in the node.
+// bare reports whether layout and backend are unused on the node.
 func (s Settings) bare() bool { return s.None && !s.Userspace() }
 
-// settle ends what a move has left unfinished, and returns where the host's addresses are: on the
-// uplink, or on the bridge if an operator has moved them there. taken: an agent in layout bridged
-// has moved them to the bridge, which they must leave. It returns nicbridge.ErrUnderWay (wrapped)
-// during a move.
+// settle completes or undoes an interrupted move. It returns the settings for the device that has
+// the host's addresses: the uplink, or the bridge if an operator moved them there. taken reports
+// that an agent in layout bridged moved them to the bridge; they must then move back. During a move
+// settle returns nicbridge.ErrUnderWay (wrapped).
 func (t *topology) settle(ctx context.Context) (at Settings, taken bool, err error) {
 	if _, err := nicbridge.Load(t.s.RunDir, t.s.Uplink); errors.Is(err, fs.ErrNotExist) {
 		return t.s, false, nil
@@ -40,7 +40,7 @@ func (t *topology) settle(ctx context.Context) (at Settings, taken bool, err err
 	return t.s, true, nil
 }
 
-// dropBridge removes the gateway bridge if it is one of ours.
+// dropBridge removes the gateway bridge if the agent owns it.
 func (t *topology) dropBridge(ctx context.Context, h Host) error {
 	if h.Bridge == nil {
 		return nil
@@ -54,7 +54,7 @@ func (t *topology) dropBridge(ctx context.Context, h Host) error {
 	}
 	was := t.s
 	was.None = false
-	// A move that begins after this makes the bridge again.
+	// A move that starts after this check creates the bridge again.
 	return nicbridge.Undisturbed(t.s.RunDir, t.s.Uplink, func() error {
 		if s, err := nicbridge.Load(t.s.RunDir, t.s.Uplink); err == nil && s.Phase != nicbridge.Restored {
 			return fmt.Errorf("remove bridge %s: %w", t.s.Bridge, nicbridge.ErrUnderWay)
@@ -66,7 +66,7 @@ func (t *topology) dropBridge(ctx context.Context, h Host) error {
 	})
 }
 
-// mapping is the bridge that OVN's physical network is on.
+// mapping returns the bridge to which OVN's physical network is mapped, or "".
 func (s Settings) mapping() string {
 	if s.None {
 		return ""

@@ -9,11 +9,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// The range that Kubernetes takes NodePorts from.
+// The default NodePort range of Kubernetes.
 const firstNodePort, lastNodePort = 30000, 32767
 
-// parsePorts reads the format of net.ipv4.ip_local_reserved_ports:
-// "22,49152-65535"; nothing is an empty list.
+// parsePorts reads the format of net.ipv4.ip_local_reserved_ports: "22,49152-65535". An empty
+// string is an empty list.
 func parsePorts(s string) ([]bpf.PortRange, error) {
 	var out []bpf.PortRange
 	for f := range strings.SplitSeq(strings.TrimSpace(s), ",") {
@@ -52,7 +52,7 @@ func formatPorts(ranges []bpf.PortRange) string {
 	return strings.Join(out, ",")
 }
 
-// mergePorts returns the union, sorted, adjoining ranges joined.
+// mergePorts returns the union, sorted, with adjacent ranges joined.
 func mergePorts(ranges []bpf.PortRange) []bpf.PortRange {
 	sorted := slices.Clone(ranges)
 	slices.SortFunc(sorted, func(a, b bpf.PortRange) int { return int(a.First) - int(b.First) })
@@ -67,7 +67,7 @@ func mergePorts(ranges []bpf.PortRange) []bpf.PortRange {
 	return out
 }
 
-// subtractPorts returns the ports of from that are in none of take.
+// subtractPorts returns the ports of from that are in no range of take.
 func subtractPorts(from, take []bpf.PortRange) []bpf.PortRange {
 	out := mergePorts(from)
 	for _, t := range take {

@@ -13,22 +13,22 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// programs are the backend of eBPF programs at uplink and bridge. The flows beside them are static.
+// programs is the backend of eBPF programs at uplink and bridge. The flows beside them are static.
 type programs struct {
 	parts
 	leftover leftover
 
-	gw      *bpf.Gateway // nil: not loaded yet
+	gw      *bpf.Gateway // nil before loading
 	config  bpf.Config   // written to gw
-	uplink  int          // ifindex attached to, 0 = none
+	uplink  int          // ifindex attached to, or 0
 	bridge  int
-	cleared bool // Cluster.None: front ends of an earlier agent are gone
+	cleared bool // with Cluster.None: frontends of an earlier agent were removed
 
-	probing sync.Mutex                  // one look at a time at what is attached
-	guarded atomic.Pointer[bpf.Gateway] // has been attached everywhere
+	probing sync.Mutex                  // serializes checks of the attachments
+	guarded atomic.Pointer[bpf.Gateway] // set once attached everywhere
 }
 
-// run wakes the gateway's loop when a program that was attached no longer is, or flows are lost.
+// run triggers the gateway's loop when an attached program was detached or flows were lost.
 func (p *programs) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return p.flows.run(ctx) })
@@ -62,7 +62,7 @@ func (p *programs) attached(gw *bpf.Gateway) (uplink, bridge bool, err error) {
 	return gw.Attached()
 }
 
-// sync has the programs in place before the flows, which give them OVN's packets.
+// sync applies the programs before the flows, because the flows send OVN's packets to the programs.
 func (p *programs) sync(ctx context.Context, st state) error {
 	if err := p.syncHooks(ctx, st); err != nil || st.host.Bridge == nil {
 		return err
@@ -74,8 +74,8 @@ func (p *programs) syncFlows(ctx context.Context, st state) error {
 	return p.flows.sync(ctx, st, p.flows.static)
 }
 
-// syncHooks loads once and then keeps settings, tables and attachments right: tables before
-// settings, settings before the attachment that uses them.
+// syncHooks loads the programs once, then keeps settings, tables and attachments up to date. Tables
+// come before settings, and settings before the attachment that uses them.
 func (p *programs) syncHooks(ctx context.Context, st state) error {
 	if err := p.prepare(st.config); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (p *programs) syncHooks(ctx context.Context, st state) error {
 	if err := p.services.write(p.withServices()); err != nil {
 		return err
 	}
-	if err := p.tracker.seed(ctx, p.gw, st.node); err != nil { // nothing slow stands between this and the attachment
+	if err := p.tracker.seed(ctx, p.gw, st.node); err != nil { // no slow step may come between this and the attachment
 		return err
 	}
 	if !reflect.DeepEqual(st.config, p.config) {
@@ -103,7 +103,7 @@ func (p *programs) syncHooks(ctx context.Context, st state) error {
 			return err
 		}
 		if st.repair {
-			p.log.Info("settings of the programs changed", "config", st.config)
+			p.log.Info("program settings changed", "config", st.config)
 		}
 		p.config = st.config
 	}
@@ -126,8 +126,7 @@ func (p *programs) prepare(config bpf.Config) error {
 	return nil
 }
 
-// withServices returns the programs that have front ends of Services: none on a node without a
-// gateway.
+// withServices returns the programs that serve frontends, or nil on a node without a gateway.
 func (p *programs) withServices() *bpf.Gateway {
 	if p.s.None {
 		return nil
@@ -135,7 +134,7 @@ func (p *programs) withServices() *bpf.Gateway {
 	return p.gw
 }
 
-// clearServices removes, from a node without a gateway, the front ends that an earlier agent had.
+// clearServices removes the frontends of an earlier agent from a node without a gateway.
 func (p *programs) clearServices() error {
 	if !p.s.None || p.cleared {
 		return nil
@@ -145,8 +144,8 @@ func (p *programs) clearServices() error {
 	return err
 }
 
-// attach puts the programs where they belong, the bridge's first: what the uplink's hand over must
-// find it.
+// attach attaches the programs. The bridge comes first, because it must receive what the uplink's
+// programs hand over.
 func (p *programs) attach(h Host) error {
 	onUplink, onBridge, err := p.attached(p.gw)
 	if err != nil {
@@ -171,7 +170,8 @@ func (p *programs) attach(h Host) error {
 	return nil
 }
 
-// noteAttached notes that a program is on the device of that index; to is where.
+// noteAttached records that a program is attached to the device with this index. to is the field
+// for the index.
 func (p *programs) noteAttached(part string, to *int, index int) {
 	if *to != 0 {
 		p.record.repaired(part)
@@ -180,13 +180,13 @@ func (p *programs) noteAttached(part string, to *int, index int) {
 	p.log.Info("program attached", "part", part, "ifindex", index)
 }
 
-// checkAhead reports a foreign program that stands before ours on the uplink: it may let packets
-// past ours. Ours is attached at the head, so that it decides before others that take the host's
-// packets. A program that is attached later may stand before it, and stays there.
+// checkAhead reports foreign programs before the agent's on the uplink. Such a program may let
+// packets bypass the agent's. The agent attaches at the head, so it normally decides first. A
+// program attached later can still be placed before it, and stays there.
 func (p *programs) checkAhead(uplink int) {
 	n, err := p.gw.Ahead(uplink)
 	if err == nil && n > 0 {
-		err = fmt.Errorf("%d foreign tcx programs before ours on %s", n, p.s.Uplink)
+		err = fmt.Errorf("%d foreign tcx programs run before the agent's on %s", n, p.s.Uplink)
 	}
 	p.record.degraded(partAhead, err)
 }

@@ -254,13 +254,13 @@ func TestOverlap(t *testing.T) {
 		{"host's network is the wider one", address("eth0", "11.0.0.1/6"), ""},
 		{"the management port of a run before", address("ovn-k8s-mp0", "10.1.0.2/24"), ""},
 		{"the encap address of a run before", address("breth0", "172.30.1.11/24"), ""},
-		{"the encap address's network", address("eth0", "172.30.1.99/16"), "encap address 172.30.1.11/24 is in the network of the host's address 172.30.1.99/16 on eth0"},
-		{"host's address", address("eth1", "10.1.2.3/24"), "network 10.0.0.0/8 of the cluster contains the host's address 10.1.2.3 on eth1"},
+		{"the encap address's network", address("eth0", "172.30.1.99/16"), "encap address 172.30.1.11/24 is in the network of host address 172.30.1.99/16 on eth0"},
+		{"host's address", address("eth1", "10.1.2.3/24"), "network 10.0.0.0/8 of the cluster contains host address 10.1.2.3 on eth1"},
 		{"a DNS cache on a service's address", address("nodelocaldns", "fd00:10:96::a/128"), ""},
 		{
 			"next hop",
 			Host{Defaults: []link.DefaultRoute{{Device: "eth0", NextHop: netip.MustParseAddr("10.9.9.9")}}},
-			"network 10.0.0.0/8 of the cluster contains the host's next hop 10.9.9.9 on eth0",
+			"network 10.0.0.0/8 of the cluster contains next hop 10.9.9.9 of the host on eth0",
 		},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -279,8 +279,8 @@ func TestPortsLeft(t *testing.T) {
 	want := Settings{Cluster: Cluster{SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, NodePorts: true}}.reserved()
 	for _, tc := range []struct{ name, local, have, want string }{
 		{"Linux's own", "32768\t60999", "", ""},
-		{"IANA's, which is the SNAT range", "49152\t65535", "", "49152-65535 that the host connects from (sysctl net/ipv4/ip_local_port_range) 0 would be left"},
-		{"others have reserved the rest", "32768\t60999", "32768-49000", "151 would be left"},
+		{"IANA's, which is the SNAT range", "49152\t65535", "", "only 0 of the host's ephemeral ports 49152-65535 would remain, need 1024: change sysctl net/ipv4/ip_local_port_range"},
+		{"others have reserved the rest", "32768\t60999", "32768-49000", "only 151 of"},
 		{"again, with ours reserved", "1024\t65535", "30000-32767,49152-65535", ""},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
@@ -329,14 +329,14 @@ func TestDedicated(t *testing.T) {
 	if h := hostHairpin(n, s); len(h.Addresses) != 0 {
 		t.Errorf("the host has no part in it, and gets %v", h)
 	}
-	for addr, want := range map[string]string{"192.0.2.9/24": "uplink eth1 has the host's address 192.0.2.9", "fe80::1/64": ""} {
+	for addr, want := range map[string]string{"192.0.2.9/24": "uplink eth1 has host address 192.0.2.9", "fe80::1/64": ""} {
 		h.Addresses = []link.Address{address(addr, "eth1")}
 		if err := shared(h, s); want == "" && err != nil || want != "" && (err == nil || !strings.Contains(err.Error(), want)) {
 			t.Errorf("%s: got %v, want %q", addr, err, want)
 		}
 	}
 	h.Addresses = []link.Address{address("192.0.2.5/24", "eth0")}
-	if err := shared(h, s); err == nil || !strings.Contains(err.Error(), "gateway address 192.0.2.5 is the host's on eth0") {
+	if err := shared(h, s); err == nil || !strings.Contains(err.Error(), "gateway address 192.0.2.5 is a host address on eth0") {
 		t.Errorf("the host's own address: %v", err)
 	}
 }
@@ -360,7 +360,7 @@ func TestWithhold(t *testing.T) {
 	services := []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}
 	n := Node{Uplink: link.Link{MTU: 1500}, Addresses: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")}}
 	all := hostHairpin(n, Settings{Cluster: Cluster{ServiceCIDRs: services}})
-	h := withhold(all, services)
+	h := withoutServiceRoutes(all, services)
 	if len(all.Routes) != 3 || len(h.Routes) != 2 || !slices.Equal(h.Keep, services) {
 		t.Errorf("of the routes %v there are %v, kept are %v", all.Routes, h.Routes, h.Keep)
 	}

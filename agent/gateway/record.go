@@ -6,17 +6,17 @@ import (
 	"sync"
 )
 
-// Names of the optional parts, in the log and in metrics. One that fails is logged, counted and
-// tried again. It keeps no other part from its work.
+// Names of the optional parts, in the log and in metrics. A failed part is logged, counted and
+// retried. It does not stop other parts.
 const (
-	partSockets  = "host_to_service"     // translation of the host's own sockets
-	partGate     = "bind_gate"           // the gate opens when a socket binds, not at the next scan
-	partScan     = "sockets"             // the host's sockets in the SNAT range are listed
-	partProtos   = "host_protocols"      // which protocols without ports are the host's
-	partAhead    = "foreign_program"     // a foreign program stands before ours
-	partLookup   = "service_host"        // sockets of the host behind externalTrafficPolicy Local
-	partDestroy  = "socket_destroy"      // end of UDP sockets whose endpoint is gone
-	partTracking = "connection_tracking" // connections of before a takeover, use of the SNAT range
+	partSockets  = "host_to_service"     // translation for the host's own sockets
+	partGate     = "bind_gate"           // immediate notice of binds; without it, sockets are found by the next scan
+	partScan     = "sockets"             // list of the host's sockets in the SNAT range
+	partProtos   = "host_protocols"      // list of the host's protocols without ports
+	partAhead    = "foreign_program"     // no foreign program before the agent's
+	partLookup   = "service_host"        // host sockets behind externalTrafficPolicy Local
+	partDestroy  = "socket_destroy"      // destruction of UDP sockets with a removed endpoint
+	partTracking = "connection_tracking" // connections from before a takeover, use of the SNAT range
 )
 
 // healthyParts lists every optional part as healthy.
@@ -28,13 +28,13 @@ func healthyParts() map[string]string {
 	return out
 }
 
-// Stats count since the start.
+// Stats are counted since the start.
 type Stats struct {
-	Repairs   map[string]uint64 // by part, after the first time it was right
-	Listeners int               // sockets of the host that listen inside the SNAT range
-	SNATPorts int               // size of the SNAT range, 0: not known
-	PortUse   []Use             // of the SNAT range towards the remotes where it is fullest, those first
-	Degraded  map[string]string // what optional parts lack, by part; "" for nothing
+	Repairs   map[string]uint64 // by part, after it was right once
+	Listeners int               // host sockets that listen inside the SNAT range
+	SNATPorts int               // size of the SNAT range, 0 if unknown
+	PortUse   []Use             // remotes with the highest use of the SNAT range, highest first
+	Degraded  map[string]string // fault of each optional part, "" if it works
 }
 
 // recorder holds the Stats. Its methods are safe for concurrent use.
@@ -45,7 +45,8 @@ type recorder struct {
 	stats Stats
 }
 
-// newRecorder lists every kind of repair at zero, so that a metric shows the first one as a change.
+// newRecorder lists every kind of repair at zero, so that the first repair shows up as a change of
+// the metric.
 func newRecorder(log *slog.Logger) *recorder {
 	return &recorder{log: log, stats: Stats{
 		Repairs:  map[string]uint64{"flows": 0, "uplink_port": 0, "attach_bridge": 0, "attach_uplink": 0, "bridge_device": 0},
@@ -53,7 +54,7 @@ func newRecorder(log *slog.Logger) *recorder {
 	}}
 }
 
-// repaired counts a correction of something that was right before.
+// repaired counts a correction of a state that had been right.
 func (r *recorder) repaired(part string) {
 	r.log.Info("repaired", "part", part)
 	r.mu.Lock()
@@ -61,7 +62,7 @@ func (r *recorder) repaired(part string) {
 	r.stats.Repairs[part]++
 }
 
-// degraded notes what an optional part lacks, nil for nothing.
+// degraded records the error of an optional part. A nil error means that it works.
 func (r *recorder) degraded(part string, err error) {
 	text := ""
 	if err != nil {
@@ -71,20 +72,20 @@ func (r *recorder) degraded(part string, err error) {
 		return
 	}
 	if text == "" {
-		r.log.Info("optional part works", "part", part)
+		r.log.Info("optional part works again", "part", part)
 	} else {
-		r.log.Warn("an optional part does not work", "part", part, "error", err)
+		r.log.Warn("optional part degraded", "part", part, "error", err)
 	}
 }
 
-// note returns false if the part lacked the same before.
+// note reports whether the part's text has changed.
 func (r *recorder) note(part, text string) bool {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	if r.stats.Degraded[part] == text {
 		return false
 	}
-	next := maps.Clone(r.stats.Degraded) // readers have the map of before
+	next := maps.Clone(r.stats.Degraded) // readers share the previous map
 	next[part] = text
 	r.stats.Degraded = next
 	return true

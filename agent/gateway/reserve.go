@@ -14,12 +14,12 @@ import (
 
 const (
 	reservedSysctl = "net/ipv4/ip_local_reserved_ports"
-	reservedRecord = "reserved-ports" // in the run directory: the ports that we added
+	reservedRecord = "reserved-ports" // in the run directory: the ports that the agent added
 	localSysctl    = "net/ipv4/ip_local_port_range"
-	minLocalPorts  = 1024 // that the host must have left for its own connections
+	minLocalPorts  = 1024 // ephemeral ports that must remain for the host
 )
 
-// reserved are the ports that the host must not pick by itself.
+// reserved returns the ports that the host's kernel must not choose as ephemeral ports.
 func (s Settings) reserved() []bpf.PortRange {
 	if s.bare() {
 		return nil
@@ -31,8 +31,8 @@ func (s Settings) reserved() []bpf.PortRange {
 	return want
 }
 
-// checkPorts returns an error when reserving want would leave the host without
-// ports to connect from, as where the range it picks from is the SNAT range.
+// checkPorts returns an error if the reservation would leave the host without ephemeral ports, for
+// example because its ephemeral range is the SNAT range.
 func checkPorts(want []bpf.PortRange) error {
 	local, err := link.ReadSysctl(localSysctl)
 	if err != nil {
@@ -59,14 +59,14 @@ func portsLeft(local, have string, want []bpf.PortRange) error {
 		left += int(r.Last) - int(r.First) + 1
 	}
 	if left < minLocalPorts {
-		return fmt.Errorf("reserve ports %s: of the ports %s that the host connects from (sysctl %s) %d would be left, want %d: change it or the SNAT port range",
-			formatPorts(want), formatPorts(picks), localSysctl, left, minLocalPorts)
+		return fmt.Errorf("reserve ports %s: only %d of the host's ephemeral ports %s would remain, need %d: change sysctl %s or the SNAT port range",
+			formatPorts(want), left, formatPorts(picks), minLocalPorts, localSysctl)
 	}
 	return nil
 }
 
-// Unreserved returns which ports the host may pick that are not its own, as
-// "49152-65535"; "" for none.
+// Unreserved returns the ephemeral ports of the host that conflict with the SNAT range or with
+// NodePorts, such as "49152-65535". It returns "" if there are none.
 func Unreserved(snat bpf.PortRange, nodePorts bool) (string, error) {
 	value, err := link.ReadSysctl(reservedSysctl)
 	if err != nil {
@@ -79,9 +79,8 @@ func Unreserved(snat bpf.PortRange, nodePorts bool) (string, error) {
 	return formatPorts(subtractPorts(Settings{Cluster: Cluster{SNATPorts: snat, NodePorts: nodePorts}}.reserved(), have)), nil
 }
 
-// reservePorts keeps the host from picking a port of want by itself. Entries
-// of others stay; what is added is recorded in rundir first, so that
-// releasePorts takes away no more than that.
+// reservePorts excludes want from the host's ephemeral ports. Foreign entries stay. Added ports are
+// first recorded in rundir, so that releasePorts removes only these.
 func reservePorts(rundir string, want []bpf.PortRange) error {
 	value, err := link.ReadSysctl(reservedSysctl)
 	if err != nil {

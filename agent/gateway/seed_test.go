@@ -57,7 +57,7 @@ func TestSeededBeforeAttached(t *testing.T) {
 // OVN's nothing is attached, but no longer than a while.
 func TestAwaitsConntrack(t *testing.T) {
 	tr := newTestTracker(Settings{Wiring: Wiring{Datapath: ovs.DatapathNetdev}, OVSRunDir: t.TempDir()})
-	if err := tr.sync(t.Context(), Node{}); err == nil || !strings.Contains(err.Error(), "connections of before are not known") {
+	if err := tr.sync(t.Context(), Node{}); err == nil || !strings.Contains(err.Error(), "earlier connections unknown") {
 		t.Errorf("without ovs-vswitchd: %v", err)
 	}
 	tr.since = time.Now().Add(-firstDump)

@@ -18,12 +18,12 @@ import (
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// Services plans the front ends of Services and keeps the tables that have them: the programs',
-// those of the host's sockets, and which Service the flows' counters are for.
+// Services plans the frontends of Services and keeps their tables: those of the programs, those of
+// the host's sockets, and the map from flow counters to Services.
 //
-// The gateway's loop plans for a node and writes for the first time. After that a loop of its own
-// writes what a changed Service changes. It leaves a round to the gateway's loop where more than
-// these tables changes: an address of a Service, a flow, or an error.
+// The gateway's loop makes the first plan and the first write. After that a separate loop writes
+// the changes of Services. It defers to the gateway's loop when more than these tables changes: a
+// Service address, a flow, or after an error.
 //
 // Exported methods are safe for concurrent use.
 type Services struct {
@@ -31,18 +31,18 @@ type Services struct {
 	log     *slog.Logger
 	record  *recorder
 	own     loop.Signal
-	wake    loop.Signal   // of the gateway's loop
-	changed func()        // called when Redirects returns something else
-	flows   *flowServices // nil: flows count nothing of Services
+	wake    loop.Signal   // triggers the gateway's loop
+	changed func()        // called when the result of Redirects changes
+	flows   *flowServices // nil where flows do not count Services
 
 	counting  atomic.Pointer[bpf.Gateway] // programs that count
 	redirects atomic.Pointer[map[bpf.ServiceKey]service.Redirect]
 
-	mu      sync.Mutex // guards what follows, but not the changed keys of serving
+	mu      sync.Mutex // guards the fields below, except the changed keys of serving
 	serving *serving
 	host    hostTables
-	front   *bpf.Gateway // programs that have the front ends
-	current bool         // everything planned was written
+	front   *bpf.Gateway // programs with the frontends
+	current bool         // the plans are completely written
 }
 
 // hostTables are the programs for the host's own sockets.
@@ -50,8 +50,8 @@ type hostTables struct {
 	sock   *bpf.Sock
 	lookup *bpf.Lookup
 	tried  time.Time
-	// settled: the tables of the host's sockets have had all Services once, or
-	// are known not to work.
+	// settled reports that the tables of the host's sockets were complete once, or are known not to
+	// work.
 	settled bool
 }
 
@@ -61,8 +61,8 @@ func (s *Services) Changed(k service.Key) {
 	s.own.Trigger()
 }
 
-// Redirects returns, in local gateway mode, the backends to which the host's nftables send what
-// arrives at a front end. The map does not change.
+// Redirects returns, in local gateway mode, the backends to which the host's nftables redirect
+// packets for each frontend. The map is immutable.
 func (s *Services) Redirects() map[bpf.ServiceKey]service.Redirect {
 	if r := s.redirects.Load(); r != nil {
 		return *r
@@ -70,8 +70,8 @@ func (s *Services) Redirects() map[bpf.ServiceKey]service.Redirect {
 	return nil
 }
 
-// Counts returns what has arrived at the uplink for ports of Services, and how many of these are
-// not counted for want of room.
+// Counts returns the packets that arrived at the uplink for each Service port. uncounted is the
+// number of ports beyond the limit.
 func (s *Services) Counts() (counts []bpf.ServiceCount, uncounted int, err error) {
 	if s.flows != nil {
 		return s.flows.counts(s.readFlows)
@@ -82,8 +82,8 @@ func (s *Services) Counts() (counts []bpf.ServiceCount, uncounted int, err error
 	return nil, 0, nil
 }
 
-// FrontEnds returns the Service's port of every front end that is counted, or would be if there
-// were room. It returns none where no Service is counted.
+// FrontEnds returns the Service port of every frontend, counted or beyond the limit. It is empty
+// where Services are not counted.
 func (s *Services) FrontEnds() map[bpf.ServiceKey]bpf.ServicePort {
 	if s.flows != nil {
 		return s.flows.frontEnds()
@@ -94,7 +94,7 @@ func (s *Services) FrontEnds() map[bpf.ServiceKey]bpf.ServicePort {
 	return nil
 }
 
-// run writes what changed Services change until ctx ends.
+// run writes changes of Services until ctx ends.
 func (s *Services) run(ctx context.Context) error {
 	return loop.Run(ctx, loop.Options{Name: "services", Wake: s.own, Apply: func(context.Context) error {
 		if !s.update() {
@@ -104,7 +104,7 @@ func (s *Services) run(ctx context.Context) error {
 	}, Log: s.log})
 }
 
-// update plans and writes what has changed. It returns false if a round of the gateway must do it.
+// update plans and writes the changes. It returns false if a round of the gateway must do it.
 func (s *Services) update() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -114,11 +114,11 @@ func (s *Services) update() bool {
 	before := s.serving.vips()
 	s.serving.plan(s.serving.node)
 	s.publishRedirects()
-	if !s.s.None && !slices.Equal(before, s.serving.vips()) { // programs learn an address before its ports
+	if !s.s.None && !slices.Equal(before, s.serving.vips()) { // the programs must learn an address before its ports
 		s.current = false
 		return false
 	}
-	return s.writeTables() == nil // the gateway's round writes again, and reports
+	return s.writeTables() == nil // on an error the gateway's round writes again and reports
 }
 
 // plan plans everything for a node. The plans are kept until write.
@@ -130,7 +130,7 @@ func (s *Services) plan(h Host, n Node, f facts) {
 	s.publishRedirects()
 }
 
-// publishRedirects publishes them when they are others than before.
+// publishRedirects publishes the redirects if they changed.
 func (s *Services) publishRedirects() {
 	if !s.s.Local || !s.serving.known {
 		return
@@ -144,7 +144,7 @@ func (s *Services) publishRedirects() {
 	s.changed()
 }
 
-// vips returns the addresses that OVN has by Services.
+// vips returns the Service addresses that OVN owns.
 func (s *Services) vips() []netip.Addr {
 	if s.s.None {
 		return nil
@@ -154,7 +154,7 @@ func (s *Services) vips() []netip.Addr {
 	return s.serving.vips()
 }
 
-// frontEnds returns all front ends, for a backend without tables.
+// frontEnds returns all frontends, for a backend without tables.
 func (s *Services) frontEnds() map[bpf.ServiceKey]bpf.ServiceOwner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -168,9 +168,9 @@ func (s *Services) settled() bool {
 	return s.host.settled
 }
 
-// openHost loads the programs for the host's sockets that are not loaded yet, at most once a
-// resync. behind: also those for listeners behind externalTrafficPolicy Local, which only the
-// programs at the uplink use; their tables are there already.
+// openHost loads missing programs for the host's sockets, at most once per resync. behind includes
+// the lookup of listeners behind externalTrafficPolicy Local. Only the programs at the uplink use
+// that one, and its tables exist already.
 func (s *Services) openHost(behind bool) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -195,7 +195,7 @@ func (s *Services) openHost(behind bool) {
 	}
 }
 
-// write brings the tables in line with the plans. programs are those at the uplink, nil for none.
+// write updates the tables to the plans. programs are those at the uplink, or nil.
 func (s *Services) write(programs *bpf.Gateway) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -204,16 +204,16 @@ func (s *Services) write(programs *bpf.Gateway) error {
 	return s.writeTables()
 }
 
-// writeTables writes what has changed. An error of the tables of the host's sockets must not keep
-// the gateway's from being written, nor the other way round.
+// writeTables writes the changes. The gateway's tables and those of the host's sockets are
+// independent: an error in one does not stop the other.
 func (s *Services) writeTables() (err error) {
 	x := &s.host
 	defer func() {
-		x.settled = x.settled || s.serving.known // what failed is degraded by then
+		x.settled = x.settled || s.serving.known // a failure has been recorded as degraded by now
 		s.current = err == nil && s.serving.known
 	}()
 	err = s.serving.write(writers{gateway: s.front, sock: x.sock, lookup: x.lookup, flows: s.flows})
-	s.record.degraded(partDestroy, s.serving.endGone())
+	s.record.degraded(partDestroy, s.serving.destroyGone())
 	if x.sock == nil {
 		return err
 	}
@@ -224,7 +224,7 @@ func (s *Services) writeTables() (err error) {
 		return s.serving.write(writers{gateway: s.front, lookup: x.lookup, flows: s.flows})
 	}
 	if !s.serving.known {
-		return err // what is attached goes on with the tables it has
+		return err // attached programs continue with their tables
 	}
 	attached, sockErr := x.sock.Attached()
 	if sockErr == nil && !attached {
@@ -234,26 +234,29 @@ func (s *Services) writeTables() (err error) {
 	return err
 }
 
-// await returns an error while the backend of an earlier agent, which decides about packets, is to
-// be replaced by one that does not know any Service yet: connections to NodePorts would go to the
-// host, which refuses them. Programs that replace programs go on with the tables that are pinned.
-// Without flows of ours nothing decides, and the host comes first.
+// await returns an error while writing would replace a working backend of an earlier agent before
+// any Service is known. The new backend would pass connections to NodePorts to the host, which
+// refuses them. It does not wait when:
+//
+//   - programs replace programs: they continue with the pinned tables
+//   - the agent's flows are missing: then nothing decides about packets, and the host takes
+//     precedence
 func (s *Services) await(ctx context.Context) error {
 	if _, known := s.serving.source.Keys(); known {
 		return nil
 	}
 	first, others, err := ovs.OwnFlows(ctx, s.s.OVSRunDir, s.s.Bridge)
 	if err != nil {
-		return nil // no bridge, or ovs-vswitchd does not run: nothing decides
+		return nil // no bridge, or ovs-vswitchd is down: no backend is active
 	}
 	byPrograms, byFlows := first > 0 && hooked(s.s.PinDir), others > 0
 	if byFlows && !byPrograms || byPrograms && s.s.Backend == OpenFlow {
-		return errors.New("the Services are not known yet: until they are, what an earlier agent left decides about packets")
+		return errors.New("Services are not known yet: the backend of an earlier agent stays active until then")
 	}
 	return nil
 }
 
-// close leaves attached what is attached. Nothing is written after it.
+// close leaves attachments in place. Nothing is written afterwards.
 func (s *Services) close() {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -266,9 +269,9 @@ func (s *Services) close() {
 	s.host, s.current = hostTables{}, false
 }
 
-// serviceNode returns the node as plans need it. No Service and no host port takes the ports of
-// ssh, kubelet, API server and etcd away from an address of this host or another, also from one
-// that a load balancer has given it.
+// serviceNode returns the node as input of the plans. It lists protected ports: no Service and no
+// host port can take the ports of ssh, kubelet, API server and etcd on a host address, even if a
+// load balancer assigned that address to it.
 func (s Source) serviceNode(h Host, n Node, set Settings, f facts) service.Node {
 	return service.Node{
 		Name: s.Node, Zone: s.Zone(), NodePorts: set.NodePorts,

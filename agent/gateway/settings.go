@@ -11,7 +11,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// Layout says how the uplink, the gateway bridge and the host are wired.
+// Layout is the wiring of uplink, gateway bridge and host.
 type Layout string
 
 // The layouts.
@@ -21,64 +21,63 @@ const (
 	Dedicated Layout = "dedicated" // the uplink is a port of the bridge and the host has no address there
 )
 
-// Backend is what decides whose a packet is.
+// Backend decides whether the host or OVN owns a packet.
 type Backend string
 
 // The backends.
 const (
 	EBPF     Backend = "ebpf"
-	OpenFlow Backend = "openflow" // flows on the bridge, Bridged only
+	OpenFlow Backend = "openflow" // flows on the bridge, only in layout Bridged
 )
 
-// Settings are the parts of the gateway's configuration that do not change
-// while it runs.
+// Settings is the part of the gateway's configuration that does not change at run time.
 type Settings struct {
 	Wiring
 	Cluster
 	PinDir     string
-	RunDir     string   // ours
-	OVSRunDir  string   // has the bridges' .mgmt sockets
+	RunDir     string   // run directory of the agent
+	OVSRunDir  string   // contains the bridges' .mgmt sockets
 	Watchdog   []string // command of nicbridge's watchdog, nil for none
-	CgroupPath string   // cgroup2 mount, "" = the one that is found
-	NotHost    []string // devices whose addresses are not the node's
-	NoEBPF     string   // why programs cannot be used here, "" if they can
+	CgroupPath string   // cgroup2 mount, "" to detect it
+	NotHost    []string // devices with addresses that are not node addresses
+	NoEBPF     string   // why programs cannot run here, or ""
 
-	CountServices int // ports of Services whose packets are counted, at most
+	CountServices int // limit of Service ports with packet counts
 
-	forceClsact bool // in tests: as a kernel without tcx
+	forceClsact bool // in tests: behave like a kernel without tcx
 }
 
 // Wiring is how the gateway is connected.
 type Wiring struct {
 	Uplink    string
 	Bridge    string
-	Layout    Layout // "" is Direct
+	Layout    Layout // "" means Direct
 	Backend   Backend
-	VLAN      uint16         // not Direct: the node's VLAN on the uplink, 0 = untagged
-	Addresses []netip.Prefix // Dedicated: the gateway router's, at most one a family, IPv4 first
-	NextHops  []netip.Addr   // nil: those of the default routes
+	VLAN      uint16         // except in Direct: the node's VLAN on the uplink, 0 = untagged
+	Addresses []netip.Prefix // Dedicated: of the gateway router, at most one per family, IPv4 first
+	NextHops  []netip.Addr   // nil: take those of the default routes
 	Datapath  string         // ovs.DatapathSystem or ovs.DatapathNetdev
-	Encap     netip.Prefix   // DatapathNetdev: the tunnels' address on the bridge
+	Encap     netip.Prefix   // DatapathNetdev: tunnel address on the bridge
 }
 
-// Cluster is what the gateway serves.
+// Cluster is the configuration of the cluster that the gateway serves.
 type Cluster struct {
 	SNATPorts    bpf.PortRange
 	NodePorts    bool
 	ServiceCIDRs []netip.Prefix
-	ExternalIPs  []netip.Prefix // where Services' external IPs may be; nil: anywhere
+	ExternalIPs  []netip.Prefix // allowed range of Services' external IPs, nil for any
 	PodCIDRs     []netip.Prefix
 	Local        bool // local gateway mode
-	None         bool // the node has no gateway: its pods leave by other nodes'
+	None         bool // the node has no gateway: its pods use those of other nodes
 	BFD          bool
-	Routable     bool // pods are known outside by their own addresses
-	MTU          int  // of pods; 0 = the uplink's less Geneve's overhead
+	Routable     bool // pods are reachable from outside by their own addresses
+	MTU          int  // of pods; 0 = the uplink's MTU minus the Geneve overhead
 }
 
-// Userspace reports whether OVS forwards packets in vswitchd.
+// Userspace reports whether ovs-vswitchd itself forwards packets.
 func (w Wiring) Userspace() bool { return w.Datapath == ovs.DatapathNetdev }
 
-// HostDevice is the device that has the host's addresses; Dedicated has none.
+// HostDevice returns the device that has the host's addresses, or "" in layout dedicated.
 func (w Wiring) HostDevice() string {
 	switch w.Layout {
 	case Bridged:
@@ -90,22 +89,22 @@ func (w Wiring) HostDevice() string {
 	}
 }
 
-// Defaulted returns the settings with the default layout and backend where none is given.
+// Defaulted returns the settings with the default layout and backend where they are empty.
 func (s Settings) Defaulted() Settings {
 	s.Layout, s.Backend = cmp.Or(s.Layout, Direct), cmp.Or(s.Backend, EBPF)
 	return s
 }
 
-// Validate returns what does not go together, joined.
+// Validate returns all conflicts between settings, joined.
 func (s Settings) Validate() error {
 	var err error
 	if s.None && (s.Local || s.Layout != "" && s.Layout != Direct) {
-		err = errors.New("gateway mode none: there is no gateway to have a layout or be local")
+		err = errors.New("gateway mode none: layout and local mode need a gateway")
 	}
 	return errors.Join(err, s.Wiring.Validate())
 }
 
-// Validate returns what does not go together, joined.
+// Validate returns all conflicts between settings, joined.
 func (w Wiring) Validate() error {
 	var errs []error
 	bad := func(format string, args ...any) { errs = append(errs, fmt.Errorf(format, args...)) }
@@ -125,10 +124,10 @@ func (w Wiring) Validate() error {
 		bad("gateway VLAN %d: want 1..4094", w.VLAN)
 	}
 	if w.Datapath == ovs.DatapathNetdev && w.Layout == Bridged && w.Backend != OpenFlow {
-		bad("layout bridged on the userspace datapath: OVS has a packet before eBPF: use backend openflow or layout direct")
+		bad("layout bridged on the userspace datapath: OVS reads packets before eBPF sees them: use backend openflow or layout direct")
 	}
 	if w.Datapath == ovs.DatapathNetdev && w.Layout == Dedicated {
-		bad("layout dedicated on the userspace datapath: tunnels want an address on a bridge; use layout direct")
+		bad("layout dedicated on the userspace datapath: tunnels need an address on a bridge; use layout direct")
 	}
 	return errors.Join(append(errs, w.validateAddresses())...)
 }
@@ -136,22 +135,22 @@ func (w Wiring) Validate() error {
 func (w Wiring) validateAddresses() error {
 	if w.Layout != Dedicated {
 		if len(w.Addresses) > 0 {
-			return errors.New("gateway address: only in layout dedicated; elsewhere it is the node's")
+			return errors.New("gateway address: only in layout dedicated; other layouts use the node's address")
 		}
 		return nil
 	}
 	if len(w.Addresses) == 0 {
-		return errors.New("gateway address: layout dedicated wants one, with its prefix length")
+		return errors.New("gateway address: layout dedicated needs one, with its prefix length")
 	}
 	if len(w.NextHops) == 0 {
-		return errors.New("gateway next hop: layout dedicated wants one")
+		return errors.New("gateway next hop: layout dedicated needs one")
 	}
 	for i, p := range w.Addresses {
 		if !p.Addr().IsGlobalUnicast() {
-			return fmt.Errorf("gateway address %s: want one that others reach", p)
+			return fmt.Errorf("gateway address %s: must be reachable for other nodes", p)
 		}
 		if slices.ContainsFunc(w.Addresses[:i], func(o netip.Prefix) bool { return o.Addr().Is4() == p.Addr().Is4() }) {
-			return fmt.Errorf("gateway address %s: the second of its family", p)
+			return fmt.Errorf("gateway address %s: second address of the family", p)
 		}
 	}
 	return nil

@@ -12,34 +12,34 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 )
 
-// facts are what a state is made of, beside host and settings.
+// facts are the inputs of a state beside host and settings.
 type facts struct {
 	inSync bool           // ovn-controller has the southbound database's contents
 	peers  []netip.Addr   // other nodes' addresses
-	former []netip.Addr   // that were the host's, and are not any more
-	hosts  []netip.Addr   // all that are known of other nodes' hosts, sorted
+	former []netip.Addr   // addresses that the host no longer has
+	hosts  []netip.Addr   // known addresses of the hosts of other nodes, sorted
 	joins  []netip.Prefix // the networks of the gateway routers
 	pods   []netip.Prefix // this node's pod subnets
 
-	vips   []netip.Addr  // that OVN has by Services
-	taken  []bpf.FlowKey // connections of before a takeover that are OVN's
-	unread bool          // conntrack was not read yet: there may be such connections
-	repair bool          // everything was right once: what is corrected now is a repair
+	vips   []netip.Addr  // Service addresses that OVN owns
+	taken  []bpf.FlowKey // OVN's connections from before a takeover
+	unread bool          // conntrack was not read yet, so such connections may exist
+	repair bool          // a round has succeeded: later corrections count as repairs
 }
 
-// state is all that decides whose a packet is, for either backend.
+// state is everything that decides the owner of a packet, for either backend.
 type state struct {
 	host   Host
 	node   Node
 	config bpf.Config
 	addrs  map[netip.Addr]bpf.AddrKind
-	flows  []bpf.FlowKey // OVN's, with ports outside the SNAT range
-	repair bool          // everything was right once
+	flows  []bpf.FlowKey // OVN's connections with ports outside the SNAT range
+	repair bool          // a round has succeeded
 }
 
-// newState returns the state of a node. An address that would be of several kinds is of the first:
-// host, VIP, peer, former. Until conntrack was read, the connections that an earlier agent has
-// taken over still count.
+// newState returns the state of a node. An address of several kinds gets the first of: host, VIP,
+// peer, former. Until conntrack was read, the connections that an earlier agent recorded still
+// count.
 func newState(h Host, n Node, s Settings, f facts) state {
 	st := state{host: h, node: n, config: programConfig(h, n, s, f), addrs: map[netip.Addr]bpf.AddrKind{}, flows: f.taken, repair: f.repair}
 	st.config.Takeover = f.unread || len(f.taken) > 0
@@ -57,8 +57,8 @@ func newState(h Host, n Node, s Settings, f facts) state {
 	return st
 }
 
-// programConfig returns the programs' settings. Without a bridge that is up,
-// Bridge is 0 and everything is passed to the host.
+// programConfig returns the programs' settings. Without a bridge that is up, Bridge is 0 and every
+// packet goes to the host.
 func programConfig(h Host, n Node, s Settings, f facts) bpf.Config {
 	c := bpf.Config{
 		Uplink: h.Uplink.Index, NodeMAC: h.Uplink.MAC,
@@ -90,7 +90,7 @@ func masqueradeNetworks() []netip.Prefix {
 	return []netip.Prefix{masquerade.Of(true).Subnet, masquerade.Of(false).Subnet}
 }
 
-// input is the state as the OpenFlow backend wants it.
+// input converts the state for the OpenFlow backend.
 func (st state) input(ports openflow.Ports, services map[bpf.ServiceKey]bpf.ServiceOwner, sockets []link.Socket, protos []bpf.NSKey) openflow.Input {
 	e := bpf.Entries{Addrs: st.addrs, Services: services, Protos: map[bpf.NSKey]bool{}, Takeover: map[bpf.FlowKey]time.Duration{}}
 	for _, k := range protos {
@@ -106,7 +106,7 @@ func (st state) input(ports openflow.Ports, services map[bpf.ServiceKey]bpf.Serv
 	return in
 }
 
-// hairpin is what connects host and OVN on the node itself.
+// hairpin returns the settings of the link between host and OVN on the node itself.
 func (st state) hairpin() openflow.Hairpin {
 	h := openflow.Hairpin{
 		Node4: st.config.Node4, Node6: st.config.Node6, ServiceCIDRs: st.config.ServiceCIDRs,
@@ -127,11 +127,11 @@ func (st state) hairpin() openflow.Hairpin {
 	return h
 }
 
-// ipvsDevice has every address of every Service where kube-proxy uses IPVS.
+// ipvsDevice is the device to which kube-proxy in IPVS mode assigns every Service address.
 const ipvsDevice = "kube-ipvs0"
 
-// serviceAddrs returns the host's addresses that are Services' alone. OVN sends
-// nothing there: its load balancers have translated it before.
+// serviceAddrs returns those host addresses that are only Service addresses. OVN sends no packets
+// there: its load balancers translate them before.
 func serviceAddrs(h Host, services []netip.Prefix) map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
 	for _, a := range h.Addresses {
@@ -139,7 +139,7 @@ func serviceAddrs(h Host, services []netip.Prefix) map[netip.Addr]bool {
 			out[a.Prefix.Addr()] = true
 		}
 	}
-	for _, a := range h.Addresses { // one that another device has, too, is the host's own
+	for _, a := range h.Addresses { // an address that another device has as well is the host's own
 		if a.Device != ipvsDevice && !within(services, a.Prefix.Addr()) {
 			delete(out, a.Prefix.Addr())
 		}

@@ -10,9 +10,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// HostSwitch returns Open vSwitch as nicbridge needs it, also for its watchdog. Before a device
-// leaves the bridge every program of ours is taken off the hooks: those of layout bridged would go
-// on sending the host's packets to the bridge, which is about to lose the host's addresses.
+// HostSwitch returns Open vSwitch as nicbridge and its watchdog need it. Before a device leaves the
+// bridge, it detaches every program of the agent. The programs of layout bridged would continue to
+// send the host's packets to the bridge, which is about to lose the host's addresses.
 func HostSwitch(o *ovs.Client, datapath, pinDir string) nicbridge.Switch {
 	return handover{
 		Switch: ovs.HostSwitch{Client: o, DatapathType: datapath},
@@ -20,9 +20,9 @@ func HostSwitch(o *ovs.Client, datapath, pinDir string) nicbridge.Switch {
 	}
 }
 
-// LostSwitch is HostSwitch while Open vSwitch's database cannot be reached: every method returns
-// err, but Remove takes the programs off the hooks first. They would send the host's packets to a
-// bridge that does not have the host's addresses any more.
+// LostSwitch is HostSwitch while OVSDB is unreachable. Every method returns err. Remove first
+// detaches the programs: they would send the host's packets to a bridge that no longer has the
+// host's addresses.
 func LostSwitch(err error, pinDir string) nicbridge.Switch {
 	return handover{Switch: lost{err}, before: func() error { return freeHooks(pinDir) }}
 }
@@ -33,15 +33,15 @@ func (l lost) AddBridge(context.Context, string, string, int) error { return l.e
 func (l lost) AddPort(context.Context, string, string) error        { return l.err }
 func (l lost) Remove(context.Context, string, string) error         { return l.err }
 
-// handover does something just before a device leaves the bridge, and makes
-// the device the host's again.
+// handover wraps a Switch: it runs a function just before a device leaves the bridge, and returns
+// the device to the host afterwards.
 type handover struct {
 	nicbridge.Switch
 	before func() error
 }
 
-// Remove implements nicbridge.Switch. On the userspace datapath the host's stack
-// was kept from seeing the device's packets.
+// Remove implements nicbridge.Switch. On the userspace datapath it also removes the filter that hid
+// the device's packets from the host's stack.
 func (h handover) Remove(ctx context.Context, bridge, device string) error {
 	errs := []error{h.before(), h.Switch.Remove(ctx, bridge, device)}
 	if l, err := link.Get(device); err == nil {
@@ -50,8 +50,8 @@ func (h handover) Remove(ctx context.Context, bridge, device string) error {
 	return errors.Join(errs...)
 }
 
-// freeHooks detaches the programs and keeps what they know. It loads nothing, as
-// the host waits.
+// freeHooks detaches the programs and keeps their maps. It loads nothing, because the host's
+// traffic is interrupted meanwhile.
 func freeHooks(pinDir string) error {
 	return errors.Join(bpf.Unhook(pinDir), removeFilters())
 }

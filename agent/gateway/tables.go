@@ -12,20 +12,20 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// Source is where the gateway reads what asks for front ends: Services with
-// their EndpointSlices, and pods with host ports. Its functions are called from
-// the loop and must not block; what they return is not changed.
+// Source provides the objects that need frontends: Services with their EndpointSlices, and pods
+// with host ports. The loop calls its functions, so they must not block. Callers must not modify
+// the results.
 type Source struct {
 	Node    string
-	Keys    func() ([]service.Key, bool) // false: they are not known yet
+	Keys    func() ([]service.Key, bool) // false: not known yet
 	Objects func(service.Key) service.Objects
-	Zone    func() string // the node's, "" if it has none
-	// Peers returns the addresses by which the other nodes are known, and all of their
-	// hosts', each sorted. Nil: there are none.
+	Zone    func() string // the node's zone, or ""
+	// Peers returns the addresses by which other nodes are known, and all addresses of their hosts,
+	// each sorted. It is nil if there are no peers.
 	Peers func() (known, hosts []netip.Addr)
 }
 
-// serving keeps the tables of Services. Only changed is safe for concurrent use.
+// serving keeps the Service tables. Only changed is safe for concurrent use.
 type serving struct {
 	source Source
 
@@ -33,33 +33,33 @@ type serving struct {
 	dirty map[service.Key]bool
 
 	tables *service.Tables
-	node   service.Node // the plans are for it
-	known  bool         // the tables have everything
-	to     writers      // hold what the tables said at the last Changes
-	writes int          // entries written or deleted since the start, but for full syncs of the gateway's table
+	node   service.Node // the node of the plans
+	known  bool         // the tables are complete
+	to     writers      // hold the tables as of the last Changes
+	writes int          // entries written or deleted since the start, without full syncs of the gateway's table
 	gone   []netip.AddrPort
 }
 
-// writers are the tables that are written to. A nil one is left out.
+// writers are the tables to write. A nil table is skipped.
 type writers struct {
 	gateway *bpf.Gateway
 	sock    *bpf.Sock
 	lookup  *bpf.Lookup
-	flows   *flowServices // where flows count
+	flows   *flowServices // set where flows count
 }
 
 func newServing(source Source) *serving {
 	return &serving{source: source, dirty: map[service.Key]bool{}, tables: service.NewTables()}
 }
 
-// changed notes that the objects of a key have changed.
+// changed records that the objects of a key have changed.
 func (s *serving) changed(k service.Key) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	s.dirty[k] = true
 }
 
-// takeDirty returns the keys that have changed since the last time.
+// takeDirty returns and clears the changed keys.
 func (s *serving) takeDirty() []service.Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
@@ -71,17 +71,17 @@ func (s *serving) takeDirty() []service.Key {
 	return out
 }
 
-// plan brings the tables in line with the cluster: with what has changed, or
-// with everything, the first time and for another node. It returns false as
-// long as the cluster is not known: then the kernel's tables stay as they are.
+// plan updates the tables for the changed keys. On the first call, and when the node changed, it
+// plans all of them. It returns false while the cluster state is unknown; then the kernel's tables
+// stay as they are.
 func (s *serving) plan(n service.Node) bool {
-	keys := s.takeDirty() // before the objects are read
+	keys := s.takeDirty() // before reading the objects
 	if !s.known || !reflect.DeepEqual(n, s.node) {
 		all, ok := s.source.Keys()
 		if s.known = ok; !ok {
 			return false
 		}
-		// What is gone has a plan, but no objects any more.
+		// A deleted object still has a plan.
 		keys = slices.Concat(all, s.tables.Keys())
 		s.node = n
 	}
@@ -91,8 +91,8 @@ func (s *serving) plan(n service.Node) bool {
 	return true
 }
 
-// write brings the kernel's tables in line: with what has changed, or with
-// everything, the first time and after an error.
+// write writes the changes to the kernel's tables. On the first call, and after an error, it writes
+// everything.
 func (s *serving) write(to writers) error {
 	if !s.known {
 		return nil
@@ -100,10 +100,10 @@ func (s *serving) write(to writers) error {
 	c := s.tables.Changes()
 	s.gone = append(s.gone, c.Gone...)
 	full := s.to != to
-	s.to = writers{} // nothing is sure before it is done
+	s.to = writers{} // unknown until the write succeeds
 	var errs []error
 	if l := to.lookup; l != nil && (full || len(c.Lookups)+len(c.Unlookups) > 0) {
-		// Before the packets that are for these sockets go to the host.
+		// Socket lookups come before the gateway's table: it sends packets for these sockets to the host.
 		n, err := l.Sync(s.tables.Lookups())
 		s.writes += n
 		errs = append(errs, err)
@@ -132,7 +132,7 @@ func (s *serving) write(to writers) error {
 	return err
 }
 
-// sockError is of the tables of the host's sockets, which the node can do without.
+// sockError is an error of the host's socket tables. The node works without them.
 type sockError struct{ error }
 
 func (e sockError) Unwrap() error { return e.error }
@@ -147,7 +147,7 @@ func (s *serving) writeSockets(sock *bpf.Sock, changes []bpf.SockService, full b
 		n, updateErr = sock.UpdateServices(changes)
 	}
 	s.writes += n
-	for _, a := range sock.GoneUDP() { // also what left while no agent ran
+	for _, a := range sock.GoneUDP() { // includes endpoints removed while no agent ran
 		if !s.tables.Answers(a) {
 			s.gone = append(s.gone, a)
 		}
@@ -155,19 +155,18 @@ func (s *serving) writeSockets(sock *bpf.Sock, changes []bpf.SockService, full b
 	return errors.Join(err, updateErr)
 }
 
-// takeGone returns the UDP endpoints that have left, once: sockets that are
-// connected to them are to be destroyed.
+// takeGone returns removed UDP endpoints and clears the list. The caller destroys sockets that are
+// connected to them.
 func (s *serving) takeGone() []netip.AddrPort {
 	out := s.gone
 	s.gone = nil
 	slices.SortFunc(out, netip.AddrPort.Compare)
-	return slices.DeleteFunc(slices.Compact(out), s.tables.Answers) // it may be back
+	return slices.DeleteFunc(slices.Compact(out), s.tables.Answers) // the endpoint may be back
 }
 
-// endGone destroys the sockets that are connected to endpoints which have left.
-// What did not work is tried again the next time, unless the kernel cannot:
-// then the error wraps link.ErrNoSocketDestroy.
-func (s *serving) endGone() error {
+// destroyGone destroys the sockets that are connected to removed endpoints. It retries failures on the
+// next call. If the kernel does not support it, the error wraps link.ErrNoSocketDestroy.
+func (s *serving) destroyGone() error {
 	gone := s.takeGone()
 	_, err := link.DestroyUDP(gone)
 	if err != nil && !errors.Is(err, link.ErrNoSocketDestroy) {
@@ -179,10 +178,9 @@ func (s *serving) endGone() error {
 // vips returns the addresses of kind bpf.AddrVIP, sorted.
 func (s *serving) vips() []netip.Addr { return s.tables.VIPs() }
 
-// frontEnds returns the whole table of the gateway, for a backend that has no
-// maps.
+// frontEnds returns the gateway's whole table, for a backend without maps.
 func (s *serving) frontEnds() map[bpf.ServiceKey]bpf.ServiceOwner { return s.tables.FrontEnds() }
 
-// redirects returns, in local gateway mode, to whom the host's nftables send
-// what arrives at a front end: each to one of several.
+// redirects returns the targets to which the host's nftables redirect packets for each frontend in
+// local gateway mode. A frontend with several targets uses one of them.
 func (s *serving) redirects() map[bpf.ServiceKey]service.Redirect { return s.tables.Redirects() }

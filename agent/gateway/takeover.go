@@ -13,21 +13,20 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// Of openflow.PredecessorZone: the first generation's helper commits the pods'
-// connections alone, today's ovn-kubernetes marks the host's with 2.
+// Values of openflow.PredecessorZone. The helper of the first generation commits only the pods'
+// connections. Current ovn-kubernetes marks the host's connections with 2.
 const (
 	hostMark = 2
-	ourZones = openflow.PredecessorZone + 1 // and above: the hairpin's and the fragments'
+	ourZones = openflow.PredecessorZone + 1 // and above: zones of the hairpin and of fragments
 )
 
-// takenOver returns which connections on the node's addresses are OVN's though
-// their local port is outside the SNAT range: made under another gateway, or
-// another range. Sorted.
+// takenOver returns OVN's connections on the node's addresses with a local port outside the SNAT
+// range. They began under another gateway or another range. Sorted.
 func takenOver(tracked []ovs.Tracked, node []netip.Addr, ports bpf.PortRange) []bpf.FlowKey {
 	var out []bpf.FlowKey
 	for _, t := range tracked {
 		if t.Zone == 0 || t.Zone >= ourZones {
-			continue // the host's own tracking, and ours
+			continue // tracked by the host or by the agent
 		}
 		k := bpf.FlowKey{Proto: t.Proto, Remote: t.Reply.Src, Local: t.Reply.Dst}
 		if t.Zone == openflow.PredecessorZone {
@@ -35,7 +34,7 @@ func takenOver(tracked []ovs.Tracked, node []netip.Addr, ports bpf.PortRange) []
 				continue
 			}
 		} else if t.Original.Src == t.Reply.Dst {
-			continue // not translated: a connection that only passes
+			continue // not translated: the connection only passes through
 		}
 		if inside := ports.First <= k.Local.Port() && k.Local.Port() <= ports.Last; inside || k.Local.Port() == 0 || !slices.Contains(node, k.Local.Addr()) {
 			continue
@@ -46,10 +45,10 @@ func takenOver(tracked []ovs.Tracked, node []netip.Addr, ports bpf.PortRange) []
 	return slices.Compact(out)
 }
 
-// notHosts returns the connections that no socket of the host owns: a pod's of before may
-// have the same addresses and ports, and the host's exchange goes first. A listener
-// of TCP owns none of them.
-func notHosts(flows []bpf.FlowKey, sockets []link.Socket) []bpf.FlowKey {
+// withoutHostFlows returns the connections that no host socket owns. A former pod connection may have the
+// same addresses and ports as one of the host, and the host takes precedence. TCP listeners own no
+// connection.
+func withoutHostFlows(flows []bpf.FlowKey, sockets []link.Socket) []bpf.FlowKey {
 	byPort := map[uint16][]link.Socket{}
 	for _, s := range sockets {
 		byPort[s.Local.Port()] = append(byPort[s.Local.Port()], s)
@@ -70,21 +69,21 @@ func compareFlows(a, b bpf.FlowKey) int {
 	return cmp.Or(cmp.Compare(a.Proto, b.Proto), a.Local.Compare(b.Local), a.Remote.Compare(b.Remote))
 }
 
-// isIn reports whether a sorted list, which may be a busy node's, has the connection.
-func isIn(list []bpf.FlowKey, k bpf.FlowKey) bool {
+// containsFlow reports whether a sorted list contains the connection. On a busy node the list is long.
+func containsFlow(list []bpf.FlowKey, k bpf.FlowKey) bool {
 	_, is := slices.BinarySearchFunc(list, k, compareFlows)
 	return is
 }
 
-// Use is how many of the SNAT range's ports connections to one remote take up.
+// Use is the number of ports of the SNAT range that connections to one remote occupy.
 type Use struct {
 	Proto  uint8
 	Remote netip.AddrPort
 	Ports  int
 }
 
-// portUse returns how full the range is towards each remote, the fullest first.
-// A port is free again for any other remote.
+// portUse returns the use of the range per remote, fullest first. A port in use for one remote is
+// free for any other.
 func portUse(tracked []ovs.Tracked, node []netip.Addr, ports bpf.PortRange) []Use {
 	type remote struct {
 		proto uint8

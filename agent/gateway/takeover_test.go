@@ -58,16 +58,16 @@ func TestNotHosts(t *testing.T) {
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			flows := []bpf.FlowKey{{Proto: 17, Remote: ap("198.51.100.1:4500"), Local: ap("172.30.0.11:4500")}}
-			if left := notHosts(flows, []link.Socket{tt.socket}); (len(left) == 0) != tt.owned {
+			if left := withoutHostFlows(flows, []link.Socket{tt.socket}); (len(left) == 0) != tt.owned {
 				t.Errorf("left %v, of the host: want %t", left, tt.owned)
 			}
 		})
 	}
 	tcp := []bpf.FlowKey{{Proto: 6, Remote: ap("198.51.100.1:443"), Local: ap("172.30.0.11:22")}}
-	if left := notHosts(tcp, []link.Socket{{Proto: 6, Local: ap("0.0.0.0:22"), Listening: true}}); len(left) != 1 {
+	if left := withoutHostFlows(tcp, []link.Socket{{Proto: 6, Local: ap("0.0.0.0:22"), Listening: true}}); len(left) != 1 {
 		t.Error("a listener owns a connection that it has not accepted")
 	}
-	if left := notHosts(tcp, []link.Socket{{Proto: 6, Local: ap("172.30.0.11:22"), Remote: ap("198.51.100.1:443")}}); len(left) != 0 {
+	if left := withoutHostFlows(tcp, []link.Socket{{Proto: 6, Local: ap("172.30.0.11:22"), Remote: ap("198.51.100.1:443")}}); len(left) != 0 {
 		t.Error("a connection of the host's is a pod's")
 	}
 }
@@ -133,11 +133,11 @@ func TestIsIn(t *testing.T) {
 		t.Fatalf("%d connections, want %d", len(list), many)
 	}
 	for _, k := range list {
-		if !isIn(list, k) {
+		if !containsFlow(list, k) {
 			t.Fatalf("%+v is missing", k)
 		}
 	}
-	if gone := list[many/2]; isIn(slices.Delete(slices.Clone(list), many/2, many/2+1), gone) {
+	if gone := list[many/2]; containsFlow(slices.Delete(slices.Clone(list), many/2, many/2+1), gone) {
 		t.Errorf("%+v is still there", gone)
 	}
 }

@@ -22,43 +22,43 @@ import (
 )
 
 const (
-	mostUses      = 10              // remotes that Stats names
-	fullShare     = 0.9             // of the SNAT range towards one remote: new connections soon fail
-	mostTracked   = 200_000         // connections that a dump is made of: it costs vswitchd and us more than it tells
-	rareDumps     = 5 * time.Minute // between dumps that only say how full the SNAT range is
-	firstDump     = 5 * time.Second // that a starting gateway waits for ovs-vswitchd to tell
+	mostUses      = 10              // remotes in Stats
+	fullShare     = 0.9             // share of the SNAT range in use towards one remote: new connections soon fail
+	mostTracked   = 200_000         // larger tables are not dumped: the cost for ovs-vswitchd and agent exceeds the benefit
+	rareDumps     = 5 * time.Minute // between dumps that only measure the use of the SNAT range
+	firstDump     = 5 * time.Second // time that a starting gateway waits for ovs-vswitchd
 	trackedSysctl = "net/netfilter/nf_conntrack_count"
 )
 
-// tracker reads conntrack: which connections of before a takeover are OVN's, and how full the
-// SNAT range is.
+// tracker reads conntrack. It determines which connections from before a takeover belong to OVN,
+// and how full the SNAT range is.
 type tracker struct {
 	s         Settings
 	log       *slog.Logger
 	record    *recorder
-	wake      loop.Signal // of the gateway's loop
-	connected func() bool // to ovs-vswitchd
+	wake      loop.Signal // triggers the gateway's loop
+	connected func() bool // whether ovs-vswitchd is connected
 
-	none atomic.Bool // no connection of before a takeover is left
+	none atomic.Bool // no connection from before a takeover is left
 
 	mu   sync.Mutex // guards dump
-	dump *dump      // nil: none that the gateway's loop has not seen
+	dump *dump      // nil: the gateway's loop has processed it
 
 	tracking // owned by the gateway's loop
 }
 
-// tracking is what the gateway's loop has made of dumps of conntrack.
+// tracking is the state that the gateway's loop derives from conntrack dumps.
 type tracking struct {
-	since  time.Time     // the first look for conntrack
-	asked  bool          // the first dump was tried
-	known  bool          // there was one
-	left   []bpf.FlowKey // connections of OVN's outside the SNAT range that are still there, sorted
+	since  time.Time     // time of the first sync
+	asked  bool          // a first dump was attempted
+	known  bool          // a dump has succeeded
+	left   []bpf.FlowKey // OVN's connections outside the SNAT range that still exist, sorted
 	seeded bool          // they are in the programs' table
-	warned map[Use]bool  // remotes that were warned of, with Ports 0
+	warned map[Use]bool  // remotes already warned about, with Ports 0
 }
 
-// run reads conntrack every half minute and wakes the gateway's loop with the result. It is apart
-// from that loop: with many connections a dump takes seconds.
+// run reads conntrack every half minute and triggers the gateway's loop with the result. It runs
+// apart from that loop, because a dump of many connections takes seconds.
 func (t *tracker) run(ctx context.Context) error {
 	ticker := time.NewTicker(resync)
 	defer ticker.Stop()
@@ -81,11 +81,11 @@ func (t *tracker) run(ctx context.Context) error {
 	}
 }
 
-// dumpDue reports whether conntrack is to be read again. none: no connection of before a takeover
-// is left.
+// dumpDue reports whether to read conntrack again. none means that no connection from before a
+// takeover is left.
 func dumpDue(none bool, since time.Duration) bool { return !none || since >= rareDumps }
 
-// read reads conntrack unless that is too large.
+// read reads conntrack, unless it is too large.
 func (t *tracker) read(ctx context.Context) *dump {
 	n, err := t.count(ctx)
 	if err = errors.Join(err, tooLarge(n)); err != nil {
@@ -102,14 +102,14 @@ func tooLarge(connections int) error {
 	return fmt.Errorf("conntrack too large: %d", connections)
 }
 
-// count returns how many connections a dump would have.
+// count returns the number of connections in a dump.
 func (t *tracker) count(ctx context.Context) (int, error) {
 	if t.s.Userspace() {
 		return ovs.ConntrackCount(ctx, t.s.OVSRunDir)
 	}
 	value, err := link.ReadSysctl(trackedSysctl)
 	if errors.Is(err, fs.ErrNotExist) {
-		return 0, nil // nothing tracks
+		return 0, nil // no connection tracking
 	}
 	if err != nil {
 		return 0, err
@@ -121,16 +121,16 @@ func (t *tracker) count(ctx context.Context) (int, error) {
 	return n, nil
 }
 
-// dump is a reading of conntrack that the loop has not seen yet.
+// dump is a conntrack reading that the loop has not processed yet.
 type dump struct {
 	list []ovs.Tracked
 	err  error
 }
 
-// sync notes what conntrack has. The first reading comes before anything is attached, written or
-// moved. From then on the connections that an earlier gateway let through must be known: the
-// host's stack would reset them. sync returns an error while that has to wait for ovs-vswitchd,
-// for at most firstDump: in layout bridged the host needs the programs when there is none.
+// sync processes the last dump. The first one must come before anything is attached, written or
+// moved: the connections of an earlier gateway must be known, or the host's stack would reset them.
+// Until then sync returns an error while ovs-vswitchd does not answer, for at most firstDump. After
+// that it continues without, because in layout bridged the host needs the programs.
 func (t *tracker) sync(ctx context.Context, n Node) error {
 	t.mu.Lock()
 	d := t.dump
@@ -142,7 +142,7 @@ func (t *tracker) sync(ctx context.Context, n Node) error {
 		}
 		d = t.read(ctx)
 		if d.err != nil && !t.connected() && time.Since(t.since) < firstDump {
-			return fmt.Errorf("connections of before are not known: %w", d.err)
+			return fmt.Errorf("earlier connections unknown: %w", d.err)
 		}
 		t.asked = true
 	}
@@ -159,21 +159,21 @@ func (t *tracker) note(d dump, n Node) {
 	}
 	addrs := nodeAddrs(n)
 	now := t.takenOver(d.list, addrs)
-	if t.known { // later ones are not of before
-		now = slices.DeleteFunc(now, func(k bpf.FlowKey) bool { return !isIn(t.left, k) })
+	if t.known { // later connections are not from before
+		now = slices.DeleteFunc(now, func(k bpf.FlowKey) bool { return !containsFlow(t.left, k) })
 	} else if len(now) > 0 {
-		t.log.Info("connections of before are OVN's although their ports are not", "count", len(now))
+		t.log.Info("connections from before the takeover belong to OVN", "count", len(now))
 	}
 	if len(now) == 0 && len(t.left) > 0 {
-		t.log.Info("no connection of before is left")
+		t.log.Info("no connection from before the takeover is left")
 	}
 	t.known, t.left = true, now
 	t.none.Store(len(now) == 0)
 	t.noteUse(portUse(d.list, addrs, t.s.SNATPorts))
 }
 
-// takenOver returns the connections of before that are OVN's. As far as the host's sockets can be
-// listed, it leaves out those of the host.
+// takenOver returns OVN's connections from before. It leaves out those of host sockets, if the
+// kernel can list them.
 func (t *tracker) takenOver(tracked []ovs.Tracked, node []netip.Addr) []bpf.FlowKey {
 	flows := takenOver(tracked, node, t.s.SNATPorts)
 	if len(flows) == 0 {
@@ -181,11 +181,11 @@ func (t *tracker) takenOver(tracked []ovs.Tracked, node []netip.Addr) []bpf.Flow
 	}
 	sockets, err := link.Sockets(1, math.MaxUint16)
 	t.record.degraded(partScan, err)
-	return notHosts(flows, sockets)
+	return withoutHostFlows(flows, sockets)
 }
 
-// seed brings the programs' table of connections in line with what is left of those of before.
-// The first time it reads conntrack once more: pods went on connecting while the programs loaded.
+// seed writes the remaining connections from before to the programs' table. The first time it reads
+// conntrack again, because pods opened connections while the programs loaded.
 func (t *tracker) seed(ctx context.Context, programs *bpf.Gateway, n Node) error {
 	if !t.known {
 		return nil
@@ -200,11 +200,11 @@ func (t *tracker) seed(ctx context.Context, programs *bpf.Gateway, n Node) error
 		}
 		t.seeded = true
 	}
-	return programs.Flows(func(k bpf.FlowKey, _ time.Duration) bool { return isIn(t.left, k) })
+	return programs.Flows(func(k bpf.FlowKey, _ time.Duration) bool { return containsFlow(t.left, k) })
 }
 
-// noteUse publishes how full the SNAT range is. It warns once of each remote towards which the
-// range is nearly full: the pods whose connections fail learn no reason.
+// noteUse publishes how full the SNAT range is. It warns once for each remote towards which the
+// range is nearly full, because the affected pods get no reason for failed connections.
 func (t *tracker) noteUse(uses []Use) {
 	size := int(t.s.SNATPorts.Last) - int(t.s.SNATPorts.First) + 1
 	warned := map[Use]bool{}
@@ -214,7 +214,7 @@ func (t *tracker) noteUse(uses []Use) {
 		}
 		key := Use{Proto: u.Proto, Remote: u.Remote}
 		if warned[key] = true; !t.warned[key] {
-			t.log.Warn("the SNAT port range is nearly used up towards a remote: connections of pods to it will fail",
+			t.log.Warn("the SNAT port range is nearly exhausted towards a remote: pod connections to it will fail",
 				"remote", u.Remote, "protocol", u.Proto, "used", u.Ports, "of", size)
 		}
 	}

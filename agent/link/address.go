@@ -22,8 +22,8 @@ type Address struct {
 	Dynamic   bool // it expires unless renewed, by DHCP or router advertisements
 }
 
-// Addresses returns all addresses of the namespace except loopback's own,
-// sorted by device and in the kernel's order there.
+// Addresses returns all addresses of the namespace except loopback's own, sorted by device and, per
+// device, in the kernel's order.
 func Addresses() ([]Address, error) {
 	links, err := retry(netlink.LinkList)
 	if err != nil {
@@ -54,9 +54,8 @@ func Addresses() ([]Address, error) {
 	return out, nil
 }
 
-// SyncAddresses makes the device's addresses of global scope exactly want;
-// IPv6 ones are added without duplicate address detection. Link-local
-// addresses are the kernel's and stay.
+// SyncAddresses sets the device's addresses of global scope to exactly want. It adds IPv6 addresses
+// without duplicate address detection. It keeps link-local addresses.
 func SyncAddresses(device string, want []netip.Prefix) error {
 	l, err := find(device)
 	if err != nil {
@@ -91,7 +90,7 @@ func SyncAddresses(device string, want []netip.Prefix) error {
 func newAddr(p netip.Prefix) *netlink.Addr {
 	a := &netlink.Addr{IPNet: ipNet(p)}
 	if p.Addr().Is6() {
-		a.Flags = unix.IFA_F_NODAD // OVN has seen to it that nobody else has it
+		a.Flags = unix.IFA_F_NODAD // OVN ensures that the address is unique
 	}
 	return a
 }
@@ -112,7 +111,7 @@ func prefixOf(n *net.IPNet) (netip.Prefix, bool) {
 	return netip.PrefixFrom(a.Unmap(), bits), true
 }
 
-// retry repeats a dump that the kernel says was interrupted by a change.
+// retry repeats a dump if a change interrupted it.
 func retry[T any](list func() ([]T, error)) ([]T, error) {
 	for range 10 {
 		out, err := list()

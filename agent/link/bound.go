@@ -9,13 +9,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// tcpBoundInactive is what a bound socket that neither listens nor is connected is
-// asked for by, and nothing else: it says of itself that it is closed.
+// tcpBoundInactive selects only bound sockets that neither listen nor are connected. Such a socket
+// reports its state as closed.
 const tcpBoundInactive = 13
 
-// BoundTCP returns the TCP sockets with a local port in first..last that are bound and
-// no more; Sockets does not know them. Linux before 6.8 does not list them: then
-// there are none.
+// BoundTCP returns the TCP sockets with a local port in first..last that are bound but neither
+// listen nor are connected. Sockets does not return them. Linux before 6.8 does not list them; then
+// the result is empty.
 func BoundTCP(first, last uint16) ([]Socket, error) {
 	var out []Socket
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {

@@ -11,7 +11,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// ClsactFilter is a BPF filter of ours on a device's clsact qdisc.
+// ClsactFilter is a BPF filter of the agent on a device's clsact qdisc.
 type ClsactFilter struct {
 	Ifindex int
 	Device  string
@@ -24,11 +24,10 @@ func AttachClsact(ifindex, progFD int, name string) error {
 	return AttachClsactAt(ifindex, progFD, name, false)
 }
 
-// AttachClsactAt attaches a program of type sched_cls, given by its descriptor,
-// to the device's ingress or egress, as a filter of the given name in
-// direct-action mode. A filter of that name there is replaced in place, so no
-// packet passes without one; filters of others keep their place. The filter
-// lives until the device goes or DetachClsactAt is called.
+// AttachClsactAt attaches a program of type sched_cls, given by its descriptor, to the device's
+// ingress or egress, as a filter of the given name in direct-action mode. It replaces a filter of
+// that name in place, so the hook is never empty. Foreign filters keep their place. The filter
+// lives until the device is deleted or DetachClsactAt is called.
 func AttachClsactAt(ifindex, progFD int, name string, egress bool) error {
 	l, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
@@ -63,9 +62,8 @@ func AttachClsactAt(ifindex, progFD int, name string, egress bool) error {
 // DetachClsact is DetachClsactAt on ingress.
 func DetachClsact(ifindex int, name string) error { return DetachClsactAt(ifindex, name, false) }
 
-// DetachClsactAt removes every filter of that name from the device's ingress
-// or egress; filters of the other direction and of others stay, and the qdisc
-// too. No such device or filter is no error.
+// DetachClsactAt removes every filter of that name from the device's ingress or egress. Other
+// filters and the qdisc stay. A missing device or filter is not an error.
 func DetachClsactAt(ifindex int, name string, egress bool) error {
 	l, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
@@ -89,8 +87,7 @@ func DetachClsactAt(ifindex int, name string, egress bool) error {
 // ClsactAttached is ClsactAttachedAt on ingress.
 func ClsactAttached(ifindex int, name string) bool { return ClsactAttachedAt(ifindex, name, false) }
 
-// ClsactAttachedAt reports whether the device's ingress or egress has a filter
-// of the name.
+// ClsactAttachedAt reports whether the device's ingress or egress has a filter of the name.
 func ClsactAttachedAt(ifindex int, name string, egress bool) bool {
 	l, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
@@ -100,7 +97,8 @@ func ClsactAttachedAt(ifindex int, name string, egress bool) bool {
 	return err == nil && filterNamed(have, name) != nil
 }
 
-// ClsactPlace reports as well how many priorities before that filter's are others'.
+// ClsactPlace reports whether the filter is attached, and the number of foreign priorities before
+// it.
 func ClsactPlace(ifindex int, name string, egress bool) (ahead int, attached bool) {
 	l, err := netlink.LinkByIndex(ifindex)
 	if err != nil {
@@ -111,7 +109,7 @@ func ClsactPlace(ifindex int, name string, egress bool) (ahead int, attached boo
 	if err != nil || own == nil {
 		return 0, false
 	}
-	before := map[uint16]bool{} // a classifier lists itself beside its filters
+	before := map[uint16]bool{} // a classifier lists itself in addition to its filters
 	for _, f := range have {
 		if p := f.Attrs().Priority; p < own.Priority {
 			before[p] = true
@@ -120,9 +118,9 @@ func ClsactPlace(ifindex int, name string, egress bool) (ahead int, attached boo
 	return len(before), true
 }
 
-// ClsactFilters returns the filters of that name on all devices of the
-// namespace, both directions: also orphans, on devices that are no longer the
-// caller's. Sorted by interface index, ingress first.
+// ClsactFilters returns the filters of that name on all devices of the namespace, in both
+// directions, sorted by interface index, ingress first. It includes orphans on devices that the
+// caller no longer uses.
 func ClsactFilters(name string) ([]ClsactFilter, error) {
 	links, err := retry(netlink.LinkList)
 	if err != nil {
@@ -156,9 +154,9 @@ func clsactParent(egress bool) uint32 {
 	return netlink.HANDLE_MIN_INGRESS
 }
 
-// clsactFilters returns none for a device without clsact. The kernel answers a
-// dump for a parent that a device has not with the filters of another, or with
-// none, depending on its qdiscs: so only those of the parent are taken.
+// clsactFilters returns none for a device without clsact. For a missing parent, the kernel lists
+// the filters of another parent or none, depending on the qdiscs. So clsactFilters checks the
+// parent of each.
 func clsactFilters(l netlink.Link, egress bool) ([]netlink.Filter, error) {
 	parent := clsactParent(egress)
 	all, err := retry(func() ([]netlink.Filter, error) { return netlink.FilterList(l, parent) })
@@ -177,7 +175,7 @@ func filterNamed(filters []netlink.Filter, name string) *netlink.BpfFilter {
 	return nil
 }
 
-// freePriority returns the lowest priority that no filter has.
+// freePriority returns the lowest unused priority.
 func freePriority(filters []netlink.Filter) uint16 {
 	used := map[uint16]bool{}
 	for _, f := range filters {

@@ -14,13 +14,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// conntrackStat is of the network namespace of the calling thread.
+// conntrackStat describes the network namespace of the calling thread.
 const conntrackStat = "/proc/thread-self/net/stat/nf_conntrack"
 
-// ConntrackFailures returns how many packets the kernel's connection tracker has
-// lost since boot, by the kernel's name for why: "insert_failed" where no port was
-// left to translate to or the connection was there already, "drop" where the table
-// was full. Both are 0 where nothing tracks.
+// ConntrackFailures returns the number of packets that the kernel's connection tracker has lost
+// since boot, by the kernel's name for the cause. "insert_failed" means that no port was left for
+// the translation, or that the connection existed already. "drop" means that the table was full.
+// Both are 0 without connection tracking.
 func ConntrackFailures() (map[string]uint64, error) {
 	b, err := os.ReadFile(conntrackStat)
 	if errors.Is(err, fs.ErrNotExist) {
@@ -32,7 +32,7 @@ func ConntrackFailures() (map[string]uint64, error) {
 	return parseConntrackStat(string(b))
 }
 
-// parseConntrackStat adds up the lines, one a CPU, under one with the names.
+// parseConntrackStat sums the lines, one per CPU, below a header line with the names.
 func parseConntrackStat(s string) (map[string]uint64, error) {
 	sum := map[string]uint64{"insert_failed": 0, "drop": 0}
 	head, rows, _ := strings.Cut(s, "\n")
@@ -55,11 +55,11 @@ func parseConntrackStat(s string) (map[string]uint64, error) {
 	return sum, nil
 }
 
-// ForgetUDP makes the kernel's connection tracker forget the UDP connections to
-// those addresses and ports that are answered by others than it says, and returns
-// how many. An entry made before there was an endpoint, or for one that has gone,
-// is otherwise renewed by every packet of a client that stays on its port, and none
-// of them is translated anew. Only the zone of what the host itself handles counts.
+// ForgetUDP deletes UDP connections from the kernel's connection tracker. by maps destinations to
+// their current endpoints. A connection to a destination is deleted if another endpoint answers it.
+// Otherwise each packet of a client that keeps its port would renew the old entry, and none would
+// get the new translation. Only the zone of the host's own traffic is changed. ForgetUDP returns
+// the number of deleted entries.
 func ForgetUDP(by map[netip.AddrPort][]netip.AddrPort) (int, error) {
 	forgotten := 0
 	for _, family := range []netlink.InetFamily{unix.AF_INET, unix.AF_INET6} {

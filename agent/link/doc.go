@@ -1,8 +1,8 @@
-// Package link is the agent's view of the kernel's network devices: the
-// uplink, addresses, routes, per-device settings, veth pairs, offloads, tc
-// filters of programs that others loaded, and the sockets of the host.
+// Package link is the agent's interface to the kernel's network devices: the uplink, addresses,
+// routes, per-device settings, veth pairs, offloads, tc filters of foreign programs, and the
+// sockets of the host.
 //
-// It and nicbridge below it are the only importers of netlink beside the lab. Functions act on the
-// network namespace of the calling thread unless they are given another; all
-// that change something are idempotent.
+// Together with nicbridge it is the only importer of netlink outside the lab. Functions act on the
+// network namespace of the calling thread unless they take another. All functions that change the
+// system are idempotent.
 package link

@@ -8,9 +8,9 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// subscribeFilters sends the interface index of every device that loses a tc
-// filter or a qdisc, until done is closed. Additions are not sent: they are
-// mostly our own, and what reads the events adds filters.
+// subscribeFilters sends the interface index of every device that loses a tc filter or a qdisc,
+// until done is closed. It ignores additions: most are the agent's own, and the receiver itself
+// adds filters.
 func subscribeFilters(out chan<- int, done <-chan struct{}, failed func(error)) error {
 	s, err := nl.Subscribe(unix.NETLINK_ROUTE, unix.RTNLGRP_TC)
 	if err != nil {

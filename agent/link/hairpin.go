@@ -11,28 +11,28 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// protocol marks our routes on a device that has others too (rtm_protocol).
+// protocol marks the agent's routes on a device that also has foreign ones (rtm_protocol).
 const protocol = 111
 
-// Hairpin is what the host has on the gateway bridge to reach OVN, beside what
-// is its own there.
+// Hairpin is the host's configuration on the gateway bridge for reaching OVN, beside the bridge's
+// own.
 type Hairpin struct {
-	Addresses  []netip.Addr // deprecated, so never chosen as a source by themselves
+	Addresses  []netip.Addr // deprecated, so the kernel never selects them as source
 	Neighbours []netip.Addr // permanent, all with MAC
 	MAC        net.HardwareAddr
 	Routes     []Route
-	Keep       []netip.Prefix // routes to these are not made, and stay if there are
+	Keep       []netip.Prefix // routes to these are not added, but kept if present
 }
 
 // Route is a static route. Without a NextHop it is direct.
 type Route struct {
 	Prefix          netip.Prefix
 	NextHop, Source netip.Addr
-	MTU             int // 0: the device's
+	MTU             int // 0: the device's MTU
 }
 
-// SyncHairpin gives the device everything of h, and takes routes away that an
-// earlier call made and h does not have. What is not from SyncHairpin stays.
+// SyncHairpin applies h to the device. It removes routes of an earlier call that h lacks, and keeps
+// everything that it did not add.
 func SyncHairpin(device string, h Hairpin) error {
 	l, err := find(device)
 	if err != nil {
@@ -66,7 +66,7 @@ func SyncHairpin(device string, h Hairpin) error {
 	return pruneRoutes(l, wanted)
 }
 
-// RemoveHairpin undoes SyncHairpin. No such device is no error.
+// RemoveHairpin undoes SyncHairpin. A missing device is not an error.
 func RemoveHairpin(device string, h Hairpin) error {
 	l, err := find(device)
 	if errors.Is(err, ErrNotFound) {
@@ -89,7 +89,7 @@ func RemoveHairpin(device string, h Hairpin) error {
 		}
 	}
 	if _, err := find(device); errors.Is(err, ErrNotFound) {
-		return nil // it went meanwhile, with everything
+		return nil // the device was deleted meanwhile
 	}
 	return errors.Join(errs...)
 }

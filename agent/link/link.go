@@ -11,7 +11,7 @@ import (
 // ErrNotFound is returned (wrapped) when a device does not exist.
 var ErrNotFound = errors.New("no such device")
 
-// Link is a network device as it is now.
+// Link is the current state of a network device.
 type Link struct {
 	Name  string
 	Index int
@@ -31,8 +31,8 @@ func Get(name string) (Link, error) {
 	return Link{Name: a.Name, Index: a.Index, MAC: a.HardwareAddr, MTU: a.MTU, Up: a.Flags&net.FlagUp != 0, Kind: l.Type()}, nil
 }
 
-// Sent returns what the device says it has sent. Whether a packet that the
-// device cuts into segments is one or many is for its driver to say.
+// Sent returns the device's transmit counters. The driver decides whether a packet that the device
+// segments counts as one or many.
 func Sent(name string) (packets, bytes uint64, err error) {
 	l, err := find(name)
 	if err != nil {
@@ -56,7 +56,7 @@ func find(name string) (netlink.Link, error) {
 	return l, nil
 }
 
-// SetUp brings the device up.
+// SetUp sets the device up.
 func SetUp(name string) error {
 	l, err := find(name)
 	if err != nil {
@@ -71,7 +71,7 @@ func SetUp(name string) error {
 	return nil
 }
 
-// Delete removes the device; one that does not exist is no error.
+// Delete removes the device. A missing device is not an error.
 func Delete(name string) error {
 	l, err := find(name)
 	if errors.Is(err, ErrNotFound) {

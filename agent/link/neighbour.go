@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 
 	"github.com/vishvananda/netlink"
@@ -15,7 +16,7 @@ type Neighbour struct {
 	Addr   netip.Addr
 }
 
-// NeighbourTowards returns the neighbour to which the host sends a packet for the address.
+// NeighbourTowards returns the neighbour that is the next hop for the address.
 func NeighbourTowards(a netip.Addr) (Neighbour, error) {
 	routes, err := netlink.RouteGet(a.AsSlice())
 	if err != nil || len(routes) == 0 {
@@ -31,10 +32,32 @@ func NeighbourTowards(a netip.Addr) (Neighbour, error) {
 	return Neighbour{device, a}, nil
 }
 
-// ProbeNeighbours makes the kernel ask for the link-layer addresses of the neighbours, by ARP or
-// neighbour discovery. A known entry is probed as the kernel probes a stale one in use: packets use
-// it meanwhile. No link-layer address is written. Permanent entries, and those that the kernel is
-// resolving, stay as they are.
+// NeighbourMAC returns the link-layer address that the kernel has for the neighbour, on its device
+// or, if that has none, on another one of the devices; nil if it has none. confirmed reports
+// whether the neighbour was heard within the kernel's reachable time, about 30 s.
+func NeighbourMAC(n Neighbour, devices ...string) (mac net.HardwareAddr, confirmed bool, err error) {
+	list, err := retry(func() ([]netlink.Neigh, error) { return netlink.NeighList(0, family(n.Addr)) })
+	if err != nil {
+		return nil, false, fmt.Errorf("list neighbours: %w", err)
+	}
+	const (
+		heard  = netlink.NUD_REACHABLE | netlink.NUD_PERMANENT
+		usable = heard | netlink.NUD_STALE | netlink.NUD_DELAY | netlink.NUD_PROBE
+	)
+	for _, device := range append([]string{n.Device}, devices...) {
+		for _, e := range list {
+			if a, ok := netip.AddrFromSlice(e.IP); ok && a.Unmap() == n.Addr.WithZone("") && e.State&usable != 0 &&
+				len(e.HardwareAddr) == 6 && nameOf(e.LinkIndex) == device {
+				return e.HardwareAddr, e.State&heard != 0, nil
+			}
+		}
+	}
+	return nil, false, nil
+}
+
+// ProbeNeighbours makes the kernel resolve the link-layer addresses of the neighbours, by ARP or
+// neighbour discovery. It probes a known entry like a stale one in use: packets continue to use it.
+// It writes no link-layer address. Permanent entries, and entries in resolution, stay as they are.
 func ProbeNeighbours(neighbours []Neighbour) error {
 	var errs []error
 	entries := map[Neighbour]netlink.Neigh{}
@@ -76,16 +99,16 @@ func probe(n netlink.Neigh, state int, known bool) error {
 	case !known:
 		n.Flags = netlink.NTF_USE
 		err = netlink.NeighAdd(&n)
-		if errors.Is(err, unix.EEXIST) { // the kernel has begun to ask
+		if errors.Is(err, unix.EEXIST) { // the kernel has started the resolution
 			return nil
 		}
 	case state == netlink.NUD_NONE || state == netlink.NUD_FAILED:
 		n.Flags = netlink.NTF_USE
-		err = netlink.NeighAppend(&n) // not NeighSet, which overrides
+		err = netlink.NeighAppend(&n) // not NeighSet, which overwrites
 	case state&settled != 0:
 		n.State = netlink.NUD_PROBE
 		err = netlink.NeighAppend(&n)
-		if errors.Is(err, unix.EINVAL) { // it has failed meanwhile; the next probe asks anew
+		if errors.Is(err, unix.EINVAL) { // the resolution failed meanwhile; the next probe restarts it
 			return nil
 		}
 	}

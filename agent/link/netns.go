@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// InNetns runs do on a thread that is in the network namespace at path. do
-// must not start goroutines that need it.
+// InNetns runs do on a thread in the network namespace at path. do must not start goroutines that
+// need the namespace.
 func InNetns(path string, do func() error) error {
 	target, err := netns.GetFromPath(path)
 	if err != nil {
@@ -24,15 +24,15 @@ func InNetns(path string, do func() error) error {
 	})
 }
 
-// onThread runs do on a thread that ends with it, so that it never has to be
-// brought back. It is not the main thread: that one cannot end, and is what
-// /proc/<pid> shows of the process.
+// onThread runs do on a thread that ends afterwards, so its namespace need not be restored. It
+// never uses the main thread: that one cannot end, and /proc/<pid> shows its namespace as the
+// process'.
 func onThread(do func() error) error {
 	result := make(chan error, 1)
 	go func() {
 		runtime.LockOSThread() // never unlocked: the runtime ends the thread
 		if unix.Gettid() == unix.Getpid() {
-			result <- onThread(do) // this one is held, so the next is another
+			result <- onThread(do) // this thread is locked, so the next is another
 			runtime.UnlockOSThread()
 			return
 		}

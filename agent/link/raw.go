@@ -17,13 +17,13 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// rawFiles list the raw sockets of the calling thread's namespace. There may be no
-// IPv6. Not sock_diag: kernels need not have it for raw sockets.
+// rawFiles list the raw sockets of the calling thread's namespace. The IPv6 file may be missing.
+// sock_diag is not used, because kernels may lack it for raw sockets.
 var rawFiles = []string{"/proc/thread-self/net/raw", "/proc/thread-self/net/raw6"}
 
-// RawProtos returns the protocols without ports for which the host has raw sockets,
-// sorted: with anybody, or with whom the socket is connected to. ICMP is not among
-// them, nor what only gets packets from the host itself.
+// RawProtos returns the protocols without ports for which the host has raw sockets, sorted. Remote
+// is the socket's peer if it is connected. ICMP is excluded, and so are sockets that only receive
+// packets from the host itself.
 func RawProtos() ([]HostProto, error) {
 	var out []HostProto
 	for _, path := range rawFiles {
@@ -45,19 +45,18 @@ func RawProtos() ([]HostProto, error) {
 	return slices.Compact(out), nil
 }
 
-// told are the protocols that ports or identifiers tell.
+// told are the protocols with ports or identifiers.
 var told = []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6}
 
-// readRaw reads the format of /proc/net/raw and raw6: in the place of the local port
-// is the protocol.
+// readRaw reads the format of /proc/net/raw and raw6. The protocol is in place of the local port.
 func readRaw(r io.Reader) ([]HostProto, error) {
 	var out []HostProto
 	lines := bufio.NewScanner(r)
-	lines.Scan() // titles
+	lines.Scan() // header line
 	for lines.Scan() {
 		f := strings.Fields(lines.Text())
 		if len(f) < 3 {
-			return nil, fmt.Errorf("line %q is cut short", lines.Text())
+			return nil, fmt.Errorf("line %q is truncated", lines.Text())
 		}
 		local, proto, err := rawEnd(f[1])
 		if err != nil {
@@ -75,7 +74,7 @@ func readRaw(r io.Reader) ([]HostProto, error) {
 	return out, lines.Err()
 }
 
-// rawEnd reads "0100007F:0059": the address as words of the machine's order.
+// rawEnd parses "0100007F:0059". The address consists of words in host byte order.
 func rawEnd(s string) (netip.Addr, uint16, error) {
 	words, number, ok := strings.Cut(s, ":")
 	n, err := strconv.ParseUint(number, 16, 16)

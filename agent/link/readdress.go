@@ -10,9 +10,9 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// ReaddressPod gives a pod's interface another MAC address, other addresses and other default
-// routes. For another MAC address it goes down for a moment, or its IPv6 link-local address would
-// stay the one made from the old, and OVN drops neighbour discovery from that.
+// ReaddressPod changes the MAC address, addresses and default routes of a pod's interface. To
+// change the MAC address it sets the interface down for a moment. Otherwise the IPv6 link-local
+// address would still be derived from the old MAC, and OVN drops neighbour discovery from it.
 func ReaddressPod(p PodInterface) error {
 	return InNetns(p.Netns, func() error {
 		l, err := find(p.Name)
@@ -34,7 +34,7 @@ func ReaddressPod(p PodInterface) error {
 	})
 }
 
-// deleteDefaults removes the device's default routes but those via the gateways.
+// deleteDefaults removes the device's default routes, except those through the gateways.
 func deleteDefaults(l netlink.Link, keep []netip.Addr) error {
 	routes, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(l, netlink.FAMILY_ALL) })
 	if err != nil {

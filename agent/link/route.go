@@ -17,9 +17,8 @@ type DefaultRoute struct {
 	Metric  int
 }
 
-// DefaultRoutes returns the default routes of the main table that have a
-// next hop, IPv4 first, best metric first. Of a multipath route it returns
-// the first next hop.
+// DefaultRoutes returns the default routes of the main table with a next hop, IPv4 first, best
+// metric first. For a multipath route it returns the first next hop.
 func DefaultRoutes() ([]DefaultRoute, error) {
 	var out []DefaultRoute
 	for _, family := range []int{netlink.FAMILY_V4, netlink.FAMILY_V6} {
@@ -53,8 +52,8 @@ func DefaultRoutes() ([]DefaultRoute, error) {
 	return out, nil
 }
 
-// SyncRoutes makes the device's static routes (protocol static, main table)
-// exactly want: destination prefix to next hop.
+// SyncRoutes sets the device's static routes (protocol static, main table) to exactly want, which
+// maps destination prefixes to next hops.
 func SyncRoutes(device string, want map[netip.Prefix]netip.Addr) error {
 	l, err := find(device)
 	if err != nil {
@@ -82,9 +81,9 @@ func SyncRoutes(device string, want map[netip.Prefix]netip.Addr) error {
 	return nil
 }
 
-// putRoute makes the route unless it is among those that the device has. The kernel announces an
-// IPv6 route that is replaced by the same one, and for each announcement ovs-vswitchd forgets the
-// neighbours of its tunnels: what it sends by them is lost until they have answered again.
+// putRoute adds the route unless the device has it. The kernel announces an IPv6 route that is
+// replaced by an identical one. At each announcement ovs-vswitchd deletes the neighbours of its
+// tunnels, and loses their packets until they are resolved again.
 func putRoute(have []netlink.Route, want netlink.Route) error {
 	if slices.ContainsFunc(have, func(r netlink.Route) bool { return sameRoute(r, want) }) {
 		return nil
@@ -92,7 +91,7 @@ func putRoute(have []netlink.Route, want netlink.Route) error {
 	return netlink.RouteReplace(&want)
 }
 
-// sameRoute reports whether the kernel's route r is what want asks for.
+// sameRoute reports whether the kernel's route r equals want.
 func sameRoute(r, want netlink.Route) bool {
 	to, ok := prefixOf(r.Dst)
 	wanted, _ := prefixOf(want.Dst)

@@ -9,16 +9,16 @@ import (
 )
 
 const (
-	// shapeWindow is the time a full bucket holds at the rate; the queue behind
-	// it holds as much again.
+	// shapeWindow is the time that a full bucket lasts at the rate. The queue behind it has the same
+	// size.
 	shapeWindow = 0.02 // s
-	// minBurst is the least a bucket holds: less than a segment that the stack
-	// hands over as one packet would stall slow rates.
+	// minBurst is the minimum bucket size. A bucket smaller than a segment that the stack passes as
+	// one packet would stall slow rates.
 	minBurst = 64 << 10 // bytes
 )
 
-// Shape limits what leaves the device to rate bits a second; 0 takes the limit
-// off. Only a limit that was set so is touched.
+// Shape limits the device's transmit rate to rate bits per second. 0 removes the limit. Only limits
+// of this function are replaced or removed.
 func Shape(device string, rate uint64) error {
 	l, err := find(device)
 	if err != nil {
@@ -33,7 +33,7 @@ func Shape(device string, rate uint64) error {
 			return nil
 		}
 		if err := netlink.QdiscDel(have); err != nil {
-			return fmt.Errorf("take limit off %s: %w", device, err)
+			return fmt.Errorf("remove limit of %s: %w", device, err)
 		}
 		return nil
 	}
@@ -49,7 +49,7 @@ func Shape(device string, rate uint64) error {
 	return nil
 }
 
-// Shaped returns the limit of what leaves the device in bits a second, 0 for none.
+// Shaped returns the device's transmit limit in bits per second, or 0.
 func Shaped(device string) (rate uint64, err error) {
 	l, err := find(device)
 	if err != nil {
@@ -62,7 +62,7 @@ func Shaped(device string) (rate uint64, err error) {
 	return 8 * q.Rate, nil
 }
 
-// shaper returns the device's token bucket, nil if it has none.
+// shaper returns the device's token bucket, or nil.
 func shaper(l netlink.Link) (*netlink.Tbf, error) {
 	list, err := retry(func() ([]netlink.Qdisc, error) { return netlink.QdiscList(l) })
 	if err != nil && !errors.Is(err, netlink.ErrDumpInterrupted) {

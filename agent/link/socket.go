@@ -18,7 +18,7 @@ import (
 type Socket struct {
 	Proto     uint8 // unix.IPPROTO_TCP or unix.IPPROTO_UDP
 	Local     netip.AddrPort
-	Remote    netip.AddrPort // zero for one that is not connected
+	Remote    netip.AddrPort // zero if not connected
 	Listening bool           // a TCP listener, or an unconnected UDP socket
 }
 
@@ -29,8 +29,8 @@ const (
 	tcpListen   = 10
 )
 
-// Sockets returns the sockets whose local port is in first..last and that
-// can be reached from outside (not bound to loopback), sorted.
+// Sockets returns the sockets with a local port in first..last that are reachable from outside,
+// which excludes loopback. Sorted.
 func Sockets(first, last uint16) ([]Socket, error) {
 	var out []Socket
 	for _, d := range []struct {
@@ -68,16 +68,16 @@ func Sockets(first, last uint16) ([]Socket, error) {
 	return slices.Compact(out), nil
 }
 
-// tcpEstablished is the state of a connected socket, also of a UDP one.
+// tcpEstablished is the state of a connected socket, including UDP.
 const tcpEstablished = 1
 
 // ErrNoSocketDestroy means that the kernel was built without CONFIG_INET_DIAG_DESTROY.
 var ErrNoSocketDestroy = errors.New("kernel lacks CONFIG_INET_DIAG_DESTROY")
 
-// DestroyUDP ends the namespace's UDP sockets that are connected to one of
-// peers, and returns how many: each use of one then fails with ECONNABORTED, and it has
-// no peer any more. Nothing else tells a client that the backend is gone which it got
-// when it connected. The error wraps ErrNoSocketDestroy if the kernel cannot.
+// DestroyUDP destroys the namespace's UDP sockets that are connected to one of peers, and returns
+// their number. The next use of such a socket fails with ECONNABORTED, and it has no peer any more.
+// Otherwise a client would not learn that its backend is gone. The error wraps ErrNoSocketDestroy
+// if the kernel lacks support.
 func DestroyUDP(peers []netip.AddrPort) (n int, err error) {
 	if len(peers) == 0 {
 		return 0, nil
@@ -99,7 +99,7 @@ func DestroyUDP(peers []netip.AddrPort) (n int, err error) {
 			}
 			err := destroy(s)
 			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) {
-				continue // it is closed by now
+				continue // already closed
 			}
 			if errors.Is(err, unix.EOPNOTSUPP) {
 				return n, fmt.Errorf("destroy UDP socket to %v: %w", peer, ErrNoSocketDestroy)
@@ -113,8 +113,8 @@ func DestroyUDP(peers []netip.AddrPort) (n int, err error) {
 	return n, nil
 }
 
-// destroy asks for the end of one socket, told by its cookie. The library's does TCP over IPv4
-// only.
+// destroy requests the destruction of one socket, identified by its cookie. The library's function
+// supports only TCP over IPv4.
 func destroy(s *netlink.Socket) error {
 	req := nl.NewNetlinkRequest(nl.SOCK_DESTROY, unix.NLM_F_ACK)
 	req.AddData((*destroyRequest)(s))
@@ -122,7 +122,7 @@ func destroy(s *netlink.Socket) error {
 	return err
 }
 
-// destroyRequest is struct inet_diag_req_v2 of linux/inet_diag.h, for that UDP socket.
+// destroyRequest is struct inet_diag_req_v2 of linux/inet_diag.h for that UDP socket.
 type destroyRequest netlink.Socket
 
 func (r *destroyRequest) Len() int { return diagRequestLen }
@@ -140,7 +140,7 @@ func (r *destroyRequest) Serialize() []byte {
 	return binary.NativeEndian.AppendUint32(b, r.ID.Cookie[1])
 }
 
-// diagAddr is an address in the 16 bytes that inet_diag has for both families.
+// diagAddr returns the address in inet_diag's 16 bytes, which are common to both families.
 func diagAddr(family uint8, ip net.IP) []byte {
 	b := make([]byte, 16)
 	if family == unix.AF_INET {

@@ -19,7 +19,7 @@ func ReadSysctl(key string) (string, error) {
 	return strings.TrimSpace(string(b)), nil
 }
 
-// WriteSysctl sets key unless it has the value already.
+// WriteSysctl sets key unless it already has the value.
 func WriteSysctl(key, value string) error {
 	have, err := ReadSysctl(key)
 	if err != nil {
@@ -36,9 +36,9 @@ func WriteSysctl(key, value string) error {
 
 const netSysctls = "/proc/sys/net"
 
-// AllowSysctls makes the sysctls of the network writable in this mount namespace, and reports
-// whether they were not. Container runtimes make all of /proc/sys read-only for a container that is
-// not privileged, whatever its capabilities are. It needs CAP_SYS_ADMIN then.
+// AllowSysctls makes the network sysctls writable in this mount namespace, and reports whether they
+// were not. Container runtimes make /proc/sys read-only for unprivileged containers, regardless of
+// capabilities. It needs CAP_SYS_ADMIN then.
 func AllowSysctls() (changed bool, err error) {
 	var st unix.Statfs_t
 	if err := unix.Statfs(netSysctls, &st); err != nil {
@@ -47,7 +47,7 @@ func AllowSysctls() (changed bool, err error) {
 	if st.Flags&unix.ST_RDONLY == 0 {
 		return false, nil
 	}
-	// A mount of its own: the rest of /proc/sys stays as it is.
+	// A separate mount: the rest of /proc/sys stays read-only.
 	if err := unix.Mount(netSysctls, netSysctls, "", unix.MS_BIND, ""); err != nil {
 		return false, fmt.Errorf("mount %s: %w", netSysctls, err)
 	}
@@ -58,8 +58,8 @@ func AllowSysctls() (changed bool, err error) {
 	return true, nil
 }
 
-// DisableIPv6 keeps the kernel from giving the device an IPv6 address of its
-// own. A kernel without IPv6 is fine.
+// DisableIPv6 prevents the kernel from assigning an IPv6 address to the device. It does nothing if
+// the kernel lacks IPv6.
 func DisableIPv6(device string) error {
 	err := WriteSysctl("net/ipv6/conf/"+device+"/disable_ipv6", "1")
 	if errors.Is(err, os.ErrNotExist) {
@@ -68,8 +68,8 @@ func DisableIPv6(device string) error {
 	return err
 }
 
-// QuietIPv6 allows IPv6 on the device without router advertisements and
-// without duplicate address detection. A kernel without IPv6 is fine.
+// QuietIPv6 enables IPv6 on the device without router advertisements and without duplicate address
+// detection. It does nothing if the kernel lacks IPv6.
 func QuietIPv6(device string) error {
 	for _, s := range [][2]string{{"accept_ra", "0"}, {"accept_dad", "0"}, {"disable_ipv6", "0"}} {
 		err := WriteSysctl("net/ipv6/conf/"+device+"/"+s[0], s[1])

@@ -6,19 +6,18 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Traffic is what has passed a device in one direction since it was made. What the
-// stack has put together, or leaves to be cut, is one packet. Bytes have the
-// Ethernet header.
+// Traffic counts the packets of a device in one direction since its creation. A packet that the
+// stack has merged, or leaves to be segmented, counts as one. Bytes include the Ethernet header.
 type Traffic struct{ Packets, Bytes, Dropped uint64 }
 
-// PodTraffic is one pod's, by the host's end of its pair.
+// PodTraffic is the traffic of one pod, from the host's end of its pair.
 type PodTraffic struct {
 	Name           string
 	Index          int
 	Received, Sent Traffic // by the pod
 }
 
-// PodsTraffic returns that of all pairs that SyncPodInterface has made, in one dump.
+// PodsTraffic returns the traffic of all pairs of SyncPodInterface, from one dump.
 func PodsTraffic() ([]PodTraffic, error) {
 	links, err := retry(netlink.LinkList)
 	if err != nil {
@@ -33,7 +32,7 @@ func PodsTraffic() ([]PodTraffic, error) {
 		}
 		out = append(out, PodTraffic{
 			Name: a.Name, Index: a.Index,
-			// What the host's end sends is what the pod receives.
+			// The pod receives the packets that the host's end sends.
 			Received: Traffic{s.TxPackets, s.TxBytes, s.TxDropped}, Sent: Traffic{s.RxPackets, s.RxBytes, s.RxDropped},
 		})
 	}

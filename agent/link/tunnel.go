@@ -13,15 +13,15 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// HostProto is an IP protocol without ports that the host itself speaks.
+// HostProto is an IP protocol without ports that the host itself uses.
 type HostProto struct {
-	Remote netip.Addr // unspecified (of either family): with anybody
+	Remote netip.Addr // unspecified (of either family): any peer
 	Proto  uint8
 }
 
-// HostProtos returns what the host's tunnel devices that are up (GRE, IP in IP, SIT, in
-// either family) and IPsec states use, sorted. Tunnels in UDP have ports and are
-// not among them. A kernel without IPsec has no states.
+// HostProtos returns the protocols of the host's tunnel devices that are up (GRE, IP in IP, SIT, in
+// either family) and of its IPsec states, sorted. Tunnels over UDP have ports and are excluded. A
+// kernel without IPsec has no states.
 func HostProtos() ([]HostProto, error) {
 	links, err := retry(netlink.LinkList)
 	if err != nil {
@@ -29,7 +29,7 @@ func HostProtos() ([]HostProto, error) {
 	}
 	var out []HostProto
 	for _, l := range links {
-		if l.Attrs().Flags&net.FlagUp != 0 { // the kernel's fallback devices (gre0, sit0, tunl0) are down, unless used
+		if l.Attrs().Flags&net.FlagUp != 0 { // the kernel's fallback devices (gre0, sit0, tunl0) are down unless used
 			out = append(out, tunnelProtos(l)...)
 		}
 	}
@@ -69,7 +69,7 @@ func tunnelProtos(l netlink.Link) []HostProto {
 	return nil
 }
 
-// inner returns the protocol that a tunnel is bound to, or all it may carry.
+// inner returns the protocol that a tunnel is bound to, or all that it may carry.
 func inner(proto uint8, all ...uint8) []uint8 {
 	if proto != 0 {
 		return []uint8{proto}
@@ -78,11 +78,11 @@ func inner(proto uint8, all ...uint8) []uint8 {
 }
 
 func protosTo(remote, local net.IP, encap uint16, protos ...uint8) []HostProto {
-	if encap != 0 { // in UDP
+	if encap != 0 { // over UDP
 		return nil
 	}
 	r, ok := netip.AddrFromSlice(remote)
-	if !ok { // none given: the kernel leaves it out, and the family is the local address's
+	if !ok { // not set: the kernel omits it, and the family is that of the local address
 		r = netip.IPv4Unspecified()
 		if len(local) == net.IPv6len && local.To4() == nil {
 			r = netip.IPv6Unspecified()
@@ -95,7 +95,7 @@ func protosTo(remote, local net.IP, encap uint16, protos ...uint8) []HostProto {
 	return out
 }
 
-// stateProtos returns the other end of each IPsec state.
+// stateProtos returns the remote end of each IPsec state.
 func stateProtos(states []netlink.XfrmState, own []Address) []HostProto {
 	var out []HostProto
 	for _, s := range states {

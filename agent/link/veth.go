@@ -12,8 +12,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// PodInterface is a veth pair: one end in the caller's namespace, the other
-// configured in a pod's.
+// PodInterface is a veth pair. One end is in the caller's namespace, the other is configured in a
+// pod's namespace.
 type PodInterface struct {
 	HostName   string
 	Netns      string // path
@@ -22,18 +22,17 @@ type PodInterface struct {
 	MTU        int
 	Addresses  []netip.Prefix
 	Gateways   []netip.Addr // default routes
-	NoChecksum bool         // switch transmit checksum offload off in the pod
-	// Limits in bits a second, 0 for none. What the pod sends waits in the pod,
-	// whose sockets so learn of it; what it gets waits at the host's end.
+	NoChecksum bool         // disable transmit checksum offload in the pod
+	// Limits in bits per second, 0 for none. Packets that the pod sends queue in the pod, where its
+	// sockets feel the backpressure. Packets that it receives queue at the host's end.
 	Egress, Ingress uint64
 }
 
-// podGroup is the device group of the host's ends: it tells whose a pair is even
-// if nothing else of it was written any more.
+// podGroup is the device group of the host's ends. It identifies the agent's pairs even if no other
+// record exists.
 const podGroup = 0x6f766e // "ovn"
 
-// PodDevices returns the names of the host's ends of all pairs that
-// SyncPodInterface has made.
+// PodDevices returns the names of the host's ends of all pairs of SyncPodInterface.
 func PodDevices() ([]string, error) {
 	links, err := retry(netlink.LinkList)
 	if err != nil {
@@ -48,8 +47,8 @@ func PodDevices() ([]string, error) {
 	return out, nil
 }
 
-// SyncPodInterface makes the pair as described and both ends up. A pair that
-// is already right is kept; anything else of those names is replaced.
+// SyncPodInterface creates the pair as described and sets both ends up. It keeps a correct pair and
+// replaces any other device of those names.
 func SyncPodInterface(p PodInterface) error {
 	if podInterfaceMatches(p) == nil {
 		return nil
@@ -123,7 +122,7 @@ func configurePod(p PodInterface) error {
 	return nil
 }
 
-// CheckPodInterface returns what is not as described, or nil.
+// CheckPodInterface returns an error that describes a deviation, or nil.
 func CheckPodInterface(p PodInterface) error { return podInterfaceMatches(p) }
 
 func podInterfaceMatches(p PodInterface) error {
@@ -170,8 +169,8 @@ func podInterfaceMatches(p PodInterface) error {
 	})
 }
 
-// limited returns how the device's limit differs from rate, as far as whole
-// bytes a second tell.
+// limited returns an error if the device's limit differs from rate, compared in whole bytes per
+// second.
 func limited(device string, rate uint64) error {
 	have, err := Shaped(device)
 	if err == nil && have/8 != rate/8 {

@@ -10,19 +10,23 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Watch calls changed with a device's name after a change of that device (also
-// its MAC, as after a bond's failover, its MTU, or another device that took its
-// name), after the loss of a route by it and after the loss of a tc filter or
-// qdisc on it, and with "" after a change of addresses or default routes and
-// whenever events may have been lost. It returns nil when ctx ends. changed
-// must not block.
+// Watch calls changed with a device's name after one of these events:
+//
+//   - the device changed, including its MAC (as after a bond's failover), its MTU, or another
+//     device that took
+//     its name
+//   - a route through it was lost
+//   - it lost a tc filter or qdisc
+//
+// It calls changed with "" after a change of addresses or default routes, and whenever events may
+// have been lost. It returns nil when ctx ends. changed must not block.
 func Watch(ctx context.Context, log *slog.Logger, changed func(device string)) error {
 	for ctx.Err() == nil {
 		err := watchOnce(ctx, changed)
 		if ctx.Err() != nil {
 			return nil
 		}
-		log.Warn("netlink watch ended, starting it again", "error", err)
+		log.Warn("netlink watch ended, restarting", "error", err)
 		changed("")
 		select {
 		case <-ctx.Done():
@@ -56,7 +60,7 @@ func watchOnce(ctx context.Context, changed func(string)) error {
 	if err := subscribeFilters(filters, done, onError); err != nil {
 		return err
 	}
-	changed("") // whatever happened before the subscription
+	changed("") // for events before the subscription
 	for {
 		select {
 		case <-ctx.Done():
@@ -92,7 +96,7 @@ func watchOnce(ctx context.Context, changed func(string)) error {
 	}
 }
 
-// nameOf returns the device's name, "" when it has gone, which is told by itself.
+// nameOf returns the device's name, or "" if the device is gone, which has its own event.
 func nameOf(index int) string {
 	l, err := netlink.LinkByIndex(index)
 	if err != nil {

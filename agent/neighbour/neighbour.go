@@ -3,12 +3,18 @@
 // queues only few packets while its next hop is unknown. Both learn from replies to the host's own
 // ARP and neighbour discovery, so the kernel sends the requests. The kernel datapath needs no help
 // with tunnels, as the kernel queues packets.
+//
+// The userspace datapath may fail to learn: it caches the flow of the replies, and a flow from
+// before the bridge's device had its addresses does not learn. So the Resolver also passes it the
+// addresses that the kernel has learned.
 package neighbour
 
 import (
+	"bytes"
 	"context"
 	"errors"
 	"log/slog"
+	"net"
 	"net/netip"
 	"slices"
 	"strings"
@@ -33,6 +39,7 @@ const (
 type Options struct {
 	OVS     *ovs.Client
 	RunDir  string // of OVS
+	Bridge  string // the gateway's bridge
 	Tunnels bool   // the userspace datapath sends to the tunnels' other ends
 	// NextHops returns the next hops that the gateway router shares with the host, and the host's
 	// device for them.
@@ -60,8 +67,9 @@ func (r *Resolver) Trigger() { r.wake.Trigger() }
 // Run keeps neighbours resolved until ctx ends. Then it returns nil.
 func (r *Resolver) Run(ctx context.Context) error {
 	changed, stop := r.OVS.Watch(func(table, name string) bool {
-		// Tunnels, and the patch port of the gateway router.
-		return table == "Interface" && (strings.HasPrefix(name, "ovn") || strings.HasPrefix(name, "patch-"))
+		// Tunnels, the patch port of the gateway router, and the bridge's device: the userspace
+		// datapath forgets the neighbours of a recreated device.
+		return table == "Interface" && (strings.HasPrefix(name, "ovn") || strings.HasPrefix(name, "patch-") || name == r.Bridge)
 	})
 	defer stop()
 	said, wait := "", firstWait
@@ -133,6 +141,7 @@ func (r *Resolver) unknownPeers(ctx context.Context) ([]link.Neighbour, error) {
 	if refresh {
 		r.refreshed = now
 	}
+	uplink, _ := r.NextHops() // where the uplink's MAC is the bridge's too, answers arrive there
 	var out []link.Neighbour
 	var errs []error
 	seen := map[link.Neighbour]bool{}
@@ -142,12 +151,27 @@ func (r *Resolver) unknownPeers(ctx context.Context) ([]link.Neighbour, error) {
 			errs = append(errs, err)
 			continue
 		}
-		if (refresh || !known[n.Addr]) && !seen[n] {
-			seen[n] = true
+		if seen[n] {
+			continue
+		}
+		seen[n] = true
+		set, err := r.setPeer(ctx, n, known[n.Addr], uplink)
+		errs = append(errs, err)
+		if refresh || known[n.Addr] == nil && !set {
 			out = append(out, n)
 		}
 	}
 	return out, errors.Join(errs...)
+}
+
+// setPeer gives the userspace datapath the link-layer address that the kernel has for a tunnel's
+// other end, if it lacks it or has another. It reports whether it did.
+func (r *Resolver) setPeer(ctx context.Context, n link.Neighbour, has net.HardwareAddr, uplink string) (bool, error) {
+	mac, confirmed, err := link.NeighbourMAC(n, uplink)
+	if err != nil || mac == nil || bytes.Equal(mac, has) || has != nil && !confirmed {
+		return false, err
+	}
+	return true, ovs.SetTunnelNeighbour(ctx, r.RunDir, n.Device, n.Addr, mac)
 }
 
 func (r *Resolver) unknownHops(ctx context.Context) ([]link.Neighbour, error) {

@@ -49,7 +49,7 @@ func TestTunnelsResolveBeforeFirstPacket(t *testing.T) {
 	hop := netip.MustParseAddr("172.30.1.1")
 	far("ip", "addr", "add", hop.String()+"/24", "dev", "far0")
 	r := New(Options{
-		OVS: c, RunDir: s.Dir, Tunnels: true, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
+		OVS: c, RunDir: s.Dir, Bridge: "breth0", Tunnels: true, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
 		NextHops: func() (string, []netip.Addr) { return "breth0", []netip.Addr{hop} },
 	})
 	ctx, cancel := context.WithCancel(t.Context())
@@ -93,4 +93,18 @@ func TestTunnelsResolveBeforeFirstPacket(t *testing.T) {
 		testnode.Run(t, argv...)
 	}
 	resolved("after a restart, the tunnel to")
+
+	// The datapath can learn nothing of this peer: nothing answers. The kernel knows it.
+	lone := "172.30.1.13"
+	for i, mac := range []string{"02:00:00:00:00:13", "02:00:00:00:01:13"} {
+		testnode.Run(t, "ip", "neigh", "replace", lone, "dev", "breth0", "lladdr", mac, "nud", "permanent")
+		s.Vsctl(t, "--may-exist", "add-port", ovs.IntegrationBridge, "ovn-n2-0", "--", "set", "interface", "ovn-n2-0", "type=geneve",
+			"options:remote_ip="+lone, "options:key=flow", fmt.Sprintf("external_ids:change=%d", i))
+		testnode.Eventually(t, lone+" is at "+mac, func() error {
+			if known, err := ovs.TunnelNeighbours(t.Context(), s.Dir); err != nil || known[netip.MustParseAddr(lone)].String() != mac {
+				return fmt.Errorf("neighbours: %v, %w", known, err)
+			}
+			return nil
+		})
+	}
 }

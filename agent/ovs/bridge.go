@@ -11,29 +11,28 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// Bridge is the part of a bridge that the agent decides.
+// Bridge is the part of a bridge that the agent configures.
 type Bridge struct {
 	Name         string
-	DatapathType string // "" leaves it
-	FailMode     string // FailSecure or FailStandalone; "" leaves it, and is FailSecure for a new bridge
-	HWAddr       string // other_config:hwaddr; "" leaves it
-	MTU          int    // mtu_request of the internal interface; 0 leaves it
+	DatapathType string // "" keeps the current one
+	FailMode     string // FailSecure or FailStandalone; "" keeps the current one, and means FailSecure for a new bridge
+	HWAddr       string // other_config:hwaddr; "" keeps it
+	MTU          int    // mtu_request of the internal interface; 0 keeps it
 	OtherConfig  map[string]string
-	Existing     bool   // it is not created: where there is none, that is ErrNotFound
-	Uplink       string // a device that is to be a port; "" is none, and leaves ports as they are
+	Existing     bool   // do not create the bridge: ErrNotFound if it is missing
+	Uplink       string // device that must be a port; "" leaves ports unchanged
 }
 
-// IntegrationBridge is OVN's.
+// IntegrationBridge is OVN's bridge.
 const IntegrationBridge = "br-int"
 
-// Fail modes: what a bridge does without flows.
+// Fail modes: the behaviour of a bridge without flows.
 const (
 	FailSecure     = "secure"     // forwards nothing
 	FailStandalone = "standalone" // is a learning switch
 )
 
-// SyncBridge creates the bridge with its internal port, or corrects what
-// differs.
+// SyncBridge creates the bridge with its internal port, or corrects differences.
 func (c *Client) SyncBridge(ctx context.Context, want Bridge) error {
 	have, err := c.bridge(ctx, want.Name)
 	if err != nil {
@@ -60,8 +59,8 @@ func (c *Client) SyncBridge(ctx context.Context, want Bridge) error {
 	return nil
 }
 
-// addUplink makes device a port of the bridge and notes that it is the uplink.
-// Port options are as nics-to-bridge leaves them.
+// addUplink makes device a port of the bridge and records it as the uplink. Port options are the
+// same as those of nics-to-bridge.
 func (c *Client) addUplink(ctx context.Context, bridge, device string) error {
 	if owner, err := c.bridgeWith(ctx, device); err != nil || owner != "" {
 		return err
@@ -131,7 +130,7 @@ func (c *Client) createBridge(ctx context.Context, want Bridge) ([]ovsdb.Operati
 
 func (c *Client) updateBridge(ctx context.Context, have *vswitch.Bridge, want Bridge) ([]ovsdb.Operation, error) {
 	var ops []ovsdb.Operation
-	is := FailStandalone // what no mode means
+	is := FailStandalone // the default of OVS
 	if have.FailMode != nil {
 		is = *have.FailMode
 	}
@@ -160,8 +159,7 @@ func (c *Client) updateBridge(ctx context.Context, have *vswitch.Bridge, want Br
 	return append(ops, op...), err
 }
 
-// RemoveBridge deletes the bridge with all its ports. One that does not exist
-// is no error.
+// RemoveBridge deletes the bridge with all its ports. A missing bridge is not an error.
 func (c *Client) RemoveBridge(ctx context.Context, name string) error {
 	have, err := c.bridge(ctx, name)
 	if err != nil || have == nil {

@@ -10,36 +10,37 @@ import (
 	"strings"
 )
 
-// LearnedCookie marks what a flow of ours has learned: "ovnelrn" in ASCII. Such
-// flows come and go by themselves, so a sync leaves them alone.
+// LearnedCookie is the cookie of flows that the agent's flows learn: "ovnelrn" in ASCII. OVS adds
+// and removes them, so a sync ignores them.
 const LearnedCookie = "0x6f766e656c726e"
 
-// FlowSync keeps the flows of our cookie on a bridge. Flows of other cookies stay,
-// but for those of Evict.
-// It is not for concurrent use.
+// FlowSync keeps the flows with the agent's cookie on a bridge. It keeps flows of other cookies,
+// except those of Evict. It is not safe for concurrent use.
 //
-// Flows are in the spelling of ovs-ofctl dump-flows without cookie
-// ("table=2,priority=10,ip,nw_dst=10.0.0.1 actions=LOCAL"), table 0 unnamed, the
-// priority always there. One that is counted ends in its number, 1 to 255, as in
-// "priority=1 actions=LOCAL #7".
+// Flows use the syntax of ovs-ofctl dump-flows without cookie
+// ("table=2,priority=10,ip,nw_dst=10.0.0.1 actions=LOCAL"). Table 0 is omitted and the priority is
+// always present. A counted flow ends in its number, 1 to 255, as in "priority=1 actions=LOCAL #7".
 type FlowSync struct {
-	RunDir  string // holds the bridge's .mgmt socket
+	RunDir  string // contains the bridge's .mgmt socket
 	Bridge  string
-	Evict   string            // a cookie whose flows All removes; "" for none
-	foreign map[string]string // others' flows when they were last read: their cookies
+	Evict   string            // a cookie; All removes its flows. "" for none
+	foreign map[string]string // cookies of foreign flows at the last read
 }
 
-// SyncBundle is All of a FlowSync that is not kept.
+// SyncBundle is All of a temporary FlowSync.
 func SyncBundle(ctx context.Context, rundir, bridge string, want []string) (messages int, err error) {
 	return (&FlowSync{RunDir: rundir, Bridge: bridge}).All(ctx, want)
 }
 
-// All makes the flows of our cookie exactly want, whatever they are, and returns how many messages
-// that took: one for each flow that is new, has other actions, or is gone; 0 when everything was
-// right already. It is one atomic bundle, so no packet meets a state between, and a flow that stays
-// keeps its counters, unless its number becomes another. Afterwards the flows are read again: what
-// the switch has not taken, or spells otherwise, is an error. So is a flow of another cookie that
-// has the table, the priority and the match of one of want's; then nothing is written.
+// All sets the flows of the agent's cookie to exactly want. messages is the number of messages
+// sent: one for each flow that is new, has other actions, or is deleted. It is 0 if nothing
+// changed.
+//
+// The change is one atomic bundle, so no packet sees an intermediate state. An unchanged flow keeps
+// its counters, unless its number changes. Afterwards All reads the flows again. It returns an
+// error if the switch rejected a flow or formats it differently. It also returns an error, and
+// writes nothing, if a flow of another cookie has the same table, priority and match as one of
+// want.
 func (s *FlowSync) All(ctx context.Context, want []string) (messages int, err error) {
 	have, err := s.read(ctx)
 	if err != nil {
@@ -71,11 +72,9 @@ func (s *FlowSync) All(ctx context.Context, want []string) (messages int, err er
 	return len(mods), nil
 }
 
-// Update writes some flows and deletes others, as one atomic bundle, and returns
-// how many messages that took. What is written with another number than it has must
-// be among the others, too. It reads nothing: it
-// costs what the change is, however many flows there are, and relies on the last
-// All for what else is there.
+// Update writes some flows and deletes others, as one atomic bundle, and returns the number of
+// messages. A flow that gets another number must also be in gone. Update reads nothing, so its cost
+// depends only on the size of the change. It relies on the last All for the other flows.
 func (s *FlowSync) Update(ctx context.Context, write, gone []string) (messages int, err error) {
 	have := flowTable{ours: map[string]string{}, foreign: s.foreign}
 	for _, flow := range gone {
@@ -92,8 +91,8 @@ func (s *FlowSync) Update(ctx context.Context, write, gone []string) (messages i
 	return len(mods), s.write(ctx, mods)
 }
 
-// OwnFlows returns how many flows of our cookie a bridge has in its first table,
-// and in the others.
+// OwnFlows returns the number of flows of the agent's cookie in a bridge's first table, and in the
+// others.
 func OwnFlows(ctx context.Context, rundir, bridge string) (first, others int, err error) {
 	have, err := (&FlowSync{RunDir: rundir, Bridge: bridge}).read(ctx)
 	if err != nil {
@@ -132,11 +131,11 @@ func (s *FlowSync) write(ctx context.Context, mods []string) error {
 	return nil
 }
 
-// flowTable is a bridge's flows: their actions by table, priority and match.
+// flowTable contains a bridge's flows: their actions by table, priority and match.
 type flowTable struct {
 	ours    map[string]string
 	foreign map[string]string // their cookies
-	evicted bool              // there are flows to be evicted
+	evicted bool              // there are flows to evict
 }
 
 func dumpFlows(ctx context.Context, target string) (string, error) {
@@ -144,11 +143,11 @@ func dumpFlows(ctx context.Context, target string) (string, error) {
 	return string(out), err
 }
 
-// deleteCookie is the line that deletes a cookie's flows in all tables.
+// deleteCookie returns the line that deletes a cookie's flows in all tables.
 func deleteCookie(cookie string) string { return "delete cookie=" + cookie + "/-1\n" }
 
-// parseTable reads a dump. A line without a priority has the default one, which
-// none of ours has.
+// parseTable reads a dump. A line without priority has the default one, which the agent does not
+// use.
 func parseTable(dump string) flowTable {
 	t := flowTable{ours: map[string]string{}, foreign: map[string]string{}}
 	for line := range strings.Lines(dump) {
@@ -179,9 +178,9 @@ func parseTable(dump string) flowTable {
 	return t
 }
 
-// diff returns the lines that make the table want, for ovs-ofctl: what to write,
-// in want's order, then what to delete. A flow whose number becomes another is
-// deleted first, so that what it has counted stays with the old one.
+// diff returns the lines for ovs-ofctl that change the table to want: writes in want's order, then
+// deletions. A flow that gets another number is deleted first, so that its count stays with the old
+// number.
 func (t flowTable) diff(want []string) ([]string, error) {
 	gone := maps.Clone(t.ours)
 	var mods []string
@@ -191,7 +190,7 @@ func (t flowTable) diff(want []string) ([]string, error) {
 			return nil, fmt.Errorf("flow %q has no actions", flow)
 		}
 		if cookie, taken := t.foreign[key]; taken {
-			return nil, fmt.Errorf("flow %q is there already, with the cookie %s of somebody else", key, cookie)
+			return nil, fmt.Errorf("flow %q already exists with foreign cookie %s", key, cookie)
 		}
 		have, found := t.ours[key]
 		delete(gone, key)
@@ -221,7 +220,7 @@ func deletion(key string) string {
 	return fmt.Sprintf("delete_strict cookie=%s/%s,%s\n", Cookie, CookieMask, key)
 }
 
-// cutNumber takes a flow's number off its actions.
+// cutNumber removes a flow's number from its actions.
 func cutNumber(actions string) (string, uint8, error) {
 	actions, text, ok := strings.Cut(actions, " #")
 	if !ok {

@@ -16,15 +16,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// transactTimeout bounds one transaction, including a reconnection that it
-// may have to wait for.
+// transactTimeout limits one transaction, including the wait for a reconnection.
 const transactTimeout = 20 * time.Second
 
 // ErrNotFound is returned (wrapped) when a bridge or a port does not exist.
 var ErrNotFound = errors.New("not in the OVS database")
 
-// Client is a connection to the node's ovsdb-server with a cache of the rows
-// that the agent needs. It reconnects by itself and is safe for concurrent use.
+// Client is a connection to the node's ovsdb-server with a cache of the rows that the agent needs.
+// It reconnects automatically and is safe for concurrent use.
 type Client struct {
 	db client.Client
 
@@ -32,9 +31,9 @@ type Client struct {
 	watchers map[chan struct{}]func(table, name string) bool
 }
 
-// Dial connects to address ("unix:/run/openvswitch/db.sock", "tcp:127.0.0.1:6640")
-// and fills the cache. It fails when the server is not there; afterwards the
-// connection heals by itself.
+// Dial connects to address ("unix:/run/openvswitch/db.sock", "tcp:127.0.0.1:6640") and fills the
+// cache. It fails if the server is unreachable. Afterwards the connection is re-established
+// automatically.
 func Dial(ctx context.Context, address string) (*Client, error) {
 	dbModel, err := model.NewClientDBModel("Open_vSwitch", map[string]model.Model{
 		vswitch.OpenvSwitchTable: &vswitch.OpenvSwitch{},
@@ -58,7 +57,7 @@ func Dial(ctx context.Context, address string) (*Client, error) {
 	}
 	c := &Client{db: db, watchers: map[chan struct{}]func(string, string) bool{}}
 	rows := db.Cache()
-	if rows == nil { // libovsdb has taken it back
+	if rows == nil { // libovsdb has revoked it
 		return nil, fmt.Errorf("connect to OVSDB %s: connection lost", address)
 	}
 	rows.AddEventHandler(&cache.EventHandlerFuncs{
@@ -73,8 +72,8 @@ func Dial(ctx context.Context, address string) (*Client, error) {
 	return c, nil
 }
 
-// monitor asks for the columns that the agent reads, and for no statistics:
-// those would wake it every five seconds.
+// monitor selects the columns that the agent reads. It excludes statistics, which would trigger an
+// update every five seconds.
 func monitor(db client.Client) *client.Monitor {
 	o, b, p, i, q := &vswitch.OpenvSwitch{}, &vswitch.Bridge{}, &vswitch.Port{}, &vswitch.Interface{}, &vswitch.QoS{}
 	d := &vswitch.Datapath{}
@@ -88,16 +87,16 @@ func monitor(db client.Client) *client.Monitor {
 	)
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (c *Client) Close() { c.db.Close() }
 
-// Connected reports whether the connection is up now. (libovsdb's own
-// Connected stays true while it reconnects.)
+// Connected reports whether the connection is up. libovsdb's own Connected stays true during a
+// reconnection.
 func (c *Client) Connected() bool { return c.db.CurrentEndpoint() != "" }
 
-// Watch returns a channel that receives after any change of a row for which
-// match, called with the row's table and name, is true. Wake-ups are merged;
-// the receiver reads the state again. Rows without a name have name "".
+// Watch returns a channel that receives after any change of a row for which match returns true.
+// match gets the row's table and name; rows without a name have name "". Notifications are merged,
+// so the receiver must read the state again.
 func (c *Client) Watch(match func(table, name string) bool) (wake <-chan struct{}, stop func()) {
 	ch := make(chan struct{}, 1)
 	c.mu.Lock()
@@ -128,12 +127,12 @@ func (c *Client) changed(table string, row model.Model) {
 		}
 		select {
 		case ch <- struct{}{}:
-		default: // one is waiting already
+		default: // a notification is already pending
 		}
 	}
 }
 
-// transact runs the operations as one transaction; none is no transaction.
+// transact runs the operations as one transaction. Without operations it does nothing.
 func (c *Client) transact(ctx context.Context, ops []ovsdb.Operation) error {
 	if len(ops) == 0 {
 		return nil
@@ -142,7 +141,7 @@ func (c *Client) transact(ctx context.Context, ops []ovsdb.Operation) error {
 	return err
 }
 
-// results runs the operations as one transaction and returns what each gave.
+// results runs the operations as one transaction and returns their results.
 func (c *Client) results(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	ctx, cancel := context.WithTimeout(ctx, transactTimeout)
 	defer cancel()
@@ -156,8 +155,8 @@ func (c *Client) results(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.Op
 	return results, nil
 }
 
-// steady is a backoff that always waits the same time: the server is on this
-// machine, and a node without it does not work.
+// steady is a backoff with a constant wait: the server runs on the same machine, and the node does
+// not work without it.
 type steady time.Duration
 
 func (s steady) NextBackOff() time.Duration { return time.Duration(s) }

@@ -16,13 +16,13 @@ type Tracked struct {
 	Original, Reply Tuple
 }
 
-// Tuple is where packets of one direction come from and go to; protocols
-// without ports have 0.
+// Tuple is source and destination of the packets of one direction. Protocols without ports have
+// port 0.
 type Tuple struct{ Src, Dst netip.AddrPort }
 
-// Conntrack returns the connections of every zone that the datapath tracks, on
-// the kernel's also those of the host. It asks ovs-vswitchd, whose run directory
-// is rundir; lines that are not understood are left out.
+// Conntrack returns the connections of every zone of the datapath. With the kernel datapath this
+// includes those of the host. It queries ovs-vswitchd through run directory rundir. It skips lines
+// that it cannot parse.
 func Conntrack(ctx context.Context, rundir string) ([]Tracked, error) {
 	out, err := askConntrack(ctx, rundir, "dpctl/dump-conntrack", "-m")
 	if err != nil {
@@ -37,8 +37,8 @@ func Conntrack(ctx context.Context, rundir string) ([]Tracked, error) {
 	return list, nil
 }
 
-// ConntrackCount returns how many connections the userspace datapath tracks; the
-// kernel's does not say.
+// ConntrackCount returns the number of connections in the userspace datapath. The kernel datapath
+// does not report it.
 func ConntrackCount(ctx context.Context, rundir string) (int, error) {
 	out, err := askConntrack(ctx, rundir, "dpctl/ct-get-nconns")
 	if err != nil {
@@ -55,14 +55,14 @@ func parseCount(out string) (int, error) {
 	return n, nil
 }
 
-// ForgetAddress makes the datapath forget every connection to the address, and every one that is
-// translated to it, in all zones.
+// ForgetAddress deletes every connection of the datapath to the address, and every one translated
+// to it, in all zones.
 func ForgetAddress(ctx context.Context, rundir string, a netip.Addr) error {
 	to := "ct_nw_dst=" + a.String()
 	if a.Is6() {
 		to = "ct_ipv6_dst=" + a.String()
 	}
-	for _, tuples := range [][]string{{to}, {"", to}} { // as they began, and as they are answered
+	for _, tuples := range [][]string{{to}, {"", to}} { // by original and by reply direction
 		if _, err := askConntrack(ctx, rundir, append([]string{"dpctl/flush-conntrack"}, tuples...)...); err != nil {
 			return err
 		}
@@ -70,9 +70,8 @@ func ForgetAddress(ctx context.Context, rundir string, a netip.Addr) error {
 	return nil
 }
 
-// askConntrack asks by the control socket itself: ovs-appctl believes a pid file
-// only if the daemon that holds its lock is in the same pid namespace, which is not so
-// in a container.
+// askConntrack uses the control socket directly. ovs-appctl accepts a pid file only if the daemon
+// that holds its lock is in the same pid namespace, which is not the case in a container.
 func askConntrack(ctx context.Context, rundir string, command ...string) (string, error) {
 	path, err := controlSocket(rundir, "ovs-vswitchd")
 	if err != nil {
@@ -125,7 +124,7 @@ func protocolOf(name string) uint8 {
 	return uint8(n)
 }
 
-// group is what stands between open and the next parenthesis.
+// group returns the text between open and the next closing parenthesis.
 func group(s, open string) string {
 	_, rest, _ := strings.Cut(s, open)
 	inside, _, _ := strings.Cut(rest, ")")

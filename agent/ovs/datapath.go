@@ -9,14 +9,13 @@ import (
 
 // Datapath types of OVS.
 const (
-	DatapathSystem = "system" // the kernel's
-	DatapathNetdev = "netdev" // in vswitchd, fed by AF_PACKET and tap
+	DatapathSystem = "system" // in the kernel
+	DatapathNetdev = "netdev" // in ovs-vswitchd, on AF_PACKET sockets and tap devices
 )
 
-// DetectDatapath returns DatapathSystem where the kernel has openvswitch
-// (loading the module where that is possible), else DatapathNetdev, and why.
-// genlFamily reports whether a generic netlink family exists; it also finds
-// an openvswitch that is built in.
+// DetectDatapath returns DatapathSystem if the kernel has openvswitch, otherwise DatapathNetdev,
+// and the reason. It tries to load the module. genlFamily reports whether a generic netlink family
+// exists; this detects a built-in openvswitch.
 func DetectDatapath(genlFamily func(string) bool) (datapath, reason string) {
 	const family = "ovs_datapath"
 	if genlFamily(family) {
@@ -36,8 +35,9 @@ func DetectDatapath(genlFamily func(string) bool) (datapath, reason string) {
 	return DatapathNetdev, fmt.Sprintf("the kernel has no openvswitch (modprobe: %v %q)", err, firstLine(out))
 }
 
-// CheckDatapath returns an error where the kernel lacks the datapath of the bridge, as it is or as
-// AddBridge would make it. ovs-vswitchd reports such a bridge in its log only.
+// CheckDatapath returns an error if the kernel lacks the datapath of the bridge. If the bridge does
+// not exist, the datapath that AddBridge would select counts. ovs-vswitchd reports such a bridge
+// only in its log.
 func (s HostSwitch) CheckDatapath(ctx context.Context, bridge string, genlFamily func(string) bool) error {
 	datapath := s.DatapathType
 	have, err := s.Client.bridge(ctx, bridge)

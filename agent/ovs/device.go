@@ -7,14 +7,14 @@ import (
 	"time"
 )
 
-// settleWait bounds how long a repair waits for ovs-vswitchd.
+// settleWait limits the wait of a repair for ovs-vswitchd.
 const settleWait = 5 * time.Second
 
-// RenewDevice makes ovs-vswitchd open the tap of an internal port of the userspace datapath
-// again, whose device somebody has deleted: it does not notice by itself, and reads from a dead
-// descriptor for ever. The caller has seen that there is no device. It returns false when
-// ovs-vswitchd has not opened one yet, and changes nothing then. Other ports, flows and
-// connections stay.
+// RenewDevice makes ovs-vswitchd reopen the tap device of an internal port of the userspace
+// datapath after the device was deleted. ovs-vswitchd does not detect the deletion and keeps
+// reading from a dead descriptor. The caller must have checked that the device is missing. If
+// ovs-vswitchd has not opened the device yet, RenewDevice changes nothing and returns false. Other
+// ports, flows and connections stay.
 func (c *Client) RenewDevice(ctx context.Context, rundir, name string) (renewed bool, err error) {
 	row, err := c.iface(ctx, name)
 	if err != nil || row == nil || row.Ofport == nil || *row.Ofport <= 0 {
@@ -31,17 +31,17 @@ func (c *Client) RenewDevice(ctx context.Context, rundir, name string) (renewed 
 		return false, fmt.Errorf("open device %s again: %w", name, err)
 	}
 	if !strings.Contains(ports, ": "+name+" (") {
-		return false, nil // it has just started: the number in the database is of before
+		return false, nil // it has just started: the number in the database is stale
 	}
 	if _, err := unixctl(ctx, path, "dpctl/del-if", userspaceDatapath, name); err != nil {
 		return false, fmt.Errorf("open device %s again: %w", name, err)
 	}
-	// A port that the datapath lacks is made when the configuration changes.
+	// ovs-vswitchd adds a port that the datapath lacks when the configuration changes.
 	if err := c.Settle(ctx); err != nil {
 		return false, fmt.Errorf("open device %s again: %w", name, err)
 	}
 	return true, nil
 }
 
-// userspaceDatapath is the one that all bridges of type netdev share.
+// userspaceDatapath is the datapath that all bridges of type netdev share.
 const userspaceDatapath = "netdev@ovs-netdev"

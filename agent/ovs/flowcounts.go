@@ -10,36 +10,35 @@ import (
 	"time"
 )
 
-// FlowCount is what flows have counted.
+// FlowCount is the number of packets and bytes that flows have counted.
 type FlowCount struct{ Packets, Bytes uint64 }
 
-// FlowCounts adds up what the flows of each number (FlowSync) have counted since
-// Run began. A sum never goes down: OVS says what a flow had counted when it is
-// deleted, and what was read last stays when ovs-vswitchd ends.
+// FlowCounts sums the counts of flows by number (FlowSync) since Run began. A sum never decreases:
+// OVS reports the final count of a deleted flow, and the last values stay when ovs-vswitchd ends.
 //
-// OVS itself learns from the datapath within about half a second what a flow has
-// counted; of a flow that is deleted, or a switch that ends, that last bit is lost.
+// OVS itself reads counts from the datapath with a delay of about half a second. The last part of
+// that is lost when a flow is deleted or the switch ends.
 type FlowCounts struct {
 	RunDir, Bridge string
 	ask            chan chan<- answer
-	numbers        []uint8 // that flows may have
+	numbers        []uint8 // numbers that flows may have
 }
 
 const numbers = 256
 
-// answer is what Read gets.
+// answer is the result of a Read.
 type answer struct {
 	sums  [numbers]FlowCount
 	known bool
 }
 
-// NewFlowCounts returns one for flows of these numbers.
+// NewFlowCounts returns a FlowCounts for flows of these numbers.
 func NewFlowCounts(rundir, bridge string, numbers []uint8) *FlowCounts {
 	return &FlowCounts{RunDir: rundir, Bridge: bridge, numbers: numbers, ask: make(chan chan<- answer)}
 }
 
-// Read returns the sums now, by number; without a switch, as they were last. Run
-// must run. Before the bridge has answered for the first time it is an error.
+// Read returns the current sums by number, or the last ones without a switch. Run must be running.
+// Before the first reply of the bridge, Read returns an error.
 func (c *FlowCounts) Read(ctx context.Context) ([numbers]FlowCount, error) {
 	got := make(chan answer, 1)
 	select {
@@ -65,7 +64,7 @@ func (c *FlowCounts) Run(ctx context.Context) error {
 	wait := first
 	for ctx.Err() == nil {
 		if err := c.hold(ctx, l); err == nil {
-			wait = first // it was up
+			wait = first // the connection was up
 		}
 		retry := time.After(wait)
 		wait = min(2*wait, most)
@@ -83,14 +82,14 @@ func (c *FlowCounts) Run(ctx context.Context) error {
 	return nil
 }
 
-// ofPacket is a message that has arrived.
+// ofPacket is a received message.
 type ofPacket struct {
 	kind byte
 	xid  uint32
 	body []byte
 }
 
-// hold keeps the ledger over one connection. nil: it was up.
+// hold keeps the ledger over one connection. It returns nil if the connection was up.
 func (c *FlowCounts) hold(ctx context.Context, l *ledger) error {
 	conn, err := c.dial(ctx)
 	if err != nil {
@@ -134,8 +133,8 @@ func (c *FlowCounts) dial(ctx context.Context) (net.Conn, error) {
 
 var errNeverUp = errors.New("connection ended before a first reply")
 
-// serve answers who asks. One round at a time is on its way; the first, which
-// nobody has asked for, says where the sums begin.
+// serve answers calls of Read. At most one round of requests is pending. The first round starts
+// without a call and sets the origin of the sums.
 func (c *FlowCounts) serve(conn net.Conn, packets <-chan ofPacket, l *ledger) error {
 	up := false
 	l.connect()
@@ -165,7 +164,7 @@ func (c *FlowCounts) serve(conn net.Conn, packets <-chan ofPacket, l *ledger) er
 				return nil
 			}
 			if p.kind == ofEchoRequest {
-				_, _ = conn.Write(ofMessage(ofEchoReply, p.xid, p.body)) // a lost connection shows above
+				_, _ = conn.Write(ofMessage(ofEchoReply, p.xid, p.body)) // a lost connection is detected above
 			}
 			if complete := l.take(p); !complete {
 				continue
@@ -193,7 +192,7 @@ func (c *FlowCounts) askSums() []byte {
 	return b
 }
 
-// The messages of OpenFlow 1.4 that counting takes.
+// The messages of OpenFlow 1.4 for counts.
 const (
 	ofFlowRemoved      = 11
 	ofMultipartRequest = 18
@@ -202,7 +201,7 @@ const (
 	ofAggregate        = 2
 )
 
-// tellRemovals wants to be told which flows go.
+// tellRemovals returns the request for notifications about deleted flows.
 func tellRemovals() []byte {
 	const master, idle, hard, deleted = 5, 1 << 0, 1 << 1, 1 << 2
 	body := binary.BigEndian.AppendUint16(nil, master)
@@ -210,7 +209,8 @@ func tellRemovals() []byte {
 	return ofMessage(ofSetAsync, 2, binary.BigEndian.AppendUint32(body, idle|hard|deleted))
 }
 
-// askSum asks for the sum over all flows of a number, which the reply's xid says.
+// askSum returns the request for the sum over all flows of a number. The xid of the reply is the
+// number.
 func askSum(number uint8) []byte {
 	body := make([]byte, 48)
 	binary.BigEndian.PutUint16(body, ofAggregate)

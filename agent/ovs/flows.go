@@ -8,8 +8,8 @@ import (
 	"strconv"
 )
 
-// Cookie marks the agent's flows: "ovnebpf" in ASCII. The byte before it is the
-// flow's number, by which FlowCounts adds up what flows have counted; 0: none.
+// Cookie is the cookie of the agent's flows: "ovnebpf" in ASCII. The byte before it is the flow's
+// number, by which FlowCounts sums counts; 0 means none.
 const (
 	Cookie     = "0x6f766e65627066"
 	CookieMask = "0xffffffffffffff"
@@ -19,8 +19,8 @@ const (
 	numberAt   = 56 // bits
 )
 
-// FlowNumber returns the number in a cookie of the agent's, in OVS' spelling; false:
-// it is not the agent's.
+// FlowNumber returns the number in a cookie, given in OVS' format. ours reports whether it is a
+// cookie of the agent.
 func FlowNumber(cookie string) (number uint8, ours bool) {
 	n, err := strconv.ParseUint(cookie, 0, 64)
 	return uint8(n >> numberAt), err == nil && n&cookieMask == cookieBits

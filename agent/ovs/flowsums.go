@@ -6,9 +6,8 @@ import (
 	"time"
 )
 
-// ReadFlowSums adds up, by number (FlowSync), what the flows that are on the bridge
-// now have counted since each was written. Nobody needs to run for it but
-// ovs-vswitchd; what flows that have gone had counted is not in it.
+// ReadFlowSums sums, by number (FlowSync), the counts of the flows on the bridge, each since it was
+// written. It needs only ovs-vswitchd. Counts of deleted flows are not included.
 func ReadFlowSums(ctx context.Context, rundir, bridge string, of []uint8) ([numbers]FlowCount, error) {
 	c := NewFlowCounts(rundir, bridge, of)
 	var l ledger
@@ -17,8 +16,8 @@ func ReadFlowSums(ctx context.Context, rundir, bridge string, of []uint8) ([numb
 	return l.round, err
 }
 
-// once asks over a connection of its own and takes what comes until that is all; what
-// is for its errors.
+// once sends a request over its own connection and calls take for each message until take returns
+// true. what is used in errors.
 func (c *FlowCounts) once(ctx context.Context, what string, question []byte, take func(ofPacket) (all bool)) error {
 	conn, err := c.dial(ctx)
 	if err != nil {

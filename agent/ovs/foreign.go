@@ -12,22 +12,24 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// ErrForeign is returned (wrapped) for what in OVS is somebody else's, and
-// must not be touched.
-var ErrForeign = errors.New("not ours to change")
+// ErrForeign is returned (wrapped) for objects in OVS that the agent does not own and must not
+// change.
+var ErrForeign = errors.New("not owned by the agent")
 
-// CheckGateway returns nil when layout direct may have the bridge: the uplink
-// is no port of OVS, neither the NIC of a bridge nor a bridge's internal port,
-// and the bridge, if it is there, has only its internal port and patch ports.
-// Else it returns ErrForeign (wrapped): on a node of ovn-kubernetes the bridge
-// has the NIC, and the host's addresses with it.
+// CheckGateway returns nil if layout direct may use the bridge:
+//
+//   - The uplink is not a port of OVS, neither a bridge's NIC nor its internal port.
+//   - The bridge, if it exists, has only its internal port and patch ports.
+//
+// Otherwise it returns ErrForeign (wrapped). On a node of ovn-kubernetes the bridge has the NIC and
+// the host's addresses.
 func (c *Client) CheckGateway(ctx context.Context, uplink, bridge string) error {
 	owner, err := c.bridgeWith(ctx, uplink)
 	if err != nil {
 		return err
 	}
 	if owner != "" {
-		return fmt.Errorf("uplink %s is a port of OVS bridge %s: %w: layout direct wants a NIC that is not in OVS", uplink, owner, ErrForeign)
+		return fmt.Errorf("uplink %s is a port of OVS bridge %s: %w: layout direct needs a NIC that is not in OVS", uplink, owner, ErrForeign)
 	}
 	have, err := c.bridge(ctx, bridge)
 	if err != nil || have == nil {
@@ -40,17 +42,16 @@ func (c *Client) CheckGateway(ctx context.Context, uplink, bridge string) error 
 	for _, p := range ports {
 		for _, i := range p.interfaces {
 			if i.Name != bridge && i.Type != "patch" {
-				return fmt.Errorf("OVS bridge %s has the port %s: %w: layout direct wants the bridge for itself", bridge, p.name, ErrForeign)
+				return fmt.Errorf("OVS bridge %s has the port %s: %w: layout direct needs the bridge for itself", bridge, p.name, ErrForeign)
 			}
 		}
 	}
 	return nil
 }
 
-// CheckMember is CheckGateway for layouts in which the uplink is a port of the
-// bridge: the uplink is a port of that bridge or of none, and the bridge, if it is
-// there, has beside it only its internal port and patch ports. It reports whether the
-// uplink is a port already.
+// CheckMember is CheckGateway for layouts in which the uplink is a port of the bridge. The uplink
+// must be a port of that bridge or of none. Beside it the bridge must have only its internal port
+// and patch ports. is reports whether the uplink is a port already.
 func (c *Client) CheckMember(ctx context.Context, uplink, bridge string) (is bool, err error) {
 	owner, err := c.bridgeWith(ctx, uplink)
 	if err != nil {
@@ -77,13 +78,13 @@ func (c *Client) CheckMember(ctx context.Context, uplink, bridge string) (is boo
 	return owner != "", nil
 }
 
-// uplinkKey is where nics-to-bridge notes a bridge's physical port, as
-// ovn-kubernetes does.
+// uplinkKey is the key under which nics-to-bridge records a bridge's physical port, like
+// ovn-kubernetes.
 const uplinkKey = "bridge-uplink"
 
-// GatewayBridge returns the bridge and the uplink that device, one of the two, is part
-// of. A bridge's uplink is what its external_ids say, or its only port that is
-// neither internal nor a patch. Without a bridge both are "".
+// GatewayBridge returns the bridge and the uplink that device belongs to; device is one of the two.
+// The uplink is taken from the bridge's external_ids, or is its only port that is neither internal
+// nor a patch port. Without a bridge both are "".
 func (c *Client) GatewayBridge(ctx context.Context, device string) (bridge, uplink string, err error) {
 	have, err := c.bridge(ctx, device)
 	if err != nil {
@@ -112,12 +113,12 @@ func (c *Client) GatewayBridge(ctx context.Context, device string) (bridge, upli
 	}
 	slices.Sort(physical)
 	if len(physical) != 1 {
-		return "", "", fmt.Errorf("OVS bridge %s: %d ports that may be its uplink, %q: want one", device, len(physical), physical)
+		return "", "", fmt.Errorf("OVS bridge %s: %d candidates for its uplink, %q: want one", device, len(physical), physical)
 	}
 	return device, physical[0], nil
 }
 
-// bridgeWith returns the name of the bridge that has the device, "" for none.
+// bridgeWith returns the name of the bridge that has the device, or "".
 func (c *Client) bridgeWith(ctx context.Context, device string) (string, error) {
 	var bridges []*vswitch.Bridge
 	if err := c.db.List(ctx, &bridges); err != nil {
@@ -144,8 +145,8 @@ type bridgePort struct {
 	interfaces []*vswitch.Interface
 }
 
-// bridgePorts reads the ports of a bridge. The tables are read one after the other,
-// and a port may come or go meanwhile: the bridge is read again then.
+// bridgePorts reads the ports of a bridge. The tables are read one after the other, so a port may
+// change meanwhile; then bridgePorts reads the bridge again.
 func (c *Client) bridgePorts(ctx context.Context, b *vswitch.Bridge) ([]bridgePort, error) {
 	const tries = 20
 	for try := 1; ; try++ {
@@ -156,11 +157,11 @@ func (c *Client) bridgePorts(ctx context.Context, b *vswitch.Bridge) ([]bridgePo
 		select {
 		case <-ctx.Done():
 			return nil, fmt.Errorf("read ports of bridge %s: %w", b.Name, ctx.Err())
-		case <-time.After(5 * time.Millisecond): // until the tables agree
+		case <-time.After(5 * time.Millisecond): // wait for consistent tables
 		}
 		again := &vswitch.Bridge{UUID: b.UUID}
 		if err := c.db.Get(ctx, again); errors.Is(err, client.ErrNotFound) {
-			return nil, nil // the bridge is gone, too
+			return nil, nil // the bridge is gone as well
 		} else if err != nil {
 			return nil, fmt.Errorf("read bridge %s: %w", b.Name, err)
 		}

@@ -82,7 +82,7 @@ func TestCheckMember(t *testing.T) {
 	}
 	s.Vsctl(t, "del-port", "br-ex", "bond0", "--", "br-set-external-id", "br-ex", "bridge-uplink", "--", "add-port", "br-ex", "a", "--", "add-port", "br-ex", "b")
 	testnode.Eventually(t, "two candidates", func() error {
-		if _, _, err := c.GatewayBridge(t.Context(), "br-ex"); err == nil || !strings.Contains(err.Error(), `2 ports that may be its uplink, ["a" "b"]`) {
+		if _, _, err := c.GatewayBridge(t.Context(), "br-ex"); err == nil || !strings.Contains(err.Error(), `2 candidates for its uplink, ["a" "b"]`) {
 			return fmt.Errorf("got %w", err)
 		}
 		return nil

@@ -6,8 +6,7 @@ import (
 	"net/netip"
 )
 
-// FrontFlow is a flow of ours that matches one destination: an address, a protocol and
-// a port.
+// FrontFlow is a flow of the agent that matches one destination: address, protocol and port.
 type FrontFlow struct {
 	Addr  netip.Addr
 	Proto uint8
@@ -15,13 +14,13 @@ type FrontFlow struct {
 	FlowCount
 }
 
-// ReadFrontFlows returns the flows of these numbers (FlowSync) that match one destination,
-// with what each has counted since it was written.
+// ReadFrontFlows returns the flows of these numbers (FlowSync) that match one destination, each
+// with its count since it was written.
 func ReadFrontFlows(ctx context.Context, rundir, bridge string, of []uint8) ([]FrontFlow, error) {
 	var question []byte
 	for _, n := range of {
 		m := askSum(n)
-		binary.BigEndian.PutUint16(m[ofHeaderLen:], ofFlowStats) // the same question, but for each
+		binary.BigEndian.PutUint16(m[ofHeaderLen:], ofFlowStats) // the same request, but per flow
 		question = append(question, m...)
 	}
 	var out []FrontFlow
@@ -63,7 +62,7 @@ func parseFrontFlows(b []byte) []FrontFlow {
 	return out
 }
 
-// parseDestination reads a match's fields.
+// parseDestination reads the fields of a match.
 func parseDestination(b []byte) (f FrontFlow, is bool) {
 	const basic, masked = 0x8000, 1
 	const ipProto, ipv4Dst, tcpDst, udpDst, sctpDst, ipv6Dst = 10, 12, 14, 16, 18, 27

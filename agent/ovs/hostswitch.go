@@ -11,18 +11,17 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// movedKey marks a bridge that HostSwitch made, and may delete.
+// movedKey marks a bridge that HostSwitch created and may delete.
 const movedKey = "ovn-ebpf-nics-to-bridge"
 
-// HostSwitch makes and unmakes bridges that carry the host, for
-// nicbridge.Move: a new bridge has no fail mode, so it forwards like a switch
-// until somebody gives it flows.
+// HostSwitch creates and removes bridges that carry the host's traffic, for nicbridge.Move. A new
+// bridge has no fail mode, so it is a learning switch until it gets flows.
 type HostSwitch struct {
 	Client       *Client
-	DatapathType string // of bridges that it makes
+	DatapathType string // of new bridges
 }
 
-// AddBridge makes the bridge, or corrects MAC and MTU of its internal port.
+// AddBridge creates the bridge, or corrects MAC and MTU of its internal port.
 func (s HostSwitch) AddBridge(ctx context.Context, name, mac string, mtu int) error {
 	c := s.Client
 	have, err := c.bridge(ctx, name)
@@ -87,11 +86,10 @@ func (s HostSwitch) correct(ctx context.Context, have *vswitch.Bridge, mac strin
 	return append(ops, op...), err
 }
 
-// AddPort adds the device to the bridge, as a port that a boot forgets if OVS is
-// started with --delete-transient-ports: the addresses on the bridge do not
-// outlive one, and a device that OVS takes before they are there again is of no
-// use to the host. It waits until vswitchd has given it a port number. A device
-// that vswitchd cannot have, or that another bridge has, is an error.
+// AddPort adds the device to the bridge and waits until ovs-vswitchd has assigned a port number.
+// The port is transient: a boot removes it if OVS is started with --delete-transient-ports. The
+// addresses on the bridge do not survive a boot, and a port without them would only cut the host
+// off. AddPort fails if ovs-vswitchd cannot open the device or another bridge has it.
 func (s HostSwitch) AddPort(ctx context.Context, bridge, device string) error {
 	owner, err := s.Client.bridgeWith(ctx, device)
 	if err != nil {
@@ -119,13 +117,13 @@ func (s HostSwitch) AddPort(ctx context.Context, bridge, device string) error {
 		case <-ctx.Done():
 			return fmt.Errorf("add %s to bridge %s: wait for vswitchd: %w", device, bridge, context.Cause(ctx))
 		case <-wake:
-		case <-time.After(time.Second): // the row came with the transaction
+		case <-time.After(time.Second): // the row is part of the transaction
 		}
 	}
 }
 
-// Remove takes the device out of the bridge and deletes a bridge that
-// AddBridge made. It does not wait for vswitchd.
+// Remove takes the device out of the bridge and deletes a bridge that AddBridge created. It does
+// not wait for ovs-vswitchd.
 func (s HostSwitch) Remove(ctx context.Context, bridge, device string) error {
 	owner, err := s.Client.bridgeWith(ctx, device)
 	if err != nil {

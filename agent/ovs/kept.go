@@ -12,10 +12,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// Kept is what a node's OVS said, of all that the agent writes there, before there was
-// one. What it does not name was not there.
+// Kept is the configuration of a node's OVS before the first agent, as far as the agent changes it.
+// Missing entries did not exist.
 type Kept struct {
-	Settings   map[string]string        // external_ids of Open_vSwitch; "" is a key that was not there
+	Settings   map[string]string        // external_ids of Open_vSwitch; "" for a key that did not exist
 	Bridges    map[string]KeptBridge    // by name
 	Interfaces map[string]KeptInterface // by name
 }
@@ -34,13 +34,13 @@ type KeptInterface struct {
 	ExternalIDs map[string]string
 }
 
-// settingKeys are what SyncSettings and SyncBridgeMapping write.
+// settingKeys are the keys that SyncSettings and SyncBridgeMapping write.
 func settingKeys() []string {
 	want, keep := settingsFor(Settings{Remote: "is named"})
 	return append(slices.Concat(slices.Collect(maps.Keys(want)), slices.Collect(maps.Keys(keep))), bridgeMappings)
 }
 
-// Keep reads what is there, of these bridges and interfaces.
+// Keep reads the configuration of these bridges and interfaces.
 func (c *Client) Keep(ctx context.Context, bridges, interfaces []string) (Kept, error) {
 	k := Kept{Settings: map[string]string{}, Bridges: map[string]KeptBridge{}, Interfaces: map[string]KeptInterface{}}
 	root, err := c.root(ctx)
@@ -71,14 +71,14 @@ func (c *Client) Keep(ctx context.Context, bridges, interfaces []string) (Kept, 
 	return k, nil
 }
 
-// keptIDs leaves out what ovn-controller writes about a port.
+// keptIDs removes the keys that ovn-controller writes for a port.
 func keptIDs(ids map[string]string) map[string]string {
 	out := maps.Clone(ids)
 	maps.DeleteFunc(out, func(k, _ string) bool { return k == Installed || k == Installed+"-ts" })
 	return out
 }
 
-// Restore writes k back, in one transaction. What is not there any more stays away.
+// Restore writes k back, in one transaction. It does not recreate rows that no longer exist.
 func (c *Client) Restore(ctx context.Context, k Kept) error {
 	root, err := c.root(ctx)
 	if err != nil {
@@ -95,7 +95,7 @@ func (c *Client) Restore(ctx context.Context, k Kept) error {
 		ops, errs = append(ops, more...), append(errs, err)
 	}
 	if err := errors.Join(append(errs, c.transact(ctx, ops))...); err != nil {
-		return fmt.Errorf("restore what OVS said before: %w", err)
+		return fmt.Errorf("restore the OVS configuration: %w", err)
 	}
 	return nil
 }
@@ -125,7 +125,7 @@ func (c *Client) restoreInterface(ctx context.Context, name string, was KeptInte
 	}
 	for key := range keptIDs(have.ExternalIDs) {
 		if _, is := want[key]; !is {
-			want[key] = "" // ours
+			want[key] = "" // the agent's key
 		}
 	}
 	muts := mutateMap(&have.ExternalIDs, have.ExternalIDs, want)

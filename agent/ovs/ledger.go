@@ -2,30 +2,29 @@ package ovs
 
 import "encoding/binary"
 
-// ledger is what is known of each number's sum: what the flows that are there have
-// counted, and those that have gone.
+// ledger computes the sum of each number from existing and deleted flows.
 type ledger struct {
-	live  [numbers]FlowCount // of the flows that are there, at the last round
-	gone  [numbers]FlowCount // of those that have gone, and we were told
+	live  [numbers]FlowCount // of the existing flows, at the last round
+	gone  [numbers]FlowCount // of deleted flows, from notifications
 	total [numbers]FlowCount // of both, at the last round
-	begun [numbers]FlowCount // total at the first round: what was before is not ours to tell
-	known bool               // there was a first round
-	then  [numbers]FlowCount // gone, when the connection began
+	begun [numbers]FlowCount // total at the first round, which is subtracted
+	known bool               // a first round is complete
+	then  [numbers]FlowCount // gone at the start of the connection
 
-	round [numbers]FlowCount // the replies so far
-	went  [numbers]FlowCount // gone, when each came
-	left  int                // how many are to come
+	round [numbers]FlowCount // replies of the current round
+	went  [numbers]FlowCount // gone at the time of each reply
+	left  int                // outstanding replies
 }
 
-// connect begins a connection.
+// connect starts a connection.
 func (l *ledger) connect() { l.then, l.left = l.gone, 0 }
 
-// begin begins a round.
+// begin starts a round.
 func (l *ledger) begin(replies int) {
 	l.round, l.went, l.left = [numbers]FlowCount{}, l.gone, replies
 }
 
-// take reads one message. It tells whether a round is complete now.
+// take reads one message and reports whether the round is complete.
 func (l *ledger) take(p ofPacket) (complete bool) {
 	switch {
 	case p.kind == ofFlowRemoved && len(p.body) >= 40:
@@ -43,11 +42,11 @@ func (l *ledger) take(p ofPacket) (complete bool) {
 	return false
 }
 
-// settle ends a round. fresh: it is the connection's first. If flows have less than
-// they had by then, they were written anew, and all of before have gone untold.
+// settle ends a round. fresh means that it is the connection's first round. If the flows then have
+// lower counts than before, they were rewritten, and all earlier flows were deleted without
+// notification.
 //
-// OVS tells a little later than it deletes what a flow had: meanwhile the total
-// stands still.
+// OVS reports the count of a deleted flow with a delay. The total stays constant meanwhile.
 func (l *ledger) settle(fresh bool) {
 	if !l.known {
 		for n := range l.begun {
@@ -86,7 +85,7 @@ func (c FlowCount) plus(d FlowCount) FlowCount {
 	return FlowCount{c.Packets + d.Packets, c.Bytes + d.Bytes}
 }
 
-// minus may be less than nothing for a while: it wraps.
+// minus may be negative for a while, represented by wrapping.
 func (c FlowCount) minus(d FlowCount) FlowCount {
 	return FlowCount{c.Packets - d.Packets, c.Bytes - d.Bytes}
 }

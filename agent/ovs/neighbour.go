@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"net"
 	"net/netip"
 	"path/filepath"
 	"strings"
@@ -11,8 +12,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// TunnelPeers returns the other ends of ovn-controller's tunnels: the encap address of each other
-// node, as the southbound database has it.
+// TunnelPeers returns the remote ends of ovn-controller's tunnels: the encap address of each other
+// node, as in the southbound database.
 func (c *Client) TunnelPeers(ctx context.Context) ([]netip.Addr, error) {
 	var rows []*vswitch.Interface
 	if err := c.db.WhereCache(func(i *vswitch.Interface) bool { return i.Type == "geneve" }).List(ctx, &rows); err != nil {
@@ -20,38 +21,54 @@ func (c *Client) TunnelPeers(ctx context.Context) ([]netip.Addr, error) {
 	}
 	var out []netip.Addr
 	for _, i := range rows {
-		if a, err := netip.ParseAddr(i.Options["remote_ip"]); err == nil { // "flow" is a tunnel to no peer
+		if a, err := netip.ParseAddr(i.Options["remote_ip"]); err == nil { // "flow" is a tunnel without a fixed peer
 			out = append(out, a.Unmap())
 		}
 	}
 	return out, nil
 }
 
-// TunnelNeighbours returns the neighbours that the userspace datapath knows: without an entry it
-// drops what it would send by a tunnel. It asks ovs-vswitchd, whose run directory is rundir.
-func TunnelNeighbours(ctx context.Context, rundir string) (map[netip.Addr]bool, error) {
-	path, err := controlSocket(rundir, "ovs-vswitchd")
-	if err != nil {
-		return nil, fmt.Errorf("read tunnel neighbours: %w", err)
-	}
-	reply, err := unixctl(ctx, path, "tnl/neigh/show")
+// TunnelNeighbours returns the link-layer addresses of the neighbours that the userspace datapath
+// knows. It drops what it would send through a tunnel to any other neighbour. It asks
+// ovs-vswitchd, whose run directory is rundir.
+func TunnelNeighbours(ctx context.Context, rundir string) (map[netip.Addr]net.HardwareAddr, error) {
+	reply, err := tunnelNeighbours(ctx, rundir, "show")
 	if err != nil {
 		return nil, fmt.Errorf("read tunnel neighbours: %w", err)
 	}
 	return parseTunnelNeighbours(reply), nil
 }
 
+// SetTunnelNeighbour tells the userspace datapath the link-layer address of a neighbour that it
+// reaches through the bridge. The entry expires like one that was learned.
+func SetTunnelNeighbour(ctx context.Context, rundir, bridge string, a netip.Addr, mac net.HardwareAddr) error {
+	if _, err := tunnelNeighbours(ctx, rundir, "set", bridge, a.String(), mac.String()); err != nil {
+		return fmt.Errorf("set tunnel neighbour %s: %w", a, err)
+	}
+	return nil
+}
+
+func tunnelNeighbours(ctx context.Context, rundir, command string, args ...string) (string, error) {
+	path, err := controlSocket(rundir, "ovs-vswitchd")
+	if err != nil {
+		return "", err
+	}
+	return unixctl(ctx, path, append([]string{"tnl/neigh/" + command}, args...)...)
+}
+
 // parseTunnelNeighbours reads lines of an address, a MAC and a bridge. A fourth word, STALE, marks
 // an entry that is not used any more.
-func parseTunnelNeighbours(reply string) map[netip.Addr]bool {
-	out := map[netip.Addr]bool{}
+func parseTunnelNeighbours(reply string) map[netip.Addr]net.HardwareAddr {
+	out := map[netip.Addr]net.HardwareAddr{}
 	for line := range strings.Lines(reply) {
 		f := strings.Fields(line)
 		if len(f) != 3 {
 			continue
 		}
-		if a, err := netip.ParseAddr(f[0]); err == nil {
-			out[a.Unmap()] = true
+		a, err1 := netip.ParseAddr(f[0])
+		mac, err2 := net.ParseMAC(f[1])
+		if err1 == nil && err2 == nil {
+			out[a.Unmap()] = mac
 		}
 	}
 	return out
@@ -60,8 +77,8 @@ func parseTunnelNeighbours(reply string) map[netip.Addr]bool {
 // macBindings is ovn-controller's table of neighbours of logical routers (OFTABLE_MAC_BINDING).
 const macBindings = "table=66"
 
-// KnowsNeighbour reports whether a logical router on this node knows the link-layer address, that
-// is whether ovn-controller has a flow for it.
+// KnowsNeighbour reports whether a logical router on this node knows the link-layer address, which
+// means that ovn-controller has a flow for it.
 func KnowsNeighbour(ctx context.Context, rundir string, a netip.Addr) (bool, error) {
 	match := macBindings
 	b := a.AsSlice()

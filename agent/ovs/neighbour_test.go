@@ -38,13 +38,13 @@ func TestNeighbours(t *testing.T) {
 		t.Fatal(err)
 	}
 	for _, a := range []netip.Addr{four, six} {
-		if known, err := TunnelNeighbours(t.Context(), s.Dir); err != nil || known[a] {
+		if known, err := TunnelNeighbours(t.Context(), s.Dir); err != nil || known[a] != nil {
 			t.Errorf("%s is known before: %v, %v", a, known, err)
 		}
 		if _, err := unixctl(t.Context(), path, "tnl/neigh/set", IntegrationBridge, a.String(), "02:00:00:00:00:01"); err != nil {
 			t.Fatal(err)
 		}
-		if known, err := TunnelNeighbours(t.Context(), s.Dir); err != nil || !known[a] {
+		if known, err := TunnelNeighbours(t.Context(), s.Dir); err != nil || known[a] == nil {
 			t.Errorf("%s is not known: %v, %v", a, known, err)
 		}
 	}

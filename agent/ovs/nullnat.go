@@ -12,23 +12,23 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// zeroSNAT is the capability of a datapath by which ovn-controller lets switches
-// commit connections with a NAT that changes nothing.
+// zeroSNAT is the datapath capability that makes ovn-controller let switches commit connections
+// with an all-zero NAT, which changes nothing.
 const zeroSNAT = "ct_zero_snat"
 
-// AvoidNullNAT keeps OVN from giving connections on the userspace datapath a NAT
-// that changes nothing: before OVS 3.3 its connection tracker keeps a second entry
-// for what is translated, and where nothing is, takes one for the other and aborts
-// ("conn->conn_type == CT_CONN_TYPE_DEFAULT"), which ends every connection of the
-// node. ovs-vswitchd, whose run directory is rundir, says anew what its datapath can
-// do when it starts: repeat it then. One that does not run is left for that time.
+// AvoidNullNAT prevents OVN from using an all-zero NAT on the userspace datapath. Before OVS 3.3
+// its connection tracker keeps a second entry for a translated connection. If nothing is
+// translated, it confuses the two and aborts ("conn->conn_type == CT_CONN_TYPE_DEFAULT"), which
+// ends every connection of the node. ovs-vswitchd resets the capabilities when it starts, so
+// AvoidNullNAT must be repeated then. If ovs-vswitchd is down, it does nothing. rundir is its run
+// directory.
 //
-// What is lost is what OVN wants the NAT for: the second of two connections is
-// refused that a pod opens from one port to a Service and directly to its endpoint.
+// Without all-zero NAT, one case fails: if a pod uses one source port for a Service and directly
+// for its endpoint, the second connection is refused.
 func (c *Client) AvoidNullNAT(ctx context.Context, rundir string) error {
 	confuses, err := confusesNullNAT(ctx, rundir)
 	switch {
-	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED): // it does not run
+	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED): // it is not running
 		return nil
 	case err != nil:
 		return err
@@ -69,8 +69,8 @@ func (c *Client) writeZeroSNAT(ctx context.Context, from, to string) error {
 	return nil
 }
 
-// confusesNullNAT says whether the ovs-vswitchd that runs is older than 3.3. (The
-// database has its version only where who starts it writes that.)
+// confusesNullNAT reports whether the running ovs-vswitchd is older than 3.3. The database does not
+// always contain its version.
 func confusesNullNAT(ctx context.Context, rundir string) (bool, error) {
 	path, err := controlSocket(rundir, "ovs-vswitchd")
 	if err != nil {
@@ -78,14 +78,13 @@ func confusesNullNAT(ctx context.Context, rundir string) (bool, error) {
 	}
 	reply, err := unixctl(ctx, path, "version")
 	if err != nil {
-		return false, fmt.Errorf("ask ovs-vswitchd: %w", err)
+		return false, fmt.Errorf("query ovs-vswitchd: %w", err)
 	}
 	major, minor, err := parseVersion(reply)
 	return major < 3 || major == 3 && minor < 3, err
 }
 
-// parseVersion reads "ovs-vswitchd (Open vSwitch) 3.1.0", and what others than
-// its makers put behind it.
+// parseVersion reads "ovs-vswitchd (Open vSwitch) 3.1.0", with an optional suffix of distributors.
 func parseVersion(reply string) (major, minor int, err error) {
 	_, version, _ := strings.Cut(reply, "(Open vSwitch) ")
 	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); n != 2 {

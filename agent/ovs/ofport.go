@@ -7,16 +7,15 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// OFPorts returns the OpenFlow port numbers of the bridge's ports by their name,
-// without the bridge's own (LOCAL) and without those that vswitchd has not opened.
-// ErrNotFound when there is no such bridge. A number lives as long as the port:
-// one that is made anew may get another, which Watch tells of (table Interface).
+// OFPorts returns the OpenFlow port numbers of the bridge's ports by name, without LOCAL and
+// without ports that ovs-vswitchd has not opened. It returns ErrNotFound if the bridge does not
+// exist. A recreated port may get another number; Watch reports that (table Interface).
 func (c *Client) OFPorts(ctx context.Context, bridge string) (map[string]uint32, error) {
 	return c.ofports(ctx, bridge, func(*vswitch.Interface) bool { return true })
 }
 
-// PatchPorts is OFPorts of the ports that lead to another bridge. ovn-controller
-// makes the one to br-int once the bridge is mapped and OVN has a localnet port.
+// PatchPorts returns the OFPorts that lead to another bridge. ovn-controller creates the patch port
+// to br-int once the bridge is mapped and OVN has a localnet port.
 func (c *Client) PatchPorts(ctx context.Context, bridge string) (map[string]uint32, error) {
 	return c.ofports(ctx, bridge, func(i *vswitch.Interface) bool { return i.Type == "patch" })
 }
@@ -56,5 +55,5 @@ func (c *Client) ofports(ctx context.Context, bridge string, match func(*vswitch
 	return out, nil
 }
 
-// ofportMax is where OpenFlow 1.0's reserved numbers begin (LOCAL is 65534).
+// ofportMax is the first reserved number of OpenFlow 1.0 (LOCAL is 65534).
 const ofportMax = 0xff00

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// OpenFlow 1.4: the few messages that keep a connection alive.
+// OpenFlow 1.4: the messages that keep a connection alive.
 const (
 	ofVersion     = 0x05
 	ofHello       = 0
@@ -19,18 +19,17 @@ const (
 	ofHeaderLen   = 8
 )
 
-// WatchBridge holds an OpenFlow connection to the bridge as long as ctx lives
-// and calls up each time it has been established: at the start, after vswitchd
-// has restarted and after the bridge was made anew, all of which lose the
-// bridge's flows. It calls down when the connection is lost. Both are called from
-// one goroutine and must not block.
+// WatchBridge holds an OpenFlow connection to the bridge until ctx ends. It calls up each time the
+// connection is established: at the start, after a restart of ovs-vswitchd and after the bridge was
+// recreated. Each of these loses the bridge's flows. It calls down when the connection is lost.
+// Both are called from one goroutine and must not block.
 func WatchBridge(ctx context.Context, rundir, bridge string, up, down func()) error {
 	const first, most = 50 * time.Millisecond, time.Second
 	path := filepath.Join(rundir, bridge+".mgmt")
 	wait := first
 	for ctx.Err() == nil {
 		if err := holdOpenFlow(ctx, path, up); err == nil {
-			wait = first // it was up
+			wait = first // the connection was up
 			if ctx.Err() == nil {
 				down()
 			}
@@ -44,8 +43,8 @@ func WatchBridge(ctx context.Context, rundir, bridge string, up, down func()) er
 	return nil
 }
 
-// holdOpenFlow returns nil after a connection that was up has ended, and an
-// error if it never was.
+// holdOpenFlow returns nil when a connection that was up has ended, and an error if it was never
+// up.
 func holdOpenFlow(ctx context.Context, path string, up func()) error {
 	var d net.Dialer
 	conn, err := d.DialContext(ctx, "unix", path)

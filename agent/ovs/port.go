@@ -21,21 +21,21 @@ const (
 	Installed   = "ovn-installed" // "true": ovn-controller has installed the flows
 )
 
-// Port is a port with one interface of its own name.
+// Port is a port with one interface of the same name.
 type Port struct {
 	Bridge      string
 	Name        string
-	Type        string // "" is a system device, "internal" one that OVS makes
+	Type        string // "" is a system device, "internal" one that OVS creates
 	MAC         string // of an internal interface; "" leaves it to OVS
-	MTU         int    // mtu_request; 0 leaves it
-	Transient   bool   // forgotten when the machine boots
-	OwnQueue    bool   // the device's queueing discipline is not OVS's to change
+	MTU         int    // mtu_request; 0 keeps it
+	Transient   bool   // removed when the machine boots
+	OwnQueue    bool   // OVS must not change the device's queueing discipline
 	ExternalIDs map[string]string
 }
 
-// SyncPort creates the port or corrects what differs. An interface of another
-// name with the same iface-id (the pod's former sandbox) loses its port in the
-// same transaction, so that ovn-controller never sees two.
+// SyncPort creates the port or corrects differences. If an interface of another name has the same
+// iface-id (the pod's former sandbox), its port is deleted in the same transaction. So
+// ovn-controller never sees two.
 func (c *Client) SyncPort(ctx context.Context, want Port) error {
 	ops, err := c.planPort(ctx, want)
 	if err == nil {
@@ -139,13 +139,13 @@ func (c *Client) updateIface(have *vswitch.Interface, want Port) ([]ovsdb.Operat
 	return ops, nil
 }
 
-// RemovePort deletes the port; one that does not exist is no error.
+// RemovePort deletes the port. A missing port is not an error.
 func (c *Client) RemovePort(ctx context.Context, name string) error {
 	return c.removePorts(ctx, func(i *vswitch.Interface) bool { return i.Name == name })
 }
 
-// RemovePorts deletes every port whose interface has value under key in
-// external_ids. None is no error.
+// RemovePorts deletes every port with an interface that has value under key in external_ids. No
+// such port is not an error.
 func (c *Client) RemovePorts(ctx context.Context, key, value string) error {
 	return c.removePorts(ctx, func(i *vswitch.Interface) bool { return i.ExternalIDs[key] == value })
 }
@@ -165,7 +165,7 @@ func (c *Client) removePorts(ctx context.Context, match func(*vswitch.Interface)
 	return nil
 }
 
-// PodPorts returns the external_ids of the interfaces that were made for pods, by name.
+// PodPorts returns the external_ids of the pods' interfaces, by name.
 func (c *Client) PodPorts(ctx context.Context) (map[string]map[string]string, error) {
 	var rows []*vswitch.Interface
 	if err := c.db.WhereCache(func(i *vswitch.Interface) bool { return i.ExternalIDs[Sandbox] != "" }).List(ctx, &rows); err != nil {
@@ -178,8 +178,8 @@ func (c *Client) PodPorts(ctx context.Context) (map[string]map[string]string, er
 	return out, nil
 }
 
-// Port returns the external_ids of the port's interface and OVS's complaint
-// about it, if any; ErrNotFound when there is no such port.
+// Port returns the external_ids of the port's interface, and OVS' error for it, if any. It returns
+// ErrNotFound if the port does not exist.
 func (c *Client) Port(ctx context.Context, name string) (externalIDs map[string]string, complaint string, err error) {
 	iface, err := c.iface(ctx, name)
 	if err != nil {
@@ -194,15 +194,15 @@ func (c *Client) Port(ctx context.Context, name string) (externalIDs map[string]
 	return iface.ExternalIDs, complaint, nil
 }
 
-// Installed reports whether ovn-controller has installed the flows of the
-// port: it runs, and the southbound database knows the port.
+// Installed reports whether ovn-controller has installed the flows of the port. This implies that
+// it runs and that the southbound database has the port.
 func (c *Client) Installed(ctx context.Context, name string) (bool, error) {
 	ids, _, err := c.Port(ctx, name)
 	return ids[Installed] == "true", err
 }
 
-// WaitInstalled returns when ovn-controller has installed the flows of the
-// port, ErrNotFound when the port vanishes, or the context's error.
+// WaitInstalled returns when ovn-controller has installed the flows of the port. It returns
+// ErrNotFound if the port vanishes, or the context's error.
 func (c *Client) WaitInstalled(ctx context.Context, name string) error {
 	wake, stop := c.Watch(func(table, n string) bool { return table == vswitch.InterfaceTable && n == name })
 	defer stop()
@@ -225,7 +225,7 @@ func (c *Client) WaitInstalled(ctx context.Context, name string) error {
 	}
 }
 
-// ports returns the names of the interfaces that match.
+// ports returns the names of the matching interfaces.
 func (c *Client) ports(ctx context.Context, match func(*vswitch.Interface) bool) ([]string, error) {
 	var rows []*vswitch.Interface
 	if err := c.db.WhereCache(match).List(ctx, &rows); err != nil {
@@ -238,8 +238,8 @@ func (c *Client) ports(ctx context.Context, match func(*vswitch.Interface) bool)
 	return names, nil
 }
 
-// detach returns the operations that take the named ports off their bridges;
-// the server then collects their rows.
+// detach returns the operations that remove the named ports from their bridges. The server then
+// garbage-collects their rows.
 func (c *Client) detach(ctx context.Context, names []string) ([]ovsdb.Operation, error) {
 	var ops []ovsdb.Operation
 	for _, name := range names {

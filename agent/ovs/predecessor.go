@@ -7,12 +7,11 @@ import (
 	"strings"
 )
 
-// PredecessorCookie marks the flows that ovn-kubernetes' node writes on its gateway
-// bridge.
+// PredecessorCookie is the cookie of flows that ovnkube-node of ovn-kubernetes writes on its
+// gateway bridge.
 const PredecessorCookie = "0xdeff105"
 
-// PredecessorFlows returns the bridge's flows of ovn-kubernetes, sorted, as ReturnFlows
-// takes them.
+// PredecessorFlows returns the bridge's flows of ovn-kubernetes, sorted, as input for ReturnFlows.
 func PredecessorFlows(ctx context.Context, rundir, bridge string) ([]string, error) {
 	s := FlowSync{RunDir: rundir, Bridge: bridge}
 	out, err := dumpFlows(ctx, s.target())
@@ -29,9 +28,8 @@ func PredecessorFlows(ctx context.Context, rundir, bridge string) ([]string, err
 	return flows, nil
 }
 
-// ReturnFlows takes our flows off the bridge and writes those of PredecessorFlows, and
-// handover beside them, in one atomic bundle. Those of handover have our cookie: they
-// are to go by themselves.
+// ReturnFlows replaces the agent's flows on the bridge by those of PredecessorFlows and handover,
+// in one atomic bundle. handover flows get the agent's cookie, because they expire.
 func ReturnFlows(ctx context.Context, rundir, bridge string, flows, handover []string) error {
 	mods := []string{"delete cookie=" + Cookie + "/" + CookieMask + "\n", deleteCookie(LearnedCookie)}
 	for _, f := range flows {

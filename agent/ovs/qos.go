@@ -9,13 +9,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// owner marks a row of a root table as ours.
+// owner marks a row of a root table as owned by the agent.
 const owner = "ovn-ebpf"
 
-// handsOff returns the QoS row that keeps ovs-vswitchd from deleting queueing
-// disciplines it has not made (type linux-noop), with what creates it where it
-// is not there yet. All ports share it. Two that come first at the same moment
-// make two, which is as good.
+// handsOff returns the QoS row that keeps ovs-vswitchd from deleting foreign queueing disciplines
+// (type linux-noop), and the operations that create it if it is missing. All ports share it. Two
+// concurrent first calls create two rows, which is harmless.
 func (c *Client) handsOff(ctx context.Context) (*string, []ovsdb.Operation, error) {
 	rows, err := c.ownQoS(ctx)
 	if err != nil {
@@ -37,8 +36,7 @@ func (c *Client) ownQoS(ctx context.Context) ([]*vswitch.QoS, error) {
 	return rows, nil
 }
 
-// RemoveQoS deletes what SyncPort has left of QoS once no port is there that
-// refers to it.
+// RemoveQoS deletes the QoS rows of SyncPort when no port refers to them.
 func (c *Client) RemoveQoS(ctx context.Context) error {
 	rows, err := c.ownQoS(ctx)
 	if err != nil {

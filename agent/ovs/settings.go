@@ -16,24 +16,24 @@ import (
 
 const bridgeMappings = "ovn-bridge-mappings"
 
-// Settings is what ovn-controller reads from external_ids of Open_vSwitch.
+// Settings are the keys in external_ids of Open_vSwitch that ovn-controller reads.
 type Settings struct {
 	Remote       string // southbound database
 	EncapIP      string
 	DatapathType string // of br-int: "system" or "netdev"
 	Hostname     string // also ovn-controller's name of the chassis
-	SystemID     string // used where none is set
+	SystemID     string // used if none is set
 }
 
-// beforeKey keeps, as JSON, what the keys that SyncSettings writes had before the first agent.
-// It is in OVSDB with them: both outlive a boot.
+// beforeKey stores, as JSON, the values that the keys of SyncSettings had before the first agent.
+// It is in OVSDB like these keys: both survive a boot.
 const beforeKey = "ovn-ebpf-before"
 
 // before returns the record of beforeKey.
 func before(ids map[string]string) (string, error) {
 	had := map[string]string{}
 	for _, key := range settingKeys() {
-		if value := ids[key]; value != "" && key != bridgeMappings { // others' mappings stay as they are
+		if value := ids[key]; value != "" && key != bridgeMappings { // foreign mappings stay as they are
 			had[key] = value
 		}
 	}
@@ -44,8 +44,8 @@ func before(ids map[string]string) (string, error) {
 	return string(text), nil
 }
 
-// RestoreSettings gives the keys that SyncSettings writes the values from before the first agent.
-// It changes nothing where there is no record.
+// RestoreSettings restores the values of SyncSettings' keys from before the first agent. Without a
+// record it changes nothing.
 func (c *Client) RestoreSettings(ctx context.Context) error {
 	root, err := c.root(ctx)
 	if err != nil {
@@ -68,8 +68,8 @@ func (c *Client) RestoreSettings(ctx context.Context) error {
 	return c.SetExternalIDs(ctx, want)
 }
 
-// SyncSettings writes s and returns the node's system-id. It records what was there before. Probe
-// intervals, ovn-monitor-all and the system-id are kept where somebody set them.
+// SyncSettings writes s and returns the node's system-id. It records the previous values. It keeps
+// existing probe intervals, ovn-monitor-all and system-id.
 func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string, err error) {
 	root, err := c.root(ctx)
 	if err != nil {
@@ -99,7 +99,7 @@ func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string,
 	return s.SystemID, nil
 }
 
-// settingsFor splits s into keys that are ours and keys that are only defaults.
+// settingsFor splits s into keys to enforce and keys that are only defaults.
 func settingsFor(s Settings) (want, keep map[string]string) {
 	want = map[string]string{
 		"ovn-remote":               s.Remote,
@@ -109,7 +109,7 @@ func settingsFor(s Settings) (want, keep map[string]string) {
 		"hostname":                 s.Hostname,
 	}
 	if s.Remote == "" {
-		delete(want, "ovn-remote") // set by whoever runs ovn-controller
+		delete(want, "ovn-remote") // set by the operator of ovn-controller
 	}
 	return want, map[string]string{
 		"system-id":                   s.SystemID,
@@ -119,7 +119,7 @@ func settingsFor(s Settings) (want, keep map[string]string) {
 	}
 }
 
-// ExternalIDs returns a copy of what Open_vSwitch has in external_ids.
+// ExternalIDs returns a copy of the external_ids of Open_vSwitch.
 func (c *Client) ExternalIDs(ctx context.Context) (map[string]string, error) {
 	root, err := c.root(ctx)
 	if err != nil {
@@ -128,7 +128,7 @@ func (c *Client) ExternalIDs(ctx context.Context) (map[string]string, error) {
 	return maps.Clone(root.ExternalIDs), nil
 }
 
-// SetExternalIDs gives Open_vSwitch these keys in external_ids; an empty value removes a key.
+// SetExternalIDs sets keys in external_ids of Open_vSwitch. An empty value removes a key.
 func (c *Client) SetExternalIDs(ctx context.Context, want map[string]string) error {
 	root, err := c.root(ctx)
 	if err != nil {
@@ -144,8 +144,8 @@ func (c *Client) SetExternalIDs(ctx context.Context, want map[string]string) err
 	return nil
 }
 
-// SyncBridgeMapping makes ovn-bridge-mappings map network to bridge; an empty
-// bridge removes the network. Mappings of other networks are kept.
+// SyncBridgeMapping maps network to bridge in ovn-bridge-mappings. An empty bridge removes the
+// network. Mappings of other networks are kept.
 func (c *Client) SyncBridgeMapping(ctx context.Context, network, bridge string) error {
 	root, err := c.root(ctx)
 	if err != nil {
@@ -161,7 +161,7 @@ func (c *Client) SyncBridgeMapping(ctx context.Context, network, bridge string) 
 	return nil
 }
 
-// BridgeMapping returns the bridge that network is mapped to, "" for none.
+// BridgeMapping returns the bridge to which network is mapped, or "".
 func (c *Client) BridgeMapping(ctx context.Context, network string) (string, error) {
 	root, err := c.root(ctx)
 	if err != nil {
@@ -175,8 +175,8 @@ func (c *Client) BridgeMapping(ctx context.Context, network string) (string, err
 	return "", nil
 }
 
-// mergeMapping returns current ("net1:br1,net2:br2") with network mapped to
-// bridge, in current's order, or without network if bridge is empty.
+// mergeMapping returns current ("net1:br1,net2:br2") with network mapped to bridge, in current's
+// order. If bridge is empty, it removes network.
 func mergeMapping(current, network, bridge string) string {
 	var out []string
 	found := false
@@ -208,8 +208,8 @@ func (c *Client) root(ctx context.Context) (*vswitch.OpenvSwitch, error) {
 	return rows[0], nil
 }
 
-// setExternalIDs returns the operations that give root the keys of want; an
-// empty value removes the key.
+// setExternalIDs returns the operations that set the keys of want in root. An empty value removes
+// the key.
 func (c *Client) setExternalIDs(root *vswitch.OpenvSwitch, want map[string]string) ([]ovsdb.Operation, error) {
 	muts := mutateMap(&root.ExternalIDs, root.ExternalIDs, want)
 	if len(muts) == 0 {
@@ -218,8 +218,8 @@ func (c *Client) setExternalIDs(root *vswitch.OpenvSwitch, want map[string]strin
 	return c.db.Where(root).Mutate(root, muts...)
 }
 
-// mutateMap returns the mutations of field that turn have into have plus want.
-// An insert does not replace a key (RFC 7047, 5.1), hence the deletion first.
+// mutateMap returns the mutations of field that change have to have plus want. An insert does not
+// replace a key (RFC 7047, 5.1), hence the deletion first.
 func mutateMap(field any, have, want map[string]string) []model.Mutation {
 	var stale []string
 	insert := map[string]string{}

@@ -10,14 +10,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
-// Settle returns when ovs-vswitchd has carried out what is in the database now,
-// as ovs-vsctl does without --no-wait.
+// Settle returns when ovs-vswitchd has applied the current database contents, like ovs-vsctl
+// without --no-wait.
 func (c *Client) Settle(ctx context.Context) error {
 	wake, stop := c.Watch(func(table, _ string) bool { return table == vswitch.OpenvSwitchTable })
 	defer stop()
 	want, err := c.nextConfig(ctx)
 	if err != nil {
-		return fmt.Errorf("ask ovs-vswitchd to settle: %w", err)
+		return fmt.Errorf("wait for ovs-vswitchd: %w", err)
 	}
 	for {
 		root, err := c.root(ctx)
@@ -30,12 +30,12 @@ func (c *Client) Settle(ctx context.Context) error {
 		select {
 		case <-wake:
 		case <-ctx.Done():
-			return fmt.Errorf("ovs-vswitchd has not carried out configuration %d, it is at %d: %w", want, root.CurCfg, ctx.Err())
+			return fmt.Errorf("ovs-vswitchd has not applied configuration %d, current is %d: %w", want, root.CurCfg, ctx.Err())
 		}
 	}
 }
 
-// nextConfig gives the configuration a new number, and returns it.
+// nextConfig increments the configuration number and returns it.
 func (c *Client) nextConfig(ctx context.Context) (int, error) {
 	root, err := c.root(ctx)
 	if err != nil {
@@ -45,7 +45,7 @@ func (c *Client) nextConfig(ctx context.Context) (int, error) {
 	if err != nil {
 		return 0, err
 	}
-	// Others count, too: only the transaction itself knows the sum.
+	// Other clients increment it too: only the transaction itself knows the sum.
 	ops = append(ops, ovsdb.Operation{Op: ovsdb.OperationSelect, Table: vswitch.OpenvSwitchTable, Columns: []string{"next_cfg"}})
 	results, err := c.results(ctx, ops)
 	if err != nil {

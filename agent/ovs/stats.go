@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// DatapathStats is what all datapaths of a node's ovs-vswitchd have seen.
+// DatapathStats are the statistics of all datapaths of a node's ovs-vswitchd.
 type DatapathStats struct {
 	Hit, Missed, Lost uint64 // packets looked up
 	Flows             uint64
 }
 
-// ReadDatapathStats asks the ovs-vswitchd whose run directory is rundir.
+// ReadDatapathStats queries ovs-vswitchd through run directory rundir.
 func ReadDatapathStats(ctx context.Context, rundir string) (DatapathStats, error) {
 	path, err := controlSocket(rundir, "ovs-vswitchd")
 	if err != nil {
@@ -22,7 +22,7 @@ func ReadDatapathStats(ctx context.Context, rundir string) (DatapathStats, error
 	}
 	reply, err := unixctl(ctx, path, "dpctl/show")
 	if err != nil {
-		return DatapathStats{}, fmt.Errorf("ask ovs-vswitchd: %w", err)
+		return DatapathStats{}, fmt.Errorf("query ovs-vswitchd: %w", err)
 	}
 	return parseDatapathStats(reply)
 }

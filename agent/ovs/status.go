@@ -12,11 +12,10 @@ import (
 	"time"
 )
 
-// ControllerConnected reports whether the node's ovn-controller has a
-// connection to its southbound database, by asking its control socket in rundir, which it
-// names after its process. An ovn-controller that does not run is not connected.
-// (ovn-nb-cfg of br-int tells less: it outlives ovn-controller, and changes only
-// when somebody asks for a new number.)
+// ControllerConnected reports whether the node's ovn-controller is connected to its southbound
+// database. It queries the control socket in rundir, which is named after the process. If
+// ovn-controller is down, the result is false. ovn-nb-cfg of br-int is no substitute: it survives
+// ovn-controller, and changes only when a client requests a new number.
 func ControllerConnected(ctx context.Context, rundir string) (bool, error) {
 	path, err := controlSocket(rundir, "ovn-controller")
 	if errors.Is(err, os.ErrNotExist) {
@@ -27,13 +26,13 @@ func ControllerConnected(ctx context.Context, rundir string) (bool, error) {
 	}
 	reply, err := unixctl(ctx, path, "connection-status")
 	if err != nil {
-		return false, fmt.Errorf("ask ovn-controller: %w", err)
+		return false, fmt.Errorf("query ovn-controller: %w", err)
 	}
 	return strings.TrimSpace(reply) == "connected", nil
 }
 
-// controlSocket returns the control socket of a daemon, which has its process id in
-// its name. Whether the daemon runs is for the socket to say.
+// controlSocket returns the path of a daemon's control socket, which contains the daemon's process
+// ID. The daemon may be dead.
 func controlSocket(rundir, daemon string) (string, error) {
 	pid, err := os.ReadFile(filepath.Join(rundir, daemon+".pid"))
 	if err != nil {
@@ -42,8 +41,8 @@ func controlSocket(rundir, daemon string) (string, error) {
 	return filepath.Join(rundir, daemon+"."+strings.TrimSpace(string(pid))+".ctl"), nil
 }
 
-// unixctl sends a command and its arguments to a daemon of OVS or OVN: JSON-RPC
-// over a unix socket (lib/unixctl.c).
+// unixctl sends a command with arguments to a daemon of OVS or OVN: JSON-RPC over a unix socket
+// (lib/unixctl.c).
 func unixctl(ctx context.Context, path string, argv ...string) (string, error) {
 	command := argv[0]
 	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)

@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// Control is a connection to the control socket of ovs-vswitchd (or another
-// daemon of OVS), over which ovs-appctl speaks. It is not safe for concurrent use.
+// Control is a connection to the control socket of ovs-vswitchd or another daemon of OVS, as used
+// by ovs-appctl. It is not safe for concurrent use.
 type Control struct {
 	conn net.Conn
 	in   *json.Decoder
@@ -28,7 +28,7 @@ func DialControl(ctx context.Context, path string) (*Control, error) {
 	return &Control{conn: conn, in: json.NewDecoder(conn)}, nil
 }
 
-// DialSwitch connects to the ovs-vswitchd whose run directory is rundir.
+// DialSwitch connects to ovs-vswitchd through run directory rundir.
 func DialSwitch(ctx context.Context, rundir string) (*Control, error) {
 	path, err := controlSocket(rundir, "ovs-vswitchd")
 	if err != nil {
@@ -37,13 +37,13 @@ func DialSwitch(ctx context.Context, rundir string) (*Control, error) {
 	return DialControl(ctx, path)
 }
 
-// Close ends the connection.
+// Close closes the connection.
 func (c *Control) Close() error { return c.conn.Close() }
 
-// Call runs one command and returns what it prints. After an error of the
-// connection, which the end of ctx is one of, the connection is of no more use.
+// Call runs one command and returns its output. After a connection error, including the end of ctx,
+// the connection is unusable.
 func (c *Control) Call(ctx context.Context, method string, params ...string) (string, error) {
-	if err := ctx.Err(); err != nil { // AfterFunc may run later than the reply comes
+	if err := ctx.Err(); err != nil { // AfterFunc may run after the reply
 		return "", fmt.Errorf("call %s: %w", method, err)
 	}
 	defer context.AfterFunc(ctx, func() { _ = c.conn.SetDeadline(time.Unix(1, 0)) })()
@@ -75,25 +75,25 @@ func (c *Control) Call(ctx context.Context, method string, params ...string) (st
 	return reply.Result, nil
 }
 
-// TraceInput is a packet to follow through a bridge's flows.
+// TraceInput is a packet to trace through a bridge's flows.
 type TraceInput struct {
 	Bridge string
 	Port   string // "1", "LOCAL"
 	Mark   uint32 // of the packet
 	Frame  []byte
-	Flow   string   // in place of Frame, as OVS spells a flow: then nothing is learned
-	CTNext []string // the conntrack states that it meets, in order; then "trk,new" ("trk,est")
+	Flow   string   // instead of Frame, in OVS' flow syntax: no learning
+	CTNext []string // conntrack states in order of lookup; then "trk,new" ("trk,est")
 }
 
-// Trace is what the flows do with a packet.
+// Trace is the result of a trace.
 type Trace struct {
-	Passes    []string // the datapath's actions: of the packet, then of it after each recirculation
-	Megaflows []string // what of it the datapath has to look at, by pass
-	Text      string   // all that OVS says
+	Passes    []string // datapath actions: of the packet, then after each recirculation
+	Megaflows []string // matched fields of the datapath flow, by pass
+	Text      string   // the complete output
 }
 
-// Trace follows a packet (ofproto/trace). Nothing is sent. Learning and the like
-// happen as for a real packet, but not of a Flow.
+// Trace traces a packet (ofproto/trace). Nothing is sent. A Frame causes learning and similar side
+// effects like a real packet; a Flow does not.
 func (c *Control) Trace(ctx context.Context, in TraceInput) (Trace, error) {
 	args := []string{"--names"}
 	for _, s := range in.CTNext {
@@ -125,8 +125,8 @@ func (c *Control) Trace(ctx context.Context, in TraceInput) (Trace, error) {
 	return t, nil
 }
 
-// Outputs returns the names of the ports that a frame of size bytes leaves by,
-// in order, over all passes.
+// Outputs returns the names of the output ports for a frame of size bytes, in order, over all
+// passes.
 func (t Trace) Outputs(size int) []string {
 	var out []string
 	for _, pass := range t.Passes {
@@ -135,7 +135,7 @@ func (t Trace) Outputs(size int) []string {
 	return out
 }
 
-// outputs reads the datapath's actions. Any name that is not an action's is a port's.
+// outputs reads the datapath's actions. A name that is not an action is a port.
 func outputs(actions string, size int) []string {
 	var out []string
 	for _, a := range split(actions) {
@@ -152,7 +152,7 @@ func outputs(actions string, size int) []string {
 	return out
 }
 
-// branch returns which actions of "size=N,gt(...),le(...)" a frame of size bytes gets.
+// branch returns the actions of "size=N,gt(...),le(...)" for a frame of size bytes.
 func branch(args string, size int) string {
 	limit, kind := 0, "le("
 	for _, a := range split(args) {
@@ -166,7 +166,7 @@ func branch(args string, size int) string {
 	return ""
 }
 
-// split cuts at the commas that are in no parentheses.
+// split splits at commas outside parentheses.
 func split(s string) []string {
 	var parts []string
 	depth, start := 0, 0

@@ -5,16 +5,15 @@ import (
 	"strings"
 )
 
-// Step is a flow that a traced packet has met.
+// Step is a flow that a traced packet has matched.
 type Step struct {
 	Table   int
-	Match   string // as OVS prints it; "" for all
-	Number  uint8  // of a flow of ours (FlowSync); 0: it is not counted
+	Match   string // as OVS prints it; "" for every packet
+	Number  uint8  // of a flow of the agent (FlowSync); 0: not counted
 	Actions []string
 }
 
-// Steps returns what a packet has met, in order. Tables in which it has met
-// nothing are left out.
+// Steps returns the matched flows in order, without tables that matched nothing.
 func (t Trace) Steps() []Step {
 	var out []Step
 	for line := range strings.Lines(t.Text) {
@@ -30,8 +29,8 @@ func (t Trace) Steps() []Step {
 			out = append(out, step)
 			continue
 		}
-		// Under a flow stand its actions, deeper than itself; what OVS says of
-		// them begins with an arrow or a parenthesis.
+		// The actions of a flow follow it, indented deeper. OVS' remarks on them start with an arrow or a
+		// parenthesis.
 		if len(out) > 0 && strings.HasPrefix(line, "    ") && text != "" && !strings.ContainsAny(text[:1], "->(") && !ok {
 			last := &out[len(out)-1]
 			last.Actions = append(last.Actions, text)

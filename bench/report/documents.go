@@ -21,11 +21,6 @@ func Documents(runs Runs, read func(path string) (string, error)) (map[string]st
 		if err != nil {
 			return nil, fmt.Errorf("read document: %w", err)
 		}
-		if name == ReadmePath {
-			if text, err = Readme(text, runs); err != nil {
-				return nil, err
-			}
-		}
 		if text, err = Prose(text, runs); err != nil {
 			return nil, fmt.Errorf("%s: %w", name, err)
 		}

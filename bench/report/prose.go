@@ -8,35 +8,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
-	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 )
-
-// Readme inserts the tables of the main tests, and of the cost of counting and monitoring, into the
-// README.
-func Readme(readme string, runs Runs) (string, error) {
-	r := runs[results.Packets]
-	if r == nil {
-		return "", errors.New("make table of the README: no run of the packet path")
-	}
-	rows := bench.OnKernel(r.Rows, Kernel)
-	if len(rows) == 0 {
-		return "", fmt.Errorf("make table of the README: no rows of Linux %s", Kernel)
-	}
-	short := bench.Short(rows)
-	text := fmt.Sprintf("Instructions per operation, median ± distance of the quartiles; Linux %s in a VM, commit %s:\n\n%s",
-		rows[0].Kernel, r.Commit, bench.TableOf(bench.ShortTests(), short, bench.Bars()))
-	readme, err := document.Embed(readme, "bench", text)
-	if err != nil {
-		return "", err
-	}
-	if r = runs[results.Watched]; r == nil {
-		return "", errors.New("make table of the README: no run of what watching costs")
-	}
-	if text, err = Watched(r); err != nil {
-		return "", err
-	}
-	return document.Embed(readme, "watched", text)
-}
 
 // figure matches a figure in prose: <!-- fig WHAT -->12,345<!-- /fig -->.
 var figure = regexp.MustCompile(`<!-- fig ([^>]*) -->[^<]*<!-- /fig -->`)

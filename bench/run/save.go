@@ -31,8 +31,7 @@ func saveReport(dir string, r *results.Run, name string) error {
 	return nil
 }
 
-// documents writes the documents about the runs: docs/benchmarks.md, the table of the README and
-// the figures in prose.
+// documents writes the documents about the runs: docs/benchmarks.md and the figures in prose.
 func documents() error {
 	newest, err := results.Newest(os.DirFS("bench/results"))
 	if err != nil {

@@ -15,19 +15,19 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// batch is the difference between what some owners have and what they shall have.
+// batch is the difference between the current and the planned rows of some owners.
 type batch struct {
 	cache   *cache.TableCache
 	schema  ovsdb.DatabaseSchema
 	records map[plan.Key][]*record
 	stale   map[plan.Key][]staleRow
-	found   map[ref]model.Model    // rows looked up by name; nil: looked up, not there
-	members *members               // as of the beginning of the batch, once asked
-	writes  map[string]model.Model // what operations change and delete; see echoes
+	found   map[ref]model.Model    // rows looked up by name; nil: no such row
+	members *members               // as of the beginning of the batch, after first use
+	writes  map[string]model.Model // rows that operations change and delete; see echoes
 	serial  int
 }
 
-// staleRow is a row that its owner shall no longer have.
+// staleRow is a row that its owner no longer plans.
 type staleRow struct{ table, uuid string }
 
 func newBatch(conn client.Client, m *members) *batch {
@@ -38,8 +38,8 @@ func newBatch(conn client.Client, m *members) *batch {
 	}
 }
 
-// add compares one owner: which planned rows exist, which are new, which of
-// the existing are stale.
+// add compares one owner: which planned rows exist, which are new and which existing rows are
+// stale.
 func (b *batch) add(key plan.Key, rows []plan.Row) error {
 	if b.cache == nil {
 		return ErrNotConnected
@@ -83,10 +83,10 @@ func (b *batch) add(key plan.Key, rows []plan.Row) error {
 	return nil
 }
 
-// hasTable says whether the model, which is fitted to the database's schema, has the table.
+// hasTable reports whether the database's schema has the table. The model is fitted to that schema.
 func (b *batch) hasTable(table string) bool { return b.cache.DatabaseModel().Types()[table] != nil }
 
-// hasColumn says so of a column.
+// hasColumn reports whether the database's schema has the column.
 func (b *batch) hasColumn(table, column string) bool {
 	row := b.cache.DatabaseModel().Types()[table]
 	if row == nil {
@@ -96,7 +96,7 @@ func (b *batch) hasColumn(table, column string) bool {
 	return ok
 }
 
-// owned returns the rows that carry the owner's key, by table and ID.
+// owned returns the rows with the owner's key, by table and ID.
 func (b *batch) owned(key plan.Key) (map[ref][]model.Model, error) {
 	have := map[ref][]model.Model{}
 	for _, t := range plan.Types() {
@@ -130,8 +130,8 @@ func (b *batch) owned(key plan.Key) (map[ref][]model.Model, error) {
 	return have, nil
 }
 
-// lookup returns the row of that name that is ours, or, in tables without
-// external_ids, anyone's. It returns nil if there is none.
+// lookup returns the row of that name that belongs to one of our owners. In tables without
+// external_ids it returns any row of that name. It returns nil if there is none.
 func (b *batch) lookup(r ref) model.Model {
 	if m, ok := b.found[r]; ok {
 		return m
@@ -150,9 +150,8 @@ func (b *batch) lookup(r ref) model.Model {
 	return b.found[r]
 }
 
-// operations returns the transaction that makes the difference, empty if there
-// is none. Keys that refer to what neither exists nor is inserted are left out
-// and get their error in errs.
+// operations returns the transaction that makes the difference. It is empty if there is none. A key
+// that refers to a row that neither exists nor is inserted is left out and gets its error in errs.
 func (b *batch) operations(errs map[plan.Key]error) []ovsdb.Operation {
 	targets := b.resolve(errs)
 	resolve := func(t ref) string { return targets[t] }
@@ -196,9 +195,9 @@ func (b *batch) operations(errs map[plan.Key]error) []ovsdb.Operation {
 	return ops
 }
 
-// resolve finds the UUID, or the name given in this transaction, of every row
-// referred to, and drops the keys that refer to nothing; that may take away
-// what others refer to, so it goes on until nothing changes.
+// resolve finds the UUID of every referenced row, or its name in this transaction. It drops the
+// keys whose references do not exist. Other keys may refer to rows of a dropped key, so it repeats
+// until nothing changes.
 func (b *batch) resolve(errs map[plan.Key]error) map[ref]string {
 	for {
 		targets := map[ref]string{}
@@ -254,7 +253,7 @@ func (r *record) targets() []ref {
 	return out
 }
 
-// writeRecord returns the insert or update of the row itself, nil if it is right.
+// writeRecord returns the insert or update of the row itself, or nil if it needs no change.
 func (b *batch) writeRecord(r *record, resolve func(ref) string) (*ovsdb.Operation, error) {
 	m, columns, err := r.desired(b.cache.DatabaseModel(), resolve)
 	if err != nil {
@@ -274,8 +273,7 @@ func (b *batch) writeRecord(r *record, resolve func(ref) string) (*ovsdb.Operati
 	return &ovsdb.Operation{Op: ovsdb.OperationUpdate, Table: r.table, Where: whereUUID(r.uuid), Row: row}, nil
 }
 
-// difference returns the columns that are not as they shall be: of a row that
-// is there, or of an empty one.
+// difference returns the columns of the existing row, or of an empty one, that differ from want.
 func (b *batch) difference(r *record, want model.Model, columns []string) (ovsdb.Row, error) {
 	row := ovsdb.Row{}
 	table := b.schema.Table(r.table)

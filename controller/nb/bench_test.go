@@ -12,8 +12,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// BenchmarkCommit puts ports on 100 switches in batches of 64 owners, then
-// compares them all again, as a restart does. Run it with -benchtime=1x.
+// BenchmarkCommit adds ports to 100 switches in batches of 64 owners, then compares all of them
+// again, as a restart does. Run it with -benchtime=1x.
 func BenchmarkCommit(b *testing.B) {
 	const switches = 100
 	for _, ports := range []int{1000, 10000} {

@@ -9,19 +9,20 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// watcher tells owners whose rows others have changed.
+// watcher notifies owners of changes to their rows that another client has made.
 type watcher struct {
 	cache  *cache.TableCache
 	echoes *echoes
-	tell   func(plan.Key)
+	send   func(plan.Key)
 }
 
-// changes tells the owners of rows that are updated or deleted, or taken out
-// of their parents. Columns that plans say nothing of do not count; nor do
-// rows that come, which their owner's plan does not know of; nor what this
-// process has just written.
-func changes(c *cache.TableCache, e *echoes, tell func(plan.Key)) cache.EventHandler {
-	w := watcher{c, e, tell}
+// changes notifies the owners of rows that are updated, deleted or removed from their parents. It
+// ignores:
+//   - columns that plans do not set;
+//   - new rows, which no plan contains;
+//   - the writes of this process.
+func changes(c *cache.TableCache, e *echoes, send func(plan.Key)) cache.EventHandler {
+	w := watcher{c, e, send}
 	return &cache.EventHandlerFuncs{UpdateFunc: w.updated, DeleteFunc: w.deleted}
 }
 
@@ -39,12 +40,12 @@ func (w watcher) deleted(table string, row model.Model) {
 	w.lost(table, row, nil)
 }
 
-// lost tells the owners of rows that the old version referred to and the new
-// one does not. Rows that went with it have told already.
+// lost notifies the owners of rows that only the old version referred to. Rows that were deleted as
+// well have their own event.
 func (w watcher) lost(table string, old, now model.Model) {
 	for _, c := range children[table] {
-		gone, _ := differing(references(old, c.column), references(now, c.column))
-		for _, uuid := range gone {
+		removed, _ := differing(references(old, c.column), references(now, c.column))
+		for _, uuid := range removed {
 			if rows := w.cache.Table(c.table); rows != nil && rows.HasRow(uuid) {
 				if row := rows.Row(uuid); row != nil {
 					w.notify(c.table, row)
@@ -56,7 +57,7 @@ func (w watcher) lost(table string, old, now model.Model) {
 
 func (w watcher) notify(table string, row model.Model) {
 	if k, err := plan.ParseKey(ownerOf(table, row)); err == nil {
-		w.tell(k)
+		w.send(k)
 	}
 }
 

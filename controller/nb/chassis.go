@@ -5,8 +5,8 @@ import (
 	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
-// Chassis returns the chassis that the owner's routers are bound to, "" if
-// there is none: what is left to say so when a node is gone.
+// Chassis returns the chassis that the owner's routers are bound to, or "" if there is none. After
+// the deletion of a node it is the only record of the node's chassis.
 func (d *DB) Chassis(key plan.Key) (string, error) {
 	conn, err := d.client()
 	if err != nil {

@@ -13,13 +13,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// Commit makes each key own exactly the rows given, in one transaction, and
-// returns the error of each key that it could not do this for. A key whose
-// rows refer to a row that does not exist fails alone; when the database
-// refuses the transaction, the batch is halved until the culprit is found, so
-// that one bad key does not stop the others. Nothing is written when nothing
-// differs. On return the cache holds what was written. After Claim every transaction
-// waits for the term; one of a term that is over fails with ErrFenced, as a whole.
+// Commit makes each key own exactly the given rows, in one transaction. It returns the error of
+// each key that failed. A key whose rows refer to a row that does not exist fails alone. If the
+// database refuses the transaction, Commit halves the batch until it finds the cause, so one bad
+// key does not stop the others. It writes nothing if there is no difference.
+//
+// On return the cache holds the written rows. After Claim, every transaction is conditional on the
+// term. A transaction of an earlier term fails as a whole with ErrFenced.
 func (d *DB) Commit(ctx context.Context, want map[plan.Key][]plan.Row) map[plan.Key]error {
 	errs := map[plan.Key]error{}
 	keys := slices.SortedFunc(maps.Keys(want), plan.Key.Compare)
@@ -73,8 +73,7 @@ func (d *DB) commit(ctx context.Context, conn client.Client, keys []plan.Key, wa
 	d.commit(ctx, conn, planned[half:], want, errs)
 }
 
-// refusedError is the database's answer that a transaction cannot be done, as
-// opposed to no answer.
+// refusedError means that the database rejected a transaction, as opposed to a missing reply.
 type refusedError struct{ err error }
 
 func (e *refusedError) Error() string { return e.err.Error() }
@@ -96,7 +95,8 @@ func (d *DB) transact(ctx context.Context, conn client.Client, ops []ovsdb.Opera
 	return nil
 }
 
-// head is what a transaction begins with: the wait for the claimed term, if one was claimed.
+// head returns the first operation of a transaction: the wait for the claimed term, if there is
+// one.
 func (d *DB) head() []ovsdb.Operation {
 	if term, ok := d.claimed(); ok {
 		return []ovsdb.Operation{term.wait()}
@@ -111,14 +111,14 @@ func refusal(err error, details []ovsdb.OperationError) error {
 	return err
 }
 
-// Owners returns the keys of all owners of rows in the database, sorted, and
-// the values of external_ids:ovn-ebpf.io/owner that are no keys.
+// Owners returns the keys of all owners of rows in the database, sorted, and the values of
+// external_ids:ovn-ebpf.io/owner that are not valid keys.
 func (d *DB) Owners() ([]plan.Key, []string, error) {
 	conn, err := d.client()
 	if err != nil {
 		return nil, nil, err
 	}
-	d.committing.Lock() // what is learned here is for the next commit
+	d.committing.Lock() // protects members and usage, which the next commit uses
 	defer d.committing.Unlock()
 	seen := map[string]map[string]bool{} // tables by owner
 	cache := conn.Cache()

@@ -17,25 +17,25 @@ import (
 const (
 	connectTimeout = 20 * time.Second // to connect and to read the whole database
 	probeInterval  = 10 * time.Second
-	probeTimeout   = 30 * time.Second // a loaded server answers late
+	probeTimeout   = 30 * time.Second // a loaded server replies late
 	commitTimeout  = 30 * time.Second
 	backoffMin     = 100 * time.Millisecond
 	backoffMax     = 5 * time.Second
 )
 
-// ErrNotConnected is what operations return while there is no connection.
+// ErrNotConnected is the error of operations while there is no connection.
 var ErrNotConnected = errors.New("not connected")
 
 var errLost = errors.New("connection lost")
 
-// DB is a Northbound database and its connection. Run keeps it connected; the
-// other methods may be called at any time, from any goroutine.
+// DB is a Northbound database and its connection. Run keeps it connected. The other methods may be
+// called at any time from any goroutine.
 type DB struct {
 	endpoints []string
 	log       *slog.Logger
 	connected chan struct{} // one slot: a value after each connection
 	stats     *stats
-	changed   func(plan.Key) // nil: nobody asks
+	changed   func(plan.Key) // nil: no callback
 	tls       TLS
 	echoes    *echoes
 
@@ -47,11 +47,11 @@ type DB struct {
 	reason     error // why conn is nil
 	generation uint64
 	missing    []string // see Missing
-	term       *Term    // of the last Claim; nil: none, and transactions wait for nothing
+	term       *Term    // of the last Claim; nil: transactions are unconditional
 }
 
-// New returns the database at any of the endpoints, not yet connected. With
-// several endpoints the leader of the cluster is used.
+// New returns the database at any of the endpoints, not yet connected. With several endpoints it
+// uses the leader of the cluster.
 func New(endpoints []string, log *slog.Logger) *DB {
 	return &DB{
 		endpoints: endpoints, log: log, connected: make(chan struct{}, 1), stats: newStats(), echoes: &echoes{},
@@ -59,21 +59,21 @@ func New(endpoints []string, log *slog.Logger) *DB {
 	}
 }
 
-// Connected receives a value after each new connection: what the database
-// holds may then be anything.
+// Connected receives a value after each new connection. The contents of the database may have
+// changed completely.
 func (d *DB) Connected() <-chan struct{} { return d.connected }
 
-// OnChange has f called with the owner of each row that others have changed in
-// what plans say of it, taken out of its parents or deleted; sometimes also for
-// what Commit itself has written. It is called from a goroutine of the
-// connection and must not block. Call OnChange before Run.
+// OnChange sets the callback for changes by other clients. It is called with the owner of each row
+// whose planned columns changed, or that was removed from its parents or deleted. It may also be
+// called for a write of Commit. It runs in a goroutine of the connection and must not block. Call
+// OnChange before Run.
 func (d *DB) OnChange(f func(plan.Key)) { d.changed = f }
 
-// UseTLS has ssl: endpoints connected with these files. Call UseTLS before Run.
+// UseTLS sets the files for ssl: endpoints. Call UseTLS before Run.
 func (d *DB) UseTLS(t TLS) { d.tls = t }
 
-// Ready returns nil while connected with the whole database in memory, else
-// an error that says what is wrong with which endpoints.
+// Ready returns nil while connected with the whole database in memory. Otherwise it returns an
+// error with the endpoints and the reason.
 func (d *DB) Ready() error {
 	_, err := d.client()
 	return err
@@ -97,15 +97,15 @@ func (d *DB) set(conn client.Client, reason error) {
 	}
 }
 
-// Generation tells connections apart: it is 0 before the first.
+// Generation counts connections; it is 0 before the first.
 func (d *DB) Generation() uint64 {
 	d.mu.Lock()
 	defer d.mu.Unlock()
 	return d.generation
 }
 
-// Run connects, and connects again with backoff whenever the connection is
-// lost, until the context ends.
+// Run connects, and reconnects with backoff whenever the connection is lost, until the context
+// ends.
 func (d *DB) Run(ctx context.Context) error {
 	wait := backoffMin
 	for ctx.Err() == nil {
@@ -136,8 +136,8 @@ func (d *DB) Run(ctx context.Context) error {
 	return nil
 }
 
-// connect returns a connection whose cache holds the whole database, and a
-// channel that is closed when the connection is lost.
+// connect returns a connection whose cache holds the whole database, and a channel that is closed
+// when the connection is lost.
 func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error) {
 	files, err := d.tls.Config(d.endpoints)
 	if err != nil {
@@ -162,7 +162,7 @@ func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error
 		return nil, nil, err
 	}
 	cache := conn.Cache()
-	if cache == nil { // libovsdb has taken it back
+	if cache == nil { // libovsdb has already dropped it
 		return nil, nil, errLost
 	}
 	cache.AddEventHandler(d.members.events())
@@ -171,18 +171,18 @@ func (d *DB) connect(ctx context.Context) (client.Client, <-chan struct{}, error
 		cache.AddEventHandler(changes(cache, d.echoes, d.changed))
 	}
 	go func() {
-		<-conn.DisconnectNotify() // is sent only to who is listening at that moment
+		<-conn.DisconnectNotify() // delivered only to a receiver that is waiting
 		close(lost)
 	}()
 	if _, err := conn.Monitor(ctx, conn.NewMonitor(f.monitor()...)); err != nil {
 		conn.Close()
 		return nil, nil, fmt.Errorf("monitor tables: %w", err)
 	}
-	d.say(f)
+	d.logMissing(f)
 	return conn, lost, nil
 }
 
-// watch returns when the connection is lost or does not answer.
+// watch returns when the connection is lost or does not reply to a probe.
 func watch(ctx context.Context, conn client.Client, lost <-chan struct{}) error {
 	tick := time.NewTicker(probeInterval)
 	defer tick.Stop()

@@ -14,7 +14,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// open returns a connected database that is closed when the test ends.
+// open returns a connected database that is closed at the end of the test.
 func open(t *testing.T, s *nbtest.Server) *nb.DB {
 	t.Helper()
 	endpoints, err := nb.Parse(s.Endpoint)
@@ -47,7 +47,7 @@ func commit(t *testing.T, db *nb.DB, want map[plan.Key][]plan.Row) {
 	}
 }
 
-// topology is a small one that has every kind of row.
+// topology returns a small topology with a row of every kind.
 func topology() map[plan.Key][]plan.Row {
 	return map[plan.Key][]plan.Row{
 		plan.ClusterKey(): {
@@ -90,7 +90,7 @@ func TestCommitWritesOnceAndOnlyDifferences(t *testing.T) {
 		t.Errorf("second commit of the same rows wrote: %d transactions, want 1", got)
 	}
 
-	// A new process sees what is there and writes nothing either.
+	// A new process reads the existing rows and writes nothing either.
 	again := open(t, s)
 	commit(t, again, topology())
 	if got := again.Stats().Transactions; got != 0 {
@@ -120,10 +120,10 @@ func TestCommitChangesOneColumn(t *testing.T) {
 		t.Errorf("row was replaced: %s, then %s", uuid, now)
 	}
 
-	pod.Incarnation = "u2" // another pod of that name: another row
+	pod.Incarnation = "u2" // a new pod of the same name needs a new row
 	commit(t, db, map[plan.Key][]plan.Row{plan.PodKey("ns", "p"): {pod}})
 	if now := s.Nbctl("--bare", "--columns=_uuid", "find", "logical_switch_port", "name=ns_p"); now == uuid || now == "" {
-		t.Errorf("row of the earlier pod is still %s, want another", now)
+		t.Errorf("row is still %s of the earlier pod, want another", now)
 	}
 }
 
@@ -131,13 +131,13 @@ func TestCommitDeletes(t *testing.T) {
 	s := nbtest.Start(t)
 	db := open(t, s)
 	commit(t, db, topology())
-	gone := map[plan.Key][]plan.Row{}
+	removed := map[plan.Key][]plan.Row{}
 	for k := range topology() {
 		if k != plan.ClusterKey() {
-			gone[k] = nil
+			removed[k] = nil
 		}
 	}
-	commit(t, db, gone)
+	commit(t, db, removed)
 	owners, unknown, err := db.Owners()
 	if err != nil {
 		t.Fatal(err)
@@ -147,11 +147,11 @@ func TestCommitDeletes(t *testing.T) {
 	}
 	for _, table := range []string{"logical_switch", "logical_switch_port", "logical_router_port", "nat", "load_balancer", "logical_router_policy", "logical_router_static_route", "bfd", "static_mac_binding"} {
 		if got := s.Nbctl("--bare", "--columns=_uuid", "list", table); got != "" {
-			t.Errorf("left in %s: %s", table, got)
+			t.Errorf("remaining rows of %s: %s", table, got)
 		}
 	}
 	if got := s.Nbctl("--bare", "--columns=ports,nat,policies,static_routes", "list", "logical_router"); strings.TrimSpace(got) != "" {
-		t.Errorf("left in the router: %s", got)
+		t.Errorf("remaining rows of the router: %s", got)
 	}
 }
 
@@ -178,15 +178,16 @@ func TestCommitKeepsForeignRows(t *testing.T) {
 		"route in our router":         s.Nbctl("--bare", "--columns=_uuid", "find", "logical_router_static_route", "ip_prefix=203.0.113.0/24"),
 	} {
 		if got == "" {
-			t.Errorf("%s is gone", what)
+			t.Errorf("%s was deleted", what)
 		}
 	}
 	if got := s.Nbctl("--bare", "--columns=ip_prefix", "list", "logical_router_static_route"); got != "203.0.113.0/24" {
-		t.Errorf("routes left: %q, want theirs alone", got)
+		t.Errorf("routes left: %q, want only the foreign one", got)
 	}
 }
 
-// A member that someone takes out of a weak set is put back.
+// TestCommitRepairsMembership checks that a member is restored after another client has removed it
+// from a weak set.
 func TestCommitRepairsMembership(t *testing.T) {
 	s := nbtest.Start(t)
 	db := open(t, s)
@@ -198,8 +199,8 @@ func TestCommitRepairsMembership(t *testing.T) {
 	})
 }
 
-// A load balancer that shall be somewhere else is not where it was any more;
-// others in the same columns stay.
+// TestCommitMovesMembership checks that a moved load balancer leaves its old place and others in
+// the same columns stay.
 func TestCommitMovesMembership(t *testing.T) {
 	s := nbtest.Start(t)
 	db := open(t, s)
@@ -228,7 +229,7 @@ func TestCommitMovesMembership(t *testing.T) {
 	n := db.Stats().Transactions
 	commit(t, db, want)
 	if got := db.Stats().Transactions; got != n {
-		t.Errorf("commit of the same rows wrote %d transactions, want none", got-n)
+		t.Errorf("commit of the same rows wrote %d transactions, want 0", got-n)
 	}
 }
 
@@ -241,7 +242,7 @@ func TestCommitIsolatesBadKeys(t *testing.T) {
 		return []plan.Row{plan.LogicalSwitchPort{Switch: sw, Name: name}}
 	}
 	taken, orphan := plan.PodKey("ns", "taken"), plan.PodKey("ns", "orphan")
-	all[taken] = port("n1", "ns_taken") // a name is unique in the whole table
+	all[taken] = port("n1", "ns_taken") // names are unique in the whole table
 	all[orphan] = port("nowhere", "ns_orphan")
 	for _, name := range []string{"a", "b", "c", "d", "e"} {
 		all[plan.PodKey("ns", name)] = port("n1", "ns_"+name)
@@ -274,7 +275,7 @@ func TestReconnect(t *testing.T) {
 	db := open(t, s)
 	commit(t, db, topology())
 	s.Kill()
-	nbtest.Eventually(t, "the loss is noticed", func() bool { return db.Ready() != nil })
+	nbtest.Eventually(t, "disconnect detected", func() bool { return db.Ready() != nil })
 	if got := db.Ready().Error(); !strings.Contains(got, s.Endpoint) {
 		t.Errorf("Ready: %s, want it to name %s", got, s.Endpoint)
 	}
@@ -286,7 +287,7 @@ func TestReconnect(t *testing.T) {
 	n := db.Stats().Transactions
 	commit(t, db, topology())
 	if got := db.Stats().Transactions; got != n {
-		t.Errorf("commit after reconnecting wrote %d transactions, want none", got-n)
+		t.Errorf("commit after reconnecting wrote %d transactions, want 0", got-n)
 	}
 }
 
@@ -314,7 +315,7 @@ func TestOnChange(t *testing.T) {
 	db.OnChange(func(k plan.Key) { changed <- k })
 	run(t, db)
 	commit(t, db, topology())
-	// What this process changes and deletes itself is no news.
+	// Changes and deletions of this process are not reported.
 	pod := topology()[plan.PodKey("ns", "p")][0].(plan.LogicalSwitchPort)
 	commit(t, db, map[plan.Key][]plan.Row{plan.PodKey("ns", "q"): {plan.LogicalSwitchPort{Switch: "n1", Name: "ns_q"}}})
 	pod.Addresses = nil
@@ -325,10 +326,10 @@ func TestOnChange(t *testing.T) {
 		cmd  []string
 		want plan.Key
 	}{
-		{"a load balancer is taken out of its group", []string{"clear", "load_balancer_group", "group", "load_balancer"}, plan.ServiceKey("ns", "s")},
-		{"northd's column, then ours", []string{"lsp-set-enabled", "ns_p", "enabled", "--", "set", "logical_router", "lr", "options:a=c"}, plan.ClusterKey()},
-		{"a port is deleted", []string{"lsp-del", "stor-n1"}, plan.NodeKey("n1")},
-		{"a foreign port comes and goes, then a load balancer goes", []string{"lsp-add", "n1", "x", "--", "lsp-del", "x", "--", "lb-del", "lb"}, plan.ServiceKey("ns", "s")},
+		{"load balancer removed from its group", []string{"clear", "load_balancer_group", "group", "load_balancer"}, plan.ServiceKey("ns", "s")},
+		{"a column of northd, then a planned one", []string{"lsp-set-enabled", "ns_p", "enabled", "--", "set", "logical_router", "lr", "options:a=c"}, plan.ClusterKey()},
+		{"port deleted", []string{"lsp-del", "stor-n1"}, plan.NodeKey("n1")},
+		{"foreign port added and deleted, then load balancer deleted", []string{"lsp-add", "n1", "x", "--", "lsp-del", "x", "--", "lb-del", "lb"}, plan.ServiceKey("ns", "s")},
 	} {
 		s.Nbctl(tt.cmd...)
 		if got := <-changed; got != tt.want {
@@ -337,9 +338,9 @@ func TestOnChange(t *testing.T) {
 	}
 }
 
-// What another replica wrote, in tables where this one has never written, goes
-// with its owner.
-func TestCommitPrunesOthersRows(t *testing.T) {
+// TestCommitPrunesRowsOfOtherReplicas checks that rows of another replica are deleted with their owner, in
+// tables where this replica has never written.
+func TestCommitPrunesRowsOfOtherReplicas(t *testing.T) {
 	s := nbtest.Start(t)
 	db, other := open(t, s), open(t, s)
 	if _, _, err := db.Owners(); err != nil {
@@ -347,7 +348,7 @@ func TestCommitPrunesOthersRows(t *testing.T) {
 	}
 	commit(t, db, map[plan.Key][]plan.Row{plan.NodeKey("n1"): {plan.LogicalSwitch{Name: "n1"}}})
 	commit(t, other, topology())
-	nbtest.Eventually(t, "all is gone", func() bool {
+	nbtest.Eventually(t, "all rows deleted", func() bool {
 		owners, _, err := db.Owners()
 		if err != nil {
 			t.Fatal(err)

@@ -6,15 +6,15 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/model"
 )
 
-// echoes are the changes that this process has made and that the database will
-// report like anyone's. An echo counts once and only if the row is as it was
-// written: what cannot be told from a foreign change is taken for one.
+// echoes holds the writes of this process, because the database reports them like changes of other
+// clients. An echo counts once, and only if the row is as written. A change that may be foreign is
+// treated as foreign.
 type echoes struct {
 	mu   sync.Mutex             // guards rows
 	rows map[string]model.Model // as written, by UUID; nil: deleted
 }
 
-// expect notes rows before they are written, by UUID.
+// expect records rows by UUID before they are written.
 func (e *echoes) expect(rows map[string]model.Model) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -26,7 +26,7 @@ func (e *echoes) expect(rows map[string]model.Model) {
 	}
 }
 
-// forget is for rows that were not written after all.
+// forget removes rows that were not written after all.
 func (e *echoes) forget(rows map[string]model.Model) {
 	e.mu.Lock()
 	defer e.mu.Unlock()
@@ -35,20 +35,20 @@ func (e *echoes) forget(rows map[string]model.Model) {
 	}
 }
 
-// reset is for a new connection, which reports nothing of the old one's.
+// reset is called for a new connection, which reports no writes of the old one.
 func (e *echoes) reset() {
 	e.mu.Lock()
 	defer e.mu.Unlock()
 	e.rows = nil
 }
 
-// written says whether a row that has changed is as this process wrote it.
+// written reports whether a changed row is as this process wrote it.
 func (e *echoes) written(table string, now model.Model) bool {
 	want, ok := e.take(uuidOf(now))
 	return ok && want != nil && !managedDiffer(table, want, now)
 }
 
-// deleted says whether this process deleted the row.
+// deleted reports whether this process deleted the row.
 func (e *echoes) deleted(row model.Model) bool {
 	want, ok := e.take(uuidOf(row))
 	return ok && want == nil

@@ -31,28 +31,27 @@ func Parse(address string) ([]string, error) {
 	return out, nil
 }
 
-// TLS are the files of an ssl: connection, PEM: the client's key and
-// certificate, and the authority that has signed the server's. They are read for
-// each connection, so what replaces them is used from the next on.
+// TLS names the PEM files of an ssl: connection: the client's key and certificate, and the CA
+// certificate of the server. They are read for each connection, so replaced files apply from the
+// next connection.
 type TLS struct{ Key, Certificate, CA string }
 
-// Check returns what is missing, or wrong in the files, for the endpoints:
-// nothing is wanted where none is ssl:.
+// Check returns an error if files for the endpoints are missing or invalid. Without an ssl:
+// endpoint no files are required.
 func (t TLS) Check(endpoints []string) error {
 	_, err := t.Config(endpoints)
 	return err
 }
 
-// Config returns nil where no endpoint is ssl:. As Open vSwitch does, the
-// server is known by its authority, whatever name its certificate has: those of
-// "ovs-pki" name no address.
+// Config returns nil if no endpoint is ssl:. As in Open vSwitch, the server is verified by its CA
+// and not by name, because certificates of "ovs-pki" contain no address.
 func (t TLS) Config(endpoints []string) (*tls.Config, error) {
 	isSSL := func(e string) bool { return strings.HasPrefix(e, "ssl:") }
 	if !slices.ContainsFunc(endpoints, isSSL) {
 		return nil, nil
 	}
 	if t.Key == "" || t.Certificate == "" || t.CA == "" {
-		return nil, fmt.Errorf("connect to %s: ssl wants a private key, a certificate and a CA certificate", strings.Join(endpoints, ","))
+		return nil, fmt.Errorf("connect to %s: ssl requires a private key, a certificate and a CA certificate", strings.Join(endpoints, ","))
 	}
 	own, err := t.own()
 	if err != nil {
@@ -68,7 +67,7 @@ func (t TLS) Config(endpoints []string) (*tls.Config, error) {
 	}
 	return &tls.Config{
 		MinVersion: tls.VersionTLS12, Certificates: []tls.Certificate{own},
-		InsecureSkipVerify: true, // what is verified instead:
+		InsecureSkipVerify: true, // VerifyConnection verifies the chain without the name
 		VerifyConnection:   func(s tls.ConnectionState) error { return signedBy(authorities, s.PeerCertificates) },
 	}, nil
 }
@@ -85,7 +84,7 @@ func (t TLS) own() (tls.Certificate, error) {
 	return tls.X509KeyPair(certificate, key)
 }
 
-// signedBy verifies a server's certificates, without a name.
+// signedBy verifies a server's certificate chain, without its name.
 func signedBy(authorities *x509.CertPool, chain []*x509.Certificate) error {
 	if len(chain) == 0 {
 		return errors.New("verify database server: no certificate")
@@ -94,7 +93,7 @@ func signedBy(authorities *x509.CertPool, chain []*x509.Certificate) error {
 	for _, c := range chain[1:] {
 		between.AddCert(c)
 	}
-	// Certificates of "ovs-pki" have no extended usages, or any.
+	// Certificates of "ovs-pki" have no extended key usages, or arbitrary ones.
 	_, err := chain[0].Verify(x509.VerifyOptions{
 		Roots: authorities, Intermediates: between, KeyUsages: []x509.ExtKeyUsage{x509.ExtKeyUsageAny},
 	})

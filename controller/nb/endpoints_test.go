@@ -27,8 +27,9 @@ import (
 
 const nbSchema = "../../ovsdb/schema/ovn-nb.ovsschema"
 
-// TestSSL: both ends prove themselves, and neither talks to who cannot.
-func TestSSL(t *testing.T) {
+// TestSSLAuthenticatesBothEnds checks that a client and a server each reject a peer without a valid
+// certificate.
+func TestSSLAuthenticatesBothEnds(t *testing.T) {
 	dir := t.TempDir()
 	ours, theirs := newAuthority(t, dir, "ours"), newAuthority(t, dir, "theirs")
 	server, client := ours.sign(t, "server"), ours.sign(t, "client")
@@ -49,10 +50,10 @@ func TestSSL(t *testing.T) {
 		files nb.TLS
 		want  string
 	}{
-		"the server is not of the authority": {nb.TLS{Key: client.Key, Certificate: client.Certificate, CA: theirs.file}, "verify database server"},
-		"the client is not":                  {nb.TLS{Key: stranger.Key, Certificate: stranger.Certificate, CA: ours.file}, endpoint},
-		"the client's has expired":           {nb.TLS{Key: late.Key, Certificate: late.Certificate, CA: ours.file}, endpoint},
-		"the key is another's":               {nb.TLS{Key: stranger.Key, Certificate: client.Certificate, CA: ours.file}, "private key"},
+		"server certificate of another CA": {nb.TLS{Key: client.Key, Certificate: client.Certificate, CA: theirs.file}, "verify database server"},
+		"client certificate of another CA": {nb.TLS{Key: stranger.Key, Certificate: stranger.Certificate, CA: ours.file}, endpoint},
+		"expired client certificate":       {nb.TLS{Key: late.Key, Certificate: late.Certificate, CA: ours.file}, endpoint},
+		"key of another certificate":       {nb.TLS{Key: stranger.Key, Certificate: client.Certificate, CA: ours.file}, "private key"},
 	} {
 		bad := dial(t, []string{endpoint}, tt.files)
 		nbtest.Eventually(t, what, func() bool {
@@ -64,26 +65,26 @@ func TestSSL(t *testing.T) {
 		t.Errorf("without files: %v", err)
 	}
 	if err := (nb.TLS{}).Check([]string{"tcp:127.0.0.1:6641"}); err != nil {
-		t.Errorf("without ssl no file is wanted: %v", err)
+		t.Errorf("no ssl: endpoint: error %v, want no file to be required", err)
 	}
 }
 
-// TestSSLExpired: a server whose certificate has expired is none.
-func TestSSLExpired(t *testing.T) {
+// TestSSLRejectsExpiredServer checks that a client rejects a server with an expired certificate.
+func TestSSLRejectsExpiredServer(t *testing.T) {
 	dir := t.TempDir()
 	ours := newAuthority(t, dir, "ours")
 	client := ours.sign(t, "client")
 	s := newSSLServer(t, dir)
 	s.start(t, ours.signUntil(t, "late", time.Now().Add(-time.Minute)), ours.file)
 	bad := dial(t, s.endpoints(), nb.TLS{Key: client.Key, Certificate: client.Certificate, CA: ours.file})
-	nbtest.Eventually(t, "the server's has expired", func() bool {
+	nbtest.Eventually(t, "expired server certificate", func() bool {
 		err := bad.Ready()
 		return err != nil && strings.Contains(err.Error(), "verify database server") && strings.Contains(err.Error(), "expired")
 	})
 }
 
-// TestSSLRotation: authority, server's and client's certificates are replaced one after the
-// other while writes go on; the files are replaced, nobody is restarted but the server.
+// TestSSLRotation replaces the CA, the server's and the client's certificates one after the other
+// during writes. The files are replaced; only the server is restarted.
 func TestSSLRotation(t *testing.T) {
 	dir := t.TempDir()
 	first, second := newAuthority(t, dir, "first"), newAuthority(t, dir, "second")
@@ -107,26 +108,26 @@ func TestSSLRotation(t *testing.T) {
 	write := func(when string) {
 		for range 5 {
 			name := fmt.Sprintf("n%d", writes)
-			nbtest.Eventually(t, when+": written "+name, func() bool { return len(db.Commit(t.Context(), switches(name))) == 0 })
+			nbtest.Eventually(t, when+": write "+name, func() bool { return len(db.Commit(t.Context(), switches(name))) == 0 })
 			writes++
 		}
 	}
-	write("at first")
+	write("initially")
 	use(first.sign(t, "client2"), first, second)
-	write("the client knows both authorities")
+	write("client trusts both CAs")
 	s.start(t, second.sign(t, "server2"), first.file)
-	write("the server has a certificate of the second")
+	write("server certificate of the second CA")
 	use(second.sign(t, "client3"), second)
-	write("the client has one, too, and a connection with the old one")
+	write("client certificate of the second CA, connection with the old one")
 	s.start(t, second.sign(t, "server3"), second.file)
-	write("the server knows the second alone")
+	write("server trusts the second CA only")
 	out := tool(t, "ovn-nbctl", "--db=unix:"+dir+"/sock", "--bare", "--columns=name", "list", "Logical_Switch")
 	if got := len(strings.Fields(out)); got != writes {
-		t.Errorf("%d switches, want %d, each once", got, writes)
+		t.Errorf("%d switches, want %d without duplicates", got, writes)
 	}
 }
 
-// sslServer is a database server that may be started again with other files.
+// sslServer is a database server that can be restarted with other files.
 type sslServer struct {
 	dir  string
 	port int
@@ -147,7 +148,7 @@ func (s *sslServer) start(t *testing.T, files nb.TLS, ca string) {
 		if err := s.cmd.Process.Kill(); err != nil {
 			t.Fatal(err)
 		}
-		_ = s.cmd.Wait() // it was killed
+		_ = s.cmd.Wait() // fails because it was killed
 	}
 	s.cmd = daemon(t, "ovsdb-server", s.dir+"/db", "--no-chdir", "--unixctl="+s.dir+"/ctl", "-vsyslog:off", "--remote=punix:"+s.dir+"/sock",
 		"--private-key="+files.Key, "--certificate="+files.Certificate, "--ca-cert="+ca, fmt.Sprintf("--remote=pssl:%d:127.0.0.1", s.port))
@@ -166,7 +167,7 @@ func switches(name string) map[plan.Key][]plan.Row {
 	return map[plan.Key][]plan.Row{plan.NodeKey(name): {plan.LogicalSwitch{Name: name}}}
 }
 
-// dial keeps a database connected until the test ends.
+// dial keeps a database connected until the end of the test.
 func dial(t *testing.T, endpoints []string, files nb.TLS) *nb.DB {
 	t.Helper()
 	db := nb.New(endpoints, slog.New(slog.DiscardHandler))
@@ -183,7 +184,7 @@ func dial(t *testing.T, endpoints []string, files nb.TLS) *nb.DB {
 	return db
 }
 
-// daemon runs a program until the test ends.
+// daemon runs a program until the end of the test.
 func daemon(t *testing.T, argv ...string) *exec.Cmd {
 	t.Helper()
 	cmd := exec.Command(argv[0], argv[1:]...)
@@ -192,8 +193,8 @@ func daemon(t *testing.T, argv ...string) *exec.Cmd {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // an error: it has ended already
-		_ = cmd.Wait()         // an error: it was killed
+		_ = cmd.Process.Kill() // fails if it has exited already
+		_ = cmd.Wait()         // fails because it was killed
 	})
 	return cmd
 }
@@ -217,7 +218,7 @@ func freePort(t *testing.T) int {
 	return l.Addr().(*net.TCPAddr).Port
 }
 
-// authority signs throw-away certificates.
+// authority is a CA that signs temporary certificates.
 type authority struct {
 	dir, file string
 	key       *ecdsa.PrivateKey

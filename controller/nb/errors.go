@@ -2,8 +2,8 @@ package nb
 
 import "fmt"
 
-// MissingRowError is that of a key whose rows refer to a row that nobody has
-// written yet: the row of the table whose plan.Row has that ID.
+// MissingRowError is the error of a key whose rows refer to a row that is not written yet: the row
+// of the table with that plan.Row ID.
 type MissingRowError struct{ Table, ID string }
 
 func (e *MissingRowError) Error() string {

@@ -16,17 +16,17 @@ import (
 
 const database = "OVN_Northbound"
 
-// fitting is what of a database can be used: the schema may be older or newer than that
-// of the generated models.
+// fitting is the usable part of a database. Its schema may be older or newer than that of the
+// generated models.
 type fitting struct {
 	model   model.ClientDBModel
-	missing []string // what plans use and the schema lacks, as Table or Table.column, sorted
+	missing []string // used by plans but not in the schema, as Table or Table.column, sorted
 	tables  map[string]model.Model
 	version string // of the schema
 }
 
-// fit finds out what of the models a schema has: of each table the generated type, or,
-// where the schema has fewer columns or others of the name, that without them.
+// fit compares the models with a schema. For each table it returns the generated type. If columns
+// are missing or have another type, it returns a type without them.
 func fit(schema ovsdb.DatabaseSchema) (*fitting, error) {
 	f := &fitting{tables: map[string]model.Model{}, version: schema.Version}
 	for table, m := range models() {
@@ -35,8 +35,8 @@ func fit(schema ovsdb.DatabaseSchema) (*fitting, error) {
 			f.missing = append(f.missing, table)
 			continue
 		}
-		row, gone := fitRow(columns, reflect.TypeOf(m).Elem())
-		for _, column := range gone {
+		row, removed := fitRow(columns, reflect.TypeOf(m).Elem())
+		for _, column := range removed {
 			if slices.Contains(monitored(table), column) {
 				f.missing = append(f.missing, table+"."+column)
 			}
@@ -52,27 +52,27 @@ func fit(schema ovsdb.DatabaseSchema) (*fitting, error) {
 	return f, nil
 }
 
-// fitRow returns the type without the fields that the schema has no column for, and
+// fitRow returns the type without the fields that have no column in the schema, and the names of
 // those columns.
-func fitRow(schema *ovsdb.TableSchema, t reflect.Type) (row reflect.Type, gone []string) {
+func fitRow(schema *ovsdb.TableSchema, t reflect.Type) (row reflect.Type, removed []string) {
 	var fields []reflect.StructField
 	for i := range t.NumField() {
 		name := t.Field(i).Tag.Get("ovsdb")
 		if column := schema.Column(name); column == nil || ovsdb.NativeType(column) != t.Field(i).Type {
-			gone = append(gone, name)
+			removed = append(removed, name)
 			continue
 		}
 		fields = append(fields, t.Field(i))
 	}
-	if len(gone) == 0 {
-		return t, nil // with its methods, which are quick
+	if len(removed) == 0 {
+		return t, nil // keeps its generated methods, which are fast
 	}
 	row = reflect.StructOf(fields)
 	layouts.learn(row)
-	return row, gone
+	return row, removed
 }
 
-// indexes are those that Commit uses.
+// indexes returns the indexes that Commit uses.
 func (f *fitting) indexes() map[string][]model.ClientIndex {
 	owner := model.ColumnKey{Column: "external_ids", Key: ownerID}
 	out := map[string][]model.ClientIndex{}
@@ -89,8 +89,8 @@ func (f *fitting) indexes() map[string][]model.ClientIndex {
 	return out
 }
 
-// monitor asks for the columns that Commit compares, and for no other: northd
-// writes "up" to every port.
+// monitor returns options for exactly the columns that Commit compares. Others are left out, for
+// example "up", which northd writes to every port.
 func (f *fitting) monitor() []client.MonitorOption {
 	var out []client.MonitorOption
 	for _, table := range slices.Sorted(maps.Keys(f.tables)) {
@@ -105,8 +105,8 @@ func (f *fitting) monitor() []client.MonitorOption {
 	return out
 }
 
-// fit asks for the schema, on a connection of its own: the client's model is given
-// before it connects.
+// fit requests the schema on a connection of its own, because the client needs its model before it
+// connects.
 func (d *DB) fit(ctx context.Context, opts []client.Option) (*fitting, error) {
 	none, err := model.NewClientDBModel(database, nil)
 	if err != nil {
@@ -127,14 +127,14 @@ func (d *DB) fit(ctx context.Context, opts []client.Option) (*fitting, error) {
 	return f, nil
 }
 
-// without says what does not work when a table is missing. Of other tables and of
-// columns it is the feature that they are named after.
+// without describes the effect of a missing table. For other tables and columns the name already
+// describes the feature.
 var without = map[string]string{
-	nbmodel.StaticMACBindingTable: "on nodes in shared gateway mode Services neither reach the node's own host nor are reached from it, and nodes without a gateway do not notice that one is gone (OVN 22.06 has it)",
+	nbmodel.StaticMACBindingTable: "on nodes in shared gateway mode Services cannot reach the node's own host or be reached from it, and nodes without a gateway do not detect that a gateway has failed (requires OVN 22.06)",
 }
 
-// say logs what the schema lacks, if it is not what was said last.
-func (d *DB) say(f *fitting) {
+// logMissing logs the missing tables and columns if they differ from the last call.
+func (d *DB) logMissing(f *fitting) {
 	d.mu.Lock()
 	same := slices.Equal(d.missing, f.missing)
 	d.missing = f.missing
@@ -147,8 +147,8 @@ func (d *DB) say(f *fitting) {
 	}
 }
 
-// Missing returns what plans use and the database's schema lacks, as Table or
-// Table.column: as of the last connection.
+// Missing returns the tables and columns that plans use and the schema of the last connection
+// lacks, as Table or Table.column.
 func (d *DB) Missing() []string {
 	d.mu.Lock()
 	defer d.mu.Unlock()

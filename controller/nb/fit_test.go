@@ -26,10 +26,10 @@ func without(names ...string) func(map[string]any) {
 	}
 }
 
-// With the schema of an older OVN everything is written that there is a place for, and what
-// has none is named; after an upgrade the rest follows.
+// TestOlderSchema checks the schema of an older OVN. Everything that it has a place for is written,
+// the missing parts are named, and the rest is written after an upgrade.
 func TestOlderSchema(t *testing.T) {
-	// What OVN 22.03 has not of that of 23.03, and a column that plans use.
+	// Parts of the 23.03 schema that OVN 22.03 lacks, and one column that plans use.
 	s := nbtest.StartWith(t, without(
 		"Static_MAC_Binding", "Chassis_Template_Var", "Logical_Switch_Port.mirror_rules", "Mirror", "NAT.gateway_port", "Copp.name",
 		"Logical_Router.copp", "Logical_Switch.copp", "Copp", "Logical_Router_Port.gateway_chassis", "Meter.fair",
@@ -44,7 +44,7 @@ func TestOlderSchema(t *testing.T) {
 	commit(t, db, all)
 	commit(t, db, all)
 	if got := db.Stats().Transactions; got != 1 {
-		t.Errorf("%d transactions, want 1: the second commit is of the same", got)
+		t.Errorf("%d transactions, want 1: the second commit has the same rows", got)
 	}
 	complete := nbtest.Start(t)
 	commit(t, open(t, complete), all)
@@ -55,27 +55,27 @@ func TestOlderSchema(t *testing.T) {
 	}
 	for _, line := range have {
 		if !slices.Contains(want, line) {
-			t.Errorf("in this database alone: %s", line)
+			t.Errorf("only in this database: %s", line)
 		}
 	}
 
 	s.Convert()
 	<-db.Connected()
 	if got := db.Missing(); len(got) > 0 {
-		t.Errorf("after the upgrade is still missing: %s", got)
+		t.Errorf("missing after the upgrade: %s", got)
 	}
 	commit(t, db, all)
 	if diff := cmp.Diff(complete.Normal(), s.Normal()); diff != "" {
-		t.Errorf("after the upgrade (-as in a new database +as it is):\n%s", diff)
+		t.Errorf("after the upgrade (-new database +upgraded database):\n%s", diff)
 	}
 	commit(t, db, map[plan.Key][]plan.Row{plan.NodeKey("n1"): nil, plan.PodKey("ns", "p"): nil})
 	if got := s.Nbctl("--bare", "--columns=_uuid", "list", "static_mac_binding"); got != "" {
-		t.Errorf("left: %s", got)
+		t.Errorf("remaining: %s", got)
 	}
 }
 
-// In a schema that lacks what most rows are in, those rows' owners fail and name it, and
-// nobody else does.
+// TestMuchOlderSchema checks a schema without the tables or columns that hold most rows. The owners
+// of those rows fail with an error that names them; other owners do not fail.
 func TestMuchOlderSchema(t *testing.T) {
 	withoutPolicies := []string{
 		`node/n1: refer to Logical_Router.policies "lr": no such row`,
@@ -96,9 +96,9 @@ func TestMuchOlderSchema(t *testing.T) {
 			`service/ns/s: refer to Load_Balancer_Group.load_balancer "group": no such row`,
 		}},
 		{"policies", without("Logical_Router.policies"), []string{"Logical_Router.policies"}, withoutPolicies},
-		{"other policies", func(tables map[string]any) { // of another type they are as good as none
+		{"other policies", func(tables map[string]any) { // columns of another type count as missing
 			tables["Logical_Router"].(map[string]any)["columns"].(map[string]any)["policies"] = map[string]any{"type": "string"}
-			tables["Logical_Router_Policy"].(map[string]any)["isRoot"] = true // or nothing could hold one
+			tables["Logical_Router_Policy"].(map[string]any)["isRoot"] = true // otherwise a row could not exist without a reference
 		}, []string{"Logical_Router.policies"}, withoutPolicies},
 	} {
 		t.Run(c.name, func(t *testing.T) {
@@ -122,7 +122,7 @@ func TestMuchOlderSchema(t *testing.T) {
 	}
 }
 
-// A newer schema has more, which is left alone.
+// TestNewerSchema checks that additional tables and columns of a newer schema are left alone.
 func TestNewerSchema(t *testing.T) {
 	s := nbtest.StartWith(t, func(tables map[string]any) {
 		text := map[string]any{"type": map[string]any{"key": "string", "min": 0, "max": "unlimited"}}
@@ -140,13 +140,13 @@ func TestNewerSchema(t *testing.T) {
 		{"op": "update", "table": "Logical_Switch_Port", "where": [["name", "==", "ns_p"]], "row": {"newer": "theirs"}},
 		{"op": "insert", "table": "Newest", "row": {"name": "a"}}]`).CombinedOutput()
 	if err != nil || !strings.Contains(string(out), `"count":1`) {
-		t.Fatalf("write what is newer: %v: %s", err, out)
+		t.Fatalf("write newer columns: %v: %s", err, out)
 	}
 	commit(t, db, topology())
 	if got := db.Stats().Transactions; got != 1 {
 		t.Errorf("%d transactions, want 1", got)
 	}
 	if !strings.Contains(s.Dump(), "theirs") {
-		t.Errorf("their column is gone:\n%s", s.Dump())
+		t.Errorf("newer column was cleared:\n%s", s.Dump())
 	}
 }

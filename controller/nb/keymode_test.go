@@ -16,20 +16,21 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 )
 
-// dialEnv has this test's program be a client: endpoint, key, certificate, authority.
+// dialEnv makes the test binary a client with this endpoint, key, certificate and CA.
 const dialEnv = "OVN_EBPF_NB_DIAL"
 
-// TestSSLKeyMode: a client that is not root loses the right to read its key. A connection
-// that is there goes on; the next one fails, and says why; it comes back with the right.
+// TestSSLKeyMode checks an unprivileged client that loses read permission for its key. An existing
+// connection continues. The next one fails with an error that names the cause, and succeeds when
+// the permission is restored.
 func TestSSLKeyMode(t *testing.T) {
 	if os.Getenv(dialEnv) != "" {
-		tellReady(t)
+		printReady(t)
 		return
 	}
 	if os.Getuid() != 0 {
-		t.Fatal("not root: it starts a client as somebody else")
+		t.Fatal("not root: cannot start a client as another user")
 	}
-	const nobody = 65534
+	const noMatch = 65534
 	dir := t.TempDir()
 	ours := newAuthority(t, dir, "ours")
 	client := ours.sign(t, "client")
@@ -39,7 +40,7 @@ func TestSSLKeyMode(t *testing.T) {
 		t.Fatal(err)
 	}
 	if err := errors.Join(os.WriteFile(program, read(t, self), 0o755), os.Chmod(dir, 0o755), os.Chmod(filepath.Dir(dir), 0o755),
-		os.Chown(client.Key, nobody, nobody), os.Chmod(client.Certificate, 0o644), os.Chmod(ours.file, 0o644)); err != nil {
+		os.Chown(client.Key, noMatch, noMatch), os.Chmod(client.Certificate, 0o644), os.Chmod(ours.file, 0o644)); err != nil {
 		t.Fatal(err)
 	}
 	s := newSSLServer(t, dir)
@@ -48,7 +49,7 @@ func TestSSLKeyMode(t *testing.T) {
 
 	cmd := exec.Command(program, "-test.run=^TestSSLKeyMode$", "-test.timeout=5m")
 	cmd.Dir, cmd.Env = "/", append(os.Environ(), dialEnv+"="+strings.Join([]string{s.endpoints()[0], client.Key, client.Certificate, ours.file}, " "))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: &syscall.Credential{Uid: nobody, Gid: nobody}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: &syscall.Credential{Uid: noMatch, Gid: noMatch}}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)
@@ -62,53 +63,53 @@ func TestSSLKeyMode(t *testing.T) {
 	}
 	t.Cleanup(func() {
 		in.Close()
-		_ = cmd.Wait() // what it says was read
+		_ = cmd.Wait() // its output was read
 	})
-	told := bufio.NewScanner(out)
+	output := bufio.NewScanner(out)
 	await := func(when string, want ...string) {
 		t.Helper()
-		for told.Scan() {
-			t.Log(told.Text())
+		for output.Scan() {
+			t.Log(output.Text())
 			missing := false
 			for _, w := range want {
-				missing = missing || !strings.Contains(told.Text(), w)
+				missing = missing || !strings.Contains(output.Text(), w)
 			}
 			if !missing {
 				return
 			}
 		}
-		t.Fatalf("%s: the client ended (%v) before it said %q", when, told.Err(), want)
+		t.Fatalf("%s: client ended (%v) before it printed %q", when, output.Err(), want)
 	}
-	await("at first", "ready")
+	await("initially", "ready")
 	if err := os.Chmod(client.Key, 0); err != nil {
 		t.Fatal(err)
 	}
 	s.start(t, server, ours.file)
-	await("without the right", client.Key+": permission denied", "mode 0000 of user 65534", "this is user 65534")
+	await("without permission", client.Key+": permission denied", "mode 0000 of user 65534", "this is user 65534")
 	if err := os.Chmod(client.Key, 0o600); err != nil {
 		t.Fatal(err)
 	}
-	await("with it again", "ready")
+	await("with permission again", "ready")
 }
 
-// tellReady prints "ready", or what is missing, whenever it changes, until stdin ends.
-func tellReady(t *testing.T) {
+// printReady prints "ready", or the reason why not, whenever it changes, until stdin ends.
+func printReady(t *testing.T) {
 	f := strings.Fields(os.Getenv(dialEnv))
 	db := dial(t, f[:1], nb.TLS{Key: f[1], Certificate: f[2], CA: f[3]})
 	ended := make(chan struct{})
 	go func() {
-		_, _ = io.Copy(io.Discard, os.Stdin) // whatever ends it
+		_, _ = io.Copy(io.Discard, os.Stdin) // any error ends it, too
 		close(ended)
 	}()
-	said := ""
+	printed := ""
 	for {
 		text := "ready"
 		if err := db.Ready(); err != nil {
 			text = strings.ReplaceAll(err.Error(), "\n", "; ")
 		}
-		if text != said {
+		if text != printed {
 			fmt.Println(text)
-			said = text
+			printed = text
 		}
 		select {
 		case <-ended:

@@ -9,26 +9,27 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/model"
 )
 
-// The functions below ask the cache's indexes with a model: to ask with a condition takes a commit
-// an eighth more CPU. The cache answers by the first index that has something, so the model matches
-// in one.
+// The functions below query the cache's indexes with a model. A query with a condition would take
+// an eighth more CPU per commit. The cache uses the first index with a match, so the model must
+// match in only one index.
 
-// nobody is no owner's key and no row's name: rows that have none would be found by "".
-const nobody = "\x00"
+// noMatch is neither an owner's key nor a row's name. An empty string would match rows without
+// them.
+const noMatch = "\x00"
 
-// rowsOf returns copies of the rows of a table whose external_ids name the owner.
+// rowsOf returns copies of the rows of a table that belong to the owner by their external_ids.
 func rowsOf(c *cache.TableCache, table, owner string) (map[string]model.Model, error) {
-	rows, err := rowsLike(c, table, map[string]any{"external_ids": map[string]string{ownerID: owner}, "name": nobody})
+	rows, err := rowsLike(c, table, map[string]any{"external_ids": map[string]string{ownerID: owner}, "name": noMatch})
 	maps.DeleteFunc(rows, func(_ string, m model.Model) bool { return externalIDs(m)[ownerID] != owner })
 	return rows, err
 }
 
 // rowsNamed returns copies of the rows of a table with that name.
 func rowsNamed(c *cache.TableCache, table, name string) (map[string]model.Model, error) {
-	return rowsLike(c, table, map[string]any{"external_ids": map[string]string{ownerID: nobody}, "name": name})
+	return rowsLike(c, table, map[string]any{"external_ids": map[string]string{ownerID: noMatch}, "name": name})
 }
 
-// rowsOfPort returns copies of the rows of a table that are of the logical port.
+// rowsOfPort returns copies of the rows of a table that belong to the logical port.
 func rowsOfPort(c *cache.TableCache, table, port string) (map[string]model.Model, error) {
 	return rowsLike(c, table, map[string]any{portColumn: port})
 }
@@ -36,7 +37,7 @@ func rowsOfPort(c *cache.TableCache, table, port string) (map[string]model.Model
 func rowsLike(c *cache.TableCache, table string, columns map[string]any) (map[string]model.Model, error) {
 	t, row := c.Table(table), c.DatabaseModel().Types()[table]
 	if t == nil || row == nil {
-		return nil, nil // the schema does not have it
+		return nil, nil // not in the schema
 	}
 	m := reflect.New(row.Elem()).Interface()
 	for column, value := range columns {
@@ -47,7 +48,7 @@ func rowsLike(c *cache.TableCache, table string, columns map[string]any) (map[st
 	return t.RowsByModels([]model.Model{m})
 }
 
-// inOrder returns rows by their UUIDs, so that what is done with them is the same each time.
+// inOrder returns rows sorted by UUID, so that operations have the same order each time.
 func inOrder(rows map[string]model.Model) []model.Model {
 	var out []model.Model
 	for _, uuid := range slices.Sorted(maps.Keys(rows)) {

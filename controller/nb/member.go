@@ -10,9 +10,9 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 )
 
-// members know which rows refer to a row, by column. What was read for one batch serves the
-// next: only rows that have been touched since are read again. One batch at a time uses
-// them, but for touch.
+// members indexes which rows refer to a row, by column. It is kept from one batch to the next: only
+// rows that were touched since are read again. One batch at a time uses it; only touch is safe for
+// concurrent use.
 type members struct {
 	cache   *cache.TableCache
 	columns map[string]*column // by Table.column
@@ -27,8 +27,8 @@ type members struct {
 type column struct {
 	name    string
 	rows    map[string]model.Model // as read, by UUID
-	parents map[string][]string    // the UUIDs of those that refer to it, by UUID
-	whole   bool                   // read since the connection began or owners were counted
+	parents map[string][]string    // the UUIDs of the parents of a row, by UUID
+	whole   bool                   // read since the connection began or since Owners
 	fresh   bool                   // read since the batch began
 }
 
@@ -50,8 +50,8 @@ func (m *members) connect(c *cache.TableCache) {
 	}
 }
 
-// touch notes that a row of a table is not what it was: the cache's events tell so, soon
-// after the cache has it, and commits at once of what they write.
+// touch marks a row as changed. The cache's events call it soon after a change, and commits call it
+// at once for their own writes.
 func (m *members) touch(table, uuid string) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -62,7 +62,7 @@ func (m *members) touch(table, uuid string) {
 	}
 }
 
-// took returns which rows were touched since it was called last, nil the first time.
+// took returns the rows touched since its last call, or nil the first time.
 func (m *members) took(kind string) map[string]bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
@@ -71,7 +71,7 @@ func (m *members) took(kind string) map[string]bool {
 	return last
 }
 
-// events tell of every change of the cache.
+// events returns a handler that touches every row that changes in the cache.
 func (m *members) events() cache.EventHandler {
 	return &cache.EventHandlerFuncs{
 		AddFunc: func(table string, row model.Model) { m.touch(table, uuidOf(row)) },
@@ -83,7 +83,7 @@ func (m *members) events() cache.EventHandler {
 	}
 }
 
-// wrote touches what a transaction has changed.
+// wrote touches the rows that a transaction has changed.
 func (m *members) wrote(ops []ovsdb.Operation, results []ovsdb.OperationResult) {
 	named := map[string]string{}
 	for i, op := range ops {
@@ -101,8 +101,8 @@ func (m *members) wrote(ops []ovsdb.Operation, results []ovsdb.OperationResult) 
 	}
 }
 
-// learn notes what owners have in a connection's cache. All is read again after that: the
-// cache drops events when too many wait.
+// learn sets the usage of tables for a connection's cache. It discards all columns, because the
+// cache drops events when too many are queued.
 func (m *members) learn(c *cache.TableCache, u usage) {
 	m.connect(c)
 	m.names.reset()
@@ -112,12 +112,12 @@ func (m *members) learn(c *cache.TableCache, u usage) {
 	}
 }
 
-// has says whether the parent's column refers to the row.
+// has reports whether the parent's column refers to the row.
 func (m *members) has(p membership, parent, uuid string) bool {
 	return slices.Contains(m.of(p.parent.table + "." + p.column)[uuid], parent)
 }
 
-// of returns who refers to whom by the column, Table.column.
+// of returns the index of the column, given as Table.column.
 func (m *members) of(kind string) map[string][]string {
 	table, name := splitParent(kind)
 	c := m.columns[kind]
@@ -126,7 +126,7 @@ func (m *members) of(kind string) map[string][]string {
 		m.columns[kind] = c
 	}
 	if rows := m.cache.Table(table); !c.fresh && rows != nil {
-		touched := m.took(kind) // before it reads: what is touched from here on is read next time
+		touched := m.took(kind) // before reading: a row touched later is read in the next batch
 		if few := len(touched) <= len(c.rows)/4; c.whole && few {
 			for uuid := range touched {
 				c.replace(uuid, c.rows[uuid], rows.Row(uuid))
@@ -139,14 +139,14 @@ func (m *members) of(kind string) map[string][]string {
 	return c.parents
 }
 
-// children returns which rows a row refers to by the column.
+// children returns the rows that a row refers to by the column.
 func (m *members) children(kind, parent string) []string {
 	m.of(kind)
 	return references(m.columns[kind].rows[parent], m.columns[kind].name)
 }
 
-// ours says whether a row that was read for the column has an owner of ours,
-// or is of a table where none can.
+// ours reports whether a row that was read for the column belongs to one of our owners, or to a
+// table without owners.
 func (m *members) ours(kind, parent string) bool {
 	table, _ := splitParent(kind)
 	return !tables[table].hasIDs || externalIDs(m.columns[kind].rows[parent])[ownerID] != ""
@@ -165,13 +165,13 @@ func (c *column) read(rows map[string]model.Model) {
 	}
 }
 
-// replace notes what a row refers to now and did not, and the other way round.
+// replace updates the index after the references of a row have changed from was to is.
 func (c *column) replace(parent string, was, is model.Model) {
-	gone, come := differing(references(was, c.name), references(is, c.name))
-	for _, uuid := range gone {
+	removed, added := differing(references(was, c.name), references(is, c.name))
+	for _, uuid := range removed {
 		c.forget(uuid, parent)
 	}
-	for _, uuid := range come {
+	for _, uuid := range added {
 		c.parents[uuid] = append(c.parents[uuid], parent)
 	}
 	if is == nil {
@@ -181,30 +181,30 @@ func (c *column) replace(parent string, was, is model.Model) {
 	c.rows[parent] = is
 }
 
-// differing returns what only the one and only the other set has. Sets that
-// have much in common have it in the same places, as the cache keeps them, so
-// that is compared first: a group may have all pods.
-func differing(old, now []string) (gone, come []string) {
+// differing returns the elements that only one of the sets has. The cache keeps the order of
+// elements, so equal elements are mostly at the same index, and those are compared first: a group
+// may have all pods.
+func differing(old, now []string) (removed, added []string) {
 	n := min(len(old), len(now))
 	for i := range n {
 		if old[i] != now[i] {
-			gone, come = append(gone, old[i]), append(come, now[i])
+			removed, added = append(removed, old[i]), append(added, now[i])
 		}
 	}
-	gone, come = append(gone, old[n:]...), append(come, now[n:]...)
-	if len(gone) == 0 || len(come) == 0 {
-		return gone, come
+	removed, added = append(removed, old[n:]...), append(added, now[n:]...)
+	if len(removed) == 0 || len(added) == 0 {
+		return removed, added
 	}
-	came := make(map[string]bool, len(come))
-	for _, uuid := range come {
+	came := make(map[string]bool, len(added))
+	for _, uuid := range added {
 		came[uuid] = true
 	}
-	gone = slices.DeleteFunc(gone, func(uuid string) bool {
+	removed = slices.DeleteFunc(removed, func(uuid string) bool {
 		moved := came[uuid]
 		delete(came, uuid)
 		return moved
 	})
-	return gone, slices.DeleteFunc(come, func(uuid string) bool { return !came[uuid] })
+	return removed, slices.DeleteFunc(added, func(uuid string) bool { return !came[uuid] })
 }
 
 func (c *column) forget(uuid, parent string) {
@@ -228,10 +228,9 @@ func references(m model.Model, column string) []string {
 	return uuids
 }
 
-// removalOps take a row that stays out of parents that the plan does not name
-// any more, if they are ours: others may refer to our rows. Only rows of a table
-// with several kinds of parents change theirs: elsewhere the parent is part of
-// what the row is.
+// removalOps takes a remaining row out of parents that the plan no longer names, if we own those
+// parents. Other clients may refer to our rows, too. Only rows of tables with several kinds of
+// parents change parents: in other tables the parent is part of the row's identity.
 func (b *batch) removalOps(r *record, resolve func(ref) string) []ovsdb.Operation {
 	kinds := tables[r.table].parents
 	if r.old == nil || len(kinds) < 2 {

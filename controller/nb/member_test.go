@@ -29,7 +29,8 @@ func TestEveryRowHasAModel(t *testing.T) {
 	}
 }
 
-// A column that is read again and again knows the same as one read once.
+// TestMembersFollowTheCache checks that a column that is updated step by step equals one that is
+// read at once.
 func TestMembersFollowTheCache(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

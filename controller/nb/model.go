@@ -13,7 +13,7 @@ const (
 	rowID   = "ovn-ebpf.io/id"
 )
 
-// models returns the generated model of each table that plan.Row types are rows of.
+// models returns the generated models of the tables of all plan.Row types.
 func models() map[string]model.Model {
 	return map[string]model.Model{
 		nbmodel.LogicalRouterTable:            &nbmodel.LogicalRouter{},
@@ -35,8 +35,8 @@ func models() map[string]model.Model {
 	}
 }
 
-// monitored are the columns of a table that anything here reads: those that
-// plans write, those that say whose a row is, those that refer to rows of ours.
+// monitored returns the columns of a table that this package reads: those that plans write, those
+// that identify the owner, and those that refer to our rows.
 func monitored(table string) []string {
 	out := append([]string{"external_ids", "name"}, tables[table].columns...)
 	for _, s := range tables {

@@ -6,9 +6,9 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/model"
 )
 
-// named remembers which row a name was found to be, so that a row with all pods in one of
-// its columns is not copied for each pod that refers to it. Rows that are gone stay in it
-// until the next full sync: who asks looks whether the row is there.
+// named caches the UUID of a row by its name, so that a row with all pods in one of its columns is
+// not copied for each pod that refers to it. Deleted rows stay in the cache until the next full
+// sync: callers must check that the row still exists.
 type named struct {
 	mu    sync.Mutex // guards uuids
 	uuids map[ref]string
@@ -29,14 +29,14 @@ func (n *named) set(r ref, uuid string) {
 	n.uuids[r] = uuid
 }
 
-// reset forgets all: another connection's cache may have other rows.
+// reset empties the cache, because another connection may have other rows.
 func (n *named) reset() {
 	n.mu.Lock()
 	defer n.mu.Unlock()
 	n.uuids = nil
 }
 
-// changed forgets a row's name when that, or whose it is, is no longer the same.
+// changed removes a row's name from the cache if its name or its owner has changed.
 func (n *named) changed(table string, old, now model.Model) {
 	if nameOf(old) == nameOf(now) && externalIDs(old)[ownerID] == externalIDs(now)[ownerID] {
 		return
@@ -47,7 +47,7 @@ func (n *named) changed(table string, old, now model.Model) {
 	delete(n.uuids, ref{table, nameOf(now)})
 }
 
-// uuidNamed returns the UUID of the row that lookup returns, "" for none.
+// uuidNamed returns the UUID of the row that lookup returns, or "" for none.
 func (b *batch) uuidNamed(r ref) string {
 	if uuid := b.members.names.get(r); uuid != "" && b.cache.Table(r.table).HasRow(uuid) {
 		return uuid

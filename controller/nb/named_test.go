@@ -11,9 +11,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// A row that was found by its name is found again, and no other: not one that is gone, nor
-// one that has another name or owner by now.
-func TestNamedAgain(t *testing.T) {
+// TestNamedRowIsNotStale checks that a cached name is used again only for the same row: not after
+// the row was deleted, renamed or given to another owner.
+func TestNamedRowIsNotStale(t *testing.T) {
 	s := nbtest.Start(t)
 	db, ctx := open(t, s), context.Background()
 	group := func(rows ...plan.Row) {
@@ -23,7 +23,7 @@ func TestNamedAgain(t *testing.T) {
 		}
 	}
 	ports := 0
-	// put adds one port more, and returns why not.
+	// put adds one port and returns its error.
 	put := func() error {
 		ports++
 		key := plan.PodKey("ns", strings.Repeat("p", ports))
@@ -41,23 +41,23 @@ func TestNamedAgain(t *testing.T) {
 		}
 	}
 
-	group(sw) // it goes, and another comes by that name
+	group(sw) // deletes the group; another one gets its name below
 	var missing *nb.MissingRowError
 	if err := put(); !errors.As(err, &missing) {
-		t.Fatalf("the group is gone: %v, want that it is missing", err)
+		t.Fatalf("deleted group: error %v, want MissingRowError", err)
 	}
 	group(sw, plan.PortGroup{Name: "pg"})
 	if err := put(); err != nil || members("pg") != 1 {
-		t.Fatalf("another group of that name: %v, it has %d ports, want 1", err, members("pg"))
+		t.Fatalf("new group of that name: %v, it has %d ports, want 1", err, members("pg"))
 	}
 
 	for what, change := range map[string][]string{
 		"its name": {"set", "port_group", "pg", "name=other"}, "its owner": {"clear", "port_group", "pg", "external_ids"},
 	} {
 		s.Nbctl(change...)
-		nbtest.Eventually(t, "a group that lost "+what+" is found no more", func() bool { return errors.As(put(), &missing) })
+		nbtest.Eventually(t, "MissingRowError for a group that lost "+what, func() bool { return errors.As(put(), &missing) })
 		s.Nbctl("--all", "destroy", "port_group")
-		nbtest.Eventually(t, "the group comes back", func() bool {
+		nbtest.Eventually(t, "group restored", func() bool {
 			group(sw, plan.PortGroup{Name: "pg"})
 			return put() == nil
 		})

@@ -14,8 +14,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 )
 
-// What plans say must mean to northd what they mean to us: it takes every row
-// of the plan's examples without a complaint and makes the flows that count.
+// TestNorthdTakesPlans checks that northd interprets the plans as intended: it accepts every row of
+// the plan's goldens without a warning and makes the expected flows.
 func TestNorthdTakesPlans(t *testing.T) {
 	ovn := nbtest.StartOVN(t)
 	ovn.AddChassis("node1")
@@ -46,13 +46,13 @@ func TestNorthdTakesPlans(t *testing.T) {
 	}
 	flows := ovn.Flows()
 	for what, text := range map[string]string{
-		"SNAT to ports of OVN's own":        "ct_snat(172.30.0.11,49152-65535)",
-		"SNAT of IPv6":                      "ct_snat(fd00:172:30::11,49152-65535)",
+		"SNAT to ports reserved for OVN":    "ct_snat(172.30.0.11,49152-65535)",
+		"SNAT, IPv6":                        "ct_snat(fd00:172:30::11,49152-65535)",
 		"reroute to the management port":    "reg0 = 10.244.1.2",
 		"replies to another node's gateway": "ip4.dst == 100.64.0.2/32",
 		"pods leave by their own gateway":   "ip4.src == 10.244.1.0/24",
 		"default route":                     "reg0 = 172.30.0.200",
-		"default route of IPv6":             "xxreg0 = fd00:172:30::200",
+		"default route, IPv6":               "xxreg0 = fd00:172:30::200",
 		"node port":                         "backends=10.244.1.3:8080",
 		"dual-stack service":                "backends=[fd00:10:244:1::3]:8080,[fd00:10:244:2::3]:8080",
 		"rejection without endpoints":       "ip4.dst == 10.96.0.11 && tcp && tcp.dst == 80), action=(flags.force_snat_for_lb = 1; reg0 = 0; reject",
@@ -60,12 +60,12 @@ func TestNorthdTakesPlans(t *testing.T) {
 		"the pod's port security":           `inport == "ns_dual"`,
 	} {
 		if !strings.Contains(flows, text) {
-			t.Errorf("%s: no logical flow has %q", what, text)
+			t.Errorf("%s: no logical flow contains %q", what, text)
 		}
 	}
 }
 
-// goldenObjects are the objects of one of the plan's goldens.
+// goldenObjects returns the objects of one of the plan's goldens.
 func goldenObjects(t *testing.T, name string) []runtime.Object {
 	t.Helper()
 	archive, err := txtar.ParseFile("../plan/testdata/" + name + ".txtar")

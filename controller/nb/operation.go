@@ -26,16 +26,15 @@ func additionOps(additions map[addition][]string) []ovsdb.Operation {
 	return ops
 }
 
-// deleteOps take a row away of a table that is no root: it goes when nothing holds it
-// any more, so it is taken out of its parents, whichever they are. Those too that only
-// know of it (weak references): ovsdb-server 3.1 leaves it there, for good, when the
-// same transaction changes another column of theirs.
+// deleteOps removes a row of a non-root table. Such a row disappears with its last reference, so it
+// is taken out of all its parents. Weak references are included: ovsdb-server 3.1 keeps a weak
+// reference to a deleted row forever if the same transaction changes another column of the parent.
 func (b *batch) deleteOps(s staleRow) []ovsdb.Operation {
 	return b.removals(s, func(string) bool { return true })
 }
 
-// deleteRootOps delete a row, of which parents only know. It is taken out of those that
-// the transaction changes anyway.
+// deleteRootOps deletes a row of a root table, which has only weak references. It is taken out of
+// the parents that the transaction changes anyway.
 func (b *batch) deleteRootOps(s staleRow, changed map[string]bool) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 	if len(changed) > 0 {
@@ -58,7 +57,7 @@ func (b *batch) removals(s staleRow, from func(parent string) bool) []ovsdb.Oper
 	return ops
 }
 
-// changedRows are the UUIDs of rows that operations update or mutate.
+// changedRows returns the UUIDs of rows that the operations update or mutate.
 func changedRows(ops []ovsdb.Operation) map[string]bool {
 	changed := map[string]bool{}
 	for _, op := range ops {
@@ -71,9 +70,9 @@ func changedRows(ops []ovsdb.Operation) map[string]bool {
 	return changed
 }
 
-// orphanOps take the rows that only this row holds out of the parents that only know of them. A row
-// of which this row only knows stays, and stays where it is: a pod's port does not leave the other
-// groups when one of its groups is deleted.
+// orphanOps takes rows that only this row refers to strongly out of the parents with weak
+// references to them. A row that this row refers to weakly stays where it is: deleting one group of
+// a pod's port does not remove the port from its other groups.
 func (b *batch) orphanOps(s staleRow) []ovsdb.Operation {
 	var ops []ovsdb.Operation
 	for _, child := range slices.Sorted(maps.Keys(tables)) {
@@ -102,7 +101,7 @@ func (b *batch) forgetOps(child, uuid string) []ovsdb.Operation {
 	return ops
 }
 
-// weak says whether a row goes although the column refers to it.
+// weak reports whether the column's references are weak: they do not keep a row alive.
 func (b *batch) weak(table, column string) bool {
 	c := b.schema.Table(table).Column(column)
 	if c == nil || c.TypeObj == nil || c.TypeObj.Key == nil {

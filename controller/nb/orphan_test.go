@@ -7,8 +7,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// What goes with its switch goes from its groups, also where these change at the
-// same time: ovsdb-server 3.1 would leave it there.
+// TestCommitDeletesOrphans checks that a port that is deleted with its switch leaves its groups,
+// even if the same transaction changes the groups. ovsdb-server 3.1 would keep the reference.
 func TestCommitDeletesOrphans(t *testing.T) {
 	s := nbtest.Start(t)
 	db := open(t, s)
@@ -25,13 +25,13 @@ func TestCommitDeletesOrphans(t *testing.T) {
 	commit(t, db, map[plan.Key][]plan.Row{plan.NodeKey("n1"): nil, plan.SelectorKey("pods"): group("2")})
 	ports := s.Nbctl("--bare", "--columns=_uuid", "list", "logical_switch_port")
 	if got := s.Nbctl("--bare", "--columns=ports", "list", "port_group"); got != ports || got == "" {
-		t.Errorf("in the group: %q, ports there are: %q", got, ports)
+		t.Errorf("members of the group: %q, existing ports: %q", got, ports)
 	}
 }
 
-// A port group that is deleted takes no port out of the others, not even until the ports' owners
-// are looked at again: what a group's ACLs drop would pass in between. The pods' own plan may
-// still name the deleted group.
+// TestCommitOfDeletedGroupKeepsOtherMembers checks that deleting a port group removes no port from
+// other groups, not even until the ports' owners are reconciled. Otherwise packets that a group's
+// ACLs drop would pass in between. The pods' own plan may still name the deleted group.
 func TestCommitOfDeletedGroupKeepsOtherMembers(t *testing.T) {
 	s := nbtest.Start(t)
 	db := open(t, s)
@@ -42,12 +42,12 @@ func TestCommitOfDeletedGroupKeepsOtherMembers(t *testing.T) {
 	commit(t, db, map[plan.Key][]plan.Row{plan.SelectorKey("b"): nil})
 	port := s.Nbctl("--bare", "--columns=_uuid", "list", "logical_switch_port")
 	if got := s.Nbctl("--bare", "--columns=ports", "list", "port_group"); got != port || got == "" {
-		t.Errorf("the other group has %q, want the port %q", got, port)
+		t.Errorf("members of the other group: %q, want the port %q", got, port)
 	}
 }
 
-// A load balancer goes from the routers, switches and groups that have it, also where these
-// change at the same time.
+// TestCommitDeletesReferences checks that a deleted load balancer leaves its routers, switches and
+// groups, even if the same transaction changes them.
 func TestCommitDeletesReferences(t *testing.T) {
 	s := nbtest.Start(t)
 	db := open(t, s)
@@ -68,11 +68,11 @@ func TestCommitDeletesReferences(t *testing.T) {
 	commit(t, db, map[plan.Key][]plan.Row{plan.NodeKey("n"): append(node("2"), policy), plan.ServiceKey("ns", "a"): nil, plan.ServiceKey("ns", "c"): balancer("c")})
 	commit(t, db, map[plan.Key][]plan.Row{plan.ServiceKey("ns", "b"): nil})
 	commit(t, db, map[plan.Key][]plan.Row{plan.ServiceKey("ns", "d"): balancer("d")})
-	commit(t, db, map[plan.Key][]plan.Row{plan.NodeKey("n"): node("2"), plan.ServiceKey("ns", "d"): nil}) // a row of the router's goes
+	commit(t, db, map[plan.Key][]plan.Row{plan.NodeKey("n"): node("2"), plan.ServiceKey("ns", "d"): nil}) // deletes a row of the router
 	want := s.Nbctl("--bare", "--columns=_uuid", "find", "load_balancer", "name=c")
 	for table, column := range map[string]string{"logical_router": "load_balancer", "logical_switch": "load_balancer", "load_balancer_group": "load_balancer"} {
 		if got := s.Nbctl("--bare", "--columns="+column, "list", table); got != want || got == "" {
-			t.Errorf("%s of %s: %q, load balancers there are: %q", column, table, got, want)
+			t.Errorf("%s of %s: %q, existing load balancers: %q", column, table, got, want)
 		}
 	}
 }

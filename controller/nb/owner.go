@@ -9,13 +9,13 @@ import (
 	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
-// portColumn says whose a row is in tables without external_ids whose rows are
-// of a port: such a row belongs to the port's owner.
+// portColumn identifies the owner of a row in tables without external_ids: the row belongs to the
+// owner of its port.
 const portColumn = "logical_port"
 
 func ownedByPort(table string) bool { return table == nbmodel.StaticMACBindingTable }
 
-// ownerOf returns the key, as text, of a row's owner, or "".
+// ownerOf returns the key of a row's owner as text, or "".
 func ownerOf(table string, row model.Model) string {
 	if !ownedByPort(table) {
 		return externalIDs(row)[ownerID]
@@ -27,7 +27,7 @@ func ownerOf(table string, row model.Model) string {
 	return ""
 }
 
-// idOf returns what plan.Row.ID says of a row that is in the database.
+// idOf returns the plan.Row.ID of a row in the database.
 func idOf(table string, row model.Model) string {
 	if !ownedByPort(table) {
 		return cmp.Or(externalIDs(row)[rowID], nameOf(row))

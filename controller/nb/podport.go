@@ -9,15 +9,15 @@ import (
 	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
-// PodPort is a pod's port as the database has it.
+// PodPort is a pod's port in the database.
 type PodPort struct {
 	Pod       plan.Key
 	UID       string
-	MAC       net.HardwareAddr // nil if there is none, or no valid one
+	MAC       net.HardwareAddr // nil if missing or malformed
 	Addresses []netip.Addr
 }
 
-// PodPorts returns the ports of all pods, in no order.
+// PodPorts returns the ports of all pods, in undefined order.
 func (d *DB) PodPorts() ([]PodPort, error) {
 	conn, err := d.client()
 	if err != nil {
@@ -29,7 +29,7 @@ func (d *DB) PodPorts() ([]PodPort, error) {
 	}
 	table := cache.Table(nbmodel.LogicalSwitchPortTable)
 	if table == nil {
-		return nil, nil // the schema does not have it
+		return nil, nil // not in the schema
 	}
 	var out []PodPort
 	for _, row := range table.RowsShallow() {

@@ -11,9 +11,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
 )
 
-// TestRaft: writes go on while each member of a cluster of three is killed and started again
-// in turn, the leader among them; none is lost and none is there twice.
-func TestRaft(t *testing.T) {
+// TestRaftMemberDeathLosesNoWrite kills and restarts each member of a cluster of three in turn,
+// including the leader, during writes. Every write succeeds exactly once.
+func TestRaftMemberDeathLosesNoWrite(t *testing.T) {
 	members := nbtest.StartRaft(t)
 	var endpoints []string
 	for _, m := range members {
@@ -42,16 +42,16 @@ func TestRaft(t *testing.T) {
 		m.Start()
 		write(5)
 	}
-	if now := nbtest.Leader(t, members); leaders == 0 { // it has moved ahead of us all the time
+	if now := nbtest.Leader(t, members); leaders == 0 { // the leadership may have moved away from each member before its turn
 		now.Kill()
 		write(10)
 		now.Start()
 	}
 	for _, m := range members {
-		nbtest.Eventually(t, "every member has every write", func() bool {
+		nbtest.Eventually(t, "every member to have every write", func() bool {
 			out, err := exec.Command("ovn-nbctl", "--no-leader-only", "--db="+m.Endpoint, "--bare", "--columns=name", "list", "Logical_Switch").Output()
 			return err == nil && len(strings.Fields(string(out))) == writes
 		})
 	}
-	t.Logf("%d writes over the death of each member; the longest took %s", writes, longest.Round(time.Millisecond))
+	t.Logf("%d writes while each member was killed; the longest took %s", writes, longest.Round(time.Millisecond))
 }

@@ -11,31 +11,31 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// ref names a row by table and name, as plans do.
+// ref names a row by table and name, as in plans.
 type ref struct{ table, name string }
 
 func (r ref) String() string { return fmt.Sprintf("%s %q", r.table, r.name) }
 
-// membership says that a row must be in a column of a parent.
+// membership requires that a parent's column refers to a row.
 type membership struct {
 	parent ref
 	column string
 }
 
-// record is a planned row on its way to the database.
+// record is a planned row with its state in the database.
 type record struct {
 	key     plan.Key
 	table   string
-	name    string // "" in tables whose rows have none
+	name    string // "" in tables without names
 	id      string
-	columns map[string]any   // managed columns without references, as plan has them
+	columns map[string]any   // managed columns without references, with the planned values
 	refs    map[string][]ref // managed columns that refer to other rows
-	parents []membership     // whose columns refer to this row
-	uuid    string           // of the row it is, or the name under which it is inserted
-	old     model.Model      // what is there; nil: insert
+	parents []membership     // columns that must refer to this row
+	uuid    string           // of the existing row, or the name under which it is inserted
+	old     model.Model      // the existing row; nil: insert
 }
 
-// newRecord reads a plan.Row by its field tags.
+// newRecord builds a record from a plan.Row by its field tags.
 func newRecord(key plan.Key, row plan.Row) *record {
 	v := reflect.ValueOf(row)
 	s := shapes[v.Type()]
@@ -67,7 +67,7 @@ func newRecord(key plan.Key, row plan.Row) *record {
 	return r
 }
 
-// externalIDs are the planned ones and those by which the row is found again.
+// externalIDs returns the planned external_ids and those that identify the row.
 func (r *record) externalIDs() map[string]string {
 	planned, _ := r.columns["external_ids"].(map[string]string)
 	ids := make(map[string]string, len(planned)+2)
@@ -91,8 +91,8 @@ func names(v any) []string {
 	return nil
 }
 
-// desired returns the record as a model of its table, of which the managed
-// columns, which are returned too, are set. Columns that the schema lacks are left out.
+// desired returns the record as a model of its table with the managed columns set, and the names of
+// these columns. Columns that the schema lacks are left out.
 func (r *record) desired(db model.DatabaseModel, resolve func(ref) string) (model.Model, []string, error) {
 	m, err := db.NewModel(r.table)
 	if err != nil {
@@ -118,15 +118,14 @@ func (r *record) desired(db model.DatabaseModel, resolve func(ref) string) (mode
 	return m, columns, nil
 }
 
-// assign sets a model's field to a plan's value; the zero value of an optional
-// column is nil.
+// assign sets a model's field to a planned value. The zero value of an optional column is nil.
 func assign(f reflect.Value, value any) {
 	v := reflect.ValueOf(value)
 	if f.Kind() != reflect.Pointer {
 		f.Set(v.Convert(f.Type()))
 		return
 	}
-	if v.Kind() == reflect.Slice { // references in a column that holds at most one
+	if v.Kind() == reflect.Slice { // a column with at most one reference
 		if v.Len() == 0 {
 			f.SetZero()
 			return
@@ -142,8 +141,8 @@ func assign(f reflect.Value, value any) {
 	f.Set(p)
 }
 
-// sameColumn compares a column's values of two models of one table: sets
-// without order, nil as empty.
+// sameColumn compares one column of two models of the same table. Sets have no order, and nil
+// equals empty.
 func sameColumn(a, b reflect.Value) bool {
 	switch a.Kind() {
 	case reflect.String:

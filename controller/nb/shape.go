@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// layouts say which field of a model is which column. Reading tags for every row costs
-// more than the database does.
+// layouts maps columns to the fields of models. Reading the tags for every row would cost more than
+// the database.
 var layouts = func() *layoutTable {
 	t := &layoutTable{}
 	t.all.Store(&map[reflect.Type]map[string]int{})
@@ -22,9 +22,9 @@ var layouts = func() *layoutTable {
 	return t
 }()
 
-// layoutTable is read all the time and learns when a database has another schema.
+// layoutTable is read without a lock. An entry is added when a database has another schema.
 type layoutTable struct {
-	mu  sync.Mutex // of who learns
+	mu  sync.Mutex // guards writes
 	all atomic.Pointer[map[reflect.Type]map[string]int]
 }
 
@@ -41,7 +41,7 @@ func (t *layoutTable) learn(row reflect.Type) {
 
 func (t *layoutTable) of(row reflect.Type) map[string]int { return (*t.all.Load())[row] }
 
-// shapes are what the field tags of a plan.Row say, by its type.
+// shapes has the field tags of the plan.Row types, by type.
 var shapes = func() map[reflect.Type]shape {
 	out := map[reflect.Type]shape{}
 	for _, t := range plan.Types() {
@@ -50,7 +50,7 @@ var shapes = func() map[reflect.Type]shape {
 	return out
 }()
 
-// tables are the shapes by table.
+// tables has the shapes by table.
 var tables = func() map[string]shape {
 	out := map[string]shape{}
 	for _, t := range plan.Types() {
@@ -59,7 +59,7 @@ var tables = func() map[string]shape {
 	return out
 }()
 
-// children are the columns of a table that refer to planned rows, as parents.
+// children has, for each table, the columns that refer to planned rows as children.
 var children = func() map[string][]child {
 	out := map[string][]child{}
 	for _, t := range plan.Types() {
@@ -71,19 +71,19 @@ var children = func() map[string][]child {
 	return out
 }()
 
-// child says which table's rows a column refers to.
+// child is a column and the table that it refers to.
 type child struct{ column, table string }
 
-// shape is how the rows of a table are planned.
+// shape describes how the rows of a table are planned.
 type shape struct {
 	table   string
 	hasIDs  bool     // the table has external_ids
-	columns []string // that plans say something of
+	columns []string // set by plans
 	parents []string // the columns, as Table.column, that refer to rows of the table
 	fields  []field
 }
 
-// field is one of a plan.Row's struct.
+// field is one field of a plan.Row struct.
 type field struct {
 	index                       int
 	column, target              string
@@ -111,7 +111,7 @@ func readShape(row plan.Row) shape {
 	return s
 }
 
-// fieldOf returns the field of a model that holds a column.
+// fieldOf returns the field of a model for a column.
 func fieldOf(m model.Model, column string) (reflect.Value, bool) {
 	v := reflect.ValueOf(m).Elem()
 	i, ok := layouts.of(v.Type())[column]

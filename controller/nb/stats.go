@@ -5,9 +5,9 @@ import (
 	"sync"
 )
 
-// Stats counts what was written since the start.
+// Stats counts the writes since the start.
 type Stats struct {
-	Transactions, Failed uint64            // sent; of them refused or lost
+	Transactions, Failed uint64            // sent; refused or lost
 	Operations           map[string]uint64 // "insert", "update", "mutate", "delete"
 }
 

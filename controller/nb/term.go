@@ -14,9 +14,10 @@ import (
 	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
-// The term is kept in a row of its own: an empty address set that no flow refers to. Of all
-// tables with root rows and external_ids this is the one where northd 23.03 computes nothing when
-// external_ids change. It copies the set, without external_ids, once: TestTermIsNothingToNorthd.
+// The term is stored in a row of its own: an empty address set that no flow refers to. Among all
+// tables with root rows and external_ids this is the one for which northd 23.03 computes nothing
+// when external_ids change. northd copies the set once, without external_ids:
+// TestTermChangeCausesNoRecompute.
 const (
 	termTable = nbmodel.AddressSetTable
 	termRow   = "ovn-ebpf-leader"
@@ -24,17 +25,17 @@ const (
 
 // Keys of the row's external_ids.
 const (
-	termOwner  = "leader" // the value of ownerID: no plan.Key, so no row that a plan could claim
+	termOwner  = "leader" // the value of ownerID: not a plan.Key, so no plan owns the row
 	termNumber = "ovn-ebpf.io/term"
 	termHolder = "ovn-ebpf.io/holder"
-	termClaim  = "ovn-ebpf.io/claim" // random: a restored database can repeat a number, never this
+	termClaim  = "ovn-ebpf.io/claim" // random: a restored database can repeat a number, but never this
 )
 
-// ErrFenced is returned (wrapped) by writes of a leader whose term is over: another has claimed
-// the database, or the database was emptied or restored. Nothing was written.
+// ErrFenced is returned (wrapped) by writes of a leader whose term is over: another leader has
+// claimed the database, or the database was emptied or restored. Nothing was written.
 var ErrFenced = errors.New("the term of this leader is over")
 
-// claimAttempts bounds how often Claim tries when others claim at the same moment.
+// claimAttempts limits the attempts of Claim while others claim at the same moment.
 const claimAttempts = 3
 
 // Term is the right to write, from one claim of the database to the next.
@@ -46,18 +47,18 @@ type Term struct {
 
 func (t Term) String() string { return fmt.Sprintf("term %d of %s", t.Number, t.Holder) }
 
-// Token tells the term from all others, of any database.
+// Token identifies the term uniquely among all terms of any database.
 func (t Term) Token() string { return fmt.Sprintf("%d %s %s", t.Number, t.Holder, t.claim) }
 
-// Claim begins a term of the holder. Until the next Claim every transaction waits for this term,
-// and those of earlier terms are refused with ErrFenced. A database without a term (new, emptied,
-// restored from an old backup) is claimed like any other.
+// Claim begins a term of the holder. Until the next Claim every transaction is conditional on this
+// term, and transactions of earlier terms are refused with ErrFenced. A database without a term
+// (new, emptied, or restored from an old backup) can be claimed, too.
 func (d *DB) Claim(ctx context.Context, holder string) (Term, error) {
 	conn, err := d.client()
 	if err != nil {
 		return Term{}, err
 	}
-	d.committing.Lock() // a commit under way ends under the old term
+	d.committing.Lock() // a running commit ends under the old term
 	defer d.committing.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
@@ -84,8 +85,7 @@ func (d *DB) Claim(ctx context.Context, holder string) (Term, error) {
 	return Term{}, fmt.Errorf("claim northbound database: %w", err)
 }
 
-// Holds returns nil if the term that was claimed last is still the database's, and ErrFenced if
-// it is not.
+// Holds returns nil if the database still has the term of the last Claim, and ErrFenced otherwise.
 func (d *DB) Holds(ctx context.Context) error {
 	conn, err := d.client()
 	if err != nil {
@@ -103,7 +103,7 @@ func (d *DB) Holds(ctx context.Context) error {
 	return nil
 }
 
-// Term returns the term that the database has now, nil if it has none.
+// Term returns the current term of the database, or nil if there is none.
 func (d *DB) Term(ctx context.Context) (*Term, error) {
 	conn, err := d.client()
 	if err != nil {
@@ -133,7 +133,7 @@ func readTerm(ctx context.Context, conn client.Client) (*Term, error) {
 	}
 	ids, _ := results[0].Rows[0]["external_ids"].(ovsdb.OvsMap)
 	t := &Term{Holder: textOf(ids, termHolder), claim: textOf(ids, termClaim)}
-	t.Number, _ = strconv.ParseUint(textOf(ids, termNumber), 10, 64) // not a number: as if it were the first
+	t.Number, _ = strconv.ParseUint(textOf(ids, termNumber), 10, 64) // a malformed number counts as 0
 	return t, nil
 }
 
@@ -142,7 +142,8 @@ func textOf(m ovsdb.OvsMap, key string) string {
 	return s
 }
 
-// claim replaces the old term, nil for none, if it is still the database's.
+// claim replaces the old term by the next one if the database still has the old term. A nil old
+// term means that there must be none.
 func claim(ctx context.Context, conn client.Client, old *Term, next Term) error {
 	row := ovsdb.Row{"external_ids": next.ids()}
 	write := ovsdb.Operation{Op: ovsdb.OperationUpdate, Table: termTable, Where: whereTerm(), Row: row}
@@ -171,13 +172,12 @@ func (t Term) pairs() map[string]string {
 	}
 }
 
-// wait is the head of a transaction: with it the rest is done only in this term.
+// wait returns the head of a transaction that fails outside of this term.
 func (t Term) wait() ovsdb.Operation {
 	return waitFor(ovsdb.WaitConditionEqual, []string{"external_ids"}, ovsdb.Row{"external_ids": t.ids()})
 }
 
-// includes is wait for a row that somebody else wrote, of which only the claim is known for
-// certain.
+// includes is like wait for a row that another client wrote: only its claim is compared.
 func (t Term) includes() ovsdb.Operation {
 	op := waitFor(ovsdb.WaitConditionEqual, []string{"name"}, ovsdb.Row{"name": termRow})
 	pairs := ovsdb.OvsMap{GoMap: map[any]any{}}
@@ -188,13 +188,13 @@ func (t Term) includes() ovsdb.Operation {
 	return op
 }
 
-// none waits for no term at all.
+// none returns an operation that fails if the database has a term.
 func none() ovsdb.Operation {
 	return waitFor(ovsdb.WaitConditionNotEqual, []string{"name"}, ovsdb.Row{"name": termRow})
 }
 
 func waitFor(until ovsdb.WaitCondition, columns []string, row ovsdb.Row) ovsdb.Operation {
-	now := 0 // milliseconds: a wait that does not hold fails at once
+	now := 0 // milliseconds: a wait fails at once if its condition does not hold
 	return ovsdb.Operation{
 		Op: ovsdb.OperationWait, Table: termTable, Timeout: &now, Where: whereTerm(),
 		Columns: columns, Until: string(until), Rows: []ovsdb.Row{row},
@@ -205,14 +205,14 @@ func whereTerm() []ovsdb.Condition {
 	return []ovsdb.Condition{ovsdb.NewCondition("name", ovsdb.ConditionEqual, termRow)}
 }
 
-// waitFailed is the error of a wait whose time is up.
+// waitFailed is the error of a wait that timed out.
 const waitFailed = "timed out"
 
-// send sends operations of which the first may be a wait for the term.
+// send sends operations. The first one may be a wait for the term.
 func send(ctx context.Context, conn client.Client, ops ...ovsdb.Operation) ([]ovsdb.OperationResult, error) {
 	results, err := conn.Transact(ctx, ops...)
 	if err != nil {
-		return nil, fmt.Errorf("%w: %w", ErrNotConnected, err) // no answer: done or not, nobody knows
+		return nil, fmt.Errorf("%w: %w", ErrNotConnected, err) // no reply: the outcome is unknown
 	}
 	if ops[0].Op == ovsdb.OperationWait && len(results) > 0 && results[0].Error == waitFailed {
 		return nil, ErrFenced

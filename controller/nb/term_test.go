@@ -32,7 +32,7 @@ func refused(t *testing.T, what string, db *nb.DB, want map[plan.Key][]plan.Row)
 	errs := db.Commit(t.Context(), want)
 	for k := range want {
 		if !errors.Is(errs[k], nb.ErrFenced) {
-			t.Errorf("%s, %s: error %v, want one that the term is over", what, k, errs[k])
+			t.Errorf("%s, %s: error %v, want ErrFenced", what, k, errs[k])
 		}
 	}
 	if after := db.Stats(); after.Transactions != before.Transactions+1 {
@@ -40,7 +40,8 @@ func refused(t *testing.T, what string, db *nb.DB, want map[plan.Key][]plan.Row)
 	}
 }
 
-// What a leader writes whose term is over is refused, every kind of write, and changes nothing.
+// TestTermFencesWrites checks that every kind of write of a leader whose term is over is refused
+// and changes nothing.
 func TestTermFencesWrites(t *testing.T) {
 	s := nbtest.Start(t)
 	old, next := open(t, s), open(t, s)
@@ -66,7 +67,7 @@ func TestTermFencesWrites(t *testing.T) {
 		refused(t, what, old, want)
 	}
 	if diff := cmp.Diff(before, s.Dump()); diff != "" {
-		t.Errorf("refused, and written all the same:\n%s", diff)
+		t.Errorf("refused writes changed the database:\n%s", diff)
 	}
 	if err := old.Holds(t.Context()); !errors.Is(err, nb.ErrFenced) {
 		t.Errorf("Holds of the old leader: %v", err)
@@ -82,19 +83,19 @@ func TestTermFencesWrites(t *testing.T) {
 		t.Errorf("%s after %s", again, second)
 	}
 	commit(t, old, topology())
-	refused(t, "the other's turn", next, switches("n4"))
+	refused(t, "after the other's claim", next, switches("n4"))
 	if owners, unknown, err := old.Owners(); err != nil || len(unknown) > 0 || len(owners) != len(topology()) {
-		t.Errorf("owners %v, of no known kind %v (%v): the term's row is no plan's", owners, unknown, err)
+		t.Errorf("owners %v, unknown %v (%v): want the term's row to have no owner", owners, unknown, err)
 	}
 }
 
-// A database that lost its term, in any way, is no reason to stop for good: the leader is refused
-// once, claims again, and its number grows.
+// TestTermSurvivesTheDatabase checks that a leader recovers after the database loses its term. It
+// is refused once, claims again, and the term number grows.
 func TestTermSurvivesTheDatabase(t *testing.T) {
 	for name, lose := range map[string]func(*nbtest.Server){
 		"the row is deleted":           func(s *nbtest.Server) { s.Nbctl("destroy", "Address_Set", "ovn-ebpf-leader") },
 		"its external_ids are cleared": func(s *nbtest.Server) { s.Nbctl("clear", "Address_Set", "ovn-ebpf-leader", "external_ids") },
-		"its number is none": func(s *nbtest.Server) {
+		"its number is malformed": func(s *nbtest.Server) {
 			s.Nbctl("set", "Address_Set", "ovn-ebpf-leader", "external_ids:ovn-ebpf.io/term=x")
 		},
 		"the database is new":  func(s *nbtest.Server) { s.Kill(); s.Empty(); s.Run() },
@@ -121,8 +122,9 @@ func TestTermSurvivesTheDatabase(t *testing.T) {
 	}
 }
 
-// A backup may hold an earlier term. Its leader may not write for longer than until the next claim.
-func TestTermOfABackup(t *testing.T) {
+// TestTermOfBackupEndsAtNextClaim checks a backup with an earlier term: its leader can write only
+// until the next claim.
+func TestTermOfBackupEndsAtNextClaim(t *testing.T) {
 	s := nbtest.Start(t)
 	old, next := open(t, s), open(t, s)
 	first := claim(t, old, "old")
@@ -142,12 +144,13 @@ func TestTermOfABackup(t *testing.T) {
 	if third := claim(t, next, "next"); third.Number <= second.Number || third.Number <= first.Number {
 		t.Errorf("%s after %s and %s", third, first, second)
 	}
-	refused(t, "the backup's leader", old, switches("n1"))
+	refused(t, "leader of the backup", old, switches("n1"))
 	commit(t, next, switches("n1"))
 }
 
-// Of those that claim at the same moment one holds the term, and no number is given twice.
-func TestTermIsOnes(t *testing.T) {
+// TestConcurrentClaimsHaveOneWinner checks that one of several concurrent claims holds the term,
+// and that each number is used once.
+func TestConcurrentClaimsHaveOneWinner(t *testing.T) {
 	s := nbtest.Start(t)
 	dbs := make([]*nb.DB, 4)
 	for i := range dbs {
@@ -161,11 +164,11 @@ func TestTermIsOnes(t *testing.T) {
 			for range 20 {
 				term, err := db.Claim(t.Context(), fmt.Sprint("replica", i))
 				if errors.Is(err, nb.ErrFenced) {
-					continue // overtaken again and again
+					continue // lost to other claims in all attempts
 				}
 				mu.Lock()
 				if other := numbers[term.Number]; err != nil || other != "" {
-					t.Errorf("%v: %v; the number was %q's", term, err, other)
+					t.Errorf("%v: %v; the number was already used by %q", term, err, other)
 				}
 				numbers[term.Number] = term.Holder
 				mu.Unlock()
@@ -180,13 +183,14 @@ func TestTermIsOnes(t *testing.T) {
 		}
 	}
 	if rows := s.Nbctl("--bare", "--columns=name", "list", "Address_Set"); hold != 1 || rows != "ovn-ebpf-leader" {
-		t.Errorf("%d hold the term, rows %q", hold, rows)
+		t.Errorf("%d holders of the term, rows %q", hold, rows)
 	}
 }
 
-// In a raft cluster the term is the cluster's, whichever member is asked, also after its leader's
-// death: unlike an OVSDB lock, which is one server's.
-func TestTermOfACluster(t *testing.T) {
+// TestTermSurvivesRaftLeaderDeath checks that the term belongs to the whole raft cluster: every
+// member reports it, also after the death of the leader. An OVSDB lock, in contrast, belongs to one
+// server.
+func TestTermSurvivesRaftLeaderDeath(t *testing.T) {
 	members := nbtest.StartRaft(t)
 	var endpoints []string
 	for _, m := range members {
@@ -224,7 +228,7 @@ func TestTermOfACluster(t *testing.T) {
 		if m.Status() == "" {
 			m.Start()
 		}
-		nbtest.Eventually(t, "every member has the term", func() bool {
+		nbtest.Eventually(t, "every member to have the term", func() bool {
 			out, err := exec.Command("ovn-nbctl", "--no-leader-only", "--db="+m.Endpoint, "--bare", "--columns=external_ids", "find", "Address_Set", "name=ovn-ebpf-leader").Output()
 			return err == nil && strings.Contains(string(out), fmt.Sprintf("ovn-ebpf.io/term=%d", second.Number))
 		})
@@ -232,8 +236,9 @@ func TestTermOfACluster(t *testing.T) {
 	answers(old, nb.ErrFenced)
 }
 
-// northd computes nothing when the term changes, and copies of its row the name, once.
-func TestTermIsNothingToNorthd(t *testing.T) {
+// TestTermChangeCausesNoRecompute checks that northd computes nothing when the term changes, and
+// copies only the name of its row, once.
+func TestTermChangeCausesNoRecompute(t *testing.T) {
 	ovn := nbtest.StartOVN(t)
 	ovn.AddChassis("node1")
 	db := open(t, ovn.Server)
@@ -241,27 +246,27 @@ func TestTermIsNothingToNorthd(t *testing.T) {
 	ovn.Sync()
 	empty := ovn.NormalSouthbound()
 	claim(t, db, "a")
-	nbtest.Eventually(t, "northd has seen the row", func() bool { return ovn.AddressSet("ovn-ebpf-leader") != "" })
-	// What northd has written itself comes back to it, and may be computed in the first rounds.
+	nbtest.Eventually(t, "northd to see the row", func() bool { return ovn.AddressSet("ovn-ebpf-leader") != "" })
+	// northd receives its own writes, too, and may process them in the first rounds.
 	nbtest.Eventually(t, "ten claims without a computation", func() bool {
 		ovn.ClearStats()
 		for range 10 {
 			claim(t, db, "a")
 		}
-		ovn.Recomputes() // the round after the one that answers has begun after the last claim
+		ovn.Recomputes() // the second reply is from a round that began after the last claim
 		return ovn.Recomputes() == 0
 	})
 	commit(t, db, switches("n2"))
 	ovn.Sync()
 	if runs := ovn.Recomputes(); runs == 0 {
-		t.Error("a new switch is no computation: the count is of something else")
+		t.Error("a new switch is not counted as a computation")
 	}
 	commit(t, db, map[plan.Key][]plan.Row{plan.NodeKey("n2"): nil})
 	ovn.Sync()
-	ours := func(line string) bool { // sync counts in SB_Global
+	ours := func(line string) bool { // sync increments a counter in SB_Global
 		return strings.HasPrefix(line, "SB_Global") || strings.HasPrefix(line, "Address_Set(ovn-ebpf-leader)")
 	}
 	if diff := cmp.Diff(slices.DeleteFunc(empty, ours), slices.DeleteFunc(ovn.NormalSouthbound(), ours)); diff != "" {
-		t.Errorf("Southbound database (-without +with a term):\n%s", diff)
+		t.Errorf("Southbound database (-without a term +with a term):\n%s", diff)
 	}
 }

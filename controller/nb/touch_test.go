@@ -14,9 +14,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// What is known of who refers to whom, of which only touched rows are read again, is what
-// the whole cache says: at once after commits, and soon after others' changes.
-func TestMembersAreTouched(t *testing.T) {
+// TestMembersFollowTouchedRows checks that the index of references, which reads only touched rows
+// again, agrees with the whole cache: at once after commits, and soon after changes of other
+// clients.
+func TestMembersFollowTouchedRows(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
@@ -44,7 +45,7 @@ func TestMembersAreTouched(t *testing.T) {
 	if errs := db.Commit(ctx, fixed); len(errs) > 0 {
 		t.Fatal(errs)
 	}
-	// difference compares what is known now with what a new reader reads.
+	// difference compares the index with one that is read from scratch.
 	difference := func() string {
 		conn, err := db.client()
 		if err != nil {
@@ -93,7 +94,7 @@ func TestMembersAreTouched(t *testing.T) {
 		if i%20 == 0 {
 			group := fmt.Sprint("pg", r.IntN(groups))
 			s.Nbctl("clear", "port_group", group, "ports")
-			nbtest.Eventually(t, "what others changed is known", func() bool {
+			nbtest.Eventually(t, "index to have the change of another client", func() bool {
 				conn, err := db.client()
 				if err != nil {
 					t.Fatal(err)

@@ -2,9 +2,9 @@ package nb
 
 import "github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 
-// usage is which tables owners of each kind have rows in, so that a pod's rows
-// are not looked for among routers. Owners finds out what is there; what is
-// planned after that is added. Nil: not found out yet, any table may have some.
+// usage has the tables in which owners of each kind have rows, so that a pod's rows are not
+// searched among routers. Owners reads it from the database, and plans add to it. Nil means
+// unknown: any table may have rows.
 type usage map[plan.Kind]map[string]bool
 
 func (u usage) add(kind plan.Kind, table string) {
@@ -19,7 +19,7 @@ func (u usage) add(kind plan.Kind, table string) {
 
 func (u usage) has(kind plan.Kind, table string) bool { return u == nil || u[kind][table] }
 
-// countUsage is what the database says, given the tables of each owner.
+// countUsage returns the usage of the database, given the tables of each owner.
 func countUsage(owners map[string]map[string]bool) usage {
 	u := usage{}
 	for owner, tables := range owners {

@@ -8,9 +8,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// MAC derives a port's MAC address from its first address, as ovn-kubernetes
-// does: 0a:58 and the four bytes of an IPv4 address, or four bytes of the
-// digest of an IPv6 address's text.
+// MAC derives a port's MAC address from its first IP address, as ovn-kubernetes does. For IPv4 it
+// is 0a:58 and the four address bytes. For IPv6 it is 0a:58 and four bytes of the digest of the
+// address's text.
 func MAC(addr netip.Addr) net.HardwareAddr {
 	mac := net.HardwareAddr{0x0a, 0x58, 0, 0, 0, 0}
 	if addr.Is4() {
@@ -23,10 +23,10 @@ func MAC(addr netip.Addr) net.HardwareAddr {
 	return mac
 }
 
-// RouterAddress is the router's address in a node subnet, the first.
+// RouterAddress returns the router's address in a node subnet: the first one.
 func RouterAddress(subnet netip.Prefix) netip.Prefix { return nth(subnet, 1) }
 
-// ManagementAddress is the management port's address in a node subnet, the second.
+// ManagementAddress returns the management port's address in a node subnet: the second one.
 func ManagementAddress(subnet netip.Prefix) netip.Prefix { return annotation.ManagementAddress(subnet) }
 
 func nth(subnet netip.Prefix, n int) netip.Prefix {

@@ -12,9 +12,9 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// Affected returns the keys whose rows a change of an object may change, sorted. Both versions
-// are of the same type; old is nil for a new object, now for a deleted one. A change that no
-// plan reads affects nothing.
+// Affected returns the owners whose rows may change when an object changes, sorted. Both versions
+// have the same type; old is nil for a new object, now for a deleted one. A change that no plan
+// reads affects no owner.
 func Affected(c *Cluster, old, now any) []Key {
 	keys := keySet{}
 	of := KindOf(now)
@@ -29,7 +29,6 @@ func Affected(c *Cluster, old, now any) []Key {
 	return keys.sorted()
 }
 
-// keySet is a set of keys.
 type keySet map[Key]struct{}
 
 func (s keySet) add(keys ...Key) {
@@ -40,14 +39,14 @@ func (s keySet) add(keys ...Key) {
 
 func (s keySet) sorted() []Key { return slices.SortedFunc(maps.Keys(s), Key.Compare) }
 
-// versions are both versions of an object by their type, nil where there is none.
+// versions returns both versions of an object by their type; a missing version is nil.
 func versions[T any](old, now any) (was, is *T) {
 	was, _ = old.(*T)
 	is, _ = now.(*T)
 	return was, is
 }
 
-// itself adds the key of the object.
+// itself adds the key of the changed object.
 func itself(_ *Cluster, keys keySet, old, now any) {
 	for _, v := range []any{old, now} {
 		if o, ok := v.(metav1.Object); ok {
@@ -57,10 +56,10 @@ func itself(_ *Cluster, keys keySet, old, now any) {
 }
 
 // nodeChanged adds:
-//   - the node, also when an annotation changes that the controller writes: the store may have
-//     been behind when that was compared;
-//   - the set of all hosts' addresses;
-//   - the node's pods, if their switch or subnets come or go;
+//   - the node, also when the controller's own annotations change: the store may have been stale
+//     when they were compared;
+//   - the address set of all hosts;
+//   - the node's pods, if their switch or subnets are added or removed;
 //   - the node's pods with host ports, if its addresses change;
 //   - Services that depend on nodes.
 func nodeChanged(c *Cluster, keys keySet, old, now any) {
@@ -112,8 +111,8 @@ func eitherName(was, is *corev1.Node) string {
 	return was.Name
 }
 
-// exitAffects adds the nodes without a gateway, if the node is or was one by which their pods
-// leave.
+// exitAffects adds the nodes without a gateway if the node is, or was, a possible exit for their
+// pods.
 func exitAffects(c *Cluster, keys keySet, was, is *corev1.Node) {
 	if (was == nil || !IsExit(was)) && (is == nil || !IsExit(is)) {
 		return
@@ -171,8 +170,8 @@ func sliceChanged(_ *Cluster, keys keySet, old, now any) {
 	}
 }
 
-// annotated reports whether one of the annotations came, went or changed. An empty one that goes
-// is a change: its removal is what the writer waits for.
+// annotated reports whether one of the annotations was added, removed or changed. The removal of an
+// empty annotation is a change, because its writer waits for it.
 func annotated(was, is map[string]string, names ...string) bool {
 	return slices.ContainsFunc(names, func(name string) bool {
 		before, had := was[name]

@@ -46,22 +46,22 @@ func TestAffected(t *testing.T) {
 		old, now any
 		want     []string
 	}{
-		{"node comes", nil, node(), []string{"cluster", "node/n", "service/ns/np", "pod/ns/p"}},
-		{"node goes", node(), nil, []string{"cluster", "node/n", "service/ns/np", "pod/ns/p"}},
-		{"node beats", node(), node("unrelated"), nil},
+		{"node added", nil, node(), []string{"cluster", "node/n", "service/ns/np", "pod/ns/p"}},
+		{"node deleted", node(), nil, []string{"cluster", "node/n", "service/ns/np", "pod/ns/p"}},
+		{"heartbeat of a node", node(), node("unrelated"), nil},
 		{"node's subnets", node(), node(annotation.NodeSubnets), []string{"node/n", "service/ns/np", "pod/ns/p"}},
 		{"node's addresses", node(), node(annotation.HostCIDRs), []string{"cluster", "node/n", "service/ns/np"}},
 		{"node's management port", node(), node(annotation.ManagementMACs), []string{"node/n"}},
-		{"pod comes", nil, pod(corev1.PodPending), []string{"pod/ns/p"}},
+		{"pod added", nil, pod(corev1.PodPending), []string{"pod/ns/p"}},
 		{"pod starts", pod(corev1.PodPending), pod(corev1.PodRunning), nil},
 		{"pod ends", pod(corev1.PodRunning), pod(corev1.PodSucceeded), []string{"pod/ns/p"}},
 		{"pod gets addresses", pod(corev1.PodPending), pod(corev1.PodPending, annotation.PodNetworks), []string{"pod/ns/p"}},
-		{"pod's empty annotation goes", emptied, pod(corev1.PodPending), []string{"pod/ns/p"}},
+		{"pod's empty annotation removed", emptied, pod(corev1.PodPending), []string{"pod/ns/p"}},
 		{"service", service("ip", 0), service("ip", 30001), []string{"service/ns/ip"}},
 		{"endpoints", slice("a"), slice("a"), []string{"service/ns/a"}},
 		{"endpoints move", slice("a"), slice("b"), []string{"service/ns/a", "service/ns/b"}},
-		{"endpoints of nobody", nil, slice(""), nil},
-		{"endpoints go", slice("a"), nil, []string{"service/ns/a"}},
+		{"endpoints without a service", nil, slice(""), nil},
+		{"endpoints deleted", slice("a"), nil, []string{"service/ns/a"}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			var got []string

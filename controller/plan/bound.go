@@ -8,23 +8,23 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 )
 
-// Bounds on what one object can ask for, so that planning it costs no more than others can
-// wait. What exceeds them is left out and named in an Unserved: closed, never open.
-// docs/networkpolicy.md and docs/services.md list them.
+// Bounds on what one object can request, so that planning it does not delay other objects for long.
+// The part that exceeds a bound is left out and named in an Unserved: it fails closed.
+// docs/networkpolicy.md and docs/services.md list the bounds.
 const (
-	maxRulePrefixes   = 4096     // of a rule's blocks, without their exceptions
+	maxRulePrefixes   = 4096     // of a rule's blocks after removing their exceptions
 	maxPolicyPrefixes = 16384    // of all rules
 	maxRules          = 1024     // of a policy
 	maxRulePorts      = 1024     // of a rule
 	maxSelectors      = 256      // of a policy's peers
 	maxSelectorTerms  = 4096     // labels, requirements and their values, of all selectors of a policy
-	maxNamedPorts     = 128      // of a policy, times the selectors whose pods they are of
+	maxNamedPorts     = 128      // of a policy, counted once per selector
 	maxPolicyText     = 1 << 20  // bytes of all ACLs' matches of a policy
-	maxSourcePrefixes = 16384    // by which the clients outside of a Service's source ranges are told, per family
+	maxSourcePrefixes = 16384    // that cover the addresses outside a Service's source ranges, per family
 	maxServiceText    = 16 << 20 // bytes of all VIPs and backends of a Service's load balancers
 )
 
-// terms is how much there is to compare a pod with.
+// terms returns the number of terms that a pod is compared with.
 func terms(s *metav1.LabelSelector) int {
 	if s == nil {
 		return 0
@@ -36,19 +36,20 @@ func terms(s *metav1.LabelSelector) int {
 	return n
 }
 
-// subjectExceeds reports whether the policy's own selector is larger than any may be.
+// subjectExceeds reports whether the policy's own selector exceeds the bound.
 func subjectExceeds(p *networkingv1.NetworkPolicy) bool {
 	return terms(&p.Spec.PodSelector) > maxSelectorTerms
 }
 
-// bounds is what a policy has left of its bounds, as its rules are gone through.
+// bounds holds what remains of a policy's bounds while its rules are counted.
 type bounds struct{ rules, selectors, terms, named int }
 
 func newBounds(p *networkingv1.NetworkPolicy) bounds {
 	return bounds{maxRules, maxSelectors, maxSelectorTerms - terms(&p.Spec.PodSelector), maxNamedPorts}
 }
 
-// take marks what of the rule exceeds the bounds. It returns false if the rule itself does.
+// take marks the peers and ports of the rule that exceed the bounds. It returns false if the rule
+// itself does.
 func (b *bounds) take(r *rule) bool {
 	if b.rules--; b.rules < 0 {
 		return false
@@ -90,10 +91,10 @@ func mark(over []bool, i, n int) []bool {
 	return over
 }
 
-// is reports whether i is marked; nothing is in nil.
+// is reports whether i is marked. A nil slice marks no index.
 func is(over []bool, i int) bool { return over != nil && over[i] }
 
-// checkBounds adds what of the policy exceeds its bounds.
+// checkBounds adds the parts of the policy that exceed its bounds.
 func checkBounds(p *networkingv1.NetworkPolicy, rules []rule, wrong *shortfall) {
 	if subjectExceeds(p) {
 		wrong.add("spec.podSelector: more than %d labels, requirements and values: the policy is for all pods of the namespace, and allows nothing", maxSelectorTerms)
@@ -120,8 +121,7 @@ func checkBounds(p *networkingv1.NetworkPolicy, rules []rule, wrong *shortfall) 
 	}
 }
 
-// Size is how many bytes the rows have, as far as one object decides about them: matches,
-// VIPs and backends.
+// Size returns how many bytes of the rows one object controls: matches, VIPs and backends.
 func Size(rows []Row) int {
 	n := 0
 	for _, r := range rows {

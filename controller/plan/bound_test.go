@@ -17,8 +17,8 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// TestPolicyBounds: what of a policy exceeds a bound allows nothing, the rest allows what it
-// says, whom the policy is for is isolated, and an Event gives the bound.
+// TestPolicyBounds checks a policy that exceeds a bound: the excess allows nothing, the rest still
+// applies, the pods of the policy are isolated, and an Event names the bound.
 func TestPolicyBounds(t *testing.T) {
 	small := block("192.0.2.0/24", nil)
 	ports := func(n int, named bool) []networkingv1.NetworkPolicyPort {
@@ -45,9 +45,9 @@ func TestPolicyBounds(t *testing.T) {
 	for _, tc := range []struct {
 		name  string
 		rules []networkingv1.NetworkPolicyEgressRule
-		acls  int    // that allow
-		with  string // in one of them
-		told  string
+		acls  int    // number of ACLs that allow
+		with  string // text in one of them
+		event string
 	}{
 		{"within", []networkingv1.NetworkPolicyEgressRule{rule(nil, block("::/0", each(30, scattered6)))}, 1, "ip6.dst == {", ""},
 		{"exceptions", []networkingv1.NetworkPolicyEgressRule{rule(nil, huge)}, 0, "", "spec.egress[0].to[0].ipBlock.the blocks without their exceptions are more than 4096 prefixes"},
@@ -68,24 +68,25 @@ func TestPolicyBounds(t *testing.T) {
 				t.Errorf("%d ACLs allow, want %d with %q: %.300v", len(acls), tc.acls, tc.with, acls)
 			}
 			if drops == 0 {
-				t.Error("nothing is dropped: the policy is for nobody")
+				t.Error("no ACL drops packets: the policy isolates no pod")
 			}
-			if (event == "") != (tc.told == "") || !strings.Contains(event, tc.told) {
-				t.Errorf("the Event says %q, want %q", event, tc.told)
+			if (event == "") != (tc.event == "") || !strings.Contains(event, tc.event) {
+				t.Errorf("Event %q, want %q", event, tc.event)
 			}
 		})
 	}
-	t.Run("whom it is for", func(t *testing.T) {
+	t.Run("subject", func(t *testing.T) {
 		p := policyWith(small)[0].(*networkingv1.NetworkPolicy)
 		p.Spec.PodSelector = *selectors(1, 4097)[0].PodSelector
 		acls, drops, event := planPolicy(t, p)
 		if len(acls) > 0 || drops != 1 || !strings.Contains(event, "the policy is for all pods of the namespace, and allows nothing") {
-			t.Errorf("allows %v, %d drops, Event %q", acls, drops, event)
+			t.Errorf("allowing ACLs %v, %d dropping ACLs, Event %q", acls, drops, event)
 		}
 	})
 }
 
-// planPolicy returns the matches of the ACLs that allow, how many drop, and what the Event says.
+// planPolicy returns the matches of the allowing ACLs, the number of dropping ACLs, and the text of
+// the Event.
 func planPolicy(t *testing.T, p *networkingv1.NetworkPolicy) (allow []string, drop int, event string) {
 	t.Helper()
 	pod := hostilePod(1)
@@ -107,13 +108,13 @@ func planPolicy(t *testing.T, p *networkingv1.NetworkPolicy) (allow []string, dr
 	return allow, drop, event
 }
 
-// TestSourceBounds: more source ranges than there may be let nobody in.
+// TestSourceBounds checks that too many source ranges admit no client.
 func TestSourceBounds(t *testing.T) {
 	for _, tc := range []struct {
 		name   string
 		ranges []string
 		match  string
-		told   string
+		event  string
 	}{
 		{"within", each(100, scattered6), "ip6.src == {", ""},
 		{"prefixes", each(1000, scattered6), "&& ip6", "what is outside of those of IPv6 is more than 16384 prefixes: no client may come"},
@@ -123,15 +124,15 @@ func TestSourceBounds(t *testing.T) {
 			objects := serviceWith(3, 0, 2, 1)
 			objects[0].(*corev1.Service).Spec.LoadBalancerSourceRanges = tc.ranges
 			acls, _, event := planService(t, objects)
-			if len(acls) == 0 || (event == "") != (tc.told == "") || !strings.Contains(event, tc.told) {
-				t.Fatalf("%d ACLs, Event %q, want %q", len(acls), event, tc.told)
+			if len(acls) == 0 || (event == "") != (tc.event == "") || !strings.Contains(event, tc.event) {
+				t.Fatalf("%d ACLs, Event %q, want %q", len(acls), event, tc.event)
 			}
 			for _, acl := range acls {
 				if strings.Contains(acl.Match, "ip6.dst") && !strings.Contains(acl.Match, tc.match) {
 					t.Errorf("match %.200s, want %q", acl.Match, tc.match)
 				}
 				if tc.name == "ranges" && strings.Count(acl.Match, "/") > 2*128 {
-					t.Errorf("match %.200s: lets somebody in", acl.Match)
+					t.Errorf("match %.200s: admits a client", acl.Match)
 				}
 			}
 		})
@@ -139,16 +140,17 @@ func TestSourceBounds(t *testing.T) {
 	objects := serviceWith(3, 0, 0, 1)
 	objects[0].(*corev1.Service).Spec.LoadBalancerSourceRanges = each(1000, scattered6)
 	if acls, _, event := planService(t, objects); len(acls) > 0 || event != "" {
-		t.Errorf("nothing is announced: ACLs %v, Event %q", acls, event)
+		t.Errorf("no announced address: ACLs %v, Event %q", acls, event)
 	}
 }
 
-// TestServiceBounds: what of a Service exceeds a bound is not served, and the first of it is.
+// TestServiceBounds checks that the part of a Service within a bound is served and the excess is
+// not.
 func TestServiceBounds(t *testing.T) {
 	for _, tc := range []struct {
 		ports, external, ingress, endpoints int
 		served                              int
-		told                                string
+		event                               string
 	}{
 		{1024, 0, 0, 10, 2048, ""},
 		{1025, 0, 0, 10, 2048, "the last 1 ports: a service has at most 1024"},
@@ -159,8 +161,8 @@ func TestServiceBounds(t *testing.T) {
 	} {
 		t.Run(fmt.Sprint(tc.ports, tc.external, tc.ingress, tc.endpoints), func(t *testing.T) {
 			_, vips, event := planService(t, serviceWith(tc.ports, tc.external, tc.ingress, tc.endpoints))
-			if vips != tc.served || (event == "") != (tc.told == "") || !strings.Contains(event, tc.told) {
-				t.Errorf("%d VIPs, want %d; the Event says %q, want %q", vips, tc.served, event, tc.told)
+			if vips != tc.served || (event == "") != (tc.event == "") || !strings.Contains(event, tc.event) {
+				t.Errorf("%d VIPs, want %d; Event %q, want %q", vips, tc.served, event, tc.event)
 			}
 		})
 	}
@@ -183,8 +185,9 @@ func planService(t *testing.T, objects []k8sruntime.Object) (acls []plan.ACL, vi
 	return acls, vips, event
 }
 
-// TestPolicyMatchesOfOneField: no term of a match is about two fields. OVN makes conjunctive flows,
-// whose number is a sum, only of such matches; of others it makes the product.
+// TestPolicyMatchesOfOneField checks that each term of a match is about one field. OVN makes
+// conjunctive flows, whose number is a sum, only of such matches. For others the number is the
+// product.
 func TestPolicyMatchesOfOneField(t *testing.T) {
 	var ports []networkingv1.NetworkPolicyPort
 	first, last, name := intstr.FromInt32(8000), int32(9000), intstr.FromString("named")
@@ -205,7 +208,7 @@ func TestPolicyMatchesOfOneField(t *testing.T) {
 	for _, match := range acls {
 		for _, term := range strings.Split(match, " && ") {
 			if fields := slices.Compact(slices.Sorted(slices.Values(field.FindAllString(term, -1)))); len(fields) != 1 {
-				t.Errorf("term %q of %q is about %q", term, match, fields)
+				t.Errorf("term %q of %q has the fields %q", term, match, fields)
 			}
 		}
 	}

@@ -11,32 +11,32 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// claimant is an object that asks for fronts.
+// claimant is an object that requests fronts.
 type claimant struct {
 	services.Owner
 	svc *corev1.Service // or
 	pod *corev1.Pod
 }
 
-// claims settles which fronts an object gets.
+// claims decides which fronts an object gets.
 type claims struct {
-	cluster   *Cluster
-	self      services.Owner
-	nodes     *servers
-	shortfall *shortfall
-	older     map[string][]claimant // by index value, those that precede self
-	asked     map[*corev1.Service]asked
-	askedPods map[*corev1.Pod]askedHost
+	cluster      *Cluster
+	self         services.Owner
+	nodes        *servers
+	shortfall    *shortfall
+	older        map[string][]claimant // by index value, the claimants that precede self
+	request      map[*corev1.Service]request
+	hostRequests map[*corev1.Pod]hostRequest
 }
 
-// asked are the fronts that a service asks for, beside its cluster IPs.
-type asked struct {
+// request lists the fronts that a service requests in addition to its cluster IPs.
+type request struct {
 	external map[netip.Addr]bool
-	ports    map[askedPort]bool
-	is4, is6 bool // families that it has
+	ports    map[requestedPort]bool
+	is4, is6 bool // families of the service
 }
 
-type askedPort struct {
+type requestedPort struct {
 	proto  corev1.Protocol
 	number uint16
 	node   bool // a node port
@@ -45,19 +45,19 @@ type askedPort struct {
 func newClaims(c *Cluster, self services.Owner, nodes *servers, u *shortfall) *claims {
 	return &claims{
 		cluster: c, self: self, nodes: nodes, shortfall: u, older: map[string][]claimant{},
-		asked: map[*corev1.Service]asked{}, askedPods: map[*corev1.Pod]askedHost{},
+		request: map[*corev1.Service]request{}, hostRequests: map[*corev1.Pod]hostRequest{},
 	}
 }
 
-// keep returns the fronts that self gets; for the others it says why not. It
-// changes the slice.
+// keep returns the fronts that self gets and adds the reason for each of the others to the
+// shortfall. It changes the slice.
 func (c *claims) keep(proto corev1.Protocol, fronts []front) []front {
 	if len(fronts) == 0 || !c.contested(proto, fronts) {
 		return fronts
 	}
 	return slices.DeleteFunc(fronts, func(f front) bool {
 		if !f.external {
-			return false // a cluster IP is the API server's to give
+			return false // the API server allocates cluster IPs
 		}
 		on := f.of
 		if on == nil {
@@ -77,9 +77,9 @@ func (c *claims) keep(proto corev1.Protocol, fronts []front) []front {
 	})
 }
 
-// contested says whether one of the fronts of a port may not be self's to get.
+// contested reports whether another owner may hold one of the fronts of a port.
 func (c *claims) contested(proto corev1.Protocol, fronts []front) bool {
-	var nodePort, anyNodePort uint16 // already looked up: they are many, and one port
+	var nodePort, anyNodePort uint16 // already looked up: many fronts share one port
 	for _, f := range fronts {
 		port := f.addr.Port()
 		switch {
@@ -103,8 +103,8 @@ func (c *claims) contested(proto corev1.Protocol, fronts []front) bool {
 	return false
 }
 
-// holder is who asks for the front and precedes self, if anyone. on is the
-// node whose address it is, or nil.
+// holder returns the first claimant that requests the front and precedes self, if any. on is the
+// node that has the address, or nil.
 func (c *claims) holder(proto corev1.Protocol, f front, on *server) (claimant, bool) {
 	port := f.addr.Port()
 	var found []claimant
@@ -119,7 +119,7 @@ func (c *claims) holder(proto corev1.Protocol, f front, on *server) (claimant, b
 	var first claimant
 	ok := false
 	for _, o := range found {
-		if (!ok || o.Precedes(first.Owner)) && c.asks(o, proto, f.addr, on) {
+		if (!ok || o.Precedes(first.Owner)) && c.requests(o, proto, f.addr, on) {
 			first, ok = o, true
 		}
 	}
@@ -143,67 +143,67 @@ func (c *claims) preceding(value string) []claimant {
 	return out
 }
 
-// asks says whether the object asks for the front.
-func (c *claims) asks(o claimant, proto corev1.Protocol, addr netip.AddrPort, on *server) bool {
+// requests reports whether the claimant requests the front.
+func (c *claims) requests(o claimant, proto corev1.Protocol, addr netip.AddrPort, on *server) bool {
 	if o.pod != nil {
 		if on == nil || o.pod.Spec.NodeName != on.name {
 			return false
 		}
-		w, ok := c.askedPods[o.pod]
+		w, ok := c.hostRequests[o.pod]
 		if !ok {
-			w = whatPodAsks(o.pod)
-			c.askedPods[o.pod] = w
+			w = podRequest(o.pod)
+			c.hostRequests[o.pod] = w
 		}
-		return w.asks(proto, addr, on)
+		return w.requests(proto, addr, on)
 	}
-	w, ok := c.asked[o.svc]
+	w, ok := c.request[o.svc]
 	if !ok {
-		w = c.whatAsks(o.svc)
-		c.asked[o.svc] = w
+		w = c.serviceRequest(o.svc)
+		c.request[o.svc] = w
 	}
 	a := addr.Addr()
 	if has := a.Is4() && w.is4 || !a.Is4() && w.is6; !has {
 		return false
 	}
 	number := addr.Port()
-	return w.external[a] && w.ports[askedPort{proto, number, false}] ||
-		on != nil && w.ports[askedPort{proto, number, true}] && slices.Contains(on.nodePorts, a)
+	return w.external[a] && w.ports[requestedPort{proto, number, false}] ||
+		on != nil && w.ports[requestedPort{proto, number, true}] && slices.Contains(on.nodePorts, a)
 }
 
-// whatAsks is read once: two services may have all of thousands of fronts in common.
-func (c *claims) whatAsks(svc *corev1.Service) asked {
+// serviceRequest is called once per service, because two services may share thousands of fronts.
+func (c *claims) serviceRequest(svc *corev1.Service) request {
 	model := services.New(c.cluster.Config.services(), svc, nil)
 	if model == nil {
-		return asked{}
+		return request{}
 	}
-	w := asked{external: map[netip.Addr]bool{}, ports: map[askedPort]bool{}, is4: model.HasFamily(true), is6: model.HasFamily(false)}
+	w := request{external: map[netip.Addr]bool{}, ports: map[requestedPort]bool{}, is4: model.HasFamily(true), is6: model.HasFamily(false)}
 	for _, a := range model.External {
 		w.external[a] = true
 	}
 	for _, p := range model.Ports {
-		w.ports[askedPort{p.Protocol, p.Number, false}] = true
+		w.ports[requestedPort{p.Protocol, p.Number, false}] = true
 		if p.NodePort != 0 {
-			w.ports[askedPort{p.Protocol, p.NodePort, true}] = true
+			w.ports[requestedPort{p.Protocol, p.NodePort, true}] = true
 		}
 	}
 	return w
 }
 
-// ByFront is the index of services and pods by the ports that they ask for
-// outside of the service network.
+// ByFront is the index of services and pods by the ports that they request outside of the service
+// network.
 const ByFront = "front"
 
-// Instead of an address in a value of ByFront.
+// Placeholders for an address in a value of ByFront.
 const (
 	anyNode     = "node"     // a node port or a host port
-	anyExternal = "external" // an external address, whichever
+	anyExternal = "external" // any external address
 )
 
 func frontValue(proto corev1.Protocol, where string, port uint16) string {
 	return string(proto) + "/" + where + "/" + strconv.Itoa(int(port))
 }
 
-// ServiceFronts is the index function for ByFront of services.
+// ServiceFronts is the index function of services for ByFront.
 func ServiceFronts(obj any) ([]string, error) {
 	svc, ok := obj.(*corev1.Service)
 	if !ok {
@@ -225,7 +225,7 @@ func ServiceFronts(obj any) ([]string, error) {
 	return out, nil
 }
 
-// PodFronts is the index function for ByFront of pods.
+// PodFronts is the index function of pods for ByFront.
 func PodFronts(obj any) ([]string, error) {
 	pod, ok := obj.(*corev1.Pod)
 	if !ok {

@@ -17,20 +17,19 @@ type PortRange struct{ First, Last uint16 }
 
 func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
-// Config is what the plan needs to know beside the objects. All prefixes are
-// masked and do not overlap.
+// Config holds the settings of the plan. All prefixes are masked and do not overlap.
 type Config struct {
-	ClusterCIDRs []netip.Prefix // what pods' addresses come from
+	ClusterCIDRs []netip.Prefix // pods' addresses
 	ServiceCIDRs []netip.Prefix
-	JoinSubnets  []netip.Prefix // at most one a family
-	ExternalIPs  []netip.Prefix // where Services' external IPs may be; nil: anywhere
-	SNATPorts    PortRange      // of nodes that do not say their own
+	JoinSubnets  []netip.Prefix // at most one per family
+	ExternalIPs  []netip.Prefix // allowed external IPs of Services; nil: any
+	SNATPorts    PortRange      // of nodes without a range of their own
 	MTU          int            // of pods
 	BFD          bool           // on gateway routers' default routes
-	ACLLogRate   int            // messages a second and ACL; 0: DefaultACLLogRate
+	ACLLogRate   int            // messages per second and ACL; 0: DefaultACLLogRate
 }
 
-// Store is a set of objects as informers keep them: a cache.Indexer.
+// Store is a set of objects as informers keep them. cache.Indexer implements it.
 type Store interface {
 	GetByKey(key string) (obj any, exists bool, err error) // "name" or "namespace/name"
 	ByIndex(index, value string) ([]any, error)
@@ -40,13 +39,13 @@ type Store interface {
 // Cluster is the observed cluster.
 type Cluster struct {
 	Config Config
-	Stores map[Kind]Store // one for each kind that has a Resource, with its indexes; never changed
+	Stores map[Kind]Store // one for each kind with a Resource, with its indexes; never changed
 
-	lastServers atomic.Pointer[servers] // of the nodes as they were last asked for
+	lastServers atomic.Pointer[servers] // result of the last call of servers
 	usages      usages                  // of the policies
 }
 
-// Names of the indexes that a Cluster's stores have.
+// Names of the indexes of a Cluster's stores.
 const (
 	ByNode    = "node"    // of pods, by NodeOf
 	ByService = "service" // of endpoint slices, by ServiceOf
@@ -57,7 +56,7 @@ const (
 	BySelector  = "selector"      // of policies, by SelectorsOf
 )
 
-// NodeOf is the index function for ByNode: the node that a pod is bound to.
+// NodeOf is the index function for ByNode. It returns the node that a pod is bound to.
 func NodeOf(obj any) ([]string, error) {
 	p, ok := obj.(*corev1.Pod)
 	if !ok || p.Spec.NodeName == "" {
@@ -66,8 +65,8 @@ func NodeOf(obj any) ([]string, error) {
 	return []string{p.Spec.NodeName}, nil
 }
 
-// ServiceOf is the index function for ByService: the service that an endpoint
-// slice is of, as namespace/name.
+// ServiceOf is the index function for ByService. It returns the service of an endpoint slice as
+// namespace/name.
 func ServiceOf(obj any) ([]string, error) {
 	s, ok := obj.(*discoveryv1.EndpointSlice)
 	if !ok || s.Labels[discoveryv1.LabelServiceName] == "" {
@@ -94,7 +93,7 @@ func (c *Cluster) Namespace(name string) *corev1.Namespace {
 	return get[corev1.Namespace](c, Key{Kind: KindNamespace, Name: name})
 }
 
-// NodePods returns the pods bound to the node, in no order.
+// NodePods returns the pods bound to the node, in undefined order.
 func (c *Cluster) NodePods(name string) []*corev1.Pod {
 	return index[corev1.Pod](c, KindPod, ByNode, name)
 }
@@ -103,7 +102,8 @@ func (c *Cluster) slices(service *corev1.Service) []*discoveryv1.EndpointSlice {
 	return index[discoveryv1.EndpointSlice](c, KindEndpointSlice, ByService, service.Namespace+"/"+service.Name)
 }
 
-// Object returns the owner's object, nil if it is gone or the owner is not an object.
+// Object returns the owner's object. It is nil if the object does not exist or the owner is not an
+// object.
 func (c *Cluster) Object(k Key) runtime.Object {
 	store := c.Stores[k.Kind]
 	if store == nil {
@@ -123,7 +123,7 @@ func get[T any](c *Cluster, k Key) *T {
 func index[T any](c *Cluster, k Kind, name, value string) []*T {
 	objs, err := c.Stores[k].ByIndex(name, value)
 	if err != nil {
-		panic(err) // a store without its index is a mistake in this program
+		panic(err) // a store without its index is a programming error
 	}
 	out := make([]*T, 0, len(objs))
 	for _, obj := range objs {
@@ -134,7 +134,7 @@ func index[T any](c *Cluster, k Kind, name, value string) []*T {
 	return out
 }
 
-// Objects yields all objects of the kind, whose type is *T, in no order.
+// Objects yields all objects of the kind, whose type is *T, in undefined order.
 func Objects[T any](c *Cluster, k Kind) iter.Seq[*T] {
 	return func(yield func(*T) bool) {
 		for _, obj := range c.Stores[k].List() {
@@ -145,7 +145,7 @@ func Objects[T any](c *Cluster, k Kind) iter.Seq[*T] {
 	}
 }
 
-// Keys returns the keys of all owners that the cluster has, sorted.
+// Keys returns the keys of all owners in the cluster, sorted.
 func (c *Cluster) Keys() []Key {
 	var keys []Key
 	for _, k := range Kinds() {

@@ -8,8 +8,8 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// serviceConflicts adds the owners that ask for a front that this version of a Service asks for,
-// too: what they get may change with it.
+// serviceConflicts adds the owners that request the same front as this version of a Service: the
+// front may move between them.
 func (c *Cluster) serviceConflicts(keys keySet, obj *corev1.Service) {
 	svc := services.New(c.Config.services(), obj, nil)
 	if svc == nil {
@@ -17,20 +17,20 @@ func (c *Cluster) serviceConflicts(keys keySet, obj *corev1.Service) {
 	}
 	for _, p := range svc.Ports {
 		for _, a := range svc.External {
-			c.addAsking(keys, frontValue(p.Protocol, a.String(), p.Number), nil)
+			c.addClaimants(keys, frontValue(p.Protocol, a.String(), p.Number), nil)
 		}
 		if len(svc.External) > 0 {
-			c.addAsking(keys, frontValue(p.Protocol, anyNode, p.Number), nil)
+			c.addClaimants(keys, frontValue(p.Protocol, anyNode, p.Number), nil)
 		}
 		if p.NodePort != 0 {
-			c.addAsking(keys, frontValue(p.Protocol, anyNode, p.NodePort), nil)
-			c.addAsking(keys, frontValue(p.Protocol, anyExternal, p.NodePort), nil)
+			c.addClaimants(keys, frontValue(p.Protocol, anyNode, p.NodePort), nil)
+			c.addClaimants(keys, frontValue(p.Protocol, anyExternal, p.NodePort), nil)
 		}
 	}
 }
 
-// podConflicts does the same for a pod's host ports. It asks for the addresses of the pod's node
-// one by one, because many Services may have the port on addresses that are not a node's.
+// podConflicts does the same for a pod's host ports. It looks up the addresses of the pod's node
+// one by one, because many Services may request the port on addresses that belong to no node.
 func (c *Cluster) podConflicts(keys keySet, pod *corev1.Pod) {
 	if !services.HasHostPorts(pod) {
 		return
@@ -41,16 +41,16 @@ func (c *Cluster) podConflicts(keys keySet, pod *corev1.Pod) {
 	}
 	ports, _ := services.HostPorts(pod)
 	for _, p := range ports {
-		c.addAsking(keys, frontValue(p.Protocol, anyNode, p.Number), func(o *corev1.Pod) bool { return o.Spec.NodeName == pod.Spec.NodeName })
+		c.addClaimants(keys, frontValue(p.Protocol, anyNode, p.Number), func(o *corev1.Pod) bool { return o.Spec.NodeName == pod.Spec.NodeName })
 		for _, a := range own {
-			c.addAsking(keys, frontValue(p.Protocol, a.String(), p.Number), nil)
+			c.addClaimants(keys, frontValue(p.Protocol, a.String(), p.Number), nil)
 		}
 	}
 }
 
-// addAsking adds the owners under a value of ByFront. Of pods it adds those that keep accepts; a
-// nil keep accepts all.
-func (c *Cluster) addAsking(keys keySet, value string, keep func(*corev1.Pod) bool) {
+// addClaimants adds the owners under a value of ByFront. It adds a pod only if keep accepts it; a
+// nil keep accepts all pods.
+func (c *Cluster) addClaimants(keys keySet, value string, keep func(*corev1.Pod) bool) {
 	for _, o := range index[corev1.Service](c, KindService, ByFront, value) {
 		keys.add(ServiceKey(o.Namespace, o.Name))
 	}

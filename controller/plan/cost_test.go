@@ -18,8 +18,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// hostile makes objects with a field of that size. In large is one that fills an object, about
-// 1.5 MB, which is what the API server accepts.
+// hostile makes objects with a field of size n. At size large the object has about 1.5 MB, which is
+// the limit of the API server.
 var hostile = []struct {
 	name  string
 	large int
@@ -43,7 +43,7 @@ var hostile = []struct {
 		s := &metav1.LabelSelector{MatchExpressions: []metav1.LabelSelectorRequirement{{Key: "a", Operator: metav1.LabelSelectorOpNotIn, Values: each(n, text)}}}
 		return policyWith(networkingv1.NetworkPolicyPeer{PodSelector: s})
 	}},
-	{"policy: labels of whom it is for", 40_000, func(n int) []k8sruntime.Object {
+	{"policy: labels of the subject", 40_000, func(n int) []k8sruntime.Object {
 		objects := policyWith()
 		objects[0].(*networkingv1.NetworkPolicy).Spec.PodSelector = *selectors(1, n)[0].PodSelector
 		return objects
@@ -125,12 +125,12 @@ var hostile = []struct {
 		objects[0].(*corev1.Service).Spec.LoadBalancerSourceRanges = each(n, scattered6)
 		return objects
 	}},
-	{"service: source ranges of nothing announced", 40_000, func(n int) []k8sruntime.Object {
+	{"service: source ranges without an announced address", 40_000, func(n int) []k8sruntime.Object {
 		objects := serviceWith(10, 0, 0, 10)
 		objects[0].(*corev1.Service).Spec.LoadBalancerSourceRanges = each(n, scattered6)
 		return objects
 	}},
-	{"service: two of the same fronts", 10_000, func(n int) []k8sruntime.Object {
+	{"service: two with the same fronts", 10_000, func(n int) []k8sruntime.Object {
 		twin := serviceWith(n, n, 0, 10)
 		twin[0].(*corev1.Service).Name = "twin"
 		return append(twin[:1], serviceWith(n, n, 0, 10)...)
@@ -160,7 +160,7 @@ func each(n int, f func(int) string) []string {
 
 func text(i int) string { return fmt.Sprintf("v%06d", i) }
 
-// scattered4 and scattered6 are single addresses of which no two are near each other.
+// scattered4 and scattered6 return single addresses that are far from each other.
 func scattered4(i int) string {
 	x := uint32(i+1) * 2654435761
 	return fmt.Sprintf("%d.%d.%d.%d/32", 1+x>>24%200, x>>16&255, x>>8&255, x&255)
@@ -212,8 +212,8 @@ func hostilePod(i int) *corev1.Pod {
 	}
 }
 
-// serviceWith has as many ports, external IPs, load balancer addresses and endpoints, in slices of
-// 1,000.
+// serviceWith returns a service with these numbers of ports, external IPs, load balancer addresses
+// and endpoints, and its slices of 1,000 endpoints.
 func serviceWith(ports, external, ingress, endpoints int) []k8sruntime.Object {
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: "s"}}
 	svc.Spec.Type, svc.Spec.ClusterIPs = corev1.ServiceTypeLoadBalancer, []string{"10.96.0.10", "fd00:10:96::10"}
@@ -244,7 +244,8 @@ func serviceWith(ports, external, ingress, endpoints int) []k8sruntime.Object {
 	return objects
 }
 
-// planned plans all keys, as an event of each object does. It returns the bytes of all rows.
+// planned plans all keys and the keys affected by an event of each object. It returns the size of
+// all rows in bytes.
 func planned(tb testing.TB, objects []k8sruntime.Object) (rows int) {
 	tb.Helper()
 	c := simCluster(tb, objects...)
@@ -258,7 +259,7 @@ func planned(tb testing.TB, objects []k8sruntime.Object) (rows int) {
 	return rows
 }
 
-// work is what planning allocates: no planner allocates less when it does more.
+// work returns the bytes that planning allocates. They grow with the work of the planner.
 func work(tb testing.TB, objects []k8sruntime.Object) (allocated uint64, rows int) {
 	var before, after runtime.MemStats
 	runtime.ReadMemStats(&before)
@@ -267,7 +268,7 @@ func work(tb testing.TB, objects []k8sruntime.Object) (allocated uint64, rows in
 	return after.TotalAlloc - before.TotalAlloc, rows
 }
 
-// TestCostGrowth: twice as much of anything costs at most about twice as much.
+// TestCostGrowth checks that twice the size of any field costs at most about twice as much.
 func TestCostGrowth(t *testing.T) {
 	for _, tc := range hostile {
 		t.Run(tc.name, func(t *testing.T) {
@@ -282,8 +283,8 @@ func TestCostGrowth(t *testing.T) {
 	}
 }
 
-// TestCostBound: an object that is as large as the API server accepts costs a bounded amount of
-// work, and rows of a bounded size.
+// TestCostBound checks that the largest object that the API server accepts costs a bounded amount
+// of work and gives rows of a bounded size.
 func TestCostBound(t *testing.T) {
 	const mostRows, mostWork = 20 << 20, 400 << 20
 	for _, tc := range hostile {

@@ -9,8 +9,8 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// endpoints are those of one service port and family. Those to which no connection may go are left
-// out, and the shortfall says so.
+// endpoints returns the endpoints of one service port and family. Endpoints that must not receive
+// connections are left out and added to the shortfall.
 func (s *service) endpoints(port services.Port, is4 bool) []services.Endpoint {
 	all := s.Endpoints(port, is4, s.nodes.isHost, func(slice string, a netip.Addr, why string) {
 		s.shortfall.add("endpoint %s of slice %s: %s", a, slice, why)
@@ -18,7 +18,7 @@ func (s *service) endpoints(port services.Port, is4 bool) []services.Endpoint {
 	return slices.DeleteFunc(all, func(e services.Endpoint) bool { return e.State < services.Terminating })
 }
 
-// nodeOf is the node that the slice says, else the one that has the address.
+// nodeOf returns the node that the slice names, or else the node that has the address.
 func (s *servers) nodeOf(e services.Endpoint) *server {
 	if e.Node != "" {
 		return s.byName[e.Node]
@@ -26,13 +26,13 @@ func (s *servers) nodeOf(e services.Endpoint) *server {
 	return s.byAddr[e.Addr.Addr()]
 }
 
-// targets are the endpoints of a service port and family, by the clients' node.
+// targets holds the endpoints of a service port and family, by the node of the client.
 type targets struct {
 	all      []services.Endpoint
 	text     string                          // backends of all
 	at       map[*server][]services.Endpoint // on each node
-	hosts    map[*server]struct{}            // nodes whose own address is one
-	apart    map[*server]struct{}            // nodes of which another address is one than the router's
+	hosts    map[*server]struct{}            // nodes with an endpoint at their own address
+	apart    map[*server]struct{}            // nodes with an endpoint at a host address other than the router's
 	hints    services.Hints
 	zoneText map[string]string // backends of hints.Zones
 }
@@ -60,13 +60,13 @@ func newTargets(all []services.Endpoint, nodes *servers) *targets {
 	return t
 }
 
-// of are the backends for who asks at the node's switch or router; for a client
-// at no particular node n is nil.
+// of returns the backends for clients at the switch or router of node n. n is nil for clients at no
+// particular node.
 func (t *targets) of(n *server, local, router bool) string {
 	_, host := t.hosts[n]
 	mask := n
 	if !router || !host {
-		mask = nil // nothing to translate
+		mask = nil // no address to translate
 	}
 	switch {
 	case local && n == nil:
@@ -87,9 +87,9 @@ func (t *targets) of(n *server, local, router bool) string {
 	return backends(t.all, mask)
 }
 
-// answerByRouter says whether what answers a client of the front may be a host by an
-// address that is not its router's. If it saw the client's address it would answer by
-// a way of its own, on which nobody turns the answer into the front's.
+// answerByRouter reports whether a backend may be a host address that its gateway router does not
+// own. If such a host saw the client's address, its replies would bypass the router and never be
+// un-NATed.
 func (t *targets) answerByRouter(f front) bool {
 	if f.of == nil {
 		return len(t.apart) > 0
@@ -98,7 +98,7 @@ func (t *targets) answerByRouter(f front) bool {
 	return ok
 }
 
-// special are the nodes whose answer may not be everyone's.
+// special returns the nodes whose backends may differ from those of other nodes.
 func (t *targets) special(all []*server, local, router bool) []*server {
 	var out []*server
 	switch {
@@ -116,9 +116,9 @@ func (t *targets) special(all []*server, local, router bool) []*server {
 	return out
 }
 
-// backends are the usable endpoints as OVN writes them: sorted, separated by commas, "" if there
-// are none. The router of a node cannot send to the host behind its own address: it takes the
-// host's masquerade address; router is nil where that does not matter.
+// backends returns the usable endpoints in OVN's format: sorted, separated by commas, "" if there
+// are none. A node's router cannot send to the host behind its own address, so it uses the host's
+// masquerade address. router is nil where this does not matter.
 func backends(all []services.Endpoint, router *server) string {
 	var addrs []netip.AddrPort
 	for _, e := range services.Usable(all) {

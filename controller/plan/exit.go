@@ -12,13 +12,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// MostExits is by how many gateways the pods of one node without a gateway
-// leave at most: it bounds the node's rows, and with all nodes' the BFD
-// sessions of a gateway.
+// MostExits is the highest number of gateways that the pods of one node without a gateway use. It
+// bounds the node's rows and the number of BFD sessions of a gateway.
 const MostExits = 8
 
-// LeavesByOthers says whether the node says that it has no gateway: its pods
-// leave by those of other nodes, on which its rows depend.
+// LeavesByOthers reports whether the node's annotations state that it has no gateway. Its pods then
+// leave by gateways of other nodes, and its rows depend on those.
 func LeavesByOthers(obj *corev1.Node) bool {
 	n := node{}
 	return optional(&n.gateway, obj.Annotations, annotation.ParseGateway) == nil && n.leavesByOthers()
@@ -26,22 +25,23 @@ func LeavesByOthers(obj *corev1.Node) bool {
 
 func (n node) leavesByOthers() bool { return n.gateway.Mode == annotation.GatewayModeDisabled }
 
-// IsExit says whether pods of nodes without a gateway may leave by the node,
-// or will be when more of it is known.
+// IsExit reports whether pods of nodes without a gateway may leave by the node, now or once its
+// other annotations are set.
 func IsExit(obj *corev1.Node) bool {
 	var n node
 	err := optional(&n.gateway, obj.Annotations, annotation.ParseGateway)
 	return err == nil && n.gateway.Mode == annotation.GatewayModeShared
 }
 
-// isExit: in local mode the host has the ports of what leaves, and without NAT
-// another node's pods have no way back.
+// isExit reports whether the node is an exit now. A node in local mode is not, because its host
+// owns the ports of outgoing connections. A node without NAT is not, because replies to another
+// node's pods would have no way back.
 func (n node) isExit() bool {
 	return n.hasGateway() && len(n.subnets) > 0 && n.gateway.Mode == annotation.GatewayModeShared && !n.routable && !n.drained
 }
 
-// Exits returns the names of the nodes by whose gateways the node's pods leave,
-// sorted. A node with a gateway of its own has none.
+// Exits returns the names of the nodes by whose gateways the node's pods leave, sorted. It returns
+// none for a node with a gateway of its own.
 func Exits(c *Cluster, obj *corev1.Node) []string {
 	if !LeavesByOthers(obj) {
 		return nil
@@ -53,16 +53,16 @@ func Exits(c *Cluster, obj *corev1.Node) []string {
 	return names
 }
 
-// exits are the gateways by which the node's pods leave, by name. Where there
-// are more than MostExits, each node has its own choice, which changes only
-// with the gateways that are in it.
+// exits returns the gateways by which the node's pods leave, by name. With more than MostExits
+// candidates, each node gets a stable choice of its own: it changes only when one of the chosen
+// gateways changes.
 func (c *Cluster) exits(name string) []node {
 	var out []node
 	for other := range Objects[corev1.Node](c, KindNode) {
 		if !IsExit(other) {
 			continue
 		}
-		// What is malformed is reported where that node is planned.
+		// A malformed node is reported when it is planned itself.
 		if n, err := parseNode(other, c.Config); err == nil && n.isExit() {
 			out = append(out, n)
 		}
@@ -80,10 +80,9 @@ func (c *Cluster) exits(name string) []node {
 	return out
 }
 
-// exitRows are a router of the node's own in the place of its gateway router:
-// bound to the node, for that is where OVN can watch with BFD, with the join
-// switch alone. From there pods' packets go to the gateway routers of other
-// nodes, which translate them; answers come back without passing here.
+// exitRows returns a router that takes the place of the node's gateway router. It is bound to the
+// node, because OVN needs that for BFD, and it is connected to the join switch only. It sends pods'
+// packets to the gateway routers of other nodes, which translate them. Replies bypass this router.
 func (n node) exitRows(c *Cluster) []Row {
 	gr := gatewayRouter + n.name
 	router := LogicalRouter{Name: gr, Options: map[string]string{
@@ -107,15 +106,17 @@ func (n node) exitRows(c *Cluster) []Row {
 	return rows
 }
 
-// exitRoutes are the default route to one gateway and, where there is another
-// to turn to, two longer ones that are there as long as the gateway's agent
-// answers BFD. Where no agent does, all gateways are used as if they worked.
+// exitRoutes returns the routes to one gateway:
+//   - a default route;
+//   - where there is another gateway for fallback, two longer routes that exist while the gateway's
+//     agent answers BFD.
 //
-// OVN cannot watch the gateway router itself: its BFD takes no part that does
-// not remember the other's, so that two of its own never meet. It wants the
-// address that it watches to be the route's next hop; so that is the management
-// port of the gateway's node, where the agent is, with the link-layer address
-// of the gateway router.
+// If no agent answers, all gateways are used as if they worked.
+//
+// OVN cannot watch the gateway router itself: two OVN BFD endpoints never establish a session,
+// because each ignores a peer that does not know its discriminator yet. OVN also requires the
+// watched address to be the route's next hop. So the next hop is the management port of the
+// gateway's node, where the agent runs, with the link-layer address of the gateway router.
 func (n node) exitRoutes(exit node, is4, watched bool) []Row {
 	theirs := exit.joinAddress(is4)
 	if !theirs.IsValid() {
@@ -141,8 +142,8 @@ func (n node) exitRoutes(exit node, is4, watched bool) []Row {
 	return rows
 }
 
-// joinAddress is the node's router's own address of the family on the join
-// switch, or the zero Addr.
+// joinAddress returns the address of the node's router on the join switch in the family, or the
+// zero Addr.
 func (n node) joinAddress(is4 bool) netip.Addr {
 	if is4 {
 		return n.join.IPv4.Addr()

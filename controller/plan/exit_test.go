@@ -16,9 +16,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 )
 
-// TestManyExits: where there are many gateways, each node without one has eight
-// of them, all gateways are somebody's, and one that goes changes only the
-// nodes that had it.
+// TestManyExits checks the choice among many gateways. Each node without a gateway uses eight of
+// them, every gateway is used, and the removal of one gateway changes only the nodes that used it.
 func TestManyExits(t *testing.T) {
 	const gateways, others = 20, 60
 	objects := func(without string) []runtime.Object {
@@ -51,7 +50,7 @@ func TestManyExits(t *testing.T) {
 			used[hop]++
 		}
 		if !slices.Contains(exits, "100.64.0.8") && !slices.Equal(exits, one[name]) {
-			t.Errorf("%s, which did not leave by gw7, left by %v and without it by %v", name, exits, one[name])
+			t.Errorf("%s did not use gw7: with gw7 it leaves by %v, without gw7 by %v", name, exits, one[name])
 		}
 	}
 	if len(all) != others || len(used) != gateways {

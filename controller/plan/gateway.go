@@ -10,9 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 )
 
-// gatewayRows are the node's gateway router between the join switch and the
-// physical network, its external switch, its routes and its source NAT, and
-// the cluster router's routes towards it.
+// gatewayRows returns the node's gateway router between the join switch and the physical network,
+// its external switch, its routes, its source NAT, and the cluster router's routes to it.
 func (n node) gatewayRows(cfg Config) []Row {
 	gr := "GR_" + n.name
 	router := LogicalRouter{
@@ -48,7 +47,7 @@ func (n node) joins() []netip.Prefix {
 	return out
 }
 
-// externalRows connect the gateway router to the node's bridge.
+// externalRows returns the rows that connect the gateway router to the node's bridge.
 func (n node) externalRows(gr string) []Row {
 	sw := "ext_" + n.name
 	inside := routerPort(sw, "etor-"+gr, "rtoe-"+gr)
@@ -66,12 +65,13 @@ func (n node) externalRows(gr string) []Row {
 	}
 }
 
-// routeRows: the gateway router sends pods' addresses to the cluster router;
-// the cluster router sends what leaves the cluster by the source's node, in
-// local gateway mode to its management port, else to its gateway router. The
-// cluster router's host route to the gateway router's join address is longer
-// than that source route: without it the reply to a connection that came in by
-// another node would leave by its own.
+// routeRows returns the routes between the gateway router and the cluster router. The gateway
+// router sends pods' addresses to the cluster router. The cluster router sends outgoing traffic by
+// the source's node: to its management port in local gateway mode, otherwise to its gateway router.
+//
+// The cluster router also has a host route to the gateway router's join address. It is longer than
+// the source route. Without it, the reply to a connection that came in by another node would leave
+// by the pod's own node.
 func (n node) routeRows(gr string, cfg Config) []Row {
 	var rows []Row
 	for _, own := range n.joins() {
@@ -95,8 +95,9 @@ func (n node) routeRows(gr string, cfg Config) []Row {
 	return rows
 }
 
-// podRoutes lead from a gateway router to pods, by the cluster router. That one's MAC address is
-// written, not learned: while a router learns one it holds back four packets and drops others.
+// podRoutes returns routes from a gateway router to pods by the cluster router. The MAC address of
+// the cluster router is written, not learned: a router that learns an address queues four packets
+// and drops the rest.
 func podRoutes(gr, up string, is4 bool, cfg Config) []Row {
 	mac := MAC(joinAddress(cfg.JoinSubnets[0]).Addr()).String()
 	rows := []Row{StaticMACBinding{Port: joinPort + gr, IP: up, MAC: mac, Override: true}}
@@ -108,8 +109,8 @@ func podRoutes(gr, up string, is4 bool, cfg Config) []Row {
 	return rows
 }
 
-// defaultRows lead from the gateway router to the node's next hops, each
-// watched by BFD if that is asked for.
+// defaultRows returns routes from the gateway router to the node's next hops, watched by BFD if
+// configured.
 func (n node) defaultRows(gr string, cfg Config) []Row {
 	var rows []Row
 	for _, hop := range n.gateway.NextHops {
@@ -126,9 +127,9 @@ func (n node) defaultRows(gr string, cfg Config) []Row {
 	return rows
 }
 
-// masqueradeRows lead from the gateway router to its own node's host, which
-// has the same address as the router: by the masquerade addresses, which flows
-// on the gateway bridge translate.
+// masqueradeRows returns the route from the gateway router to the host of its own node. Both have
+// the same address, so the route uses the masquerade addresses, which flows on the gateway bridge
+// translate.
 func (n node) masqueradeRows(gr string) []Row {
 	var rows []Row
 	for _, a := range n.shared() {
@@ -143,11 +144,11 @@ func (n node) masqueradeRows(gr string) []Row {
 	return rows
 }
 
-// hostRows lead what a load balancer gives to a host, but to this node's by its
-// own address, to that host's management port: on the way by the network
-// outside it would need the router's address as its source, with the client's
-// port (OVN takes none from a range there), which is the host's own. What this
-// node's host answers to another host that asked from outside goes back there.
+// hostRows returns policies that route load-balanced traffic for another host to that host's
+// management port. By the outside network such traffic would need the router's address as its
+// source with the client's port, because OVN does not allocate a port from a range there. That port
+// belongs to the host. Replies of this node's host to another host that connected from outside go
+// back outside.
 func (n node) hostRows(gr string) []Row {
 	var rows []Row
 	for _, own := range n.joins() {
@@ -168,8 +169,8 @@ func defaultPrefix(hop netip.Addr) string {
 	return "::/0"
 }
 
-// natRows translate pods to the node's address of their family, to ports of
-// OVN's own so that the node's ports stay the host's.
+// natRows returns rows that translate pods to the node's address of their family. The source ports come from a range
+// reserved for OVN, so that all other ports remain with the host.
 func (n node) natRows(gr string, cfg Config) []Row {
 	var rows []Row
 	for _, cidr := range cfg.ClusterCIDRs {

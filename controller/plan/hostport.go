@@ -12,8 +12,8 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// hostPortRows are a load balancer for each protocol, which keeps the client's
-// address: the pod's answers leave by the same node.
+// hostPortRows returns a load balancer for each protocol. It keeps the client's address, because
+// the pod's replies leave by the same node.
 func hostPortRows(c *Cluster, pod *services.Pod, obj *corev1.Node) ([]Row, error) {
 	if pod == nil {
 		return nil, nil
@@ -51,7 +51,7 @@ func hostPortRows(c *Cluster, pod *services.Pod, obj *corev1.Node) ([]Row, error
 	return rows, unserved(u...)
 }
 
-// podFronts are where the port is served.
+// podFronts returns the addresses and ports at which the port is served.
 func podFronts(pod *services.Pod, port services.HostPort, n *server) []front {
 	var out []front
 	for _, a := range n.nodePorts {
@@ -62,8 +62,8 @@ func podFronts(pod *services.Pod, port services.HostPort, n *server) []front {
 	return out
 }
 
-// hostPod returns what a pod's host ports mean; the pod's addresses are those of its annotation.
-// It returns nil for a pod without host ports, or whose annotation is malformed.
+// hostPod returns the host ports of a pod, with the addresses of its annotation. It returns nil for
+// a pod without host ports and for a malformed annotation.
 func hostPod(pod *corev1.Pod) *services.Pod {
 	var network annotation.Pod
 	if err := optional(&network, pod.Annotations, annotation.ParsePod); err != nil {
@@ -76,28 +76,28 @@ func hostPod(pod *corev1.Pod) *services.Pod {
 	return services.NewPod(pod, addrs)
 }
 
-// askedHost is what a pod asks for on its node.
-type askedHost struct {
+// hostRequest lists the fronts that a pod requests on its node.
+type hostRequest struct {
 	pod   *services.Pod
-	ports map[askedPort][]services.HostPort
+	ports map[requestedPort][]services.HostPort
 }
 
-func whatPodAsks(obj *corev1.Pod) askedHost {
+func podRequest(obj *corev1.Pod) hostRequest {
 	pod := hostPod(obj)
 	if pod == nil {
-		return askedHost{}
+		return hostRequest{}
 	}
-	w := askedHost{pod, map[askedPort][]services.HostPort{}}
+	w := hostRequest{pod, map[requestedPort][]services.HostPort{}}
 	for _, port := range pod.Ports {
-		k := askedPort{port.Protocol, port.Number, true}
+		k := requestedPort{port.Protocol, port.Number, true}
 		w.ports[k] = append(w.ports[k], port)
 	}
 	return w
 }
 
-// asks reports whether one of the host ports is that front of the node.
-func (w askedHost) asks(proto corev1.Protocol, addr netip.AddrPort, n *server) bool {
-	return slices.ContainsFunc(w.ports[askedPort{proto, addr.Port(), true}], func(port services.HostPort) bool {
+// requests reports whether one of the host ports is this front of the node.
+func (w hostRequest) requests(proto corev1.Protocol, addr netip.AddrPort, n *server) bool {
+	return slices.ContainsFunc(w.ports[requestedPort{proto, addr.Port(), true}], func(port services.HostPort) bool {
 		return slices.ContainsFunc(podFronts(w.pod, port, n), func(f front) bool { return f.addr == addr })
 	})
 }

@@ -7,28 +7,28 @@ import (
 	"strings"
 )
 
-// Key names an owner of rows. Its String form is what rows carry in the database: the kind's name,
-// then "/<namespace>" if the kind is namespaced, then "/<name>". The cluster's is "cluster".
+// Key names an owner of rows. Its String form is stored in the rows: the kind's name, then
+// "/<namespace>" if the kind is namespaced, then "/<name>". The cluster's key is "cluster".
 type Key struct {
 	Kind            Kind
 	Namespace, Name string
 }
 
-// ClusterKey owns what exists once: cluster router, join switch, load balancer group.
+// ClusterKey owns the rows that exist once: cluster router, join switch, load balancer groups.
 func ClusterKey() Key { return Key{Kind: KindCluster} }
 
-// NodeKey owns everything of one node.
+// NodeKey owns all rows of one node.
 func NodeKey(name string) Key { return Key{Kind: KindNode, Name: name} }
 
 // PodKey owns a pod's port.
 func PodKey(namespace, name string) Key { return Key{KindPod, namespace, name} }
 
-// externalPort and a node's name are the port between its gateway router and
-// the physical network.
+// externalPort followed by a node's name is the port between its gateway router and the physical
+// network.
 const externalPort = "rtoe-" + gatewayRouter
 
-// OwnedPorts returns the ports whose rows in tables without owners are the
-// key's, none but for a node: those of its router.
+// OwnedPorts returns the ports of the key whose rows are in tables without external_ids. Only a
+// node has such ports: those of its router.
 func OwnedPorts(k Key) []string {
 	if k.Kind != KindNode {
 		return nil
@@ -36,7 +36,7 @@ func OwnedPorts(k Key) []string {
 	return []string{externalPort + k.Name, joinPort + gatewayRouter + k.Name}
 }
 
-// PortOwner is the inverse of OwnedPorts.
+// PortOwner is the inverse of OwnedPorts: it returns the key that owns the port.
 func PortOwner(port string) (Key, bool) {
 	for _, prefix := range []string{externalPort, joinPort + gatewayRouter} {
 		if name, ok := strings.CutPrefix(port, prefix); ok && name != "" {
@@ -56,7 +56,7 @@ func (k Key) String() string {
 	return k.Kind.String() + "/" + k.object()
 }
 
-// object is the key of the owner's object in its store.
+// object returns the key of the owner's object in its store.
 func (k Key) object() string {
 	if k.Namespace == "" {
 		return k.Name

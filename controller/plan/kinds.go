@@ -12,8 +12,8 @@ import (
 	"k8s.io/apimachinery/pkg/runtime/schema"
 )
 
-// Kind is a kind of owners of rows, of objects that plans read, or of both. Kinds sort in the
-// order in which a cold start plans them: rows of a later kind refer to those of earlier ones.
+// Kind is a kind of row owners, of objects that plans read, or of both. Kinds are sorted in the
+// order in which a cold start plans them: rows of a later kind refer to those of earlier kinds.
 type Kind uint8
 
 // The kinds. Each has an entry below.
@@ -31,26 +31,26 @@ const (
 	kindEnd
 )
 
-// entry is all that is known of a kind. Nothing else in the controller has a list of kinds:
-// watches, owners' names, events, metrics and the full sync follow from it (docs/extending.md).
+// entry describes a kind. The controller has no other list of kinds: watches, owners' names,
+// events, metrics and the full sync follow from this one (docs/extending.md).
 type entry struct {
 	name       string // in owners' names and metrics
 	namespaced bool
 
-	// Of kinds that the API server has objects of:
-	object   runtime.Object // nil, of the objects' type
+	// For kinds with objects in the API server:
+	object   runtime.Object // a nil pointer of the objects' type
 	resource schema.GroupVersionResource
 	types    func(*runtime.Scheme) error // adds the objects' type to a scheme
 	indexes  Indexes                     // of the kind's store
 	optional bool                        // an API server may lack the resource; only for kinds without rows
-	trim     func(obj any)               // drops what no plan reads; nil: nothing
+	trim     func(obj any)               // drops the fields that no plan reads; nil: keeps all
 
-	// Of kinds that own rows:
+	// For kinds that own rows:
 	rows func(*Cluster, Key) ([]Row, error)
-	keys func(*Cluster) []Key // of owners that are no objects; nil: one for each object
+	keys func(*Cluster) []Key // nil: one key for each object
 
-	// changed has, by the kind of an object, which rows a change of the object may change. A kind
-	// names here the kinds that its own rows depend on.
+	// changed has an entry for each kind of object that this kind's rows depend on. The function adds
+	// the keys of the rows that a change of such an object may change.
 	changed map[Kind]change
 }
 
@@ -111,14 +111,14 @@ func newKinds() [kindEnd]entry {
 	}
 }
 
-// kinds are made when they are first needed, and never changed. An initializer would be a cycle:
-// plans name kinds.
+// kinds is built at first use and never changed. A package-level initializer would be a cycle,
+// because plan functions refer to kinds.
 var kinds struct {
 	sync.Once
 	entries [kindEnd]entry
 }
 
-// entry returns the kind's entry, an empty one of an unknown kind.
+// entry returns the kind's entry. It is empty for an unknown kind.
 func (k Kind) entry() *entry {
 	kinds.Do(func() { kinds.entries = newKinds() })
 	if k >= kindEnd {
@@ -154,7 +154,7 @@ func OwnerKinds() []Kind {
 	return out
 }
 
-// KindOf returns the kind of an object, 0 if no plan reads such objects.
+// KindOf returns the kind of an object, or 0 if no plan reads such objects.
 func KindOf(obj any) Kind {
 	t := reflect.TypeOf(obj)
 	for k := KindCluster; k < kindEnd; k++ {
@@ -165,20 +165,20 @@ func KindOf(obj any) Kind {
 	return 0
 }
 
-// Indexes are the functions of a store's indexes by the indexes' names.
+// Indexes maps the names of a store's indexes to their functions.
 type Indexes map[string]func(obj any) ([]string, error)
 
-// Resource is what the API server has objects of that plans read.
+// Resource is a resource of the API server that plans read.
 type Resource struct {
 	Kind       Kind
 	Object     runtime.Object // an empty one
 	Namespaced bool
-	Optional   bool // an API server may lack it: nothing waits for its objects
+	Optional   bool // an API server may lack it; no startup step waits for its objects
 	Indexes    Indexes
 	schema.GroupVersionResource
 }
 
-// Resources returns what a Cluster needs a store of each, in the order of their kinds.
+// Resources returns the resources that a Cluster needs a store for, in the order of their kinds.
 func Resources() []Resource {
 	var out []Resource
 	for _, k := range Kinds() {
@@ -198,14 +198,14 @@ func NewScheme() *runtime.Scheme {
 	for _, k := range Kinds() {
 		if e := k.entry(); e.types != nil {
 			if err := e.types(s); err != nil {
-				panic(err) // two different types of one name are a mistake in this program
+				panic(err) // two types with the same name are a programming error
 			}
 		}
 	}
 	return s
 }
 
-// Trim drops from an object what no plan reads. The object must not be in use yet.
+// Trim drops the fields that no plan reads. The object must not be in use yet.
 func Trim(obj any) {
 	if trim := KindOf(obj).entry().trim; trim != nil {
 		trim(obj)

@@ -10,13 +10,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// TestKinds: the entries agree with each other and with the API types: names are unique, owners'
-// names are read back, and each resource is what Kubernetes calls its type.
+// TestKinds checks that the entries agree with each other and with the API types: names are unique,
+// owners' names can be parsed, and each resource has the name that Kubernetes derives from its
+// type.
 func TestKinds(t *testing.T) {
 	names := map[string]plan.Kind{}
 	for _, k := range plan.Kinds() {
 		if other, ok := names[k.String()]; ok || strings.HasPrefix(k.String(), "Kind(") {
-			t.Errorf("kind %d has the name %q, which kind %d has, too", k, k, other)
+			t.Errorf("kind %d has the name %q, as kind %d", k, k, other)
 		}
 		names[k.String()] = k
 	}

@@ -16,8 +16,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 )
 
-// collidingNames are what rows of ours are called, or begin with, as far as a node, a namespace or
-// another object can be called so.
+// collidingNames are names and prefixes of our rows that are also valid names of nodes, namespaces
+// or other objects.
 var collidingNames = []string{
 	"join", "node-join", "ovn-cluster-router", "cluster", "switches", "routers", "others", "local", "breth0", "physnet", "hosts", "clients", "default",
 	"rtos-join", "stor-join", "k8s-join", "gr-join", "ext-join", "rtoj-join", "rtoe-join", "jtor-join", "etor-join", "pod", "node", "service", "unknown", "router",
@@ -36,8 +36,8 @@ func namedNode(i int, name string) *corev1.Node {
 	}}}
 }
 
-// TestNamesOfRows: whatever nodes, namespaces, pods and Services are called, no two owners have a
-// row of one name, and what a row refers to is there once.
+// TestNamesOfRows checks that two owners never have rows of the same name, whatever nodes,
+// namespaces, pods and Services are called, and that every referenced row exists exactly once.
 func TestNamesOfRows(t *testing.T) {
 	local := corev1.ServiceExternalTrafficPolicyLocal
 	var objects []runtime.Object
@@ -99,18 +99,18 @@ func TestNamesOfRows(t *testing.T) {
 			}
 			name := r.Table() + " " + rowName(r)
 			if other, taken := owners[name]; taken {
-				t.Errorf("%s is %s's and %s's", name, other, key)
+				t.Errorf("%s is owned by %s and by %s", name, other, key)
 			}
 			owners[name] = key
 		}
 	}
 	if refused != len(collidingNames) {
-		t.Errorf("%d pods have no port, want the %d whose ports were the nodes' own", refused, len(collidingNames))
+		t.Errorf("%d pods have no port, want the %d that conflict with nodes' ports", refused, len(collidingNames))
 	}
 	slices.Sort(parents)
 	for _, p := range slices.Compact(parents) {
 		if _, there := owners[p]; !there {
-			t.Errorf("rows refer to %s, which there is not", p)
+			t.Errorf("rows refer to %s, which does not exist", p)
 		}
 	}
 	if _, err := plan.Rows(c, plan.NodeKey("join")); err != nil {
@@ -118,7 +118,7 @@ func TestNamesOfRows(t *testing.T) {
 	}
 }
 
-// rowName is the name in the database, without the incarnation.
+// rowName returns the name in the database, without the incarnation.
 func rowName(r plan.Row) string {
 	if p, ok := r.(plan.LogicalSwitchPort); ok {
 		return p.Name

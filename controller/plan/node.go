@@ -14,11 +14,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// managementPolicyPriority is above the policies for egress and below nothing
-// that pods need: the node's own addresses are always reached by its management port.
+// managementPolicyPriority is higher than the priority of egress policies and lower than none that
+// pods need. The node's own addresses are always reached by its management port.
 const managementPolicyPriority = 1004
 
-// node is what a node's annotations say; what they do not say yet is zero.
+// node holds the parsed annotations of a node. An annotation that is not set yet is zero.
 type node struct {
 	name       string
 	subnets    []netip.Prefix
@@ -29,8 +29,8 @@ type node struct {
 	management net.HardwareAddr
 	snatPorts  PortRange
 	mtu        int  // of the node's pods
-	routable   bool // pods' addresses are known outside
-	drained    bool // its gateway is to be spared
+	routable   bool // the outside network has routes to pods
+	drained    bool // its gateway must not get new traffic
 }
 
 func parseNode(obj *corev1.Node, cfg Config) (node, error) {
@@ -50,7 +50,7 @@ func parseNode(obj *corev1.Node, cfg Config) (node, error) {
 	return n, errors.Join(append(errs, err)...)
 }
 
-// optional sets *to from the annotations unless it is not there.
+// optional sets *to from the annotations, unless the annotation is not set.
 func optional[T any](to *T, annotations map[string]string, parse func(map[string]string) (T, error)) error {
 	v, err := parse(annotations)
 	if errors.Is(err, annotation.ErrNotSet) {
@@ -73,19 +73,18 @@ func parsePortRange(s string, defaults PortRange) (PortRange, error) {
 	return PortRange{uint16(f), uint16(l)}, nil
 }
 
-// hasGateway says whether all is known that the gateway router needs.
+// hasGateway reports whether all settings of the gateway router are known.
 func (n node) hasGateway() bool {
 	return len(n.gateway.Addresses) > 0 && n.gateway.Mode != annotation.GatewayModeDisabled && n.joined()
 }
 
-// joined says whether the node's router can be on the join switch.
+// joined reports whether the node's router can be connected to the join switch.
 func (n node) joined() bool {
 	return n.chassis != "" && (n.join.IPv4.IsValid() || n.join.IPv6.IsValid())
 }
 
-// shared are the addresses that the gateway router has in common with the
-// host, at most one a family: none where the router has a network interface,
-// and so an address, of its own.
+// shared returns the addresses that the gateway router has in common with the host, at most one per
+// family. It returns none where the router has a network interface, and so an address, of its own.
 func (n node) shared() []netip.Addr {
 	var out []netip.Addr
 	for _, p := range n.gateway.Addresses {
@@ -96,8 +95,8 @@ func (n node) shared() []netip.Addr {
 	return out
 }
 
-// addresses are the node's own addresses that others may use, sorted: those of
-// its gateway and of its host, without pods' and link-local ones.
+// addresses returns the node's own addresses that clients may use, sorted: those of its gateway and
+// of its host, without pod and link-local addresses.
 func (n node) addresses(cfg Config) []netip.Addr {
 	return usable(append(slices.Clone(n.gateway.Addresses), n.hostCIDRs...), cfg)
 }
@@ -114,10 +113,13 @@ func usable(prefixes []netip.Prefix, cfg Config) []netip.Addr {
 	return slices.Compact(out)
 }
 
-// nodeRows are the node's switch with its router and management ports, the
-// policies that lead its pods to its own addresses and routes that lead gateway
-// routers there, and its gateway. What the
-// annotations do not say yet is left out.
+// nodeRows returns:
+//   - the node's switch with its router port and management port;
+//   - the policies that route its pods to its own addresses;
+//   - the routes by which gateway routers reach those addresses;
+//   - its gateway.
+//
+// Rows that need an annotation that is not set yet are left out.
 func nodeRows(c *Cluster, key Key) ([]Row, error) {
 	obj := c.Node(key.Name)
 	if obj == nil {
@@ -198,7 +200,7 @@ func family(a netip.Addr) string {
 	return "ip6"
 }
 
-// trimNode keeps what plans and allocation read of a node.
+// trimNode keeps the fields that plans and allocation read.
 func trimNode(obj any) {
 	if n, ok := obj.(*corev1.Node); ok {
 		n.Spec = corev1.NodeSpec{}

@@ -9,11 +9,11 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// where says whose load balancer it is: everyone's, all switches' or all
-// routers', those of some nodes, or those of the nodes that have none of their own.
+// where identifies a load balancer of a service by its place: all switches and routers, all
+// switches, all routers, certain nodes, or the nodes without a load balancer of their own.
 type where struct {
 	kind       kind
-	node       string // the first of those nodes; "": of all, or of the others
+	node       string // the first of certain nodes; "": all nodes, or the remaining ones
 	each       bool   // nodes differ
 	keepClient bool   // a router does not translate the client's address
 }
@@ -40,22 +40,22 @@ func (w where) suffix() string {
 	return text
 }
 
-// front is one address and port that the service is served on.
+// front is one address and port at which the service is served.
 type front struct {
 	addr netip.AddrPort
-	of   *server // whose node port it is, or nil
-	// Clients outside of the cluster use it.
+	of   *server // the node if it is a node port, or nil
+	// external is set for fronts that clients outside of the cluster use.
 	external bool
-	// Of the endpoints on the node alone where the client comes in.
+	// Only endpoints on the node where the client arrives are used.
 	localAtSwitch, localAtRouter bool
 }
 
-// placements are what is served where, for one protocol.
+// placements has, for one protocol, the VIPs of each place.
 type placements map[where]*placed
 
 type placed struct {
 	vips  map[string]string // VIP → backends
-	nodes []*server         // whose it is, if nodes differ
+	nodes []*server         // the nodes of the load balancer, if nodes differ
 }
 
 func (p placements) add(w where, vip netip.AddrPort, backends string) {
@@ -65,7 +65,7 @@ func (p placements) add(w where, vip netip.AddrPort, backends string) {
 	p[w].vips[vip.String()] = backends
 }
 
-// answers are the backends of all nodes but those that are named.
+// answers holds the backends of the named nodes, and those of all other nodes.
 type answers struct {
 	others string
 	by     map[*server]string
@@ -78,13 +78,13 @@ func (a answers) of(n *server) string {
 	return a.others
 }
 
-// difference is a front whose answer depends on the node.
+// difference is a front whose backends depend on the node.
 type difference struct {
 	vip netip.AddrPort
 	answers
 }
 
-// place says for each protocol what is served where.
+// place returns the placements of each protocol.
 func (s *service) place() map[corev1.Protocol]placements {
 	out := map[corev1.Protocol]placements{}
 	differ := map[corev1.Protocol]map[where][]difference{}
@@ -115,7 +115,7 @@ func (s *service) place() map[corev1.Protocol]placements {
 	return out
 }
 
-// fronts are those of the port in one family that are the service's to have.
+// fronts returns the fronts of the port in one family that the service gets.
 func (s *service) fronts(port services.Port, is4 bool) []front {
 	var out []front
 	for _, a := range services.OfFamily(s.ClusterIPs, is4) {
@@ -124,13 +124,13 @@ func (s *service) fronts(port services.Port, is4 bool) []front {
 		})
 	}
 	if len(out) == 0 {
-		return nil // the service is not of this family
+		return nil // the service does not have this family
 	}
 	if s.text < 0 {
 		s.shortfall.add("port %d: the service's load balancers would be longer than %d bytes", port.Number, maxServiceText)
 		return nil
 	}
-	// Inside the cluster an external address is but another name of the service.
+	// Inside the cluster an external address is only another name of the service.
 	for _, a := range services.OfFamily(s.External, is4) {
 		out = append(out, front{addr: netip.AddrPortFrom(a, port.Number), external: true, localAtRouter: s.ExternalLocal})
 	}
@@ -147,7 +147,7 @@ func (s *service) fronts(port services.Port, is4 bool) []front {
 	return s.claims.keep(port.Protocol, out)
 }
 
-// placeFront finds out where the answers differ.
+// placeFront adds the front to the placements, or to differ where backends depend on the node.
 func (s *service) placeFront(p placements, differ map[where][]difference, f front, t *targets) {
 	switches := s.answers(f, t, f.localAtSwitch, false)
 	routers := s.answers(f, t, f.localAtRouter, true)
@@ -173,8 +173,8 @@ func (s *service) placeFront(p placements, differ map[where][]difference, f fron
 	}
 }
 
-// answers are the backends by node, where they are not everyone's. A node
-// port is the same wherever it is asked for: on its node.
+// answers returns the backends by node, where they differ. A node port has the same backends for
+// all clients, because it is always served on its own node.
 func (s *service) answers(f front, t *targets, local, router bool) answers {
 	if f.of != nil {
 		out := answers{others: t.of(f.of, local, router)}
@@ -183,7 +183,7 @@ func (s *service) answers(f front, t *targets, local, router bool) answers {
 	}
 	out := answers{others: t.of(nil, local, router)}
 	s.text -= maxVIPText + len(out.others)
-	var last string // nodes of a zone answer the same
+	var last string // nodes of a zone have the same backends
 	for _, n := range t.special(s.nodes.list, local, router) {
 		if router && !n.router {
 			continue
@@ -203,11 +203,11 @@ func (s *service) answers(f front, t *targets, local, router bool) answers {
 	return out
 }
 
-// maxVIPText is an IPv6 address with its port.
+// maxVIPText is the length of an IPv6 address with its port.
 const maxVIPText = 48
 
-// addDifferences gives nodes that differ in one of the list a row with all of
-// it, those that answer the same one for them all; the others have one too.
+// addDifferences adds a load balancer with the whole list for nodes that differ in one of its
+// fronts. Nodes with the same backends share it. The other nodes share one, too.
 func (p placements) addDifferences(at where, list []difference, all []*server) {
 	special := map[*server]struct{}{}
 	for _, d := range list {
@@ -215,7 +215,7 @@ func (p placements) addDifferences(at where, list []difference, all []*server) {
 			special[n] = struct{}{}
 		}
 	}
-	first := map[string]where{} // by what is answered
+	first := map[string]where{} // by all backends
 	var others []*server
 	for _, n := range all { // by name
 		if _, ok := special[n]; !ok {
@@ -244,7 +244,7 @@ func (p placements) addDifferences(at where, list []difference, all []*server) {
 	p[at].nodes = others
 }
 
-// parents are the rows that refer to the load balancer.
+// parents returns the rows that refer to the load balancer.
 func (p placed) parents(w where) (groups, switches, routers []string) {
 	switch {
 	case !w.each:

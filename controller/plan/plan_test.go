@@ -19,13 +19,17 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 )
 
-var update = flag.Bool("update", false, "write the goldens of testdata anew")
+var update = flag.Bool("update", false, "rewrite the goldens in testdata")
 
-// Each testdata/*.txtar is a cluster and its rows: a comment, then the files
-// config (optional; lines of cluster, service or join and a prefix, or bfd), objects
-// (YAML documents), keys (optional; owners without an object to ask for as
-// well), kinds (optional; of the owners to show), show (optional; the owners to show), tables
-// (optional; to show) and rows.
+// TestRows compares the rows of clusters with goldens. Each testdata/*.txtar has a comment and
+// these files:
+//   - config (optional): lines of cluster, service or join and a prefix, or bfd;
+//   - objects: YAML documents;
+//   - keys (optional): owners without an object to plan in addition;
+//   - kinds (optional): the kinds of owners to show;
+//   - show (optional): the owners to show;
+//   - tables (optional): the tables to show;
+//   - rows: the expected rows.
 func TestRows(t *testing.T) {
 	files, err := filepath.Glob("testdata/*.txtar")
 	if err != nil || len(files) == 0 {
@@ -111,8 +115,8 @@ func parseKeys(t *testing.T, text string) []plan.Key {
 	return keys
 }
 
-// planAll is everything that everyone owns. The cluster's own rows are in a
-// golden without objects only: they are the same in all.
+// planAll returns the rows of all owners. Only the golden without objects has the cluster's own
+// rows, because they are always the same.
 func planAll(t *testing.T, c *plan.Cluster, more []plan.Key, sections map[string]string) string {
 	t.Helper()
 	keys := c.Keys()
@@ -135,7 +139,7 @@ func planAll(t *testing.T, c *plan.Cluster, more []plan.Key, sections map[string
 		b.WriteString(plan.Format(slices.DeleteFunc(slices.Clone(rows), func(r plan.Row) bool { return !shown("tables", r.Table()) })) + "\n")
 		again, _ := plan.Rows(c, k)
 		if diff := cmp.Diff(plan.Format(rows), plan.Format(again)); diff != "" {
-			t.Errorf("%s is planned differently the second time (-first +second):\n%s", k, diff)
+			t.Errorf("%s: two plans differ (-first +second):\n%s", k, diff)
 		}
 	}
 	return b.String()
@@ -169,7 +173,7 @@ func TestKeyText(t *testing.T) {
 func TestMAC(t *testing.T) {
 	for in, want := range map[string]string{
 		"10.244.1.1":        "0a:58:0a:f4:01:01",
-		"fd00:10:244:1::1":  "", // any, but its own
+		"fd00:10:244:1::1":  "", // any unique one
 		"fd00:10:244:1::10": "",
 	} {
 		got := plan.MAC(netip.MustParseAddr(in)).String()

@@ -11,15 +11,15 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// NeedsPort says whether the pod is one that has, or shall get, a port and
-// addresses of its own: bound to a node, not on the host's network, not over.
+// NeedsPort reports whether the pod needs a port and addresses of its own: it is bound to a node,
+// does not use the host's network and has not ended.
 func NeedsPort(p *corev1.Pod) bool {
 	return p != nil && p.Spec.NodeName != "" && !p.Spec.HostNetwork &&
 		p.Status.Phase != corev1.PodSucceeded && p.Status.Phase != corev1.PodFailed
 }
 
-// podRows are the pod's port on its node's switch, once it has addresses and
-// the node has a switch, and the load balancers of its host ports.
+// podRows returns the pod's port on its node's switch and the load balancers of its host ports. The
+// pod must have addresses and the node a switch.
 func podRows(c *Cluster, key Key) ([]Row, error) {
 	pod := c.Pod(key.Namespace, key.Name)
 	if !NeedsPort(pod) {
@@ -58,11 +58,12 @@ func podRows(c *Cluster, key Key) ([]Row, error) {
 	}), err
 }
 
-// podPort is the name of a pod's port: neither name has an underscore.
+// podPort returns the name of a pod's port. The name is unique, because neither part has an
+// underscore.
 func podPort(namespace, name string) string { return namespace + "_" + name }
 
-// uplinkPortTaken returns an error if the pod's port would have the name of a node's port to the
-// network outside, <bridge>_<node>. The node comes first, whichever is older.
+// uplinkPortTaken returns an error if the pod's port would have the name of a node's external port,
+// <bridge>_<node>. The node takes precedence, whichever is older.
 func (c *Cluster) uplinkPortTaken(key Key) error {
 	n := c.Node(key.Name)
 	if n == nil || uplinkConflict(n) != key {
@@ -71,8 +72,8 @@ func (c *Cluster) uplinkPortTaken(key Key) error {
 	return fmt.Errorf("in this namespace, its port has the name that the port of node %q to the network outside has", n.Name)
 }
 
-// uplinkConflict returns the key of the pod whose port, if there is such a pod, would have the name
-// of the node's port to the network outside.
+// uplinkConflict returns the key of the pod, existing or not, whose port would have the name of the
+// node's external port.
 func uplinkConflict(n *corev1.Node) Key {
 	gateway, err := annotation.ParseGateway(n.Annotations)
 	if err != nil {
@@ -82,7 +83,7 @@ func uplinkConflict(n *corev1.Node) Key {
 	return PodKey(namespace, name)
 }
 
-// PortAddresses is what the port of a pod has in its columns addresses and port_security.
+// PortAddresses returns the value of the columns addresses and port_security of a pod's port.
 func PortAddresses(network annotation.Pod) string {
 	out := network.MAC.String()
 	for _, a := range network.Addresses {
@@ -91,7 +92,8 @@ func PortAddresses(network annotation.Pod) string {
 	return out
 }
 
-// trimPod keeps what plans and allocation read of a pod: the stores hold the whole cluster.
+// trimPod keeps the fields that plans and allocation read, because the stores hold the whole
+// cluster.
 func trimPod(obj any) {
 	if p, ok := obj.(*corev1.Pod); ok {
 		p.Spec = corev1.PodSpec{

@@ -9,26 +9,26 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// allowPriority is that of ACLs that allow, denyPriority of those that drop
-// what none of them allows; both are ovn-kubernetes's.
+// allowPriority is the priority of ACLs that allow traffic. denyPriority is that of ACLs that drop
+// the rest. Both values are those of ovn-kubernetes.
 const (
 	allowPriority = 1001
 	denyPriority  = 1000
 )
 
-// direction is one of the two that policies know, and how OVN says it: seen
-// from the switch, what goes to a pod leaves by the pod's port.
+// direction describes one of the two directions of policies in OVN's terms. They are seen from the
+// switch: a packet to a pod leaves the switch by the pod's port.
 type direction struct {
 	name       string // as in policyTypes
-	rules      string // the fields' names, for errors
+	rules      string // field names, for errors
 	peers      string
 	lport      string // of ACLs
 	self, peer string // of matches
 	options    map[string]string
 }
 
-// An egress policy is about where a connection ends, so it comes after load
-// balancing: to allow a Service, its pods are allowed.
+// An egress policy is about the final destination of a connection, so it is evaluated after load
+// balancing. To allow a Service, a policy allows its pods.
 func ingress() direction {
 	return direction{name: "Ingress", rules: "ingress", peers: "from", lport: "to-lport", self: "outport", peer: "src"}
 }
@@ -47,12 +47,12 @@ type rule struct {
 	index  int
 	from   []networkingv1.NetworkPolicyPeer // "to", for egress
 	ports  []networkingv1.NetworkPolicyPort
-	// What exceeds the policy's bounds allows nothing. Nil: nothing does.
+	// Peers and ports that exceed the policy's bounds; they allow no traffic. Nil: there are none.
 	overPeers, overPorts []bool
 }
 
-// isolates says for which directions the policy is. As the API server would,
-// one that does not say so is for ingress, and for egress if it has rules for that.
+// isolates returns the directions in which the policy isolates pods. Without policyTypes the
+// defaults are those of the API server: ingress, and egress if the policy has egress rules.
 func isolates(p *networkingv1.NetworkPolicy) (in, out bool) {
 	if len(p.Spec.PolicyTypes) == 0 {
 		return true, len(p.Spec.Egress) > 0
@@ -61,7 +61,7 @@ func isolates(p *networkingv1.NetworkPolicy) (in, out bool) {
 		slices.Contains(p.Spec.PolicyTypes, networkingv1.PolicyTypeEgress)
 }
 
-// rulesOf are the policy's rules of the directions that it is for, within its bounds.
+// rulesOf returns the rules in the directions that the policy isolates, within its bounds.
 func rulesOf(p *networkingv1.NetworkPolicy) []rule {
 	if subjectExceeds(p) {
 		return nil
@@ -87,15 +87,13 @@ func rulesOf(p *networkingv1.NetworkPolicy) []rule {
 	return out
 }
 
-// policyRows are the ACLs that let in, or out, what the policy's rules allow: one for each family
-// and protocol that a rule names, and further ones for ports that have names. That all else is
-// dropped is the selector's (selectorRows). They are in force for the port group
-// of the policy's pods, whoever that is at the time.
+// policyRows returns the ACLs that allow what the policy's rules allow: one for each family and
+// protocol of a rule, and further ones for named ports. They apply to the port group of the
+// policy's current pods. The ACLs that drop the rest belong to the selector (selectorRows).
 //
-// What is malformed, or exceeds its bounds, is left out and named by the error: a peer or port that
-// cannot be understood allows nothing, a policy whose podSelector cannot be
-// understood is for no pod. So a mistake never opens more, and never closes more,
-// than the rest of the policy says.
+// Malformed parts, and parts that exceed their bounds, are left out and named by the error. Such a
+// peer or port allows no traffic. A policy with a malformed podSelector applies to no pod. So a
+// mistake neither opens nor closes more than the rest of the policy.
 func policyRows(c *Cluster, key Key) ([]Row, error) {
 	p := get[networkingv1.NetworkPolicy](c, key)
 	if p == nil {
@@ -135,11 +133,12 @@ func policyRows(c *Cluster, key Key) ([]Row, error) {
 	return uniqueRows(rows), unserved(wrong...)
 }
 
-// ruleRows returns the ACLs of a rule, one for each family and protocol that it names, and ACLs
-// with a port group for each number that the ports it names have, as long as text, the bytes that
-// all matches may have, is not below zero. The port groups are all there: pods refer to them.
+// ruleRows returns the ACLs of a rule: one for each family and protocol that it names, and for its
+// named ports one ACL and one port group for each port number. It stops adding ACLs when text, the
+// remaining bytes for matches, is below zero. It returns all port groups, because pods refer to
+// them.
 func (c *Cluster) ruleRows(subject selector, r rule, m match, text *int) (acls []ACL, groups []PortGroup) {
-	if m.nobody {
+	if m.noPeer {
 		return nil, nil
 	}
 	group := subject.group()
@@ -179,7 +178,7 @@ func (c *Cluster) ruleRows(subject selector, r rule, m match, text *int) (acls [
 	return acls, groups
 }
 
-// uniqueRows leaves out what is there already: two ports of a rule may have one name.
+// uniqueRows removes duplicates: two ports of a rule may have the same name.
 func uniqueRows(rows []Row) []Row {
 	seen := map[string]bool{}
 	return slices.DeleteFunc(rows, func(r Row) bool {
@@ -190,7 +189,7 @@ func uniqueRows(rows []Row) []Row {
 	})
 }
 
-// checkPolicy adds what is wrong with a policy as a whole.
+// checkPolicy adds the errors of a policy as a whole.
 func checkPolicy(p *networkingv1.NetworkPolicy, wrong *shortfall) {
 	if err := checkLabels(&p.Spec.PodSelector); err != nil {
 		wrong.add("spec.podSelector.%v", err)

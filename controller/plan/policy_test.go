@@ -10,7 +10,8 @@ import (
 	"k8s.io/apimachinery/pkg/labels"
 )
 
-// selects agrees with apimachinery for all that checkLabels accepts.
+// TestSelects checks that selects agrees with apimachinery for all selectors that checkLabels
+// accepts.
 func TestSelects(t *testing.T) {
 	var selectors []*metav1.LabelSelector
 	for _, op := range []metav1.LabelSelectorOperator{"In", "NotIn", "Exists", "DoesNotExist", "Like", ""} {
@@ -25,7 +26,7 @@ func TestSelects(t *testing.T) {
 	for _, s := range selectors {
 		want, err := metav1.LabelSelectorAsSelector(s)
 		if (err != nil) != (checkLabels(s) != nil) {
-			t.Errorf("%v: apimachinery says %v, checkLabels %v", s, err, checkLabels(s))
+			t.Errorf("%v: error of apimachinery %v, of checkLabels %v", s, err, checkLabels(s))
 		}
 		if err != nil {
 			continue
@@ -38,7 +39,8 @@ func TestSelects(t *testing.T) {
 	}
 }
 
-// A block's prefixes have exactly the addresses that are in it and in none of its exceptions.
+// TestBlockPrefixes checks that a block's prefixes cover exactly the addresses that are in the
+// block and in none of its exceptions.
 func TestBlockPrefixes(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)

@@ -7,21 +7,21 @@ import (
 	"strings"
 )
 
-// ACLLogging is the annotation of a namespace that has its policies' decisions
-// logged by ovn-controller, as ovn-kubernetes knows it: {"deny": SEVERITY,
-// "allow": SEVERITY}, each of them optional, of alert, warning, notice, info and debug.
+// ACLLogging is the annotation of a namespace that has ovn-controller log the decisions of its
+// policies, as in ovn-kubernetes: {"deny": SEVERITY, "allow": SEVERITY}. Both are optional. A
+// severity is alert, warning, notice, info or debug.
 const ACLLogging = "k8s.ovn.org/acl-logging"
 
-// aclMeter bounds what is logged; it is fair, so each ACL has the rate for itself.
+// aclMeter limits the log rate. It is fair: each ACL has the whole rate for itself.
 const aclMeter = "acl-logging"
 
-// DefaultACLLogRate is of messages a second and ACL.
+// DefaultACLLogRate is in messages per second and ACL.
 const DefaultACLLogRate = 20
 
-// aclLogging is how severe a namespace's denials and permissions are; "" is not logged.
+// aclLogging has the severities of a namespace's denied and allowed connections; "" is not logged.
 type aclLogging struct{ Deny, Allow string }
 
-// aclLogging returns what is understood with the error, too.
+// aclLogging returns the valid part of the annotation together with the error.
 func (c *Cluster) aclLogging(namespace string) (aclLogging, error) {
 	ns := c.Namespace(namespace)
 	if ns == nil || ns.Annotations[ACLLogging] == "" {
@@ -42,7 +42,7 @@ func (c *Cluster) aclLogging(namespace string) (aclLogging, error) {
 	return l, err
 }
 
-// logged is the ACL with what it does logged, unless the severity is "".
+// logged returns the ACL with logging enabled, unless the severity is "".
 func (a ACL) logged(severity string) ACL {
 	if severity != "" {
 		a.Log, a.Severity, a.Meter = true, severity, aclMeter
@@ -50,15 +50,15 @@ func (a ACL) logged(severity string) ACL {
 	return a
 }
 
-// aclLabel is the name under which an ACL is logged, like ovn-kubernetes's:
-// NP:<namespace>:<policy>:<direction>:<rule>, or without policy and rule where none allowed it.
+// aclLabel returns the name of an ACL in the log, in the format of ovn-kubernetes:
+// NP:<namespace>:<policy>:<direction>:<rule>. A denial has no policy and rule.
 func aclLabel(parts ...string) string {
 	const most = 63
 	s := "NP:" + strings.Join(parts, ":")
 	return s[:min(len(s), most)]
 }
 
-// meterRows are the meter, there whether it is used or not.
+// meterRows returns the meter. It exists even if no ACL uses it.
 func meterRows(c *Cluster) []Row {
 	rate := c.Config.ACLLogRate
 	if rate == 0 {

@@ -13,23 +13,23 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// match is what a rule says of packets, beside whose they are, in OVN's words. Its terms are one
-// for each family and one for each protocol, and each pair becomes an ACL of its own: in a match
-// like "(ip4.src == {…} || ip6.src == {…}) && (tcp.dst == {…} || udp.dst == {…})" ovn-controller
-// makes a flow of each combination of an address and a port, and 500 prefixes with 64 port ranges
-// are 660,000 flows and 1.5 GB. Apart they are some hundreds, by conjunctive matches.
+// match is the match of a rule without its subject, in OVN's expressions. It has one term per
+// family and one per protocol, and each pair becomes an ACL. In a combined match like "(ip4.src ==
+// {…} || ip6.src == {…}) && (tcp.dst == {…} || udp.dst == {…})" ovn-controller makes a flow for
+// each combination of an address and a port: 500 prefixes with 64 port ranges are 660,000 flows and
+// 1.5 GB. Separate ACLs are some hundreds of conjunctive flows.
 type match struct {
 	peers  []term // empty: all
-	nobody bool   // no peer could be understood
+	noPeer bool   // no peer is valid
 	ports  []term // empty: all
-	noPort bool   // none that has a number
+	noPort bool   // no port has a number
 }
 
-// term is a comparison of one field's family or protocol. Its name tells it from the others of
+// term is a comparison in one family or protocol. Its name distinguishes it from the other terms of
 // its rule.
 type term struct{ name, text string }
 
-// orAll returns the terms, or one that says nothing.
+// orAll returns the terms, or an empty one if there are none.
 func orAll(terms []term) []term {
 	if len(terms) == 0 {
 		return []term{{}}
@@ -37,18 +37,18 @@ func orAll(terms []term) []term {
 	return terms
 }
 
-// match adds to wrong what cannot be understood, and takes what its blocks come to from
-// the prefixes that the policy may have.
+// match adds malformed parts to wrong. It subtracts the prefixes of its blocks from the prefixes
+// that the policy has left.
 func (r rule) match(wrong *shortfall, prefixes *int) match {
 	var m match
-	m.peers, m.nobody = r.peerMatch(wrong, prefixes)
+	m.peers, m.noPeer = r.peerMatch(wrong, prefixes)
 	m.ports, m.noPort = r.portMatch(wrong)
 	return m
 }
 
-// peerMatch returns one comparison per family, whatever the number of peers: the groups' address
-// sets and all blocks' prefixes are in one set.
-func (r rule) peerMatch(wrong *shortfall, left *int) (terms []term, nobody bool) {
+// peerMatch returns one comparison per family, whatever the number of peers: one set has the
+// address sets of the groups and the prefixes of all blocks.
+func (r rule) peerMatch(wrong *shortfall, left *int) (terms []term, noPeer bool) {
 	if len(r.from) == 0 {
 		return nil, false
 	}
@@ -90,7 +90,7 @@ func (r rule) peerMatch(wrong *shortfall, left *int) (terms []term, nobody bool)
 	return terms, len(terms) == 0
 }
 
-// groupTerms match when the other side is in the port group.
+// groupTerms returns terms that match if the peer is in the port group.
 func (r rule) groupTerms(group string) []term {
 	return r.familyTerms([]string{"$" + group + "_ip4"}, []string{"$" + group + "_ip6"})
 }
@@ -114,8 +114,8 @@ func (r rule) setMatch(family string, set []string) string {
 	return family + "." + r.peer + " == {" + strings.Join(set, ", ") + "}"
 }
 
-// blockPrefixes are the block without its exceptions, as prefixes, at most that many. (OVN
-// would make the product of all exceptions' bits of a chain of "!=".)
+// blockPrefixes returns the block without its exceptions, as at most the given number of prefixes.
+// OVN would expand a chain of "!=" to the product of all exceptions' bits.
 func blockPrefixes(b *networkingv1.IPBlock, most int) ([]netip.Prefix, error) {
 	cidr, err := netip.ParsePrefix(b.CIDR)
 	if err != nil {
@@ -139,8 +139,8 @@ func blockPrefixes(b *networkingv1.IPBlock, most int) ([]netip.Prefix, error) {
 	return out, nil
 }
 
-// portMatch is of the ports that have a number or none; those with a name are
-// their own (ruleRows).
+// portMatch covers the ports with a number and those without a port. Named ports have ACLs of their
+// own (ruleRows).
 func (r rule) portMatch(wrong *shortfall) (terms []term, none bool) {
 	if len(r.ports) == 0 {
 		return nil, false
@@ -190,7 +190,7 @@ func set(numbers []int) string {
 	return "{" + strings.Trim(strings.ReplaceAll(fmt.Sprint(numbers), " ", ", "), "[]") + "}"
 }
 
-// portProtocol is the port's protocol as OVN spells it.
+// portProtocol returns the port's protocol in OVN's spelling.
 func portProtocol(p networkingv1.NetworkPolicyPort) string {
 	if p.Protocol == nil {
 		return "tcp"
@@ -227,13 +227,13 @@ func checkPort(p networkingv1.NetworkPolicyPort) error {
 
 func validPort(n int32) bool { return n >= 1 && n <= 65535 }
 
-// conjunction is all terms that there are; each of them may be a disjunction.
+// conjunction joins the non-empty terms with &&. Each term may be a disjunction.
 func conjunction(terms ...string) string {
 	terms = slices.DeleteFunc(terms, func(s string) bool { return s == "" })
 	return strings.Join(terms, " && ")
 }
 
-// disjunction is any of the terms that there are, in brackets if need be.
+// disjunction joins the non-empty terms with ||, in parentheses if needed.
 func disjunction(terms ...string) string {
 	terms = slices.DeleteFunc(terms, func(s string) bool { return s == "" })
 	text := strings.Join(terms, " || ")

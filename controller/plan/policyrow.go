@@ -1,19 +1,18 @@
 package plan
 
-// PortGroup is a row of Port_Group: the ports of pods that have something in
-// common. Its members are put there by the ports (LogicalSwitchPort.Groups);
-// from them northd makes the address sets <name>_ip4 and <name>_ip6.
+// PortGroup is a row of Port_Group: a set of pods' ports. Its members are set by the ports
+// (LogicalSwitchPort.Groups). northd derives the address sets <name>_ip4 and <name>_ip6 from it.
 type PortGroup struct {
 	Name        string            `ovsdb:"name"`
 	ExternalIDs map[string]string `ovsdb:"external_ids"`
 }
 
-// ACL is a row of ACL, in force on a switch, or where a group has ports; one of
-// the two is "". Rule tells it from the others of its owner there in the direction.
+// ACL is a row of ACL. It applies to a switch or to a port group; the other field is "". Rule
+// distinguishes it from the other ACLs of its owner in the same place and direction.
 type ACL struct {
 	Switch    string            `parent:"Logical_Switch.acls"`
 	Group     string            `parent:"Port_Group.acls"`
-	Rule      string            // part of the ID, in no column
+	Rule      string            // part of the ID, not a column
 	Label     string            `ovsdb:"name"` // in the log; at most 63 bytes
 	Direction string            `ovsdb:"direction"`
 	Priority  int               `ovsdb:"priority"`
@@ -29,8 +28,8 @@ type ACL struct {
 type Meter struct {
 	Name  string   `ovsdb:"name"`
 	Unit  string   `ovsdb:"unit"`
-	Fair  bool     `ovsdb:"fair"`                   // each user of the meter has the rate for itself
-	Bands []string `ovsdb:"bands" ref:"Meter_Band"` // the IDs of those of the same owner
+	Fair  bool     `ovsdb:"fair"`                   // each user of the meter has the whole rate
+	Bands []string `ovsdb:"bands" ref:"Meter_Band"` // IDs of bands of the same owner
 }
 
 // MeterBand is a row of Meter_Band.

@@ -14,23 +14,24 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// usage is what a policy wants of port groups. The plans of pods, selectors and
-// policies all ask it, so they agree on which groups there are and who is in
-// them: what is left out of it, because it is malformed, nobody refers to.
+// usage has the port groups that a policy needs. The plans of pods, selectors and policies all use
+// it, so they agree on the groups and their members. A group that is left out because it is
+// malformed is not referred to by any row.
 type usage struct {
 	subject selector
-	in, out bool        // the directions in which the subject's pods are isolated
+	in, out bool        // directions in which the subject's pods are isolated
 	peers   []selector  // of rules
 	named   []namedPort // of rules
 }
 
-// usageOf returns false for a policy that is for nobody, and for none.
+// usageOf returns the usage of a policy. It returns false for nil and for a policy that applies to
+// no pod.
 func usageOf(p *networkingv1.NetworkPolicy) (usage, bool) {
 	if p == nil {
 		return usage{}, false
 	}
 	u := usage{subject: selector{namespace: p.Namespace, pods: &p.Spec.PodSelector}}
-	if subjectExceeds(p) { // whom it means is not to be told at a bearable cost: nobody is open
+	if subjectExceeds(p) { // selecting the pods would cost too much: isolate all
 		u.subject.pods = &metav1.LabelSelector{}
 	}
 	u.in, u.out = isolates(p)
@@ -44,17 +45,17 @@ func usageOf(p *networkingv1.NetworkPolicy) (usage, bool) {
 	return u, true
 }
 
-// selectors are all of the usage whose pods are a group.
+// selectors returns all selectors of the usage that have a port group.
 func (u usage) selectors() []selector { return append([]selector{u.subject}, u.peers...) }
 
-// usages are what policies want of port groups, as it was worked out for an
-// earlier pod. A policy in a store is never changed, only replaced.
+// usages caches the usage of policies, so that it is not computed for every pod. A policy in a
+// store is never changed, only replaced.
 type usages struct {
 	mu    sync.Mutex // guards known
 	known map[*networkingv1.NetworkPolicy]*knownUsage
 }
 
-// knownUsage is empty for a policy that is for nobody.
+// knownUsage is empty for a policy that applies to no pod.
 type knownUsage struct {
 	groups  []namedSelector // the subject first
 	named   []namedPort
@@ -66,7 +67,7 @@ type namedSelector struct {
 	name string // of its group
 }
 
-// maxUsages bounds what is kept of policies that may be gone by now.
+// maxUsages limits the cache, because it may hold deleted policies.
 const maxUsages = 10000
 
 func (us *usages) of(p *networkingv1.NetworkPolicy) *knownUsage {
@@ -89,7 +90,7 @@ func (us *usages) of(p *networkingv1.NetworkPolicy) *knownUsage {
 	return k
 }
 
-// selectors are those of the rule's peers that are pods.
+// selectors returns the selectors of the rule's peers that are pods.
 func (r rule) selectors() []selector {
 	var out []selector
 	for i, peer := range r.from {
@@ -107,16 +108,15 @@ func isPods(p networkingv1.NetworkPolicyPeer) bool {
 	return p.IPBlock == nil && (p.PodSelector != nil || p.NamespaceSelector != nil)
 }
 
-// namedPort is a port that a rule names: its number is each pod's own affair.
-// The pods that the selector means and that have it as the same number are a
-// group of the policy's.
+// namedPort is a port that a rule refers to by name. Each pod may have another number for it. The
+// selected pods that have the same number form a group of the policy.
 type namedPort struct {
 	selector
 	policy, protocol, name string
 }
 
-// named are the ports that the rule names, each with the pods whose port it is:
-// the policy's own for ingress, the peers' for egress.
+// named returns the rule's named ports, each with the pods that have the port: the policy's own
+// pods for ingress, the peers for egress.
 func (r rule) named(subject selector) []namedPort {
 	where := []selector{subject}
 	if r.lport == egress().lport {
@@ -143,8 +143,7 @@ func (n namedPort) group(number int) string {
 	return groupName("port", n.policy, n.text(), strconv.Itoa(number))
 }
 
-// numbersOf are the numbers that the pod's port has; more than one would be a
-// mistake that the API server does not let pass.
+// numbersOf returns the numbers of the pod's port. The API server allows only one.
 func (n namedPort) numbersOf(pod *corev1.Pod) []int {
 	var out []int
 	for _, c := range NamedPorts(pod) {
@@ -157,7 +156,7 @@ func (n namedPort) numbersOf(pod *corev1.Pod) []int {
 	return out
 }
 
-// numbers are those of all pods that the port is meant of, sorted.
+// numbers returns the numbers that the port has in all selected pods, sorted.
 func (c *Cluster) numbers(n namedPort) []int {
 	value := portNameValue(n.namespace, n.protocol, n.name)
 	var out []int
@@ -170,8 +169,8 @@ func (c *Cluster) numbers(n namedPort) []int {
 	return slices.Compact(out)
 }
 
-// PortNamesOf is the index function for ByPortName: the names of a pod's ports,
-// in its namespace and in all.
+// PortNamesOf is the index function for ByPortName. It returns the names of a pod's ports, once for
+// its namespace and once for all namespaces.
 func PortNamesOf(obj any) ([]string, error) {
 	p, ok := obj.(*corev1.Pod)
 	if !ok {
@@ -191,8 +190,8 @@ func portNameValue(namespace, protocol, name string) string {
 	return namespace + "/" + protocol + "/" + name
 }
 
-// NamedPorts are the pod's containers, those included that run beside them
-// though they are init containers, with nothing but those of their ports that have names.
+// NamedPorts returns the pod's containers, including sidecars (restartable init containers),
+// reduced to their named ports.
 func NamedPorts(p *corev1.Pod) []corev1.Container {
 	var out []corev1.Container
 	add := func(c corev1.Container) {

@@ -10,46 +10,46 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// SelectorKey owns the port group of that name, which is of the pods that a
-// selector of policies means.
+// SelectorKey owns the port group of that name. Its members are the pods of one selector of
+// policies.
 func SelectorKey(group string) Key { return Key{Kind: KindSelector, Name: group} }
 
-// PolicyKey owns what a NetworkPolicy allows.
+// PolicyKey owns the rows that allow the connections of a NetworkPolicy.
 func PolicyKey(namespace, name string) Key { return Key{KindPolicy, namespace, name} }
 
-// selectorRows are the port group of the pods that a selector means, which is
-// there while any policy has that selector, and the ACLs that drop what no
-// policy allows if some policy is for these pods.
+// selectorRows returns the port group of the pods that a selector selects. It exists while a policy
+// has this selector. If these pods are the subject of a policy, the rows include the ACLs that drop
+// all connections that no policy allows.
 func selectorRows(c *Cluster, key Key) ([]Row, error) {
-	var meant *selector
+	var found *selector
 	var in, out bool
 	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, BySelector, key.Name) {
-		known := c.usages.of(p) // hashed once: a policy's groups are each an owner of its own
+		known := c.usages.of(p) // cached: hashing the groups again for each of them would be costly
 		for i, g := range known.groups {
 			if g.name != key.Name {
 				continue
 			}
-			if meant == nil {
-				meant = &g.selector
+			if found == nil {
+				found = &g.selector
 			}
 			if i == 0 {
 				in, out = in || known.in, out || known.out
 			}
 		}
 	}
-	if meant == nil {
+	if found == nil {
 		return nil, nil
 	}
-	rows := []Row{PortGroup{Name: key.Name, ExternalIDs: map[string]string{"pods": meant.text()}}}
-	logging, _ := c.aclLogging(meant.namespace) // the policies report what is wrong with it
+	rows := []Row{PortGroup{Name: key.Name, ExternalIDs: map[string]string{"pods": found.text()}}}
+	logging, _ := c.aclLogging(found.namespace) // the policies report the error
 	for _, d := range []struct {
 		direction
 		wanted bool
 	}{{ingress(), in}, {egress(), out}} {
 		if d.wanted {
-			// ARP is no IP, and OVN lets neighbour discovery pass before it asks ACLs.
+			// ARP is not IP, and OVN lets neighbour discovery pass before ACLs.
 			rows = append(rows, ACL{
-				Group: key.Name, Rule: "deny", Label: aclLabel(meant.namespace, d.name), Direction: d.lport, Priority: denyPriority,
+				Group: key.Name, Rule: "deny", Label: aclLabel(found.namespace, d.name), Direction: d.lport, Priority: denyPriority,
 				Match: conjunction(d.self+" == @"+key.Name, "ip"), Action: "drop", Options: d.options,
 			}.logged(logging.Deny))
 		}
@@ -57,12 +57,12 @@ func selectorRows(c *Cluster, key Key) ([]Row, error) {
 	return rows, nil
 }
 
-// nodeACL is what the node's pods are always allowed: what comes from their own node by
-// its management port, kubelet's probes among it, and what they send themselves
-// by way of a Service. That this ACL keeps connections' state is also what has OVN
-// track every connection of the switch from its first packet, whether there are policies
-// yet or not: one that is first seen in its middle may be taken for the other direction's, and
-// a policy would not cut it.
+// nodeACL allows connections that the node's pods always accept: those from their own node by its
+// management port, including kubelet's probes, and those that a pod makes to itself by a Service.
+//
+// The ACL is stateful. Therefore OVN tracks every connection of the switch from its first packet,
+// even before any policy exists. A connection that is first seen in its middle may be taken for the
+// opposite direction, and a policy would not cut it.
 func (n node) nodeACL() Row {
 	hairpin := strings.Fields(hairpinAddresses)
 	own := map[string][]string{"ip4": {hairpin[0]}, "ip6": {hairpin[1]}}
@@ -77,8 +77,8 @@ func (n node) nodeACL() Row {
 	}
 }
 
-// groups are the port groups that the pod's port is in, sorted. There may be
-// thousands of policies: only those are asked that have a chance to mean the pod.
+// groups returns the port groups of the pod's port, sorted. There may be thousands of policies, so
+// only those that may select the pod are checked.
 func (c *Cluster) groups(pod *corev1.Pod) []string {
 	namespace := c.Namespace(pod.Namespace)
 	var out []string
@@ -101,7 +101,7 @@ func (c *Cluster) groups(pod *corev1.Pod) []string {
 	return slices.Compact(out)
 }
 
-// candidates are the policies that may mean the pod, each once.
+// candidates returns the policies that may select the pod, without duplicates.
 func (c *Cluster) candidates(pod *corev1.Pod, namespace *corev1.Namespace) []*networkingv1.NetworkPolicy {
 	values := []string{"in " + pod.Namespace, "any"}
 	if namespace != nil {
@@ -128,9 +128,8 @@ func labelValues(of string, labels map[string]string) []string {
 	return out
 }
 
-// PodsOf is the index function for ByPods: what a pod has at least, if a policy
-// means it. Each of the policy's selectors gives one requirement, as narrow as
-// is seen at a glance.
+// PodsOf is the index function for ByPods. For each selector of a policy it returns one requirement
+// that every selected pod meets, the narrowest that is cheap to find.
 func PodsOf(obj any) ([]string, error) {
 	p, _ := obj.(*networkingv1.NetworkPolicy)
 	u, ok := usageOf(p)
@@ -148,7 +147,7 @@ func PodsOf(obj any) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// requirement is one that every pod that is meant meets at least one value of.
+// requirement returns values of which every selected pod has at least one.
 func (s selector) requirement() []string {
 	if s.namespaces == nil {
 		return []string{"in " + s.namespace}
@@ -181,8 +180,8 @@ func labelRequirement(of string, s *metav1.LabelSelector) []string {
 	return nil
 }
 
-// SelectorsOf is the index function for BySelector: the names of the port
-// groups that a policy refers to and that are not its own.
+// SelectorsOf is the index function for BySelector. It returns the names of the port groups that a
+// policy refers to and does not own.
 func SelectorsOf(obj any) ([]string, error) {
 	p, _ := obj.(*networkingv1.NetworkPolicy)
 	u, ok := usageOf(p)
@@ -197,7 +196,7 @@ func SelectorsOf(obj any) ([]string, error) {
 	return slices.Compact(out), nil
 }
 
-// selectorKeys are the keys of all selectors that policies have.
+// selectorKeys returns the keys of all selectors of policies.
 func (c *Cluster) selectorKeys() []Key {
 	seen := map[string]bool{}
 	var out []Key

@@ -6,19 +6,18 @@ import (
 	"sort"
 )
 
-// subtract returns what of p is in none of the holes, as the fewest prefixes, sorted. It
-// returns false if they are more than most; then they are not worked out. The holes may
-// overlap and be in any order.
+// subtract returns p without the holes, as the fewest prefixes, sorted. It returns false, without
+// finishing, if there are more than limit. The holes may overlap and be in any order.
 //
-// It sorts the holes and goes through them once. A prefix comes out, or a hole is told from
-// another, at each step: with n holes there are at most n + most steps.
-func subtract(p netip.Prefix, holes []netip.Prefix, most int) ([]netip.Prefix, bool) {
-	s := sweep{most: most}
+// It sorts the holes and walks them once. Each step emits a prefix or splits the holes: n holes
+// need at most n + limit steps.
+func subtract(p netip.Prefix, holes []netip.Prefix, limit int) ([]netip.Prefix, bool) {
+	s := sweep{limit: limit}
 	s.prefix(p.Masked(), disjoint(holes, p))
 	return s.out, !s.over
 }
 
-// disjoint returns the prefixes that overlap p, sorted, without those inside of others.
+// disjoint returns the prefixes that overlap p, sorted, without those inside other prefixes.
 func disjoint(prefixes []netip.Prefix, p netip.Prefix) []netip.Prefix {
 	out := make([]netip.Prefix, 0, len(prefixes))
 	for _, q := range prefixes {
@@ -38,16 +37,16 @@ func disjoint(prefixes []netip.Prefix, p netip.Prefix) []netip.Prefix {
 }
 
 type sweep struct {
-	most int
-	out  []netip.Prefix
-	over bool
+	limit int
+	out   []netip.Prefix
+	over  bool
 }
 
-// prefix adds what of p is in none of the holes, which are disjoint, sorted and overlap p.
+// prefix adds p without the holes. The holes are disjoint, sorted and overlap p.
 func (s *sweep) prefix(p netip.Prefix, holes []netip.Prefix) {
 	switch {
 	case s.over:
-	case len(holes) == 0 && len(s.out) == s.most:
+	case len(holes) == 0 && len(s.out) == s.limit:
 		s.over = true
 	case len(holes) == 0:
 		s.out = append(s.out, p)

@@ -7,9 +7,9 @@ import (
 	"testing"
 )
 
-// TestSubtractRandom compares the sweep with sets: in a universe of 256 addresses, inside a
-// network of either family, what comes out has exactly the addresses that are in no hole, in
-// the fewest prefixes, sorted.
+// TestSubtractRandom compares subtract with sets. In a universe of 256 addresses, inside a network
+// of either family, the result covers exactly the addresses that are in no hole, in the fewest
+// prefixes, sorted.
 func TestSubtractRandom(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -26,13 +26,13 @@ func TestSubtractRandom(t *testing.T) {
 		var holes []netip.Prefix
 		var taken [256]bool
 		for range r.IntN(12) {
-			h := netip.PrefixFrom(at(r.IntN(256)), bits+r.IntN(9)) // not masked, may be the whole
+			h := netip.PrefixFrom(at(r.IntN(256)), bits+r.IntN(9)) // not masked, may be the whole network
 			holes = append(holes, h)
 			for i := range taken {
 				taken[i] = taken[i] || h.Contains(at(i))
 			}
 		}
-		// The fewest prefixes: each aligned block that is free and whose parent is not.
+		// The fewest prefixes are the aligned blocks that are free and have a parent that is not.
 		want := 0
 		for size := 1; size <= 256; size *= 2 {
 			for first := 0; first < 256; first += size {
@@ -52,19 +52,20 @@ func TestSubtractRandom(t *testing.T) {
 			}
 		}
 		if _, ok := subtract(whole, holes, want-1); want > 0 && ok {
-			t.Fatalf("%s without %v: %d prefixes, though at most %d are asked for", whole, holes, want, want-1)
+			t.Fatalf("%s without %v: %d prefixes, want an error for at most %d", whole, holes, want, want-1)
 		}
 	}
 }
 
 func anyOf(taken []bool) bool { return slices.Contains(taken, true) }
 
-// TestSubtractWhole: of a family, nothing taken away is all of it, all taken away nothing.
+// TestSubtractWhole checks a whole family: without holes all of it remains, with itself as a hole
+// nothing remains.
 func TestSubtractWhole(t *testing.T) {
 	for _, text := range []string{"0.0.0.0/0", "::/0"} {
 		whole := netip.MustParsePrefix(text)
 		if got, ok := subtract(whole, nil, 1); !ok || len(got) != 1 || got[0] != whole {
-			t.Errorf("%s without nothing: %v, %t", whole, got, ok)
+			t.Errorf("%s without holes: %v, %t", whole, got, ok)
 		}
 		if got, ok := subtract(whole, []netip.Prefix{whole}, 0); !ok || len(got) != 0 {
 			t.Errorf("%s without itself: %v, %t", whole, got, ok)

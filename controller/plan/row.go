@@ -6,16 +6,16 @@ import (
 	"strconv"
 )
 
-// Row is one row of the Northbound database. The concrete types are plain
-// structs, one a table, whose field tags say where each field belongs:
+// Row is one row of the Northbound database. The concrete types are plain structs, one per table.
+// Their field tags name the columns:
 //
 //	ovsdb:"column"          a column of this row
 //	ref:"Table"             with ovsdb: the column refers to rows of Table, by name
 //	parent:"Table.column"   the names of rows of Table whose column refers to this row
 //
-// Types are string, int, bool, []string and map[string]string; the zero value is the
-// column's empty value. ID identifies the row among those of its table and
-// owner: two rows with different IDs are never turned into each other.
+// Field types are string, int, bool, []string and map[string]string; the zero value is the column's
+// empty value. ID identifies the row among those of its table and owner: a row is never changed
+// into one with another ID.
 type Row interface {
 	Table() string
 	ID() string
@@ -45,8 +45,8 @@ type LogicalSwitch struct {
 	LoadBalancerGroups []string          `ovsdb:"load_balancer_group" ref:"Load_Balancer_Group"`
 }
 
-// LogicalSwitchPort is a row of Logical_Switch_Port. Incarnation, if set,
-// tells a pod's port from that of an earlier pod with the same name.
+// LogicalSwitchPort is a row of Logical_Switch_Port. Incarnation, if set, distinguishes a pod's
+// port from that of an earlier pod with the same name.
 type LogicalSwitchPort struct {
 	Switch       string            `parent:"Logical_Switch.ports"`
 	Groups       []string          `parent:"Port_Group.ports"`
@@ -68,7 +68,7 @@ type StaticRoute struct {
 	OutputPort string `ovsdb:"output_port"`
 	Policy     string `ovsdb:"policy"`
 	RouteTable string `ovsdb:"route_table"`
-	BFD        string `ovsdb:"bfd" ref:"BFD"` // the ID of one of the same owner
+	BFD        string `ovsdb:"bfd" ref:"BFD"` // the ID of a BFD row of the same owner
 }
 
 // RouterPolicy is a row of Logical_Router_Policy.
@@ -101,8 +101,8 @@ type BFD struct {
 	Destination string `ovsdb:"dst_ip"`
 }
 
-// StaticMACBinding is a row of Static_MAC_Binding. The table has no
-// external_ids: a row is the port's owner's.
+// StaticMACBinding is a row of Static_MAC_Binding. The table has no external_ids: the owner of the
+// port owns the row.
 type StaticMACBinding struct {
 	Port     string `ovsdb:"logical_port"`
 	IP       string `ovsdb:"ip"`
@@ -110,8 +110,8 @@ type StaticMACBinding struct {
 	Override bool   `ovsdb:"override_dynamic_mac"`
 }
 
-// LoadBalancer is a row of Load_Balancer. It is served by whoever is named,
-// and by all who are in one of the groups.
+// LoadBalancer is a row of Load_Balancer. The named switches and routers serve it, and all members
+// of the groups.
 type LoadBalancer struct {
 	Groups      []string          `parent:"Load_Balancer_Group.load_balancer"`
 	Switches    []string          `parent:"Logical_Switch.load_balancer"`
@@ -123,8 +123,8 @@ type LoadBalancer struct {
 	ExternalIDs map[string]string `ovsdb:"external_ids"`
 }
 
-// LoadBalancerGroup is a row of Load_Balancer_Group. The table has no
-// external_ids, so such a row is the owner's by its name alone.
+// LoadBalancerGroup is a row of Load_Balancer_Group. The table has no external_ids: the owner
+// follows from the name.
 type LoadBalancerGroup struct {
 	Name string `ovsdb:"name"`
 }
@@ -182,7 +182,7 @@ func (r LogicalSwitchPort) ID() string {
 	return r.Name
 }
 
-// ID names all that makes a route this route.
+// ID names router, policy, prefix and next hop.
 func (r StaticRoute) ID() string {
 	return r.Router + " " + cmp.Or(r.Policy, "dst-ip") + " " + r.Prefix + " " + r.NextHop
 }
@@ -217,7 +217,7 @@ func sortRows(rows []Row) []Row {
 	return rows
 }
 
-// Types returns a zero row of every type there is.
+// Types returns a zero row of every type.
 func Types() []Row {
 	return []Row{
 		LogicalRouter{},

@@ -5,11 +5,10 @@ import (
 	"slices"
 )
 
-// Rows returns every row that key owns in the cluster as it is, sorted by
-// table and ID. No object, or one that needs nothing in OVN, means no rows.
-// An error means that the object says something that cannot be planned; the
-// owner's rows are then best left as they are. With an *Unserved (by errors.As)
-// there are rows too, to be written: parts of the object are not in them.
+// Rows returns every row that key owns in the current cluster, sorted by table and ID. It returns
+// no rows if the object does not exist or needs none. On an error the object cannot be planned, and
+// the caller should leave the owner's rows as they are. The exception is *Unserved (by errors.As):
+// the rows are then valid and must be written, and parts of the object are missing from them.
 func Rows(c *Cluster, key Key) ([]Row, error) {
 	rowsOf := key.Kind.entry().rows
 	if rowsOf == nil {

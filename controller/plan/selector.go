@@ -12,17 +12,15 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// selector says which pods are meant: those of one namespace, or of the
-// namespaces with these labels, that have these labels.
+// selector selects pods by their labels, in one namespace or in the namespaces with certain labels.
 type selector struct {
 	namespace  string                // "" if namespaces is set
 	namespaces *metav1.LabelSelector // nil if namespace is set
 	pods       *metav1.LabelSelector
 }
 
-// peerSelector is the selector of a peer of a policy. A peer without a
-// namespace selector means the policy's own namespace, one without a pod
-// selector all pods.
+// peerSelector returns the selector of a peer of a policy. Without a namespace selector it selects
+// in the policy's own namespace, without a pod selector all pods.
 func peerSelector(namespace string, peer networkingv1.NetworkPolicyPeer) selector {
 	s := selector{namespace: namespace, pods: peer.PodSelector}
 	if peer.NamespaceSelector != nil {
@@ -34,9 +32,8 @@ func peerSelector(namespace string, peer networkingv1.NetworkPolicyPeer) selecto
 	return s
 }
 
-// matches says whether the pod, of that namespace, is meant. Of a namespace
-// that is not known only its name is: nil matches no labels, not even the
-// absence of some.
+// matches reports whether the selector selects the pod of that namespace. A nil namespace is one
+// that is not known: it matches by name only, because its labels are unknown.
 func (s selector) matches(pod *corev1.Pod, namespace *corev1.Namespace) bool {
 	if s.namespaces == nil {
 		return s.namespace == pod.Namespace && selects(s.pods, pod.Labels)
@@ -44,8 +41,7 @@ func (s selector) matches(pod *corev1.Pod, namespace *corev1.Namespace) bool {
 	return namespace != nil && selects(s.namespaces, namespace.Labels) && selects(s.pods, pod.Labels)
 }
 
-// text says the same for selectors that mean the same pods, as far as that is
-// seen without knowing what labels there are.
+// text is equal for selectors that select the same pods, as far as the selectors alone show.
 func (s selector) text() string {
 	where := "namespace " + s.namespace
 	if s.namespaces != nil {
@@ -54,18 +50,17 @@ func (s selector) text() string {
 	return where + ", pods " + labelText(s.pods)
 }
 
-// group is the name of the port group of the pods that are meant.
+// group returns the name of the port group of the selected pods.
 func (s selector) group() string { return groupName("selector", s.text()) }
 
-// groupName makes the name of a port group of what identifies it. It is a
-// symbol of OVN's expressions and begins with a letter; 96 bits of the hash are
-// enough for nobody to find a second text for a name.
+// groupName returns the name of a port group from its identifying parts. It is a symbol in OVN's
+// expressions and begins with a letter. 96 bits of the hash make a collision infeasible.
 func groupName(parts ...string) string {
 	sum := sha256.Sum256([]byte(strings.Join(parts, "\x00")))
 	return "a" + hex.EncodeToString(sum[:12])
 }
 
-// labelText is a label selector's requirements, sorted, or "all".
+// labelText returns a label selector's requirements, sorted, or "all".
 func labelText(s *metav1.LabelSelector) string {
 	var parts []string
 	for k, v := range s.MatchLabels {
@@ -89,10 +84,9 @@ func labelText(s *metav1.LabelSelector) string {
 	return strings.Join(slices.Compact(parts), " and ")
 }
 
-// selects says whether the labels meet all requirements. It agrees with
-// metav1.LabelSelectorAsSelector for every selector that checkLabels accepts;
-// that function costs microseconds for each requirement, and this question is
-// asked for each pod and selector.
+// selects reports whether the labels meet all requirements. It agrees with
+// metav1.LabelSelectorAsSelector for every selector that checkLabels accepts. That function costs
+// microseconds per requirement, too much for a call per pod and selector.
 func selects(s *metav1.LabelSelector, labels map[string]string) bool {
 	for k, v := range s.MatchLabels {
 		if have, ok := labels[k]; !ok || have != v {
@@ -119,7 +113,7 @@ func selects(s *metav1.LabelSelector, labels map[string]string) bool {
 	return true
 }
 
-// check returns what is wrong with a selector, nil if nothing is.
+// check returns the error of a malformed selector.
 func (s selector) check() error {
 	if s.namespaces != nil {
 		if err := checkLabels(s.namespaces); err != nil {

@@ -11,35 +11,34 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// server is a node as services see it.
+// server is the part of a node that services need.
 type server struct {
 	name, zone string
-	own        []netip.Addr // what its gateway router has in common with the host
+	own        []netip.Addr // shared by its gateway router and the host
 	addresses  []netip.Addr // of the node
-	nodePorts  []netip.Addr // of those, where it serves node ports
+	nodePorts  []netip.Addr // the addresses at which it serves node ports
 	router     bool         // it has a gateway router
 }
 
-// servers are the nodes that have a switch, as services see them. It is never
-// changed. A node whose annotations are malformed is left out; that is reported
-// where the node is planned.
+// servers are the nodes with a switch. It is immutable. A node with malformed annotations is left
+// out; the error is reported where the node is planned.
 type servers struct {
 	list   []*server // by name
 	byName map[string]*server
 	byAddr map[netip.Addr]*server
-	hosts  map[netip.Addr]struct{}     // annotation.HostAddresses of every node, also of those left out
+	hosts  map[netip.Addr]struct{}     // annotation.HostAddresses of every node, including nodes left out
 	parsed map[*corev1.Node]parsedNode // every node
 }
 
-// parsedNode is what one version of a node says.
+// parsedNode is the result of parsing one version of a node.
 type parsedNode struct {
-	server *server // nil: it is left out
+	server *server // nil: the node is left out
 	hosts  []netip.Addr
 }
 
-// servers returns those of the nodes as they are. What nodes say is read once
-// for each version of a node and not for each service: reading it costs more than
-// planning one. A store's objects are not changed in place, so a pointer names a version.
+// servers returns the current nodes. Each version of a node is parsed once and not for each
+// service, because parsing it costs more than planning a service. Objects in a store are not
+// changed in place, so a pointer identifies a version.
 func (c *Cluster) servers() *servers {
 	nodes := c.Stores[KindNode].List()
 	last := c.lastServers.Load()
@@ -53,14 +52,14 @@ func (c *Cluster) servers() *servers {
 
 func (s *servers) areOf(nodes []any) bool {
 	for _, obj := range nodes {
-		if node, ok := obj.(*corev1.Node); !ok || !s.knows(node) {
+		if node, ok := obj.(*corev1.Node); !ok || !s.has(node) {
 			return false
 		}
 	}
 	return len(nodes) == len(s.parsed)
 }
 
-func (s *servers) knows(node *corev1.Node) bool {
+func (s *servers) has(node *corev1.Node) bool {
 	_, ok := s.parsed[node]
 	return ok
 }
@@ -74,7 +73,7 @@ func newServers(nodes []any, last *servers, cfg Config) *servers {
 		if !ok {
 			continue
 		}
-		if last != nil && last.knows(node) {
+		if last != nil && last.has(node) {
 			s.parsed[node] = last.parsed[node]
 		} else {
 			s.parsed[node] = parsedNode{newServer(node, cfg), annotation.HostAddresses(node)}
@@ -88,7 +87,7 @@ func newServers(nodes []any, last *servers, cfg Config) *servers {
 		}
 	}
 	slices.SortFunc(s.list, func(a, b *server) int { return strings.Compare(a.name, b.name) })
-	for _, n := range slices.Backward(s.list) { // of two that say the same address, the first has it
+	for _, n := range slices.Backward(s.list) { // the first of two nodes with the same address gets it
 		for _, a := range n.addresses {
 			s.byAddr[a] = n
 		}
@@ -111,13 +110,13 @@ func newServer(node *corev1.Node, cfg Config) *server {
 	return s
 }
 
-// isHost reports whether the address is one of a host's.
+// isHost reports whether the address belongs to a host.
 func (s *servers) isHost(a netip.Addr) bool {
 	_, ok := s.hosts[a]
 	return ok
 }
 
-// names returns those of switches, or of routers where there is one.
+// names returns the names of the nodes' switches, or of the routers of nodes that have one.
 func names(nodes []*server, kind kind) []string {
 	var out []string
 	for _, n := range nodes {
@@ -131,7 +130,7 @@ func names(nodes []*server, kind kind) []string {
 	return out
 }
 
-// hosts are the addresses of all nodes' hosts of the family, sorted.
+// hosts returns the addresses of all nodes' hosts in the family, sorted.
 func (c *Cluster) hosts(is4 bool) []string {
 	var all []netip.Addr
 	for node := range Objects[corev1.Node](c, KindNode) {

@@ -11,32 +11,31 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// hairpinAddresses are what OVN translates a pod to that reaches itself by a
-// service; ovn-kubernetes's, so that policies written for them hold.
+// hairpinAddresses are the addresses to which OVN translates a pod that reaches itself by a
+// service. They are those of ovn-kubernetes, so that policies written for it keep working.
 const hairpinAddresses = "169.254.169.5 fd69::5"
 
-// service renders what a Service means as load balancers.
+// service renders a Service as load balancers.
 type service struct {
 	*services.Service
-	nodes     *servers // none: no node is different from another
+	nodes     *servers // empty: no node differs from another
 	claims    *claims
 	shortfall shortfall
-	text      int          // bytes that its load balancers may still have
-	served    []servedPort // as place has found
+	text      int          // remaining bytes for its load balancers
+	served    []servedPort // set by place
 }
 
-// servedPort is a port and the external addresses at which it is the service's.
+// servedPort is a port with the external addresses at which the service got it.
 type servedPort struct {
 	proto  corev1.Protocol
 	number int
 	at     []netip.Addr
 }
 
-// serviceRows are, for each protocol, one load balancer for all nodes' switches
-// and gateway routers; and where a node must answer otherwise than the others,
-// or a router otherwise than a switch, load balancers for those. There are as
-// many as answers that differ, which are by nodes with endpoints of the service, or
-// by zones.
+// serviceRows returns, for each protocol, one load balancer for all switches and gateway routers.
+// Where a node needs other backends than the others, or routers other backends than switches, those
+// have load balancers of their own. Their number is that of the different backend lists, which is
+// limited by the nodes with endpoints of the service, or by zones.
 func serviceRows(c *Cluster, key Key) ([]Row, error) {
 	svc := c.Service(key.Namespace, key.Name)
 	if svc == nil {
@@ -68,7 +67,7 @@ func serviceRows(c *Cluster, key Key) ([]Row, error) {
 	return rows, unserved(s.shortfall...)
 }
 
-// services are the settings that decide about Services.
+// services returns the settings that affect Services.
 func (cfg Config) services() services.Config {
 	return services.Config{Pods: cfg.ClusterCIDRs, Services: cfg.ServiceCIDRs, Join: cfg.JoinSubnets, ExternalIPs: cfg.ExternalIPs}
 }
@@ -95,14 +94,14 @@ func loadBalancerOptions(proto corev1.Protocol) map[string]string {
 		"hairpin_snat_ip":    hairpinAddresses,
 	}
 	if proto == corev1.ProtocolUDP {
-		// A client that goes on sending from one port would stay with an endpoint
-		// that is gone. TCP connections to one that ends are to end by themselves.
+		// A client that keeps sending from one port would stay with an endpoint that no longer exists.
+		// TCP connections end by themselves.
 		options["ct_flush"] = "true"
 	}
 	return options
 }
 
-// longestAffinity is OVN's, in seconds; Kubernetes allows a day.
+// longestAffinity is OVN's limit in seconds. Kubernetes allows a day.
 const longestAffinity = 65535
 
 // NeedsNodes reports whether the Service's rows depend on nodes.

@@ -8,10 +8,10 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// serviceCIDRRows returns no rows. It returns an *Unserved for the networks of a ServiceCIDR from
-// which the API server gives out cluster IPs that are outside the configured ones. Networks of a
-// family without pods are not looked at: nothing of that family is served. A configured network
-// that is wider than the API server's is right.
+// serviceCIDRRows returns no rows. It returns an *Unserved for the networks of a ServiceCIDR that
+// are outside the configured service networks, because the API server allocates cluster IPs from
+// them. Networks of a family without pods are ignored, because no service of that family is served.
+// A configured network may be wider than the API server's.
 func serviceCIDRRows(c *Cluster, key Key) ([]Row, error) {
 	cidr := get[networkingv1.ServiceCIDR](c, key)
 	if cidr == nil || len(c.Config.ServiceCIDRs) == 0 {

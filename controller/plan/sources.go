@@ -11,17 +11,17 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// clientsGroup is a port group with a port of every switch by which clients come: the nodes'
-// switches, and those before gateway routers. Its ACLs are in force there, for all ports, so a
-// Service has one, whatever the number of nodes.
+// clientsGroup is a port group with one port of every switch by which clients come: nodes' switches
+// and external switches of gateway routers. Its ACLs apply to all these ports, so the number of a
+// Service's ACLs does not depend on the number of nodes.
 const clientsGroup = "ovnebpf_clients"
 
-// sourcesPriority is above that of every ACL of policies.
+// sourcesPriority is higher than the priority of every policy ACL.
 const sourcesPriority = 1100
 
-// sourceRows drop, before it is translated, what comes from outside of the Service's
-// loadBalancerSourceRanges to an address that its load balancer announces. Sockets of hosts
-// are refused by their nodes (agent/service). They are made of what place has served.
+// sourceRows returns ACLs that drop packets to the announced addresses of a Service from outside
+// its loadBalancerSourceRanges, before translation. They are built from the ports that place has
+// served. Nodes refuse the connections of host sockets themselves (agent/service).
 func (s *service) sourceRows() []Row {
 	if len(s.Announced) == 0 {
 		return nil
@@ -47,15 +47,15 @@ func (s *service) sourceRows() []Row {
 	return rows
 }
 
-// guarded are ports of one protocol that are served at the same announced addresses.
+// guarded is a set of ports of one protocol that are served at the same announced addresses.
 type guarded struct {
 	proto corev1.Protocol
 	at    []string
 	ports []int
 }
 
-// sourcesACLs are one ACL for all ports that are served at the same addresses: the prefixes
-// are many.
+// sourcesACLs returns one ACL for all ports that are served at the same addresses, because there
+// may be many prefixes.
 func (s *service) sourcesACLs(is4 bool, announced []netip.Addr, refused []string) []Row {
 	var order []string
 	groups := map[string]*guarded{}
@@ -107,7 +107,7 @@ func wholeFamily(is4 bool) netip.Prefix {
 	return netip.PrefixFrom(netip.IPv6Unspecified(), 0)
 }
 
-// familyWord is the family in OVN's matches.
+// familyWord returns the family in OVN's matches.
 func familyWord(is4 bool) string {
 	if is4 {
 		return "ip4"

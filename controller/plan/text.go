@@ -9,9 +9,8 @@ import (
 	"strings"
 )
 
-// Format writes rows as text: a line with table and ID, then one indented line
-// for each column and parent that is not empty. It is what goldens hold and
-// what debugging prints; nothing parses it.
+// Format writes rows as text: a line with table and ID, then one indented line for each non-empty
+// column and parent. The output is for goldens and debugging; no program parses it.
 func Format(rows []Row) string {
 	var b strings.Builder
 	for _, r := range rows {

@@ -2,7 +2,7 @@ package plan
 
 import "net/netip"
 
-// Names of what exists once.
+// Names of rows that exist once, and prefixes of names.
 const (
 	clusterRouter   = "ovn_cluster_router"
 	joinSwitch      = "join"
@@ -10,13 +10,13 @@ const (
 	switchLBGroup   = "clusterSwitchLBGroup"
 	routerLBGroup   = "clusterRouterLBGroup"
 	physicalNetwork = "physnet"
-	hostsRouteTable = "hosts" // to other nodes' hosts, for gateway routers and for pods without one
-	gatewayRouter   = "GR_"   // and a node's name
-	joinPort        = "rtoj-" // and a router's name: its port on the join switch
+	hostsRouteTable = "hosts" // routes to other nodes' hosts, for gateway routers and pods without one
+	gatewayRouter   = "GR_"   // followed by a node's name
+	joinPort        = "rtoj-" // followed by a router's name: its port on the join switch
 )
 
-// nodeSwitch is the name of the node's switch: the node's own, unless that is the name of another
-// switch. A node's name has no underscore, so no node has the name that it gets then.
+// nodeSwitch returns the name of the node's switch. It is the node's name, unless another switch
+// has this name. Node names have no underscore, so the alternative is never a node's name.
 func nodeSwitch(node string) string {
 	if node == joinSwitch {
 		return "node_" + node
@@ -24,7 +24,7 @@ func nodeSwitch(node string) string {
 	return node
 }
 
-// hostAddresses is the family's set of all nodes' addresses.
+// hostAddresses returns the name of the family's set of all nodes' addresses.
 func hostAddresses(is4 bool) string {
 	if is4 {
 		return "ovnebpf_hosts_v4"
@@ -32,11 +32,10 @@ func hostAddresses(is4 bool) string {
 	return "ovnebpf_hosts_v6"
 }
 
-// clusterRows are the cluster router, the join switch between it and the
-// nodes' gateway routers, and the groups in which services' load balancers
-// are, so that a service changes without touching switches and routers: that
-// of nodes' switches and gateway routers, and one of each kind; and that of the switches by
-// which clients come.
+// clusterRows returns the cluster router, the join switch that connects it to the gateway routers,
+// and the groups of load balancers and client ports. The load balancers of services are in groups,
+// so that a service changes without touching switches and routers. There is one group for all
+// switches and gateway routers, and one for each of the two kinds.
 func clusterRows(c *Cluster, _ Key) ([]Row, error) {
 	var addresses []netip.Prefix
 	for _, subnet := range c.Config.JoinSubnets {
@@ -44,7 +43,7 @@ func clusterRows(c *Cluster, _ Key) ([]Row, error) {
 	}
 	router := LogicalRouter{
 		Name: clusterRouter,
-		// northd tells it the gateway routers' MAC addresses: see podRoutes.
+		// northd writes the gateway routers' MAC addresses: see podRoutes.
 		Options: map[string]string{"always_learn_from_arp_request": "false", "dynamic_neigh_routers": "false"},
 	}
 	rows := []Row{
@@ -62,10 +61,10 @@ func clusterRows(c *Cluster, _ Key) ([]Row, error) {
 	return append(rows, meterRows(c)...), nil
 }
 
-// joinAddress is the cluster router's address on the join switch.
+// joinAddress returns the cluster router's address on the join switch.
 func joinAddress(subnet netip.Prefix) netip.Prefix { return nth(subnet, 1) }
 
-// joinPorts connect a router to the join switch.
+// joinPorts returns the ports that connect a router to the join switch.
 func joinPorts(router string, addresses []netip.Prefix, options map[string]string) []Row {
 	return []Row{
 		LogicalRouterPort{
@@ -76,7 +75,7 @@ func joinPorts(router string, addresses []netip.Prefix, options map[string]strin
 	}
 }
 
-// routerPort is the switch's end of its connection to a router.
+// routerPort returns the port of a switch that connects it to a router.
 func routerPort(sw, name, peer string) LogicalSwitchPort {
 	return LogicalSwitchPort{
 		Switch: sw, Name: name, Type: "router", Addresses: []string{"router"},

@@ -7,19 +7,18 @@ import (
 	"strings"
 )
 
-// Unserved says what an object asks for that it does not get, and why. The rows
-// that Rows returns with it are all the rest: they are to be written, and the
-// error is for the object's owner to read. It goes when what is wrong is
-// corrected, wherever that is; until then there is nothing to try again.
+// Unserved lists the parts of an object that are not served, and why. Rows returns it together with
+// the rows of all other parts, which must be written. The error is for the object's owner to read.
+// It disappears when its causes are corrected; until then a retry does not help.
 type Unserved struct {
-	Parts []string // sorted, each a sentence's worth, with its cause
+	Parts []string // sorted, each with its cause
 }
 
-// Error names the first few of the parts.
+// Error returns the first few parts.
 func (e *Unserved) Error() string {
-	const most = 5
-	if more := len(e.Parts) - most; more > 0 {
-		return fmt.Sprintf("not served: %s; and %d more", strings.Join(e.Parts[:most], "; "), more)
+	const limit = 5
+	if more := len(e.Parts) - limit; more > 0 {
+		return fmt.Sprintf("not served: %s; and %d more", strings.Join(e.Parts[:limit], "; "), more)
 	}
 	return "not served: " + strings.Join(e.Parts, "; ")
 }
@@ -27,7 +26,7 @@ func (e *Unserved) Error() string {
 // shortfall collects the errors of one object.
 type shortfall []error
 
-// maxParts is how many parts an Unserved names: nobody reads more.
+// maxParts is the highest number of parts that an Unserved names.
 const maxParts = 100
 
 func (s *shortfall) add(format string, args ...any) {
@@ -52,7 +51,7 @@ func unserved(errs ...error) error {
 	return e
 }
 
-// partial says whether rows that came with the error are to be written.
+// partial reports whether the rows returned with the error must be written.
 func partial(err error) bool {
 	var u *Unserved
 	return errors.As(err, &u)

@@ -61,7 +61,7 @@ func TestTakeover(t *testing.T) {
 		if n := c.tableEntries(t, "takeover"); n != 0 {
 			return fmt.Errorf("%d connections of before are left", n)
 		}
-		return c.agentSaid("no connection of before is left", "Takeover:false")
+		return c.agentSaid("no connection from before the takeover is left", "Takeover:false")
 	})
 	c.leavesFrom(t, 49152, 65535)
 }

@@ -1,5 +1,5 @@
-// Package busy says which flows are the busiest of each class, from a sample of
-// decisions and the exact counters. It is pure.
+// Package busy estimates the busiest flows of each class, from a sample of decisions and the exact
+// counters. It is pure.
 package busy
 
 import (
@@ -11,16 +11,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// Flow is packets of one transport connection in one direction, or of one pair of
-// addresses where there are no ports, that the same reason decides.
+// Flow identifies the packets of one transport connection in one direction that one reason decides.
+// For protocols without ports it identifies a pair of addresses.
 type Flow struct {
-	Src, Dst netip.AddrPort // of ARP, sender and target; invalid of what is neither ARP nor IP
+	Src, Dst netip.AddrPort // for ARP, sender and target; invalid for other protocols than ARP and IP
 	Type     uint16         // EtherType
-	Proto    uint8          // IP protocol; 0 of what is not IP
+	Proto    uint8          // IP protocol, or 0
 	Reason   string
 }
 
-// Rate is packets and bytes, or as many a second.
+// Rate is a number of packets and bytes, in total or per second.
 type Rate struct {
 	Packets float64 `json:"packets"`
 	Bytes   float64 `json:"bytes"`
@@ -30,25 +30,25 @@ func (r Rate) plus(s Rate) Rate { return Rate{r.Packets + s.Packets, r.Bytes + s
 
 func (r Rate) times(f float64) Rate { return Rate{r.Packets * f, r.Bytes * f} }
 
-// Class is where packets come from, and who gets them.
+// Class is the origin of packets, and the verdict on them.
 type Class struct{ Direction, Port, Verdict string }
 
 func classOf(c bpf.Counter) Class { return Class{c.Direction, c.Port, c.Verdict} }
 
-// Busy is a flow and its rate a second.
+// Busy is a flow and its rate per second.
 type Busy struct {
 	Flow
 	Rate Rate
 }
 
-// Group is one class: its exact rate, and its busiest flows, estimated.
+// Group is one class with its exact rate, and its busiest flows with estimated rates.
 type Group struct {
 	Class Class
 	Rate  Rate
-	Flows []Busy // the busiest first
+	Flows []Busy // busiest first
 }
 
-// Tally adds up a sample.
+// Tally sums up a sample.
 type Tally struct {
 	flows   map[Flow]Rate
 	reasons map[string]Rate
@@ -57,7 +57,7 @@ type Tally struct {
 // New returns an empty Tally.
 func New() *Tally { return &Tally{map[Flow]Rate{}, map[string]Rate{}} }
 
-// Add notes a decision on a frame of so many bytes, of which f may be the beginning.
+// Add records a decision on a frame of length bytes. f may be parsed from its first bytes only.
 func (t *Tally) Add(reason string, f verdict.Frame, length int) {
 	flow := Flow{Type: f.Type, Reason: reason}
 	switch p := &f.IP; {
@@ -72,9 +72,9 @@ func (t *Tally) Add(reason string, f verdict.Frame, length int) {
 	t.reasons[reason] = t.reasons[reason].plus(one)
 }
 
-// Groups returns the classes that had packets, the busiest first, each with at most
-// so many flows. A reason's flows share what its counter says has come between
-// before and after as they share the sample: exactly, if nothing was left out of it.
+// Groups returns the classes that had packets, busiest first, each with up to most flows. The exact
+// count of a reason between before and after is divided among its flows in proportion to the
+// sample. The result is exact if the sample contains every packet.
 func (t *Tally) Groups(before, after []bpf.Counter, seconds float64, most int) []Group {
 	had := map[string]bpf.Counter{}
 	for _, c := range before {
@@ -99,7 +99,7 @@ func (t *Tally) Groups(before, after []bpf.Counter, seconds float64, most int) [
 	for flow, seen := range t.flows {
 		g, sum := groups[classes[flow.Reason]], t.reasons[flow.Reason]
 		if g == nil || exact[flow.Reason].Packets == 0 {
-			continue // sampled before its counter counted
+			continue // sampled before its counter was incremented
 		}
 		all := exact[flow.Reason]
 		share := Rate{all.Packets * seen.Packets / sum.Packets, all.Bytes * seen.Bytes / max(sum.Bytes, 1)}

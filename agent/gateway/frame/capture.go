@@ -14,7 +14,7 @@ import (
 	"github.com/gopacket/gopacket/pcapgo"
 )
 
-// FromCapture returns frame number n, counted from 1, of a pcap or pcapng file.
+// FromCapture returns frame number n, starting at 1, of a pcap or pcapng file.
 func FromCapture(path string, n int) ([]byte, error) {
 	f, err := os.Open(path)
 	if err != nil {
@@ -30,7 +30,7 @@ func FromCapture(path string, n int) ([]byte, error) {
 
 func nth(in *bufio.Reader, n int) ([]byte, error) {
 	if n < 1 {
-		return nil, fmt.Errorf("frames are counted from 1")
+		return nil, fmt.Errorf("frame numbers start at 1")
 	}
 	packets, link, err := open(in)
 	if err != nil {
@@ -43,7 +43,7 @@ func nth(in *bufio.Reader, n int) ([]byte, error) {
 		data, info, err := packets.ReadPacketData()
 		switch {
 		case errors.Is(err, io.EOF):
-			return nil, fmt.Errorf("there are %d", i-1)
+			return nil, fmt.Errorf("the file has only %d frames", i-1)
 		case err != nil:
 			return nil, err
 		case i == n && info.CaptureLength < info.Length:
@@ -57,7 +57,7 @@ func nth(in *bufio.Reader, n int) ([]byte, error) {
 func open(in *bufio.Reader) (gopacket.PacketDataSource, layers.LinkType, error) {
 	magic, err := in.Peek(4)
 	if err != nil {
-		return nil, 0, fmt.Errorf("no capture file: %w", err)
+		return nil, 0, fmt.Errorf("not a capture file: %w", err)
 	}
 	if string(magic) == "\x0a\x0d\x0d\x0a" {
 		r, err := pcapgo.NewNgReader(in, pcapgo.DefaultNgReaderOptions)
@@ -73,7 +73,7 @@ func open(in *bufio.Reader) (gopacket.PacketDataSource, layers.LinkType, error) 
 	return r, r.LinkType(), nil
 }
 
-// Describe says in one line what a frame is.
+// Describe returns a one-line description of a frame.
 func Describe(frame []byte) string {
 	p := gopacket.NewPacket(frame, layers.LayerTypeEthernet, gopacket.NoCopy)
 	var parts []string
@@ -85,7 +85,7 @@ func Describe(frame []byte) string {
 		case *layers.Dot1Q:
 			parts = append(parts, fmt.Sprintf("VLAN %d", l.VLANIdentifier))
 		case *layers.ARP:
-			target, _ := netip.AddrFromSlice(l.DstProtAddress) // of whatever length it says to be
+			target, _ := netip.AddrFromSlice(l.DstProtAddress) // the length comes from the packet
 			parts = append(parts, fmt.Sprintf("ARP %d for %s", l.Operation, target))
 		case *layers.TCP:
 			parts = append(parts, fmt.Sprintf("TCP %d->%d [%s]", l.SrcPort, l.DstPort, strings.Join(flags(l), ",")))

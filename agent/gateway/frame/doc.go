@@ -1,3 +1,3 @@
-// Package frame makes Ethernet frames from what a person says of a packet, and
-// reads them from capture files. It decides nothing.
+// Package frame builds Ethernet frames from a description of a packet, and reads them from capture
+// files. It decides nothing.
 package frame

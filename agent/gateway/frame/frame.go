@@ -13,7 +13,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// Spec is a packet.
+// Spec describes a packet.
 type Spec struct {
 	SrcMAC, DstMAC net.HardwareAddr
 	VLAN           uint16 // 0: untagged
@@ -24,7 +24,7 @@ type Spec struct {
 	Payload        int // bytes behind the transport header
 }
 
-// ICMP is what an ICMP message says.
+// ICMP describes an ICMP message.
 type ICMP struct {
 	Type, Code uint8
 	ID         uint16
@@ -43,7 +43,7 @@ func Echo(v6, reply bool) uint8 {
 	return layers.ICMPv4TypeEchoRequest
 }
 
-// Bytes returns the frame, its lengths and checksums right.
+// Bytes returns the frame with correct lengths and checksums.
 func (s Spec) Bytes() ([]byte, error) {
 	stack, err := s.layers()
 	if err != nil {
@@ -59,7 +59,7 @@ func (s Spec) Bytes() ([]byte, error) {
 func (s Spec) layers() ([]gopacket.SerializableLayer, error) {
 	src, dst := s.Src.Addr(), s.Dst.Addr()
 	if !src.IsValid() || !dst.IsValid() || src.Is4() != dst.Is4() {
-		return nil, fmt.Errorf("addresses %s and %s are not two of one family", src, dst)
+		return nil, fmt.Errorf("addresses %s and %s differ in family", src, dst)
 	}
 	kind := layers.EthernetTypeIPv6
 	if src.Is4() {
@@ -71,7 +71,7 @@ func (s Spec) layers() ([]gopacket.SerializableLayer, error) {
 	stack := s.ethernet(kind)
 	if s.Proto == "arp" {
 		if !src.Is4() {
-			return nil, errors.New("ARP is for IPv4; of IPv6 it is icmp of type 135 or 136")
+			return nil, errors.New("ARP is IPv4 only; for IPv6 use icmp of type 135 or 136")
 		}
 		return append(stack, &layers.ARP{
 			AddrType: layers.LinkTypeEthernet, Protocol: layers.EthernetTypeIPv4, HwAddressSize: 6, ProtAddressSize: 4,
@@ -128,7 +128,7 @@ func (s Spec) tcp(network gopacket.NetworkLayer) ([]gopacket.SerializableLayer, 
 	known := []string{"syn", "ack", "fin", "rst", "psh"}
 	for _, f := range s.Flags {
 		if !slices.Contains(known, f) {
-			return nil, fmt.Errorf("unknown TCP flag %q: there are %s", f, strings.Join(known, ", "))
+			return nil, fmt.Errorf("unknown TCP flag %q: want %s", f, strings.Join(known, ", "))
 		}
 	}
 	has := func(f string) bool { return slices.Contains(s.Flags, f) }
@@ -155,7 +155,7 @@ func (s Spec) icmp6(network gopacket.NetworkLayer) ([]gopacket.SerializableLayer
 	return out, icmp.SetNetworkLayerForChecksum(network)
 }
 
-// Protocol returns the number of an IP protocol by its name or number.
+// Protocol returns the number of an IP protocol, given by name or number.
 func Protocol(name string, v6 bool) (layers.IPProtocol, error) {
 	switch name {
 	case "tcp":
@@ -172,7 +172,7 @@ func Protocol(name string, v6 bool) (layers.IPProtocol, error) {
 	}
 	n, err := strconv.ParseUint(name, 10, 8)
 	if err != nil {
-		return 0, fmt.Errorf("protocol %q is none of tcp, udp, sctp, icmp, arp, and no number below 256", name)
+		return 0, fmt.Errorf("unknown protocol %q: want tcp, udp, sctp, icmp, arp or a number below 256", name)
 	}
 	return layers.IPProtocol(n), nil
 }

@@ -75,10 +75,10 @@ func TestARP(t *testing.T) {
 
 func TestBadSpec(t *testing.T) {
 	for want, s := range map[string]Spec{
-		"not two of one family": {Proto: "tcp", Src: addrPort("192.0.2.1:1"), Dst: addrPort("[2001:db8::2]:80")},
+		"differ in family": {Proto: "tcp", Src: addrPort("192.0.2.1:1"), Dst: addrPort("[2001:db8::2]:80")},
 		`unknown TCP flag "x"`:  {Proto: "tcp", Src: addrPort("192.0.2.1:1"), Dst: addrPort("192.0.2.2:80"), Flags: []string{"x"}},
 		`protocol "tpc"`:        {Proto: "tpc", Src: addrPort("192.0.2.1:1"), Dst: addrPort("192.0.2.2:80")},
-		"ARP is for IPv4":       {Proto: "arp", Src: addrPort("[2001:db8::1]:1"), Dst: addrPort("[2001:db8::2]:80")},
+		"ARP is IPv4 only":       {Proto: "arp", Src: addrPort("[2001:db8::1]:1"), Dst: addrPort("[2001:db8::2]:80")},
 	} {
 		if _, err := s.Bytes(); err == nil || !strings.Contains(err.Error(), want) {
 			t.Errorf("%+v: %v, want %q", s, err, want)
@@ -97,14 +97,14 @@ func TestFromCapture(t *testing.T) {
 		if got, err := FromCapture(path, 2); err != nil || !bytes.Equal(got, second) {
 			t.Errorf("%s: %x, %v", path, got, err)
 		}
-		if _, err := FromCapture(path, 3); err == nil || !strings.Contains(err.Error(), "there are 2") {
+		if _, err := FromCapture(path, 3); err == nil || !strings.Contains(err.Error(), "has only 2 frames") {
 			t.Errorf("%s, frame 3: %v", path, err)
 		}
 	}
 	if _, err := FromCapture(other, 1); err == nil || !strings.Contains(err.Error(), "not Ethernet") {
 		t.Errorf("another link type: %v", err)
 	}
-	if _, err := FromCapture("/dev/null", 1); err == nil || !strings.Contains(err.Error(), "no capture file") {
+	if _, err := FromCapture("/dev/null", 1); err == nil || !strings.Contains(err.Error(), "not a capture file") {
 		t.Errorf("an empty file: %v", err)
 	}
 }

@@ -8,8 +8,7 @@ import (
 	"github.com/gopacket/gopacket/layers"
 )
 
-// Microflow says what a frame is in the language of ovn-trace(8), without its
-// input port.
+// Microflow formats a frame as an ovn-trace(8) microflow, without its input port.
 func Microflow(frame []byte) string {
 	var terms []string
 	add := func(format string, args ...any) { terms = append(terms, fmt.Sprintf(format, args...)) }
@@ -42,7 +41,7 @@ func Microflow(frame []byte) string {
 	return strings.Join(terms, " && ")
 }
 
-// other reports whether the transport header says nothing of the protocol.
+// other reports whether a protocol has no transport header that names it.
 func other(p layers.IPProtocol) bool {
 	switch p {
 	case layers.IPProtocolTCP, layers.IPProtocolUDP, layers.IPProtocolSCTP, layers.IPProtocolICMPv4, layers.IPProtocolICMPv6:

@@ -7,8 +7,8 @@ import (
 	"time"
 )
 
-// Writer writes Ethernet frames as pcapng, each with a comment
-// (draft-ietf-opsawg-pcapng). Every frame is one Write of the underlying writer.
+// Writer writes Ethernet frames as pcapng, each with a comment (draft-ietf-opsawg-pcapng). It
+// writes each frame with a single Write to the underlying writer.
 type Writer struct{ w io.Writer }
 
 // Blocks and options of pcapng.
@@ -26,7 +26,7 @@ const (
 	sectionOfAnyBytes = ^uint64(0)
 )
 
-// NewWriter begins a file whose frames have at most snap bytes.
+// NewWriter starts a file with frames of up to snap bytes.
 func NewWriter(w io.Writer, device string, snap int) (*Writer, error) {
 	ne := binary.NativeEndian
 	section := ne.AppendUint32(nil, byteOrderMagic)
@@ -40,12 +40,12 @@ func NewWriter(w io.Writer, device string, snap int) (*Writer, error) {
 	link = option(link, optionResolution, []byte{nanoseconds})
 	link = option(link, optionEnd, nil)
 	if _, err := w.Write(append(block(sectionHeader, section), block(interfaceBlock, link)...)); err != nil {
-		return nil, fmt.Errorf("begin capture: %w", err)
+		return nil, fmt.Errorf("start capture: %w", err)
 	}
 	return &Writer{w}, nil
 }
 
-// Write adds a frame, or its beginning, of so many bytes in all.
+// Write adds a frame, which may be truncated. length is its full length in bytes.
 func (w *Writer) Write(at time.Time, frame []byte, length int, comment string) error {
 	ne, ns := binary.NativeEndian, uint64(at.UnixNano())
 	b := make([]byte, 4, 64+len(frame)+len(comment)) // interface 0
@@ -76,7 +76,7 @@ func option(b []byte, kind uint16, value []byte) []byte {
 	return padded(append(b, value...))
 }
 
-// padded fills up to four bytes.
+// padded pads b to a multiple of four bytes.
 func padded(b []byte) []byte {
 	for len(b)%4 != 0 {
 		b = append(b, 0)

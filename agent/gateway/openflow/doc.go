@@ -1,51 +1,61 @@
-// Package openflow is the gateway demultiplexer in OpenFlow: the flows of the
-// gateway bridge, as text, from what is known of the node. It is pure.
+// Package openflow is the gateway demultiplexer in OpenFlow. It computes the flows of the gateway
+// bridge, as text, from the state of the node. It is pure.
 //
-// Flows is the whole demultiplexer, for the layout bridged and nodes whose
-// kernel or hardware wants flows. Static is what stands beside the eBPF programs
-// in each layout.
+// Flows is the whole demultiplexer. It serves layout bridged, on nodes whose kernel lacks eBPF or
+// whose hardware offloads flows. Static is the set of flows that accompanies the eBPF programs in
+// each layout.
 //
-// # Where the verdicts differ from package verdict
+// # Differences from package verdict
 //
-// The tests hold the flows to the model, but for this:
+// The tests hold the flows to the model, with these exceptions:
 //
-//   - ICMP errors, and echo replies to the node's addresses, go to both: neither a
-//     quoted packet nor an identifier can be matched.
-//   - A socket of the host inside the SNAT range has a flow of its own, which who
-//     knows the sockets keeps in Input. A listening TCP socket has its whole port, and
-//     OVN may not send from there: there are no SYN cookies.
-//   - Fragments to an address of the host, of a VIP or of a service are reassembled
-//     in conntrack zone 64003 and then decided as a whole. What the datapath leaves
-//     a fragment (it always does in userspace) goes to both. Elsewhere, and from OVN
-//     and the host, a fragment is decided without its ports or ICMP type, and a later
-//     one of IPv6 without its protocol, which counts as one with ports.
-//   - What OVS parses otherwise: 802.1ad is as 802.1Q; the version in the IP header
-//     is not looked at; any number of extension headers is read. An IP header with a
-//     wrong length, or cut short, is none: to the host from the wire, dropped from OVN.
-//     A transport header that is cut short has no ports.
+//   - ICMP errors, and echo replies to the node's addresses, go to both sides. Flows cannot match a
+//     quoted packet or an identifier.
+//   - A host socket inside the SNAT range has its own flow, so the caller must keep Input.Sockets
+//     up
+//     to date. A listening TCP socket owns its whole port, and OVN must not send from there, because
+//     flows cannot check SYN cookies.
+//   - Fragments to an address of the host, of a VIP or of a Service are reassembled in conntrack
+//     zone
+//     64003 and then decided as a whole. Packets that the datapath leaves as fragments (always in
+//     userspace) go to both sides.
+//   - All other fragments, and those from OVN and the host, are decided without ports or ICMP type.
+//     Later IPv6 fragments are decided without their protocol and count as a protocol with ports.
+//   - OVS parses some headers differently. 802.1ad is treated like 802.1Q. The version in the IP
+//     header is ignored. Any number of extension headers is read.
+//   - A packet with a wrong IP header length, or a truncated IP header, is not IP: it goes to the
+//     host
+//     from the wire, and is dropped from OVN. A truncated transport header has no ports.
 //
-// # Why it is cheap for the host
+// # Cost for the host's traffic
 //
-// What a packet costs in the datapath is the number of masks that its flow is
-// found under, and each mask is the union of what the tables here had to look at.
-// So the tables ask in the order of width: port and MAC, EtherType, destination
-// address, protocol, and then the destination port. Of the port only the leading
-// bits are looked at that tell it from the services' and the range's (a masked
-// match, and OVS' tries). What is wider (source address and port, TCP flags, marks,
-// conntrack) stands in tables that only packets to the SNAT range, fragments, and
-// connections during a takeover come to. So all of a peer's connections to one
-// port of the host share a datapath flow, and what the host sends is told by its
-// destination's prefix alone.
+// The datapath cost of a packet is the number of masks that are tried before its flow is found.
+// Each mask is the union of the fields that the tables here had to match. So the tables match in
+// the order of width:
 //
-// What is learned is at most 16384 flows, and takes effect when OVS has revised the
-// datapath's flows, within half a second: the answer to the first GRE packet of a
-// pod may go to the host if it is faster.
+//  1. port and MAC
+//  2. EtherType
+//  3. destination address
+//  4. protocol
+//  5. destination port
 //
-// # What counts
+// Of the port only those leading bits are matched that separate it from the ports of Services and
+// of the range (masked matches, and OVS' tries). Wider fields (source address and port, TCP flags,
+// marks, conntrack) are matched in tables that only three kinds of packets reach: packets to the
+// SNAT range, fragments, and connections during a takeover. As a result, all connections of a peer
+// to one port of the host share a datapath flow. The host's own packets are classified by
+// destination prefix alone.
 //
-// Of the flows that a packet meets exactly one decides, and counts it: its number
-// (Counts) is in its cookie. What has many flows, or does what was decided, has none.
+// At most 16384 flows are learned. A learned flow takes effect when OVS has revalidated the
+// datapath, within half a second. The reply to a pod's first GRE packet may go to the host if it
+// arrives sooner.
 //
-// There is no conntrack but in zone 64003, which only reassembles fragments and
-// commits nothing, and in the hairpin's 64001 and 64002.
+// # Counters
+//
+// Of the flows that a packet matches, exactly one decides and counts it. The cookie contains the
+// number of its reason (see Counts). A flow without a number does not count: many such flows share
+// one reason, or they only execute an earlier decision.
+//
+// conntrack is used in three zones only: 64003, which reassembles fragments and commits nothing,
+// and 64001 and 64002 for the hairpin.
 package openflow

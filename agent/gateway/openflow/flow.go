@@ -9,34 +9,34 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// table is an OpenFlow table.
+// table is the number of an OpenFlow table.
 type table uint8
 
 const (
 	tablePort     table = iota // by port and MAC
 	tableL2                    // from the wire: ARP, neighbour discovery, multicast
 	tableAddress               // from the wire: by destination
-	tableOurs                  // to the host or a VIP: services, the range
+	tableOurs                  // to the host or a VIP: Services, the SNAT range
 	tableRange                 // to the SNAT range
-	tableGated                 // to a port of the range that a host's socket has
-	tableTakeover              // connections of before a takeover
-	tableRest                  // what no port tells
+	tableGated                 // to a port of the range that a host socket uses
+	tableTakeover              // connections from before a takeover
+	tableRest                  // packets without a decision by port
 	tableProto                 // protocols without ports
-	tableLearned               // only flows that others learn; they set reg1
+	tableLearned               // learned flows only; they set reg1
 	tableAnswer                // by reg1: protocols without ports
 	tableICMP6                 // by reg0, the type
 	tableSame                  // ARP: compares sender and target
 	tableSameEnd
 	tableOVN     // from OVN
-	tableTagged  // from OVN, with a tag that is not the gateway network's
-	tableTooBig  // from OVN: ICMP that says so
-	tableGuard   // from OVN, from the right MAC
-	tableLocal   // from OVN, in local gateway mode: measures
+	tableTagged  // from OVN, with a tag other than the gateway network's
+	tableTooBig  // from OVN: ICMP "too big"
+	tableGuard   // from OVN, with the right MAC
+	tableLocal   // from OVN, in local gateway mode: checks the length
 	tableSize    // by reg0: too large
 	tableOut     // from OVN: learn and leave
 	tableHost    // from the host
 	tableService // from the host, to OVN
-	tableToHost  // with a gateway VLAN: without its tag
+	tableToHost  // with a gateway VLAN: removes the tag
 	tableHairpin // from the host, translated
 	tableClaim   // from the wire: neighbour advertisements of internal addresses
 	tableSender  // from the wire: by source
@@ -57,12 +57,12 @@ const (
 	bfdPort = 3784
 )
 
-// match is what a flow matches, in the spelling of ovs-ofctl.
+// match is a list of match fields in ovs-ofctl syntax.
 type match []field
 
-type field struct{ name, value string } // a protocol's word has no value
+type field struct{ name, value string } // a protocol keyword has no value
 
-// order is that in which OVS prints fields.
+// order is the order in which OVS prints fields.
 var order = [...]string{
 	"ct_state", "pkt_mark", "", "reg0", "reg1", "in_port", "vlan_tci", "dl_vlan", "dl_src", "dl_dst", "dl_type",
 	"nw_src", "ipv6_src", "arp_spa", "nw_dst", "ipv6_dst", "arp_tpa", "nw_proto", "arp_op", "nw_frag",
@@ -76,7 +76,7 @@ func (f field) rank() int {
 	return slices.Index(order[:], f.name)
 }
 
-// on returns a match for a protocol's word; "" is for every packet.
+// on returns a match for a protocol keyword. "" matches every packet.
 func on(word string) match {
 	if word == "" {
 		return nil
@@ -84,7 +84,7 @@ func on(word string) match {
 	return match{{name: word}}
 }
 
-// with returns m with one more field. m stays as it is.
+// with returns a copy of m with one more field.
 func (m match) with(name string, value any) match {
 	return append(slices.Clip(m), field{name, fmt.Sprint(value)})
 }
@@ -97,7 +97,7 @@ func (m match) to(a netip.Addr) match   { return m.with(addressField(a, "dst"), 
 func (m match) fromNet(p netip.Prefix) match { return m.with(addressField(p.Addr(), "src"), p) }
 func (m match) toNet(p netip.Prefix) match   { return m.with(addressField(p.Addr(), "dst"), network(p)) }
 
-// network spells a prefix as OVS does: one of a single address without length.
+// network formats a prefix as OVS does: a single address has no prefix length.
 func network(p netip.Prefix) any {
 	if p.IsSingleIP() {
 		return p.Addr()
@@ -112,7 +112,7 @@ func addressField(a netip.Addr, side string) string {
 	return "ipv6_" + side
 }
 
-// ip returns the word for IP of a's version, followed by the protocol's digit where it is v6.
+// ip returns the keyword for IP of a's version: ip or ipv6.
 func ip(a netip.Addr) match {
 	if a.Is4() {
 		return on("ip")
@@ -143,15 +143,15 @@ func (m match) String() string {
 	return strings.Join(parts, ",")
 }
 
-// flows collects.
+// flows collects flows.
 type flows []string
 
-// add appends a flow that does not decide, or is not counted.
+// add appends a flow that does not decide or is not counted.
 func (f *flows) add(t table, priority int, m match, actions ...string) {
 	f.count(0, t, priority, m, actions...)
 }
 
-// count appends a flow whose packets count as number; 0: they do not.
+// count appends a flow that counts its packets under number. 0 means no counting.
 func (f *flows) count(number uint8, t table, priority int, m match, actions ...string) {
 	var b strings.Builder
 	if t != 0 {
@@ -187,8 +187,8 @@ func (p portMatch) String() string {
 	return fmt.Sprintf("%#x/%#x", p.value, p.mask)
 }
 
-// portMatches returns the fewest masked matches that cover first to last, both
-// in it: each the largest aligned block that begins where the one before ended.
+// portMatches returns the smallest set of masked matches that cover first to last, inclusive. Each
+// is the largest aligned block that starts where the previous one ended.
 func portMatches(first, last uint16) []portMatch {
 	var out []portMatch
 	for at := uint32(first); at <= uint32(last); {

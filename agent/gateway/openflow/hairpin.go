@@ -10,31 +10,30 @@ import (
 
 // The conntrack zones of the hairpin.
 const (
-	zoneDestination = 64001 // what a packet's destination was, or what a service's client is to OVN
-	zoneSource      = 64002 // who OVN's packets come from, to the host
+	zoneDestination = 64001 // original destination of a packet, or the address under which OVN sees a Service client
+	zoneSource      = 64002 // address under which the host sees OVN
 )
 
-// Hairpin is what it takes to bring packets from OVN to the node it is on, and
-// back: both ends have the same address, so each must see the other by another
-// one. The zero value makes no flows.
+// Hairpin configures the traffic between OVN and its own node. Both ends have the same address, so
+// each end must see the other under a different one. The zero value makes no flows.
 //
 //	OVN → host: any → Host4          becomes  OVN4 → Node4
 //	            any → Others         becomes  OVN4 → the same
 //	host → OVN: any → ServiceCIDRs   becomes  Host4 → the same
 //
-// and the answers are turned back. What the host sends to services from Host4, as
-// its route says, needs nothing.
+// Replies are translated back. Packets from the host to Services that already have source Host4,
+// through the host's route, need no translation.
 type Hairpin struct {
 	Node4, Node6 netip.Addr
-	OVN4, OVN6   netip.Addr     // as what the host sees OVN: 169.254.169.1, fd69::1
-	Host4, Host6 netip.Addr     // as what OVN sees the host: 169.254.169.2, fd69::2
-	Masquerade   []netip.Prefix // that those four are of: what no flow claims is dropped
-	// HostAddrs are the host's further addresses; not link-local ones, nor loopback.
+	OVN4, OVN6   netip.Addr     // addresses under which the host sees OVN: 169.254.169.1, fd69::1
+	Host4, Host6 netip.Addr     // addresses under which OVN sees the host: 169.254.169.2, fd69::2
+	Masquerade   []netip.Prefix // networks of these four: unclaimed packets to them are dropped
+	// HostAddrs are the host's other addresses, without link-local and loopback addresses.
 	HostAddrs    []netip.Addr
 	ServiceCIDRs []netip.Prefix
 }
 
-// family is one IP version's part of a hairpin.
+// family is the part of a hairpin for one IP version.
 type family struct{ node, ovn, host netip.Addr }
 
 func (h Hairpin) families() []family {
@@ -47,28 +46,27 @@ func (h Hairpin) families() []family {
 	return out
 }
 
-// entry is where the flows of one direction stand, and where the packets end.
+// entry describes where the flows of one direction are, and the target of the packets.
 type entry struct {
 	table    table
 	priority int      // the lowest
-	number   uint8    // what they count as
-	match    match    // besides the addresses
+	number   uint8    // counter of the packets, see Counts
+	match    match    // in addition to the addresses
 	before   []string // actions before all others
-	after    []string // at the end
+	after    []string // actions at the end
 }
 
-// toSender makes a packet's destination MAC its source's: the node's, which
-// both the host and OVN's router have.
+// toSender sets the destination MAC of a packet to its source MAC. That is the node's MAC, which
+// the host and OVN's router share.
 const toSender = "move:NXM_OF_ETH_SRC[]->NXM_OF_ETH_DST[]"
 
-// flow adds a flow of e. m is what it matches besides.
+// flow adds a flow of e with the further match m.
 func (e entry) flow(f *flows, above int, m match, actions ...string) {
 	f.count(e.number, e.table, e.priority+above, append(slices.Clip(m), e.match...), slices.Concat(e.before, actions)...)
 }
 
-// add appends the flows. What goes up to the host is not recirculated: it has
-// come through all of OVN's tables, and the userspace datapath drops a packet that
-// is recirculated a seventh time.
+// add appends the flows. Packets to the host are not recirculated: they have passed all of OVN's
+// tables, and the userspace datapath drops a packet at its seventh recirculation.
 func (h Hairpin) add(f *flows, fromOVN, fromHost entry) {
 	up, down := append([]string{toSender}, fromOVN.after...), append([]string{toSender}, fromHost.after...)
 	for _, v := range h.families() {
@@ -80,7 +78,7 @@ func (h Hairpin) add(f *flows, fromOVN, fromHost entry) {
 				fromOVN.flow(f, 0, any.to(a), append([]string{source}, up...)...)
 			}
 		}
-		// OVN has to see the header as it is then: these go round once more
+		// OVN must see the translated header, so these packets are recirculated.
 		next := fmt.Sprintf("table=%d", tableHairpin)
 		for _, p := range h.ServiceCIDRs {
 			if !other(p.Addr()) {
@@ -102,7 +100,7 @@ func (h Hairpin) add(f *flows, fromOVN, fromHost entry) {
 	}
 }
 
-// ct spells a conntrack action as OVS does.
+// ct formats a conntrack action as OVS does.
 func ct(first string, zone int, nat string, args ...any) string {
 	if first != "" {
 		first += ","
@@ -110,7 +108,7 @@ func ct(first string, zone int, nat string, args ...any) string {
 	return fmt.Sprintf("ct(%szone=%d,%s)", first, zone, fmt.Sprintf(nat, args...))
 }
 
-// hairpin puts the flows where OVN's and the host's packets come by.
+// hairpin adds the flows to the tables of OVN's and the host's packets.
 func (b *builder) hairpin() {
 	if !b.connected() {
 		return

@@ -5,27 +5,26 @@ import (
 	"net/netip"
 )
 
-// Connection is one of OVN's with the world outside.
+// Connection is a connection between OVN and a remote.
 type Connection struct {
 	Proto         uint8
 	Local, Remote netip.AddrPort
 }
 
-// PredecessorZone is the conntrack zone in which gateways made of flows tell host and
-// pods apart: the first generation's helper and today's ovn-kubernetes.
+// PredecessorZone is the conntrack zone in which flow-based gateways distinguish host and pod
+// connections: the helper of the first generation, and current ovn-kubernetes.
 const PredecessorZone = 64000
 
-// The mark by which ovn-kubernetes' flows know a connection of OVN's there, and how
-// long one that is silent has a flow of its own.
+// The mark of OVN's connections in that zone, and the idle timeout of the flow for a connection.
 const (
 	handoverMark  = 1
 	handoverQuiet = 3600 // seconds
 )
 
-// Handover returns flows for a bridge that is given back to ovn-kubernetes: it takes a
-// packet from the wire for the host's unless its zone knows the connection as OVN's, and
-// those made under us it does not know. Each has a flow that says so with the next
-// packet, and goes when there are none.
+// Handover returns flows for a bridge that is handed back to ovn-kubernetes. ovn-kubernetes assigns
+// a packet from the wire to the host unless its zone lists the connection as OVN's. Connections
+// made under this agent are not in the zone. Each gets a flow that commits it to the zone with its
+// next packet, and that expires when no packets arrive.
 func Handover(ports Ports, connections []Connection) []string {
 	var out []string
 	if ports.Uplink == 0 || ports.Patch == 0 {

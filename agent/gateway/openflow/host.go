@@ -7,8 +7,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// host decides what the host sends by the bridge. Geneve is looked for only in
-// what would be OVN's, so that the datapath flows of all else need no port.
+// host decides packets that the host sends through the bridge. Geneve is matched only among packets
+// that would otherwise go to OVN, so that the datapath flows of all other packets ignore ports.
 func (b *builder) host() {
 	out, toOVN := []string{"drop"}, []string{"drop"}
 	if b.in.Ports.Uplink != 0 {
@@ -28,7 +28,7 @@ func (b *builder) host() {
 	b.decide(verdict.HostOut, tableHost, 0, nil, out...)
 }
 
-// tag returns the actions that put a packet of the host's into the gateway's network.
+// tag returns the actions that put a host packet into the gateway's network.
 func (b *builder) tag() []string { return tagActions(b.c.VLAN) }
 
 func tagActions(vlan uint16) []string {

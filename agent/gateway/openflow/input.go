@@ -7,42 +7,40 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// Ports are port numbers on the gateway bridge; 0: there is none. The host's is
-// always LOCAL.
+// Ports are port numbers on the gateway bridge; 0 means no port. The host's port is always LOCAL.
 type Ports struct{ Uplink, Patch uint32 }
 
-// Socket is a socket of the host on a port of the SNAT range. One without a
-// remote address listens, or is not connected. Local may be unspecified: any
-// address of that version, and of both if it is ::.
+// Socket is a host socket on a port of the SNAT range. A socket without remote address listens or
+// is not connected. An unspecified Local means any address of that version, or of both for ::.
 type Socket struct {
 	Proto         uint8 // TCP or UDP
 	Local, Remote netip.AddrPort
 }
 
-// Input is all that the flows depend on.
+// Input contains everything that the flows depend on.
 type Input struct {
 	Ports  Ports
 	Config *verdict.Config
-	// Tables: Addrs, Services, Flows and HostProtos are read. The rest is learned
-	// by flows, or is Sockets.
+	// Tables: Addrs, Services, Flows and HostProtos are used. The other tables are replaced by learned
+	// flows and by Sockets.
 	Tables  *verdict.Tables
 	Sockets []Socket
 	Hairpin Hairpin
 }
 
-// Flows returns the demultiplexer for the layout bridged, sorted, in the
-// spelling that ovs.SyncBundle wants. With no patch port, or with a Config that
-// is not connected, everything is the host's; with no uplink, nothing goes out.
+// Flows returns the demultiplexer for layout bridged, sorted, in the syntax of ovs.SyncBundle.
+// Without a patch port, or with a Config that is not connected, every packet goes to the host.
+// Without an uplink, no packet leaves.
 //
-// What it learns stands in a table of its own under a cookie of its own
-// (ovs.LearnedCookie) and goes with the flow that learned it.
+// Learned flows have their own table and cookie (ovs.LearnedCookie). They are removed with the flow
+// that learned them.
 func Flows(in Input) []string {
 	var p Planner
 	p.Flows(in)
 	return p.All()
 }
 
-// demultiplexer adds everything but the flows of single front ends.
+// demultiplexer adds everything except the flows of single frontends.
 func (b *builder) demultiplexer() {
 	b.ports()
 	b.internal()
@@ -61,22 +59,22 @@ func (b *builder) demultiplexer() {
 	}
 	b.host()
 	b.hairpin()
-	if b.c.VLAN != 0 { // OpenFlow takes off only tags that are matched
+	if b.c.VLAN != 0 { // OpenFlow removes only tags that are matched
 		b.add(tableToHost, 10, match{}.with("vlan_tci", tagged), "pop_vlan", local)
 		b.add(tableToHost, 0, nil, local)
 	}
 }
 
-// builder is Flows at work.
+// builder builds the flows of one Input.
 type builder struct {
 	flows
 	in     Input
 	c      *verdict.Config
-	toOVN  []string // actions, of a packet as it came from the wire
+	toOVN  []string // actions for a packet as received from the wire
 	toHost []string
 	both   []string
-	up     []string // to the host, of one of OVN's: its MAC is the next hop's
-	out    []string // of one of OVN's
+	up     []string // to the host, for a packet from OVN: its MAC is the next hop's
+	out    []string // for a packet from OVN
 	kinds  map[netip.Addr]verdict.AddrKind
 }
 
@@ -84,7 +82,7 @@ func newBuilder(in Input) *builder {
 	b := &builder{in: in, c: in.Config}
 	b.toOVN = []string{output(in.Ports.Patch)}
 	b.toHost = []string{"LOCAL"}
-	if b.c.VLAN != 0 { // OVN's frames are tagged, as its localnet port is
+	if b.c.VLAN != 0 { // OVN tags its frames, as its localnet port has a tag
 		b.toHost = []string{resubmit(tableToHost)}
 	}
 	b.up = append([]string{"set_field:" + macString(b.c.NodeMAC) + "->eth_dst"}, b.toHost...)
@@ -112,8 +110,7 @@ func valid(addrs ...netip.Addr) []netip.Addr {
 
 func (b *builder) node(a netip.Addr) bool { return slices.Contains(b.nodes(), a) }
 
-// addrs returns every address somebody here is known to have, with its kind, as
-// the model does.
+// addrs returns every known address with its kind, as the model does.
 func (b *builder) addrs() map[netip.Addr]verdict.AddrKind {
 	kinds := map[netip.Addr]verdict.AddrKind{routerLinkLocal(b.c.NodeMAC): verdict.AddrOVN}
 	for a, k := range b.in.Tables.Addrs {
@@ -136,7 +133,7 @@ func (b *builder) hosts() []netip.Addr {
 	return out
 }
 
-// routerLinkLocal is the address OVN gives the router's port (RFC 4291, modified EUI-64).
+// routerLinkLocal returns the address that OVN gives the router's port (RFC 4291, modified EUI-64).
 func routerLinkLocal(m verdict.MAC) netip.Addr {
 	return netip.AddrFrom16([16]byte{0xfe, 0x80, 8: m[0] ^ 2, 9: m[1], 10: m[2], 11: 0xff, 12: 0xfe, 13: m[3], 14: m[4], 15: m[5]})
 }

@@ -6,8 +6,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// A longer network's flows stand above a shorter one's, an external one's above an
-// internal one's of the same length, and single addresses above all.
+// The order of the flows: single addresses first, then longer networks before shorter ones, and
+// external before internal networks of the same length.
 const (
 	prefixFlow  = 100
 	addressFlow = 500
@@ -15,8 +15,8 @@ const (
 
 func networkPriority(p netip.Prefix, external int) int { return prefixFlow + 2*p.Bits() + external }
 
-// internal drops what arrives from or for one of the cluster's own networks, in three tables
-// that lead to tableL2. They are there also while the bridge is not connected.
+// internal drops packets from or to the cluster's own networks that arrive from the wire. It uses
+// three tables in front of tableL2. They exist even while the bridge is not connected.
 func (b *builder) internal() {
 	claim, sender := resubmit(tableSender), resubmit(tableInward)
 	advert := on("icmp6").with("icmp_type", icmp6Advert).with("icmp_code", 0)
@@ -47,7 +47,7 @@ func (b *builder) internal() {
 	b.inner()
 }
 
-// onWire lets pass what arrives from or for p, which lies in an internal network.
+// onWire admits packets from or to p, which lies in an internal network.
 func (b *builder) onWire(priority int, p netip.Prefix) {
 	net := network(p)
 	b.add(tableSender, priority, ip(p.Addr()).with(addressField(p.Addr(), "src"), net), resubmit(tableInward))
@@ -60,8 +60,8 @@ func (b *builder) onWire(priority int, p netip.Prefix) {
 	}
 }
 
-// inner lets what is for a service or OVN's at an internal address go on, and drops what
-// turns out to be for no listener there.
+// inner admits packets to an internal address of a Service or of OVN. It drops those that turn out
+// to have no listener there.
 func (b *builder) inner() {
 	if !b.connected() {
 		return
@@ -72,7 +72,7 @@ func (b *builder) inner() {
 			b.leftover(a)
 		}
 	}
-	for k := range b.in.Tables.Services { // elsewhere what no flow claims is the host's
+	for k := range b.in.Tables.Services { // outside internal networks, unclaimed packets go to the host anyway
 		if word := words[k.Proto]; b.c.Local && word != "" && b.claims(k.Addr) && b.kinds[k.Addr] != verdict.AddrHost && b.isInternal(k.Addr) {
 			b.decide(verdict.ServiceLocal, tableOurs, 800, proto(word, k.Addr).to(k.Addr).with("tp_dst", k.Port), b.toHost...)
 		}
@@ -89,7 +89,7 @@ func (b *builder) inner() {
 	}
 }
 
-// isInternal is the model's, for what is not another node's.
+// isInternal is the model's internal, without the check for other nodes.
 func (b *builder) isInternal(a netip.Addr) bool {
 	return longest(b.c.Internal, a) > longest(b.c.External, a)
 }
@@ -104,7 +104,7 @@ func longest(prefixes []netip.Prefix, a netip.Addr) int {
 	return n
 }
 
-// toNode adds the node's MAC, and the gateway network's tag.
+// toNode adds the node's MAC and the gateway network's tag.
 func (b *builder) toNode(m match) match {
 	if b.c.VLAN != 0 {
 		m = m.with("dl_vlan", b.c.VLAN)
@@ -112,7 +112,7 @@ func (b *builder) toNode(m match) match {
 	return m.with("dl_dst", macString(b.c.NodeMAC))
 }
 
-// enter lets what is for a go on. Neighbour discovery must ask for an address here.
+// enter admits packets to a. Neighbour discovery must have a target address of this node.
 func (b *builder) enter(a netip.Addr) {
 	b.add(tableInward, addressFlow, b.toNode(ip(a).to(a)), resubmit(tableL2))
 	if a.Is4() {
@@ -123,19 +123,19 @@ func (b *builder) enter(a netip.Addr) {
 		b.decide(verdict.ClusterDestination, tableInward, addressFlow+10, nd.with("icmp_type", kind), "drop")
 	}
 	for target, kind := range b.kinds {
-		if _, ok := asksFor[kind]; ok && target.Is6() {
+		if _, ok := neighbourReasons[kind]; ok && target.Is6() {
 			solicit := nd.with("icmp_type", 135).with("icmp_code", 0).with("nd_target", target)
 			b.add(tableInward, addressFlow+20, solicit, resubmit(tableL2))
 		}
 	}
 }
 
-// leftover drops what is for a and no listener there.
+// leftover drops packets to a without a listener.
 func (b *builder) leftover(a netip.Addr) {
 	drop := func(t table, priority int, m match) { b.decide(verdict.ClusterDestination, t, priority, m, "drop") }
 	drop(tableOurs, 1010, ip(a).to(a).with("nw_frag", "yes"))
 	drop(tableRest, 350, ip(a).to(a))
-	vip := b.kinds[a] == verdict.AddrVIP // who has sent of it is told of errors
+	vip := b.kinds[a] == verdict.AddrVIP // clients of the VIP must receive ICMP errors
 	switch icmp := proto("icmp", a).to(a); {
 	case a.Is6() && vip:
 		drop(tableICMP6, 5, icmp)
@@ -146,7 +146,7 @@ func (b *builder) leftover(a netip.Addr) {
 	}
 }
 
-// foreign leaves to the host what has no tag, where the gateway network has one.
+// foreign leaves untagged packets to the host if the gateway network has a tag.
 func (b *builder) foreign(uplink match) {
 	none := uplink.with("vlan_tci", untagged)
 	b.decide(verdict.VLAN, tableL2, 1000, none, local)
@@ -154,8 +154,8 @@ func (b *builder) foreign(uplink match) {
 	b.add(tablePort, 100, none.with("dl_dst", group), resubmit(tableClaim))
 }
 
-// priorityTags takes off the tags of VLAN 0. OVS reads one tag, so what is behind a second
-// one is not seen.
+// priorityTags removes the tags of VLAN 0. OVS reads only one tag, so a packet with a second tag
+// behind it is opaque.
 func (b *builder) priorityTags(uplink match) {
 	none := uplink.with("dl_vlan", 0)
 	b.add(tablePort, 210, none, "pop_vlan", resubmit(tablePort))

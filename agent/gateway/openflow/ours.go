@@ -8,8 +8,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// ours decides what is to the host or a VIP. A fragment that is still one here
-// could not be reassembled: each side gets it, as the model's fragment_early.
+// ours decides packets to the host or a VIP. A packet that is still a fragment here could not be
+// reassembled. It goes to both sides, as with the model's fragment_early.
 func (b *builder) ours() {
 	for _, word := range []string{"ip", "ipv6"} {
 		b.decide(verdict.FragmentEarly, tableOurs, 1000, on(word).with("nw_frag", "yes"), b.both...)
@@ -22,8 +22,8 @@ func (b *builder) ours() {
 	b.add(tableOurs, 0, nil, resubmit(tableRest))
 }
 
-// services returns the front ends that have a flow, and who owns them. In local
-// gateway mode they are the host's, as everything that no flow claims.
+// services returns the frontends that have a flow, with their owner. In local gateway mode the host
+// owns them, like every packet that no flow claims.
 func (b *builder) services() iter.Seq2[verdict.ServiceKey, verdict.ServiceOwner] {
 	return func(yield func(verdict.ServiceKey, verdict.ServiceOwner) bool) {
 		if b.c == nil || b.c.Local || !b.connected() {
@@ -41,8 +41,8 @@ func (b *builder) services() iter.Seq2[verdict.ServiceKey, verdict.ServiceOwner]
 	}
 }
 
-// frontEnd returns the flow of one of which there are ten thousands. One of the
-// host's may lie in the range.
+// frontEnd returns the flow of one frontend. There may be tens of thousands. A host-owned frontend
+// may lie inside the SNAT range.
 func frontEnd(k verdict.ServiceKey, actions string) string {
 	line := make([]byte, 0, 128)
 	line = append(line, "table="...)
@@ -57,8 +57,8 @@ func frontEnd(k verdict.ServiceKey, actions string) string {
 	return string(append(append(line, " actions="...), actions...))
 }
 
-// nodePorts sends what is to the SNAT range to its table, and during a takeover
-// the rest to its own. In local gateway mode the node's ports are all the host's.
+// nodePorts sends packets to the SNAT range to its table, and during a takeover all others to
+// theirs. In local gateway mode all ports of the node belong to the host.
 func (b *builder) nodePorts(a netip.Addr) {
 	if b.c.Local {
 		return
@@ -74,8 +74,8 @@ func (b *builder) nodePorts(a netip.Addr) {
 	}
 }
 
-// snatRange decides what is to the node's address and a port of the range, and
-// what may be of before a takeover.
+// snatRange decides packets to the node's address and a port of the range, and packets that may
+// belong to connections from before a takeover.
 func (b *builder) snatRange() {
 	for _, word := range []string{"tcp", "tcp6"} {
 		b.decide(verdict.SNATSyn, tableRange, 400, on(word).with("tcp_flags", pureSYN), b.toHost...)
@@ -97,14 +97,13 @@ func (b *builder) snatRange() {
 
 func (b *builder) inRange(port uint16) bool { return b.c.SNATFirst <= port && port <= b.c.SNATLast }
 
-// connection matches what a remote socket sends to a local one.
+// connection matches packets from a remote socket to a local one.
 func connection(word string, local, remote netip.AddrPort) match {
 	return proto(word, local.Addr()).from(remote.Addr()).to(local.Addr()).with("tp_src", remote.Port()).with("tp_dst", local.Port())
 }
 
-// sockets of the host inside the range. A connected one owns its connection. One
-// that listens, or is not connected, owns the port: there is no asking for a SYN
-// cookie here.
+// sockets adds the host's sockets inside the range. A connected socket owns its connection. A
+// listening or unconnected socket owns the port, because flows cannot check SYN cookies.
 func (b *builder) sockets() {
 	for _, s := range b.in.Sockets {
 		word, ok := words[s.Proto]
@@ -124,7 +123,7 @@ func (b *builder) sockets() {
 	b.decide(verdict.SNATPort, tableGated, 0, nil, b.toOVN...)
 }
 
-// listens returns the node's addresses that a socket on a gets packets to.
+// listens returns the node's addresses on which a socket bound to a receives packets.
 func (b *builder) listens(a netip.Addr) []netip.Addr {
 	a = a.Unmap()
 	var out []netip.Addr
@@ -136,7 +135,7 @@ func (b *builder) listens(a netip.Addr) []netip.Addr {
 	return out
 }
 
-// rest decides what no port tells.
+// rest decides packets that no port decides.
 func (b *builder) rest() {
 	for _, word := range []string{"tcp", "udp", "sctp", "icmp"} {
 		b.decide(verdict.Default, tableRest, 310, on(word), b.toHost...)
@@ -169,8 +168,7 @@ func (b *builder) rest() {
 	b.decide(verdict.Default, tableAnswer, 0, nil, b.toHost...)
 }
 
-// fromPeer matches a protocol without ports from the peer that it is used with, or
-// from anybody.
+// fromPeer matches a protocol without ports from its peer, or from any peer.
 func fromPeer(k verdict.NSKey) match {
 	m := ip(k.Remote).with("nw_proto", k.Proto)
 	if k.Remote.IsUnspecified() {

@@ -11,7 +11,7 @@ import (
 
 const etherHeader = 14
 
-// ovn decides what OVN sends, by where to.
+// ovn decides packets from OVN, by destination.
 func (b *builder) ovn() {
 	b.add(tableOVN, 900, on("icmp").with("icmp_type", 3).with("icmp_code", 4), resubmit(tableTooBig))
 	b.add(tableOVN, 900, on("icmp6").with("icmp_type", 2), resubmit(tableTooBig))
@@ -20,14 +20,14 @@ func (b *builder) ovn() {
 		case verdict.AddrPeer:
 			b.decide(verdict.PMTUD, tableTooBig, 900, ip(a).to(a), "drop")
 		case verdict.AddrHost:
-			// what the hairpin translates it takes before
+			// The hairpin translates its packets before these flows.
 			for _, t := range []table{tableOVN, tableTooBig} {
 				b.decide(verdict.Hairpin, t, 800, ip(a).to(a), b.up...)
 			}
 		}
 	}
 	for _, t := range []table{tableOVN, tableTooBig} {
-		for _, p := range b.c.ServiceCIDRs { // an answer to what the host sent, or sent on
+		for _, p := range b.c.ServiceCIDRs { // replies to packets that the host sent or forwarded
 			b.decide(verdict.Hairpin, t, 800, ip(p.Addr()).fromNet(p), b.up...)
 		}
 		b.add(t, 700, match{}.with("dl_src", macString(b.c.NodeMAC)), resubmit(tableGuard))
@@ -35,7 +35,7 @@ func (b *builder) ovn() {
 	}
 }
 
-// guard decides what OVN sends from the node's MAC to somebody else.
+// guard decides packets that OVN sends from the node's MAC to another MAC.
 func (b *builder) guard() {
 	next := tableOut
 	if b.c.Local && b.c.MTU != 0 {
@@ -49,7 +49,7 @@ func (b *builder) guard() {
 	if !b.c.InSync {
 		b.announcements()
 	}
-	for _, word := range []string{"ip", "ipv6"} { // what OVS cannot read has no address to be judged by
+	for _, word := range []string{"ip", "ipv6"} { // a packet that OVS cannot parse has no address to check
 		b.decide(verdict.Unsnated, tableGuard, 950, on(word).with("nw_proto", 0), "drop")
 	}
 	b.decide(verdict.NeighbourOut, tableGuard, 800, on("arp"), b.out...)
@@ -73,8 +73,8 @@ func (b *builder) guard() {
 	b.add(tableGuard, 0, nil, resubmit(next))
 }
 
-// announcements of addresses that are not the node's are dropped: as long as the
-// southbound database is not in sync, OVN may announce what moved elsewhere.
+// announcements drops announcements of addresses that are not the node's. While the southbound
+// database is not in sync, OVN may announce addresses that have moved to another node.
 func (b *builder) announcements() {
 	advert := on("icmp6").with("icmp_type", icmp6Advert).with("icmp_code", 0)
 	for a, kind := range b.kinds {
@@ -87,7 +87,7 @@ func (b *builder) announcements() {
 			b.decide(verdict.NeighbourOut, tableGuard, 820, advert.with("nd_target", a), b.out...)
 		}
 	}
-	b.decide(verdict.NeighbourOut, tableGuard, 820, advert.with("nd_target", "::"), b.out...) // cut short
+	b.decide(verdict.NeighbourOut, tableGuard, 820, advert.with("nd_target", "::"), b.out...) // truncated
 	for _, op := range []int{1, 2} {
 		b.add(tableGuard, 810, on("arp").with("arp_op", op), "load:0->NXM_NX_REG0[]", resubmit(tableSame))
 	}
@@ -97,8 +97,8 @@ func (b *builder) announcements() {
 	b.decide(verdict.GARPGuard, tableGuard, 810, advert, "drop")
 }
 
-// leave lets go what may leave, after learning what the answer's local port would
-// not tell. In local gateway mode the host sends it on.
+// leave sends permitted packets out. It first learns the replies that the local port alone would
+// not identify. In local gateway mode the host forwards the packets.
 func (b *builder) leave() {
 	b.learnProtos()
 	b.hostOwned()
@@ -110,7 +110,7 @@ func (b *builder) leave() {
 		for _, word := range words {
 			b.decide(verdict.LocalOut, tableOut, 600, proto(word, a).from(a), b.up...)
 		}
-		if a.Is6() { // the protocol of these is not seen; most are of one with ports
+		if a.Is6() { // these show no protocol; most have one with ports
 			b.decide(verdict.LocalOut, tableOut, 600, on("ipv6").from(a).with("nw_frag", "later"), b.up...)
 		}
 	}
@@ -122,26 +122,26 @@ func (b *builder) leave() {
 		b.add(tableLocal, 10, on(word), larger, resubmit(tableSize))
 	}
 	b.add(tableLocal, 0, nil, resubmit(tableOut))
-	// OVS counts a packet in either branch: it counts as what it is if it is small.
+	// OVS counts a packet in either branch, so the count assumes a small packet.
 	b.add(tableSize, 10, match{}.with("reg0", "0x1/0x1"), b.up...)
 	b.add(tableSize, 0, nil, resubmit(tableOut))
 }
 
-// learnProtos notes the peers with which OVN speaks protocols without ports.
+// learnProtos learns the peers with which OVN uses protocols without ports.
 func (b *builder) learnProtos() {
 	for _, word := range []string{"tcp", "udp", "sctp", "icmp"} {
 		b.decide(verdict.OutPlain, tableOut, 450, on(word), b.out...)
 		b.decide(verdict.OutPlain, tableOut, 450, on(word+"6"), b.out...)
 	}
-	b.decide(verdict.OutPlain, tableOut, 450, on("ipv6").with("nw_frag", "later"), b.out...) // its protocol is not seen
+	b.decide(verdict.OutPlain, tableOut, 450, on("ipv6").with("nw_frag", "later"), b.out...) // shows no protocol
 	for _, a := range b.nodes() {
 		l := learn(a) + ",NXM_OF_IP_PROTO[]," + turned(a)
 		b.decide(verdict.OutLearned, tableOut, 400, ip(a).from(a), b.learning(l)...)
 	}
 }
 
-// hostOwned drops what OVN sends in the host's place: the answers would be the
-// host's. A listener has its whole port here, as its answers do.
+// hostOwned drops packets of OVN that conflict with the host: the host would receive the replies. A
+// listener owns its whole port here, as it does for replies.
 func (b *builder) hostOwned() {
 	for _, s := range b.in.Sockets {
 		word, ok := words[s.Proto]
@@ -150,7 +150,7 @@ func (b *builder) hostOwned() {
 		}
 		for _, a := range b.listens(s.Local.Addr()) {
 			if owner := b.in.Tables.Services[verdict.ServiceKey{Addr: a, Proto: s.Proto, Port: s.Local.Port()}]; owner != verdict.ServiceNone {
-				continue // the answer would be the service's
+				continue // the reply would go to the Service
 			}
 			m := proto(word, a).from(a).with("tp_src", s.Local.Port())
 			if s.Remote.IsValid() {
@@ -173,7 +173,7 @@ func (b *builder) hostOwned() {
 	}
 }
 
-// learning returns the actions for what is learned from.
+// learning returns the actions for packets that learn a flow.
 func (b *builder) learning(l string) []string {
 	if !b.connected() { // a drop stands alone
 		return []string{l + learnedMark}
@@ -183,12 +183,13 @@ func (b *builder) learning(l string) []string {
 
 const (
 	learnedFor  = int(verdict.ProtoTimeout / time.Second)
-	learnedMost = 16384 // of all together: a pod may speak to anybody
+	learnedMost = 16384 // in total: a pod may send to any number of peers
 	learnedMark = ",load:0x1->NXM_NX_REG1[0])"
 )
 
-// learn begins the action that remembers the answer to a packet of a's version, until
-// for a while no other such packet has been sent. It goes with the flow that learned it.
+// learn returns the start of the action that learns the reply to a packet of a's version. The
+// learned flow expires when no such packet was sent for a while. It is removed with the flow that
+// learned it.
 func learn(a netip.Addr) string {
 	kind := "0x800"
 	if a.Is6() {
@@ -201,7 +202,7 @@ func learn(a netip.Addr) string {
 // learnedCookie is ovs.LearnedCookie.
 const learnedCookie = "0x6f766e656c726e"
 
-// turned copies the addresses the other way round.
+// turned copies the addresses in reverse.
 func turned(a netip.Addr) string {
 	if a.Is4() {
 		return "NXM_OF_IP_SRC[]=NXM_OF_IP_DST[],NXM_OF_IP_DST[]=NXM_OF_IP_SRC[]"

@@ -8,33 +8,32 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// Change is what makes one set of flows another.
+// Change is the difference between two sets of flows.
 type Change struct {
-	Write []string // new, or with other actions; as Flows spells them
-	Gone  []string // as they were; also of those to write, what counts as something else
+	Write []string // new or changed flows, in the syntax of Flows
+	Gone  []string // old flows; includes changed flows whose counter changes
 }
 
-// Empty tells whether there is nothing to do.
+// Empty reports whether there is nothing to do.
 func (c Change) Empty() bool { return len(c.Write)+len(c.Gone) == 0 }
 
-// Planner plans the flows of one bridge again and again, and says what has become
-// different. Of ten thousand Services, of which one has changed, it spells one.
-// The zero Planner has no flows. It is not for concurrent use.
+// Planner plans the flows of one bridge repeatedly and returns the differences. If one of ten
+// thousand Services changes, it formats only that one. The zero Planner has no flows. It is not
+// safe for concurrent use.
 type Planner struct {
-	fixed  []string // those of no front end, sorted
+	fixed  []string // all flows except those of frontends, sorted
 	fronts map[verdict.ServiceKey]front
-	toOVN  string // the actions that are in fronts
+	toOVN  string // the actions used in fronts
 	toHost string
 }
 
-// front is a front end's flow.
+// front is the flow of a frontend.
 type front struct {
 	owner verdict.ServiceOwner
 	flow  string
 }
 
-// Flows plans what the function Flows returns, and returns the difference to the
-// plan before.
+// Flows plans the flows of the function Flows and returns the difference to the previous plan.
 func (p *Planner) Flows(in Input) Change {
 	b := newBuilder(in)
 	b.demultiplexer()
@@ -44,7 +43,7 @@ func (p *Planner) Flows(in Input) Change {
 	return c
 }
 
-// Static does for the function Static what Flows does for Flows.
+// Static is the same for the function Static.
 func (p *Planner) Static(in StaticInput) Change {
 	var c Change
 	p.setFixed(Static(in), &c)
@@ -77,8 +76,8 @@ func (p *Planner) setFixed(want []string, c *Change) {
 			have, want = have[1:], want[1:]
 		}
 	}
-	// One that only has other actions is in both. It stays in both if it counts as
-	// something else: what it has counted is then what went.
+	// A flow with the same match and other actions is in both lists. It stays in both if its counter
+	// changes: its packet count then belongs to the removed flow.
 	written := map[string]string{}
 	for _, flow := range c.Write {
 		written[Match(flow)] = flow
@@ -89,7 +88,7 @@ func (p *Planner) setFixed(want []string, c *Change) {
 	})
 }
 
-// countedAs returns the suffix that says what a flow counts as.
+// countedAs returns the part of a flow that names its counter.
 func countedAs(flow string) string {
 	_, number, _ := strings.Cut(flow, " #")
 	return number
@@ -97,13 +96,13 @@ func countedAs(flow string) string {
 
 func (c *Change) gone(flow string) { c.Gone = append(c.Gone, flow) }
 
-// Match returns what a flow has before its actions: no two of a bridge have the same.
+// Match returns the part of a flow before its actions. It is unique on a bridge.
 func Match(flow string) string {
 	match, _, _ := strings.Cut(flow, " actions=")
 	return match
 }
 
-// setFronts plans the front ends; b nil: there are none.
+// setFronts plans the frontends. A nil b means no frontends.
 func (p *Planner) setFronts(b *builder, c *Change) {
 	if b == nil {
 		b = &builder{}
@@ -148,8 +147,8 @@ func (p *Planner) setFronts(b *builder, c *Change) {
 	}
 }
 
-// outdate makes an owner's flows be written again if they have other actions now:
-// under the same match, they take the others' place.
+// outdate marks an owner's flows to be rewritten if their actions changed. With the same match they
+// replace the old flows.
 func (p *Planner) outdate(owner verdict.ServiceOwner, other bool) {
 	for k, f := range p.fronts {
 		if other && f.owner == owner {

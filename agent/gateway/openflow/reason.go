@@ -6,23 +6,22 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// Count is what a number in a flow's cookie stands for: whose packets they are that
-// the flow has decided, and why.
+// Count is the meaning of a number in a flow's cookie: the verdict and the reason for it.
 type Count struct {
 	Number    uint8
-	Reason    string // as the model has it
+	Reason    string // as in the model
 	Verdict   verdict.Verdict
 	Direction verdict.Direction
-	Packet    string // which packets it is about
+	Packet    string // description of the packets
 }
 
-// What flows decide for both where the model knows better.
+// Decisions for both sides where the model is more precise.
 const (
 	errorToBoth = 254
 	replyToBoth = 255
 )
 
-// Counts returns all that there are, by number.
+// Counts returns all counts, indexed by number.
 func Counts() []Count {
 	rules := verdict.Rules()
 	out := make([]Count, 0, len(rules)+2)
@@ -30,17 +29,17 @@ func Counts() []Count {
 		out = append(out, Count{number(r.Reason), r.Name, r.Verdict, r.Direction, r.Packet})
 	}
 	return append(out,
-		Count{Number: errorToBoth, Reason: "icmp_error_both", Verdict: verdict.Both, Packet: "ICMP error: flows cannot see what it quotes"},
-		Count{Number: replyToBoth, Reason: "icmp_echo_reply_both", Verdict: verdict.Both, Packet: "ICMP echo reply to the node: flows cannot see its identifier"})
+		Count{Number: errorToBoth, Reason: "icmp_error_both", Verdict: verdict.Both, Packet: "ICMP error: flows cannot match the quoted packet"},
+		Count{Number: replyToBoth, Reason: "icmp_echo_reply_both", Verdict: verdict.Both, Packet: "ICMP echo reply to the node: flows cannot match its identifier"})
 }
 
-// CountOf returns what a reason of the model counts as.
+// CountOf returns the count of a reason of the model.
 func CountOf(r verdict.Reason) Count { return Counts()[r] }
 
-// number is a reason's: 0 is for none.
+// number returns the number of a reason; 0 means no count.
 func number(r verdict.Reason) uint8 { return uint8(r) + 1 }
 
-// suffix spells it as ovs.FlowSync wants it.
+// suffix formats the number for ovs.FlowSync.
 func suffix(number uint8) string {
 	if number == 0 {
 		return ""
@@ -48,8 +47,8 @@ func suffix(number uint8) string {
 	return fmt.Sprintf(" #%d", number)
 }
 
-// decide adds a flow that says whose its packets are, and why. What would leave
-// or be dropped has a reason of its own while an interface is missing.
+// decide adds a flow with a verdict and its reason. Packets that would leave or be dropped have
+// their own reason while an interface is missing.
 func (b *builder) decide(r verdict.Reason, t table, priority int, m match, actions ...string) {
 	b.count(number(b.reason(r)), t, priority, m, actions...)
 }

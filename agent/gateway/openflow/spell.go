@@ -8,9 +8,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// Spell writes what flows look at in a frame as OVS reads a flow: tracing that, in
-// place of the frame, teaches no flow anything. Of a frame that is not well formed
-// it has what OVS would still read, but for an IP header that is wrong.
+// Spell formats the fields that flows match in a frame, as OVS would parse them. Tracing this text
+// instead of the frame makes no flow learn. For a malformed frame it contains the fields that OVS
+// still reads, except from an invalid IP header.
 func Spell(f verdict.Frame) string {
 	var b strings.Builder
 	put := func(name string, value any) { fmt.Fprintf(&b, ",%s=%v", name, value) }
@@ -47,7 +47,7 @@ func spellIP(put func(string, any), f *verdict.Frame) {
 		addr netip.Addr
 	}{{"src", p.Src}, {"dst", p.Dst}} {
 		if end.addr.IsValid() && p.V6 {
-			put("ipv6_"+end.side, netip.AddrFrom16(end.addr.As16())) // an IPv4-mapped one, too
+			put("ipv6_"+end.side, netip.AddrFrom16(end.addr.As16())) // including IPv4-mapped addresses
 		} else if end.addr.IsValid() {
 			put("nw_"+end.side, end.addr)
 		}

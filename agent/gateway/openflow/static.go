@@ -5,40 +5,41 @@ import (
 	"slices"
 )
 
-// Layout is how uplink, bridge and host are wired.
+// Layout is the wiring of uplink, bridge and host.
 type Layout uint8
 
 const (
 	Direct    Layout = iota // the uplink is not in OVS
-	Bridged                 // it is, and the node's address is on the bridge
-	Dedicated               // it is, and all of it is OVN's
+	Bridged                 // the uplink is a port, and the node's address is on the bridge
+	Dedicated               // the uplink is a port, and all of it belongs to OVN
 )
 
 const (
-	// Mark is what the eBPF programs mark a packet with that is OVN's: "ov".
+	// Mark is the mark that the eBPF programs set on packets for OVN: "ov".
 	Mark = 0x6f76
-	// HostMark is what the flows mark a packet with that the host sends and no
-	// program has seen, so that the uplink's does not take it for OVN's: "ho".
+	// HostMark is the mark that flows set on host packets that no program has seen: "ho". It keeps the
+	// uplink's program from treating them as OVN's.
 	HostMark = 0x686f
 )
 
-// StaticInput is all that the flows beside the eBPF programs depend on.
+// StaticInput contains everything that the flows beside the eBPF programs depend on.
 type StaticInput struct {
 	Layout  Layout
-	Ports   Ports      // not with Direct
-	VLAN    uint16     // with Bridged
-	EncapIP netip.Addr // Direct, userspace datapath: its tunnels' own address; else zero
+	Ports   Ports      // except Direct
+	VLAN    uint16     // only Bridged
+	EncapIP netip.Addr // Direct on the userspace datapath: tunnel address; otherwise zero
 	Hairpin Hairpin
 }
 
-// Static returns the flows that stand beside the eBPF programs, sorted, in the
-// spelling that ovs.SyncBundle wants.
+// Static returns the flows that accompany the eBPF programs, sorted, in the syntax of
+// ovs.SyncBundle.
 //
-// With Direct they name no port number, so they outlive a patch port that is made
-// anew. With Bridged the programs say by Mark what is OVN's; what has none, as
-// everything when the programs are gone, is between the uplink and the host. With
-// Dedicated the uplink's other end is OVN. Priority 0 is not used there: a bridge
-// that is standalone has a flow of OVS' own.
+//   - Direct: the flows name no port number, so they survive the re-creation of a patch port.
+//   - Bridged: the programs mark OVN's packets with Mark. Packets without mark, which means all of
+//     them if the programs are missing, pass between the uplink and the host.
+//   - Dedicated: every packet passes between the uplink and OVN.
+//
+// Priority 0 is not used: a standalone bridge has a flow of OVS there.
 func Static(in StaticInput) []string {
 	var f flows
 	switch in.Layout {
@@ -56,7 +57,7 @@ func (f *flows) direct(in StaticInput) {
 	f.add(tablePort, 0, nil, local)
 	fromHost := match{}.fromLocal()
 	f.add(tablePort, 100, fromHost, "ALL")
-	// No looser ARP match: it storms.
+	// A broader ARP match would cause a broadcast storm.
 	encap := fromHost
 	switch e := in.EncapIP; {
 	case e.Is4():
@@ -70,7 +71,7 @@ func (f *flows) direct(in StaticInput) {
 		f.add(tablePort, 200, nd.from(e).with("icmp_type", 136).with("icmp_code", 0), "IN_PORT")
 		f.add(tablePort, 200, nd.to(e).with("icmp_type", 136).with("icmp_code", 0), "IN_PORT")
 	}
-	// From the wire comes by LOCAL too, and is not to meet what is for OVN's.
+	// Packets from the wire arrive through LOCAL as well. They must not match flows for OVN's packets.
 	in.Hairpin.add(f, entry{priority: 60, after: []string{local}}, entry{priority: 140, match: fromHost, after: []string{"ALL"}})
 }
 
@@ -95,7 +96,7 @@ func (f *flows) bridged(in StaticInput) {
 	if in.Ports.Uplink == 0 || in.Ports.Patch == 0 {
 		return
 	}
-	// A mark would go on to the pods, and to the routes of tunnels.
+	// Otherwise the mark would reach pods, and the route lookup of tunnels.
 	const unmark = "set_field:0->pkt_mark"
 	toOVN := output(in.Ports.Patch)
 	f.add(tablePort, 200, uplink.with("pkt_mark", ovnMark), unmark, toOVN)

@@ -10,16 +10,16 @@ import (
 const (
 	group = "01:00:00:00:00:00/01:00:00:00:00:00"
 	local = "LOCAL"
-	// hosts' own traffic does not meet it: nothing but fragments goes there
+	// Only fragments reach this zone, so the host's other traffic has no conntrack cost.
 	reassembly = 64003
 	pureSYN    = "-fin+syn-rst-ack"
 	tagged     = "0x1000/0x1000"
 	untagged   = "0x0000/0x1000"
 )
 
-// ports decides by the port that a frame comes from, its tag, and its MAC.
+// ports decides by the ingress port of a frame, its tag, and its MAC.
 func (b *builder) ports() {
-	b.decide(verdict.PassUnconfigured, tablePort, 1, nil, local) // 0 has OVS itself, if the bridge is standalone
+	b.decide(verdict.PassUnconfigured, tablePort, 1, nil, local) // priority 0 is OVS' own flow if the bridge is standalone
 	b.add(tablePort, 100, match{}.fromLocal(), resubmit(tableHost))
 	if b.in.Ports.Patch != 0 {
 		b.fromOVN(match{}.with("in_port", b.in.Ports.Patch))
@@ -55,10 +55,10 @@ func (b *builder) ports() {
 	}
 }
 
-// secondTag are the EtherTypes behind a tag that has another behind it.
+// secondTag are the EtherTypes of a second tag behind a first one.
 var secondTag = [...]string{"0x8100", "0x88a8"}
 
-// fromOVN looks behind no other tag than the gateway network's.
+// fromOVN admits only the gateway network's tag.
 func (b *builder) fromOVN(patch match) {
 	b.add(tablePort, 100, patch, resubmit(tableOVN))
 	b.add(tablePort, 110, patch.with("vlan_tci", tagged), resubmit(tableTagged))
@@ -72,7 +72,7 @@ func (b *builder) fromOVN(patch match) {
 	b.decide(verdict.BadMAC, tableTagged, 0, nil, "drop")
 }
 
-// l2 decides what is about neighbours, and what is to many.
+// l2 decides neighbour protocols and multicast.
 func (b *builder) l2() {
 	arp := on("arp")
 	b.decide(verdict.ARPReply, tableL2, 300, arp.with("arp_op", 2), b.both...)
@@ -86,7 +86,7 @@ func (b *builder) l2() {
 		b.decide(verdict.NDOther, tableL2, 280, icmp6.with("icmp_type", kind), b.toHost...)
 	}
 	for a, kind := range b.kinds {
-		asked, ok := asksFor[kind]
+		asked, ok := neighbourReasons[kind]
 		if !ok {
 			continue
 		}
@@ -107,16 +107,16 @@ func (b *builder) l2() {
 	b.add(tableL2, 0, nil, resubmit(tableAddress))
 }
 
-// asksFor is why who asks for an address of each kind is answered as he is.
-var asksFor = map[verdict.AddrKind]struct{ arp, solicit verdict.Reason }{
+// neighbourReasons maps an address kind to the reason for deciding its ARP or neighbour solicitation.
+var neighbourReasons = map[verdict.AddrKind]struct{ arp, solicit verdict.Reason }{
 	verdict.AddrHost: {verdict.ARPRequest, verdict.NDSolicit},
 	verdict.AddrVIP:  {verdict.ARPVIP, verdict.NDVIP},
 	verdict.AddrOVN:  {verdict.ARPRequestOVN, verdict.NDSolicitOVN},
 }
 
-// same compares sender and target of an ARP packet, which OpenFlow has no match
-// for: four bits at a time, the last first, as there most differ and no more needs
-// to be looked at. reg0 counts.
+// same compares sender and target of an ARP packet. OpenFlow has no such match, so the flows
+// compare four bits at a time. They start with the last bits, which differ most often, so that the
+// datapath mask stays short. reg0 counts the steps.
 func (b *builder) same() {
 	const steps = 8
 	for step := range steps {
@@ -125,7 +125,7 @@ func (b *builder) same() {
 			at, shift := 3-step/2, 4*(step%2)
 			value[at], mask[at] = byte(bits<<shift), byte(0xf<<shift)
 			same := fmt.Sprintf("%s/%s", netip.AddrFrom4(value), netip.AddrFrom4(mask))
-			if step == steps-1 { // OVS prints a mask without holes as a length
+			if step == steps-1 { // OVS prints a contiguous mask as a prefix length
 				same = fmt.Sprintf("%s/4", netip.AddrFrom4(value))
 			}
 			next, t := fmt.Sprintf("load:%#x->NXM_NX_REG0[]", step+1), tableSame
@@ -144,7 +144,7 @@ func (b *builder) same() {
 	}
 }
 
-// reg spells a register's value: OVS prints 0 without 0x.
+// reg formats a register value: OVS prints 0 without 0x.
 func reg(n int) string {
 	if n == 0 {
 		return "0"
@@ -152,7 +152,7 @@ func reg(n int) string {
 	return fmt.Sprintf("%#x", n)
 }
 
-// addresses decides by the destination of IP to the node's MAC.
+// addresses decides by the destination of IP packets to the node's MAC.
 func (b *builder) addresses() {
 	for a := range b.claimed() {
 		b.add(tableAddress, 310, ip(a).to(a).with("nw_frag", "yes"), fmt.Sprintf("ct(table=%d,zone=%d)", tableOurs, reassembly))
@@ -174,8 +174,8 @@ func (b *builder) addresses() {
 	b.decide(verdict.NotIP, tableAddress, 0, nil, b.toHost...)
 }
 
-// claimed returns the addresses at which ports are looked at: the host's, the
-// VIPs, and whatever else services are served on.
+// claimed returns the addresses with decisions by port: the host's, the VIPs, and other addresses
+// of Services.
 func (b *builder) claimed() map[netip.Addr]bool {
 	out := map[netip.Addr]bool{}
 	for a, kind := range b.kinds {
@@ -191,14 +191,13 @@ func (b *builder) claimed() map[netip.Addr]bool {
 	return out
 }
 
-// claims tells whether ports are looked at for a service on the address.
+// claims reports whether a Service on the address is decided by port.
 func (b *builder) claims(a netip.Addr) bool {
 	return b.kinds[a] != verdict.AddrOVN && !contains(b.c.RoutablePods, a)
 }
 
-// icmpErrors sends ICMP errors to both: whose packet they quote is not to be
-// seen. Those of IPv6 are all types below 128, and a type cannot be masked: it is
-// moved to a register first.
+// icmpErrors sends ICMP errors to both sides, because flows cannot match the quoted packet. IPv6
+// errors are all types below 128. A type cannot be masked, so it is copied to a register first.
 func (b *builder) icmpErrors(t table, priority int) {
 	for _, kind := range []int{3, 4, 5, 11, 12} {
 		b.count(errorToBoth, t, priority, on("icmp").with("icmp_type", kind), b.both...)
@@ -206,7 +205,7 @@ func (b *builder) icmpErrors(t table, priority int) {
 	b.add(t, priority, on("icmp6").with("nw_frag", "no"), "move:NXM_NX_ICMPV6_TYPE[]->NXM_NX_REG0[0..7]", resubmit(tableICMP6))
 }
 
-// echoReplies to the node go to both as well, because identifiers are not to be seen.
+// echoReplies sends echo replies to the node to both sides, because flows cannot match identifiers.
 func (b *builder) echoReplies() {
 	b.count(errorToBoth, tableICMP6, 20, match{}.with("reg0", "0/0x80"), b.both...)
 	for _, a := range b.hosts() {

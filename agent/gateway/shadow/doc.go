@@ -1,10 +1,14 @@
-// Package shadow compares a sample of live decisions of the gateway's programs with
-// the model in package verdict, which is given the same entries of the same tables.
+// Package shadow compares a sample of live decisions of the gateway's programs with the model in
+// package verdict. The model gets the same table entries as the programs.
 //
-// The sample is bpf.Monitor's, taken before the packet is decided; the entries are
-// read a moment later, so they may be others than the programs saw. What differs is
-// therefore asked again: the entries are read, the programs' rules are run dry on the
-// frame (bpf.Explainer), the entries are read once more. A mismatch is what the
-// rules and the model still decide otherwise between two reads that are the same. What
-// they agree on by then had changed meanwhile; it is counted as skipped.
+// bpf.Monitor takes the sample before the packet is decided. The entries are read a moment later,
+// so they may differ from those that the programs used. Each difference is therefore checked again:
+//
+//  1. read the entries
+//  2. run the programs' rules on the frame without effect (bpf.Explainer)
+//  3. read the entries again
+//
+// A mismatch is a difference between rules and model while both reads of the entries are equal. If
+// rules and model agree on the second check, the state had changed, and the sample counts as
+// skipped.
 package shadow

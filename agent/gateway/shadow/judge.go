@@ -12,26 +12,26 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// outcome is what a comparison came to.
+// outcome is the result of a comparison.
 type outcome int
 
 const (
 	same outcome = iota
 	different
-	changed // the tables meanwhile, or what the packet met in them
-	cut     // what decides may be behind what was captured
+	changed // the tables or the matched entries changed meanwhile
+	cut     // the deciding bytes may be beyond the capture
 )
 
-// tries is how often entries are read that change all the time.
+// tries limits the reads of entries that keep changing.
 const tries = 5
 
 // judge compares decisions of one load of the programs.
 type judge struct {
 	rules *bpf.Explainer
-	plant func(*verdict.Config) // in tests: a fault in what the model is fed
+	plant func(*verdict.Config) // in tests: a fault in the model's input
 }
 
-// judge says what the model makes of a sample.
+// judge compares a sample with the model's decision.
 func (j *judge) judge(s bpf.Sample) (outcome, string, error) {
 	q, ok := ask(s)
 	if !ok {
@@ -56,7 +56,7 @@ func (j *judge) judge(s bpf.Sample) (outcome, string, error) {
 	return j.again(s.Side, q)
 }
 
-// again compares what is decided now, when nothing changes meanwhile.
+// again compares the current decisions while the entries are stable.
 func (j *judge) again(side bpf.Side, q question) (outcome, string, error) {
 	for range tries {
 		before, err := j.look(q)
@@ -95,7 +95,7 @@ func (j *judge) look(q question) (*seen, error) {
 	return &seen{config: j.rules.Config, entries: entries}, nil
 }
 
-// decide is the model's reason at a time on CLOCK_MONOTONIC.
+// decide returns the model's reason at a time on CLOCK_MONOTONIC.
 func (j *judge) decide(q question, s *seen, at time.Duration, owns func() bool) string {
 	c := gateway.VerdictConfig(s.config)
 	if j.plant != nil {
@@ -105,12 +105,13 @@ func (j *judge) decide(q question, s *seen, at time.Duration, owns func() bool) 
 	return m.Decide(q.dir, q.read, at).Reason.String()
 }
 
-// owned: the kernel alone knows its sockets, so their answer is the one that the rules got.
+// owned returns the socket lookup's result. Only the kernel knows its sockets, so the model reuses
+// the result that the rules got.
 func owned(x bpf.Explanation) bool {
 	return slices.ContainsFunc(x.Steps, func(s bpf.Step) bool { return s.Asked == "socket" && s.Number != 0 })
 }
 
-// ignoreShort: the explanation is there all the same.
+// ignoreShort ignores bpf.ErrShortWay, because the explanation is valid nevertheless.
 func ignoreShort(err error) error {
 	if errors.Is(err, bpf.ErrShortWay) {
 		return nil
@@ -118,14 +119,14 @@ func ignoreShort(err error) error {
 	return err
 }
 
-// seen is what the programs have to decide by.
+// seen is the state that the programs decide by.
 type seen struct {
 	config  bpf.Config
 	entries bpf.Entries
 }
 
-// tables are the entries, as the model has them. owns reports whether a socket of the host has the
-// packet to a gated port.
+// tables converts the entries for the model. owns reports whether a host socket owns the packet to
+// a gated port.
 func (s *seen) tables(owns func() bool) *verdict.Tables {
 	t := gateway.VerdictTables(s.entries)
 	t.HostSocket = func(k verdict.Socket) bool {

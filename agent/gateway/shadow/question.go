@@ -16,26 +16,27 @@ const (
 	protoSCTP = 132
 
 	etherLen   = 14
-	etherAddrs = 12 // bytes before what a tag is put in front of
+	etherAddrs = 12 // bytes before an inserted tag
 )
 
-// question is what is asked of the model.
+// question is the input of the model for one sample.
 type question struct {
 	dir   verdict.Direction
-	frame []byte // whole, with its tag; what was not captured is zeros
+	frame []byte // complete, with its tag; missing bytes are zero
 	read  verdict.Frame
 	keys  bpf.Keys
 }
 
-// directions are where a sample comes from, as the model says it.
+// directions maps the hook of a sample to the model's direction.
 var directions = map[bpf.Side]verdict.Direction{
 	bpf.FromWire: verdict.FromWire, bpf.FromOVN: verdict.FromOVN, bpf.FromHost: verdict.FromHost,
 }
 
-// fillings read as other headers than zeros do: as an IPv4 header, as an IPv6 one, as neither.
+// fillings are bytes that read as other headers than zeros do: IPv4, IPv6, neither.
 var fillings = []byte{0x45, 0x60, 0xff}
 
-// ask makes a question of a sample; false: what decides may be in what was not captured.
+// ask converts a sample to a question. It returns false if the deciding bytes may be missing from
+// the capture.
 func ask(s bpf.Sample) (question, bool) {
 	q := question{dir: directions[s.Side], frame: whole(s, 0)}
 	q.read = verdict.Parse(q.frame)
@@ -50,8 +51,8 @@ func ask(s bpf.Sample) (question, bool) {
 	return q, true
 }
 
-// whole is the frame in its length on the wire, its missing end filled. Of a GSO packet
-// it is the first segment.
+// whole returns the frame in its length on the wire, padded with fill. For a GSO packet it returns
+// the first segment.
 func whole(s bpf.Sample, fill byte) []byte {
 	b := slices.Clone(s.Frame[:min(len(s.Frame), etherLen+s.L3)])
 	for len(b) < etherLen+s.L3 {
@@ -64,8 +65,8 @@ func whole(s bpf.Sample, fill byte) []byte {
 	return slices.Concat(b[:etherAddrs], tag, b[etherAddrs:])
 }
 
-// keys are all that any rule may ask for about f: by the packet and by what it
-// quotes, both as they are and turned round.
+// keys returns all table keys that a rule may look up for f: from the packet and from the packet it
+// quotes, both as they are and reversed.
 func keys(f *verdict.Frame) bpf.Keys {
 	var k bpf.Keys
 	addAddrs(&k, f.ARP.Sender, f.ARP.Target, f.IP.Target)

@@ -15,25 +15,25 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// patience is how long nothing may come before it is seen whether the programs are
-// still those, and how long is waited for programs that are not there.
+// patience is the idle time after which Shadow checks whether the programs were replaced, and the
+// wait for missing programs.
 const patience = time.Second
 
-// Options of New.
+// Options configures New.
 type Options struct {
 	PinDir string
-	Rate   uint32 // comparisons a second, at most
+	Rate   uint32 // limit of comparisons per second
 	Log    *slog.Logger
 }
 
-// Stats count since the start.
+// Stats are counted since the start.
 type Stats struct {
-	Compared   map[string]uint64 // by the reason that the programs gave
-	Mismatched map[string]uint64 // the same, of which the model says otherwise
-	Skipped    map[string]uint64 // by why nothing could be said
+	Compared   map[string]uint64 // by the reason of the programs
+	Mismatched map[string]uint64 // the same, only those that differ from the model
+	Skipped    map[string]uint64 // by the reason for skipping
 }
 
-// Why nothing could be said.
+// Reasons for skipping a sample.
 const (
 	skipChanged = "changed"
 	skipCut     = "cut"
@@ -45,11 +45,11 @@ type Shadow struct {
 	o     Options
 	plant func(*verdict.Config) // in tests: see judge
 
-	mu    sync.Mutex // guards what follows
+	mu    sync.Mutex // guards the fields below
 	stats Stats
 }
 
-// New returns a Shadow that does nothing yet.
+// New returns a Shadow. It does nothing before Run.
 func New(o Options) *Shadow {
 	return &Shadow{o: o, stats: Stats{
 		Compared: map[string]uint64{}, Mismatched: map[string]uint64{},
@@ -64,8 +64,8 @@ func (s *Shadow) Stats() Stats {
 	return Stats{Compared: maps.Clone(s.stats.Compared), Mismatched: maps.Clone(s.stats.Mismatched), Skipped: maps.Clone(s.stats.Skipped)}
 }
 
-// Run compares until ctx ends, whatever programs are attached. It must be in
-// their network namespace. It returns nil, earlier where the kernel has no tcx.
+// Run compares until ctx ends, across reloads of the programs. It must run in their network
+// namespace. It returns nil, early if the kernel has no tcx.
 func (s *Shadow) Run(ctx context.Context) error {
 	said := false
 	for {
@@ -90,7 +90,8 @@ func (s *Shadow) Run(ctx context.Context) error {
 	}
 }
 
-// follow compares what one load of the programs decides; nil: there is another.
+// follow compares the decisions of one load of the programs. It returns nil when another load
+// replaced it.
 func (s *Shadow) follow(ctx context.Context) error {
 	m, err := bpf.OpenMonitor(s.o.PinDir, bpf.MonitorOptions{Rate: s.o.Rate})
 	if err != nil {
@@ -112,7 +113,7 @@ func (s *Shadow) follow(ctx context.Context) error {
 	return nil
 }
 
-// round compares for a while.
+// round compares for a limited time.
 func (s *Shadow) round(ctx context.Context, m *bpf.Monitor, j *judge) error {
 	end := time.Now().Add(patience)
 	m.SetDeadline(end)
@@ -152,7 +153,7 @@ func (s *Shadow) compare(j *judge, sample bpf.Sample) {
 		return
 	}
 	s.stats.Mismatched[sample.Reason]++
-	if s.stats.Mismatched[sample.Reason] == 1 { // one of a kind is enough to go after it
+	if s.stats.Mismatched[sample.Reason] == 1 { // one log entry per reason is enough for diagnosis
 		s.o.Log.Warn("the gateway's programs and the model disagree: please report this",
 			"reason", sample.Reason, "model", model, "side", sample.Side, "length", sample.Len, "vlan", sample.TCI, "frame", hex.EncodeToString(sample.Frame))
 	}

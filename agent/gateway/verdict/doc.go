@@ -1,17 +1,15 @@
-// Package verdict is the specification of the gateway demultiplexer: what
-// becomes of each packet at a node's uplink, of each that OVN sends and, where the
-// host sends by the gateway bridge, of each of the host's; and why.
+// Package verdict is the specification of the gateway demultiplexer. It decides packets that arrive
+// at a node's uplink, packets that OVN sends and, where the host sends through the gateway bridge,
+// packets of the host. Each decision has a reason.
 //
-// It is a model, not a data path. A frame, the configuration, the tables and
-// the time go in; a reason comes out, the verdict it implies, and what it
-// changes in the tables. It does no I/O and reads no clock. Every backend is
-// tested against it, packet by packet, and the table of cases in
-// docs/verdicts.md is made from it.
+// It is a model, not a data path. Input is a frame, the configuration, the tables and the time.
+// Output is a reason, the verdict that it implies, and the changes to the tables. The model does no
+// I/O and reads no clock. Every backend is tested against it, packet by packet. The table of cases
+// in docs/verdicts.md is generated from it.
 //
-// It does not know the layout, nor what a backend does about a verdict. What the
-// data path does and nobody wants is in the model as well, so that changing it is
-// a decision: a packet's length fields are not checked, and early fragments are
-// sent to both sides.
+// The model does not know the layout, nor how a backend executes a verdict. It includes known
+// weaknesses of the data path, so that changing them is a decision: length fields of packets are
+// not checked, and early fragments go to both sides.
 //
 // Package corpus has the packets for the tests of the backends.
 package verdict

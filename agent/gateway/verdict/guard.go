@@ -2,9 +2,9 @@ package verdict
 
 import "net/netip"
 
-// internal reports whether a, from a header of that version, is in a network of the cluster
-// that is never on the wire. The longest prefix decides, External at a tie. Another node's
-// address is on the wire wherever it lies.
+// internal reports whether a, from a header of that version, is in a network of the cluster that
+// never appears on the wire. The longest prefix decides; at equal length External takes precedence.
+// Addresses of other nodes are on the wire regardless of network.
 func (m Model) internal(v6 bool, a netip.Addr) bool {
 	in, out := longest(m.Config.Internal, v6, a), longest(m.Config.External, v6, a)
 	return in > out && m.kind(a) != AddrPeer
@@ -21,8 +21,8 @@ func longest(prefixes []netip.Prefix, v6 bool, a netip.Addr) int {
 	return n
 }
 
-// spoofed reports whether the sender of f, which is for this node or for many, has an address
-// that nobody on the wire has. Of a packet that is not well formed the addresses count as well.
+// spoofed reports whether the sender of f has an address that cannot be on the wire. f is addressed
+// to this node or to a group. Addresses of malformed packets count as well.
 func (m Model) spoofed(f *Frame) bool {
 	switch f.Type {
 	case etherARP:
@@ -35,13 +35,13 @@ func (m Model) spoofed(f *Frame) bool {
 	return false
 }
 
-// inward reports whether f is to an address of the cluster's that is not the host's: the host
+// inward reports whether f is addressed to an internal address that is not the host's. The host
 // would forward it.
 func (m Model) inward(f *Frame) bool {
 	return isIP(f) && m.internal(f.IP.V6, f.IP.Dst) && !m.host(f.IP.Dst)
 }
 
-// served reports whether what r decided, to an internal address, goes to a listener there.
+// served reports whether a packet to an internal address, decided by r, reaches a listener there.
 func (m Model) served(r Reason, dst netip.Addr) bool {
 	switch r {
 	case Service, ServiceHosted, ServiceLocal, PodAddress, OVNAddress, GeneveOVN, FragmentOVN, Fragment, ICMPVIP, NDVIP, NDSolicit, NDSolicitOVN:

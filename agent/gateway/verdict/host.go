@@ -1,7 +1,7 @@
 package verdict
 
-// fromHost decides what the host sends where breth0 has its address. What it
-// tags itself is for another network.
+// fromHost decides packets that the host sends when breth0 has its address. Packets that the host
+// tags itself are for another network.
 func (m Model) fromHost(f *Frame) Reason {
 	p := &f.IP
 	switch {

@@ -34,7 +34,7 @@ func (p *Packet) icmpError() bool {
 	return slices.Contains(icmp4Errors, p.ICMPType)
 }
 
-// tooBig reports whether p tells its receiver to send shorter packets (RFC 1191, RFC 8201).
+// tooBig reports whether p requests shorter packets (RFC 1191, RFC 8201).
 func (p *Packet) tooBig() bool {
 	if !p.icmp() || p.Position == Later {
 		return false

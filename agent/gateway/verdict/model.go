@@ -6,66 +6,65 @@ import (
 )
 
 const (
-	// EchoTimeout is for how long an echo reply follows its request.
+	// EchoTimeout is how long an echo reply is matched to its request.
 	EchoTimeout = 60 * time.Second
-	// FragmentTimeout is for how long later fragments follow their first.
+	// FragmentTimeout is how long later fragments are matched to their first.
 	FragmentTimeout = 30 * time.Second
-	// ProtoTimeout is for how long a protocol without ports follows OVN's last packet
-	// to the peer: as long as Linux' conntrack holds one that it does not know.
-	// Connections of before a takeover have no timeout here: the agent, which seeds
-	// them, removes them.
+	// ProtoTimeout is how long a protocol without ports is matched to OVN's last packet to the peer.
+	// It equals the timeout of Linux' conntrack for unknown protocols. Connections from before a
+	// takeover have no timeout here: the agent seeds them and removes them.
 	ProtoTimeout = 600 * time.Second
 
 	bfdPort = 3784 // single hop (RFC 5881)
 )
 
-// Direction is where a frame comes from.
+// Direction is the origin of a frame.
 type Direction uint8
 
 const (
 	FromWire Direction = iota // arrives at the uplink
 	FromOVN                   // OVN sends it to the uplink
-	FromHost                  // the host sends it by the gateway bridge; only with the layout bridged
+	FromHost                  // the host sends it through the gateway bridge; only in layout bridged
 )
 
 var directionNames = [...]string{FromWire: "from wire", FromOVN: "from OVN", FromHost: "from host"}
 
 func (d Direction) String() string { return directionNames[d] }
 
-// Config is what is known of the node.
+// Config is the configuration of the node.
 type Config struct {
-	Connected              bool       // uplink and bridge are both known
+	Connected              bool       // uplink and bridge are both present
 	NodeMAC                MAC        // of the uplink and of the gateway router
-	Node4, Node6           netip.Addr // the gateway router's addresses, which are the host's; zero: family off
-	SNATFirst, SNATLast    uint16     // OVN's own local ports, both in it
+	Node4, Node6           netip.Addr // addresses of the gateway router, shared with the host; zero: family off
+	SNATFirst, SNATLast    uint16     // OVN's own local ports, inclusive
 	GenevePort             uint16
-	EncapIP                netip.Addr // the userspace datapath's own tunnel address; zero: the kernel terminates tunnels
+	EncapIP                netip.Addr // tunnel address of the userspace datapath; zero: the kernel terminates tunnels
 	ServiceCIDRs, PodCIDRs []netip.Prefix
 	RoutablePods           []netip.Prefix // this node's pod subnets that need no NAT
-	Masquerade             []netip.Prefix // what the host sends there is for the hairpin
-	// Internal are the cluster's own networks: what arrives from one or for one is dropped.
+	Masquerade             []netip.Prefix // destinations of the host's packets for the hairpin
+	// Internal are the cluster's own networks: packets from or to them are dropped on arrival.
 	Internal []netip.Prefix
-	External []netip.Prefix // those inside Internal that are on the wire all the same
+	External []netip.Prefix // networks inside Internal that are on the wire nevertheless
 	Mode
 }
 
-// Mode is how the gateway works at present.
+// Mode is the current mode of the gateway.
 type Mode struct {
-	VLAN     uint16 // the gateway's network has this tag; 0: no tag
-	Local    bool   // local gateway mode: pods leave OVN by the management port
+	VLAN     uint16 // tag of the gateway's network, 0 for none
+	Local    bool   // local gateway mode: pods leave OVN through the management port
 	BFD      bool
-	InSync   bool // the southbound database knows this node's addresses
+	InSync   bool // the southbound database has this node's addresses
 	Takeover bool // Tables.Flows has connections on ports outside the SNAT range
-	MTU      int  // of the uplink, in local gateway mode; 0: not looked at
+	MTU      int  // of the uplink, in local gateway mode; 0: not checked
 }
 
-// Model decides. It changes neither part of it.
+// Model decides packets. It modifies neither Config nor Tables.
 type Model struct {
 	Config *Config
 	Tables *Tables
 }
 
-// Decide says what becomes of a frame at time now, on the clock of the tables.
+// Decide decides a frame at time now, on the clock of the tables.
 func (m Model) Decide(dir Direction, f Frame, now time.Duration) Decision {
 	switch dir {
 	case FromOVN:
@@ -89,7 +88,7 @@ func (m Model) node(a netip.Addr) bool {
 	return a.IsValid() && (a == m.Config.Node4 || a == m.Config.Node6)
 }
 
-// kind says who has a.
+// kind returns the kind of a.
 func (m Model) kind(a netip.Addr) AddrKind {
 	if m.node(a) {
 		return AddrHost
@@ -109,7 +108,7 @@ func (m Model) encap(a netip.Addr) bool { return a.IsValid() && a == m.Config.En
 
 func (m Model) snat(port uint16) bool { return m.Config.SNATFirst <= port && port <= m.Config.SNATLast }
 
-// routerLinkLocal is the address OVN gives the router's port (RFC 4291, modified EUI-64).
+// routerLinkLocal returns the address that OVN gives the router's port (RFC 4291, modified EUI-64).
 func (m Model) routerLinkLocal() netip.Addr {
 	mac := m.Config.NodeMAC
 	return netip.AddrFrom16([16]byte{
@@ -118,7 +117,7 @@ func (m Model) routerLinkLocal() netip.Addr {
 	})
 }
 
-// exchange is what p, whose source is the remote side, belongs to.
+// exchange returns the exchange that p belongs to. The source of p is the remote side.
 func exchange(p *Packet) NSKey {
 	k := NSKey{Remote: p.Src, Proto: p.Proto}
 	if p.icmp() {
@@ -127,8 +126,8 @@ func exchange(p *Packet) NSKey {
 	return k
 }
 
-// asked reports whether OVN began what p, whose source is the remote side,
-// belongs to, and lately. Echo identifiers are sooner used again by others.
+// asked reports whether OVN recently began the exchange of p. The source of p is the remote side.
+// Echo identifiers expire sooner, because other hosts reuse them.
 func (m Model) asked(p *Packet, now time.Duration) bool {
 	last, ok := m.Tables.NS[exchange(p)]
 	timeout := ProtoTimeout
@@ -138,7 +137,7 @@ func (m Model) asked(p *Packet, now time.Duration) bool {
 	return ok && now-last < timeout
 }
 
-// flow is what p, whose source is the remote side, belongs to.
+// flow returns the connection that p belongs to. The source of p is the remote side.
 func flow(p *Packet) FlowKey {
 	return FlowKey{
 		Proto:  p.Proto,
@@ -155,7 +154,7 @@ func datagram(p *Packet) *FragKey {
 	return k
 }
 
-// reversed turns p round: its destination is then the side that is ours.
+// reversed swaps source and destination of p: its destination is then the local side.
 func reversed(p *Packet) *Packet {
 	q := *p
 	q.Src, q.Dst, q.SrcPort, q.DstPort = p.Dst, p.Src, p.DstPort, p.SrcPort

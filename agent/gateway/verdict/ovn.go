@@ -2,7 +2,7 @@ package verdict
 
 import "net/netip"
 
-// behindTag is f as what reads no other tag than the gateway network's sees it.
+// behindTag returns f as seen by a reader that accepts only the gateway network's tag.
 func (m Model) behindTag(f Frame) *Frame {
 	if f.Tagged && !m.ourTag(&f) {
 		return &Frame{Dst: f.Dst, Src: f.Src, Tagged: true, Type: etherVLAN}
@@ -64,8 +64,8 @@ func (m Model) guarded(f *Frame) Decision {
 	return Decision{Reason: OutPlain}
 }
 
-// to reports whether p is to an address of kind k. An address is there also in
-// a packet that is otherwise not well formed.
+// to reports whether p is addressed to an address of kind k. The address also counts if p is
+// otherwise malformed.
 func (m Model) to(p *Packet, k AddrKind) bool {
 	return p.Dst.IsValid() && !p.mapped(p.Dst) && m.kind(p.Dst) == k
 }
@@ -82,8 +82,8 @@ func (m Model) tunnel(f *Frame) bool {
 	return p.Position != Later && p.Proto == protoUDP && p.DstPort == m.Config.GenevePort && m.encap(p.Src)
 }
 
-// announcesOther reports whether f tells others, unasked, of an address that is
-// not this node's. Answers are none of its business.
+// announcesOther reports whether f is an unsolicited announcement of an address that is not this
+// node's. Replies do not count.
 func (m Model) announcesOther(f *Frame) bool {
 	if !f.Whole {
 		return false
@@ -97,8 +97,7 @@ func (m Model) announcesOther(f *Frame) bool {
 		!m.host(p.Target) && p.Target != m.routerLinkLocal()
 }
 
-// contains reports whether a, from a header of that version, is in one of the
-// prefixes of that version.
+// contains reports whether a prefix of that version contains a, from a header of that version.
 func contains(prefixes []netip.Prefix, v6 bool, a netip.Addr) bool {
 	for _, p := range prefixes {
 		if p.Addr().Is4() != v6 && p.Contains(a) {

@@ -23,7 +23,7 @@ const (
 	extFragment = 44
 	extAuth     = 51
 	extDestOpts = 60
-	maxHeaders  = 7 // extension headers in one packet; more is not for OVN
+	maxHeaders  = 7 // extension headers in one packet; with more it is not for OVN
 )
 
 // MAC is an Ethernet address.
@@ -31,17 +31,17 @@ type MAC [6]byte
 
 func (m MAC) group() bool { return m[0]&1 != 0 }
 
-// Frame is what the rules look at in an Ethernet frame.
+// Frame contains the fields of an Ethernet frame that the rules use.
 type Frame struct {
 	Dst, Src MAC
-	Tagged   bool   // by IEEE 802.1Q or 802.1ad
-	Priority bool   // the tag is of either and for VLAN 0: to the kernel, the frame has none
+	Tagged   bool   // IEEE 802.1Q or 802.1ad
+	Priority bool   // either tag with VLAN 0: the kernel treats the frame as untagged
 	VID      uint16 // of the tag
-	Type     uint16 // EtherType, behind an 802.1Q or priority tag; a second tag's or 802.1ad's own: nothing more is read
-	Length   int    // bytes behind EtherType
+	Type     uint16 // EtherType, behind an 802.1Q or priority tag; for a second tag or 802.1ad the tag's own type, and parsing stops
+	Length   int    // bytes after the EtherType
 	Whole    bool   // ARP or IP, and well formed
 	ARP      ARP    // if whole
-	IP       Packet // of one that is not whole, the addresses, if its fixed header is there
+	IP       Packet // if not Whole, only the addresses, provided the fixed header is complete
 }
 
 // ARP is an ARP packet for IPv4 over Ethernet.
@@ -50,7 +50,7 @@ type ARP struct {
 	Sender, Target netip.Addr
 }
 
-// Position is a packet's place in a datagram.
+// Position is the place of a packet in a datagram.
 type Position uint8
 
 const (
@@ -59,12 +59,12 @@ const (
 	Later
 )
 
-// Packet is what the rules look at in an IP packet. An IPv4-mapped address in
-// an IPv6 header is unmapped.
+// Packet contains the fields of an IP packet that the rules use. An IPv4-mapped address in an IPv6
+// header is unmapped.
 type Packet struct {
 	V6               bool
 	Src, Dst         netip.Addr
-	Proto            uint8 // behind the extension headers; of a later fragment, what its header says
+	Proto            uint8 // after the extension headers; for a later fragment, from its header
 	Position         Position
 	FragID           uint32
 	SrcPort, DstPort uint16 // TCP, UDP, SCTP
@@ -72,9 +72,9 @@ type Packet struct {
 	ICMPType         uint8
 	ICMPCode         uint8
 	EchoID           uint16     // ICMP
-	Target           netip.Addr // of a neighbour solicitation or advertisement; zero: cut short
-	Solicited        bool       // of a neighbour advertisement: its S flag
-	Quote            *Packet    // of an ICMP error; nil: nothing that can be read
+	Target           netip.Addr // of a neighbour solicitation or advertisement; zero: truncated
+	Solicited        bool       // S flag of a neighbour advertisement
+	Quote            *Packet    // of an ICMP error; nil: not readable
 }
 
 func (p *Packet) icmp() bool {
@@ -84,16 +84,16 @@ func (p *Packet) icmp() bool {
 	return p.Proto == protoICMP
 }
 
-// mapped reports whether a, one of p's addresses, is IPv4 in an IPv6 header:
-// nobody's, and not to pass for the IPv4 address.
+// mapped reports whether a, one of p's addresses, is an IPv4-mapped address in an IPv6 header. It
+// must not be treated as the IPv4 address.
 func (p *Packet) mapped(a netip.Addr) bool { return p.V6 && a.Is4() }
 
 func hasPorts(proto uint8) bool {
 	return proto == protoTCP || proto == protoUDP || proto == protoSCTP
 }
 
-// Parse reads a frame. It never fails: what it cannot read is not there.
-// Lengths in IP headers are not looked at, only what the frame has.
+// Parse reads a frame. It never fails: unreadable fields stay zero. It ignores lengths in IP
+// headers and uses the frame's length.
 func Parse(b []byte) Frame {
 	var f Frame
 	if len(b) < 14 {
@@ -182,7 +182,7 @@ func (p *Packet) parse6(b []byte) (l4 int, ok bool) {
 			p.Proto = next
 			return l4, true
 		}
-		if len(b) < l4+8 { // no extension header is shorter
+		if len(b) < l4+8 { // the minimum size of extension headers
 			return 0, false
 		}
 		h := b[l4:]
@@ -219,7 +219,7 @@ func (p *Packet) fragment(h []byte) Position {
 	return p.Position
 }
 
-// parseL4 wants eight bytes: what an ICMP error must quote (RFC 792), and enough.
+// parseL4 needs eight bytes. An ICMP error must quote at least as many (RFC 792).
 func (p *Packet) parseL4(b []byte, l4 int) bool {
 	if p.Position == Later || !hasPorts(p.Proto) && !p.icmp() {
 		return true
@@ -239,7 +239,7 @@ func (p *Packet) parseL4(b []byte, l4 int) bool {
 	return true
 }
 
-// parseICMP reads what follows the header of a whole ICMP message.
+// parseICMP reads the body of a complete ICMP message.
 func (p *Packet) parseICMP(b []byte) {
 	var again Packet
 	l4, _ := again.parseHeaders(b, p.V6)

@@ -1,24 +1,24 @@
 package verdict
 
-// Verdict is who gets a packet.
+// Verdict is the receiver of a packet.
 type Verdict uint8
 
 const (
-	Host Verdict = iota // the stack of the node, or whoever else is on the hook
-	OVN                 // the gateway bridge, and so the gateway router
-	Both                // a copy each
-	Out                 // leaves by the uplink
-	Drop                // leaves no trace but its counter
+	Host Verdict = iota // the node's stack, or another program on the hook
+	OVN                 // the gateway bridge, and thereby the gateway router
+	Both                // a copy for each
+	Out                 // leaves through the uplink
+	Drop                // only the counter records it
 )
 
 var verdictNames = [...]string{Host: "host", OVN: "ovn", Both: "both", Out: "out", Drop: "drop"}
 
 func (v Verdict) String() string { return verdictNames[v] }
 
-// Reason is the rule that decided. Its name is that of the counter.
+// Reason is the rule that decided. Its name is the counter's name.
 type Reason uint8
 
-// In the order in which the rules are asked.
+// In the order of evaluation.
 const (
 	NestedTag Reason = iota
 	SpoofedSource
@@ -96,14 +96,14 @@ type Rule struct {
 	Name      string
 	Verdict   Verdict
 	Direction Direction
-	Packet    string // which packets it is about
+	Packet    string // description of the packets
 }
 
-// rules has the table of cases, by reason.
+// rules is the table of cases, by reason.
 var rules = [reasonCount]Rule{
 	NestedTag:          {Name: "nested_tag", Verdict: Drop, Packet: "a priority tag (VLAN 0) with a second tag behind it"},
-	SpoofedSource:      {Name: "spoofed_source", Verdict: Drop, Packet: "to the node's MAC or to many: IP from an internal address, or ARP or a neighbour advertisement that claims one"},
-	ClusterDestination: {Name: "cluster_destination", Verdict: Drop, Packet: "to the node's MAC or to many: IP to an internal address that is not the host's, and that no line below gives to a service or to OVN"},
+	SpoofedSource:      {Name: "spoofed_source", Verdict: Drop, Packet: "to the node's MAC or a group: IP from an internal address, or ARP or a neighbour advertisement that claims one"},
+	ClusterDestination: {Name: "cluster_destination", Verdict: Drop, Packet: "to the node's MAC or a group: IP to an internal address that is not the host's, unless a line below assigns it to a service or to OVN"},
 	VLAN:               {Name: "vlan", Verdict: Host, Packet: "of another network: tagged, on a node without a gateway VLAN; on one with it without its 802.1Q tag, or with a second tag. A priority tag (VLAN 0) is taken off and is none"},
 	OtherMAC:           {Name: "other_mac", Verdict: Host, Packet: "to another unicast MAC"},
 	NotIP:              {Name: "not_ip", Verdict: Host, Packet: "neither ARP nor IP"},
@@ -111,65 +111,65 @@ var rules = [reasonCount]Rule{
 	ARPReply:           {Name: "arp_reply", Verdict: Both, Packet: "ARP reply"},
 	ARPVIP:             {Name: "arp_vip", Verdict: Host, Packet: "ARP request for a service's VIP"},
 	ARPRequest:         {Name: "arp_request", Verdict: Host, Packet: "ARP request for an address of the host"},
-	ARPRequestOVN:      {Name: "arp_request_ovn", Verdict: OVN, Packet: "ARP request for an address that OVN alone has"},
+	ARPRequestOVN:      {Name: "arp_request_ovn", Verdict: OVN, Packet: "ARP request for an address that only OVN has"},
 	ARPGratuitous:      {Name: "arp_gratuitous", Verdict: Both, Packet: "ARP announcement: sender and target are the same"},
 	ARPOther:           {Name: "arp_other", Verdict: Host, Packet: "other ARP"},
 	NDAdvert:           {Name: "nd_advert", Verdict: Both, Packet: "neighbour advertisement"},
 	RouterAdvert:       {Name: "router_advert", Verdict: Both, Packet: "router advertisement"},
 	NDVIP:              {Name: "nd_vip", Verdict: Host, Packet: "neighbour solicitation for a service's VIP"},
 	NDSolicit:          {Name: "nd_solicit", Verdict: Host, Packet: "neighbour solicitation for an address of the host"},
-	NDSolicitOVN:       {Name: "nd_solicit_ovn", Verdict: OVN, Packet: "neighbour solicitation for an address that OVN alone has, or for the router's own link-local address"},
+	NDSolicitOVN:       {Name: "nd_solicit_ovn", Verdict: OVN, Packet: "neighbour solicitation for an address that only OVN has, or for the router's own link-local address"},
 	NDOther:            {Name: "nd_other", Verdict: Host, Packet: "other neighbour discovery"},
 	GeneveOVN:          {Name: "geneve_ovn", Verdict: OVN, Packet: "Geneve to the tunnel address of the userspace datapath"},
 	Geneve:             {Name: "geneve", Verdict: Host, Packet: "Geneve to an address of the host"},
 	Multicast:          {Name: "multicast", Verdict: Host, Packet: "to a broadcast or multicast MAC"},
-	PodAddress:         {Name: "pod_address", Verdict: OVN, Packet: "to a pod subnet that is routable without NAT, and to no address of the host"},
-	OVNAddress:         {Name: "ovn_address", Verdict: OVN, Packet: "to an address that OVN alone has, or to the router's own link-local address"},
+	PodAddress:         {Name: "pod_address", Verdict: OVN, Packet: "to a pod subnet that is routable without NAT, except addresses of the host"},
+	OVNAddress:         {Name: "ovn_address", Verdict: OVN, Packet: "to an address that only OVN has, or to the router's own link-local address"},
 	FragmentOVN:        {Name: "fragment_ovn", Verdict: OVN, Packet: "later fragment whose first went to OVN within 30 s"},
 	Fragment:           {Name: "fragment", Verdict: Host, Packet: "later fragment whose first went to the host within 30 s"},
-	FragmentEarly:      {Name: "fragment_early", Verdict: Both, Packet: "other later fragment to an address of the host or a VIP, also where the first went to both: the side that never sees the first forgets it"},
+	FragmentEarly:      {Name: "fragment_early", Verdict: Both, Packet: "other later fragment to an address of the host or a VIP, also if the first went to both: the side without the first fragment discards it after a timeout"},
 	Service:            {Name: "service", Verdict: OVN, Packet: "shared gateway mode: to an address, protocol and port of a service that OVN serves"},
-	ServiceHosted:      {Name: "service_host", Verdict: Host, Packet: "shared gateway mode: to one that a socket of the host serves (externalTrafficPolicy is Local, an endpoint is on this host's network)"},
+	ServiceHosted:      {Name: "service_host", Verdict: Host, Packet: "shared gateway mode: to a service that a socket of the host serves (externalTrafficPolicy is Local, an endpoint is on this host's network)"},
 	ServiceLocal:       {Name: "service_local", Verdict: Host, Packet: "local gateway mode: to an address, protocol and port of any service"},
-	ICMPErrorOVN:       {Name: "icmp_error_ovn", Verdict: OVN, Packet: "ICMP error about a packet whose sender these rules say is OVN"},
-	ICMPErrorEcho:      {Name: "icmp_error_echo", Verdict: Both, Packet: "ICMP error about an echo request with an identifier by which OVN asked this remote within 60 s"},
-	ICMPVIP:            {Name: "icmp_vip", Verdict: OVN, Packet: "shared gateway mode: ICMP fragmentation needed or packet too big, to a VIP, about none that a socket of the host serves"},
+	ICMPErrorOVN:       {Name: "icmp_error_ovn", Verdict: OVN, Packet: "ICMP error about a packet that OVN sent, according to these rules"},
+	ICMPErrorEcho:      {Name: "icmp_error_echo", Verdict: Both, Packet: "ICMP error about an echo request with an identifier that OVN used towards this remote within 60 s"},
+	ICMPVIP:            {Name: "icmp_vip", Verdict: OVN, Packet: "shared gateway mode: ICMP fragmentation needed or packet too big, to a VIP, unless about a service that a socket of the host serves"},
 	ICMPErrorHost:      {Name: "icmp_error_host", Verdict: Host, Packet: "other ICMP error"},
-	NotOurs:            {Name: "not_ours", Verdict: Host, Packet: "to no address of the host"},
+	NotOurs:            {Name: "not_ours", Verdict: Host, Packet: "to an address that is not the host's"},
 	SNATSyn:            {Name: "snat_syn", Verdict: Host, Packet: "to the SNAT range: TCP SYN"},
 	HostSocket:         {Name: "host_socket", Verdict: Host, Packet: "to the SNAT range: a socket of the host owns it"},
 	SNATPort:           {Name: "snat_port", Verdict: OVN, Packet: "to the SNAT range: everything else"},
-	Takeover:           {Name: "takeover", Verdict: OVN, Packet: "to another port of the node: a connection of OVN's from before a takeover, and no TCP SYN"},
-	ICMPEchoReplyNS:    {Name: "icmp_echo_reply_ns", Verdict: Both, Packet: "ICMP echo reply that OVN asked for within 60 s: the host may have asked by the same identifier"},
+	Takeover:           {Name: "takeover", Verdict: OVN, Packet: "to another port of the node: a connection of OVN from before a takeover, except TCP SYN"},
+	ICMPEchoReplyNS:    {Name: "icmp_echo_reply_ns", Verdict: Both, Packet: "ICMP echo reply to a request of OVN within 60 s: the host may use the same identifier"},
 	ICMPEchoReply:      {Name: "icmp_echo_reply", Verdict: Host, Packet: "other ICMP echo reply"},
 	ICMPEcho:           {Name: "icmp_echo", Verdict: Host, Packet: "ICMP echo request"},
 	ProtoHost:          {Name: "proto_host", Verdict: Host, Packet: "protocol without ports that the host uses with this peer, or has a raw socket for"},
 	ProtoNS:            {Name: "proto_ns", Verdict: OVN, Packet: "protocol without ports that OVN has sent to this peer within 600 s"},
-	BFD:                {Name: "bfd", Verdict: Both, Packet: "BFD to an address of the host, where BFD is on"},
+	BFD:                {Name: "bfd", Verdict: Both, Packet: "BFD to an address of the host, if BFD is on"},
 	Default:            {Name: "default", Verdict: Host, Packet: "everything else"},
-	PassUnconfigured:   {Name: "pass_unconfigured", Verdict: Host, Packet: "OVN's or both's by the lines above, and an interface is missing"},
+	PassUnconfigured:   {Name: "pass_unconfigured", Verdict: Host, Packet: "for OVN or both by the lines above, while an interface is missing"},
 
 	EncapOut:     {Name: "encap_out", Verdict: Out, Direction: FromOVN, Packet: "Geneve or ARP from the tunnel address of the userspace datapath"},
 	PMTUD:        {Name: "pmtud", Verdict: Drop, Direction: FromOVN, Packet: "ICMP fragmentation needed or packet too big, to another node"},
-	Hairpin:      {Name: "hairpin", Verdict: Host, Direction: FromOVN, Packet: "IP to an address of the host, or from a service CIDR: an answer to what the host forwards"},
+	Hairpin:      {Name: "hairpin", Verdict: Host, Direction: FromOVN, Packet: "IP to an address of the host, or from a service CIDR: a reply to a packet that the host forwarded"},
 	BadMAC:       {Name: "bad_mac", Verdict: Drop, Direction: FromOVN, Packet: "from another MAC than the node's"},
-	BFDOut:       {Name: "bfd_out", Verdict: Out, Direction: FromOVN, Packet: "BFD, where it is on"},
+	BFDOut:       {Name: "bfd_out", Verdict: Out, Direction: FromOVN, Packet: "BFD, if it is on"},
 	GARPGuard:    {Name: "garp_guard", Verdict: Drop, Direction: FromOVN, Packet: "ARP announcement or unsolicited neighbour advertisement of an address that is not the node's, before the southbound database is in sync"},
 	NeighbourOut: {Name: "neighbour_out", Verdict: Out, Direction: FromOVN, Packet: "ARP, neighbour discovery"},
 	SvcLeak:      {Name: "svc_leak", Verdict: Drop, Direction: FromOVN, Packet: "to a service CIDR or a masquerade prefix"},
-	Unsnated:     {Name: "unsnated", Verdict: Drop, Direction: FromOVN, Packet: "from a pod CIDR that is not routable without NAT, or from an address that was the node's"},
+	Unsnated:     {Name: "unsnated", Verdict: Drop, Direction: FromOVN, Packet: "from a pod CIDR that needs NAT, or from a former address of the node"},
 	Oversized:    {Name: "oversized", Verdict: Host, Direction: FromOVN, Packet: "local gateway mode: IP, longer than the MTU"},
 	LocalOut:     {Name: "local_out", Verdict: Host, Direction: FromOVN, Packet: "local gateway mode: TCP, UDP or SCTP from the node"},
-	HostOwned:    {Name: "host_owned", Verdict: Drop, Direction: FromOVN, Packet: "from the node: UDP from a port of the SNAT range whose answers a socket of the host would get, or a protocol without ports that the host uses with this peer or has a raw socket for"},
+	HostOwned:    {Name: "host_owned", Verdict: Drop, Direction: FromOVN, Packet: "from the node: UDP from a port of the SNAT range if a host socket would receive the replies, or a protocol without ports that the host uses with this peer or has a raw socket for"},
 	OutLearned:   {Name: "out_learned", Verdict: Out, Direction: FromOVN, Packet: "from the node: echo request, or another protocol without ports"},
 	OutPlain:     {Name: "out", Verdict: Out, Direction: FromOVN, Packet: "everything else"},
-	NoUplink:     {Name: "no_uplink", Verdict: Drop, Direction: FromOVN, Packet: "to be sent or dropped by the lines above, and an interface is missing"},
+	NoUplink:     {Name: "no_uplink", Verdict: Drop, Direction: FromOVN, Packet: "sent or dropped by the lines above, while an interface is missing"},
 
-	HostOVN: {Name: "host_ovn", Verdict: OVN, Direction: FromHost, Packet: "IP to a service CIDR or a masquerade prefix, but Geneve"},
+	HostOVN: {Name: "host_ovn", Verdict: OVN, Direction: FromHost, Packet: "IP to a service CIDR or a masquerade prefix, except Geneve"},
 	HostOut: {Name: "host_out", Verdict: Out, Direction: FromHost, Packet: "everything else"},
 }
 
-// Rules returns the table of cases, in the order in which they are asked.
+// Rules returns the table of cases in the order of evaluation.
 func Rules() []Rule {
 	list := make([]Rule, reasonCount)
 	for i := range list {
@@ -181,8 +181,8 @@ func Rules() []Rule {
 
 func (r Reason) String() string { return rules[r].Name }
 
-// Direction is where the packets come from.
+// Direction returns the origin of the packets.
 func (r Reason) Direction() Direction { return rules[r].Direction }
 
-// Verdict is what the reason implies.
+// Verdict returns the verdict of the reason.
 func (r Reason) Verdict() Verdict { return rules[r].Verdict }

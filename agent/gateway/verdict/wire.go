@@ -16,7 +16,7 @@ const (
 )
 
 // foreign reports whether f belongs to another network, which may use the same addresses. A
-// priority tag (VLAN 0) is no tag.
+// priority tag (VLAN 0) does not count as a tag.
 func (m Model) foreign(f *Frame) bool {
 	if m.Config.VLAN == 0 {
 		return f.Tagged && !f.Priority
@@ -41,7 +41,7 @@ func (m Model) fromWire(f *Frame, now time.Duration) Decision {
 		return Decision{Reason: VLAN}
 	case toUs && m.spoofed(f):
 		return Decision{Reason: SpoofedSource}
-	case m.foreign(f) && m.inward(f): // the host's stack takes what has no tag
+	case m.foreign(f) && m.inward(f): // the host's stack accepts untagged packets
 		return Decision{Reason: ClusterDestination}
 	case m.foreign(f):
 		return Decision{Reason: VLAN}
@@ -52,13 +52,13 @@ func (m Model) fromWire(f *Frame, now time.Duration) Decision {
 	if m.inward(f) && !m.served(d.Reason, f.IP.Dst) {
 		d.Reason = ClusterDestination
 	}
-	if d.Remember != nil { // the later ones follow; an id may be used again
+	if d.Remember != nil { // later fragments follow; an ID may be reused
 		d.RememberAs = d.Verdict()
 	}
 	return d
 }
 
-// admitted decides what is of the gateway's network and not spoofed.
+// admitted decides packets of the gateway's network that are not spoofed.
 func (m Model) admitted(f *Frame, now time.Duration) Decision {
 	switch {
 	case f.Type != etherARP && !isIP(f):
@@ -75,7 +75,7 @@ func (m Model) admitted(f *Frame, now time.Duration) Decision {
 	if p.Position == First {
 		d.Remember = datagram(p)
 	}
-	if d.Reason == Takeover { // its age tells who seeded it when it has ended
+	if d.Reason == Takeover { // the agent reads the entry's age to detect that it has ended
 		k := flow(p)
 		d.LearnFlow = &k
 	}
@@ -125,7 +125,8 @@ func (m Model) neighbour(p *Packet) Reason {
 	return NDOther
 }
 
-// ip decides what is no neighbour discovery; group: its frame is to many.
+// ip decides IP packets other than neighbour discovery. group means that the frame's destination is
+// a group address.
 func (m Model) ip(p *Packet, group bool, now time.Duration) Reason {
 	geneve := p.Position != Later && p.Proto == protoUDP && p.DstPort == m.Config.GenevePort
 	switch {
@@ -153,7 +154,7 @@ func (m Model) ip(p *Packet, group bool, now time.Duration) Reason {
 	return m.unclaimed(p)
 }
 
-// unclaimed is what OVN lays no claim to.
+// unclaimed decides packets that OVN does not claim.
 func (m Model) unclaimed(p *Packet) Reason {
 	if m.host(p.Dst) {
 		return Default
@@ -178,8 +179,7 @@ func (m Model) laterFragment(p *Packet, now time.Duration) Reason {
 	return NotOurs
 }
 
-// byPort decides by the local port. quoted: p is what an ICMP error quotes,
-// turned round.
+// byPort decides by the local port. quoted means that p is the reversed quote of an ICMP error.
 func (m Model) byPort(p *Packet, quoted bool) Reason {
 	owner := m.Tables.Services[ServiceKey{Addr: p.Dst, Proto: p.Proto, Port: p.DstPort}]
 	switch {
@@ -204,7 +204,7 @@ func (m Model) byPort(p *Packet, quoted bool) Reason {
 	return m.unclaimed(p)
 }
 
-// inRange decides what is to the SNAT range. begins: it opens a connection.
+// inRange decides packets to the SNAT range. begins means that p opens a connection.
 func (m Model) inRange(p *Packet, begins bool) Reason {
 	switch {
 	case begins:
@@ -222,14 +222,14 @@ func (m Model) hostSocket(p *Packet) bool {
 	return m.Tables.HostSocket(Socket(flow(p)))
 }
 
-// hostProto reports whether p, whose source is the remote side, may be the host's.
+// hostProto reports whether p may belong to the host. The source of p is the remote side.
 func (m Model) hostProto(p *Packet) bool {
 	return m.node(p.Dst) &&
 		(m.Tables.HostProtos[NSKey{Remote: p.Src, Proto: p.Proto}] || m.Tables.HostProtos[NSKey{Remote: Anybody(p.V6), Proto: p.Proto}])
 }
 
-// Anybody is the remote side of what the host exchanges with everybody: a raw socket
-// that is not connected.
+// Anybody returns the wildcard remote of a protocol that the host uses with any peer: it has an
+// unconnected raw socket.
 func Anybody(v6 bool) netip.Addr {
 	if v6 {
 		return netip.IPv6Unspecified()
@@ -237,8 +237,7 @@ func Anybody(v6 bool) netip.Addr {
 	return netip.IPv4Unspecified()
 }
 
-// bfd reports whether p is of a BFD session. A packet of one is never so long
-// that it is fragmented.
+// bfd reports whether p belongs to a BFD session. BFD packets are too short to be fragmented.
 func (m Model) bfd(p *Packet) bool {
 	return m.Config.BFD && p.Proto == protoUDP && p.DstPort == bfdPort && p.Position == Unfragmented
 }
@@ -282,7 +281,7 @@ func (m Model) sender(quote *Packet, now time.Duration) Reason {
 	case q.Position == Later, q.mapped(q.Dst):
 		return NotOurs
 	case q.Proto == protoUDP && q.SrcPort == m.Config.GenevePort:
-		// its source port is a hash, and no claim to the SNAT range
+		// Its source port is a hash, and no claim to the SNAT range.
 		if m.encap(q.Dst) {
 			return GeneveOVN
 		}

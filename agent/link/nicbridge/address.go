@@ -8,11 +8,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// address is what must be known of an address's message.
+// address contains the fields of an address message that the move needs.
 type address struct {
 	key   netip.Prefix // the local address
 	flags uint32
-	life  []byte // struct ifa_cacheinfo: preferred and valid seconds first
+	life  []byte // struct ifa_cacheinfo: starts with preferred and valid seconds
 }
 
 func parseAddr(msg []byte) (address, error) {
@@ -37,12 +37,11 @@ func parseAddr(msg []byte) (address, error) {
 
 func (a address) is6() bool { return a.key.Addr().Is6() }
 
-// dynamic addresses end by themselves unless somebody renews them.
+// dynamic reports whether the address expires unless renewed.
 func (a address) dynamic() bool { return a.flags&unix.IFA_F_PERMANENT == 0 }
 
-// inOrder returns the messages in the order in which they must be added to be
-// listed as they were: the kernel appends IPv4 addresses and puts IPv6 ones
-// in front of those of the same scope.
+// inOrder returns the messages in the order of addition that reproduces the original list. The
+// kernel appends IPv4 addresses, and inserts IPv6 addresses before those of the same scope.
 func inOrder(msgs [][]byte) [][]byte {
 	var v4, v6 [][]byte
 	for _, m := range msgs {
@@ -56,8 +55,8 @@ func inOrder(msgs [][]byte) [][]byte {
 	return append(v4, v6...)
 }
 
-// renewed returns the message with the lifetime that the same address has
-// among others: who renewed it meanwhile did so there.
+// renewed returns msg with the lifetime that the same address has in others, where it may have been
+// renewed.
 func renewed(msg []byte, others [][]byte) []byte {
 	a, err := parseAddr(msg)
 	if err != nil || !a.dynamic() {
@@ -79,7 +78,7 @@ func renewed(msg []byte, others [][]byte) []byte {
 	return msg
 }
 
-// lookup returns the message of the same address among others, or nil.
+// lookup returns the message of the same address in others, or nil.
 func lookup(msg []byte, others [][]byte) []byte {
 	a, err := parseAddr(msg)
 	for _, o := range others {

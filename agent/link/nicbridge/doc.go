@@ -1,23 +1,24 @@
-// Package nicbridge makes a NIC a port of an OVS bridge and gives what the host
-// had on the NIC to the bridge's internal port, and back.
+// Package nicbridge makes a NIC a port of an OVS bridge and moves the host's network configuration
+// from the NIC to the bridge's internal port, and back.
 //
-// Addresses, routes, rules and neighbours are moved as the kernel's own
-// messages: what a dump returns is sent again with another interface, as
-// iproute2's save and restore do, so nothing is lost that this package does not
-// know by name. Nothing is taken from the NIC before the bridge has it, so the
-// host's connections go on.
+// Addresses, routes, rules and neighbours move as the kernel's own messages: the result of a dump
+// is sent again with another interface, as iproute2's save and restore do. So attributes that this
+// package does not know are preserved. Nothing is removed from the NIC before the bridge has it, so
+// the host's connections survive.
 //
-// Before the first change everything is written to a snapshot, and a watchdog
-// is started: a process of its own that puts the snapshot back when the mover
-// dies, when it does not end in time, or when the gateway that answered before
-// does not answer any more. Undoing, the watchdog, recovery after a crash and
-// bridges-to-nics are one function, which brings any state in between back to
-// the snapshot.
+// Before the first change, the package writes a snapshot and starts a watchdog, which is a separate
+// process. The watchdog restores the snapshot in three cases: the mover dies, it exceeds its time,
+// or the gateway no longer answers. Undo, watchdog, crash recovery and bridges-to-nics use the same
+// function, which restores the snapshot from any intermediate state.
 //
-// What cannot be moved: sockets bound to the NIC (SO_BINDTODEVICE), multicast
-// groups joined on it, routes by nexthop objects (refused), temporary IPv6
-// addresses (they become plain ones with the same lifetime), and addresses made
-// from stable_secret (they stay until they expire). Default routes learned from
-// router advertisements are bridged over by a copy one metric worse, which
-// expires; the kernel learns its own at once, as it solicits.
+// These cannot be moved:
+//
+//   - sockets bound to the NIC (SO_BINDTODEVICE)
+//   - multicast groups joined on the NIC
+//   - routes with nexthop objects (the move is refused)
+//   - temporary IPv6 addresses (they become plain ones with the same lifetime)
+//   - addresses from stable_secret (they stay until they expire)
+//
+// For a default route from router advertisements, a copy with a metric one higher bridges the gap
+// and expires. The kernel learns its own route at once, because it sends a solicitation.
 package nicbridge

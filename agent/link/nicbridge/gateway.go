@@ -12,19 +12,19 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// patience is how long the gateways are asked after a move. Before it they
-// have answerTime, and moreTime once one has answered.
+// patience is the time for the gateways to answer after a move. Before the move they have
+// answerTime, and moreTime once one has answered.
 const (
 	patience   = 15 * time.Second
 	answerTime = 3 * time.Second
 	moreTime   = 300 * time.Millisecond
 )
 
-// errSilent is returned when no gateway that answered before answers.
+// errSilent means that no gateway that answered before answers now.
 var errSilent = errors.New("no gateway answers")
 
-// answering returns those neighbours that answer by the device: ARP or
-// neighbour discovery, asked by the kernel.
+// answering returns the neighbours that answer through the device. The kernel sends ARP or
+// neighbour discovery.
 func answering(ctx context.Context, list []netip.Addr, index int) ([]netip.Addr, error) {
 	ctx, cancel := context.WithTimeout(ctx, answerTime)
 	defer cancel()
@@ -44,7 +44,7 @@ func answering(ctx context.Context, list []netip.Addr, index int) ([]netip.Addr,
 			if states[a]&unix.NUD_REACHABLE != 0 {
 				out = append(out, a)
 			}
-			return states[a]&(unix.NUD_REACHABLE|unix.NUD_PERMANENT) != 0 // a static one says nothing
+			return states[a]&(unix.NUD_REACHABLE|unix.NUD_PERMANENT) != 0 // a static entry proves nothing
 		})
 		if len(out) > 0 && enough == nil {
 			enough = time.After(moreTime)
@@ -61,7 +61,7 @@ func answering(ctx context.Context, list []netip.Addr, index int) ([]netip.Addr,
 	return out, nil
 }
 
-// ask makes the kernel ask each neighbour, unless it is doing so.
+// ask makes the kernel probe each neighbour, unless it already does.
 func ask(list []netip.Addr, index int) error {
 	msgs, err := dump(unix.RTM_GETNEIGH, neighHeader)
 	if err != nil {
@@ -129,8 +129,8 @@ func neighbourStates(index int) (map[netip.Addr]uint16, error) {
 	return out, nil
 }
 
-// verify returns errSilent when none of the gateways that answered by the NIC
-// answers by the bridge. Without such a gateway there is nothing to ask.
+// verify returns errSilent if none of the gateways that answered through the NIC answers through
+// the bridge. Without such a gateway it does nothing.
 func (s *Snapshot) verify(ctx context.Context) error {
 	if len(s.Gateways) == 0 {
 		return nil
@@ -155,7 +155,7 @@ func (s *Snapshot) verify(ctx context.Context) error {
 	}
 }
 
-// forget makes what is known of neighbours stale, so that an answer is a new one.
+// forget marks the neighbours as stale, so that only a new answer counts.
 func forget(list []netip.Addr, index int) error {
 	msgs, err := neighsOf(index)
 	if err != nil {

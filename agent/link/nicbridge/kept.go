@@ -11,16 +11,16 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Kept is what a device had before somebody changed it for a while.
+// Kept is a device's configuration before a temporary change.
 type Kept struct {
 	Device  string
-	Whole   bool // the device is nobody else's: what it had not, goes again
+	Whole   bool // the device has no other user: additions are removed
 	Had     Config
 	Sysctls map[string]string
 }
 
-// Keep reads the device: its addresses, routes, permanent neighbours and settings or,
-// with only, no more of these than it says and the setting rp_filter. It changes nothing.
+// Keep reads the device: its addresses, routes, permanent neighbours and settings. With only, it
+// reads just the matching ones of these and the setting rp_filter. It changes nothing.
 func Keep(name string, only func(netip.Prefix) bool) (Kept, error) {
 	l, err := netlink.LinkByName(name)
 	if err != nil {
@@ -54,7 +54,7 @@ func Keep(name string, only func(netip.Prefix) bool) (Kept, error) {
 
 const rpFilter = "ipv4/rp_filter"
 
-// Return gives the device what it had. A device that is gone is an error.
+// Return restores the device's configuration. A missing device is an error.
 func (k Kept) Return() error {
 	l, err := netlink.LinkByName(k.Device)
 	if err != nil {
@@ -73,7 +73,7 @@ func (k Kept) Return() error {
 		errs = append(errs, writeSysctl(k.Device, key, k.Sysctls[key]))
 	}
 	if err := errors.Join(errs...); err != nil {
-		return fmt.Errorf("give device %s back what it had: %w", k.Device, err)
+		return fmt.Errorf("restore device %s: %w", k.Device, err)
 	}
 	return nil
 }
@@ -104,7 +104,7 @@ func (k Kept) returnAddresses(index int) error {
 	return errors.Join(errs...)
 }
 
-// sameLife reports whether an address, nil for none, is preferred and valid as long.
+// sameLife reports whether an address has the same preferred and valid lifetime. now may be nil.
 func sameLife(msg, now []byte) bool {
 	was, err := parseAddr(msg)
 	if err != nil || now == nil {
@@ -116,7 +116,7 @@ func sameLife(msg, now []byte) bool {
 		(was.dynamic() && is.dynamic() || bytes.Equal(was.life[:preferredAndValid], is.life[:preferredAndValid]))
 }
 
-// returnRoutes adds those without a next hop first: others need them.
+// returnRoutes adds routes without a next hop first, because others depend on them.
 func (k Kept) returnRoutes(index int) error {
 	all, err := routes()
 	if err != nil {

@@ -23,7 +23,7 @@ func dump(get, header int) ([][]byte, error) {
 	}
 }
 
-// send makes one change. There already, or gone already, is no error.
+// send makes one change. If it is already done, that is not an error.
 func send(kind, flags int, msg []byte) error {
 	req := nl.NewNetlinkRequest(kind, flags|unix.NLM_F_ACK)
 	req.AddRawData(msg)
@@ -52,7 +52,7 @@ func addrsOf(index int) ([][]byte, error) {
 	return out, nil
 }
 
-// routes returns all of both families but cloned ones, in the kernel's order.
+// routes returns all routes of both families except cloned ones, in the kernel's order.
 func routes() ([]route, error) {
 	all, err := dump(unix.RTM_GETROUTE, routeHeader)
 	if err != nil {
@@ -89,7 +89,7 @@ func rulesNaming(device string) ([][]byte, error) {
 	return out, nil
 }
 
-// neighsOf returns the neighbours whose link-layer address is known.
+// neighsOf returns the neighbours with a known link-layer address.
 func neighsOf(index int) ([][]byte, error) {
 	all, err := dump(unix.RTM_GETNEIGH, neighHeader)
 	if err != nil {

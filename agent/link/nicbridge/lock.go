@@ -13,11 +13,11 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// errHeld is the error for a lock that another process has.
+// errHeld means that another process holds the lock.
 var errHeld = errors.New("held by another process")
 
-// tryLock locks a file, which it makes with its directory, until release is called. The kernel
-// frees it when the process dies.
+// tryLock creates and locks a file until release is called. It creates the directory if necessary.
+// The kernel releases the lock when the process dies.
 func tryLock(path string) (release func(), err error) {
 	if err := os.MkdirAll(filepath.Dir(path), 0o700); err != nil {
 		return nil, err
@@ -53,8 +53,8 @@ func lock(ctx context.Context, dir, nic string) (unlock func(), err error) {
 	}
 }
 
-// claim makes the caller the one that moves the NIC, for a whole move or restoration. Beside it the
-// watchdog alone changes the NIC, when the holder is late.
+// claim gives the caller the exclusive right to move the NIC, for a whole move or restoration. Only
+// the watchdog may change the NIC beside it, when the holder is late.
 func claim(ctx context.Context, dir, nic string) (release func(), err error) {
 	for {
 		release, err := tryClaim(dir, nic)
@@ -67,7 +67,7 @@ func claim(ctx context.Context, dir, nic string) (release func(), err error) {
 	}
 }
 
-// tryClaim is claim, but returns ErrUnderWay (wrapped) where another process has the claim.
+// tryClaim is claim, but returns ErrUnderWay (wrapped) if another process has the claim.
 func tryClaim(dir, nic string) (release func(), err error) {
 	release, err = tryLock(claimPath(dir, nic))
 	if errors.Is(err, errHeld) {
@@ -83,12 +83,12 @@ const claimSuffix = ".mover"
 
 func claimPath(dir, nic string) string { return filepath.Join(dir, "nic-"+nic+claimSuffix) }
 
-// UnderWay returns the NIC that a living process is moving to a bridge or back, "" if there is
-// none. A late mover does not count once its watchdog has restored the NIC.
+// UnderWay returns the NIC that a live process is moving to a bridge or back, or "". A late mover
+// no longer counts once its watchdog has restored the NIC.
 func UnderWay(dir string) (nic string, err error) {
 	claims, err := filepath.Glob(claimPath(dir, "*"))
 	if err != nil {
-		return "", fmt.Errorf("look for movers: %w", err)
+		return "", fmt.Errorf("find movers: %w", err)
 	}
 	for _, path := range claims {
 		nic := strings.TrimSuffix(strings.TrimPrefix(filepath.Base(path), "nic-"), claimSuffix)
@@ -112,8 +112,8 @@ func UnderWay(dir string) (nic string, err error) {
 	return "", nil
 }
 
-// Undisturbed calls do while no process can begin to move the NIC. If one is moving it, do is not
-// called and the error is ErrUnderWay (wrapped).
+// Undisturbed calls do while no process can start to move the NIC. If a process is moving it,
+// Undisturbed returns ErrUnderWay (wrapped) without calling do.
 func Undisturbed(dir, nic string, do func() error) error {
 	release, err := tryClaim(dir, nic)
 	if err != nil {
@@ -123,7 +123,7 @@ func Undisturbed(dir, nic string, do func() error) error {
 	return do()
 }
 
-// wait returns the context's error when it ends first.
+// wait sleeps for d, or returns the context's error if that ends first.
 func wait(ctx context.Context, d time.Duration) error {
 	select {
 	case <-ctx.Done():

@@ -33,7 +33,7 @@ const (
 
 var order = binary.NativeEndian
 
-// attr is one attribute; kind has the kernel's flag bits.
+// attr is one attribute. kind includes the kernel's flag bits.
 type attr struct {
 	kind uint16
 	data []byte
@@ -41,7 +41,7 @@ type attr struct {
 
 func (a attr) typ() uint16 { return a.kind & nlaTypeMask }
 
-// attrs reads what follows the fixed part of a message.
+// attrs parses the attributes after the fixed part of a message.
 func attrs(msg []byte, header int) ([]attr, error) {
 	var out []attr
 	if len(msg) < header {
@@ -93,8 +93,8 @@ type device struct {
 	index int
 }
 
-// retargetAddr returns the message that gives the address to a device. With
-// noDAD an IPv6 address is usable at once.
+// retargetAddr returns the message that adds the address to a device. With noDAD an IPv6 address is
+// usable at once.
 func retargetAddr(msg []byte, from, to string, index int, noDAD bool) ([]byte, error) {
 	list, err := attrs(msg, addrHeader)
 	if err != nil {
@@ -124,7 +124,7 @@ func retargetAddr(msg []byte, from, to string, index int, noDAD bool) ([]byte, e
 	return build(head, append(out, attr{unix.IFA_FLAGS, put32(flags)})), nil
 }
 
-// relabel keeps the part of an IPv4 label that is not the device's name.
+// relabel keeps the part of an IPv4 label after the device's name.
 func relabel(label, from, to string) string {
 	rest, ok := strings.CutPrefix(label, from)
 	if !ok {
@@ -136,8 +136,8 @@ func relabel(label, from, to string) string {
 	return to + rest
 }
 
-// retargetRoute returns the message that gives the route, or those of its next
-// hops that go by the device from, to another.
+// retargetRoute returns the message that moves the route, or its next hops through device from, to
+// device to.
 func retargetRoute(msg []byte, from, to int) ([]byte, error) {
 	list, err := attrs(msg, routeHeader)
 	if err != nil {
@@ -164,8 +164,8 @@ func retargetRoute(msg []byte, from, to int) ([]byte, error) {
 	return build(head, out), nil
 }
 
-// expiry turns what a dump says of an IPv6 route's lifetime into what the
-// kernel takes; no data for a route that stays.
+// expiry converts the lifetime of an IPv6 route from the format of a dump to that of a request. A
+// permanent route has no data.
 func expiry(a attr, family byte) attr {
 	const expires = 8 // in struct rta_cacheinfo, after clntref and lastuse
 	if family != unix.AF_INET6 || len(a.data) < expires+4 || int32(u32(a.data[expires:])) <= 0 {
@@ -206,8 +206,8 @@ func retargetRule(msg []byte, from, to string) ([]byte, error) {
 	return build(head, list), nil
 }
 
-// retargetNeigh returns the neighbour for another device. One that the kernel
-// has learned is stale there: used at once, and asked again.
+// retargetNeigh returns the neighbour for another device. A learned entry becomes stale: it is used
+// at once and probed again.
 func retargetNeigh(msg []byte, to int) ([]byte, error) {
 	list, err := attrs(msg, neighHeader)
 	if err != nil {
@@ -222,7 +222,7 @@ func retargetNeigh(msg []byte, to int) ([]byte, error) {
 	return build(head, list), nil
 }
 
-// canonicalRoute makes routes comparable: attributes sorted, without the lifetime.
+// canonicalRoute returns a comparable form of a route: attributes sorted, without the lifetime.
 func canonicalRoute(msg []byte) string {
 	list, err := attrs(msg, routeHeader)
 	if err != nil {
@@ -232,7 +232,7 @@ func canonicalRoute(msg []byte) string {
 	return canonical(msg[:routeHeader], list)
 }
 
-// canonicalRule makes rules comparable.
+// canonicalRule returns a comparable form of a rule.
 func canonicalRule(msg []byte) string {
 	list, err := attrs(msg, ruleHeader)
 	if err != nil {

@@ -41,13 +41,13 @@ func prepare(ctx context.Context, o Options) (*mover, error) {
 	if snap.Gateways, err = answering(ctx, snap.nextHops(), snap.Link.Index); err != nil {
 		return nil, err
 	}
-	if snap.Had.Neighbours, err = neighsOf(snap.Link.Index); err != nil { // asking has made them complete
+	if snap.Had.Neighbours, err = neighsOf(snap.Link.Index); err != nil { // after the probes the entries are complete
 		return nil, err
 	}
 	return &mover{Options: o, snap: snap}, snap.save(o.Dir)
 }
 
-// free reports what keeps a device from being a port of OVS.
+// free returns an error if the device cannot become a port of OVS.
 func free(nic netlink.Link) error {
 	index := nic.Attrs().MasterIndex
 	if index == 0 {
@@ -63,7 +63,7 @@ func free(nic netlink.Link) error {
 	return fmt.Errorf("%s is a port of %s %s", nic.Attrs().Name, master.Type(), master.Attrs().Name)
 }
 
-// forward makes all changes, and asks the gateways.
+// forward makes all changes, and verifies the gateways.
 func (m *mover) forward(ctx context.Context) error {
 	s := m.snap
 	err := m.do(ctx, "add bridge "+s.Bridge, func() error { return m.Switch.AddBridge(ctx, s.Bridge, s.Link.MAC, s.Link.MTU) })
@@ -100,8 +100,8 @@ func (m *mover) forward(ctx context.Context) error {
 	return nil
 }
 
-// readyBridge brings the bridge's internal port up with the NIC's settings and
-// without an address of its own making.
+// readyBridge sets the bridge's internal port up with the NIC's settings and without a generated
+// address.
 func (m *mover) readyBridge(ctx context.Context) (netlink.Link, error) {
 	s := m.snap
 	bridge, err := linkNamed(ctx, s.Bridge)
@@ -111,7 +111,7 @@ func (m *mover) readyBridge(ctx context.Context) (netlink.Link, error) {
 	if err := m.setting(ctx, s.Bridge, "ipv6/addr_gen_mode", "1"); err != nil {
 		return nil, err
 	}
-	// Loose: while one device has the routes, the other gets the packets.
+	// Loose: during the move, one device has the routes and the other receives the packets.
 	if err := m.setting(ctx, s.Bridge, "ipv4/rp_filter", "2"); err != nil {
 		return nil, err
 	}
@@ -144,7 +144,7 @@ func (m *mover) carry(ctx context.Context) error {
 	return m.do(ctx, "make the bridge carry the host", func() error { return m.Carry(ctx) })
 }
 
-// emptyNIC takes the addresses, which the bridge has now, off the NIC.
+// emptyNIC removes the addresses from the NIC. The bridge has them now.
 func (m *mover) emptyNIC(ctx context.Context, nic device) error {
 	if err := m.setting(ctx, nic.name, "ipv6/disable_ipv6", "1"); err != nil {
 		return err
@@ -152,13 +152,13 @@ func (m *mover) emptyNIC(ctx context.Context, nic device) error {
 	return m.deleteAddresses(ctx, nic, func(msg []byte) bool { return msg[0] == unix.AF_INET })
 }
 
-// settle ends what was only for the way.
+// settle ends the temporary settings of the move.
 func (m *mover) settle(ctx context.Context, bridge device) error {
 	s := m.snap
 	if err := m.trueFlags(ctx, bridge, s.NIC, s.Had.Addresses); err != nil {
 		return err
 	}
-	if v := s.Sysctls.NIC["ipv6/addr_gen_mode"]; v == "0" { // others depend on a secret, or on the device
+	if v := s.Sysctls.NIC["ipv6/addr_gen_mode"]; v == "0" { // other modes depend on a secret, or on the device
 		if err := m.setting(ctx, bridge.name, "ipv6/addr_gen_mode", v); err != nil {
 			return err
 		}
@@ -166,7 +166,7 @@ func (m *mover) settle(ctx context.Context, bridge device) error {
 	return m.setting(ctx, bridge.name, "ipv4/rp_filter", s.Sysctls.NIC["ipv4/rp_filter"])
 }
 
-// setPhase is called with the lock held.
+// setPhase requires the lock.
 func (m *mover) setPhase(p Phase) error {
 	m.snap.Phase = p
 	return m.snap.save(m.Dir)

@@ -11,33 +11,33 @@ import (
 	"github.com/vishvananda/netlink"
 )
 
-// Switch is Open vSwitch as a move needs it. All methods are idempotent.
+// Switch is the interface of a move to Open vSwitch. All methods are idempotent.
 type Switch interface {
-	// AddBridge makes the bridge with its internal port, which gets the MAC and
-	// MTU. One that is there is only corrected.
+	// AddBridge creates the bridge with its internal port and sets the port's MAC and MTU. It only
+	// corrects an existing bridge.
 	AddBridge(ctx context.Context, name, mac string, mtu int) error
-	// AddPort adds the device and returns when vswitchd has it.
+	// AddPort adds the device and returns when ovs-vswitchd has opened it.
 	AddPort(ctx context.Context, bridge, device string) error
-	// Remove takes the device out of the bridge, and deletes the bridge if
-	// AddBridge made it. It need not wait for vswitchd.
+	// Remove takes the device out of the bridge, and deletes the bridge if AddBridge created it. It
+	// need not wait for ovs-vswitchd.
 	Remove(ctx context.Context, bridge, device string) error
 }
 
-// Options say what to move, and how.
+// Options configures a move.
 type Options struct {
 	NIC    string
-	Bridge string // only for Move: the others read it in the snapshot
+	Bridge string // only for Move; the other functions read it from the snapshot
 	Dir    string // of snapshot, lock and the watchdog's log; on a tmpfs
 	Switch Switch
-	// Carry makes the bridge pass packets between NIC and host, right after
-	// the NIC is its port. Nil where the bridge does so already, as a new one does.
+	// Carry makes the bridge pass packets between NIC and host, right after the NIC became its port.
+	// It is nil if the bridge does so already, as a new one does.
 	Carry func(ctx context.Context) error
-	// Watchdog is the command that ends in Watch; arguments are appended. Nil
-	// starts none, and a mover that is killed leaves a half moved NIC.
+	// Watchdog is the command that runs Watch; arguments are appended. With nil there is no watchdog,
+	// and a killed mover leaves a half-moved NIC.
 	Watchdog []string
-	Timeout  time.Duration // for the whole move; 0 is a minute
-	Force    bool          // also a NIC that a DHCP client or a network manager owns
-	Asked    bool          // Move is an operator's, not the agent's own doing: Snapshot.Asked
+	Timeout  time.Duration // for the whole move; 0 means a minute
+	Force    bool          // also move a NIC that a DHCP client or a network manager owns
+	Asked    bool          // an operator requested Move, not the agent: Snapshot.Asked
 	Log      *slog.Logger
 
 	hook func(what string) error // before each change, in tests
@@ -49,12 +49,12 @@ var ErrOwned = errors.New("another program configures it")
 // ErrUnderWay is returned (wrapped) where another process is moving the NIC.
 var ErrUnderWay = errors.New("a move is under way")
 
-// errOvertaken tells a mover that the watchdog has begun to restore.
+// errOvertaken means that the watchdog has started to restore the NIC.
 var errOvertaken = errors.New("the watchdog restores")
 
 func (o *Options) complete() error {
 	if o.NIC == "" || o.NIC == o.Bridge || o.Dir == "" || o.Switch == nil {
-		return fmt.Errorf("check options: NIC %q, bridge %q, directory %q: want names that differ, and a switch", o.NIC, o.Bridge, o.Dir)
+		return fmt.Errorf("check options: NIC %q, bridge %q, directory %q: need distinct names and a switch", o.NIC, o.Bridge, o.Dir)
 	}
 	if o.Timeout == 0 {
 		o.Timeout = time.Minute
@@ -65,12 +65,14 @@ func (o *Options) complete() error {
 	return nil
 }
 
-// Move makes the NIC a port of the bridge and gives the bridge's internal port
-// what the host has on the NIC. When it returns nil the gateways that answered
-// before answer through the bridge; when it returns an error everything is as
-// before, or the error says that undoing failed too. Moved already is no
-// change; what a crash left is undone first. The watchdog stays for a few
-// seconds after success and restores if the gateways fall silent then.
+// Move makes the NIC a port of the bridge and moves the host's configuration from the NIC to the
+// bridge's internal port. After success, the gateways that answered before answer through the
+// bridge. After an error the former state is restored, or the error includes the failure of the
+// undo.
+//
+// If the NIC has been moved already, nothing changes. If a crash left a partial move, Move undoes
+// it first. After success the watchdog stays for a few seconds and restores the NIC if the gateways
+// stop answering.
 func Move(ctx context.Context, o Options) error {
 	if err := o.complete(); err != nil {
 		return err
@@ -121,10 +123,10 @@ func Move(ctx context.Context, o Options) error {
 	return err
 }
 
-// Restore undoes a Move of this boot: NIC and bridge are again as the snapshot
-// says, but for lifetimes that were renewed meanwhile. What somebody added to
-// the bridge since is not moved. No snapshot, or restored already, is no change.
-// If it is killed, the watchdog ends it.
+// Restore undoes a Move of this boot. It restores NIC and bridge to the snapshot, except for
+// lifetimes that were renewed meanwhile. Configuration added to the bridge since is not moved.
+// Without a snapshot, or after a restoration, it does nothing. If Restore is killed, the watchdog
+// completes it.
 func Restore(ctx context.Context, o Options) error {
 	if err := o.complete(); err != nil {
 		return err
@@ -150,10 +152,10 @@ func Restore(ctx context.Context, o Options) error {
 	return m.undo(ctx)
 }
 
-// Recover undoes a move that a crash left unfinished, or whose bridge has lost
-// the host's addresses (somebody deleted it), and reports whether there was
-// one. While a mover lives it changes nothing and returns ErrUnderWay (wrapped).
-// Call it at start, and when the bridge's device is a new one.
+// Recover undoes a move that a crash interrupted, or that lost the host's addresses because the
+// bridge was deleted. It reports whether there was such a move. While a mover is alive it changes
+// nothing and returns ErrUnderWay (wrapped). Call it at start, and when the bridge's device was
+// recreated.
 func Recover(ctx context.Context, o Options) (bool, error) {
 	if err := o.complete(); err != nil {
 		return false, err
@@ -166,7 +168,7 @@ func Recover(ctx context.Context, o Options) (bool, error) {
 	return o.recover(ctx)
 }
 
-// ask notes that an operator wants a move that has been made.
+// ask records that an operator requested a move that was already made.
 func (o *Options) ask(s *Snapshot) error {
 	if s.Asked || !o.Asked {
 		return nil
@@ -188,8 +190,7 @@ func (o Options) recover(ctx context.Context) (bool, error) {
 	return true, (&mover{Options: o, snap: s}).undo(ctx)
 }
 
-// holds reports whether the bridge has every address that was moved to it and
-// that does not end by itself.
+// holds reports whether the bridge has every moved address, except those that expire.
 func (s *Snapshot) holds() bool {
 	bridge, err := netlink.LinkByName(s.Bridge)
 	if err != nil {

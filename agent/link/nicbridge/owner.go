@@ -11,8 +11,8 @@ import (
 	"strings"
 )
 
-// owner is a program that configures the NIC and would undo a move, or miss
-// the NIC after it. It is an error that says what the operator must do.
+// owner is a program that configures the NIC and would undo a move, or need the NIC after it. As an
+// error it contains advice for the operator.
 type owner struct {
 	nic, program, advice string
 }
@@ -23,9 +23,9 @@ func (o *owner) Error() string {
 
 func (o *owner) Unwrap() error { return ErrOwned }
 
-// findOwner returns who configures the device: NetworkManager and
-// systemd-networkd by their state of it, a DHCP client by its command line.
-// root is where /run and /proc are. Only processes of this network namespace count.
+// findOwner returns the program that configures the device. It detects NetworkManager and
+// systemd-networkd by their state files, and a DHCP client by its command line. root is the parent
+// of /run and /proc. Only processes of this network namespace count.
 func findOwner(root, nic string, index int) *owner {
 	file := strconv.Itoa(index)
 	if v, ok := setting(filepath.Join(root, "run/NetworkManager/devices", file), "managed"); ok && v != "false" && v != "0" {
@@ -56,7 +56,7 @@ func setting(path, key string) (string, bool) {
 	return "", false
 }
 
-// dhcpClient returns the client that runs on the device, with its process ID.
+// dhcpClient returns the DHCP client of the device, with its process ID.
 func dhcpClient(root, nic string) string {
 	here, _ := os.Readlink(filepath.Join(root, "proc/self/ns/net"))
 	processes, _ := filepath.Glob(filepath.Join(root, "proc/[0-9]*"))
@@ -70,7 +70,8 @@ func dhcpClient(root, nic string) string {
 		if !slices.Contains([]string{"dhclient", "dhcpcd", "udhcpc"}, program) || !slices.Contains(argv[1:], nic) && !alone(root, argv[1:]) {
 			continue
 		}
-		// Of a process with more capabilities than ours the kernel does not tell: it may be here.
+		// The kernel hides the namespace of a process with more capabilities. Such a process may be in
+		// this one.
 		if there, err := os.Readlink(filepath.Join(p, "ns/net")); errors.Is(err, fs.ErrPermission) || err == nil && there == here {
 			return program + " (process " + filepath.Base(p) + ")"
 		}
@@ -78,7 +79,7 @@ func dhcpClient(root, nic string) string {
 	return ""
 }
 
-// alone reports whether the arguments name no device: such a client takes all.
+// alone reports whether the arguments name no device. Such a client uses all devices.
 func alone(root string, args []string) bool {
 	return !slices.ContainsFunc(args, func(a string) bool {
 		if a == "" || strings.ContainsAny(a, "/.") {

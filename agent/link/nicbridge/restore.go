@@ -14,15 +14,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 )
 
-// undoTimeout bounds one attempt to restore, vswitchdTime what of it is left to
-// vswitchd to let a port go.
+// undoTimeout limits one attempt to restore. vswitchdTime is the part of it for ovs-vswitchd to
+// release a port.
 const (
 	undoTimeout  = time.Minute
 	vswitchdTime = 5 * time.Second
 )
 
-// undo brings NIC and bridge back to the snapshot from whatever state they are
-// in. It may be repeated after an error.
+// undo restores NIC and bridge to the snapshot from any state. It may be repeated after an error.
 func (m *mover) undo(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, undoTimeout)
 	defer cancel()
@@ -71,7 +70,7 @@ func (m *mover) back(ctx context.Context) error {
 		func() error { return m.moveRules(ctx, s.Bridge, s.NIC) },
 		func() error { return m.leaveBridge(ctx) },
 		func() error { return m.leftBridge(ctx) },
-		// Again: the last address of a device took its neighbours with it.
+		// Again, because removing the last address of a device deletes its neighbours.
 		func() error { return m.addNeighbours(ctx, nic) },
 		func() error { return m.trueFlags(ctx, nic, s.NIC, s.Had.Addresses) },
 		func() error { return m.settings(ctx, s.NIC, s.Sysctls.NIC) },
@@ -86,16 +85,16 @@ func (m *mover) back(ctx context.Context) error {
 	return nil
 }
 
-// leftBridge empties the bridge, if it is still there and stays.
+// leftBridge empties the bridge if it still exists and stays.
 func (m *mover) leftBridge(ctx context.Context) error {
 	err := m.emptyBridge(ctx)
 	if _, gone := netlink.LinkByName(m.snap.Bridge); gone != nil {
-		return nil // it went with the port, perhaps in the middle
+		return nil // deleted with the port, perhaps meanwhile
 	}
 	return err
 }
 
-// promiscuous takes off what a vswitchd that died has left on.
+// promiscuous clears the flag that a dead ovs-vswitchd has left set.
 func (m *mover) promiscuous(ctx context.Context) error {
 	l, err := netlink.LinkByName(m.snap.NIC)
 	if err != nil {
@@ -107,16 +106,15 @@ func (m *mover) promiscuous(ctx context.Context) error {
 	return m.do(ctx, "set "+m.snap.NIC+" not promiscuous", func() error { return netlink.SetPromiscOff(l) })
 }
 
-// made reports whether the kernel made the address when IPv6 came back. What
-// it learned from router advertisements stays.
+// made reports whether the kernel generated the address when IPv6 was enabled again. Addresses from
+// router advertisements stay.
 func (m *mover) made(msg []byte) bool {
 	a, err := parseAddr(msg)
 	return err == nil && a.is6() && !a.dynamic() && a.key.Addr().IsLinkLocalUnicast() && lookup(msg, m.snap.Had.Addresses) == nil
 }
 
-// fillNIC gives the NIC its addresses and neighbours again. IPv6 comes back
-// without an address of the kernel's making, which would be detected for a
-// second before it can be used.
+// fillNIC restores the NIC's addresses and neighbours. IPv6 is enabled without a generated address,
+// because that would undergo duplicate address detection for a second.
 func (m *mover) fillNIC(ctx context.Context, nic device, onBridge [][]byte) error {
 	s := m.snap
 	if err := m.do(ctx, "set "+nic.name+" up", func() error { return link.SetUp(nic.name) }); err != nil {
@@ -140,9 +138,8 @@ func (m *mover) fillNIC(ctx context.Context, nic device, onBridge [][]byte) erro
 	return m.addNeighbours(ctx, nic)
 }
 
-// leaveBridge returns when the NIC's packets are the host's again. What the
-// kernel's datapath has, it keeps when vswitchd is dead: then the port is taken
-// out of it here.
+// leaveBridge returns when the host receives the NIC's packets again. The kernel datapath keeps its
+// ports if ovs-vswitchd is dead; then leaveBridge removes the port from the datapath itself.
 func (m *mover) leaveBridge(ctx context.Context) error {
 	s := m.snap
 	err := m.do(ctx, "remove port "+s.NIC, func() error { return m.Switch.Remove(ctx, s.Bridge, s.NIC) })
@@ -157,7 +154,7 @@ func (m *mover) leaveBridge(ctx context.Context) error {
 			return err
 		}
 		if err != nil || time.Now().After(patience) {
-			m.Log.Warn("vswitchd does not let the NIC go, taking it out of the datapath", "nic", s.NIC)
+			m.Log.Warn("ovs-vswitchd does not release the NIC, removing it from the datapath", "nic", s.NIC)
 			if derr := m.do(ctx, "delete vport "+s.NIC, func() error { return deleteVport(master, s.NIC) }); derr != nil {
 				return errors.Join(err, derr)
 			}
@@ -168,16 +165,15 @@ func (m *mover) leaveBridge(ctx context.Context) error {
 	}
 }
 
-// emptyBridge takes what was moved off a bridge that was there before the move
-// and so still is.
+// emptyBridge removes the moved configuration from a bridge that existed before the move.
 func (m *mover) emptyBridge(ctx context.Context) error {
 	s := m.snap
 	l, err := netlink.LinkByName(s.Bridge)
 	if err != nil {
-		return nil // the bridge went with the port
+		return nil // the bridge was deleted with the port
 	}
 	had := s.Sysctls.Bridge
-	if had == nil { // the move made it, and vswitchd is not there to delete it
+	if had == nil { // the move created it, and ovs-vswitchd is not running to delete it
 		return m.do(ctx, "set "+s.Bridge+" down", func() error { return netlink.LinkSetDown(l) })
 	}
 	if had["ipv6/disable_ipv6"] == "1" {
@@ -202,7 +198,7 @@ func (m *mover) emptyBridge(ctx context.Context) error {
 	return m.settings(ctx, s.Bridge, had)
 }
 
-// nextHops returns the neighbours by which the host's routes go, each once.
+// nextHops returns the next hops of the host's routes, without duplicates.
 func (s *Snapshot) nextHops() (out []netip.Addr) {
 	for _, w := range s.Had.Routes {
 		r, err := parseRoute(w.Message)

@@ -7,7 +7,7 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// route is what must be known of a route's message.
+// route contains the fields of a route message that the move needs.
 type route struct {
 	msg      []byte
 	family   byte
@@ -15,9 +15,9 @@ type route struct {
 	protocol byte
 	metric   uint32
 	dst, src netip.Prefix // src is the preferred source, with all bits
-	group    string       // what the kernel orders by: routes of one group stand in a row
+	group    string       // the kernel's sort key: routes of one group are adjacent
 	devices  []int
-	hops     []netip.Addr // next hops by device, same order; invalid for none
+	hops     []netip.Addr // next hops per device, same order; invalid for none
 	byObject bool
 	cloned   bool
 }
@@ -64,7 +64,7 @@ func parseRoute(msg []byte) (route, error) {
 
 func (r *route) addHop(device int, list []attr) {
 	gw := find(list, unix.RTA_GATEWAY)
-	if via := find(list, unix.RTA_VIA); len(via) > 2 { // another family's: struct rtvia
+	if via := find(list, unix.RTA_VIA); len(via) > 2 { // of another family: struct rtvia
 		gw = via[2:]
 	}
 	hop, _ := netip.AddrFromSlice(gw)
@@ -77,18 +77,18 @@ func (r route) gateway() bool {
 	return slices.ContainsFunc(r.hops, netip.Addr.IsValid)
 }
 
-// advertised is a default route, or one of a route information option, that
-// the kernel learned and will renew by itself.
+// advertised reports whether the kernel learned the route from router advertisements (default route
+// or route information option) and renews it.
 func (r route) advertised() bool {
 	return r.family == unix.AF_INET6 && r.protocol == unix.RTPROT_RA
 }
 
-// automatic routes come and go with an address.
+// automatic reports whether the route depends on an address.
 func (r route) automatic() bool {
 	return r.table == unix.RT_TABLE_LOCAL && r.protocol == unix.RTPROT_KERNEL
 }
 
-// connected reports whether the kernel made the route with the address.
+// connected reports whether the kernel created the route with the address.
 func (r route) connected(a address) bool {
 	if r.protocol != unix.RTPROT_KERNEL || r.gateway() || r.table == unix.RT_TABLE_LOCAL {
 		return false

@@ -8,8 +8,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// moveRoutes makes the device to have every route of the snapshot, then takes
-// them from the device from: in between there are two, and never none.
+// moveRoutes adds every route of the snapshot to device to, then removes them from device from. So
+// each route exists twice for a moment, and is never missing.
 func (m *mover) moveRoutes(ctx context.Context, from, to device) error {
 	wanted, err := m.plan(to.index)
 	if err != nil {
@@ -34,15 +34,15 @@ func (m *mover) moveRoutes(ctx context.Context, from, to device) error {
 	return m.deleteRoutes(ctx, from, func(r route) bool { return there[key(r)] })
 }
 
-// wantedRoute is a route in the place that it shall have.
+// wantedRoute is a route with its intended position.
 type wantedRoute struct {
 	route
 	first, shared bool
 }
 
-// plan returns the snapshot's routes by another device in the order in which
-// they must be added: those without a next hop first, as a next hop must be
-// reachable; those that stand before the routes of others are put there last first.
+// plan returns the snapshot's routes through another device, in the order of addition. Routes
+// without a next hop come first, because next hops must be reachable. Routes that precede foreign
+// routes are added in reverse order, each at the front.
 func (m *mover) plan(index int) ([]wantedRoute, error) {
 	var direct, via []wantedRoute
 	for _, r := range m.snap.Had.Routes {
@@ -99,7 +99,7 @@ func (m *mover) addRoute(ctx context.Context, w wantedRoute, from, to device) er
 		return nil
 	}
 	what := "add route " + destination(w.route) + " to " + to.name
-	if i >= 0 { // made by the kernel with the address, behind those of others
+	if i >= 0 { // created by the kernel with the address, after foreign routes
 		if err := m.send(ctx, "take route "+destination(w.route)+" of "+to.name+" to put it first", unix.RTM_DELROUTE, 0, w.msg); err != nil {
 			return err
 		}
@@ -109,19 +109,19 @@ func (m *mover) addRoute(ctx context.Context, w wantedRoute, from, to device) er
 	case w.family == unix.AF_INET && !w.first:
 		flags |= unix.NLM_F_APPEND
 	case w.family == unix.AF_INET6 && w.gateway():
-		flags |= unix.NLM_F_REPLACE // else it becomes one next hop of two
+		flags |= unix.NLM_F_REPLACE // otherwise the kernel would merge it into a multipath route
 	}
 	return m.send(ctx, what, unix.RTM_NEWROUTE, flags, w.msg)
 }
 
-// inFront reports whether only routes by the NIC or the bridge stand before.
+// inFront reports whether all routes before w use the NIC or the bridge.
 func inFront(before []route, w wantedRoute, from, to device) bool {
 	return !slices.ContainsFunc(before, func(r route) bool { return r.group == w.group && !r.by(from.index) && !r.by(to.index) })
 }
 
-// addAdvertised adds a copy one metric worse, so that the kernel can add its
-// own: with the same metric it would take the copy for it, report an error
-// and ignore the rest of each advertisement.
+// addAdvertised adds a copy with a metric one higher, so that the kernel can add its own. With the
+// same metric the kernel would mistake the copy for its own, report an error and ignore the rest of
+// each advertisement.
 func (m *mover) addAdvertised(ctx context.Context, w wantedRoute, have []route, to device) error {
 	if slices.ContainsFunc(have, func(r route) bool { return r.advertised() && r.by(to.index) && sameHops(r, w.route) }) {
 		return nil
@@ -155,8 +155,8 @@ func (m *mover) deleteRoutes(ctx context.Context, of device, unwanted func(route
 	return nil
 }
 
-// stray is a route that the kernel made with an address that is moved, and that
-// the NIC had not.
+// stray reports whether the kernel created the route with a moved address, and the NIC did not have
+// it.
 func (m *mover) stray(r route, wanted []wantedRoute) bool {
 	made := slices.ContainsFunc(m.snap.Had.Addresses, func(msg []byte) bool {
 		a, err := parseAddr(msg)

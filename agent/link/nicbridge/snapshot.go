@@ -17,11 +17,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
 )
 
-// Phase says how far a move is.
+// Phase is the progress of a move.
 type Phase string
 
-// The phases. A snapshot that is "moving" or "restoring" without a process
-// that does it is what a crash leaves: Recover ends it.
+// The phases. After a crash a snapshot is "moving" or "restoring" without a process. Recover
+// completes it.
 const (
 	Moving    Phase = "moving"
 	Done      Phase = "done"
@@ -31,17 +31,17 @@ const (
 
 const version = 1
 
-// Snapshot is the NIC before the move, and what became of it.
+// Snapshot is the state of the NIC before the move, and the progress of the move.
 type Snapshot struct {
 	Version  int
-	Boot     string // the boot it is of: interface indexes and messages mean nothing in another
+	Boot     string // the boot: interface indexes and messages are void after a reboot
 	Phase    Phase
-	Asked    bool // by an operator, who alone undoes the move on a node without a gateway
+	Asked    bool // by an operator; on a node without a gateway only the operator undoes the move
 	Time     time.Time
 	NIC      string
 	Bridge   string
 	Link     Link
-	Gateways []netip.Addr // next hops by the NIC that answered before the move
+	Gateways []netip.Addr // next hops through the NIC that answered before the move
 	Had      Config
 	Sysctls  Sysctls
 }
@@ -51,10 +51,10 @@ type Link struct {
 	Index       int
 	MAC         string
 	MTU         int
-	Promiscuous bool // vswitchd switches it on, and off only if it lives
+	Promiscuous bool // ovs-vswitchd sets it, and clears it only while running
 }
 
-// Config is the kernel's messages about the NIC.
+// Config contains the kernel's messages about the NIC.
 type Config struct {
 	Addresses  [][]byte
 	Routes     []Route
@@ -63,24 +63,24 @@ type Config struct {
 	Text       []string // the addresses, for people
 }
 
-// Route is a route by the NIC and its place among routes with the same
-// destination and metric.
+// Route is a route through the NIC and its position among routes with the same destination and
+// metric.
 type Route struct {
 	Message []byte
-	First   bool // none of another device stands before it
-	Shared  bool // there are some of other devices
+	First   bool // no route of another device precedes it
+	Shared  bool // other devices have routes in the group
 }
 
-// Sysctls are per-interface settings by path below /proc/sys/net. Bridge is
-// nil when there was no such bridge.
+// Sysctls are per-interface settings by path below /proc/sys/net. Bridge is nil if the bridge did
+// not exist.
 type Sysctls struct {
 	NIC, Bridge map[string]string
 }
 
 func snapshotPath(dir, nic string) string { return filepath.Join(dir, "nic-"+nic+".json") }
 
-// Load returns the snapshot of a NIC that was moved, or fs.ErrNotExist
-// (wrapped) if there is none of this boot.
+// Load returns the snapshot of a moved NIC. It returns fs.ErrNotExist (wrapped) if there is none
+// from this boot.
 func Load(dir, nic string) (*Snapshot, error) {
 	path := snapshotPath(dir, nic)
 	b, err := os.ReadFile(path)
@@ -95,12 +95,12 @@ func Load(dir, nic string) (*Snapshot, error) {
 		return nil, fmt.Errorf("read snapshot %s: version %d, want %d", path, s.Version, version)
 	}
 	if s.Boot != BootID() {
-		return nil, fmt.Errorf("read snapshot %s: of an earlier boot: %w", path, fs.ErrNotExist)
+		return nil, fmt.Errorf("read snapshot %s: from an earlier boot: %w", path, fs.ErrNotExist)
 	}
 	return s, nil
 }
 
-// save replaces the file; after it returns, the content survives a crash.
+// save replaces the file. After it returns, the content survives a crash.
 func (s *Snapshot) save(dir string) error {
 	if err := WriteJSON(snapshotPath(dir, s.NIC), s); err != nil {
 		return fmt.Errorf("save snapshot: %w", err)
@@ -108,8 +108,8 @@ func (s *Snapshot) save(dir string) error {
 	return nil
 }
 
-// WriteJSON replaces a file, and makes its directory; after it returns, the content
-// survives a crash. Both are for their owner alone.
+// WriteJSON replaces a file and creates its directory. After it returns, the content survives a
+// crash. Both are accessible to their owner only.
 func WriteJSON(path string, v any) error {
 	dir := filepath.Dir(path)
 	if err := os.MkdirAll(dir, 0o700); err != nil {
@@ -122,7 +122,7 @@ func WriteJSON(path string, v any) error {
 	return atomicfile.Write(path, b, 0o600)
 }
 
-// BootID is another after each boot.
+// BootID returns an ID that changes at each boot.
 func BootID() string {
 	b, _ := os.ReadFile("/proc/sys/kernel/random/boot_id")
 	return strings.TrimSpace(string(b))

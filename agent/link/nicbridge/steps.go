@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// poll is how often a device or a neighbour is looked at again.
+// poll is the interval at which a device or a neighbour is checked.
 const poll = 20 * time.Millisecond
 
-// mover changes the kernel step by step, forward or back.
+// mover changes the kernel's state step by step, forward or back.
 type mover struct {
 	Options
 	snap *Snapshot
@@ -61,7 +61,7 @@ func (m *mover) setting(ctx context.Context, device, key, value string) error {
 	return m.do(ctx, "set "+key+" of "+device+" to "+value, func() error { return writeSysctl(device, key, value) })
 }
 
-// settings gives a device those values that may be given in any order.
+// settings writes those settings to a device that need no specific order.
 func (m *mover) settings(ctx context.Context, device string, want map[string]string, but ...string) error {
 	for _, key := range common(want, readSysctls(device)) {
 		if len(but) > 0 && key == but[0] {
@@ -74,7 +74,7 @@ func (m *mover) settings(ctx context.Context, device string, want map[string]str
 	return nil
 }
 
-// addAddresses adds what the device has not; usable at once.
+// addAddresses adds missing addresses. They are usable at once.
 func (m *mover) addAddresses(ctx context.Context, to device, from string, msgs [][]byte) error {
 	have, err := addrsOf(to.index)
 	if err != nil {
@@ -95,8 +95,8 @@ func (m *mover) addAddresses(ctx context.Context, to device, from string, msgs [
 	return nil
 }
 
-// trueFlags takes the flag off with which an address skipped duplicate
-// detection, where it was not there before. It does not start detection.
+// trueFlags clears the flag that skipped duplicate address detection, unless the address had it
+// before. It does not start detection.
 func (m *mover) trueFlags(ctx context.Context, to device, from string, msgs [][]byte) error {
 	for _, msg := range msgs {
 		a, err := parseAddr(msg)
@@ -125,8 +125,8 @@ func (m *mover) trueFlags(ctx context.Context, to device, from string, msgs [][]
 	return nil
 }
 
-// deleteAddresses deletes those for which unwanted is true, last added first:
-// a primary address takes its secondary ones with it.
+// deleteAddresses deletes the unwanted addresses, last added first: deleting a primary address also
+// deletes its secondary ones.
 func (m *mover) deleteAddresses(ctx context.Context, of device, unwanted func(msg []byte) bool) error {
 	have, err := addrsOf(of.index)
 	if err != nil {
@@ -187,7 +187,7 @@ func (m *mover) deleteNeighbours(ctx context.Context, of device) error {
 	return nil
 }
 
-// moveRules gives the rules another name, each before its old self goes.
+// moveRules renames the device in the rules. It adds each new rule before it deletes the old one.
 func (m *mover) moveRules(ctx context.Context, from, to string) error {
 	have, err := rulesNaming(to)
 	if err != nil {
@@ -233,7 +233,7 @@ func text(msg []byte) string {
 	return a.key.String()
 }
 
-// linkNamed waits for a device.
+// linkNamed waits for a device and returns it.
 func linkNamed(ctx context.Context, name string) (netlink.Link, error) {
 	for {
 		l, err := netlink.LinkByName(name)
@@ -241,7 +241,7 @@ func linkNamed(ctx context.Context, name string) (netlink.Link, error) {
 			return l, nil
 		}
 		if werr := wait(ctx, poll); werr != nil {
-			return nil, fmt.Errorf("wait for ovs-vswitchd to make device %s: %w", name, err)
+			return nil, fmt.Errorf("wait for ovs-vswitchd to create device %s: %w", name, err)
 		}
 	}
 }

@@ -9,8 +9,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 )
 
-// ownSetting tells the IPv6 settings that are set on their own, in an order that
-// matters, and what is no setting, from the rest.
+// ownSetting reports whether settings does not write the IPv6 setting: it has its own step and
+// order, or is not a setting.
 func ownSetting(name string) bool {
 	switch name {
 	case "disable_ipv6", "addr_gen_mode", "stable_secret", "mtu":
@@ -19,8 +19,8 @@ func ownSetting(name string) bool {
 	return false
 }
 
-// readSysctls returns the per-interface settings, by "ipv4/rp_filter" and so
-// on. What cannot be read (a secret that is not set) is left out.
+// readSysctls returns the per-interface settings, by names like "ipv4/rp_filter". It skips
+// unreadable ones, such as an unset secret.
 func readSysctls(device string) map[string]string {
 	out := map[string]string{}
 	for _, family := range []string{"ipv4", "ipv6"} {
@@ -34,8 +34,8 @@ func readSysctls(device string) map[string]string {
 	return out
 }
 
-// common returns the settings of want that a device may be given in any order,
-// and that it has with another value. Those it has not are left out.
+// common returns the settings of want that need no specific order and differ from have. It skips
+// settings that have lacks.
 func common(want, have map[string]string) []string {
 	var out []string
 	for _, k := range slices.Sorted(maps.Keys(want)) {

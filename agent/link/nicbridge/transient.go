@@ -6,13 +6,13 @@ import (
 	"strings"
 )
 
-// Where distributions have the options that ovs-ctl starts Open vSwitch with.
+// Files in which distributions configure the options of ovs-ctl.
 var startFiles = []string{"etc/default/openvswitch-switch", "etc/sysconfig/openvswitch"}
 
-// keptAtBoot returns the file by which Open vSwitch keeps transient ports when it
-// starts: the NIC would be a port of the bridge right after a reboot, and the bridge
-// without the host's addresses until an agent runs. It returns "" where Open vSwitch
-// is told to delete them, or no file says how it is started. root is where /etc is.
+// keptAtBoot returns the file that makes Open vSwitch keep transient ports at start. The NIC would
+// then be a port of the bridge right after a reboot, while the bridge lacks the host's addresses
+// until an agent runs. It returns "" if Open vSwitch deletes them, or if no file exists. root is
+// the parent of /etc.
 func keptAtBoot(root string) string {
 	kept := ""
 	for _, name := range startFiles {

@@ -18,8 +18,8 @@ const (
 	vportAttrName = 3 // OVS_VPORT_ATTR_NAME
 )
 
-// deleteVport takes a device out of the kernel's datapath, as ovs-dpctl del-if
-// does. datapath is the interface index of the datapath's device.
+// deleteVport removes a device from the kernel datapath, like ovs-dpctl del-if. datapath is the
+// interface index of the datapath's device.
 func deleteVport(datapath int, device string) error {
 	family, err := netlink.GenlFamilyGet(vportFamily)
 	if err != nil {

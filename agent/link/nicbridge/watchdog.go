@@ -17,20 +17,19 @@ import (
 )
 
 const (
-	grace     = 5 * time.Second  // beyond the mover's own time
-	probation = 10 * time.Second // after a move that succeeded
-	attempts  = 100              // to restore, one a second
+	grace     = 5 * time.Second  // beyond the mover's own timeout
+	probation = 10 * time.Second // after a successful move
+	attempts  = 100              // to restore, one per second
 )
 
-// Descriptors that the watchdog finds open.
+// Descriptors that the watchdog inherits.
 const (
-	parentFD = 3 // reads end of file when the mover is dead
-	readyFD  = 4 // written to when the watchdog watches
+	parentFD = 3 // reports end of file when the mover is dead
+	readyFD  = 4 // written when the watchdog is watching
 )
 
-// startWatchdog returns when the watchdog watches. It lives in a session of
-// its own and in no way depends on this process; stop tells it that the mover
-// has ended.
+// startWatchdog returns when the watchdog is watching. The watchdog has its own session and is
+// independent of this process. stop reports the end of the move to it.
 func (m *mover) startWatchdog(ctx context.Context) (stop func(), err error) {
 	if len(m.Watchdog) == 0 {
 		return func() {}, nil
@@ -71,11 +70,10 @@ func (m *mover) startWatchdog(ctx context.Context) (stop func(), err error) {
 	return func() { alive.Close() }, nil
 }
 
-// Watch is the watchdog's process: what the command of Options.Watchdog runs,
-// with the arguments that were appended to it. It restores the NIC from the
-// snapshot when the mover dies before its end or is late, and, for ten seconds
-// after a move that succeeded, when all gateways fall silent. dial is called
-// when there is something to restore.
+// Watch runs the watchdog's process. The command of Options.Watchdog calls it with the appended
+// arguments. It restores the NIC from the snapshot if the mover dies or is late. For ten seconds
+// after a successful move, it also restores the NIC if all gateways stop answering. It calls dial
+// only when it restores.
 func Watch(ctx context.Context, args []string, dial func(context.Context) (Switch, error), log *slog.Logger) error {
 	if len(args) != 3 {
 		return fmt.Errorf("check arguments of watchdog: %d, want directory, NIC and seconds", len(args))
@@ -96,7 +94,7 @@ func Watch(ctx context.Context, args []string, dial func(context.Context) (Switc
 		died(errors.New("the mover is dead"))
 	}()
 	if _, err := ready.Write([]byte{1}); err != nil {
-		return fmt.Errorf("tell the mover: %w", err)
+		return fmt.Errorf("notify the mover: %w", err)
 	}
 	ready.Close()
 	return w.run(ctx, over)
@@ -108,7 +106,7 @@ type watchdog struct {
 	log      *slog.Logger
 }
 
-// run ends when there is nothing left to watch. over ends with the mover.
+// run returns when there is nothing left to watch. over ends with the mover.
 func (w *watchdog) run(ctx, over context.Context) error {
 	for {
 		s, err := Load(w.dir, w.nic)
@@ -119,21 +117,21 @@ func (w *watchdog) run(ctx, over context.Context) error {
 			return err
 		case s.Phase == Restored:
 			return nil
-		case over.Err() == nil: // the mover lives
+		case over.Err() == nil: // the mover is alive
 		case s.Phase == Done:
 			return w.prove(ctx)
 		default:
 			w.log.Warn("restoring the NIC", "cause", context.Cause(over), "phase", s.Phase)
 			return w.restore(ctx, s)
 		}
-		_ = wait(over, 5*poll) // the reason is looked at above
+		_ = wait(over, 5*poll) // the cause is handled above
 		if err := ctx.Err(); err != nil {
 			return nil
 		}
 	}
 }
 
-// prove watches a move that its mover calls good.
+// prove watches a move that its mover reported as successful.
 func (w *watchdog) prove(ctx context.Context) error {
 	trial, cancel := context.WithTimeout(ctx, probation)
 	defer cancel()
@@ -178,7 +176,7 @@ func (w *watchdog) restoreOnce(ctx context.Context, s *Snapshot) error {
 	return (&mover{Options: o, snap: s}).undo(ctx)
 }
 
-// unreachable lets the kernel's part be restored while OVS cannot be asked.
+// unreachable allows restoring the kernel's part while OVS is unreachable.
 type unreachable struct{ err error }
 
 func (u unreachable) AddBridge(context.Context, string, string, int) error { return u.err }

@@ -10,23 +10,21 @@ import (
 	"strings"
 )
 
-// Owned is what happened to one owner's row, in every version of it that had
-// another UUID.
+// Owned is the history of one owner's row, over all rows with different UUIDs that it had.
 type Owned struct {
 	Table, Owner, ID string
 
 	Inserts, Deletes int
 	Updates          map[string]int            // by column
-	References       map[string]map[string]int // by column and the UUID that came or went
+	References       map[string]map[string]int // by column and the UUID that was added or removed
 }
 
 func (o *Owned) String() string { return fmt.Sprintf("%s %q of %s", o.Table, o.ID, o.Owner) }
 
-// History returns what happened to every row that has an owner, but that of the leader's term,
-// sorted, since the database was created, and the number of transactions. It is read from
-// the database's own file, so it knows what was written between any two
-// connections. It must not be asked after ovsdb-server has compacted the file,
-// which it does at the earliest ten minutes after its start, and not below
+// History returns the history of every row with an owner since the database was created, sorted,
+// and the number of transactions. It leaves out the row of the leader's term. It reads the database
+// file, so it sees all writes between any two connections. It must not be called after ovsdb-server
+// has compacted the file, which happens at the earliest ten minutes after its start and not below
 // 10 MB.
 func (s *Server) History() ([]*Owned, int) {
 	s.t.Helper()
@@ -36,8 +34,8 @@ func (s *Server) History() ([]*Owned, int) {
 	}
 	rows, byName := map[string]*Owned{}, map[string]*Owned{}
 	transactions := 0
-	// Each record is a line "OVSDB JSON <length> <digest>" and one of JSON: the
-	// schema first, then one a transaction.
+	// Each record is a line "OVSDB JSON <length> <digest>" and a line of JSON: the schema first, then
+	// one per transaction.
 	for line := range bytes.Lines(file) {
 		if !bytes.HasPrefix(line, []byte(`{`)) || bytes.Contains(line, []byte(`"cksum"`)) {
 			continue
@@ -76,15 +74,17 @@ func (s *Server) History() ([]*Owned, int) {
 	return out, transactions
 }
 
-// Transactions returns how many there were since the database was created, with History's limits.
+// Transactions returns the number of transactions since the database was created, with the limits
+// of History.
 func (s *Server) Transactions() int {
 	s.t.Helper()
 	_, n := s.History()
 	return n
 }
 
-// insertion counts a new row with those that said to be the same before. Rows
-// without an owner are nobody's: they are told apart and not returned.
+// insertion returns the entry of a new row: that of earlier rows with the same owner and ID, or a
+// new one. Rows without an owner get separate entries, which are not returned to the caller of
+// History.
 func insertion(table string, columns map[string]any, byName map[string]*Owned) *Owned {
 	ids := pairs(columns["external_ids"])
 	name, _ := columns["name"].(string)
@@ -98,7 +98,7 @@ func insertion(table string, columns map[string]any, byName map[string]*Owned) *
 		}
 		byName[o.String()] = o
 	}
-	// What comes with the row is no update of it.
+	// Columns of an insert do not count as updates.
 	for column := range columns {
 		o.Updates[column]--
 	}
@@ -121,12 +121,12 @@ func (o *Owned) note(columns map[string]any) {
 			o.References[column] = map[string]int{}
 		}
 		for _, uuid := range uuids {
-			o.References[column][uuid]++ // a record has what came and what went
+			o.References[column][uuid]++ // a record lists added and removed references
 		}
 	}
 }
 
-// pairs are those of a map as OVSDB writes it: ["map",[[key,value],…]].
+// pairs returns the pairs of an OVSDB map: ["map",[[key,value],…]].
 func pairs(v any) map[string]string {
 	out := map[string]string{}
 	for _, p := range elements(v, "map") {

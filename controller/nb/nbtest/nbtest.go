@@ -26,15 +26,13 @@ type Server struct {
 	stderr bytes.Buffer
 }
 
-// Start runs a server until the test ends. The schema is found from the
-// module's root.
+// Start runs a server until the end of the test. It finds the schema relative to the module's root.
 func Start(t testing.TB) *Server {
 	t.Helper()
 	return start(t, schema(t, "ovn-nb.ovsschema"))
 }
 
-// StartWith runs a server whose schema is what change makes of the repository's, an older
-// one or a newer.
+// StartWith runs a server with a modified schema, for example an older or newer one.
 func StartWith(t testing.TB, change func(tables map[string]any)) *Server {
 	t.Helper()
 	return start(t, changed(t, change))
@@ -42,7 +40,7 @@ func StartWith(t testing.TB, change func(tables map[string]any)) *Server {
 
 func start(t testing.TB, schemaFile string) *Server {
 	t.Helper()
-	// A socket's path has room for 107 bytes, t.TempDir is often longer.
+	// A socket path has room for 107 bytes; t.TempDir is often longer.
 	dir, err := os.MkdirTemp("", "nbtest")
 	if err != nil {
 		t.Fatal(err)
@@ -65,7 +63,7 @@ func schema(t testing.TB, name string) string {
 	return filepath.Join(strings.TrimSpace(string(out)), "ovsdb", "schema", name)
 }
 
-// changed writes a schema and returns the file's name.
+// changed writes a modified schema and returns the file's name.
 func changed(t testing.TB, change func(tables map[string]any)) string {
 	text, err := os.ReadFile(schema(t, "ovn-nb.ovsschema"))
 	if err != nil {
@@ -88,8 +86,8 @@ func changed(t testing.TB, change func(tables map[string]any)) string {
 	return file
 }
 
-// Convert stops the server, gives its database the repository's schema, as an upgrade of
-// OVN does, and runs it again.
+// Convert stops the server, converts its database to the repository's schema, as an upgrade of OVN
+// does, and starts it again.
 func (s *Server) Convert() {
 	s.t.Helper()
 	s.Kill()
@@ -122,26 +120,26 @@ func (s *Server) Run() {
 	})
 }
 
-// Kill ends the server as a crash would. It may be run again.
+// Kill ends the server like a crash. It may be started again.
 func (s *Server) Kill() {
 	if s.cmd == nil {
 		return
 	}
-	_ = s.cmd.Process.Kill() // an error: it has ended already
-	_ = s.cmd.Wait()         // an error: it was killed
+	_ = s.cmd.Process.Kill() // fails if it has exited already
+	_ = s.cmd.Wait()         // fails because it was killed
 	s.cmd = nil
 	if s.stderr.Len() > 0 {
 		s.t.Logf("ovsdb-server: %s", s.stderr.String())
 	}
 }
 
-// Backup keeps the database's file as it is now, for Restore. The server should not run.
+// Backup copies the current database file for Restore. The server should not run.
 func (s *Server) Backup() { s.copy("db", "backup") }
 
-// Restore puts the file of Backup back. The server must not run.
+// Restore restores the file of Backup. The server must not run.
 func (s *Server) Restore() { s.copy("backup", "db") }
 
-// Empty makes the database anew, without rows. The server must not run.
+// Empty replaces the database by an empty one. The server must not run.
 func (s *Server) Empty() {
 	s.t.Helper()
 	if err := os.Remove(s.path("db")); err != nil {
@@ -163,7 +161,7 @@ func (s *Server) copy(from, to string) {
 	}
 }
 
-// Nbctl runs ovn-nbctl and returns what it prints, without the last newline.
+// Nbctl runs ovn-nbctl and returns its output without the last newline.
 func (s *Server) Nbctl(args ...string) string {
 	s.t.Helper()
 	ctx, cancel := context.WithTimeout(context.Background(), 20*time.Second)
@@ -178,7 +176,7 @@ func (s *Server) Nbctl(args ...string) string {
 	return strings.TrimSuffix(string(out), "\n")
 }
 
-// Dump returns the database's contents without UUIDs that change from run to run.
+// Dump returns the database's contents without UUIDs, which change from run to run.
 func (s *Server) Dump() string {
 	s.t.Helper()
 	out, err := exec.Command("ovsdb-client", "dump", s.Endpoint, "OVN_Northbound").Output()
@@ -188,14 +186,14 @@ func (s *Server) Dump() string {
 	return string(out)
 }
 
-// Eventually waits until the condition holds, and fails the test after a
-// minute: long enough for a starved machine, and never reached by a right one.
+// Eventually waits until the condition holds. It fails the test after a minute, which is enough
+// even for an overloaded machine.
 func Eventually(t testing.TB, what string, holds func() bool) {
 	t.Helper()
 	deadline := time.Now().Add(time.Minute)
 	for !holds() {
 		if time.Now().After(deadline) {
-			t.Fatalf("never happened: %s", what)
+			t.Fatalf("timeout waiting for: %s", what)
 		}
 		time.Sleep(10 * time.Millisecond)
 	}

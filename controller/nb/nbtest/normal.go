@@ -10,10 +10,10 @@ import (
 	"strings"
 )
 
-// Normal returns the database's contents as sorted lines, one for each row and
-// one for each value in it, without anything that differs between two databases that say the
-// same: rows are named by their owner and name, or by what is in them. The row of the leader's
-// term is left out: it says who wrote, not what.
+// Normal returns the database's contents as sorted lines: one for each row and one for each value.
+// It leaves out everything that differs between equivalent databases: rows are identified by their
+// owner and name, or by their contents. It leaves out the row of the leader's term, which
+// identifies the writer and not the contents.
 func (s *Server) Normal() []string {
 	s.t.Helper()
 	return slices.DeleteFunc(s.normal("OVN_Northbound"), func(line string) bool { return strings.Contains(line, termOwner) })
@@ -35,7 +35,7 @@ func (s *Server) normal(database string) []string {
 	return lines
 }
 
-// termOwner is in the line of each value of the row of the leader's term.
+// termOwner is contained in the line of each value of the row of the leader's term.
 const termOwner = "ovn-ebpf.io/owner:leader"
 
 type dumpTable struct {
@@ -83,7 +83,7 @@ func normalize(dump []byte) ([]string, error) {
 	return lines, nil
 }
 
-// name tells the row from others of its table by what two databases have in common.
+// name identifies the row in its table by values that are equal in equivalent databases.
 func (r dumpRow) name() string {
 	ids := text(r.columns["external_ids"], nil)
 	if strings.Contains(ids, "ovn-ebpf.io/owner") {
@@ -106,8 +106,8 @@ func (r dumpRow) text(names map[string]string) string {
 
 func text(v any, names map[string]string) string { return strings.Join(values(v, names), ", ") }
 
-// values are the elements of an OVSDB value (RFC 7047, 5.1), sorted, UUIDs by the
-// row's name, or without names as they are.
+// values returns the elements of an OVSDB value (RFC 7047, 5.1), sorted. UUIDs are replaced by row
+// names unless names is nil.
 func values(v any, names map[string]string) []string {
 	list, ok := v.([]any)
 	if !ok || len(list) != 2 {

@@ -17,10 +17,10 @@ type OVN struct {
 	*Server
 	southbound *Server
 	log        string
-	chassis    int // that were added
+	chassis    int // number of chassis added
 }
 
-// StartOVN runs northd beside the databases until the test ends.
+// StartOVN runs northd and the databases until the end of the test.
 func StartOVN(t testing.TB) *OVN {
 	t.Helper()
 	o := &OVN{Server: Start(t), southbound: start(t, schema(t, "ovn-sb.ovsschema"))}
@@ -33,16 +33,16 @@ func StartOVN(t testing.TB) *OVN {
 		t.Fatalf("start ovn-northd: %v", err)
 	}
 	t.Cleanup(func() {
-		_ = cmd.Process.Kill() // an error: it has ended already
-		_ = cmd.Wait()         // an error: it was killed
+		_ = cmd.Process.Kill() // fails if it has exited already
+		_ = cmd.Wait()         // fails because it was killed
 	})
 	return o
 }
 
-// Sync waits until northd has done what the Northbound database says.
+// Sync waits until northd has processed the Northbound database.
 func (o *OVN) Sync() { o.Nbctl("--wait=sb", "--timeout=60", "sync") }
 
-// AddChassis makes a node known, as its ovn-controller would.
+// AddChassis registers a node, as its ovn-controller would.
 func (o *OVN) AddChassis(name string) {
 	o.t.Helper()
 	o.chassis++
@@ -67,7 +67,7 @@ func (o *OVN) sbctl(args ...string) string {
 	return string(out)
 }
 
-// Warnings returns what northd complained of.
+// Warnings returns northd's warnings.
 func (o *OVN) Warnings() []string {
 	o.t.Helper()
 	text, err := os.ReadFile(filepath.Clean(o.log))
@@ -83,28 +83,28 @@ func (o *OVN) Warnings() []string {
 	return out
 }
 
-// Southbound is the Southbound database's endpoint.
+// Southbound returns the Southbound database's endpoint.
 func (o *OVN) Southbound() string { return o.southbound.Endpoint }
 
-// Chassis returns the names of all chassis, one a line.
+// Chassis returns the names of all chassis, one per line.
 func (o *OVN) Chassis() string {
 	o.t.Helper()
 	return o.sbctl("--bare", "--columns=name", "list", "Chassis")
 }
 
-// NormalSouthbound is Normal of the Southbound database.
+// NormalSouthbound returns the Southbound database in the format of Normal.
 func (o *OVN) NormalSouthbound() []string {
 	o.t.Helper()
 	return o.southbound.normal("OVN_Southbound")
 }
 
-// ClearStats makes Recomputes count from now.
+// ClearStats resets the count of Recomputes.
 func (o *OVN) ClearStats() {
 	o.t.Helper()
 	o.appctl("inc-engine/clear-stats")
 }
 
-// Recomputes returns how often northd's logical model was computed, as a whole or in part.
+// Recomputes returns how often northd computed its logical model, completely or in part.
 func (o *OVN) Recomputes() int {
 	o.t.Helper()
 	node, sum := "", 0

@@ -12,18 +12,18 @@ import (
 
 // Member is one server of a cluster.
 type Member struct {
-	Endpoint string // unix:<path>; its control socket is beside it, as .ctl
-	Remote   string // tcp:<address>:<port>, to the same
+	Endpoint string // unix:<path>; the control socket has the same path with .ctl
+	Remote   string // tcp:<address>:<port> of the same server
 
 	t    testing.TB
-	base string // of its files and sockets
+	base string // prefix of its files and sockets
 	cmd  *exec.Cmd
 }
 
-// StartRaft makes a Northbound database of three servers, which run until the test ends.
+// StartRaft starts a Northbound database of three servers, which run until the end of the test.
 func StartRaft(t testing.TB) []*Member {
 	t.Helper()
-	dir, err := os.MkdirTemp("", "raft") // short, for sockets
+	dir, err := os.MkdirTemp("", "raft") // short, because of the limit for socket paths
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -58,7 +58,7 @@ func freeAddress(t testing.TB) string {
 	return "tcp:" + l.Addr().String()
 }
 
-// Start returns when the server is a member.
+// Start starts the server and returns when it is a member.
 func (m *Member) Start() {
 	m.t.Helper()
 	_, address, _ := strings.Cut(m.Remote, ":")
@@ -75,19 +75,19 @@ func (m *Member) Start() {
 	Eventually(m.t, "member of the cluster", func() bool { return strings.Contains(m.Status(), "Status: cluster member") })
 }
 
-// Kill ends the server, if it runs.
+// Kill ends the server if it runs.
 func (m *Member) Kill() {
-	_ = m.cmd.Process.Kill() // an error: it has ended already
-	_ = m.cmd.Wait()         // it was killed
+	_ = m.cmd.Process.Kill() // fails if it has exited already
+	_ = m.cmd.Wait()         // fails because it was killed
 }
 
-// Status is what its control socket says; "" while it does not run.
+// Status returns the status from the control socket, or "" while the server does not run.
 func (m *Member) Status() string {
-	out, _ := exec.Command("ovs-appctl", "-t", m.base+".ctl", "cluster/status", "OVN_Northbound").Output() // it may not be there
+	out, _ := exec.Command("ovs-appctl", "-t", m.base+".ctl", "cluster/status", "OVN_Northbound").Output() // fails if the server does not run
 	return string(out)
 }
 
-// Leader waits for one.
+// Leader waits for a leader and returns it.
 func Leader(t testing.TB, members []*Member) *Member {
 	t.Helper()
 	var found *Member

@@ -4,7 +4,8 @@ import (
 	"os/exec"
 )
 
-// Trace returns what ovn-trace says of a packet that enters the datapath and begins a connection.
+// Trace returns the output of ovn-trace for a packet that enters the datapath and begins a
+// connection.
 func (o *OVN) Trace(datapath, packet string) string {
 	o.t.Helper()
 	out, err := exec.Command("ovn-trace", "--db="+o.southbound.Endpoint, "--no-leader-only",
@@ -15,8 +16,7 @@ func (o *OVN) Trace(datapath, packet string) string {
 	return string(out)
 }
 
-// AddressSet returns the addresses of a set in the Southbound database, "[]" if
-// it has none.
+// AddressSet returns the addresses of a set in the Southbound database, or "[]" if it has none.
 func (o *OVN) AddressSet(name string) string {
 	o.t.Helper()
 	return o.sbctl("--bare", "--columns=name,addresses", "find", "Address_Set", "name="+name)

@@ -6,7 +6,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// Layout is how uplink, gateway bridge and host are wired.
+// Layout is the wiring of uplink, gateway bridge and host.
 type Layout string
 
 const (
@@ -23,13 +23,13 @@ type Case struct {
 	Dir     verdict.Direction
 	Frame   []byte
 	Want    verdict.Reason
-	Mangled bool // cut short, or headers that contradict each other: OVS may read something else in it
+	Mangled bool // truncated, or with contradicting headers: OVS may parse it differently
 }
 
-// In reports whether c is for a layout.
+// In reports whether c applies to a layout.
 func (c Case) In(l Layout) bool { return slices.Contains(c.Layouts, l) }
 
-// row is a case before it is expanded: the frame has no tag yet.
+// row is a case before expansion: the frame has no tag yet.
 type row struct {
 	name  string
 	dir   verdict.Direction
@@ -51,7 +51,7 @@ func hx(name string, want verdict.Reason, frame []byte) row {
 	return row{name, verdict.FromHost, frame, want, want, false}
 }
 
-// inLocal is what decides r in local gateway mode.
+// inLocal sets the reason of r in local gateway mode.
 func (r row) inLocal(want verdict.Reason) row {
 	r.local = want
 	return r
@@ -62,14 +62,14 @@ func (r row) mangled() row {
 	return r
 }
 
-// set is rows, and the nodes they are for.
+// set is a list of rows and the nodes they apply to.
 type set struct {
 	name     string
 	rows     func(Family) []row
 	families []Family
-	layouts  []Layout // nil: all that the frame's direction and the node have
+	layouts  []Layout // nil: all that the frame's direction and the node support
 	nodes    []*Node
-	raw      bool // the rows have the tags they need
+	raw      bool // the rows already have their tags
 }
 
 // Cases returns all named cases, sorted by node.
@@ -113,9 +113,9 @@ func (s set) expand(n *Node, f Family) []Case {
 	return cases
 }
 
-// layouts are those that a direction and a node's configuration exist in. A
-// tunnel address of the userspace datapath only direct needs, what the host
-// sends only bridged sees, a gateway VLAN only bridged has.
+// layouts returns the layouts in which a direction and a node's configuration exist. Only direct
+// uses the userspace datapath's tunnel address. Only bridged sees packets of the host, and only
+// bridged has a gateway VLAN.
 func layouts(n *Node, dir verdict.Direction) []Layout {
 	switch {
 	case n.Config.EncapIP.IsValid():

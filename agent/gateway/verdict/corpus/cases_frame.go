@@ -7,7 +7,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// frameRows are about Ethernet and whatever is not well formed.
+// frameRows cover Ethernet and malformed packets.
 func frameRows(f Family) []row {
 	ip := func(dst verdict.MAC, l4 L4) []byte { return IP{Src: f.Remote, Dst: f.Node, L4: l4}.Frame(dst, PeerMAC) }
 	cut := func(n int, frame []byte) []byte { return frame[:len(frame)-n] }
@@ -65,7 +65,7 @@ func optionRows(f Family) []row {
 	}
 }
 
-// headerRows are about IPv6 extension headers.
+// headerRows cover IPv6 extension headers.
 func headerRows(f Family) []row {
 	ext := func(l4 L4, list ...Ext) []byte {
 		return IP{Src: f.Remote, Dst: f.Node, L4: l4, Ext: list}.Frame(NodeMAC, PeerMAC)
@@ -140,8 +140,7 @@ func addressRows(f Family) []row {
 	return rows
 }
 
-// vlanRows are about tags. Their frames are as they are sent: these are of a
-// node without a gateway VLAN.
+// vlanRows cover tags on a node without a gateway VLAN. Their frames are complete.
 func vlanRows(f Family) []row {
 	syn, udp := f.In(TCP(4000, sshPort, SYN)), f.In(UDP(53, snatPort))
 	return []row{
@@ -171,7 +170,7 @@ func vlanRows(f Family) []row {
 	}
 }
 
-// ownVLANRows are the same for a node with one.
+// ownVLANRows cover tags on a node with a gateway VLAN.
 func ownVLANRows(f Family) []row {
 	syn, udp := f.In(TCP(4000, sshPort, SYN)), f.In(UDP(53, snatPort))
 	leak := f.Tx(f.Pod, f.Remote, UDP(1, 2))

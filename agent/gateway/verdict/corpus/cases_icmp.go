@@ -23,7 +23,7 @@ func echoRows(f Family) []row {
 	}
 }
 
-// errorRows are ICMP errors: they belong to who sent what they quote.
+// errorRows cover ICMP errors. An error belongs to the sender of the quoted packet.
 func errorRows(f Family) []row {
 	about := func(src netip.Addr, l4 L4) []byte { return f.Rx(f.Foreign, f.Node, f.Unreachable(f.Sent(src, l4))) }
 	later := IP{Src: f.Node, Dst: f.Remote, L4: Part(ProtoUDP), Fragment: &Fragment{ID: 1, Offset: 24}}.Bytes()
@@ -79,7 +79,7 @@ func errorRows(f Family) []row {
 		rx("source quench, ovn's", verdict.ICMPErrorOVN, f.In(f.ICMP(4, 0, 0, whole))).inLocal(verdict.ICMPErrorHost))
 }
 
-// vipRows are ICMP "too big" to a VIP.
+// vipRows cover ICMP "too big" to a VIP.
 func vipRows(f Family) []row {
 	vip := func(l4 L4) []byte { return f.Rx(f.Foreign, f.VIP, l4) }
 	return []row{
@@ -95,7 +95,7 @@ func vipRows(f Family) []row {
 	}
 }
 
-// fragmentRows are about parts of datagrams.
+// fragmentRows cover fragments.
 func fragmentRows(f Family) []row {
 	part := func(dst netip.Addr, id uint32, offset uint16, l4 L4) []byte {
 		return IP{Src: f.Remote, Dst: dst, L4: l4, Fragment: &Fragment{ID: id, Offset: offset, More: offset == 0}}.Frame(NodeMAC, PeerMAC)

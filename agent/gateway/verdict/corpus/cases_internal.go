@@ -6,7 +6,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// internalRows are about the cluster's own networks, which are never on the wire.
+// internalRows cover the cluster's own networks, which never appear on the wire.
 func internalRows(f Family) []row {
 	var rows []row
 	udp, range4 := UDP(53, 4000), UDP(53, snatPort)
@@ -31,7 +31,7 @@ func internalRows(f Family) []row {
 	return append(rows, append(f.exceptions(), f.disguises()...)...)
 }
 
-// exceptions are what of those networks is on the wire all the same.
+// exceptions cover addresses of those networks that are on the wire nevertheless.
 func (f Family) exceptions() []row {
 	udp, first := UDP(53, 4000), &Fragment{ID: 130, More: true}
 	part := func(id uint32, dst netip.Addr) []byte {
@@ -71,7 +71,7 @@ func (f Family) exceptions() []row {
 	}
 }
 
-// disguises are packets in which the addresses are harder to find, or that mean another.
+// disguises cover packets with addresses that are harder to find or ambiguous.
 func (f Family) disguises() []row {
 	udp := UDP(53, 4000)
 	to := func(mac verdict.MAC, p IP) []byte { return p.Frame(mac, PeerMAC) }
@@ -114,10 +114,10 @@ func (f Family) disguises() []row {
 		rx("to an IPv4-mapped pod", verdict.Malformed, f.Rx(f.Remote, mapped, udp)))
 }
 
-// range53 is what OVN sent, for a quote.
+// range53 is a packet from OVN, for a quote.
 var range53 = UDP(snatPort, 53)
 
-// internalARPRows are about who says to have an address of those networks.
+// internalARPRows cover ARP packets that claim an address of those networks.
 func internalARPRows(f Family) []row {
 	in := func(dst verdict.MAC, op uint16, sender, target netip.Addr) []byte {
 		return Ether(dst, PeerMAC, EtherARP, ARP(op, PeerMAC, sender, target))
@@ -136,7 +136,7 @@ func internalARPRows(f Family) []row {
 	}
 }
 
-// internalNDRows are the same of IPv6.
+// internalNDRows are the IPv6 equivalent of internalARPRows.
 func internalNDRows(f Family) []row {
 	all := func(src netip.Addr, l4 L4) []byte {
 		return ndFrame(Group6, PeerMAC, IP{Src: src, Dst: allNodes, L4: l4})
@@ -159,7 +159,7 @@ func internalNDRows(f Family) []row {
 	}
 }
 
-// openRows are of a node that is told no internal networks.
+// openRows apply to a node without configured internal networks.
 func openRows(f Family) []row {
 	return []row{
 		rx("from a pod", verdict.Default, f.Rx(f.Pod, f.Node, UDP(53, 4000))),

@@ -6,7 +6,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// arpRows are of IPv4 alone.
+// arpRows are IPv4 only.
 func arpRows(f Family) []row {
 	in := func(dst verdict.MAC, op uint16, sender, target netip.Addr) []byte {
 		return Ether(dst, PeerMAC, EtherARP, ARP(op, PeerMAC, sender, target))
@@ -47,7 +47,7 @@ func arpRows(f Family) []row {
 	}
 }
 
-// ndRows are of IPv6 alone.
+// ndRows are IPv6 only.
 func ndRows(f Family) []row {
 	in := func(dst netip.Addr, l4 L4) []byte {
 		return ndFrame(NodeMAC, PeerMAC, IP{Src: f.Remote, Dst: dst, L4: l4})
@@ -85,7 +85,7 @@ func ndRows(f Family) []row {
 	}
 }
 
-// guardRows are of a node whose southbound database is not in sync yet.
+// guardRows apply to a node with a southbound database that is not in sync yet.
 func guardRows(f Family) []row {
 	announce := func(a netip.Addr) []byte {
 		return Ether(Broadcast, NodeMAC, EtherARP, ARP(1, NodeMAC, a, a))

@@ -6,7 +6,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// ovnRows are what OVN sends, but neighbour discovery and fragments.
+// ovnRows are packets from OVN, without neighbour discovery and fragments.
 func ovnRows(f Family) []row {
 	from := func(src netip.Addr, l4 L4) []byte { return f.Tx(src, f.Remote, l4) }
 	to := func(dst netip.Addr, l4 L4) []byte { return f.Tx(f.Node, dst, l4) }
@@ -78,7 +78,7 @@ func ovnRows(f Family) []row {
 	}
 }
 
-// oversizedRows are at the edge of the MTU.
+// oversizedRows have lengths around the MTU.
 func oversizedRows(f Family) []row {
 	long := func(src netip.Addr, l4 func(n int) L4, size int) []byte {
 		empty := len(IP{Src: src, Dst: f.Remote, L4: l4(0)}.Bytes())
@@ -98,7 +98,7 @@ func oversizedRows(f Family) []row {
 	}
 }
 
-// hostRows are what the host sends by the gateway bridge, in bridged alone.
+// hostRows are packets that the host sends through the gateway bridge, in bridged only.
 func hostRows(f Family) []row {
 	to := func(dst netip.Addr, l4 L4) []byte { return f.Tx(f.Node, dst, l4) }
 	rows := []row{
@@ -132,7 +132,7 @@ func hostRows(f Family) []row {
 		hx("arp announcement", verdict.HostOut, Ether(Broadcast, NodeMAC, EtherARP, ARP(1, NodeMAC, f.Foreign, f.Foreign))))
 }
 
-// tunnelRows are of a node whose userspace datapath has a tunnel address.
+// tunnelRows apply to a node with a tunnel address of the userspace datapath.
 func tunnelRows(f Family) []row {
 	tunnel := UDP(snatPort, genevePort, make([]byte, 40)...)
 	forged := func(l4 L4) []byte { return IP{Src: f.Encap, Dst: f.Peer, L4: l4}.Frame(PeerMAC, OtherMAC) }
@@ -158,8 +158,8 @@ func tunnelRows(f Family) []row {
 		tx("arp of another, other MAC", verdict.BadMAC, Ether(Broadcast, OtherMAC, EtherARP, ARP(1, OtherMAC, f.Node, f.Peer))))
 }
 
-// plainRows are of a node that has nothing switched on: no BFD, no takeover, no
-// routable pods, no masquerade prefixes.
+// plainRows apply to a node without optional features: no BFD, no takeover, no routable pods, no
+// masquerade prefixes.
 func plainRows(f Family) []row {
 	return []row{
 		rx("bfd", verdict.Default, f.In(UDP(4000, bfdPort, make([]byte, 24)...))),
@@ -175,7 +175,7 @@ func plainRows(f Family) []row {
 	}
 }
 
-// apartRows are of a node without an interface to hand to.
+// apartRows apply to a node with a missing interface.
 func apartRows(f Family) []row {
 	return []row{
 		rx("ssh", verdict.Default, f.In(TCP(4000, sshPort, SYN))),
@@ -194,7 +194,7 @@ func apartRows(f Family) []row {
 	}
 }
 
-// rangeRows are of a node whose SNAT range is 32768 to 40959.
+// rangeRows apply to a node with SNAT range 32768 to 40959.
 func rangeRows(f Family) []row {
 	return []row{
 		rx("below", verdict.Default, f.In(UDP(53, 32767))),
@@ -208,7 +208,7 @@ func rangeRows(f Family) []row {
 	}
 }
 
-// oneFamilyRows are of a node whose gateway router has no address of this family.
+// oneFamilyRows apply to a node with a gateway router that has no address of this family.
 func oneFamilyRows(f Family) []row {
 	return []row{
 		rx("range", verdict.Default, f.In(UDP(53, snatPort))),

@@ -2,7 +2,7 @@ package corpus
 
 import "github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 
-// portRows are decided by the local port of a whole packet.
+// portRows are decided by the local port of an unfragmented packet.
 func portRows(f Family) []row {
 	to := f.Node
 	return []row{
@@ -36,7 +36,7 @@ func portRows(f Family) []row {
 	}
 }
 
-// socketRows are about sockets of the host in the SNAT range.
+// socketRows cover host sockets in the SNAT range.
 func socketRows(f Family) []row {
 	return []row{
 		rx("udp", verdict.HostSocket, f.Rx(f.Foreign, f.Node, UDP(53, udpSocket))).inLocal(verdict.Default),
@@ -53,7 +53,7 @@ func socketRows(f Family) []row {
 	}
 }
 
-// serviceRows are about front ends.
+// serviceRows cover frontends.
 func serviceRows(f Family) []row {
 	vip := func(l4 L4) []byte { return f.Rx(f.Remote, f.VIP, l4) }
 	return []row{
@@ -80,7 +80,7 @@ func serviceRows(f Family) []row {
 	}
 }
 
-// takeoverRows are about connections from before.
+// takeoverRows cover connections from before a takeover.
 func takeoverRows(f Family) []row {
 	return []row{
 		rx("tcp", verdict.Takeover, f.In(TCP(443, takenPort, ACK))).inLocal(verdict.Default),
@@ -95,7 +95,7 @@ func takeoverRows(f Family) []row {
 	}
 }
 
-// protoRows are about protocols without ports.
+// protoRows cover protocols without ports.
 func protoRows(f Family) []row {
 	return []row{
 		rx("gre that ovn began", verdict.ProtoNS, f.In(GRE())),
@@ -116,7 +116,7 @@ func protoRows(f Family) []row {
 	}
 }
 
-// bfdRows are about BFD, which OVN and the host may both speak.
+// bfdRows cover BFD, which both OVN and the host may use.
 func bfdRows(f Family) []row {
 	packet := UDP(snatPort, bfdPort, make([]byte, 24)...)
 	return []row{

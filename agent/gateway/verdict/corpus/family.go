@@ -6,9 +6,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// MACs that frames are from and to.
+// Source and destination MACs of frames.
 var (
-	NodeMAC   = verdict.MAC{0x02, 0, 0, 0, 0, 0x11} // the uplink's and the gateway router's
+	NodeMAC   = verdict.MAC{0x02, 0, 0, 0, 0, 0x11} // of the uplink and of the gateway router
 	PeerMAC   = verdict.MAC{0x02, 0, 0, 0, 0, 0x99} // of the next hop
 	OtherMAC  = verdict.MAC{0x02, 0, 0, 0, 0, 0x77}
 	Broadcast = verdict.MAC{0xff, 0xff, 0xff, 0xff, 0xff, 0xff}
@@ -23,23 +23,23 @@ var (
 	allHosts  = netip.MustParseAddr("224.0.0.1")
 )
 
-// Family is the addresses of one IP version and what packets of it are made of.
+// Family contains the addresses of one IP version and its ICMP numbers.
 type Family struct {
 	Name       string
-	Node       netip.Addr // the host's and OVN's
-	Second     netip.Addr // the host's alone
-	Management netip.Addr // the host's, in the routable pod subnet
-	VIP        netip.Addr // a service's
-	Egress     netip.Addr // OVN's alone
-	Peer       netip.Addr // another node's
-	Remote     netip.Addr // has something to do with this node
-	Foreign    netip.Addr // has nothing to do with it
-	Former     netip.Addr // was the host's
+	Node       netip.Addr // shared by host and OVN
+	Second     netip.Addr // host only
+	Management netip.Addr // host only, in the routable pod subnet
+	VIP        netip.Addr // of a Service
+	Egress     netip.Addr // OVN only
+	Peer       netip.Addr // of another node
+	Remote     netip.Addr // has exchanges with this node
+	Foreign    netip.Addr // has no exchange with this node
+	Former     netip.Addr // former host address
 	Pod        netip.Addr // behind NAT
-	Routable   netip.Addr // a pod's without NAT
+	Routable   netip.Addr // of a pod without NAT
 	ClusterIP  netip.Addr
-	Masquerade netip.Addr // what the host's packets for the hairpin are sent to
-	Encap      netip.Addr // the userspace datapath's tunnel address
+	Masquerade netip.Addr // destination of the host's packets for the hairpin
+	Encap      netip.Addr // tunnel address of the userspace datapath
 	Inner
 	messages
 }
@@ -47,31 +47,31 @@ type Family struct {
 // Inner are addresses in the cluster's own networks.
 type Inner struct {
 	Join        netip.Addr // of the switch between routers
-	Wide, Last  netip.Addr // in networks of fewer bits than an index has; the last one of the pods'
-	Beside      netip.Addr // in none, with the first bits of one
-	Neighbour   netip.Addr // on the uplink's own network, which lies inside
-	NextHop     netip.Addr // likewise, by itself
-	InnerVIP    netip.Addr // a service's
-	InnerEgress netip.Addr // OVN's alone
-	InnerPeer   netip.Addr // another node's
-	InnerHost   netip.Addr // the host's alone
+	Wide, Last  netip.Addr // in networks with fewer bits than an index has; Last is the last pod address
+	Beside      netip.Addr // in no network, but with the first bits of one
+	Neighbour   netip.Addr // on the uplink's own network, which lies inside an internal one
+	NextHop     netip.Addr // also inside, as a single address
+	InnerVIP    netip.Addr // of a Service
+	InnerEgress netip.Addr // OVN only
+	InnerPeer   netip.Addr // of another node
+	InnerHost   netip.Addr // host only
 }
 
-// inner is one of them all.
+// inner returns one of these addresses, selected by n.
 func (i Inner) inner(n int) netip.Addr {
 	return [...]netip.Addr{
 		i.Join, i.Wide, i.Last, i.Beside, i.Neighbour, i.NextHop, i.InnerVIP, i.InnerEgress, i.InnerPeer, i.InnerHost,
 	}[n]
 }
 
-// messages are the numbers of ICMP.
+// messages are the ICMP type numbers.
 type messages struct {
 	icmp, echo, echoReply           uint8
 	unreachable, expired, parameter uint8
 	tooBig, tooBigCode              uint8
 }
 
-// V4 and V6 have the same part in everything.
+// V4 and V6 have corresponding addresses.
 var (
 	V4 = Family{
 		Name: "v4", Node: addr("172.30.0.11"), Second: addr("172.30.0.111"), Management: addr("10.244.7.2"),
@@ -103,45 +103,45 @@ var addr = netip.MustParseAddr
 
 func (f Family) v6() bool { return f.Node.Is6() }
 
-// Rx is a frame from the wire to the node's MAC.
+// Rx returns a frame from the wire to the node's MAC.
 func (f Family) Rx(src, dst netip.Addr, l4 L4) []byte {
 	return IP{Src: src, Dst: dst, L4: l4}.Frame(NodeMAC, PeerMAC)
 }
 
-// Tx is a frame from OVN or the host to the next hop.
+// Tx returns a frame from OVN or the host to the next hop.
 func (f Family) Tx(src, dst netip.Addr, l4 L4) []byte {
 	return IP{Src: src, Dst: dst, L4: l4}.Frame(PeerMAC, NodeMAC)
 }
 
-// In is from Remote to Node, Out the other way.
+// In returns a frame from Remote to Node, Out one in the other direction.
 func (f Family) In(l4 L4) []byte  { return f.Rx(f.Remote, f.Node, l4) }
 func (f Family) Out(l4 L4) []byte { return f.Tx(f.Node, f.Remote, l4) }
 
-// ICMP is a message; the four bytes after its checksum are word.
+// ICMP returns a message. word is the four bytes after the checksum.
 func (f Family) ICMP(kind, code uint8, word uint32, body []byte) L4 {
 	return L4{f.icmp, join([]byte{kind, code, 0, 0}, be32(word), body)}
 }
 
-// Ping and Pong are echo request and reply.
+// Ping and Pong return an echo request and reply.
 func (f Family) Ping(id uint16) L4 { return f.ICMP(f.echo, 0, uint32(id)<<16|1, make([]byte, 8)) }
 
 func (f Family) Pong(id uint16) L4 { return f.ICMP(f.echoReply, 0, uint32(id)<<16|1, make([]byte, 8)) }
 
-// Unreachable, Expired, Parameter and TooBig are errors about a packet.
+// Unreachable, Expired, Parameter and TooBig return errors about a packet.
 func (f Family) Unreachable(quote []byte) L4 { return f.ICMP(f.unreachable, 3, 0, quote) }
 func (f Family) Expired(quote []byte) L4     { return f.ICMP(f.expired, 0, 0, quote) }
 func (f Family) Parameter(quote []byte) L4   { return f.ICMP(f.parameter, 0, 0, quote) }
 func (f Family) TooBig(quote []byte) L4      { return f.ICMP(f.tooBig, f.tooBigCode, 1400, quote) }
 
-// Sent is a packet for a quote: what src sent to Remote.
+// Sent returns a packet from src to Remote, for use as a quote.
 func (f Family) Sent(src netip.Addr, l4 L4) []byte {
 	return IP{Src: src, Dst: f.Remote, L4: l4}.Bytes()
 }
 
-// Solicit, Advert and the other functions of neighbour discovery are for IPv6 only.
+// Solicit, Advert and the other neighbour discovery functions are IPv6 only.
 func Solicit(target netip.Addr) L4 { return discovery(135, 0, target.AsSlice()) }
 
-// Advert has the S flag if it answers a solicitation.
+// Advert sets the S flag if it answers a solicitation.
 func Advert(target netip.Addr, solicited bool) L4 {
 	flags := uint32(1 << 29) // override
 	if solicited {
@@ -154,7 +154,7 @@ func discovery(kind uint8, word uint32, body []byte) L4 {
 	return L4{ProtoICMPv6, join([]byte{kind, 0, 0, 0}, be32(word), body)}
 }
 
-// ndFrame is neighbour discovery, which has a hop limit of 255.
+// ndFrame returns a neighbour discovery frame, with hop limit 255.
 func ndFrame(dst, src verdict.MAC, p IP) []byte {
 	p.TTL = 255
 	return p.Frame(dst, src)

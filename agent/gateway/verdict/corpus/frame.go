@@ -8,7 +8,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// Numbers of Ethernet and IP as the frames have them.
+// Numbers of Ethernet and IP in frames.
 const (
 	EtherIPv4 = 0x0800
 	EtherARP  = 0x0806
@@ -46,21 +46,21 @@ func join(parts ...[]byte) []byte { return bytes.Join(parts, nil) }
 func be16(v uint16) []byte { return binary.BigEndian.AppendUint16(nil, v) }
 func be32(v uint32) []byte { return binary.BigEndian.AppendUint32(nil, v) }
 
-// Ether is an Ethernet frame.
+// Ether returns an Ethernet frame.
 func Ether(dst, src verdict.MAC, proto uint16, payload []byte) []byte {
 	return join(dst[:], src[:], be16(proto), payload)
 }
 
-// Tag puts an 802.1Q tag in front of what follows the frame's addresses.
+// Tag inserts an 802.1Q tag after the frame's addresses.
 func Tag(vid uint16, frame []byte) []byte { return tag(EtherVLAN, vid, frame) }
 
 func tag(proto, tci uint16, frame []byte) []byte {
 	return join(frame[:12], be16(proto), be16(tci), frame[12:])
 }
 
-// Untag is the frame as a NIC hands it on that takes tags off: without its
-// outermost tag, whose protocol and TCI it returns. The protocol is 0 if there is none.
-// Of a frame whose tag is cut short, which the kernel drops, only the addresses are left.
+// Untag returns the frame as a NIC with tag offload delivers it: without its outermost tag. proto
+// and tci are from that tag; proto is 0 if there is none. For a frame with a truncated tag, which
+// the kernel drops, it returns only the addresses.
 func Untag(frame []byte) (proto, tci uint16, rest []byte) {
 	if len(frame) < 14 {
 		return 0, 0, frame
@@ -75,42 +75,42 @@ func Untag(frame []byte) (proto, tci uint16, rest []byte) {
 	return proto, binary.BigEndian.Uint16(frame[14:]), join(frame[:12], frame[16:])
 }
 
-// ARP is an ARP packet; op 1 is a request, 2 a reply.
+// ARP returns an ARP packet; op 1 is a request, 2 a reply.
 func ARP(op uint16, sha verdict.MAC, sender, target netip.Addr) []byte {
 	return join(be16(1), be16(EtherIPv4), []byte{6, 4}, be16(op), sha[:], sender.AsSlice(), make([]byte, 6), target.AsSlice())
 }
 
-// L4 is what an IP packet carries.
+// L4 is the payload of an IP packet.
 type L4 struct {
 	Proto uint8
 	Data  []byte
 }
 
-// TCP is a segment without options.
+// TCP returns a segment without options.
 func TCP(sport, dport uint16, flags uint8, payload ...byte) L4 {
 	return L4{ProtoTCP, join(be16(sport), be16(dport), be32(1), be32(1), []byte{5 << 4, flags}, be16(1024), be32(0), payload)}
 }
 
-// UDP has no checksum, which with IPv6 only parsers accept.
+// UDP returns a datagram without checksum. With IPv6 only parsers accept that.
 func UDP(sport, dport uint16, payload ...byte) L4 {
 	return L4{ProtoUDP, join(be16(sport), be16(dport), be16(uint16(8+len(payload))), be16(0), payload)}
 }
 
-// SCTP is a common header and a DATA chunk without data.
+// SCTP returns a common header and a DATA chunk without data.
 func SCTP(sport, dport uint16) L4 {
 	return L4{ProtoSCTP, join(be16(sport), be16(dport), be32(1), be32(0), []byte{0, 3}, be16(16), make([]byte, 12))}
 }
 
-// GRE carries an empty IPv4 payload.
+// GRE returns a header and an empty IPv4 payload.
 func GRE() L4 { return L4{ProtoGRE, join(be16(0), be16(EtherIPv4), make([]byte, 20))} }
 
-// ESP is an SPI, a sequence number and what looks encrypted.
+// ESP returns an SPI, a sequence number and zeros as ciphertext.
 func ESP() L4 { return L4{ProtoESP, join(be32(0x1234), be32(1), make([]byte, 24))} }
 
-// Part is a later part of a datagram: of the protocol, without its header.
+// Part returns the payload of a later fragment, without a transport header.
 func Part(proto uint8) L4 { return L4{proto, make([]byte, 24)} }
 
-// IP is an IP packet, of the version that Src has.
+// IP is an IP packet. Its version is that of Src.
 type IP struct {
 	Src, Dst netip.Addr
 	L4       L4
@@ -120,20 +120,20 @@ type IP struct {
 	TTL      uint8 // 0: 64
 }
 
-// Fragment says which part of a datagram a packet has.
+// Fragment is the part of a datagram that a packet contains.
 type Fragment struct {
 	ID     uint32 // 16 bits with IPv4
 	Offset uint16 // bytes, a multiple of eight
 	More   bool
 }
 
-// Ext is an IPv6 extension header: Rest follows its first two bytes.
+// Ext is an IPv6 extension header. Rest follows its first two bytes.
 type Ext struct {
 	Kind, Len uint8
 	Rest      []byte
 }
 
-// DestOpts, HopByHop and Routing are of 8*(1+extra) bytes, Auth of 4*(2+words).
+// DestOpts, HopByHop and Routing have 8*(1+extra) bytes, Auth has 4*(2+words).
 func DestOpts(extra uint8) Ext { return plainExt(extDestOpts, extra) }
 func HopByHop(extra uint8) Ext { return plainExt(extHopByHop, extra) }
 func Routing(extra uint8) Ext  { return plainExt(extRouting, extra) }
@@ -155,7 +155,7 @@ func (f *Fragment) header() Ext {
 	return Ext{extFragment, 0, join(be16(flags), be32(f.ID))}
 }
 
-// Bytes is the packet from its IP header on.
+// Bytes returns the packet, starting with its IP header.
 func (p IP) Bytes() []byte {
 	if p.TTL == 0 {
 		p.TTL = 64
@@ -206,7 +206,7 @@ func checksum(b []byte) uint16 {
 	return ^uint16(sum)
 }
 
-// Frame is the packet in a frame without a tag.
+// Frame returns the packet in an untagged frame.
 func (p IP) Frame(dst, src verdict.MAC) []byte {
 	if p.Src.Is4() {
 		return Ether(dst, src, EtherIPv4, p.Bytes())

@@ -7,18 +7,18 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// Options say what a Generator may make.
+// Options restricts the output of a Generator.
 type Options struct {
 	Layout Layout // zero: Direct
-	// Tags is for VLAN tags, and in bridged for nodes with a gateway VLAN.
+	// Tags enables VLAN tags and, in bridged, nodes with a gateway VLAN.
 	Tags bool
-	// Mangle is for frames that are cut short, have a bit flipped or a header
-	// that is not well formed. OVS reads some of them otherwise than the model.
+	// Mangle enables frames that are truncated, have a flipped bit or a malformed header. OVS parses
+	// some of them differently from the model.
 	Mangle bool
 }
 
-// Generator makes random nodes, and frames that are likely to meet a rule of
-// the node or to miss it by little. The same seed and options make the same.
+// Generator makes random nodes, and frames that are likely to match a rule of the node or to miss
+// it narrowly. Equal seeds and options give equal output.
 type Generator struct {
 	rng     *rand.Rand
 	options Options
@@ -26,7 +26,7 @@ type Generator struct {
 	dir     verdict.Direction
 }
 
-// NewGenerator returns one that has made nothing yet.
+// NewGenerator returns a Generator in its initial state.
 func NewGenerator(seed uint64, o Options) *Generator {
 	if o.Layout == "" {
 		o.Layout = Direct
@@ -36,11 +36,10 @@ func NewGenerator(seed uint64, o Options) *Generator {
 
 func pick[T any](g *Generator, of ...T) T { return of[g.rng.IntN(len(of))] }
 
-// rarely is true once in n times.
+// rarely returns true once in n times.
 func (g *Generator) rarely(n int) bool { return g.rng.IntN(n) == 0 }
 
-// Node is a configuration and tables. The sockets are the same for every node
-// of every generator.
+// Node returns a configuration and tables. All nodes of all generators have the same sockets.
 func (g *Generator) Node() *Node {
 	return newNode("random", func(n *Node) {
 		g.mode(n)
@@ -114,7 +113,7 @@ func (g *Generator) tables(n *Node) {
 	}
 }
 
-// Frame is one for n, and where it comes from.
+// Frame returns a frame for n, and its direction.
 func (g *Generator) Frame(n *Node) (verdict.Direction, []byte) {
 	g.family = pick(g, V4, V6)
 	g.dir = pick(g, verdict.FromWire, verdict.FromWire, verdict.FromWire, verdict.FromOVN)
@@ -141,7 +140,7 @@ func (g *Generator) mangle(b []byte) []byte {
 	return b
 }
 
-// tags are mostly those that the node's network has.
+// tags adds tags, in most cases those of the node's network.
 func (g *Generator) tags(n *Node, b []byte) []byte {
 	own := n.Config.VLAN != 0 && g.dir != verdict.FromHost
 	if !g.rarely(12) {
@@ -192,7 +191,7 @@ func (g *Generator) ip(p []byte) []byte {
 	return g.ether(EtherIPv4, p)
 }
 
-// ether is a frame to the node, or from it; mostly.
+// ether returns a frame, in most cases to the node or from it.
 func (g *Generator) ether(proto uint16, payload []byte) []byte {
 	dst, src := NodeMAC, PeerMAC
 	if g.dir != verdict.FromWire {

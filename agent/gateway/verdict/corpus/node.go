@@ -9,15 +9,15 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// Socket is one of the host's. A UDP socket without Remote is not connected, a
-// TCP socket without Remote listens.
+// Socket is a host socket. A UDP socket without Remote is not connected. A TCP socket without
+// Remote listens.
 type Socket struct {
 	Proto         uint8
 	Local, Remote netip.AddrPort
 }
 
-// Node is a configuration and tables. Its maps hold ages where the model's
-// hold times, also as Fragmented.Seen.
+// Node is a configuration and tables. Its maps hold ages where the model's hold times, including
+// Fragmented.Seen.
 type Node struct {
 	Name       string
 	Config     verdict.Config
@@ -28,16 +28,16 @@ type Node struct {
 	Flows      map[verdict.FlowKey]time.Duration
 	HostProtos map[verdict.NSKey]bool // Remote may be verdict.Anybody
 	Sockets    []Socket               // in the SNAT range; the ports of all are gated
-	Gates      []Gate                 // gated besides, by sockets that own nothing
+	Gates      []Gate                 // further gated ports, of sockets that own no packets
 }
 
-// Gate is a port that a socket of the host may use.
+// Gate is a port that a host socket may use.
 type Gate struct {
 	Proto uint8
 	Port  uint16
 }
 
-// Tables is the model's tables at time now. They are copies.
+// Tables returns a copy of the model's tables at time now.
 func (n *Node) Tables(now time.Duration) *verdict.Tables {
 	t := &verdict.Tables{
 		Addrs: maps.Clone(n.Addrs), Services: maps.Clone(n.Services), HostProtos: maps.Clone(n.HostProtos),
@@ -58,7 +58,7 @@ func (n *Node) Tables(now time.Duration) *verdict.Tables {
 	return t
 }
 
-// Model decides for n at time now.
+// Model returns the model for n at time now.
 func (n *Node) Model(now time.Duration) verdict.Model {
 	return verdict.Model{Config: &n.Config, Tables: n.Tables(now)}
 }

@@ -6,7 +6,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 )
 
-// tunnel is Geneve, of whichever node or tunnel address.
+// tunnel returns a Geneve packet to a random node or tunnel address.
 func (g *Generator) tunnel() []byte {
 	g.family = pick(g, V4, V4, V6)
 	f := g.family
@@ -21,7 +21,7 @@ func (g *Generator) bfd() []byte {
 	return IP{Src: g.source(), Dst: g.dest(), L4: UDP(g.port(), bfdPort, make([]byte, 24)...)}.Bytes()
 }
 
-// rare is what chance alone seldom makes.
+// rare returns packets that random generation seldom produces.
 func (g *Generator) rare() []byte {
 	f := g.family
 	p := IP{Src: f.Remote, Dst: f.Node}
@@ -43,7 +43,7 @@ func (g *Generator) rare() []byte {
 	return p.Bytes()
 }
 
-// part is a fragment of one of a few datagrams, some of OVN's and some of the host's.
+// part returns a fragment of one of a few datagrams. Some belong to OVN, some to the host.
 func (g *Generator) part() []byte {
 	f := g.family
 	p := IP{
@@ -60,7 +60,7 @@ func (g *Generator) part() []byte {
 	return p.Bytes()
 }
 
-// any is an address of the family that means something to some node.
+// any returns an address of the family that has a meaning on some node.
 func (g *Generator) any() netip.Addr {
 	f := g.family
 	of := []netip.Addr{
@@ -108,7 +108,7 @@ func (g *Generator) dest() netip.Addr {
 	return g.theirs()
 }
 
-// port is one of this node.
+// port returns a port of this node.
 func (g *Generator) port() uint16 {
 	if g.rarely(8) {
 		return uint16(g.rng.Uint32())
@@ -118,7 +118,7 @@ func (g *Generator) port() uint16 {
 		49151, 49152, snatPort, snatPort, tcpSocket, tcpSocket, udpSocket, udpSocket, staleGate, 65535)
 }
 
-// farPort is one of the other side.
+// farPort returns a port of the remote side.
 func (g *Generator) farPort() uint16 {
 	if g.rarely(3) {
 		return g.port()
@@ -126,7 +126,7 @@ func (g *Generator) farPort() uint16 {
 	return pick[uint16](g, 53, 53, 54, 443, 443, tcpClient)
 }
 
-// packet is an IP packet; depth counts quotes.
+// packet returns an IP packet; depth counts quotes.
 func (g *Generator) packet(src, dst netip.Addr, depth int) []byte {
 	p := IP{Src: src, Dst: dst, L4: g.transport(depth), Fragment: g.fragment()}
 	if !g.family.v6() {
@@ -141,7 +141,7 @@ func (g *Generator) packet(src, dst netip.Addr, depth int) []byte {
 	return g.version(p.Bytes(), 0x40, 0x50, 0x00)
 }
 
-// version is a packet that may not be what its first byte says.
+// version returns a packet that may contradict the version in its first byte.
 func (g *Generator) version(b []byte, of ...byte) []byte {
 	if g.options.Mangle && g.rarely(60) {
 		b[0] = pick(g, of...)
@@ -156,8 +156,8 @@ func (g *Generator) fragment() *Fragment {
 	return &Fragment{ID: uint32(1 + g.rng.IntN(3)), Offset: pick[uint16](g, 0, 0, 0, 24), More: !g.rarely(3)}
 }
 
-// extensions are fewer than n headers. If frames may be mangled, there may be
-// more than the model reads, and fragment headers of any kind.
+// extensions returns fewer than n headers. If frames may be mangled, there may be more than the
+// model reads, and fragment headers of any kind.
 func (g *Generator) extensions(n int) []Ext {
 	if g.options.Mangle && g.rarely(4) {
 		n = 10
@@ -227,7 +227,7 @@ func (g *Generator) portless(payload []byte) L4 {
 	return pick(g, GRE(), GRE(), ESP(), ESP(), L4{ProtoOSPF, payload}, L4{ProtoVRRP, payload}, L4{ProtoPIM, payload}, L4{other, make([]byte, 16)})
 }
 
-// message is one of ICMP, an error with what it is about at times.
+// message returns an ICMP message. An error may quote a packet.
 func (g *Generator) message(depth int) L4 {
 	f, id := g.family, pick[uint16](g, askedID, askedID, askedID+1, expiredID)
 	switch n := g.rng.IntN(8); {
@@ -246,7 +246,7 @@ func (g *Generator) message(depth int) L4 {
 		f.ICMP(5, f.tooBigCode, 0, quote), f.ICMP(f.unreachable, 1, 0, quote))
 }
 
-// kind is any that is no neighbour discovery, which has functions of its own.
+// kind returns a type other than neighbour discovery, which has its own functions.
 func (g *Generator) kind() uint8 {
 	for {
 		if k := uint8(g.rng.IntN(256)); k < 133 || k > 137 {

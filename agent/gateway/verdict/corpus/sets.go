@@ -9,7 +9,7 @@ import (
 
 var both = []Family{V4, V6}
 
-// sets are all rows and the nodes they are for.
+// sets returns all rows and the nodes they apply to.
 func sets() []set {
 	untagged, tagged := modes("", nil), modes("vlan", func(n *Node) { n.Config.VLAN = vlan })
 	common := slices.Concat(untagged, tagged)
@@ -39,7 +39,7 @@ func sets() []set {
 	}, special()...)
 }
 
-// special are of nodes that differ in something else.
+// special returns the sets of nodes with special configurations.
 func special() []set {
 	plain := func(n *Node) {
 		n.Config.Mode = verdict.Mode{InSync: true, Local: n.Config.Local}
@@ -66,13 +66,13 @@ func special() []set {
 	}
 }
 
-// modes are a node in shared and one in local gateway mode.
+// modes returns the same node in shared and in local gateway mode.
 func modes(name string, change func(*Node)) []*Node {
 	if name != "" {
 		name = " " + name
 	}
 	shared := func(n *Node) {
-		n.Config.MTU = mtu // which is for local gateway mode
+		n.Config.MTU = mtu // used in local gateway mode
 		if change != nil {
 			change(n)
 		}

@@ -11,16 +11,16 @@ import (
 const (
 	genevePort = 6081
 	bfdPort    = 3784
-	vlan       = 100 // of the nodes that have one
+	vlan       = 100 // of the nodes with a gateway VLAN
 	mtu        = 1500
 
 	sshPort    = 22
 	snatPort   = 50000 // OVN's
-	udpSocket  = 50001 // OVN's, and a UDP socket's of the host
-	tcpSocket  = 50443 // OVN's, and a TCP listener's of the host
-	tcpClient  = 40000 // who is connected to it, from the node's own address
-	staleGate  = 60000 // gated, and no socket is there
-	takenPort  = 34567 // of connections that OVN had before the takeover
+	udpSocket  = 50001 // used by OVN, and by a UDP socket of the host
+	tcpSocket  = 50443 // used by OVN, and by a TCP listener of the host
+	tcpClient  = 40000 // client connected to it, from the node's own address
+	staleGate  = 60000 // gated, without a socket
+	takenPort  = 34567 // of OVN's connections from before the takeover
 	nodePort   = 30080 // TCP and SCTP, OVN serves it
 	nodePortU  = 30053 // UDP, OVN serves it
 	hostedPort = 30443 // TCP, the host serves it
@@ -28,15 +28,15 @@ const (
 	vipPort    = 443
 	vipHosted  = 8443 // TCP, the host serves it
 
-	askedID   = 7 // echo that OVN asked for
-	expiredID = 9 // too long ago
+	askedID   = 7 // echo requested by OVN
+	expiredID = 9 // expired
 
 	fragOVN, fragHost, fragOVNOld, fragHostOld, fragNone, fragBoth, fragDropped = 9, 10, 11, 12, 13, 14, 15
 )
 
 var prefix = netip.MustParsePrefix
 
-// newNode has all in its tables that the cases need, in both families.
+// newNode returns a node with all table entries that the cases need, in both families.
 func newNode(name string, change func(*Node)) *Node {
 	n := &Node{
 		Name: name,
@@ -50,7 +50,7 @@ func newNode(name string, change func(*Node)) *Node {
 			Internal:     internal(),
 			External: []netip.Prefix{
 				prefix("10.244.7.0/24"), prefix("fd00:10:244:7::/64"), // the routable pods
-				prefix("100.64.9.0/24"), prefix("fd98:0:0:0:9::/80"), // a network of the uplink's own
+				prefix("100.64.9.0/24"), prefix("fd98:0:0:0:9::/80"), // a network of the uplink
 				prefix("10.96.77.1/32"), prefix("fd00:10:96::7701/128"), // a next hop
 			},
 			Mode: verdict.Mode{BFD: true, InSync: true, Takeover: true},
@@ -73,7 +73,7 @@ func newNode(name string, change func(*Node)) *Node {
 	return n
 }
 
-// internal are networks of pods, services, join switch and masquerade, of any length.
+// internal returns networks of pods, Services, join switch and masquerade, of various lengths.
 func internal() []netip.Prefix {
 	return []netip.Prefix{
 		prefix("10.244.0.0/16"), prefix("fd00:10:244::/48"),
@@ -136,12 +136,12 @@ func (f Family) learned(n *Node) {
 	for _, proto := range []uint8{ProtoTCP, ProtoUDP, ProtoSCTP} {
 		n.Flows[f.flow(proto, 443, takenPort)] = time.Hour // has no timeout
 	}
-	for _, port := range []uint16{udpSocket, snatPort, staleGate} { // in the range they say nothing
+	for _, port := range []uint16{udpSocket, snatPort, staleGate} { // irrelevant inside the range
 		n.Flows[f.flow(ProtoUDP, 53, port)] = time.Second
 	}
 }
 
-// datagram is UDP from Remote to Node.
+// datagram returns the key of a UDP datagram from Remote to Node.
 func (f Family) datagram(id uint32) verdict.FragKey {
 	k := verdict.FragKey{Src: f.Remote, Dst: f.Node, ID: id}
 	if !f.v6() {
@@ -150,7 +150,7 @@ func (f Family) datagram(id uint32) verdict.FragKey {
 	return k
 }
 
-// flow is of Remote and Node.
+// flow returns the key of a connection between Remote and Node.
 func (f Family) flow(proto uint8, remote, local uint16) verdict.FlowKey {
 	return verdict.FlowKey{Proto: proto, Remote: netip.AddrPortFrom(f.Remote, remote), Local: netip.AddrPortFrom(f.Node, local)}
 }

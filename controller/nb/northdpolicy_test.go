@@ -16,7 +16,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 )
 
-// policyConfig has the pods of the policies' goldens.
+// policyConfig returns a configuration for the pods of the policy goldens.
 func policyConfig() plan.Config {
 	return plan.Config{
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")},
@@ -25,8 +25,7 @@ func policyConfig() plan.Config {
 	}
 }
 
-// commitGolden makes the databases hold what the golden's objects want, and
-// returns all rows.
+// commitGolden commits the planned rows of the golden's objects and returns all of them.
 func commitGolden(t *testing.T, ovn *nbtest.OVN, name string) []plan.Row {
 	t.Helper()
 	c, err := reconcile.NewCluster(policyConfig(), goldenObjects(t, name)...)
@@ -37,7 +36,7 @@ func commitGolden(t *testing.T, ovn *nbtest.OVN, name string) []plan.Row {
 	want := map[plan.Key][]plan.Row{}
 	var all []plan.Row
 	for _, k := range c.Keys() {
-		want[k], _ = plan.Rows(c, k) // what is malformed is not in the rows
+		want[k], _ = plan.Rows(c, k) // rows lack malformed parts
 		all = append(all, want[k]...)
 	}
 	commit(t, db, want)
@@ -45,8 +44,8 @@ func commitGolden(t *testing.T, ovn *nbtest.OVN, name string) []plan.Row {
 	return all
 }
 
-// northd and the parser of OVN's expressions take all that policies make, and
-// every group has its address sets, be it empty.
+// TestOVNTakesPolicies checks that northd and the parser of OVN's expressions accept the rows of
+// all policies, and that every group has its address sets, even when empty.
 func TestOVNTakesPolicies(t *testing.T) {
 	files, err := filepath.Glob("../plan/testdata/policy-*.txtar")
 	if err != nil || len(files) == 0 {
@@ -79,10 +78,10 @@ func TestOVNTakesPolicies(t *testing.T) {
 	}
 }
 
-// What a connection's first packet comes to, as OVN itself says: from is a pod of
-// the golden, or an address beyond the router.
+// TestPolicyTraces checks the fate of a connection's first packet with ovn-trace. The field from is
+// a pod of the golden or an address outside of the router.
 func TestPolicyTraces(t *testing.T) {
-	pods := map[string]map[string]int{ // the pods' last bytes of address, by golden
+	pods := map[string]map[string]int{ // last address byte of each pod, by golden
 		"policy-default-deny": {"in_a": 3, "out_a": 4, "both_db": 5, "both_web": 6},
 		"policy-peers":        {"prod_db": 3, "prod_web": 4, "other_web": 5, "other_plain": 6},
 		"policy-named-ports":  {"ns_a": 3, "ns_b": 4, "ns_none": 5, "ns_client": 6, "other_c": 7, "other_sidecar": 8},
@@ -115,14 +114,14 @@ func TestPolicyTraces(t *testing.T) {
 			{"prod_db", "192.0.3.1", "tcp.dst == 80", false},
 		},
 		"policy-named-ports": {
-			{"ns_client", "ns_a", "tcp.dst == 8080", false}, // out allows other's only
+			{"ns_client", "ns_a", "tcp.dst == 8080", false}, // out allows only pods of namespace other
 			{"ns_b", "ns_a", "tcp.dst == 8080", true},
 			{"ns_b", "ns_a", "tcp.dst == 9090", false},
 			{"ns_b", "ns_a", "tcp.dst == 22", true},
 			{"ns_a", "ns_b", "tcp.dst == 9090", true},
 			{"ns_a", "ns_b", "tcp.dst == 8080", false},
 			{"ns_b", "ns_a", "udp.dst == 5353", true},
-			{"ns_a", "ns_b", "tcp.dst == 5354", false}, // of TCP, wanted is UDP
+			{"ns_a", "ns_b", "tcp.dst == 5354", false}, // TCP, but the policy allows UDP
 			{"ns_a", "ns_none", "tcp.dst == 8080", false},
 			{"other_c", "ns_a", "tcp.dst == 8080", false},
 			{"ns_client", "other_c", "tcp.dst == 8080", true},
@@ -151,7 +150,7 @@ func TestPolicyTraces(t *testing.T) {
 	}
 }
 
-// packet is a packet from one pod or address to another on node1's switch.
+// packet returns a packet from one pod or address to another on node1's switch.
 func packet(pods map[string]int, from, to, what string) string {
 	port, mac, address := "stor-node1", "0a:58:0a:f4:01:01", from
 	if last, ok := pods[from]; ok {
@@ -165,8 +164,9 @@ func packet(pods map[string]int, from, to, what string) string {
 		port, mac, toMAC, address, toAddress, what)
 }
 
-// A pod that changes groups changes two rows of them and none of its own.
-func TestPodChangesGroups(t *testing.T) {
+// TestPodGroupChangeUpdatesOnlyGroups checks that a pod that moves to another group changes the
+// rows of two groups and none of its own.
+func TestPodGroupChangeUpdatesOnlyGroups(t *testing.T) {
 	server := nbtest.Start(t)
 	db := open(t, server)
 	objects := goldenObjects(t, "policy-peers")
@@ -192,7 +192,7 @@ func TestPodChangesGroups(t *testing.T) {
 	commit(t, db, rowsOf(objects))
 	after := db.Stats().Operations
 	if after["mutate"] != before["mutate"]+1 || after["update"] != before["update"] || after["insert"] != before["insert"] || after["delete"] != before["delete"] {
-		t.Errorf("operations before %v, after %v: want one mutation, for the group of both's peers", before, after)
+		t.Errorf("operations before %v, after %v: want one mutation, of the group of the peers of both", before, after)
 	}
 	uuid := server.Nbctl("--bare", "--columns=_uuid", "find", "Logical_Switch_Port", "name=other_web")
 	if got := server.Nbctl("--bare", "--columns=external_ids", "find", "Port_Group", "ports{>=}"+uuid); strings.Contains(got, "NotIn") || !strings.Contains(got, "team=b") {
@@ -200,7 +200,7 @@ func TestPodChangesGroups(t *testing.T) {
 	}
 	commit(t, db, rowsOf(objects))
 	if again := db.Stats().Transactions; again != 2 {
-		t.Errorf("%d transactions, want 2: nothing has changed", again)
+		t.Errorf("%d transactions, want 2: no row changed", again)
 	}
 }
 

@@ -14,8 +14,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 )
 
-// BenchmarkServices plans 1,000 services of each kind, of ten endpoints each, on
-// 3 and on 500 nodes; what is reported is for one service.
+// BenchmarkServices plans 1,000 services of each kind, with ten endpoints each, on 3 and on 500
+// nodes. It reports the time per service.
 func BenchmarkServices(b *testing.B) {
 	const count = 1000
 	for _, kind := range []string{"ClusterIP", "NodePort", "Local"} {
@@ -58,7 +58,7 @@ func simCluster(tb testing.TB, objects ...runtime.Object) *plan.Cluster {
 
 func simName(i int) string { return fmt.Sprint("service", i) }
 
-// simNode has everything that a gateway needs, in both families.
+// simNode returns a node with all annotations that a gateway needs, in both families.
 func simNode(i int) *corev1.Node {
 	v4, v6 := fmt.Sprintf("172.30.%d.%d", i>>8, i&255), fmt.Sprintf("fd00:172:30::%x", i+1)
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{
@@ -76,8 +76,8 @@ func simNode(i int) *corev1.Node {
 	}}
 }
 
-// simService is of a kind: ClusterIP, NodePort, or Local, which is a NodePort for
-// the nodes with endpoints.
+// simService returns a service of the kind ClusterIP, NodePort or Local. Local is a NodePort that
+// only nodes with endpoints serve.
 func simService(i int, kind string) *corev1.Service {
 	s := &corev1.Service{
 		ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Name: simName(i)},
@@ -96,7 +96,7 @@ func simService(i int, kind string) *corev1.Service {
 	return s
 }
 
-// simSlice has endpoints on nodes one after the other.
+// simSlice returns a slice with endpoints on consecutive nodes.
 func simSlice(i, nodes, endpoints int) *discoveryv1.EndpointSlice {
 	number, name := int32(8080), ""
 	s := &discoveryv1.EndpointSlice{

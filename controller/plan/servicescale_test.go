@@ -16,9 +16,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// TestServiceOperations: what a service costs the database does not depend on
-// how many nodes there are. One that comes is a row and its place in a group; an
-// endpoint more is one update; one that goes is one delete.
+// TestServiceOperations checks that the database operations of a service do not depend on the
+// number of nodes. A new service takes one insert and one mutation of a group, another endpoint one
+// update, a deletion one delete.
 func TestServiceOperations(t *testing.T) {
 	want := []map[string]uint64{{"insert": 1, "mutate": 1}, {"update": 1}, {"update": 1}, {"delete": 1}}
 	for _, kind := range []string{"ClusterIP", "NodePort"} {
@@ -43,7 +43,7 @@ func TestServiceOperations(t *testing.T) {
 	}
 }
 
-// commitStep plans and commits the service, and returns how many operations that took.
+// commitStep plans and commits the service, and returns the number of operations of each kind.
 func commitStep(t *testing.T, db *nb.DB, nodes int, svc *corev1.Service, slice *discoveryv1.EndpointSlice) map[string]uint64 {
 	t.Helper()
 	objects := []runtime.Object{svc}
@@ -55,7 +55,7 @@ func commitStep(t *testing.T, db *nb.DB, nodes int, svc *corev1.Service, slice *
 	}
 	c := simCluster(t, objects...)
 	rows := map[plan.Key][]plan.Row{}
-	for _, k := range []plan.Key{plan.ClusterKey(), plan.ServiceKey("ns", simName(0))} { // a row of a node's would be missing
+	for _, k := range []plan.Key{plan.ClusterKey(), plan.ServiceKey("ns", simName(0))} { // without nodes, whose rows would lack others
 		var err error
 		if rows[k], err = plan.Rows(c, k); err != nil {
 			t.Fatal(err)

@@ -9,8 +9,8 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// policyChanged adds what a change of a policy's spec may change. A pod is affected if a group
-// that it may be in comes to the policy; a group that goes takes its members with it.
+// policyChanged adds the owners that a change of a policy's spec may affect. Pods are affected if a
+// group that they may be in is added to the policy. A removed group takes its members with it.
 func policyChanged(c *Cluster, keys keySet, old, now any) {
 	was, is := versions[networkingv1.NetworkPolicy](old, now)
 	if was != nil && is != nil && reflect.DeepEqual(was.Spec, is.Spec) {
@@ -31,8 +31,8 @@ func policyChanged(c *Cluster, keys keySet, old, now any) {
 	}
 }
 
-// policyGroups are the groups that a pod may be in because of the policy; those
-// of named ports stand for those of all numbers.
+// policyGroups returns the groups that a pod may be in because of the policy. A group of a named
+// port stands for those of all its numbers.
 func policyGroups(p *networkingv1.NetworkPolicy) map[string]selector {
 	out := map[string]selector{}
 	if p == nil {
@@ -51,7 +51,7 @@ func policyGroups(p *networkingv1.NetworkPolicy) map[string]selector {
 	return out
 }
 
-// addPods adds the pods that the selector means now.
+// addPods adds the pods that the selector selects now.
 func (c *Cluster) addPods(keys keySet, s selector) {
 	add := func(namespace string, ns *corev1.Namespace) {
 		for _, p := range index[corev1.Pod](c, KindPod, ByNamespace, namespace) {
@@ -71,8 +71,7 @@ func (c *Cluster) addPods(keys keySet, s selector) {
 	}
 }
 
-// addNamedPorts adds the policies that have a group for a number of a port that they name and the
-// pod has.
+// addNamedPorts adds the policies that name a port of the pod.
 func (c *Cluster) addNamedPorts(keys keySet, pod *corev1.Pod) {
 	if len(NamedPorts(pod)) == 0 {
 		return
@@ -87,8 +86,9 @@ func (c *Cluster) addNamedPorts(keys keySet, pod *corev1.Pod) {
 	}
 }
 
-// namespaceChanged adds what a change of a namespace may change: with its labels, its pods' groups
-// and the numbers of ports that policies name; with its logging, the ACLs of its policies.
+// namespaceChanged adds the owners that a change of a namespace may affect. Its labels affect its
+// pods' groups and the numbers of named ports in policies. Its logging annotation affects the ACLs
+// of its policies.
 func namespaceChanged(c *Cluster, keys keySet, old, now any) {
 	before, after := versions[corev1.Namespace](old, now)
 	var name, was, is string
@@ -122,7 +122,7 @@ func (c *Cluster) addNaming(keys keySet) {
 	}
 }
 
-// addPolicies adds the namespace's policies and whom they are for.
+// addPolicies adds the namespace's policies and the selectors of their pods.
 func (c *Cluster) addPolicies(keys keySet, namespace string) {
 	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, ByPods, "in "+namespace) {
 		if p.Namespace != namespace {
