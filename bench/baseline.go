@@ -9,15 +9,15 @@ import (
 	"strings"
 )
 
-// Ratio is what one of ours costs in terms of something else.
+// Ratio is the cost of one variant's test in terms of another.
 type Ratio struct {
 	Test     string  `json:"test"`
 	Family   string  `json:"family"`
 	Variant  string  `json:"variant"`
 	Base     string  `json:"base"`
-	BaseTest string  `json:"base_test,omitempty"` // "": the same
+	BaseTest string  `json:"base_test,omitempty"` // "": the same test
 	Value    float64 `json:"ratio"`
-	// Spread is that of both rows, as if they knew nothing of each other.
+	// Spread combines the spreads of both rows, assumed independent.
 	Spread float64 `json:"spread"`
 }
 
@@ -25,25 +25,25 @@ func (r Ratio) bar() Bar {
 	return Bar{Test: r.Test, Family: r.Family, Variant: r.Variant, Base: r.Base, BaseTest: r.BaseTest}
 }
 
-// Limit is how large the ratio may become.
+// Limit returns the largest permitted ratio.
 func (r Ratio) Limit() float64 { return r.Value * (1 + Noise(r.Spread)) }
 
-// Noise is by what fraction a result may differ for no reason: 1.5 %, or twice its
-// spread if that is more.
+// Noise returns the fraction by which results may differ by chance: 1.5 %, or twice the spread if
+// that is more.
 func Noise(spread float64) float64 { return max(0.015, 2*spread) }
 
-// Baseline is what was accepted, and why.
+// Baseline holds the accepted ratios and the reason.
 type Baseline struct {
-	Commit string  `json:"commit"` // that was measured
+	Commit string  `json:"commit"` // of the measured tree
 	Kernel string  `json:"kernel"`
 	Reason string  `json:"reason"`
 	Ratios []Ratio `json:"ratios"`
 }
 
-// Ratios are those that the gate watches: each row of ours that CI measures, in terms
-// of a host without OVS where it has the test, else of Linux' masquerade, and those of
-// the bars. What compares with the helper is not among them: its ns_udp_rr has
-// differed by 3.5 % between two boots, which is nothing of ours; it has bars.
+// Ratios returns the ratios that the gate checks: each row of ours that CI measures, relative to a
+// host without OVS if that has the test, else to Linux' masquerade; and the ratios of the bars.
+// Ratios to the helper are excluded: its ns_udp_rr has differed by 3.5 % between two boots for
+// reasons outside of this project. Bars cover it.
 func Ratios(rows []Row) []Ratio {
 	var out []Ratio
 	seen := map[Bar]bool{}
@@ -64,7 +64,7 @@ func Ratios(rows []Row) []Ratio {
 		}
 		b := Bar{Test: r.Test, Family: r.Family, Variant: r.Variant, Base: NoOVS}
 		if r.Test == EndpointTCPCRR {
-			b.BaseTest = HostTCPCRR // the same, the other way round
+			b.BaseTest = HostTCPCRR // the same test, with the roles exchanged
 		} else if _, ok := Find(rows, NoOVS, r.Test, r.Family); !ok {
 			b.Base = Masquerade
 		}
@@ -78,8 +78,8 @@ func Ratios(rows []Row) []Ratio {
 	return out
 }
 
-// Worse returns the ratios of the baseline that are worse in rows than their limit,
-// as they are now, by key; err tells which are not in rows.
+// Worse returns the ratios of the baseline that exceed their limit in rows, with their current
+// values. err names those missing in rows.
 func (b *Baseline) Worse(rows []Row) (worse map[Ratio]float64, err error) {
 	worse = map[Ratio]float64{}
 	var errs []error
@@ -95,7 +95,7 @@ func (b *Baseline) Worse(rows []Row) (worse map[Ratio]float64, err error) {
 	return worse, errors.Join(errs...)
 }
 
-// Check returns an error for each ratio that is worse than its limit, or missing.
+// Check returns an error for each ratio that exceeds its limit or is missing.
 func (b *Baseline) Check(rows []Row) error {
 	worse, err := b.Worse(rows)
 	errs := []error{err}
@@ -119,8 +119,7 @@ func (r Ratio) name() string {
 	return fmt.Sprintf("%s %s, %s / %s", r.Test, r.Family, r.Variant, base)
 }
 
-// Suspects returns the variants of bars and ratios that rows do not meet, in the
-// order of Variants; b may be nil.
+// Suspects returns the variants of missed bars and ratios, in the order of Variants; b may be nil.
 func Suspects(rows []Row, bars []Bar, b *Baseline) []string {
 	bad := map[string]bool{}
 	for _, bar := range bars {
@@ -137,9 +136,8 @@ func Suspects(rows []Row, bars []Bar, b *Baseline) []string {
 	return slices.DeleteFunc(AllVariants(), func(v string) bool { return !bad[v] })
 }
 
-// CheckPlanted returns an error unless the gate catches a row that was made slower on
-// purpose, by about three in a hundred, and knows it by name. The bars have no part
-// in it.
+// CheckPlanted returns an error unless the gate detects a row that was slowed down on purpose by
+// about 3 %, and names it. Bars are not involved.
 func (b *Baseline) CheckPlanted(rows []Row, planted Row) error {
 	with := make([]Row, len(rows))
 	slower := 0.0
@@ -162,8 +160,7 @@ func (b *Baseline) CheckPlanted(rows []Row, planted Row) error {
 	return fmt.Errorf("check the gate: %s %s planted %.2f %% slower was not caught", planted.Test, planted.Family, 100*slower)
 }
 
-// Accept makes a baseline of rows. A bar that is missed, or a row that is missing, is
-// not accepted.
+// Accept creates a baseline from rows. It rejects missed bars and missing rows.
 func Accept(rows []Row, commit, reason string) (*Baseline, error) {
 	if strings.TrimSpace(reason) == "" {
 		return nil, errors.New("accept baseline: no reason given")
@@ -178,7 +175,7 @@ func Accept(rows []Row, commit, reason string) (*Baseline, error) {
 	return b, nil
 }
 
-// Message is the text of the commit that puts b in the place of old, which may be nil.
+// Message returns the commit message for replacing old, which may be nil, by b.
 func (b *Baseline) Message(old *Baseline) string {
 	var text strings.Builder
 	fmt.Fprintf(&text, "bench: move the baseline\n\n%s\n\nMeasured at %s, Linux %s.\n", b.Reason, b.Commit, b.Kernel)
@@ -215,8 +212,7 @@ func (b *Baseline) Encode() ([]byte, error) {
 	return append(text, '\n'), nil
 }
 
-// DecodeBaseline reads what Encode wrote. One without ratios holds nothing, and is an
-// error.
+// DecodeBaseline parses the output of Encode. A baseline without ratios is an error.
 func DecodeBaseline(text []byte) (*Baseline, error) {
 	b := &Baseline{}
 	if err := json.Unmarshal(text, b); err != nil {

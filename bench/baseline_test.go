@@ -31,7 +31,7 @@ func accepted(t *testing.T) *Baseline {
 	return b
 }
 
-// slower are full rows of which one is changed.
+// slower returns full rows with one changed row.
 func slower(variant, test, family string, by float64) []Row {
 	rows := full()
 	for i, r := range rows {
@@ -48,7 +48,7 @@ func TestBaseline(t *testing.T) {
 		t.Errorf("the same rows: %v", err)
 	}
 	for _, r := range b.Ratios {
-		// As a ratio's own row gets slower, and as what it is compared with gets faster.
+		// A ratio's own row gets slower, or the row that it is compared with gets faster.
 		for _, tt := range []struct {
 			what   string
 			rows   []Row
@@ -105,9 +105,8 @@ func TestSpreadWidensTheLimit(t *testing.T) {
 	}
 }
 
-// TestWatched holds that every row of ours that CI measures is watched, and nothing
-// of the helper's.
-func TestWatched(t *testing.T) {
+// Every row of ours that CI measures is checked, and no row of the helper.
+func TestGateChecksOwnRows(t *testing.T) {
 	var rows []Row
 	for _, v := range Variants() {
 		for _, test := range ShortTests() {

@@ -12,7 +12,7 @@ func row(variant, test, family string, instructions float64) Row {
 	return Row{Test: test, Variant: variant, Layout: "none", Kernel: "6.12", Family: family, Instructions: instructions}
 }
 
-// full are rows that meet every bar exactly: the most that each bar allows.
+// full returns rows that exactly meet every bar.
 func full() []Row {
 	const ours = 20000
 	var rows []Row
@@ -59,7 +59,7 @@ func TestGate(t *testing.T) {
 	if err := Gate(full(), Bars()); err != nil {
 		t.Errorf("rows that meet every bar: %v", err)
 	}
-	// Every bar is proven to bite: 1 % slower in one row, and that one is named.
+	// Every bar is effective: 1 % more in one row fails, and the error names that row.
 	for _, b := range Bars() {
 		t.Run(b.Variant+" "+b.Test+" "+b.Family+" "+b.Base, func(t *testing.T) {
 			rows := full()
@@ -70,7 +70,7 @@ func TestGate(t *testing.T) {
 			}
 			err := Gate(rows, []Bar{b})
 			if err == nil {
-				t.Fatal("a slower row got through")
+				t.Fatal("a slower row was accepted")
 			}
 			if !strings.Contains(err.Error(), b.Test+" "+b.Family) || strings.Contains(err.Error(), "\n") {
 				t.Errorf("error %q does not name this one row", err)
@@ -80,10 +80,10 @@ func TestGate(t *testing.T) {
 	t.Run("not measured", func(t *testing.T) {
 		rows := full()[1:]
 		if err := Gate(rows, Bars()); err == nil {
-			t.Error("a missing row got through")
+			t.Error("a missing row was accepted")
 		}
 		if err := Gate(nil, Bars()); err == nil {
-			t.Error("no rows got through")
+			t.Error("an empty list was accepted")
 		}
 	})
 }
@@ -107,7 +107,7 @@ func TestRowsRoundTrip(t *testing.T) {
 	}
 }
 
-// TestRowShape holds the text that benchstat and the files in bench/results have of a row.
+// TestRowShape fixes the text of a row for benchstat and the files in bench/results.
 func TestRowShape(t *testing.T) {
 	var buf bytes.Buffer
 	if err := Write(&buf, []Row{{Test: "host_udp_rr", Variant: "ebpf", Layout: "direct", Kernel: "6.12.1", Family: "ipv4", Instructions: 16890.5, Spread: 0.001}}); err != nil {
@@ -170,7 +170,7 @@ func TestMerge(t *testing.T) {
 		[]Row{at(HostUDPRR, 1010, 0.003), at(HostICMP, 500, 0.04)},
 		[]Row{at(HostUDPRR, 990, 0.002), at(HostICMP, 500, 0.03)},
 	)
-	// The first's boots are further apart than its batches, the second's are not.
+	// The first row's boots differ by more than its batches, the second row's do not.
 	want := []Row{at(HostUDPRR, 1000, 0.02), at(HostICMP, 500, 0.03)}
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("merged (-want +got):\n%s", diff)

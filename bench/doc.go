@@ -1,18 +1,16 @@
-// Package bench holds what the packet-path benchmark's numbers mean: the row that
-// one test of one variant gives, the ratios between variants, the bars that the
-// project holds itself to, and the table that shows them. It is pure.
+// Package bench defines the results of the packet-path benchmark: rows of a test on a variant,
+// ratios between variants, the project's bars, and the table that shows them. The package is pure.
 //
-// Two programs use it. bench/harness runs inside the test VM: it builds one
-// variant of a node's network, makes sure that it is what it claims to be, and
-// counts the instructions of every test. bench/run is what a user starts: it boots
-// one VM a variant, collects the rows, prints the table, writes the rows as JSON and
-// fails when a bar is missed.
+// Two programs use it. bench/harness runs inside the test VM: it builds one variant of a node's
+// network, verifies it, and counts the instructions of every test. bench/run is for users: it boots
+// one VM per variant, collects the rows, prints the table, writes the rows as JSON, and fails if a
+// bar is missed.
 //
-// bench/stacks, a plugin of qemu, tells where a row's instructions went: it counts
-// them by call stack, all of them, between marks of the harness.
+// bench/stacks, a plugin of qemu, shows where a row's instructions went: it counts them by call
+// stack between marks of the harness.
 //
-// The unit is instructions per operation, of kernel and harness together, on one
-// emulated CPU: qemu's -icount shift=0 makes a nanosecond of guest time one
-// instruction, whatever the machine beneath is busy with. It repeats to a fraction of
-// a percent. It does not know cache misses, nor what a NIC's driver costs.
+// The unit is instructions per operation, of kernel and harness together, on one emulated CPU: with
+// qemu's -icount shift=0, a nanosecond of guest time is one instruction, whatever the load of the
+// machine. Results repeat to a fraction of a percent. They do not include cache misses or the cost
+// of a NIC's driver.
 package bench

@@ -16,17 +16,17 @@ const (
 	rowBase     = "Packets"
 	unit        = "instructions/op"
 	spreadUnit  = "spread"
-	endOfFormat = "PASS\n" // as in go test's output; a text that was cut off lacks it
+	endOfFormat = "PASS\n" // as in go test's output; marks a complete text
 )
 
-// Point is a row, measured at one size of something.
+// Point is a row measured at one size.
 type Point struct {
 	Of   string // "connections" or "services"; "" for a row that belongs to no sweep
 	Size int
 	Row  Row
 }
 
-// Write writes rows in Go's benchmark format, which benchstat reads.
+// Write writes rows in Go's benchmark format for benchstat.
 func Write(w io.Writer, rows []Row) error {
 	out := benchfmt.NewWriter(w)
 	for _, r := range rows {
@@ -37,13 +37,13 @@ func Write(w io.Writer, rows []Row) error {
 	return WriteEnd(w)
 }
 
-// WriteEnd writes the line that Results looks for.
+// WriteEnd writes the line that Results requires at the end.
 func WriteEnd(w io.Writer) error {
 	_, err := io.WriteString(w, endOfFormat)
 	return err
 }
 
-// Read reads what Write wrote.
+// Read parses the output of Write.
 func Read(r io.Reader) ([]Row, error) {
 	results, err := Results(r)
 	if err != nil {
@@ -60,8 +60,8 @@ func Read(r io.Reader) ([]Row, error) {
 	return rows, nil
 }
 
-// Results returns all results of a text in Go's benchmark format. A text without its end, or with
-// a line that cannot be parsed, is an error.
+// Results returns all results of a text in Go's benchmark format. An incomplete text or an invalid
+// line is an error.
 func Results(r io.Reader) ([]*benchfmt.Result, error) {
 	text, err := io.ReadAll(r)
 	if err != nil {
@@ -90,7 +90,7 @@ func Results(r io.Reader) ([]*benchfmt.Result, error) {
 //
 //	BenchmarkPackets/test=host_udp_rr/variant=ebpf/family=ipv4 1 17216.5 instructions/op 0.002 spread
 //
-// A point of a sweep has its size at the end of the name: /connections=1000.
+// A point of a sweep ends with its size: /connections=1000.
 func (p Point) Result(config []benchfmt.Config) *benchfmt.Result {
 	name := fmt.Sprintf("%s/test=%s/variant=%s/family=%s", rowBase, p.Row.Test, p.Row.Variant, p.Row.Family)
 	if p.Of != "" {
@@ -103,16 +103,16 @@ func (p Point) Result(config []benchfmt.Config) *benchfmt.Result {
 	}
 }
 
-// Config is a line "key: value" before results.
+// Config returns a configuration line "key: value".
 func Config(key, value string) benchfmt.Config {
 	return benchfmt.Config{Key: key, Value: []byte(value), File: true}
 }
 
-// IsPoint reports whether a result is one of the packet path.
+// IsPoint reports whether a result belongs to the packet path.
 func IsPoint(res *benchfmt.Result) bool { return string(res.Name.Base()) == rowBase }
 
-// ParsePoint returns what Point.Result wrote. A row without a test, variant, family or count is an
-// error: nothing was measured.
+// ParsePoint parses the output of Point.Result. A row without test, variant, family or count is an
+// error.
 func ParsePoint(res *benchfmt.Result) (Point, error) {
 	p := Point{Row: Row{Layout: res.GetConfig("layout"), Kernel: res.GetConfig("kernel")}}
 	_, parts := res.Name.Parts()

@@ -5,18 +5,17 @@ import (
 	"fmt"
 )
 
-// Bar is an upper limit of what one variant may cost in terms of another, or of
-// another test.
+// Bar limits the cost of one variant in terms of another variant or test.
 type Bar struct {
 	Test, Family string
-	Variant      string  // the one that is held to it
-	Base         string  // the one that it is compared with
-	BaseTest     string  // in this test; "": the same
-	Max          float64 // instructions of Variant divided by those of Base; more fails
-	Want         float64 // what the project wants it to be, where that is less; 0: Max
+	Variant      string  // the variant that must meet the bar
+	Base         string  // the variant to compare with
+	BaseTest     string  // its test; "": the same
+	Max          float64 // maximum of the instructions of Variant divided by those of Base
+	Want         float64 // the project's goal, if lower; 0: Max
 }
 
-// want is what the bar is said to be.
+// want returns the goal.
 func (b Bar) want() float64 {
 	if b.Want != 0 {
 		return b.Want
@@ -31,14 +30,14 @@ func (b Bar) baseTest() string {
 	return b.Test
 }
 
-// Bars are the project's: the host does not pay for the gateway, nor does the
-// overlay; North-South is cheaper than what the first generation did, and close to
-// Linux's own; a service costs a socket of the host nothing that lasts.
+// Bars returns the project's bars. The gateway costs the host and the overlay nothing. North-South
+// is cheaper than in the first generation, and close to Linux' own. A Service has no lasting cost
+// for host sockets.
 func Bars() []Bar {
 	bars := []Bar{
 		{Test: HostUDPRR, Family: IPv6, Variant: EBPF, Base: NoOVS, Max: 1.03},
-		// Known to be missed. OVS without any gateway is at 1.027, a hook of tc and what it
-		// must count make the rest: docs/profile.md.
+		// Known to be missed. OVS without any gateway is at 1.027; a tc hook and its counters add the
+		// rest: docs/profile.md.
 		{Test: OverlayUDPRR, Family: IPv4, Variant: EBPF, Base: NoOVS, Max: 1.05, Want: 1.03},
 		{Test: NSUDPRR, Family: IPv4, Variant: EBPF, Base: Helper, Max: 0.92},
 		{Test: NSUDPRR, Family: IPv4, Variant: EBPF, Base: Masquerade, Max: 1.16},
@@ -53,7 +52,7 @@ func Bars() []Bar {
 	return bars
 }
 
-// Ratio returns what b compares in rows; ok is false if a row is not there.
+// Ratio returns the ratio that b limits; ok is false if a row is missing.
 func (b Bar) Ratio(rows []Row) (ratio float64, ok bool) {
 	have, ok := Find(rows, b.Variant, b.Test, b.Family)
 	if !ok {
@@ -66,9 +65,8 @@ func (b Bar) Ratio(rows []Row) (ratio float64, ok bool) {
 	return have.Instructions / base.Instructions, true
 }
 
-// Gate returns nil if rows meet every bar, and else one error for each that is
-// missed, joined. A bar that rows cannot tell anything about is missed too: what was
-// not measured is not fast.
+// Gate returns nil if rows meet every bar, or else the joined errors of missed bars. A bar without
+// its rows counts as missed.
 func Gate(rows []Row, bars []Bar) error {
 	var errs []error
 	for _, b := range bars {

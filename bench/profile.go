@@ -8,13 +8,13 @@ import (
 	"strings"
 )
 
-// Profile is a row with where its instructions went.
+// Profile is a row with the distribution of its instructions.
 type Profile struct {
 	Row Row `json:"row"`
-	// Operations is how many Stacks are of: those of the row's batches.
+	// Operations is the number of operations in Stacks: those of the row's batches.
 	Operations int `json:"operations"`
-	// Stacks counts instructions by call stack: function names, the innermost first,
-	// separated by semicolons; a module's or program's has " [module]" behind it.
+	// Stacks counts instructions by call stack: function names, innermost first, separated by
+	// semicolons; those of modules and programs end with " [module]".
 	Stacks map[string]int `json:"stacks,omitempty"`
 }
 
@@ -27,8 +27,8 @@ func (p Profile) Total() float64 {
 	return float64(total) / float64(p.Operations)
 }
 
-// Check returns an error if what was counted is not what was measured: more than
-// two in a hundred apart. A mean is compared with a median here.
+// Check returns an error if the counted instructions differ from the measured ones by more than 2
+// %. It compares a mean with a median.
 func (p Profile) Check() error {
 	if total := p.Total(); !(abs(total-p.Row.Instructions) <= 0.02*p.Row.Instructions) {
 		return fmt.Errorf("check profile of %s: the functions have %.0f instructions, the operation %.0f", p.Row.Key(), total, p.Row.Instructions)
@@ -36,15 +36,14 @@ func (p Profile) Check() error {
 	return nil
 }
 
-// part is a part of the packet's path, with the beginnings of the names of the
-// functions that are it. What matches none (memory, locks, checksums) belongs to
-// the part that called it.
+// part is a part of the packet's path, defined by prefixes of function names. Functions without a
+// part (memory, locks, checksums) belong to the part that called them.
 type part struct {
 	name      string
 	functions []string
 }
 
-// parts are in the order in which they are shown. The first that matches counts.
+// parts are in the order of display. The first match counts.
 var parts = []part{
 	{"hash of the flow", []string{"skb_get_hash", "__skb_get_hash", "__skb_flow_dissect", "flow_hash_from_keys", "__siphash_unaligned"}},
 	{"our programs", []string{"bpf_prog_", "bpf_trampoline_"}},
@@ -63,7 +62,7 @@ var parts = []part{
 
 const otherPart = "everything else"
 
-// partOf returns the part that a stack's innermost function with a part is of.
+// partOf returns the part of a stack: that of its innermost function with a part.
 func partOf(stack string) string {
 	for name := range strings.SplitSeq(stack, ";") {
 		for _, p := range parts {
@@ -77,7 +76,7 @@ func partOf(stack string) string {
 	return otherPart
 }
 
-// share returns instructions per operation by what of says of a stack.
+// share returns instructions per operation, grouped by the result of of.
 func (p Profile) share(of func(stack string) string) map[string]float64 {
 	out := map[string]float64{}
 	for stack, n := range p.Stacks {
@@ -86,9 +85,9 @@ func (p Profile) share(of func(stack string) string) map[string]float64 {
 	return out
 }
 
-// CompareProfiles returns two tables in Markdown of where the instructions of some
-// variants' operation go: by the parts of the path, and the functions by which the
-// last differs most from the first.
+// CompareProfiles returns two Markdown tables of the instructions per operation: by the parts of
+// the path, and by the functions with the largest difference between the last and the first
+// profile.
 func CompareProfiles(profiles ...Profile) string {
 	return compareParts(profiles) + "\n" + compareFunctions(profiles)
 }
@@ -121,8 +120,8 @@ func compareFunctions(profiles []Profile) string {
 	return t.String()
 }
 
-// comparison is a table with a column for each profile, and one for what the last
-// has more than the first.
+// comparison is a table with a column per profile, and one for the difference of the last to the
+// first.
 type comparison struct {
 	strings.Builder
 	profiles []Profile
@@ -140,7 +139,7 @@ func newComparison(what string, profiles []Profile, of func(stack string) string
 	return t
 }
 
-// line writes what the profiles have of name, if any has an instruction of it.
+// line writes the profiles' values of name, unless all are zero.
 func (t *comparison) line(title, name string) {
 	i, most := -1, 0.0
 	for _, s := range t.shares {
@@ -152,7 +151,7 @@ func (t *comparison) line(title, name string) {
 	t.cells(title, "%.0f", "%+.0f", func(Profile) float64 { i++; return t.shares[i][name] })
 }
 
-// cells writes a line of what value says of each profile, asked in their order.
+// cells writes a line with value of each profile.
 func (t *comparison) cells(title, format, more string, value func(Profile) float64) {
 	fmt.Fprintf(t, "| %s |", title)
 	var first, last float64

@@ -5,25 +5,24 @@ import (
 	"strings"
 )
 
-// The variants: what stands between the uplink, the host and the pods.
+// Variants: the connection between uplink, host and pods.
 const (
-	NoOVS      = "no-ovs"     // nothing: the host owns the uplink; pods are routed, without NAT
+	NoOVS      = "no-ovs"     // none: the host owns the uplink; pods are routed, without NAT
 	Helper     = "helper"     // the conntrack flows of ovn-k8s-gateway-helper on a bridge that holds the uplink
 	Masquerade = "masquerade" // Linux without OVS: pods are routed, nftables masquerades them
 	EBPF       = "ebpf"       // ours, in the layout direct
 	Bridged    = "bridged"    // ours, in the layout bridged
-	OpenFlow   = "openflow"   // ours without programs: all of it flows, in the layout bridged
-	Flowtable  = "flowtable"  // Masquerade with nftables' flowtable, which takes forwarded packets past the routing
+	OpenFlow   = "openflow"   // ours without programs: only flows, in layout bridged
+	Flowtable  = "flowtable"  // Masquerade with nftables' flowtable, through which forwarded packets bypass the routing
 )
 
-// Planted is not a variant: a row of EBPF whose program was made slower on purpose, to
-// see whether the gate catches it.
+// Planted is not a variant: a row of EBPF with a program slowed down on purpose, to test the gate.
 const Planted = "planted"
 
-// Variants are those that bars compare, in the order in which they are shown.
+// Variants returns the variants that bars compare, in the order of display.
 func Variants() []string { return []string{NoOVS, Helper, Masquerade, EBPF, Bridged} }
 
-// AllVariants are Variants, and those that CI has no time for.
+// AllVariants returns Variants, and those that CI has no time for.
 func AllVariants() []string { return append(Variants(), OpenFlow, Flowtable) }
 
 // The tests. host_ is between the node's host and a machine outside, overlay_ between
@@ -43,17 +42,17 @@ const (
 	NSUDPRR       = "ns_udp_rr"
 	NSTCPRR       = "ns_tcp_rr"
 	NSTCPCRR      = "ns_tcp_crr"
-	// The pod is on this node, or on another, behind Geneve; its answers come back by
-	// this node in either case.
+	// The pod is on this node, or on another one behind Geneve; its replies return through this node
+	// in both cases.
 	NodePortLocal  = "nodeport_local_tcp_crr"
 	NodePortRemote = "nodeport_remote_tcp_crr"
-	// From the node's host to a machine outside: by its own address, and by the
-	// ClusterIP of a service whose only endpoint it is.
+	// From the node's host to an outside machine: by its own address, and by the ClusterIP of a
+	// Service with that endpoint.
 	EndpointTCPCRR = "endpoint_tcp_crr"
 	ServiceTCPCRR  = "service_tcp_crr"
 )
 
-// Tests are all tests, in the order in which they are run and shown.
+// Tests returns all tests in the order of execution and display.
 func Tests() []string {
 	return []string{
 		HostUDPRR, HostTCPRR, HostTCPCRR, HostICMP, HostStreamIn, HostStreamOut, OverlayUDPRR, OverlayTCPRR,
@@ -61,17 +60,17 @@ func Tests() []string {
 	}
 }
 
-// ShortTests are those that CI has time for.
+// ShortTests returns the tests of CI.
 func ShortTests() []string {
 	return []string{HostUDPRR, HostTCPRR, HostTCPCRR, HostICMP, OverlayUDPRR, NSUDPRR, NSTCPCRR, EndpointTCPCRR, ServiceTCPCRR}
 }
 
-// InShort tells whether CI measures a test in a family: IPv6 in one test alone.
+// InShort reports whether CI measures a test in a family: only one test over IPv6.
 func InShort(test, family string) bool {
 	return slices.Contains(ShortTests(), test) && (family == IPv4 || test == HostUDPRR)
 }
 
-// IsShort tells whether the row is one of what CI measures.
+// IsShort reports whether CI measures the row.
 func (r Row) IsShort() bool {
 	return slices.Contains(Variants(), r.Variant) && InShort(r.Test, r.Family)
 }
@@ -104,11 +103,11 @@ type Row struct {
 	Spread float64
 }
 
-// Key names the row among those of one kernel.
+// Key identifies the row among those of one kernel.
 func (r Row) Key() string { return r.Variant + " " + r.Test + " " + r.Family }
 
-// Summarize returns the median of the samples and the distance between their
-// quartiles as a fraction of it. Of no samples both are 0.
+// Summarize returns the median of the samples and the distance between their quartiles as a
+// fraction of it, or zeros without samples.
 func Summarize(samples []float64) (median, spread float64) {
 	if len(samples) == 0 {
 		return 0, 0
@@ -122,9 +121,8 @@ func Summarize(samples []float64) (median, spread float64) {
 	return median, (at(0.75) - at(0.25)) / median
 }
 
-// Merge returns the rows of several boots as one of each: the median of the medians,
-// and the larger of the boots' usual spread and the distance of the outermost of them.
-// They are in the order of the first boot.
+// Merge combines the rows of several boots: the median of the medians, and the larger of the boots'
+// typical spread and the distance between their extremes. The order is that of the first boot.
 func Merge(boots ...[]Row) []Row {
 	var out []Row
 	same := map[Row][]Row{}
@@ -153,8 +151,8 @@ func Merge(boots ...[]Row) []Row {
 	return out
 }
 
-// Samples returns what each boot found, by kernel and key, in the order of the boots;
-// nil of one boot, whose rows say it.
+// Samples returns the results of each boot by kernel and key, in the order of the boots, or nil for
+// a single boot.
 func Samples(boots ...[]Row) map[string][]float64 {
 	if len(boots) < 2 {
 		return nil
@@ -169,9 +167,8 @@ func Samples(boots ...[]Row) map[string][]float64 {
 	return out
 }
 
-// Best returns of several boots' rows the one with the fewest instructions each, in the
-// order of the first boot: rows differ between boots, by keys of the kernel's that are
-// random among others, and what the work itself takes is in all of them.
+// Best returns for each row the boot with the fewest instructions, in the order of the first boot.
+// Boots differ by random keys of the kernel, while the cost of the work itself is part of each.
 func Best(boots ...[]Row) []Row {
 	var out []Row
 	at := map[string]int{}
@@ -190,7 +187,7 @@ func Best(boots ...[]Row) []Row {
 	return out
 }
 
-// OnKernel returns the rows of a kernel, which is named by how its release begins.
+// OnKernel returns the rows of a kernel, selected by a prefix of its release.
 func OnKernel(rows []Row, kernel string) []Row {
 	return slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return !strings.HasPrefix(r.Kernel, kernel) })
 }

@@ -92,7 +92,7 @@ func (b Bar) String() string {
 	return text
 }
 
-// Verdict says whether the ratio meets the bar, and where the gate is if it does not
+// Verdict describes whether the ratio meets the bar, and where the gate is if it does not
 // have to.
 func (b Bar) Verdict(ratio float64) string {
 	switch {

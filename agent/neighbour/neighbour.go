@@ -4,9 +4,9 @@
 // ARP and neighbour discovery, so the kernel sends the requests. The kernel datapath needs no help
 // with tunnels, as the kernel queues packets.
 //
-// The userspace datapath may fail to learn: it caches the flow of the replies, and a flow that was
-// made before the bridge's device had its addresses does not learn. So it is also given the entries
-// that the kernel has learned.
+// The userspace datapath may fail to learn: it caches the flow of the replies, and a flow from
+// before the bridge's device had its addresses does not learn. So the Resolver also passes it the
+// addresses that the kernel has learned.
 package neighbour
 
 import (
@@ -67,8 +67,8 @@ func (r *Resolver) Trigger() { r.wake.Trigger() }
 // Run keeps neighbours resolved until ctx ends. Then it returns nil.
 func (r *Resolver) Run(ctx context.Context) error {
 	changed, stop := r.OVS.Watch(func(table, name string) bool {
-		// Tunnels, the gateway router's port to the bridge, and the bridge's own device: the
-		// userspace datapath forgets the neighbours on a device that is made again.
+		// Tunnels, the patch port of the gateway router, and the bridge's device: the userspace
+		// datapath forgets the neighbours of a recreated device.
 		return table == "Interface" && (strings.HasPrefix(name, "ovn") || strings.HasPrefix(name, "patch-") || name == r.Bridge)
 	})
 	defer stop()

@@ -39,7 +39,7 @@ func contains(t *testing.T, dom string, want ...string) {
 }
 
 // The browser shows the agent's counters as rates. OVN_EBPF_SCREENSHOT saves a screenshot.
-func TestPageShowsRates(t *testing.T) {
+func TestChromium(t *testing.T) {
 	f := newFixture(t, open)
 	f.begin()
 	dom := browse(t, "--dump-dom", f.URL+"/")

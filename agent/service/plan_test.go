@@ -160,7 +160,7 @@ func backends(g service.Group) string {
 		out += " " + a.String()
 	}
 	if out == "" {
-		out = " nobody"
+		out = " no backend"
 	}
 	if g.Affinity != 0 {
 		out += " for " + g.Affinity.String()

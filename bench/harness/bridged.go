@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// bridged is ours in the layout bridged: the uplink is a port of breth0, which
-// has the node's addresses. The programs take the host's packets past OVS.
+// bridged is ours in layout bridged: the uplink is a port of breth0, which has the node's
+// addresses. The programs pass the host's packets around OVS.
 type bridged struct{ ebpf }
 
 func (*bridged) traits() traits {
@@ -43,8 +43,8 @@ func (b *bridged) setup(ctx context.Context) error {
 	return b.attached()
 }
 
-// bridgedHost makes breth0 with the uplink as a port and the node's addresses, and
-// br-int beside it.
+// bridgedHost creates breth0 with the uplink as a port and the node's addresses, and br-int beside
+// it.
 func (o ovs) bridgedHost(ctx context.Context) error {
 	if err := o.start(ctx); err != nil {
 		return err

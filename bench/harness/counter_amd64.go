@@ -1,14 +1,14 @@
 package main
 
-// markBegin lets bench/stacks, if it is there, count from here.
+// markBegin starts counting in bench/stacks, if loaded.
 func markBegin()
 
-// markEnd lets it count no further.
+// markEnd stops counting.
 func markEnd()
 
-// markWrite lets it write what it has counted, and begin anew.
+// markWrite makes it write its counts and reset them.
 func markWrite()
 
-// tsc returns the time stamp counter. Under qemu's -icount shift=0 it counts the
-// instructions that the CPU has executed.
+// tsc returns the time stamp counter. With qemu's -icount shift=0 it is the number of executed
+// instructions.
 func tsc() int64

@@ -2,10 +2,10 @@
 
 package main
 
-// Marks are only there on amd64, which is what the test VM emulates.
+// Marks exist only on amd64, the architecture of the test VM.
 func markBegin() {}
 func markEnd()   {}
 func markWrite() {}
 
-// tsc is only there on amd64, which is what the test VM emulates.
+// tsc exists only on amd64, the architecture of the test VM.
 func tsc() int64 { panic("harness: no instruction counter on this architecture") }

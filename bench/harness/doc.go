@@ -11,9 +11,9 @@
 // Neighbours are static, the datapath's flows are dropped before every test, and warm-up batches
 // come first.
 //
-// A variant that is not what it claims is not reported: before the tests its parts
-// are looked at, and after each test its counters must have moved by as much as the
-// test did, in the place where the variant says that packets of this test go.
+// The harness verifies each variant: it checks its parts before the tests, and after each test the
+// increase of its counters, at the place where the variant handles the test's packets. Otherwise it
+// reports no result.
 //
 // The rows go to standard output as bench.Row, progress to standard error.
 package main

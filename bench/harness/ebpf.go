@@ -18,9 +18,9 @@ import (
 
 const pinDir = "/sys/fs/bpf/ovn-ebpf"
 
-// ebpf is ours, in the layout direct: the uplink is the host's, breth0 has only its
-// LOCAL port and the patch, and the programs hand over what is OVN's. It runs as it
-// is shipped: both families, a secondary address, NodePorts, counters.
+// ebpf is ours in layout direct: the uplink belongs to the host, breth0 has only its LOCAL port and
+// the patch, and the programs hand over OVN's packets. It runs as shipped: both families, a
+// secondary address, NodePorts, counters.
 type ebpf struct {
 	ovs      ovs
 	log      *slog.Logger
@@ -107,8 +107,8 @@ func (e *ebpf) attach() error {
 	)
 }
 
-// translate makes the host's sockets reach services, of which one is
-// the test's. It comes as late as this so that the other tests do without.
+// translate enables the translation of Services for host sockets, one of which is the test's. It
+// runs late, so that earlier tests are not affected.
 func (e *ebpf) translate(ctx context.Context) error {
 	const cgroup = "/run/cgroup2"
 	if _, err := command(ctx, "mkdir -p "+cgroup+"; mount -t cgroup2 none "+cgroup, "sh", "-e"); err != nil {
@@ -135,7 +135,7 @@ func (e *ebpf) translate(ctx context.Context) error {
 	return sock.Attach()
 }
 
-// hostAddrs returns the host's addresses: those of the devices, and loopback's.
+// hostAddrs returns the host's addresses: those of the devices and of loopback.
 func hostAddrs(devices ...*net.Interface) map[netip.Addr]bpf.AddrKind {
 	addrs := map[netip.Addr]bpf.AddrKind{netip.MustParseAddr("127.0.0.1"): bpf.AddrHost, netip.IPv6Loopback(): bpf.AddrHost}
 	for _, d := range devices {
@@ -152,7 +152,7 @@ func hostAddrs(devices ...*net.Interface) map[netip.Addr]bpf.AddrKind {
 	return addrs
 }
 
-// nodePorts returns so many front ends and a few, by both families, TCP and UDP.
+// nodePorts returns this number of frontends plus the tests' ones, in both families, TCP and UDP.
 func nodePorts(count int) map[bpf.ServiceKey]bpf.ServiceOwner {
 	ports := make(map[bpf.ServiceKey]bpf.ServiceOwner)
 	add := func(port int) {
@@ -170,7 +170,7 @@ func nodePorts(count int) map[bpf.ServiceKey]bpf.ServiceOwner {
 	return ports
 }
 
-// check looks whether this is the layout direct.
+// check verifies layout direct.
 func (e *ebpf) check(ctx context.Context) error {
 	ports, err := e.ovs.ports(ctx, "breth0")
 	if err != nil {
@@ -198,7 +198,7 @@ func (e *ebpf) check(ctx context.Context) error {
 	})
 }
 
-// attached asks in the node: filters of clsact are looked up there.
+// attached runs in the node's namespace, where filters of clsact are looked up.
 func (e *ebpf) attached() error {
 	return inNetns(nodeNS, func() error {
 		up, br, err := e.gateway.Attached()
@@ -214,7 +214,7 @@ func (e *ebpf) attached() error {
 
 func (e *ebpf) podsIPv6(ctx context.Context) error { return e.ovs.podsIPv6(ctx) }
 
-// where tells by which reason the test's packets are counted at the uplink.
+// where returns the reason that counts the test's packets at the uplink.
 func where(t test) string {
 	switch {
 	case t.overlay():
@@ -229,9 +229,8 @@ func where(t test) string {
 	return "default"
 }
 
-// watch holds that the programs counted the test's packets, all of them, under the
-// reason that is theirs and under no other, and that OVN sent some to the wire only
-// in a North-South test.
+// watch checks that the programs counted all of the test's packets under exactly one reason, and
+// that OVN sent packets to the wire only in North-South tests.
 func (e *ebpf) watch(ctx context.Context, t test) (func(int) error, error) {
 	if t.nodePort() {
 		if err := e.ovs.nodePorts(ctx); err != nil {
@@ -262,10 +261,10 @@ func (e *ebpf) watch(ctx context.Context, t test) (func(int) error, error) {
 		if t.northSouth() || t.nodePort() {
 			want["tx out"] = t.packets(ops)
 		}
-		if t.name == bench.NodePortRemote { // the pod's answers
+		if t.name == bench.NodePortRemote { // replies of the pod
 			want["rx geneve"] = t.packets(ops)
 		}
-		if e.layout == bpf.Bridged && t.hostSends() { // that passes a program too
+		if e.layout == bpf.Bridged && t.hostSends() { // passes a program too
 			want["tx host_out"] = t.packets(ops)
 		}
 		for reason, n := range after {
@@ -280,7 +279,7 @@ func (e *ebpf) watch(ctx context.Context, t test) (func(int) error, error) {
 	}, nil
 }
 
-// chatter are the reasons of what a wire has besides the test.
+// chatter returns the reasons of background traffic on the wire.
 func chatter() []string {
 	return []string{"rx arp_request", "rx arp_other", "rx nd_solicit", "rx nd_other", "rx nd_advert", "rx router_advert", "rx multicast"}
 }

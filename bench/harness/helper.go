@@ -8,15 +8,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 )
 
-// helper is the first generation's gateway: breth0 holds the uplink and the node's
-// addresses, and five flows in conntrack zone 64000 tell the pods' answers from the
-// rest. They are what ovn-k8s-gateway-helper installed when it starts
-// (bin/ovn-k8s-gateway-helper, add_conntrack_rules, at ovn-kubernetes commit
-// dad2121b7f48): IPv4 only, no mark, host packets not committed, and what is not an
-// answer to a pod goes to the bridge's NORMAL.
+// helper is the first generation's gateway: breth0 has the uplink and the node's addresses, and
+// five flows in conntrack zone 64000 separate replies to pods from other traffic. The flows are
+// those of ovn-k8s-gateway-helper at its start (bin/ovn-k8s-gateway-helper, add_conntrack_rules, at
+// ovn-kubernetes commit dad2121b7f48): IPv4 only, no mark, host packets not committed, and all but
+// replies to pods go to the bridge's NORMAL.
 type helper struct{ ovs ovs }
 
-// Cookies, so that each flow's packets can be told apart. The original has none.
+// Cookies that distinguish the flows' packets. The original has none.
 const (
 	fromPods = iota + 0x10
 	fromUplink
@@ -67,7 +66,7 @@ func (h *helper) setup(ctx context.Context) error {
 	return nil
 }
 
-// watch holds that the test's packets took the flows that are theirs.
+// watch checks that the test's packets used their flows.
 func (h *helper) watch(ctx context.Context, t test) (func(int) error, error) {
 	if t.nodePort() {
 		if err := h.nodePorts(ctx); err != nil {
@@ -106,8 +105,8 @@ func (h *helper) watch(ctx context.Context, t test) (func(int) error, error) {
 	}, nil
 }
 
-// nodePorts adds what the first generation did for a NodePort: a flow that sends its
-// packets to OVN before conntrack is asked.
+// nodePorts adds the first generation's NodePort flow, which sends the packets to OVN before
+// conntrack.
 func (h *helper) nodePorts(ctx context.Context) error {
 	if err := h.ovs.nodePorts(ctx); err != nil {
 		return err
@@ -118,10 +117,10 @@ func (h *helper) nodePorts(ctx context.Context) error {
 	`, toServices, localNodePort, remoteNodePort))
 }
 
-// overlayOnly is for looking into the overlay's figures; bench/run does not run it.
+// overlayOnly is for analysing the overlay's figures; bench/run does not run it.
 const overlayOnly = "overlay-only"
 
-// overlay is OVS with br-int but without any gateway: the uplink is the host's alone.
+// overlay is OVS with br-int but without a gateway: the uplink belongs to the host alone.
 type overlay struct{ ovs ovs }
 
 func (*overlay) traits() traits {

@@ -17,7 +17,7 @@ const routedPod = `
 	neigh replace ` + podIP + ` lladdr ` + podMAC + ` dev pod0 nud permanent
 `
 
-// kernelGeneve is the overlay without OVS: the kernel's own device, and routes.
+// kernelGeneve is the overlay without OVS: the kernel's Geneve device and routes.
 const kernelGeneve = `
 	link add gnv0 address ` + farRouterMAC + ` mtu 1400 type geneve id 1 remote ` + outsideIP + ` udpcsum
 	link set gnv0 up
@@ -27,7 +27,7 @@ const kernelGeneve = `
 
 const forward = `echo 1 >/proc/sys/net/ipv4/ip_forward`
 
-// routedPod6 and forward6 are the same for IPv6, which comes as late as the tests of it.
+// routedPod6 and forward6 are the same for IPv6, applied just before its tests.
 const (
 	routedPod6 = `
 		addr add ` + routerIP6 + `/64 dev pod0 nodad
@@ -36,8 +36,8 @@ const (
 	forward6 = `echo 1 >/proc/sys/net/ipv6/conf/all/forwarding`
 )
 
-// noOVS is a host that has its uplink for itself. Its overlay is the kernel's own
-// Geneve device with routing to the pod's veth.
+// noOVS is a host with an exclusive uplink. Its overlay is the kernel's Geneve device with routes
+// to the pod's veth.
 type noOVS struct{}
 
 func (*noOVS) traits() traits {
@@ -80,10 +80,10 @@ func (*noOVS) watch(context.Context, test) (func(int) error, error) {
 	return func(int) error { return nil }, nil
 }
 
-// masquerade is Linux without OVS: the pod is routed, and nftables gives what it
-// sends the node's address.
+// masquerade is Linux without OVS: the pod is routed, and nftables translates its traffic to the
+// node's address.
 type masquerade struct {
-	flowtable  bool // established connections go past the routing
+	flowtable  bool // established connections bypass the routing
 	translates bool // NodePorts
 }
 
@@ -115,7 +115,7 @@ func (m *masquerade) setup(ctx context.Context) error {
 	return nil
 }
 
-// table is the rules of one family, as a script.
+// table returns the rules of one family as a script.
 func (m *masquerade) table(family, net string) string {
 	fast := ""
 	if m.flowtable {
@@ -147,9 +147,9 @@ func (m *masquerade) podsIPv6(ctx context.Context) error {
 	return script(ctx, nodeNS, forward6+"\n"+m.table("ip6", podNet6))
 }
 
-// watch holds that the pod's connections, and no others, were masqueraded: the rule
-// sees the first packet of each. With a flowtable, that what stays open left the
-// routing after its first packets.
+// watch checks that exactly the pod's connections were masqueraded: the rule sees the first packet
+// of each. With a flowtable, it checks that open connections left the routing after their first
+// packets.
 func (m *masquerade) watch(ctx context.Context, t test) (func(int) error, error) {
 	if t.nodePort() {
 		if err := m.nodePorts(ctx); err != nil {
@@ -185,9 +185,8 @@ func (m *masquerade) watch(ctx context.Context, t test) (func(int) error, error)
 	}, nil
 }
 
-// nodePorts makes the test's NodePorts as kube-proxy would: the connection goes to
-// the pod, and seems to come from the node. It comes as late as this so that the other
-// tests do without.
+// nodePorts adds the test's NodePorts as kube-proxy does: the connection goes to the pod with the
+// node's source address. It runs late, so that earlier tests are not affected.
 func (m *masquerade) nodePorts(ctx context.Context) error {
 	if m.translates {
 		return nil
@@ -233,7 +232,7 @@ func counted(ctx context.Context, t test, counter string) (int, error) {
 	return n, err
 }
 
-// loaded tells whether the kernel has the module.
+// loaded reports whether the kernel has the module.
 func loaded(module string) bool {
 	_, err := os.Stat("/sys/module/" + module)
 	return err == nil

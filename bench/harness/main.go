@@ -54,8 +54,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	log := slog.New(slog.NewTextHandler(stderr, nil))
 
-	// One thread for everything: it moves between network namespaces, and nothing
-	// else of this process may run while it counts.
+	// A single thread moves between network namespaces, and no other thread may run while it counts.
 	runtime.LockOSThread()
 	debug.SetGCPercent(-1)
 
@@ -103,16 +102,14 @@ func numbers(list string) ([]int, error) {
 	return out, nil
 }
 
-// variant is one way to wire a node.
+// variant is one wiring of a node.
 type variant interface {
-	// setup builds it around the three namespaces, and fails if it did not become
-	// what it claims to be.
+	// setup builds it around the three namespaces and verifies it.
 	setup(ctx context.Context) error
-	// watch is called before a test. What it returns is called after it, with the
-	// number of operations that the test did, and returns an error if the packets
-	// did not go the way that the variant stands for.
+	// watch is called before a test. The returned function is called after it with the number of
+	// operations, and returns an error if the packets took another path than the variant's.
 	watch(ctx context.Context, test test) (func(ops int) error, error)
-	// traits tell what the rows say of it and which tests it has.
+	// traits describe its rows and its tests.
 	traits() traits
 }
 
@@ -205,7 +202,7 @@ func (m *measurement) run(ctx context.Context) ([]bench.Row, error) {
 	return rows, nil
 }
 
-// row fills in what one test finds.
+// row runs one test and fills in its row.
 func (m *measurement) row(ctx context.Context, tt test, row bench.Row) (bench.Row, error) {
 	tt.seed = m.seed
 	err := m.prepareIPv6(ctx, tt)
@@ -222,8 +219,8 @@ func (m *measurement) row(ctx context.Context, tt test, row bench.Row) (bench.Ro
 	return row, nil
 }
 
-// prepareIPv6 gives the pods IPv6 before the first test that needs it, so that the
-// tests of CI are alone with what they are about.
+// prepareIPv6 adds IPv6 to the pods before the first test that needs it, so that earlier tests are
+// not affected.
 func (m *measurement) prepareIPv6(ctx context.Context, tt test) error {
 	if m.podsHaveIPv6 || tt.family != bench.IPv6 || strings.HasPrefix(tt.name, "host_") {
 		return nil
@@ -236,7 +233,7 @@ func (m *measurement) prepareIPv6(ctx context.Context, tt test) error {
 	return errors.Join(podsIPv6(ctx), v.podsIPv6(ctx))
 }
 
-// planted measures a program that is slower on purpose.
+// planted measures a program that was slowed down on purpose.
 func (m *measurement) planted(ctx context.Context, kernel string) (bench.Row, error) {
 	v, ok := m.variant.(*ebpf)
 	if !ok {
@@ -248,17 +245,17 @@ func (m *measurement) planted(ctx context.Context, kernel string) (bench.Row, er
 	return m.row(ctx, test{name: bench.HostUDPRR, family: bench.IPv4}, bench.Row{Variant: bench.Planted, Layout: "direct", Kernel: kernel})
 }
 
-// gatewayTests are those that any gateway has.
+// gatewayTests returns the tests that any gateway has.
 func gatewayTests() []string {
 	return slices.DeleteFunc(bench.Tests(), func(name string) bool { return test{name: name}.out() })
 }
 
-// hostTests are those of the host alone, which need nothing for pods.
+// hostTests returns the tests of the host alone, without pods.
 func hostTests() []string {
 	return slices.DeleteFunc(gatewayTests(), func(name string) bool { return !strings.HasPrefix(name, "host_") })
 }
 
-// hostTests6 are those that are measured by IPv6 as well, gatewayTests6 with the pods'.
+// hostTests6 returns the tests that are measured over IPv6 as well, gatewayTests6 those with pods.
 func hostTests6() []string {
 	return []string{bench.HostUDPRR, bench.HostTCPRR, bench.HostTCPCRR, bench.HostStreamIn, bench.HostStreamOut}
 }

@@ -16,12 +16,11 @@ const (
 	warmUp    = 8  // batches, or more, that each flow has been used
 )
 
-// batchSize is how many operations are timed together. Some work comes in lumps
-// (TCP's delayed acknowledgements, and what is freed through RCU: sockets, and the
-// tunnel metadata that each packet from OVS's Geneve port has): more, so that each
-// batch has its share of them. Connections are fewer: each leaves a port in
-// TIME_WAIT, and of the 16,384 that the range leaves connect() looks at one half
-// first; past that a search of all of them would be what is measured.
+// batchSize returns the number of operations measured together. Some work occurs in bursts: TCP's
+// delayed acknowledgements, and memory freed through RCU (sockets, and the tunnel metadata of each
+// packet from OVS's Geneve port). Large batches include a fair share of it. Connections have
+// smaller batches: each leaves a port in TIME_WAIT, and connect() searches one half of the 16,384
+// free ports first. Beyond that, the test would measure a full search.
 func (t test) batchSize() int {
 	if t.connects() {
 		return 128
@@ -39,44 +38,43 @@ func (t test) batchSize() int {
 type test struct {
 	name, family string
 	flows        int // 0: flowCount
-	used         int // ports of the clients' that fewer flows had before; their connections are still tracked
-	seed         int // of the clients' ports
+	used         int // client ports already used by tests with fewer flows; their connections are still tracked
+	seed         int // selects the clients' ports
 }
 
-// firstPort is the first flow's source port: another seed, other places in the
-// kernel's tables.
+// firstPort returns the first flow's source port. Another seed selects other places in the kernel's
+// tables.
 func (t test) firstPort() int { return clientPort + t.seed%400*flowCount + t.used }
 
-// flowNumber returns how many flows the operations take turns on.
+// flowNumber returns the number of flows over which operations rotate.
 func (t test) flowNumber() int { return cmp.Or(t.flows, flowCount) }
 
-// warmUp returns how many batches come before those that count.
+// warmUp returns the number of batches that do not count.
 func (t test) warmUp() int { return max(warmUp, 2*t.flowNumber()/t.batchSize()) }
 
-// northSouth tells whether the test's packets are a pod's to the outside.
+// northSouth reports whether the test sends packets from a pod to the outside.
 func (t test) northSouth() bool { return strings.HasPrefix(t.name, "ns_") }
 
 func (t test) overlay() bool { return strings.HasPrefix(t.name, "overlay_") }
 
 func (t test) nodePort() bool { return strings.HasPrefix(t.name, "nodeport_") }
 
-// hostSends tells whether packets leave the node that are the host's own, those of
-// its tunnels among them.
+// hostSends reports whether the host itself sends packets, including those of its tunnels.
 func (t test) hostSends() bool { return !t.northSouth() && t.name != bench.NodePortLocal }
 
-// stream tells whether an operation is a write of streamSize.
+// stream reports whether an operation is a write of streamSize.
 func (t test) stream() bool { return strings.Contains(t.name, "_stream_") }
 
-// out tells whether the node's host is the client.
+// out reports whether the node's host is the client.
 func (t test) out() bool { return t.name == bench.EndpointTCPCRR || t.name == bench.ServiceTCPCRR }
 
 func (t test) tcp() bool { return strings.Contains(t.name, "_tcp_") || t.stream() }
 
-// connects tells whether each operation is a connection of its own.
+// connects reports whether each operation uses a new connection.
 func (t test) connects() bool { return strings.HasSuffix(t.name, "_crr") }
 
-// packets returns how many packets of the test the uplink received in so many
-// operations: exactly, or at least for TCP, where acknowledgements come on top.
+// packets returns the number of the test's packets received at the uplink: exact, or a minimum for
+// TCP, which adds acknowledgements.
 func (t test) packets(ops int) int {
 	if t.connects() {
 		return 3 * ops // SYN or its answer, data, FIN
@@ -95,8 +93,8 @@ func (t test) connections(ops int, counted bool) int {
 	return t.flowNumber()
 }
 
-// expect returns an error unless got is want, and for TCP between want and twice as
-// much and a bit. Of what should be nothing nothing is let through.
+// expect returns an error unless got is want, or for TCP between want and a bit more than twice as
+// much. If want is zero, got must be zero.
 func (t test) expect(what string, got, want int) error {
 	limit := want
 	switch {
@@ -112,8 +110,8 @@ func (t test) expect(what string, got, want int) error {
 	return nil
 }
 
-// batchesOf returns how many batches of a test count. Connections take a third of the
-// time of all tests, and their batches are twice as large as others.
+// batchesOf returns the number of counted batches. Connections take a third of the total time, and
+// their batches are larger.
 func (m measurement) batchesOf(t test) int {
 	if t.connects() {
 		return max(1, m.batches*4/5)
@@ -146,7 +144,7 @@ func (m measurement) one(ctx context.Context, t test) (median, spread float64, e
 		return 0, 0, err
 	}
 	ops := (t.warmUp() + m.batchesOf(t)) * t.batchSize()
-	// Neighbour discovery and the like may come on top, but not many.
+	// A few packets of neighbour discovery and the like are permitted.
 	if got, want := after-before, t.packets(ops); got < want || (!t.tcp() && got > want+want/20) {
 		return 0, 0, fmt.Errorf("check: the uplink received %d packets, want %d: the test does not go over it", got, want)
 	}
@@ -157,9 +155,8 @@ func (m measurement) one(ctx context.Context, t test) (median, spread float64, e
 	return median, spread, nil
 }
 
-// forget waits until the connections of the tests before are over for TCP too: the
-// ports that they keep could not be bound, and would have to be searched past. An idle
-// guest's minute takes no time.
+// forget waits for the end of earlier connections, for TCP: their ports could not be bound and
+// would slow down the search for free ones. An idle guest's minute takes no real time.
 func forget(ctx context.Context, t test) error {
 	const timeWait = 60 * time.Second
 	for start := time.Now(); t.tcp(); {
@@ -196,8 +193,8 @@ func lingering(netns string) (n int, err error) {
 	return n, err
 }
 
-// sample does the test's batches and returns instructions per operation of each,
-// without those of the warm-up.
+// sample runs the test's batches and returns the instructions per operation of each, without the
+// warm-up.
 func (m measurement) sample(ctx context.Context, t test) ([]float64, error) {
 	op, stop, err := open(t)
 	if err != nil {

@@ -10,9 +10,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 )
 
-// TestExpect holds that a variant whose counters did not move as they should is
-// found out: the harness's word is worth no more than this.
-func TestExpect(t *testing.T) {
+// The harness detects a variant whose counters do not increase as expected. All its results depend
+// on this check.
+func TestExpectDetectsWrongCounts(t *testing.T) {
 	udp, tcp := test{name: bench.HostUDPRR, family: bench.IPv4}, test{name: bench.HostTCPCRR, family: bench.IPv4}
 	stream := test{name: bench.HostStreamIn, family: bench.IPv4}
 	for _, tt := range []struct {
@@ -44,7 +44,7 @@ func TestExpect(t *testing.T) {
 	}
 }
 
-// TestBarsAreMeasured holds that the variants have the tests that the bars compare.
+// The variants have the tests that the bars compare.
 func TestBarsAreMeasured(t *testing.T) {
 	var rows []bench.Row
 	for _, name := range bench.AllVariants() {

@@ -14,14 +14,14 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// The network namespaces.
+// Network namespaces.
 const (
 	nodeNS    = "node"
 	podNS     = "pod"
 	outsideNS = "outside"
 )
 
-// The addresses. The far pod lives behind Geneve at the machine outside.
+// Addresses. The far pod is behind Geneve at the outside machine.
 const (
 	nodeIP      = "172.30.0.11"
 	nodeIP2     = "172.30.0.111" // a secondary address, as hosts have them
@@ -34,7 +34,7 @@ const (
 	farPodIP    = "10.244.1.3"
 	farPodNet   = "10.244.1.0/24"
 	farRouterIP = "10.244.1.1"
-	joinIP      = "100.64.0.2" // of the gateway router inside OVN: what pods see a NodePort's clients as
+	joinIP      = "100.64.0.2" // of the gateway router inside OVN: the source address of NodePort clients at pods
 	joinNet     = "100.64.0.0/16"
 
 	podIP6       = "fd00:10:244::3"
@@ -52,8 +52,8 @@ const (
 	farRouterMAC = "0a:58:0a:f4:01:01"
 )
 
-// inNetns runs f with the calling thread, which must be locked, in the network
-// namespace. Sockets and processes that f makes stay in it.
+// inNetns runs f in the network namespace on the calling thread, which must be locked. Sockets and
+// processes created by f stay in it.
 func inNetns(name string, f func() error) error {
 	home, err := os.Open("/proc/thread-self/ns/net")
 	if err != nil {
@@ -75,8 +75,8 @@ func inNetns(name string, f func() error) error {
 	return err
 }
 
-// command runs argv in the thread's network namespace and returns what it wrote to
-// standard output. Its error holds what it wrote to standard error.
+// command runs argv in the thread's network namespace and returns its standard output. Its error
+// contains standard error.
 func command(ctx context.Context, stdin string, argv ...string) (string, error) {
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
 	var out, errs bytes.Buffer
@@ -87,7 +87,7 @@ func command(ctx context.Context, stdin string, argv ...string) (string, error) 
 	return out.String(), nil
 }
 
-// script runs lines, a shell script that ends at its first error, in a namespace.
+// script runs a shell script in a namespace. It ends at the first error.
 func script(ctx context.Context, netns, lines string) error {
 	return inNetns(netns, func() error {
 		_, err := command(ctx, lines, "sh", "-e")
@@ -95,7 +95,7 @@ func script(ctx context.Context, netns, lines string) error {
 	})
 }
 
-// batch runs lines of ip(8), without a process for each, in a namespace.
+// batch runs commands of ip(8) in a namespace, in one process.
 func batch(ctx context.Context, netns, lines string) error {
 	return inNetns(netns, func() error {
 		_, err := command(ctx, lines, "ip", "-batch", "-")
@@ -103,16 +103,15 @@ func batch(ctx context.Context, netns, lines string) error {
 	})
 }
 
-// buildNamespaces makes what all variants have: the wire between node and outside,
-// the machine outside with its addresses, and the pod behind its veth pod0, which
-// the variant has yet to put somewhere.
+// buildNamespaces creates the parts of all variants: the wire between node and outside, the outside
+// machine with its addresses, and the pod behind its veth pod0, which the variant connects.
 func buildNamespaces(ctx context.Context) error {
 	for _, ns := range []string{nodeNS, podNS, outsideNS} {
 		if _, err := command(ctx, "", "ip", "netns", "add", ns); err != nil {
 			return err
 		}
-		// No router solicitations or duplicate address detection in between, and each
-		// connection ends as it does where there is memory.
+		// No router solicitations or duplicate address detection during tests, and enough memory for
+		// regular ends of connections.
 		if err := script(ctx, ns, `
 			ip link set lo up
 			echo 100000 >/proc/sys/net/ipv4/tcp_max_tw_buckets
@@ -154,8 +153,8 @@ func buildNamespaces(ctx context.Context) error {
 	`)
 }
 
-// moreOutside gives the machine outside the addresses that so many flows need, and the
-// node its neighbours.
+// moreOutside adds addresses to the outside machine for this number of flows, and their neighbours
+// to the node.
 func moreOutside(ctx context.Context, t traits, flows int) error {
 	link := "eth0"
 	if t.layout == "bridged" {
@@ -171,7 +170,7 @@ func moreOutside(ctx context.Context, t traits, flows int) error {
 	if outside.Len() == 0 {
 		return nil
 	}
-	// Each socket that has received holds on to a page of what UDP may have in all.
+	// Each socket that has received data keeps a page of UDP's memory limit.
 	if err := os.WriteFile("/proc/sys/net/ipv4/udp_mem", []byte("1000000 1000000 1000000"), 0o644); err != nil {
 		return fmt.Errorf("give UDP memory for %d flows: %w", flows, err)
 	}
@@ -181,13 +180,11 @@ func moreOutside(ctx context.Context, t traits, flows int) error {
 	return batch(ctx, nodeNS, node.String())
 }
 
-// Whoever gets an IPv6 address tells what multicast it listens to, and again some
-// seconds later, which by Geneve is a packet on the wire. An idle guest's seconds
-// take no time.
+// A host with a new IPv6 address sends multicast reports, repeated some seconds later, which
+// through Geneve are packets on the wire. An idle guest's seconds take no real time.
 const multicastReports = 15 * time.Second
 
-// podsIPv6 gives the pods their IPv6 addresses. It comes as late as this so that the
-// tests before do without.
+// podsIPv6 adds IPv6 addresses to the pods. It runs late, so that earlier tests are not affected.
 func podsIPv6(ctx context.Context) error {
 	if err := batch(ctx, podNS, `
 		addr add `+podIP6+`/64 dev eth0 nodad
@@ -210,15 +207,15 @@ func podsIPv6(ctx context.Context) error {
 	return ctx.Err()
 }
 
-// farJoin makes the pod of the other node answer the router's own address. Likewise.
+// farJoin makes the pod of the other node reachable from the router's own address; it runs late,
+// too.
 func farJoin(ctx context.Context) error {
 	return batch(ctx, outsideNS, `
 		route replace `+joinNet+` via `+farRouterIP+` dev gnv0
 	`)
 }
 
-// hostAddresses gives the node's addresses to the interface that has them in this
-// variant.
+// hostAddresses adds the node's addresses to the variant's interface.
 func hostAddresses(ctx context.Context, link string) error {
 	return batch(ctx, nodeNS, `
 		link set `+link+` up
@@ -231,11 +228,11 @@ func hostAddresses(ctx context.Context, link string) error {
 	`)
 }
 
-// received returns how many packets the node's uplink has received.
+// received returns the number of packets that the node's uplink has received.
 func received() (int, error) {
 	var n int
 	err := inNetns(nodeNS, func() error {
-		// Of the thread, not /sys: that shows the namespace that mounted it.
+		// The thread's view: /sys shows the namespace that mounted it.
 		data, err := os.ReadFile("/proc/thread-self/net/dev")
 		if err != nil {
 			return err

@@ -13,8 +13,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// flowed is ours without programs: the layout bridged with all of the gateway in
-// flows, those of the OpenFlow backend for the same node as the programs have.
+// flowed is ours without programs: layout bridged with the flows of the OpenFlow backend, for the
+// same node as with programs.
 type flowed struct {
 	ovs      ovs
 	services int
@@ -28,7 +28,7 @@ func (*flowed) traits() traits {
 	}
 }
 
-// Cookies, so that the flows which see each packet first can be told apart.
+// Cookies that distinguish the first flows of packets.
 const (
 	flowFromWire = iota + 0x20
 	flowFromOVN
@@ -59,7 +59,7 @@ func (v *flowed) setup(ctx context.Context) error {
 
 func (v *flowed) podsIPv6(ctx context.Context) error { return v.ovs.podsIPv6(ctx) }
 
-// flowInput is the node as the variants with programs have it.
+// flowInput returns the node's input, the same as for variants with programs.
 func flowInput(mac verdict.MAC, count int) openflow.Input {
 	addrs := map[netip.Addr]verdict.AddrKind{}
 	for _, a := range []string{nodeIP, nodeIP2, nodeIP6} {
@@ -80,8 +80,8 @@ func flowInput(mac verdict.MAC, count int) openflow.Input {
 	}
 }
 
-// watch holds that the test's packets met the flows, and only in a North-South test
-// any from OVN.
+// watch checks that the test's packets matched the flows, and that only North-South tests have
+// packets from OVN.
 func (v *flowed) watch(ctx context.Context, t test) (func(int) error, error) {
 	if t.nodePort() {
 		if err := v.ovs.nodePorts(ctx); err != nil {
@@ -102,7 +102,7 @@ func (v *flowed) watch(ctx context.Context, t test) (func(int) error, error) {
 			fromOVN = t.packets(ops)
 		}
 		fromWire := t.packets(ops)
-		if t.name == bench.NodePortRemote { // the client's, and by Geneve the pod's
+		if t.name == bench.NodePortRemote { // packets of the client, and of the pod through Geneve
 			fromWire *= 2
 		}
 		if err := t.expect("packets from the wire by the flows", after[flowFromWire]-before[flowFromWire], fromWire); err != nil {
@@ -112,7 +112,7 @@ func (v *flowed) watch(ctx context.Context, t test) (func(int) error, error) {
 	}, nil
 }
 
-// What the programs and the flows are told of the node.
+// Input of the programs and the flows about the node.
 var snatPorts = bpf.PortRange{First: 49152, Last: 65535}
 
 const genevePort = 6081
@@ -125,7 +125,7 @@ func podCIDRs() []netip.Prefix {
 	return []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")}
 }
 
-// internalCIDRs are those that nothing on the wire is of.
+// internalCIDRs returns networks that never occur on the wire.
 func internalCIDRs() []netip.Prefix {
 	return append(append(serviceCIDRs(), podCIDRs()...),
 		netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64"),

@@ -28,7 +28,7 @@ const (
 	portsEach = 10000
 )
 
-// ends are the two sockets' places.
+// ends are the places of the two sockets.
 type ends struct {
 	client, server string // namespaces
 	local, remote  address
@@ -57,7 +57,7 @@ func (t test) ends() ends {
 	return between(outsideNS, outside, nodeNS, node, serverPort)
 }
 
-// by are the ends of a client that connects to another address than the server's.
+// by returns the ends for a client that connects to another address than the server's own.
 func (e ends) by(ip string, port uint16) ends {
 	e.to = newAddress(ip, port)
 	return e
@@ -69,8 +69,7 @@ func between(client, local, server, remote string, port uint16) ends {
 	return e
 }
 
-// open prepares a test. op does one operation on one of the flows; stop closes
-// everything.
+// open prepares a test. op runs one operation on a flow; stop closes all sockets.
 func open(t test) (op func(flow int) error, stop func(), err error) {
 	o := &opened{ends: t.ends(), flows: t.flowNumber(), firstPort: t.firstPort()}
 	switch {
@@ -109,7 +108,7 @@ func (o *opened) close() {
 	}
 }
 
-// bound opens a socket of one end and binds it.
+// bound opens a socket at one end and binds it.
 func (o *opened) bound(netns string, kind int, a address) (int, error) {
 	fd, err := socket(netns, a.family(), kind, 0)
 	if err != nil {
@@ -122,7 +121,7 @@ func (o *opened) bound(netns string, kind int, a address) (int, error) {
 	return fd, bind(fd, &a)
 }
 
-// udp: connected clients, one server socket that answers whoever asked.
+// udp: connected clients and one server socket that replies to all.
 func (o *opened) udp() (func(int) error, error) {
 	server, err := o.bound(o.ends.server, unix.SOCK_DGRAM, o.ends.remote)
 	if err != nil {
@@ -148,7 +147,7 @@ func (o *opened) udp() (func(int) error, error) {
 	}, nil
 }
 
-// clients opens a socket a flow, each from a port of its own, and connects it.
+// clients opens and connects a socket per flow, each with its own port.
 func (o *opened) clients(kind int) ([]int, error) {
 	var fds []int
 	for i := range o.flows {
@@ -173,7 +172,7 @@ func (o *opened) icmp() (func(int) error, error) {
 		return nil, err
 	}
 	o.fds = append(o.fds, fd)
-	// Bit by type, set: not wanted. See icmp(4), ICMP_FILTER.
+	// A set bit rejects a type. See icmp(4), ICMP_FILTER.
 	const icmpFilter, echoReply = 1, 0
 	if err := unix.SetsockoptInt(fd, unix.SOL_RAW, icmpFilter, ^(1 << echoReply)); err != nil {
 		return nil, fmt.Errorf("set ICMP_FILTER: %w", err)

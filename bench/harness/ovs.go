@@ -10,8 +10,8 @@ import (
 	"strings"
 )
 
-// ovs is Open vSwitch on the node: ovsdb-server and ovs-vswitchd in its network
-// namespace, with the kernel's datapath.
+// ovs is Open vSwitch on the node: ovsdb-server and ovs-vswitchd in its network namespace, with the
+// kernel datapath.
 type ovs struct {
 	dir string
 	log *slog.Logger
@@ -24,8 +24,8 @@ func (o ovs) start(ctx context.Context) error {
 	if err := os.MkdirAll(o.dir, 0o755); err != nil {
 		return fmt.Errorf("start OVS: %w", err)
 	}
-	// vswitchd 3.1 that starts before CLOCK_MONOTONIC reaches 10 s gets no upcall
-	// handlers and says nothing of it; a machine in the field is never that young.
+	// ovs-vswitchd 3.1 gets no upcall handlers if it starts before CLOCK_MONOTONIC reaches 10 s, and
+	// reports no error. Real machines are never that young.
 	return script(ctx, nodeNS, `
 		modprobe openvswitch
 		ovsdb-tool create `+o.dir+`/conf.db /usr/share/openvswitch/vswitch.ovsschema
@@ -57,8 +57,8 @@ func (o ovs) flows(ctx context.Context, bridge, flows string) error {
 	})
 }
 
-// settle makes the datapath forget its flows, which brings their packets to the
-// OpenFlow counters, and fails if packets were lost on the way to userspace.
+// settle removes the datapath's flows, which moves their counts to the OpenFlow counters. It fails
+// if upcalls were lost.
 func (o ovs) settle(ctx context.Context) error {
 	return inNetns(nodeNS, func() error {
 		show, err := command(ctx, "", "ovs-appctl", "dpctl/show")
@@ -102,11 +102,10 @@ func (o ovs) counters(ctx context.Context) (map[uint64]int, error) {
 	return counts, err
 }
 
-// integration makes br-int with the pod and a Geneve port, and flows that do what
-// OVN's would for these packets: route, rewrite both MACs, lower the TTL, and NAT
-// North-South in one conntrack zone, committing every packet as OVN does. It is the
-// same for all variants but for the ports that SNAT may use; uplink is the bridge
-// that the other end of the patch is made on.
+// integration creates br-int with the pod and a Geneve port, and flows equivalent to OVN's for
+// these packets: route, rewrite both MACs, decrement the TTL, and NAT North-South in one conntrack
+// zone, committing every packet as OVN does. It is the same for all variants except for the SNAT
+// ports; uplink is the bridge with the other end of the patch.
 func (o ovs) integration(ctx context.Context, snatPorts, uplink string) error {
 	if err := o.vsctl(ctx, `add-br br-int -- set bridge br-int fail-mode=secure
 		-- add-port br-int pod0 -- set interface pod0 ofport_request=1
@@ -129,8 +128,7 @@ func (o ovs) integration(ctx context.Context, snatPorts, uplink string) error {
 	`)
 }
 
-// podsIPv6 adds to br-int the same for IPv6. It comes as late as this so that the
-// tests before do without.
+// podsIPv6 adds the same for IPv6 to br-int. It runs late, so that earlier tests are not affected.
 func (o ovs) podsIPv6(ctx context.Context) error {
 	const snatPorts = ":49152-65535"
 	return o.flows(ctx, "br-int", `
@@ -142,9 +140,9 @@ func (o ovs) podsIPv6(ctx context.Context) error {
 	`)
 }
 
-// nodePorts adds to br-int what OVN's load balancers do for the test's NodePorts:
-// translate to the pod and the client to the router's own address, in a zone each,
-// and back. It comes as late as this so that the other tests do without.
+// nodePorts adds to br-int the equivalent of OVN's load balancers for the test's NodePorts:
+// translation to the pod, and of the client to the router's own address, in a zone each, and back.
+// It runs late, so that earlier tests are not affected.
 func (o ovs) nodePorts(ctx context.Context) error {
 	if err := farJoin(ctx); err != nil {
 		return err
@@ -164,7 +162,7 @@ func (o ovs) nodePorts(ctx context.Context) error {
 	`)
 }
 
-// ports returns the names of a bridge's ports, in no order.
+// ports returns the names of a bridge's ports, in any order.
 func (o ovs) ports(ctx context.Context, bridge string) ([]string, error) {
 	var names []string
 	err := inNetns(nodeNS, func() error {

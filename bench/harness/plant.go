@@ -4,12 +4,12 @@ package main
 
 import "github.com/ovn-ebpf/ovn-ebpf/bpf"
 
-// plantedTurns are of three instructions: three in a hundred of a host_udp_rr, which
-// has one packet that meets the program.
+// plantedTurns are loops of three instructions: 3 % of a host_udp_rr, which has one packet that
+// runs the program.
 const plantedTurns = 172
 
-// plant puts slower programs in the place of those attached, and takes those of the
-// sockets away, which other tests of the host's did without.
+// plant replaces the attached programs by slower ones, and detaches those of sockets, which other
+// host tests ran without.
 func (e *ebpf) plant() error {
 	if e.sock != nil {
 		if err := e.sock.Detach(); err != nil {

@@ -10,10 +10,10 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Raw system calls on prepared memory: nothing here allocates, yields to Go's
-// scheduler or looks at errors more than it must, for all of it is counted.
+// Raw system calls on prepared memory: this code does not allocate, yield to Go's scheduler or
+// check errors unnecessarily, as all of it is counted.
 
-// address is a socket address as the kernel has it.
+// address is a socket address in the kernel's format.
 type address struct {
 	raw [28]byte
 	len uint32
@@ -35,7 +35,7 @@ func newAddress(ip string, port uint16) address {
 	return a
 }
 
-// other returns the address with its last byte n higher.
+// other returns the address with n added to its last byte.
 func (a address) other(n int) address {
 	last := 7
 	if a.family() == unix.AF_INET6 {
@@ -47,8 +47,7 @@ func (a address) other(n int) address {
 
 func (a *address) family() int { return int(binary.NativeEndian.Uint16(a.raw[:])) }
 
-// socket opens a socket in the network namespace, where it stays. Reads give up
-// after two seconds of guest time.
+// socket opens a socket in the network namespace. Reads time out after two seconds of guest time.
 func socket(netns string, family, kind, proto int) (int, error) {
 	fd := -1
 	err := inNetns(netns, func() (err error) {
@@ -105,7 +104,7 @@ func send(fd int, data []byte, a *address) error {
 	return nil
 }
 
-// receive receives into data, at least a byte; from gets the sender, if not nil.
+// receive receives at least one byte into data; from gets the sender, if not nil.
 func receive(fd int, data []byte, from *address) error {
 	var at, atlen uintptr
 	if from != nil {
@@ -122,7 +121,7 @@ func receive(fd int, data []byte, from *address) error {
 	return nil
 }
 
-// receiveSome is receive that tells how much it was.
+// receiveSome is like receive, but returns the number of bytes.
 func receiveSome(fd int, data []byte) (int, error) {
 	n, _, errno := unix.RawSyscall6(unix.SYS_RECVFROM, uintptr(fd), uintptr(unsafe.Pointer(unsafe.SliceData(data))), uintptr(len(data)), 0, 0, 0)
 	if errno != 0 {

@@ -40,7 +40,7 @@ func (o *opened) connected() (clients, servers []int, err error) {
 	return clients, servers, nil
 }
 
-// tcp: one byte there, one back, on connections that stay.
+// tcp: one byte in each direction on persistent connections.
 func (o *opened) tcp() (func(int) error, error) {
 	clients, servers, err := o.connected()
 	if err != nil {
@@ -49,8 +49,7 @@ func (o *opened) tcp() (func(int) error, error) {
 	return func(flow int) error { return o.exchange(clients[flow], servers[flow]) }, nil
 }
 
-// stream: streamSize bytes to the server, or to the client, written at once and read
-// until there are no more of them.
+// stream: streamSize bytes to the server, or to the client, written at once and read completely.
 func (o *opened) stream(toClient bool) (func(int) error, error) {
 	from, to, err := o.connected()
 	if err != nil {
@@ -97,8 +96,8 @@ func (o *opened) exchange(client, server int) error {
 	return err
 }
 
-// tcpConnect: a connection for each exchange, closed by the client first. It needs
-// the thread to be in the client's namespace.
+// tcpConnect: one connection per exchange, closed by the client first. It needs the thread in the
+// client's namespace.
 func (o *opened) tcpConnect() (func(int) error, error) {
 	if err := o.listen(); err != nil {
 		return nil, err

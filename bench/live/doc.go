@@ -1,8 +1,7 @@
-// Package live measures between two nodes that carry traffic already: requests and
-// answers, and streams, with the packets and the CPU time that they took at both ends.
+// Package live measures between two nodes in use: requests and replies, and streams, with the
+// packets and the CPU time at both ends.
 //
-// One node serves, for one peer and for a limited time; the other measures. Nothing
-// is changed on either but what the caller's Switch changes between rounds. CPU time
-// is the whole machine's, from /proc/stat: what else runs there is in it, and no
-// figure of an idle machine is taken off.
+// One node serves one peer for a limited time; the other measures. Neither node is changed, except
+// by the caller's Switch between rounds. CPU time is that of the whole machine, from /proc/stat: it
+// includes other processes, and no idle figure is subtracted.
 package live

@@ -12,7 +12,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// serve serves for the peer, and returns where.
+// serve serves the peer and returns the address.
 func serve(t *testing.T, peer string) netip.AddrPort {
 	t.Helper()
 	ctx, cancel := context.WithCancel(context.Background())
@@ -53,7 +53,7 @@ func TestMeasure(t *testing.T) {
 		if stream := strings.HasPrefix(r.Test, "stream"); stream == (r.Bytes == 0) || stream == (r.Operations > 0) {
 			t.Errorf("%s: %+v", r.Test, r)
 		}
-		// 100 Mbit/s for a second, and what the last write is over it.
+		// 100 Mbit/s for a second, plus the excess of the last write.
 		if r.Bytes > 12_500_000+60_000 {
 			t.Errorf("%s: %d bytes are over the limit", r.Test, r.Bytes)
 		}
@@ -63,8 +63,8 @@ func TestMeasure(t *testing.T) {
 	}
 }
 
-// TestPeerOnly holds that nobody but the peer is answered, by TCP or UDP.
-func TestPeerOnly(t *testing.T) {
+// Only the peer gets replies, by TCP or UDP.
+func TestOnlyPeerIsServed(t *testing.T) {
 	at := serve(t, "127.0.0.2")
 	if rows, err := Measure(t.Context(), Options{Peer: at, Seconds: 1}); err == nil {
 		t.Errorf("measured %+v", rows)
@@ -81,10 +81,10 @@ func TestPeerOnly(t *testing.T) {
 		return exchange(c, 7)
 	}
 	if err := ask("127.0.0.2"); err != nil {
-		t.Errorf("the peer is not answered: %v", err)
+		t.Errorf("the peer gets no reply: %v", err)
 	}
 	if err := ask("127.0.0.1"); err == nil {
-		t.Error("another is answered")
+		t.Error("another client gets a reply")
 	}
 }
 
@@ -108,13 +108,13 @@ func TestBounds(t *testing.T) {
 	}
 }
 
-// TestRounds holds the order of backends, and that the first is back in the end.
+// TestRounds checks the order of backends, and the return to the first one.
 func TestRounds(t *testing.T) {
 	no := errors.New("no")
 	for _, tt := range []struct {
 		name     string
 		measure  error
-		fails    string // the backend that cannot be had
+		fails    string // backend that cannot be activated
 		measured []string
 		switched []string
 		ok       bool
@@ -144,7 +144,7 @@ func TestRounds(t *testing.T) {
 			}
 		})
 	}
-	// Who is interrupted while the second carries the traffic leaves the first.
+	// An interruption during the second backend restores the first one.
 	ctx, cancel := context.WithCancel(t.Context())
 	current := "a"
 	if _, err := inRounds(ctx, func(ctx context.Context) ([]Row, error) { return nil, ctx.Err() }, []string{"a", "b"}, 1, func(ctx context.Context, backend string) error {

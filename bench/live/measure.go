@@ -13,8 +13,7 @@ import (
 	"time"
 )
 
-// The tests: requests of a byte, one after the other, and streams seen from the one
-// who measures.
+// Tests: requests of one byte, one after another, and streams as seen from the measuring node.
 const (
 	UDPRR     = "udp_rr"
 	TCPRR     = "tcp_rr"
@@ -22,38 +21,37 @@ const (
 	StreamIn  = "stream_in"
 )
 
-// Tests are all of them, in their order.
+// Tests returns all tests in order.
 func Tests() []string { return []string{UDPRR, TCPRR, StreamOut, StreamIn} }
 
-// Options say with whom, how long each test, and how much at most.
+// Options configure a measurement.
 type Options struct {
 	Peer    netip.AddrPort
 	Seconds int
 	Limit   int // Mbit/s of a stream; 0: none
 }
 
-// Row is what a test found.
+// Row is the result of a test.
 type Row struct {
-	Backend    string  `json:"backend,omitempty"` // as the caller says
+	Backend    string  `json:"backend,omitempty"` // set by the caller
 	Test       string  `json:"test"`
 	Seconds    float64 `json:"seconds"`
 	Operations int     `json:"operations,omitempty"` // of an rr
-	Lost       int     `json:"lost,omitempty"`       // datagrams without an answer
+	Lost       int     `json:"lost,omitempty"`       // datagrams without a reply
 	P50        float64 `json:"p50_us,omitempty"`
 	P99        float64 `json:"p99_us,omitempty"`
-	Bytes      int64   `json:"bytes,omitempty"` // of a stream, as the receiver has them
+	Bytes      int64   `json:"bytes,omitempty"` // of a stream, at the receiver
 	Here       Cost    `json:"here"`
 	There      Cost    `json:"there"`
 }
 
-// Cost is what it took at one end: all packets of the interface, and all CPU time of
-// the machine.
+// Cost is the cost at one end: all packets of the interface, and all CPU time of the machine.
 type Cost struct {
 	Packets uint64  `json:"packets"`
 	CPU     float64 `json:"cpu_s"`
 }
 
-// PerPacket is CPU time for a packet, in nanoseconds.
+// PerPacket returns the CPU time per packet in nanoseconds.
 func (c Cost) PerPacket() float64 {
 	if c.Packets == 0 {
 		return 0
@@ -61,7 +59,7 @@ func (c Cost) PerPacket() float64 {
 	return c.CPU * 1e9 / float64(c.Packets)
 }
 
-// Measure does all tests, one after the other.
+// Measure runs all tests, one after another.
 func Measure(ctx context.Context, o Options) ([]Row, error) {
 	if o.Seconds < 1 || o.Seconds > MaxSeconds || o.Limit < 0 {
 		return nil, fmt.Errorf("measure: want 1 to %d seconds a test, and no limit below 0", MaxSeconds)
@@ -135,7 +133,7 @@ func (o Options) dial(ctx context.Context, network string) (net.Conn, error) {
 	return d.DialContext(ctx, network, o.Peer.String())
 }
 
-// usage asks the peer what it has done, and returns by which address of ours.
+// usage requests the peer's usage, and returns the local address of the connection.
 func (o Options) usage(ctx context.Context) (netip.Addr, usage, error) {
 	c, err := o.dial(ctx, "tcp")
 	if err != nil {
@@ -152,8 +150,8 @@ func (o Options) usage(ctx context.Context) (netip.Addr, usage, error) {
 	return c.LocalAddr().(*net.TCPAddr).AddrPort().Addr().Unmap(), u, nil
 }
 
-// ask sends a byte and waits for it, again and again. A datagram that is lost is
-// counted, and not waited for longer than 200 ms.
+// ask sends a byte and waits for its reply, repeatedly. It counts a datagram without a reply within
+// 200 ms as lost.
 func ask(c net.Conn, span time.Duration, row *Row) error {
 	const patience = 200 * time.Millisecond
 	_, datagrams := c.(*net.UDPConn)
@@ -186,7 +184,7 @@ func ask(c net.Conn, span time.Duration, row *Row) error {
 	return nil
 }
 
-// exchange sends a byte and waits for it; what answers an earlier one came too late.
+// exchange sends a byte and waits for its reply, ignoring late replies to earlier ones.
 func exchange(c net.Conn, number byte) error {
 	buf := []byte{number}
 	if _, err := c.Write(buf); err != nil {
@@ -209,7 +207,7 @@ func streamOut(c *net.TCPConn, span time.Duration, limit int, row *Row) error {
 	return json.NewDecoder(c).Decode(&row.Bytes)
 }
 
-// stream writes for a time, and no more than the limit.
+// stream writes for a time, limited to the rate.
 func stream(w io.Writer, span time.Duration, limit int) error {
 	chunk := make([]byte, 60000)
 	var sent int64
@@ -230,7 +228,7 @@ func stream(w io.Writer, span time.Duration, limit int) error {
 	}
 }
 
-// due is when so many bytes may have been sent at the earliest.
+// due returns the earliest time at which this number of bytes may have been sent.
 func due(sent int64, limit int) time.Duration {
 	if limit == 0 {
 		return 0

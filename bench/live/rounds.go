@@ -8,9 +8,8 @@ import (
 	"time"
 )
 
-// Rounds measures with one backend after the other and back again, so often, and
-// leaves the first in place, whatever happens. switchTo must return only when the
-// backend is the one that carries the traffic.
+// Rounds measures each backend in turn and back again, for this number of rounds, and always
+// returns to the first one. switchTo must return only when the backend carries the traffic.
 func Rounds(ctx context.Context, o Options, backends []string, rounds int, switchTo func(context.Context, string) error) ([]Row, error) {
 	return inRounds(ctx, func(ctx context.Context) ([]Row, error) { return Measure(ctx, o) }, backends, rounds, switchTo)
 }
@@ -24,7 +23,7 @@ func inRounds(ctx context.Context, measure func(context.Context) ([]Row, error),
 		if current == backends[0] {
 			return
 		}
-		// Also when ctx has ended: the node must be left as it was.
+		// Also when ctx has ended: the node must be restored.
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
 		defer cancel()
 		if back := switchTo(ctx, backends[0]); back != nil {
@@ -35,7 +34,7 @@ func inRounds(ctx context.Context, measure func(context.Context) ([]Row, error),
 	for range rounds {
 		for _, b := range order {
 			if b != current {
-				current = b // from here on it may be half-way there
+				current = b // it may be partly active from here on
 				if err := switchTo(ctx, b); err != nil {
 					return rows, fmt.Errorf("switch to %q: %w", b, err)
 				}

@@ -13,7 +13,7 @@ import (
 	"time"
 )
 
-// The bounds of what is asked of anybody.
+// Limits of requests.
 const (
 	MaxServe   = time.Hour
 	MaxSeconds = 60
@@ -26,17 +26,17 @@ type request struct {
 	Limit   int    `json:"limit_mbit,omitempty"`
 }
 
-// ServeOptions say to whom, where and how long.
+// ServeOptions configure Serve.
 type ServeOptions struct {
 	Listen netip.AddrPort
-	Peer   netip.Addr // nobody else is answered
+	Peer   netip.Addr // the only client that gets replies
 	For    time.Duration
-	// Ready is told where the server listens, if not nil.
+	// Ready, if not nil, gets the server's address.
 	Ready func(netip.AddrPort)
 }
 
-// Serve answers the peer's measurements on TCP and UDP until its time is over, or ctx
-// ends; neither is an error.
+// Serve serves the peer's measurements on TCP and UDP until its time is over or ctx ends; neither
+// is an error.
 func Serve(ctx context.Context, o ServeOptions) error {
 	if !o.Peer.IsValid() || o.For <= 0 || o.For > MaxServe {
 		return fmt.Errorf("serve: want a peer, and a time of at most %s", MaxServe)
@@ -76,13 +76,13 @@ func Serve(ctx context.Context, o ServeOptions) error {
 		all.Go(func() {
 			defer c.Close()
 			defer context.AfterFunc(ctx, func() { c.Close() })()
-			// What goes wrong with a connection is the peer's to tell: it sees it end.
+			// The peer notices and reports a failed connection.
 			_ = answer(c)
 		})
 	}
 }
 
-// echo sends the peer's datagrams back, and no larger ones than came.
+// echo returns the peer's datagrams, at the same size.
 func echo(udp *net.UDPConn, peer netip.Addr) {
 	buf := make([]byte, 2048)
 	for {

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// usage is what a machine has done since it booted.
+// usage is a machine's usage since boot.
 type usage struct {
 	Busy    time.Duration `json:"busy_ns"` // of all CPUs
 	Packets uint64        `json:"packets"` // received and sent by the interface
@@ -20,8 +20,7 @@ func (u usage) since(before usage) usage {
 	return usage{u.Busy - before.Busy, u.Packets - before.Packets}
 }
 
-// userHZ is the unit of /proc/stat on every architecture that Linux tells user
-// space about.
+// userHZ is the unit of /proc/stat in user space, on every architecture.
 const userHZ = 100
 
 // read returns the usage of the machine and of the interface that has the address.
@@ -46,8 +45,8 @@ func read(addr netip.Addr) (usage, error) {
 	return usage{busy, packets}, err
 }
 
-// busyTime is what the first line of /proc/stat has but idle, iowait, and the guests'
-// time, which is in user's already: proc(5).
+// busyTime sums the first line of /proc/stat without idle and iowait, and without guest time, which
+// is part of user: proc(5).
 func busyTime(stat string) (time.Duration, error) {
 	line, _, _ := strings.Cut(stat, "\n")
 	fields := strings.Fields(line)
@@ -67,7 +66,7 @@ func busyTime(stat string) (time.Duration, error) {
 	return time.Duration(ticks) * time.Second / userHZ, nil
 }
 
-// packetsOf returns what /proc/net/dev has of an interface, received and sent.
+// packetsOf returns the packets of an interface in /proc/net/dev, received and sent.
 func packetsOf(dev, link string) (uint64, error) {
 	for line := range strings.Lines(dev) {
 		name, rest, ok := strings.Cut(strings.TrimSpace(line), ":")

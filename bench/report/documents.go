@@ -2,17 +2,17 @@ package report
 
 import "fmt"
 
-// Where the documents are, from the top of the repository.
+// Paths of the documents, relative to the top of the repository.
 const (
 	PagePath   = "docs/benchmarks.md"
 	ReadmePath = "README.md"
 )
 
-// ProsePaths are the documents with figures in their sentences.
+// ProsePaths returns the documents with figures in sentences.
 func ProsePaths() []string { return []string{ReadmePath, "docs/profile.md"} }
 
-// Documents returns the text of every document that shows something of the runs, by
-// path; read returns what is there now.
+// Documents returns the new text of every document about the runs, by path; read returns the
+// current text.
 func Documents(runs Runs, read func(path string) (string, error)) (map[string]string, error) {
 	out := map[string]string{}
 	out[PagePath] = Page(runs)

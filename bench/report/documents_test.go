@@ -10,8 +10,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
-// TestDocuments holds that the documents are what the runs in bench/results make of
-// them: no figure is typed.
+// The documents match the runs in bench/results: no figure is typed.
 func TestDocuments(t *testing.T) {
 	top := filepath.Join("..", "..")
 	newest, err := results.Newest(os.DirFS(filepath.Join(top, "bench", "results")))

@@ -8,9 +8,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 )
 
-// flatBar says how much more a test may cost at the largest number of something than
-// at the smallest. With a base, which shares what the kernel's own tables cost, it is
-// how much more than that grows.
+// flatBar limits the growth of a test's cost from the smallest to the largest size. With a base,
+// which includes the cost of the kernel's own tables, it limits the growth relative to that of the
+// base.
 type flatBar struct {
 	of, test, base string
 	max            float64
@@ -27,7 +27,7 @@ func flatBars() []flatBar {
 	}
 }
 
-// growth is a variant's cost at the largest size in terms of that at the smallest.
+// growth returns a variant's cost at the largest size divided by that at the smallest.
 func growth(points []bench.Point, of, test, variant string) (ratio float64, sizes [2]int, ok bool) {
 	var first, last *bench.Point
 	for i, x := range points {
@@ -56,8 +56,8 @@ func (b flatBar) ratio(points []bench.Point) (ratio float64, sizes [2]int, ok bo
 	return ratio / base, sizes, ok && baseSizes == sizes
 }
 
-// Flat returns nil if what must not grow does not, and else an error for each that
-// does, or that was not measured, joined.
+// Flat returns nil if all flat bars are met, or else the joined errors for missed bars and missing
+// points.
 func Flat(points []bench.Point) error {
 	var errs []error
 	for _, b := range flatBars() {
@@ -71,7 +71,7 @@ func Flat(points []bench.Point) error {
 	return errors.Join(errs...)
 }
 
-// flatTable shows the bars. Points without any have none.
+// flatTable shows the bars, or "" without points for them.
 func flatTable(points []bench.Point) string {
 	var lines strings.Builder
 	for _, b := range flatBars() {

@@ -10,7 +10,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
-// full shows other kernels, and what depends on a size.
+// full shows other kernels, and results that depend on a size.
 func (p *page) full(r *results.Run) {
 	p.put("\n## Other kernels, many connections, many Services\n\n`make bench KIND=full`.\n")
 	p.provenance(r)
@@ -35,7 +35,7 @@ func (p *page) full(r *results.Run) {
 	}
 }
 
-// sweep shows the tests that were done at several sizes of something.
+// sweep shows the tests at several sizes.
 func (p *page) sweep(of string, points []bench.Point) {
 	byTest := map[string][]bench.Point{}
 	for _, x := range points {
@@ -51,7 +51,7 @@ func (p *page) sweep(of string, points []bench.Point) {
 	}
 }
 
-// line is a variant's instructions at some sizes.
+// line holds a variant's instructions by size.
 type line struct {
 	variant string
 	x, y    []float64
@@ -73,8 +73,7 @@ func linesOf(points []bench.Point) []line {
 	return lines
 }
 
-// sweepTable has a line for each size; the last says what the largest costs in terms
-// of the smallest.
+// sweepTable has a line per size; the last line is the ratio of the largest to the smallest.
 func sweepTable(of string, lines []line) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| %s |", of)
@@ -118,7 +117,7 @@ func (p *page) native(r *results.Run) {
 	}
 }
 
-// significant writes a number with three digits that count.
+// significant formats a number with three significant digits.
 func significant(x float64) string {
 	switch {
 	case x >= 100:
@@ -131,7 +130,7 @@ func significant(x float64) string {
 	return fmt.Sprintf("%.3g", x)
 }
 
-// thousands writes a whole number with commas.
+// thousands formats a whole number with commas.
 func thousands(x float64) string {
 	s := fmt.Sprintf("%.0f", x)
 	for i := len(s) - 3; i > 0; i -= 3 {

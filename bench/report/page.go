@@ -9,18 +9,18 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
-// Kernel is the one that the bars are for.
+// Kernel is the kernel of the bars.
 const Kernel = "6.12"
 
-// Runs are the newest of each kind, as results.Newest has them.
+// Runs holds the newest run of each kind, as returned by results.Newest.
 type Runs map[string]*results.Run
 
-// page is one in the making.
+// page builds the page.
 type page struct{ strings.Builder }
 
 func (p *page) put(format string, args ...any) { fmt.Fprintf(p, format, args...) }
 
-// Page shows all figures of the runs.
+// Page returns the page with all figures of the runs.
 func Page(runs Runs) string {
 	p := &page{}
 	p.put("# Benchmarks\n\n")
@@ -40,7 +40,7 @@ func Page(runs Runs) string {
 	return p.String()
 }
 
-// provenance says where a run is from.
+// provenance shows the origin of a run.
 func (p *page) provenance(r *results.Run) {
 	p.put("\n- %s, commit %s; %s, %d cores, %s MiB, %s", r.Date, r.Commit, r.Machine.CPU, r.Machine.Cores, thousands(float64(r.Machine.Memory)), r.Machine.Kernel)
 	if r.Machine.Load > 0 {
@@ -75,13 +75,13 @@ func (p *page) packets(r *results.Run) {
 	}
 }
 
-// section is a group of tests that are shown together.
+// section is a group of tests shown together.
 type section struct {
 	title string
 	tests []string
 }
 
-// sections are all tests, by how their names begin.
+// sections groups all tests by prefixes of their names.
 func sections() []section {
 	all := []section{
 		{title: "The node's host"},

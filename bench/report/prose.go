@@ -8,15 +8,14 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
-	
 )
 
-// figure is one in prose: <!-- fig WHAT -->12,345<!-- /fig -->.
+// figure matches a figure in prose: <!-- fig WHAT -->12,345<!-- /fig -->.
 var figure = regexp.MustCompile(`<!-- fig ([^>]*) -->[^<]*<!-- /fig -->`)
 
-// Prose puts the figures into a document's sentences. What a mark asks for is a
-// count, "ebpf host_udp_rr", or a ratio, "ebpf/no-ovs host_udp_rr", of the packet
-// path's rows; "ipv6" behind it is that family's.
+// Prose inserts the figures into a document's sentences. A mark requests a count, "ebpf
+// host_udp_rr", or a ratio, "ebpf/no-ovs host_udp_rr", of the packet path's rows; a final "ipv6"
+// selects that family.
 func Prose(document string, runs Runs) (string, error) {
 	var errs []error
 	out := figure.ReplaceAllStringFunc(document, func(mark string) string {

@@ -16,7 +16,7 @@ import (
 
 var update = flag.Bool("update", false, "write the goldens anew")
 
-// sample are a run of each kind, of invented figures.
+// sample returns a run of each kind with invented figures.
 func sample() Runs {
 	row := func(variant, test, family, kernel string, instructions float64) bench.Row {
 		return bench.Row{Test: test, Variant: variant, Layout: "none", Kernel: kernel, Family: family, Instructions: instructions, Spread: 0.0031}
@@ -84,7 +84,7 @@ func golden(t *testing.T, name, got string) {
 	}
 }
 
-// TestSections holds that every test is shown, once.
+// Every test is shown exactly once.
 func TestSections(t *testing.T) {
 	var shown []string
 	for _, s := range sections() {
@@ -96,7 +96,7 @@ func TestSections(t *testing.T) {
 	}
 }
 
-// A run that lacks one of the packets makes no table: none is shown as if it cost nothing.
+// A run without one of the packets gives an error instead of a zero cost.
 func TestWatchedLacks(t *testing.T) {
 	r := *sample()[results.Watched]
 	if text, err := Watched(&r); err != nil || strings.Count(text, "| ") < 4 {

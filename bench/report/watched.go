@@ -10,11 +10,11 @@ import (
 // perPacket is the unit of BenchmarkWatched, which in the VM is an instruction.
 const perPacket = "ns/packet"
 
-// watchedName is what BenchmarkWatched calls a packet on its way.
+// watchedName returns the name of a packet in BenchmarkWatched.
 func watchedName(packet, way string) string { return "Watched/" + packet + "/" + way }
 
-// watchedColumns are what being watched costs a packet: what of it, and the two ways of
-// which it is the difference.
+// watchedColumns are the costs of counting and monitoring per packet, as differences of two
+// measurements.
 func watchedColumns() []struct{ title, more, less string } {
 	return []struct{ title, more, less string }{
 		{"all of ours", "as shipped", "no program"},
@@ -26,7 +26,7 @@ func watchedColumns() []struct{ title, more, less string } {
 	}
 }
 
-// watchedTable has a line for each packet, in instructions.
+// watchedTable has a line per packet, in instructions.
 func watchedTable(r *results.Run) (string, error) {
 	values, spread := map[string]float64{}, map[string]float64{}
 	for _, m := range r.Measures {
@@ -56,7 +56,7 @@ func watchedTable(r *results.Run) (string, error) {
 	return b.String(), nil
 }
 
-// Watched shows what counting and a monitor cost.
+// Watched shows the costs of counting and of a monitor.
 func Watched(r *results.Run) (string, error) {
 	table, err := watchedTable(r)
 	if err != nil {
@@ -65,7 +65,7 @@ func Watched(r *results.Run) (string, error) {
 	return fmt.Sprintf("Instructions per packet, differences of medians ± the wider of the two distances of quartiles; Linux %s in a VM, commit %s:\n\n%s", Kernel, r.Commit, table), nil
 }
 
-// watched puts it on the page, with what it is the difference of.
+// watched adds the table to the page, with an explanation of the differences.
 func (p *page) watched(r *results.Run) {
 	p.put("\n## Counting, and a monitor\n\n`make bench KIND=watched`: instructions of a program's run (BPF_PROG_TEST_RUN) on a packet, in the VM, layout `direct`; *no program* is the test run itself. ")
 	p.put("*Uncounted* are the same programs without the lookup of a counter and what is added to it. A monitor's lines are its own programs', which run before; ")

@@ -10,7 +10,7 @@ import (
 	"time"
 )
 
-// Describe returns a run on this machine, of now, that has yet to find something.
+// Describe returns an empty run on this machine, dated now.
 func Describe(ctx context.Context, kind string) Run {
 	return Run{
 		Kind: kind, Date: time.Now().UTC().Format(time.RFC3339), Commit: commit(ctx),
@@ -24,12 +24,12 @@ func Describe(ctx context.Context, kind string) Run {
 	}
 }
 
-// commit is what is measured; without git it is unknown.
+// commit returns the measured commit, or unknown without git.
 func commit(ctx context.Context) string {
 	return first(ctx, "git", "describe", "--always", "--exclude=*", "--dirty")
 }
 
-// first returns the first line of a command's output, or that it is not known.
+// first returns the first line of a command's output, or unknown.
 func first(ctx context.Context, name string, args ...string) string {
 	out, err := exec.CommandContext(ctx, name, args...).Output()
 	if err != nil {
@@ -39,7 +39,7 @@ func first(ctx context.Context, name string, args ...string) string {
 	return strings.TrimSpace(line)
 }
 
-// last returns the word behind mark, or all of the text if it has none.
+// last returns the word after mark, or the whole text.
 func last(text, mark string) string {
 	_, rest, ok := strings.Cut(text, mark)
 	if !ok {
@@ -49,7 +49,7 @@ func last(text, mark string) string {
 	return word
 }
 
-// field returns what a file of /proc says of name.
+// field returns the value of name in a file of /proc.
 func field(path, name string) string {
 	text, err := os.ReadFile(path)
 	if err != nil {

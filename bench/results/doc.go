@@ -1,5 +1,4 @@
-// Package results is what one run of the benchmarks leaves: where and with what it
-// ran, and what it found. A run is one file in
-// Go's benchmark format, which benchstat compares; those worth keeping are in this
-// directory, and the documents are made of the newest of each kind (bench/report).
+// Package results defines the record of a benchmark run: machine, versions and results. A run is
+// one file in Go's benchmark format, for comparison by benchstat. This directory contains the runs
+// worth keeping. The documents are generated from the newest run of each kind (bench/report).
 package results

@@ -15,8 +15,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 )
 
-// Encode returns the run in Go's benchmark format: where it is from, then a line for each row,
-// point and measure, of which several runs have been made a line for each.
+// Encode returns the run in Go's benchmark format: its origin, then a line per row, point and
+// measure, or a line per sample.
 func (r *Run) Encode() ([]byte, error) {
 	if err := r.Validate(); err != nil {
 		return nil, err
@@ -80,7 +80,7 @@ func (m Measure) results(config []benchfmt.Config) []*benchfmt.Result {
 	return out
 }
 
-// Decode reads what Encode wrote.
+// Decode parses the output of Encode.
 func Decode(text []byte) (*Run, error) {
 	all, err := bench.Results(bytes.NewReader(text))
 	if err != nil {
@@ -118,7 +118,7 @@ func Decode(text []byte) (*Run, error) {
 	return r, r.Validate()
 }
 
-// header returns a run with what a result's configuration says of it.
+// header returns a run with the data in a result's configuration.
 func header(x *benchfmt.Result) (*Run, error) {
 	r := &Run{
 		Kind: x.GetConfig("kind"), Date: x.GetConfig("date"), Commit: x.GetConfig("commit"), Versions: x.GetConfig("versions"),
@@ -135,8 +135,8 @@ func header(x *benchfmt.Result) (*Run, error) {
 	return r, errors.Join(append(errs, err)...)
 }
 
-// ParseGo returns what `go test -bench` wrote of a package's benchmarks: for each the
-// median over its runs. Output without a benchmark is an error.
+// ParseGo parses the output of `go test -bench` for a package: the median of each benchmark over
+// its runs. Output without a benchmark is an error.
 func ParseGo(pkg, output string) ([]Measure, error) {
 	all, err := bench.Results(strings.NewReader(output))
 	if err != nil {

@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 )
 
-// The kinds of runs.
+// Kinds of runs.
 const (
 	Packets = "packets" // the packet path in the VM: Rows
 	Full    = "full"    // the same on other kernels, and what grows with the number of connections or services: Rows, Sweeps
@@ -20,7 +20,7 @@ const (
 	Watched = "watched" // what counting and a monitor cost a packet, in the VM: Measures, whose nanoseconds are instructions
 )
 
-// Run is one run.
+// Run is one benchmark run.
 type Run struct {
 	Kind     string
 	Date     string // RFC 3339, UTC
@@ -32,34 +32,33 @@ type Run struct {
 	Rows     []bench.Row
 	Sweeps   []bench.Point
 	Measures []Measure
-	// Samples are the counts of each boot, in their order, by the row's kernel and key. Rows of
-	// one boot have none.
+	// Samples are the counts of each boot, in order, by the row's kernel and key; nil for a single
+	// boot.
 	Samples map[string][]float64
 }
 
-// Machine is what it ran on; the guest's kernel is in the rows.
+// Machine describes the machine; the guest's kernel is in the rows.
 type Machine struct {
 	CPU    string
 	Cores  int
 	Memory int // MiB
 	Kernel string
-	// Load is the load average when the run began: what else ran takes from times,
-	// not from instructions.
+	// Load is the load average at the start. Load affects times, not instructions.
 	Load float64
 }
 
-// Measure is a Go benchmark's: the median of its runs by unit, and its spread, the
-// distance of the quartiles as a fraction of it.
+// Measure is the result of a Go benchmark: the median of its runs by unit, and the distance of the
+// quartiles as a fraction of it.
 type Measure struct {
 	Package string // below the module
 	Name    string
 	Values  map[string]float64
 	Spread  map[string]float64
-	// Samples are the values of each run, in their order.
+	// Samples are the values of each run, in order.
 	Samples map[string][]float64
 }
 
-// Validate returns an error if r does not say where it is from, or found nothing.
+// Validate returns an error if r lacks its origin or results.
 func (r *Run) Validate() error {
 	switch r.Kind {
 	case Packets, Full, Native, Watched:
@@ -75,17 +74,17 @@ func (r *Run) Validate() error {
 	return nil
 }
 
-// Name is the file of a run that is kept.
+// Name returns the file name of a kept run.
 func (r *Run) Name() string {
 	day, _, _ := strings.Cut(r.Date, "T")
 	return fmt.Sprintf("%s-%s-%s.txt", r.Kind, day, r.Commit)
 }
 
-// Keep writes the run to where documents are made from; it wants to be called in the
-// module's top directory.
+// Keep writes the run to the directory from which documents are generated. The working directory
+// must be the top of the module.
 func (r *Run) Keep() error { return r.Write(filepath.Join("bench", "results", r.Name())) }
 
-// Write writes the run to a file, whose directory it makes.
+// Write writes the run to a file and creates its directory.
 func (r *Run) Write(path string) error {
 	text, err := r.Encode()
 	if err != nil {

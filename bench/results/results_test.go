@@ -98,7 +98,7 @@ func TestNewest(t *testing.T) {
 	}
 }
 
-// TestKept holds that what lies in this directory can be read, under its name.
+// The files in this directory can be read and have the right names.
 func TestKept(t *testing.T) {
 	if _, err := Newest(os.DirFS(".")); err != nil {
 		t.Fatal(err)

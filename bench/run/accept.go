@@ -13,9 +13,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
-// accept makes the ratios of a run the baseline that the gate of CI compares with, and writes the
-// text of the commit that puts it there. A run that misses a bar, or was not of a commit, is
-// refused.
+// accept makes the ratios of a run the baseline of CI's gate, and writes the commit message. It
+// refuses a run that misses a bar or was not of a commit.
 func accept(args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("accept", flag.ContinueOnError)
 	flags.SetOutput(stderr)

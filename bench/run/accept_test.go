@@ -12,7 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
-// passing returns rows that meet every bar: all variants cost the same, and ours less than any.
+// passing returns rows that meet every bar: equal costs, with ours below all others.
 func passing() []bench.Row {
 	var out []bench.Row
 	for _, v := range bench.Variants() {
@@ -50,7 +50,7 @@ func TestAccept(t *testing.T) {
 		t.Error("accepted without a reason")
 	}
 	if _, err := os.Stat(file("baseline.json")); err == nil {
-		t.Error("what was refused was written")
+		t.Error("a refused baseline was written")
 	}
 	if err := accept(args("-reason", "a start"), io.Discard, io.Discard); err != nil {
 		t.Fatal(err)

@@ -12,8 +12,8 @@ import (
 	"time"
 )
 
-// build builds the harness without cgo: it must not need what the machine may lack.
-// It can be slow on purpose, when told to: -plant.
+// build builds the harness without cgo, to avoid dependencies on the machine. The flag -plant can
+// slow it down on purpose.
 func build(ctx context.Context, path string, stderr io.Writer) error {
 	cmd := exec.CommandContext(ctx, "go", "build", "-trimpath", "-tags", "slow", "-o", path, "./bench/harness")
 	cmd.Env = append(os.Environ(), "CGO_ENABLED=0")
@@ -24,11 +24,11 @@ func build(ctx context.Context, path string, stderr io.Writer) error {
 	return nil
 }
 
-// boot boots the VM once for a command and returns what that wrote.
+// boot boots the VM once for a command and returns its output.
 func boot(ctx context.Context, c config, stderr io.Writer, command ...string) (*bytes.Buffer, error) {
 	argv := append([]string{"test/vm/run", "-i", "-k", c.kernel, "-t", fmt.Sprint(int(c.timeout.Seconds())), "--"}, command...)
 	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
-	// The scheduler's signals would be counted with what they interrupt.
+	// The scheduler's signals would count as part of the code that they interrupt.
 	cmd.Env = append(os.Environ(), "GODEBUG=asyncpreemptoff=1")
 	cmd.Cancel = func() error { return cmd.Process.Signal(syscall.SIGTERM) }
 	cmd.WaitDelay = 10 * time.Second

@@ -14,7 +14,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
-// sweep is some tests of some variants at several sizes of something.
+// sweep is a set of tests and variants at several sizes.
 type sweep struct {
 	of, flag string // the flag of the harness
 	sizes    []int
@@ -22,8 +22,8 @@ type sweep struct {
 	tests    []string
 }
 
-// sweeps: connections of the host to as many as there are ports and addresses for,
-// of a pod to as many as SNAT has ports for towards one remote; and Services.
+// sweeps returns the sweeps: host connections up to the available ports and addresses, pod
+// connections up to the SNAT ports towards one remote; and Services.
 func sweeps() []sweep {
 	return []sweep{
 		{"connections", "-flows", []int{1, 1000, 100000}, []string{bench.NoOVS, bench.EBPF}, []string{bench.HostUDPRR + "/" + bench.IPv4}},
@@ -37,10 +37,10 @@ func sweeps() []sweep {
 	}
 }
 
-// oldKernel is the oldest that there are rows of.
+// oldKernel is the oldest measured kernel.
 const oldKernel = "6.1"
 
-// full measures what CI has no time for: the rows of CI on another kernel, and sweeps.
+// full measures what CI has no time for: CI's rows on another kernel, and sweeps.
 func full(ctx context.Context, c config, harness string, stdout, stderr io.Writer) error {
 	r := results.Describe(ctx, results.Full)
 	r.Seed, r.Boots = c.seed, 1
@@ -67,8 +67,8 @@ func full(ctx context.Context, c config, harness string, stdout, stderr io.Write
 	return errors.Join(err, report.Flat(r.Sweeps))
 }
 
-// run measures a sweep: numbers of connections in one boot for each variant, numbers
-// of Services in a boot each.
+// run measures a sweep: numbers of connections in one boot per variant, numbers of Services in one
+// boot each.
 func (s sweep) run(ctx context.Context, c config, harness string, stderr io.Writer) ([]bench.Point, error) {
 	c.tests = s.tests
 	boots := [][]int{s.sizes}
@@ -94,8 +94,7 @@ func (s sweep) run(ctx context.Context, c config, harness string, stderr io.Writ
 	return points, nil
 }
 
-// pointsOf tells the sizes of rows apart: the harness does all tests at one, then at
-// the next.
+// pointsOf assigns sizes to rows: the harness runs all tests at one size, then at the next.
 func pointsOf(of string, sizes []int, rows []bench.Row) ([]bench.Point, error) {
 	if len(rows) == 0 || len(rows)%len(sizes) != 0 {
 		return nil, fmt.Errorf("measure %s: %d rows at %d sizes", of, len(rows), len(sizes))
@@ -107,7 +106,7 @@ func pointsOf(of string, sizes []int, rows []bench.Row) ([]bench.Point, error) {
 	return points, nil
 }
 
-// shortTests returns what CI measures, as the harness wants to be told.
+// shortTests returns CI's tests in the harness's syntax.
 func shortTests() []string {
 	var tests []string
 	for _, t := range bench.ShortTests() {

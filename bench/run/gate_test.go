@@ -15,7 +15,7 @@ func row(variant string, instructions float64) bench.Row {
 	return bench.Row{Test: bench.HostUDPRR, Variant: variant, Layout: "none", Kernel: "6.12.1", Family: bench.IPv4, Instructions: instructions, Spread: 0.002}
 }
 
-// accepted is a baseline in a file, of rows in which ours costs 1.02.
+// accepted returns a baseline in a file, with rows in which ours costs 1.02.
 func accepted(t *testing.T) *bench.Baseline {
 	t.Helper()
 	b := &bench.Baseline{Commit: "abc1234", Kernel: "6.12.1", Reason: "a start", Ratios: bench.Ratios([]bench.Row{row(bench.NoOVS, 10000), row(bench.EBPF, 10200)})}
@@ -36,8 +36,7 @@ func accepted(t *testing.T) *bench.Baseline {
 	return b
 }
 
-// TestGateFile holds what CI relies on: a worse ratio fails, and so does a gate that
-// was not put to the test.
+// CI relies on this: a worse ratio fails, and so does a gate without its self-test.
 func TestGateFile(t *testing.T) {
 	b, rows := accepted(t), []bench.Row{row(bench.NoOVS, 10000), row(bench.EBPF, 10200)}
 	if err := gate(b, rows, []bench.Row{row(bench.Planted, 10200*1.03)}); err != nil {
@@ -57,8 +56,8 @@ func TestGateFile(t *testing.T) {
 	}
 }
 
-// TestAgain holds that what chance added is forgiven once, and a regression is not.
-func TestAgain(t *testing.T) {
+// A random excess is forgiven once, a regression is not.
+func TestExcessIsMeasuredAgain(t *testing.T) {
 	b := accepted(t)
 	for _, tt := range []struct {
 		name          string
@@ -87,8 +86,8 @@ func TestAgain(t *testing.T) {
 	}
 }
 
-// TestBaselineFile holds that the accepted baseline has every ratio of ours that CI
-// measures: a bar's are among them, but for those that compare with the helper.
+// The accepted baseline has every ratio of ours that CI measures, including those of bars, except
+// comparisons with the helper.
 func TestBaselineFile(t *testing.T) {
 	text, err := os.ReadFile(filepath.Join("..", "baseline.json"))
 	if err != nil {
@@ -107,7 +106,7 @@ func TestBaselineFile(t *testing.T) {
 	}
 }
 
-// TestSweeps holds that the harness has every test and flag of the sweeps.
+// The harness has every test and flag of the sweeps.
 func TestSweeps(t *testing.T) {
 	for _, s := range sweeps() {
 		for _, v := range s.variants {
@@ -148,8 +147,8 @@ func TestPointsOf(t *testing.T) {
 	}
 }
 
-// TestProductIsNotSlow holds that what can be slow on purpose is in no product: the
-// file needs a tag that only the harness is built with.
+// The code that slows programs down is in no product: its file needs a build tag that only the
+// harness has.
 func TestProductIsNotSlow(t *testing.T) {
 	files := func(args ...string) string {
 		t.Helper()

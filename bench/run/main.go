@@ -54,7 +54,7 @@ func main() {
 	}
 }
 
-// command runs what the first argument names, which is the packet path if it names nothing.
+// command runs the command named by the first argument, by default the packet path.
 func command(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	name := "packets"
 	if len(args) > 0 && !strings.HasPrefix(args[0], "-") {
@@ -128,7 +128,7 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	return c, err
 }
 
-// chosen splits a list whose elements must be some of all.
+// chosen splits a list and checks that all elements are known.
 func chosen(what, list string, all []string) ([]string, error) {
 	some := strings.Split(list, ",")
 	for _, name := range some {
@@ -165,7 +165,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return measure(ctx, c, harness, stdout, stderr)
 }
 
-// measure is the packet path: a run, its report, and the gate.
+// measure runs the packet path: a run, its report, and the gate.
 func measure(ctx context.Context, c config, harness string, stdout, stderr io.Writer) error {
 	r := results.Describe(ctx, results.Packets)
 	r.Seed, r.Boots = c.seed, c.boots
@@ -201,7 +201,7 @@ func measure(ctx context.Context, c config, harness string, stdout, stderr io.Wr
 	return errors.Join(bench.Gate(r.Rows, bench.Bars()), gate(accepted, r.Rows, rows))
 }
 
-// apart returns what was measured and what was planted.
+// apart separates measured from planted rows.
 func apart(rows []bench.Row) (measured, planted []bench.Row) {
 	for _, r := range rows {
 		if r.Variant == bench.Planted {
@@ -213,8 +213,7 @@ func apart(rows []bench.Row) (measured, planted []bench.Row) {
 	return measured, planted
 }
 
-// again measures once more what is over a limit, and takes the better: a regression is
-// there again.
+// again repeats the variants over a limit and takes the better result: a regression persists.
 func again(rows []bench.Row, accepted *bench.Baseline, measure func(variants []string) ([]bench.Row, error)) ([]bench.Row, error) {
 	measured, _ := apart(rows)
 	variants := bench.Suspects(measured, bench.Bars(), accepted)
@@ -240,8 +239,7 @@ func readBaseline(path string) (*bench.Baseline, error) {
 	return b, nil
 }
 
-// gate holds the rows against the baseline, if there is one, and the planted row
-// against the gate.
+// gate checks the rows against the baseline, if any, and the gate against the planted row.
 func gate(b *bench.Baseline, rows, planted []bench.Row) error {
 	if b == nil {
 		return nil

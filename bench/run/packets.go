@@ -10,8 +10,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 )
 
-// packets measures the variants, in as many boots as asked for, and returns also what
-// each boot found.
+// packets measures the variants in the configured number of boots. It also returns the results of
+// each boot.
 func packets(ctx context.Context, c config, harness string, stderr io.Writer) ([]bench.Row, map[string][]float64, error) {
 	var boots [][]bench.Row
 	for b := range c.boots {
@@ -37,9 +37,9 @@ func packets(ctx context.Context, c config, harness string, stderr io.Writer) ([
 	return rows, bench.Samples(boots...), nil
 }
 
-// variant measures one in one boot. A boot in which the harness found something wrong
-// is repeated once: a stray packet is enough for its checks, which count every one, and
-// a long run should not be lost to it. What is wrong for a reason is so again.
+// variant measures one variant in one boot. A boot with a failed check of the harness is repeated
+// once: a single stray packet is enough to fail one, and should not end a long run. A real fault
+// fails again.
 func variant(ctx context.Context, c config, harness, name string, seed int, stderr io.Writer, more ...string) ([]bench.Row, error) {
 	command := []string{harness, "-variant", name, "-seed", fmt.Sprint(seed)}
 	if len(c.tests) > 0 {

@@ -16,14 +16,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 )
 
-// comparison is of what variants do in a test: the first is what a bar compares
-// the last with.
+// comparison compares variants in a test: from the base of a bar to its variant.
 type comparison struct {
 	test     string
 	variants []string
 }
 
-// overlayOnly is a variant of the harness for this alone.
+// overlayOnly is a variant of the harness for profiles only.
 const overlayOnly = "overlay-only"
 
 var comparisons = []comparison{
@@ -32,8 +31,8 @@ var comparisons = []comparison{
 	{bench.HostUDPRR, []string{bench.NoOVS, bench.EBPF}},
 }
 
-// profile boots the VM for each variant that is compared, counts there, and puts
-// the comparisons into the document and all stacks into profile.json beside the rows.
+// profile boots the VM for each compared variant, counts there, and writes the comparisons to the
+// document and all stacks to profile.json beside the rows.
 func profile(ctx context.Context, c config, dir, harness string, stderr io.Writer) error {
 	if err := counter(ctx, dir); err != nil {
 		return err
@@ -74,8 +73,8 @@ func profile(ctx context.Context, c config, dir, harness string, stderr io.Write
 	return embed(c.profile, text)
 }
 
-// counter builds the plugin that counts, and makes test/vm/run start qemu with it:
-// it asks PATH for qemu. The plugin writes to dir, as does the guest.
+// counter builds the counting plugin, and a wrapper with which test/vm/run starts qemu, found
+// through PATH. Plugin and guest write to dir.
 func counter(ctx context.Context, dir string) error {
 	if err := missing([]tool{{"gcc", "gcc"}}, exec.LookPath); err != nil {
 		return err
@@ -102,8 +101,8 @@ func counter(ctx context.Context, dir string) error {
 
 func stacksFile(dir string) string { return filepath.Join(dir, "stacks") }
 
-// counted fills in the stacks of the last boot's profiles, and holds that they are
-// all of what the harness measured.
+// counted fills in the stacks of the last boot's profiles, and checks that they cover the harness's
+// measurement.
 func counted(dir string, profiles []bench.Profile) error {
 	text, err := os.ReadFile(filepath.Join(dir, "kallsyms"))
 	if err != nil {

@@ -9,7 +9,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 )
 
-// save writes the run and the report of it.
+// save writes the run and its report.
 func save(c config, r *results.Run) error {
 	if err := saveReport(c.out, r, "report.md"); err != nil {
 		return err
@@ -20,7 +20,7 @@ func save(c config, r *results.Run) error {
 	return nil
 }
 
-// saveReport writes the run and a report of it alone, under that name.
+// saveReport writes the run and its report under that name.
 func saveReport(dir string, r *results.Run, name string) error {
 	if err := r.Write(filepath.Join(dir, r.Kind+".txt")); err != nil {
 		return err
@@ -31,7 +31,7 @@ func saveReport(dir string, r *results.Run, name string) error {
 	return nil
 }
 
-// documents writes what shows the benchmarks' runs: docs/benchmarks.md and the figures in prose.
+// documents writes the documents about the runs: docs/benchmarks.md and the figures in prose.
 func documents() error {
 	newest, err := results.Newest(os.DirFS("bench/results"))
 	if err != nil {

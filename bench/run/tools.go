@@ -7,8 +7,8 @@ import (
 	"strings"
 )
 
-// tool is a program that the VM's runner or the harness starts. The guest has the
-// host's files, so all of them must be here.
+// tool is a program that the VM's runner or the harness starts. The guest uses the host's files, so
+// all tools must be installed here.
 type tool struct{ name, pkg string }
 
 func tools() []tool {
@@ -28,8 +28,7 @@ func tools() []tool {
 	}
 }
 
-// missing returns an error that names the packages of the tools that look does not
-// find, or nil.
+// missing returns an error that names the packages of the missing tools, or nil.
 func missing(want []tool, look func(string) (string, error)) error {
 	var names, pkgs []string
 	for _, t := range want {

@@ -14,11 +14,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/traffic"
 )
 
-// otherEnv is a directory with ovnkube of another version, which agents are
-// upgraded to and back from; without it another path of the same.
+// otherEnv is a directory with another version of ovnkube, to which agents are upgraded and back.
+// Without it, another path of the same version is used.
 const otherEnv = "OVN_EBPF_E2E_OTHER"
 
-// change is what an operator does to node1's gateway.
+// change is an operator's change to node1's gateway.
 type change struct {
 	name   string
 	direct bool // its layout before and after
@@ -33,8 +33,8 @@ const toBridged, toOpenFlow = "--gateway-layout=bridged", "--gateway-backend=ope
 
 var (
 	upgraded = change{"agent upgraded, killed and started", true, func(t *testing.T, c *Cluster) { c.upgradeAgent(t) }}
-	// changes need the kernel's datapath: programs in layout bridged do, and on the
-	// other one connection tracking dies with ovs-vswitchd.
+	// Some changes need the kernel datapath: programs in layout bridged require it, and on the
+	// userspace datapath connection tracking ends with ovs-vswitchd.
 	changes = []change{
 		upgraded,
 		{"vswitchd restarted, direct", true, func(t *testing.T, c *Cluster) { c.restartVswitchd(t) }},
@@ -51,10 +51,9 @@ var (
 	}
 )
 
-// TestSwitch: connections of every kind live through all that an operator does to
-// a node's gateway: an upgrade of the agent, another backend, another layout, a
-// restart of ovs-vswitchd. In layout direct the host does not lose a packet by any
-// of it.
+// Connections of every kind survive an operator's changes to a node's gateway: an upgrade of the
+// agent, another backend, another layout, a restart of ovs-vswitchd. In layout direct the host
+// loses no packet.
 func TestSwitch(t *testing.T) {
 	if testing.Short() {
 		t.Skip("the VM's suite and the full run have it; a short one has the upgrade, in TestEndToEnd")
@@ -77,8 +76,8 @@ func TestSwitch(t *testing.T) {
 	l.end(t)
 }
 
-// sumChecksums has the devices compute checksums before they send, for no hardware
-// is behind the AF_PACKET sockets that OVS will read node1's uplink from.
+// sumChecksums makes the devices compute checksums before sending, as no hardware computes them for
+// the AF_PACKET sockets through which OVS reads node1's uplink.
 func (c *Cluster) sumChecksums(t *testing.T) {
 	t.Helper()
 	for _, on := range []string{"ext", "node1", "node2"} {
@@ -86,8 +85,8 @@ func (c *Cluster) sumChecksums(t *testing.T) {
 	}
 }
 
-// testRestart: nothing is lost on the host's path, and connections of every kind
-// live on, while the agent is upgraded, and while it is killed and started.
+// testRestart: the host's path loses no packets, and connections of every kind survive, while the
+// agent is upgraded, killed and started.
 func testRestart(t *testing.T, c *Cluster) {
 	flood := c.ping(t, "10,000 pings", "ext", c.node(1)(false), "-c", "10000", "-i", "0.003")
 	stream := c.run(t, "30 s stream", "ext", c.traffic("stream", port(c.node(1)(false), sshPort).String(), "-duration", "30s")...)
@@ -102,13 +101,13 @@ func testRestart(t *testing.T, c *Cluster) {
 	l.end(t)
 }
 
-// reconfigureAgent is what an operator does who gives node1's agent other flags.
+// reconfigureAgent restarts node1's agent with other flags.
 func (c *Cluster) reconfigureAgent(t *testing.T, flags ...string) {
 	t.Helper()
 	c.replaceAgent(t, syscall.SIGTERM, c.bin, flags...)
 }
 
-// replaceAgent ends node1's agent and starts one of that directory.
+// replaceAgent stops node1's agent and starts the one of that directory.
 func (c *Cluster) replaceAgent(t *testing.T, signal syscall.Signal, dir string, flags ...string) {
 	t.Helper()
 	if err := c.StopAgent(1, signal); err != nil {
@@ -123,8 +122,8 @@ func (c *Cluster) replaceAgent(t *testing.T, signal syscall.Signal, dir string, 
 	}
 }
 
-// upgradeAgent replaces node1's agent by another version, and that, killed, by the
-// lab's.
+// upgradeAgent replaces node1's agent by another version, and then, by SIGKILL, by the lab's
+// version.
 func (c *Cluster) upgradeAgent(t *testing.T) {
 	t.Helper()
 	dir := os.Getenv(otherEnv)
@@ -139,7 +138,7 @@ func (c *Cluster) upgradeAgent(t *testing.T) {
 	c.replaceAgent(t, syscall.SIGKILL, c.bin)
 }
 
-// restartVswitchd kills ovs-vswitchd of node1 and starts it again.
+// restartVswitchd kills and restarts ovs-vswitchd of node1.
 func (c *Cluster) restartVswitchd(t *testing.T) {
 	t.Helper()
 	if err := c.StopVswitchd(1); err != nil {

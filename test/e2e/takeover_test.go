@@ -14,10 +14,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// TestTakeover: a node whose pods have connections from ports outside the SNAT
-// range, as another gateway's or another range's, is taken over under traffic. The
-// connections live on until they end by themselves, through a kill of the agent too;
-// then nothing is left that would make a packet of theirs special.
+// A node whose pods have connections from ports outside the SNAT range, as after another gateway or
+// with another range, is taken over under traffic. The connections survive until their own end,
+// also when the agent is killed. Afterwards no state about them remains.
 func TestTakeover(t *testing.T) {
 	if testing.Short() {
 		t.Skip("a drain takes half a minute: the VM's suite and the full run have it")
@@ -56,7 +55,7 @@ func TestTakeover(t *testing.T) {
 	for _, b := range held {
 		b.held(t)
 	}
-	// A connection tracker keeps what has ended for minutes; here it forgets at once.
+	// Connection tracking keeps closed connections for minutes; here the timeout is short.
 	c.execute(t, "node1", "ovs-appctl", "dpctl/flush-conntrack")
 	within(t, "drained", func() error {
 		if n := c.tableEntries(t, "takeover"); n != 0 {
@@ -67,8 +66,7 @@ func TestTakeover(t *testing.T) {
 	c.leavesFrom(t, 49152, 65535)
 }
 
-// leavesFrom returns when the outside host sees connections of a pod's come from
-// these ports.
+// leavesFrom waits until the outside host sees a pod's connections with these source ports.
 func (c *Cluster) leavesFrom(t *testing.T, first, last uint16) {
 	t.Helper()
 	for _, v6 := range []bool{false, true} {
@@ -87,7 +85,7 @@ func (c *Cluster) leavesFrom(t *testing.T, first, last uint16) {
 	}
 }
 
-// tableEntries reads the size of a table from the metrics of node1's agent.
+// tableEntries returns the size of a table from the metrics of node1's agent.
 func (c *Cluster) tableEntries(t *testing.T, table string) int {
 	t.Helper()
 	client, err := c.Client("node1")
@@ -103,8 +101,8 @@ func (c *Cluster) tableEntries(t *testing.T, table string) int {
 	return int(n)
 }
 
-// agentSaid returns an error unless the last of the first text in the log of node1's
-// agent is followed by the second.
+// agentSaid returns an error unless the last match of the first text in the log of node1's agent is
+// followed by the second.
 func (c *Cluster) agentSaid(first, second string) error {
 	b, err := os.ReadFile(filepath.Join(c.dir, "log", "agent-node1.log"))
 	if err != nil {

@@ -12,8 +12,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 )
 
-// testTools types each tool of README and docs on each node by `ovnlab exec`, as a reader of
-// the documents does: without a path.
+// testTools runs each tool of README and docs on each node by `ovnlab exec`, without a path, as a
+// reader does.
 func testTools(t *testing.T, c *Cluster) {
 	lines := toolLines(t)
 	if len(lines) < 8 {
@@ -48,8 +48,8 @@ func testTools(t *testing.T, c *Cluster) {
 	}
 }
 
-// toolLines returns the commands that look at a node or prepare it, each once. A tool that does not
-// end by itself gets the flag with which it does, and the drained node is one that this lab has.
+// toolLines returns the commands that inspect or prepare a node, without duplicates. Endless tools
+// get the flag that ends them, and the drained node is one of this lab.
 func toolLines(t *testing.T) (lines []string) {
 	t.Helper()
 	comment := regexp.MustCompile(`\s+#.*`)

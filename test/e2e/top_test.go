@@ -10,8 +10,8 @@ import (
 	"time"
 )
 
-// testTop: what goes to a NodePort from outside is a flow of the class from the wire
-// to OVN, and its Service has a rate.
+// testTop: traffic from outside to a NodePort is shown as a flow from the wire to OVN, and its
+// Service has a rate.
 func testTop(t *testing.T, c *Cluster) {
 	argv := []string{c.Binary("ovnkube"), "gateway", "top", "-once", "-json", "-rows", "5", "-interval", "2s", "-pin-dir", c.Node(1).PinDir, "-run-dir", c.Node(1).RunDir}
 	if c.flows || c.local || c.layout == dedicated { // others have no programs, or other classes
@@ -56,7 +56,7 @@ func testTop(t *testing.T, c *Cluster) {
 	c.topOnTerminal(t, c.Binary("ovnkube"), "gateway", "top", "-interval", "500ms", "-pin-dir", c.Node(1).PinDir, "-run-dir", c.Node(1).RunDir)
 }
 
-// topOnTerminal: on a terminal the picture is drawn again and again in its place, until Ctrl-C.
+// topOnTerminal: on a terminal the display is redrawn in place until Ctrl-C.
 func (c *Cluster) topOnTerminal(t *testing.T, argv ...string) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), time.Minute) // for a top that does not end

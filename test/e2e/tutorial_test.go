@@ -21,7 +21,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// TestTutorial types docs/lab.md into a shell, block by block, and compares what is printed.
+// TestTutorial runs docs/lab.md in a shell, block by block, and compares the output.
 func TestTutorial(t *testing.T) {
 	name := cmp.Or(os.Getenv(nameEnv), "e2e") + ".tutorial"
 	dir, full := lab.Named(name)
@@ -85,15 +85,15 @@ func TestTutorial(t *testing.T) {
 	}
 }
 
-// shell is a bash that one command after the other is typed into, so that functions, variables
-// and jobs of one are there for the next.
+// shell is a bash that runs one command after another, so that functions, variables and jobs
+// persist.
 type shell struct {
 	in  io.Writer
 	out *bufio.Reader
 	cmd *exec.Cmd
 }
 
-// typingLimit is how long a command may take. Commands that wait end much earlier.
+// typingLimit is the time limit of a command. Waiting commands end much earlier.
 const typingLimit = 3 * time.Minute
 
 func newShell(t *testing.T, env ...string) *shell {
@@ -112,9 +112,9 @@ func newShell(t *testing.T, env ...string) *shell {
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}
-	_ = w.Close() // it is the shell's
+	_ = w.Close() // used by the shell only
 	t.Cleanup(func() {
-		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // an error: all have ended
+		_ = syscall.Kill(-cmd.Process.Pid, syscall.SIGKILL) // fails if all have ended
 		_ = cmd.Wait()
 		_ = r.Close()
 	})
@@ -123,7 +123,7 @@ func newShell(t *testing.T, env ...string) *shell {
 
 const typedMark = "exit status of what was typed:"
 
-// types returns what is printed until the command ends, and its exit status.
+// types returns the output and the exit status of a command.
 func (s *shell) types(line string) (out string, status int, err error) {
 	limit := time.AfterFunc(typingLimit, func() { _ = syscall.Kill(-s.cmd.Process.Pid, syscall.SIGKILL) })
 	defer limit.Stop()
@@ -144,7 +144,7 @@ func (s *shell) types(line string) (out string, status int, err error) {
 	}
 }
 
-// TestShell: the shell tells a command's output and status from the next one's.
+// The shell separates a command's output and status from those of the next one.
 func TestShell(t *testing.T) {
 	sh := newShell(t, "X=1")
 	for _, c := range []struct {

@@ -131,7 +131,7 @@ func (r *measuring) run(ctx context.Context, stdin io.Reader, stdout, stderr io.
 	return err
 }
 
-// ask says what will happen, and returns nil if the answer is yes.
+// ask describes the measurement, and returns nil if the user confirms.
 func (r *measuring) ask(stdin io.Reader, stdout io.Writer, backends []string) error {
 	streams := fmt.Sprintf("up to %d Mbit/s", r.Limit)
 	if r.Limit == 0 {
@@ -151,8 +151,8 @@ func (r *measuring) ask(stdin io.Reader, stdout io.Writer, backends []string) er
 	return nil
 }
 
-// switchTo runs the command, and waits until the agent has the backend and the gateway
-// is not broken.
+// switchTo runs the command, and waits until the agent has the backend and the gateway is not
+// broken.
 func (r *measuring) switchTo(ctx context.Context, backend string) error {
 	ctx, cancel := context.WithTimeout(ctx, 90*time.Second)
 	defer cancel()
@@ -174,7 +174,7 @@ func (r *measuring) switchTo(ctx context.Context, backend string) error {
 	}
 }
 
-// backend returns the one that the agent has, with an error if the gateway is broken.
+// backend returns the agent's backend, and an error if the gateway is broken.
 func (r *measuring) backend(ctx context.Context) (string, error) {
 	record, err := status.Read(r.records)
 	if err != nil {

@@ -60,7 +60,7 @@ func (l said) Write(p []byte) (int, error) {
 	return len(p), nil
 }
 
-// TestAsks holds that nothing is sent or changed before the answer is yes.
+// Without a confirmation, no packets are sent and the node is not changed.
 func TestAsks(t *testing.T) {
 	for _, answer := range []string{"", "\n", "n\n", "maybe\n"} {
 		var stdout bytes.Buffer
@@ -72,7 +72,7 @@ func TestAsks(t *testing.T) {
 	}
 }
 
-// TestBackends holds that it does not switch what it could not switch back.
+// It does not switch to a backend if it cannot switch back.
 func TestBackends(t *testing.T) {
 	dir := t.TempDir()
 	var record status.Record
@@ -98,7 +98,7 @@ func TestBackends(t *testing.T) {
 	if err == nil || !strings.Contains(err.Error(), `the agent has the backend "openflow"`) {
 		t.Errorf("the record of $OVNKUBE_RUN_DIR is not read: %v", err)
 	}
-	// A command that does nothing is not believed.
+	// A command without effect is detected.
 	r := measuring{command: "true", records: dir}
 	ctx, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
 	defer cancel()
@@ -109,7 +109,7 @@ func TestBackends(t *testing.T) {
 
 func TestHelp(t *testing.T) { commandtest.Help(t, root) }
 
-// TestDocuments: what documents tell the reader to type exists.
+// Every command in a document exists.
 func TestDocuments(t *testing.T) {
 	if typed := commandtest.Documents(t, "../../..", commandtest.Program{Names: "ovnbench", Root: root}); typed < 3 {
 		t.Errorf("%d commands in the documents: are they still found?", typed)
