@@ -48,7 +48,7 @@ type Config struct {
 	MetricsTLS           endpoint.TLS
 
 	// Begun is called when Run has begun to work, with whom to ask what is missing; "":
-	// ready. Nil for nobody.
+	// ready. It may be nil.
 	Begun func(missing func() string) `json:"-"`
 
 	// Clock is what the lease runs by; nil: the time since the machine's boot. It never goes
@@ -56,7 +56,7 @@ type Config struct {
 	Clock func() time.Duration `json:"-"`
 
 	// Busy is told when more than a trickle of changes waits and when that is over; see
-	// Pace. Nil for nobody.
+	// Pace. It may be nil.
 	Busy func(busy bool) `json:"-"`
 }
 

@@ -66,7 +66,7 @@ func TestController(t *testing.T) {
 		t.Errorf("term of the second replica: %s, want 2", got)
 	}
 
-	t.Log("deletion, and what went away while nobody led")
+	t.Log("deletion, and what went away without a leader")
 	w.deletePod("a")
 	nbtest.Eventually(t, "the pod's port is gone", func() bool { return !w.holds("logical_switch_port", "default_a", "name", "a") })
 	r.kill()

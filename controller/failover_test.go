@@ -11,7 +11,7 @@ import (
 )
 
 // TestFailover: three replicas, of which the leader crashes, the next one is ended in order,
-// and the last crashes again, while pods come. Somebody leads each time, every pod gets its row,
+// and the last crashes again, while pods come. A replica leads each time, every pod gets its row,
 // and no row is written twice. How long pods waited is logged: OVN_EBPF_OUTAGE_LEASE=15s has
 // the default lease.
 func TestFailover(t *testing.T) {

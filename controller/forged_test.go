@@ -62,7 +62,7 @@ func forgeries(own, victim annotation.Pod, node *corev1.Node) []forgery {
 		"broadcast MAC":             {255, 255, 255, 255, 255, 255},
 		"no MAC":                    {0, 0, 0, 0, 0, 0},
 		"long MAC":                  {2, 0, 0, 0, 0, 0, 0, 1},
-		"a MAC nobody has":          {2, 0, 0, 0xaa, 0, 1},
+		"an unused MAC":             {2, 0, 0, 0xaa, 0, 1},
 	} {
 		add(name, func(p *annotation.Pod) { p.MAC = mac })
 	}
@@ -159,7 +159,7 @@ func TestForgedAnnotations(t *testing.T) {
 		nbtest.Eventually(t, f.name+": annotations of a new pod are put right", func() bool { return w.says(name, got) })
 		checkAllocated(t, f.name, got, node)
 	}
-	t.Log("while nobody leads")
+	t.Log("without a leader")
 	r.kill()
 	w.forge("forger", map[string]string{annotation.PodNetworks: annotation.FormatPod(victim)})
 	r = w.run(t, "next")

@@ -198,7 +198,7 @@ func (w *world) createService() {
 	}
 }
 
-// holds says whether the named row of a table has the text in a column.
+// holds reports whether the named row of a table has the text in a column.
 func (w *world) holds(table, name, column, text string) bool {
 	return strings.Contains(w.nb.Nbctl("--bare", "--columns="+column, "find", table, "name="+name), text)
 }

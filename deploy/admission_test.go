@@ -101,7 +101,7 @@ func pod(name string, annotations map[string]string) *corev1.Pod {
 	}
 }
 
-// TestPolicies: with the manifests' admission policies nobody but the controller writes pods'
+// TestPolicies: with the manifests' admission policies only the controller writes pods'
 // addresses, an agent changes its own Node alone, and both can do their work.
 func TestPolicies(t *testing.T) {
 	g := newGuarded(t)

@@ -53,8 +53,8 @@ func TestCapabilities(t *testing.T) {
 	}
 }
 
-// TestUnits: systemd's units say what the programs do: they tell when they are ready, nobody
-// stops waiting for that, and what they start exists.
+// TestUnits: systemd's units fit the programs: type notify, no time limit on the start, and
+// executables that exist.
 func TestUnits(t *testing.T) {
 	units, err := filepath.Glob("systemd/*.service")
 	if err != nil || len(units) != 2 {

@@ -274,7 +274,7 @@ func CheckPodMTU(mtu int, ipv6 bool) error {
 	return nil
 }
 
-// ParseRoutablePods says whether pods' addresses are known outside of the
+// ParseRoutablePods reports whether pods' addresses are known outside of the
 // cluster, so that nothing translates them.
 func ParseRoutablePods(annotations map[string]string) (bool, error) {
 	switch v, ok := annotations[RoutablePods]; {

@@ -1,6 +1,6 @@
 package annotation
 
-// Drained says whether an operator spares the node's gateway: pods of nodes
+// Drained reports whether an operator spares the node's gateway: pods of nodes
 // without one leave by others, load balancers are told to go elsewhere.
 func Drained(annotations map[string]string) bool { return annotations[DrainGateway] == "true" }
 

@@ -150,7 +150,7 @@ func (s *stream) behind(now time.Time) error {
 	return nil
 }
 
-// temporary says whether the same request may be granted later: it did not reach the API
+// temporary reports whether the same request may be granted later: it did not reach the API
 // server, or that cannot answer now.
 func temporary(err error) bool {
 	var status apierrors.APIStatus

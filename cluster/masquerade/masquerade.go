@@ -10,7 +10,7 @@ type Addresses struct {
 	Subnet  netip.Prefix
 	OVN     netip.Addr // what the host sees of packets from OVN
 	Host    netip.Addr // what OVN sees of the host; an address of the bridge on the host
-	NextHop netip.Addr // of either side's routes to the other; nobody's address
+	NextHop netip.Addr // of either side's routes to the other; assigned to no host
 }
 
 // MAC is the link-layer address that both sides have for the next

@@ -101,7 +101,7 @@ func await(ctx context.Context, client kubernetes.Interface, o Options) error {
 			if n, err := find(nodes, o.Node); err != nil {
 				return err
 			} else if o.Back && !isExit(n) {
-				return nil // its gateway is nobody else's
+				return nil // no other node leaves by its gateway
 			}
 			left = remaining(nodes, o.Node, o.Back)
 			if len(left) == 0 {

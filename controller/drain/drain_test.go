@@ -35,7 +35,7 @@ func TestFind(t *testing.T) {
 	nodes := []corev1.Node{node("gw", "shared"), node("local", "local"), node("none", ""), node("new", "-"), node("bad", "nonsense")}
 	for name, want := range map[string]string{
 		"gw": "", "local": "", "none": `node "none" has no gateway: its pods leave`, "new": `node "new" has no gateway: no agent`,
-		"bad": `mode "nonsense"`, "nobody": `node "nobody" does not exist`,
+		"bad": `mode "nonsense"`, "gone": `node "gone" does not exist`,
 	} {
 		n, err := find(nodes, name)
 		switch {
@@ -60,7 +60,7 @@ func TestCheck(t *testing.T) {
 		{"the other is drained", []corev1.Node{node("gw2", "shared", drained...), node("a", "")}, "pods on a have none"},
 		{"the other is not ready", []corev1.Node{notReady(node("gw2", "shared")), node("a", "")}, "pods on a have none"},
 		{"the other is local", []corev1.Node{node("gw2", "local"), node("a", "")}, "pods on a have none"},
-		{"the other is local, nobody needs it", []corev1.Node{node("gw2", "local")}, ""},
+		{"the other is local, no node needs it", []corev1.Node{node("gw2", "local")}, ""},
 		{"the other does not translate", []corev1.Node{node("gw2", "shared", annotation.RoutablePods, "true"), node("a", "")}, "pods on a have none"},
 		{"the other has not said", []corev1.Node{node("gw2", "-")}, "no node serves"},
 	} {

@@ -44,11 +44,11 @@ func TestGateway(t *testing.T) {
 		out, err  string
 		isDrained bool
 	}{
-		{"nobody plans", []string{"gw1", "gw2"}, Options{Node: "gw1"}, "pods on a still leave by it", "pods on a still leave by it; the controller", true},
+		{"no controller plans", []string{"gw1", "gw2"}, Options{Node: "gw1"}, "pods on a still leave by it", "pods on a still leave by it; the controller", true},
 		{"once more, it is planned", []string{"gw2"}, Options{Node: "gw1"}, "done: pods on a leave by other gateways", "", true},
 		{"the last one", []string{"gw2"}, Options{Node: "gw2"}, "", "--force does it all the same", false},
 		{"the last one all the same", nil, Options{Node: "gw2", Force: true}, "done:", "", true},
-		{"back, nobody plans", nil, Options{Node: "gw2", Back: true}, "gateway of gw2 is in use again", "do not leave by it yet", false},
+		{"back, no controller plans", nil, Options{Node: "gw2", Back: true}, "gateway of gw2 is in use again", "do not leave by it yet", false},
 		{"back", []string{"gw1", "gw2"}, Options{Node: "gw1", Back: true}, "done: pods on a may leave by it again", "", false},
 		{"back again", []string{"gw1", "gw2"}, Options{Node: "gw1", Back: true}, "done:", "", false},
 		{"not the last any more", []string{"gw2"}, Options{Node: "gw1"}, "done:", "", true},

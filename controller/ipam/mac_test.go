@@ -27,7 +27,7 @@ func TestMACsThatMeet(t *testing.T) {
 	}{
 		{"the node's", func(a *Allocator) { a.macs["n"] = []string{derived.String()} }, derived},
 		{"another pod's", func(a *Allocator) { must(t, a.pods.HoldMAC(Pod{Name: "ns/b", UID: "b"}, subnets[0], derived)) }, derived},
-		{"nobody's", func(*Allocator) {}, nil},
+		{"unassigned", func(*Allocator) {}, nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			a := NewAllocator(Settings{})

@@ -64,7 +64,7 @@ func (n *Nodes) HoldID(node string, id int) error {
 	return nil
 }
 
-// HasID says whether the node has an id.
+// HasID reports whether the node has an id.
 func (n *Nodes) HasID(node string) bool {
 	_, ok := n.byName[node]
 	return ok
@@ -195,7 +195,7 @@ func (n *Nodes) free(is4 bool) (netip.Prefix, error) {
 	return netip.Prefix{}, fmt.Errorf("%s: %w", strings.Join(tried, ", "), ErrExhausted)
 }
 
-// Release forgets the node, and says whether it had anything.
+// Release forgets the node and reports whether it had anything.
 func (n *Nodes) Release(node string) bool {
 	_, numbered := n.byName[node]
 	had := numbered || n.held[node] != nil

@@ -26,7 +26,7 @@ type Pods struct {
 	freed []netip.Addr    // since Freed was called
 }
 
-// station is a MAC address that somebody asked for, in one node's network.
+// station is a requested MAC address in one node's network.
 type station struct {
 	subnet netip.Prefix // the node's first
 	mac    string
@@ -193,7 +193,7 @@ func in(addrs []netip.Addr, subnet netip.Prefix) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// within says whether there is exactly one address for each subnet.
+// within reports whether there is exactly one address for each subnet.
 func within(addresses, subnets []netip.Prefix) bool {
 	if len(addresses) != len(subnets) {
 		return false
@@ -227,7 +227,7 @@ func (p *Pods) free(subnet netip.Prefix) (netip.Addr, error) {
 	return netip.Addr{}, &UnavailableError{subnet, fmt.Errorf("subnet %s, %d addresses in use: %w", subnet, p.pool(subnet).used, ErrExhausted)}
 }
 
-// usable says whether the address may be a pod's in the subnet.
+// usable reports whether the address may be a pod's in the subnet.
 func usable(a netip.Addr, subnet netip.Prefix) bool {
 	return a.IsValid() && subnet.Contains(a) && !a.Less(offset(subnet.Addr(), firstPodOffset)) &&
 		(a.Is6() || subnet.Contains(a.Next()))

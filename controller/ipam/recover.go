@@ -57,7 +57,7 @@ func (a *Allocator) recoverPods(pods []*corev1.Pod, ports []Port) {
 }
 
 // recoverPod holds what the pod has in OVN. In a subnet in which OVN has no address of it, and
-// for a pod that OVN does not know, the annotation counts. What is not of its node is nobody's.
+// for a pod that OVN does not know, the annotation counts. An address outside its node's subnets is ignored.
 func (a *Allocator) recoverPod(p *corev1.Pod) {
 	subnets := a.nodes.Held(p.Spec.NodeName)
 	if !plan.NeedsPort(p) || len(subnets) == 0 {

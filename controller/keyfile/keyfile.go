@@ -1,4 +1,4 @@
-// Package keyfile reads files that nobody but their owner should.
+// Package keyfile reads files that only their owner should read.
 //
 // A file that is too open is a warning, not an error, other than with ssh: Secrets that a pod
 // mounts have mode 0644 unless the manifest says otherwise, and Open vSwitch asks for no mode.
@@ -11,7 +11,7 @@ import (
 	"syscall"
 )
 
-// forOthers are the bits of a mode that let the group or anybody in.
+// forOthers are the bits of a mode that let the group or all users in.
 const forOthers fs.FileMode = 0o077
 
 // Read is os.ReadFile; its error tells the mode and owner of a file that is there.

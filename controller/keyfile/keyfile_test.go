@@ -31,10 +31,10 @@ func TestExposed(t *testing.T) {
 	}
 }
 
-// TestRead: as somebody who is not root and may not read it.
+// TestRead reads as a user without root's rights.
 func TestRead(t *testing.T) {
 	if os.Getuid() != 0 {
-		t.Fatal("not root: it becomes somebody else")
+		t.Fatal("not root: it cannot change its user")
 	}
 	dir := t.TempDir()
 	path := filepath.Join(dir, "key.pem")

@@ -41,7 +41,7 @@ func (w *worker) removeChassis(ctx context.Context, name string) error {
 	return w.chassis.RemoveChassis(ctx, name, sb.Fence{Term: w.term.claim.Token(), Holds: w.term.check})
 }
 
-// hasChassis says whether a node that exists has the chassis: one that was
+// hasChassis reports whether a node that exists has the chassis: one that was
 // renamed, or joined again by another name.
 func (l *Loop) hasChassis(name string) bool {
 	for n := range plan.Objects[corev1.Node](&l.cluster, plan.KindNode) {

@@ -24,7 +24,7 @@ type failure struct {
 	reported time.Time
 }
 
-// set notes why the owner failed, and says whether that is news.
+// set notes why the owner failed and reports whether that is news.
 func (f *failures) set(k plan.Key, text string, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -35,7 +35,7 @@ func (f *failures) set(k plan.Key, text string, now time.Time) bool {
 	return true
 }
 
-// clear notes that the owner is well, and says whether it was not before.
+// clear notes that the owner is well and reports whether it was not before.
 func (f *failures) clear(k plan.Key) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -186,7 +186,7 @@ func TestClaimedSubnets(t *testing.T) {
 	s.eventually("without the annotation it gets one, and its pods addresses", func() bool {
 		return len(s.subnets("foreign")) == 2 && len(s.network("stranded").Addresses) == 2
 	})
-	s.eventually("nobody fails", func() bool { return len(s.now.loop.Failing()) == 0 })
+	s.eventually("no key fails", func() bool { return len(s.now.loop.Failing()) == 0 })
 }
 
 // Rows that others wrote stay as they are, and what collides with them is an event.

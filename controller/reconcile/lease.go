@@ -12,7 +12,7 @@ import (
 )
 
 // bootClock is the time since the machine's boot. Unlike time.Now's monotonic clock it goes on
-// while the machine is suspended; nobody can set it.
+// while the machine is suspended; it cannot be set.
 func bootClock() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {

@@ -22,7 +22,7 @@ import (
 
 const (
 	batchSize   = 64
-	syncBatch   = 256                  // of a full sync, where nobody waits for one key
+	syncBatch   = 256                  // of a full sync, where no event waits for a key
 	coalesce    = 8 * time.Millisecond // northd recomputes for each transaction
 	retryMin    = 50 * time.Millisecond
 	retryMax    = 30 * time.Second
@@ -54,7 +54,7 @@ type Loop struct {
 	cluster    plan.Cluster
 	election   *Election
 	log        *slog.Logger
-	events     record.EventRecorder // nil: nobody listens
+	events     record.EventRecorder // nil: events are dropped
 	chassis    ChassisRemover       // nil: chassis stay
 	identity   string               // see Options.Identity
 	clock      func() time.Duration // see Options.Clock
@@ -149,7 +149,7 @@ func (l *Loop) enqueue(k plan.Key) {
 	l.queue.Add(k)
 }
 
-// taking says whether enqueue notes anything now.
+// taking reports whether enqueue notes anything now.
 func (l *Loop) taking() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -179,7 +179,7 @@ func (l *Loop) lead(ctx context.Context, lease *lease) error {
 	defer l.status.set(func(s *status) {
 		s.leading, s.term, s.begun, s.synced, s.pending, s.allocator = false, 0, false, 0, 0, nil
 	})
-	// The term first: what is read after it, nobody changes but this replica.
+	// The term first: only this replica changes what is read after it.
 	if err := t.begin(ctx); err != nil {
 		return t.end(ctx)
 	}

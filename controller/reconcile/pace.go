@@ -6,7 +6,7 @@ import "time"
 const calmAfter = 2 * time.Second
 
 // pace tells when there is more to do than a trickle of changes, and when no longer. The
-// zero value tells nobody.
+// zero value calls no function.
 type pace struct {
 	tell func(busy bool)
 	calm bool      // as told last

@@ -36,7 +36,7 @@ func TestPaceOfWork(t *testing.T) {
 	if p.begin(); !slices.Equal(told, []bool{true}) {
 		t.Errorf("leading again: told %v, want that it is busy", told)
 	}
-	var nobody pace
-	nobody.begin()
-	nobody.note(1, time.Now().Add(time.Hour))
+	var none pace
+	none.begin()
+	none.note(1, time.Now().Add(time.Hour))
 }

@@ -21,8 +21,8 @@ const (
 	patchAttempts   = 3 // at an object that others change all the time
 )
 
-// errConflict is that of a patch for an object that is not as it was planned from: somebody
-// else has annotated it. It is planned again from what the watch brings.
+// errConflict is returned for a patch of an object that another client has changed since it was
+// planned. The watch brings the change, and the object is planned again.
 var errConflict = errors.New("the object has changed")
 
 // patch is annotations for one object in the version that they were planned from, and for no

@@ -71,7 +71,7 @@ type property struct {
 	path   *databasePath
 	now    *standinReplica
 	log    *slog.Logger
-	events record.EventRecorder // nil: nobody listens
+	events record.EventRecorder // nil: events are dropped
 	done   struct{ crashes, cuts, outages, restarts, relists int }
 }
 
@@ -255,7 +255,7 @@ func (p *property) checkAllocations() {
 			continue
 		}
 		if p.now.cluster.Node(pod.Spec.NodeName) == nil {
-			continue // nobody looks at its annotation
+			continue // its annotation is not read
 		}
 		live[ipam.PodOf(pod)] = true
 		var held []string

@@ -33,12 +33,12 @@ type apiError struct{ err error }
 func (e *apiError) Error() string { return e.err.Error() }
 func (e *apiError) Unwrap() error { return e.err }
 
-// refused says whether the API server has understood what it was asked for, and will not.
+// refused reports whether the API server has understood what it was asked for, and will not.
 func (e *apiError) refused() bool {
 	return apierrors.IsInvalid(e.err) || apierrors.IsForbidden(e.err) || apierrors.IsBadRequest(e.err)
 }
 
-// transient says whether an error is the fault of a connection, not of the key.
+// transient reports whether an error is the fault of a connection, not of the key.
 func transient(err error) bool {
 	var api *apiError
 	if errors.As(err, &api) {

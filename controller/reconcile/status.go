@@ -110,7 +110,7 @@ func (l *Loop) Failing() []string {
 	return lines
 }
 
-// Leading says whether this replica leads now.
+// Leading reports whether this replica leads now.
 func (l *Loop) Leading() bool {
 	leading, _, _ := l.status.leadership()
 	return leading

@@ -33,7 +33,7 @@ type term struct {
 	claim nb.Term
 }
 
-// begin claims the database, as soon as it is there. On return nobody who led before can write.
+// begin claims the database, as soon as it is there. On return no earlier leader can write.
 // It fails only when the term ends.
 func (t *term) begin(ctx context.Context) error {
 	wait := retryMin

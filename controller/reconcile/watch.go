@@ -82,8 +82,7 @@ func strip(obj any) (any, error) {
 	return obj, nil
 }
 
-// stripAnnotations keeps what somebody in OVN's or this project's name may have
-// written, and requests for addresses.
+// stripAnnotations keeps the annotations of OVN and of this project, and requests for addresses.
 func stripAnnotations(all map[string]string) map[string]string {
 	var out map[string]string
 	for name, value := range all {

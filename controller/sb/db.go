@@ -16,8 +16,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 )
 
-// timeout is for a whole call: nodes go seldom, and their rows can wait, but
-// nobody else's shall.
+// timeout bounds a whole call. Nodes are rarely removed and their rows can wait; other rows
+// must not wait for them.
 const timeout = 5 * time.Second
 
 // Tables of the Southbound schema.

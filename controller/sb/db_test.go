@@ -65,7 +65,7 @@ func TestRemoveChassisIsFenced(t *testing.T) {
 	if err := db.RemoveChassis(t.Context(), "a", fence("new", nil)); err != nil {
 		t.Errorf("the leader: %v", err)
 	}
-	// A Southbound database that was made anew, or restored, locks nobody out.
+	// A Southbound database that was made anew, or restored, locks no leader out.
 	if err := db.RemoveChassis(t.Context(), "c", fence("old", nil)); err != nil {
 		t.Errorf("a leader again: %v", err)
 	}

@@ -46,7 +46,7 @@ func TestNames(t *testing.T) {
 		}
 		for _, s := range selectors {
 			if !names[monitoring.Name(s)] {
-				t.Errorf("%s: %s reads %s, which nobody shows", q.Dashboard, q.Panel, s)
+				t.Errorf("%s: %s reads %s, which no part of ours exports", q.Dashboard, q.Panel, s)
 			}
 		}
 	}

@@ -22,7 +22,7 @@ import (
 // TLS are PEM files. The zero value is plain HTTP.
 type TLS struct {
 	Certificate, Key string
-	ClientCA         string // of those who may see what is protected; "": everybody may
+	ClientCA         string // of those who may see what is protected; "": every client may
 }
 
 // On tells whether it is HTTPS.

@@ -188,7 +188,7 @@ func TestClients(t *testing.T) {
 func TestServerOnly(t *testing.T) {
 	server := newAuthority(t, "servers")
 	p := serve(t, server, nil)
-	expect(t, "anybody", get(client(t, server, nil), p.url+"/metrics"), "200 OK metrics")
+	expect(t, "any client", get(client(t, server, nil), p.url+"/metrics"), "200 OK metrics")
 }
 
 // A certificate is replaced while the server runs, for a client that goes on, too.

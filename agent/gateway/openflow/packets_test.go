@@ -135,8 +135,8 @@ func TestLearns(t *testing.T) {
 	for _, f := range []corpus.Family{corpus.V4, corpus.V6} {
 		n.Sockets = append(n.Sockets, corpus.Socket{Proto: corpus.ProtoUDP, Local: netip.AddrPortFrom(f.Node, 50001)})
 		n.HostProtos = map[verdict.NSKey]bool{
-			{Remote: f.Remote, Proto: corpus.ProtoESP}:                       true,
-			{Remote: verdict.Anybody(f.Node.Is6()), Proto: corpus.ProtoVRRP}: true,
+			{Remote: f.Remote, Proto: corpus.ProtoESP}:                         true,
+			{Remote: verdict.AnyRemote(f.Node.Is6()), Proto: corpus.ProtoVRRP}: true,
 		}
 		w.install(t, n)
 		w.soon(t, f.In(corpus.GRE()), bridge)

@@ -98,7 +98,7 @@ func addPacket(k *bpf.Keys, p *verdict.Packet) {
 		}
 		if q.Proto != protoTCP && q.Proto != protoUDP && q.Proto != protoSCTP {
 			k.Exchanges = append(k.Exchanges, bpf.ExchangeKey{Remote: q.Src, Proto: q.Proto, ID: q.EchoID})
-			k.Protos = append(k.Protos, bpf.NSKey{Remote: q.Src, Proto: q.Proto}, bpf.NSKey{Remote: verdict.Anybody(q.V6), Proto: q.Proto})
+			k.Protos = append(k.Protos, bpf.NSKey{Remote: q.Src, Proto: q.Proto}, bpf.NSKey{Remote: verdict.AnyRemote(q.V6), Proto: q.Proto})
 			continue
 		}
 		k.Services = append(k.Services, bpf.ServiceKey{Addr: q.Dst, Proto: q.Proto, Port: q.DstPort})

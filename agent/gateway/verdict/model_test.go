@@ -66,7 +66,7 @@ func (f family) model() Model {
 			NS:         map[NSKey]time.Duration{{f.remote, f.icmp, 7}: now - time.Second, {f.remote, 47, 0}: now - time.Second, {f.remote, 112, 0}: now - time.Second},
 			Frags:      map[FragKey]Fragmented{*f.datagram(9): {OVN, now - time.Second}, *f.datagram(7): {Host, now - time.Second}, *f.datagram(6): {Both, now - time.Second}},
 			Flows:      map[FlowKey]time.Duration{},
-			HostProtos: map[NSKey]bool{{Anybody(f.v6), 112, 0}: true},
+			HostProtos: map[NSKey]bool{{AnyRemote(f.v6), 112, 0}: true},
 			HostSocket: func(s Socket) bool {
 				return s == Socket{protoUDP, netip.AddrPortFrom(f.remote, 53), netip.AddrPortFrom(f.node, socket)}
 			},

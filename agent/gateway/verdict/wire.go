@@ -225,12 +225,12 @@ func (m Model) hostSocket(p *Packet) bool {
 // hostProto reports whether p may belong to the host. The source of p is the remote side.
 func (m Model) hostProto(p *Packet) bool {
 	return m.node(p.Dst) &&
-		(m.Tables.HostProtos[NSKey{Remote: p.Src, Proto: p.Proto}] || m.Tables.HostProtos[NSKey{Remote: Anybody(p.V6), Proto: p.Proto}])
+		(m.Tables.HostProtos[NSKey{Remote: p.Src, Proto: p.Proto}] || m.Tables.HostProtos[NSKey{Remote: AnyRemote(p.V6), Proto: p.Proto}])
 }
 
-// Anybody returns the wildcard remote of a protocol that the host uses with any peer: it has an
+// AnyRemote returns the wildcard remote of a protocol that the host uses with any peer: it has an
 // unconnected raw socket.
-func Anybody(v6 bool) netip.Addr {
+func AnyRemote(v6 bool) netip.Addr {
 	if v6 {
 		return netip.IPv6Unspecified()
 	}

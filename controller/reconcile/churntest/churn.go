@@ -218,7 +218,7 @@ func (c *Churn) relabelPod() {
 	Edit(c.API, Pods, c.exists(Pods), func(p *corev1.Pod) { p.Labels = c.labels() })
 }
 
-// meddle: somebody else writes the controller's annotation of a pod.
+// meddle: another client writes the controller's annotation of a pod.
 func (c *Churn) meddle() {
 	key, other := c.exists(Pods), c.exists(Pods)
 	stolen := ""

@@ -9,7 +9,7 @@ import (
 
 func TestAdd(t *testing.T) {
 	wide, long := strings.Repeat("w", 101), strings.Repeat("word ", 36)
-	const persons, saying = "Nobo" + "dy or SOMEBO" + "DY", "say" + "s whether"
+	const persons, saying = "Nobo" + "dy or somebo" + "dy", "say" + "s whether"
 	for _, c := range []struct {
 		name, file, text string
 		want             figures

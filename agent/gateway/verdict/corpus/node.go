@@ -26,7 +26,7 @@ type Node struct {
 	NS         map[verdict.NSKey]time.Duration
 	Frags      map[verdict.FragKey]verdict.Fragmented
 	Flows      map[verdict.FlowKey]time.Duration
-	HostProtos map[verdict.NSKey]bool // Remote may be verdict.Anybody
+	HostProtos map[verdict.NSKey]bool // Remote may be verdict.AnyRemote
 	Sockets    []Socket               // in the SNAT range; the ports of all are gated
 	Gates      []Gate                 // further gated ports, of sockets that own no packets
 }

@@ -120,7 +120,7 @@ func (f Family) learned(n *Node) {
 	n.HostProtos[verdict.NSKey{Remote: f.Remote, Proto: ProtoESP}] = true
 	for _, proto := range []uint8{ProtoVRRP, ProtoOSPF} { // raw sockets
 		n.NS[verdict.NSKey{Remote: f.Remote, Proto: proto}] = time.Second
-		n.HostProtos[verdict.NSKey{Remote: verdict.Anybody(f.v6()), Proto: proto}] = true
+		n.HostProtos[verdict.NSKey{Remote: verdict.AnyRemote(f.v6()), Proto: proto}] = true
 	}
 
 	n.Frags[f.datagram(fragOVN)] = verdict.Fragmented{Owner: verdict.OVN, Seen: time.Second}
