@@ -55,13 +55,13 @@ func (c *Client) planPort(ctx context.Context, want Port) ([]ovsdb.Operation, er
 	if bridge == nil {
 		return nil, fmt.Errorf("bridge %s: %w", want.Bridge, ErrNotFound)
 	}
-	rivals, err := c.ports(ctx, func(i *vswitch.Interface) bool {
+	conflicting, err := c.ports(ctx, func(i *vswitch.Interface) bool {
 		return want.ExternalIDs[IfaceID] != "" && i.ExternalIDs[IfaceID] == want.ExternalIDs[IfaceID] && i.Name != want.Name
 	})
 	if err != nil {
 		return nil, err
 	}
-	ops, err := c.detach(ctx, rivals)
+	ops, err := c.detach(ctx, conflicting)
 	if err != nil {
 		return nil, err
 	}

@@ -17,15 +17,15 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 )
 
-// TestRivals: services and pods that want the same addresses and ports come,
+// TestAffectedCoversConflicts: services and pods that want the same addresses and ports come,
 // change and go at random. Planning anew only what Affected names is the same as
 // planning everything, after each change: who loses gets what it wants as soon as
 // that is free, and the neighbours go on.
-func TestRivals(t *testing.T) {
+func TestAffectedCoversConflicts(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	c, err := reconcile.NewCluster(rivalConfig(), rivalNode(1, "172.30.0.11/24"), rivalNode(2, "172.30.0.12/24"))
+	c, err := reconcile.NewCluster(conflictConfig(), conflictNode(1, "172.30.0.11/24"), conflictNode(2, "172.30.0.12/24"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -40,7 +40,7 @@ func TestRivals(t *testing.T) {
 		}
 	}
 	for step := range 1000 {
-		old, now, store := rivalChange(random, c)
+		old, now, store := conflictChange(random, c)
 		switch {
 		case now != nil:
 			err = store.Update(now)
@@ -70,7 +70,7 @@ func TestRivals(t *testing.T) {
 	}
 }
 
-func rivalConfig() plan.Config {
+func conflictConfig() plan.Config {
 	return plan.Config{
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
@@ -79,7 +79,7 @@ func rivalConfig() plan.Config {
 	}
 }
 
-func rivalNode(i int, address string) *corev1.Node {
+func conflictNode(i int, address string) *corev1.Node {
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("node", i), Annotations: map[string]string{
 		"k8s.ovn.org/node-subnets":                    fmt.Sprintf(`{"default": ["10.244.%d.0/24"]}`, i),
 		"k8s.ovn.org/node-gateway-router-lrp-ifaddrs": fmt.Sprintf(`{"default": {"ipv4": "100.64.0.%d/16"}}`, i+1),
@@ -89,9 +89,9 @@ func rivalNode(i int, address string) *corev1.Node {
 	}}}
 }
 
-// rivalChange is one that comes, changes or goes: of six services, four pods, or
+// conflictChange is one that comes, changes or goes: of six services, four pods, or
 // the addresses of a node. old is nil for one that comes, now for one that goes.
-func rivalChange(r *rand.Rand, c *plan.Cluster) (old, now runtime.Object, store cache.Indexer) {
+func conflictChange(r *rand.Rand, c *plan.Cluster) (old, now runtime.Object, store cache.Indexer) {
 	ports := []int32{80, 30080, 30081}
 	age := metav1.NewTime(time.Unix(int64(r.IntN(3)), 0))
 	switch n := r.IntN(11); {
@@ -126,7 +126,7 @@ func rivalChange(r *rand.Rand, c *plan.Cluster) (old, now runtime.Object, store 
 		return nil, pod, c.Stores[plan.KindPod].(cache.Indexer)
 	}
 	i := 1 + r.IntN(2)
-	return c.Node(fmt.Sprint("node", i)), rivalNode(i, fmt.Sprintf("172.30.0.%d/24", 11+r.IntN(3))), c.Stores[plan.KindNode].(cache.Indexer)
+	return c.Node(fmt.Sprint("node", i)), conflictNode(i, fmt.Sprintf("172.30.0.%d/24", 11+r.IntN(3))), c.Stores[plan.KindNode].(cache.Indexer)
 }
 
 func orGone(r *rand.Rand, svc *corev1.Service) runtime.Object {
