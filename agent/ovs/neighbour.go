@@ -74,20 +74,27 @@ func parseTunnelNeighbours(reply string) map[netip.Addr]net.HardwareAddr {
 	return out
 }
 
-// macBindings is ovn-controller's table of neighbours of logical routers (OFTABLE_MAC_BINDING).
-const macBindings = "table=66"
-
 // KnowsNeighbour reports whether a logical router on this node knows the link-layer address, which
 // means that ovn-controller has a flow for it.
+//
+// The flow sets the destination and ends there. Its table has another number in each release of OVN
+// (66 in 23.03), so it is found by what it does: other flows for the address go on to a table.
 func KnowsNeighbour(ctx context.Context, rundir string, a netip.Addr) (bool, error) {
-	match := macBindings
+	var match []string
 	b := a.AsSlice()
 	for i := 0; i < len(b); i += 4 {
-		match += fmt.Sprintf(",reg%d=0x%x", i/4, binary.BigEndian.Uint32(b[i:]))
+		match = append(match, fmt.Sprintf("reg%d=0x%x", i/4, binary.BigEndian.Uint32(b[i:])))
 	}
-	out, err := ofctl(ctx, nil, "dump-flows", "unix:"+filepath.Join(rundir, IntegrationBridge+".mgmt"), match)
+	out, err := ofctl(ctx, nil, "dump-flows", "unix:"+filepath.Join(rundir, IntegrationBridge+".mgmt"), strings.Join(match, ","))
 	if err != nil {
 		return false, fmt.Errorf("read neighbours of logical routers: %w", err)
 	}
-	return strings.Contains(string(out), "actions="), nil
+	for flow := range strings.Lines(string(out)) {
+		_, actions, _ := strings.Cut(flow, "actions=")
+		sets := strings.Contains(actions, "mod_dl_dst:") || strings.Contains(actions, "->eth_dst")
+		if sets && !strings.Contains(actions, "resubmit") {
+			return true, nil
+		}
+	}
+	return false, nil
 }
