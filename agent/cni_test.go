@@ -345,8 +345,8 @@ func TestAnnouncement(t *testing.T) {
 		later   time.Duration
 		want    string // part of the file; "" if there is none
 	}{
-		{unready, 0, "before"},
-		{unready, withdrawAfter - time.Second, "before"},
+		{unready, 0, "earlier"},
+		{unready, withdrawAfter - time.Second, "earlier"},
 		{unready, time.Second, ""},
 		{nil, time.Second, cniconf.Plugin},
 		{unready, time.Hour, cniconf.Plugin}, // the node is known to be unready from here on
