@@ -274,20 +274,20 @@ func (r *liveRig) explainAndSend(t *testing.T, e *Explainer, cases []corpus.Case
 }
 
 // becomes sends a frame and compares the result with the explanation.
-func (r *liveRig) becomes(t *testing.T, c corpus.Case, told Explanation) {
+func (r *liveRig) becomes(t *testing.T, c corpus.Case, explained Explanation) {
 	t.Helper()
 	if err := r.fd[c.Dir]([10]byte{}, c.Frame); err != nil {
 		t.Fatalf("%s: send %x: %v", c.Name, c.Frame, err)
 	}
 	var reasons, out []string
-	want := r.whereto(c.Dir, told.Verdict)
-	eventually(t, fmt.Sprintf("%s to count as %s and to be at %v", c.Name, told.Reason, want), func() bool {
+	want := r.whereto(c.Dir, explained.Verdict)
+	eventually(t, fmt.Sprintf("%s to count as %s and to be at %v", c.Name, explained.Reason, want), func() bool {
 		reasons, out = append(reasons, r.moved(t)...), append(out, r.sighted(t)...)
 		return len(reasons) > 0 && len(out) >= len(want)
 	})
 	slices.Sort(out)
 	slices.Sort(want)
-	if strings.Join(reasons, " ") != told.Reason || !slices.Equal(out, want) {
-		t.Errorf("%s: explained as %s to %s, at %v; counted as %v, seen at %v\nframe %x", c.Name, told.Reason, told.Verdict, want, reasons, out, c.Frame)
+	if strings.Join(reasons, " ") != explained.Reason || !slices.Equal(out, want) {
+		t.Errorf("%s: explained as %s to %s, at %v; counted as %v, seen at %v\nframe %x", c.Name, explained.Reason, explained.Verdict, want, reasons, out, c.Frame)
 	}
 }

@@ -45,8 +45,8 @@ func RawProtos() ([]HostProto, error) {
 	return slices.Compact(out), nil
 }
 
-// told are the protocols with ports or identifiers.
-var told = []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6}
+// withPorts are the protocols with ports or identifiers.
+var withPorts = []uint8{unix.IPPROTO_TCP, unix.IPPROTO_UDP, unix.IPPROTO_SCTP, unix.IPPROTO_ICMP, unix.IPPROTO_ICMPV6}
 
 // readRaw reads the format of /proc/net/raw and raw6. The protocol is in place of the local port.
 func readRaw(r io.Reader) ([]HostProto, error) {
@@ -66,7 +66,7 @@ func readRaw(r io.Reader) ([]HostProto, error) {
 		if err != nil {
 			return nil, err
 		}
-		if proto > 255 || slices.Contains(told, uint8(proto)) || local.IsLoopback() {
+		if proto > 255 || slices.Contains(withPorts, uint8(proto)) || local.IsLoopback() {
 			continue
 		}
 		out = append(out, HostProto{Remote: remote, Proto: uint8(proto)})

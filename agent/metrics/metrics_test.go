@@ -73,10 +73,10 @@ func TestCountersOfFlows(t *testing.T) {
 		return []bpf.Counter{{Port: "both", Direction: "rx", Verdict: "both", Reason: "icmp_error_both", Packets: 3, Bytes: 210}}, nil
 	}
 	const want = `
-# HELP ovnkube_gateway_bytes_total Bytes at the North-South gateway, by who got or sent them and why.
+# HELP ovnkube_gateway_bytes_total Bytes at the North-South gateway, by receiver or sender, and reason.
 # TYPE ovnkube_gateway_bytes_total counter
 ovnkube_gateway_bytes_total{direction="rx",port="both",reason="icmp_error_both",verdict="both"} 210
-# HELP ovnkube_gateway_packets_total Packets at the North-South gateway, by who got or sent them and why.
+# HELP ovnkube_gateway_packets_total Packets at the North-South gateway, by receiver or sender, and reason.
 # TYPE ovnkube_gateway_packets_total counter
 ovnkube_gateway_packets_total{direction="rx",port="both",reason="icmp_error_both",verdict="both"} 3
 `
@@ -146,7 +146,7 @@ func TestCollect(t *testing.T) {
 # HELP ovnkube_agent_ready 1 if the agent has everything in its desired state.
 # TYPE ovnkube_agent_ready gauge
 ovnkube_agent_ready 1
-# HELP ovnkube_gateway_conntrack_failures_total Packets that the kernel's connection tracker has lost, by why: connections of pods fail without being told.
+# HELP ovnkube_gateway_conntrack_failures_total Packets that the kernel's connection tracker dropped, by cause: connections of pods fail without an error.
 # TYPE ovnkube_gateway_conntrack_failures_total counter
 ovnkube_gateway_conntrack_failures_total{kind="drop"} 0
 ovnkube_gateway_conntrack_failures_total{kind="insert_failed"} 7

@@ -55,14 +55,14 @@ type podRef struct {
 
 func newCluster(nodes int) (*cluster, error) {
 	c := &cluster{}
-	books := ipam.NewNodes([]ipam.Subnet{{Prefix: clusterCIDR, HostLen: hostLen}}, 1<<16)
+	allocator := ipam.NewNodes([]ipam.Subnet{{Prefix: clusterCIDR, HostLen: hostLen}}, 1<<16)
 	for i := range nodes {
 		n := node{name: fmt.Sprintf("node-%03d", i)}
 		var err error
-		if n.id, err = books.ID(n.name); err != nil {
+		if n.id, err = allocator.ID(n.name); err != nil {
 			return nil, err
 		}
-		subnets, err := books.Subnets(n.name)
+		subnets, err := allocator.Subnets(n.name)
 		if err != nil {
 			return nil, err
 		}

@@ -58,15 +58,15 @@ func Parse(path string, text []byte) (*File, error) {
 
 // parser holds the current token.
 type parser struct {
-	scan    scanner.Scanner
-	source  *token.File
-	file    *File
-	section string
-	at      int // line of the token
-	tok     token.Token
-	lit     string
-	told    int // last line with a reported mistake: one per line is enough
-	broken  error
+	scan     scanner.Scanner
+	source   *token.File
+	file     *File
+	section  string
+	at       int // line of the token
+	tok      token.Token
+	lit      string
+	reported int // last line with a reported mistake: one per line is enough
+	broken   error
 }
 
 func (p *parser) next() {
@@ -84,10 +84,10 @@ func (p *parser) next() {
 func (p *parser) complain(at token.Position, message string) { p.bad(at.Line, message) }
 
 func (p *parser) bad(line int, message string) {
-	if line == p.told {
+	if line == p.reported {
 		return
 	}
-	p.told = line
+	p.reported = line
 	p.file.Problems = append(p.file.Problems, Problem{Where: p.file.where(line), Message: message})
 }
 
@@ -147,7 +147,7 @@ func (p *parser) entry() {
 	}
 	p.rest("behind the key " + e.Key + ": want = or nothing")
 	switch {
-	case p.told == e.Line: // its content is unknown
+	case p.reported == e.Line: // its content is unknown
 	case e.Section == "":
 		p.bad(e.Line, "key "+e.Key+" before the first [section]")
 	default:
