@@ -26,8 +26,8 @@ func ingress(svc *corev1.Service) []corev1.LoadBalancerIngress {
 	return all[:min(len(all), MaxExternalIPs)]
 }
 
-// ingressIPs are the load balancer's addresses, without those of one that sends to node ports or
-// endpoints itself (ipMode Proxy).
+// ingressIPs returns the load balancer's addresses. Addresses with ipMode Proxy are left out: such
+// a load balancer sends to node ports or endpoints itself.
 func ingressIPs(svc *corev1.Service) []string {
 	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return nil

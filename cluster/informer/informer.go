@@ -56,7 +56,7 @@ func New[L runtime.Object](client Client[L], o Options) *Informer {
 			return s.watch(ctx, options)
 		},
 	}, o.Example, cache.SharedIndexInformerOptions{Indexers: o.Indexers})
-	// Both are errors only of one that runs.
+	// Both return errors only for a running informer.
 	_ = inf.SetTransform(o.Transform)
 	_ = inf.SetWatchErrorHandlerWithContext(func(ctx context.Context, r *cache.Reflector, err error) {
 		if ctx.Err() == nil {

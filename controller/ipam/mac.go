@@ -33,9 +33,9 @@ func nodeMACs(n *corev1.Node, subnets []netip.Prefix) []string {
 	return out
 }
 
-// checkMAC returns an error unless the pod may have the MAC address beside the IP addresses:
-// a unicast one that is neither the node's own, nor another pod's, nor of the form that is
-// kept for the addresses of others.
+// checkMAC returns an error unless the pod may have the MAC address with the IP addresses. The MAC
+// must be unicast. It must not be the node's or another pod's, nor have the form that is reserved
+// for MACs derived from other addresses.
 func (a *Allocator) checkMAC(pod Pod, node string, subnets []netip.Prefix, mac net.HardwareAddr, addresses ...netip.Addr) error {
 	if err := annotation.CheckMAC(mac); err != nil {
 		return fmt.Errorf("%w: %w", ErrInvalid, err)

@@ -81,9 +81,8 @@ func (p *Pods) takenByOther(pod Pod, a netip.Addr) error {
 	return nil
 }
 
-// HoldMAC notes that the pod has, on its node with that first subnet, a MAC
-// address that is not derived from its IPv4 address. Nil is for one that is. It
-// returns ErrTaken if another pod of the node has it.
+// HoldMAC records the pod's MAC address on the node with that first subnet. A nil MAC means that it
+// is derived from the IPv4 address. HoldMAC returns ErrTaken if another pod of the node has it.
 func (p *Pods) HoldMAC(pod Pod, subnet netip.Prefix, mac net.HardwareAddr) error {
 	if err := p.CheckMAC(pod, subnet, mac); err != nil {
 		return err

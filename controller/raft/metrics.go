@@ -13,9 +13,9 @@ import (
 // wait is for the answers of all servers.
 const wait = 3 * time.Second
 
-// Metrics is what is shown of databases. Where ovn-kubernetes shows the same it is by
-// its name; but it labels the server alone, by an identifier that one that does
-// not answer cannot tell.
+// Metrics returns the metrics of OVN's databases. Their names are ovn-kubernetes's where it has the
+// same metric. It labels a server by an identifier, which a server that does not answer cannot give;
+// here the label is the endpoint.
 func Metrics() metric.Table {
 	gauge := func(name, help string, more ...string) metric.Family {
 		return metric.Family{Name: "ovn_db_" + name, Kind: metric.Gauge, Labels: append([]string{"db_name", "endpoint"}, more...), Help: help}

@@ -14,8 +14,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// allocate returns the patch after which the annotations of the key's object say what is allocated
-// to it, nil if they do or if it needs nothing.
+// allocate returns the patch that writes the key's allocation into the annotations of its object.
+// It returns nil if they are right already or nothing is needed.
 func (w *worker) allocate(k plan.Key) (*patch, error) {
 	switch k.Kind {
 	case plan.KindNode:
@@ -55,8 +55,8 @@ func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 	return newPatch(&n.ObjectMeta, want), nil
 }
 
-// allocatePod also removes the annotations of a pod that holds nothing and cannot have what they
-// say: else the next leader would take that for the pod's.
+// allocatePod also removes the annotations of a pod without allocation that cannot have the
+// annotated addresses. Otherwise the next leader would take these addresses for the pod's.
 func (w *worker) allocatePod(k plan.Key, n *corev1.Node, p *corev1.Pod) (*patch, error) {
 	network, conflict, err := w.allocator.Pod(n, p, w.cluster.NodePods)
 	if conflict != nil {
@@ -75,16 +75,16 @@ func (w *worker) allocatePod(k plan.Key, n *corev1.Node, p *corev1.Pod) (*patch,
 	return w.restore(p, network), nil
 }
 
-// annotated reports whether the pod has an annotation with addresses, be it empty.
+// annotated reports whether the pod has an annotation with addresses. The annotation may be empty.
 func annotated(p *corev1.Pod) bool {
 	_, has := p.Annotations[annotation.PodNetworks]
 	_, first := p.Annotations[annotation.FirstPod]
 	return has || first
 }
 
-// restore returns the patch after which the pod's annotations say what it holds and nothing
-// else, nil if they do. The first generation's annotation goes if it says something else and
-// this controller does not write it.
+// restore returns the patch that makes the pod's annotations equal to its allocation, nil if they
+// are. It removes the first generation's annotation if that differs and this controller does not
+// write it.
 func (w *worker) restore(p *corev1.Pod, network annotation.Pod) *patch {
 	want := map[string]string{}
 	var remove []string
@@ -105,8 +105,8 @@ func (w *worker) restore(p *corev1.Pod, network annotation.Pod) *patch {
 	return &patch{of: &p.ObjectMeta, annotations: want, remove: remove}
 }
 
-// allocated reports whether the pods' ports have what is allocated to the pods. The annotation may
-// have been changed after it was compared with that; the change brings the key again.
+// allocated reports whether the pods' ports have the addresses that are allocated to the pods. An
+// annotation may have changed since it was compared; that change enqueues the key again.
 func (w *worker) allocated(rows []plan.Row) bool {
 	for _, r := range rows {
 		port, ok := r.(plan.LogicalSwitchPort)
@@ -122,8 +122,8 @@ func (w *worker) allocated(rows []plan.Row) bool {
 	return true
 }
 
-// release forgets what the key's object no longer has, now that the database holds the rows and no
-// others. It reports whether that was a node's id and subnets.
+// release frees what the key's object no longer needs. The database must hold exactly the key's
+// rows. It reports whether it freed a node's id and subnets.
 func (w *worker) release(k plan.Key, rows []plan.Row) (node bool) {
 	switch k.Kind {
 	case plan.KindNode:
@@ -131,7 +131,7 @@ func (w *worker) release(k plan.Key, rows []plan.Row) (node bool) {
 			return w.allocator.ReleaseNode(k.Name)
 		}
 	case plan.KindPod:
-		// The pod may have gone, or become another, since its rows were planned.
+		// The pod may have been deleted or replaced since its rows were planned.
 		var keep []string
 		for _, r := range rows {
 			if port, ok := r.(plan.LogicalSwitchPort); ok {
@@ -146,7 +146,7 @@ func (w *worker) release(k plan.Key, rows []plan.Row) (node bool) {
 	return false
 }
 
-// allocatedTo are the keys of all that something is allocated to, in no order.
+// allocatedTo returns the keys of all objects with an allocation, in no order.
 func (w *worker) allocatedTo() []plan.Key {
 	var out []plan.Key
 	for _, name := range w.allocator.Nodes() {

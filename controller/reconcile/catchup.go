@@ -19,8 +19,8 @@ const (
 	relistEvery = 2 * time.Second
 )
 
-// all lists the resource as the API server has it now, stripped. What the store
-// has in that version is the store's own object: the cluster is not twice in memory.
+// all lists the resource from the API server, stripped. An object whose version the store already
+// has is the store's own, so the cluster is not in memory twice.
 func (r resource) all(ctx context.Context) ([]metav1.Object, error) {
 	var out []metav1.Object
 	options := metav1.ListOptions{Limit: pageSize}
@@ -55,9 +55,9 @@ func (r resource) all(ctx context.Context) ([]metav1.Object, error) {
 	}
 }
 
-// catchUp waits until the store has seen everything that was listed: to plan from
-// an older picture than the last leader's would take away what it has
-// written. It returns an error only when the context ends.
+// catchUp waits until the store has seen everything that was listed. Planning from an older state
+// than the last leader's would remove rows that it has written. It returns an error only when the
+// context ends.
 func (r resource) catchUp(ctx context.Context, listed []metav1.Object, log *slog.Logger) error {
 	missing := r.behind(listed)
 	listedAt := time.Now()
@@ -79,7 +79,7 @@ func (r resource) catchUp(ctx context.Context, listed []metav1.Object, log *slog
 	return nil
 }
 
-// behind returns what the store does not have, or has an older version of.
+// behind returns the objects that the store lacks or has in an older version.
 func (r resource) behind(objects []metav1.Object) []metav1.Object {
 	var out []metav1.Object
 	for _, o := range objects {
@@ -101,7 +101,7 @@ func (r resource) stored(o metav1.Object) metav1.Object {
 	return s
 }
 
-// version is comparable within a resource.
+// version returns the object's resource version, comparable within a resource.
 func version(o metav1.Object) uint64 {
 	v, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64) // Kubernetes 1.35: always a decimal number
 	return v

@@ -10,14 +10,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/sb"
 )
 
-// ChassisRemover is what takes a node's chassis away once the node is gone.
+// ChassisRemover removes the chassis of deleted nodes.
 type ChassisRemover interface {
 	RemoveChassis(ctx context.Context, name string, f sb.Fence) error
 }
 
-// dropChassis removes the chassis of nodes that are gone, before their rows:
-// these are what says which it is, also to the leader after a crash. A key whose
-// chassis stays is left out, and keeps its rows for the next time.
+// dropChassis removes the chassis of deleted nodes before their rows. The rows name the chassis,
+// also for the next leader after a crash. A key whose chassis cannot be removed is left out and
+// keeps its rows until the next attempt.
 func (w *worker) dropChassis(ctx context.Context, want map[plan.Key][]plan.Row) {
 	if w.chassis == nil {
 		return
@@ -41,8 +41,8 @@ func (w *worker) removeChassis(ctx context.Context, name string) error {
 	return w.chassis.RemoveChassis(ctx, name, sb.Fence{Term: w.term.claim.Token(), Holds: w.term.check})
 }
 
-// hasChassis reports whether a node that exists has the chassis: one that was
-// renamed, or joined again by another name.
+// hasChassis reports whether a node that exists has the chassis. A renamed node has it under its
+// new name.
 func (l *Loop) hasChassis(name string) bool {
 	for n := range plan.Objects[corev1.Node](&l.cluster, plan.KindNode) {
 		if n.Annotations[annotation.ChassisID] == name {

@@ -5,9 +5,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// leavesBy is the annotation by which a node without a gateway is to tell whose its
-// pods leave by, nil if it does. It is asked for before the node's rows are planned, and
-// written after them: who is not named any more is in no route any more.
+// leavesBy returns the annotation that names the gateways by which the pods of a node without a
+// gateway leave, nil if it is right already. It is computed before the node's rows are planned and
+// written after them: a gateway that is no longer named is in no route.
 func leavesBy(c *plan.Cluster, k plan.Key) *patch {
 	if k.Kind != plan.KindNode {
 		return nil

@@ -9,11 +9,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// repeatEvery is when the same error of an object is said again: the API
-// server forgets events after an hour.
+// repeatEvery is the interval at which the same error of an object is reported again. The API
+// server forgets Events after an hour.
 const repeatEvery = 30 * time.Minute
 
-// failures are the owners that could not be reconciled the last time.
+// failures holds the owners whose last reconciliation failed.
 type failures struct {
 	mu   sync.Mutex // guards keys
 	keys map[plan.Key]failure
@@ -24,7 +24,7 @@ type failure struct {
 	reported time.Time
 }
 
-// set notes why the owner failed and reports whether that is news.
+// set records the owner's error and reports whether it is new.
 func (f *failures) set(k plan.Key, text string, now time.Time) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -35,7 +35,7 @@ func (f *failures) set(k plan.Key, text string, now time.Time) bool {
 	return true
 }
 
-// clear notes that the owner is well and reports whether it was not before.
+// clear records the owner's success and reports whether it had failed before.
 func (f *failures) clear(k plan.Key) bool {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -50,7 +50,7 @@ func (f *failures) reset() {
 	clear(f.keys)
 }
 
-// count returns how many fail by kind.
+// count returns the number of failing owners by kind.
 func (f *failures) count() map[plan.Kind]int {
 	f.mu.Lock()
 	defer f.mu.Unlock()
@@ -64,15 +64,14 @@ func (f *failures) count() map[plan.Kind]int {
 	return n
 }
 
-// owners returns who fails, sorted.
+// owners returns the failing owners, sorted.
 func (f *failures) owners() []plan.Key {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return slices.SortedFunc(maps.Keys(f.keys), plan.Key.Compare)
 }
 
-// list returns up to n of them as owner and error, sorted by owner, and how
-// many there are.
+// list returns up to n failing owners with their errors, sorted by owner, and the total number.
 func (f *failures) list(n int) (lines []string, total int) {
 	f.mu.Lock()
 	defer f.mu.Unlock()

@@ -6,14 +6,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// heavyRows is the size of rows, in bytes of matches and VIPs, from which a key goes alone and
-// after the others of its batch: they need not wait until it is planned and written.
+// heavyRows is the size of rows, in bytes of matches and VIPs, from which a key is reconciled
+// alone, after the other keys of its batch. These need not wait until it is planned and written.
 const heavyRows = 1 << 20
 
 // heavy are the keys whose rows were large when they were last planned.
 type heavy map[plan.Key]struct{}
 
-// note remembers the key's rows.
+// note records the size of the key's rows.
 func (h heavy) note(k plan.Key, rows []plan.Row) {
 	if plan.Size(rows) >= heavyRows {
 		h[k] = struct{}{}
@@ -22,7 +22,7 @@ func (h heavy) note(k plan.Key, rows []plan.Row) {
 	}
 }
 
-// batches are the keys in the order and the company in which they are to be reconciled.
+// batches returns the keys in the groups and the order in which they must be reconciled.
 func (h heavy) batches(keys []plan.Key) [][]plan.Key {
 	var light []plan.Key
 	var out [][]plan.Key

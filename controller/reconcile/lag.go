@@ -7,7 +7,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// lag knows since when owners wait for the database to follow the cluster.
+// lag records since when owners have been waiting for the database to follow the cluster.
 type lag struct {
 	mu      sync.Mutex             // guards all below
 	waiting map[plan.Key]time.Time // the first event since the owner was last taken up
@@ -18,7 +18,7 @@ func newLag() lag {
 	return lag{waiting: map[plan.Key]time.Time{}, taken: map[plan.Key]time.Time{}}
 }
 
-// begin notes that an event made the owner wait.
+// begin records that an event concerns the owner.
 func (l *lag) begin(k plan.Key, now time.Time) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -27,7 +27,7 @@ func (l *lag) begin(k plan.Key, now time.Time) {
 	}
 }
 
-// take notes that the owner is taken up: what comes from now on is another event.
+// take records that the owner's reconciliation begins: a later event counts as another one.
 func (l *lag) take(k plan.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -41,7 +41,7 @@ func (l *lag) take(k plan.Key) {
 	}
 }
 
-// done notes that what was taken up is over, and returns since when it waited.
+// done records the end of the reconciliation and returns since when the owner had waited.
 func (l *lag) done(k plan.Key) (since time.Time, ok bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -50,7 +50,7 @@ func (l *lag) done(k plan.Key) (since time.Time, ok bool) {
 	return since, ok
 }
 
-// oldest returns who has waited longest, since when, and how many wait.
+// oldest returns the owner that has waited longest, since when, and the number of waiting owners.
 func (l *lag) oldest() (k plan.Key, since time.Time, n int) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

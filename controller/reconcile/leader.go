@@ -15,18 +15,18 @@ import (
 
 const leaseName = "ovn-ebpf-controller"
 
-// Election says how replicas agree on who leads: by a Lease.
+// Election configures leader election by a Lease.
 type Election struct {
 	Identity, Namespace string
-	// Lease is how long a leader that has gone silent keeps the others
-	// waiting; it gives up itself after two thirds of that. 0: 15 s.
+	// Lease is how long the other replicas wait for a silent leader. The leader itself gives up after
+	// two thirds of it. 0: 15 s.
 	Lease time.Duration
 }
 
-// elect leads whenever this replica is elected, until the context ends. A
-// leader that stops on purpose gives the lease back once it has stopped. Without an
-// election it leads at once, and again when the database has lost its term; when another
-// controller has claimed the database it returns an error: two would take turns.
+// elect leads whenever this replica is elected, until the context ends. A leader that stops on
+// purpose then releases the lease. Without an election it leads at once, and again when the
+// database has lost its term. When another controller has claimed the database it returns an error:
+// otherwise the two would take turns.
 func (l *Loop) elect(ctx context.Context) error {
 	if l.election == nil {
 		for ctx.Err() == nil {
@@ -78,7 +78,7 @@ func (l *Loop) electOnce(ctx context.Context) error {
 	return group.Wait()
 }
 
-// ignoreLost is for a replica that stands for election again.
+// ignoreLost drops the error of a lost lease, for a replica that stands for election again.
 func ignoreLost(err error) error {
 	if lost := (*lostError)(nil); errors.As(err, &lost) {
 		return nil

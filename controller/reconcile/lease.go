@@ -11,8 +11,8 @@ import (
 	"k8s.io/client-go/tools/leaderelection/resourcelock"
 )
 
-// bootClock is the time since the machine's boot. Unlike time.Now's monotonic clock it goes on
-// while the machine is suspended; it cannot be set.
+// bootClock returns the time since the machine's boot. Unlike time.Now's monotonic clock it
+// continues while the machine is suspended. It cannot be set.
 func bootClock() time.Duration {
 	var now unix.Timespec
 	if err := unix.ClockGettime(unix.CLOCK_BOOTTIME, &now); err != nil {
@@ -23,9 +23,9 @@ func bootClock() time.Duration {
 
 var errLeaseRefused = errors.New("the lease is another replica's")
 
-// lease is the election's Lease, and knows when this replica renewed it last. The elector alone is
-// not enough: a process that was stopped renews again before it looks at a clock, and gives up only
-// when it has tried in vain for two thirds of the lease.
+// lease is the election's Lease with the time of this replica's last renewal. The elector alone is
+// not enough: a process that was stopped renews before it looks at a clock, and gives up only after
+// failing for two thirds of the lease.
 type lease struct {
 	resourcelock.Interface
 	clock    func() time.Duration
@@ -44,7 +44,7 @@ func newLease(lock resourcelock.Interface, duration time.Duration, clock func() 
 	return &lease{Interface: lock, clock: clock, duration: duration, lost: func(error) {}, renewed: make(chan struct{})}
 }
 
-// onLoss has f called when another replica turns out to have had the lease.
+// onLoss registers f, which is called when another replica turns out to have had the lease.
 func (l *lease) onLoss(f func(error)) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -84,8 +84,8 @@ func (l *lease) Create(ctx context.Context, record resourcelock.LeaderElectionRe
 	return err
 }
 
-// Update implements resourcelock.Interface. It does not release a lease that another holds by
-// now: client-go 0.35 reads the record again before, and does not look at whose it is.
+// Update implements resourcelock.Interface. It does not release a lease that another replica holds
+// by now: client-go 0.35 reads the record again before the release, and does not check its holder.
 func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRecord) error {
 	l.mu.Lock()
 	holder := l.holder
@@ -101,8 +101,8 @@ func (l *lease) Update(ctx context.Context, record resourcelock.LeaderElectionRe
 	return err
 }
 
-// wrote notes a record that the API server has taken. The lease runs from when it was sent: when
-// it arrived is not known.
+// wrote records a write that the API server has accepted. The lease runs from the time at which it
+// was sent, because the time of arrival is unknown.
 func (l *lease) wrote(record resourcelock.LeaderElectionRecord, sent time.Duration) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -112,9 +112,9 @@ func (l *lease) wrote(record resourcelock.LeaderElectionRecord, sent time.Durati
 	l.renewed = make(chan struct{})
 }
 
-// grace returns for how long this replica may still write, at most 0 if not, a channel that is
-// closed at the next renewal, and whether the lease can have run out for the others. Writing ends
-// after two thirds of the lease: what is under way then has the last third to arrive.
+// grace returns how long this replica may still write (at most 0: not at all), a channel that is
+// closed at the next renewal, and whether the lease can have expired for the other replicas.
+// Writing ends after two thirds of the lease, so a request in flight has the last third to arrive.
 func (l *lease) grace() (left time.Duration, renewed <-chan struct{}, over bool) {
 	l.mu.Lock()
 	defer l.mu.Unlock()

@@ -11,12 +11,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// wakePerAddress bounds who is woken when an address is released: the one that
-// waits longest takes it, the others are there in case it does not want it any more.
+// wakePerAddress bounds how many owners are woken when an address is released. The owner that
+// waits longest takes it; the others are a reserve in case it no longer needs it.
 const wakePerAddress = 16
 
-// waiting are owners that failed for want of something that another has. They
-// are tried again when it is released, not only after their backoff.
+// waiting are owners that failed because another owner has what they need. They are planned again
+// when it is released, not only after their backoff.
 type waiting struct {
 	serial    uint64
 	addresses map[plan.Key]wish
