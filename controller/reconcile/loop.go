@@ -29,7 +29,7 @@ const (
 	resyncEvery = 10 * time.Minute
 )
 
-// Options are what a Loop is made of.
+// Options configure a Loop.
 type Options struct {
 	Client   kubernetes.Interface // for leases and events
 	Objects  rest.Interface       // for all objects, from NewClient
@@ -46,7 +46,7 @@ type Options struct {
 	Log      *slog.Logger
 }
 
-// Loop reconciles. Run it once.
+// Loop keeps the Northbound database equal to the cluster. Run must be called once.
 type Loop struct {
 	client     kubernetes.Interface
 	objects    rest.Interface
@@ -68,7 +68,7 @@ type Loop struct {
 	queue workqueue.TypedRateLimitingInterface[plan.Key]
 }
 
-// account is what readiness and metrics tell of the work.
+// account holds what readiness and metrics report of the work.
 type account struct {
 	status   status
 	counts   counts
@@ -76,7 +76,7 @@ type account struct {
 	failures failures
 }
 
-// source is the API server, as far as a leader asks it itself.
+// source is the API server, for requests that the leader sends without an informer.
 type source struct {
 	resources []resource
 	informers []*informer.Informer // of the resources
@@ -84,7 +84,7 @@ type source struct {
 	annotate  annotator
 }
 
-// New returns a loop that is not running. The database's must not be yet.
+// New returns a loop that is not running. The database's loop must not run yet either.
 func New(o Options) *Loop {
 	l := &Loop{
 		client: o.Client, objects: o.Objects, db: o.DB, cluster: plan.Cluster{Config: o.Plan}, election: o.Election,
@@ -103,8 +103,8 @@ func New(o Options) *Loop {
 	return l
 }
 
-// Run watches, stands for election and, while it leads, reconciles, until the
-// context ends.
+// Run watches the cluster, takes part in the election and, while it leads, reconciles. It returns
+// when the context ends.
 func (l *Loop) Run(ctx context.Context) error {
 	broadcaster := record.NewBroadcaster(record.WithContext(ctx))
 	defer broadcaster.Shutdown()
@@ -124,7 +124,7 @@ func (l *Loop) Run(ctx context.Context) error {
 		if wait() != nil {
 			return nil // only when the context has ended
 		}
-		// Who is always to lead is at no time a standby, which would be ready now.
+		// Without an election this replica is never a standby. A standby would be ready now.
 		l.status.set(func(s *status) { s.watching, s.leading = true, l.election == nil })
 		l.log.Info("cluster listed", "nodes", len(l.cluster.Stores[plan.KindNode].List()), "pods", len(l.cluster.Stores[plan.KindPod].List()))
 		return l.elect(ctx)
@@ -132,11 +132,11 @@ func (l *Loop) Run(ctx context.Context) error {
 	return group.Wait()
 }
 
-// everything is the key whose reconciliation enqueues all others.
+// everything is a key whose reconciliation enqueues all other keys.
 func everything() plan.Key { return plan.Key{} }
 
-// enqueue notes that a key wants reconciling. Without leadership nothing is
-// noted: to lead begins with everything.
+// enqueue queues a key for reconciliation. Without leadership it does nothing: a new leader begins
+// with all keys.
 func (l *Loop) enqueue(k plan.Key) {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -149,7 +149,7 @@ func (l *Loop) enqueue(k plan.Key) {
 	l.queue.Add(k)
 }
 
-// taking reports whether enqueue notes anything now.
+// taking reports whether enqueue queues keys now.
 func (l *Loop) taking() bool {
 	l.mu.Lock()
 	defer l.mu.Unlock()
@@ -162,8 +162,8 @@ func (l *Loop) setQueue(q workqueue.TypedRateLimitingInterface[plan.Key]) {
 	l.queue = q
 }
 
-// lead reconciles until the context ends, or until leadership is lost: then it returns a
-// lostError, and nothing is written any more. The lease is nil without an election.
+// lead reconciles until the context ends or leadership is lost. In the latter case it returns a
+// lostError, and nothing more is written. The lease is nil without an election.
 func (l *Loop) lead(ctx context.Context, lease *lease) error {
 	l.log.Info("leading")
 	defer l.log.Info("no longer leading")
@@ -208,8 +208,8 @@ func (l *Loop) lead(ctx context.Context, lease *lease) error {
 	return t.end(ctx)
 }
 
-// askForEverything enqueues a full sync now, after each new connection to the
-// database, and now and then.
+// askForEverything enqueues a full sync now, after each new connection to the database, and at
+// intervals.
 func (l *Loop) askForEverything(ctx context.Context) error {
 	select {
 	case <-l.db.Connected(): // a connection from before: what comes now is its full sync

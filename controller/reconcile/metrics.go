@@ -14,7 +14,7 @@ import (
 // fullestSubnets bounds how many nodes' subnets have series of their own.
 const fullestSubnets = 20
 
-// counts is what has happened; everything else is read from state at scrape.
+// counts holds counters of past operations. All other metrics are read from state at the scrape.
 type counts struct {
 	keys        *prometheus.CounterVec
 	allocations *prometheus.CounterVec

@@ -7,9 +7,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// enqueueEverything begins a full sync: of all objects, all owners in the
-// database, and all that something was allocated to or that waits to be tried again:
-// objects may have gone while nothing could be written.
+// enqueueEverything begins a full sync of all objects, all owners in the database, all objects with
+// an allocation and all that wait for a retry. Objects may have been deleted while nothing could be
+// written.
 func (w *worker) enqueueEverything() error {
 	generation := w.db.Generation() // before the owners are read: a later connection asks again
 	owners, unknown, err := w.db.Owners()
@@ -33,9 +33,8 @@ func (w *worker) enqueueEverything() error {
 	return nil
 }
 
-// done ends the work on a key, for now: the database holds its rows. What they
-// do not say though the object does is an event, and not tried again before
-// something changes.
+// done ends the work on a key: the database holds its rows. Parts of the object that could not be
+// served become an Event. They are tried again only when something changes.
 func (w *worker) done(k plan.Key, unserved error) {
 	delete(w.pending, k)
 	w.waiting.forget(k)
@@ -56,16 +55,15 @@ func (w *worker) settle(k plan.Key, result string) {
 	w.queue.Done(k)
 }
 
-// again returns a key to the queue whose object was changed by others while it was annotated.
+// again queues a key once more whose object another client changed while it was annotated.
 func (w *worker) again(k plan.Key) {
 	w.counts.key(k.Kind, "conflict")
 	w.queue.AddRateLimited(k)
 	w.queue.Done(k)
 }
 
-// fail returns a key to the queue with backoff. What is wrong with the key
-// itself does not keep the replica from being ready; it is an event of that
-// reason, unless that is empty.
+// fail queues a key again with backoff. An error of the key itself does not affect the replica's
+// readiness. It becomes an Event with that reason, unless the reason is empty.
 func (w *worker) fail(k plan.Key, reason string, err error) {
 	if !transient(err) {
 		delete(w.pending, k)
@@ -86,7 +84,7 @@ func (w *worker) fail(k plan.Key, reason string, err error) {
 	w.queue.Done(k)
 }
 
-// publish tells what Ready and metrics ask for.
+// publish updates what Ready and the metrics read.
 func (w *worker) publish() {
 	done := false
 	if w.syncing != 0 && len(w.pending) == 0 {

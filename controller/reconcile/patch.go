@@ -25,8 +25,8 @@ const (
 // planned. The watch brings the change, and the object is planned again.
 var errConflict = errors.New("the object has changed")
 
-// patch is annotations for one object in the version that they were planned from, and for no
-// other of its name.
+// patch holds annotations for one object, identified by its UID, in the version from which they
+// were planned.
 type patch struct {
 	of          *metav1.ObjectMeta // never changed
 	annotations map[string]string
@@ -40,8 +40,8 @@ func newPatch(meta *metav1.ObjectMeta, annotations map[string]string) *patch {
 	return &patch{of: meta, annotations: annotations}
 }
 
-// stillFits reports whether what the patch was planned from is the same in a later version of the
-// object: kubelet and others write to it at the same time.
+// stillFits reports whether the patch's inputs are the same in a later version of the object.
+// Kubelet and other clients write to the object at the same time.
 func (p *patch) stillFits(now metav1.Object) bool {
 	return now.GetUID() == p.of.UID && maps.Equal(stripAnnotations(now.GetAnnotations()), stripAnnotations(p.of.Annotations))
 }
@@ -60,14 +60,14 @@ func (p *patch) body(version string) ([]byte, error) {
 	}})
 }
 
-// patchAll writes annotations and returns the errors. An object that is gone is no error: the
-// watch tells.
+// patchAll writes annotations and returns the errors. A deleted object is not an error: the watch
+// reports it.
 func (w *worker) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[plan.Key]error {
 	errs := map[plan.Key]error{}
 	if len(patches) == 0 {
 		return errs
 	}
-	// The API server knows nothing of terms.
+	// The API server does not know terms.
 	if err := w.term.check(ctx); err != nil {
 		for k := range patches {
 			errs[k] = err
@@ -92,8 +92,8 @@ func (w *worker) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[
 	return errs
 }
 
-// patch writes annotations if the object is as they were planned from. When something else of it
-// has changed meanwhile, it is read and written again.
+// patch writes annotations if the inputs of their plan are unchanged. When another part of the
+// object has changed, it reads the object and writes again.
 func (w *worker) patch(ctx context.Context, k plan.Key, p *patch) error {
 	version := p.of.ResourceVersion
 	for range patchAttempts {
@@ -121,7 +121,7 @@ func (w *worker) patch(ctx context.Context, k plan.Key, p *patch) error {
 	return fmt.Errorf("annotate %s: %w %d times", k, errConflict, patchAttempts)
 }
 
-// annotator reads objects and writes annotations, at the API server itself.
+// annotator reads objects from the API server, without an informer, and writes annotations.
 type annotator struct {
 	read  func(context.Context, plan.Key) (metav1.Object, error)
 	write func(ctx context.Context, k plan.Key, p *patch, version string) error

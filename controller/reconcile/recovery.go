@@ -11,10 +11,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 )
 
-// recoverAllocator returns an allocator that holds what OVN and annotations say. It asks the API
-// server itself, because the informers may not have seen yet what the last leader wrote last. On
-// return they have. It waits for the database: without what that says of pods, their annotations
-// would have to be believed. It fails only when the context ends.
+// recoverAllocator returns an allocator with the allocations that OVN and annotations hold. It
+// lists from the API server, because the informers may not have seen the last leader's writes yet;
+// on return they have. It waits for the database, whose addresses of pods go before their
+// annotations. It fails only when the context ends.
 func (l *Loop) recoverAllocator(ctx context.Context) (*ipam.Allocator, error) {
 	wait := retryMin
 	for {
@@ -80,8 +80,7 @@ func only[T metav1.Object](lists [][]metav1.Object) []T {
 	return out
 }
 
-// listAll asks the API server for all resources at once: it takes as long as the
-// pods alone.
+// listAll lists all resources in parallel, which takes as long as listing the pods alone.
 func (l *Loop) listAll(ctx context.Context) ([][]metav1.Object, error) {
 	lists := make([][]metav1.Object, len(l.resources))
 	group, ctx := errgroup.WithContext(ctx)

@@ -10,7 +10,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// Reasons of the events that an object gets when something is wrong with it.
+// Reasons of the Events about objects that cannot be served.
 const (
 	reasonCannotPlan     = "CannotPlan"     // it says what cannot be planned
 	reasonNotServed      = "NotServed"      // parts of what it says cannot be served, the rest is
@@ -20,25 +20,25 @@ const (
 	reasonReallocated    = "Reallocated"    // what it claimed is another's, so it gets something else
 )
 
-// report notes an error as an event on the object that it is about.
+// report records an error as an Event on its object.
 func (l *Loop) report(k plan.Key, reason string, err error) {
 	if obj := l.cluster.Object(k); obj != nil && l.events != nil {
 		l.events.Event(obj, corev1.EventTypeWarning, reason, err.Error())
 	}
 }
 
-// apiError is an error of a call to the API server.
+// apiError wraps an error of a call to the API server.
 type apiError struct{ err error }
 
 func (e *apiError) Error() string { return e.err.Error() }
 func (e *apiError) Unwrap() error { return e.err }
 
-// refused reports whether the API server has understood what it was asked for, and will not.
+// refused reports whether the API server understood the request and refused it.
 func (e *apiError) refused() bool {
 	return apierrors.IsInvalid(e.err) || apierrors.IsForbidden(e.err) || apierrors.IsBadRequest(e.err)
 }
 
-// transient reports whether an error is the fault of a connection, not of the key.
+// transient reports whether an error comes from a connection, not from the key.
 func transient(err error) bool {
 	var api *apiError
 	if errors.As(err, &api) {
@@ -47,8 +47,8 @@ func transient(err error) bool {
 	return errors.Is(err, nb.ErrNotConnected)
 }
 
-// reasonOf is the reason of the event that an error of a write is worth, "" if
-// none: rows that wait for another owner's are no fault of the object.
+// reasonOf returns the reason of the Event for an error of a write. It returns "" for rows that
+// wait for another owner's rows: the object is not at fault.
 func reasonOf(err error) string {
 	var api *apiError
 	var missing *nb.MissingRowError

@@ -9,14 +9,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 )
 
-// grace is how long the database may be behind the cluster while this replica
-// is ready: with changes all the time it is never equal for long.
+// grace is how long the database may be behind the cluster while this replica is ready. Under
+// constant change it is never equal for long.
 const grace = time.Second
 
 // maxListed bounds how many failing owners readiness lists.
 const maxListed = 100
 
-// status is what readiness and metrics ask, possibly while the loop works.
+// status is read by readiness and metrics, possibly while the loop works.
 type status struct {
 	mu       sync.Mutex // guards all below
 	api      error
@@ -58,9 +58,9 @@ func (s *status) claimed() uint64 {
 	return s.term
 }
 
-// Ready returns nil when the database equals the cluster as it was a second
-// ago, but for the owners that Failing lists, or, on standby, when this replica could
-// take over at once. Else it returns everything that is missing.
+// Ready returns nil when the database equals the cluster as it was a second ago, except for the
+// owners that Failing lists. On standby it returns nil when this replica could take over at once.
+// Otherwise it returns everything that is missing.
 func (l *Loop) Ready() error {
 	db, generation := l.db.Ready(), l.db.Generation()
 	s := &l.status
@@ -99,9 +99,9 @@ func (l *Loop) Ready() error {
 	return errors.Join(errs...)
 }
 
-// Failing returns, one a line, owners whose rows are not what the cluster says, with the
-// reason: most often what their objects say cannot be done. They are up to a
-// hundred, then a line with how many more.
+// Failing returns a line for each owner whose rows differ from the cluster, with the reason. Most
+// often its object asks for what cannot be done. After a hundred owners a line has the number of
+// the rest.
 func (l *Loop) Failing() []string {
 	lines, total := l.failures.list(maxListed)
 	if total > len(lines) {

@@ -9,13 +9,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 )
 
-// Reasons why leading ended against this replica's will.
+// Reasons for which a replica loses leadership.
 const (
 	lostLease  = "lease"  // it was not renewed in time, or another has it
 	lostFenced = "fenced" // another has claimed the database, or it is not the one that was claimed
 )
 
-// lostError is why leading ended.
+// lostError is the reason for which leadership was lost.
 type lostError struct {
 	reason string
 	err    error
@@ -24,7 +24,7 @@ type lostError struct {
 func (e *lostError) Error() string { return "leadership lost: " + e.err.Error() }
 func (e *lostError) Unwrap() error { return e.err }
 
-// term is the time that this replica leads. Before each write the worker asks hold; each
+// term is a period in which this replica leads. The worker calls hold before each write. Each
 // transaction waits for the term in the database.
 type term struct {
 	loop  *Loop
@@ -33,8 +33,8 @@ type term struct {
 	claim nb.Term
 }
 
-// begin claims the database, as soon as it is there. On return no earlier leader can write.
-// It fails only when the term ends.
+// begin claims the database as soon as it is connected. On return no earlier leader can write. It
+// fails only when the term ends.
 func (t *term) begin(ctx context.Context) error {
 	wait := retryMin
 	for {
@@ -86,8 +86,8 @@ func (t *term) hold(ctx context.Context) error {
 	return nil
 }
 
-// check is hold, and asks the database whether the term is still this replica's: before requests
-// that the database cannot refuse.
+// check is hold that also asks the database whether the term is still this replica's. It precedes
+// requests that the database cannot refuse.
 func (t *term) check(ctx context.Context) error {
 	if err := t.hold(ctx); err != nil {
 		return err
@@ -95,7 +95,7 @@ func (t *term) check(ctx context.Context) error {
 	return t.note(ctx, t.loop.db.Holds(ctx))
 }
 
-// note ends the term if the error says that it is over, and returns the error.
+// note ends the term if the error means that it is over, and returns the error.
 func (t *term) note(ctx context.Context, err error) error {
 	if errors.Is(err, nb.ErrFenced) && ctx.Err() == nil {
 		t.lose(&lostError{lostFenced, t.explain(ctx, err)})
@@ -103,7 +103,7 @@ func (t *term) note(ctx context.Context, err error) error {
 	return err
 }
 
-// explain says whose the database is.
+// explain returns an error that names the holder of the database.
 func (t *term) explain(ctx context.Context, err error) error {
 	now, asked := t.loop.db.Term(ctx)
 	switch {
@@ -117,13 +117,13 @@ func (t *term) explain(ctx context.Context, err error) error {
 	return fmt.Errorf("%w: the northbound database is back at %s, this was %s", err, now, t.claim)
 }
 
-// supersededError is that of a term that a later one has ended.
+// supersededError is the error of a term that a later term has ended.
 type supersededError struct{ err error }
 
 func (e *supersededError) Error() string { return e.err.Error() }
 func (e *supersededError) Unwrap() error { return e.err }
 
-// end tells why the term is over, if it is an accident, and returns that.
+// end logs and returns why the term is over, if it ended by accident.
 func (t *term) end(ctx context.Context) error {
 	var lost *lostError
 	if !errors.As(context.Cause(ctx), &lost) {

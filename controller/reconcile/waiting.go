@@ -33,8 +33,8 @@ func newWaiting() waiting {
 	return waiting{addresses: map[plan.Key]wish{}, nodes: map[plan.Key]struct{}{}, rows: map[plan.Key]nb.MissingRowError{}}
 }
 
-// note remembers what the owner waits for now, if the error says so. Its turn
-// is that of the first time.
+// note records what the owner waits for now, if the error says so. The owner keeps the place in the
+// queue of its first wait.
 func (w *waiting) note(k plan.Key, err error) {
 	old, had := w.addresses[k]
 	w.forget(k)
@@ -60,8 +60,7 @@ func (w *waiting) forget(k plan.Key) {
 	delete(w.rows, k)
 }
 
-// wanting returns whom the released addresses may help, those first who have
-// waited longest.
+// wanting returns the owners that the released addresses may help, the longest waiting first.
 func (w *waiting) wanting(released []netip.Addr) []plan.Key {
 	if len(w.addresses) == 0 {
 		return nil
@@ -80,7 +79,7 @@ func (w *waiting) wanting(released []netip.Addr) []plan.Key {
 	return out
 }
 
-// referring returns who has waited for one of the rows.
+// referring returns the owners that wait for one of the rows.
 func (w *waiting) referring(rows []plan.Row) []plan.Key {
 	if len(w.rows) == 0 || len(rows) == 0 {
 		return nil

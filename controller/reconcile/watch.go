@@ -69,7 +69,8 @@ func (l *Loop) changed(old, now any) {
 	}
 }
 
-// strip keeps of objects what plans and allocation read: the stores hold the whole cluster.
+// strip removes from objects what plans and allocation do not read, because the stores hold the
+// whole cluster.
 func strip(obj any) (any, error) {
 	if m, ok := obj.(metav1.ObjectMetaAccessor); ok {
 		meta := m.GetObjectMeta()
@@ -97,8 +98,8 @@ func stripAnnotations(all map[string]string) map[string]string {
 	return out
 }
 
-// probe asks the API server for its version, so that readiness can say that
-// it does not answer: informers retry without telling.
+// probe asks the API server for its version, so that readiness can report when it does not answer.
+// Informers retry silently.
 func (l *Loop) probe(ctx context.Context) error {
 	const interval, timeout = 5 * time.Second, 5 * time.Second
 	for {

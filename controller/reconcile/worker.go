@@ -51,9 +51,9 @@ func (w *worker) run(ctx context.Context) error {
 	}
 }
 
-// next waits for work and returns up to batchSize keys, or a batch of the full
-// sync, none when the queue was shut down. The first key after a pause goes at
-// once; what comes soon after it goes together.
+// next waits for work and returns up to batchSize keys, or a batch of the full sync. It returns
+// none when the queue was shut down. The first key after a pause is returned at once; keys that
+// follow soon after it are batched.
 func (w *worker) next(ctx context.Context) []plan.Key {
 	size := max(batchSize, w.feed())
 	k, shutdown := w.queue.Get()
@@ -81,9 +81,8 @@ func (w *worker) next(ctx context.Context) []plan.Key {
 	return keys
 }
 
-// feed enqueues the next batch of the full sync when there is nothing else to
-// do, so that no event waits behind more than one such batch. It returns how
-// many keys that are.
+// feed enqueues the next batch of the full sync when the queue is empty, so that no event waits
+// behind more than one such batch. It returns the number of keys.
 func (w *worker) feed() int {
 	if w.queue.Len() > 0 {
 		return 0
@@ -96,7 +95,7 @@ func (w *worker) feed() int {
 	return n
 }
 
-// work is what a batch of keys comes to.
+// work is the outcome of a batch of keys.
 type work struct {
 	rows       map[plan.Key][]plan.Row
 	unserved   map[plan.Key]error // what the rows do not say, though the object does
@@ -105,10 +104,9 @@ type work struct {
 	after      map[plan.Key]*patch // once the rows are written
 }
 
-// reconcile brings the rows owned by each key in line with the cluster. A key
-// that fails returns to the queue with backoff; the others are unaffected. A
-// key whose object gets an annotation is not planned now: the watch brings the
-// new version, and with it the key.
+// reconcile makes the rows that each key owns equal to the cluster. A key that fails is queued
+// again with backoff; the others are unaffected. A key whose object gets an annotation is not
+// planned now: the watch brings the new version and enqueues the key.
 func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 	todo := work{
 		rows: map[plan.Key][]plan.Row{}, unserved: map[plan.Key]error{}, unassigned: map[plan.Key]error{}, patches: map[plan.Key]*patch{}, after: map[plan.Key]*patch{},
