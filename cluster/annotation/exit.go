@@ -1,7 +1,7 @@
 package annotation
 
-// Drained reports whether an operator spares the node's gateway: pods of nodes
-// without one leave by others, load balancers are told to go elsewhere.
+// Drained reports whether an operator has drained the node's gateway. Pods of nodes without a
+// gateway leave by other nodes, and health checks send load balancers to other nodes.
 func Drained(annotations map[string]string) bool { return annotations[DrainGateway] == "true" }
 
 // FormatLeavesBy is the value of LeavesBy: nodes' names.

@@ -22,7 +22,7 @@ type Client[L runtime.Object] interface {
 	Watch(context.Context, metav1.ListOptions) (watch.Interface, error)
 }
 
-// Options are what an Informer is made of.
+// Options configure an Informer.
 type Options struct {
 	Name      string                    // of the resource, for logs and errors
 	Example   runtime.Object            // one of it, empty
@@ -33,14 +33,14 @@ type Options struct {
 	Log       *slog.Logger
 }
 
-// Informer is an informer that knows whether it follows.
+// Informer is an informer that knows whether its copy follows the API server.
 type Informer struct {
 	cache.SharedIndexInformer
 	Name   string // of the resource
 	stream *stream
 }
 
-// New returns an informer that does not run yet.
+// New returns an informer that is not running.
 func New[L runtime.Object](client Client[L], o Options) *Informer {
 	if o.Select == nil {
 		o.Select = func(*metav1.ListOptions) {}
@@ -66,8 +66,8 @@ func New[L runtime.Object](client Client[L], o Options) *Informer {
 	return &Informer{inf, o.Name, s}
 }
 
-// Behind returns nil when the copy is that of a second ago or newer, and else why it may
-// not be.
+// Behind returns nil when the copy is at most a second old, and otherwise the reason why it may be
+// older.
 func (i *Informer) Behind() error {
 	if !i.HasSynced() {
 		return fmt.Errorf("%s are not listed yet", i.Name)

@@ -11,20 +11,20 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// ErrNodeBehind is returned for a pod whose node's annotation does not name the subnets that the
-// node holds. The pod gets nothing until the annotation is right.
+// ErrNodeBehind is returned for a pod whose node's annotation does not name the node's subnets. The
+// pod gets no address until the annotation is right.
 var ErrNodeBehind = errors.New("the node's annotation is about to change")
 
-// PodOf returns the owner that a pod is.
+// PodOf returns the pod as an owner of addresses.
 func PodOf(p *corev1.Pod) Pod {
 	return Pod{Name: p.Namespace + "/" + p.Name, UID: string(p.UID)}
 }
 
-// Pod returns what the pod has on its node: addresses and a MAC address, which it allocates once.
-// It returns the zero annotation.Pod while the node has no subnets. A pod that holds nothing may
-// come with addresses in its annotation (see claimed). If they cannot be had it gets others, and
-// conflict says so. After an error it returns what the pod held before. podsOf returns the pods of
-// a node.
+// Pod returns the pod's addresses and MAC address on its node, which it allocates once. It returns
+// the zero annotation.Pod while the node has no subnets. A pod without allocation may have
+// addresses in its annotation (see claimed). If these are not available it gets others, and
+// conflict is the reason. After an error it returns the pod's earlier allocation. podsOf returns
+// the pods of a node.
 func (a *Allocator) Pod(n *corev1.Node, p *corev1.Pod, podsOf func(node string) []*corev1.Pod) (network annotation.Pod, conflict, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -50,9 +50,9 @@ func (a *Allocator) Pod(n *corev1.Node, p *corev1.Pod, podsOf func(node string) 
 	return a.network(pod), conflict, nil
 }
 
-// yield releases what was chosen for a pod and not written yet if its annotation says something
-// else by now: another leader was quicker, and the pod's interface may have that already. The
-// pod then comes with addresses, like any other that holds nothing.
+// yield releases an allocation that is not written yet if the pod's annotation has other addresses
+// by now. Another leader wrote these first, and the pod's interface may have them already. The pod
+// then counts as a pod without allocation that has addresses in its annotation.
 func (a *Allocator) yield(p *corev1.Pod) {
 	pod := PodOf(p)
 	if !a.unwritten[pod] {
@@ -68,7 +68,7 @@ func (a *Allocator) yield(p *corev1.Pod) {
 	}
 }
 
-// Network returns what the pod holds, with the routers of its subnets as its gateways.
+// Network returns the pod's allocation, with the routers of its subnets as gateways.
 func (a *Allocator) Network(pod Pod) annotation.Pod {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -89,7 +89,7 @@ func (a *Allocator) network(pod Pod) annotation.Pod {
 	return network
 }
 
-// allocate gives the pod what it comes with, else what it requests, else any.
+// allocate gives the pod its annotated addresses, else the requested ones, else any.
 func (a *Allocator) allocate(node string, p *corev1.Pod, subnets []netip.Prefix) (conflict, err error) {
 	if err := a.nodes.Outside(node); err != nil {
 		return nil, err
@@ -114,8 +114,8 @@ func (a *Allocator) allocate(node string, p *corev1.Pod, subnets []netip.Prefix)
 	return conflict, a.holdMAC(pod, node, subnets, had.MAC, request.MAC)
 }
 
-// claimed returns the addresses that the annotation of a pod without addresses came with. They
-// are as good as requested ones: in the node's subnets, at most one in each.
+// claimed returns the annotated addresses of a pod without allocation. They must fulfil what
+// requested ones must: in the node's subnets, at most one per subnet.
 func (a *Allocator) claimed(p *corev1.Pod, subnets []netip.Prefix) []netip.Addr {
 	said, err := annotation.ParsePod(p.Annotations)
 	if err != nil || a.pods.Held(PodOf(p)) != nil || len(onePerSubnet(said.Addresses, subnets)) != len(said.Addresses) {
@@ -128,8 +128,7 @@ func (a *Allocator) claimed(p *corev1.Pod, subnets []netip.Prefix) []netip.Addr 
 	return out
 }
 
-// onePerSubnet returns the addresses that are in the subnets and have their prefix length,
-// of each subnet the first.
+// onePerSubnet returns the first address per subnet that is inside it and has its prefix length.
 func onePerSubnet(addresses, subnets []netip.Prefix) []netip.Prefix {
 	var out []netip.Prefix
 	for _, s := range subnets {

@@ -19,7 +19,7 @@ import (
 // maxNodes bounds node ids; a smaller join subnet bounds them further.
 const maxNodes = 1 << 16
 
-// Settings are what an Allocator allocates from.
+// Settings configure an Allocator.
 type Settings struct {
 	Subnets     []Subnet // of nodes' pods
 	JoinSubnets []netip.Prefix
@@ -28,9 +28,9 @@ type Settings struct {
 	Log    *slog.Logger // of allocations that are found twice
 }
 
-// Allocator has all allocations of a cluster. It decides what a node or a pod gets and returns
-// that. The caller writes it to annotations. An annotation is not trusted for what its owner
-// already holds. All methods may be called at the same time.
+// Allocator holds all allocations of a cluster. It allocates for nodes and pods and returns the
+// values, which the caller writes to annotations. An annotation is not trusted when its owner
+// already has an allocation. The methods are safe for concurrent use.
 type Allocator struct {
 	settings Settings
 
@@ -39,7 +39,7 @@ type Allocator struct {
 	pods  *Pods
 	macs  map[string][]string // of nodes' own ports, by node
 	ports map[Pod]Port        // what OVN has of pods that are not recovered yet
-	// unwritten are pods whose addresses were chosen and are in no annotation yet, as far as is known.
+	// unwritten are pods whose addresses are allocated and, as far as is known, in no annotation yet.
 	unwritten map[Pod]bool
 }
 
@@ -51,18 +51,18 @@ func NewAllocator(s Settings) *Allocator {
 	}
 }
 
-// Node is what a node has.
+// Node is a node's allocation.
 type Node struct {
 	ID      int
 	Subnets []netip.Prefix
 	Join    annotation.Join
 }
 
-// Node returns what the node has, and allocates what it lacks. It returns the zero Node for a node
-// that gets nothing before its agent has come. What a node was given stays its own, whatever
-// becomes of its annotation: it gets another id or subnet if its annotation came with another
-// node's, and then conflict says so. A node whose subnets are outside of the cluster's gets
-// nothing. podsOf returns the pods of a node.
+// Node returns the node's allocation and completes it. It returns the zero Node for a node that
+// gets nothing before its agent has come. An allocation stays, whatever happens to the annotation.
+// If the annotation of a new node has another node's id or subnet, it gets others, and conflict is
+// the reason. A node whose subnets are outside the cluster's gets nothing. podsOf returns the pods
+// of a node.
 func (a *Allocator) Node(n *corev1.Node, podsOf func(node string) []*corev1.Pod) (node Node, conflict, err error) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -86,10 +86,9 @@ func (a *Allocator) Node(n *corev1.Node, podsOf func(node string) []*corev1.Pod)
 	return node, conflict, nil
 }
 
-// holdNode holds what the node's annotations say, where nothing is held yet. A subnet outside of
-// the cluster's gives way to what the annotation says now. It also holds for the node's pods what
-// their annotations say, unless podsOf is nil: a node that comes back must not give their addresses
-// to others.
+// holdNode allocates what the node's annotations name, unless the node has an allocation. A subnet
+// outside the cluster's is replaced by the annotation's. Unless podsOf is nil it also allocates the
+// annotated addresses of the node's pods: a node that comes back must not give them to other pods.
 func (a *Allocator) holdNode(n *corev1.Node, podsOf func(node string) []*corev1.Pod) error {
 	var errs []error
 	if id, err := annotation.ParseNodeID(n.Annotations); err == nil && !a.nodes.HasID(n.Name) {
@@ -114,7 +113,7 @@ func (a *Allocator) holdNode(n *corev1.Node, podsOf func(node string) []*corev1.
 	return errors.Join(errs...)
 }
 
-// older sorts by age, of the same age by name.
+// older sorts by age, then by name.
 func older[T metav1.Object](x, y T) int {
 	return cmp.Or(x.GetCreationTimestamp().Compare(y.GetCreationTimestamp().Time),
 		cmp.Compare(x.GetNamespace(), y.GetNamespace()), cmp.Compare(x.GetName(), y.GetName()))
@@ -135,14 +134,14 @@ func (a *Allocator) join(node string, id int) (join annotation.Join, err error) 
 	return join, nil
 }
 
-// Written notes that the pod's annotations say what it holds.
+// Written records that the pod's annotations have its allocation.
 func (a *Allocator) Written(pod Pod) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	delete(a.unwritten, pod)
 }
 
-// ReleaseNode forgets what the node has, and reports whether that was anything.
+// ReleaseNode releases the node's allocation and reports whether it had one.
 func (a *Allocator) ReleaseNode(name string) bool {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -150,7 +149,7 @@ func (a *Allocator) ReleaseNode(name string) bool {
 	return a.nodes.Release(name)
 }
 
-// ReleasePods forgets all pods of that name but those with the UIDs to keep.
+// ReleasePods releases all pods of that name except those with the UIDs to keep.
 func (a *Allocator) ReleasePods(name string, keep ...string) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
@@ -158,21 +157,21 @@ func (a *Allocator) ReleasePods(name string, keep ...string) {
 	maps.DeleteFunc(a.unwritten, func(p Pod, _ bool) bool { return p.Name == name && !slices.Contains(keep, p.UID) })
 }
 
-// Freed returns the addresses that pods have lost since it was last called.
+// Freed returns the addresses that were released since the last call.
 func (a *Allocator) Freed() []netip.Addr {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return a.pods.Freed()
 }
 
-// Nodes returns the names of the nodes that have subnets, in no order.
+// Nodes returns the names of the nodes with subnets, in no order.
 func (a *Allocator) Nodes() []string {
 	a.mu.Lock()
 	defer a.mu.Unlock()
 	return slices.Collect(maps.Keys(a.nodes.All()))
 }
 
-// Pods returns the addresses of all pods that have any.
+// Pods returns the addresses of all pods with an allocation.
 func (a *Allocator) Pods() map[Pod][]netip.Prefix {
 	a.mu.Lock()
 	defer a.mu.Unlock()

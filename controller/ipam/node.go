@@ -9,17 +9,17 @@ import (
 	"strings"
 )
 
-// ErrExhausted is returned (wrapped) when there is nothing left to hand out.
+// ErrExhausted is returned (wrapped) when nothing is left to allocate.
 var ErrExhausted = errors.New("exhausted")
 
-// ErrTaken is returned (wrapped) when another owner holds what was asked for.
+// ErrTaken is returned (wrapped) when another owner has the requested value.
 var ErrTaken = errors.New("taken")
 
-// ErrInvalid is returned (wrapped) when what was asked for can never be given.
+// ErrInvalid is returned (wrapped) for a request that can never be fulfilled.
 var ErrInvalid = errors.New("invalid")
 
-// UnavailableError is what is taken or exhausted now: the same may be asked for again
-// once an address of For is released.
+// UnavailableError is returned for what is taken or exhausted now. The request may succeed once an
+// address of For is released.
 type UnavailableError struct {
 	For netip.Prefix
 	err error
@@ -34,7 +34,7 @@ type Subnet struct {
 	HostLen int
 }
 
-// Nodes hands out node ids, from 1, and one pod subnet a family to each node.
+// Nodes allocates node ids, from 1, and one pod subnet per family to each node.
 type Nodes struct {
 	subnets []Subnet
 	maxID   int
@@ -44,7 +44,7 @@ type Nodes struct {
 	held    map[string][]netip.Prefix
 }
 
-// NewNodes returns an empty book. Ids go up to maxID.
+// NewNodes returns Nodes without allocations. The largest id is maxID.
 func NewNodes(subnets []Subnet, maxID int) *Nodes {
 	return &Nodes{
 		subnets: subnets, maxID: maxID, ids: map[int]string{}, byName: map[string]int{},
@@ -52,7 +52,7 @@ func NewNodes(subnets []Subnet, maxID int) *Nodes {
 	}
 }
 
-// HoldID notes that the node has the id. It returns ErrTaken if another has it.
+// HoldID allocates the id to the node. It returns ErrTaken if another node has it.
 func (n *Nodes) HoldID(node string, id int) error {
 	if owner, ok := n.ids[id]; ok && owner != node {
 		return fmt.Errorf("hold node id %d for %q: %w by %q", id, node, ErrTaken, owner)
@@ -70,7 +70,7 @@ func (n *Nodes) HasID(node string) bool {
 	return ok
 }
 
-// ID returns the node's id, a new one if it has none.
+// ID returns the node's id and allocates one if it has none.
 func (n *Nodes) ID(node string) (int, error) {
 	if id, ok := n.byName[node]; ok {
 		return id, nil
@@ -83,8 +83,8 @@ func (n *Nodes) ID(node string) (int, error) {
 	return 0, fmt.Errorf("allocate node id for %q: all %d are in use: %w", node, n.maxID, ErrExhausted)
 }
 
-// HoldSubnets notes that the node has the subnets. It returns ErrTaken if one
-// of them overlaps what another node has, and then holds none.
+// HoldSubnets allocates the subnets to the node. If one of them overlaps another node's it returns
+// ErrTaken and allocates none.
 func (n *Nodes) HoldSubnets(node string, subnets []netip.Prefix) error {
 	for _, s := range subnets {
 		if owner := n.overlap(s.Masked(), node); owner != "" {
@@ -145,7 +145,7 @@ func (n *Nodes) Capacity() map[netip.Prefix]struct{ Used, Room int } {
 	return out
 }
 
-// All returns the nodes' subnets by node. It is the book's own: read only.
+// All returns the subnets by node. The caller must not change the map.
 func (n *Nodes) All() map[string][]netip.Prefix { return n.held }
 
 // Subnets returns the node's subnets, one of each family that the cluster has,
@@ -195,7 +195,7 @@ func (n *Nodes) free(is4 bool) (netip.Prefix, error) {
 	return netip.Prefix{}, fmt.Errorf("%s: %w", strings.Join(tried, ", "), ErrExhausted)
 }
 
-// Release forgets the node and reports whether it had anything.
+// Release releases the node's allocation and reports whether it had one.
 func (n *Nodes) Release(node string) bool {
 	_, numbered := n.byName[node]
 	had := numbered || n.held[node] != nil
@@ -207,7 +207,7 @@ func (n *Nodes) Release(node string) bool {
 	return had
 }
 
-// ReleaseSubnets forgets the node's subnets, not its id.
+// ReleaseSubnets releases the node's subnets, not its id.
 func (n *Nodes) ReleaseSubnets(node string) {
 	for _, s := range n.held[node] {
 		delete(n.parts, s)
@@ -215,11 +215,11 @@ func (n *Nodes) ReleaseSubnets(node string) {
 	delete(n.held, node)
 }
 
-// Len is how many nodes have subnets.
+// Len returns the number of nodes with subnets.
 func (n *Nodes) Len() int { return len(n.held) }
 
-// JoinAddress is the address of the gateway router of the node with the id:
-// 1+id into the join subnet, after the cluster router's.
+// JoinAddress returns the address of the gateway router of the node with the id: 1+id into the join
+// subnet, after the cluster router's.
 func JoinAddress(join netip.Prefix, id int) (netip.Prefix, error) {
 	addr := offset(join.Masked().Addr(), int64(1+id))
 	if !addr.IsValid() || !join.Contains(addr) {

@@ -7,16 +7,15 @@ import (
 	"slices"
 )
 
-// firstPodOffset is where a subnet's pod addresses begin: .1 is the router's,
-// .2 the management port's.
+// firstPodOffset is the offset of a subnet's first pod address: .1 is the router's, .2 the
+// management port's.
 const firstPodOffset = 3
 
-// Pod is an owner of addresses: a name, and which of the pods that had it.
+// Pod is an owner of addresses: a name, and the UID that tells pods of that name apart.
 type Pod struct{ Name, UID string }
 
-// Pods hands out pods' addresses from nodes' subnets. In each subnet it goes
-// on after the last one handed out, so that an address rests before it is used
-// again.
+// Pods allocates pods' addresses from nodes' subnets. In each subnet it continues after the last
+// allocated address, so that a released address is not reused at once.
 type Pods struct {
 	pools map[netip.Prefix]*pool
 	held  map[string]map[string][]netip.Prefix // name → UID → addresses with their subnet's length
@@ -37,7 +36,7 @@ type pool struct {
 	used int
 }
 
-// NewPods returns an empty book.
+// NewPods returns Pods without allocations.
 func NewPods() *Pods {
 	return &Pods{
 		pools: map[netip.Prefix]*pool{}, held: map[string]map[string][]netip.Prefix{}, owner: map[netip.Addr]Pod{},
@@ -45,9 +44,9 @@ func NewPods() *Pods {
 	}
 }
 
-// Hold notes that the pod has the addresses, each with its subnet's length, at most one
-// per subnet. It returns ErrTaken if another pod has one of them and ErrInvalid if one is
-// not for pods, and then holds what it held before.
+// Hold allocates the addresses to the pod, each with its subnet's length, at most one per subnet.
+// It returns ErrTaken if another pod has one of them, and ErrInvalid if one is not for pods. After
+// an error the pod's allocation is unchanged.
 func (p *Pods) Hold(pod Pod, addresses []netip.Prefix) error {
 	for i, a := range addresses {
 		if !usable(a.Addr(), a.Masked()) {
@@ -109,7 +108,7 @@ func (p *Pods) CheckMAC(pod Pod, subnet netip.Prefix, mac net.HardwareAddr) erro
 	return &UnavailableError{until, fmt.Errorf("hold MAC address %s for pod %s: %w by pod %s", mac, pod.Name, ErrTaken, owner.Name)}
 }
 
-// MAC returns the MAC address that HoldMAC has noted for the pod, nil if none.
+// MAC returns the MAC address that HoldMAC recorded for the pod, nil if none.
 func (p *Pods) MAC(pod Pod) net.HardwareAddr {
 	s, ok := p.asked[pod]
 	if !ok {
@@ -118,13 +117,12 @@ func (p *Pods) MAC(pod Pod) net.HardwareAddr {
 	return net.HardwareAddr(s.mac)
 }
 
-// Held returns what the pod has, nil if nothing.
+// Held returns the pod's addresses, nil if it has none.
 func (p *Pods) Held(pod Pod) []netip.Prefix { return p.held[pod.Name][pod.UID] }
 
-// Allocate returns an address in each subnet: the one that the pod has there,
-// else the one of want that is in it, else any. Asked again for the same pod, it
-// returns the same ones, unless the subnets have changed. After an error the
-// pod holds what it held before.
+// Allocate returns an address in each subnet: the pod's present one, else the wanted one, else any.
+// For the same pod it returns the same addresses again, unless the subnets have changed. After an
+// error the pod's allocation is unchanged.
 func (p *Pods) Allocate(pod Pod, subnets []netip.Prefix, want ...netip.Addr) ([]netip.Prefix, error) {
 	have := p.Held(pod)
 	if within(have, subnets) {
@@ -162,8 +160,7 @@ func (p *Pods) Allocate(pod Pod, subnets []netip.Prefix, want ...netip.Addr) ([]
 	return addresses, nil
 }
 
-// fits returns ErrInvalid unless each address that is wanted is for pods and in
-// a subnet of its own.
+// fits returns ErrInvalid unless each wanted address is for pods and in a subnet of its own.
 func fits(want []netip.Addr, subnets []netip.Prefix) error {
 	taken := map[netip.Prefix]netip.Addr{}
 	for _, a := range want {
@@ -192,7 +189,7 @@ func in(addrs []netip.Addr, subnet netip.Prefix) (netip.Addr, bool) {
 	return netip.Addr{}, false
 }
 
-// within reports whether there is exactly one address for each subnet.
+// within reports whether there is exactly one address per subnet.
 func within(addresses, subnets []netip.Prefix) bool {
 	if len(addresses) != len(subnets) {
 		return false
@@ -205,8 +202,8 @@ func within(addresses, subnets []netip.Prefix) bool {
 	return true
 }
 
-// free searches from the last address handed out to the end of the subnet,
-// then from its beginning. IPv4's broadcast address is never handed out.
+// free searches from the last allocated address to the end of the subnet, then from its beginning.
+// It never returns IPv4's broadcast address.
 func (p *Pods) free(subnet netip.Prefix) (netip.Addr, error) {
 	first := offset(subnet.Addr(), firstPodOffset)
 	start := first
@@ -239,7 +236,7 @@ func (p *Pods) pool(subnet netip.Prefix) *pool {
 	return p.pools[subnet]
 }
 
-// Release forgets all pods of that name but those with the UIDs to keep.
+// Release releases all pods of that name except those with the UIDs to keep.
 func (p *Pods) Release(name string, keep ...string) {
 	for uid := range p.held[name] {
 		if !slices.Contains(keep, uid) {
@@ -248,7 +245,7 @@ func (p *Pods) Release(name string, keep ...string) {
 	}
 }
 
-// ReleaseOne forgets what one pod has.
+// ReleaseOne releases one pod's allocation.
 func (p *Pods) ReleaseOne(pod Pod) { p.release(pod) }
 
 func (p *Pods) release(pod Pod) {
@@ -278,14 +275,14 @@ func (p *Pods) releaseAddresses(pod Pod, others ...netip.Prefix) {
 	}
 }
 
-// Freed returns the addresses that pods have lost since it was last called.
+// Freed returns the addresses that were released since the last call.
 func (p *Pods) Freed() []netip.Addr {
 	freed := p.freed
 	p.freed = nil
 	return freed
 }
 
-// All returns the pods that have addresses, in no order.
+// All returns the pods with addresses, in no order.
 func (p *Pods) All() []Pod {
 	var out []Pod
 	for name, byUID := range p.held {
@@ -296,10 +293,10 @@ func (p *Pods) All() []Pod {
 	return out
 }
 
-// Len is how many addresses are in use.
+// Len returns the number of addresses in use.
 func (p *Pods) Len() int { return len(p.owner) }
 
-// Used is how many addresses of a node's subnet are in use.
+// Used returns how many addresses of a node's subnet are in use.
 func (p *Pods) Used(subnet netip.Prefix) int {
 	if pool := p.pools[subnet.Masked()]; pool != nil {
 		return pool.used
@@ -307,8 +304,7 @@ func (p *Pods) Used(subnet netip.Prefix) int {
 	return 0
 }
 
-// Capacity is how many pods' addresses a node's subnet has, 1<<30 for any
-// number above that.
+// Capacity returns the number of pod addresses in a node's subnet, at most 1<<30.
 func Capacity(subnet netip.Prefix) int {
 	bits := subnet.Addr().BitLen() - subnet.Bits()
 	if bits > 30 {

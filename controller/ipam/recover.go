@@ -11,16 +11,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// Port is a pod's port as OVN has it.
+// Port is a pod's logical switch port.
 type Port struct {
 	Pod       Pod
 	MAC       net.HardwareAddr // nil if there is none, or no valid one
 	Addresses []netip.Addr
 }
 
-// Recover holds what nodes and pods have had before this Allocator was made. What is in OVN comes
-// first, because what an annotation says must not take another pod's addresses; then the older of
-// two that claim the same keeps it. The lists are sorted.
+// Recover restores the allocations of an earlier Allocator. OVN's values go first, because an
+// annotation must not take another pod's addresses. Of two objects that claim the same value the
+// older keeps it. Recover sorts the lists.
 func (a *Allocator) Recover(nodes []*corev1.Node, pods []*corev1.Pod, ports []Port) {
 	a.mu.Lock()
 	defer a.mu.Unlock()
