@@ -3,6 +3,7 @@ package campaign
 import (
 	"context"
 	"encoding/json"
+	"fmt"
 	"os"
 	"os/exec"
 	"path/filepath"
@@ -18,17 +19,18 @@ type plant struct {
 	lines map[string]string
 }
 
-// Campaigns find the faults that they are for. Each runs on a build with a planted fault and must
-// report a violation. The kind of step is chosen to keep the test short.
-func TestPlanted(t *testing.T) {
-	for _, tt := range []struct {
-		name, lab string
-		campaign  func(context.Context, Options) (*Report, error)
-		long      time.Duration
-		only      string
-		plant     plant
-		broken    string // expected violation
-	}{
+// planted is a campaign that must notice a fault.
+type planted struct {
+	name, lab string
+	campaign  func(context.Context, Options) (*Report, error)
+	long      time.Duration
+	only      string
+	plant     plant
+	broken    string // expected violation
+}
+
+func allPlanted() []planted {
+	return []planted{
 		{
 			"faults: a lost pod port is not restored", "f", Faults, 10 * time.Second, "^port of a pod deleted",
 			plant{"agent/podnet/keep.go", map[string]string{"\treturn k.Wirer.connect(ctx, p)\n": "\treturn nil\n"}},
@@ -36,15 +38,15 @@ func TestPlanted(t *testing.T) {
 		},
 		{
 			"api: pod annotations are trusted", "a", API, 40 * time.Second, "",
-			plant{"controller/reconcile/allocate.go", map[string]string{
-				"\treturn b.restore(p, b.network(pod)), nil\n":           "\tif _, said := p.Annotations[annotation.PodNetworks]; said {\n\t\treturn nil, nil\n\t}\n\treturn b.restore(p, b.network(pod)), nil\n",
+			plant{"controller/reconcile/allocation.go", map[string]string{
+				"\treturn w.restore(p, network), nil\n":                  "\tif _, said := p.Annotations[annotation.PodNetworks]; said {\n\t\treturn nil, nil\n\t}\n\treturn w.restore(p, network), nil\n",
 				"{plan.PortAddresses(network)}) {\n\t\t\treturn false\n": "{plan.PortAddresses(network)}) {\n\t\t\treturn true\n",
 			}},
 			" lost ",
 		},
 		{
 			"wire: the agent does not read the host's raw sockets", "w", Wire, 50 * time.Second, "",
-			plant{"agent/gateway/protos.go", map[string]string{"\traw, errRaw := link.RawProtos()\n": "\tvar raw []link.HostProto\n\tvar errRaw error\n"}},
+			plant{"agent/gateway/host.go", map[string]string{"\traw, errRaw := link.RawProtos()\n": "\tvar raw []link.HostProto\n\tvar errRaw error\n"}},
 			"VRRP, OSPF",
 		},
 		{
@@ -54,7 +56,22 @@ func TestPlanted(t *testing.T) {
 			}},
 			"against a policy to the host of node",
 		},
-	} {
+	}
+}
+
+// TestPlantsFit: the sources still have the lines in which the faults are planted.
+func TestPlantsFit(t *testing.T) {
+	for _, tt := range allPlanted() {
+		if _, err := tt.plant.source("../.."); err != nil {
+			t.Errorf("%s: %v", tt.name, err)
+		}
+	}
+}
+
+// Campaigns find the faults that they are for. Each runs on a build with a planted fault and must
+// report a violation. The kind of step is chosen to keep the test short.
+func TestPlanted(t *testing.T) {
+	for _, tt := range allPlanted() {
 		t.Run(tt.name, func(t *testing.T) {
 			o := options(t, tt.lab)
 			o.Only, o.First, o.Heal, o.For = regexp.MustCompile(tt.only), true, 15*time.Second, tt.long
@@ -70,6 +87,22 @@ func TestPlanted(t *testing.T) {
 	}
 }
 
+// source returns the text of the file with the fault.
+func (p plant) source(top string) (string, error) {
+	text, err := os.ReadFile(filepath.Join(top, p.file))
+	if err != nil {
+		return "", err
+	}
+	defect := string(text)
+	for line, instead := range p.lines {
+		if n := strings.Count(defect, line); n != 1 {
+			return "", fmt.Errorf("%s has %q %d times: plant the fault elsewhere", p.file, line, n)
+		}
+		defect = strings.Replace(defect, line, instead, 1)
+	}
+	return defect, nil
+}
+
 // build builds the product with the fault, and an unmodified plugin, and returns their directory.
 func (p plant) build(t *testing.T, bin string) string {
 	t.Helper()
@@ -77,18 +110,11 @@ func (p plant) build(t *testing.T, bin string) string {
 	if err != nil {
 		t.Fatal(err)
 	}
-	file := filepath.Join(top, p.file)
-	text, err := os.ReadFile(file)
+	defect, err := p.source(top)
 	if err != nil {
 		t.Fatal(err)
 	}
-	defect := string(text)
-	for line, instead := range p.lines {
-		if n := strings.Count(defect, line); n != 1 {
-			t.Fatalf("%s has %q %d times: plant the fault elsewhere", p.file, line, n)
-		}
-		defect = strings.Replace(defect, line, instead, 1)
-	}
+	file := filepath.Join(top, p.file)
 	dir := t.TempDir()
 	planted, overlay := filepath.Join(dir, "planted.go"), filepath.Join(dir, "overlay.json")
 	if err := os.WriteFile(planted, []byte(defect), 0o644); err != nil {
