@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
@@ -16,6 +17,7 @@ import (
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
 // most is the tenant's quota of objects per kind.
@@ -118,10 +120,14 @@ func (t *tenant) annotation() (key, value string) {
 		return key, t.junk()
 	}
 	p := annotation.Pod{MAC: mac}
-	for range pick(t, 1, 1, 2, 2, 3, 250) {
-		a := t.address()
-		p.Addresses = append(p.Addresses, netip.PrefixFrom(a, pick(t, a.BitLen(), 24, 0)))
-		p.Gateways = append(p.Gateways, t.address())
+	if t.r.IntN(2) == 0 {
+		p.Addresses, p.Gateways = t.neighbours()
+	} else {
+		for range pick(t, 1, 1, 2, 2, 3, 250) {
+			a := t.address()
+			p.Addresses = append(p.Addresses, netip.PrefixFrom(a, pick(t, a.BitLen(), 24, 0)))
+			p.Gateways = append(p.Gateways, t.address())
+		}
 	}
 	switch key {
 	case annotation.PodNetworks:
@@ -139,6 +145,30 @@ func (t *tenant) annotation() (key, value string) {
 		return key, annotation.FormatRequest(r)
 	}
 	return key, pick(t, "1", "-1", "1e30", "18446744073709551616", "1T", t.address().String(), t.junk())
+}
+
+// neighbours returns what an annotation of the controller's has: one address per family inside a
+// node's subnets, with the routers as gateways. Half of the addresses belong to victims, to the
+// router or to the management port.
+func (t *tenant) neighbours() (addresses []netip.Prefix, gateways []netip.Addr) {
+	for _, s := range pick(t, t.values.subnets...) {
+		a := plan.RouterAddress(s).Addr()
+		gateways = append(gateways, a)
+		used := slices.DeleteFunc(slices.Clone(t.values.used), func(u netip.Addr) bool { return !s.Contains(u) })
+		used = append(used, a, plan.ManagementAddress(s).Addr())
+		if a = pick(t, used...); t.r.IntN(2) == 0 {
+			for a = s.Masked().Addr(); a.As16()[15] == 0; {
+				b := a.As16()
+				b[15] = byte(t.r.IntN(256))
+				a = netip.AddrFrom16(b)
+				if s.Addr().Is4() {
+					a = a.Unmap()
+				}
+			}
+		}
+		addresses = append(addresses, netip.PrefixFrom(a, s.Bits()))
+	}
+	return addresses, gateways
 }
 
 // patchPod sets or removes annotations of a pod.

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
@@ -35,7 +36,8 @@ type tenant struct {
 // values are the tenant's inputs for addresses, MACs and ports.
 type values struct {
 	addresses []netip.Addr
-	used      []netip.Addr // those used by probes and nodes
+	used      []netip.Addr     // those used by probes and nodes
+	subnets   [][]netip.Prefix // of each node
 	macs      []string
 	ports     []int32
 }
@@ -127,6 +129,15 @@ func valuesOf(ctx context.Context, g *ground) (values, error) {
 	v.used = append(v.used, outside(false), outside(true), g.clusterIP(false), g.clusterIP(true))
 	for _, n := range g.Nodes() {
 		v.used = append(v.used, n.IP4, n.IP6)
+		object, err := g.client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
+		if err != nil {
+			return v, err
+		}
+		subnets, err := annotation.ParseNodeSubnets(object.Annotations)
+		if err != nil {
+			return v, fmt.Errorf("node %q: %w", n.Name, err)
+		}
+		v.subnets = append(v.subnets, subnets)
 	}
 	for _, name := range []string{"a", "b", "c"} {
 		v.used = append(v.used, g.pods[name].IPs...)
