@@ -9,7 +9,10 @@ FROM ${BUILD_BASE} AS build
 WORKDIR /src
 COPY . .
 ARG VERSION=dev
-RUN CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X main.version=${VERSION}" -o /out/ ./cmd/ovnkube ./cmd/ovn-k8s-cni-overlay
+ARG COMMIT=
+ARG DATE=
+RUN V=github.com/ovn-ebpf/ovn-ebpf/version && \
+    CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X $V.Version=${VERSION} -X $V.Commit=${COMMIT} -X $V.Date=${DATE}" -o /out/ ./cmd/ovnkube ./cmd/ovn-k8s-cni-overlay
 
 FROM ${BASE} AS tools
 # ovs-ofctl writes the flows of the gateway bridge, nft does the masquerading of

@@ -19,7 +19,10 @@ export OVS_PKGDATADIR := $(PLATFORM)/usr/share/openvswitch
 export OVN_PKGDATADIR := $(PLATFORM)/usr/share/ovn
 endif
 NICE := nice -n 5
-LDFLAGS := -s -w -X main.version=$(VERSION)
+COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
+DATE := $(shell TZ=UTC git show -s --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
+VERSIONS := github.com/ovn-ebpf/ovn-ebpf/version
+LDFLAGS := -s -w -X $(VERSIONS).Version=$(VERSION) -X $(VERSIONS).Commit=$(COMMIT) -X $(VERSIONS).Date=$(DATE)
 GOLANGCI := $(OVN_EBPF_CACHE)/tools/golangci-lint
 SCALE := bench/results/scale
 COMMA := ,

@@ -30,6 +30,9 @@ type Family struct {
 	Buckets []float64 // of a Histogram
 }
 
+// BuildInfo is in the Table of each role.
+var BuildInfo = Family{Name: "ovnkube_build_info", Kind: Gauge, Labels: []string{"version", "commit", "goversion"}, Help: "1, with version and commit of the program."}
+
 // Table is what one program shows.
 type Table []Family
 

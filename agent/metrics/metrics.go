@@ -16,6 +16,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
+	"github.com/ovn-ebpf/ovn-ebpf/version"
 )
 
 // Info does not change while the agent runs.
@@ -110,6 +111,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	put := func(name string, v float64, labels ...string) { c.set.Put(ch, name, v, labels...) }
 	info := c.s.Info
 	put("ovnkube_gateway_info", 1, info.Backend, info.Layout, info.Datapath, info.Uplink)
+	put(metric.BuildInfo.Name, 1, version.Labels()...)
 	put("ovnkube_agent_ready", metric.One(c.s.Ready()))
 	put("ovnkube_gateway_drained", metric.One(c.s.Drained()))
 	put("ovnkube_gateway_fallback", metric.One(info.NoEBPF != ""), info.Backend, info.NoEBPF)

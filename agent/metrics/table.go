@@ -12,6 +12,7 @@ func Table() metric.Table {
 	service := []string{"namespace", "service", "port", "protocol"}
 	pod := []string{"namespace", "pod", "interface"}
 	return metric.Table{
+		metric.BuildInfo,
 		{Name: "ovnkube_agent_ready", Kind: metric.Gauge, Help: "1 if the agent has everything in its desired state."},
 		{Name: "ovnkube_gateway_info", Kind: metric.Gauge, Labels: []string{"backend", "layout", "datapath", "uplink"}, Help: "1, with the gateway's kind."},
 		{Name: "ovnkube_gateway_packets_total", Kind: metric.Counter, Labels: by, Help: "Packets at the North-South gateway, by receiver or sender, and reason."},

@@ -10,6 +10,7 @@ import (
 	"github.com/spf13/cobra"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/commandline"
+	"github.com/ovn-ebpf/ovn-ebpf/version"
 )
 
 // environment holds the output streams of a command.
@@ -64,7 +65,7 @@ func versionCommand(*flag.FlagSet) action {
 		if err := noArguments(args); err != nil {
 			return err
 		}
-		_, err := fmt.Fprintln(env.stdout, "ovnkube", version)
+		_, err := fmt.Fprintln(env.stdout, "ovnkube", version.String())
 		return err
 	}
 }

@@ -14,10 +14,8 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/commandline"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
+	"github.com/ovn-ebpf/ovn-ebpf/version"
 )
-
-// version is set by the build (-ldflags -X).
-var version = "dev"
 
 func main() {
 	args := invoked(os.Args)
@@ -68,7 +66,7 @@ Connections continue when it ends. It serves a status page, /metrics, /healthz a
 
 func root() *cobra.Command {
 	c := tree().cobra()
-	c.Version = version
+	c.Version = version.String()
 	for _, group := range []string{groupRun, groupLook, groupFirst} {
 		c.AddGroup(&cobra.Group{ID: group, Title: group + ":"})
 	}
@@ -104,7 +102,7 @@ something is missing; 3 broken: traffic is interrupted; 1 the check failed.`,
 			helperCommand(),
 			utilCommands(),
 			{name: watchdogCommand, hidden: true, summary: "restore a NIC when moving its addresses fails; started by the mover", setup: watchdogSetup},
-			{name: "version", group: groupLook, summary: "print the version", setup: versionCommand},
+			{name: "version", group: groupLook, summary: "print version, commit and date of this build", setup: versionCommand},
 		},
 	}
 }

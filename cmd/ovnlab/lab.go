@@ -19,10 +19,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/traffic"
+	"github.com/ovn-ebpf/ovn-ebpf/version"
 )
-
-// version is set by the build (-ldflags -X).
-var version = "dev"
 
 func main() {
 	commandline.Main("ovnlab", os.Args[1:], run)
@@ -34,7 +32,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 
 func root() *cobra.Command {
 	c := &cobra.Command{
-		Use: "ovnlab", Version: version, Short: "a test cluster on this machine: real OVN, several nodes, pods (docs/lab.md)",
+		Use: "ovnlab", Version: version.String(), Short: "a test cluster on this machine: real OVN, several nodes, pods (docs/lab.md)",
 		Long: `A lab has a fabric with OVN's databases and northd, nodes with their own Open vSwitch
 and ovn-controller, and an outside host. With --cluster it also has a real API server,
 scheduler and controller manager, our controller, our agent on every node, and a stand-in

@@ -31,7 +31,7 @@ func (r resource) all(ctx context.Context) ([]metav1.Object, error) {
 		}
 		err = meta.EachListItem(page, func(obj runtime.Object) error {
 			if o, ok := obj.(metav1.Object); ok {
-				if s := r.stored(o); s != nil && version(s) == version(o) && s.GetUID() == o.GetUID() {
+				if s := r.stored(o); s != nil && resourceVersion(s) == resourceVersion(o) && s.GetUID() == o.GetUID() {
 					out = append(out, s)
 					return nil
 				}
@@ -83,7 +83,7 @@ func (r resource) catchUp(ctx context.Context, listed []metav1.Object, log *slog
 func (r resource) behind(objects []metav1.Object) []metav1.Object {
 	var out []metav1.Object
 	for _, o := range objects {
-		if s := r.stored(o); s == nil || version(s) < version(o) {
+		if s := r.stored(o); s == nil || resourceVersion(s) < resourceVersion(o) {
 			out = append(out, o)
 		}
 	}
@@ -102,7 +102,7 @@ func (r resource) stored(o metav1.Object) metav1.Object {
 }
 
 // version returns the object's resource version, comparable within a resource.
-func version(o metav1.Object) uint64 {
+func resourceVersion(o metav1.Object) uint64 {
 	v, _ := strconv.ParseUint(o.GetResourceVersion(), 10, 64) // Kubernetes 1.35: always a decimal number
 	return v
 }

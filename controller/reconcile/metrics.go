@@ -9,6 +9,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
+	"github.com/ovn-ebpf/ovn-ebpf/version"
 )
 
 // fullestSubnets bounds how many nodes' subnets have series of their own.
@@ -88,6 +89,7 @@ func (c collector) Collect(ch chan<- prometheus.Metric) {
 	put := func(name string, v float64, labels ...string) {
 		values.Put(ch, "ovnkube_controller_"+name, v, labels...)
 	}
+	values.Put(ch, metric.BuildInfo.Name, 1, version.Labels()...)
 	leading, pending, allocator := l.status.leadership()
 	put("leader", metric.One(leading))
 	put("term", float64(l.status.claimed()))

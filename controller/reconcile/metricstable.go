@@ -18,6 +18,7 @@ func Metrics() metric.Table {
 		return metric.Family{Name: "ovnkube_controller_" + name, Kind: metric.Histogram, Help: help, Buckets: buckets}
 	}
 	return metric.Table{
+		metric.BuildInfo,
 		gauge("leader", "1 if this replica leads."),
 		gauge("term", "Number of the term of the Northbound database that this replica has claimed; 0 while it does not lead."),
 		counter("leadership_lost_total", "How often this replica stopped leading against its will by reason: lease (not renewed in time, or another has it), fenced (another has claimed the Northbound database, or it was emptied or restored).", "reason"),

@@ -91,7 +91,7 @@ func ofRevision(revision string) (f figures, err error) {
 		return f, fmt.Errorf("check out %s: %w: %s", revision, err, out)
 	}
 	defer func() { err = errors.Join(err, exec.Command("git", "worktree", "remove", "--force", dir).Run()) }()
-	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w -X main.version=figures", "-o", "bin/", "./cmd/ovnkube")
+	build := exec.Command("go", "build", "-trimpath", "-buildvcs=false", "-ldflags", "-s -w", "-o", "bin/", "./cmd/ovnkube")
 	build.Dir, build.Env = dir, append(os.Environ(), "CGO_ENABLED=0")
 	if out, err := build.CombinedOutput(); err != nil {
 		return f, fmt.Errorf("build %s: %w: %s", revision, err, out)
