@@ -1,0 +1,51 @@
+package main
+
+import (
+	"fmt"
+	"path"
+	"strings"
+
+	"helm.sh/helm/v3/pkg/chart"
+	"helm.sh/helm/v3/pkg/chart/loader"
+	"sigs.k8s.io/yaml"
+)
+
+// developed is the image of a chart that is not packed.
+const developed = "image: ovn-ebpf:dev"
+
+// chart packs the Helm chart with the release's version and image.
+func (r *release) chart() error {
+	c, err := loader.LoadDir(path.Join(r.top, "deploy/helm/ovn-ebpf"))
+	if err != nil {
+		return err
+	}
+	c.Metadata.Version, c.Metadata.AppVersion = r.version, r.version
+	if err := c.Validate(); err != nil {
+		return err
+	}
+	metadata, err := yaml.Marshal(c.Metadata)
+	if err != nil {
+		return err
+	}
+	var files []file
+	for _, f := range c.Raw {
+		content := f.Data
+		switch f.Name {
+		case "Chart.yaml":
+			content = metadata
+		case "values.yaml":
+			if content, err = r.values(f); err != nil {
+				return err
+			}
+		}
+		files = append(files, file{name: path.Join(c.Name(), f.Name), mode: 0o644, content: content})
+	}
+	return r.writeTarball(fmt.Sprintf("%s-%s.tgz", c.Name(), r.version), files)
+}
+
+func (r *release) values(f *chart.File) ([]byte, error) {
+	if n := strings.Count(string(f.Data), developed+"\n"); n != 1 {
+		return nil, fmt.Errorf("values.yaml has %q %d times, want 1", developed, n)
+	}
+	return []byte(strings.Replace(string(f.Data), developed, "image: "+r.reference(), 1)), nil
+}

@@ -1,0 +1,215 @@
+package main
+
+import (
+	"context"
+	"debug/elf"
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"os/exec"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+)
+
+// debianPackage is a package of which the image has files.
+type debianPackage struct{ Name, Version string }
+
+// tools are the programs of Debian that the agent runs: ovs-ofctl writes the flows of the gateway
+// bridge, nft masquerades in local mode.
+var tools = []string{"usr/bin/ovs-ofctl", "usr/sbin/nft"}
+
+// debianFiles returns the tools with every library that they load, and the packages that own them.
+// Nothing of the other architecture is executed: apt resolves and downloads, dpkg-deb unpacks.
+func (r *release) debianFiles(ctx context.Context, a arch) ([]file, []debianPackage, error) {
+	archives, err := r.download(ctx, a.name, "openvswitch-common", "nftables")
+	if err != nil {
+		return nil, nil, err
+	}
+	root := filepath.Join(r.work, "root-"+a.name)
+	owners := map[string]debianPackage{} // by path
+	for _, deb := range archives {
+		dir := filepath.Join(r.work, "unpacked-"+a.name, filepath.Base(deb))
+		if _, err := output(ctx, ".", "dpkg-deb", "-x", deb, dir); err != nil {
+			return nil, nil, err
+		}
+		fields, err := output(ctx, ".", "dpkg-deb", "-W", "--showformat", "${Package} ${Version}", deb)
+		if err != nil {
+			return nil, nil, err
+		}
+		name, version, _ := strings.Cut(fields, " ")
+		if err := merge(dir, root, func(p string) { owners[p] = debianPackage{name, version} }); err != nil {
+			return nil, nil, fmt.Errorf("unpack %s: %w", deb, err)
+		}
+	}
+	var out []file
+	var packages []debianPackage
+	for _, p := range slices.Clone(tools) {
+		if err := closure(root, p, func(name, real string) error {
+			if slices.ContainsFunc(out, func(f file) bool { return f.name == name }) {
+				return fs.SkipDir
+			}
+			b, err := os.ReadFile(filepath.Join(root, real))
+			if err != nil {
+				return err
+			}
+			out = append(out, file{name: name, mode: 0o755, content: b})
+			owner, ok := owners[real]
+			if !ok {
+				return fmt.Errorf("%s belongs to no package", real)
+			}
+			if !slices.Contains(packages, owner) {
+				packages = append(packages, owner)
+			}
+			return nil
+		}); err != nil {
+			return nil, nil, err
+		}
+	}
+	slices.SortFunc(packages, func(a, b debianPackage) int { return strings.Compare(a.Name, b.Name) })
+	return out, packages, nil
+}
+
+// download fetches the packages with all that they depend on, from an empty machine's view, and
+// returns their paths. apt checks signatures.
+func (r *release) download(ctx context.Context, arch string, packages ...string) ([]string, error) {
+	dir := filepath.Join(r.work, "apt-"+arch)
+	for _, d := range []string{"state/lists/partial", "cache/archives/partial", "etc/preferences.d"} {
+		if err := os.MkdirAll(filepath.Join(dir, d), 0o755); err != nil {
+			return nil, err
+		}
+	}
+	const keyring = "/usr/share/keyrings/debian-archive-keyring.gpg"
+	source := fmt.Sprintf("deb [arch=%s signed-by=%s] %s %s main\n", arch, keyring, r.mirror, r.suite)
+	if err := errors.Join(os.WriteFile(filepath.Join(dir, "sources.list"), []byte(source), 0o644), os.WriteFile(filepath.Join(dir, "status"), nil, 0o644)); err != nil {
+		return nil, err
+	}
+	config := fmt.Sprintf(`Dir::State "%[1]s/state"; Dir::State::status "%[1]s/status"; Dir::Cache "%[1]s/cache"; Dir::Etc "%[1]s/etc";
+Dir::Etc::sourcelist "%[1]s/sources.list"; Dir::Etc::sourceparts "-"; Dir::Log "%[1]s";
+APT::Architecture "%[2]s"; APT::Architectures { "%[2]s"; }; APT::Sandbox::User "root"; APT::Install-Recommends "false";
+`, dir, arch)
+	if err := os.WriteFile(filepath.Join(dir, "apt.conf"), []byte(config), 0o644); err != nil {
+		return nil, err
+	}
+	for _, args := range [][]string{{"-qq", "update"}, append([]string{"-qq", "-y", "--download-only", "install"}, packages...)} {
+		cmd := exec.CommandContext(ctx, "apt-get", args...)
+		cmd.Env = append(os.Environ(), "APT_CONFIG="+filepath.Join(dir, "apt.conf"), "DEBIAN_FRONTEND=noninteractive")
+		if out, err := cmd.CombinedOutput(); err != nil {
+			return nil, fmt.Errorf("apt-get %s: %w: %s", strings.Join(args, " "), err, out)
+		}
+	}
+	debs, err := filepath.Glob(filepath.Join(dir, "cache/archives/*.deb"))
+	if err == nil && len(debs) == 0 {
+		err = errors.New("apt-get downloaded nothing")
+	}
+	slices.Sort(debs)
+	return debs, err
+}
+
+// merge moves an unpacked package into the root. Old packages have files in /lib, which is /usr/lib
+// today.
+func merge(from, root string, has func(string)) error {
+	return filepath.WalkDir(from, func(p string, d fs.DirEntry, err error) error {
+		if err != nil || d.IsDir() {
+			return err
+		}
+		name, err := filepath.Rel(from, p)
+		if err != nil {
+			return err
+		}
+		if top, _, _ := strings.Cut(name, "/"); slices.Contains([]string{"bin", "sbin", "lib", "lib64"}, top) {
+			name = path.Join("usr", name)
+		}
+		to := filepath.Join(root, name)
+		if err := os.MkdirAll(filepath.Dir(to), 0o755); err != nil {
+			return err
+		}
+		has(name)
+		return os.Rename(p, to)
+	})
+}
+
+// closure calls found for the program, its interpreter and every library that it needs. name is the
+// path by which a program finds the file, real that of the file itself. found returns fs.SkipDir for
+// a file that it knows.
+func closure(root, program string, found func(name, real string) error) error {
+	name, real, err := resolve(root, program)
+	if err != nil {
+		return err
+	}
+	if err := found(name, real); errors.Is(err, fs.SkipDir) {
+		return nil
+	} else if err != nil {
+		return err
+	}
+	f, err := elf.Open(filepath.Join(root, real))
+	if err != nil {
+		return fmt.Errorf("read %s: %w", real, err)
+	}
+	defer f.Close()
+	needed, err := f.ImportedLibraries()
+	if err != nil {
+		return fmt.Errorf("read %s: %w", real, err)
+	}
+	for _, p := range f.Progs {
+		if p.Type == elf.PT_INTERP {
+			b := make([]byte, p.Filesz)
+			if _, err := p.ReadAt(b, 0); err != nil {
+				return fmt.Errorf("read interpreter of %s: %w", real, err)
+			}
+			needed = append(needed, strings.TrimRight(string(b), "\x00"))
+		}
+	}
+	for _, library := range needed {
+		at := library
+		if !strings.HasPrefix(at, "/") {
+			if at, err = find(root, library); err != nil {
+				return fmt.Errorf("%s: %w", real, err)
+			}
+		}
+		if err := closure(root, at, found); err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// find returns where the dynamic linker finds a library.
+func find(root, library string) (string, error) {
+	for _, dir := range []string{"usr/lib/*-linux-gnu*", "usr/lib", "usr/lib64"} {
+		if at, _ := filepath.Glob(filepath.Join(root, dir, library)); len(at) > 0 {
+			return filepath.Rel(root, at[0])
+		}
+	}
+	return "", fmt.Errorf("library %s is in no package", library)
+}
+
+// resolve follows symbolic links inside the root. name has the directories of today (/usr/lib for
+// /lib).
+func resolve(root, p string) (name, real string, err error) {
+	usr := func(p string) string {
+		p = strings.TrimPrefix(path.Clean("/"+p), "/")
+		if top, _, _ := strings.Cut(p, "/"); slices.Contains([]string{"bin", "sbin", "lib", "lib64"}, top) {
+			p = path.Join("usr", p)
+		}
+		return p
+	}
+	name = usr(p)
+	real = name
+	for range 8 {
+		to, err := os.Readlink(filepath.Join(root, real))
+		if err != nil {
+			if _, err := os.Stat(filepath.Join(root, real)); err != nil {
+				return "", "", fmt.Errorf("find %s: %w", name, err)
+			}
+			return name, real, nil
+		}
+		if !path.IsAbs(to) {
+			to = path.Join(path.Dir(real), to)
+		}
+		real = usr(to)
+	}
+	return "", "", fmt.Errorf("find %s: too many links", name)
+}

@@ -1,0 +1,102 @@
+package main
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"path"
+	"path/filepath"
+	"slices"
+	"strings"
+
+	"github.com/google/go-containerregistry/pkg/name"
+	v1 "github.com/google/go-containerregistry/pkg/v1"
+	"github.com/google/go-containerregistry/pkg/v1/empty"
+	"github.com/google/go-containerregistry/pkg/v1/mutate"
+	"github.com/google/go-containerregistry/pkg/v1/tarball"
+)
+
+// image writes a container image as `docker save` does, which docker and containerd load. It has
+// both programs, and of Debian only the tools and what they load: no shell, no package manager.
+func (r *release) image(ctx context.Context, a arch) ([]debianPackage, error) {
+	files, packages, err := r.debianFiles(ctx, a)
+	if err != nil {
+		return nil, err
+	}
+	for _, p := range programs {
+		b, err := os.ReadFile(filepath.Join(a.programs, p))
+		if err != nil {
+			return nil, err
+		}
+		files = append(files, file{name: "usr/bin/" + p, mode: 0o755, content: b})
+	}
+	var list strings.Builder
+	for _, p := range packages {
+		fmt.Fprintln(&list, p.Name, p.Version)
+	}
+	files = append(files, file{name: "packages", mode: 0o644, content: []byte(list.String())})
+	for _, link := range []string{"bin", "sbin", "lib", "lib64"} {
+		files = append(files, file{name: link, mode: 0o777, link: "usr/" + link})
+	}
+	// Runtimes name network namespaces by /var/run, Open vSwitch its sockets.
+	files = append(files, file{name: "tmp/", mode: 0o1777}, file{name: "run/", mode: 0o755}, file{name: "var/run", mode: 0o777, link: "../run"})
+	files = withDirectories(files)
+	var layer bytes.Buffer
+	if err := writeTar(&layer, files, r.date); err != nil {
+		return nil, err
+	}
+	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil })
+	if err != nil {
+		return nil, err
+	}
+	img, err := mutate.AppendLayers(empty.Image, l)
+	if err != nil {
+		return nil, err
+	}
+	config, err := img.ConfigFile()
+	if err != nil {
+		return nil, err
+	}
+	config = config.DeepCopy()
+	config.OS, config.Architecture, config.Created = "linux", a.name, v1.Time{Time: r.date}
+	config.Config = v1.Config{
+		Entrypoint: []string{"/usr/bin/ovnkube"}, Env: []string{"PATH=/usr/sbin:/usr/bin"},
+		Labels: map[string]string{
+			"org.opencontainers.image.title": "ovn-ebpf", "org.opencontainers.image.version": r.version,
+			"org.opencontainers.image.revision": r.commit, "org.opencontainers.image.licenses": "Apache-2.0",
+			"org.opencontainers.image.source": "https://github.com/ovn-ebpf/ovn-ebpf",
+		},
+	}
+	if img, err = mutate.ConfigFile(img, config); err != nil {
+		return nil, err
+	}
+	tag, err := name.NewTag(r.reference())
+	if err != nil {
+		return nil, err
+	}
+	return packages, tarball.WriteToFile(filepath.Join(r.out, fmt.Sprintf("ovn-ebpf-%s-image-%s.tar", r.version, a.name)), tag, img)
+}
+
+// reference is the image's name, also in the chart.
+func (r *release) reference() string {
+	return "ovn-ebpf:" + strings.ReplaceAll(r.version, "+", "-")
+}
+
+// withDirectories adds the directories of all files.
+func withDirectories(files []file) []file {
+	have := map[string]bool{}
+	for _, f := range files {
+		have[f.name] = true
+	}
+	for _, f := range slices.Clone(files) {
+		for dir := path.Dir(strings.TrimSuffix(f.name, "/")); dir != "."; dir = path.Dir(dir) {
+			if !have[dir+"/"] {
+				have[dir+"/"] = true
+				files = append(files, file{name: dir + "/", mode: 0o755})
+			}
+		}
+	}
+	return files
+}
