@@ -29,9 +29,13 @@ func (r *release) debianFiles(ctx context.Context, a arch) ([]file, []debianPack
 		return nil, nil, err
 	}
 	root := filepath.Join(r.work, "root-"+a.name)
+	unpacked := filepath.Join(r.work, "unpacked-"+a.name)
+	if err := os.Mkdir(unpacked, 0o755); err != nil {
+		return nil, nil, err
+	}
 	owners := map[string]debianPackage{} // by path
 	for _, deb := range archives {
-		dir := filepath.Join(r.work, "unpacked-"+a.name, filepath.Base(deb))
+		dir := filepath.Join(unpacked, filepath.Base(deb))
 		if _, err := output(ctx, ".", "dpkg-deb", "-x", deb, dir); err != nil {
 			return nil, nil, err
 		}
