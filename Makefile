@@ -156,6 +156,11 @@ image: ## build/image.tar, the container image, made with Debian's docker on bas
 	@test/packages build image
 	@$(NICE) test/image build/image.tar
 
+.PHONY: release
+release: ## tarballs, Debian packages, images, chart, SPDX and checksums of the commit, for amd64 and arm64: VERSION=1.2.3, in build/release
+	@test/packages build
+	@$(NICE) go -C deploy/release build -o $(CURDIR)/build/release-tool . && build/release-tool -version '$(VERSION)' -out $(or $(OUT),build/release)
+
 .PHONY: clean
 clean: ## remove bin, build and the caches
 	@echo "clean: bin build $(OVN_EBPF_CACHE)"

@@ -160,15 +160,17 @@ func (p *probe) works(since time.Time) bool {
 	return p.answered.After(since) && time.Since(p.answered) < healthyFor
 }
 
-// settle waits for outstanding replies up to the limit, then counts the others as lost.
+// settle waits for outstanding replies up to the limit, then counts the others as lost. It does not
+// wait for what is sent meanwhile: on a broken path some packet is always outstanding.
 func (p *probe) settle(bucket int64) Count {
+	began := time.Now()
 	for {
 		p.mu.Lock()
 		waiting := false
 		for seq, s := range p.pending {
 			if s.bucket == bucket && time.Since(s.at) > lostAfter {
 				p.lose(seq)
-			} else if s.bucket == bucket {
+			} else if s.bucket == bucket && s.at.Before(began) {
 				waiting = true
 			}
 		}
