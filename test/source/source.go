@@ -6,6 +6,7 @@ import (
 	"go/parser"
 	"go/token"
 	"io/fs"
+	"os"
 	"path/filepath"
 	"strconv"
 	"strings"
@@ -24,6 +25,9 @@ func Uses(t *testing.T, root, importPath string, names ...string) []string {
 		}
 		if rel, _ := filepath.Rel(root, path); d.IsDir() && (rel == "test" || rel == "bench" || rel == "ovsdb" || rel == "build" || strings.HasPrefix(d.Name(), ".") && rel != ".") {
 			return fs.SkipDir
+		}
+		if _, err := os.Stat(filepath.Join(path, "go.mod")); err == nil && path != root {
+			return fs.SkipDir // another module
 		}
 		if d.IsDir() || !strings.HasSuffix(path, ".go") || strings.HasSuffix(path, "_test.go") {
 			return nil
