@@ -185,8 +185,15 @@ func TestSilent(t *testing.T) {
 	defer l.Close()
 	ctx, cancel := context.WithCancel(t.Context())
 	go func() {
-		if _, err := l.Accept(); err == nil {
+		defer cancel()
+		conn, err := l.Accept()
+		if err != nil {
+			return
+		}
+		defer conn.Close()
+		if _, err := conn.Read(make([]byte, 1)); err == nil { // the request, so dialling has ended
 			cancel()
+			<-t.Context().Done()
 		}
 	}()
 	asked := Northbound([]string{"unix:" + l.Addr().String()}, nb.TLS{}).Ask(ctx)
