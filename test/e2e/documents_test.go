@@ -44,6 +44,7 @@ var untyped = []exception{
 	{"lab.md", "", true, "TestTutorial types it, in a lab of its own"},
 	{"monitoring.md", "ovnkube agent …", true, "flags to add, with certificates of the reader's: TestClients"},
 	{"networkpolicy.md", "acl_log(ovn_pinctrl0)", true, noCommand + "a line of a log: TestPolicy reads it"},
+	{"release.md", "make release", false, ".ci/full does it, part release"},
 	{"systemd.md", "systemctl", false, "wants systemd, which no machine of ours runs: TestUnits reads the units"},
 	{"takeover.md", "", true, "wants a node of ovn-kubernetes: TestFromOVNKubernetes types what is OVN's, and its agent has these flags"},
 	{"upstream.md", "make e2e", false, ".ci/run does it, part e2e; .ci/full the other suites, part upstream"},
