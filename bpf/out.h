@@ -121,6 +121,34 @@ static __always_inline int is_former(const struct packet *p)
 	return has_former && !is_mapped(p, &p->src) && kind_of(&p->src) == ADDR_FORMER;
 }
 
+/* ARP from such an address would claim it. Another machine may have it by then. */
+static __noinline int is_former_arp(struct __sk_buff *skb)
+{
+	struct arp_packet a;
+	struct addr spa;
+
+	if (!has_former || bpf_skb_load_bytes(skb, ETH_HLEN, &a, sizeof(a)))
+		return 0;
+	map4(&spa, a.spa);
+	return kind_of(&spa) == ADDR_FORMER;
+}
+
+/* Decides ARP from the node's MAC address. */
+static __always_inline int arp_may_leave(struct __sk_buff *skb)
+{
+	if (is_former_arp(skb))
+		return REASON_UNSNATED;
+	return !cfg.in_sync && announces_other4(skb) ? REASON_GARP_GUARD : REASON_NEIGHBOUR_OUT;
+}
+
+/* Decides neighbour discovery from the node's MAC address. */
+static __always_inline int nd_may_leave(struct __sk_buff *skb, const struct packet *p)
+{
+	if (is_former(p))
+		return REASON_UNSNATED;
+	return !cfg.in_sync && announces_other6(skb, p) ? REASON_GARP_GUARD : REASON_NEIGHBOUR_OUT;
+}
+
 /* Decides IP from the node's MAC address that no guard has stopped. */
 static __noinline int may_leave(struct __sk_buff *skb, const struct packet *p, int parsed)
 {
@@ -171,8 +199,7 @@ static __noinline int ip_from_ovn(struct __sk_buff *skb, int trusted)
 	if (parsed && is_bfd(&p))
 		return REASON_BFD_OUT;
 	if (parsed && is_nd(&p))
-		return !cfg.in_sync && announces_other6(skb, &p) ? REASON_GARP_GUARD
-								 : REASON_NEIGHBOUR_OUT;
+		return nd_may_leave(skb, &p);
 	/* a leak is dropped regardless of other faults */
 	reason = is4 ? guard4(p.src.w[3], p.dst.w[3]) : guard6(&p.src, &p.dst);
 	return reason == REASON_OUT ? may_leave(skb, &p, parsed) : reason;
@@ -198,7 +225,7 @@ __noinline int from_ovn(struct __sk_buff *skb)
 		return REASON_ENCAP_OUT;
 	if (!trusted)
 		return REASON_BAD_MAC;
-	return !cfg.in_sync && announces_other4(skb) ? REASON_GARP_GUARD : REASON_NEIGHBOUR_OUT;
+	return arp_may_leave(skb);
 }
 
 static __always_inline int is_hairpin_prefix(const struct packet *p)

@@ -49,6 +49,8 @@ const (
 	icmp6Echo   = 128
 	icmp6Reply  = 129
 	icmp6Advert = 136
+	ndFirst     = 133 // router solicitation
+	ndLast      = 137 // redirect
 
 	protoTCP  = 6
 	protoUDP  = 17

@@ -53,7 +53,7 @@ func (b *builder) guard() {
 		b.decide(verdict.Unsnated, tableGuard, 950, on(word).with("nw_proto", 0), "drop")
 	}
 	b.decide(verdict.NeighbourOut, tableGuard, 800, on("arp"), b.out...)
-	for kind := 133; kind <= 137; kind++ {
+	for kind := ndFirst; kind <= ndLast; kind++ {
 		b.decide(verdict.NeighbourOut, tableGuard, 800, on("icmp6").with("icmp_type", kind), b.out...)
 	}
 	for _, p := range slices.Concat(b.c.ServiceCIDRs, b.c.Masquerade) {
@@ -62,15 +62,28 @@ func (b *builder) guard() {
 	for _, p := range b.c.PodCIDRs {
 		b.decide(verdict.Unsnated, tableGuard, 500, ip(p.Addr()).fromNet(p), "drop")
 	}
-	for a, kind := range b.kinds {
-		if kind == verdict.AddrFormer {
-			b.decide(verdict.Unsnated, tableGuard, 520, ip(a).from(a), "drop")
-		}
-	}
+	b.former()
 	for _, p := range b.c.RoutablePods {
 		b.add(tableGuard, 510, ip(p.Addr()).fromNet(p), resubmit(next))
 	}
 	b.add(tableGuard, 0, nil, resubmit(next))
+}
+
+// former drops IP, ARP and neighbour discovery from former addresses of the node.
+func (b *builder) former() {
+	for a, kind := range b.kinds {
+		if kind != verdict.AddrFormer {
+			continue
+		}
+		b.decide(verdict.Unsnated, tableGuard, 520, ip(a).from(a), "drop")
+		if a.Is4() {
+			b.decide(verdict.Unsnated, tableGuard, 830, on("arp").with("arp_spa", a), "drop")
+			continue
+		}
+		for kind := ndFirst; kind <= ndLast; kind++ {
+			b.decide(verdict.Unsnated, tableGuard, 830, on("icmp6").with("icmp_type", kind).with("ipv6_src", a), "drop")
+		}
+	}
 }
 
 // announcements drops announcements of addresses that are not the node's. While the southbound

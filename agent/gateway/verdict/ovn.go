@@ -25,6 +25,8 @@ func (m Model) fromOVN(f *Frame) Decision {
 		return Decision{Reason: BadMAC}
 	case isIP(f) && f.Whole && m.bfd(p):
 		return Decision{Reason: BFDOut}
+	case m.neighbourOfFormer(f):
+		return Decision{Reason: Unsnated}
 	case !m.Config.InSync && m.announcesOther(f):
 		return Decision{Reason: GARPGuard}
 	case f.Type == etherARP, isIP(f) && f.Whole && p.neighbour():
@@ -34,10 +36,27 @@ func (m Model) fromOVN(f *Frame) Decision {
 	case contains(m.Config.ServiceCIDRs, p.V6, p.Dst), contains(m.Config.Masquerade, p.V6, p.Dst):
 		return Decision{Reason: SvcLeak}
 	case contains(m.Config.PodCIDRs, p.V6, p.Src) && !contains(m.Config.RoutablePods, p.V6, p.Src),
-		p.Src.IsValid() && !p.mapped(p.Src) && m.kind(p.Src) == AddrFormer:
+		m.fromFormer(p):
 		return Decision{Reason: Unsnated}
 	}
 	return m.guarded(f)
+}
+
+// fromFormer reports whether p is from a former address of the node.
+func (m Model) fromFormer(p *Packet) bool {
+	return p.Src.IsValid() && !p.mapped(p.Src) && m.kind(p.Src) == AddrFormer
+}
+
+// neighbourOfFormer reports whether f is ARP or neighbour discovery from a former address of the
+// node. It would claim the address, which another machine may have by then.
+func (m Model) neighbourOfFormer(f *Frame) bool {
+	if !f.Whole {
+		return false
+	}
+	if f.Type == etherARP {
+		return m.kind(f.ARP.Sender) == AddrFormer
+	}
+	return isIP(f) && f.IP.neighbour() && m.fromFormer(&f.IP)
 }
 
 // guarded decides IP that may leave the node.

@@ -44,6 +44,11 @@ func arpRows(f Family) []row {
 		tx("reply", verdict.NeighbourOut, out(NodeMAC, 2, f.Egress, f.Remote)),
 		tx("wrong MAC", verdict.BadMAC, out(OtherMAC, 1, f.Node, f.Foreign)),
 		tx("announcement, in sync", verdict.NeighbourOut, out(NodeMAC, 1, f.Egress, f.Egress)),
+		tx("request from a former address", verdict.Unsnated, out(NodeMAC, 1, f.Former, f.Remote)),
+		tx("reply from a former address", verdict.Unsnated, out(NodeMAC, 2, f.Former, f.Remote)),
+		tx("announcement of a former address", verdict.Unsnated, out(NodeMAC, 1, f.Former, f.Former)),
+		tx("reverse request from a former address", verdict.Unsnated, out(NodeMAC, 3, f.Former, f.Remote)),
+		tx("request for a former address", verdict.NeighbourOut, out(NodeMAC, 1, f.Node, f.Former)),
 	}
 }
 
@@ -81,6 +86,11 @@ func ndRows(f Family) []row {
 		tx("solicitation", verdict.NeighbourOut, out(Solicit(f.Remote))),
 		tx("answer", verdict.NeighbourOut, ndFrame(PeerMAC, NodeMAC, IP{Src: f.Egress, Dst: f.Remote, L4: Advert(f.Egress, true)})),
 		tx("announcement, in sync", verdict.NeighbourOut, out(Advert(f.Egress, false))),
+		tx("solicitation from a former address", verdict.Unsnated, ndFrame(Group6, NodeMAC, IP{Src: f.Former, Dst: allNodes, L4: Solicit(f.Remote)})),
+		tx("answer from a former address", verdict.Unsnated, ndFrame(PeerMAC, NodeMAC, IP{Src: f.Former, Dst: f.Remote, L4: Advert(f.Former, true)})),
+		tx("announcement of a former address", verdict.Unsnated, ndFrame(Group6, NodeMAC, IP{Src: f.Former, Dst: allNodes, L4: Advert(f.Former, false)})),
+		tx("redirect from a former address", verdict.Unsnated, ndFrame(PeerMAC, NodeMAC, IP{Src: f.Former, Dst: f.Remote, L4: discovery(137, 0, make([]byte, 32))})),
+		tx("solicitation for a former address", verdict.NeighbourOut, out(Solicit(f.Former))),
 		tx("wrong MAC", verdict.BadMAC, ndFrame(Group6, OtherMAC, IP{Src: f.Node, Dst: allNodes, L4: Solicit(f.Remote)})),
 	}
 }
@@ -100,6 +110,7 @@ func guardRows(f Family) []row {
 		tx("vip", verdict.GARPGuard, announce(f.VIP)),
 		tx("another node", verdict.GARPGuard, announce(f.Peer)),
 		tx("unknown address", verdict.GARPGuard, announce(f.Foreign)),
+		tx("former address", verdict.Unsnated, announce(f.Former)),
 		tx("node", verdict.NeighbourOut, announce(f.Node)),
 		tx("second address", verdict.NeighbourOut, announce(f.Second)),
 	}
