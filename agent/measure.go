@@ -68,7 +68,7 @@ func (a *agent) pageSource() page.Source {
 				return a.counters()
 			}
 			return a.hostSent.Append(a.counters)
-		}, Stats: a.gateway.Stats, FrontEnds: a.gateway.Services().FrontEnds,
+		}, Stats: a.gateway.Stats, Frontends: a.gateway.Services().Frontends,
 	}
 }
 

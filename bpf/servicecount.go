@@ -201,8 +201,8 @@ func readCells(m *ebpf.Map, n int) ([][]gatewayCell, error) {
 	return out, nil
 }
 
-// FrontEnds returns the Service port of every frontend, including those without a cell.
-func (g *Gateway) FrontEnds() map[ServiceKey]ServicePort {
+// Frontends returns the Service port of every frontend, including those without a cell.
+func (g *Gateway) Frontends() map[ServiceKey]ServicePort {
 	c := g.counts
 	c.mu.Lock()
 	defer c.mu.Unlock()

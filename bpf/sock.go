@@ -19,10 +19,10 @@ type SockService struct {
 
 // SockPort is a port of a Service with its frontends and backends.
 type SockPort struct {
-	// FrontEnds are the addresses that clients connect to. An unspecified address stands for every
+	// Frontends are the addresses that clients connect to. An unspecified address stands for every
 	// host address of its family (SyncAddrs) and loopback: a NodePort. A specific address takes
 	// precedence. If several services share a frontend, the service with the smallest key gets it.
-	FrontEnds []netip.AddrPort
+	Frontends []netip.AddrPort
 	Proto     uint8 // 6 or 17
 	// Backends are ready. A frontend uses those of its family. Without any it refuses connections.
 	Backends []netip.AddrPort

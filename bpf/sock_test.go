@@ -19,8 +19,8 @@ const (
 func webService(backends ...string) SockService {
 	ends := fronts(vip4, vip6, node4, node6)
 	return SockService{Key: "default/web", Ports: []SockPort{
-		{FrontEnds: ends, Proto: protoTCP, Backends: backs(backends...)},
-		{FrontEnds: ends, Proto: protoUDP, Backends: backs(backends...)},
+		{Frontends: ends, Proto: protoTCP, Backends: backs(backends...)},
+		{Frontends: ends, Proto: protoUDP, Backends: backs(backends...)},
 	}}
 }
 

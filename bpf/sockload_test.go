@@ -38,8 +38,8 @@ func TestSockScale(t *testing.T) {
 			backends = append(backends, netip.AddrPortFrom(netip.AddrFrom4([4]byte{10, byte(128 + j), byte(i >> 8), byte(i)}), 8080))
 		}
 		services[i] = SockService{Key: fmt.Sprint("ns/", i), Ports: []SockPort{
-			{FrontEnds: []netip.AddrPort{netip.AddrPortFrom(ip, 80), netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(20000+i))}, Proto: protoTCP, Backends: backends},
-			{FrontEnds: []netip.AddrPort{netip.AddrPortFrom(ip, 443), netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(30000+i))}, Proto: protoTCP, Backends: backends},
+			{Frontends: []netip.AddrPort{netip.AddrPortFrom(ip, 80), netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(20000+i))}, Proto: protoTCP, Backends: backends},
+			{Frontends: []netip.AddrPort{netip.AddrPortFrom(ip, 443), netip.AddrPortFrom(netip.IPv4Unspecified(), uint16(30000+i))}, Proto: protoTCP, Backends: backends},
 		}}
 	}
 	if writes, err := s.SyncServices(services); err != nil || writes != 140000 {

@@ -71,7 +71,7 @@ func sockGroups(s SockService) ([]*sockGroup, error) {
 			return nil, fmt.Errorf("affinity %v is negative", p.Affinity)
 		}
 		families := [2]sockGroup{}
-		for _, f := range p.FrontEnds {
+		for _, f := range p.Frontends {
 			g, b, err := familyOf(&families, f)
 			if err != nil {
 				return nil, fmt.Errorf("frontend %v: %w", f, err)

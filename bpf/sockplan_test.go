@@ -63,7 +63,7 @@ func mustGroups(t *testing.T, services ...SockService) map[string][]*sockGroup {
 }
 
 func onePort(key string, proto uint8, ends []netip.AddrPort, backends ...string) SockService {
-	return SockService{Key: key, Ports: []SockPort{{FrontEnds: ends, Proto: proto, Backends: backs(backends...)}}}
+	return SockService{Key: key, Ports: []SockPort{{Frontends: ends, Proto: proto, Backends: backs(backends...)}}}
 }
 
 // TestSockWrites counts what a change costs.
@@ -137,12 +137,12 @@ func TestSockInvalid(t *testing.T) {
 		name string
 		port SockPort
 	}{
-		{"protocol", SockPort{FrontEnds: ok, Proto: 132}},
-		{"affinity", SockPort{FrontEnds: ok, Proto: protoTCP, Affinity: -time.Second}},
-		{"frontend", SockPort{FrontEnds: []netip.AddrPort{{}}, Proto: protoTCP}},
-		{"frontend's port", SockPort{FrontEnds: fronts("10.96.0.1:0"), Proto: protoTCP}},
-		{"backend", SockPort{FrontEnds: ok, Proto: protoTCP, Backends: []netip.AddrPort{{}}}},
-		{"unspecified backend", SockPort{FrontEnds: ok, Proto: protoTCP, Backends: fronts("0.0.0.0:80")}},
+		{"protocol", SockPort{Frontends: ok, Proto: 132}},
+		{"affinity", SockPort{Frontends: ok, Proto: protoTCP, Affinity: -time.Second}},
+		{"frontend", SockPort{Frontends: []netip.AddrPort{{}}, Proto: protoTCP}},
+		{"frontend's port", SockPort{Frontends: fronts("10.96.0.1:0"), Proto: protoTCP}},
+		{"backend", SockPort{Frontends: ok, Proto: protoTCP, Backends: []netip.AddrPort{{}}}},
+		{"unspecified backend", SockPort{Frontends: ok, Proto: protoTCP, Backends: fronts("0.0.0.0:80")}},
 	} {
 		groups, err := groupsOf([]SockService{{Key: "bad", Ports: []SockPort{tt.port}}, onePort("good", protoTCP, ok, "192.0.2.1")})
 		if err == nil || len(groups) != 1 || len(groups["good"]) != 1 {
@@ -162,7 +162,7 @@ func (w *world) change() SockService {
 	for range w.IntN(4) {
 		p := SockPort{Proto: []uint8{protoTCP, protoUDP}[w.IntN(2)], Affinity: time.Duration(w.IntN(2)) * time.Hour}
 		for range w.IntN(4) {
-			p.FrontEnds = append(p.FrontEnds, fronts(fmt.Sprintf("10.96.0.%d:80", w.IntN(6)), fmt.Sprintf("[fd00::%d]:80", w.IntN(3)))[w.IntN(2)])
+			p.Frontends = append(p.Frontends, fronts(fmt.Sprintf("10.96.0.%d:80", w.IntN(6)), fmt.Sprintf("[fd00::%d]:80", w.IntN(3)))[w.IntN(2)])
 		}
 		for range w.IntN(6) {
 			p.Backends = append(p.Backends, backs(fmt.Sprintf("192.0.2.%d", w.IntN(8)), fmt.Sprintf("2001:db8::%d", w.IntN(4)))[w.IntN(2)])

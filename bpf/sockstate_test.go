@@ -133,7 +133,7 @@ func TestSockBackendGoes(t *testing.T) {
 func TestSockRestart(t *testing.T) {
 	h := newSockHost(t)
 	dns := SockService{Key: "kube-system/dns", Ports: []SockPort{{
-		FrontEnds: fronts("10.96.0.53:53"), Proto: protoUDP, Backends: backs(backAddrs[0], backAddrs[1]),
+		Frontends: fronts("10.96.0.53:53"), Proto: protoUDP, Backends: backs(backAddrs[0], backAddrs[1]),
 	}}}
 	s := h.open(t, webService(backAddrs...), dns)
 	to := netip.MustParseAddrPort("10.96.0.53:53")
@@ -220,7 +220,7 @@ func TestSockUpdatesNeverTear(t *testing.T) {
 		sets := [][]string{{backAddrs[0]}, backAddrs[:3], {backAddrs[2]}, {backAddrs[1], backAddrs[2]}, {backAddrs[0], backAddrs[1]}}
 		for i := 0; !stop.Load(); i++ {
 			other := SockService{Key: "default/other", Ports: []SockPort{{
-				FrontEnds: fronts("10.96.0.20:80"), Proto: protoTCP, Backends: backs(backAddrs[i%3]),
+				Frontends: fronts("10.96.0.20:80"), Proto: protoTCP, Backends: backs(backAddrs[i%3]),
 			}}}
 			if i%2 == 0 {
 				other.Ports = nil

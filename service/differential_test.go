@@ -390,12 +390,12 @@ func (w *world) agentTables(n *agent.Node) (sockets map[frontend][]netip.AddrPor
 			}
 			continue
 		}
-		for k := range tables.FrontEnds() {
+		for k := range tables.Frontends() {
 			fronts[frontend{names[k.Proto], netip.AddrPortFrom(k.Addr, k.Port)}] = true
 		}
 		for _, s := range tables.Sockets() {
 			for _, p := range s.Ports {
-				for _, f := range p.FrontEnds {
+				for _, f := range p.Frontends {
 					var to []netip.AddrPort
 					for _, b := range p.Backends {
 						if b.Addr().Is4() == f.Addr().Is4() {

@@ -44,7 +44,7 @@ func (f *flowBackend) sync(ctx context.Context, st state) error {
 
 func (f *flowBackend) syncFlows(ctx context.Context, st state) error {
 	return f.flows.sync(ctx, st, func(st state, ports openflow.Ports) openflow.Change {
-		return f.flows.planner.Flows(st.input(ports, f.services.frontEnds(), f.host.sockets, f.host.protos))
+		return f.flows.planner.Flows(st.input(ports, f.services.frontends(), f.host.sockets, f.host.protos))
 	})
 }
 

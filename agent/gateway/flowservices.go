@@ -51,8 +51,8 @@ func (f *flowServices) set(changes map[bpf.ServiceKey]bpf.ServicePort, full bool
 	}
 }
 
-// frontEnds returns the Service port of every frontend.
-func (f *flowServices) frontEnds() map[bpf.ServiceKey]bpf.ServicePort {
+// frontends returns the Service port of every frontend.
+func (f *flowServices) frontends() map[bpf.ServiceKey]bpf.ServicePort {
 	f.mu.Lock()
 	defer f.mu.Unlock()
 	return maps.Clone(f.ports)

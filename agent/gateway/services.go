@@ -82,14 +82,14 @@ func (s *Services) Counts() (counts []bpf.ServiceCount, uncounted int, err error
 	return nil, 0, nil
 }
 
-// FrontEnds returns the Service port of every frontend, counted or beyond the limit. It is empty
+// Frontends returns the Service port of every frontend, counted or beyond the limit. It is empty
 // where Services are not counted.
-func (s *Services) FrontEnds() map[bpf.ServiceKey]bpf.ServicePort {
+func (s *Services) Frontends() map[bpf.ServiceKey]bpf.ServicePort {
 	if s.flows != nil {
-		return s.flows.frontEnds()
+		return s.flows.frontends()
 	}
 	if p := s.counting.Load(); p != nil {
-		return p.FrontEnds()
+		return p.Frontends()
 	}
 	return nil
 }
@@ -154,11 +154,11 @@ func (s *Services) vips() []netip.Addr {
 	return s.serving.vips()
 }
 
-// frontEnds returns all frontends, for a backend without tables.
-func (s *Services) frontEnds() map[bpf.ServiceKey]bpf.ServiceOwner {
+// frontends returns all frontends, for a backend without tables.
+func (s *Services) frontends() map[bpf.ServiceKey]bpf.ServiceOwner {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	return s.serving.frontEnds()
+	return s.serving.frontends()
 }
 
 // settled reports whether the host's sockets reach Services without a route.

@@ -109,7 +109,7 @@ func (s *serving) write(to writers) error {
 		errs = append(errs, err)
 	}
 	if g := to.gateway; g != nil && full {
-		errs = append(errs, g.SyncServices(s.tables.FrontEnds()), g.SyncServiceCounts(s.tables.Counts()))
+		errs = append(errs, g.SyncServices(s.tables.Frontends()), g.SyncServiceCounts(s.tables.Counts()))
 	} else if g != nil {
 		n, err := g.UpdateServices(c.Set, c.Unset)
 		s.writes += n
@@ -178,8 +178,8 @@ func (s *serving) destroyGone() error {
 // vips returns the addresses of kind bpf.AddrVIP, sorted.
 func (s *serving) vips() []netip.Addr { return s.tables.VIPs() }
 
-// frontEnds returns the gateway's whole table, for a backend without maps.
-func (s *serving) frontEnds() map[bpf.ServiceKey]bpf.ServiceOwner { return s.tables.FrontEnds() }
+// frontends returns the gateway's whole table, for a backend without maps.
+func (s *serving) frontends() map[bpf.ServiceKey]bpf.ServiceOwner { return s.tables.Frontends() }
 
 // redirects returns the targets to which the host's nftables redirect packets for each frontend in
 // local gateway mode. A frontend with several targets uses one of them.

@@ -31,8 +31,8 @@ type Source struct {
 	Info     Info
 	Counters func() ([]bpf.Counter, error)
 	Stats    func() gateway.Stats
-	// FrontEnds returns the Service port of each frontend; nil if there are none.
-	FrontEnds func() map[bpf.ServiceKey]bpf.ServicePort
+	// Frontends returns the Service port of each frontend; nil if there are none.
+	Frontends func() map[bpf.ServiceKey]bpf.ServicePort
 }
 
 // State is the content of the page and of /status.json.

@@ -19,7 +19,7 @@ func TestServicesAreSorted(t *testing.T) {
 	p := New(func() []string { return nil })
 	mux := http.NewServeMux()
 	p.Register(mux, func(h http.Handler) http.Handler { return h })
-	look := func() (got []FrontEnd) {
+	look := func() (got []Frontend) {
 		t.Helper()
 		w := httptest.NewRecorder()
 		mux.ServeHTTP(w, httptest.NewRequestWithContext(t.Context(), http.MethodGet, "/services.json", http.NoBody))
@@ -33,10 +33,10 @@ func TestServicesAreSorted(t *testing.T) {
 	}
 	node, cluster := netip.MustParseAddr("172.30.0.11"), netip.MustParseAddr("10.96.0.7")
 	web := bpf.ServicePort{Namespace: "default", Name: "web", Proto: 6, Port: 80}
-	p.Set(Source{FrontEnds: func() map[bpf.ServiceKey]bpf.ServicePort {
+	p.Set(Source{Frontends: func() map[bpf.ServiceKey]bpf.ServicePort {
 		return map[bpf.ServiceKey]bpf.ServicePort{{Addr: node, Proto: 6, Port: 30080}: web, {Addr: cluster, Proto: 6, Port: 80}: web}
 	}})
-	want := []FrontEnd{{cluster, 6, 80, "default/web:80/TCP"}, {node, 6, 30080, "default/web:80/TCP"}}
+	want := []Frontend{{cluster, 6, 80, "default/web:80/TCP"}, {node, 6, 30080, "default/web:80/TCP"}}
 	if diff := cmp.Diff(want, look(), cmpopts.EquateComparable(netip.Addr{})); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}

@@ -136,7 +136,7 @@ func (s *sides) agent(o model.Objects) map[string]string {
 	s.node.Cluster.ExternalIPs = s.external
 	out := map[string]string{}
 	if p := service.New(o.Meaning(s.node.Cluster), s.node); p != nil {
-		for _, f := range p.FrontEnds {
+		for _, f := range p.Frontends {
 			var to []string
 			for _, b := range p.Groups[f.Group].Backends {
 				to = append(to, b.String())

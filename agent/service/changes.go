@@ -28,7 +28,7 @@ type Changes struct {
 
 // before holds the state at the last Changes of all entries that were touched since.
 type before struct {
-	frontEnds map[bpf.ServiceKey]served
+	frontends map[bpf.ServiceKey]served
 	sockets   map[Key]bpf.SockService
 	vips      map[netip.Addr]bool
 	udp       map[netip.AddrPort]bool
@@ -44,16 +44,16 @@ type served struct {
 
 func newBefore() before {
 	return before{
-		frontEnds: map[bpf.ServiceKey]served{},
+		frontends: map[bpf.ServiceKey]served{},
 		sockets:   map[Key]bpf.SockService{},
 		vips:      map[netip.Addr]bool{},
 		udp:       map[netip.AddrPort]bool{},
 	}
 }
 
-func (b before) noteFrontEnd(t *Tables, k bpf.ServiceKey) {
-	if _, ok := b.frontEnds[k]; !ok {
-		b.frontEnds[k] = t.served(k)
+func (b before) noteFrontend(t *Tables, k bpf.ServiceKey) {
+	if _, ok := b.frontends[k]; !ok {
+		b.frontends[k] = t.served(k)
 	}
 }
 
@@ -83,7 +83,7 @@ func (t *Tables) Changes() Changes {
 	c := Changes{
 		Set: map[bpf.ServiceKey]bpf.ServiceOwner{}, Counts: map[bpf.ServiceKey]bpf.ServicePort{}, Lookups: map[bpf.ServiceKey]netip.AddrPort{},
 	}
-	for k, was := range b.frontEnds {
+	for k, was := range b.frontends {
 		is := t.served(k)
 		c.Redirects = c.Redirects || !was.redirect.Equal(is.redirect)
 		if is.port != was.port {
@@ -129,7 +129,7 @@ func sortSockets(s []bpf.SockService) {
 }
 
 func equalPorts(a, b bpf.SockPort) bool {
-	return a.Proto == b.Proto && a.Affinity == b.Affinity && slices.Equal(a.FrontEnds, b.FrontEnds) && slices.Equal(a.Backends, b.Backends)
+	return a.Proto == b.Proto && a.Affinity == b.Affinity && slices.Equal(a.Frontends, b.Frontends) && slices.Equal(a.Backends, b.Backends)
 }
 
 // served returns the current state of a frontend, or the zero value if it has none.
@@ -138,7 +138,7 @@ func (t *Tables) served(k bpf.ServiceKey) served {
 	if h == nil {
 		return served{}
 	}
-	f, _ := h.plan.frontEnd(k)
+	f, _ := h.plan.frontend(k)
 	s := served{owner: f.Owner}
 	if f.Owner != 0 {
 		g := h.plan.Groups[f.Group]
@@ -162,21 +162,21 @@ func (t *Tables) sockets(k Key) bpf.SockService {
 		return out
 	}
 	fronts := make([][]netip.AddrPort, len(c.plan.Groups))
-	for _, f := range c.plan.FrontEnds {
+	for _, f := range c.plan.Frontends {
 		if f.Socket && t.holders[f.Key] == c {
 			fronts[f.Group] = append(fronts[f.Group], netip.AddrPortFrom(f.Key.Addr, f.Key.Port))
 		}
 	}
 	for i, g := range c.plan.Groups {
 		if len(fronts[i]) > 0 {
-			out.Ports = append(out.Ports, bpf.SockPort{FrontEnds: fronts[i], Proto: g.Proto, Backends: g.Backends, Affinity: g.Affinity})
+			out.Ports = append(out.Ports, bpf.SockPort{Frontends: fronts[i], Proto: g.Proto, Backends: g.Backends, Affinity: g.Affinity})
 		}
 	}
 	return out
 }
 
-// FrontEnds returns the gateway's whole table.
-func (t *Tables) FrontEnds() map[bpf.ServiceKey]bpf.ServiceOwner {
+// Frontends returns the gateway's whole table.
+func (t *Tables) Frontends() map[bpf.ServiceKey]bpf.ServiceOwner {
 	out := make(map[bpf.ServiceKey]bpf.ServiceOwner, len(t.holders))
 	for k := range t.holders {
 		if s := t.served(k); s.owner != 0 {

@@ -7,21 +7,21 @@ import (
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// frontEnds builds the frontends of one protocol. SCTP has no frontends for sockets, as the kernel
+// frontends builds the frontends of one protocol. SCTP has no frontends for sockets, as the kernel
 // has no hook for connecting SCTP sockets.
-type frontEnds struct {
+type frontends struct {
 	proto uint8
 	host  bool // a host socket takes connections to the host's own addresses
 	node  *Node
 }
 
-func (f frontEnds) key(a netip.Addr, port uint16) bpf.ServiceKey {
+func (f frontends) key(a netip.Addr, port uint16) bpf.ServiceKey {
 	return bpf.ServiceKey{Addr: a, Proto: f.proto, Port: port}
 }
 
 // owner returns the owner of packets to a. The host's stack would drop packets to an address that
 // the host does not have; OVN sends them back by the hairpin.
-func (f frontEnds) owner(a netip.Addr) bpf.ServiceOwner {
+func (f frontends) owner(a netip.Addr) bpf.ServiceOwner {
 	if f.host && f.node.owns(a) {
 		return bpf.ServiceHost
 	}
@@ -29,35 +29,35 @@ func (f frontEnds) owner(a netip.Addr) bpf.ServiceOwner {
 }
 
 // internal returns frontends for the host's sockets only.
-func (f frontEnds) internal(port uint16, addrs []netip.Addr) []FrontEnd {
-	var out []FrontEnd
+func (f frontends) internal(port uint16, addrs []netip.Addr) []Frontend {
+	var out []Frontend
 	for _, a := range addrs {
 		if f.proto != model.NumberSCTP {
-			out = append(out, FrontEnd{Key: f.key(a, port), Socket: true})
+			out = append(out, Frontend{Key: f.key(a, port), Socket: true})
 		}
 	}
 	return out
 }
 
 // external returns frontends for all clients.
-func (f frontEnds) external(port uint16, addrs []netip.Addr) []FrontEnd {
-	var out []FrontEnd
+func (f frontends) external(port uint16, addrs []netip.Addr) []Frontend {
+	var out []Frontend
 	for _, a := range addrs {
-		out = append(out, FrontEnd{Key: f.key(a, port), Owner: f.owner(a), Socket: f.proto != model.NumberSCTP})
+		out = append(out, Frontend{Key: f.key(a, port), Owner: f.owner(a), Socket: f.proto != model.NumberSCTP})
 	}
 	return out
 }
 
 // nodePort returns frontends for outside clients at addrs, and for the host's sockets at every host
 // address and loopback.
-func (f frontEnds) nodePort(port uint16, is4 bool, addrs []netip.Addr) []FrontEnd {
+func (f frontends) nodePort(port uint16, is4 bool, addrs []netip.Addr) []Frontend {
 	every := netip.IPv6Unspecified()
 	if is4 {
 		every = netip.IPv4Unspecified()
 	}
 	out := f.internal(port, []netip.Addr{every})
 	for _, a := range addrs {
-		out = append(out, FrontEnd{Key: f.key(a, port), Owner: f.owner(a)})
+		out = append(out, Frontend{Key: f.key(a, port), Owner: f.owner(a)})
 	}
 	return out
 }

@@ -13,7 +13,7 @@ import (
 // Plan is what one object requests. All its lists are sorted.
 type Plan struct {
 	Created   time.Time // of the object; the older object wins a conflict
-	FrontEnds []FrontEnd
+	Frontends []Frontend
 	Groups    []Group
 	VIPs      []netip.Addr // external and load balancer addresses the gateway serves
 	// UDP lists the endpoints that still answer, including those that get no new clients. A socket
@@ -21,9 +21,9 @@ type Plan struct {
 	UDP []netip.AddrPort
 }
 
-// FrontEnd is an (address, protocol, port) to which clients connect. The unspecified address of a
+// Frontend is an (address, protocol, port) to which clients connect. The unspecified address of a
 // family stands for all addresses of the host and loopback; only frontends for sockets use it.
-type FrontEnd struct {
+type Frontend struct {
 	Key    bpf.ServiceKey
 	Owner  bpf.ServiceOwner // of packets that arrive at the gateway; 0: not served there
 	Socket bool             // the host's sockets are translated here
@@ -70,8 +70,8 @@ func New(m model.Meaning, n *Node) *Plan {
 	if p == nil {
 		return nil
 	}
-	p.FrontEnds = slices.DeleteFunc(p.FrontEnds, func(f FrontEnd) bool { return n.keeps(f.Key) })
-	if len(p.FrontEnds) == 0 {
+	p.Frontends = slices.DeleteFunc(p.Frontends, func(f Frontend) bool { return n.keeps(f.Key) })
+	if len(p.Frontends) == 0 {
 		return nil
 	}
 	p.sort()
@@ -79,7 +79,7 @@ func New(m model.Meaning, n *Node) *Plan {
 }
 
 // add adds frontends with the backends of group g.
-func (p *Plan) add(g Group, fronts []FrontEnd) {
+func (p *Plan) add(g Group, fronts []Frontend) {
 	if len(fronts) == 0 {
 		return
 	}
@@ -90,32 +90,32 @@ func (p *Plan) add(g Group, fronts []FrontEnd) {
 	}
 	for _, f := range fronts {
 		f.Group = i
-		p.FrontEnds = append(p.FrontEnds, f)
+		p.Frontends = append(p.Frontends, f)
 	}
 }
 
 // sort also removes duplicates; of two equal frontends the first one stays.
 func (p *Plan) sort() {
-	slices.SortStableFunc(p.FrontEnds, func(a, b FrontEnd) int { return compareKeys(a.Key, b.Key) })
-	p.FrontEnds = slices.CompactFunc(p.FrontEnds, func(a, b FrontEnd) bool { return a.Key == b.Key })
-	p.FrontEnds = slices.Clip(p.FrontEnds)
+	slices.SortStableFunc(p.Frontends, func(a, b Frontend) int { return compareKeys(a.Key, b.Key) })
+	p.Frontends = slices.CompactFunc(p.Frontends, func(a, b Frontend) bool { return a.Key == b.Key })
+	p.Frontends = slices.Clip(p.Frontends)
 	slices.SortFunc(p.VIPs, netip.Addr.Compare)
 	p.VIPs = slices.Compact(p.VIPs)
 	slices.SortFunc(p.UDP, netip.AddrPort.Compare)
 	p.UDP = slices.Compact(p.UDP)
 }
 
-// frontEnd returns the plan's frontend with that key.
-func (p *Plan) frontEnd(k bpf.ServiceKey) (FrontEnd, bool) {
-	i, ok := slices.BinarySearchFunc(p.FrontEnds, k, func(f FrontEnd, k bpf.ServiceKey) int { return compareKeys(f.Key, k) })
+// frontend returns the plan's frontend with that key.
+func (p *Plan) frontend(k bpf.ServiceKey) (Frontend, bool) {
+	i, ok := slices.BinarySearchFunc(p.Frontends, k, func(f Frontend, k bpf.ServiceKey) int { return compareKeys(f.Key, k) })
 	if !ok {
-		return FrontEnd{}, false
+		return Frontend{}, false
 	}
-	return p.FrontEnds[i], true
+	return p.Frontends[i], true
 }
 
 func (p *Plan) equal(o *Plan) bool {
-	return p.Created.Equal(o.Created) && slices.Equal(p.FrontEnds, o.FrontEnds) && slices.EqualFunc(p.Groups, o.Groups, Group.equal) &&
+	return p.Created.Equal(o.Created) && slices.Equal(p.Frontends, o.Frontends) && slices.EqualFunc(p.Groups, o.Groups, Group.equal) &&
 		slices.Equal(p.VIPs, o.VIPs) && slices.Equal(p.UDP, o.UDP)
 }
 

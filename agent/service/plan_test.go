@@ -124,7 +124,7 @@ func planText(objects map[service.Key]model.Objects, n *service.Node) string {
 			fmt.Fprintf(&b, "  nothing\n")
 			continue
 		}
-		for _, f := range p.FrontEnds {
+		for _, f := range p.Frontends {
 			g := p.Groups[f.Group]
 			fmt.Fprintf(&b, "  %s/%s", netip.AddrPortFrom(f.Key.Addr, f.Key.Port), protocols[f.Key.Proto])
 			switch f.Owner {

@@ -24,7 +24,7 @@ func planPod(pod *model.Pod, n *Node) *Plan {
 			if n.Local {
 				g.Redirect = g.Backends
 			}
-			p.add(g, hostPortFrontEnds(frontEnds{proto: proto, node: n}, port, is4))
+			p.add(g, hostPortFrontends(frontends{proto: proto, node: n}, port, is4))
 			if proto == model.NumberUDP {
 				p.UDP = append(p.UDP, backend)
 			}
@@ -33,9 +33,9 @@ func planPod(pod *model.Pod, n *Node) *Plan {
 	return p
 }
 
-// hostPortFrontEnds returns the frontends of one family. A host port at an address that the node
+// hostPortFrontends returns the frontends of one family. A host port at an address that the node
 // does not have gets none: a pod must not take over traffic from the host to others.
-func hostPortFrontEnds(f frontEnds, port model.HostPort, is4 bool) []FrontEnd {
+func hostPortFrontends(f frontends, port model.HostPort, is4 bool) []Frontend {
 	at := port.At
 	switch {
 	case port.Everywhere(is4):

@@ -16,10 +16,10 @@ func planService(svc *model.Service, n *Node) *Plan {
 		}
 		a := addressesOf(svc, is4, n)
 		for _, port := range svc.Ports {
-			first := len(p.FrontEnds)
+			first := len(p.Frontends)
 			p.addPort(svc, a, servicePort{port, model.ProtocolNumber(port.Protocol), svc.Endpoints(port, is4, n.isHost, nil)}, n)
-			for i := range p.FrontEnds[first:] {
-				p.FrontEnds[first+i].Port = port.Number
+			for i := range p.Frontends[first:] {
+				p.Frontends[first+i].Port = port.Number
 			}
 		}
 	}
@@ -89,7 +89,7 @@ func (p *Plan) addPort(svc *model.Service, a addresses, port servicePort, n *Nod
 		ranged.Backends = nil
 	}
 
-	front := frontEnds{proto: port.proto, host: external.Local.IsValid(), node: n}
+	front := frontends{proto: port.proto, host: external.Local.IsValid(), node: n}
 	p.add(internal, front.internal(port.Number, a.cluster))
 	p.add(external, front.external(port.Number, a.open))
 	through := front

@@ -88,8 +88,8 @@ func (t *Tables) replace(k Key, c *claimant, p *Plan) {
 		now = *p
 	}
 	t.note(k, old, now)
-	for _, f := range old.FrontEnds {
-		if _, stays := now.frontEnd(f.Key); !stays {
+	for _, f := range old.Frontends {
+		if _, stays := now.frontend(f.Key); !stays {
 			t.release(c, f.Key)
 		}
 	}
@@ -99,8 +99,8 @@ func (t *Tables) replace(k Key, c *claimant, p *Plan) {
 	} else {
 		t.claimants[k] = c
 	}
-	for _, f := range now.FrontEnds {
-		if _, stayed := old.frontEnd(f.Key); !stayed {
+	for _, f := range now.Frontends {
+		if _, stayed := old.frontend(f.Key); !stayed {
 			t.claim(c, f.Key)
 		}
 	}
@@ -112,8 +112,8 @@ func (t *Tables) replace(k Key, c *claimant, p *Plan) {
 func (t *Tables) note(k Key, plans ...Plan) {
 	t.before.noteSockets(t, k)
 	for _, p := range plans {
-		for _, f := range p.FrontEnds {
-			t.before.noteFrontEnd(t, f.Key)
+		for _, f := range p.Frontends {
+			t.before.noteFrontend(t, f.Key)
 			if h := t.holders[f.Key]; h != nil && h.key != k {
 				t.before.noteSockets(t, h.key)
 			}

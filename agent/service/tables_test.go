@@ -22,7 +22,7 @@ var equal = cmp.Options{cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{},
 
 // written is the state of the kernel's tables, maintained from Changes alone.
 type written struct {
-	FrontEnds map[bpf.ServiceKey]bpf.ServiceOwner
+	Frontends map[bpf.ServiceKey]bpf.ServiceOwner
 	Lookups   map[bpf.ServiceKey]netip.AddrPort
 	Sockets   map[string]bpf.SockService
 	Redirects map[bpf.ServiceKey]service.Redirect
@@ -31,7 +31,7 @@ type written struct {
 }
 
 func newWritten() *written {
-	return &written{Counts: map[bpf.ServiceKey]bpf.ServicePort{}, FrontEnds: map[bpf.ServiceKey]bpf.ServiceOwner{}, Lookups: map[bpf.ServiceKey]netip.AddrPort{}, Sockets: map[string]bpf.SockService{}}
+	return &written{Counts: map[bpf.ServiceKey]bpf.ServicePort{}, Frontends: map[bpf.ServiceKey]bpf.ServiceOwner{}, Lookups: map[bpf.ServiceKey]netip.AddrPort{}, Sockets: map[string]bpf.SockService{}}
 }
 
 // apply fails the test if a change has no effect.
@@ -43,16 +43,16 @@ func (w *written) apply(t testing.TB, tables *service.Tables, c service.Changes)
 		w.Redirects = all
 	}
 	for k, o := range c.Set {
-		if w.FrontEnds[k] == o {
+		if w.Frontends[k] == o {
 			t.Errorf("%v is set without a change", k)
 		}
-		w.FrontEnds[k] = o
+		w.Frontends[k] = o
 	}
 	for _, k := range c.Unset {
-		if w.FrontEnds[k] == 0 {
+		if w.Frontends[k] == 0 {
 			t.Errorf("%v is unset twice", k)
 		}
-		delete(w.FrontEnds, k)
+		delete(w.Frontends, k)
 	}
 	for k, p := range c.Counts {
 		if w.Counts[k] == p {
@@ -92,7 +92,7 @@ func (w *written) holds(t testing.TB, tables *service.Tables) {
 	for _, s := range tables.Sockets() {
 		sockets[s.Key] = s
 	}
-	want := written{Counts: tables.Counts(), FrontEnds: tables.FrontEnds(), Lookups: tables.Lookups(), Sockets: sockets, Redirects: tables.Redirects(), Writes: w.Writes}
+	want := written{Counts: tables.Counts(), Frontends: tables.Frontends(), Lookups: tables.Lookups(), Sockets: sockets, Redirects: tables.Redirects(), Writes: w.Writes}
 	if diff := cmp.Diff(want, *w, equal); diff != "" {
 		t.Fatalf("-everything +changes applied:\n%s", diff)
 	}
@@ -135,7 +135,7 @@ func TestOlderObjectHoldsFrontend(t *testing.T) {
 		got := ""
 		for _, s := range w.Sockets {
 			for _, p := range s.Ports {
-				if slices.Contains(p.FrontEnds, netip.MustParseAddrPort("0.0.0.0:30080")) {
+				if slices.Contains(p.Frontends, netip.MustParseAddrPort("0.0.0.0:30080")) {
 					got += s.Key + " " + p.Backends[0].String()
 				}
 			}
@@ -143,7 +143,7 @@ func TestOlderObjectHoldsFrontend(t *testing.T) {
 		if got != want {
 			t.Errorf("node port 30080 is held by %q, want %q", got, want)
 		}
-		if owners := len(w.FrontEnds); want != "" && owners != 2 {
+		if owners := len(w.Frontends); want != "" && owners != 2 {
 			t.Errorf("%d front ends of the gateway, want one per address", owners)
 		}
 	}
@@ -163,8 +163,8 @@ func TestOlderObjectHoldsFrontend(t *testing.T) {
 	has("Service default/a 10.244.0.3:8080")
 	tables.Set(keyOf("a"), nil)
 	has("")
-	if tables.Len() != 0 || len(w.FrontEnds)+len(w.Sockets) != 0 {
-		t.Errorf("%d plans, %d front ends and %d sockets are left", tables.Len(), len(w.FrontEnds), len(w.Sockets))
+	if tables.Len() != 0 || len(w.Frontends)+len(w.Sockets) != 0 {
+		t.Errorf("%d plans, %d front ends and %d sockets are left", tables.Len(), len(w.Frontends), len(w.Sockets))
 	}
 }
 
@@ -277,7 +277,7 @@ func TestServed(t *testing.T) {
 			t.Errorf("%s (-want +got):\n%s", what, diff)
 		}
 	}
-	both("owners", tables.FrontEnds(), map[bpf.ServiceKey]bpf.ServiceOwner{one: bpf.ServiceHost, other: bpf.ServiceHost})
+	both("owners", tables.Frontends(), map[bpf.ServiceKey]bpf.ServiceOwner{one: bpf.ServiceHost, other: bpf.ServiceHost})
 	port := bpf.ServicePort{Namespace: "default", Name: "web", Proto: 6, Port: 80}
 	both("counts", tables.Counts(), map[bpf.ServiceKey]bpf.ServicePort{one: port, other: port})
 	both("lookups", tables.Lookups(), map[bpf.ServiceKey]netip.AddrPort{one: local, other: local})
@@ -289,7 +289,7 @@ func TestServed(t *testing.T) {
 		t.Errorf("sockets of %d Services, want 2", len(all))
 	}
 	for _, have := range tables.Sockets() { // one has the cluster IP, the other the node port
-		if len(have.Ports) != 1 || len(have.Ports[0].FrontEnds) != 1 {
+		if len(have.Ports) != 1 || len(have.Ports[0].Frontends) != 1 {
 			t.Errorf("sockets of %s: %v, want one port with one front end", have.Key, have.Ports)
 		}
 	}

@@ -46,16 +46,16 @@ func Services(ctx context.Context, p Paths) (map[string]ServiceCount, error) {
 	return out, nil
 }
 
-// FrontEnd is an address at which a port of a Service is reachable.
-type FrontEnd struct {
+// Frontend is an address at which a port of a Service is reachable.
+type Frontend struct {
 	Address  netip.Addr
 	Protocol uint8
 	Port     uint16
 }
 
-// FrontEnds reads from the agent the Service port of each frontend. Names are
+// Frontends reads from the agent the Service port of each frontend. Names are
 // namespace/name:port/protocol.
-func FrontEnds(ctx context.Context, p Paths) (map[FrontEnd]string, error) {
+func Frontends(ctx context.Context, p Paths) (map[Frontend]string, error) {
 	if p.Metrics == "" {
 		return nil, errors.New("ask the agent for frontends: it serves no metrics")
 	}
@@ -64,7 +64,7 @@ func FrontEnds(ctx context.Context, p Paths) (map[FrontEnd]string, error) {
 		err = fmt.Errorf("status %d", code)
 	}
 	var list []struct {
-		FrontEnd
+		Frontend
 		Service string
 	}
 	if err == nil {
@@ -73,9 +73,9 @@ func FrontEnds(ctx context.Context, p Paths) (map[FrontEnd]string, error) {
 	if err != nil {
 		return nil, fmt.Errorf("ask the agent for frontends: %w", err)
 	}
-	out := make(map[FrontEnd]string, len(list))
+	out := make(map[Frontend]string, len(list))
 	for _, f := range list {
-		out[f.FrontEnd] = f.Service
+		out[f.Frontend] = f.Service
 	}
 	return out, nil
 }

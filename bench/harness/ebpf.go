@@ -123,11 +123,11 @@ func (e *ebpf) translate(ctx context.Context) error {
 	for i := range e.services {
 		front, back := netip.AddrFrom4([4]byte{10, 96, 1 + byte(i>>8), byte(i)}), netip.AddrFrom4([4]byte{10, 244, 1 + byte(i>>8), byte(i)})
 		services = append(services, bpf.SockService{Key: fmt.Sprintf("bench/%d", i), Ports: []bpf.SockPort{{
-			FrontEnds: []netip.AddrPort{netip.AddrPortFrom(front, 80)}, Proto: unix.IPPROTO_TCP,
+			Frontends: []netip.AddrPort{netip.AddrPortFrom(front, 80)}, Proto: unix.IPPROTO_TCP,
 			Backends: []netip.AddrPort{netip.AddrPortFrom(back, 8080)},
 		}}})
 	}
-	services[0].Ports[0].FrontEnds = []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr(clusterIP), 80)}
+	services[0].Ports[0].Frontends = []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr(clusterIP), 80)}
 	services[0].Ports[0].Backends = []netip.AddrPort{netip.AddrPortFrom(netip.MustParseAddr(outsideIP), servicePort)}
 	if _, err := sock.SyncServices(services); err != nil {
 		return err

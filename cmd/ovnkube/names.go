@@ -21,7 +21,7 @@ type names struct {
 
 	read     time.Time
 	pods     map[netip.Addr]string
-	services map[status.FrontEnd]string
+	services map[status.Frontend]string
 	tracked  map[tuple]netip.Addr // pod address by each direction of a translated connection
 }
 
@@ -46,7 +46,7 @@ func (n *names) name(ctx context.Context, side string, f *packetFields, p verdic
 
 // find searches the last state, and reports whether the pod was found.
 func (n *names) find(side string, f *packetFields, p verdict.Packet) bool {
-	front := status.FrontEnd{Address: p.Dst, Protocol: p.Proto, Port: p.DstPort}
+	front := status.Frontend{Address: p.Dst, Protocol: p.Proto, Port: p.DstPort}
 	inside := p.Dst
 	if side != "wire" {
 		front.Address, front.Port, inside = p.Src, p.SrcPort, p.Src
@@ -64,7 +64,7 @@ func (n *names) find(side string, f *packetFields, p verdict.Packet) bool {
 func (n *names) refresh(ctx context.Context) {
 	paths := n.at.record.Paths
 	n.pods, _ = podnet.Names(filepath.Join(n.at.runDir, "pods")) // unknown on error
-	n.services, _ = status.FrontEnds(ctx, paths)
+	n.services, _ = status.Frontends(ctx, paths)
 	list, _ := ovs.Conntrack(ctx, paths.OVSRunDir)
 	n.tracked = trackedPods(list)
 	n.read = time.Now()

@@ -41,9 +41,9 @@ func (b *builder) services() iter.Seq2[verdict.ServiceKey, verdict.ServiceOwner]
 	}
 }
 
-// frontEnd returns the flow of one frontend. There may be tens of thousands. A host-owned frontend
+// frontend returns the flow of one frontend. There may be tens of thousands. A host-owned frontend
 // may lie inside the SNAT range.
-func frontEnd(k verdict.ServiceKey, actions string) string {
+func frontend(k verdict.ServiceKey, actions string) string {
 	line := make([]byte, 0, 128)
 	line = append(line, "table="...)
 	line = strconv.AppendInt(line, int64(tableOurs), 10)

@@ -128,7 +128,7 @@ func (p *Planner) setFronts(b *builder, c *Change) {
 			actions, reason = toHost, verdict.ServiceHosted
 		}
 		was := f.flow
-		f = front{owner, frontEnd(k, actions+suffix(number(reason)))}
+		f = front{owner, frontend(k, actions+suffix(number(reason)))}
 		p.fronts[k] = f
 		if had && countedAs(was) != countedAs(f.flow) {
 			c.gone(was)
