@@ -15,6 +15,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cniserver"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/environment"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/shadow"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/healthcheck"
@@ -40,21 +41,22 @@ type agent struct {
 	ovsWake  loop.Signal // triggered when the settings in OVS, or their inputs, have changed
 	podsWake loop.Signal // triggered when the controller's annotation of a pod has changed
 
-	ovs        *ovs.Client
-	chassis    string
-	cluster    *cluster.Cluster
-	gateway    *gateway.Gateway
-	management *management.Port
-	exit       *exit
-	neighbours *neighbour.Resolver
-	shadow     *shadow.Shadow // nil: comparison is off
-	health     *healthcheck.Server
-	mtu        atomic.Int64                        // of pods; 0 while unknown
-	notLocal   bool                                // leftovers of local gateway mode are removed; owned by the node loop
-	redirected map[bpf.ServiceKey]service.Redirect // redirects of local gateway mode; owned by the node loop
-	nodeFault  atomic.Pointer[string]
-	listening  atomic.Bool // the CNI socket
-	hostSent   *metrics.HostSent
+	ovs         *ovs.Client
+	chassis     string
+	cluster     *cluster.Cluster
+	gateway     *gateway.Gateway
+	management  *management.Port
+	exit        *exit
+	neighbours  *neighbour.Resolver
+	environment *environment.Watch
+	shadow      *shadow.Shadow // nil: comparison is off
+	health      *healthcheck.Server
+	mtu         atomic.Int64                        // of pods; 0 while unknown
+	notLocal    bool                                // leftovers of local gateway mode are removed; owned by the node loop
+	redirected  map[bpf.ServiceKey]service.Redirect // redirects of local gateway mode; owned by the node loop
+	nodeFault   atomic.Pointer[string]
+	listening   atomic.Bool // the CNI socket
+	hostSent    *metrics.HostSent
 }
 
 // Run runs the node agent. It returns nil when ctx ends. It returns an error for faults that
@@ -219,6 +221,9 @@ func (a *agent) build() error {
 		Cluster: a.cfg.PodCIDRs, Changed: a.ready.changed.Trigger, Log: a.log,
 	})
 	a.exit, a.shadow = a.newExit(), a.newShadow()
+	if err := a.watchEnvironment(); err != nil {
+		return err
+	}
 	a.neighbours = neighbour.New(neighbour.Options{
 		OVS: a.ovs, RunDir: a.cfg.OVSRunDir, Bridge: a.cfg.Bridge, Tunnels: a.cfg.Userspace(), NextHops: a.sharedNextHops, Log: a.log,
 	})
@@ -259,6 +264,7 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 	group.Go(func() error { return a.management.Run(ctx) })
 	group.Go(func() error { return a.exit.Run(ctx) })
 	group.Go(func() error { return a.neighbours.Run(ctx) })
+	group.Go(func() error { return a.environment.Run(ctx) })
 	group.Go(func() error { return a.health.Run(ctx) })
 	group.Go(func() error {
 		leaving := func() bool { return a.cluster.Leaving() || a.cluster.Drained() }

@@ -13,6 +13,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/environment"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/page"
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
@@ -25,6 +26,7 @@ type readiness struct {
 
 	mu      sync.Mutex // guards the following fields
 	parts   []func() string
+	faults  func() []string // of the environment, which do not make the node unready
 	started bool   // the parts are registered
 	start   string // what the start waits for, or ""
 }
@@ -55,6 +57,24 @@ func (r *readiness) starting(why string) {
 		r.log.Warn("waiting", "for", why)
 	}
 	r.start = why
+}
+
+// degraded returns the faults of the node's environment.
+func (r *readiness) degraded() []string {
+	r.mu.Lock()
+	faults := r.faults
+	r.mu.Unlock()
+	if faults == nil {
+		return nil
+	}
+	return faults()
+}
+
+// watch registers the function that returns the faults of the node's environment.
+func (r *readiness) watch(faults func() []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.faults = faults
 }
 
 // missing returns all missing items, in the order of the parts.
@@ -93,13 +113,15 @@ func (c Config) serveHTTP(ctx context.Context, l net.Listener, r *readiness, met
 	status.Register(mux, c.MetricsTLS.Protect)
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
-		missing := r.missing()
-		if len(missing) > 0 {
+		if missing := r.missing(); len(missing) > 0 {
 			w.WriteHeader(http.StatusServiceUnavailable)
 			fmt.Fprintln(w, strings.Join(missing, "\n"))
-			return
+		} else {
+			fmt.Fprintln(w, "ok")
 		}
-		fmt.Fprintln(w, "ok")
+		for _, fault := range r.degraded() {
+			fmt.Fprintln(w, environment.Prefix+fault)
+		}
 	})
 	return endpoint.Serve(ctx, l, mux)
 }

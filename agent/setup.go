@@ -38,7 +38,7 @@ func gatewaySettings(cfg Config, log *slog.Logger) (gateway.Settings, error) {
 	log.Info("datapath", "type", s.Datapath, "reason", reason)
 	if s.Userspace() && s.Layout == gateway.Direct {
 		if !cfg.EncapIP.IsValid() {
-			return s, errors.New("encap address: none given: the userspace datapath needs one of its own, in a subnet that the node has no address in")
+			return s, fmt.Errorf("encap address: none given: the userspace datapath needs one of its own, in a subnet that the node has no address in (datapath netdev: %s)", reason)
 		}
 		s.Encap = cfg.encapPrefix()
 	}

@@ -45,6 +45,13 @@ func findCgroup() (string, error) {
 	return "", fmt.Errorf("find cgroup2 mount in %s: %w (cgroup2 mounts: %q)", f.Name(), ErrNoCgroup, points)
 }
 
+// CheckCgroup returns an error that wraps ErrNoCgroup if the root of the cgroup2 hierarchy is not
+// mounted.
+func CheckCgroup() error {
+	_, err := findCgroup()
+	return err
+}
+
 // cgroup2Mounts returns the mount points of type cgroup2 in a mountinfo(5) file.
 func cgroup2Mounts(r io.Reader) ([]string, error) {
 	var points []string

@@ -11,6 +11,8 @@ import (
 	dto "github.com/prometheus/client_model/go"
 	"github.com/prometheus/common/expfmt"
 	"github.com/prometheus/common/model"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/environment"
 )
 
 // Agent is the state reported by the running agent.
@@ -19,6 +21,7 @@ type Agent struct {
 	Err      error    // why it does not answer
 	Missing  []string // lines of /readyz
 	Degraded []string // optional parts that do not work
+	Faults   []string // of the node's environment
 	Drained  bool     // the gateway is drained
 	Ports    float64  // of the SNAT range, in use towards the remote with the most ports
 	Of       float64  // size of the range; 0 if unknown
@@ -35,8 +38,13 @@ func askAgent(ctx context.Context, p Paths) Agent {
 		a.Err = err
 		return a
 	}
-	if code != http.StatusOK {
-		a.Missing = strings.Split(strings.TrimSpace(body), "\n")
+	for line := range strings.Lines(body) {
+		line = strings.TrimSuffix(line, "\n")
+		if fault, ok := strings.CutPrefix(line, environment.Prefix); ok {
+			a.Faults = append(a.Faults, fault)
+		} else if code != http.StatusOK {
+			a.Missing = append(a.Missing, line)
+		}
 	}
 	code, body, err = get(ctx, url+"/metrics")
 	switch {

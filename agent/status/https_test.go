@@ -4,6 +4,7 @@ import (
 	"io"
 	"net/http"
 	"net/http/httptest"
+	"slices"
 	"strings"
 	"testing"
 )
@@ -14,7 +15,7 @@ func TestAskAgentTLS(t *testing.T) {
 	mux := http.NewServeMux()
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		w.WriteHeader(http.StatusServiceUnavailable)
-		_, _ = io.WriteString(w, "one thing\nanother\n")
+		_, _ = io.WriteString(w, "one thing\nanother\ndegraded: a third; mend it\n")
 	})
 	mux.HandleFunc("GET /metrics", func(w http.ResponseWriter, _ *http.Request) {
 		if protected {
@@ -28,7 +29,7 @@ func TestAskAgentTLS(t *testing.T) {
 	p := Paths{Metrics: strings.TrimPrefix(server.URL, "https://"), MetricsTLS: true}
 	for _, protected = range []bool{false, true} {
 		a := askAgent(t.Context(), p)
-		if a.Err != nil || len(a.Missing) != 2 || (a.Of == 7) == protected {
+		if a.Err != nil || len(a.Missing) != 2 || !slices.Equal(a.Faults, []string{"a third; mend it"}) || (a.Of == 7) == protected {
 			t.Errorf("protected %t: %+v", protected, a)
 		}
 	}

@@ -100,6 +100,10 @@ func (j *judge) agent() {
 	default:
 		j.add("agent", Right, "", "ready")
 	}
+	for _, fault := range a.Faults {
+		what, do, _ := strings.Cut(fault, "; ")
+		j.add("environment", Degraded, cmp.Or(do, "see docs/troubleshooting.md"), "%s", what)
+	}
 	if a.Drained {
 		j.add("drained", Degraded, "ovnkube node undrain-gateway "+j.Record.Node+", when maintenance is over",
 			"the gateway is drained: load balancers and nodes without a gateway use other nodes")

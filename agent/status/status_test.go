@@ -60,6 +60,7 @@ func TestFaultFailsOwnCheck(t *testing.T) {
 		}, "", Right, ""},
 		{"agent not ready", func(f *Facts) { f.Agent.Missing = []string{"a", "b"} }, "agent", Broken, "not ready: a; b"},
 		{"agent without a part", func(f *Facts) { f.Agent.Degraded = []string{"bind_gate"} }, "agent", Degraded, "ready, without bind_gate"},
+		{"kube-proxy runs", func(f *Facts) { f.Agent.Faults = []string{"kube-proxy runs; delete it"} }, "environment", Degraded, "kube-proxy runs"},
 		{"drained", func(f *Facts) { f.Agent.Drained = true }, "drained", Degraded, "the gateway is drained"},
 		{"agent serves nothing", func(f *Facts) { f.Agent = Agent{} }, "agent", Degraded, "does not serve"},
 		{"no uplink", func(f *Facts) { f.Host.Uplink.Err = gone; f.Programs.Hooks[0].Ifindex = 2 }, "uplink", Broken, "gone"},

@@ -1,0 +1,44 @@
+package agent
+
+import (
+	"fmt"
+
+	"k8s.io/client-go/rest"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/environment"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// ovsDatabase is the directory of Open vSwitch's database in Debian's and Fedora's packages.
+const ovsDatabase = "/etc/openvswitch"
+
+// watchEnvironment builds the watch of what the agent needs of the node but cannot repair.
+func (a *agent) watchEnvironment() error {
+	client, err := rest.HTTPClientFor(a.cfg.RestConfig)
+	if err != nil {
+		return fmt.Errorf("make a client of the API server: %w", err)
+	}
+	server, _, err := rest.DefaultServerUrlFor(a.cfg.RestConfig)
+	if err != nil {
+		return fmt.Errorf("find the API server's URL: %w", err)
+	}
+	o := environment.Options{
+		Server: server.String(), Client: client, Warn: a.cluster.Warn, Log: a.log,
+		Dirs: []string{a.cfg.RunDir, a.cfg.OVSRunDir, ovsDatabase},
+	}
+	if a.cfg.CNIConfDir != "" {
+		o.Dirs = append(o.Dirs, a.cfg.CNIConfDir)
+	}
+	if a.cfg.CgroupPath == "" {
+		o.Cgroup = bpf.CheckCgroup
+	}
+	a.environment = environment.New(o)
+	a.ready.watch(func() []string {
+		var lines []string
+		for _, f := range a.environment.Faults() {
+			lines = append(lines, f.Text)
+		}
+		return lines
+	})
+	return nil
+}

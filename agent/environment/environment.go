@@ -1,0 +1,223 @@
+package environment
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"io/fs"
+	"log/slog"
+	"math"
+	"net/http"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
+)
+
+// Prefix begins each line of /readyz that has a fault.
+const Prefix = "degraded: "
+
+// Reasons of Kubernetes Events about the Node.
+const (
+	KubeProxyRuns = "KubeProxyRuns"
+	ClockDiffers  = "ClockDiffers"
+	DiskFull      = "DiskFull"
+	NoCgroup2     = "NoCgroup2"
+)
+
+const (
+	every    = 30 * time.Second
+	wait     = 3 * time.Second // for one answer
+	maxSkew  = 5 * time.Minute // Kubernetes' own certificates and leases tolerate less than an hour
+	minFree  = 1 << 20         // bytes
+	maxReply = 64              // bytes of kube-proxy's answer
+)
+
+// Options configure a Watch.
+type Options struct {
+	// KubeProxy is the URL at which kube-proxy says its mode, http://127.0.0.1:10249/proxyMode by
+	// default.
+	KubeProxy string
+	// Server is the URL of the API server, and Client a client for it. Without a Client the clock is
+	// not compared.
+	Server string
+	Client *http.Client
+	// Cgroup returns an error if the host's sockets cannot be watched; nil is not asked.
+	Cgroup func() error
+	// Dirs are directories in which the agent or Open vSwitch writes. Missing ones are ignored.
+	Dirs []string
+	// Warn writes an Event about the Node. It is called once for each fault that begins.
+	Warn func(ctx context.Context, reason, message string) error
+	Log  *slog.Logger
+}
+
+// Fault is one fault of the node, with what helps.
+type Fault struct {
+	Reason string // of the Event
+	Text   string
+}
+
+// Watch looks for faults. Its methods are safe for concurrent use.
+type Watch struct {
+	Options
+	client http.Client // for kube-proxy
+
+	mu     sync.Mutex // guards faults
+	faults []Fault
+
+	reported map[string]bool // reasons that have an Event; owned by Run's goroutine
+}
+
+// New returns a Watch that does not run yet.
+func New(o Options) *Watch {
+	if o.KubeProxy == "" {
+		o.KubeProxy = "http://127.0.0.1:10249/proxyMode"
+	}
+	return &Watch{
+		Options: o, reported: map[string]bool{},
+		client: http.Client{Timeout: wait, Transport: &http.Transport{DisableKeepAlives: true}},
+	}
+}
+
+// Faults returns the faults that the last look has found.
+func (w *Watch) Faults() []Fault {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	return w.faults
+}
+
+// Run looks every 30 s until ctx ends. Then it returns nil.
+func (w *Watch) Run(ctx context.Context) error {
+	return loop.Run(ctx, loop.Options{Name: "environment", Wake: loop.NewSignal(), Resync: every, Log: w.Log, Apply: w.look})
+}
+
+func (w *Watch) look(ctx context.Context) error {
+	var found []Fault
+	for _, check := range []func(context.Context) *Fault{w.kubeProxy, w.clock, w.disk, w.cgroup} {
+		if f := check(ctx); f != nil {
+			found = append(found, *f)
+		}
+	}
+	w.mu.Lock()
+	w.faults = found
+	w.mu.Unlock()
+	return w.report(ctx, found)
+}
+
+// report writes an Event for each fault that has begun.
+func (w *Watch) report(ctx context.Context, found []Fault) error {
+	now := map[string]bool{}
+	var errs []error
+	for _, f := range found {
+		if w.reported[f.Reason] {
+			now[f.Reason] = true
+			continue
+		}
+		w.Log.Warn("fault of the node's environment", "reason", f.Reason, "fault", f.Text)
+		if err := w.Warn(ctx, f.Reason, f.Text); err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		now[f.Reason] = true
+	}
+	w.reported = now
+	return errors.Join(errs...)
+}
+
+// kubeProxy finds a kube-proxy that runs in the host's network. It and the agent both translate
+// Services, and a Service's endpoints may differ between the two.
+func (w *Watch) kubeProxy(ctx context.Context) *Fault {
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, w.KubeProxy, http.NoBody)
+	if err != nil {
+		return nil
+	}
+	response, err := w.client.Do(request)
+	if err != nil {
+		return nil // nothing listens
+	}
+	defer response.Body.Close()
+	mode, err := io.ReadAll(io.LimitReader(response.Body, maxReply))
+	if err != nil || response.StatusCode != http.StatusOK {
+		return nil // another program
+	}
+	switch m := strings.TrimSpace(string(mode)); m {
+	case "iptables", "ipvs", "nftables":
+		return &Fault{KubeProxyRuns, "kube-proxy runs on this node, in mode " + m + ", and translates Services too; " +
+			"delete its DaemonSet (kubectl -n kube-system delete daemonset kube-proxy), then run kube-proxy --cleanup or restart the node"}
+	}
+	return nil
+}
+
+// clock compares this node's clock with that of the API server. An API server that does not answer
+// is reported elsewhere.
+func (w *Watch) clock(ctx context.Context) *Fault {
+	if w.Client == nil {
+		return nil
+	}
+	ctx, cancel := context.WithTimeout(ctx, wait)
+	defer cancel()
+	request, err := http.NewRequestWithContext(ctx, http.MethodGet, strings.TrimRight(w.Server, "/")+"/version", http.NoBody)
+	if err != nil {
+		return nil
+	}
+	response, err := w.Client.Do(request)
+	if err != nil {
+		return nil
+	}
+	response.Body.Close()
+	theirs, err := http.ParseTime(response.Header.Get("Date"))
+	if err != nil {
+		return nil
+	}
+	skew := time.Since(theirs).Round(time.Second)
+	if skew.Abs() <= maxSkew {
+		return nil
+	}
+	direction := "ahead of"
+	if skew < 0 {
+		direction = "behind"
+	}
+	return &Fault{ClockDiffers, fmt.Sprintf("this node's clock is %s %s the API server's: certificates and leases may be taken for expired; "+
+		"synchronise both clocks (chrony, systemd-timesyncd)", skew.Abs(), direction)}
+}
+
+// disk finds directories in which nothing can be written. Open vSwitch and the agent lose no state
+// by that, but changes do not survive a restart.
+func (w *Watch) disk(context.Context) *Fault {
+	var full []string
+	for _, dir := range w.Dirs {
+		var s syscall.Statfs_t
+		if err := syscall.Statfs(dir, &s); err != nil {
+			if !errors.Is(err, fs.ErrNotExist) {
+				full = append(full, fmt.Sprintf("%s (%v)", dir, err))
+			}
+			continue
+		}
+		free := uint64(math.MaxUint64) // file systems without a limit report no blocks
+		if s.Blocks > 0 {
+			free = s.Bavail * uint64(s.Bsize) //nolint:gosec // a block's size is positive
+		}
+		if free < minFree || s.Files > 0 && s.Ffree == 0 {
+			full = append(full, dir)
+		}
+	}
+	if full == nil {
+		return nil
+	}
+	return &Fault{DiskFull, "no space left in " + strings.Join(full, ", ") + ": changes do not survive a restart; free space there"}
+}
+
+// cgroup finds a host without the unified hierarchy.
+func (w *Watch) cgroup(context.Context) *Fault {
+	if w.Cgroup == nil {
+		return nil
+	}
+	if err := w.Cgroup(); err != nil {
+		return &Fault{NoCgroup2, fmt.Sprintf("%v: the host's own sockets reach Services on a longer path, and its ports inside the SNAT range are seen late; "+
+			"boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1), or name its mount with --cgroup-path", err)}
+	}
+	return nil
+}

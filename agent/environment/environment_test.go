@@ -1,0 +1,188 @@
+package environment
+
+import (
+	"context"
+	"errors"
+	"io"
+	"log/slog"
+	"net/http"
+	"net/http/httptest"
+	"os"
+	"path/filepath"
+	"strings"
+	"syscall"
+	"testing"
+	"time"
+)
+
+// rig is a Watch whose Events are collected.
+type rig struct {
+	*Watch
+	events []string
+	refuse error // of the API server
+}
+
+func newRig(o Options) *rig {
+	r := &rig{}
+	o.Log = slog.New(slog.DiscardHandler)
+	o.Warn = func(_ context.Context, reason, message string) error {
+		if r.refuse == nil {
+			r.events = append(r.events, reason+": "+message)
+		}
+		return r.refuse
+	}
+	if o.KubeProxy == "" {
+		o.KubeProxy = "http://127.0.0.1:1/proxyMode" // nothing listens
+	}
+	r.Watch = New(o)
+	return r
+}
+
+// find returns the text of the only fault after a look, and "" without faults.
+func (r *rig) find(t *testing.T) string {
+	t.Helper()
+	if err := r.look(t.Context()); err != nil {
+		t.Errorf("look: %v", err)
+	}
+	switch f := r.Faults(); len(f) {
+	case 0:
+		return ""
+	case 1:
+		return f[0].Reason + ": " + f[0].Text
+	default:
+		t.Fatalf("faults %v, want at most one", f)
+		return ""
+	}
+}
+
+// wants checks that got names all parts, or that it is empty if there are none.
+func wants(t *testing.T, got string, parts ...string) {
+	t.Helper()
+	if len(parts) == 0 && got != "" {
+		t.Errorf("fault %q, want none", got)
+	}
+	for _, p := range parts {
+		if !strings.Contains(got, p) {
+			t.Errorf("fault %q, want one with %q", got, p)
+		}
+	}
+}
+
+func TestKubeProxy(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		code   int
+		answer string
+		want   []string
+	}{
+		{"iptables", http.StatusOK, "iptables", []string{KubeProxyRuns, "mode iptables", "delete daemonset"}},
+		{"nftables", http.StatusOK, "nftables\n", []string{"mode nftables"}},
+		{"another program", http.StatusOK, "hello", nil},
+		{"another path", http.StatusNotFound, "iptables", nil},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {
+				w.WriteHeader(test.code)
+				_, _ = io.WriteString(w, test.answer)
+			}))
+			defer server.Close()
+			wants(t, newRig(Options{KubeProxy: server.URL}).find(t), test.want...)
+		})
+	}
+	wants(t, newRig(Options{}).find(t))
+}
+
+func TestClock(t *testing.T) {
+	for _, test := range []struct {
+		name   string
+		theirs time.Duration // after our time
+		want   []string
+	}{
+		{"same", 0, nil},
+		{"four minutes", 4 * time.Minute, nil},
+		{"an hour behind", time.Hour, []string{ClockDiffers, "behind the API server's"}},
+		{"an hour ahead", -time.Hour, []string{"ahead of the API server's", "chrony"}},
+	} {
+		t.Run(test.name, func(t *testing.T) {
+			server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
+				if r.URL.Path != "/version" {
+					t.Errorf("path %s", r.URL.Path)
+				}
+				w.Header().Set("Date", time.Now().Add(test.theirs).UTC().Format(http.TimeFormat))
+			}))
+			defer server.Close()
+			wants(t, newRig(Options{Server: server.URL + "/", Client: server.Client()}).find(t), test.want...)
+		})
+	}
+	wants(t, newRig(Options{Server: "http://127.0.0.1:1", Client: http.DefaultClient}).find(t))
+}
+
+// TestDisk fills a file system of its own.
+func TestDisk(t *testing.T) {
+	dir := t.TempDir()
+	if err := syscall.Mount("tmpfs", dir, "tmpfs", 0, "size=4m,nr_inodes=64"); err != nil {
+		t.Fatalf("mount (needs root): %v", err)
+	}
+	t.Cleanup(func() {
+		if err := syscall.Unmount(dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	r := newRig(Options{Dirs: []string{dir, filepath.Join(dir, "missing")}})
+	wants(t, r.find(t))
+	file := filepath.Join(dir, "f")
+	if err := os.WriteFile(file, make([]byte, 4<<20-8192), 0o600); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, r.find(t), DiskFull, "no space left in "+dir+":")
+	if err := os.Remove(file); err != nil {
+		t.Fatal(err)
+	}
+	wants(t, r.find(t))
+	for i := range 64 { // all inodes
+		if err := os.Symlink("x", filepath.Join(dir, "l"+string(rune('0'+i)))); err != nil {
+			if !errors.Is(err, syscall.ENOSPC) {
+				t.Fatal(err)
+			}
+			break
+		}
+	}
+	wants(t, r.find(t), DiskFull)
+}
+
+// TestEvents checks that a fault has one Event each time it begins, and that a refused Event is
+// written again.
+func TestEvents(t *testing.T) {
+	mode := ""
+	server := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) { _, _ = io.WriteString(w, mode) }))
+	defer server.Close()
+	r := newRig(Options{KubeProxy: server.URL})
+	for _, step := range []struct {
+		mode   string
+		refuse error
+		events int
+	}{
+		{"", nil, 0},
+		{"ipvs", errors.New("no"), 0},
+		{"ipvs", nil, 1},
+		{"ipvs", nil, 1},
+		{"", nil, 1},
+		{"ipvs", nil, 2},
+	} {
+		mode, r.refuse = step.mode, step.refuse
+		if err := r.look(t.Context()); (err != nil) != (step.refuse != nil) {
+			t.Errorf("%+v: error %v", step, err)
+		}
+		if len(r.events) != step.events {
+			t.Errorf("%+v: events %q", step, r.events)
+		}
+	}
+}
+
+func TestCgroup(t *testing.T) {
+	var err error
+	r := newRig(Options{Cgroup: func() error { return err }})
+	wants(t, r.find(t))
+	err = errors.New("find cgroup2 mount: none")
+	wants(t, r.find(t), NoCgroup2+": find cgroup2 mount: none", "--cgroup-path")
+}
