@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"fmt"
+	"log/slog"
 	"net"
 	"net/netip"
 	"slices"
@@ -57,6 +58,22 @@ func TestRawSocketClaimsProtocol(t *testing.T) {
 	has("one closed", bpf.NSKey{Remote: any6, Proto: 89})
 	shutOSPF()
 	has("all closed")
+}
+
+// TestFlowsHaveProtocols checks that flows get the protocols of raw sockets, and keep them while
+// the sockets cannot be listed.
+func TestFlowsHaveProtocols(t *testing.T) {
+	testnode.Netns(t)
+	fd, err := unix.Socket(unix.AF_INET, unix.SOCK_RAW|unix.SOCK_CLOEXEC, 112)
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer unix.Close(fd)
+	u := &hostUse{s: Settings{Wiring: Wiring{Layout: Bridged, Backend: OpenFlow}}, log: slog.New(slog.DiscardHandler), record: newRecorder(slog.New(slog.DiscardHandler))}
+	u.syncProtos(nil)
+	if want := (bpf.NSKey{Remote: netip.IPv4Unspecified(), Proto: 112}); !slices.Contains(u.protos, want) {
+		t.Errorf("protocols %v, want %v among them", u.protos, want)
+	}
 }
 
 // TestDedicatedWithholdsNothing checks layout dedicated, where the node's address belongs to OVN

@@ -209,6 +209,53 @@ func testRepair(t *testing.T, r *rig) {
 	})
 }
 
+// TestCleanupWithoutOVSDB removes what needs no OVSDB from a host whose NIC was never moved.
+func TestCleanupWithoutOVSDB(t *testing.T) {
+	r := newRig(t, ovs.DatapathNetdev)
+	r.start()
+	r.stop()
+	if err := Cleanup(t.Context(), r.s, nil, slog.New(slog.DiscardHandler)); err != nil {
+		t.Error(err)
+	}
+	if _, err := os.Stat(r.s.PinDir); !errors.Is(err, os.ErrNotExist) {
+		t.Errorf("pins are left: %v", err)
+	}
+	r.hostAnswers()
+}
+
+// TestBridgeIsRead checks the result of a pass that makes the bridge, and of one that finds its
+// device with another MAC address than the uplink's.
+func TestBridgeIsRead(t *testing.T) {
+	r := newRig(t, ovs.DatapathNetdev)
+	r.begin()
+	r.stop() // only for its parts; the bridge may exist by now
+	observed := func() (Host, Node) {
+		h, err := r.gw.view.observe(r.s)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return h, nodeOf(h, r.s)
+	}
+	testnode.Eventually(t, "a bridge that is read", func() error {
+		h, n := observed()
+		h.Bridge = &link.Link{} // as before the pass
+		if err := r.gw.topology.syncBridge(t.Context(), &h, n, true); err != nil {
+			return err
+		}
+		if h.Bridge.Name != "breth0" {
+			t.Fatalf("bridge %+v after a pass", h.Bridge)
+		}
+		return nil
+	})
+	h, n := observed()
+	h.Uplink.MTU += 100 // the bridge's device follows later
+	if err := r.gw.topology.syncBridge(t.Context(), &h, n, true); err == nil {
+		if b, err := link.Get("breth0"); err != nil || b.MTU != h.Uplink.MTU {
+			t.Errorf("no error while the bridge has MTU %d and the uplink %d (%v)", b.MTU, h.Uplink.MTU, err)
+		}
+	}
+}
+
 // deviceDeleted deletes the bridge's device under ovs-vswitchd. The kernel refuses that for its own
 // datapath.
 func (r *rig) deviceDeleted(t *testing.T) {

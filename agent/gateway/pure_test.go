@@ -205,6 +205,28 @@ func TestServiceAddresses(t *testing.T) {
 	}
 }
 
+// Peers are read once per change, not at each pass.
+func TestPeersAreReadOnce(t *testing.T) {
+	reads := 0
+	i := &Inputs{wake: loop.NewSignal(), former: &former{}, readPeers: func() (known, hosts []netip.Addr) {
+		reads++
+		return []netip.Addr{netip.MustParseAddr("192.0.2.7")}, nil
+	}}
+	for _, step := range []struct{ changed, want int }{{0, 0}, {1, 1}, {0, 1}, {2, 2}} {
+		for range step.changed {
+			i.PeersChanged()
+		}
+		if f := i.read(); reads != step.want || len(f.peers) != min(reads, 1) {
+			t.Errorf("%d changes: %d reads and peers %v, want %d reads", step.changed, reads, f.peers, step.want)
+		}
+	}
+	none := &Inputs{wake: loop.NewSignal(), former: &former{}}
+	none.PeersChanged()
+	if f := none.read(); f.peers != nil {
+		t.Errorf("peers %v without a source", f.peers)
+	}
+}
+
 // OVN must not send from a former address of the host, unless a Service or another node has it now.
 func TestFormerAddresses(t *testing.T) {
 	addr := netip.MustParseAddr
