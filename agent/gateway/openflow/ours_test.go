@@ -51,3 +51,20 @@ func TestTakeoverFlows(t *testing.T) {
 		})
 	}
 }
+
+// A socket on the wildcard address receives packets to the node's addresses of its family; the IPv6
+// wildcard receives both families.
+func TestWildcardSockets(t *testing.T) {
+	in := (&rig{ports: openflow.Ports{Uplink: 1, Patch: 2}}).input(plainNode(1))
+	without := openflow.Flows(in)
+	for local, flows := range map[string]int{ // three flows per address
+		"0.0.0.0:50000": 3, "[::]:50000": 6, "203.0.113.7:50000": 0, "0.0.0.0:40000": 0,
+		netip.AddrPortFrom(in.Config.Node4, 50000).String(): 3, netip.AddrPortFrom(in.Config.Node6, 50000).String(): 3,
+	} {
+		in.Sockets = []openflow.Socket{{Proto: 6, Local: netip.MustParseAddrPort(local)}}
+		added := slices.DeleteFunc(openflow.Flows(in), func(f string) bool { return slices.Contains(without, f) })
+		if len(added) != flows {
+			t.Errorf("%s: flows %q, want %d", local, added, flows)
+		}
+	}
+}
