@@ -65,7 +65,7 @@ func anyOrder(s *scene, random *rand.Rand) error {
 		}
 		for _, step := range plan.Steps[:1+random.IntN(len(plan.Steps))] {
 			for range 1 + random.IntN(2)*random.IntN(3) {
-				_, _ = s.cloud.do(step) // a repeated step is refused
+				_ = s.cloud.do(step) // a repeated step is refused
 			}
 		}
 	}

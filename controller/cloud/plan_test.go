@@ -135,7 +135,7 @@ func (s *scene) settle(print func(cloud.Step)) ([]cloud.Problem, error) {
 		if len(plan.Steps) == 0 {
 			return plan.Problems, nil
 		}
-		if _, err := s.cloud.do(plan.Steps[0]); err != nil {
+		if err := s.cloud.do(plan.Steps[0]); err != nil {
 			return nil, err
 		}
 		print(plan.Steps[0])
@@ -273,7 +273,7 @@ func (s *scene) do(t *testing.T, f []string) {
 	switch f[0] {
 	case "again": // the plan's first step, twice
 		step = s.plan().Steps[0]
-		if _, err := s.cloud.do(step); err != nil {
+		if err := s.cloud.do(step); err != nil {
 			t.Fatal(err)
 		}
 	case "network":
@@ -287,7 +287,7 @@ func (s *scene) do(t *testing.T, f []string) {
 	case "subport":
 		step = cloud.AddSubports{Trunk: "t1", Subports: []cloud.Subport{{Port: f[1], Tag: number(t, f[2])}}}
 	}
-	if _, err := s.cloud.do(step); err != nil {
+	if err := s.cloud.do(step); err != nil {
 		t.Fatal(err)
 	}
 }

@@ -5,7 +5,6 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
-	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
 )
@@ -43,20 +42,20 @@ func (c *standin) id(kind string) string {
 }
 
 // do executes a step as Neutron does: completely or not at all.
-func (c *standin) do(step cloud.Step) (cloud.Result, error) {
+func (c *standin) do(step cloud.Step) error {
 	r, err := c.result(step)
 	if err != nil {
-		return cloud.Result{}, fmt.Errorf("%s: %w", step, err)
+		return fmt.Errorf("%s: %w", step, err)
 	}
 	q := c.seen.After(step, r).Quotas
 	for _, q := range []cloud.Quota{q.Networks, q.Subnets, q.Ports, q.Trunks} {
 		if q.Limit >= 0 && q.Used > q.Limit {
-			return cloud.Result{}, fmt.Errorf("%s: %w", step, errQuota)
+			return fmt.Errorf("%s: %w", step, errQuota)
 		}
 	}
 	c.seen = c.seen.After(step, r)
 	c.own(step)
-	return r, nil
+	return nil
 }
 
 // own gives subports their device owner, as Neutron does.
@@ -131,7 +130,7 @@ func (c *standin) addInterface(step cloud.AddInterface) (cloud.Result, error) {
 				ID: c.id("p"), Network: n.Network, Device: step.Router, Owner: "network:router_interface",
 				Fixed: []cloud.Fixed{{Subnet: n.ID, Address: n.Gateway}},
 			}
-			p.MAC = mac(p.ID)
+			p.MAC = c.mac()
 			return cloud.Result{Ports: []cloud.Port{p}}, c.free(p)
 		}
 	}
@@ -151,7 +150,7 @@ func (c *standin) createPorts(step cloud.CreatePorts) (cloud.Result, error) {
 	for _, p := range step.Ports {
 		p.ID = c.id("p")
 		if p.MAC == "" {
-			p.MAC = mac(p.ID)
+			p.MAC = c.mac()
 		}
 		r.Ports = append(r.Ports, p)
 	}
@@ -194,8 +193,8 @@ func (c *standin) deletable(port string) error {
 	return nil
 }
 
-func mac(id string) string {
-	var n int
-	fmt.Sscanf(strings.TrimLeft(id, "p"), "%d", &n)
+// mac returns the MAC of the port that was made last: its number.
+func (c *standin) mac() string {
+	n := c.last["p"]
 	return fmt.Sprintf("fa:16:3e:00:%02x:%02x", n>>8, n&255)
 }

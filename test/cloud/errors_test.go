@@ -18,7 +18,7 @@ import (
 func TestQuotaLeavesWhatFits(t *testing.T) {
 	p := newProject(t)
 	p.config.SubnetPool6 = ""
-	pool := p.pool(p.vm("node1", "10.0.0.18"), 0)
+	pool := p.pool(p.vm("10.0.0.18"), 0)
 	used := p.observe(pool, nil).Quotas.Ports.Used
 	quota := func(ports int) {
 		p.update(lab.Admin, "quotas/"+lab.Project, testcloud.Object{"quota": testcloud.Object{"port": ports}})
@@ -46,7 +46,7 @@ func TestQuotaLeavesWhatFits(t *testing.T) {
 func TestErrorKinds(t *testing.T) {
 	p := newProject(t)
 	p.config.SubnetPool6 = ""
-	pool := p.pool(p.vm("node1", "10.0.0.19"), 0)
+	pool := p.pool(p.vm("10.0.0.19"), 0)
 	r, _ := p.settle(pool, nil)
 	subnet := p.observe(pool, nil).Subnets[0]
 	line := r.Lines[0]

@@ -17,8 +17,9 @@ import (
 // and is removed without a trace.
 func TestPoolJoinsGrowsAndLeaves(t *testing.T) {
 	p := newProject(t)
-	node := p.vm("node1", "10.0.0.11")
+	node := p.vm("10.0.0.11")
 	pool := p.pool(node, 0)
+	clear(p.calls)
 	start := time.Now()
 	r, problems := p.settle(pool, nil)
 	if len(problems) > 0 || len(r.Lines) != 13 || len(r.Gateways) != 2 || r.MTU != 1442 {
@@ -50,7 +51,7 @@ func TestPoolJoinsGrowsAndLeaves(t *testing.T) {
 func TestPoolIsRepaired(t *testing.T) {
 	p := newProject(t)
 	p.config.SubnetPool6 = ""
-	pool := p.pool(p.vm("node1", "10.0.0.12"), 0)
+	pool := p.pool(p.vm("10.0.0.12"), 0)
 	r, _ := p.settle(pool, nil)
 	remove := func(l cloud.Line) {
 		t.Helper()
@@ -105,9 +106,9 @@ func TestPoolIsRepaired(t *testing.T) {
 func TestVIFReplaced(t *testing.T) {
 	p := newProject(t)
 	p.config.SubnetPool6 = ""
-	old := p.pool(p.vm("node1", "10.0.0.13"), 0)
+	old := p.pool(p.vm("10.0.0.13"), 0)
 	before, _ := p.settle(old, nil)
-	replaced := p.pool(p.vm("node1", "10.0.0.14"), 0)
+	replaced := p.pool(p.vm("10.0.0.14"), 0)
 	after, problems := p.settle(replaced, before.Lines)
 	if len(problems) > 0 || after.VIF != replaced.VIF.ID || after.Trunk == before.Trunk ||
 		fmt.Sprint(after.Lines) != fmt.Sprint(before.Lines) {
@@ -122,7 +123,7 @@ func TestVIFReplaced(t *testing.T) {
 func TestForeignTrunkStays(t *testing.T) {
 	p := newProject(t)
 	p.config.SubnetPool6 = ""
-	node := p.vm("node1", "10.0.0.15")
+	node := p.vm("10.0.0.15")
 	pool := p.pool(node, 0)
 	trunk, err := p.client.CreateTrunk(t.Context(), cloud.CreateTrunk{Name: "another's", Port: pool.VIF.ID})
 	if err != nil {
@@ -154,7 +155,7 @@ func TestKilledAnywhere(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	pool := p.pool(p.vm("node1", "10.0.0.16"), 0)
+	pool := p.pool(p.vm("10.0.0.16"), 0)
 	kills, refused := 0, 0
 	walk := func(plan func(cloud.Seen) cloud.Plan) {
 		s := p.observe(pool, nil)
@@ -201,7 +202,7 @@ func TestKilledAnywhere(t *testing.T) {
 // TestVIFByMAC: an agent that does not know the ID of its VIF announces MAC and address.
 func TestVIFByMAC(t *testing.T) {
 	p := newProject(t)
-	node := p.vm("node1", "10.0.0.17")
+	node := p.vm("10.0.0.17")
 	vif, err := annotation.ParseUnderlay(node.Annotations)
 	if err != nil {
 		t.Fatal(err)

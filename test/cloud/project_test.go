@@ -102,9 +102,10 @@ func (p *project) update(api *testcloud.API, path string, body testcloud.Object)
 	}
 }
 
-// vm makes a VM's port and returns the Node that the VM's agent and kubelet would make.
-func (p *project) vm(name, address string) *corev1.Node {
+// vm makes a VM's port and returns the Node "node1" that the VM's agent and kubelet would make.
+func (p *project) vm(address string) *corev1.Node {
 	p.t.Helper()
+	const name = "node1"
 	id := p.make("port", testcloud.Object{"network_id": p.vms, "name": name, "fixed_ips": []testcloud.Object{{"ip_address": address}}})
 	found, err := p.client.Ports(p.ctx, openstack.PortFilter{ID: id})
 	if err != nil || len(found) != 1 {
