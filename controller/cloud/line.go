@@ -92,3 +92,22 @@ func held(published, now []Line) []Line {
 func sameLine(a, b Line) bool {
 	return a.MAC == b.MAC && a.Tag == b.Tag && slices.Equal(a.Addresses, b.Addresses)
 }
+
+// Equal reports whether a node is told the same by both.
+func (r Record) Equal(o Record) bool {
+	return r.VIF == o.VIF && r.Trunk == o.Trunk && r.Network == o.Network && r.MTU == o.MTU &&
+		slices.Equal(r.Gateways, o.Gateways) && slices.EqualFunc(r.Lines, o.Lines, func(a, b Line) bool {
+		return a.Port == b.Port && a.Held == b.Held && sameLine(a, b) && slices.Equal(a.Groups, b.Groups)
+	})
+}
+
+// Free returns how many of the ports can be taken if pods use so many.
+func (r Record) Free(pods int) int {
+	n := -pods
+	for _, l := range r.Lines {
+		if !l.Held {
+			n++
+		}
+	}
+	return n
+}
