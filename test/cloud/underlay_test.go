@@ -20,22 +20,17 @@ type nodes struct {
 	told     map[string]*cloud.Record
 	history  []string // node and its lines, in order
 	problems map[string][]cloud.Problem
-	changed  chan struct{} // has an element after a change
 	hook     func(node string, lines int)
 }
 
 func newNodes() *nodes {
-	return &nodes{told: map[string]*cloud.Record{}, problems: map[string][]cloud.Problem{}, changed: make(chan struct{}, 1)}
+	return &nodes{told: map[string]*cloud.Record{}, problems: map[string][]cloud.Problem{}}
 }
 
 func (n *nodes) note(change func()) {
 	n.mu.Lock()
+	defer n.mu.Unlock()
 	change()
-	n.mu.Unlock()
-	select {
-	case n.changed <- struct{}{}:
-	default:
-	}
 }
 
 func (n *nodes) publish(_ context.Context, node string, r *cloud.Record) error {
@@ -60,17 +55,15 @@ func (n *nodes) report(node string, problems []cloud.Problem) {
 // until waits for the condition on what nodes are told.
 func (n *nodes) until(t *testing.T, what string, met func() bool) {
 	t.Helper()
-	deadline := time.After(3 * time.Minute)
-	for {
+	const poll = 50 * time.Millisecond
+	for deadline := time.Now().Add(3 * time.Minute); ; time.Sleep(poll) {
 		n.mu.Lock()
 		ok, history := met(), fmt.Sprint(n.history, n.problems)
 		n.mu.Unlock()
 		if ok {
 			return
 		}
-		select {
-		case <-n.changed:
-		case <-deadline:
+		if time.Now().After(deadline) {
 			t.Fatalf("%s: not within 3 minutes: %s", what, history)
 		}
 	}
@@ -176,7 +169,7 @@ func TestPoolsOutliveNeutron(t *testing.T) {
 	before := len(n.history)
 	pools, _ = p.run(n, 2)
 	other := pool
-	other.Node, other.VIF.ID = "node0", "00000000-0000-0000-0000-000000000000" // its problem tells that both were looked at
+	other.Node, other.VIF.ID = "node0", "00000000-0000-0000-0000-000000000000" // its problem shows that turns are taken
 	pools.Set(pool, n.told["node1"])
 	pools.Set(other, nil)
 	n.until(t, "the other node's problem", func() bool {
