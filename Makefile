@@ -88,6 +88,11 @@ e2e: build ## upstream's conformance tests of networking, on three kubelets with
 	@test/packages lab kubelets
 	@$(NICE) go run ./test/kubelets/run -bin $(CURDIR)/bin -cache $(OVN_EBPF_CACHE) -logs $(CURDIR)/build/e2e $(or $(SUITES),conformance)
 
+.PHONY: test-cloud
+test-cloud: ## the controller's part of underlay mode at a real Keystone and Neutron, about four minutes
+	@test/packages cloud
+	@OVN_EBPF_CLOUD=yes $(NICE) go test -count=1 -timeout 30m -v ./test/cloud
+
 .PHONY: test-vm
 test-vm: build ## kernel datapath in a VM: 6.12 with one path of each kind in each layout, programs with clsact on 6.1
 	@test/packages lab vm

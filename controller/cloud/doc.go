@@ -1,0 +1,19 @@
+// Package cloud plans what a Kubernetes cluster in underlay mode needs of its OpenStack project.
+//
+// Pods are Neutron ports there. Each node has a pool of ports that are made ahead, so that a new pod
+// needs no call to Neutron. A pool is a network with one or more subnets from the cluster's subnet
+// pool, an interface of the cluster's router in each subnet, a trunk on the node's VIF, and a port
+// and a subport for each address.
+//
+// Planning is per owner. NodePool returns what a Node asks for, or refuses it. Pool.Plan compares
+// that with what was observed (Seen) and returns the ordered steps that are possible now. Release
+// returns the steps that remove a pool. The caller executes steps, adds their results by Seen.After
+// and plans again, without another look at Neutron. After an error the caller must observe anew.
+//
+// Names are deterministic: network and trunk are <cluster>-<node>, a port is <cluster>-<node>-<address>
+// and has that address. A port's VLAN tag is its place in the pool's subnets. So nothing needs to
+// be recorded: an interrupted plan continues from what is found, and a repeated request is refused
+// by Neutron as a conflict of address or tag.
+//
+// The package is pure. It reads no clock, does no I/O, and its output is sorted.
+package cloud

@@ -1,0 +1,132 @@
+package cloud
+
+import (
+	"errors"
+	"net/netip"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+)
+
+// Bounds of a pool.
+const (
+	ShortestPrefix = 20 // 4,093 ports
+	LongestPrefix  = 28 // 13 ports
+	fewestPorts    = 13
+	lastTag        = 4094
+)
+
+// Config is what all pools of a cluster have in common.
+type Config struct {
+	Cluster      string   // its name in Neutron
+	Project      string   // ID of the OpenStack project
+	Router       string   // ID of the cluster's router
+	SubnetPool   string   // ID of the IPv4 subnet pool of pods
+	SubnetPool6  string   // the same for IPv6; "" where pods have IPv4 alone
+	Groups       []string // UUIDs of the security groups of pods without a profile, sorted
+	PrefixLength int      // of nodes' subnets; 0: as each node's capacity needs
+	MaxPorts     int      // per node; 0: no bound but the trunk's tags
+}
+
+// Pool is the wanted pool of a node.
+type Pool struct {
+	Config
+	Node   string
+	VIF    annotation.VIF
+	Length int // of the prefix of each new IPv4 subnet
+	Pods   int // pods that use ports of the pool now
+}
+
+// Name returns the name of the pool's network and trunk.
+func (p Pool) Name() string { return poolName(p.Cluster, p.Node) }
+
+func poolName(cluster, node string) string { return cluster + "-" + node }
+
+// Description returns the mark of the pool's objects. Neutron allows equal names, so a network or
+// trunk belongs to the pool only if it has this mark too.
+func (p Pool) Description() string { return description(p.Cluster, p.Node) }
+
+func description(cluster, node string) string {
+	return "ovn-ebpf pool of node " + node + " of cluster " + cluster
+}
+
+// NodePool returns the pool that the node asks for. pods is the number of its pods on the pod
+// network. The error is a *Problem, or annotation.ErrNotSet (wrapped) while the agent has not
+// announced the node's VIF.
+func NodePool(c Config, n *corev1.Node, pods int) (Pool, error) {
+	vif, err := annotation.ParseUnderlay(n.Annotations)
+	if err != nil {
+		if errors.Is(err, annotation.ErrNotSet) {
+			return Pool{}, err
+		}
+		return Pool{}, problem(InvalidNode, "plan pool of node %s: %v", n.Name, err)
+	}
+	if !hasInternalIP(n, vif.Address) {
+		return Pool{}, problem(ForeignVIF, "plan pool of node %s: VIF's address %s is not an InternalIP of the node", n.Name, vif.Address)
+	}
+	length, err := annotation.ParseUnderlayPrefixLength(n.Annotations)
+	switch {
+	case err == nil:
+	case !errors.Is(err, annotation.ErrNotSet):
+		return Pool{}, problem(InvalidNode, "plan pool of node %s: %v", n.Name, err)
+	case c.PrefixLength != 0:
+		length = c.PrefixLength
+	default:
+		length = prefixLength(wantedPorts(n, vif.Ports))
+	}
+	if length < ShortestPrefix || length > LongestPrefix {
+		return Pool{}, problem(InvalidNode, "plan pool of node %s: prefix length %d: want %d to %d",
+			n.Name, length, ShortestPrefix, LongestPrefix)
+	}
+	return Pool{Config: c, Node: n.Name, VIF: vif, Length: length, Pods: pods}, nil
+}
+
+func hasInternalIP(n *corev1.Node, a netip.Addr) bool {
+	for _, have := range n.Status.Addresses {
+		ip, err := netip.ParseAddr(have.Address)
+		if have.Type == corev1.NodeInternalIP && err == nil && ip.Unmap() == a {
+			return true
+		}
+	}
+	return false
+}
+
+// wantedPorts returns how many ports the node is given at first: what it asks for, or the least of
+// its pod capacity, 10 per CPU and 4 per GiB; at least 13.
+func wantedPorts(n *corev1.Node, asked int) int {
+	if asked > 0 {
+		return max(asked, fewestPorts)
+	}
+	c := n.Status.Capacity
+	ports := int64(1) << 32
+	if pods, ok := c[corev1.ResourcePods]; ok {
+		ports = min(ports, pods.Value())
+	}
+	if cpu, ok := c[corev1.ResourceCPU]; ok {
+		ports = min(ports, cpu.MilliValue()/100)
+	}
+	if memory, ok := c[corev1.ResourceMemory]; ok {
+		ports = min(ports, memory.Value()>>28)
+	}
+	if ports == 1<<32 {
+		return fewestPorts // a Node without capacity says nothing
+	}
+	return max(int(ports), fewestPorts)
+}
+
+// prefixLength returns the length of the smallest subnet that holds the ports, within bounds.
+func prefixLength(ports int) int {
+	for length := LongestPrefix; length > ShortestPrefix; length-- {
+		if capacity(length) >= ports {
+			return length
+		}
+	}
+	return ShortestPrefix
+}
+
+// capacity returns the ports of a subnet: its addresses but network, router and broadcast.
+func capacity(length int) int { return 1<<(32-length) - 3 }
+
+// portName returns the name of the pool's port that has the address.
+func portName(pool string, a netip.Addr) string { return pool + "-" + a.String() }

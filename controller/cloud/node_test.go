@@ -1,0 +1,45 @@
+package cloud
+
+import (
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	"k8s.io/apimachinery/pkg/api/resource"
+)
+
+// TestPrefixLength: the subnet of a node holds the least of its pods, 10 ports per CPU and 4 per GiB.
+func TestPrefixLength(t *testing.T) {
+	for _, tc := range []struct {
+		cpu, memory, pods string
+		asked             int
+		ports, length     int
+	}{
+		{"1", "4Gi", "110", 0, 13, 28},
+		{"2", "8Gi", "110", 0, 20, 27},
+		{"8", "16Gi", "110", 0, 64, 25},
+		{"16", "64Gi", "110", 0, 110, 25},
+		{"16", "64Gi", "125", 0, 125, 25},
+		{"64", "256Gi", "126", 0, 126, 24},
+		{"2500m", "64Gi", "110", 0, 25, 27},
+		{"1024", "8Ti", "10000", 0, 10000, 20},
+		{"", "", "", 0, 13, 28},
+		{"64", "256Gi", "110", 61, 61, 26},
+		{"64", "256Gi", "110", 1, 13, 28},
+	} {
+		n := &corev1.Node{}
+		for name, text := range map[corev1.ResourceName]string{
+			corev1.ResourceCPU: tc.cpu, corev1.ResourceMemory: tc.memory, corev1.ResourcePods: tc.pods,
+		} {
+			if text != "" {
+				if n.Status.Capacity == nil {
+					n.Status.Capacity = corev1.ResourceList{}
+				}
+				n.Status.Capacity[name] = resource.MustParse(text)
+			}
+		}
+		ports := wantedPorts(n, tc.asked)
+		if length := prefixLength(ports); ports != tc.ports || length != tc.length {
+			t.Errorf("%+v: %d ports, /%d", tc, ports, length)
+		}
+	}
+}

@@ -1,0 +1,82 @@
+package cloud
+
+import (
+	"net/netip"
+	"strings"
+)
+
+// Network is a Neutron network: a node's logical switch.
+type Network struct {
+	ID, Name, Description string
+	MTU                   int // bytes
+}
+
+// Subnet is a subnet of a Network.
+type Subnet struct {
+	ID, Name, Network string
+	Prefix            netip.Prefix
+	Gateway           netip.Addr // the router's address; invalid if there is none
+}
+
+// Fixed is an address that a port has, and the ID of its subnet.
+type Fixed struct {
+	Subnet  string
+	Address netip.Addr
+}
+
+// Port is a Neutron port. Fixed is in the order of the port's subnets, Groups is sorted.
+type Port struct {
+	ID, Name, Description, Network, Project string
+	MAC                                     string // lower case; "" in a request leaves it to Neutron
+	Device, Owner                           string // device_id and device_owner
+	Fixed                                   []Fixed
+	Groups                                  []string // UUIDs of security groups
+}
+
+// has reports whether the port has the address.
+func (p Port) has(a netip.Addr) bool {
+	for _, f := range p.Fixed {
+		if f.Address == a {
+			return true
+		}
+	}
+	return false
+}
+
+// Device owners that Neutron sets.
+const (
+	ownerSubport = "trunk:subport"
+	ownerRouter  = "network:router_interface" // and _distributed, _ha
+	ownerService = "network:"                 // everything that Neutron itself has on a network
+)
+
+func (p Port) isRouter() bool  { return strings.HasPrefix(p.Owner, ownerRouter) }
+func (p Port) isService() bool { return strings.HasPrefix(p.Owner, ownerService) && !p.isRouter() }
+
+// Trunk makes its parent, a VM's port, carry Subports in VLANs.
+type Trunk struct {
+	ID, Name, Description, Port string
+	Subports                    []Subport
+}
+
+// Subport is a port in a trunk, by its VLAN tag.
+type Subport struct {
+	Port string
+	Tag  int // 1 to 4094
+}
+
+// Quota is one of the project's limits. A Limit below zero is none.
+type Quota struct{ Limit, Used int }
+
+// Quotas are the project's limits for what a pool consists of.
+type Quotas struct{ Networks, Subnets, Ports, Trunks Quota }
+
+// Line is a port of a pool as the node is told of it.
+type Line struct {
+	Port, MAC string
+	Tag       int
+	Addresses []netip.Addr // IPv4 first
+	Groups    []string     // sorted
+	// Held ports are gone from Neutron, or are not what was published: no pod may take one.
+	Held bool
+}

@@ -1,0 +1,324 @@
+package cloud
+
+import "slices"
+
+// Plan is what is to be done for a pool now.
+type Plan struct {
+	Steps    []Step // in order; none refers to what another one makes
+	Problems []Problem
+}
+
+// builder collects a plan and counts what the quotas leave.
+type builder struct {
+	Plan
+	seen   Seen
+	quotas Quotas
+}
+
+func (b *builder) add(s Step)        { b.Steps = append(b.Steps, s) }
+func (b *builder) report(p *Problem) { b.Problems = append(b.Problems, *p) }
+
+// take returns how many of the wanted objects the quota allows and reserves them.
+func (b *builder) take(resource string, q *Quota, wanted int) int {
+	fits := wanted
+	if q.Limit >= 0 {
+		fits = min(wanted, max(0, q.Limit-q.Used))
+	}
+	if fits < wanted {
+		b.report(problem(QuotaExceeded, "quota of %ss: limit %d, used %d, wanted %d", resource, q.Limit, q.Used, wanted))
+	}
+	q.Used += fits
+	return fits
+}
+
+// Plan returns the steps from what was seen to the pool. It returns no step when the pool is
+// complete, or when only problems are left. A pool grows when less than a tenth of it is free, and
+// never shrinks.
+func (p Pool) Plan(s Seen) Plan {
+	b := builder{seen: s, quotas: s.Quotas}
+	vif, trouble := p.findVIF(s)
+	if trouble != nil {
+		b.report(trouble)
+		return b.Plan
+	}
+	st := inspect(p.Cluster, p.Node, p.Length, s)
+	ready := p.planNetwork(&b, &st)
+	trunk := p.planTrunks(&b, &st, vif)
+	if ready {
+		p.planPorts(&b, &st, trunk)
+	}
+	if len(b.Steps) == 0 && len(b.Problems) == 0 {
+		p.planGrowth(&b, &st, trunk)
+	}
+	return b.Plan
+}
+
+// findVIF returns the node's VIF. A node must not take another's: the port has to have the node's
+// InternalIP, which NodePool compared with the VIF's address.
+func (p Pool) findVIF(s Seen) (Port, *Problem) {
+	var found []Port
+	for _, v := range s.VIFs {
+		if p.VIF.ID == v.ID || p.VIF.ID == "" && v.MAC == p.VIF.MAC.String() && v.has(p.VIF.Address) {
+			found = append(found, v)
+		}
+	}
+	switch {
+	case len(found) == 0 && p.VIF.ID != "":
+		return Port{}, problem(UnknownVIF, "find VIF of node %s: the project has no port %s", p.Node, p.VIF.ID)
+	case len(found) == 0:
+		return Port{}, problem(UnknownVIF, "find VIF of node %s: the project has no port with MAC %s and address %s",
+			p.Node, p.VIF.MAC, p.VIF.Address)
+	case len(found) > 1:
+		return Port{}, problem(UnknownVIF, "find VIF of node %s: %d ports have MAC %s and address %s: name one",
+			p.Node, len(found), p.VIF.MAC, p.VIF.Address)
+	}
+	v := found[0]
+	switch {
+	case v.Project != p.Project:
+		return Port{}, problem(ForeignVIF, "find VIF of node %s: port %s is of project %s", p.Node, v.ID, v.Project)
+	case !v.has(p.VIF.Address):
+		return Port{}, problem(ForeignVIF, "find VIF of node %s: port %s does not have address %s", p.Node, v.ID, p.VIF.Address)
+	case v.Owner == ownerSubport:
+		return Port{}, problem(NestedVIF, "find VIF of node %s: port %s is a subport of another trunk", p.Node, v.ID)
+	}
+	return v, nil
+}
+
+// planTrunks takes the trunk on the VIF, whoever made it. The pool's ports leave all other trunks: the
+// node's VM has been replaced.
+func (p Pool) planTrunks(b *builder, st *state, vif Port) Trunk {
+	var trunk Trunk
+	for _, t := range b.seen.Trunks {
+		if t.Port == vif.ID {
+			trunk = t
+			continue
+		}
+		b.removeSubports(t, st.ownedSubports(b.seen, t))
+		if t.isPools(p.Name(), p.Description()) && len(t.Subports) == len(st.ownedSubports(b.seen, t)) {
+			b.add(DeleteTrunk{t.ID})
+		}
+	}
+	if trunk.ID == "" && b.take("trunk", &b.quotas.Trunks, 1) == 1 {
+		b.add(CreateTrunk{p.Name(), p.Description(), vif.ID})
+	}
+	return trunk
+}
+
+func (t Trunk) isPools(name, description string) bool {
+	return t.Name == name && t.Description == description
+}
+
+// ownedSubports returns the pool's ports in the trunk, in the order of their tags.
+func (st *state) ownedSubports(s Seen, t Trunk) []Subport {
+	own := map[string]bool{}
+	for _, port := range s.Ports {
+		_, own[port.ID] = st.owned(port)
+	}
+	subports := without(t.Subports, func(p Subport) bool { return !own[p.Port] })
+	slices.SortFunc(subports, func(a, b Subport) int { return a.Tag - b.Tag })
+	return subports
+}
+
+func (b *builder) removeSubports(t Trunk, subports []Subport) {
+	for batch := range slices.Chunk(subports, Batch) {
+		step := RemoveSubports{Trunk: t.ID}
+		for _, p := range batch {
+			step.Ports = append(step.Ports, p.Port)
+		}
+		b.add(step)
+	}
+}
+
+// planNetwork brings about network, subnets and router interfaces. It reports whether ports can be
+// made in them.
+func (p Pool) planNetwork(b *builder, st *state) bool {
+	if st.network.ID == "" {
+		if b.take("network", &b.quotas.Networks, 1) == 1 {
+			b.add(CreateNetwork{p.Name(), p.Description()})
+		}
+		return false
+	}
+	for _, n := range st.copies {
+		for _, t := range b.seen.Trunks {
+			b.removeSubports(t, without(st.ownedSubports(b.seen, t), func(s Subport) bool { return !b.inNetwork(s.Port, n) }))
+		}
+		b.releasePorts(st, n)
+		b.releaseNetwork(n, p.Router)
+	}
+	for _, n := range st.surplus {
+		if b.hasInterface(n, p.Router) {
+			b.add(RemoveInterface{p.Router, n.ID})
+		}
+		b.add(DeleteSubnet{n.ID})
+	}
+	if p.VIF.MTU < st.network.MTU {
+		b.report(problem(MTUTooSmall, "make ports of node %s: MTU %d of its NIC is below %d of its pods' network",
+			p.Node, p.VIF.MTU, st.network.MTU))
+		return false
+	}
+	return p.planSubnets(b, st)
+}
+
+func (p Pool) planSubnets(b *builder, st *state) bool {
+	if len(st.subnets) == 0 {
+		st.subnets = []Subnet{{}}
+	}
+	ready := true
+	for i, n := range st.subnets {
+		ready = p.planSubnet(b, n, CreateSubnet{
+			Network: st.network.ID, Name: subnetName(p.Name(), i), SubnetPool: p.SubnetPool, Length: p.Length,
+		}) && ready
+	}
+	if p.SubnetPool6 != "" {
+		ready = p.planSubnet(b, st.six, CreateSubnet{
+			Network: st.network.ID, Name: subnet6Name(p.Name()), SubnetPool: p.SubnetPool6, Length: 64, IPv6: true,
+		}) && ready
+	}
+	return ready
+}
+
+// planSubnet reports whether the subnet and the router's interface in it are there.
+func (p Pool) planSubnet(b *builder, n Subnet, create CreateSubnet) bool {
+	switch {
+	case n.ID == "":
+		if b.take("subnet", &b.quotas.Subnets, 1) == 1 {
+			b.add(create)
+		}
+		return false
+	case !b.hasInterface(n, p.Router):
+		if b.take("port", &b.quotas.Ports, 1) == 1 { // Neutron counts the router's
+			b.add(AddInterface{p.Router, n.ID})
+		}
+		return false
+	}
+	return true
+}
+
+func (b *builder) hasInterface(n Subnet, router string) bool {
+	return slices.ContainsFunc(b.seen.Ports, func(p Port) bool {
+		return p.isRouter() && p.Device == router && p.in(n.ID)
+	})
+}
+
+// planPorts repairs ports, finishes those that are in no trunk, and makes the missing ones.
+func (p Pool) planPorts(b *builder, st *state, trunk Trunk) {
+	tags := trunk.tags()
+	p.planStrays(b, st, trunk, tags)
+	foreign := foreignTags(st, b.seen, trunk)
+	elsewhere := map[string]bool{}
+	for _, t := range b.seen.Trunks {
+		if t.ID != trunk.ID {
+			for _, s := range t.Subports {
+				elsewhere[s.Port] = true
+			}
+		}
+	}
+	var retag, attach []Subport
+	var missing []Port
+	have := 0
+	for _, sl := range st.slots {
+		if sl.port.ID != "" {
+			have++
+		}
+	}
+	for _, sl := range st.slots {
+		switch tag, in := tags[sl.port.ID]; {
+		case sl.blocked || foreign[sl.tag]:
+		case sl.port.ID == "":
+			if !st.strayed(sl) && (p.MaxPorts == 0 || have+len(missing) < p.MaxPorts) {
+				missing = append(missing, p.port(st, sl, b.seen.Published))
+			}
+		case in && tag != sl.tag:
+			retag = append(retag, Subport{sl.port.ID, tag})
+		case !in && !elsewhere[sl.port.ID]:
+			attach = append(attach, Subport{sl.port.ID, sl.tag})
+		}
+	}
+	b.removeSubports(trunk, retag)
+	if trunk.ID != "" && len(retag) == 0 { // a tag that is to be used may be one of these
+		for batch := range slices.Chunk(attach, Batch) {
+			b.add(AddSubports{trunk.ID, batch})
+		}
+	}
+	missing = missing[:b.take("port", &b.quotas.Ports, len(missing))]
+	for batch := range slices.Chunk(missing, Batch) {
+		b.add(CreatePorts{batch})
+	}
+}
+
+// planStrays removes ports whose address was changed: their places are filled anew.
+func (p Pool) planStrays(b *builder, st *state, trunk Trunk, tags map[string]int) {
+	var subports []Subport
+	for _, port := range st.strays {
+		if tag, in := tags[port.ID]; in {
+			subports = append(subports, Subport{port.ID, tag})
+		}
+	}
+	b.removeSubports(trunk, subports)
+	for _, port := range st.strays {
+		b.add(DeletePort{port.ID})
+	}
+}
+
+// strayed reports whether a port with the slot's name is still to be deleted.
+func (st *state) strayed(sl slot) bool {
+	name := portName(st.name, sl.fixed[0].Address)
+	return slices.ContainsFunc(st.strays, func(p Port) bool { return p.Name == name })
+}
+
+// foreignTags returns the tags in the trunk of ports that are not the pool's.
+func foreignTags(st *state, s Seen, trunk Trunk) map[int]bool {
+	own := st.ownedSubports(s, trunk)
+	foreign := map[int]bool{}
+	for _, t := range trunk.Subports {
+		if !slices.Contains(own, t) {
+			foreign[t.Tag] = true
+		}
+	}
+	return foreign
+}
+
+// port returns the request for the slot's port. It gets MAC and groups that the node was told of
+// before. So a pod goes on, and is as closed as before, when its port was deleted and is made again.
+func (p Pool) port(st *state, sl slot, published []Line) Port {
+	port := Port{
+		Name: portName(st.name, sl.fixed[0].Address), Description: p.Description(),
+		Network: st.network.ID, Fixed: sl.fixed, Groups: p.Groups,
+	}
+	for _, l := range published {
+		if l.Tag == sl.tag && len(l.Addresses) > 0 && l.Addresses[0] == sl.fixed[0].Address {
+			port.MAC, port.Groups = l.MAC, l.Groups
+		}
+	}
+	return port
+}
+
+// planGrowth adds a subnet to a complete pool of which less than a tenth is free.
+func (p Pool) planGrowth(b *builder, st *state, trunk Trunk) {
+	ports, size := 0, 0
+	tags := trunk.tags()
+	for _, sl := range st.slots {
+		if _, in := tags[sl.port.ID]; in {
+			ports++
+		}
+	}
+	for _, n := range st.subnets {
+		size += 1 << (32 - n.Prefix.Bits())
+	}
+	free := ports - p.Pods
+	if ports == 0 || free*10 >= ports {
+		return
+	}
+	if size+2 > lastTag || p.MaxPorts > 0 && ports >= p.MaxPorts {
+		if free <= 0 {
+			b.report(problem(PortsExhausted, "grow pool of node %s: %d of %d ports used, and it is at its maximum",
+				p.Node, min(p.Pods, ports), ports))
+		}
+		return
+	}
+	if b.take("subnet", &b.quotas.Subnets, 1) == 1 {
+		b.add(CreateSubnet{
+			Network: st.network.ID, Name: subnetName(p.Name(), len(st.subnets)), SubnetPool: p.SubnetPool, Length: p.Length,
+		})
+	}
+}

@@ -1,0 +1,107 @@
+package cloud
+
+import (
+	"slices"
+)
+
+// Seen is what was observed of a pool. Nothing in it is changed by this package.
+type Seen struct {
+	VIFs      []Port    // ports that may be the node's VIF: by its ID, or by its MAC
+	Networks  []Network // with the pool's name
+	Subnets   []Subnet  // of Networks
+	Ports     []Port    // of Networks, Neutron's own too
+	Trunks    []Trunk   // on VIFs, with the pool's name, or with a port of Ports
+	Quotas    Quotas
+	Published []Line // what the node was last told
+}
+
+// Result is what Neutron answered to a step: the objects that were made.
+type Result struct {
+	Network Network
+	Subnet  Subnet
+	Trunk   Trunk
+	Ports   []Port // of CreatePorts; of AddInterface the router's port
+}
+
+// After returns s as it is once the step is done. A step that made nothing new has no result.
+func (s Seen) After(step Step, r Result) Seen {
+	switch step := step.(type) {
+	case CreateNetwork:
+		s.Networks = append(slices.Clip(s.Networks), r.Network)
+		s.Quotas.Networks.Used++
+	case CreateSubnet:
+		s.Subnets = append(slices.Clip(s.Subnets), r.Subnet)
+		s.Quotas.Subnets.Used++
+	case CreateTrunk:
+		s.Trunks = append(slices.Clip(s.Trunks), r.Trunk)
+		s.Quotas.Trunks.Used++
+	case AddInterface, CreatePorts:
+		s.Ports = append(slices.Clip(s.Ports), r.Ports...)
+		s.Quotas.Ports.Used += len(r.Ports)
+	case AddSubports:
+		s.Trunks = changed(s.Trunks, step.Trunk, func(have []Subport) []Subport {
+			return append(slices.Clip(have), step.Subports...)
+		})
+	case RemoveSubports:
+		s.Trunks = changed(s.Trunks, step.Trunk, func(have []Subport) []Subport {
+			return without(have, func(p Subport) bool { return slices.Contains(step.Ports, p.Port) })
+		})
+	case DeletePort:
+		s.Ports = without(s.Ports, func(p Port) bool { return p.ID == step.Port })
+		s.Quotas.Ports.Used--
+	case RemoveInterface:
+		s.Ports = without(s.Ports, func(p Port) bool { return p.isRouter() && p.in(step.Subnet) })
+		s.Quotas.Ports.Used--
+	case DeleteSubnet:
+		s.Subnets = without(s.Subnets, func(n Subnet) bool { return n.ID == step.Subnet })
+		s.Quotas.Subnets.Used--
+	case DeleteTrunk:
+		s.Trunks = without(s.Trunks, func(t Trunk) bool { return t.ID == step.Trunk })
+		s.Quotas.Trunks.Used--
+	case DeleteNetwork:
+		s.Networks = without(s.Networks, func(n Network) bool { return n.ID == step.Network })
+		before := len(s.Subnets)
+		s.Subnets = without(s.Subnets, func(n Subnet) bool { return n.Network == step.Network })
+		s.Ports = without(s.Ports, func(p Port) bool { return p.Network == step.Network })
+		s.Quotas.Networks.Used--
+		s.Quotas.Subnets.Used -= before - len(s.Subnets)
+	}
+	return s
+}
+
+// in reports whether the port has an address of the subnet.
+func (p Port) in(subnet string) bool {
+	return slices.ContainsFunc(p.Fixed, func(f Fixed) bool { return f.Subnet == subnet })
+}
+
+// without returns the elements that do not match, in new memory.
+func without[T any](all []T, match func(T) bool) []T {
+	return slices.DeleteFunc(slices.Clone(all), match)
+}
+
+func changed(all []Trunk, id string, change func([]Subport) []Subport) []Trunk {
+	all = slices.Clone(all)
+	for i := range all {
+		if all[i].ID == id {
+			all[i].Subports = change(all[i].Subports)
+		}
+	}
+	return all
+}
+
+// Elsewhere returns the subports among the ports that are in none of the trunks.
+func (s Seen) Elsewhere(trunks []Trunk) []string {
+	in := map[string]bool{}
+	for _, t := range trunks {
+		for _, p := range t.Subports {
+			in[p.Port] = true
+		}
+	}
+	var out []string
+	for _, p := range s.Ports {
+		if p.Owner == ownerSubport && !in[p.ID] {
+			out = append(out, p.ID)
+		}
+	}
+	return out
+}

@@ -1,0 +1,127 @@
+package openstack
+
+import (
+	"context"
+	"crypto/tls"
+	"errors"
+	"fmt"
+	"net/http"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack"
+	"github.com/gophercloud/gophercloud/v2/openstack/config/clouds"
+	"github.com/gophercloud/gophercloud/v2/openstack/identity/v3/tokens"
+	"golang.org/x/time/rate"
+)
+
+// Options are the settings of a Client.
+type Options struct {
+	Cloud   string        // entry of clouds.yaml
+	File    string        // clouds.yaml; "": where openstack's own clients look for it
+	Rate    float64       // requests per second; at least some
+	Workers int           // requests at the same time; at least 1
+	Timeout time.Duration // of a request
+	// Done is called after each call of the API, if it is not nil. It must not block.
+	Done func(call string, kind Kind, took time.Duration)
+}
+
+// Client makes requests for one project of an OpenStack cloud. Its methods may be called
+// concurrently.
+type Client struct {
+	network *gophercloud.ServiceClient
+	project string
+	done    func(string, Kind, time.Duration)
+}
+
+// Open authenticates and finds the project's Neutron.
+func Open(ctx context.Context, o Options) (*Client, error) {
+	if o.Rate <= 0 || o.Workers < 1 || o.Timeout <= 0 {
+		return nil, fmt.Errorf("open cloud %s: rate %v, workers %d, timeout %v: want more than 0", o.Cloud, o.Rate, o.Workers, o.Timeout)
+	}
+	parse := []clouds.ParseOption{clouds.WithCloudName(o.Cloud)}
+	if o.File != "" {
+		parse = append(parse, clouds.WithLocations(o.File))
+	}
+	auth, endpoint, tlsConfig, err := clouds.Parse(parse...)
+	if err != nil {
+		return nil, fmt.Errorf("open cloud %s: %w", o.Cloud, err)
+	}
+	auth.AllowReauth = true
+	provider, err := openstack.NewClient(auth.IdentityEndpoint)
+	if err != nil {
+		return nil, fmt.Errorf("open cloud %s: %w", o.Cloud, err)
+	}
+	provider.HTTPClient = http.Client{Transport: newTransport(o, tlsConfig), Timeout: o.Timeout}
+	provider.UserAgent.Prepend("ovn-ebpf")
+	if err := openstack.Authenticate(ctx, provider, auth); err != nil {
+		return nil, classify("authenticate at "+auth.IdentityEndpoint, err)
+	}
+	c := &Client{done: o.Done}
+	if c.project, err = project(provider); err != nil {
+		return nil, fmt.Errorf("open cloud %s: %w", o.Cloud, err)
+	}
+	if c.network, err = openstack.NewNetworkV2(provider, endpoint); err != nil {
+		return nil, fmt.Errorf("open cloud %s: find network service: %w", o.Cloud, err)
+	}
+	return c, nil
+}
+
+// Project returns the ID of the project of the credentials.
+func (c *Client) Project() string { return c.project }
+
+func project(p *gophercloud.ProviderClient) (string, error) {
+	result, ok := p.GetAuthResult().(tokens.CreateResult)
+	if !ok {
+		return "", errors.New("want version 3 of the identity service")
+	}
+	project, err := result.ExtractProject()
+	if err != nil {
+		return "", fmt.Errorf("read token: %w", err)
+	}
+	if project == nil {
+		return "", errors.New("credentials are of no project")
+	}
+	return project.ID, nil
+}
+
+// call runs a request and classifies its error.
+func call[T any](c *Client, name string, request func() (T, error)) (T, error) {
+	start := time.Now()
+	v, err := request()
+	err = classify(name, err)
+	if c.done != nil {
+		c.done(name, KindOf(err), time.Since(start))
+	}
+	return v, err
+}
+
+// transport bounds rate and concurrency of requests. Requests wait in it, so their timeout has to
+// allow for that.
+type transport struct {
+	next  http.RoundTripper
+	slots chan struct{} // one element per request under way
+	rate  *rate.Limiter
+}
+
+func newTransport(o Options, config *tls.Config) *transport {
+	next := http.DefaultTransport.(*http.Transport).Clone()
+	next.TLSClientConfig = config
+	next.MaxIdleConnsPerHost = o.Workers
+	return &transport{next, make(chan struct{}, o.Workers), rate.NewLimiter(rate.Limit(o.Rate), 1)}
+}
+
+// RoundTrip sends the request when its turn has come. The slot is free again once the response's
+// header is there: Neutron has done its work by then.
+func (t *transport) RoundTrip(r *http.Request) (*http.Response, error) {
+	select {
+	case t.slots <- struct{}{}:
+	case <-r.Context().Done():
+		return nil, r.Context().Err()
+	}
+	defer func() { <-t.slots }()
+	if err := t.rate.Wait(r.Context()); err != nil {
+		return nil, fmt.Errorf("wait for request rate: %w", err)
+	}
+	return t.next.RoundTrip(r)
+}

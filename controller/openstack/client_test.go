@@ -1,0 +1,143 @@
+package openstack
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/http"
+	"net/http/httptest"
+	"strings"
+	"sync"
+	"sync/atomic"
+	"testing"
+	"time"
+
+	"github.com/gophercloud/gophercloud/v2"
+)
+
+// The tests of requests are in test/cloud, at a real Neutron.
+
+// TestTransportBoundsConcurrency: no more requests than workers are under way.
+func TestTransportBoundsConcurrency(t *testing.T) {
+	const workers, requests = 3, 30
+	var now, most atomic.Int32
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {
+		n := now.Add(1)
+		for m := most.Load(); n > m && !most.CompareAndSwap(m, n); m = most.Load() {
+		}
+		time.Sleep(2 * time.Millisecond)
+		now.Add(-1)
+	}))
+	defer server.Close()
+	client := http.Client{Transport: newTransport(Options{Rate: 1e6, Workers: workers}, nil)}
+	var wg sync.WaitGroup
+	for range requests {
+		wg.Go(func() {
+			r, err := client.Get(server.URL)
+			if err != nil {
+				t.Error(err)
+				return
+			}
+			r.Body.Close()
+		})
+	}
+	wg.Wait()
+	if m := most.Load(); m < 1 || m > workers {
+		t.Errorf("%d requests at a time, want at most %d", m, workers)
+	}
+}
+
+// TestTransportObeysRate: n requests take at least n-1 intervals.
+func TestTransportObeysRate(t *testing.T) {
+	server := httptest.NewServer(http.HandlerFunc(func(http.ResponseWriter, *http.Request) {}))
+	defer server.Close()
+	client := http.Client{Transport: newTransport(Options{Rate: 100, Workers: 4}, nil)}
+	start := time.Now()
+	for range 6 {
+		r, err := client.Get(server.URL)
+		if err != nil {
+			t.Fatal(err)
+		}
+		r.Body.Close()
+	}
+	if took := time.Since(start); took < 49*time.Millisecond {
+		t.Errorf("6 requests took %v at 100 per second, want at least 50 ms", took)
+	}
+}
+
+// TestTransportWaitEnds: a request that waits for its turn ends with its context, and leaves no slot taken.
+func TestTransportWaitEnds(t *testing.T) {
+	transport := newTransport(Options{Rate: 1e-3, Workers: 1}, nil)
+	transport.rate.Allow() // the next turn is in a quarter of an hour
+	ctx, cancel := context.WithCancel(t.Context())
+	cancel()
+	r, err := http.NewRequestWithContext(ctx, http.MethodGet, "http://127.0.0.1:1", nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := transport.RoundTrip(r); !errors.Is(err, context.Canceled) {
+		t.Errorf("error %v, want canceled", err)
+	}
+	if n := len(transport.slots); n != 0 {
+		t.Errorf("%d slots are taken", n)
+	}
+}
+
+func TestClassify(t *testing.T) {
+	response := func(status int, kind string) error {
+		body := ""
+		if kind != "" {
+			body = fmt.Sprintf(`{"NeutronError": {"type": %q, "message": "m", "detail": ""}}`, kind)
+		}
+		return gophercloud.ErrUnexpectedResponseCode{Actual: status, Body: []byte(body), Method: "PUT", URL: "http://x"}
+	}
+	for _, tc := range []struct {
+		err  error
+		want Kind
+		text string
+	}{
+		{response(409, "OverQuota"), Quota, "create ports: quota: OverQuota: m"},
+		{response(409, "MacAddressInUse"), Conflict, "create ports: conflict: MacAddressInUse: m"},
+		{response(404, "PortNotFound"), Gone, "create ports: gone: PortNotFound: m"},
+		{response(400, "InvalidInput"), Refused, "create ports: refused: InvalidInput: m"},
+		{response(403, ""), Refused, "create ports: refused: status 403 of PUT http://x"},
+		{response(401, ""), Refused, "create ports: refused: status 401 of PUT http://x"},
+		{response(429, ""), Busy, "create ports: busy: status 429 of PUT http://x"},
+		{response(503, ""), Busy, "create ports: busy: status 503 of PUT http://x"},
+		{response(500, "HTTPInternalServerError"), Away, "create ports: away: HTTPInternalServerError: m"},
+		{response(504, ""), Away, "create ports: away: status 504 of PUT http://x"},
+		{fmt.Errorf("dial: %w", errors.New("connection refused")), Away, "create ports: away: dial: connection refused"},
+		{&gophercloud.ErrErrorAfterReauthentication{ErrOriginal: response(409, "OverQuota")}, Quota, "create ports: quota: OverQuota: m"},
+		{&gophercloud.ErrUnableToReauthenticate{ErrReauth: response(401, "")}, Refused, "create ports: refused: status 401 of PUT http://x"},
+	} {
+		err := classify("create ports", tc.err)
+		if got := KindOf(err); got != tc.want || err.Error() != tc.text {
+			t.Errorf("%v: kind %s, text %q; want %s, %q", tc.err, got, err, tc.want, tc.text)
+		}
+	}
+	if err := classify("create ports", context.Canceled); !errors.Is(err, context.Canceled) {
+		t.Errorf("canceled became %v", err)
+	}
+	if KindOf(nil) != OK || KindOf(context.Canceled) != Away {
+		t.Error("kinds of nil and of canceled")
+	}
+}
+
+// TestOpenRefusesSettings: settings without which requests would never be sent are refused, and so is a
+// cloud that the file lacks.
+func TestOpenRefusesSettings(t *testing.T) {
+	good := Options{Cloud: "k8s", File: "testdata/clouds.yaml", Rate: 4, Workers: 2, Timeout: time.Second}
+	for name, change := range map[string]func(*Options){
+		"rate":    func(o *Options) { o.Rate = 0 },
+		"workers": func(o *Options) { o.Workers = 0 },
+		"timeout": func(o *Options) { o.Timeout = 0 },
+		"cloud":   func(o *Options) { o.Cloud = "nowhere" },
+		"file":    func(o *Options) { o.File = "testdata/none.yaml" },
+	} {
+		o := good
+		change(&o)
+		if _, err := Open(t.Context(), o); err == nil || !strings.HasPrefix(err.Error(), "open cloud "+o.Cloud+": ") {
+			t.Errorf("wrong %s: %v", name, err)
+		}
+	}
+}

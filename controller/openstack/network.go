@@ -1,0 +1,177 @@
+package openstack
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/layer3/routers"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/mtu"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/quotas"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/networks"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/subnets"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
+)
+
+type network struct {
+	networks.Network
+	mtu.NetworkMTUExt
+}
+
+func (n network) object() cloud.Network {
+	return cloud.Network{ID: n.ID, Name: n.Name, Description: n.Description, MTU: n.MTU}
+}
+
+// Networks returns the networks of the project that have the name.
+func (c *Client) Networks(ctx context.Context, name string) ([]cloud.Network, error) {
+	return call(c, "list networks", func() ([]cloud.Network, error) {
+		pages, err := networks.List(c.network, networks.ListOpts{Name: name, ProjectID: c.project}).AllPages(ctx)
+		if err != nil {
+			return nil, err
+		}
+		var all []network
+		if err := networks.ExtractNetworksInto(pages, &all); err != nil {
+			return nil, err
+		}
+		var out []cloud.Network
+		for _, n := range all {
+			out = append(out, n.object())
+		}
+		return out, nil
+	})
+}
+
+// CreateNetwork makes a network of the project.
+func (c *Client) CreateNetwork(ctx context.Context, name, description string) (cloud.Network, error) {
+	return call(c, "create network", func() (cloud.Network, error) {
+		var n network
+		err := networks.Create(ctx, c.network, networks.CreateOpts{Name: name, Description: description}).ExtractInto(&n)
+		return n.object(), err
+	})
+}
+
+// DeleteNetwork deletes a network and its subnets.
+func (c *Client) DeleteNetwork(ctx context.Context, id string) error {
+	return c.delete("delete network", func() error { return networks.Delete(ctx, c.network, id).ExtractErr() })
+}
+
+// delete runs a request to delete. An object that is gone already is no error.
+func (c *Client) delete(name string, request func() error) error {
+	_, err := call(c, name, func() (struct{}, error) {
+		err := request()
+		if gophercloud.ResponseCodeIs(err, 404) {
+			err = nil
+		}
+		return struct{}{}, err
+	})
+	return err
+}
+
+func subnet(n subnets.Subnet) (cloud.Subnet, error) {
+	out := cloud.Subnet{ID: n.ID, Name: n.Name, Network: n.NetworkID}
+	var err error
+	if out.Prefix, err = netip.ParsePrefix(n.CIDR); err != nil {
+		return out, fmt.Errorf("read subnet %s: %w", n.ID, err)
+	}
+	if n.GatewayIP != "" {
+		if out.Gateway, err = netip.ParseAddr(n.GatewayIP); err != nil {
+			return out, fmt.Errorf("read subnet %s: %w", n.ID, err)
+		}
+	}
+	return out, nil
+}
+
+// Subnets returns the subnets of a network.
+func (c *Client) Subnets(ctx context.Context, network string) ([]cloud.Subnet, error) {
+	return call(c, "list subnets", func() ([]cloud.Subnet, error) {
+		pages, err := subnets.List(c.network, subnets.ListOpts{NetworkID: network}).AllPages(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all, err := subnets.ExtractSubnets(pages)
+		if err != nil {
+			return nil, err
+		}
+		var out []cloud.Subnet
+		for _, n := range all {
+			object, err := subnet(n)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, object)
+		}
+		return out, nil
+	})
+}
+
+// CreateSubnet makes a subnet of a prefix that Neutron takes from a subnet pool, without DHCP.
+func (c *Client) CreateSubnet(ctx context.Context, s cloud.CreateSubnet) (cloud.Subnet, error) {
+	version, dhcp := gophercloud.IPv4, false
+	if s.IPv6 {
+		version = gophercloud.IPv6
+	}
+	return call(c, "create subnet", func() (cloud.Subnet, error) {
+		n, err := subnets.Create(ctx, c.network, subnets.CreateOpts{
+			NetworkID: s.Network, Name: s.Name, IPVersion: version,
+			SubnetPoolID: s.SubnetPool, Prefixlen: s.Length, EnableDHCP: &dhcp,
+		}).Extract()
+		if err != nil {
+			return cloud.Subnet{}, err
+		}
+		return subnet(*n)
+	})
+}
+
+// DeleteSubnet deletes a subnet that no port uses.
+func (c *Client) DeleteSubnet(ctx context.Context, id string) error {
+	return c.delete("delete subnet", func() error { return subnets.Delete(ctx, c.network, id).ExtractErr() })
+}
+
+// AddInterface gives the router the subnet's gateway address. It returns the ID of the port.
+func (c *Client) AddInterface(ctx context.Context, router, subnet string) (string, error) {
+	return call(c, "add router interface", func() (string, error) {
+		i, err := routers.AddInterface(ctx, c.network, router, routers.AddInterfaceOpts{SubnetID: subnet}).Extract()
+		if err != nil {
+			return "", err
+		}
+		return i.PortID, nil
+	})
+}
+
+// RemoveInterface takes the router out of the subnet.
+func (c *Client) RemoveInterface(ctx context.Context, router, subnet string) error {
+	return c.delete("remove router interface", func() error {
+		_, err := routers.RemoveInterface(ctx, c.network, router, routers.RemoveInterfaceOpts{SubnetID: subnet}).Extract()
+		return err
+	})
+}
+
+// Quotas returns the project's limits and what it uses of them, with what is reserved.
+func (c *Client) Quotas(ctx context.Context) (cloud.Quotas, error) {
+	return call(c, "get quotas", func() (cloud.Quotas, error) {
+		all, err := quotas.GetDetail(ctx, c.network, c.project).Extract()
+		if err != nil {
+			return cloud.Quotas{}, err
+		}
+		quota := func(q quotas.QuotaDetail) cloud.Quota {
+			return cloud.Quota{Limit: q.Limit, Used: q.Used + q.Reserved}
+		}
+		out := cloud.Quotas{
+			Networks: quota(all.Network), Subnets: quota(all.Subnet), Ports: quota(all.Port), Trunks: quota(all.Trunk),
+		}
+		if all.Trunk == (quotas.QuotaDetail{}) { // not every Neutron has this one
+			out.Trunks.Limit = -1
+		}
+		return out, nil
+	})
+}
+
+func sorted(groups []string) []string {
+	groups = slices.Clone(groups)
+	slices.SortFunc(groups, strings.Compare)
+	return groups
+}

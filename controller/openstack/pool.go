@@ -1,0 +1,113 @@
+package openstack
+
+import (
+	"context"
+	"fmt"
+	"slices"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
+)
+
+// Observe returns what there is of a pool, without what was published. VIFs are among it if vif is
+// not nil.
+func (c *Client) Observe(ctx context.Context, pool string, vif *PortFilter) (cloud.Seen, error) {
+	var s cloud.Seen
+	var err error
+	if s.Quotas, err = c.Quotas(ctx); err != nil {
+		return s, err
+	}
+	if vif != nil {
+		if s.VIFs, err = c.Ports(ctx, *vif); err != nil {
+			return s, err
+		}
+	}
+	if s.Networks, err = c.Networks(ctx, pool); err != nil {
+		return s, err
+	}
+	for _, n := range s.Networks {
+		subnets, err := c.Subnets(ctx, n.ID)
+		if err != nil {
+			return s, err
+		}
+		ports, err := c.Ports(ctx, PortFilter{Network: n.ID})
+		if err != nil {
+			return s, err
+		}
+		s.Subnets, s.Ports = append(s.Subnets, subnets...), append(s.Ports, ports...)
+	}
+	s.Trunks, err = c.trunks(ctx, pool, s)
+	return s, err
+}
+
+// trunks returns the trunks on the VIFs and those with the pool's name. Where a port is in neither,
+// its trunk is looked for in the whole project.
+func (c *Client) trunks(ctx context.Context, pool string, s cloud.Seen) ([]cloud.Trunk, error) {
+	found, err := c.Trunks(ctx, TrunkFilter{Name: pool})
+	if err != nil {
+		return nil, err
+	}
+	add := func(f TrunkFilter, wanted func(cloud.Trunk) bool) error {
+		more, err := c.Trunks(ctx, f)
+		for _, t := range more {
+			known := slices.ContainsFunc(found, func(have cloud.Trunk) bool { return have.ID == t.ID })
+			if !known && wanted(t) {
+				found = append(found, t)
+			}
+		}
+		return err
+	}
+	for _, v := range s.VIFs {
+		if slices.ContainsFunc(found, func(t cloud.Trunk) bool { return t.Port == v.ID }) {
+			continue
+		}
+		if err := add(TrunkFilter{Port: v.ID}, func(cloud.Trunk) bool { return true }); err != nil {
+			return nil, err
+		}
+	}
+	lost := s.Elsewhere(found)
+	if len(lost) == 0 {
+		return found, nil
+	}
+	err = add(TrunkFilter{}, func(t cloud.Trunk) bool {
+		return slices.ContainsFunc(t.Subports, func(p cloud.Subport) bool { return slices.Contains(lost, p.Port) })
+	})
+	return found, err
+}
+
+// Do executes a step of a plan. The result is for Seen.After.
+func (c *Client) Do(ctx context.Context, step cloud.Step) (cloud.Result, error) {
+	var r cloud.Result
+	var err error
+	switch step := step.(type) {
+	case cloud.CreateNetwork:
+		r.Network, err = c.CreateNetwork(ctx, step.Name, step.Description)
+	case cloud.CreateSubnet:
+		r.Subnet, err = c.CreateSubnet(ctx, step)
+	case cloud.AddInterface:
+		var id string
+		if id, err = c.AddInterface(ctx, step.Router, step.Subnet); err == nil {
+			r.Ports, err = c.Ports(ctx, PortFilter{ID: id}) // for its MAC
+		}
+	case cloud.CreateTrunk:
+		r.Trunk, err = c.CreateTrunk(ctx, step)
+	case cloud.CreatePorts:
+		r.Ports, err = c.CreatePorts(ctx, step.Ports)
+	case cloud.AddSubports:
+		err = c.AddSubports(ctx, step.Trunk, step.Subports)
+	case cloud.RemoveSubports:
+		err = c.RemoveSubports(ctx, step.Trunk, step.Ports)
+	case cloud.DeletePort:
+		err = c.DeletePort(ctx, step.Port)
+	case cloud.RemoveInterface:
+		err = c.RemoveInterface(ctx, step.Router, step.Subnet)
+	case cloud.DeleteSubnet:
+		err = c.DeleteSubnet(ctx, step.Subnet)
+	case cloud.DeleteTrunk:
+		err = c.DeleteTrunk(ctx, step.Trunk)
+	case cloud.DeleteNetwork:
+		err = c.DeleteNetwork(ctx, step.Network)
+	default:
+		err = fmt.Errorf("execute step %T: not known", step)
+	}
+	return r, err
+}

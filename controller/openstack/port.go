@@ -1,0 +1,168 @@
+package openstack
+
+import (
+	"context"
+	"fmt"
+	"net/http"
+	"net/netip"
+	"strings"
+
+	"github.com/gophercloud/gophercloud/v2"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/extensions/trunks"
+	"github.com/gophercloud/gophercloud/v2/openstack/networking/v2/ports"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
+)
+
+// PortFilter selects ports. An empty field selects all.
+type PortFilter struct{ ID, Network, MAC string }
+
+// Ports returns the ports that the filter selects and the credentials may see.
+func (c *Client) Ports(ctx context.Context, f PortFilter) ([]cloud.Port, error) {
+	return call(c, "list ports", func() ([]cloud.Port, error) {
+		pages, err := ports.List(c.network, ports.ListOpts{ID: f.ID, NetworkID: f.Network, MACAddress: f.MAC}).AllPages(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all, err := ports.ExtractPorts(pages)
+		if err != nil {
+			return nil, err
+		}
+		return objects(all)
+	})
+}
+
+func objects(all []ports.Port) ([]cloud.Port, error) {
+	var out []cloud.Port
+	for _, p := range all {
+		object := cloud.Port{
+			ID: p.ID, Name: p.Name, Description: p.Description, Network: p.NetworkID, Project: p.ProjectID,
+			MAC: strings.ToLower(p.MACAddress), Device: p.DeviceID, Owner: p.DeviceOwner, Groups: sorted(p.SecurityGroups),
+		}
+		for _, f := range p.FixedIPs {
+			a, err := netip.ParseAddr(f.IPAddress)
+			if err != nil {
+				return nil, fmt.Errorf("read port %s: %w", p.ID, err)
+			}
+			object.Fixed = append(object.Fixed, cloud.Fixed{Subnet: f.SubnetID, Address: a})
+		}
+		out = append(out, object)
+	}
+	return out, nil
+}
+
+// CreatePorts makes ports in one request: all of them or none.
+func (c *Client) CreatePorts(ctx context.Context, wanted []cloud.Port) ([]cloud.Port, error) {
+	var request struct {
+		Ports []map[string]any `json:"ports"`
+	}
+	for _, p := range wanted {
+		fixed := []map[string]string{}
+		for _, f := range p.Fixed {
+			fixed = append(fixed, map[string]string{"subnet_id": f.Subnet, "ip_address": f.Address.String()})
+		}
+		port := map[string]any{"network_id": p.Network, "name": p.Name, "description": p.Description, "fixed_ips": fixed}
+		if p.MAC != "" {
+			port["mac_address"] = p.MAC
+		}
+		if p.Groups != nil { // without the key a port gets the project's group "default"
+			port["security_groups"] = p.Groups
+		}
+		request.Ports = append(request.Ports, port)
+	}
+	return call(c, "create ports", func() ([]cloud.Port, error) {
+		var made struct {
+			Ports []ports.Port `json:"ports"`
+		}
+		// gophercloud has no request for several ports.
+		_, err := c.network.Post(ctx, c.network.ServiceURL("ports"), request, &made,
+			&gophercloud.RequestOpts{OkCodes: []int{http.StatusCreated}})
+		if err != nil {
+			return nil, err
+		}
+		return objects(made.Ports)
+	})
+}
+
+// DeletePort deletes a port, which must be in no trunk.
+func (c *Client) DeletePort(ctx context.Context, id string) error {
+	return c.delete("delete port", func() error { return ports.Delete(ctx, c.network, id).ExtractErr() })
+}
+
+// SetGroups makes the security groups those of the port, instead of the ones that it has.
+func (c *Client) SetGroups(ctx context.Context, port string, groups []string) error {
+	_, err := call(c, "set security groups", func() (*ports.Port, error) {
+		return ports.Update(ctx, c.network, port, ports.UpdateOpts{SecurityGroups: &groups}).Extract()
+	})
+	return err
+}
+
+func trunk(t trunks.Trunk) cloud.Trunk {
+	out := cloud.Trunk{ID: t.ID, Name: t.Name, Description: t.Description, Port: t.PortID}
+	for _, s := range t.Subports {
+		out.Subports = append(out.Subports, cloud.Subport{Port: s.PortID, Tag: s.SegmentationID})
+	}
+	return out
+}
+
+// TrunkFilter selects trunks. An empty field selects all.
+type TrunkFilter struct{ Name, Port string }
+
+// Trunks returns the project's trunks that the filter selects, with their subports.
+func (c *Client) Trunks(ctx context.Context, f TrunkFilter) ([]cloud.Trunk, error) {
+	return call(c, "list trunks", func() ([]cloud.Trunk, error) {
+		pages, err := trunks.List(c.network, trunks.ListOpts{Name: f.Name, PortID: f.Port, ProjectID: c.project}).AllPages(ctx)
+		if err != nil {
+			return nil, err
+		}
+		all, err := trunks.ExtractTrunks(pages)
+		if err != nil {
+			return nil, err
+		}
+		var out []cloud.Trunk
+		for _, t := range all {
+			out = append(out, trunk(t))
+		}
+		return out, nil
+	})
+}
+
+// CreateTrunk makes a trunk of the port.
+func (c *Client) CreateTrunk(ctx context.Context, s cloud.CreateTrunk) (cloud.Trunk, error) {
+	return call(c, "create trunk", func() (cloud.Trunk, error) {
+		t, err := trunks.Create(ctx, c.network, trunks.CreateOpts{Name: s.Name, Description: s.Description, PortID: s.Port}).Extract()
+		if err != nil {
+			return cloud.Trunk{}, err
+		}
+		return trunk(*t), nil
+	})
+}
+
+// DeleteTrunk deletes a trunk.
+func (c *Client) DeleteTrunk(ctx context.Context, id string) error {
+	return c.delete("delete trunk", func() error { return trunks.Delete(ctx, c.network, id).ExtractErr() })
+}
+
+// AddSubports puts ports into a trunk in one request: all of them or none.
+func (c *Client) AddSubports(ctx context.Context, id string, subports []cloud.Subport) error {
+	var request trunks.AddSubportsOpts
+	for _, s := range subports {
+		request.Subports = append(request.Subports, trunks.Subport{PortID: s.Port, SegmentationType: "vlan", SegmentationID: s.Tag})
+	}
+	_, err := call(c, "add subports", func() (*trunks.Trunk, error) {
+		return trunks.AddSubports(ctx, c.network, id, request).Extract()
+	})
+	return err
+}
+
+// RemoveSubports takes ports out of a trunk in one request: all of them or none.
+func (c *Client) RemoveSubports(ctx context.Context, id string, ids []string) error {
+	var request trunks.RemoveSubportsOpts
+	for _, port := range ids {
+		request.Subports = append(request.Subports, trunks.RemoveSubport{PortID: port})
+	}
+	_, err := call(c, "remove subports", func() (*trunks.Trunk, error) {
+		return trunks.RemoveSubports(ctx, c.network, id, request).Extract()
+	})
+	return err
+}

@@ -1,0 +1,288 @@
+package underlay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/cloud"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/openstack"
+)
+
+// Options are what Pools needs. Client, Publish, Report and Log must be set.
+type Options struct {
+	Client  *openstack.Client
+	Workers int           // nodes that are served at the same time; at least 1
+	Resync  time.Duration // between two looks at a complete pool
+	Retry   time.Duration // between two attempts against a quota or a refusal
+	Backoff time.Duration // after a first error of another kind; doubled up to Retry
+	// Publish tells a node of its pool; nil: that it has none any more. It is repeated after an error.
+	Publish func(ctx context.Context, node string, r *cloud.Record) error
+	// Report is called with what keeps a pool from being complete, when that has changed. Empty: nothing.
+	Report func(node string, problems []cloud.Problem)
+	Log    *slog.Logger
+}
+
+// Pools makes, repairs and releases the pools of nodes.
+type Pools struct {
+	o Options
+
+	mu      sync.Mutex // guards the fields below
+	nodes   map[string]*node
+	changed chan struct{} // closed when there may be something to do
+}
+
+// node is the state of one pool. While busy is set, the worker that set it owns all fields but pool,
+// left and fresh.
+type node struct {
+	pool  cloud.Pool
+	left  bool // the pool is to be released
+	fresh bool // pool or left have changed since the last turn
+	busy  bool
+
+	seen     *cloud.Seen   // nil: to be observed
+	told     *cloud.Record // what was published last; nil: nothing
+	reported string
+	failures int
+	due      time.Time // of the next turn
+}
+
+// NewPools returns Pools without nodes.
+func NewPools(o Options) (*Pools, error) {
+	if o.Workers < 1 || o.Resync <= 0 || o.Retry <= 0 || o.Backoff <= 0 {
+		return nil, fmt.Errorf("make pools: workers %d, resync %v, retry %v, backoff %v: want more than 0", o.Workers, o.Resync, o.Retry, o.Backoff)
+	}
+	return &Pools{o: o, nodes: map[string]*node{}, changed: make(chan struct{})}, nil
+}
+
+// Set makes the pool the wanted one of its node. told is what was published for it before this
+// process started; nil if there is nothing.
+func (p *Pools) Set(pool cloud.Pool, told *cloud.Record) { p.want(pool, told, false) }
+
+// Release has the node's pool removed. Of the pool only Config and Node are needed.
+func (p *Pools) Release(pool cloud.Pool, told *cloud.Record) { p.want(pool, told, true) }
+
+func (p *Pools) want(pool cloud.Pool, told *cloud.Record, left bool) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	n := p.nodes[pool.Node]
+	if n == nil {
+		n = &node{told: told}
+		p.nodes[pool.Node] = n
+	}
+	n.pool, n.left, n.fresh = pool, left, true
+	p.wake()
+}
+
+// wake has idle workers look again. The caller holds mu.
+func (p *Pools) wake() {
+	close(p.changed)
+	p.changed = make(chan struct{})
+}
+
+// Run serves the nodes until the context ends. It returns nil then.
+func (p *Pools) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	for range p.o.Workers {
+		group.Go(func() error {
+			for ctx.Err() == nil {
+				p.serve(ctx)
+			}
+			return nil
+		})
+	}
+	return group.Wait()
+}
+
+// serve gives the neediest node one turn, or waits until one may be due.
+func (p *Pools) serve(ctx context.Context) {
+	n, t, wait, changed := p.take(time.Now())
+	if n == nil {
+		timer := time.NewTimer(wait)
+		defer timer.Stop()
+		select {
+		case <-ctx.Done():
+		case <-changed:
+		case <-timer.C:
+		}
+		return
+	}
+	done, err := p.turn(ctx, n, t)
+	p.put(n, t, done, err)
+}
+
+// turn is what a worker does with a node: its wishes at the time of take.
+type turn struct {
+	pool cloud.Pool
+	left bool
+}
+
+// take returns the due node with the fewest free ports, or how long to wait for one.
+func (p *Pools) take(now time.Time) (*node, turn, time.Duration, <-chan struct{}) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	var best *node
+	wait := p.o.Resync
+	for _, n := range p.nodes {
+		switch {
+		case n.busy:
+		case !n.fresh && n.due.After(now):
+			wait = min(wait, n.due.Sub(now))
+		case best == nil || n.before(best):
+			best = n
+		}
+	}
+	if best == nil {
+		return nil, turn{}, wait, p.changed
+	}
+	best.busy, best.fresh = true, false
+	return best, turn{best.pool, best.left}, 0, p.changed
+}
+
+func (n *node) before(o *node) bool {
+	a, b := n.free(), o.free()
+	return a < b || a == b && n.pool.Node < o.pool.Node
+}
+
+// free returns the free ports of a pool. One that is to be released is served after the others.
+func (n *node) free() int {
+	switch {
+	case n.left:
+		return 1 << 16
+	case n.told == nil:
+		return -n.pool.Pods
+	}
+	return n.told.Free(n.pool.Pods)
+}
+
+// put returns the node after its turn. done: nothing is left to do before the next look.
+func (p *Pools) put(n *node, t turn, done bool, err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	defer p.wake()
+	n.busy = false
+	switch {
+	case err != nil:
+		n.due = time.Now().Add(p.backoff(n, err))
+	case !done:
+		n.due = time.Time{}
+	case t.left && n.left:
+		delete(p.nodes, t.pool.Node)
+	default:
+		n.due = time.Now().Add(p.o.Resync)
+		if n.reported != "" {
+			n.due = time.Now().Add(p.o.Retry)
+		}
+	}
+}
+
+// backoff returns how long a node waits after an error, and counts it.
+func (p *Pools) backoff(n *node, err error) time.Duration {
+	n.failures++
+	switch openstack.KindOf(err) {
+	case openstack.Quota, openstack.Refused:
+		return p.o.Retry
+	default:
+		return min(p.o.Retry, p.o.Backoff<<min(n.failures-1, 16))
+	}
+}
+
+// turn observes the pool if that is needed, executes the next step of its plan, and publishes.
+func (p *Pools) turn(ctx context.Context, n *node, t turn) (done bool, err error) {
+	done, err = p.step(ctx, n, t)
+	switch {
+	case err == nil:
+		n.failures = 0
+	case errors.Is(err, context.Canceled):
+	default:
+		n.seen = nil
+		p.o.Log.Warn("pool of node is not complete", "node", t.pool.Node, "error", err, "kind", openstack.KindOf(err).String())
+	}
+	return done, err
+}
+
+func (p *Pools) step(ctx context.Context, n *node, t turn) (done bool, err error) {
+	if n.seen == nil || n.failures == 0 && !n.due.IsZero() && !time.Now().Before(n.due) { // a resync is due
+		if err := p.observe(ctx, n, t); err != nil {
+			return false, err
+		}
+	}
+	n.seen.Published = nil
+	if n.told != nil {
+		n.seen.Published = n.told.Lines
+	}
+	plan := n.plan(t)
+	p.report(n, t, plan.Problems)
+	if len(plan.Steps) > 0 {
+		r, err := p.o.Client.Do(ctx, plan.Steps[0])
+		if err != nil {
+			return false, fmt.Errorf("%s: %w", plan.Steps[0], err)
+		}
+		p.o.Log.Debug("step of pool done", "node", t.pool.Node, "step", plan.Steps[0].String())
+		seen := n.seen.After(plan.Steps[0], r)
+		n.seen = &seen
+	}
+	return len(plan.Steps) == 0, p.publish(ctx, n, t, len(plan.Steps) == 0)
+}
+
+func (n *node) plan(t turn) cloud.Plan {
+	if t.left {
+		return cloud.Release(t.pool.Config, t.pool.Node, *n.seen)
+	}
+	return t.pool.Plan(*n.seen)
+}
+
+func (p *Pools) observe(ctx context.Context, n *node, t turn) error {
+	var vif *openstack.PortFilter
+	switch {
+	case t.left:
+	case t.pool.VIF.ID != "":
+		vif = &openstack.PortFilter{ID: t.pool.VIF.ID}
+	default:
+		vif = &openstack.PortFilter{MAC: t.pool.VIF.MAC.String()}
+	}
+	seen, err := p.o.Client.Observe(ctx, t.pool.Name(), vif)
+	if err != nil {
+		return fmt.Errorf("observe pool of node %s: %w", t.pool.Node, err)
+	}
+	n.seen = &seen
+	return nil
+}
+
+func (p *Pools) report(n *node, t turn, problems []cloud.Problem) {
+	if text := fmt.Sprint(problems); len(problems) == 0 && n.reported != "" || len(problems) > 0 && text != n.reported {
+		n.reported = text
+		if len(problems) == 0 {
+			n.reported = ""
+		}
+		p.o.Report(t.pool.Node, problems)
+	}
+}
+
+// publish tells the node of what has changed. Of a pool that is released it is told at the end.
+func (p *Pools) publish(ctx context.Context, n *node, t turn, done bool) error {
+	if t.left {
+		if !done || n.told == nil {
+			return nil
+		}
+		if err := p.o.Publish(ctx, t.pool.Node, nil); err != nil {
+			return fmt.Errorf("publish release of node %s: %w", t.pool.Node, err)
+		}
+		n.told = nil
+		return nil
+	}
+	r := t.pool.Record(*n.seen)
+	if n.told != nil && r.Equal(*n.told) || n.told == nil && len(r.Lines) == 0 {
+		return nil
+	}
+	if err := p.o.Publish(ctx, t.pool.Node, &r); err != nil {
+		return fmt.Errorf("publish pool of node %s: %w", t.pool.Node, err)
+	}
+	n.told = &r
+	return nil
+}
