@@ -1,0 +1,260 @@
+package annotation
+
+import (
+	"encoding/json"
+	"fmt"
+	"net"
+	"net/netip"
+	"strconv"
+	"strings"
+)
+
+// Names and keys of the ConfigMaps of underlay mode.
+const (
+	PoolPrefix = "underlay-"      // controller: name is PoolPrefix and the node's name
+	AsksPrefix = "underlay-asks-" // agent: likewise
+	PoolNode   = "node"           // key in the pool: the node, JSON
+	PoolPorts  = "ports"          // key in the pool: a line per port
+	AskedPorts = "asks"           // key in the asks: a line per port
+)
+
+// Limits of a pool.
+const (
+	maxTag       = 4094      // VLAN tags per trunk
+	maxPoolBytes = 1_000_000 // a ConfigMap holds 1 MiB with its metadata
+)
+
+// PoolPort is a Neutron port that a pod of the node may have.
+type PoolPort struct {
+	ID        string // UUID
+	Tag       int    // VLAN tag in the node's trunk, 1 to 4094
+	MAC       net.HardwareAddr
+	Addresses []netip.Addr // one or two, of different families
+	Groups    []string     // UUIDs of security groups
+	Held      bool         // no pod may take the port
+}
+
+// Ask is a port whose security groups the agent wants to be Groups.
+type Ask struct {
+	ID     string   // UUID of the port
+	Groups []string // UUIDs
+}
+
+// FormatPoolPorts returns the value of PoolPorts: per line UUID, tag, MAC, addresses and groups,
+// then "held" for a held port. Lists are separated by commas; "-" is an empty list.
+func FormatPoolPorts(ports []PoolPort) (string, error) {
+	var b strings.Builder
+	for _, p := range ports {
+		addresses := make([]string, len(p.Addresses))
+		for i, a := range p.Addresses {
+			addresses[i] = a.String()
+		}
+		fmt.Fprintf(&b, "%s %d %s %s %s", p.ID, p.Tag, p.MAC, strings.Join(addresses, ","), formatGroups(p.Groups))
+		if p.Held {
+			b.WriteString(" held")
+		}
+		b.WriteByte('\n')
+	}
+	if _, err := ParsePoolPorts(b.String()); err != nil {
+		return "", fmt.Errorf("format pool: %w", err)
+	}
+	return b.String(), nil
+}
+
+// ParsePoolPorts returns the ports of a pool. IDs, tags and addresses are unique. Errors name the
+// line, from 1, and the field.
+func ParsePoolPorts(text string) ([]PoolPort, error) {
+	var ports []PoolPort
+	seen := map[string]bool{}
+	err := eachLine(text, func(fields []string) error {
+		if len(fields) != 5 && (len(fields) != 6 || fields[5] != "held") {
+			return fmt.Errorf("want UUID, tag, MAC, addresses, groups and at most \"held\"")
+		}
+		p, err := parsePoolPort(fields)
+		if err != nil {
+			return err
+		}
+		unique := []string{"port " + p.ID, "tag " + strconv.Itoa(p.Tag)}
+		for _, a := range p.Addresses {
+			unique = append(unique, "address "+a.String())
+		}
+		for _, key := range unique {
+			if seen[key] {
+				return fmt.Errorf("%s is there twice", key)
+			}
+			seen[key] = true
+		}
+		ports = append(ports, p)
+		return nil
+	})
+	if err != nil {
+		return nil, fmt.Errorf("parse %s: %w", PoolPorts, err)
+	}
+	return ports, nil
+}
+
+func parsePoolPort(fields []string) (PoolPort, error) {
+	p := PoolPort{ID: fields[0], Held: len(fields) == 6}
+	if !isUUID(p.ID) {
+		return p, fmt.Errorf("port: %q is not a UUID", p.ID)
+	}
+	var err error
+	if p.Tag, err = strconv.Atoi(fields[1]); err != nil || p.Tag < 1 || p.Tag > maxTag {
+		return p, fmt.Errorf("tag: %q is not 1..%d", fields[1], maxTag)
+	}
+	if p.MAC, err = net.ParseMAC(fields[2]); err != nil {
+		return p, fmt.Errorf("mac: %w", err)
+	}
+	if err := CheckMAC(p.MAC); err != nil {
+		return p, fmt.Errorf("mac: %w", err)
+	}
+	for s := range strings.SplitSeq(fields[3], ",") {
+		a, err := netip.ParseAddr(s)
+		switch {
+		case err != nil:
+			return p, fmt.Errorf("addresses: %w", err)
+		case a.Zone() != "" || a.Is4In6():
+			return p, fmt.Errorf("addresses: %s has a zone or is IPv4 in IPv6", a)
+		case len(p.Addresses) == 2, len(p.Addresses) == 1 && p.Addresses[0].Is4() == a.Is4():
+			return p, fmt.Errorf("addresses: more than one of a family")
+		}
+		p.Addresses = append(p.Addresses, a)
+	}
+	p.Groups, err = parseGroups(fields[4])
+	return p, err
+}
+
+// FormatAsks returns the value of AskedPorts: per line the port's UUID and its groups.
+func FormatAsks(asks []Ask) (string, error) {
+	var b strings.Builder
+	for _, a := range asks {
+		fmt.Fprintf(&b, "%s %s\n", a.ID, formatGroups(a.Groups))
+	}
+	if _, err := ParseAsks(b.String()); err != nil {
+		return "", fmt.Errorf("format asks: %w", err)
+	}
+	return b.String(), nil
+}
+
+// ParseAsks returns what an agent asks for, at most one Ask per port. Errors name the line and the
+// field.
+func ParseAsks(text string) ([]Ask, error) {
+	var asks []Ask
+	seen := map[string]bool{}
+	err := eachLine(text, func(fields []string) error {
+		switch {
+		case len(fields) != 2:
+			return fmt.Errorf("want UUID and groups")
+		case !isUUID(fields[0]):
+			return fmt.Errorf("port: %q is not a UUID", fields[0])
+		case seen[fields[0]]:
+			return fmt.Errorf("port %s is there twice", fields[0])
+		}
+		seen[fields[0]] = true
+		groups, err := parseGroups(fields[1])
+		asks = append(asks, Ask{fields[0], groups})
+		return err
+	})
+	if err != nil {
+		return nil, fmt.Errorf("parse %s: %w", AskedPorts, err)
+	}
+	return asks, nil
+}
+
+// Pool describes the node that a pool of ports belongs to.
+type Pool struct {
+	Cluster    string                `json:"cluster"`
+	Node       string                `json:"node"`
+	VIF        string                `json:"vif"`      // UUID of the VM's Neutron port
+	Trunk      string                `json:"trunk"`    // UUID
+	Network    string                `json:"network"`  // UUID
+	Gateways   map[netip.Addr]string `json:"gateways"` // the router's addresses and MAC
+	MTU        int                   `json:"mtu"`      // of the network, bytes
+	Generation int64                 `json:"generation"`
+}
+
+// FormatPool returns the value of PoolNode.
+func FormatPool(p Pool) string { return encode(p) }
+
+// ParsePool returns the node of a pool. Node, VIF, trunk, network, gateways and MTU are valid.
+func ParsePool(text string) (Pool, error) {
+	var p Pool
+	if err := json.Unmarshal([]byte(text), &p); err != nil {
+		return Pool{}, fmt.Errorf("parse %s: %w", PoolNode, err)
+	}
+	for _, f := range []struct{ name, id string }{{"vif", p.VIF}, {"trunk", p.Trunk}, {"network", p.Network}} {
+		if !isUUID(f.id) {
+			return Pool{}, fmt.Errorf("parse %s: %s: %q is not a UUID", PoolNode, f.name, f.id)
+		}
+	}
+	if p.Node == "" {
+		return Pool{}, fmt.Errorf("parse %s: node: empty", PoolNode)
+	}
+	if err := CheckPodMTU(p.MTU, false); err != nil {
+		return Pool{}, fmt.Errorf("parse %s: mtu: %w", PoolNode, err)
+	}
+	if len(p.Gateways) == 0 {
+		return Pool{}, fmt.Errorf("parse %s: gateways: empty", PoolNode)
+	}
+	for a, text := range p.Gateways {
+		mac, err := net.ParseMAC(text)
+		if err == nil {
+			err = CheckMAC(mac)
+		}
+		if err != nil || !a.IsValid() {
+			return Pool{}, fmt.Errorf("parse %s: gateways: %s: %q is not an Ethernet address", PoolNode, a, text)
+		}
+	}
+	return p, nil
+}
+
+func eachLine(text string, line func(fields []string) error) error {
+	if len(text) > maxPoolBytes {
+		return fmt.Errorf("%d bytes, want at most %d", len(text), maxPoolBytes)
+	}
+	n := 0
+	for l := range strings.Lines(text) {
+		n++
+		if n > maxTag {
+			return fmt.Errorf("line %d: more than %d ports", n, maxTag)
+		}
+		if err := line(strings.Fields(l)); err != nil {
+			return fmt.Errorf("line %d: %w", n, err)
+		}
+	}
+	return nil
+}
+
+func formatGroups(groups []string) string {
+	if len(groups) == 0 {
+		return "-"
+	}
+	return strings.Join(groups, ",")
+}
+
+func parseGroups(s string) ([]string, error) {
+	if s == "-" {
+		return nil, nil
+	}
+	groups := strings.Split(s, ",")
+	for _, g := range groups {
+		if !isUUID(g) {
+			return nil, fmt.Errorf("groups: %q is not a UUID", g)
+		}
+	}
+	return groups, nil
+}
+
+// isUUID reports whether s is a UUID as Neutron writes it: lower case, with dashes.
+func isUUID(s string) bool {
+	if len(s) != 36 {
+		return false
+	}
+	for i, c := range []byte(s) {
+		if dash := i == 8 || i == 13 || i == 18 || i == 23; dash != (c == '-') ||
+			!dash && !strings.ContainsRune("0123456789abcdef", rune(c)) {
+			return false
+		}
+	}
+	return true
+}

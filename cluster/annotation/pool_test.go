@@ -1,0 +1,99 @@
+package annotation
+
+import (
+	"reflect"
+	"strings"
+	"testing"
+)
+
+const (
+	id1  = "11111111-1111-4111-8111-11111111111a"
+	id2  = "22222222-2222-4222-8222-22222222222b"
+	line = id1 + " 5 fa:16:3e:00:00:05 10.1.0.5,fd00::5 " + id2 + "\n"
+)
+
+func TestPoolPortsRoundTrip(t *testing.T) {
+	text := line + id2 + " 4094 fa:16:3e:00:00:06 10.1.0.6 - held\n"
+	ports, err := ParsePoolPorts(text)
+	if err != nil || len(ports) != 2 || ports[0].Tag != 5 || ports[0].Held || !ports[1].Held || len(ports[1].Groups) != 0 {
+		t.Fatalf("%+v, %v", ports, err)
+	}
+	if again, err := FormatPoolPorts(ports); err != nil || again != text {
+		t.Errorf("got %q, %v, want %q", again, err, text)
+	}
+}
+
+func TestPoolErrorsNameLineAndField(t *testing.T) {
+	for _, tt := range []struct{ old, new, want string }{
+		{id1, "x", "line 2: port:"},
+		{" 5 ", " 4095 ", "line 2: tag:"},
+		{" 5 ", " 0 ", "line 2: tag:"},
+		{"fa:16", "fb:16", "line 2: mac:"},
+		{"10.1.0.5", "fd00::6", "line 2: addresses:"},
+		{"10.1.0.5", "10.1.0.7,10.1.0.8", "line 2: addresses:"},
+		{id2, "x", "line 2: groups:"},
+		{id2, id2 + " gone", "line 2: want"},
+		{id1, id2, "line 2: port " + id2 + " is there twice"},
+	} {
+		text := id2 + " 6 fa:16:3e:00:00:06 10.1.0.6 -\n" + strings.Replace(line, tt.old, tt.new, 1)
+		if _, err := ParsePoolPorts(text); err == nil || !strings.Contains(err.Error(), tt.want) {
+			t.Errorf("%s for %s: got %v, want %q", tt.new, tt.old, err, tt.want)
+		}
+	}
+	if _, err := ParseAsks(id1 + " -\n" + id1 + " x\n"); err == nil || !strings.Contains(err.Error(), "line 2: port") {
+		t.Errorf("asks: %v", err)
+	}
+	if _, err := ParseAsks(strings.Repeat(" ", maxPoolBytes+1)); err == nil || !strings.Contains(err.Error(), "bytes") {
+		t.Errorf("too long: %v", err)
+	}
+}
+
+func TestPoolRoundTrip(t *testing.T) {
+	text := `{"cluster":"c","node":"n","vif":"` + id1 + `","trunk":"` + id2 + `","network":"` + id2 +
+		`","gateways":{"10.1.0.1":"fa:16:3e:00:00:01"},"mtu":1442,"generation":7}`
+	p, err := ParsePool(text)
+	if err != nil || FormatPool(p) != text {
+		t.Fatalf("%+v, %v", p, err)
+	}
+	for _, field := range []struct{ old, new, want string }{
+		{id1, "x", "vif:"}, {"1442", "100", "mtu:"}, {"fa:16", "fb:16", "gateways:"}, {`"n"`, `""`, "node:"},
+	} {
+		if _, err := ParsePool(strings.Replace(text, field.old, field.new, 1)); err == nil || !strings.Contains(err.Error(), field.want) {
+			t.Errorf("%s: %v", field.want, err)
+		}
+	}
+}
+
+func FuzzParsePoolPorts(f *testing.F) {
+	f.Add(line)
+	f.Fuzz(func(t *testing.T, text string) {
+		ports, err := ParsePoolPorts(text)
+		if err != nil {
+			return
+		}
+		formatted, err := FormatPoolPorts(ports)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := ParsePoolPorts(formatted); err != nil || !reflect.DeepEqual(ports, again) {
+			t.Errorf("%q: %+v, then %+v, %v", text, ports, again, err)
+		}
+	})
+}
+
+func FuzzParseAsks(f *testing.F) {
+	f.Add(id1 + " " + id2 + "\n")
+	f.Fuzz(func(t *testing.T, text string) {
+		asks, err := ParseAsks(text)
+		if err != nil {
+			return
+		}
+		formatted, err := FormatAsks(asks)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if again, err := ParseAsks(formatted); err != nil || !reflect.DeepEqual(asks, again) {
+			t.Errorf("%q: %+v, then %+v, %v", text, asks, again, err)
+		}
+	})
+}
