@@ -27,8 +27,8 @@ type readiness struct {
 	mu      sync.Mutex // guards the following fields
 	parts   []func() string
 	faults  func() []string // of the environment, which do not make the node unready
-	started bool   // the parts are registered
-	start   string // what the start waits for, or ""
+	started bool            // the parts are registered
+	start   string          // what the start waits for, or ""
 }
 
 func newReadiness(log *slog.Logger) *readiness {

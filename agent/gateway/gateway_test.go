@@ -217,8 +217,10 @@ func TestCleanupWithoutOVSDB(t *testing.T) {
 	if err := Cleanup(t.Context(), r.s, nil, slog.New(slog.DiscardHandler)); err != nil {
 		t.Error(err)
 	}
-	if _, err := os.Stat(r.s.PinDir); !errors.Is(err, os.ErrNotExist) {
-		t.Errorf("pins are left: %v", err)
+	for _, path := range []string{r.s.PinDir, filepath.Join(r.s.RunDir, reservedRecord)} {
+		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
+			t.Errorf("%s is left: %v", path, err)
+		}
 	}
 	r.hostAnswers()
 }

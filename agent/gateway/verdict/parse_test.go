@@ -118,6 +118,12 @@ func TestParseFrame(t *testing.T) {
 	if f := Parse(ether(etherQinQ, []byte{0, 1, 8, 0}, ip4(protoUDP, 0, ports(1, 2)))); !f.Tagged || f.VID != 1 || f.Whole {
 		t.Errorf("frame with a service tag parsed as %+v", f)
 	}
+	if f := Parse(ether(etherVLAN, []byte{0, 1, 8, 0})); f.VID != 1 || f.Type != etherIPv4 || f.Length != 0 {
+		t.Errorf("frame that ends with its tag parsed as %+v", f)
+	}
+	if f := Parse(ether(etherVLAN, []byte{0, 1, 8})); f.VID != 0 || f.Type != etherVLAN {
+		t.Errorf("frame that ends in its tag parsed as %+v", f)
+	}
 	if got := Parse(ether(etherIPv6, ip6(protoICMPv6, solicit))).IP.Target; got != v6.node {
 		t.Errorf("target %s, want %s", got, v6.node)
 	}
