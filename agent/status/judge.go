@@ -102,7 +102,7 @@ func (j *judge) agent() {
 	}
 	for _, fault := range a.Faults {
 		what, do, _ := strings.Cut(fault, "; ")
-		j.add("environment", Degraded, cmp.Or(do, "see docs/troubleshooting.md"), "%s", what)
+		j.add("environment", Degraded, cmp.Or(do, "see docs/status.md"), "%s", what)
 	}
 	if a.Drained {
 		j.add("drained", Degraded, "ovnkube node undrain-gateway "+j.Record.Node+", when maintenance is over",
