@@ -1,5 +1,5 @@
-# One small image with both programs, and of Debian only the tools that the agent
-# runs and what these load: no shell, no package manager. Bases are arguments, so
+# One small image with both programs, and of Debian only OVN's and Open vSwitch's programs, nft,
+# and what these load: no shell, no package manager. Bases are arguments, so
 # that a registry of your own, or bases made by debootstrap, can be used. The defaults
 # are pinned: a tag can be moved by its owner.
 ARG BUILD_BASE=golang:1.26.8-bookworm@sha256:a688600ca24f8a4d3ca77f95b0dd40704a9fc787c826660eb7ba0b641b8b175d
@@ -15,14 +15,19 @@ RUN V=github.com/ovn-ebpf/ovn-ebpf/version && \
     CGO_ENABLED=0 go build -trimpath -buildvcs=false -ldflags "-s -w -X $V.Version=${VERSION} -X $V.Commit=${COMMIT} -X $V.Date=${DATE}" -o /out/ ./cmd/ovnkube ./cmd/ovn-k8s-cni-overlay
 
 FROM ${BASE} AS tools
-# ovs-ofctl writes the flows of the gateway bridge, nft does the masquerading of
-# local mode.
-RUN apt-get update && apt-get install -y --no-install-recommends openvswitch-common nftables
+# The agent runs ovs-ofctl, which writes the flows of the gateway bridge, and nft, which does the
+# masquerading of local mode. `ovnkube container` starts the daemons. deploy/release/debian.go has the same list.
+RUN printf '#!/bin/sh\nexit 101\n' >/usr/sbin/policy-rc.d && chmod 755 /usr/sbin/policy-rc.d && \
+    apt-get update && apt-get install -y --no-install-recommends openvswitch-switch ovn-central ovn-host nftables
 # Runtimes name network namespaces by /var/run, Open vSwitch its sockets.
 RUN mkdir -p /out/tmp /out/usr/bin /out/usr/sbin /out/usr/lib /out/usr/lib64 && chmod 1777 /out/tmp && \
     for d in bin sbin lib lib64; do ln -s usr/$d /out/$d; done && \
     mkdir /out/run /out/var && ln -s ../run /out/var/run && \
-    for f in /usr/bin/ovs-ofctl /usr/sbin/nft; do \
+    for s in openvswitch/vswitch ovn/ovn-nb ovn/ovn-sb; do mkdir -p /out/usr/share/$(dirname $s) && cp /usr/share/$s.ovsschema /out/usr/share/$(dirname $s); done && \
+    ln -s ../lib/openvswitch-switch/ovs-vswitchd /out/usr/sbin/ovs-vswitchd && \
+    for f in /usr/bin/ovs-ofctl /usr/sbin/nft /usr/sbin/ovsdb-server /usr/bin/ovsdb-tool /usr/bin/ovsdb-client \
+        /usr/bin/ovs-vsctl /usr/bin/ovs-appctl /usr/bin/ovs-dpctl /usr/lib/openvswitch-switch/ovs-vswitchd \
+        /usr/bin/ovn-controller /usr/bin/ovn-northd /usr/bin/ovn-nbctl /usr/bin/ovn-sbctl /usr/bin/ovn-appctl; do \
         for l in $f $(ldd $f | grep -o '/[^ ]*'); do mkdir -p /out$(dirname $l) && cp -L $l /out$l; done; \
     done && \
     for l in $(find /out -type f -printf '/%P\n'); do dpkg -S $l 2>/dev/null || dpkg -S ${l#/usr}; done | cut -d: -f1 | sort -u | \

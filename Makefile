@@ -10,8 +10,8 @@ export OVN_EBPF_CACHE ?= /var/cache/ovn-ebpf
 export CGO_ENABLED ?= 0
 # The same flags everywhere: what one target compiled, the next one finds.
 export GOFLAGS ?= -trimpath -buildvcs=false
-# OVN, Open vSwitch and etcd that tests and labs run: host, debian13 or debian12 (docs/platforms.md).
-export OVN_EBPF_PLATFORM ?= host
+# OVN, Open vSwitch and etcd that tests and labs run: debian13, debian12 or host (docs/platforms.md).
+export OVN_EBPF_PLATFORM ?= debian13
 ifneq ($(OVN_EBPF_PLATFORM),host)
 PLATFORM := $(OVN_EBPF_CACHE)/platform/$(OVN_EBPF_PLATFORM)
 export PATH := $(PLATFORM)/usr/platform/bin:$(PATH)
@@ -25,11 +25,13 @@ VERSIONS := github.com/ovn-ebpf/ovn-ebpf/version
 LDFLAGS := -s -w -X $(VERSIONS).Version=$(VERSION) -X $(VERSIONS).Commit=$(COMMIT) -X $(VERSIONS).Date=$(DATE)
 GOLANGCI := $(OVN_EBPF_CACHE)/tools/golangci-lint
 SCALE := bench/results/scale
+# Numbers of tests and skips, a line a suite.
+TOTALS := $(CURDIR)/build/totals
 COMMA := ,
 RACE_TESTS := ./agent/... ./bpf/... ./cni/... ./cmd/... ./controller/... ./listener/... ./atomicfile/...
-# nicbridge moves a NIC in one goroutine. openflow, verdict and service are pure, bpf and the commands have
+# nicbridge moves a NIC in one goroutine. openflow, verdict, service and plan are pure, bpf and the commands have
 # few goroutines: .ci/full has these.
-RACE_LEFT := link/nicbridge|gateway/openflow|gateway/verdict|agent/service$$|cmd/ovnkube$$|ovn-ebpf/bpf$$
+RACE_LEFT := link/nicbridge|gateway/openflow|gateway/verdict|agent/service$$|controller/plan$$|cmd/ovnkube$$|ovn-ebpf/bpf$$
 
 .PHONY: help
 help: ## show this list
@@ -64,7 +66,8 @@ test: build ## all tests that run natively: packets, attach, controller, agent, 
 	@echo "test: Kubernetes (built once, about six minutes)"
 	@$(NICE) go run ./test/kube/build -cache $(OVN_EBPF_CACHE)
 	@echo "test: all packages"
-	@BIN_DIR=$(CURDIR)/bin $(NICE) go test -short -count=1 -p 1 -timeout 20m $$(go list ./... | grep -v /test/e2e)
+	@BIN_DIR=$(CURDIR)/bin $(NICE) go test -v -short -count=1 -p 1 -timeout 20m $$(go list ./... | grep -v /test/e2e) 2>&1 | \
+		test/vm/tally -q 'packages, $(OVN_EBPF_PLATFORM)' $(TOTALS)
 	@echo "test: end to end"
 	@$(MAKE) lab-test
 
@@ -76,7 +79,19 @@ race: ## the packages' tests again under the race detector
 .PHONY: lab-test
 lab-test: build ## the lab end to end: every path, restarts, kills, leaks
 	@test/packages lab monitoring
-	@BIN_DIR=$(CURDIR)/bin $(NICE) test/e2e/run
+	@BIN_DIR=$(CURDIR)/bin $(NICE) test/e2e/run | test/vm/tally 'end to end, $(OVN_EBPF_PLATFORM)' $(TOTALS)
+
+.PHONY: test-floor
+test-floor: build ## the oldest OVN and Open vSwitch, of Debian 12: tests on its databases and switch, one path of each kind
+	@$(MAKE) OVN_EBPF_PLATFORM=debian12 floor
+
+.PHONY: floor
+floor:
+	@test/packages lab
+	@$(NICE) go run ./test/kube/build -cache $(OVN_EBPF_CACHE)
+	@$(NICE) go test -v -short -count=1 -p 1 ./controller/nb ./controller/raft ./agent/ovs 2>&1 | test/vm/tally -q 'packages, $(OVN_EBPF_PLATFORM)' $(TOTALS)
+	@cd test/e2e && BIN_DIR=$(CURDIR)/bin $(NICE) go test -v -short -count=1 -run '^TestEndToEnd$$/^(first packets|explain|paths after the faults)$$' . 2>&1 | \
+		../vm/tally 'one path of each kind, $(OVN_EBPF_PLATFORM)' $(TOTALS)
 
 .PHONY: screenshot
 screenshot: ## the status page's picture in docs, made again in a headless Chromium
@@ -84,9 +99,10 @@ screenshot: ## the status page's picture in docs, made again in a headless Chrom
 	@OVN_EBPF_SCREENSHOT=$(CURDIR)/docs/status-page.png go test -count=1 -run '^TestChromium$$' ./agent/page
 
 .PHONY: e2e
-e2e: build ## upstream's conformance tests of networking, on three kubelets with our network (SUITES=... for others)
+e2e: build ## upstream's conformance tests of networking, on three kubelets with our released chart and image (SUITES=... for others)
 	@test/packages lab kubelets
-	@$(NICE) go run ./test/kubelets/run -bin $(CURDIR)/bin -cache $(OVN_EBPF_CACHE) -logs $(CURDIR)/build/e2e $(or $(SUITES),conformance)
+	@$(if $(filter -down -deployment,$(SUITES)),,rm -rf build/e2e-release && $(MAKE) release VERSION=0.0.0-e2e ARCH=$$(go env GOARCH) OUT=build/e2e-release CHANGES=yes >/dev/null)
+	@$(NICE) go run ./test/kubelets/run -bin $(CURDIR)/bin -release build/e2e-release -cache $(OVN_EBPF_CACHE) -logs $(CURDIR)/build/e2e $(or $(SUITES),conformance)
 
 .PHONY: test-cloud
 test-cloud: ## the controller's part of underlay mode at a real Keystone and Neutron, about four minutes
@@ -118,16 +134,19 @@ bench-accept: ## make the last run (BOOTS=3 make bench) the baseline, and the te
 	@$(NICE) go run ./bench/run accept -reason '$(subst ','\'',$(REASON))'
 
 .PHONY: bench-scale
-bench-scale: build ## the controller with 1,000 to 30,000 pods on 10 to 500 nodes: cold sync, takeover, latency, CPU; seven minutes, writes docs/scale.md
-	@test/packages build lab
-	@for n in 10 500; do $(NICE) go run ./bench/scale -nodes $$n -pods 3000 -allocate 0 -out $(SCALE)/nodes-$$n.json; done
-	@$(NICE) go run ./bench/scale -out $(SCALE)/nodes-100.json
+bench-scale: build ## the controller and a real node on 10 to 300 nodes, on both platforms, and with up to 30,000 pods; forty minutes, writes docs/scale.md
+	@OVN_EBPF_PLATFORM=debian13 test/packages build lab
+	@for n in 10 100 300; do for p in debian13 debian12; do \
+		OVN_EBPF_PLATFORM=$$p $(NICE) go run ./bench/scale -nodes $$n -pods 3000 -allocate 0 -probes $$([ $$n = 300 ] && echo 40 || echo 100) \
+			-out $(SCALE)/$$p-$$n.json || exit 1; \
+	done; done
+	@OVN_EBPF_PLATFORM=debian13 $(NICE) go run ./bench/scale -probes 0 -pods 1000,10000,30000 -out $(SCALE)/debian13-100-pods.json
 	@$(MAKE) bench-documents
 
 .PHONY: bench-documents
 bench-documents: ## the benchmarks' documents, and figures in prose, from the kept runs in bench/results
 	@$(NICE) go run ./bench/run documents
-	@$(NICE) go run ./bench/scale -report $(subst $() ,$(COMMA),$(filter-out %/nodes-100.json,$(wildcard $(SCALE)/*.json)) $(SCALE)/nodes-100.json) -document docs/scale.md >/dev/null
+	@$(NICE) go run ./bench/scale -report $(subst $() ,$(COMMA),$(filter-out %/debian13-100.json,$(wildcard $(SCALE)/*.json)) $(SCALE)/debian13-100.json) -document docs/scale.md >/dev/null
 
 READERS := agent/gateway:ParsePorts agent/ovs:ParseFrontFlows agent/link/nicbridge:Attrs agent/bfd:Parse agent/service:Edits \
 	cmd/ovnkube/setting:Parse cluster/annotation:ParseRequest cluster/annotation:ParsePod cluster/annotation:ParsePoolPorts cluster/annotation:ParseAsks controller/raft:Parse
@@ -152,9 +171,10 @@ vulncheck: ## known vulnerabilities in the code that is called (govulncheck); st
 	@$(NICE) test/vulncheck $(OVN_EBPF_CACHE)/tools/govulncheck
 
 .PHONY: mutate
-mutate: ## change operators and see whether tests notice (docs/mutation.md): PACKAGES="controller/ipam ...", SAMPLE=100 SEED=1, FLAGS=-run=...
+mutate: ## change operators and see whether tests notice (docs/mutation.md): PACKAGES="controller/ipam ...", FILES=, RUN=, SKIP=, SAMPLE=100 SEED=1
 	@test/packages build
-	@SAMPLE='$(SAMPLE)' SEED='$(SEED)' FLAGS='$(FLAGS)' $(NICE) test/mutate $(OVN_EBPF_CACHE)/tools/gremlins $(PACKAGES)
+	@$(NICE) go run ./test/mutate $(if $(SAMPLE),-sample $(SAMPLE)) $(if $(SEED),-seed $(SEED)) -files '$(FILES)' -run '$(RUN)' -skip '$(SKIP)' \
+		$(or $(PACKAGES),controller/ipam cmd/ovnkube/setting service agent/service controller/plan)
 
 .PHONY: image
 image: ## build/image.tar, the container image, made with Debian's docker on bases made by debootstrap
@@ -164,7 +184,7 @@ image: ## build/image.tar, the container image, made with Debian's docker on bas
 .PHONY: release
 release: ## tarballs, Debian packages, images, chart, SPDX and checksums of the commit, for amd64 and arm64: VERSION=1.2.3, in build/release
 	@test/packages build
-	@$(NICE) go -C deploy/release build -o $(CURDIR)/build/release-tool . && build/release-tool -version '$(VERSION)' -out $(or $(OUT),build/release)
+	@$(NICE) go -C deploy/release build -o $(CURDIR)/build/release-tool . && build/release-tool -version '$(VERSION)' $(if $(ARCH),-arch $(ARCH)) $(if $(CHANGES),-changes) -out $(or $(OUT),build/release)
 
 .PHONY: clean
 clean: ## remove bin, build and the caches

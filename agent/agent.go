@@ -45,6 +45,7 @@ type agent struct {
 	chassis     string
 	cluster     *cluster.Cluster
 	gateway     *gateway.Gateway
+	pods        *gateway.Pods
 	management  *management.Port
 	exit        *exit
 	neighbours  *neighbour.Resolver
@@ -89,6 +90,9 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	cfg.Settings = fallBack(settings, noEBPF)
 	a := &agent{cfg: cfg, log: log, ready: newReadiness(log), nodeWake: loop.NewSignal(), ovsWake: loop.NewSignal(), podsWake: loop.NewSignal()}
 	a.page = page.New(a.ready.missing)
+	if err := a.follow(); err != nil {
+		return err
+	}
 	registry := prometheus.NewRegistry()
 	listener, err := cfg.listen(log)
 	if err != nil {
@@ -99,6 +103,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if cfg.Begun != nil {
 		cfg.Begun(func() string { return strings.Join(a.ready.missing(), "; ") })
 	}
+	group.Go(func() error { return a.environment.Run(ctx) })
 	group.Go(func() error {
 		err := a.run(ctx, registry)
 		if ctx.Err() != nil && errors.Is(err, ctx.Err()) {
@@ -111,13 +116,16 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 
 // run connects to OVS, builds the parts and runs them.
 func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
+	a.record()
+	// A host's addresses can change, so this is waited for.
+	if err := insist(ctx, a.ready.starting, func() error { return gateway.CheckOverlap(a.cfg.Settings) }); err != nil {
+		return err
+	}
 	if err := a.openOVS(ctx); err != nil {
 		return err
 	}
 	defer a.ovs.Close()
-	if err := a.build(); err != nil {
-		return err
-	}
+	a.build()
 	if layoutName(a.cfg.Settings) == string(gateway.Direct) {
 		a.hostSent = &metrics.HostSent{Device: func() (packets, bytes uint64, err error) { return link.Sent(a.cfg.Uplink) }}
 	}
@@ -179,7 +187,8 @@ func (a *agent) openOVS(ctx context.Context) error {
 	return err
 }
 
-func (a *agent) build() error {
+// follow builds what reads the cluster and what writes Events. Nothing of it runs yet.
+func (a *agent) follow() error {
 	var err error
 	a.cluster, err = cluster.New(a.cfg.RestConfig, a.cfg.NodeName, cluster.Handlers{
 		Node: func() {
@@ -202,8 +211,14 @@ func (a *agent) build() error {
 	if err != nil {
 		return err
 	}
+	return a.watchEnvironment()
+}
+
+// build builds the parts that need Open vSwitch.
+func (a *agent) build() {
+	a.pods = gateway.NewPods(a.cfg.Settings, a.ovs, a.log)
 	a.gateway = gateway.New(gateway.Options{
-		Settings: a.cfg.Settings, OVS: a.ovs, Log: a.log,
+		Settings: a.cfg.Settings, OVS: a.ovs, Pods: a.pods, Log: a.log,
 		Source: gateway.Source{Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Zone: a.cluster.Zone, Peers: a.cluster.Peers},
 		Changed: func() {
 			a.nodeWake.Trigger()
@@ -221,13 +236,9 @@ func (a *agent) build() error {
 		Cluster: a.cfg.PodCIDRs, Changed: a.ready.changed.Trigger, Log: a.log,
 	})
 	a.exit, a.shadow = a.newExit(), a.newShadow()
-	if err := a.watchEnvironment(); err != nil {
-		return err
-	}
 	a.neighbours = neighbour.New(neighbour.Options{
 		OVS: a.ovs, RunDir: a.cfg.OVSRunDir, Bridge: a.cfg.Bridge, Tunnels: a.cfg.Userspace(), NextHops: a.sharedNextHops, Log: a.log,
 	})
-	return nil
 }
 
 // addParts registers the parts for the readiness check.
@@ -261,10 +272,10 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 	group.Go(func() error { return a.cluster.Run(ctx) })
 	group.Go(func() error { return a.followAddresses(ctx) })
 	group.Go(func() error { return a.gateway.Run(ctx) })
+	group.Go(func() error { return a.pods.Run(ctx) })
 	group.Go(func() error { return a.management.Run(ctx) })
 	group.Go(func() error { return a.exit.Run(ctx) })
 	group.Go(func() error { return a.neighbours.Run(ctx) })
-	group.Go(func() error { return a.environment.Run(ctx) })
 	group.Go(func() error { return a.health.Run(ctx) })
 	group.Go(func() error {
 		leaving := func() bool { return a.cluster.Leaving() || a.cluster.Drained() }
@@ -307,30 +318,15 @@ func (a *agent) serves() bool { return a.gateway.Missing() == "" && a.cluster.Mi
 // keepSettings rewrites the settings in OVS when they are changed by others, when the node's
 // address changes, or when ovs-vswitchd reports the capabilities of its datapath.
 func (a *agent) keepSettings(ctx context.Context) error {
-	wake, stop := a.ovs.Watch(func(table, _ string) bool { return table == "Open_vSwitch" || table == "Datapath" })
-	defer stop()
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-wake:
-				a.ovsWake.Trigger()
+	defer a.ovs.Watch(func(table, _ string) bool { return table == "Open_vSwitch" || table == "Datapath" }, a.ovsWake)()
+	return loop.Run(ctx, loop.Options{
+		Name: "OVS settings", Wake: a.ovsWake, Resync: time.Minute, Log: a.log,
+		Apply: func(ctx context.Context) error {
+			_, err := syncOVS(ctx, a.cfg, a.ovs)
+			if a.cfg.AvoidNullNAT && a.cfg.Datapath == ovs.DatapathNetdev {
+				err = errors.Join(err, a.ovs.AvoidNullNAT(ctx, a.cfg.OVSRunDir))
 			}
-		}
+			return err
+		},
 	})
-	group.Go(func() error {
-		return loop.Run(ctx, loop.Options{
-			Name: "OVS settings", Wake: a.ovsWake, Resync: time.Minute, Log: a.log,
-			Apply: func(ctx context.Context) error {
-				_, err := syncOVS(ctx, a.cfg, a.ovs)
-				if a.cfg.AvoidNullNAT && a.cfg.Datapath == ovs.DatapathNetdev {
-					err = errors.Join(err, a.ovs.AvoidNullNAT(ctx, a.cfg.OVSRunDir))
-				}
-				return err
-			},
-		})
-	})
-	return group.Wait()
 }

@@ -9,8 +9,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// ovsDatabase is the directory of Open vSwitch's database in Debian's and Fedora's packages.
-const ovsDatabase = "/etc/openvswitch"
+// Directories of databases in Debian's and Fedora's packages. OVN's are there where its central part
+// runs on this node.
+const (
+	ovsDatabase = "/etc/openvswitch"
+	ovnDatabase = "/var/lib/ovn"
+	ovnOfFedora = "/etc/ovn"
+)
 
 // watchEnvironment builds the watch of what the agent needs of the node but cannot repair.
 func (a *agent) watchEnvironment() error {
@@ -24,7 +29,8 @@ func (a *agent) watchEnvironment() error {
 	}
 	o := environment.Options{
 		Server: server.String(), Client: client, Warn: a.cluster.Warn, Log: a.log,
-		Dirs: []string{a.cfg.RunDir, a.cfg.OVSRunDir, ovsDatabase},
+		Dirs:    []string{a.cfg.RunDir, a.cfg.OVSRunDir, ovsDatabase, ovnDatabase, ovnOfFedora},
+		Missing: a.ready.missing,
 	}
 	if a.cfg.CNIConfDir != "" {
 		o.Dirs = append(o.Dirs, a.cfg.CNIConfDir)

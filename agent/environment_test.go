@@ -10,6 +10,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/environment"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
@@ -40,5 +41,28 @@ func TestEnvironment(t *testing.T) {
 		}
 		return err
 	})
+	r.awaitMissing("the controller has not given the node a subnet")
+}
+
+// TestOverlapIsWaitedFor gives the host an address inside the pods' network. The agent waits, names
+// it in /readyz and for ovnkube status, and changes nothing. It goes on when the address is gone.
+func TestOverlapIsWaitedFor(t *testing.T) {
+	r := newRig(t)
+	testnode.Run(t, "ip", "addr", "add", "10.244.9.9/32", "dev", "eth0")
+	r.createNode()
+	r.start()
+	const text = "network 10.244.0.0/16 of the cluster contains host address 10.244.9.9 on eth0"
+	r.awaitMissing(text)
+	record, err := status.Read(r.cfg.RunDir)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if report := status.Judge(status.Look(t.Context(), record)); !strings.Contains(fmt.Sprintf("%+v", report), text) {
+		t.Errorf("status says %+v, want %q", report, text)
+	}
+	if bridges := testnode.Run(t, "ovs-vsctl", "--db="+r.sw.Address, "list-br"); strings.Contains(bridges, "breth0") {
+		t.Errorf("bridges of a node whose address overlaps: %s", bridges)
+	}
+	testnode.Run(t, "ip", "addr", "del", "10.244.9.9/32", "dev", "eth0")
 	r.awaitMissing("the controller has not given the node a subnet")
 }

@@ -38,7 +38,7 @@ func (a *agent) source() metrics.Source {
 		},
 	}
 	if a.cfg.CountPods > 0 {
-		s.Pods = (&podnet.Meter{Dir: podRecords(a.cfg), Most: a.cfg.CountPods}).Read
+		s.Pods = a.meter().Read
 	}
 	if a.cfg.CountsFlows() {
 		s.Counters = a.counters
@@ -48,6 +48,21 @@ func (a *agent) source() metrics.Source {
 	}
 	s.HostSent = a.hostSent
 	return s
+}
+
+// meter returns the meter of pods' traffic, with what shortcuts deliver past the devices' counters.
+func (a *agent) meter() *podnet.Meter {
+	m := &podnet.Meter{Dir: podRecords(a.cfg), Most: a.cfg.CountPods}
+	if a.cfg.NoShortcuts() == "" {
+		m.Past = func(ifindex int) (packets, bytes uint64) {
+			packets, bytes, err := bpf.PodReceived(a.cfg.PinDir, ifindex)
+			if err != nil {
+				a.log.Debug("cannot read what a pod received", "ifindex", ifindex, "error", err)
+			}
+			return packets, bytes
+		}
+	}
+	return m
 }
 
 // counters returns the decisions of programs or flows.

@@ -9,6 +9,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cniserver"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
@@ -21,6 +22,9 @@ import (
 // on the kernel datapath.
 func (a *agent) cniServer(collector *metrics.Collector) (*cniserver.Server, *podnet.Keeper, *bpf.Steal, error) {
 	wirer := &podnet.Wirer{OVS: a.ovs, Bridge: ovs.IntegrationBridge, Dir: podRecords(a.cfg), Observe: collector.ObserveCNIPhase}
+	if a.cfg.NoShortcuts() == "" {
+		wirer.Wired = func(d podnet.Device) { a.pods.Add(gateway.PodPort(d)) }
+	}
 	var steal *bpf.Steal
 	if a.cfg.Datapath == ovs.DatapathNetdev {
 		var err error
@@ -30,6 +34,15 @@ func (a *agent) cniServer(collector *metrics.Collector) (*cniserver.Server, *pod
 		wirer.Steal = steal
 	}
 	keeper := &podnet.Keeper{Wirer: wirer, Gone: a.podGone, Assigned: a.podAssigned, Readdressed: a.podReaddressed, Wake: a.podsWake, Log: a.log}
+	if wirer.Wired != nil {
+		keeper.Devices = func(all []podnet.Device) {
+			var ports []gateway.PodPort
+			for _, d := range all {
+				ports = append(ports, gateway.PodPort(d))
+			}
+			a.pods.Sync(ports)
+		}
+	}
 	server := cniserver.New(cniserver.Options{
 		Socket: a.cfg.CNISocket, Cluster: a.cluster, Wirer: wirer, Keeper: keeper, Status: a.cniStatus,
 		MTU: func() int { return int(a.mtu.Load()) }, Observe: collector.ObserveCNI, ObservePhase: collector.ObserveCNIPhase, Log: a.log,

@@ -34,10 +34,11 @@ func Noise(spread float64) float64 { return max(0.015, 2*spread) }
 
 // Baseline holds the accepted ratios and the reason.
 type Baseline struct {
-	Commit string  `json:"commit"` // of the measured tree
-	Kernel string  `json:"kernel"`
-	Reason string  `json:"reason"`
-	Ratios []Ratio `json:"ratios"`
+	Commit   string  `json:"commit"` // of the measured tree
+	Kernel   string  `json:"kernel"`
+	Platform string  `json:"platform,omitempty"` // whose Open vSwitch was measured
+	Reason   string  `json:"reason"`
+	Ratios   []Ratio `json:"ratios"`
 }
 
 // Ratios returns the ratios that the gate checks: each row of ours that CI measures, relative to a

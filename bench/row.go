@@ -13,8 +13,18 @@ const (
 	EBPF       = "ebpf"       // ours, in the layout direct
 	Bridged    = "bridged"    // ours, in the layout bridged
 	OpenFlow   = "openflow"   // ours without programs: only flows, in layout bridged
+	Shortcuts  = "shortcuts"  // EBPF with shortcuts: established connections of pods go past OVS
 	Flowtable  = "flowtable"  // Masquerade with nftables' flowtable, through which forwarded packets bypass the routing
+	OVNK       = "ovn-k"      // ovn-kubernetes' gateway of today: all flows of its default network in shared gateway mode
+	// The same gateways on real OVN.
+	OVNKOnOVN      = OVNK + OnOVN
+	EBPFOnOVN      = EBPF + OnOVN
+	ShortcutsOnOVN = Shortcuts + OnOVN
 )
+
+// OnOVN ends the name of a variant on real OVN: northd, two chassis, 100 Services and a policy,
+// instead of a few flows on br-int that do the same to the tests' packets.
+const OnOVN = "+ovn"
 
 // Planted is not a variant: a row of EBPF with a program slowed down on purpose, to test the gate.
 const Planted = "planted"
@@ -23,7 +33,9 @@ const Planted = "planted"
 func Variants() []string { return []string{NoOVS, Helper, Masquerade, EBPF, Bridged} }
 
 // AllVariants returns Variants, and those that CI has no time for.
-func AllVariants() []string { return append(Variants(), OpenFlow, Flowtable) }
+func AllVariants() []string {
+	return append(Variants(), OpenFlow, Shortcuts, Flowtable, OVNK, OVNKOnOVN, EBPFOnOVN, ShortcutsOnOVN)
+}
 
 // The tests. host_ is between the node's host and a machine outside, overlay_ between
 // a pod and a pod of another node over Geneve, ns_ (North-South) between a pod and a

@@ -2,9 +2,11 @@ package bench
 
 import (
 	"bufio"
+	"cmp"
 	"errors"
 	"fmt"
 	"io"
+	"slices"
 	"strconv"
 	"strings"
 )
@@ -52,4 +54,62 @@ func parseStack(line string) (n int, addrs []uint64, err error) {
 		addrs = append(addrs, addr)
 	}
 	return n, addrs, nil
+}
+
+// Symbols are a kernel's functions by address, with those of modules and of BPF
+// programs.
+type Symbols []symbol
+
+type symbol struct {
+	addr uint64
+	name string // "function" or "function [module]"
+}
+
+// ParseSymbols reads the lines of a guest's /proc/kallsyms, and leaves out what is
+// no code. That the kernel hides its addresses is an error.
+func ParseSymbols(text string) (Symbols, error) {
+	var all Symbols
+	for line := range strings.Lines(text) {
+		fields := strings.Fields(line) // address, kind, name, and perhaps [module]
+		if len(fields) < 3 || !strings.ContainsAny(fields[1], "tTwW") {
+			continue
+		}
+		addr, err := strconv.ParseUint(fields[0], 16, 64)
+		if err != nil {
+			return nil, fmt.Errorf("parse symbol %q: %w", line, err)
+		}
+		all = append(all, symbol{addr, strings.Join(fields[2:], " ")})
+	}
+	slices.SortStableFunc(all, func(a, b symbol) int { return cmp.Compare(a.addr, b.addr) })
+	if len(all) == 0 || all[len(all)-1].addr == 0 {
+		return nil, errors.New("read symbols: the kernel hides its addresses")
+	}
+	return all, nil
+}
+
+// inUser is all of what is not the kernel's.
+const inUser = "user"
+
+// stack names addresses, the innermost function first. The others are addresses
+// behind a call, which may be the end of their function.
+func (s Symbols) stack(addrs []uint64) string {
+	names := make([]string, len(addrs))
+	for i, addr := range addrs {
+		if i > 0 {
+			addr--
+		}
+		names[i] = s.name(addr)
+	}
+	return strings.Join(names, ";")
+}
+
+func (s Symbols) name(addr uint64) string {
+	i, found := slices.BinarySearchFunc(s, addr, func(sym symbol, addr uint64) int { return cmp.Compare(sym.addr, addr) })
+	if !found {
+		i--
+	}
+	if i < 0 {
+		return inUser
+	}
+	return s[i].name
 }

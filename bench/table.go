@@ -1,6 +1,7 @@
 package bench
 
 import (
+	"cmp"
 	"fmt"
 	"slices"
 	"strings"
@@ -11,9 +12,33 @@ import (
 // not measured is a dash. It ends with a newline.
 func Table(rows []Row, bars []Bar) string { return TableOf(Tests(), rows, bars) }
 
-// TableOf is Table with some of the tests. Without bars there is no column of them, and each cell
-// but a line's first also has the ratio to the first.
+// TableOf is like Table, with only the given tests. Without bars there is no column for them, and
+// each cell but a line's first also has the ratio to the first.
 func TableOf(tests []string, rows []Row, bars []Bar) string {
+	return grid(tests, rows, bars, func(r Row, first float64) string {
+		cell := fmt.Sprintf("%.0f ± %.1f %%", r.Instructions, 100*r.Spread)
+		if first != 0 && bars == nil {
+			cell += fmt.Sprintf(", %.3f", r.Instructions/first)
+		}
+		return cell
+	})
+}
+
+// Beside returns rows as a Markdown table. Each cell has the ratio of the same row in others.
+func Beside(rows, others []Row) string {
+	rows = slices.DeleteFunc(slices.Clone(rows), func(r Row) bool {
+		_, ok := Find(others, r.Variant, r.Test, r.Family)
+		return !ok
+	})
+	return grid(Tests(), rows, nil, func(r Row, _ float64) string {
+		other, _ := Find(others, r.Variant, r.Test, r.Family)
+		return fmt.Sprintf("%.0f, %.3f", r.Instructions, other.Instructions/r.Instructions)
+	})
+}
+
+// grid returns a table with a column for each variant in rows. cell formats a row; first is the
+// count in the line's first cell, or 0 in that cell itself.
+func grid(tests []string, rows []Row, bars []Bar, cell func(r Row, first float64) string) string {
 	rows = slices.DeleteFunc(slices.Clone(rows), func(r Row) bool { return !slices.Contains(tests, r.Test) })
 	variants := slices.DeleteFunc(AllVariants(), func(v string) bool {
 		return !slices.ContainsFunc(rows, func(r Row) bool { return r.Variant == v })
@@ -27,16 +52,14 @@ func TableOf(tests []string, rows []Row, bars []Bar) string {
 	fmt.Fprintf(&b, "|---|%s%s\n", strings.Repeat("---:|", len(variants)), rule)
 	for _, test := range tests {
 		for _, family := range []string{IPv4, IPv6} {
-			if line := tableLine(rows, bars, variants, test, family); line != "" {
-				b.WriteString(line)
-			}
+			b.WriteString(tableLine(rows, bars, variants, test, family, cell))
 		}
 	}
 	return b.String()
 }
 
 // tableLine returns one line, or nothing if no variant has the test.
-func tableLine(rows []Row, bars []Bar, variants []string, test, family string) string {
+func tableLine(rows []Row, bars []Bar, variants []string, test, family string, format func(Row, float64) string) string {
 	var cells []string
 	measured, first := false, 0.0
 	for _, v := range variants {
@@ -46,13 +69,8 @@ func tableLine(rows []Row, bars []Bar, variants []string, test, family string) s
 			continue
 		}
 		measured = true
-		cell := fmt.Sprintf("%.0f ± %.1f %%", r.Instructions, 100*r.Spread)
-		if first == 0 {
-			first = r.Instructions
-		} else if bars == nil {
-			cell += fmt.Sprintf(", %.3f", r.Instructions/first)
-		}
-		cells = append(cells, cell)
+		cells = append(cells, format(r, first))
+		first = cmp.Or(first, r.Instructions)
 	}
 	if !measured {
 		return ""
@@ -83,7 +101,7 @@ func verdict(rows []Row, bar Bar) string {
 	return bar.String() + ": " + bar.Verdict(ratio)
 }
 
-// String is the bar as one writes it, with what is wanted.
+// String returns the bar as text, with the ratio that is wanted.
 func (b Bar) String() string {
 	text := fmt.Sprintf("%s ≤ %.2f × %s", b.Variant, b.want(), b.Base)
 	if b.BaseTest != "" {

@@ -32,6 +32,10 @@ func TestSizes(t *testing.T) {
 		{"flow value", uint32(unsafe.Sizeof(gatewaySeen{})), spec.Maps["takeover"].ValueSize},
 		{"address", uint32(unsafe.Sizeof(gatewayAddr{})), spec.Maps["host_addrs"].KeySize},
 		{"port bits", uint32(unsafe.Sizeof(gatewayPortBits{})), spec.Maps["host_sockets"].ValueSize},
+		{"shortcut key", uint32(unsafe.Sizeof(gatewayTuple{})), spec.Maps["shortcuts"].KeySize},
+		{"shortcut", uint32(unsafe.Sizeof(gatewayShortcut{})), spec.Maps["shortcuts"].ValueSize},
+		{"shortcut counts", uint32(unsafe.Sizeof(gatewayShortcutCounts{})), spec.Maps["shortcut_counts"].ValueSize},
+		{"pod port", uint32(unsafe.Sizeof(gatewayPodPort{})), spec.Maps["short_pods"].ValueSize},
 		{"cells", uint32(unsafe.Sizeof(gatewayCells{})), spec.Maps["counters"].ValueSize},
 		{"reasons", uint32(len(reasons) * 16), spec.Maps["counters"].ValueSize},
 	} {
@@ -106,6 +110,7 @@ func TestPinnedMaps(t *testing.T) {
 	pinned := map[string]bool{
 		"counters": true, "ns": true, "frags": true, "services": true, "host_addrs": true,
 		"host_sockets": true, "takeover": true, "host_protos": true, "networks": true, "lookup_targets": true,
+		"shortcuts": true, "shortcut_epoch": true, "shortcut_counts": true, "short_pods": true, "pod_received": true, "slots": true,
 	}
 	for name, m := range spec.Maps {
 		if got := m.Pinning == ebpf.PinByName; got != pinned[name] {

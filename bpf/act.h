@@ -16,7 +16,23 @@
 #include "hash.h"
 #include "lookup.h"
 #include "maps.h"
+#include "past.h"
 #include "verdict.h"
+
+/*
+ * Sends a packet for OVN to its pod past OVS, and counts it, if a shortcut is valid. Returns 0 if
+ * there is none.
+ */
+static __always_inline int go_short(struct __sk_buff *skb, __u32 reason)
+{
+	__u32 device;
+
+	if ((reason != REASON_SNAT_PORT && reason != REASON_SERVICE) || !shortcuts_on ||
+	    !connected())
+		return 0;
+	device = shortcut_in(skb, reason);
+	return device ? bpf_redirect_peer(device, 0) : 0;
+}
 
 static __always_inline __u32 count_wire(struct __sk_buff *skb, __u32 reason)
 {
@@ -34,6 +50,10 @@ static __always_inline __u32 count_ovn(struct __sk_buff *skb, __u32 reason)
 
 static __always_inline int direct_wire(struct __sk_buff *skb, __u32 reason)
 {
+	int action = go_short(skb, reason);
+
+	if (action)
+		return action;
 	reason = count_wire(skb, reason);
 	if (reason == REASON_SERVICE_HOST)
 		assign_socket(skb);
@@ -54,6 +74,8 @@ static __always_inline int direct_wire(struct __sk_buff *skb, __u32 reason)
 static __always_inline int direct_ovn(struct __sk_buff *skb, __u32 reason)
 {
 	reason = count_ovn(skb, reason);
+	if (shortcuts_on && skb->tc_index)
+		leaves_ovs(skb, reason);
 	if (reason < REASON_DROP_FIRST)
 		return bpf_redirect(cfg.uplink, 0);
 	if (reason < REASON_UP_FIRST)
@@ -86,6 +108,10 @@ static __always_inline void copy_up(struct __sk_buff *skb)
 /* While not connected, the bridge's flows decide everything. They carry the host's traffic. */
 static __always_inline int bridged_wire(struct __sk_buff *skb, __u32 reason)
 {
+	int action = go_short(skb, reason);
+
+	if (action)
+		return action;
 	reason = count_wire(skb, reason);
 	/* a peer on this machine, behind a veth, may have left its own value */
 	skb->tc_index = 0;
@@ -116,6 +142,8 @@ static __always_inline int bridged_flood(struct __sk_buff *skb)
 static __always_inline int bridged_ovn(struct __sk_buff *skb, __u32 reason)
 {
 	reason = count_ovn(skb, reason);
+	if (shortcuts_on && skb->tc_index)
+		leaves_ovs(skb, reason);
 	if (reason < REASON_DROP_FIRST || !connected())
 		return TC_ACT_UNSPEC;
 	if (reason < REASON_UP_FIRST)

@@ -45,11 +45,16 @@ func (g *Gateway) SyncAddrs(want map[netip.Addr]AddrKind) error {
 	}
 	// The digest must cover the table: bits are added before entries and removed after them.
 	err := g.digest.addHosts(hosts, former)
+	var put puts[gatewayAddr]
 	if err == nil {
-		_, err = putEntries(g.objs.HostAddrs, entries)
+		put, err = putEntries(g.objs.HostAddrs, entries)
 	}
+	pruned := 0
 	if err == nil {
-		_, err = pruneEntries(g.objs.HostAddrs, entries)
+		pruned, err = pruneEntries(g.objs.HostAddrs, entries)
+	}
+	if put.written+pruned > 0 {
+		err = errors.Join(err, g.ForgetShortcuts())
 	}
 	if err == nil {
 		err = g.digest.setHosts(hosts, former)

@@ -231,6 +231,9 @@ func (g *Gateway) Detach() error {
 			return fmt.Errorf("detach %s: %w", h.name, err)
 		}
 	}
+	if err := dropPodLinks(g.opts.PinDir, g.opts.Clsact.detach); err != nil {
+		return fmt.Errorf("detach programs of pods: %w", err)
+	}
 	entries, err := os.ReadDir(g.opts.PinDir)
 	if err != nil {
 		return fmt.Errorf("remove gateway pins: %w", err)
@@ -261,6 +264,9 @@ func Unhook(pinDir string) error {
 		if err := dropLink(filepath.Join(pinDir, h.name)); err != nil {
 			errs = append(errs, fmt.Errorf("detach %s: %w", h.name, err))
 		}
+	}
+	if err := dropPodLinks(pinDir, nil); err != nil {
+		errs = append(errs, fmt.Errorf("detach programs of pods: %w", err))
 	}
 	return errors.Join(errs...)
 }

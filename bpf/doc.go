@@ -51,6 +51,8 @@
 //   - the maps counters, services, host_addrs, host_sockets, host_protos and takeover (seeded
 //     flows)
 //   - the learned maps ns (exchanges that OVN began) and frags
+//   - with shortcuts: shortcuts, shortcut_epoch, shortcut_counts, short_pods, pod_received, slots, and
+//     the links pod_ingress_<interface index>
 //   - the links uplink_ingress, uplink_egress, bridge_ingress and bridge_egress, or, on kernels
 //     without tcx (before 6.6), the clsact programs <hook>_clsact_<interface index>
 //

@@ -43,7 +43,7 @@ type explainCell struct {
 
 type explainCells struct {
 	_      structs.HostLayout
-	Reason [64]explainCell
+	Reason [67]explainCell
 }
 
 type explainConfig struct {

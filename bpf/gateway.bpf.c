@@ -18,6 +18,7 @@
 #include "verdict.h"
 #include "out.h"
 #include "quick.h"
+#include "past.h"
 #include "act.h"
 
 char _license[] SEC("license") = "GPL";
@@ -28,6 +29,7 @@ const enum addr_kind *unused_kind __attribute__((unused));
 const enum service_owner *unused_owner __attribute__((unused));
 const enum frag_owner *unused_fragment __attribute__((unused));
 const enum network *unused_network __attribute__((unused));
+const enum origin *unused_origin __attribute__((unused));
 
 static __always_inline __u32 wire_reason(struct __sk_buff *skb, int tags)
 {
@@ -81,8 +83,8 @@ int bridged_uplink_in(struct __sk_buff *skb)
 SEC("tc")
 int bridged_uplink_out(struct __sk_buff *skb)
 {
-	if (skb->tc_index == TC_HOST)
-		return TC_ACT_UNSPEC; /* counted where the host sent it */
+	if (skb->tc_index == TC_HOST || (shortcuts_on && skb->tc_index == TC_POD))
+		return TC_ACT_UNSPEC; /* counted where the host or the pod sent it */
 	if (skb->mark == MARK_HOST)
 		return bridged_flows(skb);
 	return bridged_ovn(skb, ovn_reason(skb));
@@ -112,4 +114,18 @@ SEC("tc")
 int dedicated_uplink_out(struct __sk_buff *skb)
 {
 	return dedicated_ovn(skb, ovn_reason(skb));
+}
+
+/* shortcuts: at the host's end of each pod's device; see past.h */
+
+SEC("tc")
+int pod_direct(struct __sk_buff *skb)
+{
+	return from_pod(skb, 0);
+}
+
+SEC("tc")
+int pod_bridged(struct __sk_buff *skb)
+{
+	return from_pod(skb, TC_POD);
 }

@@ -37,7 +37,7 @@ type gatewayCell struct {
 
 type gatewayCells struct {
 	_      structs.HostLayout
-	Reason [64]gatewayCell
+	Reason [67]gatewayCell
 }
 
 type gatewayConfig struct {
@@ -211,6 +211,20 @@ type gatewayNsKey struct {
 	Pad    uint8
 }
 
+type gatewayOrigin uint32
+
+const (
+	gatewayOriginORIGIN_POD  gatewayOrigin = 0
+	gatewayOriginORIGIN_WIRE gatewayOrigin = 1
+)
+
+type gatewayPodPort struct {
+	_       structs.HostLayout
+	Mtu     uint32
+	Longest uint32
+	Epoch   uint32
+}
+
 type gatewayPortBits struct {
 	_   structs.HostLayout
 	Tcp [1024]uint64
@@ -257,41 +271,44 @@ const (
 	gatewayReasonREASON_ND_SOLICIT_OVN      gatewayReason = 33
 	gatewayReasonREASON_POD_ADDRESS         gatewayReason = 34
 	gatewayReasonREASON_OVN_ADDRESS         gatewayReason = 35
-	gatewayReasonREASON_BOTH_FIRST          gatewayReason = 36
-	gatewayReasonREASON_ARP_REPLY           gatewayReason = 36
-	gatewayReasonREASON_ARP_GRATUITOUS      gatewayReason = 37
-	gatewayReasonREASON_ND_ADVERT           gatewayReason = 38
-	gatewayReasonREASON_ROUTER_ADVERT       gatewayReason = 39
-	gatewayReasonREASON_FRAGMENT_EARLY      gatewayReason = 40
-	gatewayReasonREASON_ICMP_ECHO_REPLY_NS  gatewayReason = 41
-	gatewayReasonREASON_ICMP_ERROR_ECHO     gatewayReason = 42
-	gatewayReasonREASON_BFD                 gatewayReason = 43
-	gatewayReasonREASON_WIRE_DROP_FIRST     gatewayReason = 44
-	gatewayReasonREASON_NESTED_TAG          gatewayReason = 44
-	gatewayReasonREASON_SPOOFED_SOURCE      gatewayReason = 45
-	gatewayReasonREASON_CLUSTER_DESTINATION gatewayReason = 46
-	gatewayReasonREASON_OUT_FIRST           gatewayReason = 47
-	gatewayReasonREASON_OUT                 gatewayReason = 47
-	gatewayReasonREASON_OUT_LEARNED         gatewayReason = 48
-	gatewayReasonREASON_NEIGHBOUR_OUT       gatewayReason = 49
-	gatewayReasonREASON_ENCAP_OUT           gatewayReason = 50
-	gatewayReasonREASON_BFD_OUT             gatewayReason = 51
-	gatewayReasonREASON_DROP_FIRST          gatewayReason = 52
-	gatewayReasonREASON_PMTUD               gatewayReason = 52
-	gatewayReasonREASON_BAD_MAC             gatewayReason = 53
-	gatewayReasonREASON_GARP_GUARD          gatewayReason = 54
-	gatewayReasonREASON_SVC_LEAK            gatewayReason = 55
-	gatewayReasonREASON_UNSNATED            gatewayReason = 56
-	gatewayReasonREASON_HOST_OWNED          gatewayReason = 57
-	gatewayReasonREASON_NO_UPLINK           gatewayReason = 58
-	gatewayReasonREASON_UP_FIRST            gatewayReason = 59
-	gatewayReasonREASON_HAIRPIN             gatewayReason = 59
-	gatewayReasonREASON_OVERSIZED           gatewayReason = 60
-	gatewayReasonREASON_LOCAL_OUT           gatewayReason = 61
-	gatewayReasonREASON_HOST_FIRST          gatewayReason = 62
-	gatewayReasonREASON_HOST_OUT            gatewayReason = 62
-	gatewayReasonREASON_HOST_OVN            gatewayReason = 63
-	gatewayReasonREASON_MAX                 gatewayReason = 64
+	gatewayReasonREASON_SNAT_CACHED         gatewayReason = 36
+	gatewayReasonREASON_SERVICE_CACHED      gatewayReason = 37
+	gatewayReasonREASON_BOTH_FIRST          gatewayReason = 38
+	gatewayReasonREASON_ARP_REPLY           gatewayReason = 38
+	gatewayReasonREASON_ARP_GRATUITOUS      gatewayReason = 39
+	gatewayReasonREASON_ND_ADVERT           gatewayReason = 40
+	gatewayReasonREASON_ROUTER_ADVERT       gatewayReason = 41
+	gatewayReasonREASON_FRAGMENT_EARLY      gatewayReason = 42
+	gatewayReasonREASON_ICMP_ECHO_REPLY_NS  gatewayReason = 43
+	gatewayReasonREASON_ICMP_ERROR_ECHO     gatewayReason = 44
+	gatewayReasonREASON_BFD                 gatewayReason = 45
+	gatewayReasonREASON_WIRE_DROP_FIRST     gatewayReason = 46
+	gatewayReasonREASON_NESTED_TAG          gatewayReason = 46
+	gatewayReasonREASON_SPOOFED_SOURCE      gatewayReason = 47
+	gatewayReasonREASON_CLUSTER_DESTINATION gatewayReason = 48
+	gatewayReasonREASON_OUT_FIRST           gatewayReason = 49
+	gatewayReasonREASON_OUT                 gatewayReason = 49
+	gatewayReasonREASON_OUT_LEARNED         gatewayReason = 50
+	gatewayReasonREASON_OUT_CACHED          gatewayReason = 51
+	gatewayReasonREASON_NEIGHBOUR_OUT       gatewayReason = 52
+	gatewayReasonREASON_ENCAP_OUT           gatewayReason = 53
+	gatewayReasonREASON_BFD_OUT             gatewayReason = 54
+	gatewayReasonREASON_DROP_FIRST          gatewayReason = 55
+	gatewayReasonREASON_PMTUD               gatewayReason = 55
+	gatewayReasonREASON_BAD_MAC             gatewayReason = 56
+	gatewayReasonREASON_GARP_GUARD          gatewayReason = 57
+	gatewayReasonREASON_SVC_LEAK            gatewayReason = 58
+	gatewayReasonREASON_UNSNATED            gatewayReason = 59
+	gatewayReasonREASON_HOST_OWNED          gatewayReason = 60
+	gatewayReasonREASON_NO_UPLINK           gatewayReason = 61
+	gatewayReasonREASON_UP_FIRST            gatewayReason = 62
+	gatewayReasonREASON_HAIRPIN             gatewayReason = 62
+	gatewayReasonREASON_OVERSIZED           gatewayReason = 63
+	gatewayReasonREASON_LOCAL_OUT           gatewayReason = 64
+	gatewayReasonREASON_HOST_FIRST          gatewayReason = 65
+	gatewayReasonREASON_HOST_OUT            gatewayReason = 65
+	gatewayReasonREASON_HOST_OVN            gatewayReason = 66
+	gatewayReasonREASON_MAX                 gatewayReason = 67
 )
 
 type gatewaySeen struct {
@@ -314,6 +331,64 @@ const (
 	gatewayServiceOwnerSERVICE_HOST gatewayServiceOwner = 2
 )
 
+type gatewayShortcut struct {
+	_        structs.HostLayout
+	Until    uint64
+	Epoch    uint32
+	Device   uint32
+	Src      gatewayAddr
+	Dst      gatewayAddr
+	Sport    uint16
+	Dport    uint16
+	Macs     [12]uint8
+	From     [6]uint8
+	Longest  uint16
+	IpDiff   uint16
+	Hops     uint8
+	Seen     uint8
+	AddrDiff uint32
+	PortDiff uint32
+	Renewals uint32
+}
+
+type gatewayShortcutCounts struct {
+	_       structs.HostLayout
+	Created uint64
+	Renewed uint64
+	Unseen  uint64
+}
+
+type gatewaySlot struct {
+	_        structs.HostLayout
+	At       uint64
+	T        gatewayTuple
+	Macs     [12]uint8
+	Epoch    uint32
+	Device   uint32
+	Mtu      uint32
+	Len      uint32
+	Priority uint32
+	Sequence uint32
+	Start    uint32
+	Print    uint64
+	Id       uint16
+	Hops     uint8
+	Flags    uint8
+	V6       uint8
+	Pad      [3]uint8
+}
+
+type gatewayTuple struct {
+	_      structs.HostLayout
+	Src    gatewayAddr
+	Dst    gatewayAddr
+	Sport  uint16
+	Dport  uint16
+	Proto  uint8
+	Origin uint8
+	Pad    [2]uint8
+}
+
 // Names of all BPF objects in the ELF.
 //
 // Used for safe lookups in a Collection or CollectionSpec.
@@ -325,10 +400,17 @@ const (
 	gatewayMapHostSockets         = "host_sockets"
 	gatewayMapLookupTargets       = "lookup_targets"
 	gatewayMapNetworks            = "networks"
+	gatewayMapNextSlot            = "next_slot"
 	gatewayMapNs                  = "ns"
+	gatewayMapPodReceived         = "pod_received"
 	gatewayMapServiceCounts       = "service_counts"
 	gatewayMapServiceSlots        = "service_slots"
 	gatewayMapServices            = "services"
+	gatewayMapShortPods           = "short_pods"
+	gatewayMapShortcutCounts      = "shortcut_counts"
+	gatewayMapShortcutEpoch       = "shortcut_epoch"
+	gatewayMapShortcuts           = "shortcuts"
+	gatewayMapSlots               = "slots"
 	gatewayMapTakeover            = "takeover"
 	gatewayProgBridgeIngress      = "bridge_ingress"
 	gatewayProgBridgedBridgeIn    = "bridged_bridge_in"
@@ -337,6 +419,8 @@ const (
 	gatewayProgBridgedUplinkOut   = "bridged_uplink_out"
 	gatewayProgDedicatedUplinkIn  = "dedicated_uplink_in"
 	gatewayProgDedicatedUplinkOut = "dedicated_uplink_out"
+	gatewayProgPodBridged         = "pod_bridged"
+	gatewayProgPodDirect          = "pod_direct"
 	gatewayProgUplinkIngress      = "uplink_ingress"
 	gatewayVarCfg                 = "cfg"
 	gatewayVarCountServices       = "count_services"
@@ -344,10 +428,14 @@ const (
 	gatewayVarHostDigest          = "host_digest"
 	gatewayVarInternal4           = "internal4"
 	gatewayVarInternal6           = "internal6"
+	gatewayVarLeaseNs             = "lease_ns"
+	gatewayVarShortcutsOn         = "shortcuts_on"
+	gatewayVarSlotsPerCpu         = "slots_per_cpu"
 	gatewayVarSpecialPorts        = "special_ports"
 	gatewayVarUnusedFragment      = "unused_fragment"
 	gatewayVarUnusedKind          = "unused_kind"
 	gatewayVarUnusedNetwork       = "unused_network"
+	gatewayVarUnusedOrigin        = "unused_origin"
 	gatewayVarUnusedOwner         = "unused_owner"
 	gatewayVarUnusedReason        = "unused_reason"
 )
@@ -401,6 +489,8 @@ type gatewayProgramSpecs struct {
 	BridgedUplinkOut   *ebpf.ProgramSpec `ebpf:"bridged_uplink_out"`
 	DedicatedUplinkIn  *ebpf.ProgramSpec `ebpf:"dedicated_uplink_in"`
 	DedicatedUplinkOut *ebpf.ProgramSpec `ebpf:"dedicated_uplink_out"`
+	PodBridged         *ebpf.ProgramSpec `ebpf:"pod_bridged"`
+	PodDirect          *ebpf.ProgramSpec `ebpf:"pod_direct"`
 	UplinkIngress      *ebpf.ProgramSpec `ebpf:"uplink_ingress"`
 }
 
@@ -408,18 +498,25 @@ type gatewayProgramSpecs struct {
 //
 // It can be passed ebpf.CollectionSpec.Assign.
 type gatewayMapSpecs struct {
-	Counters      *ebpf.MapSpec `ebpf:"counters"`
-	Frags         *ebpf.MapSpec `ebpf:"frags"`
-	HostAddrs     *ebpf.MapSpec `ebpf:"host_addrs"`
-	HostProtos    *ebpf.MapSpec `ebpf:"host_protos"`
-	HostSockets   *ebpf.MapSpec `ebpf:"host_sockets"`
-	LookupTargets *ebpf.MapSpec `ebpf:"lookup_targets"`
-	Networks      *ebpf.MapSpec `ebpf:"networks"`
-	Ns            *ebpf.MapSpec `ebpf:"ns"`
-	ServiceCounts *ebpf.MapSpec `ebpf:"service_counts"`
-	ServiceSlots  *ebpf.MapSpec `ebpf:"service_slots"`
-	Services      *ebpf.MapSpec `ebpf:"services"`
-	Takeover      *ebpf.MapSpec `ebpf:"takeover"`
+	Counters       *ebpf.MapSpec `ebpf:"counters"`
+	Frags          *ebpf.MapSpec `ebpf:"frags"`
+	HostAddrs      *ebpf.MapSpec `ebpf:"host_addrs"`
+	HostProtos     *ebpf.MapSpec `ebpf:"host_protos"`
+	HostSockets    *ebpf.MapSpec `ebpf:"host_sockets"`
+	LookupTargets  *ebpf.MapSpec `ebpf:"lookup_targets"`
+	Networks       *ebpf.MapSpec `ebpf:"networks"`
+	NextSlot       *ebpf.MapSpec `ebpf:"next_slot"`
+	Ns             *ebpf.MapSpec `ebpf:"ns"`
+	PodReceived    *ebpf.MapSpec `ebpf:"pod_received"`
+	ServiceCounts  *ebpf.MapSpec `ebpf:"service_counts"`
+	ServiceSlots   *ebpf.MapSpec `ebpf:"service_slots"`
+	Services       *ebpf.MapSpec `ebpf:"services"`
+	ShortPods      *ebpf.MapSpec `ebpf:"short_pods"`
+	ShortcutCounts *ebpf.MapSpec `ebpf:"shortcut_counts"`
+	ShortcutEpoch  *ebpf.MapSpec `ebpf:"shortcut_epoch"`
+	Shortcuts      *ebpf.MapSpec `ebpf:"shortcuts"`
+	Slots          *ebpf.MapSpec `ebpf:"slots"`
+	Takeover       *ebpf.MapSpec `ebpf:"takeover"`
 }
 
 // gatewayVariableSpecs contains global variables before they are loaded into the kernel.
@@ -432,10 +529,14 @@ type gatewayVariableSpecs struct {
 	HostDigest     *ebpf.VariableSpec `ebpf:"host_digest"`
 	Internal4      *ebpf.VariableSpec `ebpf:"internal4"`
 	Internal6      *ebpf.VariableSpec `ebpf:"internal6"`
+	LeaseNs        *ebpf.VariableSpec `ebpf:"lease_ns"`
+	ShortcutsOn    *ebpf.VariableSpec `ebpf:"shortcuts_on"`
+	SlotsPerCpu    *ebpf.VariableSpec `ebpf:"slots_per_cpu"`
 	SpecialPorts   *ebpf.VariableSpec `ebpf:"special_ports"`
 	UnusedFragment *ebpf.VariableSpec `ebpf:"unused_fragment"`
 	UnusedKind     *ebpf.VariableSpec `ebpf:"unused_kind"`
 	UnusedNetwork  *ebpf.VariableSpec `ebpf:"unused_network"`
+	UnusedOrigin   *ebpf.VariableSpec `ebpf:"unused_origin"`
 	UnusedOwner    *ebpf.VariableSpec `ebpf:"unused_owner"`
 	UnusedReason   *ebpf.VariableSpec `ebpf:"unused_reason"`
 }
@@ -460,18 +561,25 @@ func (o *gatewayObjects) Close() error {
 //
 // It can be passed to loadGatewayObjects or ebpf.CollectionSpec.LoadAndAssign.
 type gatewayMaps struct {
-	Counters      *ebpf.Map `ebpf:"counters"`
-	Frags         *ebpf.Map `ebpf:"frags"`
-	HostAddrs     *ebpf.Map `ebpf:"host_addrs"`
-	HostProtos    *ebpf.Map `ebpf:"host_protos"`
-	HostSockets   *ebpf.Map `ebpf:"host_sockets"`
-	LookupTargets *ebpf.Map `ebpf:"lookup_targets"`
-	Networks      *ebpf.Map `ebpf:"networks"`
-	Ns            *ebpf.Map `ebpf:"ns"`
-	ServiceCounts *ebpf.Map `ebpf:"service_counts"`
-	ServiceSlots  *ebpf.Map `ebpf:"service_slots"`
-	Services      *ebpf.Map `ebpf:"services"`
-	Takeover      *ebpf.Map `ebpf:"takeover"`
+	Counters       *ebpf.Map `ebpf:"counters"`
+	Frags          *ebpf.Map `ebpf:"frags"`
+	HostAddrs      *ebpf.Map `ebpf:"host_addrs"`
+	HostProtos     *ebpf.Map `ebpf:"host_protos"`
+	HostSockets    *ebpf.Map `ebpf:"host_sockets"`
+	LookupTargets  *ebpf.Map `ebpf:"lookup_targets"`
+	Networks       *ebpf.Map `ebpf:"networks"`
+	NextSlot       *ebpf.Map `ebpf:"next_slot"`
+	Ns             *ebpf.Map `ebpf:"ns"`
+	PodReceived    *ebpf.Map `ebpf:"pod_received"`
+	ServiceCounts  *ebpf.Map `ebpf:"service_counts"`
+	ServiceSlots   *ebpf.Map `ebpf:"service_slots"`
+	Services       *ebpf.Map `ebpf:"services"`
+	ShortPods      *ebpf.Map `ebpf:"short_pods"`
+	ShortcutCounts *ebpf.Map `ebpf:"shortcut_counts"`
+	ShortcutEpoch  *ebpf.Map `ebpf:"shortcut_epoch"`
+	Shortcuts      *ebpf.Map `ebpf:"shortcuts"`
+	Slots          *ebpf.Map `ebpf:"slots"`
+	Takeover       *ebpf.Map `ebpf:"takeover"`
 }
 
 func (m *gatewayMaps) Close() error {
@@ -483,10 +591,17 @@ func (m *gatewayMaps) Close() error {
 		m.HostSockets,
 		m.LookupTargets,
 		m.Networks,
+		m.NextSlot,
 		m.Ns,
+		m.PodReceived,
 		m.ServiceCounts,
 		m.ServiceSlots,
 		m.Services,
+		m.ShortPods,
+		m.ShortcutCounts,
+		m.ShortcutEpoch,
+		m.Shortcuts,
+		m.Slots,
 		m.Takeover,
 	)
 }
@@ -501,10 +616,14 @@ type gatewayVariables struct {
 	HostDigest     *ebpf.Variable `ebpf:"host_digest"`
 	Internal4      *ebpf.Variable `ebpf:"internal4"`
 	Internal6      *ebpf.Variable `ebpf:"internal6"`
+	LeaseNs        *ebpf.Variable `ebpf:"lease_ns"`
+	ShortcutsOn    *ebpf.Variable `ebpf:"shortcuts_on"`
+	SlotsPerCpu    *ebpf.Variable `ebpf:"slots_per_cpu"`
 	SpecialPorts   *ebpf.Variable `ebpf:"special_ports"`
 	UnusedFragment *ebpf.Variable `ebpf:"unused_fragment"`
 	UnusedKind     *ebpf.Variable `ebpf:"unused_kind"`
 	UnusedNetwork  *ebpf.Variable `ebpf:"unused_network"`
+	UnusedOrigin   *ebpf.Variable `ebpf:"unused_origin"`
 	UnusedOwner    *ebpf.Variable `ebpf:"unused_owner"`
 	UnusedReason   *ebpf.Variable `ebpf:"unused_reason"`
 }
@@ -520,6 +639,8 @@ type gatewayPrograms struct {
 	BridgedUplinkOut   *ebpf.Program `ebpf:"bridged_uplink_out"`
 	DedicatedUplinkIn  *ebpf.Program `ebpf:"dedicated_uplink_in"`
 	DedicatedUplinkOut *ebpf.Program `ebpf:"dedicated_uplink_out"`
+	PodBridged         *ebpf.Program `ebpf:"pod_bridged"`
+	PodDirect          *ebpf.Program `ebpf:"pod_direct"`
 	UplinkIngress      *ebpf.Program `ebpf:"uplink_ingress"`
 }
 
@@ -532,6 +653,8 @@ func (p *gatewayPrograms) Close() error {
 		p.BridgedUplinkOut,
 		p.DedicatedUplinkIn,
 		p.DedicatedUplinkOut,
+		p.PodBridged,
+		p.PodDirect,
 		p.UplinkIngress,
 	)
 }

@@ -57,6 +57,7 @@ type Options struct {
 	ForceClsact bool // use Clsact even if the kernel has tcx
 
 	CountServices int // limit of Service ports with packet counts
+	Shortcuts     ShortcutOptions
 }
 
 // Gateway is one load of the programs of a layout, over the pinned state of the node. Different
@@ -93,12 +94,20 @@ func Open(opts Options) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read gateway programs: %w", err)
 	}
+	if err := prepareShortcuts(spec, opts); err != nil {
+		return nil, fmt.Errorf("prepare shortcuts: %w", err)
+	}
 	if err := errors.Join(dropIncompatible(spec, opts.PinDir, opts.Log), dropAbandoned(opts.PinDir)); err != nil {
 		return nil, err
 	}
 	g := &Gateway{opts: opts, progs: make(map[string]*ebpf.Program)}
 	if err := g.load(spec); err != nil {
 		return nil, fmt.Errorf("load gateway programs: %w", err)
+	}
+	if opts.podProgram() == "" {
+		if err := dropShortcuts(opts); err != nil {
+			return nil, errors.Join(err, g.Close())
+		}
 	}
 	g.counts = newServiceCounts(g.objs.ServiceSlots, g.objs.ServiceCounts, g.opts.CountServices)
 	g.digest = newDigest(&g.objs.gatewayVariables)
@@ -113,6 +122,9 @@ func (g *Gateway) load(spec *ebpf.CollectionSpec) error {
 	wanted := make(map[string]bool)
 	for _, h := range layoutHooks[g.opts.Config.Layout] {
 		wanted[h.program] = true
+	}
+	if name := g.opts.podProgram(); name != "" {
+		wanted[name] = true
 	}
 	maps.DeleteFunc(spec.Programs, func(name string, _ *ebpf.ProgramSpec) bool { return !wanted[name] })
 	if n := g.opts.CountServices; n > 0 {
@@ -144,7 +156,7 @@ func (g *Gateway) SetConfig(c Config) error {
 	if c.Layout != g.opts.Config.Layout {
 		return fmt.Errorf("set gateway config: layout %s is loaded, not %s", g.opts.Config.Layout, c.Layout)
 	}
-	if err := errors.Join(g.digest.configure(c), g.syncNetworks(c), g.objs.Cfg.Set(c.cell())); err != nil {
+	if err := errors.Join(g.digest.configure(c), g.syncNetworks(c), g.objs.Cfg.Set(c.cell()), g.ForgetShortcuts()); err != nil {
 		return fmt.Errorf("set gateway config: %w", err)
 	}
 	return nil

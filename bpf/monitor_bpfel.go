@@ -26,7 +26,7 @@ type monitorCell struct {
 
 type monitorCells struct {
 	_      structs.HostLayout
-	Reason [64]monitorCell
+	Reason [67]monitorCell
 }
 
 type monitorConfig struct {

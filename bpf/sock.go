@@ -8,7 +8,7 @@ import (
 
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
-	"github.com/cilium/ebpf/features"
+	"golang.org/x/sys/unix"
 )
 
 // SockService is a Service as the host's sockets see it. Nil Ports deletes it.
@@ -58,8 +58,7 @@ func OpenSock(opts CgroupOptions) (*Sock, error) {
 		return nil, fmt.Errorf("read socket programs: %w", err)
 	}
 	// 0 would work on every kernel, but with a less specific errno.
-	setRetval := features.HaveProgramHelper(ebpf.CGroupSockAddr, asm.FnSetRetval) == nil
-	if err := spec.Variables[sockVarHasSetRetval].Set(setRetval); err != nil {
+	if err := spec.Variables[sockVarHasSetRetval].Set(hasSetRetval()); err != nil {
 		return nil, fmt.Errorf("set up socket programs: %w", err)
 	}
 	s := &Sock{}
@@ -68,6 +67,22 @@ func OpenSock(opts CgroupOptions) (*Sock, error) {
 	}
 	s.hooks = sockHooks(&s.objs.sockPrograms)
 	return s, nil
+}
+
+// hasSetRetval reports whether programs of these hooks can set the errno. The helper gets a proper
+// argument: Linux 7.3 refuses the call without one (features.HaveProgramHelper) with the errno of a
+// helper that it does not have.
+func hasSetRetval() bool {
+	p, err := ebpf.NewProgram(&ebpf.ProgramSpec{
+		Type: ebpf.CGroupSockAddr, AttachType: ebpf.AttachCGroupInet4Connect, License: "GPL",
+		Instructions: asm.Instructions{
+			asm.Mov.Imm(asm.R1, -int32(unix.ECONNREFUSED)),
+			asm.FnSetRetval.Call(),
+			asm.Mov.Imm(asm.R0, 0),
+			asm.Return(),
+		},
+	})
+	return err == nil && p.Close() == nil
 }
 
 // sockHooks returns the hooks in the order of attachment: the hooks that report the frontend as

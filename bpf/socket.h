@@ -72,12 +72,19 @@ static __always_inline int is_gated(const struct packet *p)
 	return test_port(p->proto == IPPROTO_TCP ? gate->tcp : gate->udp, bpf_ntohs(p->dport));
 }
 
-/* Reports whether a host socket owns p->dport. quoted: p is from the quote of an ICMP error. */
-static __noinline int host_socket(struct __sk_buff *skb, const struct packet *p, int quoted)
+/*
+ * Reports whether a host socket owns p->dport. quoted: p is from the quote of an ICMP error. Not
+ * static: the verifier of Linux 7.3 overlooks what a static function reads on the stack of its
+ * caller's caller, takes it for dead, and then refuses the read ("slot poisoned by dead code
+ * elimination").
+ */
+__noinline int host_socket(struct __sk_buff *skb, const struct packet *p, int quoted)
 {
 	struct bpf_sock_tuple t = {};
 	__u32 len;
 
+	if (!p)
+		return 0;
 	if (p->v6) {
 		__builtin_memcpy(t.ipv6.saddr, &p->src, sizeof(p->src));
 		__builtin_memcpy(t.ipv6.daddr, &p->dst, sizeof(p->dst));

@@ -110,7 +110,8 @@ func eachEntry[K, V any](m *ebpf.Map, f func(K, V)) error {
 // Table is the fill level of a gateway table.
 type Table struct{ Entries, Capacity int }
 
-// Tables returns the fill levels of the pinned tables "ns", "frags", "services" and "takeover".
+// Tables returns the fill levels of the pinned tables "ns", "frags", "services", "takeover" and, if they
+// are on, "shortcuts".
 // Missing tables are left out.
 func Tables(pinDir string) (map[string]Table, error) {
 	tables := make(map[string]Table)
@@ -119,6 +120,7 @@ func Tables(pinDir string) (map[string]Table, error) {
 		addTable[gatewayFragKey, gatewayFragSeen](tables, pinDir, "frags"),
 		addTable[gatewayServiceKey, uint8](tables, pinDir, "services"),
 		addTable[gatewayFlowKey, gatewaySeen](tables, pinDir, "takeover"),
+		addTable[gatewayTuple, gatewayShortcut](tables, pinDir, "shortcuts"),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("count table entries: %w", err)

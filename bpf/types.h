@@ -1,8 +1,8 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
 /*
- * All types that the programs share with Go. bpf2go converts these structs and enums to Go types,
- * and abi_test.go compares both layouts. Fields are in host byte order unless they are __be16 or
- * __be32.
+ * Types that the programs share with Go; entry.h has those of shortcuts. bpf2go converts these
+ * structs and enums to Go types, and abi_test.go compares both layouts. Fields are in host byte
+ * order unless they are __be16 or __be32.
  */
 #ifndef __TYPES_H
 #define __TYPES_H
@@ -59,6 +59,8 @@ enum reason {
 	REASON_ND_SOLICIT_OVN,
 	REASON_POD_ADDRESS,
 	REASON_OVN_ADDRESS,
+	REASON_SNAT_CACHED, /* past OVS, to the pod */
+	REASON_SERVICE_CACHED,
 
 	/* from the wire, a copy each */
 	REASON_BOTH_FIRST,
@@ -81,6 +83,7 @@ enum reason {
 	REASON_OUT_FIRST,
 	REASON_OUT = REASON_OUT_FIRST,
 	REASON_OUT_LEARNED,
+	REASON_OUT_CACHED,    /* past OVS, from the pod */
 	REASON_NEIGHBOUR_OUT, /* ARP and ND, no pod traffic */
 	REASON_ENCAP_OUT,
 	REASON_BFD_OUT,
@@ -112,6 +115,8 @@ enum reason {
 #define MARK_OVN 0x6f76	 /* "ov": a flow of the bridge sends it to OVN */
 #define MARK_HOST 0x686f /* "ho": set by a flow of the bridge on host packets */
 #define TC_HOST 0x686f	 /* survives the redirect to the uplink */
+#define TC_POD 0x706f	 /* the same, of a packet that has passed OVS by; both above MAX_SLOTS */
+#define MAX_SLOTS 0x4000 /* tc_index of a packet inside OVS: 1 + its slot */
 
 /* An IPv6 address, or an IPv4 one as ::ffff:a.b.c.d. */
 struct addr {

@@ -24,9 +24,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
 )
 
-// Run is the controller: it returns nil when the context ends, and an error
-// only for what waiting cannot heal. A database or API server that cannot be
-// reached is waited for.
+// Run runs the controller until the context ends, and then returns nil. It waits for a database or
+// an API server that it cannot reach, and returns an error only for what waiting does not cure.
 func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("invalid configuration: %w", err)
@@ -115,7 +114,7 @@ func (c Config) databases(northbound []string, log *slog.Logger) prometheus.Coll
 	return raft.NewCollector(log, all...)
 }
 
-// Metrics is what the controller shows.
+// Metrics returns the metrics that the controller serves.
 func Metrics() metric.Table { return append(reconcile.Metrics(), raft.Metrics()...) }
 
 // identity names this replica, in the election and in the database's term.

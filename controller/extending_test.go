@@ -54,14 +54,18 @@ func TestExtending(t *testing.T) {
 	if err := os.WriteFile(file, overlay, 0o600); err != nil {
 		t.Fatal(err)
 	}
+	tests := []string{
+		"TestEgressIP", "TestEgressIPIsWatched", "TestKinds", "TestRows",
+		"TestNodeAffects", "TestPodAffects", "TestSlicesAffect", "TestFrontsAffect", "TestPoliciesAffect",
+	}
 	cmd := exec.CommandContext(t.Context(), "go", "test", "-v", "-count=1", "-overlay", file,
-		"-run", "^(TestEgressIP|TestEgressIPIsWatched|TestKinds|TestRows|TestAffected)$", "./controller/plan", "./controller/reconcile")
+		"-run", "^("+strings.Join(tests, "|")+")$", "./controller/plan", "./controller/reconcile")
 	cmd.Dir = root
 	out, err := cmd.CombinedOutput()
 	if err != nil {
 		t.Fatalf("%v: %v\n%s", cmd.Args, err, out)
 	}
-	for _, name := range []string{"TestEgressIP", "TestEgressIPIsWatched", "TestKinds", "TestRows", "TestAffected"} {
+	for _, name := range tests {
 		if !strings.Contains(string(out), "--- PASS: "+name+" (") {
 			t.Errorf("%s did not run:\n%s", name, out)
 		}

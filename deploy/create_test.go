@@ -7,6 +7,8 @@ import (
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
@@ -18,6 +20,14 @@ func create(ctx context.Context, c kubernetes.Interface, object any, o metav1.Cr
 		_, err = c.CoreV1().Namespaces().Create(ctx, x, o)
 	case *corev1.ConfigMap:
 		_, err = c.CoreV1().ConfigMaps(x.Namespace).Create(ctx, x, o)
+	case *corev1.Service:
+		_, err = c.CoreV1().Services(x.Namespace).Create(ctx, x, o)
+	case *appsv1.StatefulSet:
+		_, err = c.AppsV1().StatefulSets(x.Namespace).Create(ctx, x, o)
+	case *policyv1.PodDisruptionBudget:
+		_, err = c.PolicyV1().PodDisruptionBudgets(x.Namespace).Create(ctx, x, o)
+	case *networkingv1.NetworkPolicy:
+		_, err = c.NetworkingV1().NetworkPolicies(x.Namespace).Create(ctx, x, o)
 	case *corev1.ServiceAccount:
 		_, err = c.CoreV1().ServiceAccounts(x.Namespace).Create(ctx, x, o)
 	case *appsv1.DaemonSet:

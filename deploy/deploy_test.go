@@ -14,6 +14,7 @@ import (
 	"github.com/google/go-cmp/cmp"
 	appsv1 "k8s.io/api/apps/v1"
 	authorizationv1 "k8s.io/api/authorization/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -49,6 +50,102 @@ func TestSame(t *testing.T) {
 	same("without admission policies", base, older)
 }
 
+// TestSameComplete: the same of the installation with OVN's databases and Open vSwitch, where Helm is
+// told the member that is in deploy/ovn.
+func TestSameComplete(t *testing.T) {
+	flags := []string{"-api-versions=" + policies, "-set=ovn.members.node1=192.0.2.1"}
+	base := kustomized(t, "ovn")
+	delete(base, "Namespace /ovn-ebpf")
+	same := func(what string, want, got map[string]any) {
+		t.Helper()
+		if diff := cmp.Diff(want, got, cmp.Comparer(sameTemplate)); diff != "" {
+			t.Errorf("%s (-kustomize +chart)\n%s", what, diff)
+		}
+	}
+	same("defaults", base, complete(t, flags...))
+	uninstall := maps.Clone(base)
+	maps.DeleteFunc(uninstall, func(key string, _ any) bool { return ends(key) })
+	maps.Copy(uninstall, kustomized(t, "ovn/uninstall"))
+	same("uninstall", uninstall, complete(t, append(flags, "-set=uninstall=true")...))
+}
+
+// TestUninstallRemovesDatabases: also where only Open vSwitch is the node's own.
+func TestUninstallRemovesDatabases(t *testing.T) {
+	for flag, want := range map[string]bool{"-set=ovs.host=true": true, "-set=ovn.host=true": true, "-set=ovn.host=true,ovs.host=true": false} {
+		pod := podSpecs(complete(t, "-set=ovn.members.node1=192.0.2.1", "-set=uninstall=true", flag))["DaemonSet ovn-ebpf/ovn-ebpf-uninstall"]
+		removes := slices.ContainsFunc(pod.InitContainers, func(c corev1.Container) bool { return c.Name == "remove-ovs" })
+		if removes != want {
+			t.Errorf("%s: databases are removed: %t", flag, removes)
+		}
+	}
+}
+
+// TestBackup: where a schedule is given there is a CronJob, on the first member's node, and the
+// databases' containers see what it writes.
+func TestBackup(t *testing.T) {
+	const job, set = "CronJob ovn-ebpf/ovn-ebpf-backup", "StatefulSet ovn-ebpf/ovn-ebpf-central"
+	objects := complete(t, "-set=ovn.members.b=192.0.2.2", "-set=ovn.members.a=192.0.2.1", "-set=ovn.members.c=192.0.2.3", "-set=ovn.replicas=3", "-set=ovn.backup.schedule=30 2 * * *")
+	pod := objects[job].(*batchv1.CronJob).Spec.JobTemplate.Spec.Template.Spec
+	if got := pod.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms[0].MatchFields[0].Values; !slices.Equal(got, []string{"a"}) {
+		t.Errorf("runs on %v", got)
+	}
+	if out, err := exec.Command(ovnkube(t), append(pod.Containers[0].Args, "--help")...).CombinedOutput(); err != nil {
+		t.Errorf("ovnkube %v: %v: %s", pod.Containers[0].Args, err, out)
+	}
+	mounts := objects[set].(*appsv1.StatefulSet).Spec.Template.Spec.Containers[0].VolumeMounts
+	if !slices.ContainsFunc(mounts, func(m corev1.VolumeMount) bool { return m.MountPath == "/backup" && m.ReadOnly }) {
+		t.Errorf("the database mounts %v", mounts)
+	}
+	if complete(t, "-set=ovn.members.a=192.0.2.1")[job] != nil {
+		t.Error("a CronJob without a schedule")
+	}
+}
+
+// ends reports whether an object ends with the first step of an uninstallation: all that runs but
+// Open vSwitch, and what only OVN's databases need.
+func ends(key string) bool {
+	kind, name, _ := strings.Cut(key, " ovn-ebpf/")
+	switch kind {
+	case "Deployment", "StatefulSet", "Service", "PodDisruptionBudget":
+		return true
+	case "DaemonSet":
+		return name != "ovn-ebpf-ovs"
+	}
+	return name == "ovn-ebpf-certificates"
+}
+
+// TestMembers: databases run on the given nodes, and clients know all of them.
+func TestMembers(t *testing.T) {
+	objects := complete(t, "-set=ovn.members.b=192.0.2.2", "-set=ovn.members.a=192.0.2.1", "-set=ovn.members.c=2001:db8::3", "-set=ovn.replicas=3")
+	config := objects["ConfigMap ovn-ebpf/ovn-ebpf"].(*corev1.ConfigMap).Data
+	for key, want := range map[string]string{
+		"OVN_MEMBERS": "a=192.0.2.1,b=192.0.2.2,c=2001:db8::3",
+		"NB_ADDRESS":  "ssl:192.0.2.1:6641,ssl:192.0.2.2:6641,ssl:[2001:db8::3]:6641", "SB_ADDRESS": "ssl:192.0.2.1:6642,ssl:192.0.2.2:6642,ssl:[2001:db8::3]:6642",
+	} {
+		if config[key] != want {
+			t.Errorf("%s is %q, want %q", key, config[key], want)
+		}
+	}
+	set := objects["StatefulSet ovn-ebpf/ovn-ebpf-central"].(*appsv1.StatefulSet)
+	var nodes []string
+	for _, term := range set.Spec.Template.Spec.Affinity.NodeAffinity.RequiredDuringSchedulingIgnoredDuringExecution.NodeSelectorTerms {
+		nodes = append(nodes, term.MatchFields[0].Values...)
+	}
+	if *set.Spec.Replicas != 3 || !slices.Equal(nodes, []string{"a", "b", "c"}) {
+		t.Errorf("%d replicas on %v", *set.Spec.Replicas, nodes)
+	}
+	if _, err := render(t, "chart", "helm/ovn-ebpf"); err == nil || !strings.Contains(err.Error(), "ovn.members.NODE=ADDRESS") {
+		t.Errorf("without members: %v", err)
+	}
+	if _, err := render(t, "chart", "-set=ovn.replicas=1", "-set=ovn.members.a=192.0.2.1", "-set=ovn.members.b=192.0.2.2", "helm/ovn-ebpf"); err == nil || !strings.Contains(err.Error(), "2 members") {
+		t.Errorf("with two members for one replica: %v", err)
+	}
+	// The values of a release of before, whose databases are others'.
+	if _, err := render(t, "chart", "-set=ovn.members.a=192.0.2.1", "-set=config.NB_ADDRESS=ssl:192.0.2.9:6641", "helm/ovn-ebpf"); err == nil || !strings.Contains(err.Error(), "ovn.host=true") {
+		t.Errorf("with databases of others: %v", err)
+	}
+}
+
 // TestOlderServers: to one that does not know the field for AppArmor the chart gives the
 // annotation.
 func TestOlderServers(t *testing.T) {
@@ -74,6 +171,7 @@ func sameTemplate(a, b corev1.PodTemplateSpec) bool {
 	for _, p := range []*corev1.PodTemplateSpec{&a, &b} {
 		p.Annotations = maps.Clone(p.Annotations)
 		delete(p.Annotations, checksum)
+		delete(p.Annotations, "checksum/members")
 		if len(p.Annotations) == 0 {
 			p.Annotations = nil
 		}
@@ -158,7 +256,7 @@ func ovnkube(t *testing.T) string {
 func TestPrograms(t *testing.T) {
 	bin := filepath.Dir(ovnkube(t))
 	known := settings(t)
-	for _, dir := range []string{"base", "uninstall"} {
+	for _, dir := range []string{"base", "uninstall", "ovn", "ovn/uninstall"} {
 		for key, pod := range podSpecs(kustomized(t, dir)) {
 			volumes := map[string]bool{}
 			for _, v := range pod.Volumes {
@@ -258,10 +356,10 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// apply creates everything of the base, and returns it.
+// apply creates everything of deploy/ovn, and returns it.
 func apply(t *testing.T, client kubernetes.Interface) map[string]any {
 	t.Helper()
-	strict, objects := metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}, kustomized(t, "base")
+	strict, objects := metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}, kustomized(t, "ovn")
 	for _, kind := range []string{"Namespace", ""} { // the namespace first
 		for key, object := range objects {
 			if strings.HasPrefix(key, "Namespace") != (kind == "Namespace") {
@@ -275,7 +373,7 @@ func apply(t *testing.T, client kubernetes.Interface) map[string]any {
 	return objects
 }
 
-// TestRights gives everything to a real API server and asks it what the two
+// TestRights gives everything to a real API server and asks it what the
 // programs may do: what they call, and nothing else that is asked for here.
 func TestRights(t *testing.T) {
 	server := kubetest.Start(t)
@@ -315,6 +413,10 @@ func TestRights(t *testing.T) {
 		{"node", "update", "", "nodes", "", false},
 		{"node", "list", "", "secrets", "", false},
 		{"node", "get", "", "configmaps", "ovn-ebpf", false},
+		{"certificates", "create", "", "secrets", "ovn-ebpf", true},
+		{"certificates", "create", "", "secrets", "kube-system", false},
+		{"certificates", "get", "", "secrets", "ovn-ebpf", false}, // of any name
+		{"certificates", "list", "", "secrets", "ovn-ebpf", false},
 	}...) {
 		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User:               "system:serviceaccount:ovn-ebpf:ovn-ebpf-" + tc.who,
@@ -341,6 +443,7 @@ func TestValues(t *testing.T) {
 		"imagee=x", "config.NB_ADDR=tcp:192.0.2.1:6641", "config.GATEWAY_LAYOUT=bridge", "config.GATEWAY_MODE=disabled", "config.MTU=65536", "config.MTU=big",
 		"config.LOG_LEVEL=11", "config.SNAT_PORT_RANGE=50000", "config.CLUSTER_SUBNETS=10.244.0.0", "config.SB_ADDRESS=192.0.2.1", "replicas=0", "replicas=two",
 		"config.AGENT_METRICS_BIND_ADDRESS=9410", "uninstall=1", "config.KUBERNETES_SERVICE_HOST=", "config.GATEWAY_V4_JOIN_SUBNET=fd98::/64",
+		"ovn.replicas=2", "ovn.members.node1=node1", "ovs.datapath=kernel", "ovs.hosts=true",
 	} {
 		name, _, _ := strings.Cut(wrong, "=")
 		if _, err := render(t, "chart", "-set="+wrong, "helm/ovn-ebpf"); err == nil || !strings.Contains(err.Error(), name[strings.LastIndex(name, ".")+1:]) {

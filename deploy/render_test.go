@@ -11,23 +11,29 @@ import (
 
 	admissionv1 "k8s.io/api/admissionregistration/v1"
 	appsv1 "k8s.io/api/apps/v1"
+	batchv1 "k8s.io/api/batch/v1"
 	corev1 "k8s.io/api/core/v1"
+	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
 )
 
 // kinds are the API's types of what the manifests have.
 var kinds = map[string]func() any{
-	"v1 Namespace":                                                     func() any { return &corev1.Namespace{} },
-	"v1 ConfigMap":                                                     func() any { return &corev1.ConfigMap{} },
-	"v1 ServiceAccount":                                                func() any { return &corev1.ServiceAccount{} },
-	"apps/v1 DaemonSet":                                                func() any { return &appsv1.DaemonSet{} },
-	"apps/v1 Deployment":                                               func() any { return &appsv1.Deployment{} },
-	"rbac.authorization.k8s.io/v1 Role":                                func() any { return &rbacv1.Role{} },
-	"rbac.authorization.k8s.io/v1 RoleBinding":                         func() any { return &rbacv1.RoleBinding{} },
-	"rbac.authorization.k8s.io/v1 ClusterRole":                         func() any { return &rbacv1.ClusterRole{} },
-	"rbac.authorization.k8s.io/v1 ClusterRoleBinding":                  func() any { return &rbacv1.ClusterRoleBinding{} },
-	"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy":        func() any { return &admissionv1.ValidatingAdmissionPolicy{} },
+	"v1 Namespace":                                              func() any { return &corev1.Namespace{} },
+	"v1 ConfigMap":                                              func() any { return &corev1.ConfigMap{} },
+	"v1 ServiceAccount":                                         func() any { return &corev1.ServiceAccount{} },
+	"batch/v1 CronJob":                                          func() any { return &batchv1.CronJob{} },
+	"v1 Service":                                                func() any { return &corev1.Service{} },
+	"apps/v1 StatefulSet":                                       func() any { return &appsv1.StatefulSet{} },
+	"policy/v1 PodDisruptionBudget":                             func() any { return &policyv1.PodDisruptionBudget{} },
+	"apps/v1 DaemonSet":                                         func() any { return &appsv1.DaemonSet{} },
+	"apps/v1 Deployment":                                        func() any { return &appsv1.Deployment{} },
+	"rbac.authorization.k8s.io/v1 Role":                         func() any { return &rbacv1.Role{} },
+	"rbac.authorization.k8s.io/v1 RoleBinding":                  func() any { return &rbacv1.RoleBinding{} },
+	"rbac.authorization.k8s.io/v1 ClusterRole":                  func() any { return &rbacv1.ClusterRole{} },
+	"rbac.authorization.k8s.io/v1 ClusterRoleBinding":           func() any { return &rbacv1.ClusterRoleBinding{} },
+	"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy": func() any { return &admissionv1.ValidatingAdmissionPolicy{} },
 	"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding": func() any { return &admissionv1.ValidatingAdmissionPolicyBinding{} },
 }
 
@@ -106,8 +112,15 @@ func kustomized(t *testing.T, dir string) map[string]any {
 	return decode(t, dir, out)
 }
 
-// chart returns the objects of the Helm chart, with Helm's flags.
+// chart returns the objects of the Helm chart on nodes with OVN and Open vSwitch of their own, with
+// Helm's flags.
 func chart(t *testing.T, flags ...string) map[string]any {
+	t.Helper()
+	return complete(t, append([]string{"-set=ovn.host=true", "-set=ovs.host=true"}, flags...)...)
+}
+
+// complete returns the objects of the Helm chart, with Helm's flags.
+func complete(t *testing.T, flags ...string) map[string]any {
 	t.Helper()
 	out, err := render(t, append(append([]string{"chart"}, flags...), "helm/ovn-ebpf")...)
 	if err != nil {
@@ -121,6 +134,8 @@ func podSpecs(objects map[string]any) map[string]*corev1.PodSpec {
 	for key, o := range objects {
 		switch o := o.(type) {
 		case *appsv1.DaemonSet:
+			out[key] = &o.Spec.Template.Spec
+		case *appsv1.StatefulSet:
 			out[key] = &o.Spec.Template.Spec
 		case *appsv1.Deployment:
 			out[key] = &o.Spec.Template.Spec

@@ -20,8 +20,8 @@ var capabilities = map[string][]string{"agent": {"CAP_NET_ADMIN", "CAP_BPF", "CA
 // TestCapabilities: no container that stays is privileged, and each has the capabilities of its
 // role and no others. That the agent can do its work so is shown by make e2e.
 func TestCapabilities(t *testing.T) {
-	objects := kustomized(t, "base")
-	maps.Copy(objects, kustomized(t, "uninstall"))
+	objects := kustomized(t, "ovn")
+	maps.Copy(objects, kustomized(t, "ovn/uninstall"))
 	agents := 0
 	for key, pod := range podSpecs(objects) {
 		for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {
@@ -42,6 +42,9 @@ func TestCapabilities(t *testing.T) {
 				for _, name := range capabilities["agent"] {
 					want = append(want, corev1.Capability(strings.TrimPrefix(name, "CAP_")))
 				}
+			}
+			if c.Name == "vswitchd" {
+				want = []corev1.Capability{"NET_ADMIN", "NET_RAW"}
 			}
 			if s.Capabilities == nil || !slices.Equal(s.Capabilities.Drop, []corev1.Capability{"ALL"}) || !slices.Equal(s.Capabilities.Add, want) {
 				t.Errorf("%s %s: capabilities %v, want %v beside none", key, c.Name, s.Capabilities, want)

@@ -28,7 +28,7 @@ type connection struct {
 // NewPool returns an empty Pool for at most limit connections.
 func NewPool(limit int) *Pool { return &Pool{limit: limit, conns: map[net.Conn]*connection{}} }
 
-// note is an http.Server's ConnState. A connection that must go is closed here.
+// note is used as an http.Server's ConnState. It closes the connection that must go.
 func (p *Pool) note(c net.Conn, s http.ConnState) {
 	if victim := p.change(c, s); victim != nil {
 		// Closing a tls.Conn itself may wait for a client that does not read.

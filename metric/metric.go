@@ -1,5 +1,5 @@
-// Package metric describes what the programs show to Prometheus. A collector makes its
-// metrics from its Table, and docs/metrics.md is made from the same.
+// Package metric describes the programs' metrics for Prometheus. Collectors and docs/metrics.md are
+// made from the same Tables.
 package metric
 
 import (
@@ -11,7 +11,7 @@ import (
 	dto "github.com/prometheus/client_model/go"
 )
 
-// Kind is what a metric's values are.
+// Kind is the type of a metric.
 type Kind string
 
 // The kinds.
@@ -21,7 +21,7 @@ const (
 	Histogram Kind = "histogram"
 )
 
-// Family is all series of one name.
+// Family describes all series of one name.
 type Family struct {
 	Name    string
 	Kind    Kind
@@ -30,13 +30,13 @@ type Family struct {
 	Buckets []float64 // of a Histogram
 }
 
-// BuildInfo is in the Table of each role.
+// BuildInfo is part of each role's Table.
 var BuildInfo = Family{Name: "ovnkube_build_info", Kind: Gauge, Labels: []string{"version", "commit", "goversion"}, Help: "1, with version and commit of the program."}
 
-// Table is what one program shows.
+// Table lists the metrics of one program.
 type Table []Family
 
-// Family returns the one of that name, which must be there.
+// Family returns the family of that name. It panics if there is none.
 func (t Table) Family(name string) Family {
 	i := slices.IndexFunc(t, func(f Family) bool { return f.Name == name })
 	if i < 0 {
@@ -57,7 +57,7 @@ func (t Table) Counters(name string) *prometheus.CounterVec {
 	return prometheus.NewCounterVec(prometheus.CounterOpts{Name: f.Name, Help: f.Help}, f.Labels)
 }
 
-// Set is a Table ready to give out values that are read at the scrape.
+// Set sends the values of a Table's metrics, read at the scrape.
 type Set struct {
 	kinds map[string]prometheus.ValueType
 	descs map[string]*prometheus.Desc
@@ -76,7 +76,7 @@ func NewSet(t Table) Set {
 	return s
 }
 
-// Put sends a value. Name and number of labels must be those of the Table.
+// Put sends a value. Name and number of labels must match the Table.
 func (s Set) Put(ch chan<- prometheus.Metric, name string, v float64, labels ...string) {
 	desc := s.descs[name]
 	if desc == nil {
@@ -85,7 +85,7 @@ func (s Set) Put(ch chan<- prometheus.Metric, name string, v float64, labels ...
 	ch <- prometheus.MustNewConstMetric(desc, s.kinds[name], v, labels...)
 }
 
-// Labels are values ready to be sent again and again.
+// Labels are prepared label values that may be sent repeatedly.
 type Labels []*dto.LabelPair
 
 // Labels returns the labels of a name with these values.
@@ -93,12 +93,13 @@ func (s Set) Labels(name string, values ...string) Labels {
 	return prometheus.MakeLabelPairs(s.descs[name], values)
 }
 
-// PutLabeled sends a counter's or gauge's value with labels of that name, or of one with the same.
+// PutLabeled sends the value of a counter or gauge. labels must be of that name or of one with the
+// same label names.
 func (s Set) PutLabeled(ch chan<- prometheus.Metric, name string, v float64, labels Labels) {
 	ch <- &labeled{desc: s.descs[name], kind: s.kinds[name], v: v, labels: labels}
 }
 
-// labeled is a Metric whose labels are not made anew.
+// labeled is a Metric with prepared labels.
 type labeled struct {
 	desc   *prometheus.Desc
 	kind   prometheus.ValueType
@@ -127,7 +128,7 @@ func (s Set) Describe(ch chan<- *prometheus.Desc) {
 	}
 }
 
-// One is 1 for true.
+// One returns 1 for true and 0 for false.
 func One(is bool) float64 {
 	if is {
 		return 1
@@ -135,7 +136,7 @@ func One(is bool) float64 {
 	return 0
 }
 
-// Markdown is the Table for people.
+// Markdown formats the Table for a document.
 func (t Table) Markdown() string {
 	var b strings.Builder
 	b.WriteString("| name | type | labels | what |\n|---|---|---|---|\n")

@@ -8,8 +8,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 )
 
-// parseAddrs leaves out what is not an address: the API server has refused it, or the field is a
-// name as well.
+// parseAddrs skips texts that are not addresses: some fields may contain a name instead.
 func parseAddrs(texts ...string) []netip.Addr {
 	var out []netip.Addr
 	for _, s := range texts {
@@ -56,7 +55,7 @@ func FamilyName(is4 bool) string {
 	return "IPv6"
 }
 
-// Protocol returns what a port's protocol means: TCP if it is empty.
+// Protocol returns a port's protocol. An empty one means TCP.
 func Protocol(p corev1.Protocol) corev1.Protocol {
 	if p == "" {
 		return corev1.ProtocolTCP
@@ -64,7 +63,7 @@ func Protocol(p corev1.Protocol) corev1.Protocol {
 	return p
 }
 
-// TCP is the protocol as Kubernetes writes it.
+// TCP is Kubernetes' name of the protocol.
 const TCP = corev1.ProtocolTCP
 
 // Protocol numbers of IANA.
@@ -88,4 +87,30 @@ func ProtocolNumber(p corev1.Protocol) uint8 {
 // known reports whether a Service can have the protocol.
 func known(p corev1.Protocol) bool {
 	return p == corev1.ProtocolTCP || p == corev1.ProtocolUDP || p == corev1.ProtocolSCTP
+}
+
+// sourceRanges returns the ranges of one family in a Service's loadBalancerSourceRanges. Without
+// such a range all clients of the family are allowed, as in kube-proxy (newBaseServiceInfo). With
+// more than MaxSourceRanges no client is allowed.
+func sourceRanges(ranges []string, is4 bool) []netip.Prefix {
+	if len(ranges) > MaxSourceRanges {
+		return []netip.Prefix{noClient(is4)}
+	}
+	var out []netip.Prefix
+	for _, text := range ranges {
+		p, err := netip.ParsePrefix(strings.TrimSpace(text)) // validation lets spaces pass
+		if err == nil && p.Addr().Is4() == is4 {
+			out = append(out, p.Masked())
+		}
+	}
+	return out
+}
+
+// noClient is the prefix of the unspecified address, from which no packet comes.
+func noClient(is4 bool) netip.Prefix {
+	a := netip.IPv6Unspecified()
+	if is4 {
+		a = netip.IPv4Unspecified()
+	}
+	return netip.PrefixFrom(a, a.BitLen())
 }

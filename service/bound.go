@@ -1,33 +1,36 @@
 package service
 
 import (
+	"net/netip"
+	"slices"
+
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// Bounds of one Service or pod, whose fields multiply. What exceeds them is refused.
+// Bounds of one Service or pod, whose fields multiply. The excess is refused.
 const (
 	MaxServicePorts  = 1024
-	MaxExternalIPs   = 64      // of spec.externalIPs, and as many of the load balancer
-	MaxServiceFronts = 8192    // ports times addresses, without those of nodes
+	MaxExternalIPs   = 64      // of spec.externalIPs, and separately of the load balancer
+	MaxServiceFronts = 8192    // ports times addresses, without node addresses
 	MaxBackends      = 1 << 18 // ports times endpoints
 	MaxSourceRanges  = 4096
 	MaxHostPorts     = 1024 // of a pod
 )
 
-// externalIPs are the Service's external IPs within the bounds.
+// externalIPs returns the Service's external IPs within the bounds.
 func externalIPs(svc *corev1.Service) []string {
 	return svc.Spec.ExternalIPs[:min(len(svc.Spec.ExternalIPs), MaxExternalIPs)]
 }
 
-// ingress is what the Service's load balancer announces within the bounds.
+// ingress returns the entries of the Service's load balancer within the bounds.
 func ingress(svc *corev1.Service) []corev1.LoadBalancerIngress {
 	all := svc.Status.LoadBalancer.Ingress
 	return all[:min(len(all), MaxExternalIPs)]
 }
 
-// ingressIPs returns the load balancer's addresses. Addresses with ipMode Proxy are left out: such
-// a load balancer sends to node ports or endpoints itself.
+// ingressIPs returns the load balancer's addresses. It skips addresses with ipMode Proxy, because
+// such a load balancer sends to node ports or endpoints itself.
 func ingressIPs(svc *corev1.Service) []string {
 	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer {
 		return nil
@@ -41,7 +44,7 @@ func ingressIPs(svc *corev1.Service) []string {
 	return out
 }
 
-// servicePorts are the Service's first ports, as many as are within the bounds.
+// servicePorts returns the Service's first ports, up to the bounds.
 func servicePorts(svc *corev1.Service, slices []*discoveryv1.EndpointSlice) []corev1.ServicePort {
 	addresses, endpoints := 2+len(externalIPs(svc))+len(ingress(svc)), 1
 	for _, s := range slices {
@@ -49,4 +52,24 @@ func servicePorts(svc *corev1.Service, slices []*discoveryv1.EndpointSlice) []co
 	}
 	most := min(MaxServicePorts, MaxServiceFronts/addresses, max(1, MaxBackends/endpoints))
 	return svc.Spec.Ports[:min(len(svc.Spec.Ports), most)]
+}
+
+// KeptPorts returns the TCP ports that no Service or pod gets on any address of a host: ssh,
+// kubelet, API server and etcd. They keep a node reachable when everything else fails.
+func KeptPorts() []uint16 { return []uint16{22, 10250, 6443, 2379, 2380} }
+
+// IsKept reports whether the protocol's port is one of KeptPorts.
+func IsKept(proto corev1.Protocol, port uint16) bool {
+	return Protocol(proto) == corev1.ProtocolTCP && slices.Contains(KeptPorts(), port)
+}
+
+// Keeps reports whether a frontend is reserved for the node itself. isHost reports whether an
+// address belongs to a host. The unspecified address stands for all addresses of a host. Loopback
+// and link-local addresses belong to every host.
+func Keeps(proto corev1.Protocol, at netip.AddrPort, isHost func(netip.Addr) bool) bool {
+	if !IsKept(proto, at.Port()) {
+		return false
+	}
+	a := at.Addr()
+	return a.IsUnspecified() || a.IsLoopback() || a.IsLinkLocalUnicast() || isHost(a)
 }

@@ -12,13 +12,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 )
 
-// State is how able an endpoint is to take connections. Larger is better.
+// State is the ability of an endpoint to take connections. Larger is better.
 type State uint8
 
 const (
 	Gone        State = iota // does not serve
-	Serving                  // not ready, but serves the clients that it has
-	Terminating              // serves while it terminates: takes clients where no endpoint is ready
+	Serving                  // not ready, but serves existing clients
+	Terminating              // serves while it terminates; takes clients if no endpoint is ready
 	Ready
 )
 
@@ -26,15 +26,15 @@ const (
 type Endpoint struct {
 	Addr  netip.AddrPort
 	State State
-	Node  string // "" if the slice does not say one
+	Node  string // "" if the slice names none
 
 	hints *discoveryv1.EndpointHints
 }
 
-// Endpoints returns those of one port and family by address, each once in its best state: while a
-// controller moves an endpoint from one slice to another it is in both. Those to which no
-// connection may go are left out, and refuse, if it is not nil, is called with each and the
-// reason. isHost reports whether an address is a host's.
+// Endpoints returns the endpoints of one port and family, sorted by address. An endpoint may be in
+// two slices while a controller moves it; the result has it once, in its better state. Endpoints to
+// which no connection is allowed are skipped. If refuse is not nil, it is called with each of them
+// and the reason. isHost reports whether an address belongs to a host.
 func (s *Service) Endpoints(port Port, is4 bool, isHost func(netip.Addr) bool, refuse func(slice string, a netip.Addr, why string)) []Endpoint {
 	kind := discoveryv1.AddressTypeIPv6
 	if is4 {
@@ -49,8 +49,8 @@ func (s *Service) Endpoints(port Port, is4 bool, isHost func(netip.Addr) bool, r
 		trusted := s.trust.of(slice)
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
-			// Further addresses of an endpoint stand for the same one, and consumers may look at
-			// the first only (API of EndpointSlice).
+			// All addresses of an endpoint are equivalent; consumers may use only the first one (API of
+			// EndpointSlice).
 			for _, a := range OfFamily(parseAddrs(e.Addresses[:min(1, len(e.Addresses))]...), is4) {
 				addr := netip.AddrPortFrom(a, number)
 				if why := s.cfg.refuseEndpoint(addr, port.Protocol, isHost, trusted); why == "" {
@@ -70,8 +70,8 @@ func (s *Service) Endpoints(port Port, is4 bool, isHost func(netip.Addr) bool, r
 	return slices.CompactFunc(out, func(a, b Endpoint) bool { return a.Addr == b.Addr })
 }
 
-// ReadyOn counts the endpoints on a node that are ready: what a load balancer's health check
-// asks for. One of several ports or slices counts once, and so does one of both families.
+// ReadyOn returns the number of ready endpoints on a node, for the health check of a load balancer.
+// An endpoint in several slices, or of both families, counts once.
 func (s *Service) ReadyOn(node string) int {
 	found := map[discoveryv1.AddressType]map[string]struct{}{discoveryv1.AddressTypeIPv4: {}, discoveryv1.AddressTypeIPv6: {}}
 	most := 0
@@ -99,7 +99,8 @@ func newEndpoint(e *discoveryv1.Endpoint, addr netip.AddrPort) Endpoint {
 	return out
 }
 
-// stateOf: a condition that is absent is true for ready and serving, false for terminating.
+// stateOf derives the state. A missing condition means true for ready and serving, and false for
+// terminating.
 func stateOf(c discoveryv1.EndpointConditions) State {
 	serving := c.Serving == nil || *c.Serving
 	switch {
@@ -113,7 +114,7 @@ func stateOf(c discoveryv1.EndpointConditions) State {
 	return Gone
 }
 
-// Usable returns the ready endpoints, or if there is none the terminating ones.
+// Usable returns the ready endpoints, or the terminating ones if none is ready.
 func Usable(in []Endpoint) []Endpoint {
 	for _, want := range []State{Ready, Terminating} {
 		var out []Endpoint
@@ -129,8 +130,8 @@ func Usable(in []Endpoint) []Endpoint {
 	return nil
 }
 
-// Hints are the ready endpoints by the nodes and zones for which their hints are. A map is nil
-// unless every ready endpoint has a hint of its kind (kube-proxy's topologyModeFromHints in 1.35).
+// Hints maps nodes and zones to the ready endpoints with a hint for them. A map is nil unless every
+// ready endpoint has a hint of its kind (kube-proxy's topologyModeFromHints in 1.35).
 type Hints struct{ Nodes, Zones map[string][]Endpoint }
 
 // NewHints reads the hints of endpoints.
@@ -151,8 +152,8 @@ func NewHints(in []Endpoint) Hints {
 	}
 }
 
-// For returns the endpoints for clients on a node: those for the node, else those for its zone
-// ("" if it has none), else nil: then hints do not matter to them.
+// For returns the endpoints for clients on a node: those for the node, else those for its zone (""
+// if it has none). A nil result means that hints do not apply.
 func (h Hints) For(node, zone string) []Endpoint {
 	if near := h.Nodes[node]; len(near) > 0 {
 		return near
@@ -186,12 +187,12 @@ func byHint(in []Endpoint, names func(*discoveryv1.EndpointHints) []string) map[
 	return out
 }
 
-// refuseEndpoint returns why connections must not go to an address that an EndpointSlice names, ""
-// if they may.
+// refuseEndpoint returns the reason why connections must not go to the address of an endpoint, or
+// "".
 //
-// Any author of an EndpointSlice names any address in it, and the connection may then seem to come
-// from the node. The API server refuses the unspecified address, loopback and link-local ones; the
-// others it lets pass.
+// The author of an EndpointSlice may put any address into it, and connections to it may have the
+// node's address as source. The API server refuses only unspecified, loopback and link-local
+// addresses.
 func (c Config) refuseEndpoint(addr netip.AddrPort, proto corev1.Protocol, isHost func(netip.Addr) bool, trusted bool) string {
 	a := addr.Addr()
 	switch {
@@ -209,16 +210,16 @@ func (c Config) refuseEndpoint(addr netip.AddrPort, proto corev1.Protocol, isHos
 	return ""
 }
 
-// endpointSliceController is the manager of slices that the control plane makes of the pods that a
-// Service's selector means.
+// endpointSliceController is the manager of slices that the control plane creates for the pods of a
+// Service's selector.
 const endpointSliceController = "endpointslice-controller.k8s.io"
 
-// trust is which slices of a Service are the control plane's.
+// trust determines which slices of a Service the control plane has created.
 type trust struct{ all, managed bool }
 
-// newTrust: the API server itself makes the slices of default/kubernetes. A slice that another
-// author writes under the manager's name is corrected or deleted by that controller, but only if
-// the Service has a selector.
+// newTrust returns the trust in the slices of a Service. The API server itself creates the slices
+// of default/kubernetes. A slice with a forged manager is corrected or deleted by that controller,
+// but only if the Service has a selector.
 func newTrust(svc *corev1.Service) trust {
 	return trust{
 		all:     svc.Namespace == corev1.NamespaceDefault && svc.Name == "kubernetes",
@@ -230,7 +231,7 @@ func (t trust) of(slice *discoveryv1.EndpointSlice) bool {
 	return t.all || t.managed && slice.Labels[discoveryv1.LabelManagedBy] == endpointSliceController
 }
 
-// byName returns the slices in an order of their own: that of informers does not matter then.
+// byName returns the slices sorted by name, so that the result does not depend on informers.
 func byName(in []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
 	return slices.SortedFunc(slices.Values(in), func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
 }

@@ -12,7 +12,7 @@ type HostPort struct {
 	Protocol  corev1.Protocol // TCP, UDP or SCTP
 	Number    uint16          // on the node
 	Container uint16          // of the pod
-	At        netip.Addr      // the unspecified address: all of its family; zero: all of the node
+	At        netip.Addr      // unspecified: all addresses of its family; zero: all of the node
 }
 
 // Pod is a pod whose host ports are served at addresses of its node.
@@ -20,13 +20,13 @@ type Pod struct {
 	Owner
 	Node    string
 	Ports   []HostPort // within the bounds
-	Refused []error    // what is not served, and why
+	Refused []error    // parts that are not served, with the reason
 
 	addrs []netip.Addr
 }
 
-// NewPod returns what the pod's host ports mean, and nil if it has none. addrs are the pod's own
-// addresses, of each family the first counts; none where only its ports matter.
+// NewPod returns the meaning of the pod's host ports, or nil if it has none. addrs are the pod's
+// own addresses; the first of each family is used. Callers that need only the ports may pass nil.
 func NewPod(pod *corev1.Pod, addrs []netip.Addr) *Pod {
 	if !HasHostPorts(pod) {
 		return nil
@@ -36,15 +36,15 @@ func NewPod(pod *corev1.Pod, addrs []netip.Addr) *Pod {
 	return p
 }
 
-// HasHostPorts reports whether a pod asks for host ports: it is bound to a node, not in its host's
-// network and not over.
+// HasHostPorts reports whether a pod needs host ports. Such a pod is bound to a node, has its own
+// network namespace and has not ended.
 func HasHostPorts(pod *corev1.Pod) bool {
 	return pod != nil && pod.Spec.NodeName != "" && !pod.Spec.HostNetwork &&
 		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed && len(HostPortContainers(pod)) > 0
 }
 
-// Backend returns where a port of the pod listens in one family, false if the pod has no address
-// of it.
+// Backend returns the pod's own address and port for a host port, or false if the pod has no
+// address of the family.
 func (p *Pod) Backend(port HostPort, is4 bool) (netip.AddrPort, bool) {
 	own := OfFamily(p.addrs, is4)
 	if len(own) == 0 {
@@ -53,7 +53,7 @@ func (p *Pod) Backend(port HostPort, is4 bool) (netip.AddrPort, bool) {
 	return netip.AddrPortFrom(own[0], port.Container), true
 }
 
-// podIPs are the addresses that the pod's status says.
+// podIPs returns the addresses in the pod's status.
 func podIPs(pod *corev1.Pod) []netip.Addr {
 	texts := []string{pod.Status.PodIP}
 	for _, ip := range pod.Status.PodIPs {
@@ -62,7 +62,7 @@ func podIPs(pod *corev1.Pod) []netip.Addr {
 	return parseAddrs(texts...)
 }
 
-// HostPorts returns a pod's host ports within the bounds, and what is not served.
+// HostPorts returns a pod's host ports within the bounds, and errors for those that are not served.
 func HostPorts(pod *corev1.Pod) (ports []HostPort, refused []error) {
 	if !HasHostPorts(pod) {
 		return nil, nil
@@ -88,35 +88,35 @@ func HostPorts(pod *corev1.Pod) (ports []HostPort, refused []error) {
 }
 
 func newHostPort(p corev1.ContainerPort) (HostPort, error) {
-	out := HostPort{Protocol: Protocol(p.Protocol), Number: uint16(p.HostPort), Container: uint16(p.ContainerPort)}
+	out := HostPort{Protocol: Protocol(p.Protocol), Number: number(p.HostPort), Container: number(p.ContainerPort)}
 	switch {
-	case p.HostPort <= 0 || p.HostPort > 65535 || p.ContainerPort <= 0 || p.ContainerPort > 65535 || !known(out.Protocol):
+	case out.Number == 0 || out.Container == 0 || !known(out.Protocol):
 		return out, fmt.Errorf("host port %d: container port %d, protocol %q", p.HostPort, p.ContainerPort, p.Protocol)
 	case p.HostIP == "":
 		return out, nil
 	}
 	a, err := netip.ParseAddr(p.HostIP)
 	if err != nil || a.Zone() != "" {
-		// The API server does not check it.
+		// The API server does not validate it.
 		return out, fmt.Errorf("host port %d: host IP %q is not an address", p.HostPort, p.HostIP)
 	}
 	out.At = a.Unmap()
 	return out, nil
 }
 
-// Wants reports whether the port is to be served at an address of the pod's node.
+// Wants reports whether the port must be served at an address of the pod's node.
 func (p HostPort) Wants(a netip.Addr) bool { return p.At == a || p.Everywhere(a.Is4()) }
 
-// Everywhere reports whether the port is to be served at every address of the family that the
-// pod's node has. The unspecified address is all addresses of its family, and not of the other one
-// (as the portmap plugin has it).
+// Everywhere reports whether the port must be served at every address of the family of the pod's
+// node. As in the portmap plugin, the unspecified address means all addresses of its own family
+// only.
 func (p HostPort) Everywhere(is4 bool) bool {
 	return !p.At.IsValid() || p.At.IsUnspecified() && p.At.Is4() == is4
 }
 
-// HostPortContainers returns a pod's containers with nothing but their host ports, for stores that
-// keep only those; containers without any are left out. Of init containers those count that run as
-// long as the pod.
+// HostPortContainers returns the pod's containers that have host ports, reduced to these ports, for
+// stores that keep nothing else. Of init containers it includes only those that run as long as the
+// pod.
 func HostPortContainers(pod *corev1.Pod) []corev1.Container {
 	var out []corev1.Container
 	take := func(c *corev1.Container) {

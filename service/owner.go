@@ -5,10 +5,11 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Kind is the kind of an object that asks for frontends.
+// Kind is the kind of an object with frontends.
 type Kind uint8
 
 const (
@@ -16,7 +17,7 @@ const (
 	KindPod                 // a pod with host ports
 )
 
-// String is the kind's name in Kubernetes.
+// String returns the kind's name in Kubernetes.
 func (k Kind) String() string {
 	if k == KindPod {
 		return "Pod"
@@ -24,13 +25,13 @@ func (k Kind) String() string {
 	return "Service"
 }
 
-// Key names an object that asks for frontends.
+// Key identifies an object with frontends.
 type Key struct {
 	Kind            Kind
 	Namespace, Name string
 }
 
-// String is "Service default/web".
+// String returns the key in the form "Service default/web".
 func (k Key) String() string { return k.Kind.String() + " " + k.Namespace + "/" + k.Name }
 
 // Compare orders keys by kind, namespace and name.
@@ -38,14 +39,14 @@ func (k Key) Compare(o Key) int {
 	return cmp.Or(cmp.Compare(k.Kind, o.Kind), cmp.Compare(k.Namespace, o.Namespace), cmp.Compare(k.Name, o.Name))
 }
 
-// Owner is an object that asks for frontends.
+// Owner is an object with frontends.
 type Owner struct {
 	Key
 	Created time.Time
 }
 
-// Precedes reports whether o gets a frontend that both ask for: the older one, or of the same age
-// the one with the smaller key.
+// Precedes reports whether o gets a frontend that both claim. The older object wins; at the same
+// age, the smaller key.
 func (o Owner) Precedes(p Owner) bool {
 	return cmp.Or(o.Created.Compare(p.Created), o.Compare(p.Key)) < 0
 }
@@ -58,4 +59,27 @@ func OwnerOfPod(pod *corev1.Pod) Owner { return ownerOf(KindPod, pod.ObjectMeta)
 
 func ownerOf(kind Kind, m metav1.ObjectMeta) Owner {
 	return Owner{Key{kind, m.Namespace, m.Name}, m.CreationTimestamp.Time}
+}
+
+// Objects holds the cluster's objects of one Key, nil if absent. They are only read.
+type Objects struct {
+	Service *corev1.Service
+	Slices  []*discoveryv1.EndpointSlice // of the Service, in any order
+	Pod     *corev1.Pod
+}
+
+// Meaning is the meaning of an object with frontends: a Service, a Pod, or neither if the object
+// has no frontends.
+type Meaning struct {
+	Service *Service
+	Pod     *Pod
+}
+
+// Meaning returns the meaning of the objects for a node. A pod has the addresses of its status.
+func (o Objects) Meaning(cfg Config) Meaning {
+	m := Meaning{Service: New(cfg, o.Service, o.Slices)}
+	if o.Pod != nil {
+		m.Pod = NewPod(o.Pod, podIPs(o.Pod))
+	}
+	return m
 }

@@ -17,10 +17,10 @@ import (
 // pkg/proxy/apis.LabelServiceProxyName).
 const ProxyNameLabel = "service.kubernetes.io/service-proxy-name"
 
-// Config is what a cluster's settings say about Services.
+// Config holds the cluster's settings for Services.
 type Config struct {
 	Pods, Services, Join []netip.Prefix // Pods empty: of both families
-	// ExternalIPs are the ranges that external IPs must be in; empty: any address.
+	// ExternalIPs are the allowed ranges of external IPs; empty: any address.
 	ExternalIPs []netip.Prefix
 }
 
@@ -28,16 +28,16 @@ type Config struct {
 type Service struct {
 	Owner
 	ClusterIPs []netip.Addr // at least one; in order of the Service
-	External   []netip.Addr // external IPs, and addresses that a load balancer announces
-	// Announced are those of External to which the source ranges apply: a load balancer announces
-	// them, and they are no external IPs, which are open to all clients.
+	External   []netip.Addr // external IPs and load balancer addresses
+	// Announced are the addresses of External to which the source ranges apply: load balancer
+	// addresses that are not also external IPs. External IPs are open to all clients.
 	Announced []netip.Addr
 	Ports     []Port // within the bounds
 	// ExternalLocal and InternalLocal are the traffic policies.
 	ExternalLocal, InternalLocal bool
-	Affinity                     time.Duration // how long a client stays with its endpoint; 0: no affinity
+	Affinity                     time.Duration // time for which a client keeps its endpoint; 0: no affinity
 	HealthCheckPort              uint16        // node port of the health check; 0: none
-	Refused                      []error       // what is not served, and why
+	Refused                      []error       // parts that are not served, with the reason
 
 	cfg    Config
 	ranges []string
@@ -54,8 +54,8 @@ type Port struct {
 	NodePort uint16 // 0: none
 }
 
-// New returns what the Service means, and nil if it is not served here. eps are its endpoint slices
-// in any order; none where only its frontends matter.
+// New returns the meaning of the Service, or nil if it is not served here. eps are its endpoint
+// slices in any order. Callers that need only the frontends may pass nil.
 func New(cfg Config, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) *Service {
 	if svc == nil || !proxied(svc) {
 		return nil
@@ -78,8 +78,7 @@ func New(cfg Config, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) *Ser
 			continue
 		}
 		if len(cfg.Services) > 0 && !within(cfg.Services, a) {
-			// Pods reach it all the same. Nodes' own connections, and what guards the networks, do not know
-			// it.
+			// Pods still reach it. Connections of nodes do not, and the checks of networks do not cover it.
 			s.refuse("cluster IP %s: outside the service networks %s (--k8s-service-cidrs)", a, prefixList(cfg.Services))
 		}
 		s.ClusterIPs = append(s.ClusterIPs, a)
@@ -93,9 +92,9 @@ func (s *Service) refuse(format string, args ...any) {
 	s.Refused = append(s.Refused, fmt.Errorf(format, args...))
 }
 
-// proxied reports whether the Service is one that this proxy serves: not an alias of a name, not
-// another proxy's, and not one that a label calls headless (as kube-proxy has it, whatever cluster
-// IP it has).
+// proxied reports whether this proxy serves the Service. It does not serve an ExternalName, a
+// Service of another proxy, or one with the label for headless Services. As in kube-proxy, that
+// label counts regardless of a cluster IP.
 func proxied(svc *corev1.Service) bool {
 	_, other := svc.Labels[ProxyNameLabel]
 	_, headless := svc.Labels[corev1.IsHeadlessService]
@@ -105,11 +104,12 @@ func proxied(svc *corev1.Service) bool {
 // HasFamily reports whether the Service has a cluster IP of the family.
 func (s *Service) HasFamily(is4 bool) bool { return len(OfFamily(s.ClusterIPs, is4)) > 0 }
 
-// SourceRanges returns the ranges of one family from which clients of Announced may come; empty:
-// all may. See sourceRanges.
+// SourceRanges returns the ranges of one family from which clients may connect to Announced; empty:
+// all clients may. See sourceRanges.
 func (s *Service) SourceRanges(is4 bool) []netip.Prefix { return sourceRanges(s.ranges, is4) }
 
-// TooManySourceRanges reports whether there are more than MaxSourceRanges: then no client may come.
+// TooManySourceRanges reports whether there are more than MaxSourceRanges. Then no client may
+// connect.
 func (s *Service) TooManySourceRanges() bool { return len(s.ranges) > MaxSourceRanges }
 
 func clusterIPs(svc *corev1.Service) []netip.Addr {
@@ -147,13 +147,14 @@ func (s *Service) addExternal(svc *corev1.Service, own []netip.Addr) {
 	}
 }
 
-// errNotAllowed: Kubernetes lets any author of a Service give it any external IP, and so take the
-// traffic that the cluster sends there (CVE-2020-8554).
+// errNotAllowed refuses an external IP outside of the configured ranges. Kubernetes accepts any
+// external IP, so the author of a Service could intercept the cluster's traffic to that address
+// (CVE-2020-8554).
 var errNotAllowed = errors.New("not in the ranges of --allow-external-ips")
 
-// external returns the address outside of the cluster that text is, or why it cannot be one: an
-// author of a Service must not take the traffic of other Services, of pods or of gateways. own are
-// the Service's cluster IPs.
+// external parses an address outside of the cluster. It refuses addresses inside of it, because the
+// author of a Service must not intercept traffic to other Services, pods or gateways. own are the
+// Service's cluster IPs.
 func (c Config) external(text string, own []netip.Addr) (netip.Addr, error) {
 	a, err := netip.ParseAddr(text)
 	if a = a.Unmap(); err != nil || a.Zone() != "" {
@@ -184,13 +185,13 @@ func (c Config) external(text string, own []netip.Addr) (netip.Addr, error) {
 	return a, nil
 }
 
-// ServesNodePorts reports whether node ports and host ports can be served at an address of a
-// node: not at one of the cluster's own networks, which the node may have as well.
+// ServesNodePorts reports whether node ports and host ports can be served at an address of a node.
+// A node may also have addresses in the cluster's own networks, where they cannot.
 func (c Config) ServesNodePorts(a netip.Addr) bool {
 	return a.IsGlobalUnicast() && !within(c.Services, a) && !within(c.Pods, a) && !masquerade.Of(a.Is4()).Subnet.Contains(a)
 }
 
-// hasFamily reports whether pods have addresses of the family, as far as the settings say.
+// hasFamily reports whether pods have addresses of the family according to the settings.
 func (c Config) hasFamily(is4 bool) bool {
 	return len(c.Pods) == 0 || slices.ContainsFunc(c.Pods, func(p netip.Prefix) bool { return p.Addr().Is4() == is4 })
 }
@@ -209,17 +210,22 @@ func (s *Service) addPorts(svc *corev1.Service) {
 	}
 }
 
-// newPort returns false for a port that no API server lets pass.
+// newPort returns false for a port that API servers refuse.
 func newPort(p corev1.ServicePort) (Port, bool) {
-	out := Port{Name: p.Name, Protocol: Protocol(p.Protocol), Number: uint16(p.Port)}
-	if p.NodePort > 0 && p.NodePort <= 65535 {
-		out.NodePort = uint16(p.NodePort)
-	}
-	return out, known(out.Protocol) && p.Port > 0 && p.Port <= 65535
+	out := Port{Name: p.Name, Protocol: Protocol(p.Protocol), Number: number(p.Port), NodePort: number(p.NodePort)}
+	return out, known(out.Protocol) && out.Number != 0
 }
 
-// Asked returns what a Service asks for outside of the service network, before any check: all
-// external addresses, and its ports. It is for indices, which are kept without settings.
+// number returns a port's number, or 0 if it is not 1 to 65535.
+func number(port int32) uint16 {
+	if port < 1 || port > 65535 {
+		return 0
+	}
+	return uint16(port)
+}
+
+// Asked returns the unchecked external addresses of a Service, and its ports. Indices use it, which
+// do not depend on settings.
 func Asked(svc *corev1.Service) (external []netip.Addr, ports []Port) {
 	for _, p := range servicePorts(svc, nil) {
 		if port, ok := newPort(p); ok {
@@ -229,8 +235,8 @@ func Asked(svc *corev1.Service) (external []netip.Addr, ports []Port) {
 	return parseAddrs(slices.Concat(externalIPs(svc), ingressIPs(svc))...), ports
 }
 
-// DependsOnNodes reports whether what the Service means depends on the cluster's nodes: it is
-// served at their addresses or might be, treats nodes differently, or has endpoints of hosts.
+// DependsOnNodes reports whether the meaning of the Service depends on the cluster's nodes: it may
+// be served at their addresses, it treats nodes differently, or it has endpoints of hosts.
 func (c Config) DependsOnNodes(svc *corev1.Service, eps []*discoveryv1.EndpointSlice) bool {
 	return slices.ContainsFunc(svc.Spec.Ports, func(p corev1.ServicePort) bool { return p.NodePort != 0 }) ||
 		svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal ||
@@ -239,11 +245,10 @@ func (c Config) DependsOnNodes(svc *corev1.Service, eps []*discoveryv1.EndpointS
 		slices.ContainsFunc(eps, c.nodesMatter)
 }
 
-// nodesMatter reports whether the slice has endpoints of hosts, maybe by their management ports,
-// or for some nodes only.
+// nodesMatter reports whether the slice may have endpoints of hosts, or has hints.
 func (c Config) nodesMatter(slice *discoveryv1.EndpointSlice) bool {
-	for _, p := range slice.Ports {
-		if p.Port != nil && *p.Port > 0 && *p.Port <= 65535 && IsKept(corev1.ProtocolTCP, uint16(*p.Port)) {
+	for i := range slice.Ports {
+		if _, number, _ := target(&slice.Ports[i]); IsKept(corev1.ProtocolTCP, number) {
 			return true
 		}
 	}
@@ -271,11 +276,10 @@ func affinity(svc *corev1.Service) time.Duration {
 	return time.Duration(seconds) * time.Second
 }
 
-// healthCheckPort is where a load balancer asks a node whether it has endpoints.
+// healthCheckPort returns the node port of the load balancer's health check, or 0.
 func healthCheckPort(svc *corev1.Service) uint16 {
-	port := svc.Spec.HealthCheckNodePort
-	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer || svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal || port <= 0 || port > 65535 {
+	if svc.Spec.Type != corev1.ServiceTypeLoadBalancer || svc.Spec.ExternalTrafficPolicy != corev1.ServiceExternalTrafficPolicyLocal {
 		return 0
 	}
-	return uint16(port)
+	return number(svc.Spec.HealthCheckNodePort)
 }

@@ -5,10 +5,10 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// targets are the port numbers of endpoints, by slice and by name and protocol of the service port.
-// The control plane has resolved named ports, per slice. Slices with few ports are not in it: a
-// search is as quick there. Slices with many are read once, because a search for each port of a
-// Service would cost the product of both.
+// targets maps each slice to its port numbers, by name and protocol of the service port. The
+// control plane has resolved named ports per slice. Slices with few ports are omitted, because a
+// search is as fast. In slices with many ports, a search for each port of the Service would cost
+// the product of both.
 type targets map[*discoveryv1.EndpointSlice]map[targetName]uint16
 
 type targetName struct {
@@ -36,7 +36,8 @@ func newTargets(slices []*discoveryv1.EndpointSlice) targets {
 	return out
 }
 
-// port returns the number that the slice's endpoints have for a service port, false if none.
+// port returns the port number of the slice's endpoints for a service port, or false if there is
+// none.
 func (t targets) port(slice *discoveryv1.EndpointSlice, port Port) (uint16, bool) {
 	want := targetName{port.Name, port.Protocol}
 	if of, many := t[slice]; many {
@@ -52,7 +53,7 @@ func (t targets) port(slice *discoveryv1.EndpointSlice, port Port) (uint16, bool
 }
 
 // target returns false for a port without a number.
-func target(p *discoveryv1.EndpointPort) (name targetName, number uint16, ok bool) {
+func target(p *discoveryv1.EndpointPort) (name targetName, port uint16, ok bool) {
 	name.proto = corev1.ProtocolTCP
 	if p.Name != nil {
 		name.name = *p.Name
@@ -60,8 +61,8 @@ func target(p *discoveryv1.EndpointPort) (name targetName, number uint16, ok boo
 	if p.Protocol != nil {
 		name.proto = *p.Protocol
 	}
-	if p.Port == nil || *p.Port <= 0 || *p.Port > 65535 {
-		return name, 0, false
+	if p.Port != nil {
+		port = number(*p.Port)
 	}
-	return name, uint16(*p.Port), true
+	return name, port, port != 0
 }

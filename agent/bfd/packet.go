@@ -71,7 +71,7 @@ func micro(b []byte) time.Duration {
 	return time.Duration(binary.BigEndian.Uint32(b)) * time.Microsecond
 }
 
-// Marshal is the inverse of Parse.
+// Marshal encodes the packet; Parse decodes it.
 func (p Packet) Marshal() []byte {
 	b := make([]byte, packetLen)
 	b[0], b[1], b[2], b[3] = version<<5, byte(p.State)<<6, p.Mult, packetLen

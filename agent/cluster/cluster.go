@@ -2,7 +2,6 @@ package cluster
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"log/slog"
 	"sync"
@@ -18,6 +17,7 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/tools/cache"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/informer"
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
@@ -129,10 +129,7 @@ func (c *Cluster) Node() *corev1.Node {
 func (c *Cluster) Annotate(ctx context.Context, annotations map[string]string) error {
 	ctx, cancel := context.WithTimeout(ctx, annotateWait)
 	defer cancel()
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
-	if err != nil {
-		return fmt.Errorf("annotate node %s: %w", c.node, err)
-	}
+	patch := annotation.Patch(metav1.ObjectMeta{}, annotations)
 	if _, err := c.client.CoreV1().Nodes().Patch(ctx, c.node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("annotate node %s: %w", c.node, err)
 	}

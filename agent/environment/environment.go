@@ -26,6 +26,7 @@ const (
 	ClockDiffers  = "ClockDiffers"
 	DiskFull      = "DiskFull"
 	NoCgroup2     = "NoCgroup2"
+	NotReady      = "NetworkNotReady"
 )
 
 const (
@@ -34,6 +35,7 @@ const (
 	maxSkew  = 5 * time.Minute // Kubernetes' own certificates and leases tolerate less than an hour
 	minFree  = 1 << 20         // bytes
 	maxReply = 64              // bytes of kube-proxy's answer
+	maxEvent = 900             // bytes; the API server refuses messages of more than 1,024
 )
 
 // Options configure a Watch.
@@ -47,8 +49,11 @@ type Options struct {
 	Client *http.Client
 	// Cgroup returns an error if the host's sockets cannot be watched; nil is not asked.
 	Cgroup func() error
-	// Dirs are directories in which the agent or Open vSwitch writes. Missing ones are ignored.
+	// Dirs are directories in which the agent, Open vSwitch or OVN's databases write. Missing ones are
+	// ignored.
 	Dirs []string
+	// Missing returns what keeps the node from being ready; nil is not asked.
+	Missing func() []string
 	// Warn writes an Event about the Node. It is called once for each fault that begins.
 	Warn func(ctx context.Context, reason, message string) error
 	Log  *slog.Logger
@@ -69,6 +74,7 @@ type Watch struct {
 	faults []Fault
 
 	reported map[string]bool // reasons that have an Event; owned by Run's goroutine
+	unready  int             // looks in a row at which something was missing; owned by Run's goroutine
 }
 
 // New returns a Watch that does not run yet.
@@ -104,7 +110,30 @@ func (w *Watch) look(ctx context.Context) error {
 	w.mu.Lock()
 	w.faults = found
 	w.mu.Unlock()
+	if f := w.notReady(); f != nil {
+		found = append(found, *f) // an Event only: readiness has the text already
+	}
 	return w.report(ctx, found)
+}
+
+// notReady returns a fault when something has been missing for two looks. A start takes less.
+func (w *Watch) notReady() *Fault {
+	if w.Missing == nil {
+		return nil
+	}
+	missing := w.Missing()
+	if len(missing) == 0 {
+		w.unready = 0
+		return nil
+	}
+	if w.unready++; w.unready < 2 {
+		return nil
+	}
+	text := strings.Join(missing, "; ")
+	if len(text) > maxEvent {
+		text = text[:maxEvent]
+	}
+	return &Fault{NotReady, text + "; ovnkube status on the node says what helps"}
 }
 
 // report writes an Event for each fault that has begun.
@@ -185,7 +214,7 @@ func (w *Watch) clock(ctx context.Context) *Fault {
 }
 
 // disk finds directories in which nothing can be written. Open vSwitch and the agent lose no state
-// by that, but changes do not survive a restart.
+// by that, but changes do not survive a restart. OVN's databases refuse changes.
 func (w *Watch) disk(context.Context) *Fault {
 	var full []string
 	for _, dir := range w.Dirs {

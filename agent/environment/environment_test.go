@@ -186,3 +186,40 @@ func TestCgroup(t *testing.T) {
 	err = errors.New("find cgroup2 mount: none")
 	wants(t, r.find(t), NoCgroup2+": find cgroup2 mount: none", "--cgroup-path")
 }
+
+// TestNotReady checks that a node that is not ready for two looks in a row has one Event with what is
+// missing, and no line of its own in readiness.
+func TestNotReady(t *testing.T) {
+	var missing []string
+	r := newRig(Options{Missing: func() []string { return missing }})
+	for _, step := range []struct {
+		missing []string
+		events  int
+	}{
+		{nil, 0},
+		{[]string{"uplink eth0: no such device"}, 0}, // a start
+		{nil, 0},
+		{[]string{"a"}, 0},
+		{[]string{"a", "b"}, 1},
+		{[]string{"b"}, 1},
+		{nil, 1},
+		{[]string{strings.Repeat("x", 2000)}, 1},
+		{[]string{strings.Repeat("x", 2000)}, 2},
+	} {
+		missing = step.missing
+		if err := r.look(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		if faults := r.Faults(); len(faults) > 0 {
+			t.Errorf("%q: faults %v", step.missing, faults)
+		}
+		if len(r.events) != step.events {
+			t.Errorf("%q: events %q, want %d", step.missing, r.events, step.events)
+		}
+	}
+	for i, want := range []string{NotReady + ": a; b; ovnkube status", NotReady + ": xxx"} {
+		if len(r.events) <= i || !strings.HasPrefix(r.events[i], want) || len(r.events[i]) > 1024 {
+			t.Errorf("event %d of %q, want %q…", i, r.events, want)
+		}
+	}
+}

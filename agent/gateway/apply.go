@@ -70,7 +70,7 @@ func (g *Gateway) applyBackend(ctx context.Context, h Host, n Node) error {
 	return g.backend.sync(ctx, st)
 }
 
-// applyBare is apply for a node without a gateway (see Settings.bare).
+// applyBare is like apply, for a node without a gateway (see Settings.bare).
 func (g *Gateway) applyBare(ctx context.Context, h Host) error {
 	if err := g.topology.ovs.SyncBridgeMapping(ctx, Network, ""); err != nil {
 		return err

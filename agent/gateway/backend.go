@@ -45,6 +45,7 @@ type parts struct {
 	host     *hostUse
 	services *Services
 	tracker  *tracker
+	pods     *Pods
 }
 
 func newBackend(p parts) backend {

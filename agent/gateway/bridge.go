@@ -8,8 +8,6 @@ import (
 	"slices"
 	"strings"
 
-	"golang.org/x/sync/errgroup"
-
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
@@ -28,27 +26,12 @@ type topology struct {
 
 // watch triggers the gateway's loop when uplink, bridge or their OVSDB rows change, until ctx ends.
 func (t *topology) watch(ctx context.Context, wake loop.Signal) error {
-	rows, stop := t.ovs.Watch(t.concerned)
-	defer stop()
-	group, ctx := errgroup.WithContext(ctx)
-	group.Go(func() error {
-		return link.Watch(ctx, t.log, func(device string) {
-			if device == "" || device == t.s.Uplink || device == t.s.Bridge {
-				wake.Trigger()
-			}
-		})
-	})
-	group.Go(func() error {
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-rows:
-				wake.Trigger()
-			}
+	defer t.ovs.Watch(t.concerned, wake)()
+	return link.Watch(ctx, t.log, func(device string) {
+		if device == "" || device == t.s.Uplink || device == t.s.Bridge {
+			wake.Trigger()
 		}
 	})
-	return group.Wait()
 }
 
 // concerned reports whether an OVSDB row describes the uplink or the bridge.

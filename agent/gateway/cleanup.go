@@ -9,6 +9,7 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link/nicbridge"
@@ -16,7 +17,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// hooks are the names of the agent's clsact filters.
+// hooks are the names of the agent's clsact filters at uplink and bridge. At pods' devices there are
+// those that bpf.IsPodHook matches.
 var hooks = [...]string{"uplink_ingress", "uplink_egress", "bridge_ingress", "bridge_egress"}
 
 // Cleanup removes the gateway from the node. It removes, in this order:
@@ -87,25 +89,25 @@ func removeFlows(ctx context.Context, s Settings, o *ovs.Client) error {
 // removeFilters removes filters without a pin. An agent that was killed between attaching and
 // pinning leaves such filters behind.
 func removeFilters() error {
-	var errs []error
-	for _, name := range hooks {
-		filters, err := link.ClsactFilters(name)
-		errs = append(errs, err)
-		for _, f := range filters {
-			errs = append(errs, link.DetachClsactAt(f.Ifindex, name, f.Egress))
-		}
+	filters, err := link.ClsactFilters(func(name string) bool { return slices.Contains(hooks[:], name) || bpf.IsPodHook(name) })
+	errs := []error{err}
+	for _, f := range filters {
+		errs = append(errs, link.DetachClsactAt(f.Ifindex, f.Name, f.Egress))
 	}
 	return errors.Join(errs...)
 }
 
-// hooked reports whether pins of attached gateway programs exist.
-func hooked(pinDir string) bool {
-	for _, name := range hooks {
-		if pins, err := filepath.Glob(filepath.Join(pinDir, name+"*")); err == nil && len(pins) > 0 {
-			return true
-		}
-	}
-	return false
+// deciding reports whether pins of gateway programs at uplink or bridge exist.
+func deciding(pinDir string) bool {
+	return slices.ContainsFunc(hooks[:], func(name string) bool { return pinned(pinDir, name+"*") })
+}
+
+// hooked reports whether pins of attached gateway programs exist, those at pods' devices included.
+func hooked(pinDir string) bool { return deciding(pinDir) || pinned(pinDir, bpf.PodPins) }
+
+func pinned(pinDir, pattern string) bool {
+	pins, err := filepath.Glob(filepath.Join(pinDir, pattern))
+	return err == nil && len(pins) > 0
 }
 
 // openIdle opens the pinned programs with settings that pass every packet. It returns nil if

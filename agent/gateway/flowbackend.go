@@ -87,7 +87,7 @@ func counterOf(c openflow.Count) bpf.Counter {
 		out.Direction, out.Port = "rx", "none"
 	case c.Verdict == verdict.Drop:
 		out.Port = "none"
-	case c.Direction == verdict.FromOVN:
+	case c.Direction == verdict.FromOVN, c.Direction == verdict.FromPod:
 		out.Port = "ovn"
 	case c.Direction == verdict.FromHost:
 		out.Port = "host"

@@ -33,7 +33,17 @@ func CheckHost(s Settings) error {
 	if err != nil {
 		return err
 	}
-	return errors.Join(overlap(h, s), shared(h, s), checkPorts(s.reserved()))
+	return errors.Join(shared(h, s), checkPorts(s.reserved()))
+}
+
+// CheckOverlap returns an error if an address or next hop of the host is in a network of pods or of
+// the tunnels. The error names both.
+func CheckOverlap(s Settings) error {
+	h, err := observe(s.Uplink, s.Bridge)
+	if err != nil {
+		return err
+	}
+	return overlap(h, s)
 }
 
 // Gateway is the reconcile loop. It reads the host and makes each part apply its own state. No part
@@ -58,6 +68,7 @@ type Options struct {
 	Settings Settings
 	OVS      *ovs.Client
 	Source   Source
+	Pods     *Pods // gets the programs when they are loaded; nil: no pod has shortcuts
 	// Changed is called when the result of Node, Missing or Services.Redirects changes. It must not
 	// block.
 	Changed func()
@@ -75,6 +86,10 @@ func New(o Options) *Gateway {
 		s: o.Settings, log: o.Log, record: record, own: loop.NewSignal(), wake: wake, changed: o.Changed,
 		flows: newFlowServices(o.Settings), serving: newServing(o.Source),
 	}
+	if p.pods = o.Pods; p.pods == nil {
+		p.pods = NewPods(o.Settings, o.OVS, o.Log)
+	}
+	p.pods.record = record
 	former := newFormer(o.Settings.OVSRunDir, wake, o.Log)
 	return &Gateway{
 		s: o.Settings, log: o.Log, wake: wake, record: record, former: former, tracker: p.tracker, services: p.services,

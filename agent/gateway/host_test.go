@@ -1,6 +1,7 @@
 package gateway
 
 import (
+	"log/slog"
 	"net"
 	"os"
 	"os/exec"
@@ -10,6 +11,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
 // TestLateListenerIsReached checks sockets inside the SNAT range that no hook has seen bind, or
@@ -48,5 +50,33 @@ func TestLateListenerIsReached(t *testing.T) {
 	out, err := exec.Command("nsenter", "-t", r.peer, "-n", "timeout", "10", "bash", "-c", ask).CombinedOutput()
 	if err != nil || string(out) != said {
 		t.Errorf("answered %q, error %v; want %q", out, err, said)
+	}
+}
+
+// TestFailedGateFallsBack checks a gate that cannot be attached. The programs then get the ports of
+// the host's sockets without it, and the part is degraded. If the programs cannot be written either,
+// that is an error, and the sockets are listed again in the next round.
+func TestFailedGateFallsBack(t *testing.T) {
+	r := newServingRig(t)
+	log := slog.New(slog.DiscardHandler)
+	gate, err := bpf.OpenGate(bpf.CgroupOptions{PinDir: r.dir, CgroupPath: t.TempDir()}) // no cgroup
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer gate.Close()
+	u := &hostUse{s: Settings{Cluster: Cluster{SNATPorts: bpf.PortRange{First: 49152, Last: 65535}}}, log: log, record: newRecorder(log), gate: gate}
+	if err := u.syncSockets(r.to.gateway); err != nil || u.scannedAt.IsZero() {
+		t.Errorf("fallback: error %v, listed at %v", err, u.scannedAt)
+	}
+	if text := u.record.read().Degraded[partGate]; text == "" {
+		t.Error("the gate is not degraded")
+	}
+	u.scannedAt = u.scannedAt.Add(-2 * resync)
+	before := u.scannedAt
+	if err := r.to.gateway.Close(); err != nil {
+		t.Fatal(err)
+	}
+	if err := u.syncSockets(r.to.gateway); err == nil || !u.scannedAt.Equal(before) {
+		t.Errorf("neither gate nor programs can be written: error %v, listed at %v, before at %v", err, u.scannedAt, before)
 	}
 }

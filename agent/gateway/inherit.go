@@ -124,7 +124,7 @@ func loadInheritance(rundir string) (inheritance, error) {
 	return in, nil
 }
 
-// restoreNode is Cleanup for a node that was taken over. The flows come first: once they are
+// restoreNode is like Cleanup, for a node that was taken over. The flows come first: once they are
 // written, the node's packets take their former path, with and without programs. Pods, management
 // port, patch ports and the bridge mapping stay, because ovnkube-node continues to use them.
 func restoreNode(ctx context.Context, in inheritance, s Settings, o *ovs.Client, log *slog.Logger) error {

@@ -268,7 +268,7 @@ func TestOrphanFilter(t *testing.T) {
 		}
 	}
 	count := func() int {
-		filters, err := link.ClsactFilters("uplink_ingress")
+		filters, err := link.ClsactFilters(func(name string) bool { return name == "uplink_ingress" })
 		if err != nil {
 			t.Fatal(err)
 		}

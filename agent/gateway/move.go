@@ -131,8 +131,8 @@ func (t *topology) leaveBridge(ctx context.Context, before func() error) error {
 	return nil
 }
 
-// rejoin is joinBridge for an uplink without addresses. Either the uplink was taken out of the
-// bridge, or the bridge was deleted with the host's addresses.
+// rejoin is like joinBridge, for an uplink without addresses. Either the uplink was taken out of
+// the bridge, or the bridge was deleted with the host's addresses.
 func (t *topology) rejoin(ctx context.Context, h Host) error {
 	switch {
 	case len(nodeOf(h, t.s).Addresses) > 0:

@@ -117,12 +117,13 @@ func (p *programs) prepare(config bpf.Config) error {
 	}
 	gw, err := bpf.Open(bpf.Options{
 		PinDir: p.s.PinDir, Config: config, Log: p.log, Clsact: clsactFuncs(), ForceClsact: p.s.forceClsact,
-		CountServices: p.s.CountServices,
+		CountServices: p.s.CountServices, Shortcuts: bpf.ShortcutOptions{On: p.s.NoShortcuts() == ""},
 	})
 	if err != nil {
 		return err
 	}
 	p.gw, p.config = gw, config
+	p.pods.use(gw)
 	return nil
 }
 

@@ -9,20 +9,21 @@ import (
 // Names of the optional parts, in the log and in metrics. A failed part is logged, counted and
 // retried. It does not stop other parts.
 const (
-	partSockets  = "host_to_service"     // translation for the host's own sockets
-	partGate     = "bind_gate"           // immediate notice of binds; without it, sockets are found by the next scan
-	partScan     = "sockets"             // list of the host's sockets in the SNAT range
-	partProtos   = "host_protocols"      // list of the host's protocols without ports
-	partAhead    = "foreign_program"     // no foreign program before the agent's
-	partLookup   = "service_host"        // host sockets behind externalTrafficPolicy Local
-	partDestroy  = "socket_destroy"      // destruction of UDP sockets with a removed endpoint
-	partTracking = "connection_tracking" // connections from before a takeover, use of the SNAT range
+	partSockets   = "host_to_service"     // translation for the host's own sockets
+	partGate      = "bind_gate"           // immediate notice of binds; without it, sockets are found by the next scan
+	partScan      = "sockets"             // list of the host's sockets in the SNAT range
+	partProtos    = "host_protocols"      // list of the host's protocols without ports
+	partAhead     = "foreign_program"     // no foreign program before the agent's
+	partLookup    = "service_host"        // host sockets behind externalTrafficPolicy Local
+	partDestroy   = "socket_destroy"      // destruction of UDP sockets with a removed endpoint
+	partShortcuts = "shortcuts"           // programs on pods' devices
+	partTracking  = "connection_tracking" // connections from before a takeover, use of the SNAT range
 )
 
 // healthyParts lists every optional part as healthy.
 func healthyParts() map[string]string {
 	out := map[string]string{}
-	for _, part := range []string{partSockets, partGate, partScan, partProtos, partAhead, partLookup, partDestroy} {
+	for _, part := range []string{partSockets, partGate, partScan, partProtos, partAhead, partLookup, partDestroy, partShortcuts} {
 		out[part] = ""
 	}
 	return out
@@ -35,6 +36,13 @@ type Stats struct {
 	SNATPorts int               // size of the SNAT range, 0 if unknown
 	PortUse   []Use             // remotes with the highest use of the SNAT range, highest first
 	Degraded  map[string]string // fault of each optional part, "" if it works
+	Shortcuts *ShortcutStats    // nil: no pod of the node can have them
+}
+
+// ShortcutStats are reasons why pods have no shortcuts. It is not modified.
+type ShortcutStats struct {
+	Causes  []string // why no pod of the node has any at present
+	Limited int      // pods' interfaces with a bandwidth limit
 }
 
 // recorder holds the Stats. Its methods are safe for concurrent use.
@@ -95,6 +103,12 @@ func (r *recorder) setListeners(n int) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.Listeners = n
+}
+
+func (r *recorder) setShortcuts(s ShortcutStats) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.Shortcuts = &s
 }
 
 func (r *recorder) setPortUse(uses []Use, size int) {

@@ -249,7 +249,7 @@ func (s *Services) await(ctx context.Context) error {
 	if err != nil {
 		return nil // no bridge, or ovs-vswitchd is down: no backend is active
 	}
-	byPrograms, byFlows := first > 0 && hooked(s.s.PinDir), others > 0
+	byPrograms, byFlows := first > 0 && deciding(s.s.PinDir), others > 0
 	if byFlows && !byPrograms || byPrograms && s.s.Backend == OpenFlow {
 		return errors.New("Services are not known yet: the backend of an earlier agent stays active until then")
 	}

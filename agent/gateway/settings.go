@@ -42,7 +42,8 @@ type Settings struct {
 	NotHost    []string // devices with addresses that are not node addresses
 	NoEBPF     string   // why programs cannot run here, or ""
 
-	CountServices int // limit of Service ports with packet counts
+	CountServices int  // limit of Service ports with packet counts
+	Shortcuts     bool // where supported: established connections of pods past OVS
 
 	forceClsact bool // in tests: behave like a kernel without tcx
 }

@@ -20,9 +20,9 @@ func HostSwitch(o *ovs.Client, datapath, pinDir string) nicbridge.Switch {
 	}
 }
 
-// LostSwitch is HostSwitch while OVSDB is unreachable. Every method returns err. Remove first
-// detaches the programs: they would send the host's packets to a bridge that no longer has the
-// host's addresses.
+// LostSwitch stands for HostSwitch while OVSDB is unreachable. Every method returns err. Remove
+// first detaches the programs: they would send the host's packets to a bridge that no longer has
+// the host's addresses.
 func LostSwitch(err error, pinDir string) nicbridge.Switch {
 	return handover{Switch: lost{err}, before: func() error { return freeHooks(pinDir) }}
 }

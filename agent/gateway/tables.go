@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"errors"
+	"maps"
 	"net/netip"
 	"reflect"
 	"slices"
@@ -63,10 +64,7 @@ func (s *serving) changed(k service.Key) {
 func (s *serving) takeDirty() []service.Key {
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	out := make([]service.Key, 0, len(s.dirty))
-	for k := range s.dirty {
-		out = append(out, k)
-	}
+	out := slices.Collect(maps.Keys(s.dirty))
 	clear(s.dirty)
 	return out
 }

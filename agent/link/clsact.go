@@ -13,13 +13,14 @@ import (
 
 // ClsactFilter is a BPF filter of the agent on a device's clsact qdisc.
 type ClsactFilter struct {
+	Name    string
 	Ifindex int
 	Device  string
 	Egress  bool
 	ProgID  int
 }
 
-// AttachClsact is AttachClsactAt on ingress.
+// AttachClsact calls AttachClsactAt for ingress.
 func AttachClsact(ifindex, progFD int, name string) error {
 	return AttachClsactAt(ifindex, progFD, name, false)
 }
@@ -59,7 +60,7 @@ func AttachClsactAt(ifindex, progFD int, name string, egress bool) error {
 	return nil
 }
 
-// DetachClsact is DetachClsactAt on ingress.
+// DetachClsact calls DetachClsactAt for ingress.
 func DetachClsact(ifindex int, name string) error { return DetachClsactAt(ifindex, name, false) }
 
 // DetachClsactAt removes every filter of that name from the device's ingress or egress. Other
@@ -84,7 +85,7 @@ func DetachClsactAt(ifindex int, name string, egress bool) error {
 	}
 }
 
-// ClsactAttached is ClsactAttachedAt on ingress.
+// ClsactAttached calls ClsactAttachedAt for ingress.
 func ClsactAttached(ifindex int, name string) bool { return ClsactAttachedAt(ifindex, name, false) }
 
 // ClsactAttachedAt reports whether the device's ingress or egress has a filter of the name.
@@ -118,10 +119,10 @@ func ClsactPlace(ifindex int, name string, egress bool) (ahead int, attached boo
 	return len(before), true
 }
 
-// ClsactFilters returns the filters of that name on all devices of the namespace, in both
+// ClsactFilters returns the filters whose names match, on all devices of the namespace, in both
 // directions, sorted by interface index, ingress first. It includes orphans on devices that the
 // caller no longer uses.
-func ClsactFilters(name string) ([]ClsactFilter, error) {
+func ClsactFilters(match func(name string) bool) ([]ClsactFilter, error) {
 	links, err := retry(netlink.LinkList)
 	if err != nil {
 		return nil, fmt.Errorf("list devices: %w", err)
@@ -137,8 +138,8 @@ func ClsactFilters(name string) ([]ClsactFilter, error) {
 				return nil, err
 			}
 			for _, f := range have {
-				if b, ok := f.(*netlink.BpfFilter); ok && b.Name == name {
-					out = append(out, ClsactFilter{Ifindex: l.Attrs().Index, Device: l.Attrs().Name, Egress: egress, ProgID: b.Id})
+				if b, ok := f.(*netlink.BpfFilter); ok && match(b.Name) {
+					out = append(out, ClsactFilter{Name: b.Name, Ifindex: l.Attrs().Index, Device: l.Attrs().Name, Egress: egress, ProgID: b.Id})
 				}
 			}
 		}

@@ -71,7 +71,7 @@ func TestClsactDirections(t *testing.T) {
 		t.Errorf("after attaching to egress: ingress %t, egress %t", in, out)
 	}
 	must(AttachClsact(dev.Index, fd, "ours"))
-	got, err := ClsactFilters("ours")
+	got, err := ClsactFilters(func(name string) bool { return name == "ours" })
 	must(err)
 	for i := range got {
 		if got[i].ProgID == 0 {
@@ -79,7 +79,7 @@ func TestClsactDirections(t *testing.T) {
 		}
 		got[i].ProgID = 0
 	}
-	want := []ClsactFilter{{Ifindex: dev.Index, Device: "tst3"}, {Ifindex: dev.Index, Device: "tst3", Egress: true}}
+	want := []ClsactFilter{{Name: "ours", Ifindex: dev.Index, Device: "tst3"}, {Name: "ours", Ifindex: dev.Index, Device: "tst3", Egress: true}}
 	if !slices.Equal(got, want) {
 		t.Errorf("filters %+v, want %+v", got, want)
 	}

@@ -70,9 +70,9 @@ func (p *Port) Missing() string {
 
 // Run maintains the port until ctx ends. The port stays.
 func (p *Port) Run(ctx context.Context) error {
-	ovsWake, stop := p.o.OVS.Watch(func(table, name string) bool {
+	stop := p.o.OVS.Watch(func(table, name string) bool {
 		return table == "Bridge" && name == p.o.Bridge || table == "Interface" && name == Name
-	})
+	}, p.wake)
 	defer stop()
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error {
@@ -81,16 +81,6 @@ func (p *Port) Run(ctx context.Context) error {
 				p.wake.Trigger()
 			}
 		})
-	})
-	group.Go(func() error {
-		for {
-			select {
-			case <-ctx.Done():
-				return nil
-			case <-ovsWake:
-				p.wake.Trigger()
-			}
-		}
 	})
 	group.Go(func() error {
 		return loop.Run(ctx, loop.Options{Name: "management port", Wake: p.wake, Apply: p.step, Resync: time.Minute, Log: p.o.Log})

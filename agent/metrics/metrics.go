@@ -55,6 +55,7 @@ type Collector struct {
 	s                Source
 	set              metric.Set
 	requests, phases *prometheus.HistogramVec
+	evictions        evictions
 
 	mu       sync.Mutex                        // guards the following fields
 	services map[bpf.ServicePort]metric.Labels // of the last scrape
@@ -124,6 +125,12 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 	put("ovnkube_gateway_host_listeners", float64(stats.Listeners))
 	c.putPortUse(put, stats)
+	if s := stats.Shortcuts; s != nil {
+		put("ovnkube_gateway_shortcut_limited_pods", float64(s.Limited))
+		for _, cause := range s.Causes {
+			put("ovnkube_gateway_shortcut_prevented", 1, cause)
+		}
+	}
 	c.putFailures(put)
 	c.putOVS(put)
 	c.putPrograms(put)

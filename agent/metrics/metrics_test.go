@@ -28,7 +28,8 @@ func newCollector(t *testing.T) *Collector {
 				SNATPorts: 100, PortUse: []gateway.Use{
 					{Proto: 6, Remote: netip.MustParseAddrPort("192.0.2.1:443"), Ports: 91}, {Proto: 6, Remote: netip.MustParseAddrPort("192.0.2.2:443"), Ports: 49},
 				},
-				Degraded: map[string]string{"bind_gate": "", "host_to_service": "no cgroup2"},
+				Degraded:  map[string]string{"bind_gate": "", "host_to_service": "no cgroup2"},
+				Shortcuts: &gateway.ShortcutStats{Causes: []string{"hw-offload"}, Limited: 2},
 			}
 		},
 		Services: func() ([]bpf.ServiceCount, int, error) {
@@ -112,6 +113,22 @@ func TestCountersOfPods(t *testing.T) {
 	c.s.Pods = nil
 	if n := testutil.CollectAndCount(c, podReceived+"_bytes_total", "ovnkube_node_uncounted_pods"); n != 0 {
 		t.Errorf("%d series of pods without a source", n)
+	}
+}
+
+// The reasons why pods have no shortcuts are shown, each cause as a series.
+func TestNoShortcuts(t *testing.T) {
+	const want = `
+# HELP ovnkube_gateway_shortcut_limited_pods Interfaces of pods that may not have shortcuts because of a bandwidth limit.
+# TYPE ovnkube_gateway_shortcut_limited_pods gauge
+ovnkube_gateway_shortcut_limited_pods 2
+# HELP ovnkube_gateway_shortcut_prevented 1 for each cause why no pod of the node may have shortcuts at present.
+# TYPE ovnkube_gateway_shortcut_prevented gauge
+ovnkube_gateway_shortcut_prevented{cause="hw-offload"} 1
+`
+	names := []string{"ovnkube_gateway_shortcut_limited_pods", "ovnkube_gateway_shortcut_prevented"}
+	if err := testutil.CollectAndCompare(newCollector(t), strings.NewReader(want), names...); err != nil {
+		t.Error(err)
 	}
 }
 

@@ -1,7 +1,9 @@
 package metrics
 
 import (
+	"errors"
 	"strconv"
+	"sync"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -45,6 +47,7 @@ func (c *Collector) putPrograms(put putter) {
 		put("ovnkube_gateway_table_entries", float64(t.Entries), name)
 		put("ovnkube_gateway_table_capacity", float64(t.Capacity), name)
 	}
+	c.putShortcuts(put)
 	runs, err := bpf.Runs(c.s.PinDir)
 	if err != nil {
 		c.s.Log.Debug("no statistics of programs", "error", err)
@@ -85,3 +88,43 @@ func (c *Collector) putServices(put putter, ch chan<- prometheus.Metric) {
 
 // protocols are the protocols of Services, in Kubernetes' spelling.
 var protocols = map[uint8]string{6: "TCP", 17: "UDP", 132: "SCTP"}
+
+// putShortcuts sends nothing while shortcuts are off.
+func (c *Collector) putShortcuts(put putter) {
+	counts, err := bpf.ReadShortcutCounts(c.s.PinDir)
+	if err != nil {
+		if !errors.Is(err, bpf.ErrNoShortcuts) {
+			c.s.Log.Debug("no counts of shortcuts", "error", err)
+		}
+		return
+	}
+	put("ovnkube_gateway_shortcut_created_total", float64(counts.Created))
+	put("ovnkube_gateway_shortcut_renewals_total", float64(counts.Renewed))
+	put("ovnkube_gateway_shortcut_evictions_total", float64(c.evictions.next(counts)))
+	put("ovnkube_gateway_shortcut_unseen_total", float64(counts.Unseen))
+	put("ovnkube_gateway_shortcut_epochs_total", float64(counts.Epoch))
+	put("ovnkube_gateway_shortcut_pods", float64(counts.Pods))
+}
+
+// evictions makes a counter of ShortcutCounts.Evicted, which may fall. It starts at zero. Its methods are
+// safe for concurrent use.
+type evictions struct {
+	mu    sync.Mutex // guards the fields below
+	known bool
+	most  uint64 // the largest Evicted so far
+	total uint64
+}
+
+// next returns the evictions since the first call.
+func (e *evictions) next(c bpf.ShortcutCounts) uint64 {
+	e.mu.Lock()
+	defer e.mu.Unlock()
+	now := c.Evicted()
+	switch {
+	case !e.known, c.Created < e.most: // the first call, or the state was pinned anew
+		e.known, e.most = true, now
+	case now > e.most:
+		e.total, e.most = e.total+now-e.most, now
+	}
+	return e.total
+}

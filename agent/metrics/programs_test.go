@@ -77,3 +77,27 @@ func TestHostSent(t *testing.T) {
 		t.Errorf("without the device: %+v, error %v", all, err)
 	}
 }
+
+// The counter of evictions starts at zero and never falls, although the figure that it is made of does.
+func TestEvictions(t *testing.T) {
+	var e evictions
+	for i, look := range []struct {
+		created uint64
+		entries int
+		want    uint64
+	}{
+		{1000, 400, 0}, // evictions before the agent's start do not count
+		{1010, 400, 10},
+		{1010, 403, 10}, // entries have come while they were counted
+		{1012, 401, 11},
+		{1012, 401, 11},
+		{8, 8, 11}, // the state was pinned anew
+		{20, 10, 21},
+		{20, 30, 21},
+		{31, 20, 22},
+	} {
+		if got := e.next(bpf.ShortcutCounts{Created: look.created, Entries: look.entries}); got != look.want {
+			t.Errorf("look %d: %d, want %d", i, got, look.want)
+		}
+	}
+}

@@ -66,11 +66,12 @@ func (r *Resolver) Trigger() { r.wake.Trigger() }
 
 // Run keeps neighbours resolved until ctx ends. Then it returns nil.
 func (r *Resolver) Run(ctx context.Context) error {
-	changed, stop := r.OVS.Watch(func(table, name string) bool {
+	changed := loop.NewSignal()
+	stop := r.OVS.Watch(func(table, name string) bool {
 		// Tunnels, the patch port of the gateway router, and the bridge's device: the userspace
 		// datapath forgets the neighbours of a recreated device.
 		return table == "Interface" && (strings.HasPrefix(name, "ovn") || strings.HasPrefix(name, "patch-") || name == r.Bridge)
-	})
+	}, changed)
 	defer stop()
 	said, wait := "", firstWait
 	timer := time.NewTimer(0)

@@ -4,10 +4,12 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"net"
 	"net/netip"
 	"strings"
 	"testing"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
@@ -15,6 +17,7 @@ import (
 // A real ovs-vswitchd on the userspace datapath knows the other end of a tunnel before the first
 // packet, also after a restart. The host sends ARP requests for the gateway router's next hop.
 func TestTunnelsResolveBeforeFirstPacket(t *testing.T) {
+	t.Cleanup(func() { _ = link.Delete("breth0") }) // outlives an ovs-vswitchd that is killed
 	s := testnode.StartSwitch(t, true)
 	s.Daemon(t)
 	pid := testnode.Netns(t)
@@ -30,17 +33,7 @@ func TestTunnelsResolveBeforeFirstPacket(t *testing.T) {
 	far("ip", "addr", "add", "fd00:172:31::12/64", "dev", "far0", "nodad")
 	s.Vsctl(t, "add-br", "breth0", "--", "set", "bridge", "breth0", "datapath_type=netdev", "--", "add-port", "breth0", "wire0",
 		"--", "add-br", ovs.IntegrationBridge, "--", "set", "bridge", ovs.IntegrationBridge, "datapath_type=netdev")
-	testnode.Eventually(t, "breth0 is a device", func() error {
-		_, err := ovs.TunnelNeighbours(t.Context(), s.Dir)
-		return err
-	})
-	for _, argv := range [][]string{
-		{"ip", "addr", "add", "172.30.1.11/24", "dev", "breth0"},
-		{"ip", "addr", "add", "fd00:172:31::11/64", "dev", "breth0", "nodad"},
-		{"ip", "link", "set", "breth0", "up"},
-	} {
-		testnode.Run(t, argv...)
-	}
+	addressBridge(t)
 	c, err := ovs.Dial(t.Context(), s.Address)
 	if err != nil {
 		t.Fatal(err)
@@ -85,13 +78,7 @@ func TestTunnelsResolveBeforeFirstPacket(t *testing.T) {
 	})
 	s.KillVswitchd()
 	s.StartVswitchd(t)
-	for _, argv := range [][]string{ // recreates the device
-		{"ip", "addr", "replace", "172.30.1.11/24", "dev", "breth0"},
-		{"ip", "addr", "replace", "fd00:172:31::11/64", "dev", "breth0", "nodad"},
-		{"ip", "link", "set", "breth0", "up"},
-	} {
-		testnode.Run(t, argv...)
-	}
+	addressBridge(t)
 	resolved("after a restart, the tunnel to")
 
 	// The datapath can learn nothing of this peer: nothing answers. The kernel knows it.
@@ -106,5 +93,22 @@ func TestTunnelsResolveBeforeFirstPacket(t *testing.T) {
 			}
 			return nil
 		})
+	}
+}
+
+// addressBridge waits until ovs-vswitchd has created the bridge's device, and gives it the node's
+// addresses.
+func addressBridge(t *testing.T) {
+	t.Helper()
+	testnode.Eventually(t, "breth0 is a device", func() error {
+		_, err := net.InterfaceByName("breth0")
+		return err
+	})
+	for _, argv := range [][]string{
+		{"ip", "addr", "replace", "172.30.1.11/24", "dev", "breth0"},
+		{"ip", "addr", "replace", "fd00:172:31::11/64", "dev", "breth0", "nodad"},
+		{"ip", "link", "set", "breth0", "up"},
+	} {
+		testnode.Run(t, argv...)
 	}
 }

@@ -4,9 +4,7 @@ import (
 	"cmp"
 	"context"
 	"fmt"
-
-	"github.com/ovn-kubernetes/libovsdb/model"
-	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+	"maps"
 
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
@@ -21,6 +19,7 @@ type Bridge struct {
 	OtherConfig  map[string]string
 	Existing     bool   // do not create the bridge: ErrNotFound if it is missing
 	Uplink       string // device that must be a port; "" leaves ports unchanged
+	moved        bool   // of HostSwitch: a new bridge has no fail mode and has movedKey
 }
 
 // IntegrationBridge is OVN's bridge.
@@ -38,17 +37,17 @@ func (c *Client) SyncBridge(ctx context.Context, want Bridge) error {
 	if err != nil {
 		return err
 	}
-	var ops []ovsdb.Operation
+	e := c.edit()
 	switch {
 	case have != nil:
-		ops, err = c.updateBridge(ctx, have, want)
+		err = e.updateBridge(ctx, have, want)
 	case want.Existing:
 		err = ErrNotFound
 	default:
-		ops, err = c.createBridge(ctx, want)
+		err = e.createBridge(ctx, want)
 	}
 	if err == nil {
-		err = c.transact(ctx, ops)
+		err = e.commit(ctx)
 	}
 	if err == nil && want.Uplink != "" {
 		err = c.addUplink(ctx, want.Name, want.Uplink)
@@ -65,30 +64,17 @@ func (c *Client) addUplink(ctx context.Context, bridge, device string) error {
 	if owner, err := c.bridgeWith(ctx, device); err != nil || owner != "" {
 		return err
 	}
-	have, err := c.bridge(ctx, bridge)
+	have, err := c.existingBridge(ctx, bridge)
 	if err != nil {
 		return err
 	}
-	if have == nil {
-		return fmt.Errorf("bridge %s: %w", bridge, ErrNotFound)
-	}
+	e := c.edit()
 	iface := &vswitch.Interface{UUID: "iface", Name: device}
 	port := &vswitch.Port{UUID: "port", Name: device, Interfaces: []string{iface.UUID}}
-	ops, err := c.db.Create(iface)
-	if err != nil {
-		return err
-	}
-	add, err := c.db.Create(port)
-	if err != nil {
-		return err
-	}
-	muts := append(mutateMap(&have.ExternalIDs, have.ExternalIDs, map[string]string{uplinkKey: device}),
-		model.Mutation{Field: &have.Ports, Mutator: ovsdb.MutateOperationInsert, Value: []string{port.UUID}})
-	put, err := c.db.Where(have).Mutate(have, muts...)
-	if err != nil {
-		return err
-	}
-	return c.transact(ctx, append(append(ops, add...), put...))
+	e.create(iface, port)
+	e.setKeys(have, &have.ExternalIDs, have.ExternalIDs, map[string]string{uplinkKey: device})
+	e.insert(have, &have.Ports, port.UUID)
+	return e.commit(ctx)
 }
 
 func (want Bridge) otherConfig() map[string]string {
@@ -96,40 +82,32 @@ func (want Bridge) otherConfig() map[string]string {
 	if want.HWAddr != "" {
 		out["hwaddr"] = want.HWAddr
 	}
-	for k, v := range want.OtherConfig {
-		out[k] = v
-	}
+	maps.Copy(out, want.OtherConfig)
 	return out
 }
 
-func (c *Client) createBridge(ctx context.Context, want Bridge) ([]ovsdb.Operation, error) {
-	root, err := c.root(ctx)
+func (e *edit) createBridge(ctx context.Context, want Bridge) error {
+	root, err := e.c.root(ctx)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	mode := cmp.Or(want.FailMode, FailSecure)
 	iface := &vswitch.Interface{UUID: "iface", Name: want.Name, Type: "internal", MTURequest: optional(want.MTU)}
 	port := &vswitch.Port{UUID: "port", Name: want.Name, Interfaces: []string{iface.UUID}}
 	bridge := &vswitch.Bridge{
-		UUID: "bridge", Name: want.Name, DatapathType: want.DatapathType,
-		FailMode: &mode, OtherConfig: want.otherConfig(), Ports: []string{port.UUID},
+		UUID: "bridge", Name: want.Name, DatapathType: want.DatapathType, OtherConfig: want.otherConfig(), Ports: []string{port.UUID},
 	}
-	var ops []ovsdb.Operation
-	for _, m := range []model.Model{iface, port, bridge} {
-		op, err := c.db.Create(m)
-		if err != nil {
-			return nil, err
-		}
-		ops = append(ops, op...)
+	if want.moved {
+		bridge.ExternalIDs = map[string]string{movedKey: "true"}
+	} else {
+		mode := cmp.Or(want.FailMode, FailSecure)
+		bridge.FailMode = &mode
 	}
-	add, err := c.db.Where(root).Mutate(root, model.Mutation{
-		Field: &root.Bridges, Mutator: ovsdb.MutateOperationInsert, Value: []string{bridge.UUID},
-	})
-	return append(ops, add...), err
+	e.create(iface, port, bridge)
+	e.insert(root, &root.Bridges, bridge.UUID)
+	return nil
 }
 
-func (c *Client) updateBridge(ctx context.Context, have *vswitch.Bridge, want Bridge) ([]ovsdb.Operation, error) {
-	var ops []ovsdb.Operation
+func (e *edit) updateBridge(ctx context.Context, have *vswitch.Bridge, want Bridge) error {
 	is := FailStandalone // the default of OVS
 	if have.FailMode != nil {
 		is = *have.FailMode
@@ -137,26 +115,16 @@ func (c *Client) updateBridge(ctx context.Context, have *vswitch.Bridge, want Br
 	datapath, mode := cmp.Or(want.DatapathType, have.DatapathType), cmp.Or(want.FailMode, is)
 	if have.DatapathType != datapath || mode != is {
 		row := &vswitch.Bridge{UUID: have.UUID, DatapathType: datapath, FailMode: &mode}
-		op, err := c.db.Where(have).Update(row, &row.DatapathType, &row.FailMode)
-		if err != nil {
-			return nil, err
-		}
-		ops = append(ops, op...)
+		e.update(have, row, &row.DatapathType, &row.FailMode)
 	}
-	if muts := mutateMap(&have.OtherConfig, have.OtherConfig, want.otherConfig()); len(muts) > 0 {
-		op, err := c.db.Where(have).Mutate(have, muts...)
-		if err != nil {
-			return nil, err
-		}
-		ops = append(ops, op...)
-	}
-	iface, err := c.iface(ctx, want.Name)
+	e.setKeys(have, &have.OtherConfig, have.OtherConfig, want.otherConfig())
+	iface, err := e.c.iface(ctx, want.Name)
 	if err != nil || iface == nil || want.MTU == 0 || iface.MTURequest != nil && *iface.MTURequest == want.MTU {
-		return ops, err
+		return err
 	}
 	row := &vswitch.Interface{UUID: iface.UUID, MTURequest: optional(want.MTU)}
-	op, err := c.db.Where(iface).Update(row, &row.MTURequest)
-	return append(ops, op...), err
+	e.update(iface, row, &row.MTURequest)
+	return nil
 }
 
 // RemoveBridge deletes the bridge with all its ports. A missing bridge is not an error.
@@ -169,13 +137,9 @@ func (c *Client) RemoveBridge(ctx context.Context, name string) error {
 	if err != nil {
 		return err
 	}
-	ops, err := c.db.Where(root).Mutate(root, model.Mutation{
-		Field: &root.Bridges, Mutator: ovsdb.MutateOperationDelete, Value: []string{have.UUID},
-	})
-	if err == nil {
-		err = c.transact(ctx, ops)
-	}
-	if err != nil {
+	e := c.edit()
+	e.remove(root, &root.Bridges, have.UUID)
+	if err := e.commit(ctx); err != nil {
 		return fmt.Errorf("delete bridge %s: %w", name, err)
 	}
 	return nil
@@ -183,29 +147,28 @@ func (c *Client) RemoveBridge(ctx context.Context, name string) error {
 
 // bridge returns the row, or nil if there is none.
 func (c *Client) bridge(ctx context.Context, name string) (*vswitch.Bridge, error) {
-	var rows []*vswitch.Bridge
-	err := c.db.WhereCache(func(b *vswitch.Bridge) bool { return b.Name == name }).List(ctx, &rows)
-	if err != nil {
-		return nil, fmt.Errorf("read bridge %s: %w", name, err)
+	return first(rows(ctx, c, "bridge "+name, func(b *vswitch.Bridge) bool { return b.Name == name }))
+}
+
+// existingBridge returns the row, or ErrNotFound if there is none.
+func (c *Client) existingBridge(ctx context.Context, name string) (*vswitch.Bridge, error) {
+	b, err := c.bridge(ctx, name)
+	if err == nil && b == nil {
+		err = fmt.Errorf("bridge %s: %w", name, ErrNotFound)
 	}
-	return first(rows), nil
+	return b, err
 }
 
 // iface returns the interface's row, or nil if there is none.
 func (c *Client) iface(ctx context.Context, name string) (*vswitch.Interface, error) {
-	var rows []*vswitch.Interface
-	err := c.db.WhereCache(func(i *vswitch.Interface) bool { return i.Name == name }).List(ctx, &rows)
-	if err != nil {
-		return nil, fmt.Errorf("read interface %s: %w", name, err)
-	}
-	return first(rows), nil
+	return first(rows(ctx, c, "interface "+name, func(i *vswitch.Interface) bool { return i.Name == name }))
 }
 
-func first[T any](rows []*T) *T {
+func first[T any](rows []*T, err error) (*T, error) {
 	if len(rows) == 0 {
-		return nil
+		return nil, err
 	}
-	return rows[0]
+	return rows[0], nil
 }
 
 func optional(v int) *int {
@@ -214,3 +177,37 @@ func optional(v int) *int {
 	}
 	return &v
 }
+
+// OFPorts returns the OpenFlow port numbers of the bridge's ports by name, without LOCAL and
+// without ports that ovs-vswitchd has not opened. It returns ErrNotFound if the bridge does not
+// exist. A recreated port may get another number; Watch reports that (table Interface).
+func (c *Client) OFPorts(ctx context.Context, bridge string) (map[string]uint32, error) {
+	return c.ofports(ctx, bridge, func(*vswitch.Interface) bool { return true })
+}
+
+// PatchPorts returns the OFPorts that lead to another bridge. ovn-controller creates the patch port
+// to br-int once the bridge is mapped and OVN has a localnet port.
+func (c *Client) PatchPorts(ctx context.Context, bridge string) (map[string]uint32, error) {
+	return c.ofports(ctx, bridge, func(i *vswitch.Interface) bool { return i.Type == "patch" })
+}
+
+func (c *Client) ofports(ctx context.Context, bridge string, match func(*vswitch.Interface) bool) (map[string]uint32, error) {
+	row, err := c.existingBridge(ctx, bridge)
+	if err != nil {
+		return nil, err
+	}
+	ports, err := c.bridgePorts(ctx, row)
+	if err != nil {
+		return nil, err
+	}
+	out := map[string]uint32{}
+	for _, i := range ports {
+		if match(i.Interface) && i.Ofport != nil && *i.Ofport > 0 && *i.Ofport < ofportMax {
+			out[i.Name] = uint32(*i.Ofport)
+		}
+	}
+	return out, nil
+}
+
+// ofportMax is the first reserved number of OpenFlow 1.0 (LOCAL is 65534).
+const ofportMax = 0xff00

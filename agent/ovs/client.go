@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/model"
-	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
@@ -28,7 +28,7 @@ type Client struct {
 	db client.Client
 
 	mu       sync.Mutex // guards watchers
-	watchers map[chan struct{}]func(table, name string) bool
+	watchers map[*watcher]struct{}
 }
 
 // Dial connects to address ("unix:/run/openvswitch/db.sock", "tcp:127.0.0.1:6640") and fills the
@@ -55,7 +55,7 @@ func Dial(ctx context.Context, address string) (*Client, error) {
 	if err := db.Connect(ctx); err != nil {
 		return nil, fmt.Errorf("connect to OVSDB %s: %w", address, err)
 	}
-	c := &Client{db: db, watchers: map[chan struct{}]func(string, string) bool{}}
+	c := &Client{db: db, watchers: map[*watcher]struct{}{}}
 	rows := db.Cache()
 	if rows == nil { // libovsdb has revoked it
 		return nil, fmt.Errorf("connect to OVSDB %s: connection lost", address)
@@ -78,8 +78,8 @@ func monitor(db client.Client) *client.Monitor {
 	o, b, p, i, q := &vswitch.OpenvSwitch{}, &vswitch.Bridge{}, &vswitch.Port{}, &vswitch.Interface{}, &vswitch.QoS{}
 	d := &vswitch.Datapath{}
 	return db.NewMonitor(
-		client.WithTable(o, &o.ExternalIDs, &o.Bridges, &o.OVSVersion, &o.CurCfg, &o.Datapaths),
-		client.WithTable(b, &b.Name, &b.Ports, &b.DatapathType, &b.FailMode, &b.OtherConfig, &b.ExternalIDs),
+		client.WithTable(o, &o.ExternalIDs, &o.OtherConfig, &o.Bridges, &o.OVSVersion, &o.CurCfg, &o.Datapaths),
+		client.WithTable(b, &b.Name, &b.Ports, &b.DatapathType, &b.FailMode, &b.OtherConfig, &b.ExternalIDs, &b.Mirrors, &b.Sflow, &b.Netflow, &b.IPFIX),
 		client.WithTable(p, &p.Name, &p.Interfaces, &p.OtherConfig, &p.QOS),
 		client.WithTable(i, &i.Name, &i.Type, &i.ExternalIDs, &i.MAC, &i.MTURequest, &i.Options, &i.Ofport, &i.Ifindex, &i.Error),
 		client.WithTable(q, &q.Type, &q.ExternalIDs),
@@ -94,18 +94,23 @@ func (c *Client) Close() { c.db.Close() }
 // reconnection.
 func (c *Client) Connected() bool { return c.db.CurrentEndpoint() != "" }
 
-// Watch returns a channel that receives after any change of a row for which match returns true.
-// match gets the row's table and name; rows without a name have name "". Notifications are merged,
-// so the receiver must read the state again.
-func (c *Client) Watch(match func(table, name string) bool) (wake <-chan struct{}, stop func()) {
-	ch := make(chan struct{}, 1)
+// watcher is triggered by changes of matching rows.
+type watcher struct {
+	match func(table, name string) bool
+	wake  loop.Signal
+}
+
+// Watch triggers wake after any change of a row for which match returns true, until stop is called.
+// match gets the row's table and name; rows without a name have name "".
+func (c *Client) Watch(match func(table, name string) bool, wake loop.Signal) (stop func()) {
+	w := &watcher{match, wake}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	c.watchers[ch] = match
-	return ch, func() {
+	c.watchers[w] = struct{}{}
+	return func() {
 		c.mu.Lock()
 		defer c.mu.Unlock()
-		delete(c.watchers, ch)
+		delete(c.watchers, w)
 	}
 }
 
@@ -121,38 +126,11 @@ func (c *Client) changed(table string, row model.Model) {
 	}
 	c.mu.Lock()
 	defer c.mu.Unlock()
-	for ch, match := range c.watchers {
-		if !match(table, name) {
-			continue
-		}
-		select {
-		case ch <- struct{}{}:
-		default: // a notification is already pending
+	for w := range c.watchers {
+		if w.match(table, name) {
+			w.wake.Trigger()
 		}
 	}
-}
-
-// transact runs the operations as one transaction. Without operations it does nothing.
-func (c *Client) transact(ctx context.Context, ops []ovsdb.Operation) error {
-	if len(ops) == 0 {
-		return nil
-	}
-	_, err := c.results(ctx, ops)
-	return err
-}
-
-// results runs the operations as one transaction and returns their results.
-func (c *Client) results(ctx context.Context, ops []ovsdb.Operation) ([]ovsdb.OperationResult, error) {
-	ctx, cancel := context.WithTimeout(ctx, transactTimeout)
-	defer cancel()
-	results, err := c.db.Transact(ctx, ops...)
-	if err != nil {
-		return nil, err
-	}
-	if details, err := ovsdb.CheckOperationResults(results, ops); err != nil {
-		return nil, fmt.Errorf("%w: %v", err, details)
-	}
-	return results, nil
 }
 
 // steady is a backoff with a constant wait: the server runs on the same machine, and the node does

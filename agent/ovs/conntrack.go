@@ -70,14 +70,8 @@ func ForgetAddress(ctx context.Context, rundir string, a netip.Addr) error {
 	return nil
 }
 
-// askConntrack uses the control socket directly. ovs-appctl accepts a pid file only if the daemon
-// that holds its lock is in the same pid namespace, which is not the case in a container.
 func askConntrack(ctx context.Context, rundir string, command ...string) (string, error) {
-	path, err := controlSocket(rundir, "ovs-vswitchd")
-	if err != nil {
-		return "", fmt.Errorf("read connection tracker: %w", err)
-	}
-	out, err := unixctl(ctx, path, command...)
+	out, err := askSwitch(ctx, rundir, command...)
 	if err != nil {
 		return "", fmt.Errorf("read connection tracker: %w", err)
 	}

@@ -82,13 +82,6 @@ func (c *FlowCounts) Run(ctx context.Context) error {
 	return nil
 }
 
-// ofPacket is a received message.
-type ofPacket struct {
-	kind byte
-	xid  uint32
-	body []byte
-}
-
 // hold keeps the ledger over one connection. It returns nil if the connection was up.
 func (c *FlowCounts) hold(ctx context.Context, l *ledger) error {
 	conn, err := c.dial(ctx)
@@ -103,12 +96,12 @@ func (c *FlowCounts) hold(ctx context.Context, l *ledger) error {
 	go func() {
 		defer close(packets)
 		for {
-			kind, xid, body, err := readOpenFlow(conn)
+			p, err := readOpenFlow(conn)
 			if err != nil {
 				return
 			}
 			select {
-			case packets <- ofPacket{kind, xid, body}:
+			case packets <- p:
 			case <-done:
 				return
 			}
@@ -118,17 +111,7 @@ func (c *FlowCounts) hold(ctx context.Context, l *ledger) error {
 }
 
 func (c *FlowCounts) dial(ctx context.Context) (net.Conn, error) {
-	var d net.Dialer
-	path := filepath.Join(c.RunDir, c.Bridge+".mgmt")
-	conn, err := d.DialContext(ctx, "unix", path)
-	if err != nil {
-		return nil, fmt.Errorf("connect to %s: %w", path, err)
-	}
-	if _, err := conn.Write(append(ofMessage(ofHello, 1, nil), tellRemovals()...)); err != nil {
-		conn.Close()
-		return nil, fmt.Errorf("greet %s: %w", path, err)
-	}
-	return conn, nil
+	return dialOpenFlow(ctx, filepath.Join(c.RunDir, c.Bridge+".mgmt"), tellRemovals())
 }
 
 var errNeverUp = errors.New("connection ended before a first reply")
@@ -222,4 +205,40 @@ func askSum(number uint8) []byte {
 	binary.BigEndian.PutUint16(body[40:], 1) // OXM
 	binary.BigEndian.PutUint16(body[42:], 4) // matches everything
 	return ofMessage(ofMultipartRequest, uint32(number), body)
+}
+
+// ReadFlowSums sums, by number (FlowSync), the counts of the flows on the bridge, each since it was
+// written. It needs only ovs-vswitchd. Counts of deleted flows are not included.
+func ReadFlowSums(ctx context.Context, rundir, bridge string, of []uint8) ([numbers]FlowCount, error) {
+	c := NewFlowCounts(rundir, bridge, of)
+	var l ledger
+	l.begin(len(of))
+	err := c.once(ctx, "counts of flows", c.askSums(), l.take)
+	return l.round, err
+}
+
+// once sends a request over its own connection and calls take for each message until take returns
+// true. what is used in errors.
+func (c *FlowCounts) once(ctx context.Context, what string, question []byte, take func(ofPacket) (all bool)) error {
+	conn, err := c.dial(ctx)
+	if err != nil {
+		return err
+	}
+	defer conn.Close()
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	if _, err := conn.Write(question); err != nil {
+		return fmt.Errorf("ask %s for %s: %w", c.Bridge, what, err)
+	}
+	for {
+		p, err := readOpenFlow(conn)
+		if ctx.Err() != nil {
+			err = ctx.Err()
+		}
+		if err != nil {
+			return fmt.Errorf("read %s of %s: %w", what, c.Bridge, err)
+		}
+		if take(p) {
+			return nil
+		}
+	}
 }

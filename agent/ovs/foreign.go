@@ -31,27 +31,32 @@ func (c *Client) CheckGateway(ctx context.Context, uplink, bridge string) error 
 	if owner != "" {
 		return fmt.Errorf("uplink %s is a port of OVS bridge %s: %w: layout direct needs a NIC that is not in OVS", uplink, owner, ErrForeign)
 	}
-	have, err := c.bridge(ctx, bridge)
-	if err != nil || have == nil {
-		return err
+	foreign, err := c.portBeside(ctx, bridge)
+	if err == nil && foreign != "" {
+		err = fmt.Errorf("OVS bridge %s has the port %s: %w: layout direct needs the bridge for itself", bridge, foreign, ErrForeign)
 	}
-	ports, err := c.bridgePorts(ctx, have)
-	if err != nil {
-		return err
-	}
-	for _, p := range ports {
-		for _, i := range p.interfaces {
-			if i.Name != bridge && i.Type != "patch" {
-				return fmt.Errorf("OVS bridge %s has the port %s: %w: layout direct needs the bridge for itself", bridge, p.name, ErrForeign)
-			}
-		}
-	}
-	return nil
+	return err
 }
 
-// CheckMember is CheckGateway for layouts in which the uplink is a port of the bridge. The uplink
-// must be a port of that bridge or of none. Beside it the bridge must have only its internal port
-// and patch ports. is reports whether the uplink is a port already.
+// portBeside returns a port of the bridge that is neither a patch port nor one of names, or "". A
+// missing bridge has none.
+func (c *Client) portBeside(ctx context.Context, bridge string, names ...string) (string, error) {
+	have, err := c.bridge(ctx, bridge)
+	if err != nil || have == nil {
+		return "", err
+	}
+	ports, err := c.bridgePorts(ctx, have)
+	for _, p := range ports {
+		if p.Name != bridge && p.Type != "patch" && !slices.Contains(names, p.Name) {
+			return p.port, err
+		}
+	}
+	return "", err
+}
+
+// CheckMember does what CheckGateway does, for layouts in which the uplink is a port of the bridge.
+// The uplink must be a port of that bridge or of none. Beside it the bridge must have only its
+// internal port and patch ports. is reports whether the uplink is a port already.
 func (c *Client) CheckMember(ctx context.Context, uplink, bridge string) (is bool, err error) {
 	owner, err := c.bridgeWith(ctx, uplink)
 	if err != nil {
@@ -60,20 +65,12 @@ func (c *Client) CheckMember(ctx context.Context, uplink, bridge string) (is boo
 	if owner != "" && owner != bridge {
 		return false, fmt.Errorf("uplink %s is a port of OVS bridge %s: %w: want it in %s", uplink, owner, ErrForeign, bridge)
 	}
-	have, err := c.bridge(ctx, bridge)
-	if err != nil || have == nil {
-		return false, err
-	}
-	ports, err := c.bridgePorts(ctx, have)
+	foreign, err := c.portBeside(ctx, bridge, uplink)
 	if err != nil {
 		return false, err
 	}
-	for _, p := range ports {
-		for _, i := range p.interfaces {
-			if i.Name != bridge && i.Name != uplink && i.Type != "patch" {
-				return false, fmt.Errorf("OVS bridge %s has the port %s: %w: want only %s there", bridge, p.name, ErrForeign, uplink)
-			}
-		}
+	if foreign != "" {
+		return false, fmt.Errorf("OVS bridge %s has the port %s: %w: want only %s there", bridge, foreign, ErrForeign, uplink)
 	}
 	return owner != "", nil
 }
@@ -105,10 +102,8 @@ func (c *Client) GatewayBridge(ctx context.Context, device string) (bridge, upli
 	}
 	var physical []string
 	for _, p := range ports {
-		for _, i := range p.interfaces {
-			if i.Name != device && i.Type != "patch" && i.Type != "internal" {
-				physical = append(physical, i.Name)
-			}
+		if p.Name != device && p.Type != "patch" && p.Type != "internal" {
+			physical = append(physical, p.Name)
 		}
 	}
 	slices.Sort(physical)
@@ -120,33 +115,34 @@ func (c *Client) GatewayBridge(ctx context.Context, device string) (bridge, upli
 
 // bridgeWith returns the name of the bridge that has the device, or "".
 func (c *Client) bridgeWith(ctx context.Context, device string) (string, error) {
-	var bridges []*vswitch.Bridge
-	if err := c.db.List(ctx, &bridges); err != nil {
-		return "", fmt.Errorf("read bridges: %w", err)
+	bridges, err := c.bridges(ctx)
+	if err != nil {
+		return "", err
 	}
 	for _, b := range bridges {
 		ports, err := c.bridgePorts(ctx, b)
 		if err != nil {
 			return "", err
 		}
-		for _, p := range ports {
-			for _, i := range p.interfaces {
-				if i.Name == device || p.name == device {
-					return b.Name, nil
-				}
-			}
+		if slices.ContainsFunc(ports, func(p bridgePort) bool { return p.Name == device || p.port == device }) {
+			return b.Name, nil
 		}
 	}
 	return "", nil
 }
 
-type bridgePort struct {
-	name       string
-	interfaces []*vswitch.Interface
+func (c *Client) bridges(ctx context.Context) ([]*vswitch.Bridge, error) {
+	return rows(ctx, c, "bridges", func(*vswitch.Bridge) bool { return true })
 }
 
-// bridgePorts reads the ports of a bridge. The tables are read one after the other, so a port may
-// change meanwhile; then bridgePorts reads the bridge again.
+// bridgePort is an interface of a port.
+type bridgePort struct {
+	port string
+	*vswitch.Interface
+}
+
+// bridgePorts reads the interfaces of a bridge's ports. The tables are read one after the other, so
+// a port may change meanwhile; then bridgePorts reads the bridge again.
 func (c *Client) bridgePorts(ctx context.Context, b *vswitch.Bridge) ([]bridgePort, error) {
 	const tries = 20
 	for try := 1; ; try++ {
@@ -176,15 +172,13 @@ func (c *Client) portsOf(ctx context.Context, b *vswitch.Bridge) ([]bridgePort, 
 		if err := c.db.Get(ctx, port); err != nil {
 			return nil, fmt.Errorf("read port %s of bridge %s: %w", uuid, b.Name, err)
 		}
-		p := bridgePort{name: port.Name}
 		for _, uuid := range port.Interfaces {
 			iface := &vswitch.Interface{UUID: uuid}
 			if err := c.db.Get(ctx, iface); err != nil {
 				return nil, fmt.Errorf("read interface %s of port %s: %w", uuid, port.Name, err)
 			}
-			p.interfaces = append(p.interfaces, iface)
+			out = append(out, bridgePort{port.Name, iface})
 		}
-		out = append(out, p)
 	}
 	return out, nil
 }

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ovn-kubernetes/libovsdb/model"
-	"github.com/ovn-kubernetes/libovsdb/ovsdb"
-
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
@@ -23,67 +21,15 @@ type HostSwitch struct {
 
 // AddBridge creates the bridge, or corrects MAC and MTU of its internal port.
 func (s HostSwitch) AddBridge(ctx context.Context, name, mac string, mtu int) error {
-	c := s.Client
-	have, err := c.bridge(ctx, name)
+	have, err := s.Client.bridge(ctx, name)
 	if err != nil {
 		return err
 	}
-	var ops []ovsdb.Operation
+	want := Bridge{Name: name, HWAddr: mac, MTU: mtu, moved: true}
 	if have == nil {
-		ops, err = s.create(ctx, name, mac, mtu)
-	} else {
-		ops, err = s.correct(ctx, have, mac, mtu)
+		want.DatapathType = s.DatapathType
 	}
-	if err == nil {
-		err = c.transact(ctx, ops)
-	}
-	if err != nil {
-		return fmt.Errorf("write bridge %s: %w", name, err)
-	}
-	return nil
-}
-
-func (s HostSwitch) create(ctx context.Context, name, mac string, mtu int) ([]ovsdb.Operation, error) {
-	root, err := s.Client.root(ctx)
-	if err != nil {
-		return nil, err
-	}
-	iface := &vswitch.Interface{UUID: "iface", Name: name, Type: "internal", MTURequest: optional(mtu)}
-	port := &vswitch.Port{UUID: "port", Name: name, Interfaces: []string{iface.UUID}}
-	bridge := &vswitch.Bridge{
-		UUID: "bridge", Name: name, DatapathType: s.DatapathType, Ports: []string{port.UUID},
-		OtherConfig: map[string]string{"hwaddr": mac}, ExternalIDs: map[string]string{movedKey: "true"},
-	}
-	var ops []ovsdb.Operation
-	for _, m := range []model.Model{iface, port, bridge} {
-		op, err := s.Client.db.Create(m)
-		if err != nil {
-			return nil, err
-		}
-		ops = append(ops, op...)
-	}
-	add, err := s.Client.db.Where(root).Mutate(root, model.Mutation{
-		Field: &root.Bridges, Mutator: ovsdb.MutateOperationInsert, Value: []string{bridge.UUID},
-	})
-	return append(ops, add...), err
-}
-
-func (s HostSwitch) correct(ctx context.Context, have *vswitch.Bridge, mac string, mtu int) ([]ovsdb.Operation, error) {
-	var ops []ovsdb.Operation
-	if muts := mutateMap(&have.OtherConfig, have.OtherConfig, map[string]string{"hwaddr": mac}); len(muts) > 0 {
-		op, err := s.Client.db.Where(have).Mutate(have, muts...)
-		if err != nil {
-			return nil, err
-		}
-		ops = append(ops, op...)
-	}
-	iface, err := s.Client.iface(ctx, have.Name)
-	if err != nil || iface == nil || iface.MTURequest != nil && *iface.MTURequest == mtu {
-		return ops, err
-	}
-	row := &vswitch.Interface{UUID: iface.UUID, MTURequest: optional(mtu)}
-	op, err := s.Client.db.Where(iface).Update(row, &row.MTURequest)
-	return append(ops, op...), err
+	return s.Client.SyncBridge(ctx, want)
 }
 
 // AddPort adds the device to the bridge and waits until ovs-vswitchd has assigned a port number.
@@ -98,7 +44,8 @@ func (s HostSwitch) AddPort(ctx context.Context, bridge, device string) error {
 	if owner != "" && owner != bridge {
 		return fmt.Errorf("add %s to bridge %s: %w: bridge %s has it", device, bridge, ErrForeign, owner)
 	}
-	wake, stop := s.Client.Watch(func(table, name string) bool { return table == vswitch.InterfaceTable && name == device })
+	wake := loop.NewSignal()
+	stop := s.Client.Watch(func(table, name string) bool { return table == vswitch.InterfaceTable && name == device }, wake)
 	defer stop()
 	if err := s.Client.SyncPort(ctx, Port{Bridge: bridge, Name: device, Transient: true}); err != nil {
 		return err

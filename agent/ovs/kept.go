@@ -6,8 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
-
-	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
@@ -84,54 +83,77 @@ func (c *Client) Restore(ctx context.Context, k Kept) error {
 	if err != nil {
 		return err
 	}
-	ops, err := c.setExternalIDs(root, k.Settings)
-	errs := []error{err}
+	e := c.edit()
+	e.setKeys(root, &root.ExternalIDs, root.ExternalIDs, k.Settings)
+	var errs []error
 	for name, was := range k.Bridges {
-		more, err := c.restoreBridge(ctx, name, was)
-		ops, errs = append(ops, more...), append(errs, err)
+		errs = append(errs, e.restoreBridge(ctx, name, was))
 	}
 	for name, was := range k.Interfaces {
-		more, err := c.restoreInterface(ctx, name, was)
-		ops, errs = append(ops, more...), append(errs, err)
+		errs = append(errs, e.restoreInterface(ctx, name, was))
 	}
-	if err := errors.Join(append(errs, c.transact(ctx, ops))...); err != nil {
+	if err := errors.Join(append(errs, e.commit(ctx))...); err != nil {
 		return fmt.Errorf("restore the OVS configuration: %w", err)
 	}
 	return nil
 }
 
-func (c *Client) restoreBridge(ctx context.Context, name string, was KeptBridge) ([]ovsdb.Operation, error) {
-	have, err := c.bridge(ctx, name)
+func (e *edit) restoreBridge(ctx context.Context, name string, was KeptBridge) error {
+	have, err := e.c.bridge(ctx, name)
 	if err != nil || have == nil {
-		return nil, err
+		return err
 	}
 	row := &vswitch.Bridge{UUID: have.UUID, DatapathType: was.DatapathType, FailMode: was.FailMode, OtherConfig: was.OtherConfig}
-	return c.db.Where(have).Update(row, &row.DatapathType, &row.FailMode, &row.OtherConfig)
+	e.update(have, row, &row.DatapathType, &row.FailMode, &row.OtherConfig)
+	return nil
 }
 
-func (c *Client) restoreInterface(ctx context.Context, name string, was KeptInterface) ([]ovsdb.Operation, error) {
-	have, err := c.iface(ctx, name)
+func (e *edit) restoreInterface(ctx context.Context, name string, was KeptInterface) error {
+	have, err := e.c.iface(ctx, name)
 	if err != nil || have == nil {
-		return nil, err
+		return err
 	}
 	row := &vswitch.Interface{UUID: have.UUID, MAC: was.MAC, MTURequest: was.MTURequest}
-	ops, err := c.db.Where(have).Update(row, &row.MAC, &row.MTURequest)
-	if err != nil {
-		return nil, err
-	}
-	want := maps.Clone(was.ExternalIDs)
-	if want == nil {
-		want = map[string]string{}
-	}
+	e.update(have, row, &row.MAC, &row.MTURequest)
+	want := map[string]string{}
 	for key := range keptIDs(have.ExternalIDs) {
-		if _, is := want[key]; !is {
-			want[key] = "" // the agent's key
+		want[key] = was.ExternalIDs[key] // "" for the agent's key
+	}
+	maps.Copy(want, was.ExternalIDs)
+	e.setKeys(have, &have.ExternalIDs, have.ExternalIDs, want)
+	return nil
+}
+
+// PredecessorCookie is the cookie of flows that ovnkube-node of ovn-kubernetes writes on its
+// gateway bridge.
+const PredecessorCookie = "0xdeff105"
+
+// PredecessorFlows returns the bridge's flows of ovn-kubernetes, sorted, as input for ReturnFlows.
+func PredecessorFlows(ctx context.Context, rundir, bridge string) ([]string, error) {
+	s := FlowSync{RunDir: rundir, Bridge: bridge}
+	out, err := dumpFlows(ctx, s.target())
+	if err != nil {
+		return nil, fmt.Errorf("read flows of %s: %w", bridge, err)
+	}
+	var flows []string
+	for line := range strings.Lines(out) {
+		if line = strings.TrimSpace(line); strings.HasPrefix(line, "cookie="+PredecessorCookie+",") {
+			flows = append(flows, line)
 		}
 	}
-	muts := mutateMap(&have.ExternalIDs, have.ExternalIDs, want)
-	if len(muts) == 0 {
-		return ops, nil
+	slices.Sort(flows)
+	return flows, nil
+}
+
+// ReturnFlows replaces the agent's flows on the bridge by those of PredecessorFlows and handover,
+// in one atomic bundle. handover flows get the agent's cookie, because they expire.
+func ReturnFlows(ctx context.Context, rundir, bridge string, flows, handover []string) error {
+	mods := []string{"delete cookie=" + Cookie + "/" + CookieMask + "\n", deleteCookie(LearnedCookie)}
+	for _, f := range flows {
+		mods = append(mods, "add "+f+"\n")
 	}
-	more, err := c.db.Where(have).Mutate(have, muts...)
-	return append(ops, more...), err
+	for _, f := range handover {
+		mods = append(mods, "add cookie="+Cookie+","+f+"\n")
+	}
+	return (&FlowSync{RunDir: rundir, Bridge: bridge}).write(ctx, mods)
 }

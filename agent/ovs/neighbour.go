@@ -15,12 +15,12 @@ import (
 // TunnelPeers returns the remote ends of ovn-controller's tunnels: the encap address of each other
 // node, as in the southbound database.
 func (c *Client) TunnelPeers(ctx context.Context) ([]netip.Addr, error) {
-	var rows []*vswitch.Interface
-	if err := c.db.WhereCache(func(i *vswitch.Interface) bool { return i.Type == "geneve" }).List(ctx, &rows); err != nil {
-		return nil, fmt.Errorf("read tunnels: %w", err)
+	tunnels, err := rows(ctx, c, "tunnels", func(i *vswitch.Interface) bool { return i.Type == "geneve" })
+	if err != nil {
+		return nil, err
 	}
 	var out []netip.Addr
-	for _, i := range rows {
+	for _, i := range tunnels {
 		if a, err := netip.ParseAddr(i.Options["remote_ip"]); err == nil { // "flow" is a tunnel without a fixed peer
 			out = append(out, a.Unmap())
 		}
@@ -32,7 +32,7 @@ func (c *Client) TunnelPeers(ctx context.Context) ([]netip.Addr, error) {
 // knows. It drops what it would send through a tunnel to any other neighbour. It asks
 // ovs-vswitchd, whose run directory is rundir.
 func TunnelNeighbours(ctx context.Context, rundir string) (map[netip.Addr]net.HardwareAddr, error) {
-	reply, err := tunnelNeighbours(ctx, rundir, "show")
+	reply, err := askSwitch(ctx, rundir, "tnl/neigh/show")
 	if err != nil {
 		return nil, fmt.Errorf("read tunnel neighbours: %w", err)
 	}
@@ -42,18 +42,10 @@ func TunnelNeighbours(ctx context.Context, rundir string) (map[netip.Addr]net.Ha
 // SetTunnelNeighbour tells the userspace datapath the link-layer address of a neighbour that it
 // reaches through the bridge. The entry expires like one that was learned.
 func SetTunnelNeighbour(ctx context.Context, rundir, bridge string, a netip.Addr, mac net.HardwareAddr) error {
-	if _, err := tunnelNeighbours(ctx, rundir, "set", bridge, a.String(), mac.String()); err != nil {
+	if _, err := askSwitch(ctx, rundir, "tnl/neigh/set", bridge, a.String(), mac.String()); err != nil {
 		return fmt.Errorf("set tunnel neighbour %s: %w", a, err)
 	}
 	return nil
-}
-
-func tunnelNeighbours(ctx context.Context, rundir, command string, args ...string) (string, error) {
-	path, err := controlSocket(rundir, "ovs-vswitchd")
-	if err != nil {
-		return "", err
-	}
-	return unixctl(ctx, path, append([]string{"tnl/neigh/" + command}, args...)...)
 }
 
 // parseTunnelNeighbours reads lines of an address, a MAC and a bridge. A fourth word, STALE, marks
@@ -80,21 +72,34 @@ func parseTunnelNeighbours(reply string) map[netip.Addr]net.HardwareAddr {
 // The flow sets the destination and ends there. Its table has another number in each release of OVN
 // (66 in 23.03), so it is found by what it does: other flows for the address go on to a table.
 func KnowsNeighbour(ctx context.Context, rundir string, a netip.Addr) (bool, error) {
-	var match []string
-	b := a.AsSlice()
-	for i := 0; i < len(b); i += 4 {
-		match = append(match, fmt.Sprintf("reg%d=0x%x", i/4, binary.BigEndian.Uint32(b[i:])))
-	}
-	out, err := ofctl(ctx, nil, "dump-flows", "unix:"+filepath.Join(rundir, IntegrationBridge+".mgmt"), strings.Join(match, ","))
-	if err != nil {
-		return false, fmt.Errorf("read neighbours of logical routers: %w", err)
-	}
-	for flow := range strings.Lines(string(out)) {
-		_, actions, _ := strings.Cut(flow, "actions=")
-		sets := strings.Contains(actions, "mod_dl_dst:") || strings.Contains(actions, "->eth_dst")
-		if sets && !strings.Contains(actions, "resubmit") {
-			return true, nil
+	for _, match := range nextHopMatches(a) {
+		out, err := ofctl(ctx, nil, "dump-flows", "unix:"+filepath.Join(rundir, IntegrationBridge+".mgmt"), match)
+		if err != nil {
+			return false, fmt.Errorf("read neighbours of logical routers: %w", err)
+		}
+		for flow := range strings.Lines(string(out)) {
+			_, actions, _ := strings.Cut(flow, "actions=")
+			sets := strings.Contains(actions, "mod_dl_dst:") || strings.Contains(actions, "->eth_dst")
+			if sets && !strings.Contains(actions, "resubmit") {
+				return true, nil
+			}
 		}
 	}
 	return false, nil
+}
+
+// nextHopMatches returns matches of the registers in which releases of OVN keep a packet's next
+// hop: of IPv4 the first one, of IPv6 the first four, or since 25.03 the second four.
+func nextHopMatches(a netip.Addr) []string {
+	var hop [2][]string
+	b := a.AsSlice()
+	for i := 0; i < len(b); i += 4 {
+		for half := range hop {
+			hop[half] = append(hop[half], fmt.Sprintf("reg%d=0x%x", 4*half+i/4, binary.BigEndian.Uint32(b[i:])))
+		}
+	}
+	if a.Is4() {
+		return []string{hop[0][0]}
+	}
+	return []string{strings.Join(hop[0], ","), strings.Join(hop[1], ",")}
 }

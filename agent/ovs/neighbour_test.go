@@ -1,6 +1,7 @@
 package ovs
 
 import (
+	"fmt"
 	"net/netip"
 	"testing"
 
@@ -48,20 +49,28 @@ func TestNeighbours(t *testing.T) {
 			t.Errorf("%s is not known: %v, %v", a, known, err)
 		}
 	}
-	target := "unix:" + s.Dir + "/" + IntegrationBridge + ".mgmt"
-	for a, match := range map[netip.Addr]string{four: "reg0=0xac1e010c", six: "reg0=0xfd000172,reg1=0x310000,reg2=0,reg3=0x12"} {
-		// A logical flow for the address, which goes on.
-		testnode.Run(t, "ovs-ofctl", "add-flow", target, "table=23,priority=100,"+match+",metadata=0x8,actions=mod_dl_dst:02:00:00:00:00:09,resubmit(,24)")
-		if known, err := KnowsNeighbour(t.Context(), s.Dir, a); err != nil || known {
-			t.Errorf("a logical router knows %s before: %t, %v", a, known, err)
-		}
-		table := "table=66" // of OVN 23.03
-		if a.Is6() {
-			table = "table=79" // a newer one has others
-		}
-		testnode.Run(t, "ovs-ofctl", "add-flow", target, table+",priority=100,"+match+",metadata=0x8,actions=mod_dl_dst:02:00:00:00:00:01")
-		if known, err := KnowsNeighbour(t.Context(), s.Dir, a); err != nil || !known {
-			t.Errorf("no logical router knows %s: %t, %v", a, known, err)
-		}
+	for name, c := range map[string]struct {
+		address netip.Addr
+		match   string
+		table   int // of get_arp and get_nd
+	}{
+		"IPv4":                {four, "reg0=0xac1e010c", 66},
+		"IPv6 of OVN 23.03":   {six, "reg0=0xfd000172,reg1=0x310000,reg2=0,reg3=0x12", 66},
+		"IPv6 of OVN 25.03":   {six, "reg4=0xfd000172,reg5=0x310000,reg6=0,reg7=0x12", 66},
+		"IPv6, another table": {six, "reg0=0xfd000172,reg1=0x310000,reg2=0,reg3=0x12", 79},
+	} {
+		t.Run(name, func(t *testing.T) {
+			target := "unix:" + s.Dir + "/" + IntegrationBridge + ".mgmt"
+			testnode.Run(t, "ovs-ofctl", "del-flows", target)
+			// A logical flow for the address, which goes on.
+			testnode.Run(t, "ovs-ofctl", "add-flow", target, "table=23,priority=100,"+c.match+",metadata=0x8,actions=mod_dl_dst:02:00:00:00:00:09,resubmit(,24)")
+			if known, err := KnowsNeighbour(t.Context(), s.Dir, c.address); err != nil || known {
+				t.Errorf("a logical router knows %s before: %t, %v", c.address, known, err)
+			}
+			testnode.Run(t, "ovs-ofctl", "add-flow", target, fmt.Sprintf("table=%d,priority=100,%s,reg15=0x2,metadata=0x8,actions=mod_dl_dst:02:00:00:00:00:01,load:0x1->NXM_NX_REG10[6]", c.table, c.match))
+			if known, err := KnowsNeighbour(t.Context(), s.Dir, c.address); err != nil || !known {
+				t.Errorf("no logical router knows %s: %t, %v", c.address, known, err)
+			}
+		})
 	}
 }

@@ -59,11 +59,9 @@ func (c *Client) writeZeroSNAT(ctx context.Context, from, to string) error {
 	if d.Capabilities[zeroSNAT] != from {
 		return nil
 	}
-	ops, err := c.db.Where(d).Mutate(d, mutateMap(&d.Capabilities, d.Capabilities, map[string]string{zeroSNAT: to})...)
-	if err == nil {
-		err = c.transact(ctx, ops)
-	}
-	if err != nil {
+	e := c.edit()
+	e.setKeys(d, &d.Capabilities, d.Capabilities, map[string]string{zeroSNAT: to})
+	if err := e.commit(ctx); err != nil {
 		return fmt.Errorf("write capability %s of datapath %s: %w", zeroSNAT, DatapathNetdev, err)
 	}
 	return nil
@@ -72,11 +70,7 @@ func (c *Client) writeZeroSNAT(ctx context.Context, from, to string) error {
 // confusesNullNAT reports whether the running ovs-vswitchd is older than 3.3. The database does not
 // always contain its version.
 func confusesNullNAT(ctx context.Context, rundir string) (bool, error) {
-	path, err := controlSocket(rundir, "ovs-vswitchd")
-	if err != nil {
-		return false, err
-	}
-	reply, err := unixctl(ctx, path, "version")
+	reply, err := askSwitch(ctx, rundir, "version")
 	if err != nil {
 		return false, fmt.Errorf("query ovs-vswitchd: %w", err)
 	}

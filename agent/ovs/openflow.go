@@ -46,35 +46,52 @@ func WatchBridge(ctx context.Context, rundir, bridge string, up, down func()) er
 // holdOpenFlow returns nil when a connection that was up has ended, and an error if it was never
 // up.
 func holdOpenFlow(ctx context.Context, path string, up func()) error {
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", path)
+	conn, err := dialOpenFlow(ctx, path, nil)
 	if err != nil {
-		return fmt.Errorf("connect to %s: %w", path, err)
+		return err
 	}
 	defer conn.Close()
 	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	if _, err := conn.Write(ofMessage(ofHello, 1, nil)); err != nil {
-		return fmt.Errorf("greet %s: %w", path, err)
-	}
 	established := false
 	for {
-		kind, xid, body, err := readOpenFlow(conn)
+		p, err := readOpenFlow(conn)
 		if err != nil {
 			if established {
 				return nil
 			}
 			return fmt.Errorf("read from %s: %w", path, err)
 		}
-		switch kind {
+		switch p.kind {
 		case ofHello:
 			established = true
 			up()
 		case ofEchoRequest:
-			if _, err := conn.Write(ofMessage(ofEchoReply, xid, body)); err != nil {
+			if _, err := conn.Write(ofMessage(ofEchoReply, p.xid, p.body)); err != nil {
 				return nil
 			}
 		}
 	}
+}
+
+// dialOpenFlow connects to the bridge with the socket at path, and sends it the first messages.
+func dialOpenFlow(ctx context.Context, path string, messages []byte) (net.Conn, error) {
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, "unix", path)
+	if err != nil {
+		return nil, fmt.Errorf("connect to %s: %w", path, err)
+	}
+	if _, err := conn.Write(append(ofMessage(ofHello, 1, nil), messages...)); err != nil {
+		conn.Close()
+		return nil, fmt.Errorf("greet %s: %w", path, err)
+	}
+	return conn, nil
+}
+
+// ofPacket is a received message.
+type ofPacket struct {
+	kind byte
+	xid  uint32
+	body []byte
 }
 
 func ofMessage(kind byte, xid uint32, body []byte) []byte {
@@ -85,18 +102,16 @@ func ofMessage(kind byte, xid uint32, body []byte) []byte {
 	return append(m, body...)
 }
 
-func readOpenFlow(r io.Reader) (kind byte, xid uint32, body []byte, err error) {
+func readOpenFlow(r io.Reader) (ofPacket, error) {
 	var h [ofHeaderLen]byte
 	if _, err := io.ReadFull(r, h[:]); err != nil {
-		return 0, 0, nil, err
+		return ofPacket{}, err
 	}
 	length := binary.BigEndian.Uint16(h[2:])
 	if length < ofHeaderLen {
-		return 0, 0, nil, fmt.Errorf("message of %d bytes is shorter than its header", length)
+		return ofPacket{}, fmt.Errorf("message of %d bytes is shorter than its header", length)
 	}
-	body = make([]byte, length-ofHeaderLen)
-	if _, err := io.ReadFull(r, body); err != nil {
-		return 0, 0, nil, err
-	}
-	return h[1], binary.BigEndian.Uint32(h[4:]), body, nil
+	p := ofPacket{h[1], binary.BigEndian.Uint32(h[4:]), make([]byte, length-ofHeaderLen)}
+	_, err := io.ReadFull(r, p.body)
+	return p, err
 }

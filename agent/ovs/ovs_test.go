@@ -10,6 +10,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
@@ -204,7 +205,8 @@ func TestWaitInstalled(t *testing.T) {
 func TestReconnect(t *testing.T) {
 	s := testnode.StartSwitch(t, false)
 	c := dial(t, s)
-	wake, stop := c.Watch(func(table, _ string) bool { return table == "Bridge" })
+	wake := loop.NewSignal()
+	stop := c.Watch(func(table, _ string) bool { return table == "Bridge" }, wake)
 	defer stop()
 	written := make(chan error, 1)
 	s.RestartServer(t, func() {

@@ -5,9 +5,7 @@ import (
 	"fmt"
 	"maps"
 
-	"github.com/ovn-kubernetes/libovsdb/model"
-	"github.com/ovn-kubernetes/libovsdb/ovsdb"
-
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 
@@ -37,9 +35,10 @@ type Port struct {
 // iface-id (the pod's former sandbox), its port is deleted in the same transaction. So
 // ovn-controller never sees two.
 func (c *Client) SyncPort(ctx context.Context, want Port) error {
-	ops, err := c.planPort(ctx, want)
+	e := c.edit()
+	err := e.syncPort(ctx, want)
 	if err == nil {
-		err = c.transact(ctx, ops)
+		err = e.commit(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("write port %s: %w", want.Name, err)
@@ -47,38 +46,32 @@ func (c *Client) SyncPort(ctx context.Context, want Port) error {
 	return nil
 }
 
-func (c *Client) planPort(ctx context.Context, want Port) ([]ovsdb.Operation, error) {
-	bridge, err := c.bridge(ctx, want.Bridge)
+func (e *edit) syncPort(ctx context.Context, want Port) error {
+	bridge, err := e.c.existingBridge(ctx, want.Bridge)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	if bridge == nil {
-		return nil, fmt.Errorf("bridge %s: %w", want.Bridge, ErrNotFound)
-	}
-	conflicting, err := c.ports(ctx, func(i *vswitch.Interface) bool {
+	conflicting, err := e.c.ports(ctx, func(i *vswitch.Interface) bool {
 		return want.ExternalIDs[IfaceID] != "" && i.ExternalIDs[IfaceID] == want.ExternalIDs[IfaceID] && i.Name != want.Name
 	})
 	if err != nil {
-		return nil, err
+		return err
 	}
-	ops, err := c.detach(ctx, conflicting)
+	if err := e.detach(ctx, conflicting); err != nil {
+		return err
+	}
+	iface, err := e.c.iface(ctx, want.Name)
 	if err != nil {
-		return nil, err
+		return err
 	}
-	iface, err := c.iface(ctx, want.Name)
-	if err != nil {
-		return nil, err
-	}
-	var more []ovsdb.Operation
 	if iface == nil {
-		more, err = c.createPort(ctx, bridge, want)
-	} else {
-		more, err = c.updateIface(iface, want)
+		return e.createPort(ctx, bridge, want)
 	}
-	return append(ops, more...), err
+	e.updateIface(iface, want)
+	return nil
 }
 
-func (c *Client) createPort(ctx context.Context, bridge *vswitch.Bridge, want Port) ([]ovsdb.Operation, error) {
+func (e *edit) createPort(ctx context.Context, bridge *vswitch.Bridge, want Port) error {
 	iface := &vswitch.Interface{
 		UUID: "iface", Name: want.Name, Type: want.Type,
 		MTURequest: optional(want.MTU), ExternalIDs: maps.Clone(want.ExternalIDs),
@@ -90,28 +83,19 @@ func (c *Client) createPort(ctx context.Context, bridge *vswitch.Bridge, want Po
 	if want.Transient {
 		port.OtherConfig = map[string]string{"transient": "true"}
 	}
-	var ops []ovsdb.Operation
 	if want.OwnQueue {
-		var err error
-		if port.QOS, ops, err = c.handsOff(ctx); err != nil {
-			return nil, err
-		}
-	}
-	for _, m := range []model.Model{iface, port} {
-		op, err := c.db.Create(m)
+		qos, err := e.handsOff(ctx)
 		if err != nil {
-			return nil, err
+			return err
 		}
-		ops = append(ops, op...)
+		port.QOS = qos
 	}
-	add, err := c.db.Where(bridge).Mutate(bridge, model.Mutation{
-		Field: &bridge.Ports, Mutator: ovsdb.MutateOperationInsert, Value: []string{port.UUID},
-	})
-	return append(ops, add...), err
+	e.create(iface, port)
+	e.insert(bridge, &bridge.Ports, port.UUID)
+	return nil
 }
 
-func (c *Client) updateIface(have *vswitch.Interface, want Port) ([]ovsdb.Operation, error) {
-	var ops []ovsdb.Operation
+func (e *edit) updateIface(have *vswitch.Interface, want Port) {
 	row := &vswitch.Interface{UUID: have.UUID}
 	var fields []any
 	if want.MAC != "" && (have.MAC == nil || *have.MAC != want.MAC) {
@@ -122,21 +106,8 @@ func (c *Client) updateIface(have *vswitch.Interface, want Port) ([]ovsdb.Operat
 		row.MTURequest = &want.MTU
 		fields = append(fields, &row.MTURequest)
 	}
-	if len(fields) > 0 {
-		op, err := c.db.Where(have).Update(row, fields...)
-		if err != nil {
-			return nil, err
-		}
-		ops = append(ops, op...)
-	}
-	if muts := mutateMap(&have.ExternalIDs, have.ExternalIDs, want.ExternalIDs); len(muts) > 0 {
-		op, err := c.db.Where(have).Mutate(have, muts...)
-		if err != nil {
-			return nil, err
-		}
-		ops = append(ops, op...)
-	}
-	return ops, nil
+	e.update(have, row, fields...)
+	e.setKeys(have, &have.ExternalIDs, have.ExternalIDs, want.ExternalIDs)
 }
 
 // RemovePort deletes the port. A missing port is not an error.
@@ -155,9 +126,9 @@ func (c *Client) removePorts(ctx context.Context, match func(*vswitch.Interface)
 	if err != nil {
 		return err
 	}
-	ops, err := c.detach(ctx, names)
-	if err == nil {
-		err = c.transact(ctx, ops)
+	e := c.edit()
+	if err = e.detach(ctx, names); err == nil {
+		err = e.commit(ctx)
 	}
 	if err != nil {
 		return fmt.Errorf("delete ports %v: %w", names, err)
@@ -167,12 +138,12 @@ func (c *Client) removePorts(ctx context.Context, match func(*vswitch.Interface)
 
 // PodPorts returns the external_ids of the pods' interfaces, by name.
 func (c *Client) PodPorts(ctx context.Context) (map[string]map[string]string, error) {
-	var rows []*vswitch.Interface
-	if err := c.db.WhereCache(func(i *vswitch.Interface) bool { return i.ExternalIDs[Sandbox] != "" }).List(ctx, &rows); err != nil {
-		return nil, fmt.Errorf("read interfaces: %w", err)
+	pods, err := rows(ctx, c, "interfaces", func(i *vswitch.Interface) bool { return i.ExternalIDs[Sandbox] != "" })
+	if err != nil {
+		return nil, err
 	}
 	out := map[string]map[string]string{}
-	for _, i := range rows {
+	for _, i := range pods {
 		out[i.Name] = i.ExternalIDs
 	}
 	return out, nil
@@ -204,7 +175,8 @@ func (c *Client) Installed(ctx context.Context, name string) (bool, error) {
 // WaitInstalled returns when ovn-controller has installed the flows of the port. It returns
 // ErrNotFound if the port vanishes, or the context's error.
 func (c *Client) WaitInstalled(ctx context.Context, name string) error {
-	wake, stop := c.Watch(func(table, n string) bool { return table == vswitch.InterfaceTable && n == name })
+	wake := loop.NewSignal()
+	stop := c.Watch(func(table, n string) bool { return table == vswitch.InterfaceTable && n == name }, wake)
 	defer stop()
 	for {
 		ids, complaint, err := c.Port(ctx, name)
@@ -227,41 +199,33 @@ func (c *Client) WaitInstalled(ctx context.Context, name string) error {
 
 // ports returns the names of the matching interfaces.
 func (c *Client) ports(ctx context.Context, match func(*vswitch.Interface) bool) ([]string, error) {
-	var rows []*vswitch.Interface
-	if err := c.db.WhereCache(match).List(ctx, &rows); err != nil {
-		return nil, fmt.Errorf("read interfaces: %w", err)
+	list, err := rows(ctx, c, "interfaces", match)
+	if err != nil {
+		return nil, err
 	}
-	names := make([]string, 0, len(rows))
-	for _, i := range rows {
+	names := make([]string, 0, len(list))
+	for _, i := range list {
 		names = append(names, i.Name)
 	}
 	return names, nil
 }
 
-// detach returns the operations that remove the named ports from their bridges. The server then
-// garbage-collects their rows.
-func (c *Client) detach(ctx context.Context, names []string) ([]ovsdb.Operation, error) {
-	var ops []ovsdb.Operation
+// detach removes the named ports from their bridges. The server then garbage-collects their rows.
+func (e *edit) detach(ctx context.Context, names []string) error {
 	for _, name := range names {
-		var ports []*vswitch.Port
-		if err := c.db.WhereCache(func(p *vswitch.Port) bool { return p.Name == name }).List(ctx, &ports); err != nil {
-			return nil, fmt.Errorf("read port %s: %w", name, err)
+		ports, err := rows(ctx, e.c, "port "+name, func(p *vswitch.Port) bool { return p.Name == name })
+		if err != nil {
+			return err
 		}
-		var bridges []*vswitch.Bridge
-		if err := c.db.List(ctx, &bridges); err != nil {
-			return nil, fmt.Errorf("read bridges: %w", err)
+		bridges, err := e.c.bridges(ctx)
+		if err != nil {
+			return err
 		}
 		for _, p := range ports {
 			for _, b := range bridges {
-				op, err := c.db.Where(b).Mutate(b, model.Mutation{
-					Field: &b.Ports, Mutator: ovsdb.MutateOperationDelete, Value: []string{p.UUID},
-				})
-				if err != nil {
-					return nil, err
-				}
-				ops = append(ops, op...)
+				e.remove(b, &b.Ports, p.UUID)
 			}
 		}
 	}
-	return ops, nil
+	return nil
 }

@@ -5,11 +5,7 @@ import (
 	"encoding/json"
 	"fmt"
 	"maps"
-	"slices"
 	"strings"
-
-	"github.com/ovn-kubernetes/libovsdb/model"
-	"github.com/ovn-kubernetes/libovsdb/ovsdb"
 
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
@@ -86,11 +82,9 @@ func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string,
 			return "", err
 		}
 	}
-	ops, err := c.setExternalIDs(root, want)
-	if err != nil {
-		return "", err
-	}
-	if err := c.transact(ctx, ops); err != nil {
+	e := c.edit()
+	e.setKeys(root, &root.ExternalIDs, root.ExternalIDs, want)
+	if err := e.commit(ctx); err != nil {
 		return "", fmt.Errorf("write OVS settings: %w", err)
 	}
 	if id := root.ExternalIDs["system-id"]; id != "" {
@@ -134,11 +128,9 @@ func (c *Client) SetExternalIDs(ctx context.Context, want map[string]string) err
 	if err != nil {
 		return err
 	}
-	ops, err := c.setExternalIDs(root, want)
-	if err == nil && len(ops) > 0 {
-		err = c.transact(ctx, ops)
-	}
-	if err != nil {
+	e := c.edit()
+	e.setKeys(root, &root.ExternalIDs, root.ExternalIDs, want)
+	if err := e.commit(ctx); err != nil {
 		return fmt.Errorf("write external_ids of Open_vSwitch: %w", err)
 	}
 	return nil
@@ -198,46 +190,12 @@ func mergeMapping(current, network, bridge string) string {
 }
 
 func (c *Client) root(ctx context.Context) (*vswitch.OpenvSwitch, error) {
-	var rows []*vswitch.OpenvSwitch
-	if err := c.db.List(ctx, &rows); err != nil {
-		return nil, fmt.Errorf("read table Open_vSwitch: %w", err)
+	all, err := rows(ctx, c, "table Open_vSwitch", func(*vswitch.OpenvSwitch) bool { return true })
+	if err != nil {
+		return nil, err
 	}
-	if len(rows) != 1 {
-		return nil, fmt.Errorf("read table Open_vSwitch: %d rows instead of one: is the database initialised?", len(rows))
+	if len(all) != 1 {
+		return nil, fmt.Errorf("read table Open_vSwitch: %d rows instead of one: is the database initialised?", len(all))
 	}
-	return rows[0], nil
-}
-
-// setExternalIDs returns the operations that set the keys of want in root. An empty value removes
-// the key.
-func (c *Client) setExternalIDs(root *vswitch.OpenvSwitch, want map[string]string) ([]ovsdb.Operation, error) {
-	muts := mutateMap(&root.ExternalIDs, root.ExternalIDs, want)
-	if len(muts) == 0 {
-		return nil, nil
-	}
-	return c.db.Where(root).Mutate(root, muts...)
-}
-
-// mutateMap returns the mutations of field that change have to have plus want. An insert does not
-// replace a key (RFC 7047, 5.1), hence the deletion first.
-func mutateMap(field any, have, want map[string]string) []model.Mutation {
-	var stale []string
-	insert := map[string]string{}
-	for _, k := range slices.Sorted(maps.Keys(want)) {
-		old, ok := have[k]
-		if ok && old != want[k] || ok && want[k] == "" {
-			stale = append(stale, k)
-		}
-		if want[k] != "" && (!ok || old != want[k]) {
-			insert[k] = want[k]
-		}
-	}
-	var out []model.Mutation
-	if len(stale) > 0 {
-		out = append(out, model.Mutation{Field: field, Mutator: ovsdb.MutateOperationDelete, Value: stale})
-	}
-	if len(insert) > 0 {
-		out = append(out, model.Mutation{Field: field, Mutator: ovsdb.MutateOperationInsert, Value: insert})
-	}
-	return out
+	return all[0], nil
 }

@@ -2,10 +2,8 @@ package ovs
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
-	"net"
 	"os"
 	"path/filepath"
 	"strings"
@@ -41,35 +39,25 @@ func controlSocket(rundir, daemon string) (string, error) {
 	return filepath.Join(rundir, daemon+"."+strings.TrimSpace(string(pid))+".ctl"), nil
 }
 
-// unixctl sends a command with arguments to a daemon of OVS or OVN: JSON-RPC over a unix socket
-// (lib/unixctl.c).
-func unixctl(ctx context.Context, path string, argv ...string) (string, error) {
-	command := argv[0]
-	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
-	defer cancel()
-	var d net.Dialer
-	conn, err := d.DialContext(ctx, "unix", path)
+// askSwitch sends a command to ovs-vswitchd, whose run directory is rundir. ovs-appctl would accept
+// the pid file only in the pid namespace of the process that holds its lock, and not in a
+// container.
+func askSwitch(ctx context.Context, rundir string, argv ...string) (string, error) {
+	path, err := controlSocket(rundir, "ovs-vswitchd")
 	if err != nil {
 		return "", err
 	}
-	defer conn.Close()
-	defer context.AfterFunc(ctx, func() { conn.Close() })()
-	request := map[string]any{"id": 0, "method": command, "params": append([]string{}, argv[1:]...)}
-	if err := json.NewEncoder(conn).Encode(request); err != nil {
-		return "", fmt.Errorf("send %s to %s: %w", command, path, err)
+	return unixctl(ctx, path, argv...)
+}
+
+// unixctl sends one command with arguments to the control socket of a daemon.
+func unixctl(ctx context.Context, path string, argv ...string) (string, error) {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Second)
+	defer cancel()
+	c, err := DialControl(ctx, path)
+	if err != nil {
+		return "", err
 	}
-	var reply struct {
-		Result *string `json:"result"`
-		Error  *string `json:"error"`
-	}
-	if err := json.NewDecoder(conn).Decode(&reply); err != nil {
-		return "", fmt.Errorf("read reply of %s to %s: %w", path, command, err)
-	}
-	if reply.Error != nil {
-		return "", fmt.Errorf("%s of %s: %s", command, path, *reply.Error)
-	}
-	if reply.Result == nil {
-		return "", fmt.Errorf("%s of %s: no result", command, path)
-	}
-	return *reply.Result, nil
+	defer c.Close()
+	return c.Call(ctx, argv[0], argv[1:]...)
 }

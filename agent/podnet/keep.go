@@ -35,6 +35,8 @@ type Keeper struct {
 	Assigned func(namespace, name, uid string) (Assigned, bool)
 	// Readdressed, if not nil, is called after a pod's interface has got other addresses.
 	Readdressed func(ctx context.Context, now Pod, was Assigned)
+	// Devices, if not nil, is called with the devices of all pods after each pass.
+	Devices func([]Device)
 	// Wake is triggered when the controller's annotation of a pod has changed.
 	Wake loop.Signal
 
@@ -43,24 +45,12 @@ type Keeper struct {
 
 // Run keeps the pods' ports until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
-	wake, stop := k.Wirer.OVS.Watch(func(table, _ string) bool { return table == "Port" || table == "Bridge" })
-	defer stop()
 	if k.Wake == nil {
 		k.Wake = loop.NewSignal()
 	}
-	signal := k.Wake
-	go func() {
-		for {
-			select {
-			case <-ctx.Done():
-				return
-			case <-wake:
-				signal.Trigger()
-			}
-		}
-	}()
+	defer k.Wirer.OVS.Watch(func(table, _ string) bool { return table == "Port" || table == "Bridge" }, k.Wake)()
 	var last time.Time
-	return loop.Run(ctx, loop.Options{Name: "pods' ports", Wake: signal, Resync: keepResync, Log: k.Log, Apply: func(ctx context.Context) error {
+	return loop.Run(ctx, loop.Options{Name: "pods' ports", Wake: k.Wake, Resync: keepResync, Log: k.Log, Apply: func(ctx context.Context) error {
 		if wait := time.Until(last.Add(keepPause)); wait > 0 {
 			select {
 			case <-ctx.Done():
@@ -129,7 +119,22 @@ func (k *Keeper) pass(ctx context.Context) error {
 			break // the API server does not answer: remove no pod
 		}
 	}
+	k.report(f.records)
 	return errors.Join(errs...)
+}
+
+// report reports the devices that are still there.
+func (k *Keeper) report(records map[string]Pod) {
+	if k.Devices == nil {
+		return
+	}
+	var out []Device
+	for host, p := range records {
+		if l, err := link.Get(host); err == nil && p.MTU != 0 { // 0: created by an agent without records
+			out = append(out, deviceOf(l.Index, p))
+		}
+	}
+	k.Devices(out)
 }
 
 // owns reports whether a port has the pod's external_ids.

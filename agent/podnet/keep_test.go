@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
@@ -228,7 +229,8 @@ func TestLostDatabaseIsRebuilt(t *testing.T) {
 	a := newPod(t, "c-a", "a", 3)
 	a.IngressRate = 5e6
 	r.add(t, a)
-	wake, stop := r.OVS.Watch(func(table, _ string) bool { return table == "Open_vSwitch" })
+	wake := loop.NewSignal()
+	stop := r.OVS.Watch(func(table, _ string) bool { return table == "Open_vSwitch" }, wake)
 	defer stop()
 	r.sw.RestartServer(t, func() {
 		testnode.Eventually(t, "loss noticed", func() error {

@@ -21,8 +21,9 @@ type Traffic struct {
 // Meter reads the pods' traffic from the kernel's device statistics. It caches only the owner of
 // each device.
 type Meter struct {
-	Dir  string // of the records
-	Most int    // at most this many interfaces are read, the oldest first
+	Dir  string                                    // of the records
+	Past func(ifindex int) (packets, bytes uint64) // received past the device's counters; nil: none
+	Most int                                       // at most this many interfaces are read, the oldest first
 
 	mu     sync.Mutex       // guards the following fields
 	owners map[string]Owner // by host interface; the name is unique per container interface
@@ -35,6 +36,13 @@ func (m *Meter) Read() (traffic []Traffic, more int, err error) {
 	devices, err := link.PodsTraffic()
 	if err != nil {
 		return nil, 0, err
+	}
+	if m.Past != nil {
+		for i, d := range devices {
+			packets, bytes := m.Past(d.Index)
+			devices[i].Received.Packets += packets
+			devices[i].Received.Bytes += bytes
+		}
 	}
 	m.mu.Lock()
 	was := m.owners // replaced, never modified

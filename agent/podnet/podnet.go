@@ -59,6 +59,13 @@ type Wirer struct {
 	Steal   Stealer                                // nil on the kernel datapath
 	Dir     string                                 // of the records
 	Observe func(phase string, took time.Duration) // may be nil
+	Wired   func(Device)                           // called with each new pod's device; may be nil
+}
+
+// Device is the host's end of a pod's interface.
+type Device struct {
+	Ifindex, MTU int
+	Limited      bool // in either direction
 }
 
 // HostName returns the name of the host's end of the veth pair. It is at most 15 characters long
@@ -142,9 +149,20 @@ func (w *Wirer) connect(ctx context.Context, p Pod) error {
 			return err
 		}
 	}
+	if w.Wired != nil {
+		l, err := link.Get(host)
+		if err != nil {
+			return err
+		}
+		w.Wired(deviceOf(l.Index, p))
+	}
 	return w.OVS.SyncPort(ctx, ovs.Port{
 		Bridge: w.Bridge, Name: host, Transient: true, ExternalIDs: externalIDs(p), OwnQueue: p.IngressRate != 0,
 	})
+}
+
+func deviceOf(ifindex int, p Pod) Device {
+	return Device{Ifindex: ifindex, MTU: p.MTU, Limited: p.IngressRate != 0 || p.EgressRate != 0}
 }
 
 func (w *Wirer) observe(phase string, took time.Duration) {

@@ -124,8 +124,18 @@ func planText(objects map[service.Key]model.Objects, n *service.Node) string {
 			fmt.Fprintf(&b, "  nothing\n")
 			continue
 		}
+		for i, g := range p.Groups {
+			for _, o := range p.Groups[:i] {
+				if cmp.Equal(g, o, equal) {
+					fmt.Fprintf(&b, "  two groups are equal: %+v\n", g)
+				}
+			}
+		}
 		for _, f := range p.Frontends {
 			g := p.Groups[f.Group]
+			if g.Proto != f.Key.Proto {
+				fmt.Fprintf(&b, "  a group of %s has a frontend of another protocol\n", protocols[g.Proto])
+			}
 			fmt.Fprintf(&b, "  %s/%s", netip.AddrPortFrom(f.Key.Addr, f.Key.Port), protocols[f.Key.Proto])
 			switch f.Owner {
 			case bpf.ServiceOVN:

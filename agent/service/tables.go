@@ -1,6 +1,7 @@
 package service
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -66,13 +67,7 @@ func (t *Tables) Set(k Key, p *Plan) {
 func (t *Tables) Len() int { return len(t.claimants) }
 
 // Keys returns the keys of all objects that have a plan, in any order.
-func (t *Tables) Keys() []Key {
-	out := make([]Key, 0, len(t.claimants))
-	for k := range t.claimants {
-		out = append(out, k)
-	}
-	return out
-}
+func (t *Tables) Keys() []Key { return slices.Collect(maps.Keys(t.claimants)) }
 
 // replace changes a claimant's plan. First it records the previous state of all entries that
 // change, including those of waiting claimants.

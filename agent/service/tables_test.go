@@ -294,3 +294,22 @@ func TestServed(t *testing.T) {
 		}
 	}
 }
+
+// TestEqualPlanCostsNothing checks that setting the plan that an object already has does no work:
+// most events of an EndpointSlice change nothing.
+func TestEqualPlanCostsNothing(t *testing.T) {
+	n := node1()
+	web := webService("web", "10.96.0.10", 1, corev1.ServicePort{Port: 80, Protocol: corev1.ProtocolTCP, NodePort: 30080})
+	plan := func() *service.Plan {
+		return service.New(model.Objects{Service: web, Slices: []*discoveryv1.EndpointSlice{webSlice(web, discoveryv1.Endpoint{Addresses: []string{"10.244.0.1"}})}}.Meaning(n.Cluster), n)
+	}
+	tables := service.NewTables()
+	tables.Set(keyOf("web"), plan())
+	again := plan()
+	if n := testing.AllocsPerRun(10, func() { tables.Set(keyOf("web"), again) }); n > 0 {
+		t.Errorf("%v allocations for an equal plan", n)
+	}
+	if n := testing.AllocsPerRun(10, func() { tables.Set(keyOf("absent"), nil) }); n > 0 {
+		t.Errorf("%v allocations for an object that never had a plan", n)
+	}
+}

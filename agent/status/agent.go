@@ -25,6 +25,10 @@ type Agent struct {
 	Drained  bool     // the gateway is drained
 	Ports    float64  // of the SNAT range, in use towards the remote with the most ports
 	Of       float64  // size of the range; 0 if unknown
+
+	Reasons     bool     // the following fields are known
+	NoShortcuts []string // why no pod has shortcuts at present
+	Limited     float64  // pods without shortcuts because of a bandwidth limit
 }
 
 func askAgent(ctx context.Context, p Paths) Agent {
@@ -77,6 +81,14 @@ func (a *Agent) read(metrics string) error {
 	}
 	for _, m := range families["ovnkube_gateway_snat_ports"].GetMetric() {
 		a.Of = m.GetGauge().GetValue()
+	}
+	for _, m := range families["ovnkube_gateway_shortcut_prevented"].GetMetric() {
+		if m.GetGauge().GetValue() != 0 && len(m.GetLabel()) > 0 {
+			a.NoShortcuts = append(a.NoShortcuts, m.GetLabel()[0].GetValue())
+		}
+	}
+	for _, m := range families["ovnkube_gateway_shortcut_limited_pods"].GetMetric() {
+		a.Limited, a.Reasons = m.GetGauge().GetValue(), true
 	}
 	return nil
 }

@@ -75,6 +75,7 @@ func Judge(f Facts) Report {
 		j.ports()
 	}
 	j.programs()
+	j.shortcuts()
 	j.sockets()
 	j.ovn()
 	j.management()
@@ -247,6 +248,25 @@ func (j *judge) programs() {
 		j.add("programs", Degraded, "attach it behind ours, or make sure that it passes other packets (bpftool net)", "attached, with %d programs of others before ours", ahead)
 	default:
 		j.add("programs", Right, "", "%d attached", len(j.Programs.Hooks))
+	}
+}
+
+// shortcuts reports why the node or a pod has no shortcuts. Missing shortcuts are not a fault, because
+// connections pass OVS then.
+func (j *judge) shortcuts() {
+	w, a, c := j.Record.Wiring, j.Agent, j.Programs.Shortcuts
+	switch {
+	case !w.Shortcuts: // not asked for
+	case w.NoShortcuts != "":
+		j.add("shortcuts", Right, "", "none, not supported here: %s", w.NoShortcuts)
+	case j.Programs.ShortcutsErr != nil:
+		j.add("shortcuts", Degraded, j.repair+"; connections pass OVS", "none: %v", j.Programs.ShortcutsErr)
+	case !a.Reasons:
+		j.add("shortcuts", Right, "", "%d interfaces of pods may have them; %d entries; the agent does not give the reasons of others", c.Pods, c.Entries)
+	case len(a.NoShortcuts) > 0:
+		j.add("shortcuts", Right, "", "none at present: %s", strings.Join(a.NoShortcuts, ", "))
+	default:
+		j.add("shortcuts", Right, "", "%d interfaces of pods may have them, %.0f may not because of a bandwidth limit; %d entries", c.Pods, a.Limited, c.Entries)
 	}
 }
 

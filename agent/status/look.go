@@ -63,6 +63,8 @@ type Programs struct {
 	NoService, NoGate []string // missing hooks of host sockets
 	Counters          []bpf.Counter
 	Err               error
+	Shortcuts         bpf.ShortcutCounts
+	ShortcutsErr      error
 }
 
 // Controller is the state of ovn-controller.
@@ -157,6 +159,9 @@ func lookPrograms(r Record) Programs {
 	if r.Wiring.Backend == string(gateway.EBPF) && !r.bare() {
 		p.Hooks, errs[0] = bpf.Hooks(r.Paths.PinDir, layoutOf(r.Wiring.Layout), link.ClsactPlace)
 		p.Counters, errs[1] = bpf.ReadCounters(r.Paths.PinDir)
+	}
+	if r.Wiring.Shortcuts && r.Wiring.NoShortcuts == "" {
+		p.Shortcuts, p.ShortcutsErr = bpf.ReadShortcutCounts(r.Paths.PinDir)
 	}
 	p.NoService, p.NoGate, errs[2] = bpf.SocketHooks(r.Paths.PinDir)
 	p.Err = errors.Join(errs[:]...)

@@ -35,6 +35,9 @@ type Wiring struct {
 	Bridge   string `json:"bridge"`
 	VLAN     uint16 `json:"vlan,omitempty"`   // of the gateway's network
 	NoEBPF   string `json:"noEBPF,omitempty"` // why the kernel cannot run eBPF
+
+	Shortcuts   bool   `json:"shortcuts,omitempty"`   // where supported
+	NoShortcuts string `json:"noShortcuts,omitempty"` // why they are not supported
 }
 
 // Paths are the locations of the facts.

@@ -6,6 +6,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"slices"
 	"strings"
 	"testing"
 
@@ -83,6 +84,8 @@ func TestFaultFailsOwnCheck(t *testing.T) {
 			f.Record.Paths.ConfList = "/etc/cni/net.d/10-ovn-kubernetes.conflist"
 			f.CNI.Others = []cniconf.Other{{Path: "/etc/cni/net.d/10-flannel.conflist", Plugin: "flannel", Earlier: true}}
 		}, "cni", Broken, "new pods get another network: the runtime takes /etc/cni/net.d/10-flannel.conflist (flannel) before 10-ovn-kubernetes.conflist"},
+		{"no shortcuts asked for", func(f *Facts) { f.Programs.ShortcutsErr = gone }, "", Right, ""},
+		{"shortcuts not pinned", func(f *Facts) { f.Record.Wiring.Shortcuts, f.Programs.ShortcutsErr = true, gone }, "shortcuts", Degraded, "none: gone"},
 		{"ovn-controller gone", func(f *Facts) { f.Controller = Controller{} }, "ovn", Broken, "does not run"},
 	}
 	for _, tt := range tests {
@@ -102,6 +105,34 @@ func TestFaultFailsOwnCheck(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// With --gateway-shortcuts=auto the report has the reason why the node or pods have none.
+func TestShortcutsReason(t *testing.T) {
+	for want, change := range map[string]func(*Facts){
+		"none, not supported here: userspace datapath": func(f *Facts) { f.Record.Wiring.NoShortcuts = "userspace datapath" },
+		"none at present: a mirror on br-int, sFlow on breth0": func(f *Facts) {
+			f.Agent.Reasons, f.Agent.NoShortcuts = true, []string{"a mirror on br-int", "sFlow on breth0"}
+		},
+		"4 interfaces of pods may have them, 2 may not because of a bandwidth limit; 7 entries": func(f *Facts) {
+			f.Agent.Reasons, f.Agent.Limited, f.Programs.Shortcuts = true, 2, bpf.ShortcutCounts{Pods: 4, Entries: 7}
+		},
+		"1 interfaces of pods may have them; 2 entries; the agent does not give the reasons of others": func(f *Facts) {
+			f.Programs.Shortcuts = bpf.ShortcutCounts{Pods: 1, Entries: 2}
+		},
+	} {
+		f := right()
+		f.Record.Wiring.Shortcuts = true
+		change(&f)
+		report := Judge(f)
+		i := slices.IndexFunc(report.Checks, func(c Check) bool { return c.Name == "shortcuts" })
+		if report.State != Right || i < 0 || report.Checks[i].Detail != want {
+			t.Errorf("%s, %+v; want %q", report.State, report.Checks, want)
+		}
+	}
+	if report := Judge(right()); slices.ContainsFunc(report.Checks, func(c Check) bool { return c.Name == "shortcuts" }) {
+		t.Errorf("not asked for: %+v", report.Checks)
 	}
 }
 
@@ -150,8 +181,10 @@ func TestRecord(t *testing.T) {
 func TestAgentMetrics(t *testing.T) {
 	var a Agent
 	err := a.read("# TYPE ovnkube_gateway_degraded gauge\n# TYPE ovnkube_gateway_snat_ports gauge\n# TYPE ovnkube_gateway_snat_remote_ports_used_max gauge\n" +
+		"# TYPE ovnkube_gateway_shortcut_prevented gauge\n# TYPE ovnkube_gateway_shortcut_limited_pods gauge\n" +
+		"ovnkube_gateway_shortcut_prevented{cause=\"hw-offload\"} 1\novnkube_gateway_shortcut_limited_pods 3\n" +
 		"ovnkube_gateway_degraded{part=\"bind_gate\"} 1\novnkube_gateway_degraded{part=\"sockets\"} 0\novnkube_gateway_snat_ports 16384\novnkube_gateway_snat_remote_ports_used_max 12\n")
-	if err != nil || len(a.Degraded) != 1 || a.Degraded[0] != "bind_gate" || a.Ports != 12 || a.Of != 16384 {
+	if err != nil || len(a.Degraded) != 1 || a.Degraded[0] != "bind_gate" || a.Ports != 12 || a.Of != 16384 || a.Limited != 3 || !a.Reasons || !slices.Equal(a.NoShortcuts, []string{"hw-offload"}) {
 		t.Errorf("%+v, %v", a, err)
 	}
 }

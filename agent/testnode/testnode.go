@@ -19,12 +19,13 @@ import (
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
+	"github.com/ovn-ebpf/ovn-ebpf/test/vm/clock"
 )
 
 const inside = "OVNEBPF_TESTNODE"
 
-// Main runs the tests in new network, mount and process namespaces, which end with the tests. It
-// needs root.
+// Main runs the tests in new network, mount and process namespaces, which end with the tests, with
+// the platform's Open vSwitch. It needs root.
 func Main(m *testing.M) int {
 	if Inside() {
 		if err := enter(); err != nil {
@@ -32,6 +33,10 @@ func Main(m *testing.M) int {
 			return 1
 		}
 		return m.Run()
+	}
+	if err := platform.Default(os.Stderr); err != nil {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
 	}
 	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
 	cmd.Env = append(os.Environ(), inside+"=1")
@@ -125,9 +130,12 @@ func (s *Switch) StartServer(t testing.TB) {
 // StartVswitchd starts ovs-vswitchd.
 func (s *Switch) StartVswitchd(t testing.TB) {
 	t.Helper()
+	if err := clock.Await(t.Context()); err != nil {
+		t.Fatal(err)
+	}
 	os.Remove(s.Dir + "/vswitchd.ctl")
-	s.vswitchd = s.start(t, filepath.Join(s.Dir, "vswitchd.ctl"), append(olderClock(), "ovs-vswitchd",
-		"--log-file="+s.Dir+"/vswitchd.log", "-vconsole:off", "--unixctl="+s.Dir+"/vswitchd.ctl", s.Address)...)
+	s.vswitchd = s.start(t, filepath.Join(s.Dir, "vswitchd.ctl"), "ovs-vswitchd",
+		"--log-file="+s.Dir+"/vswitchd.log", "-vconsole:off", "--unixctl="+s.Dir+"/vswitchd.ctl", s.Address)
 }
 
 // Daemon creates the pid file by which ovs-vswitchd is found when it runs in the background.
@@ -146,22 +154,28 @@ func (s *Switch) ZeroSNAT(t testing.TB) string {
 	return strings.Trim(s.Vsctl(t, "--if-exists", "get", "Datapath", uuid, "capabilities:ct_zero_snat"), "\"\n")
 }
 
+// AvoidedZeroSNAT returns the value that ZeroSNAT has when the agent avoids NAT without effect:
+// Open vSwitch from 3.3 on does not need that.
+func AvoidedZeroSNAT(t testing.TB) string {
+	t.Helper()
+	version := Run(t, "ovs-vswitchd", "--version")
+	var major, minor int
+	_, number, _ := strings.Cut(version, "(Open vSwitch) ")
+	if _, err := fmt.Sscanf(number, "%d.%d", &major, &minor); err != nil {
+		t.Fatalf("version %q: %v", version, err)
+	}
+	t.Logf("Open vSwitch %d.%d", major, minor)
+	if major < 3 || major == 3 && minor < 3 {
+		return "false"
+	}
+	return "true"
+}
+
 // ReportDatapath makes ovs-vswitchd write the capabilities of its userspace datapath, as
 // ovn-controller does.
 func (s *Switch) ReportDatapath(t testing.TB) {
 	t.Helper()
 	s.Vsctl(t, "--id=@d", "create", "Datapath", `datapath_version=""`, "--", "set", "Open_vSwitch", ".", "datapaths:netdev=@d")
-}
-
-// olderClock returns a command prefix that starts a program in a time namespace with a long uptime.
-// ovs-vswitchd 3.1 on the kernel datapath does not respond if started before the monotonic clock
-// reaches ten seconds, as in a VM.
-func olderClock() []string {
-	var now unix.Timespec
-	if err := unix.ClockGettime(unix.CLOCK_MONOTONIC, &now); err != nil || now.Sec > 60 {
-		return nil
-	}
-	return []string{"unshare", "--fork", "--kill-child", "--time", "--monotonic", "1000"}
 }
 
 // KillVswitchd kills ovs-vswitchd with SIGKILL and waits for its end.

@@ -59,7 +59,7 @@ func (o ovs) bridgedHost(ctx context.Context) error {
 	if err := o.integration(ctx, ":49152-65535", "breth0"); err != nil {
 		return err
 	}
-	ports, err := o.ports(ctx, "breth0")
+	ports, err := o.ports(ctx)
 	if err != nil {
 		return err
 	}

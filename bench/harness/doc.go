@@ -15,5 +15,9 @@
 // increase of its counters, at the place where the variant handles the test's packets. Otherwise it
 // reports no result.
 //
+// A variant is a type with setup, watch and traits, and a line in newVariant (main.go). One whose ovs
+// is onOVN has real OVN behind breth0's patch port (ovn.go): northd and two chassis, of which the
+// machine outside is one.
+//
 // The rows go to standard output as bench.Row, progress to standard error.
 package main

@@ -56,7 +56,7 @@ func (h *helper) setup(ctx context.Context) error {
 	`, fromPods, fromUplink, established, related, others)); err != nil {
 		return err
 	}
-	ports, err := h.ovs.ports(ctx, "breth0")
+	ports, err := h.ovs.ports(ctx)
 	if err != nil {
 		return err
 	}

@@ -16,6 +16,7 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -35,13 +36,14 @@ func main() {
 func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	flags := flag.NewFlagSet("harness", flag.ContinueOnError)
 	flags.SetOutput(stderr)
-	name := flags.String("variant", "", "what to measure: "+strings.Join(bench.Variants(), ", "))
+	name := flags.String("variant", "", "what to measure: "+strings.Join(bench.AllVariants(), ", "))
 	only := flags.String("tests", "", "comma-separated names, default all that the variant has; host_udp_rr/ipv6 is one by one family")
 	services := flags.Int("services", 1000, "how many Services the node knows")
 	flowList := flags.String("flows", fmt.Sprint(flowCount), "how many connections the operations take turns on; many: UDP only; several numbers: all tests with each")
 	seed := flags.Int("seed", 1, "which ports the clients send from")
 	batches := flags.Int("batches", 41, "batches per test, after the warm-up")
 	plant := flags.Bool("plant", false, "in the end host_udp_rr once more, with a program that is slower on purpose")
+	flags.DurationVar(&lease, "lease", 0, "how long a shortcut holds without OVS; 0: as shipped")
 	profile := flags.Bool("profile", false, "mark for bench/stacks what is counted, leave /proc/kallsyms in $VM_OUT, and write profiles instead of rows")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -89,6 +91,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return bench.Write(stdout, rows)
 }
 
+// lease is that of shortcuts.
+var lease time.Duration
+
 // numbers parses natural numbers separated by commas.
 func numbers(list string) ([]int, error) {
 	var out []int
@@ -131,14 +136,24 @@ func newVariant(name string, services int, log *slog.Logger) (variant, error) {
 		return &helper{ovs: newOVS(log)}, nil
 	case bench.EBPF:
 		return &ebpf{ovs: newOVS(log), log: log, services: services}, nil
+	case bench.Shortcuts:
+		return &ebpf{ovs: newOVS(log), log: log, services: services, shortcuts: true}, nil
 	case bench.Bridged:
 		return &bridged{ebpf{ovs: newOVS(log), log: log, services: services}}, nil
 	case bench.OpenFlow:
 		return &flowed{ovs: newOVS(log), services: services}, nil
+	case bench.OVNK:
+		return &ovnk{ovs: newOVS(log), services: services}, nil
+	case bench.OVNKOnOVN:
+		return &ovnk{ovs: newOVS(log).onOVN(), services: services}, nil
+	case bench.EBPFOnOVN:
+		return &ebpf{ovs: newOVS(log).onOVN(), log: log, services: services}, nil
+	case bench.ShortcutsOnOVN:
+		return &ebpf{ovs: newOVS(log).onOVN(), log: log, services: services, shortcuts: true}, nil
 	case overlayOnly:
 		return &overlay{ovs: newOVS(log)}, nil
 	}
-	return nil, fmt.Errorf("no variant %q: one of %s", name, strings.Join(bench.Variants(), ", "))
+	return nil, fmt.Errorf("no variant %q: one of %s", name, strings.Join(bench.AllVariants(), ", "))
 }
 
 // measurement measures the tests of one variant.

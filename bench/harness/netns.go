@@ -145,13 +145,17 @@ func buildNamespaces(ctx context.Context) error {
 		addr add `+outsideIP6+`/64 dev eth0 nodad
 		neigh replace `+nodeIP+` lladdr `+nodeMAC+` dev eth0 nud permanent
 		neigh replace `+nodeIP6+` lladdr `+nodeMAC+` dev eth0 nud permanent
-		link add gnv0 address `+farPodMAC+` mtu 1400 type geneve id 1 remote `+nodeIP+` udpcsum
-		link set gnv0 up
-		addr add `+farPodIP+`/24 dev gnv0
-		route add `+podNet+` via `+farRouterIP+` dev gnv0
-		neigh replace `+farRouterIP+` lladdr `+farRouterMAC+` dev gnv0 nud permanent
-	`)
+		link add far0 address `+farPodMAC+` mtu 1400 type geneve id 1 remote `+nodeIP+` udpcsum
+	`+farPod)
 }
+
+// farPod connects the far pod by far0, which leads into the overlay.
+const farPod = `
+	link set far0 up
+	addr add ` + farPodIP + `/24 dev far0
+	route add ` + podNet + ` via ` + farRouterIP + ` dev far0
+	neigh replace ` + farRouterIP + ` lladdr ` + farRouterMAC + ` dev far0 nud permanent
+`
 
 // moreOutside adds addresses to the outside machine for this number of flows, and their neighbours
 // to the node.
@@ -194,9 +198,9 @@ func podsIPv6(ctx context.Context) error {
 		return err
 	}
 	if err := batch(ctx, outsideNS, `
-		addr add `+farPodIP6+`/64 dev gnv0 nodad
-		route add `+podNet6+` via `+farRouterIP6+` dev gnv0
-		neigh replace `+farRouterIP6+` lladdr `+farRouterMAC+` dev gnv0 nud permanent
+		addr add `+farPodIP6+`/64 dev far0 nodad
+		route add `+podNet6+` via `+farRouterIP6+` dev far0
+		neigh replace `+farRouterIP6+` lladdr `+farRouterMAC+` dev far0 nud permanent
 	`); err != nil {
 		return err
 	}
@@ -211,7 +215,7 @@ func podsIPv6(ctx context.Context) error {
 // too.
 func farJoin(ctx context.Context) error {
 	return batch(ctx, outsideNS, `
-		route replace `+joinNet+` via `+farRouterIP+` dev gnv0
+		route replace `+joinNet+` via `+farRouterIP+` dev far0
 	`)
 }
 

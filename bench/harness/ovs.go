@@ -6,39 +6,46 @@ import (
 	"log/slog"
 	"os"
 	"regexp"
+	"slices"
 	"strconv"
 	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
+	"github.com/ovn-ebpf/ovn-ebpf/test/vm/clock"
 )
 
 // ovs is Open vSwitch on the node: ovsdb-server and ovs-vswitchd in its network namespace, with the
 // kernel datapath.
 type ovs struct {
-	dir string
-	log *slog.Logger
+	netns, dir string
+	log        *slog.Logger
+	ovn        bool // br-int's flows are real OVN's (ovn.go)
 }
 
-func newOVS(log *slog.Logger) ovs { return ovs{dir: "/run/openvswitch", log: log} }
+func newOVS(log *slog.Logger) ovs { return ovs{netns: nodeNS, dir: "/run/openvswitch", log: log} }
 
 // start starts both daemons.
 func (o ovs) start(ctx context.Context) error {
 	if err := os.MkdirAll(o.dir, 0o755); err != nil {
 		return fmt.Errorf("start OVS: %w", err)
 	}
-	// ovs-vswitchd 3.1 gets no upcall handlers if it starts before CLOCK_MONOTONIC reaches 10 s, and
-	// reports no error. Real machines are never that young.
-	return script(ctx, nodeNS, `
+	if err := clock.Await(ctx); err != nil { // an idle guest's seconds take no real time
+		return fmt.Errorf("start OVS: %w", err)
+	}
+	return script(ctx, o.netns, `
+		export OVS_RUNDIR=`+o.dir+`
 		modprobe openvswitch
-		ovsdb-tool create `+o.dir+`/conf.db /usr/share/openvswitch/vswitch.ovsschema
+		ovsdb-tool create `+o.dir+`/conf.db `+platform.OVSFile("vswitch.ovsschema")+`
 		ovsdb-server `+o.dir+`/conf.db --remote=punix:`+o.dir+`/db.sock --pidfile --detach --no-chdir --log-file=`+o.dir+`/ovsdb.log -vconsole:off
 		ovs-vsctl --no-wait init
-		unshare --time --monotonic 1000 --fork ovs-vswitchd --pidfile --detach --no-chdir --log-file=`+o.dir+`/vswitchd.log -vconsole:off
+		ovs-vswitchd --pidfile --detach --no-chdir --log-file=`+o.dir+`/vswitchd.log -vconsole:off
 	`)
 }
 
 // vsctl runs one ovs-vsctl; words are separated by blanks.
 func (o ovs) vsctl(ctx context.Context, words string) error {
-	return inNetns(nodeNS, func() error {
-		_, err := command(ctx, "", append([]string{"ovs-vsctl"}, strings.Fields(words)...)...)
+	return inNetns(o.netns, func() error {
+		_, err := command(ctx, "", append([]string{"ovs-vsctl", "--db=unix:" + o.dir + "/db.sock"}, strings.Fields(words)...)...)
 		return err
 	})
 }
@@ -105,8 +112,11 @@ func (o ovs) counters(ctx context.Context) (map[uint64]int, error) {
 // integration creates br-int with the pod and a Geneve port, and flows equivalent to OVN's for
 // these packets: route, rewrite both MACs, decrement the TTL, and NAT North-South in one conntrack
 // zone, committing every packet as OVN does. It is the same for all variants except for the SNAT
-// ports; uplink is the bridge with the other end of the patch.
+// ports; uplink is the bridge with the other end of the patch. On real OVN the same is ovn-controller's.
 func (o ovs) integration(ctx context.Context, snatPorts, uplink string) error {
+	if o.ovn {
+		return o.realOVN(ctx, snatPorts, uplink)
+	}
 	if err := o.vsctl(ctx, `add-br br-int -- set bridge br-int fail-mode=secure
 		-- add-port br-int pod0 -- set interface pod0 ofport_request=1
 		-- add-port br-int gnv -- set interface gnv ofport_request=2 type=geneve options:remote_ip=flow options:key=flow options:csum=true`); err != nil {
@@ -130,6 +140,9 @@ func (o ovs) integration(ctx context.Context, snatPorts, uplink string) error {
 
 // podsIPv6 adds the same for IPv6 to br-int. It runs late, so that earlier tests are not affected.
 func (o ovs) podsIPv6(ctx context.Context) error {
+	if o.ovn {
+		return nil // from the start
+	}
 	const snatPorts = ":49152-65535"
 	return o.flows(ctx, "br-int", `
 		priority=100,in_port=1,ipv6,ipv6_dst=`+farPodNet6+`,actions=mod_dl_src:`+farRouterMAC+`,mod_dl_dst:`+farPodMAC+`,dec_ttl,set_field:1->tun_id,set_field:`+outsideIP+`->tun_dst,output:2
@@ -144,7 +157,7 @@ func (o ovs) podsIPv6(ctx context.Context) error {
 // translation to the pod, and of the client to the router's own address, in a zone each, and back.
 // It runs late, so that earlier tests are not affected.
 func (o ovs) nodePorts(ctx context.Context) error {
-	if err := farJoin(ctx); err != nil {
+	if err := farJoin(ctx); err != nil || o.ovn {
 		return err
 	}
 	var flows strings.Builder
@@ -162,11 +175,29 @@ func (o ovs) nodePorts(ctx context.Context) error {
 	`)
 }
 
-// ports returns the names of a bridge's ports, in any order.
-func (o ovs) ports(ctx context.Context, bridge string) ([]string, error) {
+// patchPort returns the name and number of breth0's patch port to br-int, which ovn-controller makes
+// on real OVN. It returns an error if there is not exactly one.
+func (o ovs) patchPort(ctx context.Context) (name, number string, err error) {
+	names, err := o.ports(ctx)
+	if err != nil {
+		return "", "", err
+	}
+	names = slices.DeleteFunc(names, func(name string) bool { return !strings.HasPrefix(name, "patch-") })
+	if len(names) != 1 {
+		return "", "", fmt.Errorf("check: breth0 has patch ports %v, want one", names)
+	}
+	err = inNetns(nodeNS, func() error {
+		number, err = command(ctx, "", "ovs-vsctl", "get", "interface", names[0], "ofport")
+		return err
+	})
+	return names[0], strings.TrimSpace(number), err
+}
+
+// ports returns the names of breth0's ports, in any order.
+func (o ovs) ports(ctx context.Context) ([]string, error) {
 	var names []string
 	err := inNetns(nodeNS, func() error {
-		out, err := command(ctx, "", "ovs-vsctl", "list-ports", bridge)
+		out, err := command(ctx, "", "ovs-vsctl", "list-ports", "breth0")
 		names = strings.Fields(out)
 		return err
 	})

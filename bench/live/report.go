@@ -1,12 +1,15 @@
 package live
 
 import (
+	"context"
+	"errors"
 	"fmt"
 	"slices"
 	"strings"
+	"time"
 )
 
-// Report is the rows as Markdown, those of a test together.
+// Report returns the rows as Markdown, those of a test together.
 func Report(rows []Row) string {
 	var b strings.Builder
 	b.WriteString("| test | backend | result | packets/s here | CPU/packet here | CPU/packet there |\n|---|---|---:|---:|---:|---:|\n")
@@ -31,7 +34,7 @@ func (r Row) result() string {
 	return text
 }
 
-// compare says what each backend costs in terms of the first, if there are several.
+// compare returns what each backend costs relative to the first, "" if there is only one.
 func compare(rows []Row) string {
 	var backends []string
 	for _, r := range rows {
@@ -71,4 +74,49 @@ func median(rows []Row, test, backend string) float64 {
 	}
 	slices.Sort(costs)
 	return costs[len(costs)/2]
+}
+
+// Rounds measures each backend in turn and back again, for this number of rounds, and always
+// returns to the first one. switchTo must return only when the backend carries the traffic.
+func Rounds(ctx context.Context, o Options, backends []string, rounds int, switchTo func(context.Context, string) error) ([]Row, error) {
+	return inRounds(ctx, func(ctx context.Context) ([]Row, error) { return Measure(ctx, o) }, backends, rounds, switchTo)
+}
+
+func inRounds(ctx context.Context, measure func(context.Context) ([]Row, error), backends []string, rounds int, switchTo func(context.Context, string) error) (rows []Row, err error) {
+	if len(backends) == 0 || rounds < 1 {
+		return nil, errors.New("measure: no backend, or no round")
+	}
+	current := backends[0]
+	defer func() {
+		if current == backends[0] {
+			return
+		}
+		// Also when ctx has ended: the node must be restored.
+		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), 2*time.Minute)
+		defer cancel()
+		if back := switchTo(ctx, backends[0]); back != nil {
+			err = errors.Join(err, fmt.Errorf("switch back to %q: %w", backends[0], back))
+		}
+	}()
+	order := slices.Clone(backends)
+	for range rounds {
+		for _, b := range order {
+			if b != current {
+				current = b // it may be partly active from here on
+				if err := switchTo(ctx, b); err != nil {
+					return rows, fmt.Errorf("switch to %q: %w", b, err)
+				}
+			}
+			got, err := measure(ctx)
+			if err != nil {
+				return rows, fmt.Errorf("backend %q: %w", b, err)
+			}
+			for i := range got {
+				got[i].Backend = b
+			}
+			rows = append(rows, got...)
+		}
+		slices.Reverse(order)
+	}
+	return rows, nil
 }

@@ -73,7 +73,8 @@ func linesOf(points []bench.Point) []line {
 	return lines
 }
 
-// sweepTable has a line per size; the last line is the ratio of the largest to the smallest.
+// sweepTable returns a table with a line per size. Its last line is the ratio of the largest to the
+// smallest.
 func sweepTable(of string, lines []line) string {
 	var b strings.Builder
 	fmt.Fprintf(&b, "| %s |", of)

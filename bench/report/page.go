@@ -2,6 +2,7 @@ package report
 
 import (
 	"fmt"
+	"maps"
 	"slices"
 	"strings"
 
@@ -12,7 +13,7 @@ import (
 // Kernel is the kernel of the bars.
 const Kernel = "6.12"
 
-// Runs holds the newest run of each kind, as returned by results.Newest.
+// Runs holds the newest run of each kind and platform, as returned by results.Newest.
 type Runs map[string]*results.Run
 
 // page builds the page.
@@ -25,8 +26,8 @@ func Page(runs Runs) string {
 	p := &page{}
 	p.put("# Benchmarks\n\n")
 	p.put("This page is made by `make bench-documents` from the newest runs in `bench/results`; nothing in it is typed.\n")
-	if r := runs[results.Packets]; r != nil {
-		p.packets(r)
+	if runs[results.Packets] != nil {
+		p.packets(runs)
 	}
 	if r := runs[results.Full]; r != nil {
 		p.full(r)
@@ -50,12 +51,16 @@ func (p *page) provenance(r *results.Run) {
 	if r.Versions != "" {
 		p.put("- %s\n", r.Versions)
 	}
+	if r.Platform != "" {
+		p.put("- platform %s\n", r.Platform)
+	}
 	if r.Boots > 0 {
 		p.put("- boots of each variant: %d; seed of the clients' ports: %d\n", r.Boots, r.Seed)
 	}
 }
 
-func (p *page) packets(r *results.Run) {
+func (p *page) packets(runs Runs) {
+	r := runs[results.Packets]
 	rows := bench.OnKernel(r.Rows, Kernel)
 	p.put("\n## The packet path\n\n`make bench`: instructions per operation, of kernel and harness together, in a VM whose nanoseconds are instructions. ")
 	p.put("They repeat; they know nothing of cache misses, nor of what a NIC's driver costs. ")
@@ -70,9 +75,30 @@ func (p *page) packets(r *results.Run) {
 		}
 		p.put("| %s | %s | %s |\n", testName(b.Test, b.Family), b.String(), verdict)
 	}
+	all := rows
+	rows = slices.DeleteFunc(slices.Clone(all), onOVN)
 	for _, s := range sections() {
 		p.section(s, rows)
 	}
+	if real := slices.DeleteFunc(slices.Clone(all), func(r bench.Row) bool { return !onOVN(r) }); len(real) > 0 {
+		p.put("\n### On real OVN\n\nnorthd and two chassis, 100 Services, and a policy that allows the pods, instead of a few flows that do the same to these packets.\n")
+		p.put("\n%s", bench.TableOf(bench.Tests(), real, nil))
+	}
+	for _, key := range slices.Sorted(maps.Keys(runs)) {
+		if platform, ok := strings.CutPrefix(key, results.Packets+"-"); ok {
+			p.platform(platform, all, runs[key])
+		}
+	}
+}
+
+// onOVN reports whether a row's variant has real OVN.
+func onOVN(r bench.Row) bool { return strings.HasSuffix(r.Variant, bench.OnOVN) }
+
+// platform shows the rows of another platform, and what those of Platform are of them.
+func (p *page) platform(name string, rows []bench.Row, other *results.Run) {
+	p.put("\n### %s beside %s\n\nInstructions on %s, and what the same test costs on %s.\n", name, results.Platform, name, results.Platform)
+	p.provenance(other)
+	p.put("\n%s", bench.Beside(bench.OnKernel(other.Rows, Kernel), rows))
 }
 
 // section is a group of tests shown together.

@@ -34,6 +34,7 @@ func sample() Runs {
 			packets.Rows = append(packets.Rows, row(v, test, bench.IPv4, "6.12.1", 10000+1000*float64(i)+100*float64(j)))
 		}
 	}
+	packets.Rows = append(packets.Rows, row(bench.OVNKOnOVN, bench.NSUDPRR, bench.IPv4, "6.12.1", 40000), row(bench.EBPFOnOVN, bench.NSUDPRR, bench.IPv4, "6.12.1", 30000))
 	packets.Rows = append(packets.Rows, row(bench.NoOVS, bench.HostUDPRR, bench.IPv6, "6.12.1", 12000), row(bench.EBPF, bench.HostUDPRR, bench.IPv6, "6.12.1", 12300),
 		row(bench.EBPF, bench.HostUDPRR, bench.IPv4, "6.1.1", 99999))
 	full.Boots = 0
@@ -60,7 +61,17 @@ func sample() Runs {
 			})
 		}
 	}
-	return Runs{results.Packets: packets, results.Full: full, results.Native: native, results.Watched: seen}
+	older := *packets
+	older.Platform, older.Versions = "debian12", "Open vSwitch 3.1.0"
+	older.Rows = nil
+	for _, r := range packets.Rows {
+		if r.Test == bench.NSUDPRR || r.Test == bench.HostUDPRR {
+			r.Instructions *= 1.25
+			older.Rows = append(older.Rows, r)
+		}
+	}
+	packets.Platform = results.Platform
+	return Runs{results.Packets + "-debian12": &older, results.Packets: packets, results.Full: full, results.Native: native, results.Watched: seen}
 }
 
 func TestPageGolden(t *testing.T) {

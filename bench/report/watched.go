@@ -26,7 +26,7 @@ func watchedColumns() []struct{ title, more, less string } {
 	}
 }
 
-// watchedTable has a line per packet, in instructions.
+// watchedTable returns a table with a line per packet, in instructions.
 func watchedTable(r *results.Run) (string, error) {
 	values, spread := map[string]float64{}, map[string]float64{}
 	for _, m := range r.Measures {

@@ -8,17 +8,21 @@ import (
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
-// Describe returns an empty run on this machine, dated now.
+// Describe returns an empty run on this machine, dated now. Programs are those of the platform that
+// is in use.
 func Describe(ctx context.Context, kind string) Run {
 	return Run{
-		Kind: kind, Date: time.Now().UTC().Format(time.RFC3339), Commit: commit(ctx),
+		Kind: kind, Date: time.Now().UTC().Format(time.RFC3339), Commit: commit(ctx), Platform: platform.Name(),
 		Machine: Machine{
 			CPU: field("/proc/cpuinfo", "model name"), Cores: runtime.NumCPU(), Memory: memory(), Kernel: first(ctx, "uname", "-sr"), Load: load(),
 		},
 		Versions: strings.Join([]string{
 			"Go " + strings.TrimPrefix(runtime.Version(), "go"), "Open vSwitch " + last(first(ctx, "ovs-vswitchd", "--version"), "(Open vSwitch) "),
+			"OVN " + last(first(ctx, "ovn-northd", "--version"), "ovn-northd "),
 			"QEMU " + last(first(ctx, "qemu-system-x86_64", "--version"), "version "), "nftables " + last(first(ctx, "nft", "--version"), "nftables v"),
 		}, ", "),
 	}

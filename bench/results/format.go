@@ -29,6 +29,9 @@ func (r *Run) Encode() ([]byte, error) {
 		bench.Config("load-average", strconv.FormatFloat(r.Machine.Load, 'g', -1, 64)),
 		bench.Config("versions", cmp.Or(r.Versions, "unknown")),
 	}
+	if r.Platform != "" {
+		config = append(config, bench.Config("platform", r.Platform))
+	}
 	var all []*benchfmt.Result
 	for _, row := range r.Rows {
 		samples := r.Samples[sampleKey(row)]
@@ -44,7 +47,7 @@ func (r *Run) Encode() ([]byte, error) {
 		all = append(all, p.Result(config))
 	}
 	for _, m := range r.Measures {
-		all = append(all, m.results(append(config[:len(config):len(config)], bench.Config("pkg", m.Package)))...)
+		all = append(all, m.results(append(slices.Clone(config), bench.Config("pkg", m.Package)))...)
 	}
 	var out bytes.Buffer
 	w := benchfmt.NewWriter(&out)
@@ -121,7 +124,7 @@ func Decode(text []byte) (*Run, error) {
 // header returns a run with the data in a result's configuration.
 func header(x *benchfmt.Result) (*Run, error) {
 	r := &Run{
-		Kind: x.GetConfig("kind"), Date: x.GetConfig("date"), Commit: x.GetConfig("commit"), Versions: x.GetConfig("versions"),
+		Kind: x.GetConfig("kind"), Date: x.GetConfig("date"), Commit: x.GetConfig("commit"), Versions: x.GetConfig("versions"), Platform: x.GetConfig("platform"),
 		Machine: Machine{CPU: x.GetConfig("cpu"), Kernel: x.GetConfig("host-kernel")},
 	}
 	var errs []error
@@ -178,7 +181,7 @@ func measures(all []*benchfmt.Result) []Measure {
 	return out
 }
 
-// name is a benchmark's, without the number of CPUs.
+// name returns a benchmark's name without the number of CPUs.
 func name(x *benchfmt.Result) string {
 	base, parts := x.Name.Parts()
 	text := string(base)

@@ -20,6 +20,9 @@ const (
 	Watched = "watched" // what counting and a monitor cost a packet, in the VM: Measures, whose nanoseconds are instructions
 )
 
+// Platform is the platform of the documents' figures and of the gate's baseline (docs/platforms.md).
+const Platform = "debian13"
+
 // Run is one benchmark run.
 type Run struct {
 	Kind     string
@@ -28,6 +31,7 @@ type Run struct {
 	Seed     int    // of the ports that the clients send from
 	Boots    int    // of each variant; a row is the median
 	Machine  Machine
+	Platform string // whose OVN and Open vSwitch took part; "" in runs from before there were platforms
 	Versions string // of the programs that took part, separated by commas
 	Rows     []bench.Row
 	Sweeps   []bench.Point
@@ -77,7 +81,15 @@ func (r *Run) Validate() error {
 // Name returns the file name of a kept run.
 func (r *Run) Name() string {
 	day, _, _ := strings.Cut(r.Date, "T")
-	return fmt.Sprintf("%s-%s-%s.txt", r.Kind, day, r.Commit)
+	return fmt.Sprintf("%s-%s-%s.txt", r.key(), day, r.Commit)
+}
+
+// key is what the newest run of is shown: its kind, and its platform where that is not Platform.
+func (r *Run) key() string {
+	if r.Platform == "" || r.Platform == Platform {
+		return r.Kind
+	}
+	return r.Kind + "-" + r.Platform
 }
 
 // Keep writes the run to the directory from which documents are generated. The working directory
@@ -109,7 +121,8 @@ func Read(path string) (*Run, error) {
 	return r, nil
 }
 
-// Newest returns the newest run of each kind in a directory.
+// Newest returns the newest run of each kind in a directory. Those of another platform than
+// Platform are found under kind-platform.
 func Newest(dir fs.FS) (map[string]*Run, error) {
 	kept, err := Kept(dir)
 	if err != nil {
@@ -117,7 +130,7 @@ func Newest(dir fs.FS) (map[string]*Run, error) {
 	}
 	newest := map[string]*Run{}
 	for _, r := range kept {
-		newest[r.Kind] = r
+		newest[r.key()] = r
 	}
 	return newest, nil
 }

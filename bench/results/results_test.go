@@ -17,7 +17,7 @@ func sample() *Run {
 	other := row
 	other.Variant = bench.NoOVS
 	return &Run{
-		Kind: Full, Date: "2026-11-22T07:00:00Z", Commit: "abc1234", Seed: 7, Boots: 3,
+		Kind: Full, Date: "2026-11-22T07:00:00Z", Commit: "abc1234", Seed: 7, Boots: 3, Platform: Platform,
 		Machine:  Machine{CPU: "some CPU", Cores: 2, Memory: 1024, Kernel: "Linux 6.18"},
 		Versions: "go 1.26",
 		Rows:     []bench.Row{row, other}, Sweeps: []bench.Point{{Of: "services", Size: 10, Row: row}},
@@ -73,11 +73,16 @@ func TestRefuses(t *testing.T) {
 
 func TestNewest(t *testing.T) {
 	dir := fstest.MapFS{}
-	for i, r := range []*Run{sample(), sample(), sample(), sample()} {
-		r.Date = []string{"2026-11-20T00:00:00Z", "2026-11-22T00:00:00Z", "2026-11-21T00:00:00Z", "2026-01-01T00:00:00Z"}[i]
+	for i, r := range []*Run{sample(), sample(), sample(), sample(), sample()} {
+		r.Date = []string{"2026-11-20T00:00:00Z", "2026-11-22T00:00:00Z", "2026-11-21T00:00:00Z", "2026-01-01T00:00:00Z", "2026-11-23T00:00:00Z"}[i]
 		r.Seed = i
-		if i == 3 {
+		switch i {
+		case 0:
+			r.Platform = "" // of before there were platforms
+		case 3:
 			r.Kind = Native
+		case 4:
+			r.Platform = "debian12"
 		}
 		text, err := r.Encode()
 		if err != nil {
@@ -89,7 +94,7 @@ func TestNewest(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if len(newest) != 2 || newest[Full].Seed != 1 || newest[Native].Seed != 3 {
+	if len(newest) != 3 || newest[Full].Seed != 1 || newest[Native].Seed != 3 || newest[Full+"-debian12"].Seed != 4 {
 		t.Errorf("newest: %+v", newest)
 	}
 	dir["packets-bad.txt"] = &fstest.MapFile{Data: []byte("{}")}

@@ -29,11 +29,15 @@ func accept(args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if r.Platform != results.Platform {
+		return fmt.Errorf("accept baseline: measured on platform %q, want %s", r.Platform, results.Platform)
+	}
 	rows := bench.OnKernel(r.Rows, report.Kernel)
 	b, err := bench.Accept(rows, r.Commit, *reason)
 	if err != nil {
 		return err
 	}
+	b.Platform = r.Platform
 	old, err := readBaseline(*path)
 	if errors.Is(err, fs.ErrNotExist) {
 		old, err = nil, nil

@@ -36,7 +36,7 @@ func TestAccept(t *testing.T) {
 		return append([]string{"-run", file("packets.txt"), "-baseline", file("baseline.json"), "-message", file("commit.txt")}, more...)
 	}
 	r := &results.Run{
-		Kind: results.Packets, Date: "2026-11-22T07:00:00Z", Commit: "abc1234", Boots: 1,
+		Kind: results.Packets, Date: "2026-11-22T07:00:00Z", Commit: "abc1234", Boots: 1, Platform: results.Platform,
 		Machine: results.Machine{CPU: "c", Kernel: "k"}, Rows: passing(),
 	}
 	write := func() {
@@ -49,6 +49,13 @@ func TestAccept(t *testing.T) {
 	if err := accept(args(), io.Discard, io.Discard); err == nil {
 		t.Error("accepted without a reason")
 	}
+	r.Platform = "debian12"
+	write()
+	if err := accept(args("-reason", "a start"), io.Discard, io.Discard); err == nil || !strings.Contains(err.Error(), `measured on platform "debian12"`) {
+		t.Errorf("accepted another platform: %v", err)
+	}
+	r.Platform = results.Platform
+	write()
 	if _, err := os.Stat(file("baseline.json")); err == nil {
 		t.Error("a refused baseline was written")
 	}
@@ -82,6 +89,9 @@ func TestAccept(t *testing.T) {
 	b, err := bench.DecodeBaseline(saved)
 	if err != nil {
 		t.Fatal(err)
+	}
+	if b.Platform != results.Platform {
+		t.Errorf("the baseline is of platform %q", b.Platform)
 	}
 	if err := b.Check(r.Rows); err != nil {
 		t.Errorf("the accepted rows do not pass: %v", err)

@@ -26,6 +26,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -42,6 +43,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/report"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
+	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
 func main() {
@@ -144,6 +146,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return err
 	}
+	if err := platform.Use(platform.Name(), cache(), stderr); err != nil {
+		return err
+	}
 	if err := checkTools(); err != nil {
 		return err
 	}
@@ -165,6 +170,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	return measure(ctx, c, harness, stdout, stderr)
 }
 
+// cache returns the directory of platforms and test kernels, as test/vm has it.
+func cache() string { return cmp.Or(os.Getenv("OVN_EBPF_CACHE"), "/var/cache/ovn-ebpf") }
+
 // measure runs the packet path: a run, its report, and the gate.
 func measure(ctx context.Context, c config, harness string, stdout, stderr io.Writer) error {
 	r := results.Describe(ctx, results.Packets)
@@ -174,6 +182,9 @@ func measure(ctx context.Context, c config, harness string, stdout, stderr io.Wr
 		var err error
 		if accepted, err = readBaseline(c.baseline); err != nil {
 			return err
+		}
+		if accepted.Platform != "" && accepted.Platform != r.Platform {
+			return fmt.Errorf("compare with baseline: it is of platform %s, this is %s", accepted.Platform, r.Platform)
 		}
 	}
 	rows, samples, err := packets(ctx, c, harness, stderr)
@@ -196,8 +207,8 @@ func measure(ctx context.Context, c config, harness string, stdout, stderr io.Wr
 	if err := save(c, &r); err != nil {
 		return err
 	}
-	fmt.Fprintf(stdout, "Instructions per operation, median ± distance of the quartiles; Linux %s in a VM:\n\n%s\nReport: %s\n",
-		r.Rows[0].Kernel, bench.Table(r.Rows, bench.Bars()), filepath.Join(c.out, "report.md"))
+	fmt.Fprintf(stdout, "Instructions per operation, median ± distance of the quartiles; Linux %s in a VM, platform %s (%s):\n\n%s\nReport: %s\n",
+		r.Rows[0].Kernel, r.Platform, r.Versions, bench.Table(r.Rows, bench.Bars()), filepath.Join(c.out, "report.md"))
 	return errors.Join(bench.Gate(r.Rows, bench.Bars()), gate(accepted, r.Rows, rows))
 }
 

@@ -29,6 +29,9 @@ var comparisons = []comparison{
 	{bench.OverlayUDPRR, []string{bench.NoOVS, overlayOnly, bench.EBPF}},
 	{bench.NSUDPRR, []string{bench.Masquerade, bench.Bridged, bench.EBPF}},
 	{bench.HostUDPRR, []string{bench.NoOVS, bench.EBPF}},
+	{bench.NSTCPCRR, []string{bench.OVNKOnOVN, bench.EBPFOnOVN}},
+	{bench.NodePortLocal, []string{bench.OVNKOnOVN, bench.EBPFOnOVN}},
+	{bench.NodePortRemote, []string{bench.OVNKOnOVN, bench.EBPFOnOVN}},
 }
 
 // profile boots the VM for each compared variant, counts there, and writes the comparisons to the

@@ -17,7 +17,6 @@ func tools() []tool {
 		{"busybox", "busybox-static"},
 		{"cpio", "cpio"},
 		{"modprobe", "kmod"},
-		{"unshare", "util-linux"},
 		{"ip", "iproute2"},
 		{"nft", "nftables"},
 		{"ovs-vsctl", "openvswitch-switch"},
@@ -25,6 +24,9 @@ func tools() []tool {
 		{"ovsdb-server", "openvswitch-switch"},
 		{"ovs-ofctl", "openvswitch-common"},
 		{"ovsdb-tool", "openvswitch-common"},
+		{"ovn-northd", "ovn-central"},
+		{"ovn-nbctl", "ovn-common"},
+		{"ovn-controller", "ovn-host"},
 	}
 }
 

@@ -2,6 +2,7 @@ package main
 
 import (
 	"fmt"
+	"math/rand/v2"
 	"net"
 	"net/netip"
 	"strconv"
@@ -34,6 +35,7 @@ var (
 // cluster makes objects. What an agent, a scheduler and the controller manager
 // would add is in them: there are none.
 type cluster struct {
+	random *rand.Rand // places pods
 	nodes  []node
 	pods   []podRef // that exist, oldest first
 	made   int      // pods so far
@@ -53,11 +55,12 @@ type podRef struct {
 	address         netip.Addr
 }
 
-func newCluster(nodes int) (*cluster, error) {
-	c := &cluster{}
+// newCluster returns a cluster without pods. Seed determines on which nodes they will be.
+func newCluster(nodes int, seed uint64) (*cluster, error) {
+	c := &cluster{random: rand.New(rand.NewPCG(seed, 0))}
 	allocator := ipam.NewNodes([]ipam.Subnet{{Prefix: clusterCIDR, HostLen: hostLen}}, 1<<16)
 	for i := range nodes {
-		n := node{name: fmt.Sprintf("node-%03d", i)}
+		n := node{name: nodeName(i)}
 		var err error
 		if n.id, err = allocator.ID(n.name); err != nil {
 			return nil, err
@@ -76,9 +79,13 @@ func newCluster(nodes int) (*cluster, error) {
 	return c, nil
 }
 
+func nodeName(i int) string { return fmt.Sprintf("node-%03d", i) }
+
+func nodeAddress(i int) netip.Addr { return netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)}) }
+
 func (c *cluster) node(i int) *corev1.Node {
 	n := c.nodes[i]
-	addr := netip.PrefixFrom(netip.AddrFrom4([4]byte{172, 16, byte(i >> 8), byte(i)}), 16)
+	addr := netip.PrefixFrom(nodeAddress(i), 16)
 	mac := net.HardwareAddr{2, 0, 0, 0, byte(i >> 8), byte(i)}
 	return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.name, Annotations: map[string]string{
 		annotation.ChassisID: n.name,
@@ -96,12 +103,16 @@ func (c *cluster) node(i int) *corev1.Node {
 
 func namespaceName(i int) string { return fmt.Sprintf("bench-%02d", i%namespaces) }
 
-// pod returns one pod more, on the next node. Without addresses it is for the
-// controller to allocate them.
+// pod returns one pod more, on a random node, so that each node has pods of all namespaces, as a
+// scheduler would place them. Without addresses the controller must allocate them.
 func (c *cluster) pod(addresses bool) *corev1.Pod {
+	return c.podOn(c.random.IntN(len(c.nodes)), addresses)
+}
+
+func (c *cluster) podOn(node int, addresses bool) *corev1.Pod {
 	i := c.made
 	c.made++
-	n := &c.nodes[i%len(c.nodes)]
+	n := &c.nodes[node]
 	ref := podRef{namespace: namespaceName(i), name: fmt.Sprintf("pod-%06d", i)}
 	var annotations map[string]string
 	if addresses {

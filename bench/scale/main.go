@@ -1,13 +1,15 @@
 // Command scale measures the controller on a cluster of many nodes and pods: a
 // real API server, a real ovsdb-server for each database and a real northd, on
-// this machine. What is not real is said in cluster.go: no kubelet and no
-// controller manager run, so their parts of the objects are written by hand.
+// this machine. One node has a real ovn-controller and ovs-vswitchd. What is not
+// real is said in cluster.go and standin.go: no kubelet and no controller manager
+// run, nor the other nodes' ovn-controllers, so their parts are written by hand.
 //
-//	go run ./bench/scale [-pods 1000,3000,10000,30000] [-out build/scale.json] [-document docs/scale.md]
+//	go run ./bench/scale [-nodes 100] [-pods 1000,3000,10000,30000] [-out build/scale.json] [-document docs/scale.md]
 //
-// It must be started in the module's top directory. With the default sizes it
-// takes about fifteen minutes on 2 cores, and changes nothing on the machine
-// but the cache of test/kube.
+// It must be started in the module's top directory, as root. It runs the platform
+// that OVN_EBPF_PLATFORM names. With the default sizes it takes about twenty
+// minutes on 2 cores, and changes nothing on the machine but the cache of
+// test/kube and test/platform, and a network namespace while it runs.
 package main
 
 import (
@@ -27,6 +29,8 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
+	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
 func main() {
@@ -52,7 +56,10 @@ type config struct {
 	allocated                 int
 	rate                      float64
 	duration                  time.Duration // of the churn
-	schemas, dir              string
+	seed                      uint64        // of the pods' nodes
+	probes                    int           // changes of each kind at the real node
+	monitorAll                bool          // of the real node's ovn-controller
+	dir                       string
 	out, document, profile    string
 	from                      string // figures to report instead of measuring
 	gate                      bool
@@ -88,7 +95,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 }
 
 func parse(args []string, stderr io.Writer) (config, error) {
-	c := config{schemas: filepath.Join("ovsdb", "schema")}
+	c := config{}
 	flags := flag.NewFlagSet("scale", flag.ContinueOnError)
 	flags.SetOutput(stderr)
 	pods := flags.String("pods", "1000,3000,10000,30000", "numbers of pods to measure at, rising")
@@ -99,6 +106,9 @@ func parse(args []string, stderr io.Writer) (config, error) {
 	flags.IntVar(&c.allocated, "allocate", 2000, "pods that come without addresses at the end; 0: none")
 	flags.Float64Var(&c.rate, "rate", 100, "changes a second")
 	flags.DurationVar(&c.duration, "duration", 20*time.Second, "of the changes, at each size")
+	flags.Uint64Var(&c.seed, "seed", 1, "of the nodes on which the pods are")
+	flags.IntVar(&c.probes, "probes", 100, "changes of each kind that are followed to a real node's flows; 0: no real node")
+	flags.BoolVar(&c.monitorAll, "monitor-all", true, "ovn-monitor-all of the real node")
 	flags.StringVar(&c.out, "out", "build/scale.json", "where the figures go")
 	flags.StringVar(&c.document, "document", "", "Markdown file to write; \"\": none")
 	flags.StringVar(&c.profile, "profile", "", "directory for profiles of each replica; \"\": none")
@@ -125,9 +135,13 @@ func measureAll(ctx context.Context, c config, stderr io.Writer) (r *result, err
 	if c.from != "" {
 		return readResults(strings.Split(c.from, ","))
 	}
+	if err := platform.Use(platform.Name(), kube.CacheDir(), stderr); err != nil {
+		return nil, err
+	}
 	b := &bench{config: c, out: stderr}
-	r = &result{Nodes: c.nodes, Services: c.services, Policies: c.policies, Rate: c.rate, Main: c.main}
-	if b.cluster, err = newCluster(c.nodes); err != nil {
+	r = &result{Nodes: c.nodes, Services: c.services, Policies: c.policies, Rate: c.rate, Main: c.main, Platform: platform.Name(), Seed: c.seed}
+	b.say("platform %s, seed %d, %d nodes", r.Platform, c.seed, c.nodes)
+	if b.cluster, err = newCluster(c.nodes, c.seed); err != nil {
 		return nil, err
 	}
 	if b.api, err = startAPI(ctx, filepath.Join(c.dir, "kube")); err != nil {

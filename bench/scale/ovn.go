@@ -9,9 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strings"
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
+	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
 // ovn is a Northbound and a Southbound database, empty at first, with northd.
@@ -22,20 +24,24 @@ type ovn struct {
 
 func (o *ovn) endpoint() string { return "unix:" + filepath.Join(o.dir, "nb.sock") }
 
-// startOVN runs all three from a directory whose path is short enough for a socket.
-func startOVN(ctx context.Context, schemas, dir string) (*ovn, error) {
+// southbound is the address of the Southbound database.
+func (o *ovn) southbound() string { return "unix:" + filepath.Join(o.dir, "sb.sock") }
+
+// startOVN runs all three from a directory whose path is short enough for a socket. The databases
+// have the schemas of the OVN that runs: northd waits for ever for one that lacks a table.
+func startOVN(ctx context.Context, dir string) (*ovn, error) {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return nil, err
 	}
 	o := &ovn{dir: dir}
 	var err error
-	if o.nb, err = o.database(ctx, "nb", filepath.Join(schemas, "ovn-nb.ovsschema")); err == nil {
-		o.sb, err = o.database(ctx, "sb", filepath.Join(schemas, "ovn-sb.ovsschema"))
+	if o.nb, err = o.database(ctx, "nb", platform.OVNFile("ovn-nb.ovsschema")); err == nil {
+		o.sb, err = o.database(ctx, "sb", platform.OVNFile("ovn-sb.ovsschema"))
 	}
 	if err == nil {
 		o.northd, err = process.Start(process.Spec{
 			Argv: []string{
-				"ovn-northd", "--ovnnb-db=" + o.endpoint(), "--ovnsb-db=unix:" + filepath.Join(dir, "sb.sock"),
+				"ovn-northd", "--ovnnb-db=" + o.endpoint(), "--ovnsb-db=" + o.southbound(),
 				"--unixctl=" + filepath.Join(dir, "northd.ctl"), "-vconsole:warn", "-vsyslog:off",
 			},
 			Env: []string{"OVN_RUNDIR=" + dir}, Log: filepath.Join(dir, "northd.log"), Tethered: true,
@@ -49,8 +55,8 @@ func startOVN(ctx context.Context, schemas, dir string) (*ovn, error) {
 
 func (o *ovn) database(ctx context.Context, name, schema string) (*process.Process, error) {
 	db, sock := filepath.Join(o.dir, name+".db"), filepath.Join(o.dir, name+".sock")
-	if out, err := exec.CommandContext(ctx, "ovsdb-tool", "create", db, schema).CombinedOutput(); err != nil {
-		return nil, fmt.Errorf("create database %s: %w: %s", name, err, out)
+	if _, err := tool(ctx, nil, "ovsdb-tool", "create", db, schema); err != nil {
+		return nil, err
 	}
 	p, err := process.Start(process.Spec{
 		Argv: []string{
@@ -72,17 +78,28 @@ func (o *ovn) database(ctx context.Context, name, schema string) (*process.Proce
 }
 
 // sync waits until northd has done what the Northbound database says.
-func (o *ovn) sync(ctx context.Context) error {
-	const timeout = 10 * time.Minute
-	ctx, cancel := context.WithTimeout(ctx, timeout)
+func (o *ovn) sync(ctx context.Context) error { return o.wait(ctx, "sb") }
+
+// wait waits until northd ("sb"), or northd and the real node ("hv"), have done what the Northbound
+// database says.
+func (o *ovn) wait(ctx context.Context, whom string) error {
+	ctx, cancel := context.WithTimeout(ctx, 10*time.Minute)
 	defer cancel()
-	cmd := exec.CommandContext(ctx, "ovn-nbctl", "--db="+o.endpoint(), "--no-leader-only", "--wait=sb", "sync")
+	_, err := tool(ctx, nil, "ovn-nbctl", "--db="+o.endpoint(), "--no-leader-only", "--wait="+whom, "sync")
+	return err
+}
+
+// tool runs a program and returns what it prints.
+func tool(ctx context.Context, env []string, argv ...string) (string, error) {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	cmd.Env = append(os.Environ(), env...)
 	var stderr bytes.Buffer
 	cmd.Stderr = &stderr
-	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("wait for northd: %w: %s", err, stderr.String())
+	out, err := cmd.Output()
+	if err != nil {
+		return "", fmt.Errorf("run %s: %w: %s", strings.Join(argv[:min(len(argv), 6)], " "), err, bytes.TrimSpace(stderr.Bytes()))
 	}
-	return nil
+	return strings.TrimSpace(string(out)), nil
 }
 
 func (o *ovn) stop() error {

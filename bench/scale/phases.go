@@ -22,6 +22,7 @@ type bench struct {
 	ovn     *ovn
 	leader  *replica
 	starts  int
+	node    *realNode
 }
 
 func (b *bench) say(format string, args ...any) {
@@ -43,6 +44,9 @@ func (b *bench) used() (map[string]float64, error) {
 	}
 	if b.leader != nil {
 		pids["controller"] = b.leader.PID
+	}
+	if b.node != nil {
+		pids["ovn-controller"], pids["ovs-vswitchd"] = b.node.daemon.PID, b.node.vswitchd.PID
 	}
 	out := map[string]float64{}
 	for name, pid := range pids {
@@ -80,15 +84,18 @@ func (b *bench) measure(ctx context.Context, pods int) (s size, err error) {
 	if err := b.api.addPods(ctx, b.cluster, pods-len(b.cluster.pods), true); err != nil {
 		return s, fmt.Errorf("create pods: %w", err)
 	}
-	if b.ovn, err = startOVN(ctx, b.schemas, filepath.Join(b.dir, "ovn")); err != nil {
+	if b.ovn, err = startOVN(ctx, filepath.Join(b.dir, "ovn")); err != nil {
 		return s, err
 	}
 	defer func() { err = errors.Join(err, b.stopReplica(), b.ovn.stop()) }()
+	if err := b.ovn.standinChassis(ctx, b.cluster); err != nil {
+		return s, err
+	}
 	s = size{Pods: pods, Load: load()}
 	steps := []struct {
 		name string
 		f    func(context.Context, *size) error
-	}{{"cold sync", b.coldSync}, {"restart", b.restart}, {"standby", b.standby}, {"churn", b.churn}}
+	}{{"cold sync", b.coldSync}, {"restart", b.restart}, {"standby", b.standby}, {"churn", b.churn}, {"real node", b.realNode}}
 	for _, step := range steps {
 		b.say("%d pods: %s", pods, step.name)
 		if err := step.f(ctx, &s); err != nil {
@@ -99,7 +106,11 @@ func (b *bench) measure(ctx context.Context, pods int) (s size, err error) {
 		return s, err
 	}
 	nb, err := readUsage(b.ovn.nb.PID)
-	s.NBMemory = nb.RSS
+	if err != nil {
+		return s, err
+	}
+	sb, err := readUsage(b.ovn.sb.PID)
+	s.NBMemory, s.SBMemory = nb.RSS, sb.RSS
 	b.say("%+v", s)
 	return s, err
 }
@@ -216,7 +227,7 @@ func finite(f float64) float64 {
 // allocate starts a replica on a cluster of which n pods have no addresses yet.
 func (b *bench) allocate(ctx context.Context, n int) (a *alloc, err error) {
 	b.say("allocation of %d pods", n)
-	if b.ovn, err = startOVN(ctx, b.schemas, filepath.Join(b.dir, "ovn")); err != nil {
+	if b.ovn, err = startOVN(ctx, filepath.Join(b.dir, "ovn")); err != nil {
 		return nil, err
 	}
 	defer func() { err = errors.Join(err, b.stopReplica(), b.ovn.stop()) }()

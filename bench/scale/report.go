@@ -1,9 +1,7 @@
 package main
 
 import (
-	"cmp"
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -11,11 +9,11 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
-	"slices"
 	"strings"
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
 // bar is one that a size must meet.
@@ -85,10 +83,15 @@ func document(r *result) string {
 	put("This page is written by `make bench-scale` from the runs that it leaves in `bench/results/scale`; nothing in it is typed. ")
 	put("A real kube-apiserver with etcd, a real ovsdb-server for each database and a real ovn-northd run beside the controller on one machine; ")
 	put("no kubelet and no controller manager do: pods and EndpointSlices are written as they would write them.\n\n")
+	put("**Supported: up to %d nodes.** Beyond, the controller works on and warns: `ovnkube_controller_supported_nodes`, and an Event `BeyondSupportedSize` on each further node.\n\n", plan.SupportedNodes)
 	put("- %s, commit %s\n- %s, %d cores, %s\n- %s, %s, kube-apiserver %s\n", m.Date, m.Commit, m.CPU, m.Cores, m.Kernel, m.OVN, m.OVS, m.Kubernetes)
-	put("- %d nodes, %d Services with up to %d endpoints, %d NetworkPolicies, in %d namespaces\n\n", r.Nodes, r.Services, perService, r.Policies, namespaces)
-	put("## Bars, at %d pods\n\n| | bar | measured | |\n|---|---|---|---|\n", r.Main)
-	for _, x := range r.bars() {
+	put("- %d nodes, %d Services with up to %d endpoints, one in twenty with a node port, %d NetworkPolicies, in %d namespaces\n", r.Nodes, r.Services, perService, r.Policies, namespaces)
+	put("- each pod on a random node (seed %d)\n", r.Seed)
+	bars := r.bars()
+	if len(bars) > 0 {
+		put("\n## Bars, at %d pods\n\n| | bar | measured | |\n|---|---|---|---|\n", r.Main)
+	}
+	for _, x := range bars {
 		put("| %s | %s | %s | %s |\n", x.name, x.want, x.got, map[bool]string{true: "met", false: "**missed**"}[x.met])
 	}
 	for _, s := range r.Sizes {
@@ -105,6 +108,7 @@ func document(r *result) string {
 			s.Churn.P50, s.Churn.P99, s.Churn.perChange(), s.Memory.RSS, s.Memory.PeakRSS, s.NBMemory, s.Load)
 	}
 	putNodes(put, r)
+	putRealNode(put, r)
 	put("\nCold sync is from the start of the process on an empty database until `/readyz` is 200; restart likewise on a database that is right already; ")
 	put("standby is from SIGTERM to the leader until the other leads and is ready. p50 and p99 are from the first event of an owner to its transaction. ")
 	put("Load is the machine's load average when the size began: what else ran takes from every time here, not from our CPU seconds. Northd, kept waiting, does several changes at once and takes less: ours / northd's is to be read at a load of two or three.\n\n")
@@ -133,80 +137,6 @@ func document(r *result) string {
 			r.Alloc.Pods, r.Alloc.Seconds, math.Round(float64(r.Alloc.Pods)/r.Alloc.Seconds))
 	}
 	return b.String()
-}
-
-// readResults are the figures of several runs on one machine, as if of one: the
-// machine and the number of nodes are the last one's, as is what an earlier one has
-// measured too; runs with other numbers of nodes are beside it.
-func readResults(paths []string) (*result, error) {
-	var all []*result
-	for _, path := range paths {
-		r, err := readResult(path)
-		if err != nil {
-			return nil, err
-		}
-		all = append(all, r)
-	}
-	out := all[len(all)-1]
-	for _, r := range slices.Backward(all[:len(all)-1]) {
-		if !out.takes(r) {
-			continue
-		}
-		if !strings.Contains(out.Machine.Commit, r.Machine.Commit) {
-			out.Machine.Commit += ", " + r.Machine.Commit
-		}
-	}
-	slices.SortFunc(out.Sizes, func(a, b size) int { return cmp.Compare(a.Pods, b.Pods) })
-	return out, nil
-}
-
-// takes adds what another run has more, and tells whether that is anything: a size that
-// was measured in both is r's.
-func (r *result) takes(other *result) bool {
-	if other.Nodes != r.Nodes {
-		r.beside = append(r.beside, other)
-		return true
-	}
-	more := slices.DeleteFunc(slices.Clone(other.Sizes), func(s size) bool {
-		return slices.ContainsFunc(r.Sizes, func(own size) bool { return own.Pods == s.Pods })
-	})
-	r.Sizes = append(r.Sizes, more...)
-	r.Alloc = cmp.Or(r.Alloc, other.Alloc)
-	return len(more) > 0
-}
-
-// putNodes writes the table of what was measured with as many pods and another number
-// of nodes, or nothing.
-func putNodes(put func(format string, args ...any), r *result) {
-	if len(r.beside) == 0 {
-		return
-	}
-	put("\n## By number of nodes\n\n| nodes | pods | cold sync | until northd is done | restart | p50 / p99 | our CPU: cold sync | a change | ours / northd's | memory (peak) | NB memory | load |\n")
-	put("|---|---|---|---|---|---|---|---|---|---|---|---|\n")
-	runs := append(slices.Clone(r.beside), r)
-	slices.SortFunc(runs, func(a, b *result) int { return cmp.Compare(a.Nodes, b.Nodes) })
-	for _, x := range runs {
-		for _, s := range x.Sizes {
-			if !slices.ContainsFunc(r.beside[0].Sizes, func(o size) bool { return o.Pods == s.Pods }) {
-				continue
-			}
-			put("| %d | %d | %.1f s | %.1f s | %.1f s | %.1f / %.1f ms | %.1f s | %.0f µs | %.1f, %.1f %% | %.0f (%.0f) MB | %.0f MB | %.1f |\n",
-				x.Nodes, s.Pods, s.Sync.Seconds, s.Northd, s.Restart.Seconds, s.Churn.P50, s.Churn.P99, s.Sync.CPU["controller"], s.Churn.perChange(),
-				100*s.Sync.share(), 100*s.Churn.share(), s.Memory.RSS, s.Memory.PeakRSS, s.NBMemory, s.Load)
-		}
-	}
-}
-
-func readResult(path string) (*result, error) {
-	text, err := os.ReadFile(path)
-	if err != nil {
-		return nil, err
-	}
-	r := &result{}
-	if err := json.Unmarshal(text, r); err != nil {
-		return nil, fmt.Errorf("parse %s: %w", path, err)
-	}
-	return r, nil
 }
 
 func describe(ctx context.Context, a *api) machine {

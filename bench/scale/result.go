@@ -10,6 +10,8 @@ import (
 // result is what one run of the bench found.
 type result struct {
 	Machine  machine `json:"machine"`
+	Platform string  `json:"platform"`
+	Seed     uint64  `json:"seed"` // of the nodes on which the pods are
 	Nodes    int     `json:"nodes"`
 	Services int     `json:"services"`
 	Policies int     `json:"policies"`
@@ -38,6 +40,27 @@ type size struct {
 	Churn    churn    `json:"churn"`
 	Memory   usage    `json:"controller"` // after all that
 	NBMemory float64  `json:"nb_rss_mb"`
+	SBMemory float64  `json:"sb_rss_mb"`
+	Node     *onNode  `json:"node,omitempty"`
+}
+
+// onNode is what one real node has and does. The other nodes are stand-ins.
+type onNode struct {
+	Settle     float64 `json:"settle_s"` // from its start until it has all flows
+	Flows      int     `json:"flows"`
+	Controller usage   `json:"ovn_controller"`
+	Vswitchd   usage   `json:"ovs_vswitchd"`
+	Recompute  phase   `json:"recompute"`
+	Pods       probes  `json:"pods"`
+	Services   probes  `json:"services"`
+}
+
+// probes are changes that are made one by one: the next when the node has the last one's flows.
+type probes struct {
+	Count int                `json:"count"`
+	P50   float64            `json:"p50_ms"` // from the event to the flows
+	P99   float64            `json:"p99_ms"`
+	CPU   map[string]float64 `json:"cpu_ms"` // of each process per change
 }
 
 // phase is a time and the CPU seconds of each process in it.

@@ -16,6 +16,8 @@ import (
 	"net/netip"
 	"reflect"
 	"strconv"
+
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 // Annotation keys, and who writes each.
@@ -98,7 +100,21 @@ func encode(v any) string {
 	return string(b)
 }
 
-// FormatNodeSubnets is the value of NodeSubnets.
+// Patch returns the merge patch that sets annotations of an object; a nil value removes one. The
+// API server refuses the patch if the object has another UID or resource version than of, unless
+// these are empty.
+func Patch[V any](of metav1.ObjectMeta, annotations map[string]V) []byte {
+	metadata := map[string]any{"annotations": annotations}
+	if of.UID != "" {
+		metadata["uid"] = of.UID
+	}
+	if of.ResourceVersion != "" {
+		metadata["resourceVersion"] = of.ResourceVersion
+	}
+	return []byte(encode(map[string]any{"metadata": metadata}))
+}
+
+// FormatNodeSubnets returns the value of NodeSubnets.
 func FormatNodeSubnets(subnets []netip.Prefix) string {
 	return encode(map[string][]netip.Prefix{defaultNetwork: subnets})
 }
@@ -133,7 +149,7 @@ type joinJSON struct {
 	IPv6 string `json:"ipv6,omitempty"`
 }
 
-// FormatJoin is the value of NodeJoin.
+// FormatJoin returns the value of NodeJoin.
 func FormatJoin(j Join) string {
 	v := joinJSON{}
 	if j.IPv4.IsValid() {
@@ -181,7 +197,7 @@ type gatewayJSON struct {
 	VLAN        string         `json:"vlan-id,omitempty"`
 }
 
-// FormatGateway is the value of GatewayConfig. Mode GatewayModeDisabled has
+// FormatGateway returns the value of GatewayConfig. Mode GatewayModeDisabled has
 // nothing else.
 func FormatGateway(g Gateway) string {
 	if g.Mode == GatewayModeDisabled {
@@ -287,7 +303,7 @@ func ParseRoutablePods(annotations map[string]string) (bool, error) {
 	}
 }
 
-// FormatHostCIDRs is the value of HostCIDRs.
+// FormatHostCIDRs returns the value of HostCIDRs.
 func FormatHostCIDRs(addresses []netip.Prefix) string { return encode(addresses) }
 
 // ParseHostCIDRs returns all of the node's own addresses.
@@ -297,7 +313,7 @@ func ParseHostCIDRs(annotations map[string]string) ([]netip.Prefix, error) {
 	return v, err
 }
 
-// FormatManagementMAC is the value of ManagementMACs.
+// FormatManagementMAC returns the value of ManagementMACs.
 func FormatManagementMAC(mac net.HardwareAddr) string {
 	return encode(map[string]string{defaultNetwork: mac.String()})
 }

@@ -9,6 +9,7 @@ import (
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
 var equal = cmp.Options{
@@ -199,5 +200,17 @@ func TestParseRoutablePods(t *testing.T) {
 	}
 	if _, err := ParseRoutablePods(map[string]string{RoutablePods: "yes"}); err == nil {
 		t.Error(`"yes": no error`)
+	}
+}
+
+func TestPatch(t *testing.T) {
+	for want, got := range map[string][]byte{
+		`{"metadata":{"annotations":{"k":"v"}}}`: Patch(metav1.ObjectMeta{}, map[string]string{"k": "v"}),
+		`{"metadata":{"annotations":{"k":null},"resourceVersion":"7","uid":"u"}}`: Patch(
+			metav1.ObjectMeta{UID: "u", ResourceVersion: "7", Name: "not part of it"}, map[string]any{"k": nil}),
+	} {
+		if string(got) != want {
+			t.Errorf("patch %s, want %s", got, want)
+		}
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+
+	corev1 "k8s.io/api/core/v1"
 )
 
 // podJSON has the singular keys too: older readers know only those.
@@ -18,7 +20,7 @@ type podJSON struct {
 	Role      string         `json:"role,omitempty"`
 }
 
-// FormatPod is the value of PodNetworks.
+// FormatPod returns the value of PodNetworks.
 func FormatPod(p Pod) string {
 	v := podJSON{Addresses: p.Addresses, MAC: p.MAC.String(), Gateways: p.Gateways, Role: "primary"}
 	if len(p.Addresses) == 1 {
@@ -37,7 +39,7 @@ type firstPodJSON struct {
 	Gateway netip.Addr   `json:"gateway_ip"`
 }
 
-// FormatFirstPod is the value of FirstPod: the IPv4 address, if there is one.
+// FormatFirstPod returns the value of FirstPod: the IPv4 address, if there is one.
 func FormatFirstPod(p Pod) string {
 	i := max(0, slices.IndexFunc(p.Addresses, func(a netip.Prefix) bool { return a.Addr().Is4() }))
 	v := firstPodJSON{Address: p.Addresses[i], MAC: p.MAC.String()}
@@ -90,4 +92,58 @@ func ParsePod(annotations map[string]string) (Pod, error) {
 		return Pod{}, fmt.Errorf("parse annotation %s: mac_address: %w", PodNetworks, err)
 	}
 	return Pod{Addresses: v.Addresses, MAC: mac, Gateways: v.Gateways}, nil
+}
+
+// Drained reports whether an operator has drained the node's gateway. Pods of nodes without a
+// gateway leave by other nodes, and health checks send load balancers to other nodes.
+func Drained(annotations map[string]string) bool { return annotations[DrainGateway] == "true" }
+
+// FormatLeavesBy returns the value of LeavesBy: nodes' names.
+func FormatLeavesBy(names []string) string {
+	if names == nil {
+		names = []string{}
+	}
+	return encode(names)
+}
+
+// ParseLeavesBy returns the nodes by whose gateways the node's pods leave.
+func ParseLeavesBy(annotations map[string]string) ([]string, error) {
+	var names []string
+	err := get(annotations, LeavesBy, &names)
+	return names, err
+}
+
+// HostAddresses returns the addresses at which the node's host is reached, as far as its
+// Node object says: host-cidrs, the gateway's addresses, the Node's status, and the
+// management port's address in each pod subnet. An annotation that is malformed adds
+// nothing. Addresses that each host has for itself alone (loopback, link-local) are not
+// among them. The result is sorted. Controller and agents must agree.
+func HostAddresses(n *corev1.Node) []netip.Addr {
+	var out []netip.Addr
+	add := func(a netip.Addr) {
+		if a = a.Unmap().WithZone(""); a.IsGlobalUnicast() {
+			out = append(out, a)
+		}
+	}
+	own, _ := ParseHostCIDRs(n.Annotations) // nil if it is malformed
+	gateway, _ := ParseGateway(n.Annotations)
+	for _, p := range slices.Concat(own, gateway.Addresses) {
+		add(p.Addr())
+	}
+	subnets, _ := ParseNodeSubnets(n.Annotations)
+	for _, s := range subnets {
+		add(ManagementAddress(s).Addr())
+	}
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil { // of type Hostname it is a name
+			add(ip)
+		}
+	}
+	slices.SortFunc(out, netip.Addr.Compare)
+	return slices.Compact(out)
+}
+
+// ManagementAddress returns the management port's address in a node subnet, the second.
+func ManagementAddress(subnet netip.Prefix) netip.Prefix {
+	return netip.PrefixFrom(subnet.Masked().Addr().Next().Next(), subnet.Bits())
 }

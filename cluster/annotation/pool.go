@@ -161,7 +161,8 @@ func ParseAsks(text string) ([]Ask, error) {
 	return asks, nil
 }
 
-// Pool describes the node that a pool of ports belongs to.
+// Pool describes the node that a pool of ports belongs to. What the cloud does not have, or no longer
+// has, is empty: VIF, trunk, network and its MTU, gateways.
 type Pool struct {
 	Cluster    string                `json:"cluster"`
 	Node       string                `json:"node"`
@@ -176,25 +177,24 @@ type Pool struct {
 // FormatPool returns the value of PoolNode.
 func FormatPool(p Pool) string { return encode(p) }
 
-// ParsePool returns the node of a pool. Node, VIF, trunk, network, gateways and MTU are valid.
+// ParsePool returns the node of a pool. The node has a name, and all other fields are valid or empty.
 func ParsePool(text string) (Pool, error) {
 	var p Pool
 	if err := json.Unmarshal([]byte(text), &p); err != nil {
 		return Pool{}, fmt.Errorf("parse %s: %w", PoolNode, err)
 	}
 	for _, f := range []struct{ name, id string }{{"vif", p.VIF}, {"trunk", p.Trunk}, {"network", p.Network}} {
-		if !isUUID(f.id) {
+		if f.id != "" && !isUUID(f.id) {
 			return Pool{}, fmt.Errorf("parse %s: %s: %q is not a UUID", PoolNode, f.name, f.id)
 		}
 	}
 	if p.Node == "" {
 		return Pool{}, fmt.Errorf("parse %s: node: empty", PoolNode)
 	}
-	if err := CheckPodMTU(p.MTU, false); err != nil {
-		return Pool{}, fmt.Errorf("parse %s: mtu: %w", PoolNode, err)
-	}
-	if len(p.Gateways) == 0 {
-		return Pool{}, fmt.Errorf("parse %s: gateways: empty", PoolNode)
+	if p.Network != "" || p.MTU != 0 {
+		if err := CheckPodMTU(p.MTU, false); err != nil {
+			return Pool{}, fmt.Errorf("parse %s: mtu: %w", PoolNode, err)
+		}
 	}
 	for a, text := range p.Gateways {
 		mac, err := net.ParseMAC(text)

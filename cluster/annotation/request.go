@@ -26,7 +26,7 @@ type requestJSON struct {
 	MAC string   `json:"mac"`
 }
 
-// FormatRequest is a value of DefaultNetwork.
+// FormatRequest returns a value of DefaultNetwork.
 func FormatRequest(r Request) string {
 	v := map[string]any{"name": defaultNetwork, "namespace": "ovn-kubernetes", "ips": r.Addresses}
 	if r.MAC != nil {

@@ -120,7 +120,7 @@ func (s *stream) set(serial int, follows bool) {
 	s.follows, s.changed = follows, now
 }
 
-// fail says why nothing is watched, once.
+// fail logs why nothing is watched, once.
 func (s *stream) fail(ctx context.Context, err error) {
 	s.mu.Lock()
 	defer s.mu.Unlock()

@@ -101,6 +101,7 @@ func (a *agentFlags) gatewaySettings(cluster *clusterFlags) gateway.Settings {
 			Local: g.mode == gatewayModeLocal, None: g.mode == gatewayModeNone, BFD: cluster.bfd, Routable: g.routable, MTU: cluster.mtu,
 		},
 		PinDir: a.pinDir, RunDir: a.runDir, OVSRunDir: a.ovsRunDir, Watchdog: a.watchdog(), CgroupPath: a.cgroupPath, CountServices: g.countServices,
+		Shortcuts: g.shortcuts == shortcutsAuto,
 	}
 }
 
@@ -110,10 +111,7 @@ func agentCommand(f *flag.FlagSet) action {
 	s.daemon.Declare(f, "ovnkube-agent")
 	f.BoolVar(&s.replaces, "replace", false, "first stop the agent that runs on this node, if any")
 	cleanup := f.Bool("cleanup", false, "remove ovn-ebpf from this node, or hand it back to ovn-kubernetes if it was taken over, then exit")
-	return func(ctx context.Context, args []string, env *environment) error {
-		if err := noArguments(args); err != nil {
-			return err
-		}
+	return func(ctx context.Context, _ []string, env *environment) error {
 		return runAgent(ctx, env, s, *cleanup)
 	}
 }

@@ -51,6 +51,7 @@ func schemaOfChart(t *testing.T) object {
 	}
 	config["KUBERNETES_SERVICE_HOST"] = object{"type": "string", "minLength": 1, "description": "an address of the API server that needs no Service"}
 	config["KUBERNETES_SERVICE_PORT"] = object{"type": []string{"integer", "string"}, "minimum": 1, "maximum": 65535, "pattern": "^[1-9][0-9]{0,4}$", "description": "its port"}
+	image := object{"type": "string", "description": "the image; default: the one of both programs"}
 	return object{
 		"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "additionalProperties": false,
 		"properties": object{
@@ -61,6 +62,23 @@ func schemaOfChart(t *testing.T) object {
 			"databasesSecret": object{"type": "string", "minLength": 1, "description": "the Secret with the files of ssl: databases"},
 			"uninstall":       object{"type": "boolean", "description": "clean up the nodes instead of running on them"},
 			"config":          object{"type": "object", "additionalProperties": false, "properties": config},
+			"ovn": object{"type": "object", "additionalProperties": false, "properties": object{
+				"host": object{"type": "boolean", "description": "others run OVN's databases and northd"}, "image": image,
+				"replicas": object{"type": "integer", "enum": []int{1, 3}, "description": "members of the databases; each is a node of the control plane"},
+				"backup": object{"type": "object", "additionalProperties": false, "properties": object{
+					"schedule":  object{"type": "string", "description": "when to back up, as a CronJob has it; none: no backups"},
+					"directory": object{"type": "string", "pattern": "^/", "description": "where, on the node of the first member"},
+					"keep":      object{"type": "integer", "minimum": 1, "description": "how many stay"},
+				}},
+				"members": object{
+					"type": "object", "description": "addresses of the members by their nodes; default: Helm chooses nodes of the control plane",
+					"additionalProperties": object{"type": "string", "pattern": "^[0-9a-fA-F.:]+$"},
+				},
+			}},
+			"ovs": object{"type": "object", "additionalProperties": false, "properties": object{
+				"host": object{"type": "boolean", "description": "nodes have Open vSwitch and ovn-controller of their own"}, "image": image,
+				"datapath": object{"enum": []string{"system", "netdev"}, "description": "the kernel's, or Open vSwitch's own"},
+			}},
 		},
 	}
 }

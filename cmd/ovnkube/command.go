@@ -2,6 +2,7 @@ package main
 
 import (
 	"context"
+	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -16,7 +17,15 @@ import (
 // environment holds the output streams of a command.
 type environment struct{ stdout, stderr io.Writer }
 
-// action runs a command after flag parsing; args are the remaining arguments.
+// printJSON prints v as indented JSON.
+func (e *environment) printJSON(v any) error {
+	encoder := json.NewEncoder(e.stdout)
+	encoder.SetIndent("", "  ")
+	return encoder.Encode(v)
+}
+
+// action runs a command after flag parsing; args are the remaining arguments. They are none if the
+// command declares none.
 type action func(ctx context.Context, args []string, env *environment) error
 
 // exitStatus sets the exit status without a message.
@@ -43,6 +52,11 @@ func (c *command) cobra() *cobra.Command {
 		act := c.setup(flags)
 		out.Flags().AddGoFlagSet(flags)
 		out.RunE = func(k *cobra.Command, args []string) error {
+			if c.arguments == "" {
+				if err := noArguments(args); err != nil {
+					return err
+				}
+			}
 			return act(k.Context(), args, &environment{k.OutOrStdout(), k.ErrOrStderr()})
 		}
 	}
@@ -61,10 +75,7 @@ func noArguments(args []string) error {
 }
 
 func versionCommand(*flag.FlagSet) action {
-	return func(_ context.Context, args []string, env *environment) error {
-		if err := noArguments(args); err != nil {
-			return err
-		}
+	return func(_ context.Context, _ []string, env *environment) error {
 		_, err := fmt.Fprintln(env.stdout, "ovnkube", version.String())
 		return err
 	}

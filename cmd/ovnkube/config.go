@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -47,10 +46,7 @@ func configShowCommand(f *flag.FlagSet) action {
 	s := newSettings("")
 	s.declare(f, allRoles)
 	asJSON := f.Bool("json", false, "an array of objects instead of a table")
-	return func(ctx context.Context, args []string, env *environment) error {
-		if err := noArguments(args); err != nil {
-			return err
-		}
+	return func(ctx context.Context, _ []string, env *environment) error {
 		problems, err := s.resolve(ctx, os.LookupEnv)
 		if err != nil {
 			return err
@@ -69,9 +65,7 @@ func configShowCommand(f *flag.FlagSet) action {
 			}
 		}
 		if *asJSON {
-			encoder := json.NewEncoder(env.stdout)
-			encoder.SetIndent("", "  ")
-			err = encoder.Encode(list)
+			err = env.printJSON(list)
 		} else {
 			err = showTable(env.stdout, list)
 		}
@@ -115,9 +109,7 @@ func configCheckCommand(f *flag.FlagSet) action {
 			return err
 		}
 		if *asJSON {
-			encoder := json.NewEncoder(env.stdout)
-			encoder.SetIndent("", "  ")
-			if err := encoder.Encode(problems); err != nil {
+			if err := env.printJSON(problems); err != nil {
 				return err
 			}
 		} else {

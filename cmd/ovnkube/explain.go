@@ -4,20 +4,16 @@ import (
 	"cmp"
 	"context"
 	"encoding/hex"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
 	"net/netip"
-	"os"
-	"os/exec"
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/frame"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/verdict"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
-	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
 const explainDetail = `It runs the rules of the attached programs, with their tables, on a packet that you describe, and shows
@@ -130,9 +126,7 @@ func (q *question) run(ctx context.Context, args []string, env *environment) err
 		answers = append(answers, a)
 	}
 	if q.json {
-		encoder := json.NewEncoder(env.stdout)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(answers)
+		return env.printJSON(answers)
 	}
 	return printAnswers(env.stdout, answers)
 }
@@ -223,24 +217,4 @@ func printAnswers(w io.Writer, answers []answer) error {
 		}
 	}
 	return nil
-}
-
-// trace runs ovn-trace for the frame beyond the uplink, as the first packet of a connection.
-func (q *question) trace(ctx context.Context, f []byte) (string, error) {
-	// ovn-trace has no connection tracker, so the result is for new connections.
-	args := []string{"--summary", "--ct=new", "--ct=new", "--ct=new", "--ct=new"}
-	if q.Origin("sb-address").Source != setting.Default {
-		args = append(args, "--db="+q.cluster.sbAddress)
-	}
-	if tls := q.cluster.sbTLS; tls.Key != "" {
-		args = append(args, "--private-key="+tls.Key, "--certificate="+tls.Certificate, "--ca-cert="+tls.CA)
-	}
-	flow := fmt.Sprintf("inport == %q && %s", q.bridge+"_"+q.node, frame.Microflow(f))
-	cmd := exec.CommandContext(ctx, "ovn-trace", append(args, "ext_"+q.node, flow)...)
-	cmd.Env = os.Environ()
-	out, err := cmd.CombinedOutput()
-	if err != nil {
-		return "", fmt.Errorf("ask ovn-trace: %w: %s", err, strings.TrimSpace(string(out)))
-	}
-	return strings.TrimRight(string(out), "\n"), nil
 }

@@ -28,10 +28,7 @@ ovs-vsctl (k8s-api-server, k8s-ca-certificate, k8s-api-token); every setting of 
 			s.declare(f, roleController)
 			s.likeOVS(f, watcherName)
 			overlay := f.Bool("overlay", false, "the cluster's network is an OVN overlay (the only mode)")
-			return func(ctx context.Context, args []string, env *environment) error {
-				if err := noArguments(args); err != nil {
-					return err
-				}
+			return func(ctx context.Context, _ []string, env *environment) error {
 				if !*overlay {
 					return errors.New("--overlay is missing: OpenStack networks are not supported")
 				}
@@ -57,10 +54,7 @@ here, too. Create the bridge with ovn-k8s-util nics-to-bridge.`,
 			s.likeOVS(f, helperName)
 			bridge := f.String("physical-bridge", "", "OVS `bridge` with the NIC and the host's addresses")
 			nic := f.String("physical-interface", "", "`NIC` that is a port of the bridge")
-			return func(ctx context.Context, args []string, env *environment) error {
-				if err := noArguments(args); err != nil {
-					return err
-				}
+			return func(ctx context.Context, _ []string, env *environment) error {
 				if *bridge == "" || *nic == "" {
 					return errors.New("--physical-bridge or --physical-interface is missing")
 				}

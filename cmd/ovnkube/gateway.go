@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"flag"
 	"fmt"
 	"io"
@@ -31,10 +30,7 @@ func countersCommand(f *flag.FlagSet) action {
 	return c.run
 }
 
-func (c *counters) run(ctx context.Context, args []string, env *environment) error {
-	if err := noArguments(args); err != nil {
-		return err
-	}
+func (c *counters) run(ctx context.Context, _ []string, env *environment) error {
 	counted, err := c.read(ctx, env)
 	if err != nil {
 		return err
@@ -43,9 +39,7 @@ func (c *counters) run(ctx context.Context, args []string, env *environment) err
 		counted = moved(counted)
 	}
 	if c.json {
-		encoder := json.NewEncoder(env.stdout)
-		encoder.SetIndent("", "  ")
-		return encoder.Encode(counted)
+		return env.printJSON(counted)
 	}
 	return counterTable(env.stdout, counted)
 }

@@ -3,7 +3,6 @@ package main
 import (
 	"fmt"
 	"net/netip"
-	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
@@ -12,6 +11,7 @@ import (
 // gatewayFlags configure the wiring of the gateway.
 type gatewayFlags struct {
 	layout, backend string
+	shortcuts       string
 	mode            gatewayMode
 	vlan            int
 	routable        bool
@@ -21,7 +21,7 @@ type gatewayFlags struct {
 }
 
 func newGatewayFlags() gatewayFlags {
-	return gatewayFlags{layout: string(gateway.Direct), backend: string(gateway.EBPF), mode: gatewayModeShared, countServices: 1000}
+	return gatewayFlags{layout: string(gateway.Direct), backend: string(gateway.EBPF), shortcuts: shortcutsOff, mode: gatewayModeShared, countServices: 1000}
 }
 
 func (g *gatewayFlags) settings() []*setting.Setting {
@@ -35,11 +35,19 @@ dedicated: a port of the bridge, without addresses of the host`},
 none: by the gateways of other nodes in mode shared, without changes to this node's uplink`},
 		{Flag: "routable-pods", Section: "gateway", Key: "routable-pods", Value: setting.Switch(&g.routable), Usage: "pod addresses are routable outside: pod traffic leaves without NAT"},
 		{Flag: "gateway-address", Section: "gateway", Key: "address", Value: &g.addresses, About: []string{"gateway address"}, Usage: "the gateway router's `addresses` with prefix length, one per family, separated by commas; layout dedicated only"},
+		{Flag: "gateway-shortcuts", Section: "gateway", Key: "shortcuts", Value: setting.Choice(&g.shortcuts, shortcutsAuto, shortcutsOff), Usage: `whether established North-South connections of pods bypass OVS by eBPF (` + "`mode`" + `): off, or
+auto: where it is supported. Still to be tested against policies that change; see docs/shortcuts.md`},
 		{Flag: "counted-service-ports", Section: "metrics", Key: "counted-service-ports", Value: setting.Number(&g.countServices, 0, 100000), Usage: "maximum number of Service `ports` with their own packet counters at the uplink; 0: none"},
 		{Flag: "gateway-shadow-rate", Section: "gateway", Key: "shadow-rate", Value: setting.Number(&g.shadowRate, 0, 100000), Usage: `maximum ` + "`rate`" + ` of decisions per second to compare with the Go model of the rules; 0: none, at no cost.
 Mismatches are counted and logged. Separate programs decide every packet a second time; needs Linux 6.6`},
 	}
 }
+
+// Values of --gateway-shortcuts.
+const (
+	shortcutsAuto = "auto"
+	shortcutsOff  = "off"
+)
 
 // gatewayMode selects how pod traffic leaves the cluster.
 type gatewayMode string
@@ -76,14 +84,11 @@ type addressPrefixes []netip.Prefix
 func (a *addressPrefixes) String() string { return joined(*a) }
 
 func (a *addressPrefixes) Set(s string) error {
-	list := addressPrefixes{}
-	for _, part := range strings.Split(s, ",") {
-		prefix, err := netip.ParsePrefix(strings.TrimSpace(part))
+	return setList(a, s, func(part string) (netip.Prefix, error) {
+		prefix, err := netip.ParsePrefix(part)
 		if err != nil {
-			return fmt.Errorf("%q is no address with a prefix length like 192.0.2.5/24", part)
+			return prefix, fmt.Errorf("%q is no address with a prefix length like 192.0.2.5/24", part)
 		}
-		list = append(list, prefix)
-	}
-	*a = list
-	return nil
+		return prefix, nil
+	})
 }

@@ -87,6 +87,7 @@ func tree() *command {
 			{name: "gateway", group: groupLook, summary: "counters, explain, top, monitor: what this node's gateway decides", children: []*command{
 				{name: "counters", summary: "print what passed, by port, direction and reason", detail: countersDetail, setup: countersCommand},
 				{name: "explain", arguments: "[PROTOCOL SOURCE DESTINATION]", summary: "show who gets a packet, and why", detail: explainDetail, setup: explainCommand},
+				{name: "shortcuts", summary: "list, count or end connections that bypass OVS", detail: shortcutsDetail, setup: shortcutsCommand},
 				{name: "top", summary: "show the busiest flows and Services", detail: topDetail, setup: topCommand},
 				{name: "monitor", summary: "show live decisions, packet by packet", detail: monitorDetail, setup: monitorCommand},
 			}},
@@ -96,12 +97,13 @@ func tree() *command {
 something is missing; 3 broken: traffic is interrupted; 1 the check failed.`,
 			},
 			nodeCommands(),
+			containerCommands(),
 			configCommands(),
 			overlayCommands(),
 			watcherCommand(),
 			helperCommand(),
 			utilCommands(),
-			{name: watchdogCommand, hidden: true, summary: "restore a NIC when moving its addresses fails; started by the mover", setup: watchdogSetup},
+			{name: watchdogCommand, hidden: true, arguments: "DIR NIC SECONDS", summary: "restore a NIC when moving its addresses fails; started by the mover", setup: watchdogSetup},
 			{name: "version", group: groupLook, summary: "print version, commit and date of this build", setup: versionCommand},
 		},
 	}

@@ -62,10 +62,7 @@ type decision struct {
 
 var sideNames = map[bpf.Side]string{bpf.FromWire: "wire", bpf.FromOVN: "ovn", bpf.FromHost: "host"}
 
-func (w *watch) run(ctx context.Context, args []string, env *environment) error {
-	if err := noArguments(args); err != nil {
-		return err
-	}
+func (w *watch) run(ctx context.Context, _ []string, env *environment) error {
 	options, err := w.options()
 	if err != nil {
 		return err

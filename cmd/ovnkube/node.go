@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -101,11 +100,8 @@ func forgetNode(ctx context.Context, client kubernetes.Interface, name string) e
 	for _, key := range annotation.OfNodes() {
 		ours[key] = nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": ours}})
-	if err != nil {
-		return fmt.Errorf("remove annotations of node %q: %w", name, err)
-	}
-	_, err = client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
+	patch := annotation.Patch(metav1.ObjectMeta{}, ours)
+	_, err := client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{})
 	if err != nil && !apierrors.IsNotFound(err) {
 		return fmt.Errorf("remove annotations of node %q: %w", name, err)
 	}

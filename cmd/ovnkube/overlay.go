@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"fmt"
@@ -71,10 +70,7 @@ func nodeInit(kind string) func(*flag.FlagSet) action {
 	return func(f *flag.FlagSet) action {
 		j := join(f)
 		f.Var(&j.subnet, kind+"-switch-subnet", "this node's part of the pod `networks`, one per family, separated by commas")
-		return func(ctx context.Context, args []string, env *environment) error {
-			if err := noArguments(args); err != nil {
-				return err
-			}
+		return func(ctx context.Context, _ []string, env *environment) error {
 			if len(j.subnet) == 0 {
 				return fmt.Errorf("give --%s-switch-subnet", kind)
 			}
@@ -92,10 +88,7 @@ func gatewayInit(f *flag.FlagSet) action {
 	f.Var(&ips, "physical-ip", "gateway `addresses` with prefix length, one per family, separated by commas; with --bridge-interface those of the host")
 	var nextHops addresses
 	f.Var(&nextHops, "default-gw", "next `hops` outside, one per family, separated by commas")
-	return func(ctx context.Context, args []string, env *environment) error {
-		if err := noArguments(args); err != nil {
-			return err
-		}
+	return func(ctx context.Context, _ []string, env *environment) error {
 		if (*nic == "") == (*bridge == "") {
 			return errors.New("use --physical-interface for a dedicated NIC, or --bridge-interface for one shared with the host")
 		}
@@ -291,13 +284,9 @@ func (j *joining) giveSubnet(ctx context.Context, api *rest.Config, log *slog.Lo
 	case !errors.Is(err, annotation.ErrNotSet):
 		return fmt.Errorf("node %s: %w", name, err)
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{
-		"resourceVersion": node.ResourceVersion, // a faster controller wins, and the retry reports the conflict
-		"annotations":     map[string]string{annotation.NodeSubnets: annotation.FormatNodeSubnets(j.subnet)},
-	}})
-	if err != nil {
-		return err
-	}
+	// A faster controller wins, and the retry reports the conflict.
+	patch := annotation.Patch(metav1.ObjectMeta{ResourceVersion: node.ResourceVersion},
+		map[string]string{annotation.NodeSubnets: annotation.FormatNodeSubnets(j.subnet)})
 	if _, err := client.CoreV1().Nodes().Patch(ctx, name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("write the subnet of Node %s: %w", name, err)
 	}

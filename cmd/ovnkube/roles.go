@@ -94,16 +94,13 @@ func controllerCommand(f *flag.FlagSet) action {
 	s := newSettings(controllerMetrics)
 	s.declare(f, roleController)
 	s.daemon.Declare(f, "ovnkube-controller")
-	return func(ctx context.Context, args []string, env *environment) error {
-		if err := noArguments(args); err != nil {
-			return err
-		}
+	return func(ctx context.Context, _ []string, env *environment) error {
 		return runController(ctx, env, s)
 	}
 }
 
-// classicCommand is the command line of the second generation. Its roles are flags, and both may
-// run in one process.
+// classicCommand declares the command line of the second generation. Its roles are flags, and both
+// may run in one process.
 func classicCommand(f *flag.FlagSet) action {
 	s := newSettings("")
 	s.declare(f, allRoles)
@@ -111,7 +108,7 @@ func classicCommand(f *flag.FlagSet) action {
 	initMaster := f.String("init-master", "", "run the controller as the replica of this `name`")
 	initNode := f.String("init-node", "", "run the node agent for the Node of this `name`")
 	cleanupNode := f.String("cleanup-node", "", "remove ovn-ebpf from the node of this `name`, or hand it back to ovn-kubernetes if it was taken over, then exit")
-	return func(ctx context.Context, args []string, env *environment) error {
+	return func(ctx context.Context, _ []string, env *environment) error {
 		if *cleanupNode != "" {
 			return errors.Join(s.give(map[string]string{"node-name": *cleanupNode}, "-cleanup-node"), runAgent(ctx, env, s, true))
 		}

@@ -76,8 +76,8 @@ func (s *settings) load(ctx context.Context, env *environment) (*slog.Logger, er
 	return log, errors.Join(mistakes...)
 }
 
-// resolveForTool is resolve for tools. It turns mistakes into warnings, as the roles report them,
-// and uses the valid values.
+// resolveForTool is like resolve, for tools: it reports mistakes as warnings, since the roles
+// reject them, and uses the valid values.
 func (s *settings) resolveForTool(ctx context.Context, env *environment) error {
 	problems, err := s.resolve(ctx, os.LookupEnv)
 	if err != nil {
@@ -212,4 +212,27 @@ func (s *settings) sslFiles(short, address string) error {
 		}
 	}
 	return errors.Join(errs...)
+}
+
+// located adds to each error the sources of the settings that it is about, which may not be obvious
+// to the reader.
+func (s *settings) located(err error) error {
+	if err == nil {
+		return nil
+	}
+	if list, is := err.(interface{ Unwrap() []error }); is {
+		var out []error
+		for _, e := range list.Unwrap() {
+			out = append(out, s.located(e))
+		}
+		return errors.Join(out...)
+	}
+	var from []string
+	for _, o := range s.about(err.Error()) {
+		from = append(from, o.Flag+" is from "+s.Origin(o.Flag).Where)
+	}
+	if len(from) == 0 {
+		return err
+	}
+	return fmt.Errorf("%w (%s)", err, strings.Join(from, ", "))
 }

@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"flag"
 	"os"
@@ -13,10 +12,7 @@ import (
 func statusCommand(f *flag.FlagSet) action {
 	finder := newFinder(f)
 	asJSON := f.Bool("json", false, "an object instead of a screen")
-	return func(ctx context.Context, args []string, env *environment) error {
-		if err := noArguments(args); err != nil {
-			return err
-		}
+	return func(ctx context.Context, _ []string, env *environment) error {
 		if os.Geteuid() != 0 {
 			return errors.New("only root sees all of it")
 		}
@@ -29,9 +25,7 @@ func statusCommand(f *flag.FlagSet) action {
 		}
 		report := status.Judge(status.Look(ctx, at.record))
 		if *asJSON {
-			encoder := json.NewEncoder(env.stdout)
-			encoder.SetIndent("", "  ")
-			err = encoder.Encode(report)
+			err = env.printJSON(report)
 		} else {
 			err = report.Print(env.stdout)
 		}

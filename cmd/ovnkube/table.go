@@ -43,7 +43,7 @@ const (
 	ovnsOwn    = "ovn-controller's external_ids have it; set it there"
 	notServed  = "the feature is not served here"
 	notNeeded  = "nothing here depends on it"
-	databases  = "OVN's databases are not started here"
+	databases  = "neither role starts the databases; the chart does (docs/install.md)"
 	ownZones   = "OVN chooses its zones, and the gateway needs none: the packet's port tells its owner"
 	ovsExport  = "ovs-vsctl sets OVS's exporters"
 	notMetrics = "these metrics are not served here"

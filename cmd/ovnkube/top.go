@@ -77,10 +77,7 @@ type serviceShown struct {
 	Rate    busy.Rate `json:"rate"`
 }
 
-func (o *top) run(ctx context.Context, args []string, env *environment) error {
-	if err := noArguments(args); err != nil {
-		return err
-	}
+func (o *top) run(ctx context.Context, _ []string, env *environment) error {
 	if o.interval < 100*time.Millisecond || o.rows < 1 || o.rate < 1 || o.rate > 1e6 {
 		return errors.New("want -interval of at least 100ms, -rows of at least 1, and -rate of 1..1000000")
 	}

@@ -19,18 +19,7 @@ type prefixes []netip.Prefix
 
 func (p *prefixes) String() string { return joined(*p) }
 
-func (p *prefixes) Set(s string) error {
-	list := prefixes{}
-	for _, part := range strings.Split(s, ",") {
-		prefix, err := parseCIDR(part)
-		if err != nil {
-			return err
-		}
-		list = append(list, prefix)
-	}
-	*p = list
-	return nil
-}
+func (p *prefixes) Set(s string) error { return setList(p, s, parseCIDR) }
 
 // optionalPrefixes are prefixes; "" is an empty list.
 type optionalPrefixes struct{ *prefixes }
@@ -52,7 +41,7 @@ func (p optionalPrefixes) Set(s string) error {
 
 // parseCIDR accepts a network address only: 10.0.0.1/8 is most often a typo.
 func parseCIDR(s string) (netip.Prefix, error) {
-	prefix, err := netip.ParsePrefix(strings.TrimSpace(s))
+	prefix, err := netip.ParsePrefix(s)
 	if err != nil {
 		return netip.Prefix{}, fmt.Errorf("%q is no CIDR", s)
 	}
@@ -68,30 +57,15 @@ type clusterSubnet struct {
 	hostLen int
 }
 
+func (c clusterSubnet) String() string { return fmt.Sprintf("%s/%d", c.prefix, c.hostLen) }
+
 // clusterSubnets is a comma-separated list of CIDR[/HOSTLEN]. The default host prefix length is 24
 // for IPv4 and 64 for IPv6.
 type clusterSubnets []clusterSubnet
 
-func (c *clusterSubnets) String() string {
-	parts := []string{}
-	for _, s := range *c {
-		parts = append(parts, fmt.Sprintf("%s/%d", s.prefix, s.hostLen))
-	}
-	return strings.Join(parts, ",")
-}
+func (c *clusterSubnets) String() string { return joined(*c) }
 
-func (c *clusterSubnets) Set(s string) error {
-	list := clusterSubnets{}
-	for _, part := range strings.Split(s, ",") {
-		subnet, err := parseClusterSubnet(strings.TrimSpace(part))
-		if err != nil {
-			return err
-		}
-		list = append(list, subnet)
-	}
-	*c = list
-	return nil
-}
+func (c *clusterSubnets) Set(s string) error { return setList(c, s, parseClusterSubnet) }
 
 func parseClusterSubnet(s string) (clusterSubnet, error) {
 	cidr, hostLen := s, ""
@@ -132,16 +106,13 @@ type addresses []netip.Addr
 func (a *addresses) String() string { return joined(*a) }
 
 func (a *addresses) Set(s string) error {
-	list := addresses{}
-	for _, part := range strings.Split(s, ",") {
-		addr, err := netip.ParseAddr(strings.TrimSpace(part))
+	return setList(a, s, func(part string) (netip.Addr, error) {
+		addr, err := netip.ParseAddr(part)
 		if err != nil {
-			return fmt.Errorf("%q is no IP address", part)
+			return addr, fmt.Errorf("%q is no IP address", part)
 		}
-		list = append(list, addr)
-	}
-	*a = list
-	return nil
+		return addr, nil
+	})
 }
 
 // oneAddress is an IP address or empty.
@@ -205,6 +176,20 @@ func (p *portRange) Set(s string) error {
 		return fmt.Errorf("%q is no port range like 49152-65535", s)
 	}
 	p.first, p.last = uint16(first), uint16(last)
+	return nil
+}
+
+// setList parses the parts of a comma-separated list. After an error, the list is unchanged.
+func setList[L ~[]T, T any](list *L, s string, parse func(part string) (T, error)) error {
+	out := L{}
+	for part := range strings.SplitSeq(s, ",") {
+		v, err := parse(strings.TrimSpace(part))
+		if err != nil {
+			return err
+		}
+		out = append(out, v)
+	}
+	*list = out
 	return nil
 }
 

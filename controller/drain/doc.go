@@ -1,7 +1,8 @@
-// Package drain takes a node's gateway out of use before maintenance, and brings
-// it back, by an annotation on its Node.
+// Package drain takes a node's gateway out of use before maintenance, and brings it back, by an
+// annotation on its Node.
 //
-// The controller plans by the annotation (package plan) and says on each node without a
-// gateway, once its routes are written, by whose gateways its pods leave now: that is
-// what is waited for here. The node's agent answers load balancers by it.
+// The controller reads the annotation when it plans routes (package plan). Once the routes of a
+// node without a gateway are written, the controller annotates that node with the gateways that its
+// pods use. This package waits for these annotations. The agent of the drained node fails the
+// health checks of load balancers.
 package drain

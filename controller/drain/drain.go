@@ -2,7 +2,6 @@ package drain
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"io"
@@ -17,21 +16,21 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// poll is how often the cluster is asked how far it is.
+// poll is the interval at which the nodes are read while waiting.
 const poll = 500 * time.Millisecond
 
 // Options of Gateway.
 type Options struct {
 	Node    string
-	Back    bool          // bring it back
-	Force   bool          // the last one, too
-	Timeout time.Duration // how long to wait for routes
-	Out     io.Writer     // progress, for people
+	Back    bool          // end the drain
+	Force   bool          // drain even the last gateway
+	Timeout time.Duration // for the routes
+	Out     io.Writer     // progress, as text
 }
 
-// Gateway takes the gateway out of use, or brings it back, and waits until all
-// nodes without one have their routes. What is so already is done again: a wait that was
-// broken off goes on. After a timeout the annotation stays.
+// Gateway drains the node's gateway, or ends the drain, and waits until all nodes without a gateway
+// have their routes. It may be repeated, for example to continue an interrupted wait. After a
+// timeout the annotation stays.
 func Gateway(ctx context.Context, client kubernetes.Interface, o Options) error {
 	nodes, err := list(ctx, client)
 	if err != nil {
@@ -65,7 +64,7 @@ func list(ctx context.Context, client kubernetes.Interface) ([]corev1.Node, erro
 	return nodes.Items, nil
 }
 
-// mark sets or removes the annotation, unless it is so.
+// mark sets or removes the annotation, unless the node is in the desired state.
 func mark(ctx context.Context, client kubernetes.Interface, n *corev1.Node, back bool) error {
 	_, has := n.Annotations[annotation.DrainGateway]
 	if annotation.Drained(n.Annotations) != back && has != back {
@@ -75,17 +74,14 @@ func mark(ctx context.Context, client kubernetes.Interface, n *corev1.Node, back
 	if back {
 		value = nil
 	}
-	patch, err := json.Marshal(map[string]any{"metadata": map[string]any{"uid": n.UID, "annotations": map[string]any{annotation.DrainGateway: value}}})
-	if err != nil {
-		return fmt.Errorf("annotate node %q: %w", n.Name, err)
-	}
+	patch := annotation.Patch(metav1.ObjectMeta{UID: n.UID}, map[string]any{annotation.DrainGateway: value})
 	if _, err := client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {
 		return fmt.Errorf("annotate node %q: %w", n.Name, err)
 	}
 	return nil
 }
 
-// await waits for the routes, and tells whenever fewer nodes are left.
+// await waits for the routes. It prints the outstanding nodes whenever their number changes.
 func await(ctx context.Context, client kubernetes.Interface, o Options) error {
 	limited, cancel := context.WithTimeout(ctx, o.Timeout)
 	defer cancel()
@@ -101,7 +97,7 @@ func await(ctx context.Context, client kubernetes.Interface, o Options) error {
 			if n, err := find(nodes, o.Node); err != nil {
 				return err
 			} else if o.Back && !isExit(n) {
-				return nil // no other node leaves by its gateway
+				return nil // other nodes do not use its gateway
 			}
 			left = remaining(nodes, o.Node, o.Back)
 			if len(left) == 0 {

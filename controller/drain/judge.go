@@ -12,10 +12,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// ErrLast is returned (wrapped) where no other gateway could take over.
+// ErrLast is returned (wrapped) if no other gateway could take over.
 var ErrLast = errors.New("it is the last gateway")
 
-// find returns the node, which must have a gateway.
+// find returns the node. It returns an error if the node has no gateway.
 func find(nodes []corev1.Node, name string) (*corev1.Node, error) {
 	i := slices.IndexFunc(nodes, func(n corev1.Node) bool { return n.Name == name })
 	if i < 0 {
@@ -25,17 +25,17 @@ func find(nodes []corev1.Node, name string) (*corev1.Node, error) {
 	gateway, err := annotation.ParseGateway(n.Annotations)
 	switch {
 	case errors.Is(err, annotation.ErrNotSet):
-		return nil, fmt.Errorf("node %q has no gateway: no agent has said that it has (annotation %s)", name, annotation.GatewayConfig)
+		return nil, fmt.Errorf("node %q has no gateway: no agent has reported one (annotation %s)", name, annotation.GatewayConfig)
 	case err != nil:
 		return nil, fmt.Errorf("node %q: %w", name, err)
 	case gateway.Mode == annotation.GatewayModeDisabled:
-		return nil, fmt.Errorf("node %q has no gateway: its pods leave by others'", name)
+		return nil, fmt.Errorf("node %q has no gateway: its pods leave by the gateways of other nodes", name)
 	}
 	return n, nil
 }
 
-// check says what would break without the gateway of n, as an ErrLast. Nodes
-// that are not ready or are drained themselves take nothing over.
+// check returns ErrLast (wrapped), with the consequences, if no other gateway could take over from
+// n. Nodes that are drained or not ready do not count.
 func check(nodes []corev1.Node, n *corev1.Node) error {
 	var bare []string
 	exits, others := 0, 0
@@ -65,21 +65,22 @@ func check(nodes []corev1.Node, n *corev1.Node) error {
 	return nil
 }
 
-// isExit: pods that nothing translates find no way back from another's gateway.
+// isExit reports whether pods of other nodes can leave by the node's gateway. A gateway without NAT
+// would get no replies for them.
 func isExit(n *corev1.Node) bool {
 	routable, err := annotation.ParseRoutablePods(n.Annotations)
 	return plan.IsExit(n) && (err != nil || !routable)
 }
 
-// ready: what does not say is taken to be.
+// ready reports whether the node is ready. A node without that condition counts as ready.
 func ready(n *corev1.Node) bool {
 	return !slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
 		return c.Type == corev1.NodeReady && c.Status != corev1.ConditionTrue
 	})
 }
 
-// remaining are the nodes whose pods still leave by the gateway, or, to bring it
-// back, those that may and do not yet.
+// remaining returns the nodes whose pods still leave by the gateway. With back, it returns those
+// that may use the gateway again but do not yet.
 func remaining(nodes []corev1.Node, name string, back bool) []string {
 	var out []string
 	for i := range nodes {
@@ -95,7 +96,7 @@ func remaining(nodes []corev1.Node, name string, back bool) []string {
 			out = append(out, n.Name)
 			continue
 		}
-		// Of one about which nothing is said the routes are not known.
+		// Without the annotation, the routes are unknown.
 		if err != nil || slices.Contains(by, name) {
 			out = append(out, n.Name)
 		}
@@ -103,7 +104,7 @@ func remaining(nodes []corev1.Node, name string, back bool) []string {
 	return out
 }
 
-// outcome is what has been waited for, in words.
+// outcome describes the result.
 func outcome(nodes []corev1.Node, back bool) string {
 	var bare []string
 	for i := range nodes {
@@ -120,7 +121,7 @@ func outcome(nodes []corev1.Node, back bool) string {
 	return "pods on " + strings.Join(few(bare), ", ") + " leave by other gateways"
 }
 
-// few shortens a list for people.
+// few shortens a list for output.
 func few(names []string) []string {
 	const most = 5
 	if len(names) > most {

@@ -43,11 +43,9 @@ func (a *Allocator) Pod(n *corev1.Node, p *corev1.Pod, podsOf func(node string) 
 		if held == nil {
 			a.unwritten[pod] = true
 		}
-		if conflict, err = a.allocate(n.Name, p, subnets); err != nil {
-			return a.network(pod), conflict, err
-		}
+		conflict, err = a.allocate(n.Name, p, subnets)
 	}
-	return a.network(pod), conflict, nil
+	return a.network(pod), conflict, err
 }
 
 // yield releases an allocation that is not written yet if the pod's annotation has other addresses

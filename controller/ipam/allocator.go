@@ -106,9 +106,7 @@ func (a *Allocator) holdNode(n *corev1.Node, podsOf func(node string) []*corev1.
 	if podsOf != nil && a.nodes.Held(n.Name) != nil {
 		pods := podsOf(n.Name)
 		slices.SortFunc(pods, older)
-		for _, p := range pods {
-			a.recoverPod(p)
-		}
+		a.recoverPods(pods)
 	}
 	return errors.Join(errs...)
 }
@@ -180,4 +178,48 @@ func (a *Allocator) Pods() map[Pod][]netip.Prefix {
 		out[p] = a.pods.Held(p)
 	}
 	return out
+}
+
+// Usage is how much of what can be allocated is in use.
+type Usage struct {
+	Nodes, Addresses int
+	Full             int // nodes' subnets without a free address
+	Fullest          []SubnetUsage
+	Cluster          map[netip.Prefix]struct{ Used, Room int }
+}
+
+// SubnetUsage is that of one subnet of a node.
+type SubnetUsage struct {
+	Node       string
+	Subnet     netip.Prefix
+	Used, Room int
+}
+
+// share returns the part of the subnet that is in use. A subnet without room is full.
+func (u SubnetUsage) share() float64 {
+	if u.Room == 0 {
+		return 1
+	}
+	return float64(u.Used) / float64(u.Room)
+}
+
+// Usage returns the usage of all subnets, with the n fullest ones of nodes.
+func (a *Allocator) Usage(n int) Usage {
+	a.mu.Lock()
+	defer a.mu.Unlock()
+	u := Usage{Nodes: a.nodes.Len(), Addresses: a.pods.Len(), Cluster: a.nodes.Capacity()}
+	for node, subnets := range a.nodes.All() {
+		for _, s := range subnets {
+			one := SubnetUsage{node, s, a.pods.Used(s), Capacity(s)}
+			if one.Used >= one.Room {
+				u.Full++
+			}
+			u.Fullest = append(u.Fullest, one)
+		}
+	}
+	slices.SortFunc(u.Fullest, func(x, y SubnetUsage) int {
+		return cmp.Or(cmp.Compare(y.share(), x.share()), cmp.Compare(x.Node, y.Node), x.Subnet.Addr().Compare(y.Subnet.Addr()))
+	})
+	u.Fullest = u.Fullest[:min(n, len(u.Fullest))]
+	return u
 }

@@ -92,6 +92,7 @@ func TestRecovery(t *testing.T) {
 		{name: "OVN has many", port: odd, addresses: []string{victims}, inOVN: []string{"10.0.0.5", "10.0.0.6", "fd00::5", "192.0.2.1"}, want: []string{"10.0.0.5/24", "fd00::5/64"}, mac: odd},
 		{name: "many are said", said: odd, addresses: []string{"10.0.0.5/24", "10.0.0.6/24"}, want: nil},
 		{name: "a family that OVN does not have yet", said: odd, port: "0a:58:0a:00:00:05", addresses: []string{"10.0.0.6/24", "fd00::6/64"}, inOVN: []string{"10.0.0.5"}, want: []string{"10.0.0.5/24", "fd00::6/64"}, mac: "0a:58:0a:00:00:05"},
+		{name: "a younger pod's, in OVN, of a family that OVN does not have", said: odd, port: odd, addresses: []string{victims, "fd00::5/64"}, inOVN: []string{"fd00::5"}, want: []string{"fd00::5/64"}, mac: odd},
 		{name: "a younger pod's, in OVN", said: "0a:58:0a:00:00:07", addresses: []string{victims}, want: nil},
 	} {
 		t.Run(tt.name, func(t *testing.T) {

@@ -129,8 +129,8 @@ func (n *Nodes) Outside(node string) error {
 	return nil
 }
 
-// Capacity is how many nodes' subnets a cluster subnet has, and how many of them are in
-// use, by cluster subnet. Parts of another length than HostLen count as one.
+// Capacity returns, by cluster subnet, how many nodes' subnets it has room for and how many of them
+// are in use. Parts of another length than HostLen count as one.
 func (n *Nodes) Capacity() map[netip.Prefix]struct{ Used, Room int } {
 	out := map[netip.Prefix]struct{ Used, Room int }{}
 	for _, s := range n.subnets {
@@ -197,9 +197,9 @@ func (n *Nodes) free(is4 bool) (netip.Prefix, error) {
 
 // Release releases the node's allocation and reports whether it had one.
 func (n *Nodes) Release(node string) bool {
-	_, numbered := n.byName[node]
+	id, numbered := n.byName[node]
 	had := numbered || n.held[node] != nil
-	if id, ok := n.byName[node]; ok {
+	if numbered {
 		delete(n.ids, id)
 		delete(n.byName, node)
 	}

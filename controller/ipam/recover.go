@@ -30,47 +30,48 @@ func (a *Allocator) Recover(nodes []*corev1.Node, pods []*corev1.Pod, ports []Po
 			a.settings.Log.Warn("allocation found twice", "err", err)
 		}
 	}
+	exists := map[Pod]bool{}
+	for _, p := range pods {
+		exists[PodOf(p)] = true
+	}
+	for _, p := range ports {
+		if exists[p.Pod] {
+			a.ports[p.Pod] = p
+		}
+	}
 	slices.SortFunc(pods, older)
-	a.recoverPods(pods, ports)
+	a.recoverPods(pods)
 }
 
-func (a *Allocator) recoverPods(pods []*corev1.Pod, ports []Port) {
-	for _, p := range ports {
-		a.ports[p.Pod] = p
-	}
-	var unknown []*corev1.Pod
-	later := map[Pod]Port{} // of pods whose node holds nothing yet
+// recoverPods holds what the pods have in OVN. In a subnet in which OVN has no address of a pod, and
+// for a pod that OVN does not know, the annotation counts afterwards. Ports of pods whose node
+// holds nothing yet stay in a.ports.
+func (a *Allocator) recoverPods(pods []*corev1.Pod) {
 	for _, p := range pods {
-		if _, known := a.ports[PodOf(p)]; !known {
-			unknown = append(unknown, p)
+		if port, known := a.ports[PodOf(p)]; known {
+			a.recoverPod(p, prefixed(port.Addresses, a.nodes.Held(p.Spec.NodeName)), port.MAC)
+		}
+	}
+	for _, p := range pods {
+		said, err := annotation.ParsePod(p.Annotations)
+		if err != nil || len(onePerSubnet(said.Addresses, a.nodes.Held(p.Spec.NodeName))) != len(said.Addresses) {
 			continue
 		}
-		a.recoverPod(p)
-		if port, left := a.ports[PodOf(p)]; left {
-			later[PodOf(p)] = port
+		// Only a MAC address that is requested too is more than the annotation's word.
+		var mac net.HardwareAddr
+		if r, err := annotation.ParseRequest(p.Annotations); err == nil && slices.Equal(r.MAC, said.MAC) {
+			mac = r.MAC
 		}
+		a.recoverPod(p, said.Addresses, mac)
 	}
-	for _, p := range unknown {
-		a.recoverPod(p)
-	}
-	a.ports = later
 }
 
-// recoverPod holds what the pod has in OVN. In a subnet in which OVN has no address of it, and
-// for a pod that OVN does not know, the annotation counts. An address outside its node's subnets is ignored.
-func (a *Allocator) recoverPod(p *corev1.Pod) {
-	subnets := a.nodes.Held(p.Spec.NodeName)
-	if !plan.NeedsPort(p) || len(subnets) == 0 {
-		return
-	}
-	pod := PodOf(p)
-	said, err := annotation.ParsePod(p.Annotations)
-	if err != nil || len(onePerSubnet(said.Addresses, subnets)) != len(said.Addresses) {
-		said = annotation.Pod{}
-	}
-	port := a.ports[pod]
-	addresses := onePerSubnet(slices.Concat(prefixed(port.Addresses, subnets), said.Addresses), subnets)
-	if len(addresses) == 0 {
+// recoverPod gives the pod those of the addresses that are in its node's subnets, where it has none
+// yet, and the MAC address unless it has one.
+func (a *Allocator) recoverPod(p *corev1.Pod, addresses []netip.Prefix, mac net.HardwareAddr) {
+	pod, had, subnets := PodOf(p), a.network(PodOf(p)), a.nodes.Held(p.Spec.NodeName)
+	addresses = onePerSubnet(slices.Concat(had.Addresses, addresses), subnets)
+	if !plan.NeedsPort(p) || len(addresses) == 0 || slices.Equal(addresses, had.Addresses) {
 		return
 	}
 	if err := a.pods.Hold(pod, addresses); err != nil {
@@ -78,12 +79,7 @@ func (a *Allocator) recoverPod(p *corev1.Pod) {
 		return
 	}
 	delete(a.ports, pod)
-	// Only a MAC address that OVN has, or that is requested too, is more than the annotation's word.
-	candidates := []net.HardwareAddr{port.MAC}
-	if r, err := annotation.ParseRequest(p.Annotations); err == nil && r.MAC.String() == said.MAC.String() {
-		candidates = append(candidates, r.MAC)
-	}
-	if err := a.holdMAC(pod, p.Spec.NodeName, subnets, candidates...); err != nil {
+	if err := a.holdMAC(pod, p.Spec.NodeName, subnets, had.MAC, mac); err != nil {
 		a.settings.Log.Warn("no MAC address for a pod", "err", err)
 	}
 }

@@ -14,7 +14,7 @@ import (
 // forOthers are the bits of a mode that let the group or all users in.
 const forOthers fs.FileMode = 0o077
 
-// Read is os.ReadFile; its error tells the mode and owner of a file that is there.
+// Read reads the file like os.ReadFile. Its error tells the mode and owner of a file that exists.
 func Read(path string) ([]byte, error) {
 	b, err := os.ReadFile(path)
 	if err == nil {
@@ -31,8 +31,8 @@ func Read(path string) ([]byte, error) {
 	return nil, fmt.Errorf("%w: it has mode %04o%s; this is user %d", err, info.Mode().Perm(), owner, os.Geteuid())
 }
 
-// Exposed says what is wrong with the mode of a private key's file, "" if nothing is
-// or it is not there.
+// Exposed returns what is wrong with the mode of a private key's file, "" if the mode is right or
+// there is no file.
 func Exposed(path string) string {
 	info, err := os.Stat(path)
 	if err != nil || info.Mode().Perm()&forOthers == 0 {

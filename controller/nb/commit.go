@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"maps"
 	"slices"
+	"sync"
 
 	"github.com/ovn-kubernetes/libovsdb/client"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -81,6 +82,7 @@ func (e *refusedError) Error() string { return e.err.Error() }
 func (d *DB) transact(ctx context.Context, conn client.Client, ops []ovsdb.Operation) error {
 	head := d.head()
 	results, err := send(ctx, conn, slices.Concat(head, ops)...)
+	d.noteWrite(err)
 	if err == nil {
 		d.members.wrote(ops, results[len(head):])
 	}
@@ -151,4 +153,47 @@ func (d *DB) Owners() ([]plan.Key, []string, error) {
 	}
 	slices.SortFunc(keys, plan.Key.Compare)
 	return keys, unknown, nil
+}
+
+// MissingRowError is the error of a key whose rows refer to a row that is not written yet: the row
+// of the table with that plan.Row ID.
+type MissingRowError struct{ Table, ID string }
+
+func (e *MissingRowError) Error() string {
+	return fmt.Sprintf("refer to %s %q: no such row", e.Table, e.ID)
+}
+
+// Stats counts the writes since the start.
+type Stats struct {
+	Transactions, Failed uint64            // sent; refused or lost
+	Operations           map[string]uint64 // "insert", "update", "mutate", "delete"
+}
+
+type stats struct {
+	mu sync.Mutex // guards s
+	s  Stats
+}
+
+func newStats() *stats { return &stats{s: Stats{Operations: map[string]uint64{}}} }
+
+func (s *stats) count(ops map[string]uint64, err error) {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	s.s.Transactions++
+	if err != nil {
+		s.s.Failed++
+		return
+	}
+	for op, n := range ops {
+		s.s.Operations[op] += n
+	}
+}
+
+// Stats returns the counts so far.
+func (d *DB) Stats() Stats {
+	d.stats.mu.Lock()
+	defer d.stats.mu.Unlock()
+	out := d.stats.s
+	out.Operations = maps.Clone(out.Operations)
+	return out
 }

@@ -26,6 +26,10 @@ const (
 // ErrNotConnected is the error of operations while there is no connection.
 var ErrNotConnected = errors.New("not connected")
 
+// ErrStorage is returned (wrapped) by writes that the server could not store in its file. The cause
+// is the server's disk, not what is written.
+var ErrStorage = errors.New("the database server cannot write its file")
+
 var errLost = errors.New("connection lost")
 
 // DB is a Northbound database and its connection. Run keeps it connected. The other methods may be
@@ -46,6 +50,7 @@ type DB struct {
 	conn       client.Client
 	reason     error // why conn is nil
 	generation uint64
+	unwritable error    // the last write's ErrStorage; nil after a write that was stored
 	missing    []string // see Missing
 	term       *Term    // of the last Claim; nil: transactions are unconditional
 }
@@ -79,6 +84,25 @@ func (d *DB) Ready() error {
 	return err
 }
 
+// Storage returns ErrStorage (wrapped) if the server could not store the last write in its file.
+func (d *DB) Storage() error {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if d.unwritable == nil {
+		return nil
+	}
+	return fmt.Errorf("northbound database %s: %w", strings.Join(d.endpoints, ","), d.unwritable)
+}
+
+// noteWrite records whether the server could store a write with this outcome.
+func (d *DB) noteWrite(err error) {
+	d.mu.Lock()
+	defer d.mu.Unlock()
+	if err == nil || errors.Is(err, ErrStorage) {
+		d.unwritable = err
+	}
+}
+
 func (d *DB) client() (client.Client, error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
@@ -91,7 +115,7 @@ func (d *DB) client() (client.Client, error) {
 func (d *DB) set(conn client.Client, reason error) {
 	d.mu.Lock()
 	defer d.mu.Unlock()
-	d.conn, d.reason = conn, reason
+	d.conn, d.reason, d.unwritable = conn, reason, nil
 	if conn != nil {
 		d.generation++
 	}

@@ -58,6 +58,7 @@ func topology() map[plan.Key][]plan.Row {
 		plan.NodeKey("n1"): {
 			plan.LogicalSwitch{Name: "n1", OtherConfig: map[string]string{"subnet": "10.0.0.0/24"}, LoadBalancerGroups: []string{"group"}},
 			plan.LogicalRouterPort{Router: "lr", Name: "rtos-n1", MAC: "0a:58:0a:00:00:01", Networks: []string{"10.0.0.1/24", "fd00::1/64"}},
+			plan.GatewayChassis{Port: "rtos-n1", Name: "rtos-n1-chassis", Chassis: "n1", Priority: 1},
 			plan.LogicalSwitchPort{Switch: "n1", Name: "stor-n1", Type: "router", Addresses: []string{"router"}, Options: map[string]string{"router-port": "rtos-n1"}},
 			plan.StaticRoute{Router: "lr", Prefix: "0.0.0.0/0", NextHop: "10.0.0.9", OutputPort: "rtos-n1"},
 			plan.StaticRoute{Router: "lr", Policy: "src-ip", Prefix: "10.0.0.0/24", NextHop: "10.0.0.9"},

@@ -25,8 +25,6 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-const nbSchema = "../../ovsdb/schema/ovn-nb.ovsschema"
-
 // TestSSLAuthenticatesBothEnds checks that a client and a server each reject a peer without a valid
 // certificate.
 func TestSSLAuthenticatesBothEnds(t *testing.T) {
@@ -35,7 +33,7 @@ func TestSSLAuthenticatesBothEnds(t *testing.T) {
 	server, client := ours.sign(t, "server"), ours.sign(t, "client")
 	stranger, late := theirs.sign(t, "stranger"), ours.signUntil(t, "late", time.Now().Add(-time.Minute))
 	port := freePort(t)
-	tool(t, "ovsdb-tool", "create", dir+"/db", nbSchema)
+	tool(t, "ovsdb-tool", "create", dir+"/db", nbtest.Schema(t, "ovn-nb.ovsschema"))
 	daemon(t, "ovsdb-server", dir+"/db", "--no-chdir", "--unixctl="+dir+"/ctl", "-vsyslog:off",
 		"--private-key="+server.Key, "--certificate="+server.Certificate, "--ca-cert="+ours.file,
 		fmt.Sprintf("--remote=pssl:%d:127.0.0.1", port))
@@ -136,7 +134,7 @@ type sslServer struct {
 
 func newSSLServer(t *testing.T, dir string) *sslServer {
 	t.Helper()
-	tool(t, "ovsdb-tool", "create", dir+"/db", nbSchema)
+	tool(t, "ovsdb-tool", "create", dir+"/db", nbtest.Schema(t, "ovn-nb.ovsschema"))
 	return &sslServer{dir: dir, port: freePort(t)}
 }
 

@@ -32,7 +32,7 @@ func TestOlderSchema(t *testing.T) {
 	// Parts of the 23.03 schema that OVN 22.03 lacks, and one column that plans use.
 	s := nbtest.StartWith(t, without(
 		"Static_MAC_Binding", "Chassis_Template_Var", "Logical_Switch_Port.mirror_rules", "Mirror", "NAT.gateway_port", "Copp.name",
-		"Logical_Router.copp", "Logical_Switch.copp", "Copp", "Logical_Router_Port.gateway_chassis", "Meter.fair",
+		"Logical_Router.copp", "Logical_Switch.copp", "Copp", "Meter.fair",
 	))
 	db := open(t, s)
 	if diff := cmp.Diff([]string{"Meter.fair", "Static_MAC_Binding"}, db.Missing()); diff != "" {

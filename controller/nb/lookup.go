@@ -4,9 +4,13 @@ import (
 	"maps"
 	"reflect"
 	"slices"
+	"sync"
 
 	"github.com/ovn-kubernetes/libovsdb/cache"
 	"github.com/ovn-kubernetes/libovsdb/model"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
 // The functions below query the cache's indexes with a model. A query with a condition would take
@@ -55,4 +59,85 @@ func inOrder(rows map[string]model.Model) []model.Model {
 		out = append(out, rows[uuid])
 	}
 	return out
+}
+
+// named caches the UUID of a row by its name, so that a row with all pods in one of its columns is
+// not copied for each pod that refers to it. Deleted rows stay in the cache until the next full
+// sync: callers must check that the row still exists.
+type named struct {
+	mu    sync.Mutex // guards uuids
+	uuids map[ref]string
+}
+
+func (n *named) get(r ref) string {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	return n.uuids[r]
+}
+
+func (n *named) set(r ref, uuid string) {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	if n.uuids == nil {
+		n.uuids = map[ref]string{}
+	}
+	n.uuids[r] = uuid
+}
+
+// reset empties the cache, because another connection may have other rows.
+func (n *named) reset() {
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	n.uuids = nil
+}
+
+// changed removes a row's name from the cache if its name or its owner has changed.
+func (n *named) changed(table string, old, now model.Model) {
+	if nameOf(old) == nameOf(now) && externalIDs(old)[ownerID] == externalIDs(now)[ownerID] {
+		return
+	}
+	n.mu.Lock()
+	defer n.mu.Unlock()
+	delete(n.uuids, ref{table, nameOf(old)})
+	delete(n.uuids, ref{table, nameOf(now)})
+}
+
+// uuidNamed returns the UUID of the row that lookup returns, or "" for none.
+func (b *batch) uuidNamed(r ref) string {
+	if uuid := b.members.names.get(r); uuid != "" && b.cache.Table(r.table).HasRow(uuid) {
+		return uuid
+	}
+	m := b.lookup(r)
+	if m == nil {
+		return ""
+	}
+	b.members.names.set(r, uuidOf(m))
+	return uuidOf(m)
+}
+
+// Chassis returns the chassis that the owner's routers are bound to, or "" if there is none. After
+// the deletion of a node it is the only record of the node's chassis.
+func (d *DB) Chassis(key plan.Key) (string, error) {
+	conn, err := d.client()
+	if err != nil {
+		return "", err
+	}
+	cache := conn.Cache()
+	if cache == nil {
+		return "", ErrNotConnected
+	}
+	rows, err := rowsOf(cache, nbmodel.LogicalRouterTable, key.String())
+	if err != nil {
+		return "", err
+	}
+	for _, row := range rows {
+		f, ok := fieldOf(row, "options")
+		if !ok {
+			continue
+		}
+		if options, _ := f.Interface().(map[string]string); options["chassis"] != "" {
+			return options["chassis"], nil
+		}
+	}
+	return "", nil
 }

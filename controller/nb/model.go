@@ -1,10 +1,12 @@
 package nb
 
 import (
+	"cmp"
 	"slices"
 
 	"github.com/ovn-kubernetes/libovsdb/model"
 
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
 
@@ -18,6 +20,7 @@ func models() map[string]model.Model {
 	return map[string]model.Model{
 		nbmodel.LogicalRouterTable:            &nbmodel.LogicalRouter{},
 		nbmodel.LogicalRouterPortTable:        &nbmodel.LogicalRouterPort{},
+		nbmodel.GatewayChassisTable:           &nbmodel.GatewayChassis{},
 		nbmodel.LogicalRouterPolicyTable:      &nbmodel.LogicalRouterPolicy{},
 		nbmodel.LogicalRouterStaticRouteTable: &nbmodel.LogicalRouterStaticRoute{},
 		nbmodel.LogicalSwitchTable:            &nbmodel.LogicalSwitch{},
@@ -48,4 +51,64 @@ func monitored(table string) []string {
 	}
 	slices.Sort(out)
 	return slices.Compact(out)
+}
+
+// portColumn identifies the owner of a row in tables without external_ids: the row belongs to the
+// owner of its port.
+const portColumn = "logical_port"
+
+func ownedByPort(table string) bool { return table == nbmodel.StaticMACBindingTable }
+
+// ownerOf returns the key of a row's owner as text, or "".
+func ownerOf(table string, row model.Model) string {
+	if !ownedByPort(table) {
+		return externalIDs(row)[ownerID]
+	}
+	port, _ := fieldOf(row, portColumn)
+	if key, ok := plan.PortOwner(port.String()); ok {
+		return key.String()
+	}
+	return ""
+}
+
+// idOf returns the plan.Row.ID of a row in the database.
+func idOf(table string, row model.Model) string {
+	if !ownedByPort(table) {
+		return cmp.Or(externalIDs(row)[rowID], nameOf(row))
+	}
+	port, _ := fieldOf(row, portColumn)
+	ip, _ := fieldOf(row, "ip")
+	return plan.StaticMACBinding{Port: port.String(), IP: ip.String()}.ID()
+}
+
+// usage has the tables in which owners of each kind have rows, so that a pod's rows are not
+// searched among routers. Owners reads it from the database, and plans add to it. Nil means
+// unknown: any table may have rows.
+type usage map[plan.Kind]map[string]bool
+
+func (u usage) add(kind plan.Kind, table string) {
+	if u == nil {
+		return
+	}
+	if u[kind] == nil {
+		u[kind] = map[string]bool{}
+	}
+	u[kind][table] = true
+}
+
+func (u usage) has(kind plan.Kind, table string) bool { return u == nil || u[kind][table] }
+
+// countUsage returns the usage of the database, given the tables of each owner.
+func countUsage(owners map[string]map[string]bool) usage {
+	u := usage{}
+	for owner, tables := range owners {
+		k, err := plan.ParseKey(owner)
+		if err != nil {
+			continue
+		}
+		for table := range tables {
+			u.add(k.Kind, table)
+		}
+	}
+	return u
 }

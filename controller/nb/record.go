@@ -75,9 +75,7 @@ func (r *record) externalIDs() map[string]string {
 	if r.id != r.name {
 		ids[rowID] = r.id
 	}
-	for k, v := range planned {
-		ids[k] = v
-	}
+	maps.Copy(ids, planned)
 	return ids
 }
 

@@ -72,7 +72,9 @@ func (d *DB) Claim(ctx context.Context, holder string) (Term, error) {
 		if old != nil {
 			next.Number = max(next.Number, old.Number+1)
 		}
-		if err = claim(ctx, conn, old, next); err == nil {
+		err = claim(ctx, conn, old, next)
+		d.noteWrite(err)
+		if err == nil {
 			d.mu.Lock()
 			d.term = &next
 			d.mu.Unlock()
@@ -177,7 +179,7 @@ func (t Term) wait() ovsdb.Operation {
 	return waitFor(ovsdb.WaitConditionEqual, []string{"external_ids"}, ovsdb.Row{"external_ids": t.ids()})
 }
 
-// includes is like wait for a row that another client wrote: only its claim is compared.
+// includes is like wait, for a row that another client wrote: it compares only the claim.
 func (t Term) includes() ovsdb.Operation {
 	op := waitFor(ovsdb.WaitConditionEqual, []string{"name"}, ovsdb.Row{"name": termRow})
 	pairs := ovsdb.OvsMap{GoMap: map[any]any{}}
@@ -205,8 +207,11 @@ func whereTerm() []ovsdb.Condition {
 	return []ovsdb.Condition{ovsdb.NewCondition("name", ovsdb.ConditionEqual, termRow)}
 }
 
-// waitFailed is the error of a wait that timed out.
-const waitFailed = "timed out"
+// Errors of ovsdb-server (RFC 7047, sections 5.2.6 and 4.1.3).
+const (
+	waitFailed = "timed out" // of a wait
+	ioError    = "I/O error" // of the commit
+)
 
 // send sends operations. The first one may be a wait for the term.
 func send(ctx context.Context, conn client.Client, ops ...ovsdb.Operation) ([]ovsdb.OperationResult, error) {
@@ -217,8 +222,22 @@ func send(ctx context.Context, conn client.Client, ops ...ovsdb.Operation) ([]ov
 	if ops[0].Op == ovsdb.OperationWait && len(results) > 0 && results[0].Error == waitFailed {
 		return nil, ErrFenced
 	}
+	if r, full := storageFault(results); full {
+		return nil, fmt.Errorf("%w (%s): free space on its disk", ErrStorage, r.Details)
+	}
 	if details, failed := ovsdb.CheckOperationResults(results, ops); failed != nil {
 		return nil, &refusedError{refusal(failed, details)}
 	}
 	return results, nil
+}
+
+// storageFault returns the result with which ovsdb-server says that it could not write its file. It
+// follows the results of the operations.
+func storageFault(results []ovsdb.OperationResult) (ovsdb.OperationResult, bool) {
+	for _, r := range results {
+		if r.Error == ioError {
+			return r, true
+		}
+	}
+	return ovsdb.OperationResult{}, false
 }

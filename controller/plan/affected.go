@@ -62,6 +62,9 @@ func itself(_ *Cluster, keys keySet, old, now any) {
 //   - the node's pods, if their switch or subnets are added or removed;
 //   - the node's pods with host ports, if its addresses change;
 //   - Services that depend on nodes.
+//
+// A node with a malformed annotation serves nothing, so an annotation that becomes malformed, or no
+// longer is, affects as much as the addresses.
 func nodeChanged(c *Cluster, keys keySet, old, now any) {
 	was, is := versions[corev1.Node](old, now)
 	name := eitherName(was, is)
@@ -71,7 +74,8 @@ func nodeChanged(c *Cluster, keys keySet, old, now any) {
 	}
 	subnets := changed(annotation.NodeSubnets)
 	addresses := changed(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID, annotation.NodeJoin) ||
-		!slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is))
+		!slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is)) ||
+		changed(annotation.OfNodes()...) && corrected(was, is, c.Config)
 	if changed(annotation.HostCIDRs) {
 		keys.add(ClusterKey())
 	}
@@ -94,7 +98,7 @@ func nodeChanged(c *Cluster, keys keySet, old, now any) {
 			keys.add(PodKey(p.Namespace, p.Name))
 		}
 	}
-	if !addresses && !subnets && zone(was) == zone(is) {
+	if !addresses && !subnets && was.Labels[corev1.LabelTopologyZone] == is.Labels[corev1.LabelTopologyZone] {
 		return
 	}
 	for s := range Objects[corev1.Service](c, KindService) {
@@ -102,6 +106,13 @@ func nodeChanged(c *Cluster, keys keySet, old, now any) {
 			keys.add(ServiceKey(s.Namespace, s.Name))
 		}
 	}
+}
+
+// corrected reports whether exactly one of the versions has a malformed annotation.
+func corrected(was, is *corev1.Node, cfg Config) bool {
+	_, before := parseNode(was, cfg)
+	_, after := parseNode(is, cfg)
+	return (before == nil) != (after == nil)
 }
 
 func eitherName(was, is *corev1.Node) string {
@@ -122,13 +133,6 @@ func exitAffects(c *Cluster, keys keySet, was, is *corev1.Node) {
 			keys.add(NodeKey(n.Name))
 		}
 	}
-}
-
-func zone(n *corev1.Node) string {
-	if n == nil {
-		return ""
-	}
-	return n.Labels[corev1.LabelTopologyZone]
 }
 
 func podChanged(c *Cluster, keys keySet, old, now any) {

@@ -103,7 +103,7 @@ func checkBounds(p *networkingv1.NetworkPolicy, rules []rule, wrong *shortfall) 
 	in, out := isolates(p)
 	wanted := 0
 	if in {
-		wanted += len(p.Spec.Ingress)
+		wanted = len(p.Spec.Ingress)
 	}
 	if out {
 		wanted += len(p.Spec.Egress)

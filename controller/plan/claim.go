@@ -52,7 +52,7 @@ func newClaims(c *Cluster, self services.Owner, nodes *servers, u *shortfall) *c
 // keep returns the fronts that self gets and adds the reason for each of the others to the
 // shortfall. It changes the slice.
 func (c *claims) keep(proto corev1.Protocol, fronts []front) []front {
-	if len(fronts) == 0 || !c.contested(proto, fronts) {
+	if !c.contested(proto, fronts) {
 		return fronts
 	}
 	return slices.DeleteFunc(fronts, func(f front) bool {
@@ -107,12 +107,7 @@ func (c *claims) contested(proto corev1.Protocol, fronts []front) bool {
 // node that has the address, or nil.
 func (c *claims) holder(proto corev1.Protocol, f front, on *server) (claimant, bool) {
 	port := f.addr.Port()
-	var found []claimant
-	if f.of == nil {
-		found = c.preceding(frontValue(proto, f.addr.Addr().String(), port))
-	} else {
-		found = c.preceding(frontValue(proto, anyExternal, port))
-	}
+	found := c.preceding(frontValue(proto, f.addr.Addr().String(), port))
 	if on != nil {
 		found = append(slices.Clip(found), c.preceding(frontValue(proto, anyNode, port))...)
 	}

@@ -36,6 +36,9 @@ type Store interface {
 	List() []any
 }
 
+// SupportedNodes is the size of the largest supported cluster. docs/scale.md has the figures.
+const SupportedNodes = 100
+
 // Cluster is the observed cluster.
 type Cluster struct {
 	Config Config

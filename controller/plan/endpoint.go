@@ -75,7 +75,7 @@ func (t *targets) of(n *server, local, router bool) string {
 		return backends(t.at[n], mask)
 	case n == nil:
 		return t.text
-	case len(t.hints.Nodes[n.name]) == 0 && mask == nil && n.zone != "" && t.zoneText[n.zone] != "":
+	case len(t.hints.Nodes[n.name]) == 0 && mask == nil && t.zoneText[n.zone] != "": // the same as below, written once
 		return t.zoneText[n.zone]
 	}
 	if near := t.hints.For(n.name, n.zone); len(near) > 0 {

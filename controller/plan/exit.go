@@ -96,7 +96,11 @@ func (n node) exitRows(c *Cluster) []Row {
 		rows = append(rows, StaticRoute{Router: clusterRouter, Prefix: here, NextHop: here})
 		for _, subnet := range n.subnets {
 			if subnet.Addr().Is4() == is4 {
-				rows = append(rows, StaticRoute{Router: clusterRouter, Policy: "src-ip", Prefix: subnet.Masked().String(), NextHop: here})
+				// The node's switch reads this table. OVN from 25.03 on finds no other route for it, also
+				// by the source.
+				rows = append(rows, StaticRoute{
+					Router: clusterRouter, RouteTable: hostsRouteTable, Policy: "src-ip", Prefix: subnet.Masked().String(), NextHop: here,
+				})
 			}
 		}
 		for _, exit := range exits {

@@ -136,7 +136,7 @@ func (k Kind) String() string {
 
 // Kinds returns all kinds in their order.
 func Kinds() []Kind {
-	out := make([]Kind, 0, kindEnd-KindCluster)
+	out := make([]Kind, 0, kindEnd)
 	for k := KindCluster; k < kindEnd; k++ {
 		out = append(out, k)
 	}
@@ -157,7 +157,7 @@ func OwnerKinds() []Kind {
 // KindOf returns the kind of an object, or 0 if no plan reads such objects.
 func KindOf(obj any) Kind {
 	t := reflect.TypeOf(obj)
-	for k := KindCluster; k < kindEnd; k++ {
+	for k := range kindEnd {
 		if o := k.entry().object; o != nil && reflect.TypeOf(o) == t {
 			return k
 		}

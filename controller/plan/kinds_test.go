@@ -1,6 +1,7 @@
 package plan_test
 
 import (
+	"fmt"
 	"reflect"
 	"strings"
 	"testing"
@@ -51,6 +52,9 @@ func TestKinds(t *testing.T) {
 		if got, err := plan.ParseKey(key.String()); err != nil || got != key {
 			t.Errorf("ParseKey(%q) = %v, %v", key, got, err)
 		}
+	}
+	if next := plan.Kinds()[len(plan.Kinds())-1] + 1; next.String() != fmt.Sprintf("Kind(%d)", next) {
+		t.Errorf("name of a kind without an entry: %s", next)
 	}
 	if got := plan.KindOf(&reflect.Value{}); got != 0 {
 		t.Errorf("KindOf of a type that no plan reads: %s", got)

@@ -130,6 +130,9 @@ func nodeRows(c *Cluster, key Key) ([]Row, error) {
 		return nil, err
 	}
 	rows := append(n.switchRows(), n.nodeACL(), n.masqueradeACL())
+	if n.chassis != "" {
+		rows = append(rows, n.boundary())
+	}
 	if n.management != nil {
 		rows = append(rows, n.managementRows(c.Config)...)
 	}
@@ -168,6 +171,14 @@ func (n node) switchRows() []Row {
 		},
 		up,
 	}
+}
+
+// boundary returns the row that makes the switch's router port one of the node's chassis. Other
+// chassis tunnel the packets for this switch to it from the router, and have no flows for the switch.
+// Without it each node has the flows of all switches, for all load balancers and policies.
+func (n node) boundary() Row {
+	port := "rtos-" + n.name
+	return GatewayChassis{Port: port, Name: port + "-chassis", Chassis: n.chassis, Priority: 1}
 }
 
 func (n node) managementRows(cfg Config) []Row {

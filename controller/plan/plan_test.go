@@ -50,6 +50,9 @@ func TestRows(t *testing.T) {
 				t.Fatal(err)
 			}
 			got := "\n" + planAll(t, c, parseKeys(t, sections["keys"]), sections)
+			if diff := cmp.Diff(planOf(c), planOf(trimmed(t, c.Config, decode(t, sections["objects"])))); diff != "" {
+				t.Errorf("rows of trimmed objects (-of whole ones +got):\n%s", diff)
+			}
 			if *update {
 				writeRows(t, file, archive, got)
 				return
@@ -59,6 +62,19 @@ func TestRows(t *testing.T) {
 			}
 		})
 	}
+}
+
+// trimmed returns a cluster of the objects as the controller's stores keep them.
+func trimmed(t *testing.T, cfg plan.Config, objects []runtime.Object) *plan.Cluster {
+	t.Helper()
+	for _, o := range objects {
+		plan.Trim(o)
+	}
+	c, err := reconcile.NewCluster(cfg, objects...)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return c
 }
 
 func parseConfig(t *testing.T, text string) plan.Config {

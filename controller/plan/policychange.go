@@ -34,19 +34,16 @@ func policyChanged(c *Cluster, keys keySet, old, now any) {
 // policyGroups returns the groups that a pod may be in because of the policy. A group of a named
 // port stands for those of all its numbers.
 func policyGroups(p *networkingv1.NetworkPolicy) map[string]selector {
-	out := map[string]selector{}
-	if p == nil {
-		return out
+	u, ok := usageOf(p)
+	if !ok {
+		return nil
 	}
-	u, _ := usageOf(p)
-	for _, s := range u.peers {
+	out := map[string]selector{}
+	for _, s := range u.selectors() {
 		out[s.group()] = s
 	}
 	for _, n := range u.named {
 		out[n.group(0)] = n.selector
-	}
-	if u.in || u.out {
-		out[u.subject.group()] = u.subject
 	}
 	return out
 }
@@ -125,13 +122,7 @@ func (c *Cluster) addNaming(keys keySet) {
 // addPolicies adds the namespace's policies and the selectors of their pods.
 func (c *Cluster) addPolicies(keys keySet, namespace string) {
 	for _, p := range index[networkingv1.NetworkPolicy](c, KindPolicy, ByPods, "in "+namespace) {
-		if p.Namespace != namespace {
-			continue
-		}
-		keys.add(PolicyKey(p.Namespace, p.Name))
-		if u, ok := usageOf(p); ok {
-			keys.add(SelectorKey(u.subject.group()))
-		}
+		keys.add(PolicyKey(p.Namespace, p.Name), SelectorKey(c.usages.of(p).groups[0].name)) // the subject is the first
 	}
 }
 

@@ -62,11 +62,11 @@ func (r rule) peerMatch(wrong *shortfall, left *int) (terms []term, noPeer bool)
 		switch {
 		case isPods(peer):
 			s := peerSelector(r.policy.Namespace, peer)
-			if err := s.check(); err != nil {
+			if err := s.check(); err == nil {
+				v4, v6 = append(v4, "$"+s.group()+"_ip4"), append(v6, "$"+s.group()+"_ip6")
+			} else {
 				wrong.add("%s.%v", field, err)
-				continue
 			}
-			v4, v6 = append(v4, "$"+s.group()+"_ip4"), append(v6, "$"+s.group()+"_ip6")
 		case peer.IPBlock == nil:
 			wrong.add("%s: neither podSelector nor namespaceSelector nor ipBlock", field)
 		case peer.PodSelector != nil || peer.NamespaceSelector != nil:

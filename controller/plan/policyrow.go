@@ -51,13 +51,13 @@ func (Meter) Table() string { return "Meter" }
 // Table returns the row's table, as in the schema.
 func (MeterBand) Table() string { return "Meter_Band" }
 
-// ID is the name.
+// ID returns the name.
 func (r PortGroup) ID() string { return r.Name }
 
 // ID names switch or group, direction and rule.
 func (r ACL) ID() string { return r.Switch + r.Group + " " + r.Direction + " " + r.Rule }
 
-// ID is the name.
+// ID returns the name.
 func (r Meter) ID() string { return r.Name }
 
 // ID names the meter.

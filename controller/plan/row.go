@@ -38,6 +38,14 @@ type LogicalRouterPort struct {
 	Options  map[string]string `ovsdb:"options"`
 }
 
+// GatewayChassis is a row of Gateway_Chassis: the chassis to which a router port belongs.
+type GatewayChassis struct {
+	Port     string `parent:"Logical_Router_Port.gateway_chassis"`
+	Name     string `ovsdb:"name"`
+	Chassis  string `ovsdb:"chassis_name"`
+	Priority int    `ovsdb:"priority"`
+}
+
 // LogicalSwitch is a row of Logical_Switch.
 type LogicalSwitch struct {
 	Name               string            `ovsdb:"name"`
@@ -136,6 +144,9 @@ func (LogicalRouter) Table() string { return "Logical_Router" }
 func (LogicalRouterPort) Table() string { return "Logical_Router_Port" }
 
 // Table returns the row's table, as in the schema.
+func (GatewayChassis) Table() string { return "Gateway_Chassis" }
+
+// Table returns the row's table, as in the schema.
 func (LogicalSwitch) Table() string { return "Logical_Switch" }
 
 // Table returns the row's table, as in the schema.
@@ -165,16 +176,19 @@ func (LoadBalancer) Table() string { return "Load_Balancer" }
 // Table returns the row's table, as in the schema.
 func (LoadBalancerGroup) Table() string { return "Load_Balancer_Group" }
 
-// ID is the name.
+// ID returns the name.
 func (r LogicalRouter) ID() string { return r.Name }
 
-// ID is the name.
+// ID returns the name.
 func (r LogicalRouterPort) ID() string { return r.Name }
 
-// ID is the name.
+// ID returns the name.
+func (r GatewayChassis) ID() string { return r.Name }
+
+// ID returns the name.
 func (r LogicalSwitch) ID() string { return r.Name }
 
-// ID is the name, with the incarnation if there is one.
+// ID returns the name, with the incarnation if there is one.
 func (r LogicalSwitchPort) ID() string {
 	if r.Incarnation != "" {
 		return r.Name + " " + r.Incarnation
@@ -192,7 +206,7 @@ func (r RouterPolicy) ID() string {
 	return r.Router + " " + strconv.Itoa(r.Priority) + " " + r.Match
 }
 
-// ID is the name.
+// ID returns the name.
 func (r AddressSet) ID() string { return r.Name }
 
 // ID names router, type and logical address.
@@ -204,10 +218,10 @@ func (r BFD) ID() string { return r.Port + " " + r.Destination }
 // ID names port and address.
 func (r StaticMACBinding) ID() string { return r.Port + " " + r.IP }
 
-// ID is the name.
+// ID returns the name.
 func (r LoadBalancer) ID() string { return r.Name }
 
-// ID is the name.
+// ID returns the name.
 func (r LoadBalancerGroup) ID() string { return r.Name }
 
 func sortRows(rows []Row) []Row {
@@ -222,6 +236,7 @@ func Types() []Row {
 	return []Row{
 		LogicalRouter{},
 		LogicalRouterPort{},
+		GatewayChassis{},
 		LogicalSwitch{},
 		LogicalSwitchPort{},
 		StaticRoute{},

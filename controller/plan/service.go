@@ -37,19 +37,35 @@ type servedPort struct {
 // have load balancers of their own. Their number is that of the different backend lists, which is
 // limited by the nodes with endpoints of the service, or by zones.
 func serviceRows(c *Cluster, key Key) ([]Row, error) {
+	s := c.newService(key)
+	if s == nil {
+		return nil, nil
+	}
+	rows := s.balancers()
+	rows = append(rows, s.sourceRows()...)
+	return rows, unserved(s.shortfall...)
+}
+
+// newService returns nil if there is no such Service, or it is not served.
+func (c *Cluster) newService(key Key) *service {
 	svc := c.Service(key.Namespace, key.Name)
 	if svc == nil {
-		return nil, nil
+		return nil
 	}
 	model := services.New(c.Config.services(), svc, c.slices(svc))
 	if model == nil {
-		return nil, nil
+		return nil
 	}
 	s := &service{Service: model, nodes: &servers{}, text: maxServiceText, shortfall: slices.Clone(model.Refused)}
 	if NeedsNodes(c, svc) {
 		s.nodes = c.servers()
 	}
 	s.claims = newClaims(c, model.Owner, s.nodes, &s.shortfall)
+	return s
+}
+
+// balancers returns the load balancers.
+func (s *service) balancers() []Row {
 	var rows []Row
 	for proto, placed := range s.place() {
 		for at, here := range placed {
@@ -63,8 +79,7 @@ func serviceRows(c *Cluster, key Key) ([]Row, error) {
 			}
 		}
 	}
-	rows = append(rows, s.sourceRows()...)
-	return rows, unserved(s.shortfall...)
+	return rows
 }
 
 // services returns the settings that affect Services.

@@ -1,5 +1,5 @@
-// Package raft asks each server of OVN's databases how it and its cluster do, for
-// the metrics. What every server tells its clients comes from its database _Server
-// (ovsdb-server(5), table Database); what only its control socket tells is there
-// where that is on this machine.
+// Package raft reads the state of each server of OVN's databases and of its cluster, for the
+// metrics. The part that clients see comes from the server's database _Server (ovsdb-server(5),
+// table Database). The part that only the control socket reports is available if the socket is on
+// this machine.
 package raft

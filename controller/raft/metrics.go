@@ -10,12 +10,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 )
 
-// wait is for the answers of all servers.
+// wait limits the time for the replies of all servers.
 const wait = 3 * time.Second
 
-// Metrics returns the metrics of OVN's databases. Their names are ovn-kubernetes's where it has the
-// same metric. It labels a server by an identifier, which a server that does not answer cannot give;
-// here the label is the endpoint.
+// Metrics returns the metrics of OVN's databases. A metric that ovn-kubernetes has, too, has its
+// name. The label of a server is its endpoint, because a server that does not answer has no known
+// identifier.
 func Metrics() metric.Table {
 	gauge := func(name, help string, more ...string) metric.Family {
 		return metric.Family{Name: "ovn_db_" + name, Kind: metric.Gauge, Labels: append([]string{"db_name", "endpoint"}, more...), Help: help}
@@ -37,14 +37,14 @@ func Metrics() metric.Table {
 	}
 }
 
-// Collector asks at each scrape.
+// Collector queries the servers at each scrape.
 type Collector struct {
 	databases []Database
 	set       metric.Set
 	log       *slog.Logger
 }
 
-// NewCollector returns one for these databases that is not registered.
+// NewCollector returns a Collector for these databases. The caller must register it.
 func NewCollector(log *slog.Logger, databases ...Database) *Collector {
 	return &Collector{databases, metric.NewSet(Metrics()), log}
 }
@@ -73,7 +73,7 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	}
 }
 
-// put sends what is known.
+// put sends the known values.
 func (s Server) put(put func(name string, v float64, more ...string)) {
 	put("up", metric.One(s.Err == nil))
 	if s.Size > 0 {
@@ -98,7 +98,7 @@ func (s Server) put(put func(name string, v float64, more ...string)) {
 	put("cluster_log_not_applied", float64(l.NotApplied))
 }
 
-// role is what clients are told, but for who is in an election.
+// role returns the role that clients see, or candidate during an election.
 func (s Server) role() string {
 	switch {
 	case s.Leader:

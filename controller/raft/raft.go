@@ -2,59 +2,62 @@ package raft
 
 import (
 	"context"
+	"crypto/tls"
 	"encoding/json"
 	"errors"
 	"fmt"
+	"net"
 	"os"
 	"path/filepath"
 	"strings"
 	"sync"
+	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 )
 
-// Database is one of OVN's, and where its servers are.
+// Database is one of OVN's databases, with the addresses of its servers.
 type Database struct {
 	Name      string // OVN_Northbound
 	Endpoints []string
 	TLS       nb.TLS
-	Control   string // of the server of this machine, if there is one
+	Control   string // control socket of the server on this machine, if any
 }
 
-// Northbound and Southbound are the databases with OVN's own places of control sockets.
+// Northbound returns the Northbound database, with OVN's default control socket.
 func Northbound(endpoints []string, files nb.TLS) Database {
 	return Database{"OVN_Northbound", endpoints, files, "/run/ovn/ovnnb_db.ctl"}
 }
 
-// Southbound is as Northbound.
+// Southbound returns the Southbound database, with OVN's default control socket.
 func Southbound(endpoints []string, files nb.TLS) Database {
 	return Database{"OVN_Southbound", endpoints, files, "/run/ovn/ovnsb_db.ctl"}
 }
 
-// Server is what one server says of itself.
+// Server is the state of one server, as it reports it.
 type Server struct {
 	Endpoint    string
-	Err         error // it does not answer: nothing else is known
-	Clustered   bool  // what follows is of a cluster's
+	Err         error // why it did not answer; then all other fields are zero
+	Clustered   bool  // the fields below are valid, except Size
 	Cluster, ID string
 	Leader      bool
-	Connected   bool   // to a majority
-	Index       int    // of the log's entry that clients see
-	Local       *Local // nil: its control socket is not here
-	Size        int64  // of its file; 0: not known
+	Connected   bool   // to a majority of the cluster
+	Index       int    // of the log entry that clients see
+	Local       *Local // nil if its control socket is not on this machine
+	Size        int64  // of its file; 0 if unknown
 }
 
-// Local is what a server's control socket tells.
+// Local is the state that only a server's control socket reports.
 type Local struct {
 	ID                       string
 	Role                     string // leader, follower, candidate
 	Term                     int
-	First, Next              int // entries of the log
+	First, Next              int // indexes of log entries
 	NotCommitted, NotApplied int
-	Servers                  int // members, as it knows
+	Servers                  int // members that it knows
 }
 
-// Ask asks all servers at once; the answers are in the order of the endpoints.
+// Ask queries all servers concurrently. The result has the order of the endpoints.
 func (d Database) Ask(ctx context.Context) []Server {
 	out := make([]Server, len(d.Endpoints))
 	var group sync.WaitGroup
@@ -77,7 +80,7 @@ func (d Database) ask(ctx context.Context, endpoint string) Server {
 		control, own = strings.TrimSuffix(socket, filepath.Ext(socket))+".ctl", true
 	}
 	if s.Clustered {
-		// Another server's, or none: then this one's is not here.
+		// The socket may be missing, or that of another server.
 		local, err := askControl(ctx, control, d.Name)
 		if err == nil && local.ID == s.ID {
 			s.Local, own = &local, true
@@ -89,7 +92,8 @@ func (d Database) ask(ctx context.Context, endpoint string) Server {
 	return s
 }
 
-// size is that of the file beside the control socket, or where OVN has its files.
+// size returns the size of the database's file, which is beside the control socket or in one of
+// OVN's directories. It returns 0 if there is none.
 func size(control string) int64 {
 	name := strings.TrimSuffix(filepath.Base(control), ".ctl") + ".db"
 	for _, dir := range []string{filepath.Dir(control), "/var/lib/ovn", "/etc/ovn"} {
@@ -133,11 +137,11 @@ func (d Database) askServer(ctx context.Context, endpoint string) (Server, error
 	}
 	row := results[0].Rows[0]
 	s := Server{Clustered: row.Model == "clustered", Leader: row.Leader, Connected: row.Connected, Cluster: uuid(row.Cid), ID: uuid(row.Sid)}
-	_ = json.Unmarshal(row.Index, &s.Index) // before the first entry it is an empty set
+	_ = json.Unmarshal(row.Index, &s.Index) // an empty set before the first entry
 	return s, nil
 }
 
-// uuid is a column's value; "" for none.
+// uuid returns the value of a column with at most one UUID, or "".
 func uuid(column json.RawMessage) string {
 	var pair [2]string
 	if json.Unmarshal(column, &pair) != nil || pair[0] != "uuid" {
@@ -160,4 +164,91 @@ func askControl(ctx context.Context, path, name string) (Local, error) {
 		return Local{}, err
 	}
 	return parse(status)
+}
+
+// parse reads the reply to cluster/status (ovsdb/raft.c of OVS).
+func parse(status string) (Local, error) {
+	var l Local
+	members := false
+	for line := range strings.Lines(status) {
+		if members {
+			if strings.HasPrefix(line, "    ") {
+				l.Servers++
+			}
+			continue
+		}
+		key, value, _ := strings.Cut(strings.TrimSpace(line), ":")
+		value = strings.TrimSpace(value)
+		var n int
+		var err error
+		switch key {
+		case "Server ID": // short, then the whole in parentheses
+			_, l.ID, _ = strings.Cut(strings.TrimSuffix(value, ")"), "(")
+		case "Role":
+			l.Role = value
+		case "Term":
+			n, err = fmt.Sscanf(value, "%d", &l.Term)
+		case "Log":
+			n, err = fmt.Sscanf(value, "[%d, %d]", &l.First, &l.Next)
+		case "Entries not yet committed":
+			n, err = fmt.Sscanf(value, "%d", &l.NotCommitted)
+		case "Entries not yet applied":
+			n, err = fmt.Sscanf(value, "%d", &l.NotApplied)
+		case "Servers":
+			members = true
+		}
+		if err != nil {
+			return Local{}, fmt.Errorf("read cluster/status: line %q, %d numbers: %w", strings.TrimSpace(line), n, err)
+		}
+	}
+	if l.ID == "" || l.Role == "" {
+		return Local{}, fmt.Errorf("read cluster/status: no server in %.200q", status)
+	}
+	return l, nil
+}
+
+// dial connects to an OVSDB endpoint or, as unix:, to a control socket: both speak JSON-RPC.
+func dial(ctx context.Context, endpoint string, files *tls.Config) (net.Conn, error) {
+	kind, address, _ := strings.Cut(endpoint, ":")
+	var d net.Dialer
+	switch kind {
+	case "unix":
+		return d.DialContext(ctx, "unix", address)
+	case "ssl":
+		return (&tls.Dialer{NetDialer: &d, Config: files}).DialContext(ctx, "tcp", address)
+	default:
+		return d.DialContext(ctx, "tcp", address)
+	}
+}
+
+// call sends one request and reads its reply. The connection must not be used again.
+func call(ctx context.Context, conn net.Conn, method string, params, result any) error {
+	defer context.AfterFunc(ctx, func() { _ = conn.SetDeadline(time.Unix(1, 0)) })()
+	const id = 1
+	request, err := json.Marshal(map[string]any{"id": id, "method": method, "params": params})
+	if err != nil {
+		return err
+	}
+	if _, err := conn.Write(request); err != nil {
+		return errors.Join(ctx.Err(), err)
+	}
+	in := json.NewDecoder(conn)
+	for {
+		var reply struct {
+			ID     any
+			Method string
+			Result json.RawMessage
+			Error  any
+		}
+		if err := in.Decode(&reply); err != nil {
+			return errors.Join(ctx.Err(), err)
+		}
+		switch {
+		case reply.Method != "" || reply.ID != float64(id): // a request of the server
+		case reply.Error != nil:
+			return fmt.Errorf("%s: %v", method, reply.Error)
+		default:
+			return json.Unmarshal(reply.Result, result)
+		}
+	}
 }

@@ -48,11 +48,21 @@ func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 	}
 	if have, err := annotation.ParseNodeSubnets(n.Annotations); err != nil || !slices.Equal(have, node.Subnets) {
 		want[annotation.NodeSubnets] = annotation.FormatNodeSubnets(node.Subnets)
+		w.warnOfSize(k)
 	}
 	if have, err := annotation.ParseJoin(n.Annotations); err != nil || have != node.Join {
 		want[annotation.NodeJoin] = annotation.FormatJoin(node.Join)
 	}
 	return newPatch(&n.ObjectMeta, want), nil
+}
+
+// warnOfSize reports a node that joins a cluster of the largest supported size. It is served all the
+// same.
+func (w *worker) warnOfSize(k plan.Key) {
+	if n := w.allocator.Usage(0).Nodes; n > plan.SupportedNodes {
+		w.log.Warn("cluster is larger than supported", "nodes", n, "supported", plan.SupportedNodes, "node", k.Name)
+		w.report(k, reasonBeyondSize, fmt.Errorf("the cluster has %d nodes with a pod subnet, and %d are supported", n, plan.SupportedNodes))
+	}
 }
 
 // allocatePod also removes the annotations of a pod without allocation that cannot have the

@@ -15,11 +15,13 @@ import (
 
 const leaseName = "ovn-ebpf-controller"
 
+const defaultLease = 15 * time.Second
+
 // Election configures leader election by a Lease.
 type Election struct {
 	Identity, Namespace string
 	// Lease is how long the other replicas wait for a silent leader. The leader itself gives up after
-	// two thirds of it. 0: 15 s.
+	// two thirds of it. 0: defaultLease.
 	Lease time.Duration
 }
 
@@ -92,7 +94,7 @@ func (l *Loop) newLease() *lease {
 		Client:     l.client.CoordinationV1(),
 		LockConfig: resourcelock.ResourceLockConfig{Identity: l.election.Identity},
 	}
-	return newLease(lock, cmp.Or(l.election.Lease, 15*time.Second), l.clock)
+	return newLease(lock, cmp.Or(l.election.Lease, defaultLease), l.clock)
 }
 
 func (l *Loop) electorConfig(lock *lease, started func(context.Context)) leaderelection.LeaderElectionConfig {

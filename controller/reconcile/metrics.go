@@ -126,6 +126,7 @@ func putUsage(put putter, allocator *ipam.Allocator) {
 		u = allocator.Usage(fullestSubnets)
 	}
 	put("allocated_nodes", float64(u.Nodes))
+	put("supported_nodes", plan.SupportedNodes)
 	put("allocated_pod_addresses", float64(u.Addresses))
 	put("full_node_subnets", float64(u.Full))
 	for subnet, n := range u.Cluster {

@@ -37,6 +37,7 @@ func Metrics() metric.Table {
 		counter("northbound_transactions_total", "Transactions sent to the Northbound database by result.", "result"),
 		counter("northbound_operations_total", "Operations in committed transactions by kind.", "operation"),
 		gauge("allocated_nodes", "Nodes that have pod subnets."),
+		gauge("supported_nodes", "Nodes with a pod subnet that a cluster of the largest supported size has; more are served, with an Event BeyondSupportedSize."),
 		gauge("allocated_pod_addresses", "Addresses that pods have."),
 		gauge("full_node_subnets", "Subnets of nodes without an address left for a pod."),
 		gauge("cluster_subnet_nodes", "Nodes with a part of the cluster subnet.", "subnet"),

@@ -2,7 +2,6 @@ package reconcile
 
 import (
 	"context"
-	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
@@ -13,6 +12,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
@@ -46,8 +46,8 @@ func (p *patch) stillFits(now metav1.Object) bool {
 	return now.GetUID() == p.of.UID && maps.Equal(stripAnnotations(now.GetAnnotations()), stripAnnotations(p.of.Annotations))
 }
 
-// body is the merge patch for a version of the object.
-func (p *patch) body(version string) ([]byte, error) {
+// body returns the merge patch for a version of the object.
+func (p *patch) body(version string) []byte {
 	annotations := map[string]any{}
 	for name, value := range p.annotations {
 		annotations[name] = value
@@ -55,9 +55,7 @@ func (p *patch) body(version string) ([]byte, error) {
 	for _, name := range p.remove {
 		annotations[name] = nil
 	}
-	return json.Marshal(map[string]any{"metadata": map[string]any{
-		"uid": p.of.UID, "resourceVersion": version, "annotations": annotations,
-	}})
+	return annotation.Patch(metav1.ObjectMeta{UID: p.of.UID, ResourceVersion: version}, annotations)
 }
 
 // patchAll writes annotations and returns the errors. A deleted object is not an error: the watch
@@ -135,11 +133,32 @@ func newAnnotator(client rest.Interface) annotator {
 	return annotator{
 		read: func(ctx context.Context, k plan.Key) (metav1.Object, error) { return of[k.Kind].read(ctx, k) },
 		write: func(ctx context.Context, k plan.Key, p *patch, version string) error {
-			body, err := p.body(version)
-			if err != nil {
-				return err
-			}
-			return of[k.Kind].patch(ctx, k, body)
+			return of[k.Kind].patch(ctx, k, p.body(version))
 		},
 	}
+}
+
+// leavesBy returns the annotation that names the gateways by which the pods of a node without a
+// gateway leave, nil if it is right already. It is computed before the node's rows are planned and
+// written after them: a gateway that is no longer named is in no route.
+func leavesBy(c *plan.Cluster, k plan.Key) *patch {
+	if k.Kind != plan.KindNode {
+		return nil
+	}
+	n := c.Node(k.Name)
+	if n == nil {
+		return nil
+	}
+	has, told := n.Annotations[annotation.LeavesBy]
+	if !plan.LeavesByOthers(n) {
+		if !told {
+			return nil
+		}
+		return &patch{of: &n.ObjectMeta, remove: []string{annotation.LeavesBy}}
+	}
+	want := annotation.FormatLeavesBy(plan.Exits(c, n))
+	if has == want {
+		return nil
+	}
+	return &patch{of: &n.ObjectMeta, annotations: map[string]string{annotation.LeavesBy: want}}
 }

@@ -18,6 +18,8 @@ const (
 	reasonCannotWrite    = "CannotWrite"    // the database refuses its rows
 	reasonCannotAnnotate = "CannotAnnotate" // the API server refuses the annotation
 	reasonReallocated    = "Reallocated"    // what it claimed is another's, so it gets something else
+
+	reasonBeyondSize = "BeyondSupportedSize" // the cluster is larger than supported; the node is served
 )
 
 // report records an error as an Event on its object.
@@ -38,13 +40,13 @@ func (e *apiError) refused() bool {
 	return apierrors.IsInvalid(e.err) || apierrors.IsForbidden(e.err) || apierrors.IsBadRequest(e.err)
 }
 
-// transient reports whether an error comes from a connection, not from the key.
+// transient reports whether an error comes from a connection or the server's disk, not from the key.
 func transient(err error) bool {
 	var api *apiError
 	if errors.As(err, &api) {
 		return !api.refused()
 	}
-	return errors.Is(err, nb.ErrNotConnected)
+	return errors.Is(err, nb.ErrNotConnected) || errors.Is(err, nb.ErrStorage)
 }
 
 // reasonOf returns the reason of the Event for an error of a write. It returns "" for rows that

@@ -66,7 +66,7 @@ func (l *Loop) Ready() error {
 	s := &l.status
 	s.mu.Lock()
 	defer s.mu.Unlock()
-	errs := []error{db}
+	errs := []error{db, l.db.Storage()}
 	if s.api != nil {
 		errs = append(errs, fmt.Errorf("API server: %w", s.api))
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"maps"
+	"slices"
 	"time"
 
 	"golang.org/x/sync/errgroup"
@@ -221,7 +222,7 @@ func (w *worker) commit(ctx context.Context, todo work) {
 		}
 		w.wake(w.waiting.referring(rows))
 		if node {
-			w.wake(keysOf(w.waiting.nodes))
+			w.wake(slices.SortedFunc(maps.Keys(w.waiting.nodes), plan.Key.Compare))
 		}
 	}
 }

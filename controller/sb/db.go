@@ -16,8 +16,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 )
 
-// timeout bounds a whole call. Nodes are rarely removed and their rows can wait; other rows
-// must not wait for them.
+// timeout limits a whole call. Nodes are rarely removed, and other rows must not wait for that.
 const timeout = 5 * time.Second
 
 // Tables of the Southbound schema.
@@ -27,36 +26,35 @@ const (
 	globalTable         = "SB_Global"
 )
 
-// DB is a Southbound database. It is connected for the length of a call: it is
-// asked when a node goes. Its methods may be called from any goroutine.
+// DB is a Southbound database. Each call has its own connection, because calls are rare. Its
+// methods may be called from any goroutine.
 type DB struct {
 	endpoints []string
 	tls       nb.TLS
 	log       *slog.Logger
 }
 
-// New returns the database at any of the endpoints, of several the leader.
+// New returns the database at any of the endpoints. With several endpoints it uses the leader.
 func New(endpoints []string, files nb.TLS, log *slog.Logger) *DB {
 	return &DB{endpoints: endpoints, tls: files, log: log}
 }
 
-// termID is the key of SB_Global's external_ids that names the leader who wrote last. northd 23.03
-// does not copy these, and ovn-controller does not read them.
+// termID is the key of SB_Global's external_ids with the term of the last write. northd 23.03 does
+// not copy these external_ids, and ovn-controller does not read them.
 const termID = "ovn-ebpf.io/term"
 
-// Fence is what a leader may write by.
+// Fence limits writes to one term of a leader.
 type Fence struct {
-	Term  string                      // tells it from all other leaders
-	Holds func(context.Context) error // asks the Northbound database whether it is still its term
+	Term  string                      // unique among all leaders and terms
+	Holds func(context.Context) error // returns an error if the Northbound database has another term
 }
 
-// RemoveChassis deletes the chassis of that name, with its encapsulations and its
-// private row. One that does not exist is no error. An ovn-controller that
-// runs, and is connected, will make it anew.
+// RemoveChassis deletes the chassis of that name, with its encapsulations and its private row. A
+// missing chassis is not an error. A connected ovn-controller creates its chassis again.
 //
-// The transaction notes the term, and waits for the term that was noted before the Northbound
-// database was asked: a leader that was stopped in between is refused with nb.ErrFenced once
-// another has written. Until then it is not: a leader does not write here only to be noted.
+// The transaction records the term. It is conditional on the term that was recorded before Holds
+// was called. So a leader that was suspended in between gets nb.ErrFenced, if another leader has
+// written here meanwhile. A new leader does not write here only to record its term.
 func (d *DB) RemoveChassis(ctx context.Context, name string, f Fence) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -102,11 +100,11 @@ func (d *DB) remove(ctx context.Context, name string, f Fence) (int, error) {
 	return results[len(fence)].Count, nil
 }
 
-// waitFailed is the error of a wait whose time is up.
+// waitFailed is the error of a wait that timed out.
 const waitFailed = "timed out"
 
-// operations wait for the term that is noted now, and note this one. They are none in a database
-// that northd has not made its global row in.
+// operations returns the operations that wait for the currently recorded term and record this one.
+// It returns none if northd has not created the global row yet.
 func (f Fence) operations(ctx context.Context, conn client.Client) ([]ovsdb.Operation, error) {
 	all := []ovsdb.Condition{}
 	read := ovsdb.Operation{Op: ovsdb.OperationSelect, Table: globalTable, Where: all, Columns: []string{"_uuid", "external_ids"}}
@@ -137,7 +135,7 @@ func (f Fence) operations(ctx context.Context, conn client.Client) ([]ovsdb.Oper
 	}, nil
 }
 
-// connect returns a connection that reads nothing.
+// connect returns a connection without a cache.
 func (d *DB) connect(ctx context.Context) (client.Client, error) {
 	files, err := d.tls.Config(d.endpoints)
 	if err != nil {

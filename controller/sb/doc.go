@@ -1,4 +1,3 @@
-// Package sb removes from OVN's Southbound database what nodes that are gone
-// have left there: their chassis. Everything else there is northd's and the
-// chassis' own.
+// Package sb removes the chassis of deleted nodes from OVN's Southbound database. All other rows
+// belong to northd and to the chassis themselves.
 package sb

@@ -64,7 +64,7 @@ func NewPools(o Options) (*Pools, error) {
 // process started; nil if there is nothing.
 func (p *Pools) Set(pool cloud.Pool, told *cloud.Record) { p.want(pool, told, false) }
 
-// Release has the node's pool removed. Of the pool only Config and Node are needed.
+// Release removes the node's pool in time. It needs only Config and Node of the pool.
 func (p *Pools) Release(pool cloud.Pool, told *cloud.Record) { p.want(pool, told, true) }
 
 func (p *Pools) want(pool cloud.Pool, told *cloud.Record, left bool) {
@@ -79,7 +79,7 @@ func (p *Pools) want(pool cloud.Pool, told *cloud.Record, left bool) {
 	p.wake()
 }
 
-// wake has idle workers look again. The caller holds mu.
+// wake lets idle workers look again. The caller holds mu.
 func (p *Pools) wake() {
 	close(p.changed)
 	p.changed = make(chan struct{})

@@ -17,14 +17,20 @@ import (
 // debianPackage is a package of which the image has files.
 type debianPackage struct{ Name, Version string }
 
-// tools are the programs of Debian that the agent runs: ovs-ofctl writes the flows of the gateway
-// bridge, nft masquerades in local mode.
-var tools = []string{"usr/bin/ovs-ofctl", "usr/sbin/nft"}
+// tools are the programs of Debian in the image. The agent runs ovs-ofctl, which writes the flows of
+// the gateway bridge, and nft, which masquerades in local mode. `ovnkube container` starts the
+// daemons. The others are for who looks.
+var tools = strings.Fields(`usr/bin/ovs-ofctl usr/sbin/nft
+	usr/sbin/ovsdb-server usr/bin/ovsdb-tool usr/bin/ovsdb-client usr/bin/ovs-vsctl usr/bin/ovs-appctl usr/bin/ovs-dpctl
+	usr/lib/openvswitch-switch/ovs-vswitchd usr/bin/ovn-controller usr/bin/ovn-northd usr/bin/ovn-nbctl usr/bin/ovn-sbctl usr/bin/ovn-appctl`)
+
+// schemas are the data of the daemons.
+var schemas = []string{"usr/share/openvswitch/vswitch.ovsschema", "usr/share/ovn/ovn-nb.ovsschema", "usr/share/ovn/ovn-sb.ovsschema"}
 
 // debianFiles returns the tools with every library that they load, and the packages that own them.
 // Nothing of the other architecture is executed: apt resolves and downloads, dpkg-deb unpacks.
 func (r *release) debianFiles(ctx context.Context, a arch) ([]file, []debianPackage, error) {
-	archives, err := r.download(ctx, a.name, "openvswitch-common", "nftables")
+	archives, err := r.download(ctx, a.name, "openvswitch-switch", "ovn-central", "ovn-host", "nftables")
 	if err != nil {
 		return nil, nil, err
 	}
@@ -71,6 +77,13 @@ func (r *release) debianFiles(ctx context.Context, a arch) ([]file, []debianPack
 		}); err != nil {
 			return nil, nil, err
 		}
+	}
+	for _, p := range schemas {
+		b, err := os.ReadFile(filepath.Join(root, p))
+		if err != nil {
+			return nil, nil, err
+		}
+		out = append(out, file{name: p, mode: 0o644, content: b})
 	}
 	slices.SortFunc(packages, func(a, b debianPackage) int { return strings.Compare(a.Name, b.Name) })
 	return out, packages, nil

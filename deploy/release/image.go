@@ -40,6 +40,8 @@ func (r *release) image(ctx context.Context, a arch) ([]debianPackage, error) {
 	for _, link := range []string{"bin", "sbin", "lib", "lib64"} {
 		files = append(files, file{name: link, mode: 0o777, link: "usr/" + link})
 	}
+	// Debian chooses between variants of vswitchd by this link.
+	files = append(files, file{name: "usr/sbin/ovs-vswitchd", mode: 0o777, link: "../lib/openvswitch-switch/ovs-vswitchd"})
 	// Runtimes name network namespaces by /var/run, Open vSwitch its sockets.
 	files = append(files, file{name: "tmp/", mode: 0o1777}, file{name: "run/", mode: 0o755}, file{name: "var/run", mode: 0o777, link: "../run"})
 	files = withDirectories(files)
@@ -79,7 +81,7 @@ func (r *release) image(ctx context.Context, a arch) ([]debianPackage, error) {
 	return packages, tarball.WriteToFile(filepath.Join(r.out, fmt.Sprintf("ovn-ebpf-%s-image-%s.tar", r.version, a.name)), tag, img)
 }
 
-// reference is the image's name, also in the chart.
+// reference returns the image's name, also in the chart.
 func (r *release) reference() string {
 	return "ovn-ebpf:" + strings.ReplaceAll(r.version, "+", "-")
 }

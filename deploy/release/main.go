@@ -99,6 +99,7 @@ func parse(ctx context.Context, args []string) (*release, []string, error) {
 	architectures := flags.String("arch", "amd64,arm64", "architectures")
 	suite := flags.String("suite", "trixie", "Debian's `suite`, whose files the images have")
 	mirror := flags.String("mirror", "http://deb.debian.org/debian", "Debian's archive")
+	changes := flags.Bool("changes", false, "allow changes that are not committed, for tests")
 	if err := flags.Parse(args); err != nil {
 		return nil, nil, err
 	}
@@ -119,7 +120,7 @@ func parse(ctx context.Context, args []string) (*release, []string, error) {
 	if r.top, err = output(ctx, ".", "git", "rev-parse", "--show-toplevel"); err != nil {
 		return nil, nil, err
 	}
-	if changed, err := output(ctx, r.top, "git", "status", "--porcelain"); err != nil || changed != "" {
+	if changed, err := output(ctx, r.top, "git", "status", "--porcelain"); err != nil || changed != "" && !*changes {
 		return nil, nil, errors.Join(err, fmt.Errorf("the working tree has changes, which no commit describes:\n%s", changed))
 	}
 	if r.commit, err = output(ctx, r.top, "git", "rev-parse", "--short=12", "HEAD"); err != nil {

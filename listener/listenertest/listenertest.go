@@ -32,7 +32,7 @@ func Flood(t *testing.T, limit int, dial func() (net.Conn, error)) {
 	FloodBy(t, limit, dial, Answered)
 }
 
-// FloodBy is Flood with connections that clients, in turn, have begun to use.
+// FloodBy is like Flood, with connections that the clients, in turn, have begun to use.
 func FloodBy(t *testing.T, limit int, dial func() (net.Conn, error), clients ...Client) {
 	t.Helper()
 	before := descriptors(t)
@@ -71,7 +71,7 @@ func Silent(net.Conn) {}
 // Halfway sends half a header.
 func Halfway(c net.Conn) { _, _ = io.WriteString(c, request[:len(request)/2]) }
 
-// Answered has had an answer, and keeps the connection.
+// Answered reads an answer and keeps the connection.
 func Answered(c net.Conn) {
 	if _, err := io.WriteString(c, request); err != nil {
 		return

@@ -1,5 +1,5 @@
-// Package endpoint serves what is asked about a process by HTTP, or by HTTPS with
-// certificates that may be replaced while it runs.
+// Package endpoint serves a process's metrics and health by HTTP, or by HTTPS with certificates
+// that may be replaced while the process runs.
 package endpoint
 
 import (
@@ -19,16 +19,16 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/listener"
 )
 
-// TLS are PEM files. The zero value is plain HTTP.
+// TLS names PEM files. The zero value means plain HTTP.
 type TLS struct {
 	Certificate, Key string
-	ClientCA         string // of those who may see what is protected; "": every client may
+	ClientCA         string // of clients that may read protected pages; "": all clients may
 }
 
-// On tells whether it is HTTPS.
+// On reports whether HTTPS is served.
 func (t TLS) On() bool { return t != TLS{} }
 
-// Validate tells what is missing, not whether the files are there.
+// Validate returns an error if a file name is missing. It does not read the files.
 func (t TLS) Validate() error {
 	switch {
 	case !t.On():
@@ -39,8 +39,8 @@ func (t TLS) Validate() error {
 	return nil
 }
 
-// Listen is on addr. Each connection gets the files as they are then; if they cannot
-// be used, as they were: whoever replaces them does so one after the other.
+// Listen listens on addr. Each connection uses the current files. If they are invalid, for example
+// while they are replaced one after the other, it uses the last valid ones.
 func Listen(addr string, t TLS, log *slog.Logger) (net.Listener, error) {
 	var files *files
 	if t.On() {
@@ -64,14 +64,14 @@ func Listen(addr string, t TLS, log *slog.Logger) (net.Listener, error) {
 	}), nil
 }
 
-// files keeps what could be loaded last.
+// files keeps the last valid configuration.
 type files struct {
 	t   TLS
 	log *slog.Logger
 
-	mu     sync.Mutex // guards what follows
+	mu     sync.Mutex // guards the fields below
 	last   *tls.Config
-	failed bool // said so
+	failed bool // logged
 }
 
 func newFiles(t TLS, log *slog.Logger) *files { return &files{t: t, log: log} }
@@ -101,9 +101,9 @@ func (f *files) load() (*tls.Config, error) {
 	if !config.ClientCAs.AppendCertsFromPEM(ca) {
 		return nil, fmt.Errorf("load metrics client CA %s: no certificate in it", f.t.ClientCA)
 	}
-	// Probes have none, and may ask how the process is.
+	// Probes of health have no certificate.
 	config.ClientAuth = tls.VerifyClientCertIfGiven
-	// A session of before would know another CA's client.
+	// A resumed session could belong to a client of a former CA.
 	config.SessionTicketsDisabled = true
 	return config, nil
 }
@@ -117,40 +117,41 @@ func (f *files) current() *tls.Config {
 		return config
 	}
 	if !f.failed {
-		f.log.Warn("metrics are served with the certificates of before", "error", err)
+		f.log.Warn("cannot load certificates, metrics are served with the previous ones", "error", err)
 	}
 	f.failed = true
 	return f.last
 }
 
-// Protect lets h be seen by who has a certificate of the client CA, if there is one.
+// Protect restricts h to clients with a certificate of the client CA, if a client CA is set.
 func (t TLS) Protect(h http.Handler) http.Handler {
 	if t.ClientCA == "" {
 		return h
 	}
 	return http.HandlerFunc(func(w http.ResponseWriter, r *http.Request) {
 		if r.TLS == nil || len(r.TLS.VerifiedChains) == 0 {
-			http.Error(w, "this takes a client certificate", http.StatusForbidden)
+			http.Error(w, "a client certificate is required", http.StatusForbidden)
 			return
 		}
 		h.ServeHTTP(w, r)
 	})
 }
 
-// MaxConnections bounds those of one endpoint. A scrape, a probe and a browser need one each.
+// MaxConnections limits the connections of one endpoint. A scrape, a probe and a browser need one
+// each.
 const MaxConnections = 128
 
-// Serve serves until ctx ends, and what is open then for a second more.
+// Serve serves until ctx ends. Open requests then have one more second.
 func Serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	const grace = time.Second
 	server := listener.NewPool(MaxConnections).Server(h, listener.Timeouts{})
 	if _, plain := l.(*net.TCPListener); !plain {
-		server.SetKeepAlivesEnabled(false) // a connection has the certificates it began with
+		server.SetKeepAlivesEnabled(false) // a connection keeps the certificates with which it began
 	}
 	stop := context.AfterFunc(ctx, func() {
 		shutdown, cancel := context.WithTimeout(context.WithoutCancel(ctx), grace)
 		defer cancel()
-		_ = server.Shutdown(shutdown) // what is still open after the grace goes with the process
+		_ = server.Shutdown(shutdown) // later requests end with the process
 	})
 	defer stop()
 	if err := server.Serve(l); !errors.Is(err, http.ErrServerClosed) {

@@ -203,7 +203,7 @@ func TestRotation(t *testing.T) {
 	write(t, p.Certificate, cert) // and not yet the key
 	expect(t, "between the files", get(old, p.url+"/metrics"), "200 OK metrics")
 	expect(t, "between the files, once more", get(old, p.url+"/metrics"), "200 OK metrics")
-	if n := strings.Count(p.log.String(), "certificates of before"); n != 1 {
+	if n := strings.Count(p.log.String(), "served with the previous ones"); n != 1 {
 		t.Errorf("said %d times that the files do not fit: %s", n, p.log)
 	}
 	write(t, p.Key, key)

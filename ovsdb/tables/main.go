@@ -1,6 +1,8 @@
 // Command tables generates Go models of some tables of an OVSDB schema.
 //
-//	tables [-extended] -o DIRECTORY SCHEMA TABLE...
+//	tables [-extended] -o DIRECTORY SCHEMA TABLE[=COLUMN,...]...
+//
+// With columns, the model has these alone: an older database need not have the others.
 //
 // libovsdb's modelgen command generates all tables, and the schema as Go code. Most of that would
 // be unused here.
@@ -10,8 +12,11 @@ import (
 	"encoding/json"
 	"flag"
 	"fmt"
+	"maps"
 	"os"
 	"path/filepath"
+	"slices"
+	"strings"
 
 	"github.com/ovn-kubernetes/libovsdb/modelgen"
 	"github.com/ovn-kubernetes/libovsdb/ovsdb"
@@ -21,7 +26,7 @@ func main() {
 	out := flag.String("o", ".", "`directory` of the package, named like it; its Go files are replaced")
 	extended := flag.Bool("extended", false, "also generate methods that copy and compare rows without reflection")
 	flag.Usage = func() {
-		fmt.Fprintln(os.Stderr, "usage: tables [-extended] -o DIRECTORY SCHEMA TABLE...")
+		fmt.Fprintln(os.Stderr, "usage: tables [-extended] -o DIRECTORY SCHEMA TABLE[=COLUMN,...]...")
 		flag.PrintDefaults()
 	}
 	flag.Parse()
@@ -45,10 +50,19 @@ func generate(dir string, extended bool, schemaFile string, tables []string) err
 	if err := json.Unmarshal(text, &schema); err != nil {
 		return fmt.Errorf("parse %s: %w", schemaFile, err)
 	}
-	for _, name := range tables {
-		if _, ok := schema.Tables[name]; !ok {
+	var names []string
+	for _, asked := range tables {
+		name, columns, chosen := strings.Cut(asked, "=")
+		table, ok := schema.Tables[name]
+		if !ok {
 			return fmt.Errorf("generate table %s: %s does not have it", name, schemaFile)
 		}
+		if chosen {
+			if err := choose(table, strings.Split(columns, ",")); err != nil {
+				return fmt.Errorf("generate table %s: %w", name, err)
+			}
+		}
+		names = append(names, name)
 	}
 	if dir, err = filepath.Abs(dir); err != nil {
 		return err
@@ -66,7 +80,7 @@ func generate(dir string, extended bool, schemaFile string, tables []string) err
 	if err != nil {
 		return err
 	}
-	for _, name := range tables {
+	for _, name := range names {
 		table := schema.Tables[name]
 		data := modelgen.GetTableTemplateData(filepath.Base(dir), name, &table)
 		data.WithExtendedGen(extended)
@@ -74,5 +88,16 @@ func generate(dir string, extended bool, schemaFile string, tables []string) err
 			return fmt.Errorf("generate table %s: %w", name, err)
 		}
 	}
+	return nil
+}
+
+// choose removes all columns of a table but these.
+func choose(table ovsdb.TableSchema, columns []string) error {
+	for _, column := range columns {
+		if table.Columns[column] == nil {
+			return fmt.Errorf("no column %s", column)
+		}
+	}
+	maps.DeleteFunc(table.Columns, func(name string, _ *ovsdb.ColumnSchema) bool { return !slices.Contains(columns, name) })
 	return nil
 }

@@ -2,7 +2,6 @@ package campaign
 
 import (
 	"context"
-	"encoding/json"
 	"fmt"
 	"net"
 	"net/netip"
@@ -181,11 +180,8 @@ func (t *tenant) patchPod(ctx context.Context, name string) error {
 			annotations[key] = nil
 		}
 	}
-	body, err := json.Marshal(map[string]any{"metadata": map[string]any{"annotations": annotations}})
-	if err != nil {
-		return err
-	}
-	_, err = t.client.CoreV1().Pods(hostile).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
+	body := annotation.Patch(metav1.ObjectMeta{}, annotations)
+	_, err := t.client.CoreV1().Pods(hostile).Patch(ctx, name, types.MergePatchType, body, metav1.PatchOptions{})
 	return err
 }
 

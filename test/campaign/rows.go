@@ -39,6 +39,7 @@ var watched = map[string]struct {
 	nbmodel.LoadBalancerTable:             {row: &nbmodel.LoadBalancer{}},
 	nbmodel.ACLTable:                      {row: &nbmodel.ACL{}},
 	nbmodel.LogicalRouterPortTable:        {row: &nbmodel.LogicalRouterPort{}},
+	nbmodel.GatewayChassisTable:           {row: &nbmodel.GatewayChassis{}},
 	nbmodel.NATTable:                      {row: &nbmodel.NAT{}},
 	nbmodel.LogicalRouterStaticRouteTable: {row: &nbmodel.LogicalRouterStaticRoute{}},
 	nbmodel.LogicalRouterPolicyTable:      {row: &nbmodel.LogicalRouterPolicy{}},

@@ -27,7 +27,7 @@ import (
 // wireRate is the number of frames per second and attacker.
 const wireRate = 500
 
-// Wire has a machine on the uplink's network and a tenant's pod send malicious frames. The host of
+// Wire lets a machine on the uplink's network and a tenant's pod send malicious frames. The host of
 // node1 must lose no packets of UDP with fixed ports, VRRP, OSPF, echo requests and TCP. No pod
 // with a policy may receive forbidden packets. Fenced pods try to reach a host by the masquerade
 // networks, which their policies forbid.

@@ -8,6 +8,7 @@ package document
 import (
 	"fmt"
 	"os"
+	"regexp"
 	"strings"
 	"testing"
 )
@@ -46,3 +47,129 @@ func Check(t *testing.T, path string, texts map[string]string, update bool, comm
 		t.Errorf("%s is outdated, run: %s", path, command)
 	}
 }
+
+// Block is a fenced block of code.
+type Block struct {
+	Line  int      // of the opening fence, from 1
+	Lines []string // unmodified
+}
+
+// Blocks returns all fenced blocks of a document.
+func Blocks(text string) ([]Block, error) {
+	var out []Block
+	inside := false
+	number := 0
+	for line := range strings.Lines(text) {
+		number++
+		line = strings.TrimRight(line, "\n")
+		switch {
+		case strings.HasPrefix(line, "```"):
+			if inside = !inside; inside {
+				out = append(out, Block{Line: number})
+			}
+		case inside:
+			b := &out[len(out)-1]
+			b.Lines = append(b.Lines, line)
+		}
+	}
+	if inside {
+		return nil, fmt.Errorf("line %d: a fence that is not closed", out[len(out)-1].Line)
+	}
+	return out, nil
+}
+
+// Command is a command in a document, with its output, if shown.
+type Command struct {
+	Line   string // one line, or with "> " several
+	Output []string
+	Shown  bool // Output is the complete output, as the block is a session
+}
+
+// Commands returns the commands of the block: every line except comments. In a block with lines
+// that start with the prompt "$ ", only those are commands. Following lines with "> " continue the
+// command, and the others are its output.
+func (b Block) Commands() []Command {
+	const prompt, more = "$ ", "> "
+	joined := strings.Split(strings.ReplaceAll(strings.Join(b.Lines, "\n"), "\\\n", ""), "\n")
+	session := false
+	for _, line := range joined {
+		session = session || strings.HasPrefix(line, prompt)
+	}
+	var out []Command
+	for _, line := range joined {
+		typed, asked := strings.CutPrefix(line, prompt)
+		switch {
+		case strings.TrimSpace(line) == "", !session && strings.HasPrefix(line, "#"):
+		case session && !asked && len(out) > 0:
+			last := &out[len(out)-1]
+			if further, ok := strings.CutPrefix(line, more); ok && len(last.Output) == 0 {
+				last.Line += "\n" + further
+				continue
+			}
+			last.Output = append(last.Output, line)
+		default:
+			out = append(out, Command{Line: strings.TrimSpace(typed), Shown: session})
+		}
+	}
+	return out
+}
+
+// Elision replaces omitted output in a document: text within a line, or any number of lines if it
+// stands alone.
+const Elision = "…"
+
+// Compare returns an error unless the output matches the document. Runs of blanks are equal, as
+// column widths depend on the content.
+func Compare(shown []string, output string) error {
+	var got []string
+	for line := range strings.Lines(output) {
+		if line = blanks(line); line != "" {
+			got = append(got, line)
+		}
+	}
+	at := 0
+	for i := 0; i < len(shown); i++ {
+		want := blanks(shown[i])
+		if want != Elision {
+			if at >= len(got) || !matches(want, got[at]) {
+				return mismatch(want, got, at)
+			}
+			at++
+			continue
+		}
+		rest := shown[i+1:]
+		if len(rest) == 0 {
+			return nil
+		}
+		// The first place from which the rest matches.
+		var err error
+		for ; at <= len(got); at++ {
+			if err = Compare(rest, strings.Join(got[at:], "\n")); err == nil {
+				return nil
+			}
+		}
+		return fmt.Errorf("after %q: %w", Elision, err)
+	}
+	if at < len(got) {
+		return fmt.Errorf("the document does not show %q", got[at])
+	}
+	return nil
+}
+
+func mismatch(want string, got []string, at int) error {
+	if at >= len(got) {
+		return fmt.Errorf("the output ends where the document shows %q", want)
+	}
+	return fmt.Errorf("the document shows %q, the output is %q", want, got[at])
+}
+
+// matches reports whether the line matches the pattern, in which … stands for any text.
+func matches(pattern, line string) bool {
+	parts := strings.Split(pattern, Elision)
+	for i, p := range parts {
+		parts[i] = regexp.QuoteMeta(p)
+	}
+	return regexp.MustCompile("^" + strings.Join(parts, ".*") + "$").MatchString(line)
+}
+
+func blanks(s string) string { return strings.Join(strings.Fields(s), " ") }

@@ -18,7 +18,8 @@ const nameEnv = "OVN_EBPF_E2E_NAME"
 const (
 	layoutEnv  = "OVN_EBPF_E2E_LAYOUT"
 	backendEnv = "OVN_EBPF_E2E_BACKEND"
-	localEnv   = "OVN_EBPF_E2E_LOCAL" // not empty: local gateway mode
+	localEnv   = "OVN_EBPF_E2E_LOCAL"     // not empty: local gateway mode
+	shortEnv   = "OVN_EBPF_E2E_SHORTCUTS" // not empty: --gateway-shortcuts=auto
 )
 
 // TestEndToEnd shares one cluster among its parts. Faults come last, and the very last one removes
@@ -49,6 +50,9 @@ func TestEndToEnd(t *testing.T) {
 	t.Run("top", func(t *testing.T) { testTop(t, c) })
 	t.Run("a pod of the same name", func(t *testing.T) { testPodAgain(t, c) })
 	t.Run("field", func(t *testing.T) { testField(t, c) })
+	if c.shortcuts {
+		t.Run("shortcuts", func(t *testing.T) { testShortcuts(t, c) })
+	}
 	t.Run("agent restarts under load", func(t *testing.T) { testRestart(t, c) })
 	t.Run("repair", func(t *testing.T) { testRepair(t, c) })
 	t.Run("paths after the faults", func(t *testing.T) { testSomePaths(t, c, mustPaths()...) })
@@ -92,6 +96,9 @@ func labOptions(t *testing.T, o lab.Options) lab.Options {
 	}
 	if os.Getenv(localEnv) != "" {
 		o.AgentArgs = append(o.AgentArgs, "--gateway-mode=local")
+	}
+	if os.Getenv(shortEnv) != "" {
+		o.AgentArgs = append(o.AgentArgs, shortcuts)
 	}
 	o.AgentArgs = append(o.AgentArgs, shadowRate)
 	o.FailedLogs = filepath.Join(logsTo(), t.Name())

@@ -11,6 +11,7 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
 // TestRaftTyped runs the commands of docs/controller.md for a raft cluster over ssl: three members
@@ -144,7 +145,7 @@ func (r *raftReader) section(t *testing.T, begins string, n int) []string {
 // on returns a line as typed on the i-th member.
 func (r *raftReader) on(i int, line string) string {
 	own := r.Node(i).IP4.String()
-	line = strings.NewReplacer("ovn1-", fmt.Sprintf("ovn%d-", i), "local-addr=192.0.2.1", "local-addr="+own, "local-addr=192.0.2.2", "local-addr="+own).Replace(line)
+	line = strings.NewReplacer("/usr/share/ovn/scripts/ovn-ctl", platform.OVNFile("scripts/ovn-ctl"), "ovn1-", fmt.Sprintf("ovn%d-", i), "local-addr=192.0.2.1", "local-addr="+own, "local-addr=192.0.2.2", "local-addr="+own).Replace(line)
 	// The lab's own Northbound database is not used here.
 	return fmt.Sprintf("unset OVN_NB_DB; cd %s; %s", r.dir, r.here(line))
 }

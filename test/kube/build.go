@@ -1,45 +1,45 @@
 package kube
 
 import (
+	"cmp"
 	"context"
-	_ "embed"
+	"embed"
 	"errors"
 	"fmt"
 	"io"
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
-// Version is the Kubernetes release that Build builds, the same as in module/kube.mod.
-const Version = "v1.35.4"
+// releases are the Kubernetes releases that Build can build. The first is the default.
+var releases = []string{"v1.35.4", "v1.36.3"}
+
+// Version returns the Kubernetes release that Build builds: OVN_EBPF_KUBERNETES, or the default.
+func Version() string { return cmp.Or(os.Getenv("OVN_EBPF_KUBERNETES"), releases[0]) }
 
 // apiserver is the package to build.
 const apiserver = "k8s.io/kubernetes/cmd/kube-apiserver"
 
-// The module of the build. It is separate from the main module and its dependencies. Its file name
-// permits embedding, so a program with this package can build the API server without a source tree.
-var (
-	//go:embed module/kube.mod
-	goMod []byte
-	//go:embed module/kube.sum
-	goSum []byte
-)
+// modules has the module of each release's build. They are separate from the main module and its
+// dependencies. Their file names permit embedding, so a program with this package can build the API
+// server without a source tree.
+//
+//go:embed module
+var modules embed.FS
 
 // CacheDir returns the directory of cached builds: OVN_EBPF_CACHE or its default.
-func CacheDir() string {
-	if dir := os.Getenv("OVN_EBPF_CACHE"); dir != "" {
-		return dir
-	}
-	return "/var/cache/ovn-ebpf"
-}
+func CacheDir() string { return platform.CacheDir() }
 
 func binaryIn(cacheDir string) string {
-	return filepath.Join(cacheDir, "kube-"+Version, "kube-apiserver")
+	return filepath.Join(cacheDir, "kube-"+Version(), "kube-apiserver")
 }
 
 // Built returns nil if Build has nothing to do.
@@ -52,6 +52,9 @@ func Built(cacheDir string) error {
 // concurrent callers. A cold build takes about five minutes and needs the go command and a module
 // proxy. progress gets a line every ten seconds.
 func Build(ctx context.Context, cacheDir string, progress io.Writer) (string, error) {
+	if !slices.Contains(releases, Version()) {
+		return "", fmt.Errorf("build kube-apiserver: OVN_EBPF_KUBERNETES is %s, want one of %s", Version(), strings.Join(releases, ", "))
+	}
 	binary := binaryIn(cacheDir)
 	if Built(cacheDir) == nil {
 		return binary, nil
@@ -80,7 +83,7 @@ func build(ctx context.Context, dir, binary string, progress io.Writer) error {
 		return err
 	}
 	defer os.RemoveAll(src)
-	stop := ticker(progress, "building kube-apiserver "+Version+" (about 5 min when nothing is cached)")
+	stop := ticker(progress, "building kube-apiserver "+Version()+" (about 5 min when nothing is cached)")
 	out := filepath.Join(src, "kube-apiserver")
 	err = goCommand(ctx, src, "build", "-o", out, apiserver)
 	stop()
@@ -99,10 +102,16 @@ func sources(dir string) (string, error) {
 	if err != nil {
 		return "", err
 	}
-	return src, errors.Join(
-		os.WriteFile(filepath.Join(src, "go.mod"), goMod, 0o644),
-		os.WriteFile(filepath.Join(src, "go.sum"), goSum, 0o644),
-	)
+	for _, file := range []string{"mod", "sum"} {
+		text, err := modules.ReadFile("module/" + Version() + "." + file)
+		if err == nil {
+			err = os.WriteFile(filepath.Join(src, "go."+file), text, 0o644)
+		}
+		if err != nil {
+			return "", errors.Join(err, os.RemoveAll(src))
+		}
+	}
+	return src, nil
 }
 
 // goCommand runs a compiling verb of the go command in the module at src.
@@ -127,10 +136,10 @@ func goCommand(ctx context.Context, src, verb string, args ...string) error {
 // ldflags returns flags that set the version. Clients cannot parse the default one.
 func ldflags() string {
 	flags := []string{"-s", "-w"}
-	parts := strings.Split(strings.TrimPrefix(Version, "v"), ".")
+	parts := strings.Split(strings.TrimPrefix(Version(), "v"), ".")
 	for _, pkg := range []string{"k8s.io/component-base/version", "k8s.io/client-go/pkg/version"} {
 		for _, v := range [][2]string{
-			{"gitVersion", Version},
+			{"gitVersion", Version()},
 			{"gitMajor", parts[0]},
 			{"gitMinor", parts[1]},
 			{"gitTreeState", "clean"},

@@ -46,8 +46,8 @@ func TestStart(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if v.GitVersion != kube.Version {
-		t.Errorf("server version %s, want %s", v.GitVersion, kube.Version)
+	if v.GitVersion != kube.Version() {
+		t.Errorf("server version %s, want %s", v.GitVersion, kube.Version())
 	}
 	want := &corev1.ConfigMap{ObjectMeta: metav1.ObjectMeta{Name: "a"}, Data: map[string]string{"k": "v"}}
 	if _, err := client.CoreV1().ConfigMaps("default").Create(t.Context(), want, metav1.CreateOptions{}); err != nil {
@@ -89,4 +89,16 @@ func processes(t *testing.T, dir string) (found []string) {
 		}
 	}
 	return found
+}
+
+func TestUnknownRelease(t *testing.T) {
+	t.Setenv("OVN_EBPF_KUBERNETES", "v1.2.3")
+	dir := t.TempDir()
+	_, err := kube.Build(t.Context(), dir, nil)
+	if err == nil || !strings.Contains(err.Error(), "OVN_EBPF_KUBERNETES is v1.2.3, want one of v1.35.4, v1.36.3") {
+		t.Errorf("error %v", err)
+	}
+	if left, err := os.ReadDir(dir); err != nil || len(left) > 0 {
+		t.Errorf("left behind: %v, %v", left, err)
+	}
 }

@@ -12,7 +12,7 @@ import (
 )
 
 // programs are the programs of a cluster with kubelets besides the API server, and those of its
-// tests. module/kube.mod lists them too, except for tests, which a module cannot.
+// tests. The modules in module/ list them too, except for tests, which a module cannot.
 var programs = map[string]string{
 	"kube-controller-manager": "k8s.io/kubernetes/cmd/kube-controller-manager",
 	"kube-scheduler":          "k8s.io/kubernetes/cmd/kube-scheduler",
@@ -100,8 +100,8 @@ func buildThese(ctx context.Context, dir string, names []string, progress io.Wri
 		what, verb string
 		args       []string
 	}{
-		{"building " + strings.Join(names, ", ") + " " + Version + " (about 2 min)", "build", build},
-		{"building e2e.test " + Version + " (about 2 min)", "test", test},
+		{"building " + strings.Join(names, ", ") + " " + Version() + " (about 2 min)", "build", build},
+		{"building e2e.test " + Version() + " (about 2 min)", "test", test},
 	} {
 		if len(step.args) < 3 { // no package
 			continue

@@ -26,12 +26,18 @@ type Options struct {
 	BinDir   string // of ovnkube and ovn-k8s-cni-overlay
 	Source   string // the root of this repository
 	CacheDir string // default kube.CacheDir
-	Image    string // image from `make image`; default: built from BinDir's programs, which is faster
-	// Bare omits network and DNS: Deployment installs them. Every node may run a controller.
+	Image    string // with Bare: image from `make image`; default: built from BinDir's programs, which is faster
+	// Release is a directory with chart and image of `make release`, which Up installs on machines
+	// without OVN and Open vSwitch. Required unless Bare.
+	Release string
+	// Bare omits network and DNS: Deployment installs them. Every node may run a controller, and has
+	// OVN and Open vSwitch of its own.
 	Bare bool
-	// AvoidNullNAT sets this option of the agents.
-	AvoidNullNAT bool
-	Progress     io.Writer
+	// Members is the number of nodes of OVN's databases, which are in the control plane: 1 (default) or 3.
+	Members int
+	// Uninstall notes the nodes' state before the installation, for the method of this name.
+	Uninstall bool
+	Progress  io.Writer
 }
 
 // Cluster is a running cluster.
@@ -42,6 +48,7 @@ type Cluster struct {
 	server *kube.Server
 	client *kubernetes.Clientset
 	began  time.Time
+	before snapshot // the installation; nil without Options.Uninstall
 }
 
 const (
@@ -65,10 +72,19 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Nodes == 0 {
 		o.Nodes = 3
 	}
+	if o.Members == 0 {
+		o.Members = 1
+	}
+	if o.Members > o.Nodes {
+		return o, fmt.Errorf("%d members on %d nodes", o.Members, o.Nodes)
+	}
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
-	for _, dir := range []*string{&o.BinDir, &o.Source, &o.Image} {
+	if o.Release == "" && !o.Bare {
+		return o, errors.New("options lack Release")
+	}
+	for _, dir := range []*string{&o.BinDir, &o.Source, &o.Image, &o.Release} {
 		var err error
 		if *dir == "" {
 			continue
@@ -95,16 +111,14 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	if err := c.buildOwn(ctx); err != nil {
 		return nil, fmt.Errorf("start cluster: %w", err)
 	}
-	if o.Bare {
-		if err := c.buildHelm(ctx); err != nil {
-			return nil, fmt.Errorf("start cluster: %w", err)
-		}
+	if err := c.buildHelm(ctx); err != nil {
+		return nil, fmt.Errorf("start cluster: %w", err)
 	}
 	if err := c.takeDown(ctx); err != nil {
 		return nil, fmt.Errorf("start cluster: %w", err)
 	}
 	c.lab, err = lab.Up(ctx, lab.Options{
-		Dir: o.Dir, Name: o.Name, Nodes: o.Nodes, Hosts: true, BinDir: o.BinDir, CacheDir: o.CacheDir,
+		Dir: o.Dir, Name: o.Name, Nodes: o.Nodes, Hosts: true, Blank: !o.Bare, BinDir: o.BinDir, CacheDir: o.CacheDir,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start cluster: %w", err)
@@ -116,7 +130,7 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 }
 
 func (c *Cluster) up(ctx context.Context) error {
-	c.step("%d machines with OVN", c.opts.Nodes)
+	c.step("%d machines", c.opts.Nodes)
 	if err := c.startControlPlane(ctx); err != nil {
 		return err
 	}
@@ -135,18 +149,30 @@ func (c *Cluster) up(ctx context.Context) error {
 	if c.opts.Bare {
 		return nil
 	}
+	if c.opts.Uninstall {
+		var err error
+		if c.before, err = c.snapshot(ctx); err != nil {
+			return err
+		}
+	}
+	began := time.Now()
 	if err := c.deploy(ctx); err != nil {
 		return err
 	}
+	if err := c.awaitNodes(ctx); err != nil {
+		return err
+	}
+	c.step("%d nodes Ready %.1f s after helm install began", c.opts.Nodes, time.Since(began).Seconds())
 	if err := c.awaitReady(ctx); err != nil {
 		return err
 	}
-	c.step("nodes and DNS ready")
+	c.step("every pod and DNS ready")
 	return nil
 }
 
 // Down removes the cluster with these options, if any, also after Up was killed midway.
 func Down(ctx context.Context, o Options) error {
+	o.Bare = true // what it was installed from is not needed
 	o, err := o.withDefaults()
 	if err != nil {
 		return fmt.Errorf("take cluster down: %w", err)

@@ -15,10 +15,21 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
-// capabilities are the allowed capability masks of the network's containers, by name:
-// CAP_NET_ADMIN, CAP_SYS_ADMIN, CAP_PERFMON and CAP_BPF for the agent, none for the others.
-var capabilities = map[string]uint64{
-	"agent": 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_PERFMON | 1<<unix.CAP_BPF, "controller": 0,
+// confinement is what the kernel must show of a container's processes.
+type confinement struct {
+	capabilities uint64
+	user         int // 0: root, who owns the databases and sockets on the node
+	filters      int // number of seccomp filters
+}
+
+// agentCapabilities are those of docs/install.md.
+const agentCapabilities = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_ADMIN | 1<<unix.CAP_PERFMON | 1<<unix.CAP_BPF
+
+// containers are the network's, by name. The roles have a filter of their own beside the runtime's.
+var containers = map[string]confinement{
+	"agent": {agentCapabilities, 0, 2}, "controller": {0, 65532, 2}, "certificates": {0, 65532, 1},
+	"northbound": {0, 0, 1}, "southbound": {0, 0, 1}, "northd": {0, 0, 1}, "database": {0, 0, 1}, "ovn-controller": {0, 0, 1},
+	"vswitchd": {1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW, 0, 1},
 }
 
 // Confined checks that every process of the network's pods runs under a seccomp filter and with
@@ -29,7 +40,7 @@ func (c *Cluster) Confined(ctx context.Context) error {
 	if err != nil {
 		return fmt.Errorf("list our pods: %w", err)
 	}
-	containers := 0
+	number := 0
 	var errs []error
 	for i := range pods.Items {
 		pod := &pods.Items[i]
@@ -37,7 +48,7 @@ func (c *Cluster) Confined(ctx context.Context) error {
 			if s.State.Running == nil {
 				continue
 			}
-			containers++
+			number++
 			if err := confined(s); err != nil {
 				errs = append(errs, fmt.Errorf("pod %s, container %s: %w", pod.Name, s.Name, err))
 			}
@@ -46,13 +57,13 @@ func (c *Cluster) Confined(ctx context.Context) error {
 	for _, n := range c.lab.Nodes() {
 		errs = append(errs, c.pinned(n))
 	}
-	if containers <= c.opts.Nodes { // one agent per node, and a controller
-		errs = append(errs, fmt.Errorf("%d containers of ours run", containers))
+	if number <= c.opts.Nodes { // one agent per node, and a controller
+		errs = append(errs, fmt.Errorf("%d containers of ours run", number))
 	}
 	if err := errors.Join(errs...); err != nil {
 		return err
 	}
-	c.step("%d containers of ours are confined", containers)
+	c.step("%d containers of ours are confined", number)
 	return nil
 }
 
@@ -77,15 +88,16 @@ func confined(s corev1.ContainerStatus) error {
 	if len(processes) == 0 {
 		return fmt.Errorf("no process of %s", s.ContainerID)
 	}
-	has, known := capabilities[s.Name]
+	own, known := containers[s.Name]
 	if !known {
-		return errors.New("its capabilities are unknown")
+		return errors.New("its confinement is unknown")
 	}
-	want := []string{"Seccomp:\t2\n", fmt.Sprintf("CapEff:\t%016x\n", has), fmt.Sprintf("CapPrm:\t%016x\n", has), fmt.Sprintf("CapBnd:\t%016x\n", has)}
-	if has == 0 {
-		want = append(want, "NoNewPrivs:\t1\n", "Uid:\t65532\t65532\t65532\t65532\n")
-	} else {
-		want = append(want, "Seccomp_filters:\t2\n") // the runtime's profile, and its own filter
+	want := []string{"Seccomp:\t2\n", fmt.Sprintf("Seccomp_filters:\t%d\n", own.filters), fmt.Sprintf("Uid:\t%[1]d\t%[1]d\t%[1]d\t%[1]d\n", own.user)}
+	for _, set := range []string{"CapEff", "CapPrm", "CapBnd"} {
+		want = append(want, fmt.Sprintf("%s:\t%016x\n", set, own.capabilities))
+	}
+	if own.capabilities == 0 {
+		want = append(want, "NoNewPrivs:\t1\n")
 	}
 	for pid, status := range processes {
 		for _, line := range want {

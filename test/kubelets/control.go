@@ -39,7 +39,7 @@ func (c *Cluster) startControlPlane(ctx context.Context) error {
 	if c.client, err = kubernetes.NewForConfig(c.server.RestConfig()); err != nil {
 		return err
 	}
-	c.step("API server %s at https://%s", kube.Version, c.serverAddress())
+	c.step("API server %s at https://%s", kube.Version(), c.serverAddress())
 	managers, err := c.server.Managers(c.bin, c.opts.Name)
 	if err != nil {
 		return err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"context"
 	_ "embed"
+	"encoding/json"
 	"fmt"
 	"os"
 	"os/exec"
@@ -14,54 +15,61 @@ import (
 	"sigs.k8s.io/yaml"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
 //go:embed coredns.yaml
 var corednsManifest string
 
-// deploy follows docs/install.md: it applies an overlay of deploy/base. DNS is included.
+// deploy installs the release's chart as docs/install.md does. DNS is included.
 func (c *Cluster) deploy(ctx context.Context) error {
-	if err := c.tellNodes(ctx); err != nil {
+	if err := c.tellBlankNodes(ctx); err != nil {
 		return err
 	}
-	dir := c.path("overlay")
-	if err := os.MkdirAll(dir, 0o755); err != nil {
-		return err
-	}
-	base, err := filepath.Rel(dir, filepath.Join(c.opts.Source, "deploy/base"))
+	config := c.configuration()
+	delete(config, "NB_ADDRESS") // the chart's own
+	delete(config, "SB_ADDRESS")
+	values, err := yaml.Marshal(map[string]any{
+		"config": config, "controllerUser": 65532,
+		"ovn": map[string]any{"replicas": c.opts.Members}, "ovs": map[string]any{"datapath": c.lab.Datapath()},
+	})
 	if err != nil {
 		return err
 	}
-	overlay, err := c.overlay(base)
-	if err != nil {
+	file := c.path("values.yaml")
+	if err := os.WriteFile(file, values, 0o644); err != nil {
 		return err
 	}
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), overlay, 0o644); err != nil {
+	if err := c.helm(ctx, "install", "ovn-ebpf", c.chart(), "-n", "ovn-ebpf", "--create-namespace", "-f", file); err != nil {
 		return err
 	}
-	manifests, err := c.kubectl(ctx, nil, "kustomize", dir)
-	if err != nil {
-		return err
-	}
-	dns := strings.NewReplacer("@IMAGE@", corednsImage, "@DNS@", dnsIP).Replace(corednsManifest)
-	_, err = c.kubectl(ctx, append(append(manifests, "\n---\n"...), dns...), "apply", "-f", "-")
+	_, err = c.kubectl(ctx, []byte(c.dns()), "apply", "-f", "-")
 	return err
+}
+
+func (c *Cluster) dns() string {
+	return strings.NewReplacer("@IMAGE@", corednsImage, "@DNS@", dnsIP).Replace(corednsManifest)
+}
+
+// chart returns the release's packed chart.
+func (c *Cluster) chart() string { return c.released("ovn-ebpf-*.tgz") }
+
+// helm runs Helm on the control plane's node, as cluster administrator.
+func (c *Cluster) helm(ctx context.Context, args ...string) error {
+	cmd, err := c.Command(ctx, c.program(helm), args...)
+	if err != nil {
+		return err
+	}
+	cmd.Env = append(cmd.Env, "HOME="+c.opts.Dir)
+	if out, err := cmd.CombinedOutput(); err != nil {
+		return fmt.Errorf("helm %s: %w: %s", args[0], err, bytes.TrimSpace(out))
+	}
+	return nil
 }
 
 // notRoot is the patch of docs/install.md for databases that are not reached by a unix socket.
 const notRoot = `{apiVersion: apps/v1, kind: Deployment, metadata: {name: ovn-ebpf-controller, namespace: ovn-ebpf},
   spec: {template: {spec: {securityContext: {runAsNonRoot: true, runAsUser: 65532}}}}}`
-
-func (c *Cluster) overlay(base string) ([]byte, error) {
-	patch, err := yaml.Marshal(configMap(c.configuration()))
-	if err != nil {
-		return nil, err
-	}
-	return yaml.Marshal(map[string]any{
-		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization",
-		"resources": []string{base}, "patches": []any{map[string]any{"patch": string(patch)}, map[string]any{"patch": notRoot}},
-	})
-}
 
 // configuration returns this cluster's keys of the ConfigMap.
 func (c *Cluster) configuration() map[string]string {
@@ -81,19 +89,54 @@ func configMap(data map[string]string) map[string]any {
 	}
 }
 
-// tellNodes sets per-node values, as in docs/install.md: on the userspace datapath, tunnels need a
-// separate address. Kernels with openvswitch need none of this.
-func (c *Cluster) tellNodes(ctx context.Context) error {
+// settings returns what n is told itself, as in docs/install.md: on the userspace datapath, tunnels
+// need a separate address. Kernels with openvswitch need none of this.
+func (c *Cluster) settings(n *lab.Node) []string {
 	if c.lab.Datapath() != "netdev" {
 		return nil
 	}
+	return []string{"external_ids:ovn-ebpf-encap-ip=" + n.Encap.String()}
+}
+
+// tellNodes writes the settings on nodes with Open vSwitch.
+func (c *Cluster) tellNodes(ctx context.Context) error {
 	for _, n := range c.lab.Nodes() {
-		own := []string{"ovs-vsctl", "set", "Open_vSwitch", ".", "external_ids:ovn-ebpf-encap-ip=" + n.Encap.String()}
-		if c.opts.AvoidNullNAT {
-			own = append(own, "external_ids:ovn-ebpf-avoid-null-nat=true")
+		own := c.settings(n)
+		if own == nil {
+			continue
 		}
-		if _, err := c.lab.Exec(ctx, n.Name, own...); err != nil {
+		if _, err := c.lab.Exec(ctx, n.Name, append([]string{"ovs-vsctl", "set", "Open_vSwitch", "."}, own...)...); err != nil {
 			return fmt.Errorf("tell %s its settings: %w", n.Name, err)
+		}
+	}
+	return nil
+}
+
+// tellBlankNodes writes the settings into the database that Open vSwitch will find.
+func (c *Cluster) tellBlankNodes(ctx context.Context) error {
+	for _, n := range c.lab.Nodes() {
+		own := c.settings(n)
+		if own == nil {
+			continue
+		}
+		ids := []any{[]string{"ovn-ebpf.io/managed", "true"}} // otherwise the chart takes it for the node's own
+		for _, setting := range own {
+			key, value, _ := strings.Cut(strings.TrimPrefix(setting, "external_ids:"), "=")
+			ids = append(ids, []string{key, value})
+		}
+		row, err := json.Marshal([]any{"Open_vSwitch", map[string]any{"op": "insert", "table": "Open_vSwitch", "row": map[string]any{"external_ids": []any{"map", ids}}}})
+		if err != nil {
+			return err
+		}
+		dir := filepath.Join(c.nodeDir(n), "var/lib/ovn-ebpf/openvswitch")
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			return err
+		}
+		file := filepath.Join(dir, "conf.db")
+		for _, argv := range [][]string{{"create", file, platform.OVSFile("vswitch.ovsschema")}, {"transact", file, string(row)}} {
+			if out, err := exec.CommandContext(ctx, "ovsdb-tool", argv...).CombinedOutput(); err != nil {
+				return fmt.Errorf("tell %s its settings: %w: %s", n.Name, err, bytes.TrimSpace(out))
+			}
 		}
 	}
 	return nil

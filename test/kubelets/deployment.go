@@ -90,17 +90,8 @@ func (d *deployment) run(ctx context.Context) error {
 	if err := d.block(ctx, d.begin("kubectl -n ovn-ebpf delete deployment/ovn-ebpf-controller", helmUpgrade+"uninstall=true")); err != nil {
 		return err
 	}
-	var differs error
-	err = d.await(ctx, "nodes to be as before the installation", func() error {
-		after, err := d.snapshot(ctx)
-		if err != nil {
-			return err
-		}
-		differs = before.same(after)
-		return differs
-	})
-	if err != nil {
-		return errors.Join(err, differs)
+	if err := d.awaitSame(ctx, before); err != nil {
+		return err
 	}
 	d.step("%s: nodes and cluster are as before the installation", d.tool)
 	return nil
@@ -160,7 +151,7 @@ func (d *deployment) install(ctx context.Context) error {
 		if err := os.WriteFile(filepath.Join(d.dir, "values.yaml"), b, 0o644); err != nil {
 			return err
 		}
-		line, err := d.line("helm install ")
+		line, err := d.line("helm install ", "ovn.host=true")
 		if err != nil {
 			return err
 		}
@@ -193,7 +184,7 @@ func (d *deployment) applyOverlay(ctx context.Context) error {
 	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), overlay, 0o644)); err != nil {
 		return err
 	}
-	line, err := d.line("kubectl apply -k overlay")
+	line, err := d.line("kubectl apply -k overlay", "")
 	if err != nil {
 		return err
 	}
@@ -236,11 +227,11 @@ func (d *deployment) running(ctx context.Context, image string) error {
 	})
 }
 
-// line returns the document's only command with this beginning.
-func (d *deployment) line(begins string) (string, error) {
+// line returns the document's only command with this beginning and part.
+func (d *deployment) line(begins, part string) (string, error) {
 	for _, b := range d.blocks {
 		for _, command := range b.Commands() {
-			if strings.HasPrefix(command.Line, begins) {
+			if strings.HasPrefix(command.Line, begins) && strings.Contains(command.Line, part) {
 				return command.Line, nil
 			}
 		}
@@ -265,12 +256,29 @@ func (d *deployment) block(ctx context.Context, begins string) error {
 	return fmt.Errorf("%s has no block that begins with %q any more", installDocument, begins)
 }
 
+// script runs the block with this beginning as one script, after the replacements, and returns its
+// output.
+func (d *deployment) script(ctx context.Context, begins string, replace ...string) (string, error) {
+	for _, b := range d.blocks {
+		if len(b.Lines) > 0 && strings.HasPrefix(b.Lines[0], begins) {
+			return d.output(ctx, strings.NewReplacer(replace...).Replace(strings.Join(b.Lines, "\n")))
+		}
+	}
+	return "", fmt.Errorf("%s has no block that begins with %q any more", installDocument, begins)
+}
+
 // types runs a line as an administrator with kubectl and helm.
 func (d *deployment) types(ctx context.Context, line string) error {
+	_, err := d.output(ctx, line)
+	return err
+}
+
+// output is types, and returns what was printed.
+func (d *deployment) output(ctx context.Context, line string) (string, error) {
 	d.step("$ %s", line)
 	cmd, err := d.Command(ctx, "bash", "-ec", line)
 	if err != nil {
-		return err
+		return "", err
 	}
 	cmd.Dir = d.dir
 	home := "HOME=" + d.dir // Helm's cache
@@ -278,9 +286,9 @@ func (d *deployment) types(ctx context.Context, line string) error {
 	var out bytes.Buffer
 	cmd.Stdout, cmd.Stderr = &out, &out
 	if err := cmd.Run(); err != nil {
-		return fmt.Errorf("%s: %w: %s", line, err, strings.TrimSpace(out.String()))
+		return "", fmt.Errorf("%s: %w: %s", line, err, strings.TrimSpace(out.String()))
 	}
-	return nil
+	return out.String(), nil
 }
 
 // buildHelm builds Helm's command.

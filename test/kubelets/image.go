@@ -26,14 +26,19 @@ type image struct {
 	content    map[string]string // path in the image → content
 }
 
-// add adds programs of this machine at the same paths, with their libraries.
+// add adds programs with their libraries: this machine's at the same paths, the platform's in
+// /usr/bin.
 func (i *image) add(programs ...string) error {
 	for _, name := range programs {
 		file, err := exec.LookPath(name)
 		if err != nil {
 			return err
 		}
-		i.files[file] = file
+		at := file
+		if filepath.Base(filepath.Dir(filepath.Dir(file))) == "platform" {
+			at = "/usr/bin/" + name
+		}
+		i.files[at] = file
 		out, err := exec.Command("ldd", file).CombinedOutput()
 		if err != nil && !bytes.Contains(out, []byte("not a dynamic executable")) {
 			return fmt.Errorf("list libraries of %s: %w: %s", file, err, bytes.TrimSpace(out))

@@ -10,13 +10,18 @@ import (
 // are never pulled, as there is no registry.
 const (
 	pauseImage   = "registry.k8s.io/pause:3.10.1"
+	pauseOf136   = "registry.k8s.io/pause:3.10.2" // the same, as Kubernetes 1.36 names it
 	corednsImage = "registry.k8s.io/coredns/coredns:v1.13.1"
 	ourImage     = "docker.io/library/ovn-ebpf:dev"
 	// Further names of the image, used in docs/install.md for installation and update.
-	firstImage  = "registry.example/ovn-ebpf:1"
-	secondImage = "registry.example/ovn-ebpf:2"
-	boomImage   = "registry.k8s.io/e2e-test-images/regression-issue-74839:1.4"
+	firstImage   = "registry.example/ovn-ebpf:1"
+	secondImage  = "registry.example/ovn-ebpf:2"
+	trafficImage = "registry.example/traffic:1" // this tree's ovnlab
+	boomImage    = "registry.k8s.io/e2e-test-images/regression-issue-74839:1.4"
 )
+
+// labProgram has the servers and clients of package traffic.
+const labProgram = "ovnlab"
 
 // tools are the programs that upstream's tests run in their pods.
 var tools = strings.Fields(`bash sh cat ls sleep date grep sed mawk cut tr head tail sort uniq wc env printf mkdir rm touch
@@ -27,6 +32,8 @@ var tools = strings.Fields(`bash sh cat ls sleep date grep sed mawk cut tr head 
 var testImages = []string{
 	"registry.k8s.io/e2e-test-images/agnhost:2.59",
 	"registry.k8s.io/e2e-test-images/agnhost:2.55",
+	"registry.k8s.io/e2e-test-images/agnhost:2.63.0",
+	"registry.k8s.io/e2e-test-images/glibc-dns-testing:2.0.0",
 	"registry.k8s.io/e2e-test-images/jessie-dnsutils:1.7",
 	"registry.k8s.io/e2e-test-images/busybox:1.37.0-1",
 	"registry.k8s.io/e2e-test-images/nginx:1.14-4",
@@ -37,16 +44,19 @@ func (c *Cluster) makeImages(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
 	}
-	small := func(name, file string, args ...string) *image {
+	small := func(file string, names ...string) *image {
 		at := "/" + filepath.Base(file)
-		return &image{names: []string{name}, entrypoint: append([]string{at}, args...), files: map[string]string{at: file}}
+		return &image{names: names, entrypoint: []string{at}, files: map[string]string{at: file}}
 	}
 	images := map[string]*image{
-		"pause":    small(pauseImage, c.program("pause")),
-		"coredns":  small(corednsImage, c.program("coredns")),
+		"pause":    small(c.program("pause"), pauseImage, pauseOf136),
+		"coredns":  small(c.program("coredns"), corednsImage),
 		"ovn-ebpf": c.ourImage(),
-		"boom":     small(boomImage, c.program("regression-issue-74839")),
+		"boom":     small(c.program("regression-issue-74839"), boomImage),
 		"agnhost":  c.agnhostImage(),
+	}
+	if c.opts.Members > 1 {
+		images["traffic"] = small(trafficImage, filepath.Join(c.opts.BinDir, labProgram), "traffic")
 	}
 	if err := images["agnhost"].add(tools...); err != nil {
 		return err
@@ -62,9 +72,9 @@ func (c *Cluster) makeImages(dir string) error {
 	if err := images["ovn-ebpf"].add("ovs-ofctl", "nft"); err != nil {
 		return err
 	}
-	if c.opts.Image != "" {
+	if file := c.ourArchive(); file != "" {
 		delete(images, "ovn-ebpf")
-		if err := os.Symlink(c.opts.Image, filepath.Join(dir, "ovn-ebpf.tar")); err != nil {
+		if err := os.Symlink(file, filepath.Join(dir, "ovn-ebpf.tar")); err != nil {
 			return err
 		}
 	}
@@ -74,6 +84,22 @@ func (c *Cluster) makeImages(dir string) error {
 		}
 	}
 	return nil
+}
+
+// ourArchive returns the archive of our image, or "" if it is made here.
+func (c *Cluster) ourArchive() string {
+	if c.opts.Bare {
+		return c.opts.Image
+	}
+	return c.released("*-image-*.tar")
+}
+
+// released returns the release's file of this pattern, or the pattern.
+func (c *Cluster) released(pattern string) string {
+	if found, _ := filepath.Glob(filepath.Join(c.opts.Release, pattern)); len(found) == 1 {
+		return found[0]
+	}
+	return filepath.Join(c.opts.Release, pattern)
 }
 
 // ourImage has the content of the Dockerfile's image without the rest of Debian.

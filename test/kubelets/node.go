@@ -69,7 +69,7 @@ func (c *Cluster) startNode(n *lab.Node) error {
 func (c *Cluster) manifests(n *lab.Node) string { return filepath.Join(c.nodeDir(n), "manifests") }
 
 // awaitRegistered waits until every kubelet has created its Node. Each Node gets its own zone, and
-// the first one the control plane label, which kubelets may not set.
+// the first ones the control plane label, which kubelets may not set.
 func (c *Cluster) awaitRegistered(ctx context.Context) error {
 	for _, n := range c.lab.Nodes() {
 		err := c.await(ctx, n.Name+" to register", func() error {
@@ -86,7 +86,7 @@ func (c *Cluster) awaitRegistered(ctx context.Context) error {
 	}
 	patch := []byte(`{"metadata":{"labels":{"node-role.kubernetes.io/control-plane":""}}}`)
 	for i, n := range c.lab.Nodes() {
-		if i > 0 && !c.opts.Bare {
+		if i >= c.opts.Members && !c.opts.Bare {
 			break
 		}
 		if _, err := c.client.CoreV1().Nodes().Patch(ctx, n.Name, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {

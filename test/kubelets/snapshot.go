@@ -32,7 +32,7 @@ var stays = []struct{ kind, line string }{
 	{"ovs", `^other_config (ovn-chassis-idx-\S+|vlan-limit)=`},
 	{"pins", `^/sys/fs/bpf/(progs|maps)\.debug$`},
 	{"sysctls", `^net\.ipv[46]\.(conf|neigh)\.(br-int|ovs-netdev)\.`},
-	{"files", `^/run/ovn-ebpf$`},
+	{"files", `^(/run|/var/lib)/ovn-ebpf$`},
 	{"mounts", `^/sys/fs/bpf bpf$`},
 }
 

@@ -6,8 +6,6 @@ type Suite struct {
 	Focus string    // regular expression of spec names
 	Skip  []LeftOut // specs to exclude
 	Least int       // minimum number of specs
-	// AvoidNullNAT sets this option of the agents, as ovs-vswitchd would abort frequently.
-	AvoidNullNAT bool
 }
 
 // LeftOut excludes specs of a suite.
@@ -24,7 +22,7 @@ func Suites() []Suite {
 		{Name: "conformance", Focus: `\[sig-network\].*\[Conformance\]`, Least: 47},
 		{Name: "networkpolicy", Focus: `\[sig-network\] Netpol`, Skip: []LeftOut{sctp}, Least: 47},
 		{
-			Name: "services", Focus: `\[sig-network\] (Services|Service CIDRs|Conntrack|Traffic Distribution|Connectivity .*using Services)`, Least: 45, AvoidNullNAT: true,
+			Name: "services", Focus: `\[sig-network\] (Services|Service CIDRs|Conntrack|Traffic Distribution|Connectivity .*using Services)`, Least: 45,
 			Skip: []LeftOut{
 				conformance,
 				{`\[Disruptive\]`, "they restart kube-proxy, which does not exist here, and the API server, by ssh"},
@@ -36,7 +34,7 @@ func Suites() []Suite {
 			},
 		},
 		{
-			Name: "granular", Focus: `\[sig-network\].*Granular Checks: Services`, Least: 26, AvoidNullNAT: true, Skip: []LeftOut{
+			Name: "granular", Focus: `\[sig-network\].*Granular Checks: Services`, Least: 26, Skip: []LeftOut{
 				sctp,
 				{
 					`large requests: udp$`,

@@ -1,9 +1,9 @@
 package lab
 
 import (
-	"os"
+	"context"
+	"fmt"
 	"os/exec"
-	"strconv"
 	"strings"
 
 	"github.com/vishvananda/netlink"
@@ -34,16 +34,17 @@ func hasKernelDatapath() bool {
 	return err == nil
 }
 
-// vswitchdWrapper runs ovs-vswitchd with CLOCK_MONOTONIC far from zero: version 3.1, started within
-// 10 s of boot, never gets an upcall handler and loses every packet that misses the flow table.
-func vswitchdWrapper() []string {
-	b, err := os.ReadFile("/proc/uptime")
-	if err != nil {
-		return nil
+// checkUpcalls returns an error if a node's ovs-vswitchd has lost packets that the kernel datapath
+// handed to it: one that started too early gets none of them.
+func (l *Lab) checkUpcalls(ctx context.Context) error {
+	for _, n := range l.Nodes() {
+		out, err := l.Exec(ctx, n.Name, "ovs-appctl", "-t", "ovs-vswitchd", "dpctl/show")
+		if err != nil {
+			return fmt.Errorf("check upcalls of %s: %w", n.Name, err)
+		}
+		if !strings.Contains(string(out), " lost:0\n") {
+			return fmt.Errorf("check upcalls of %s: ovs-vswitchd lost some: %s", n.Name, out)
+		}
 	}
-	up, err := strconv.ParseFloat(strings.Fields(string(b))[0], 64)
-	if err != nil || up >= 12 {
-		return nil
-	}
-	return []string{"unshare", "--time", "--monotonic", "1000", "--fork", "--kill-child", "--"}
+	return nil
 }

@@ -30,6 +30,7 @@ type Options struct {
 	Pods    bool // also scheduler, controller manager, kubectl and a stand-in kubelet per node, which runs pods; implies Cluster
 	Bare    bool // connect ovn-controller without an agent; implied without Kube
 	Hosts   bool // machines only: tests start the agents later
+	Blank   bool // machines with neither OVN nor Open vSwitch; implies Hosts
 
 	Uplink    string   // of nodes: UplinkPlain, UplinkBond, UplinkVLAN or UplinkOwn; default UplinkPlain
 	AgentArgs []string // further arguments of every agent, like --gateway-layout=bridged
@@ -73,6 +74,7 @@ func (o Options) withDefaults() (Options, error) {
 	}
 	o.Cluster = o.Cluster || o.Pods
 	o.Kube = o.Kube || o.Cluster
+	o.Hosts = o.Hosts || o.Blank
 	o.Bare = o.Bare || !o.Kube && !o.Hosts
 	if o.Progress == nil {
 		o.Progress = io.Discard
@@ -131,7 +133,7 @@ func (o Options) preflight() error {
 		"ovn-central":        {"ovn-northd"},
 		"ovn-common":         {"ovn-nbctl", "ovn-sbctl", platform.OVNFile(nbSchema), platform.OVNFile(sbSchema)},
 		"ovn-host":           {"ovn-controller"},
-		"util-linux":         {"nsenter", "unshare"},
+		"util-linux":         {"nsenter"},
 	}
 	if o.Kube {
 		packages["etcd-server"] = []string{"etcd"}

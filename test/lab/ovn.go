@@ -14,6 +14,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
+	"github.com/ovn-ebpf/ovn-ebpf/test/vm/clock"
 )
 
 const (
@@ -40,11 +41,7 @@ func daemonEnv(dir string) []string {
 // daemon starts a program of OVS or OVN in the host's namespace. Its log is
 // <Dir>/log/<host>-<program>.log.
 func (l *Lab) daemon(ns, run string, argv ...string) (*process.Process, error) {
-	name := argv[0]
-	if name == "unshare" {
-		name = "ovs-vswitchd"
-	}
-	return l.spawn(ns, filepath.Base(run)+"-"+name, daemonEnv(run),
+	return l.spawn(ns, filepath.Base(run)+"-"+argv[0], daemonEnv(run),
 		append(argv, "--pidfile", "-vconsole:info", "-vsyslog:off", "-vfile:off")...)
 }
 
@@ -115,7 +112,7 @@ func (l *Lab) startCentral(ctx context.Context) error {
 	return err
 }
 
-// startNode creates a node's network and starts its daemons. ovn-controller is idle until
+// startNode creates a node's network and starts its daemons, unless machines are blank. ovn-controller is idle until
 // ovn-remote is set.
 func (l *Lab) startNode(ctx context.Context, n *Node) error {
 	for _, dir := range []string{n.RunDir, n.PinDir, n.CNIConfDir} {
@@ -128,6 +125,9 @@ func (l *Lab) startNode(ctx context.Context, n *Node) error {
 	}
 	if err := l.sumChecksums(ctx, n.Name, l.opts.Uplink); err != nil {
 		return err
+	}
+	if l.opts.Blank {
+		return nil
 	}
 	if err := l.ovsdb(ctx, n.Netns, n.RunDir, platform.OVSFile(vswitchSchema), "db.sock"); err != nil {
 		return err
@@ -142,6 +142,10 @@ func (l *Lab) startNode(ctx context.Context, n *Node) error {
 	}
 	argv := append([]string{"--timeout=30", "--db=" + n.OVSDB, "--no-wait", "init", "--", "set", "Open_vSwitch", "."}, settings...)
 	if err := l.run(ctx, "ovs-vsctl", argv...); err != nil {
+		return err
+	}
+	// The API server starts in the meantime, and takes longer.
+	if err := clock.Await(ctx); err != nil {
 		return err
 	}
 	if err := l.startVswitchd(n); err != nil {
@@ -170,7 +174,7 @@ func (l *Lab) bareSettings(n *Node) []string {
 // it after a crash: the userspace conntrack of 3.1.0 occasionally fails an assertion, in
 // conn_update_state, when OVN commits connections with a NAT without effect.
 func (l *Lab) startVswitchd(n *Node) error {
-	_, err := l.daemon(n.Netns, n.RunDir, append(vswitchdWrapper(), "ovs-vswitchd", n.OVSDB, "--monitor")...)
+	_, err := l.daemon(n.Netns, n.RunDir, "ovs-vswitchd", n.OVSDB, "--monitor")
 	return err
 }
 

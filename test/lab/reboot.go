@@ -79,6 +79,9 @@ func (l *Lab) boot(ctx context.Context, n *Node, mac net.HardwareAddr) error {
 	if err := l.setMAC(n, mac); err != nil {
 		return err
 	}
+	if l.opts.Blank {
+		return nil
+	}
 	if err := l.serve(ctx, n.Netns, n.RunDir, "db.sock"); err != nil {
 		return err
 	}

@@ -218,7 +218,7 @@ func (k *standinKubelet) reportNode(ctx context.Context, began metav1.Time) erro
 		}},
 		DaemonEndpoints: corev1.NodeDaemonEndpoints{KubeletEndpoint: corev1.DaemonEndpoint{Port: kubeletPort}},
 		NodeInfo: corev1.NodeSystemInfo{
-			KubeletVersion: kube.Version + "-standin", ContainerRuntimeVersion: "standin://1", OperatingSystem: "linux", Architecture: runtime.GOARCH,
+			KubeletVersion: kube.Version() + "-standin", ContainerRuntimeVersion: "standin://1", OperatingSystem: "linux", Architecture: runtime.GOARCH,
 		},
 	}
 	patch, err := json.Marshal(map[string]any{"status": status})

@@ -40,13 +40,17 @@ func (l *Lab) up(ctx context.Context, apiserver string) error {
 	if err := group.Wait(); err != nil {
 		return err
 	}
-	if !l.opts.Cluster {
-		return nil
+	if l.opts.Cluster {
+		if err := l.startCluster(ctx); err != nil {
+			return err
+		}
 	}
-	if err := l.startCluster(ctx); err != nil {
-		return err
+	if l.opts.Datapath == "system" {
+		if err := l.checkUpcalls(ctx); err != nil {
+			return err
+		}
 	}
-	if l.opts.Pods {
+	if l.opts.Cluster && l.opts.Pods {
 		return l.startKubelets(ctx)
 	}
 	return nil
@@ -112,10 +116,12 @@ func podsWelcome(ctx context.Context, client *kubernetes.Clientset) error {
 }
 
 func (l *Lab) startOVN(ctx context.Context) error {
-	if err := l.startCentral(ctx); err != nil {
-		return err
+	if !l.opts.Blank {
+		if err := l.startCentral(ctx); err != nil {
+			return err
+		}
+		l.step("central: Northbound and Southbound databases, northd")
 	}
-	l.step("central: Northbound and Southbound databases, northd")
 	for _, n := range l.Nodes() {
 		if err := l.startNode(ctx, n); err != nil {
 			return fmt.Errorf("start %s: %w", n.Name, err)
@@ -145,7 +151,7 @@ func (l *Lab) startKube(ctx context.Context, binary string) error {
 	if err := s.Kubeconfig(l.path("kubeconfig")); err != nil {
 		return err
 	}
-	l.step("API server %s at https://%s:%d", kube.Version, CentralIP4, apiPort)
+	l.step("API server %s at https://%s:%d", kube.Version(), CentralIP4, apiPort)
 	client, err := l.Kubernetes()
 	if err != nil {
 		return err

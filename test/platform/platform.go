@@ -2,6 +2,8 @@
 package platform
 
 import (
+	"cmp"
+	"errors"
 	"fmt"
 	"io"
 	"os"
@@ -20,48 +22,73 @@ const Env = "OVN_EBPF_PLATFORM"
 // Host is this machine's own OVN, Open vSwitch and etcd.
 const Host = "host"
 
+const (
+	reference = "debian13" // the default
+	programs  = "usr/platform/bin"
+	made      = "usr/platform/made"
+)
+
 //go:embed root
 var script string
 
 var use sync.Mutex
 
 // Name returns the platform that the environment names, or the default one.
-func Name() string {
-	if name := os.Getenv(Env); name != "" {
-		return name
-	}
-	return Host
-}
+func Name() string { return cmp.Or(os.Getenv(Env), reference) }
 
-// Use makes the programs of this process and its children those of the named platform: PATH has
-// their directory first, and OVS_PKGDATADIR and OVN_PKGDATADIR name their schemas. A platform that
-// is not below the cache yet is made, which takes a minute and is said on progress.
+// CacheDir returns the directory of what is built once: OVN_EBPF_CACHE or its default.
+func CacheDir() string { return cmp.Or(os.Getenv("OVN_EBPF_CACHE"), "/var/cache/ovn-ebpf") }
+
+// Default is Use of Name in CacheDir, for tests.
+func Default(progress io.Writer) error { return Use(Name(), CacheDir(), progress) }
+
+// Use makes the programs of this process and its children those of the named platform, in place of
+// an earlier one: PATH has their directory first, and OVS_PKGDATADIR and OVN_PKGDATADIR name their
+// schemas. A platform that is not below the cache yet is made, which takes a minute and is said on
+// progress.
 func Use(name, cache string, progress io.Writer) error {
-	if name == Host || name == "" {
-		return nil
-	}
 	use.Lock()
 	defer use.Unlock()
+	paths := filepath.SplitList(os.Getenv("PATH"))
+	others := slices.DeleteFunc(slices.Clone(paths), func(dir string) bool { return strings.HasSuffix(dir, "/"+programs) })
+	if name == Host || name == "" {
+		if len(others) == len(paths) {
+			return nil
+		}
+		return set(map[string]string{"PATH": join(others), "OVS_PKGDATADIR": "", "OVN_PKGDATADIR": ""})
+	}
 	root, err := filepath.Abs(filepath.Join(cache, "platform", name))
 	if err != nil {
 		return fmt.Errorf("find platform %s: %w", name, err)
 	}
-	bin := filepath.Join(root, "usr/platform/bin")
-	paths := filepath.SplitList(os.Getenv("PATH"))
-	if slices.Contains(paths, bin) {
-		return nil
+	if _, err := os.Stat(filepath.Join(root, made)); err != nil {
+		if err := build(name, root, progress); err != nil {
+			return err
+		}
 	}
-	if err := build(name, root, progress); err != nil {
-		return err
-	}
-	for key, value := range map[string]string{
-		"PATH":           strings.Join(append([]string{bin}, paths...), string(filepath.ListSeparator)),
+	return set(map[string]string{
+		"PATH":           join(append([]string{filepath.Join(root, programs)}, others...)),
 		"OVS_PKGDATADIR": filepath.Join(root, "usr/share/openvswitch"),
 		"OVN_PKGDATADIR": filepath.Join(root, "usr/share/ovn"),
-	} {
-		if err := os.Setenv(key, value); err != nil {
-			return fmt.Errorf("use platform %s: %w", name, err)
+	})
+}
+
+func join(paths []string) string { return strings.Join(paths, string(filepath.ListSeparator)) }
+
+// set changes the environment. An empty value removes a variable.
+func set(environment map[string]string) error {
+	var errs []error
+	for key, value := range environment {
+		switch {
+		case os.Getenv(key) == value:
+		case value == "":
+			errs = append(errs, os.Unsetenv(key))
+		default:
+			errs = append(errs, os.Setenv(key, value))
 		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return fmt.Errorf("use platform: %w", err)
 	}
 	return nil
 }
@@ -85,8 +112,5 @@ func OVSFile(name string) string { return dataFile("OVS_PKGDATADIR", "/usr/share
 func OVNFile(name string) string { return dataFile("OVN_PKGDATADIR", "/usr/share/ovn", name) }
 
 func dataFile(env, otherwise, name string) string {
-	if dir := os.Getenv(env); dir != "" {
-		otherwise = dir
-	}
-	return filepath.Join(otherwise, name)
+	return filepath.Join(cmp.Or(os.Getenv(env), otherwise), name)
 }

@@ -90,7 +90,8 @@ func (t *Tally) Groups(before, after []bpf.Counter, seconds float64, most int) [
 		}
 		rate := Rate{float64(c.Packets - b.Packets), float64(c.Bytes - b.Bytes)}.times(1 / seconds)
 		class := classOf(c)
-		classes[c.Reason], exact[c.Reason] = class, rate
+		reason := sampledAs(c.Reason)
+		classes[reason], exact[reason] = class, exact[reason].plus(rate)
 		if groups[class] == nil {
 			groups[class] = &Group{Class: class}
 		}
@@ -115,6 +116,17 @@ func (t *Tally) Groups(before, after []bpf.Counter, seconds float64, most int) [
 		return cmp.Or(byRate(a.Rate, b.Rate), cmp.Compare(a.Class.Direction+a.Class.Port+a.Class.Verdict, b.Class.Direction+b.Class.Port+b.Class.Verdict))
 	})
 	return out
+}
+
+// sampledAs returns the reason that samples have: they are taken before a shortcut is asked for.
+func sampledAs(reason string) string {
+	switch reason {
+	case verdict.SNATCached.String():
+		return verdict.SNATPort.String()
+	case verdict.ServiceCached.String():
+		return verdict.Service.String()
+	}
+	return reason
 }
 
 func byRate(a, b Rate) int {

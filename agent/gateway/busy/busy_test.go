@@ -32,8 +32,8 @@ func TestGroups(t *testing.T) {
 	add(2, "unsnated", f.Tx(f.Pod, f.Remote, corpus.UDP(1, 2)))
 	add(1, "arp_reply", corpus.Ether(corpus.NodeMAC, corpus.PeerMAC, corpus.EtherARP, corpus.ARP(2, corpus.PeerMAC, f.Peer, f.Node)))
 	add(9, "not_ip", corpus.Ether(corpus.NodeMAC, corpus.PeerMAC, 0x88b5, make([]byte, 46)))
-	before := counters(map[string]uint64{"default": 1000, "snat_port": 7, "not_ip": 4})
-	after := counters(map[string]uint64{"default": 1800, "snat_port": 17, "unsnated": 4, "arp_reply": 2, "not_ip": 4}) // not_ip has not been counted yet
+	before := counters(map[string]uint64{"default": 1000, "snat_port": 7, "snat_cached": 1, "not_ip": 4})
+	after := counters(map[string]uint64{"default": 1800, "snat_port": 17, "snat_cached": 11, "unsnated": 4, "arp_reply": 2, "not_ip": 4}) // not_ip has not been counted yet
 	type line struct {
 		class    string
 		rate     float64
@@ -51,7 +51,7 @@ func TestGroups(t *testing.T) {
 	}
 	want := []line{
 		{"host host", 400, "198.51.100.1:4000", "172.30.0.11:22", 300},
-		{"ovn ovn", 5, "[2001:db8:51::1]:53", "[fd00:172:30::11]:50000", 5},
+		{"ovn ovn", 10, "[2001:db8:51::1]:53", "[fd00:172:30::11]:50000", 10}, // by shortcuts, too
 		{"none drop", 2, "10.244.1.3:1", "198.51.100.1:2", 2},
 		{"both both", 1, "172.30.0.12:0", "172.30.0.11:0", 1},
 	}

@@ -81,8 +81,8 @@ func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.R
 	n, m, p := at.node, at.model, &f.IP
 	to := netip.AddrPortFrom(p.Dst, p.DstPort)
 	switch {
-	case dir != verdict.FromWire && p.Position != verdict.Unfragmented && unseen(m, dir, *f) != r.Verdict():
-		return &exception{"fragment: what is behind its IP header is not seen", unseen(m, dir, *f)}
+	case dir != verdict.FromWire && p.Position != verdict.Unfragmented && unseen(m, dir, *f).Verdict() != r.Verdict():
+		return &exception{"fragment: what is behind its IP header is not seen", unseen(m, dir, *f).Verdict()}
 	case r == verdict.OutPlain && fromListener(n, f):
 		return &exception{"from a port of a listening socket in the range", verdict.Drop}
 	case r == verdict.ClusterDestination && p.Position == verdict.Later && !at.inner(p.Dst) && !n.Config.Connected:
@@ -112,15 +112,15 @@ func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.R
 	return nil
 }
 
-// unseen returns the verdict on a fragment from OVN or the host. OVS sees only its IP header, and
-// for later IPv6 fragments not even the protocol.
-func unseen(m verdict.Model, dir verdict.Direction, f verdict.Frame) verdict.Verdict {
+// unseen returns the reason that flows have for a fragment from OVN or the host. OVS sees only its IP
+// header, and for later IPv6 fragments not even the protocol.
+func unseen(m verdict.Model, dir verdict.Direction, f verdict.Frame) verdict.Reason {
 	p := &f.IP
 	p.SrcPort, p.DstPort, p.ICMPType, p.ICMPCode = 0, 0, 0, 0
 	if p.V6 && p.Position == verdict.Later {
 		p.Proto = corpus.ProtoTCP // which most are
 	}
-	return m.Decide(dir, f, now).Verdict()
+	return m.Decide(dir, f, now).Reason
 }
 
 // beforeAddress reports whether a reason does not depend on what IP carries.

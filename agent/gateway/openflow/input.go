@@ -1,6 +1,7 @@
 package openflow
 
 import (
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -113,9 +114,7 @@ func (b *builder) node(a netip.Addr) bool { return slices.Contains(b.nodes(), a)
 // addrs returns every known address with its kind, as the model does.
 func (b *builder) addrs() map[netip.Addr]verdict.AddrKind {
 	kinds := map[netip.Addr]verdict.AddrKind{routerLinkLocal(b.c.NodeMAC): verdict.AddrOVN}
-	for a, k := range b.in.Tables.Addrs {
-		kinds[a] = k
-	}
+	maps.Copy(kinds, b.in.Tables.Addrs)
 	for _, a := range b.nodes() {
 		kinds[a] = verdict.AddrHost
 	}

@@ -89,7 +89,7 @@ func (b *builder) inner() {
 	}
 }
 
-// isInternal is the model's internal, without the check for other nodes.
+// isInternal does what the model's internal does, without the check for other nodes.
 func (b *builder) isInternal(a netip.Addr) bool {
 	return longest(b.c.Internal, a) > longest(b.c.External, a)
 }

@@ -56,7 +56,11 @@ func (r *rig) check(t *testing.T, at place, dir verdict.Direction, frame []byte)
 	if !slices.Equal(got, portsOf(want)) {
 		t.Errorf("%s, %s%s: to %v, want %v\nframe %x\n%s", dir, d.Reason, name, got, portsOf(want), frame, trace.Text)
 	}
-	r.checkCount(t, dir, want, d.Reason, trace)
+	reason := d.Reason
+	if dir != verdict.FromWire && f.IP.Position != verdict.Unfragmented {
+		reason = unseen(m, dir, f)
+	}
+	r.checkCount(t, dir, want, reason, trace)
 	if name == "" {
 		r.checkSpelling(t, dir, frame, trace)
 	}

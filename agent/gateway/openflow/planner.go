@@ -43,7 +43,7 @@ func (p *Planner) Flows(in Input) Change {
 	return c
 }
 
-// Static is the same for the function Static.
+// Static does the same with the result of the function Static.
 func (p *Planner) Static(in StaticInput) Change {
 	var c Change
 	p.setFixed(Static(in), &c)

@@ -193,7 +193,7 @@ func TestWhole(t *testing.T) {
 				cuts++
 				continue
 			}
-			if diff := cmp.Diff(verdict.Parse(c.Frame), q.read, cmpopts.EquateComparable(netip.Addr{})); diff != "" {
+			if diff := cmp.Diff(verdict.Parse(c.Frame), q.read, cmpopts.EquateComparable(netip.Addr{}, netip.AddrPort{})); diff != "" {
 				t.Errorf("%s, %d bytes captured (-frame +question):\n%s", c.Name, captured, diff)
 			}
 			if captured == bpf.Snap && len(frame) <= bpf.Snap && string(q.frame) != string(c.Frame) {

@@ -38,6 +38,7 @@ func markdown(t *testing.T) string {
 		"wire": func() []Rule { return from(FromWire) },
 		"ovn":  func() []Rule { return from(FromOVN) },
 		"host": func() []Rule { return from(FromHost) },
+		"pod":  func() []Rule { return from(FromPod) },
 	})
 	var b strings.Builder
 	if err := template.Must(page.ParseFiles("testdata/verdicts.md.tmpl")).Execute(&b, nil); err != nil {

@@ -25,9 +25,10 @@ const (
 	FromWire Direction = iota // arrives at the uplink
 	FromOVN                   // OVN sends it to the uplink
 	FromHost                  // the host sends it through the gateway bridge; only in layout bridged
+	FromPod                   // a pod of this node sends it; only with shortcuts, see Model.FromPod
 )
 
-var directionNames = [...]string{FromWire: "from wire", FromOVN: "from OVN", FromHost: "from host"}
+var directionNames = [...]string{FromWire: "from wire", FromOVN: "from OVN", FromHost: "from host", FromPod: "from pod"}
 
 func (d Direction) String() string { return directionNames[d] }
 
@@ -64,7 +65,7 @@ type Model struct {
 	Tables *Tables
 }
 
-// Decide decides a frame at time now, on the clock of the tables.
+// Decide decides a frame at time now, on the clock of the tables. For pods there is FromPod.
 func (m Model) Decide(dir Direction, f Frame, now time.Duration) Decision {
 	switch dir {
 	case FromOVN:
@@ -80,6 +81,7 @@ func (m Model) Decide(dir Direction, f Frame, now time.Duration) Decision {
 	if v := d.Verdict(); !m.Config.Connected && (v == OVN || v == Both) {
 		d.Reason = PassUnconfigured
 	}
+	m.past(&f, now, &d)
 	return d
 }
 

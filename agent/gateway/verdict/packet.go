@@ -42,6 +42,7 @@ type Frame struct {
 	Whole    bool   // ARP or IP, and well formed
 	ARP      ARP    // if whole
 	IP       Packet // if not Whole, only the addresses, provided the fixed header is complete
+	Segment  *Segment
 }
 
 // ARP is an ARP packet for IPv4 over Ethernet.
@@ -117,6 +118,9 @@ func Parse(b []byte) Frame {
 		f.Whole = f.IP.parse(b, f.Type == etherIPv6)
 		if f.Whole && f.IP.icmp() && f.IP.Position != Later {
 			f.IP.parseICMP(b)
+		}
+		if !f.Tagged {
+			f.Segment = parseSegment(b, f.Type == etherIPv6)
 		}
 	}
 	return f

@@ -48,6 +48,7 @@ const (
 	Fragment
 	FragmentEarly
 	Service
+	ServiceCached
 	ServiceHosted
 	ServiceLocal
 	ICMPErrorOVN
@@ -58,6 +59,7 @@ const (
 	SNATSyn
 	HostSocket
 	SNATPort
+	SNATCached
 	Takeover
 	ICMPEchoReplyNS
 	ICMPEchoReply
@@ -86,6 +88,8 @@ const (
 
 	HostOVN
 	HostOut
+
+	OutCached
 
 	reasonCount
 )
@@ -129,6 +133,7 @@ var rules = [reasonCount]Rule{
 	Fragment:           {Name: "fragment", Verdict: Host, Packet: "later fragment whose first went to the host within 30 s"},
 	FragmentEarly:      {Name: "fragment_early", Verdict: Both, Packet: "other later fragment to an address of the host or a VIP, also if the first went to both: the side without the first fragment discards it after a timeout"},
 	Service:            {Name: "service", Verdict: OVN, Packet: "shared gateway mode: to an address, protocol and port of a service that OVN serves"},
+	ServiceCached:      {Name: "service_cached", Verdict: OVN, Packet: "by the line above, and a shortcut is valid: rewritten by it and given to the pod, past OVS"},
 	ServiceHosted:      {Name: "service_host", Verdict: Host, Packet: "shared gateway mode: to a service that a socket of the host serves (externalTrafficPolicy is Local, an endpoint is on this host's network)"},
 	ServiceLocal:       {Name: "service_local", Verdict: Host, Packet: "local gateway mode: to an address, protocol and port of any service"},
 	ICMPErrorOVN:       {Name: "icmp_error_ovn", Verdict: OVN, Packet: "ICMP error about a packet that OVN sent, according to these rules"},
@@ -139,6 +144,7 @@ var rules = [reasonCount]Rule{
 	SNATSyn:            {Name: "snat_syn", Verdict: Host, Packet: "to the SNAT range: TCP SYN"},
 	HostSocket:         {Name: "host_socket", Verdict: Host, Packet: "to the SNAT range: a socket of the host owns it"},
 	SNATPort:           {Name: "snat_port", Verdict: OVN, Packet: "to the SNAT range: everything else"},
+	SNATCached:         {Name: "snat_cached", Verdict: OVN, Packet: "by the line above, and a shortcut is valid: rewritten by it and given to the pod, past OVS"},
 	Takeover:           {Name: "takeover", Verdict: OVN, Packet: "to another port of the node: a connection of OVN from before a takeover, except TCP SYN"},
 	ICMPEchoReplyNS:    {Name: "icmp_echo_reply_ns", Verdict: Both, Packet: "ICMP echo reply to a request of OVN within 60 s: the host may use the same identifier"},
 	ICMPEchoReply:      {Name: "icmp_echo_reply", Verdict: Host, Packet: "other ICMP echo reply"},
@@ -167,6 +173,8 @@ var rules = [reasonCount]Rule{
 
 	HostOVN: {Name: "host_ovn", Verdict: OVN, Direction: FromHost, Packet: "IP to a service CIDR or a masquerade prefix, except Geneve"},
 	HostOut: {Name: "host_out", Verdict: Out, Direction: FromHost, Packet: "everything else"},
+
+	OutCached: {Name: "out_cached", Verdict: Out, Direction: FromPod, Packet: "a shortcut is valid: rewritten by it and sent to the uplink, past OVS"},
 }
 
 // Rules returns the table of cases in the order of evaluation.

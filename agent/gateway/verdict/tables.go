@@ -82,6 +82,16 @@ type Tables struct {
 	// HostSocket reports whether a host socket owns packets to its port, for gated ports. A TCP
 	// listener owns only the ACK that answers its SYN cookie.
 	HostSocket func(Socket) bool
+	Past
+}
+
+// Past is the state of shortcuts past OVS.
+type Past struct {
+	Shortcuts map[Tuple]Shortcut
+	Epoch     uint32
+	Pods      map[int]bool // devices of pods
+	// HostPort reports whether a host socket may use a local port.
+	HostPort func(proto uint8, port uint16) bool
 }
 
 // Apply updates t after a decision taken at now.
@@ -95,6 +105,16 @@ func (t *Tables) Apply(d Decision, now time.Duration) {
 	if d.Remember != nil {
 		t.Frags[*d.Remember] = Fragmented{Owner: d.RememberAs, Seen: now}
 	}
+	if d.Seen != nil {
+		s := t.Shortcuts[*d.Seen]
+		s.Seen = true
+		t.Shortcuts[*d.Seen] = s
+	}
+	if d.Ends != nil {
+		s := t.Shortcuts[*d.Ends]
+		s.Until = 0
+		t.Shortcuts[*d.Ends] = s
+	}
 }
 
 // Decision is the decision for a packet, with the resulting changes of the tables.
@@ -104,6 +124,10 @@ type Decision struct {
 	LearnFlow  *FlowKey // add or refresh
 	Remember   *FragKey // add or replace
 	RememberAs Verdict  // its owner: Host, OVN, Both or Drop
+
+	Past *Shortcut // the packet is rewritten by it and does not go to OVS
+	Seen *Tuple    // shortcut whose connection has sent a packet to OVS from the wire
+	Ends *Tuple    // shortcut that ends
 }
 
 // Verdict returns the verdict of the reason.

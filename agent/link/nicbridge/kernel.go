@@ -3,11 +3,17 @@ package nicbridge
 import (
 	"errors"
 	"fmt"
+	"maps"
+	"os"
+	"path/filepath"
+	"slices"
 	"syscall"
 
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netlink/nl"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 )
 
 // dump returns the kernel's messages of one kind, without their headers.
@@ -110,4 +116,69 @@ func neighsOf(index int) ([][]byte, error) {
 		}
 	}
 	return out, nil
+}
+
+// Of linux/openvswitch.h.
+const (
+	vportFamily   = "ovs_vport"
+	vportVersion  = 1
+	vportDelete   = 2 // OVS_VPORT_CMD_DEL
+	vportAttrName = 3 // OVS_VPORT_ATTR_NAME
+)
+
+// deleteVport removes a device from the kernel datapath, like ovs-dpctl del-if. datapath is the
+// interface index of the datapath's device.
+func deleteVport(datapath int, device string) error {
+	family, err := netlink.GenlFamilyGet(vportFamily)
+	if err != nil {
+		return fmt.Errorf("find generic netlink family %s: %w", vportFamily, err)
+	}
+	req := nl.NewNetlinkRequest(int(family.ID), unix.NLM_F_ACK)
+	req.AddData(&nl.Genlmsg{Command: vportDelete, Version: vportVersion})
+	req.AddRawData(build(put32(uint32(datapath)), []attr{{vportAttrName, []byte(device + "\x00")}}))
+	if _, err := req.Execute(unix.NETLINK_GENERIC, 0); err != nil && !errors.Is(err, syscall.ENODEV) {
+		return err
+	}
+	return nil
+}
+
+// ownSetting reports whether settings does not write the IPv6 setting: it has its own step and
+// order, or is not a setting.
+func ownSetting(name string) bool {
+	switch name {
+	case "disable_ipv6", "addr_gen_mode", "stable_secret", "mtu":
+		return true
+	}
+	return false
+}
+
+// readSysctls returns the per-interface settings, by names like "ipv4/rp_filter". It skips
+// unreadable ones, such as an unset secret.
+func readSysctls(device string) map[string]string {
+	out := map[string]string{}
+	for _, family := range []string{"ipv4", "ipv6"} {
+		entries, _ := os.ReadDir(filepath.Join("/proc/sys/net", family, "conf", device))
+		for _, e := range entries {
+			if v, err := link.ReadSysctl("net/" + family + "/conf/" + device + "/" + e.Name()); err == nil {
+				out[family+"/"+e.Name()] = v
+			}
+		}
+	}
+	return out
+}
+
+// common returns the settings of want that need no specific order and differ from have. It skips
+// settings that have lacks.
+func common(want, have map[string]string) []string {
+	var out []string
+	for _, k := range slices.Sorted(maps.Keys(want)) {
+		if v, ok := have[k]; ok && v != want[k] && !ownSetting(filepath.Base(k)) {
+			out = append(out, k)
+		}
+	}
+	return out
+}
+
+func writeSysctl(device, key, value string) error {
+	return link.WriteSysctl("net/"+filepath.Dir(key)+"/conf/"+device+"/"+filepath.Base(key), value)
 }

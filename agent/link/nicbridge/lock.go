@@ -37,7 +37,7 @@ func tryLock(path string) (release func(), err error) {
 	return nil, err
 }
 
-// lock is held by a process that changes a NIC, for one step or for a whole restoration.
+// lock takes the lock of a process that changes a NIC, for one step or for a whole restoration.
 func lock(ctx context.Context, dir, nic string) (unlock func(), err error) {
 	for {
 		unlock, err := tryLock(filepath.Join(dir, "nic-"+nic+".lock"))
@@ -67,7 +67,7 @@ func claim(ctx context.Context, dir, nic string) (release func(), err error) {
 	}
 }
 
-// tryClaim is claim, but returns ErrUnderWay (wrapped) if another process has the claim.
+// tryClaim is like claim, but returns ErrUnderWay (wrapped) if another process has the claim.
 func tryClaim(dir, nic string) (release func(), err error) {
 	release, err = tryLock(claimPath(dir, nic))
 	if errors.Is(err, errHeld) {

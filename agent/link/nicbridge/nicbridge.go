@@ -177,7 +177,7 @@ func (o *Options) ask(s *Snapshot) error {
 	return s.save(o.Dir)
 }
 
-// recover is Recover with the claim held.
+// recover does what Recover does, for a caller that holds the claim.
 func (o Options) recover(ctx context.Context) (bool, error) {
 	s, err := Load(o.Dir, o.NIC)
 	if errors.Is(err, fs.ErrNotExist) || err == nil && (s.Phase == Restored || s.Phase == Done && s.holds()) {

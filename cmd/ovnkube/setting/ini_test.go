@@ -28,7 +28,7 @@ func TestParse(t *testing.T) {
 
 // FuzzParse: any text is read to its end, and no line is both accepted and reported.
 func FuzzParse(f *testing.F) {
-	for _, s := range []string{"[a]\nb=c", "[a", "=\n[", "[a]\nb=\"c\nd=\\q", "[a \"b\"]\nc", "\x00[a]\n\xff=1", "a=1", "[a]\nb=c\\\nd"} {
+	for _, s := range []string{"[a]\nb=c", "[a", "=\n[", "[a]\nb=\"c\nd=\\q", "[a \"b\"]\nc", "\x00[a]\n\xff=1", "a=1", "[a]\nb=c\\\nd", "[a]\nb=c\\"} {
 		f.Add(s)
 	}
 	f.Fuzz(func(t *testing.T, text string) {

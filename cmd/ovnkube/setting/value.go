@@ -8,7 +8,7 @@ import (
 	"time"
 )
 
-// Text is a string that satisfies all checks.
+// Text returns a setting for a string that satisfies all checks.
 func Text(p *string, check ...func(string) error) *text { return &text{p, check} }
 
 type text struct {
@@ -33,7 +33,7 @@ func (t *text) Set(s string) error {
 	return nil
 }
 
-// Choice is one of the given words.
+// Choice returns a setting for one of the given words.
 func Choice(p *string, words ...string) *choice { return &choice{text{p, nil}, words} }
 
 type choice struct {
@@ -58,7 +58,7 @@ func (c *choice) Set(s string) error {
 // Words returns the valid words.
 func (c *choice) Words() []string { return c.words }
 
-// Number is an integer from least to most.
+// Number returns a setting for an integer from least to most.
 func Number(p *int, least, most int) *number { return &number{p, least, most} }
 
 type number struct {
@@ -88,7 +88,7 @@ func (n *number) Set(s string) error {
 	return nil
 }
 
-// Seconds is a duration in whole seconds, at least one.
+// Seconds returns a setting for a duration of whole seconds, at least one.
 func Seconds(p *time.Duration) *seconds { return &seconds{p} }
 
 type seconds struct{ p *time.Duration }
@@ -109,7 +109,7 @@ func (d *seconds) Set(s string) error {
 	return nil
 }
 
-// Switch is a boolean.
+// Switch returns a setting for a boolean.
 func Switch(p *bool) *boolean { return &boolean{p} }
 
 type boolean struct{ p *bool }

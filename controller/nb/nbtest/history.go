@@ -138,7 +138,7 @@ func pairs(v any) map[string]string {
 	return out
 }
 
-// references are the UUIDs of a column that holds some: ["uuid",x] or
+// references returns the UUIDs of a column that holds some: ["uuid",x] or
 // ["set",[["uuid",x],…]].
 func references(v any) []string {
 	var out []string

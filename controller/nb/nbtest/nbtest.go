@@ -1,5 +1,5 @@
-// Package nbtest runs a real ovsdb-server with an empty Northbound database
-// for tests.
+// Package nbtest runs a real ovsdb-server of the platform (docs/platforms.md) with an empty
+// Northbound database for tests.
 package nbtest
 
 import (
@@ -14,9 +14,11 @@ import (
 	"syscall"
 	"testing"
 	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
-// Server is an ovsdb-server with the Northbound schema of this repository.
+// Server is an ovsdb-server with the Northbound schema of the OVN that runs.
 type Server struct {
 	Endpoint string // unix:<path>
 
@@ -26,10 +28,10 @@ type Server struct {
 	stderr bytes.Buffer
 }
 
-// Start runs a server until the end of the test. It finds the schema relative to the module's root.
+// Start runs a server until the end of the test.
 func Start(t testing.TB) *Server {
 	t.Helper()
-	return start(t, schema(t, "ovn-nb.ovsschema"))
+	return start(t, Schema(t, "ovn-nb.ovsschema"))
 }
 
 // StartWith runs a server with a modified schema, for example an older or newer one.
@@ -55,17 +57,18 @@ func start(t testing.TB, schemaFile string) *Server {
 	return s
 }
 
-func schema(t testing.TB, name string) string {
-	out, err := exec.Command("go", "list", "-m", "-f", "{{.Dir}}").Output()
-	if err != nil {
-		t.Fatalf("find module root: %v", err)
+// Schema returns the file of a schema of the OVN that runs.
+func Schema(t testing.TB, name string) string {
+	t.Helper()
+	if err := platform.Default(t.Output()); err != nil {
+		t.Fatal(err)
 	}
-	return filepath.Join(strings.TrimSpace(string(out)), "ovsdb", "schema", name)
+	return platform.OVNFile(name)
 }
 
 // changed writes a modified schema and returns the file's name.
 func changed(t testing.TB, change func(tables map[string]any)) string {
-	text, err := os.ReadFile(schema(t, "ovn-nb.ovsschema"))
+	text, err := os.ReadFile(Schema(t, "ovn-nb.ovsschema"))
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -86,12 +89,12 @@ func changed(t testing.TB, change func(tables map[string]any)) string {
 	return file
 }
 
-// Convert stops the server, converts its database to the repository's schema, as an upgrade of OVN
+// Convert stops the server, converts its database to the schema of the OVN that runs, as an upgrade of OVN
 // does, and starts it again.
 func (s *Server) Convert() {
 	s.t.Helper()
 	s.Kill()
-	if out, err := exec.Command("ovsdb-tool", "convert", s.path("db"), schema(s.t, "ovn-nb.ovsschema")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("ovsdb-tool", "convert", s.path("db"), Schema(s.t, "ovn-nb.ovsschema")).CombinedOutput(); err != nil {
 		s.t.Fatalf("convert database: %v: %s", err, out)
 	}
 	s.Run()
@@ -145,7 +148,7 @@ func (s *Server) Empty() {
 	if err := os.Remove(s.path("db")); err != nil {
 		s.t.Fatal(err)
 	}
-	if out, err := exec.Command("ovsdb-tool", "create", s.path("db"), schema(s.t, "ovn-nb.ovsschema")).CombinedOutput(); err != nil {
+	if out, err := exec.Command("ovsdb-tool", "create", s.path("db"), Schema(s.t, "ovn-nb.ovsschema")).CombinedOutput(); err != nil {
 		s.t.Fatalf("create database: %v: %s", err, out)
 	}
 }

@@ -23,7 +23,7 @@ type OVN struct {
 // StartOVN runs northd and the databases until the end of the test.
 func StartOVN(t testing.TB) *OVN {
 	t.Helper()
-	o := &OVN{Server: Start(t), southbound: start(t, schema(t, "ovn-sb.ovsschema"))}
+	o := &OVN{Server: Start(t), southbound: start(t, Schema(t, "ovn-sb.ovsschema"))}
 	o.log = o.path("northd.log")
 	cmd := exec.Command("ovn-northd", "--ovnnb-db="+o.Endpoint, "--ovnsb-db="+o.southbound.Endpoint,
 		"--unixctl="+o.path("northd.ctl"), "--log-file="+o.log, "-vconsole:off", "-vsyslog:off", "-vfile:warn")
@@ -53,6 +53,12 @@ func (o *OVN) AddChassis(name string) {
 func (o *OVN) Flows() string {
 	o.t.Helper()
 	return o.sbctl("lflow-list")
+}
+
+// PortOptions returns the options of a port in the Southbound database, or "" if the port does not exist.
+func (o *OVN) PortOptions(port string) string {
+	o.t.Helper()
+	return o.sbctl("--bare", "--columns=options", "find", "Port_Binding", "logical_port="+port)
 }
 
 func (o *OVN) sbctl(args ...string) string {

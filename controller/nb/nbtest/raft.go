@@ -36,7 +36,7 @@ func StartRaft(t testing.TB) []*Member {
 		argv := []string{"join-cluster", base + ".db", "OVN_Northbound", address, first}
 		if i == 0 {
 			first = address
-			argv = []string{"create-cluster", base + ".db", schema(t, "ovn-nb.ovsschema"), address}
+			argv = []string{"create-cluster", base + ".db", Schema(t, "ovn-nb.ovsschema"), address}
 		}
 		if out, err := exec.Command("ovsdb-tool", argv...).CombinedOutput(); err != nil {
 			t.Fatalf("ovsdb-tool %v: %v: %s", argv, err, out)

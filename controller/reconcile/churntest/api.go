@@ -1,5 +1,5 @@
-// Package churntest changes a cluster at random, for tests: the same changes for a
-// stand-in of the API server and for a real one.
+// Package churntest changes a cluster at random, for tests with a stand-in of the API server or
+// with a real one.
 package churntest
 
 import (
@@ -22,20 +22,20 @@ const (
 	Policies       = "networkpolicies"
 )
 
-// API is where the objects are.
+// API holds the objects.
 type API interface {
-	// All returns a resource's objects by key. They are not to be changed.
+	// All returns a resource's objects by key. They must not be changed.
 	All(resource string) []metav1.Object
 	// Put creates an object.
 	Put(obj metav1.Object)
-	// Edit calls change with a copy of an object and keeps what it becomes, unless there
-	// is no such object.
+	// Edit calls change with a copy of an object, and writes the copy. Without such an object it does
+	// nothing.
 	Edit(resource, key string, change func(metav1.Object))
-	// Remove deletes an object, if there is one.
+	// Remove deletes an object, if it exists.
 	Remove(resource, key string)
 }
 
-// Edit is API.Edit with the object's type.
+// Edit calls API.Edit with a function for the object's type.
 func Edit[T metav1.Object](api API, resource, key string, change func(T)) {
 	api.Edit(resource, key, func(obj metav1.Object) {
 		if typed, ok := obj.(T); ok {
@@ -44,7 +44,20 @@ func Edit[T metav1.Object](api API, resource, key string, change func(T)) {
 	})
 }
 
-// ResourceOf is the object's resource. It panics for what no churn makes.
+// putOrEdit creates the object as described, or describes the existing one of its name anew.
+func putOrEdit[T metav1.Object](api API, obj T, describe func(T)) {
+	found := false
+	Edit(api, ResourceOf(obj), Key(obj), func(old T) {
+		found = true
+		describe(old)
+	})
+	if !found {
+		describe(obj)
+		api.Put(obj)
+	}
+}
+
+// ResourceOf returns the object's resource. It panics for a type that Churn does not create.
 func ResourceOf(obj metav1.Object) string {
 	switch obj.(type) {
 	case *corev1.Node:
@@ -63,7 +76,7 @@ func ResourceOf(obj metav1.Object) string {
 	panic(fmt.Sprintf("no resource of %T", obj))
 }
 
-// Key is NAMESPACE/NAME, or NAME of what has no namespace.
+// Key returns NAMESPACE/NAME, or NAME of an object without a namespace.
 func Key(obj metav1.Object) string {
 	if obj.GetNamespace() == "" {
 		return obj.GetName()
@@ -71,7 +84,7 @@ func Key(obj metav1.Object) string {
 	return obj.GetNamespace() + "/" + obj.GetName()
 }
 
-// SplitKey is the other way round.
+// SplitKey splits what Key returned.
 func SplitKey(key string) (namespace, name string) {
 	if before, after, ok := strings.Cut(key, "/"); ok {
 		return before, after

@@ -12,15 +12,14 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// Churn changes a cluster at random, with everything that an API server would
-// take, right or wrong.
+// Churn changes a cluster at random. It makes valid and invalid changes that an API server accepts.
 type Churn struct {
 	Rand  *rand.Rand
 	API   API
-	Names int // how many names of a kind there are: the fewer, the more often one is used again
+	Names int // number of names of a kind; fewer names are reused more often
 	Nodes int
 
-	wrong map[string]bool // resource/key of objects that say what cannot be planned
+	wrong map[string]bool // resource/key of objects that cannot be planned
 }
 
 // Step makes one change.
@@ -83,7 +82,7 @@ func (c *Churn) labels() map[string]string {
 	return out
 }
 
-// exists returns a random object of the resource, "" if there is none.
+// exists returns the key of a random object of the resource, or "" if there is none.
 func (c *Churn) exists(resource string) string {
 	all := c.API.All(resource)
 	if len(all) == 0 {
@@ -114,7 +113,7 @@ func (c *Churn) putNode() {
 	c.API.Put(n)
 }
 
-// describe writes what the node's agent would.
+// describe writes the annotations of the node's agent.
 func (c *Churn) describe(n *corev1.Node, i int) {
 	addrs := []netip.Prefix{
 		netip.MustParsePrefix(fmt.Sprintf("172.30.%d.%d/16", c.Rand.IntN(2), 10+i)),
@@ -194,7 +193,7 @@ func (c *Churn) newPod(namespace, name string) *corev1.Pod {
 
 func (c *Churn) removePod() { c.API.Remove(Pods, c.exists(Pods)) }
 
-// recreatePod: a StatefulSet's pod, on whatever node.
+// recreatePod replaces a pod by one of the same name on any node, as a StatefulSet does.
 func (c *Churn) recreatePod() {
 	if key := c.exists(Pods); key != "" {
 		c.API.Remove(Pods, key)
@@ -218,7 +217,7 @@ func (c *Churn) relabelPod() {
 	Edit(c.API, Pods, c.exists(Pods), func(p *corev1.Pod) { p.Labels = c.labels() })
 }
 
-// meddle: another client writes the controller's annotation of a pod.
+// meddle changes the controller's annotation of a pod, as another client might.
 func (c *Churn) meddle() {
 	key, other := c.exists(Pods), c.exists(Pods)
 	stolen := ""
@@ -235,8 +234,8 @@ func (c *Churn) meddle() {
 	})
 }
 
-// Heal corrects or removes what cannot be planned: the rows of such objects are
-// left as they were, which a cold start does not know.
+// Heal makes all objects plannable. The rows of other objects stay as they were, and a cold start
+// does not know how they were.
 func (c *Churn) Heal() {
 	for _, obj := range c.API.All(Nodes) {
 		key := Key(obj)

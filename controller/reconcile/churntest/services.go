@@ -13,18 +13,8 @@ import (
 
 func (c *Churn) putService() {
 	i := c.Rand.IntN(c.Names)
-	namespace, name := c.namespace(), fmt.Sprint("svc", i)
-	edited := false
-	Edit(c.API, Services, namespace+"/"+name, func(s *corev1.Service) {
-		edited = true
-		c.describeService(s, i)
-	})
-	if edited {
-		return
-	}
-	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}}
-	c.describeService(s, i)
-	c.API.Put(s)
+	s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace(), Name: fmt.Sprint("svc", i)}}
+	putOrEdit(c.API, s, func(s *corev1.Service) { c.describeService(s, i) })
 }
 
 func (c *Churn) describeService(s *corev1.Service, i int) {
@@ -76,18 +66,11 @@ func (c *Churn) putSlice() {
 	if !four {
 		name, family = service+"-6", discoveryv1.AddressTypeIPv6
 	}
-	s := &discoveryv1.EndpointSlice{AddressType: family}
-	found := false
-	Edit(c.API, EndpointSlices, namespace+"/"+name, func(old *discoveryv1.EndpointSlice) {
-		found = true
-		c.describeSlice(old, four)
-	})
-	if found {
-		return
+	s := &discoveryv1.EndpointSlice{
+		ObjectMeta:  metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}},
+		AddressType: family,
 	}
-	s.ObjectMeta = metav1.ObjectMeta{Namespace: namespace, Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: service}}
-	c.describeSlice(s, four)
-	c.API.Put(s)
+	putOrEdit(c.API, s, func(s *discoveryv1.EndpointSlice) { c.describeSlice(s, four) })
 }
 
 func (c *Churn) describeSlice(s *discoveryv1.EndpointSlice, four bool) {
@@ -117,29 +100,15 @@ func (c *Churn) describeSlice(s *discoveryv1.EndpointSlice, four bool) {
 func (c *Churn) removeSlice() { c.API.Remove(EndpointSlices, c.exists(EndpointSlices)) }
 
 func (c *Churn) putNamespace() {
-	name := c.namespace()
-	found := false
-	Edit(c.API, Namespaces, name, func(n *corev1.Namespace) {
-		found = true
-		n.Labels = c.labels()
-	})
-	if !found {
-		c.API.Put(&corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: name, Labels: c.labels()}})
-	}
+	n := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: c.namespace()}}
+	putOrEdit(c.API, n, func(n *corev1.Namespace) { n.Labels = c.labels() })
 }
 
 func (c *Churn) removeNamespace() { c.API.Remove(Namespaces, c.exists(Namespaces)) }
 
 func (c *Churn) putPolicy() {
-	namespace, name := c.namespace(), fmt.Sprint("policy", c.Rand.IntN(c.Names/4+1))
-	found := false
-	Edit(c.API, Policies, namespace+"/"+name, func(p *networkingv1.NetworkPolicy) {
-		found = true
-		p.Spec = c.policySpec()
-	})
-	if !found {
-		c.API.Put(&networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: namespace, Name: name}, Spec: c.policySpec()})
-	}
+	p := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Namespace: c.namespace(), Name: fmt.Sprint("policy", c.Rand.IntN(c.Names/4+1))}}
+	putOrEdit(c.API, p, func(p *networkingv1.NetworkPolicy) { p.Spec = c.policySpec() })
 }
 
 func (c *Churn) removePolicy() { c.API.Remove(Policies, c.exists(Policies)) }

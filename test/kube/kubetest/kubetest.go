@@ -2,9 +2,16 @@
 package kubetest
 
 import (
+	"context"
+	"errors"
+	"net"
+	"sync"
 	"testing"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
+	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
 // Binary builds the API server in the machine's cache. With -short it skips the test if that would
@@ -24,9 +31,12 @@ func Binary(t *testing.T) string {
 	return path
 }
 
-// Start runs an API server until the test ends.
+// Start runs an API server, with the platform's etcd, until the test ends.
 func Start(t *testing.T) *kube.Server {
 	t.Helper()
+	if err := platform.Default(t.Output()); err != nil {
+		t.Fatal(err)
+	}
 	server, err := kube.Start(t.Context(), kube.Options{Dir: t.TempDir(), Binary: Binary(t)})
 	if err != nil {
 		t.Fatal(err)
@@ -37,4 +47,50 @@ func Start(t *testing.T) *kube.Server {
 		}
 	})
 	return server
+}
+
+// Link is a client's connection to an API server, which a test can cut.
+type Link struct {
+	mu    sync.Mutex // guards all below
+	isCut bool
+	conns []net.Conn
+}
+
+// Config returns a client configuration that uses the link.
+func (l *Link) Config(config *rest.Config) *rest.Config {
+	config = rest.CopyConfig(config)
+	config.Dial = l.dial
+	return config
+}
+
+func (l *Link) dial(ctx context.Context, network, address string) (net.Conn, error) {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	if l.isCut {
+		return nil, errors.New("cut")
+	}
+	var d net.Dialer
+	conn, err := d.DialContext(ctx, network, address)
+	if err == nil {
+		l.conns = append(l.conns, conn)
+	}
+	return conn, err
+}
+
+// Cut closes all connections and refuses new ones until Mend.
+func (l *Link) Cut() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isCut = true
+	for _, c := range l.conns {
+		c.Close()
+	}
+	l.conns = nil
+}
+
+// Mend permits connections again.
+func (l *Link) Mend() {
+	l.mu.Lock()
+	defer l.mu.Unlock()
+	l.isCut = false
 }

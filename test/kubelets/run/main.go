@@ -11,7 +11,6 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
-	"slices"
 	"strings"
 	"syscall"
 
@@ -33,15 +32,17 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	o := kubelets.Options{Source: ".", Progress: stdout}
 	flags.StringVar(&o.BinDir, "bin", "bin", "`directory` of ovnkube and ovn-k8s-cni-overlay")
 	flags.StringVar(&o.CacheDir, "cache", "", "`directory` for what is built once")
-	flags.StringVar(&o.Image, "image", "", "our image as `file`, from make image; default: one made here of -bin")
+	flags.StringVar(&o.Release, "release", "", "`directory` of make release, whose chart and image are installed")
+	flags.StringVar(&o.Image, "image", "", "with -deployment: our image as `file`, from make image; default: one made here of -bin")
 	flags.IntVar(&o.Nodes, "nodes", 3, "`number` of nodes")
 	logs := flags.String("logs", "build/e2e", "`directory` for test reports, and for all logs after a failure")
 	procs := flags.Int("procs", 4, "number of concurrent `specs`")
 	focus := flags.String("focus", "", "run the specs that match this `regexp` instead of suites")
 	skip := flags.String("skip", "", "with -focus: but not those that match this `regexp`")
 	reboot := flags.Bool("reboot", false, "then reboot a node: its pods must come back")
+	central := flags.Bool("central", false, "with three members of OVN's databases: kill members, restore a backup, upgrade and roll back the chart, under traffic")
+	flags.BoolVar(&o.Uninstall, "uninstall", false, "at the end uninstall the chart: nodes must be as before")
 	down := flags.Bool("down", false, "only remove the leftovers of a killed run")
-	avoid := flags.Bool("avoid-null-nat", false, "give this flag to the agents; the suites services and granular do so by themselves")
 	deployment := flags.String("deployment", "", "instead: install our network by this `tool`, "+strings.Join(kubelets.Tools(), " or ")+", update it and uninstall it, as docs/install.md says")
 	controllers := flags.Int("controllers", 1, "with -deployment: `number` of controllers")
 	hold := flags.Bool("hold", false, "then wait for SIGINT, with the cluster up")
@@ -58,10 +59,10 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	if *down {
 		return kubelets.Down(ctx, o)
 	}
-	if slices.ContainsFunc(suites, func(s kubelets.Suite) bool { return s.AvoidNullNAT }) || *avoid {
-		o.AvoidNullNAT = true
-	}
 	o.Bare = *deployment != ""
+	if *central {
+		o.Members = 3
+	}
 	c, err := kubelets.Up(ctx, o)
 	if err != nil {
 		return err
@@ -73,12 +74,18 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 		err = c.Confined(ctx)
 	}
 	for _, s := range suites {
-		specs, failed := c.RunSteadily(ctx, s, *procs, *logs)
+		specs, failed := c.Run(ctx, s, *procs, *logs)
 		kubelets.Print(stdout, s, specs)
 		err = errors.Join(err, failed)
 	}
 	if *reboot {
 		err = errors.Join(err, c.Reboot(ctx))
+	}
+	if *central && err == nil {
+		err = c.Central(ctx)
+	}
+	if o.Uninstall && err == nil {
+		err = c.Uninstall(ctx)
 	}
 	if err != nil {
 		err = errors.Join(err, c.SaveLogs(filepath.Join(*logs, "cluster")))

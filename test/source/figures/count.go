@@ -15,9 +15,10 @@ import (
 
 // figures are the counts of a tree.
 type figures struct {
-	code, product int   // lines of Go by hand: all, and without test/ and bench/
-	ovsdb         int   // lines of generated OVSDB models
-	binary        int64 // bytes of bin/ovnkube
+	code, product int            // lines of Go by hand: all, and without test/ and bench/
+	ovsdb         int            // lines of generated OVSDB models
+	binary        int64          // bytes of bin/ovnkube
+	packages      map[string]int // lines of Go by hand of each directory, if not nil
 
 	lines, wide          int // of prose: comments of Go and C, Markdown; over 100 columns
 	sentences, long      int // of Markdown; over 35 words
@@ -31,7 +32,7 @@ type bound struct {
 	most  float64
 }
 
-// bounds are how bad the counts may be.
+// bounds returns the highest permitted counts.
 func bounds() []bound {
 	share := func(part, of int) float64 { return 100 * float64(part) / float64(max(of, 1)) }
 	return []bound{
@@ -63,6 +64,16 @@ func (f figures) prose() string {
 func (f figures) String() string {
 	return fmt.Sprintf("%10d  lines of Go by hand, without tests, comments and blank lines\n%10d  of them outside of test/ and bench/\n"+
 		"%10d  lines of generated OVSDB models\n%10d  bytes of bin/ovnkube\n%s", f.code, f.product, f.ovsdb, f.binary, f.prose())
+}
+
+// common returns the lines of Go by hand in the packages that both trees have.
+func common(then, now figures) (before, after int) {
+	for name, n := range then.packages {
+		if m, ok := now.packages[name]; ok {
+			before, after = before+n, after+m
+		}
+	}
+	return before, after
 }
 
 // add counts a file.
@@ -99,6 +110,9 @@ func (f *figures) addGo(name, text string) error {
 	if !strings.HasSuffix(name, "_test.go") {
 		n := codeLines(text)
 		f.code += n
+		if f.packages != nil {
+			f.packages[path.Dir(name)] += n
+		}
 		if !strings.HasPrefix(name, "test/") && !strings.HasPrefix(name, "bench/") {
 			f.product += n
 		}

@@ -39,6 +39,17 @@ func TestAdd(t *testing.T) {
 	}
 }
 
+func TestCommonPackages(t *testing.T) {
+	then := figures{packages: map[string]int{"stays": 3, "gone": 5}}
+	now := figures{packages: map[string]int{"new": 7}}
+	if err := now.add("stays/a.go", "package stays\n\nvar A int\n"); err != nil {
+		t.Fatal(err)
+	}
+	if before, after := common(then, now); before != 3 || after != 2 {
+		t.Errorf("%d lines before, %d after, want 3 and 2", before, after)
+	}
+}
+
 func TestCheck(t *testing.T) {
 	if err := (figures{}).check(bounds()); err != nil {
 		t.Errorf("a tree without prose: %v", err)

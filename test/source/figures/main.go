@@ -2,7 +2,8 @@
 // tracks:
 //
 //	go run ./test/source/figures                  the counts of this tree, and the size of bin/ovnkube
-//	go run ./test/source/figures -before REVISION the same of another revision, whose binary it builds
+//	go run ./test/source/figures -before REVISION the same of another revision, whose binary it builds,
+//	                                              and of both the lines in packages that both have
 //	go run ./test/source/figures -lint            fails if the prose is worse than its bounds
 //
 // It must be started in the module's top directory.
@@ -46,7 +47,9 @@ func run(args []string, stdout io.Writer) error {
 		if err != nil {
 			return err
 		}
-		fmt.Fprintf(stdout, "%s:\n%s\nnow:\n", *before, then)
+		had, has := common(then, now)
+		fmt.Fprintf(stdout, "%s:\n%s%10d  lines of Go by hand in packages that are there now, too\n\nnow:\n%10d  lines of Go by hand in packages that were there then, too\n",
+			*before, then, had, has)
 	}
 	_, err = fmt.Fprint(stdout, now)
 	return err
@@ -60,7 +63,7 @@ func ofTree(dir string) (figures, error) {
 	if err != nil {
 		return figures{}, fmt.Errorf("list files: %w", err)
 	}
-	var f figures
+	f := figures{packages: map[string]int{}}
 	for name := range strings.SplitSeq(strings.TrimSuffix(string(names), "\x00"), "\x00") {
 		text, err := os.ReadFile(filepath.Join(dir, name))
 		if errors.Is(err, os.ErrNotExist) { // deleted, not yet committed

@@ -28,7 +28,7 @@ func TestCases(t *testing.T) {
 		t.Errorf("%d cases, want 400", len(cases))
 	}
 	for _, r := range verdict.Rules() {
-		if !seen[r.Reason] {
+		if !seen[r.Reason] && !bound[r.Reason] {
 			t.Errorf("no case of %s", r.Name)
 		}
 	}
@@ -42,6 +42,10 @@ func TestCases(t *testing.T) {
 		t.Logf("%d cases of %s", n, l)
 	}
 }
+
+// bound are reasons that need an entry for a device: TestShortcutModel of package bpf has their
+// cases.
+var bound = map[verdict.Reason]bool{verdict.SNATCached: true, verdict.ServiceCached: true, verdict.OutCached: true}
 
 // A node need be set up once for all of its cases, in any order.
 func TestCasesDoNotDisturb(t *testing.T) {

@@ -1,0 +1,246 @@
+package ovs
+
+import (
+	"bufio"
+	"cmp"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+)
+
+// flowRescan is the interval at which all flows are read while the bridge is observed.
+const flowRescan = 30 * time.Second
+
+// NotRead is what Observed is called with until all flows are known.
+const NotRead = "not read yet"
+
+// FlowWatch follows the flows of a bridge.
+type FlowWatch struct {
+	RunDir, Bridge string
+	// Changed is called after flows have changed, and after the connection to the bridge was lost.
+	Changed func()
+	// Observed is called with a flow that looks at single packets, as soon as there is one, with NotRead
+	// while flows are not known, and with "" once all are known and none is such a flow. Calls do not
+	// overlap. See Observes.
+	Observed func(flow string)
+	// Failed is called with the error when the flows cannot be followed, and with nil once they are.
+	Failed func(error)
+	Rescan time.Duration // 0: 30 s
+
+	mu        sync.Mutex // guards the fields below, and calls of Observed and Failed
+	observed  string
+	connected bool   // events are coming
+	events    uint64 // that a dump from before them does not have
+}
+
+// Run follows the flows until ctx ends. It does not return errors: without ovs-vswitchd it tries
+// again every second.
+func (w *FlowWatch) Run(ctx context.Context) error {
+	w.lost(nil)
+	wake := make(chan struct{}, 1)
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return w.rescan(ctx, wake) })
+	group.Go(func() error {
+		for ctx.Err() == nil {
+			err := w.once(ctx, wake)
+			if ctx.Err() == nil {
+				w.lost(err)
+			}
+			w.Changed()
+			pause(ctx, time.Second)
+		}
+		return nil
+	})
+	return group.Wait()
+}
+
+func pause(ctx context.Context, d time.Duration) {
+	select {
+	case <-ctx.Done():
+	case <-time.After(d):
+	}
+}
+
+func (w *FlowWatch) target() string { return "unix:" + filepath.Join(w.RunDir, w.Bridge+".mgmt") }
+
+// lost notes that flows are not known. err is nil before the first connection.
+func (w *FlowWatch) lost(err error) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.connected = false
+	w.set(NotRead)
+	if err != nil {
+		w.Failed(err)
+	}
+}
+
+// set is called with mu held.
+func (w *FlowWatch) set(observed string) {
+	w.events++
+	if w.observed != observed {
+		w.observed = observed
+		w.Observed(observed)
+	}
+}
+
+// once reads events until the connection ends. The first are the present flows.
+func (w *FlowWatch) once(ctx context.Context, wake chan<- struct{}) error {
+	out, in, err := os.Pipe()
+	if err != nil {
+		return fmt.Errorf("monitor flows of %s: %w", w.Bridge, err)
+	}
+	defer out.Close()
+	cmd := exec.CommandContext(ctx, "ovs-ofctl", "--unixctl=none", "monitor", w.target(), "watch:")
+	cmd.Stdout, cmd.Stderr = in, in // present flows go to one, changes to the other
+	err = cmd.Start()
+	in.Close()
+	if err != nil {
+		return fmt.Errorf("monitor flows of %s: %w", w.Bridge, err)
+	}
+	last := w.read(out, wake)
+	if err := cmd.Wait(); err != nil {
+		return fmt.Errorf("monitor flows of %s: %w: %s", w.Bridge, err, last)
+	}
+	return fmt.Errorf("monitor flows of %s: ovs-ofctl has ended", w.Bridge)
+}
+
+// read handles the output of ovs-ofctl: a line with "event=" for each flow. It returns the last
+// other line.
+func (w *FlowWatch) read(out io.Reader, wake chan<- struct{}) (last string) {
+	lines := bufio.NewReader(out)
+	for {
+		line, err := lines.ReadString('\n')
+		line = strings.TrimSpace(line)
+		switch {
+		case strings.HasPrefix(line, "event="):
+			w.event(line)
+		case strings.Contains(line, "FLOW_MONITOR reply"): // the first is the answer to the request
+			w.connect(wake)
+		case line != "":
+			last = line
+		}
+		if err != nil {
+			return last
+		}
+	}
+}
+
+func (w *FlowWatch) event(line string) {
+	if Observes(line) && !strings.HasPrefix(line, "event=DELETED") {
+		w.mu.Lock()
+		w.set(line)
+		w.mu.Unlock()
+	}
+	w.Changed()
+}
+
+// connect notes that every change from here on is an event.
+func (w *FlowWatch) connect(wake chan<- struct{}) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.connected {
+		return
+	}
+	w.connected = true
+	select {
+	case wake <- struct{}{}:
+	default: // it is awake
+	}
+}
+
+// rescan reads all flows at first, and while the bridge is observed: an event of a flow that is
+// modified has only its new actions.
+func (w *FlowWatch) rescan(ctx context.Context, wake <-chan struct{}) error {
+	wait := cmp.Or(w.Rescan, flowRescan)
+	for next := wait; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-wake:
+		case <-time.After(next):
+		}
+		if next = wait; w.dump(ctx) != nil {
+			next = min(wait, time.Second)
+		}
+	}
+}
+
+// dump reads all flows, if it must be known whether the bridge is observed.
+func (w *FlowWatch) dump(ctx context.Context) error {
+	w.mu.Lock()
+	needed, events := w.connected && w.observed != "", w.events
+	w.mu.Unlock()
+	if !needed {
+		return nil
+	}
+	flows, err := dumpFlows(ctx, w.target())
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if ctx.Err() != nil || w.events != events {
+		return ctx.Err() // what came meanwhile is newer
+	}
+	if w.Failed(err); err != nil {
+		return err
+	}
+	w.set(observing(flows))
+	return nil
+}
+
+// observing returns the first of the flows that looks at single packets, or "".
+func observing(flows string) string {
+	for line := range strings.Lines(flows) {
+		if Observes(line) {
+			return strings.TrimSpace(line)
+		}
+	}
+	return ""
+}
+
+// logOpcode is ovn-controller's opcode of log() at the start of userdata.
+const logOpcode = "userdata=00.00.00.07"
+
+// Observes reports whether actions look at single packets of a connection that is allowed already:
+// OVN's log(), sample(), a meter or a queue. Such packets must not go past OVS.
+func Observes(actions string) bool {
+	for _, word := range []string{logOpcode, "sample(", "meter:", "set_queue:"} {
+		if strings.Contains(actions, word) {
+			return true
+		}
+	}
+	return false
+}
+
+// Observed returns a setting of OVS or of the bridges that looks at single packets, such as a mirror,
+// or hands flows to a device, or "".
+func (c *Client) Observed(ctx context.Context, bridges ...string) (string, error) {
+	root, err := c.root(ctx)
+	if err != nil {
+		return "", err
+	}
+	if root.OtherConfig["hw-offload"] == "true" {
+		return "hw-offload", nil
+	}
+	for _, name := range bridges {
+		b, err := c.bridge(ctx, name)
+		if err != nil {
+			return "", err
+		}
+		if b == nil {
+			continue // not there yet
+		}
+		for what, set := range map[string]bool{"a mirror": len(b.Mirrors) > 0, "sFlow": b.Sflow != nil, "NetFlow": b.Netflow != nil, "IPFIX": b.IPFIX != nil} {
+			if set {
+				return what + " on " + name, nil
+			}
+		}
+	}
+	return "", nil
+}

@@ -1,0 +1,83 @@
+package authority
+
+import (
+	"io"
+	"log/slog"
+	"maps"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
+)
+
+// TestSync: the Secrets come to be, stay as they are, and a deleted one comes back alone. One that
+// others created stays as it is.
+func TestSync(t *testing.T) {
+	client, err := kubernetes.NewForConfig(kubetest.Start(t).RestConfig())
+	if err != nil {
+		t.Fatal(err)
+	}
+	ctx, log := t.Context(), slog.New(slog.NewTextHandler(io.Discard, nil))
+	if _, err := client.CoreV1().Namespaces().Create(ctx, &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "network"}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	secrets := client.CoreV1().Secrets("network")
+	stored := func() Data {
+		t.Helper()
+		out := Data{}
+		list, err := secrets.List(ctx, metav1.ListOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, s := range list.Items {
+			out[s.Name] = s.Data
+		}
+		return out
+	}
+	sync := func() Data {
+		t.Helper()
+		if err := Sync(ctx, client, "network", log); err != nil {
+			t.Fatal(err)
+		}
+		return stored()
+	}
+	foreign := &corev1.Secret{ObjectMeta: metav1.ObjectMeta{Name: "ovn-ebpf-databases"}, Data: map[string][]byte{"ovnnb-cert.pem": []byte("x")}}
+	if _, err := secrets.Create(ctx, foreign, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	if err := Sync(ctx, client, "network", log); err == nil {
+		t.Error("no error about a Secret of others")
+	}
+	if diff := cmp.Diff(Data{foreign.Name: foreign.Data}, stored()); diff != "" {
+		t.Errorf("beside a Secret of others (-before +after)\n%s", diff)
+	}
+	if err := secrets.Delete(ctx, foreign.Name, metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	first := sync()
+	for _, name := range Secrets() {
+		if len(first[name]) == 0 {
+			t.Errorf("no Secret %s", name)
+		}
+	}
+	if diff := cmp.Diff(first, sync()); diff != "" {
+		t.Errorf("changed at once (-first +again)\n%s", diff)
+	}
+	if err := secrets.Delete(ctx, "ovn-ebpf-chassis", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	again := sync()
+	if cmp.Equal(again["ovn-ebpf-chassis"], first["ovn-ebpf-chassis"]) || len(again["ovn-ebpf-chassis"]) == 0 {
+		t.Error("the deleted Secret is not new")
+	}
+	for _, of := range []Data{first, again} {
+		maps.DeleteFunc(of, func(name string, _ map[string][]byte) bool { return name == "ovn-ebpf-chassis" })
+	}
+	if diff := cmp.Diff(first, again); diff != "" {
+		t.Errorf("others changed (-first +again)\n%s", diff)
+	}
+}

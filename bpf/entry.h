@@ -1,0 +1,68 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/* The entries of shortcuts: part of types.h, and shared with Go. */
+#ifndef __ENTRY_H
+#define __ENTRY_H
+
+#include "types.h"
+
+/* Where a packet was seen: part of the key of a shortcut. */
+enum origin {
+	ORIGIN_POD,
+	ORIGIN_WIRE,
+};
+
+/* A packet's addresses and ports as it arrives. */
+struct tuple {
+	struct addr src;
+	struct addr dst;
+	__be16 sport;
+	__be16 dport;
+	__u8 proto;
+	__u8 origin;
+	__u8 pad[2];
+};
+_Static_assert(sizeof(struct tuple) == 40, "tuple is shared with Go");
+
+/*
+ * What OVS makes of the packets of a tuple. Times are those of CLOCK_MONOTONIC at the last tick.
+ * Differences are those of a ones' complement sum.
+ */
+struct shortcut {
+	__u64 until; /* 0: OVS must be asked first */
+	__u32 epoch;
+	__u32 device;	 /* from the wire: the pod's; from a pod: where the packet must come from */
+	struct addr src; /* after the translation */
+	struct addr dst;
+	__be16 sport;
+	__be16 dport;
+	__u8 macs[12]; /* destination and source, after */
+	__u8 from[6];  /* source MAC address of the pod's packet; from the wire: unused */
+	__u16 longest; /* length of IP packets that OVS is known to pass */
+	__u16 ip_diff; /* IPv4: of the header; IPv6: of the data that CHECKSUM_COMPLETE covers */
+	__u8 hops;     /* decrement of TTL or hop limit */
+	__u8 seen; /* from the wire: since the last renewal a packet has gone to OVS: seen_in() */
+	__u32 addr_diff; /* of the pseudo header */
+	__u32 port_diff;
+	__u32 renewals;
+};
+_Static_assert(sizeof(struct shortcut) == 88, "shortcut is shared with Go");
+
+/*
+ * A pod's device whose packets may become shortcuts. What OVN lets through by length depends on the
+ * router, not on the connection: so a new one need not show it again.
+ */
+struct pod_port {
+	__u32 mtu;
+	__u32 longest; /* length of the device's IP packets that OVS is known to pass */
+	__u32 epoch;   /* in which it did */
+};
+
+/* Counts of shortcuts, per CPU. */
+struct shortcut_counts {
+	__u64 created; /* entries, not in place of another */
+	__u64 renewed; /* connections, by a packet of each direction */
+	__u64 unseen;  /* packets of pods that found no slot */
+};
+_Static_assert(sizeof(struct shortcut_counts) == 24, "shortcut_counts is shared with Go");
+
+#endif /* __ENTRY_H */

@@ -1,0 +1,119 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/* Sends packets past OVS, in both directions. */
+#ifndef __PAST_H
+#define __PAST_H
+
+#include <linux/bpf.h>
+#include <linux/pkt_cls.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "count.h"
+#include "learn.h"
+#include "maps.h"
+#include "plain.h"
+#include "prefix.h"
+#include "rewrite.h"
+#include "short.h"
+
+/*
+ * Applies the shortcut of a packet from the wire that is OVN's. Returns the pod's device, or 0 if
+ * the packet must go to OVS. Not inline: the stack of the programs' longest call chain is full.
+ */
+static __noinline int shortcut_in(struct __sk_buff *skb, __u32 reason)
+{
+	struct shortcut *s;
+	struct plain p;
+	struct tuple k;
+	struct cell *received;
+	__u32 device;
+
+	if (!plain(skb, &p, &k, ORIGIN_WIRE))
+		return 0;
+	s = bpf_map_lookup_elem(&shortcuts, &k);
+	if (!s)
+		return 0;
+	if (p.flags & TCP_ENDS) {
+		s->until = 0;
+		return 0;
+	}
+	if (p.flags & TCP_SYN || !is_valid(s)) {
+		s->seen = seen_in(current_epoch());
+		return 0;
+	}
+	if (p.hops <= s->hops || ip_len(skb, &p) > s->longest)
+		return 0;
+	device = s->device;
+	received = bpf_map_lookup_elem(&pod_received, &device);
+	if (!received)
+		return 0;
+	count(skb, reason == REASON_SERVICE ? REASON_SERVICE_CACHED : REASON_SNAT_CACHED);
+	if (reason == REASON_SERVICE)
+		count_service(skb);
+	add(skb, received);
+	skb->mark = 0; /* as on the way through OVS and the pod's device */
+	rewrite(skb, &p, s);
+	return device;
+}
+
+/* Reports whether it is to a pod or a Service: OVS sends it elsewhere, or changes its mind often.
+ */
+static __always_inline int is_inside(const struct plain *p, const struct tuple *k)
+{
+	if (p->v6)
+		return in_prefixes6(&k->dst, cfg.pod6, cfg.pod6_count) ||
+		       in_prefixes6(&k->dst, cfg.svc6, cfg.svc6_count);
+	return in_prefixes4(k->dst.w[3], cfg.pod4, cfg.pod4_count) ||
+	       in_prefixes4(k->dst.w[3], cfg.svc4, cfg.svc4_count);
+}
+
+/* Reports whether a host socket may use the port that the packet gets: see learn() in out.h. */
+static __always_inline int may_be_host_port(const struct plain *p, const struct shortcut *s)
+{
+	struct port_bits *gate;
+	__u32 zero = 0;
+
+	if (p->proto != IPPROTO_UDP)
+		return 0;
+	gate = bpf_map_lookup_elem(&host_sockets, &zero);
+	return !gate || test_port(gate->udp, bpf_ntohs(s->sport));
+}
+
+static __always_inline int is_mac(const __u8 *a, const void *b)
+{
+	return *(__u32 *)a == *(__u32 *)b && *(__u16 *)(a + 4) == *(__u16 *)(b + 4);
+}
+
+/* Of a pod of this node, at the host's end of its device. mark: for the uplink's program. */
+static __always_inline int from_pod(struct __sk_buff *skb, __u16 mark)
+{
+	struct shortcut *s;
+	struct plain p;
+	struct tuple k;
+
+	/* a program in the pod may have set it */
+	if (skb->tc_index)
+		skb->tc_index = 0;
+	/* a tag that the pod has set would stay on the packet */
+	if (skb->vlan_present || !connected() || !plain(skb, &p, &k, ORIGIN_POD) ||
+	    is_inside(&p, &k))
+		return TC_ACT_UNSPEC;
+	s = bpf_map_lookup_elem(&shortcuts, &k);
+	if (s && s->device == skb->ifindex && p.flags & (TCP_ENDS | TCP_SYN))
+		s->until = 0;
+	if (!s || s->device != skb->ifindex || !is_valid(s) || ip_len(skb, &p) > s->longest) {
+		/* a packet to the host never leaves by the uplink, and would hold its slot */
+		if (!is_host(&k.dst))
+			enters_ovs(skb);
+		return TC_ACT_UNSPEC;
+	}
+	if (p.hops <= s->hops || !is_mac(s->from, p.eth + ETH_ALEN) || may_be_host_port(&p, s))
+		return TC_ACT_UNSPEC;
+	count(skb, REASON_OUT_CACHED);
+	rewrite(skb, &p, s);
+	if (mark)
+		skb->tc_index = mark;
+	return bpf_redirect(cfg.uplink, 0);
+}
+
+#endif /* __PAST_H */

@@ -1,0 +1,100 @@
+/* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
+/*
+ * Shortcuts: established North-South connections of pods past OVS. No component configures them: an
+ * entry is what OVS made of a packet, seen before it went in, at the pod's device, and after it
+ * came out with the verdict `out`. An entry holds for one lease. Then one packet of each direction
+ * must pass OVS again, the pod's last. So a changed policy, route or translation ends an entry
+ * without a message to these programs, and conntrack and the datapath's flows stay alive.
+ *
+ * Why the pod's packet comes last: OVN's ACLs are stateful. When a policy comes to forbid a
+ * connection, the first packet that meets the drop marks it, and then both directions are dropped.
+ * So a pod's packet that leaves OVS after one from the wire went in proves that both are allowed.
+ */
+#ifndef __SHORT_H
+#define __SHORT_H
+
+#include <linux/bpf.h>
+#include <bpf/bpf_endian.h>
+#include <bpf/bpf_helpers.h>
+
+#include "entry.h"
+#include "maps.h"
+
+/* If off, the verifier removes this code from the programs. */
+const volatile __u8 shortcuts_on;
+const volatile __u64 lease_ns = 1000000000;
+
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1); /* Go sets the size */
+	__type(key, struct tuple);
+	__type(value, struct shortcut);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} shortcuts SEC(".maps");
+
+/*
+ * Every valid entry has this number. Go raises it when the configuration or OVN's flows change. It
+ * is pinned, because old and new programs run side by side during an upgrade.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, __u32);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} shortcut_epoch SEC(".maps");
+
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1);
+	__type(key, __u32);
+	__type(value, struct shortcut_counts);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} shortcut_counts SEC(".maps");
+
+/* Devices of pods that may have shortcuts. */
+struct {
+	__uint(type, BPF_MAP_TYPE_HASH);
+	__uint(max_entries, 8192);
+	__type(key, __u32);
+	__type(value, struct pod_port);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} short_pods SEC(".maps");
+
+/* What pods received past their device, whose own counters miss it. */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
+	__uint(max_entries, 8192);
+	__type(key, __u32);
+	__type(value, struct cell);
+	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} pod_received SEC(".maps");
+
+static __always_inline __u32 current_epoch(void)
+{
+	__u32 zero = 0, *epoch = bpf_map_lookup_elem(&shortcut_epoch, &zero);
+
+	return epoch ? *epoch : 0;
+}
+
+/* What `seen` is after a packet from the wire. One of an earlier epoch proves nothing. */
+static __always_inline __u8 seen_in(__u32 epoch)
+{
+	return 0x80 | (epoch & 0x7f);
+}
+
+static __always_inline int is_valid(const struct shortcut *s)
+{
+	return s->until > bpf_ktime_get_coarse_ns() && s->epoch == current_epoch();
+}
+
+static __always_inline struct shortcut_counts *counts_of_cpu(void)
+{
+	__u32 zero = 0;
+
+	return bpf_map_lookup_elem(&shortcut_counts, &zero);
+}
+
+#endif /* __SHORT_H */

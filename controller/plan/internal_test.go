@@ -1,0 +1,182 @@
+package plan
+
+import (
+	"fmt"
+	"net/netip"
+	"strings"
+	"testing"
+
+	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
+)
+
+// TestUnservedText checks how many parts an error names and keeps.
+func TestUnservedText(t *testing.T) {
+	for n, want := range map[int]string{
+		0: "<nil>", 1: "not served: p0", 5: "not served: p0; p1; p2; p3; p4", 6: "not served: p0; p1; p2; p3; p4; and 1 more",
+		maxParts: "not served: p0; p1; p10; p11; p12; and 95 more", maxParts + 1: "not served: p0; p1; p10; p11; p12; and 95 more",
+	} {
+		var s shortfall
+		for i := range n {
+			s.add("p%d", i)
+		}
+		if got := fmt.Sprint(unserved(s...)); got != want {
+			t.Errorf("%d parts: %q, want %q", n, got, want)
+		}
+	}
+}
+
+// TestSourcesText checks the bound on the bytes of the ACLs of source ranges: at the bound they have
+// all prefixes, beyond it they admit no client.
+func TestSourcesText(t *testing.T) {
+	announced := []netip.Addr{netip.MustParseAddr("203.0.113.1"), netip.MustParseAddr("203.0.113.2")}
+	s := &service{Service: &services.Service{}, served: []servedPort{
+		{corev1.ProtocolTCP, 80, announced[:1]}, {corev1.ProtocolTCP, 81, announced}, {corev1.ProtocolTCP, 82, announced[:1]},
+	}}
+	half := strings.Repeat("x", maxServiceText/2)
+	for _, tc := range []struct {
+		refused string
+		all     []bool // which ACLs drop all clients
+		event   string
+	}{
+		{half, []bool{false, false}, "<nil>"},
+		{half + "x", []bool{false, true}, "not served: loadBalancerSourceRanges: their ACLs would be longer than 16777216 bytes: no client may come"},
+	} {
+		s.shortfall = nil
+		rows := s.sourcesACLs(true, announced, []string{tc.refused})
+		if got := fmt.Sprint(unserved(s.shortfall...)); got != tc.event || len(rows) != len(tc.all) {
+			t.Fatalf("%d bytes: %d ACLs, error %q, want %q", len(tc.refused), len(rows), got, tc.event)
+		}
+		for i, row := range rows {
+			if none := strings.HasSuffix(row.(ACL).Match, " && ip4"); none != tc.all[i] {
+				t.Errorf("%d bytes: ACL %d drops all clients: %t", len(tc.refused), i, none)
+			}
+		}
+	}
+}
+
+// TestPortRange checks which values of the annotation are valid.
+func TestPortRange(t *testing.T) {
+	defaults := PortRange{49152, 65535}
+	for text, want := range map[string]PortRange{
+		"": defaults, "1-65535": {1, 65535}, "50000-60000": {50000, 60000}, "50000-50000": {50000, 50000},
+		"0-1": {}, "50000-49999": {}, "1-65536": {}, "x-5": {}, "5-x": {}, "5": {}, "-": {}, "-5": {},
+	} {
+		got, err := parsePortRange(text, defaults)
+		if got != want || (err != nil) != (want == PortRange{}) {
+			t.Errorf("%q: %v, %v, want %v", text, got, err, want)
+		}
+	}
+}
+
+// TestIndexes checks that objects without a value of an index, and other kinds, are not in it.
+func TestIndexes(t *testing.T) {
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "ns"}, Spec: corev1.PodSpec{NodeName: "n"}}
+	slice := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "ns", Labels: map[string]string{discoveryv1.LabelServiceName: "s"}}}
+	for _, tc := range []struct {
+		name  string
+		index func(any) ([]string, error)
+		obj   any
+		want  string
+	}{
+		{"bound pod", NodeOf, pod, "[n]"},
+		{"unbound pod", NodeOf, &corev1.Pod{}, "[]"},
+		{"service's slice", ServiceOf, slice, "[ns/s]"},
+		{"slice of no service", ServiceOf, &discoveryv1.EndpointSlice{}, "[]"},
+		{"pod's namespace", NamespaceOf, pod, "[ns]"},
+		{"service with an address", ServiceFronts, &corev1.Service{Spec: corev1.ServiceSpec{
+			ExternalIPs: []string{"203.0.113.9"}, Ports: []corev1.ServicePort{{Port: 80, NodePort: 30080}},
+		}}, "[TCP/203.0.113.9/80 TCP/external/80 TCP/node/30080]"},
+		{"service with a cluster IP only", ServiceFronts, &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}, "[]"},
+	} {
+		if got, err := tc.index(tc.obj); fmt.Sprint(got) != tc.want || err != nil {
+			t.Errorf("%s: %v, %v, want %s", tc.name, got, err, tc.want)
+		}
+	}
+	for i, index := range []func(any) ([]string, error){NodeOf, ServiceOf, NamespaceOf, ServiceFronts, PodFronts, PortNamesOf, PodsOf, SelectorsOf} {
+		if got, err := index(&corev1.Node{}); got != nil || err != nil {
+			t.Errorf("index %d of another kind: %v, %v", i, got, err)
+		}
+	}
+}
+
+// TestUsagesAreKept checks that the usage of a policy is computed once, and that few old ones are
+// kept.
+func TestUsagesAreKept(t *testing.T) {
+	var us usages
+	policies := make([]networkingv1.NetworkPolicy, maxUsages+1)
+	for i := range maxUsages {
+		us.of(&policies[i])
+	}
+	if first := us.of(&policies[0]); first != us.of(&policies[0]) || len(us.known) != maxUsages {
+		t.Errorf("%d usages are kept, want %d, each once", len(us.known), maxUsages)
+	}
+	if us.of(&policies[maxUsages]); len(us.known) != 1 {
+		t.Errorf("%d usages are kept after the limit, want 1", len(us.known))
+	}
+}
+
+// TestNamedPorts checks that only containers with named ports that run as long as the pod remain.
+func TestNamedPorts(t *testing.T) {
+	always := corev1.ContainerRestartPolicyAlways
+	web := []corev1.ContainerPort{{Name: "web", ContainerPort: 80, HostPort: 80}, {ContainerPort: 81}}
+	pod := &corev1.Pod{Spec: corev1.PodSpec{
+		Containers:     []corev1.Container{{Name: "none", Ports: web[1:]}, {Name: "web", Ports: web}},
+		InitContainers: []corev1.Container{{Name: "ends", Ports: web}, {Name: "sidecar", Ports: web, RestartPolicy: &always}},
+	}}
+	want := fmt.Sprint([]corev1.Container{{Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 80}}}, {Ports: []corev1.ContainerPort{{Name: "web", ContainerPort: 80}}}})
+	if got := fmt.Sprint(NamedPorts(pod)); got != want {
+		t.Errorf("named ports %s, want %s", got, want)
+	}
+}
+
+// TestOwnedPorts checks that PortOwner is the inverse of OwnedPorts, and that no other port has an
+// owner.
+func TestOwnedPorts(t *testing.T) {
+	ports := OwnedPorts(NodeKey("n.example"))
+	if fmt.Sprint(ports) != "[rtoe-GR_n.example rtoj-GR_n.example]" {
+		t.Errorf("ports %v", ports)
+	}
+	for _, port := range ports {
+		if k, ok := PortOwner(port); !ok || k != NodeKey("n.example") {
+			t.Errorf("owner of %s: %v, %t", port, k, ok)
+		}
+	}
+	for _, port := range []string{"rtoe-GR_", "rtoj-GR_", "rtoj-ovn_cluster_router", "ns_pod", ""} {
+		if k, ok := PortOwner(port); ok {
+			t.Errorf("owner of %q: %v", port, k)
+		}
+	}
+	if got := OwnedPorts(PodKey("ns", "n.example")); got != nil {
+		t.Errorf("ports of a pod: %v", got)
+	}
+}
+
+// TestSpecial checks that without hints and traffic policies only routers of nodes with an endpoint
+// on their host are planned apart: a Service must not cost more because there are many nodes.
+func TestSpecial(t *testing.T) {
+	a, b := &server{name: "a"}, &server{name: "b"}
+	plain := &targets{at: map[*server][]services.Endpoint{a: nil}, hosts: map[*server]struct{}{b: {}}}
+	nodes, zones := *plain, *plain
+	nodes.hints.Nodes, zones.hints.Zones = map[string][]services.Endpoint{"a": nil}, map[string][]services.Endpoint{"z": nil}
+	for _, tc := range []struct {
+		name          string
+		targets       *targets
+		local, router bool
+		want          []*server
+	}{
+		{"switches", plain, false, false, nil},
+		{"routers", plain, false, true, []*server{b}},
+		{"local", plain, true, true, []*server{a}},
+		{"hints for nodes", &nodes, false, false, []*server{a, b}},
+		{"hints for zones", &zones, false, false, []*server{a, b}},
+	} {
+		if got := tc.targets.special([]*server{a, b}, tc.local, tc.router); fmt.Sprint(got) != fmt.Sprint(tc.want) {
+			t.Errorf("%s: %v, want %v", tc.name, got, tc.want)
+		}
+	}
+}

@@ -1,0 +1,63 @@
+package reconcile
+
+import (
+	"cmp"
+	"context"
+	"time"
+
+	coordinationv1 "k8s.io/api/coordination/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/runtime"
+)
+
+// reasonUnready is the reason of the Event about a leader that is not ready.
+const reasonUnready = "ControllerNotReady"
+
+const (
+	unreadyLooks = 5       // in a row: a restart of a database takes less
+	unreadyText  = 1 << 10 // bytes of an Event's message that the API server accepts
+)
+
+// reportUnready writes an Event each time that this replica leads and has not been ready for the
+// length of two leases, which is half a minute by default. The Event is about the election's Lease,
+// or about namespace kube-system without an election.
+func (l *Loop) reportUnready(ctx context.Context) error {
+	lease := defaultLease
+	if l.election != nil {
+		lease = cmp.Or(l.election.Lease, lease)
+	}
+	tick := time.NewTicker(2 * lease / unreadyLooks)
+	defer tick.Stop()
+	for n := 0; ; {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		err := l.Ready()
+		if err == nil || !l.Leading() {
+			n = 0
+			continue
+		}
+		if n++; n == unreadyLooks {
+			text := err.Error()
+			l.log.Warn("not ready", "reason", text)
+			l.events.Event(l.itself(), corev1.EventTypeWarning, reasonUnready, text[:min(len(text), unreadyText)])
+		}
+	}
+}
+
+// itself returns the object that stands for the controllers in Events.
+func (l *Loop) itself() runtime.Object {
+	if l.election == nil {
+		return &corev1.Namespace{
+			TypeMeta:   metav1.TypeMeta{APIVersion: "v1", Kind: "Namespace"},
+			ObjectMeta: metav1.ObjectMeta{Name: metav1.NamespaceSystem},
+		}
+	}
+	return &coordinationv1.Lease{
+		TypeMeta:   metav1.TypeMeta{APIVersion: "coordination.k8s.io/v1", Kind: "Lease"},
+		ObjectMeta: metav1.ObjectMeta{Namespace: l.election.Namespace, Name: leaseName},
+	}
+}

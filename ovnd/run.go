@@ -1,0 +1,53 @@
+package ovnd
+
+import (
+	"bytes"
+	"context"
+	"fmt"
+	"io"
+	"os"
+	"os/exec"
+	"path/filepath"
+	"syscall"
+)
+
+// logging makes daemons log to the container's output only.
+var logging = []string{"-vconsole:info", "-vsyslog:off", "-vfile:off"}
+
+// run runs a tool and returns its output.
+func run(ctx context.Context, argv ...string) ([]byte, error) { return runWith(ctx, nil, argv...) }
+
+// runWith runs a tool with that input and returns its output.
+func runWith(ctx context.Context, stdin io.Reader, argv ...string) ([]byte, error) {
+	cmd := exec.CommandContext(ctx, argv[0], argv[1:]...)
+	var stdout, stderr bytes.Buffer
+	cmd.Stdin, cmd.Stdout, cmd.Stderr = stdin, &stdout, &stderr
+	if err := cmd.Run(); err != nil {
+		return nil, fmt.Errorf("run %s: %w: %s", argv[0], err, bytes.TrimSpace(stderr.Bytes()))
+	}
+	return stdout.Bytes(), nil
+}
+
+// Become replaces this process by the program. It returns only an error.
+func Become(argv []string) error {
+	path, err := exec.LookPath(argv[0])
+	if err != nil {
+		return fmt.Errorf("start daemon: %w", err)
+	}
+	if err := syscall.Exec(path, argv, os.Environ()); err != nil {
+		return fmt.Errorf("start %s: %w", argv[0], err)
+	}
+	return nil
+}
+
+// schemaPath returns where Debian's packages, or OVN_PKGDATADIR and OVS_PKGDATADIR, have a schema.
+func schemaPath(name string) string {
+	dir, env := "/usr/share/ovn", "OVN_PKGDATADIR"
+	if name == vswitchSchema {
+		dir, env = "/usr/share/openvswitch", "OVS_PKGDATADIR"
+	}
+	if other := os.Getenv(env); other != "" {
+		dir = other
+	}
+	return filepath.Join(dir, name)
+}

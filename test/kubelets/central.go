@@ -1,0 +1,572 @@
+package kubelets
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"os"
+	"path/filepath"
+	"regexp"
+	"slices"
+	"strconv"
+	"strings"
+	"sync"
+	"syscall"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
+)
+
+// database is one of OVN's databases in a member's pod.
+type database struct{ name, container, file string }
+
+var (
+	northbound = database{"OVN_Northbound", "northbound", "ovnnb_db"}
+	southbound = database{"OVN_Southbound", "southbound", "ovnsb_db"}
+)
+
+// central tests OVN's databases on three members.
+type central struct {
+	*Cluster
+	servers *servers
+	phases  []phase
+	probes  int
+}
+
+// Central kills one member of OVN's databases, the leader, and all three, updates the chart and rolls
+// it back, all under traffic: no established connection may be lost. A pod that is created while no
+// member runs must wait, and get its network later. It restores a backup by the commands of
+// docs/install.md, which must give the rows of before. It needs Options.Members 3.
+func (c *Cluster) Central(ctx context.Context) error {
+	t := &central{Cluster: c}
+	if err := t.run(ctx); err != nil {
+		return fmt.Errorf("OVN's databases on %d members: %w", c.opts.Members, err)
+	}
+	return nil
+}
+
+func (t *central) run(ctx context.Context) error {
+	var err error
+	if t.servers, err = t.startServers(ctx); err != nil {
+		return err
+	}
+	for i, round := range []struct {
+		steps []func(context.Context) error
+		costs bool // northd makes all flows anew, so connections may be lost
+	}{
+		{steps: []func(context.Context) error{t.loseOne, t.loseLeader, t.loseAll, t.upgrade}},
+		{steps: []func(context.Context) error{t.restore}, costs: true},
+		{steps: []func(context.Context) error{t.rollback}},
+	} {
+		flows, err := t.startFlows(ctx, fmt.Sprintf("round%d", i), t.servers)
+		if err != nil {
+			return err
+		}
+		for _, step := range round.steps {
+			if err = step(ctx); err != nil {
+				break
+			}
+		}
+		lost := t.stopFlows(ctx, flows, t.phases)
+		if round.costs && lost != nil {
+			t.step("%s", lost)
+			lost = nil
+		}
+		if err := errors.Join(err, lost); err != nil {
+			return err
+		}
+	}
+	return t.removeFlows(ctx)
+}
+
+func (t *central) phase(name string) {
+	t.phases = append(t.phases, phase{name, time.Now()})
+	t.step("%s", name)
+}
+
+// loseOne kills a member that leads neither database. The other two must serve a new pod meanwhile.
+func (t *central) loseOne(ctx context.Context) error {
+	lead, err := t.leaders(ctx)
+	if err != nil {
+		return err
+	}
+	pods, err := t.members(ctx)
+	if err != nil {
+		return err
+	}
+	for _, p := range pods {
+		if !slices.Contains(lead, p.Name) {
+			t.phase("one member killed: " + p.Name)
+			return t.without(ctx, []corev1.Pod{p}, func() error { return t.served(ctx, "a new pod without that member") })
+		}
+	}
+	return fmt.Errorf("of %d members %v lead", len(pods), lead)
+}
+
+// loseLeader kills the leader of the Northbound database. If the Southbound database had another
+// leader, it kills that one too, after the first is back. While a leader is dead, another member must
+// lead and serve a new pod.
+func (t *central) loseLeader(ctx context.Context) error {
+	lead, err := t.leaders(ctx)
+	if err != nil {
+		return err
+	}
+	for _, name := range slices.Compact(lead) {
+		pods, err := t.members(ctx)
+		if err != nil {
+			return err
+		}
+		pods = slices.DeleteFunc(pods, func(p corev1.Pod) bool { return p.Name != name })
+		t.phase("leader killed: " + name)
+		err = t.without(ctx, pods, func() error {
+			var now []string
+			err := t.await(ctx, "another leader", func() (err error) { now, err = t.leaders(ctx); return err })
+			if err != nil {
+				return err
+			}
+			t.step("%s leads the Northbound and %s the Southbound database", now[0], now[1])
+			return t.served(ctx, "a new pod without the last leader")
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// loseAll kills all members. A new pod must wait for them.
+func (t *central) loseAll(ctx context.Context) error {
+	pods, err := t.members(ctx)
+	if err != nil {
+		return err
+	}
+	const wait = 15 * time.Second // a pod has its network after one or two seconds otherwise
+	var waiting string
+	t.phase("all members killed")
+	err = t.without(ctx, pods, func() error {
+		if waiting, err = t.probe(ctx); err != nil {
+			return err
+		}
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
+		p, err := t.client.CoreV1().Pods(flowsNamespace).Get(ctx, waiting, metav1.GetOptions{})
+		if err != nil {
+			return err
+		}
+		if p.Spec.NodeName == "" || p.Status.PodIP != "" || p.Status.Phase != corev1.PodPending {
+			return fmt.Errorf("pod %s on %q is %s with address %q, and OVN's databases are down", p.Name, p.Spec.NodeName, p.Status.Phase, p.Status.PodIP)
+		}
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	return t.answered(ctx, waiting, "the pod that waited")
+}
+
+// upgrade changes a setting of all programs, and adds the backups to the databases' pods.
+func (t *central) upgrade(ctx context.Context) error {
+	t.phase("helm upgrade")
+	return t.replaced(ctx, func() error {
+		return t.helm(ctx, "upgrade", "ovn-ebpf", t.chart(), "-n", "ovn-ebpf", "--reset-then-reuse-values",
+			"--set", "config.LOG_LEVEL=5", "--set-string", "ovn.backup.schedule=30 2 * * *")
+	})
+}
+
+func (t *central) rollback(ctx context.Context) error {
+	t.phase("helm rollback")
+	return t.replaced(ctx, func() error { return t.helm(ctx, "rollback", "ovn-ebpf", "-n", "ovn-ebpf") })
+}
+
+// rolledOut are what a changed setting and the backups replace the pods of.
+var rolledOut = []string{"statefulset/ovn-ebpf-central", "deployment/ovn-ebpf-controller", "daemonset/ovn-ebpf-node"}
+
+// replaced changes the release and waits until that has replaced the pods of rolledOut and a new pod is served.
+func (t *central) replaced(ctx context.Context, change func() error) error {
+	before, err := t.pods(ctx)
+	if err != nil {
+		return err
+	}
+	if err := change(); err != nil {
+		return err
+	}
+	for _, what := range rolledOut {
+		if _, err := t.kubectl(ctx, nil, "-n", "ovn-ebpf", "rollout", "status", what, "--timeout=10m"); err != nil {
+			return err
+		}
+		t.step("%s is rolled out", what)
+	}
+	after, err := t.pods(ctx)
+	if err != nil {
+		return err
+	}
+	for _, what := range rolledOut {
+		_, app, _ := strings.Cut(what, "/")
+		for _, p := range after[app] {
+			if slices.ContainsFunc(before[app], func(old corev1.Pod) bool { return old.UID == p.UID }) {
+				return fmt.Errorf("pod %s is the one of before", p.Name)
+			}
+		}
+		if len(after[app]) == 0 || len(after[app]) != len(before[app]) {
+			return fmt.Errorf("%s has %d pods, before %d", what, len(after[app]), len(before[app]))
+		}
+	}
+	if err := t.awaitReady(ctx); err != nil {
+		return err
+	}
+	return t.served(ctx, "a new pod")
+}
+
+// restore changes OVN's databases behind the controller's back and restores a backup of before. The
+// controller is stopped, for it would repair them.
+func (t *central) restore(ctx context.Context) error {
+	t.phase("restore")
+	if err := t.scale(ctx, 0); err != nil {
+		return err
+	}
+	before, err := t.dump(ctx)
+	if err != nil {
+		return err
+	}
+	document := &deployment{Cluster: t.Cluster, tool: helm, dir: t.path("typing")}
+	if err := document.prepare(); err != nil {
+		return err
+	}
+	out, err := document.script(ctx, "kubectl -n ovn-ebpf create job --from=cronjob/ovn-ebpf-backup now")
+	if err != nil {
+		return err
+	}
+	lines := strings.Fields(out)
+	made := lines[len(lines)-1]
+	if err := t.damage(ctx); err != nil {
+		return err
+	}
+	damaged, err := t.dump(ctx)
+	if err != nil {
+		return err
+	}
+	if slices.Equal(damaged[northbound.name], before[northbound.name]) {
+		return errors.New("the Northbound database has not changed")
+	}
+	if _, err := document.script(ctx, "node=$(kubectl -n ovn-ebpf get configmap ovn-ebpf", sampleBackup, made); err != nil {
+		return err
+	}
+	for _, d := range []database{northbound, southbound} {
+		err := t.await(ctx, "the rows of before in "+d.name, func() error {
+			after, err := t.dumpOf(ctx, d)
+			if err != nil {
+				return err
+			}
+			return equalRows(before[d.name], after)
+		})
+		if err != nil {
+			return err
+		}
+		t.step("%s has the %d rows of before again", d.name, len(before[d.name]))
+	}
+	if err := t.scale(ctx, 1); err != nil {
+		return err
+	}
+	return t.served(ctx, "a new pod after the restore")
+}
+
+// sampleBackup is the backup in docs/install.md.
+const sampleBackup = "/backup/2026-11-25T02-30-00Z"
+
+// damage deletes the load balancers of Service kube-dns and adds a switch. No flow uses either.
+func (t *central) damage(ctx context.Context) error {
+	pod, err := t.leader(ctx, northbound)
+	if err != nil {
+		return err
+	}
+	transact := func(operations string) ([]byte, error) {
+		return t.inside(ctx, pod, northbound, "ovsdb-client", "--timeout=30", "transact", socket(northbound), `["OVN_Northbound",`+operations+"]")
+	}
+	out, err := transact(`{"op":"select","table":"Load_Balancer","where":[],"columns":["name"]}`)
+	if err != nil {
+		return err
+	}
+	names := regexp.MustCompile(`Service_kube-system/kube-dns_[^"]*`).FindAllString(string(out), -1)
+	if len(names) == 0 {
+		return fmt.Errorf("no load balancer of kube-dns: %s", out)
+	}
+	operations := `{"op":"insert","table":"Logical_Switch","row":{"name":"foreign"}}`
+	for _, name := range names {
+		operations += fmt.Sprintf(`,{"op":"delete","table":"Load_Balancer","where":[["name","==",%q]]}`, name)
+	}
+	_, err = transact(operations)
+	return err
+}
+
+// dump returns the rows of both databases by the database's name, once northd and ovn-controllers do
+// not change them any more.
+func (t *central) dump(ctx context.Context) (map[string][]string, error) {
+	out := map[string][]string{}
+	for _, d := range []database{northbound, southbound} {
+		err := t.await(ctx, d.name+" to settle", func() error {
+			now, err := t.dumpOf(ctx, d)
+			if err != nil {
+				return err
+			}
+			last := out[d.name]
+			out[d.name] = now
+			return equalRows(last, now)
+		})
+		if err != nil {
+			return nil, err
+		}
+	}
+	return out, nil
+}
+
+func (t *central) dumpOf(ctx context.Context, d database) ([]string, error) {
+	pod, err := t.leader(ctx, d)
+	if err != nil {
+		return nil, err
+	}
+	out, err := t.inside(ctx, pod, d, "ovsdb-client", "--timeout=30", "-f", "json", "dump", socket(d), d.name)
+	if err != nil {
+		return nil, err
+	}
+	return rows(out, volatile)
+}
+
+// equalRows returns an error with a few of the lines that differ.
+func equalRows(before, after []string) error {
+	if slices.Equal(before, after) {
+		return nil
+	}
+	const shown = 3
+	few := func(lines []string) string { return strings.Join(lines[:min(len(lines), shown)], "\n") }
+	return fmt.Errorf("%d rows, before %d; gone:\n%s\nnew:\n%s", len(after), len(before), few(without(before, after)), few(without(after, before)))
+}
+
+// volatile reports whether a column changes without a change of the network: progress, times, what
+// was learned from packets, and numbers that northd gives to rows with new UUIDs.
+func volatile(table, column string) bool {
+	switch table {
+	case "MAC_Binding", "FDB":
+		return true
+	case "Logical_Flow":
+		return column == "external_ids" // the beginning of a UUID
+	}
+	return column == "tunnel_key" || strings.HasSuffix(column, "_cfg") || strings.HasSuffix(column, "_timestamp")
+}
+
+func socket(d database) string { return "unix:/run/ovn/" + d.file + ".sock" }
+
+// inside runs a command in a database's container.
+func (t *central) inside(ctx context.Context, pod string, d database, argv ...string) ([]byte, error) {
+	return t.kubectl(ctx, nil, append([]string{"-n", "ovn-ebpf", "exec", pod, "-c", d.container, "--"}, argv...)...)
+}
+
+// leaders returns the pods that lead the Northbound and the Southbound database.
+func (t *central) leaders(ctx context.Context) ([]string, error) {
+	nb, err := t.leader(ctx, northbound)
+	if err != nil {
+		return nil, err
+	}
+	sb, err := t.leader(ctx, southbound)
+	return []string{nb, sb}, err
+}
+
+// leader returns the pod that leads a database. Members that do not answer do not lead.
+func (t *central) leader(ctx context.Context, d database) (string, error) {
+	pods, err := t.members(ctx)
+	if err != nil {
+		return "", err
+	}
+	var errs []error
+	for i := range pods {
+		out, err := t.inside(ctx, pods[i].Name, d, "ovn-appctl", "--timeout=5", "-t", "/run/ovn/"+d.file+".ctl", "cluster/status", d.name)
+		if err == nil && bytes.Contains(out, []byte("\nRole: leader\n")) {
+			return pods[i].Name, nil
+		}
+		errs = append(errs, err)
+	}
+	return "", fmt.Errorf("%s has no leader: %w", d.name, errors.Join(errs...))
+}
+
+// members returns the pods of OVN's databases by name.
+func (t *central) members(ctx context.Context) ([]corev1.Pod, error) {
+	all, err := t.pods(ctx)
+	if err != nil {
+		return nil, err
+	}
+	pods := all["ovn-ebpf-central"]
+	if len(pods) != t.opts.Members {
+		return nil, fmt.Errorf("%d pods of OVN's databases", len(pods))
+	}
+	return pods, nil
+}
+
+// pods returns the network's pods by app, ordered by name, without those that end.
+func (t *central) pods(ctx context.Context) (map[string][]corev1.Pod, error) {
+	list, err := t.client.CoreV1().Pods("ovn-ebpf").List(ctx, metav1.ListOptions{})
+	if err != nil {
+		return nil, err
+	}
+	out := map[string][]corev1.Pod{}
+	for _, p := range list.Items {
+		if p.DeletionTimestamp == nil {
+			out[p.Labels["app"]] = append(out[p.Labels["app"]], p)
+		}
+	}
+	return out, nil
+}
+
+// without keeps the members' daemons dead while the function runs, and waits until they are back.
+func (t *central) without(ctx context.Context, pods []corev1.Pod, during func() error) error {
+	release, err := keepDead(ctx, pods)
+	if err != nil {
+		return err
+	}
+	err = during()
+	killed, failed := release()
+	if err := errors.Join(err, failed); err != nil {
+		return err
+	}
+	began := time.Now()
+	if err := t.awaitReady(ctx); err != nil {
+		return err
+	}
+	t.step("%d processes of %d members were killed; all members were ready again %.0f s later", killed, len(pods), time.Since(began).Seconds())
+	return nil
+}
+
+// keepDead kills the processes of the pods' containers, and again each that kubelet starts, until
+// release. It returns after the first kill.
+func keepDead(ctx context.Context, pods []corev1.Pod) (release func() (int, error), err error) {
+	killed := 0
+	for i := range pods {
+		n, err := killPod(pods[i].UID)
+		if err == nil && n < 3 { // two databases and northd
+			err = fmt.Errorf("pod %s had %d processes", pods[i].Name, n)
+		}
+		if err != nil {
+			return nil, err
+		}
+		killed += n
+	}
+	ctx, cancel := context.WithCancel(ctx)
+	var failed error
+	var wg sync.WaitGroup
+	wg.Go(func() {
+		for ctx.Err() == nil && failed == nil {
+			for i := range pods {
+				n, err := killPod(pods[i].UID)
+				killed, failed = killed+n, errors.Join(failed, err)
+			}
+			time.Sleep(50 * time.Millisecond)
+		}
+	})
+	return func() (int, error) {
+		cancel()
+		wg.Wait()
+		return killed, failed
+	}, nil
+}
+
+// killPod kills all processes of a pod, except its sandbox's, and returns their number.
+func killPod(uid types.UID) (int, error) {
+	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
+	if err != nil {
+		return 0, err
+	}
+	killed := 0
+	for _, path := range groups {
+		b, err := os.ReadFile(path)
+		if err != nil || !bytes.Contains(b, []byte("/pod"+string(uid)+"/")) {
+			continue // it has ended or belongs to another pod
+		}
+		dir := filepath.Dir(path)
+		comm, err := os.ReadFile(filepath.Join(dir, "comm"))
+		if err != nil || string(comm) == "pause\n" {
+			continue
+		}
+		pid, err := strconv.Atoi(filepath.Base(dir))
+		if err != nil {
+			return killed, err
+		}
+		if err := syscall.Kill(pid, syscall.SIGKILL); err == nil {
+			killed++
+		} else if !errors.Is(err, syscall.ESRCH) {
+			return killed, fmt.Errorf("kill process %d: %w", pid, err)
+		}
+	}
+	return killed, nil
+}
+
+// probe creates a pod that asks the server once, and returns its name.
+func (t *central) probe(ctx context.Context) (string, error) {
+	t.probes++
+	name := fmt.Sprintf("probe%d", t.probes)
+	node := t.lab.Node(1 + t.probes%t.opts.Nodes)
+	return name, t.trafficPod(ctx, name, node, "tcp", t.servers.pod4.String(), "-timeout", flowsPatience.String())
+}
+
+// served creates a pod and waits until the server has answered it.
+func (t *central) served(ctx context.Context, what string) error {
+	name, err := t.probe(ctx)
+	if err != nil {
+		return err
+	}
+	return t.answered(ctx, name, what)
+}
+
+func (t *central) answered(ctx context.Context, pod, what string) error {
+	began := time.Now()
+	is, out, err := t.ended(ctx, pod)
+	if err == nil && (is != corev1.PodSucceeded || !strings.HasPrefix(string(out), flowsServer+" ")) {
+		err = fmt.Errorf("pod %s has %s: %q", pod, is, out)
+	}
+	if err != nil {
+		return fmt.Errorf("%s: %w", what, err)
+	}
+	t.step("%s was answered after %.1f s", what, time.Since(began).Seconds())
+	return nil
+}
+
+// scale sets the number of controllers and waits for it.
+func (t *central) scale(ctx context.Context, replicas int) error {
+	if _, err := t.kubectl(ctx, nil, "-n", "ovn-ebpf", "scale", "deployment/ovn-ebpf-controller", fmt.Sprintf("--replicas=%d", replicas)); err != nil {
+		return err
+	}
+	return t.await(ctx, fmt.Sprintf("%d controllers", replicas), func() error {
+		list, err := t.client.CoreV1().Pods("ovn-ebpf").List(ctx, metav1.ListOptions{LabelSelector: "app=ovn-ebpf-controller"})
+		if err != nil {
+			return err
+		}
+		if len(list.Items) != replicas {
+			return fmt.Errorf("%d pods", len(list.Items))
+		}
+		for i := range list.Items {
+			if err := unready(&list.Items[i]); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// removeFlows deletes all pods of flows and probes, as required before an uninstallation.
+func (t *central) removeFlows(ctx context.Context) error {
+	namespaces := t.client.CoreV1().Namespaces()
+	if err := namespaces.Delete(ctx, flowsNamespace, metav1.DeleteOptions{}); err != nil {
+		return err
+	}
+	return t.await(ctx, "namespace "+flowsNamespace+" to be gone", func() error {
+		_, err := namespaces.Get(ctx, flowsNamespace, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			return nil
+		}
+		return errors.Join(err, errors.New("the namespace still exists"))
+	})
+}
