@@ -11,6 +11,7 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
@@ -18,9 +19,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 )
 
-// Whatever changes, Affected names every owner whose rows are others then: each
-// of many random clusters of policies, namespaces and pods has one object
-// changed, added or deleted, and everything planned before and after.
+// Affected names every owner whose rows change. The test changes, adds or deletes one object in each
+// of many random clusters of policies, namespaces and pods, and compares all plans before and after.
 func TestPolicyAffected(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
@@ -52,7 +52,7 @@ func TestPolicyAffected(t *testing.T) {
 		changed += len(affected)
 	}
 	if changed < 500 {
-		t.Errorf("%d owners affected: the changes are none", changed)
+		t.Errorf("%d owners affected: the changes change nothing", changed)
 	}
 }
 
@@ -70,7 +70,7 @@ func cluster(t *testing.T, objects []runtime.Object) *plan.Cluster {
 func portGroups(c *plan.Cluster) map[string]bool {
 	out := map[string]bool{}
 	for _, k := range c.Keys() {
-		rows, _ := plan.Rows(c, k) // what is malformed has no rows
+		rows, _ := plan.Rows(c, k) // malformed objects have no rows
 		for _, row := range rows {
 			if g, ok := row.(plan.PortGroup); ok {
 				out[g.Name] = true
@@ -80,7 +80,7 @@ func portGroups(c *plan.Cluster) map[string]bool {
 	return out
 }
 
-// planned are the owner's rows; a group that is gone has taken its members with it.
+// planned returns the owner's rows. The members of a removed group are removed with it.
 func planned(c *plan.Cluster, k plan.Key, groups map[string]bool) string {
 	rows, err := plan.Rows(c, k)
 	for i, row := range rows {
@@ -92,7 +92,7 @@ func planned(c *plan.Cluster, k plan.Key, groups map[string]bool) string {
 	return fmt.Sprint(plan.Format(rows), err)
 }
 
-// policyWorld makes small clusters, with few names and labels so that much meets.
+// policyWorld generates small clusters. They have few names and labels, so that many selectors match.
 type policyWorld struct{ *rand.Rand }
 
 func (r policyWorld) objects() []runtime.Object {
@@ -111,7 +111,7 @@ func (r policyWorld) objects() []runtime.Object {
 	return out
 }
 
-// another is the object with other contents.
+// another returns a copy of the object with random contents.
 func (r policyWorld) another(obj runtime.Object) runtime.Object {
 	obj = obj.DeepCopyObject()
 	switch obj := obj.(type) {
@@ -122,9 +122,14 @@ func (r policyWorld) another(obj runtime.Object) runtime.Object {
 		obj.Labels = r.labels()
 		obj.Annotations = map[string]string{annotation.PodNetworks: fmt.Sprintf(
 			`{"default": {"ip_addresses": ["10.244.1.%d/24"], "mac_address": "0a:58:0a:f4:01:03"}}`, 3+r.IntN(200))}
-		obj.Spec = corev1.PodSpec{NodeName: r.of("n", "n", "n", ""), Containers: []corev1.Container{{Ports: []corev1.ContainerPort{
-			{Name: r.of("a", "b", ""), ContainerPort: int32(80 + r.IntN(2))},
-		}}}}
+		obj.Spec.NodeName = r.of("n", "n", "n", "")
+		// The API server refuses other ports for an existing pod, so a pod with other ports is another pod.
+		if obj.UID == "" || r.IntN(2) == 0 {
+			obj.UID = types.UID(fmt.Sprint(r.Uint64()))
+			obj.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{
+				{Name: r.of("a", "b", ""), ContainerPort: int32(80 + r.IntN(2))},
+			}}}
+		}
 		obj.Status.Phase = corev1.PodPhase(r.of("Running", "Running", "Succeeded"))
 	case *networkingv1.NetworkPolicy:
 		obj.Spec = networkingv1.NetworkPolicySpec{PodSelector: *r.selector(), PolicyTypes: r.types()}
