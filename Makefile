@@ -25,8 +25,6 @@ VERSIONS := github.com/ovn-ebpf/ovn-ebpf/version
 LDFLAGS := -s -w -X $(VERSIONS).Version=$(VERSION) -X $(VERSIONS).Commit=$(COMMIT) -X $(VERSIONS).Date=$(DATE)
 GOLANGCI := $(OVN_EBPF_CACHE)/tools/golangci-lint
 SCALE := bench/results/scale
-# Numbers of tests and skips, a line a suite.
-TOTALS := $(CURDIR)/build/totals
 COMMA := ,
 RACE_TESTS := ./agent/... ./bpf/... ./cni/... ./cmd/... ./controller/... ./listener/... ./atomicfile/...
 # nicbridge moves a NIC in one goroutine. openflow, verdict, service and plan are pure, bpf and the commands have
@@ -61,37 +59,18 @@ demo: build ## objects in a real API server, controller, OVN, two nodes, pods, t
 	@$(NICE) go run ./test/e2e/demo -bin $(CURDIR)/bin -cache $(OVN_EBPF_CACHE) $(if $(KEEP),-keep)
 
 .PHONY: test
-test: build ## all tests that run natively: packets, attach, controller, agent, lab end to end
+test: build ## all tests that run natively: packets, attach, controller, agent, lab end to end; ten minutes
 	@test/packages lab monitoring
-	@echo "test: Kubernetes (built once, about six minutes)"
-	@$(NICE) go run ./test/kube/build -cache $(OVN_EBPF_CACHE)
-	@echo "test: all packages"
-	@BIN_DIR=$(CURDIR)/bin $(NICE) go test -v -short -count=1 -p 1 -timeout 20m $$(go list ./... | grep -v /test/e2e) 2>&1 | \
-		test/vm/tally -q 'packages, $(OVN_EBPF_PLATFORM)' $(TOTALS)
-	@echo "test: end to end"
-	@$(MAKE) lab-test
+	@BIN_DIR=$(CURDIR)/bin $(NICE) test/native
 
 .PHONY: race
 race: ## the packages' tests again under the race detector
 	@test/packages build lab race
 	@BIN_DIR=$(CURDIR)/bin $(NICE) test/race $$(go list $(RACE_TESTS) | grep -vE '$(RACE_LEFT)')
 
-.PHONY: lab-test
-lab-test: build ## the lab end to end: every path, restarts, kills, leaks
-	@test/packages lab monitoring
-	@BIN_DIR=$(CURDIR)/bin $(NICE) test/e2e/run | test/vm/tally 'end to end, $(OVN_EBPF_PLATFORM)' $(TOTALS)
-
 .PHONY: test-floor
-test-floor: build ## the oldest OVN and Open vSwitch, of Debian 12: tests on its databases and switch, one path of each kind
-	@$(MAKE) OVN_EBPF_PLATFORM=debian12 floor
-
-.PHONY: floor
-floor:
-	@test/packages lab
-	@$(NICE) go run ./test/kube/build -cache $(OVN_EBPF_CACHE)
-	@$(NICE) go test -v -short -count=1 -p 1 ./controller/nb ./controller/raft ./agent/ovs 2>&1 | test/vm/tally -q 'packages, $(OVN_EBPF_PLATFORM)' $(TOTALS)
-	@cd test/e2e && BIN_DIR=$(CURDIR)/bin $(NICE) go test -v -short -count=1 -run '^TestEndToEnd$$/^(first packets|explain|paths after the faults)$$' . 2>&1 | \
-		../vm/tally 'one path of each kind, $(OVN_EBPF_PLATFORM)' $(TOTALS)
+test-floor: ## make test on the oldest OVN and Open vSwitch, of Debian 12
+	@$(MAKE) OVN_EBPF_PLATFORM=debian12 test
 
 .PHONY: screenshot
 screenshot: ## the status page's picture in docs, made again in a headless Chromium
@@ -113,6 +92,11 @@ test-cloud: ## the controller's part of underlay mode at a real Keystone and Neu
 test-vm: build ## kernel datapath in a VM: 6.12 with one path of each kind in each layout, programs with clsact on 6.1
 	@test/packages lab vm
 	@test/vm/suite
+
+.PHONY: test-vm-short
+test-vm-short: build ## kernel datapath in a VM: one path of each kind in layout direct
+	@test/packages lab vm
+	@test/vm/suite short
 
 .PHONY: bench
 bench: ## instructions per operation in a VM (BOOTS=1, KEEP=yes for the documents); KIND=full other kernels and sizes, watched counting and monitor, native Go benchmarks here

@@ -3,6 +3,7 @@ package e2e
 import (
 	"cmp"
 	"context"
+	"fmt"
 	"os"
 	"path/filepath"
 	"strconv"
@@ -101,7 +102,7 @@ func labOptions(t *testing.T, o lab.Options) lab.Options {
 		o.AgentArgs = append(o.AgentArgs, shortcuts)
 	}
 	o.AgentArgs = append(o.AgentArgs, shadowRate)
-	o.FailedLogs = filepath.Join(logsTo(), t.Name())
+	o.FailedLogs = failedLogs(t)
 	return o
 }
 
@@ -125,17 +126,20 @@ func downAfter(t *testing.T, c *lab.Lab, o lab.Options) {
 
 // keepLogs copies the lab's logs to a directory that outlives it.
 func keepLogs(t *testing.T, dir string) {
-	to := filepath.Join(logsTo(), t.Name())
+	to := failedLogs(t)
 	t.Logf("logs of the failed run: %s (%v)", to, os.CopyFS(to, os.DirFS(filepath.Join(dir, "log"))))
 }
 
-// logsTo returns OVN_EBPF_E2E_LOGS, if set. A failed test creates its own directory in it, which
-// must not exist.
-func logsTo() string {
-	if to := os.Getenv("OVN_EBPF_E2E_LOGS"); to != "" {
-		return to
+// failedLogs returns a directory for the logs of a failed test, below OVN_EBPF_E2E_LOGS, if set. It
+// does not exist: a test that runs again gets another one.
+func failedLogs(t *testing.T) string {
+	parent := cmp.Or(os.Getenv("OVN_EBPF_E2E_LOGS"), filepath.Join(os.TempDir(), "ovn-ebpf-e2e-logs-"+strconv.Itoa(os.Getpid())))
+	for n := 1; ; n++ {
+		dir := filepath.Join(parent, fmt.Sprintf("%s.%d", t.Name(), n))
+		if _, err := os.Stat(dir); err != nil {
+			return dir
+		}
 	}
-	return filepath.Join(os.TempDir(), "ovn-ebpf-e2e-logs-"+strconv.Itoa(os.Getpid()))
 }
 
 func testPaths(t *testing.T, c *Cluster) {

@@ -37,6 +37,11 @@ func BuildForPods(ctx context.Context, cacheDir string, progress io.Writer) (str
 	return buildOnce(ctx, cacheDir, forPods, progress)
 }
 
+// BuiltForPods reports whether BuildForPods has nothing to do.
+func BuiltForPods(cacheDir string) bool {
+	return Built(cacheDir) == nil && len(missing(filepath.Dir(binaryIn(cacheDir)), forPods)) == 0
+}
+
 // BuildAll builds all programs of a cluster with kubelets and upstream's e2e.test, and returns
 // their directory. Like Build it builds only once; a cold build takes about ten minutes.
 func BuildAll(ctx context.Context, cacheDir string, progress io.Writer) (string, error) {
