@@ -12,8 +12,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/traffic"
 )
 
+// inFull is why a test is skipped with -short.
+const inFull = "mostly waits: .ci/full has it, parts native and vm"
+
 type fieldTest struct {
 	name string
+	long bool                  // skipped with -short
 	skip func(*Cluster) string // why it cannot run here, or ""
 	run  func(*testing.T, *Cluster)
 }
@@ -34,16 +38,16 @@ var fieldTests = []fieldTest{
 	{name: "jumbo uplink", run: testJumbo},
 	{name: "PMTUD to a NodePort and an announced address", run: testPMTUD},
 	{name: "checksum offload on and off", skip: needsKernelConntrack, run: testOffload},
-	{name: "bandwidth", run: testBandwidth},
-	{name: "an idle hour", run: testIdle},
-	{name: "the remote speaks first", run: testRemoteFirst},
+	{name: "bandwidth", long: true, run: testBandwidth},
+	{name: "an idle hour", long: true, run: testIdle},
+	{name: "the remote speaks first", long: true, run: testRemoteFirst},
 	{name: "a load balancer's address on the host", skip: needsSharedNIC, run: testAnnounced},
 	{name: "a UDP service whose endpoint goes away", run: testEndpointGone},
 	{name: "a container of the host's reaches services", skip: needsSharedNIC, run: testContainer},
 	{name: "a host behind a local NodePort", run: testLocalHost},
 	{name: "a load balancer's source ranges", run: testSources},
-	{name: "SIGKILL at any point of start-up", run: testKills},
-	{name: "one answer to an ARP request, with 70 gateway routers", run: testManyRouters},
+	{name: "SIGKILL at any point of start-up", long: true, run: testKills},
+	{name: "one answer to an ARP request, with 70 gateway routers", long: true, run: testManyRouters},
 }
 
 func testField(t *testing.T, c *Cluster) {
@@ -54,6 +58,9 @@ func testField(t *testing.T, c *Cluster) {
 	}
 	for _, f := range fieldTests {
 		t.Run(f.name, func(t *testing.T) {
+			if f.long && testing.Short() {
+				t.Skip(inFull)
+			}
 			if f.skip != nil {
 				if reason := f.skip(c); reason != "" {
 					t.Skip(reason)

@@ -20,7 +20,7 @@ import (
 // node4 a gateway but no pods.
 func TestGateways(t *testing.T) {
 	if testing.Short() {
-		t.Skip("waits for BFD many times: .ci/full native")
+		t.Skip(inFull)
 	}
 	c := start(t, lab.Options{Nodes: 4})
 	for i := range 2 {

@@ -20,6 +20,9 @@ import (
 // pods through the old or the new gateway, and idle ones in which the remote sends first
 // afterwards. In the end the node has its original state.
 func TestFromOVNKubernetes(t *testing.T) {
+	if testing.Short() {
+		t.Skip(inFull)
+	}
 	o := labOptions(t, lab.Options{Kube: true, Hosts: true})
 	o.AgentArgs = []string{"--gateway-layout=bridged", "--gateway-interface=" + oldBridge}
 	silence := 60 * time.Second // emulated

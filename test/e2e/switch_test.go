@@ -56,7 +56,7 @@ var (
 // loses no packet.
 func TestSwitch(t *testing.T) {
 	if testing.Short() {
-		t.Skip("the VM's suite and the full run have it; a short one has the upgrade, in TestEndToEnd")
+		t.Skip(inFull + "; TestEndToEnd has the upgrade")
 	}
 	c := start(t, lab.Options{})
 	todo := changes

@@ -19,7 +19,7 @@ import (
 // also when the agent is killed. Afterwards no state about them remains.
 func TestTakeover(t *testing.T) {
 	if testing.Short() {
-		t.Skip("a drain takes half a minute: the VM's suite and the full run have it")
+		t.Skip(inFull)
 	}
 	c := start(t, lab.Options{})
 	const before = "--snat-port-range=20000-24999"
