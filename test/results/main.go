@@ -87,10 +87,7 @@ func (s *suite) notes(dir string) ([]string, error) {
 
 // title is the test's name, or the package's path, which may have failed outside its tests.
 func (t *test) title() string {
-	_, pkg, ok := strings.Cut(t.pkg, "/ovn-ebpf/")
-	if !ok {
-		pkg = t.pkg
-	}
+	pkg := strings.TrimPrefix(t.pkg, "github.com/ovn-ebpf/ovn-ebpf/")
 	if t.name == "" {
 		return "package " + pkg
 	}
