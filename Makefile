@@ -28,10 +28,9 @@ SCALE := bench/results/scale
 # Numbers of tests and skips, a line a suite.
 TOTALS := $(CURDIR)/build/totals
 COMMA := ,
-RACE_TESTS := ./agent/... ./bpf/... ./cni/... ./cmd/... ./controller/... ./listener/... ./atomicfile/...
-# nicbridge moves a NIC in one goroutine. openflow, verdict, service and plan are pure, bpf and the commands have
-# few goroutines: .ci/full has these.
-RACE_LEFT := link/nicbridge|gateway/openflow|gateway/verdict|agent/service$$|controller/plan$$|cmd/ovnkube$$|ovn-ebpf/bpf$$
+RACE_TESTS := ./agent/... ./atomicfile/... ./bench/... ./bpf/... ./cmd/... ./cni/... ./controller/... ./listener/... ./ovsdb/...
+# nicbridge moves a NIC in one goroutine, and its tests take minutes.
+RACE_LEFT := agent/link/nicbridge$$
 
 .PHONY: help
 help: ## show this list
@@ -92,6 +91,12 @@ floor:
 	@$(NICE) go test -v -short -count=1 -p 1 ./controller/nb ./controller/raft ./agent/ovs 2>&1 | test/vm/tally -q 'packages, $(OVN_EBPF_PLATFORM)' $(TOTALS)
 	@cd test/e2e && BIN_DIR=$(CURDIR)/bin $(NICE) go test -v -short -count=1 -run '^TestEndToEnd$$/^(first packets|explain|paths after the faults)$$' . 2>&1 | \
 		../vm/tally 'one path of each kind, $(OVN_EBPF_PLATFORM)' $(TOTALS)
+
+.PHONY: page
+page: ## the status page in a headless Chromium, which it installs (290 MB); its picture in build/page.png
+	@test/packages build page || { echo "page: no Chromium: the packages above cannot be installed" >&2; exit 1; }
+	@mkdir -p build
+	@OVN_EBPF_SCREENSHOT=$(CURDIR)/build/page.png $(NICE) go test -count=1 -run '^TestChromium$$' ./agent/page
 
 .PHONY: screenshot
 screenshot: ## the status page's picture in docs, made again in a headless Chromium
