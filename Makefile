@@ -26,10 +26,9 @@ LDFLAGS := -s -w -X $(VERSIONS).Version=$(VERSION) -X $(VERSIONS).Commit=$(COMMI
 GOLANGCI := $(OVN_EBPF_CACHE)/tools/golangci-lint
 SCALE := bench/results/scale
 COMMA := ,
-RACE_TESTS := ./agent/... ./bpf/... ./cni/... ./cmd/... ./controller/... ./listener/... ./atomicfile/...
-# nicbridge moves a NIC in one goroutine. openflow, verdict, service and plan are pure, bpf and the commands have
-# few goroutines: .ci/full has these.
-RACE_LEFT := link/nicbridge|gateway/openflow|gateway/verdict|agent/service$$|controller/plan$$|cmd/ovnkube$$|ovn-ebpf/bpf$$
+RACE_TESTS := ./agent/... ./atomicfile/... ./bench/... ./bpf/... ./cmd/... ./cni/... ./controller/... ./listener/... ./ovsdb/...
+# nicbridge moves a NIC in one goroutine, and its tests take minutes.
+RACE_LEFT := agent/link/nicbridge$$
 
 .PHONY: help
 help: ## show this list
@@ -71,6 +70,12 @@ race: ## the packages' tests again under the race detector
 .PHONY: test-floor
 test-floor: ## make test on the oldest OVN and Open vSwitch, of Debian 12
 	@$(MAKE) OVN_EBPF_PLATFORM=debian12 test
+
+.PHONY: page
+page: ## the status page in a headless Chromium, which it installs (290 MB); its picture in build/page.png
+	@test/packages build page || { echo "page: no Chromium: the packages above cannot be installed" >&2; exit 1; }
+	@mkdir -p build
+	@OVN_EBPF_SCREENSHOT=$(CURDIR)/build/page.png $(NICE) go test -count=1 -run '^TestChromium$$' ./agent/page
 
 .PHONY: screenshot
 screenshot: ## the status page's picture in docs, made again in a headless Chromium

@@ -10,21 +10,27 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// The hosted workflow runs the make targets of .ci/run, with the same arguments.
+// The hosted workflow runs the make targets of .ci/run, with the same arguments, and page, because a
+// hosted machine can install Chromium. Its image and its actions are pinned.
 func TestWorkflow(t *testing.T) {
-	var want []string
-	for _, m := range regexp.MustCompile(`(?m)^part [a-z0-9-]+ make ([^#\n]+)`).FindAllStringSubmatch(read(t, ".ci/run"), -1) {
-		want = append(want, strings.TrimSpace(m[1]))
+	want := []string{"page"}
+	_, commands := runParts(t)
+	for _, command := range commands {
+		if target, found := strings.CutPrefix(command, "make "); found {
+			want = append(want, target)
+		}
 	}
 	var workflow struct {
 		Jobs map[string]struct {
 			Strategy struct {
 				Matrix struct{ Part []string }
 			}
-			Steps []struct{ Run string }
+			Container struct{ Image string }
+			Steps     []struct{ Run string }
 		}
 	}
-	if err := yaml.Unmarshal([]byte(read(t, ".github/workflows/ci.yaml")), &workflow); err != nil {
+	text := read(t, ".github/workflows/ci.yaml")
+	if err := yaml.Unmarshal([]byte(text), &workflow); err != nil {
 		t.Fatal(err)
 	}
 	job := workflow.Jobs["part"]
@@ -36,5 +42,14 @@ func TestWorkflow(t *testing.T) {
 	}
 	if last := job.Steps[len(job.Steps)-1].Run; last != "make ${{ matrix.part }}" {
 		t.Errorf("the last step runs %q", last)
+	}
+	if !regexp.MustCompile(`^debian:bookworm@sha256:[0-9a-f]{64}$`).MatchString(job.Container.Image) {
+		t.Errorf("the image %s is not pinned by digest", job.Container.Image)
+	}
+	pinned := regexp.MustCompile(`uses: [\w/-]+@[0-9a-f]{40} # v\d+\.\d+\.\d+$`)
+	for line := range strings.Lines(text) {
+		if line = strings.TrimSpace(line); strings.Contains(line, "uses:") && !pinned.MatchString(line) {
+			t.Errorf("%q is not pinned by commit, with its version", line)
+		}
 	}
 }
