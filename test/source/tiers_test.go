@@ -93,7 +93,8 @@ func standin(t *testing.T) (full func(fail string, args ...string) (status int, 
 	program := "#!/bin/bash\necho \"${0#" + dir + "/}${*:+ $*}\" >>" + dir + "/log\n[ -z \"$FAIL\" ] || ! [[ \"${0##*/} $*\" =~ $FAIL ]]\n"
 	for name, text := range map[string]string{
 		".ci/full": read(t, ".ci/full"), "path/make": program, "path/go": program,
-		"test/packages": program, "test/release": program, "test/e2e/run": program, "test/vm/suite": program,
+		"test/packages": program, "test/release": program, "test/run": program, "test/vm/suite": program,
+		"test/parts": read(t, "test/parts"),
 	} {
 		path := filepath.Join(dir, name)
 		if err := errors.Join(os.MkdirAll(filepath.Dir(path), 0o755), os.WriteFile(path, []byte(text), 0o755)); err != nil {
@@ -141,14 +142,14 @@ func TestFullRunsEachPart(t *testing.T) {
 // and the exit status is 1.
 func TestFullGoesOn(t *testing.T) {
 	full := standin(t)
-	status, log, out := full(`^make test-floor|^go test .*TestPlanted`, "race", "floor", "api", "page")
+	status, log, out := full(`^run native-direct|^go test .*TestPlanted`, "race", "native", "api", "page")
 	if status != 1 || !slices.Contains(log, "make page") {
 		t.Errorf("status %d, commands %q", status, log)
 	}
-	if slices.ContainsFunc(log, func(c string) bool { return strings.HasPrefix(c, "make test ") || strings.Contains(c, "TestCampaign") }) {
+	if slices.ContainsFunc(log, func(c string) bool { return strings.Contains(c, "native-bridged") || strings.Contains(c, "TestCampaign") }) {
 		t.Errorf("a part went on after a failed command: %q", log)
 	}
-	for part, result := range map[string]string{"race": "PASS", "floor": "FAIL", "api": "FAIL", "page": "PASS"} {
+	for part, result := range map[string]string{"race": "PASS", "native": "FAIL", "api": "FAIL", "page": "PASS"} {
 		closing := regexp.MustCompile(`(?m)^=== ` + part + `: ` + result + ` in \d+:\d\d$`)
 		row := regexp.MustCompile(`(?m)^` + part + ` +\d+:\d\d  ` + result + `$`)
 		if !closing.MatchString(out) || !row.MatchString(out) {
@@ -194,12 +195,11 @@ var elsewhere = map[string]string{
 	"clean":           "removes files",
 	"generate":        "writes files; lint compares them",
 	"help":            "prints",
-	"lab-test":        "a part of test",
+	"test-vm":         "test/vm/suite -a runs all of it and more, part vm",
 	"man":             "writes files",
 	"mutate":          "reports, for people to judge",
 	"release":         "test/release runs it in two clones, part release",
 	"screenshot":      "writes a picture for docs; page runs its test",
-	"test-vm":         "test/vm/suite -a runs all of it and more, part vm",
 	"vulncheck":       "its answer changes without a commit",
 }
 
