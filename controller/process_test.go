@@ -22,6 +22,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
+	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
 )
 
 // processEnv makes the test binary a controller: what a crash does can only
@@ -41,7 +42,7 @@ type processConfig struct {
 func TestMain(m *testing.M) {
 	text := os.Getenv(processEnv)
 	if text == "" {
-		os.Exit(m.Run())
+		os.Exit(tether.Main(m))
 	}
 	if err := runProcess(text); err != nil {
 		fmt.Fprintln(os.Stderr, err)

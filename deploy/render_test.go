@@ -16,6 +16,8 @@ import (
 	policyv1 "k8s.io/api/policy/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	"sigs.k8s.io/yaml"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
 )
 
 // kinds are the API's types of what the manifests have.
@@ -79,11 +81,13 @@ var program = sync.OnceValues(func() (string, error) {
 })
 
 func TestMain(m *testing.M) {
-	code := m.Run()
-	if path, err := program(); err == nil {
-		_ = os.RemoveAll(filepath.Dir(path))
-	}
-	os.Exit(code)
+	os.Exit(tether.Run(func() int {
+		code := m.Run()
+		if path, err := program(); err == nil {
+			_ = os.RemoveAll(filepath.Dir(path))
+		}
+		return code
+	}))
 }
 
 // render returns what kustomize or Helm make of a directory.

@@ -22,14 +22,17 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/authority"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
+	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
 )
 
 func TestMain(m *testing.M) {
-	if err := platform.Use(platform.Name(), kube.CacheDir(), os.Stdout); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
-	}
-	os.Exit(m.Run())
+	os.Exit(tether.Run(func() int {
+		if err := platform.Use(platform.Name(), kube.CacheDir(), os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			return 1
+		}
+		return m.Run()
+	}))
 }
 
 var silent = slog.New(slog.NewTextHandler(io.Discard, nil))

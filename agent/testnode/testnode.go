@@ -16,56 +16,26 @@ import (
 	"testing"
 	"time"
 
-	"golang.org/x/sys/unix"
-
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
+	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
 	"github.com/ovn-ebpf/ovn-ebpf/test/vm/clock"
 )
 
-const inside = "OVNEBPF_TESTNODE"
-
-// Main runs the tests in new network, mount and process namespaces, which end with the tests, with
-// the platform's Open vSwitch. It needs root.
+// Main runs the tests in a tether with its own network, and with the platform's Open vSwitch. It
+// needs root.
 func Main(m *testing.M) int {
-	if Inside() {
-		if err := enter(); err != nil {
-			fmt.Fprintln(os.Stderr, "prepare test node:", err)
+	if !Inside() {
+		if err := platform.Default(os.Stderr); err != nil {
+			fmt.Fprintln(os.Stderr, err)
 			return 1
 		}
-		return m.Run()
 	}
-	if err := platform.Default(os.Stderr); err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		return 1
-	}
-	cmd := exec.Command("/proc/self/exe", os.Args[1:]...)
-	cmd.Env = append(os.Environ(), inside+"=1")
-	cmd.Stdin, cmd.Stdout, cmd.Stderr = os.Stdin, os.Stdout, os.Stderr
-	cmd.SysProcAttr = &syscall.SysProcAttr{Cloneflags: syscall.CLONE_NEWNET | syscall.CLONE_NEWNS | syscall.CLONE_NEWPID, Pdeathsig: syscall.SIGKILL}
-	err := cmd.Run()
-	if exit := (*exec.ExitError)(nil); errors.As(err, &exit) {
-		return exit.ExitCode()
-	}
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "start test node (needs root):", err)
-		return 1
-	}
-	return 0
+	return tether.RunIsolated(m.Run)
 }
 
 // Inside reports whether the process runs in the namespaces. Work that needs the machine's network
 // must be done before.
-func Inside() bool { return os.Getenv(inside) != "" }
-
-func enter() error {
-	if err := unix.Mount("", "/", "", unix.MS_REC|unix.MS_PRIVATE, ""); err != nil {
-		return fmt.Errorf("make mounts private: %w", err)
-	}
-	if err := unix.Mount("proc", "/proc", "proc", 0, ""); err != nil {
-		return fmt.Errorf("mount proc: %w", err)
-	}
-	return exec.Command("ip", "link", "set", "lo", "up").Run()
-}
+func Inside() bool { return tether.Isolated() }
 
 // Run runs a command and fails the test with its output if it fails.
 func Run(t testing.TB, argv ...string) string {

@@ -17,6 +17,7 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
 )
 
 // ground is a live lab of two nodes with probes on every path.
@@ -198,7 +199,7 @@ func (g *ground) down(keep bool) error {
 		return nil
 	}
 	if keep {
-		to, err := os.MkdirTemp("", "ovn-ebpf-campaign-")
+		to, err := os.MkdirTemp(tether.TempDir(), "ovn-ebpf-campaign-")
 		if err == nil {
 			err = errors.Join(os.CopyFS(filepath.Join(to, "log"), os.DirFS(filepath.Join(g.Dir(), "log"))), os.CopyFS(filepath.Join(to, "kube"), os.DirFS(filepath.Join(g.Dir(), "kube", "log"))))
 		}

@@ -8,6 +8,7 @@ import (
 	"time"
 
 	testcloud "github.com/ovn-ebpf/ovn-ebpf/test/cloud"
+	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
 )
 
 // runEnv enables the tests. They take minutes and need packages that only make test-cloud installs.
@@ -20,12 +21,14 @@ func TestMain(m *testing.M) {
 	if os.Getenv(runEnv) == "" {
 		os.Exit(m.Run())
 	}
-	code, err := withCloud(m)
-	if err != nil {
-		fmt.Fprintln(os.Stderr, err)
-		code = 1
-	}
-	os.Exit(code)
+	os.Exit(tether.Run(func() int {
+		code, err := withCloud(m)
+		if err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			code = 1
+		}
+		return code
+	}))
 }
 
 func withCloud(m *testing.M) (code int, err error) {

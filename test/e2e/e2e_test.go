@@ -3,13 +3,14 @@ package e2e
 import (
 	"cmp"
 	"context"
+	"crypto/rand"
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
 	"testing"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
 )
 
 // nameEnv names the lab, so that several can run side by side.
@@ -130,10 +131,13 @@ func keepLogs(t *testing.T, dir string) {
 	t.Logf("logs of the failed run: %s (%v)", to, os.CopyFS(to, os.DirFS(filepath.Join(dir, "log"))))
 }
 
+// runID names the logs of this run: in a tether, concurrent runs have the same process ID.
+var runID = rand.Text()
+
 // failedLogs returns a directory for the logs of a failed test, below OVN_EBPF_E2E_LOGS, if set. It
 // does not exist: a test that runs again gets another one.
 func failedLogs(t *testing.T) string {
-	parent := cmp.Or(os.Getenv("OVN_EBPF_E2E_LOGS"), filepath.Join(os.TempDir(), "ovn-ebpf-e2e-logs-"+strconv.Itoa(os.Getpid())))
+	parent := cmp.Or(os.Getenv("OVN_EBPF_E2E_LOGS"), filepath.Join(tether.TempDir(), "ovn-ebpf-e2e-logs-"+runID))
 	for n := 1; ; n++ {
 		dir := filepath.Join(parent, fmt.Sprintf("%s.%d", t.Name(), n))
 		if _, err := os.Stat(dir); err != nil {

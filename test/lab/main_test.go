@@ -13,6 +13,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/traffic"
+	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
 )
 
 // The test binary also acts as two programs: as `ovnlab traffic`, by that name, and as a process
@@ -30,7 +31,7 @@ func TestMain(m *testing.M) {
 		fmt.Println("up returned:", err)
 		select {}
 	}
-	os.Exit(m.Run())
+	os.Exit(tether.Main(m))
 }
 
 // binDir returns a directory with this binary under the name ovnlab.

@@ -18,6 +18,8 @@ import (
 	"time"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
 )
 
 // testDaemon in the environment makes this binary a daemon controlled by the variable's words.
@@ -26,7 +28,7 @@ const testDaemon = "TEST_DAEMON"
 func TestMain(m *testing.M) {
 	words, is := os.LookupEnv(testDaemon)
 	if !is {
-		os.Exit(m.Run())
+		os.Exit(tether.Main(m))
 	}
 	err := daemonMain(strings.Fields(words))
 	if errors.Is(err, ErrDetached) {

@@ -1,0 +1,96 @@
+// Package scratch makes the temporary directories of tests and tools. Their names begin with
+// "ovn-ebpf." and their owners hold a lock on them, so that test/sweep can remove those whose owner
+// was killed.
+package scratch
+
+import (
+	"errors"
+	"fmt"
+	"io/fs"
+	"os"
+	"path/filepath"
+	"strings"
+
+	"golang.org/x/sys/unix"
+)
+
+const prefix = "ovn-ebpf."
+
+// Dir is a temporary directory that belongs to this process.
+type Dir struct {
+	Path string
+	lock *os.File // the directory, with a lock that the kernel releases when the process ends
+}
+
+// Make creates a directory in os.TempDir for the named purpose: lower case letters.
+func Make(purpose string) (*Dir, error) {
+	for {
+		path, err := os.MkdirTemp("", prefix+purpose+".")
+		if err != nil {
+			return nil, fmt.Errorf("make scratch directory: %w", err)
+		}
+		lock, err := os.Open(path)
+		if errors.Is(err, fs.ErrNotExist) {
+			continue // removed as stale before it was locked
+		}
+		if err != nil {
+			return nil, fmt.Errorf("make scratch directory: %w", err)
+		}
+		if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX); err != nil {
+			return nil, errors.Join(fmt.Errorf("lock scratch directory %s: %w", path, err), lock.Close())
+		}
+		if _, err := os.Stat(path); err == nil {
+			return &Dir{path, lock}, nil
+		}
+		lock.Close()
+	}
+}
+
+// Remove removes the directory with its content.
+func (d *Dir) Remove() error {
+	err := os.RemoveAll(d.Path)
+	d.lock.Close() // the lock must not outlive the content
+	return err
+}
+
+// List returns the scratch directories in dir whose names have the form of Make's.
+func List(dir string) ([]string, error) {
+	entries, err := os.ReadDir(dir)
+	if err != nil {
+		return nil, fmt.Errorf("list scratch directories: %w", err)
+	}
+	var paths []string
+	for _, e := range entries {
+		if e.IsDir() && made(e.Name()) {
+			paths = append(paths, filepath.Join(dir, e.Name()))
+		}
+	}
+	return paths, nil
+}
+
+// made reports whether the name is ovn-ebpf.<letters>.<digits>.
+func made(name string) bool {
+	rest, ours := strings.CutPrefix(name, prefix)
+	purpose, random, two := strings.Cut(rest, ".")
+	return ours && two && purpose != "" && random != "" &&
+		strings.Trim(purpose, "abcdefghijklmnopqrstuvwxyz") == "" && strings.Trim(random, "0123456789") == ""
+}
+
+// ErrInUse is returned for a directory whose owner runs.
+var ErrInUse = errors.New("its owner runs")
+
+// IfStale calls f if no process owns the directory of Make, and returns ErrInUse otherwise. No
+// process can own the directory before f returns.
+func IfStale(path string, f func() error) error {
+	lock, err := os.Open(path)
+	if err != nil {
+		return err
+	}
+	defer lock.Close()
+	if err := unix.Flock(int(lock.Fd()), unix.LOCK_EX|unix.LOCK_NB); errors.Is(err, unix.EWOULDBLOCK) {
+		return ErrInUse
+	} else if err != nil {
+		return fmt.Errorf("lock %s: %w", path, err)
+	}
+	return f()
+}
