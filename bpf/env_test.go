@@ -16,6 +16,8 @@ import (
 	"github.com/vishvananda/netlink"
 	"github.com/vishvananda/netns"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
 )
 
 func TestMain(m *testing.M) {
@@ -23,7 +25,7 @@ func TestMain(m *testing.M) {
 		fmt.Fprintln(os.Stderr, "the tests of bpf use the kernel, run them as root:", err)
 		os.Exit(1)
 	}
-	os.Exit(m.Run())
+	os.Exit(tether.Main(m))
 }
 
 // namespace is a network namespace of the test, with a thread in it.

@@ -14,6 +14,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/scratch"
 )
 
 // newCgroup returns a cgroup of the test that contains the test's process.
@@ -29,10 +31,11 @@ func newCgroup(t testing.TB) string {
 		t.Fatal(err)
 	}
 	before := ownCgroup(t, root)
-	dir, err := os.MkdirTemp(root, "sock-test-")
+	made, err := scratch.MakeIn(root, "sock")
 	if err != nil {
 		t.Fatal(err)
 	}
+	dir := made.Path
 	enter := func(cgroup string) error {
 		return os.WriteFile(filepath.Join(cgroup, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
 	}
@@ -40,7 +43,7 @@ func newCgroup(t testing.TB) string {
 		t.Fatalf("enter cgroup: %v", err)
 	}
 	t.Cleanup(func() {
-		if err := errors.Join(enter(before), os.Remove(dir)); err != nil {
+		if err := errors.Join(enter(before), made.Remove()); err != nil {
 			t.Errorf("leave cgroup: %v", err)
 		}
 	})

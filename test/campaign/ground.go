@@ -49,7 +49,7 @@ const victim = "victim" // namespace that must not be affected
 // newGround brings the lab up. The caller must call Down, also after an error with a non-nil
 // ground.
 func newGround(ctx context.Context, o lab.Options, log io.Writer) (*ground, error) {
-	o.Nodes, o.Cluster = 2, true
+	o.Nodes, o.Cluster, o.Owned = 2, true, true
 	l, err := lab.Up(ctx, o)
 	if err != nil {
 		return nil, err

@@ -87,6 +87,7 @@ func labOptions(t *testing.T, o lab.Options) lab.Options {
 	}
 	o.Name = cmp.Or(os.Getenv(nameEnv), "e2e")
 	o.Dir = "/run/ovn-ebpf-" + o.Name
+	o.Owned = true
 	o.BinDir, o.CacheDir, o.Progress = bin, os.Getenv("OVN_EBPF_CACHE"), os.Stdout
 	if layout := os.Getenv(layoutEnv); layout == dedicated {
 		o.Uplink = lab.UplinkOwn

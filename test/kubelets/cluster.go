@@ -14,6 +14,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	"github.com/ovn-ebpf/ovn-ebpf/test/cgroup"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
@@ -114,11 +115,11 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	if err := c.buildHelm(ctx); err != nil {
 		return nil, fmt.Errorf("start cluster: %w", err)
 	}
-	if err := c.takeDown(ctx); err != nil {
+	if err := c.takeDownStale(ctx); err != nil {
 		return nil, fmt.Errorf("start cluster: %w", err)
 	}
 	c.lab, err = lab.Up(ctx, lab.Options{
-		Dir: o.Dir, Name: o.Name, Nodes: o.Nodes, Hosts: true, Blank: !o.Bare, BinDir: o.BinDir, CacheDir: o.CacheDir,
+		Dir: o.Dir, Name: o.Name, Owned: true, Nodes: o.Nodes, Hosts: true, Blank: !o.Bare, BinDir: o.BinDir, CacheDir: o.CacheDir,
 	})
 	if err != nil {
 		return nil, fmt.Errorf("start cluster: %w", err)
@@ -178,7 +179,20 @@ func Down(ctx context.Context, o Options) error {
 		return fmt.Errorf("take cluster down: %w", err)
 	}
 	c := &Cluster{opts: o, began: time.Now()}
-	return c.Down(ctx)
+	return c.takeDownStale(ctx)
+}
+
+// takeDownStale removes the cluster of a killed run. It fails if the run's process lives: its
+// processes may be in a PID namespace where they cannot be ended.
+func (c *Cluster) takeDownStale(ctx context.Context) error {
+	user, err := lab.User(c.opts.Dir)
+	if user != "" {
+		return fmt.Errorf("remove the cluster in %s: %s uses it", c.opts.Dir, user)
+	}
+	if err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return c.takeDown(ctx)
 }
 
 // Down removes the cluster.
@@ -206,20 +220,8 @@ func removeCgroups(pattern string) error {
 		return err
 	}
 	for _, root := range roots {
-		var dirs []string
-		err := filepath.WalkDir(root, func(p string, d os.DirEntry, err error) error {
-			if err == nil && d.IsDir() {
-				dirs = append(dirs, p)
-			}
+		if err := cgroup.Remove(root); err != nil {
 			return err
-		})
-		if err != nil {
-			return err
-		}
-		for i := len(dirs) - 1; i >= 0; i-- {
-			if err := os.Remove(dirs[i]); err != nil {
-				return err
-			}
 		}
 	}
 	return nil

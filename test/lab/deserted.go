@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
 
 	"golang.org/x/sys/unix"
 
@@ -12,8 +13,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 )
 
-// clear removes the leftovers of a lab without processes from the directory, for example after all
-// processes of the machine were killed. It keeps a live lab; claim or preflight report that.
+// clear removes a stale lab from the directory, for example after all processes of the machine were
+// killed. It keeps a lab in use; claim or preflight report that.
 func (o Options) clear() error {
 	return o.alone(func() error {
 		l, err := Open(o.Dir)
@@ -23,37 +24,50 @@ func (o Options) clear() error {
 		if err != nil {
 			return err
 		}
-		lives, err := l.lives()
-		if err != nil || lives {
+		user, err := l.user()
+		if err != nil || user != "" {
 			return err
 		}
 		l.opts.Progress = o.Progress
-		l.step("taking down what is left in %s of a lab whose processes have all ended", o.Dir)
+		l.step("taking down the stale lab in %s", o.Dir)
 		return l.down()
 	})
 }
 
-// lives reports whether the lab has a process: the one that brings it up, a recorded one, or any in
-// its namespaces.
-func (l *Lab) lives() (bool, error) {
-	if l.state.By.Alive() {
-		return true, nil
+// anyUser describes a process of the lab: its owner, a recorded one, or any in its namespaces.
+func (l *Lab) anyUser() (string, error) {
+	if user := l.owner(); user != "" {
+		return user, nil
 	}
 	recorded, err := l.recorded()
 	if err != nil {
-		return false, err
+		return "", err
 	}
 	for _, p := range recorded {
 		if p.Alive() {
-			return true, nil
+			return describe(p), nil
 		}
 	}
 	names, err := netns.List(l.opts.Name + "-")
 	if err != nil {
-		return false, err
+		return "", err
 	}
+	return UserOfNetns(names...)
+}
+
+// UserOfNetns describes a process in one of the named namespaces, and returns "" if they have none.
+func UserOfNetns(names ...string) (string, error) {
 	inside, err := processesInside(names)
-	return len(inside) > 0, err
+	if len(inside) == 0 || err != nil {
+		return "", err
+	}
+	return describe(inside[0]), nil
+}
+
+// describe returns the process as text, like "process 12 (ovsdb-server)".
+func describe(p *process.Process) string {
+	name, _ := os.ReadFile(fmt.Sprintf("/proc/%d/comm", p.PID)) // it may have ended
+	return fmt.Sprintf("process %d (%s)", p.PID, strings.TrimSpace(string(name)))
 }
 
 // recorded returns the processes started by the lab, including ended ones.

@@ -62,8 +62,8 @@ func TestDeserted(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if !strings.Contains(progress.String(), "processes have all ended") {
-		t.Errorf("it does not say what it takes away:\n%s", progress.String())
+	if !strings.Contains(progress.String(), "taking down the stale lab") {
+		t.Errorf("it does not say what it removes:\n%s", progress.String())
 	}
 	refused("it is up again")
 	mustExec(t, again, "node1", "ping", "-n", "-c", "1", "-W", "5", again.Node(2).IP4.String())

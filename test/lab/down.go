@@ -6,13 +6,13 @@ import (
 	"fmt"
 	"os"
 	"strconv"
-	"strings"
 
 	"golang.org/x/sync/errgroup"
 	"golang.org/x/sys/unix"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
+	"github.com/ovn-ebpf/ovn-ebpf/test/mount"
 )
 
 // Down removes all parts of the lab: processes, namespaces, the bpffs with all pins, and the
@@ -43,7 +43,7 @@ func (l *Lab) down() error {
 			return err
 		}
 	}
-	if err := unmountBelow(l.opts.Dir); err != nil {
+	if err := mount.RemoveBelow(l.opts.Dir); err != nil {
 		return err
 	}
 	return l.removeDir()
@@ -56,7 +56,7 @@ func (l *Lab) removeDir() error {
 		return fmt.Errorf("remove directory: %w", err)
 	}
 	for _, e := range entries {
-		if e.Name() == stateFile {
+		if e.Name() == StateFile {
 			continue
 		}
 		if err := os.RemoveAll(l.path(e.Name())); err != nil {
@@ -138,36 +138,6 @@ func pids() []int {
 		}
 	}
 	return pids
-}
-
-// unmountBelow unmounts everything below dir, innermost first.
-func unmountBelow(dir string) error {
-	mounts, err := mountsBelow(dir)
-	if err != nil {
-		return err
-	}
-	for i := len(mounts) - 1; i >= 0; i-- {
-		if err := unix.Unmount(mounts[i], unix.MNT_DETACH); err != nil && !errors.Is(err, unix.EINVAL) {
-			return fmt.Errorf("unmount %s: %w", mounts[i], err)
-		}
-	}
-	return nil
-}
-
-// mountsBelow returns mount points in the order they were mounted, see
-// proc_pid_mountinfo(5).
-func mountsBelow(dir string) ([]string, error) {
-	b, err := os.ReadFile("/proc/self/mountinfo")
-	if err != nil {
-		return nil, err
-	}
-	var mounts []string
-	for line := range strings.Lines(string(b)) {
-		if f := strings.Fields(line); len(f) > 4 && strings.HasPrefix(f[4], dir+"/") {
-			mounts = append(mounts, f[4])
-		}
-	}
-	return mounts, nil
 }
 
 // mounts mounts the lab's own bpffs, so that unmounting it removes every pin, and cgroup v2, which

@@ -15,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/process"
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
@@ -25,6 +26,7 @@ type Lab struct {
 	state state
 	kube  *kube.Server // nil without an API server
 	began time.Time
+	held  *os.File // the state file, with the owner's lock
 }
 
 // state is the data for Open, stored in <Dir>/lab.json.
@@ -41,6 +43,7 @@ type state struct {
 	Uplink              string
 	AgentArgs           []string
 	By                  process.Process // the process that brought it up
+	Owned               bool
 }
 
 // Node is a node of the lab. Name is also the name of its Node object and its system-id.
@@ -70,10 +73,13 @@ const (
 	BehindIP6 = "2001:db8:51::1"
 )
 
+// StateFile is the record in the directory of a lab.
+const StateFile = "lab.json"
+
 const (
 	nbPort, sbPort, apiPort                      = 6641, 6642, 6443
 	controllerMetrics, agentMetrics              = "127.0.0.1:9409", "127.0.0.1:9410"
-	stateFile, cgroupDir                         = "lab.json", "cgroup"
+	cgroupDir                                    = "cgroup"
 	controllerProgram, pluginProgram, labProgram = "ovnkube", "ovn-k8s-cni-overlay", "ovnlab"
 )
 
@@ -109,6 +115,11 @@ func Up(ctx context.Context, o Options) (*Lab, error) {
 	if o.Datapath == "" {
 		l.opts.Datapath, reason = detectDatapath()
 	}
+	release, err := netns.Hold()
+	if err != nil {
+		return nil, fmt.Errorf("bring lab up: %w", err)
+	}
+	defer release()
 	if err := l.opts.alone(l.claim); err != nil {
 		return nil, fmt.Errorf("bring lab up: %w", err)
 	}
@@ -136,7 +147,7 @@ func (l *Lab) claim() error {
 	}
 	l.state = state{
 		Name: o.Name, Nodes: o.Nodes, NodeNames: o.NodeNames, Kube: o.Kube, Cluster: o.Cluster, Bare: o.Bare, Datapath: o.Datapath, Platform: o.Platform, Cache: o.CacheDir, BinDir: o.BinDir,
-		Uplink: o.Uplink, AgentArgs: o.AgentArgs, By: *by, Pods: o.Pods, Programs: l.state.Programs,
+		Uplink: o.Uplink, AgentArgs: o.AgentArgs, By: *by, Owned: o.Owned, Pods: o.Pods, Programs: l.state.Programs,
 	}
 	b, err := json.MarshalIndent(l.state, "", "\t")
 	if err != nil {
@@ -148,13 +159,16 @@ func (l *Lab) claim() error {
 	if err := l.refuseForeign(); err != nil {
 		return err
 	}
-	tmp := l.path(stateFile + "." + strconv.Itoa(os.Getpid()))
+	tmp := l.path(StateFile + "." + strconv.Itoa(os.Getpid()))
 	if err := os.WriteFile(tmp, b, 0o644); err != nil {
 		return err
 	}
 	defer os.Remove(tmp)
+	if err := l.hold(tmp); err != nil {
+		return err
+	}
 	// A link appears atomically with its content, and fails if the name exists.
-	if err := os.Link(tmp, l.path(stateFile)); errors.Is(err, os.ErrExist) {
+	if err := os.Link(tmp, l.path(StateFile)); errors.Is(err, os.ErrExist) {
 		return fmt.Errorf("a lab is up in %s; take it down first", o.Dir)
 	} else if err != nil {
 		return err
@@ -168,11 +182,11 @@ func (l *Lab) refuseForeign() error {
 	if err != nil {
 		return err
 	}
-	if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == stateFile }) {
+	if slices.ContainsFunc(entries, func(e os.DirEntry) bool { return e.Name() == StateFile }) {
 		return nil // the link will fail
 	}
 	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), stateFile+".") {
+		if !strings.HasPrefix(e.Name(), StateFile+".") {
 			return fmt.Errorf("directory %s is not empty, and no lab's: it has %s", l.opts.Dir, e.Name())
 		}
 	}
@@ -181,24 +195,33 @@ func (l *Lab) refuseForeign() error {
 
 // Open finds the lab of dir, or its remains. The error wraps os.ErrNotExist if there is none.
 func Open(dir string) (*Lab, error) {
+	l, err := load(dir)
+	if err != nil {
+		return nil, err
+	}
+	if err := platform.Use(l.opts.Platform, l.opts.CacheDir, io.Discard); err != nil {
+		return nil, fmt.Errorf("open lab: %w", err)
+	}
+	return l, nil
+}
+
+// load is Open without the lab's platform, which Down does not need.
+func load(dir string) (*Lab, error) {
 	o, err := Options{Dir: dir}.withDefaults()
 	if err != nil {
 		return nil, fmt.Errorf("open lab: %w", err)
 	}
 	l := &Lab{opts: o, began: time.Now()}
-	b, err := os.ReadFile(l.path(stateFile))
+	b, err := os.ReadFile(l.path(StateFile))
 	if err != nil {
 		return nil, fmt.Errorf("open lab: %w", err)
 	}
 	if err := json.Unmarshal(b, &l.state); err != nil {
-		return nil, fmt.Errorf("open lab: parse %s: %w", l.path(stateFile), err)
+		return nil, fmt.Errorf("open lab: parse %s: %w", l.path(StateFile), err)
 	}
 	l.opts.Name, l.opts.Nodes, l.opts.Datapath, l.opts.BinDir = l.state.Name, l.state.Nodes, l.state.Datapath, l.state.BinDir
 	l.opts.Uplink, l.opts.AgentArgs, l.opts.NodeNames = l.state.Uplink, l.state.AgentArgs, l.state.NodeNames
 	l.opts.Platform, l.opts.CacheDir = l.state.Platform, l.state.Cache
-	if err := platform.Use(l.opts.Platform, l.opts.CacheDir, io.Discard); err != nil {
-		return nil, fmt.Errorf("open lab: %w", err)
-	}
 	l.opts.Kube, l.opts.Cluster, l.opts.Bare, l.opts.Pods = l.state.Kube, l.state.Cluster, l.state.Bare, l.state.Pods
 	if l.state.Kube {
 		// It is missing if Up was killed early.

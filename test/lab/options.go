@@ -42,6 +42,10 @@ type Options struct {
 	CacheDir       string // of the API server's binary and of platforms; default kube.CacheDir
 	Platform       string // source of OVN, Open vSwitch and etcd: platform.Host, debian13 or debian12; default platform.Name
 
+	// Owned labs are stale when the caller has ended, even if their daemons run: test/sweep removes
+	// them. Other labs are in use until their last process ends.
+	Owned bool
+
 	FailedLogs string // new directory for the logs of a failed Up; "": not copied
 
 	Progress io.Writer // one line per step; may be nil

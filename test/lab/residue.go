@@ -8,6 +8,7 @@ import (
 	"github.com/vishvananda/netlink"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
+	"github.com/ovn-ebpf/ovn-ebpf/test/mount"
 )
 
 // Residue lists the remains of a lab of that directory and name: the directory itself, namespaces,
@@ -36,7 +37,7 @@ func Residue(dir, name string) ([]string, error) {
 			found = append(found, fmt.Sprintf("process %d %s", pid, line))
 		}
 	}
-	mounts, err := mountsBelow(o.Dir)
+	mounts, err := mount.Below(o.Dir)
 	if err != nil {
 		return nil, fmt.Errorf("look for residue: %w", err)
 	}

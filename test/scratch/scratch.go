@@ -23,9 +23,12 @@ type Dir struct {
 }
 
 // Make creates a directory in os.TempDir for the named purpose: lower case letters.
-func Make(purpose string) (*Dir, error) {
+func Make(purpose string) (*Dir, error) { return MakeIn("", purpose) }
+
+// MakeIn creates a directory in dir, which may also be a cgroup.
+func MakeIn(dir, purpose string) (*Dir, error) {
 	for {
-		path, err := os.MkdirTemp("", prefix+purpose+".")
+		path, err := os.MkdirTemp(dir, prefix+purpose+".")
 		if err != nil {
 			return nil, fmt.Errorf("make scratch directory: %w", err)
 		}
@@ -93,4 +96,22 @@ func IfStale(path string, f func() error) error {
 		return fmt.Errorf("lock %s: %w", path, err)
 	}
 	return f()
+}
+
+// Owner describes the process that owns the directory, from /proc/locks, see proc_locks(5).
+func Owner(path string) string {
+	const unknown = "its owner"
+	var st unix.Stat_t
+	locks, err := os.ReadFile("/proc/locks")
+	if err := errors.Join(err, unix.Stat(path, &st)); err != nil {
+		return unknown
+	}
+	file := fmt.Sprintf("%02x:%02x:%d", unix.Major(st.Dev), unix.Minor(st.Dev), st.Ino)
+	for line := range strings.Lines(string(locks)) {
+		// 1: FLOCK ADVISORY WRITE 1234 fe:01:5678 0 EOF
+		if f := strings.Fields(line); len(f) > 5 && f[1] == "FLOCK" && f[5] == file && f[4] != "0" {
+			return "process " + f[4]
+		}
+	}
+	return unknown // in another PID namespace
 }

@@ -12,6 +12,7 @@ import (
 	"os"
 	"os/exec"
 	"os/signal"
+	"path/filepath"
 	"runtime"
 	"strconv"
 	"strings"
@@ -92,6 +93,7 @@ func run(f func() int, isolate bool) int {
 	case role == first:
 		code, err = prepareAndStart(rest)
 	case Inside() && !isolate || Isolated():
+		name(filepath.Base(os.Args[0]))
 		return f()
 	default:
 		code, err = outer(isolate)
@@ -150,6 +152,7 @@ func prepareAndStart(role string) (int, error) {
 		return 0, err
 	}
 	dir.Close()
+	name("tether")
 	for key, value := range map[string]string{roleEnv: role, "TMPDIR": tempDir} {
 		if err := os.Setenv(key, value); err != nil {
 			return 0, err
@@ -208,6 +211,9 @@ func prepare(dir *os.File, role string) error {
 	}
 	return nil
 }
+
+// name sets the name that ps shows, which is "exe" otherwise.
+func name(name string) { _ = os.WriteFile("/proc/self/comm", []byte(name), 0) } // only for people
 
 // pass passes signals on. From a terminal the program gets them also directly.
 func pass(caught <-chan os.Signal, pid int) {

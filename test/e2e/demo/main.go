@@ -18,46 +18,56 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/e2e"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
 )
 
-func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil {
-		fmt.Fprintln(os.Stderr, "demo:", err)
-		os.Exit(1)
-	}
+type options struct {
+	bin, cache, dir string
+	keep            bool
 }
 
-func run(ctx context.Context, args []string, w io.Writer) error {
-	flags := flag.NewFlagSet("demo", flag.ContinueOnError)
-	bin := flags.String("bin", "bin", "`directory` of the built programs")
-	cache := flags.String("cache", kube.CacheDir(), "`directory` for what is built once")
-	dir := flags.String("dir", "/run/ovn-ebpf-demo", "`directory` of the lab")
-	keep := flags.Bool("keep", false, "leave the lab running at the end")
-	if err := flags.Parse(args); err != nil {
-		return err
+func main() {
+	var o options
+	flag.StringVar(&o.bin, "bin", "bin", "`directory` of the built programs")
+	flag.StringVar(&o.cache, "cache", kube.CacheDir(), "`directory` for what is built once")
+	flag.StringVar(&o.dir, "dir", "/run/ovn-ebpf-demo", "`directory` of the lab")
+	flag.BoolVar(&o.keep, "keep", false, "leave the lab running at the end")
+	flag.Parse()
+	demo := func() int {
+		ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+		defer stop()
+		if err := run(ctx, o, os.Stdout); err != nil {
+			fmt.Fprintln(os.Stderr, "demo:", err)
+			return 1
+		}
+		return 0
 	}
+	if o.keep { // the lab outlives the demo
+		os.Exit(demo())
+	}
+	os.Exit(tether.Run(demo))
+}
+
+func run(ctx context.Context, o options, w io.Writer) error {
 	start := time.Now()
-	if *keep { // the user may need kubectl
-		if _, err := kube.BuildForPods(ctx, *cache, w); err != nil {
+	if o.keep { // the user may need kubectl
+		if _, err := kube.BuildForPods(ctx, o.cache, w); err != nil {
 			return err
 		}
 	}
-	c, err := e2e.Start(ctx, lab.Options{Dir: *dir, Name: "demo", BinDir: *bin, CacheDir: *cache, Progress: w})
+	c, err := e2e.Start(ctx, lab.Options{Dir: o.dir, Name: "demo", Owned: !o.keep, BinDir: o.bin, CacheDir: o.cache, Progress: w})
 	if err != nil {
 		return err
 	}
 	err = show(ctx, c, w)
-	if *keep {
+	if o.keep {
 		fmt.Fprintln(w, "\nThe lab keeps running.")
-		c.Next(w, *bin+"/ovnlab", "--dir "+*dir)
+		c.Next(w, o.bin+"/ovnlab", "--dir "+o.dir)
 		return err
 	}
 	fmt.Fprintln(w, "\ntaking the lab down")
 	err = errors.Join(err, c.Down(context.WithoutCancel(ctx)))
-	residue, residueErr := lab.Residue(*dir, "demo")
+	residue, residueErr := lab.Residue(o.dir, "demo")
 	if len(residue) > 0 {
 		err = errors.Join(err, fmt.Errorf("left behind: %s", strings.Join(residue, "; ")))
 	}

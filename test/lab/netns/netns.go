@@ -60,6 +60,46 @@ func shareDir() error {
 	return unix.Mount("", Dir, "", unix.MS_SHARED|unix.MS_REC, "")
 }
 
+// Hold keeps Unheld from running until release is called.
+func Hold() (release func(), err error) { return lock(unix.LOCK_SH) }
+
+// ErrHeld is returned by Unheld while a caller of Hold creates namespaces.
+var ErrHeld = errors.New("namespaces are being created")
+
+// Unheld calls f while no caller of Hold creates namespaces.
+func Unheld(f func() error) error {
+	release, err := lock(unix.LOCK_EX | unix.LOCK_NB)
+	if errors.Is(err, unix.EWOULDBLOCK) {
+		return ErrHeld
+	}
+	if err != nil {
+		return err
+	}
+	defer release()
+	return f()
+}
+
+func lock(how int) (release func(), err error) {
+	if err := os.MkdirAll(Dir, 0o755); err != nil {
+		return nil, err
+	}
+	dir, err := os.Open(Dir)
+	if err != nil {
+		return nil, err
+	}
+	for {
+		err = unix.Flock(int(dir.Fd()), how)
+		if !errors.Is(err, unix.EINTR) {
+			break
+		}
+	}
+	if err != nil {
+		dir.Close()
+		return nil, fmt.Errorf("lock %s: %w", Dir, err)
+	}
+	return func() { dir.Close() }, nil
+}
+
 // Delete removes the name, if it exists. The namespace itself lives until its last process ends.
 func Delete(name string) error {
 	err := unix.Unmount(Path(name), unix.MNT_DETACH)

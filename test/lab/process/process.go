@@ -172,6 +172,45 @@ func (p *Process) Alive() bool {
 	return err == nil && st.start == p.Start && !st.ended()
 }
 
+// Locate returns a running process under the ID that it has here. For one that started in a PID
+// namespace below, that is another ID than the recorded one.
+func (p *Process) Locate() (*Process, bool) {
+	if p.Alive() {
+		return p, true
+	}
+	dirs, err := os.ReadDir("/proc")
+	if err != nil {
+		return nil, false
+	}
+	for _, d := range dirs {
+		pid, err := strconv.Atoi(d.Name())
+		if err != nil {
+			continue
+		}
+		st, err := readStat(pid) // fails if it has ended
+		if err == nil && st.start == p.Start && !st.ended() && innermost(pid) == p.PID {
+			return &Process{PID: pid, Start: st.start}, true
+		}
+	}
+	return nil, false
+}
+
+// innermost returns the ID of the process in its own PID namespace, or 0.
+func innermost(pid int) int {
+	b, err := os.ReadFile(fmt.Sprintf("/proc/%d/status", pid))
+	if err != nil {
+		return 0
+	}
+	_, rest, _ := strings.Cut(string(b), "\nNSpid:")
+	line, _, _ := strings.Cut(rest, "\n")
+	ids := strings.Fields(line)
+	if len(ids) == 0 {
+		return 0
+	}
+	inner, _ := strconv.Atoi(ids[len(ids)-1]) // 0 if the kernel's format is unknown
+	return inner
+}
+
 // Signal sends sig to the process and its group. It succeeds if the process has ended.
 func (p *Process) Signal(sig syscall.Signal) error {
 	fd, err := p.open()
