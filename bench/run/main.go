@@ -44,6 +44,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bench/report"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
+	"github.com/ovn-ebpf/ovn-ebpf/test/scratch"
 )
 
 func main() {
@@ -152,11 +153,12 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err := checkTools(); err != nil {
 		return err
 	}
-	dir, err := os.MkdirTemp("", "ovn-ebpf-bench")
+	work, err := scratch.Make("bench")
 	if err != nil {
-		return fmt.Errorf("make work directory: %w", err)
+		return err
 	}
-	defer os.RemoveAll(dir)
+	defer func() { _ = work.Remove() }() // test/sweep removes it otherwise
+	dir := work.Path
 	harness := filepath.Join(dir, "harness")
 	if err := build(ctx, harness, stderr); err != nil {
 		return err

@@ -7,13 +7,13 @@ import (
 	"flag"
 	"fmt"
 	"io"
-	"os"
 	"os/exec"
 	"path/filepath"
 	"syscall"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench/report"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/results"
+	"github.com/ovn-ebpf/ovn-ebpf/test/scratch"
 )
 
 // watched measures what counting, and a monitor, cost a packet, in instructions: it runs
@@ -53,12 +53,12 @@ func watched(ctx context.Context, args []string, stdout, stderr io.Writer) error
 
 // measureWatched returns the output of the benchmark.
 func measureWatched(ctx context.Context, batches, count int, stderr io.Writer) (string, error) {
-	dir, err := os.MkdirTemp("", "watched-")
+	work, err := scratch.Make("watched")
 	if err != nil {
-		return "", fmt.Errorf("make directory: %w", err)
+		return "", err
 	}
-	defer os.RemoveAll(dir)
-	binary := filepath.Join(dir, "bpf.test")
+	defer func() { _ = work.Remove() }() // test/sweep removes it otherwise
+	binary := filepath.Join(work.Path, "bpf.test")
 	if _, err := output(ctx, stderr, "go", "test", "-c", "-o", binary, "./bpf"); err != nil {
 		return "", err
 	}

@@ -54,7 +54,7 @@ func (p part) sweep(o Options) error {
 		if err != nil {
 			return err
 		}
-		whole = append(parts, p.what)
+		whole = slices.Concat(parts, whole)
 	}
 	user, err := p.user, error(nil)
 	if user == "" && !o.List {

@@ -12,6 +12,8 @@ import (
 	"slices"
 	"strings"
 	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/scratch"
 )
 
 // options are the choices of a run.
@@ -71,11 +73,12 @@ func mutate(args []string, out io.Writer) (survivors int, err error) {
 
 // try tries the mutants of one package.
 func try(pkg string, o options, table string, out io.Writer) (survivors int, err error) {
-	work, err := os.MkdirTemp("", "mutate")
+	made, err := scratch.Make("mutate")
 	if err != nil {
 		return 0, err
 	}
-	defer os.RemoveAll(work)
+	defer func() { _ = made.Remove() }() // test/sweep removes it otherwise
+	work := made.Path
 	dir, err := filepath.Abs(pkg)
 	if err != nil {
 		return 0, err

@@ -99,8 +99,11 @@ func TestDaemonsEnd(t *testing.T) {
 		signal syscall.Signal
 		parent string // a shell by this name starts the test, and gets the signal
 	}{
-		{"killed", unix.SIGKILL, ""}, {"terminated", unix.SIGTERM, ""}, {"interrupted", unix.SIGINT, ""},
-		{"make killed", unix.SIGKILL, "make"}, {"go killed", unix.SIGKILL, "go"},
+		{"killed", unix.SIGKILL, ""},
+		{"terminated", unix.SIGTERM, ""},
+		{"interrupted", unix.SIGINT, ""},
+		{"make killed", unix.SIGKILL, "make"},
+		{"go killed", unix.SIGKILL, "go"},
 	} {
 		t.Run(c.name, func(t *testing.T) {
 			argv := []string{self(t), "-test.run=^TestDaemons$"}

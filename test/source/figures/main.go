@@ -18,6 +18,8 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/scratch"
 )
 
 func main() {
@@ -84,12 +86,12 @@ func ofTree(dir string) (figures, error) {
 
 // ofRevision counts in a worktree of its own, and builds the binary there as `make build` does.
 func ofRevision(revision string) (f figures, err error) {
-	parent, err := os.MkdirTemp("", "figures-")
+	parent, err := scratch.Make("figures")
 	if err != nil {
 		return f, err
 	}
-	defer os.RemoveAll(parent)
-	dir := filepath.Join(parent, "tree")
+	defer func() { _ = parent.Remove() }() // test/sweep removes it otherwise
+	dir := filepath.Join(parent.Path, "tree")
 	if out, err := exec.Command("git", "worktree", "add", "--detach", dir, revision).CombinedOutput(); err != nil {
 		return f, fmt.Errorf("check out %s: %w: %s", revision, err, out)
 	}
