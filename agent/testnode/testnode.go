@@ -214,7 +214,8 @@ func Eventually(t testing.TB, what string, check func() error) {
 	t.Helper()
 	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
 	defer cancel()
-	for {
+	const most = 10 * time.Millisecond
+	for pause := most / 16; ; pause = min(2*pause, most) {
 		err := check()
 		if err == nil {
 			return
@@ -222,7 +223,7 @@ func Eventually(t testing.TB, what string, check func() error) {
 		select {
 		case <-ctx.Done():
 			t.Fatalf("%s: %v", what, err)
-		case <-time.After(10 * time.Millisecond):
+		case <-time.After(pause):
 		}
 	}
 }

@@ -118,13 +118,22 @@ func newRigOn(t *testing.T, kind string) *rig {
 	r.addNIC(t, kind)
 	ip(t, "link add other type veth peer name otherp")
 	ip(t, "link set nic0 address 02:00:00:00:00:02 mtu 1480")
-	ip(t, "link set other up")
-	ip(t, "link set otherp up")
-	for key, v := range map[string]string{"ipv4/rp_filter": "1", "ipv4/arp_ignore": "1", "ipv6/hop_limit": "77"} {
-		if err := writeSysctl(nicName, key, v); err != nil {
+	set := func(device, key, value string) {
+		t.Helper()
+		if err := writeSysctl(device, key, value); err != nil {
 			t.Fatal(err)
 		}
 	}
+	for key, v := range map[string]string{"ipv4/rp_filter": "1", "ipv4/arp_ignore": "1", "ipv6/hop_limit": "77"} {
+		set(nicName, key, v)
+	}
+	// Duplicate address detection would take two seconds here. The test needs it only afterwards: a
+	// move must not start it.
+	for _, device := range []string{nicName, "other", "otherp"} {
+		set(device, "ipv6/accept_dad", "0")
+	}
+	ip(t, "link set other up")
+	ip(t, "link set otherp up")
 	ip(t, "link set nic0 up")
 	r.inPeer(t, "ip", "link", "set", "wire", "address", "02:00:00:00:00:01", "up")
 	r.inPeer(t, "ethtool", "-K", "wire", "tx", "off")
@@ -137,6 +146,7 @@ func newRigOn(t *testing.T, kind string) *rig {
 	}
 	testnode.Eventually(t, "IPv6 addresses are usable", func() error {
 		for _, device := range []string{nicName, "other", "otherp"} {
+			set(device, "ipv6/accept_dad", "1")
 			if out := testnode.Run(t, "ip", "addr", "show", "dev", device, "tentative"); out != "" {
 				return fmt.Errorf("tentative: %s", out)
 			}
