@@ -38,6 +38,7 @@ func TestBridgedKernel(t *testing.T) {
 // TestBridgedVLANUntagged checks that a host with untagged addresses is not moved behind a tag.
 func TestBridgedVLANUntagged(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
+	r.sw.Daemon(t)
 	r.s.Backend, r.s.Layout, r.s.VLAN, r.s.Encap = OpenFlow, Bridged, 100, netip.Prefix{}
 	r.begin()
 	testnode.Eventually(t, "the agent reports the cause", func() error {

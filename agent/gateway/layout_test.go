@@ -38,6 +38,7 @@ func TestLayoutKernel(t *testing.T) {
 
 // testLayout keeps a connection between the host and its peer open throughout.
 func testLayout(t *testing.T, r *rig, bridged Backend) {
+	r.sw.Daemon(t)
 	testnode.Run(t, "ip", "route", "add", "default", "via", "172.30.0.200")
 	if r.s.Userspace() { // no checksum offload into OVS
 		testnode.Run(t, "ethtool", "-K", "eth0", "tx", "off")
@@ -106,12 +107,13 @@ func testLayout(t *testing.T, r *rig, bridged Backend) {
 	r.step("bridged, bridge deleted", func(t *testing.T) {
 		r.relayout(Bridged, bridged, encap)
 		r.sw.Vsctl(t, "del-br", "breth0")
-		r.await("the uplink has the host's address again", func() error {
+		testnode.Eventually(t, "the uplink has the host's address again", func() error {
 			if out := testnode.Run(t, "ip", "addr", "show", "dev", "eth0"); !strings.Contains(out, "172.30.0.11/24") {
 				return errors.New(out)
 			}
 			return nil
 		})
+		r.onPeer("ping", "-n", "-c1", "-w30", "-q", "172.30.0.11") // the rest follows: routes, the device leaves OVS
 		held.check(t)
 	})
 	r.step("bridged again, cleaned up", func(t *testing.T) {

@@ -85,11 +85,14 @@ func (t *tracker) run(ctx context.Context) error {
 // takeover is left.
 func dumpDue(none bool, since time.Duration) bool { return !none || since >= rareDumps }
 
-// read reads conntrack, unless it is too large.
+// read reads conntrack, unless it is empty or too large.
 func (t *tracker) read(ctx context.Context) *dump {
 	n, err := t.count(ctx)
 	if err = errors.Join(err, tooLarge(n)); err != nil {
 		return &dump{err: err}
+	}
+	if n == 0 && t.s.Userspace() { // there may be no datapath to dump
+		return &dump{}
 	}
 	list, err := ovs.Conntrack(ctx, t.s.OVSRunDir)
 	return &dump{list: list, err: err}

@@ -38,9 +38,12 @@ func Conntrack(ctx context.Context, rundir string) ([]Tracked, error) {
 }
 
 // ConntrackCount returns the number of connections in the userspace datapath. The kernel datapath
-// does not report it.
+// does not report it. Without a datapath, as before the first bridge, there are none.
 func ConntrackCount(ctx context.Context, rundir string) (int, error) {
 	out, err := askConntrack(ctx, rundir, "dpctl/ct-get-nconns")
+	if err != nil && strings.Contains(err.Error(), "no datapaths exist") {
+		return 0, nil
+	}
 	if err != nil {
 		return 0, err
 	}

@@ -56,9 +56,6 @@ func TestParseTracked(t *testing.T) {
 func TestConntrackCount(t *testing.T) {
 	s := testnode.StartSwitch(t, true)
 	c := dial(t, s)
-	if err := c.SyncBridge(t.Context(), Bridge{Name: "brx", DatapathType: "netdev"}); err != nil {
-		t.Fatal(err)
-	}
 	const elsewhere = "4194303"
 	if err := os.Symlink(s.Dir+"/vswitchd.ctl", s.Dir+"/ovs-vswitchd."+elsewhere+".ctl"); err != nil {
 		t.Fatal(err)
@@ -66,16 +63,28 @@ func TestConntrackCount(t *testing.T) {
 	if err := os.WriteFile(s.Dir+"/ovs-vswitchd.pid", []byte(elsewhere+"\n"), 0o644); err != nil {
 		t.Fatal(err)
 	}
+	none := func(when string) {
+		t.Helper()
+		if n, err := ConntrackCount(t.Context(), s.Dir); err != nil || n != 0 {
+			t.Errorf("%s: %d connections, error %v, want none", when, n, err)
+		}
+	}
+	testnode.Eventually(t, "ovs-vswitchd answers", func() error {
+		_, err := ConntrackCount(t.Context(), s.Dir)
+		return err
+	})
+	none("before there is a datapath")
+	if err := c.SyncBridge(t.Context(), Bridge{Name: "brx", DatapathType: "netdev"}); err != nil {
+		t.Fatal(err)
+	}
 	testnode.Eventually(t, "the datapath is there", func() error {
-		n, err := ConntrackCount(t.Context(), s.Dir)
-		if err == nil && n != 0 {
-			t.Errorf("%d connections, want none", n)
+		list, err := Conntrack(t.Context(), s.Dir)
+		if len(list) != 0 {
+			t.Errorf("connections %v, want none", list)
 		}
 		return err
 	})
-	if list, err := Conntrack(t.Context(), s.Dir); err != nil || len(list) != 0 {
-		t.Errorf("connections %v, error %v, want none", list, err)
-	}
+	none("of an unused datapath")
 	if _, err := ConntrackCount(t.Context(), t.TempDir()); err == nil {
 		t.Error("no daemon, and no error")
 	}
