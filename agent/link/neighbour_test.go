@@ -42,6 +42,13 @@ func TestProbeNeighbours(t *testing.T) {
 			return nil
 		})
 	}
+	// The kernel gives up after three probes, one per second. What must fail need not take that long.
+	every := func(ms string) {
+		t.Helper()
+		for _, family := range []string{"ipv4", "ipv6"} {
+			testnode.Run(t, "sysctl", "-qw", "net."+family+".neigh.nei0.retrans_time_ms="+ms)
+		}
+	}
 	for _, a := range []string{"10.9.0.2", "fd09::2"} {
 		if s := state(a); s != "" {
 			t.Fatalf("there is an entry before the first probe: %s", s)
@@ -53,8 +60,10 @@ func TestProbeNeighbours(t *testing.T) {
 		probe(a)
 		becomes(a, "lladdr 02:00:00:00:00:02 REACHABLE")
 		far("ip", "link", "set", "nei0p", "address", "02:00:00:00:00:03")
+		every("50")
 		probe(a)
 		becomes(a, "FAILED") // the kernel asks the old address alone, as always
+		every("1000")
 		probe(a)
 		becomes(a, "lladdr 02:00:00:00:00:03 REACHABLE")
 		for _, fixed := range []string{"permanent", "noarp"} {
@@ -69,6 +78,7 @@ func TestProbeNeighbours(t *testing.T) {
 		far("ip", "link", "set", "nei0p", "address", "02:00:00:00:00:02")
 	}
 	silent := netip.MustParseAddr("10.9.0.77")
+	every("200")
 	for range 2 { // the second while the kernel asks
 		if err := ProbeNeighbours([]Neighbour{{"nei0", silent}}); err != nil {
 			t.Fatal(err)
