@@ -24,6 +24,7 @@ import (
 // configuration that does not name the layout.
 func TestBridged(t *testing.T) {
 	r := newRig(t)
+	r.gatewayAnswers()
 	direct := r.cfg
 	r.cfg.Layout, r.cfg.Backend = gateway.Bridged, gateway.OpenFlow
 	r.cfg.EncapIP = netip.Addr{}
@@ -78,11 +79,20 @@ func TestBridged(t *testing.T) {
 	}
 }
 
+// gatewayAnswers gives the peer the address of the default route. A move of the uplink waits for an
+// answer from there.
+func (r *rig) gatewayAnswers() {
+	r.t.Helper()
+	for _, args := range []string{"addr add 172.30.0.200/24 dev eth0", "link set eth0 up"} {
+		testnode.Run(r.t, append([]string{"nsenter", "-t", r.peer, "-n", "ip"}, strings.Fields(args)...)...)
+	}
+}
+
 // flowsCounted sends packets from the host and waits until they appear in the counters.
 func (r *rig) flowsCounted(read func() ([]bpf.Counter, error)) {
 	r.t.Helper()
 	testnode.Eventually(r.t, "flows count what the host sends", func() error {
-		_ = exec.Command("ping", "-n", "-c1", "-W1", "172.30.0.1").Run() // the request counts, even without a reply
+		_ = exec.Command("ping", "-n", "-c1", "-W1", "172.30.0.200").Run() // the request counts, even without a reply
 		counters, err := read()
 		if err == nil && len(counters) != len(gateway.FlowReasons()) {
 			err = fmt.Errorf("%d counters", len(counters))

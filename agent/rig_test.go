@@ -23,7 +23,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
-	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
 // rig is a node with an agent. The test plays the controller and, for the flows of a port,
@@ -40,20 +40,19 @@ type rig struct {
 func newRig(t testing.TB) *rig {
 	t.Helper()
 	r := &rig{t: t, sw: testnode.StartSwitch(t, true)}
+	r.sw.Daemon(t) // the agent waits for it: it must know the connections from before
 	r.peer = testnode.Netns(t)
+	// A namespace's devices outlive its last process for a while, and a reservation that an agent finds is the host's.
+	t.Cleanup(func() {
+		_ = exec.Command("ip", "link", "del", "eth0").Run() // a test may have removed it
+		testnode.Run(t, "sysctl", "-qw", "net.ipv4.ip_local_reserved_ports=")
+	})
 	testnode.Run(t, "ip", "link", "add", "eth0", "type", "veth", "peer", "name", "eth0", "netns", r.peer)
 	testnode.Run(t, "ip", "addr", "add", "172.30.0.11/24", "dev", "eth0")
 	testnode.Run(t, "ip", "link", "set", "eth0", "up")
 	testnode.Run(t, "ip", "route", "add", "default", "via", "172.30.0.200")
-	server, err := kube.Start(t.Context(), kube.Options{Dir: t.TempDir(), Binary: os.Getenv(apiserverEnv)})
-	if err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := server.Stop(); err != nil {
-			t.Error(err)
-		}
-	})
+	server := kubetest.Start(t)
+	var err error
 	if r.client, err = kubernetes.NewForConfig(server.RestConfig()); err != nil {
 		t.Fatal(err)
 	}

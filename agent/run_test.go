@@ -19,9 +19,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
-
-const apiserverEnv = "OVNEBPF_TEST_APISERVER"
 
 // privilegesEnv makes the test binary only call Run.
 const privilegesEnv = "OVNEBPF_TEST_PRIVILEGES"
@@ -42,16 +41,12 @@ func TestMain(m *testing.M) {
 		return
 	}
 	if !testnode.Inside() {
-		binary, err := kube.Build(context.Background(), kube.CacheDir(), os.Stderr)
-		if err == nil {
-			err = os.Setenv(apiserverEnv, binary)
-		}
-		if err != nil {
+		if _, err := kube.Build(context.Background(), kube.CacheDir(), os.Stderr); err != nil {
 			fmt.Fprintln(os.Stderr, err)
 			os.Exit(1)
 		}
 	}
-	os.Exit(testnode.Main(m))
+	os.Exit(testnode.Main(kubetest.Shared{M: m}))
 }
 
 func TestRun(t *testing.T) {
@@ -73,7 +68,6 @@ func TestRun(t *testing.T) {
 	})
 	r.checkNode()
 	r.checkPod()
-	r.sw.Daemon(t)
 	r.sw.ReportDatapath(t)
 	r.awaitZeroSNAT(testnode.AvoidedZeroSNAT(t))
 	if _, body, err := r.get("/"); err != nil || !strings.HasPrefix(body, "<!doctype html>") {

@@ -22,6 +22,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
 )
 
@@ -42,7 +43,7 @@ type processConfig struct {
 func TestMain(m *testing.M) {
 	text := os.Getenv(processEnv)
 	if text == "" {
-		os.Exit(tether.Main(m))
+		os.Exit(tether.Main(kubetest.Shared{M: m}))
 	}
 	if err := runProcess(text); err != nil {
 		fmt.Fprintln(os.Stderr, err)

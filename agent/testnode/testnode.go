@@ -23,7 +23,7 @@ import (
 
 // Main runs the tests in a tether with its own network, and with the platform's Open vSwitch. It
 // needs root.
-func Main(m *testing.M) int {
+func Main(m interface{ Run() int }) int {
 	if !Inside() {
 		if err := platform.Default(os.Stderr); err != nil {
 			fmt.Fprintln(os.Stderr, err)

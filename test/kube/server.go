@@ -40,7 +40,8 @@ type Server struct {
 	opts            Options
 	etcd, apiserver *process.Process
 	access          access
-	pki             *pki // nil when opened
+	pki             *pki   // nil when opened
+	etcdURL         string // "" when opened
 }
 
 // access is the access of clients, stored in <Dir>/access.json for Open.
@@ -109,6 +110,7 @@ func (s *Server) start(ctx context.Context) error {
 	}
 	// Concurrently, as the API server waits for etcd.
 	client := "http://127.0.0.1:" + strconv.Itoa(ports[0])
+	s.etcdURL = client
 	peer := "http://127.0.0.1:" + strconv.Itoa(ports[1])
 	if s.etcd, err = s.run(etcdRecord, etcdArgv(s.opts, client, peer)); err != nil {
 		return err

@@ -16,7 +16,7 @@ import (
 
 // Binary builds the API server in the machine's cache. With -short it skips the test if that would
 // take minutes.
-func Binary(t *testing.T) string {
+func Binary(t testing.TB) string {
 	t.Helper()
 	cache := kube.CacheDir()
 	if testing.Short() {
@@ -31,11 +31,27 @@ func Binary(t *testing.T) string {
 	return path
 }
 
-// Start runs an API server, with the platform's etcd, until the test ends.
-func Start(t *testing.T) *kube.Server {
+// Start runs an API server, with the platform's etcd, until the test ends. With Shared tests it may
+// be one that earlier tests have used.
+func Start(t testing.TB) *kube.Server {
 	t.Helper()
 	if err := platform.Default(t.Output()); err != nil {
 		t.Fatal(err)
+	}
+	idle.mu.Lock()
+	keep := idle.keep
+	idle.mu.Unlock()
+	if keep {
+		s, err := idle.take(t.Context(), Binary(t))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() {
+			if err := idle.leave(s); err != nil {
+				t.Error(err)
+			}
+		})
+		return s.Server
 	}
 	server, err := kube.Start(t.Context(), kube.Options{Dir: t.TempDir(), Binary: Binary(t)})
 	if err != nil {
