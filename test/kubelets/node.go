@@ -25,8 +25,9 @@ var (
 	containerdConfig string
 )
 
-// asSystemd mounts a bpffs as systemd does, so that a node's init finds one on every machine.
-const asSystemd = `mount -t bpf bpf /sys/fs/bpf; exec "$@"`
+// asSystemd mounts a bpffs as systemd does, so that a node's init finds one on every machine. The
+// temporary directory of a tether is in /run, of which each node has its own.
+const asSystemd = `unset TMPDIR; mount -t bpf bpf /sys/fs/bpf; exec "$@"`
 
 // startNode starts a node's init with containerd and kubelet.
 func (c *Cluster) startNode(n *lab.Node) error {

@@ -70,7 +70,10 @@ func Run(f func() int) int {
 // RunIsolated runs f in a tether with a new network namespace, whose loopback is up. It needs root.
 func RunIsolated(f func() int) int { return run(f, true) }
 
-// Inside reports whether the process is tethered. A program that is not will execute itself again.
+// Outside reports whether Run will execute the program again, unless that needs root.
+func Outside() bool { return os.Getenv(roleEnv) == "" }
+
+// Inside reports whether the process is tethered.
 func Inside() bool { return os.Getenv(roleEnv) == inside || Isolated() }
 
 // Isolated reports whether the process is in the network namespace of RunIsolated.
@@ -124,14 +127,15 @@ func outer(isolate bool) (int, error) {
 		SysProcAttr: &syscall.SysProcAttr{Cloneflags: flags, Pdeathsig: unix.SIGKILL},
 	}
 	caught := catch()
+	signal.Notify(make(chan os.Signal, 1), unix.SIGPIPE) // when go ends, stderr is a broken pipe, and the rest must be done
 	if err := cmd.Start(); err != nil {
 		return 0, err
 	}
 	go pass(caught, cmd.Process.Pid)
 	go func() {
 		if parent := awaitParents(); parent != "" {
-			fmt.Fprintf(os.Stderr, "tether: %s ended, so its tests end, too\n", parent)
 			_ = cmd.Process.Kill() // fails if it has ended
+			fmt.Fprintf(os.Stderr, "tether: %s ended, so its tests end, too\n", parent)
 		}
 	}()
 	err = cmd.Wait()

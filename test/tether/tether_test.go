@@ -115,7 +115,13 @@ func TestDaemonsEnd(t *testing.T) {
 				argv = append([]string{link, "-c", `sh -c '"$0" "$1"; true' "$0" "$1"; true`}, argv...)
 			}
 			cmd := command(t, "tests", argv...)
+			temp := t.TempDir()
+			cmd.Env = append(cmd.Env, "TMPDIR="+temp)
 			out, err := cmd.StdoutPipe()
+			if err != nil {
+				t.Fatal(err)
+			}
+			errs, err := cmd.StderrPipe()
 			if err != nil {
 				t.Fatal(err)
 			}
@@ -128,6 +134,7 @@ func TestDaemonsEnd(t *testing.T) {
 				time.Sleep(10 * time.Millisecond)
 				running = below(t, cmd.Process.Pid)
 			}
+			errs.Close() // as when go ends
 			if err := cmd.Process.Signal(c.signal); err != nil {
 				t.Fatal(err)
 			}
@@ -139,6 +146,10 @@ func TestDaemonsEnd(t *testing.T) {
 			_, _ = io.Copy(io.Discard, out)
 			if err := cmd.Wait(); err == nil {
 				t.Error("the killed test succeeded")
+			}
+			left, err := os.ReadDir(temp)
+			if err != nil || len(left) > 0 && (c.signal != unix.SIGKILL || c.parent != "") {
+				t.Errorf("left behind: %v, %v", left, err)
 			}
 		})
 	}

@@ -11,20 +11,39 @@ import (
 	"os"
 	"os/signal"
 	"path/filepath"
+	"slices"
 	"strings"
 	"syscall"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/kubelets"
+	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
 )
 
 func main() {
-	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
-	err := run(ctx, os.Args[1:], os.Stdout)
-	stop()
-	if err != nil && !errors.Is(err, flag.ErrHelp) {
-		fmt.Fprintln(os.Stderr, err)
-		os.Exit(1)
+	// People look into a cluster that is held, so its namespaces are the machine's.
+	direct := slices.ContainsFunc(os.Args[1:], func(arg string) bool {
+		return slices.Contains([]string{"hold", "down"}, strings.TrimLeft(arg, "-"))
+	})
+	if direct {
+		os.Exit(kubeletsMain())
 	}
+	if tether.Outside() { // a killed run that held its cluster left processes, which are not seen inside
+		if err := kubelets.Down(context.Background(), kubelets.Options{BinDir: "bin", Source: "."}); err != nil {
+			fmt.Fprintln(os.Stderr, err)
+			os.Exit(1)
+		}
+	}
+	os.Exit(tether.Run(kubeletsMain))
+}
+
+func kubeletsMain() int {
+	ctx, stop := signal.NotifyContext(context.Background(), syscall.SIGTERM, syscall.SIGINT)
+	defer stop()
+	if err := run(ctx, os.Args[1:], os.Stdout); err != nil && !errors.Is(err, flag.ErrHelp) {
+		fmt.Fprintln(os.Stderr, err)
+		return 1
+	}
+	return 0
 }
 
 func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
