@@ -146,7 +146,10 @@ func TestFullGoesOn(t *testing.T) {
 	if status != 1 || !slices.Contains(log, "make page") {
 		t.Errorf("status %d, commands %q", status, log)
 	}
-	if slices.ContainsFunc(log, func(c string) bool { return strings.Contains(c, "native-bridged") || strings.Contains(c, "TestCampaign") }) {
+	further := func(c string) bool {
+		return strings.Contains(c, "native-bridged") || strings.Contains(c, "TestCampaign")
+	}
+	if slices.ContainsFunc(log, further) {
 		t.Errorf("a part went on after a failed command: %q", log)
 	}
 	for part, result := range map[string]string{"race": "PASS", "native": "FAIL", "api": "FAIL", "page": "PASS"} {
