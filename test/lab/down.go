@@ -46,7 +46,14 @@ func (l *Lab) down() error {
 	if err := mount.RemoveBelow(l.opts.Dir); err != nil {
 		return err
 	}
-	return l.removeDir()
+	if err := l.removeDir(); err != nil {
+		return err
+	}
+	if l.held != nil {
+		l.held.Close()
+		l.held = nil
+	}
+	return nil
 }
 
 // removeDir removes the record of the lab last, so that Down can be repeated after a kill.

@@ -53,7 +53,7 @@ func command(t *testing.T, program string, argv ...string) *exec.Cmd {
 		t.Skip("namespaces need root")
 	}
 	cmd := exec.CommandContext(t.Context(), argv[0], argv[1:]...)
-	cmd.Env = append(os.Environ(), programEnv+"="+program, "OVN_EBPF_TETHER=")
+	cmd.Env = append(os.Environ(), programEnv+"="+program, "OVN_EBPF_TETHER=", "VM_KERNEL=")
 	cmd.WaitDelay = time.Minute
 	return cmd
 }
@@ -254,6 +254,24 @@ func TestRun(t *testing.T) {
 				t.Errorf("output %q, status %d (%v), want %q and %d", out, code, err, c.out, c.code)
 			}
 		})
+	}
+}
+
+func TestNoTetherInVM(t *testing.T) {
+	own, err := os.Readlink("/proc/self/ns/pid")
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, c := range []struct {
+		kernel string
+		same   bool
+	}{{"6.12", true}, {"", false}} {
+		cmd := command(t, "readlink /proc/self/ns/pid", self(t))
+		cmd.Env = append(cmd.Env, "VM_KERNEL="+c.kernel)
+		out, err := cmd.Output()
+		if same := strings.TrimSpace(string(out)) == own; err != nil || same != c.same {
+			t.Errorf("kernel %q: PID namespace %s, %v, outside %s", c.kernel, out, err, own)
+		}
 	}
 }
 
