@@ -1,6 +1,6 @@
 // Package scratch makes the temporary directories of tests and tools. Their names begin with
 // "ovn-ebpf." and their owners hold a lock on them, so that test/sweep can remove those whose owner
-// was killed.
+// was killed. Scripts do the same with mktemp and flock.
 package scratch
 
 import (
@@ -10,6 +10,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"unicode"
 
 	"golang.org/x/sys/unix"
 )
@@ -71,12 +72,12 @@ func List(dir string) ([]string, error) {
 	return paths, nil
 }
 
-// made reports whether the name is ovn-ebpf.<letters>.<digits>.
+// made reports whether the name is ovn-ebpf.<purpose>.<random letters and digits>.
 func made(name string) bool {
 	rest, ours := strings.CutPrefix(name, prefix)
 	purpose, random, two := strings.Cut(rest, ".")
 	return ours && two && purpose != "" && random != "" &&
-		strings.Trim(purpose, "abcdefghijklmnopqrstuvwxyz") == "" && strings.Trim(random, "0123456789") == ""
+		strings.Trim(purpose, "abcdefghijklmnopqrstuvwxyz") == "" && strings.IndexFunc(random, func(r rune) bool { return !unicode.IsLetter(r) && !unicode.IsDigit(r) }) < 0
 }
 
 // ErrInUse is returned for a directory whose owner runs.
