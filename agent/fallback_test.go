@@ -9,7 +9,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 	"unsafe"
 
@@ -64,7 +63,6 @@ func TestWithoutEBPF(t *testing.T) {
 	cmd := exec.Command("/proc/self/exe", "-test.run", "none")
 	cmd.Env = append(os.Environ(), withoutEBPFEnv+"="+string(cfg))
 	cmd.Stdout, cmd.Stderr = t.Output(), t.Output()
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

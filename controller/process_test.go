@@ -101,7 +101,6 @@ func startProcessWith(t *testing.T, w *world, identity string, lease time.Durati
 	r.cmd = exec.Command(os.Args[0])
 	r.cmd.Env = append(os.Environ(), processEnv+"="+string(text))
 	r.cmd.Stderr = log
-	r.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := r.cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

@@ -49,7 +49,7 @@ func TestSSLKeyMode(t *testing.T) {
 
 	cmd := exec.Command(program, "-test.run=^TestSSLKeyMode$", "-test.timeout=5m")
 	cmd.Dir, cmd.Env = "/", append(os.Environ(), dialEnv+"="+strings.Join([]string{s.endpoints()[0], client.Key, client.Certificate, ours.file}, " "))
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL, Credential: &syscall.Credential{Uid: noMatch, Gid: noMatch}}
+	cmd.SysProcAttr = &syscall.SysProcAttr{Credential: &syscall.Credential{Uid: noMatch, Gid: noMatch}}
 	in, err := cmd.StdinPipe()
 	if err != nil {
 		t.Fatal(err)

@@ -12,7 +12,6 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -61,7 +60,6 @@ func TestSSL(t *testing.T) {
 	// The same database, relayed: it has a row in _Server, too.
 	cmd := exec.Command("ovsdb-server", "--no-chdir", "--unixctl="+filepath.Join(t.TempDir(), "ctl"), "-vsyslog:off", "-vconsole:off",
 		"--private-key="+ours.Key, "--certificate="+ours.Certificate, "--ca-cert="+ours.CA, "--remote=pssl:"+port+":127.0.0.1", "relay:OVN_Northbound:"+s.Endpoint)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatal(err)
 	}

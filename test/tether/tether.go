@@ -61,11 +61,28 @@ func catch() <-chan os.Signal {
 //	func TestMain(m *testing.M) { os.Exit(tether.Main(m)) }
 func Main(m interface{ Run() int }) int { return Run(m.Run) }
 
+// T is what Check uses of testing.T. Programs need not link package testing.
+type T interface {
+	Helper()
+	Fatal(args ...any)
+}
+
+// Check fails a test that starts daemons and is not in a tether.
+func Check(t T) {
+	t.Helper()
+	if Outside() && needed() {
+		t.Fatal("the TestMain of this package does not call tether.Main: a killed test would leave its daemons running")
+	}
+}
+
+// needed reports whether daemons would outlive the program, and a tether is possible.
+func needed() bool { return os.Geteuid() == 0 && os.Getenv(vmEnv) == "" }
+
 // Run runs f in a tether and returns its result. It may be called in a tether: f then belongs to
 // that one. Run must be called before the program starts anything, because the program starts again.
 // In a VM of test/vm it runs f directly, because that machine ends with the tests.
 func Run(f func() int) int {
-	if os.Geteuid() != 0 || os.Getenv(vmEnv) != "" {
+	if !needed() {
 		return f()
 	}
 	return run(f, false)

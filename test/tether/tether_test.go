@@ -275,6 +275,28 @@ func TestNoTetherInVM(t *testing.T) {
 	}
 }
 
+type failure string
+
+func (*failure) Helper()             {}
+func (f *failure) Fatal(args ...any) { *f = failure(fmt.Sprint(args...)) }
+
+func TestCheck(t *testing.T) {
+	if os.Geteuid() != 0 {
+		t.Skip("daemons of other users are not tethered")
+	}
+	for _, c := range []struct{ role, vm, want string }{
+		{"", "", "does not call tether.Main"}, {"inside", "", ""}, {"isolated", "", ""}, {"", "6.12", ""},
+	} {
+		t.Setenv("OVN_EBPF_TETHER", c.role)
+		t.Setenv("VM_KERNEL", c.vm)
+		var f failure
+		tether.Check(&f)
+		if !strings.Contains(string(f), c.want) || c.want == "" && f != "" {
+			t.Errorf("%q, VM %q: failure %q, want %q in it", c.role, c.vm, f, c.want)
+		}
+	}
+}
+
 func TestScratchDirectoryIsRemoved(t *testing.T) {
 	cmd := command(t, "touch $TMPDIR/file", self(t))
 	temp := t.TempDir()

@@ -11,11 +11,11 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
+	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
 )
 
 // Server is an ovsdb-server with the Northbound schema of the OVN that runs.
@@ -60,6 +60,7 @@ func start(t testing.TB, schemaFile string) *Server {
 // Schema returns the file of a schema of the OVN that runs.
 func Schema(t testing.TB, name string) string {
 	t.Helper()
+	tether.Check(t) // every server of this package needs a schema
 	if err := platform.Default(t.Output()); err != nil {
 		t.Fatal(err)
 	}
@@ -110,7 +111,6 @@ func (s *Server) Run() {
 	s.cmd = exec.Command("ovsdb-server", "--no-chdir", "--unixctl="+s.path("ctl"),
 		"--remote=p"+s.Endpoint, "-vconsole:warn", "-vsyslog:off", s.path("db"))
 	s.cmd.Stderr = &s.stderr
-	s.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := s.cmd.Start(); err != nil {
 		s.t.Fatalf("start ovsdb-server: %v", err)
 	}

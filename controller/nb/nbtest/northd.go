@@ -8,7 +8,6 @@ import (
 	"path/filepath"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -28,7 +27,6 @@ func StartOVN(t testing.TB) *OVN {
 	cmd := exec.Command("ovn-northd", "--ovnnb-db="+o.Endpoint, "--ovnsb-db="+o.southbound.Endpoint,
 		"--unixctl="+o.path("northd.ctl"), "--log-file="+o.log, "-vconsole:off", "-vsyslog:off", "-vfile:warn")
 	cmd.Env = append(os.Environ(), "OVN_RUNDIR="+o.dir)
-	cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := cmd.Start(); err != nil {
 		t.Fatalf("start ovn-northd: %v", err)
 	}

@@ -6,7 +6,6 @@ import (
 	"os"
 	"os/exec"
 	"strings"
-	"syscall"
 	"testing"
 )
 
@@ -68,7 +67,6 @@ func (m *Member) Start() {
 	}
 	m.cmd = exec.Command("ovsdb-server", m.base+".db", "--no-chdir", "--unixctl="+m.base+".ctl", "--remote=p"+m.Endpoint,
 		fmt.Sprintf("--remote=ptcp:%s:%s", port, host), "-vsyslog:off")
-	m.cmd.SysProcAttr = &syscall.SysProcAttr{Pdeathsig: syscall.SIGKILL}
 	if err := m.cmd.Start(); err != nil {
 		m.t.Fatal(err)
 	}

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
+	"github.com/ovn-ebpf/ovn-ebpf/test/tether"
 )
 
 // Binary builds the API server in the machine's cache. With -short it skips the test if that would
@@ -35,6 +36,7 @@ func Binary(t testing.TB) string {
 // be one that earlier tests have used.
 func Start(t testing.TB) *kube.Server {
 	t.Helper()
+	tether.Check(t)
 	if err := platform.Default(t.Output()); err != nil {
 		t.Fatal(err)
 	}
