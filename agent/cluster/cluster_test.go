@@ -43,7 +43,7 @@ func (s *seen) add(text string) {
 func (s *seen) await(t *testing.T, condition func() bool, want ...string) {
 	t.Helper()
 	var got []string
-	for deadline := time.Now().Add(20 * time.Second); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
+	for deadline := time.Now().Add(time.Minute); time.Now().Before(deadline); time.Sleep(10 * time.Millisecond) {
 		got = got[:0]
 		s.mu.Lock()
 		for w := range s.what {
