@@ -63,6 +63,9 @@ func StartSwitch(t testing.TB, vswitchd bool) *Switch {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
+	if vswitchd {
+		t.Cleanup(removeTaps)
+	}
 	s := &Switch{Dir: dir, Address: "unix:" + dir + "/db.sock"}
 	Run(t, "ovsdb-tool", "create", dir+"/conf.db", platform.OVSFile("vswitch.ovsschema"))
 	s.startServer(t)
@@ -71,6 +74,18 @@ func StartSwitch(t testing.TB, vswitchd bool) *Switch {
 		s.StartVswitchd(t)
 	}
 	return s
+}
+
+// removeTaps removes the devices of the userspace datapath, with their addresses. They are persistent,
+// so they outlive ovs-vswitchd, and the next test would find them.
+func removeTaps() {
+	out, _ := exec.Command("ip", "-o", "link", "show", "type", "tun").Output() // fails only with the test's namespaces
+	for line := range strings.Lines(string(out)) {
+		if _, rest, ok := strings.Cut(line, ": "); ok {
+			name, _, _ := strings.Cut(rest, ":")
+			_ = exec.Command("ip", "link", "del", name).Run()
+		}
+	}
 }
 
 func (s *Switch) startServer(t testing.TB) {
