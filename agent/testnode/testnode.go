@@ -63,7 +63,7 @@ func StartSwitch(t testing.TB, vswitchd bool) *Switch {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { os.RemoveAll(dir) })
-	if vswitchd {
+	if vswitchd && Inside() {
 		t.Cleanup(removeTaps)
 	}
 	s := &Switch{Dir: dir, Address: "unix:" + dir + "/db.sock"}
@@ -76,8 +76,8 @@ func StartSwitch(t testing.TB, vswitchd bool) *Switch {
 	return s
 }
 
-// removeTaps removes the devices of the userspace datapath, with their addresses. They are persistent,
-// so they outlive ovs-vswitchd, and the next test would find them.
+// removeTaps removes the devices of the userspace datapath from the test's network namespace, with
+// their addresses. They are persistent, so they outlive ovs-vswitchd, and the next test would find them.
 func removeTaps() {
 	out, _ := exec.Command("ip", "-o", "link", "show", "type", "tun").Output() // fails only with the test's namespaces
 	for line := range strings.Lines(string(out)) {
