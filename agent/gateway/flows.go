@@ -99,6 +99,13 @@ func (t *flowTable) write(ctx context.Context, change openflow.Change, repair bo
 	return nil
 }
 
+// replace writes these flows instead of the planned ones, until the next sync.
+func (t *flowTable) replace(ctx context.Context, flows []string) error {
+	t.lost.Store(true)
+	_, err := t.written.All(ctx, flows)
+	return err
+}
+
 // retrySync retries sync while ovs-vswitchd may still be busy with the uplink, which just became a
 // port.
 func (t *flowTable) retrySync(ctx context.Context, sync func() error) error {
@@ -134,14 +141,20 @@ func bridgePorts(ctx context.Context, o *ovs.Client, bridge, uplink string) (ope
 	if err != nil {
 		return openflow.Ports{}, err
 	}
-	patches, err := o.PatchPorts(ctx, bridge)
+	patch, err := patchNumber(ctx, o, bridge)
 	if err != nil {
 		return openflow.Ports{}, err
 	}
 	if all[uplink] == 0 {
 		return openflow.Ports{}, fmt.Errorf("bridge %s: ovs-vswitchd has not opened the port %s", bridge, uplink)
 	}
-	return openflow.Ports{Uplink: all[uplink], Patch: patches[patchPort(slices.Sorted(maps.Keys(patches)), bridge)]}, nil
+	return openflow.Ports{Uplink: all[uplink], Patch: patch}, nil
+}
+
+// patchNumber returns the number of the patch port to OVN, or 0 if there is none.
+func patchNumber(ctx context.Context, o *ovs.Client, bridge string) (uint32, error) {
+	patches, err := o.PatchPorts(ctx, bridge)
+	return patches[patchPort(slices.Sorted(maps.Keys(patches)), bridge)], err
 }
 
 // patchPort selects, from names, the patch port that ovn-controller created for the agent's

@@ -9,6 +9,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/openflow"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link/nicbridge"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
@@ -107,6 +108,11 @@ func (t *topology) joinBridge(ctx context.Context, h Host, prepare func() error,
 	if err := prepare(); err != nil {
 		return err
 	}
+	if h.Bridge != nil {
+		if err := t.stage(ctx); err != nil {
+			return err
+		}
+	}
 	o := mover(t.s, t.ovs)
 	o.Log, o.Carry = t.log, carry
 	t.log.Info("moving the host's addresses to the bridge", "uplink", t.s.Uplink, "bridge", t.s.Bridge)
@@ -115,6 +121,22 @@ func (t *topology) joinBridge(ctx context.Context, h Host, prepare func() error,
 	}
 	t.flows.invalidate()
 	return nil
+}
+
+// stage readies the bridge of layout direct for the uplink. It sets the fail mode now, because
+// ovs-vswitchd deletes all flows then, and flows that are right while the uplink becomes a port.
+func (t *topology) stage(ctx context.Context) error {
+	if err := t.ovs.SyncBridge(ctx, ovs.Bridge{Name: t.s.Bridge, FailMode: ovs.FailStandalone, Existing: true}); err != nil {
+		return err
+	}
+	if err := t.ovs.Settle(ctx); err != nil {
+		return err
+	}
+	patch, err := patchNumber(ctx, t.ovs, t.s.Bridge)
+	if err != nil {
+		return err
+	}
+	return t.flows.replace(ctx, openflow.Joining(patch, t.s.Userspace()))
 }
 
 // leaveBridge takes the uplink out of the bridge and moves the host's addresses back to it. before

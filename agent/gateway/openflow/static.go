@@ -75,6 +75,26 @@ func (f *flows) direct(in StaticInput) {
 	in.Hairpin.add(f, entry{priority: 60, after: []string{local}}, entry{priority: 140, match: fromHost, after: []string{"ALL"}})
 }
 
+// Joining returns the flows of a bridge that the uplink is about to join, sorted. patch is OVN's patch
+// port, or 0 without one. OVN's packets pass as in layout Direct: the programs still bring them to
+// LOCAL. The number of the uplink's port is not known yet. On the kernel datapath this port brings
+// what the programs pass to the host. On the userspace datapath it brings a copy of every packet,
+// which is dropped: the host's stack would reset OVN's connections.
+func Joining(patch uint32, userspace bool) []string {
+	var f flows
+	f.add(tablePort, 2, match{}.fromLocal(), "drop")
+	if patch != 0 {
+		f.add(tablePort, 100, match{}.fromLocal(), output(patch))
+		f.add(tablePort, 100, match{}.with("in_port", patch), local)
+	}
+	if userspace {
+		f.add(tablePort, 1, nil, "drop")
+	} else {
+		f.add(tablePort, 1, nil, local)
+	}
+	return f.sorted()
+}
+
 func (f *flows) bridged(in StaticInput) {
 	uplink, patch := match{}.with("in_port", in.Ports.Uplink), match{}.with("in_port", in.Ports.Patch)
 	host := match{}.fromLocal()

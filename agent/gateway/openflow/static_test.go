@@ -135,3 +135,23 @@ func golden(t *testing.T, name string, flows []string) {
 		t.Errorf("%s (-update writes it):\n%s", path, diff)
 	}
 }
+
+// TestJoining: a bridge that the uplink joins passes OVN's packets as before. Packets of the new port
+// reach the host on the kernel datapath, and nothing on the userspace datapath.
+func TestJoining(t *testing.T) {
+	ovn := []string{"priority=100,in_port=7 actions=LOCAL", "priority=100,in_port=LOCAL actions=output:7"}
+	for _, test := range []struct {
+		patch     uint32
+		userspace bool
+		want      []string
+	}{
+		{7, false, append([]string{"priority=1 actions=LOCAL", "priority=2,in_port=LOCAL actions=drop"}, ovn...)},
+		{7, true, append([]string{"priority=1 actions=drop", "priority=2,in_port=LOCAL actions=drop"}, ovn...)},
+		{0, false, []string{"priority=1 actions=LOCAL", "priority=2,in_port=LOCAL actions=drop"}},
+	} {
+		slices.Sort(test.want)
+		if got := openflow.Joining(test.patch, test.userspace); !slices.Equal(got, test.want) {
+			t.Errorf("patch %d, userspace %v: %q, want %q", test.patch, test.userspace, got, test.want)
+		}
+	}
+}
