@@ -56,7 +56,9 @@ func (c *Cluster) makeImages(dir string) error {
 		"agnhost":  c.agnhostImage(),
 	}
 	if c.opts.Members > 1 {
-		images["traffic"] = small(trafficImage, filepath.Join(c.opts.BinDir, labProgram), "traffic")
+		traffic := small(filepath.Join(c.opts.BinDir, labProgram), trafficImage)
+		traffic.entrypoint = append(traffic.entrypoint, "traffic")
+		images["traffic"] = traffic
 	}
 	if err := images["agnhost"].add(tools...); err != nil {
 		return err
