@@ -109,6 +109,7 @@ type watchdog struct {
 // run returns when there is nothing left to watch. over ends with the mover.
 func (w *watchdog) run(ctx, over context.Context) error {
 	for {
+		alive := over.Err() == nil // read first: a snapshot that is read after the mover's end is final
 		s, err := Load(w.dir, w.nic)
 		switch {
 		case errors.Is(err, fs.ErrNotExist):
@@ -117,7 +118,7 @@ func (w *watchdog) run(ctx, over context.Context) error {
 			return err
 		case s.Phase == Restored:
 			return nil
-		case over.Err() == nil: // the mover is alive
+		case alive:
 		case s.Phase == Done:
 			return w.prove(ctx)
 		default:
