@@ -54,6 +54,7 @@ func TestSSLKeyMode(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
+	cmd.Stderr = t.Output()
 	out, err := cmd.StdoutPipe()
 	if err != nil {
 		t.Fatal(err)
