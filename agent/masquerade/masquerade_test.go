@@ -162,6 +162,8 @@ world:-6 route add fd00:10:244:1::/64 via 2001:db8::2
 // serve starts a server that returns the address and port of its clients.
 func serve(t *testing.T, pid string) (port string) {
 	t.Helper()
+	// At its first socket Go finds out whether IPv6 sockets can serve IPv4, and needs the loopback device.
+	testnode.Run(t, "nsenter", "-t", pid, "-n", "ip", "link", "set", "lo", "up")
 	var l net.Listener
 	err := link.InNetns("/proc/"+pid+"/ns/net", func() (err error) {
 		l, err = net.Listen("tcp", ":0")
