@@ -31,6 +31,10 @@ const nameDepth = 4
 
 var uuidPattern = regexp.MustCompile(`[0-9a-f]{8}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{4}-[0-9a-f]{12}`)
 
+// keyPattern matches what precedes a port group's name in the Southbound database: the tunnel key of
+// a datapath, which northd gives anew to rows with new UUIDs.
+var keyPattern = regexp.MustCompile(`^\d+_`)
+
 // rows returns the rows of a dumped database as sorted lines without UUIDs, which a restored
 // database does not keep. A reference is replaced by a digest of the row that it names. skip names
 // the columns that are left out.
@@ -78,6 +82,9 @@ func parseDump(dump []byte, skip func(table, column string) bool) (map[string]ro
 		for _, cells := range t.Data {
 			r, uuid := row{table: name}, uuidPattern.FindString(fmt.Sprint(cells[id]))
 			for i, column := range t.Headings {
+				if text, is := cells[i].(string); is && name == "Port_Group" && column == "name" {
+					cells[i] = keyPattern.ReplaceAllString(text, "")
+				}
 				if i != id && !skip(name, column) {
 					r.columns, r.cells = append(r.columns, column), append(r.cells, cells[i])
 				}

@@ -59,3 +59,23 @@ func TestRows(t *testing.T) {
 		}
 	}
 }
+
+// TestRowsIgnoreKeys: the key before a port group's name is another one after a restore. Other names
+// count.
+func TestRowsIgnoreKeys(t *testing.T) {
+	read := func(name string) []string {
+		t.Helper()
+		out, err := rows([]byte(`{"caption":"Port_Group table","headings":["_uuid","name"],"data":[[["uuid","00000000-0000-0000-0000-0000000000a1"],"`+name+`"]]}`),
+			func(string, string) bool { return false })
+		if err != nil {
+			t.Fatal(err)
+		}
+		return out
+	}
+	if a, b := read("4_clients"), read("12_clients"); !slices.Equal(a, b) {
+		t.Errorf("another key: %q, %q", a, b)
+	}
+	if a, b := read("4_clients"), read("4_servers"); slices.Equal(a, b) {
+		t.Errorf("another name: %q, %q", a, b)
+	}
+}
