@@ -140,7 +140,7 @@ func testSweep(t *testing.T, c *Cluster) {
 				}
 				return nil
 			})
-			out, err := c.Exec(t.Context(), host("a"), c.traffic("sweep", port(outside(v6), 0).String(), "-sport", strconv.Itoa(int(bound)), "-ports", "1-1023", "-timeout", "3s")...)
+			out, err := c.Exec(t.Context(), host("a"), c.traffic("sweep", port(outside(v6), 0).String(), "-sport", strconv.Itoa(int(bound)), "-ports", "1-1023", "-timeout", "10s")...)
 			if err != nil {
 				t.Fatal(err)
 			}
