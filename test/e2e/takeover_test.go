@@ -22,6 +22,9 @@ func TestTakeover(t *testing.T) {
 		t.Skip(inFull)
 	}
 	c := start(t, lab.Options{})
+	if c.flows {
+		t.Skip("the OpenFlow backend has no table of the connections that are taken over")
+	}
 	const before = "--snat-port-range=20000-24999"
 	c.reconfigureAgent(t, before)
 	c.leavesFrom(t, 20000, 24999)
