@@ -1,11 +1,13 @@
 package agent
 
 import (
+	"context"
 	"fmt"
 
 	"k8s.io/client-go/rest"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/environment"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
@@ -37,6 +39,9 @@ func (a *agent) watchEnvironment() error {
 	}
 	if a.cfg.CgroupPath == "" {
 		o.Cgroup = bpf.CheckCgroup
+	}
+	if a.cfg.Datapath == ovs.DatapathNetdev {
+		o.SwitchAborts = func(ctx context.Context) (bool, error) { return ovs.ConfusesNullNAT(ctx, a.cfg.OVSRunDir) }
 	}
 	a.environment = environment.New(o)
 	a.ready.watch(func() []string {

@@ -26,6 +26,7 @@ const (
 	ClockDiffers  = "ClockDiffers"
 	DiskFull      = "DiskFull"
 	NoCgroup2     = "NoCgroup2"
+	SwitchAborts  = "SwitchAborts"
 	NotReady      = "NetworkNotReady"
 )
 
@@ -49,6 +50,9 @@ type Options struct {
 	Client *http.Client
 	// Cgroup returns an error if the host's sockets cannot be watched; nil is not asked.
 	Cgroup func() error
+	// SwitchAborts reports whether connections of pods can abort the running ovs-vswitchd; nil is not
+	// asked.
+	SwitchAborts func(context.Context) (bool, error)
 	// Dirs are directories in which the agent, Open vSwitch or OVN's databases write. Missing ones are
 	// ignored.
 	Dirs []string
@@ -102,7 +106,7 @@ func (w *Watch) Run(ctx context.Context) error {
 
 func (w *Watch) look(ctx context.Context) error {
 	var found []Fault
-	for _, check := range []func(context.Context) *Fault{w.kubeProxy, w.clock, w.disk, w.cgroup} {
+	for _, check := range []func(context.Context) *Fault{w.kubeProxy, w.clock, w.disk, w.cgroup, w.switchAborts} {
 		if f := check(ctx); f != nil {
 			found = append(found, *f)
 		}
@@ -249,4 +253,17 @@ func (w *Watch) cgroup(context.Context) *Fault {
 			"boot with cgroup v2 (systemd.unified_cgroup_hierarchy=1), or name its mount with --cgroup-path", err)}
 	}
 	return nil
+}
+
+// switchAborts finds a release of Open vSwitch that pods can abort. An ovs-vswitchd that does not
+// answer is reported elsewhere.
+func (w *Watch) switchAborts(ctx context.Context) *Fault {
+	if w.SwitchAborts == nil {
+		return nil
+	}
+	if aborts, err := w.SwitchAborts(ctx); err != nil || !aborts {
+		return nil
+	}
+	return &Fault{SwitchAborts, "Open vSwitch before 3.3 runs with its userspace datapath: any pod can abort ovs-vswitchd, and so interrupt every pod of this node, " +
+		"if it connects repeatedly from one source port; use the kernel's datapath or Open vSwitch 3.3"}
 }

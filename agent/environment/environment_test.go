@@ -187,6 +187,17 @@ func TestCgroup(t *testing.T) {
 	wants(t, r.find(t), NoCgroup2+": find cgroup2 mount: none", "--cgroup-path")
 }
 
+func TestSwitchAborts(t *testing.T) {
+	var aborts bool
+	var err error
+	r := newRig(Options{SwitchAborts: func(context.Context) (bool, error) { return aborts, err }})
+	wants(t, r.find(t))
+	aborts = true
+	wants(t, r.find(t), SwitchAborts+": Open vSwitch before 3.3", "; use the kernel's datapath or Open vSwitch 3.3")
+	err = errors.New("dial ovs-vswitchd: connection refused")
+	wants(t, r.find(t))
+}
+
 // TestNotReady checks that a node that is not ready for two looks in a row has one Event with what is
 // missing, and no line of its own in readiness.
 func TestNotReady(t *testing.T) {

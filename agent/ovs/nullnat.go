@@ -26,7 +26,7 @@ const zeroSNAT = "ct_zero_snat"
 // Without all-zero NAT, one case fails: if a pod uses one source port for a Service and directly
 // for its endpoint, the second connection is refused.
 func (c *Client) AvoidNullNAT(ctx context.Context, rundir string) error {
-	confuses, err := confusesNullNAT(ctx, rundir)
+	confuses, err := ConfusesNullNAT(ctx, rundir)
 	switch {
 	case errors.Is(err, fs.ErrNotExist), errors.Is(err, unix.ECONNREFUSED): // it is not running
 		return nil
@@ -67,9 +67,10 @@ func (c *Client) writeZeroSNAT(ctx context.Context, from, to string) error {
 	return nil
 }
 
-// confusesNullNAT reports whether the running ovs-vswitchd is older than 3.3. The database does not
-// always contain its version.
-func confusesNullNAT(ctx context.Context, rundir string) (bool, error) {
+// ConfusesNullNAT reports whether the running ovs-vswitchd is older than 3.3, so that an all-zero
+// NAT can abort it if it uses the userspace datapath (AvoidNullNAT). It asks ovs-vswitchd, because
+// the database does not always contain its version. rundir is its run directory.
+func ConfusesNullNAT(ctx context.Context, rundir string) (bool, error) {
 	reply, err := askSwitch(ctx, rundir, "version")
 	if err != nil {
 		return false, fmt.Errorf("query ovs-vswitchd: %w", err)

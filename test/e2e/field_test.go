@@ -26,6 +26,7 @@ type fieldTest struct {
 // notes, with the names used there.
 var fieldTests = []fieldTest{
 	{name: "a pod binds 22, 6081, 10250 and sweeps a peer's ports", run: testSweep},
+	{name: "a pod connects again and again from one source port", run: testSourcePort},
 	{name: "ICMP port unreachable", run: testUnreachable},
 	{name: "ping of 4000 bytes", run: testLarge},
 	{name: "fragments, the last one first", run: testEarlyFragments},

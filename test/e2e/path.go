@@ -5,9 +5,12 @@ import (
 	"fmt"
 	"maps"
 	"net/netip"
+	"os/exec"
 	"strconv"
 	"strings"
 	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 )
 
 // Requests is the number of TCP connections, and of UDP datagrams, per path and family.
@@ -46,16 +49,14 @@ func (r Result) Family() string {
 // Run makes Requests requests over p and checks the replies and the counters. On an error it also
 // returns the incomplete Result.
 //
-// A failed run is repeated once, and Result.First keeps its error, for two reasons. Connections cut
-// by an earlier fault may still send a last segment. And ovs-vswitchd 3.1 occasionally aborts on
-// the userspace datapath (conntrack.c, "conn->conn_type == CT_CONN_TYPE_DEFAULT") and is restarted
-// by its monitor. A wrong decision fails the second run, too.
+// Where pods can abort ovs-vswitchd (mayAbort), a failed run is repeated once, and Result.First keeps
+// its error. The monitor of ovs-vswitchd restarts it. A wrong decision fails the second run, too.
 func (c *Cluster) Run(ctx context.Context, p *Path, protocol string, v6 bool) (Result, error) {
 	if protocol == "tcp" && c.Datapath() != "system" {
 		c.meet(ctx, p.From, netip.AddrPortFrom(p.To(v6), p.Port))
 	}
 	result, err := c.runOnce(ctx, p, protocol, v6)
-	if err == nil || ctx.Err() != nil {
+	if err == nil || ctx.Err() != nil || !c.mayAbort(ctx) {
 		return result, err
 	}
 	first := err
@@ -67,6 +68,25 @@ func (c *Cluster) Run(ctx context.Context, p *Path, protocol string, v6 bool) (R
 	result, err = c.runOnce(ctx, p, protocol, v6)
 	result.First = first
 	return result, err
+}
+
+// mayAbort reports whether connections of pods can abort ovs-vswitchd (conntrack.c,
+// "conn->conn_type == CT_CONN_TYPE_DEFAULT"): its connection tracker is its own, and it is older than
+// 3.3.
+func (c *Cluster) mayAbort(ctx context.Context) bool {
+	return c.Datapath() != ovs.DatapathSystem && oldSwitch(ctx)
+}
+
+// oldSwitch reports whether the platform's Open vSwitch is older than 3.3. A version that cannot be
+// read counts as new.
+func oldSwitch(ctx context.Context) bool {
+	out, err := exec.CommandContext(ctx, "ovs-vswitchd", "--version").Output()
+	_, version, _ := strings.Cut(string(out), "(Open vSwitch) ")
+	var major, minor int
+	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil || n != 2 {
+		return false
+	}
+	return major < 3 || major == 3 && minor < 3
 }
 
 // meet resolves the neighbours along the path with datagrams. On the userspace datapath the first

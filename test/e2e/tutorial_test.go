@@ -16,6 +16,8 @@ import (
 	"testing"
 	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
@@ -23,6 +25,9 @@ import (
 
 // TestTutorial runs docs/lab.md in a shell, block by block, and compares the output.
 func TestTutorial(t *testing.T) {
+	if datapath, _ := ovs.DetectDatapath(link.HasGenericFamily); datapath == ovs.DatapathNetdev && oldSwitch(t.Context()) {
+		t.Skip("ovnkube status says that pods can abort this ovs-vswitchd, and the tutorial shows nodes that are right")
+	}
 	name := cmp.Or(os.Getenv(nameEnv), "e2e") + ".tutorial"
 	dir, full := lab.Named(name)
 	sh := newShell(t, "OVNKUBE_LAB="+name, "PATH="+os.Getenv("BIN_DIR")+":"+os.Getenv("PATH"))
