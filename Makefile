@@ -18,6 +18,10 @@ export PATH := $(PLATFORM)/usr/platform/bin:$(PATH)
 export OVS_PKGDATADIR := $(PLATFORM)/usr/share/openvswitch
 export OVN_PKGDATADIR := $(PLATFORM)/usr/share/ovn
 endif
+# The Kubernetes release of labs and kubelets, as in KUBERNETES=1.36.3 (docs/platforms.md).
+ifneq ($(KUBERNETES),)
+export OVN_EBPF_KUBERNETES := v$(KUBERNETES:v%=%)
+endif
 NICE := nice -n 5
 COMMIT := $(shell git rev-parse --short=12 HEAD 2>/dev/null)
 DATE := $(shell TZ=UTC git show -s --date=format-local:%Y-%m-%dT%H:%M:%SZ --format=%cd 2>/dev/null)
@@ -83,7 +87,7 @@ screenshot: ## the status page's picture in docs, made again in a headless Chrom
 	@OVN_EBPF_SCREENSHOT=$(CURDIR)/docs/status-page.png go test -count=1 -run '^TestChromium$$' ./agent/page
 
 .PHONY: e2e
-e2e: build ## upstream's conformance tests of networking, on three kubelets with our released chart and image (SUITES=... for others)
+e2e: build ## upstream's conformance tests of networking, on three kubelets with our released chart and image (SUITES=... for others, KUBERNETES=1.36.3 for another release)
 	@test/packages lab kubelets
 	@$(if $(filter -down -deployment,$(SUITES)),,rm -rf build/e2e-release && $(MAKE) release VERSION=0.0.0-e2e ARCH=$$(go env GOARCH) OUT=build/e2e-release CHANGES=yes >/dev/null)
 	@$(NICE) go run ./test/kubelets/run -bin $(CURDIR)/bin -release build/e2e-release -cache $(OVN_EBPF_CACHE) -logs $(CURDIR)/build/e2e $(or $(SUITES),conformance)
