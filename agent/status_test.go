@@ -38,12 +38,17 @@ func TestStatusNamesFault(t *testing.T) {
 	r.awaitMissing("ovn-controller has not installed")
 	r.installed(management.Name)
 	r.awaitMissing("")
+	aborts := testnode.AvoidedZeroSNAT(t) == "false" // before Open vSwitch 3.3
 	testnode.Eventually(t, "all is right", func() error {
-		got := r.status(t)
+		got, warned := r.status(t), false
 		for _, c := range got.Checks {
-			if c.State != status.Right {
+			warns := c.Name == "environment" && strings.Contains(c.Detail, "any pod can abort ovs-vswitchd")
+			if warned = warned || warns; c.State != status.Right && !warns {
 				return &unexpected{got}
 			}
+		}
+		if warned != aborts {
+			return &unexpected{got}
 		}
 		return nil
 	})
