@@ -47,7 +47,7 @@ func (a *agent) watchEnvironment() error {
 	a.ready.watch(func() []string {
 		var lines []string
 		for _, f := range a.environment.Faults() {
-			lines = append(lines, f.Text)
+			lines = append(lines, f.Line())
 		}
 		return lines
 	})

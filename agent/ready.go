@@ -13,7 +13,6 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/environment"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/page"
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
@@ -59,7 +58,7 @@ func (r *readiness) starting(why string) {
 	r.start = why
 }
 
-// degraded returns the faults of the node's environment.
+// degraded returns the lines about faults of the node's environment.
 func (r *readiness) degraded() []string {
 	r.mu.Lock()
 	faults := r.faults
@@ -70,7 +69,7 @@ func (r *readiness) degraded() []string {
 	return faults()
 }
 
-// watch registers the function that returns the faults of the node's environment.
+// watch registers the function that returns the lines about faults of the node's environment.
 func (r *readiness) watch(faults func() []string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
@@ -120,7 +119,7 @@ func (c Config) serveHTTP(ctx context.Context, l net.Listener, r *readiness, met
 			fmt.Fprintln(w, "ok")
 		}
 		for _, fault := range r.degraded() {
-			fmt.Fprintln(w, environment.Prefix+fault)
+			fmt.Fprintln(w, fault)
 		}
 	})
 	return endpoint.Serve(ctx, l, mux)

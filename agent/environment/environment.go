@@ -17,8 +17,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 )
 
-// Prefix begins each line of /readyz that has a fault.
-const Prefix = "degraded: "
+// Prefixes of the lines of /readyz: of a fault, and of a warning, which does not degrade the node.
+const (
+	Prefix  = "degraded: "
+	Warning = "warning: "
+)
 
 // Reasons of Kubernetes Events about the Node.
 const (
@@ -67,6 +70,15 @@ type Options struct {
 type Fault struct {
 	Reason string // of the Event
 	Text   string
+}
+
+// Line returns the fault's line of /readyz. A release of Open vSwitch that pods can abort is a warning:
+// status would never be right on such a node, and would hide other faults.
+func (f Fault) Line() string {
+	if f.Reason == SwitchAborts {
+		return Warning + f.Text
+	}
+	return Prefix + f.Text
 }
 
 // Watch looks for faults. Its methods are safe for concurrent use.

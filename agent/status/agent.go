@@ -22,6 +22,7 @@ type Agent struct {
 	Missing  []string // lines of /readyz
 	Degraded []string // optional parts that do not work
 	Faults   []string // of the node's environment
+	Warnings []string // about the node's environment
 	Drained  bool     // the gateway is drained
 	Ports    float64  // of the SNAT range, in use towards the remote with the most ports
 	Of       float64  // size of the range; 0 if unknown
@@ -46,6 +47,8 @@ func askAgent(ctx context.Context, p Paths) Agent {
 		line = strings.TrimSuffix(line, "\n")
 		if fault, ok := strings.CutPrefix(line, environment.Prefix); ok {
 			a.Faults = append(a.Faults, fault)
+		} else if warning, ok := strings.CutPrefix(line, environment.Warning); ok {
+			a.Warnings = append(a.Warnings, warning)
 		} else if code != http.StatusOK {
 			a.Missing = append(a.Missing, line)
 		}

@@ -105,6 +105,9 @@ func (j *judge) agent() {
 		what, do, _ := strings.Cut(fault, "; ")
 		j.add("environment", Degraded, cmp.Or(do, "see docs/status.md"), "%s", what)
 	}
+	for _, warning := range a.Warnings {
+		j.add("environment", Right, "", "%s", warning)
+	}
 	if a.Drained {
 		j.add("drained", Degraded, "ovnkube node undrain-gateway "+j.Record.Node+", when maintenance is over",
 			"the gateway is drained: load balancers and nodes without a gateway use other nodes")

@@ -39,6 +39,17 @@ func right() Facts {
 	return f
 }
 
+// TestWarning: a warning about the environment has a line with what helps, and leaves the node right.
+func TestWarning(t *testing.T) {
+	f := right()
+	f.Agent.Warnings = []string{"any pod can abort ovs-vswitchd; use Open vSwitch 3.3"}
+	got := Judge(f)
+	shown := slices.ContainsFunc(got.Checks, func(c Check) bool { return c.Name == "environment" && c.Detail == f.Agent.Warnings[0] })
+	if got.State != Right || !shown {
+		t.Errorf("%s, checks %+v", got.State, got.Checks)
+	}
+}
+
 // Each fault makes its own check fail, and no other.
 func TestFaultFailsOwnCheck(t *testing.T) {
 	gone := errors.New("gone")

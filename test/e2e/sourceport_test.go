@@ -18,7 +18,7 @@ func testSourcePort(t *testing.T, c *Cluster) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	status, _ := cmd.Output() // its exit status says that the node is degraded
+	status, _ := cmd.Output() // its exit status covers other checks, too
 	mayAbort := c.mayAbort(t.Context())
 	if warns := strings.Contains(string(status), "any pod can abort ovs-vswitchd"); warns != mayAbort {
 		t.Errorf("ovnkube status, where pods can abort ovs-vswitchd: %v:\n%s", mayAbort, status)

@@ -26,7 +26,7 @@ import (
 // TestTutorial runs docs/lab.md in a shell, block by block, and compares the output.
 func TestTutorial(t *testing.T) {
 	if datapath, _ := ovs.DetectDatapath(link.HasGenericFamily); datapath == ovs.DatapathNetdev && oldSwitch(t.Context()) {
-		t.Skip("ovnkube status says that pods can abort this ovs-vswitchd, and the tutorial shows nodes that are right")
+		t.Skip("ovnkube status says that pods can abort this ovs-vswitchd, and the tutorial shows nodes without that line")
 	}
 	name := cmp.Or(os.Getenv(nameEnv), "e2e") + ".tutorial"
 	dir, full := lab.Named(name)
