@@ -5,6 +5,8 @@ import (
 	"net/netip"
 	"strings"
 
+	"github.com/ovn-kubernetes/libovsdb/model"
+
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
 )
@@ -33,20 +35,26 @@ func (d *DB) PodPorts() ([]PodPort, error) {
 	}
 	var out []PodPort
 	for _, row := range table.RowsShallow() {
-		port, ok := row.(*nbmodel.LogicalSwitchPort)
-		if !ok {
-			continue
-		}
-		if k, err := plan.ParseKey(port.ExternalIDs[ownerID]); err == nil && k.Kind == plan.KindPod {
-			out = append(out, podPort(k, port))
+		k, err := plan.ParseKey(externalIDs(row)[ownerID])
+		if err == nil && k.Kind == plan.KindPod {
+			out = append(out, podPort(k, valueOf[map[string]string](row, "options"), valueOf[[]string](row, "addresses")))
 		}
 	}
 	return out, nil
 }
 
-func podPort(k plan.Key, row *nbmodel.LogicalSwitchPort) PodPort {
-	p := PodPort{Pod: k, UID: row.Options["iface-id-ver"]}
-	for _, text := range row.Addresses {
+// valueOf returns the value of a column. The row's type is fitted to the database's schema, so with an
+// older OVN it is not nbmodel.LogicalSwitchPort.
+func valueOf[T any](row model.Model, name string) (value T) {
+	if field, ok := fieldOf(row, name); ok {
+		value, _ = field.Interface().(T)
+	}
+	return value
+}
+
+func podPort(k plan.Key, options map[string]string, addresses []string) PodPort {
+	p := PodPort{Pod: k, UID: options["iface-id-ver"]}
+	for _, text := range addresses {
 		for i, field := range strings.Fields(text) {
 			if i == 0 {
 				p.MAC, _ = net.ParseMAC(field) // nil if malformed
