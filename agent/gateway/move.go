@@ -123,10 +123,20 @@ func (t *topology) joinBridge(ctx context.Context, h Host, prepare func() error,
 	return nil
 }
 
+// stageTime limits the wait for ovs-vswitchd, which may be dead. The gateway's loop has other work.
+const stageTime = 10 * time.Second
+
 // stage readies the bridge of layout direct for the uplink. It sets the fail mode now, because
 // ovs-vswitchd deletes all flows then, and flows that are right while the uplink becomes a port.
+// A bridge that OVS does not have needs nothing: the move creates it, standalone.
 func (t *topology) stage(ctx context.Context) error {
-	if err := t.ovs.SyncBridge(ctx, ovs.Bridge{Name: t.s.Bridge, FailMode: ovs.FailStandalone, Existing: true}); err != nil {
+	ctx, cancel := context.WithTimeout(ctx, stageTime)
+	defer cancel()
+	err := t.ovs.SyncBridge(ctx, ovs.Bridge{Name: t.s.Bridge, FailMode: ovs.FailStandalone, Existing: true})
+	if errors.Is(err, ovs.ErrNotFound) {
+		return nil
+	}
+	if err != nil {
 		return err
 	}
 	if err := t.ovs.Settle(ctx); err != nil {
