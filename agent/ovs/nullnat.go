@@ -75,8 +75,13 @@ func ConfusesNullNAT(ctx context.Context, rundir string) (bool, error) {
 	if err != nil {
 		return false, fmt.Errorf("query ovs-vswitchd: %w", err)
 	}
-	major, minor, err := parseVersion(reply)
-	return major < 3 || major == 3 && minor < 3, err
+	return VersionConfusesNullNAT(reply)
+}
+
+// VersionConfusesNullNAT is ConfusesNullNAT for the text in which ovs-vswitchd prints its version.
+func VersionConfusesNullNAT(text string) (bool, error) {
+	major, minor, err := parseVersion(text)
+	return err == nil && (major < 3 || major == 3 && minor < 3), err
 }
 
 // parseVersion reads "ovs-vswitchd (Open vSwitch) 3.1.0", with an optional suffix of distributors.

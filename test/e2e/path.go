@@ -80,13 +80,9 @@ func (c *Cluster) mayAbort(ctx context.Context) bool {
 // oldSwitch reports whether the platform's Open vSwitch is older than 3.3. A version that cannot be
 // read counts as new.
 func oldSwitch(ctx context.Context) bool {
-	out, err := exec.CommandContext(ctx, "ovs-vswitchd", "--version").Output()
-	_, version, _ := strings.Cut(string(out), "(Open vSwitch) ")
-	var major, minor int
-	if n, _ := fmt.Sscanf(version, "%d.%d", &major, &minor); err != nil || n != 2 {
-		return false
-	}
-	return major < 3 || major == 3 && minor < 3
+	out, _ := exec.CommandContext(ctx, "ovs-vswitchd", "--version").Output()
+	old, _ := ovs.VersionConfusesNullNAT(string(out))
+	return old
 }
 
 // meet resolves the neighbours along the path with datagrams. On the userspace datapath the first
