@@ -10,8 +10,9 @@ import (
 )
 
 // musts is the list "What must be right" of the design notes, in its order, with the tests of each
-// item. A test skips itself in layouts where it does not apply; all others run in every layout, by
-// test/vm/suite -a.
+// item. A test skips itself in layouts where it does not apply. All others run in every layout
+// natively (.ci/full native), and on the kernel datapath where their outcome depends on it
+// (test/vm/suite -a).
 var musts = []struct {
 	item  string
 	tests []string // below TestEndToEnd, or top-level
