@@ -9,6 +9,8 @@ import (
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
 const (
@@ -34,7 +36,7 @@ type contest struct {
 // newContest attaches the gate's programs, so that sockets are seen when they are created.
 func newContest(t *testing.T, f family) *contest {
 	t.Helper()
-	opts := CgroupOptions{CgroupPath: newCgroup(t)}
+	opts := CgroupOptions{CgroupPath: testnode.Cgroup(t)}
 	c := &contest{node: newNode(t), f: f}
 	c.addr(t, "eth0", fmt.Sprintf("%s/%d", f.node, f.node.BitLen()-8))
 	c.g = c.open(t)

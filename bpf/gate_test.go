@@ -12,6 +12,8 @@ import (
 
 	"github.com/cilium/ebpf"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
 // TestGateTable compares the gate's definitions of the gateway's tables with the gateway's.
@@ -40,7 +42,7 @@ type gateHost struct {
 
 func newGateHost(t *testing.T) *gateHost {
 	t.Helper()
-	h := &gateHost{namespace: newNamespace(t), opts: CgroupOptions{PinDir: newPinDir(t), CgroupPath: newCgroup(t)}}
+	h := &gateHost{namespace: newNamespace(t), opts: CgroupOptions{PinDir: newPinDir(t), CgroupPath: testnode.Cgroup(t)}}
 	h.must(t, func() (err error) {
 		h.opts.NetnsCookie, err = netnsCookie()
 		return err

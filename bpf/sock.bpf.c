@@ -84,6 +84,11 @@ static __always_inline void set_peer(struct bpf_sock_addr *ctx, const struct bac
 		return;
 	p->front = *front;
 	p->back = *back;
+	if (ctx->protocol == IPPROTO_UDP) {
+		__u64 cookie = bpf_get_socket_cookie(ctx);
+
+		bpf_map_update_elem(&sock_connected, &cookie, back, BPF_ANY);
+	}
 }
 
 /* A socket may connect again. */
@@ -93,6 +98,11 @@ static __always_inline void clear_peer(struct bpf_sock_addr *ctx)
 
 	if (sk)
 		bpf_sk_storage_delete(&sock_peers, sk);
+	if (ctx->protocol == IPPROTO_UDP) {
+		__u64 cookie = bpf_get_socket_cookie(ctx);
+
+		bpf_map_delete_elem(&sock_connected, &cookie);
+	}
 }
 
 static __noinline int translate_connect(struct bpf_sock_addr *ctx, struct back *dst)

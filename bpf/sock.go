@@ -125,13 +125,13 @@ func (s *Sock) Detach() error {
 		}
 	}
 	return unpinMaps(s.opts.PinDir,
-		sockMapSockAddrs, sockMapSockAffinity, sockMapSockBackends, sockMapSockExchanges, sockMapSockFrontends, sockMapSockPeers)
+		sockMapSockAddrs, sockMapSockAffinity, sockMapSockBackends, sockMapSockConnected, sockMapSockExchanges, sockMapSockFrontends, sockMapSockPeers)
 }
 
 // maps returns the tables.
 func (s *Sock) maps() []*ebpf.Map {
 	m := s.objs.sockMaps
-	return []*ebpf.Map{m.SockFrontends, m.SockBackends, m.SockAddrs, m.SockAffinity, m.SockExchanges, m.SockPeers}
+	return []*ebpf.Map{m.SockFrontends, m.SockBackends, m.SockAddrs, m.SockAffinity, m.SockConnected, m.SockExchanges, m.SockPeers}
 }
 
 func unpinMaps(pinDir string, names ...string) error {

@@ -109,6 +109,18 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } sock_peers SEC(".maps");
 
+/*
+ * The backends of UDP sockets that a frontend connected, by the socket's cookie. Go cannot read the
+ * storage of other processes' sockets.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 65536);
+	__type(key, __u64);
+	__type(value, struct back);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} sock_connected SEC(".maps");
+
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 65536);

@@ -80,6 +80,7 @@ const (
 	sockMapSockAddrs         = "sock_addrs"
 	sockMapSockAffinity      = "sock_affinity"
 	sockMapSockBackends      = "sock_backends"
+	sockMapSockConnected     = "sock_connected"
 	sockMapSockExchanges     = "sock_exchanges"
 	sockMapSockFrontends     = "sock_frontends"
 	sockMapSockPeers         = "sock_peers"
@@ -154,6 +155,7 @@ type sockMapSpecs struct {
 	SockAddrs     *ebpf.MapSpec `ebpf:"sock_addrs"`
 	SockAffinity  *ebpf.MapSpec `ebpf:"sock_affinity"`
 	SockBackends  *ebpf.MapSpec `ebpf:"sock_backends"`
+	SockConnected *ebpf.MapSpec `ebpf:"sock_connected"`
 	SockExchanges *ebpf.MapSpec `ebpf:"sock_exchanges"`
 	SockFrontends *ebpf.MapSpec `ebpf:"sock_frontends"`
 	SockPeers     *ebpf.MapSpec `ebpf:"sock_peers"`
@@ -190,6 +192,7 @@ type sockMaps struct {
 	SockAddrs     *ebpf.Map `ebpf:"sock_addrs"`
 	SockAffinity  *ebpf.Map `ebpf:"sock_affinity"`
 	SockBackends  *ebpf.Map `ebpf:"sock_backends"`
+	SockConnected *ebpf.Map `ebpf:"sock_connected"`
 	SockExchanges *ebpf.Map `ebpf:"sock_exchanges"`
 	SockFrontends *ebpf.Map `ebpf:"sock_frontends"`
 	SockPeers     *ebpf.Map `ebpf:"sock_peers"`
@@ -200,6 +203,7 @@ func (m *sockMaps) Close() error {
 		m.SockAddrs,
 		m.SockAffinity,
 		m.SockBackends,
+		m.SockConnected,
 		m.SockExchanges,
 		m.SockFrontends,
 		m.SockPeers,

@@ -13,6 +13,8 @@ import (
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
 func wantDetached(t *testing.T, h *sockHost, s *Sock) {
@@ -105,7 +107,7 @@ func TestSockBesideOthers(t *testing.T) {
 func TestSockOtherCgroup(t *testing.T) {
 	h := newSockHost(t)
 	h.open(t, webService(backAddrs...))
-	h.cgroup = newCgroup(t)
+	h.cgroup = testnode.Cgroup(t)
 	s := h.open(t, webService(backAddrs...))
 	if ok, err := s.Attached(); !ok || err != nil {
 		t.Errorf("attached: %t, %v", ok, err)
@@ -201,7 +203,7 @@ func TestSockRefusesOnOldKernel(t *testing.T) {
 func TestGatewayDetachTakesAll(t *testing.T) {
 	n := newNode(t)
 	g := n.open(t)
-	h := &sockHost{namespace: n.namespace, pinDir: n.pinDir, cgroup: newCgroup(t)}
+	h := &sockHost{namespace: n.namespace, pinDir: n.pinDir, cgroup: testnode.Cgroup(t)}
 	h.open(t, webService(backAddrs...))
 	gate, err := OpenGate(CgroupOptions{PinDir: n.pinDir, CgroupPath: h.cgroup})
 	if err == nil {

@@ -1,70 +1,18 @@
 package bpf
 
 import (
-	"bufio"
 	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 	"testing"
 
 	"github.com/cilium/ebpf"
-	"golang.org/x/sys/unix"
 
-	"github.com/ovn-ebpf/ovn-ebpf/test/scratch"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
-
-// newCgroup returns a cgroup of the test that contains the test's process.
-func newCgroup(t testing.TB) string {
-	t.Helper()
-	root, err := findCgroup()
-	if errors.Is(err, ErrNoCgroup) {
-		root = t.TempDir()
-		err = unix.Mount("cgroup2", root, "cgroup2", 0, "")
-		t.Cleanup(func() { _ = unix.Unmount(root, unix.MNT_DETACH) })
-	}
-	if err != nil {
-		t.Fatal(err)
-	}
-	before := ownCgroup(t, root)
-	made, err := scratch.MakeIn(root, "sock")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := made.Path
-	enter := func(cgroup string) error {
-		return os.WriteFile(filepath.Join(cgroup, "cgroup.procs"), []byte(strconv.Itoa(os.Getpid())), 0)
-	}
-	if err := enter(dir); err != nil {
-		t.Fatalf("enter cgroup: %v", err)
-	}
-	t.Cleanup(func() {
-		if err := errors.Join(enter(before), made.Remove()); err != nil {
-			t.Errorf("leave cgroup: %v", err)
-		}
-	})
-	return dir
-}
-
-func ownCgroup(t testing.TB, root string) string {
-	t.Helper()
-	f, err := os.Open("/proc/self/cgroup")
-	if err != nil {
-		t.Fatal(err)
-	}
-	defer f.Close()
-	for lines := bufio.NewScanner(f); lines.Scan(); {
-		if path, ok := strings.CutPrefix(lines.Text(), "0::"); ok {
-			return filepath.Join(root, path)
-		}
-	}
-	t.Fatal("this process is in no cgroup2 cgroup")
-	return ""
-}
 
 // sockHost is a host with services. Its backends are in pod, a namespace of the same cgroup, one
 // per address.
@@ -86,7 +34,7 @@ var (
 
 func newSockHost(t testing.TB) *sockHost {
 	t.Helper()
-	h := &sockHost{namespace: newNamespace(t), pod: newNamespace(t), pinDir: newPinDir(t), cgroup: newCgroup(t)}
+	h := &sockHost{namespace: newNamespace(t), pod: newNamespace(t), pinDir: newPinDir(t), cgroup: testnode.Cgroup(t)}
 	h.veth(t, "eth0", nodeMAC, h.pod, "pod0")
 	for _, a := range append(hostAddrs4, "2001:db8::1") {
 		h.addr(t, "eth0", prefixOf(a))

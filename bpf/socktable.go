@@ -79,7 +79,7 @@ func (s *Sock) SyncServices(full []SockService) (writes int, err error) {
 }
 
 // GoneUDP returns, once, the UDP backends that left their last service since the last call. The
-// caller must destroy sockets that are connected to them (link.DestroyUDP).
+// caller must destroy sockets that frontends connected to them (link.DestroyUDP).
 func (s *Sock) GoneUDP() []netip.AddrPort {
 	if s.state != nil {
 		s.gone = append(s.gone, s.state.udp.gone()...)
@@ -90,6 +90,19 @@ func (s *Sock) GoneUDP() []netip.AddrPort {
 	}
 	s.gone = nil
 	return out
+}
+
+// Translated reports whether a frontend connected the UDP socket with that cookie to the peer.
+func (s *Sock) Translated(cookie uint64, peer netip.AddrPort) (bool, error) {
+	var back sockBack
+	err := s.objs.SockConnected.Lookup(cookie, &back)
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		return false, nil
+	}
+	if err != nil {
+		return false, fmt.Errorf("look up UDP socket %d: %w", cookie, err)
+	}
+	return back.addrPort() == netip.AddrPortFrom(peer.Addr().Unmap(), peer.Port()), nil
 }
 
 func (b sockBack) addrPort() netip.AddrPort {

@@ -213,7 +213,7 @@ func (s *Services) writeTables() (err error) {
 		s.current = err == nil && s.serving.known
 	}()
 	err = s.serving.write(writers{gateway: s.front, sock: x.sock, lookup: x.lookup, flows: s.flows})
-	s.record.degraded(partDestroy, s.serving.destroyGone())
+	s.record.degraded(partDestroy, s.serving.destroyGone(x.sock))
 	if x.sock == nil {
 		return err
 	}

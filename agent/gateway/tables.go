@@ -153,8 +153,7 @@ func (s *serving) writeSockets(sock *bpf.Sock, changes []bpf.SockService, full b
 	return errors.Join(err, updateErr)
 }
 
-// takeGone returns removed UDP endpoints and clears the list. The caller destroys sockets that are
-// connected to them.
+// takeGone returns removed UDP endpoints and clears the list.
 func (s *serving) takeGone() []netip.AddrPort {
 	out := s.gone
 	s.gone = nil
@@ -162,11 +161,15 @@ func (s *serving) takeGone() []netip.AddrPort {
 	return slices.DeleteFunc(slices.Compact(out), s.tables.Answers) // the endpoint may be back
 }
 
-// destroyGone destroys the sockets that are connected to removed endpoints. It retries failures on the
-// next call. If the kernel does not support it, the error wraps link.ErrNoSocketDestroy.
-func (s *serving) destroyGone() error {
+// destroyGone destroys the sockets that a frontend connected to removed endpoints. Without programs
+// for sockets (nil) there are none. It retries failures on the next call. If the kernel does not
+// support it, the error wraps link.ErrNoSocketDestroy.
+func (s *serving) destroyGone(sock *bpf.Sock) error {
 	gone := s.takeGone()
-	_, err := link.DestroyUDP(gone)
+	if sock == nil {
+		return nil
+	}
+	_, err := link.DestroyUDP(gone, sock.Translated)
 	if err != nil && !errors.Is(err, link.ErrNoSocketDestroy) {
 		s.gone = gone
 	}

@@ -74,11 +74,12 @@ const tcpEstablished = 1
 // ErrNoSocketDestroy means that the kernel was built without CONFIG_INET_DIAG_DESTROY.
 var ErrNoSocketDestroy = errors.New("kernel lacks CONFIG_INET_DIAG_DESTROY")
 
-// DestroyUDP destroys the namespace's UDP sockets that are connected to one of peers, and returns
-// their number. The next use of such a socket fails with ECONNABORTED, and it has no peer any more.
-// Otherwise a client would not learn that its backend is gone. The error wraps ErrNoSocketDestroy
-// if the kernel lacks support.
-func DestroyUDP(peers []netip.AddrPort) (n int, err error) {
+// DestroyUDP destroys the namespace's UDP sockets that a frontend connected to one of peers, and
+// returns their number. The next use of such a socket fails with ECONNABORTED, and it has no peer
+// any more. Otherwise a client would not learn that its backend is gone. translated reports whether
+// a frontend connected the socket with that cookie to the peer (bpf.Sock.Translated); sockets that
+// chose the peer themselves stay. The error wraps ErrNoSocketDestroy if the kernel lacks support.
+func DestroyUDP(peers []netip.AddrPort, translated func(cookie uint64, peer netip.AddrPort) (bool, error)) (n int, err error) {
 	if len(peers) == 0 {
 		return 0, nil
 	}
@@ -97,7 +98,14 @@ func DestroyUDP(peers []netip.AddrPort) (n int, err error) {
 			if !ok || s.State != tcpEstablished || !gone[peer] {
 				continue
 			}
-			err := destroy(s)
+			ours, err := translated(uint64(s.ID.Cookie[1])<<32|uint64(s.ID.Cookie[0]), peer)
+			if err != nil {
+				return n, fmt.Errorf("destroy UDP socket to %v: %w", peer, err)
+			}
+			if !ours {
+				continue
+			}
+			err = destroy(s)
 			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) {
 				continue // already closed
 			}

@@ -4,10 +4,14 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
 	"testing"
 
 	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
 // udpTo returns a UDP socket connected to peer. mapped means over IPv6 to an IPv4 address.
@@ -31,29 +35,70 @@ func udpTo(t *testing.T, peer netip.AddrPort, mapped bool) int {
 	return fd
 }
 
-func TestDestroyUDP(t *testing.T) {
+// frontendsOf attaches the programs for the host's sockets, with a frontend for each address.
+func frontendsOf(t *testing.T, backends map[string]string) *bpf.Sock {
+	t.Helper()
+	pins := filepath.Join(t.TempDir(), "bpf", "node")
+	t.Cleanup(func() { _ = unix.Unmount(filepath.Dir(pins), 0) })
+	sock, err := bpf.OpenSock(bpf.CgroupOptions{PinDir: pins, CgroupPath: testnode.Cgroup(t)})
+	if err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := errors.Join(sock.Detach(), sock.Close()); err != nil {
+			t.Error(err)
+		}
+	})
+	var services []bpf.SockService
+	for front, back := range backends {
+		services = append(services, bpf.SockService{Key: front, Ports: []bpf.SockPort{{
+			Proto: unix.IPPROTO_UDP, Frontends: []netip.AddrPort{netip.MustParseAddrPort(front)}, Backends: []netip.AddrPort{netip.MustParseAddrPort(back)},
+		}}})
+	}
+	if _, err := sock.SyncServices(services); err != nil {
+		t.Fatal(err)
+	}
+	if err := sock.Attach(); err != nil {
+		t.Fatal(err)
+	}
+	return sock
+}
+
+// TestDestroyUDPKeepsUnrelatedSockets checks that only sockets end that a frontend connected to a
+// removed endpoint. A tenant chooses the endpoints, so a socket that the host itself connected to
+// one of them, such as that of an NTP client, must stay.
+func TestDestroyUDPKeepsUnrelatedSockets(t *testing.T) {
 	veth(t, "tst0")
 	if err := errors.Join(SetUp("tst0"), SyncAddresses("tst0", prefixes("10.9.0.2/24", "fd09::2/64"))); err != nil {
 		t.Fatal(err)
 	}
 	gone4, gone6 := netip.MustParseAddrPort("10.9.0.9:53"), netip.MustParseAddrPort("[fd09::9]:53")
+	front4, front6 := netip.MustParseAddrPort("192.0.2.1:53"), netip.MustParseAddrPort("[2001:db8::1]:53")
+	other := netip.MustParseAddrPort("192.0.2.1:54")
+	sock := frontendsOf(t, map[string]string{front4.String(): gone4.String(), front6.String(): gone6.String(), other.String(): "10.9.0.9:54"})
+	again := udpTo(t, front4, false)
+	if err := unix.Connect(again, &unix.SockaddrInet4{Addr: gone4.Addr().As4(), Port: int(gone4.Port())}); err != nil {
+		t.Fatal(err)
+	}
 	sockets := []struct {
 		name   string
 		fd     int
 		doomed bool
 	}{
-		{"IPv4", udpTo(t, gone4, false), true},
-		{"another of IPv4", udpTo(t, gone4, false), true},
-		{"IPv6", udpTo(t, gone6, false), true},
-		{"IPv4-mapped", udpTo(t, gone4, true), true},
-		{"another port", udpTo(t, netip.MustParseAddrPort("10.9.0.9:54"), false), false},
-		{"another address", udpTo(t, netip.MustParseAddrPort("10.9.0.8:53"), false), false},
-		{"another IPv6 address", udpTo(t, netip.MustParseAddrPort("[fd09::8]:53"), false), false},
+		{"IPv4", udpTo(t, front4, false), true},
+		{"another of IPv4", udpTo(t, front4, false), true},
+		{"IPv6", udpTo(t, front6, false), true},
+		{"IPv4-mapped", udpTo(t, front4, true), true},
+		{"another endpoint", udpTo(t, other, false), false},
+		{"IPv4 without a frontend", udpTo(t, gone4, false), false},
+		{"IPv6 without a frontend", udpTo(t, gone6, false), false},
+		{"IPv4-mapped without a frontend", udpTo(t, gone4, true), false},
+		{"connected again without a frontend", again, false},
 	}
-	if n, err := DestroyUDP(nil); n != 0 || err != nil {
+	if n, err := DestroyUDP(nil, sock.Translated); n != 0 || err != nil {
 		t.Errorf("of nothing: %d, %v", n, err)
 	}
-	n, err := DestroyUDP([]netip.AddrPort{gone4, gone6})
+	n, err := DestroyUDP([]netip.AddrPort{gone4, gone6}, sock.Translated)
 	if errors.Is(err, ErrNoSocketDestroy) {
 		t.Skip("this kernel cannot destroy sockets:", err) // decided by the kernel's own answer
 	}
@@ -61,16 +106,16 @@ func TestDestroyUDP(t *testing.T) {
 		t.Errorf("destroyed %d sockets, %v; want 4", n, err)
 	}
 	for _, s := range sockets {
-		_, err := unix.Getpeername(s.fd)
-		if doomed := errors.Is(err, unix.ENOTCONN); doomed != s.doomed {
-			t.Errorf("%s: peer: %v", s.name, err)
-		}
-		_, _, err = unix.Recvfrom(s.fd, make([]byte, 1), unix.MSG_DONTWAIT)
+		_, _, err := unix.Recvfrom(s.fd, make([]byte, 1), unix.MSG_DONTWAIT)
 		if doomed := errors.Is(err, unix.ECONNABORTED); doomed != s.doomed {
 			t.Errorf("%s: receive: %v", s.name, err)
 		}
+		_, err = unix.Getpeername(s.fd)
+		if doomed := errors.Is(err, unix.ENOTCONN); doomed != s.doomed {
+			t.Errorf("%s: peer: %v", s.name, err)
+		}
 	}
-	if n, err := DestroyUDP([]netip.AddrPort{gone4, gone6}); n != 0 || err != nil {
+	if n, err := DestroyUDP([]netip.AddrPort{gone4, gone6}, sock.Translated); n != 0 || err != nil {
 		t.Errorf("again: %d, %v", n, err)
 	}
 }

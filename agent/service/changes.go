@@ -21,8 +21,8 @@ type Changes struct {
 	// Lookups maps frontends of bpf.ServiceHost to the sockets behind them.
 	Lookups   map[bpf.ServiceKey]netip.AddrPort
 	Unlookups []bpf.ServiceKey // sorted
-	// Gone lists UDP endpoints that no longer answer. Sockets connected to them must be destroyed.
-	// Sorted.
+	// Gone lists UDP endpoints that no longer answer. Sockets that a frontend connected to them must
+	// be destroyed. Sorted.
 	Gone []netip.AddrPort
 }
 

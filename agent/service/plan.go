@@ -17,7 +17,7 @@ type Plan struct {
 	Groups    []Group
 	VIPs      []netip.Addr // external and load balancer addresses the gateway serves
 	// UDP lists the endpoints that still answer, including those that get no new clients. A socket
-	// connected to an endpoint that has left this list has no peer.
+	// that a frontend connected to an endpoint that has left this list has no peer.
 	UDP []netip.AddrPort
 }
 
