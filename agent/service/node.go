@@ -23,12 +23,6 @@ type Node struct {
 	Cluster model.Config
 }
 
-// hostNetwork reports whether an endpoint is in this host's own network namespace.
-func (n *Node) hostNetwork(e model.Endpoint) bool {
-	a := e.Addr.Addr()
-	return n.owns(a) || e.Node == n.Name && !slices.ContainsFunc(n.Cluster.Pods, func(p netip.Prefix) bool { return p.Contains(a) })
-}
-
 // local reports whether the endpoint is on this node. Without a node name in the slice, an endpoint
 // is local if it has a host address.
 func (n *Node) local(e model.Endpoint) bool {
