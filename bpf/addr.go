@@ -28,7 +28,8 @@ func (k AddrKind) String() string {
 }
 
 // SyncAddrs sets the table of addresses to exactly want. It writes new and changed entries before
-// it deletes stale ones. It is not atomic; it may be repeated after an error.
+// it deletes stale ones. It is not atomic; it may be repeated after an error. If the table has no
+// room for all, addresses of Services are left out first, see Unwritten.
 func (g *Gateway) SyncAddrs(want map[netip.Addr]AddrKind) error {
 	entries := make(map[gatewayAddr]uint8, len(want))
 	var hosts []netip.Addr
@@ -43,9 +44,10 @@ func (g *Gateway) SyncAddrs(want map[netip.Addr]AddrKind) error {
 		}
 		former = former || kind == AddrFormer
 	}
+	left, err := g.fitAddrs(entries)
 	// The digest must cover the table: bits are added before entries and removed after them.
-	err := g.digest.addHosts(hosts, former)
-	var put puts[gatewayAddr]
+	err = errors.Join(err, g.digest.addHosts(hosts, former))
+	var put, late puts[gatewayAddr]
 	if err == nil {
 		put, err = putEntries(g.objs.HostAddrs, entries)
 	}
@@ -53,7 +55,14 @@ func (g *Gateway) SyncAddrs(want map[netip.Addr]AddrKind) error {
 	if err == nil {
 		pruned, err = pruneEntries(g.objs.HostAddrs, entries)
 	}
-	if put.written+pruned > 0 {
+	if err == nil && len(put.full) > 0 {
+		over := overflow[gatewayAddr, uint8]{}
+		over.add(put.full, entries)
+		late, err = retry(over, g.objs.HostAddrs)
+		left += len(over)
+	}
+	g.unwrittenAddrs = left
+	if put.written+pruned+late.written > 0 {
 		err = errors.Join(err, g.ForgetShortcuts())
 	}
 	if err == nil {
@@ -63,6 +72,29 @@ func (g *Gateway) SyncAddrs(want map[netip.Addr]AddrKind) error {
 		return fmt.Errorf("sync addresses: %w", err)
 	}
 	return nil
+}
+
+// fitAddrs removes addresses of Services from the entries until the table has room for the rest. It
+// returns their number. Addresses that are not in the table yet are removed first.
+func (g *Gateway) fitAddrs(entries map[gatewayAddr]uint8) (int, error) {
+	excess := len(entries) - int(g.objs.HostAddrs.MaxEntries())
+	if excess <= 0 {
+		return 0, nil
+	}
+	have, err := readTable[gatewayAddr, uint8](g.objs.HostAddrs)
+	if err != nil {
+		return 0, err
+	}
+	removed := 0
+	for _, present := range []bool{false, true} {
+		for k, kind := range entries {
+			if _, is := have[k]; AddrKind(kind) == AddrVIP && is == present && removed < excess {
+				delete(entries, k)
+				removed++
+			}
+		}
+	}
+	return removed, nil
 }
 
 // restoreAddrs rebuilds the digest of an existing table.

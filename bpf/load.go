@@ -57,6 +57,7 @@ type Options struct {
 	ForceClsact bool // use Clsact even if the kernel has tcx
 
 	CountServices int // limit of Service ports with packet counts
+	Sizes         Sizes
 	Shortcuts     ShortcutOptions
 }
 
@@ -69,6 +70,9 @@ type Gateway struct {
 	digest *digest
 	counts *serviceCounts
 	at     attachedTo
+
+	unwritten      overflow[gatewayServiceKey, uint8] // of the service table
+	unwrittenAddrs int
 }
 
 // objects are shared by the programs of all layouts.
@@ -94,13 +98,14 @@ func Open(opts Options) (*Gateway, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read gateway programs: %w", err)
 	}
+	opts.Sizes.apply(spec)
 	if err := prepareShortcuts(spec, opts); err != nil {
 		return nil, fmt.Errorf("prepare shortcuts: %w", err)
 	}
 	if err := errors.Join(dropIncompatible(spec, opts.PinDir, opts.Log), dropAbandoned(opts.PinDir)); err != nil {
 		return nil, err
 	}
-	g := &Gateway{opts: opts, progs: make(map[string]*ebpf.Program)}
+	g := &Gateway{opts: opts, progs: make(map[string]*ebpf.Program), unwritten: overflow[gatewayServiceKey, uint8]{}}
 	if err := g.load(spec); err != nil {
 		return nil, fmt.Errorf("load gateway programs: %w", err)
 	}

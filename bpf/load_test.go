@@ -28,7 +28,7 @@ func TestReopen(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	if diff := cmp.Diff(map[string]int{"ns": 1, "frags": 0, "services": 8, "takeover": 0}, sizes); diff != "" {
+	if diff := cmp.Diff(map[string]int{"ns": 1, "frags": 0, "services": 8, "takeover": 0, "host_addrs": 5, "lookup_targets": 0}, sizes); diff != "" {
 		t.Errorf("table sizes (-want +got):\n%s", diff)
 	}
 

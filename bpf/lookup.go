@@ -13,6 +13,7 @@ import (
 // LookupOptions locates the gateway's state.
 type LookupOptions struct {
 	PinDir string
+	Sizes  Sizes
 	Log    *slog.Logger
 }
 
@@ -22,8 +23,9 @@ type LookupOptions struct {
 // preserved. Only TCP is supported. Before Linux 6.6, a connection to a socket with SO_REUSEPORT is
 // refused.
 type Lookup struct {
-	targets *ebpf.Map
-	pin     string
+	targets   *ebpf.Map
+	pin       string
+	unwritten int
 }
 
 // OpenLookup opens the pinned table or creates it.
@@ -38,6 +40,7 @@ func OpenLookup(opts LookupOptions) (*Lookup, error) {
 	if err != nil {
 		return nil, fmt.Errorf("read lookup programs: %w", err)
 	}
+	opts.Sizes.apply(spec)
 	if err := dropIncompatible(spec, opts.PinDir, opts.Log); err != nil {
 		return nil, err
 	}
@@ -51,7 +54,7 @@ func OpenLookup(opts LookupOptions) (*Lookup, error) {
 // Sync sets the table to exactly want, the listener of each frontend. A target's address is that of
 // the endpoint; a listener on the unspecified address matches too. Sync writes new and changed
 // entries before it deletes stale ones. writes counts both. Sync is not atomic; it may be repeated
-// after an error.
+// after an error. Entries without room are left out, see Unwritten.
 func (l *Lookup) Sync(want map[ServiceKey]netip.AddrPort) (writes int, err error) {
 	table := make(map[lookupServiceKey]lookupLookupTarget, len(want))
 	for k, to := range want {
@@ -75,11 +78,17 @@ func (l *Lookup) write(want map[lookupServiceKey]lookupLookupTarget) (writes int
 	if err != nil {
 		return 0, err
 	}
+	left := overflow[lookupServiceKey, lookupLookupTarget]{}
 	for k, to := range want {
 		if old, ok := have[k]; ok && old == to {
 			continue
 		}
-		if err := l.targets.Put(k, to); err != nil {
+		err := l.targets.Put(k, to)
+		if isFull(err) {
+			left[k] = to
+			continue
+		}
+		if err != nil {
 			return writes, err
 		}
 		writes++
@@ -93,7 +102,9 @@ func (l *Lookup) write(want map[lookupServiceKey]lookupLookupTarget) (writes int
 		}
 		writes++
 	}
-	return writes, nil
+	put, err := retry(left, l.targets)
+	l.unwritten = len(left)
+	return writes + put.written, err
 }
 
 // Remove removes the pin. Afterwards only Close may be called.

@@ -28,7 +28,8 @@ func (k ServiceKey) cell() gatewayServiceKey {
 	return gatewayServiceKey{Addr: gatewayAddr{W: words(k.Addr)}, Port: bePort(k.Port), Proto: k.Proto}
 }
 
-// SyncServices sets the service table to exactly want, as SyncAddrs does.
+// SyncServices sets the service table to exactly want, as SyncAddrs does. Entries without room are
+// left out, see Unwritten.
 func (g *Gateway) SyncServices(want map[ServiceKey]ServiceOwner) error {
 	entries, err := serviceEntries(want)
 	if err != nil {
@@ -41,6 +42,7 @@ func (g *Gateway) SyncServices(want map[ServiceKey]ServiceOwner) error {
 		}
 	})
 	if err == nil {
+		clear(g.unwritten)
 		_, err = g.changeServices(entries, stale)
 	}
 	if err != nil {
@@ -51,7 +53,7 @@ func (g *Gateway) SyncServices(want map[ServiceKey]ServiceOwner) error {
 
 // UpdateServices adds add, then deletes remove. Other entries stay. writes is the number of written
 // and deleted entries; unchanged entries are not written. After an error it may be repeated, or
-// SyncServices called.
+// SyncServices called. Entries without room are left out until other entries are removed.
 func (g *Gateway) UpdateServices(add map[ServiceKey]ServiceOwner, remove []ServiceKey) (writes int, err error) {
 	entries, err := serviceEntries(add)
 	if err != nil {
@@ -80,17 +82,36 @@ func serviceEntries(owners map[ServiceKey]ServiceOwner) (map[gatewayServiceKey]u
 	return entries, nil
 }
 
-// changeServices writes entries and the digest of their ports, then deletes stale.
+// changeServices writes entries and the digest of their ports, then deletes stale. Then it writes the
+// entries for which there was no room before.
 func (g *Gateway) changeServices(entries map[gatewayServiceKey]uint8, stale []gatewayServiceKey) (writes int, err error) {
 	put, err := putEntries(g.objs.Services, entries)
-	writes = put.written
-	added := make(map[uint16]int)
-	for _, k := range put.added {
-		added[bePort(k.Port)]++
+	for k := range entries {
+		g.unwritten.forget(k)
 	}
-	if err = errors.Join(err, g.digest.countServices(added)); err != nil {
-		return writes, err
+	g.unwritten.add(put.full, entries)
+	if err = errors.Join(err, g.countAdded(put.added)); err != nil {
+		return put.written, err
 	}
+	deleted, err := g.deleteServices(stale)
+	if err != nil {
+		return put.written + deleted, err
+	}
+	late, err := retry(g.unwritten, g.objs.Services)
+	return put.written + deleted + late.written, errors.Join(err, g.countAdded(late.added))
+}
+
+// countAdded adds the ports of new entries to the digest.
+func (g *Gateway) countAdded(added []gatewayServiceKey) error {
+	ports := make(map[uint16]int)
+	for _, k := range added {
+		ports[bePort(k.Port)]++
+	}
+	return g.digest.countServices(ports)
+}
+
+func (g *Gateway) deleteServices(stale []gatewayServiceKey) (writes int, err error) {
+	g.unwritten.forget(stale...)
 	gone := make(map[uint16]int)
 	for _, k := range stale {
 		switch err = g.objs.Services.Delete(k); {

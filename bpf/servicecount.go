@@ -73,7 +73,7 @@ func (g *Gateway) CountServices(changes map[ServiceKey]ServicePort) error {
 			errs = append(errs, c.give(k, port))
 		}
 	}
-	for k, port := range c.over { // a cell may have been released
+	for k, port := range maps.Clone(c.over) { // a cell may have been released
 		if c.ports[port] != nil || len(c.free) > 0 {
 			delete(c.over, k)
 			errs = append(errs, c.give(k, port))
@@ -134,9 +134,20 @@ func (c *serviceCounts) give(k ServiceKey, port ServicePort) error {
 		}
 		c.ports[port] = s
 	}
-	s.fronts++
-	c.front[k] = port
-	return c.slots.Put(k.cell(), s.index)
+	err := c.slots.Put(k.cell(), s.index)
+	if err != nil && s.fronts == 0 { // no frontend of the port has room
+		delete(c.ports, port)
+		c.free = append(c.free, s.index)
+	}
+	if isFull(err) {
+		c.over[k] = port
+		return nil
+	}
+	if err == nil {
+		s.fronts++
+		c.front[k] = port
+	}
+	return err
 }
 
 func (c *serviceCounts) take() *serviceSlot {

@@ -45,6 +45,8 @@ type Sock struct {
 	objs   sockObjects
 	hooks  []cgroupHook
 	wanted map[string][]*sockGroup // by service; nil before the first SyncServices
+	left   map[string][]*sockGroup // services that the tables have no room for
+	used   sockSize                // of wanted
 	state  *sockState              // nil: must be read from the tables
 	gone   []sockBack
 }

@@ -93,6 +93,7 @@ type CgroupOptions struct {
 	PinDir      string // on bpffs; of the gateway
 	CgroupPath  string // the cgroup of the affected processes; "": the root of the cgroup2 hierarchy
 	NetnsCookie uint64 // of the host's network namespace; 0: of the calling thread's
+	Sizes       Sizes
 	Log         *slog.Logger
 }
 
@@ -119,6 +120,7 @@ func (o CgroupOptions) load(spec *ebpf.CollectionSpec, netns *ebpf.VariableSpec,
 	if err := preparePinDir(o.PinDir); err != nil {
 		return o, err
 	}
+	o.Sizes.apply(spec)
 	if err := dropIncompatible(spec, o.PinDir, o.Log); err != nil {
 		return o, err
 	}

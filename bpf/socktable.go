@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 
@@ -48,22 +49,21 @@ func pruneSockAddrs(m *ebpf.Map, want map[sockAddr]bool) error {
 // UpdateServices updates the services in changes and no others. SyncServices must be called before.
 // It writes only differences: writes counts the written and deleted table entries. An invalid
 // service stays unchanged and is named in the error. After any other error the next call starts
-// over from the contents of the tables.
+// over from the contents of the tables. A service without room is left out until other services are
+// deleted, see Unwritten.
 func (s *Sock) UpdateServices(changes []SockService) (writes int, err error) {
 	if s.wanted == nil {
 		return 0, errors.New("update services of host sockets: no services were synced yet")
 	}
 	groups, invalid := groupsOf(changes)
-	for key, g := range groups {
-		s.wanted[key] = g
-		if len(g) == 0 {
-			delete(s.wanted, key)
-		}
-	}
+	groups = s.choose(groups)
 	if s.state != nil {
 		writes, err = s.apply(s.state.update(groups))
 	} else {
-		writes, err = s.resync()
+		writes, err = s.resync(s.wanted)
+	}
+	if isFull(err) {
+		writes, err = s.replace(groups)
 	}
 	return writes, errors.Join(invalid, err)
 }
@@ -73,8 +73,12 @@ func (s *Sock) UpdateServices(changes []SockService) (writes int, err error) {
 // as absent.
 func (s *Sock) SyncServices(full []SockService) (writes int, err error) {
 	groups, invalid := groupsOf(full)
-	s.wanted = groups
-	writes, err = s.resync()
+	s.wanted, s.left, s.used = make(map[string][]*sockGroup), make(map[string][]*sockGroup), sockSize{}
+	s.choose(groups)
+	writes, err = s.resync(s.wanted)
+	if isFull(err) {
+		writes, err = s.replace(s.wanted)
+	}
 	return writes, errors.Join(invalid, err)
 }
 
@@ -127,8 +131,23 @@ func groupsOf(services []SockService) (map[string][]*sockGroup, error) {
 	return groups, errors.Join(invalid...)
 }
 
-// resync starts over from the contents of the tables.
-func (s *Sock) resync() (int, error) {
+// replace writes the changed services when old and new entries have no room beside each other. It
+// deletes the old entries first. Meanwhile connections to these services leave the host untranslated.
+func (s *Sock) replace(changed map[string][]*sockGroup) (int, error) {
+	others := maps.Clone(s.wanted)
+	for key := range changed {
+		delete(others, key)
+	}
+	n, err := s.resync(others)
+	if err != nil {
+		return n, err
+	}
+	more, err := s.apply(s.state.update(changed))
+	return n + more, err
+}
+
+// resync starts over from the contents of the tables, with these of the wanted services.
+func (s *Sock) resync(services map[string][]*sockGroup) (int, error) {
 	if s.state != nil {
 		s.gone = append(s.gone, s.state.udp.gone()...)
 		s.state = nil
@@ -143,7 +162,7 @@ func (s *Sock) resync() (int, error) {
 		}
 	}
 	s.state = state
-	return s.apply(state.adopt(s.wanted))
+	return s.apply(state.adopt(services))
 }
 
 // load reads the tables.

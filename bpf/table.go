@@ -44,10 +44,11 @@ func (g *Gateway) SyncHostSockets(want []SocketKey) error {
 type puts[K comparable] struct {
 	added   []K // new keys
 	written int // added or changed
+	full    []K // new keys that m has no room for
 }
 
-// putEntries writes the entries that m lacks or has with another value. The result is valid after
-// an error, too.
+// putEntries writes the entries that m lacks or has with another value. New entries that m has no
+// room for are skipped. The result is valid after an error, too.
 func putEntries[K, V comparable](m *ebpf.Map, want map[K]V) (puts[K], error) {
 	var done puts[K]
 	for k, v := range want {
@@ -59,7 +60,12 @@ func putEntries[K, V comparable](m *ebpf.Map, want map[K]V) (puts[K], error) {
 		if err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
 			return done, err
 		}
-		if e := m.Put(k, v); e != nil {
+		e := m.Put(k, v)
+		if isFull(e) {
+			done.full = append(done.full, k)
+			continue
+		}
+		if e != nil {
 			return done, e
 		}
 		done.written++
@@ -110,8 +116,8 @@ func eachEntry[K, V any](m *ebpf.Map, f func(K, V)) error {
 // Table is the fill level of a gateway table.
 type Table struct{ Entries, Capacity int }
 
-// Tables returns the fill levels of the pinned tables "ns", "frags", "services", "takeover" and, if they
-// are on, "shortcuts".
+// Tables returns the fill levels of the pinned tables "ns", "frags", "services", "takeover",
+// "host_addrs", "lookup_targets", "sock_frontends", "sock_backends" and, if they are on, "shortcuts".
 // Missing tables are left out.
 func Tables(pinDir string) (map[string]Table, error) {
 	tables := make(map[string]Table)
@@ -120,6 +126,10 @@ func Tables(pinDir string) (map[string]Table, error) {
 		addTable[gatewayFragKey, gatewayFragSeen](tables, pinDir, "frags"),
 		addTable[gatewayServiceKey, uint8](tables, pinDir, "services"),
 		addTable[gatewayFlowKey, gatewaySeen](tables, pinDir, "takeover"),
+		addTable[gatewayAddr, uint8](tables, pinDir, "host_addrs"),
+		addTable[lookupServiceKey, lookupLookupTarget](tables, pinDir, lookupMapLookupTargets),
+		addTable[sockFrontKey, sockFront](tables, pinDir, sockMapSockFrontends),
+		addTable[sockBackKey, sockBack](tables, pinDir, sockMapSockBackends),
 		addTable[gatewayTuple, gatewayShortcut](tables, pinDir, "shortcuts"),
 	)
 	if err != nil {

@@ -83,6 +83,7 @@ func (p *programs) syncHooks(ctx context.Context, st state) error {
 	if err := p.gw.SyncAddrs(st.addrs); err != nil {
 		return err
 	}
+	p.record.unwritten(p.gw.Unwritten())
 	p.host.syncProtos(p.gw)
 	if err := p.clearServices(); err != nil {
 		return err
@@ -117,7 +118,7 @@ func (p *programs) prepare(config bpf.Config) error {
 	}
 	gw, err := bpf.Open(bpf.Options{
 		PinDir: p.s.PinDir, Config: config, Log: p.log, Clsact: clsactFuncs(), ForceClsact: p.s.forceClsact,
-		CountServices: p.s.CountServices, Shortcuts: bpf.ShortcutOptions{On: p.s.NoShortcuts() == ""},
+		Sizes: p.s.sizes, CountServices: p.s.CountServices, Shortcuts: bpf.ShortcutOptions{On: p.s.NoShortcuts() == ""},
 	})
 	if err != nil {
 		return err

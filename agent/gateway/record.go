@@ -1,8 +1,12 @@
 package gateway
 
 import (
+	"errors"
+	"fmt"
 	"log/slog"
 	"maps"
+	"slices"
+	"strings"
 	"sync"
 )
 
@@ -18,12 +22,13 @@ const (
 	partDestroy   = "socket_destroy"      // destruction of UDP sockets with a removed endpoint
 	partShortcuts = "shortcuts"           // programs on pods' devices
 	partTracking  = "connection_tracking" // connections from before a takeover, use of the SNAT range
+	partTables    = "tables"              // room in the tables of Services and addresses
 )
 
 // healthyParts lists every optional part as healthy.
 func healthyParts() map[string]string {
 	out := map[string]string{}
-	for _, part := range []string{partSockets, partGate, partScan, partProtos, partAhead, partLookup, partDestroy, partShortcuts} {
+	for _, part := range []string{partSockets, partGate, partScan, partProtos, partAhead, partLookup, partDestroy, partShortcuts, partTables} {
 		out[part] = ""
 	}
 	return out
@@ -37,6 +42,7 @@ type Stats struct {
 	PortUse   []Use             // remotes with the highest use of the SNAT range, highest first
 	Degraded  map[string]string // fault of each optional part, "" if it works
 	Shortcuts *ShortcutStats    // nil: no pod of the node can have them
+	Unwritten map[string]int    // entries without room, by table; not modified
 }
 
 // ShortcutStats are reasons why pods have no shortcuts. It is not modified.
@@ -97,6 +103,29 @@ func (r *recorder) note(part, text string) bool {
 	next[part] = text
 	r.stats.Degraded = next
 	return true
+}
+
+// unwritten records the entries without room of some tables. The node works without these entries.
+func (r *recorder) unwritten(tables map[string]int) {
+	r.mu.Lock()
+	next := maps.Clone(r.stats.Unwritten) // readers share the previous map
+	if next == nil {
+		next = map[string]int{}
+	}
+	maps.Copy(next, tables)
+	r.stats.Unwritten = next
+	r.mu.Unlock()
+	var full []string
+	for _, table := range slices.Sorted(maps.Keys(next)) {
+		if n := next[table]; n > 0 {
+			full = append(full, fmt.Sprintf("table %s is full: %d entries have no room", table, n))
+		}
+	}
+	var err error
+	if len(full) > 0 {
+		err = errors.New(strings.Join(full, "; "))
+	}
+	r.degraded(partTables, err)
 }
 
 func (r *recorder) setListeners(n int) {

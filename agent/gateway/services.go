@@ -180,14 +180,14 @@ func (s *Services) openHost(behind bool) {
 	}
 	x.tried = time.Now()
 	if x.sock == nil {
-		sock, err := bpf.OpenSock(bpf.CgroupOptions{PinDir: s.s.PinDir, CgroupPath: s.s.CgroupPath, Log: s.log})
+		sock, err := bpf.OpenSock(bpf.CgroupOptions{PinDir: s.s.PinDir, CgroupPath: s.s.CgroupPath, Sizes: s.s.sizes, Log: s.log})
 		s.record.degraded(partSockets, err)
 		if err == nil {
 			x.sock = sock
 		}
 	}
 	if x.lookup == nil && behind {
-		lookup, err := bpf.OpenLookup(bpf.LookupOptions{PinDir: s.s.PinDir, Log: s.log})
+		lookup, err := bpf.OpenLookup(bpf.LookupOptions{PinDir: s.s.PinDir, Sizes: s.s.sizes, Log: s.log})
 		s.record.degraded(partLookup, err)
 		if err == nil {
 			x.lookup = lookup
@@ -213,6 +213,7 @@ func (s *Services) writeTables() (err error) {
 		s.current = err == nil && s.serving.known
 	}()
 	err = s.serving.write(writers{gateway: s.front, sock: x.sock, lookup: x.lookup, flows: s.flows})
+	s.recordUnwritten()
 	s.record.degraded(partDestroy, s.serving.destroyGone(x.sock))
 	if x.sock == nil {
 		return err
@@ -232,6 +233,19 @@ func (s *Services) writeTables() (err error) {
 	}
 	s.record.degraded(partSockets, sockErr)
 	return err
+}
+
+// recordUnwritten records the entries that the tables have no room for.
+func (s *Services) recordUnwritten() {
+	if s.front != nil {
+		s.record.unwritten(s.front.Unwritten())
+	}
+	if s.host.sock != nil {
+		s.record.unwritten(s.host.sock.Unwritten())
+	}
+	if s.host.lookup != nil {
+		s.record.unwritten(s.host.lookup.Unwritten())
+	}
 }
 
 // await returns an error while writing would replace a working backend of an earlier agent before

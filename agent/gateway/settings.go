@@ -45,7 +45,8 @@ type Settings struct {
 	CountServices int  // limit of Service ports with packet counts
 	Shortcuts     bool // where supported: established connections of pods past OVS
 
-	forceClsact bool // in tests: behave like a kernel without tcx
+	forceClsact bool      // in tests: behave like a kernel without tcx
+	sizes       bpf.Sizes // in tests: small tables
 }
 
 // Wiring is how the gateway is connected.

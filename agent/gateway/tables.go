@@ -90,7 +90,7 @@ func (s *serving) plan(n service.Node) bool {
 }
 
 // write writes the changes to the kernel's tables. On the first call, and after an error, it writes
-// everything.
+// everything. A full table is not an error: it gets what it has room for, see bpf.Gateway.Unwritten.
 func (s *serving) write(to writers) error {
 	if !s.known {
 		return nil

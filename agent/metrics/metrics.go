@@ -120,6 +120,9 @@ func (c *Collector) Collect(ch chan<- prometheus.Metric) {
 	for part, why := range stats.Degraded {
 		put("ovnkube_gateway_degraded", metric.One(why != ""), part)
 	}
+	for table, n := range stats.Unwritten {
+		put("ovnkube_gateway_table_unwritten", float64(n), table)
+	}
 	for part, n := range stats.Repairs {
 		put("ovnkube_gateway_repairs_total", float64(n), part)
 	}

@@ -29,6 +29,7 @@ func newCollector(t *testing.T) *Collector {
 					{Proto: 6, Remote: netip.MustParseAddrPort("192.0.2.1:443"), Ports: 91}, {Proto: 6, Remote: netip.MustParseAddrPort("192.0.2.2:443"), Ports: 49},
 				},
 				Degraded:  map[string]string{"bind_gate": "", "host_to_service": "no cgroup2"},
+				Unwritten: map[string]int{"services": 12},
 				Shortcuts: &gateway.ShortcutStats{Causes: []string{"hw-offload"}, Limited: 2},
 			}
 		},
@@ -189,6 +190,9 @@ ovnkube_gateway_service_bytes_total{namespace="default",port="80",protocol="SCTP
 # HELP ovnkube_gateway_service_packets_total Packets that arrived at the uplink for a port of a Service.
 # TYPE ovnkube_gateway_service_packets_total counter
 ovnkube_gateway_service_packets_total{namespace="default",port="80",protocol="SCTP",service="web"} 2
+# HELP ovnkube_gateway_table_unwritten Entries for which the gateway's tables have no room: these front ends or addresses are not served on the node.
+# TYPE ovnkube_gateway_table_unwritten gauge
+ovnkube_gateway_table_unwritten{table="services"} 12
 # HELP ovnkube_gateway_uncounted_service_ports Ports of Services that are not counted because there are more than --counted-service-ports.
 # TYPE ovnkube_gateway_uncounted_service_ports gauge
 ovnkube_gateway_uncounted_service_ports 5

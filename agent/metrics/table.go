@@ -22,6 +22,7 @@ func Table() metric.Table {
 		{Name: "ovnkube_gateway_uncounted_service_ports", Kind: metric.Gauge, Help: "Ports of Services that are not counted because there are more than --counted-service-ports."},
 		{Name: "ovnkube_gateway_table_entries", Kind: metric.Gauge, Labels: []string{"table"}, Help: "Entries of the gateway's tables."},
 		{Name: "ovnkube_gateway_table_capacity", Kind: metric.Gauge, Labels: []string{"table"}, Help: "Entries that the gateway's tables have room for."},
+		{Name: "ovnkube_gateway_table_unwritten", Kind: metric.Gauge, Labels: []string{"table"}, Help: "Entries for which the gateway's tables have no room: these front ends or addresses are not served on the node."},
 		{Name: "ovnkube_gateway_shortcut_created_total", Kind: metric.Counter, Help: "Shortcuts created, two per connection (--gateway-shortcuts)."},
 		{Name: "ovnkube_gateway_shortcut_renewals_total", Kind: metric.Counter, Help: "Leases of connections that OVS has confirmed by a packet of each direction."},
 		{Name: "ovnkube_gateway_shortcut_evictions_total", Kind: metric.Counter, Help: "Shortcuts that made room for others since the agent's start, approximately: those connections pass OVS."},

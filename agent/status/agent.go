@@ -24,6 +24,7 @@ type Agent struct {
 	Faults   []string // of the node's environment
 	Warnings []string // about the node's environment
 	Drained  bool     // the gateway is drained
+	Full     []string // tables without room for all entries
 	Ports    float64  // of the SNAT range, in use towards the remote with the most ports
 	Of       float64  // size of the range; 0 if unknown
 
@@ -74,6 +75,11 @@ func (a *Agent) read(metrics string) error {
 	for _, m := range families["ovnkube_gateway_degraded"].GetMetric() {
 		if m.GetGauge().GetValue() != 0 && len(m.GetLabel()) > 0 {
 			a.Degraded = append(a.Degraded, m.GetLabel()[0].GetValue())
+		}
+	}
+	for _, m := range families["ovnkube_gateway_table_unwritten"].GetMetric() {
+		if n := m.GetGauge().GetValue(); n != 0 && len(m.GetLabel()) > 0 {
+			a.Full = append(a.Full, fmt.Sprintf("%s (%.0f entries)", m.GetLabel()[0].GetValue(), n))
 		}
 	}
 	for _, m := range families["ovnkube_gateway_drained"].GetMetric() {

@@ -4,6 +4,7 @@ import (
 	"cmp"
 	"fmt"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
@@ -89,6 +90,7 @@ func Judge(f Facts) Report {
 
 func (j *judge) agent() {
 	a := j.Agent
+	without := slices.DeleteFunc(slices.Clone(a.Degraded), func(part string) bool { return part == "tables" }) // it has its own check
 	switch {
 	case !a.Served:
 		j.add("agent", Degraded, "start it with --metrics-bind-address", "does not serve /readyz, so its readiness is unknown")
@@ -96,10 +98,14 @@ func (j *judge) agent() {
 		j.add("agent", Degraded, "start it; connections keep working, but faults are not repaired and pods cannot start", "does not answer: %v", a.Err)
 	case len(a.Missing) > 0:
 		j.add("agent", Broken, "repair what each line names; the agent's log has details", "not ready: %s", strings.Join(a.Missing, "; "))
-	case len(a.Degraded) > 0:
-		j.add("agent", Degraded, "see the agent's log", "ready, without %s", strings.Join(a.Degraded, ", "))
+	case len(without) > 0:
+		j.add("agent", Degraded, "see the agent's log", "ready, without %s", strings.Join(without, ", "))
 	default:
 		j.add("agent", Right, "", "ready")
+	}
+	if len(a.Full) > 0 {
+		j.add("tables", Degraded, "find the Services with many ports, addresses or endpoints (docs/runbook.md, OVNEBPFTableOverflow); everything else works",
+			"full, these have no room for: %s", strings.Join(a.Full, ", "))
 	}
 	for _, fault := range a.Faults {
 		what, do, _ := strings.Cut(fault, "; ")

@@ -73,6 +73,9 @@ func TestFaultFailsOwnCheck(t *testing.T) {
 		{"agent not ready", func(f *Facts) { f.Agent.Missing = []string{"a", "b"} }, "agent", Broken, "not ready: a; b"},
 		{"agent without a part", func(f *Facts) { f.Agent.Degraded = []string{"bind_gate"} }, "agent", Degraded, "ready, without bind_gate"},
 		{"kube-proxy runs", func(f *Facts) { f.Agent.Faults = []string{"kube-proxy runs; delete it"} }, "environment", Degraded, "kube-proxy runs"},
+		{"full tables", func(f *Facts) {
+			f.Agent.Degraded, f.Agent.Full = []string{"tables"}, []string{"services (12 entries)", "host_addrs (1 entries)"}
+		}, "tables", Degraded, "full, these have no room for: services (12 entries), host_addrs (1 entries)"},
 		{"drained", func(f *Facts) { f.Agent.Drained = true }, "drained", Degraded, "the gateway is drained"},
 		{"agent serves nothing", func(f *Facts) { f.Agent = Agent{} }, "agent", Degraded, "does not serve"},
 		{"no uplink", func(f *Facts) { f.Host.Uplink.Err = gone; f.Programs.Hooks[0].Ifindex = 2 }, "uplink", Broken, "gone"},
@@ -192,10 +195,12 @@ func TestRecord(t *testing.T) {
 func TestAgentMetrics(t *testing.T) {
 	var a Agent
 	err := a.read("# TYPE ovnkube_gateway_degraded gauge\n# TYPE ovnkube_gateway_snat_ports gauge\n# TYPE ovnkube_gateway_snat_remote_ports_used_max gauge\n" +
+		"# TYPE ovnkube_gateway_table_unwritten gauge\novnkube_gateway_table_unwritten{table=\"services\"} 12\novnkube_gateway_table_unwritten{table=\"host_addrs\"} 0\n" +
 		"# TYPE ovnkube_gateway_shortcut_prevented gauge\n# TYPE ovnkube_gateway_shortcut_limited_pods gauge\n" +
 		"ovnkube_gateway_shortcut_prevented{cause=\"hw-offload\"} 1\novnkube_gateway_shortcut_limited_pods 3\n" +
 		"ovnkube_gateway_degraded{part=\"bind_gate\"} 1\novnkube_gateway_degraded{part=\"sockets\"} 0\novnkube_gateway_snat_ports 16384\novnkube_gateway_snat_remote_ports_used_max 12\n")
-	if err != nil || len(a.Degraded) != 1 || a.Degraded[0] != "bind_gate" || a.Ports != 12 || a.Of != 16384 || a.Limited != 3 || !a.Reasons || !slices.Equal(a.NoShortcuts, []string{"hw-offload"}) {
+	if err != nil || len(a.Degraded) != 1 || a.Degraded[0] != "bind_gate" || a.Ports != 12 || a.Of != 16384 || a.Limited != 3 || !a.Reasons || !slices.Equal(a.NoShortcuts, []string{"hw-offload"}) ||
+		!slices.Equal(a.Full, []string{"services (12 entries)"}) {
 		t.Errorf("%+v, %v", a, err)
 	}
 }
