@@ -302,7 +302,7 @@ func (w *world) compare(t *testing.T, ovn northbound, obj *corev1.Node) int {
 	}
 	slices.SortFunc(n.Hosts, netip.Addr.Compare)
 
-	sockets, redirects, fronts := w.agentTables(n)
+	sockets, redirects, fronts := w.agentTables(t, n)
 	ownAdmitted := func(f frontend) bool {
 		return len(ovn.drops) == 0 || slices.ContainsFunc(n.Addresses, func(a netip.Addr) bool { return a.Is4() == f.at.Addr().Is4() && ovn.admits(f, a) })
 	}
@@ -375,14 +375,17 @@ func (w *world) compare(t *testing.T, ovn northbound, obj *corev1.Node) int {
 
 // agentTables returns the endpoints of sockets' frontends, those to which local gateway mode
 // redirects, and the gateway's frontends.
-func (w *world) agentTables(n *agent.Node) (sockets map[frontend][]netip.AddrPort, redirects map[frontend]agent.Redirect, fronts map[frontend]bool) {
+func (w *world) agentTables(t *testing.T, n *agent.Node) (sockets map[frontend][]netip.AddrPort, redirects map[frontend]agent.Redirect, fronts map[frontend]bool) {
 	names := map[uint8]string{6: "tcp", 17: "udp", 132: "sctp"}
 	sockets, redirects, fronts = map[frontend][]netip.AddrPort{}, map[frontend]agent.Redirect{}, map[frontend]bool{}
 	for _, local := range []bool{false, true} {
 		n.Local = local
 		tables := agent.NewTables()
 		for k, o := range w.objects {
-			tables.Set(k, agent.New(o.Meaning(n.Cluster), n))
+			m := o.Meaning(n.Cluster)
+			p := agent.New(m, n)
+			checkUnits(t, k, m, n, p)
+			tables.Set(k, p)
 		}
 		if local {
 			for k, r := range tables.Redirects() {
@@ -408,6 +411,27 @@ func (w *world) agentTables(n *agent.Node) (sockets map[frontend][]netip.AddrPor
 		}
 	}
 	return sockets, redirects, fronts
+}
+
+// checkUnits checks that the units of an object are not less than the entries of its plan.
+func checkUnits(t *testing.T, k service.Key, m service.Meaning, n *agent.Node, p *agent.Plan) {
+	t.Helper()
+	if p == nil {
+		return
+	}
+	var got, units service.Units
+	for _, g := range p.Groups {
+		got.Backends += len(g.Backends)
+	}
+	for _, f := range p.Frontends {
+		if f.Socket {
+			got.Frontends++
+		}
+	}
+	got.Addresses = len(p.VIPs)
+	if units = m.Units(n.Cluster); got.Backends > units.Backends || got.Frontends > units.Frontends || got.Addresses > units.Addresses {
+		t.Errorf("%s on %s: %s are planned, its units are %s", k, n.Name, got, units)
+	}
 }
 
 // clusterIP reports whether the address is a cluster IP of one of the Services.

@@ -7,6 +7,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 )
 
 // Kind is the kind of an object with frontends.
@@ -43,6 +44,7 @@ func (k Key) Compare(o Key) int {
 type Owner struct {
 	Key
 	Created time.Time
+	UID     types.UID // for Ledger, see there
 }
 
 // Precedes reports whether o gets a frontend that both claim. The older object wins; at the same
@@ -58,7 +60,7 @@ func OwnerOfService(svc *corev1.Service) Owner { return ownerOf(KindService, svc
 func OwnerOfPod(pod *corev1.Pod) Owner { return ownerOf(KindPod, pod.ObjectMeta) }
 
 func ownerOf(kind Kind, m metav1.ObjectMeta) Owner {
-	return Owner{Key{kind, m.Namespace, m.Name}, m.CreationTimestamp.Time}
+	return Owner{Key{kind, m.Namespace, m.Name}, m.CreationTimestamp.Time, m.UID}
 }
 
 // Objects holds the cluster's objects of one Key, nil if absent. They are only read.

@@ -84,7 +84,7 @@ func New(o Options) *Gateway {
 	p.tracker = &tracker{s: o.Settings, log: o.Log, record: record, wake: wake, connected: p.flows.connected}
 	p.services = &Services{
 		s: o.Settings, log: o.Log, record: record, own: loop.NewSignal(), wake: wake, changed: o.Changed,
-		flows: newFlowServices(o.Settings), serving: newServing(o.Source),
+		flows: newFlowServices(o.Settings), serving: newServing(o.Source, o.Settings.Shares),
 	}
 	if p.pods = o.Pods; p.pods == nil {
 		p.pods = NewPods(o.Settings, o.OVS, o.Log)

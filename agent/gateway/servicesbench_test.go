@@ -57,7 +57,7 @@ func BenchmarkServices(b *testing.B) {
 	b.Run("plan", func(b *testing.B) {
 		var held float64
 		timed(b, func() {
-			r.serving = newServing(r.source)
+			r.serving = newServing(r.source, r.shares)
 			held = heap()
 		}, func() {
 			if !r.plan(r.node) {

@@ -26,11 +26,12 @@ type servingRig struct {
 	known   bool
 	to      writers
 	dir     string // of the pins
+	shares  model.Shares
 }
 
 func newServingRig(t testing.TB) *servingRig {
 	t.Helper()
-	r := &servingRig{objects: map[service.Key]service.Objects{}, known: true, dir: filepath.Join(t.TempDir(), "bpf", "node")}
+	r := &servingRig{objects: map[service.Key]service.Objects{}, known: true, shares: model.Shares{Namespace: 100_000}, dir: filepath.Join(t.TempDir(), "bpf", "node")}
 	t.Cleanup(func() { _ = syscall.Unmount(filepath.Dir(r.dir), 0) })
 	r.node = service.Node{
 		Name: "node1", NodePorts: true, Lookup: true,
@@ -56,7 +57,7 @@ func (r *servingRig) restart(t testing.TB) {
 			}
 			return out, r.known
 		},
-	})
+	}, r.shares)
 }
 
 func (r *servingRig) close() {

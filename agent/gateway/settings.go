@@ -9,6 +9,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // Layout is the wiring of uplink, gateway bridge and host.
@@ -68,6 +69,7 @@ type Cluster struct {
 	NodePorts    bool
 	ServiceCIDRs []netip.Prefix
 	ExternalIPs  []netip.Prefix // allowed range of Services' external IPs, nil for any
+	Shares       service.Shares // budgets of Services and host ports
 	PodCIDRs     []netip.Prefix
 	Local        bool // local gateway mode
 	None         bool // the node has no gateway: its pods use those of other nodes
@@ -103,7 +105,7 @@ func (s Settings) Validate() error {
 	if s.None && (s.Local || s.Layout != "" && s.Layout != Direct) {
 		err = errors.New("gateway mode none: layout and local mode need a gateway")
 	}
-	return errors.Join(err, s.Wiring.Validate())
+	return errors.Join(err, s.Shares.Validate(), s.Wiring.Validate())
 }
 
 // Validate returns all conflicts between settings, joined.

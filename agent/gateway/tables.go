@@ -11,6 +11,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // Source provides the objects that need frontends: Services with their EndpointSlices, and pods
@@ -33,12 +34,13 @@ type serving struct {
 	mu    sync.Mutex // guards dirty
 	dirty map[service.Key]bool
 
-	tables *service.Tables
-	node   service.Node // the node of the plans
-	known  bool         // the tables are complete
-	to     writers      // hold the tables as of the last Changes
-	writes int          // entries written or deleted since the start, without full syncs of the gateway's table
-	gone   []netip.AddrPort
+	accounts *model.Accounts // of all objects, served or not
+	tables   *service.Tables
+	node     service.Node // the node of the plans
+	known    bool         // the tables are complete
+	to       writers      // hold the tables as of the last Changes
+	writes   int          // entries written or deleted since the start, without full syncs of the gateway's table
+	gone     []netip.AddrPort
 }
 
 // writers are the tables to write. A nil table is skipped.
@@ -49,8 +51,8 @@ type writers struct {
 	flows   *flowServices // set where flows count
 }
 
-func newServing(source Source) *serving {
-	return &serving{source: source, dirty: map[service.Key]bool{}, tables: service.NewTables()}
+func newServing(source Source, shares model.Shares) *serving {
+	return &serving{source: source, dirty: map[service.Key]bool{}, accounts: model.NewAccounts(shares), tables: service.NewTables()}
 }
 
 // changed records that the objects of a key have changed.
@@ -69,9 +71,9 @@ func (s *serving) takeDirty() []service.Key {
 	return out
 }
 
-// plan updates the tables for the changed keys. On the first call, and when the node changed, it
-// plans all of them. It returns false while the cluster state is unknown; then the kernel's tables
-// stay as they are.
+// plan updates the tables for the changed keys, and for those that a budget lets in or out because of
+// the changes. On the first call, and when the node changed, it plans all of them. It returns false
+// while the cluster state is unknown; then the kernel's tables stay as they are.
 func (s *serving) plan(n service.Node) bool {
 	keys := s.takeDirty() // before reading the objects
 	if !s.known || !reflect.DeepEqual(n, s.node) {
@@ -80,13 +82,28 @@ func (s *serving) plan(n service.Node) bool {
 			return false
 		}
 		// A deleted object still has a plan.
-		keys = slices.Concat(all, s.tables.Keys())
+		keys = slices.Concat(all, s.accounts.Keys())
 		s.node = n
 	}
+	changed := map[service.Key]bool{}
 	for _, k := range keys {
-		s.tables.Set(k, service.New(s.source.Objects(k).Meaning(s.node.Cluster), &s.node))
+		changed[k] = true
+		for _, o := range s.accounts.Set(k, s.meaning(k), s.node.Cluster) {
+			changed[o] = true
+		}
+	}
+	for k := range changed {
+		var p *service.Plan
+		if s.accounts.Refused(k) == nil {
+			p = service.New(s.meaning(k), &s.node)
+		}
+		s.tables.Set(k, p)
 	}
 	return true
+}
+
+func (s *serving) meaning(k service.Key) model.Meaning {
+	return s.source.Objects(k).Meaning(s.node.Cluster)
 }
 
 // write writes the changes to the kernel's tables. On the first call, and after an error, it writes
