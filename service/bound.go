@@ -13,7 +13,7 @@ const (
 	MaxServicePorts  = 1024
 	MaxExternalIPs   = 64      // of spec.externalIPs, and separately of the load balancer
 	MaxServiceFronts = 8192    // ports times addresses, without node addresses
-	MaxBackends      = 1 << 18 // ports times endpoints
+	MaxBackends      = 1 << 17 // ports times endpoints
 	MaxSourceRanges  = 4096
 	MaxHostPorts     = 1024 // of a pod
 )

@@ -28,8 +28,8 @@ func TestBounds(t *testing.T) {
 		{ports: 125, external: 64, wantPorts: 124, wantExternal: 64, refused: "the last 1 ports"},
 		{ports: 63, external: 64, ingress: 64, wantPorts: 63, wantExternal: 128},
 		{ports: 64, external: 64, ingress: 64, wantPorts: 63, wantExternal: 128, refused: "the last 1 ports"},
-		{ports: 257, slices: 2, endpoints: 510, wantPorts: 256, refused: "the last 1 ports"}, // 2^18 / 1021
-		{ports: 256, slices: 2, endpoints: 510, wantPorts: 256},
+		{ports: 129, slices: 2, endpoints: 510, wantPorts: 128, refused: "the last 1 ports"}, // 2^17 / 1021
+		{ports: 128, slices: 2, endpoints: 510, wantPorts: 128},
 		{ports: 2, slices: 300, endpoints: 1000, wantPorts: 1, refused: "the last 1 ports"}, // one is always served
 	} {
 		t.Run(fmt.Sprintf("%+v", tc), func(t *testing.T) {

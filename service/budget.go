@@ -8,6 +8,7 @@ import (
 	"strings"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
 // Units counts what objects ask of a node's tables. The numbers do not depend on the node, so that the
@@ -15,7 +16,7 @@ import (
 // node with several addresses of a family has an entry of a node port for each.
 type Units struct {
 	Frontends int // ports times addresses; a node port or host port is one per family
-	Backends  int // endpoints of all ports
+	Backends  int // endpoints of all ports, as if each port of a slice were one of the Service
 	Addresses int // external addresses
 	Local     int // front ends that a host's socket may serve: externalTrafficPolicy Local, TCP
 }
@@ -95,10 +96,10 @@ func (s *Service) Units() Units {
 		if s.ExternalLocal && p.Protocol == corev1.ProtocolTCP {
 			u.Local += outside
 		}
-		for _, slice := range s.slices {
-			if _, ok := s.target.port(slice, p); ok {
-				u.Backends += sets * len(slice.Endpoints)
-			}
+	}
+	for _, slice := range s.slices {
+		if s.HasFamily(slice.AddressType == discoveryv1.AddressTypeIPv4) {
+			u.Backends += sets * min(len(s.Ports), len(slice.Ports)) * len(slice.Endpoints)
 		}
 	}
 	return u

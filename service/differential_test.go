@@ -3,6 +3,7 @@ package service_test
 import (
 	"cmp"
 	"encoding/json"
+	"errors"
 	"fmt"
 	"maps"
 	"net/netip"
@@ -45,6 +46,50 @@ func TestRenderersAgree(t *testing.T) {
 	if compared < 300 {
 		t.Errorf("only %d frontends were compared", compared)
 	}
+}
+
+// TestRenderersAgreeOnBudgets is the same with budgets so small that many objects are not served.
+func TestRenderersAgreeOnBudgets(t *testing.T) {
+	refused := 0
+	for _, file := range goldens(t) {
+		for _, budget := range []int{1, 2, 4, 6, 9} {
+			c := readCase(t, file)
+			c.cfg.Shares = service.Shares{Namespace: budget}
+			ovn := c.northbound(t)
+			for _, n := range c.nodes {
+				c.compare(t, ovn, n)
+			}
+			a := c.accounts()
+			for k := range c.objects {
+				if err := a.Refused(k); err != nil {
+					refused++
+					var said *plan.Unserved
+					if _, planErr := plan.Rows(c.cluster(t), planKey(k)); !errors.As(planErr, &said) || !slices.Contains(said.Parts, err.Error()) {
+						t.Errorf("%s, budget %d: %s is refused for %q, the controller says %v", file, budget, k, err, planErr)
+					}
+				}
+			}
+		}
+	}
+	if refused < 100 {
+		t.Errorf("only %d objects were refused", refused)
+	}
+}
+
+func planKey(k service.Key) plan.Key {
+	if k.Kind == service.KindPod {
+		return plan.PodKey(k.Namespace, k.Name)
+	}
+	return plan.ServiceKey(k.Namespace, k.Name)
+}
+
+// accounts are those of an agent on every node.
+func (w *world) accounts() *service.Accounts {
+	a := service.NewAccounts(w.cfg.Shares)
+	for k, o := range w.objects {
+		a.Set(k, o.Meaning(w.config()), w.config())
+	}
+	return a
 }
 
 // goldens are the files of both renderers about Services and host ports.
@@ -96,7 +141,10 @@ func readCase(t *testing.T, file string) *world {
 			*list = nil
 		}
 		for line := range strings.Lines(text) {
-			if what, prefix, ok := strings.Cut(strings.TrimSpace(line), " "); ok {
+			switch what, prefix, ok := strings.Cut(strings.TrimSpace(line), " "); {
+			case what == "namespace-frontends":
+				w.cfg.Shares.Namespace, _ = strconv.Atoi(prefix)
+			case ok:
 				*into[what] = append(*into[what], netip.MustParsePrefix(prefix))
 			}
 		}
@@ -219,7 +267,7 @@ func (nb northbound) admits(f frontend, client netip.Addr) bool {
 	})
 }
 
-func (w *world) northbound(t *testing.T) northbound {
+func (w *world) cluster(t *testing.T) *plan.Cluster {
 	t.Helper()
 	var objects []runtime.Object
 	for _, n := range w.nodes {
@@ -240,6 +288,12 @@ func (w *world) northbound(t *testing.T) northbound {
 	if err != nil {
 		t.Fatal(err)
 	}
+	return c
+}
+
+func (w *world) northbound(t *testing.T) northbound {
+	t.Helper()
+	c := w.cluster(t)
 	var out northbound
 	for _, k := range c.Keys() {
 		rows, _ := plan.Rows(c, k) // the error is what is not served
@@ -381,7 +435,11 @@ func (w *world) agentTables(t *testing.T, n *agent.Node) (sockets map[frontend][
 	for _, local := range []bool{false, true} {
 		n.Local = local
 		tables := agent.NewTables()
+		accounts := w.accounts()
 		for k, o := range w.objects {
+			if accounts.Refused(k) != nil {
+				continue
+			}
 			m := o.Meaning(n.Cluster)
 			p := agent.New(m, n)
 			checkUnits(t, k, m, n, p)

@@ -40,6 +40,9 @@ func (s *Service) Endpoints(port Port, is4 bool, isHost func(netip.Addr) bool, r
 	if is4 {
 		kind = discoveryv1.AddressTypeIPv4
 	}
+	if s.target == nil {
+		s.target = newTargets(s.slices)
+	}
 	var out []Endpoint
 	for _, slice := range s.slices {
 		number, ok := s.target.port(slice, port)
@@ -231,7 +234,13 @@ func (t trust) of(slice *discoveryv1.EndpointSlice) bool {
 	return t.all || t.managed && slice.Labels[discoveryv1.LabelManagedBy] == endpointSliceController
 }
 
-// byName returns the slices sorted by name, so that the result does not depend on informers.
+// byName returns the slices sorted by name, so that the result does not depend on informers. Like
+// kube-proxy, it skips slices of headless Services and of other proxies: agents do not watch them.
 func byName(in []*discoveryv1.EndpointSlice) []*discoveryv1.EndpointSlice {
-	return slices.SortedFunc(slices.Values(in), func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	out := slices.SortedFunc(slices.Values(in), func(a, b *discoveryv1.EndpointSlice) int { return strings.Compare(a.Name, b.Name) })
+	return slices.DeleteFunc(out, func(s *discoveryv1.EndpointSlice) bool {
+		_, headless := s.Labels[corev1.IsHeadlessService]
+		_, other := s.Labels[ProxyNameLabel]
+		return headless || other
+	})
 }

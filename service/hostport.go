@@ -3,6 +3,7 @@ package service
 import (
 	"fmt"
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 )
@@ -40,7 +41,30 @@ func NewPod(pod *corev1.Pod, addrs []netip.Addr) *Pod {
 // network namespace and has not ended.
 func HasHostPorts(pod *corev1.Pod) bool {
 	return pod != nil && pod.Spec.NodeName != "" && !pod.Spec.HostNetwork &&
-		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed && len(HostPortContainers(pod)) > 0
+		pod.Status.Phase != corev1.PodSucceeded && pod.Status.Phase != corev1.PodFailed && hasHostPort(pod)
+}
+
+// hasHostPort reports whether HostPortContainers returns a container.
+func hasHostPort(pod *corev1.Pod) bool {
+	has := func(c *corev1.Container) bool {
+		return slices.ContainsFunc(c.Ports, func(p corev1.ContainerPort) bool { return p.HostPort != 0 })
+	}
+	for i := range pod.Spec.InitContainers {
+		if c := &pod.Spec.InitContainers[i]; runsBeside(c) && has(c) {
+			return true
+		}
+	}
+	for i := range pod.Spec.Containers {
+		if has(&pod.Spec.Containers[i]) {
+			return true
+		}
+	}
+	return false
+}
+
+// runsBeside reports whether an init container runs as long as the pod.
+func runsBeside(c *corev1.Container) bool {
+	return c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways
 }
 
 // Backend returns the pod's own address and port for a host port, or false if the pod has no
@@ -131,7 +155,7 @@ func HostPortContainers(pod *corev1.Pod) []corev1.Container {
 		}
 	}
 	for i := range pod.Spec.InitContainers {
-		if c := &pod.Spec.InitContainers[i]; c.RestartPolicy != nil && *c.RestartPolicy == corev1.ContainerRestartPolicyAlways {
+		if c := &pod.Spec.InitContainers[i]; runsBeside(c) {
 			take(c)
 		}
 	}

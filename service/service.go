@@ -43,7 +43,7 @@ type Service struct {
 	ranges []string
 	slices []*discoveryv1.EndpointSlice // by name
 	trust  trust
-	target targets
+	target targets // nil until Endpoints is called
 }
 
 // Port is a port of a Service.
@@ -71,7 +71,6 @@ func New(cfg Config, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) *Ser
 		Affinity:      affinity(svc), HealthCheckPort: healthCheckPort(svc),
 		cfg: cfg, ranges: svc.Spec.LoadBalancerSourceRanges, slices: byName(eps), trust: newTrust(svc),
 	}
-	s.target = newTargets(s.slices)
 	for _, a := range own {
 		if !cfg.hasFamily(a.Is4()) {
 			s.refuse("cluster IP %s: the cluster has no %s", a, FamilyName(a.Is4()))

@@ -147,6 +147,11 @@ func podChanged(c *Cluster, keys keySet, old, now any) {
 			c.addNamedPorts(keys, p)
 		}
 	}
+	for _, p := range []*corev1.Pod{was, is} {
+		if services.HasHostPorts(p) {
+			c.account(keys, services.OwnerOfPod(p).Key)
+		}
+	}
 }
 
 func podDiffers(was, is *corev1.Pod) bool {
@@ -161,15 +166,17 @@ func serviceChanged(c *Cluster, keys keySet, old, now any) {
 	for _, s := range []*corev1.Service{was, is} {
 		if s != nil {
 			c.serviceConflicts(keys, s)
+			c.account(keys, services.OwnerOfService(s).Key)
 		}
 	}
 }
 
-func sliceChanged(_ *Cluster, keys keySet, old, now any) {
+func sliceChanged(c *Cluster, keys keySet, old, now any) {
 	was, is := versions[discoveryv1.EndpointSlice](old, now)
 	for _, s := range []*discoveryv1.EndpointSlice{was, is} {
 		if s != nil && s.Labels[discoveryv1.LabelServiceName] != "" {
 			keys.add(ServiceKey(s.Namespace, s.Labels[discoveryv1.LabelServiceName]))
+			c.account(keys, services.Key{Kind: services.KindService, Namespace: s.Namespace, Name: s.Labels[discoveryv1.LabelServiceName]})
 		}
 	}
 }

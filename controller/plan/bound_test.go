@@ -157,7 +157,7 @@ func TestServiceBounds(t *testing.T) {
 		{1, 65, 0, 10, 2 + 64, "the last 1 external IPs: a service has at most 64"},
 		{1, 0, 65, 10, 2 + 64, "the last 1 load balancer addresses: a service has at most 64"},
 		{200, 64, 0, 10, 124 * 66, "the last 76 ports"},
-		{200, 0, 0, 10000, 2 * 26, "the last 174 ports"},
+		{200, 0, 0, 10000, 2 * 13, "the last 187 ports"},
 	} {
 		t.Run(fmt.Sprint(tc.ports, tc.external, tc.ingress, tc.endpoints), func(t *testing.T) {
 			_, vips, event := planService(t, serviceWith(tc.ports, tc.external, tc.ingress, tc.endpoints))
@@ -170,7 +170,9 @@ func TestServiceBounds(t *testing.T) {
 
 func planService(t *testing.T, objects []k8sruntime.Object) (acls []plan.ACL, vips int, event string) {
 	t.Helper()
-	rows, err := plan.Rows(simCluster(t, objects...), plan.ServiceKey("ns", "s"))
+	c := simCluster(t, objects...)
+	c.Config.Shares.Namespace = 100_000 // the bounds are those of one Service
+	rows, err := plan.Rows(c, plan.ServiceKey("ns", "s"))
 	if err != nil {
 		event = err.Error()
 	}

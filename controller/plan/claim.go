@@ -146,7 +146,9 @@ func (c *claims) requests(o claimant, proto corev1.Protocol, addr netip.AddrPort
 		}
 		w, ok := c.hostRequests[o.pod]
 		if !ok {
-			w = podRequest(o.pod)
+			if c.cluster.refused(o.Key) == nil {
+				w = podRequest(o.pod)
+			}
 			c.hostRequests[o.pod] = w
 		}
 		return w.requests(proto, addr, on)
@@ -168,7 +170,7 @@ func (c *claims) requests(o claimant, proto corev1.Protocol, addr netip.AddrPort
 // serviceRequest is called once per service, because two services may share thousands of fronts.
 func (c *claims) serviceRequest(svc *corev1.Service) request {
 	model := services.New(c.cluster.Config.services(), svc, nil)
-	if model == nil {
+	if model == nil || c.cluster.refused(model.Key) != nil {
 		return request{}
 	}
 	w := request{external: map[netip.Addr]bool{}, ports: map[requestedPort]bool{}, is4: model.HasFamily(true), is6: model.HasFamily(false)}

@@ -10,6 +10,8 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/runtime"
+
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // PortRange is a range of ports, both ends included.
@@ -23,10 +25,11 @@ type Config struct {
 	ServiceCIDRs []netip.Prefix
 	JoinSubnets  []netip.Prefix // at most one per family
 	ExternalIPs  []netip.Prefix // allowed external IPs of Services; nil: any
-	SNATPorts    PortRange      // of nodes without a range of their own
-	MTU          int            // of pods
-	BFD          bool           // on gateway routers' default routes
-	ACLLogRate   int            // messages per second and ACL; 0: DefaultACLLogRate
+	Shares       services.Shares
+	SNATPorts    PortRange // of nodes without a range of their own
+	MTU          int       // of pods
+	BFD          bool      // on gateway routers' default routes
+	ACLLogRate   int       // messages per second and ACL; 0: DefaultACLLogRate
 }
 
 // Store is a set of objects as informers keep them. cache.Indexer implements it.
@@ -46,6 +49,7 @@ type Cluster struct {
 
 	lastServers atomic.Pointer[servers] // result of the last call of servers
 	usages      usages                  // of the policies
+	budgets     budgets                 // of Services and host ports
 }
 
 // Names of the indexes of a Cluster's stores.

@@ -27,6 +27,9 @@ func hostPortRows(c *Cluster, pod *services.Pod, obj *corev1.Node) ([]Row, error
 		}
 		return nil, err
 	}
+	if why := c.refused(pod.Key); why != nil {
+		return nil, unserved(why)
+	}
 	u := shortfall(pod.Refused)
 	claims := newClaims(c, pod.Owner, nodes, &u)
 	byProtocol := map[corev1.Protocol]map[string]string{}

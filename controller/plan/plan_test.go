@@ -23,7 +23,8 @@ var update = flag.Bool("update", false, "rewrite the goldens in testdata")
 
 // TestRows compares the rows of clusters with goldens. Each testdata/*.txtar has a comment and
 // these files:
-//   - config (optional): lines of cluster, service or join and a prefix, or bfd;
+//   - config (optional): lines of cluster, service or join and a prefix, or bfd, or
+//     namespace-frontends and a number;
 //   - objects: YAML documents;
 //   - keys (optional): owners without an object to plan in addition;
 //   - kinds (optional): the kinds of owners to show;
@@ -91,6 +92,12 @@ func parseConfig(t *testing.T, text string) plan.Config {
 		}
 		if what == "bfd" {
 			c.BFD = true
+			continue
+		}
+		if what == "namespace-frontends" {
+			if _, err := fmt.Sscan(prefix, &c.Shares.Namespace); err != nil {
+				t.Fatalf("config line %q: %v", line, err)
+			}
 			continue
 		}
 		p, err := netip.ParsePrefix(prefix)

@@ -41,6 +41,9 @@ func serviceRows(c *Cluster, key Key) ([]Row, error) {
 	if s == nil {
 		return nil, nil
 	}
+	if why := c.refused(s.Key); why != nil {
+		return nil, unserved(why)
+	}
 	rows := s.balancers()
 	rows = append(rows, s.sourceRows()...)
 	return rows, unserved(s.shortfall...)

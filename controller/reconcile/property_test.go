@@ -22,6 +22,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile/churntest"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // TestAnyOrder: any sequence of changes, told in any order and batches, with
@@ -95,6 +96,7 @@ func propertyConfig() plan.Config {
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")},
 		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")},
 		SNATPorts:    plan.PortRange{First: 49152, Last: 65535}, MTU: 1400,
+		Shares: services.Shares{Namespace: 30}, // lets Services in and out
 	}
 }
 

@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"math/rand/v2"
 	"net/netip"
+	"strings"
 	"testing"
 	"time"
 
@@ -15,21 +16,29 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // TestAffectedCoversConflicts: services and pods that want the same addresses and ports come,
 // change and go at random. Planning anew only what Affected names is the same as
 // planning everything, after each change: who loses gets what it wants as soon as
 // that is free, and the neighbours go on.
-func TestAffectedCoversConflicts(t *testing.T) {
+func TestAffectedCoversConflicts(t *testing.T) { affectedCovers(t, services.Shares{}) }
+
+// TestAffectedCoversBudgets is the same with budgets that let objects in and out.
+func TestAffectedCoversBudgets(t *testing.T) { affectedCovers(t, services.Shares{Namespace: 14}) }
+
+func affectedCovers(t *testing.T, shares services.Shares) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
 	random := rand.New(rand.NewPCG(seed, 0))
-	c, err := reconcile.NewCluster(conflictConfig(), conflictNode(1, "172.30.0.11/24"), conflictNode(2, "172.30.0.12/24"))
+	cfg := conflictConfig()
+	cfg.Shares = shares
+	c, err := reconcile.NewCluster(cfg, conflictNode(1, "172.30.0.11/24"), conflictNode(2, "172.30.0.12/24"))
 	if err != nil {
 		t.Fatal(err)
 	}
-	planned, clashes := map[plan.Key]string{}, 0
+	planned, clashes, refused := map[plan.Key]string{}, 0, 0
 	replan := func(keys []plan.Key) {
 		for _, k := range keys {
 			rows, err := plan.Rows(c, k)
@@ -58,6 +67,9 @@ func TestAffectedCoversConflicts(t *testing.T) {
 			want := plan.Format(rows)
 			if err != nil {
 				clashes++
+				if strings.Contains(err.Error(), "--namespace-frontends") {
+					refused++
+				}
 				want += err.Error()
 			}
 			if k.Kind != plan.KindCluster && k.Kind != plan.KindNode && planned[k] != want {
@@ -67,6 +79,9 @@ func TestAffectedCoversConflicts(t *testing.T) {
 	}
 	if clashes == 0 {
 		t.Error("nothing clashed: the test tests nothing")
+	}
+	if (refused > 0) != (shares != services.Shares{}) {
+		t.Errorf("%d objects were beyond the budget", refused)
 	}
 }
 
