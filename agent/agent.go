@@ -226,9 +226,10 @@ func (a *agent) build() {
 			a.neighbours.Trigger()
 			a.ready.changed.Trigger()
 		},
+		Budgeted: func(k service.Key) { a.health.Changed(k) },
 	})
 	a.health = healthcheck.New(healthcheck.Options{
-		Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Healthy: func() bool { return a.serves() && !a.cluster.Drained() },
+		Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.servedObjects, Healthy: func() bool { return a.serves() && !a.cluster.Drained() },
 		Warn: a.cluster.WarnService, Log: a.log,
 	})
 	a.management = management.New(management.Options{
@@ -239,6 +240,15 @@ func (a *agent) build() {
 	a.neighbours = neighbour.New(neighbour.Options{
 		OVS: a.ovs, RunDir: a.cfg.OVSRunDir, Bridge: a.cfg.Bridge, Tunnels: a.cfg.Userspace(), NextHops: a.sharedNextHops, Log: a.log,
 	})
+}
+
+// servedObjects returns the objects of a key, or none if a budget refuses them: their health check
+// would draw a load balancer's traffic to a node that refuses it.
+func (a *agent) servedObjects(k service.Key) service.Objects {
+	if a.gateway.Services().Refused(k) {
+		return service.Objects{}
+	}
+	return a.cluster.Objects(k)
 }
 
 // addParts registers the parts for the readiness check.

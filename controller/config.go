@@ -14,6 +14,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
+	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 const defaultMTU = 1400
@@ -34,6 +35,7 @@ type Config struct {
 	ServiceCIDRs         []netip.Prefix
 	JoinSubnets          []netip.Prefix               // one for each family of ClusterSubnets; more are ignored
 	ExternalIPs          []netip.Prefix               // where Services' external IPs may be; nil: anywhere
+	Shares               service.Shares               // budgets of Services and host ports
 	SNATPorts            struct{ First, Last uint16 } // of nodes that do not say their own
 	MTU                  int                          // of pods; 0: 1400
 	BFD                  bool                         // watch gateway routers' next hops
@@ -62,7 +64,7 @@ type Config struct {
 
 // Validate returns every mistake there is, joined.
 func (c Config) Validate() error {
-	errs := []error{c.validateAddresses(), c.validateSubnets(), c.validateJoin(), c.validateOverlap()}
+	errs := []error{c.validateAddresses(), c.validateSubnets(), c.validateJoin(), c.validateOverlap(), c.Shares.Validate()}
 	if c.SNATPorts.First == 0 || c.SNATPorts.First > c.SNATPorts.Last {
 		errs = append(errs, fmt.Errorf("SNAT port range %d-%d is empty", c.SNATPorts.First, c.SNATPorts.Last))
 	}
@@ -190,7 +192,7 @@ func (c Config) validateOverlap() error {
 
 func (c Config) plan() plan.Config {
 	p := plan.Config{
-		ServiceCIDRs: c.ServiceCIDRs, ExternalIPs: c.ExternalIPs, SNATPorts: plan.PortRange{First: c.SNATPorts.First, Last: c.SNATPorts.Last}, MTU: c.MTU, BFD: c.BFD, ACLLogRate: c.ACLLogRate,
+		ServiceCIDRs: c.ServiceCIDRs, ExternalIPs: c.ExternalIPs, Shares: c.Shares, SNATPorts: plan.PortRange{First: c.SNATPorts.First, Last: c.SNATPorts.Last}, MTU: c.MTU, BFD: c.BFD, ACLLogRate: c.ACLLogRate,
 	}
 	if p.MTU == 0 {
 		p.MTU = defaultMTU

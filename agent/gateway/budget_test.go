@@ -67,12 +67,23 @@ func TestNamespaceCannotFillTables(t *testing.T) {
 			}
 		}
 	}
+	told := map[service.Key]bool{}
+	r.budgeted = func(k service.Key) { told[k] = true }
 	check("all", 2*largeFronts+4, 0, 1)
+	for i := 2; i < 34; i++ {
+		if !told[key("tenant", i)] {
+			t.Errorf("not told about Service %d", i)
+		}
+	}
+	clear(told)
 	if r.sync(t) != 0 {
 		t.Error("nothing changed, and entries are written")
 	}
 	r.set(key("tenant", 0), service.Objects{})
 	check("the oldest goes", 2*largeFronts+4, 1, 2)
+	if len(told) != 1 || !told[key("tenant", 2)] {
+		t.Errorf("told about %v, want Service 2", told)
+	}
 	small := large("tenant", 1)
 	small.Service.Spec.Ports = small.Service.Spec.Ports[:1]
 	r.set(key("tenant", 1), small)

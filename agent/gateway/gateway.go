@@ -13,6 +13,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
@@ -72,7 +73,10 @@ type Options struct {
 	// Changed is called when the result of Node, Missing or Services.Redirects changes. It must not
 	// block.
 	Changed func()
-	Log     *slog.Logger
+	// Budgeted is called when the result of Services.Refused may have changed for a key. It must not
+	// block. It may be nil.
+	Budgeted func(service.Key)
+	Log      *slog.Logger
 }
 
 // New returns a Gateway. It does nothing before Run.
@@ -86,6 +90,7 @@ func New(o Options) *Gateway {
 		s: o.Settings, log: o.Log, record: record, own: loop.NewSignal(), wake: wake, changed: o.Changed,
 		flows: newFlowServices(o.Settings), serving: newServing(o.Source, o.Settings.Shares),
 	}
+	p.services.serving.budgeted = o.Budgeted
 	if p.pods = o.Pods; p.pods == nil {
 		p.pods = NewPods(o.Settings, o.OVS, o.Log)
 	}

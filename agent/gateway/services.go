@@ -61,6 +61,13 @@ func (s *Services) Changed(k service.Key) {
 	s.own.Trigger()
 }
 
+// Refused reports whether an object is not served because of a budget.
+func (s *Services) Refused(k service.Key) bool {
+	s.mu.Lock()
+	defer s.mu.Unlock()
+	return s.serving.accounts.Refused(k) != nil
+}
+
 // Redirects returns, in local gateway mode, the backends to which the host's nftables redirect
 // packets for each frontend. The map is immutable.
 func (s *Services) Redirects() map[bpf.ServiceKey]service.Redirect {

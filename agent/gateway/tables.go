@@ -34,7 +34,8 @@ type serving struct {
 	mu    sync.Mutex // guards dirty
 	dirty map[service.Key]bool
 
-	accounts *model.Accounts // of all objects, served or not
+	accounts *model.Accounts   // of all objects, served or not
+	budgeted func(service.Key) // see Options.Budgeted; may be nil
 	tables   *service.Tables
 	node     service.Node // the node of the plans
 	known    bool         // the tables are complete
@@ -90,6 +91,9 @@ func (s *serving) plan(n service.Node) bool {
 		changed[k] = true
 		for _, o := range s.accounts.Set(k, s.meaning(k), s.node.Cluster) {
 			changed[o] = true
+			if s.budgeted != nil {
+				s.budgeted(o)
+			}
 		}
 	}
 	for k := range changed {

@@ -104,7 +104,7 @@ func (j *judge) agent() {
 		j.add("agent", Right, "", "ready")
 	}
 	if len(a.Full) > 0 {
-		j.add("tables", Degraded, "find the Services with many ports, addresses or endpoints (docs/runbook.md, OVNEBPFTableOverflow); everything else works",
+		j.add("tables", Degraded, "find the Services with many ports, addresses or endpoints (docs/services.md, Budgets); everything else works",
 			"full, these have no room for: %s", strings.Join(a.Full, ", "))
 	}
 	for _, fault := range a.Faults {

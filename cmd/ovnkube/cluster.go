@@ -17,6 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
+	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // clusterFlags are the settings of all roles: access to the cluster, its networks, and logging.
@@ -27,6 +28,7 @@ type clusterFlags struct {
 	subnets              clusterSubnets
 	serviceCIDRs         prefixes
 	externalIPs          prefixes
+	shares               service.Shares
 	snatPorts            portRange
 	mtu                  int
 	bfd                  bool
@@ -50,6 +52,7 @@ func newClusterFlags(metricsAddress string) *clusterFlags {
 	return &clusterFlags{
 		nbAddress: "unix:/run/ovn/ovnnb_db.sock", sbAddress: "unix:/run/ovn/ovnsb_db.sock",
 		subnets: clusterSubnets{{mustPrefix("10.244.0.0/16"), 24}}, serviceCIDRs: prefixes{mustPrefix("10.96.0.0/16")},
+		shares:    service.Shares{Namespace: service.DefaultNamespaceFrontends, Tables: service.DefaultTableShare},
 		snatPorts: portRange{49152, 65535}, metricsAddress: metricsAddress,
 		log: logFlags{level: 4, megabytes: 100, backups: 5, daysKept: 5},
 	}
@@ -62,6 +65,8 @@ func (c *clusterFlags) settings() []*setting.Setting {
 		{Flag: "cluster-subnets", Section: "default", Key: "cluster-subnets", Value: &c.subnets, About: []string{"cluster subnet"}, Usage: "pod `networks` CIDR[/HOSTLEN], separated by commas; HOSTLEN is the prefix length per node"},
 		{Flag: "k8s-service-cidrs", Section: "kubernetes", Key: "service-cidrs", Value: &c.serviceCIDRs, About: []string{"service CIDR"}, Usage: "service `networks`, separated by commas; must cover the API server's"},
 		{Flag: "allow-external-ips", Section: "kubernetes", Key: "allow-external-ips", Value: optionalPrefixes{&c.externalIPs}, About: []string{"external IPs"}, Usage: "`networks` allowed for externalIPs of Services, separated by commas; default: all, as in Kubernetes, where a Service's author can intercept the cluster's traffic to any address (CVE-2020-8554)"},
+		{Flag: "namespace-frontends", Section: "kubernetes", Key: "namespace-frontends", Value: setting.Number(&c.shares.Namespace, 1, 131072), About: []string{"front ends of a namespace"}, Usage: "`number` of front ends (ports times addresses) that the Services of a namespace may have; the same on controller and agents. The namespace's share of backends and external addresses is the same; its oldest Services are served first"},
+		{Flag: "service-table-share", Section: "kubernetes", Key: "service-table-share", Value: setting.Number(&c.shares.Tables, 1, 95), About: []string{"share of Services in the tables"}, Usage: "`percent` of a node's tables for the Services of all namespaces, the same on controller and agents; the rest is for host ports of pods"},
 		{Flag: "mtu", Section: "default", Key: "mtu", Value: setting.Number(&c.mtu, 0, 65535), About: []string{"MTU"}, Usage: "MTU of pods in `bytes`; 0: the uplink's minus the encapsulation"},
 		{Flag: "snat-port-range", Section: "gateway", Key: "snat-port-range", Value: &c.snatPorts, About: []string{"SNAT port range"}, Usage: "local `ports` FIRST-LAST reserved for OVN on every gateway: pods' connections leave from these ports, those of the host never do"},
 		{Flag: "gateway-bfd", Section: "gateway", Key: "bfd", Value: setting.Switch(&c.bfd), Usage: "monitor the gateways' next hops with BFD; its packets go to the host and to OVN"},
