@@ -172,6 +172,9 @@ func (s *Service) RefuseHostAddresses(isHost func(netip.Addr) bool) {
 	s.joinExternal()
 }
 
+// HasExternalIP reports whether the address is one of the Service's external IPs that are served.
+func (s *Service) HasExternalIP(a netip.Addr) bool { return slices.Contains(s.open, a) }
+
 // errHostAddress refuses an external IP that is an address of a host.
 var errHostAddress = errors.New("an address of a node, and in no range of --allow-external-ips")
 

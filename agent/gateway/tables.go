@@ -24,6 +24,9 @@ type Source struct {
 	// Peers returns the addresses by which other nodes are known, and all addresses of their hosts,
 	// each sorted. It is nil if there are no peers.
 	Peers func() (known, hosts []netip.Addr)
+	// Refused is called when the parts of an object that this node does not serve have changed, with
+	// the reasons. nil: nobody is told.
+	Refused func(service.Key, []string)
 }
 
 // serving keeps the Service tables. Only changed is safe for concurrent use.
@@ -33,12 +36,13 @@ type serving struct {
 	mu    sync.Mutex // guards dirty
 	dirty map[service.Key]bool
 
-	tables *service.Tables
-	node   service.Node // the node of the plans
-	known  bool         // the tables are complete
-	to     writers      // hold the tables as of the last Changes
-	writes int          // entries written or deleted since the start, without full syncs of the gateway's table
-	gone   []netip.AddrPort
+	tables  *service.Tables
+	node    service.Node             // the node of the plans
+	known   bool                     // the tables are complete
+	to      writers                  // hold the tables as of the last Changes
+	refused map[service.Key][]string // not empty
+	writes  int                      // entries written or deleted since the start, without full syncs of the gateway's table
+	gone    []netip.AddrPort
 }
 
 // writers are the tables to write. A nil table is skipped.
@@ -50,7 +54,7 @@ type writers struct {
 }
 
 func newServing(source Source) *serving {
-	return &serving{source: source, dirty: map[service.Key]bool{}, tables: service.NewTables()}
+	return &serving{source: source, dirty: map[service.Key]bool{}, refused: map[service.Key][]string{}, tables: service.NewTables()}
 }
 
 // changed records that the objects of a key have changed.
@@ -84,9 +88,28 @@ func (s *serving) plan(n service.Node) bool {
 		s.node = n
 	}
 	for _, k := range keys {
-		s.tables.Set(k, service.New(s.source.Objects(k).Meaning(s.node.Cluster), &s.node))
+		p := service.New(s.source.Objects(k).Meaning(s.node.Cluster), &s.node)
+		s.tables.Set(k, p)
+		s.tell(k, p)
 	}
 	return true
+}
+
+// tell reports a change of what the node refuses of an object.
+func (s *serving) tell(k service.Key, p *service.Plan) {
+	var now []string
+	if p != nil {
+		now = p.Refused
+	}
+	if slices.Equal(now, s.refused[k]) {
+		return
+	}
+	if s.refused[k] = now; len(now) == 0 {
+		delete(s.refused, k)
+	}
+	if s.source.Refused != nil {
+		s.source.Refused(k, now)
+	}
 }
 
 // write writes the changes to the kernel's tables. On the first call, and after an error, it writes
