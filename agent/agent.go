@@ -52,6 +52,7 @@ type agent struct {
 	environment *environment.Watch
 	shadow      *shadow.Shadow // nil: comparison is off
 	health      *healthcheck.Server
+	refused     *refusals
 	mtu         atomic.Int64                        // of pods; 0 while unknown
 	notLocal    bool                                // leftovers of local gateway mode are removed; owned by the node loop
 	redirected  map[bpf.ServiceKey]service.Redirect // redirects of local gateway mode; owned by the node loop
@@ -217,9 +218,10 @@ func (a *agent) follow() error {
 // build builds the parts that need Open vSwitch.
 func (a *agent) build() {
 	a.pods = gateway.NewPods(a.cfg.Settings, a.ovs, a.log)
+	a.refused = newRefusals(a.cfg.NodeName, a.cluster, a.log)
 	a.gateway = gateway.New(gateway.Options{
 		Settings: a.cfg.Settings, OVS: a.ovs, Pods: a.pods, Log: a.log,
-		Source: gateway.Source{Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Zone: a.cluster.Zone, Peers: a.cluster.Peers},
+		Source: gateway.Source{Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Zone: a.cluster.Zone, Peers: a.cluster.Peers, Refused: a.refused.set},
 		Changed: func() {
 			a.nodeWake.Trigger()
 			a.ovsWake.Trigger()
@@ -287,6 +289,7 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 	group.Go(func() error { return a.exit.Run(ctx) })
 	group.Go(func() error { return a.neighbours.Run(ctx) })
 	group.Go(func() error { return a.health.Run(ctx) })
+	group.Go(func() error { return a.refused.run(ctx) })
 	group.Go(func() error {
 		leaving := func() bool { return a.cluster.Leaving() || a.cluster.Drained() }
 		return healthcheck.Proxy{Addr: a.cfg.HealthAddr, Healthy: a.serves, Leaving: leaving, Log: a.log}.Run(ctx)

@@ -78,8 +78,10 @@ func (c Config) Validate() error {
 	if c.SNATPorts.First > 0 && c.SNATPorts.First < minSNATPort {
 		bad("SNAT port range %d-%d: ports below %d are the host's", c.SNATPorts.First, c.SNATPorts.Last, minSNATPort)
 	}
-	if c.SNATPorts.First <= 32767 && c.SNATPorts.Last >= 30000 {
-		bad("SNAT port range %d-%d: overlaps the NodePort range 30000-32767", c.SNATPorts.First, c.SNATPorts.Last)
+	if r := c.NodePortRange; r.First == 0 || r.Last < r.First {
+		bad("NodePort range %d-%d: empty", r.First, r.Last)
+	} else if c.SNATPorts.First <= r.Last && c.SNATPorts.Last >= r.First {
+		bad("SNAT port range %d-%d: overlaps the NodePort range %d-%d", c.SNATPorts.First, c.SNATPorts.Last, r.First, r.Last)
 	}
 	if c.MTU != 0 {
 		errs = append(errs, annotation.CheckPodMTU(c.MTU, slices.ContainsFunc(c.PodCIDRs, func(p netip.Prefix) bool { return p.Addr().Is6() })))

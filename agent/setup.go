@@ -210,6 +210,7 @@ func (a *agent) record() {
 		r.Paths.ConfList = filepath.Join(c.CNIConfDir, ConfListName)
 	}
 	r.Ports.First, r.Ports.Last, r.Ports.NodePorts = s.SNATPorts.First, s.SNATPorts.Last, s.NodePorts
+	r.Ports.FirstNodePort, r.Ports.LastNodePort = s.NodePortRange.First, s.NodePortRange.Last
 	if err := status.Write(c.RunDir, r); err != nil {
 		a.log.Warn("cannot write the record for ovnkube status", "error", err)
 	}

@@ -57,6 +57,7 @@ var reasons = [gatewayReasonREASON_MAX]reason{
 	gatewayReasonREASON_SERVICE_LOCAL:       {"service_local", toHost},
 	gatewayReasonREASON_SNAT_SYN:            {"snat_syn", toHost},
 	gatewayReasonREASON_HOST_SOCKET:         {"host_socket", toHost},
+	gatewayReasonREASON_HOST_CONNECTION:     {"host_connection", toHost},
 	gatewayReasonREASON_ICMP_ECHO:           {"icmp_echo", toHost},
 	gatewayReasonREASON_ICMP_ECHO_REPLY:     {"icmp_echo_reply", toHost},
 	gatewayReasonREASON_ICMP_ERROR_HOST:     {"icmp_error_host", toHost},

@@ -43,7 +43,7 @@ type explainCell struct {
 
 type explainCells struct {
 	_      structs.HostLayout
-	Reason [67]explainCell
+	Reason [68]explainCell
 }
 
 type explainConfig struct {

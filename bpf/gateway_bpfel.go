@@ -37,7 +37,7 @@ type gatewayCell struct {
 
 type gatewayCells struct {
 	_      structs.HostLayout
-	Reason [67]gatewayCell
+	Reason [68]gatewayCell
 }
 
 type gatewayConfig struct {
@@ -252,63 +252,64 @@ const (
 	gatewayReasonREASON_SERVICE_LOCAL       gatewayReason = 15
 	gatewayReasonREASON_SNAT_SYN            gatewayReason = 16
 	gatewayReasonREASON_HOST_SOCKET         gatewayReason = 17
-	gatewayReasonREASON_ICMP_ECHO           gatewayReason = 18
-	gatewayReasonREASON_ICMP_ECHO_REPLY     gatewayReason = 19
-	gatewayReasonREASON_ICMP_ERROR_HOST     gatewayReason = 20
-	gatewayReasonREASON_PROTO_HOST          gatewayReason = 21
-	gatewayReasonREASON_NOT_OURS            gatewayReason = 22
-	gatewayReasonREASON_PASS_UNCONFIGURED   gatewayReason = 23
-	gatewayReasonREASON_OVN_FIRST           gatewayReason = 24
-	gatewayReasonREASON_GENEVE_OVN          gatewayReason = 24
-	gatewayReasonREASON_SERVICE             gatewayReason = 25
-	gatewayReasonREASON_SNAT_PORT           gatewayReason = 26
-	gatewayReasonREASON_TAKEOVER            gatewayReason = 27
-	gatewayReasonREASON_ICMP_ERROR_OVN      gatewayReason = 28
-	gatewayReasonREASON_ICMP_VIP            gatewayReason = 29
-	gatewayReasonREASON_PROTO_NS            gatewayReason = 30
-	gatewayReasonREASON_FRAGMENT_OVN        gatewayReason = 31
-	gatewayReasonREASON_ARP_REQUEST_OVN     gatewayReason = 32
-	gatewayReasonREASON_ND_SOLICIT_OVN      gatewayReason = 33
-	gatewayReasonREASON_POD_ADDRESS         gatewayReason = 34
-	gatewayReasonREASON_OVN_ADDRESS         gatewayReason = 35
-	gatewayReasonREASON_SNAT_CACHED         gatewayReason = 36
-	gatewayReasonREASON_SERVICE_CACHED      gatewayReason = 37
-	gatewayReasonREASON_BOTH_FIRST          gatewayReason = 38
-	gatewayReasonREASON_ARP_REPLY           gatewayReason = 38
-	gatewayReasonREASON_ARP_GRATUITOUS      gatewayReason = 39
-	gatewayReasonREASON_ND_ADVERT           gatewayReason = 40
-	gatewayReasonREASON_ROUTER_ADVERT       gatewayReason = 41
-	gatewayReasonREASON_FRAGMENT_EARLY      gatewayReason = 42
-	gatewayReasonREASON_ICMP_ECHO_REPLY_NS  gatewayReason = 43
-	gatewayReasonREASON_ICMP_ERROR_ECHO     gatewayReason = 44
-	gatewayReasonREASON_BFD                 gatewayReason = 45
-	gatewayReasonREASON_WIRE_DROP_FIRST     gatewayReason = 46
-	gatewayReasonREASON_NESTED_TAG          gatewayReason = 46
-	gatewayReasonREASON_SPOOFED_SOURCE      gatewayReason = 47
-	gatewayReasonREASON_CLUSTER_DESTINATION gatewayReason = 48
-	gatewayReasonREASON_OUT_FIRST           gatewayReason = 49
-	gatewayReasonREASON_OUT                 gatewayReason = 49
-	gatewayReasonREASON_OUT_LEARNED         gatewayReason = 50
-	gatewayReasonREASON_OUT_CACHED          gatewayReason = 51
-	gatewayReasonREASON_NEIGHBOUR_OUT       gatewayReason = 52
-	gatewayReasonREASON_ENCAP_OUT           gatewayReason = 53
-	gatewayReasonREASON_BFD_OUT             gatewayReason = 54
-	gatewayReasonREASON_DROP_FIRST          gatewayReason = 55
-	gatewayReasonREASON_PMTUD               gatewayReason = 55
-	gatewayReasonREASON_BAD_MAC             gatewayReason = 56
-	gatewayReasonREASON_GARP_GUARD          gatewayReason = 57
-	gatewayReasonREASON_SVC_LEAK            gatewayReason = 58
-	gatewayReasonREASON_UNSNATED            gatewayReason = 59
-	gatewayReasonREASON_HOST_OWNED          gatewayReason = 60
-	gatewayReasonREASON_NO_UPLINK           gatewayReason = 61
-	gatewayReasonREASON_UP_FIRST            gatewayReason = 62
-	gatewayReasonREASON_HAIRPIN             gatewayReason = 62
-	gatewayReasonREASON_OVERSIZED           gatewayReason = 63
-	gatewayReasonREASON_LOCAL_OUT           gatewayReason = 64
-	gatewayReasonREASON_HOST_FIRST          gatewayReason = 65
-	gatewayReasonREASON_HOST_OUT            gatewayReason = 65
-	gatewayReasonREASON_HOST_OVN            gatewayReason = 66
-	gatewayReasonREASON_MAX                 gatewayReason = 67
+	gatewayReasonREASON_HOST_CONNECTION     gatewayReason = 18
+	gatewayReasonREASON_ICMP_ECHO           gatewayReason = 19
+	gatewayReasonREASON_ICMP_ECHO_REPLY     gatewayReason = 20
+	gatewayReasonREASON_ICMP_ERROR_HOST     gatewayReason = 21
+	gatewayReasonREASON_PROTO_HOST          gatewayReason = 22
+	gatewayReasonREASON_NOT_OURS            gatewayReason = 23
+	gatewayReasonREASON_PASS_UNCONFIGURED   gatewayReason = 24
+	gatewayReasonREASON_OVN_FIRST           gatewayReason = 25
+	gatewayReasonREASON_GENEVE_OVN          gatewayReason = 25
+	gatewayReasonREASON_SERVICE             gatewayReason = 26
+	gatewayReasonREASON_SNAT_PORT           gatewayReason = 27
+	gatewayReasonREASON_TAKEOVER            gatewayReason = 28
+	gatewayReasonREASON_ICMP_ERROR_OVN      gatewayReason = 29
+	gatewayReasonREASON_ICMP_VIP            gatewayReason = 30
+	gatewayReasonREASON_PROTO_NS            gatewayReason = 31
+	gatewayReasonREASON_FRAGMENT_OVN        gatewayReason = 32
+	gatewayReasonREASON_ARP_REQUEST_OVN     gatewayReason = 33
+	gatewayReasonREASON_ND_SOLICIT_OVN      gatewayReason = 34
+	gatewayReasonREASON_POD_ADDRESS         gatewayReason = 35
+	gatewayReasonREASON_OVN_ADDRESS         gatewayReason = 36
+	gatewayReasonREASON_SNAT_CACHED         gatewayReason = 37
+	gatewayReasonREASON_SERVICE_CACHED      gatewayReason = 38
+	gatewayReasonREASON_BOTH_FIRST          gatewayReason = 39
+	gatewayReasonREASON_ARP_REPLY           gatewayReason = 39
+	gatewayReasonREASON_ARP_GRATUITOUS      gatewayReason = 40
+	gatewayReasonREASON_ND_ADVERT           gatewayReason = 41
+	gatewayReasonREASON_ROUTER_ADVERT       gatewayReason = 42
+	gatewayReasonREASON_FRAGMENT_EARLY      gatewayReason = 43
+	gatewayReasonREASON_ICMP_ECHO_REPLY_NS  gatewayReason = 44
+	gatewayReasonREASON_ICMP_ERROR_ECHO     gatewayReason = 45
+	gatewayReasonREASON_BFD                 gatewayReason = 46
+	gatewayReasonREASON_WIRE_DROP_FIRST     gatewayReason = 47
+	gatewayReasonREASON_NESTED_TAG          gatewayReason = 47
+	gatewayReasonREASON_SPOOFED_SOURCE      gatewayReason = 48
+	gatewayReasonREASON_CLUSTER_DESTINATION gatewayReason = 49
+	gatewayReasonREASON_OUT_FIRST           gatewayReason = 50
+	gatewayReasonREASON_OUT                 gatewayReason = 50
+	gatewayReasonREASON_OUT_LEARNED         gatewayReason = 51
+	gatewayReasonREASON_OUT_CACHED          gatewayReason = 52
+	gatewayReasonREASON_NEIGHBOUR_OUT       gatewayReason = 53
+	gatewayReasonREASON_ENCAP_OUT           gatewayReason = 54
+	gatewayReasonREASON_BFD_OUT             gatewayReason = 55
+	gatewayReasonREASON_DROP_FIRST          gatewayReason = 56
+	gatewayReasonREASON_PMTUD               gatewayReason = 56
+	gatewayReasonREASON_BAD_MAC             gatewayReason = 57
+	gatewayReasonREASON_GARP_GUARD          gatewayReason = 58
+	gatewayReasonREASON_SVC_LEAK            gatewayReason = 59
+	gatewayReasonREASON_UNSNATED            gatewayReason = 60
+	gatewayReasonREASON_HOST_OWNED          gatewayReason = 61
+	gatewayReasonREASON_NO_UPLINK           gatewayReason = 62
+	gatewayReasonREASON_UP_FIRST            gatewayReason = 63
+	gatewayReasonREASON_HAIRPIN             gatewayReason = 63
+	gatewayReasonREASON_OVERSIZED           gatewayReason = 64
+	gatewayReasonREASON_LOCAL_OUT           gatewayReason = 65
+	gatewayReasonREASON_HOST_FIRST          gatewayReason = 66
+	gatewayReasonREASON_HOST_OUT            gatewayReason = 66
+	gatewayReasonREASON_HOST_OVN            gatewayReason = 67
+	gatewayReasonREASON_MAX                 gatewayReason = 68
 )
 
 type gatewaySeen struct {

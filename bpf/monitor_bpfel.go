@@ -26,7 +26,7 @@ type monitorCell struct {
 
 type monitorCells struct {
 	_      structs.HostLayout
-	Reason [67]monitorCell
+	Reason [68]monitorCell
 }
 
 type monitorConfig struct {

@@ -73,6 +73,21 @@ static __always_inline int range_owner(struct __sk_buff *skb, const struct packe
 	return owns ? REASON_HOST_SOCKET : REASON_SNAT_PORT;
 }
 
+/*
+ * Reports whether a packet to a frontend belongs to a connection of the host. The host comes first:
+ * a Service may get its frontend while the host has connections from or to that port.
+ */
+static __always_inline int is_of_host(struct __sk_buff *skb, const struct packet *p, int quoted)
+{
+	int has;
+
+	if ((p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP) || !is_host(&p->dst))
+		return 0;
+	has = host_connection(skb, p, !quoted && is_pure_syn(skb, p));
+	note(ASKED_SOCKET, has, &p->dst, p->dport, p->proto, NULL);
+	return has;
+}
+
 /* Decides by port. quoted: p is the reversed quote of an ICMP error. */
 static __noinline int port_owner(struct __sk_buff *skb, const struct packet *p, int quoted)
 {
@@ -81,6 +96,8 @@ static __noinline int port_owner(struct __sk_buff *skb, const struct packet *p, 
 
 	if (owner && cfg.local)
 		return REASON_SERVICE_LOCAL;
+	if (owner == SERVICE_OVN && is_of_host(skb, p, quoted))
+		return REASON_HOST_CONNECTION;
 	if (owner)
 		return owner == SERVICE_HOST ? REASON_SERVICE_HOST : REASON_SERVICE;
 	if (is_node(&p->dst) && !cfg.local) {

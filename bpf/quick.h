@@ -30,8 +30,7 @@
 /* The transport header of an unfragmented packet to the node's own address. */
 struct quick {
 	__u8 proto;
-	const struct addr *node; /* its destination */
-	struct tcphdr *tcp;	 /* or UDP, or ICMP: at least eight bytes are present */
+	struct tcphdr *tcp; /* or UDP, or ICMP: at least eight bytes are present */
 	void *end;
 };
 
@@ -42,16 +41,6 @@ static __always_inline int is_internal_quick4(__be32 ip)
 
 	map4(&a, ip);
 	return network_of(&a) == NETWORK_INTERNAL;
-}
-
-static __always_inline int quick_service(const struct quick *q)
-{
-	struct service_key k = { .port = q->tcp->dest, .proto = q->proto };
-	__u8 *owner;
-
-	k.addr = *q->node;
-	owner = bpf_map_lookup_elem(&services, &k);
-	return owner && *owner == SERVICE_OVN && !cfg.local ? REASON_SERVICE : UNSURE;
 }
 
 /* In the SNAT range, without a new connection or a socket to look up. */
@@ -109,8 +98,8 @@ static __always_inline int quick_port(const struct quick *q)
 	} else if (q->proto != IPPROTO_TCP) {
 		return UNSURE;
 	}
-	if (test_port(special_ports, port))
-		return quick_service(q);
+	if (test_port(special_ports, port)) /* a frontend may have a connection of the host */
+		return UNSURE;
 	return in_snat_range(port) ? quick_snat(q, port) : REASON_DEFAULT;
 }
 
@@ -119,7 +108,6 @@ static __always_inline int quick_ip6(struct quick *q, void *l3)
 	struct ipv6hdr *ip6 = l3;
 	const __u64 *dst = (void *)&ip6->daddr, *node = (void *)&cfg.node6;
 
-	q->node = &cfg.node6;
 	q->tcp = (void *)(ip6 + 1);
 	if ((void *)q->tcp + sizeof(struct udphdr) > q->end)
 		return UNSURE;
@@ -140,7 +128,7 @@ static __always_inline int quick_from_wire(struct __sk_buff *skb, int tags)
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__be16 *proto = data + offsetof(struct ethhdr, h_proto);
 	struct iphdr *ip = data + ETH_HLEN;
-	struct quick q = { .node = &cfg.node4_mapped, .tcp = (void *)(ip + 1), .end = end };
+	struct quick q = { .tcp = (void *)(ip + 1), .end = end };
 
 	if ((void *)q.tcp + sizeof(struct udphdr) > end || skb->pkt_type != PACKET_HOST)
 		return UNSURE;

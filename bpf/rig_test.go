@@ -65,6 +65,12 @@ func openSocket(t testing.TB, s corpus.Socket, listeners map[netip.AddrPort]net.
 			t.Cleanup(func() { c.Close() })
 		}
 		return err
+	case s.Proto == corpus.ProtoUDP:
+		c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(s.Local), net.UDPAddrFromAddrPort(s.Remote))
+		if err == nil {
+			t.Cleanup(func() { c.Close() })
+		}
+		return err
 	case s.Proto == corpus.ProtoTCP && !s.Remote.IsValid():
 		l, err := listen(s.Local.Addr(), s.Local.Port(), func(int) error { return nil })
 		if err == nil {

@@ -1,5 +1,5 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
-/* The host's sockets inside the SNAT range. */
+/* The host's sockets inside the SNAT range, and its connections at frontends. */
 #ifndef __SOCKET_H
 #define __SOCKET_H
 
@@ -72,6 +72,23 @@ static __always_inline int is_gated(const struct packet *p)
 	return test_port(p->proto == IPPROTO_TCP ? gate->tcp : gate->udp, bpf_ntohs(p->dport));
 }
 
+/* Returns the tuple's length. */
+static __always_inline __u32 socket_tuple(struct bpf_sock_tuple *t, const struct packet *p)
+{
+	if (p->v6) {
+		__builtin_memcpy(t->ipv6.saddr, &p->src, sizeof(p->src));
+		__builtin_memcpy(t->ipv6.daddr, &p->dst, sizeof(p->dst));
+		t->ipv6.sport = p->sport;
+		t->ipv6.dport = p->dport;
+		return sizeof(t->ipv6);
+	}
+	t->ipv4.saddr = p->src.w[3];
+	t->ipv4.daddr = p->dst.w[3];
+	t->ipv4.sport = p->sport;
+	t->ipv4.dport = p->dport;
+	return sizeof(t->ipv4);
+}
+
 /*
  * Reports whether a host socket owns p->dport. quoted: p is from the quote of an ICMP error. Not
  * static: the verifier of Linux 7.3 overlooks what a static function reads on the stack of its
@@ -85,22 +102,39 @@ __noinline int host_socket(struct __sk_buff *skb, const struct packet *p, int qu
 
 	if (!p)
 		return 0;
-	if (p->v6) {
-		__builtin_memcpy(t.ipv6.saddr, &p->src, sizeof(p->src));
-		__builtin_memcpy(t.ipv6.daddr, &p->dst, sizeof(p->dst));
-		t.ipv6.sport = p->sport;
-		t.ipv6.dport = p->dport;
-		len = sizeof(t.ipv6);
-	} else {
-		t.ipv4.saddr = p->src.w[3];
-		t.ipv4.daddr = p->dst.w[3];
-		t.ipv4.sport = p->sport;
-		t.ipv4.dport = p->dport;
-		len = sizeof(t.ipv4);
-	}
+	len = socket_tuple(&t, p);
 	if (p->proto == IPPROTO_TCP)
 		return lookup_tcp(skb, p, &t, len, quoted);
 	return lookup_udp(skb, &t, len);
+}
+
+/*
+ * Reports whether p is from the peer of a connected host socket: TCP also in setup, and in TIME_WAIT
+ * unless p begins a connection. Not static: see host_socket().
+ */
+__noinline int host_connection(struct __sk_buff *skb, const struct packet *p, int begins)
+{
+	struct bpf_sock_tuple t = {};
+	struct bpf_sock *sk;
+	__u32 len;
+	int has;
+
+	if (!p)
+		return 0;
+	len = socket_tuple(&t, p);
+	if (p->proto == IPPROTO_TCP) {
+		sk = bpf_skc_lookup_tcp(skb, &t, len, BPF_F_CURRENT_NETNS, 0);
+		if (!sk)
+			return 0;
+		has = sk->state != BPF_TCP_LISTEN && !(begins && sk->state == BPF_TCP_TIME_WAIT);
+	} else {
+		sk = bpf_sk_lookup_udp(skb, &t, len, BPF_F_CURRENT_NETNS, 0);
+		if (!sk)
+			return 0;
+		has = sk->state == BPF_TCP_ESTABLISHED;
+	}
+	bpf_sk_release(sk);
+	return has;
 }
 
 #endif /* __SOCKET_H */

@@ -156,6 +156,107 @@ func testUDPSocket(t *testing.T, n *node, g *Gateway, f family) {
 	})
 }
 
+// TestConnectionsOfTheHostKeepTheirPackets covers frontends at the host's address, whose port a
+// connection of the host uses. Listeners and unconnected sockets do not win against a frontend.
+func TestConnectionsOfTheHostKeepTheirPackets(t *testing.T) {
+	for _, f := range []family{v4, v6} {
+		t.Run(f.name, func(t *testing.T) {
+			n := newNode(t)
+			n.addr(t, "eth0", fmt.Sprintf("%s/%d", f.node, f.node.BitLen()-8))
+			testHostConnections(t, n, n.open(t), f)
+		})
+	}
+}
+
+func testHostConnections(t *testing.T, n *node, g *Gateway, f family) {
+	const front, hosted, sendPort, udpFront, udpOpen = 30080, 30081, 30082, 30053, 30054
+	var l, h net.Listener
+	var live, dead, local *hostConn
+	var udpPeer, udpAny net.PacketConn
+	n.must(t, func() (err error) {
+		if l, err = listen(f.node, front, func(int) error { return nil }); err != nil {
+			return err
+		}
+		if h, err = listen(f.node, hosted, func(int) error { return nil }); err != nil {
+			return err
+		}
+		if live, err = connect(l); err != nil {
+			return err
+		}
+		if local, err = connect(h); err != nil {
+			return err
+		}
+		if dead, err = connect(l); err != nil {
+			return err
+		}
+		if udpPeer, err = net.DialUDP("udp", net.UDPAddrFromAddrPort(netip.AddrPortFrom(f.node, udpFront)), net.UDPAddrFromAddrPort(netip.AddrPortFrom(f.node, 53))); err != nil {
+			return err
+		}
+		if udpAny, err = net.ListenPacket("udp", netip.AddrPortFrom(f.node, udpOpen).String()); err != nil {
+			return err
+		}
+		return dead.timeWait()
+	})
+	for _, c := range []io.Closer{l, h, live.server, live.client, local.server, local.client, udpPeer, udpAny} {
+		defer c.Close()
+	}
+	n.must(t, func() error { return sending(t, f, sendPort) })
+	owners := map[ServiceKey]ServiceOwner{{Addr: f.node, Proto: protoTCP, Port: hosted}: ServiceHost}
+	for _, port := range []uint16{front, sendPort} {
+		owners[ServiceKey{Addr: f.node, Proto: protoTCP, Port: port}] = ServiceOVN
+	}
+	for _, port := range []uint16{udpFront, udpOpen} {
+		owners[ServiceKey{Addr: f.node, Proto: protoUDP, Port: port}] = ServiceOVN
+	}
+	if err := g.SyncServices(owners); err != nil {
+		t.Fatal(err)
+	}
+	segment := func(sport, dport uint16, flags uint8) []byte {
+		return f.rx(f.node, f.node, protoTCP, tcp(sport, dport, flags))
+	}
+	about := f.ip(f.node, f.node, protoTCP, tcp(front, live.port, flagACK))
+	quoted := f.rx(f.foreign, f.node, f.icmp, f.icmpError(f.unreach, 1, about))
+	tests := []packetTest{
+		one("established", segment(live.port, front, flagACK), retNext, "host_connection"),
+		one("established, syn", segment(live.port, front, flagSYN), retNext, "host_connection"),
+		one("established, rst", segment(live.port, front, flagRST), retNext, "host_connection"),
+		one("error about established", quoted, retNext, "icmp_error_host"),
+		one("time wait", segment(dead.port, front, flagACK), retNext, "host_connection"),
+		one("time wait, syn", segment(dead.port, front, flagSYN), retRedirect, "service"),
+		one("listener, syn", segment(9, front, flagSYN), retRedirect, "service"),
+		one("listener, ack", segment(9, front, flagACK), retRedirect, "service"),
+		one("syn sent, answer", f.rx(f.foreign, f.node, protoTCP, tcp(443, sendPort, flagSYN|flagACK)), retNext, "host_connection"),
+		one("syn sent, simultaneous open", f.rx(f.foreign, f.node, protoTCP, tcp(443, sendPort, flagSYN)), retNext, "host_connection"),
+		one("syn sent, another peer", f.rx(f.foreign, f.node, protoTCP, tcp(444, sendPort, flagSYN)), retRedirect, "service"),
+		one("frontend of a host socket", segment(local.port, hosted, flagACK), retNext, "service_host"),
+		one("udp", f.rx(f.node, f.node, protoUDP, udp(53, udpFront)), retNext, "host_connection"),
+		one("udp, another peer", f.rx(f.node, f.node, protoUDP, udp(54, udpFront)), retRedirect, "service"),
+		one("udp, unconnected socket", f.rx(f.remote, f.node, protoUDP, udp(53, udpOpen)), retRedirect, "service"),
+	}
+	runTests(t, n, g, tests)
+}
+
+// sending begins a connection from the port to f.foreign, which does not answer.
+func sending(t *testing.T, f family, port uint16) error {
+	domain := unix.AF_INET
+	var at, to unix.Sockaddr = &unix.SockaddrInet4{Addr: [4]byte(f.node.AsSlice()), Port: int(port)}, &unix.SockaddrInet4{Addr: [4]byte(f.foreign.AsSlice()), Port: 443}
+	if f.node.Is6() {
+		domain, at, to = unix.AF_INET6, &unix.SockaddrInet6{Addr: f.node.As16(), Port: int(port)}, &unix.SockaddrInet6{Addr: f.foreign.As16(), Port: 443}
+	}
+	fd, err := unix.Socket(domain, unix.SOCK_STREAM|unix.SOCK_CLOEXEC|unix.SOCK_NONBLOCK, 0)
+	if err != nil {
+		return err
+	}
+	t.Cleanup(func() { unix.Close(fd) })
+	if err := unix.Bind(fd, at); err != nil {
+		return err
+	}
+	if err := unix.Connect(fd, to); !errors.Is(err, unix.EINPROGRESS) {
+		return fmt.Errorf("connect: %w, want EINPROGRESS", err)
+	}
+	return nil
+}
+
 func openGate(t *testing.T, g *Gateway, keys ...SocketKey) {
 	t.Helper()
 	if err := g.SyncHostSockets(keys); err != nil {

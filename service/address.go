@@ -84,6 +84,17 @@ func ProtocolNumber(p corev1.Protocol) uint8 {
 	return NumberTCP
 }
 
+// ProtocolName returns the name of a protocol number that a Service can have: TCP, UDP or SCTP.
+func ProtocolName(number uint8) string {
+	switch number {
+	case NumberUDP:
+		return string(corev1.ProtocolUDP)
+	case NumberSCTP:
+		return string(corev1.ProtocolSCTP)
+	}
+	return string(corev1.ProtocolTCP)
+}
+
 // known reports whether a Service can have the protocol.
 func known(p corev1.Protocol) bool {
 	return p == corev1.ProtocolTCP || p == corev1.ProtocolUDP || p == corev1.ProtocolSCTP

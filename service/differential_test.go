@@ -136,7 +136,7 @@ func readCase(t *testing.T, file string) *world {
 	}}
 	w.cfg.ClusterCIDRs, w.cfg.ServiceCIDRs = prefixes("10.244.0.0/16", "fd00:10:244::/48"), prefixes("10.96.0.0/16", "fd00:10:96::/112")
 	if text := sections["config"]; text != "" {
-		into := map[string]*[]netip.Prefix{"cluster": &w.cfg.ClusterCIDRs, "service": &w.cfg.ServiceCIDRs, "join": &w.cfg.JoinSubnets}
+		into := map[string]*[]netip.Prefix{"cluster": &w.cfg.ClusterCIDRs, "service": &w.cfg.ServiceCIDRs, "join": &w.cfg.JoinSubnets, "allowed": &w.cfg.ExternalIPs}
 		for _, list := range into {
 			*list = nil
 		}

@@ -28,7 +28,7 @@ type Config struct {
 type Service struct {
 	Owner
 	ClusterIPs []netip.Addr // at least one; in order of the Service
-	External   []netip.Addr // external IPs and load balancer addresses
+	External   []netip.Addr // external IPs and load balancer addresses; see RefuseHostAddresses
 	// Announced are the addresses of External to which the source ranges apply: load balancer
 	// addresses that are not also external IPs. External IPs are open to all clients.
 	Announced []netip.Addr
@@ -39,7 +39,9 @@ type Service struct {
 	HealthCheckPort              uint16        // node port of the health check; 0: none
 	Refused                      []error       // parts that are not served, with the reason
 
-	cfg    Config
+	cfg             Config
+	open, announced []netip.Addr // external IPs; load balancer addresses
+
 	ranges []string
 	slices []*discoveryv1.EndpointSlice // by name
 	trust  trust
@@ -134,10 +136,9 @@ func (s *Service) addExternal(svc *corev1.Service, own []netip.Addr) {
 		}
 		return out
 	}
-	open := take("external IP", externalIPs(svc), s.cfg.ExternalIPs)
-	announced := take("load balancer address", ingressIPs(svc), nil)
-	s.External = sorted(slices.Concat(open, announced))
-	s.Announced = sorted(slices.DeleteFunc(announced, func(a netip.Addr) bool { return slices.Contains(open, a) }))
+	s.open = sorted(take("external IP", externalIPs(svc), s.cfg.ExternalIPs))
+	s.announced = sorted(take("load balancer address", ingressIPs(svc), nil))
+	s.joinExternal()
 	if n := len(svc.Spec.ExternalIPs); n > MaxExternalIPs {
 		s.refuse("the last %d external IPs: a service has at most %d", n-MaxExternalIPs, MaxExternalIPs)
 	}
@@ -145,6 +146,36 @@ func (s *Service) addExternal(svc *corev1.Service, own []netip.Addr) {
 		s.refuse("the last %d load balancer addresses: a service has at most %d", n-MaxExternalIPs, MaxExternalIPs)
 	}
 }
+
+// joinExternal sets External and Announced from open and announced.
+func (s *Service) joinExternal() {
+	s.External = sorted(slices.Concat(s.open, s.announced))
+	s.Announced = slices.DeleteFunc(slices.Clone(s.announced), func(a netip.Addr) bool { return slices.Contains(s.open, a) })
+}
+
+// RefuseHostAddresses refuses external IPs that are addresses of a host, unless the settings allow
+// them. Otherwise the author of a Service could take the host's traffic. Addresses of the load
+// balancer stay: some load balancers announce addresses of nodes, and only the control plane writes
+// them. isHost reports whether an address belongs to a host.
+func (s *Service) RefuseHostAddresses(isHost func(netip.Addr) bool) {
+	if len(s.cfg.ExternalIPs) > 0 {
+		return // all of open are inside the allowed ranges
+	}
+	s.open = slices.DeleteFunc(s.open, func(a netip.Addr) bool {
+		refused := isHost(a)
+		if refused {
+			s.refuse("external IP %s: %w", a, errHostAddress)
+		}
+		return refused
+	})
+	s.joinExternal()
+}
+
+// HasExternalIP reports whether the address is one of the Service's external IPs that are served.
+func (s *Service) HasExternalIP(a netip.Addr) bool { return slices.Contains(s.open, a) }
+
+// errHostAddress refuses an external IP that is an address of a host.
+var errHostAddress = errors.New("an address of a node, and in no range of --allow-external-ips")
 
 // errNotAllowed refuses an external IP outside of the configured ranges. Kubernetes accepts any
 // external IP, so the author of a Service could intercept the cluster's traffic to that address

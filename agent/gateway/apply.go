@@ -179,7 +179,13 @@ func observe(uplink, bridge string) (Host, error) {
 	if h.Addresses, err = link.Addresses(); err != nil {
 		return h, err
 	}
-	h.Defaults, err = link.DefaultRoutes()
+	if h.Defaults, err = link.DefaultRoutes(); err != nil {
+		return h, err
+	}
+	if h.Ephemeral, err = readEphemeral(); err != nil {
+		return h, err
+	}
+	h.UDP, err = link.UnconnectedUDP()
 	return h, err
 }
 

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
 // Host is the machine's network configuration, as far as the gateway needs it.
@@ -14,7 +15,9 @@ type Host struct {
 	Bridge    *link.Link // nil if there is no bridge
 	Addresses []link.Address
 	Defaults  []link.DefaultRoute
-	InUse     []netip.Addr // the node addresses currently in use
+	InUse     []netip.Addr     // the node addresses currently in use
+	Ephemeral []bpf.PortRange  // among which the kernel chooses ports for the host's connections
+	UDP       []netip.AddrPort // local addresses of unconnected UDP sockets, sorted
 }
 
 // Node is the part of the gateway's state that the controller and other parts of the agent need.

@@ -2,6 +2,7 @@ package gateway
 
 import (
 	"context"
+	"slices"
 
 	"golang.org/x/sync/errgroup"
 
@@ -15,14 +16,16 @@ import (
 // programs.
 type flowBackend struct {
 	parts
-	leftover leftover
-	counts   *ovs.FlowCounts
+	leftover    leftover
+	counts      *ovs.FlowCounts
+	connections connections
 }
 
 func (f *flowBackend) run(ctx context.Context) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return f.flows.run(ctx) })
 	group.Go(func() error { return f.counts.Run(ctx) })
+	group.Go(func() error { return f.connections.run(ctx, f.wake) })
 	return group.Wait()
 }
 
@@ -43,8 +46,14 @@ func (f *flowBackend) sync(ctx context.Context, st state) error {
 }
 
 func (f *flowBackend) syncFlows(ctx context.Context, st state) error {
+	frontends := f.services.frontends()
+	connections, err := f.connections.at(frontends, st.addrs)
+	if err != nil {
+		return err
+	}
+	sockets := slices.Concat(f.host.sockets, connections)
 	return f.flows.sync(ctx, st, func(st state, ports openflow.Ports) openflow.Change {
-		return f.flows.planner.Flows(st.input(ports, f.services.frontends(), f.host.sockets, f.host.protos))
+		return f.flows.planner.Flows(st.input(ports, frontends, sockets, f.host.protos))
 	})
 }
 

@@ -51,7 +51,8 @@ func testKeptPortsFollow(t *testing.T, r *rig, served func(r *rig, address strin
 			family = "fd00:10:96::10"
 		}
 		svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "web"}}
-		svc.Spec.ClusterIPs, svc.Spec.ExternalIPs = []string{family}, []string{vip.Addr().String()}
+		svc.Spec.Type, svc.Spec.ClusterIPs = corev1.ServiceTypeLoadBalancer, []string{family}
+		svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: vip.Addr().String()}}
 		for _, port := range []int32{22, 80, 2379, 2380, 6443, 10250} {
 			svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint(port), Port: port})
 		}

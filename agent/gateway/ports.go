@@ -9,9 +9,6 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// The default NodePort range of Kubernetes.
-const firstNodePort, lastNodePort = 30000, 32767
-
 // parsePorts reads the format of net.ipv4.ip_local_reserved_ports: "22,49152-65535". An empty
 // string is an empty list.
 func parsePorts(s string) ([]bpf.PortRange, error) {

@@ -297,7 +297,7 @@ func TestOverlap(t *testing.T) {
 }
 
 func TestEphemeralPortsRemain(t *testing.T) {
-	want := Settings{Cluster: Cluster{SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, NodePorts: true}}.reserved()
+	want := Settings{Cluster: Cluster{SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, NodePorts: true, NodePortRange: bpf.PortRange{First: 30000, Last: 32767}}}.reserved()
 	for _, tc := range []struct{ name, local, have, want string }{
 		{"Linux's own", "32768\t60999", "", ""},
 		{"IANA's, which is the SNAT range", "49152\t65535", "", "only 0 of the host's ephemeral ports 49152-65535 would remain, need 1024: change sysctl net/ipv4/ip_local_port_range"},

@@ -3,8 +3,10 @@ package gateway
 import (
 	"errors"
 	"fmt"
+	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
@@ -26,7 +28,7 @@ func (s Settings) reserved() []bpf.PortRange {
 	}
 	want := []bpf.PortRange{s.SNATPorts}
 	if s.NodePorts {
-		want = append(want, bpf.PortRange{First: firstNodePort, Last: lastNodePort})
+		want = append(want, s.NodePortRange)
 	}
 	return want
 }
@@ -65,30 +67,65 @@ func portsLeft(local, have string, want []bpf.PortRange) error {
 	return nil
 }
 
-// Unreserved returns the ephemeral ports of the host that conflict with the SNAT range or with
-// NodePorts, such as "49152-65535". It returns "" if there are none.
-func Unreserved(snat bpf.PortRange, nodePorts bool) (string, error) {
-	value, err := link.ReadSysctl(reservedSysctl)
+// Unreserved returns the ports of want that the host may choose for its own connections, such as
+// "49152-65535". It returns "" if there are none.
+func Unreserved(want ...bpf.PortRange) (string, error) {
+	have, err := readReserved()
 	if err != nil {
 		return "", err
 	}
+	return formatPorts(subtractPorts(want, have)), nil
+}
+
+func readReserved() ([]bpf.PortRange, error) {
+	value, err := link.ReadSysctl(reservedSysctl)
+	if err != nil {
+		return nil, err
+	}
 	have, err := parsePorts(value)
 	if err != nil {
-		return "", fmt.Errorf("sysctl %s: %w", reservedSysctl, err)
+		return nil, fmt.Errorf("sysctl %s: %w", reservedSysctl, err)
 	}
-	return formatPorts(subtractPorts(Settings{Cluster: Cluster{SNATPorts: snat, NodePorts: nodePorts}}.reserved(), have)), nil
+	return have, nil
+}
+
+// readEphemeral returns the ports among which the host's kernel chooses for its own connections.
+func readEphemeral() ([]bpf.PortRange, error) {
+	value, err := link.ReadSysctl(localSysctl)
+	if err != nil {
+		return nil, err
+	}
+	picks, err := parsePorts(strings.Join(strings.Fields(value), "-"))
+	if err != nil {
+		return nil, fmt.Errorf("sysctl %s: %w", localSysctl, err)
+	}
+	have, err := readReserved()
+	return subtractPorts(picks, have), err
+}
+
+// ephemeral returns the host's ephemeral ports that no frontend gets. Ports that the agent reserves
+// do not count, even while another program has removed the reservation.
+func (s Settings) ephemeral(h Host) []bpf.PortRange {
+	if s.bare() {
+		return nil // no packets from outside go to frontends
+	}
+	return subtractPorts(h.Ephemeral, s.reserved())
+}
+
+// openUDP returns the host's unconnected UDP sockets outside of its ephemeral ports, where clients
+// come and go.
+func openUDP(h Host, ephemeral []bpf.PortRange) []netip.AddrPort {
+	return slices.DeleteFunc(slices.Clone(h.UDP), func(a netip.AddrPort) bool {
+		return slices.ContainsFunc(ephemeral, func(r bpf.PortRange) bool { return r.First <= a.Port() && a.Port() <= r.Last })
+	})
 }
 
 // reservePorts excludes want from the host's ephemeral ports. Foreign entries stay. Added ports are
 // first recorded in rundir, so that releasePorts removes only these.
 func reservePorts(rundir string, want []bpf.PortRange) error {
-	value, err := link.ReadSysctl(reservedSysctl)
+	have, err := readReserved()
 	if err != nil {
 		return err
-	}
-	have, err := parsePorts(value)
-	if err != nil {
-		return fmt.Errorf("sysctl %s: %w", reservedSysctl, err)
 	}
 	missing := subtractPorts(want, have)
 	if len(missing) == 0 {
@@ -114,13 +151,9 @@ func releasePorts(rundir string) error {
 	if err != nil || len(ours) == 0 {
 		return err
 	}
-	value, err := link.ReadSysctl(reservedSysctl)
+	have, err := readReserved()
 	if err != nil {
 		return err
-	}
-	have, err := parsePorts(value)
-	if err != nil {
-		return fmt.Errorf("sysctl %s: %w", reservedSysctl, err)
 	}
 	rest := formatPorts(subtractPorts(have, ours))
 	if rest == "" {

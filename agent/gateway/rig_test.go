@@ -56,7 +56,7 @@ func newRig(t *testing.T, datapath string) *rig {
 	r.s = Settings{
 		Wiring: Wiring{Uplink: "eth0", Bridge: "breth0", Layout: Direct, Backend: EBPF, Datapath: datapath},
 		Cluster: Cluster{
-			SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, NodePorts: true,
+			SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, NodePorts: true, NodePortRange: bpf.PortRange{First: 30000, Last: 32767},
 			PodCIDRs:     []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
 			ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		},

@@ -294,7 +294,9 @@ func (s *Services) close() {
 // host port can take the ports of ssh, kubelet, API server and etcd on a host address, even if a
 // load balancer assigned that address to it.
 func (s Source) serviceNode(h Host, n Node, set Settings, f facts) service.Node {
+	ephemeral := set.ephemeral(h)
 	return service.Node{
+		Ephemeral: ephemeral, UDP: openUDP(h, ephemeral),
 		Name: s.Node, Zone: s.Zone(), NodePorts: set.NodePorts,
 		Local: set.Local, Lookup: set.Backend == EBPF && set.NoEBPF == "",
 		Addresses: nodeAddrs(n), Own: ownAddrs(h, set), Hosts: f.hosts,

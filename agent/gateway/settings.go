@@ -65,17 +65,20 @@ type Wiring struct {
 
 // Cluster is the configuration of the cluster that the gateway serves.
 type Cluster struct {
-	SNATPorts    bpf.PortRange
-	NodePorts    bool
-	ServiceCIDRs []netip.Prefix
-	ExternalIPs  []netip.Prefix // allowed range of Services' external IPs, nil for any
-	Shares       service.Shares // budgets of Services and host ports
-	PodCIDRs     []netip.Prefix
-	Local        bool // local gateway mode
-	None         bool // the node has no gateway: its pods use those of other nodes
-	BFD          bool
-	Routable     bool // pods are reachable from outside by their own addresses
-	MTU          int  // of pods; 0 = the uplink's MTU minus the Geneve overhead
+	SNATPorts bpf.PortRange
+	NodePorts bool
+	// NodePortRange are the node ports of the API server. If NodePorts is set, the host does not choose
+	// them for its own connections.
+	NodePortRange bpf.PortRange
+	ServiceCIDRs  []netip.Prefix
+	ExternalIPs   []netip.Prefix // allowed range of Services' external IPs, nil for any
+	Shares        service.Shares // budgets of Services and host ports
+	PodCIDRs      []netip.Prefix
+	Local         bool // local gateway mode
+	None          bool // the node has no gateway: its pods use those of other nodes
+	BFD           bool
+	Routable      bool // pods are reachable from outside by their own addresses
+	MTU           int  // of pods; 0 = the uplink's MTU minus the Geneve overhead
 }
 
 // Userspace reports whether ovs-vswitchd itself forwards packets.

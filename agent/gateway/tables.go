@@ -25,6 +25,9 @@ type Source struct {
 	// Peers returns the addresses by which other nodes are known, and all addresses of their hosts,
 	// each sorted. It is nil if there are no peers.
 	Peers func() (known, hosts []netip.Addr)
+	// Refused is called when the parts of an object that this node does not serve have changed, with
+	// the reasons. nil: nobody is told.
+	Refused func(service.Key, []string)
 }
 
 // serving keeps the Service tables. Only changed is safe for concurrent use.
@@ -37,10 +40,11 @@ type serving struct {
 	accounts *model.Accounts   // of all objects, served or not
 	budgeted func(service.Key) // see Options.Budgeted; may be nil
 	tables   *service.Tables
-	node     service.Node // the node of the plans
-	known    bool         // the tables are complete
-	to       writers      // hold the tables as of the last Changes
-	writes   int          // entries written or deleted since the start, without full syncs of the gateway's table
+	node     service.Node             // the node of the plans
+	known    bool                     // the tables are complete
+	to       writers                  // hold the tables as of the last Changes
+	writes   int                      // entries written or deleted since the start, without full syncs of the gateway's table
+	refused  map[service.Key][]string // not empty
 	gone     []netip.AddrPort
 }
 
@@ -53,7 +57,7 @@ type writers struct {
 }
 
 func newServing(source Source, shares model.Shares) *serving {
-	return &serving{source: source, dirty: map[service.Key]bool{}, accounts: model.NewAccounts(shares), tables: service.NewTables()}
+	return &serving{source: source, dirty: map[service.Key]bool{}, refused: map[service.Key][]string{}, accounts: model.NewAccounts(shares), tables: service.NewTables()}
 }
 
 // changed records that the objects of a key have changed.
@@ -102,12 +106,30 @@ func (s *serving) plan(n service.Node) bool {
 			p = service.New(s.meaning(k), &s.node)
 		}
 		s.tables.Set(k, p)
+		s.tell(k, p)
 	}
 	return true
 }
 
 func (s *serving) meaning(k service.Key) model.Meaning {
 	return s.source.Objects(k).Meaning(s.node.Cluster)
+}
+
+// tell reports a change of what the node refuses of an object.
+func (s *serving) tell(k service.Key, p *service.Plan) {
+	var now []string
+	if p != nil {
+		now = p.Refused
+	}
+	if slices.Equal(now, s.refused[k]) {
+		return
+	}
+	if s.refused[k] = now; len(now) == 0 {
+		delete(s.refused, k)
+	}
+	if s.source.Refused != nil {
+		s.source.Refused(k, now)
+	}
 }
 
 // write writes the changes to the kernel's tables. On the first call, and after an error, it writes

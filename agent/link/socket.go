@@ -68,6 +68,25 @@ func Sockets(first, last uint16) ([]Socket, error) {
 	return slices.Compact(out), nil
 }
 
+// UnconnectedUDP returns the local addresses of the namespace's UDP sockets that take packets from
+// any peer, except on loopback. Sorted, without duplicates.
+func UnconnectedUDP() ([]netip.AddrPort, error) {
+	var out []netip.AddrPort
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		all, err := retry(func() ([]*netlink.Socket, error) { return netlink.SocketDiagUDP(family) })
+		if err != nil {
+			return nil, fmt.Errorf("list UDP sockets: %w", err)
+		}
+		for _, s := range all {
+			if addr, ok := netip.AddrFromSlice(s.ID.Source); ok && s.State == tcpClose && !addr.Unmap().IsLoopback() {
+				out = append(out, netip.AddrPortFrom(addr.Unmap(), s.ID.SourcePort))
+			}
+		}
+	}
+	slices.SortFunc(out, netip.AddrPort.Compare)
+	return slices.Compact(out), nil
+}
+
 // tcpEstablished is the state of a connected socket, including UDP.
 const tcpEstablished = 1
 

@@ -161,9 +161,11 @@ func serviceAt(address string, port int32, proto corev1.Protocol, balancer bool)
 }
 
 // Neither controller nor agent serves a port by which the node is managed, on any host address, and
-// an Event reports it. Other ports and protocols are served.
+// an Event reports it. Other ports and protocols are served, where the settings allow external IPs at
+// addresses of hosts.
 func TestManagementPortsAreNotServed(t *testing.T) {
 	s := newSides(t)
+	s.external = prefixes("0.0.0.0/0", "::/0")
 	for _, host := range hostAddresses {
 		for _, balancer := range []bool{false, true} {
 			for _, port := range append(model.KeptPorts(), 80) {
@@ -182,6 +184,41 @@ func TestManagementPortsAreNotServed(t *testing.T) {
 						t.Errorf("%s, load balancer's %t: %s/%s at the agent: served %t", host.name, balancer, front, proto, ok)
 					}
 				}
+			}
+		}
+	}
+}
+
+// TestExternalIPsAtHostsAreRefused checks that by default neither controller nor agent serves an
+// external IP that is an address of a host, and that the Event names the setting. Addresses of the
+// load balancer are served: some announce addresses of nodes.
+func TestExternalIPsAtHostsAreRefused(t *testing.T) {
+	s := newSides(t)
+	for _, host := range hostAddresses {
+		external, balancer := serviceAt(host.address, 80, corev1.ProtocolTCP, false), serviceAt(host.address, 80, corev1.ProtocolTCP, true)
+		both := balancer.DeepCopy()
+		both.Spec.ExternalIPs = []string{host.address}
+		a := netip.MustParseAddr(host.address)
+		front, own, setting := netip.AddrPortFrom(a, 80).String(), netip.PrefixFrom(a, a.BitLen()).String(), "--allow-external-ips"
+		for _, tc := range []struct {
+			name, allowed string
+			svc           *corev1.Service
+			served, told  bool
+		}{
+			{"external IP", "", external, false, true},
+			{"external IP, allowed", own, external, true, false},
+			{"external IP, another allowed", "192.0.2.0/24", external, false, true},
+			{"of a load balancer", "", balancer, true, false},
+			{"of a load balancer, and external IP", "", both, true, true},
+		} {
+			if s.external = nil; tc.allowed != "" {
+				s.external = prefixes(tc.allowed)
+			}
+			vips, event := s.controller(tc.svc)
+			_, controller := vips[front]
+			_, agent := s.agent(model.Objects{Service: tc.svc})[front]
+			if controller != tc.served || agent != tc.served || strings.Contains(event, setting) != tc.told {
+				t.Errorf("%s, %s: served by the controller %t, by the agent %t, Event %q", host.name, tc.name, controller, agent, event)
 			}
 		}
 	}

@@ -19,6 +19,13 @@ type Node struct {
 	Addresses []netip.Addr // serve node ports for outside clients: the node's host-cidrs
 	Own       []netip.Addr // all host addresses, also on the bridge and link-local ones, but not those of Services; without zones
 
+	// Ephemeral are the ports among which the host's kernel chooses for its connections. No frontend
+	// gets them at an address of the host.
+	Ephemeral []bpf.PortRange
+	// UDP are the local addresses of the host's UDP sockets that are not connected, except on ephemeral
+	// ports. No host port and no external IP gets their ports at an address of the host.
+	UDP []netip.AddrPort
+
 	Hosts   []netip.Addr // of the other nodes' hosts, sorted
 	Cluster model.Config
 }
@@ -48,6 +55,29 @@ func (n *Node) outside(is4 bool) []netip.Addr {
 func (n *Node) isHost(a netip.Addr) bool {
 	_, of := slices.BinarySearchFunc(n.Hosts, a, netip.Addr.Compare)
 	return of || n.owns(a)
+}
+
+// taken returns the reason why a frontend at an address of the host belongs to the host itself, or
+// "". asked reports whether a tenant chose the port: a host port, or a port of an external IP.
+func (n *Node) taken(k bpf.ServiceKey, asked bool) string {
+	if !k.Addr.IsUnspecified() && !slices.Contains(n.Own, k.Addr) {
+		return ""
+	}
+	if slices.ContainsFunc(n.Ephemeral, func(r bpf.PortRange) bool { return r.First <= k.Port && k.Port <= r.Last }) {
+		return "the host's connections use this port (net.ipv4.ip_local_port_range, without ip_local_reserved_ports)"
+	}
+	if asked && k.Proto == model.NumberUDP && slices.ContainsFunc(n.UDP, func(s netip.AddrPort) bool { return receives(s, k) }) {
+		return "a socket of the host is open on this port"
+	}
+	return ""
+}
+
+// receives reports whether a socket at a local address gets packets to a frontend. A socket on ::
+// may also get those of IPv4.
+func receives(socket netip.AddrPort, k bpf.ServiceKey) bool {
+	a := socket.Addr()
+	same := a == k.Addr || k.Addr.IsUnspecified() && a.Is4() == k.Addr.Is4()
+	return socket.Port() == k.Port && (same || a.IsUnspecified() && (a.Is6() || k.Addr.Is4()))
 }
 
 // keeps reports whether a frontend is reserved for the node itself.

@@ -2,6 +2,7 @@ package service
 
 import (
 	"cmp"
+	"fmt"
 	"net/netip"
 	"slices"
 	"time"
@@ -19,6 +20,8 @@ type Plan struct {
 	// UDP lists the endpoints that still answer, including those that get no new clients. A socket
 	// that a frontend connected to an endpoint that has left this list has no peer.
 	UDP []netip.AddrPort
+	// Refused are the parts that this node does not serve, with the reason.
+	Refused []string
 }
 
 // Frontend is an (address, protocol, port) to which clients connect. The unspecified address of a
@@ -70,12 +73,28 @@ func New(m model.Meaning, n *Node) *Plan {
 	if p == nil {
 		return nil
 	}
-	p.Frontends = slices.DeleteFunc(p.Frontends, func(f Frontend) bool { return n.keeps(f.Key) })
-	if len(p.Frontends) == 0 {
+	p.Frontends = slices.DeleteFunc(p.Frontends, func(f Frontend) bool {
+		return n.keeps(f.Key) || p.refuse(f, n.taken(f.Key, m.Pod != nil || m.Service.HasExternalIP(f.Key.Addr) && f.Key.Port == f.Port))
+	})
+	if len(p.Frontends)+len(p.Refused) == 0 {
 		return nil
 	}
 	p.sort()
 	return p
+}
+
+// refuse records that a frontend is not served, and reports whether it is so. Without a reason it is
+// served.
+func (p *Plan) refuse(f Frontend, why string) bool {
+	if why == "" {
+		return false
+	}
+	what := f.Key.Addr.String()
+	if f.Key.Addr.IsUnspecified() {
+		what = "every address of the node"
+	}
+	p.Refused = append(p.Refused, fmt.Sprintf("%s port %d of %s: %s", model.ProtocolName(f.Key.Proto), f.Key.Port, what, why))
+	return true
 }
 
 // add adds frontends with the backends of group g.
@@ -103,6 +122,8 @@ func (p *Plan) sort() {
 	p.VIPs = slices.Compact(p.VIPs)
 	slices.SortFunc(p.UDP, netip.AddrPort.Compare)
 	p.UDP = slices.Compact(p.UDP)
+	slices.Sort(p.Refused)
+	p.Refused = slices.Compact(p.Refused)
 }
 
 // frontend returns the plan's frontend with that key.
@@ -116,7 +137,7 @@ func (p *Plan) frontend(k bpf.ServiceKey) (Frontend, bool) {
 
 func (p *Plan) equal(o *Plan) bool {
 	return p.Created.Equal(o.Created) && slices.Equal(p.Frontends, o.Frontends) && slices.EqualFunc(p.Groups, o.Groups, Group.equal) &&
-		slices.Equal(p.VIPs, o.VIPs) && slices.Equal(p.UDP, o.UDP)
+		slices.Equal(p.VIPs, o.VIPs) && slices.Equal(p.UDP, o.UDP) && slices.Equal(p.Refused, o.Refused)
 }
 
 func (g Group) equal(o Group) bool {

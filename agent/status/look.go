@@ -115,7 +115,7 @@ func lookHost(r Record) Host {
 	var errs [3]error
 	h.Addresses, errs[0] = link.Addresses()
 	if !r.bare() {
-		h.Unreserved, errs[1] = gateway.Unreserved(r.ports(), r.Ports.NodePorts)
+		h.Unreserved, errs[1] = gateway.Unreserved(r.reserved()...)
 		var sockets []link.Socket
 		sockets, errs[2] = link.Sockets(r.Ports.First, r.Ports.Last)
 		for _, s := range sockets {

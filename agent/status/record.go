@@ -22,6 +22,9 @@ type Record struct {
 		First     uint16 `json:"first"`
 		Last      uint16 `json:"last"`
 		NodePorts bool   `json:"nodePorts"`
+
+		FirstNodePort uint16 `json:"firstNodePort,omitempty"` // 0 in records of older agents
+		LastNodePort  uint16 `json:"lastNodePort,omitempty"`
 	} `json:"snatPorts"`
 }
 
@@ -58,6 +61,15 @@ const fileName = "agent.json"
 var ErrNone = errors.New("no agent has run on this node since it booted")
 
 func (r Record) ports() bpf.PortRange { return bpf.PortRange{First: r.Ports.First, Last: r.Ports.Last} }
+
+// reserved returns the ports that the host must not choose for its own connections.
+func (r Record) reserved() []bpf.PortRange {
+	out := []bpf.PortRange{r.ports()}
+	if r.Ports.NodePorts && r.Ports.FirstNodePort != 0 {
+		out = append(out, bpf.PortRange{First: r.Ports.FirstNodePort, Last: r.Ports.LastNodePort})
+	}
+	return out
+}
 
 // bare reports whether the uplink carries nothing of ovn-ebpf.
 func (r Record) bare() bool { return r.Wiring.Mode == "none" }

@@ -27,6 +27,7 @@ type agentFlags struct {
 	encapIP                               oneAddress
 	encapType, encapPort                  string // each has only one valid value
 	nodePorts                             bool
+	nodePortRange                         portRange
 	pinDir, cniSocket, cniConfDir, runDir string
 	cgroupPath                            string
 	healthAddress                         string
@@ -38,7 +39,7 @@ func newAgentFlags() *agentFlags {
 	return &agentFlags{
 		ovsdb: "unix:/run/openvswitch/db.sock", ovsRunDir: "/run/openvswitch", ovnRunDir: "/run/ovn", gateway: newGatewayFlags(), nodePorts: true,
 		pinDir: "/sys/fs/bpf/ovn-ebpf", cniSocket: "/run/ovn-ebpf/cni.sock", cniConfDir: "/etc/cni/net.d", runDir: "/run/ovn-ebpf",
-		healthAddress: ":10256", encapType: "geneve", encapPort: "6081", countPods: 250,
+		nodePortRange: portRange{30000, 32767}, healthAddress: ":10256", encapType: "geneve", encapPort: "6081", countPods: 250,
 	}
 }
 
@@ -55,6 +56,7 @@ func (a *agentFlags) settings() []*setting.Setting {
 		{Flag: "encap-port", Section: "default", Key: "encap-port", Value: setting.Choice(&a.encapPort, "6081"), Usage: "UDP `port` of the Geneve tunnels (must be 6081)"},
 		{Flag: "encap-type", Section: "default", Key: "encap-type", Value: setting.Choice(&a.encapType, "geneve"), Usage: "`protocol` of the tunnels (must be geneve)"},
 		{Flag: "nodeport", Section: "gateway", Key: "nodeport", Value: setting.Switch(&a.nodePorts), Usage: "serve NodePorts on the node's addresses"},
+		{Flag: "service-node-port-range", Section: "gateway", Key: "service-node-port-range", Value: &a.nodePortRange, About: []string{"NodePort range"}, Usage: "`ports` FIRST-LAST of NodePorts, as the API server's flag of this name; the host does not choose them for its own connections"},
 		{Flag: "pin-dir", Section: "default", Key: "pin-dir", Value: setting.Text(&a.pinDir), About: []string{"pin directory"}, Usage: "`directory` of the pinned eBPF programs and maps"},
 		{Flag: "cni-socket", Section: "cni", Key: "socket", Value: setting.Text(&a.cniSocket, absolute), Usage: "`path` of the unix socket for the CNI plugin"},
 		{Flag: "cni-conf-dir", Section: "cni", Key: "conf-dir", Value: setting.Text(&a.cniConfDir), Usage: "`directory` for the CNI configuration, written when the node is ready; empty: not written"},
@@ -97,7 +99,8 @@ func (a *agentFlags) gatewaySettings(cluster *clusterFlags) gateway.Settings {
 		},
 		Cluster: gateway.Cluster{
 			SNATPorts: bpf.PortRange{First: cluster.snatPorts.first, Last: cluster.snatPorts.last}, NodePorts: a.nodePorts,
-			ServiceCIDRs: cluster.serviceCIDRs, ExternalIPs: cluster.externalIPs, Shares: cluster.shares, PodCIDRs: cluster.subnets.prefixes(),
+			NodePortRange: bpf.PortRange{First: a.nodePortRange.first, Last: a.nodePortRange.last},
+			ServiceCIDRs:  cluster.serviceCIDRs, ExternalIPs: cluster.externalIPs, Shares: cluster.shares, PodCIDRs: cluster.subnets.prefixes(),
 			Local: g.mode == gatewayModeLocal, None: g.mode == gatewayModeNone, BFD: cluster.bfd, Routable: g.routable, MTU: cluster.mtu,
 		},
 		PinDir: a.pinDir, RunDir: a.runDir, OVSRunDir: a.ovsRunDir, Watchdog: a.watchdog(), CgroupPath: a.cgroupPath, CountServices: g.countServices,

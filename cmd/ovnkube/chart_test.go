@@ -146,16 +146,17 @@ var forms = map[string]struct {
 	pattern       string
 	right, refuse []string
 }{
-	"cluster-subnets":        {cidr + `(/[0-9]+)?(, *` + cidr + `(/[0-9]+)?)*`, []string{"10.1.0.0/16", "10.1.0.0/16/24,fd00:10::/48/64"}, []string{"10.1.0.0", "none"}},
-	"k8s-service-cidrs":      {cidr + `(, *` + cidr + `)*`, []string{"10.96.0.0/16", "10.96.0.0/16,fd00:10:96::/112"}, []string{"10.96.0.0", "10.96.0.0/16;"}},
-	"allow-external-ips":     {cidr + `(, *` + cidr + `)*`, []string{"192.0.2.0/24"}, []string{"192.0.2.1", "any"}},
-	"snat-port-range":        {`[0-9]+-[0-9]+`, []string{"50000-60000"}, []string{"50000", "50000:60000"}},
-	"gateway-v4-join-subnet": {cidr4, []string{"100.64.0.0/16"}, []string{"fd98::/64", "100.64.0.0"}},
-	"gateway-v6-join-subnet": {cidr6, []string{"fd98::/64"}, []string{"100.64.0.0/16", "fd98::"}},
-	"nb-address":             {database1 + `(,` + database1 + `)*`, []string{"unix:/run/ovn/ovnnb_db.sock", "ssl:192.0.2.1:6641,ssl:192.0.2.2:6641"}, []string{"192.0.2.1:6641", "http://192.0.2.1"}},
-	"sb-address":             {database1 + `(,` + database1 + `)*`, []string{"tcp:192.0.2.1:6642", "ssl:[2001:db8::1]:6642"}, []string{"192.0.2.1", "unix"}},
-	"metrics-bind-address":   {`[^ ]*:[0-9]+`, []string{"0.0.0.0:9410", "[::]:9410"}, []string{"0.0.0.0", "9410"}},
-	"gateway-interface":      {`[^ /]{1,15}`, []string{"eth0", "bond0.100"}, nil}, // the setting accepts any text as a name
+	"cluster-subnets":         {cidr + `(/[0-9]+)?(, *` + cidr + `(/[0-9]+)?)*`, []string{"10.1.0.0/16", "10.1.0.0/16/24,fd00:10::/48/64"}, []string{"10.1.0.0", "none"}},
+	"k8s-service-cidrs":       {cidr + `(, *` + cidr + `)*`, []string{"10.96.0.0/16", "10.96.0.0/16,fd00:10:96::/112"}, []string{"10.96.0.0", "10.96.0.0/16;"}},
+	"allow-external-ips":      {cidr + `(, *` + cidr + `)*`, []string{"192.0.2.0/24"}, []string{"192.0.2.1", "any"}},
+	"snat-port-range":         {`[0-9]+-[0-9]+`, []string{"50000-60000"}, []string{"50000", "50000:60000"}},
+	"service-node-port-range": {`[0-9]+-[0-9]+`, []string{"50000-60000"}, []string{"50000", "50000:60000"}},
+	"gateway-v4-join-subnet":  {cidr4, []string{"100.64.0.0/16"}, []string{"fd98::/64", "100.64.0.0"}},
+	"gateway-v6-join-subnet":  {cidr6, []string{"fd98::/64"}, []string{"100.64.0.0/16", "fd98::"}},
+	"nb-address":              {database1 + `(,` + database1 + `)*`, []string{"unix:/run/ovn/ovnnb_db.sock", "ssl:192.0.2.1:6641,ssl:192.0.2.2:6641"}, []string{"192.0.2.1:6641", "http://192.0.2.1"}},
+	"sb-address":              {database1 + `(,` + database1 + `)*`, []string{"tcp:192.0.2.1:6642", "ssl:[2001:db8::1]:6642"}, []string{"192.0.2.1", "unix"}},
+	"metrics-bind-address":    {`[^ ]*:[0-9]+`, []string{"0.0.0.0:9410", "[::]:9410"}, []string{"0.0.0.0", "9410"}},
+	"gateway-interface":       {`[^ /]{1,15}`, []string{"eth0", "bond0.100"}, nil}, // the setting accepts any text as a name
 }
 
 // A pattern accepts and rejects the same values as the setting.

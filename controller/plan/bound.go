@@ -19,7 +19,8 @@ const (
 	maxSelectors      = 256      // of a policy's peers
 	maxSelectorTerms  = 4096     // labels, requirements and their values, of all selectors of a policy
 	maxNamedPorts     = 128      // of a policy, counted once per selector
-	maxPolicyText     = 1 << 20  // bytes of all ACLs' matches of a policy
+	maxDirectionFlows = 4096     // of a policy's ACLs of one direction, on each node (policycost.go)
+	maxNamespaceFlows = 16384    // of all policies of a namespace
 	maxSourcePrefixes = 16384    // that cover the addresses outside a Service's source ranges, per family
 	maxServiceText    = 16 << 20 // bytes of all VIPs and backends of a Service's load balancers
 )
@@ -81,6 +82,21 @@ func (b *bounds) take(r *rule) bool {
 		b.named -= n
 	}
 	return true
+}
+
+// checkFlows adds the directions that are closed because of their flows.
+func checkFlows(flows perSide[int], closed perSide[closure], wrong *shortfall) {
+	for _, d := range []direction{ingress(), egress()} {
+		switch n := flows[d.side]; closed[d.side] {
+		case served:
+		case beyondOwn:
+			wrong.add("spec.%s: its rules cost %d flows of each node, at most %d are served: the policy allows nothing in this direction", d.rules, n, maxDirectionFlows)
+		case beyondOlder:
+			// The text has no sum of the namespace: a change of one policy would change the Events of all
+			// younger ones that are closed.
+			wrong.add("spec.%s: with the %d flows of its rules the policies of the namespace, oldest first, would cost more than %d flows of each node: the policy allows nothing in this direction", d.rules, n, maxNamespaceFlows)
+		}
+	}
 }
 
 func mark(over []bool, i, n int) []bool {

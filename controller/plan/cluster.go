@@ -49,7 +49,8 @@ type Cluster struct {
 
 	lastServers atomic.Pointer[servers] // result of the last call of servers
 	usages      usages                  // of the policies
-	budgets     budgets                 // of Services and host ports
+	accounting  accounting              // of Services and host ports
+	budgets     budgets                 // of the policies' namespaces
 }
 
 // Names of the indexes of a Cluster's stores.
@@ -152,8 +153,10 @@ func Objects[T any](c *Cluster, k Kind) iter.Seq[*T] {
 	}
 }
 
-// Keys returns the keys of all owners in the cluster, sorted.
+// Keys returns the keys of all owners in the cluster, sorted. They are planned anew, so it drops what
+// earlier plans have noted: the stores may have changed without a call of Affected.
 func (c *Cluster) Keys() []Key {
+	c.budgets.forget()
 	var keys []Key
 	for _, k := range Kinds() {
 		switch e := k.entry(); {

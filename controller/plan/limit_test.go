@@ -14,13 +14,14 @@ import (
 )
 
 // TestPolicyLimits checks each bound of a policy at its limit, which is served whole, and one above,
-// with the message that names the bound.
+// with the message that names the bound. The blocks of a rule exceed the bound of flows before.
 func TestPolicyLimits(t *testing.T) {
 	const (
 		selectorsMessage = "spec.egress[0].to[%d] and maybe others: the policy has at most 256 selectors with 4096 labels, requirements and values"
 		portsMessage     = "spec.%s[0].ports[%d] and maybe others: a rule has at most 1024 ports, a policy 128 with names, counted for each selector"
 		blocksMessage    = "spec.egress[%d].to[%d].ipBlock.the blocks without their exceptions are more than 4096 prefixes of a rule or 16384 of a policy"
 		rulesMessage     = "spec: the last 1 rules: a policy has at most 1024"
+		flowsMessage     = "spec.%s: its rules cost %d flows of each node, at most 4096 are served: the policy allows nothing in this direction"
 	)
 	small := block("192.0.2.0/24", nil)
 	for _, tc := range []struct {
@@ -75,8 +76,8 @@ func TestPolicyLimits(t *testing.T) {
 		{"labels of the subject", 4096, "spec.podSelector: more than 4096 labels, requirements and values: the policy is for all pods of the namespace, and allows nothing", func(n int) networkingv1.NetworkPolicySpec {
 			return networkingv1.NetworkPolicySpec{PodSelector: *selectors(1, n)[0].PodSelector}
 		}},
-		{"prefixes of a rule", 4096, fmt.Sprintf(blocksMessage, 0, 4096), func(n int) networkingv1.NetworkPolicySpec { return egressTo(nil, blocks(n)...) }},
-		{"prefixes of a policy", 16384, fmt.Sprintf(blocksMessage, 4, 384), func(n int) networkingv1.NetworkPolicySpec {
+		{"prefixes of a rule", 4096, fmt.Sprintf(flowsMessage, "egress", 8192) + "; " + fmt.Sprintf(blocksMessage, 0, 4096), func(n int) networkingv1.NetworkPolicySpec { return egressTo(nil, blocks(n)...) }},
+		{"prefixes of a policy", 16384, fmt.Sprintf(flowsMessage, "egress", 32768) + "; " + fmt.Sprintf(blocksMessage, 4, 384), func(n int) networkingv1.NetworkPolicySpec {
 			spec := egressTo(nil, blocks(4000)...)
 			for range 3 {
 				spec.Egress = append(spec.Egress, spec.Egress[0])
@@ -84,10 +85,18 @@ func TestPolicyLimits(t *testing.T) {
 			spec.Egress = append(spec.Egress, networkingv1.NetworkPolicyEgressRule{To: blocks(n - 16000)})
 			return spec
 		}},
-		{"bytes of matches", 1 << 20, "spec.egress[148]: the matches of the policy's ACLs would be longer than 1048576 bytes", matchesOf(t)},
+		{"flows of egress", 2048, fmt.Sprintf(flowsMessage, "egress", 4098), func(n int) networkingv1.NetworkPolicySpec { return egressTo(nil, blocks(n)...) }},
+		{"flows of ingress", 2047, fmt.Sprintf(flowsMessage, "ingress", 4098), func(n int) networkingv1.NetworkPolicySpec {
+			return networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{{From: blocks(n)}, {From: []networkingv1.NetworkPolicyPeer{small}}}}
+		}},
 	} {
 		t.Run(tc.name, func(t *testing.T) {
-			for n, want := range map[int]string{tc.limit: "", tc.limit + 1: "plan policy/ns/p: not served: " + tc.message} {
+			const prefix = "plan policy/ns/p: not served: "
+			within := ""
+			if flows, _, ok := strings.Cut(tc.message, "; "); ok {
+				within = prefix + flows
+			}
+			for n, want := range map[int]string{tc.limit: within, tc.limit + 1: prefix + tc.message} {
 				p := policyWith()[0].(*networkingv1.NetworkPolicy)
 				p.Spec = tc.policy(n)
 				if _, _, event := planPolicy(t, p); event != want {
@@ -99,7 +108,7 @@ func TestPolicyLimits(t *testing.T) {
 }
 
 // TestPartsBeyondBoundsCount checks that the bounds still hold after the first peer or port beyond
-// them, and that a policy whose matches have exactly as many bytes as allowed has all of them.
+// them.
 func TestPartsBeyondBoundsCount(t *testing.T) {
 	p := policyWith()[0].(*networkingv1.NetworkPolicy)
 	p.Spec = egressTo(nil, append(selectors(1, 4097), selectors(300, 1)...)...)
@@ -120,10 +129,6 @@ func TestPartsBeyondBoundsCount(t *testing.T) {
 	}
 	if plan.Size(rows) == 0 {
 		t.Error("the last name within the bound has no ACL")
-	}
-	p.Spec = matchesOf(t)(1 << 20)
-	if acls, _, event := planPolicy(t, p); len(strings.Join(acls, "")) != 1<<20 || len(acls) != len(p.Spec.Egress) || event != "" {
-		t.Errorf("%d of %d ACLs with %d bytes, error %q", len(acls), len(p.Spec.Egress), len(strings.Join(acls, "")), event)
 	}
 }
 
@@ -166,33 +171,6 @@ func blocks(n int) []networkingv1.NetworkPolicyPeer {
 		out[i] = block(scattered6(i), nil)
 	}
 	return out
-}
-
-// matchesOf returns policies whose matches have exactly n bytes: rules with 1,000 ports each, and a
-// last one that fills the rest with ports of five digits and of four.
-func matchesOf(t *testing.T) func(n int) networkingv1.NetworkPolicySpec {
-	size := func(ports []networkingv1.NetworkPolicyPort) int {
-		p := policyWith()[0].(*networkingv1.NetworkPolicy)
-		p.Spec = egressTo(ports)
-		acls, _, _ := planPolicy(t, p)
-		return len(strings.Join(acls, ""))
-	}
-	whole, two := size(numbered(1000)), size(numbered(2))
-	return func(n int) networkingv1.NetworkPolicySpec {
-		const five, four, least = len("10000, "), len("1000, "), 100
-		spec := egressTo(nil)
-		spec.Egress = nil
-		for ; n >= whole+least; n -= whole {
-			spec.Egress = append(spec.Egress, networkingv1.NetworkPolicyEgressRule{Ports: numbered(1000)})
-		}
-		short := 0
-		for (n-two-short*four)%five != 0 {
-			short++
-		}
-		ports := append(portsFrom(1000, short), numbered(2+(n-two-short*four)/five)...)
-		spec.Egress = append(spec.Egress, networkingv1.NetworkPolicyEgressRule{Ports: ports})
-		return spec
-	}
 }
 
 // TestSize checks that the size of rows is that of matches, VIPs and backends.

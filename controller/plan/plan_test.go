@@ -84,7 +84,7 @@ func parseConfig(t *testing.T, text string) plan.Config {
 	if text == "" {
 		text = "cluster 10.244.0.0/16\ncluster fd00:10:244::/48\nservice 10.96.0.0/16\nservice fd00:10:96::/112\njoin 100.64.0.0/16\njoin fd98::/64"
 	}
-	into := map[string]*[]netip.Prefix{"cluster": &c.ClusterCIDRs, "service": &c.ServiceCIDRs, "join": &c.JoinSubnets}
+	into := map[string]*[]netip.Prefix{"cluster": &c.ClusterCIDRs, "service": &c.ServiceCIDRs, "join": &c.JoinSubnets, "allowed": &c.ExternalIPs}
 	for line := range strings.Lines(text) {
 		what, prefix, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if what == "" {

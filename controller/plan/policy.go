@@ -20,6 +20,7 @@ const (
 // switch: a packet to a pod leaves the switch by the pod's port.
 type direction struct {
 	name       string // as in policyTypes
+	side       int    // of a perSide
 	rules      string // field names, for errors
 	peers      string
 	lport      string // of ACLs
@@ -30,12 +31,12 @@ type direction struct {
 // An egress policy is about the final destination of a connection, so it is evaluated after load
 // balancing. To allow a Service, a policy allows its pods.
 func ingress() direction {
-	return direction{name: "Ingress", rules: "ingress", peers: "from", lport: "to-lport", self: "outport", peer: "src"}
+	return direction{name: "Ingress", side: ingressSide, rules: "ingress", peers: "from", lport: "to-lport", self: "outport", peer: "src"}
 }
 
 func egress() direction {
 	return direction{
-		name: "Egress", rules: "egress", peers: "to", lport: "from-lport", self: "inport", peer: "dst",
+		name: "Egress", side: egressSide, rules: "egress", peers: "to", lport: "from-lport", self: "inport", peer: "dst",
 		options: map[string]string{"apply-after-lb": "true"},
 	}
 }
@@ -95,11 +96,12 @@ func rulesOf(p *networkingv1.NetworkPolicy) []rule {
 // peer or port allows no traffic. A policy with a malformed podSelector applies to no pod. So a
 // mistake neither opens nor closes more than the rest of the policy.
 func policyRows(c *Cluster, key Key) ([]Row, error) {
-	p := get[networkingv1.NetworkPolicy](c, key)
+	p, flows, closed := c.budgets.plan(c, key)
 	if p == nil {
 		return nil, nil
 	}
 	var wrong shortfall
+	checkFlows(flows, closed, &wrong)
 	checkPolicy(p, &wrong)
 	rules := rulesOf(p)
 	checkBounds(p, rules, &wrong)
@@ -116,11 +118,10 @@ func policyRows(c *Cluster, key Key) ([]Row, error) {
 		wrong.add("%v", err)
 	}
 	var rows []Row
-	text := maxPolicyText
 	for i, r := range rules {
-		acls, groups := c.ruleRows(u.subject, r, matches[i], &text)
-		if text < 0 {
-			wrong.add("spec.%s[%d]: the matches of the policy's ACLs would be longer than %d bytes", r.rules, r.index, maxPolicyText)
+		acls, groups := c.ruleRows(u.subject, r, matches[i])
+		if closed[r.side] != served {
+			acls = nil
 		}
 		for _, acl := range acls {
 			acl.Label = aclLabel(p.Namespace, p.Name, r.name, strconv.Itoa(r.index))
@@ -134,10 +135,9 @@ func policyRows(c *Cluster, key Key) ([]Row, error) {
 }
 
 // ruleRows returns the ACLs of a rule: one for each family and protocol that it names, and for its
-// named ports one ACL and one port group for each port number. It stops adding ACLs when text, the
-// remaining bytes for matches, is below zero. It returns all port groups, because pods refer to
-// them.
-func (c *Cluster) ruleRows(subject selector, r rule, m match, text *int) (acls []ACL, groups []PortGroup) {
+// named ports one ACL and one port group for each port number. Pods refer to the port groups, so
+// these exist even if the ACLs are left out.
+func (c *Cluster) ruleRows(subject selector, r rule, m match) (acls []ACL, groups []PortGroup) {
 	if m.noPeer {
 		return nil, nil
 	}
@@ -148,13 +148,9 @@ func (c *Cluster) ruleRows(subject selector, r rule, m match, text *int) (acls [
 				if peer.text == "" && port.text == "" {
 					port.text = "ip"
 				}
-				match := conjunction(r.self+" == @"+pods, peer.text, port.text)
-				if *text -= len(match); *text < 0 {
-					return
-				}
 				acls = append(acls, ACL{
 					Group: group, Rule: strings.Join(strings.Fields(id+" "+peer.name+" "+port.name), " "), Direction: r.lport,
-					Priority: allowPriority, Match: match, Action: "allow-related", Options: r.options,
+					Priority: allowPriority, Match: conjunction(r.self+" == @"+pods, peer.text, port.text), Action: "allow-related", Options: r.options,
 				})
 			}
 		}
@@ -167,15 +163,24 @@ func (c *Cluster) ruleRows(subject selector, r rule, m match, text *int) (acls [
 		for _, number := range c.numbers(named) {
 			g := named.group(number)
 			groups = append(groups, PortGroup{Name: g, ExternalIDs: map[string]string{"pods": named.text() + " " + strconv.Itoa(number)}})
-			port := []term{{text: fmt.Sprintf("%s.dst == %d", named.protocol, number)}}
-			if r.lport == ingress().lport {
-				add(id+" "+g, g, m.peers, port)
-			} else {
-				add(id+" "+g, group, r.groupTerms(g), port)
+			pods := group
+			if r.side == ingressSide {
+				pods = g
 			}
+			port := []term{{text: fmt.Sprintf("%s.dst == %d", named.protocol, number), values: 1}}
+			add(id+" "+g, pods, r.namedPeers(m, g), port)
 		}
 	}
 	return acls, groups
+}
+
+// namedPeers returns the peers of the ACL for one number of a named port: those of the rule for
+// ingress, the group of the pods that have the number for egress.
+func (r rule) namedPeers(m match, group string) []term {
+	if r.side == ingressSide {
+		return m.peers
+	}
+	return r.groupTerms(group)
 }
 
 // uniqueRows removes duplicates: two ports of a rule may have the same name.

@@ -13,10 +13,13 @@ import (
 // group that they may be in is added to the policy. A removed group takes its members with it.
 func policyChanged(c *Cluster, keys keySet, old, now any) {
 	was, is := versions[networkingv1.NetworkPolicy](old, now)
-	if was != nil && is != nil && reflect.DeepEqual(was.Spec, is.Spec) {
+	if was != nil && is != nil && was.UID == is.UID && reflect.DeepEqual(was.Spec, is.Spec) {
 		return
 	}
-	itself(c, keys, old, now)
+	changed := keySet{}
+	itself(c, changed, old, now)
+	maps.Copy(keys, changed)
+	c.budgets.changed(c, keys, changed)
 	for _, p := range []*networkingv1.NetworkPolicy{was, is} {
 		names, _ := SelectorsOf(p) // it returns no error
 		for _, name := range names {
@@ -68,19 +71,22 @@ func (c *Cluster) addPods(keys keySet, s selector) {
 	}
 }
 
-// addNamedPorts adds the policies that name a port of the pod.
+// addNamedPorts adds the policies that name a port of the pod, and those that are opened or closed
+// because of that.
 func (c *Cluster) addNamedPorts(keys keySet, pod *corev1.Pod) {
 	if len(NamedPorts(pod)) == 0 {
 		return
 	}
-	namespace := c.Namespace(pod.Namespace)
+	namespace, naming := c.Namespace(pod.Namespace), keySet{}
 	for _, p := range c.candidates(pod, namespace) {
 		if slices.ContainsFunc(c.usages.of(p).named, func(n namedPort) bool {
 			return n.matches(pod, namespace) && len(n.numbersOf(pod)) > 0
 		}) {
-			keys.add(PolicyKey(p.Namespace, p.Name))
+			naming.add(PolicyKey(p.Namespace, p.Name))
 		}
 	}
+	maps.Copy(keys, naming)
+	c.budgets.podChanged(c, keys, naming, pod)
 }
 
 // namespaceChanged adds the owners that a change of a namespace may affect. Its labels affect its
@@ -98,24 +104,31 @@ func namespaceChanged(c *Cluster, keys keySet, old, now any) {
 	}
 	exists := before == nil || after == nil
 	if exists || !maps.Equal(wasLabels, isLabels) {
-		for _, p := range index[corev1.Pod](c, KindPod, ByNamespace, name) {
+		pods := index[corev1.Pod](c, KindPod, ByNamespace, name)
+		for _, p := range pods {
 			if NeedsPort(p) {
 				keys.add(PodKey(p.Namespace, p.Name))
 			}
 		}
-		c.addNaming(keys)
+		c.addNaming(keys, len(pods) > 0)
 	}
 	if exists || was != is {
 		c.addPolicies(keys, name)
 	}
 }
 
-// addNaming adds the policies that name ports of pods in namespaces with certain labels.
-func (c *Cluster) addNaming(keys keySet) {
+// addNaming adds the policies that name ports of pods in namespaces with certain labels. If pods is
+// set, the ports may have other numbers now.
+func (c *Cluster) addNaming(keys keySet, pods bool) {
+	naming := keySet{}
 	for p := range Objects[networkingv1.NetworkPolicy](c, KindPolicy) {
 		if slices.ContainsFunc(c.usages.of(p).named, func(n namedPort) bool { return n.namespaces != nil }) {
-			keys.add(PolicyKey(p.Namespace, p.Name))
+			naming.add(PolicyKey(p.Namespace, p.Name))
 		}
+	}
+	maps.Copy(keys, naming)
+	if pods {
+		c.budgets.changed(c, keys, naming)
 	}
 }
 

@@ -2,6 +2,7 @@ package plan
 
 import (
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -27,12 +28,15 @@ type match struct {
 
 // term is a comparison in one family or protocol. Its name distinguishes it from the other terms of
 // its rule.
-type term struct{ name, text string }
+type term struct {
+	name, text string
+	values     int // the masked values to which OVN expands the comparison (policycost.go)
+}
 
 // orAll returns the terms, or an empty one if there are none.
 func orAll(terms []term) []term {
 	if len(terms) == 0 {
-		return []term{{}}
+		return []term{{values: 1}}
 	}
 	return terms
 }
@@ -96,22 +100,24 @@ func (r rule) groupTerms(group string) []term {
 }
 
 func (r rule) familyTerms(v4, v6 []string) []term {
-	terms := []term{{"ip4", r.setMatch("ip4", v4)}, {"ip6", r.setMatch("ip6", v6)}}
+	terms := []term{r.setTerm("ip4", v4), r.setTerm("ip6", v6)}
 	return slices.DeleteFunc(terms, func(t term) bool { return t.text == "" })
 }
 
-func (r rule) setMatch(family string, set []string) string {
+func (r rule) setMatch(family string, set []string) string { return r.setTerm(family, set).text }
+
+func (r rule) setTerm(family string, set []string) term {
 	slices.Sort(set)
 	set = slices.Compact(set)
 	switch {
 	case len(set) == 0:
-		return ""
+		return term{}
 	case slices.Contains(set, "0.0.0.0/0") || slices.Contains(set, "::/0"):
-		return family
+		return term{family, family, 1}
 	case len(set) == 1:
-		return family + "." + r.peer + " == " + set[0]
+		return term{family, family + "." + r.peer + " == " + set[0], 1}
 	}
-	return family + "." + r.peer + " == {" + strings.Join(set, ", ") + "}"
+	return term{family, family + "." + r.peer + " == {" + strings.Join(set, ", ") + "}", len(set)}
 }
 
 // blockPrefixes returns the block without its exceptions, as at most the given number of prefixes.
@@ -145,7 +151,8 @@ func (r rule) portMatch(wrong *shortfall) (terms []term, none bool) {
 	if len(r.ports) == 0 {
 		return nil, false
 	}
-	single, ranges, whole := map[string][]int{}, map[string][]string{}, map[string]bool{}
+	single, whole := map[string][]int{}, map[string]bool{}
+	ranges := map[string]map[string]int{"tcp": {}, "udp": {}, "sctp": {}} // the masks of each range
 	for i, port := range r.ports {
 		if is(r.overPorts, i) {
 			continue
@@ -160,24 +167,28 @@ func (r rule) portMatch(wrong *shortfall) (terms []term, none bool) {
 			whole[proto] = true
 		case port.Port.Type == intstr.String:
 		case port.EndPort != nil:
-			ranges[proto] = append(ranges[proto], fmt.Sprintf("%d <= %s.dst <= %d", port.Port.IntVal, proto, *port.EndPort))
+			text := fmt.Sprintf("%d <= %s.dst <= %d", port.Port.IntVal, proto, *port.EndPort)
+			ranges[proto][text] = rangeMasks(port.Port.IntVal, *port.EndPort)
 		default:
 			single[proto] = append(single[proto], int(port.Port.IntVal))
 		}
 	}
 	for _, proto := range []string{"tcp", "udp", "sctp"} {
 		if whole[proto] {
-			terms = append(terms, term{proto, proto})
+			terms = append(terms, term{proto, proto, 1})
 			continue
 		}
-		var numbers []string
-		if len(single[proto]) > 0 {
-			slices.Sort(single[proto])
-			numbers = []string{proto + ".dst == " + set(slices.Compact(single[proto]))}
+		slices.Sort(single[proto])
+		numbers := slices.Compact(single[proto])
+		values, texts := len(numbers), slices.Sorted(maps.Keys(ranges[proto]))
+		for _, masks := range ranges[proto] {
+			values += masks
 		}
-		slices.Sort(ranges[proto])
-		if text := disjunction(append(numbers, slices.Compact(ranges[proto])...)...); text != "" {
-			terms = append(terms, term{proto, text})
+		if len(numbers) > 0 {
+			texts = slices.Insert(texts, 0, proto+".dst == "+set(numbers))
+		}
+		if text := disjunction(texts...); text != "" {
+			terms = append(terms, term{proto, text, values})
 		}
 	}
 	return terms, len(terms) == 0

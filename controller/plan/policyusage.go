@@ -169,6 +169,18 @@ func (c *Cluster) numbers(n namedPort) []int {
 	return slices.Compact(out)
 }
 
+// hasNumber reports whether a selected pod has the number for the port. It first looks at the current
+// version of the given pod.
+func (c *Cluster) hasNumber(n namedPort, number int, first *corev1.Pod) bool {
+	has := func(pod *corev1.Pod) bool {
+		return NeedsPort(pod) && slices.Contains(n.numbersOf(pod), number) && n.matches(pod, c.Namespace(pod.Namespace))
+	}
+	if pod := c.Pod(first.Namespace, first.Name); pod != nil && has(pod) {
+		return true
+	}
+	return slices.ContainsFunc(index[corev1.Pod](c, KindPod, ByPortName, portNameValue(n.namespace, n.protocol, n.name)), has)
+}
+
 // PortNamesOf is the index function for ByPortName. It returns the names of a pod's ports, once for
 // its namespace and once for all namespaces.
 func PortNamesOf(obj any) ([]string, error) {

@@ -59,10 +59,12 @@ func (c *Cluster) newService(key Key) *service {
 	if model == nil {
 		return nil
 	}
-	s := &service{Service: model, nodes: &servers{}, text: maxServiceText, shortfall: slices.Clone(model.Refused)}
+	nodes := &servers{}
 	if NeedsNodes(c, svc) {
-		s.nodes = c.servers()
+		nodes = c.servers()
 	}
+	model.RefuseHostAddresses(nodes.isHost)
+	s := &service{Service: model, nodes: nodes, text: maxServiceText, shortfall: slices.Clone(model.Refused)}
 	s.claims = newClaims(c, model.Owner, s.nodes, &s.shortfall)
 	return s
 }

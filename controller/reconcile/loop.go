@@ -198,7 +198,7 @@ func (l *Loop) lead(ctx context.Context, lease *lease) error {
 	defer stop()
 	l.setQueue(queue)
 	defer l.setQueue(nil)
-	l.cluster.ForgetBudgets() // a standby does not follow changes
+	l.cluster.ForgetAccounts() // a standby does not follow changes
 	group, working := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.askForEverything(working) })
 	group.Go(func() error {

@@ -47,6 +47,9 @@ var fieldTests = []fieldTest{
 	{name: "a container of the host's reaches services", skip: needsSharedNIC, run: testContainer},
 	{name: "a host behind a local NodePort", run: testLocalHost},
 	{name: "a load balancer's source ranges", run: testSources},
+	{name: "Services at a node's address", skip: needsSharedNIC, run: testServiceAtNode},
+	{name: "the host's socket to a removed endpoint", run: testStrangersSocket},
+	{name: "an endpoint that is not on its node", run: testFalseEndpoint},
 	{name: "SIGKILL at any point of start-up", long: true, run: testKills},
 	{name: "one answer to an ARP request, with 70 gateway routers", long: true, run: testManyRouters},
 }

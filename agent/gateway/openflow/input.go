@@ -11,8 +11,8 @@ import (
 // Ports are port numbers on the gateway bridge; 0 means no port. The host's port is always LOCAL.
 type Ports struct{ Uplink, Patch uint32 }
 
-// Socket is a host socket on a port of the SNAT range. A socket without remote address listens or
-// is not connected. An unspecified Local means any address of that version, or of both for ::.
+// Socket is a host socket on a port of the SNAT range, or a connected one at a frontend. A socket
+// without remote address listens or is not connected. An unspecified Local means any address of that version, or of both for ::.
 type Socket struct {
 	Proto         uint8 // TCP or UDP
 	Local, Remote netip.AddrPort

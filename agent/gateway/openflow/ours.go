@@ -19,6 +19,7 @@ func (b *builder) ours() {
 	for _, a := range b.nodes() {
 		b.nodePorts(a)
 	}
+	b.connections()
 	b.add(tableOurs, 0, nil, resubmit(tableRest))
 }
 
@@ -37,6 +38,18 @@ func (b *builder) services() iter.Seq2[verdict.ServiceKey, verdict.ServiceOwner]
 			if !yield(k, owner) {
 				return
 			}
+		}
+	}
+}
+
+// connections adds the host's connections at frontends, which come before the frontends.
+func (b *builder) connections() {
+	for _, s := range b.in.Sockets {
+		word, ok := words[s.Proto]
+		a := s.Local.Addr()
+		k := verdict.ServiceKey{Addr: a, Proto: s.Proto, Port: s.Local.Port()}
+		if ok && !b.c.Local && s.Remote.IsValid() && b.kinds[a] == verdict.AddrHost && b.in.Tables.Services[k] == verdict.ServiceOVN {
+			b.decide(verdict.HostConnection, tableOurs, 850, connection(word, s.Local, s.Remote), b.toHost...)
 		}
 	}
 }

@@ -126,11 +126,17 @@ type seen struct {
 }
 
 // tables converts the entries for the model. owns reports whether a host socket owns the packet to
-// a gated port.
+// a gated port or a frontend.
 func (s *seen) tables(owns func() bool) *verdict.Tables {
 	t := gateway.VerdictTables(s.entries)
 	t.HostSocket = func(k verdict.Socket) bool {
 		return s.entries.Gated[bpf.SocketKey{Proto: k.Proto, Port: k.Local.Port()}] && owns()
+	}
+	t.HostConnection = func(verdict.Socket) verdict.ConnectionState {
+		if owns() {
+			return verdict.Connected
+		}
+		return verdict.NotConnected
 	}
 	return t
 }

@@ -152,11 +152,17 @@ func veth(t *testing.T, name, peer string) (index, peerIndex int) {
 	return a.Index, b.Index
 }
 
-// listen opens the node's sockets that need no peer.
+// listen opens the node's sockets, except connections of TCP.
 func listen(t *testing.T, n *corpus.Node) {
 	t.Helper()
 	for _, s := range n.Sockets {
 		switch {
+		case s.Proto == corpus.ProtoUDP && s.Remote.IsValid():
+			c, err := net.DialUDP("udp", net.UDPAddrFromAddrPort(s.Local), net.UDPAddrFromAddrPort(s.Remote))
+			if err != nil {
+				t.Fatal(err)
+			}
+			t.Cleanup(func() { c.Close() })
 		case s.Proto == corpus.ProtoUDP:
 			c, err := net.ListenPacket("udp", s.Local.String())
 			if err != nil {

@@ -47,6 +47,7 @@ const (
 	FragmentOVN
 	Fragment
 	FragmentEarly
+	HostConnection
 	Service
 	ServiceCached
 	ServiceHosted
@@ -132,6 +133,7 @@ var rules = [reasonCount]Rule{
 	FragmentOVN:        {Name: "fragment_ovn", Verdict: OVN, Packet: "later fragment whose first went to OVN within 30 s"},
 	Fragment:           {Name: "fragment", Verdict: Host, Packet: "later fragment whose first went to the host within 30 s"},
 	FragmentEarly:      {Name: "fragment_early", Verdict: Both, Packet: "other later fragment to an address of the host or a VIP, also if the first went to both: the side without the first fragment discards it after a timeout"},
+	HostConnection:     {Name: "host_connection", Verdict: Host, Packet: "shared gateway mode: to a service that OVN serves at an address of the host, from the peer of a connected socket of the host: TCP in any state, in TIME_WAIT except for a SYN, or UDP"},
 	Service:            {Name: "service", Verdict: OVN, Packet: "shared gateway mode: to an address, protocol and port of a service that OVN serves"},
 	ServiceCached:      {Name: "service_cached", Verdict: OVN, Packet: "by the line above, and a shortcut is valid: rewritten by it and given to the pod, past OVS"},
 	ServiceHosted:      {Name: "service_host", Verdict: Host, Packet: "shared gateway mode: to a service that a socket of the host serves (externalTrafficPolicy is Local, an endpoint is on this host's network)"},

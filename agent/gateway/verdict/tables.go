@@ -69,6 +69,15 @@ type Socket struct {
 	Remote, Local netip.AddrPort
 }
 
+// ConnectionState is the state of a connected socket.
+type ConnectionState uint8
+
+const (
+	NotConnected ConnectionState = iota // no socket has the peer
+	Connected                           // TCP in any other state, also in setup; UDP
+	TimeWait                            // TCP in TIME_WAIT
+)
+
 // Tables is the dynamic state. Times are those of the last use, on any monotonic clock. Table size
 // limits are not modelled.
 type Tables struct {
@@ -82,6 +91,9 @@ type Tables struct {
 	// HostSocket reports whether a host socket owns packets to its port, for gated ports. A TCP
 	// listener owns only the ACK that answers its SYN cookie.
 	HostSocket func(Socket) bool
+	// HostConnection returns the state of the host's connection with that pair of addresses. Listeners
+	// and unconnected sockets have none.
+	HostConnection func(Socket) ConnectionState
 	Past
 }
 

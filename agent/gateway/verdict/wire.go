@@ -182,15 +182,17 @@ func (m Model) laterFragment(p *Packet, now time.Duration) Reason {
 // byPort decides by the local port. quoted means that p is the reversed quote of an ICMP error.
 func (m Model) byPort(p *Packet, quoted bool) Reason {
 	owner := m.Tables.Services[ServiceKey{Addr: p.Dst, Proto: p.Proto, Port: p.DstPort}]
+	begins := !quoted && p.Proto == protoTCP && p.Flags&(flagFIN|flagSYN|flagRST|flagACK) == flagSYN
 	switch {
 	case owner != ServiceNone && m.Config.Local:
 		return ServiceLocal
+	case owner == ServiceOVN && m.host(p.Dst) && m.hostConnection(p, begins):
+		return HostConnection
 	case owner == ServiceOVN:
 		return Service
 	case owner == ServiceHost:
 		return ServiceHosted
 	case m.node(p.Dst) && !m.Config.Local:
-		begins := !quoted && p.Proto == protoTCP && p.Flags&(flagFIN|flagSYN|flagRST|flagACK) == flagSYN
 		if m.snat(p.DstPort) {
 			return m.inRange(p, begins)
 		}
@@ -220,6 +222,21 @@ func (m Model) hostSocket(p *Packet) bool {
 		return false
 	}
 	return m.Tables.HostSocket(Socket(flow(p)))
+}
+
+// hostConnection reports whether p comes from the peer of a connected host socket. begins means that
+// p opens a connection, which may replace one in TIME_WAIT.
+func (m Model) hostConnection(p *Packet, begins bool) bool {
+	if p.Proto != protoTCP && p.Proto != protoUDP || m.Tables.HostConnection == nil {
+		return false
+	}
+	switch m.Tables.HostConnection(Socket(flow(p))) {
+	case Connected:
+		return true
+	case TimeWait:
+		return !begins
+	}
+	return false
 }
 
 // hostProto reports whether p may belong to the host. The source of p is the remote side.

@@ -27,7 +27,7 @@ type Node struct {
 	Frags      map[verdict.FragKey]verdict.Fragmented
 	Flows      map[verdict.FlowKey]time.Duration
 	HostProtos map[verdict.NSKey]bool // Remote may be verdict.AnyRemote
-	Sockets    []Socket               // in the SNAT range; the ports of all are gated
+	Sockets    []Socket               // in the SNAT range, or at frontends; the ports of all are gated
 	Gates      []Gate                 // further gated ports, of sockets that own no packets
 }
 
@@ -44,7 +44,7 @@ func (n *Node) Tables(now time.Duration) *verdict.Tables {
 		NS:         make(map[verdict.NSKey]time.Duration),
 		Frags:      make(map[verdict.FragKey]verdict.Fragmented),
 		Flows:      make(map[verdict.FlowKey]time.Duration),
-		HostSocket: n.hostSocket,
+		HostSocket: n.hostSocket, HostConnection: n.hostConnection,
 	}
 	for k, age := range n.NS {
 		t.NS[k] = now - age
@@ -61,6 +61,13 @@ func (n *Node) Tables(now time.Duration) *verdict.Tables {
 // Model returns the model for n at time now.
 func (n *Node) Model(now time.Duration) verdict.Model {
 	return verdict.Model{Config: &n.Config, Tables: n.Tables(now)}
+}
+
+func (n *Node) hostConnection(k verdict.Socket) verdict.ConnectionState {
+	if slices.Contains(n.Sockets, Socket{Proto: k.Proto, Local: k.Local, Remote: k.Remote}) {
+		return verdict.Connected
+	}
+	return verdict.NotConnected
 }
 
 func (n *Node) hostSocket(k verdict.Socket) bool {

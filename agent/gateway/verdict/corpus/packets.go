@@ -25,7 +25,7 @@ func (g *Generator) bfd() []byte {
 func (g *Generator) rare() []byte {
 	f := g.family
 	p := IP{Src: f.Remote, Dst: f.Node}
-	switch g.rng.IntN(5) {
+	switch g.rng.IntN(6) {
 	case 0:
 		p.Dst, p.L4 = f.VIP, f.TooBig(f.Sent(f.VIP, pick(g, TCP(vipPort, 53, ACK), TCP(vipHosted, 53, ACK), UDP(53, 53))))
 	case 1:
@@ -34,6 +34,8 @@ func (g *Generator) rare() []byte {
 		p.L4 = UDP(pick[uint16](g, 53, 54), udpSocket)
 	case 3:
 		p.Src, p.L4 = f.Node, TCP(tcpClient, tcpSocket, g.flags())
+	case 4:
+		p.Src, p.L4 = f.Node, pick(g, TCP(connected, nodePort, g.flags()), UDP(udpPeer, nodePortU), UDP(udpPeer, nodePortV))
 	default:
 		p.Src, p.L4 = f.Peer, f.TooBig(f.Sent(f.Node, UDP(snatPort, genevePort)))
 	}

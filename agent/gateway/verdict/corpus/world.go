@@ -19,10 +19,13 @@ const (
 	udpSocket  = 50001 // used by OVN, and by a UDP socket of the host
 	tcpSocket  = 50443 // used by OVN, and by a TCP listener of the host
 	tcpClient  = 40000 // client connected to it, from the node's own address
+	connected  = 40001 // port of the node's sockets that are connected to nodePort and to udpPeer
+	udpPeer    = 30054 // peer of a UDP socket of the host on nodePortU
 	staleGate  = 60000 // gated, without a socket
 	takenPort  = 34567 // of OVN's connections from before the takeover
 	nodePort   = 30080 // TCP and SCTP, OVN serves it
 	nodePortU  = 30053 // UDP, OVN serves it
+	nodePortV  = 30055 // UDP, OVN serves it; the host has an unconnected socket on it
 	hostedPort = 30443 // TCP, the host serves it
 	hostPort   = 50080 // TCP, OVN serves it, in the SNAT range
 	vipPort    = 443
@@ -96,6 +99,7 @@ func (f Family) addresses(n *Node) {
 		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoTCP, Port: nodePort}] = verdict.ServiceOVN
 		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoSCTP, Port: nodePort}] = verdict.ServiceOVN
 		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoUDP, Port: nodePortU}] = verdict.ServiceOVN
+		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoUDP, Port: nodePortV}] = verdict.ServiceOVN
 		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoTCP, Port: hostedPort}] = verdict.ServiceHost
 		n.Services[verdict.ServiceKey{Addr: a, Proto: ProtoTCP, Port: hostPort}] = verdict.ServiceOVN
 	}
@@ -108,6 +112,10 @@ func (f Family) addresses(n *Node) {
 		Socket{Proto: ProtoUDP, Local: netip.AddrPortFrom(f.Node, udpSocket)},
 		Socket{Proto: ProtoTCP, Local: netip.AddrPortFrom(f.Node, tcpSocket)},
 		Socket{Proto: ProtoTCP, Local: netip.AddrPortFrom(f.Node, tcpSocket), Remote: netip.AddrPortFrom(f.Node, tcpClient)},
+		Socket{Proto: ProtoTCP, Local: netip.AddrPortFrom(f.Node, nodePort)}, // from before the Service
+		Socket{Proto: ProtoTCP, Local: netip.AddrPortFrom(f.Node, nodePort), Remote: netip.AddrPortFrom(f.Node, connected)},
+		Socket{Proto: ProtoUDP, Local: netip.AddrPortFrom(f.Node, nodePortU), Remote: netip.AddrPortFrom(f.Node, udpPeer)},
+		Socket{Proto: ProtoUDP, Local: netip.AddrPortFrom(f.Node, nodePortV)},
 	)
 }
 

@@ -58,7 +58,7 @@ func TestHostPortsHaveBudgetPerNode(t *testing.T) {
 	// A standby does not follow changes.
 	must(t, storeOf(c, old).Add(old))
 	check("young", true)
-	c.ForgetBudgets()
+	c.ForgetAccounts()
 	check("young", false)
 }
 

@@ -8,35 +8,35 @@ import (
 	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// budgets decides which Services and pods with host ports are served within their budgets. It is
+// accounting decides which Services and pods with host ports are served within their budgets. It is
 // built from the stores when it is first used. Afterwards Affected keeps it up to date, and names the
 // owners that a change lets in or out.
-type budgets struct {
+type accounting struct {
 	mu       sync.Mutex         // guards accounts
 	accounts *services.Accounts // nil: not built
 }
 
-// ForgetBudgets makes the next call of Rows or Affected read all Services and pods again. It must be
+// ForgetAccounts makes the next call of Rows or Affected read all Services and pods again. It must be
 // called if objects have changed without a call of Affected, before any owner is planned.
-func (c *Cluster) ForgetBudgets() {
-	c.budgets.mu.Lock()
-	defer c.budgets.mu.Unlock()
-	c.budgets.accounts = nil
+func (c *Cluster) ForgetAccounts() {
+	c.accounting.mu.Lock()
+	defer c.accounting.mu.Unlock()
+	c.accounting.accounts = nil
 }
 
 // refused returns the reason why an object is beyond a budget, or nil.
 func (c *Cluster) refused(k services.Key) error {
-	c.budgets.mu.Lock()
-	defer c.budgets.mu.Unlock()
+	c.accounting.mu.Lock()
+	defer c.accounting.mu.Unlock()
 	return c.accounts().Refused(k)
 }
 
 // account takes the current version of an object into account. It adds the owners whose rows change
 // because a budget lets them in or out.
 func (c *Cluster) account(keys keySet, k services.Key) {
-	c.budgets.mu.Lock()
+	c.accounting.mu.Lock()
 	changed := c.accounts().Set(k, c.meaning(k), c.Config.services())
-	c.budgets.mu.Unlock()
+	c.accounting.mu.Unlock()
 	for _, k := range changed {
 		if k.Kind == services.KindPod {
 			keys.add(PodKey(k.Namespace, k.Name))
@@ -54,8 +54,8 @@ func (c *Cluster) account(keys keySet, k services.Key) {
 
 // accounts returns the accounts of the cluster. The caller must hold the lock.
 func (c *Cluster) accounts() *services.Accounts {
-	if c.budgets.accounts != nil {
-		return c.budgets.accounts
+	if c.accounting.accounts != nil {
+		return c.accounting.accounts
 	}
 	a := services.NewAccounts(c.Config.Shares)
 	take := func(k services.Key) { a.Set(k, c.meaning(k), c.Config.services()) }
@@ -67,7 +67,7 @@ func (c *Cluster) accounts() *services.Accounts {
 			take(services.OwnerOfPod(pod).Key)
 		}
 	}
-	c.budgets.accounts = a
+	c.accounting.accounts = a
 	return a
 }
 

@@ -1,0 +1,120 @@
+package agent
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"maps"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"k8s.io/client-go/util/flowcontrol"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/service"
+)
+
+// eventNotServed is the reason of Events about Services and pods of which this node does not serve
+// a part. The controller writes Events with the same reason, about parts that no node serves.
+const eventNotServed = "NotServed"
+
+const (
+	mostRefused = 5 // bounds the text of an Event
+	// A tenant decides how often the reasons change. Events beyond this rate wait, and an object's
+	// newer reasons replace its older ones.
+	eventsPerSecond, eventBurst = 1, 20
+)
+
+// refusals writes Events about what the node refuses of Services and pods.
+type refusals struct {
+	node    string
+	cluster *cluster.Cluster
+	log     *slog.Logger
+	wake    loop.Signal
+	limit   flowcontrol.RateLimiter
+
+	mu      sync.Mutex // guards changed
+	changed map[service.Key][]string
+}
+
+func newRefusals(node string, c *cluster.Cluster, log *slog.Logger) *refusals {
+	return &refusals{
+		node: node, cluster: c, log: log, wake: loop.NewSignal(), changed: map[service.Key][]string{},
+		limit: flowcontrol.NewTokenBucketRateLimiter(eventsPerSecond, eventBurst),
+	}
+}
+
+// set notes the reasons why parts of an object are not served. It does not block.
+func (r *refusals) set(k service.Key, reasons []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.changed[k] = reasons
+	r.wake.Trigger()
+}
+
+// run writes the Events until ctx ends. Failed ones are retried.
+func (r *refusals) run(ctx context.Context) error {
+	return loop.Run(ctx, loop.Options{Name: "events about what is not served", Wake: r.wake, Apply: r.write, Log: r.log})
+}
+
+func (r *refusals) write(ctx context.Context) error {
+	var errs []error
+	for _, k := range r.keys() {
+		reasons := r.take(k)
+		if len(reasons) == 0 {
+			continue
+		}
+		if err := r.limit.Wait(ctx); err != nil {
+			return nil // ctx has ended
+		}
+		if err := r.warn(ctx, k, reasons); err != nil {
+			errs = append(errs, err)
+			r.again(k, reasons)
+		}
+	}
+	return errors.Join(errs...)
+}
+
+func (r *refusals) keys() []service.Key {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	return slices.SortedFunc(maps.Keys(r.changed), service.Key.Compare)
+}
+
+func (r *refusals) take(k service.Key) []string {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	reasons := r.changed[k]
+	delete(r.changed, k)
+	return reasons
+}
+
+// again notes a failed Event, unless the reasons have changed since.
+func (r *refusals) again(k service.Key, reasons []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	if _, newer := r.changed[k]; !newer {
+		r.changed[k] = reasons
+	}
+}
+
+func (r *refusals) warn(ctx context.Context, k service.Key, reasons []string) error {
+	ctx, cancel := context.WithTimeout(ctx, 5*time.Second)
+	defer cancel()
+	text := fmt.Sprintf("node %s: not served: %s", r.node, strings.Join(reasons[:min(len(reasons), mostRefused)], "; "))
+	if more := len(reasons) - mostRefused; more > 0 {
+		text += fmt.Sprintf("; and %d more", more)
+	}
+	o := r.cluster.Objects(k)
+	switch {
+	case o.Service != nil:
+		return r.cluster.WarnService(ctx, o.Service, eventNotServed, text)
+	case o.Pod != nil:
+		return r.cluster.WarnPod(ctx, o.Pod, eventNotServed, text)
+	}
+	return nil // it is gone
+}
