@@ -29,8 +29,10 @@
 
 /* The transport header of an unfragmented packet to the node's own address. */
 struct quick {
-	__u8 proto;
-	struct tcphdr *tcp; /* or UDP, or ICMP: at least eight bytes are present */
+	__u8 proto, v6;
+	const struct addr *node; /* its destination */
+	void *src;		 /* its source: an address of its family */
+	struct tcphdr *tcp;	 /* or UDP, or ICMP: at least eight bytes are present */
 	void *end;
 };
 
@@ -41,6 +43,44 @@ static __always_inline int is_internal_quick4(__be32 ip)
 
 	map4(&a, ip);
 	return network_of(&a) == NETWORK_INTERNAL;
+}
+
+static __always_inline __u32 quick_tuple(const struct quick *q, struct bpf_sock_tuple *t)
+{
+	if (q->v6) {
+		__builtin_memcpy(t->ipv6.saddr, q->src, sizeof(t->ipv6.saddr));
+		__builtin_memcpy(t->ipv6.daddr, q->node, sizeof(t->ipv6.daddr));
+		t->ipv6.sport = q->tcp->source;
+		t->ipv6.dport = q->tcp->dest;
+		return sizeof(t->ipv6);
+	}
+	t->ipv4.saddr = *(__be32 *)q->src;
+	t->ipv4.daddr = q->node->w[3];
+	t->ipv4.sport = q->tcp->source;
+	t->ipv4.dport = q->tcp->dest;
+	return sizeof(t->ipv4);
+}
+
+/* To a TCP frontend of OVN's, and not from the peer of a host socket: see host_connection(). */
+static __always_inline int quick_service(struct __sk_buff *skb, const struct quick *q)
+{
+	struct service_key k = { .port = q->tcp->dest, .proto = q->proto };
+	struct bpf_sock_tuple t = {};
+	struct bpf_sock *sk;
+	__u32 state, len;
+	__u8 *owner;
+
+	k.addr = *q->node;
+	owner = bpf_map_lookup_elem(&services, &k);
+	if (!owner || *owner != SERVICE_OVN || cfg.local || q->proto != IPPROTO_TCP)
+		return UNSURE;
+	len = quick_tuple(q, &t);
+	sk = bpf_skc_lookup_tcp(skb, &t, len, BPF_F_CURRENT_NETNS, 0);
+	if (!sk)
+		return REASON_SERVICE;
+	state = sk->state;
+	bpf_sk_release(sk);
+	return state == BPF_TCP_LISTEN ? REASON_SERVICE : UNSURE;
 }
 
 /* In the SNAT range, without a new connection or a socket to look up. */
@@ -88,7 +128,7 @@ static __always_inline int quick_echo6(const struct ipv6hdr *ip6)
 	return quick_reply(&k);
 }
 
-static __always_inline int quick_port(const struct quick *q)
+static __always_inline int quick_port(struct __sk_buff *skb, const struct quick *q)
 {
 	__u16 port = bpf_ntohs(q->tcp->dest);
 
@@ -98,16 +138,19 @@ static __always_inline int quick_port(const struct quick *q)
 	} else if (q->proto != IPPROTO_TCP) {
 		return UNSURE;
 	}
-	if (test_port(special_ports, port)) /* a frontend may have a connection of the host */
-		return UNSURE;
+	if (test_port(special_ports, port))
+		return quick_service(skb, q);
 	return in_snat_range(port) ? quick_snat(q, port) : REASON_DEFAULT;
 }
 
-static __always_inline int quick_ip6(struct quick *q, void *l3)
+static __always_inline int quick_ip6(struct __sk_buff *skb, struct quick *q, void *l3)
 {
 	struct ipv6hdr *ip6 = l3;
 	const __u64 *dst = (void *)&ip6->daddr, *node = (void *)&cfg.node6;
 
+	q->v6 = 1;
+	q->node = &cfg.node6;
+	q->src = &ip6->saddr;
 	q->tcp = (void *)(ip6 + 1);
 	if ((void *)q->tcp + sizeof(struct udphdr) > q->end)
 		return UNSURE;
@@ -119,7 +162,7 @@ static __always_inline int quick_ip6(struct quick *q, void *l3)
 	if (ip6->nexthdr == IPPROTO_ICMPV6)
 		return quick_echo6(ip6);
 	q->proto = ip6->nexthdr;
-	return quick_port(q);
+	return quick_port(skb, q);
 }
 
 /* tags: the network may have a tag. */
@@ -128,14 +171,16 @@ static __always_inline int quick_from_wire(struct __sk_buff *skb, int tags)
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__be16 *proto = data + offsetof(struct ethhdr, h_proto);
 	struct iphdr *ip = data + ETH_HLEN;
-	struct quick q = { .tcp = (void *)(ip + 1), .end = end };
+	struct quick q = {
+		.node = &cfg.node4_mapped, .src = &ip->saddr, .tcp = (void *)(ip + 1), .end = end
+	};
 
 	if ((void *)q.tcp + sizeof(struct udphdr) > end || skb->pkt_type != PACKET_HOST)
 		return UNSURE;
 	if (tags ? is_foreign(skb) : skb->vlan_present)
 		return UNSURE;
 	if (*proto != bpf_htons(ETH_P_IP))
-		return *proto == bpf_htons(ETH_P_IPV6) ? quick_ip6(&q, ip) : UNSURE;
+		return *proto == bpf_htons(ETH_P_IPV6) ? quick_ip6(skb, &q, ip) : UNSURE;
 	if (ip->daddr != cfg.node4 || !ip->daddr || *(__u8 *)ip != IP4_PLAIN)
 		return UNSURE;
 	if (ip->frag_off & bpf_htons(IP_MF | IP_OFFSET))
@@ -145,7 +190,7 @@ static __always_inline int quick_from_wire(struct __sk_buff *skb, int tags)
 	if (ip->protocol == IPPROTO_ICMP)
 		return quick_echo4(ip);
 	q.proto = ip->protocol;
-	return quick_port(&q);
+	return quick_port(skb, &q);
 }
 
 /* In the format of node_mac. Two loads: a MAC is only aligned to two bytes. */

@@ -50,6 +50,7 @@ func (t *flowTable) run(ctx context.Context) error {
 		t.wake.Trigger()
 	}, func() {
 		t.up.Store(false)
+		t.lost.Store(true) // a move of the uplink writes without a connection
 		t.log.Warn("OpenFlow connection lost, writing flows again", "bridge", t.s.Bridge)
 		t.wake.Trigger()
 	})

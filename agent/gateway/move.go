@@ -108,6 +108,7 @@ func (t *topology) joinBridge(ctx context.Context, h Host, prepare func() error,
 	if err := prepare(); err != nil {
 		return err
 	}
+	t.flows.invalidate() // the bridge may have been deleted a moment ago, or the move creates it
 	if h.Bridge != nil {
 		if err := t.stage(ctx); err != nil {
 			return err

@@ -10,9 +10,8 @@ import (
 )
 
 // musts is the list "What must be right" of the design notes, in its order, with the tests of each
-// item. A test skips itself in layouts where it does not apply. All others run in every layout
-// natively (.ci/full native), and on the kernel datapath where their outcome depends on it
-// (test/vm/suite -a).
+// item. A test skips itself in layouts where it does not apply. test/vm/suite -a runs all others in
+// layouts direct and bridged, and in the other layouts those whose outcome depends on the datapath.
 var musts = []struct {
 	item  string
 	tests []string // below TestEndToEnd, or top-level

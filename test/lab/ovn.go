@@ -156,7 +156,13 @@ func (l *Lab) startNode(ctx context.Context, n *Node) error {
 			return err
 		}
 	}
-	_, err := l.daemon(n.Netns, n.RunDir, "ovn-controller", n.OVSDB)
+	return l.startOVNController(n)
+}
+
+// startOVNController runs ovn-controller under its own monitor, as distributions do. The monitor restarts
+// it after a crash: 25.03.0 has crashed while routes changed.
+func (l *Lab) startOVNController(n *Node) error {
+	_, err := l.daemon(n.Netns, n.RunDir, "ovn-controller", n.OVSDB, "--monitor")
 	return err
 }
 

@@ -88,8 +88,7 @@ func (l *Lab) boot(ctx context.Context, n *Node, mac net.HardwareAddr) error {
 	if err := l.startVswitchd(n); err != nil {
 		return err
 	}
-	_, err := l.daemon(n.Netns, n.RunDir, "ovn-controller", n.OVSDB)
-	return err
+	return l.startOVNController(n)
 }
 
 // setMAC sets the MAC of the node's uplink to the former one.
