@@ -31,7 +31,7 @@ func valid() Config {
 		Settings: gateway.Settings{
 			Cluster: gateway.Cluster{
 				PodCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}, ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
-				SNATPorts: bpf.PortRange{First: 49152, Last: 65535},
+				SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, NodePortRange: bpf.PortRange{First: 30000, Last: 32767},
 			},
 			PinDir: "/sys/fs/bpf/x", RunDir: "/run/x", OVSRunDir: "/run/openvswitch",
 		},
