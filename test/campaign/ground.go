@@ -31,6 +31,7 @@ type ground struct {
 	bucket  atomic.Int64
 	began   time.Time
 	serial  atomic.Int64
+	served  time.Time // when the servers started
 }
 
 // The servers' ports.
@@ -147,6 +148,9 @@ func (g *ground) startProbes(ctx context.Context, paths []*Path, limit time.Dura
 			return err
 		}
 		for _, v6 := range []bool{false, true} {
+			if v6 && path.Only4 {
+				continue
+			}
 			kinds := path.Kinds
 			if kinds == nil {
 				kinds = []string{"udp", "tcp"}
