@@ -145,7 +145,7 @@ func (w *watch) countFlows(ctx context.Context, g *ground, n *lab.Node) {
 	}
 }
 
-// tryDoor connects to the NodePort of the attack that is to open ssh. No host may answer.
+// tryDoor connects to the NodePort of the attack that is to open ssh, which must not answer.
 func (w *watch) tryDoor(ctx context.Context, g *ground, to netip.AddrPort) {
 	ns, err := g.Netns("ext")
 	if err != nil {
@@ -158,8 +158,8 @@ func (w *watch) tryDoor(ctx context.Context, g *ground, to netip.AddrPort) {
 		return
 	}
 	defer c.Close()
-	if by := whoAnswers(ctx, c); strings.HasPrefix(by, "node") {
-		w.violation("a NodePort opens a host's port", "%s is answered by %s", to, by)
+	if by := whoAnswers(ctx, c); strings.HasPrefix(by, sshd) {
+		w.violation("a NodePort opens ssh", "%s is answered by %s", to, by)
 	}
 }
 
