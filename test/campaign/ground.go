@@ -31,12 +31,16 @@ type ground struct {
 	bucket  atomic.Int64
 	began   time.Time
 	serial  atomic.Int64
+	served  time.Time // when the servers started
 }
 
 // The servers' ports.
 const (
 	podPort, hostPort, sshPort, outsidePort, servicePort, nodePort = 8000, 8080, 22, 7000, 80, 30080
 )
+
+// sshd is the name by which the server at sshPort answers.
+const sshd = "sshd"
 
 // callLimit bounds one call of the API server.
 const callLimit = 15 * time.Second
@@ -74,10 +78,10 @@ func newGround(ctx context.Context, o lab.Options, log io.Writer) (*ground, erro
 		}
 	}
 	for _, s := range []struct {
-		on   string
-		port int
-	}{{"node1", sshPort}, {"node1", hostPort}, {"node2", hostPort}, {"ext", outsidePort}} {
-		if err := g.serve(ctx, s.on, s.on, s.port); err != nil {
+		on, name string
+		port     int
+	}{{"node1", sshd, sshPort}, {"node1", "node1", hostPort}, {"node2", "node2", hostPort}, {"ext", "ext", outsidePort}} {
+		if err := g.serve(ctx, s.on, s.name, s.port); err != nil {
 			return g, err
 		}
 	}
@@ -147,6 +151,9 @@ func (g *ground) startProbes(ctx context.Context, paths []*Path, limit time.Dura
 			return err
 		}
 		for _, v6 := range []bool{false, true} {
+			if v6 && path.Only4 {
+				continue
+			}
 			kinds := path.Kinds
 			if kinds == nil {
 				kinds = []string{"udp", "tcp"}

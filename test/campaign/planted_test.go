@@ -37,12 +37,19 @@ func allPlanted() []planted {
 			"pod to pod, one node",
 		},
 		{
-			"api: pod annotations are trusted", "a", API, 40 * time.Second, "",
+			"api: pod annotations are trusted", "a", API, 40 * time.Second, "pod$",
 			plant{"controller/reconcile/allocation.go", map[string]string{
 				"\treturn w.restore(p, network), nil\n":                  "\tif _, said := p.Annotations[annotation.PodNetworks]; said {\n\t\treturn nil, nil\n\t}\n\treturn w.restore(p, network), nil\n",
 				"{plan.PortAddresses(network)}) {\n\t\t\treturn false\n": "{plan.PortAddresses(network)}) {\n\t\t\treturn true\n",
 			}},
 			" lost ",
+		},
+		{
+			"api: a removed UDP endpoint ends the host's own sockets", "a", API, 20 * time.Second, "^attack: a slice names a server",
+			plant{"agent/gateway/tables.go", map[string]string{
+				"\t_, err := link.DestroyUDP(gone, sock.Translated)\n": "\t_, err := link.DestroyUDP(gone, func(uint64, netip.AddrPort) (bool, error) { return true, nil })\n",
+			}},
+			"host to outside, udp v4 lost ",
 		},
 		{
 			"wire: the agent does not read the host's raw sockets", "w", Wire, 50 * time.Second, "",

@@ -3,6 +3,7 @@ package campaign
 import (
 	"bufio"
 	"context"
+	"crypto/tls"
 	"errors"
 	"fmt"
 	"net"
@@ -35,7 +36,10 @@ type Path struct {
 	Host  bool // traffic of the host, which must lose no packet by faults of OVS, OVN, agents or Kubernetes
 	From  string
 	To    func(v6 bool) netip.AddrPort
-	Kinds []string // "udp", "tcp" or other kinds of open; nil: these two
+	Kinds []string // "udp", "tcp", "https" or other kinds of open; nil: the first two
+	Port  int      // local port of "udp" and "held"; 0: the kernel chooses
+	Only4 bool     // no IPv6
+	TLS   *tls.Config
 }
 
 // Count holds the sent and lost packets of a path, and the number of restarts of a stream.
@@ -80,7 +84,7 @@ func (p *probe) String() string {
 
 // run probes until ctx ends.
 func (p *probe) run(ctx context.Context) {
-	if p.kind == "tcp" {
+	if p.kind == "tcp" || p.kind == "https" {
 		p.runTCP(ctx)
 		return
 	}
@@ -213,7 +217,11 @@ func (p *probe) ask(ctx context.Context) error {
 	if err := c.SetDeadline(deadline); err != nil {
 		return err
 	}
-	if _, err := fmt.Fprintln(c, "who"); err != nil {
+	question := "who"
+	if p.kind == "https" {
+		c, question = tls.Client(c, p.path.TLS), "GET /livez HTTP/1.0\r\n\r"
+	}
+	if _, err := fmt.Fprintln(c, question); err != nil {
 		return err
 	}
 	_, err = bufio.NewReader(c).ReadString('\n')

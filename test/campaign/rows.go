@@ -110,7 +110,7 @@ func (r *rows) added(table string, is model.Model) {
 	text := rowText(table, is)
 	r.mu.Lock()
 	defer r.mu.Unlock()
-	if _, there := r.was[table+" "+uuidOf(is)]; len(r.was) > 0 && !there && isVictims(text) && strings.Contains(text, victim) {
+	if _, there := r.was[table+" "+uuidOf(is)]; len(r.was) > 0 && !there && isVictims(text) && namesVictim(text) {
 		r.note("row %s is new: %s", table, text)
 	}
 }
@@ -139,6 +139,12 @@ func (r *rows) note(format string, args ...any) {
 // victim.
 func isVictims(text string) bool {
 	return !strings.Contains(text, hostile) && !strings.Contains(text, victim+"_new") && !strings.Contains(text, victim+"/new")
+}
+
+// namesVictim reports whether a row belongs to an object or a port of the victim. A selector of the
+// tenant's may have the victim's labels.
+func namesVictim(text string) bool {
+	return strings.Contains(text, "/"+victim+"/") || strings.Contains(text, victim+"_")
 }
 
 func uuidOf(row model.Model) string {

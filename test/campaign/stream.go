@@ -1,9 +1,11 @@
 package campaign
 
 import (
+	"bufio"
 	"bytes"
 	"context"
 	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"strconv"
@@ -21,7 +23,7 @@ type stream interface {
 }
 
 // open creates the socket of a probe: "udp"; "fixed", UDP with one port at both ends, as in
-// WireGuard; "echo", ICMP; or the number of an IP protocol.
+// WireGuard; "held", one TCP connection; "echo", ICMP; or the number of an IP protocol.
 func (p *probe) open(ctx context.Context) (stream, error) {
 	to := p.path.To(p.v6)
 	family := map[bool]string{false: "4", true: "6"}[p.v6]
@@ -29,7 +31,7 @@ func (p *probe) open(ctx context.Context) (stream, error) {
 	case "udp", "fixed":
 		var c net.Conn
 		err := netns.Do(p.ns, func() (err error) {
-			d := net.Dialer{}
+			d := net.Dialer{LocalAddr: &net.UDPAddr{Port: p.path.Port}}
 			if p.kind == "fixed" {
 				d.LocalAddr = &net.UDPAddr{Port: int(to.Port())}
 			}
@@ -37,6 +39,17 @@ func (p *probe) open(ctx context.Context) (stream, error) {
 			return err
 		})
 		return datagrams{c}, err
+	case "held":
+		var c net.Conn
+		err := netns.Do(p.ns, func() (err error) {
+			d := net.Dialer{LocalAddr: &net.TCPAddr{Port: p.path.Port}, Timeout: lostAfter}
+			c, err = d.DialContext(ctx, "tcp"+family, to.String())
+			return err
+		})
+		if err != nil {
+			return nil, err
+		}
+		return connection{c, bufio.NewReader(c)}, nil
 	case "echo":
 		c, err := p.raw(map[bool]string{false: "icmp", true: "ipv6-icmp"}[p.v6])
 		return &echoes{PacketConn: c, to: &net.IPAddr{IP: to.Addr().AsSlice()}, v6: p.v6, id: to.Port()}, err
@@ -67,6 +80,25 @@ func (d datagrams) receive(buf []byte) (uint64, error) {
 		return 0, err
 	}
 	return number(buf[:n]), nil
+}
+
+// connection is a stream over one TCP connection.
+type connection struct {
+	net.Conn
+	lines *bufio.Reader
+}
+
+func (c connection) send(seq uint64) error {
+	_, err := fmt.Fprintf(c.Conn, "seq %d\n", seq)
+	return err
+}
+
+func (c connection) receive([]byte) (uint64, error) {
+	line, err := c.lines.ReadString('\n')
+	if err != nil {
+		return 0, errors.Join(net.ErrClosed, err) // a connection has no answers after an error
+	}
+	return number([]byte(line)), nil
 }
 
 // number parses a reply; it returns 0 for other packets.

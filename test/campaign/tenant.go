@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"math/rand/v2"
 	"net/netip"
 	"strings"
 	"time"
@@ -25,36 +24,25 @@ const hostile = "tenant" // the namespace in which the tenant may write
 
 // tenant is a service account with edit rights in one namespace, and the state of its attack.
 type tenant struct {
-	client *kubernetes.Clientset
-	r      *rand.Rand
-	values values
-	serial int
-	done   map[string]int // calls by kind and result
-	wired  []*lab.Pod     // its pods with an interface
-}
-
-// values are the tenant's inputs for addresses, MACs and ports.
-type values struct {
-	addresses []netip.Addr
-	used      []netip.Addr     // those used by probes and nodes
-	subnets   [][]netip.Prefix // of each node
-	macs      []string
-	ports     []int32
+	client  *kubernetes.Clientset
+	cluster *kubernetes.Clientset // writes status as kubelets and load balancers' controllers do
+	steps   *generator
+	done    map[string]int // calls by kind and result
+	say     func(format string, args ...any)
 }
 
 // newTenant creates the account with the rights of the ClusterRole edit in its namespace, and to
 // endpoint slices, which that role had before Kubernetes 1.22.
-func newTenant(ctx context.Context, g *ground, r *rand.Rand) (*tenant, error) {
-	t := &tenant{r: r, done: map[string]int{}}
+func newTenant(ctx context.Context, g *ground, o Options) (*tenant, error) {
+	t := &tenant{cluster: g.client, done: map[string]int{}, say: g.say}
 	if err := standinAggregation(ctx, g.client); err != nil {
 		return nil, err
 	}
-	for i, node := range []string{"node1", "node2"} {
-		pod, err := g.AddPod(ctx, lab.PodSpec{Namespace: hostile, Name: fmt.Sprintf("wired%d", i), Node: node, Labels: map[string]string{"app": "web"}})
-		if err != nil {
+	nodes := []string{"node1", "node2"}
+	for i, node := range nodes {
+		if _, err := g.AddPod(ctx, lab.PodSpec{Namespace: hostile, Name: fmt.Sprintf("wired%d", i), Node: node, Labels: map[string]string{"app": "web"}}); err != nil {
 			return nil, err
 		}
-		t.wired = append(t.wired, pod)
 	}
 	account, err := g.client.CoreV1().ServiceAccounts(hostile).Create(ctx, &corev1.ServiceAccount{ObjectMeta: metav1.ObjectMeta{Name: "mallory"}}, metav1.CreateOptions{})
 	if err != nil {
@@ -87,7 +75,12 @@ func newTenant(ctx context.Context, g *ground, r *rand.Rand) (*tenant, error) {
 	if _, err := t.client.CoreV1().Pods(victim).List(ctx, metav1.ListOptions{}); !apierrors.IsForbidden(err) {
 		return nil, fmt.Errorf("the tenant may read the victim's namespace: %w", errors.Join(errors.New("not forbidden"), err))
 	}
-	t.values, err = valuesOf(ctx, g)
+	v, err := valuesOf(ctx, g)
+	if err != nil {
+		return nil, err
+	}
+	v.wired = len(nodes)
+	t.steps, err = newGenerator(o.Seed, v, o.Only)
 	return t, err
 }
 
@@ -115,20 +108,29 @@ func standinAggregation(ctx context.Context, client *kubernetes.Clientset) error
 	return err
 }
 
-// valuesOf reads harmful values from the live cluster: addresses and MACs in use.
-func valuesOf(ctx context.Context, g *ground) (values, error) {
-	v := values{ports: []int32{22, 53, 80, 443, 2379, 2380, 6081, 6443, 7000, 8000, 8080, 10250, 10256, 30080, 49152, 51820, 65535, 1}}
-	texts := []string{
+// Harmful values that are the same in every lab.
+var (
+	harmfulPorts     = []int32{22, 53, 80, 123, 443, 2379, 2380, 6081, 6443, 7000, 8000, 8080, 8091, 9409, 9410, 10250, 10256, 30080, 31007, 40001, 49152, 51820, 65535, 1}
+	harmfulAddresses = []string{
 		"127.0.0.1", "::1", "169.254.169.254", "169.254.169.1", "169.254.169.2", "fd69::1", "fd69::2", "fe80::1", "224.0.0.18", "ff02::1", "0.0.0.0", "::", "255.255.255.255",
 		lab.CentralIP4, lab.CentralIP6, lab.ExtIP4, lab.ExtIP6, "100.64.0.1", "100.64.0.2", "fd98::1", "fd98::2", "10.244.0.1", "10.244.0.2", "10.244.1.1", "10.244.1.2",
 		"fd00:10:244::1", "fd00:10:244::2", "fd00:10:244:1::1", "fd00:10:244:1::2", "10.244.0.0", "10.244.0.255", "10.96.0.1", "203.0.113.7", "2001:db8:10::7", "::ffff:10.244.0.3",
 	}
-	for _, text := range texts {
+)
+
+// valuesOf reads harmful values from the live cluster: addresses and MACs in use.
+func valuesOf(ctx context.Context, g *ground) (values, error) {
+	v := values{ports: harmfulPorts}
+	for _, text := range harmfulAddresses {
 		v.addresses = append(v.addresses, netip.MustParseAddr(text))
 	}
-	v.used = append(v.used, outside(false), outside(true), g.clusterIP(false), g.clusterIP(true))
 	for _, n := range g.Nodes() {
-		v.used = append(v.used, n.IP4, n.IP6)
+		v.hosts = append(v.hosts, n.IP4, n.IP6)
+	}
+	v.hosts = append(v.hosts, netip.MustParseAddr(lab.CentralIP4), netip.MustParseAddr(lab.CentralIP6))
+	v.used = append(v.used, outside(false), outside(true), g.clusterIP(false), g.clusterIP(true))
+	v.used = append(v.used, v.hosts...)
+	for _, n := range g.Nodes() {
 		object, err := g.client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
 		if err != nil {
 			return v, err
@@ -173,23 +175,35 @@ func valuesOf(ctx context.Context, g *ground) (values, error) {
 func (t *tenant) attack(ctx context.Context, rate int) {
 	tick := time.NewTicker(time.Second / time.Duration(rate))
 	defer tick.Stop()
-	for {
+	for last := ""; ; {
 		select {
 		case <-ctx.Done():
 			return
 		case <-tick.C:
 		}
-		each, cancel := context.WithTimeout(ctx, 10*time.Second)
-		kind, err := t.write(each)
-		cancel()
-		switch {
-		case ctx.Err() != nil:
-		case err == nil:
-			t.done[kind+" taken"]++
-		case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsRequestEntityTooLargeError(err):
-			t.done[kind+" refused"]++
-		default:
-			t.done[kind+" failed"]++
+		s := t.steps.step()
+		if s.attack && s.kind != last {
+			last = s.kind
+			t.say("%s at %s", s.kind, time.Now().Format("15:04:05.0"))
+		}
+		for _, c := range s.calls {
+			each, cancel := context.WithTimeout(ctx, 10*time.Second)
+			err := t.send(each, c)
+			cancel()
+			if ctx.Err() == nil {
+				t.done[s.kind+" "+result(err)]++
+			}
 		}
 	}
+}
+
+// result says what the API server did with a call.
+func result(err error) string {
+	switch {
+	case err == nil:
+		return "taken"
+	case apierrors.IsInvalid(err), apierrors.IsForbidden(err), apierrors.IsBadRequest(err), apierrors.IsNotFound(err), apierrors.IsConflict(err), apierrors.IsAlreadyExists(err), apierrors.IsRequestEntityTooLargeError(err):
+		return "refused"
+	}
+	return "failed"
 }

@@ -1,0 +1,178 @@
+package campaign
+
+import (
+	"fmt"
+	"net/netip"
+	"slices"
+
+	corev1 "k8s.io/api/core/v1"
+	networkingv1 "k8s.io/api/networking/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/util/intstr"
+)
+
+// attack is a known attack. Its steps are lists of calls; an empty one leaves time, in which random
+// steps are made.
+type attack struct {
+	name  string
+	steps func() [][]call
+}
+
+// unanswered is an address of no network of the lab.
+var unanswered = netip.MustParseAddr("203.0.113.99")
+
+// doorPort is the NodePort behind which a false endpoint must not open ssh.
+const doorPort = 30022
+
+// attacks returns the chosen attacks.
+func (g *generator) attacks() []attack {
+	all := []attack{
+		{"attack: external IPs of nodes", g.externalAtNodes},
+		{"attack: a load balancer at nodes' addresses", g.balancerAtNodes},
+		{"attack: host ports", g.hostPorts},
+		{"attack: NodePorts", g.nodePorts},
+		{"attack: a slice names a server outside", g.namesServer},
+		{"attack: a slice opens ssh", g.opensSSH},
+		{"attack: many frontends", g.manyFrontends},
+		{"attack: policies with many ports", g.manyPolicyPorts},
+	}
+	return slices.DeleteFunc(all, func(a attack) bool { return g.only != nil && !g.only.MatchString(a.name) })
+}
+
+// each returns a step per object: it creates objects, leaves some time, and removes them.
+func (g *generator) each(pause int, objects ...metav1.Object) (out [][]call) {
+	for _, o := range objects {
+		out = append(out, []call{{verb: create, object: o}})
+	}
+	out = append(out, make([][]call, pause)...)
+	for _, o := range objects {
+		out = append(out, removeAll(o))
+	}
+	return out
+}
+
+// externalAtNodes: 16 Services of 1,024 ports each ask for all addresses of nodes. Their ports
+// include those of the hosts' listeners, connections and UDP sockets.
+func (g *generator) externalAtNodes() [][]call {
+	var objects []metav1.Object
+	for i, first := range []int32{1, 6400, 7424, 10000, 30000, 31024, 40000, 60000} {
+		for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
+			s := dualStack(fmt.Sprintf("node-%d-%s", i, map[corev1.Protocol]string{corev1.ProtocolTCP: "tcp", corev1.ProtocolUDP: "udp"}[protocol]),
+				corev1.ServiceTypeClusterIP, manyPorts(largest, first, protocol), g.values.hosts...)
+			s.Spec.Selector = map[string]string{"app": "web"}
+			objects = append(objects, s)
+		}
+	}
+	return g.each(15, objects...)
+}
+
+// balancerAtNodes: a load balancer announces nodes' addresses, with ports of the hosts' listeners
+// and connections.
+func (g *generator) balancerAtNodes() [][]call {
+	var ports []corev1.ServicePort
+	for _, port := range []int32{sshPort, servicePort, 443, hostPort, boundPort, outsidePort, kubeletPort, 6443, ephemeralPort, reservedPort} {
+		for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
+			if protocol == corev1.ProtocolTCP || !slices.Contains(hostUDP, port) { // see balancerReports
+				ports = append(ports, corev1.ServicePort{Name: fmt.Sprintf("p%d-%c", port, protocol[0]|0x20), Port: port, Protocol: protocol, TargetPort: intstr.FromInt32(podPort)})
+			}
+		}
+	}
+	s := dualStack("balancer", corev1.ServiceTypeLoadBalancer, ports)
+	out := g.each(20, s, endpointsOf(s, "balancer", g.victim(), podPort, nil))
+	announced := call{verb: report, object: named[corev1.Service](s.Name), status: func(now metav1.Object) {
+		balancerReports(now.(*corev1.Service), true, nil, g.values.hosts)
+	}}
+	return slices.Insert(out, 2, []call{announced})
+}
+
+// victim returns the IPv4 address of a pod of the victim.
+func (g *generator) victim() netip.Addr {
+	i := slices.IndexFunc(g.values.used, func(a netip.Addr) bool {
+		return a.Is4() && slices.ContainsFunc(slices.Concat(g.values.subnets...), func(s netip.Prefix) bool { return s.Contains(a) })
+	})
+	return g.values.used[max(i, 0)]
+}
+
+// hostPorts: running pods on both nodes ask for ports of the hosts' sockets and connections, and
+// for those of the programs' own health.
+func (g *generator) hostPorts() [][]call {
+	var objects []metav1.Object
+	var running [][]call
+	no := false
+	for i, node := range []string{"node1", "node2"} {
+		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("ports", i)}, Spec: corev1.PodSpec{NodeName: node, AutomountServiceAccountToken: &no}}
+		c := corev1.Container{Name: "c", Image: "none"}
+		for _, port := range []int32{sshPort, dnsPort, ntpPort, 443, 6443, outsidePort, hostPort, boundPort, kubeletPort, nodePort, reservedPort, ephemeralPort, controllerPort, agentPort, healthPort} {
+			for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
+				c.Ports = append(c.Ports, corev1.ContainerPort{ContainerPort: podPort, HostPort: port, Protocol: protocol})
+			}
+		}
+		p.Spec.Containers = []corev1.Container{c}
+		objects = append(objects, p)
+		running = append(running, nil, []call{{verb: report, object: named[corev1.Pod](p.Name), status: func(now metav1.Object) {
+			kubeletReports(now.(*corev1.Pod), corev1.PodRunning, g.values.hosts)
+		}}})
+	}
+	return slices.Insert(g.each(20, objects...), len(objects), running...)
+}
+
+// nodePorts: Services take NodePorts from which a host has connections.
+func (g *generator) nodePorts() [][]call {
+	var objects []metav1.Object
+	for i, port := range []int32{reservedPort, reservedPort + 1, 30000} {
+		var ports []corev1.ServicePort
+		for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
+			ports = append(ports, corev1.ServicePort{Name: fmt.Sprintf("%c", protocol[0]|0x20), Port: 80, NodePort: port, Protocol: protocol, TargetPort: intstr.FromInt32(podPort)})
+		}
+		s := dualStack(fmt.Sprint("taken", i), corev1.ServiceTypeNodePort, ports)
+		if i == 1 {
+			s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+		}
+		objects = append(objects, s)
+	}
+	return g.each(15, objects...)
+}
+
+// namesServer: a slice names a server outside, like that of NTP, and is deleted. The hosts' own UDP
+// sockets to it must stay.
+func (g *generator) namesServer() (out [][]call) {
+	s := dualStack("ntp", corev1.ServiceTypeClusterIP, []corev1.ServicePort{{Name: "ntp", Port: ntpPort, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromInt32(outsidePort)}})
+	out = append(out, []call{{verb: create, object: s}})
+	for range 2 {
+		out = append(out, g.each(10, endpointsOf(s, "ntp4", outside(false), outsidePort, nil), endpointsOf(s, "ntp6", outside(true), outsidePort, nil))...)
+		out = append(out, make([][]call, 5)...)
+	}
+	return append(out, removeAll(s))
+}
+
+// opensSSH: with externalTrafficPolicy Local, a slice says that an address which no host has is on
+// a node, with port 22. The NodePort must not lead to the node's sshd.
+func (g *generator) opensSSH() [][]call {
+	s := dualStack("door", corev1.ServiceTypeNodePort, []corev1.ServicePort{{Name: "ssh", Port: sshPort, NodePort: doorPort, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(sshPort)}})
+	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
+	node := "node1"
+	return g.each(30, s, endpointsOf(s, "door4", unanswered, sshPort, &node), endpointsOf(s, "door6", netip.MustParseAddr("2001:db8:10::99"), sshPort, &node))
+}
+
+// manyFrontends: 34 Services have 8,192 frontends each, at external IPs that nobody has.
+func (g *generator) manyFrontends() [][]call {
+	var objects []metav1.Object
+	for i := range byte(34) {
+		var external []netip.Addr
+		for a := range byte(6) {
+			external = append(external, netip.AddrFrom4([4]byte{203, 0, 113 + i, 1 + a}))
+		}
+		objects = append(objects, dualStack(fmt.Sprint("wide", i), corev1.ServiceTypeClusterIP, manyPorts(largest, 1+1024*int32(i), corev1.ProtocolTCP), external...))
+	}
+	return g.each(20, objects...)
+}
+
+// manyPolicyPorts: one policy has 38 rules of 900 ranges of ports, others are many.
+func (g *generator) manyPolicyPorts() [][]call {
+	objects := []metav1.Object{portPolicy("ranges", 38, 900)}
+	for i := range 20 {
+		objects = append(objects, portPolicy(fmt.Sprint("ranges", i), 10, 100))
+	}
+	all := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "ranges-open"}, Spec: networkingv1.NetworkPolicySpec{Ingress: []networkingv1.NetworkPolicyIngressRule{{}}}}
+	return g.each(20, append(objects, all)...)
+}

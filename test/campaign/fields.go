@@ -1,0 +1,127 @@
+package campaign
+
+// field is a field of the Kubernetes API that the product reads. set is the function of the
+// generator that writes it. A field without such a function has a reason.
+type field struct {
+	kind, path string
+	set        string
+	reason     string
+}
+
+// Reasons for fields that no function of the generator writes.
+const (
+	byServer = "the API server sets it whenever an object is created or written"
+	oneOnly  = "the tenant may write in one namespace"
+)
+
+// fields are all fields of Service, EndpointSlice, NetworkPolicy and Pod that the product reads.
+// TestFieldsAreRead compares them with the code, and TestFieldsAreWritten with the objects that the
+// generator makes.
+var fields = []field{
+	{"EndpointSlice", "addressType", "slice", ""},
+	{"EndpointSlice", "endpoints.addresses", "endpoint", ""},
+	{"EndpointSlice", "endpoints.conditions.ready", "endpoint", ""},
+	{"EndpointSlice", "endpoints.conditions.serving", "endpoint", ""},
+	{"EndpointSlice", "endpoints.conditions.terminating", "endpoint", ""},
+	{"EndpointSlice", "endpoints.hints.forNodes.name", "endpoint", ""},
+	{"EndpointSlice", "endpoints.hints.forZones.name", "endpoint", ""},
+	{"EndpointSlice", "endpoints.nodeName", "endpoint", ""},
+	{"EndpointSlice", "metadata.annotations", "meta", ""},
+	{"EndpointSlice", "metadata.creationTimestamp", "", byServer},
+	{"EndpointSlice", "metadata.labels", "slice", ""},
+	{"EndpointSlice", "metadata.name", "meta", ""},
+	{"EndpointSlice", "metadata.namespace", "", oneOnly},
+	{"EndpointSlice", "metadata.resourceVersion", "", byServer},
+	{"EndpointSlice", "metadata.uid", "", byServer},
+	{"EndpointSlice", "ports.name", "slice", ""},
+	{"EndpointSlice", "ports.port", "slice", ""},
+	{"EndpointSlice", "ports.protocol", "slice", ""},
+
+	{"NetworkPolicy", "metadata.annotations", "meta", ""},
+	{"NetworkPolicy", "metadata.creationTimestamp", "", byServer},
+	{"NetworkPolicy", "metadata.name", "meta", ""},
+	{"NetworkPolicy", "metadata.namespace", "", oneOnly},
+	{"NetworkPolicy", "metadata.resourceVersion", "", byServer},
+	{"NetworkPolicy", "metadata.uid", "", byServer},
+	{"NetworkPolicy", "spec.egress.ports.endPort", "ranges", ""},
+	{"NetworkPolicy", "spec.egress.ports.port", "policyPorts", ""},
+	{"NetworkPolicy", "spec.egress.ports.protocol", "policyPorts", ""},
+	{"NetworkPolicy", "spec.egress.to.ipBlock.cidr", "peer", ""},
+	{"NetworkPolicy", "spec.egress.to.ipBlock.except", "peer", ""},
+	{"NetworkPolicy", "spec.egress.to.namespaceSelector.matchExpressions.key", "selector", ""},
+	{"NetworkPolicy", "spec.egress.to.namespaceSelector.matchExpressions.operator", "selector", ""},
+	{"NetworkPolicy", "spec.egress.to.namespaceSelector.matchExpressions.values", "selector", ""},
+	{"NetworkPolicy", "spec.egress.to.namespaceSelector.matchLabels", "selector", ""},
+	{"NetworkPolicy", "spec.egress.to.podSelector.matchExpressions.key", "selector", ""},
+	{"NetworkPolicy", "spec.egress.to.podSelector.matchExpressions.operator", "selector", ""},
+	{"NetworkPolicy", "spec.egress.to.podSelector.matchExpressions.values", "selector", ""},
+	{"NetworkPolicy", "spec.egress.to.podSelector.matchLabels", "selector", ""},
+	{"NetworkPolicy", "spec.ingress.from.ipBlock.cidr", "peer", ""},
+	{"NetworkPolicy", "spec.ingress.from.ipBlock.except", "peer", ""},
+	{"NetworkPolicy", "spec.ingress.from.namespaceSelector.matchExpressions.key", "selector", ""},
+	{"NetworkPolicy", "spec.ingress.from.namespaceSelector.matchExpressions.operator", "selector", ""},
+	{"NetworkPolicy", "spec.ingress.from.namespaceSelector.matchExpressions.values", "selector", ""},
+	{"NetworkPolicy", "spec.ingress.from.namespaceSelector.matchLabels", "selector", ""},
+	{"NetworkPolicy", "spec.ingress.from.podSelector.matchExpressions.key", "selector", ""},
+	{"NetworkPolicy", "spec.ingress.from.podSelector.matchExpressions.operator", "selector", ""},
+	{"NetworkPolicy", "spec.ingress.from.podSelector.matchExpressions.values", "selector", ""},
+	{"NetworkPolicy", "spec.ingress.from.podSelector.matchLabels", "selector", ""},
+	{"NetworkPolicy", "spec.ingress.ports.endPort", "ranges", ""},
+	{"NetworkPolicy", "spec.ingress.ports.port", "policyPorts", ""},
+	{"NetworkPolicy", "spec.ingress.ports.protocol", "policyPorts", ""},
+	{"NetworkPolicy", "spec.podSelector.matchExpressions.key", "selector", ""},
+	{"NetworkPolicy", "spec.podSelector.matchExpressions.operator", "selector", ""},
+	{"NetworkPolicy", "spec.podSelector.matchExpressions.values", "selector", ""},
+	{"NetworkPolicy", "spec.podSelector.matchLabels", "selector", ""},
+	{"NetworkPolicy", "spec.policyTypes", "policy", ""},
+
+	{"Pod", "metadata.annotations", "meta", ""},
+	{"Pod", "metadata.creationTimestamp", "", byServer},
+	{"Pod", "metadata.labels", "meta", ""},
+	{"Pod", "metadata.name", "meta", ""},
+	{"Pod", "metadata.namespace", "", oneOnly},
+	{"Pod", "metadata.resourceVersion", "", byServer},
+	{"Pod", "metadata.uid", "", byServer},
+	{"Pod", "spec.containers.ports.containerPort", "container", ""},
+	{"Pod", "spec.containers.ports.hostIP", "container", ""},
+	{"Pod", "spec.containers.ports.hostPort", "container", ""},
+	{"Pod", "spec.containers.ports.name", "container", ""},
+	{"Pod", "spec.containers.ports.protocol", "container", ""},
+	{"Pod", "spec.containers.restartPolicy", "container", ""},
+	{"Pod", "spec.hostNetwork", "pod", ""},
+	{"Pod", "spec.initContainers.ports.containerPort", "container", ""},
+	{"Pod", "spec.initContainers.ports.hostIP", "container", ""},
+	{"Pod", "spec.initContainers.ports.hostPort", "container", ""},
+	{"Pod", "spec.initContainers.ports.name", "container", ""},
+	{"Pod", "spec.initContainers.ports.protocol", "container", ""},
+	{"Pod", "spec.initContainers.restartPolicy", "container", ""},
+	{"Pod", "spec.nodeName", "pod", ""},
+	{"Pod", "status.phase", "kubeletReports", ""},
+	{"Pod", "status.podIP", "kubeletReports", ""},
+	{"Pod", "status.podIPs.ip", "kubeletReports", ""},
+
+	{"Service", "metadata.annotations", "meta", ""},
+	{"Service", "metadata.creationTimestamp", "", byServer},
+	{"Service", "metadata.labels", "meta", ""},
+	{"Service", "metadata.name", "meta", ""},
+	{"Service", "metadata.namespace", "", oneOnly},
+	{"Service", "metadata.resourceVersion", "", byServer},
+	{"Service", "metadata.uid", "", byServer},
+	{"Service", "spec.clusterIP", "special", ""},
+	{"Service", "spec.clusterIPs", "special", ""},
+	{"Service", "spec.externalIPs", "svc", ""},
+	{"Service", "spec.externalTrafficPolicy", "policies", ""},
+	{"Service", "spec.healthCheckNodePort", "policies", ""},
+	{"Service", "spec.internalTrafficPolicy", "svc", ""},
+	{"Service", "spec.loadBalancerSourceRanges", "policies", ""},
+	{"Service", "spec.ports.name", "servicePort", ""},
+	{"Service", "spec.ports.nodePort", "servicePort", ""},
+	{"Service", "spec.ports.port", "servicePort", ""},
+	{"Service", "spec.ports.protocol", "servicePort", ""},
+	{"Service", "spec.selector", "svc", ""},
+	{"Service", "spec.sessionAffinity", "policies", ""},
+	{"Service", "spec.sessionAffinityConfig.clientIP.timeoutSeconds", "policies", ""},
+	{"Service", "spec.type", "svc", ""},
+	{"Service", "status.loadBalancer.ingress.ip", "balancerReports", ""},
+	{"Service", "status.loadBalancer.ingress.ipMode", "balancerReports", ""},
+}

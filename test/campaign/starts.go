@@ -1,0 +1,84 @@
+package campaign
+
+import (
+	"context"
+	"fmt"
+	"slices"
+	"time"
+)
+
+const (
+	startEvery = 300 * time.Millisecond // pause between two pods
+	// startWindow is the period of which the slowest pods count. A campaign's length does not hide a
+	// short time in which nobody's pods start.
+	startWindow = 30 * time.Second
+	// startLimit is the time after which a pod has not started.
+	startLimit = time.Minute
+	// startFactor is how much longer a pod may need than in the same run without an attack.
+	startFactor = 3
+)
+
+// start is one pod of the victim: when it was made, how long it took until its interface worked,
+// and the error if it did not.
+type start struct {
+	at   time.Time
+	took time.Duration
+	err  error
+}
+
+// starts creates pods of the victim, one after another, each with an interface by the plugin.
+func (g *ground) starts(ctx context.Context, long time.Duration) (out []start, err error) {
+	for end := time.Now().Add(long); time.Now().Before(end) && ctx.Err() == nil; {
+		began := time.Now()
+		each, cancel := context.WithTimeout(ctx, startLimit)
+		p, err := g.newPod(each, fmt.Sprintf("node%d", 1+g.serial.Load()%2))
+		cancel()
+		out = append(out, start{began, time.Since(began), err})
+		if err == nil {
+			err = g.delPod(ctx, p)
+		} else {
+			err = insist(ctx, time.Minute, func() error { return g.leftovers(ctx) })
+		}
+		if err != nil {
+			return out, err
+		}
+		time.Sleep(startEvery)
+	}
+	return out, ctx.Err()
+}
+
+// millis returns the times in milliseconds. Pods are made one after another, so a slow one hides
+// those that would have waited, too: they count with the rest of its time.
+func millis(starts []start) (out []int64) {
+	for _, s := range starts {
+		for took := s.took; took > 0; took -= startEvery {
+			out = append(out, took.Milliseconds())
+			if took < 2*startEvery {
+				break
+			}
+		}
+	}
+	return out
+}
+
+// slowStarts returns the windows in which the 95th percentile is more than startFactor times the
+// idle one, and the first pod that did not start.
+func slowStarts(idle, under []start) (broken []string) {
+	bound := startFactor * quantile(millis(idle), 0.95)
+	for rest := under; len(rest) > 0; {
+		first := rest[0].at
+		n := slices.IndexFunc(rest, func(s start) bool { return s.at.Sub(first) >= startWindow })
+		if n < 0 || rest[len(rest)-1].at.Sub(rest[n].at) < startWindow/2 {
+			n = len(rest) // a short last window has too few pods
+		}
+		if p95 := quantile(millis(rest[:n]), 0.95); p95 > bound {
+			broken = append(broken, fmt.Sprintf("a victim's pods, from %s on: p95 %d ms, more than %d ms, which is %d times that of the idle cluster", first.Format("15:04:05"), p95, bound, startFactor))
+		}
+		rest = rest[n:]
+	}
+	failed := slices.DeleteFunc(slices.Clone(under), func(s start) bool { return s.err == nil })
+	if len(failed) > 0 {
+		broken = append(broken, fmt.Sprintf("%d of a victim's pods did not start, the first at %s: %v", len(failed), failed[0].at.Format("15:04:05"), failed[0].err))
+	}
+	return broken
+}

@@ -1,0 +1,190 @@
+package campaign
+
+import (
+	"context"
+	"fmt"
+	"io"
+	"net"
+	"net/http"
+	"net/netip"
+	"regexp"
+	"strconv"
+	"strings"
+	"sync"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
+)
+
+const (
+	healthEvery = time.Second
+	flowsEvery  = 3 * time.Second
+
+	mostFlows = 60_000 // of all bridges of a node
+
+	// Ports of the programs' own health.
+	controllerPort, agentPort, healthPort = 9409, 9410, 10256
+)
+
+// watch looks at the cluster's health, at the nodes' flows and at the door while its context lives.
+type watch struct {
+	mu     sync.Mutex // guards the following fields
+	asked  int        // health checks
+	failed int
+	flows  int      // the most of a node
+	broken []string // the first violation of each kind, by its first words
+	times  map[string]int
+}
+
+// watchAll starts to look. The result is complete when the returned function returns, which the
+// caller must call after ctx has ended.
+func (g *ground) watchAll(ctx context.Context) (*watch, func(), error) {
+	w := &watch{times: map[string]int{}}
+	var group sync.WaitGroup
+	every := func(pause time.Duration, look func()) {
+		group.Go(func() {
+			for tick := time.NewTicker(pause); ctx.Err() == nil; {
+				look()
+				select {
+				case <-ctx.Done():
+					tick.Stop()
+				case <-tick.C:
+				}
+			}
+		})
+	}
+	type target struct{ name, on, url string }
+	local := func(port int, path string) string { return fmt.Sprintf("http://127.0.0.1:%d/%s", port, path) }
+	targets := []target{{"/readyz of the controller", "central", local(controllerPort, "readyz")}}
+	for _, n := range g.Nodes() {
+		targets = append(targets, target{"/readyz of " + n.Name, n.Name, local(agentPort, "readyz")}, target{"/healthz of " + n.Name, n.Name, local(healthPort, "healthz")})
+		every(flowsEvery, func() { w.countFlows(ctx, g, n) })
+		for _, to := range []netip.Addr{n.IP4, n.IP6} {
+			every(healthEvery, func() { w.tryDoor(ctx, g, netip.AddrPortFrom(to, doorPort)) })
+		}
+	}
+	for _, t := range targets {
+		client, err := g.Client(t.on)
+		if err != nil {
+			return w, group.Wait, err
+		}
+		client.Timeout = lostAfter
+		every(healthEvery, func() { w.ask(ctx, t.name, client, t.url) })
+	}
+	return w, group.Wait, nil
+}
+
+// violation records a violation: the first of its kind, and how many.
+func (w *watch) violation(kind, format string, args ...any) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	if w.times[kind]++; w.times[kind] == 1 {
+		w.broken = append(w.broken, fmt.Sprintf("%s: %s: %s", kind, time.Now().Format("15:04:05.0"), fmt.Sprintf(format, args...)))
+	}
+}
+
+// ask makes one health check.
+func (w *watch) ask(ctx context.Context, name string, client *http.Client, url string) {
+	err := healthy(ctx, client, url)
+	if ctx.Err() != nil {
+		return
+	}
+	w.mu.Lock()
+	w.asked++
+	if err != nil {
+		w.failed++
+	}
+	w.mu.Unlock()
+	if err != nil {
+		w.violation(name, "%v", err)
+	}
+}
+
+func healthy(ctx context.Context, client *http.Client, url string) error {
+	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
+	if err != nil {
+		return err
+	}
+	res, err := client.Do(req)
+	if err != nil {
+		return err
+	}
+	defer res.Body.Close()
+	const most = 300
+	body, err := io.ReadAll(io.LimitReader(res.Body, most))
+	if err == nil && res.StatusCode != http.StatusOK {
+		err = fmt.Errorf("status %d: %s", res.StatusCode, strings.TrimSpace(string(body)))
+	}
+	return err
+}
+
+var flowCount = regexp.MustCompile(`flow_count=(\d+)`)
+
+// countFlows adds up the flows of a node's bridges.
+func (w *watch) countFlows(ctx context.Context, g *ground, n *lab.Node) {
+	total := 0
+	for _, bridge := range []string{"br-int", "breth0"} {
+		out, err := g.Exec(ctx, n.Name, "ovs-ofctl", "--timeout=30", "dump-aggregate", bridge)
+		m := flowCount.FindSubmatch(out)
+		if ctx.Err() != nil {
+			return
+		}
+		if err != nil || m == nil {
+			w.violation("flows of "+n.Name, "%s: %v: %s", bridge, err, out)
+			return
+		}
+		count, _ := strconv.Atoi(string(m[1])) // digits
+		total += count
+	}
+	w.mu.Lock()
+	w.flows = max(w.flows, total)
+	w.mu.Unlock()
+	if total > mostFlows {
+		w.violation("flows of "+n.Name, "%d, more than %d", total, mostFlows)
+	}
+}
+
+// tryDoor connects to the NodePort of the attack that is to open ssh, which must not answer.
+func (w *watch) tryDoor(ctx context.Context, g *ground, to netip.AddrPort) {
+	ns, err := g.Netns("ext")
+	if err != nil {
+		return
+	}
+	ctx, cancel := context.WithTimeout(ctx, healthEvery)
+	defer cancel()
+	c, err := netns.Dialer(ns)(ctx, "tcp", to.String())
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	if by := whoAnswers(ctx, c); strings.HasPrefix(by, sshd) {
+		w.violation("a NodePort opens ssh", "%s is answered by %s", to, by)
+	}
+}
+
+// whoAnswers returns the answer of a server, or "".
+func whoAnswers(ctx context.Context, c net.Conn) string {
+	if deadline, ok := ctx.Deadline(); ok {
+		_ = c.SetDeadline(deadline) // without one, the server answers
+	}
+	buf := make([]byte, 100)
+	if _, err := fmt.Fprintln(c, "who"); err != nil {
+		return ""
+	}
+	n, _ := c.Read(buf) // "": nobody answers
+	return strings.TrimSpace(string(buf[:n]))
+}
+
+// report adds the results.
+func (w *watch) report(r *Report) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	r.Figures = append(r.Figures,
+		Figure{"health checks of controller, agents and nodes", fmt.Sprintf("%d, failed %d", w.asked, w.failed)},
+		Figure{"flows of a node, most", fmt.Sprint(w.flows)})
+	for _, b := range w.broken {
+		kind, _, _ := strings.Cut(b, ": ")
+		r.Broken = append(r.Broken, fmt.Sprintf("%s (%d times)", b, w.times[kind]))
+	}
+}
