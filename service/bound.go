@@ -55,8 +55,9 @@ func servicePorts(svc *corev1.Service, slices []*discoveryv1.EndpointSlice) []co
 }
 
 // KeptPorts returns the TCP ports that no Service or pod gets on any address of a host: ssh,
-// kubelet, API server and etcd. They keep a node reachable when everything else fails.
-func KeptPorts() []uint16 { return []uint16{22, 10250, 6443, 2379, 2380} }
+// kubelet, API server and etcd, which keep a node reachable when everything else fails, and the
+// health checks of agent and controller, by which kubelet judges them.
+func KeptPorts() []uint16 { return []uint16{22, 10250, 6443, 2379, 2380, 9409, 9410, 10256} }
 
 // IsKept reports whether the protocol's port is one of KeptPorts.
 func IsKept(proto corev1.Protocol, port uint16) bool {

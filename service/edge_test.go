@@ -64,7 +64,7 @@ func TestPortNumbers(t *testing.T) {
 
 // TestKeptPorts: ssh and what runs Kubernetes remain with the host at its own addresses.
 func TestKeptPorts(t *testing.T) {
-	if got := fmt.Sprint(service.KeptPorts()); got != "[22 10250 6443 2379 2380]" {
+	if got := fmt.Sprint(service.KeptPorts()); got != "[22 10250 6443 2379 2380 9409 9410 10256]" {
 		t.Errorf("kept ports %s", got)
 	}
 	host := netip.MustParseAddr("172.30.0.11")
