@@ -1,8 +1,10 @@
 package shadow
 
 import (
+	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"reflect"
 	"slices"
 	"time"
@@ -76,12 +78,20 @@ func (j *judge) again(side bpf.Side, q question) (outcome, string, error) {
 			continue
 		}
 		model := j.decide(q, before, x.At, func() bool { return owned(x) })
-		if model == x.Reason && !short {
+		if model == x.Reason && !short || moved(before.config) {
 			return changed, model, nil
 		}
 		return different, model, nil
 	}
 	return changed, "", nil
+}
+
+// moved reports whether the uplink has another MAC address than the programs are configured with.
+// The kernel tells the programs by its address whether a frame is for the host, so they differ from
+// the model until the agent has followed, as after the failover of a bond.
+func moved(c bpf.Config) bool {
+	uplink, err := net.InterfaceByIndex(c.Uplink)
+	return err == nil && len(uplink.HardwareAddr) > 0 && !bytes.Equal(uplink.HardwareAddr, c.NodeMAC)
 }
 
 func (j *judge) look(q question) (*seen, error) {

@@ -2,6 +2,7 @@ package shadow
 
 import (
 	"fmt"
+	"net"
 	"net/netip"
 	"testing"
 
@@ -139,6 +140,21 @@ func TestPlanted(t *testing.T) {
 				}
 			}
 		})
+	}
+}
+
+// TestChangedMACIsNoMismatch covers the time between a change of the uplink's MAC address and the
+// agent's next configuration: the kernel sorts frames by the new address already.
+func TestChangedMACIsNoMismatch(t *testing.T) {
+	r := newRig(t, bpf.Direct, nil)
+	uplink, err := net.InterfaceByIndex(r.uplink)
+	if err != nil {
+		t.Fatal(err)
+	}
+	testnode.Run(t, "ip", "link", "set", uplink.Name, "address", "02:00:00:00:00:99")
+	r.sendAll(t, func(n *corpus.Node) bool { return n.Name == "shared" })
+	if s := r.Stats(); total(s.Mismatched) != 0 {
+		t.Errorf("mismatches: %v", s.Mismatched)
 	}
 }
 
