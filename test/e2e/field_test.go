@@ -50,6 +50,8 @@ var fieldTests = []fieldTest{
 	{name: "Services at a node's address", skip: needsSharedNIC, run: testServiceAtNode},
 	{name: "the host's socket to a removed endpoint", run: testStrangersSocket},
 	{name: "an endpoint that is not on its node", run: testFalseEndpoint},
+	{name: "a policy with many port ranges", run: testManyPortRanges},
+	{name: "a namespace with many frontends", long: true, run: testManyFrontends},
 	{name: "SIGKILL at any point of start-up", long: true, run: testKills},
 	{name: "one answer to an ARP request, with 70 gateway routers", long: true, run: testManyRouters},
 }

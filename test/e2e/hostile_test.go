@@ -3,15 +3,21 @@ package e2e
 import (
 	"context"
 	"fmt"
+	"io"
+	"net/http"
 	"net/netip"
+	"path/filepath"
 	"strconv"
 	"strings"
+	"sync"
 	"testing"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	discoveryv1 "k8s.io/api/discovery/v1"
+	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 	"k8s.io/apimachinery/pkg/util/intstr"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
@@ -208,5 +214,162 @@ func testFalseEndpoint(t *testing.T, c *Cluster) {
 			t.Errorf("%s: a connection to %s was answered by %s", when, to, out)
 		}
 		c.restartAgent(t, 1)
+	}
+}
+
+// staysReady fails the test for each answer of a node's readiness or health check that is not 200,
+// until the returned function is called.
+func (c *Cluster) staysReady(t *testing.T) (end func()) {
+	t.Helper()
+	stop, done := make(chan struct{}), make(chan struct{})
+	ask := func(node, url string) {
+		client, err := c.Client(node)
+		if err != nil {
+			t.Error(err)
+			return
+		}
+		res, err := client.Get(url)
+		if err != nil {
+			t.Errorf("%s: %v", node, err)
+			return
+		}
+		defer res.Body.Close()
+		if body, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusOK {
+			t.Errorf("%s: %s: %d: %s", node, url, res.StatusCode, body)
+		}
+	}
+	go func() {
+		defer close(done)
+		for {
+			for _, n := range c.Nodes() {
+				ask(n.Name, "http://127.0.0.1:9410/readyz")
+				ask(n.Name, "http://127.0.0.1:10256/healthz")
+			}
+			select {
+			case <-stop:
+				return
+			case <-time.After(300 * time.Millisecond):
+			}
+		}
+	}()
+	end = sync.OnceFunc(func() {
+		close(stop)
+		<-done
+	})
+	t.Cleanup(end)
+	return end
+}
+
+// testManyFrontends: one namespace has 34 Services of about 8,000 frontends each. Those beyond its
+// budget are not served, the nodes stay ready, an agent starts, and others' Services work.
+func testManyFrontends(t *testing.T, c *Cluster) {
+	const namespace, services = "greedy", 34
+	client, err := c.Kubernetes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := client.CoreV1().Namespaces().Create(t.Context(), &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: namespace}}, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		ctx := context.WithoutCancel(t.Context())
+		for i := range services {
+			_ = client.CoreV1().Services(namespace).Delete(ctx, fmt.Sprint("wide", i), metav1.DeleteOptions{})
+		}
+	})
+	end := c.staysReady(t)
+	for i := range services {
+		s := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("wide", i)}}
+		for p := range int32(1024) {
+			s.Spec.Ports = append(s.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", p), Port: 20000 + p})
+		}
+		for a := range 7 {
+			s.Spec.ExternalIPs = append(s.Spec.ExternalIPs, fmt.Sprintf("203.0.113.%d", 1+7*i+a))
+		}
+		if _, err := client.CoreV1().Services(namespace).Create(t.Context(), s, metav1.CreateOptions{}); err != nil {
+			t.Fatal(err)
+		}
+	}
+	const fit = 16384 / (8192 / 9 * 8) // 910 ports at eight addresses; the oldest, by UID in one second
+	within(t, "events about those beyond the budget", func() error {
+		events, err := client.CoreV1().Events(namespace).List(t.Context(), metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		refused := map[string]bool{}
+		for _, e := range events.Items {
+			if e.Reason == "NotServed" && strings.Contains(e.Message, "--namespace-frontends") {
+				refused[e.InvolvedObject.Name] = true
+			}
+		}
+		if len(refused) < services-fit {
+			return fmt.Errorf("%d Services are beyond the budget, want %d", len(refused), services-fit)
+		}
+		return nil
+	})
+	end()
+	c.restartAgent(t, 1)
+	end = c.staysReady(t)
+	c.tempService(t, lab.ServiceSpec{Name: "after", Type: corev1.ServiceTypeNodePort, Ports: servicePorts(podPort, 30087), Pods: []*lab.Pod{c.Pods["a"]}})
+	for _, v6 := range []bool{false, true} {
+		within(t, "another namespace's Service, from outside", func() error { return c.isServedBy(t, "ext", "a", port(c.gateway(1)(v6), 30087)) })
+		within(t, "another namespace's Service, from the host", func() error { return c.isServedBy(t, "node1", "a", port(c.cluster("after")(v6), servicePort)) })
+	}
+	end()
+}
+
+// testManyPortRanges: a policy of 38 rules with 900 port ranges each makes no flows. It allows
+// nothing, and an Event states cost and bound.
+func testManyPortRanges(t *testing.T, c *Cluster) {
+	client, err := c.Kubernetes()
+	if err != nil {
+		t.Fatal(err)
+	}
+	if err := c.addPod(t.Context(), "ranges", "node1"); err != nil {
+		t.Fatal(err)
+	}
+	pod := c.Pods["ranges"]
+	t.Cleanup(func() {
+		if err := c.DelPod(context.WithoutCancel(t.Context()), pod); err != nil {
+			t.Error(err)
+		}
+		delete(c.Pods, "ranges")
+	})
+	if _, err := client.CoreV1().Pods("default").Patch(t.Context(), "ranges", types.MergePatchType, []byte(`{"metadata":{"labels":{"app":"ranges"}}}`), metav1.PatchOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	policy := &networkingv1.NetworkPolicy{ObjectMeta: metav1.ObjectMeta{Name: "ranges"}, Spec: networkingv1.NetworkPolicySpec{
+		PodSelector: metav1.LabelSelector{MatchLabels: map[string]string{"app": "ranges"}}, PolicyTypes: []networkingv1.PolicyType{networkingv1.PolicyTypeIngress},
+	}}
+	for i := range 38 {
+		rule := networkingv1.NetworkPolicyIngressRule{From: []networkingv1.NetworkPolicyPeer{{IPBlock: &networkingv1.IPBlock{CIDR: fmt.Sprintf("198.18.%d.0/24", i)}}}}
+		for p := range int32(900) {
+			first, last := intstr.FromInt32(1+p*70), 1+p*70+60
+			rule.Ports = append(rule.Ports, networkingv1.NetworkPolicyPort{Port: &first, EndPort: &last})
+		}
+		policy.Spec.Ingress = append(policy.Spec.Ingress, rule)
+	}
+	flows := func() int {
+		out := c.execute(t, "node1", "ovs-ofctl", "dump-aggregate", "unix:"+filepath.Join(c.Node(1).RunDir, "br-int.mgmt"))
+		_, text, _ := strings.Cut(strings.TrimSpace(out), "flow_count=")
+		n, err := strconv.Atoi(text)
+		if err != nil {
+			t.Fatalf("flows in %q: %v", out, err)
+		}
+		return n
+	}
+	before := flows()
+	if _, err := client.NetworkingV1().NetworkPolicies("default").Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	t.Cleanup(func() {
+		if err := client.NetworkingV1().NetworkPolicies("default").Delete(context.WithoutCancel(t.Context()), "ranges", metav1.DeleteOptions{}); err != nil {
+			t.Error(err)
+		}
+	})
+	c.isTold(t, "ranges", "4096")
+	c.execute(t, "central", "ovn-nbctl", "--db="+c.NBAddress(), "--wait=hv", "--timeout=60", "sync")
+	if after := flows(); after > before+1000 {
+		t.Errorf("%d flows before the policy, %d after", before, after)
 	}
 }
