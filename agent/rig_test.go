@@ -42,7 +42,8 @@ func newRig(t testing.TB) *rig {
 	r := &rig{t: t, sw: testnode.StartSwitch(t, true)}
 	r.sw.Daemon(t) // the agent waits for it: it must know the connections from before
 	r.peer = testnode.Netns(t)
-	// A namespace's devices outlive its last process for a while, and a reservation that an agent finds is the host's.
+	// A namespace's devices outlive its last process for a while, and a reservation that an agent
+	// finds is the host's.
 	t.Cleanup(func() {
 		_ = exec.Command("ip", "link", "del", "eth0").Run() // a test may have removed it
 		testnode.Run(t, "sysctl", "-qw", "net.ipv4.ip_local_reserved_ports=")

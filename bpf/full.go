@@ -10,8 +10,8 @@ import (
 	"golang.org/x/sys/unix"
 )
 
-// Sizes holds capacities of tables by name, in place of those in the programs. Tests use it, because
-// filling the real tables takes seconds.
+// Sizes holds capacities of tables by name, in place of those in the programs. Tests use it,
+// because filling the real tables takes seconds.
 type Sizes map[string]uint32
 
 func (s Sizes) apply(spec *ebpf.CollectionSpec) {
@@ -60,14 +60,15 @@ func retry[K, V comparable](o overflow[K, V], m *ebpf.Map) (puts[K], error) {
 	return done, nil
 }
 
-// Unwritten returns the number of entries that had no room, by table, also of tables that have room.
-// A full table keeps the wanted entries that it has. Others are written as soon as there is room.
+// Unwritten returns the number of entries that had no room, by table, also of tables that have
+// room. A full table keeps the wanted entries that it has. Others are written as soon as there is
+// room.
 func (g *Gateway) Unwritten() map[string]int {
 	return map[string]int{"host_addrs": g.unwrittenAddrs, "services": len(g.unwritten)}
 }
 
-// Unwritten is like Gateway.Unwritten. A service without room for all its frontends and backends has
-// none: the sockets' connections to it leave the host untranslated.
+// Unwritten is like Gateway.Unwritten. A service without room for all its frontends and backends
+// has none: the sockets' connections to it leave the host untranslated.
 func (s *Sock) Unwritten() map[string]int {
 	out := map[string]int{sockMapSockFrontends: 0, sockMapSockBackends: 0}
 	for _, groups := range s.left {
@@ -94,9 +95,9 @@ func sizeOf(groups []*sockGroup) sockSize {
 	return n
 }
 
-// choose takes changed services into the wanted ones, as many as the tables have room for. The others
-// are left out. It returns the changes of the wanted services; a service without groups is deleted.
-// A wanted service keeps its room before those that were left out.
+// choose takes changed services into the wanted ones, as many as the tables have room for. The
+// others are left out. It returns the changes of the wanted services; a service without groups is
+// deleted. A wanted service keeps its room before those that were left out.
 func (s *Sock) choose(changed map[string][]*sockGroup) map[string][]*sockGroup {
 	out := make(map[string][]*sockGroup, len(changed))
 	kept := make(map[string]bool)

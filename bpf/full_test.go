@@ -9,8 +9,8 @@ import (
 	"github.com/google/go-cmp/cmp"
 )
 
-// TestFullTablesKeepWhatFits checks that a full table takes as many entries as it has room for, keeps
-// those that it has, tells how many are left out, and takes these when others go.
+// TestFullTablesKeepWhatFits checks that a full table takes as many entries as it has room for,
+// keeps those that it has, tells how many are left out, and takes these when others go.
 func TestFullTablesKeepWhatFits(t *testing.T) {
 	n := newNode(t)
 	sizes := Sizes{"services": 4, "host_addrs": 4, "lookup_targets": 4}

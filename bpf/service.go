@@ -82,8 +82,8 @@ func serviceEntries(owners map[ServiceKey]ServiceOwner) (map[gatewayServiceKey]u
 	return entries, nil
 }
 
-// changeServices writes entries and the digest of their ports, then deletes stale. Then it writes the
-// entries for which there was no room before.
+// changeServices writes entries and the digest of their ports, then deletes stale. Then it writes
+// the entries for which there was no room before.
 func (g *Gateway) changeServices(entries map[gatewayServiceKey]uint8, stale []gatewayServiceKey) (writes int, err error) {
 	put, err := putEntries(g.objs.Services, entries)
 	for k := range entries {

@@ -109,8 +109,8 @@ __noinline int host_socket(struct __sk_buff *skb, const struct packet *p, int qu
 }
 
 /*
- * Reports whether p is from the peer of a connected host socket: TCP also in setup, and in TIME_WAIT
- * unless p begins a connection. Not static: see host_socket().
+ * Reports whether p is from the peer of a connected host socket: TCP also in setup, and in
+ * TIME_WAIT unless p begins a connection. Not static: see host_socket().
  */
 __noinline int host_connection(struct __sk_buff *skb, const struct packet *p, int begins)
 {

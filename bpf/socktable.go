@@ -132,7 +132,8 @@ func groupsOf(services []SockService) (map[string][]*sockGroup, error) {
 }
 
 // replace writes the changed services when old and new entries have no room beside each other. It
-// deletes the old entries first. Meanwhile connections to these services leave the host untranslated.
+// deletes the old entries first. Meanwhile connections to these services leave the host
+// untranslated.
 func (s *Sock) replace(changed map[string][]*sockGroup) (int, error) {
 	others := maps.Clone(s.wanted)
 	for key := range changed {

@@ -117,8 +117,8 @@ func eachEntry[K, V any](m *ebpf.Map, f func(K, V)) error {
 type Table struct{ Entries, Capacity int }
 
 // Tables returns the fill levels of the pinned tables "ns", "frags", "services", "takeover",
-// "host_addrs", "lookup_targets", "sock_frontends", "sock_backends" and, if they are on, "shortcuts".
-// Missing tables are left out.
+// "host_addrs", "lookup_targets", "sock_frontends", "sock_backends" and, if they are on,
+// "shortcuts". Missing tables are left out.
 func Tables(pinDir string) (map[string]Table, error) {
 	tables := make(map[string]Table)
 	err := errors.Join(

@@ -11,9 +11,9 @@ import (
 	discoveryv1 "k8s.io/api/discovery/v1"
 )
 
-// Units counts what objects ask of a node's tables. The numbers do not depend on the node, so that the
-// controller and all agents have the same ones. They are upper bounds of the entries, except that a
-// node with several addresses of a family has an entry of a node port for each.
+// Units counts what objects ask of a node's tables. The numbers do not depend on the node, so that
+// the controller and all agents have the same ones. They are upper bounds of the entries, except
+// that a node with several addresses of a family has an entry of a node port for each.
 type Units struct {
 	Frontends int // ports times addresses; a node port or host port is one per family
 	Backends  int // endpoints of all ports, as if each port of a slice were one of the Service

@@ -95,8 +95,8 @@ func TestKeptPorts(t *testing.T) {
 	}
 }
 
-// TestTrustedSlices: an endpoint at a kept port of a host is used only if the control plane wrote the
-// slice.
+// TestTrustedSlices: an endpoint at a kept port of a host is used only if the control plane wrote
+// the slice.
 func TestTrustedSlices(t *testing.T) {
 	const controller = "endpointslice-controller.k8s.io"
 	selector := map[string]string{"app": "web"}
@@ -169,8 +169,8 @@ func TestHintsOfReadyEndpoints(t *testing.T) {
 	}
 }
 
-// TestRefusedAddresses: which cluster IPs and external IPs are refused, and that those after them are
-// served.
+// TestRefusedAddresses: which cluster IPs and external IPs are refused, and that those after them
+// are served.
 func TestRefusedAddresses(t *testing.T) {
 	only4 := service.Config{Pods: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}
 	ranged := service.Config{ExternalIPs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}}
@@ -193,8 +193,9 @@ func TestRefusedAddresses(t *testing.T) {
 	}
 }
 
-// TestDependsOnNodes: a Service whose endpoints are pods and are for all nodes alike does not depend
-// on the nodes; one with an endpoint at a port that a host keeps does, because hosts are refused.
+// TestDependsOnNodes: a Service whose endpoints are pods and are for all nodes alike does not
+// depend on the nodes; one with an endpoint at a port that a host keeps does, because hosts are
+// refused.
 func TestDependsOnNodes(t *testing.T) {
 	cfg := service.Config{Pods: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")}}
 	svc := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.10"}, Ports: []corev1.ServicePort{{Port: 80}}}}

@@ -33,7 +33,7 @@ type Ledger struct {
 	before map[*entry]verdict // of the entries that the current change has touched
 }
 
-// verdict says whether an object is served, and else which budget it exceeds.
+// verdict is the decision about an object: served, or the budget that it exceeds.
 type verdict uint8
 
 const (
@@ -70,8 +70,8 @@ func NewLedger(b Budget) *Ledger {
 // Len returns the number of objects.
 func (l *Ledger) Len() int { return len(l.entries) }
 
-// Set adds an object, or changes it. It returns the keys of the objects that are served now and were
-// not before, or the reverse. A new object that is not served is among them.
+// Set adds an object, or changes it. It returns the keys of the objects that are served now and
+// were not before, or the reverse. A new object that is not served is among them.
 func (l *Ledger) Set(o Owner, u Units) []Key {
 	e := l.entries[o.Key]
 	if e != nil && e.units == u && e.UID == o.UID && e.Created.Equal(o.Created) {
@@ -109,8 +109,8 @@ func (l *Ledger) Delete(k Key) []Key {
 	return l.settle(k.Namespace)
 }
 
-// Refused returns the reason why an object is not served. It is nil for objects that are served, and
-// for unknown ones. It changes only together with the object or with whether it is served.
+// Refused returns the reason why an object is not served. It is nil for objects that are served,
+// and for unknown ones. It changes only together with the object or with whether it is served.
 func (l *Ledger) Refused(k Key) error {
 	e := l.entries[k]
 	if e == nil || e.verdict == served {

@@ -22,8 +22,8 @@ func owner(namespace, name string, age int, uid string) Owner {
 	return Owner{Key{KindService, namespace, name}, time.Unix(int64(age), 0), types.UID(uid)}
 }
 
-// decide is the rule of a Ledger, applied to all objects at once. It returns the reason of each object
-// that is not served.
+// decide is the rule of a Ledger, applied to all objects at once. It returns the reason of each
+// object that is not served.
 func decide(b Budget, all map[Key]asked) map[Key]verdict {
 	order := slices.SortedFunc(maps.Values(all), func(x, y asked) int {
 		return (&entry{Owner: x.Owner}).compare(&entry{Owner: y.Owner})
@@ -72,9 +72,9 @@ func decide(b Budget, all map[Key]asked) map[Key]verdict {
 	return out
 }
 
-// TestLedgerDependsOnObjectsAlone adds, changes, recreates and deletes objects at random. After each
-// change the Ledger must have the decisions that the rule gives for the objects alone, and must have
-// named every object whose decision changed.
+// TestLedgerDependsOnObjectsAlone adds, changes, recreates and deletes objects at random. After
+// each change the Ledger must have the decisions that the rule gives for the objects alone, and
+// must have named every object whose decision changed.
 func TestLedgerDependsOnObjectsAlone(t *testing.T) {
 	seed := uint64(time.Now().UnixNano())
 	t.Logf("seed %d", seed)
@@ -144,8 +144,8 @@ func TestLedgerDependsOnObjectsAlone(t *testing.T) {
 	}
 }
 
-// TestLedgerChangesAreLocal checks that a change names no object of another namespace while the total
-// has room, and that it looks at few others even in a full cluster.
+// TestLedgerChangesAreLocal checks that a change names no object of another namespace while the
+// total has room, and that it looks at few others even in a full cluster.
 func TestLedgerChangesAreLocal(t *testing.T) {
 	b := Budget{Namespace: Units{Frontends: 100}, Total: Units{Frontends: 10_000}}
 	l := NewLedger(b)

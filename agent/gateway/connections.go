@@ -16,8 +16,8 @@ import (
 // connectionScan is how often the host's connections at frontends are listed for flows.
 const connectionScan = 2 * time.Second
 
-// connections are the host's connections at frontends on its own addresses. Such a connection may be
-// older than the frontend, or bound to the port. The programs look it up in the kernel for each
+// connections are the host's connections at frontends on its own addresses. Such a connection may
+// be older than the frontend, or bound to the port. The programs look it up in the kernel for each
 // packet. Flows cannot do that, so each of these connections has a flow. Its methods are safe for
 // concurrent use.
 type connections struct {

@@ -10,9 +10,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
-// TestFlowsOfADeletedBridgeAreWrittenAgain checks that the flows count as lost as soon as the bridge
-// is gone. A move of the uplink writes to the new bridge before that is connected: if it wrote only
-// changes, most flows were missing and the move failed.
+// TestFlowsOfADeletedBridgeAreWrittenAgain checks that the flows count as lost as soon as the
+// bridge is gone. A move of the uplink writes to the new bridge before that is connected: if it
+// wrote only changes, most flows were missing and the move failed.
 func TestFlowsOfADeletedBridgeAreWrittenAgain(t *testing.T) {
 	sw := testnode.StartSwitch(t, true)
 	sw.Vsctl(t, "add-br", "breth0", "--", "set", "bridge", "breth0", "datapath_type=netdev")

@@ -67,8 +67,8 @@ type Wiring struct {
 type Cluster struct {
 	SNATPorts bpf.PortRange
 	NodePorts bool
-	// NodePortRange are the node ports of the API server. If NodePorts is set, the host does not choose
-	// them for its own connections.
+	// NodePortRange are the node ports of the API server. If NodePorts is set, the host does not
+	// choose them for its own connections.
 	NodePortRange bpf.PortRange
 	ServiceCIDRs  []netip.Prefix
 	ExternalIPs   []netip.Prefix // allowed range of Services' external IPs, nil for any

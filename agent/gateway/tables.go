@@ -76,9 +76,9 @@ func (s *serving) takeDirty() []service.Key {
 	return out
 }
 
-// plan updates the tables for the changed keys, and for those that a budget lets in or out because of
-// the changes. On the first call, and when the node changed, it plans all of them. It returns false
-// while the cluster state is unknown; then the kernel's tables stay as they are.
+// plan updates the tables for the changed keys, and for those that a budget lets in or out because
+// of the changes. On the first call, and when the node changed, it plans all of them. It returns
+// false while the cluster state is unknown; then the kernel's tables stay as they are.
 func (s *serving) plan(n service.Node) bool {
 	keys := s.takeDirty() // before reading the objects
 	if !s.known || !reflect.DeepEqual(n, s.node) {
@@ -133,7 +133,8 @@ func (s *serving) tell(k service.Key, p *service.Plan) {
 }
 
 // write writes the changes to the kernel's tables. On the first call, and after an error, it writes
-// everything. A full table is not an error: it gets what it has room for, see bpf.Gateway.Unwritten.
+// everything. A full table is not an error: it gets what it has room for, see
+// bpf.Gateway.Unwritten.
 func (s *serving) write(to writers) error {
 	if !s.known {
 		return nil

@@ -161,8 +161,8 @@ func serviceAt(address string, port int32, proto corev1.Protocol, balancer bool)
 }
 
 // Neither controller nor agent serves a port by which the node is managed, on any host address, and
-// an Event reports it. Other ports and protocols are served, where the settings allow external IPs at
-// addresses of hosts.
+// an Event reports it. Other ports and protocols are served, where the settings allow external IPs
+// at addresses of hosts.
 func TestManagementPortsAreNotServed(t *testing.T) {
 	s := newSides(t)
 	s.external = prefixes("0.0.0.0/0", "::/0")

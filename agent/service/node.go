@@ -22,8 +22,8 @@ type Node struct {
 	// Ephemeral are the ports among which the host's kernel chooses for its connections. No frontend
 	// gets them at an address of the host.
 	Ephemeral []bpf.PortRange
-	// UDP are the local addresses of the host's UDP sockets that are not connected, except on ephemeral
-	// ports. No host port and no external IP gets their ports at an address of the host.
+	// UDP are the local addresses of the host's UDP sockets that are not connected, except on
+	// ephemeral ports. No host port and no external IP gets their ports at an address of the host.
 	UDP []netip.AddrPort
 
 	Hosts   []netip.Addr // of the other nodes' hosts, sorted

@@ -83,8 +83,8 @@ func New(m model.Meaning, n *Node) *Plan {
 	return p
 }
 
-// refuse records that a frontend is not served, and reports whether it is so. Without a reason it is
-// served.
+// refuse records that a frontend is not served, and reports whether it is so. Without a reason it
+// is served.
 func (p *Plan) refuse(f Frontend, why string) bool {
 	if why == "" {
 		return false

@@ -120,10 +120,10 @@ func redirect(svc *model.Service, port servicePort, cluster []netip.Addr, here [
 }
 
 // hostSocket returns the endpoint in this host's network that serves a Service of
-// externalTrafficPolicy Local, or the zero value. Only addresses that the host has count: a slice may
-// name this node beside any address, and packets for another address would reach a listener on all
-// addresses, past the kept ports and the host's firewall. It is for TCP only: a connection keeps the
-// port it was made to, while a UDP socket would answer from the endpoint's port.
+// externalTrafficPolicy Local, or the zero value. Only addresses that the host has count: a slice
+// may name this node beside any address, and packets for another address would reach a listener on
+// all addresses, past the kept ports and the host's firewall. It is for TCP only: a connection
+// keeps the port it was made to, while a UDP socket would answer from the endpoint's port.
 func hostSocket(here []model.Endpoint, n *Node) netip.AddrPort {
 	for _, e := range here {
 		if n.owns(e.Addr.Addr()) {

@@ -14,8 +14,8 @@ import (
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// TestPortsOfTheHostAreRefused covers ports at the host's addresses that the host itself uses for its
-// connections and for its UDP sockets.
+// TestPortsOfTheHostAreRefused covers ports at the host's addresses that the host itself uses for
+// its connections and for its UDP sockets.
 func TestPortsOfTheHostAreRefused(t *testing.T) {
 	const connections, open = "the host's connections use this port", "a socket of the host is open on this port"
 	hostPort := func(proto corev1.Protocol, port int32, ip string) model.Objects {

@@ -260,8 +260,8 @@ func (j *judge) programs() {
 	}
 }
 
-// shortcuts reports why the node or a pod has no shortcuts. Missing shortcuts are not a fault, because
-// connections pass OVS then.
+// shortcuts reports why the node or a pod has no shortcuts. Missing shortcuts are not a fault,
+// because connections pass OVS then.
 func (j *judge) shortcuts() {
 	w, a, c := j.Record.Wiring, j.Agent, j.Programs.Shortcuts
 	switch {

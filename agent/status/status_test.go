@@ -39,7 +39,8 @@ func right() Facts {
 	return f
 }
 
-// TestWarning: a warning about the environment has a line with what helps, and leaves the node right.
+// TestWarning: a warning about the environment has a line with what helps, and leaves the node
+// right.
 func TestWarning(t *testing.T) {
 	f := right()
 	f.Agent.Warnings = []string{"any pod can abort ovs-vswitchd; use Open vSwitch 3.3"}

@@ -9,15 +9,15 @@ import (
 )
 
 // accounting decides which Services and pods with host ports are served within their budgets. It is
-// built from the stores when it is first used. Afterwards Affected keeps it up to date, and names the
-// owners that a change lets in or out.
+// built from the stores when it is first used. Afterwards Affected keeps it up to date, and names
+// the owners that a change lets in or out.
 type accounting struct {
 	mu       sync.Mutex         // guards accounts
 	accounts *services.Accounts // nil: not built
 }
 
-// ForgetAccounts makes the next call of Rows or Affected read all Services and pods again. It must be
-// called if objects have changed without a call of Affected, before any owner is planned.
+// ForgetAccounts makes the next call of Rows or Affected read all Services and pods again. It must
+// be called if objects have changed without a call of Affected, before any owner is planned.
 func (c *Cluster) ForgetAccounts() {
 	c.accounting.mu.Lock()
 	defer c.accounting.mu.Unlock()

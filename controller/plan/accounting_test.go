@@ -12,8 +12,8 @@ import (
 )
 
 // TestHostPortsHaveBudgetPerNode checks that the host ports of a namespace's pods have a budget on
-// each node: the younger of two pods on a node keeps its port, gets no load balancer and an Event. It
-// is served when the older one goes. A pod on another node is not concerned.
+// each node: the younger of two pods on a node keeps its port, gets no load balancer and an Event.
+// It is served when the older one goes. A pod on another node is not concerned.
 func TestHostPortsHaveBudgetPerNode(t *testing.T) {
 	pod := func(name string, node, age, first, ports int) *corev1.Pod {
 		var all []corev1.ContainerPort

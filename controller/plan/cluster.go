@@ -153,8 +153,8 @@ func Objects[T any](c *Cluster, k Kind) iter.Seq[*T] {
 	}
 }
 
-// Keys returns the keys of all owners in the cluster, sorted. They are planned anew, so it drops what
-// earlier plans have noted: the stores may have changed without a call of Affected.
+// Keys returns the keys of all owners in the cluster, sorted. They are planned anew, so it drops
+// what earlier plans have noted: the stores may have changed without a call of Affected.
 func (c *Cluster) Keys() []Key {
 	c.budgets.forget()
 	var keys []Key

@@ -13,8 +13,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 )
 
-// TestPolicyLimits checks each bound of a policy at its limit, which is served whole, and one above,
-// with the message that names the bound. The blocks of a rule exceed the bound of flows before.
+// TestPolicyLimits checks each bound of a policy at its limit, which is served whole, and one
+// above, with the message that names the bound. The blocks of a rule exceed the bound of flows
+// before.
 func TestPolicyLimits(t *testing.T) {
 	const (
 		selectorsMessage = "spec.egress[0].to[%d] and maybe others: the policy has at most 256 selectors with 4096 labels, requirements and values"

@@ -9,14 +9,15 @@ import (
 	networkingv1 "k8s.io/api/networking/v1"
 )
 
-// budgets divides the flows of each namespace among its policies, the oldest first: a direction that
-// does not fit in what the older ones leave is closed and uses none. They are updated by the change
-// of one policy, because a namespace may have thousands.
+// budgets divides the flows of each namespace among its policies, the oldest first: a direction
+// that does not fit in what the older ones leave is closed and uses none. They are updated by the
+// change of one policy, because a namespace may have thousands.
 //
 // A budget is a function of the stores only. But a change of one policy may open or close others.
-// So the budget notes for each policy what its last plan was based on, and changed adds the policies
-// for which that differs now. A comparison of the objects before and after one change would not be
-// enough: the stores may be several changes ahead, and none of them alone may make the difference.
+// So the budget notes for each policy what its last plan was based on, and changed adds the
+// policies for which that differs now. A comparison of the objects before and after one change
+// would not be enough: the stores may be several changes ahead, and none of them alone may make the
+// difference.
 type budgets struct {
 	mu    sync.Mutex         // guards known and what it refers to
 	known map[string]*budget // by namespace
@@ -39,7 +40,7 @@ type budgeted struct {
 	known   bool             // planned is valid
 }
 
-// closure says whether a direction is served.
+// closure is the decision about a direction: served, or the bound that it exceeds.
 type closure uint8
 
 const (

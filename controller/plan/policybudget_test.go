@@ -50,8 +50,8 @@ func allowing(t *testing.T, c *plan.Cluster, namespace, name string) (sides, eve
 }
 
 // TestManyPortRangesAreClosed checks a policy whose ports are within all other bounds and cost
-// hundreds of thousands of flows: it allows nothing in that direction, its pods are isolated, and the
-// Event has the cost and the bound. The other direction stands.
+// hundreds of thousands of flows: it allows nothing in that direction, its pods are isolated, and
+// the Event has the cost and the bound. The other direction stands.
 func TestManyPortRangesAreClosed(t *testing.T) {
 	p := policyWith()[0].(*networkingv1.NetworkPolicy)
 	p.Spec.PolicyTypes = []networkingv1.PolicyType{networkingv1.PolicyTypeIngress, networkingv1.PolicyTypeEgress}
@@ -164,8 +164,8 @@ func TestBudgetAffects(t *testing.T) {
 	})
 }
 
-// TestNamedPortsCount checks that a named port costs flows for each number that pods have for it, and
-// that pods that change these affect the other policies of the namespace.
+// TestNamedPortsCount checks that a named port costs flows for each number that pods have for it,
+// and that pods that change these affect the other policies of the namespace.
 func TestNamedPortsCount(t *testing.T) {
 	http := func(name string, number int32) *corev1.Pod {
 		return podAt("ns", name, 1, corev1.ContainerPort{Name: "http", ContainerPort: number})
@@ -203,8 +203,8 @@ func TestNamedPortsCount(t *testing.T) {
 	})
 }
 
-// TestNamespaceLabelsCount checks that the labels of a namespace, which decide which numbers a named
-// port has, affect other policies.
+// TestNamespaceLabelsCount checks that the labels of a namespace, which decide which numbers a
+// named port has, affect other policies.
 func TestNamespaceLabelsCount(t *testing.T) {
 	pod := podAt("far", "web", 1, corev1.ContainerPort{Name: "http", ContainerPort: 80})
 	far := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "far", Labels: map[string]string{"team": "a"}}}
@@ -314,8 +314,8 @@ func everything(c *plan.Cluster) (out []k8sruntime.Object) {
 	return out
 }
 
-// TestOneChangeDoesNotReadOtherPolicies checks that a change of a policy costs the same whatever the
-// other policies of the cluster contain: their flows are not counted again.
+// TestOneChangeDoesNotReadOtherPolicies checks that a change of a policy costs the same whatever
+// the other policies of the cluster contain: their flows are not counted again.
 func TestOneChangeDoesNotReadOtherPolicies(t *testing.T) {
 	cost := func(others, size int) float64 {
 		p := costly("ns", "p", 1, 100)

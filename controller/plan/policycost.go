@@ -138,10 +138,10 @@ func (cost policyCost) recount(c *Cluster, pod *corev1.Pod) {
 }
 
 // rangeMasks returns the number of masked values to which OVN expands the comparison first <= x <=
-// last. It is not the smallest possible number: OVN makes a value of first itself and one of each of
-// its zero bits for first <= x, one of last itself and one of each of its one bits for x <= last,
-// and combines the values that overlap. Bits above the highest one in which first and last differ
-// have none. OVN drops the comparison x <= 65535, which is always true.
+// last. It is not the smallest possible number: OVN makes a value of first itself and one of each
+// of its zero bits for first <= x, one of last itself and one of each of its one bits for x <=
+// last, and combines the values that overlap. Bits above the highest one in which first and last
+// differ have none. OVN drops the comparison x <= 65535, which is always true.
 func rangeMasks(first, last int32) int {
 	const all = 1<<16 - 1
 	a, b := uint16(first), uint16(last) //nolint:gosec // checkPort has checked them
@@ -155,7 +155,8 @@ func rangeMasks(first, last int32) int {
 	return 1 + bits.OnesCount16(^a&below) + 1 + bits.OnesCount16(b&below)
 }
 
-// PolicyFlows returns the flows that the rules of a policy cost each node, also if they exceed a bound.
+// PolicyFlows returns the flows that the rules of a policy cost each node, also if they exceed a
+// bound.
 func (c *Cluster) PolicyFlows(namespace, name string) (ingress, egress int) {
 	cost := costOf(get[networkingv1.NetworkPolicy](c, PolicyKey(namespace, name)))
 	cost.count(c)

@@ -169,8 +169,8 @@ func (c *Cluster) numbers(n namedPort) []int {
 	return slices.Compact(out)
 }
 
-// hasNumber reports whether a selected pod has the number for the port. It first looks at the current
-// version of the given pod.
+// hasNumber reports whether a selected pod has the number for the port. It first looks at the
+// current version of the given pod.
 func (c *Cluster) hasNumber(n namedPort, number int, first *corev1.Pod) bool {
 	has := func(pod *corev1.Pod) bool {
 		return NeedsPort(pod) && slices.Contains(n.numbersOf(pod), number) && n.matches(pod, c.Namespace(pod.Namespace))

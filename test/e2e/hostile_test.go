@@ -136,8 +136,8 @@ func (c *Cluster) isServedBy(t *testing.T, on, by string, to netip.AddrPort) err
 	return err
 }
 
-// testStrangersSocket: a tenant removes an EndpointSlice that names a server outside. The host's own
-// UDP sockets to that server stay; a socket that the Service connected ends.
+// testStrangersSocket: a tenant removes an EndpointSlice that names a server outside. The host's
+// own UDP sockets to that server stay; a socket that the Service connected ends.
 func testStrangersSocket(t *testing.T, c *Cluster) {
 	for _, v6 := range []bool{false, true} {
 		server := port(outside(v6), outsidePort)
@@ -179,7 +179,8 @@ func (c *Cluster) isConnected(t *testing.T, b *background, on string, peer netip
 }
 
 // testFalseEndpoint: a slice says that an address which no host has is on node1. With
-// externalTrafficPolicy Local and port 22, connections to the NodePort must not reach the host's ssh.
+// externalTrafficPolicy Local and port 22, connections to the NodePort must not reach the host's
+// ssh.
 func testFalseEndpoint(t *testing.T, c *Cluster) {
 	const nodePort = 30086
 	node := "node1"

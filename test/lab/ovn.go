@@ -112,8 +112,8 @@ func (l *Lab) startCentral(ctx context.Context) error {
 	return err
 }
 
-// startNode creates a node's network and starts its daemons, unless machines are blank. ovn-controller is idle until
-// ovn-remote is set.
+// startNode creates a node's network and starts its daemons, unless machines are blank.
+// ovn-controller is idle until ovn-remote is set.
 func (l *Lab) startNode(ctx context.Context, n *Node) error {
 	for _, dir := range []string{n.RunDir, n.PinDir, n.CNIConfDir} {
 		if err := os.MkdirAll(dir, 0o755); err != nil {
@@ -159,8 +159,8 @@ func (l *Lab) startNode(ctx context.Context, n *Node) error {
 	return l.startOVNController(n)
 }
 
-// startOVNController runs ovn-controller under its own monitor, as distributions do. The monitor restarts
-// it after a crash: 25.03.0 has crashed while routes changed.
+// startOVNController runs ovn-controller under its own monitor, as distributions do. The monitor
+// restarts it after a crash: 25.03.0 has crashed while routes changed.
 func (l *Lab) startOVNController(n *Node) error {
 	_, err := l.daemon(n.Netns, n.RunDir, "ovn-controller", n.OVSDB, "--monitor")
 	return err

@@ -12,7 +12,8 @@ import (
 type Ports struct{ Uplink, Patch uint32 }
 
 // Socket is a host socket on a port of the SNAT range, or a connected one at a frontend. A socket
-// without remote address listens or is not connected. An unspecified Local means any address of that version, or of both for ::.
+// without remote address listens or is not connected. An unspecified Local means any address of
+// that version, or of both for ::.
 type Socket struct {
 	Proto         uint8 // TCP or UDP
 	Local, Remote netip.AddrPort

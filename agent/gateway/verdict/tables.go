@@ -86,7 +86,8 @@ type Tables struct {
 	NS       map[NSKey]time.Duration // exchanges that OVN began
 	Frags    map[FragKey]Fragmented
 	Flows    map[FlowKey]time.Duration // seeded when the node was taken over
-	// HostProtos are the protocols without ports that the host uses, with ID 0. Remote may be AnyRemote.
+	// HostProtos are the protocols without ports that the host uses, with ID 0. Remote may be
+	// AnyRemote.
 	HostProtos map[NSKey]bool
 	// HostSocket reports whether a host socket owns packets to its port, for gated ports. A TCP
 	// listener owns only the ACK that answers its SYN cookie.

@@ -224,8 +224,8 @@ func (m Model) hostSocket(p *Packet) bool {
 	return m.Tables.HostSocket(Socket(flow(p)))
 }
 
-// hostConnection reports whether p comes from the peer of a connected host socket. begins means that
-// p opens a connection, which may replace one in TIME_WAIT.
+// hostConnection reports whether p comes from the peer of a connected host socket. begins means
+// that p opens a connection, which may replace one in TIME_WAIT.
 func (m Model) hostConnection(p *Packet, begins bool) bool {
 	if p.Proto != protoTCP && p.Proto != protoUDP || m.Tables.HostConnection == nil {
 		return false

@@ -59,7 +59,8 @@ func (c *Controller) Vsctl(args ...string) {
 	}
 }
 
-// Bind adds an interface for the logical port of a pod with that UID, and waits until the port is up.
+// Bind adds an interface for the logical port of a pod with that UID, and waits until the port is
+// up.
 func (c *Controller) Bind(port, uid, iface string) {
 	c.t.Helper()
 	c.Vsctl("add-port", "br-int", iface, "--", "set", "Interface", iface, "type=dummy", "external_ids:iface-id="+port, "external_ids:iface-id-ver="+uid)
