@@ -164,6 +164,7 @@ func TestOnlyAtomicfileWrites(t *testing.T) {
 		"cmd/ovnkube/daemon/start.go: os.OpenFile",      // /dev/null
 		"controller/nb/nbtest/nbtest.go: os.WriteFile",  // likewise
 		"agent/testnode/testnode.go: os.WriteFile",      // a test's
+		"agent/testnode/cgroup.go: os.WriteFile",        // likewise
 		"ovnd/backup.go: os.Rename",                     // a directory
 		"ovnd/database.go: os.Rename",                   // a database that ovsdb-tool made
 		"ovnd/switch.go: os.Rename",                     // likewise
