@@ -26,13 +26,15 @@ func (h *HostSent) Append(read func() ([]bpf.Counter, error)) ([]bpf.Counter, er
 	h.mu.Lock()
 	looks := h.looks
 	h.mu.Unlock()
+	// The device comes first: a packet of OVN is counted by the programs before it is sent. In the
+	// other order, packets of OVN sent meanwhile would be counted as the host's.
+	packets, bytes, deviceErr := h.Device()
 	counters, err := read()
 	if err != nil {
 		return nil, err
 	}
-	packets, bytes, err := h.Device()
-	if err != nil {
-		return counters, fmt.Errorf("derive what the host sends: %w", err)
+	if deviceErr != nil {
+		return counters, fmt.Errorf("derive what the host sends: %w", deviceErr)
 	}
 	var out bpf.Counter
 	for _, n := range counters {
