@@ -75,16 +75,22 @@ static __always_inline int range_owner(struct __sk_buff *skb, const struct packe
 
 /*
  * Reports whether a packet to a frontend belongs to a connection of the host. The host comes first:
- * a Service may get its frontend while the host has connections from or to that port.
+ * a Service may get its frontend while the host has connections from or to that port. Not inline:
+ * with its frame in port_owner(), the stacks of seven calls would exceed the 512 bytes of
+ * Linux 6.1. Not static: see host_socket().
  */
-static __always_inline int is_of_host(struct __sk_buff *skb, const struct packet *p, int quoted)
+__noinline int is_of_host(struct __sk_buff *skb, const struct packet *p, int quoted)
 {
+	struct addr dst; /* see is_internal() */
 	int has;
 
-	if ((p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP) || !is_host(&p->dst))
+	if (!p)
+		return 0;
+	dst = p->dst;
+	if ((p->proto != IPPROTO_TCP && p->proto != IPPROTO_UDP) || !is_host(&dst))
 		return 0;
 	has = host_connection(skb, p, !quoted && is_pure_syn(skb, p));
-	note(ASKED_SOCKET, has, &p->dst, p->dport, p->proto, NULL);
+	note(ASKED_SOCKET, has, &dst, p->dport, p->proto, NULL);
 	return has;
 }
 

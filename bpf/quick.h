@@ -30,9 +30,7 @@
 /* The transport header of an unfragmented packet to the node's own address. */
 struct quick {
 	__u8 proto, v6;
-	const struct addr *node; /* its destination */
-	void *src;		 /* its source: an address of its family */
-	struct tcphdr *tcp;	 /* or UDP, or ICMP: at least eight bytes are present */
+	struct tcphdr *tcp; /* or UDP, or ICMP: at least eight bytes are present */
 	void *end;
 };
 
@@ -45,36 +43,38 @@ static __always_inline int is_internal_quick4(__be32 ip)
 	return network_of(&a) == NETWORK_INTERNAL;
 }
 
-static __always_inline __u32 quick_tuple(const struct quick *q, struct bpf_sock_tuple *t)
+/*
+ * To a TCP frontend of OVN's, and not from the peer of a host socket: see is_of_host(). No options
+ * are between the headers. Not inline, and with arguments that stay in registers: with the tuple in
+ * the caller's frame, the stacks of a full path's calls would exceed the 512 bytes of Linux 6.1.
+ */
+static __noinline int quick_service(struct __sk_buff *skb, const struct tcphdr *tcp, int v6)
 {
-	if (q->v6) {
-		__builtin_memcpy(t->ipv6.saddr, q->src, sizeof(t->ipv6.saddr));
-		__builtin_memcpy(t->ipv6.daddr, q->node, sizeof(t->ipv6.daddr));
-		t->ipv6.sport = q->tcp->source;
-		t->ipv6.dport = q->tcp->dest;
-		return sizeof(t->ipv6);
-	}
-	t->ipv4.saddr = *(__be32 *)q->src;
-	t->ipv4.daddr = q->node->w[3];
-	t->ipv4.sport = q->tcp->source;
-	t->ipv4.dport = q->tcp->dest;
-	return sizeof(t->ipv4);
-}
-
-/* To a TCP frontend of OVN's, and not from the peer of a host socket: see host_connection(). */
-static __always_inline int quick_service(struct __sk_buff *skb, const struct quick *q)
-{
-	struct service_key k = { .port = q->tcp->dest, .proto = q->proto };
+	struct service_key k = { .port = tcp->dest, .proto = IPPROTO_TCP };
 	struct bpf_sock_tuple t = {};
 	struct bpf_sock *sk;
 	__u32 state, len;
 	__u8 *owner;
 
-	k.addr = *q->node;
+	k.addr = v6 ? cfg.node6 : cfg.node4_mapped;
 	owner = bpf_map_lookup_elem(&services, &k);
-	if (!owner || *owner != SERVICE_OVN || cfg.local || q->proto != IPPROTO_TCP)
+	if (!owner || *owner != SERVICE_OVN || cfg.local)
 		return UNSURE;
-	len = quick_tuple(q, &t);
+	if (v6) {
+		const struct ipv6hdr *ip6 = (void *)tcp - sizeof(*ip6);
+
+		__builtin_memcpy(t.ipv6.saddr, &ip6->saddr, sizeof(t.ipv6.saddr));
+		__builtin_memcpy(t.ipv6.daddr, &k.addr, sizeof(t.ipv6.daddr));
+		t.ipv6.sport = tcp->source;
+		t.ipv6.dport = tcp->dest;
+		len = sizeof(t.ipv6);
+	} else {
+		t.ipv4.saddr = ((struct iphdr *)tcp - 1)->saddr;
+		t.ipv4.daddr = k.addr.w[3];
+		t.ipv4.sport = tcp->source;
+		t.ipv4.dport = tcp->dest;
+		len = sizeof(t.ipv4);
+	}
 	sk = bpf_skc_lookup_tcp(skb, &t, len, BPF_F_CURRENT_NETNS, 0);
 	if (!sk)
 		return REASON_SERVICE;
@@ -139,7 +139,7 @@ static __always_inline int quick_port(struct __sk_buff *skb, const struct quick 
 		return UNSURE;
 	}
 	if (test_port(special_ports, port))
-		return quick_service(skb, q);
+		return q->proto == IPPROTO_TCP ? quick_service(skb, q->tcp, q->v6) : UNSURE;
 	return in_snat_range(port) ? quick_snat(q, port) : REASON_DEFAULT;
 }
 
@@ -149,8 +149,6 @@ static __always_inline int quick_ip6(struct __sk_buff *skb, struct quick *q, voi
 	const __u64 *dst = (void *)&ip6->daddr, *node = (void *)&cfg.node6;
 
 	q->v6 = 1;
-	q->node = &cfg.node6;
-	q->src = &ip6->saddr;
 	q->tcp = (void *)(ip6 + 1);
 	if ((void *)q->tcp + sizeof(struct udphdr) > q->end)
 		return UNSURE;
@@ -171,9 +169,7 @@ static __always_inline int quick_from_wire(struct __sk_buff *skb, int tags)
 	void *data = (void *)(long)skb->data, *end = (void *)(long)skb->data_end;
 	__be16 *proto = data + offsetof(struct ethhdr, h_proto);
 	struct iphdr *ip = data + ETH_HLEN;
-	struct quick q = {
-		.node = &cfg.node4_mapped, .src = &ip->saddr, .tcp = (void *)(ip + 1), .end = end
-	};
+	struct quick q = { .tcp = (void *)(ip + 1), .end = end };
 
 	if ((void *)q.tcp + sizeof(struct udphdr) > end || skb->pkt_type != PACKET_HOST)
 		return UNSURE;

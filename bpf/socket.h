@@ -110,17 +110,16 @@ __noinline int host_socket(struct __sk_buff *skb, const struct packet *p, int qu
 
 /*
  * Reports whether p is from the peer of a connected host socket: TCP also in setup, and in
- * TIME_WAIT unless p begins a connection. Not static: see host_socket().
+ * TIME_WAIT unless p begins a connection.
  */
-__noinline int host_connection(struct __sk_buff *skb, const struct packet *p, int begins)
+static __always_inline int host_connection(struct __sk_buff *skb, const struct packet *p,
+					   int begins)
 {
 	struct bpf_sock_tuple t = {};
 	struct bpf_sock *sk;
 	__u32 len;
 	int has;
 
-	if (!p)
-		return 0;
 	len = socket_tuple(&t, p);
 	if (p->proto == IPPROTO_TCP) {
 		sk = bpf_skc_lookup_tcp(skb, &t, len, BPF_F_CURRENT_NETNS, 0);
