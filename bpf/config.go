@@ -13,6 +13,9 @@ const maxPrefixes = 4 // MAX_PREFIXES in types.h
 // PortRange is an inclusive range of transport ports.
 type PortRange struct{ First, Last uint16 }
 
+// Contains reports whether the port is in the range.
+func (r PortRange) Contains(port uint16) bool { return r.First <= port && port <= r.Last }
+
 func (r PortRange) String() string {
 	if r == (PortRange{}) {
 		return "(none)"

@@ -48,17 +48,7 @@ static __noinline int has_connection(struct __sk_buff *skb, const struct packet 
 	struct bpf_sock *sk;
 	int has;
 
-	if (p->v6) {
-		__builtin_memcpy(t.ipv6.saddr, &p->src, sizeof(p->src));
-		__builtin_memcpy(t.ipv6.daddr, &p->dst, sizeof(p->dst));
-		t.ipv6.sport = p->sport;
-		t.ipv6.dport = p->dport;
-	} else {
-		t.ipv4.saddr = p->src.w[3];
-		t.ipv4.daddr = p->dst.w[3];
-		t.ipv4.sport = p->sport;
-		t.ipv4.dport = p->dport;
-	}
+	socket_tuple(&t, p);
 	sk = lookup_tuple(skb, &t, p->v6);
 	if (!sk)
 		return 0;

@@ -248,4 +248,21 @@ static __always_inline void reverse(struct packet *p)
 	p->dport = port;
 }
 
+/* Fills in the addresses and ports of a packet, for a lookup of its socket. Returns the length. */
+static __always_inline __u32 socket_tuple(struct bpf_sock_tuple *t, const struct packet *p)
+{
+	if (p->v6) {
+		__builtin_memcpy(t->ipv6.saddr, &p->src, sizeof(p->src));
+		__builtin_memcpy(t->ipv6.daddr, &p->dst, sizeof(p->dst));
+		t->ipv6.sport = p->sport;
+		t->ipv6.dport = p->dport;
+		return sizeof(t->ipv6);
+	}
+	t->ipv4.saddr = p->src.w[3];
+	t->ipv4.daddr = p->dst.w[3];
+	t->ipv4.sport = p->sport;
+	t->ipv4.dport = p->dport;
+	return sizeof(t->ipv4);
+}
+
 #endif /* __PARSE_H */

@@ -72,23 +72,6 @@ static __always_inline int is_gated(const struct packet *p)
 	return test_port(p->proto == IPPROTO_TCP ? gate->tcp : gate->udp, bpf_ntohs(p->dport));
 }
 
-/* Returns the tuple's length. */
-static __always_inline __u32 socket_tuple(struct bpf_sock_tuple *t, const struct packet *p)
-{
-	if (p->v6) {
-		__builtin_memcpy(t->ipv6.saddr, &p->src, sizeof(p->src));
-		__builtin_memcpy(t->ipv6.daddr, &p->dst, sizeof(p->dst));
-		t->ipv6.sport = p->sport;
-		t->ipv6.dport = p->dport;
-		return sizeof(t->ipv6);
-	}
-	t->ipv4.saddr = p->src.w[3];
-	t->ipv4.daddr = p->dst.w[3];
-	t->ipv4.sport = p->sport;
-	t->ipv4.dport = p->dport;
-	return sizeof(t->ipv4);
-}
-
 /*
  * Reports whether a host socket owns p->dport. quoted: p is from the quote of an ICMP error. Not
  * static: the verifier of Linux 7.3 overlooks what a static function reads on the stack of its

@@ -116,7 +116,7 @@ func (s Settings) ephemeral(h Host) []bpf.PortRange {
 // come and go.
 func openUDP(h Host, ephemeral []bpf.PortRange) []netip.AddrPort {
 	return slices.DeleteFunc(slices.Clone(h.UDP), func(a netip.AddrPort) bool {
-		return slices.ContainsFunc(ephemeral, func(r bpf.PortRange) bool { return r.First <= a.Port() && a.Port() <= r.Last })
+		return slices.ContainsFunc(ephemeral, func(r bpf.PortRange) bool { return r.Contains(a.Port()) })
 	})
 }
 

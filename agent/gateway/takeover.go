@@ -36,7 +36,7 @@ func takenOver(tracked []ovs.Tracked, node []netip.Addr, ports bpf.PortRange) []
 		} else if t.Original.Src == t.Reply.Dst {
 			continue // not translated: the connection only passes through
 		}
-		if inside := ports.First <= k.Local.Port() && k.Local.Port() <= ports.Last; inside || k.Local.Port() == 0 || !slices.Contains(node, k.Local.Addr()) {
+		if ports.Contains(k.Local.Port()) || k.Local.Port() == 0 || !slices.Contains(node, k.Local.Addr()) {
 			continue
 		}
 		out = append(out, k)

@@ -63,7 +63,7 @@ func (n *Node) taken(k bpf.ServiceKey, asked bool) string {
 	if !k.Addr.IsUnspecified() && !slices.Contains(n.Own, k.Addr) {
 		return ""
 	}
-	if slices.ContainsFunc(n.Ephemeral, func(r bpf.PortRange) bool { return r.First <= k.Port && k.Port <= r.Last }) {
+	if slices.ContainsFunc(n.Ephemeral, func(r bpf.PortRange) bool { return r.Contains(k.Port) }) {
 		return "the host's connections use this port (net.ipv4.ip_local_port_range, without ip_local_reserved_ports)"
 	}
 	if asked && k.Proto == model.NumberUDP && slices.ContainsFunc(n.UDP, func(s netip.AddrPort) bool { return receives(s, k) }) {
