@@ -68,19 +68,30 @@ func Sockets(first, last uint16) ([]Socket, error) {
 	return slices.Compact(out), nil
 }
 
-// UnconnectedUDP returns the local addresses of the namespace's UDP sockets that take packets from
-// any peer, except on loopback. Sorted, without duplicates.
-func UnconnectedUDP() ([]netip.AddrPort, error) {
-	var out []netip.AddrPort
+// udpSockets returns the namespace's UDP sockets of both families.
+func udpSockets() ([]*netlink.Socket, error) {
+	var out []*netlink.Socket
 	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
 		all, err := retry(func() ([]*netlink.Socket, error) { return netlink.SocketDiagUDP(family) })
 		if err != nil {
 			return nil, fmt.Errorf("list UDP sockets: %w", err)
 		}
-		for _, s := range all {
-			if addr, ok := netip.AddrFromSlice(s.ID.Source); ok && s.State == tcpClose && !addr.Unmap().IsLoopback() {
-				out = append(out, netip.AddrPortFrom(addr.Unmap(), s.ID.SourcePort))
-			}
+		out = append(out, all...)
+	}
+	return out, nil
+}
+
+// UnconnectedUDP returns the local addresses of the namespace's UDP sockets that take packets from
+// any peer, except on loopback. Sorted, without duplicates.
+func UnconnectedUDP() ([]netip.AddrPort, error) {
+	var out []netip.AddrPort
+	all, err := udpSockets()
+	if err != nil {
+		return nil, err
+	}
+	for _, s := range all {
+		if addr, ok := netip.AddrFromSlice(s.ID.Source); ok && s.State == tcpClose && !addr.Unmap().IsLoopback() {
+			out = append(out, netip.AddrPortFrom(addr.Unmap(), s.ID.SourcePort))
 		}
 	}
 	slices.SortFunc(out, netip.AddrPort.Compare)
@@ -106,36 +117,34 @@ func DestroyUDP(peers []netip.AddrPort, translated func(cookie uint64, peer neti
 	for _, p := range peers {
 		gone[netip.AddrPortFrom(p.Addr().Unmap(), p.Port())] = true
 	}
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		all, err := retry(func() ([]*netlink.Socket, error) { return netlink.SocketDiagUDP(family) })
+	all, err := udpSockets()
+	if err != nil {
+		return 0, err
+	}
+	for _, s := range all {
+		addr, ok := netip.AddrFromSlice(s.ID.Destination)
+		peer := netip.AddrPortFrom(addr.Unmap(), s.ID.DestinationPort)
+		if !ok || s.State != tcpEstablished || !gone[peer] {
+			continue
+		}
+		ours, err := translated(uint64(s.ID.Cookie[1])<<32|uint64(s.ID.Cookie[0]), peer)
 		if err != nil {
-			return n, fmt.Errorf("list UDP sockets: %w", err)
+			return n, fmt.Errorf("destroy UDP socket to %v: %w", peer, err)
 		}
-		for _, s := range all {
-			addr, ok := netip.AddrFromSlice(s.ID.Destination)
-			peer := netip.AddrPortFrom(addr.Unmap(), s.ID.DestinationPort)
-			if !ok || s.State != tcpEstablished || !gone[peer] {
-				continue
-			}
-			ours, err := translated(uint64(s.ID.Cookie[1])<<32|uint64(s.ID.Cookie[0]), peer)
-			if err != nil {
-				return n, fmt.Errorf("destroy UDP socket to %v: %w", peer, err)
-			}
-			if !ours {
-				continue
-			}
-			err = destroy(s)
-			if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) {
-				continue // already closed
-			}
-			if errors.Is(err, unix.EOPNOTSUPP) {
-				return n, fmt.Errorf("destroy UDP socket to %v: %w", peer, ErrNoSocketDestroy)
-			}
-			if err != nil {
-				return n, fmt.Errorf("destroy UDP socket to %v: %w", peer, err)
-			}
-			n++
+		if !ours {
+			continue
 		}
+		err = destroy(s)
+		if errors.Is(err, unix.ENOENT) || errors.Is(err, unix.ESTALE) {
+			continue // already closed
+		}
+		if errors.Is(err, unix.EOPNOTSUPP) {
+			return n, fmt.Errorf("destroy UDP socket to %v: %w", peer, ErrNoSocketDestroy)
+		}
+		if err != nil {
+			return n, fmt.Errorf("destroy UDP socket to %v: %w", peer, err)
+		}
+		n++
 	}
 	return n, nil
 }

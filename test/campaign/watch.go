@@ -3,7 +3,6 @@ package campaign
 import (
 	"context"
 	"fmt"
-	"io"
 	"net"
 	"net/http"
 	"net/netip"
@@ -86,7 +85,7 @@ func (w *watch) violation(kind, format string, args ...any) {
 
 // ask makes one health check.
 func (w *watch) ask(ctx context.Context, name string, client *http.Client, url string) {
-	err := healthy(ctx, client, url)
+	err := lab.Healthy(ctx, client, url)
 	if ctx.Err() != nil {
 		return
 	}
@@ -99,24 +98,6 @@ func (w *watch) ask(ctx context.Context, name string, client *http.Client, url s
 	if err != nil {
 		w.violation(name, "%v", err)
 	}
-}
-
-func healthy(ctx context.Context, client *http.Client, url string) error {
-	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
-	if err != nil {
-		return err
-	}
-	res, err := client.Do(req)
-	if err != nil {
-		return err
-	}
-	defer res.Body.Close()
-	const most = 300
-	body, err := io.ReadAll(io.LimitReader(res.Body, most))
-	if err == nil && res.StatusCode != http.StatusOK {
-		err = fmt.Errorf("status %d: %s", res.StatusCode, strings.TrimSpace(string(body)))
-	}
-	return err
 }
 
 var flowCount = regexp.MustCompile(`flow_count=(\d+)`)

@@ -3,8 +3,6 @@ package e2e
 import (
 	"context"
 	"fmt"
-	"io"
-	"net/http"
 	"net/netip"
 	"path/filepath"
 	"strconv"
@@ -229,14 +227,8 @@ func (c *Cluster) staysReady(t *testing.T) (end func()) {
 			t.Error(err)
 			return
 		}
-		res, err := client.Get(url)
-		if err != nil {
-			t.Errorf("%s: %v", node, err)
-			return
-		}
-		defer res.Body.Close()
-		if body, _ := io.ReadAll(res.Body); res.StatusCode != http.StatusOK {
-			t.Errorf("%s: %s: %d: %s", node, url, res.StatusCode, body)
+		if err := lab.Healthy(t.Context(), client, url); err != nil {
+			t.Errorf("%s: %s: %v", node, url, err)
 		}
 	}
 	go func() {
@@ -319,6 +311,17 @@ func testManyFrontends(t *testing.T, c *Cluster) {
 	end()
 }
 
+// flowCount reads the number of flows from the answer of ovs-ofctl dump-aggregate.
+func flowCount(t *testing.T, out string) int {
+	t.Helper()
+	_, text, _ := strings.Cut(out, "flow_count=")
+	n, err := strconv.Atoi(strings.TrimSpace(text))
+	if err != nil {
+		t.Fatalf("flows in %q: %v", out, err)
+	}
+	return n
+}
+
 // testManyPortRanges: a policy of 38 rules with 900 port ranges each makes no flows. It allows
 // nothing, and an Event states cost and bound.
 func testManyPortRanges(t *testing.T, c *Cluster) {
@@ -352,12 +355,7 @@ func testManyPortRanges(t *testing.T, c *Cluster) {
 	}
 	flows := func() int {
 		out := c.execute(t, "node1", "ovs-ofctl", "dump-aggregate", "unix:"+filepath.Join(c.Node(1).RunDir, "br-int.mgmt"))
-		_, text, _ := strings.Cut(strings.TrimSpace(out), "flow_count=")
-		n, err := strconv.Atoi(text)
-		if err != nil {
-			t.Fatalf("flows in %q: %v", out, err)
-		}
-		return n
+		return flowCount(t, out)
 	}
 	before := flows()
 	if _, err := client.NetworkingV1().NetworkPolicies("default").Create(t.Context(), policy, metav1.CreateOptions{}); err != nil {

@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
-	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -342,12 +341,7 @@ func testPolicyFlows(t *testing.T, l *policyLab) {
 	flows := func() int {
 		execute("central", "ovn-nbctl", "--timeout=60", "--wait=hv", "sync")
 		out := execute("node1", "ovs-ofctl", "dump-aggregate", "unix:"+filepath.Join(l.Node(1).RunDir, "br-int.mgmt"))
-		_, count, _ := strings.Cut(out, "flow_count=")
-		n, err := strconv.Atoi(strings.TrimSpace(count))
-		if err != nil {
-			t.Fatalf("flows of node1: %q", out)
-		}
-		return n
+		return flowCount(t, out)
 	}
 	before := flows()
 	l.apply(t, "many", fmt.Sprintf(`{podSelector: {matchLabels: {pod: a}}, ingress: [{from: [%s], ports: [%s]}]}`, strings.Join(blocks, ", "), strings.Join(ports, ", ")))

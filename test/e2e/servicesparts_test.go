@@ -9,7 +9,6 @@ import (
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
@@ -224,22 +223,7 @@ func testClash(t *testing.T, c *Cluster) {
 	if err := c.addService(t.Context(), second); err != nil {
 		t.Fatal(err)
 	}
-	client, err := c.Kubernetes()
-	if err != nil {
-		t.Fatal(err)
-	}
-	within(t, "an event about the younger", func() error {
-		events, err := client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=a-second"})
-		if err != nil {
-			return err
-		}
-		for _, e := range events.Items {
-			if e.Reason == "NotServed" && strings.Contains(e.Message, "service default/first has it") {
-				return nil
-			}
-		}
-		return fmt.Errorf("events %v", events.Items)
-	})
+	c.isTold(t, "a-second", "service default/first has it")
 	c.sees(t, host("d"), c.cluster("a-second"), servicePort, "c")
 	for _, from := range []string{"ext", host("d"), "node3"} {
 		c.sees(t, from, kindVIP(23), servicePort, "a")

@@ -2,7 +2,6 @@ package lab
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"io"
 	"net/http"
@@ -164,10 +163,11 @@ func (l *Lab) awaitReady(ctx context.Context, name, on, url string) error {
 	if err != nil {
 		return err
 	}
-	return p.Await(ctx, name, func() error { return get(ctx, client, url) })
+	return p.Await(ctx, name, func() error { return Healthy(ctx, client, url) })
 }
 
-func get(ctx context.Context, client *http.Client, url string) error {
+// Healthy returns an error with the answer's status and body, unless the status is 200.
+func Healthy(ctx context.Context, client *http.Client, url string) error {
 	req, err := http.NewRequestWithContext(ctx, http.MethodGet, url, nil)
 	if err != nil {
 		return err
@@ -182,7 +182,7 @@ func get(ctx context.Context, client *http.Client, url string) error {
 		return err
 	}
 	if res.StatusCode != http.StatusOK {
-		return errors.New(strings.TrimSpace(string(body)))
+		return fmt.Errorf("status %d: %s", res.StatusCode, strings.TrimSpace(string(body)))
 	}
 	return nil
 }
