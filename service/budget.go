@@ -210,7 +210,7 @@ func (a *Accounts) Set(k Key, m Meaning, cfg Config) []Key {
 		if m.Service == nil {
 			return a.services.Delete(k)
 		}
-		return a.services.Set(m.Service.Owner, m.Service.Units())
+		return a.services.Set(m.Service.Owner, m.Units(cfg))
 	}
 	var changed []Key
 	node, known := a.nodes[k]
@@ -231,7 +231,7 @@ func (a *Accounts) Set(k Key, m Meaning, cfg Config) []Key {
 		a.pods[m.Pod.Node] = l
 	}
 	a.nodes[k] = m.Pod.Node
-	return append(changed, l.Set(m.Pod.Owner, m.Pod.Units(cfg))...)
+	return append(changed, l.Set(m.Pod.Owner, m.Units(cfg))...)
 }
 
 // Keys returns the keys of all objects, in any order.

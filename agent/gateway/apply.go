@@ -179,13 +179,7 @@ func observe(uplink, bridge string) (Host, error) {
 	if h.Addresses, err = link.Addresses(); err != nil {
 		return h, err
 	}
-	if h.Defaults, err = link.DefaultRoutes(); err != nil {
-		return h, err
-	}
-	if h.Ephemeral, err = readEphemeral(); err != nil {
-		return h, err
-	}
-	h.UDP, err = link.UnconnectedUDP()
+	h.Defaults, err = link.DefaultRoutes()
 	return h, err
 }
 

@@ -15,7 +15,8 @@ type Host struct {
 	Bridge    *link.Link // nil if there is no bridge
 	Addresses []link.Address
 	Defaults  []link.DefaultRoute
-	InUse     []netip.Addr     // the node addresses currently in use
+	InUse     []netip.Addr // the node addresses currently in use
+	// The following are set by view.observe only.
 	Ephemeral []bpf.PortRange  // among which the kernel chooses ports for the host's connections
 	UDP       []netip.AddrPort // local addresses of unconnected UDP sockets, sorted
 }

@@ -11,6 +11,7 @@ import (
 
 	"golang.org/x/sync/errgroup"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
@@ -210,10 +211,18 @@ func (v *view) setFault(err error) {
 	}
 }
 
-// observe reads the host. It prefers the addresses by which the node is already known.
+// observe reads the host, with the ports that its own sockets use. It prefers the addresses by
+// which the node is already known.
 func (v *view) observe(s Settings) (Host, error) {
 	h, err := observe(s.Uplink, s.Bridge)
 	n, _ := v.get()
 	h.InUse = addrsOf(n.Addresses)
+	if err != nil {
+		return h, err
+	}
+	if h.Ephemeral, err = readEphemeral(); err != nil {
+		return h, err
+	}
+	h.UDP, err = link.UnconnectedUDP()
 	return h, err
 }

@@ -25,8 +25,8 @@ type Source struct {
 	// Peers returns the addresses by which other nodes are known, and all addresses of their hosts,
 	// each sorted. It is nil if there are no peers.
 	Peers func() (known, hosts []netip.Addr)
-	// Refused is called when the parts of an object that this node does not serve have changed, with
-	// the reasons. nil: nobody is told.
+	// Refused is called with the reasons when the parts of an object that this node does not serve
+	// have changed. It must not block. It may be nil.
 	Refused func(service.Key, []string)
 }
 
@@ -90,20 +90,28 @@ func (s *serving) plan(n service.Node) bool {
 		keys = slices.Concat(all, s.accounts.Keys())
 		s.node = n
 	}
-	changed := map[service.Key]bool{}
+	read, moved := map[service.Key]model.Meaning{}, map[service.Key]bool{}
 	for _, k := range keys {
-		changed[k] = true
-		for _, o := range s.accounts.Set(k, s.meaning(k), s.node.Cluster) {
-			changed[o] = true
+		if _, again := read[k]; again {
+			continue
+		}
+		read[k] = s.meaning(k)
+		for _, o := range s.accounts.Set(k, read[k], s.node.Cluster) {
+			moved[o] = true
 			if s.budgeted != nil {
 				s.budgeted(o)
 			}
 		}
 	}
-	for k := range changed {
+	for k := range moved { // let in or out by the change of another object
+		if _, is := read[k]; !is {
+			read[k] = s.meaning(k)
+		}
+	}
+	for k, m := range read {
 		var p *service.Plan
 		if s.accounts.Refused(k) == nil {
-			p = service.New(s.meaning(k), &s.node)
+			p = service.New(m, &s.node)
 		}
 		s.tables.Set(k, p)
 		s.tell(k, p)
