@@ -18,8 +18,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
-// eventNotServed is the reason of Events about Services and pods of which this node does not serve
-// a part. The controller writes Events with the same reason, about parts that no node serves.
+// eventNotServed is the reason of Events about Services and pods that this node serves only in part.
+// The controller writes Events with the same reason about parts that no node serves.
 const eventNotServed = "NotServed"
 
 const (
@@ -58,7 +58,7 @@ func (r *refusals) set(k service.Key, reasons []string) {
 
 // run writes the Events until ctx ends. Failed ones are retried.
 func (r *refusals) run(ctx context.Context) error {
-	return loop.Run(ctx, loop.Options{Name: "events about what is not served", Wake: r.wake, Apply: r.write, Log: r.log})
+	return loop.Run(ctx, loop.Options{Name: "events about refused parts", Wake: r.wake, Apply: r.write, Log: r.log})
 }
 
 func (r *refusals) write(ctx context.Context) error {

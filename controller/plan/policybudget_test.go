@@ -105,7 +105,7 @@ func TestNamespaceFlowsAreBounded(t *testing.T) {
 			map[string]string{"e": fmt.Sprintf(beyond, "e", 98)},
 		},
 		{
-			"one that is closed by itself uses nothing",
+			"a policy beyond its own bound uses nothing of the namespace's",
 			[]*networkingv1.NetworkPolicy{costly("ns", "a", 1, 4098), costly("ns", "b", 2, 4096), costly("ns", "c", 3, 4096), costly("ns", "d", 4, 4096), costly("ns", "e", 5, 4096)},
 			map[string]string{"a": "plan policy/ns/a: not served: spec.egress: its rules cost 4098 flows of each node, at most 4096 are served: the policy allows nothing in this direction"},
 		},
