@@ -327,9 +327,10 @@ func moved(before, after map[string]int) map[string]int {
 	return out
 }
 
-// chatter returns the reasons of background traffic on the wire.
+// chatter returns the reasons of background traffic on the wire: of others, and OVN's own resolution
+// of next hops.
 func chatter() []string {
-	return []string{"rx arp_request", "rx arp_other", "rx nd_solicit", "rx nd_other", "rx nd_advert", "rx router_advert", "rx multicast"}
+	return []string{"tx neighbour_out", "rx arp_request", "rx arp_other", "rx nd_solicit", "rx nd_other", "rx nd_advert", "rx router_advert", "rx multicast"}
 }
 
 // counters returns packets by direction and reason.
