@@ -24,17 +24,22 @@ type batch struct {
 	found   map[ref]model.Model    // rows looked up by name; nil: no such row
 	members *members               // as of the beginning of the batch, after first use
 	writes  map[string]model.Model // rows that operations change and delete; see echoes
+	allowed map[plan.Key]*Allowance
 	serial  int
 }
 
 // staleRow is a row that its owner no longer plans.
-type staleRow struct{ table, uuid string }
+type staleRow struct {
+	table, uuid string
+	row         model.Model
+	keep        map[string]string // the VIPs that it keeps until a later commit; nil: it is deleted
+}
 
-func newBatch(conn client.Client, m *members) *batch {
+func newBatch(conn client.Client, m *members, allowed map[plan.Key]*Allowance) *batch {
 	m.begin(conn.Cache())
 	return &batch{
 		cache: conn.Cache(), schema: conn.Schema(), records: map[plan.Key][]*record{},
-		stale: map[plan.Key][]staleRow{}, found: map[ref]model.Model{}, members: m, writes: map[string]model.Model{},
+		stale: map[plan.Key][]staleRow{}, found: map[ref]model.Model{}, members: m, writes: map[string]model.Model{}, allowed: allowed,
 	}
 }
 
@@ -74,12 +79,15 @@ func (b *batch) add(key plan.Key, rows []plan.Row) error {
 	b.records[key] = records
 	for identity, rest := range have {
 		for _, m := range rest {
-			b.stale[key] = append(b.stale[key], staleRow{identity.table, uuidOf(m)})
+			b.stale[key] = append(b.stale[key], staleRow{table: identity.table, uuid: uuidOf(m), row: m})
 		}
 	}
 	slices.SortFunc(b.stale[key], func(x, y staleRow) int {
 		return cmp.Or(cmp.Compare(x.table, y.table), cmp.Compare(x.uuid, y.uuid))
 	})
+	if a := b.allowed[key]; a != nil {
+		b.restrict(key, a)
+	}
 	return nil
 }
 
@@ -180,6 +188,15 @@ func (b *batch) operations(errs map[plan.Key]error) []ovsdb.Operation {
 	var roots []staleRow
 	for _, key := range slices.SortedFunc(maps.Keys(b.records), plan.Key.Compare) {
 		for _, s := range b.stale[key] {
+			if s.keep != nil {
+				kept, err := b.keepOps(s)
+				if err != nil {
+					errs[key] = err
+					continue
+				}
+				ops = append(ops, kept...)
+				continue
+			}
 			b.writes[s.uuid] = nil
 			if b.schema.Tables[s.table].IsRoot {
 				roots = append(roots, s)

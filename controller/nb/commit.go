@@ -22,6 +22,12 @@ import (
 // On return the cache holds the written rows. After Claim, every transaction is conditional on the
 // term. A transaction of an earlier term fails as a whole with ErrFenced.
 func (d *DB) Commit(ctx context.Context, want map[plan.Key][]plan.Row) map[plan.Key]error {
+	return d.CommitWithin(ctx, want, nil)
+}
+
+// CommitWithin is Commit that changes no more load balancers than the allowances of their owners
+// permit. Owners may share an allowance. Owners without one are not limited.
+func (d *DB) CommitWithin(ctx context.Context, want map[plan.Key][]plan.Row, allowed map[plan.Key]*Allowance) map[plan.Key]error {
 	errs := map[plan.Key]error{}
 	keys := slices.SortedFunc(maps.Keys(want), plan.Key.Compare)
 	conn, err := d.client()
@@ -35,12 +41,12 @@ func (d *DB) Commit(ctx context.Context, want map[plan.Key][]plan.Row) map[plan.
 	defer d.committing.Unlock()
 	ctx, cancel := context.WithTimeout(ctx, commitTimeout)
 	defer cancel()
-	d.commit(ctx, conn, keys, want, errs)
+	d.commit(ctx, conn, keys, want, allowed, errs)
 	return errs
 }
 
-func (d *DB) commit(ctx context.Context, conn client.Client, keys []plan.Key, want map[plan.Key][]plan.Row, errs map[plan.Key]error) {
-	b := newBatch(conn, &d.members)
+func (d *DB) commit(ctx context.Context, conn client.Client, keys []plan.Key, want map[plan.Key][]plan.Row, allowed map[plan.Key]*Allowance, errs map[plan.Key]error) {
+	b := newBatch(conn, &d.members, allowed)
 	var planned []plan.Key
 	for _, k := range keys {
 		if err := b.add(k, want[k]); err != nil {
@@ -70,8 +76,8 @@ func (d *DB) commit(ctx context.Context, conn client.Client, keys []plan.Key, wa
 		return
 	}
 	half := len(planned) / 2
-	d.commit(ctx, conn, planned[:half], want, errs)
-	d.commit(ctx, conn, planned[half:], want, errs)
+	d.commit(ctx, conn, planned[:half], want, allowed, errs)
+	d.commit(ctx, conn, planned[half:], want, allowed, errs)
 }
 
 // refusedError means that the database rejected a transaction, as opposed to a missing reply.

@@ -1,0 +1,250 @@
+package nb
+
+import (
+	"cmp"
+	"maps"
+	"reflect"
+	"slices"
+	"strings"
+
+	"github.com/ovn-kubernetes/libovsdb/model"
+	"github.com/ovn-kubernetes/libovsdb/ovsdb"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	nbmodel "github.com/ovn-ebpf/ovn-ebpf/ovsdb/nb"
+)
+
+// Allowance bounds how much one Commit changes in the load balancers of some owners. Its unit is
+// a flow of each node: a VIP that is added, removed or changed is vipUnits, and one more for each
+// backend that it gets or loses. OVN needs about 0.3 ms for a unit, and nothing else of the cluster
+// proceeds meanwhile.
+//
+// Each VIP changes as a whole: if it moves from one load balancer to another, both are written in
+// the same transaction. The last VIP may exceed the allowance.
+type Allowance struct {
+	Left float64 // may be negative afterwards
+	// Share returns the part of its units that a VIP of an owner counts; nil stands for all. A node
+	// port is one frontend with a VIP for each node.
+	Share func(owner plan.Key, vip string) float64
+	// Held has the owners whose load balancers are not yet as planned, and the VIPs that each of them
+	// no longer has but the database does.
+	Held map[plan.Key][]string
+}
+
+// vipUnits are the flows that OVN makes on each node of a VIP without backends.
+const vipUnits = 4
+
+func (a *Allowance) hold(key plan.Key, leaving ...string) {
+	if a.Held == nil {
+		a.Held = map[plan.Key][]string{}
+	}
+	a.Held[key] = append(a.Held[key], leaving...)
+}
+
+// balancerRow is a load balancer of an owner: a planned one, a stale one, or one that is both
+// planned and in the database.
+type balancerRow struct {
+	record     *record   // nil: it is not planned
+	stale      *staleRow // nil: it is planned
+	have, want map[string]string
+	held       bool // its other columns must stay as they are
+}
+
+func (r *balancerRow) protocol() string {
+	if r.record != nil {
+		text, _ := r.record.columns["protocol"].(string)
+		return text
+	}
+	f, _ := fieldOf(r.stale.row, "protocol")
+	if f.Kind() == reflect.Pointer && !f.IsNil() {
+		f = f.Elem()
+	}
+	return f.String()
+}
+
+// vipChange is a difference of one VIP in all load balancers of its owner.
+type vipChange struct {
+	vip   string
+	rows  []*balancerRow // those in which it differs
+	units float64
+	order order
+}
+
+// order is the order in which changes are made.
+type order int
+
+const (
+	first  order = iota // the VIP is removed
+	second              // it changes
+	third               // it is added
+)
+
+// restrict leaves out what exceeds the allowance of the owner's load balancers.
+func (b *batch) restrict(key plan.Key, a *Allowance) {
+	var rows []*balancerRow
+	for _, r := range b.records[key] {
+		if r.table == nbmodel.LoadBalancerTable {
+			want, _ := r.columns["vips"].(map[string]string)
+			rows = append(rows, &balancerRow{record: r, have: vipsOf(r.old), want: want})
+		}
+	}
+	for i := range b.stale[key] {
+		if s := &b.stale[key][i]; s.table == nbmodel.LoadBalancerTable {
+			rows = append(rows, &balancerRow{stale: s, have: vipsOf(s.row)})
+		}
+	}
+	for _, r := range rows {
+		if r.record == nil || r.record.old == nil || !b.differs(r.record) {
+			continue
+		}
+		if a.Left <= 0 {
+			r.held = true
+			a.hold(key)
+			continue
+		}
+		for vip, backends := range r.have {
+			a.Left -= a.units(key, vip, backends, "")
+		}
+	}
+	next := map[*balancerRow]map[string]string{} // of the rows in which a VIP stays as it is
+	for _, c := range a.vipChanges(key, rows) {
+		if a.Left <= 0 || slices.ContainsFunc(c.rows, func(r *balancerRow) bool { return r.held }) {
+			a.hold(key)
+			if c.order == first {
+				a.hold(key, c.vip)
+			}
+			for _, r := range c.rows {
+				if next[r] == nil {
+					next[r] = map[string]string{}
+					maps.Copy(next[r], r.want)
+				}
+				delete(next[r], c.vip)
+				if backends, had := r.have[c.vip]; had {
+					next[r][c.vip] = backends
+				}
+			}
+			continue
+		}
+		a.Left -= c.units
+	}
+	for _, r := range rows {
+		vips, partial := next[r]
+		switch {
+		case r.held || partial && r.stale == nil && r.record.old == nil && len(vips) == 0:
+			b.records[key] = slices.DeleteFunc(b.records[key], func(o *record) bool { return o == r.record })
+		case !partial || r.stale != nil && len(vips) == 0:
+		case r.stale != nil:
+			r.stale.keep = vips
+		default:
+			r.record.columns["vips"] = vips
+		}
+	}
+}
+
+// vipChanges returns the differences between what the rows have and what is wanted.
+func (a *Allowance) vipChanges(key plan.Key, rows []*balancerRow) []*vipChange {
+	type identity struct{ protocol, vip string }
+	found := map[identity]*vipChange{}
+	for _, r := range rows {
+		note := func(vip string) {
+			id := identity{r.protocol(), vip}
+			if found[id] == nil {
+				found[id] = &vipChange{vip: vip}
+			}
+			found[id].rows = append(found[id].rows, r)
+		}
+		for vip, backends := range r.have {
+			if want, ok := r.want[vip]; !ok || want != backends {
+				note(vip)
+			}
+		}
+		for vip := range r.want {
+			if _, ok := r.have[vip]; !ok {
+				note(vip)
+			}
+		}
+	}
+	changes := slices.Collect(maps.Values(found))
+	for _, c := range changes {
+		had, has := false, false
+		for _, r := range c.rows {
+			before, was := r.have[c.vip]
+			after, is := r.want[c.vip]
+			had, has = had || was, has || is
+			c.units += a.units(key, c.vip, before, after)
+		}
+		switch {
+		case had && has:
+			c.order = second
+		case has:
+			c.order = third
+		}
+	}
+	slices.SortFunc(changes, func(x, y *vipChange) int {
+		return cmp.Or(cmp.Compare(x.order, y.order), cmp.Compare(x.rows[0].protocol(), y.rows[0].protocol()), cmp.Compare(x.vip, y.vip))
+	})
+	return changes
+}
+
+// units returns the units of a VIP whose backends change.
+func (a *Allowance) units(key plan.Key, vip, before, after string) float64 {
+	removed, added := differing(backendsOf(before), backendsOf(after))
+	units := float64(vipUnits + len(removed) + len(added))
+	if a.Share != nil {
+		units *= a.Share(key, vip)
+	}
+	return units
+}
+
+func backendsOf(text string) []string {
+	if text == "" {
+		return nil
+	}
+	return strings.Split(text, ",")
+}
+
+func vipsOf(m model.Model) map[string]string {
+	if m == nil {
+		return nil
+	}
+	f, _ := fieldOf(m, "vips")
+	vips, _ := f.Interface().(map[string]string)
+	return vips
+}
+
+// differs reports whether a load balancer's place or a column other than its VIPs changes. OVN then
+// makes all of its flows again.
+func (b *batch) differs(r *record) bool {
+	m, columns, err := r.desired(b.cache.DatabaseModel(), b.uuidNamed)
+	if err != nil {
+		return false // writeRecord reports it
+	}
+	for _, column := range columns {
+		want, _ := fieldOf(m, column)
+		if have, ok := fieldOf(r.old, column); ok && column != "vips" && !sameColumn(have, want) {
+			return true
+		}
+	}
+	for _, p := range r.parents {
+		if !b.members.has(p, b.uuidNamed(p.parent), r.uuid) {
+			return true
+		}
+	}
+	return len(b.removalOps(r, b.uuidNamed)) > 0
+}
+
+// keepOps writes the VIPs that a stale load balancer keeps for now.
+func (b *batch) keepOps(s staleRow) ([]ovsdb.Operation, error) {
+	if maps.Equal(s.keep, vipsOf(s.row)) {
+		return nil, nil
+	}
+	value, err := ovsdb.NativeToOvs(b.schema.Table(s.table).Column("vips"), s.keep)
+	if err != nil {
+		return nil, err
+	}
+	m := model.Clone(s.row)
+	f, _ := fieldOf(m, "vips")
+	f.Set(reflect.ValueOf(s.keep))
+	b.writes[s.uuid] = m
+	return []ovsdb.Operation{{Op: ovsdb.OperationUpdate, Table: s.table, Where: whereUUID(s.uuid), Row: ovsdb.Row{"vips": value}}}, nil
+}

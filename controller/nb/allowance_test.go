@@ -1,0 +1,202 @@
+package nb_test
+
+import (
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/google/go-cmp/cmp"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+)
+
+// balancer returns a load balancer of the group with VIPs first to last, each with a backend.
+func balancer(name string, first, last int, backends string) plan.LoadBalancer {
+	vips := map[string]string{}
+	for i := first; i <= last; i++ {
+		vips[fmt.Sprintf("10.96.0.1:%d", 1000+i)] = backends
+	}
+	return plan.LoadBalancer{Groups: []string{"group"}, Name: name, Protocol: "tcp", VIPs: vips, Options: map[string]string{"reject": "true"}}
+}
+
+// vips returns the VIPs in the database, by load balancer.
+func vips(s *nbtest.Server) map[string][]string {
+	out := map[string][]string{}
+	for line := range strings.SplitSeq(s.Nbctl("--bare", "--format=csv", "--no-headings", "--columns=name,vips", "list", "load_balancer"), "\n") {
+		name, list, _ := strings.Cut(line, ",")
+		if name != "" {
+			out[name] = strings.Fields(strings.Trim(list, `"`))
+		}
+	}
+	return out
+}
+
+func within(t *testing.T, db *nb.DB, left int, want map[plan.Key][]plan.Row) *nb.Allowance {
+	t.Helper()
+	a := &nb.Allowance{Left: float64(left)}
+	allowed := map[plan.Key]*nb.Allowance{}
+	for k := range want {
+		allowed[k] = a
+	}
+	if errs := db.CommitWithin(t.Context(), want, allowed); len(errs) > 0 {
+		t.Fatalf("CommitWithin: %v", errs)
+	}
+	return a
+}
+
+// TestCommitWithin checks that load balancers change by no more than the allowance in one commit,
+// and that repeated commits lead to the plan.
+func TestCommitWithin(t *testing.T) {
+	s := nbtest.Start(t)
+	db := open(t, s)
+	commit(t, db, map[plan.Key][]plan.Row{plan.ClusterKey(): {plan.LoadBalancerGroup{Name: "group"}}})
+	key := plan.ServiceKey("ns", "s")
+	const unit = 5 // of a VIP with one backend that comes or goes
+	for _, step := range []struct {
+		name  string
+		rows  []plan.Row
+		each  []int // the VIPs that change in each commit of at most 40 units
+		units int
+	}{
+		{"20 VIPs come", []plan.Row{balancer("a", 1, 10, "10.0.0.1:80"), balancer("b", 11, 20, "10.0.0.1:80")}, []int{8, 8, 4}, unit},
+		{"nothing changes", []plan.Row{balancer("a", 1, 10, "10.0.0.1:80"), balancer("b", 11, 20, "10.0.0.1:80")}, []int{0}, unit},
+		{"an endpoint moves", []plan.Row{balancer("a", 1, 10, "10.0.0.2:80"), balancer("b", 11, 20, "10.0.0.2:80")}, []int{7, 7, 6}, unit + 1},
+		{"a load balancer goes", []plan.Row{balancer("b", 11, 20, "10.0.0.2:80")}, []int{8, 2}, unit},
+		{"all go", nil, []int{8, 2}, unit},
+	} {
+		want := map[plan.Key][]plan.Row{key: step.rows}
+		for i, n := range step.each {
+			before := vips(s)
+			a := within(t, db, 40, want)
+			last := i == len(step.each)-1
+			if _, held := a.Held[key]; held == last {
+				t.Errorf("%s, commit %d: held %v, want %v", step.name, i, held, !last)
+			}
+			if spent := 40 - int(a.Left); spent != n*step.units {
+				t.Errorf("%s, commit %d: %d units, want %d", step.name, i, spent, n*step.units)
+			}
+			if changed := differences(before, vips(s)); changed != n {
+				t.Errorf("%s, commit %d: %d VIPs changed, want %d", step.name, i, changed, n)
+			}
+		}
+		dump := s.Dump()
+		commit(t, db, want)
+		if diff := cmp.Diff(dump, s.Dump()); diff != "" {
+			t.Errorf("%s: not as planned (-has +wants):\n%s", step.name, diff)
+		}
+	}
+}
+
+// differences counts the VIPs that differ.
+func differences(before, after map[string][]string) int {
+	set := map[string]int{}
+	for _, list := range before {
+		for _, vip := range list {
+			set[vip]--
+		}
+	}
+	for _, list := range after {
+		for _, vip := range list {
+			set[vip]++
+		}
+	}
+	changed := map[string]bool{}
+	for vip, n := range set {
+		if n != 0 {
+			name, _, _ := strings.Cut(vip, "=")
+			changed[name] = true
+		}
+	}
+	return len(changed)
+}
+
+// TestCommitWithinMovesVIPs checks that a VIP that moves from one load balancer to another is in one
+// of them all the time.
+func TestCommitWithinMovesVIPs(t *testing.T) {
+	s := nbtest.Start(t)
+	db := open(t, s)
+	key := plan.ServiceKey("ns", "s")
+	commit(t, db, map[plan.Key][]plan.Row{plan.ClusterKey(): {plan.LoadBalancerGroup{Name: "group"}}, key: {balancer("a", 1, 20, "10.0.0.1:80")}})
+	all := vips(s)["a"]
+	want := map[plan.Key][]plan.Row{key: {balancer("b", 1, 10, "10.0.0.1:80"), balancer("c", 11, 20, "10.0.0.1:80")}}
+	for commits := 1; ; commits++ {
+		a := within(t, db, 40, want)
+		now := slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(vips(s)))...)))
+		if !slices.Equal(now, slices.Sorted(slices.Values(all))) {
+			t.Fatalf("commit %d: VIPs %q, want each of %q once", commits, now, all)
+		}
+		if _, held := a.Held[key]; !held {
+			break
+		}
+		if commits == 10 {
+			t.Fatal("the VIPs have not moved after 10 commits")
+		}
+	}
+	if got := vips(s); len(got["b"]) != 10 || len(got["c"]) != 10 || len(got) != 2 {
+		t.Errorf("load balancers %v, want b and c with 10 VIPs each", got)
+	}
+}
+
+// TestCommitWithinHolds checks what a used-up allowance holds: changes of load balancers, and
+// nothing else.
+func TestCommitWithinHolds(t *testing.T) {
+	s := nbtest.Start(t)
+	db := open(t, s)
+	service, pod := plan.ServiceKey("ns", "s"), plan.PodKey("ns", "p")
+	rows := func(version string, lb plan.LoadBalancer) []plan.Row {
+		return []plan.Row{plan.LogicalSwitchPort{Switch: "n", Name: "ns_p", Options: map[string]string{"version": version}}, lb}
+	}
+	commit(t, db, map[plan.Key][]plan.Row{
+		plan.ClusterKey(): {plan.LoadBalancerGroup{Name: "group"}, plan.LogicalSwitch{Name: "n"}},
+		service:           {balancer("a", 1, 3, "")}, pod: rows("1", balancer("p", 11, 12, "")),
+	})
+	before := vips(s)
+	affinity := balancer("a", 1, 2, "")
+	affinity.Options = map[string]string{"reject": "true", "affinity_timeout": "60"}
+	want := map[plan.Key][]plan.Row{service: {affinity, balancer("b", 4, 5, "")}, pod: rows("2", balancer("p", 11, 14, ""))}
+	a := within(t, db, 0, want)
+	if diff := cmp.Diff(before, vips(s)); diff != "" {
+		t.Errorf("load balancers changed without an allowance (-before +after):\n%s", diff)
+	}
+	if got := s.Nbctl("--bare", "--columns=options", "find", "logical_switch_port", "name=ns_p"); got != "version=2" {
+		t.Errorf("options of the pod's port: %q, want version=2", got)
+	}
+	if diff := cmp.Diff(map[plan.Key][]string{service: {"10.96.0.1:1003"}, pod: nil}, a.Held); diff != "" {
+		t.Errorf("held owners with the VIPs that they no longer have (-want +got):\n%s", diff)
+	}
+	// New options cost all VIPs of the load balancer.
+	if a := within(t, db, 1, map[plan.Key][]plan.Row{service: want[service]}); a.Left != 1-3*4 || s.Nbctl("--bare", "--columns=options", "find", "load_balancer", "name=a") != "affinity_timeout=60 reject=true" {
+		t.Errorf("%g units are left after a change of the options of 3 VIPs, want %d", a.Left, 1-3*4)
+	}
+	within(t, db, 1000, want)
+	dump := s.Dump()
+	commit(t, db, want)
+	if diff := cmp.Diff(dump, s.Dump()); diff != "" {
+		t.Errorf("not as planned (-has +wants):\n%s", diff)
+	}
+}
+
+// TestCommitWithinShares checks that VIPs of node ports count in part.
+func TestCommitWithinShares(t *testing.T) {
+	s := nbtest.Start(t)
+	db := open(t, s)
+	key := plan.ServiceKey("ns", "s")
+	commit(t, db, map[plan.Key][]plan.Row{plan.ClusterKey(): {plan.LoadBalancerGroup{Name: "group"}}})
+	a := &nb.Allowance{Left: 10, Share: func(k plan.Key, vip string) float64 {
+		if k != key {
+			t.Errorf("share of a VIP of %v", k)
+		}
+		return 1.0 / 8
+	}}
+	want := map[plan.Key][]plan.Row{key: {balancer("a", 1, 20, "")}}
+	if errs := db.CommitWithin(t.Context(), want, map[plan.Key]*nb.Allowance{key: a}); len(errs) > 0 {
+		t.Fatal(errs)
+	}
+	if len(a.Held) > 0 || a.Left != 0 {
+		t.Errorf("%g units are left, held %v, want all of 20 VIPs to take 10", a.Left, a.Held)
+	}
+}
