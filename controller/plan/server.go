@@ -116,6 +116,19 @@ func (s *servers) isHost(a netip.Addr) bool {
 	return ok
 }
 
+// VIPShare returns the part of a frontend that a VIP of an owner is. A node port is one frontend with
+// a VIP for each node.
+func (c *Cluster) VIPShare(owner Key, vip string) float64 {
+	if owner.Kind != KindService {
+		return 1
+	}
+	nodes := c.servers()
+	if a, err := netip.ParseAddrPort(vip); err == nil && nodes.byAddr[a.Addr()] != nil {
+		return 1 / float64(len(nodes.list))
+	}
+	return 1
+}
+
 // names returns the names of the nodes' switches, or of the routers of nodes that have one.
 func names(nodes []*server, kind kind) []string {
 	var out []string

@@ -1,6 +1,8 @@
 package plan
 
 import (
+	"fmt"
+	"hash/crc32"
 	"net/netip"
 	"slices"
 	"strconv"
@@ -32,7 +34,8 @@ type servedPort struct {
 	at     []netip.Addr
 }
 
-// serviceRows returns, for each protocol, one load balancer for all switches and gateway routers.
+// serviceRows returns, for each protocol, one load balancer for all switches and gateway routers, or
+// several if it has many VIPs.
 // Where a node needs other backends than the others, or routers other backends than switches, those
 // have load balancers of their own. Their number is that of the different backend lists, which is
 // limited by the nodes with endpoints of the service, or by zones.
@@ -74,17 +77,48 @@ func (s *service) balancers() []Row {
 	var rows []Row
 	for proto, placed := range s.place() {
 		for at, here := range placed {
-			row := s.loadBalancer(proto, at.suffix(), here.vips)
-			row.Groups, row.Switches, row.Routers = here.parents(at)
-			if at.keepClient {
-				row.Options["skip_snat"] = "true"
-			}
-			if len(row.Groups)+len(row.Switches)+len(row.Routers) > 0 {
-				rows = append(rows, row)
+			for suffix, vips := range split(at.suffix(), here.vips) {
+				row := s.loadBalancer(proto, suffix, vips)
+				row.Groups, row.Switches, row.Routers = here.parents(at)
+				if at.keepClient {
+					row.Options["skip_snat"] = "true"
+				}
+				if len(row.Groups)+len(row.Switches)+len(row.Routers) > 0 {
+					rows = append(rows, row)
+				}
 			}
 		}
 	}
 	return rows
+}
+
+// balancerVIPs is the number of VIPs from which a load balancer is divided. OVN makes the flows of a
+// whole load balancer again if one of its VIPs changes.
+const balancerVIPs = 128
+
+// split divides the VIPs of one place among load balancers, by suffix of their names. The number of
+// load balancers is a power of two, and a VIP's place depends on the VIP alone, so that few VIPs
+// move if some come or go.
+func split(suffix string, vips map[string]string) map[string]map[string]string {
+	n := uint32(1)
+	for len(vips) > int(n)*balancerVIPs {
+		n *= 2
+	}
+	if n == 1 {
+		return map[string]map[string]string{suffix: vips}
+	}
+	out := map[string]map[string]string{}
+	for vip, backends := range vips {
+		name := suffix
+		if i := crc32.ChecksumIEEE([]byte(vip)) % n; i > 0 {
+			name = fmt.Sprint(suffix, "_", i)
+		}
+		if out[name] == nil {
+			out[name] = map[string]string{}
+		}
+		out[name][vip] = backends
+	}
+	return out
 }
 
 // services returns the settings that affect Services.
