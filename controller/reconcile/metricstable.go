@@ -30,7 +30,7 @@ func Metrics() metric.Table {
 		gauge("waiting_owners", "Owners with an event that the Northbound database does not follow yet."),
 		gauge("oldest_event_age_seconds", "For how long the owner that waits longest has waited."),
 		gauge("failing_owners", "Owners whose rows are not what the cluster says, by kind; /readyz lists them.", "kind"),
-		counter("reconciliations_total", "Reconciliations of owners by kind and result: ok, patched (an annotation was written), conflict (the object had changed meanwhile; it is read again), error.", "kind", "result"),
+		counter("reconciliations_total", "Reconciliations of owners by kind and result: ok, patched (an annotation was written), conflict (the object had changed meanwhile; it is read again), postponed (the namespace's load balancers change too fast; docs/services.md), error.", "kind", "result"),
 		counter("allocation_failures_total", "Attempts to allocate that failed by kind of owner and reason: exhausted, taken, invalid (a request that can never be met).", "kind", "reason"),
 		histogram("commit_duration_seconds", "Time to compare a batch of owners with the Northbound database and write the difference.", prometheus.ExponentialBuckets(0.0005, 2, 14)),
 		histogram("event_latency_seconds", "Time from the first event of an owner to the end of the transaction that put it in the Northbound database, its annotation included.", latencyBuckets()),

@@ -36,6 +36,21 @@ func (w *worker) enqueueEverything() error {
 // done ends the work on a key: the database holds its rows. Parts of the object that could not be
 // served become an Event. They are tried again only when something changes.
 func (w *worker) done(k plan.Key, unserved error) {
+	w.note(k, unserved)
+	w.settle(k, "ok")
+}
+
+// postpone queues a key again whose namespace has used up its share of changes (throttle). The key
+// does not count as waiting: the database follows the cluster as fast as it may.
+func (w *worker) postpone(k plan.Key, wait time.Duration) {
+	delete(w.pending, k)
+	w.lag.done(k)
+	w.settle(k, "postponed")
+	w.queue.AddAfter(k, wait)
+}
+
+// note records which parts of the object could not be served.
+func (w *worker) note(k plan.Key, unserved error) {
 	delete(w.pending, k)
 	w.waiting.forget(k)
 	if unserved != nil {
@@ -46,7 +61,6 @@ func (w *worker) done(k plan.Key, unserved error) {
 	} else if w.failures.clear(k) {
 		w.log.Info("reconciled again", "owner", k.String())
 	}
-	w.settle(k, "ok")
 }
 
 func (w *worker) settle(k plan.Key, result string) {
@@ -83,6 +97,9 @@ func (w *worker) fail(k plan.Key, reason string, err error) {
 	w.queue.AddRateLimited(k)
 	w.queue.Done(k)
 }
+
+// firstSync reports whether the full sync of this connection to the database is under way.
+func (w *worker) firstSync() bool { return w.synced != w.syncing || w.syncing == 0 }
 
 // publish updates what Ready and the metrics read.
 func (w *worker) publish() {

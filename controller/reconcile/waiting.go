@@ -114,12 +114,13 @@ func (h heavy) note(k plan.Key, rows []plan.Row) {
 	}
 }
 
-// batches returns the keys in the groups and the order in which they must be reconciled.
-func (h heavy) batches(keys []plan.Key) [][]plan.Key {
+// batches returns the keys in the groups and the order in which they must be reconciled. Owners for
+// which alone returns true are treated like heavy ones.
+func (h heavy) batches(keys []plan.Key, alone func(plan.Key) bool) [][]plan.Key {
 	var light []plan.Key
 	var out [][]plan.Key
 	for _, k := range keys {
-		if _, is := h[k]; is {
+		if _, is := h[k]; is || alone(k) {
 			out = append(out, []plan.Key{k})
 		} else {
 			light = append(light, k)

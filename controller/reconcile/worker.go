@@ -29,10 +29,11 @@ type worker struct {
 	syncing   uint64                // the database connection that the full sync is of; 0: none was begun
 	synced    uint64                // the database connection whose full sync is done
 	heavy     heavy
+	throttle  throttle
 }
 
 func newWorker(l *Loop, t *term, a *ipam.Allocator, q workqueue.TypedRateLimitingInterface[plan.Key]) *worker {
-	return &worker{Loop: l, term: t, allocator: a, queue: q, waiting: newWaiting(), pending: map[plan.Key]struct{}{}, heavy: heavy{}}
+	return &worker{Loop: l, term: t, allocator: a, queue: q, waiting: newWaiting(), pending: map[plan.Key]struct{}{}, heavy: heavy{}, throttle: newThrottle()}
 }
 
 func (w *worker) run(ctx context.Context) error {
@@ -42,7 +43,7 @@ func (w *worker) run(ctx context.Context) error {
 			return nil
 		}
 		w.pace.note(len(keys)+w.queue.Len()+len(w.backlog), w.begun)
-		for i, batch := range w.heavy.batches(keys) {
+		for i, batch := range w.heavy.batches(keys, w.throttle.limited) {
 			if i > 0 && w.term.hold(ctx) != nil {
 				return nil
 			}
@@ -122,6 +123,10 @@ func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 			}
 			continue
 		}
+		if wait := w.throttle.wait(k); wait > 0 && !w.firstSync() {
+			w.postpone(k, wait)
+			continue
+		}
 		w.prepare(k, &todo)
 	}
 	var patchErrs map[plan.Key]error
@@ -195,8 +200,17 @@ func (w *worker) commit(ctx context.Context, todo work) {
 	if len(want) == 0 {
 		return
 	}
+	var shares map[string]*share
+	var allowed map[plan.Key]*nb.Allowance
+	if !w.firstSync() {
+		for _, k := range w.throttle.hurry(want) {
+			w.enqueue(k)
+		}
+		shares, allowed = w.throttle.shares(want, w.cluster.VIPShare)
+	}
 	start, before := time.Now(), w.db.Stats().Transactions
-	errs := w.db.Commit(ctx, want)
+	errs := w.db.CommitWithin(ctx, want, allowed)
+	w.throttle.spend(want, shares)
 	for _, err := range errs {
 		if w.term.note(ctx, err) != nil && ctx.Err() != nil {
 			return // the term is over, and with it the account of its work
@@ -217,6 +231,9 @@ func (w *worker) commit(ctx context.Context, todo work) {
 		node := w.release(k, rows)
 		if err := todo.unassigned[k]; err != nil {
 			w.fail(k, reasonCannotAllocate, err)
+		} else if held(allowed[k], k) {
+			w.note(k, todo.unserved[k])
+			w.postpone(k, w.throttle.until(k.Namespace))
 		} else {
 			w.done(k, todo.unserved[k])
 		}
@@ -225,6 +242,14 @@ func (w *worker) commit(ctx context.Context, todo work) {
 			w.wake(slices.SortedFunc(maps.Keys(w.waiting.nodes), plan.Key.Compare))
 		}
 	}
+}
+
+func held(a *nb.Allowance, k plan.Key) bool {
+	if a == nil {
+		return false
+	}
+	_, in := a.Held[k]
+	return in
 }
 
 func (w *worker) wake(keys []plan.Key) {

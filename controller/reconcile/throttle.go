@@ -1,0 +1,142 @@
+package reconcile
+
+import (
+	"maps"
+	"math"
+	"time"
+
+	"golang.org/x/time/rate"
+
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+)
+
+// Limits of a namespace's changes, in units of nb.Allowance. northd, the Southbound server and
+// ovn-controller each work on one thing at a time, so a pod waits for the changes before it. A
+// namespace at these limits keeps them busy for a fifth of the time.
+const (
+	unitsPerSecond = 512
+	unitsAtOnce    = 1024 // after a pause
+	unitsPerCommit = 512
+)
+
+// throttle limits how fast the load balancers of each namespace change: those of its Services and of
+// its pods' host ports. The first full sync of a connection is not limited.
+type throttle struct {
+	limits map[string]*rate.Limiter // by namespace; of those with changes in the last seconds
+	// leaving has the VIPs that the database still has, although their owners do not want them
+	// any more.
+	leaving map[string]plan.Key
+	// urgent has the owners of such VIPs that an object of another namespace wants. They are not
+	// limited, so that nobody gets the connections of another namespace's Service.
+	urgent map[plan.Key]struct{}
+}
+
+func newThrottle() throttle {
+	return throttle{limits: map[string]*rate.Limiter{}, leaving: map[string]plan.Key{}, urgent: map[plan.Key]struct{}{}}
+}
+
+// wait returns how long a Service must wait because its namespace has changed too much. Other
+// owners have more than load balancers, and never wait.
+func (t *throttle) wait(k plan.Key) time.Duration {
+	if _, urgent := t.urgent[k]; urgent || k.Kind != plan.KindService {
+		return 0
+	}
+	return t.until(k.Namespace)
+}
+
+// limited reports whether the owner may have to wait. Such owners are reconciled one after another,
+// after the others of their batch: each uses up what its namespace may change.
+func (t *throttle) limited(k plan.Key) bool {
+	return k.Kind == plan.KindService && t.limits[k.Namespace] != nil
+}
+
+// until returns how long it takes until the namespace may change something.
+func (t *throttle) until(namespace string) time.Duration {
+	l := t.limits[namespace]
+	if l == nil {
+		return 0
+	}
+	missing := unitsPerCommit - l.Tokens()
+	return max(0, time.Duration(missing/unitsPerSecond*float64(time.Second)))
+}
+
+// share is a namespace's allowance for one commit.
+type share struct {
+	nb.Allowance
+	of float64 // Left before the commit
+}
+
+// shares returns the allowances for one commit, by namespace, and those of the owners.
+func (t *throttle) shares(want map[plan.Key][]plan.Row, part func(plan.Key, string) float64) (map[string]*share, map[plan.Key]*nb.Allowance) {
+	shares, allowed := map[string]*share{}, map[plan.Key]*nb.Allowance{}
+	for k := range want {
+		if _, urgent := t.urgent[k]; urgent || k.Kind != plan.KindService && k.Kind != plan.KindPod {
+			continue
+		}
+		s := shares[k.Namespace]
+		if s == nil {
+			left := float64(unitsPerCommit)
+			if l := t.limits[k.Namespace]; l != nil {
+				left = max(0, min(left, l.Tokens()))
+			}
+			s = &share{nb.Allowance{Left: left, Share: part}, left}
+			shares[k.Namespace] = s
+		}
+		allowed[k] = &s.Allowance
+	}
+	return shares, allowed
+}
+
+// spend accounts for a commit.
+func (t *throttle) spend(want map[plan.Key][]plan.Row, shares map[string]*share) {
+	maps.DeleteFunc(t.leaving, func(_ string, k plan.Key) bool { _, in := want[k]; return in })
+	for namespace, s := range shares {
+		for k, vips := range s.Held {
+			for _, vip := range vips {
+				t.leaving[vip] = k
+			}
+		}
+		if s.Left == s.of {
+			continue
+		}
+		l := t.limits[namespace]
+		if l == nil {
+			l = rate.NewLimiter(unitsPerSecond, unitsAtOnce)
+			t.limits[namespace] = l
+		}
+		now := time.Now()
+		for n := int(math.Ceil(s.of - s.Left)); n > 0; n -= unitsAtOnce { // more than a limiter takes at once
+			l.ReserveN(now, min(n, unitsAtOnce))
+		}
+	}
+	maps.DeleteFunc(t.limits, func(_ string, l *rate.Limiter) bool { return l.Tokens() >= unitsAtOnce })
+	for k := range want {
+		delete(t.urgent, k)
+	}
+}
+
+// hurry returns the owners of leaving VIPs that an owner of another namespace wants. They become
+// urgent.
+func (t *throttle) hurry(want map[plan.Key][]plan.Row) []plan.Key {
+	if len(t.leaving) == 0 {
+		return nil
+	}
+	var out []plan.Key
+	for k, rows := range want {
+		for _, row := range rows {
+			lb, ok := row.(plan.LoadBalancer)
+			if !ok {
+				continue
+			}
+			for vip := range lb.VIPs {
+				owner, leaves := t.leaving[vip]
+				if _, already := t.urgent[owner]; leaves && !already && owner.Namespace != k.Namespace {
+					t.urgent[owner] = struct{}{}
+					out = append(out, owner)
+				}
+			}
+		}
+	}
+	return out
+}
