@@ -10,6 +10,7 @@ import (
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
+	"k8s.io/client-go/util/retry"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
@@ -33,9 +34,14 @@ func (g *ground) controlPlane(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: lab.CentralIP4}, {Type: corev1.NodeInternalIP, Address: lab.CentralIP6}}
-	_, err = g.client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
-	return err
+	return retry.RetryOnConflict(retry.DefaultRetry, func() error { // the controller annotates it meanwhile
+		if n, err = g.client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{}); err != nil {
+			return err
+		}
+		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: lab.CentralIP4}, {Type: corev1.NodeInternalIP, Address: lab.CentralIP6}}
+		_, err = g.client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
+		return err
+	})
 }
 
 // socketsKnown is the time after which agents know a new UDP socket of their host
