@@ -15,7 +15,10 @@ const (
 	MaxServiceFronts = 8192    // ports times addresses, without node addresses
 	MaxBackends      = 1 << 17 // ports times endpoints
 	MaxSourceRanges  = 4096
-	MaxHostPorts     = 1024 // of a pod
+	// MaxSourcePrefixes bounds the prefixes that cover the addresses outside the source ranges of a
+	// family. If they are more, no client may connect.
+	MaxSourcePrefixes = 16384
+	MaxHostPorts      = 1024 // of a pod
 )
 
 // externalIPs returns the Service's external IPs within the bounds.

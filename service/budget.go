@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"maps"
+	"net/netip"
 	"slices"
 	"strings"
 
@@ -19,34 +20,62 @@ type Units struct {
 	Backends  int // endpoints of all ports, as if each port of a slice were one of the Service
 	Addresses int // external addresses
 	Local     int // front ends that a host's socket may serve: externalTrafficPolicy Local, TCP
+	Flows     int // of OVN on each node, as if the cluster had one node with one address of each family; pods: 0
 }
 
 // TableUnits returns the room in a node's tables: sock_frontends, sock_backends, host_addrs and
-// lookup_targets.
+// lookup_targets. Flows have no fixed table. Their number keeps the flows of all Services finite, and
+// is so large that 90 % of the front ends fit with about four endpoints each, so the front ends are
+// used up first.
 func TableUnits() Units {
-	return Units{Frontends: 131072, Backends: 262144, Addresses: 65536, Local: 65536}
+	return Units{Frontends: 131072, Backends: 262144, Addresses: 65536, Local: 65536, Flows: 8 * 131072}
 }
 
+// namespaceFlows is the number of flows per front end of a namespace's budget. Together with the
+// flows of its policies (docs/networkpolicy.md), the default budget is less than the 60,000 flows that
+// a tenant may cost a node.
+const namespaceFlows = 2
+
+// flowCost has the flows of OVN that a load balancer costs a node. They bound OVN 23.03 to 25.03
+// (TestServiceCost in controller/nb).
+type flowCost struct{ frontend, nodePort, backend int }
+
+// costOf returns the flows of a load balancer with or without session affinity.
+func costOf(affinity bool) flowCost {
+	if affinity {
+		return flowCost{6, 7, 5}
+	}
+	return flowCost{4, 5, 1}
+}
+
+// rangeFlows is the number of flows of each prefix, address and port in the ACL of
+// loadBalancerSourceRanges.
+const rangeFlows = 3
+
+// mostFlows is the highest number of flows of an object. Sums of two fit an int of 32 bits.
+const mostFlows = 1<<30 - 1
+
 func (u Units) plus(o Units) Units {
-	return Units{u.Frontends + o.Frontends, u.Backends + o.Backends, u.Addresses + o.Addresses, u.Local + o.Local}
+	return Units{u.Frontends + o.Frontends, u.Backends + o.Backends, u.Addresses + o.Addresses, u.Local + o.Local, u.Flows + o.Flows}
 }
 
 func (u Units) minus(o Units) Units {
-	return Units{u.Frontends - o.Frontends, u.Backends - o.Backends, u.Addresses - o.Addresses, u.Local - o.Local}
+	return Units{u.Frontends - o.Frontends, u.Backends - o.Backends, u.Addresses - o.Addresses, u.Local - o.Local, u.Flows - o.Flows}
 }
 
 func (u Units) most(o Units) Units {
-	return Units{max(u.Frontends, o.Frontends), max(u.Backends, o.Backends), max(u.Addresses, o.Addresses), max(u.Local, o.Local)}
+	return Units{max(u.Frontends, o.Frontends), max(u.Backends, o.Backends), max(u.Addresses, o.Addresses), max(u.Local, o.Local), max(u.Flows, o.Flows)}
 }
 
 // times returns u * n / d. Products do not overflow on machines with 32 bits.
 func (u Units) times(n, d int) Units {
 	scale := func(v int) int { return int(int64(v) * int64(n) / int64(d)) }
-	return Units{scale(u.Frontends), scale(u.Backends), scale(u.Addresses), scale(u.Local)}
+	return Units{scale(u.Frontends), scale(u.Backends), scale(u.Addresses), scale(u.Local), scale(u.Flows)}
 }
 
 func (u Units) within(limit Units) bool {
-	return u.Frontends <= limit.Frontends && u.Backends <= limit.Backends && u.Addresses <= limit.Addresses && u.Local <= limit.Local
+	return u.Frontends <= limit.Frontends && u.Backends <= limit.Backends && u.Addresses <= limit.Addresses && u.Local <= limit.Local &&
+		u.Flows <= limit.Flows
 }
 
 // text lists the numbers of u whose numbers in of are not 0.
@@ -60,6 +89,7 @@ func (u Units) text(of Units) string {
 		{u.Backends, of.Backends, "backends"},
 		{u.Addresses, of.Addresses, "external addresses"},
 		{u.Local, of.Local, "front ends of policy Local"},
+		{u.Flows, of.Flows, "flows on each node"},
 	} {
 		if n.of != 0 {
 			out = append(out, fmt.Sprintf("%d %s", n.number, n.what))
@@ -102,7 +132,91 @@ func (s *Service) Units() Units {
 			u.Backends += sets * min(len(s.Ports), len(slice.Ports)) * len(slice.Endpoints)
 		}
 	}
+	u.Flows = int(min(s.flows(), mostFlows))
 	return u
+}
+
+// flows returns the flows of OVN that the Service costs each node. Traffic policies and hints cost
+// none: they replace the load balancer of a switch or router, or leave endpoints out.
+func (s *Service) flows() int64 {
+	cost := costOf(s.Affinity > 0)
+	nodePorts := 0
+	for _, p := range s.Ports {
+		if p.NodePort != 0 {
+			nodePorts++
+		}
+	}
+	total := int64(0)
+	for _, is4 := range []bool{true, false} {
+		if !s.HasFamily(is4) {
+			continue
+		}
+		addresses := len(OfFamily(s.ClusterIPs, is4)) + len(OfFamily(s.External, is4))
+		total += int64(addresses + min(1, nodePorts) + len(s.Ports)*addresses*cost.frontend + nodePorts*cost.nodePort)
+		for _, slice := range s.slices {
+			if is4 == (slice.AddressType == discoveryv1.AddressTypeIPv4) {
+				ports := min(len(s.Ports), len(slice.Ports)) // those with a node port, if some are not in the slice
+				backends := int64(len(slice.Endpoints)) * int64(cost.backend)
+				if s.mayHaveHosts(slice) {
+					backends++ // the router of the host's node has another address for it than the switch
+				}
+				total += int64(ports*addresses+min(ports, nodePorts)) * backends
+			}
+		}
+		total += int64(s.rangeFlows(is4))
+	}
+	return total
+}
+
+// mayHaveHosts reports whether the slice may have endpoints of hosts: addresses that are no pod's.
+func (s *Service) mayHaveHosts(slice *discoveryv1.EndpointSlice) bool {
+	for i := range slice.Endpoints {
+		for _, a := range parseAddrs(slice.Endpoints[i].Addresses[:min(1, len(slice.Endpoints[i].Addresses))]...) {
+			if !within(s.cfg.Pods, a) {
+				return true
+			}
+		}
+	}
+	return false
+}
+
+// rangeFlows returns the flows of the ACLs of loadBalancerSourceRanges, which drop packets from all
+// other addresses. There is one for each protocol.
+func (s *Service) rangeFlows(is4 bool) int {
+	announced, ranges := OfFamily(s.Announced, is4), s.SourceRanges(is4)
+	if len(announced) == 0 || len(ranges) == 0 {
+		return 0
+	}
+	outside, total := outsidePrefixes(ranges), 0
+	for _, proto := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP, corev1.ProtocolSCTP} {
+		ports := 0
+		for _, p := range s.Ports {
+			if p.Protocol == proto {
+				ports++
+			}
+		}
+		if ports > 0 && outside > 0 {
+			total += rangeFlows * (1 + outside + len(announced) + ports)
+		}
+	}
+	return total
+}
+
+// outsidePrefixes returns an upper bound of the prefixes that cover what is outside of the ranges,
+// without computing them. Each node of the tree of prefixes on the way to a range has at most one
+// such prefix below it, and the first n levels of the tree have at most 2^n nodes.
+func outsidePrefixes(ranges []netip.Prefix) int {
+	longer := [129]int{} // ranges with more than that many bits
+	for _, r := range ranges {
+		for bits := range r.Bits() {
+			longer[bits]++
+		}
+	}
+	n := 0
+	for bits, most := range longer {
+		n += min(most, 1<<min(bits, 20))
+	}
+	return min(n, MaxSourcePrefixes)
 }
 
 // Units returns what the pod's host ports ask of its node's tables.
@@ -138,7 +252,7 @@ const (
 // Shares are the settings of budgets. Controller and agents must have the same. 0 stands for the
 // default.
 type Shares struct {
-	Namespace int // front ends of the Services of a namespace; the share of other tables is the same
+	Namespace int // front ends of the Services of a namespace; the share of other tables is the same, and two flows for each
 	Tables    int // percent of a node's tables for Services; the rest is for pods' host ports
 }
 
@@ -177,8 +291,10 @@ type Budget struct {
 func (s Shares) Services() Budget {
 	s = s.defaulted()
 	total := TableUnits().times(s.Tables, 100)
+	namespace := TableUnits().times(s.Namespace, TableUnits().Frontends)
+	namespace.Flows = namespaceFlows * s.Namespace
 	return Budget{
-		Namespace: TableUnits().times(s.Namespace, TableUnits().Frontends), Total: total, Reserve: total.times(1, 10),
+		Namespace: namespace, Total: total, Reserve: total.times(1, 10),
 		settings: [2]string{"--namespace-frontends", "--service-table-share"},
 	}
 }

@@ -82,11 +82,11 @@ func TestLedgerDependsOnObjectsAlone(t *testing.T) {
 	seen := map[verdict]int{}
 	for range 15 {
 		namespace := 20 + r.IntN(40)
-		b := Budget{Namespace: Units{namespace, 2 * namespace, namespace, namespace}, Total: Units{100, 200, 60, 60}, Reserve: Units{10, 20, 6, 6}}
+		b := Budget{Namespace: Units{namespace, 2 * namespace, namespace, namespace, 2 * namespace}, Total: Units{100, 200, 60, 60, 300}, Reserve: Units{10, 20, 6, 6, 30}}
 		l, all, told := NewLedger(b), map[Key]asked{}, map[Key]verdict{}
 		for step := range 400 {
 			names := []string{"default", "kube-system", "a", "b", "c", "d"}
-			o := asked{owner(names[r.IntN(len(names))], fmt.Sprint(r.IntN(8)), r.IntN(6), fmt.Sprint(r.IntN(4))), Units{r.IntN(14), r.IntN(24), r.IntN(8), r.IntN(8)}}
+			o := asked{owner(names[r.IntN(len(names))], fmt.Sprint(r.IntN(8)), r.IntN(6), fmt.Sprint(r.IntN(4))), Units{r.IntN(14), r.IntN(24), r.IntN(8), r.IntN(8), r.IntN(32)}}
 			if old, ok := all[o.Key]; ok && r.IntN(2) == 0 { // not recreated
 				o.Owner = old.Owner
 			}
@@ -176,14 +176,14 @@ func TestLedgerChangesAreLocal(t *testing.T) {
 // TestBudgets checks the numbers of the default budgets, and those of settings.
 func TestBudgets(t *testing.T) {
 	if diff := cmp.Diff(Budget{
-		Namespace: Units{16384, 32768, 8192, 8192}, Total: Units{117964, 235929, 58982, 58982}, Reserve: Units{11796, 23592, 5898, 5898},
+		Namespace: Units{16384, 32768, 8192, 8192, 32768}, Total: Units{117964, 235929, 58982, 58982, 943718}, Reserve: Units{11796, 23592, 5898, 5898, 94371},
 	}, Shares{}.Services(), cmp.AllowUnexported(), cmp.FilterPath(func(p cmp.Path) bool { return p.Last().String() == ".settings" }, cmp.Ignore())); diff != "" {
 		t.Error(diff)
 	}
-	if got, want := (Shares{}).HostPorts().Namespace, (Units{3277, 6553, 1638, 1638}); got != want {
+	if got, want := (Shares{}).HostPorts().Namespace, (Units{3277, 6553, 1638, 1638, 26214}); got != want {
 		t.Errorf("host ports of a namespace on a node: %+v, want %+v", got, want)
 	}
-	if got := (Shares{Namespace: 1000, Tables: 50}).Services(); got.Namespace.Frontends != 1000 || got.Namespace.Backends != 2000 || got.Total.Frontends != 65536 {
+	if got := (Shares{Namespace: 1000, Tables: 50}).Services(); got.Namespace.Frontends != 1000 || got.Namespace.Backends != 2000 || got.Namespace.Flows != 2000 || got.Total.Frontends != 65536 {
 		t.Errorf("budget %+v", got)
 	}
 	for _, bad := range []Shares{{Namespace: -1}, {Tables: -1}, {Tables: 96}} {
@@ -207,10 +207,12 @@ func TestRefusalNamesUnitsAndSetting(t *testing.T) {
 		set(owner(fmt.Sprint("tenant", i), "s", 3, ""), Units{Frontends: 16384})
 	}
 	set(owner("default", "s", 4, ""), Units{Frontends: 16384})
+	set(owner("flows", "s", 5, ""), Units{Frontends: 1, Flows: 32769})
 	for key, want := range map[Key]string{
 		{KindService, "big", "s"}:      "the Service needs 2 front ends, 40000 backends: a namespace may have at most 16384 front ends, 32768 backends (--namespace-frontends)",
 		{KindService, "full", "young"}: "the Service needs 1 front ends, 1 external addresses: older objects of the namespace leave less of its budget of 16384 front ends, 8192 external addresses (--namespace-frontends)",
 		{KindService, "tenant6", "s"}:  "the Service needs 16384 front ends: older objects of all namespaces leave less of the 106168 front ends that nodes have room for (--service-table-share)",
+		{KindService, "flows", "s"}:    "the Service needs 1 front ends, 32769 flows on each node: a namespace may have at most 16384 front ends, 32768 flows on each node (--namespace-frontends)",
 		{KindService, "default", "s"}:  "<nil>",
 		{KindService, "x", "unknown"}:  "<nil>",
 	} {

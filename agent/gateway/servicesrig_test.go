@@ -31,7 +31,7 @@ type servingRig struct {
 
 func newServingRig(t testing.TB) *servingRig {
 	t.Helper()
-	r := &servingRig{objects: map[service.Key]service.Objects{}, known: true, shares: model.Shares{Namespace: 100_000}, dir: filepath.Join(t.TempDir(), "bpf", "node")}
+	r := &servingRig{objects: map[service.Key]service.Objects{}, known: true, shares: model.Shares{Namespace: 200_000}, dir: filepath.Join(t.TempDir(), "bpf", "node")}
 	t.Cleanup(func() { _ = syscall.Unmount(filepath.Dir(r.dir), 0) })
 	r.node = service.Node{
 		Name: "node1", NodePorts: true, Lookup: true,

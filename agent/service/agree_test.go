@@ -90,6 +90,7 @@ func (s *sides) controller(objects ...any) (vips map[string]string, event string
 	c, err := reconcile.NewCluster(plan.Config{
 		ClusterCIDRs: s.node.Cluster.Pods, ServiceCIDRs: s.node.Cluster.Services, JoinSubnets: s.node.Cluster.Join, ExternalIPs: s.external,
 		SNATPorts: plan.PortRange{First: 49152, Last: 65535}, MTU: 1400,
+		Shares: model.Shares{Namespace: 131072}, // the agent's side asks no accounts
 	})
 	if err != nil {
 		s.t.Fatal(err)

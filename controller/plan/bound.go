@@ -21,7 +21,6 @@ const (
 	maxNamedPorts     = 128      // of a policy, counted once per selector
 	maxDirectionFlows = 4096     // of a policy's ACLs of one direction, on each node (policycost.go)
 	maxNamespaceFlows = 16384    // of all policies of a namespace
-	maxSourcePrefixes = 16384    // that cover the addresses outside a Service's source ranges, per family
 	maxServiceText    = 16 << 20 // bytes of all VIPs and backends of a Service's load balancers
 )
 

@@ -12,6 +12,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // BenchmarkServices plans 1,000 services of each kind, with ten endpoints each, on 3 and on 500
@@ -49,6 +50,7 @@ func simCluster(tb testing.TB, objects ...runtime.Object) *plan.Cluster {
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")},
 		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")},
 		SNATPorts:    plan.PortRange{First: 49152, Last: 65535}, MTU: 1400,
+		Shares: services.Shares{Namespace: 131072}, // all Services are in one namespace
 	}, objects...)
 	if err != nil {
 		tb.Fatal(err)

@@ -35,9 +35,9 @@ func (s *service) sourceRows() []Row {
 		if len(of) == 0 || len(announced) == 0 {
 			continue
 		}
-		refused, ok := subtract(wholeFamily(is4), of, maxSourcePrefixes)
+		refused, ok := subtract(wholeFamily(is4), of, services.MaxSourcePrefixes)
 		if !ok {
-			s.shortfall.add("loadBalancerSourceRanges: what is outside of those of %s is more than %d prefixes: no client may come", services.FamilyName(is4), maxSourcePrefixes)
+			s.shortfall.add("loadBalancerSourceRanges: what is outside of those of %s is more than %d prefixes: no client may come", services.FamilyName(is4), services.MaxSourcePrefixes)
 			refused = []netip.Prefix{wholeFamily(is4)}
 		}
 		if len(refused) > 0 {

@@ -96,7 +96,7 @@ func propertyConfig() plan.Config {
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")},
 		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")},
 		SNATPorts:    plan.PortRange{First: 49152, Last: 65535}, MTU: 1400,
-		Shares: services.Shares{Namespace: 30}, // lets Services in and out
+		Shares: services.Shares{Namespace: 70}, // lets Services in and out
 	}
 }
 

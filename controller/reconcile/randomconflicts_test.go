@@ -26,7 +26,7 @@ import (
 func TestAffectedCoversConflicts(t *testing.T) { affectedCovers(t, services.Shares{}) }
 
 // TestAffectedCoversBudgets is the same with budgets that let objects in and out.
-func TestAffectedCoversBudgets(t *testing.T) { affectedCovers(t, services.Shares{Namespace: 14}) }
+func TestAffectedCoversBudgets(t *testing.T) { affectedCovers(t, services.Shares{Namespace: 34}) }
 
 func affectedCovers(t *testing.T, shares services.Shares) {
 	seed := uint64(time.Now().UnixNano())

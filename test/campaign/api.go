@@ -119,16 +119,44 @@ func (r *Report) starts(name string, starts []start) {
 	r.Figures = append(r.Figures, Figure{name, fmt.Sprintf("p50 %d ms, p95 %d ms, p99 %d ms, longest %d ms, of %d", quantile(ms, 0.5), quantile(ms, 0.95), quantile(ms, 0.99), slices.Max(append(ms, 0)), len(starts))})
 }
 
-// accountAll counts a campaign of one step: no path selected by must may lose packets.
+// accountAll counts a campaign of one step: no path selected by must may lose packets, except as
+// mayLose says.
 func (g *ground) accountAll(report *Report, kind string, must func(*probe) bool) {
 	g.bucket.Store(2)
 	time.Sleep(lostAfter) // packets in flight
+	var tunnel Count
 	lost := g.account(1, func(p *probe, c Count) {
-		if must(p) && (c.Lost > 0 || c.Sent == 0) {
+		if p.tunnels(g.Datapath()) {
+			tunnel.add(c)
+		}
+		if must(p) && (c.Lost > p.mayLose(g.Datapath(), c.Sent) || c.Sent == 0) {
 			report.Broken = append(report.Broken, fmt.Sprintf("%s lost %d of %d, %s", p, c.Lost, c.Sent, c.when()))
 		}
 	})
+	if tunnel.Sent > 0 {
+		report.Figures = append(report.Figures, Figure{"datagrams lost in the userspace datapath's tunnels", fmt.Sprintf("%d of %d", tunnel.Lost, tunnel.Sent)})
+	}
 	report.addStep(kind, 0, lost)
+}
+
+// tunnelLoss is the accepted loss of datagrams in the userspace datapath's tunnels, in percent.
+const tunnelLoss = 2
+
+// tunnels reports whether the probe's datagrams may be lost by Open vSwitch: on the userspace
+// datapath (netdev), it flushes its own routing table of tunnels (ovs-router) whenever a link of the
+// node appears or disappears, and drops packets that need a tunnel in that instant. Of 1,666 pings
+// between pods of two nodes, 11 were lost while 60 veth pairs were created and deleted on a node, and
+// 0 of 1,650 without. The kernel datapath has no such table, and TCP sends again.
+func (p *probe) tunnels(datapath string) bool {
+	return datapath == "netdev" && p.path.Tunnel && p.kind == "udp"
+}
+
+// mayLose returns how many of the sent packets the probe may lose.
+func (p *probe) mayLose(datapath string, sent int) int {
+	if !p.tunnels(datapath) {
+		return 0
+	}
+	return sent * tunnelLoss / 100
 }
 
 // account returns the losses of all paths in a bucket, and calls each with those of a probe.

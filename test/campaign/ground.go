@@ -113,12 +113,12 @@ func (g *ground) paths() []*Path {
 		{Name: "host to outside", Host: true, From: "node1", To: at(outsidePort, outside)},
 		{Name: "outside to host", Host: true, From: "ext", To: at(sshPort, node1)},
 		{Name: "host to host", Host: true, From: "node2", To: at(hostPort, node1)},
-		{Name: "host to Service", From: "node1", To: at(servicePort, g.clusterIP)},
+		{Name: "host to Service", From: "node1", To: at(servicePort, g.clusterIP), Tunnel: true},
 		{Name: "host to pod", From: "node1", To: pod("a")},
 		{Name: "pod to pod, one node", From: a, To: pod("b")},
-		{Name: "pod to pod, across nodes", From: a, To: pod("c")},
+		{Name: "pod to pod, across nodes", From: a, To: pod("c"), Tunnel: true},
 		{Name: "pod to outside", From: a, To: at(outsidePort, outside)},
-		{Name: "outside to NodePort", From: "ext", To: at(nodePort, node1)},
+		{Name: "outside to NodePort", From: "ext", To: at(nodePort, node1), Tunnel: true},
 	}
 }
 

@@ -174,7 +174,7 @@ func (g *generator) endpoint(of discoveryv1.AddressType, large bool) discoveryv1
 	return e
 }
 
-// largest is the number of ports of a Service that has as many frontends as it may have.
+// largest is the number of ports of a Service that has as many as it may have.
 const largest = service.MaxServicePorts
 
 // manyPorts returns ports from the first one.

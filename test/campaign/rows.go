@@ -50,6 +50,11 @@ var watched = map[string]struct {
 	nbmodel.LogicalSwitchTable:            {row: &nbmodel.LogicalSwitch{}, without: []string{"ports", "load_balancer"}},
 }
 
+// clientsGroup is a port group of the cluster's, whose ports are those by which clients come. It holds
+// the ACLs of every Service with loadBalancerSourceRanges, also the tenant's (sources.go in
+// controller/plan). So its ACLs may change. Those of the victim are rows that are compared themselves.
+const clientsGroup = "ovnebpf_clients"
+
 // watchRows returns after reading all current rows. The caller must close it.
 func watchRows(ctx context.Context, endpoint string) (*rows, error) {
 	models := map[string]model.Model{}
@@ -82,12 +87,18 @@ func watchRows(ctx context.Context, endpoint string) (*rows, error) {
 	}
 	r.mu.Lock()
 	defer r.mu.Unlock()
+	shared := false
 	for table := range watched {
 		for uuid, row := range c.Cache().Table(table).RowsShallow() {
 			if text := rowText(table, row); isVictims(text) {
 				r.was[table+" "+uuid] = text
 			}
+			shared = shared || isShared(row)
 		}
+	}
+	if !shared {
+		r.close()
+		return nil, fmt.Errorf("read the Northbound database: no port group %s", clientsGroup)
 	}
 	return r, nil
 }
@@ -147,6 +158,11 @@ func namesVictim(text string) bool {
 	return strings.Contains(text, "/"+victim+"/") || strings.Contains(text, victim+"_")
 }
 
+func isShared(row model.Model) bool {
+	group, ok := row.(*nbmodel.PortGroup)
+	return ok && group.Name == clientsGroup
+}
+
 func uuidOf(row model.Model) string {
 	return reflect.ValueOf(row).Elem().FieldByName("UUID").String()
 }
@@ -157,7 +173,7 @@ func rowText(table string, row model.Model) string {
 	v := reflect.ValueOf(row).Elem()
 	for i := range v.NumField() {
 		name := v.Type().Field(i).Tag.Get("ovsdb")
-		if name == "_uuid" || slices.Contains(watched[table].without, name) {
+		if name == "_uuid" || slices.Contains(watched[table].without, name) || name == "acls" && isShared(row) {
 			continue
 		}
 		value := v.Field(i).Interface()
