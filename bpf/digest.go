@@ -112,6 +112,9 @@ func (d *digest) count(users, delta map[uint16]int) error {
 	defer d.mu.Unlock()
 	changed := false
 	for port, n := range delta {
+		if n == 0 {
+			continue
+		}
 		was := users[port]
 		if users[port] = was + n; users[port] <= 0 {
 			delete(users, port)

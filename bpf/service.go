@@ -3,6 +3,8 @@ package bpf
 import (
 	"errors"
 	"fmt"
+	"iter"
+	"maps"
 	"net/netip"
 
 	"github.com/cilium/ebpf"
@@ -82,32 +84,50 @@ func serviceEntries(owners map[ServiceKey]ServiceOwner) (map[gatewayServiceKey]u
 	return entries, nil
 }
 
-// changeServices writes entries and the digest of their ports, then deletes stale. Then it writes
-// the entries for which there was no room before.
+// changeServices adds the ports of entries to the digest, writes the entries, then deletes stale. Then
+// it writes the entries for which there was no room before.
 func (g *Gateway) changeServices(entries map[gatewayServiceKey]uint8, stale []gatewayServiceKey) (writes int, err error) {
-	put, err := putEntries(g.objs.Services, entries)
+	var put puts[gatewayServiceKey]
+	err = g.counted(maps.Keys(entries), func() ([]gatewayServiceKey, error) {
+		put, err = putEntries(g.objs.Services, entries)
+		return put.added, err
+	})
 	for k := range entries {
 		g.unwritten.forget(k)
 	}
 	g.unwritten.add(put.full, entries)
-	if err = errors.Join(err, g.countAdded(put.added)); err != nil {
+	if err != nil {
 		return put.written, err
 	}
 	deleted, err := g.deleteServices(stale)
-	if err != nil {
+	if err != nil || len(g.unwritten) == 0 {
 		return put.written + deleted, err
 	}
-	late, err := retry(g.unwritten, g.objs.Services)
-	return put.written + deleted + late.written, errors.Join(err, g.countAdded(late.added))
+	var late puts[gatewayServiceKey]
+	err = g.counted(maps.Keys(g.unwritten), func() ([]gatewayServiceKey, error) {
+		late, err = retry(g.unwritten, g.objs.Services)
+		return late.added, err
+	})
+	return put.written + deleted + late.written, err
 }
 
-// countAdded adds the ports of new entries to the digest.
-func (g *Gateway) countAdded(added []gatewayServiceKey) error {
-	ports := make(map[uint16]int)
-	for _, k := range added {
-		ports[bePort(k.Port)]++
+// counted adds the ports of keys to the digest before write adds keys to the table, and takes back
+// those that write does not return as added. A port in the digest without an entry does no harm. But
+// the programs do not find an entry whose port is not in the digest.
+func (g *Gateway) counted(keys iter.Seq[gatewayServiceKey], write func() (added []gatewayServiceKey, err error)) error {
+	before, extra := map[uint16]int{}, map[uint16]int{}
+	for k := range keys {
+		before[bePort(k.Port)]++
+		extra[bePort(k.Port)]--
 	}
-	return g.digest.countServices(ports)
+	if err := g.digest.countServices(before); err != nil {
+		return err
+	}
+	added, err := write()
+	for _, k := range added {
+		extra[bePort(k.Port)]++
+	}
+	return errors.Join(err, g.digest.countServices(extra))
 }
 
 func (g *Gateway) deleteServices(stale []gatewayServiceKey) (writes int, err error) {
