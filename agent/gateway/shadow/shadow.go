@@ -126,13 +126,16 @@ func (s *Shadow) round(ctx context.Context, m *bpf.Monitor, j *judge) error {
 		if err != nil {
 			return fmt.Errorf("read decisions: %w", err)
 		}
-		s.compare(j, sample)
+		s.compare(m, j, sample)
 	}
 	return nil
 }
 
-func (s *Shadow) compare(j *judge, sample bpf.Sample) {
+func (s *Shadow) compare(m *bpf.Monitor, j *judge, sample bpf.Sample) {
 	got, model, err := j.judge(sample)
+	if got == different && m.Stale() {
+		got = changed // the judge's rules are of a former load, which does not know new entries
+	}
 	s.mu.Lock()
 	defer s.mu.Unlock()
 	switch {
