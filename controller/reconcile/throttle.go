@@ -17,7 +17,7 @@ import (
 const (
 	unitsPerSecond = 512
 	unitsAtOnce    = 1024 // after a pause
-	unitsPerCommit = 512
+	unitsPerCommit = 256  // others wait for one commit at most
 )
 
 // throttle limits how fast the load balancers of each namespace change: those of its Services and of
