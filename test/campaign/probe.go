@@ -48,12 +48,17 @@ type Path struct {
 type Count struct {
 	Sent, Lost, Redialled int
 	first, last           time.Time // send times of the first and the last lost packet
+	err                   error     // of the first connection that failed
 }
 
 // when returns the period of the losses, in local time.
 func (c Count) when() string {
 	const clock = "15:04:05.0"
-	return fmt.Sprintf("sent between %s and %s", c.first.Format(clock), c.last.Format(clock))
+	text := fmt.Sprintf("sent between %s and %s", c.first.Format(clock), c.last.Format(clock))
+	if c.err != nil {
+		text += ": " + c.err.Error()
+	}
+	return text
 }
 
 func (c *Count) add(d Count) {
@@ -201,8 +206,18 @@ func (p *probe) runTCP(ctx context.Context) {
 		p.begin(seq)
 		err := p.ask(ctx)
 		if ctx.Err() == nil {
+			p.failed(err)
 			p.end(seq, err == nil)
 		}
+	}
+}
+
+// failed records the error of a connection.
+func (p *probe) failed(err error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	if c := p.count(p.bucket.Load()); c.err == nil {
+		c.err = err
 	}
 }
 
