@@ -118,7 +118,7 @@ func (g *ground) paths() []*Path {
 		{Name: "pod to pod, one node", From: a, To: pod("b")},
 		{Name: "pod to pod, across nodes", From: a, To: pod("c"), Tunnel: true},
 		{Name: "pod to outside", From: a, To: at(outsidePort, outside)},
-		{Name: "outside to NodePort", From: "ext", To: at(nodePort, node1), Tunnel: true},
+		{Name: "outside to NodePort", From: "ext", To: at(nodePort, node1), Tunnel: true, Translated: true},
 	}
 }
 

@@ -36,12 +36,14 @@ type Path struct {
 	Host bool // traffic of the host, which must lose no packet by faults of OVS, OVN, agents or Kubernetes
 	// Tunnel is set for paths to a pod on another node, or to a Service with such an endpoint.
 	Tunnel bool
-	From   string
-	To     func(v6 bool) netip.AddrPort
-	Kinds  []string // "udp", "tcp", "https" or other kinds of open; nil: the first two
-	Port   int      // local port of "udp" and "held"; 0: the kernel chooses
-	Only4  bool     // no IPv6
-	TLS    *tls.Config
+	// Translated is set for paths on which a gateway router translates the client's address.
+	Translated bool
+	From       string
+	To         func(v6 bool) netip.AddrPort
+	Kinds      []string // "udp", "tcp", "https" or other kinds of open; nil: the first two
+	Port       int      // local port of "udp" and "held"; 0: the kernel chooses
+	Only4      bool     // no IPv6
+	TLS        *tls.Config
 }
 
 // Count holds the sent and lost packets of a path, and the number of restarts of a stream.

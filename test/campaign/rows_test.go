@@ -27,10 +27,10 @@ func TestSharedGroup(t *testing.T) {
 	}
 }
 
-// TestLossOfTunnels checks which packets a campaign accepts as lost: datagrams on paths that may
-// cross a tunnel, on the userspace datapath.
+// TestLossOfTunnels checks which packets a campaign accepts as lost: on the userspace datapath,
+// datagrams on paths that may cross a tunnel, and connections if the client is translated, too.
 func TestLossOfTunnels(t *testing.T) {
-	across, within := &Path{Tunnel: true}, &Path{}
+	across, within, translated := &Path{Tunnel: true}, &Path{}, &Path{Tunnel: true, Translated: true}
 	for _, tc := range []struct {
 		path     *Path
 		kind     string
@@ -43,6 +43,10 @@ func TestLossOfTunnels(t *testing.T) {
 		{across, "tcp", "netdev", 1000, 0},
 		{across, "udp", "system", 1000, 0},
 		{within, "udp", "netdev", 1000, 0},
+		{translated, "tcp", "netdev", 110, 3},
+		{translated, "tcp", "netdev", 0, 0},
+		{translated, "tcp", "system", 110, 0},
+		{translated, "held", "netdev", 1000, 0},
 	} {
 		p := &probe{path: tc.path, kind: tc.kind}
 		if got := p.mayLose(tc.datapath, tc.sent); got != tc.want {
