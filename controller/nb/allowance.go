@@ -41,8 +41,7 @@ func (a *Allowance) hold(key plan.Key, leaving ...string) {
 	a.Held[key] = append(a.Held[key], leaving...)
 }
 
-// balancerRow is a load balancer of an owner: a planned one, a stale one, or one that is both
-// planned and in the database.
+// balancerRow has the VIPs of one load balancer in the database and in its owner's plan.
 type balancerRow struct {
 	record     *record   // nil: it is not planned
 	stale      *staleRow // nil: it is planned
@@ -67,17 +66,20 @@ type vipChange struct {
 	vip   string
 	rows  []*balancerRow // those in which it differs
 	units float64
-	order order
+	had   bool // a load balancer in the database has the VIP
+	has   bool // a planned one has it
 }
 
-// order is the order in which changes are made.
-type order int
-
-const (
-	first  order = iota // the VIP is removed
-	second              // it changes
-	third               // it is added
-)
+// rank is the place of the change among others: removals are first, and additions last.
+func (c *vipChange) rank() int {
+	switch {
+	case !c.has:
+		return 0
+	case c.had:
+		return 1
+	}
+	return 2
+}
 
 // restrict leaves out what exceeds the allowance of the owner's load balancers.
 func (b *batch) restrict(key plan.Key, a *Allowance) {
@@ -110,7 +112,7 @@ func (b *batch) restrict(key plan.Key, a *Allowance) {
 	for _, c := range a.vipChanges(key, rows) {
 		if a.Left <= 0 || slices.ContainsFunc(c.rows, func(r *balancerRow) bool { return r.held }) {
 			a.hold(key)
-			if c.order == first {
+			if !c.has {
 				a.hold(key, c.vip)
 			}
 			for _, r := range c.rows {
@@ -166,22 +168,15 @@ func (a *Allowance) vipChanges(key plan.Key, rows []*balancerRow) []*vipChange {
 	}
 	changes := slices.Collect(maps.Values(found))
 	for _, c := range changes {
-		had, has := false, false
 		for _, r := range c.rows {
 			before, was := r.have[c.vip]
 			after, is := r.want[c.vip]
-			had, has = had || was, has || is
+			c.had, c.has = c.had || was, c.has || is
 			c.units += a.units(key, c.vip, before, after)
-		}
-		switch {
-		case had && has:
-			c.order = second
-		case has:
-			c.order = third
 		}
 	}
 	slices.SortFunc(changes, func(x, y *vipChange) int {
-		return cmp.Or(cmp.Compare(x.order, y.order), cmp.Compare(x.rows[0].protocol(), y.rows[0].protocol()), cmp.Compare(x.vip, y.vip))
+		return cmp.Or(cmp.Compare(x.rank(), y.rank()), cmp.Compare(x.rows[0].protocol(), y.rows[0].protocol()), cmp.Compare(x.vip, y.vip))
 	})
 	return changes
 }
@@ -219,11 +214,13 @@ func (b *batch) differs(r *record) bool {
 	if err != nil {
 		return false // writeRecord reports it
 	}
-	for _, column := range columns {
-		want, _ := fieldOf(m, column)
-		if have, ok := fieldOf(r.old, column); ok && column != "vips" && !sameColumn(have, want) {
-			return true
-		}
+	others := slices.DeleteFunc(columns, func(column string) bool { return column == "vips" })
+	row, err := b.difference(r, m, others)
+	if err != nil {
+		return false // so does this
+	}
+	if len(row) > 0 {
+		return true
 	}
 	for _, p := range r.parents {
 		if !b.members.has(p, b.uuidNamed(p.parent), r.uuid) {
@@ -233,18 +230,23 @@ func (b *batch) differs(r *record) bool {
 	return len(b.removalOps(r, b.uuidNamed)) > 0
 }
 
-// keepOps writes the VIPs that a stale load balancer keeps for now.
-func (b *batch) keepOps(s staleRow) ([]ovsdb.Operation, error) {
-	if maps.Equal(s.keep, vipsOf(s.row)) {
-		return nil, nil
-	}
-	value, err := ovsdb.NativeToOvs(b.schema.Table(s.table).Column("vips"), s.keep)
-	if err != nil {
-		return nil, err
-	}
+// keepVIPs writes the VIPs that a stale load balancer keeps for now.
+func (b *batch) keepVIPs(s staleRow) (*ovsdb.Operation, error) {
 	m := model.Clone(s.row)
 	f, _ := fieldOf(m, "vips")
 	f.Set(reflect.ValueOf(s.keep))
-	b.writes[s.uuid] = m
-	return []ovsdb.Operation{{Op: ovsdb.OperationUpdate, Table: s.table, Where: whereUUID(s.uuid), Row: ovsdb.Row{"vips": value}}}, nil
+	return b.write(&record{table: s.table, id: idOf(s.table, s.row), uuid: s.uuid, old: s.row}, m, []string{"vips"})
+}
+
+// copies returns the allowances as they are now.
+func copies(allowed map[plan.Key]*Allowance, keys []plan.Key) map[*Allowance]Allowance {
+	out := map[*Allowance]Allowance{}
+	for _, k := range keys {
+		if a := allowed[k]; a != nil {
+			now := *a
+			now.Held = maps.Clone(a.Held)
+			out[a] = now
+		}
+	}
+	return out
 }

@@ -23,18 +23,6 @@ func balancer(name string, first, last int, backends string) plan.LoadBalancer {
 	return plan.LoadBalancer{Groups: []string{"group"}, Name: name, Protocol: "tcp", VIPs: vips, Options: map[string]string{"reject": "true"}}
 }
 
-// vips returns the VIPs in the database, by load balancer.
-func vips(s *nbtest.Server) map[string][]string {
-	out := map[string][]string{}
-	for line := range strings.SplitSeq(s.Nbctl("--bare", "--format=csv", "--no-headings", "--columns=name,vips", "list", "load_balancer"), "\n") {
-		name, list, _ := strings.Cut(line, ",")
-		if name != "" {
-			out[name] = strings.Fields(strings.Trim(list, `"`))
-		}
-	}
-	return out
-}
-
 func within(t *testing.T, db *nb.DB, left int, want map[plan.Key][]plan.Row) *nb.Allowance {
 	t.Helper()
 	a := &nb.Allowance{Left: float64(left)}
@@ -70,7 +58,7 @@ func TestCommitWithin(t *testing.T) {
 	} {
 		want := map[plan.Key][]plan.Row{key: step.rows}
 		for i, n := range step.each {
-			before := vips(s)
+			before := s.VIPs()
 			a := within(t, db, 40, want)
 			last := i == len(step.each)-1
 			if _, held := a.Held[key]; held == last {
@@ -79,7 +67,7 @@ func TestCommitWithin(t *testing.T) {
 			if spent := 40 - int(a.Left); spent != n*step.units {
 				t.Errorf("%s, commit %d: %d units, want %d", step.name, i, spent, n*step.units)
 			}
-			if changed := differences(before, vips(s)); changed != n {
+			if changed := differences(before, s.VIPs()); changed != n {
 				t.Errorf("%s, commit %d: %d VIPs changed, want %d", step.name, i, changed, n)
 			}
 		}
@@ -121,11 +109,11 @@ func TestCommitWithinMovesVIPs(t *testing.T) {
 	db := open(t, s)
 	key := plan.ServiceKey("ns", "s")
 	commit(t, db, map[plan.Key][]plan.Row{plan.ClusterKey(): {plan.LoadBalancerGroup{Name: "group"}}, key: {balancer("a", 1, 20, "10.0.0.1:80")}})
-	all := vips(s)["a"]
+	all := s.VIPs()["a"]
 	want := map[plan.Key][]plan.Row{key: {balancer("b", 1, 10, "10.0.0.1:80"), balancer("c", 11, 20, "10.0.0.1:80")}}
 	for commits := 1; ; commits++ {
 		a := within(t, db, 40, want)
-		now := slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(vips(s)))...)))
+		now := slices.Sorted(slices.Values(slices.Concat(slices.Collect(maps.Values(s.VIPs()))...)))
 		if !slices.Equal(now, slices.Sorted(slices.Values(all))) {
 			t.Fatalf("commit %d: VIPs %q, want each of %q once", commits, now, all)
 		}
@@ -136,7 +124,7 @@ func TestCommitWithinMovesVIPs(t *testing.T) {
 			t.Fatal("the VIPs have not moved after 10 commits")
 		}
 	}
-	if got := vips(s); len(got["b"]) != 10 || len(got["c"]) != 10 || len(got) != 2 {
+	if got := s.VIPs(); len(got["b"]) != 10 || len(got["c"]) != 10 || len(got) != 2 {
 		t.Errorf("load balancers %v, want b and c with 10 VIPs each", got)
 	}
 }
@@ -154,12 +142,12 @@ func TestCommitWithinHolds(t *testing.T) {
 		plan.ClusterKey(): {plan.LoadBalancerGroup{Name: "group"}, plan.LogicalSwitch{Name: "n"}},
 		service:           {balancer("a", 1, 3, "")}, pod: rows("1", balancer("p", 11, 12, "")),
 	})
-	before := vips(s)
+	before := s.VIPs()
 	affinity := balancer("a", 1, 2, "")
 	affinity.Options = map[string]string{"reject": "true", "affinity_timeout": "60"}
 	want := map[plan.Key][]plan.Row{service: {affinity, balancer("b", 4, 5, "")}, pod: rows("2", balancer("p", 11, 14, ""))}
 	a := within(t, db, 0, want)
-	if diff := cmp.Diff(before, vips(s)); diff != "" {
+	if diff := cmp.Diff(before, s.VIPs()); diff != "" {
 		t.Errorf("load balancers changed without an allowance (-before +after):\n%s", diff)
 	}
 	if got := s.Nbctl("--bare", "--columns=options", "find", "logical_switch_port", "name=ns_p"); got != "version=2" {
@@ -198,5 +186,25 @@ func TestCommitWithinShares(t *testing.T) {
 	}
 	if len(a.Held) > 0 || a.Left != 0 {
 		t.Errorf("%g units are left, held %v, want all of 20 VIPs to take 10", a.Left, a.Held)
+	}
+}
+
+// TestCommitWithinAfterRefusal checks that a transaction that the database refuses uses up nothing: the
+// other owners of the batch are written, and the cause has its error.
+func TestCommitWithinAfterRefusal(t *testing.T) {
+	s := nbtest.Start(t)
+	db := open(t, s)
+	bad, good := plan.ServiceKey("ns", "bad"), plan.ServiceKey("ns", "good")
+	commit(t, db, map[plan.Key][]plan.Row{plan.ClusterKey(): {plan.LoadBalancerGroup{Name: "group"}}})
+	wrong := balancer("wrong", 1, 5, "")
+	wrong.Protocol = "no protocol"
+	a := &nb.Allowance{Left: 40}
+	want := map[plan.Key][]plan.Row{bad: {wrong}, good: {balancer("right", 11, 15, "")}}
+	errs := db.CommitWithin(t.Context(), want, map[plan.Key]*nb.Allowance{bad: a, good: a})
+	if errs[bad] == nil || errs[good] != nil {
+		t.Errorf("errors %v, want one of %v", errs, bad)
+	}
+	if got := s.VIPs(); len(got["right"]) != 5 || len(got) != 1 || a.Left != 40-5*4 || len(a.Held) > 0 {
+		t.Errorf("load balancers %v, %g units are left, held %v; want 5 VIPs and %d units", got, a.Left, a.Held, 40-5*4)
 	}
 }

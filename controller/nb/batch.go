@@ -189,12 +189,12 @@ func (b *batch) operations(errs map[plan.Key]error) []ovsdb.Operation {
 	for _, key := range slices.SortedFunc(maps.Keys(b.records), plan.Key.Compare) {
 		for _, s := range b.stale[key] {
 			if s.keep != nil {
-				kept, err := b.keepOps(s)
+				op, err := b.keepVIPs(s)
 				if err != nil {
 					errs[key] = err
-					continue
+				} else if op != nil {
+					ops = append(ops, *op)
 				}
-				ops = append(ops, kept...)
 				continue
 			}
 			b.writes[s.uuid] = nil
@@ -276,6 +276,11 @@ func (b *batch) writeRecord(r *record, resolve func(ref) string) (*ovsdb.Operati
 	if err != nil {
 		return nil, err
 	}
+	return b.write(r, m, columns)
+}
+
+// write returns the insert or update that makes the columns of the row equal to those of m.
+func (b *batch) write(r *record, m model.Model, columns []string) (*ovsdb.Operation, error) {
 	row, err := b.difference(r, m, columns)
 	if err != nil {
 		return nil, fmt.Errorf("encode %s %q: %w", r.table, r.id, err)

@@ -46,7 +46,7 @@ func (d *DB) CommitWithin(ctx context.Context, want map[plan.Key][]plan.Row, all
 }
 
 func (d *DB) commit(ctx context.Context, conn client.Client, keys []plan.Key, want map[plan.Key][]plan.Row, allowed map[plan.Key]*Allowance, errs map[plan.Key]error) {
-	b := newBatch(conn, &d.members, allowed)
+	b, before := newBatch(conn, &d.members, allowed), copies(allowed, keys)
 	var planned []plan.Key
 	for _, k := range keys {
 		if err := b.add(k, want[k]); err != nil {
@@ -68,6 +68,9 @@ func (d *DB) commit(ctx context.Context, conn client.Client, keys []plan.Key, wa
 		return
 	}
 	d.echoes.forget(b.writes)
+	for a, was := range before {
+		*a = was
+	}
 	var refused *refusedError
 	if len(planned) == 1 || !errors.As(err, &refused) {
 		for _, k := range planned {

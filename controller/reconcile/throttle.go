@@ -28,7 +28,7 @@ type throttle struct {
 	// any more.
 	leaving map[string]plan.Key
 	// urgent has the owners of such VIPs that an object of another namespace wants. They are not
-	// limited, so that nobody gets the connections of another namespace's Service.
+	// limited: until the VIPs are removed, the former owner may get the other object's connections.
 	urgent map[plan.Key]struct{}
 }
 

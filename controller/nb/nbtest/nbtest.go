@@ -179,6 +179,17 @@ func (s *Server) Nbctl(args ...string) string {
 	return strings.TrimSuffix(string(out), "\n")
 }
 
+// VIPs returns the VIPs of each load balancer, as VIP=backends.
+func (s *Server) VIPs() map[string][]string {
+	out := map[string][]string{}
+	for line := range strings.SplitSeq(s.Nbctl("--bare", "--format=csv", "--no-headings", "--columns=name,vips", "list", "load_balancer"), "\n") {
+		if name, vips, _ := strings.Cut(line, ","); name != "" {
+			out[name] = strings.Fields(strings.Trim(vips, `"`))
+		}
+	}
+	return out
+}
+
 // Dump returns the database's contents without UUIDs, which change from run to run.
 func (s *Server) Dump() string {
 	s.t.Helper()
