@@ -87,10 +87,8 @@ func serviceEntries(owners map[ServiceKey]ServiceOwner) (map[gatewayServiceKey]u
 // changeServices adds the ports of entries to the digest, writes the entries, then deletes stale. Then
 // it writes the entries for which there was no room before.
 func (g *Gateway) changeServices(entries map[gatewayServiceKey]uint8, stale []gatewayServiceKey) (writes int, err error) {
-	var put puts[gatewayServiceKey]
-	err = g.counted(maps.Keys(entries), func() ([]gatewayServiceKey, error) {
-		put, err = putEntries(g.objs.Services, entries)
-		return put.added, err
+	put, err := g.counted(maps.Keys(entries), func() (puts[gatewayServiceKey], error) {
+		return putEntries(g.objs.Services, entries)
 	})
 	for k := range entries {
 		g.unwritten.forget(k)
@@ -103,31 +101,29 @@ func (g *Gateway) changeServices(entries map[gatewayServiceKey]uint8, stale []ga
 	if err != nil || len(g.unwritten) == 0 {
 		return put.written + deleted, err
 	}
-	var late puts[gatewayServiceKey]
-	err = g.counted(maps.Keys(g.unwritten), func() ([]gatewayServiceKey, error) {
-		late, err = retry(g.unwritten, g.objs.Services)
-		return late.added, err
+	late, err := g.counted(maps.Keys(g.unwritten), func() (puts[gatewayServiceKey], error) {
+		return retry(g.unwritten, g.objs.Services)
 	})
 	return put.written + deleted + late.written, err
 }
 
-// counted adds the ports of keys to the digest before write adds keys to the table, and takes back
-// those that write does not return as added. A port in the digest without an entry does no harm. But
-// the programs do not find an entry whose port is not in the digest.
-func (g *Gateway) counted(keys iter.Seq[gatewayServiceKey], write func() (added []gatewayServiceKey, err error)) error {
+// counted adds the ports of keys to the digest before write puts keys into the table, and takes back
+// those that write does not add. A port in the digest without an entry does no harm. But the programs
+// do not find an entry whose port is not in the digest.
+func (g *Gateway) counted(keys iter.Seq[gatewayServiceKey], write func() (puts[gatewayServiceKey], error)) (puts[gatewayServiceKey], error) {
 	before, extra := map[uint16]int{}, map[uint16]int{}
 	for k := range keys {
 		before[bePort(k.Port)]++
 		extra[bePort(k.Port)]--
 	}
 	if err := g.digest.countServices(before); err != nil {
-		return err
+		return puts[gatewayServiceKey]{}, err
 	}
-	added, err := write()
-	for _, k := range added {
+	put, err := write()
+	for _, k := range put.added {
 		extra[bePort(k.Port)]++
 	}
-	return errors.Join(err, g.digest.countServices(extra))
+	return put, errors.Join(err, g.digest.countServices(extra))
 }
 
 func (g *Gateway) deleteServices(stale []gatewayServiceKey) (writes int, err error) {
