@@ -154,8 +154,8 @@ func (g *generator) opensSSH() [][]call {
 	return g.each(30, s, endpointsOf(s, "door4", unanswered, sshPort, &node), endpointsOf(s, "door6", netip.MustParseAddr("2001:db8:10::99"), sshPort, &node))
 }
 
-// manyFrontends: 34 Services have 7,168 frontends each, at external IPs that nobody has. Each fits the
-// namespace's budget alone; with one address more, its flows would not.
+// manyFrontends: 34 Services have 7,168 frontends each, at external IPs outside the lab's networks. One
+// of them fits into the namespace's budget. With one more address, none would.
 func (g *generator) manyFrontends() [][]call {
 	var objects []metav1.Object
 	for i := range byte(34) {
