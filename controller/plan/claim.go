@@ -188,7 +188,7 @@ func (c *claims) serviceRequest(svc *corev1.Service) request {
 }
 
 // ByFront is the index of services and pods by the ports that they request outside of the service
-// network.
+// network, and of services by the external addresses that they request.
 const ByFront = "front"
 
 // Placeholders for an address in a value of ByFront.
@@ -209,6 +209,9 @@ func ServiceFronts(obj any) ([]string, error) {
 	}
 	external, ports := services.Asked(svc)
 	var out []string
+	for _, a := range external {
+		out = append(out, a.String())
+	}
 	for _, p := range ports {
 		for _, a := range external {
 			out = append(out, frontValue(p.Protocol, a.String(), p.Number))

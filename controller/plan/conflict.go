@@ -2,6 +2,7 @@ package plan
 
 import (
 	"net/netip"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -15,8 +16,10 @@ func (c *Cluster) serviceConflicts(keys keySet, obj *corev1.Service) {
 	if svc == nil {
 		return
 	}
+	// Most addresses have only one Service, and then none of its ports needs a lookup.
+	shared := slices.DeleteFunc(slices.Clone(svc.External), func(a netip.Addr) bool { return !c.othersRequest(a, obj) })
 	for _, p := range svc.Ports {
-		for _, a := range svc.External {
+		for _, a := range shared {
 			c.addClaimants(keys, frontValue(p.Protocol, a.String(), p.Number), nil)
 		}
 		if len(svc.External) > 0 {
@@ -27,6 +30,13 @@ func (c *Cluster) serviceConflicts(keys keySet, obj *corev1.Service) {
 			c.addClaimants(keys, frontValue(p.Protocol, anyExternal, p.NodePort), nil)
 		}
 	}
+}
+
+// othersRequest reports whether another Service requests the external address.
+func (c *Cluster) othersRequest(a netip.Addr, than *corev1.Service) bool {
+	return slices.ContainsFunc(index[corev1.Service](c, KindService, ByFront, a.String()), func(o *corev1.Service) bool {
+		return o.Name != than.Name || o.Namespace != than.Namespace
+	})
 }
 
 // podConflicts does the same for a pod's host ports. It looks up the addresses of the pod's node

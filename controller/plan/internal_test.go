@@ -90,7 +90,7 @@ func TestIndexes(t *testing.T) {
 		{"pod's namespace", NamespaceOf, pod, "[ns]"},
 		{"service with an address", ServiceFronts, &corev1.Service{Spec: corev1.ServiceSpec{
 			ExternalIPs: []string{"203.0.113.9"}, Ports: []corev1.ServicePort{{Port: 80, NodePort: 30080}},
-		}}, "[TCP/203.0.113.9/80 TCP/external/80 TCP/node/30080]"},
+		}}, "[203.0.113.9 TCP/203.0.113.9/80 TCP/external/80 TCP/node/30080]"},
 		{"service with a cluster IP only", ServiceFronts, &corev1.Service{Spec: corev1.ServiceSpec{Ports: []corev1.ServicePort{{Port: 80}}}}, "[]"},
 	} {
 		if got, err := tc.index(tc.obj); fmt.Sprint(got) != tc.want || err != nil {
