@@ -207,10 +207,17 @@ func (s *Sock) write(p sockPlan) error {
 	return nil
 }
 
+// deleteKeys deletes the entries of a hash table that exist.
 func deleteKeys[K any](m *ebpf.Map, keys []K) error {
-	for _, k := range keys {
-		if err := m.Delete(k); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
+	for len(keys) > 0 {
+		n, err := m.BatchDelete(keys, nil)
+		switch {
+		case errors.Is(err, ebpf.ErrKeyNotExist):
+			keys = keys[n+1:] // the kernel stops at a missing key
+		case err != nil:
 			return err
+		default:
+			return nil
 		}
 	}
 	return nil

@@ -6,6 +6,7 @@ import (
 	"testing"
 	"time"
 
+	"github.com/cilium/ebpf"
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
 )
@@ -202,4 +203,32 @@ func TestSyncHostProtos(t *testing.T) {
 		t.Errorf("sync with a failing scan: %v", err)
 	}
 	runStep(t, n, g, 5, rx(gre, retNext, "proto_host"))
+}
+
+// TestDeleteKeysSkipsMissing checks that missing keys, at any place, do not keep other keys from being
+// deleted.
+func TestDeleteKeysSkipsMissing(t *testing.T) {
+	m, err := ebpf.NewMap(&ebpf.MapSpec{Type: ebpf.Hash, KeySize: 4, ValueSize: 4, MaxEntries: 16})
+	if err != nil {
+		t.Fatal(err)
+	}
+	defer m.Close()
+	for k := range uint32(8) {
+		if err := m.Put(k, k); err != nil {
+			t.Fatal(err)
+		}
+	}
+	for _, keys := range [][]uint32{nil, {100}, {100, 0, 1, 101, 102, 2, 103}, {3, 4, 5, 6}} {
+		if err := deleteKeys(m, keys); err != nil {
+			t.Errorf("%d: %v", keys, err)
+		}
+		for _, k := range keys {
+			if err := m.Lookup(k, new(uint32)); !errors.Is(err, ebpf.ErrKeyNotExist) {
+				t.Errorf("%d: key %d: %v, want %v", keys, k, err, ebpf.ErrKeyNotExist)
+			}
+		}
+	}
+	if err := m.Lookup(uint32(7), new(uint32)); err != nil {
+		t.Errorf("a key that was not to be deleted: %v", err)
+	}
 }
