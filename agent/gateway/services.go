@@ -22,8 +22,8 @@ import (
 // the host's sockets, and the map from flow counters to Services.
 //
 // The gateway's loop makes the first plan and the first write. After that a separate loop writes
-// the changes of Services. It defers to the gateway's loop when more than these tables changes: a
-// Service address, a flow, or after an error.
+// the changes of Services, with pauses in proportion to the work. It defers to the gateway's loop when
+// more than these tables changes: a Service address, a flow, or after an error.
 //
 // Exported methods are safe for concurrent use.
 type Services struct {
@@ -43,6 +43,10 @@ type Services struct {
 	host    hostTables
 	front   *bpf.Gateway // programs with the frontends
 	current bool         // the plans are completely written
+	// worked is the time that planning and writing have taken since the last rest, and ended is when
+	// they ended last.
+	worked time.Duration
+	ended  time.Time
 }
 
 // hostTables are the programs for the host's own sockets.
@@ -103,18 +107,55 @@ func (s *Services) Frontends() map[bpf.ServiceKey]bpf.ServicePort {
 
 // run writes changes of Services until ctx ends.
 func (s *Services) run(ctx context.Context) error {
-	return loop.Run(ctx, loop.Options{Name: "services", Wake: s.own, Apply: func(context.Context) error {
-		if !s.update() {
+	return loop.Run(ctx, loop.Options{Name: "services", Wake: s.own, Apply: func(ctx context.Context) error {
+		if s.rest(ctx) && !s.update() {
 			s.wake.Trigger()
 		}
 		return nil
 	}, Log: s.log})
 }
 
+// Limits of the time that changes of Services take. Services with thousands of frontends that come
+// and go again and again would keep the node's CPUs busy otherwise, and pods would start late.
+const (
+	restFactor  = 15 // a pause is this much longer than the work before it
+	longestRest = time.Second
+)
+
+// rest waits until the tables may change again, and returns false when ctx ends. Changes that come
+// meanwhile are merged. The time since the last work counts, so a change after a quiet time does not
+// wait.
+func (s *Services) rest(ctx context.Context) bool {
+	s.mu.Lock()
+	pause := min(restFactor*s.worked, longestRest) - time.Since(s.ended)
+	s.worked = 0
+	s.mu.Unlock()
+	if pause <= 0 {
+		return true
+	}
+	select {
+	case <-ctx.Done():
+		return false
+	case <-time.After(pause):
+		return true
+	}
+}
+
+// work counts the time that planning or writing takes. The caller must hold the lock until it calls
+// the result.
+func (s *Services) work() (end func()) {
+	began := time.Now()
+	return func() {
+		s.ended = time.Now()
+		s.worked += s.ended.Sub(began)
+	}
+}
+
 // update plans and writes the changes. It returns false if a round of the gateway must do it.
 func (s *Services) update() bool {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.work()()
 	if !s.current || s.s.CountsFlows() {
 		return false
 	}
@@ -132,6 +173,7 @@ func (s *Services) update() bool {
 func (s *Services) plan(h Host, n Node, f facts) {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.work()()
 	s.current = false
 	s.serving.plan(s.serving.source.serviceNode(h, n, s.s, f))
 	s.publishRedirects()
@@ -206,6 +248,7 @@ func (s *Services) openHost(behind bool) {
 func (s *Services) write(programs *bpf.Gateway) error {
 	s.mu.Lock()
 	defer s.mu.Unlock()
+	defer s.work()()
 	s.front = programs
 	s.counting.Store(programs)
 	return s.writeTables()

@@ -1,11 +1,14 @@
 package gateway
 
 import (
+	"context"
 	"errors"
 	"log/slog"
 	"net/netip"
 	"slices"
 	"testing"
+	"testing/synctest"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/google/go-cmp/cmp/cmpopts"
@@ -206,6 +209,49 @@ func TestServicesOwnLoop(t *testing.T) {
 			t.Error("written to closed tables")
 		}
 	}
+}
+
+// TestServicesRestInProportion checks that the pause before a change of Services is in proportion to
+// the work before it, has an upper bound, and ends early when the context ends.
+func TestServicesRestInProportion(t *testing.T) {
+	synctest.Test(t, func(t *testing.T) {
+		var s Services
+		work := func(d time.Duration) {
+			s.mu.Lock()
+			defer s.mu.Unlock()
+			defer s.work()()
+			time.Sleep(d)
+		}
+		rest := func(want time.Duration) {
+			t.Helper()
+			began := time.Now()
+			if !s.rest(t.Context()) {
+				t.Error("the loop ends")
+			}
+			if got := time.Since(began); got != want {
+				t.Errorf("waited %v, want %v", got, want)
+			}
+		}
+		rest(0) // before the first change
+		work(time.Millisecond)
+		rest(restFactor * time.Millisecond)
+		rest(0)
+		work(time.Millisecond) // the Services' loop plans, and the gateway's loop writes
+		work(time.Millisecond)
+		time.Sleep(10 * time.Millisecond)
+		rest((2*restFactor - 10) * time.Millisecond)
+		work(time.Minute)
+		rest(longestRest)
+		work(time.Minute)
+		time.Sleep(longestRest)
+		rest(0)
+		work(time.Minute)
+		ctx, cancel := context.WithCancel(t.Context())
+		cancel()
+		if s.rest(ctx) {
+			t.Error("the loop continues after its end")
+		}
+	})
 }
 
 func TestServiceNode(t *testing.T) {
