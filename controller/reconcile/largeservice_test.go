@@ -27,7 +27,7 @@ func TestLargeServiceDelaysNobody(t *testing.T) {
 	}
 	nbtest.Eventually(t, "it is ready", func() bool { return port("first") && loop.Ready() == nil })
 
-	const ports = 300 // 1,200 units: the namespace may change 512 at once and 256 more each second
+	const ports = 600 // 2,400 units: the namespace may change 1,024 at once and 512 more each second
 	svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Name: "large", Namespace: "default"}}
 	for i := range int32(ports) {
 		svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint("p", i), Port: 1 + i})

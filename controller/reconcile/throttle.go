@@ -15,9 +15,9 @@ import (
 // ovn-controller each work on one thing at a time, so a pod waits for the changes before it. A
 // namespace at these limits keeps them busy for a fifth of the time.
 const (
-	unitsPerSecond = 256
-	unitsAtOnce    = 512 // after a pause
-	unitsPerCommit = 128 // others wait for one commit at most
+	unitsPerSecond = 512
+	unitsAtOnce    = 1024 // after a pause
+	unitsPerCommit = 256  // others wait for one commit at most
 )
 
 // throttle limits how fast the load balancers of each namespace change: those of its Services and of
