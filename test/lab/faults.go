@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strings"
 	"syscall"
 
 	"golang.org/x/sys/unix"
@@ -63,28 +62,37 @@ func (l *Lab) Supervise(name string) (again func() error, err error) {
 	if err != nil {
 		return nil, err
 	}
-	// The command line of a monitored process describes the monitor.
-	node, monitored := strings.CutSuffix(name, "-ovs-vswitchd")
-	var spec process.Spec
-	if !monitored {
-		if spec, err = l.specOf(name, p); err != nil {
+	start := l.monitored(name)
+	if start == nil {
+		spec, err := l.specOf(name, p)
+		if err != nil {
 			return nil, fmt.Errorf("read how %s was started: %w", name, err)
+		}
+		start = func() error {
+			_, err := process.Start(spec)
+			return err
 		}
 	}
 	return func() error {
 		if p, err := l.Process(name); err == nil && p.Alive() {
 			return nil
 		}
-		if !monitored {
-			_, err := process.Start(spec)
-			return err
-		}
-		n, err := l.nodeByName(node)
-		if err != nil {
-			return err
-		}
-		return l.startVswitchd(n)
+		return start()
 	}, nil
+}
+
+// monitored returns how to start a process that has its own monitor, and nil for others. The command
+// line of a monitor is not the one that started it.
+func (l *Lab) monitored(name string) (start func() error) {
+	for _, n := range l.Nodes() {
+		switch name {
+		case n.Name + "-ovs-vswitchd":
+			return func() error { return l.startVswitchd(n) }
+		case n.Name + "-ovn-controller":
+			return func() error { return l.startOVNController(n) }
+		}
+	}
+	return nil
 }
 
 // specOf reads the specification of a running process.
