@@ -74,6 +74,7 @@ func TestBareLab(t *testing.T) {
 	})
 	t.Run("traffic", func(t *testing.T) { testTraffic(t, l) })
 	t.Run("ports", func(t *testing.T) { testPorts(t, l) })
+	t.Run("kills", func(t *testing.T) { testKills(t, l) })
 	t.Run("second", func(t *testing.T) {
 		other := o
 		other.Dir += "b"
@@ -122,6 +123,23 @@ func testTraffic(t *testing.T, l *lab.Lab) {
 			t.Errorf("stream %s: %q, %v", c.to, got, err)
 		}
 	}
+}
+
+// testKills kills processes, starts them again, and needs all of them for a new port.
+func testKills(t *testing.T, l *lab.Lab) {
+	for _, name := range []string{"central-ovn-northd", "node1-db", "node1-ovs-vswitchd", "node1-ovn-controller"} {
+		again, err := l.Kill(name)
+		if err != nil {
+			t.Fatal(err)
+		}
+		if err := again(); err != nil {
+			t.Fatalf("start %s again: %v", name, err)
+		}
+	}
+	mustExec(t, l, "central", "ovn-nbctl", "--timeout=30", "lsp-add", "s", "c", "--", "lsp-set-addresses", "c", "0a:00:00:00:00:03 10.9.0.3")
+	mustExec(t, l, "node1", "ovs-vsctl", "--retry", "--timeout=30", "add-port", "br-int", "c",
+		"--", "set", "Interface", "c", "type=internal", "external_ids:iface-id=c")
+	mustExec(t, l, "central", "ovn-nbctl", "--timeout=30", "wait-until", "Logical_Switch_Port", "c", "up=true")
 }
 
 // testPorts connects two internal ports of node1 by a logical switch.
