@@ -43,8 +43,8 @@ type Services struct {
 	host    hostTables
 	front   *bpf.Gateway // programs with the frontends
 	current bool         // the plans are completely written
-	// worked is the time that planning and writing have taken since the last rest, and ended is when
-	// they ended last.
+	// worked is the time that planning and writing have taken since the last pause was over, and ended
+	// is when they ended last.
 	worked time.Duration
 	ended  time.Time
 }
@@ -127,24 +127,21 @@ const (
 // wait.
 func (s *Services) rest(ctx context.Context) bool {
 	s.mu.Lock()
-	pause := min(restFactor*s.worked, longestRest) - time.Since(s.ended)
-	s.worked = 0
+	end := s.restEnd()
 	s.mu.Unlock()
-	if pause <= 0 {
-		return true
-	}
-	select {
-	case <-ctx.Done():
-		return false
-	case <-time.After(pause):
-		return true
-	}
+	return ctx.Err() == nil && loop.Pause(ctx, time.Until(end))
 }
+
+// restEnd returns when the tables may change again. The caller must hold the lock.
+func (s *Services) restEnd() time.Time { return s.ended.Add(min(restFactor*s.worked, longestRest)) }
 
 // work counts the time that planning or writing takes. The caller must hold the lock until it calls
 // the result.
 func (s *Services) work() (end func()) {
 	began := time.Now()
+	if !began.Before(s.restEnd()) {
+		s.worked = 0
+	}
 	return func() {
 		s.ended = time.Now()
 		s.worked += s.ended.Sub(began)

@@ -240,6 +240,12 @@ func TestServicesRestInProportion(t *testing.T) {
 		work(time.Millisecond)
 		time.Sleep(10 * time.Millisecond)
 		rest((2*restFactor - 10) * time.Millisecond)
+		for range 3 { // rounds of the gateway between which there is time do not add up
+			work(time.Millisecond)
+			time.Sleep(time.Second)
+		}
+		work(time.Millisecond)
+		rest(restFactor * time.Millisecond)
 		work(time.Minute)
 		rest(longestRest)
 		work(time.Minute)

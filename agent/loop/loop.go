@@ -71,14 +71,15 @@ func Run(ctx context.Context, o Options) error {
 			return nil
 		case <-again:
 		case <-o.Wake:
-			if !pause(ctx, settle) {
+			if !Pause(ctx, settle) {
 				return nil
 			}
 		}
 	}
 }
 
-func pause(ctx context.Context, d time.Duration) bool {
+// Pause waits for d, and returns false if ctx ends before that.
+func Pause(ctx context.Context, d time.Duration) bool {
 	select {
 	case <-ctx.Done():
 		return false

@@ -14,6 +14,8 @@ import (
 	"time"
 
 	"golang.org/x/sync/errgroup"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 )
 
 // flowRescan is the interval at which all flows are read while the bridge is observed.
@@ -55,18 +57,11 @@ func (w *FlowWatch) Run(ctx context.Context) error {
 				w.lost(err)
 			}
 			w.Changed()
-			pause(ctx, time.Second)
+			loop.Pause(ctx, time.Second)
 		}
 		return nil
 	})
 	return group.Wait()
-}
-
-func pause(ctx context.Context, d time.Duration) {
-	select {
-	case <-ctx.Done():
-	case <-time.After(d):
-	}
 }
 
 func (w *FlowWatch) target() string { return "unix:" + filepath.Join(w.RunDir, w.Bridge+".mgmt") }

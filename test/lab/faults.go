@@ -81,8 +81,8 @@ func (l *Lab) Supervise(name string) (again func() error, err error) {
 	}, nil
 }
 
-// monitored returns how to start a process that has its own monitor, and nil for others. The command
-// line of a monitor is not the one that started it.
+// monitored returns how to start a process that has its own monitor, and nil for others. A monitor
+// overwrites its command line, so the process cannot be started again from that.
 func (l *Lab) monitored(name string) (start func() error) {
 	for _, n := range l.Nodes() {
 		switch name {
