@@ -49,6 +49,14 @@ type balancerRow struct {
 	held       bool // its other columns must stay as they are
 }
 
+// id returns the identity of the load balancer.
+func (r *balancerRow) id() string {
+	if r.record != nil {
+		return r.record.id
+	}
+	return idOf(r.stale.table, r.stale.row)
+}
+
 func (r *balancerRow) protocol() string {
 	if r.record != nil {
 		text, _ := r.record.columns["protocol"].(string)
@@ -95,6 +103,7 @@ func (b *batch) restrict(key plan.Key, a *Allowance) {
 			rows = append(rows, &balancerRow{stale: s, have: vipsOf(s.row)})
 		}
 	}
+	slices.SortFunc(rows, func(x, y *balancerRow) int { return cmp.Compare(x.id(), y.id()) })
 	for _, r := range rows {
 		if r.record == nil || r.record.old == nil || !b.differs(r.record) {
 			continue
@@ -143,7 +152,9 @@ func (b *batch) restrict(key plan.Key, a *Allowance) {
 	}
 }
 
-// vipChanges returns the differences between what the rows have and what is wanted.
+// vipChanges returns the differences between what the rows have and what is wanted, in the order in
+// which they are made. The changes of one load balancer follow each other, because OVN makes the
+// flows of all VIPs of a load balancer again if one of them changes.
 func (a *Allowance) vipChanges(key plan.Key, rows []*balancerRow) []*vipChange {
 	type identity struct{ protocol, vip string }
 	found := map[identity]*vipChange{}
@@ -176,7 +187,7 @@ func (a *Allowance) vipChanges(key plan.Key, rows []*balancerRow) []*vipChange {
 		}
 	}
 	slices.SortFunc(changes, func(x, y *vipChange) int {
-		return cmp.Or(cmp.Compare(x.rank(), y.rank()), cmp.Compare(x.rows[0].protocol(), y.rows[0].protocol()), cmp.Compare(x.vip, y.vip))
+		return cmp.Or(cmp.Compare(x.rank(), y.rank()), cmp.Compare(x.rows[0].id(), y.rows[0].id()), cmp.Compare(x.vip, y.vip))
 	})
 	return changes
 }

@@ -102,6 +102,46 @@ func differences(before, after map[string][]string) int {
 	return len(changed)
 }
 
+// TestCommitWithinChangesFewBalancers checks that a commit finishes one load balancer before it
+// begins the next, whatever the order of their VIPs.
+func TestCommitWithinChangesFewBalancers(t *testing.T) {
+	s := nbtest.Start(t)
+	db := open(t, s)
+	commit(t, db, map[plan.Key][]plan.Row{plan.ClusterKey(): {plan.LoadBalancerGroup{Name: "group"}}})
+	key := plan.ServiceKey("ns", "s")
+	const each = 10
+	names := []string{"a", "b", "c"}
+	rows := func(backends string) (out []plan.Row) {
+		for i, name := range names {
+			vips := map[string]string{}
+			for j := range each {
+				vips[fmt.Sprintf("10.96.0.1:%d", 1000+j*len(names)+i)] = backends
+			}
+			out = append(out, plan.LoadBalancer{Groups: []string{"group"}, Name: name, Protocol: "tcp", VIPs: vips})
+		}
+		return out
+	}
+	for _, step := range []struct {
+		name  string
+		rows  []plan.Row
+		units int // of each VIP
+	}{{"they come", rows("10.0.0.1:80"), 5}, {"an endpoint moves", rows("10.0.0.2:80"), 6}, {"they go", nil, 5}} {
+		for i := range names {
+			before := s.VIPs()
+			within(t, db, each*step.units, map[plan.Key][]plan.Row{key: step.rows})
+			var changed []string
+			for _, name := range names {
+				if !slices.Equal(before[name], s.VIPs()[name]) {
+					changed = append(changed, name)
+				}
+			}
+			if !slices.Equal(changed, names[i:i+1]) {
+				t.Errorf("%s, commit %d changes load balancers %v, want %v", step.name, i, changed, names[i])
+			}
+		}
+	}
+}
+
 // TestCommitWithinMovesVIPs checks that a VIP that moves from one load balancer to another is in one
 // of them all the time.
 func TestCommitWithinMovesVIPs(t *testing.T) {

@@ -40,12 +40,12 @@ type servedPort struct {
 // have load balancers of their own. Their number is that of the different backend lists, which is
 // limited by the nodes with endpoints of the service, or by zones.
 func serviceRows(c *Cluster, key Key) ([]Row, error) {
+	if why := c.refused(services.Key{Kind: services.KindService, Namespace: key.Namespace, Name: key.Name}); why != nil {
+		return nil, unserved(why)
+	}
 	s := c.newService(key)
 	if s == nil {
 		return nil, nil
-	}
-	if why := c.refused(s.Key); why != nil {
-		return nil, unserved(why)
 	}
 	rows := s.balancers()
 	rows = append(rows, s.sourceRows()...)

@@ -18,6 +18,10 @@ const (
 	unitsPerSecond = 512
 	unitsAtOnce    = 1024 // after a pause
 	unitsPerCommit = 256  // others wait for one commit at most
+	// vipsPerUnit is the number of VIPs that the controller plans and compares in the time that OVN
+	// needs for a unit. Pods wait for that, too, and a Service that changes step by step is planned
+	// at each step.
+	vipsPerUnit = 32
 )
 
 // throttle limits how fast the load balancers of each namespace change: those of its Services and of
@@ -91,13 +95,16 @@ func (t *throttle) shares(want map[plan.Key][]plan.Row, part func(plan.Key, stri
 // spend accounts for a commit.
 func (t *throttle) spend(want map[plan.Key][]plan.Row, shares map[string]*share) {
 	maps.DeleteFunc(t.leaving, func(_ string, k plan.Key) bool { _, in := want[k]; return in })
+	compared := plannedVIPs(want)
 	for namespace, s := range shares {
 		for k, vips := range s.Held {
 			for _, vip := range vips {
 				t.leaving[vip] = k
 			}
+			compared[namespace] += len(vips)
 		}
-		if s.Left == s.of {
+		spent := s.of - s.Left + float64(compared[namespace]/vipsPerUnit)
+		if spent == 0 {
 			continue
 		}
 		l := t.limits[namespace]
@@ -106,7 +113,7 @@ func (t *throttle) spend(want map[plan.Key][]plan.Row, shares map[string]*share)
 			t.limits[namespace] = l
 		}
 		now := time.Now()
-		for n := int(math.Ceil(s.of - s.Left)); n > 0; n -= unitsAtOnce { // more than a limiter takes at once
+		for n := int(math.Ceil(spent)); n > 0; n -= unitsAtOnce { // more than a limiter takes at once
 			l.ReserveN(now, min(n, unitsAtOnce))
 		}
 	}
@@ -114,6 +121,22 @@ func (t *throttle) spend(want map[plan.Key][]plan.Row, shares map[string]*share)
 	for k := range want {
 		delete(t.urgent, k)
 	}
+}
+
+// plannedVIPs returns the numbers of the VIPs of Services, by namespace.
+func plannedVIPs(want map[plan.Key][]plan.Row) map[string]int {
+	n := map[string]int{}
+	for k, rows := range want {
+		if k.Kind != plan.KindService {
+			continue
+		}
+		for _, row := range rows {
+			if lb, ok := row.(plan.LoadBalancer); ok {
+				n[k.Namespace] += len(lb.VIPs)
+			}
+		}
+	}
+	return n
 }
 
 // hurry returns the owners of leaving VIPs that an owner of another namespace wants. They become

@@ -1,6 +1,7 @@
 package reconcile
 
 import (
+	"fmt"
 	"slices"
 	"testing"
 	"time"
@@ -77,5 +78,33 @@ func TestThrottleHurries(t *testing.T) {
 	th.spend(gone, nil)
 	if len(th.leaving) > 0 || len(th.urgent) > 0 {
 		t.Errorf("leaving %v, urgent %v after the owner's commit", th.leaving, th.urgent)
+	}
+}
+
+// TestThrottleCountsPlanning checks that a Service with many VIPs counts also if none of them changes.
+func TestThrottleCountsPlanning(t *testing.T) {
+	th := newThrottle()
+	k := plan.ServiceKey("a", "wide")
+	spend := func(vips int) {
+		t.Helper()
+		lb := plan.LoadBalancer{VIPs: map[string]string{}}
+		for i := range vips {
+			lb.VIPs[fmt.Sprint("10.96.0.1:", i)] = ""
+		}
+		want := map[plan.Key][]plan.Row{k: {lb}}
+		shares, _ := th.shares(want, nil)
+		th.spend(want, shares)
+	}
+	spend(vipsPerUnit - 1)
+	if th.limited(k) {
+		t.Error("a small Service counts although it does not change")
+	}
+	const vips = 8192
+	for range unitsAtOnce*vipsPerUnit/vips + 1 {
+		spend(vips)
+	}
+	least := (vips/vipsPerUnit + unitsPerCommit) * time.Second / unitsPerSecond
+	if wait := th.wait(k); wait < least-time.Second/4 || wait > least {
+		t.Errorf("it waits %v, want %v", wait, least)
 	}
 }
