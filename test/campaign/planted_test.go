@@ -37,12 +37,13 @@ func allPlanted() []planted {
 			"pod to pod, one node",
 		},
 		{
-			"api: pod annotations are trusted", "a", API, 40 * time.Second, "pod$",
-			plant{"controller/reconcile/allocation.go", map[string]string{
-				"\treturn w.restore(p, network), nil\n":                  "\tif _, said := p.Annotations[annotation.PodNetworks]; said {\n\t\treturn nil, nil\n\t}\n\treturn w.restore(p, network), nil\n",
-				"{plan.PortAddresses(network)}) {\n\t\t\treturn false\n": "{plan.PortAddresses(network)}) {\n\t\t\treturn true\n",
+			"api: load balancers change without a limit", "a", API, 20 * time.Second, "^attack: many frontends",
+			plant{"controller/reconcile/throttle.go", map[string]string{
+				"\tunitsPerSecond = 512\n": "\tunitsPerSecond = 1 << 20\n",
+				"\tunitsAtOnce    = 1024 ": "\tunitsAtOnce    = 1 << 20 ",
+				"\tunitsPerCommit = 256 ":  "\tunitsPerCommit = 1 << 20 ",
 			}},
-			" lost ",
+			"a victim's pods, ",
 		},
 		{
 			"api: a removed UDP endpoint ends the host's own sockets", "a", API, 20 * time.Second, "^attack: a slice names a server",
@@ -88,7 +89,7 @@ func TestPlanted(t *testing.T) {
 				t.Fatal(err)
 			}
 			if !strings.Contains(strings.Join(report.Broken, "\n"), tt.broken) {
-				t.Errorf("the campaign does not notice: it says %q, which lacks %q", report.Broken, tt.broken)
+				t.Errorf("the campaign does not notice: it says %q, which lacks %q; figures %v", report.Broken, tt.broken, report.Figures)
 			}
 		})
 	}

@@ -17,8 +17,8 @@ func startsOf(ms ...int) (out []start) {
 	return out
 }
 
-// TestSlowStarts checks that a slow window is found in a long run, that a single slow pod is none,
-// and that a pod which takes long counts with all that it kept waiting.
+// TestSlowStarts checks that a slow run and a slow window of a long run are found, that single slow
+// pods are neither, and that a pod which takes long counts with all that it kept waiting.
 func TestSlowStarts(t *testing.T) {
 	idle := startsOf(slices.Repeat([]int{100}, 20)...)
 	run := func(change func([]int)) []start {
@@ -26,15 +26,22 @@ func TestSlowStarts(t *testing.T) {
 		change(ms)
 		return startsOf(ms...)
 	}
+	slow := func(ms []int, every int) {
+		for i := 0; i < len(ms); i += every {
+			ms[i] = 301
+		}
+	}
 	for name, tt := range map[string]struct {
 		under []start
 		want  int
 	}{
 		"as fast":          {run(func([]int) {}), 0},
 		"one slow pod":     {run(func(ms []int) { ms[70] = 500 }), 0},
-		"five slow ones":   {run(func(ms []int) { copy(ms[70:], slices.Repeat([]int{400}, 5)) }), 1},
-		"a pause":          {run(func(ms []int) { ms[599] = 10_000 }), 1},
-		"all slow":         {run(func(ms []int) { copy(ms, slices.Repeat([]int{301}, 600)) }), 10},
+		"a slow fifth":     {run(func(ms []int) { copy(ms[70:], slices.Repeat([]int{301}, 14)) }), 1},
+		"a slow twentieth": {run(func(ms []int) { slow(ms, 18) }), 1},
+		"few slow ones":    {run(func(ms []int) { slow(ms, 30) }), 0},
+		"a pause":          {run(func(ms []int) { ms[599] = 8_000 }), 1},
+		"all slow":         {run(func(ms []int) { slow(ms, 1) }), 11},
 		"a failed pod":     {append(run(func([]int) {}), start{at: time.Unix(301, 0), took: time.Millisecond, err: errors.New("no address")}), 1},
 		"no pod at all":    {nil, 0},
 		"just fast enough": {run(func(ms []int) { copy(ms, slices.Repeat([]int{300}, 600)) }), 0},
