@@ -43,18 +43,11 @@ func (a *Allowance) hold(key plan.Key, leaving ...string) {
 
 // balancerRow has the VIPs of one load balancer in the database and in its owner's plan.
 type balancerRow struct {
+	id         string
 	record     *record   // nil: it is not planned
 	stale      *staleRow // nil: it is planned
 	have, want map[string]string
 	held       bool // its other columns must stay as they are
-}
-
-// id returns the identity of the load balancer.
-func (r *balancerRow) id() string {
-	if r.record != nil {
-		return r.record.id
-	}
-	return idOf(r.stale.table, r.stale.row)
 }
 
 func (r *balancerRow) protocol() string {
@@ -95,15 +88,15 @@ func (b *batch) restrict(key plan.Key, a *Allowance) {
 	for _, r := range b.records[key] {
 		if r.table == nbmodel.LoadBalancerTable {
 			want, _ := r.columns["vips"].(map[string]string)
-			rows = append(rows, &balancerRow{record: r, have: vipsOf(r.old), want: want})
+			rows = append(rows, &balancerRow{id: r.id, record: r, have: vipsOf(r.old), want: want})
 		}
 	}
 	for i := range b.stale[key] {
 		if s := &b.stale[key][i]; s.table == nbmodel.LoadBalancerTable {
-			rows = append(rows, &balancerRow{stale: s, have: vipsOf(s.row)})
+			rows = append(rows, &balancerRow{id: idOf(s.table, s.row), stale: s, have: vipsOf(s.row)})
 		}
 	}
-	slices.SortFunc(rows, func(x, y *balancerRow) int { return cmp.Compare(x.id(), y.id()) })
+	slices.SortFunc(rows, func(x, y *balancerRow) int { return cmp.Compare(x.id, y.id) })
 	for _, r := range rows {
 		if r.record == nil || r.record.old == nil || !b.differs(r.record) {
 			continue
@@ -187,7 +180,7 @@ func (a *Allowance) vipChanges(key plan.Key, rows []*balancerRow) []*vipChange {
 		}
 	}
 	slices.SortFunc(changes, func(x, y *vipChange) int {
-		return cmp.Or(cmp.Compare(x.rank(), y.rank()), cmp.Compare(x.rows[0].id(), y.rows[0].id()), cmp.Compare(x.vip, y.vip))
+		return cmp.Or(cmp.Compare(x.rank(), y.rank()), cmp.Compare(x.rows[0].id, y.rows[0].id), cmp.Compare(x.vip, y.vip))
 	})
 	return changes
 }

@@ -107,4 +107,12 @@ func TestThrottleCountsPlanning(t *testing.T) {
 	if wait := th.wait(k); wait < least-time.Second/4 || wait > least {
 		t.Errorf("it waits %v, want %v", wait, least)
 	}
+	gone := map[plan.Key][]plan.Row{k: nil} // the database still has its VIPs
+	shares, allowed := th.shares(gone, nil)
+	allowed[k].Held = map[plan.Key][]string{k: make([]string, vips)}
+	th.spend(gone, shares)
+	least += vips / vipsPerUnit * time.Second / unitsPerSecond
+	if wait := th.wait(k); wait < least-time.Second/4 || wait > least {
+		t.Errorf("after its removal it waits %v, want %v", wait, least)
+	}
 }

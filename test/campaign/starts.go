@@ -9,9 +9,9 @@ import (
 
 const (
 	startEvery = 300 * time.Millisecond // pause between two pods
-	// startWindow is a period in which at most a fifth of the pods may be slow. Without it, the length of
-	// a campaign would hide a short time in which nobody's pods start. A period has about 70 pods, so
-	// its 95th percentile would be the time of four of them.
+	// startWindow is a period in which at most a fifth of the pods may be slow. The 95th percentile of a
+	// long campaign does not show that no pod started for half a minute. About 70 pods start in each
+	// period, too few for a 95th percentile of the period.
 	startWindow = 30 * time.Second
 	// startLimit is the time after which a pod has not started.
 	startLimit = time.Minute
@@ -62,9 +62,9 @@ func millis(starts []start) (out []int64) {
 	return out
 }
 
-// slowStarts compares the starts with startFactor times the 95th percentile of the idle ones. It
-// returns whether their own 95th percentile is above that, the windows of which the 80th percentile
-// is, and the first pod that did not start.
+// slowStarts returns a violation if the 95th percentile of all starts exceeds the bound, one for each
+// window with an 80th percentile above the bound, and one for the first pod that did not start. The
+// bound is startFactor times the 95th percentile of the idle starts.
 func slowStarts(idle, under []start) (broken []string) {
 	bound := startFactor * quantile(millis(idle), 0.95)
 	above := func(starts []start, percentile int64, when string) {
