@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/google/go-cmp/cmp"
 
@@ -34,11 +35,19 @@ func options(t *testing.T) lab.Options {
 	return o
 }
 
+// noResidue fails the test if something of the lab is left. A short command that a killed lab was
+// running, such as ovsdb-tool, ends by itself.
 func noResidue(t *testing.T, o lab.Options) {
 	t.Helper()
-	left, err := lab.Residue(o.Dir, o.Name)
-	if err != nil {
-		t.Fatal(err)
+	var left []string
+	for end := time.Now().Add(30 * time.Second); ; time.Sleep(10 * time.Millisecond) {
+		var err error
+		if left, err = lab.Residue(o.Dir, o.Name); err != nil {
+			t.Fatal(err)
+		}
+		if len(left) == 0 || time.Now().After(end) {
+			break
+		}
 	}
 	for _, what := range left {
 		t.Errorf("left behind: %s", what)
