@@ -97,7 +97,7 @@ func restConfig(in *rest.Config) *rest.Config {
 
 // southbound returns the database that chassis of nodes that are gone are
 // removed from; nil if none is configured.
-func (c Config) southbound(log *slog.Logger) reconcile.ChassisRemover {
+func (c Config) southbound(log *slog.Logger) reconcile.Southbound {
 	endpoints, err := nb.Parse(c.SBAddress)
 	if c.SBAddress == "" || err != nil { // Validate has said so
 		return nil

@@ -50,8 +50,8 @@ func TestSame(t *testing.T) {
 	same("without admission policies", base, older)
 }
 
-// TestSameComplete: the same of the installation with OVN's databases and Open vSwitch, where Helm is
-// told the member that is in deploy/ovn.
+// TestSameComplete: the same of the installation with OVN's databases and Open vSwitch, where Helm
+// is told the member that is in deploy/ovn.
 func TestSameComplete(t *testing.T) {
 	flags := []string{"-api-versions=" + policies, "-set=ovn.members.node1=192.0.2.1"}
 	base := kustomized(t, "ovn")
@@ -394,6 +394,8 @@ func TestRights(t *testing.T) {
 	for _, tc := range append(watched, []right{
 		{"controller", "patch", "", "pods", "any", true},
 		{"controller", "patch", "", "nodes", "", true},
+		{"controller", "patch", "", "nodes/status", "", true},
+		{"controller", "update", "", "nodes/status", "", false},
 		{"controller", "update", "coordination.k8s.io", "leases", "ovn-ebpf", true},
 		{"controller", "create", "", "events", "any", true},
 		{"controller", "update", "coordination.k8s.io", "leases", "kube-system", false},
@@ -406,6 +408,7 @@ func TestRights(t *testing.T) {
 		{"node", "get", "", "pods", "any", true},
 		{"node", "watch", "", "nodes", "", true},
 		{"node", "patch", "", "nodes", "", true},
+		{"node", "patch", "", "nodes/status", "", false},
 		{"node", "watch", "", "services", "", true},
 		{"node", "watch", "discovery.k8s.io", "endpointslices", "", true},
 		{"node", "create", "", "events", "any", true},
@@ -418,9 +421,10 @@ func TestRights(t *testing.T) {
 		{"certificates", "get", "", "secrets", "ovn-ebpf", false}, // of any name
 		{"certificates", "list", "", "secrets", "ovn-ebpf", false},
 	}...) {
+		resource, subresource, _ := strings.Cut(tc.resource, "/")
 		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
 			User:               "system:serviceaccount:ovn-ebpf:ovn-ebpf-" + tc.who,
-			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: tc.verb, Group: tc.group, Resource: tc.resource, Namespace: tc.namespace},
+			ResourceAttributes: &authorizationv1.ResourceAttributes{Verb: tc.verb, Group: tc.group, Resource: resource, Subresource: subresource, Namespace: tc.namespace},
 		}}, metav1.CreateOptions{})
 		if err != nil || review.Status.Allowed != tc.want {
 			t.Errorf("%s may %s %s in %q: %t, error %v", tc.who, tc.verb, tc.resource, tc.namespace, review.Status.Allowed, err)

@@ -34,6 +34,9 @@ const (
 	RoutablePods   = "ovn-ebpf.io/routable-pods"                   // agent: "true" if the network outside has routes to the node's pods
 	DrainGateway   = "ovn-ebpf.io/drain-gateway"                   // an operator: "true" while the node's gateway is to be spared
 	LeavesBy       = "ovn-ebpf.io/leaves-by"                       // controller, on nodes without a gateway: ["gw1","gw2"]
+	TunnelAddress  = "ovn-ebpf.io/tunnel-address"                  // agent: "172.30.1.11"
+	ChassisFault   = "ovn-ebpf.io/chassis-fault"                   // controller: how the node's chassis in the Southbound database differs from the node
+	ChassisTakenBy = "ovn-ebpf.io/chassis-taken-by"                // controller: the Node that has the same system-id and keeps it
 	PodNetworks    = "k8s.ovn.org/pod-networks"                    // controller, on pods
 	FirstPod       = "ovn"                                         // of the first generation, the same: {"ip_address":"10.244.1.3/24",...}
 	defaultNetwork = "default"
@@ -43,7 +46,7 @@ const (
 func OfNodes() []string {
 	return []string{
 		NodeSubnets, NodeID, NodeJoin, GatewayConfig, ChassisID, HostCIDRs, ManagementMACs,
-		SNATPortRange, PodMTU, RoutablePods, DrainGateway, LeavesBy,
+		SNATPortRange, PodMTU, RoutablePods, DrainGateway, LeavesBy, ChassisTakenBy, TunnelAddress, ChassisFault,
 	}
 }
 

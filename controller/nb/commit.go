@@ -49,7 +49,7 @@ func (d *DB) commit(ctx context.Context, conn client.Client, keys []plan.Key, wa
 	b, before := newBatch(conn, &d.members, allowed), copies(allowed, keys)
 	var planned []plan.Key
 	for _, k := range keys {
-		if err := b.add(k, want[k]); err != nil {
+		if err := b.add(k, d.suit(want[k])); err != nil {
 			errs[k] = err
 			continue
 		}

@@ -52,7 +52,10 @@ type DB struct {
 	generation uint64
 	unwritable error    // the last write's ErrStorage; nil after a write that was stored
 	missing    []string // see Missing
-	term       *Term    // of the last Claim; nil: transactions are unconditional
+
+	forgetsUsed bool // see forgetsUsed
+
+	term *Term // of the last Claim; nil: transactions are unconditional
 }
 
 // New returns the database at any of the endpoints, not yet connected. With several endpoints it

@@ -137,7 +137,7 @@ var without = map[string]string{
 func (d *DB) logMissing(f *fitting) {
 	d.mu.Lock()
 	same := slices.Equal(d.missing, f.missing)
-	d.missing = f.missing
+	d.missing, d.forgetsUsed = f.missing, forgetsUsed(f.version)
 	d.mu.Unlock()
 	if same {
 		return

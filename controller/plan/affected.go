@@ -58,6 +58,8 @@ func itself(_ *Cluster, keys keySet, old, now any) {
 // nodeChanged adds:
 //   - the node, also when the controller's own annotations change: the store may have been stale
 //     when they were compared;
+//   - the node, while it has the condition NetworkUnavailable;
+//   - the nodes with the same system-id;
 //   - the address set of all hosts;
 //   - the node's pods, if their switch or subnets are added or removed;
 //   - the node's pods with host ports, if its addresses change;
@@ -73,14 +75,17 @@ func nodeChanged(c *Cluster, keys keySet, old, now any) {
 		return exists || annotated(was.Annotations, is.Annotations, names...)
 	}
 	subnets := changed(annotation.NodeSubnets)
-	addresses := changed(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID, annotation.NodeJoin) ||
+	addresses := changed(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID, annotation.ChassisTakenBy, annotation.NodeJoin) ||
 		!slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is)) ||
 		changed(annotation.OfNodes()...) && corrected(was, is, c.Config)
 	if changed(annotation.HostCIDRs) {
 		keys.add(ClusterKey())
 	}
+	if changed(annotation.ChassisID) {
+		chassisAffects(c, keys, was, is)
+	}
 	if subnets || addresses || changed(annotation.NodeID, annotation.ManagementMACs, annotation.SNATPortRange,
-		annotation.PodMTU, annotation.RoutablePods, annotation.LeavesBy) {
+		annotation.PodMTU, annotation.RoutablePods, annotation.LeavesBy) || !exists && networkUnavailable(is) {
 		keys.add(NodeKey(name))
 	}
 	if subnets || addresses || changed(annotation.RoutablePods, annotation.ManagementMACs, annotation.DrainGateway) {
@@ -113,6 +118,21 @@ func corrected(was, is *corev1.Node, cfg Config) bool {
 	_, before := parseNode(was, cfg)
 	_, after := parseNode(is, cfg)
 	return (before == nil) != (after == nil)
+}
+
+// chassisAffects adds the nodes that have the node's former or new system-id: only one may keep it.
+func chassisAffects(c *Cluster, keys keySet, was, is *corev1.Node) {
+	ids := map[string]bool{}
+	for _, n := range []*corev1.Node{was, is} {
+		if n != nil && n.Annotations[annotation.ChassisID] != "" {
+			ids[n.Annotations[annotation.ChassisID]] = true
+		}
+	}
+	for n := range Objects[corev1.Node](c, KindNode) {
+		if ids[n.Annotations[annotation.ChassisID]] {
+			keys.add(NodeKey(n.Name))
+		}
+	}
 }
 
 func eitherName(was, is *corev1.Node) string {

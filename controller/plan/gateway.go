@@ -10,6 +10,11 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
 )
 
+// NeighbourAge is the option of a Logical_Router with the time in seconds after which a learned
+// neighbour is forgotten that the router does not use. Without it a router never notices that a
+// neighbour has got another link-layer address, unless the neighbour says so.
+const NeighbourAge = "mac_binding_age_threshold"
+
 // gatewayRows returns the node's gateway router between the join switch and the physical network,
 // its external switch, its routes, its source NAT, and the cluster router's routes to it.
 func (n node) gatewayRows(cfg Config) []Row {
@@ -21,6 +26,7 @@ func (n node) gatewayRows(cfg Config) []Row {
 			"lb_force_snat_ip":              "router_ip",
 			"always_learn_from_arp_request": "false",
 			"dynamic_neigh_routers":         "true",
+			NeighbourAge:                    "60",
 		},
 		LoadBalancerGroups: []string{clusterLBGroup, routerLBGroup},
 		ExternalIDs:        map[string]string{"physical_ips": strings.Join(addrStrings(n.gateway.Addresses), ",")},
@@ -169,8 +175,8 @@ func defaultPrefix(hop netip.Addr) string {
 	return "::/0"
 }
 
-// natRows returns rows that translate pods to the node's address of their family. The source ports come from a range
-// reserved for OVN, so that all other ports remain with the host.
+// natRows returns rows that translate pods to the node's address of their family. The source ports
+// come from a range reserved for OVN, so that all other ports remain with the host.
 func (n node) natRows(gr string, cfg Config) []Row {
 	var rows []Row
 	for _, cidr := range cfg.ClusterCIDRs {

@@ -34,7 +34,7 @@ type node struct {
 }
 
 func parseNode(obj *corev1.Node, cfg Config) (node, error) {
-	n := node{name: obj.Name, chassis: obj.Annotations[annotation.ChassisID], mtu: cfg.MTU, drained: annotation.Drained(obj.Annotations)}
+	n := node{name: obj.Name, chassis: ChassisOf(obj), mtu: cfg.MTU, drained: annotation.Drained(obj.Annotations)}
 	a := obj.Annotations
 	errs := []error{
 		optional(&n.subnets, a, annotation.ParseNodeSubnets),
@@ -48,6 +48,15 @@ func parseNode(obj *corev1.Node, cfg Config) (node, error) {
 	var err error
 	n.snatPorts, err = parsePortRange(a[annotation.SNATPortRange], cfg.SNATPorts)
 	return n, errors.Join(append(errs, err)...)
+}
+
+// ChassisOf returns the name of the node's chassis, or "". A node whose system-id another node
+// keeps has none.
+func ChassisOf(n *corev1.Node) string {
+	if n.Annotations[annotation.ChassisTakenBy] != "" {
+		return ""
+	}
+	return n.Annotations[annotation.ChassisID]
 }
 
 // optional sets *to from the annotations, unless the annotation is not set.
@@ -174,8 +183,8 @@ func (n node) switchRows() []Row {
 }
 
 // boundary returns the row that makes the switch's router port one of the node's chassis. Other
-// chassis tunnel the packets for this switch to it from the router, and have no flows for the switch.
-// Without it each node has the flows of all switches, for all load balancers and policies.
+// chassis tunnel the packets for this switch to it from the router, and have no flows for the
+// switch. Without it each node has the flows of all switches, for all load balancers and policies.
 func (n node) boundary() Row {
 	port := "rtos-" + n.name
 	return GatewayChassis{Port: port, Name: port + "-chassis", Chassis: n.chassis, Priority: 1}
@@ -211,10 +220,33 @@ func family(a netip.Addr) string {
 	return "ip6"
 }
 
-// trimNode keeps the fields that plans and allocation read.
+// trimNode keeps the fields that plans and allocation read, and the condition NetworkUnavailable.
 func trimNode(obj any) {
 	if n, ok := obj.(*corev1.Node); ok {
 		n.Spec = corev1.NodeSpec{}
-		n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses}
+		var conditions []corev1.NodeCondition
+		if networkUnavailable(n) {
+			conditions = []corev1.NodeCondition{{Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionTrue}}
+		}
+		n.Status = corev1.NodeStatus{Addresses: n.Status.Addresses, Conditions: conditions}
 	}
+}
+
+// networkUnavailable reports whether the node has the condition NetworkUnavailable, with which some
+// clouds create nodes. Kubernetes schedules no pods there then.
+func networkUnavailable(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Status.Conditions, func(c corev1.NodeCondition) bool {
+		return c.Type == corev1.NodeNetworkUnavailable && c.Status == corev1.ConditionTrue
+	})
+}
+
+// NetworkBecomesAvailable reports whether the node has the condition NetworkUnavailable although
+// its pods have a network: the node has a pod subnet, and its agent has said all that its rows
+// need.
+func NetworkBecomesAvailable(c *Cluster, obj *corev1.Node) bool {
+	if !networkUnavailable(obj) {
+		return false
+	}
+	n, err := parseNode(obj, c.Config)
+	return err == nil && len(n.subnets) > 0 && n.management != nil && n.joined() && n.gateway.Mode != ""
 }

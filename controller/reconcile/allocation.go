@@ -42,7 +42,19 @@ func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 	if err != nil || node.ID == 0 {
 		return nil, err
 	}
-	want := map[string]string{}
+	want, remove := map[string]string{}, []string(nil)
+	holder, err := w.chassisHolder(n)
+	if err != nil {
+		return nil, err
+	}
+	switch told := n.Annotations[annotation.ChassisTakenBy]; {
+	case holder != "" && told != holder:
+		want[annotation.ChassisTakenBy] = holder
+		w.report(k, reasonChassisTaken, fmt.Errorf("node %s has the system-id %q, which is that of node %s: node %[1]s gets no traffic of pods until its Open vSwitch has another one",
+			n.Name, n.Annotations[annotation.ChassisID], holder))
+	case holder == "" && told != "":
+		remove = append(remove, annotation.ChassisTakenBy)
+	}
 	if have, err := annotation.ParseNodeID(n.Annotations); err != nil || have != node.ID {
 		want[annotation.NodeID] = strconv.Itoa(node.ID)
 	}
@@ -53,11 +65,14 @@ func (w *worker) allocateNode(k plan.Key, n *corev1.Node) (*patch, error) {
 	if have, err := annotation.ParseJoin(n.Annotations); err != nil || have != node.Join {
 		want[annotation.NodeJoin] = annotation.FormatJoin(node.Join)
 	}
-	return newPatch(&n.ObjectMeta, want), nil
+	if len(want)+len(remove) == 0 {
+		return nil, nil
+	}
+	return &patch{of: &n.ObjectMeta, annotations: want, remove: remove}, nil
 }
 
-// warnOfSize reports a node that joins a cluster of the largest supported size. It is served all the
-// same.
+// warnOfSize reports a node that joins a cluster of the largest supported size. It is served all
+// the same.
 func (w *worker) warnOfSize(k plan.Key) {
 	if n := w.allocator.Usage(0).Nodes; n > plan.SupportedNodes {
 		w.log.Warn("cluster is larger than supported", "nodes", n, "supported", plan.SupportedNodes, "node", k.Name)

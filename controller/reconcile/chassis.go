@@ -1,7 +1,9 @@
 package reconcile
 
 import (
+	"cmp"
 	"context"
+	"slices"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -10,24 +12,32 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/sb"
 )
 
-// ChassisRemover removes the chassis of deleted nodes.
-type ChassisRemover interface {
+// Southbound has the chassis that ovn-controllers have registered.
+type Southbound interface {
 	RemoveChassis(ctx context.Context, name string, f sb.Fence) error
+	ListChassis(ctx context.Context) (map[string]sb.Chassis, error)
 }
 
-// dropChassis removes the chassis of deleted nodes before their rows. The rows name the chassis,
-// also for the next leader after a crash. A key whose chassis cannot be removed is left out and
-// keeps its rows until the next attempt.
+// dropChassis removes the chassis of deleted nodes before their rows, and the former chassis of a
+// node whose system-id has changed. ovn-controller cannot register a new chassis while an old one
+// has the node's tunnel address. The rows name the chassis, also for the next leader after a crash.
+// A key whose chassis cannot be removed is left out and keeps its rows until the next attempt.
 func (w *worker) dropChassis(ctx context.Context, want map[plan.Key][]plan.Row) {
 	if w.chassis == nil {
 		return
 	}
 	for k := range want {
-		if k.Kind != plan.KindNode || w.cluster.Node(k.Name) != nil {
+		if k.Kind != plan.KindNode {
 			continue
 		}
+		now := "" // unknown for a node whose agent has not written it
+		if n := w.cluster.Node(k.Name); n != nil {
+			if now = plan.ChassisOf(n); now == "" {
+				continue
+			}
+		}
 		name, err := w.db.Chassis(k)
-		if err == nil && name != "" && !w.hasChassis(name) {
+		if err == nil && name != "" && name != now && !w.hasChassis(name) {
 			err = w.removeChassis(ctx, name)
 		}
 		if err != nil {
@@ -50,4 +60,42 @@ func (l *Loop) hasChassis(name string) bool {
 		}
 	}
 	return false
+}
+
+// chassisHolder returns the name of the node that keeps the node's system-id, or "" if that is the
+// node itself. Machines that are copied from one image may have the same system-id, and only one
+// can be that chassis: the node whose rows have it in the Northbound database, or else the oldest.
+func (w *worker) chassisHolder(n *corev1.Node) (string, error) {
+	id := n.Annotations[annotation.ChassisID]
+	if id == "" {
+		return "", nil
+	}
+	var same, hold []*corev1.Node
+	for o := range plan.Objects[corev1.Node](&w.cluster, plan.KindNode) {
+		if o.Annotations[annotation.ChassisID] == id {
+			same = append(same, o)
+		}
+	}
+	if len(same) < 2 {
+		return "", nil
+	}
+	for _, o := range same {
+		has, err := w.db.Chassis(plan.NodeKey(o.Name))
+		if err != nil {
+			return "", err
+		}
+		if has == id {
+			hold = append(hold, o)
+		}
+	}
+	if len(hold) == 0 {
+		hold = same
+	}
+	holder := slices.MinFunc(hold, func(a, b *corev1.Node) int {
+		return cmp.Or(a.CreationTimestamp.Compare(b.CreationTimestamp.Time), cmp.Compare(a.Name, b.Name))
+	})
+	if holder.Name == n.Name {
+		return "", nil
+	}
+	return holder.Name, nil
 }

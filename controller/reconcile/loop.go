@@ -37,7 +37,7 @@ type Options struct {
 	Plan     plan.Config
 	Subnets  []ipam.Subnet        // where nodes' subnets come from
 	Election *Election            // nil: always leads
-	Chassis  ChassisRemover       // nil: chassis stay
+	Chassis  Southbound           // nil: chassis stay
 	First    bool                 // annotate pods as the first generation did, too
 	Joined   bool                 // give a node a subnet when its agent has come, not before
 	Busy     func(bool)           // told when more than a trickle waits, and when no longer; nil: nobody is
@@ -55,7 +55,7 @@ type Loop struct {
 	election   *Election
 	log        *slog.Logger
 	events     record.EventRecorder // nil: events are dropped
-	chassis    ChassisRemover       // nil: chassis stay
+	chassis    Southbound           // nil: chassis stay
 	identity   string               // see Options.Identity
 	clock      func() time.Duration // see Options.Clock
 	first      bool                 // see Options.First
@@ -201,6 +201,7 @@ func (l *Loop) lead(ctx context.Context, lease *lease) error {
 	l.cluster.ForgetAccounts() // a standby does not follow changes
 	group, working := errgroup.WithContext(ctx)
 	group.Go(func() error { return l.askForEverything(working) })
+	group.Go(func() error { return l.checkChassis(working, t) })
 	group.Go(func() error {
 		return newWorker(l, t, allocator, queue).run(working)
 	})

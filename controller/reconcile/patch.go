@@ -2,12 +2,14 @@ package reconcile
 
 import (
 	"context"
+	"encoding/json"
 	"errors"
 	"fmt"
 	"maps"
 	"sync"
 
 	"golang.org/x/sync/errgroup"
+	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -26,18 +28,12 @@ const (
 var errConflict = errors.New("the object has changed")
 
 // patch holds annotations for one object, identified by its UID, in the version from which they
-// were planned.
+// were planned. Or it holds a condition for the status of a Node, of any version.
 type patch struct {
 	of          *metav1.ObjectMeta // never changed
 	annotations map[string]string
 	remove      []string
-}
-
-func newPatch(meta *metav1.ObjectMeta, annotations map[string]string) *patch {
-	if len(annotations) == 0 {
-		return nil
-	}
-	return &patch{of: meta, annotations: annotations}
+	condition   *corev1.NodeCondition
 }
 
 // stillFits reports whether the patch's inputs are the same in a later version of the object.
@@ -56,6 +52,18 @@ func (p *patch) body(version string) []byte {
 		annotations[name] = nil
 	}
 	return annotation.Patch(metav1.ObjectMeta{UID: p.of.UID, ResourceVersion: version}, annotations)
+}
+
+// statusBody returns the strategic merge patch of the status. It leaves other conditions alone.
+func (p *patch) statusBody() []byte {
+	b, err := json.Marshal(map[string]any{
+		"metadata": map[string]any{"uid": p.of.UID},
+		"status":   map[string]any{"conditions": []*corev1.NodeCondition{p.condition}},
+	})
+	if err != nil {
+		panic(err) // only strings and times
+	}
+	return b
 }
 
 // patchAll writes annotations and returns the errors. A deleted object is not an error: the watch
@@ -133,9 +141,29 @@ func newAnnotator(client rest.Interface) annotator {
 	return annotator{
 		read: func(ctx context.Context, k plan.Key) (metav1.Object, error) { return of[k.Kind].read(ctx, k) },
 		write: func(ctx context.Context, k plan.Key, p *patch, version string) error {
+			if p.condition != nil {
+				return of[k.Kind].patchStatus(ctx, k, p.statusBody())
+			}
 			return of[k.Kind].patch(ctx, k, p.body(version))
 		},
 	}
+}
+
+// networkAvailable returns the condition of a Node that has become available for pods, nil if it
+// has the right condition. It is written after the node's rows.
+func networkAvailable(c *plan.Cluster, k plan.Key) *patch {
+	if k.Kind != plan.KindNode {
+		return nil
+	}
+	n := c.Node(k.Name)
+	if n == nil || !plan.NetworkBecomesAvailable(c, n) {
+		return nil
+	}
+	now := metav1.Now()
+	return &patch{of: &n.ObjectMeta, condition: &corev1.NodeCondition{
+		Type: corev1.NodeNetworkUnavailable, Status: corev1.ConditionFalse, Reason: "NetworkReady",
+		Message: "ovn-ebpf has set up the node's network", LastHeartbeatTime: now, LastTransitionTime: now,
+	}}
 }
 
 // leavesBy returns the annotation that names the gateways by which the pods of a node without a

@@ -17,6 +17,7 @@ const (
 	reasonCannotAllocate = "CannotAllocate" // an address, id or subnet is exhausted, taken or never to be had
 	reasonCannotWrite    = "CannotWrite"    // the database refuses its rows
 	reasonCannotAnnotate = "CannotAnnotate" // the API server refuses the annotation
+	reasonChassisTaken   = "ChassisTaken"   // another node has the same system-id and keeps it
 	reasonReallocated    = "Reallocated"    // what it claimed is another's, so it gets something else
 
 	reasonBeyondSize = "BeyondSupportedSize" // the cluster is larger than supported; the node is served
@@ -40,7 +41,8 @@ func (e *apiError) refused() bool {
 	return apierrors.IsInvalid(e.err) || apierrors.IsForbidden(e.err) || apierrors.IsBadRequest(e.err)
 }
 
-// transient reports whether an error comes from a connection or the server's disk, not from the key.
+// transient reports whether an error comes from a connection or the server's disk, not from the
+// key.
 func transient(err error) bool {
 	var api *apiError
 	if errors.As(err, &api) {

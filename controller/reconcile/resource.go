@@ -78,6 +78,11 @@ func (o objects) patch(ctx context.Context, k plan.Key, body []byte) error {
 	return o.client.Patch(types.MergePatchType).AbsPath(o.pathOf(k)...).Body(body).Do(ctx).Error()
 }
 
+// patchStatus writes a strategic merge patch to the status of one object.
+func (o objects) patchStatus(ctx context.Context, k plan.Key, body []byte) error {
+	return o.client.Patch(types.StrategicMergePatchType).AbsPath(append(o.pathOf(k), "status")...).Body(body).Do(ctx).Error()
+}
+
 // path returns that of all objects.
 func (o objects) path() []string {
 	if o.Group == "" {

@@ -173,6 +173,9 @@ func (w *worker) prepare(k plan.Key, todo *work) {
 		return
 	}
 	told := leavesBy(&w.cluster, k)
+	if told == nil { // otherwise the changed annotation enqueues the node again
+		told = networkAvailable(&w.cluster, k)
+	}
 	rows, err := plan.Rows(&w.cluster, k)
 	var unserved *plan.Unserved
 	if err != nil && !errors.As(err, &unserved) {

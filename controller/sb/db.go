@@ -23,6 +23,7 @@ const timeout = 5 * time.Second
 const (
 	chassisTable        = "Chassis"
 	chassisPrivateTable = "Chassis_Private" // since OVN 20.09
+	encapTable          = "Encap"
 	globalTable         = "SB_Global"
 )
 
@@ -133,6 +134,58 @@ func (f Fence) operations(ctx context.Context, conn client.Client) ([]ovsdb.Oper
 		},
 		{Op: ovsdb.OperationUpdate, Table: globalTable, Where: where, Row: ovsdb.Row{"external_ids": ovsdb.OvsMap{GoMap: ids}}},
 	}, nil
+}
+
+// Chassis is a node as its ovn-controller has registered it.
+type Chassis struct {
+	Hostname string   // the Node's name
+	IPs      []string // of its tunnels
+}
+
+// ListChassis returns all chassis by name.
+func (d *DB) ListChassis(ctx context.Context) (map[string]Chassis, error) {
+	ctx, cancel := context.WithTimeout(ctx, timeout)
+	defer cancel()
+	out, err := d.list(ctx)
+	if err != nil {
+		return nil, fmt.Errorf("list chassis of southbound database %s: %w", strings.Join(d.endpoints, ","), err)
+	}
+	return out, nil
+}
+
+func (d *DB) list(ctx context.Context) (map[string]Chassis, error) {
+	conn, err := d.connect(ctx)
+	if err != nil {
+		return nil, err
+	}
+	defer conn.Close()
+	all := []ovsdb.Condition{}
+	ops := []ovsdb.Operation{
+		{Op: ovsdb.OperationSelect, Table: chassisTable, Where: all, Columns: []string{"name", "hostname"}},
+		{Op: ovsdb.OperationSelect, Table: encapTable, Where: all, Columns: []string{"chassis_name", "ip"}},
+	}
+	results, err := conn.Transact(ctx, ops...)
+	if err != nil {
+		return nil, err
+	}
+	if _, err := ovsdb.CheckOperationResults(results, ops); err != nil {
+		return nil, err
+	}
+	out := map[string]Chassis{}
+	for _, row := range results[0].Rows {
+		name, _ := row["name"].(string)
+		hostname, _ := row["hostname"].(string)
+		out[name] = Chassis{Hostname: hostname}
+	}
+	for _, row := range results[1].Rows {
+		name, _ := row["chassis_name"].(string)
+		ip, _ := row["ip"].(string)
+		if c, known := out[name]; known {
+			c.IPs = append(c.IPs, ip)
+			out[name] = c
+		}
+	}
+	return out, nil
 }
 
 // connect returns a connection without a cache.

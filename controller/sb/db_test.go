@@ -40,6 +40,24 @@ func fence(term string, holds func() error) sb.Fence {
 	}}
 }
 
+func TestListChassis(t *testing.T) {
+	ovn := nbtest.StartOVN(t)
+	db := sb.New([]string{ovn.Southbound()}, nb.TLS{}, slog.New(slog.DiscardHandler))
+	if all, err := db.ListChassis(t.Context()); err != nil || len(all) != 0 {
+		t.Errorf("without nodes: %v, %v", all, err)
+	}
+	ovn.AddChassis("node1")
+	ovn.AddChassis("node2")
+	all, err := db.ListChassis(t.Context())
+	if err != nil || len(all) != 2 || len(all["node2"].IPs) != 1 {
+		t.Errorf("chassis %+v, %v", all, err)
+	}
+	gone := sb.New([]string{"unix:/no/such.sock"}, nb.TLS{}, slog.New(slog.DiscardHandler))
+	if _, err := gone.ListChassis(t.Context()); err == nil || !strings.Contains(err.Error(), "/no/such.sock") {
+		t.Errorf("no database: %v, want an error that names it", err)
+	}
+}
+
 // A leader whose term is over removes nothing: it knows from the Northbound database, or, if it
 // was stopped after it had asked, from what the next leader has written since.
 func TestRemoveChassisIsFenced(t *testing.T) {

@@ -1,0 +1,98 @@
+package reconcile
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"strings"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/sb"
+)
+
+// chassisLook is how often the leader compares the Nodes with their chassis. A fault is written
+// when two looks in a row have found it.
+const chassisLook = 15 * time.Second
+
+// checkChassis compares each Node with its chassis in the Southbound database, and writes the
+// difference to the Node, whose agent shows it. An agent cannot look itself: it has no access to
+// that database.
+func (l *Loop) checkChassis(ctx context.Context, t *term) error {
+	if l.chassis == nil {
+		return nil
+	}
+	tick := time.NewTicker(chassisLook)
+	defer tick.Stop()
+	before, said := map[string]string{}, ""
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-tick.C:
+		}
+		text := ""
+		if err := l.writeChassisFaults(ctx, t, before); err != nil && ctx.Err() == nil {
+			text = err.Error()
+		}
+		if text != said && text != "" {
+			l.log.Warn("cannot compare nodes with their chassis", "error", text)
+		}
+		said = text
+	}
+}
+
+// writeChassisFaults looks once. before has the faults of the last look by node.
+func (l *Loop) writeChassisFaults(ctx context.Context, t *term, before map[string]string) error {
+	all, err := l.chassis.ListChassis(ctx)
+	if err != nil {
+		return err
+	}
+	now := map[string]string{}
+	var errs []error
+	for n := range plan.Objects[corev1.Node](&l.cluster, plan.KindNode) {
+		fault := chassisFault(n, all)
+		now[n.Name] = fault
+		if fault != before[n.Name] || fault == n.Annotations[annotation.ChassisFault] {
+			continue
+		}
+		p := &patch{of: &n.ObjectMeta, annotations: map[string]string{annotation.ChassisFault: fault}}
+		if fault == "" {
+			p = &patch{of: &n.ObjectMeta, remove: []string{annotation.ChassisFault}}
+		}
+		if err := t.check(ctx); err != nil {
+			return err
+		}
+		if err := l.annotate.write(ctx, plan.NodeKey(n.Name), p, n.ResourceVersion); err != nil {
+			errs = append(errs, fmt.Errorf("annotate node %s: %w", n.Name, err)) // the next look tries again
+		}
+	}
+	clear(before)
+	maps.Copy(before, now)
+	return errors.Join(errs...)
+}
+
+// chassisFault returns how a Node's chassis differs from what the node's agent has published, or
+// "".
+func chassisFault(n *corev1.Node, all map[string]sb.Chassis) string {
+	id, tunnels := plan.ChassisOf(n), n.Annotations[annotation.TunnelAddress]
+	if id == "" || tunnels == "" {
+		return "" // no agent has come, or the agent says itself what is wrong
+	}
+	c, registered := all[id]
+	switch {
+	case !registered:
+		return fmt.Sprintf("chassis %q of node %s is not in the Southbound database: other nodes cannot reach its pods; check that ovn-controller runs on the node and is connected", id, n.Name)
+	case c.Hostname != n.Name:
+		return fmt.Sprintf("chassis %q of node %s is registered by host %q: pods of one of the two are cut off; give each Open vSwitch a system-id of its own", id, n.Name, c.Hostname)
+	case !slices.Contains(c.IPs, tunnels):
+		return fmt.Sprintf("chassis %q of node %s has the tunnel address %s in the Southbound database, not %s: other nodes cannot reach its pods; check that ovn-controller is connected",
+			id, n.Name, strings.Join(c.IPs, ", "), tunnels)
+	}
+	return ""
+}
