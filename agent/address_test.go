@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
@@ -98,8 +99,9 @@ func (y *relay) stop(is bool) {
 	y.closed.Broadcast()
 }
 
-// The node's address is replaced by another one, as with DHCP. HTTP and TCP do not detect that the
-// agent's connections hang: pings are off, and the kernel would retransmit for 15 minutes.
+// The node's address is replaced by another one, as with DHCP, and the Node's InternalIP with it.
+// HTTP and TCP do not detect that the agent's connections hang: pings are off, and the kernel would
+// retransmit for 15 minutes.
 func TestAddressChanges(t *testing.T) {
 	t.Setenv("HTTP2_READ_IDLE_TIMEOUT_SECONDS", "3600")
 	r := newRig(t)
@@ -133,6 +135,8 @@ func TestAddressChanges(t *testing.T) {
 			r.awaitMissing("")
 			r.awaitAddress(f.from)
 
+			r.setInternalIP(f.to)
+			r.awaitEvent("GatewayAddressDiffers", f.to)
 			api.stop(true) // keeps the old address in the API server, to check readiness meanwhile
 			r.address("del", f.from)
 			r.address("add", f.to)
@@ -143,6 +147,38 @@ func TestAddressChanges(t *testing.T) {
 			r.stop()
 		})
 	}
+}
+
+// setInternalIP sets the Node's InternalIP, as kubelet would.
+func (r *rig) setInternalIP(prefix string) {
+	r.t.Helper()
+	patch := fmt.Sprintf(`{"status":{"addresses":[{"type":"InternalIP","address":%q}]}}`, netip.MustParsePrefix(prefix).Addr())
+	_, err := r.client.CoreV1().Nodes().Patch(r.t.Context(), r.cfg.NodeName, types.StrategicMergePatchType, []byte(patch), metav1.PatchOptions{}, "status")
+	if err != nil {
+		r.t.Fatal(err)
+	}
+}
+
+// awaitEvent waits for an Event about the Node whose message contains the address of the prefix, if
+// there is one.
+func (r *rig) awaitEvent(reason, prefix string) {
+	r.t.Helper()
+	text := ""
+	if prefix != "" {
+		text = netip.MustParsePrefix(prefix).Addr().String()
+	}
+	testnode.Eventually(r.t, "event "+reason, func() error {
+		events, err := r.client.CoreV1().Events("").List(r.t.Context(), metav1.ListOptions{FieldSelector: "reason=" + reason})
+		if err != nil {
+			return err
+		}
+		for _, e := range events.Items {
+			if strings.Contains(e.Message, text) {
+				return nil
+			}
+		}
+		return fmt.Errorf("%d events, none about %s", len(events.Items), prefix)
+	})
 }
 
 func (r *rig) address(do, prefix string) {

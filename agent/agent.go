@@ -5,7 +5,6 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
-	"net/netip"
 	"strings"
 	"sync/atomic"
 	"time"
@@ -42,7 +41,7 @@ type agent struct {
 	podsWake loop.Signal // triggered when the controller's annotation of a pod has changed
 
 	ovs         *ovs.Client
-	chassis     string
+	chassis     atomic.Pointer[string] // the node's system-id in OVS
 	cluster     *cluster.Cluster
 	gateway     *gateway.Gateway
 	pods        *gateway.Pods
@@ -178,9 +177,8 @@ func (a *agent) openOVS(ctx context.Context) error {
 		a.ovs.Close()
 		return err
 	}
-	err = insist(ctx, a.ready.starting, func() (err error) {
-		a.chassis, err = syncOVS(ctx, a.cfg, a.ovs)
-		return err
+	err = insist(ctx, a.ready.starting, func() error {
+		return a.syncOVS(ctx)
 	})
 	if err != nil {
 		a.ovs.Close()
@@ -193,11 +191,17 @@ func (a *agent) follow() error {
 	var err error
 	a.cluster, err = cluster.New(a.cfg.RestConfig, a.cfg.NodeName, cluster.Handlers{
 		Node: func() {
-			a.gateway.Trigger() // for its zone
+			a.gateway.Trigger() // for its zone and addresses
+			a.environment.Trigger()
 			a.nodeWake.Trigger()
+			a.ovsWake.Trigger() // another node may keep the system-id
+			a.ready.changed.Trigger()
 		},
 		Readdressed: func() { a.podsWake.Trigger() },
-		Peers:       func() { a.gateway.Inputs().PeersChanged() },
+		Peers: func() {
+			a.gateway.Inputs().PeersChanged()
+			a.ovsWake.Trigger() // another node may keep the system-id, or no longer
+		},
 		Service: func(k service.Key) {
 			a.gateway.Services().Changed(k)
 			a.health.Changed(k)
@@ -221,11 +225,12 @@ func (a *agent) build() {
 	a.refused = newRefusals(a.cfg.NodeName, a.cluster, a.log)
 	a.gateway = gateway.New(gateway.Options{
 		Settings: a.cfg.Settings, OVS: a.ovs, Pods: a.pods, Log: a.log,
-		Source: gateway.Source{Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Zone: a.cluster.Zone, Peers: a.cluster.Peers, Refused: a.refused.set},
+		Source: gateway.Source{Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Zone: a.cluster.Zone, Peers: a.cluster.Peers, Addresses: a.cluster.Addresses, Refused: a.refused.set},
 		Changed: func() {
 			a.nodeWake.Trigger()
 			a.ovsWake.Trigger()
 			a.neighbours.Trigger()
+			a.environment.Trigger()
 			a.ready.changed.Trigger()
 		},
 		Budgeted: func(k service.Key) { a.health.Changed(k) },
@@ -236,11 +241,17 @@ func (a *agent) build() {
 	})
 	a.management = management.New(management.Options{
 		OVS: a.ovs, Node: a.cfg.NodeName, Bridge: ovs.IntegrationBridge, Datapath: a.cfg.Datapath, RunDir: a.cfg.OVSRunDir,
-		Cluster: a.cfg.PodCIDRs, Changed: a.ready.changed.Trigger, Log: a.log,
+		Cluster: a.cfg.PodCIDRs, Log: a.log,
+		Changed: func() {
+			a.environment.Trigger()
+			a.ready.changed.Trigger()
+		},
 	})
 	a.exit, a.shadow = a.newExit(), a.newShadow()
 	a.neighbours = neighbour.New(neighbour.Options{
-		OVS: a.ovs, RunDir: a.cfg.OVSRunDir, Bridge: a.cfg.Bridge, Tunnels: a.cfg.Userspace(), NextHops: a.sharedNextHops, Log: a.log,
+		OVS: a.ovs, RunDir: a.cfg.OVSRunDir, Bridge: a.cfg.Bridge, Tunnels: a.cfg.Userspace(), NextHops: a.sharedNextHops,
+		PatchPort: func(ctx context.Context) (uint32, error) { return gateway.PatchPort(ctx, a.ovs, a.cfg.Bridge) },
+		Changed:   a.environment.Trigger, Log: a.log,
 	})
 }
 
@@ -270,7 +281,9 @@ func (a *agent) addParts() {
 		return ""
 	})
 	a.ready.add(a.unannotated)
+	a.ready.add(a.chassisTaken)
 	a.ready.add(a.management.Missing)
+	a.environment.Add(a.addressGone, a.addressDiffers, a.routesRemoved, a.nextHopDiffers, a.chassisTakenFault, a.chassisDiffers)
 	a.ready.add(func() string {
 		if !a.listening.Load() {
 			return "CNI socket " + a.cfg.CNISocket + ": not listening yet"
@@ -314,28 +327,32 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 	return group.Wait()
 }
 
-// sharedNextHops returns the next hops that the gateway router and the host have in common, and the
-// host's device for them.
-func (a *agent) sharedNextHops() (device string, hops []netip.Addr) {
-	device = a.cfg.HostDevice()
+// sharedNextHops returns the next hops that the gateway router and the host have in common.
+func (a *agent) sharedNextHops() neighbour.NextHops {
+	next := neighbour.NextHops{Device: a.cfg.HostDevice()}
 	n, known := a.gateway.Node()
-	if !known || device == "" || a.cfg.None || a.cfg.Local {
-		return device, nil
+	if !known || next.Device == "" || a.cfg.None || a.cfg.Local {
+		return next
 	}
-	return device, n.NextHops
+	next.Hops, next.MAC, next.VLAN = n.NextHops, n.Uplink.MAC, a.cfg.VLAN
+	for _, p := range n.Addresses {
+		next.Addrs = append(next.Addrs, p.Addr())
+	}
+	return next
 }
 
 // serves reports whether Services are served completely.
 func (a *agent) serves() bool { return a.gateway.Missing() == "" && a.cluster.Missing() == "" }
 
 // keepSettings rewrites the settings in OVS when they are changed by others, when the node's
-// address changes, or when ovs-vswitchd reports the capabilities of its datapath.
+// address changes, or when ovs-vswitchd reports the capabilities of its datapath. It follows a
+// changed system-id.
 func (a *agent) keepSettings(ctx context.Context) error {
 	defer a.ovs.Watch(func(table, _ string) bool { return table == "Open_vSwitch" || table == "Datapath" }, a.ovsWake)()
 	return loop.Run(ctx, loop.Options{
 		Name: "OVS settings", Wake: a.ovsWake, Resync: time.Minute, Log: a.log,
 		Apply: func(ctx context.Context) error {
-			_, err := syncOVS(ctx, a.cfg, a.ovs)
+			err := a.syncOVS(ctx)
 			if a.cfg.AvoidNullNAT && a.cfg.Datapath == ovs.DatapathNetdev {
 				err = errors.Join(err, a.ovs.AvoidNullNAT(ctx, a.cfg.OVSRunDir))
 			}

@@ -33,6 +33,7 @@ func nodeAnnotations(cfg Config, n gateway.Node, chassis string, subnets []netip
 		annotation.HostCIDRs:     annotation.FormatHostCIDRs(n.HostCIDRs),
 		annotation.PodMTU:        strconv.Itoa(mtu),
 		annotation.RoutablePods:  strconv.FormatBool(cfg.Routable),
+		annotation.TunnelAddress: encapAddress(cfg, n).String(),
 		annotation.SNATPortRange: fmt.Sprintf("%d-%d", cfg.SNATPorts.First, cfg.SNATPorts.Last),
 	}
 	if plan, err := management.PlanFor(subnets, nil); err == nil {
@@ -97,7 +98,7 @@ func (a *agent) exchange(ctx context.Context) error {
 		return nil
 	}
 	a.gateway.Inputs().Forget(lost(node, n))
-	if missing := differing(node, nodeAnnotations(a.cfg, n, a.chassis, subnets)); len(missing) > 0 {
+	if missing := differing(node, nodeAnnotations(a.cfg, n, *a.chassis.Load(), subnets)); len(missing) > 0 {
 		return a.cluster.Annotate(ctx, missing)
 	}
 	return nil
@@ -129,7 +130,7 @@ func (a *agent) unannotated() string {
 		return "" // reported by other parts
 	}
 	subnets, _ := annotation.ParseNodeSubnets(node.Annotations) // an error is reported by the management port
-	missing := differing(node, nodeAnnotations(a.cfg, n, a.chassis, subnets))
+	missing := differing(node, nodeAnnotations(a.cfg, n, *a.chassis.Load(), subnets))
 	if len(missing) == 0 {
 		return ""
 	}

@@ -16,7 +16,7 @@ func TestPolicyHasAnnotations(t *testing.T) {
 		t.Fatal(err)
 	}
 	own := nodeAnnotations(Config{}, gateway.Node{}, "c", []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")})
-	if len(own) != 7 {
+	if len(own) != 8 {
 		t.Errorf("%d annotations", len(own))
 	}
 	for key := range own {

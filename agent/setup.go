@@ -15,6 +15,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
 const maxDeviceName = 15
@@ -23,6 +24,7 @@ const maxDeviceName = 15
 // uplink, a bridge name that is too long, a missing encap address.
 func gatewaySettings(cfg Config, log *slog.Logger) (gateway.Settings, error) {
 	s := cfg.Defaulted()
+	s.Tunnel = cfg.EncapIP
 	uplink, err := findUplink(s.Uplink)
 	if err != nil {
 		return s, err
@@ -137,22 +139,64 @@ func encapAddress(cfg Config, n gateway.Node) netip.Addr {
 	return n.Address(false)
 }
 
-// syncOVS writes the settings for ovn-controller and returns the name of the chassis.
-func syncOVS(ctx context.Context, cfg Config, o *ovs.Client) (systemID string, err error) {
-	encap := cfg.EncapIP
-	if !encap.IsValid() {
-		var err error
-		if encap, err = gateway.EncapAddress(cfg.Settings); err != nil {
-			return "", err
+// tunnelAddress returns the address of the node's tunnels: the configured one, or else that of the
+// gateway. In layout dedicated the gateway's address is not the host's.
+func (a *agent) tunnelAddress() (netip.Addr, error) {
+	cfg := a.cfg
+	if a.gateway != nil && cfg.Layout != gateway.Dedicated {
+		if n, known := a.gateway.Node(); known && encapAddress(cfg, n).IsValid() {
+			return encapAddress(cfg, n), nil
 		}
 	}
-	if !encap.IsValid() {
-		return "", fmt.Errorf("encap address: the host has none on %s", cfg.Uplink)
+	if cfg.EncapIP.IsValid() {
+		return cfg.EncapIP, nil
 	}
-	return o.SyncSettings(ctx, ovs.Settings{
+	encap, err := gateway.EncapAddress(cfg.Settings)
+	if err == nil && !encap.IsValid() {
+		err = fmt.Errorf("encap address: the host has none on %s", cfg.Uplink)
+	}
+	return encap, err
+}
+
+// syncOVS writes the settings for ovn-controller and reads the name of the chassis, the system-id.
+// Reinstalling Open vSwitch changes it, and so may an operator.
+func (a *agent) syncOVS(ctx context.Context) error {
+	cfg := a.cfg
+	encap, err := a.tunnelAddress()
+	if err != nil {
+		return err
+	}
+	refused, err := a.refusedChassis(ctx)
+	if err != nil {
+		return err
+	}
+	id, err := a.ovs.SyncSettings(ctx, ovs.Settings{
 		Remote: cfg.SBAddress, EncapIP: encap.String(), DatapathType: cfg.Datapath,
-		Hostname: cfg.NodeName, SystemID: cfg.NodeName,
+		Hostname: cfg.NodeName, SystemID: cfg.NodeName, Refused: refused,
 	})
+	if err != nil {
+		return err
+	}
+	if was := a.chassis.Swap(&id); was != nil && *was != id {
+		a.log.Info("the system-id of Open vSwitch has changed", "system-id", id, "before", *was)
+		a.nodeWake.Trigger()
+	}
+	return nil
+}
+
+// refusedChassis reports whether another node keeps this node's system-id: because the controller
+// says so, or, until it does, because another node had the system-id first. While the Node is not
+// known, it is as the last agent has left it.
+func (a *agent) refusedChassis(ctx context.Context) (bool, error) {
+	id, refused, err := a.ovs.Chassis(ctx, a.cfg.NodeName)
+	node := a.cluster.Node()
+	if err != nil || node == nil {
+		return refused, err
+	}
+	if node.Annotations[annotation.ChassisTakenBy] != "" {
+		return true, nil
+	}
+	return a.cluster.HasChassis(id) && (refused || node.Annotations[annotation.ChassisID] != id), nil
 }
 
 // awaitMove waits until no NIC is being moved to or from a bridge. Before that, the location of the
@@ -194,7 +238,7 @@ func (a *agent) record() {
 			Uplink: s.Uplink, Bridge: s.Bridge, VLAN: s.VLAN, NoEBPF: s.NoEBPF, Shortcuts: s.Shortcuts,
 		},
 		Paths: status.Paths{
-			PinDir: c.PinDir, OVSDB: c.OVSDB, OVSRunDir: c.OVSRunDir, OVNRunDir: c.OVNRunDir, Metrics: c.MetricsAddr, MetricsTLS: c.MetricsTLS.On(), CNISocket: c.CNISocket,
+			PinDir: c.PinDir, RunDir: c.RunDir, OVSDB: c.OVSDB, OVSRunDir: c.OVSRunDir, OVNRunDir: c.OVNRunDir, Metrics: c.MetricsAddr, MetricsTLS: c.MetricsTLS.On(), CNISocket: c.CNISocket,
 		},
 	}
 	if s.Local {

@@ -26,7 +26,7 @@ import (
 // handlers are skipped.
 type Handlers struct {
 	Node    func()            // the agent's own Node has changed
-	Peers   func()            // the result of Peers has changed
+	Peers   func()            // the result of Peers or HasChassis has changed
 	Service func(service.Key) // the result of Objects has changed for this key
 	Synced  func()            // once, when all lists are complete
 
@@ -37,8 +37,8 @@ type Handlers struct {
 // agents of many nodes return at once.
 const watchRetryMax = 5 * time.Second
 
-// annotateWait bounds a write. A repeated write may have newer content.
-const annotateWait = 10 * time.Second
+// writeWait bounds a write. A repeated write may have newer content.
+const writeWait = 10 * time.Second
 
 // Cluster holds the informers. It is safe for concurrent use.
 type Cluster struct {
@@ -127,7 +127,7 @@ func (c *Cluster) Node() *corev1.Node {
 
 // Annotate merges annotations into the Node.
 func (c *Cluster) Annotate(ctx context.Context, annotations map[string]string) error {
-	ctx, cancel := context.WithTimeout(ctx, annotateWait)
+	ctx, cancel := context.WithTimeout(ctx, writeWait)
 	defer cancel()
 	patch := annotation.Patch(metav1.ObjectMeta{}, annotations)
 	if _, err := c.client.CoreV1().Nodes().Patch(ctx, c.node, types.MergePatchType, patch, metav1.PatchOptions{}); err != nil {

@@ -73,7 +73,8 @@ func (c *Cluster) changed(old, now any) {
 	case was != nil && was.Name == c.node || is != nil && is.Name == c.node:
 		c.wakeAll() // pods may be waiting for a change of the Node
 		c.handlers.Node()
-	case was == nil || is == nil || !slices.Equal(peerAddrs(was), peerAddrs(is)) || !slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is)):
+	case was == nil || is == nil || !slices.Equal(peerAddrs(was), peerAddrs(is)) || !slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is)),
+		was.Annotations[annotation.ChassisID] != is.Annotations[annotation.ChassisID] || was.Annotations[annotation.ChassisTakenBy] != is.Annotations[annotation.ChassisTakenBy]:
 		c.handlers.Peers()
 	}
 }

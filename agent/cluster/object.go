@@ -106,6 +106,42 @@ func (c *Cluster) Drained() bool {
 	return n != nil && annotation.Drained(n.Annotations)
 }
 
+// Addresses returns the InternalIPs of the agent's own Node, and the gateway's addresses in its
+// annotation. Both are empty while the Node is not known.
+func (c *Cluster) Addresses() (internal, annotated []netip.Addr) {
+	n := c.Node()
+	if n == nil {
+		return nil, nil
+	}
+	if own, err := annotation.ParseGateway(n.Annotations); err == nil { // the agent will overwrite a malformed one
+		for _, p := range own.Addresses {
+			annotated = append(annotated, p.Addr())
+		}
+	}
+	return internalIPs(n), annotated
+}
+
+// HasChassis reports whether another Node has the system-id and keeps it.
+func (c *Cluster) HasChassis(id string) bool {
+	for _, o := range c.nodes.GetStore().List() {
+		n := o.(*corev1.Node)
+		if n.Name != c.node && n.Annotations[annotation.ChassisID] == id && n.Annotations[annotation.ChassisTakenBy] == "" {
+			return true
+		}
+	}
+	return false
+}
+
+func internalIPs(n *corev1.Node) []netip.Addr {
+	var out []netip.Addr
+	for _, a := range n.Status.Addresses {
+		if ip, err := netip.ParseAddr(a.Address); err == nil && a.Type == corev1.NodeInternalIP {
+			out = append(out, ip.Unmap())
+		}
+	}
+	return out
+}
+
 func peerAddrs(n *corev1.Node) []netip.Addr {
 	var out []netip.Addr
 	if prefixes, err := annotation.ParseHostCIDRs(n.Annotations); err == nil && len(prefixes) > 0 {
@@ -114,15 +150,7 @@ func peerAddrs(n *corev1.Node) []netip.Addr {
 		}
 		return out
 	}
-	for _, a := range n.Status.Addresses {
-		if a.Type != corev1.NodeInternalIP {
-			continue
-		}
-		if ip, err := netip.ParseAddr(a.Address); err == nil {
-			out = append(out, ip.Unmap())
-		}
-	}
-	return out
+	return internalIPs(n)
 }
 
 func get[T any](store interface {

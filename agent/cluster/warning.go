@@ -32,6 +32,8 @@ func (c *Cluster) WarnPod(ctx context.Context, pod *corev1.Pod, reason, message 
 }
 
 func (c *Cluster) warn(ctx context.Context, about corev1.ObjectReference, reason, message string) error {
+	ctx, cancel := context.WithTimeout(ctx, writeWait)
+	defer cancel()
 	now, namespace := metav1.Now(), cmp.Or(about.Namespace, metav1.NamespaceDefault)
 	event := &corev1.Event{
 		ObjectMeta:     metav1.ObjectMeta{GenerateName: about.Name + ".", Namespace: namespace},

@@ -7,12 +7,16 @@ import (
 	"io"
 	"io/fs"
 	"log/slog"
+	"maps"
 	"math"
 	"net/http"
+	"slices"
 	"strings"
 	"sync"
 	"syscall"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 )
@@ -31,10 +35,18 @@ const (
 	NoCgroup2     = "NoCgroup2"
 	SwitchAborts  = "SwitchAborts"
 	NotReady      = "NetworkNotReady"
+
+	GatewayAddressGone    = "GatewayAddressGone"
+	GatewayAddressDiffers = "GatewayAddressDiffers"
+	RoutesRemoved         = "RoutesRemoved"
+	NextHopUnreachable    = "NextHopUnreachable"
+	ChassisTaken          = "ChassisTaken"
+	ChassisDiffers        = "ChassisDiffers"
 )
 
 const (
 	every    = 30 * time.Second
+	again    = time.Minute     // between two Events of one reason: a fault may come and go
 	wait     = 3 * time.Second // for one answer
 	maxSkew  = 5 * time.Minute // Kubernetes' own certificates and leases tolerate less than an hour
 	minFree  = 1 << 20         // bytes
@@ -61,7 +73,8 @@ type Options struct {
 	Dirs []string
 	// Missing returns what keeps the node from being ready; nil is not asked.
 	Missing func() []string
-	// Warn writes an Event about the Node. It is called once for each fault that begins.
+	// Warn writes an Event about the Node. It is called once for each fault that begins, and at most
+	// once per minute for each reason.
 	Warn func(ctx context.Context, reason, message string) error
 	Log  *slog.Logger
 }
@@ -72,8 +85,8 @@ type Fault struct {
 	Text   string
 }
 
-// Line returns the fault's line of /readyz. A release of Open vSwitch that pods can abort is a warning:
-// status would never be right on such a node, and would hide other faults.
+// Line returns the fault's line of /readyz. A release of Open vSwitch that pods can abort is a
+// warning: status would never be right on such a node, and would hide other faults.
 func (f Fault) Line() string {
 	if f.Reason == SwitchAborts {
 		return Warning + f.Text
@@ -86,12 +99,25 @@ type Watch struct {
 	Options
 	client http.Client // for kube-proxy
 
-	mu     sync.Mutex // guards faults
-	faults []Fault
+	wake loop.Signal      // triggers a look
+	due  loop.Signal      // triggers report
+	now  func() time.Time // time.Now, except in tests
 
-	reported map[string]bool // reasons that have an Event; owned by Run's goroutine
-	unready  int             // looks in a row at which something was missing; owned by Run's goroutine
+	mu      sync.Mutex // guards the following fields
+	faults  []Fault
+	checks  []Check              // see Add
+	active  map[string]bool      // reasons of faults that have or get an Event
+	said    map[string]time.Time // when the last fault of a reason began that has or gets an Event
+	pending map[string]Fault     // Events to write, by reason
+
+	// The following are owned by the goroutine that looks.
+	looked  time.Time // when the whole environment was looked at last
+	found   []Fault   // at that time
+	unready int       // looks in a row at which something was missing
 }
+
+// Check returns a fault, or nil.
+type Check func(context.Context) *Fault
 
 // New returns a Watch that does not run yet.
 func New(o Options) *Watch {
@@ -99,7 +125,8 @@ func New(o Options) *Watch {
 		o.KubeProxy = "http://127.0.0.1:10249/proxyMode"
 	}
 	return &Watch{
-		Options: o, reported: map[string]bool{},
+		Options: o, wake: loop.NewSignal(), due: loop.NewSignal(), now: time.Now,
+		said: map[string]time.Time{}, pending: map[string]Fault{},
 		client: http.Client{Timeout: wait, Transport: &http.Transport{DisableKeepAlives: true}},
 	}
 }
@@ -111,25 +138,59 @@ func (w *Watch) Faults() []Fault {
 	return w.faults
 }
 
-// Run looks every 30 s until ctx ends. Then it returns nil.
-func (w *Watch) Run(ctx context.Context) error {
-	return loop.Run(ctx, loop.Options{Name: "environment", Wake: loop.NewSignal(), Resync: every, Log: w.Log, Apply: w.look})
+// Add adds checks of the agent's parts. They also run after each Trigger, so they must be cheap.
+func (w *Watch) Add(checks ...Check) {
+	w.mu.Lock()
+	w.checks = append(w.checks, checks...)
+	w.mu.Unlock()
+	w.wake.Trigger()
 }
 
-func (w *Watch) look(ctx context.Context) error {
+// Trigger notes that the result of a check of Add may have changed.
+func (w *Watch) Trigger() { w.wake.Trigger() }
+
+// Run looks every 30 s and after each Trigger until ctx ends. Then it returns nil.
+func (w *Watch) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return loop.Run(ctx, loop.Options{Name: "environment", Wake: w.wake, Resync: every, Log: w.Log, Apply: func(ctx context.Context) error {
+			w.look(ctx)
+			return nil
+		}})
+	})
+	group.Go(func() error { // separate, because the API server may not answer
+		return loop.Run(ctx, loop.Options{Name: "events about the environment", Wake: w.due, Log: w.Log, Apply: w.report})
+	})
+	return group.Wait()
+}
+
+// look runs the checks of Add, and every 30 s all others.
+func (w *Watch) look(ctx context.Context) {
+	w.mu.Lock()
+	added := w.checks
+	w.mu.Unlock()
+	if now := w.now(); now.Sub(w.looked) >= every {
+		w.looked = now
+		w.found = run(ctx, []Check{w.kubeProxy, w.clock, w.disk, w.cgroup, w.switchAborts})
+		if f := w.notReady(); f != nil {
+			w.found = append(w.found, *f)
+		}
+	}
+	found := slices.Concat(w.found, run(ctx, added))
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.faults = slices.DeleteFunc(slices.Clone(found), func(f Fault) bool { return f.Reason == NotReady }) // readiness has its text already
+	w.begin(found)
+}
+
+func run(ctx context.Context, checks []Check) []Fault {
 	var found []Fault
-	for _, check := range []func(context.Context) *Fault{w.kubeProxy, w.clock, w.disk, w.cgroup, w.switchAborts} {
+	for _, check := range checks {
 		if f := check(ctx); f != nil {
 			found = append(found, *f)
 		}
 	}
-	w.mu.Lock()
-	w.faults = found
-	w.mu.Unlock()
-	if f := w.notReady(); f != nil {
-		found = append(found, *f) // an Event only: readiness has the text already
-	}
-	return w.report(ctx, found)
+	return found
 }
 
 // notReady returns a fault when something has been missing for two looks. A start takes less.
@@ -152,23 +213,40 @@ func (w *Watch) notReady() *Fault {
 	return &Fault{NotReady, text + "; ovnkube status on the node says what helps"}
 }
 
-// report writes an Event for each fault that has begun.
-func (w *Watch) report(ctx context.Context, found []Fault) error {
-	now := map[string]bool{}
-	var errs []error
+// begin notes the faults that have begun, for report. w.mu is locked.
+func (w *Watch) begin(found []Fault) {
+	active := map[string]bool{}
 	for _, f := range found {
-		if w.reported[f.Reason] {
-			now[f.Reason] = true
-			continue
+		switch {
+		case w.active[f.Reason]:
+			active[f.Reason] = true
+		case w.now().Sub(w.said[f.Reason]) >= again: // otherwise later, if it lasts
+			w.Log.Warn("fault of the node's environment", "reason", f.Reason, "fault", f.Text)
+			active[f.Reason], w.said[f.Reason], w.pending[f.Reason] = true, w.now(), f
 		}
-		w.Log.Warn("fault of the node's environment", "reason", f.Reason, "fault", f.Text)
-		if err := w.Warn(ctx, f.Reason, f.Text); err != nil {
+	}
+	w.active = active
+	w.due.Trigger()
+}
+
+// report writes an Event for each fault that has begun. A fault that has ended before the API
+// server could be reached gets its Event too.
+func (w *Watch) report(ctx context.Context) error {
+	w.mu.Lock()
+	pending := maps.Clone(w.pending)
+	w.mu.Unlock()
+	var errs []error
+	for _, reason := range slices.Sorted(maps.Keys(pending)) {
+		if err := w.Warn(ctx, reason, pending[reason].Text); err != nil {
 			errs = append(errs, err)
 			continue
 		}
-		now[f.Reason] = true
+		w.mu.Lock()
+		if w.pending[reason] == pending[reason] {
+			delete(w.pending, reason)
+		}
+		w.mu.Unlock()
 	}
-	w.reported = now
 	return errors.Join(errs...)
 }
 

@@ -15,15 +15,22 @@ import (
 	"time"
 )
 
-// rig is a Watch whose Events are collected.
+// rig is a Watch whose Events are collected. Each look is one interval after the previous one.
 type rig struct {
 	*Watch
 	events []string
 	refuse error // of the API server
+	clock  time.Time
+}
+
+func (r *rig) look(ctx context.Context) error {
+	r.clock = r.clock.Add(every)
+	r.Watch.look(ctx)
+	return r.report(ctx)
 }
 
 func newRig(o Options) *rig {
-	r := &rig{}
+	r := &rig{clock: time.Now()}
 	o.Log = slog.New(slog.DiscardHandler)
 	o.Warn = func(_ context.Context, reason, message string) error {
 		if r.refuse == nil {
@@ -35,6 +42,7 @@ func newRig(o Options) *rig {
 		o.KubeProxy = "http://127.0.0.1:1/proxyMode" // nothing listens
 	}
 	r.Watch = New(o)
+	r.now = func() time.Time { return r.clock }
 	return r
 }
 
@@ -168,6 +176,10 @@ func TestEvents(t *testing.T) {
 		{"ipvs", nil, 1},
 		{"", nil, 1},
 		{"ipvs", nil, 2},
+		{"", nil, 2},
+		{"", nil, 2},
+		{"ipvs", errors.New("no"), 2},
+		{"", nil, 3}, // the fault has ended meanwhile
 	} {
 		mode, r.refuse = step.mode, step.refuse
 		if err := r.look(t.Context()); (err != nil) != (step.refuse != nil) {
@@ -198,8 +210,8 @@ func TestSwitchAborts(t *testing.T) {
 	wants(t, r.find(t))
 }
 
-// TestNotReady checks that a node that is not ready for two looks in a row has one Event with what is
-// missing, and no line of its own in readiness.
+// TestNotReady checks that a node that is not ready for two looks in a row has one Event with what
+// is missing, and no line of its own in readiness.
 func TestNotReady(t *testing.T) {
 	var missing []string
 	r := newRig(Options{Missing: func() []string { return missing }})
@@ -232,5 +244,46 @@ func TestNotReady(t *testing.T) {
 		if len(r.events) <= i || !strings.HasPrefix(r.events[i], want) || len(r.events[i]) > 1024 {
 			t.Errorf("event %d of %q, want %q…", i, r.events, want)
 		}
+	}
+}
+
+// TestAddedChecks checks that a part's check runs at once, that other checks wait for their
+// interval, and that a fault that comes and goes does not flood the API server with Events.
+func TestAddedChecks(t *testing.T) {
+	var fault *Fault
+	asked := 0
+	r := newRig(Options{Missing: func() []string { asked++; return nil }})
+	r.Add(func(context.Context) *Fault { return fault })
+	for i, step := range []struct {
+		text   string
+		after  time.Duration
+		events int
+	}{
+		{"", 0, 0},
+		{"a", time.Second, 1},
+		{"a", time.Second, 1},
+		{"", time.Second, 1},
+		{"b", time.Second, 1}, // too soon
+		{"b", again, 2},
+		{"", time.Second, 2},
+	} {
+		r.clock = r.clock.Add(step.after)
+		if fault = nil; step.text != "" {
+			fault = &Fault{GatewayAddressGone, step.text}
+		}
+		r.Watch.look(t.Context())
+		if err := r.report(t.Context()); err != nil {
+			t.Fatal(err)
+		}
+		got := ""
+		for _, f := range r.Faults() {
+			got += f.Text
+		}
+		if got != step.text || len(r.events) != step.events {
+			t.Errorf("step %d: faults %q, events %q; want %q and %d", i, got, r.events, step.text, step.events)
+		}
+	}
+	if asked != 2 {
+		t.Errorf("the environment was looked at %d times, want 2", asked)
 	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 )
@@ -19,11 +20,12 @@ func (g *Gateway) apply(ctx context.Context) error {
 	if err != nil {
 		return errors.Join(err, g.backend.pass())
 	}
+	errRoutes := g.topology.routes.keep(reliedOn(h, g.s), &h, time.Now())
 	if g.s.bare() {
-		return g.applyBare(ctx, h)
+		return errors.Join(errRoutes, g.applyBare(ctx, h))
 	}
 	if g.s.NoEBPF != "" && g.s.Backend == EBPF {
-		g.view.setNode(nodeOf(h, g.s), g.s, g.log) // pods still get their network
+		g.view.setNode(g.view.derive(h, g.s), g.s, g.log) // pods still get their network
 		return fmt.Errorf("this node serves no North-South traffic: %s", g.s.NoEBPF)
 	}
 	if err := g.services.await(ctx); err != nil {
@@ -37,9 +39,9 @@ func (g *Gateway) apply(ctx context.Context) error {
 	if h, err = g.place(ctx, h); err != nil {
 		return errors.Join(err, g.backend.pass())
 	}
-	n := nodeOf(h, g.s)
+	n := g.view.derive(h, g.s)
 	was, _ := g.view.get()
-	g.former.compare(was, h)
+	g.former.compare(was, n, h)
 	g.view.setNode(n, g.s, g.log)
 	if len(n.Addresses) == 0 {
 		return errors.Join(fmt.Errorf("%s has no address", g.s.HostDevice()), g.backend.pass())
@@ -50,7 +52,7 @@ func (g *Gateway) apply(ctx context.Context) error {
 	}
 	settled := g.services.settled()
 	errBridge := g.topology.syncBridge(ctx, &h, n, settled)
-	err = errors.Join(errUplink, errBridge, g.applyBackend(ctx, h, n))
+	err = errors.Join(errRoutes, errUplink, errBridge, g.applyBackend(ctx, h, n))
 	if g.services.settled() && !settled && errBridge == nil {
 		err = errors.Join(err, g.topology.syncHairpin(n, true)) // routes that had to wait for the backend
 	}
@@ -85,7 +87,7 @@ func (g *Gateway) applyBare(ctx context.Context, h Host) error {
 	if h, err = g.view.observe(g.s); err != nil { // settle may have changed it
 		return err
 	}
-	n := nodeOf(h, at)
+	n := g.view.derive(h, at)
 	g.view.setNode(n, g.s, g.log)
 	if len(n.Addresses) == 0 {
 		return fmt.Errorf("%s has no address", at.HostDevice())

@@ -21,6 +21,7 @@ type topology struct {
 	log    *slog.Logger
 	record *recorder
 	flows  *flowTable
+	routes *routeKeeper
 	moves  moves
 }
 
@@ -28,7 +29,7 @@ type topology struct {
 func (t *topology) watch(ctx context.Context, wake loop.Signal) error {
 	defer t.ovs.Watch(t.concerned, wake)()
 	return link.Watch(ctx, t.log, func(device string) {
-		if device == "" || device == t.s.Uplink || device == t.s.Bridge {
+		if device == "" || device == t.s.Uplink || device == t.s.Bridge || t.routes.watches(device) {
 			wake.Trigger()
 		}
 	})
@@ -176,7 +177,11 @@ func (t *topology) prepareBridge(n Node) error {
 	for _, a := range hostHairpin(n, t.s).Addresses {
 		want = append(want, single(a)) // owned by syncHairpin
 	}
-	return link.SyncAddresses(t.s.Bridge, want)
+	if err := link.SyncAddresses(t.s.Bridge, want); err != nil {
+		return err
+	}
+	_, err := link.RestoreConnectedRoutes(t.s.Bridge, bridgeAddresses(t.s))
+	return err
 }
 
 // wantsIPv6 reports whether the agent puts an IPv6 address on the bridge's internal port.

@@ -17,8 +17,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// hooks are the names of the agent's clsact filters at uplink and bridge. At pods' devices there are
-// those that bpf.IsPodHook matches.
+// hooks are the names of the agent's clsact filters at uplink and bridge. At pods' devices there
+// are those that bpf.IsPodHook matches.
 var hooks = [...]string{"uplink_ingress", "uplink_egress", "bridge_ingress", "bridge_egress"}
 
 // Cleanup removes the gateway from the node. It removes, in this order:
@@ -63,7 +63,7 @@ func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) e
 	default:
 		errs = append(errs, o.RemoveBridge(ctx, s.Bridge))
 	}
-	return errors.Join(append(errs, releasePorts(s.RunDir))...)
+	return errors.Join(append(errs, releasePorts(s.RunDir), removeRunFiles(s.RunDir))...)
 }
 
 // bothFamilies stands for a node with addresses of both families.

@@ -15,7 +15,7 @@ type Host struct {
 	Bridge    *link.Link // nil if there is no bridge
 	Addresses []link.Address
 	Defaults  []link.DefaultRoute
-	InUse     []netip.Addr // the node addresses currently in use
+	Known     knownAddresses
 	// The following are set by view.observe only.
 	Ephemeral []bpf.PortRange  // among which the kernel chooses ports for the host's connections
 	UDP       []netip.AddrPort // local addresses of unconnected UDP sockets, sorted
@@ -26,7 +26,8 @@ type Node struct {
 	Uplink    link.Link
 	Addresses []netip.Prefix // of the gateway router, at most one per family, IPv4 first
 	NextHops  []netip.Addr
-	HostCIDRs []netip.Prefix // all host addresses except Service addresses, sorted
+	HostCIDRs []netip.Prefix // all host addresses except Service addresses, and Gone, sorted
+	Gone      []netip.Prefix // those of Addresses that the host has lost a short time ago
 }
 
 // overlap returns an error when an address or next hop of the host lies in a pod network, or when a
@@ -95,39 +96,15 @@ func (n Node) stranded() []netip.Prefix {
 	return out
 }
 
-// preferred selects the address of the family by which other nodes know this node. OVN's tunnels
-// and connections depend on it, so the address in use stays while it exists. Otherwise:
-//
-// - IPv4: the first address.
-// - IPv6: the oldest address that does not expire, else the oldest. The kernel lists the newest
-// first, and any peer on the link can add one with a router advertisement.
-func preferred(of []link.Address, inUse []netip.Addr, is4 bool) (netip.Prefix, bool) {
-	var best link.Address
-	for _, a := range of {
-		switch {
-		case a.Prefix.Addr().Is4() != is4:
-		case slices.Contains(inUse, a.Prefix.Addr()):
-			return a.Prefix, true
-		case !best.Prefix.IsValid() || !is4 && (best.Dynamic || !a.Dynamic):
-			best = a
-		}
-	}
-	return best.Prefix, best.Prefix.IsValid()
-}
-
 // nodeOf derives the Node from the host.
 //
 //   - In layout dedicated the addresses are the configured ones. In other layouts they are those of
-//     the
-//
-// device that has the host's addresses.
-// - Configured next hops take precedence over those of the device's default routes.
-// - Addresses of NotHost devices (the management port, a bridge that only OVN uses) are local but
-// are not node addresses.
+//     the device that has the host's addresses (see preferred).
+//   - Configured next hops take precedence over those of the device's default routes.
+//   - Addresses of NotHost devices (the management port, a bridge that only OVN uses) are local but
+//     are not node addresses.
 //   - Service addresses are not node addresses either. kube-proxy in IPVS mode assigns all of them to
-//     a
-//
-// device, and OVN would create a load balancer for each NodePort on each of them.
+//     a device, and OVN would create a load balancer for each NodePort on each of them.
 func nodeOf(h Host, s Settings) Node {
 	n := Node{Uplink: h.Uplink, Addresses: slices.Clone(s.Addresses), NextHops: s.NextHops}
 	device := s.HostDevice()
@@ -137,12 +114,12 @@ func nodeOf(h Host, s Settings) Node {
 			continue
 		}
 		n.HostCIDRs = append(n.HostCIDRs, a.Prefix)
-		if a.Device == device && !a.Secondary {
+		if a.Device == device && !a.Duplicate {
 			candidates = append(candidates, a)
 		}
 	}
 	for _, is4 := range []bool{true, false} {
-		if p, ok := preferred(candidates, h.InUse, is4); ok && !n.Address(is4).IsValid() {
+		if p, ok := preferred(candidates, h.Known, is4); ok && !n.Address(is4).IsValid() {
 			n.Addresses = append(n.Addresses, p)
 		}
 	}

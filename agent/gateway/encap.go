@@ -5,7 +5,8 @@ import (
 	"slices"
 )
 
-// EncapAddress returns the default tunnel address: a host address, IPv4 first. It returns the zero
+// EncapAddress returns the default tunnel address before the gateway has read the node: a host
+// address, IPv4 first, and the one that the last agent used if the host has it. It returns the zero
 // Addr if there is none. The host's addresses may still be where another layout or the boot put
 // them, so it looks at the uplink and the bridge. In layout dedicated it takes them from the device
 // of the default route, because the gateway router's own address cannot be used.
@@ -14,6 +15,8 @@ func EncapAddress(s Settings) (netip.Addr, error) {
 	if err != nil {
 		return netip.Addr{}, err
 	}
+	last, _ := newRunFile[chosen](s.RunDir, chosenRecord).read() // the gateway reports an error
+	h.Known.InUse = addrsOf(last.Addresses)
 	return encapAddress(h, s), nil
 }
 

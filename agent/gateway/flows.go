@@ -142,7 +142,7 @@ func bridgePorts(ctx context.Context, o *ovs.Client, bridge, uplink string) (ope
 	if err != nil {
 		return openflow.Ports{}, err
 	}
-	patch, err := patchNumber(ctx, o, bridge)
+	patch, err := PatchPort(ctx, o, bridge)
 	if err != nil {
 		return openflow.Ports{}, err
 	}
@@ -152,8 +152,8 @@ func bridgePorts(ctx context.Context, o *ovs.Client, bridge, uplink string) (ope
 	return openflow.Ports{Uplink: all[uplink], Patch: patch}, nil
 }
 
-// patchNumber returns the number of the patch port to OVN, or 0 if there is none.
-func patchNumber(ctx context.Context, o *ovs.Client, bridge string) (uint32, error) {
+// PatchPort returns the number of the gateway bridge's patch port to OVN, or 0 if there is none.
+func PatchPort(ctx context.Context, o *ovs.Client, bridge string) (uint32, error) {
 	patches, err := o.PatchPorts(ctx, bridge)
 	return patches[patchPort(slices.Sorted(maps.Keys(patches)), bridge)], err
 }

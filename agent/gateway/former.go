@@ -75,9 +75,10 @@ func (f *former) list() []netip.Addr {
 	return slices.Collect(maps.Keys(f.addrs))
 }
 
-// compare records those addresses of the previous node state that the host no longer has.
-func (f *former) compare(was Node, h Host) {
-	now := hostAddrs(h)
+// compare records those addresses of the previous node state that neither the host nor the node has
+// any more.
+func (f *former) compare(was, is Node, h Host) {
+	now := append(hostAddrs(h), addrsOf(is.Gone)...)
 	f.mu.Lock()
 	maps.DeleteFunc(f.addrs, func(a netip.Addr, _ int) bool { return slices.Contains(now, a) })
 	f.mu.Unlock()

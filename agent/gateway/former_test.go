@@ -7,6 +7,7 @@ import (
 	"os/exec"
 	"slices"
 	"testing"
+	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
@@ -34,6 +35,7 @@ var changing = []netip.Addr{netip.MustParseAddr("172.30.0.11"), netip.MustParseA
 // those that OVN opens with them afterwards. Other connections stay.
 func TestConnectionsOfFormerAddressAreForgotten(t *testing.T) {
 	r := newRig(t, ovs.DatapathNetdev)
+	r.s.addressHold = time.Millisecond
 	r.sw.Daemon(t)
 	const bridge = "brother"
 	r.sw.Vsctl(t, "add-br", bridge, "--", "set", "Bridge", bridge, "datapath_type=netdev", "--", "set-fail-mode", bridge, "secure")

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"reflect"
 	"sync"
 	"time"
@@ -99,9 +100,12 @@ func New(o Options) *Gateway {
 	former := newFormer(o.Settings.OVSRunDir, wake, o.Log)
 	return &Gateway{
 		s: o.Settings, log: o.Log, wake: wake, record: record, former: former, tracker: p.tracker, services: p.services,
-		view:     &view{changed: o.Changed, fault: "gateway: not started"},
+		view: &view{
+			changed: o.Changed, fault: "gateway: not started",
+			cluster: o.Source.Addresses, addresses: newAddressKeeper(o.Settings, wake, o.Log),
+		},
 		inputs:   &Inputs{wake: wake, readPeers: o.Source.Peers, former: former},
-		topology: &topology{s: o.Settings, ovs: o.OVS, log: o.Log, record: record, flows: p.flows},
+		topology: &topology{s: o.Settings, ovs: o.OVS, log: o.Log, record: record, flows: p.flows, routes: newRouteKeeper(o.Settings, wake, record, o.Changed, o.Log)},
 		backend:  newBackend(p),
 	}
 }
@@ -158,7 +162,9 @@ func (g *Gateway) Counters(ctx context.Context) ([]bpf.Counter, error) {
 // view is the gateway's state as published to other parts of the agent. Its methods are safe for
 // concurrent use.
 type view struct {
-	changed func()
+	changed   func()
+	cluster   func() (internal, annotated []netip.Addr) // Source.Addresses, or nil
+	addresses *addressKeeper
 
 	mu    sync.Mutex // guards the fields below
 	node  Node
@@ -176,6 +182,15 @@ func (v *view) missing() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.fault
+}
+
+// derive returns the node, with the addresses that it keeps although the host has lost them.
+func (v *view) derive(h Host, s Settings) Node {
+	n := nodeOf(h, s)
+	if len(s.Addresses) > 0 {
+		return n // configured, not the host's
+	}
+	return v.addresses.keep(n, h, time.Now())
 }
 
 // setNode publishes a changed node.
@@ -211,12 +226,14 @@ func (v *view) setFault(err error) {
 	}
 }
 
-// observe reads the host, with the ports that its own sockets use. It prefers the addresses by
-// which the node is already known.
+// observe reads the host, with the ports that its own sockets use, and the addresses by which the
+// node is known.
 func (v *view) observe(s Settings) (Host, error) {
 	h, err := observe(s.Uplink, s.Bridge)
-	n, _ := v.get()
-	h.InUse = addrsOf(n.Addresses)
+	if v.cluster != nil {
+		h.Known.Internal, h.Known.Annotated = v.cluster()
+	}
+	h.Known.InUse = v.addresses.inUse()
 	if err != nil {
 		return h, err
 	}

@@ -24,9 +24,12 @@ func hostHairpin(n Node, s Settings) link.Hairpin {
 		m := masquerade.Of(p.Addr().Is4())
 		h.Addresses = append(h.Addresses, m.Host)
 		h.Neighbours = append(h.Neighbours, m.NextHop)
-		h.Routes = append(h.Routes,
-			link.Route{Prefix: single(m.NextHop), Source: m.Host},
-			link.Route{Prefix: single(m.OVN), NextHop: m.NextHop, Source: p.Addr()})
+		h.Routes = append(h.Routes, link.Route{Prefix: single(m.NextHop), Source: m.Host})
+		if slices.Contains(n.Gone, p) { // the kernel has removed the route with its source
+			h.Keep = append(h.Keep, single(m.OVN))
+		} else {
+			h.Routes = append(h.Routes, link.Route{Prefix: single(m.OVN), NextHop: m.NextHop, Source: p.Addr()})
+		}
 		for _, c := range s.ServiceCIDRs {
 			if c.Addr().Is4() == p.Addr().Is4() {
 				h.Routes = append(h.Routes, link.Route{Prefix: c, NextHop: m.NextHop, Source: m.Host, MTU: s.PodMTU(n.Uplink.MTU, p.Addr())})
@@ -41,7 +44,7 @@ func single(a netip.Addr) netip.Prefix { return netip.PrefixFrom(a, a.BitLen()) 
 // withoutServiceRoutes removes the routes to Services, except those that an earlier agent created.
 func withoutServiceRoutes(h link.Hairpin, services []netip.Prefix) link.Hairpin {
 	h.Routes = slices.DeleteFunc(slices.Clone(h.Routes), func(r link.Route) bool { return slices.Contains(services, r.Prefix) })
-	h.Keep = services
+	h.Keep = slices.Concat(h.Keep, services)
 	return h
 }
 

@@ -143,7 +143,7 @@ func (t *topology) stage(ctx context.Context) error {
 	if err := t.ovs.Settle(ctx); err != nil {
 		return err
 	}
-	patch, err := patchNumber(ctx, t.ovs, t.s.Bridge)
+	patch, err := PatchPort(ctx, t.ovs, t.s.Bridge)
 	if err != nil {
 		return err
 	}

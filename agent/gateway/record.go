@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"time"
 )
 
 // Names of the optional parts, in the log and in metrics. A failed part is logged, counted and
@@ -43,6 +44,14 @@ type Stats struct {
 	Degraded  map[string]string // fault of each optional part, "" if it works
 	Shortcuts *ShortcutStats    // nil: no pod of the node can have them
 	Unwritten map[string]int    // entries without room, by table; not modified
+	Restored  Restored
+}
+
+// Restored is the last time when the gateway added routes again that were removed from the host. It
+// is zero if that has not happened.
+type Restored struct {
+	Device string
+	At     time.Time
 }
 
 // ShortcutStats are reasons why pods have no shortcuts. It is not modified.
@@ -63,7 +72,7 @@ type recorder struct {
 // the metric.
 func newRecorder(log *slog.Logger) *recorder {
 	return &recorder{log: log, stats: Stats{
-		Repairs:  map[string]uint64{"flows": 0, "uplink_port": 0, "attach_bridge": 0, "attach_uplink": 0, "bridge_device": 0},
+		Repairs:  map[string]uint64{"flows": 0, "uplink_port": 0, "attach_bridge": 0, "attach_uplink": 0, "bridge_device": 0, "routes": 0},
 		Degraded: healthyParts(),
 	}}
 }
@@ -74,6 +83,14 @@ func (r *recorder) repaired(part string) {
 	r.mu.Lock()
 	defer r.mu.Unlock()
 	r.stats.Repairs[part]++
+}
+
+// restoredRoutes counts a route that was added again.
+func (r *recorder) restoredRoutes(device string, at time.Time) {
+	r.repaired("routes")
+	r.mu.Lock()
+	defer r.mu.Unlock()
+	r.stats.Restored = Restored{Device: device, At: at}
 }
 
 // degraded records the error of an optional part. A nil error means that it works.

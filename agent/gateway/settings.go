@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"net/netip"
 	"slices"
+	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
@@ -46,8 +47,9 @@ type Settings struct {
 	CountServices int  // limit of Service ports with packet counts
 	Shortcuts     bool // where supported: established connections of pods past OVS
 
-	forceClsact bool      // in tests: behave like a kernel without tcx
-	sizes       bpf.Sizes // in tests: small tables
+	forceClsact bool          // in tests: behave like a kernel without tcx
+	sizes       bpf.Sizes     // in tests: small tables
+	addressHold time.Duration // in tests: a short time instead of addressHold
 }
 
 // Wiring is how the gateway is connected.
@@ -61,6 +63,7 @@ type Wiring struct {
 	NextHops  []netip.Addr   // nil: take those of the default routes
 	Datapath  string         // ovs.DatapathSystem or ovs.DatapathNetdev
 	Encap     netip.Prefix   // DatapathNetdev: tunnel address on the bridge
+	Tunnel    netip.Addr     // configured tunnel address; the zero Addr: that of the node
 }
 
 // Cluster is the configuration of the cluster that the gateway serves.

@@ -25,6 +25,9 @@ type Source struct {
 	// Peers returns the addresses by which other nodes are known, and all addresses of their hosts,
 	// each sorted. It is nil if there are no peers.
 	Peers func() (known, hosts []netip.Addr)
+	// Addresses returns the Node's InternalIPs and the gateway's addresses in its annotation, both
+	// empty while the Node is not known. It may be nil.
+	Addresses func() (internal, annotated []netip.Addr)
 	// Refused is called with the reasons when the parts of an object that this node does not serve
 	// have changed. It must not block. It may be nil.
 	Refused func(service.Key, []string)

@@ -20,6 +20,7 @@ type Address struct {
 	LinkLocal bool // scope link
 	Secondary bool // also: deprecated, temporary or not yet usable
 	Dynamic   bool // it expires unless renewed, by DHCP or router advertisements
+	Duplicate bool // duplicate address detection has found another host with it
 }
 
 // Addresses returns all addresses of the namespace except loopback's own, sorted by device and, per
@@ -48,6 +49,7 @@ func Addresses() ([]Address, error) {
 			LinkLocal: a.Scope == unix.RT_SCOPE_LINK || p.Addr().IsLinkLocalUnicast(),
 			Secondary: a.Flags&(unix.IFA_F_SECONDARY|unix.IFA_F_DEPRECATED|unix.IFA_F_TENTATIVE|unix.IFA_F_DADFAILED) != 0,
 			Dynamic:   a.Flags&unix.IFA_F_PERMANENT == 0,
+			Duplicate: a.Flags&unix.IFA_F_DADFAILED != 0,
 		})
 	}
 	slices.SortStableFunc(out, func(a, b Address) int { return a.Index - b.Index })

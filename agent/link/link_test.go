@@ -90,7 +90,7 @@ func TestAddressesAndRoutes(t *testing.T) {
 	testnode.Run(t, "ip", "route", "add", "default", "via", "10.9.0.1", "metric", "20")
 	testnode.Run(t, "ip", "route", "add", "default", "via", "10.9.0.4", "metric", "10")
 	defaults, err := DefaultRoutes()
-	if err != nil || len(defaults) != 2 || defaults[0] != (DefaultRoute{Device: "tst0", NextHop: netip.MustParseAddr("10.9.0.4"), Metric: 10}) {
+	if err != nil || len(defaults) != 2 || defaults[0] != (DefaultRoute{Device: "tst0", NextHop: netip.MustParseAddr("10.9.0.4"), Metric: 10, Protocol: unix.RTPROT_BOOT}) {
 		t.Errorf("default routes %+v, error %v", defaults, err)
 	}
 }

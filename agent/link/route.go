@@ -15,6 +15,8 @@ type DefaultRoute struct {
 	Device  string
 	NextHop netip.Addr
 	Metric  int
+
+	Protocol int // who has added it: RTPROT_BOOT, _DHCP, …
 }
 
 // DefaultRoutes returns the default routes of the main table with a next hop, IPv4 first, best
@@ -44,7 +46,7 @@ func DefaultRoutes() ([]DefaultRoute, error) {
 			if !ok || err != nil {
 				continue
 			}
-			of = append(of, DefaultRoute{Device: l.Attrs().Name, NextHop: hop.Unmap(), Metric: r.Priority})
+			of = append(of, DefaultRoute{Device: l.Attrs().Name, NextHop: hop.Unmap(), Metric: r.Priority, Protocol: int(r.Protocol)})
 		}
 		slices.SortStableFunc(of, func(a, b DefaultRoute) int { return a.Metric - b.Metric })
 		out = append(out, of...)

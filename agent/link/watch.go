@@ -5,6 +5,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"log/slog"
+	"net/netip"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -155,4 +156,54 @@ func subscribeFilters(out chan<- int, done <-chan struct{}, failed func(error)) 
 		}
 	}()
 	return nil
+}
+
+// WatchNeighbours calls changed with each neighbour whose entry in the kernel has changed, also
+// that of a device that is gone, which has no name. It calls changed with the zero Neighbour
+// whenever events may have been lost. It returns nil when ctx ends. changed must not block.
+func WatchNeighbours(ctx context.Context, log *slog.Logger, changed func(Neighbour)) error {
+	for ctx.Err() == nil {
+		err := watchNeighbours(ctx, changed)
+		if ctx.Err() != nil {
+			return nil
+		}
+		log.Warn("watch of neighbours ended, restarting", "error", err)
+		select {
+		case <-ctx.Done():
+		case <-time.After(time.Second):
+		}
+	}
+	return nil
+}
+
+func watchNeighbours(ctx context.Context, changed func(Neighbour)) error {
+	done := make(chan struct{})
+	defer close(done)
+	failed := make(chan error, 1)
+	updates := make(chan netlink.NeighUpdate, 64)
+	err := netlink.NeighSubscribeWithOptions(updates, done, netlink.NeighSubscribeOptions{ErrorCallback: func(err error) {
+		select {
+		case failed <- err:
+		default:
+		}
+	}})
+	if err != nil {
+		return fmt.Errorf("subscribe to neighbours: %w", err)
+	}
+	changed(Neighbour{}) // for events before the subscription
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case err := <-failed:
+			return err
+		case u, ok := <-updates:
+			if !ok {
+				return fmt.Errorf("subscription to neighbours ended")
+			}
+			if a, ok := netip.AddrFromSlice(u.IP); ok {
+				changed(Neighbour{Device: nameOf(u.LinkIndex), Addr: a.Unmap()})
+			}
+		}
+	}
 }

@@ -128,7 +128,8 @@ func TestPortIsRestored(t *testing.T) {
 	}
 	testnode.Run(t, "ip", "addr", "flush", "dev", Name)
 	testnode.Eventually(t, "address restored", right)
-	testnode.Run(t, "ip", "route", "flush", "dev", Name, "proto", "static")
+	testnode.Run(t, "ip", "-4", "route", "flush", "dev", Name)
+	testnode.Run(t, "ip", "-6", "route", "flush", "dev", Name)
 	testnode.Eventually(t, "routes restored", right)
 	sw.Daemon(t)
 	testnode.Run(t, "ip", "link", "del", Name)

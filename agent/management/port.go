@@ -44,6 +44,8 @@ type Port struct {
 	join    []netip.Prefix
 	mtu     int
 	fault   string
+
+	restored time.Time // see Restored
 }
 
 // New returns a Port that does not run yet.
@@ -59,6 +61,32 @@ func (p *Port) Set(subnets, join []netip.Prefix, mtu int) {
 	p.subnets, p.join, p.mtu = subnets, join, mtu
 	p.mu.Unlock()
 	p.wake.Trigger()
+}
+
+// Restored returns when connected routes of the port were last added again, or the zero Time.
+func (p *Port) Restored() time.Time {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+	return p.restored
+}
+
+// MissingRoutes returns the connected routes that the port of this host lacks. Without a port there
+// are none.
+func MissingRoutes() ([]link.ConnectedRoute, error) {
+	all, err := link.Addresses()
+	if err != nil {
+		return nil, err
+	}
+	var own []netip.Prefix
+	for _, a := range all {
+		if a.Device == Name && !a.LinkLocal {
+			own = append(own, a.Prefix)
+		}
+	}
+	if own == nil {
+		return nil, nil
+	}
+	return link.MissingConnectedRoutes(Name, own)
 }
 
 // Missing returns why the port is not ready, or "".
@@ -159,6 +187,17 @@ func (p *Port) apply(ctx context.Context, subnets, join []netip.Prefix, mtu int)
 	}
 	if err := link.SyncAddresses(Name, plan.Addresses); err != nil {
 		return err
+	}
+	restored, err := link.RestoreConnectedRoutes(Name, plan.Addresses)
+	if err != nil {
+		return err
+	}
+	if restored > 0 {
+		p.o.Log.Warn("connected routes of the management port were removed; added them again", "device", Name)
+		p.mu.Lock()
+		p.restored = time.Now()
+		p.mu.Unlock()
+		p.o.Changed()
 	}
 	return link.SyncRoutes(Name, plan.Routes)
 }

@@ -1,8 +1,13 @@
-// Package neighbour resolves OVN's neighbours before the first packet. OVS's userspace datapath
-// drops packets to the other end of a tunnel while its neighbour is unknown. A gateway router
-// queues only few packets while its next hop is unknown. Both learn from replies to the host's own
-// ARP and neighbour discovery, so the kernel sends the requests. The kernel datapath needs no help
-// with tunnels, as the kernel queues packets.
+// Package neighbour resolves OVN's neighbours before the first packet, and keeps next hops as the
+// kernel has them.
+//
+// OVS's userspace datapath drops packets to the other end of a tunnel while its neighbour is
+// unknown. It learns from replies to the host's own ARP and neighbour discovery, so the kernel
+// sends the requests. The kernel datapath needs no help with tunnels, as the kernel queues packets.
+//
+// A gateway router queues only few packets while its next hop is unknown, and does not notice when
+// a next hop gets another link-layer address without announcing it. The kernel notices: it asks
+// again. So the Resolver has the kernel ask, and gives the gateway router the kernel's answer.
 //
 // The userspace datapath may fail to learn: it caches the flow of the replies, and a flow from
 // before the bridge's device had its addresses does not learn. So the Resolver also passes it the
@@ -16,9 +21,10 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
-	"slices"
 	"strings"
 	"time"
+
+	"golang.org/x/sync/errgroup"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
@@ -41,10 +47,21 @@ type Options struct {
 	RunDir  string // of OVS
 	Bridge  string // the gateway's bridge
 	Tunnels bool   // the userspace datapath sends to the tunnels' other ends
-	// NextHops returns the next hops that the gateway router shares with the host, and the host's
-	// device for them.
-	NextHops func() (device string, hops []netip.Addr)
-	Log      *slog.Logger
+	// NextHops returns the next hops that the gateway router shares with the host.
+	NextHops func() NextHops
+	// PatchPort returns the number of the bridge's port to OVN, or 0 if there is none yet.
+	PatchPort func(context.Context) (uint32, error)
+	Changed   func() // called when the result of Fault changes; must not block
+	Log       *slog.Logger
+}
+
+// NextHops are next hops of the gateway router, and what it shares with the host.
+type NextHops struct {
+	Device string // the host's
+	Hops   []netip.Addr
+	MAC    net.HardwareAddr
+	Addrs  []netip.Addr // at most one per family
+	VLAN   uint16       // between OVN and the bridge
 }
 
 // Resolver resolves neighbours. Its methods are safe for concurrent use.
@@ -52,25 +69,36 @@ type Resolver struct {
 	Options
 	wake loop.Signal
 
-	refreshed time.Time           // owned by Run's goroutine
-	hops      map[netip.Addr]bool // owned by Run's goroutine: next hops known to the gateway router
+	refreshed time.Time // owned by Run's goroutine
+	hops      *hops
 }
 
 // New returns a Resolver that does not run yet.
 func New(o Options) *Resolver {
-	return &Resolver{Options: o, wake: loop.NewSignal(), hops: map[netip.Addr]bool{}}
+	return &Resolver{Options: o, wake: loop.NewSignal(), hops: newHops()}
 }
 
 // Trigger notes that the result of NextHops may have changed.
-func (r *Resolver) Trigger() { r.wake.Trigger() }
+func (r *Resolver) Trigger() {
+	r.wake.Trigger()
+	r.hops.wake.Trigger()
+}
 
 // Run keeps neighbours resolved until ctx ends. Then it returns nil.
 func (r *Resolver) Run(ctx context.Context) error {
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return r.followHops(ctx) })
+	group.Go(func() error { return r.resolveTunnels(ctx) })
+	return group.Wait()
+}
+
+// resolveTunnels resolves the other ends of tunnels.
+func (r *Resolver) resolveTunnels(ctx context.Context) error {
 	changed := loop.NewSignal()
 	stop := r.OVS.Watch(func(table, name string) bool {
-		// Tunnels, the patch port of the gateway router, and the bridge's device: the userspace
-		// datapath forgets the neighbours of a recreated device.
-		return table == "Interface" && (strings.HasPrefix(name, "ovn") || strings.HasPrefix(name, "patch-") || name == r.Bridge)
+		// Tunnels, and the bridge's device: the userspace datapath forgets the neighbours of a recreated
+		// device.
+		return table == "Interface" && (strings.HasPrefix(name, "ovn") || name == r.Bridge)
 	}, changed)
 	defer stop()
 	said, wait := "", firstWait
@@ -96,11 +124,7 @@ func (r *Resolver) Run(ctx context.Context) error {
 			wait = min(2*wait, lastWait)
 			continue
 		case <-changed:
-			clear(r.hops)
 		case <-r.wake:
-			if r.knowsHops() {
-				continue
-			}
 		}
 		if wait > firstWait { // otherwise a burst of events would postpone it
 			wait = firstWait
@@ -109,19 +133,11 @@ func (r *Resolver) Run(ctx context.Context) error {
 	}
 }
 
-// knowsHops reports whether the gateway router knows its next hops. It sends no packets.
-func (r *Resolver) knowsHops() bool {
-	_, hops := r.NextHops()
-	return !slices.ContainsFunc(hops, func(a netip.Addr) bool { return !r.hops[a] })
-}
-
 // step probes unknown neighbours, and all tunnels' other ends every refreshEvery. It reports
 // whether all were known.
 func (r *Resolver) step(ctx context.Context) (all bool, err error) {
-	tunnels, err1 := r.unknownPeers(ctx)
-	hops, err2 := r.unknownHops(ctx)
-	missing := slices.Concat(tunnels, hops)
-	err = errors.Join(err1, err2, link.ProbeNeighbours(missing))
+	missing, err := r.unknownPeers(ctx)
+	err = errors.Join(err, link.ProbeNeighbours(missing))
 	return len(missing) == 0 && err == nil, err
 }
 
@@ -142,7 +158,7 @@ func (r *Resolver) unknownPeers(ctx context.Context) ([]link.Neighbour, error) {
 	if refresh {
 		r.refreshed = now
 	}
-	uplink, _ := r.NextHops() // where the uplink's MAC is the bridge's too, answers arrive there
+	uplink := r.NextHops().Device // where the uplink's MAC is the bridge's too, answers arrive there
 	var out []link.Neighbour
 	var errs []error
 	seen := map[link.Neighbour]bool{}
@@ -173,23 +189,4 @@ func (r *Resolver) setPeer(ctx context.Context, n link.Neighbour, has net.Hardwa
 		return false, err
 	}
 	return true, ovs.SetTunnelNeighbour(ctx, r.RunDir, n.Device, n.Addr, mac)
-}
-
-func (r *Resolver) unknownHops(ctx context.Context) ([]link.Neighbour, error) {
-	device, hops := r.NextHops()
-	var out []link.Neighbour
-	for _, hop := range hops {
-		if r.hops[hop] { // OVN never expires one
-			continue
-		}
-		known, err := ovs.KnowsNeighbour(ctx, r.RunDir, hop)
-		if err != nil {
-			return out, err
-		}
-		r.hops[hop] = known
-		if !known {
-			out = append(out, link.Neighbour{Device: device, Addr: hop})
-		}
-	}
-	return out, nil
 }

@@ -43,7 +43,8 @@ func TestTunnelsResolveBeforeFirstPacket(t *testing.T) {
 	far("ip", "addr", "add", hop.String()+"/24", "dev", "far0")
 	r := New(Options{
 		OVS: c, RunDir: s.Dir, Bridge: "breth0", Tunnels: true, Log: slog.New(slog.NewTextHandler(t.Output(), nil)),
-		NextHops: func() (string, []netip.Addr) { return "breth0", []netip.Addr{hop} },
+		NextHops:  func() NextHops { return NextHops{Device: "breth0", Hops: []netip.Addr{hop}} },
+		PatchPort: func(context.Context) (uint32, error) { return 0, nil }, Changed: func() {},
 	})
 	ctx, cancel := context.WithCancel(t.Context())
 	ended := make(chan error, 1)

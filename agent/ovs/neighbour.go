@@ -66,26 +66,41 @@ func parseTunnelNeighbours(reply string) map[netip.Addr]net.HardwareAddr {
 	return out
 }
 
-// KnowsNeighbour reports whether a logical router on this node knows the link-layer address, which
-// means that ovn-controller has a flow for it.
+// RouterNeighbour returns the link-layer address that a logical router on this node has for a
+// neighbour, from ovn-controller's flow for it. It returns nil if there is no flow.
 //
 // The flow sets the destination and ends there. Its table has another number in each release of OVN
 // (66 in 23.03), so it is found by what it does: other flows for the address go on to a table.
-func KnowsNeighbour(ctx context.Context, rundir string, a netip.Addr) (bool, error) {
+func RouterNeighbour(ctx context.Context, rundir string, a netip.Addr) (net.HardwareAddr, error) {
 	for _, match := range nextHopMatches(a) {
 		out, err := ofctl(ctx, nil, "dump-flows", "unix:"+filepath.Join(rundir, IntegrationBridge+".mgmt"), match)
 		if err != nil {
-			return false, fmt.Errorf("read neighbours of logical routers: %w", err)
+			return nil, fmt.Errorf("read neighbours of logical routers: %w", err)
 		}
 		for flow := range strings.Lines(string(out)) {
 			_, actions, _ := strings.Cut(flow, "actions=")
-			sets := strings.Contains(actions, "mod_dl_dst:") || strings.Contains(actions, "->eth_dst")
-			if sets && !strings.Contains(actions, "resubmit") {
-				return true, nil
+			if mac := destination(actions); mac != nil && !strings.Contains(actions, "resubmit") {
+				return mac, nil
 			}
 		}
 	}
-	return false, nil
+	return nil, nil
+}
+
+// destination returns the link-layer address that the actions of a flow set as destination, or nil.
+func destination(actions string) net.HardwareAddr {
+	for action := range strings.SplitSeq(strings.TrimSpace(actions), ",") {
+		text, sets := strings.CutPrefix(action, "mod_dl_dst:")
+		if !sets {
+			if text, sets = strings.CutSuffix(action, "->eth_dst"); sets {
+				text = strings.TrimPrefix(text, "set_field:")
+			}
+		}
+		if mac, err := net.ParseMAC(text); sets && err == nil {
+			return mac
+		}
+	}
+	return nil
 }
 
 // nextHopMatches returns matches of the registers in which releases of OVN keep a packet's next

@@ -64,12 +64,12 @@ func TestNeighbours(t *testing.T) {
 			testnode.Run(t, "ovs-ofctl", "del-flows", target)
 			// A logical flow for the address, which goes on.
 			testnode.Run(t, "ovs-ofctl", "add-flow", target, "table=23,priority=100,"+c.match+",metadata=0x8,actions=mod_dl_dst:02:00:00:00:00:09,resubmit(,24)")
-			if known, err := KnowsNeighbour(t.Context(), s.Dir, c.address); err != nil || known {
-				t.Errorf("a logical router knows %s before: %t, %v", c.address, known, err)
+			if known, err := RouterNeighbour(t.Context(), s.Dir, c.address); err != nil || known != nil {
+				t.Errorf("a logical router knows %s before: %s, %v", c.address, known, err)
 			}
 			testnode.Run(t, "ovs-ofctl", "add-flow", target, fmt.Sprintf("table=%d,priority=100,%s,reg15=0x2,metadata=0x8,actions=mod_dl_dst:02:00:00:00:00:01,load:0x1->NXM_NX_REG10[6]", c.table, c.match))
-			if known, err := KnowsNeighbour(t.Context(), s.Dir, c.address); err != nil || !known {
-				t.Errorf("no logical router knows %s: %t, %v", c.address, known, err)
+			if known, err := RouterNeighbour(t.Context(), s.Dir, c.address); err != nil || known.String() != "02:00:00:00:00:01" {
+				t.Errorf("no logical router knows %s at its address: %s, %v", c.address, known, err)
 			}
 		})
 	}

@@ -1,6 +1,7 @@
 package ovs
 
 import (
+	"cmp"
 	"context"
 	"encoding/json"
 	"fmt"
@@ -19,7 +20,16 @@ type Settings struct {
 	DatapathType string // of br-int: "system" or "netdev"
 	Hostname     string // also ovn-controller's name of the chassis
 	SystemID     string // used if none is set
+	// Refused keeps ovn-controller from the southbound database: another node has the same system-id,
+	// and the two would take the chassis from each other.
+	Refused bool
 }
+
+// refusedKey stores the value of ovn-remote while Settings.Refused is set, or noRemote.
+const (
+	refusedKey = "ovn-ebpf-refused-remote"
+	noRemote   = "none"
+)
 
 // beforeKey stores, as JSON, the values that the keys of SyncSettings had before the first agent.
 // It is in OVSDB like these keys: both survive a boot.
@@ -55,7 +65,7 @@ func (c *Client) RestoreSettings(ctx context.Context) error {
 	if err := json.Unmarshal([]byte(text), &had); err != nil {
 		return fmt.Errorf("restore OVS settings: read external_ids:%s: %w", beforeKey, err)
 	}
-	want := map[string]string{beforeKey: ""}
+	want := map[string]string{beforeKey: "", refusedKey: ""}
 	for _, key := range settingKeys() {
 		if key != bridgeMappings {
 			want[key] = had[key]
@@ -72,6 +82,7 @@ func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string,
 		return "", err
 	}
 	want, keep := settingsFor(s)
+	refuse(want, root.ExternalIDs, s.Refused)
 	for k, v := range keep {
 		if root.ExternalIDs[k] == "" {
 			want[k] = v
@@ -91,6 +102,31 @@ func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string,
 		return id, nil
 	}
 	return s.SystemID, nil
+}
+
+// refuse removes ovn-remote from have, or restores it.
+func refuse(want, have map[string]string, refused bool) {
+	stored, was := have[refusedKey]
+	switch {
+	case refused:
+		want["ovn-remote"], want[refusedKey] = "", cmp.Or(have["ovn-remote"], stored, noRemote)
+	case was:
+		want[refusedKey] = ""
+		if _, set := want["ovn-remote"]; !set && stored != noRemote {
+			want["ovn-remote"] = stored
+		}
+	}
+}
+
+// Chassis returns the node's system-id, fallback if none is set, and whether SyncSettings has last
+// been called with Settings.Refused.
+func (c *Client) Chassis(ctx context.Context, fallback string) (systemID string, refused bool, err error) {
+	root, err := c.root(ctx)
+	if err != nil {
+		return "", false, err
+	}
+	_, refused = root.ExternalIDs[refusedKey]
+	return cmp.Or(root.ExternalIDs["system-id"], fallback), refused, nil
 }
 
 // settingsFor splits s into keys to enforce and keys that are only defaults.

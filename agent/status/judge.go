@@ -150,7 +150,16 @@ func (j *judge) devices() {
 		j.add("uplink", Broken, "restore the node's address from the host's network configuration", "%s has no address", holder)
 		return
 	}
-	j.add("uplink", Right, "", "%s is up", w.Uplink)
+	switch {
+	case len(h.Gone) > 0:
+		j.add("uplink", Broken, "restore the address in the host's network configuration",
+			"the gateway's address %s is on no device of the host: pods reach no other network", h.Gone[0])
+	case len(h.NoRoute) > 0:
+		r := h.NoRoute[0]
+		j.add("uplink", Broken, j.repair, "the connected route %s of %s was removed", r.Prefix, r.Device)
+	default:
+		j.add("uplink", Right, "", "%s is up", w.Uplink)
+	}
 }
 
 func (j *judge) bridge() {

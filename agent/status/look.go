@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"net"
+	"net/netip"
 	"os"
 	"path/filepath"
 	"slices"
@@ -35,8 +36,10 @@ type Facts struct {
 type Host struct {
 	Uplink, Bridge, Management Device
 	Addresses                  []link.Address
-	Unreserved                 string // OVN's ports that the host may pick
-	Listeners                  int    // host sockets that listen inside the SNAT range
+	Unreserved                 string                // OVN's ports that the host may pick
+	Listeners                  int                   // host sockets that listen inside the SNAT range
+	Gone                       []netip.Prefix        // addresses of the gateway that the host has lost
+	NoRoute                    []link.ConnectedRoute // routes that were removed from the host
 	Err                        error
 }
 
@@ -112,8 +115,14 @@ func lookHost(r Record) Host {
 		return Device{l, err}
 	}
 	h := Host{Uplink: device(r.Wiring.Uplink), Bridge: device(r.Wiring.Bridge), Management: device(management.Name)}
-	var errs [3]error
+	var errs [5]error
 	h.Addresses, errs[0] = link.Addresses()
+	h.NoRoute, errs[3] = missingRoutes(r)
+	if r.Paths.RunDir != "" && r.Wiring.Layout != string(gateway.Dedicated) {
+		var own []netip.Prefix
+		own, errs[4] = gateway.RecordedAddresses(r.Paths.RunDir)
+		h.Gone = slices.DeleteFunc(own, func(p netip.Prefix) bool { return h.has(p.Addr().String()) })
+	}
 	if !r.bare() {
 		h.Unreserved, errs[1] = gateway.Unreserved(r.reserved()...)
 		var sockets []link.Socket
@@ -126,6 +135,17 @@ func lookHost(r Record) Host {
 	}
 	h.Err = errors.Join(errs[:]...)
 	return h
+}
+
+// missingRoutes returns the connected routes that the agent has seen and that are gone, and those
+// that the management port lacks.
+func missingRoutes(r Record) ([]link.ConnectedRoute, error) {
+	if r.Paths.RunDir == "" {
+		return nil, nil
+	}
+	missing, err := gateway.MissingRoutes(r.Paths.RunDir)
+	of, err2 := management.MissingRoutes()
+	return append(missing, of...), errors.Join(err, err2)
 }
 
 func lookSwitch(ctx context.Context, r Record) Switch {

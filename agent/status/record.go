@@ -46,6 +46,7 @@ type Wiring struct {
 // Paths are the locations of the facts.
 type Paths struct {
 	PinDir     string `json:"pinDir"`
+	RunDir     string `json:"runDir,omitempty"` // "" in records of older agents
 	OVSDB      string `json:"ovsdb"`
 	MetricsTLS bool   `json:"metricsTLS,omitempty"`
 	OVSRunDir  string `json:"ovsRunDir"`

@@ -1,0 +1,102 @@
+package agent
+
+import (
+	"context"
+	"fmt"
+	"net/netip"
+	"slices"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/environment"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+)
+
+// addressGone finds a gateway address that the host has lost. The gateway keeps it for a while.
+func (a *agent) addressGone(context.Context) *environment.Fault {
+	n, known := a.gateway.Node()
+	if !known || len(n.Gone) == 0 {
+		return nil
+	}
+	return &environment.Fault{Reason: environment.GatewayAddressGone, Text: fmt.Sprintf(
+		"the gateway's address %s is gone from %s: traffic between pods and other networks waits for it, and after 30 s the gateway takes another address of the device; "+
+			"restore the address in the host's network configuration", n.Gone[0], a.cfg.HostDevice())}
+}
+
+// chassisTaken returns why the node has no chassis in OVN, or "".
+func (a *agent) chassisTaken() string {
+	node := a.cluster.Node()
+	if node == nil || node.Annotations[annotation.ChassisTakenBy] == "" {
+		return ""
+	}
+	return fmt.Sprintf("node %s has the system-id %q of node %s, which keeps it: give this node's Open vSwitch another one (ovs-vsctl set Open_vSwitch . external_ids:system-id=%s)",
+		a.cfg.NodeName, *a.chassis.Load(), node.Annotations[annotation.ChassisTakenBy], a.cfg.NodeName)
+}
+
+// chassisTakenFault is chassisTaken for an Event.
+func (a *agent) chassisTakenFault(context.Context) *environment.Fault {
+	if text := a.chassisTaken(); text != "" {
+		return &environment.Fault{Reason: environment.ChassisTaken, Text: text}
+	}
+	return nil
+}
+
+// chassisDiffers finds a chassis in the Southbound database that is not as the node is. The
+// controller compares them.
+func (a *agent) chassisDiffers(context.Context) *environment.Fault {
+	node := a.cluster.Node()
+	if node == nil || node.Annotations[annotation.ChassisFault] == "" {
+		return nil
+	}
+	return &environment.Fault{Reason: environment.ChassisDiffers, Text: node.Annotations[annotation.ChassisFault]}
+}
+
+// nextHopDiffers finds next hops that do not answer, or that the gateway router has at another
+// link-layer address than the host.
+func (a *agent) nextHopDiffers(context.Context) *environment.Fault {
+	if text := a.neighbours.Fault(); text != "" {
+		return &environment.Fault{Reason: environment.NextHopUnreachable, Text: text}
+	}
+	return nil
+}
+
+// recent is how long a fault that is over is shown.
+const recent = time.Minute
+
+// routesRemoved finds out that routes of the host were removed. They are there again.
+func (a *agent) routesRemoved(context.Context) *environment.Fault {
+	was := a.gateway.Stats().Restored
+	if at := a.management.Restored(); at.After(was.At) {
+		was = gateway.Restored{Device: management.Name, At: at}
+	}
+	if was.At.IsZero() || time.Since(was.At) > recent {
+		return nil
+	}
+	return &environment.Fault{Reason: environment.RoutesRemoved, Text: fmt.Sprintf(
+		"routes of %s were removed at %s and added again; find out who flushes them: a network manager (journalctl -u systemd-networkd -u NetworkManager), or an operator",
+		was.Device, was.At.UTC().Format(time.RFC3339))}
+}
+
+// addressDiffers finds a gateway whose address is not the Node's InternalIP, because no device of
+// the host has that.
+func (a *agent) addressDiffers(context.Context) *environment.Fault {
+	n, known := a.gateway.Node()
+	if !known || a.cfg.Layout == gateway.Dedicated {
+		return nil
+	}
+	internal, _ := a.cluster.Addresses()
+	for _, is4 := range []bool{true, false} {
+		own := n.Address(is4)
+		of := slices.DeleteFunc(slices.Clone(internal), func(ip netip.Addr) bool { return ip.Is4() != is4 })
+		isHost := func(ip netip.Addr) bool {
+			return slices.ContainsFunc(n.HostCIDRs, func(p netip.Prefix) bool { return p.Addr() == ip })
+		}
+		if own.IsValid() && len(of) > 0 && !slices.ContainsFunc(of, isHost) {
+			return &environment.Fault{Reason: environment.GatewayAddressDiffers, Text: fmt.Sprintf(
+				"the gateway uses %s, because no device of the host has the Node's InternalIP %s; "+
+					"restore that address in the host's network configuration, or start kubelet with --node-ip=%s", own, of[0], own)}
+		}
+	}
+	return nil
+}

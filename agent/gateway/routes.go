@@ -1,0 +1,206 @@
+package gateway
+
+import (
+	"errors"
+	"log/slog"
+	"slices"
+	"sync/atomic"
+	"time"
+
+	"golang.org/x/sys/unix"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
+)
+
+const (
+	// flushTime is the longest time in which a flush of a device removes its routes.
+	flushTime = 2 * time.Second
+	// managerTime is how long a default route that was flushed is left to the network manager.
+	managerTime = 5 * time.Second
+	// routesRecord is the file in the run directory with the routes seen last.
+	routesRecord = "host-routes.json"
+)
+
+// knownRoutes are the host's routes as seen last.
+type knownRoutes struct {
+	Connected []link.ConnectedRoute `json:"connected"`
+	Defaults  []link.DefaultRoute   `json:"defaults"`
+}
+
+// routeKeeper adds routes of the host again that "ip route flush" or a network manager has removed:
+// the connected routes of the devices that the node's traffic needs, and the default routes that
+// were removed with them. A default route that was removed alone stays removed, because its
+// operator wants that. Only the gateway's loop uses it.
+type routeKeeper struct {
+	file   runFile[knownRoutes]
+	wake   loop.Signal // triggers the gateway's loop
+	log    *slog.Logger
+	record *recorder
+
+	changed func() // called when a route was added again
+
+	devices atomic.Pointer[[]string] // of the last call of keep
+	known   knownRoutes
+	unread  bool
+	lost    map[link.DefaultRoute]time.Time // default routes that are gone
+	flushed map[string]time.Time            // devices whose connected routes were gone
+}
+
+func newRouteKeeper(s Settings, wake loop.Signal, record *recorder, changed func(), log *slog.Logger) *routeKeeper {
+	return &routeKeeper{
+		file: newRunFile[knownRoutes](s.RunDir, routesRecord), wake: wake, record: record, changed: changed, log: log,
+		unread: true, lost: map[link.DefaultRoute]time.Time{}, flushed: map[string]time.Time{},
+	}
+}
+
+// keep adds the missing routes of the devices, and default routes of the host that are gone for a
+// short time to h.Defaults.
+func (k *routeKeeper) keep(devices []string, h *Host, now time.Time) error {
+	k.devices.Store(&devices)
+	if k.unread {
+		var err error
+		if k.known, err = k.file.read(); err != nil {
+			k.log.Warn("cannot read the host's last routes", "error", err)
+		}
+		k.unread = false
+	}
+	seen, err := k.connected(devices, now)
+	seen.Defaults = slices.Clone(h.Defaults)
+	var kept []link.DefaultRoute
+	for _, r := range k.known.Defaults {
+		if slices.Contains(h.Defaults, r) {
+			delete(k.lost, r)
+			continue
+		}
+		wanted, err2 := k.missing(r, devices, h, now)
+		err = errors.Join(err, err2)
+		if wanted {
+			seen.Defaults = append(seen.Defaults, r)
+			kept = append(kept, r)
+		}
+	}
+	h.Defaults = append(h.Defaults, kept...)
+	k.set(seen)
+	return err
+}
+
+// watches reports whether the routes of a device are kept. It may be called from any goroutine.
+func (k *routeKeeper) watches(device string) bool {
+	devices := k.devices.Load()
+	return devices != nil && slices.Contains(*devices, device)
+}
+
+// connected adds missing connected routes, and returns all.
+func (k *routeKeeper) connected(devices []string, now time.Time) (knownRoutes, error) {
+	var all knownRoutes
+	var errs []error
+	for _, device := range devices {
+		have, missing, err := link.ConnectedRoutes(device, k.known.Connected)
+		if errors.Is(err, link.ErrNotFound) {
+			continue
+		}
+		errs = append(errs, err)
+		all.Connected = append(all.Connected, have...)
+		for _, r := range missing {
+			if err := link.AddConnectedRoute(r); err != nil {
+				errs = append(errs, err)
+				continue
+			}
+			k.log.Warn("a connected route was removed; added it again", "device", device, "route", r.Prefix)
+			k.record.restoredRoutes(device, now)
+			k.changed()
+			all.Connected = append(all.Connected, r)
+			k.flushed[device] = now
+		}
+	}
+	return all, errors.Join(errs...)
+}
+
+// missing decides about a default route that is gone. It is wanted while it may have been flushed.
+// If it was, and no network manager replaces it, missing adds it again.
+func (k *routeKeeper) missing(r link.DefaultRoute, devices []string, h *Host, now time.Time) (wanted bool, err error) {
+	since, known := k.lost[r]
+	if !known {
+		since, k.lost[r] = now, now
+		time.AfterFunc(flushTime, k.wake.Trigger)
+		time.AfterFunc(managerTime, k.wake.Trigger)
+	}
+	replaced := slices.ContainsFunc(h.Defaults, func(o link.DefaultRoute) bool { return o.NextHop.Is4() == r.NextHop.Is4() })
+	at, flushed := k.flushed[r.Device]
+	flushed = flushed && at.Sub(since).Abs() < flushTime && slices.Contains(devices, r.Device)
+	switch {
+	case replaced, r.Protocol == unix.RTPROT_RA, !flushed && now.Sub(since) >= flushTime:
+		delete(k.lost, r)
+		return false, nil
+	case flushed && now.Sub(since) >= managerTime:
+		if err := link.AddDefaultRoute(r); err != nil {
+			return true, err
+		}
+		delete(k.lost, r)
+		k.log.Warn("a default route was removed with the connected routes; added it again", "device", r.Device, "next hop", r.NextHop)
+		k.record.restoredRoutes(r.Device, now)
+		k.changed()
+	}
+	return true, nil
+}
+
+// set records changed routes.
+func (k *routeKeeper) set(seen knownRoutes) {
+	if slices.Equal(seen.Connected, k.known.Connected) && slices.Equal(seen.Defaults, k.known.Defaults) {
+		return
+	}
+	k.known = seen
+	if err := k.file.write(seen); err != nil {
+		k.log.Warn("cannot record the host's routes", "error", err)
+	}
+}
+
+// reliedOn returns the devices whose routes the node's traffic needs: that of the host's addresses,
+// the bridge, and that of the tunnels.
+func reliedOn(h Host, s Settings) []string {
+	var out []string
+	add := func(device string) {
+		if device != "" && !slices.Contains(out, device) {
+			out = append(out, device)
+		}
+	}
+	add(s.HostDevice())
+	if h.Bridge != nil {
+		add(s.Bridge)
+	}
+	tunnel := s.Tunnel
+	if !tunnel.IsValid() {
+		tunnel = encapAddress(h, s)
+	}
+	for _, a := range h.Addresses {
+		if a.Prefix.Addr() == tunnel {
+			add(a.Device)
+		}
+	}
+	return out
+}
+
+// MissingRoutes returns the connected routes of the host that the last agent has seen and that were
+// removed since. rundir is the agent's run directory.
+func MissingRoutes(rundir string) ([]link.ConnectedRoute, error) {
+	known, err := newRunFile[knownRoutes](rundir, routesRecord).read()
+	if err != nil {
+		return nil, err
+	}
+	var out []link.ConnectedRoute
+	var errs []error
+	seen := map[string]bool{}
+	for _, r := range known.Connected {
+		if seen[r.Device] {
+			continue
+		}
+		seen[r.Device] = true
+		_, missing, err := link.ConnectedRoutes(r.Device, known.Connected)
+		if !errors.Is(err, link.ErrNotFound) {
+			errs = append(errs, err)
+		}
+		out = append(out, missing...)
+	}
+	return out, errors.Join(errs...)
+}

@@ -1,0 +1,162 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// ConnectedRoute is the route to the network of an address, in the main table.
+type ConnectedRoute struct {
+	Device   string       `json:"device"`
+	Prefix   netip.Prefix `json:"prefix"`
+	Source   netip.Addr   `json:"source"` // the zero Addr: the kernel chooses
+	Metric   int          `json:"metric"`
+	Protocol int          `json:"protocol"` // who has added it: RTPROT_KERNEL, _DHCP, …
+}
+
+// ConnectedRoutes returns the connected routes of a device in the main table, and those of known
+// that are missing although their address is there. A network to which the host has another route
+// misses none. A device that is down, or in a VRF, has no routes.
+func ConnectedRoutes(device string, known []ConnectedRoute) (have, missing []ConnectedRoute, err error) {
+	l, err := find(device)
+	if err != nil {
+		return nil, nil, err
+	}
+	if vrf, err := inVRF(l); vrf || err != nil || l.Attrs().RawFlags&unix.IFF_UP == 0 {
+		return nil, nil, err
+	}
+	addrs, err := retry(func() ([]netlink.Addr, error) { return netlink.AddrList(l, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, nil, fmt.Errorf("list addresses of %s: %w", device, err)
+	}
+	routes, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(nil, netlink.FAMILY_ALL) })
+	if err != nil {
+		return nil, nil, fmt.Errorf("list routes: %w", err)
+	}
+	for _, a := range addrs {
+		p, ok := prefixOf(a.IPNet)
+		network := p.Masked()
+		of := func(r ConnectedRoute) bool { return r.Device == device && r.Prefix == network }
+		if !ok || p.IsSingleIP() && p.Addr().Is4() || a.Peer != nil && !a.Peer.IP.Equal(a.IP) || slices.ContainsFunc(have, of) || slices.ContainsFunc(missing, of) {
+			continue
+		}
+		if i := slices.IndexFunc(routes, func(r netlink.Route) bool { return r.LinkIndex == l.Attrs().Index && connects(r, network) }); i >= 0 {
+			have = append(have, connected(device, network, routes[i]))
+			continue
+		}
+		other := slices.ContainsFunc(routes, func(r netlink.Route) bool {
+			to, ok := prefixOf(r.Dst)
+			return ok && to == network && !network.Addr().IsLinkLocalUnicast() // each device has fe80::/64
+		})
+		if i := slices.IndexFunc(known, of); i >= 0 && !other {
+			missing = append(missing, known[i])
+		}
+	}
+	return have, missing, nil
+}
+
+func inVRF(l netlink.Link) (bool, error) {
+	if l.Attrs().MasterIndex == 0 {
+		return false, nil
+	}
+	master, err := netlink.LinkByIndex(l.Attrs().MasterIndex)
+	if err != nil {
+		return false, fmt.Errorf("find the master of %s: %w", l.Attrs().Name, err)
+	}
+	return master.Type() == "vrf", nil
+}
+
+// connects reports whether the route leads to neighbours in the network.
+func connects(r netlink.Route, network netip.Prefix) bool {
+	to, ok := prefixOf(r.Dst)
+	return ok && to == network && r.Gw == nil && r.Type == unix.RTN_UNICAST && r.Via == nil && len(r.MultiPath) == 0
+}
+
+func connected(device string, network netip.Prefix, r netlink.Route) ConnectedRoute {
+	out := ConnectedRoute{Device: device, Prefix: network, Metric: r.Priority, Protocol: int(r.Protocol)}
+	if a, ok := netip.AddrFromSlice(r.Src); ok {
+		out.Source = a.Unmap()
+	}
+	return out
+}
+
+// AddConnectedRoute adds the route. It is not an error if the route is there already.
+func AddConnectedRoute(r ConnectedRoute) error {
+	l, err := find(r.Device)
+	if err != nil {
+		return err
+	}
+	route := netlink.Route{
+		LinkIndex: l.Attrs().Index, Dst: ipNet(r.Prefix), Priority: r.Metric, Protocol: netlink.RouteProtocol(r.Protocol),
+	}
+	if r.Prefix.Addr().Is4() {
+		route.Scope = netlink.SCOPE_LINK
+	}
+	if r.Source.IsValid() {
+		route.Src = r.Source.AsSlice()
+	}
+	add := netlink.RouteAdd
+	if r.Prefix.Addr().Is6() {
+		add = netlink.RouteAppend // another device may have a route to this network: fe80::/64
+	}
+	if err := add(&route); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("add route %s of %s: %w", r.Prefix, r.Device, err)
+	}
+	return nil
+}
+
+// kernelMetric6 is IP6_RT_PRIO_ADDRCONF of net/ipv6.h.
+const kernelMetric6 = 256
+
+// MissingConnectedRoutes returns the connected routes of these addresses of a device that are
+// missing, and that of its IPv6 link-local address, as the kernel adds them with an address.
+func MissingConnectedRoutes(device string, addresses []netip.Prefix) ([]ConnectedRoute, error) {
+	known := []ConnectedRoute{{Device: device, Prefix: netip.MustParsePrefix("fe80::/64"), Protocol: unix.RTPROT_KERNEL, Metric: kernelMetric6}}
+	for _, a := range addresses {
+		r := ConnectedRoute{Device: device, Prefix: a.Masked(), Protocol: unix.RTPROT_KERNEL, Metric: kernelMetric6}
+		if a.Addr().Is4() {
+			r.Metric, r.Source = 0, a.Addr()
+		}
+		known = append(known, r)
+	}
+	_, missing, err := ConnectedRoutes(device, known)
+	return missing, err
+}
+
+// RestoreConnectedRoutes adds the routes of MissingConnectedRoutes, and returns their number.
+func RestoreConnectedRoutes(device string, addresses []netip.Prefix) (int, error) {
+	missing, err := MissingConnectedRoutes(device, addresses)
+	if err != nil {
+		return 0, err
+	}
+	for _, r := range missing {
+		if err := AddConnectedRoute(r); err != nil {
+			return 0, err
+		}
+	}
+	return len(missing), nil
+}
+
+// AddDefaultRoute adds a default route. It is not an error if the route is there already.
+func AddDefaultRoute(r DefaultRoute) error {
+	l, err := find(r.Device)
+	if err != nil {
+		return err
+	}
+	everything := netip.PrefixFrom(netip.IPv6Unspecified(), 0)
+	if r.NextHop.Is4() {
+		everything = netip.PrefixFrom(netip.IPv4Unspecified(), 0)
+	}
+	route := netlink.Route{
+		LinkIndex: l.Attrs().Index, Dst: ipNet(everything), Gw: r.NextHop.AsSlice(), Priority: r.Metric, Protocol: netlink.RouteProtocol(r.Protocol),
+	}
+	if err := netlink.RouteAdd(&route); err != nil && !errors.Is(err, unix.EEXIST) {
+		return fmt.Errorf("add default route via %s of %s: %w", r.NextHop, r.Device, err)
+	}
+	return nil
+}

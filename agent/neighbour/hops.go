@@ -1,0 +1,197 @@
+package neighbour
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+	"strings"
+	"sync"
+	"time"
+
+	"golang.org/x/sync/errgroup"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/frame"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+)
+
+const (
+	// hopCheck is how often the kernel's entries of next hops are checked, because entries that no
+	// packet of the host uses cause no event.
+	hopCheck = 5 * time.Second
+	// routerCheck is how often the gateway router's next hops are compared that were right: they
+	// expire.
+	routerCheck = 30 * time.Second
+	// hopRetry is the wait after an answer was given to the gateway router, until ovn-controller must
+	// have a flow for it. After hopFault, hopCheck is the wait.
+	hopRetry = time.Second
+	// hopFault is how long a next hop may differ before that is a fault.
+	hopFault = 15 * time.Second
+)
+
+// hops is the state of the gateway router's next hops.
+type hops struct {
+	wake loop.Signal
+
+	mu     sync.Mutex               // guards the following fields
+	wrong  map[netip.Addr]time.Time // since when a next hop is not as the kernel has it
+	faults map[netip.Addr]string
+
+	right map[netip.Addr]checked // owned by followHops' goroutine: next hops that the gateway router knows
+}
+
+// checked is a link-layer address that the gateway router has for a next hop, and when that was
+// read.
+type checked struct {
+	mac string
+	at  time.Time
+}
+
+func newHops() *hops {
+	return &hops{wake: loop.NewSignal(), wrong: map[netip.Addr]time.Time{}, faults: map[netip.Addr]string{}, right: map[netip.Addr]checked{}}
+}
+
+// Fault returns what is wrong with next hops for some time, or "".
+func (r *Resolver) Fault() string {
+	r.hops.mu.Lock()
+	defer r.hops.mu.Unlock()
+	var out []string
+	for hop, since := range r.hops.wrong {
+		if time.Since(since) >= hopFault {
+			out = append(out, r.hops.faults[hop])
+		}
+	}
+	slices.Sort(out)
+	return strings.Join(out, "; ")
+}
+
+// followHops keeps the gateway router's next hops as the kernel has them.
+func (r *Resolver) followHops(ctx context.Context) error {
+	defer r.OVS.Watch(func(table, name string) bool { // the patch port of the gateway router
+		return table == "Interface" && (strings.HasPrefix(name, "patch-") || name == r.Bridge)
+	}, r.hops.wake)()
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error {
+		return link.WatchNeighbours(ctx, r.Log, func(n link.Neighbour) {
+			if next := r.NextHops(); n.Device == "" || n.Device == next.Device && slices.Contains(next.Hops, n.Addr) {
+				r.hops.wake.Trigger()
+			}
+		})
+	})
+	group.Go(func() error {
+		return loop.Run(ctx, loop.Options{Name: "next hops", Wake: r.hops.wake, Resync: hopCheck, Log: r.Log, Apply: r.syncHops})
+	})
+	return group.Wait()
+}
+
+// syncHops has the kernel ask for each next hop that it has not heard for a while, and gives the
+// gateway router the kernel's answer where it has another one or none.
+func (r *Resolver) syncHops(ctx context.Context) error {
+	next := r.NextHops()
+	if len(next.Hops) == 0 {
+		clear(r.hops.right)
+		r.note(nil)
+		return nil
+	}
+	port, err := r.PatchPort(ctx)
+	if err != nil {
+		return err
+	}
+	var ask []link.Neighbour
+	var errs []error
+	faults := map[netip.Addr]string{}
+	for _, hop := range next.Hops {
+		n := link.Neighbour{Device: next.Device, Addr: hop}
+		mac, confirmed, err := link.NeighbourMAC(n)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if !confirmed {
+			ask = append(ask, n)
+		}
+		if mac == nil {
+			faults[hop] = fmt.Sprintf("next hop %s of %s does not answer: pods reach no other network by it; check the router and the network's cabling", hop, next.Device)
+			continue
+		}
+		if port == 0 { // OVN has no gateway router here yet
+			continue
+		}
+		if was := r.hops.right[hop]; was.mac == mac.String() && time.Since(was.at) < routerCheck {
+			continue
+		}
+		delete(r.hops.right, hop)
+		has, err := ovs.RouterNeighbour(ctx, r.RunDir, hop)
+		if err != nil {
+			errs = append(errs, err)
+			continue
+		}
+		if bytes.Equal(has, mac) {
+			r.hops.right[hop] = checked{mac.String(), time.Now()}
+			continue
+		}
+		faults[hop] = fmt.Sprintf("the gateway router sends to next hop %s at %s, and the host has it at %s: pods reach no other network by it; "+
+			"check that ovn-controller is connected to the southbound database", hop, orNone(has), mac)
+		errs = append(errs, r.announce(ctx, next, hop, mac, port))
+	}
+	r.note(faults)
+	return errors.Join(append(errs, link.ProbeNeighbours(ask))...)
+}
+
+func orNone(mac net.HardwareAddr) string {
+	if mac == nil {
+		return "no address"
+	}
+	return mac.String()
+}
+
+// announce answers to the gateway router, at a port of the bridge, for a next hop.
+func (r *Resolver) announce(ctx context.Context, next NextHops, hop netip.Addr, mac net.HardwareAddr, port uint32) error {
+	i := slices.IndexFunc(next.Addrs, func(a netip.Addr) bool { return a.Is4() == hop.Is4() })
+	if i < 0 {
+		return nil
+	}
+	answer, err := frame.Answer(frame.Host{MAC: mac, Addr: hop}, frame.Host{MAC: next.MAC, Addr: next.Addrs[i]}, next.VLAN)
+	if err != nil {
+		return err
+	}
+	r.hops.mu.Lock()
+	since, again := r.hops.wrong[hop]
+	r.hops.mu.Unlock()
+	if !again {
+		r.Log.Info("giving the gateway router the link-layer address of its next hop", "next hop", hop, "address", mac.String())
+	}
+	if !again || time.Since(since) < hopFault {
+		time.AfterFunc(hopRetry, r.hops.wake.Trigger)
+	}
+	return ovs.SendTo(ctx, r.RunDir, r.Bridge, port, answer)
+}
+
+// note records the faults of next hops.
+func (r *Resolver) note(faults map[netip.Addr]string) {
+	r.hops.mu.Lock()
+	now, changed := time.Now(), false
+	for hop := range r.hops.wrong {
+		if faults[hop] == "" {
+			delete(r.hops.wrong, hop)
+			changed = true
+		}
+	}
+	for hop := range faults {
+		if _, known := r.hops.wrong[hop]; !known {
+			r.hops.wrong[hop] = now
+			changed = true
+		}
+	}
+	r.hops.faults = faults
+	r.hops.mu.Unlock()
+	if changed {
+		r.Changed()
+		time.AfterFunc(hopFault, r.Changed)
+	}
+}
