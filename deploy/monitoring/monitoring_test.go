@@ -81,7 +81,7 @@ func TestRunbook(t *testing.T) {
 		}
 	}
 	for name, used := range parts {
-		if !used {
+		if !used && name != "Events about a Node" {
 			t.Errorf("docs/runbook.md: %s is no alert", name)
 		}
 	}

@@ -33,6 +33,17 @@ var fieldTests = []fieldTest{
 	{name: "IPv6 with extension headers", run: testExtensions},
 	{name: "IPv6 duplicate address detection", run: testDAD},
 	{name: "a router advertises itself", run: testAdvertisement},
+	{name: "a virtual IP, and the node's address away for seconds", skip: needsSharedNIC, run: testVirtualIP},
+	{name: "the node's address away for long", long: true, skip: needsSharedNIC, run: testLostAddress},
+	{name: "the next hop moves", skip: needsRouter, run: testNextHopMoves},
+	{name: "the next hop is silent", long: true, skip: needsRouter, run: testNextHopSilent},
+	{name: "a peer of the uplink's network moves", long: true, skip: needsRouter, run: testPeerMoves},
+	{name: "pods come and go", skip: needsKernelTunnels, run: testChurn},
+	{name: "flushed routes", skip: needsSharedNIC, run: testFlushedRoutes},
+	{name: "another system-id", run: testSystemID},
+	{name: "a system-id that another node has", run: testClonedSystemID},
+	{name: "the chassis is lost", long: true, run: testChassisLost},
+	{name: "a cloud sets NetworkUnavailable", run: testNetworkUnavailable},
 	{name: "GRE from a pod", skip: needsKernelConntrack, run: testGRE},
 	{name: "SCTP", skip: needsSCTP, run: testSCTP},
 	{name: "a host process that listens inside the SNAT range", run: testListener},
@@ -87,8 +98,17 @@ func needsKernelConntrack(c *Cluster) string {
 	return "datapath " + c.Datapath() + ": its conntrack tracks TCP, UDP and ICMP alone, and it computes every checksum itself"
 }
 
-// needsRepeatedSNAT: Open vSwitch's own connection tracker does not translate the source of a repeated
-// SYN, so that the pod sees another client. Seen with Open vSwitch 3.5 and OVN 25.03.
+// needsKernelTunnels: the userspace datapath sends and receives nothing by tunnels while it reads
+// its routes again, which each change of a device causes.
+func needsKernelTunnels(c *Cluster) string {
+	if c.Datapath() == "system" {
+		return ""
+	}
+	return "datapath " + c.Datapath() + ": it reads the routes of tunnels again at each change of a device, and loses packets meanwhile"
+}
+
+// needsRepeatedSNAT: Open vSwitch's own connection tracker does not translate the source of a
+// repeated SYN, so that the pod sees another client. Seen with Open vSwitch 3.5 and OVN 25.03.
 func needsRepeatedSNAT(c *Cluster) string {
 	if c.Datapath() == "system" {
 		return ""

@@ -27,8 +27,8 @@ func testFirstPackets(t *testing.T, c *Cluster) {
 		}
 		for _, v6 := range []bool{false, true} {
 			within(t, n.Name+": the gateway router knows its next hop", func() error {
-				known, err := ovs.KnowsNeighbour(t.Context(), n.RunDir, outside(v6))
-				if err == nil && !known {
+				known, err := ovs.RouterNeighbour(t.Context(), n.RunDir, outside(v6))
+				if err == nil && known == nil {
 					err = fmt.Errorf("%s is not known", outside(v6))
 				}
 				return err

@@ -12,7 +12,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
-const fabricBridge = "fab0"
+// FabricBridge is the bridge of all uplinks, in the namespace of the host "central".
+const FabricBridge = "fab0"
 
 // startFabric creates the bridge and the outside host.
 func (l *Lab) startFabric() error {
@@ -76,19 +77,19 @@ func (l *Lab) makeBridge() error {
 	snooping := false // it would hold back neighbour solicitations
 	// A fixed MAC: otherwise the bridge takes that of its lowest port, and neighbours' entries of
 	// central become stale when the next port is added.
-	attrs := netlink.LinkAttrs{Name: fabricBridge, HardwareAddr: net.HardwareAddr{0x02, 0, 0, 0, 0xfa, 0xb0}}
+	attrs := netlink.LinkAttrs{Name: FabricBridge, HardwareAddr: net.HardwareAddr{0x02, 0, 0, 0, 0xfa, 0xb0}}
 	bridge := &netlink.Bridge{LinkAttrs: attrs, MulticastSnooping: &snooping}
 	if err := netlink.LinkAdd(bridge); err != nil {
-		return fmt.Errorf("add bridge %s: %w", fabricBridge, err)
+		return fmt.Errorf("add bridge %s: %w", FabricBridge, err)
 	}
-	if err := setUp(fabricBridge); err != nil {
+	if err := setUp(FabricBridge); err != nil {
 		return err
 	}
-	if err := l.addVLAN(fabricBridge); err != nil {
+	if err := l.addVLAN(FabricBridge); err != nil {
 		return err
 	}
 	for _, p := range []string{CentralIP4 + "/24", CentralIP6 + "/64"} {
-		if err := addAddress(l.onFabric(fabricBridge), netip.MustParsePrefix(p)); err != nil {
+		if err := addAddress(l.onFabric(FabricBridge), netip.MustParsePrefix(p)); err != nil {
 			return err
 		}
 	}
@@ -104,7 +105,7 @@ func (l *Lab) plug(port, name, device string) error {
 	}
 	defer ns.Close()
 	err = netns.Do(l.fabric(), func() error {
-		bridge, err := netlink.LinkByName(fabricBridge)
+		bridge, err := netlink.LinkByName(FabricBridge)
 		if err != nil {
 			return err
 		}

@@ -76,7 +76,7 @@ func (l *Lab) FabricMTU(ctx context.Context, mtu int) error {
 		}
 		return nil
 	}
-	links := []string{"ext", fabricBridge}
+	links := []string{"ext", FabricBridge}
 	for _, n := range l.Nodes() {
 		links = append(links, n.Name)
 		devices := []string{"eth0"}

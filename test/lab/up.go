@@ -26,7 +26,7 @@ func (l *Lab) up(ctx context.Context, apiserver string) error {
 	if err := l.startFabric(); err != nil {
 		return err
 	}
-	for on, device := range map[string]string{"central": fabricBridge, "ext": "eth0"} {
+	for on, device := range map[string]string{"central": FabricBridge, "ext": "eth0"} {
 		if err := l.sumChecksums(ctx, on, device); err != nil {
 			return err
 		}
