@@ -45,12 +45,13 @@ type routeKeeper struct {
 	unread  bool
 	lost    map[link.DefaultRoute]time.Time // default routes that are gone
 	flushed map[string]time.Time            // devices whose connected routes were gone
+	rests   map[link.ConnectedRoute]time.Time
 }
 
 func newRouteKeeper(s Settings, wake loop.Signal, record *recorder, changed func(), log *slog.Logger) *routeKeeper {
 	return &routeKeeper{
 		file: newRunFile[knownRoutes](s.RunDir, routesRecord), wake: wake, record: record, changed: changed, log: log,
-		unread: true, lost: map[link.DefaultRoute]time.Time{}, flushed: map[string]time.Time{},
+		unread: true, lost: map[link.DefaultRoute]time.Time{}, flushed: map[string]time.Time{}, rests: map[link.ConnectedRoute]time.Time{},
 	}
 }
 
@@ -100,8 +101,12 @@ func (k *routeKeeper) connected(devices []string, now time.Time) (knownRoutes, e
 		if errors.Is(err, link.ErrNotFound) {
 			continue
 		}
-		errs = append(errs, err)
-		all.Connected = append(all.Connected, have...)
+		if err != nil { // what was known stays known
+			errs = append(errs, err)
+			have = slices.DeleteFunc(slices.Clone(k.known.Connected), func(r link.ConnectedRoute) bool { return r.Device != device })
+		}
+		all.Connected = append(append(all.Connected, have...), missing...)
+		all.Connected = append(all.Connected, k.resting(device, all.Connected, now)...)
 		for _, r := range missing {
 			if err := link.AddConnectedRoute(r); err != nil {
 				errs = append(errs, err)
@@ -110,11 +115,36 @@ func (k *routeKeeper) connected(devices []string, now time.Time) (knownRoutes, e
 			k.log.Warn("a connected route was removed; added it again", "device", device, "route", r.Prefix)
 			k.record.restoredRoutes(device, now)
 			k.changed()
-			all.Connected = append(all.Connected, r)
 			k.flushed[device] = now
 		}
 	}
 	return all, errors.Join(errs...)
+}
+
+// resting returns the known routes of a device that are neither there nor missing, because their address
+// is gone or the device is down. They stay known for a while: the address may come back without them.
+func (k *routeKeeper) resting(device string, active []link.ConnectedRoute, now time.Time) []link.ConnectedRoute {
+	var out []link.ConnectedRoute
+	for _, r := range k.known.Connected {
+		same := func(o link.ConnectedRoute) bool { return o.Device == r.Device && o.Prefix == r.Prefix }
+		if r.Device != device {
+			continue
+		}
+		if slices.ContainsFunc(active, same) {
+			delete(k.rests, r)
+			continue
+		}
+		since, known := k.rests[r]
+		if !known {
+			since, k.rests[r] = now, now
+		}
+		if now.Sub(since) < addressHold {
+			out = append(out, r)
+		} else {
+			delete(k.rests, r)
+		}
+	}
+	return out
 }
 
 // missing decides about a default route that is gone. It is wanted while it may have been flushed.

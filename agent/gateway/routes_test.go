@@ -89,4 +89,15 @@ func TestReplacedRoutesStay(t *testing.T) {
 	if have := testnode.Run(t, "ip", "route"); strings.Contains(have, "10.99.0.0/24 dev eth0 proto kernel") {
 		t.Errorf("the replaced route is there again:\n%s", have)
 	}
+
+	// A network manager replaces an address and adds no route: the route gets the new one as source.
+	testnode.Run(t, "ip", "addr", "add", "10.97.0.1/24", "dev", "eth0")
+	r.hasRoutes("10.97.0.0/24 dev eth0 proto kernel scope link src 10.97.0.1")
+	testnode.Run(t, "ip", "route", "del", "172.30.1.0/24", "dev", "breth0")
+	r.hasRoutes("172.30.1.0/24 dev breth0") // the gateway has looked
+	testnode.Run(t, "ip", "addr", "add", "10.97.0.2/24", "dev", "eth0", "noprefixroute")
+	testnode.Run(t, "sysctl", "-qw", "net.ipv4.conf.eth0.promote_secondaries=1")
+	testnode.Run(t, "ip", "addr", "del", "10.97.0.1/24", "dev", "eth0")
+	r.hasRoutes("10.97.0.0/24 dev eth0 proto kernel scope link src 10.97.0.2")
+	r.awaitReady()
 }

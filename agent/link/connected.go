@@ -54,10 +54,22 @@ func ConnectedRoutes(device string, known []ConnectedRoute) (have, missing []Con
 			return ok && to == network && !network.Addr().IsLinkLocalUnicast() // each device has fe80::/64
 		})
 		if i := slices.IndexFunc(known, of); i >= 0 && !other {
-			missing = append(missing, known[i])
+			missing = append(missing, from(known[i], p.Addr(), addrs))
 		}
 	}
 	return have, missing, nil
+}
+
+// from returns the route with another source if its own is no address of the device any more.
+func from(r ConnectedRoute, source netip.Addr, of []netlink.Addr) ConnectedRoute {
+	has := func(a netlink.Addr) bool {
+		p, ok := prefixOf(a.IPNet)
+		return ok && p.Addr() == r.Source
+	}
+	if r.Source.IsValid() && !slices.ContainsFunc(of, has) {
+		r.Source = source
+	}
+	return r
 }
 
 func inVRF(l netlink.Link) (bool, error) {
