@@ -41,7 +41,7 @@ type agent struct {
 	podsWake loop.Signal // triggered when the controller's annotation of a pod has changed
 
 	ovs         *ovs.Client
-	chassis     atomic.Pointer[string] // the node's system-id in OVS
+	chassis     atomic.Pointer[chassis] // as written to OVS last
 	cluster     *cluster.Cluster
 	gateway     *gateway.Gateway
 	pods        *gateway.Pods

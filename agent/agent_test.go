@@ -163,11 +163,12 @@ func TestNodeAnnotations(t *testing.T) {
 		HostCIDRs: []netip.Prefix{netip.MustParsePrefix("172.30.0.11/24")},
 	}
 	cfg.Bridge = "breth0"
-	got := nodeAnnotations(cfg, n, "chassis1", nil)
+	tunnel := netip.MustParseAddr("192.0.2.7") // in layout dedicated it is not the gateway's
+	got := nodeAnnotations(cfg, n, chassis{"chassis1", tunnel}, nil)
 	if _, ok := got[annotation.ManagementMACs]; ok {
 		t.Error("got a management port address before the node has a subnet")
 	}
-	got = nodeAnnotations(cfg, n, "chassis1", []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")})
+	got = nodeAnnotations(cfg, n, chassis{"chassis1", tunnel}, []netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")})
 	gw, err := annotation.ParseGateway(got)
 	if err != nil || gw.InterfaceID != "breth0_node1" || gw.MAC != "02:00:00:00:00:01" || !gw.NodePorts || gw.Mode != "shared" {
 		t.Errorf("gateway %+v, error %v", gw, err)
@@ -175,11 +176,11 @@ func TestNodeAnnotations(t *testing.T) {
 	if mac, err := annotation.ParseManagementMAC(got); err != nil || mac.String() != "0a:58:0a:f4:01:02" {
 		t.Errorf("management MAC %s, error %v", mac, err)
 	}
-	if got[annotation.SNATPortRange] != "49152-65535" || got[annotation.PodMTU] == "" || got[annotation.ChassisID] != "chassis1" {
+	if got[annotation.SNATPortRange] != "49152-65535" || got[annotation.PodMTU] == "" || got[annotation.ChassisID] != "chassis1" || got[annotation.TunnelAddress] != "192.0.2.7" {
 		t.Errorf("annotations %v", got)
 	}
 	cfg.Local, cfg.VLAN, cfg.Routable = true, 5, true
-	other := nodeAnnotations(cfg, n, "chassis1", nil)
+	other := nodeAnnotations(cfg, n, chassis{"chassis1", tunnel}, nil)
 	if gw, err := annotation.ParseGateway(other); err != nil || gw.Mode != "local" || gw.VLAN != 5 || other[annotation.RoutablePods] != "true" {
 		t.Errorf("local gateway mode: %+v, error %v, routable %q", gw, err, other[annotation.RoutablePods])
 	}

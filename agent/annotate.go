@@ -18,7 +18,7 @@ import (
 
 // nodeAnnotations returns the agent's annotations of its Node. The management port's address
 // depends on the subnet from the controller; with nil subnets it is omitted.
-func nodeAnnotations(cfg Config, n gateway.Node, chassis string, subnets []netip.Prefix) map[string]string {
+func nodeAnnotations(cfg Config, n gateway.Node, c chassis, subnets []netip.Prefix) map[string]string {
 	mtu := cfg.PodMTU(n.Uplink.MTU, encapAddress(cfg, n))
 	own := annotation.Gateway{Mode: annotation.GatewayModeDisabled}
 	if !cfg.None {
@@ -29,11 +29,11 @@ func nodeAnnotations(cfg Config, n gateway.Node, chassis string, subnets []netip
 	}
 	out := map[string]string{
 		annotation.GatewayConfig: annotation.FormatGateway(own),
-		annotation.ChassisID:     chassis,
+		annotation.ChassisID:     c.id,
 		annotation.HostCIDRs:     annotation.FormatHostCIDRs(n.HostCIDRs),
 		annotation.PodMTU:        strconv.Itoa(mtu),
 		annotation.RoutablePods:  strconv.FormatBool(cfg.Routable),
-		annotation.TunnelAddress: encapAddress(cfg, n).String(),
+		annotation.TunnelAddress: c.tunnel.String(),
 		annotation.SNATPortRange: fmt.Sprintf("%d-%d", cfg.SNATPorts.First, cfg.SNATPorts.Last),
 	}
 	if plan, err := management.PlanFor(subnets, nil); err == nil {

@@ -31,7 +31,7 @@ func (a *agent) chassisTaken() string {
 		return ""
 	}
 	return fmt.Sprintf("node %s has the system-id %q of node %s, which keeps it: give this node's Open vSwitch another one (ovs-vsctl set Open_vSwitch . external_ids:system-id=%s)",
-		a.cfg.NodeName, *a.chassis.Load(), node.Annotations[annotation.ChassisTakenBy], a.cfg.NodeName)
+		a.cfg.NodeName, a.chassis.Load().id, node.Annotations[annotation.ChassisTakenBy], a.cfg.NodeName)
 }
 
 // chassisTakenFault is chassisTaken for an Event.

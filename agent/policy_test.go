@@ -15,7 +15,7 @@ func TestPolicyHasAnnotations(t *testing.T) {
 	if err != nil {
 		t.Fatal(err)
 	}
-	own := nodeAnnotations(Config{}, gateway.Node{}, "c", []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")})
+	own := nodeAnnotations(Config{}, gateway.Node{}, chassis{id: "c"}, []netip.Prefix{netip.MustParsePrefix("10.244.0.0/24")})
 	if len(own) != 8 {
 		t.Errorf("%d annotations", len(own))
 	}

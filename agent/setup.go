@@ -139,17 +139,24 @@ func encapAddress(cfg Config, n gateway.Node) netip.Addr {
 	return n.Address(false)
 }
 
+// chassis is the node in OVN.
+type chassis struct {
+	id     string     // the system-id of Open vSwitch
+	tunnel netip.Addr // of the node's tunnels
+}
+
 // tunnelAddress returns the address of the node's tunnels: the configured one, or else that of the
 // gateway. In layout dedicated the gateway's address is not the host's.
 func (a *agent) tunnelAddress() (netip.Addr, error) {
 	cfg := a.cfg
-	if a.gateway != nil && cfg.Layout != gateway.Dedicated {
-		if n, known := a.gateway.Node(); known && encapAddress(cfg, n).IsValid() {
-			return encapAddress(cfg, n), nil
-		}
-	}
 	if cfg.EncapIP.IsValid() {
 		return cfg.EncapIP, nil
+	}
+	if a.gateway != nil && cfg.Layout != gateway.Dedicated {
+		n, _ := a.gateway.Node()
+		if encap := encapAddress(cfg, n); encap.IsValid() {
+			return encap, nil
+		}
 	}
 	encap, err := gateway.EncapAddress(cfg.Settings)
 	if err == nil && !encap.IsValid() {
@@ -158,8 +165,8 @@ func (a *agent) tunnelAddress() (netip.Addr, error) {
 	return encap, err
 }
 
-// syncOVS writes the settings for ovn-controller and reads the name of the chassis, the system-id.
-// Reinstalling Open vSwitch changes it, and so may an operator.
+// syncOVS writes the settings for ovn-controller and reads the system-id. Reinstalling Open vSwitch
+// changes it, and so may an operator.
 func (a *agent) syncOVS(ctx context.Context) error {
 	cfg := a.cfg
 	encap, err := a.tunnelAddress()
@@ -177,8 +184,9 @@ func (a *agent) syncOVS(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	if was := a.chassis.Swap(&id); was != nil && *was != id {
-		a.log.Info("the system-id of Open vSwitch has changed", "system-id", id, "before", *was)
+	now := chassis{id, encap}
+	if was := a.chassis.Swap(&now); was != nil && *was != now {
+		a.log.Info("the node's chassis has changed", "system-id", id, "tunnels", encap, "before", *was)
 		a.nodeWake.Trigger()
 	}
 	return nil
