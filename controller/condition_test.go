@@ -76,7 +76,7 @@ func TestNetworkUnavailableIsCleared(t *testing.T) {
 }
 
 // TestClonedSystemID: two nodes have the same system-id. The one whose rows have it keeps it, or
-// else the older one. The other gets no router and is told who keeps it. It gets the chassis when
+// else the older one. The other gets no router, and an annotation names the holder. It gets the chassis when
 // the other node is gone.
 func TestClonedSystemID(t *testing.T) {
 	w := newWorld(t)

@@ -53,8 +53,7 @@ func (l *Loop) writeChassisFaults(ctx context.Context, t *term, before map[strin
 	if err != nil {
 		return err
 	}
-	now := map[string]string{}
-	var errs []error
+	now, patches := map[string]string{}, map[plan.Key]*patch{}
 	for n := range plan.Objects[corev1.Node](&l.cluster, plan.KindNode) {
 		fault := chassisFault(n, all)
 		now[n.Name] = fault
@@ -65,16 +64,12 @@ func (l *Loop) writeChassisFaults(ctx context.Context, t *term, before map[strin
 		if fault == "" {
 			p = &patch{of: &n.ObjectMeta, remove: []string{annotation.ChassisFault}}
 		}
-		if err := t.check(ctx); err != nil {
-			return err
-		}
-		if err := l.annotate.write(ctx, plan.NodeKey(n.Name), p, n.ResourceVersion); err != nil {
-			errs = append(errs, fmt.Errorf("annotate node %s: %w", n.Name, err)) // the next look tries again
-		}
+		patches[plan.NodeKey(n.Name)] = p
 	}
 	clear(before)
 	maps.Copy(before, now)
-	return errors.Join(errs...)
+	errs := t.patchAll(ctx, patches) // the next look tries again
+	return errors.Join(slices.Collect(maps.Values(errs))...)
 }
 
 // chassisFault returns how a Node's chassis differs from what the node's agent has published, or

@@ -68,13 +68,13 @@ func (p *patch) statusBody() []byte {
 
 // patchAll writes annotations and returns the errors. A deleted object is not an error: the watch
 // reports it.
-func (w *worker) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[plan.Key]error {
+func (t *term) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[plan.Key]error {
 	errs := map[plan.Key]error{}
 	if len(patches) == 0 {
 		return errs
 	}
 	// The API server does not know terms.
-	if err := w.term.check(ctx); err != nil {
+	if err := t.check(ctx); err != nil {
 		for k := range patches {
 			errs[k] = err
 		}
@@ -85,7 +85,7 @@ func (w *worker) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[
 	group.SetLimit(parallelPatches)
 	for k, p := range patches {
 		group.Go(func() error {
-			err := w.patch(ctx, k, p)
+			err := t.patch(ctx, k, p)
 			if err != nil && !apierrors.IsNotFound(err) {
 				mu.Lock()
 				defer mu.Unlock()
@@ -100,20 +100,20 @@ func (w *worker) patchAll(ctx context.Context, patches map[plan.Key]*patch) map[
 
 // patch writes annotations if the inputs of their plan are unchanged. When another part of the
 // object has changed, it reads the object and writes again.
-func (w *worker) patch(ctx context.Context, k plan.Key, p *patch) error {
+func (t *term) patch(ctx context.Context, k plan.Key, p *patch) error {
 	version := p.of.ResourceVersion
 	for range patchAttempts {
-		if err := w.term.hold(ctx); err != nil {
+		if err := t.hold(ctx); err != nil {
 			return err
 		}
-		err := w.annotate.write(ctx, k, p, version)
+		err := t.loop.annotate.write(ctx, k, p, version)
 		if err == nil || apierrors.IsNotFound(err) {
 			return err
 		}
 		if !apierrors.IsConflict(err) {
 			return &apiError{fmt.Errorf("annotate %s: %w", k, err)}
 		}
-		now, err := w.annotate.read(ctx, k)
+		now, err := t.loop.annotate.read(ctx, k)
 		switch {
 		case apierrors.IsNotFound(err):
 			return err

@@ -132,7 +132,7 @@ func (w *worker) reconcile(ctx context.Context, keys []plan.Key) {
 	var patchErrs map[plan.Key]error
 	var group errgroup.Group
 	group.Go(func() error {
-		patchErrs = w.patchAll(ctx, todo.patches)
+		patchErrs = w.term.patchAll(ctx, todo.patches)
 		return nil
 	})
 	w.commit(ctx, todo)
@@ -222,7 +222,7 @@ func (w *worker) commit(ctx context.Context, todo work) {
 	end, wrote := time.Now(), w.db.Stats().Transactions != before
 	w.counts.commit(end.Sub(start))
 	maps.DeleteFunc(todo.after, func(k plan.Key, _ *patch) bool { _, in := want[k]; return !in || errs[k] != nil })
-	maps.Copy(errs, w.patchAll(ctx, todo.after))
+	maps.Copy(errs, w.term.patchAll(ctx, todo.after))
 	for k, rows := range want {
 		if err := errs[k]; err != nil {
 			w.fail(k, reasonOf(err), err)
