@@ -121,8 +121,9 @@ func (k *routeKeeper) connected(devices []string, now time.Time) (knownRoutes, e
 	return all, errors.Join(errs...)
 }
 
-// resting returns the known routes of a device that are neither there nor missing, because their address
-// is gone or the device is down. They stay known for a while: the address may come back without them.
+// resting returns the known routes of a device that are neither there nor missing, because their
+// address is gone or the device is down. They stay known for a while: the address may come back
+// without them.
 func (k *routeKeeper) resting(device string, active []link.ConnectedRoute, now time.Time) []link.ConnectedRoute {
 	var out []link.ConnectedRoute
 	for _, r := range k.known.Connected {

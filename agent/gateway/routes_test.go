@@ -71,7 +71,7 @@ func TestFlushedRoutesAreRestored(t *testing.T) {
 		return nil
 	})
 	if have := testnode.Run(t, "ip", "route"); strings.Contains(have, "default") || strings.Contains(have, "10.98.") {
-		t.Errorf("routes that nobody wants:\n%s", have)
+		t.Errorf("unwanted routes:\n%s", have)
 	}
 }
 

@@ -18,7 +18,7 @@ func newRunFile[T any](rundir, name string) runFile[T] {
 	return runFile[T]{filepath.Join(rundir, name)}
 }
 
-// read returns the value, or the zero value if there is no file.
+// read returns the value. Without a file it returns the zero value.
 func (f runFile[T]) read() (T, error) {
 	var value, zero T
 	b, err := os.ReadFile(f.path)

@@ -60,7 +60,8 @@ func ConnectedRoutes(device string, known []ConnectedRoute) (have, missing []Con
 	return have, missing, nil
 }
 
-// from returns the route with another source if its own is no address of the device any more.
+// from returns the route. If the device has lost the address that is its source, the source is
+// replaced.
 func from(r ConnectedRoute, source netip.Addr, of []netlink.Addr) ConnectedRoute {
 	has := func(a netlink.Addr) bool {
 		p, ok := prefixOf(a.IPNet)

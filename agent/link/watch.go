@@ -24,13 +24,18 @@ import (
 // It calls changed with "" after a change of addresses or default routes, and whenever events may
 // have been lost. It returns nil when ctx ends. changed must not block.
 func Watch(ctx context.Context, log *slog.Logger, changed func(device string)) error {
+	return keepWatching(ctx, log, func() error { return watchOnce(ctx, changed) }, func() { changed("") })
+}
+
+// keepWatching repeats watch, which fails when events were lost, until ctx ends. Then it returns nil.
+func keepWatching(ctx context.Context, log *slog.Logger, watch func() error, lost func()) error {
 	for ctx.Err() == nil {
-		err := watchOnce(ctx, changed)
+		err := watch()
 		if ctx.Err() != nil {
 			return nil
 		}
 		log.Warn("netlink watch ended, restarting", "error", err)
-		changed("")
+		lost()
 		select {
 		case <-ctx.Done():
 		case <-time.After(time.Second):
@@ -39,16 +44,22 @@ func Watch(ctx context.Context, log *slog.Logger, changed func(device string)) e
 	return nil
 }
 
-func watchOnce(ctx context.Context, changed func(string)) error {
-	done := make(chan struct{})
-	defer close(done)
+// firstErrors returns a channel and a function that sends errors to it, and drops those for which it
+// has no room.
+func firstErrors() (errs <-chan error, send func(error)) {
 	failed := make(chan error, 4)
-	onError := func(err error) {
+	return failed, func(err error) {
 		select {
 		case failed <- err:
 		default:
 		}
 	}
+}
+
+func watchOnce(ctx context.Context, changed func(string)) error {
+	done := make(chan struct{})
+	defer close(done)
+	failed, onError := firstErrors()
 	links, addrs, routes := make(chan netlink.LinkUpdate, 64), make(chan netlink.AddrUpdate, 64), make(chan netlink.RouteUpdate, 64)
 	if err := netlink.LinkSubscribeWithOptions(links, done, netlink.LinkSubscribeOptions{ErrorCallback: onError}); err != nil {
 		return fmt.Errorf("subscribe to devices: %w", err)
@@ -162,32 +173,15 @@ func subscribeFilters(out chan<- int, done <-chan struct{}, failed func(error)) 
 // that of a device that is gone, which has no name. It calls changed with the zero Neighbour
 // whenever events may have been lost. It returns nil when ctx ends. changed must not block.
 func WatchNeighbours(ctx context.Context, log *slog.Logger, changed func(Neighbour)) error {
-	for ctx.Err() == nil {
-		err := watchNeighbours(ctx, changed)
-		if ctx.Err() != nil {
-			return nil
-		}
-		log.Warn("watch of neighbours ended, restarting", "error", err)
-		select {
-		case <-ctx.Done():
-		case <-time.After(time.Second):
-		}
-	}
-	return nil
+	return keepWatching(ctx, log, func() error { return watchNeighbours(ctx, changed) }, func() { changed(Neighbour{}) })
 }
 
 func watchNeighbours(ctx context.Context, changed func(Neighbour)) error {
 	done := make(chan struct{})
 	defer close(done)
-	failed := make(chan error, 1)
+	failed, onError := firstErrors()
 	updates := make(chan netlink.NeighUpdate, 64)
-	err := netlink.NeighSubscribeWithOptions(updates, done, netlink.NeighSubscribeOptions{ErrorCallback: func(err error) {
-		select {
-		case failed <- err:
-		default:
-		}
-	}})
-	if err != nil {
+	if err := netlink.NeighSubscribeWithOptions(updates, done, netlink.NeighSubscribeOptions{ErrorCallback: onError}); err != nil {
 		return fmt.Errorf("subscribe to neighbours: %w", err)
 	}
 	changed(Neighbour{}) // for events before the subscription

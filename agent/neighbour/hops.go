@@ -5,6 +5,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
 	"slices"
@@ -38,11 +39,16 @@ const (
 type hops struct {
 	wake loop.Signal
 
-	mu     sync.Mutex               // guards the following fields
-	wrong  map[netip.Addr]time.Time // since when a next hop is not as the kernel has it
-	faults map[netip.Addr]string
+	mu    sync.Mutex           // guards wrong
+	wrong map[netip.Addr]fault // next hops that are not as the kernel has them
 
 	right map[netip.Addr]checked // owned by followHops' goroutine: next hops that the gateway router knows
+}
+
+// fault is what is wrong with a next hop, and since when something is.
+type fault struct {
+	since time.Time
+	text  string
 }
 
 // checked is a link-layer address that the gateway router has for a next hop, and when that was
@@ -53,7 +59,7 @@ type checked struct {
 }
 
 func newHops() *hops {
-	return &hops{wake: loop.NewSignal(), wrong: map[netip.Addr]time.Time{}, faults: map[netip.Addr]string{}, right: map[netip.Addr]checked{}}
+	return &hops{wake: loop.NewSignal(), wrong: map[netip.Addr]fault{}, right: map[netip.Addr]checked{}}
 }
 
 // Fault returns what is wrong with next hops for some time, or "".
@@ -61,9 +67,9 @@ func (r *Resolver) Fault() string {
 	r.hops.mu.Lock()
 	defer r.hops.mu.Unlock()
 	var out []string
-	for hop, since := range r.hops.wrong {
-		if time.Since(since) >= hopFault {
-			out = append(out, r.hops.faults[hop])
+	for _, f := range r.hops.wrong {
+		if time.Since(f.since) >= hopFault {
+			out = append(out, f.text)
 		}
 	}
 	slices.Sort(out)
@@ -161,12 +167,12 @@ func (r *Resolver) announce(ctx context.Context, next NextHops, hop netip.Addr, 
 		return err
 	}
 	r.hops.mu.Lock()
-	since, again := r.hops.wrong[hop]
+	was, again := r.hops.wrong[hop]
 	r.hops.mu.Unlock()
 	if !again {
 		r.Log.Info("giving the gateway router the link-layer address of its next hop", "next hop", hop, "address", mac.String())
 	}
-	if !again || time.Since(since) < hopFault {
+	if !again || time.Since(was.since) < hopFault {
 		time.AfterFunc(hopRetry, r.hops.wake.Trigger)
 	}
 	return ovs.SendTo(ctx, r.RunDir, r.Bridge, port, answer)
@@ -175,22 +181,17 @@ func (r *Resolver) announce(ctx context.Context, next NextHops, hop netip.Addr, 
 // note records the faults of next hops.
 func (r *Resolver) note(faults map[netip.Addr]string) {
 	r.hops.mu.Lock()
-	now, changed := time.Now(), false
-	for hop := range r.hops.wrong {
-		if faults[hop] == "" {
-			delete(r.hops.wrong, hop)
-			changed = true
+	before, wrong := r.hops.wrong, map[netip.Addr]fault{}
+	for hop, text := range faults {
+		since := time.Now()
+		if was, known := before[hop]; known {
+			since = was.since
 		}
+		wrong[hop] = fault{since, text}
 	}
-	for hop := range faults {
-		if _, known := r.hops.wrong[hop]; !known {
-			r.hops.wrong[hop] = now
-			changed = true
-		}
-	}
-	r.hops.faults = faults
+	r.hops.wrong = wrong
 	r.hops.mu.Unlock()
-	if changed {
+	if !maps.EqualFunc(before, wrong, func(a, b fault) bool { return a.since.Equal(b.since) }) {
 		r.Changed()
 		time.AfterFunc(hopFault, r.Changed)
 	}

@@ -67,7 +67,7 @@ func parseTunnelNeighbours(reply string) map[netip.Addr]net.HardwareAddr {
 }
 
 // RouterNeighbour returns the link-layer address that a logical router on this node has for a
-// neighbour, from ovn-controller's flow for it. It returns nil if there is no flow.
+// neighbour, from ovn-controller's flow for it. Without such a flow it returns nil.
 //
 // The flow sets the destination and ends there. Its table has another number in each release of OVN
 // (66 in 23.03), so it is found by what it does: other flows for the address go on to a table.
