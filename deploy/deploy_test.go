@@ -50,8 +50,8 @@ func TestSame(t *testing.T) {
 	same("without admission policies", base, older)
 }
 
-// TestSameComplete: the same of the installation with OVN's databases and Open vSwitch, where Helm
-// is told the member that is in deploy/ovn.
+// TestSameComplete: the same for the installation with OVN's databases and Open vSwitch. Helm gets the
+// member of deploy/ovn as a value.
 func TestSameComplete(t *testing.T) {
 	flags := []string{"-api-versions=" + policies, "-set=ovn.members.node1=192.0.2.1"}
 	base := kustomized(t, "ovn")

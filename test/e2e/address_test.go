@@ -8,7 +8,6 @@ import (
 	"net/netip"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -96,21 +95,12 @@ func (c *Cluster) hasFault(t *testing.T, node int, fault string, present bool) {
 	t.Helper()
 	n := c.Node(node)
 	within(t, fmt.Sprintf("%s: fault %q, present %t", n.Name, fault, present), func() error {
-		client, err := c.Client(n.Name)
+		code, body, err := c.readyz(n.Name)
 		if err != nil {
 			return err
 		}
-		response, err := client.Get("http://127.0.0.1:9410/readyz")
-		if err != nil {
-			return err
-		}
-		defer response.Body.Close()
-		body, err := io.ReadAll(response.Body)
-		if err != nil {
-			return err
-		}
-		if response.StatusCode != http.StatusOK && !present || strings.Contains(string(body), "degraded: "+fault) != present {
-			return fmt.Errorf("readyz %d: %s", response.StatusCode, body)
+		if code != http.StatusOK && !present || strings.Contains(body, "degraded: "+fault) != present {
+			return fmt.Errorf("readyz %d: %s", code, body)
 		}
 		out, err := c.Exec(t.Context(), n.Name, c.Binary("ovnkube"), "status", "--run-dir", n.RunDir)
 		if strings.Contains(string(out), fault) != present {
@@ -118,6 +108,21 @@ func (c *Cluster) hasFault(t *testing.T, node int, fault string, present bool) {
 		}
 		return nil
 	})
+}
+
+// readyz returns what the agent of a node answers.
+func (c *Cluster) readyz(node string) (code int, body string, err error) {
+	client, err := c.Client(node)
+	if err != nil {
+		return 0, "", err
+	}
+	response, err := client.Get("http://127.0.0.1:9410/readyz")
+	if err != nil {
+		return 0, "", err
+	}
+	defer response.Body.Close()
+	b, err := io.ReadAll(response.Body)
+	return response.StatusCode, string(b), err
 }
 
 // nodeEvents returns the messages of the Events about a Node with this reason.
@@ -175,12 +180,8 @@ func testVirtualIP(t *testing.T, c *Cluster) {
 			c.isConnected(t, live, host("a"), port(outside(v6), outsidePort))
 			a.ip(t, "del", a.own)
 			if restart {
-				if err := c.StopAgent(1, syscall.SIGKILL); err != nil {
-					t.Fatal(err)
-				}
-				if err := c.StartAgent(t.Context(), 1); err != nil {
-					t.Fatal(err)
-				}
+				c.killAgent(t, 1)
+				c.startAgent(t, 1)
 			}
 			c.hasFault(t, 1, gone, true)
 			a.restore(t)

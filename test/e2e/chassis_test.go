@@ -6,7 +6,6 @@ import (
 	"net/http"
 	"slices"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -49,9 +48,7 @@ func testSystemID(t *testing.T, c *Cluster) {
 		if running {
 			c.setSystemID(t, 1, id)
 		} else {
-			if err := c.StopAgent(1, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			c.killAgent(t, 1)
 			again, err := c.Kill("node1-ovn-controller")
 			if err != nil {
 				t.Fatal(err)
@@ -60,9 +57,7 @@ func testSystemID(t *testing.T, c *Cluster) {
 			if err := again(); err != nil {
 				t.Fatal(err)
 			}
-			if err := c.StartAgent(t.Context(), 1); err != nil {
-				t.Fatal(err)
-			}
+			c.startAgent(t, 1)
 		}
 		c.isChassis(t, id, was)
 		was = id
@@ -127,12 +122,8 @@ func testClonedSystemID(t *testing.T, c *Cluster) {
 		}
 		return nil
 	})
-	if err := c.StopAgent(2, syscall.SIGKILL); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.StartAgent(t.Context(), 2); err != nil {
-		t.Fatal(err)
-	}
+	c.killAgent(t, 2)
+	c.startAgent(t, 2)
 	c.refused(t, says)
 	c.hasFault(t, 1, "system-id", false)
 	for _, v6 := range []bool{false, true} {
@@ -169,19 +160,11 @@ func (c *Cluster) refused(t *testing.T, reason string) {
 		if strings.Contains(out, "ovn-remote=") || nodeAnnotations(t, c.Lab, n.Name)[annotation.ChassisTakenBy] != "node1" {
 			return fmt.Errorf("external_ids %s, annotations %v", out, nodeAnnotations(t, c.Lab, n.Name))
 		}
-		client, err := c.Client(n.Name)
-		if err != nil {
-			return err
+		code, _, err := c.readyz(n.Name)
+		if err == nil && code == http.StatusOK {
+			err = errors.New("node2 is ready")
 		}
-		response, err := client.Get("http://127.0.0.1:9410/readyz")
-		if err != nil {
-			return err
-		}
-		response.Body.Close()
-		if response.StatusCode == http.StatusOK {
-			return errors.New("node2 is ready")
-		}
-		return nil
+		return err
 	})
 }
 

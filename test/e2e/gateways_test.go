@@ -68,10 +68,23 @@ func (c *Cluster) restartAgent(t *testing.T, i int, args ...string) {
 	if err := c.StopAgent(i, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.StartAgent(t.Context(), i, args...); err != nil {
+	c.startAgent(t, i, args...)
+	if err := c.AwaitAgent(t.Context(), i); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.AwaitAgent(t.Context(), i); err != nil {
+}
+
+func (c *Cluster) killAgent(t *testing.T, i int) {
+	t.Helper()
+	if err := c.StopAgent(i, syscall.SIGKILL); err != nil {
+		t.Fatal(err)
+	}
+}
+
+// startAgent starts the agent and does not wait until it is ready.
+func (c *Cluster) startAgent(t *testing.T, i int, args ...string) {
+	t.Helper()
+	if err := c.StartAgent(t.Context(), i, args...); err != nil {
 		t.Fatal(err)
 	}
 }

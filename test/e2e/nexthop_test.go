@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"strconv"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 
@@ -54,18 +53,14 @@ func testNextHopMoves(t *testing.T, c *Cluster) {
 			}
 			mac := net.HardwareAddr{2, 0xff, 0, 0, 0, byte(i)}.String()
 			if how == "agent restarted" {
-				if err := c.StopAgent(1, syscall.SIGKILL); err != nil {
-					t.Fatal(err)
-				}
+				c.killAgent(t, 1)
 			}
 			c.setExtMAC(t, mac)
 			if how != "asked" {
 				c.tellNextHop(t, mac)
 			}
 			if how == "agent restarted" {
-				if err := c.StartAgent(t.Context(), 1); err != nil {
-					t.Fatal(err)
-				}
+				c.startAgent(t, 1)
 				if err := c.AwaitAgent(t.Context(), 1); err != nil {
 					t.Fatal(err)
 				}
@@ -116,7 +111,7 @@ func testNextHopSilent(t *testing.T, c *Cluster) {
 	c.reachBeyond(t)
 }
 
-// testPeerMoves: a host on the uplink's network that is no next hop gets another link-layer address
+// testPeerMoves: a host on the uplink's network, not a next hop, gets another link-layer address
 // and does not announce it. OVN forgets the old one after a while.
 func testPeerMoves(t *testing.T, c *Cluster) {
 	peers := []netip.Prefix{netip.MustParsePrefix("172.30.0.222/24"), netip.MustParsePrefix("fd00:172:30::222/64")}

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"strings"
-	"syscall"
 	"testing"
 	"time"
 )
@@ -23,9 +22,7 @@ func testFlushedRoutes(t *testing.T, c *Cluster) {
 		events := c.nodeEvents(t, "node1", "RoutesRemoved")
 		live := c.hold(t, "host connection", "ext", port(c.node(1)(false), sshPort), time.Hour)
 		if !running {
-			if err := c.StopAgent(1, syscall.SIGKILL); err != nil {
-				t.Fatal(err)
-			}
+			c.killAgent(t, 1)
 		}
 		for _, device := range devices {
 			c.execute(t, "node1", "ip", "-4", "route", "flush", "dev", device)
@@ -36,9 +33,7 @@ func testFlushedRoutes(t *testing.T, c *Cluster) {
 			if err == nil || !strings.Contains(string(out), "was removed") || !strings.Contains(string(out), "start the agent") {
 				t.Errorf("status without routes and agent: %v:\n%s", err, out)
 			}
-			if err := c.StartAgent(t.Context(), 1); err != nil {
-				t.Fatal(err)
-			}
+			c.startAgent(t, 1)
 		}
 		within(t, "routes as before", func() error {
 			if after := c.routes(t); after != before {
