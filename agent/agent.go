@@ -33,6 +33,7 @@ import (
 // agent holds the parts of a running agent and their shared state.
 type agent struct {
 	cfg      Config // with the settings completed by Run
+	detected detected
 	log      *slog.Logger
 	ready    *readiness
 	page     *page.Page
@@ -87,8 +88,9 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := gateway.CheckHost(settings); err != nil {
 		return fmt.Errorf("check configuration: %w", err)
 	}
+	found := detected{uplink: cfg.Uplink == "", datapath: cfg.Datapath == ""}
 	cfg.Settings = fallBack(settings, noEBPF)
-	a := &agent{cfg: cfg, log: log, ready: newReadiness(log), nodeWake: loop.NewSignal(), ovsWake: loop.NewSignal(), podsWake: loop.NewSignal()}
+	a := &agent{cfg: cfg, detected: found, log: log, ready: newReadiness(log), nodeWake: loop.NewSignal(), ovsWake: loop.NewSignal(), podsWake: loop.NewSignal()}
 	a.page = page.New(a.ready.missing)
 	if err := a.follow(); err != nil {
 		return err
@@ -283,7 +285,10 @@ func (a *agent) addParts() {
 	a.ready.add(a.unannotated)
 	a.ready.add(a.chassisTaken)
 	a.ready.add(a.management.Missing)
-	a.environment.Add(a.addressGone, a.addressDiffers, a.routesRemoved, a.nextHopDiffers, a.chassisTakenFault, a.chassisDiffers)
+	a.environment.Add(
+		a.addressGone, a.addressDiffers, a.routesRemoved, a.nextHopDiffers, a.chassisTakenFault, a.chassisDiffers,
+		a.networksOverlap, a.defaultRouteElsewhere, a.kernelDatapathUnused,
+	)
 	a.ready.add(func() string {
 		if !a.listening.Load() {
 			return "CNI socket " + a.cfg.CNISocket + ": not listening yet"

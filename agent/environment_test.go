@@ -10,6 +10,8 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/environment"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
@@ -27,20 +29,7 @@ func TestEnvironment(t *testing.T) {
 	t.Cleanup(func() { server.Close() })
 	r.createNode()
 	r.start()
-	testnode.Eventually(t, "a line of /readyz", func() error {
-		_, body, err := r.get("/readyz")
-		if err == nil && !strings.Contains(body, environment.Prefix+"kube-proxy runs on this node, in mode iptables") {
-			err = fmt.Errorf("no fault in %q", body)
-		}
-		return err
-	})
-	testnode.Eventually(t, "event", func() error {
-		events, err := r.client.CoreV1().Events("").List(t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=node1,reason=" + environment.KubeProxyRuns})
-		if err == nil && len(events.Items) != 1 {
-			err = fmt.Errorf("events %v, want one", events.Items)
-		}
-		return err
-	})
+	r.awaitFault(environment.KubeProxyRuns, environment.Prefix+"kube-proxy runs on this node, in mode iptables")
 	r.awaitMissing("the controller has not given the node a subnet")
 }
 
@@ -65,4 +54,75 @@ func TestOverlapIsWaitedFor(t *testing.T) {
 	}
 	testnode.Run(t, "ip", "addr", "del", "10.244.9.9/32", "dev", "eth0")
 	r.awaitMissing("the controller has not given the node a subnet")
+}
+
+// TestHostChangesAreFollowed changes what the agent read of the host when it started: it adds an
+// address in the pods' network and moves the default route to another device. /readyz names each
+// until it is over, and an Event names it.
+func TestHostChangesAreFollowed(t *testing.T) {
+	r := newRig(t)
+	r.createNode()
+	r.start()
+	r.awaitMissing("the controller has not given the node a subnet")
+	testnode.Run(t, "ip", "link", "add", "eth1", "type", "veth", "peer", "name", "eth1", "netns", r.peer)
+	t.Cleanup(func() { testnode.Run(t, "ip", "link", "del", "eth1") })
+	testnode.Run(t, "ip", "addr", "add", "172.31.0.11/24", "dev", "eth1")
+	testnode.Run(t, "ip", "link", "set", "eth1", "up")
+
+	const overlaps = environment.Prefix + "network 10.244.0.0/16 of the cluster contains host address 10.244.9.9 on eth1"
+	testnode.Run(t, "ip", "addr", "add", "10.244.9.9/32", "dev", "eth1")
+	r.awaitFault(environment.NetworksOverlap, overlaps)
+	testnode.Run(t, "ip", "addr", "del", "10.244.9.9/32", "dev", "eth1")
+	r.awaitNoFault(overlaps)
+
+	const elsewhere = environment.Prefix + "the default route is on eth1, but the agent found uplink eth0 when it started"
+	testnode.Run(t, "ip", "route", "replace", "default", "via", "172.31.0.1")
+	r.awaitFault(environment.DefaultRouteElsewhere, elsewhere)
+	testnode.Run(t, "ip", "route", "replace", "default", "via", "172.30.0.200")
+	r.awaitNoFault(elsewhere)
+}
+
+// TestKernelDatapathUnused asks for a node that began with the userspace datapath, on a kernel with
+// and without openvswitch.
+func TestKernelDatapathUnused(t *testing.T) {
+	a := &agent{detected: detected{datapath: true}}
+	a.cfg.Datapath = ovs.DatapathNetdev
+	if got, want := a.kernelDatapathUnused(t.Context()) != nil, link.HasGenericFamily(ovs.KernelFamily); got != want {
+		t.Errorf("fault %v, kernel has openvswitch %v", got, want)
+	}
+	a.detected.datapath = false
+	if f := a.kernelDatapathUnused(t.Context()); f != nil {
+		t.Errorf("fault of a configured datapath: %v", f)
+	}
+}
+
+// awaitFault waits until /readyz has the line and the Node an Event with the reason.
+func (r *rig) awaitFault(reason, line string) {
+	r.t.Helper()
+	testnode.Eventually(r.t, "line "+line, func() error {
+		_, body, err := r.get("/readyz")
+		if err == nil && !strings.Contains(body, line) {
+			err = fmt.Errorf("/readyz: %s", body)
+		}
+		return err
+	})
+	testnode.Eventually(r.t, "event "+reason, func() error {
+		events, err := r.client.CoreV1().Events("").List(r.t.Context(), metav1.ListOptions{FieldSelector: "involvedObject.name=node1,reason=" + reason})
+		if err == nil && len(events.Items) != 1 {
+			err = fmt.Errorf("events %v, want one", events.Items)
+		}
+		return err
+	})
+}
+
+// awaitNoFault waits until /readyz does not have the line.
+func (r *rig) awaitNoFault(line string) {
+	r.t.Helper()
+	testnode.Eventually(r.t, "no line "+line, func() error {
+		_, body, err := r.get("/readyz")
+		if err == nil && strings.Contains(body, line) {
+			err = fmt.Errorf("/readyz: %s", body)
+		}
+		return err
+	})
 }

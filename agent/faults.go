@@ -2,6 +2,7 @@ package agent
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -9,7 +10,9 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/environment"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
@@ -76,6 +79,46 @@ func (a *agent) routesRemoved(context.Context) *environment.Fault {
 	return &environment.Fault{Reason: environment.RoutesRemoved, Text: fmt.Sprintf(
 		"routes of %s were removed at %s and added again; find out who flushes them: a network manager (journalctl -u systemd-networkd -u NetworkManager), or an operator",
 		was.Device, was.At.UTC().Format(time.RFC3339))}
+}
+
+// detected says which settings the agent found at its start because they are not configured.
+type detected struct{ uplink, datapath bool }
+
+// networksOverlap finds an address of the host that was added to a network of pods or of the tunnels.
+func (a *agent) networksOverlap(context.Context) *environment.Fault {
+	var overlap *gateway.OverlapError
+	if !errors.As(gateway.CheckOverlap(a.cfg.Settings), &overlap) {
+		return nil
+	}
+	return &environment.Fault{Reason: environment.NetworksOverlap, Text: overlap.Error() +
+		": packets for one of the two go to the other; remove the address from the host, or give the cluster another network"}
+}
+
+// defaultRouteElsewhere finds default routes that have all moved to devices other than the detected
+// uplink's.
+func (a *agent) defaultRouteElsewhere(context.Context) *environment.Fault {
+	routes, err := link.DefaultRoutes()
+	if err != nil || len(routes) == 0 || !a.detected.uplink {
+		return nil
+	}
+	for _, r := range routes {
+		if r.Device == a.cfg.HostDevice() {
+			return nil
+		}
+	}
+	return &environment.Fault{Reason: environment.DefaultRouteElsewhere, Text: fmt.Sprintf(
+		"the default route is on %s, but the agent found uplink %s when it started: pods reach only the uplink's network; "+
+			"restart the agent to use %[1]s, or restore the default route of %[3]s", routes[0].Device, a.cfg.Uplink, a.cfg.HostDevice())}
+}
+
+// kernelDatapathUnused finds a kernel that has got the datapath after the agent had chosen the
+// userspace datapath.
+func (a *agent) kernelDatapathUnused(context.Context) *environment.Fault {
+	if !a.detected.datapath || !a.cfg.Userspace() || !link.HasGenericFamily(ovs.KernelFamily) {
+		return nil
+	}
+	return &environment.Fault{Reason: environment.KernelDatapathUnused, Text: "the kernel has openvswitch since the agent started, " +
+		"and the node still uses the slower userspace datapath; restart the agent, or configure --datapath netdev"}
 }
 
 // addressDiffers finds a gateway whose address is not the Node's InternalIP, because no device of

@@ -42,6 +42,10 @@ const (
 	NextHopUnreachable    = "NextHopUnreachable"
 	ChassisTaken          = "ChassisTaken"
 	ChassisDiffers        = "ChassisDiffers"
+
+	NetworksOverlap       = "NetworksOverlap"
+	DefaultRouteElsewhere = "DefaultRouteElsewhere"
+	KernelDatapathUnused  = "KernelDatapathUnused"
 )
 
 const (

@@ -39,8 +39,14 @@ func CheckHost(s Settings) error {
 	return errors.Join(shared(h, s), checkPorts(s.reserved()))
 }
 
-// CheckOverlap returns an error if an address or next hop of the host is in a network of pods or of
-// the tunnels. The error names both.
+// OverlapError names an address or next hop of the host, and the network of pods or tunnels that
+// contains it.
+type OverlapError struct{ text string }
+
+func (e *OverlapError) Error() string { return e.text }
+
+// CheckOverlap returns an OverlapError if an address or next hop of the host is in a network of pods
+// or of the tunnels.
 func CheckOverlap(s Settings) error {
 	h, err := observe(s.Uplink, s.Bridge)
 	if err != nil {

@@ -16,12 +16,14 @@ const (
 	DatapathNetdev = "netdev" // in ovs-vswitchd, on AF_PACKET sockets and tap devices
 )
 
+// KernelFamily is the generic netlink family of the kernel's datapath.
+const KernelFamily = "ovs_datapath"
+
 // DetectDatapath returns DatapathSystem if the kernel has openvswitch, otherwise DatapathNetdev,
 // and the reason. It tries to load the module. genlFamily reports whether a generic netlink family
 // exists; this detects a built-in openvswitch.
 func DetectDatapath(genlFamily func(string) bool) (datapath, reason string) {
-	const family = "ovs_datapath"
-	if genlFamily(family) {
+	if genlFamily(KernelFamily) {
 		return DatapathSystem, "the kernel has openvswitch"
 	}
 	modprobe, err := exec.LookPath("modprobe")
@@ -29,7 +31,7 @@ func DetectDatapath(genlFamily func(string) bool) (datapath, reason string) {
 		return DatapathNetdev, "the kernel has no openvswitch loaded, and there is no modprobe"
 	}
 	out, err := exec.Command(modprobe, "openvswitch").CombinedOutput()
-	if genlFamily(family) {
+	if genlFamily(KernelFamily) {
 		return DatapathSystem, "the kernel has openvswitch (loaded now)"
 	}
 	if _, statErr := os.Stat("/sys/module/openvswitch"); statErr == nil {

@@ -97,7 +97,7 @@ func dial(ctx context.Context) (Switch, error) {
 	return stealing{ovs.HostSwitch{Client: c, DatapathType: "netdev"}}, nil
 }
 
-func kernelDatapath() bool { return link.HasGenericFamily("ovs_datapath") }
+func kernelDatapath() bool { return link.HasGenericFamily(ovs.KernelFamily) }
 
 // stealing makes the userspace datapath behave like the kernel's: only the bridge receives the
 // NIC's frames.
