@@ -156,6 +156,9 @@ func (c *Cluster) up(ctx context.Context) error {
 			return err
 		}
 	}
+	if err := c.declareUnavailable(ctx); err != nil {
+		return err
+	}
 	began := time.Now()
 	if err := c.deploy(ctx); err != nil {
 		return err

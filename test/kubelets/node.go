@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
@@ -97,6 +98,33 @@ func (c *Cluster) awaitRegistered(ctx context.Context) error {
 	return nil
 }
 
+// declareUnavailable sets the condition NetworkUnavailable of every Node, as some clouds do when they
+// create Nodes. It waits until kube-controller-manager has tainted the Nodes for it.
+func (c *Cluster) declareUnavailable(ctx context.Context) error {
+	body := fmt.Appendf(nil, `{"status":{"conditions":[{"type":%q,"status":"True","reason":"NoRouteCreated"}]}}`, corev1.NodeNetworkUnavailable)
+	for _, n := range c.lab.Nodes() {
+		if _, err := c.client.CoreV1().Nodes().Patch(ctx, n.Name, types.StrategicMergePatchType, body, metav1.PatchOptions{}, "status"); err != nil {
+			return err
+		}
+		err := c.await(ctx, n.Name+" to be tainted", func() error {
+			node, err := c.client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
+			if err == nil && !networkUnavailable(node) {
+				err = fmt.Errorf("taints %v", node.Spec.Taints)
+			}
+			return err
+		})
+		if err != nil {
+			return err
+		}
+	}
+	return nil
+}
+
+// networkUnavailable reports whether the Node repels pods because its network is not ready.
+func networkUnavailable(n *corev1.Node) bool {
+	return slices.ContainsFunc(n.Spec.Taints, func(t corev1.Taint) bool { return t.Key == corev1.TaintNodeNetworkUnavailable })
+}
+
 // awaitNodes waits until all nodes are ready.
 func (c *Cluster) awaitNodes(ctx context.Context) error {
 	return c.await(ctx, "nodes to be ready", func() error {
@@ -105,6 +133,9 @@ func (c *Cluster) awaitNodes(ctx context.Context) error {
 			return err
 		}
 		for _, n := range nodes.Items {
+			if networkUnavailable(&n) {
+				return fmt.Errorf("%s: the network is not available", n.Name)
+			}
 			for _, condition := range n.Status.Conditions {
 				if condition.Type == corev1.NodeReady && condition.Status != corev1.ConditionTrue {
 					return fmt.Errorf("%s: %s", n.Name, condition.Message)
