@@ -3,6 +3,8 @@ package nicbridge
 import (
 	"errors"
 	"testing"
+
+	"github.com/vishvananda/netlink"
 )
 
 // Exports for tests outside the package, which may import the agent's gateway.
@@ -56,10 +58,16 @@ func (r *Rig) Moved() error {
 		return err
 	case s.Phase != Done:
 		return errors.New("phase " + string(s.Phase))
-	case !s.holds():
-		return errors.New("the bridge has not the addresses")
 	}
-	return nil
+	bridge, err := netlink.LinkByName(s.Bridge)
+	if err != nil {
+		return err
+	}
+	have, err := addrsOf(bridge.Attrs().Index)
+	if err == nil && !s.hasAll(have) {
+		err = errors.New("the bridge lacks addresses of the host")
+	}
+	return err
 }
 
 // Stride returns the step between the changes that a fault test covers.

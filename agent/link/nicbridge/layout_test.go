@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"net/netip"
 	"os"
 	"os/exec"
 	"slices"
@@ -84,6 +85,40 @@ func TestBridgeDeleted(t *testing.T) {
 	}
 	r.same(t, "recovered", before)
 	r.reachable(t)
+}
+
+// TestChangedAddressIsNoLostBridge replaces one of the host's addresses on the bridge, as an operator
+// does, or a network manager that restarts. Recover leaves the move and the new address alone.
+func TestChangedAddressIsNoLostBridge(t *testing.T) {
+	r := newRig(t)
+	r.opts.Watchdog = nil
+	if err := Move(t.Context(), r.opts); err != nil {
+		t.Fatal(err)
+	}
+	s, err := Load(r.dir, nicName)
+	if err != nil {
+		t.Fatal(err)
+	}
+	var moved string
+	for _, msg := range s.Had.Addresses {
+		if a, err := parseAddr(msg); err == nil && !a.is6() {
+			moved = netip.PrefixFrom(a.key.Addr(), a.key.Bits()).String()
+			break
+		}
+	}
+	testnode.Run(t, "ip", "addr", "add", "192.0.2.77/32", "dev", bridgeName)
+	testnode.Run(t, "ip", "addr", "del", moved, "dev", bridgeName)
+	if done, err := Recover(t.Context(), r.opts); err != nil || done {
+		t.Fatalf("recovered %t, error %v", done, err)
+	}
+	if have := testnode.Run(t, "ip", "-o", "addr", "show", "dev", bridgeName); !strings.Contains(have, "192.0.2.77/32") || strings.Contains(have, moved) {
+		t.Errorf("addresses of the bridge: %s", have)
+	}
+	testnode.Run(t, "ip", "addr", "add", moved, "dev", bridgeName) // for the end of the test
+	testnode.Run(t, "ip", "addr", "del", "192.0.2.77/32", "dev", bridgeName)
+	if err := Restore(t.Context(), r.opts); err != nil {
+		t.Error(err)
+	}
 }
 
 // TestLateMover delays a mover in the middle. The watchdog restores the NIC, and the mover notices

@@ -90,7 +90,10 @@ func (m *mover) forward(ctx context.Context) error {
 		func() error { return m.emptyNIC(ctx, of(nic)) },
 		func() error { return m.settle(ctx, of(bridge)) },
 		func() error { return m.do(ctx, "ask the gateways", func() error { return s.verify(ctx) }) },
-		func() error { return m.do(ctx, "write the end", func() error { return m.setPhase(Done) }) },
+		func() error {
+			s.BridgeIndex = bridge.Attrs().Index
+			return m.do(ctx, "write the end", func() error { return m.setPhase(Done) })
+		},
 	} {
 		if err := step(); err != nil {
 			return err

@@ -6,6 +6,7 @@ import (
 	"fmt"
 	"io/fs"
 	"log/slog"
+	"slices"
 	"time"
 
 	"github.com/vishvananda/netlink"
@@ -190,7 +191,9 @@ func (o Options) recover(ctx context.Context) (bool, error) {
 	return true, (&mover{Options: o, snap: s}).undo(ctx)
 }
 
-// holds reports whether the bridge has every moved address, except those that expire.
+// holds reports whether the bridge is the device that the addresses were moved to, and still has the
+// host's addresses. The host may have changed them since: another address, or one that is away while
+// a network manager restarts. A bridge that was deleted and made again must have every moved address.
 func (s *Snapshot) holds() bool {
 	bridge, err := netlink.LinkByName(s.Bridge)
 	if err != nil {
@@ -200,6 +203,17 @@ func (s *Snapshot) holds() bool {
 	if err != nil {
 		return false
 	}
+	if bridge.Attrs().Index != s.BridgeIndex { // or an earlier version moved them
+		return s.hasAll(have)
+	}
+	return slices.ContainsFunc(have, func(msg []byte) bool {
+		a, err := parseAddr(msg)
+		return err == nil && !a.key.Addr().IsLinkLocalUnicast()
+	})
+}
+
+// hasAll reports whether have contains every moved address, except those that expire.
+func (s *Snapshot) hasAll(have [][]byte) bool {
 	for _, msg := range s.Had.Addresses {
 		if a, err := parseAddr(msg); err == nil && !a.dynamic() && lookup(msg, have) == nil {
 			return false

@@ -33,17 +33,20 @@ const version = 1
 
 // Snapshot is the state of the NIC before the move, and the progress of the move.
 type Snapshot struct {
-	Version  int
-	Boot     string // the boot: interface indexes and messages are void after a reboot
-	Phase    Phase
-	Asked    bool // by an operator; on a node without a gateway only the operator undoes the move
-	Time     time.Time
-	NIC      string
-	Bridge   string
-	Link     Link
-	Gateways []netip.Addr // next hops through the NIC that answered before the move
-	Had      Config
-	Sysctls  Sysctls
+	Version int
+	Boot    string // the boot: interface indexes and messages are void after a reboot
+	Phase   Phase
+	Asked   bool // by an operator; on a node without a gateway only the operator undoes the move
+	Time    time.Time
+	NIC     string
+	Bridge  string
+	// BridgeIndex is that of the bridge's device when the move had ended; 0: it has not, or an earlier
+	// version moved the addresses.
+	BridgeIndex int
+	Link        Link
+	Gateways    []netip.Addr // next hops through the NIC that answered before the move
+	Had         Config
+	Sysctls     Sysctls
 }
 
 // Link is the NIC itself.
