@@ -29,6 +29,10 @@ func (g *Gateway) apply(ctx context.Context) error {
 		return fmt.Errorf("this node serves no North-South traffic: %s", g.s.NoEBPF)
 	}
 	if err := g.services.await(ctx); err != nil {
+		// The API server may be out of reach because the host has lost its address: report that.
+		if n := g.view.derive(h, g.s); len(n.Gone) > 0 {
+			g.view.setNode(n, g.s, g.log)
+		}
 		return err
 	}
 	if err := reservePorts(g.s.RunDir, g.s.reserved()); err != nil {

@@ -41,7 +41,7 @@ var fieldTests = []fieldTest{
 	{name: "pods come and go", skip: needsKernelTunnels, run: testChurn},
 	{name: "flushed routes", skip: needsSharedNIC, run: testFlushedRoutes},
 	{name: "another system-id", run: testSystemID},
-	{name: "Open vSwitch is installed again", long: true, run: testReinstalled},
+	{name: "Open vSwitch is installed again", run: testReinstalled},
 	{name: "a system-id that another node has", run: testClonedSystemID},
 	{name: "the chassis is lost", long: true, run: testChassisLost},
 	{name: "a cloud sets NetworkUnavailable", run: testNetworkUnavailable},
