@@ -165,13 +165,23 @@ func (t *topology) leaveBridge(ctx context.Context, before func() error) error {
 }
 
 // rejoin is like joinBridge, for an uplink without addresses. Either the uplink was taken out of
-// the bridge, or the bridge was deleted with the host's addresses.
+// the bridge, or the bridge was deleted with the host's addresses, or the database of Open vSwitch is
+// a new one, and the bridge's device is left with the host's addresses.
 func (t *topology) rejoin(ctx context.Context, h Host) error {
 	switch {
 	case len(nodeOf(h, t.s).Addresses) > 0:
-		t.record.repaired("uplink_port")
 		t.flows.invalidate()
-		return HostSwitch(t.ovs, t.s.Datapath, t.s.PinDir).AddPort(ctx, t.s.Bridge, t.s.Uplink)
+		sw := HostSwitch(t.ovs, t.s.Datapath, t.s.PinDir)
+		err := sw.AddPort(ctx, t.s.Bridge, t.s.Uplink)
+		if errors.Is(err, ovs.ErrNotFound) && moved(t.s) { // the agent has made the bridge
+			if err = sw.AddBridge(ctx, t.s.Bridge, h.Uplink.MAC.String(), h.Uplink.MTU); err == nil {
+				err = sw.AddPort(ctx, t.s.Bridge, t.s.Uplink)
+			}
+		}
+		if err == nil {
+			t.record.repaired("uplink_port")
+		}
+		return err
 	case moved(t.s):
 		return Recover(ctx, t.s, t.ovs)
 	default:
