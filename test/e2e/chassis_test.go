@@ -98,6 +98,9 @@ func testReinstalled(t *testing.T, c *Cluster) {
 			t.Fatal(err)
 		}
 	}
+	bothFamilies(t, func(t *testing.T, v6 bool) {
+		within(t, "ssh to the host", func() error { return c.ask(t, "ext", port(c.node(1)(v6), sshPort)) })
+	})
 	c.isChassis(t, id, was)
 	c.hasFault(t, 1, "system-id", false)
 }
