@@ -62,7 +62,8 @@ struct shortcut_counts {
 	__u64 created; /* entries, not in place of another */
 	__u64 renewed; /* connections, by a packet of each direction */
 	__u64 unseen;  /* packets of pods that found no slot */
+	__u64 mismatched; /* entries in use that OVS contradicted: see contradicted() */
 };
-_Static_assert(sizeof(struct shortcut_counts) == 24, "shortcut_counts is shared with Go");
+_Static_assert(sizeof(struct shortcut_counts) == 32, "shortcut_counts is shared with Go");
 
 #endif /* __ENTRY_H */

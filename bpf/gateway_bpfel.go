@@ -353,10 +353,11 @@ type gatewayShortcut struct {
 }
 
 type gatewayShortcutCounts struct {
-	_       structs.HostLayout
-	Created uint64
-	Renewed uint64
-	Unseen  uint64
+	_          structs.HostLayout
+	Created    uint64
+	Renewed    uint64
+	Unseen     uint64
+	Mismatched uint64
 }
 
 type gatewaySlot struct {

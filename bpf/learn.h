@@ -12,7 +12,8 @@
 #include "short.h"
 #include "slot.h"
 
-#define MAX_HOPS 8 /* routers that OVN may have between a pod and the wire */
+#define MAX_HOPS 8	      /* routers that OVN may have between a pod and the wire */
+#define RECENT_NS 1000000000ULL /* how long an entry that has ended is compared */
 
 /* Remembers a packet on its way into OVS. */
 static __noinline int enters_ovs(struct __sk_buff *skb)
@@ -58,11 +59,32 @@ static __noinline int enters_ovs(struct __sk_buff *skb)
 	return 0;
 }
 
-static __always_inline int is_reverse(const struct shortcut *w, const struct slot *o)
+/*
+ * Reports whether the entry translates as OVS does now. It does not compare device and length, which
+ * are tests before the entry is used.
+ */
+static __always_inline int is_same(const struct shortcut *a, const struct shortcut *b)
 {
-	return addr_eq(&w->dst, &o->t.src) && addr_eq(&w->src, &o->t.dst) &&
-	       w->dport == o->t.sport && w->sport == o->t.dport && w->device == o->device &&
-	       w->longest == (__u16)o->mtu;
+	return addr_eq(&a->src, &b->src) && addr_eq(&a->dst, &b->dst) && a->sport == b->sport &&
+	       a->dport == b->dport && a->hops == b->hops &&
+	       same_macs(a->macs, b->macs);
+}
+
+/*
+ * Counts an entry that OVS contradicts although it was in use until a moment ago and no change was
+ * announced since. A busy connection's entry ends with its lease and is made again at once, so each
+ * lease is compared. old may be NULL.
+ */
+static __always_inline void contradicted(const struct shortcut *old, const struct shortcut *now)
+{
+	struct shortcut_counts *counts;
+
+	if (!old || !old->until || old->epoch != now->epoch || old->device != now->device ||
+	    old->until + RECENT_NS < bpf_ktime_get_coarse_ns() || is_same(old, now))
+		return;
+	counts = counts_of_cpu();
+	if (counts)
+		counts->mismatched++;
 }
 
 /* Writes an entry. fresh: not in place of another. */
@@ -77,13 +99,15 @@ static __always_inline void put_shortcut(const struct tuple *k, const struct sho
 }
 
 /*
- * Writes the entry for packets from the wire, not valid yet. Their MAC addresses are those that the
- * pod used, exchanged.
+ * Sees to the entry for packets from the wire: returns 1 if old translates as OVS does now.
+ * Otherwise it writes one that is not valid yet. The packets' MAC addresses are those that the pod
+ * used, exchanged. old may be NULL.
  */
-static __noinline int learn_in(const struct tuple *wire, struct slot *o, int fresh)
+static __noinline int learn_in(const struct tuple *wire, struct slot *o, struct shortcut *old)
 {
 	struct shortcut n = {};
 
+	n.epoch = o->epoch;
 	n.device = o->device;
 	n.src = o->t.dst;
 	n.dst = o->t.src;
@@ -93,8 +117,11 @@ static __noinline int learn_in(const struct tuple *wire, struct slot *o, int fre
 	n.longest = o->mtu;
 	__builtin_memcpy(n.macs, o->macs + 6, 6);
 	__builtin_memcpy(n.macs + 6, o->macs, 6);
+	if (old && old->device == n.device && old->longest == n.longest && is_same(old, &n))
+		return 1;
+	contradicted(old, &n);
 	set_diffs(&n, wire, o->v6);
-	put_shortcut(wire, &n, fresh);
+	put_shortcut(wire, &n, !old);
 	return 0;
 }
 
@@ -118,6 +145,7 @@ static __noinline int learn_out(struct slot *o, const struct tuple *out, const v
 	n.hops = o->hops;
 	set_diffs(&n, &o->t, o->v6);
 	old = bpf_map_lookup_elem(&shortcuts, &o->t);
+	contradicted(old, &n);
 	if (old && old->epoch == n.epoch) {
 		n.renewals = old->renewals + 1;
 		if (old->longest > n.longest)
@@ -169,10 +197,8 @@ static __always_inline void learn_shortcut(struct __sk_buff *skb, struct slot *o
 	wire.proto = out.proto;
 	wire.origin = ORIGIN_WIRE;
 	s = bpf_map_lookup_elem(&shortcuts, &wire);
-	if (!s || !is_reverse(s, o)) {
-		learn_in(&wire, o, !s);
+	if (!learn_in(&wire, o, s) || !s)
 		return;
-	}
 	if (p.flags & (TCP_ENDS | TCP_SYN)) {
 		s->until = 0;
 		s->seen = 0;

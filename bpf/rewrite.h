@@ -64,6 +64,14 @@ static __always_inline void copy_macs(void *to, const void *from)
 	*(__u32 *)(to + 8) = *(const __u32 *)(from + 8);
 }
 
+/* Compares both MAC addresses of a frame. */
+static __always_inline int same_macs(const void *a, const void *b)
+{
+	return *(const __u32 *)a == *(const __u32 *)b &&
+	       *(const __u32 *)(a + 4) == *(const __u32 *)(b + 4) &&
+	       *(const __u32 *)(a + 8) == *(const __u32 *)(b + 8);
+}
+
 static __always_inline void rewrite4(struct iphdr *ip, const struct shortcut *s)
 {
 	__u32 sum = (__u16)~ip->check + s->ip_diff;

@@ -178,6 +178,9 @@ type ShortcutCounts struct {
 	Created uint64 // entries
 	Renewed uint64 // connections, by a packet of each direction through OVS
 	Unseen  uint64 // packets of pods that found no slot: they went through OVS unobserved
+	// Mismatched counts entries in use that OVS contradicted when their connection passed it again,
+	// without a change of flows or configuration since they were made.
+	Mismatched uint64
 	Epoch   uint32
 	Entries int
 	Pods    int // devices whose packets may become shortcuts
@@ -203,6 +206,7 @@ func ReadShortcutCounts(pinDir string) (ShortcutCounts, error) {
 		out.Created += c.Created
 		out.Renewed += c.Renewed
 		out.Unseen += c.Unseen
+		out.Mismatched += c.Mismatched
 	}
 	epochs, err := openShortcutMap(pinDir, "shortcut_epoch")
 	if err != nil {

@@ -383,3 +383,85 @@ func TestShortcutsOff(t *testing.T) {
 		return err
 	})
 }
+
+// An entry that OVS contradicts when its connection passes it again is counted, in each direction. A
+// change of OVS that raised the epoch is not, nor one of a connection that nobody used for a while.
+func TestShortcutMismatch(t *testing.T) {
+	const lease = 200 * time.Millisecond
+	mismatched := func(r *shortRig) uint64 {
+		t.Helper()
+		c, err := ReadShortcutCounts(r.pinDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		return c.Mismatched
+	}
+	for _, f := range []family{v4, v6} {
+		c := conn{f, protoTCP, 40000, 50000, 30}
+		moved := c
+		moved.out++
+		for _, tt := range []struct {
+			name   string
+			wrong  *uint8                 // origin of the entry that is changed
+			change func(*gatewayShortcut) // to it
+			before func(r *shortRig)      // the connection passes OVS again
+			after  conn                   // as OVS translates it then
+			want   uint64
+		}{
+			{name: "right", after: c},
+			{name: "pod's port", wrong: new(uint8(gatewayOriginORIGIN_POD)), change: func(s *gatewayShortcut) { s.Sport++ }, after: c, want: 1},
+			{name: "pod's next hop", wrong: new(uint8(gatewayOriginORIGIN_POD)), change: func(s *gatewayShortcut) { s.Macs[5]++ }, after: c, want: 1},
+			{name: "pod's TTL", wrong: new(uint8(gatewayOriginORIGIN_POD)), change: func(s *gatewayShortcut) { s.Hops++ }, after: c, want: 1},
+			{name: "wire's address", wrong: new(uint8(gatewayOriginORIGIN_WIRE)), change: func(s *gatewayShortcut) { s.Dst.W[3]++ }, after: c, want: 1},
+			{name: "wire's MAC", wrong: new(uint8(gatewayOriginORIGIN_WIRE)), change: func(s *gatewayShortcut) { s.Macs[0]++ }, after: c, want: 1},
+			{name: "OVS changed silently", after: moved, want: 1},
+			{name: "OVS changed, new epoch", before: func(r *shortRig) { r.must(t, r.g.ForgetShortcuts) }, after: moved},
+			{name: "OVS changed, long unused", before: func(*shortRig) { time.Sleep(1100 * time.Millisecond) }, after: moved},
+		} {
+			t.Run(f.name+" "+tt.name, func(t *testing.T) {
+				r := newShortRig(t, Direct, func(o *Options) { o.Shortcuts.Lease = lease })
+				r.open(t, c)
+				plant(t, r.g, func(k gatewayTuple, s *gatewayShortcut) {
+					if tt.wrong != nil && k.Origin == *tt.wrong {
+						tt.change(s)
+					}
+					if tt.name != "OVS changed, long unused" {
+						s.Until = uint64(monotonic(t) + time.Hour)
+					}
+				})
+				if tt.before != nil {
+					time.Sleep(lease)
+					tt.before(r)
+				}
+				plant(t, r.g, func(_ gatewayTuple, s *gatewayShortcut) { // the lease ends now
+					s.Until = min(s.Until, uint64(monotonic(t)-10*time.Millisecond))
+				})
+				for range 2 {
+					_, number := r.fromPod(t, tt.after.segment(true, true, flagACK, 64))
+					r.leave(t, number, tt.after.segment(true, false, flagACK, 62))
+					r.arrive(t, tt.after.segment(false, false, flagACK, 60))
+				}
+				if got := mismatched(r); got != tt.want {
+					t.Errorf("%d mismatches, want %d", got, tt.want)
+				}
+			})
+		}
+	}
+}
+
+// plant changes all entries.
+func plant(t *testing.T, g *Gateway, change func(gatewayTuple, *gatewayShortcut)) {
+	t.Helper()
+	changed := map[gatewayTuple]gatewayShortcut{}
+	if err := eachEntry(g.objs.Shortcuts, func(k gatewayTuple, s gatewayShortcut) {
+		change(k, &s)
+		changed[k] = s
+	}); err != nil {
+		t.Fatal(err)
+	}
+	for k, s := range changed {
+		if err := g.objs.Shortcuts.Put(k, s); err != nil {
+			t.Fatal(err)
+		}
+	}
+}

@@ -102,6 +102,7 @@ func (c *Collector) putShortcuts(put putter) {
 	put("ovnkube_gateway_shortcut_renewals_total", float64(counts.Renewed))
 	put("ovnkube_gateway_shortcut_evictions_total", float64(c.evictions.next(counts)))
 	put("ovnkube_gateway_shortcut_unseen_total", float64(counts.Unseen))
+	put("ovnkube_gateway_shortcut_mismatch_total", float64(counts.Mismatched))
 	put("ovnkube_gateway_shortcut_epochs_total", float64(counts.Epoch))
 	put("ovnkube_gateway_shortcut_pods", float64(counts.Pods))
 }

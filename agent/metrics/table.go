@@ -27,6 +27,7 @@ func Table() metric.Table {
 		{Name: "ovnkube_gateway_shortcut_renewals_total", Kind: metric.Counter, Help: "Leases of connections that OVS has confirmed by a packet of each direction."},
 		{Name: "ovnkube_gateway_shortcut_evictions_total", Kind: metric.Counter, Help: "Shortcuts that made room for others since the agent's start, approximately: those connections pass OVS."},
 		{Name: "ovnkube_gateway_shortcut_unseen_total", Kind: metric.Counter, Help: "Packets of pods that were too many inside OVS to be observed."},
+		{Name: "ovnkube_gateway_shortcut_mismatch_total", Kind: metric.Counter, Help: "Shortcuts in use that OVS contradicted when their connection passed it again, without a change that the agent knows of."},
 		{Name: "ovnkube_gateway_shortcut_epochs_total", Kind: metric.Counter, Help: "Changes of flows or configuration after which every connection passes OVS once."},
 		{Name: "ovnkube_gateway_shortcut_pods", Kind: metric.Gauge, Help: "Interfaces of pods that may have shortcuts."},
 		{Name: "ovnkube_gateway_shortcut_limited_pods", Kind: metric.Gauge, Help: "Interfaces of pods that may not have shortcuts because of a bandwidth limit."},

@@ -63,8 +63,8 @@ func (s *shortcuts) printCounts(w io.Writer, pinDir string) error {
 	if s.json {
 		return json.NewEncoder(w).Encode(c)
 	}
-	_, err = fmt.Fprintf(w, "entries   %d\ncreated   %d\nrenewed   %d\nevicted   %d\nunseen    %d\nepoch     %d\npods      %d\n",
-		c.Entries, c.Created, c.Renewed, c.Evicted(), c.Unseen, c.Epoch, c.Pods)
+	_, err = fmt.Fprintf(w, "entries   %d\ncreated   %d\nrenewed   %d\nevicted   %d\nunseen    %d\nmismatch  %d\nepoch     %d\npods      %d\n",
+		c.Entries, c.Created, c.Renewed, c.Evicted(), c.Unseen, c.Mismatched, c.Epoch, c.Pods)
 	return err
 }
 
