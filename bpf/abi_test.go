@@ -36,6 +36,7 @@ func TestSizes(t *testing.T) {
 		{"shortcut", uint32(unsafe.Sizeof(gatewayShortcut{})), spec.Maps["shortcuts"].ValueSize},
 		{"shortcut counts", uint32(unsafe.Sizeof(gatewayShortcutCounts{})), spec.Maps["shortcut_counts"].ValueSize},
 		{"pod port", uint32(unsafe.Sizeof(gatewayPodPort{})), spec.Maps["short_pods"].ValueSize},
+		{"pod cell", uint32(unsafe.Sizeof(gatewayPodCell{})), spec.Maps["pod_received"].ValueSize},
 		{"cells", uint32(unsafe.Sizeof(gatewayCells{})), spec.Maps["counters"].ValueSize},
 		{"reasons", uint32(len(reasons) * 16), spec.Maps["counters"].ValueSize},
 	} {

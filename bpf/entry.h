@@ -40,22 +40,37 @@ struct shortcut {
 	__u16 longest; /* length of IP packets that OVS is known to pass */
 	__u16 ip_diff; /* IPv4: of the header; IPv6: of the data that CHECKSUM_COMPLETE covers */
 	__u8 hops;     /* decrement of TTL or hop limit */
-	__u8 seen; /* from the wire: since the last renewal a packet has gone to OVS: seen_in() */
+	/*
+	 * From the wire: since the last renewal a packet has gone to OVS, see seen_in(). From a pod:
+	 * packets since it has ended the connection, see end_connection().
+	 */
+	__u8 seen;
 	__u32 addr_diff; /* of the pseudo header */
 	__u32 port_diff;
 	__u32 renewals;
+	__u32 number; /* from the wire: of the pod's counts in pod_received */
+	__u32 pad;
 };
-_Static_assert(sizeof(struct shortcut) == 88, "shortcut is shared with Go");
+_Static_assert(sizeof(struct shortcut) == 96, "shortcut is shared with Go");
 
 /*
- * A pod's device whose packets may become shortcuts. What OVN lets through by length depends on the
- * router, not on the connection: so a new one need not show it again.
+ * A pod's device. What OVN lets through by length depends on the router, not on the connection: so a
+ * new one need not show it again.
  */
 struct pod_port {
-	__u32 mtu;
+	__u32 mtu;     /* 0: its packets must not become shortcuts */
+	__u32 number;  /* of its counts in pod_received */
 	__u32 longest; /* length of the device's IP packets that OVS is known to pass */
 	__u32 epoch;   /* in which it did */
 };
+
+/* Packets that a pod received past its device. The number of a pod that is gone is used again. */
+struct pod_cell {
+	struct cell cell;
+	__u32 device; /* of the pod; 0: the number is free */
+	__u32 pad;
+};
+_Static_assert(sizeof(struct pod_cell) == 24, "pod_cell is shared with Go");
 
 /* Counts of shortcuts, per CPU. */
 struct shortcut_counts {

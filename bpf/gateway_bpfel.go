@@ -218,9 +218,17 @@ const (
 	gatewayOriginORIGIN_WIRE gatewayOrigin = 1
 )
 
+type gatewayPodCell struct {
+	_      structs.HostLayout
+	Cell   gatewayCell
+	Device uint32
+	Pad    uint32
+}
+
 type gatewayPodPort struct {
 	_       structs.HostLayout
 	Mtu     uint32
+	Number  uint32
 	Longest uint32
 	Epoch   uint32
 }
@@ -350,6 +358,8 @@ type gatewayShortcut struct {
 	AddrDiff uint32
 	PortDiff uint32
 	Renewals uint32
+	Number   uint32
+	Pad      uint32
 }
 
 type gatewayShortcutCounts struct {
@@ -368,10 +378,12 @@ type gatewaySlot struct {
 	Epoch    uint32
 	Device   uint32
 	Mtu      uint32
+	Number   uint32
 	Len      uint32
 	Priority uint32
 	Sequence uint32
 	Start    uint32
+	_        [4]byte
 	Print    uint64
 	Id       uint16
 	Hops     uint8

@@ -27,7 +27,7 @@ static __noinline int enters_ovs(struct __sk_buff *skb)
 	struct tuple t;
 
 	port = bpf_map_lookup_elem(&short_pods, &device);
-	if (!port || cfg.local || cfg.vlan || skb->mark)
+	if (!port || !port->mtu || cfg.local || cfg.vlan || skb->mark)
 		return 0;
 	s = claim_slot(now, &number);
 	if (!s) {
@@ -45,6 +45,7 @@ static __noinline int enters_ovs(struct __sk_buff *skb)
 	s->epoch = current_epoch();
 	s->device = device;
 	s->mtu = port->mtu;
+	s->number = port->number;
 	s->len = skb->len;
 	s->priority = skb->priority;
 	s->sequence = sequence_of(&p);
@@ -109,6 +110,7 @@ static __noinline int learn_in(const struct tuple *wire, struct slot *o, struct 
 
 	n.epoch = o->epoch;
 	n.device = o->device;
+	n.number = o->number;
 	n.src = o->t.dst;
 	n.dst = o->t.src;
 	n.sport = o->t.dport;

@@ -25,8 +25,8 @@ static __noinline int shortcut_in(struct __sk_buff *skb, __u32 reason)
 	struct shortcut *s;
 	struct plain p;
 	struct tuple k;
-	struct cell *received;
-	__u32 device;
+	struct pod_cell *received;
+	__u32 device, number;
 
 	if (!plain(skb, &p, &k, ORIGIN_WIRE))
 		return 0;
@@ -44,13 +44,14 @@ static __noinline int shortcut_in(struct __sk_buff *skb, __u32 reason)
 	if (p.hops <= s->hops || ip_len(skb, &p) > s->longest)
 		return 0;
 	device = s->device;
-	received = bpf_map_lookup_elem(&pod_received, &device);
-	if (!received)
+	number = s->number;
+	received = bpf_map_lookup_elem(&pod_received, &number);
+	if (!received || received->device != device) /* the pod is gone */
 		return 0;
 	count(skb, reason == REASON_SERVICE ? REASON_SERVICE_CACHED : REASON_SNAT_CACHED);
 	if (reason == REASON_SERVICE)
 		count_service(skb);
-	add(skb, received);
+	add(skb, &received->cell);
 	skb->mark = 0; /* as on the way through OVS and the pod's device */
 	rewrite(skb, &p, s);
 	return device;
@@ -84,6 +85,35 @@ static __always_inline int is_mac(const __u8 *a, const void *b)
 	return *(__u32 *)a == *(__u32 *)b && *(__u16 *)(a + 4) == *(__u16 *)(b + 4);
 }
 
+/* A closed connection's packets that are not observed: usually the last one of each direction. */
+#define LAST_PACKETS 3
+
+/*
+ * The pod has ended its connection: both directions pass OVS. A few more packets are expected, which
+ * teach nothing. If there are many, only one direction is closed, and the connection is observed
+ * again.
+ */
+static __noinline int end_connection(struct shortcut *s, __u32 proto)
+{
+	struct tuple wire = {};
+	struct shortcut *w;
+
+	s->until = 0;
+	s->seen = 1;
+	wire.src = s->dst;
+	wire.dst = s->src;
+	wire.sport = s->dport;
+	wire.dport = s->sport;
+	wire.proto = proto;
+	wire.origin = ORIGIN_WIRE;
+	w = bpf_map_lookup_elem(&shortcuts, &wire);
+	if (w && w->device == s->device) {
+		w->until = 0;
+		w->seen = 0;
+	}
+	return 0;
+}
+
 /* Of a pod of this node, at the host's end of its device. mark: for the uplink's program. */
 static __always_inline int from_pod(struct __sk_buff *skb, __u16 mark)
 {
@@ -99,8 +129,19 @@ static __always_inline int from_pod(struct __sk_buff *skb, __u16 mark)
 	    is_inside(&p, &k))
 		return TC_ACT_UNSPEC;
 	s = bpf_map_lookup_elem(&shortcuts, &k);
-	if (s && s->device == skb->ifindex && p.flags & (TCP_ENDS | TCP_SYN))
-		s->until = 0;
+	if (s && s->device == skb->ifindex) {
+		if (p.flags & TCP_ENDS) {
+			end_connection(s, p.proto);
+			return TC_ACT_UNSPEC;
+		}
+		if (p.flags & TCP_SYN) {
+			s->until = 0;
+			s->seen = 0;
+		} else if (s->seen && s->seen <= LAST_PACKETS) {
+			s->seen++;
+			return TC_ACT_UNSPEC;
+		}
+	}
 	if (!s || s->device != skb->ifindex || !is_valid(s) || ip_len(skb, &p) > s->longest) {
 		/* a packet to the host never leaves by the uplink, and would hold its slot */
 		if (!is_host(&k.dst))

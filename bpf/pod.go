@@ -58,32 +58,61 @@ func (g *Gateway) AttachPod(ifindex, mtu int, short bool) error {
 }
 
 func (g *Gateway) attachPod(h hook, ifindex, mtu int, short bool) error {
-	key := uint32(ifindex)
-	cpus, err := ebpf.PossibleCPU()
-	if err != nil {
-		return err
+	key, want := uint32(ifindex), uint32(0)
+	if short {
+		want = uint32(mtu)
 	}
-	err = g.objs.PodReceived.Update(key, make([]gatewayCell, cpus), ebpf.UpdateNoExist)
-	if err != nil && !errors.Is(err, ebpf.ErrKeyExist) {
+	var have gatewayPodPort
+	err := g.objs.ShortPods.Lookup(key, &have)
+	known := err == nil
+	if errors.Is(err, ebpf.ErrKeyNotExist) {
+		have.Number, err = g.numberPod(key)
+	}
+	if err != nil {
 		return err
 	}
 	if err := g.attach(h, ifindex); err != nil {
 		return err
 	}
-	if short {
-		var have gatewayPodPort
-		if err := g.objs.ShortPods.Lookup(key, &have); err == nil && have.Mtu == uint32(mtu) {
-			return nil // it also has what the programs have learned
-		}
-		return g.objs.ShortPods.Put(key, gatewayPodPort{Mtu: uint32(mtu)})
+	if known && have.Mtu == want {
+		return nil // it also has what the programs have learned
 	}
-	if err := g.objs.ShortPods.Delete(key); err != nil {
-		if errors.Is(err, ebpf.ErrKeyNotExist) {
-			return nil
-		}
+	if err := g.objs.ShortPods.Put(key, gatewayPodPort{Mtu: want, Number: have.Number}); err != nil {
 		return err
 	}
-	return g.ForgetShortcuts()
+	if have.Mtu != 0 && want == 0 {
+		return g.ForgetShortcuts()
+	}
+	return nil
+}
+
+// numberPod gives a device a number of its own, with counts that begin at zero.
+func (g *Gateway) numberPod(ifindex uint32) (uint32, error) {
+	taken := make(map[uint32]bool)
+	err := eachEntry(g.objs.ShortPods, func(_ uint32, p gatewayPodPort) { taken[p.Number] = true })
+	if err != nil {
+		return 0, fmt.Errorf("list pods' interfaces: %w", err)
+	}
+	room := g.objs.PodReceived.MaxEntries()
+	for n := range room {
+		if !taken[n] {
+			return n, g.ownCounts(n, ifindex)
+		}
+	}
+	return 0, fmt.Errorf("%d pods have shortcuts, which is all that there is room for", room)
+}
+
+// ownCounts sets the counts of a number to zero, and the device that they are of; 0: none.
+func (g *Gateway) ownCounts(number, ifindex uint32) error {
+	cpus, err := ebpf.PossibleCPU()
+	if err != nil {
+		return err
+	}
+	cells := make([]gatewayPodCell, cpus)
+	for i := range cells {
+		cells[i].Device = ifindex
+	}
+	return g.objs.PodReceived.Put(number, cells)
 }
 
 // AdoptPods attaches this load's program to the devices that an earlier load has left, and forgets
@@ -111,10 +140,12 @@ func (g *Gateway) DetachPod(ifindex int) error {
 		return nil
 	}
 	var errs []error
-	for _, m := range []*ebpf.Map{g.objs.ShortPods, g.objs.PodReceived} {
-		if err := m.Delete(uint32(ifindex)); err != nil && !errors.Is(err, ebpf.ErrKeyNotExist) {
-			errs = append(errs, err)
-		}
+	var have gatewayPodPort
+	switch err := g.objs.ShortPods.Lookup(uint32(ifindex), &have); {
+	case err == nil: // the counts first: the number is free afterwards
+		errs = append(errs, g.ownCounts(have.Number, 0), g.objs.ShortPods.Delete(uint32(ifindex)))
+	case !errors.Is(err, ebpf.ErrKeyNotExist):
+		errs = append(errs, err)
 	}
 	errs = append(errs, g.detach(podHookOf(ifindex, "")))
 	if err := errors.Join(errs...); err != nil {
@@ -129,7 +160,7 @@ func (g *Gateway) Pods() ([]int, error) {
 		return nil, nil
 	}
 	var out []int
-	err := eachKey(g.objs.PodReceived, func(k uint32) { out = append(out, int(k)) })
+	err := eachEntry(g.objs.ShortPods, func(k uint32, _ gatewayPodPort) { out = append(out, int(k)) })
 	if err != nil {
 		return nil, fmt.Errorf("list pods' interfaces: %w", err)
 	}
@@ -139,34 +170,33 @@ func (g *Gateway) Pods() ([]int, error) {
 // PodReceived returns packets and bytes that went to a pod past its device's counters. It returns
 // ErrNoShortcuts while shortcuts are off.
 func PodReceived(pinDir string, ifindex int) (packets, bytes uint64, err error) {
+	pods, err := openShortcutMap(pinDir, "short_pods")
+	if err != nil {
+		return 0, 0, err
+	}
+	defer pods.Close()
 	m, err := openShortcutMap(pinDir, "pod_received")
 	if err != nil {
 		return 0, 0, err
 	}
 	defer m.Close()
-	var cpus []gatewayCell
-	err = m.Lookup(uint32(ifindex), &cpus)
+	var pod gatewayPodPort
+	var cpus []gatewayPodCell
+	err = pods.Lookup(uint32(ifindex), &pod)
 	if errors.Is(err, ebpf.ErrKeyNotExist) {
 		return 0, 0, nil
+	}
+	if err == nil {
+		err = m.Lookup(pod.Number, &cpus)
 	}
 	if err != nil {
 		return 0, 0, fmt.Errorf("read counts of interface %d: %w", ifindex, err)
 	}
 	for _, c := range cpus {
-		packets += c.Packets
-		bytes += c.Bytes
+		packets += c.Cell.Packets
+		bytes += c.Cell.Bytes
 	}
 	return packets, bytes, nil
-}
-
-func eachKey(m *ebpf.Map, f func(uint32)) error {
-	var key uint32
-	var value []gatewayCell
-	it := m.Iterate()
-	for it.Next(&key, &value) {
-		f(key)
-	}
-	return it.Err()
 }
 
 // dropPodLinks detaches the programs of all pods. Clsact filters go by the given function; without

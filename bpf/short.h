@@ -52,7 +52,7 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } shortcut_counts SEC(".maps");
 
-/* Devices of pods that may have shortcuts. */
+/* Devices of pods that have the program. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 8192);
@@ -62,13 +62,12 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } short_pods SEC(".maps");
 
-/* What pods received past their device, whose own counters miss it. */
+/* What pods received past their device, whose own counters miss it. By the pod's number. */
 struct {
-	__uint(type, BPF_MAP_TYPE_PERCPU_HASH);
-	__uint(max_entries, 8192);
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 1); /* Go sets the size */
 	__type(key, __u32);
-	__type(value, struct cell);
-	__uint(map_flags, BPF_F_NO_PREALLOC);
+	__type(value, struct pod_cell);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } pod_received SEC(".maps");
 

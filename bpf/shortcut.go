@@ -16,6 +16,7 @@ const (
 	maxSlotsPerCPU  = 256
 	defaultLease    = time.Second
 	defaultCapacity = 131072
+	maxShortPods    = 4096
 )
 
 // ShortcutOptions configures shortcuts: established North-South connections of pods past OVS. The
@@ -54,6 +55,7 @@ func prepareShortcuts(spec *ebpf.CollectionSpec, opts Options) error {
 		perCPU /= 2
 	}
 	spec.Maps["shortcuts"].MaxEntries = uint32(o.Entries)
+	spec.Maps["pod_received"].MaxEntries = maxShortPods
 	spec.Maps["slots"].MaxEntries = uint32(min(perCPU*cpus, maxSlots))
 	v := spec.Variables
 	return errors.Join(v["shortcuts_on"].Set(uint8(1)), v["lease_ns"].Set(uint64(o.Lease)), v["slots_per_cpu"].Set(uint32(perCPU)))
@@ -222,7 +224,11 @@ func ReadShortcutCounts(pinDir string) (ShortcutCounts, error) {
 	}
 	defer pods.Close()
 	err = errors.Join(
-		eachEntry(pods, func(uint32, gatewayPodPort) { out.Pods++ }),
+		eachEntry(pods, func(_ uint32, p gatewayPodPort) {
+			if p.Mtu != 0 {
+				out.Pods++
+			}
+		}),
 		Shortcuts(pinDir, func(Shortcut) { out.Entries++ }),
 	)
 	return out, err

@@ -4,6 +4,7 @@ import (
 	"bytes"
 	"errors"
 	"fmt"
+	"net"
 	"path/filepath"
 	"testing"
 	"time"
@@ -61,6 +62,7 @@ func testLife(t *testing.T, r *shortRig, c conn) {
 		}
 		r.arrive(t, frame).expect(t, step, toOVS, passes, frame)
 	}
+	observed := true
 	out := func(step string, flags uint8, past bool) {
 		t.Helper()
 		frame := c.segment(true, true, flags, 64)
@@ -70,8 +72,8 @@ func testLife(t *testing.T, r *shortRig, c conn) {
 			return
 		}
 		got.expect(t, step, retNext, "", frame)
-		if number == 0 {
-			t.Errorf("%s: not observed", step)
+		if (number != 0) != observed {
+			t.Errorf("%s: slot %d, observed %t", step, number, observed)
 		}
 		after := c.segment(true, false, flags, 62)
 		r.leave(t, number, after).expect(t, step+", after OVS", toOVS, "out", after)
@@ -95,9 +97,20 @@ func testLife(t *testing.T, r *shortRig, c conn) {
 	if c.proto == protoTCP {
 		in("FIN", flagACK|flagFIN, false)
 		in("after FIN", flagACK, false)
+		observed = false
 		out("FIN", flagACK|flagFIN, false)
-		out("after FIN", flagACK, false)
-		out("SYN", flagSYN, false)
+		in("after the pod's FIN", flagACK, false)
+		for range 3 { // few packets follow, and teach nothing
+			out("after FIN", flagACK, false)
+		}
+		observed = true
+		out("half closed: proof, after the packet from the wire", flagACK, false)
+		in("half closed", flagACK, true)
+		observed = false
+		out("RST", flagRST, false)
+		in("after RST", flagACK, false)
+		observed = true
+		out("SYN of the next connection", flagSYN, false)
 		if c.out == 50000 {
 			in("SYN-ACK", flagSYN|flagACK, false)
 		}
@@ -179,6 +192,42 @@ func TestShortcutProofOfEpoch(t *testing.T) {
 		if got := r.arrive(t, in); got.reason != "snat_cached" {
 			t.Errorf("%s after both: %s", f.name, got.reason)
 		}
+	}
+}
+
+// A new pod may get the number of one that is gone. It gets none of its packets, and its counts begin
+// at zero.
+func TestPodNumbersAreReused(t *testing.T) {
+	r := newShortRig(t, Direct)
+	received := func(ifindex int, want uint64) {
+		t.Helper()
+		if packets, _, err := PodReceived(r.pinDir, ifindex); err != nil || packets != want {
+			t.Errorf("interface %d: %d packets, %v, want %d", ifindex, packets, err, want)
+		}
+	}
+	c := conn{v4, protoUDP, 40000, 50000, 30}
+	r.open(t, c)
+	in := c.segment(false, false, 0, 60)
+	if got := r.arrive(t, in); got.reason != "snat_cached" {
+		t.Fatalf("by %q", got.reason)
+	}
+	received(r.pod, 1)
+	next := r.veth(t, "pod1", net.HardwareAddr{2, 0, 0, 0, 0, 0x44}, newNamespace(t), "eth0")
+	r.must(t, func() error { return errors.Join(r.g.DetachPod(r.pod), r.g.AttachPod(next, podMTU, true)) })
+	if got := r.arrive(t, in); got.reason != "snat_port" {
+		t.Errorf("for the former pod, by %q", got.reason)
+	}
+	received(next, 0)
+	received(r.pod, 0)
+	r.must(t, func() error { return r.g.AttachPod(r.pod, podMTU, true) })
+	var pods [2]gatewayPodPort
+	for i, ifindex := range []int{next, r.pod} {
+		if err := r.g.objs.ShortPods.Lookup(uint32(ifindex), &pods[i]); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if pods[0].Number == pods[1].Number {
+		t.Errorf("two pods have number %d", pods[0].Number)
 	}
 }
 

@@ -276,11 +276,11 @@ func (m *shortModel) compare(t *testing.T) {
 		return
 	}
 	for k, s := range m.model.Tables.Shortcuts {
-		want[k] = state{s.Until == 0, s.Seen}
+		want[k] = state{s.Until == 0, s.Seen && k.FromWire}
 	}
 	err := eachEntry(m.g.objs.Shortcuts, func(k gatewayTuple, s gatewayShortcut) {
 		key := verdict.Tuple{FromWire: k.Origin == 1, Proto: k.Proto, Src: addrPort(k.Src, k.Sport), Dst: addrPort(k.Dst, k.Dport)}
-		got[key] = state{s.Until == 0, s.Seen == seenIn(m.model.Tables.Epoch)}
+		got[key] = state{s.Until == 0, key.FromWire && s.Seen == seenIn(m.model.Tables.Epoch)}
 	})
 	if err != nil {
 		t.Fatal(err)

@@ -31,6 +31,7 @@ struct slot {
 	__u32 epoch;
 	__u32 device;
 	__u32 mtu;
+	__u32 number;
 	__u32 len;
 	__u32 priority;
 	__u32 sequence; /* of TCP */

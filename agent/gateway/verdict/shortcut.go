@@ -121,6 +121,10 @@ func (m Model) FromPod(device int, f Frame, now time.Duration) (d Decision, ok b
 	case !found || s.Device != device:
 	case p.Flags&(flagFIN|flagRST|flagSYN) != 0:
 		d.Ends = &k
+		other := Tuple{FromWire: true, Proto: p.Proto, Src: s.Dst, Dst: s.Src}
+		if w, found := m.Tables.Shortcuts[other]; found && w.Device == device && p.Flags&(flagFIN|flagRST) != 0 {
+			d.Closes = &other
+		}
 	case !m.valid(s, now) || p.Length > s.Longest || p.Hops <= s.Hops || f.Src != s.From:
 	case p.Proto == protoUDP && m.Tables.HostPort != nil && m.Tables.HostPort(protoUDP, s.Src.Port()):
 	default:

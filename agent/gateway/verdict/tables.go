@@ -128,6 +128,11 @@ func (t *Tables) Apply(d Decision, now time.Duration) {
 		s.Until = 0
 		t.Shortcuts[*d.Ends] = s
 	}
+	if d.Closes != nil {
+		s := t.Shortcuts[*d.Closes]
+		s.Until, s.Seen = 0, false
+		t.Shortcuts[*d.Closes] = s
+	}
 }
 
 // Decision is the decision for a packet, with the resulting changes of the tables.
@@ -141,6 +146,8 @@ type Decision struct {
 	Past *Shortcut // the packet is rewritten by it and does not go to OVS
 	Seen *Tuple    // shortcut whose connection has sent a packet to OVS from the wire
 	Ends *Tuple    // shortcut that ends
+	// Closes is the shortcut of the other direction of a connection that the pod has ended.
+	Closes *Tuple
 }
 
 // Verdict returns the verdict of the reason.
