@@ -211,7 +211,7 @@ func TestPodNumbersAreReused(t *testing.T) {
 	if got := r.arrive(t, in); got.reason != "snat_cached" {
 		t.Fatalf("by %q", got.reason)
 	}
-	received(r.pod, 1)
+	received(r.pod, 2) // with the last one of open
 	next := r.veth(t, "pod1", net.HardwareAddr{2, 0, 0, 0, 0, 0x44}, newNamespace(t), "eth0")
 	r.must(t, func() error { return errors.Join(r.g.DetachPod(r.pod), r.g.AttachPod(next, podMTU, true)) })
 	if got := r.arrive(t, in); got.reason != "snat_port" {
