@@ -35,7 +35,13 @@ var shortcutTests = []struct {
 		r.withoutAgent(t, func() { testShortcutPolicy(t, r) })
 	}},
 	{"connection tracker flushed", testShortcutFlushed},
+	{"connection tracker flushed, agent dead", func(t *testing.T, r *shortcutRig) {
+		r.withoutAgent(t, func() { testShortcutFlushed(t, r) })
+	}},
 	{"next hop moved", testShortcutNextHop},
+	{"next hop moved, agent dead", func(t *testing.T, r *shortcutRig) {
+		r.withoutAgent(t, func() { testShortcutNextHop(t, r) })
+	}},
 	{"processes killed", testShortcutKills},
 	{"address of a pod reused", testShortcutReuse},
 }
@@ -114,6 +120,9 @@ func testShortcutCounters(t *testing.T, r *shortcutRig) {
 				t.Errorf("%s: %v packets received by the pod, want %d", l.name, got, sent)
 			}
 			t.Logf("%s: of %d exchanges %d in and %d out past OVS", l.name, sent, past, moved["out_cached"])
+			if c, err := bpf.ReadShortcutCounts(r.pin); err != nil || c.Mismatched != 0 || c.Renewed == 0 {
+				t.Errorf("%s: OVS contradicted %d leases of %d (%v)", l.name, c.Mismatched, c.Renewed, err)
+			}
 		}
 	}
 }
