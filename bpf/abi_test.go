@@ -32,7 +32,7 @@ func TestSizes(t *testing.T) {
 		{"flow value", uint32(unsafe.Sizeof(gatewaySeen{})), spec.Maps["takeover"].ValueSize},
 		{"address", uint32(unsafe.Sizeof(gatewayAddr{})), spec.Maps["host_addrs"].KeySize},
 		{"port bits", uint32(unsafe.Sizeof(gatewayPortBits{})), spec.Maps["host_sockets"].ValueSize},
-		{"shortcut key", uint32(unsafe.Sizeof(gatewayTuple{})), spec.Maps["shortcuts"].KeySize},
+		{"shortcut key", uint32(unsafe.Sizeof(gatewayShortcutKey{})), spec.Maps["shortcuts"].KeySize},
 		{"shortcut", uint32(unsafe.Sizeof(gatewayShortcut{})), spec.Maps["shortcuts"].ValueSize},
 		{"shortcut counts", uint32(unsafe.Sizeof(gatewayShortcutCounts{})), spec.Maps["shortcut_counts"].ValueSize},
 		{"pod port", uint32(unsafe.Sizeof(gatewayPodPort{})), spec.Maps["short_pods"].ValueSize},

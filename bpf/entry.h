@@ -5,7 +5,7 @@
 
 #include "types.h"
 
-/* Where a packet was seen: part of the key of a shortcut. */
+/* Where a packet was seen. */
 enum origin {
 	ORIGIN_POD,
 	ORIGIN_WIRE,
@@ -21,7 +21,22 @@ struct tuple {
 	__u8 origin;
 	__u8 pad[2];
 };
-_Static_assert(sizeof(struct tuple) == 40, "tuple is shared with Go");
+
+/*
+ * The key of a shortcut. It is short, because hashing costs each packet. Of IPv4 it has the
+ * addresses, of IPv6 digests of them: see find_shortcut().
+ */
+struct shortcut_key {
+	__u32 src;
+	__u32 dst;
+	__be16 sport;
+	__be16 dport;
+	__u8 proto;
+	__u8 origin;
+	__u8 v6;
+	__u8 pad;
+};
+_Static_assert(sizeof(struct shortcut_key) == 16, "shortcut_key is shared with Go");
 
 /*
  * What OVS makes of the packets of a tuple. Times are those of CLOCK_MONOTONIC at the last tick.
@@ -50,8 +65,10 @@ struct shortcut {
 	__u32 renewals;
 	__u32 number; /* from the wire: of the pod's counts in pod_received */
 	__u32 pad;
+	struct addr was_src; /* before the translation */
+	struct addr was_dst;
 };
-_Static_assert(sizeof(struct shortcut) == 96, "shortcut is shared with Go");
+_Static_assert(sizeof(struct shortcut) == 128, "shortcut is shared with Go");
 
 /*
  * A pod's device. What OVN lets through by length depends on the router, not on the connection: so a

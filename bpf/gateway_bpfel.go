@@ -360,6 +360,8 @@ type gatewayShortcut struct {
 	Renewals uint32
 	Number   uint32
 	Pad      uint32
+	WasSrc   gatewayAddr
+	WasDst   gatewayAddr
 }
 
 type gatewayShortcutCounts struct {
@@ -370,10 +372,31 @@ type gatewayShortcutCounts struct {
 	Mismatched uint64
 }
 
+type gatewayShortcutKey struct {
+	_      structs.HostLayout
+	Src    uint32
+	Dst    uint32
+	Sport  uint16
+	Dport  uint16
+	Proto  uint8
+	Origin uint8
+	V6     uint8
+	Pad    uint8
+}
+
 type gatewaySlot struct {
-	_        structs.HostLayout
-	At       uint64
-	T        gatewayTuple
+	_  structs.HostLayout
+	At uint64
+	T  struct {
+		_      structs.HostLayout
+		Src    gatewayAddr
+		Dst    gatewayAddr
+		Sport  uint16
+		Dport  uint16
+		Proto  uint8
+		Origin uint8
+		Pad    [2]uint8
+	}
 	Macs     [12]uint8
 	Epoch    uint32
 	Device   uint32
@@ -390,17 +413,6 @@ type gatewaySlot struct {
 	Flags    uint8
 	V6       uint8
 	Pad      [3]uint8
-}
-
-type gatewayTuple struct {
-	_      structs.HostLayout
-	Src    gatewayAddr
-	Dst    gatewayAddr
-	Sport  uint16
-	Dport  uint16
-	Proto  uint8
-	Origin uint8
-	Pad    [2]uint8
 }
 
 // Names of all BPF objects in the ELF.

@@ -89,11 +89,16 @@ static __always_inline void contradicted(const struct shortcut *old, const struc
 }
 
 /* Writes an entry. fresh: not in place of another. */
-static __always_inline void put_shortcut(const struct tuple *k, const struct shortcut *s, int fresh)
+static __always_inline void put_shortcut(const struct tuple *t, int v6, struct shortcut *s,
+					 int fresh)
 {
 	struct shortcut_counts *counts = counts_of_cpu();
+	struct shortcut_key k;
 
-	if (bpf_map_update_elem(&shortcuts, k, s, BPF_ANY) || !counts)
+	key_of(&k, t, v6);
+	s->was_src = t->src;
+	s->was_dst = t->dst;
+	if (bpf_map_update_elem(&shortcuts, &k, s, BPF_ANY) || !counts)
 		return;
 	if (fresh)
 		counts->created++;
@@ -123,7 +128,7 @@ static __noinline int learn_in(const struct tuple *wire, struct slot *o, struct 
 		return 1;
 	contradicted(old, &n);
 	set_diffs(&n, wire, o->v6);
-	put_shortcut(wire, &n, !old);
+	put_shortcut(wire, o->v6, &n, !old);
 	return 0;
 }
 
@@ -146,14 +151,14 @@ static __noinline int learn_out(struct slot *o, const struct tuple *out, const v
 	n.longest = len;
 	n.hops = o->hops;
 	set_diffs(&n, &o->t, o->v6);
-	old = bpf_map_lookup_elem(&shortcuts, &o->t);
+	old = find_shortcut(&o->t, o->v6);
 	contradicted(old, &n);
 	if (old && old->epoch == n.epoch) {
 		n.renewals = old->renewals + 1;
 		if (old->longest > n.longest)
 			n.longest = old->longest;
 	}
-	put_shortcut(&o->t, &n, !old);
+	put_shortcut(&o->t, o->v6, &n, !old);
 	return 0;
 }
 
@@ -163,7 +168,7 @@ static __noinline int learn_out(struct slot *o, const struct tuple *out, const v
  */
 static __noinline __u32 learn_length(const struct slot *o, __u32 len)
 {
-	struct shortcut *s = bpf_map_lookup_elem(&shortcuts, &o->t);
+	struct shortcut *s = find_shortcut(&o->t, o->v6);
 	__u32 device = o->device;
 	struct pod_port *port = bpf_map_lookup_elem(&short_pods, &device);
 
@@ -198,7 +203,7 @@ static __always_inline void learn_shortcut(struct __sk_buff *skb, struct slot *o
 	wire.dport = out.sport;
 	wire.proto = out.proto;
 	wire.origin = ORIGIN_WIRE;
-	s = bpf_map_lookup_elem(&shortcuts, &wire);
+	s = find_shortcut(&wire, o->v6);
 	if (!learn_in(&wire, o, s) || !s)
 		return;
 	if (p.flags & (TCP_ENDS | TCP_SYN)) {

@@ -30,7 +30,7 @@ static __noinline int shortcut_in(struct __sk_buff *skb, __u32 reason)
 
 	if (!plain(skb, &p, &k, ORIGIN_WIRE))
 		return 0;
-	s = bpf_map_lookup_elem(&shortcuts, &k);
+	s = find_shortcut(&k, p.v6);
 	if (!s)
 		return 0;
 	if (p.flags & TCP_ENDS) {
@@ -93,7 +93,7 @@ static __always_inline int is_mac(const __u8 *a, const void *b)
  * teach nothing. If there are many, only one direction is closed, and the connection is observed
  * again.
  */
-static __noinline int end_connection(struct shortcut *s, __u32 proto)
+static __noinline int end_connection(struct shortcut *s, __u32 proto, int v6)
 {
 	struct tuple wire = {};
 	struct shortcut *w;
@@ -106,11 +106,24 @@ static __noinline int end_connection(struct shortcut *s, __u32 proto)
 	wire.dport = s->sport;
 	wire.proto = proto;
 	wire.origin = ORIGIN_WIRE;
-	w = bpf_map_lookup_elem(&shortcuts, &wire);
+	w = find_shortcut(&wire, v6);
 	if (w && w->device == s->device) {
 		w->until = 0;
 		w->seen = 0;
 	}
+	return 0;
+}
+
+/* Remembers a packet that goes through OVS, if it can tell what OVS makes of its connection. */
+static __noinline int observe(struct __sk_buff *skb, struct shortcut *s, const struct addr *dst)
+{
+	if (s && s->seen && s->seen <= LAST_PACKETS) {
+		s->seen++;
+		return 0;
+	}
+	/* a packet to the host never leaves by the uplink, and would hold its slot */
+	if (!is_host(dst))
+		enters_ovs(skb);
 	return 0;
 }
 
@@ -128,24 +141,21 @@ static __always_inline int from_pod(struct __sk_buff *skb, __u16 mark)
 	if (skb->vlan_present || !connected() || !plain(skb, &p, &k, ORIGIN_POD) ||
 	    is_inside(&p, &k))
 		return TC_ACT_UNSPEC;
-	s = bpf_map_lookup_elem(&shortcuts, &k);
-	if (s && s->device == skb->ifindex) {
-		if (p.flags & TCP_ENDS) {
-			end_connection(s, p.proto);
-			return TC_ACT_UNSPEC;
-		}
-		if (p.flags & TCP_SYN) {
-			s->until = 0;
-			s->seen = 0;
-		} else if (s->seen && s->seen <= LAST_PACKETS) {
-			s->seen++;
-			return TC_ACT_UNSPEC;
-		}
+	s = find_shortcut(&k, p.v6);
+	if (!s || s->device != skb->ifindex) {
+		observe(skb, NULL, &k.dst);
+		return TC_ACT_UNSPEC;
 	}
-	if (!s || s->device != skb->ifindex || !is_valid(s) || ip_len(skb, &p) > s->longest) {
-		/* a packet to the host never leaves by the uplink, and would hold its slot */
-		if (!is_host(&k.dst))
-			enters_ovs(skb);
+	if (p.flags & TCP_ENDS) {
+		end_connection(s, p.proto, p.v6);
+		return TC_ACT_UNSPEC;
+	}
+	if (p.flags & TCP_SYN) {
+		s->until = 0;
+		s->seen = 0;
+	}
+	if (!is_valid(s) || ip_len(skb, &p) > s->longest) {
+		observe(skb, s, &k.dst);
 		return TC_ACT_UNSPEC;
 	}
 	if (p.hops <= s->hops || !is_mac(s->from, p.eth + ETH_ALEN) || may_be_host_port(&p, s))

@@ -27,7 +27,7 @@ const volatile __u64 lease_ns = 1000000000;
 struct {
 	__uint(type, BPF_MAP_TYPE_LRU_HASH);
 	__uint(max_entries, 1); /* Go sets the size */
-	__type(key, struct tuple);
+	__type(key, struct shortcut_key);
 	__type(value, struct shortcut);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } shortcuts SEC(".maps");
@@ -70,6 +70,37 @@ struct {
 	__type(value, struct pod_cell);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } pod_received SEC(".maps");
+
+static __always_inline __u32 digest(const struct addr *a)
+{
+	return (a->w[0] ^ a->w[1]) * 0x9e3779b1 + a->w[2] * 0x85ebca6b + a->w[3];
+}
+
+static __always_inline void key_of(struct shortcut_key *k, const struct tuple *t, int v6)
+{
+	k->src = v6 ? digest(&t->src) : t->src.w[3];
+	k->dst = v6 ? digest(&t->dst) : t->dst.w[3];
+	*(__u32 *)&k->sport = *(const __u32 *)&t->sport;
+	*(__u32 *)&k->proto = t->proto | t->origin << 8 | (__u32)v6 << 16;
+}
+
+/*
+ * Returns the shortcut of a tuple, or NULL. Two connections of IPv6 may have the same digests: the
+ * later one replaces the other's entry.
+ */
+static __always_inline struct shortcut *find_shortcut(const struct tuple *t, int v6)
+{
+	struct shortcut_key k;
+	struct shortcut *s;
+
+	/* clang would join the paths of both families, and the verifier forget a packet's length */
+	asm volatile("" : "+r"(v6));
+	key_of(&k, t, v6);
+	s = bpf_map_lookup_elem(&shortcuts, &k);
+	if (!s || (v6 && !(addr_eq(&s->was_src, &t->src) && addr_eq(&s->was_dst, &t->dst))))
+		return NULL;
+	return s;
+}
 
 static __always_inline __u32 current_epoch(void)
 {

@@ -151,17 +151,17 @@ func Shortcuts(pinDir string, f func(Shortcut)) error {
 	if err != nil {
 		return err
 	}
-	err = eachEntry(m, func(k gatewayTuple, s gatewayShortcut) { f(shortcutOf(k, s, epoch, now)) })
+	err = eachEntry(m, func(k gatewayShortcutKey, s gatewayShortcut) { f(shortcutOf(k, s, epoch, now)) })
 	if err != nil {
 		return fmt.Errorf("list shortcuts: %w", err)
 	}
 	return nil
 }
 
-func shortcutOf(k gatewayTuple, s gatewayShortcut, epoch uint32, now time.Duration) Shortcut {
+func shortcutOf(k gatewayShortcutKey, s gatewayShortcut, epoch uint32, now time.Duration) Shortcut {
 	out := Shortcut{
 		FromWire: k.Origin == uint8(gatewayOriginORIGIN_WIRE), Proto: k.Proto,
-		Src: addrPort(k.Src, k.Sport), Dst: addrPort(k.Dst, k.Dport),
+		Src: addrPort(s.WasSrc, k.Sport), Dst: addrPort(s.WasDst, k.Dport),
 		NewSrc: addrPort(s.Src, s.Sport), NewDst: addrPort(s.Dst, s.Dport),
 		Device: int(s.Device), Longest: int(s.Longest), Hops: int(s.Hops), Renewals: s.Renewals,
 	}

@@ -195,6 +195,36 @@ func TestShortcutProofOfEpoch(t *testing.T) {
 	}
 }
 
+// Two connections of IPv6 whose keys are the same never use each other's shortcut. The later one has
+// the entry.
+func TestShortcutKeysCollide(t *testing.T) {
+	w := words(v6.remote)
+	w[2]++
+	w[3] -= 0x85ebca6b // as digest() in short.h weighs them
+	other := v6
+	other.remote = addrOf(w)
+	if keyAddr(other.remote) != keyAddr(v6.remote) || other.remote == v6.remote {
+		t.Fatalf("%s and %s have the digests %x and %x", v6.remote, other.remote, keyAddr(v6.remote), keyAddr(other.remote))
+	}
+	r := newShortRig(t, Direct)
+	a, b := conn{v6, protoUDP, 40000, 50000, 30}, conn{other, protoUDP, 40000, 50000, 30}
+	for _, turn := range []struct{ has, lacks conn }{{a, b}, {b, a}, {a, b}} {
+		r.open(t, turn.has)
+		for _, past := range []bool{false, true} {
+			c, out, in := turn.lacks, "", "snat_port"
+			if past {
+				c, out, in = turn.has, "out_cached", "snat_cached"
+			}
+			if got, _ := r.fromPod(t, c.segment(true, true, 0, 64)); got.reason != out {
+				t.Errorf("pod to %s: by %q, want %q", c.f.remote, got.reason, out)
+			}
+			if got := r.arrive(t, c.segment(false, false, 0, 60)); got.reason != in {
+				t.Errorf("from %s: by %q, want %q", c.f.remote, got.reason, in)
+			}
+		}
+	}
+}
+
 // A new pod may get the number of one that is gone. It gets none of its packets, and its counts begin
 // at zero.
 func TestPodNumbersAreReused(t *testing.T) {
@@ -313,8 +343,8 @@ func TestShortcutLearnsOnlyWhatItSaw(t *testing.T) {
 
 func forgetShortcuts(t *testing.T, g *Gateway) {
 	t.Helper()
-	var keys []gatewayTuple
-	if err := eachEntry(g.objs.Shortcuts, func(k gatewayTuple, _ gatewayShortcut) { keys = append(keys, k) }); err != nil {
+	var keys []gatewayShortcutKey
+	if err := eachEntry(g.objs.Shortcuts, func(k gatewayShortcutKey, _ gatewayShortcut) { keys = append(keys, k) }); err != nil {
 		t.Fatal(err)
 	}
 	for _, k := range keys {
@@ -470,7 +500,7 @@ func TestShortcutMismatch(t *testing.T) {
 			t.Run(f.name+" "+tt.name, func(t *testing.T) {
 				r := newShortRig(t, Direct, func(o *Options) { o.Shortcuts.Lease = lease })
 				r.open(t, c)
-				plant(t, r.g, func(k gatewayTuple, s *gatewayShortcut) {
+				plant(t, r.g, func(k gatewayShortcutKey, s *gatewayShortcut) {
 					if tt.wrong != nil && k.Origin == *tt.wrong {
 						tt.change(s)
 					}
@@ -482,7 +512,7 @@ func TestShortcutMismatch(t *testing.T) {
 					time.Sleep(lease)
 					tt.before(r)
 				}
-				plant(t, r.g, func(_ gatewayTuple, s *gatewayShortcut) { // the lease ends now
+				plant(t, r.g, func(_ gatewayShortcutKey, s *gatewayShortcut) { // the lease ends now
 					s.Until = min(s.Until, uint64(monotonic(t)-10*time.Millisecond))
 				})
 				for range 2 {
@@ -499,10 +529,10 @@ func TestShortcutMismatch(t *testing.T) {
 }
 
 // plant changes all entries.
-func plant(t *testing.T, g *Gateway, change func(gatewayTuple, *gatewayShortcut)) {
+func plant(t *testing.T, g *Gateway, change func(gatewayShortcutKey, *gatewayShortcut)) {
 	t.Helper()
-	changed := map[gatewayTuple]gatewayShortcut{}
-	if err := eachEntry(g.objs.Shortcuts, func(k gatewayTuple, s gatewayShortcut) {
+	changed := map[gatewayShortcutKey]gatewayShortcut{}
+	if err := eachEntry(g.objs.Shortcuts, func(k gatewayShortcutKey, s gatewayShortcut) {
 		change(k, &s)
 		changed[k] = s
 	}); err != nil {

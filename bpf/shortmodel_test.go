@@ -163,10 +163,13 @@ func (m *shortModel) put(t *testing.T, k verdict.Tuple, s verdict.Shortcut) {
 }
 
 // cellsOf returns the programs' entry. The differences are computed here once more.
-func cellsOf(k verdict.Tuple, s verdict.Shortcut, epoch uint32) (gatewayTuple, gatewayShortcut) {
-	key := gatewayTuple{
-		Src: gatewayAddr{W: words(k.Src.Addr())}, Dst: gatewayAddr{W: words(k.Dst.Addr())},
+func cellsOf(k verdict.Tuple, s verdict.Shortcut, epoch uint32) (gatewayShortcutKey, gatewayShortcut) {
+	key := gatewayShortcutKey{
+		Src: keyAddr(k.Src.Addr()), Dst: keyAddr(k.Dst.Addr()),
 		Sport: bePort(k.Src.Port()), Dport: bePort(k.Dst.Port()), Proto: k.Proto,
+	}
+	if k.Src.Addr().Is6() {
+		key.V6 = 1
 	}
 	if k.FromWire {
 		key.Origin = uint8(gatewayOriginORIGIN_WIRE)
@@ -174,6 +177,7 @@ func cellsOf(k verdict.Tuple, s verdict.Shortcut, epoch uint32) (gatewayTuple, g
 	v := gatewayShortcut{
 		Until: uint64(s.Until), Epoch: s.Epoch, Device: uint32(s.Device),
 		Src: gatewayAddr{W: words(s.Src.Addr())}, Dst: gatewayAddr{W: words(s.Dst.Addr())},
+		WasSrc: gatewayAddr{W: words(k.Src.Addr())}, WasDst: gatewayAddr{W: words(k.Dst.Addr())},
 		Sport: bePort(s.Src.Port()), Dport: bePort(s.Dst.Port()), From: s.From, Longest: uint16(s.Longest), Hops: s.Hops,
 	}
 	copy(v.Macs[:], s.DstMAC[:])
@@ -202,6 +206,15 @@ func cellsOf(k verdict.Tuple, s verdict.Shortcut, epoch uint32) (gatewayTuple, g
 		v.PortDiff = 0
 	}
 	return key, v
+}
+
+// keyAddr is what key_of in short.h makes of an address.
+func keyAddr(a netip.Addr) uint32 {
+	w := words(a)
+	if a.Is4() {
+		return w[3]
+	}
+	return (w[0]^w[1])*0x9e3779b1 + w[2]*0x85ebca6b + w[3]
 }
 
 // seenIn is seen_in in short.h.
@@ -278,8 +291,8 @@ func (m *shortModel) compare(t *testing.T) {
 	for k, s := range m.model.Tables.Shortcuts {
 		want[k] = state{s.Until == 0, s.Seen && k.FromWire}
 	}
-	err := eachEntry(m.g.objs.Shortcuts, func(k gatewayTuple, s gatewayShortcut) {
-		key := verdict.Tuple{FromWire: k.Origin == 1, Proto: k.Proto, Src: addrPort(k.Src, k.Sport), Dst: addrPort(k.Dst, k.Dport)}
+	err := eachEntry(m.g.objs.Shortcuts, func(k gatewayShortcutKey, s gatewayShortcut) {
+		key := verdict.Tuple{FromWire: k.Origin == 1, Proto: k.Proto, Src: addrPort(s.WasSrc, k.Sport), Dst: addrPort(s.WasDst, k.Dport)}
 		got[key] = state{s.Until == 0, key.FromWire && s.Seen == seenIn(m.model.Tables.Epoch)}
 	})
 	if err != nil {

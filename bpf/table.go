@@ -130,7 +130,7 @@ func Tables(pinDir string) (map[string]Table, error) {
 		addTable[lookupServiceKey, lookupLookupTarget](tables, pinDir, lookupMapLookupTargets),
 		addTable[sockFrontKey, sockFront](tables, pinDir, sockMapSockFrontends),
 		addTable[sockBackKey, sockBack](tables, pinDir, sockMapSockBackends),
-		addTable[gatewayTuple, gatewayShortcut](tables, pinDir, "shortcuts"),
+		addTable[gatewayShortcutKey, gatewayShortcut](tables, pinDir, "shortcuts"),
 	)
 	if err != nil {
 		return nil, fmt.Errorf("count table entries: %w", err)
