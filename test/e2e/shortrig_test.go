@@ -81,13 +81,16 @@ func (r *shortcutRig) openAll(t *testing.T) (lines []*line) {
 	return lines
 }
 
-// entries returns the entries of a line: of the pod's packets, and of those from the wire.
+// entries returns the entries of a line: of the pod's packets, and of those from the wire. Of several
+// from the wire, which former translations have left, it returns the one that holds longest.
 func (r *shortcutRig) entries(l *line) (pod, wire *bpf.Shortcut, err error) {
 	err = bpf.Shortcuts(r.pin, func(s bpf.Shortcut) {
 		switch {
 		case s.Proto != l.proto:
 		case s.FromWire && s.NewDst == l.pod && s.NewSrc == l.remote:
-			wire = &s
+			if wire == nil || s.Left > wire.Left {
+				wire = &s
+			}
 		case !s.FromWire && s.Src == l.pod && s.Dst == l.remote:
 			pod = &s
 		}
