@@ -56,8 +56,8 @@ struct shortcut {
 	__u16 ip_diff; /* IPv4: of the header; IPv6: of the data that CHECKSUM_COMPLETE covers */
 	__u8 hops;     /* decrement of TTL or hop limit */
 	/*
-	 * From the wire: since the last renewal a packet has gone to OVS, see seen_in(). From a pod:
-	 * packets since it has ended the connection, see end_connection().
+	 * From the wire: since the last renewal a packet has gone to OVS, see seen_in(). From a
+	 * pod: packets since it has ended the connection, see end_connection().
 	 */
 	__u8 seen;
 	__u32 addr_diff; /* of the pseudo header */
@@ -71,8 +71,8 @@ struct shortcut {
 _Static_assert(sizeof(struct shortcut) == 128, "shortcut is shared with Go");
 
 /*
- * A pod's device. What OVN lets through by length depends on the router, not on the connection: so a
- * new one need not show it again.
+ * A pod's device. What OVN lets through by length depends on the router, not on the connection: so
+ * a new one need not show it again.
  */
 struct pod_port {
 	__u32 mtu;     /* 0: its packets must not become shortcuts */
@@ -91,9 +91,9 @@ _Static_assert(sizeof(struct pod_cell) == 24, "pod_cell is shared with Go");
 
 /* Counts of shortcuts, per CPU. */
 struct shortcut_counts {
-	__u64 created; /* entries, not in place of another */
-	__u64 renewed; /* connections, by a packet of each direction */
-	__u64 unseen;  /* packets of pods that found no slot */
+	__u64 created;	  /* entries, not in place of another */
+	__u64 renewed;	  /* connections, by a packet of each direction */
+	__u64 unseen;	  /* packets of pods that found no slot */
 	__u64 mismatched; /* entries in use that OVS contradicted: see contradicted() */
 };
 _Static_assert(sizeof(struct shortcut_counts) == 32, "shortcut_counts is shared with Go");

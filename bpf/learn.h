@@ -12,7 +12,7 @@
 #include "short.h"
 #include "slot.h"
 
-#define MAX_HOPS 8	      /* routers that OVN may have between a pod and the wire */
+#define MAX_HOPS 8		/* routers that OVN may have between a pod and the wire */
 #define RECENT_NS 1000000000ULL /* how long an entry that has ended is compared */
 
 /* Remembers a packet on its way into OVS. */
@@ -61,14 +61,13 @@ static __noinline int enters_ovs(struct __sk_buff *skb)
 }
 
 /*
- * Reports whether the entry translates as OVS does now. It does not compare device and length, which
- * are tests before the entry is used.
+ * Reports whether the entry translates as OVS does now. It does not compare device and length,
+ * which are tests before the entry is used.
  */
 static __always_inline int is_same(const struct shortcut *a, const struct shortcut *b)
 {
 	return addr_eq(&a->src, &b->src) && addr_eq(&a->dst, &b->dst) && a->sport == b->sport &&
-	       a->dport == b->dport && a->hops == b->hops &&
-	       same_macs(a->macs, b->macs);
+	       a->dport == b->dport && a->hops == b->hops && same_macs(a->macs, b->macs);
 }
 
 /*

@@ -89,9 +89,9 @@ static __always_inline int is_mac(const __u8 *a, const void *b)
 #define LAST_PACKETS 3
 
 /*
- * The pod has ended its connection: both directions pass OVS. A few more packets are expected, which
- * teach nothing. If there are many, only one direction is closed, and the connection is observed
- * again.
+ * The pod has ended its connection: both directions pass OVS. A few more packets are expected,
+ * which teach nothing. If there are many, only one direction is closed, and the connection is
+ * observed again.
  */
 static __noinline int end_connection(struct shortcut *s, __u32 proto, int v6)
 {

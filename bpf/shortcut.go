@@ -183,9 +183,9 @@ type ShortcutCounts struct {
 	// Mismatched counts entries in use that OVS contradicted when their connection passed it again,
 	// without a change of flows or configuration since they were made.
 	Mismatched uint64
-	Epoch   uint32
-	Entries int
-	Pods    int // devices whose packets may become shortcuts
+	Epoch      uint32
+	Entries    int
+	Pods       int // devices whose packets may become shortcuts
 }
 
 // Evicted returns about how many entries have made room for others. The kernel does not count them. It
