@@ -11,9 +11,9 @@ import (
 // kernels (6.1, 6.12, 6.18).
 var complexity = map[string]uint32{
 	"uplink_ingress":       20000,
-	"bridge_ingress":       20000, // both families of a shortcut
+	"bridge_ingress":       24000, // finding a shortcut has a branch for each family
 	"bridged_uplink_in":    20000,
-	"bridged_uplink_out":   20000,
+	"bridged_uplink_out":   24000,
 	"bridged_bridge_in":    100,
 	"bridged_bridge_out":   4000,
 	"dedicated_uplink_in":  15000,
