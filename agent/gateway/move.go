@@ -174,9 +174,7 @@ func (t *topology) rejoin(ctx context.Context, h Host) error {
 		sw := HostSwitch(t.ovs, t.s.Datapath, t.s.PinDir)
 		err := sw.AddPort(ctx, t.s.Bridge, t.s.Uplink)
 		if errors.Is(err, ovs.ErrNotFound) && moved(t.s) { // the agent has made the bridge
-			if err = sw.AddBridge(ctx, t.s.Bridge, h.Uplink.MAC.String(), h.Uplink.MTU); err == nil {
-				err = sw.AddPort(ctx, t.s.Bridge, t.s.Uplink)
-			}
+			err = t.renewMoved(ctx, sw, h)
 		}
 		if err == nil {
 			t.record.repaired("uplink_port")
@@ -187,6 +185,21 @@ func (t *topology) rejoin(ctx context.Context, h Host) error {
 	default:
 		return fmt.Errorf("uplink %s is not a port of bridge %s and has no addresses to move there", t.s.Uplink, t.s.Bridge)
 	}
+}
+
+// renewMoved makes the bridge again around its device, which has the host's addresses. If the device
+// is gone, or goes meanwhile because the bridge was deleted, it undoes the move instead.
+func (t *topology) renewMoved(ctx context.Context, sw nicbridge.Switch, h Host) error {
+	if err := Recover(ctx, t.s, t.ovs); err != nil || !moved(t.s) {
+		return err
+	}
+	if err := sw.AddBridge(ctx, t.s.Bridge, h.Uplink.MAC.String(), h.Uplink.MTU); err != nil {
+		return err
+	}
+	if err := sw.AddPort(ctx, t.s.Bridge, t.s.Uplink); err != nil {
+		return err
+	}
+	return Recover(ctx, t.s, t.ovs)
 }
 
 // moves spaces the attempts to move the host's addresses. Each attempt that is undone, by the agent
