@@ -2,7 +2,6 @@ package agent
 
 import (
 	"context"
-	"errors"
 	"fmt"
 	"net/netip"
 	"slices"
@@ -86,25 +85,21 @@ type detected struct{ uplink, datapath bool }
 
 // networksOverlap finds an address of the host that was added to a network of pods or of the tunnels.
 func (a *agent) networksOverlap(context.Context) *environment.Fault {
-	var overlap *gateway.OverlapError
-	if !errors.As(gateway.CheckOverlap(a.cfg.Settings), &overlap) {
+	err := a.gateway.Overlap()
+	if err == nil {
 		return nil
 	}
-	return &environment.Fault{Reason: environment.NetworksOverlap, Text: overlap.Error() +
+	return &environment.Fault{Reason: environment.NetworksOverlap, Text: err.Error() +
 		": packets for one of the two go to the other; remove the address from the host, or give the cluster another network"}
 }
 
-// defaultRouteElsewhere finds default routes that have all moved to devices other than the detected
-// uplink's.
+// defaultRouteElsewhere finds a gateway without next hops because every default route has moved from
+// the detected uplink to other devices.
 func (a *agent) defaultRouteElsewhere(context.Context) *environment.Fault {
-	routes, err := link.DefaultRoutes()
-	if err != nil || len(routes) == 0 || !a.detected.uplink {
+	n, known := a.gateway.Node()
+	routes := a.gateway.DefaultRoutes()
+	if !known || len(n.NextHops) > 0 || len(routes) == 0 || !a.detected.uplink || a.cfg.None || a.cfg.Local {
 		return nil
-	}
-	for _, r := range routes {
-		if r.Device == a.cfg.HostDevice() {
-			return nil
-		}
 	}
 	return &environment.Fault{Reason: environment.DefaultRouteElsewhere, Text: fmt.Sprintf(
 		"the default route is on %s, but the agent found uplink %s when it started: pods reach only the uplink's network; "+

@@ -38,18 +38,18 @@ type Node struct {
 func overlap(h Host, s Settings) error {
 	for _, a := range h.Addresses {
 		if s.Encap.IsValid() && s.Encap.Overlaps(a.Prefix) && !a.LinkLocal && !slices.Contains(s.NotHost, a.Device) {
-			return &OverlapError{fmt.Sprintf("encap address %s is in the network of host address %s on %s", s.Encap, a.Prefix, a.Device)}
+			return fmt.Errorf("encap address %s is in the network of host address %s on %s", s.Encap, a.Prefix, a.Device)
 		}
 	}
 	for _, p := range s.PodCIDRs {
 		for _, a := range h.Addresses {
 			if p.Contains(a.Prefix.Addr()) && !slices.Contains(s.NotHost, a.Device) {
-				return &OverlapError{fmt.Sprintf("network %s of the cluster contains host address %s on %s", p, a.Prefix.Addr(), a.Device)}
+				return fmt.Errorf("network %s of the cluster contains host address %s on %s", p, a.Prefix.Addr(), a.Device)
 			}
 		}
 		for _, r := range h.Defaults {
 			if p.Contains(r.NextHop) && !slices.Contains(s.NotHost, r.Device) {
-				return &OverlapError{fmt.Sprintf("network %s of the cluster contains next hop %s of the host on %s", p, r.NextHop, r.Device)}
+				return fmt.Errorf("network %s of the cluster contains next hop %s of the host on %s", p, r.NextHop, r.Device)
 			}
 		}
 	}

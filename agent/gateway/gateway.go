@@ -39,14 +39,8 @@ func CheckHost(s Settings) error {
 	return errors.Join(shared(h, s), checkPorts(s.reserved()))
 }
 
-// OverlapError names an address or next hop of the host, and the network of pods or tunnels that
-// contains it.
-type OverlapError struct{ text string }
-
-func (e *OverlapError) Error() string { return e.text }
-
-// CheckOverlap returns an OverlapError if an address or next hop of the host is in a network of pods
-// or of the tunnels.
+// CheckOverlap returns an error if an address or next hop of the host is in a network of pods or of
+// the tunnels. The error names both.
 func CheckOverlap(s Settings) error {
 	h, err := observe(s.Uplink, s.Bridge)
 	if err != nil {
@@ -153,6 +147,12 @@ func (g *Gateway) Services() *Services { return g.services }
 // Node returns the node as last observed, and false before the first observation.
 func (g *Gateway) Node() (Node, bool) { return g.view.get() }
 
+// Overlap is CheckOverlap for the host as the loop has read it last.
+func (g *Gateway) Overlap() error { return overlap(g.view.lastHost(), g.s) }
+
+// DefaultRoutes returns the host's default routes as the loop has read them last.
+func (g *Gateway) DefaultRoutes() []link.DefaultRoute { return g.view.lastHost().Defaults }
+
 // Missing returns the reason why the gateway is not ready, or "".
 func (g *Gateway) Missing() string { return g.view.missing() }
 
@@ -173,6 +173,7 @@ type view struct {
 	addresses *addressKeeper
 
 	mu    sync.Mutex // guards the fields below
+	host  Host // as read last; zero before
 	node  Node
 	known bool   // node is valid
 	fault string // why the state differs from the desired one, or ""
@@ -182,6 +183,12 @@ func (v *view) get() (Node, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.node, v.known
+}
+
+func (v *view) lastHost() Host {
+	v.mu.Lock()
+	defer v.mu.Unlock()
+	return v.host
 }
 
 func (v *view) missing() string {
@@ -243,6 +250,9 @@ func (v *view) observe(s Settings) (Host, error) {
 	if err != nil {
 		return h, err
 	}
+	v.mu.Lock()
+	v.host = h
+	v.mu.Unlock()
 	if h.Ephemeral, err = readEphemeral(); err != nil {
 		return h, err
 	}
