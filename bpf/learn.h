@@ -104,9 +104,9 @@ static __always_inline void put_shortcut(const struct tuple *t, int v6, struct s
 }
 
 /*
- * Sees to the entry for packets from the wire: returns 1 if old translates as OVS does now.
- * Otherwise it writes one that is not valid yet. The packets' MAC addresses are those that the pod
- * used, exchanged. old may be NULL.
+ * Keeps the entry for packets from the wire as OVS translates now. Returns 1 if old, which may be
+ * NULL, is that entry already. Otherwise writes a new entry, which is not valid yet, and returns 0.
+ * The entry has the MAC addresses that the pod used, exchanged.
  */
 static __noinline int learn_in(const struct tuple *wire, struct slot *o, struct shortcut *old)
 {
@@ -123,7 +123,8 @@ static __noinline int learn_in(const struct tuple *wire, struct slot *o, struct 
 	n.longest = o->mtu;
 	__builtin_memcpy(n.macs, o->macs + 6, 6);
 	__builtin_memcpy(n.macs + 6, o->macs, 6);
-	if (old && old->device == n.device && old->longest == n.longest && is_same(old, &n))
+	if (old && old->device == n.device && old->number == n.number &&
+	    old->longest == n.longest && is_same(old, &n))
 		return 1;
 	contradicted(old, &n);
 	set_diffs(&n, wire, o->v6);
@@ -203,7 +204,7 @@ static __always_inline void learn_shortcut(struct __sk_buff *skb, struct slot *o
 	wire.proto = out.proto;
 	wire.origin = ORIGIN_WIRE;
 	s = find_shortcut(&wire, o->v6);
-	if (!learn_in(&wire, o, s) || !s)
+	if (!learn_in(&wire, o, s) || !s) /* the verifier does not know that 0 includes NULL */
 		return;
 	if (p.flags & (TCP_ENDS | TCP_SYN)) {
 		s->until = 0;

@@ -2,6 +2,7 @@ package bpf
 
 import (
 	"bytes"
+	"cmp"
 	"errors"
 	"fmt"
 	"net"
@@ -225,8 +226,8 @@ func TestShortcutKeysCollide(t *testing.T) {
 	}
 }
 
-// A new pod may get the number of one that is gone. It gets none of its packets, and its counts begin
-// at zero.
+// A new pod may get the number of a deleted pod. The new pod gets none of the deleted pod's packets,
+// and its counts begin at zero. A device that gets another number has shortcuts with that number.
 func TestPodNumbersAreReused(t *testing.T) {
 	r := newShortRig(t, Direct)
 	received := func(ifindex int, want uint64) {
@@ -259,6 +260,12 @@ func TestPodNumbersAreReused(t *testing.T) {
 	if pods[0].Number == pods[1].Number {
 		t.Errorf("two pods have number %d", pods[0].Number)
 	}
+	r.must(t, r.g.ForgetShortcuts) // as the end of the lease: OVS is asked again
+	r.open(t, c)                   // the former entry has the former number
+	if got := r.arrive(t, in); got.reason != "snat_cached" {
+		t.Errorf("with another number: by %q", got.reason)
+	}
+	received(next, 0)
 }
 
 // A packet to an address of the host never leaves by the uplink: it holds no slot.
@@ -463,10 +470,10 @@ func TestShortcutsOff(t *testing.T) {
 	})
 }
 
-// An entry that OVS contradicts when its connection passes it again is counted, in each direction. A
-// change of OVS that raised the epoch is not, nor one of a connection that nobody used for a while.
+// When a connection passes OVS again, an entry that OVS contradicts is counted, in each direction.
+// Entries of an earlier epoch, and entries that ended long ago, are not counted.
 func TestShortcutMismatch(t *testing.T) {
-	const lease = 200 * time.Millisecond
+	const justNow, longAgo = 10 * time.Millisecond, 1100 * time.Millisecond
 	mismatched := func(r *shortRig) uint64 {
 		t.Helper()
 		c, err := ReadShortcutCounts(r.pinDir)
@@ -483,7 +490,8 @@ func TestShortcutMismatch(t *testing.T) {
 			name   string
 			wrong  *uint8                 // origin of the entry that is changed
 			change func(*gatewayShortcut) // to it
-			before func(r *shortRig)      // the connection passes OVS again
+			ended  time.Duration          // before the connection passes OVS again; 0: justNow
+			epoch  bool                   // raised in between
 			after  conn                   // as OVS translates it then
 			want   uint64
 		}{
@@ -494,27 +502,21 @@ func TestShortcutMismatch(t *testing.T) {
 			{name: "wire's address", wrong: new(uint8(gatewayOriginORIGIN_WIRE)), change: func(s *gatewayShortcut) { s.Dst.W[3]++ }, after: c, want: 1},
 			{name: "wire's MAC", wrong: new(uint8(gatewayOriginORIGIN_WIRE)), change: func(s *gatewayShortcut) { s.Macs[0]++ }, after: c, want: 1},
 			{name: "OVS changed silently", after: moved, want: 1},
-			{name: "OVS changed, new epoch", before: func(r *shortRig) { r.must(t, r.g.ForgetShortcuts) }, after: moved},
-			{name: "OVS changed, long unused", before: func(*shortRig) { time.Sleep(1100 * time.Millisecond) }, after: moved},
+			{name: "OVS changed, new epoch", epoch: true, after: moved},
+			{name: "OVS changed, long unused", ended: longAgo, after: moved},
 		} {
 			t.Run(f.name+" "+tt.name, func(t *testing.T) {
-				r := newShortRig(t, Direct, func(o *Options) { o.Shortcuts.Lease = lease })
+				r := newShortRig(t, Direct)
 				r.open(t, c)
 				plant(t, r.g, func(k gatewayShortcutKey, s *gatewayShortcut) {
 					if tt.wrong != nil && k.Origin == *tt.wrong {
 						tt.change(s)
 					}
-					if tt.name != "OVS changed, long unused" {
-						s.Until = uint64(monotonic(t) + time.Hour)
-					}
+					s.Until = uint64(monotonic(t) - cmp.Or(tt.ended, justNow))
 				})
-				if tt.before != nil {
-					time.Sleep(lease)
-					tt.before(r)
+				if tt.epoch {
+					r.must(t, r.g.ForgetShortcuts)
 				}
-				plant(t, r.g, func(_ gatewayShortcutKey, s *gatewayShortcut) { // the lease ends now
-					s.Until = min(s.Until, uint64(monotonic(t)-10*time.Millisecond))
-				})
 				for range 2 {
 					_, number := r.fromPod(t, tt.after.segment(true, true, flagACK, 64))
 					r.leave(t, number, tt.after.segment(true, false, flagACK, 62))
