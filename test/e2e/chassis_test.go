@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"net/http"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -15,7 +14,6 @@ import (
 	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
-	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
 // systemID returns a node's system-id in OVS.
@@ -71,32 +69,10 @@ func testSystemID(t *testing.T, c *Cluster) {
 // testReinstalled: Open vSwitch of node1 is removed and installed again under a running agent. Its
 // database is empty then, and it has a system-id of its own. Nothing is restarted by hand.
 func testReinstalled(t *testing.T, c *Cluster) {
-	was, n := c.systemID(t, 1), c.Node(1)
 	const id = "2c9f2d3e-reinstalled"
-	var again []func() error
-	for _, process := range []string{"node1-ovn-controller", "node1-ovs-vswitchd", "node1-db"} {
-		start, err := c.Kill(process)
-		if err != nil {
-			t.Fatal(err)
-		}
-		again = append(again, start)
-	}
-	database := filepath.Join(n.RunDir, "db.db")
-	c.execute(t, n.Name, "rm", database)
-	c.execute(t, n.Name, "ovsdb-tool", "create", database, platform.OVSFile("vswitch.ovsschema"))
-	slices.Reverse(again)
-	if err := again[0](); err != nil {
+	was := c.systemID(t, 1)
+	if err := c.Reinstall(t.Context(), 1, id); err != nil {
 		t.Fatal(err)
-	}
-	within(t, "ovsdb-server", func() error {
-		_, err := c.Exec(t.Context(), n.Name, "ovs-vsctl", "--timeout=5", "--db="+n.OVSDB, "--no-wait", "init", "--",
-			"set", "Open_vSwitch", ".", "external_ids:system-id="+id, "external_ids:rundir="+n.RunDir)
-		return err
-	})
-	for _, start := range again[1:] {
-		if err := start(); err != nil {
-			t.Fatal(err)
-		}
 	}
 	bothFamilies(t, func(t *testing.T, v6 bool) {
 		within(t, "ssh to the host", func() error { return c.ask(t, "ext", port(c.node(1)(v6), sshPort)) })

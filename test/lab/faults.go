@@ -56,6 +56,25 @@ func (l *Lab) Kill(name string) (again func() error, err error) {
 	return again, nil
 }
 
+// Reinstall ends Open vSwitch and ovn-controller of the i-th node, and starts them on an empty
+// database with another system-id, as a new installation does.
+func (l *Lab) Reinstall(ctx context.Context, i int, systemID string) error {
+	n := l.Node(i)
+	for _, program := range []string{"ovn-controller", "ovs-vswitchd", "db"} {
+		if err := l.stop(filepath.Base(n.RunDir)+"-"+program, syscall.SIGKILL); err != nil {
+			return fmt.Errorf("reinstall Open vSwitch of %s: %w", n.Name, err)
+		}
+	}
+	err := os.Remove(filepath.Join(n.RunDir, "db.db"))
+	if err == nil {
+		err = l.startSwitch(ctx, n, systemID)
+	}
+	if err != nil {
+		return fmt.Errorf("reinstall Open vSwitch of %s: %w", n.Name, err)
+	}
+	return nil
+}
+
 // Supervise records how a process was started. The returned function restarts it if it has ended.
 func (l *Lab) Supervise(name string) (again func() error, err error) {
 	p, err := l.Process(name)

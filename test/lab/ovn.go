@@ -129,11 +129,16 @@ func (l *Lab) startNode(ctx context.Context, n *Node) error {
 	if l.opts.Blank {
 		return nil
 	}
+	return l.startSwitch(ctx, n, n.Name)
+}
+
+// startSwitch starts a node's Open vSwitch on a new database, and ovn-controller.
+func (l *Lab) startSwitch(ctx context.Context, n *Node, systemID string) error {
 	if err := l.ovsdb(ctx, n.Netns, n.RunDir, platform.OVSFile(vswitchSchema), "db.sock"); err != nil {
 		return err
 	}
 	settings := []string{
-		"external_ids:system-id=" + n.Name, "external_ids:rundir=" + n.RunDir,
+		"external_ids:system-id=" + systemID, "external_ids:rundir=" + n.RunDir,
 		"external_ids:ovn-remote-probe-interval=" + probeInterval, "external_ids:ovn-openflow-probe-interval=0",
 		"other_config:max-idle=30000",
 	}
