@@ -7,9 +7,10 @@ import (
 
 // EncapAddress returns the default tunnel address before the gateway has read the node: a host
 // address, IPv4 first. If the host still has the address that the last agent used, it returns that
-// one. Without an address it returns the zero Addr. The host's addresses may still be where another layout or the boot put
-// them, so it looks at the uplink and the bridge. In layout dedicated it takes them from the device
-// of the default route, because the gateway router's own address cannot be used.
+// one. Without an address it returns the zero Addr. The host's addresses may still be where another
+// layout or the boot put them, so it looks at the uplink and the bridge. In layout dedicated it
+// takes them from the device of the default route, because the gateway router's own address cannot
+// be used.
 func EncapAddress(s Settings) (netip.Addr, error) {
 	h, err := observe(s.Uplink, s.Bridge)
 	if err != nil {

@@ -173,7 +173,7 @@ type view struct {
 	addresses *addressKeeper
 
 	mu    sync.Mutex // guards the fields below
-	host  Host // as read last; zero before
+	host  Host       // as read last; zero before
 	node  Node
 	known bool   // node is valid
 	fault string // why the state differs from the desired one, or ""

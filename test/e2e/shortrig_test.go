@@ -81,8 +81,8 @@ func (r *shortcutRig) openAll(t *testing.T) (lines []*line) {
 	return lines
 }
 
-// entries returns the entries of a line: of the pod's packets, and of those from the wire. Of several
-// from the wire, which former translations have left, it returns the one that holds longest.
+// entries returns the entries of a line: of the pod's packets, and of those from the wire. If former
+// translations have left several entries from the wire, it returns the entry that holds longest.
 func (r *shortcutRig) entries(l *line) (pod, wire *bpf.Shortcut, err error) {
 	err = bpf.Shortcuts(r.pin, func(s bpf.Shortcut) {
 		switch {

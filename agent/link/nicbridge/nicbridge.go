@@ -191,9 +191,10 @@ func (o Options) recover(ctx context.Context) (bool, error) {
 	return true, (&mover{Options: o, snap: s}).undo(ctx)
 }
 
-// holds reports whether the bridge is the device that the addresses were moved to, and still has the
-// host's addresses. The host may have changed them since: another address, or one that is away while
-// a network manager restarts. A bridge that was deleted and made again must have every moved address.
+// holds reports whether the bridge is the device that the addresses were moved to, and still has
+// addresses of the host. They may differ from the moved ones: an operator may have replaced one, and
+// a network manager that restarts removes one for seconds. A bridge that was deleted and made again
+// must have every moved address.
 func (s *Snapshot) holds() bool {
 	bridge, err := netlink.LinkByName(s.Bridge)
 	if err != nil {
