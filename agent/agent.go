@@ -274,7 +274,7 @@ func (a *agent) addParts() {
 		}
 		return ""
 	})
-	a.ready.add(a.gateway.Missing)
+	a.ready.add(a.gateway.View().Missing)
 	a.ready.add(a.cluster.Missing)
 	a.ready.add(func() string {
 		if s := a.nodeFault.Load(); s != nil {
@@ -335,7 +335,7 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 // sharedNextHops returns the next hops that the gateway router and the host have in common.
 func (a *agent) sharedNextHops() neighbour.NextHops {
 	next := neighbour.NextHops{Device: a.cfg.HostDevice()}
-	n, known := a.gateway.Node()
+	n, known := a.gateway.View().Node()
 	if !known || next.Device == "" || a.cfg.None || a.cfg.Local {
 		return next
 	}
@@ -347,7 +347,7 @@ func (a *agent) sharedNextHops() neighbour.NextHops {
 }
 
 // serves reports whether Services are served completely.
-func (a *agent) serves() bool { return a.gateway.Missing() == "" && a.cluster.Missing() == "" }
+func (a *agent) serves() bool { return a.gateway.View().Missing() == "" && a.cluster.Missing() == "" }
 
 // keepSettings rewrites the settings in OVS when they are changed by others, when the node's
 // address changes, or when ovs-vswitchd reports the capabilities of its datapath. It follows a

@@ -73,7 +73,7 @@ func (a *agent) syncNode(ctx context.Context) error {
 }
 
 func (a *agent) exchange(ctx context.Context) error {
-	n, known := a.gateway.Node()
+	n, known := a.gateway.View().Node()
 	if !known {
 		return nil // reported by the gateway
 	}
@@ -124,7 +124,7 @@ func lost(node *corev1.Node, n gateway.Node) []netip.Addr {
 // unannotated returns the annotations that the API server does not have yet, or "". Until then the
 // cluster uses outdated addresses of the node.
 func (a *agent) unannotated() string {
-	n, known := a.gateway.Node()
+	n, known := a.gateway.View().Node()
 	node := a.cluster.Node()
 	if !known || node == nil || len(n.Addresses) == 0 {
 		return "" // reported by other parts

@@ -23,7 +23,7 @@ type exit struct {
 }
 
 func (a *agent) newExit() *exit {
-	e := &exit{missing: func() string { return a.gateway.Missing() }, good: time.Now()}
+	e := &exit{missing: func() string { return a.gateway.View().Missing() }, good: time.Now()}
 	e.Responder = bfd.New(e.works, a.log)
 	return e
 }

@@ -17,7 +17,7 @@ import (
 
 // addressGone finds a gateway address that the host has lost. The gateway keeps it for a while.
 func (a *agent) addressGone(context.Context) *environment.Fault {
-	n, known := a.gateway.Node()
+	n, known := a.gateway.View().Node()
 	if !known || len(n.Gone) == 0 {
 		return nil
 	}
@@ -85,7 +85,7 @@ type detected struct{ uplink, datapath bool }
 
 // networksOverlap finds an address of the host that was added to a network of pods or of the tunnels.
 func (a *agent) networksOverlap(context.Context) *environment.Fault {
-	err := a.gateway.Overlap()
+	err := a.gateway.View().Overlap()
 	if err == nil {
 		return nil
 	}
@@ -96,8 +96,8 @@ func (a *agent) networksOverlap(context.Context) *environment.Fault {
 // defaultRouteElsewhere finds a gateway without next hops because every default route has moved from
 // the detected uplink to other devices.
 func (a *agent) defaultRouteElsewhere(context.Context) *environment.Fault {
-	n, known := a.gateway.Node()
-	routes := a.gateway.DefaultRoutes()
+	n, known := a.gateway.View().Node()
+	routes := a.gateway.View().DefaultRoutes()
 	if !known || len(n.NextHops) > 0 || len(routes) == 0 || !a.detected.uplink || a.cfg.None || a.cfg.Local {
 		return nil
 	}
@@ -119,7 +119,7 @@ func (a *agent) kernelDatapathUnused(context.Context) *environment.Fault {
 // addressDiffers finds a gateway whose address is not the Node's InternalIP, because no device of
 // the host has that.
 func (a *agent) addressDiffers(context.Context) *environment.Fault {
-	n, known := a.gateway.Node()
+	n, known := a.gateway.View().Node()
 	if !known || a.cfg.Layout == gateway.Dedicated {
 		return nil
 	}

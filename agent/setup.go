@@ -153,7 +153,7 @@ func (a *agent) tunnelAddress() (netip.Addr, error) {
 		return cfg.EncapIP, nil
 	}
 	if a.gateway != nil && cfg.Layout != gateway.Dedicated {
-		n, _ := a.gateway.Node()
+		n, _ := a.gateway.View().Node()
 		if encap := encapAddress(cfg, n); encap.IsValid() {
 			return encap, nil
 		}

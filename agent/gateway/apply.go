@@ -16,7 +16,7 @@ func (g *Gateway) apply(ctx context.Context) error {
 	if err := Moving(g.s.RunDir); err != nil {
 		return err
 	}
-	h, err := g.view.observe(g.s)
+	h, err := g.view.observe()
 	if err != nil {
 		return errors.Join(err, g.backend.pass())
 	}
@@ -25,13 +25,13 @@ func (g *Gateway) apply(ctx context.Context) error {
 		return errors.Join(errRoutes, g.applyBare(ctx, h))
 	}
 	if g.s.NoEBPF != "" && g.s.Backend == EBPF {
-		g.view.setNode(g.view.derive(h, g.s), g.s, g.log) // pods still get their network
+		g.view.setNode(g.view.derive(h, g.s), g.log) // pods still get their network
 		return fmt.Errorf("this node serves no North-South traffic: %s", g.s.NoEBPF)
 	}
 	if err := g.services.await(ctx); err != nil {
 		// The API server may be out of reach because the host has lost its address: report that.
 		if n := g.view.derive(h, g.s); len(n.Gone) > 0 {
-			g.view.setNode(n, g.s, g.log)
+			g.view.setNode(n, g.log)
 		}
 		return err
 	}
@@ -44,9 +44,9 @@ func (g *Gateway) apply(ctx context.Context) error {
 		return errors.Join(err, g.backend.pass())
 	}
 	n := g.view.derive(h, g.s)
-	was, _ := g.view.get()
+	was, _ := g.view.Node()
 	g.former.compare(was, n, h)
-	g.view.setNode(n, g.s, g.log)
+	g.view.setNode(n, g.log)
 	if len(n.Addresses) == 0 {
 		return errors.Join(fmt.Errorf("%s has no address", g.s.HostDevice()), g.backend.pass())
 	}
@@ -88,11 +88,11 @@ func (g *Gateway) applyBare(ctx context.Context, h Host) error {
 	if err != nil {
 		return err
 	}
-	if h, err = g.view.observe(g.s); err != nil { // settle may have changed it
+	if h, err = g.view.observe(); err != nil { // settle may have changed it
 		return err
 	}
 	n := g.view.derive(h, at)
-	g.view.setNode(n, g.s, g.log)
+	g.view.setNode(n, g.log)
 	if len(n.Addresses) == 0 {
 		return fmt.Errorf("%s has no address", at.HostDevice())
 	}
@@ -133,7 +133,7 @@ func (g *Gateway) place(ctx context.Context, h Host) (Host, error) {
 	if err != nil {
 		return h, err
 	}
-	return g.view.observe(g.s)
+	return g.view.observe()
 }
 
 // leave takes the uplink out of the bridge.
@@ -148,7 +148,7 @@ func (g *Gateway) leave(ctx context.Context, h Host) error {
 // carry runs right after the uplink became a bridge port. It writes the flows first, because they
 // carry the host's traffic with and without programs. Then it syncs the programs.
 func (g *Gateway) carry(ctx context.Context) error {
-	h, err := g.view.observe(g.s)
+	h, err := g.view.observe()
 	if err != nil {
 		return err
 	}

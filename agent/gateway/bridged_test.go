@@ -42,7 +42,7 @@ func TestBridgedVLANUntagged(t *testing.T) {
 	r.s.Backend, r.s.Layout, r.s.VLAN, r.s.Encap = OpenFlow, Bridged, 100, netip.Prefix{}
 	r.begin()
 	testnode.Eventually(t, "the agent reports the cause", func() error {
-		if m := r.gw.Missing(); !strings.Contains(m, "gateway VLAN 100: the host's addresses are on eth0 itself") {
+		if m := r.gw.View().Missing(); !strings.Contains(m, "gateway VLAN 100: the host's addresses are on eth0 itself") {
 			return errors.New(m)
 		}
 		return nil
@@ -57,7 +57,7 @@ func testBridged(r *rig) {
 
 	r.step("start", func(t *testing.T) {
 		r.hostAnswers()
-		if n, _ := r.gw.Node(); len(n.Addresses) != 1 || n.Addresses[0].String() != "172.30.0.11/24" || len(n.HostCIDRs) != 1 {
+		if n, _ := r.gw.View().Node(); len(n.Addresses) != 1 || n.Addresses[0].String() != "172.30.0.11/24" || len(n.HostCIDRs) != 1 {
 			t.Errorf("node %+v", n)
 		}
 		if got := r.sw.Vsctl(t, "get-fail-mode", "breth0"); strings.TrimSpace(got) != "standalone" {
@@ -75,7 +75,7 @@ func testBridged(r *rig) {
 	r.step("vswitchd restarted", func(t *testing.T) {
 		r.sw.KillVswitchd()
 		testnode.Eventually(t, "loss noticed", func() error {
-			if r.gw.Missing() == "" {
+			if r.gw.View().Missing() == "" {
 				return errors.New("still ready")
 			}
 			return nil
@@ -139,7 +139,7 @@ func (r *rig) follow(backend Backend) {
 		r.awaitReady() // with the tables that are pinned
 	} else {
 		testnode.Eventually(r.t, "waits for Services", func() error {
-			if m := r.gw.Missing(); !strings.Contains(m, "Services are not known") {
+			if m := r.gw.View().Missing(); !strings.Contains(m, "Services are not known") {
 				return fmt.Errorf("missing %q", m)
 			}
 			return nil

@@ -16,7 +16,7 @@ type Host struct {
 	Addresses []link.Address
 	Defaults  []link.DefaultRoute
 	Known     knownAddresses
-	// The following are set by view.observe only.
+	// The following are set by View.observe only.
 	Ephemeral []bpf.PortRange  // among which the kernel chooses ports for the host's connections
 	UDP       []netip.AddrPort // local addresses of unconnected UDP sockets, sorted
 }

@@ -14,7 +14,7 @@
 //	flowTable  flows.go                    the bridge's flows, of either backend
 //	hostUse    host.go                     what the host itself uses of the node's addresses
 //	recorder   record.go                   repairs and what optional parts lack
-//	view       gateway.go                  the node and the fault that others see
+//	View       gateway.go                  the node and the fault that others see
 //
 // Pure functions compute what should be (desired.go, state.go, model.go, hairpin.go, networks.go,
 // takeover.go, ports.go, and the packages service, verdict and openflow). apply.go has the parts

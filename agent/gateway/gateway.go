@@ -55,7 +55,7 @@ type Gateway struct {
 	s        Settings
 	log      *slog.Logger
 	wake     loop.Signal
-	view     *view
+	view     *View
 	record   *recorder
 	inputs   *Inputs
 	former   *former
@@ -72,7 +72,7 @@ type Options struct {
 	OVS      *ovs.Client
 	Source   Source
 	Pods     *Pods // gets the programs when they are loaded; nil: no pod has shortcuts
-	// Changed is called when the result of Node, Missing or Services.Redirects changes. It must not
+	// Changed is called when the result of View.Node, View.Missing or Services.Redirects changes. It must not
 	// block.
 	Changed func()
 	// Budgeted is called when the result of Services.Refused may have changed for a key. It must not
@@ -100,8 +100,8 @@ func New(o Options) *Gateway {
 	former := newFormer(o.Settings.OVSRunDir, wake, o.Log)
 	return &Gateway{
 		s: o.Settings, log: o.Log, wake: wake, record: record, former: former, tracker: p.tracker, services: p.services,
-		view: &view{
-			changed: o.Changed, fault: "gateway: not started",
+		view: &View{
+			s: o.Settings, changed: o.Changed, fault: "gateway: not started",
 			cluster: o.Source.Addresses, addresses: newAddressKeeper(o.Settings, wake, o.Log),
 		},
 		inputs:   &Inputs{wake: wake, readPeers: o.Source.Peers, former: former},
@@ -144,17 +144,8 @@ func (g *Gateway) Inputs() *Inputs { return g.inputs }
 // Services returns the gateway's part for Services.
 func (g *Gateway) Services() *Services { return g.services }
 
-// Node returns the node as last observed, and false before the first observation.
-func (g *Gateway) Node() (Node, bool) { return g.view.get() }
-
-// Overlap is CheckOverlap for the host as the loop has read it last.
-func (g *Gateway) Overlap() error { return overlap(g.view.lastHost(), g.s) }
-
-// DefaultRoutes returns the host's default routes as the loop has read them last.
-func (g *Gateway) DefaultRoutes() []link.DefaultRoute { return g.view.lastHost().Defaults }
-
-// Missing returns the reason why the gateway is not ready, or "".
-func (g *Gateway) Missing() string { return g.view.missing() }
+// View returns the gateway's state as other parts of the agent see it.
+func (g *Gateway) View() *View { return g.view }
 
 // Stats returns a copy.
 func (g *Gateway) Stats() Stats { return g.record.read() }
@@ -165,9 +156,10 @@ func (g *Gateway) Counters(ctx context.Context) ([]bpf.Counter, error) {
 	return g.backend.counters(ctx)
 }
 
-// view is the gateway's state as published to other parts of the agent. Its methods are safe for
+// View is the gateway's state as published to other parts of the agent. Its methods are safe for
 // concurrent use.
-type view struct {
+type View struct {
+	s         Settings
 	changed   func()
 	cluster   func() (internal, annotated []netip.Addr) // Source.Addresses, or nil
 	addresses *addressKeeper
@@ -179,26 +171,34 @@ type view struct {
 	fault string // why the state differs from the desired one, or ""
 }
 
-func (v *view) get() (Node, bool) {
+// Node returns the node as last observed, and false before the first observation.
+func (v *View) Node() (Node, bool) {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.node, v.known
 }
 
-func (v *view) lastHost() Host {
+// Overlap is CheckOverlap for the host as last observed.
+func (v *View) Overlap() error { return overlap(v.lastHost(), v.s) }
+
+// DefaultRoutes returns the host's default routes as last observed.
+func (v *View) DefaultRoutes() []link.DefaultRoute { return v.lastHost().Defaults }
+
+func (v *View) lastHost() Host {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.host
 }
 
-func (v *view) missing() string {
+// Missing returns the reason why the gateway is not ready, or "".
+func (v *View) Missing() string {
 	v.mu.Lock()
 	defer v.mu.Unlock()
 	return v.fault
 }
 
 // derive returns the node, with the addresses that it keeps although the host has lost them.
-func (v *view) derive(h Host, s Settings) Node {
+func (v *View) derive(h Host, s Settings) Node {
 	n := nodeOf(h, s)
 	if len(s.Addresses) > 0 {
 		return n // configured, not the host's
@@ -207,7 +207,7 @@ func (v *view) derive(h Host, s Settings) Node {
 }
 
 // setNode publishes a changed node.
-func (v *view) setNode(n Node, s Settings, log *slog.Logger) {
+func (v *View) setNode(n Node, log *slog.Logger) {
 	v.mu.Lock()
 	same := reflect.DeepEqual(n, v.node)
 	if !same {
@@ -220,12 +220,12 @@ func (v *view) setNode(n Node, s Settings, log *slog.Logger) {
 	v.changed()
 	for _, p := range n.stranded() {
 		log.Warn("no next hop: no default route through the uplink and no --gateway-nexthop; pods reach only the uplink's network",
-			"uplink", s.Uplink, "address", p)
+			"uplink", v.s.Uplink, "address", p)
 	}
 }
 
 // setFault publishes the result of one round of the loop.
-func (v *view) setFault(err error) {
+func (v *View) setFault(err error) {
 	fault := ""
 	if err != nil {
 		fault = fmt.Sprintf("gateway: %v", err)
@@ -241,8 +241,8 @@ func (v *view) setFault(err error) {
 
 // observe reads the host, with the ports that its own sockets use, and the addresses by which the
 // node is known.
-func (v *view) observe(s Settings) (Host, error) {
-	h, err := observe(s.Uplink, s.Bridge)
+func (v *View) observe() (Host, error) {
+	h, err := observe(v.s.Uplink, v.s.Bridge)
 	if v.cluster != nil {
 		h.Known.Internal, h.Known.Annotated = v.cluster()
 	}

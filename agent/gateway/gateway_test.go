@@ -84,7 +84,7 @@ func testRepair(t *testing.T, r *rig) {
 	r.step("vswitchd restarted", func(t *testing.T) {
 		r.sw.KillVswitchd()
 		testnode.Eventually(t, "loss noticed", func() error {
-			if r.gw.Missing() == "" {
+			if r.gw.View().Missing() == "" {
 				return errors.New("still ready")
 			}
 			return nil
@@ -131,7 +131,7 @@ func testRepair(t *testing.T, r *rig) {
 	r.step("address added", func(t *testing.T) {
 		testnode.Run(t, "ip", "addr", "add", "172.30.0.77/24", "dev", "eth0")
 		r.await("a host address", func() error {
-			n, _ := r.gw.Node()
+			n, _ := r.gw.View().Node()
 			if len(n.HostCIDRs) != 2 {
 				return fmt.Errorf("host addresses %v", n.HostCIDRs)
 			}
@@ -142,7 +142,7 @@ func testRepair(t *testing.T, r *rig) {
 	r.step("bridge taken over by a foreign port", func(t *testing.T) {
 		r.sw.Vsctl(t, "add-port", "breth0", "nic0")
 		testnode.Eventually(t, "refusal", func() error {
-			if m := r.gw.Missing(); !strings.Contains(m, "breth0 has the port nic0") {
+			if m := r.gw.View().Missing(); !strings.Contains(m, "breth0 has the port nic0") {
 				return fmt.Errorf("missing %q", m)
 			}
 			return nil
@@ -173,8 +173,8 @@ func testRepair(t *testing.T, r *rig) {
 	r.step("uplink replaced", func(t *testing.T) {
 		testnode.Run(t, "ip", "link", "del", "eth0")
 		testnode.Eventually(t, "loss noticed", func() error {
-			if !strings.Contains(r.gw.Missing(), "eth0") {
-				return fmt.Errorf("missing %q does not name the uplink", r.gw.Missing())
+			if !strings.Contains(r.gw.View().Missing(), "eth0") {
+				return fmt.Errorf("missing %q does not name the uplink", r.gw.View().Missing())
 			}
 			return nil
 		})
@@ -232,7 +232,7 @@ func TestBridgeIsRead(t *testing.T) {
 	r.begin()
 	r.stop() // only for its parts; the bridge may exist by now
 	observed := func() (Host, Node) {
-		h, err := r.gw.view.observe(r.s)
+		h, err := r.gw.view.observe()
 		if err != nil {
 			t.Fatal(err)
 		}

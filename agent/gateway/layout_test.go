@@ -52,7 +52,7 @@ func testLayout(t *testing.T, r *rig, bridged Backend) {
 		r.relayout(Bridged, bridged, encap)
 		held.check(t)
 		r.hostAnswers()
-		if n, _ := r.gw.Node(); len(n.Addresses) != 1 || n.Addresses[0].String() != "172.30.0.11/24" || len(n.NextHops) != 1 {
+		if n, _ := r.gw.View().Node(); len(n.Addresses) != 1 || n.Addresses[0].String() != "172.30.0.11/24" || len(n.NextHops) != 1 {
 			t.Errorf("node %+v", n)
 		}
 		if out := testnode.Run(t, "ip", "route", "show", "default"); !strings.Contains(out, "via 172.30.0.200 dev breth0") {
@@ -228,12 +228,12 @@ func TestDedicatedKernel(t *testing.T) {
 	if got := strings.TrimSpace(r.sw.Vsctl(t, "list-ports", "breth1")); got != "eth1" {
 		t.Errorf("ports %q", got)
 	}
-	if n, _ := r.gw.Node(); len(n.Addresses) != 1 || n.Addresses[0].String() != "192.0.2.5/24" || len(n.HostCIDRs) != 1 {
+	if n, _ := r.gw.View().Node(); len(n.Addresses) != 1 || n.Addresses[0].String() != "192.0.2.5/24" || len(n.HostCIDRs) != 1 {
 		t.Errorf("node %+v", n)
 	}
 	testnode.Run(t, "ip", "addr", "add", "192.0.2.99/24", "dev", "eth1")
 	testnode.Eventually(t, "refusal", func() error {
-		if m := r.gw.Missing(); !strings.Contains(m, "eth1 has host address 192.0.2.99") {
+		if m := r.gw.View().Missing(); !strings.Contains(m, "eth1 has host address 192.0.2.99") {
 			return fmt.Errorf("missing %q", m)
 		}
 		return nil

@@ -138,7 +138,7 @@ func (r *rig) step(name string, do func(t *testing.T)) {
 func (r *rig) awaitReady() {
 	r.t.Helper()
 	testnode.Eventually(r.t, "gateway ready", func() error {
-		if m := r.gw.Missing(); m != "" {
+		if m := r.gw.View().Missing(); m != "" {
 			return errors.New(m)
 		}
 		return nil

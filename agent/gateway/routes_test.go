@@ -65,7 +65,7 @@ func TestFlushedRoutesAreRestored(t *testing.T) {
 
 	testnode.Run(t, "ip", "route", "del", "default")
 	testnode.Eventually(t, "a default route that was removed alone is not missed", func() error {
-		if n, _ := r.gw.Node(); len(n.NextHops) != 1 || n.NextHops[0] != netip.MustParseAddr("fd00:172:30::200") {
+		if n, _ := r.gw.View().Node(); len(n.NextHops) != 1 || n.NextHops[0] != netip.MustParseAddr("fd00:172:30::200") {
 			return fmt.Errorf("next hops %v", n.NextHops)
 		}
 		return nil

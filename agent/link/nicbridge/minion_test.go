@@ -208,7 +208,7 @@ func runMinion(dir, ovsdb, ovsDir string) error {
 	go func() {
 		path := filepath.Join(dir, "minion")
 		for ; ; time.Sleep(20 * time.Millisecond) {
-			line := strconv.Itoa(os.Getpid()) + " " + g.Missing()
+			line := strconv.Itoa(os.Getpid()) + " " + g.View().Missing()
 			if os.WriteFile(path+".new", []byte(strings.TrimSpace(line)), 0o600) == nil {
 				_ = os.Rename(path+".new", path)
 			}
