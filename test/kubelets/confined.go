@@ -7,6 +7,7 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
+	"time"
 
 	"golang.org/x/sys/unix"
 	corev1 "k8s.io/api/core/v1"
@@ -100,13 +101,34 @@ func confined(s corev1.ContainerStatus) error {
 		want = append(want, "NoNewPrivs:\t1\n")
 	}
 	for pid, status := range processes {
-		for _, line := range want {
-			if !strings.Contains(status, line) {
-				name, value, _ := strings.Cut(strings.TrimSpace(line), ":\t")
-				_, has, _ := strings.Cut(status, "\n"+name+":\t")
-				has, _, _ = strings.Cut(has, "\n")
-				return fmt.Errorf("process %s: %s is %q, want %s", pid, name, has, value)
+		// The runtime confines a process that it starts for a probe only after that is in the cgroup.
+		for tries := 0; ; tries++ {
+			err := lacks(pid, status, want)
+			if err == nil {
+				break
 			}
+			if tries == 50 {
+				return err
+			}
+			time.Sleep(100 * time.Millisecond)
+			now, gone := os.ReadFile(filepath.Join("/proc", pid, "status"))
+			if gone != nil || !strings.Contains(string(now), "VmRSS:") { // ended
+				break
+			}
+			status = string(now)
+		}
+	}
+	return nil
+}
+
+// lacks returns an error that names the first of the lines that a process's status lacks.
+func lacks(pid, status string, want []string) error {
+	for _, line := range want {
+		if !strings.Contains(status, line) {
+			name, value, _ := strings.Cut(strings.TrimSpace(line), ":\t")
+			_, has, _ := strings.Cut(status, "\n"+name+":\t")
+			has, _, _ = strings.Cut(has, "\n")
+			return fmt.Errorf("process %s: %s is %q, want %s", pid, name, has, value)
 		}
 	}
 	return nil
