@@ -57,15 +57,17 @@ static __noinline int shortcut_in(struct __sk_buff *skb, __u32 reason)
 	return device;
 }
 
-/* Reports whether it is to a pod or a Service: OVS sends it elsewhere, or changes its mind often.
+/*
+ * Reports whether the address is a pod's or a Service's: OVS sends it elsewhere, or changes its
+ * mind often.
  */
-static __always_inline int is_inside(const struct plain *p, const struct tuple *k)
+static __always_inline int is_inside(const struct addr *dst, int v6)
 {
-	if (p->v6)
-		return in_prefixes6(&k->dst, cfg.pod6, cfg.pod6_count) ||
-		       in_prefixes6(&k->dst, cfg.svc6, cfg.svc6_count);
-	return in_prefixes4(k->dst.w[3], cfg.pod4, cfg.pod4_count) ||
-	       in_prefixes4(k->dst.w[3], cfg.svc4, cfg.svc4_count);
+	if (v6)
+		return in_prefixes6(dst, cfg.pod6, cfg.pod6_count) ||
+		       in_prefixes6(dst, cfg.svc6, cfg.svc6_count);
+	return in_prefixes4(dst->w[3], cfg.pod4, cfg.pod4_count) ||
+	       in_prefixes4(dst->w[3], cfg.svc4, cfg.svc4_count);
 }
 
 /* Reports whether a host socket may use the port that the packet gets: see learn() in out.h. */
@@ -114,15 +116,20 @@ static __noinline int end_connection(struct shortcut *s, __u32 proto, int v6)
 	return 0;
 }
 
-/* Remembers a packet that goes through OVS, if it can tell what OVS makes of its connection. */
-static __noinline int observe(struct __sk_buff *skb, struct shortcut *s, const struct addr *dst)
+/*
+ * Remembers a packet that goes through OVS, if it can tell what OVS makes of its connection. A
+ * connection inside the cluster is never observed, so none has a shortcut: when the networks
+ * change, the epoch does.
+ */
+static __noinline int observe(struct __sk_buff *skb, struct shortcut *s, const struct addr *dst,
+			      int v6)
 {
 	if (s && s->seen && s->seen <= LAST_PACKETS) {
 		s->seen++;
 		return 0;
 	}
 	/* a packet to the host never leaves by the uplink, and would hold its slot */
-	if (!is_host(dst))
+	if (!is_inside(dst, v6) && !is_host(dst))
 		enters_ovs(skb);
 	return 0;
 }
@@ -138,12 +145,11 @@ static __always_inline int from_pod(struct __sk_buff *skb, __u16 mark)
 	if (skb->tc_index)
 		skb->tc_index = 0;
 	/* a tag that the pod has set would stay on the packet */
-	if (skb->vlan_present || !connected() || !plain(skb, &p, &k, ORIGIN_POD) ||
-	    is_inside(&p, &k))
+	if (skb->vlan_present || !connected() || !plain(skb, &p, &k, ORIGIN_POD))
 		return TC_ACT_UNSPEC;
 	s = find_shortcut(&k, p.v6);
 	if (!s || s->device != skb->ifindex) {
-		observe(skb, NULL, &k.dst);
+		observe(skb, NULL, &k.dst, p.v6);
 		return TC_ACT_UNSPEC;
 	}
 	if (p.flags & TCP_ENDS) {
@@ -155,7 +161,7 @@ static __always_inline int from_pod(struct __sk_buff *skb, __u16 mark)
 		s->seen = 0;
 	}
 	if (!is_valid(s) || ip_len(skb, &p) > s->longest) {
-		observe(skb, s, &k.dst);
+		observe(skb, s, &k.dst, p.v6);
 		return TC_ACT_UNSPEC;
 	}
 	if (p.hops <= s->hops || !is_mac(s->from, p.eth + ETH_ALEN) || may_be_host_port(&p, s))
