@@ -6,6 +6,7 @@ import (
 	"io/fs"
 	"net/netip"
 	"path/filepath"
+	"slices"
 	"time"
 
 	"github.com/cilium/ebpf"
@@ -115,6 +116,29 @@ func (g *Gateway) ForgetShortcuts() error {
 		return nil
 	}
 	return raiseEpoch(g.objs.ShortcutEpoch)
+}
+
+// DeleteShortcuts deletes the entries of pods' interfaces. After DetachPod no program uses them; this
+// makes room for others.
+func (g *Gateway) DeleteShortcuts(ifindexes []int) error {
+	if len(ifindexes) == 0 || g.opts.podProgram() == "" {
+		return nil
+	}
+	var keys []gatewayShortcutKey
+	err := eachEntry(g.objs.Shortcuts, func(k gatewayShortcutKey, s gatewayShortcut) {
+		if slices.Contains(ifindexes, int(s.Device)) {
+			keys = append(keys, k)
+		}
+	})
+	for _, k := range keys {
+		if gone := g.objs.Shortcuts.Delete(k); !errors.Is(gone, ebpf.ErrKeyNotExist) {
+			err = errors.Join(err, gone)
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("delete shortcuts of interfaces %v: %w", ifindexes, err)
+	}
+	return nil
 }
 
 // Shortcut is what the programs do with the packets of one direction of a connection.

@@ -226,6 +226,26 @@ func TestShortcutKeysCollide(t *testing.T) {
 	}
 }
 
+// The entries of a pod that is gone are deleted, and no others.
+func TestShortcutsOfGonePodAreDeleted(t *testing.T) {
+	r := newShortRig(t, Direct)
+	entries := func(want int) {
+		t.Helper()
+		c, err := ReadShortcutCounts(r.pinDir)
+		if err != nil || c.Entries != want {
+			t.Errorf("%d entries, %v, want %d", c.Entries, err, want)
+		}
+	}
+	for _, f := range []family{v4, v6} {
+		r.open(t, conn{f, protoUDP, 40000, 50000, 30})
+	}
+	entries(4)
+	r.must(t, func() error { return r.g.DeleteShortcuts([]int{r.pod + 1}) })
+	entries(4)
+	r.must(t, func() error { return r.g.DeleteShortcuts([]int{r.pod + 1, r.pod}) })
+	entries(0)
+}
+
 // A new pod may get the number of a deleted pod. The new pod gets none of the deleted pod's packets,
 // and its counts begin at zero. A device that gets another number has shortcuts with that number.
 func TestPodNumbersAreReused(t *testing.T) {

@@ -24,10 +24,11 @@ const (
 	revalidation  = time.Second
 	settingsRetry = time.Second // after an error
 	// Sources of observers and faults.
-	inOVSDB = "OVSDB"
-	inFlows = "flows of " + ovs.IntegrationBridge
-	inPins  = "attached programs"
-	inEpoch = "epoch"
+	inOVSDB   = "OVSDB"
+	inFlows   = "flows of " + ovs.IntegrationBridge
+	inPins    = "attached programs"
+	inEpoch   = "epoch"
+	inEntries = "entries of pods that are gone"
 )
 
 // NoShortcuts returns why no pod of the node can have shortcuts with these settings, or "".
@@ -129,6 +130,7 @@ func (p *Pods) apply() {
 	if p.gw == nil {
 		return
 	}
+	var gone []int
 	for ifindex, port := range p.ports {
 		if _, err := net.InterfaceByIndex(ifindex); err == nil {
 			p.attach(port)
@@ -136,6 +138,7 @@ func (p *Pods) apply() {
 		}
 		delete(p.ports, ifindex)
 		p.fault(device(ifindex), p.gw.DetachPod(ifindex))
+		gone = append(gone, ifindex)
 	}
 	attached, err := p.gw.Pods()
 	p.fault(inPins, err)
@@ -145,10 +148,12 @@ func (p *Pods) apply() {
 		}
 		if _, err := net.InterfaceByIndex(ifindex); err != nil {
 			p.fault(device(ifindex), p.gw.DetachPod(ifindex))
+			gone = append(gone, ifindex)
 		} else if len(p.observers) > 0 { // of an earlier load, and not listed yet
 			p.fault(device(ifindex), p.gw.AttachPod(ifindex, 0, false))
 		}
 	}
+	p.fault(inEntries, p.gw.DeleteShortcuts(gone))
 }
 
 func (p *Pods) attach(port PodPort) {
@@ -215,7 +220,7 @@ func cause(source, what string) string {
 	case what == ovs.NotRead:
 		return source + " " + what
 	case source == inFlows:
-		return source + " log, sample, meter or queue packets"
+		return source + " log, sample, meter or queue packets, or are of stateless ACLs"
 	}
 	return what
 }

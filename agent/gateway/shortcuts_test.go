@@ -146,7 +146,7 @@ func TestPods(t *testing.T) {
 	})
 	flow("ip,nw_src=192.0.2.1,actions=controller(userdata=00.00.00.07.00.00.00.00),output:1")
 	want("a logged flow", 2, 0)
-	because(1, "flows of br-int log, sample, meter or queue packets")
+	because(1, "flows of br-int log, sample, meter or queue packets, or are of stateless ACLs")
 	p.Sync([]PodPort{{Ifindex: devices[0], MTU: 1400}})
 	want("a pod that is not in the list yet", 2, 0)
 	p.Add(PodPort{Ifindex: 1 << 30, MTU: 1400})

@@ -199,13 +199,17 @@ func observing(flows string) string {
 	return ""
 }
 
-// logOpcode is ovn-controller's opcode of log() at the start of userdata.
-const logOpcode = "userdata=00.00.00.07"
+const (
+	// logOpcode is ovn-controller's opcode of log() at the start of userdata.
+	logOpcode = "userdata=00.00.00.07"
+	// statelessBit is set for packets of OVN's allow-stateless ACLs, which no connection tracker sees.
+	statelessBit = "load:0x1->NXM_NX_XXREG0[112]"
+)
 
 // Observes reports whether actions look at single packets of a connection that is allowed already:
-// OVN's log(), sample(), a meter or a queue. Such packets must not go past OVS.
+// OVN's log(), sample(), a meter, a queue or a stateless ACL. Such packets must not go past OVS.
 func Observes(actions string) bool {
-	for _, word := range []string{logOpcode, "sample(", "meter:", "set_queue:"} {
+	for _, word := range []string{logOpcode, "sample(", "meter:", "set_queue:", statelessBit} {
 		if strings.Contains(actions, word) {
 			return true
 		}

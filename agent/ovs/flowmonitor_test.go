@@ -20,6 +20,8 @@ func TestObserves(t *testing.T) {
 		"sample(probability=65535,collector_set_id=1),resubmit(,9)": true,
 		"set_queue:3,output:1":                                      true,
 		"meter:2,resubmit(,9)":                                      true,
+		"load:0x1->NXM_NX_XXREG0[112],resubmit(,12)":                true,
+		"load:0x1->NXM_NX_XXREG0[97],resubmit(,12)":                 false,
 		"ct(commit,zone=NXM_NX_REG13[0..15]),output:1":              false,
 	} {
 		if got := Observes(actions); got != want {
