@@ -21,7 +21,7 @@ type gatewayFlags struct {
 }
 
 func newGatewayFlags() gatewayFlags {
-	return gatewayFlags{layout: string(gateway.Direct), backend: string(gateway.EBPF), shortcuts: shortcutsOff, mode: gatewayModeShared, countServices: 1000}
+	return gatewayFlags{layout: string(gateway.Direct), backend: string(gateway.EBPF), shortcuts: shortcutsAuto, mode: gatewayModeShared, countServices: 1000}
 }
 
 func (g *gatewayFlags) settings() []*setting.Setting {
@@ -36,7 +36,7 @@ none: by the gateways of other nodes in mode shared, without changes to this nod
 		{Flag: "routable-pods", Section: "gateway", Key: "routable-pods", Value: setting.Switch(&g.routable), Usage: "pod addresses are routable outside: pod traffic leaves without NAT"},
 		{Flag: "gateway-address", Section: "gateway", Key: "address", Value: &g.addresses, About: []string{"gateway address"}, Usage: "the gateway router's `addresses` with prefix length, one per family, separated by commas; layout dedicated only"},
 		{Flag: "gateway-shortcuts", Section: "gateway", Key: "shortcuts", Value: setting.Choice(&g.shortcuts, shortcutsAuto, shortcutsOff), Usage: `whether established North-South connections of pods bypass OVS by eBPF (` + "`mode`" + `): off, or
-auto: where it is supported. Still to be tested against policies that change; see docs/shortcuts.md`},
+auto: where it is supported; see docs/shortcuts.md`},
 		{Flag: "counted-service-ports", Section: "metrics", Key: "counted-service-ports", Value: setting.Number(&g.countServices, 0, 100000), Usage: "maximum number of Service `ports` with their own packet counters at the uplink; 0: none"},
 		{Flag: "gateway-shadow-rate", Section: "gateway", Key: "shadow-rate", Value: setting.Number(&g.shadowRate, 0, 100000), Usage: `maximum ` + "`rate`" + ` of decisions per second to compare with the Go model of the rules; 0: none, at no cost.
 Mismatches are counted and logged. Separate programs decide every packet a second time; needs Linux 6.6`},

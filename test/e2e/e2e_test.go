@@ -20,8 +20,7 @@ const nameEnv = "OVN_EBPF_E2E_NAME"
 const (
 	layoutEnv  = "OVN_EBPF_E2E_LAYOUT"
 	backendEnv = "OVN_EBPF_E2E_BACKEND"
-	localEnv   = "OVN_EBPF_E2E_LOCAL"     // not empty: local gateway mode
-	shortEnv   = "OVN_EBPF_E2E_SHORTCUTS" // not empty: --gateway-shortcuts=auto
+	localEnv   = "OVN_EBPF_E2E_LOCAL" // not empty: local gateway mode
 )
 
 // TestEndToEnd shares one cluster among its parts. Faults come last, and the very last one removes
@@ -52,7 +51,7 @@ func TestEndToEnd(t *testing.T) {
 	t.Run("top", func(t *testing.T) { testTop(t, c) })
 	t.Run("a pod of the same name", func(t *testing.T) { testPodAgain(t, c) })
 	t.Run("field", func(t *testing.T) { testField(t, c) })
-	if c.shortcuts {
+	if c.hasShortcuts() {
 		t.Run("shortcuts", func(t *testing.T) { testShortcuts(t, c) })
 	}
 	t.Run("agent restarts under load", func(t *testing.T) { testRestart(t, c) })
@@ -99,9 +98,6 @@ func labOptions(t *testing.T, o lab.Options) lab.Options {
 	}
 	if os.Getenv(localEnv) != "" {
 		o.AgentArgs = append(o.AgentArgs, "--gateway-mode=local")
-	}
-	if os.Getenv(shortEnv) != "" {
-		o.AgentArgs = append(o.AgentArgs, shortcuts)
 	}
 	o.AgentArgs = append(o.AgentArgs, shadowRate)
 	o.FailedLogs = failedLogs(t)

@@ -14,7 +14,7 @@ var notHere = map[string]string{
 	"ovnkube_gateway_conntrack_failures_total":  "only the kernel's connection tracker counts them",
 	"ovnkube_gateway_program_runs_total":        "a sysctl of the whole machine",
 	"ovnkube_gateway_program_run_seconds_total": "likewise",
-	"ovnkube_gateway_shortcut_mismatch_total":   "shortcuts are off here",
+	"ovnkube_gateway_shortcut_mismatch_total":   "the userspace datapath has no shortcuts",
 	"ovn_db_cluster_server_id":                  "the lab's databases are standalone servers; TestRaftTyped has others",
 	"ovn_db_cluster_server_role":                "likewise",
 	"ovn_db_cluster_server_connected":           "likewise",

@@ -42,20 +42,22 @@ var shortcutTests = []struct {
 	{"next hop moved, agent dead", func(t *testing.T, r *shortcutRig) {
 		r.withoutAgent(t, func() { testShortcutNextHop(t, r) })
 	}},
+	{"NodePort removed", testShortcutNodePort},
 	{"processes killed", testShortcutKills},
 	{"address of a pod reused", testShortcutReuse},
 }
 
-// testShortcuts needs agents with --gateway-shortcuts=auto and the kernel datapath.
+// hasShortcuts reports whether established connections of the cluster's pods may bypass OVS.
+func (c *Cluster) hasShortcuts() bool {
+	return c.Datapath() == "system" && c.layout != dedicated && !c.flows && !c.local
+}
+
 func testShortcuts(t *testing.T, c *Cluster) {
-	if c.Datapath() != "system" {
-		t.Fatalf("datapath %s has no shortcuts: run test/vm/suite shortcuts", c.Datapath())
-	}
 	pod, err := c.AddPod(t.Context(), lab.PodSpec{Name: "short", Node: "node1", Labels: map[string]string{"app": "short"}})
 	if err != nil {
 		t.Fatal(err)
 	}
-	r := &shortcutRig{Cluster: c, pin: c.Node(1).PinDir, pod: pod}
+	r := &shortcutRig{Cluster: c, pin: c.Node(1).PinDir, pod: pod, nodePort: shortNodePort}
 	if err := r.serve(t.Context(), pod.Host(), "short-"+pod.UID[:8], podPort); err != nil {
 		t.Fatal(err)
 	}
@@ -157,19 +159,47 @@ func testShortcutCommand(t *testing.T, r *shortcutRig) {
 	survived(t, lines, 0)
 }
 
-// testShortcutObservers: a mirror that appears under connections sees every packet from then on.
+// testShortcutObservers: a mirror that appears under connections sees every packet from then on, and
+// with a stateless ACL every packet passes OVS.
 func testShortcutObservers(t *testing.T, r *shortcutRig) {
-	lines := r.openAll(t)
 	vsctl := func(argv ...string) {
 		t.Helper()
 		r.execute(t, "node1", append([]string{"ovs-vsctl", "--db=" + r.Node(1).OVSDB}, argv...)...)
 	}
-	vsctl("--", "--id=@m", "create", "Mirror", "name=m", "--", "set", "Bridge", "br-int", "mirrors=@m")
-	cleared := false
+	nbctl := func(argv ...string) {
+		t.Helper()
+		r.execute(t, "central", append([]string{"ovn-nbctl", "--db=" + r.NBAddress(), "--wait=hv", "--timeout=60"}, argv...)...)
+	}
+	for _, tt := range []struct {
+		says            string
+		observe, cancel func()
+	}{
+		{
+			"a mirror on br-int",
+			func() {
+				vsctl("--", "--id=@m", "create", "Mirror", "name=m", "--", "set", "Bridge", "br-int", "mirrors=@m")
+			},
+			func() { vsctl("clear", "Bridge", "br-int", "mirrors") },
+		},
+		{
+			"are of stateless ACLs",
+			func() { nbctl("acl-add", "node1", "to-lport", "1500", "udp.dst == 9", "allow-stateless") },
+			func() { nbctl("acl-del", "node1", "to-lport", "1500", "udp.dst == 9") },
+		},
+	} {
+		t.Run(tt.says, func(t *testing.T) { r.observed(t, tt.says, tt.observe, tt.cancel) })
+	}
+}
+
+// observed checks that no packet bypasses OVS between observe and cancel, and that status says so.
+func (r *shortcutRig) observed(t *testing.T, says string, observe, cancel func()) {
+	lines := r.openAll(t)
+	observe()
+	canceled := false
 	unobserve := func() {
-		if !cleared {
-			cleared = true
-			vsctl("clear", "Bridge", "br-int", "mirrors")
+		if !canceled {
+			canceled = true
+			cancel()
 		}
 	}
 	defer unobserve()
@@ -184,13 +214,13 @@ func testShortcutObservers(t *testing.T, r *shortcutRig) {
 	after := r.counts(t)
 	for _, reason := range []string{"snat_cached", "service_cached", "out_cached"} {
 		if n := after[reason] - before[reason]; n != 0 {
-			t.Errorf("%d packets by %s past the mirror", n, reason)
+			t.Errorf("%d packets by %s", n, reason)
 		}
 	}
 	if after["snat_port"] == before["snat_port"] || after["service"] == before["service"] {
 		t.Errorf("the connections do not pass OVS: %v, before %v", after, before)
 	}
-	r.says(t, "none at present: a mirror on br-int")
+	r.says(t, says)
 	unobserve()
 	r.short(t, lines...)
 	survived(t, lines, 1)
@@ -287,6 +317,49 @@ func testShortcutNextHop(t *testing.T, r *shortcutRig) {
 	survived(t, lines, 2)
 }
 
+// testShortcutNodePort: when a NodePort is removed, its connections have no shortcuts any more,
+// although OVN's connection tracker still has them.
+func testShortcutNodePort(t *testing.T, r *shortcutRig) {
+	const nodePort = shortNodePort + 1
+	spec := lab.ServiceSpec{
+		Name: "short-lived", Type: corev1.ServiceTypeNodePort, Ports: servicePorts(podPort, nodePort), Pods: []*lab.Pod{r.pod},
+		Change: func(s *corev1.ServiceSpec) { s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal },
+	}
+	if err := r.addService(t.Context(), spec); err != nil {
+		t.Fatal(err)
+	}
+	r.reachable(t, way{name: "outside to the other NodePort", from: "ext", to: r.gateway(1), port: nodePort})
+	other := *r
+	other.nodePort = nodePort
+	var lines []*line
+	for _, v6 := range []bool{false, true} {
+		lines = append(lines, other.open(t, true, true, v6, 20*time.Millisecond))
+	}
+	r.port = other.port
+	r.short(t, lines...)
+	if err := r.DelService(t.Context(), "default", spec.Name); err != nil {
+		t.Fatal(err)
+	}
+	before := r.counts(t)
+	within(t, "no packet to the removed NodePort by the verdict of a Service", func() error {
+		was := before
+		before = r.counts(t)
+		for _, reason := range []string{"service", "service_cached"} {
+			if n := before[reason] - was[reason]; n > 0 {
+				return fmt.Errorf("%d packets by %s", n, reason)
+			}
+		}
+		if before["default"] == was["default"] {
+			return errors.New("no packet to the host")
+		}
+		return nil
+	})
+	for _, l := range lines {
+		l.stop(t)
+		<-l.done // nobody answers it any more
+	}
+}
+
 // testShortcutKills: leases go on without the agent, ovn-controller and ovs-vswitchd, and TCP loses
 // nothing.
 func testShortcutKills(t *testing.T, r *shortcutRig) {
@@ -351,6 +424,18 @@ func testShortcutReuse(t *testing.T, r *shortcutRig) {
 	if err := r.DelPod(t.Context(), old); err != nil {
 		t.Fatal(err)
 	}
+	within(t, "the former pod's entries are deleted", func() error {
+		left := 0
+		err := bpf.Shortcuts(r.pin, func(s bpf.Shortcut) {
+			if s.Device == device {
+				left++
+			}
+		})
+		if left > 0 {
+			err = fmt.Errorf("%d entries", left)
+		}
+		return err
+	})
 	request := annotation.FormatRequest(annotation.Request{Addresses: old.IPs})
 	pod, err := r.AddPod(t.Context(), lab.PodSpec{Name: "short", Node: "node1", Labels: old.Labels, Annotations: map[string]string{annotation.DefaultNetwork: request}})
 	if err != nil {

@@ -22,9 +22,10 @@ import (
 // shortcutRig is the cluster with one more pod on node1, which has a NodePort of its own.
 type shortcutRig struct {
 	*Cluster
-	pin  string
-	pod  *lab.Pod
-	port uint16 // the last source port of a line
+	pin      string
+	pod      *lab.Pod
+	nodePort uint16 // of the pod
+	port     uint16 // the last source port of a line
 }
 
 // withoutAgent kills node1's agent during f.
@@ -58,7 +59,7 @@ func (r *shortcutRig) open(t *testing.T, inward, udp, v6 bool, interval time.Dur
 	from, to, name := r.pod.Host(), l.remote, "pod to outside"
 	if inward {
 		l.pod, l.remote = port(l.pod.Addr(), podPort), port(outside(v6), sport)
-		from, to, name = "ext", port(r.gateway(1)(v6), shortNodePort), "outside to NodePort"
+		from, to, name = "ext", port(r.gateway(1)(v6), r.nodePort), "outside to NodePort"
 	}
 	argv := []string{"-interval", interval.String(), "-sport", fmt.Sprint(sport), "-timeout", "1m"}
 	if udp {

@@ -15,8 +15,6 @@ type wiring struct {
 	flows  bool   // backend openflow
 	local  bool   // local gateway mode
 	uplink string // one of the lab.Uplink constants
-
-	shortcuts bool // established connections of pods may bypass OVS
 }
 
 func wiringOf(o lab.Options) wiring {
@@ -33,15 +31,11 @@ func wiringOf(o lab.Options) wiring {
 		}
 	}
 	w.flows = slices.Contains(o.AgentArgs, "--gateway-backend=openflow")
-	w.shortcuts = slices.Contains(o.AgentArgs, shortcuts)
 	w.local = slices.Contains(o.AgentArgs, "--gateway-mode=local")
 	return w
 }
 
 const bridged, dedicated = "bridged", "dedicated"
-
-// shortcuts is the agent's argument for them.
-const shortcuts = "--gateway-shortcuts=auto"
 
 // Uplink returns the device with a node's addresses.
 func (c *Cluster) Uplink() string {
