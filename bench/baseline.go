@@ -71,7 +71,7 @@ func Ratios(rows []Row) []Ratio {
 		}
 		add(b)
 	}
-	for _, b := range Bars() {
+	for _, b := range ShortBars() {
 		if b.Base != Helper {
 			add(b)
 		}

@@ -22,8 +22,8 @@ func full() []Row {
 		}
 	}
 	for _, b := range Bars() {
-		if b.Variant == EBPF {
-			add(EBPF, b.Test, b.Family, ours)
+		if b.Variant != Bridged {
+			add(b.Variant, b.Test, b.Family, ours)
 			add(b.Base, b.baseTest(), b.Family, ours/b.Max)
 		}
 	}

@@ -29,12 +29,14 @@ const OnOVN = "+ovn"
 // Planted is not a variant: a row of EBPF with a program slowed down on purpose, to test the gate.
 const Planted = "planted"
 
-// Variants returns the variants that bars compare, in the order of display.
-func Variants() []string { return []string{NoOVS, Helper, Masquerade, EBPF, Bridged} }
+// Variants returns the variants that CI measures, in the order of display.
+func Variants() []string {
+	return []string{NoOVS, Helper, Masquerade, EBPF, Bridged, Flowtable, OVNKOnOVN, ShortcutsOnOVN}
+}
 
 // AllVariants returns Variants, and those that CI has no time for.
 func AllVariants() []string {
-	return append(Variants(), OpenFlow, Shortcuts, Flowtable, OVNK, OVNKOnOVN, EBPFOnOVN, ShortcutsOnOVN)
+	return append(Variants(), EBPFOnOVN, OpenFlow, Shortcuts, OVNK)
 }
 
 // The tests. host_ is between the node's host and a machine outside, overlay_ between

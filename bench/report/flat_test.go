@@ -13,8 +13,8 @@ func TestFlat(t *testing.T) {
 		points = append(points, bench.Point{Of: of, Size: size, Row: bench.Row{Variant: variant, Test: test, Family: bench.IPv4, Instructions: n}})
 	}
 	for _, b := range flatBars() {
-		add(b.of, 10, bench.EBPF, b.test, 1000)
-		add(b.of, 1000, bench.EBPF, b.test, 1010)
+		add(b.of, 10, b.variant, b.test, 1000)
+		add(b.of, 1000, b.variant, b.test, 1010)
 		if b.base != "" {
 			add(b.of, 1000, b.base, b.test, 900)
 			add(b.of, 10, b.base, b.test, 890)
@@ -33,17 +33,17 @@ func TestFlat(t *testing.T) {
 	}
 	add("connections", 6000, bench.EBPF, bench.HostUDPRR, 1200)
 	add("connections", 6000, bench.NoOVS, bench.HostUDPRR, 890*1.1)
-	if err := Flat(points); err == nil || !strings.Contains(err.Error(), "host_udp_rr by number of connections: 1.091") {
+	if err := Flat(points); err == nil || !strings.Contains(err.Error(), "host_udp_rr of ebpf by number of connections: 1.091") {
 		t.Errorf("more than the kernel grows: %v", err)
 	}
 	add("services", 10000, bench.EBPF, bench.NSUDPRR, 1030)
 	add("connections", 10000, bench.EBPF, bench.HostUDPRR, 1010) // its base has no such size
 	err := Flat(points)
-	if err == nil || !strings.Contains(err.Error(), "ns_udp_rr by number of services: 1.030") ||
-		!strings.Contains(err.Error(), "host_udp_rr by number of connections: not measured") || strings.Count(err.Error(), "\n") != 1 {
+	if err == nil || !strings.Contains(err.Error(), "ns_udp_rr of ebpf by number of services: 1.030") ||
+		!strings.Contains(err.Error(), "host_udp_rr of ebpf by number of connections: not measured") || strings.Count(err.Error(), "\n") != 1 {
 		t.Errorf("got %v", err)
 	}
-	if table := flatTable(points); !strings.Contains(table, "| ns_udp_rr | 10,000 services as 10 | ≤ 1.02 | **missed**, 1.030 |") {
+	if table := flatTable(points); !strings.Contains(table, "| ns_udp_rr | ebpf, 10,000 services as 10 | ≤ 1.02 | **missed**, 1.030 |") {
 		t.Errorf("table:\n%s", table)
 	}
 }

@@ -28,6 +28,7 @@ func sweeps() []sweep {
 	return []sweep{
 		{"connections", "-flows", []int{1, 1000, 100000}, []string{bench.NoOVS, bench.EBPF}, []string{bench.HostUDPRR + "/" + bench.IPv4}},
 		{"connections", "-flows", []int{1, 1000, 10000}, []string{bench.Masquerade, bench.Helper, bench.EBPF}, []string{bench.NSUDPRR + "/" + bench.IPv4}},
+		{"connections", "-flows", []int{1, 1000, 10000}, []string{bench.Shortcuts}, []string{bench.NSUDPRR + "/" + bench.IPv4}},
 		{
 			"services", "-services",
 			[]int{10, 1000, 10000},
@@ -45,7 +46,8 @@ func full(ctx context.Context, c config, harness string, stdout, stderr io.Write
 	r := results.Describe(ctx, results.Full)
 	r.Seed, r.Boots = c.seed, 1
 	old := c
-	old.kernel, old.boots, old.variants, old.tests, old.baseline = oldKernel, 1, bench.Variants(), shortTests(), ""
+	old.kernel, old.boots, old.tests, old.baseline = oldKernel, 1, shortTests(), ""
+	old.variants = []string{bench.NoOVS, bench.Helper, bench.Masquerade, bench.EBPF, bench.Bridged, bench.Flowtable, bench.Shortcuts}
 	var err error
 	if r.Rows, _, err = packets(ctx, old, harness, stderr); err != nil {
 		return err

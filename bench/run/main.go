@@ -92,6 +92,14 @@ type config struct {
 	profile  string        // Markdown to put profiles into, instead of measuring all; "" = none
 }
 
+// bars returns the bars that a run checks.
+func (c config) bars() []bench.Bar {
+	if c.baseline != "" {
+		return bench.ShortBars()
+	}
+	return bench.Bars()
+}
+
 func parse(args []string, stderr io.Writer) (config, error) {
 	flags := flag.NewFlagSet("bench", flag.ContinueOnError)
 	flags.SetOutput(stderr)
@@ -210,8 +218,8 @@ func measure(ctx context.Context, c config, harness string, stdout, stderr io.Wr
 		return err
 	}
 	fmt.Fprintf(stdout, "Instructions per operation, median ± distance of the quartiles; Linux %s in a VM, platform %s (%s):\n\n%s\nReport: %s\n",
-		r.Rows[0].Kernel, r.Platform, r.Versions, bench.Table(r.Rows, bench.Bars()), filepath.Join(c.out, "report.md"))
-	return errors.Join(bench.Gate(r.Rows, bench.Bars()), gate(accepted, r.Rows, rows))
+		r.Rows[0].Kernel, r.Platform, r.Versions, bench.Table(r.Rows, c.bars()), filepath.Join(c.out, "report.md"))
+	return errors.Join(bench.Gate(r.Rows, c.bars()), gate(accepted, r.Rows, rows))
 }
 
 // apart separates measured from planted rows.
