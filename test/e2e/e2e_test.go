@@ -58,6 +58,9 @@ func TestEndToEnd(t *testing.T) {
 	t.Run("repair", func(t *testing.T) { testRepair(t, c) })
 	t.Run("paths after the faults", func(t *testing.T) { testSomePaths(t, c, mustPaths()...) })
 	t.Run("shadow", func(t *testing.T) { testShadow(t, c) }) // after all other requests to agents
+	if c.hasShortcuts() {
+		t.Run("shortcuts were used", func(t *testing.T) { shortcutsUsed(t, c.Lab) })
+	}
 	t.Run("agent, vswitchd and bridge gone", func(t *testing.T) { testHostAlone(t, c) })
 }
 

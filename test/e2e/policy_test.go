@@ -212,6 +212,9 @@ func TestPolicy(t *testing.T) {
 	t.Run("logging", func(t *testing.T) { testPolicyLogging(t, l) })
 	t.Run("flows", func(t *testing.T) { testPolicyFlows(t, l) })
 	t.Run("no policy any more", func(t *testing.T) { l.await(t, everything) })
+	if l.Datapath() == "system" {
+		t.Run("shortcuts were used", func(t *testing.T) { shortcutsUsed(t, l.Lab) })
+	}
 }
 
 type policyShape struct {

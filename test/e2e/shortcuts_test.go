@@ -52,6 +52,30 @@ func (c *Cluster) hasShortcuts() bool {
 	return c.Datapath() == "system" && c.layout != dedicated && !c.flows && !c.local
 }
 
+// shortcutsUsed checks that connections of pods have bypassed OVS.
+func shortcutsUsed(t *testing.T, l *lab.Lab) {
+	t.Helper()
+	var in, out uint64
+	for _, n := range l.Nodes() {
+		counters, err := bpf.ReadCounters(n.PinDir)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, c := range counters {
+			switch c.Reason {
+			case "snat_cached", "service_cached":
+				in += c.Packets
+			case "out_cached":
+				out += c.Packets
+			}
+		}
+	}
+	if in == 0 || out == 0 {
+		t.Errorf("%d packets to pods and %d of pods bypassed OVS", in, out)
+	}
+	t.Logf("%d packets to pods and %d of pods bypassed OVS", in, out)
+}
+
 func testShortcuts(t *testing.T, c *Cluster) {
 	pod, err := c.AddPod(t.Context(), lab.PodSpec{Name: "short", Node: "node1", Labels: map[string]string{"app": "short"}})
 	if err != nil {
