@@ -128,6 +128,11 @@ func (r *shortcutRig) short(t *testing.T, lines ...*line) {
 func (r *shortcutRig) renewed(t *testing.T, lines ...*line) {
 	t.Helper()
 	last, changes := map[*line]uint32{}, map[*line]int{}
+	defer func() {
+		if t.Failed() {
+			r.explainLines(t, lines)
+		}
+	}()
 	within(t, "renewed leases", func() error {
 		var errs []error
 		for _, l := range lines {
@@ -147,6 +152,32 @@ func (r *shortcutRig) renewed(t *testing.T, lines ...*line) {
 		}
 		return errors.Join(errs...)
 	})
+}
+
+// explainLines logs the state of lines that are not renewed: all entries, what the connection tracker
+// and the datapath have, and what was lost.
+func (r *shortcutRig) explainLines(t *testing.T, lines []*line) {
+	tracked := r.trackedBy(t, "node1")
+	flows := r.execute(t, "node1", "ovs-appctl", "-t", "ovs-vswitchd", "dpctl/dump-flows", "-m")
+	t.Logf("datapath flows:\n%s", flows)
+	for _, l := range lines {
+		if r.inUse(l) == nil {
+			continue
+		}
+		_ = bpf.Shortcuts(r.pin, func(s bpf.Shortcut) {
+			if s.Proto == l.proto && (s.Src == l.remote || s.Dst == l.remote) {
+				t.Logf("%s: entry %+v", l.name, s)
+			}
+		})
+		for entry := range strings.Lines(tracked) {
+			if strings.Contains(entry, fmt.Sprintf("port=%d", l.remote.Port())) {
+				t.Logf("%s: tracked %s", l.name, entry)
+			}
+		}
+		l.stop(t)
+		<-l.done
+		t.Logf("%s: %s", l.name, l.out.String())
+	}
 }
 
 // stopped ends the line and returns its report.
