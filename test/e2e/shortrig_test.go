@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 	"syscall"
@@ -46,7 +47,8 @@ func (r *shortcutRig) withoutAgent(t *testing.T, f func()) {
 type line struct {
 	*background
 	proto       uint8
-	pod, remote netip.AddrPort // the ends, as the pod sees them
+	pod, remote netip.AddrPort // the ends
+	via         netip.AddrPort // inward: the NodePort
 }
 
 // open holds a connection with a source port of its own: of the pod to the outside host, or with inward
@@ -59,7 +61,8 @@ func (r *shortcutRig) open(t *testing.T, inward, udp, v6 bool, interval time.Dur
 	from, to, name := r.pod.Host(), l.remote, "pod to outside"
 	if inward {
 		l.pod, l.remote = port(l.pod.Addr(), podPort), port(outside(v6), sport)
-		from, to, name = "ext", port(r.gateway(1)(v6), r.nodePort), "outside to NodePort"
+		l.via = port(r.gateway(1)(v6), r.nodePort)
+		from, to, name = "ext", l.via, "outside to NodePort"
 	}
 	argv := []string{"-interval", interval.String(), "-sport", fmt.Sprint(sport), "-timeout", "1m"}
 	if udp {
@@ -82,18 +85,36 @@ func (r *shortcutRig) openAll(t *testing.T) (lines []*line) {
 	return lines
 }
 
+// has reports whether an entry is the line's. The connection tracker may change the port of the end
+// that a line does not begin at.
+func (l *line) has(s bpf.Shortcut) bool {
+	switch {
+	case s.Proto != l.proto:
+		return false
+	case l.via.IsValid() && s.FromWire:
+		return s.Src == l.remote && s.Dst == l.via && s.NewDst == l.pod
+	case l.via.IsValid():
+		return s.NewSrc == l.via && s.NewDst == l.remote && s.Src == l.pod
+	case s.FromWire:
+		return s.NewDst == l.pod && s.NewSrc == l.remote
+	default:
+		return s.Src == l.pod && s.Dst == l.remote
+	}
+}
+
 // entries returns the entries of a line: of the pod's packets, and of those from the wire. If former
-// translations have left several entries from the wire, it returns the entry that holds longest.
+// translations have left several, it returns the one that holds longest.
 func (r *shortcutRig) entries(l *line) (pod, wire *bpf.Shortcut, err error) {
 	err = bpf.Shortcuts(r.pin, func(s bpf.Shortcut) {
-		switch {
-		case s.Proto != l.proto:
-		case s.FromWire && s.NewDst == l.pod && s.NewSrc == l.remote:
-			if wire == nil || s.Left > wire.Left {
-				wire = &s
-			}
-		case !s.FromWire && s.Src == l.pod && s.Dst == l.remote:
-			pod = &s
+		if !l.has(s) {
+			return
+		}
+		of := &pod
+		if s.FromWire {
+			of = &wire
+		}
+		if *of == nil || s.Left > (*of).Left {
+			*of = &s
 		}
 	})
 	return pod, wire, err
@@ -165,7 +186,7 @@ func (r *shortcutRig) explainLines(t *testing.T, lines []*line) {
 			continue
 		}
 		_ = bpf.Shortcuts(r.pin, func(s bpf.Shortcut) {
-			if s.Proto == l.proto && (s.Src == l.remote || s.Dst == l.remote) {
+			if s.Proto == l.proto && slices.Contains([]netip.AddrPort{s.Src, s.Dst, s.NewDst}, l.remote) {
 				t.Logf("%s: entry %+v", l.name, s)
 			}
 		})
