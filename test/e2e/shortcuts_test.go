@@ -27,6 +27,7 @@ var shortcutTests = []struct {
 	run  func(*testing.T, *shortcutRig)
 }{
 	{"counters are exact", testShortcutCounters},
+	{"frames are the same", testShortcutFrames},
 	{"listed and ended by command", testShortcutCommand},
 	{"what must see every packet", testShortcutObservers},
 	{"a pod with a bandwidth limit", testShortcutLimited},

@@ -1,0 +1,155 @@
+package e2e
+
+import (
+	"encoding/binary"
+	"encoding/hex"
+	"errors"
+	"fmt"
+	"maps"
+	"slices"
+	"testing"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+)
+
+// testShortcutFrames: at both ends of a connection, a frame that has bypassed OVS is the same as one
+// that passed it. Only what the sender changes from packet to packet may differ.
+func testShortcutFrames(t *testing.T, r *shortcutRig) {
+	for _, v6 := range []bool{false, true} {
+		for _, udp := range []bool{false, true} {
+			for _, inward := range []bool{false, true} {
+				l := r.open(t, inward, udp, v6, 50*time.Millisecond)
+				r.short(t, l)
+				bypassed := r.framesOf(t, l)
+				mirror := func(argv ...string) {
+					r.execute(t, "node1", append([]string{"ovs-vsctl", "--db=" + r.Node(1).OVSDB}, argv...)...)
+				}
+				mirror("--", "--id=@m", "create", "Mirror", "name=m", "--", "set", "Bridge", "br-int", "mirrors=@m")
+				within(t, "no pod with shortcuts", func() error {
+					if c, err := bpf.ReadShortcutCounts(r.pin); err != nil || c.Pods != 0 {
+						return fmt.Errorf("%+v: %w", c, err)
+					}
+					return nil
+				})
+				before := r.counts(t)
+				passed := r.framesOf(t, l)
+				after := r.counts(t)
+				mirror("clear", "Bridge", "br-int", "mirrors")
+				if n := after["out_cached"] - before["out_cached"]; n > 0 {
+					t.Errorf("%s: %d packets bypassed OVS", l.name, n)
+				}
+				compareFrames(t, l.name+", outside", bypassed.outside, passed.outside)
+				compareFrames(t, l.name+", pod", bypassed.pod, passed.pod)
+				l.stopped(t)
+			}
+		}
+	}
+}
+
+// arrived has the frames that have arrived at the ends of a line, by kind. A kind has one form.
+type arrived struct{ outside, pod map[string]string }
+
+func (r *shortcutRig) framesOf(t *testing.T, l *line) arrived {
+	t.Helper()
+	proto := "tcp"
+	if l.proto == 17 {
+		proto = "udp"
+	}
+	capture := func(on, device string, port uint16) *background {
+		return r.run(t, "capture", on, "timeout", "30", "tcpdump", "-U", "-w", "-", "-c", "20", "-Q", "in", "-i", device, proto, "port", fmt.Sprint(port))
+	}
+	ends := []*background{capture("ext", r.ExtDevice(), l.remote.Port()), capture(r.pod.Host(), "eth0", l.pod.Port())}
+	return arrived{formsOf(t, l, ends[0].wait(t)), formsOf(t, l, ends[1].wait(t))}
+}
+
+// formsOf reads a capture file.
+func formsOf(t *testing.T, l *line, file string) map[string]string {
+	t.Helper()
+	const header, record = 24, 16
+	forms := map[string]string{}
+	for b := []byte(file)[min(header, len(file)):]; len(b) >= record; {
+		n := int(binary.NativeEndian.Uint32(b[8:]))
+		frame := b[record : record+n]
+		b = b[record+n:]
+		kind, form, err := formOf(frame)
+		if err != nil {
+			t.Errorf("%s: %v: %x", l.name, err, frame)
+		}
+		if was, known := forms[kind]; known && was != form {
+			t.Errorf("%s: two frames of kind %s differ:\n%s\n%s", l.name, kind, was, form)
+		}
+		forms[kind] = form
+	}
+	if len(forms) == 0 {
+		t.Errorf("%s: no frame was captured", l.name)
+	}
+	return forms
+}
+
+// formOf checks a frame's checksums and clears what each packet of a sender has its own: IPv4's ID,
+// TCP's numbers, window and options, the payload, and the checksums. Frames of one kind have the
+// same length, protocol and flags.
+func formOf(frame []byte) (kind, form string, err error) {
+	f := slices.Clone(frame)
+	ip := f[14:]
+	l4, proto, pseudo := 40, ip[6], append(slices.Clone(ip[8:40]), 0, 0, ip[4], ip[5], 0, 0, 0, ip[6])
+	if ip[0]>>4 == 4 {
+		l4, proto = 20, ip[9]
+		length := binary.BigEndian.Uint16(ip[2:]) - 20
+		pseudo = append(slices.Clone(ip[12:20]), 0, ip[9], byte(length>>8), byte(length))
+		if onesSum(ip[:20]) != 0xffff {
+			return "", "", errors.New("checksum of IPv4 is wrong")
+		}
+		clear(ip[4:6])
+		clear(ip[10:12])
+	}
+	check, clears, flags := 6, [][2]int{{8, len(ip) - l4}}, byte(0)
+	if proto == 6 {
+		check, clears, flags = 16, [][2]int{{4, 12}, {14, 16}, {18, len(ip) - l4}}, ip[l4+13]
+	}
+	whole := onesSum(append(slices.Clone(pseudo), ip[l4:]...)) == 0xffff
+	if partial := binary.BigEndian.Uint16(ip[l4+check:]) == onesSum(pseudo); !whole && !partial {
+		return "", "", fmt.Errorf("checksum of protocol %d is wrong", proto)
+	}
+	clear(ip[l4+check : l4+check+2])
+	for _, c := range clears {
+		clear(ip[l4+c[0] : l4+c[1]])
+	}
+	return fmt.Sprintf("%d bytes, flags %#x", len(frame), flags), hex.EncodeToString(f), nil
+}
+
+// onesSum returns the ones' complement sum.
+func onesSum(b []byte) uint16 {
+	var sum uint32
+	for i, x := range b {
+		if i%2 == 0 {
+			sum += uint32(x) << 8
+		} else {
+			sum += uint32(x)
+		}
+	}
+	for sum>>16 != 0 {
+		sum = sum&0xffff + sum>>16
+	}
+	return uint16(sum)
+}
+
+func compareFrames(t *testing.T, name string, bypassed, passed map[string]string) {
+	t.Helper()
+	common := 0
+	for _, kind := range slices.Sorted(maps.Keys(bypassed)) {
+		other, both := passed[kind]
+		if !both {
+			continue
+		}
+		common++
+		if bypassed[kind] != other {
+			t.Errorf("%s, %s:\nbypassed %s\npassed   %s", name, kind, bypassed[kind], other)
+		}
+	}
+	if common == 0 {
+		t.Errorf("%s: no common kind in %v and %v", name, slices.Collect(maps.Keys(bypassed)), slices.Collect(maps.Keys(passed)))
+	}
+	t.Logf("%s: %d kinds of frames are the same", name, common)
+}
