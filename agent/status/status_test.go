@@ -123,7 +123,7 @@ func TestFaultFailsOwnCheck(t *testing.T) {
 	}
 }
 
-// With --gateway-shortcuts=auto the report has the reason why the node or pods have none.
+// Unless shortcuts are off, the report has the reason why the node or pods have none.
 func TestShortcutsReason(t *testing.T) {
 	for want, change := range map[string]func(*Facts){
 		"none, not supported here: userspace datapath": func(f *Facts) { f.Record.Wiring.NoShortcuts = "userspace datapath" },
