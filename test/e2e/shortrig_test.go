@@ -216,8 +216,14 @@ func (l *line) stopped(t *testing.T) (report traffic.HoldReport) {
 // survived ends the lines. TCP loses nothing; of UDP so much may be lost as passes during the change.
 func survived(t *testing.T, lines []*line, changes int) {
 	t.Helper()
+	lostAtMost(t, lines, 20*changes)
+}
+
+// lostAtMost ends the lines. TCP loses nothing, and UDP not more than that.
+func lostAtMost(t *testing.T, lines []*line, most int) {
+	t.Helper()
 	for _, l := range lines {
-		if report := l.stopped(t); l.proto == 6 && report.Lost != 0 || report.Lost > 20*changes {
+		if report := l.stopped(t); l.proto == 6 && report.Lost != 0 || report.Lost > most {
 			t.Errorf("%s: %+v", l.name, report)
 		}
 	}
