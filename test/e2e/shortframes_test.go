@@ -87,36 +87,46 @@ func formsOf(t *testing.T, l *line, file string) map[string]string {
 	return forms
 }
 
-// formOf checks a frame's checksums and clears what each packet of a sender has its own: IPv4's ID,
-// TCP's numbers, window and options, the payload, and the checksums. Frames of one kind have the
-// same length, protocol and flags.
+// formOf checks a frame's length and checksums. It returns the headers without what each packet of a
+// sender has its own: lengths, IPv4's ID, TCP's numbers, window and options, and checksums. Frames of
+// one kind have the same flags of TCP.
 func formOf(frame []byte) (kind, form string, err error) {
 	f := slices.Clone(frame)
 	ip := f[14:]
-	l4, proto, pseudo := 40, ip[6], append(slices.Clone(ip[8:40]), 0, 0, ip[4], ip[5], 0, 0, 0, ip[6])
+	var l4, length int
+	var proto byte
+	var addresses []byte
 	if ip[0]>>4 == 4 {
-		l4, proto = 20, ip[9]
-		length := binary.BigEndian.Uint16(ip[2:]) - 20
-		pseudo = append(slices.Clone(ip[12:20]), 0, ip[9], byte(length>>8), byte(length))
+		l4, length, proto, addresses = 20, int(binary.BigEndian.Uint16(ip[2:])), ip[9], slices.Clone(ip[12:20])
 		if onesSum(ip[:20]) != 0xffff {
-			return "", "", errors.New("checksum of IPv4 is wrong")
+			return "", "", errors.New("the checksum of IPv4 is wrong")
 		}
-		clear(ip[4:6])
+		clear(ip[2:6])
 		clear(ip[10:12])
+	} else {
+		l4, length, proto, addresses = 40, 40+int(binary.BigEndian.Uint16(ip[4:])), ip[6], slices.Clone(ip[8:40])
+		clear(ip[4:6])
 	}
-	check, clears, flags := 6, [][2]int{{8, len(ip) - l4}}, byte(0)
+	if length != len(ip) {
+		return "", "", fmt.Errorf("an IP packet of %d bytes is in a frame for %d", length, len(ip))
+	}
+	pseudo := binary.BigEndian.AppendUint16(append(addresses, 0, proto), uint16(length-l4))
+	data, header, check, flags := ip[l4:], 8, 6, byte(0)
 	if proto == 6 {
-		check, clears, flags = 16, [][2]int{{4, 12}, {14, 16}, {18, len(ip) - l4}}, ip[l4+13]
+		header, check, flags = 20, 16, data[13]
 	}
-	whole := onesSum(append(slices.Clone(pseudo), ip[l4:]...)) == 0xffff
-	if partial := binary.BigEndian.Uint16(ip[l4+check:]) == onesSum(pseudo); !whole && !partial {
-		return "", "", fmt.Errorf("checksum of protocol %d is wrong", proto)
+	whole := onesSum(append(slices.Clone(pseudo), data...)) == 0xffff
+	if partial := binary.BigEndian.Uint16(data[check:]) == onesSum(pseudo); !whole && !partial {
+		return "", "", fmt.Errorf("the checksum of protocol %d is wrong", proto)
 	}
-	clear(ip[l4+check : l4+check+2])
-	for _, c := range clears {
-		clear(ip[l4+c[0] : l4+c[1]])
+	if proto == 6 {
+		clear(data[4:13]) // sequence, acknowledgement, length of options
+		clear(data[14:16])
+	} else {
+		clear(data[4:6])
 	}
-	return fmt.Sprintf("%d bytes, flags %#x", len(frame), flags), hex.EncodeToString(f), nil
+	clear(data[check : check+2])
+	return fmt.Sprintf("flags %#x", flags), hex.EncodeToString(f[:14+l4+header]), nil
 }
 
 // onesSum returns the ones' complement sum.
