@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"os"
 	"slices"
 	"strings"
 	"sync"
@@ -58,7 +59,7 @@ func ask(ctx context.Context, l *lab.Lab, from string, probes []Probe) ([]string
 	if strings.Contains(from, "/") {
 		from = "pod:" + from
 	}
-	args := []string{"reach", "-timeout", "700ms"}
+	args := []string{"reach", "-timeout", (700 * time.Millisecond * patience()).String()}
 	for _, p := range probes {
 		args = append(args, p.Protocol+"/"+p.Address.String())
 	}
@@ -76,10 +77,18 @@ func ask(ctx context.Context, l *lab.Lab, from string, probes []Probe) ([]string
 	return lines, nil
 }
 
-// AwaitReach probes until exactly those succeed that want accepts, for at most a minute. Its error
-// lists the others.
+// patience multiplies time limits: the test VM is emulated.
+func patience() time.Duration {
+	if os.Getenv("VM_KERNEL") != "" {
+		return 10
+	}
+	return 1
+}
+
+// AwaitReach probes until exactly those succeed that want accepts, for at most a minute, or ten
+// minutes in the test VM. Its error lists the others.
 func AwaitReach(ctx context.Context, l *lab.Lab, probes []Probe, want func(Probe) bool) error {
-	for deadline := time.Now().Add(time.Minute); ; {
+	for deadline := time.Now().Add(time.Minute * patience()); ; {
 		reached, err := Reach(ctx, l, probes)
 		if err != nil {
 			return err
