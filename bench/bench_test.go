@@ -150,9 +150,9 @@ func TestTable(t *testing.T) {
 	rows[1].Spread = 0.0312
 	want := `| test | no-ovs | helper | ebpf | bar |
 |---|---:|---:|---:|---|
-| host_udp_rr | 16625 ± 0.0 % | 25972 ± 3.1 % | 16890 ± 0.0 % | ebpf ≤ 1.03 × no-ovs: met, 1.016, bridged ≤ 1.10 × no-ovs: not measured |
+| host_udp_rr | 16625 ± 0.0 % | 25972 ± 3.1 % | 16890 ± 0.0 % | ebpf ≤ 1.03 × no-ovs: met, 1.016, bridged ≤ 1.10 × no-ovs: not measured, shortcuts+ovn ≤ 1.002 × ebpf+ovn: not measured |
 | host_udp_rr (IPv6) | 17000 ± 0.0 % | – | 18000 ± 0.0 % | ebpf ≤ 1.03 × no-ovs: **missed, 1.059** |
-| ns_udp_rr | – | 32694 ± 0.0 % | – | ebpf ≤ 0.92 × helper: not measured, ebpf ≤ 1.16 × masquerade: not measured |
+| ns_udp_rr | – | 32694 ± 0.0 % | – | ebpf ≤ 0.92 × helper: not measured, ebpf ≤ 1.16 × masquerade: not measured, shortcuts+ovn ≤ 0.45 × ovn-k+ovn: not measured, shortcuts+ovn ≤ 0.95 × flowtable: not measured |
 `
 	if diff := cmp.Diff(want, Table(rows, Bars())); diff != "" {
 		t.Errorf("table (-want +got):\n%s", diff)
