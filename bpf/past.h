@@ -70,6 +70,12 @@ static __always_inline int is_inside(const struct addr *dst, int v6)
 	       in_prefixes4(dst->w[3], cfg.svc4, cfg.svc4_count);
 }
 
+/* Returns 0 if the digest of internal networks shows that it is neither: see may_be_internal4(). */
+static __always_inline int may_be_inside(const struct addr *dst, int v6)
+{
+	return v6 ? may_be_internal6(dst->w[0], dst->w[1]) : may_be_internal4(dst->w[3]);
+}
+
 /* Reports whether a host socket may use the port that the packet gets: see learn() in out.h. */
 static __always_inline int may_be_host_port(const struct plain *p, const struct shortcut *s)
 {
@@ -146,6 +152,9 @@ static __always_inline int from_pod(struct __sk_buff *skb, __u16 mark)
 		skb->tc_index = 0;
 	/* a tag that the pod has set would stay on the packet */
 	if (skb->vlan_present || !connected() || !plain(skb, &p, &k, ORIGIN_POD))
+		return TC_ACT_UNSPEC;
+	/* most of a pod's packets may be to other pods: they need not search the table */
+	if (may_be_inside(&k.dst, p.v6) && is_inside(&k.dst, p.v6))
 		return TC_ACT_UNSPEC;
 	s = find_shortcut(&k, p.v6);
 	if (!s || s->device != skb->ifindex) {

@@ -112,7 +112,7 @@ func (m Model) past(f *Frame, now time.Duration, d *Decision) {
 // the packet goes to OVS and is not counted there. The decision may still end a shortcut.
 func (m Model) FromPod(device int, f Frame, now time.Duration) (d Decision, ok bool) {
 	p := f.Segment
-	if !m.Config.Connected || p == nil {
+	if !m.Config.Connected || p == nil || m.inside(&f.IP) {
 		return d, false
 	}
 	k := p.tuple(false)
@@ -131,6 +131,11 @@ func (m Model) FromPod(device int, f Frame, now time.Duration) (d Decision, ok b
 		return Decision{Reason: OutCached, Past: &s}, true
 	}
 	return d, false
+}
+
+// inside reports whether a pod's packet is to a pod or a Service.
+func (m Model) inside(p *Packet) bool {
+	return contains(m.Config.PodCIDRs, p.V6, p.Dst) || contains(m.Config.ServiceCIDRs, p.V6, p.Dst)
 }
 
 // Rewrite returns the frame as it leaves. It must have a Segment.
