@@ -116,17 +116,20 @@ func (g *Gateway) ownCounts(number, ifindex uint32) error {
 }
 
 // AdoptPods attaches this load's program to the devices that an earlier load has left, and forgets
-// those that are gone.
+// those that are gone, with their shortcuts.
 func (g *Gateway) AdoptPods() error {
 	pods, err := g.Pods()
 	errs := []error{err}
+	var gone []int
 	for _, ifindex := range pods {
 		if _, err := net.InterfaceByIndex(ifindex); err != nil {
 			errs = append(errs, g.DetachPod(ifindex))
+			gone = append(gone, ifindex)
 			continue
 		}
 		errs = append(errs, g.attach(podHookOf(ifindex, g.opts.podProgram()), ifindex))
 	}
+	errs = append(errs, g.DeleteShortcuts(gone))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("adopt pods' devices: %w", err)
 	}

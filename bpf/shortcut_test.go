@@ -173,42 +173,6 @@ func TestShortcutRefuses(t *testing.T) {
 	}
 }
 
-// A sum over a packet that its device has computed (CHECKSUM_COMPLETE) is still right after the
-// translation. The kernel checks it after the run.
-func TestShortcutKeepsDeviceChecksum(t *testing.T) {
-	const checksumComplete = 4 // BPF_F_TEST_SKB_CHECKSUM_COMPLETE
-	for _, f := range []family{v4, v6} {
-		for _, c := range []conn{{f, protoUDP, 40000, 50000, 60}, {f, protoTCP, 40000, 50000, 61}, {f, protoTCP, 8080, 30080, 60}} {
-			r := newShortRig(t, Direct)
-			r.open(t, c)
-			run := func(program string, ifindex int, frame []byte) (map[string]uint64, error) {
-				before := counts(t, r.pinDir)
-				opts := ebpf.RunOptions{
-					Data: frame, DataOut: make([]byte, len(frame)+256), Flags: checksumComplete,
-					Context: skbuff{Ifindex: uint32(ifindex)},
-				}
-				var err error
-				r.must(t, func() error {
-					_, err = r.tags[program].Run(&opts)
-					return nil
-				})
-				return deltas(before, counts(t, r.pinDir)), err
-			}
-			got, err := run(r.g.opts.podProgram(), r.pod, c.segment(true, true, flagACK, 64))
-			if errors.Is(err, unix.EINVAL) {
-				t.Skip("the kernel cannot run a program on such a packet before Linux 6.17")
-			}
-			if err != nil || got["out_cached"] != 1 {
-				t.Errorf("%s, protocol %d, of the pod: %v, %v", f.name, c.proto, got, err)
-			}
-			got, err = run(r.g.hooks()[0].program, r.uplink, c.segment(false, false, flagACK, 60))
-			if err != nil || got["snat_cached"]+got["service_cached"] != 1 {
-				t.Errorf("%s, protocol %d, from the wire: %v, %v", f.name, c.proto, got, err)
-			}
-		}
-	}
-}
-
 // A packet from the wire proves that its direction is allowed only until flows change.
 func TestShortcutProofOfEpoch(t *testing.T) {
 	for _, f := range []family{v4, v6} {
@@ -272,13 +236,23 @@ func TestShortcutsOfGonePodAreDeleted(t *testing.T) {
 			t.Errorf("%d entries, %v, want %d", c.Entries, err, want)
 		}
 	}
-	for _, f := range []family{v4, v6} {
-		r.open(t, conn{f, protoUDP, 40000, 50000, 30})
+	open := func() {
+		t.Helper()
+		for _, f := range []family{v4, v6} {
+			r.open(t, conn{f, protoUDP, 40000, 50000, 30})
+		}
+		entries(4)
 	}
-	entries(4)
+	open()
 	r.must(t, func() error { return r.g.DeleteShortcuts([]int{r.pod + 1}) })
 	entries(4)
 	r.must(t, func() error { return r.g.DeleteShortcuts([]int{r.pod + 1, r.pod}) })
+	entries(0)
+	open()
+	r.must(t, r.g.AdoptPods)
+	entries(4)
+	r.remove(t, "pod0") // while no agent runs
+	r.must(t, r.g.AdoptPods)
 	entries(0)
 }
 

@@ -10,6 +10,7 @@ import (
 	"github.com/cilium/ebpf"
 	"github.com/cilium/ebpf/asm"
 	"github.com/cilium/ebpf/link"
+	"golang.org/x/sys/unix"
 )
 
 const translated = 80 // bytes that the stand-in for OVS writes
@@ -177,6 +178,42 @@ func testSegments(t *testing.T, r *liveShort, c conn, cached string) {
 	})
 	if got["out_cached"] != 32 || got[cached] != 32 {
 		t.Errorf("counted %v, want 32 of out_cached and %s", got, cached)
+	}
+}
+
+// A sum over a packet that its device has computed (CHECKSUM_COMPLETE) is still right after the
+// translation. The kernel checks it after the run.
+func TestShortcutKeepsDeviceChecksum(t *testing.T) {
+	const checksumComplete = 4 // BPF_F_TEST_SKB_CHECKSUM_COMPLETE
+	for _, f := range []family{v4, v6} {
+		for _, c := range []conn{{f, protoUDP, 40000, 50000, 60}, {f, protoTCP, 40000, 50000, 61}, {f, protoTCP, 8080, 30080, 60}} {
+			r := newShortRig(t, Direct)
+			r.open(t, c)
+			run := func(program string, ifindex int, frame []byte) (map[string]uint64, error) {
+				before := counts(t, r.pinDir)
+				opts := ebpf.RunOptions{
+					Data: frame, DataOut: make([]byte, len(frame)+256), Flags: checksumComplete,
+					Context: skbuff{Ifindex: uint32(ifindex)},
+				}
+				var err error
+				r.must(t, func() error {
+					_, err = r.tags[program].Run(&opts)
+					return nil
+				})
+				return deltas(before, counts(t, r.pinDir)), err
+			}
+			got, err := run(r.g.opts.podProgram(), r.pod, c.segment(true, true, flagACK, 64))
+			if errors.Is(err, unix.EINVAL) {
+				t.Skip("the kernel cannot run a program on such a packet before Linux 6.17")
+			}
+			if err != nil || got["out_cached"] != 1 {
+				t.Errorf("%s, protocol %d, of the pod: %v, %v", f.name, c.proto, got, err)
+			}
+			got, err = run(r.g.hooks()[0].program, r.uplink, c.segment(false, false, flagACK, 60))
+			if err != nil || got["snat_cached"]+got["service_cached"] != 1 {
+				t.Errorf("%s, protocol %d, from the wire: %v, %v", f.name, c.proto, got, err)
+			}
+		}
 	}
 }
 
