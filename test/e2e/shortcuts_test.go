@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -77,6 +78,7 @@ func shortcutsUsed(t *testing.T, l *lab.Lab) {
 	t.Logf("%d packets to pods and %d of pods bypassed OVS", in, out)
 }
 
+// testShortcuts runs shortcutTests with a pod that has a NodePort.
 func testShortcuts(t *testing.T, c *Cluster) {
 	pod, err := c.AddPod(t.Context(), lab.PodSpec{Name: "short", Node: "node1", Labels: map[string]string{"app": "short"}})
 	if err != nil {
@@ -187,53 +189,27 @@ func testShortcutCommand(t *testing.T, r *shortcutRig) {
 // testShortcutObservers: a mirror that appears under connections sees every packet from then on, and
 // with a stateless ACL every packet passes OVS.
 func testShortcutObservers(t *testing.T, r *shortcutRig) {
-	vsctl := func(argv ...string) {
-		t.Helper()
-		r.execute(t, "node1", append([]string{"ovs-vsctl", "--db=" + r.Node(1).OVSDB}, argv...)...)
-	}
+	const match = "udp.dst == 9"
 	nbctl := func(argv ...string) {
 		t.Helper()
 		r.execute(t, "central", append([]string{"ovn-nbctl", "--db=" + r.NBAddress(), "--wait=hv", "--timeout=60"}, argv...)...)
 	}
-	for _, tt := range []struct {
-		says            string
-		observe, cancel func()
-	}{
-		{
-			"a mirror on br-int",
-			func() {
-				vsctl("--", "--id=@m", "create", "Mirror", "name=m", "--", "set", "Bridge", "br-int", "mirrors=@m")
-			},
-			func() { vsctl("clear", "Bridge", "br-int", "mirrors") },
-		},
-		{
-			"are of stateless ACLs",
-			func() { nbctl("acl-add", "node1", "to-lport", "1500", "udp.dst == 9", "allow-stateless") },
-			func() { nbctl("acl-del", "node1", "to-lport", "1500", "udp.dst == 9") },
-		},
-	} {
-		t.Run(tt.says, func(t *testing.T) { r.observed(t, tt.says, tt.observe, tt.cancel) })
-	}
+	t.Run("mirror", func(t *testing.T) { r.observed(t, "a mirror on br-int", r.mirror) })
+	t.Run("stateless ACL", func(t *testing.T) {
+		r.observed(t, "are of stateless ACLs", func(*testing.T) func() {
+			nbctl("acl-add", "node1", "to-lport", "1500", match, "allow-stateless")
+			return sync.OnceFunc(func() { nbctl("acl-del", "node1", "to-lport", "1500", match) })
+		})
+	})
 }
 
-// observed checks that no packet bypasses OVS between observe and cancel, and that status says so.
-func (r *shortcutRig) observed(t *testing.T, says string, observe, cancel func()) {
+// observed checks that no packet bypasses OVS while something observes the node's packets, and that
+// status says so.
+func (r *shortcutRig) observed(t *testing.T, says string, observe func(*testing.T) (cancel func())) {
 	lines := r.openAll(t)
-	observe()
-	canceled := false
-	unobserve := func() {
-		if !canceled {
-			canceled = true
-			cancel()
-		}
-	}
-	defer unobserve()
-	within(t, "no pod with shortcuts", func() error {
-		if c, err := bpf.ReadShortcutCounts(r.pin); err != nil || c.Pods != 0 {
-			return fmt.Errorf("%+v: %w", c, err)
-		}
-		return nil
-	})
+	cancel := observe(t)
+	defer cancel()
+	r.noShortcuts(t)
 	before := r.counts(t)
 	time.Sleep(2 * lease)
 	after := r.counts(t)
@@ -246,7 +222,7 @@ func (r *shortcutRig) observed(t *testing.T, says string, observe, cancel func()
 		t.Errorf("the connections do not pass OVS: %v, before %v", after, before)
 	}
 	r.says(t, says)
-	unobserve()
+	cancel()
 	r.short(t, lines...)
 	survived(t, lines, 1)
 }
@@ -350,9 +326,7 @@ func testShortcutNodePort(t *testing.T, r *shortcutRig) {
 		Name: "short-lived", Type: corev1.ServiceTypeNodePort, Ports: servicePorts(podPort, nodePort), Pods: []*lab.Pod{r.pod},
 		Change: func(s *corev1.ServiceSpec) { s.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal },
 	}
-	if err := r.addService(t.Context(), spec); err != nil {
-		t.Fatal(err)
-	}
+	r.tempService(t, spec)
 	r.reachable(t, way{name: "outside to the other NodePort", from: "ext", to: r.gateway(1), port: nodePort})
 	other := *r
 	other.nodePort = nodePort
@@ -365,6 +339,7 @@ func testShortcutNodePort(t *testing.T, r *shortcutRig) {
 	if err := r.DelService(t.Context(), "default", spec.Name); err != nil {
 		t.Fatal(err)
 	}
+	delete(r.Services, spec.Name)
 	before := r.counts(t)
 	within(t, "no packet to the removed NodePort by the verdict of a Service", func() error {
 		was := before
@@ -381,7 +356,7 @@ func testShortcutNodePort(t *testing.T, r *shortcutRig) {
 	})
 	for _, l := range lines {
 		l.stop(t)
-		<-l.done // nobody answers it any more
+		<-l.done // with an error: the host refuses its packets
 	}
 }
 
@@ -420,12 +395,7 @@ func testShortcutKills(t *testing.T, r *shortcutRig) {
 
 	// An agent that cannot read flows allows no shortcuts.
 	again = kill("node1-ovs-vswitchd")
-	within(t, "no pod with shortcuts", func() error {
-		if c, err := bpf.ReadShortcutCounts(r.pin); err != nil || c.Pods != 0 {
-			return fmt.Errorf("%+v: %w", c, err)
-		}
-		return nil
-	})
+	r.noShortcuts(t)
 	must(again())
 	r.short(t, lines...)
 

@@ -10,7 +10,7 @@ import (
 	"testing"
 	"time"
 
-	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab/traffic"
 )
 
 // testShortcutFrames: at both ends of a connection, a frame that has bypassed OVS is the same as one
@@ -21,30 +21,27 @@ func testShortcutFrames(t *testing.T, r *shortcutRig) {
 			for _, inward := range []bool{false, true} {
 				l := r.open(t, inward, udp, v6, 50*time.Millisecond)
 				r.short(t, l)
-				bypassed := r.framesOf(t, l)
-				mirror := func(argv ...string) {
-					r.execute(t, "node1", append([]string{"ovs-vsctl", "--db=" + r.Node(1).OVSDB}, argv...)...)
-				}
-				mirror("--", "--id=@m", "create", "Mirror", "name=m", "--", "set", "Bridge", "br-int", "mirrors=@m")
-				within(t, "no pod with shortcuts", func() error {
-					if c, err := bpf.ReadShortcutCounts(r.pin); err != nil || c.Pods != 0 {
-						return fmt.Errorf("%+v: %w", c, err)
-					}
-					return nil
-				})
-				before := r.counts(t)
-				passed := r.framesOf(t, l)
-				after := r.counts(t)
-				mirror("clear", "Bridge", "br-int", "mirrors")
-				if n := after["out_cached"] - before["out_cached"]; n > 0 {
-					t.Errorf("%s: %d packets bypassed OVS", l.name, n)
-				}
+				bypassed, passed := r.framesOf(t, l), r.framesByOVS(t, l)
 				compareFrames(t, l.name+", outside", bypassed.outside, passed.outside)
 				compareFrames(t, l.name+", pod", bypassed.pod, passed.pod)
 				l.stopped(t)
 			}
 		}
 	}
+}
+
+// framesByOVS returns frames that have passed OVS.
+func (r *shortcutRig) framesByOVS(t *testing.T, l *line) arrived {
+	t.Helper()
+	cancel := r.mirror(t)
+	defer cancel()
+	r.noShortcuts(t)
+	before := r.counts(t)
+	frames := r.framesOf(t, l)
+	if n := r.counts(t)["out_cached"] - before["out_cached"]; n > 0 {
+		t.Errorf("%s: %d packets bypassed OVS", l.name, n)
+	}
+	return frames
 }
 
 // arrived has the frames that have arrived at the ends of a line, by kind. A kind has one form.
@@ -87,8 +84,8 @@ func formsOf(t *testing.T, l *line, file string) map[string]string {
 	return forms
 }
 
-// formOf checks a frame's length and checksums. It returns the headers without what each packet of a
-// sender has its own: lengths, IPv4's ID, TCP's numbers, window and options, and checksums. Frames of
+// formOf checks a frame's length and checksums. It returns the headers without the
+// fields that differ between packets of a sender: lengths, IPv4's ID, TCP's numbers, window and options, and checksums. Frames of
 // one kind have the same flags of TCP.
 func formOf(frame []byte) (kind, form string, err error) {
 	f := slices.Clone(frame)
@@ -98,7 +95,7 @@ func formOf(frame []byte) (kind, form string, err error) {
 	var addresses []byte
 	if ip[0]>>4 == 4 {
 		l4, length, proto, addresses = 20, int(binary.BigEndian.Uint16(ip[2:])), ip[9], slices.Clone(ip[12:20])
-		if onesSum(ip[:20]) != 0xffff {
+		if traffic.Checksum(ip[:20]) != 0 {
 			return "", "", errors.New("the checksum of IPv4 is wrong")
 		}
 		clear(ip[2:6])
@@ -115,8 +112,8 @@ func formOf(frame []byte) (kind, form string, err error) {
 	if proto == 6 {
 		header, check, flags = 20, 16, data[13]
 	}
-	whole := onesSum(append(slices.Clone(pseudo), data...)) == 0xffff
-	if partial := binary.BigEndian.Uint16(data[check:]) == onesSum(pseudo); !whole && !partial {
+	whole := traffic.Checksum(append(slices.Clone(pseudo), data...)) == 0
+	if partial := binary.BigEndian.Uint16(data[check:]) == ^traffic.Checksum(pseudo); !whole && !partial {
 		return "", "", fmt.Errorf("the checksum of protocol %d is wrong", proto)
 	}
 	if proto == 6 {
@@ -127,22 +124,6 @@ func formOf(frame []byte) (kind, form string, err error) {
 	}
 	clear(data[check : check+2])
 	return fmt.Sprintf("flags %#x", flags), hex.EncodeToString(f[:14+l4+header]), nil
-}
-
-// onesSum returns the ones' complement sum.
-func onesSum(b []byte) uint16 {
-	var sum uint32
-	for i, x := range b {
-		if i%2 == 0 {
-			sum += uint32(x) << 8
-		} else {
-			sum += uint32(x)
-		}
-	}
-	for sum>>16 != 0 {
-		sum = sum&0xffff + sum>>16
-	}
-	return uint16(sum)
 }
 
 func compareFrames(t *testing.T, name string, bypassed, passed map[string]string) {

@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 	"syscall"
 	"testing"
 	"time"
@@ -103,7 +104,7 @@ func (l *line) has(s bpf.Shortcut) bool {
 }
 
 // entries returns the entries of a line: of the pod's packets, and of those from the wire. If former
-// translations have left several, it returns the one that holds longest.
+// translations have left several, it returns the entry with the longest lease.
 func (r *shortcutRig) entries(l *line) (pod, wire *bpf.Shortcut, err error) {
 	err = bpf.Shortcuts(r.pin, func(s bpf.Shortcut) {
 		if !l.has(s) {
@@ -263,6 +264,27 @@ func (r *shortcutRig) metric(t *testing.T, name, label string) (sum float64) {
 		}
 	}
 	return sum
+}
+
+// mirror adds a mirror to node1's br-int until the returned function is called, which may be repeated.
+func (r *shortcutRig) mirror(t *testing.T) (cancel func()) {
+	t.Helper()
+	vsctl := func(argv ...string) {
+		r.execute(t, "node1", append([]string{"ovs-vsctl", "--db=" + r.Node(1).OVSDB}, argv...)...)
+	}
+	vsctl("--", "--id=@m", "create", "Mirror", "name=m", "--", "set", "Bridge", "br-int", "mirrors=@m")
+	return sync.OnceFunc(func() { vsctl("clear", "Bridge", "br-int", "mirrors") })
+}
+
+// noShortcuts waits until no pod of node1 may have shortcuts.
+func (r *shortcutRig) noShortcuts(t *testing.T) {
+	t.Helper()
+	within(t, "no pod with shortcuts", func() error {
+		if c, err := bpf.ReadShortcutCounts(r.pin); err != nil || c.Pods != 0 {
+			return fmt.Errorf("%+v: %w", c, err)
+		}
+		return nil
+	})
 }
 
 // says waits until ovnkube status contains the text. The agent of an emulated node may take long to answer,

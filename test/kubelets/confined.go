@@ -101,24 +101,28 @@ func confined(s corev1.ContainerStatus) error {
 		want = append(want, "NoNewPrivs:\t1\n")
 	}
 	for pid, status := range processes {
-		// The runtime confines a process that it starts for a probe only after that is in the cgroup.
-		for tries := 0; ; tries++ {
-			err := lacks(pid, status, want)
-			if err == nil {
-				break
-			}
-			if tries == 50 {
-				return err
-			}
-			time.Sleep(100 * time.Millisecond)
-			now, gone := os.ReadFile(filepath.Join("/proc", pid, "status"))
-			if gone != nil || !strings.Contains(string(now), "VmRSS:") { // ended
-				break
-			}
-			status = string(now)
+		if err := awaitLines(pid, status, want); err != nil {
+			return err
 		}
 	}
 	return nil
+}
+
+// awaitLines waits five seconds for a process that has ended or whose status has all lines: for a
+// probe, the runtime puts a process into the container's cgroup before it confines the process.
+func awaitLines(pid, status string, want []string) error {
+	for tries := 0; ; tries++ {
+		err := lacks(pid, status, want)
+		if err == nil || tries == 50 {
+			return err
+		}
+		time.Sleep(100 * time.Millisecond)
+		now, gone := os.ReadFile(filepath.Join("/proc", pid, "status"))
+		if gone != nil || !strings.Contains(string(now), "VmRSS:") { // ended
+			return nil
+		}
+		status = string(now)
+	}
 }
 
 // lacks returns an error that names the first of the lines that a process's status lacks.

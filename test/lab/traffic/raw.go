@@ -135,14 +135,18 @@ func udpDatagram(src, dst netip.AddrPort, payload []byte) []byte {
 	d = append(append(d, 0, 0), payload...)
 	pseudo := append(src.Addr().AsSlice(), dst.Addr().AsSlice()...)
 	pseudo = binary.BigEndian.AppendUint16(append(pseudo, 0, unix.IPPROTO_UDP), uint16(len(d)))
-	binary.BigEndian.PutUint16(d[6:], checksum(append(pseudo, d...)))
+	binary.BigEndian.PutUint16(d[6:], Checksum(append(pseudo, d...)))
 	return d
 }
 
-func checksum(b []byte) uint16 {
+// Checksum returns the Internet checksum (RFC 1071). It is 0 for data that contains its checksum.
+func Checksum(b []byte) uint16 {
 	var sum uint32
 	for i := 0; i+1 < len(b); i += 2 {
 		sum += uint32(binary.BigEndian.Uint16(b[i:]))
+	}
+	if len(b)%2 == 1 {
+		sum += uint32(b[len(b)-1]) << 8
 	}
 	for sum > 0xffff {
 		sum = sum>>16 + sum&0xffff
