@@ -1,7 +1,6 @@
 package bench
 
 import (
-	"cmp"
 	"errors"
 	"fmt"
 	"math"
@@ -59,18 +58,15 @@ func Bars() []Bar {
 // shortcutBars returns the bars of shortcuts. Those of pods are on real OVN.
 func shortcutBars() []Bar {
 	bars := []Bar{
-		{Test: NSUDPRR, Family: IPv4, Base: OVNKOnOVN, Max: 0.45},
-		{Test: NSUDPRR, Family: IPv4, Base: Flowtable, Max: 0.95},
-		{Test: NSTCPRR, Family: IPv4, Base: OVNKOnOVN, Max: 0.45},
-		{Test: NSTCPCRR, Family: IPv4, Base: OVNKOnOVN, Max: 0.78},
-		{Test: NSUDPRR, Family: IPv6, Base: EBPFOnOVN, Max: 0.55},
-		{Test: HostUDPRR, Family: IPv4, Base: EBPFOnOVN, Max: 1.002},
+		{Test: NSUDPRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: OVNKOnOVN, Max: 0.45},
+		{Test: NSUDPRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: Flowtable, Max: 0.95},
+		{Test: NSTCPRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: OVNKOnOVN, Max: 0.45},
+		{Test: NSTCPCRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: OVNKOnOVN, Max: 0.78},
+		{Test: NSUDPRR, Family: IPv6, Variant: ShortcutsOnOVN, Base: EBPFOnOVN, Max: 0.55},
+		{Test: HostUDPRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: EBPFOnOVN, Max: 1.002},
 	}
 	for _, test := range []string{HostTCPRR, HostTCPCRR, HostICMP, HostStreamIn, HostStreamOut} {
 		bars = append(bars, Bar{Test: test, Family: IPv4, Variant: Shortcuts, Base: EBPF, Max: 1.005})
-	}
-	for i := range bars {
-		bars[i].Variant = cmp.Or(bars[i].Variant, ShortcutsOnOVN)
 	}
 	return bars
 }

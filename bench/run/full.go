@@ -27,8 +27,7 @@ type sweep struct {
 func sweeps() []sweep {
 	return []sweep{
 		{"connections", "-flows", []int{1, 1000, 100000}, []string{bench.NoOVS, bench.EBPF}, []string{bench.HostUDPRR + "/" + bench.IPv4}},
-		{"connections", "-flows", []int{1, 1000, 10000}, []string{bench.Masquerade, bench.Helper, bench.EBPF}, []string{bench.NSUDPRR + "/" + bench.IPv4}},
-		{"connections", "-flows", []int{1, 1000, 10000}, []string{bench.Shortcuts}, []string{bench.NSUDPRR + "/" + bench.IPv4}},
+		{"connections", "-flows", []int{1, 1000, 10000}, []string{bench.Masquerade, bench.Helper, bench.EBPF, bench.Shortcuts}, []string{bench.NSUDPRR + "/" + bench.IPv4}},
 		{
 			"services", "-services",
 			[]int{10, 1000, 10000},
