@@ -18,8 +18,8 @@ var complexity = map[string]uint32{
 	"bridged_bridge_out":   4000,
 	"dedicated_uplink_in":  15000,
 	"dedicated_uplink_out": 12000,
-	"pod_direct":           6000,
-	"pod_bridged":          6000,
+	"pod_direct":           15000, // with what it remembers of a packet, for each family and protocol
+	"pod_bridged":          15000,
 }
 
 func TestComplexity(t *testing.T) {

@@ -64,7 +64,9 @@ struct shortcut {
 	__u32 port_diff;
 	__u32 renewals;
 	__u32 number; /* from the wire: of the pod's counts in pod_received */
-	__u32 pad;
+	__u8 used;    /* from the wire: since the last renewal */
+	__u8 tries;   /* from a pod: see is_worth_a_try() */
+	__u8 pad[2];
 	struct addr was_src; /* before the translation */
 	struct addr was_dst;
 };

@@ -359,7 +359,9 @@ type gatewayShortcut struct {
 	PortDiff uint32
 	Renewals uint32
 	Number   uint32
-	Pad      uint32
+	Used     uint8
+	Tries    uint8
+	Pad      [2]uint8
 	WasSrc   gatewayAddr
 	WasDst   gatewayAddr
 }
@@ -402,17 +404,20 @@ type gatewaySlot struct {
 	Device   uint32
 	Mtu      uint32
 	Number   uint32
+	Longest  uint32
 	Len      uint32
 	Priority uint32
 	Sequence uint32
 	Start    uint32
-	_        [4]byte
 	Print    uint64
 	Id       uint16
 	Hops     uint8
 	Flags    uint8
 	V6       uint8
-	Pad      [3]uint8
+	TooLong  uint8
+	Used     uint8
+	Pad      [5]uint8
+	_        [4]byte
 }
 
 // Names of all BPF objects in the ELF.
@@ -438,6 +443,7 @@ const (
 	gatewayMapShortcuts           = "shortcuts"
 	gatewayMapSlots               = "slots"
 	gatewayMapTakeover            = "takeover"
+	gatewayMapUnanswered          = "unanswered"
 	gatewayProgBridgeIngress      = "bridge_ingress"
 	gatewayProgBridgedBridgeIn    = "bridged_bridge_in"
 	gatewayProgBridgedBridgeOut   = "bridged_bridge_out"
@@ -543,6 +549,7 @@ type gatewayMapSpecs struct {
 	Shortcuts      *ebpf.MapSpec `ebpf:"shortcuts"`
 	Slots          *ebpf.MapSpec `ebpf:"slots"`
 	Takeover       *ebpf.MapSpec `ebpf:"takeover"`
+	Unanswered     *ebpf.MapSpec `ebpf:"unanswered"`
 }
 
 // gatewayVariableSpecs contains global variables before they are loaded into the kernel.
@@ -606,6 +613,7 @@ type gatewayMaps struct {
 	Shortcuts      *ebpf.Map `ebpf:"shortcuts"`
 	Slots          *ebpf.Map `ebpf:"slots"`
 	Takeover       *ebpf.Map `ebpf:"takeover"`
+	Unanswered     *ebpf.Map `ebpf:"unanswered"`
 }
 
 func (m *gatewayMaps) Close() error {
@@ -629,6 +637,7 @@ func (m *gatewayMaps) Close() error {
 		m.Shortcuts,
 		m.Slots,
 		m.Takeover,
+		m.Unanswered,
 	)
 }
 

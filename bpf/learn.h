@@ -15,16 +15,63 @@
 #define MAX_HOPS 8		/* routers that OVN may have between a pod and the wire */
 #define RECENT_NS 1000000000ULL /* how long an entry that has ended is compared */
 
-/* Remembers a packet on its way into OVS. */
-static __noinline int enters_ovs(struct __sk_buff *skb)
+/*
+ * Packets of UDP without an entry, by a hash of their tuple: when they were first counted (the
+ * upper 24 bits), and their number (see is_worth_a_try()).
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_PERCPU_ARRAY);
+	__uint(max_entries, 4096);
+	__type(key, __u32);
+	__type(value, __u32);
+} unanswered SEC(".maps");
+
+#define ALL_TRIES 4
+#define TRY_EVERY 8
+
+/*
+ * Counts a packet that could be observed. Of a connection that has no use of its shortcut, because
+ * it is never answered, or not within a lease, one packet in TRY_EVERY is observed.
+ */
+static __always_inline int is_worth_a_try(__u8 *tries)
 {
-	__u64 now = bpf_ktime_get_coarse_ns();
+	__u8 n = *tries + 1;
+
+	*tries = n < ALL_TRIES + TRY_EVERY ? n : ALL_TRIES;
+	return n <= ALL_TRIES || n == ALL_TRIES + TRY_EVERY;
+}
+
+static __always_inline __u32 *unanswered_of(const struct tuple *t)
+{
+	__u32 i = digest(&t->src) ^ digest(&t->dst) ^ *(const __u32 *)&t->sport;
+
+	i = i * 0x9e3779b1 >> 20;
+	return bpf_map_lookup_elem(&unanswered, &i);
+}
+
+/* The same for a connection without an entry, as long as its packets follow closely. */
+static __always_inline int may_be_answered(const struct tuple *t, __u64 now)
+{
+	__u32 *cell = unanswered_of(t), since = now >> 30 << 8;
+	__u8 tries;
+	int is;
+
+	if (!cell)
+		return 1;
+	tries = (*cell & ~0xffU) == since ? *cell : 0;
+	is = is_worth_a_try(&tries);
+	*cell = since | tries;
+	return is;
+}
+
+/* Remembers a packet on its way into OVS. */
+static __noinline int enters_ovs(struct __sk_buff *skb, const struct plain *p,
+				 const struct tuple *t, __u64 now, int too_long)
+{
 	__u32 device = skb->ifindex, number;
 	struct shortcut_counts *counts;
 	struct pod_port *port;
 	struct slot *s;
-	struct plain p;
-	struct tuple t;
 
 	port = bpf_map_lookup_elem(&short_pods, &device);
 	if (!port || !port->mtu || cfg.local || cfg.vlan || skb->mark)
@@ -36,25 +83,24 @@ static __noinline int enters_ovs(struct __sk_buff *skb)
 			counts->unseen++;
 		return 0;
 	}
-	if (!plain(skb, &p, &t, ORIGIN_POD)) {
-		s->at = SLOT_FREE;
-		return 0;
-	}
-	s->t = t;
-	copy_macs(s->macs, p.eth);
+	s->t = *t;
+	copy_mac(s->macs, p->eth + ETH_ALEN);
+	copy_mac(s->macs + ETH_ALEN, p->eth);
 	s->epoch = current_epoch();
 	s->device = device;
 	s->mtu = port->mtu;
 	s->number = port->number;
+	s->longest = port->epoch == s->epoch ? port->longest : 0;
 	s->len = skb->len;
 	s->priority = skb->priority;
-	s->sequence = sequence_of(&p);
-	s->start = *(__u32 *)p.ip;
-	s->id = id_of(&p);
-	s->hops = p.hops;
-	s->flags = p.flags;
-	s->v6 = p.v6;
-	s->print = print_of(skb, &p);
+	s->sequence = sequence_of(p);
+	s->start = *(__u32 *)p->ip;
+	s->id = id_of(p);
+	s->hops = p->hops;
+	s->flags = p->flags;
+	s->v6 = p->v6;
+	s->too_long = too_long;
+	s->print = print_of(skb, p);
 	s->at = now;
 	skb->tc_index = number + 1;
 	return 0;
@@ -64,10 +110,11 @@ static __noinline int enters_ovs(struct __sk_buff *skb)
  * Reports whether the entry translates as OVS does now. It does not compare device and length,
  * which are tests before the entry is used.
  */
-static __always_inline int is_same(const struct shortcut *a, const struct shortcut *b)
+static __always_inline int is_same(const struct shortcut *s, const struct shortcut *now)
 {
-	return addr_eq(&a->src, &b->src) && addr_eq(&a->dst, &b->dst) && a->sport == b->sport &&
-	       a->dport == b->dport && a->hops == b->hops && same_macs(a->macs, b->macs);
+	return addr_eq(&s->src, &now->src) && addr_eq(&s->dst, &now->dst) &&
+	       s->sport == now->sport && s->dport == now->dport && s->hops == now->hops &&
+	       same_macs(s->macs, now->macs);
 }
 
 /*
@@ -103,12 +150,20 @@ static __always_inline void put_shortcut(const struct tuple *t, int v6, struct s
 		counts->created++;
 }
 
+/* Reports whether w is the entry for packets from the wire as OVS translates now. */
+static __always_inline int is_learned_in(const struct shortcut *w, const struct slot *o)
+{
+	return addr_eq(&w->src, &o->t.dst) && addr_eq(&w->dst, &o->t.src) &&
+	       w->sport == o->t.dport && w->dport == o->t.sport && w->hops == o->hops &&
+	       same_macs(w->macs, o->macs) && w->device == o->device && w->number == o->number &&
+	       w->longest == o->mtu;
+}
+
 /*
- * Keeps the entry for packets from the wire as OVS translates now. Returns 1 if old, which may be
- * NULL, is that entry already. Otherwise writes a new entry, which is not valid yet, and returns 0.
- * The entry has the MAC addresses that the pod used, exchanged.
+ * Writes the entry for packets from the wire as OVS translates now. It is not valid yet. The entry
+ * has the MAC addresses that the pod used, exchanged. old: the entry in its place, or NULL.
  */
-static __noinline int learn_in(const struct tuple *wire, struct slot *o, struct shortcut *old)
+static __noinline int learn_in(const struct tuple *wire, const struct slot *o, struct shortcut *old)
 {
 	struct shortcut n = {};
 
@@ -121,24 +176,42 @@ static __noinline int learn_in(const struct tuple *wire, struct slot *o, struct 
 	n.dport = o->t.sport;
 	n.hops = o->hops; /* now the difference */
 	n.longest = o->mtu;
-	__builtin_memcpy(n.macs, o->macs + 6, 6);
-	__builtin_memcpy(n.macs + 6, o->macs, 6);
-	if (old && old->device == n.device && old->number == n.number &&
-	    old->longest == n.longest && is_same(old, &n))
-		return 1;
+	copy_macs(n.macs, o->macs);
 	contradicted(old, &n);
 	set_diffs(&n, wire, o->v6);
 	put_shortcut(wire, o->v6, &n, !old);
 	return 0;
 }
 
-/* Writes or renews the entry for packets of the pod. out: as they are after OVS. */
-static __noinline int learn_out(struct slot *o, const struct tuple *out, const void *macs,
-				__u32 len)
+/* Reports whether s is the entry for packets of the pod as OVS translates now. */
+static __always_inline int is_learned_out(const struct shortcut *s, const struct slot *o,
+					  const struct tuple *out, const void *macs)
 {
-	struct shortcut n = {}, *old;
-	__u64 now = bpf_ktime_get_coarse_ns();
+	return addr_eq(&s->src, &out->src) && addr_eq(&s->dst, &out->dst) &&
+	       s->sport == out->sport && s->dport == out->dport && s->hops == o->hops &&
+	       same_macs(s->macs, macs) && s->device == o->device && is_mac(s->from, o->macs);
+}
 
+/* Renews or writes the entry for packets of the pod. out: as they are after OVS. */
+static __noinline int learn_out(const struct slot *o, const struct tuple *out, const void *macs,
+				__u32 len, __u64 now)
+{
+	struct shortcut n = {}, *old = find_shortcut(&o->t, o->v6);
+	__u32 *cell;
+
+	if (old && old->epoch == o->epoch && old->longest > len)
+		len = old->longest;
+	if (old && is_learned_out(old, o, out, macs)) {
+		/* an entry of another epoch gets this one last */
+		old->longest = len;
+		old->seen = 0;
+		if (o->used)
+			old->tries = 0;
+		old->renewals = old->epoch == o->epoch ? old->renewals + 1 : 0;
+		old->until = now + lease_ns;
+		old->epoch = o->epoch;
+		return 0;
+	}
 	n.until = now + lease_ns;
 	n.epoch = o->epoch;
 	n.device = o->device;
@@ -147,18 +220,17 @@ static __noinline int learn_out(struct slot *o, const struct tuple *out, const v
 	n.sport = out->sport;
 	n.dport = out->dport;
 	copy_macs(n.macs, macs);
-	__builtin_memcpy(n.from, o->macs + 6, 6);
+	copy_mac(n.from, o->macs);
 	n.longest = len;
 	n.hops = o->hops;
 	set_diffs(&n, &o->t, o->v6);
-	old = find_shortcut(&o->t, o->v6);
 	contradicted(old, &n);
-	if (old && old->epoch == n.epoch) {
+	if (old && old->epoch == n.epoch)
 		n.renewals = old->renewals + 1;
-		if (old->longest > n.longest)
-			n.longest = old->longest;
-	}
 	put_shortcut(&o->t, o->v6, &n, !old);
+	cell = unanswered_of(&o->t);
+	if (!old && cell)
+		*cell = 0;
 	return 0;
 }
 
@@ -168,10 +240,14 @@ static __noinline int learn_out(struct slot *o, const struct tuple *out, const v
  */
 static __noinline __u32 learn_length(const struct slot *o, __u32 len)
 {
-	struct shortcut *s = find_shortcut(&o->t, o->v6);
 	__u32 device = o->device;
-	struct pod_port *port = bpf_map_lookup_elem(&short_pods, &device);
+	struct pod_port *port;
+	struct shortcut *s;
 
+	if (len <= o->longest && !o->too_long)
+		return o->longest;
+	s = find_shortcut(&o->t, o->v6);
+	port = bpf_map_lookup_elem(&short_pods, &device);
 	if (port && port->epoch == o->epoch && port->longest > len) {
 		len = port->longest;
 	} else if (port) {
@@ -184,7 +260,7 @@ static __noinline __u32 learn_length(const struct slot *o, __u32 len)
 }
 
 /* Learns from a packet of the slot that has left OVS. */
-static __always_inline void learn_shortcut(struct __sk_buff *skb, struct slot *o)
+static __always_inline void learn_shortcut(struct __sk_buff *skb, struct slot *o, __u64 now)
 {
 	struct tuple out, wire = {};
 	struct shortcut_counts *counts;
@@ -204,8 +280,10 @@ static __always_inline void learn_shortcut(struct __sk_buff *skb, struct slot *o
 	wire.proto = out.proto;
 	wire.origin = ORIGIN_WIRE;
 	s = find_shortcut(&wire, o->v6);
-	if (!learn_in(&wire, o, s) || !s) /* the verifier does not know that 0 includes NULL */
+	if (!s || !is_learned_in(s, o)) {
+		learn_in(&wire, o, s);
 		return;
+	}
 	if (p.flags & (TCP_ENDS | TCP_SYN)) {
 		s->until = 0;
 		s->seen = 0;
@@ -215,27 +293,30 @@ static __always_inline void learn_shortcut(struct __sk_buff *skb, struct slot *o
 	if (s->seen != seen_in(o->epoch))
 		return;
 	s->seen = 0;
+	o->used = s->used;
+	s->used = 0;
 	s->epoch = o->epoch;
-	s->until = bpf_ktime_get_coarse_ns() + lease_ns;
+	s->until = now + lease_ns;
 	s->renewals++;
 	counts = counts_of_cpu();
 	if (counts)
 		counts->renewed++;
-	learn_out(o, &out, p.eth, len);
+	learn_out(o, &out, p.eth, len, now);
 }
 
 /* Handles a packet that OVS has sent, with its final reason. */
 static __noinline int leaves_ovs(struct __sk_buff *skb, __u32 reason)
 {
 	__u32 number = skb->tc_index - 1;
+	__u64 now = bpf_ktime_get_coarse_ns();
 	struct slot *o;
 
 	skb->tc_index = 0;
-	o = take_slot(number, bpf_ktime_get_coarse_ns());
+	o = take_slot(number, now);
 	if (!o)
 		return 0;
 	if (reason == REASON_OUT)
-		learn_shortcut(skb, o);
+		learn_shortcut(skb, o, now);
 	o->at = SLOT_FREE;
 	return 0;
 }

@@ -37,12 +37,13 @@ static __noinline int shortcut_in(struct __sk_buff *skb, __u32 reason)
 		s->until = 0;
 		return 0;
 	}
-	if (p.flags & TCP_SYN || !is_valid(s)) {
+	if (p.flags & TCP_SYN || !is_valid(s, bpf_ktime_get_coarse_ns())) {
 		s->seen = seen_in(current_epoch());
 		return 0;
 	}
 	if (p.hops <= s->hops || ip_len(skb, &p) > s->longest)
 		return 0;
+	s->used = 1;
 	device = s->device;
 	number = s->number;
 	received = bpf_map_lookup_elem(&pod_received, &number);
@@ -88,11 +89,6 @@ static __always_inline int may_be_host_port(const struct plain *p, const struct 
 	return !gate || test_port(gate->udp, bpf_ntohs(s->sport));
 }
 
-static __always_inline int is_mac(const __u8 *a, const void *b)
-{
-	return *(__u32 *)a == *(__u32 *)b && *(__u16 *)(a + 4) == *(__u16 *)(b + 4);
-}
-
 /* A closed connection's packets that are not observed: usually the last one of each direction. */
 #define LAST_PACKETS 3
 
@@ -127,16 +123,18 @@ static __noinline int end_connection(struct shortcut *s, __u32 proto, int v6)
  * connection inside the cluster is never observed, so none has a shortcut: when the networks
  * change, the epoch does.
  */
-static __noinline int observe(struct __sk_buff *skb, struct shortcut *s, const struct addr *dst,
-			      int v6)
+static __noinline int observe(struct __sk_buff *skb, struct shortcut *s, const struct plain *p,
+			      const struct tuple *t, __u64 now)
 {
 	if (s && s->seen && s->seen <= LAST_PACKETS) {
 		s->seen++;
 		return 0;
 	}
+	if (s ? !is_worth_a_try(&s->tries) : p->proto == IPPROTO_UDP && !may_be_answered(t, now))
+		return 0;
 	/* a packet to the host never leaves by the uplink, and would hold its slot */
-	if (!is_inside(dst, v6) && !is_host(dst))
-		enters_ovs(skb);
+	if (!is_inside(&t->dst, p->v6) && !is_host(&t->dst))
+		enters_ovs(skb, p, t, now, s && is_valid(s, now));
 	return 0;
 }
 
@@ -146,6 +144,7 @@ static __always_inline int from_pod(struct __sk_buff *skb, __u16 mark)
 	struct shortcut *s;
 	struct plain p;
 	struct tuple k;
+	__u64 now;
 
 	/* a program in the pod may have set it */
 	if (skb->tc_index)
@@ -156,25 +155,25 @@ static __always_inline int from_pod(struct __sk_buff *skb, __u16 mark)
 	/* most of a pod's packets may be to other pods: they need not search the table */
 	if (may_be_inside(&k.dst, p.v6) && is_inside(&k.dst, p.v6))
 		return TC_ACT_UNSPEC;
+	now = bpf_ktime_get_coarse_ns();
 	s = find_shortcut(&k, p.v6);
-	if (!s || s->device != skb->ifindex) {
-		observe(skb, NULL, &k.dst, p.v6);
-		return TC_ACT_UNSPEC;
-	}
-	if (p.flags & TCP_ENDS) {
+	if (s && s->device != skb->ifindex)
+		s = NULL;
+	if (s && p.flags & TCP_ENDS) {
 		end_connection(s, p.proto, p.v6);
 		return TC_ACT_UNSPEC;
 	}
-	if (p.flags & TCP_SYN) {
+	if (s && p.flags & TCP_SYN) {
 		s->until = 0;
 		s->seen = 0;
 	}
-	if (!is_valid(s) || ip_len(skb, &p) > s->longest) {
-		observe(skb, s, &k.dst, p.v6);
+	if (!s || !is_valid(s, now) || ip_len(skb, &p) > s->longest) {
+		observe(skb, s, &p, &k, now);
 		return TC_ACT_UNSPEC;
 	}
 	if (p.hops <= s->hops || !is_mac(s->from, p.eth + ETH_ALEN) || may_be_host_port(&p, s))
 		return TC_ACT_UNSPEC;
+	s->tries = 0;
 	count(skb, REASON_OUT_CACHED);
 	rewrite(skb, &p, s);
 	if (mark)

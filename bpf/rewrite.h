@@ -64,6 +64,21 @@ static __always_inline void copy_macs(void *to, const void *from)
 	*(__u32 *)(to + 8) = *(const __u32 *)(from + 8);
 }
 
+static __always_inline void copy_mac(void *to, const void *from)
+{
+	__u16 *t = to;
+	const __u16 *f = from;
+
+	t[0] = f[0];
+	t[1] = f[1];
+	t[2] = f[2];
+}
+
+static __always_inline int is_mac(const __u8 *a, const void *b)
+{
+	return *(__u32 *)a == *(__u32 *)b && *(__u16 *)(a + 4) == *(__u16 *)(b + 4);
+}
+
 /* Compares both MAC addresses of a frame. */
 static __always_inline int same_macs(const void *a, const void *b)
 {

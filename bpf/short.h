@@ -115,9 +115,9 @@ static __always_inline __u8 seen_in(__u32 epoch)
 	return 0x80 | (epoch & 0x7f);
 }
 
-static __always_inline int is_valid(const struct shortcut *s)
+static __always_inline int is_valid(const struct shortcut *s, __u64 now)
 {
-	return s->until > bpf_ktime_get_coarse_ns() && s->epoch == current_epoch();
+	return s->until > now && s->epoch == current_epoch();
 }
 
 static __always_inline struct shortcut_counts *counts_of_cpu(void)

@@ -39,6 +39,7 @@ func prepareShortcuts(spec *ebpf.CollectionSpec, opts Options) error {
 		for _, name := range shortcutMaps {
 			spec.Maps[name].Pinning, spec.Maps[name].MaxEntries = ebpf.PinNone, 1
 		}
+		spec.Maps["unanswered"].MaxEntries = 1
 		return nil
 	}
 	if o.Lease == 0 {

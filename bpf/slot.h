@@ -27,11 +27,12 @@ const volatile __u32 slots_per_cpu = 1; /* Go sets it: a power of two */
 struct slot {
 	__u64 at; /* SLOT_FREE, SLOT_BUSY, or when its packet went into OVS */
 	struct tuple t;
-	__u8 macs[12];
+	__u8 macs[12]; /* source and destination */
 	__u32 epoch;
 	__u32 device;
 	__u32 mtu;
 	__u32 number;
+	__u32 longest; /* the device's, see pod_port; 0: of another epoch */
 	__u32 len;
 	__u32 priority;
 	__u32 sequence; /* of TCP */
@@ -41,7 +42,9 @@ struct slot {
 	__u8 hops;
 	__u8 flags;
 	__u8 v6;
-	__u8 pad[3];
+	__u8 too_long; /* it has a valid entry, but is longer than that allows */
+	__u8 used;     /* the entry for packets from the wire was */
+	__u8 pad[5];
 };
 
 /* Pinned: during an upgrade old programs of pods and new ones of the uplink must mean the same
