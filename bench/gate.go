@@ -64,6 +64,7 @@ func shortcutBars() []Bar {
 		{Test: NSTCPCRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: OVNKOnOVN, Max: 0.78},
 		{Test: NSUDPRR, Family: IPv6, Variant: ShortcutsOnOVN, Base: EBPFOnOVN, Max: 0.55},
 		{Test: HostUDPRR, Family: IPv4, Variant: ShortcutsOnOVN, Base: EBPFOnOVN, Max: 1.002},
+		{Test: NSUDPRR, Family: IPv4, Variant: NeverShort, Base: EBPF, Max: 1.06},
 	}
 	for _, test := range []string{HostTCPRR, HostTCPCRR, HostICMP, HostStreamIn, HostStreamOut} {
 		bars = append(bars, Bar{Test: test, Family: IPv4, Variant: Shortcuts, Base: EBPF, Max: 1.005})

@@ -7,15 +7,16 @@ import (
 
 // Variants: the connection between uplink, host and pods.
 const (
-	NoOVS      = "no-ovs"     // none: the host owns the uplink; pods are routed, without NAT
-	Helper     = "helper"     // the conntrack flows of ovn-k8s-gateway-helper on a bridge that holds the uplink
-	Masquerade = "masquerade" // Linux without OVS: pods are routed, nftables masquerades them
-	EBPF       = "ebpf"       // ours, in the layout direct
-	Bridged    = "bridged"    // ours, in the layout bridged
-	OpenFlow   = "openflow"   // ours without programs: only flows, in layout bridged
-	Shortcuts  = "shortcuts"  // EBPF with shortcuts: established connections of pods go past OVS
-	Flowtable  = "flowtable"  // Masquerade with nftables' flowtable, through which forwarded packets bypass the routing
-	OVNK       = "ovn-k"      // ovn-kubernetes' gateway of today: all flows of its default network in shared gateway mode
+	NoOVS      = "no-ovs"      // none: the host owns the uplink; pods are routed, without NAT
+	Helper     = "helper"      // the conntrack flows of ovn-k8s-gateway-helper on a bridge that holds the uplink
+	Masquerade = "masquerade"  // Linux without OVS: pods are routed, nftables masquerades them
+	EBPF       = "ebpf"        // ours, in the layout direct
+	Bridged    = "bridged"     // ours, in the layout bridged
+	OpenFlow   = "openflow"    // ours without programs: only flows, in layout bridged
+	Shortcuts  = "shortcuts"   // EBPF with shortcuts: established connections of pods go past OVS
+	NeverShort = "never-short" // Shortcuts whose lease ends at once, so that every packet passes OVS
+	Flowtable  = "flowtable"   // Masquerade with nftables' flowtable, through which forwarded packets bypass the routing
+	OVNK       = "ovn-k"       // ovn-kubernetes' gateway of today: all flows of its default network in shared gateway mode
 	// The same gateways on real OVN.
 	OVNKOnOVN      = OVNK + OnOVN
 	EBPFOnOVN      = EBPF + OnOVN
@@ -36,7 +37,7 @@ func Variants() []string {
 
 // AllVariants returns Variants, and those that CI has no time for.
 func AllVariants() []string {
-	return append(Variants(), EBPFOnOVN, OpenFlow, Shortcuts, OVNK)
+	return append(Variants(), EBPFOnOVN, OpenFlow, Shortcuts, NeverShort, OVNK)
 }
 
 // The tests. host_ is between the node's host and a machine outside, overlay_ between

@@ -8,6 +8,7 @@ import (
 	"net"
 	"net/netip"
 	"slices"
+	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -30,12 +31,16 @@ type ebpf struct {
 	services int
 	open     func(bpf.Options) (*bpf.Gateway, error) // nil: bpf.Open
 
-	shortcuts bool // established connections of the pod go past OVS
+	shortcuts bool          // established connections of the pod go past OVS
+	lease     time.Duration // of shortcuts; 0: as shipped; below 0: none is ever valid
 }
 
 func (e *ebpf) traits() traits {
 	name := bench.EBPF
-	if e.shortcuts {
+	switch {
+	case e.lease < 0:
+		return traits{name: bench.NeverShort, layout: "direct", tests: []string{bench.NSUDPRR}, ipv6: []string{bench.NSUDPRR}}
+	case e.shortcuts:
 		name = bench.Shortcuts
 	}
 	return e.ovs.limit(traits{
@@ -95,7 +100,7 @@ func (e *ebpf) attach() error {
 	if open == nil {
 		open = bpf.Open
 	}
-	gateway, err := open(bpf.Options{PinDir: pinDir, Log: e.log, CountServices: 1000, Shortcuts: bpf.ShortcutOptions{On: e.shortcuts, Lease: lease}, Config: bpf.Config{
+	gateway, err := open(bpf.Options{PinDir: pinDir, Log: e.log, CountServices: 1000, Shortcuts: bpf.ShortcutOptions{On: e.shortcuts, Lease: e.lease}, Config: bpf.Config{
 		Uplink: uplink.Index, Bridge: bridge.Index, NodeMAC: uplink.HardwareAddr,
 		Node4: netip.MustParseAddr(nodeIP), Node6: netip.MustParseAddr(nodeIP6),
 		SNATPorts: snatPorts, GenevePort: genevePort,
@@ -291,7 +296,7 @@ func (e *ebpf) watch(ctx context.Context, t test) (func(int) error, error) {
 		if e.layout == bpf.Bridged && t.hostSends() { // passes a program too
 			want["tx host_out"] = t.packets(ops)
 		}
-		if e.shortcuts {
+		if e.shortcuts && e.lease >= 0 {
 			e.log.Info("packets", "test", t.name, "operations", ops, "counts", moved(before, after))
 			addCached(before)
 			addCached(after)

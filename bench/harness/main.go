@@ -16,7 +16,6 @@ import (
 	"strconv"
 	"strings"
 	"syscall"
-	"time"
 
 	"golang.org/x/sys/unix"
 
@@ -43,7 +42,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	seed := flags.Int("seed", 1, "which ports the clients send from")
 	batches := flags.Int("batches", 41, "batches per test, after the warm-up")
 	plant := flags.Bool("plant", false, "in the end host_udp_rr once more, with a program that is slower on purpose")
-	flags.DurationVar(&lease, "lease", 0, "how long a shortcut holds without OVS; 0: as shipped")
 	profile := flags.Bool("profile", false, "mark for bench/stacks what is counted, leave /proc/kallsyms in $VM_OUT, and write profiles instead of rows")
 	if err := flags.Parse(args); err != nil {
 		return err
@@ -64,7 +62,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("parse -flows: %w", err)
 	}
-	if files := uint64(2*slices.Max(flows) + 100); files > 1000 {
+	if files := uint64(2*min(slices.Max(flows), maxSockets) + 1000); files > 1000 {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: files, Max: files}); err != nil {
 			return fmt.Errorf("allow so many sockets: %w", err)
 		}
@@ -90,9 +88,6 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	}
 	return bench.Write(stdout, rows)
 }
-
-// lease is that of shortcuts.
-var lease time.Duration
 
 // numbers parses natural numbers separated by commas.
 func numbers(list string) ([]int, error) {
@@ -138,6 +133,8 @@ func newVariant(name string, services int, log *slog.Logger) (variant, error) {
 		return &ebpf{ovs: newOVS(log), log: log, services: services}, nil
 	case bench.Shortcuts:
 		return &ebpf{ovs: newOVS(log), log: log, services: services, shortcuts: true}, nil
+	case bench.NeverShort:
+		return &ebpf{ovs: newOVS(log), log: log, services: services, shortcuts: true, lease: -1}, nil
 	case bench.Bridged:
 		return &bridged{ebpf{ovs: newOVS(log), log: log, services: services}}, nil
 	case bench.OpenFlow:

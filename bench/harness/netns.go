@@ -8,6 +8,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"strconv"
 	"strings"
 	"time"
 
@@ -157,12 +158,15 @@ const farPod = `
 	neigh replace ` + farRouterIP + ` lladdr ` + farRouterMAC + ` dev far0 nud permanent
 `
 
-// moreOutside adds addresses to the outside machine for this number of flows, and their neighbours
-// to the node.
+// moreOutside prepares for this number of flows: addresses of the outside machine, and their
+// neighbours at the node, or room in the connection tracker, if there are too many for sockets.
 func moreOutside(ctx context.Context, t traits, flows int) error {
 	link := "eth0"
 	if t.layout == "bridged" {
 		link = "breth0"
+	}
+	if flows > maxSockets {
+		return roomToTrack(flows)
 	}
 	var outside, node strings.Builder
 	addr := netip.MustParseAddr(outsideIP)
@@ -182,6 +186,19 @@ func moreOutside(ctx context.Context, t traits, flows int) error {
 		return err
 	}
 	return batch(ctx, nodeNS, node.String())
+}
+
+// roomToTrack lets the connection tracker have this number of flows, of which two zones may know.
+func roomToTrack(flows int) error {
+	for file, n := range map[string]int{
+		"/proc/sys/net/netfilter/nf_conntrack_max":     4 * flows,
+		"/sys/module/nf_conntrack/parameters/hashsize": 2 * flows,
+	} {
+		if err := os.WriteFile(file, []byte(strconv.Itoa(n)), 0o644); err != nil {
+			return fmt.Errorf("track %d flows: %w", flows, err)
+		}
+	}
+	return nil
 }
 
 // A host with a new IPv6 address sends multicast reports, repeated some seconds later, which

@@ -26,6 +26,9 @@ const (
 
 	// Of one address of the clients'; for more flows the next are used.
 	portsEach = 10000
+
+	// Above this number the clients of UDP are not connected: each sends to several ports of the server.
+	maxSockets = 200000
 )
 
 // ends are the places of the two sockets.
@@ -123,6 +126,9 @@ func (o *opened) bound(netns string, kind int, a address) (int, error) {
 
 // udp: connected clients and one server socket that replies to all.
 func (o *opened) udp() (func(int) error, error) {
+	if o.flows > maxSockets {
+		return o.manyUDP()
+	}
 	server, err := o.bound(o.ends.server, unix.SOCK_DGRAM, o.ends.remote)
 	if err != nil {
 		return nil, err
@@ -144,6 +150,45 @@ func (o *opened) udp() (func(int) error, error) {
 		}
 		err := receive(clients[flow], data, nil)
 		return err
+	}, nil
+}
+
+// manyUDP: portsEach clients, which are not connected, and a server socket for each time that they all
+// are used.
+func (o *opened) manyUDP() (func(int) error, error) {
+	var clients, servers []int
+	var remotes []address
+	for i := range portsEach {
+		local := o.ends.local
+		binary.BigEndian.PutUint16(local.raw[2:], uint16(o.firstPort+i))
+		fd, err := o.bound(o.ends.client, unix.SOCK_DGRAM, local)
+		if err != nil {
+			return nil, err
+		}
+		clients = append(clients, fd)
+	}
+	for i := range (o.flows + portsEach - 1) / portsEach {
+		remote := o.ends.remote
+		binary.BigEndian.PutUint16(remote.raw[2:], uint16(serverPort+i))
+		fd, err := o.bound(o.ends.server, unix.SOCK_DGRAM, remote)
+		if err != nil {
+			return nil, err
+		}
+		servers, remotes = append(servers, fd), append(remotes, remote)
+	}
+	data := o.buf[:1]
+	return func(flow int) error {
+		client, server := clients[flow%portsEach], servers[flow/portsEach]
+		if err := send(client, data, &remotes[flow/portsEach]); err != nil {
+			return err
+		}
+		if err := receive(server, data, &o.from); err != nil {
+			return err
+		}
+		if err := send(server, data, &o.from); err != nil {
+			return err
+		}
+		return receive(client, data, nil)
 	}, nil
 }
 

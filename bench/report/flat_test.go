@@ -13,6 +13,11 @@ func TestFlat(t *testing.T) {
 		points = append(points, bench.Point{Of: of, Size: size, Row: bench.Row{Variant: variant, Test: test, Family: bench.IPv4, Instructions: n}})
 	}
 	for _, b := range flatBars() {
+		if b.at != 0 {
+			add(b.of, b.at, b.variant, b.test, 1090)
+			add(b.of, b.at, b.base, b.test, 1000)
+			continue
+		}
 		add(b.of, 10, b.variant, b.test, 1000)
 		add(b.of, 1000, b.variant, b.test, 1010)
 		if b.base != "" {
@@ -26,6 +31,11 @@ func TestFlat(t *testing.T) {
 	if table := flatTable(points); strings.Contains(table, "missed") || strings.Count(table, "\n") != 2+len(flatBars()) {
 		t.Errorf("table:\n%s", table)
 	}
+	add("connections", 1000000, bench.Shortcuts, bench.NSUDPRR, 1110)
+	if err := Flat(points); err == nil || err.Error() != "ns_udp_rr of shortcuts by number of connections: 1.110, the bar is 1.10" {
+		t.Errorf("a million connections: %v", err)
+	}
+	add("connections", 1000000, bench.Shortcuts, bench.NSUDPRR, 1050)
 	add("connections", 5000, bench.EBPF, bench.HostUDPRR, 1200) // as the kernel grows
 	add("connections", 5000, bench.NoOVS, bench.HostUDPRR, 890*1.19)
 	if err := Flat(points); err != nil {

@@ -20,7 +20,7 @@ func passing() []bench.Row {
 			for _, family := range []string{bench.IPv4, bench.IPv6} {
 				r := bench.Row{Test: test, Variant: v, Layout: "none", Kernel: "6.12.1", Family: family, Instructions: 20000, Spread: 0.002}
 				switch v {
-				case bench.EBPF, bench.Shortcuts:
+				case bench.EBPF, bench.Shortcuts, bench.NeverShort:
 					r.Instructions = 16000
 				case bench.ShortcutsOnOVN:
 					r.Instructions = 8000

@@ -23,11 +23,13 @@ type sweep struct {
 }
 
 // sweeps returns the sweeps: host connections up to the available ports and addresses, pod
-// connections up to the SNAT ports towards one remote; and Services.
+// connections up to the SNAT ports towards one remote, and many more than the table of shortcuts has
+// room for; and Services.
 func sweeps() []sweep {
 	return []sweep{
 		{"connections", "-flows", []int{1, 1000, 100000}, []string{bench.NoOVS, bench.EBPF}, []string{bench.HostUDPRR + "/" + bench.IPv4}},
 		{"connections", "-flows", []int{1, 1000, 10000}, []string{bench.Masquerade, bench.Helper, bench.EBPF, bench.Shortcuts}, []string{bench.NSUDPRR + "/" + bench.IPv4}},
+		{"connections", "-flows", []int{1000000}, []string{bench.EBPF, bench.Shortcuts}, []string{bench.NSUDPRR + "/" + bench.IPv4}},
 		{
 			"services", "-services",
 			[]int{10, 1000, 10000},
