@@ -8,6 +8,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/bench"
 	"github.com/ovn-ebpf/ovn-ebpf/bench/report"
@@ -53,6 +54,7 @@ func full(ctx context.Context, c config, harness string, stdout, stderr io.Write
 	if r.Rows, _, err = packets(ctx, old, harness, stderr); err != nil {
 		return err
 	}
+	c.timeout = max(c.timeout, 30*time.Minute) // a million connections
 	for _, s := range sweeps() {
 		points, err := s.run(ctx, c, harness, stderr)
 		if err != nil {
