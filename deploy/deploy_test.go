@@ -444,7 +444,7 @@ func TestRights(t *testing.T) {
 // TestValues: Helm refuses values that are misspelt or that the programs would refuse.
 func TestValues(t *testing.T) {
 	for _, wrong := range []string{
-		"imagee=x", "config.NB_ADDR=tcp:192.0.2.1:6641", "config.GATEWAY_LAYOUT=bridge", "config.GATEWAY_MODE=disabled", "config.MTU=65536", "config.MTU=big",
+		"imagee=x", "config.NB_ADDR=tcp:192.0.2.1:6641", "config.GATEWAY_LAYOUT=bridge", "config.GATEWAY_MODE=disabled", "config.MTU=65536", "config.MTU=big", "config.MTU=100", "config.SNAT_PORT_RANGE=9-1", "config.SERVICE_NODE_PORT_RANGE=30000-70000", "config.CNI_EXCLUSIVE=maybe",
 		"config.LOG_LEVEL=11", "config.SNAT_PORT_RANGE=50000", "config.CLUSTER_SUBNETS=10.244.0.0", "config.SB_ADDRESS=192.0.2.1", "replicas=0", "replicas=two",
 		"config.AGENT_METRICS_BIND_ADDRESS=9410", "uninstall=1", "config.KUBERNETES_SERVICE_HOST=", "config.GATEWAY_V4_JOIN_SUBNET=fd98::/64",
 		"ovn.replicas=2", "ovn.members.node1=node1", "ovs.datapath=kernel", "ovs.hosts=true",
@@ -454,7 +454,7 @@ func TestValues(t *testing.T) {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}
-	chart(t, "-set=config.NB_ADDRESS=ssl:192.0.2.1:6641", "-set=config.MTU=1400", "-set=config.GATEWAY_LAYOUT=bridged", "-set=config.LOG_LEVEL=5",
+	chart(t, "-set=config.NB_ADDRESS=ssl:192.0.2.1:6641", "-set=config.MTU=1400", "-set=config.CNI_EXCLUSIVE=true", "-set=config.GATEWAY_LAYOUT=bridged", "-set=config.LOG_LEVEL=5",
 		"-set=config.KUBERNETES_SERVICE_HOST=192.0.2.1", "-set=config.KUBERNETES_SERVICE_PORT=6443", "-set=config.GATEWAY_INTERFACE=bond0.100", "-set=replicas=3", "-set=controllerUser=65532")
 }
 

@@ -9,6 +9,7 @@ import (
 	"sync"
 	"testing"
 
+	appsv1 "k8s.io/api/apps/v1"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -91,6 +92,25 @@ func (a *administrator) node(name, address string, control bool) {
 	}
 }
 
+// kubeProxy creates kube-proxy's DaemonSet.
+func (a *administrator) kubeProxy() {
+	a.t.Helper()
+	labels := map[string]string{"k8s-app": "kube-proxy"}
+	_, err := a.client.AppsV1().DaemonSets("kube-system").Create(a.t.Context(), &appsv1.DaemonSet{
+		ObjectMeta: metav1.ObjectMeta{Name: "kube-proxy"},
+		Spec: appsv1.DaemonSetSpec{
+			Selector: &metav1.LabelSelector{MatchLabels: labels},
+			Template: corev1.PodTemplateSpec{
+				ObjectMeta: metav1.ObjectMeta{Labels: labels},
+				Spec:       corev1.PodSpec{Containers: []corev1.Container{{Name: "kube-proxy", Image: "kube-proxy"}}},
+			},
+		},
+	}, metav1.CreateOptions{})
+	if err != nil {
+		a.t.Fatal(err)
+	}
+}
+
 // members returns the members in the release's ConfigMap, which is what the databases' containers
 // read.
 func (a *administrator) members() string {
@@ -134,6 +154,8 @@ func TestMembersStay(t *testing.T) {
 		}
 	}
 	a.node("worker", "192.0.2.9", false)
+	refused(install, "the cluster has no kube-proxy (no DaemonSet kube-system/kube-proxy)")
+	a.kubeProxy()
 	refused(install, "ovn.replicas is 1, and Helm finds 0 nodes with the label node-role.kubernetes.io/control-plane")
 
 	accepted(install+" --set ovn.host=true,ovs.host=true", "")

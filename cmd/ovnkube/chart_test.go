@@ -120,8 +120,13 @@ func schemaOf(t *testing.T, key string, s *setting.Setting) object {
 	switch v := s.Value.(type) {
 	case interface{ Words() []string }:
 		out["enum"] = append(v.Words(), "")
+	case interface{ IsBoolFlag() bool }:
+		out["type"], out["pattern"] = []string{"boolean", "string"}, "^(true|false)?$"
 	case interface{ Range() (least, most int) }:
 		least, most := v.Range()
+		if s.Flag == "mtu" { // 0 has a meaning of its own: see annotation.CheckPodMTU
+			out["anyOf"] = []object{{"enum": []any{0, ""}}, {"type": "integer", "minimum": 576}}
+		}
 		out["type"], out["minimum"], out["maximum"], out["pattern"] = []string{"integer", "string"}, least, most, "^$"
 	default:
 		f, known := forms[s.Flag]
@@ -137,6 +142,7 @@ const (
 	cidr4     = `[0-9.]+/[0-9]+`
 	cidr6     = `[0-9a-fA-F:.]*:[0-9a-fA-F:.]*/[0-9]+`
 	cidr      = `[0-9a-fA-F:.]+/[0-9]+`
+	ports     = `[1-9][0-9]{0,4}-[1-9][0-9]{0,4}` // in this order: see deploy/helm/ovn-ebpf/templates/config.yaml
 	database1 = `(unix:/[^,]+|(tcp|ssl):[^,]+:[0-9]+)`
 )
 
@@ -149,8 +155,8 @@ var forms = map[string]struct {
 	"cluster-subnets":         {cidr + `(/[0-9]+)?(, *` + cidr + `(/[0-9]+)?)*`, []string{"10.1.0.0/16", "10.1.0.0/16/24,fd00:10::/48/64"}, []string{"10.1.0.0", "none"}},
 	"k8s-service-cidrs":       {cidr + `(, *` + cidr + `)*`, []string{"10.96.0.0/16", "10.96.0.0/16,fd00:10:96::/112"}, []string{"10.96.0.0", "10.96.0.0/16;"}},
 	"allow-external-ips":      {cidr + `(, *` + cidr + `)*`, []string{"192.0.2.0/24"}, []string{"192.0.2.1", "any"}},
-	"snat-port-range":         {`[0-9]+-[0-9]+`, []string{"50000-60000"}, []string{"50000", "50000:60000"}},
-	"service-node-port-range": {`[0-9]+-[0-9]+`, []string{"50000-60000"}, []string{"50000", "50000:60000"}},
+	"snat-port-range":         {ports, []string{"50000-60000"}, []string{"50000", "50000:60000", "0-9", "500000-600000"}},
+	"service-node-port-range": {ports, []string{"50000-60000"}, []string{"50000", "50000:60000", "0-9", "500000-600000"}},
 	"gateway-v4-join-subnet":  {cidr4, []string{"100.64.0.0/16"}, []string{"fd98::/64", "100.64.0.0"}},
 	"gateway-v6-join-subnet":  {cidr6, []string{"fd98::/64"}, []string{"100.64.0.0/16", "fd98::"}},
 	"nb-address":              {database1 + `(,` + database1 + `)*`, []string{"unix:/run/ovn/ovnnb_db.sock", "ssl:192.0.2.1:6641,ssl:192.0.2.2:6641"}, []string{"192.0.2.1:6641", "http://192.0.2.1"}},

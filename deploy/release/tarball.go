@@ -2,6 +2,7 @@ package main
 
 import (
 	"archive/tar"
+	"bytes"
 	"compress/gzip"
 	"fmt"
 	"io"
@@ -82,15 +83,23 @@ func (r *release) tarball(a arch) error {
 			return err
 		}
 	}
-	for _, sub := range []string{"systemd", "base", "uninstall"} {
+	for _, sub := range []string{"systemd", "base", "uninstall", "ovn", "ovn/uninstall"} {
 		entries, err := os.ReadDir(filepath.Join(r.top, "deploy", sub))
 		if err != nil {
 			return err
 		}
 		for _, e := range entries {
+			if e.IsDir() {
+				continue
+			}
 			if err := add(filepath.Join(r.top, "deploy", sub, e.Name()), path.Join("deploy", sub, e.Name()), 0o644); err != nil {
 				return err
 			}
+		}
+	}
+	for i, f := range files {
+		if path.Base(f.name) == "kustomization.yaml" {
+			files[i].content = bytes.ReplaceAll(f.content, []byte("newTag: dev\n"), []byte("newTag: "+r.version+"\n"))
 		}
 	}
 	return r.writeTarball(dir+".tar.gz", files)
