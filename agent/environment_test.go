@@ -4,6 +4,8 @@ import (
 	"fmt"
 	"net"
 	"net/http"
+	"os"
+	"path/filepath"
 	"strings"
 	"testing"
 
@@ -80,6 +82,35 @@ func TestHostChangesAreFollowed(t *testing.T) {
 	r.awaitFault(environment.DefaultRouteElsewhere, elsewhere)
 	testnode.Run(t, "ip", "route", "replace", "default", "via", "172.30.0.200")
 	r.awaitNoFault(elsewhere)
+}
+
+// TestOtherNetworkIsNamed puts the CNI configuration of another network before ours. /readyz names it
+// as long as it is there, and an Event names it. A file after ours is no fault.
+func TestOtherNetworkIsNamed(t *testing.T) {
+	r := newRig(t)
+	write := func(name string) string {
+		t.Helper()
+		path := filepath.Join(r.cfg.CNIConfDir, name)
+		if err := os.MkdirAll(r.cfg.CNIConfDir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+		if err := os.WriteFile(path, []byte(`{"cniVersion": "1.0.0", "name": "cbr0", "plugins": [{"type": "flannel"}]}`), 0o600); err != nil {
+			t.Fatal(err)
+		}
+		return path
+	}
+	r.createNode()
+	write("99-flannel.conflist")
+	r.start()
+	r.awaitMissing("the controller has not given the node a subnet")
+	line := environment.Prefix + "new pods get another network: the container runtime takes "
+	r.awaitNoFault(line)
+	path := write("00-flannel.conflist")
+	r.awaitFault(environment.OtherNetworkFirst, line+path+" before ")
+	if err := os.Remove(path); err != nil {
+		t.Fatal(err)
+	}
+	r.awaitNoFault(line)
 }
 
 // TestKernelDatapathUnused asks for a node that began with the userspace datapath, on a kernel with

@@ -4,9 +4,12 @@ import (
 	"context"
 	"fmt"
 	"net/netip"
+	"path/filepath"
 	"slices"
+	"strings"
 	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cniconf"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/environment"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
@@ -114,6 +117,29 @@ func (a *agent) kernelDatapathUnused(context.Context) *environment.Fault {
 	}
 	return &environment.Fault{Reason: environment.KernelDatapathUnused, Text: "the kernel has openvswitch since the agent started, " +
 		"and the node still uses the slower userspace datapath; restart the agent, or configure --datapath netdev"}
+}
+
+// otherNetworkFirst finds CNI configurations of other networks that container runtimes prefer to ours.
+func (a *agent) otherNetworkFirst(context.Context) *environment.Fault {
+	if a.cfg.CNIConfDir == "" || a.cfg.CNIExclusive {
+		return nil
+	}
+	others, err := cniconf.Others(filepath.Join(a.cfg.CNIConfDir, ConfListName))
+	if err != nil {
+		return nil // step of announcement logs it
+	}
+	var paths []string
+	for _, o := range others {
+		if o.Earlier {
+			paths = append(paths, o.Path)
+		}
+	}
+	if paths == nil {
+		return nil
+	}
+	return &environment.Fault{Reason: environment.OtherNetworkFirst, Text: fmt.Sprintf(
+		"new pods get another network: the container runtime takes %s before %s; remove that network and then its file, or start the agent with --cni-exclusive (in the chart config.CNI_EXCLUSIVE=true)",
+		strings.Join(paths, ", "), ConfListName)}
 }
 
 // addressDiffers finds a gateway whose address is not the Node's InternalIP, because no device of

@@ -46,6 +46,7 @@ const (
 	NetworksOverlap       = "NetworksOverlap"
 	DefaultRouteElsewhere = "DefaultRouteElsewhere"
 	KernelDatapathUnused  = "KernelDatapathUnused"
+	OtherNetworkFirst     = "OtherNetworkFirst"
 )
 
 const (
