@@ -38,7 +38,7 @@ func Reach(ctx context.Context, l *lab.Lab, probes []Probe) (map[Probe]bool, err
 	reached := map[Probe]bool{}
 	var group errgroup.Group
 	if patience() > 1 {
-		group.SetLimit(4) // more probes at a time would take longer than they may
+		group.SetLimit(8) // more probes at a time would take longer than they may
 	}
 	for from, probes := range byHost {
 		group.Go(func() error {
