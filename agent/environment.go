@@ -11,12 +11,13 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// Directories of databases in Debian's and Fedora's packages. OVN's are there where its central part
-// runs on this node.
+// Directories of databases in Debian's and Fedora's packages, and of the chart's databases. OVN's are
+// there where its central part runs on this node.
 const (
 	ovsDatabase = "/etc/openvswitch"
 	ovnDatabase = "/var/lib/ovn"
 	ovnOfFedora = "/etc/ovn"
+	ofChart     = "/var/lib/ovn-ebpf"
 )
 
 // watchEnvironment builds the watch of what the agent needs of the node but cannot repair.
@@ -31,7 +32,7 @@ func (a *agent) watchEnvironment() error {
 	}
 	o := environment.Options{
 		Server: server.String(), Client: client, Warn: a.cluster.Warn, Log: a.log,
-		Dirs:    []string{a.cfg.RunDir, a.cfg.OVSRunDir, ovsDatabase, ovnDatabase, ovnOfFedora},
+		Dirs:    []string{a.cfg.RunDir, a.cfg.OVSRunDir, ovsDatabase, ovnDatabase, ovnOfFedora, ofChart},
 		Missing: a.ready.missing,
 	}
 	if a.cfg.CNIConfDir != "" {

@@ -69,6 +69,28 @@ func TestSameComplete(t *testing.T) {
 	same("uninstall", uninstall, complete(t, append(flags, "-set=uninstall=true")...))
 }
 
+// TestAgentSeesDatabases: the agent's container has the directory of Open vSwitch's database, whose
+// disk it watches, and cannot write to it. Where the chart runs OVN's databases, theirs is the same.
+func TestAgentSeesDatabases(t *testing.T) {
+	for flags, want := range map[string]string{
+		"-set=ovs.host=true,ovn.host=true": "/etc/openvswitch",
+		"-set=ovn.host=true":               "/var/lib/ovn-ebpf",
+		"-set=replicas=1":                  "/var/lib/ovn-ebpf",
+	} {
+		pods := podSpecs(complete(t, "-set=ovn.members.node1=192.0.2.1", flags))
+		pod := pods["DaemonSet ovn-ebpf/ovn-ebpf-node"]
+		if !slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == want && m.ReadOnly }) {
+			t.Errorf("%s: the agent has no %s", flags, want)
+		}
+		for _, key := range []string{"DaemonSet ovn-ebpf/ovn-ebpf-node", "DaemonSet ovn-ebpf/ovn-ebpf-ovs", "StatefulSet ovn-ebpf/ovn-ebpf-central"} {
+			pod := pods[key]
+			if pod != nil && !slices.ContainsFunc(pod.Volumes, func(v corev1.Volume) bool { return v.HostPath != nil && v.HostPath.Path == want }) {
+				t.Errorf("%s: %s has no %s", flags, key, want)
+			}
+		}
+	}
+}
+
 // TestUninstallRemovesDatabases: also where only Open vSwitch is the node's own.
 func TestUninstallRemovesDatabases(t *testing.T) {
 	for flag, want := range map[string]bool{"-set=ovs.host=true": true, "-set=ovn.host=true": true, "-set=ovn.host=true,ovs.host=true": false} {
