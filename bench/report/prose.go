@@ -69,7 +69,7 @@ const (
 )
 
 // ProsePaths returns the documents with figures in sentences.
-func ProsePaths() []string { return []string{ReadmePath, "docs/profile.md"} }
+func ProsePaths() []string { return []string{ReadmePath, "docs/profile.md", "docs/shortcuts.md"} }
 
 // Documents returns the new text of every document about the runs, by path; read returns the
 // current text.

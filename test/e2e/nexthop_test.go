@@ -156,7 +156,7 @@ func testPeerMoves(t *testing.T, c *Cluster) {
 // of 330 echoes for 100 pods.
 func testChurn(t *testing.T, c *Cluster) {
 	pods := 100
-	if testing.Short() {
+	if testing.Short() || patience() > 1 {
 		pods = 20
 	}
 	for _, v6 := range []bool{false, true} {
