@@ -170,9 +170,10 @@ mutate: ## change operators and see whether tests notice (docs/mutation.md): PAC
 		$(or $(PACKAGES),controller/ipam cmd/ovnkube/setting service agent/service controller/plan)
 
 .PHONY: image
-image: ## build/image.tar, the container image, made with Debian's docker on bases made by debootstrap
-	@test/packages build image
-	@$(NICE) test/image build/image.tar
+image: ## build/image: both container images for amd64 and arm64, of OVN and Open vSwitch those of Debian 13
+	@test/packages build release
+	@rm -rf build/image
+	@$(NICE) go -C deploy/release build -o $(CURDIR)/build/release-tool . && build/release-tool -images -version 0.0.0-dev -changes $(if $(ARCH),-arch $(ARCH)) -out build/image
 
 .PHONY: release
 release: ## tarballs, Debian packages, images, chart, SPDX and checksums of the commit, for amd64 and arm64: VERSION=1.2.3, in build/release

@@ -51,19 +51,19 @@ func schemaOfChart(t *testing.T) object {
 	}
 	config["KUBERNETES_SERVICE_HOST"] = object{"type": "string", "minLength": 1, "description": "an address of the API server that needs no Service"}
 	config["KUBERNETES_SERVICE_PORT"] = object{"type": []string{"integer", "string"}, "minimum": 1, "maximum": 65535, "pattern": "^[1-9][0-9]{0,4}$", "description": "its port"}
-	image := object{"type": "string", "description": "the image; default: the one of both programs"}
 	return object{
 		"$schema": "http://json-schema.org/draft-07/schema#", "type": "object", "additionalProperties": false,
 		"properties": object{
 			"global":          object{"type": "object", "description": "what a parent chart gives to all of its charts; not used"},
-			"image":           object{"type": "string", "minLength": 1, "description": "the image of both programs"},
+			"image":           object{"type": "string", "minLength": 1, "description": "the image of controller, agent and plugin"},
 			"replicas":        object{"type": "integer", "minimum": 1, "description": "controllers; each needs a host of its own"},
 			"controllerUser":  object{"type": "integer", "minimum": 0, "description": "the controller's user; 0: root"},
 			"databasesSecret": object{"type": "string", "minLength": 1, "description": "the Secret with the files of ssl: databases"},
 			"uninstall":       object{"type": "boolean", "description": "clean up the nodes instead of running on them"},
 			"config":          object{"type": "object", "additionalProperties": false, "properties": config},
 			"ovn": object{"type": "object", "additionalProperties": false, "properties": object{
-				"host": object{"type": "boolean", "description": "others run OVN's databases and northd"}, "image": image,
+				"host":     object{"type": "boolean", "description": "others run OVN's databases and northd"},
+				"image":    object{"type": "string", "minLength": 1, "description": "the image of OVN and Open vSwitch"},
 				"replicas": object{"type": "integer", "enum": []int{1, 3}, "description": "members of the databases; each is a node of the control plane"},
 				"backup": object{"type": "object", "additionalProperties": false, "properties": object{
 					"schedule":  object{"type": "string", "description": "when to back up, as a CronJob has it; none: no backups"},
@@ -76,7 +76,8 @@ func schemaOfChart(t *testing.T) object {
 				},
 			}},
 			"ovs": object{"type": "object", "additionalProperties": false, "properties": object{
-				"host": object{"type": "boolean", "description": "nodes have Open vSwitch and ovn-controller of their own"}, "image": image,
+				"host":     object{"type": "boolean", "description": "nodes have Open vSwitch and ovn-controller of their own"},
+				"image":    object{"type": "string", "description": "the image of Open vSwitch and ovn-controller; default: ovn.image"},
 				"datapath": object{"enum": []string{"system", "netdev"}, "description": "the kernel's, or Open vSwitch's own"},
 			}},
 		},

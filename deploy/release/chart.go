@@ -10,10 +10,10 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// developed is the image of a chart that is not packed.
-const developed = "image: ovn-ebpf:dev"
+// developed are the lines of values.yaml with an image, in a chart that is not packed, and the image.
+var developed = map[string]string{"image: ovn-ebpf:dev\n": ourImage, "  image: ovn-ebpf-ovn:dev\n": ovnImage}
 
-// chart packs the Helm chart with the release's version and image.
+// chart packs the Helm chart with the release's version and images.
 func (r *release) chart() error {
 	c, err := loader.LoadDir(path.Join(r.top, "deploy/helm/ovn-ebpf"))
 	if err != nil {
@@ -44,8 +44,12 @@ func (r *release) chart() error {
 }
 
 func (r *release) values(f *chart.File) ([]byte, error) {
-	if n := strings.Count(string(f.Data), developed+"\n"); n != 1 {
-		return nil, fmt.Errorf("values.yaml has %q %d times, want 1", developed, n)
+	text := string(f.Data)
+	for line, image := range developed {
+		if n := strings.Count(text, line); n != 1 {
+			return nil, fmt.Errorf("values.yaml has %q %d times, want 1", line, n)
+		}
+		text = strings.Replace(text, line, strings.Replace(line, image+":dev", r.reference(image), 1), 1)
 	}
-	return []byte(strings.Replace(string(f.Data), developed, "image: "+r.reference(), 1)), nil
+	return []byte(text), nil
 }

@@ -17,56 +17,72 @@ import (
 // debianPackage is a package of which the image has files.
 type debianPackage struct{ Name, Version string }
 
-// tools are the programs of Debian in the image. The agent runs ovs-ofctl, which writes the flows of
-// the gateway bridge, and nft, which masquerades in local mode. `ovnkube container` starts the
-// daemons. The others are for who looks.
-var tools = strings.Fields(`usr/bin/ovs-ofctl usr/sbin/nft
+// toolsOfAgent are the programs of Debian in the agent's image. The agent runs ovs-ofctl, which writes
+// the flows of the gateway bridge, and nft, which masquerades in local mode. `ovnkube container
+// await-ovs` runs ovsdb-client and ovs-vsctl.
+var toolsOfAgent = strings.Fields(`usr/bin/ovs-ofctl usr/sbin/nft usr/bin/ovsdb-client usr/bin/ovs-vsctl`)
+
+// toolsOfOVN are the programs of Debian in the image of OVN and Open vSwitch. `ovnkube container`
+// starts the daemons and runs most of the others. ovs-ofctl, ovs-dpctl, ovn-nbctl, ovn-sbctl and
+// ovn-appctl are for operators.
+var toolsOfOVN = strings.Fields(`usr/bin/ovs-ofctl
 	usr/sbin/ovsdb-server usr/bin/ovsdb-tool usr/bin/ovsdb-client usr/bin/ovs-vsctl usr/bin/ovs-appctl usr/bin/ovs-dpctl
 	usr/lib/openvswitch-switch/ovs-vswitchd usr/bin/ovn-controller usr/bin/ovn-northd usr/bin/ovn-nbctl usr/bin/ovn-sbctl usr/bin/ovn-appctl`)
 
 // schemas are the data of the daemons.
 var schemas = []string{"usr/share/openvswitch/vswitch.ovsschema", "usr/share/ovn/ovn-nb.ovsschema", "usr/share/ovn/ovn-sb.ovsschema"}
 
-// debianFiles returns the tools with every library that they load, and the packages that own them.
-// Nothing of the other architecture is executed: apt resolves and downloads, dpkg-deb unpacks.
-func (r *release) debianFiles(ctx context.Context, a arch) ([]file, []debianPackage, error) {
+// debian is an unpacked part of Debian's archive.
+type debian struct {
+	root   string
+	owners map[string]debianPackage // by path
+}
+
+// unpack returns the packages of all tools. Nothing of the other architecture is executed: apt
+// resolves and downloads, dpkg-deb unpacks.
+func (r *release) unpack(ctx context.Context, a arch) (*debian, error) {
 	archives, err := r.download(ctx, a.name, "openvswitch-switch", "ovn-central", "ovn-host", "nftables")
 	if err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	root := filepath.Join(r.work, "root-"+a.name)
+	d := &debian{root: filepath.Join(r.work, "root-"+a.name), owners: map[string]debianPackage{}}
 	unpacked := filepath.Join(r.work, "unpacked-"+a.name)
 	if err := os.Mkdir(unpacked, 0o755); err != nil {
-		return nil, nil, err
+		return nil, err
 	}
-	owners := map[string]debianPackage{} // by path
 	for _, deb := range archives {
 		dir := filepath.Join(unpacked, filepath.Base(deb))
 		if _, err := output(ctx, ".", "dpkg-deb", "-x", deb, dir); err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		fields, err := output(ctx, ".", "dpkg-deb", "-W", "--showformat", "${Package} ${Version}", deb)
 		if err != nil {
-			return nil, nil, err
+			return nil, err
 		}
 		name, version, _ := strings.Cut(fields, " ")
-		if err := merge(dir, root, func(p string) { owners[p] = debianPackage{name, version} }); err != nil {
-			return nil, nil, fmt.Errorf("unpack %s: %w", deb, err)
+		if err := merge(dir, d.root, func(p string) { d.owners[p] = debianPackage{name, version} }); err != nil {
+			return nil, fmt.Errorf("unpack %s: %w", deb, err)
 		}
 	}
+	return d, nil
+}
+
+// files returns programs with every library that they load, data, and the packages that own the
+// programs.
+func (d *debian) files(programs, data []string) ([]file, []debianPackage, error) {
 	var out []file
 	var packages []debianPackage
-	for _, p := range slices.Clone(tools) {
-		if err := closure(root, p, func(name, real string) error {
+	for _, p := range programs {
+		if err := closure(d.root, p, func(name, real string) error {
 			if slices.ContainsFunc(out, func(f file) bool { return f.name == name }) {
 				return fs.SkipDir
 			}
-			b, err := os.ReadFile(filepath.Join(root, real))
+			b, err := os.ReadFile(filepath.Join(d.root, real))
 			if err != nil {
 				return err
 			}
 			out = append(out, file{name: name, mode: 0o755, content: b})
-			owner, ok := owners[real]
+			owner, ok := d.owners[real]
 			if !ok {
 				return fmt.Errorf("%s belongs to no package", real)
 			}
@@ -78,8 +94,8 @@ func (r *release) debianFiles(ctx context.Context, a arch) ([]file, []debianPack
 			return nil, nil, err
 		}
 	}
-	for _, p := range schemas {
-		b, err := os.ReadFile(filepath.Join(root, p))
+	for _, p := range data {
+		b, err := os.ReadFile(filepath.Join(d.root, p))
 		if err != nil {
 			return nil, nil, err
 		}

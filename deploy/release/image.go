@@ -18,17 +18,52 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// image writes a container image as `docker save` does, which docker and containerd load. It has
-// both programs, and of Debian only the tools and what they load: no shell, no package manager.
-func (r *release) image(ctx context.Context, a arch) ([]debianPackage, error) {
-	files, packages, err := r.debianFiles(ctx, a)
+// images writes the two container images, and returns the Debian packages of which they have files.
+// Their versions are separate, so that an update of the agent restarts no daemon of OVN and Open
+// vSwitch.
+func (r *release) images(ctx context.Context, a arch) ([]debianPackage, error) {
+	d, err := r.unpack(ctx, a)
 	if err != nil {
 		return nil, err
 	}
+	var all []debianPackage
+	for _, i := range []struct {
+		name        string
+		tools, data []string
+		links       []file
+	}{
+		{name: ourImage, tools: toolsOfAgent},
+		// Debian chooses between variants of vswitchd by this link.
+		{ovnImage, toolsOfOVN, schemas, []file{{name: "usr/sbin/ovs-vswitchd", mode: 0o777, link: "../lib/openvswitch-switch/ovs-vswitchd"}}},
+	} {
+		files, packages, err := d.files(i.tools, i.data)
+		if err == nil {
+			err = r.image(a, i.name, append(files, i.links...), packages)
+		}
+		if err != nil {
+			return nil, fmt.Errorf("%s: %w", i.name, err)
+		}
+		for _, p := range packages {
+			if !slices.Contains(all, p) {
+				all = append(all, p)
+			}
+		}
+	}
+	return all, nil
+}
+
+const (
+	ourImage = "ovn-ebpf"     // controller, agent and the plugin's installation
+	ovnImage = "ovn-ebpf-ovn" // the daemons of OVN and Open vSwitch
+)
+
+// image writes a container image as `docker save` does, which docker and containerd load. It has
+// both programs, and of Debian only these files: no shell, no package manager.
+func (r *release) image(a arch, image string, files []file, packages []debianPackage) error {
 	for _, p := range programs {
 		b, err := os.ReadFile(filepath.Join(a.programs, p))
 		if err != nil {
-			return nil, err
+			return err
 		}
 		files = append(files, file{name: "usr/bin/" + p, mode: 0o755, content: b})
 	}
@@ -40,50 +75,48 @@ func (r *release) image(ctx context.Context, a arch) ([]debianPackage, error) {
 	for _, link := range []string{"bin", "sbin", "lib", "lib64"} {
 		files = append(files, file{name: link, mode: 0o777, link: "usr/" + link})
 	}
-	// Debian chooses between variants of vswitchd by this link.
-	files = append(files, file{name: "usr/sbin/ovs-vswitchd", mode: 0o777, link: "../lib/openvswitch-switch/ovs-vswitchd"})
 	// Runtimes name network namespaces by /var/run, Open vSwitch its sockets.
 	files = append(files, file{name: "tmp/", mode: 0o1777}, file{name: "run/", mode: 0o755}, file{name: "var/run", mode: 0o777, link: "../run"})
 	files = withDirectories(files)
 	var layer bytes.Buffer
 	if err := writeTar(&layer, files, r.date); err != nil {
-		return nil, err
+		return err
 	}
 	l, err := tarball.LayerFromOpener(func() (io.ReadCloser, error) { return io.NopCloser(bytes.NewReader(layer.Bytes())), nil })
 	if err != nil {
-		return nil, err
+		return err
 	}
 	img, err := mutate.AppendLayers(empty.Image, l)
 	if err != nil {
-		return nil, err
+		return err
 	}
 	config, err := img.ConfigFile()
 	if err != nil {
-		return nil, err
+		return err
 	}
 	config = config.DeepCopy()
 	config.OS, config.Architecture, config.Created = "linux", a.name, v1.Time{Time: r.date}
 	config.Config = v1.Config{
 		Entrypoint: []string{"/usr/bin/ovnkube"}, Env: []string{"PATH=/usr/sbin:/usr/bin"},
 		Labels: map[string]string{
-			"org.opencontainers.image.title": "ovn-ebpf", "org.opencontainers.image.version": r.version,
+			"org.opencontainers.image.title": image, "org.opencontainers.image.version": r.version,
 			"org.opencontainers.image.revision": r.commit, "org.opencontainers.image.licenses": "Apache-2.0",
 			"org.opencontainers.image.source": "https://github.com/ovn-ebpf/ovn-ebpf",
 		},
 	}
 	if img, err = mutate.ConfigFile(img, config); err != nil {
-		return nil, err
+		return err
 	}
-	tag, err := name.NewTag(r.reference())
+	tag, err := name.NewTag(r.reference(image))
 	if err != nil {
-		return nil, err
+		return err
 	}
-	return packages, tarball.WriteToFile(filepath.Join(r.out, fmt.Sprintf("ovn-ebpf-%s-image-%s.tar", r.version, a.name)), tag, img)
+	return tarball.WriteToFile(filepath.Join(r.out, fmt.Sprintf("%s-%s-image-%s.tar", image, r.version, a.name)), tag, img)
 }
 
-// reference returns the image's name, also in the chart.
-func (r *release) reference() string {
-	return "ovn-ebpf:" + strings.ReplaceAll(r.version, "+", "-")
+// reference returns an image's name with its tag, also in the chart.
+func (r *release) reference(image string) string {
+	return image + ":" + strings.ReplaceAll(r.version, "+", "-")
 }
 
 // withDirectories adds the directories of all files.

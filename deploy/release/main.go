@@ -1,9 +1,11 @@
 // Command release makes everything that a release consists of, for amd64 and arm64: tarballs,
-// Debian packages, container images, the Helm chart, a bill of materials (SPDX) and checksums. Two
+// Debian packages, two container images, the Helm chart, a bill of materials (SPDX) and checksums. Two
 // runs of the same commit make equal files as long as Debian's archive does not change. It is a
 // module of its own, so that its libraries are in no other go.mod.
 //
-//	release -version 1.2.3 -out DIRECTORY [-arch amd64,arm64] [-suite trixie] [-mirror URL]
+// With -images it makes only the images.
+//
+//	release -version 1.2.3 -out DIRECTORY [-arch amd64,arm64] [-suite trixie] [-mirror URL] [-images]
 package main
 
 import (
@@ -27,17 +29,18 @@ import (
 
 // release is one release in the making.
 type release struct {
-	version string // semantic, without v
-	commit  string
-	date    time.Time // of the commit, and of all files
-	top     string    // the repository
-	out     string    // where the artifacts go
-	work    string    // removed at the end
-	suite   string    // of Debian
-	mirror  string
+	version    string // semantic, without v
+	commit     string
+	date       time.Time // of the commit, and of all files
+	top        string    // the repository
+	out        string    // where the artifacts go
+	work       string    // removed at the end
+	suite      string    // of Debian
+	mirror     string
+	onlyImages bool
 }
 
-// arch is one architecture's programs, and the Debian packages of which its image has files.
+// arch is one architecture's programs, and the Debian packages of which its images have files.
 type arch struct {
 	name     string
 	programs string // directory
@@ -80,11 +83,13 @@ func run(ctx context.Context, args []string) (err error) {
 		}
 		all = append(all, a)
 	}
-	if err := r.chart(); err != nil {
-		return fmt.Errorf("package chart: %w", err)
-	}
-	if err := r.bill(all); err != nil {
-		return fmt.Errorf("write bill of materials: %w", err)
+	if !r.onlyImages {
+		if err := r.chart(); err != nil {
+			return fmt.Errorf("package chart: %w", err)
+		}
+		if err := r.bill(all); err != nil {
+			return fmt.Errorf("write bill of materials: %w", err)
+		}
 	}
 	if err := r.checksums(); err != nil {
 		return fmt.Errorf("write checksums: %w", err)
@@ -99,6 +104,7 @@ func parse(ctx context.Context, args []string) (*release, []string, error) {
 	architectures := flags.String("arch", "amd64,arm64", "architectures")
 	suite := flags.String("suite", "trixie", "Debian's `suite`, whose files the images have")
 	mirror := flags.String("mirror", "http://deb.debian.org/debian", "Debian's archive")
+	images := flags.Bool("images", false, "make only the container images")
 	changes := flags.Bool("changes", false, "allow changes that are not committed, for tests")
 	if err := flags.Parse(args); err != nil {
 		return nil, nil, err
@@ -116,7 +122,7 @@ func parse(ctx context.Context, args []string) (*release, []string, error) {
 	if entries, err := os.ReadDir(*out); err == nil && len(entries) > 0 {
 		return nil, nil, fmt.Errorf("directory %s is not empty: remove it, or choose another", *out)
 	}
-	r := &release{version: v.String(), out: *out, suite: *suite, mirror: *mirror}
+	r := &release{version: v.String(), out: *out, suite: *suite, mirror: *mirror, onlyImages: *images}
 	if r.top, err = output(ctx, ".", "git", "rev-parse", "--show-toplevel"); err != nil {
 		return nil, nil, err
 	}
@@ -144,17 +150,19 @@ func (r *release) architecture(ctx context.Context, name string) (arch, error) {
 	if err := r.compile(ctx, a); err != nil {
 		return a, fmt.Errorf("build programs: %w", err)
 	}
-	slog.Info("packing tarball and Debian package", "arch", name)
-	if err := r.tarball(a); err != nil {
-		return a, fmt.Errorf("pack tarball: %w", err)
+	if !r.onlyImages {
+		slog.Info("packing tarball and Debian package", "arch", name)
+		if err := r.tarball(a); err != nil {
+			return a, fmt.Errorf("pack tarball: %w", err)
+		}
+		if err := r.deb(a); err != nil {
+			return a, fmt.Errorf("pack Debian package: %w", err)
+		}
 	}
-	if err := r.deb(a); err != nil {
-		return a, fmt.Errorf("pack Debian package: %w", err)
-	}
-	slog.Info("making image", "arch", name, "suite", r.suite)
+	slog.Info("making images", "arch", name, "suite", r.suite)
 	var err error
-	if a.debian, err = r.image(ctx, a); err != nil {
-		return a, fmt.Errorf("make image: %w", err)
+	if a.debian, err = r.images(ctx, a); err != nil {
+		return a, fmt.Errorf("make images: %w", err)
 	}
 	return a, nil
 }

@@ -27,7 +27,6 @@ type Options struct {
 	BinDir   string // of ovnkube and ovn-k8s-cni-overlay
 	Source   string // the root of this repository
 	CacheDir string // default kube.CacheDir
-	Image    string // with Bare: image from `make image`; default: built from BinDir's programs, which is faster
 	// Release is a directory with chart and image of `make release`, which Up installs on machines
 	// without OVN and Open vSwitch. Required unless Bare.
 	Release string
@@ -85,7 +84,7 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Release == "" && !o.Bare {
 		return o, errors.New("options lack Release")
 	}
-	for _, dir := range []*string{&o.BinDir, &o.Source, &o.Image, &o.Release} {
+	for _, dir := range []*string{&o.BinDir, &o.Source, &o.Release} {
 		var err error
 		if *dir == "" {
 			continue

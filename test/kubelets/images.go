@@ -74,9 +74,9 @@ func (c *Cluster) makeImages(dir string) error {
 	if err := images["ovn-ebpf"].add("ovs-ofctl", "nft"); err != nil {
 		return err
 	}
-	if file := c.ourArchive(); file != "" {
-		delete(images, "ovn-ebpf")
-		if err := os.Symlink(file, filepath.Join(dir, "ovn-ebpf.tar")); err != nil {
+	for name, file := range c.archives() {
+		delete(images, name)
+		if err := os.Symlink(file, filepath.Join(dir, name+".tar")); err != nil {
 			return err
 		}
 	}
@@ -88,12 +88,12 @@ func (c *Cluster) makeImages(dir string) error {
 	return nil
 }
 
-// ourArchive returns the archive of our image, or "" if it is made here.
-func (c *Cluster) ourArchive() string {
+// archives returns the archives of images that are not made here, by the images' names.
+func (c *Cluster) archives() map[string]string {
 	if c.opts.Bare {
-		return c.opts.Image
+		return nil
 	}
-	return c.released("*-image-*.tar")
+	return map[string]string{"ovn-ebpf": c.released("ovn-ebpf-[0-9]*-image-*.tar"), "ovn-ebpf-ovn": c.released("ovn-ebpf-ovn-*-image-*.tar")}
 }
 
 // released returns the release's file of this pattern, or the pattern.

@@ -52,7 +52,6 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	flags.StringVar(&o.BinDir, "bin", "bin", "`directory` of ovnkube and ovn-k8s-cni-overlay")
 	flags.StringVar(&o.CacheDir, "cache", "", "`directory` for what is built once")
 	flags.StringVar(&o.Release, "release", "", "`directory` of make release, whose chart and image are installed")
-	flags.StringVar(&o.Image, "image", "", "with -deployment: our image as `file`, from make image; default: one made here of -bin")
 	flags.IntVar(&o.Nodes, "nodes", 3, "`number` of nodes")
 	logs := flags.String("logs", "build/e2e", "`directory` for test reports, and for all logs after a failure")
 	procs := flags.Int("procs", 4, "number of concurrent `specs`")
