@@ -113,17 +113,24 @@ func TestOtherNetworkIsNamed(t *testing.T) {
 	r.awaitNoFault(line)
 }
 
-// TestKernelDatapathUnused asks for a node that began with the userspace datapath, on a kernel with
-// and without openvswitch.
-func TestKernelDatapathUnused(t *testing.T) {
+// TestKernelDatapathFaults asks for a node that began with the userspace datapath, and for one that is
+// told to use the kernel's, on a kernel with and without openvswitch.
+func TestKernelDatapathFaults(t *testing.T) {
 	a := &agent{detected: detected{datapath: true}}
 	a.cfg.Datapath = ovs.DatapathNetdev
 	if got, want := a.kernelDatapathUnused(t.Context()) != nil, link.HasGenericFamily(ovs.KernelFamily); got != want {
 		t.Errorf("fault %v, kernel has openvswitch %v", got, want)
 	}
+	if f := a.kernelDatapathMissing(t.Context()); f != nil {
+		t.Errorf("fault of the userspace datapath: %v", f)
+	}
 	a.detected.datapath = false
 	if f := a.kernelDatapathUnused(t.Context()); f != nil {
 		t.Errorf("fault of a configured datapath: %v", f)
+	}
+	a.cfg.Datapath = ovs.DatapathSystem
+	if got, want := a.kernelDatapathMissing(t.Context()) != nil, !link.HasGenericFamily(ovs.KernelFamily); got != want {
+		t.Errorf("fault of the kernel's datapath %v, want %v", got, want)
 	}
 }
 

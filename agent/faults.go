@@ -142,6 +142,16 @@ func (a *agent) otherNetworkFirst(context.Context) *environment.Fault {
 		strings.Join(paths, ", "), ConfListName)}
 }
 
+// kernelDatapathMissing finds a kernel without the datapath that the node uses. Open vSwitch writes
+// that into its log only.
+func (a *agent) kernelDatapathMissing(context.Context) *environment.Fault {
+	if a.cfg.Userspace() || link.HasGenericFamily(ovs.KernelFamily) {
+		return nil
+	}
+	return &environment.Fault{Reason: environment.KernelDatapathMissing, Text: "the kernel has no openvswitch, so Open vSwitch forwards nothing; " +
+		"load the module (modprobe openvswitch), or use the slower userspace datapath (--datapath netdev, in the chart ovs.datapath=netdev)"}
+}
+
 // addressDiffers finds a gateway whose address is not the Node's InternalIP, because no device of
 // the host has that.
 func (a *agent) addressDiffers(context.Context) *environment.Fault {

@@ -46,6 +46,7 @@ const (
 	NetworksOverlap       = "NetworksOverlap"
 	DefaultRouteElsewhere = "DefaultRouteElsewhere"
 	KernelDatapathUnused  = "KernelDatapathUnused"
+	KernelDatapathMissing = "KernelDatapathMissing"
 	OtherNetworkFirst     = "OtherNetworkFirst"
 )
 
