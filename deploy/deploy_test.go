@@ -43,7 +43,9 @@ func TestSame(t *testing.T) {
 	}
 	same("defaults", base, chart(t, server))
 	uninstall := maps.Clone(base)
-	maps.DeleteFunc(uninstall, func(_ string, o any) bool { return podSpecs(map[string]any{"": o})[""] != nil })
+	maps.DeleteFunc(uninstall, func(key string, o any) bool {
+		return podSpecs(map[string]any{"": o})[""] != nil || strings.HasPrefix(key, "PodDisruptionBudget ")
+	})
 	maps.Copy(uninstall, kustomized(t, "uninstall"))
 	same("uninstall", uninstall, chart(t, server, "-set=uninstall=true"))
 	maps.DeleteFunc(base, func(key string, _ any) bool { return strings.HasPrefix(key, "ValidatingAdmissionPolicy") })
