@@ -58,9 +58,13 @@ func (c *Cluster) trackedBy(t *testing.T, node string) string {
 // first. On the kernel datapath ovs-vswitchd restarts as well; the userspace connection tracker
 // would be lost with it.
 func testRemoteFirst(t *testing.T, c *Cluster) {
+	idle := 25 * time.Second
+	if patience() > 1 {
+		idle *= 3 // as long as the restarts take
+	}
 	var waiting []*background
 	for _, v6 := range []bool{false, true} {
-		waiting = append(waiting, c.run(t, "idle connection", host("a"), c.traffic("later", port(outside(v6), outsidePort).String(), "-duration", "25s", "-timeout", "30s")...))
+		waiting = append(waiting, c.run(t, "idle connection", host("a"), c.traffic("later", port(outside(v6), outsidePort).String(), "-duration", idle.String(), "-timeout", (idle+5*time.Second).String())...))
 	}
 	time.Sleep(2 * time.Second)
 	if err := c.StopAgent(1, syscall.SIGKILL); err != nil {
