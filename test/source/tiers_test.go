@@ -93,7 +93,7 @@ func standin(t *testing.T) (full func(fail string, args ...string) (status int, 
 	program := "#!/bin/bash\necho \"${0#" + dir + "/}${*:+ $*}\" >>" + dir + "/log\n[ -z \"$FAIL\" ] || ! [[ \"${0##*/} $*\" =~ $FAIL ]]\n"
 	for name, text := range map[string]string{
 		".ci/full": read(t, ".ci/full"), "path/make": program, "path/go": program,
-		"test/packages": program, "test/release": program, "test/run": program, "test/vm/suite": program,
+		"test/packages": program, "test/image": program, "test/release": program, "test/run": program, "test/vm/suite": program,
 		"test/parts": read(t, "test/parts"),
 	} {
 		path := filepath.Join(dir, name)
