@@ -27,7 +27,7 @@ func (p Probe) String() string {
 	return fmt.Sprintf("%s to %s by %s/%s", p.From, p.To, p.Protocol, p.Address)
 }
 
-// Reach sends all probes, those of a host concurrently, and returns which were answered by their server. A reply
+// Reach sends all probes, concurrently, and returns which were answered by their server. A reply
 // from another server is an error.
 func Reach(ctx context.Context, l *lab.Lab, probes []Probe) (map[Probe]bool, error) {
 	byHost := map[string][]Probe{}
@@ -37,9 +37,6 @@ func Reach(ctx context.Context, l *lab.Lab, probes []Probe) (map[Probe]bool, err
 	var mu sync.Mutex // guards reached
 	reached := map[Probe]bool{}
 	var group errgroup.Group
-	if patience() > 1 {
-		group.SetLimit(8) // more probes at a time would take longer than they may
-	}
 	for from, probes := range byHost {
 		group.Go(func() error {
 			answers, err := ask(ctx, l, from, probes)
