@@ -168,7 +168,10 @@ static __always_inline int from_pod(struct __sk_buff *skb, __u16 mark)
 		s->seen = 0;
 	}
 	if (!s || !is_valid(s, now) || ip_len(skb, &p) > s->longest) {
-		observe(skb, s, &p, &k, now);
+		/* Linux 6.1 forgets what is in p, were its address given away */
+		struct plain seen = p;
+
+		observe(skb, s, &seen, &k, now);
 		return TC_ACT_UNSPEC;
 	}
 	if (p.hops <= s->hops || !is_mac(s->from, p.eth + ETH_ALEN) || may_be_host_port(&p, s))
