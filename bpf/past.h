@@ -168,7 +168,7 @@ static __always_inline int from_pod(struct __sk_buff *skb, __u16 mark)
 		s->seen = 0;
 	}
 	if (!s || !is_valid(s, now) || ip_len(skb, &p) > s->longest) {
-		/* Linux 6.1 forgets what is in p, were its address given away */
+		/* the verifier of Linux 6.1 forgets the fields of p once its address is passed */
 		struct plain seen = p;
 
 		observe(skb, s, &seen, &k, now);

@@ -80,10 +80,10 @@ func (g *Gateway) attachPod(h hook, ifindex, mtu int, short bool) error {
 	if err := g.objs.ShortPods.Put(key, gatewayPodPort{Mtu: want, Number: have.Number}); err != nil {
 		return err
 	}
-	if have.Mtu != 0 && want == 0 {
-		return g.ForgetShortcuts()
+	if have.Mtu == 0 {
+		return nil
 	}
-	return nil
+	return g.ForgetShortcuts() // also packets inside OVS, whose slots have the former lengths
 }
 
 // numberPod gives a device a number of its own, with counts that begin at zero.
