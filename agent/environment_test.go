@@ -85,7 +85,7 @@ func TestHostChangesAreFollowed(t *testing.T) {
 }
 
 // TestOtherNetworkIsNamed puts the CNI configuration of another network before ours. /readyz names it
-// as long as it is there, and an Event names it. A file after ours is no fault.
+// while the file exists, and an Event names it. A file after ours is no fault.
 func TestOtherNetworkIsNamed(t *testing.T) {
 	r := newRig(t)
 	write := func(name string) string {
@@ -113,8 +113,8 @@ func TestOtherNetworkIsNamed(t *testing.T) {
 	r.awaitNoFault(line)
 }
 
-// TestKernelDatapathFaults asks for a node that began with the userspace datapath, and for one that is
-// told to use the kernel's, on a kernel with and without openvswitch.
+// TestKernelDatapathFaults: on a kernel with and without openvswitch, a node that started with the
+// userspace datapath and a node configured for the kernel's have the right fault.
 func TestKernelDatapathFaults(t *testing.T) {
 	a := &agent{detected: detected{datapath: true}}
 	a.cfg.Datapath = ovs.DatapathNetdev

@@ -126,13 +126,11 @@ func (a *agent) otherNetworkFirst(context.Context) *environment.Fault {
 	}
 	others, err := cniconf.Others(filepath.Join(a.cfg.CNIConfDir, ConfListName))
 	if err != nil {
-		return nil // step of announcement logs it
+		return nil // the agent's own file cannot be written there, either, and that is logged
 	}
 	var paths []string
-	for _, o := range others {
-		if o.Earlier {
-			paths = append(paths, o.Path)
-		}
+	for _, o := range cniconf.Preferred(others) {
+		paths = append(paths, o.Path)
 	}
 	if paths == nil {
 		return nil

@@ -50,6 +50,11 @@ func Others(ours string) ([]Other, error) {
 	return out, nil
 }
 
+// Preferred returns the configurations that runtimes prefer to ours.
+func Preferred(others []Other) []Other {
+	return slices.DeleteFunc(slices.Clone(others), func(o Other) bool { return !o.Earlier })
+}
+
 // pluginOf returns the type of a configuration's first plugin.
 func pluginOf(path string) string {
 	b, err := os.ReadFile(path)

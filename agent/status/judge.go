@@ -7,6 +7,7 @@ import (
 	"slices"
 	"strings"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cniconf"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 )
 
@@ -346,10 +347,8 @@ func (j *judge) cni() {
 		do = append(do, j.repair)
 	}
 	var earlier, named []string
-	for _, o := range j.CNI.Others {
-		if o.Earlier {
-			earlier, named = append(earlier, o.Path), append(named, fmt.Sprintf("%s (%s)", o.Path, cmp.Or(o.Plugin, "not readable")))
-		}
+	for _, o := range cniconf.Preferred(j.CNI.Others) {
+		earlier, named = append(earlier, o.Path), append(named, fmt.Sprintf("%s (%s)", o.Path, cmp.Or(o.Plugin, "not readable")))
 	}
 	if earlier != nil {
 		lacks = append(lacks, fmt.Sprintf("new pods get another network: the runtime takes %s before %s", strings.Join(named, ", "), filepath.Base(j.Record.Paths.ConfList)))
