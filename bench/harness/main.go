@@ -62,7 +62,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) error {
 	if err != nil {
 		return fmt.Errorf("parse -flows: %w", err)
 	}
-	if files := uint64(2*min(slices.Max(flows), maxSockets) + 1000); files > 1000 {
+	if files := uint64(2*min(slices.Max(flows), maxSockets) + 100); files > 1000 {
 		if err := unix.Setrlimit(unix.RLIMIT_NOFILE, &unix.Rlimit{Cur: files, Max: files}); err != nil {
 			return fmt.Errorf("allow so many sockets: %w", err)
 		}

@@ -161,12 +161,12 @@ const farPod = `
 // moreOutside prepares for this number of flows: addresses of the outside machine, and their
 // neighbours at the node, or room in the connection tracker, if there are too many for sockets.
 func moreOutside(ctx context.Context, t traits, flows int) error {
+	if flows > maxSockets {
+		return roomToTrack(flows)
+	}
 	link := "eth0"
 	if t.layout == "bridged" {
 		link = "breth0"
-	}
-	if flows > maxSockets {
-		return roomToTrack(flows)
 	}
 	var outside, node strings.Builder
 	addr := netip.MustParseAddr(outsideIP)
@@ -188,7 +188,7 @@ func moreOutside(ctx context.Context, t traits, flows int) error {
 	return batch(ctx, nodeNS, node.String())
 }
 
-// roomToTrack lets the connection tracker have this number of flows, of which two zones may know.
+// roomToTrack makes room in the connection tracker for this number of flows, each in up to two zones.
 func roomToTrack(flows int) error {
 	for file, n := range map[string]int{
 		"/proc/sys/net/netfilter/nf_conntrack_max":     4 * flows,

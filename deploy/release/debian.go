@@ -14,7 +14,7 @@ import (
 	"strings"
 )
 
-// debianPackage is a package of which the image has files.
+// debianPackage is a package whose files an image contains.
 type debianPackage struct{ Name, Version string }
 
 // toolsOfAgent are the programs of Debian in the agent's image. The agent runs ovs-ofctl, which writes

@@ -18,7 +18,7 @@ import (
 	"github.com/google/go-containerregistry/pkg/v1/tarball"
 )
 
-// images writes the two container images, and returns the Debian packages of which they have files.
+// images writes the two container images, and returns the Debian packages whose files they contain.
 // Their versions are separate, so that an update of the agent restarts no daemon of OVN and Open
 // vSwitch.
 func (r *release) images(ctx context.Context, a arch) ([]debianPackage, error) {

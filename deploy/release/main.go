@@ -40,7 +40,7 @@ type release struct {
 	onlyImages bool
 }
 
-// arch is one architecture's programs, and the Debian packages of which its images have files.
+// arch is one architecture's programs, and the Debian packages whose files its images contain.
 type arch struct {
 	name     string
 	programs string // directory
