@@ -65,19 +65,25 @@ func (r *shortRig) onOneCPU(t *testing.T, f func() error) error {
 	t.Helper()
 	runtime.LockOSThread()
 	defer runtime.UnlockOSThread()
-	var all, one unix.CPUSet
-	if err := unix.SchedGetaffinity(0, &all); err != nil {
+	all, err := toOneCPU()
+	if err != nil {
 		return err
 	}
+	return errors.Join(f(), unix.SchedSetaffinity(0, &all))
+}
+
+// toOneCPU moves the thread to one of its CPUs, and returns all of them.
+func toOneCPU() (all unix.CPUSet, err error) {
+	if err := unix.SchedGetaffinity(0, &all); err != nil {
+		return all, err
+	}
+	var one unix.CPUSet
 	for cpu := 0; one.Count() == 0; cpu++ {
 		if all.IsSet(cpu) {
 			one.Set(cpu)
 		}
 	}
-	if err := unix.SchedSetaffinity(0, &one); err != nil {
-		return err
-	}
-	return errors.Join(f(), unix.SchedSetaffinity(0, &all))
+	return all, unix.SchedSetaffinity(0, &one)
 }
 
 // openMany opens connections and sends one more packet of the pod on each.
