@@ -11,7 +11,7 @@ import (
 
 // TestPolicyHasAnnotations: the admission policy allows each annotation that the agent writes.
 func TestPolicyHasAnnotations(t *testing.T) {
-	policy, err := os.ReadFile("../deploy/base/admission.yaml")
+	policy, err := os.ReadFile("../deploy/helm/ovn-ebpf/templates/admission.yaml")
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -1,3 +1,2 @@
-// Package deploy tests the manifests beside it: kustomize base, uninstallation
-// and Helm chart.
+// Package deploy tests the Helm chart beside it.
 package deploy

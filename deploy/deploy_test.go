@@ -21,65 +21,56 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
-	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
-// policies is the API of which an older server has nothing, nor the chart then.
+// policies is an API that servers before Kubernetes 1.30 do not have.
 const policies = "admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy"
 
-// TestSame: the chart's defaults are the kustomize base, but for the namespace, which Helm is told,
-// and for what restarts the pods when the configuration changes. To uninstall it has what
-// deploy/uninstall has, instead of controller and agents.
-func TestSame(t *testing.T) {
+// TestUninstallKeepsRights: for an uninstallation the chart has the ConfigMap and the rights of
+// the installation, and instead of what runs on the nodes, the objects that clean them. Open
+// vSwitch stays until the release is deleted.
+func TestUninstallKeepsRights(t *testing.T) {
 	server := "-api-versions=" + policies
-	base, older := kustomized(t, "base"), chart(t)
-	delete(base, "Namespace /ovn-ebpf")
-	same := func(what string, want, got map[string]any) {
-		t.Helper()
-		if diff := cmp.Diff(want, got, cmp.Comparer(sameTemplate)); diff != "" {
-			t.Errorf("%s (-kustomize +chart)\n%s", what, diff)
+	for name, render := range map[string]func(*testing.T, ...string) map[string]any{"host": chart, "complete": complete} {
+		want := render(t, server, member)
+		maps.DeleteFunc(want, func(key string, _ any) bool { return ends(key) })
+		for key, o := range render(t, server, member, "-set=uninstall=true", "-show-only=templates/uninstall.yaml") {
+			if _, is := o.(*corev1.ConfigMap); is {
+				t.Errorf("%s: the uninstallation has %s of its own, which replaces the installation's", name, key)
+			}
+			want[key] = o
+		}
+		if diff := cmp.Diff(want, render(t, server, member, "-set=uninstall=true")); diff != "" {
+			t.Errorf("%s (-want +chart)\n%s", name, diff)
 		}
 	}
-	same("defaults", base, chart(t, server))
-	uninstall := maps.Clone(base)
-	maps.DeleteFunc(uninstall, func(key string, o any) bool {
-		return podSpecs(map[string]any{"": o})[""] != nil || strings.HasPrefix(key, "PodDisruptionBudget ")
-	})
-	maps.Copy(uninstall, kustomized(t, "uninstall"))
-	same("uninstall", uninstall, chart(t, server, "-set=uninstall=true"))
-	maps.DeleteFunc(base, func(key string, _ any) bool { return strings.HasPrefix(key, "ValidatingAdmissionPolicy") })
-	same("without admission policies", base, older)
 }
 
-// TestSameComplete: the same for the installation with OVN's databases and Open vSwitch. Helm gets the
-// member of deploy/ovn as a value.
-func TestSameComplete(t *testing.T) {
-	flags := []string{"-api-versions=" + policies, "-set=ovn.members.node1=192.0.2.1"}
-	base := kustomized(t, "ovn")
-	delete(base, "Namespace /ovn-ebpf")
-	same := func(what string, want, got map[string]any) {
-		t.Helper()
-		if diff := cmp.Diff(want, got, cmp.Comparer(sameTemplate)); diff != "" {
-			t.Errorf("%s (-kustomize +chart)\n%s", what, diff)
-		}
+// TestOlderServersHaveNoPolicies: without the API of admission policies the chart is the same,
+// without them.
+func TestOlderServersHaveNoPolicies(t *testing.T) {
+	want := chart(t, "-api-versions="+policies)
+	before := len(want)
+	maps.DeleteFunc(want, func(key string, _ any) bool { return strings.HasPrefix(key, "ValidatingAdmissionPolicy") })
+	if before-len(want) != 4 {
+		t.Errorf("%d objects of admission policies, want 4", before-len(want))
 	}
-	same("defaults", base, complete(t, flags...))
-	uninstall := maps.Clone(base)
-	maps.DeleteFunc(uninstall, func(key string, _ any) bool { return ends(key) })
-	maps.Copy(uninstall, kustomized(t, "ovn/uninstall"))
-	same("uninstall", uninstall, complete(t, append(flags, "-set=uninstall=true")...))
+	if diff := cmp.Diff(want, chart(t)); diff != "" {
+		t.Errorf("(-want +chart)\n%s", diff)
+	}
 }
 
-// TestAgentSeesDatabases: the agent's container has the directory of Open vSwitch's database, whose
-// disk it watches, and cannot write to it. Where the chart runs OVN's databases, theirs is the same.
+// TestAgentSeesDatabases: the agent's container has the directory of Open vSwitch's database,
+// whose disk it watches, and cannot write to it. Where the chart runs OVN's databases, theirs is
+// the same.
 func TestAgentSeesDatabases(t *testing.T) {
 	for flags, want := range map[string]string{
 		"-set=ovs.host=true,ovn.host=true": "/etc/openvswitch",
 		"-set=ovn.host=true":               "/var/lib/ovn-ebpf",
 		"-set=replicas=1":                  "/var/lib/ovn-ebpf",
 	} {
-		pods := podSpecs(complete(t, "-set=ovn.members.node1=192.0.2.1", flags))
+		pods := podSpecs(complete(t, member, flags))
 		pod := pods["DaemonSet ovn-ebpf/ovn-ebpf-node"]
 		if !slices.ContainsFunc(pod.Containers[0].VolumeMounts, func(m corev1.VolumeMount) bool { return m.MountPath == want && m.ReadOnly }) {
 			t.Errorf("%s: the agent has no %s", flags, want)
@@ -96,7 +87,7 @@ func TestAgentSeesDatabases(t *testing.T) {
 // TestUninstallRemovesDatabases: also where only Open vSwitch is the node's own.
 func TestUninstallRemovesDatabases(t *testing.T) {
 	for flag, want := range map[string]bool{"-set=ovs.host=true": true, "-set=ovn.host=true": true, "-set=ovn.host=true,ovs.host=true": false} {
-		pod := podSpecs(complete(t, "-set=ovn.members.node1=192.0.2.1", "-set=uninstall=true", flag))["DaemonSet ovn-ebpf/ovn-ebpf-uninstall"]
+		pod := podSpecs(complete(t, member, "-set=uninstall=true", flag))["DaemonSet ovn-ebpf/ovn-ebpf-uninstall"]
 		removes := slices.ContainsFunc(pod.InitContainers, func(c corev1.Container) bool { return c.Name == "remove-ovs" })
 		if removes != want {
 			t.Errorf("%s: databases are removed: %t", flag, removes)
@@ -125,8 +116,8 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// ends reports whether an object ends with the first step of an uninstallation: all that runs but
-// Open vSwitch, and what only OVN's databases need.
+// ends reports whether the first step of an uninstallation deletes an object: everything that runs,
+// except Open vSwitch, and what only OVN's databases need.
 func ends(key string) bool {
 	kind, name, _ := strings.Cut(key, " ovn-ebpf/")
 	switch kind {
@@ -158,14 +149,14 @@ func TestMembers(t *testing.T) {
 	if *set.Spec.Replicas != 3 || !slices.Equal(nodes, []string{"a", "b", "c"}) {
 		t.Errorf("%d replicas on %v", *set.Spec.Replicas, nodes)
 	}
-	if _, err := render(t, "chart", "helm/ovn-ebpf"); err == nil || !strings.Contains(err.Error(), "ovn.members.NODE=ADDRESS") {
+	if _, err := render(t, "helm/ovn-ebpf"); err == nil || !strings.Contains(err.Error(), "ovn.members.NODE=ADDRESS") {
 		t.Errorf("without members: %v", err)
 	}
-	if _, err := render(t, "chart", "-set=ovn.replicas=1", "-set=ovn.members.a=192.0.2.1", "-set=ovn.members.b=192.0.2.2", "helm/ovn-ebpf"); err == nil || !strings.Contains(err.Error(), "2 members") {
+	if _, err := render(t, "-set=ovn.replicas=1", "-set=ovn.members.a=192.0.2.1", "-set=ovn.members.b=192.0.2.2", "helm/ovn-ebpf"); err == nil || !strings.Contains(err.Error(), "2 members") {
 		t.Errorf("with two members for one replica: %v", err)
 	}
 	// The values of a release of before, whose databases are others'.
-	if _, err := render(t, "chart", "-set=ovn.members.a=192.0.2.1", "-set=config.NB_ADDRESS=ssl:192.0.2.9:6641", "helm/ovn-ebpf"); err == nil || !strings.Contains(err.Error(), "ovn.host=true") {
+	if _, err := render(t, "-set=ovn.members.a=192.0.2.1", "-set=config.NB_ADDRESS=ssl:192.0.2.9:6641", "helm/ovn-ebpf"); err == nil || !strings.Contains(err.Error(), "ovn.host=true") {
 		t.Errorf("with databases of others: %v", err)
 	}
 }
@@ -188,19 +179,6 @@ func TestOlderServers(t *testing.T) {
 			}
 		}
 	}
-}
-
-// sameTemplate compares pods' annotations but for the checksum of the chart's configuration.
-func sameTemplate(a, b corev1.PodTemplateSpec) bool {
-	for _, p := range []*corev1.PodTemplateSpec{&a, &b} {
-		p.Annotations = maps.Clone(p.Annotations)
-		delete(p.Annotations, checksum)
-		delete(p.Annotations, "checksum/members")
-		if len(p.Annotations) == 0 {
-			p.Annotations = nil
-		}
-	}
-	return cmp.Equal(a.Annotations, b.Annotations) && cmp.Equal(a.Labels, b.Labels) && cmp.Equal(a.Spec, b.Spec)
 }
 
 const checksum = "checksum/config"
@@ -230,17 +208,7 @@ func TestConfigurationRestarts(t *testing.T) {
 	}
 }
 
-// TestUninstallHasNoSettingsOfItsOwn: the installation's ConfigMap is used, and nothing replaces
-// it.
-func TestUninstallHasNoSettingsOfItsOwn(t *testing.T) {
-	for key, o := range kustomized(t, "uninstall") {
-		if _, is := o.(*corev1.ConfigMap); is || strings.HasPrefix(key, "Namespace") {
-			t.Errorf("deploy/uninstall has %s", key)
-		}
-	}
-}
-
-// TestProbesFollowTheBindAddress, by the chart; kustomize's patch is in docs/install.md.
+// TestProbesFollowTheBindAddress: the probes ask where the program serves.
 func TestProbesFollowTheBindAddress(t *testing.T) {
 	for address, want := range map[string]string{
 		"": "127.0.0.1:9410", "0.0.0.0:9500": "127.0.0.1:9500", "192.0.2.7:9500": "192.0.2.7:9500", ":9500": "127.0.0.1:9500", "[::]:9500": "[::1]:9500", "[2001:db8::7]:9500": "[2001:db8::7]:9500",
@@ -275,13 +243,13 @@ func ovnkube(t *testing.T) string {
 	return filepath.Join(bin, "ovnkube")
 }
 
-// TestPrograms: the commands are the programs', each setting is one of theirs, each mount has its
-// volume, each volume is mounted, and nothing needs a shell.
+// TestPrograms: every container runs a command that exists, with settings that exist. Every mount
+// has its volume, and every volume is mounted.
 func TestPrograms(t *testing.T) {
 	bin := filepath.Dir(ovnkube(t))
 	known := settings(t)
-	for _, dir := range []string{"base", "uninstall", "ovn", "ovn/uninstall"} {
-		for key, pod := range podSpecs(kustomized(t, dir)) {
+	for _, objects := range []map[string]any{chart(t), chart(t, "-set=uninstall=true"), complete(t, member), complete(t, member, "-set=uninstall=true")} {
+		for key, pod := range podSpecs(objects) {
 			volumes := map[string]bool{}
 			for _, v := range pod.Volumes {
 				volumes[v.Name] = false
@@ -346,7 +314,7 @@ func settings(t *testing.T) map[string]string {
 // TestDefaults: each key of the configuration is given to a program. Its value is that program's
 // own default, or none: then what a node is told (external_ids) holds.
 func TestDefaults(t *testing.T) {
-	objects, defaults, used := kustomized(t, "base"), settings(t), map[string]bool{}
+	objects, defaults, used := chart(t), settings(t), map[string]bool{}
 	config := objects["ConfigMap ovn-ebpf/ovn-ebpf"].(*corev1.ConfigMap).Data
 	for key, pod := range podSpecs(objects) {
 		for _, e := range pod.Containers[0].Env {
@@ -380,18 +348,17 @@ func TestDefaults(t *testing.T) {
 	}
 }
 
-// apply creates everything of deploy/ovn, and returns it.
+// apply creates the namespace and the complete chart, and returns its objects.
 func apply(t *testing.T, client kubernetes.Interface) map[string]any {
 	t.Helper()
-	strict, objects := metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}, kustomized(t, "ovn")
-	for _, kind := range []string{"Namespace", ""} { // the namespace first
-		for key, object := range objects {
-			if strings.HasPrefix(key, "Namespace") != (kind == "Namespace") {
-				continue
-			}
-			if err := create(t.Context(), client, object, strict); err != nil {
-				t.Errorf("%s: %v", key, err)
-			}
+	strict, objects := metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}, complete(t, "-api-versions="+policies, member)
+	namespace := &corev1.Namespace{ObjectMeta: metav1.ObjectMeta{Name: "ovn-ebpf", Labels: map[string]string{"pod-security.kubernetes.io/enforce": "privileged"}}}
+	if err := create(t.Context(), client, namespace, strict); err != nil {
+		t.Fatal(err)
+	}
+	for key, object := range objects {
+		if err := create(t.Context(), client, object, strict); err != nil {
+			t.Errorf("%s: %v", key, err)
 		}
 	}
 	return objects
@@ -474,39 +441,10 @@ func TestValues(t *testing.T) {
 		"ovn.replicas=2", "ovn.members.node1=node1", "ovs.datapath=kernel", "ovs.hosts=true",
 	} {
 		name, _, _ := strings.Cut(wrong, "=")
-		if _, err := render(t, "chart", "-set="+wrong, "helm/ovn-ebpf"); err == nil || !strings.Contains(err.Error(), name[strings.LastIndex(name, ".")+1:]) {
+		if _, err := render(t, "-set="+wrong, "helm/ovn-ebpf"); err == nil || !strings.Contains(err.Error(), name[strings.LastIndex(name, ".")+1:]) {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}
 	chart(t, "-set=config.NB_ADDRESS=ssl:192.0.2.1:6641", "-set=config.MTU=1400", "-set=config.CNI_EXCLUSIVE=true", "-set=config.GATEWAY_LAYOUT=bridged", "-set=config.LOG_LEVEL=5",
 		"-set=config.KUBERNETES_SERVICE_HOST=192.0.2.1", "-set=config.KUBERNETES_SERVICE_PORT=6443", "-set=config.GATEWAY_INTERFACE=bond0.100", "-set=replicas=3", "-set=controllerUser=65532")
-}
-
-// TestProbesByKustomize: docs/install.md's patch does for kustomize what the chart does by itself.
-func TestProbesByKustomize(t *testing.T) {
-	text, err := os.ReadFile("../docs/install.md")
-	if err != nil {
-		t.Fatal(err)
-	}
-	blocks, err := document.Blocks(string(text))
-	if err != nil {
-		t.Fatal(err)
-	}
-	i := slices.IndexFunc(blocks, func(b document.Block) bool { return len(b.Lines) > 0 && b.Lines[0] == "patches:" })
-	if i < 0 {
-		t.Fatal("docs/install.md has no patch")
-	}
-	base, err := filepath.Abs("base")
-	if err != nil {
-		t.Fatal(err)
-	}
-	dir := t.TempDir()
-	if base, err = filepath.Rel(dir, base); err != nil { // kustomize takes no absolute path
-		t.Fatal(err)
-	}
-	overlay := "resources: [" + base + "]\n" + strings.ReplaceAll(strings.Join(blocks[i].Lines, "\n"), "9410", "9500")
-	if err := os.WriteFile(filepath.Join(dir, "kustomization.yaml"), []byte(overlay), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	probed(t, "0.0.0.0:9500", "127.0.0.1:9500", kustomized(t, dir))
 }

@@ -15,12 +15,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// TestForget: an uninstallation, with the rights that deploy/uninstall gives it, removes our
+// TestForget: an uninstallation, with the rights that the chart gives it, removes our
 // annotations from a Node and leaves the others.
 func TestForget(t *testing.T) {
 	g := newGuarded(t)
 	ctx := t.Context()
-	for key, o := range kustomized(t, "uninstall") {
+	for key, o := range chart(t, "-set=uninstall=true", "-show-only=templates/uninstall.yaml") {
 		g.must(create(ctx, g.admin, o, metav1.CreateOptions{FieldValidation: metav1.FieldValidationStrict}))
 		t.Log("created", key)
 	}

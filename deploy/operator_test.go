@@ -9,8 +9,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// TestOperator: where the Prometheus operator's kinds are there, it gets our alerts as they are, and a
-// monitor for each role that it can reach; otherwise nothing.
+// TestOperator: where the Prometheus operator's kinds are there, it gets our alerts as they are,
+// and a monitor for each role that it can reach; otherwise nothing.
 func TestOperator(t *testing.T) {
 	const kinds = "-api-versions=monitoring.coreos.com/v1/PrometheusRule,monitoring.coreos.com/v1/PodMonitor"
 	reachable := []string{"-set-string=config.AGENT_METRICS_BIND_ADDRESS=0.0.0.0:9500", "-set-string=config.CONTROLLER_METRICS_BIND_ADDRESS=:9501"}
@@ -44,7 +44,7 @@ func TestOperator(t *testing.T) {
 // operators returns the objects of the operator's kinds in the chart.
 func operators(t *testing.T, flags ...string) map[string][]map[string]any {
 	t.Helper()
-	out, err := render(t, append(append([]string{"chart", "-set=ovn.members.node1=192.0.2.1"}, flags...), "helm/ovn-ebpf")...)
+	out, err := render(t, append(append([]string{member}, flags...), "helm/ovn-ebpf")...)
 	if err != nil {
 		t.Fatal(err)
 	}

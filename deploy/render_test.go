@@ -6,6 +6,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"sync"
 	"testing"
 
@@ -22,20 +23,20 @@ import (
 
 // kinds are the API's types of what the manifests have.
 var kinds = map[string]func() any{
-	"v1 Namespace":                                              func() any { return &corev1.Namespace{} },
-	"v1 ConfigMap":                                              func() any { return &corev1.ConfigMap{} },
-	"v1 ServiceAccount":                                         func() any { return &corev1.ServiceAccount{} },
-	"batch/v1 CronJob":                                          func() any { return &batchv1.CronJob{} },
-	"v1 Service":                                                func() any { return &corev1.Service{} },
-	"apps/v1 StatefulSet":                                       func() any { return &appsv1.StatefulSet{} },
-	"policy/v1 PodDisruptionBudget":                             func() any { return &policyv1.PodDisruptionBudget{} },
-	"apps/v1 DaemonSet":                                         func() any { return &appsv1.DaemonSet{} },
-	"apps/v1 Deployment":                                        func() any { return &appsv1.Deployment{} },
-	"rbac.authorization.k8s.io/v1 Role":                         func() any { return &rbacv1.Role{} },
-	"rbac.authorization.k8s.io/v1 RoleBinding":                  func() any { return &rbacv1.RoleBinding{} },
-	"rbac.authorization.k8s.io/v1 ClusterRole":                  func() any { return &rbacv1.ClusterRole{} },
-	"rbac.authorization.k8s.io/v1 ClusterRoleBinding":           func() any { return &rbacv1.ClusterRoleBinding{} },
-	"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy": func() any { return &admissionv1.ValidatingAdmissionPolicy{} },
+	"v1 Namespace":                                    func() any { return &corev1.Namespace{} },
+	"v1 ConfigMap":                                    func() any { return &corev1.ConfigMap{} },
+	"v1 ServiceAccount":                               func() any { return &corev1.ServiceAccount{} },
+	"batch/v1 CronJob":                                func() any { return &batchv1.CronJob{} },
+	"v1 Service":                                      func() any { return &corev1.Service{} },
+	"apps/v1 StatefulSet":                             func() any { return &appsv1.StatefulSet{} },
+	"policy/v1 PodDisruptionBudget":                   func() any { return &policyv1.PodDisruptionBudget{} },
+	"apps/v1 DaemonSet":                               func() any { return &appsv1.DaemonSet{} },
+	"apps/v1 Deployment":                              func() any { return &appsv1.Deployment{} },
+	"rbac.authorization.k8s.io/v1 Role":               func() any { return &rbacv1.Role{} },
+	"rbac.authorization.k8s.io/v1 RoleBinding":        func() any { return &rbacv1.RoleBinding{} },
+	"rbac.authorization.k8s.io/v1 ClusterRole":        func() any { return &rbacv1.ClusterRole{} },
+	"rbac.authorization.k8s.io/v1 ClusterRoleBinding": func() any { return &rbacv1.ClusterRoleBinding{} },
+	"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicy":        func() any { return &admissionv1.ValidatingAdmissionPolicy{} },
 	"admissionregistration.k8s.io/v1 ValidatingAdmissionPolicyBinding": func() any { return &admissionv1.ValidatingAdmissionPolicyBinding{} },
 }
 
@@ -65,8 +66,7 @@ func decode(t *testing.T, name string, content []byte) map[string]any {
 	return out
 }
 
-// program builds ../test/render once: kustomize's and Helm's own libraries, in a module of their
-// own.
+// program builds ../test/render once, which uses Helm's library.
 var program = sync.OnceValues(func() (string, error) {
 	dir, err := os.MkdirTemp("", "render")
 	if err != nil {
@@ -90,7 +90,7 @@ func TestMain(m *testing.M) {
 	}))
 }
 
-// render returns what kustomize or Helm make of a directory.
+// render returns what Helm makes of a chart.
 func render(t *testing.T, args ...string) ([]byte, error) {
 	t.Helper()
 	path, err := program()
@@ -106,27 +106,20 @@ func render(t *testing.T, args ...string) ([]byte, error) {
 	return bytes.TrimPrefix(stdout.Bytes(), []byte("---\n")), nil
 }
 
-// kustomized returns the objects of a directory's kustomization.
-func kustomized(t *testing.T, dir string) map[string]any {
-	t.Helper()
-	out, err := render(t, "kustomize", dir)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return decode(t, dir, out)
-}
+// member is the flag for one member of OVN's databases, which Helm cannot look up here.
+const member = "-set=ovn.members.node1=192.0.2.1"
 
-// chart returns the objects of the Helm chart on nodes with OVN and Open vSwitch of their own, with
-// Helm's flags.
+// chart returns the chart's objects where others run OVN and Open vSwitch (ovn.host, ovs.host),
+// with Helm's flags.
 func chart(t *testing.T, flags ...string) map[string]any {
 	t.Helper()
 	return complete(t, append([]string{"-set=ovn.host=true", "-set=ovs.host=true"}, flags...)...)
 }
 
-// complete returns the objects of the Helm chart, with Helm's flags.
+// complete returns the chart's objects, with Helm's flags.
 func complete(t *testing.T, flags ...string) map[string]any {
 	t.Helper()
-	out, err := render(t, append(append([]string{"chart"}, flags...), "helm/ovn-ebpf")...)
+	out, err := render(t, append(slices.Clone(flags), "helm/ovn-ebpf")...)
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -20,8 +20,8 @@ var capabilities = map[string][]string{"agent": {"CAP_NET_ADMIN", "CAP_BPF", "CA
 // TestCapabilities: no container that stays is privileged, and each has the capabilities of its
 // role and no others. That the agent can do its work so is shown by make e2e.
 func TestCapabilities(t *testing.T) {
-	objects := kustomized(t, "ovn")
-	maps.Copy(objects, kustomized(t, "ovn/uninstall"))
+	objects := complete(t, member)
+	maps.Copy(objects, complete(t, member, "-set=uninstall=true"))
 	agents := 0
 	for key, pod := range podSpecs(objects) {
 		for _, c := range slices.Concat(pod.InitContainers, pod.Containers) {

@@ -9,9 +9,6 @@ import (
 	"strings"
 	"testing"
 
-	corev1 "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
-
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
 )
 
@@ -84,7 +81,11 @@ func schemaOfChart(t *testing.T) object {
 	}
 }
 
-// configKeys returns the setting of each key of the ConfigMap, according to the manifests.
+// configKeyRef matches a variable in the chart's templates, and the key of the ConfigMap that
+// gives its value.
+var configKeyRef = regexp.MustCompile(`\{name: (OVNKUBE_\w+), valueFrom: \{configMapKeyRef: \{name: ovn-ebpf, key: (\w+)`)
+
+// configKeys returns the setting of each key of the ConfigMap, according to the chart's templates.
 func configKeys(t *testing.T) map[string]*setting.Setting {
 	t.Helper()
 	variables, keys := map[string]*setting.Setting{}, map[string]*setting.Setting{}
@@ -92,19 +93,13 @@ func configKeys(t *testing.T) map[string]*setting.Setting {
 		variables[s.Variable()] = s
 	}
 	for _, name := range []string{"controller", "node"} {
-		text, err := os.ReadFile("../../deploy/base/" + name + ".yaml")
+		text, err := os.ReadFile("../../deploy/helm/ovn-ebpf/templates/" + name + ".yaml")
 		if err != nil {
 			t.Fatal(err)
 		}
-		var o struct {
-			Spec struct{ Template corev1.PodTemplateSpec }
-		}
-		if err := yaml.Unmarshal(text, &o); err != nil {
-			t.Fatal(err)
-		}
-		for _, e := range o.Spec.Template.Spec.Containers[0].Env {
-			if s := variables[e.Name]; s != nil && e.ValueFrom.ConfigMapKeyRef != nil {
-				keys[e.ValueFrom.ConfigMapKeyRef.Key] = s
+		for _, match := range configKeyRef.FindAllStringSubmatch(string(text), -1) {
+			if s := variables[match[1]]; s != nil {
+				keys[match[2]] = s
 			}
 		}
 	}

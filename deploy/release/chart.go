@@ -10,7 +10,8 @@ import (
 	"sigs.k8s.io/yaml"
 )
 
-// developed are the lines of values.yaml with an image, in a chart that is not packed, and the image.
+// developed are the lines of values.yaml with an image, in a chart that is not packed, and the
+// image.
 var developed = map[string]string{"image: ovn-ebpf:dev\n": ourImage, "  image: ovn-ebpf-ovn:dev\n": ovnImage}
 
 // chart packs the Helm chart with the release's version and images.
@@ -40,8 +41,11 @@ func (r *release) chart() error {
 		}
 		files = append(files, file{name: path.Join(c.Name(), f.Name), mode: 0o644, content: content})
 	}
-	return r.writeTarball(fmt.Sprintf("%s-%s.tgz", c.Name(), r.version), files)
+	return r.writeTarball(r.chartName(), files)
 }
+
+// chartName is the file name of the packed chart.
+func (r *release) chartName() string { return fmt.Sprintf("ovn-ebpf-%s.tgz", r.version) }
 
 func (r *release) values(f *chart.File) ([]byte, error) {
 	text := string(f.Data)

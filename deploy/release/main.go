@@ -1,7 +1,7 @@
 // Command release makes everything that a release consists of, for amd64 and arm64: tarballs,
-// Debian packages, two container images, the Helm chart, a bill of materials (SPDX) and checksums. Two
-// runs of the same commit make equal files as long as Debian's archive does not change. It is a
-// module of its own, so that its libraries are in no other go.mod.
+// Debian packages, two container images, the Helm chart, a bill of materials (SPDX) and checksums.
+// Two runs of the same commit make equal files as long as Debian's archive does not change. It is
+// a module of its own, so that its libraries are in no other go.mod.
 //
 // With -images it makes only the images.
 //
@@ -38,6 +38,7 @@ type release struct {
 	suite      string    // of Debian
 	mirror     string
 	onlyImages bool
+	manifests  map[string][]byte // plain manifests, by file name
 }
 
 // arch is one architecture's programs, and the Debian packages whose files its images contain.
@@ -75,6 +76,14 @@ func run(ctx context.Context, args []string) (err error) {
 	if err := os.Mkdir(stage, 0o755); err != nil {
 		return fmt.Errorf("make directory: %w", err)
 	}
+	if !r.onlyImages {
+		if err := r.chart(); err != nil {
+			return fmt.Errorf("package chart: %w", err)
+		}
+		if r.manifests, err = r.renderManifests(ctx); err != nil {
+			return err
+		}
+	}
 	var all []arch
 	for _, name := range architectures {
 		a, err := r.architecture(ctx, name)
@@ -84,9 +93,6 @@ func run(ctx context.Context, args []string) (err error) {
 		all = append(all, a)
 	}
 	if !r.onlyImages {
-		if err := r.chart(); err != nil {
-			return fmt.Errorf("package chart: %w", err)
-		}
 		if err := r.bill(all); err != nil {
 			return fmt.Errorf("write bill of materials: %w", err)
 		}

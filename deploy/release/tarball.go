@@ -2,7 +2,6 @@ package main
 
 import (
 	"archive/tar"
-	"bytes"
 	"compress/gzip"
 	"fmt"
 	"io"
@@ -83,24 +82,17 @@ func (r *release) tarball(a arch) error {
 			return err
 		}
 	}
-	for _, sub := range []string{"systemd", "base", "uninstall", "ovn", "ovn/uninstall"} {
-		entries, err := os.ReadDir(filepath.Join(r.top, "deploy", sub))
-		if err != nil {
+	entries, err := os.ReadDir(filepath.Join(r.top, "deploy/systemd"))
+	if err != nil {
+		return err
+	}
+	for _, e := range entries {
+		if err := add(filepath.Join(r.top, "deploy/systemd", e.Name()), path.Join("deploy/systemd", e.Name()), 0o644); err != nil {
 			return err
 		}
-		for _, e := range entries {
-			if e.IsDir() {
-				continue
-			}
-			if err := add(filepath.Join(r.top, "deploy", sub, e.Name()), path.Join("deploy", sub, e.Name()), 0o644); err != nil {
-				return err
-			}
-		}
 	}
-	for i, f := range files {
-		if path.Base(f.name) == "kustomization.yaml" {
-			files[i].content = bytes.ReplaceAll(f.content, []byte("newTag: dev\n"), []byte("newTag: "+r.version+"\n"))
-		}
+	for name, content := range r.manifests {
+		files = append(files, file{name: path.Join(dir, "deploy/manifests", name), mode: 0o644, content: content})
 	}
 	return r.writeTarball(dir+".tar.gz", files)
 }

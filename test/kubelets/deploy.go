@@ -67,10 +67,6 @@ func (c *Cluster) helm(ctx context.Context, args ...string) error {
 	return nil
 }
 
-// notRoot is the patch of docs/install.md for databases that are not reached by a unix socket.
-const notRoot = `{apiVersion: apps/v1, kind: Deployment, metadata: {name: ovn-ebpf-controller, namespace: ovn-ebpf},
-  spec: {template: {spec: {securityContext: {runAsNonRoot: true, runAsUser: 65532}}}}}`
-
 // configuration returns this cluster's keys of the ConfigMap.
 func (c *Cluster) configuration() map[string]string {
 	return map[string]string{
@@ -79,13 +75,6 @@ func (c *Cluster) configuration() map[string]string {
 		// Without kube-proxy, the agent serves Services.
 		"KUBERNETES_SERVICE_HOST": c.serverAddress().Addr().String(),
 		"KUBERNETES_SERVICE_PORT": strconv.Itoa(apiPort),
-	}
-}
-
-func configMap(data map[string]string) map[string]any {
-	return map[string]any{
-		"apiVersion": "v1", "kind": "ConfigMap",
-		"metadata": map[string]any{"name": "ovn-ebpf", "namespace": "ovn-ebpf"}, "data": data,
 	}
 }
 

@@ -18,15 +18,19 @@ import (
 )
 
 // Tools returns the installation tools of docs/install.md.
-func Tools() []string { return []string{kustomize, helm} }
+func Tools() []string { return []string{kubectl, helm} }
 
 const (
-	kustomize = "kustomize"
-	helm      = "helm"
+	kubectl = "kubectl" // plain manifests, which Helm renders
+	helm    = "helm"
 )
 
-// helmUpgrade starts the document's Helm commands.
-const helmUpgrade = "helm upgrade ovn-ebpf deploy/helm/ovn-ebpf -n ovn-ebpf --reset-then-reuse-values --set "
+// The beginnings of the document's Helm commands.
+const (
+	helmUpgrade  = "helm upgrade ovn-ebpf deploy/helm/ovn-ebpf -n ovn-ebpf --reset-then-reuse-values --set "
+	helmTemplate = "helm template "
+	helmRender   = helmTemplate + "ovn-ebpf deploy/helm/ovn-ebpf -n ovn-ebpf --api-versions admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy --set image="
+)
 
 // installDocument is the document with the commands, relative to the source.
 const installDocument = "docs/install.md"
@@ -48,7 +52,7 @@ type deployment struct {
 	*Cluster
 	tool        string
 	controllers int
-	dir         string // working directory of the commands, with deploy/ and overlay/
+	dir         string // working directory of the commands, with deploy/ and values.yaml
 	blocks      []document.Block
 }
 
@@ -71,7 +75,7 @@ func (d *deployment) run(ctx context.Context) error {
 		return err
 	}
 	watch := d.watchLeaders(ctx)
-	err = d.block(ctx, d.begin("kubectl -n ovn-ebpf set image", helmUpgrade+"image="))
+	err = d.block(ctx, d.begin(helmRender+secondImage, helmUpgrade+"image="))
 	if err == nil {
 		err = d.running(ctx, secondImage)
 	}
@@ -87,7 +91,7 @@ func (d *deployment) run(ctx context.Context) error {
 	if err := changes.remove(ctx); err != nil {
 		return err
 	}
-	if err := d.block(ctx, d.begin("kubectl -n ovn-ebpf delete deployment/ovn-ebpf-controller", helmUpgrade+"uninstall=true")); err != nil {
+	if err := d.block(ctx, d.begin("kubectl -n ovn-ebpf delete deployments,statefulsets", helmUpgrade+"uninstall=true")); err != nil {
 		return err
 	}
 	if err := d.awaitSame(ctx, before); err != nil {
@@ -98,11 +102,11 @@ func (d *deployment) run(ctx context.Context) error {
 }
 
 // begin returns the beginning of the block for the tool.
-func (d *deployment) begin(byKustomize, byHelm string) string {
+func (d *deployment) begin(byKubectl, byHelm string) string {
 	if d.tool == helm {
 		return byHelm
 	}
-	return byKustomize
+	return byKubectl
 }
 
 // prepare creates the working directory and reads the document.
@@ -134,60 +138,43 @@ func (d *deployment) values() map[string]string {
 // numbers are the numeric settings among the values.
 var numbers = map[string]int{"MTU": 1300, "LOG_LEVEL": 5}
 
-// install runs the document's command with this cluster's values.
+// install runs the document's commands with this cluster's values.
 func (d *deployment) install(ctx context.Context) error {
-	if d.tool == helm {
-		values := map[string]any{"AGENT_METRICS_BIND_ADDRESS": "127.0.0.1:9510"}
-		for key, value := range d.values() {
-			values[key] = value
-		}
-		for key, value := range numbers {
-			values[key] = value // the chart's schema rejects text for a number
-		}
-		b, err := yaml.Marshal(map[string]any{"config": values, "controllerUser": 65532, "replicas": d.controllers})
-		if err != nil {
-			return err
-		}
-		if err := os.WriteFile(filepath.Join(d.dir, "values.yaml"), b, 0o644); err != nil {
-			return err
-		}
-		line, err := d.line("helm install ", "ovn.host=true")
-		if err != nil {
-			return err
-		}
-		line += fmt.Sprintf(" -f values.yaml --set config.NB_ADDRESS=%s --set config.SB_ADDRESS=%s", values["NB_ADDRESS"], values["SB_ADDRESS"])
-		if err := d.types(ctx, line); err != nil {
-			return err
-		}
-	} else if err := d.applyOverlay(ctx); err != nil {
+	values := map[string]any{"AGENT_METRICS_BIND_ADDRESS": "127.0.0.1:9510"}
+	for key, value := range d.values() {
+		values[key] = value
+	}
+	for key, value := range numbers {
+		values[key] = value // the chart's schema rejects text for a number
+	}
+	others := map[string]any{"host": true} // nodes have OVN and Open vSwitch of their own
+	b, err := yaml.Marshal(map[string]any{"config": values, "controllerUser": 65532, "replicas": d.controllers, "ovn": others, "ovs": others})
+	if err != nil {
+		return err
+	}
+	if err := os.WriteFile(filepath.Join(d.dir, valuesFile), b, 0o644); err != nil {
+		return err
+	}
+	if d.tool == kubectl {
+		err = d.block(ctx, helmRender+firstImage)
+	} else {
+		err = d.installChart(ctx, values)
+	}
+	if err != nil {
 		return err
 	}
 	return d.ready(ctx)
 }
 
-func (d *deployment) applyOverlay(ctx context.Context) error {
-	patch, err := yaml.Marshal(configMap(d.values()))
+// valuesFile has the cluster's values, in the working directory of the commands.
+const valuesFile = "values.yaml"
+
+func (d *deployment) installChart(ctx context.Context, values map[string]any) error {
+	line, err := d.line("helm install ", "ovn.host=true")
 	if err != nil {
 		return err
 	}
-	name, tag, _ := strings.Cut(firstImage, ":")
-	overlay, err := yaml.Marshal(map[string]any{
-		"apiVersion": "kustomize.config.k8s.io/v1beta1", "kind": "Kustomization", "resources": []string{"../deploy/base"},
-		"images":   []any{map[string]any{"name": "ovn-ebpf", "newName": name, "newTag": tag}},
-		"replicas": []any{map[string]any{"name": "ovn-ebpf-controller", "count": d.controllers}},
-		"patches":  []any{map[string]any{"patch": string(patch)}, map[string]any{"patch": notRoot}},
-	})
-	if err != nil {
-		return err
-	}
-	dir := filepath.Join(d.dir, "overlay")
-	if err := errors.Join(os.MkdirAll(dir, 0o755), os.WriteFile(filepath.Join(dir, "kustomization.yaml"), overlay, 0o644)); err != nil {
-		return err
-	}
-	line, err := d.line("kubectl apply -k overlay", "")
-	if err != nil {
-		return err
-	}
+	line += fmt.Sprintf(" -f %s --set config.NB_ADDRESS=%s --set config.SB_ADDRESS=%s", valuesFile, values["NB_ADDRESS"], values["SB_ADDRESS"])
 	return d.types(ctx, line)
 }
 
@@ -239,7 +226,8 @@ func (d *deployment) line(begins, part string) (string, error) {
 	return "", fmt.Errorf("%s has no command %q any more", installDocument, begins)
 }
 
-// block runs all commands of the block with this beginning.
+// block runs all commands of the block with this beginning. A rendering of plain manifests gets the
+// cluster's values.
 func (d *deployment) block(ctx context.Context, begins string) error {
 	for _, b := range d.blocks {
 		commands := b.Commands()
@@ -247,7 +235,11 @@ func (d *deployment) block(ctx context.Context, begins string) error {
 			continue
 		}
 		for _, command := range commands {
-			if err := d.types(ctx, command.Line); err != nil {
+			line := command.Line
+			if strings.HasPrefix(line, helmTemplate) {
+				line += " -f " + valuesFile
+			}
+			if err := d.types(ctx, line); err != nil {
 				return err
 			}
 		}

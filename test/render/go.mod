@@ -2,11 +2,7 @@ module github.com/ovn-ebpf/ovn-ebpf/test/render
 
 go 1.26.0
 
-require (
-	helm.sh/helm/v3 v3.20.2
-	sigs.k8s.io/kustomize/api v0.20.1
-	sigs.k8s.io/kustomize/kyaml v0.20.1
-)
+require helm.sh/helm/v3 v3.20.2
 
 require (
 	dario.cat/mergo v1.0.1 // indirect
@@ -115,6 +111,8 @@ require (
 	k8s.io/utils v0.0.0-20251002143259-bc988d571ff4 // indirect
 	oras.land/oras-go/v2 v2.6.0 // indirect
 	sigs.k8s.io/json v0.0.0-20250730193827-2d320260d730 // indirect
+	sigs.k8s.io/kustomize/api v0.20.1 // indirect
+	sigs.k8s.io/kustomize/kyaml v0.20.1 // indirect
 	sigs.k8s.io/randfill v1.0.0 // indirect
 	sigs.k8s.io/structured-merge-diff/v6 v6.3.0 // indirect
 	sigs.k8s.io/yaml v1.6.0 // indirect

@@ -1,9 +1,8 @@
-// Command render prints the objects that kustomize or Helm make of a directory, by their own
-// libraries: what `kubectl kustomize` and `helm template` print. Tests of deploy run it. It is a
-// module of its own, so that these libraries and what they need are in no other go.mod.
+// Command render prints the objects that Helm makes of a chart, by Helm's own library, as `helm
+// template` does. Tests of deploy and `make release` run it. It is a module of its own, so that no
+// other go.mod has Helm and its dependencies.
 //
-//	render kustomize DIRECTORY
-//	render chart [-namespace NAME] [-api-versions LIST] [-set KEY=VALUE]... DIRECTORY
+//	render [-namespace NAME] [-api-versions LIST] [-show-only TEMPLATE] [-set KEY=VALUE]... CHART
 package main
 
 import (
@@ -21,8 +20,6 @@ import (
 	"helm.sh/helm/v3/pkg/chartutil"
 	"helm.sh/helm/v3/pkg/engine"
 	"helm.sh/helm/v3/pkg/strvals"
-	"sigs.k8s.io/kustomize/api/krusty"
-	"sigs.k8s.io/kustomize/kyaml/filesys"
 )
 
 func main() {
@@ -32,42 +29,22 @@ func main() {
 	}
 }
 
-func run(args []string, out io.Writer) error {
-	switch {
-	case len(args) == 2 && args[0] == "kustomize":
-		return kustomize(args[1], out)
-	case len(args) > 1 && args[0] == "chart":
-		return chart(args[1:], out)
-	}
-	return errors.New("usage: render kustomize DIRECTORY, or render chart [FLAGS] DIRECTORY")
-}
-
-// kustomize builds with kubectl's options: no file outside of a kustomization's root.
-func kustomize(dir string, out io.Writer) error {
-	objects, err := krusty.MakeKustomizer(krusty.MakeDefaultOptions()).Run(filesys.MakeFsOnDisk(), dir)
-	if err != nil {
-		return err
-	}
-	text, err := objects.AsYaml()
-	if err != nil {
-		return err
-	}
-	_, err = out.Write(text)
-	return err
-}
-
-// chart renders a release by the name ovn-ebpf. Values that the chart's schema refuses are an
+// run renders a release by the name ovn-ebpf. If the chart's schema refuses a value, run returns an
 // error.
-func chart(args []string, out io.Writer) error {
-	flags := flag.NewFlagSet("chart", flag.ContinueOnError)
+func run(args []string, out io.Writer) error {
+	flags := flag.NewFlagSet("render", flag.ContinueOnError)
 	namespace := flags.String("namespace", "ovn-ebpf", "the release's `namespace`")
 	server := flags.String("kube-version", "v1.35.4", "the server's `version`")
 	versions := flags.String("api-versions", "", "a `list` of API versions that the server has beside the usual ones, by commas")
+	only := flags.String("show-only", "", "print this `template` of the chart alone, as in templates/uninstall.yaml")
 	values := map[string]any{}
 	flags.Func("set", "a `value`, as helm --set has it", func(s string) error { return strvals.ParseInto(s, values) })
 	flags.Func("set-string", "a `value`, as helm --set-string has it", func(s string) error { return strvals.ParseIntoString(s, values) })
 	if err := flags.Parse(args); err != nil {
 		return err
+	}
+	if flags.NArg() != 1 {
+		return errors.New("usage: render [FLAGS] CHART")
 	}
 	c, err := loader.Load(flags.Arg(0))
 	if err != nil {
@@ -90,6 +67,9 @@ func chart(args []string, out io.Writer) error {
 		return err
 	}
 	for _, name := range slices.Sorted(maps.Keys(files)) {
+		if *only != "" && name != path.Join(c.Name(), *only) {
+			continue
+		}
 		if path.Ext(name) == ".yaml" && strings.TrimSpace(files[name]) != "" {
 			if _, err := fmt.Fprintf(out, "---\n%s\n", strings.TrimSpace(files[name])); err != nil {
 				return err
