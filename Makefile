@@ -87,10 +87,10 @@ screenshot: ## the status page's picture in docs, made again in a headless Chrom
 	@OVN_EBPF_SCREENSHOT=$(CURDIR)/docs/status-page.png go test -count=1 -run '^TestChromium$$' ./agent/page
 
 .PHONY: e2e
-e2e: build ## upstream's conformance tests of networking, on three kubelets with our released chart and image (SUITES=... for others, KUBERNETES=1.36.3 for another release)
+e2e: build ## on three kubelets: docs/install.md as typed (install, update, uninstall), and upstream's conformance tests of networking (SUITES=... for others, KUBERNETES=1.36.3 for another release)
 	@test/packages lab kubelets
-	@$(if $(filter -down -deployment,$(SUITES)),,rm -rf build/e2e-release && $(MAKE) release VERSION=0.0.0-e2e ARCH=$$(go env GOARCH) OUT=build/e2e-release CHANGES=yes >/dev/null)
-	@$(NICE) go run ./test/kubelets/run -bin $(CURDIR)/bin -release build/e2e-release -cache $(OVN_EBPF_CACHE) -logs $(CURDIR)/build/e2e $(or $(SUITES),conformance)
+	@$(if $(filter -down,$(SUITES)),,rm -rf build/e2e-release && $(MAKE) release VERSION=0.0.0-e2e ARCH=$$(go env GOARCH) OUT=build/e2e-release CHANGES=yes >/dev/null)
+	@$(NICE) go run ./test/kubelets/run -bin $(CURDIR)/bin -release build/e2e-release -cache $(OVN_EBPF_CACHE) -logs $(CURDIR)/build/e2e $(or $(SUITES),-uninstall conformance)
 
 .PHONY: test-cloud
 test-cloud: ## the controller's part of underlay mode at a real Keystone and Neutron, about four minutes

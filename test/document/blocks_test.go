@@ -7,19 +7,23 @@ import (
 )
 
 func TestBlocks(t *testing.T) {
-	const text = "a `b`\n```\n# on the node\none \\\n  two\n\nthree  # why\n```\nc\n\n```sh\n$ four\nanswer\n> no input\n\n$ five <<EOF\n> a: b\n>   c\n> EOF\n```\n"
+	const text = "# a\n\n## a `b`\n```\n# on the node\none \\\n  two\n\nthree  # why\n```\n### last\n\n```sh\n$ four\nanswer\n> no input\n\n$ five <<EOF\n> a: b\n>   c\n> EOF\n```\n"
 	blocks, err := Blocks(text)
 	if err != nil {
 		t.Fatal(err)
 	}
 	var lines []int
+	var headings []string
 	var commands [][]Command
 	for _, b := range blocks {
-		lines = append(lines, b.Line)
+		lines, headings = append(lines, b.Line), append(headings, b.Heading)
 		commands = append(commands, b.Commands())
 	}
-	if diff := cmp.Diff([]int{2, 11}, lines); diff != "" {
+	if diff := cmp.Diff([]int{4, 13}, lines); diff != "" {
 		t.Errorf("lines (-want +got):\n%s", diff)
+	}
+	if diff := cmp.Diff([]string{"a `b`", "last"}, headings); diff != "" {
+		t.Errorf("headings (-want +got):\n%s", diff)
 	}
 	want := [][]Command{
 		{{Line: "one   two"}, {Line: "three  # why"}},

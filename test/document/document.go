@@ -50,23 +50,26 @@ func Check(t *testing.T, path string, texts map[string]string, update bool, comm
 
 // Block is a fenced block of code.
 type Block struct {
-	Line  int      // of the opening fence, from 1
-	Lines []string // unmodified
+	Line    int      // of the opening fence, from 1
+	Heading string   // the last one before, of any level, without the marks
+	Lines   []string // unmodified
 }
 
 // Blocks returns all fenced blocks of a document.
 func Blocks(text string) ([]Block, error) {
 	var out []Block
 	inside := false
-	number := 0
+	heading, number := "", 0
 	for line := range strings.Lines(text) {
 		number++
 		line = strings.TrimRight(line, "\n")
 		switch {
 		case strings.HasPrefix(line, "```"):
 			if inside = !inside; inside {
-				out = append(out, Block{Line: number})
+				out = append(out, Block{Line: number, Heading: heading})
 			}
+		case !inside && strings.HasPrefix(line, "#"):
+			heading = strings.TrimSpace(strings.TrimLeft(line, "#"))
 		case inside:
 			b := &out[len(out)-1]
 			b.Lines = append(b.Lines, line)

@@ -12,13 +12,15 @@ import (
 	"testing"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/document"
+	"github.com/ovn-ebpf/ovn-ebpf/test/kubelets"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
 // untyped are the commands, and whole blocks, of README and docs that TestDocuments does not run,
 // each with the reason. All other commands are run and must succeed. TestUntyped checks the
 // reasons: tests and parts of CI that they name must exist, and a "no command" must not be a
-// command.
+// command. install.md needs a cluster of kubelets, which package kubelets makes. It types the chapters
+// kubelets.Typed.
 var untyped = []exception{
 	{"README.md", "a node's network namespace", true, noCommand + "a picture"},
 	{"README.md", "make demo", false, ".ci/run does it, part demo"},
@@ -34,17 +36,8 @@ var untyped = []exception{
 	{"explain.md", "ovnkube gateway explain -tcp-flags ack", true, "wants a lab with flows: .ci/full runs TestEndToEnd with them, part native"},
 	{"extending.md", "", true, "TestExtending compiles it and runs its tests"},
 	{"first-generation.md", "", true, "TestTyped types it"},
-	{"install.md", "helm install ovn-ebpf deploy/helm/ovn-ebpf -n ovn-ebpf --create-namespace --set image=registry.example/ovn-ebpf:1", true, wantsKubelets},
-	{"install.md", "kubectl -n ovn-ebpf create job --from=cronjob/ovn-ebpf-backup now", true, wantsKubelets},
-	{"install.md", "node=$(kubectl -n ovn-ebpf get configmap ovn-ebpf", true, wantsKubelets},
-	{"install.md", "kubectl -n ovn-ebpf exec ovn-ebpf-ovs-x7k2p", true, wantsKubelets},
 	{"install.md", "ovs-vsctl add-br breth0", true, "wants OVS in the kernel: TestGatewayVLAN does it"},
-	{"install.md", "docker build", true, "wants a registry: .ci/full builds the image, part image; installs it on kubelets, part deploy"},
-	{"install.md", "helm template ovn-ebpf deploy/helm/ovn-ebpf -n ovn-ebpf --api-versions admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy --set image=registry.example/ovn-ebpf:1", true, wantsKubelets},
-	{"install.md", "helm template ovn-ebpf deploy/helm/ovn-ebpf -n ovn-ebpf --api-versions admissionregistration.k8s.io/v1/ValidatingAdmissionPolicy --set image=registry.example/ovn-ebpf:2", true, wantsKubelets},
-	{"install.md", "helm upgrade ovn-ebpf deploy/helm/ovn-ebpf -n ovn-ebpf --reset-then-reuse-values --set image=", true, wantsKubelets},
-	{"install.md", "kubectl -n ovn-ebpf delete deployments,statefulsets", true, wantsKubelets},
-	{"install.md", "helm upgrade ovn-ebpf deploy/helm/ovn-ebpf -n ovn-ebpf --reset-then-reuse-values --set uninstall=true", true, wantsKubelets},
+	{"install.md", "docker build", true, "wants a registry: .ci/full builds the image, part image"},
 	{"lab.md", "", true, "TestTutorial types it, in a lab of its own"},
 	{"monitoring.md", "ovnkube agent …", true, "flags to add, with certificates of the reader's: TestClients"},
 	{"networkpolicy.md", "acl_log(ovn_pinctrl0)", true, noCommand + "a line of a log: TestPolicy reads it"},
@@ -54,10 +47,7 @@ var untyped = []exception{
 	{"upstream.md", "make e2e", false, ".ci/run does it, part e2e; .ci/full the other suites, part upstream"},
 }
 
-const (
-	noCommand     = "no command: "
-	wantsKubelets = "typed on a cluster of kubelets, as it is here: .ci/full does it, part deploy"
-)
+const noCommand = "no command: "
 
 const raftTyped = "TestRaftTyped types it"
 
@@ -129,6 +119,30 @@ func TestUntyped(t *testing.T) {
 	}
 }
 
+// Every command of install.md is typed on kubelets, or is untyped with a reason.
+func TestInstallIsTyped(t *testing.T) {
+	text, err := os.ReadFile("../../" + kubelets.InstallDocument)
+	if err != nil {
+		t.Fatal(err)
+	}
+	blocks, err := document.Blocks(string(text))
+	if err != nil {
+		t.Fatal(err)
+	}
+	if len(blocks) < len(kubelets.Typed()) {
+		t.Errorf("%d blocks, and %d chapters are typed", len(blocks), len(kubelets.Typed()))
+	}
+	for _, b := range blocks {
+		first := b.Commands()[0].Line
+		left := slices.ContainsFunc(untyped, func(u exception) bool {
+			return u.document == filepath.Base(kubelets.InstallDocument) && strings.HasPrefix(first, u.begins)
+		})
+		if typed := slices.Contains(kubelets.Typed(), b.Heading); typed == left {
+			t.Errorf("%s:%d, %q: typed on kubelets %t, untyped for a reason %t", kubelets.InstallDocument, b.Line, b.Heading, typed, left)
+		}
+	}
+}
+
 // documents returns the documents in reading order: the first one sets up the state for the others.
 func documents(t *testing.T) []string {
 	t.Helper()
@@ -192,6 +206,10 @@ func (r *reader) block(t *testing.T, name string, b document.Block, met map[int]
 		return i >= 0
 	}
 	if len(commands) == 0 || left(commands[0].Line, true) {
+		return 0
+	}
+	if name == filepath.Base(kubelets.InstallDocument) && slices.Contains(kubelets.Typed(), b.Heading) {
+		t.Logf("typed on kubelets: %q", b.Heading)
 		return 0
 	}
 	if strings.HasPrefix(commands[0].Line, "[") { // a file, named by the next block

@@ -19,6 +19,8 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/types"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
 
 // database is one of OVN's databases in a member's pod.
@@ -50,6 +52,9 @@ func (c *Cluster) Central(ctx context.Context) error {
 }
 
 func (t *central) run(ctx context.Context) error {
+	if err := t.maintain(ctx); err != nil {
+		return err
+	}
 	var err error
 	if t.servers, err = t.startServers(ctx); err != nil {
 		return err
@@ -80,7 +85,47 @@ func (t *central) run(ctx context.Context) error {
 			return err
 		}
 	}
-	return t.removeFlows(ctx)
+	if err := t.removeFlows(ctx); err != nil {
+		return err
+	}
+	return t.typing.complete(runCentral, "")
+}
+
+// maintain types the commands for a setting of one node and for the update of its Open vSwitch.
+func (t *central) maintain(ctx context.Context) error {
+	node := t.lab.Node(t.opts.Nodes).Name
+	if _, err := t.typing.chapter(ctx, settingNode, "worker1", node, "eth1", lab.UplinkPlain); err != nil {
+		return err
+	}
+	before, err := t.pods(ctx)
+	if err != nil {
+		return err
+	}
+	if _, err := t.typing.chapter(ctx, updatingSwitch, "worker1", node); err != nil {
+		return err
+	}
+	after, err := t.pods(ctx)
+	if err != nil {
+		return err
+	}
+	if n := replacedPods(before["ovn-ebpf-ovs"], after["ovn-ebpf-ovs"]); n != 1 {
+		return fmt.Errorf("%d pods of Open vSwitch were replaced, want that of %s", n, node)
+	}
+	if err := t.awaitReady(ctx); err != nil {
+		return err
+	}
+	t.step("Open vSwitch of %s was updated", node)
+	return nil
+}
+
+// replacedPods returns the number of pods that were replaced.
+func replacedPods(before, after []corev1.Pod) (n int) {
+	for _, p := range after {
+		if !slices.ContainsFunc(before, func(old corev1.Pod) bool { return old.UID == p.UID }) {
+			n++
+		}
+	}
+	return n
 }
 
 func (t *central) phase(name string) {
@@ -235,11 +280,7 @@ func (t *central) restore(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	document := &deployment{Cluster: t.Cluster, tool: helm, dir: t.path("typing")}
-	if err := document.prepare(); err != nil {
-		return err
-	}
-	out, err := document.script(ctx, "kubectl -n ovn-ebpf create job --from=cronjob/ovn-ebpf-backup now")
+	out, err := t.typing.chapter(ctx, backingUp)
 	if err != nil {
 		return err
 	}
@@ -255,7 +296,7 @@ func (t *central) restore(ctx context.Context) error {
 	if slices.Equal(damaged[northbound.name], before[northbound.name]) {
 		return errors.New("the Northbound database has not changed")
 	}
-	if _, err := document.script(ctx, "node=$(kubectl -n ovn-ebpf get configmap ovn-ebpf", sampleBackup, made); err != nil {
+	if _, err := t.typing.chapter(ctx, restoring, sampleBackup, made); err != nil {
 		return err
 	}
 	for _, d := range []database{northbound, southbound} {

@@ -27,11 +27,11 @@ type Options struct {
 	BinDir   string // of ovnkube and ovn-k8s-cni-overlay
 	Source   string // the root of this repository
 	CacheDir string // default kube.CacheDir
-	// Release is a directory with chart and image of `make release`, which Up installs on machines
-	// without OVN and Open vSwitch. Required unless Bare.
+	// Release is a directory with the packed chart and the images of `make release`, which Up installs
+	// on machines without OVN and Open vSwitch. Down does not need it.
 	Release string
-	// Bare omits network and DNS: Deployment installs them. Every node may run a controller, and has
-	// OVN and Open vSwitch of its own.
+	// Bare omits network and DNS: Deployment installs the network. Every node may run a controller,
+	// and has OVN and Open vSwitch of its own.
 	Bare bool
 	// Members is the number of nodes of OVN's databases, which are in the control plane: 1 (default) or 3.
 	Members int
@@ -48,6 +48,7 @@ type Cluster struct {
 	server *kube.Server
 	client *kubernetes.Clientset
 	began  time.Time
+	typing *typing
 	before snapshot // the installation; nil without Options.Uninstall
 }
 
@@ -81,9 +82,6 @@ func (o Options) withDefaults() (Options, error) {
 	if o.Progress == nil {
 		o.Progress = io.Discard
 	}
-	if o.Release == "" && !o.Bare {
-		return o, errors.New("options lack Release")
-	}
 	for _, dir := range []*string{&o.BinDir, &o.Source, &o.Release} {
 		var err error
 		if *dir == "" {
@@ -103,6 +101,9 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 	o, err := o.withDefaults()
 	if err != nil {
 		return nil, fmt.Errorf("start cluster: %w", err)
+	}
+	if o.Release == "" {
+		return nil, errors.New("start cluster: options lack Release")
 	}
 	c := &Cluster{opts: o, began: time.Now()}
 	if c.bin, err = kube.BuildAll(ctx, o.CacheDir, o.Progress); err != nil {
@@ -131,6 +132,10 @@ func Up(ctx context.Context, o Options) (*Cluster, error) {
 
 func (c *Cluster) up(ctx context.Context) error {
 	c.step("%d machines", c.opts.Nodes)
+	var err error
+	if c.typing, err = c.newTyping(); err != nil {
+		return err
+	}
 	if err := c.startControlPlane(ctx); err != nil {
 		return err
 	}
@@ -150,7 +155,6 @@ func (c *Cluster) up(ctx context.Context) error {
 		return nil
 	}
 	if c.opts.Uninstall {
-		var err error
 		if c.before, err = c.snapshot(ctx); err != nil {
 			return err
 		}
@@ -165,7 +169,14 @@ func (c *Cluster) up(ctx context.Context) error {
 	if err := c.awaitNodes(ctx); err != nil {
 		return err
 	}
-	c.step("%d nodes Ready %.1f s after helm install began", c.opts.Nodes, time.Since(began).Seconds())
+	took := time.Since(began)
+	c.step("%d nodes Ready %.1f s after helm install began", c.opts.Nodes, took.Seconds())
+	if took > installBound {
+		return fmt.Errorf("nodes were Ready %.1f s after helm install began: at most %s", took.Seconds(), installBound)
+	}
+	if _, err := c.typing.chapter(ctx, checking); err != nil {
+		return err
+	}
 	if err := c.awaitReady(ctx); err != nil {
 		return err
 	}
@@ -173,9 +184,12 @@ func (c *Cluster) up(ctx context.Context) error {
 	return nil
 }
 
+// installBound is how long an installation may take until all nodes are Ready, with the images
+// present (issue 36). Two cores need about a tenth of it.
+const installBound = 90 * time.Second
+
 // Down removes the cluster with these options, if any, also after Up was killed midway.
 func Down(ctx context.Context, o Options) error {
-	o.Bare = true // what it was installed from is not needed
 	o, err := o.withDefaults()
 	if err != nil {
 		return fmt.Errorf("take cluster down: %w", err)

@@ -12,8 +12,6 @@ import (
 	"strconv"
 	"strings"
 
-	"sigs.k8s.io/yaml"
-
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
@@ -21,7 +19,7 @@ import (
 //go:embed coredns.yaml
 var corednsManifest string
 
-// deploy installs the release's chart as docs/install.md does. DNS is included.
+// deploy installs the release's chart by the command of docs/install.md. DNS is included.
 func (c *Cluster) deploy(ctx context.Context) error {
 	if err := c.tellBlankNodes(ctx); err != nil {
 		return err
@@ -29,18 +27,14 @@ func (c *Cluster) deploy(ctx context.Context) error {
 	config := c.configuration()
 	delete(config, "NB_ADDRESS") // the chart's own
 	delete(config, "SB_ADDRESS")
-	values, err := yaml.Marshal(map[string]any{
+	err := c.typing.values(map[string]any{
 		"config": config, "controllerUser": 65532,
 		"ovn": map[string]any{"replicas": c.opts.Members}, "ovs": map[string]any{"datapath": c.lab.Datapath()},
 	})
 	if err != nil {
 		return err
 	}
-	file := c.path("values.yaml")
-	if err := os.WriteFile(file, values, 0o644); err != nil {
-		return err
-	}
-	if err := c.helm(ctx, "install", "ovn-ebpf", c.chart(), "-n", "ovn-ebpf", "--create-namespace", "-f", file); err != nil {
+	if _, err := c.typing.chapter(ctx, installing); err != nil {
 		return err
 	}
 	_, err = c.kubectl(ctx, []byte(c.dns()), "apply", "-f", "-")

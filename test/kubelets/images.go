@@ -1,6 +1,7 @@
 package kubelets
 
 import (
+	"fmt"
 	"os"
 	"path/filepath"
 	"strings"
@@ -12,9 +13,8 @@ const (
 	pauseImage   = "registry.k8s.io/pause:3.10.1"
 	pauseOf136   = "registry.k8s.io/pause:3.10.2" // the same, as Kubernetes 1.36 names it
 	corednsImage = "registry.k8s.io/coredns/coredns:v1.13.1"
-	ourImage     = "docker.io/library/ovn-ebpf:dev"
-	// Further names of the image, used in docs/install.md for installation and update.
-	firstImage   = "registry.example/ovn-ebpf:1"
+	ourImage     = "docker.io/library/ovn-ebpf" // without the release's version
+	// secondImage is another name of our image, to which docs/install.md updates.
 	secondImage  = "registry.example/ovn-ebpf:2"
 	trafficImage = "registry.example/traffic:1" // this tree's ovnlab
 	boomImage    = "registry.k8s.io/e2e-test-images/regression-issue-74839:1.4"
@@ -39,7 +39,7 @@ var testImages = []string{
 	"registry.k8s.io/e2e-test-images/nginx:1.14-4",
 }
 
-// makeImages writes every image to dir as an archive.
+// makeImages writes every image to dir as an archive, and further names of images to the file tags.
 func (c *Cluster) makeImages(dir string) error {
 	if err := os.MkdirAll(dir, 0o755); err != nil {
 		return err
@@ -49,11 +49,10 @@ func (c *Cluster) makeImages(dir string) error {
 		return &image{names: names, entrypoint: []string{at}, files: map[string]string{at: file}}
 	}
 	images := map[string]*image{
-		"pause":    small(c.program("pause"), pauseImage, pauseOf136),
-		"coredns":  small(c.program("coredns"), corednsImage),
-		"ovn-ebpf": c.ourImage(),
-		"boom":     small(c.program("regression-issue-74839"), boomImage),
-		"agnhost":  c.agnhostImage(),
+		"pause":   small(c.program("pause"), pauseImage, pauseOf136),
+		"coredns": small(c.program("coredns"), corednsImage),
+		"boom":    small(c.program("regression-issue-74839"), boomImage),
+		"agnhost": c.agnhostImage(),
 	}
 	if c.opts.Members > 1 {
 		traffic := small(filepath.Join(c.opts.BinDir, labProgram), trafficImage)
@@ -70,12 +69,7 @@ func (c *Cluster) makeImages(dir string) error {
 	for _, name := range []string{"localhost.crt", "localhost.key"} {
 		images["agnhost"].files["/"+name] = filepath.Join(c.server.PKI(), name)
 	}
-	// As in the Dockerfile: the agent's programs from these two packages.
-	if err := images["ovn-ebpf"].add("ovs-ofctl", "nft"); err != nil {
-		return err
-	}
 	for name, file := range c.archives() {
-		delete(images, name)
 		if err := os.Symlink(file, filepath.Join(dir, name+".tar")); err != nil {
 			return err
 		}
@@ -85,15 +79,17 @@ func (c *Cluster) makeImages(dir string) error {
 			return err
 		}
 	}
-	return nil
+	_, version, _ := strings.Cut(strings.TrimSuffix(filepath.Base(c.chart()), ".tgz"), "ovn-ebpf-")
+	return os.WriteFile(filepath.Join(dir, "tags"), fmt.Appendf(nil, "%s:%s %s\n", ourImage, version, secondImage), 0o644)
 }
 
-// archives returns the archives of images that are not made here, by the images' names.
+// archives returns the archives of the release's images, by the images' names.
 func (c *Cluster) archives() map[string]string {
-	if c.opts.Bare {
-		return nil
+	archives := map[string]string{"ovn-ebpf": c.released("ovn-ebpf-[0-9]*-image-*.tar")}
+	if !c.opts.Bare {
+		archives["ovn-ebpf-ovn"] = c.released("ovn-ebpf-ovn-*-image-*.tar")
 	}
-	return map[string]string{"ovn-ebpf": c.released("ovn-ebpf-[0-9]*-image-*.tar"), "ovn-ebpf-ovn": c.released("ovn-ebpf-ovn-*-image-*.tar")}
+	return archives
 }
 
 // released returns the release's file of this pattern, or the pattern.
@@ -102,15 +98,6 @@ func (c *Cluster) released(pattern string) string {
 		return found[0]
 	}
 	return filepath.Join(c.opts.Release, pattern)
-}
-
-// ourImage has the content of the Dockerfile's image without the rest of Debian.
-func (c *Cluster) ourImage() *image {
-	i := &image{names: []string{ourImage, firstImage, secondImage}, entrypoint: []string{"/usr/bin/ovnkube"}, files: map[string]string{}}
-	for _, name := range []string{"ovnkube", "ovn-k8s-cni-overlay"} {
-		i.files["/usr/bin/"+name] = filepath.Join(c.opts.BinDir, name)
-	}
-	return i
 }
 
 func (c *Cluster) agnhostImage() *image {
