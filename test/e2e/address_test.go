@@ -94,7 +94,8 @@ func (a ownAddress) leavesFrom(t *testing.T, p netip.Prefix) {
 func (c *Cluster) hasFault(t *testing.T, node int, fault string, present bool) {
 	t.Helper()
 	n := c.Node(node)
-	within(t, fmt.Sprintf("%s: fault %q, present %t", n.Name, fault, present), func() error {
+	// Agents show some faults for a minute after their end.
+	withinTime(t, 2*time.Minute, fmt.Sprintf("%s: fault %q, present %t", n.Name, fault, present), func() error {
 		code, body, err := c.readyz(n.Name)
 		if err != nil {
 			return err

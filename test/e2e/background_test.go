@@ -107,11 +107,16 @@ func (c *Cluster) hold(t *testing.T, name, on string, to netip.AddrPort, duratio
 	return c.run(t, name, on, append(c.traffic("hold", to.String(), "-duration", duration.String()), argv...)...)
 }
 
-// within repeats try until it succeeds, up to a limit that is generous for a loaded machine.
+// within repeats try until it succeeds, up to a minute, which is generous for a loaded machine.
 func within(t *testing.T, what string, try func() error) {
 	t.Helper()
+	withinTime(t, time.Minute, what, try)
+}
+
+func withinTime(t *testing.T, limit time.Duration, what string, try func() error) {
+	t.Helper()
 	var err error
-	for end := time.Now().Add(time.Minute); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
+	for end := time.Now().Add(limit); time.Now().Before(end); time.Sleep(200 * time.Millisecond) {
 		if err = try(); err == nil {
 			return
 		}

@@ -1,0 +1,178 @@
+package authority
+
+import (
+	"context"
+	"crypto/x509"
+	"encoding/pem"
+	"errors"
+	"fmt"
+	"slices"
+	"time"
+
+	certificatesv1 "k8s.io/api/certificates/v1"
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/apimachinery/pkg/fields"
+	"k8s.io/apimachinery/pkg/labels"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/tools/cache"
+)
+
+// SignerName is the signer of nodes' certificates in the CSR API.
+const SignerName = "ovn-ebpf.io/node"
+
+// NodeAccount is the ServiceAccount whose requests are granted.
+const NodeAccount = "ovn-ebpf-ovn-controller"
+
+// nodeNameKey is the extra field of a requester whose token is bound to a pod: the pod's node. API
+// servers of Kubernetes 1.30 or newer set it.
+const nodeNameKey = "authentication.kubernetes.io/node-name"
+
+// serve answers the requests to SignerName until the context ends.
+func (a *Authority) serve(ctx context.Context) error {
+	factory := informers.NewSharedInformerFactoryWithOptions(a.Client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
+		o.FieldSelector = fields.OneTermEqualSelector("spec.signerName", SignerName).String()
+	}))
+	requests := factory.Certificates().V1().CertificateSigningRequests()
+	wake := make(chan struct{}, 1)
+	trigger := func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
+	_, err := requests.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+		AddFunc: func(any) { trigger() }, UpdateFunc: func(any, any) { trigger() },
+	})
+	if err != nil {
+		return fmt.Errorf("watch certificate requests: %w", err)
+	}
+	factory.Start(ctx.Done())
+	defer factory.Shutdown()
+	for {
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-wake:
+		}
+		all, err := requests.Lister().List(labels.Everything())
+		if err != nil {
+			return fmt.Errorf("list certificate requests: %w", err)
+		}
+		for _, r := range all {
+			if err := a.answer(ctx, r); err != nil && ctx.Err() == nil {
+				a.Log.Error("certificate request not answered", "request", r.Name, "err", err)
+				time.AfterFunc(again, trigger)
+			}
+		}
+	}
+}
+
+// answer approves and signs a request, or denies it. It does nothing to an answered one.
+func (a *Authority) answer(ctx context.Context, r *certificatesv1.CertificateSigningRequest) error {
+	if len(r.Status.Certificate) > 0 || slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+		return c.Type == certificatesv1.CertificateDenied || c.Type == certificatesv1.CertificateFailed
+	}) {
+		return nil
+	}
+	client, r := a.Client.CertificatesV1().CertificateSigningRequests(), r.DeepCopy()
+	approved := slices.ContainsFunc(r.Status.Conditions, func(c certificatesv1.CertificateSigningRequestCondition) bool {
+		return c.Type == certificatesv1.CertificateApproved
+	})
+	request, refused := a.check(r)
+	var err error
+	switch {
+	case refused != nil && approved: // by an administrator, who cannot change who the requester is
+		r.Status.Conditions = append(r.Status.Conditions, condition(certificatesv1.CertificateFailed, refused.Error()))
+		_, err = client.UpdateStatus(ctx, r, metav1.UpdateOptions{})
+	case refused != nil:
+		r.Status.Conditions = append(r.Status.Conditions, condition(certificatesv1.CertificateDenied, refused.Error()))
+		_, err = client.UpdateApproval(ctx, r.Name, r, metav1.UpdateOptions{})
+	case !approved:
+		r.Status.Conditions = append(r.Status.Conditions, condition(certificatesv1.CertificateApproved, "the requester runs on the node that the certificate names"))
+		r, err = client.UpdateApproval(ctx, r.Name, r, metav1.UpdateOptions{})
+	}
+	if refused != nil && err == nil {
+		a.Log.Warn("certificate refused", "request", r.Name, "user", r.Spec.Username, "reason", refused)
+	}
+	if refused != nil || err != nil {
+		return ignoreChanged(err)
+	}
+	if r.Status.Certificate, err = a.sign(ctx, request, r.Spec.ExpirationSeconds); err != nil {
+		return err
+	}
+	if _, err := client.UpdateStatus(ctx, r, metav1.UpdateOptions{}); err != nil {
+		return ignoreChanged(err)
+	}
+	a.Log.Info("certificate issued", "request", r.Name, "node", request.Subject.CommonName)
+	return nil
+}
+
+// ignoreChanged drops the error for an object that has changed or is gone: the watch brings the change.
+func ignoreChanged(err error) error {
+	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
+		return nil
+	}
+	return err
+}
+
+func condition(kind certificatesv1.RequestConditionType, message string) certificatesv1.CertificateSigningRequestCondition {
+	return certificatesv1.CertificateSigningRequestCondition{Type: kind, Status: corev1.ConditionTrue, Reason: "NodeName", Message: message}
+}
+
+// check returns the parsed request, or an error if it must not be granted: a node's pod of ours may have
+// a client's certificate for its own node's name, and nothing else.
+func (a *Authority) check(r *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, error) {
+	if want := "system:serviceaccount:" + a.Namespace + ":" + NodeAccount; r.Spec.Username != want {
+		return nil, fmt.Errorf("the requester is %q, want %q", r.Spec.Username, want)
+	}
+	nodes := r.Spec.Extra[nodeNameKey]
+	if len(nodes) != 1 {
+		return nil, fmt.Errorf("the requester's token names %d nodes, want one (%s): API servers of Kubernetes 1.30 or newer write it into the tokens of pods", len(nodes), nodeNameKey)
+	}
+	block, _ := pem.Decode(r.Spec.Request)
+	if block == nil {
+		return nil, errors.New("the request is not PEM")
+	}
+	request, err := x509.ParseCertificateRequest(block.Bytes)
+	if err != nil {
+		return nil, fmt.Errorf("parse request: %w", err)
+	}
+	if err := request.CheckSignature(); err != nil {
+		return nil, fmt.Errorf("check request: %w", err)
+	}
+	if request.Subject.CommonName != nodes[0] {
+		return nil, fmt.Errorf("the requester runs on node %q, and asks for the name %q", nodes[0], request.Subject.CommonName)
+	}
+	for _, u := range r.Spec.Usages {
+		if u != certificatesv1.UsageDigitalSignature && u != certificatesv1.UsageKeyEncipherment && u != certificatesv1.UsageClientAuth {
+			return nil, fmt.Errorf("the usage %q is not a client's", u)
+		}
+	}
+	if len(request.DNSNames)+len(request.IPAddresses)+len(request.EmailAddresses)+len(request.URIs) > 0 {
+		return nil, errors.New("the request has other names than the common name")
+	}
+	return request, nil
+}
+
+// sign returns the certificate in PEM, by the authority of nodes.
+func (a *Authority) sign(ctx context.Context, request *x509.CertificateRequest, seconds *int32) ([]byte, error) {
+	s, err := a.Client.CoreV1().Secrets(a.Namespace).Get(ctx, nodes, metav1.GetOptions{})
+	if err != nil {
+		return nil, fmt.Errorf("read Secret %s: %w", nodes, err)
+	}
+	ca, err := parse(s.Data["ca.crt"], s.Data["ca.key"])
+	if err != nil {
+		return nil, fmt.Errorf("read Secret %s: %w", nodes, err)
+	}
+	life := a.NodeLife
+	if seconds != nil {
+		life = min(life, time.Duration(*seconds)*time.Second)
+	}
+	cert, err := issueNode(request, ca, time.Now(), life)
+	if err != nil {
+		return nil, err
+	}
+	return encode("CERTIFICATE", cert.Raw), nil
+}

@@ -1,0 +1,106 @@
+package sb
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"log/slog"
+	"time"
+
+	corev1 "k8s.io/api/core/v1"
+	apierrors "k8s.io/apimachinery/pkg/api/errors"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/informers"
+	"k8s.io/client-go/kubernetes"
+	"k8s.io/client-go/tools/cache"
+)
+
+// Reader is a database to which the controller may not write. RemoveStale, which may, runs elsewhere.
+type Reader struct{ *DB }
+
+// RemoveChassis returns an error until the chassis is gone.
+func (r Reader) RemoveChassis(ctx context.Context, name string, _ Fence) error {
+	all, err := r.ListChassis(ctx)
+	if err != nil {
+		return err
+	}
+	if _, has := all[name]; has {
+		return fmt.Errorf("chassis %q is still registered: waiting for container chassis of ovn-ebpf-central to delete it", name)
+	}
+	return nil
+}
+
+// staleLook is how often RemoveStale looks without a change of the Nodes: an ovn-controller that still
+// runs registers its chassis again.
+const staleLook = time.Minute
+
+// RemoveStale deletes each chassis without a Node of its name, until the context ends. All chassis must
+// be named after their Nodes.
+func RemoveStale(ctx context.Context, client kubernetes.Interface, db *DB, log *slog.Logger) error {
+	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(nameOnly))
+	nodes := factory.Core().V1().Nodes()
+	wake := make(chan struct{}, 1)
+	trigger := func() {
+		select {
+		case wake <- struct{}{}:
+		default:
+		}
+	}
+	if _, err := nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { trigger() }}); err != nil {
+		return fmt.Errorf("watch nodes: %w", err)
+	}
+	factory.Start(ctx.Done())
+	defer factory.Shutdown()
+	if !cache.WaitForCacheSync(ctx.Done(), nodes.Informer().HasSynced) {
+		return nil // the context has ended
+	}
+	exists := func(name string) bool {
+		_, err := nodes.Lister().Get(name)
+		return err == nil
+	}
+	said := ""
+	for {
+		text, wait := "", staleLook
+		if err := removeStale(ctx, client, db, exists); err != nil && ctx.Err() == nil {
+			text, wait = err.Error(), timeout
+		}
+		if text != said && text != "" {
+			log.Warn("cannot delete chassis of nodes that are gone", "error", text)
+		}
+		said = text
+		select {
+		case <-ctx.Done():
+			return nil
+		case <-wake:
+		case <-time.After(wait):
+		}
+	}
+}
+
+// removeStale looks once. It asks the API server before it deletes, because the informer may be late.
+func removeStale(ctx context.Context, client kubernetes.Interface, db *DB, exists func(string) bool) error {
+	all, err := db.ListChassis(ctx)
+	if err != nil {
+		return err
+	}
+	var errs []error
+	for name := range all {
+		if exists(name) {
+			continue
+		}
+		_, err := client.CoreV1().Nodes().Get(ctx, name, metav1.GetOptions{})
+		if apierrors.IsNotFound(err) {
+			err = db.RemoveChassis(ctx, name, Fence{})
+		}
+		errs = append(errs, err)
+	}
+	return errors.Join(errs...)
+}
+
+// nameOnly drops all but the name of a Node.
+func nameOnly(object any) (any, error) {
+	if n, is := object.(*corev1.Node); is {
+		return &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: n.Name, UID: n.UID, ResourceVersion: n.ResourceVersion}}, nil
+	}
+	return object, nil
+}
