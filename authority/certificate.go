@@ -25,14 +25,9 @@ func issue(name string, signer *pair, from time.Time, life time.Duration) (*pair
 	if err != nil {
 		return nil, fmt.Errorf("issue certificate %q: %w", name, err)
 	}
-	serial, err := rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120))
-	if err != nil {
-		return nil, fmt.Errorf("issue certificate %q: %w", name, err)
-	}
 	template := &x509.Certificate{
-		SerialNumber: serial, Subject: pkix.Name{CommonName: name, Organization: []string{"ovn-ebpf"}},
-		NotBefore: from.Add(-skew), NotAfter: from.Add(life), BasicConstraintsValid: true,
-		KeyUsage:    x509.KeyUsageDigitalSignature,
+		Subject:   pkix.Name{CommonName: name, Organization: []string{"ovn-ebpf"}},
+		NotBefore: from.Add(-skew), NotAfter: from.Add(life), KeyUsage: x509.KeyUsageDigitalSignature,
 		ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageServerAuth, x509.ExtKeyUsageClientAuth},
 	}
 	parent, signing := template, key
@@ -41,15 +36,36 @@ func issue(name string, signer *pair, from time.Time, life time.Duration) (*pair
 	} else {
 		parent, signing = signer.cert, signer.key
 	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, key.Public(), signing)
+	cert, err := create(template, parent, key.Public(), signing)
 	if err != nil {
-		return nil, fmt.Errorf("issue certificate %q: %w", name, err)
+		return nil, err
+	}
+	return &pair{cert, key}, nil
+}
+
+// issueNode makes the certificate of a client, with the public key and name of its request.
+func issueNode(request *x509.CertificateRequest, signer *pair, from time.Time, life time.Duration) (*x509.Certificate, error) {
+	return create(&x509.Certificate{
+		Subject: pkix.Name{CommonName: request.Subject.CommonName}, NotBefore: from.Add(-min(skew, life/10)), NotAfter: from.Add(life),
+		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, signer.cert, request.PublicKey, signer.key)
+}
+
+func create(template, parent *x509.Certificate, public any, signing *ecdsa.PrivateKey) (*x509.Certificate, error) {
+	var err error
+	if template.SerialNumber, err = rand.Int(rand.Reader, new(big.Int).Lsh(big.NewInt(1), 120)); err != nil {
+		return nil, fmt.Errorf("issue certificate %q: %w", template.Subject.CommonName, err)
+	}
+	template.BasicConstraintsValid = true
+	der, err := x509.CreateCertificate(rand.Reader, template, parent, public, signing)
+	if err != nil {
+		return nil, fmt.Errorf("issue certificate %q: %w", template.Subject.CommonName, err)
 	}
 	cert, err := x509.ParseCertificate(der)
 	if err != nil {
-		return nil, fmt.Errorf("issue certificate %q: %w", name, err)
+		return nil, fmt.Errorf("issue certificate %q: %w", template.Subject.CommonName, err)
 	}
-	return &pair{cert, key}, nil
+	return cert, nil
 }
 
 func (p *pair) certPEM() []byte { return encode("CERTIFICATE", p.cert.Raw) }

@@ -13,51 +13,50 @@ const (
 	authorityLife = 10 * 365 * 24 * time.Hour
 	// life of a certificate, which is renewed when a third of it is left.
 	life = 90 * 24 * time.Hour
-	// handover is the time between a new authority's publication and its first signature, in which
+	// Handover is the time between a new authority's publication and its first signature, in which
 	// every node's kubelet brings the new bundle.
-	handover = 24 * time.Hour
+	Handover = 24 * time.Hour
 	// skew is by how much clocks may differ.
 	skew = time.Hour
 )
 
-// Secrets of the two authorities. A node's certificate opens the Southbound database only, whose
-// server trusts both.
+// Secrets of the two authorities. A node's certificate opens the Southbound database's port for nodes
+// only, whose server trusts no other.
 const (
 	central = "ovn-ebpf-ca"      // of the databases' members, northd and the controller
-	nodes   = "ovn-ebpf-node-ca" // of ovn-controllers
+	nodes   = "ovn-ebpf-node-ca" // of nodes
 )
+
+// rotate is a key of an authority's Secret, with any value, by which an administrator asks for the next
+// authority.
+const rotate = "rotate"
 
 var authorityNames = []string{central, nodes}
 
 // holder is a Secret with a certificate, under the file names that its readers expect.
 type holder struct {
 	secret, commonName string
-	signer             string
 	files              []files
 }
 
-// files are the keys of a Secret. ca has the authorities that the reader trusts.
-type files struct {
-	key, cert, ca string
-	trusts        []string
-}
+// files are the keys of a Secret. ca has the certificates of the authority that the reader trusts.
+type files struct{ key, cert, ca, trusts string }
 
-// holders are who has a certificate. OVN's databases verify that it is an authority's, and look at
-// no name.
+// holders returns the Secrets with a certificate of the authority of the databases. Their servers verify
+// that it is the authority's, and look at no name.
 func holders() []holder {
 	return []holder{
-		{"ovn-ebpf-central", "ovn-central", central, []files{
-			{"privkey.pem", "cert.pem", "cacert.pem", authorityNames[:1]}, {"privkey.pem", "cert.pem", "sb-cacert.pem", authorityNames},
+		{"ovn-ebpf-central", "ovn-central", []files{
+			{"privkey.pem", "cert.pem", "cacert.pem", central}, {"privkey.pem", "cert.pem", "node-cacert.pem", nodes},
 		}},
-		{"ovn-ebpf-chassis", "ovn-controller", nodes, []files{{"privkey.pem", "cert.pem", "cacert.pem", authorityNames[:1]}}},
-		{"ovn-ebpf-databases", "ovn-ebpf-controller", central, []files{
-			{"ovnnb-privkey.pem", "ovnnb-cert.pem", "ovnnb-ca.cert", authorityNames[:1]}, {"ovnsb-privkey.pem", "ovnsb-cert.pem", "ovnsb-ca.cert", authorityNames[:1]},
+		{"ovn-ebpf-databases", "ovn-ebpf-controller", []files{
+			{"ovnnb-privkey.pem", "ovnnb-cert.pem", "ovnnb-ca.cert", central}, {"ovnsb-privkey.pem", "ovnsb-cert.pem", "ovnsb-ca.cert", central},
 		}},
 	}
 }
 
-// Secrets returns the names of all Secrets, the authorities' first.
-func Secrets() []string {
+// secrets returns the names of all Secrets, the authorities' first.
+func secrets() []string {
 	out := slices.Clone(authorityNames)
 	for _, h := range holders() {
 		out = append(out, h.secret)
@@ -74,12 +73,12 @@ type signer struct {
 	trusted []byte
 }
 
-// Renew returns the Secrets that must be written, given those that exist. Unreadable ones are made
-// again, but not an authority: its loss would disconnect all who have a certificate of it.
-func Renew(now time.Time, have Data) (Data, error) {
+// Renew returns the Secrets that must be written, given those that exist. It makes unreadable ones
+// again, but not an authority: its loss would disconnect all clients with its certificates.
+func Renew(now time.Time, handover time.Duration, have Data) (Data, error) {
 	want, signers := Data{}, map[string]signer{}
 	for _, name := range authorityNames {
-		ca, trusted, err := authority(now, name, have, want)
+		ca, trusted, err := authority(now, handover, name, have, want)
 		if err != nil {
 			return nil, err
 		}
@@ -100,7 +99,7 @@ func Renew(now time.Time, have Data) (Data, error) {
 // authority returns the authority that signs and the certificates to trust. It adds its
 // Secret to want if that changes. An authority is followed by the next one in two steps: first all
 // trust it, then it signs.
-func authority(now time.Time, name string, have, want Data) (*pair, []byte, error) {
+func authority(now time.Time, handover time.Duration, name string, have, want Data) (*pair, []byte, error) {
 	data := have[name]
 	if len(data) == 0 {
 		ca, err := issue("ovn-ebpf authority", nil, now, authorityLife)
@@ -122,7 +121,7 @@ func authority(now time.Time, name string, have, want Data) (*pair, []byte, erro
 	}
 	old := data["old.crt"]
 	switch {
-	case next == nil && ca.cert.NotAfter.Sub(now) < authorityLife/3:
+	case next == nil && (ca.cert.NotAfter.Sub(now) < authorityLife/3 || len(data[rotate]) > 0):
 		if next, err = issue("ovn-ebpf authority", nil, now, authorityLife); err != nil {
 			return nil, nil, err
 		}
@@ -163,7 +162,7 @@ func authorityData(ca, next *pair, old []byte) (map[string][]byte, error) {
 
 // renew returns the holder's new data, or nil if the present ones stay.
 func (h holder) renew(now time.Time, have map[string][]byte, signers map[string]signer) (map[string][]byte, error) {
-	first, ca := h.files[0], signers[h.signer]
+	first, ca := h.files[0], signers[central]
 	p, err := parse(have[first.cert], have[first.key])
 	valid := err == nil && signed(p.cert, ca.cert) && p.cert.NotAfter.Sub(now) >= life/3 && !now.Before(p.cert.NotBefore)
 	if !valid {
@@ -177,11 +176,7 @@ func (h holder) renew(now time.Time, have map[string][]byte, signers map[string]
 	}
 	want := map[string][]byte{}
 	for _, f := range h.files {
-		var bundle []byte
-		for _, name := range f.trusts {
-			bundle = append(bundle, signers[name].trusted...)
-		}
-		want[f.key], want[f.cert], want[f.ca] = key, p.certPEM(), bundle
+		want[f.key], want[f.cert], want[f.ca] = key, p.certPEM(), signers[f.trusts].trusted
 	}
 	if maps.EqualFunc(have, want, bytes.Equal) {
 		return nil, nil

@@ -20,7 +20,7 @@ type world struct {
 // renew stores what Renew returns, and returns the names.
 func (w *world) renew() []string {
 	w.t.Helper()
-	want, err := Renew(w.now, w.data)
+	want, err := Renew(w.now, Handover, w.data)
 	if err != nil {
 		w.t.Fatal(err)
 	}
@@ -43,17 +43,36 @@ func (w *world) verifies(cert, bundle map[string][]byte, file string) error {
 	return err
 }
 
-// TestRenewForYears: certificates are always valid, and a holder whose files are up to
-// handover old still knows every other: through renewals and changes of the authority.
+// node returns a node's certificate, signed by the authority of that time.
+func (w *world) node(data Data) map[string][]byte {
+	w.t.Helper()
+	ca, err := parse(data[nodes]["ca.crt"], data[nodes]["ca.key"])
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	own, err := issue("node1", nil, w.now, life)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	cert, err := issueNode(&x509.CertificateRequest{Subject: own.cert.Subject, PublicKey: own.key.Public()}, ca, w.now, life)
+	if err != nil {
+		w.t.Fatal(err)
+	}
+	return map[string][]byte{"cert.pem": encode("CERTIFICATE", cert.Raw)}
+}
+
+// TestRenewForYears: certificates are always valid, and a holder whose files are up to Handover old
+// still knows every other one, through renewals and changes of the authority. No server of the databases
+// accepts a node's certificate, except at the port for nodes.
 func TestRenewForYears(t *testing.T) {
 	w := &world{t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), data: Data{}}
-	if got := w.renew(); len(got) != len(Secrets()) {
+	if got := w.renew(); len(got) != len(secrets()) {
 		t.Fatalf("at first %v", got)
 	}
 	if got := w.renew(); len(got) != 0 {
 		t.Fatalf("at once again %v", got)
 	}
-	const step = handover * 9 / 10
+	const step = Handover * 9 / 10
 	before := maps.Clone(w.data)
 	changes, settled, authorities := 0, false, map[string]bool{}
 	for end := w.now.AddDate(15, 0, 0); w.now.Before(end); w.now = w.now.Add(step) {
@@ -64,22 +83,19 @@ func TestRenewForYears(t *testing.T) {
 		changes, settled = changes+changed, changed == 0
 		authorities[string(w.data[central]["ca.crt"])] = true
 		for _, pair := range [][2]Data{{w.data, w.data}, {w.data, before}, {before, w.data}} {
-			node, member := "ovn-ebpf-chassis", "ovn-ebpf-central"
-			err := errors.Join(
-				w.verifies(pair[0][node], pair[1][member], "sb-cacert.pem"), w.verifies(pair[0][member], pair[1][node], "cacert.pem"),
-				w.verifies(pair[0][member], pair[1][member], "cacert.pem"),
-			)
+			node, member := w.node(pair[0]), pair[1]["ovn-ebpf-central"]
+			err := errors.Join(w.verifies(node, member, "node-cacert.pem"), w.verifies(pair[0]["ovn-ebpf-central"], member, "cacert.pem"))
 			if err != nil {
 				t.Fatalf("%s: %v", w.now, err)
 			}
-			if w.verifies(pair[0][node], pair[1][member], "cacert.pem") == nil {
-				t.Fatalf("%s: a node's certificate opens the Northbound database", w.now)
+			if w.verifies(node, member, "cacert.pem") == nil || w.verifies(pair[0]["ovn-ebpf-central"], member, "node-cacert.pem") == nil {
+				t.Fatalf("%s: one authority's certificate opens the other's port", w.now)
 			}
 		}
 		before = maps.Clone(w.data)
 	}
-	// Three holders each 60 days, and both authorities twice each.
-	if len(authorities) < 3 || changes < 3*15*365/61 || changes > 4*15*365/60 {
+	// Two holders each 60 days, and both authorities twice each.
+	if len(authorities) < 3 || changes < 2*15*365/61 || changes > 3*15*365/60 {
 		t.Errorf("%d authorities, %d changes", len(authorities), changes)
 	}
 }
@@ -98,12 +114,38 @@ func TestRenewRepairs(t *testing.T) {
 	if got := w.renew(); !slices.Equal(got, []string{"ovn-ebpf-databases"}) {
 		t.Errorf("after a certificate was damaged: %v", got)
 	}
-	w.data["ovn-ebpf-chassis"] = map[string][]byte{"privkey.pem": w.data["ovn-ebpf-central"]["privkey.pem"], "cert.pem": w.data["ovn-ebpf-chassis"]["cert.pem"]}
-	if got := w.renew(); !slices.Equal(got, []string{"ovn-ebpf-chassis"}) {
+	w.data["ovn-ebpf-central"] = map[string][]byte{"privkey.pem": w.data["ovn-ebpf-databases"]["ovnsb-privkey.pem"], "cert.pem": w.data["ovn-ebpf-central"]["cert.pem"]}
+	if got := w.renew(); !slices.Equal(got, []string{"ovn-ebpf-central"}) {
 		t.Errorf("with another's key: %v", got)
 	}
 	w.data[central] = map[string][]byte{"ca.crt": []byte("x")}
-	if _, err := Renew(w.now, w.data); err == nil {
+	if _, err := Renew(w.now, Handover, w.data); err == nil {
 		t.Error("a damaged authority is replaced")
+	}
+}
+
+// TestRotateOnRequest: an administrator's request makes the next authority, which all trust before it
+// signs. Certificates of the former one stay valid.
+func TestRotateOnRequest(t *testing.T) {
+	w := &world{t: t, now: time.Now(), data: Data{}}
+	w.renew()
+	first, node := w.data[nodes]["ca.crt"], w.node(w.data)
+	w.data[nodes] = maps.Clone(w.data[nodes])
+	w.data[nodes]["rotate"] = []byte("now")
+	if got := w.renew(); !slices.Equal(got, []string{"ovn-ebpf-central", nodes}) {
+		t.Fatalf("on request %v", got)
+	}
+	if len(w.data[nodes]["next.crt"]) == 0 || !slices.Equal(w.data[nodes]["ca.crt"], first) || len(w.data[nodes]["rotate"]) > 0 {
+		t.Errorf("keys %v", slices.Sorted(maps.Keys(w.data[nodes])))
+	}
+	w.now = w.now.Add(Handover + time.Second)
+	w.renew()
+	if slices.Equal(w.data[nodes]["ca.crt"], first) {
+		t.Error("the former authority signs on")
+	}
+	for name, cert := range map[string]map[string][]byte{"former": node, "next": w.node(w.data)} {
+		if err := w.verifies(cert, w.data["ovn-ebpf-central"], "node-cacert.pem"); err != nil {
+			t.Errorf("a certificate of the %s authority: %v", name, err)
+		}
 	}
 }

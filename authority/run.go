@@ -2,6 +2,7 @@ package authority
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"log/slog"
 	"maps"
@@ -21,67 +22,135 @@ const (
 	again = 2 * time.Second
 )
 
-// issued is the annotation of the Secrets that this package created. It changes no others.
+// issued is the annotation of the objects that this package created. It changes no others.
 const issued = "ovn-ebpf.io/issued"
 
-// Run keeps the Secrets of the namespace right until the context ends.
-func Run(ctx context.Context, client kubernetes.Interface, namespace string, log *slog.Logger) error {
+// Trust is the ConfigMap with the certificates by which nodes know the databases, in its key TrustFile.
+const (
+	Trust     = "ovn-ebpf-ca"
+	TrustFile = "cacert.pem"
+)
+
+// former is the Secret with one certificate for all nodes, of releases before the CSR API's.
+const former = "ovn-ebpf-chassis"
+
+// Authority issues certificates.
+type Authority struct {
+	Client    kubernetes.Interface
+	Namespace string        // of the Secrets
+	Handover  time.Duration // between the publication of an authority and its first signature
+	NodeLife  time.Duration // of nodes' certificates
+	Log       *slog.Logger
+}
+
+// New returns an authority with defaults, without client and log.
+func New() *Authority {
+	return &Authority{Namespace: "ovn-ebpf", Handover: Handover, NodeLife: life}
+}
+
+// Run keeps the Secrets of the namespace right and answers nodes' requests until the context ends.
+func (a *Authority) Run(ctx context.Context) error {
+	signed := make(chan error, 1)
+	go func() { signed <- a.serve(ctx) }()
 	for {
-		wait := period
-		if err := Sync(ctx, client, namespace, log); err != nil && ctx.Err() == nil {
-			log.Error("certificates not renewed", "err", err)
+		wait := min(period, a.Handover)
+		if err := a.Sync(ctx); err != nil && ctx.Err() == nil {
+			a.Log.Error("certificates not renewed", "err", err)
 			wait = again
 		}
 		select {
 		case <-ctx.Done():
 			return nil
+		case err := <-signed:
+			return err
 		case <-time.After(wait):
 		}
 	}
 }
 
-// Sync renews the Secrets once. The authority is written first: what it signs must be trusted.
-// Writes name the version that was read, so that two that run at once do not mix. If one of the Secrets
-// was created by others, that is an error and nothing is written.
-func Sync(ctx context.Context, client kubernetes.Interface, namespace string, log *slog.Logger) error {
-	secrets := client.CoreV1().Secrets(namespace)
+// Sync renews the Secrets once. It writes an authority before its signatures, because clients must trust
+// the authority first. Writes name the version that was read, so that two concurrent calls do not mix. If
+// one of the Secrets was created by others, Sync returns an error and writes nothing.
+func (a *Authority) Sync(ctx context.Context) error {
+	client := a.Client.CoreV1().Secrets(a.Namespace)
 	have, read := Data{}, map[string]*corev1.Secret{}
-	for _, name := range Secrets() {
-		s, err := secrets.Get(ctx, name, metav1.GetOptions{})
+	for _, name := range secrets() {
+		s, err := client.Get(ctx, name, metav1.GetOptions{})
 		if apierrors.IsNotFound(err) {
 			continue
 		}
 		if err != nil {
 			return fmt.Errorf("read Secret %s: %w", name, err)
 		}
-		if s.Annotations[issued] != "true" {
-			return fmt.Errorf("renew Secret %s: ovn-ebpf did not create it (no annotation %s): set ovn.host=true if the databases are not the chart's, else delete it", name, issued)
+		if err := created("Secret", s); err != nil {
+			return err
 		}
 		have[name], read[name] = s.Data, s
 	}
-	want, err := Renew(time.Now(), have)
+	want, err := Renew(time.Now(), a.Handover, have)
 	if err != nil {
 		return err
 	}
-	for _, name := range Secrets() {
+	for _, name := range secrets() {
 		data, changed := want[name]
 		if !changed {
 			continue
 		}
 		if s := read[name]; s != nil {
 			s.Data = data
-			_, err = secrets.Update(ctx, s, metav1.UpdateOptions{})
+			_, err = client.Update(ctx, s, metav1.UpdateOptions{})
 		} else {
-			_, err = secrets.Create(ctx, &corev1.Secret{ObjectMeta: meta(name, namespace), Data: data}, metav1.CreateOptions{})
+			_, err = client.Create(ctx, &corev1.Secret{ObjectMeta: a.meta(name), Data: data}, metav1.CreateOptions{})
 		}
 		if err != nil {
 			return fmt.Errorf("write Secret %s: %w", name, err)
 		}
-		log.Info("certificate issued", "secret", name, "keys", slices.Sorted(maps.Keys(data)))
+		a.Log.Info("certificate issued", "secret", name, "keys", slices.Sorted(maps.Keys(data)))
+	}
+	maps.Copy(have, want)
+	return errors.Join(a.publish(ctx, string(have[holders()[0].secret]["cacert.pem"])), a.deleteFormer(ctx))
+}
+
+// publish writes the certificates by which nodes know the databases.
+func (a *Authority) publish(ctx context.Context, trusted string) error {
+	client := a.Client.CoreV1().ConfigMaps(a.Namespace)
+	c, err := client.Get(ctx, Trust, metav1.GetOptions{})
+	switch {
+	case apierrors.IsNotFound(err):
+		_, err = client.Create(ctx, &corev1.ConfigMap{ObjectMeta: a.meta(Trust), Data: map[string]string{TrustFile: trusted}}, metav1.CreateOptions{})
+	case err == nil && c.Data[TrustFile] != trusted:
+		if err = created("ConfigMap", c); err == nil {
+			c.Data = map[string]string{TrustFile: trusted}
+			_, err = client.Update(ctx, c, metav1.UpdateOptions{})
+		}
+	}
+	if err != nil {
+		return fmt.Errorf("publish ConfigMap %s: %w", Trust, err)
 	}
 	return nil
 }
 
-func meta(name, namespace string) metav1.ObjectMeta {
-	return metav1.ObjectMeta{Name: name, Namespace: namespace, Annotations: map[string]string{issued: "true"}}
+// deleteFormer deletes the Secret whose certificate was every node's.
+func (a *Authority) deleteFormer(ctx context.Context) error {
+	client := a.Client.CoreV1().Secrets(a.Namespace)
+	s, err := client.Get(ctx, former, metav1.GetOptions{})
+	if err == nil && created("Secret", s) == nil {
+		err = client.Delete(ctx, former, metav1.DeleteOptions{})
+	}
+	if err != nil && !apierrors.IsNotFound(err) {
+		return fmt.Errorf("delete Secret %s: %w", former, err)
+	}
+	return nil
+}
+
+// created returns an error if this package did not create the object.
+func created(kind string, o metav1.Object) error {
+	if o.GetAnnotations()[issued] != "true" {
+		return fmt.Errorf("renew %s %s: ovn-ebpf did not create it (no annotation %s): set ovn.host=true if the databases are not the chart's, else delete it", kind, o.GetName(), issued)
+	}
+	return nil
+}
+
+func (a *Authority) meta(name string) metav1.ObjectMeta {
+	return metav1.ObjectMeta{Name: name, Namespace: a.Namespace, Annotations: map[string]string{issued: "true"}}
 }
