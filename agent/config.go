@@ -27,11 +27,13 @@ type Config struct {
 	// Bridge, Encap, NotHost and NoEBPF are not configured.
 	gateway.Settings
 
-	OVSDB     string     // unix:/run/openvswitch/db.sock
-	OVNRunDir string     // directory of ovn-controller's pid file and control socket
-	SBAddress string     // "": leave ovn-remote unchanged
-	EncapIP   netip.Addr // zero: the node's address; the userspace datapath needs a separate one
-	EncapBits int        // prefix length of EncapIP on the userspace datapath; 0 = 24 or 64
+	OVSDB     string // unix:/run/openvswitch/db.sock
+	OVNRunDir string // directory of ovn-controller's pid file and control socket
+	SBAddress string // "": leave ovn-remote unchanged
+	// ChassisOfNode names the chassis after the Node, whatever system-id is set.
+	ChassisOfNode bool
+	EncapIP       netip.Addr // zero: the node's address; the userspace datapath needs a separate one
+	EncapBits     int        // prefix length of EncapIP on the userspace datapath; 0 = 24 or 64
 
 	CNISocket    string
 	CNIConfDir   string // "": not written

@@ -179,7 +179,7 @@ func (a *agent) syncOVS(ctx context.Context) error {
 	}
 	id, err := a.ovs.SyncSettings(ctx, ovs.Settings{
 		Remote: cfg.SBAddress, EncapIP: encap.String(), DatapathType: cfg.Datapath,
-		Hostname: cfg.NodeName, SystemID: cfg.NodeName, Refused: refused,
+		Hostname: cfg.NodeName, SystemID: cfg.NodeName, FixedSystemID: cfg.ChassisOfNode, Refused: refused,
 	})
 	if err != nil {
 		return err

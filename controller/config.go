@@ -45,6 +45,7 @@ type Config struct {
 	Lease                time.Duration // how long a silent leader keeps the others waiting; 0: 15 s
 	FirstAnnotation      bool          // annotate pods as the first generation did, too
 	Joined               bool          // give a node a subnet when its agent has come, not before
+	ChassisRemover       bool          // another process removes the chassis of deleted nodes (sb.RemoveStale)
 	LeaderElect          bool          // false: this replica leads, and ends when another controller claims its database
 	MetricsAddr          string        // where to serve HTTP; "": nowhere
 	MetricsTLS           endpoint.TLS

@@ -95,14 +95,17 @@ func restConfig(in *rest.Config) *rest.Config {
 	return c
 }
 
-// southbound returns the database that chassis of nodes that are gone are
-// removed from; nil if none is configured.
+// southbound returns the database with the chassis of nodes; nil if none is configured.
 func (c Config) southbound(log *slog.Logger) reconcile.Southbound {
 	endpoints, err := nb.Parse(c.SBAddress)
 	if c.SBAddress == "" || err != nil { // Validate has said so
 		return nil
 	}
-	return sb.New(endpoints, c.SBTLS, log)
+	db := sb.New(endpoints, c.SBTLS, log)
+	if c.ChassisRemover {
+		return sb.Reader{DB: db}
+	}
+	return db
 }
 
 // databases shows how the servers of OVN's databases do.

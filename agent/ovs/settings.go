@@ -20,6 +20,8 @@ type Settings struct {
 	DatapathType string // of br-int: "system" or "netdev"
 	Hostname     string // also ovn-controller's name of the chassis
 	SystemID     string // used if none is set
+	// FixedSystemID replaces a system-id that is set by SystemID.
+	FixedSystemID bool
 	// Refused keeps ovn-controller from the southbound database: another node has the same system-id,
 	// and the two would take the chassis from each other.
 	Refused bool
@@ -75,7 +77,7 @@ func (c *Client) RestoreSettings(ctx context.Context) error {
 }
 
 // SyncSettings writes s and returns the node's system-id. It records the previous values. It keeps
-// existing probe intervals, ovn-monitor-all and system-id.
+// existing probe intervals, ovn-monitor-all and, unless it is fixed, system-id.
 func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string, err error) {
 	root, err := c.root(ctx)
 	if err != nil {
@@ -98,7 +100,7 @@ func (c *Client) SyncSettings(ctx context.Context, s Settings) (systemID string,
 	if err := e.commit(ctx); err != nil {
 		return "", fmt.Errorf("write OVS settings: %w", err)
 	}
-	if id := root.ExternalIDs["system-id"]; id != "" {
+	if id := root.ExternalIDs["system-id"]; id != "" && !s.FixedSystemID {
 		return id, nil
 	}
 	return s.SystemID, nil
@@ -138,15 +140,20 @@ func settingsFor(s Settings) (want, keep map[string]string) {
 		"ovn-bridge-datapath-type": s.DatapathType,
 		"hostname":                 s.Hostname,
 	}
-	if s.Remote == "" {
-		delete(want, "ovn-remote") // set by the operator of ovn-controller
-	}
-	return want, map[string]string{
-		"system-id":                   s.SystemID,
+	keep = map[string]string{
 		"ovn-monitor-all":             "true",
 		"ovn-openflow-probe-interval": "180",
 		"ovn-remote-probe-interval":   "180000",
 	}
+	if s.FixedSystemID {
+		want["system-id"] = s.SystemID
+	} else {
+		keep["system-id"] = s.SystemID
+	}
+	if s.Remote == "" {
+		delete(want, "ovn-remote") // set by the operator of ovn-controller
+	}
+	return want, keep
 }
 
 // ExternalIDs returns a copy of the external_ids of Open_vSwitch.

@@ -55,7 +55,8 @@ type Fence struct {
 //
 // The transaction records the term. It is conditional on the term that was recorded before Holds
 // was called. So a leader that was suspended in between gets nb.ErrFenced, if another leader has
-// written here meanwhile. A new leader does not write here only to record its term.
+// written here meanwhile. A new leader does not write here only to record its term. The zero
+// Fence does not limit the write.
 func (d *DB) RemoveChassis(ctx context.Context, name string, f Fence) error {
 	ctx, cancel := context.WithTimeout(ctx, timeout)
 	defer cancel()
@@ -80,12 +81,14 @@ func (d *DB) remove(ctx context.Context, name string, f Fence) (int, error) {
 	if _, ok := conn.Schema().Tables[chassisPrivateTable]; ok {
 		ops = append(ops, ovsdb.Operation{Op: ovsdb.OperationDelete, Table: chassisPrivateTable, Where: where})
 	}
-	fence, err := f.operations(ctx, conn)
-	if err != nil {
-		return 0, err
-	}
-	if err := f.Holds(ctx); err != nil {
-		return 0, err
+	var fence []ovsdb.Operation
+	if f.Holds != nil {
+		if fence, err = f.operations(ctx, conn); err != nil {
+			return 0, err
+		}
+		if err := f.Holds(ctx); err != nil {
+			return 0, err
+		}
 	}
 	all := slices.Concat(fence, ops)
 	results, err := conn.Transact(ctx, all...)
