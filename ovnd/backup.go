@@ -35,7 +35,7 @@ func (c Central) Backup(ctx context.Context, dir string, keep int, now time.Time
 		return "", fmt.Errorf("back up: %w", err)
 	}
 	for _, d := range Databases() {
-		out, err := run(ctx, c.client("backup", d)...)
+		out, err := run(ctx, c.client("backup", d, c.remotes(d))...)
 		if err != nil {
 			return "", fmt.Errorf("back up %s: %w", d.Name, err)
 		}
@@ -49,10 +49,10 @@ func (c Central) Backup(ctx context.Context, dir string, keep int, now time.Time
 	return to, prune(dir, keep)
 }
 
-// client returns the command line of ovsdb-client for a database at all members.
-func (c Central) client(command string, d Database) []string {
+// client returns the command line of ovsdb-client for a database at the remotes.
+func (c Central) client(command string, d Database, remotes string) []string {
 	argv := append([]string{"ovsdb-client", "--timeout=120"}, c.TLS.options()...)
-	return append(argv, command, c.remotes(d), d.Name)
+	return append(argv, command, remotes, d.Name)
 }
 
 // pruneUnfinished removes what backups left that ended half-way: they may have filled the disk.
@@ -93,7 +93,8 @@ func prune(dir string, keep int) error {
 
 // Restore replaces the rows of both databases by those of a backup's directory, each in one
 // transaction. With force the backup may be of another schema version; columns that the present one
-// does not have are left out.
+// does not have are left out. It runs in a member's pod, because writes to the Southbound database need
+// the server's unix socket. A member that is no leader forwards them.
 func (c Central) Restore(ctx context.Context, from string, force bool) error {
 	for _, d := range Databases() {
 		if err := c.restore(ctx, d, filepath.Join(from, d.file+".db"), force); err != nil {
@@ -109,7 +110,11 @@ func (c Central) restore(ctx context.Context, d Database, file string, force boo
 		return err
 	}
 	defer f.Close()
-	argv := c.client("restore", d)
+	remotes := c.remotes(d)
+	if d.readOnly {
+		remotes = c.socket(d)
+	}
+	argv := slices.Insert(c.client("restore", d, remotes), 1, "--no-leader-only")
 	if force {
 		argv = slices.Insert(argv, 1, "--force")
 	}

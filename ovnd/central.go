@@ -57,15 +57,24 @@ type Database struct {
 	Name   string // in OVSDB
 	file   string // of the data, socket and control socket, without extension
 	schema string
-	port   uint16 // for clients
+	port   uint16 // for clients over TLS
 	raft   uint16 // between members
+	// readOnly says that clients over TLS may not write. All clients of the unix socket may, which is
+	// in the member's pod.
+	readOnly bool
 }
+
+// NodePort is the port of the Southbound database for nodes (Central.Relay).
+const NodePort = 6642
+
+// relayName is the name of the relay's files.
+const relayName = "ovnsb_relay"
 
 // Databases returns both, the Northbound one first.
 func Databases() [2]Database {
 	return [2]Database{
-		{"OVN_Northbound", "ovnnb_db", "ovn-nb.ovsschema", 6641, 6643},
-		{"OVN_Southbound", "ovnsb_db", "ovn-sb.ovsschema", 6642, 6644},
+		{"OVN_Northbound", "ovnnb_db", "ovn-nb.ovsschema", 6641, 6643, false},
+		{"OVN_Southbound", "ovnsb_db", "ovn-sb.ovsschema", 6645, 6644, true},
 	}
 }
 
@@ -84,6 +93,9 @@ func remote(a netip.Addr, port uint16) string { return "ssl:" + netip.AddrPortFr
 func (c Central) others() []netip.Addr {
 	return slices.DeleteFunc(slices.Clone(c.Members), func(m netip.Addr) bool { return m == c.Address })
 }
+
+// socket returns the remote of this member's own server, by which a client has no role.
+func (c Central) socket(d Database) string { return "unix:" + c.path(d, ".sock") }
 
 func (c Central) path(d Database, extension string) string {
 	return c.RunDir + "/" + d.file + extension

@@ -44,42 +44,56 @@ func (c Central) Database(ctx context.Context, d Database, log *slog.Logger) ([]
 	} else if err != nil {
 		return nil, fmt.Errorf("start %s: %w", d.Name, err)
 	}
-	argv := []string{"ovsdb-server", "--unixctl=" + c.path(d, ".ctl"), "--pidfile=" + c.path(d, ".pid")}
-	argv = append(append(argv, c.TLS.options()...), logging...)
-	return append(argv, c.config(ctx, d, file)...), c.writeConfig(d, file)
-}
-
-// config returns the arguments for databases and remotes: a file, which Open vSwitch 3.3 or newer
-// reads, or flags, which cannot set the probe interval.
-func (c Central) config(ctx context.Context, d Database, file string) []string {
-	if _, err := run(ctx, "ovsdb-server", "--config-file=/dev/null", "--version"); err == nil {
-		return []string{"--config-file=" + c.path(d, ".json")}
-	}
-	return []string{"--remote=punix:" + c.path(d, ".sock"), "--remote=" + c.listen(d), file}
-}
-
-func (c Central) writeConfig(d Database, file string) error {
-	b, err := json.Marshal(map[string]any{
+	return c.server(ctx, d.file, map[string]any{
 		"remotes": map[string]any{
-			"punix:" + c.path(d, ".sock"): map[string]any{"inactivity-probe": probe},
-			c.listen(d):                   map[string]any{"inactivity-probe": probe},
+			"p" + c.socket(d): map[string]any{"inactivity-probe": probe},
+			c.listen(d.port):  map[string]any{"inactivity-probe": probe, "read-only": d.readOnly},
 		},
 		"databases": map[string]any{file: map[string]any{}},
 	})
-	if err == nil {
-		err = atomicfile.Write(c.path(d, ".json"), b, 0o644)
-	}
-	if err != nil {
-		return fmt.Errorf("write configuration of %s: %w", d.Name, err)
-	}
-	return nil
 }
 
-func (c Central) listen(d Database) string {
-	if c.Address.Is6() {
-		return fmt.Sprintf("pssl:%d:[%s]", d.port, c.Address)
+// Relay returns the command line of the server through which nodes reach the Southbound database. OVN's
+// role ovn-controller restricts its clients. The relay has a list of authorities of its own: a node's
+// certificate therefore opens this port alone, and not the ports between the members.
+func (c Central) Relay(ctx context.Context, _ *slog.Logger) ([]string, error) {
+	if err := c.Validate(); err != nil {
+		return nil, err
 	}
-	return fmt.Sprintf("pssl:%d:%s", d.port, c.Address)
+	southbound := Databases()[1]
+	return c.server(ctx, relayName, map[string]any{
+		"remotes": map[string]any{
+			c.listen(NodePort): map[string]any{"inactivity-probe": probe, "role": "ovn-controller"},
+			"punix:" + filepath.Join(c.RunDir, relayName+".sock"): map[string]any{"read-only": true}, // for probes
+		},
+		"databases": map[string]any{southbound.Name: map[string]any{
+			"service-model": "relay", "source": map[string]any{c.socket(southbound): map[string]any{"inactivity-probe": probe}},
+		}},
+	})
+}
+
+// server writes the configuration of an ovsdb-server and returns its command line.
+func (c Central) server(ctx context.Context, name string, config map[string]any) ([]string, error) {
+	if _, err := run(ctx, "ovsdb-server", "--config-file=/dev/null", "--version"); err != nil {
+		return nil, fmt.Errorf("start %s: ovsdb-server has no --config-file, without which it cannot restrict clients: Open vSwitch 3.3 or newer is needed: %w", name, err)
+	}
+	path := filepath.Join(c.RunDir, name)
+	b, err := json.Marshal(config)
+	if err == nil {
+		err = atomicfile.Write(path+".json", b, 0o644)
+	}
+	if err != nil {
+		return nil, fmt.Errorf("write configuration of %s: %w", name, err)
+	}
+	argv := []string{"ovsdb-server", "--unixctl=" + path + ".ctl", "--pidfile=" + path + ".pid", "--config-file=" + path + ".json"}
+	return append(append(argv, c.TLS.options()...), logging...), nil
+}
+
+func (c Central) listen(port uint16) string {
+	if c.Address.Is6() {
+		return fmt.Sprintf("pssl:%d:[%s]", port, c.Address)
+	}
+	return fmt.Sprintf("pssl:%d:%s", port, c.Address)
 }
 
 // create makes the database's file, in one step.

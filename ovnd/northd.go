@@ -8,7 +8,8 @@ import (
 )
 
 // Northd waits for this member's databases, converts each to the schema of the installed OVN where
-// that is newer, and returns northd's command line. One northd of all members works at a time.
+// that is newer, and returns northd's command line. One northd of all members works at a time: the one
+// beside the leader of the Southbound database, because only clients of the unix socket write there.
 func (c Central) Northd(ctx context.Context, log *slog.Logger) ([]string, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -20,7 +21,7 @@ func (c Central) Northd(ctx context.Context, log *slog.Logger) ([]string, error)
 	}
 	all := Databases()
 	argv := []string{
-		"ovn-northd", "--ovnnb-db=" + c.remotes(all[0]), "--ovnsb-db=" + c.remotes(all[1]), "--pidfile=" + c.RunDir + "/ovn-northd.pid",
+		"ovn-northd", "--ovnnb-db=" + c.remotes(all[0]), "--ovnsb-db=" + c.socket(all[1]), "--pidfile=" + c.RunDir + "/ovn-northd.pid",
 		"--unixctl=" + c.RunDir + "/ovn-northd.ctl",
 	}
 	return append(append(argv, c.TLS.options()...), logging...), nil
@@ -29,7 +30,7 @@ func (c Central) Northd(ctx context.Context, log *slog.Logger) ([]string, error)
 // convert waits until the database is connected to its cluster, and converts it. Without the
 // conversion the data stay in the older schema, which northd supports.
 func (c Central) convert(ctx context.Context, d Database, log *slog.Logger) error {
-	socket := "unix:" + c.path(d, ".sock")
+	socket := c.socket(d)
 	err := await(ctx, func() error {
 		_, err := run(ctx, "ovsdb-client", "--timeout=30", "wait", socket, d.Name, "connected")
 		return err

@@ -48,7 +48,14 @@ type member struct {
 // members makes the configuration of n members, with certificates.
 func members(t *testing.T, n int) []*member {
 	t.Helper()
-	data, err := authority.Renew(time.Now(), authority.Data{})
+	out, _ := membersWith(t, n)
+	return out
+}
+
+// membersWith is members, and returns the Secrets.
+func membersWith(t *testing.T, n int) ([]*member, authority.Data) {
+	t.Helper()
+	data, err := authority.Renew(time.Now(), authority.Handover, authority.Data{})
 	if err != nil {
 		t.Fatal(err)
 	}
@@ -71,7 +78,7 @@ func members(t *testing.T, n int) []*member {
 		out = append(out, m)
 		t.Cleanup(func() { m.stop() })
 	}
-	return out
+	return out, data
 }
 
 // certificates brings the files of a Secret into the directory of the processes as kubelet does: all
@@ -100,7 +107,7 @@ func (m *member) certificates(data authority.Data) {
 	}
 }
 
-// start starts both databases and northd, as three containers do: each waits for what it needs.
+// start starts both databases and the relay, as three containers do.
 func (m *member) start() {
 	m.t.Helper()
 	for _, d := range Databases() {
@@ -110,6 +117,13 @@ func (m *member) start() {
 		}
 		m.spawn(d.file, argv)
 	}
+	relay := m.Central
+	relay.TLS.CA = m.RunDir + "/node-cacert.pem"
+	argv, err := relay.Relay(m.t.Context(), silent)
+	if err != nil {
+		m.t.Fatal(err)
+	}
+	m.spawn(relayName, argv)
 }
 
 func (m *member) startNorthd() {
@@ -339,7 +353,7 @@ func TestOtherCertificates(t *testing.T) {
 	m.start()
 	m.startNorthd()
 	m.must("ovn-nbctl", "--wait=sb", "--may-exist", "ls-add", "s1")
-	data, err := authority.Renew(time.Now(), authority.Data{})
+	data, err := authority.Renew(time.Now(), authority.Handover, authority.Data{})
 	if err != nil {
 		t.Fatal(err)
 	}

@@ -5,6 +5,7 @@ import (
 	"errors"
 	"fmt"
 	"io/fs"
+	"log/slog"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,6 +20,10 @@ type Switch struct {
 	RunDir    string // of Open vSwitch's sockets
 	OVNRunDir string // of ovn-controller's
 	TLS       TLS    // of ovn-controller
+	// AwaitCertificate says that ovn-controller's certificate is still to come.
+	AwaitCertificate bool
+	// Host says that Open vSwitch is the node's own, so that its database has no mark.
+	Host bool
 }
 
 func (s Switch) file() string   { return filepath.Join(s.Dir, "conf.db") }
@@ -98,17 +103,46 @@ func (s Switch) Daemon(ctx context.Context) ([]string, error) {
 	return append([]string{"ovs-vswitchd", s.remote(), "--pidfile=" + filepath.Join(s.RunDir, "ovs-vswitchd.pid")}, logging...), nil
 }
 
-// Controller waits for the database and returns ovn-controller's command line. What it connects to
-// is the agent's to set.
-func (s Switch) Controller(ctx context.Context) ([]string, error) {
+// Controller waits for the database and the certificate, and returns ovn-controller's command line. The
+// agent tells ovn-controller its database. It is an error if another ovn-controller runs on the node.
+func (s Switch) Controller(ctx context.Context, log *slog.Logger) ([]string, error) {
 	if err := os.MkdirAll(s.OVNRunDir, 0o755); err != nil {
 		return nil, fmt.Errorf("start ovn-controller: %w", err)
 	}
-	if err := s.Await(ctx); err != nil { // it creates br-int at once
+	ready := s.Await // ovn-controller creates br-int at once
+	if s.Host {
+		ready = s.awaitRow
+	}
+	if err := ready(ctx); err != nil {
 		return nil, fmt.Errorf("start ovn-controller: %w", err)
+	}
+	if err := s.controllerEnded(); err != nil {
+		return nil, fmt.Errorf("start ovn-controller: %w: stop the node's own one", err)
+	}
+	if s.AwaitCertificate {
+		if err := s.awaitCertificate(ctx, log); err != nil {
+			return nil, fmt.Errorf("start ovn-controller: %w", err)
+		}
 	}
 	argv := []string{"ovn-controller", s.remote(), "--pidfile=" + filepath.Join(s.OVNRunDir, "ovn-controller.pid")}
 	return append(append(argv, s.TLS.options()...), logging...), nil
+}
+
+// awaitCertificate waits for the files of TLS.
+func (s Switch) awaitCertificate(ctx context.Context, log *slog.Logger) error {
+	last := ""
+	return await(ctx, func() error {
+		for _, file := range []string{s.TLS.Key, s.TLS.Cert, s.TLS.CA} {
+			if _, err := os.Stat(file); err != nil {
+				if last != file {
+					last = file
+					log.Info("waiting for the node's certificate", "file", file)
+				}
+				return err
+			}
+		}
+		return nil
+	})
 }
 
 // Await waits until Open vSwitch's database is there and initialised, and returns an error if it is not
@@ -117,6 +151,11 @@ func (s Switch) Await(ctx context.Context) error {
 	if err := s.checkServer(ctx); err != nil {
 		return err
 	}
+	return s.awaitRow(ctx)
+}
+
+// awaitRow waits until ovs-vswitchd or its starter has initialised the database.
+func (s Switch) awaitRow(ctx context.Context) error {
 	return await(ctx, func() error {
 		_, err := run(ctx, "ovs-vsctl", "--timeout=5", "--db="+s.remote(), "get", "Open_vSwitch", ".", "ovs_version")
 		return err

@@ -72,7 +72,7 @@ func TestSwitchOfTheNodeStays(t *testing.T) {
 		t.Errorf("made %v: %v", left, err)
 	}
 	for name, err := range map[string]error{
-		"Daemon": second(s.Daemon(t.Context())), "Controller": second(s.Controller(t.Context())), "Await": s.Await(t.Context()),
+		"Daemon": second(s.Daemon(t.Context())), "Controller": second(s.Controller(t.Context(), silent)), "Await": s.Await(t.Context()),
 		"Remove": s.Remove(t.Context(), s.Dir), "Remove of another directory": besideRemoved(t, beside),
 	} {
 		if !errors.Is(err, errForeign) {

@@ -29,16 +29,22 @@ type agentFlags struct {
 	nodePorts                             bool
 	nodePortRange                         portRange
 	pinDir, cniSocket, cniConfDir, runDir string
-	cgroupPath                            string
+	cgroupPath, chassisName               string
 	healthAddress                         string
 	countPods                             int
 	avoidNullNAT, cniExclusive            bool
 }
 
+// Sources of the name of a node's chassis.
+const (
+	chassisSystemID = "system-id"
+	chassisNode     = "node"
+)
+
 func newAgentFlags() *agentFlags {
 	return &agentFlags{
 		ovsdb: "unix:/run/openvswitch/db.sock", ovsRunDir: "/run/openvswitch", ovnRunDir: "/run/ovn", gateway: newGatewayFlags(), nodePorts: true,
-		pinDir: "/sys/fs/bpf/ovn-ebpf", cniSocket: "/run/ovn-ebpf/cni.sock", cniConfDir: "/etc/cni/net.d", runDir: "/run/ovn-ebpf",
+		pinDir: "/sys/fs/bpf/ovn-ebpf", cniSocket: "/run/ovn-ebpf/cni.sock", cniConfDir: "/etc/cni/net.d", runDir: "/run/ovn-ebpf", chassisName: chassisSystemID,
 		nodePortRange: portRange{30000, 32767}, healthAddress: ":10256", encapType: "geneve", encapPort: "6081", countPods: 250,
 	}
 }
@@ -49,6 +55,7 @@ func (a *agentFlags) settings() []*setting.Setting {
 		{Flag: "ovsdb", Section: "ovspaths", Key: "ovsdb", Value: setting.Text(&a.ovsdb), About: []string{"OVSDB address"}, Usage: "`address` of the node's Open vSwitch database"},
 		{Flag: "ovs-rundir", Section: "ovspaths", Key: "run-dir", Value: setting.Text(&a.ovsRunDir, absolute), Usage: "`directory` of the bridges' management sockets"},
 		{Flag: "ovn-rundir", Section: "ovspaths", Key: "ovn-run-dir", Value: setting.Text(&a.ovnRunDir, absolute), Usage: "`directory` of ovn-controller's pid file and control socket"},
+		{Flag: "chassis-name", Section: "default", Key: "chassis-name", Value: setting.Choice(&a.chassisName, chassisSystemID, chassisNode), Usage: "`source` of the name of the node's chassis: system-id keeps the system-id of Open vSwitch, if it is set; node always sets it to the Node's name, which the node's certificate for the Southbound database has"},
 		{Flag: "datapath", Section: "default", Key: "datapath", Value: setting.Choice(&a.datapath, "", "system", "netdev"), About: []string{"datapath"}, Usage: "Open vSwitch datapath `type`, system or netdev; default: system if the kernel supports it"},
 		{Flag: "gateway-interface", Section: "gateway", Key: "interface", Value: setting.Text(&a.uplink), About: []string{"gateway interface", "uplink"}, Usage: "network `interface` of the uplink; default: that of the default route. In layout bridged also its OVS bridge"},
 		{Flag: "gateway-nexthop", Section: "gateway", Key: "next-hop", Value: &a.nextHops, About: []string{"next hop"}, Usage: "next `hops` of the gateway router, separated by commas; default: those of the default routes"},
@@ -81,7 +88,8 @@ func (a *agentFlags) config(cluster *clusterFlags) (agent.Config, error) {
 	}
 	config := agent.Config{
 		NodeName: a.nodeName, RestConfig: rest, OVSDB: a.ovsdb, OVNRunDir: a.ovnRunDir, SBAddress: cluster.sbAddress, EncapIP: a.encapIP.addr,
-		CNISocket: a.cniSocket, CNIConfDir: a.cniConfDir, CNIExclusive: a.cniExclusive,
+		ChassisOfNode: a.chassisName == chassisNode,
+		CNISocket:     a.cniSocket, CNIConfDir: a.cniConfDir, CNIExclusive: a.cniExclusive,
 		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS, HealthAddr: a.healthAddress,
 		CountPods: a.countPods, ShadowRate: a.gateway.shadowRate, AvoidNullNAT: a.avoidNullNAT,
 		Settings: a.gatewaySettings(cluster),

@@ -83,7 +83,7 @@ func schemaOfChart(t *testing.T) object {
 
 // configKeyRef matches a variable in the chart's templates, and the key of the ConfigMap that
 // gives its value.
-var configKeyRef = regexp.MustCompile(`\{name: (OVNKUBE_\w+), valueFrom: \{configMapKeyRef: \{name: ovn-ebpf, key: (\w+)`)
+var configKeyRef = regexp.MustCompile(`\{name: (OVNKUBE_\w+), valueFrom: \{configMapKeyRef: \{name: ovn-ebpf, key: (\w+), optional: true\}`)
 
 // configKeys returns the setting of each key of the ConfigMap, according to the chart's templates.
 func configKeys(t *testing.T) map[string]*setting.Setting {

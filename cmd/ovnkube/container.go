@@ -13,25 +13,30 @@ import (
 	"k8s.io/client-go/kubernetes"
 
 	"github.com/ovn-ebpf/ovn-ebpf/authority"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
+	"github.com/ovn-ebpf/ovn-ebpf/controller/sb"
 	"github.com/ovn-ebpf/ovn-ebpf/ovnd"
 )
 
-const containerDetail = `The chart's containers run these. Each command prepares what the daemon needs, and becomes it: databases are
-created, joined to their cluster or converted first.`
+const containerDetail = `The chart's containers run these commands. A command that starts a daemon prepares what the daemon needs, and
+becomes the daemon: it creates a database, joins it to its cluster, or converts it first.`
 
 func containerCommands() *command {
 	return &command{name: "container", group: groupRun, summary: "start a daemon of OVN or Open vSwitch in a container", detail: containerDetail, children: []*command{
 		{name: "ovn-nb", summary: "OVN's Northbound database", setup: centralCommand(serves(0))},
 		{name: "ovn-sb", summary: "OVN's Southbound database", setup: centralCommand(serves(1))},
+		{name: "ovn-sb-relay", summary: "the server through which nodes reach OVN's Southbound database", setup: centralCommand(ovnd.Central.Relay)},
 		{name: "ovn-northd", summary: "OVN's northd, once this member's databases are connected", setup: centralCommand(ovnd.Central.Northd)},
 		{name: "ovs-db", summary: "Open vSwitch's database", setup: switchCommand(ovnd.Switch.Database)},
 		{name: "ovs-vswitchd", summary: "Open vSwitch's daemon", setup: switchCommand(ovnd.Switch.Daemon)},
-		{name: "ovn-controller", summary: "OVN's agent of a node", setup: switchCommand(ovnd.Switch.Controller)},
+		{name: "ovn-controller", summary: "OVN's agent of a node", setup: ovnControllerCommand},
+		{name: "node-certificate", summary: "request the node's certificate for ovn-controller, and renew it", setup: nodeCertificateCommand},
+		{name: "remove-chassis", summary: "delete the chassis of nodes that are gone from OVN's Southbound database", setup: removeChassisCommand},
 		{name: "await-ovs", summary: "wait until Open vSwitch's database is there and initialised", setup: awaitCommand},
 		{name: "remove-ovs", arguments: "[DIRECTORY...]", summary: "delete all bridges, and what is in the directories of databases, when ovn-ebpf is uninstalled", setup: removeCommand},
 		{name: "backup", arguments: "DIRECTORY", summary: "write OVN's databases into a new directory below DIRECTORY", setup: backupCommand},
 		{name: "restore", arguments: "BACKUP", summary: "replace the rows of OVN's databases by those of a backup", setup: restoreCommand},
-		{name: "certificates", summary: "issue and renew the certificates of OVN's databases and their clients, as Secrets", setup: certificatesCommand},
+		{name: "certificates", summary: "issue and renew the certificates of OVN's databases, their clients and nodes", setup: certificatesCommand},
 	}}
 }
 
@@ -143,6 +148,72 @@ func switchCommand(prepare func(ovnd.Switch, context.Context) ([]string, error))
 	}
 }
 
+func ovnControllerCommand(f *flag.FlagSet) action {
+	var s ovnd.Switch
+	declareRunDirs(f, &s)
+	declareTLS(f, &s.TLS)
+	f.BoolVar(&s.AwaitCertificate, "await-certificate", false, "wait for the files of private key, certificate and authority")
+	f.BoolVar(&s.Host, "host-ovs", false, "Open vSwitch is the node's own")
+	return func(ctx context.Context, args []string, env *environment) error {
+		if err := noArguments(args); err != nil {
+			return err
+		}
+		argv, err := s.Controller(ctx, slog.New(slog.NewTextHandler(env.stderr, nil)))
+		if err != nil {
+			return err
+		}
+		return ovnd.Become(argv)
+	}
+}
+
+// inClusterClient returns a client of the API server with the flags' or the pod's credentials.
+func inClusterClient(ctx context.Context, s *settings, env *environment) (kubernetes.Interface, error) {
+	config, err := s.operator(ctx, env)
+	if err != nil {
+		return nil, err
+	}
+	client, err := kubernetes.NewForConfig(config)
+	if err != nil {
+		return nil, fmt.Errorf("create API client: %w", err)
+	}
+	return client, nil
+}
+
+func nodeCertificateCommand(f *flag.FlagSet) action {
+	s := operatorSettings(f)
+	node := f.String("node", "", "`name` of the Node, which is also that of its chassis")
+	dir := f.String("dir", "/var/lib/ovn-ebpf/chassis", "`directory` of the certificate with its key, "+authority.NodeFile)
+	return func(ctx context.Context, args []string, env *environment) error {
+		if err := noArguments(args); err != nil {
+			return err
+		}
+		if *node == "" {
+			return errors.New("--node is missing: the name of the Node")
+		}
+		client, err := inClusterClient(ctx, s, env)
+		if err != nil {
+			return err
+		}
+		return authority.RunNode(ctx, client, *node, *dir, slog.New(slog.NewTextHandler(env.stderr, nil)))
+	}
+}
+
+func removeChassisCommand(f *flag.FlagSet) action {
+	s := operatorSettings(f)
+	database := f.String("database", "unix:/run/ovn/ovnsb_db.sock", "`remote` of the Southbound database; over TLS it lets nobody delete another node's chassis")
+	return func(ctx context.Context, args []string, env *environment) error {
+		if err := noArguments(args); err != nil {
+			return err
+		}
+		client, err := inClusterClient(ctx, s, env)
+		if err != nil {
+			return err
+		}
+		log := slog.New(slog.NewTextHandler(env.stderr, nil))
+		return sb.RemoveStale(ctx, client, sb.New([]string{*database}, nb.TLS{}, log), log)
+	}
+}
+
 func removeCommand(f *flag.FlagSet) action {
 	var s ovnd.Switch
 	declareSwitch(f, &s)
@@ -162,24 +233,22 @@ func awaitCommand(f *flag.FlagSet) action {
 
 func certificatesCommand(f *flag.FlagSet) action {
 	s := operatorSettings(f)
-	namespace := f.String("namespace", "ovn-ebpf", "`namespace` of the Secrets")
-	once := f.Bool("once", false, "issue what is missing or expires soon, and exit")
-	return func(ctx context.Context, args []string, env *environment) error {
+	a := authority.New()
+	f.StringVar(&a.Namespace, "namespace", a.Namespace, "`namespace` of the Secrets")
+	f.DurationVar(&a.Handover, "handover", a.Handover, "`time` between the publication of a new authority and its first signature, in which kubelets bring it to every node")
+	f.DurationVar(&a.NodeLife, "node-life", a.NodeLife, "`time` for which a node's certificate is valid; nodes renew it before")
+	once := f.Bool("once", false, "issue the Secrets that are missing or expire soon, and exit")
+	return func(ctx context.Context, args []string, env *environment) (err error) {
 		if err := noArguments(args); err != nil {
 			return err
 		}
-		config, err := s.operator(ctx, env)
-		if err != nil {
+		if a.Client, err = inClusterClient(ctx, s, env); err != nil {
 			return err
 		}
-		client, err := kubernetes.NewForConfig(config)
-		if err != nil {
-			return fmt.Errorf("create API client: %w", err)
-		}
-		log := slog.New(slog.NewTextHandler(env.stderr, nil))
+		a.Log = slog.New(slog.NewTextHandler(env.stderr, nil))
 		if *once {
-			return authority.Sync(ctx, client, *namespace, log)
+			return a.Sync(ctx)
 		}
-		return authority.Run(ctx, client, *namespace, log)
+		return a.Run(ctx)
 	}
 }

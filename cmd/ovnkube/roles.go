@@ -21,6 +21,7 @@ type controllerFlags struct {
 	identity, leaseNamespace string
 	leaderElect, first       bool
 	allocate                 string
+	removeChassis            bool
 	lease                    time.Duration
 	join4, join6             prefixes
 	aclLogRate               int
@@ -32,8 +33,8 @@ const allocateAlways, allocateJoined = "always", "joined"
 func newControllerFlags() *controllerFlags {
 	return &controllerFlags{
 		leaseNamespace: "kube-system", leaderElect: true, lease: 15 * time.Second, aclLogRate: plan.DefaultACLLogRate,
-		allocate: allocateAlways,
-		join4:    prefixes{mustPrefix("100.64.0.0/16")}, join6: prefixes{mustPrefix("fd98::/64")},
+		allocate: allocateAlways, removeChassis: true,
+		join4: prefixes{mustPrefix("100.64.0.0/16")}, join6: prefixes{mustPrefix("fd98::/64")},
 	}
 }
 
@@ -45,6 +46,7 @@ func (c *controllerFlags) settings() []*setting.Setting {
 		{Flag: "ha-election-lease-duration", Section: "masterha", Key: "election-lease-duration", Value: setting.Seconds(&c.lease), Usage: "`seconds` until another replica replaces a silent leader"},
 		{Flag: "pod-annotation-ovn", Section: "kubernetes", Key: "pod-annotation-ovn", Value: setting.Switch(&c.first), Usage: "annotate pods as the first generation did, too: ovn, with ip_address, mac_address and gateway_ip"},
 		{Flag: "allocate-node-subnets", Section: "default", Key: "allocate-node-subnets", Value: setting.Choice(&c.allocate, allocateAlways, allocateJoined), Usage: "which nodes get a subnet (`when`): always: every Node; joined: Nodes with an agent, so that the setup of a node can assign one"},
+		{Flag: "remove-chassis", Section: "ovnsouth", Key: "remove-chassis", Value: setting.Switch(&c.removeChassis), Usage: "delete the chassis of deleted nodes from the Southbound database; false: wait until ovnkube container remove-chassis has deleted them, where only clients of its unix socket may write"},
 		{Flag: "acl-logging-rate-limit", Section: "logging", Key: "acl-logging-rate-limit", Value: setting.Number(&c.aclLogRate, 0, 1<<20), Usage: "maximum `messages` per second and ACL in namespaces with logging of policy decisions (annotation k8s.ovn.org/acl-logging)"},
 		{Flag: "gateway-v4-join-subnet", Section: "gateway", Key: "v4-join-subnet", Value: family{&c.join4, true}, About: []string{"join subnet"}, Usage: "IPv4 `network` between the cluster router and the gateway routers"},
 		{Flag: "gateway-v6-join-subnet", Section: "gateway", Key: "v6-join-subnet", Value: family{&c.join6, false}, About: []string{"join subnet"}, Usage: "IPv6 `network` between the cluster router and the gateway routers"},
@@ -66,6 +68,7 @@ func (c *controllerFlags) config(cluster *clusterFlags) (controller.Config, erro
 		ServiceCIDRs: cluster.serviceCIDRs, ExternalIPs: cluster.externalIPs, Shares: cluster.shares, JoinSubnets: append(append(prefixes{}, c.join4...), c.join6...), MTU: cluster.mtu,
 		Identity: c.identity, LeaseNamespace: c.leaseNamespace, LeaderElect: c.leaderElect, Lease: c.lease,
 		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS, BFD: cluster.bfd, ACLLogRate: c.aclLogRate, FirstAnnotation: c.first, Joined: c.allocate == allocateJoined,
+		ChassisRemover: !c.removeChassis,
 	}
 	config.SNATPorts.First, config.SNATPorts.Last = cluster.snatPorts.first, cluster.snatPorts.last
 	for _, s := range cluster.subnets {
