@@ -119,14 +119,14 @@ func TestBackup(t *testing.T) {
 // ends reports whether the first step of an uninstallation deletes an object: everything that runs,
 // except Open vSwitch, and what only OVN's databases need.
 func ends(key string) bool {
-	kind, name, _ := strings.Cut(key, " ovn-ebpf/")
+	kind, name := key[:strings.Index(key, " ")], key[strings.LastIndex(key, "/")+1:]
 	switch kind {
 	case "Deployment", "StatefulSet", "Service", "PodDisruptionBudget":
 		return true
 	case "DaemonSet":
 		return name != "ovn-ebpf-ovs"
 	}
-	return name == "ovn-ebpf-certificates"
+	return slices.Contains([]string{"ovn-ebpf-certificates", "ovn-ebpf-central", "ovn-ebpf-ovn-controller"}, name)
 }
 
 // TestMembers: databases run on the given nodes, and clients know all of them.
@@ -134,8 +134,9 @@ func TestMembers(t *testing.T) {
 	objects := complete(t, "-set=ovn.members.b=192.0.2.2", "-set=ovn.members.a=192.0.2.1", "-set=ovn.members.c=2001:db8::3", "-set=ovn.replicas=3")
 	config := objects["ConfigMap ovn-ebpf/ovn-ebpf"].(*corev1.ConfigMap).Data
 	for key, want := range map[string]string{
-		"OVN_MEMBERS": "a=192.0.2.1,b=192.0.2.2,c=2001:db8::3",
-		"NB_ADDRESS":  "ssl:192.0.2.1:6641,ssl:192.0.2.2:6641,ssl:[2001:db8::3]:6641", "SB_ADDRESS": "ssl:192.0.2.1:6642,ssl:192.0.2.2:6642,ssl:[2001:db8::3]:6642",
+		"OVN_MEMBERS":     "a=192.0.2.1,b=192.0.2.2,c=2001:db8::3",
+		"SB_READ_ADDRESS": "ssl:192.0.2.1:6645,ssl:192.0.2.2:6645,ssl:[2001:db8::3]:6645",
+		"NB_ADDRESS":      "ssl:192.0.2.1:6641,ssl:192.0.2.2:6641,ssl:[2001:db8::3]:6641", "SB_ADDRESS": "ssl:192.0.2.1:6642,ssl:192.0.2.2:6642,ssl:[2001:db8::3]:6642",
 	} {
 		if config[key] != want {
 			t.Errorf("%s is %q, want %q", key, config[key], want)
@@ -411,6 +412,18 @@ func TestRights(t *testing.T) {
 		{"certificates", "create", "", "secrets", "kube-system", false},
 		{"certificates", "get", "", "secrets", "ovn-ebpf", false}, // of any name
 		{"certificates", "list", "", "secrets", "ovn-ebpf", false},
+		{"certificates", "delete", "", "secrets", "ovn-ebpf", false},
+		{"certificates", "watch", "certificates.k8s.io", "certificatesigningrequests", "", true},
+		{"certificates", "update", "certificates.k8s.io", "certificatesigningrequests/approval", "", true},
+		{"certificates", "update", "certificates.k8s.io", "certificatesigningrequests/status", "", true},
+		{"certificates", "approve", "certificates.k8s.io", "signers", "", false}, // of any name
+		{"ovn-controller", "create", "certificates.k8s.io", "certificatesigningrequests", "", true},
+		{"ovn-controller", "update", "certificates.k8s.io", "certificatesigningrequests/approval", "", false},
+		{"ovn-controller", "list", "", "secrets", "ovn-ebpf", false},
+		{"ovn-controller", "list", "", "nodes", "", false},
+		{"central", "watch", "", "nodes", "", true},
+		{"central", "patch", "", "nodes", "", false},
+		{"central", "list", "", "secrets", "ovn-ebpf", false},
 	}...) {
 		resource, subresource, _ := strings.Cut(tc.resource, "/")
 		review, err := client.AuthorizationV1().SubjectAccessReviews().Create(ctx, &authorizationv1.SubjectAccessReview{Spec: authorizationv1.SubjectAccessReviewSpec{
