@@ -29,7 +29,7 @@ const agentCapabilities = 1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_SYS_ADMIN | 1<<uni
 // containers are the network's, by name. The roles have a filter of their own beside the runtime's.
 var containers = map[string]confinement{
 	"agent": {agentCapabilities, 0, 2}, "controller": {0, 65532, 2}, "certificates": {0, 65532, 1},
-	"northbound": {0, 0, 1}, "southbound": {0, 0, 1}, "northd": {0, 0, 1}, "database": {0, 0, 1}, "ovn-controller": {0, 0, 1},
+	"northbound": {0, 0, 1}, "southbound": {0, 0, 1}, "northd": {0, 0, 1}, "relay": {0, 0, 1}, "chassis": {0, 0, 1}, "certificate": {0, 0, 1}, "database": {0, 0, 1}, "ovn-controller": {0, 0, 1},
 	"vswitchd": {1<<unix.CAP_NET_ADMIN | 1<<unix.CAP_NET_RAW, 0, 1},
 }
 
