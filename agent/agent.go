@@ -287,7 +287,7 @@ func (a *agent) addParts() {
 	a.ready.add(a.management.Missing)
 	a.environment.Add(
 		a.addressGone, a.addressDiffers, a.routesRemoved, a.nextHopDiffers, a.chassisTakenFault, a.chassisDiffers,
-		a.networksOverlap, a.defaultRouteElsewhere, a.kernelDatapathUnused, a.kernelDatapathMissing, a.otherNetworkFirst,
+		a.networksOverlap, a.defaultRouteElsewhere, a.kernelDatapathUnused, a.kernelDatapathMissing, a.otherNetworkFirst, a.certificateInvalid,
 	)
 	a.ready.add(func() string {
 		if !a.listening.Load() {

@@ -32,8 +32,10 @@ type Config struct {
 	SBAddress string // "": leave ovn-remote unchanged
 	// ChassisOfNode names the chassis after the Node, whatever system-id is set.
 	ChassisOfNode bool
-	EncapIP       netip.Addr // zero: the node's address; the userspace datapath needs a separate one
-	EncapBits     int        // prefix length of EncapIP on the userspace datapath; 0 = 24 or 64
+	// CertificateFile has the node's certificate for the Southbound database, if its directory is there.
+	CertificateFile string
+	EncapIP         netip.Addr // zero: the node's address; the userspace datapath needs a separate one
+	EncapBits       int        // prefix length of EncapIP on the userspace datapath; 0 = 24 or 64
 
 	CNISocket    string
 	CNIConfDir   string // "": not written

@@ -2,8 +2,12 @@ package agent
 
 import (
 	"context"
+	"crypto/tls"
+	"errors"
 	"fmt"
+	"io/fs"
 	"net/netip"
+	"os"
 	"path/filepath"
 	"slices"
 	"strings"
@@ -169,6 +173,37 @@ func (a *agent) addressDiffers(context.Context) *environment.Fault {
 				"the gateway uses %s, because no device of the host has the Node's InternalIP %s; "+
 					"restore that address in the host's network configuration, or start kubelet with --node-ip=%s", own, of[0], own)}
 		}
+	}
+	return nil
+}
+
+// certificateInvalid finds a node whose certificate for the Southbound database is missing, has another
+// name or has expired: with it, ovn-controller cannot connect.
+func (a *agent) certificateInvalid(context.Context) *environment.Fault {
+	file := a.cfg.CertificateFile
+	if !a.cfg.ChassisOfNode || file == "" {
+		return nil
+	}
+	if _, err := os.Stat(filepath.Dir(file)); errors.Is(err, fs.ErrNotExist) {
+		return nil // others give ovn-controller its certificate
+	}
+	const helps = "; look at the log of container certificate in the node's pod of ovn-ebpf-ovn-controller, and at that of Deployment ovn-ebpf-certificates"
+	invalid := func(format string, args ...any) *environment.Fault {
+		text := "the node's certificate for the Southbound database " + fmt.Sprintf(format, args...) + ": ovn-controller cannot connect" + helps
+		return &environment.Fault{Reason: environment.CertificateInvalid, Text: text}
+	}
+	pair, err := tls.LoadX509KeyPair(file, file)
+	switch {
+	case errors.Is(err, fs.ErrNotExist):
+		return invalid("is missing (%s)", file)
+	case err != nil:
+		return invalid("is damaged: %v", err)
+	case pair.Leaf.Subject.CommonName != a.cfg.NodeName:
+		return invalid("is of %q, not of node %q", pair.Leaf.Subject.CommonName, a.cfg.NodeName)
+	case time.Now().After(pair.Leaf.NotAfter):
+		return invalid("expired at %s", pair.Leaf.NotAfter.UTC().Format(time.RFC3339))
+	case time.Now().Before(pair.Leaf.NotBefore):
+		return invalid("is valid from %s, which is later than this node's clock", pair.Leaf.NotBefore.UTC().Format(time.RFC3339))
 	}
 	return nil
 }

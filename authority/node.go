@@ -16,6 +16,9 @@ import (
 	"k8s.io/klog/v2"
 )
 
+// NodeDir is the directory of a node's certificate, where the chart brings it.
+const NodeDir = "/var/lib/ovn-ebpf/chassis"
+
 // NodeFile is the name of the file with a node's certificate and its key, in this order.
 const NodeFile = nodePair + "-current.pem"
 

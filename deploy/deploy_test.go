@@ -69,6 +69,7 @@ func TestAgentSeesDatabases(t *testing.T) {
 		"-set=ovs.host=true,ovn.host=true": "/etc/openvswitch",
 		"-set=ovn.host=true":               "/var/lib/ovn-ebpf",
 		"-set=replicas=1":                  "/var/lib/ovn-ebpf",
+		"-set=ovs.host=true":               "/var/lib/ovn-ebpf", // the certificate, and the databases on members
 	} {
 		pods := podSpecs(complete(t, member, flags))
 		pod := pods["DaemonSet ovn-ebpf/ovn-ebpf-node"]
@@ -452,12 +453,14 @@ func TestValues(t *testing.T) {
 		"config.LOG_LEVEL=11", "config.SNAT_PORT_RANGE=50000", "config.CLUSTER_SUBNETS=10.244.0.0", "config.SB_ADDRESS=192.0.2.1", "replicas=0", "replicas=two",
 		"config.AGENT_METRICS_BIND_ADDRESS=9410", "uninstall=1", "config.KUBERNETES_SERVICE_HOST=", "config.GATEWAY_V4_JOIN_SUBNET=fd98::/64",
 		"ovn.replicas=2", "ovn.members.node1=node1", "ovs.datapath=kernel", "ovs.hosts=true",
+		"config.CLUSTER_SUBNETS=10.96.0.0/12/24", "config.SERVICE_CIDRS=10.244.128.0/20", "config.GATEWAY_V4_JOIN_SUBNET=10.244.1.0/24", // they overlap
 	} {
 		name, _, _ := strings.Cut(wrong, "=")
 		if _, err := render(t, "-set="+wrong, "helm/ovn-ebpf"); err == nil || !strings.Contains(err.Error(), name[strings.LastIndex(name, ".")+1:]) {
 			t.Errorf("%s: %v", wrong, err)
 		}
 	}
+	chart(t, `-set=config.CLUSTER_SUBNETS=10.97.0.0/16/24\,10.112.0.0/12/24\,fd00:1::/48/64`) // side by side
 	chart(t, "-set=config.NB_ADDRESS=ssl:192.0.2.1:6641", "-set=config.MTU=1400", "-set=config.CNI_EXCLUSIVE=true", "-set=config.GATEWAY_LAYOUT=bridged", "-set=config.LOG_LEVEL=5",
 		"-set=config.KUBERNETES_SERVICE_HOST=192.0.2.1", "-set=config.KUBERNETES_SERVICE_PORT=6443", "-set=config.GATEWAY_INTERFACE=bond0.100", "-set=replicas=3", "-set=controllerUser=65532")
 }

@@ -158,6 +158,8 @@ func TestMembersStay(t *testing.T) {
 	a.kubeProxy()
 	refused(install, "ovn.replicas is 1, and Helm finds 0 nodes with the label node-role.kubernetes.io/control-plane")
 
+	refused(install+" --set config.CLUSTER_SUBNETS=192.0.0.0/16/24", "config.CLUSTER_SUBNETS 192.0.0.0/16 overlaps node worker 192.0.2.9/32")
+
 	accepted(install+" --set ovn.host=true,ovs.host=true", "")
 	refused("upgrade ovn-ebpf helm/ovn-ebpf --reset-values --set ovn.members.worker=192.0.2.9", "the installed release uses OVN's databases and Open vSwitch of others")
 	accepted("uninstall ovn-ebpf", "")

@@ -48,6 +48,10 @@ const (
 	KernelDatapathUnused  = "KernelDatapathUnused"
 	KernelDatapathMissing = "KernelDatapathMissing"
 	OtherNetworkFirst     = "OtherNetworkFirst"
+	CertificateInvalid    = "CertificateInvalid"
+
+	// AgentFailed is of an agent that has ended with an error.
+	AgentFailed = "AgentFailed"
 )
 
 const (

@@ -10,8 +10,13 @@ import (
 	"path/filepath"
 	"time"
 
+	"k8s.io/client-go/rest"
+
 	"github.com/ovn-ebpf/ovn-ebpf/agent"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
+	agentenv "github.com/ovn-ebpf/ovn-ebpf/agent/environment"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/authority"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
@@ -88,8 +93,8 @@ func (a *agentFlags) config(cluster *clusterFlags) (agent.Config, error) {
 	}
 	config := agent.Config{
 		NodeName: a.nodeName, RestConfig: rest, OVSDB: a.ovsdb, OVNRunDir: a.ovnRunDir, SBAddress: cluster.sbAddress, EncapIP: a.encapIP.addr,
-		ChassisOfNode: a.chassisName == chassisNode,
-		CNISocket:     a.cniSocket, CNIConfDir: a.cniConfDir, CNIExclusive: a.cniExclusive,
+		ChassisOfNode: a.chassisName == chassisNode, CertificateFile: filepath.Join(authority.NodeDir, authority.NodeFile),
+		CNISocket: a.cniSocket, CNIConfDir: a.cniConfDir, CNIExclusive: a.cniExclusive,
 		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS, HealthAddr: a.healthAddress,
 		CountPods: a.countPods, ShadowRate: a.gateway.shadowRate, AvoidNullNAT: a.avoidNullNAT,
 		Settings: a.gatewaySettings(cluster),
@@ -139,7 +144,11 @@ func runAgent(ctx context.Context, env *environment, s *settings, cleanup bool) 
 	}
 	config, err := s.agent.config(s.cluster)
 	if err != nil {
-		return s.located(err)
+		err = s.located(err)
+		if !cleanup {
+			warnNode(ctx, config.RestConfig, s.agent.nodeName, agentenv.AgentFailed, err.Error(), log)
+		}
+		return err
 	}
 	if cleanup {
 		if err := s.awaitAgentEnd(ctx, log); err != nil {
@@ -149,8 +158,27 @@ func runAgent(ctx context.Context, env *environment, s *settings, cleanup bool) 
 	}
 	return s.inDaemon(ctx, log, func(ctx context.Context, p *daemon.Process) error {
 		config.Begun = func(missing func() string) { p.Follow("", missing) }
-		return s.onlyAgent(ctx, config, log)
+		err := s.onlyAgent(ctx, config, log)
+		if err != nil && ctx.Err() == nil {
+			warnNode(ctx, config.RestConfig, s.agent.nodeName, agentenv.AgentFailed, err.Error(), log)
+		}
+		return err
 	})
+}
+
+// warnNode writes an Event about the Node, as far as the API server answers. An agent that has ended, or
+// that waits to start, answers neither /readyz nor ovnkube status.
+func warnNode(ctx context.Context, config *rest.Config, node, reason, text string, log *slog.Logger) {
+	if config == nil {
+		return
+	}
+	c, err := cluster.New(config, node, cluster.Handlers{}, log)
+	if err == nil {
+		err = c.Warn(ctx, reason, text)
+	}
+	if err != nil {
+		log.Warn("event not written", "reason", reason, "err", err)
+	}
 }
 
 // agentPIDFile is in the run directory, as a node has only one agent.

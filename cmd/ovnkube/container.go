@@ -12,6 +12,7 @@ import (
 
 	"k8s.io/client-go/kubernetes"
 
+	agentenv "github.com/ovn-ebpf/ovn-ebpf/agent/environment"
 	"github.com/ovn-ebpf/ovn-ebpf/authority"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/sb"
@@ -182,7 +183,7 @@ func inClusterClient(ctx context.Context, s *settings, env *environment) (kubern
 func nodeCertificateCommand(f *flag.FlagSet) action {
 	s := operatorSettings(f)
 	node := f.String("node", "", "`name` of the Node, which is also that of its chassis")
-	dir := f.String("dir", "/var/lib/ovn-ebpf/chassis", "`directory` of the certificate with its key, "+authority.NodeFile)
+	dir := f.String("dir", authority.NodeDir, "`directory` of the certificate with its key, "+authority.NodeFile)
 	return func(ctx context.Context, args []string, env *environment) error {
 		if err := noArguments(args); err != nil {
 			return err
@@ -223,11 +224,33 @@ func removeCommand(f *flag.FlagSet) action {
 func awaitCommand(f *flag.FlagSet) action {
 	var s ovnd.Switch
 	declareRunDirs(f, &s)
-	return func(ctx context.Context, args []string, _ *environment) error {
+	o := operatorSettings(f)
+	node := f.String("node", "", "`name` of the Node that gets an Event about the wait; none: no Event")
+	patience := f.Duration("report-after", 30*time.Second, "`time` after which the log and an Event say what this waits for")
+	return func(ctx context.Context, args []string, env *environment) error {
 		if err := noArguments(args); err != nil {
 			return err
 		}
-		return s.Await(ctx)
+		log := slog.New(slog.NewTextHandler(env.stderr, nil))
+		for reported := false; ; {
+			err := s.AwaitFor(ctx, *patience)
+			if err == nil || ctx.Err() != nil {
+				return err
+			}
+			text := fmt.Sprintf("the agent waits for Open vSwitch: %v; look at the node's pod of ovn-ebpf-ovs", err)
+			log.Warn(text)
+			if !reported && *node != "" {
+				config, err := o.operator(ctx, env)
+				if err != nil {
+					return err
+				}
+				warnNode(ctx, config, *node, agentenv.NotReady, text, log)
+				reported = true
+			}
+			if !errors.Is(err, context.DeadlineExceeded) {
+				return err
+			}
+		}
 	}
 }
 
