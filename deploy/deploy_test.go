@@ -117,6 +117,27 @@ func TestBackup(t *testing.T) {
 	}
 }
 
+// TestVolume: with a size, each member's databases are on a claim of their own, and not on the node.
+func TestVolume(t *testing.T) {
+	const set = "StatefulSet ovn-ebpf/ovn-ebpf-central"
+	s := complete(t, member, "-set=ovn.volume.size=2Gi", "-set=ovn.volume.storageClass=fast")[set].(*appsv1.StatefulSet)
+	if len(s.Spec.VolumeClaimTemplates) != 1 {
+		t.Fatalf("claims %v", s.Spec.VolumeClaimTemplates)
+	}
+	claim := s.Spec.VolumeClaimTemplates[0]
+	if got := claim.Spec.Resources.Requests.Storage().String(); got != "2Gi" || *claim.Spec.StorageClassName != "fast" {
+		t.Errorf("claim of %s, class %s", got, *claim.Spec.StorageClassName)
+	}
+	isData := func(v corev1.Volume) bool { return v.Name == "data" }
+	if slices.ContainsFunc(s.Spec.Template.Spec.Volumes, isData) || claim.Name != "data" {
+		t.Errorf("the claim %q and the volumes %v", claim.Name, s.Spec.Template.Spec.Volumes)
+	}
+	s = complete(t, member)[set].(*appsv1.StatefulSet)
+	if len(s.Spec.VolumeClaimTemplates) != 0 || !slices.ContainsFunc(s.Spec.Template.Spec.Volumes, isData) {
+		t.Errorf("without a size: claims %v, volumes %v", s.Spec.VolumeClaimTemplates, s.Spec.Template.Spec.Volumes)
+	}
+}
+
 // ends reports whether the first step of an uninstallation deletes an object: everything that runs,
 // except Open vSwitch, and what only OVN's databases need.
 func ends(key string) bool {
@@ -452,7 +473,7 @@ func TestValues(t *testing.T) {
 		"imagee=x", "config.NB_ADDR=tcp:192.0.2.1:6641", "config.GATEWAY_LAYOUT=bridge", "config.GATEWAY_MODE=disabled", "config.MTU=65536", "config.MTU=big", "config.MTU=100", "config.SNAT_PORT_RANGE=9-1", "config.SERVICE_NODE_PORT_RANGE=30000-70000", "config.CNI_EXCLUSIVE=maybe",
 		"config.LOG_LEVEL=11", "config.SNAT_PORT_RANGE=50000", "config.CLUSTER_SUBNETS=10.244.0.0", "config.SB_ADDRESS=192.0.2.1", "replicas=0", "replicas=two",
 		"config.AGENT_METRICS_BIND_ADDRESS=9410", "uninstall=1", "config.KUBERNETES_SERVICE_HOST=", "config.GATEWAY_V4_JOIN_SUBNET=fd98::/64",
-		"ovn.replicas=2", "ovn.members.node1=node1", "ovs.datapath=kernel", "ovs.hosts=true",
+		"ovn.replicas=2", "ovn.members.node1=node1", "ovs.datapath=kernel", "ovs.hosts=true", "ovn.volume.size=much",
 		"config.CLUSTER_SUBNETS=10.96.0.0/12/24", "config.SERVICE_CIDRS=10.244.128.0/20", "config.GATEWAY_V4_JOIN_SUBNET=10.244.1.0/24", // they overlap
 	} {
 		name, _, _ := strings.Cut(wrong, "=")

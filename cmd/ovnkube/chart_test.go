@@ -67,6 +67,10 @@ func schemaOfChart(t *testing.T) object {
 					"directory": object{"type": "string", "pattern": "^/", "description": "where, on the node of the first member"},
 					"keep":      object{"type": "integer", "minimum": 1, "description": "how many stay"},
 				}},
+				"volume": object{"type": "object", "additionalProperties": false, "properties": object{
+					"size":         object{"type": "string", "pattern": "^([1-9][0-9]*(Mi|Gi|Ti|M|G|T))?$", "description": "of a PersistentVolumeClaim for each member's databases; none: a directory of its node"},
+					"storageClass": object{"type": "string", "description": "of these claims; none: the cluster's default"},
+				}},
 				"members": object{
 					"type": "object", "description": "addresses of the members by their nodes; default: Helm chooses nodes of the control plane",
 					"additionalProperties": object{"type": "string", "pattern": "^[0-9a-fA-F.:]+$"},

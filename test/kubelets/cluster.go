@@ -27,6 +27,8 @@ type Options struct {
 	BinDir   string // of ovnkube and ovn-k8s-cni-overlay
 	Source   string // the root of this repository
 	CacheDir string // default kube.CacheDir
+	// Volume puts OVN's databases on a PersistentVolumeClaim.
+	Volume bool
 	// Release is a directory with the packed chart and the images of `make release`, which Up installs
 	// on machines without OVN and Open vSwitch. Down does not need it.
 	Release string

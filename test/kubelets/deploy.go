@@ -27,9 +27,15 @@ func (c *Cluster) deploy(ctx context.Context) error {
 	config := c.configuration()
 	delete(config, "NB_ADDRESS") // the chart's own
 	delete(config, "SB_ADDRESS")
+	ovn := map[string]any{"replicas": c.opts.Members}
+	if c.opts.Volume {
+		ovn["volume"] = map[string]any{"size": "1Gi", "storageClass": storageClass}
+		if err := c.provideVolume(ctx); err != nil {
+			return err
+		}
+	}
 	err := c.typing.values(map[string]any{
-		"config": config, "controllerUser": 65532,
-		"ovn": map[string]any{"replicas": c.opts.Members}, "ovs": map[string]any{"datapath": c.lab.Datapath()},
+		"config": config, "controllerUser": 65532, "ovn": ovn, "ovs": map[string]any{"datapath": c.lab.Datapath()},
 	})
 	if err != nil {
 		return err
@@ -38,6 +44,35 @@ func (c *Cluster) deploy(ctx context.Context) error {
 		return err
 	}
 	_, err = c.kubectl(ctx, []byte(c.dns()), "apply", "-f", "-")
+	return err
+}
+
+// storageClass is of the volume for OVN's databases.
+const storageClass = "databases"
+
+// provideVolume creates a volume on a directory of the control plane's node.
+func (c *Cluster) provideVolume(ctx context.Context) error {
+	n := c.controlPlane()
+	if err := os.MkdirAll(filepath.Join(c.nodeDir(n), "var/lib/databases"), 0o755); err != nil {
+		return err
+	}
+	objects := fmt.Sprintf(`apiVersion: storage.k8s.io/v1
+kind: StorageClass
+metadata: {name: %[1]s}
+provisioner: kubernetes.io/no-provisioner
+volumeBindingMode: WaitForFirstConsumer
+---
+apiVersion: v1
+kind: PersistentVolume
+metadata: {name: %[1]s}
+spec:
+  capacity: {storage: 1Gi}
+  accessModes: [ReadWriteOnce]
+  storageClassName: %[1]s
+  local: {path: /var/lib/databases}
+  nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%[2]q]}]}]}}
+`, storageClass, n.Name)
+	_, err := c.kubectl(ctx, []byte(objects), "apply", "-f", "-")
 	return err
 }
 

@@ -82,6 +82,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	if *central {
 		o.Members = 3
 	}
+	o.Volume = *rotate
 	c, err := kubelets.Up(ctx, o)
 	if err != nil {
 		return err
