@@ -103,9 +103,9 @@ test-vm: build ## kernel datapath in a VM: 6.12 with one path of each kind in ea
 	@test/vm/suite
 
 .PHONY: test-vm-short
-test-vm-short: build ## kernel datapath in a VM: one path of each kind in layout direct
+test-vm-short: build ## in VMs: one path of each kind in layout direct on 6.12, and the verifier of 6.1
 	@test/packages lab vm
-	@test/vm/suite short
+	@test/vm/suite short verifier
 
 .PHONY: bench
 bench: ## instructions per operation in a VM (BOOTS=1, KEEP=yes for the documents); KIND=full other kernels and sizes, watched counting and monitor, native Go benchmarks here
