@@ -65,7 +65,7 @@ func (c *Cluster) daemons(ctx context.Context) (ids []string, err error) {
 			ids = append(ids, pods.Items[i].Name+" "+s.Name+" "+s.ContainerID)
 		}
 	}
-	if want := 3*c.opts.Members + 3*c.opts.Nodes; len(ids) != want { // two databases and northd; a database, vswitchd and ovn-controller
+	if want := 5*c.opts.Members + 4*c.opts.Nodes; len(ids) != want { // as in docs/install.md
 		return nil, fmt.Errorf("%d containers of OVN and Open vSwitch, want %d: %q", len(ids), want, ids)
 	}
 	slices.Sort(ids)
