@@ -42,7 +42,7 @@ type central struct {
 // Central kills one member of OVN's databases, the leader, and all three, updates the chart and rolls
 // it back, all under traffic: no established connection may be lost. A pod that is created while no
 // member runs must wait, and get its network later. It restores a backup by the commands of
-// docs/install.md, which must give the rows of before. It needs Options.Members 3.
+// docs/install.md, which must give the rows of before. It needs Options.Members 3 and Options.Traffic.
 func (c *Cluster) Central(ctx context.Context) error {
 	t := &central{Cluster: c}
 	if err := t.run(ctx); err != nil {

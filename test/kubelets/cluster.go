@@ -27,6 +27,8 @@ type Options struct {
 	BinDir   string // of ovnkube and ovn-k8s-cni-overlay
 	Source   string // the root of this repository
 	CacheDir string // default kube.CacheDir
+	// Traffic brings the image of the pods that Central and Rotate connect.
+	Traffic bool
 	// Volume puts OVN's databases on a PersistentVolumeClaim.
 	Volume bool
 	// Release is a directory with the packed chart and the images of `make release`, which Up installs

@@ -54,7 +54,7 @@ func (c *Cluster) makeImages(dir string) error {
 		"boom":    small(c.program("regression-issue-74839"), boomImage),
 		"agnhost": c.agnhostImage(),
 	}
-	if c.opts.Members > 1 {
+	if c.opts.Traffic {
 		traffic := small(filepath.Join(c.opts.BinDir, labProgram), trafficImage)
 		traffic.entrypoint = append(traffic.entrypoint, "traffic")
 		images["traffic"] = traffic

@@ -30,7 +30,8 @@ const shortLives = `[{"op":"add","path":"/spec/template/spec/containers/0/args/-
 
 // Rotate renews a node's certificate, changes both authorities, and deletes the pod of OVN's databases,
 // all under traffic. No connection may be lost and no ovn-controller may restart. A pod that is created
-// while the databases are away must wait, and get its network later. It needs Options.Members 1.
+// while the databases are away must wait, and get its network later. It needs Options.Members 1 and
+// Options.Traffic.
 func (c *Cluster) Rotate(ctx context.Context) error {
 	r := &central{Cluster: c}
 	if err := r.rotate(ctx); err != nil {

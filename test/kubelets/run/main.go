@@ -82,7 +82,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	if *central {
 		o.Members = 3
 	}
-	o.Volume = *rotate
+	o.Volume, o.Traffic = *rotate, *rotate || *central
 	c, err := kubelets.Up(ctx, o)
 	if err != nil {
 		return err
