@@ -172,3 +172,55 @@ func TestSchemaIsNotConvertedBack(t *testing.T) {
 		}
 	}
 }
+
+// TestControllerOnTheNodesOwnSwitch: with Host, ovn-controller starts on an Open vSwitch without the mark.
+// It waits for its certificate, and does not start beside another ovn-controller.
+func TestControllerOnTheNodesOwnSwitch(t *testing.T) {
+	s := newSwitch(t)
+	for _, dir := range []string{s.Dir, s.RunDir} {
+		if err := os.MkdirAll(dir, 0o755); err != nil {
+			t.Fatal(err)
+		}
+	}
+	mustRun(t, "ovsdb-tool", "create", s.file(), schemaPath(vswitchSchema))
+	serve(t, []string{"ovsdb-server", "--remote=p" + s.remote(), "--pidfile=" + s.RunDir + "/pid", "--unixctl=" + s.RunDir + "/ctl", s.file()})
+	vsctl := []string{"ovs-vsctl", "--timeout=5", "--db=" + s.remote(), "--no-wait", "init", "--", "set", "Open_vSwitch", ".", "ovs_version=1"}
+	if err := await(t.Context(), func() error { _, err := run(t.Context(), vsctl...); return err }); err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Controller(t.Context(), silent); !errors.Is(err, errForeign) {
+		t.Errorf("without Host: %v", err)
+	}
+	s.Host, s.AwaitCertificate = true, true
+	s.TLS = TLS{Key: s.RunDir + "/node.pem", Cert: s.RunDir + "/node.pem", CA: s.RunDir + "/ca.pem"}
+	short, cancel := context.WithTimeout(t.Context(), time.Second)
+	defer cancel()
+	if argv, err := s.Controller(short, silent); !errors.Is(err, context.DeadlineExceeded) {
+		t.Errorf("without a certificate: %v, %v", argv, err)
+	}
+	for _, file := range []string{s.TLS.Cert, s.TLS.CA} {
+		if err := os.WriteFile(file, nil, 0o600); err != nil {
+			t.Fatal(err)
+		}
+	}
+	argv, err := s.Controller(t.Context(), silent)
+	if err != nil || argv[0] != "ovn-controller" {
+		t.Errorf("%v, %v", argv, err)
+	}
+	serve(t, append(argv, "--unixctl="+s.OVNRunDir+"/ovn-controller.1.ctl"))
+	err = await(t.Context(), func() error {
+		if err := os.WriteFile(s.OVNRunDir+"/ovn-controller.pid", []byte("1\n"), 0o644); err != nil { // as in a container
+			return err
+		}
+		if s.controllerEnded() == nil {
+			return errors.New("it does not listen yet")
+		}
+		return nil
+	})
+	if err != nil {
+		t.Fatal(err)
+	}
+	if _, err := s.Controller(t.Context(), silent); err == nil || !strings.Contains(err.Error(), "ovn-controller still runs") {
+		t.Errorf("beside another one: %v", err)
+	}
+}
