@@ -17,8 +17,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/environment"
 )
 
-// TestInvalidCertificateIsNamed: an agent whose chassis has the Node's name reports a certificate that is
-// missing, damaged, expired or another node's, and none that is right. /readyz and an Event have it.
+// TestInvalidCertificateIsNamed: an agent whose chassis has the Node's name reports a certificate
+// that is missing, damaged, expired or another node's, and none that is right. /readyz and an Event
+// have it.
 func TestInvalidCertificateIsNamed(t *testing.T) {
 	r := newRig(t)
 	r.cfg.ChassisOfNode, r.cfg.CertificateFile = true, filepath.Join(t.TempDir(), "chassis", "current.pem")

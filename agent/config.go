@@ -22,8 +22,8 @@ type Config struct {
 	NodeName   string
 	RestConfig *rest.Config
 
-	// Settings configure the gateway. Run completes them: an empty Uplink becomes the interface of the
-	// default route (in layout bridged possibly the bridge), and an empty Datapath is detected.
+	// Settings configure the gateway. Run completes them: an empty Uplink becomes the interface of
+	// the default route (in layout bridged possibly the bridge), and an empty Datapath is detected.
 	// Bridge, Encap, NotHost and NoEBPF are not configured.
 	gateway.Settings
 
@@ -32,7 +32,8 @@ type Config struct {
 	SBAddress string // "": leave ovn-remote unchanged
 	// ChassisOfNode names the chassis after the Node, whatever system-id is set.
 	ChassisOfNode bool
-	// CertificateFile has the node's certificate for the Southbound database, if its directory is there.
+	// CertificateFile has the node's certificate for the Southbound database, if its directory is
+	// there.
 	CertificateFile string
 	EncapIP         netip.Addr // zero: the node's address; the userspace datapath needs a separate one
 	EncapBits       int        // prefix length of EncapIP on the userspace datapath; 0 = 24 or 64
@@ -47,8 +48,8 @@ type Config struct {
 	AvoidNullNAT bool   // for the userspace datapath of OVS before 3.3: see ovs.AvoidNullNAT
 	HealthAddr   string // of kube-proxy's health check; "": not served
 
-	// Begun, if not nil, is called when Run starts to work. missing returns what the node still needs
-	// to become ready, or "".
+	// Begun, if not nil, is called when Run starts to work. missing returns what the node still
+	// needs to become ready, or "".
 	Begun func(missing func() string) `json:"-"`
 }
 

@@ -90,7 +90,8 @@ func (a *agent) routesRemoved(context.Context) *environment.Fault {
 // detected says which settings the agent found at its start because they are not configured.
 type detected struct{ uplink, datapath bool }
 
-// networksOverlap finds an address of the host that was added to a network of pods or of the tunnels.
+// networksOverlap finds an address of the host that was added to a network of pods or of the
+// tunnels.
 func (a *agent) networksOverlap(context.Context) *environment.Fault {
 	err := a.gateway.View().Overlap()
 	if err == nil {
@@ -100,8 +101,8 @@ func (a *agent) networksOverlap(context.Context) *environment.Fault {
 		": packets for one of the two go to the other; remove the address from the host, or give the cluster another network"}
 }
 
-// defaultRouteElsewhere finds a gateway without next hops because every default route has moved from
-// the detected uplink to other devices.
+// defaultRouteElsewhere finds a gateway without next hops because every default route has moved
+// from the detected uplink to other devices.
 func (a *agent) defaultRouteElsewhere(context.Context) *environment.Fault {
 	n, known := a.gateway.View().Node()
 	routes := a.gateway.View().DefaultRoutes()
@@ -123,7 +124,8 @@ func (a *agent) kernelDatapathUnused(context.Context) *environment.Fault {
 		"and the node still uses the slower userspace datapath; restart the agent, or configure --datapath netdev"}
 }
 
-// otherNetworkFirst finds CNI configurations of other networks that container runtimes prefer to ours.
+// otherNetworkFirst finds CNI configurations of other networks that container runtimes prefer to
+// ours.
 func (a *agent) otherNetworkFirst(context.Context) *environment.Fault {
 	if a.cfg.CNIConfDir == "" || a.cfg.CNIExclusive {
 		return nil
@@ -177,8 +179,8 @@ func (a *agent) addressDiffers(context.Context) *environment.Fault {
 	return nil
 }
 
-// certificateInvalid finds a node whose certificate for the Southbound database is missing, has another
-// name or has expired: with it, ovn-controller cannot connect.
+// certificateInvalid finds a node whose certificate for the Southbound database is missing, has
+// another name or has expired: with it, ovn-controller cannot connect.
 func (a *agent) certificateInvalid(context.Context) *environment.Fault {
 	file := a.cfg.CertificateFile
 	if !a.cfg.ChassisOfNode || file == "" {

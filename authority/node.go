@@ -24,9 +24,9 @@ const NodeFile = nodePair + "-current.pem"
 
 const nodePair = "ovn-controller"
 
-// RunNode requests the node's certificate unless the directory has a valid one, and renews it before it
-// expires, until the context ends. Its file is replaced at once. A certificate with another name, as on a
-// disk that was copied from another node, is replaced, too.
+// RunNode requests the node's certificate unless the directory has a valid one, and renews it
+// before it expires, until the context ends. Its file is replaced at once. A certificate with
+// another name, as on a disk that was copied from another node, is replaced, too.
 func RunNode(ctx context.Context, client kubernetes.Interface, node, dir string, log *slog.Logger) error {
 	klog.SetSlogLogger(log) // of the library
 	if err := os.MkdirAll(dir, 0o700); err != nil {

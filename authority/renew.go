@@ -20,15 +20,15 @@ const (
 	skew = time.Hour
 )
 
-// Secrets of the two authorities. A node's certificate opens the Southbound database's port for nodes
-// only, whose server trusts no other.
+// Secrets of the two authorities. A node's certificate opens the Southbound database's port for
+// nodes only, whose server trusts no other.
 const (
 	central = "ovn-ebpf-ca"      // of the databases' members, northd and the controller
 	nodes   = "ovn-ebpf-node-ca" // of nodes
 )
 
-// rotate is a key of an authority's Secret, with any value, by which an administrator asks for the next
-// authority.
+// rotate is a key of an authority's Secret, with any value, by which an administrator asks for the
+// next authority.
 const rotate = "rotate"
 
 var authorityNames = []string{central, nodes}
@@ -42,8 +42,8 @@ type holder struct {
 // files are the keys of a Secret. ca has the certificates of the authority that the reader trusts.
 type files struct{ key, cert, ca, trusts string }
 
-// holders returns the Secrets with a certificate of the authority of the databases. Their servers verify
-// that it is the authority's, and look at no name.
+// holders returns the Secrets with a certificate of the authority of the databases. Their servers
+// verify that it is the authority's, and look at no name.
 func holders() []holder {
 	return []holder{
 		{"ovn-ebpf-central", "ovn-central", []files{

@@ -62,8 +62,8 @@ func (w *world) node(data Data) map[string][]byte {
 }
 
 // TestRenewForYears: certificates are always valid, and a holder whose files are up to Handover old
-// still knows every other one, through renewals and changes of the authority. No server of the databases
-// accepts a node's certificate, except at the port for nodes.
+// still knows every other one, through renewals and changes of the authority. No server of the
+// databases accepts a node's certificate, except at the port for nodes.
 func TestRenewForYears(t *testing.T) {
 	w := &world{t: t, now: time.Date(2026, 1, 1, 0, 0, 0, 0, time.UTC), data: Data{}}
 	if got := w.renew(); len(got) != len(secrets()) {
@@ -124,8 +124,8 @@ func TestRenewRepairs(t *testing.T) {
 	}
 }
 
-// TestRotateOnRequest: an administrator's request makes the next authority, which all trust before it
-// signs. Certificates of the former one stay valid.
+// TestRotateOnRequest: an administrator's request makes the next authority, which all trust before
+// it signs. Certificates of the former one stay valid.
 func TestRotateOnRequest(t *testing.T) {
 	w := &world{t: t, now: time.Now(), data: Data{}}
 	w.renew()

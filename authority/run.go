@@ -25,7 +25,8 @@ const (
 // issued is the annotation of the objects that this package created. It changes no others.
 const issued = "ovn-ebpf.io/issued"
 
-// Trust is the ConfigMap with the certificates by which nodes know the databases, in its key TrustFile.
+// Trust is the ConfigMap with the certificates by which nodes know the databases, in its key
+// TrustFile.
 const (
 	Trust     = "ovn-ebpf-ca"
 	TrustFile = "cacert.pem"
@@ -68,9 +69,9 @@ func (a *Authority) Run(ctx context.Context) error {
 	}
 }
 
-// Sync renews the Secrets once. It writes an authority before its signatures, because clients must trust
-// the authority first. Writes name the version that was read, so that two concurrent calls do not mix. If
-// one of the Secrets was created by others, Sync returns an error and writes nothing.
+// Sync renews the Secrets once. It writes an authority before its signatures, because clients must
+// trust the authority first. Writes name the version that was read, so that two concurrent calls do
+// not mix. If one of the Secrets was created by others, Sync returns an error and writes nothing.
 func (a *Authority) Sync(ctx context.Context) error {
 	client := a.Client.CoreV1().Secrets(a.Namespace)
 	have, read := Data{}, map[string]*corev1.Secret{}

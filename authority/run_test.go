@@ -14,8 +14,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
-// TestSync: Sync creates the Secrets and the ConfigMap, leaves them as they are, and restores a deleted
-// one alone. It does not change a Secret that others created.
+// TestSync: Sync creates the Secrets and the ConfigMap, leaves them as they are, and restores a
+// deleted one alone. It does not change a Secret that others created.
 func TestSync(t *testing.T) {
 	client, err := kubernetes.NewForConfig(kubetest.Start(t).RestConfig())
 	if err != nil {

@@ -7,6 +7,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"sync"
 	"time"
 
 	certificatesv1 "k8s.io/api/certificates/v1"
@@ -14,9 +15,9 @@ import (
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/fields"
-	"k8s.io/apimachinery/pkg/labels"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/informer"
 )
 
 // SignerName is the signer of nodes' certificates in the CSR API.
@@ -29,12 +30,17 @@ const NodeAccount = "ovn-ebpf-ovn-controller"
 // servers of Kubernetes 1.30 or newer set it.
 const nodeNameKey = "authentication.kubernetes.io/node-name"
 
+// watchRetryMax is the longest pause after requests to the API server that failed.
+const watchRetryMax = 5 * time.Second
+
 // serve answers the requests to SignerName until the context ends.
 func (a *Authority) serve(ctx context.Context) error {
-	factory := informers.NewSharedInformerFactoryWithOptions(a.Client, 0, informers.WithTweakListOptions(func(o *metav1.ListOptions) {
-		o.FieldSelector = fields.OneTermEqualSelector("spec.signerName", SignerName).String()
-	}))
-	requests := factory.Certificates().V1().CertificateSigningRequests()
+	requests := informer.New(a.Client.CertificatesV1().CertificateSigningRequests(), informer.Options{
+		Name: "certificate requests", Example: &certificatesv1.CertificateSigningRequest{}, RetryMax: watchRetryMax, Log: a.Log,
+		Select: func(o *metav1.ListOptions) {
+			o.FieldSelector = fields.OneTermEqualSelector("spec.signerName", SignerName).String()
+		},
+	})
 	wake := make(chan struct{}, 1)
 	trigger := func() {
 		select {
@@ -42,25 +48,23 @@ func (a *Authority) serve(ctx context.Context) error {
 		default:
 		}
 	}
-	_, err := requests.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{
+	_, err := requests.AddEventHandler(cache.ResourceEventHandlerFuncs{
 		AddFunc: func(any) { trigger() }, UpdateFunc: func(any, any) { trigger() },
 	})
 	if err != nil {
 		return fmt.Errorf("watch certificate requests: %w", err)
 	}
-	factory.Start(ctx.Done())
-	defer factory.Shutdown()
+	var running sync.WaitGroup
+	running.Go(func() { requests.RunWithContext(ctx) })
+	defer running.Wait()
 	for {
 		select {
 		case <-ctx.Done():
 			return nil
 		case <-wake:
 		}
-		all, err := requests.Lister().List(labels.Everything())
-		if err != nil {
-			return fmt.Errorf("list certificate requests: %w", err)
-		}
-		for _, r := range all {
+		for _, o := range requests.GetStore().List() {
+			r := o.(*certificatesv1.CertificateSigningRequest)
 			if err := a.answer(ctx, r); err != nil && ctx.Err() == nil {
 				a.Log.Error("certificate request not answered", "request", r.Name, "err", err)
 				time.AfterFunc(again, trigger)
@@ -109,7 +113,8 @@ func (a *Authority) answer(ctx context.Context, r *certificatesv1.CertificateSig
 	return nil
 }
 
-// ignoreChanged drops the error for an object that has changed or is gone: the watch brings the change.
+// ignoreChanged drops the error for an object that has changed or is gone: the watch brings the
+// change.
 func ignoreChanged(err error) error {
 	if apierrors.IsConflict(err) || apierrors.IsNotFound(err) {
 		return nil
@@ -121,8 +126,8 @@ func condition(kind certificatesv1.RequestConditionType, message string) certifi
 	return certificatesv1.CertificateSigningRequestCondition{Type: kind, Status: corev1.ConditionTrue, Reason: "NodeName", Message: message}
 }
 
-// check returns the parsed request, or an error if it must not be granted: a node's pod of ours may have
-// a client's certificate for its own node's name, and nothing else.
+// check returns the parsed request, or an error if it must not be granted: a node's pod of ours may
+// have a client's certificate for its own node's name, and nothing else.
 func (a *Authority) check(r *certificatesv1.CertificateSigningRequest) (*x509.CertificateRequest, error) {
 	if want := "system:serviceaccount:" + a.Namespace + ":" + NodeAccount; r.Spec.Username != want {
 		return nil, fmt.Errorf("the requester is %q, want %q", r.Spec.Username, want)

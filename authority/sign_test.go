@@ -75,8 +75,8 @@ func (s *signing) run() {
 	})
 }
 
-// as returns a client with the token that kubelet gives to a pod of the account on the node. Without a
-// node the token is bound to no pod.
+// as returns a client with the token that kubelet gives to a pod of the account on the node.
+// Without a node the token is bound to no pod.
 func (s *signing) as(account, node string) kubernetes.Interface {
 	s.t.Helper()
 	request := &authenticationv1.TokenRequest{}
@@ -105,8 +105,8 @@ func (s *signing) await(what string, done func() bool) {
 	}
 }
 
-// TestNodeGetsItsCertificate: a node's pod gets a certificate with its Node's name, which the port for
-// nodes accepts. It is renewed while its reader runs, and one with another name is replaced.
+// TestNodeGetsItsCertificate: a node's pod gets a certificate with its Node's name, which the port
+// for nodes accepts. It is renewed while its reader runs, and one with another name is replaced.
 func TestNodeGetsItsCertificate(t *testing.T) {
 	s := newSigning(t)
 	s.NodeLife = 10 * time.Second
@@ -145,8 +145,8 @@ func TestNodeGetsItsCertificate(t *testing.T) {
 	s.await("certificate with the other name", func() bool { return current().Subject.CommonName == "node2" })
 }
 
-// TestRequestsForOthersAreDenied: a certificate for another node's name, or for a requester that is not
-// on that node, is refused, also if an administrator has approved it.
+// TestRequestsForOthersAreDenied: a certificate for another node's name, or for a requester that is
+// not on that node, is refused, also if an administrator has approved it.
 func TestRequestsForOthersAreDenied(t *testing.T) {
 	s := newSigning(t)
 	s.run()

@@ -117,7 +117,8 @@ func TestBackup(t *testing.T) {
 	}
 }
 
-// TestVolume: with a size, each member's databases are on a claim of their own, and not on the node.
+// TestVolume: with a size, each member's databases are on a claim of their own, and not on the
+// node.
 func TestVolume(t *testing.T) {
 	const set = "StatefulSet ovn-ebpf/ovn-ebpf-central"
 	s := complete(t, member, "-set=ovn.volume.size=2Gi", "-set=ovn.volume.storageClass=fast")[set].(*appsv1.StatefulSet)
@@ -141,7 +142,8 @@ func TestVolume(t *testing.T) {
 // ends reports whether the first step of an uninstallation deletes an object: everything that runs,
 // except Open vSwitch, and what only OVN's databases need.
 func ends(key string) bool {
-	kind, name := key[:strings.Index(key, " ")], key[strings.LastIndex(key, "/")+1:]
+	kind, _, _ := strings.Cut(key, " ")
+	name := key[strings.LastIndex(key, "/")+1:]
 	switch kind {
 	case "Deployment", "StatefulSet", "Service", "PodDisruptionBudget":
 		return true

@@ -14,8 +14,8 @@ import (
 )
 
 // TestAgentThatCannotRunIsNamed: an agent whose configuration is wrong, and one that waits for Open
-// vSwitch, answer neither /readyz nor ovnkube status. With the rights that the chart gives them, they
-// write an Event about the Node.
+// vSwitch, answer neither /readyz nor ovnkube status. With the rights that the chart gives them,
+// they write an Event about the Node.
 func TestAgentThatCannotRunIsNamed(t *testing.T) {
 	g := newGuarded(t)
 	config := g.token("ovn-ebpf-node", "node1")

@@ -59,8 +59,8 @@ type Database struct {
 	schema string
 	port   uint16 // for clients over TLS
 	raft   uint16 // between members
-	// readOnly says that clients over TLS may not write. All clients of the unix socket may, which is
-	// in the member's pod.
+	// readOnly says that clients over TLS may not write. All clients of the unix socket may, which
+	// is in the member's pod.
 	readOnly bool
 }
 

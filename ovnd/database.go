@@ -20,13 +20,13 @@ import (
 // default of 5 s drops clients that compute for longer. Milliseconds.
 const probe = 60000
 
-// electionTimer is the time without a leader's message after which members elect another one. With the
-// default of 1 s a slow disk or a large transaction costs an election. Milliseconds.
+// electionTimer is the time without a leader's message after which members elect another one. With
+// the default of 1 s a slow disk or a large transaction costs an election. Milliseconds.
 const electionTimer = 10000
 
 // Database prepares this member's database and returns its server's command line. A missing
-// database is created on the first member, once every other member says that it has none. If another
-// member has one, and on all other members, it joins them.
+// database is created on the first member, once every other member says that it has none. If
+// another member has one, and on all other members, it joins them.
 func (c Central) Database(ctx context.Context, d Database, log *slog.Logger) ([]string, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -53,9 +53,9 @@ func (c Central) Database(ctx context.Context, d Database, log *slog.Logger) ([]
 	})
 }
 
-// Relay returns the command line of the server through which nodes reach the Southbound database. OVN's
-// role ovn-controller restricts its clients. The relay has a list of authorities of its own: a node's
-// certificate therefore opens this port alone, and not the ports between the members.
+// Relay returns the command line of the server through which nodes reach the Southbound database.
+// OVN's role ovn-controller restricts its clients. The relay has a list of authorities of its own:
+// a node's certificate therefore opens this port alone, and not the ports between the members.
 func (c Central) Relay(ctx context.Context, _ *slog.Logger) ([]string, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err
@@ -170,8 +170,8 @@ func (c Central) clusterID(ctx context.Context, d Database, m netip.Addr) (strin
 // unjoined is the cluster id of a member that waits to join.
 const unjoined = "00000000-0000-0000-0000-000000000000"
 
-// parseClusterID returns the id in the answer to clusterID's query, or "". The column is an optional
-// uuid: ["uuid",ID], or an empty set.
+// parseClusterID returns the id in the answer to clusterID's query, or "". The column is an
+// optional uuid: ["uuid",ID], or an empty set.
 func parseClusterID(answer []byte) (string, error) {
 	var results []struct {
 		Rows []struct {

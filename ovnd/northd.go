@@ -8,8 +8,9 @@ import (
 )
 
 // Northd waits for this member's databases, converts each to the schema of the installed OVN where
-// that is newer, and returns northd's command line. One northd of all members works at a time: the one
-// beside the leader of the Southbound database, because only clients of the unix socket write there.
+// that is newer, and returns northd's command line. One northd of all members works at a time: the
+// one beside the leader of the Southbound database, because only clients of the unix socket write
+// there.
 func (c Central) Northd(ctx context.Context, log *slog.Logger) ([]string, error) {
 	if err := c.Validate(); err != nil {
 		return nil, err

@@ -81,9 +81,9 @@ func membersWith(t *testing.T, n int) ([]*member, authority.Data) {
 	return out, data
 }
 
-// certificates brings the files of a Secret into the directory of the processes as kubelet does: all
-// files change at once, when a link is replaced. Open vSwitch never loads a new certificate that is
-// written after it has read the new private key.
+// certificates brings the files of a Secret into the directory of the processes as kubelet does:
+// all files change at once, when a link is replaced. Open vSwitch never loads a new certificate
+// that is written after it has read the new private key.
 func (m *member) certificates(data authority.Data) {
 	m.t.Helper()
 	dir, err := os.MkdirTemp(m.RunDir, "..")
@@ -211,8 +211,9 @@ func TestOneMember(t *testing.T) {
 	}
 }
 
-// TestThreeMembers: the first member waits for the answers of all others; one is lost and a change is accepted;
-// the first member loses its disk and joins the others, instead of a cluster of its own.
+// TestThreeMembers: the first member waits for the answers of all others; one is lost and a change
+// is accepted; the first member loses its disk and joins the others, instead of a cluster of its
+// own.
 func TestThreeMembers(t *testing.T) {
 	all := members(t, 3)
 	all[2].start()
@@ -320,8 +321,8 @@ func TestRestore(t *testing.T) {
 	}
 }
 
-// otherSchema gives a backup another schema version. Each record is a line with the length and the SHA-1
-// of the JSON after it, and the schema is the first record.
+// otherSchema gives a backup another schema version. Each record is a line with the length and the
+// SHA-1 of the JSON after it, and the schema is the first record.
 func otherSchema(t *testing.T, file string) {
 	t.Helper()
 	text, err := os.ReadFile(file)
@@ -346,8 +347,8 @@ func otherSchema(t *testing.T, file string) {
 	}
 }
 
-// TestOtherCertificates: the servers refuse clients with certificates of another authority. When the
-// servers' files change to that authority's, the running servers accept these clients.
+// TestOtherCertificates: the servers refuse clients with certificates of another authority. When
+// the servers' files change to that authority's, the running servers accept these clients.
 func TestOtherCertificates(t *testing.T) {
 	m := members(t, 1)[0]
 	m.start()

@@ -62,8 +62,8 @@ func (s stolen) sbctl(args ...string) (string, error) {
 	return strings.TrimSpace(string(out)), err
 }
 
-// TestNodeKeyWritesItsOwnChassis: a node registers its own chassis by its certificate. The server refuses
-// rows of other nodes and tables outside the role. docs/security.md has this table.
+// TestNodeKeyWritesItsOwnChassis: a node registers its own chassis by its certificate. The server
+// refuses rows of other nodes and tables outside the role. docs/security.md has this table.
 func TestNodeKeyWritesItsOwnChassis(t *testing.T) {
 	all, data := membersWith(t, 1)
 	m := all[0]
@@ -133,8 +133,9 @@ func TestNodeKeyWritesItsOwnChassis(t *testing.T) {
 	}
 }
 
-// TestNodeKeyOpensOnePort: the databases' other ports accept no node's certificate, neither those for
-// clients nor those between members. Clients over TLS write to the Southbound database by no other port.
+// TestNodeKeyOpensOnePort: the databases' other ports accept no node's certificate, neither those
+// for clients nor those between members. Clients over TLS write to the Southbound database by no
+// other port.
 func TestNodeKeyOpensOnePort(t *testing.T) {
 	all, data := membersWith(t, 1)
 	m := all[0]
@@ -163,7 +164,8 @@ func TestNodeKeyOpensOnePort(t *testing.T) {
 	}
 }
 
-// handshake connects and reads: with TLS 1.3 the server refuses a certificate after the client's part.
+// handshake connects and reads: with TLS 1.3 the server refuses a certificate after the client's
+// part.
 func handshake(ctx context.Context, m *member, files TLS, port uint16) error {
 	pair, err := tls.LoadX509KeyPair(files.Cert, files.Key)
 	if err != nil {

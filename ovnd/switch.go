@@ -30,8 +30,8 @@ type Switch struct {
 func (s Switch) file() string   { return filepath.Join(s.Dir, "conf.db") }
 func (s Switch) remote() string { return "unix:" + filepath.Join(s.RunDir, "db.sock") }
 
-// Database prepares Open vSwitch's database and returns its server's command line. It changes nothing
-// on a node that has its own Open vSwitch.
+// Database prepares Open vSwitch's database and returns its server's command line. It changes
+// nothing on a node that has its own Open vSwitch.
 func (s Switch) Database(ctx context.Context) ([]string, error) {
 	if err := errors.Join(s.checkUnused(), s.checkFile(ctx)); err != nil {
 		return nil, fmt.Errorf("start Open vSwitch's database: %w", err)
@@ -104,8 +104,9 @@ func (s Switch) Daemon(ctx context.Context) ([]string, error) {
 	return append([]string{"ovs-vswitchd", s.remote(), "--pidfile=" + filepath.Join(s.RunDir, "ovs-vswitchd.pid")}, logging...), nil
 }
 
-// Controller waits for the database and the certificate, and returns ovn-controller's command line. The
-// agent tells ovn-controller its database. It is an error if another ovn-controller runs on the node.
+// Controller waits for the database and the certificate, and returns ovn-controller's command line.
+// The agent tells ovn-controller its database. It is an error if another ovn-controller runs on the
+// node.
 func (s Switch) Controller(ctx context.Context, log *slog.Logger) ([]string, error) {
 	if err := os.MkdirAll(s.OVNRunDir, 0o755); err != nil {
 		return nil, fmt.Errorf("start ovn-controller: %w", err)
@@ -146,8 +147,8 @@ func (s Switch) awaitCertificate(ctx context.Context, log *slog.Logger) error {
 	})
 }
 
-// Await waits until Open vSwitch's database is there and initialised, and returns an error if it is not
-// ovn-ebpf's. An agent that starts before would not see the node's own settings in it.
+// Await waits until Open vSwitch's database is there and initialised, and returns an error if it is
+// not ovn-ebpf's. An agent that starts before would not see the node's own settings in it.
 func (s Switch) Await(ctx context.Context) error {
 	if err := s.checkServer(ctx); err != nil {
 		return err
@@ -155,8 +156,8 @@ func (s Switch) Await(ctx context.Context) error {
 	return s.awaitRow(ctx)
 }
 
-// AwaitFor is Await with a time limit, after which the error is context.DeadlineExceeded with the last
-// reason.
+// AwaitFor is Await with a time limit, after which the error is context.DeadlineExceeded with the
+// last reason.
 func (s Switch) AwaitFor(ctx context.Context, limit time.Duration) error {
 	ctx, cancel := context.WithTimeout(ctx, limit)
 	defer cancel()
@@ -171,10 +172,10 @@ func (s Switch) awaitRow(ctx context.Context) error {
 	})
 }
 
-// Remove waits for the end of ovn-controller, which would make its bridge again, deletes every bridge,
-// waits until ovs-vswitchd has done so, and empties the directories. Servers that still run keep
-// their open files, and end with the uninstallation. A database that is not ovn-ebpf's is an error,
-// and then nothing is removed.
+// Remove waits for the end of ovn-controller, which would make its bridge again, deletes every
+// bridge, waits until ovs-vswitchd has done so, and empties the directories. Servers that still run
+// keep their open files, and end with the uninstallation. A database that is not ovn-ebpf's is an
+// error, and then nothing is removed.
 func (s Switch) Remove(ctx context.Context, dirs ...string) error {
 	if err := s.checkFile(ctx); err != nil {
 		return fmt.Errorf("remove Open vSwitch: %w", err)

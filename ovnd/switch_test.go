@@ -86,8 +86,8 @@ func TestSwitchOfTheNodeStays(t *testing.T) {
 
 func second(_ []string, err error) error { return err }
 
-// besideRemoved returns the error of a removal with a marked file while the node's own server has the
-// socket.
+// besideRemoved returns the error of a removal with a marked file while the node's own server has
+// the socket.
 func besideRemoved(t *testing.T, s Switch) error {
 	t.Helper()
 	if err := s.create(t.Context()); err != nil {
@@ -134,8 +134,8 @@ func TestSwitchOfOurs(t *testing.T) {
 	}
 }
 
-// TestSchemaIsNotConvertedBack: a database with a newer schema than the installed one stays as it is,
-// an older one is converted.
+// TestSchemaIsNotConvertedBack: a database with a newer schema than the installed one stays as it
+// is, an older one is converted.
 func TestSchemaIsNotConvertedBack(t *testing.T) {
 	installed := mustRun(t, "ovsdb-tool", "schema-version", schemaPath(vswitchSchema))
 	for version, want := range map[string]string{"1.0.0": installed, "99.0.0": "99.0.0"} {
@@ -173,8 +173,8 @@ func TestSchemaIsNotConvertedBack(t *testing.T) {
 	}
 }
 
-// TestControllerOnTheNodesOwnSwitch: with Host, ovn-controller starts on an Open vSwitch without the mark.
-// It waits for its certificate, and does not start beside another ovn-controller.
+// TestControllerOnTheNodesOwnSwitch: with Host, ovn-controller starts on an Open vSwitch without
+// the mark. It waits for its certificate, and does not start beside another ovn-controller.
 func TestControllerOnTheNodesOwnSwitch(t *testing.T) {
 	s := newSwitch(t)
 	for _, dir := range []string{s.Dir, s.RunDir} {

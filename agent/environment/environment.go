@@ -69,22 +69,22 @@ type Options struct {
 	// KubeProxy is the URL at which kube-proxy says its mode, http://127.0.0.1:10249/proxyMode by
 	// default.
 	KubeProxy string
-	// Server is the URL of the API server, and Client a client for it. Without a Client the clock is
-	// not compared.
+	// Server is the URL of the API server, and Client a client for it. Without a Client the clock
+	// is not compared.
 	Server string
 	Client *http.Client
 	// Cgroup returns an error if the host's sockets cannot be watched; nil is not asked.
 	Cgroup func() error
-	// SwitchAborts reports whether connections of pods can abort the running ovs-vswitchd; nil is not
-	// asked.
+	// SwitchAborts reports whether connections of pods can abort the running ovs-vswitchd; nil is
+	// not asked.
 	SwitchAborts func(context.Context) (bool, error)
-	// Dirs are directories in which the agent, Open vSwitch or OVN's databases write. Missing ones are
-	// ignored.
+	// Dirs are directories in which the agent, Open vSwitch or OVN's databases write. Missing ones
+	// are ignored.
 	Dirs []string
 	// Missing returns what keeps the node from being ready; nil is not asked.
 	Missing func() []string
-	// Warn writes an Event about the Node. It is called once for each fault that begins, and at most
-	// once per minute for each reason.
+	// Warn writes an Event about the Node. It is called once for each fault that begins, and at
+	// most once per minute for each reason.
 	Warn func(ctx context.Context, reason, message string) error
 	Log  *slog.Logger
 }

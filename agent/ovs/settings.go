@@ -22,8 +22,8 @@ type Settings struct {
 	SystemID     string // used if none is set
 	// FixedSystemID replaces a system-id that is set by SystemID.
 	FixedSystemID bool
-	// Refused keeps ovn-controller from the southbound database: another node has the same system-id,
-	// and the two would take the chassis from each other.
+	// Refused keeps ovn-controller from the southbound database: another node has the same
+	// system-id, and the two would take the chassis from each other.
 	Refused bool
 }
 

@@ -166,8 +166,8 @@ func runAgent(ctx context.Context, env *environment, s *settings, cleanup bool) 
 	})
 }
 
-// warnNode writes an Event about the Node, as far as the API server answers. An agent that has ended, or
-// that waits to start, answers neither /readyz nor ovnkube status.
+// warnNode writes an Event about the Node, as far as the API server answers. An agent that has
+// ended, or that waits to start, answers neither /readyz nor ovnkube status.
 func warnNode(ctx context.Context, config *rest.Config, node, reason, text string, log *slog.Logger) {
 	if config == nil {
 		return

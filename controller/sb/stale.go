@@ -5,17 +5,20 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"sync"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/client-go/informers"
 	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/tools/cache"
+
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/informer"
 )
 
-// Reader is a database to which the controller may not write. RemoveStale, which may, runs elsewhere.
+// Reader is a database to which the controller may not write. RemoveStale, which may, runs
+// elsewhere.
 type Reader struct{ *DB }
 
 // RemoveChassis returns an error until the chassis is gone.
@@ -30,15 +33,14 @@ func (r Reader) RemoveChassis(ctx context.Context, name string, _ Fence) error {
 	return nil
 }
 
-// staleLook is how often RemoveStale looks without a change of the Nodes: an ovn-controller that still
-// runs registers its chassis again.
+// staleLook is how often RemoveStale looks without a change of the Nodes: an ovn-controller that
+// still runs registers its chassis again.
 const staleLook = time.Minute
 
-// RemoveStale deletes each chassis without a Node of its name, until the context ends. All chassis must
-// be named after their Nodes.
+// RemoveStale deletes each chassis without a Node of its name, until the context ends. All chassis
+// must be named after their Nodes.
 func RemoveStale(ctx context.Context, client kubernetes.Interface, db *DB, log *slog.Logger) error {
-	factory := informers.NewSharedInformerFactoryWithOptions(client, 0, informers.WithTransform(nameOnly))
-	nodes := factory.Core().V1().Nodes()
+	nodes := informer.New(client.CoreV1().Nodes(), informer.Options{Name: "nodes", Example: &corev1.Node{}, Transform: nameOnly, RetryMax: timeout, Log: log})
 	wake := make(chan struct{}, 1)
 	trigger := func() {
 		select {
@@ -46,17 +48,18 @@ func RemoveStale(ctx context.Context, client kubernetes.Interface, db *DB, log *
 		default:
 		}
 	}
-	if _, err := nodes.Informer().AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { trigger() }}); err != nil {
+	if _, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { trigger() }}); err != nil {
 		return fmt.Errorf("watch nodes: %w", err)
 	}
-	factory.Start(ctx.Done())
-	defer factory.Shutdown()
-	if !cache.WaitForCacheSync(ctx.Done(), nodes.Informer().HasSynced) {
+	var running sync.WaitGroup
+	running.Go(func() { nodes.RunWithContext(ctx) })
+	defer running.Wait()
+	if !cache.WaitForCacheSync(ctx.Done(), nodes.HasSynced) {
 		return nil // the context has ended
 	}
 	exists := func(name string) bool {
-		_, err := nodes.Lister().Get(name)
-		return err == nil
+		_, has, err := nodes.GetStore().GetByKey(name)
+		return has && err == nil
 	}
 	said := ""
 	for {
@@ -77,7 +80,8 @@ func RemoveStale(ctx context.Context, client kubernetes.Interface, db *DB, log *
 	}
 }
 
-// removeStale looks once. It asks the API server before it deletes, because the informer may be late.
+// removeStale looks once. It asks the API server before it deletes, because the informer may be
+// late.
 func removeStale(ctx context.Context, client kubernetes.Interface, db *DB, exists func(string) bool) error {
 	all, err := db.ListChassis(ctx)
 	if err != nil {

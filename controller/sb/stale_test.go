@@ -17,8 +17,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
-// TestChassisOfDeletedNodesAreRemoved: a chassis without a Node goes, at the start and when its Node is
-// deleted. The others stay. A controller that may not write waits for it.
+// TestChassisOfDeletedNodesAreRemoved: a chassis without a Node goes, at the start and when its
+// Node is deleted. The others stay. A controller that may not write waits for it.
 func TestChassisOfDeletedNodesAreRemoved(t *testing.T) {
 	ovn := nbtest.StartOVN(t)
 	client := kubernetes.NewForConfigOrDie(kubetest.Start(t).RestConfig())

@@ -19,8 +19,8 @@ import (
 // untyped are the commands, and whole blocks, of README and docs that TestDocuments does not run,
 // each with the reason. All other commands are run and must succeed. TestUntyped checks the
 // reasons: tests and parts of CI that they name must exist, and a "no command" must not be a
-// command. install.md needs a cluster of kubelets, which package kubelets makes. It types the chapters
-// kubelets.Typed.
+// command. install.md needs a cluster of kubelets, which package kubelets makes. It types the
+// chapters kubelets.Typed.
 var untyped = []exception{
 	{"README.md", "a node's network namespace", true, noCommand + "a picture"},
 	{"README.md", "make demo", false, ".ci/run does it, part demo"},

@@ -39,10 +39,11 @@ type central struct {
 	probes  int
 }
 
-// Central kills one member of OVN's databases, the leader, and all three, updates the chart and rolls
-// it back, all under traffic: no established connection may be lost. A pod that is created while no
-// member runs must wait, and get its network later. It restores a backup by the commands of
-// docs/install.md, which must give the rows of before. It needs Options.Members 3 and Options.Traffic.
+// Central kills one member of OVN's databases, the leader, and all three, updates the chart and
+// rolls it back, all under traffic: no established connection may be lost. A pod that is created
+// while no member runs must wait, and get its network later. It restores a backup by the commands
+// of docs/install.md, which must give the rows of before. It needs Options.Members 3 and
+// Options.Traffic.
 func (c *Cluster) Central(ctx context.Context) error {
 	t := &central{Cluster: c}
 	if err := t.run(ctx); err != nil {
@@ -153,8 +154,8 @@ func (t *central) loseOne(ctx context.Context) error {
 }
 
 // loseLeader kills the leader of the Northbound database. If the Southbound database had another
-// leader, it kills that one too, after the first is back. While a leader is dead, another member must
-// lead and serve a new pod.
+// leader, it kills that one too, after the first is back. While a leader is dead, another member
+// must lead and serve a new pod.
 func (t *central) loseLeader(ctx context.Context) error {
 	lead, err := t.leaders(ctx)
 	if err != nil {
@@ -233,7 +234,8 @@ func (t *central) rollback(ctx context.Context) error {
 // rolledOut are what a changed setting and the backups replace the pods of.
 var rolledOut = []string{"statefulset/ovn-ebpf-central", "deployment/ovn-ebpf-controller", "daemonset/ovn-ebpf-node"}
 
-// replaced changes the release and waits until that has replaced the pods of rolledOut and a new pod is served.
+// replaced changes the release and waits until that has replaced the pods of rolledOut and a new
+// pod is served.
 func (t *central) replaced(ctx context.Context, change func() error) error {
 	before, err := t.pods(ctx)
 	if err != nil {
@@ -346,8 +348,8 @@ func (t *central) damage(ctx context.Context) error {
 	return err
 }
 
-// dump returns the rows of both databases by the database's name, once northd and ovn-controllers do
-// not change them any more.
+// dump returns the rows of both databases by the database's name, once northd and ovn-controllers
+// do not change them any more.
 func (t *central) dump(ctx context.Context) (map[string][]string, error) {
 	out := map[string][]string{}
 	for _, d := range []database{northbound, southbound} {

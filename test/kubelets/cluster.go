@@ -31,13 +31,14 @@ type Options struct {
 	Traffic bool
 	// Volume puts OVN's databases on a PersistentVolumeClaim.
 	Volume bool
-	// Release is a directory with the packed chart and the images of `make release`, which Up installs
-	// on machines without OVN and Open vSwitch. Down does not need it.
+	// Release is a directory with the packed chart and the images of `make release`, which Up
+	// installs on machines without OVN and Open vSwitch. Down does not need it.
 	Release string
 	// Bare omits network and DNS: Deployment installs the network. Every node may run a controller,
 	// and has OVN and Open vSwitch of its own.
 	Bare bool
-	// Members is the number of nodes of OVN's databases, which are in the control plane: 1 (default) or 3.
+	// Members is the number of nodes of OVN's databases, which are in the control plane: 1
+	// (default) or 3.
 	Members int
 	// Uninstall notes the nodes' state before the installation, for the method of this name.
 	Uninstall bool

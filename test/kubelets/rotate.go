@@ -24,14 +24,14 @@ import (
 // authorities are the Secrets of the two authorities: of the databases and of nodes.
 var authorities = []string{"ovn-ebpf-ca", "ovn-ebpf-node-ca"}
 
-// shortLives are the arguments with which certificates of nodes are renewed, and authorities change,
-// within minutes. Kubelets bring a changed Secret within 90 s.
+// shortLives are the arguments with which certificates of nodes are renewed, and authorities
+// change, within minutes. Kubelets bring a changed Secret within 90 s.
 const shortLives = `[{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--node-life=2m"},{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--handover=150s"}]`
 
-// Rotate renews a node's certificate, changes both authorities, and deletes the pod of OVN's databases,
-// all under traffic. No connection may be lost and no ovn-controller may restart. A pod that is created
-// while the databases are away must wait, and get its network later. It needs Options.Members 1 and
-// Options.Traffic.
+// Rotate renews a node's certificate, changes both authorities, and deletes the pod of OVN's
+// databases, all under traffic. No connection may be lost and no ovn-controller may restart. A pod
+// that is created while the databases are away must wait, and get its network later. It needs
+// Options.Members 1 and Options.Traffic.
 func (c *Cluster) Rotate(ctx context.Context) error {
 	r := &central{Cluster: c}
 	if err := r.rotate(ctx); err != nil {
@@ -93,7 +93,8 @@ func (t *central) ovnControllers(ctx context.Context) (map[string]string, error)
 	return out, nil
 }
 
-// renewNode gives the second node a certificate that is valid for two minutes, and waits for the next.
+// renewNode gives the second node a certificate that is valid for two minutes, and waits for the
+// next.
 func (t *central) renewNode(ctx context.Context) error {
 	t.phase("a node's certificate is renewed")
 	_, err := t.client.AppsV1().Deployments("ovn-ebpf").Patch(ctx, "ovn-ebpf-certificates", types.JSONPatchType, []byte(shortLives), metav1.PatchOptions{})
@@ -145,8 +146,8 @@ func (t *central) renewNode(ctx context.Context) error {
 	return nil
 }
 
-// changeAuthorities requests the next authorities and waits until a node has a certificate of the next
-// one.
+// changeAuthorities requests the next authorities and waits until a node has a certificate of the
+// next one.
 func (t *central) changeAuthorities(ctx context.Context) error {
 	t.phase("both authorities change")
 	former := map[string][]byte{}
@@ -194,8 +195,8 @@ func (t *central) changeAuthorities(ctx context.Context) error {
 	return t.served(ctx, "a new pod")
 }
 
-// deleteCentral deletes the pod of OVN's databases. When it is back, all ovn-controllers must connect with
-// the certificates that they have now.
+// deleteCentral deletes the pod of OVN's databases. When it is back, all ovn-controllers must
+// connect with the certificates that they have now.
 func (t *central) deleteCentral(ctx context.Context) error {
 	t.phase("the pod of OVN's databases is deleted")
 	members, err := t.members(ctx)

@@ -11,8 +11,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/test/document"
 )
 
-// TestChapters: the document has commands below each heading that clusters type, and Helm's commands
-// use the packed chart that is in their directory.
+// TestChapters: the document has commands below each heading that clusters type, and Helm's
+// commands use the packed chart that is in their directory.
 func TestChapters(t *testing.T) {
 	blocks := installBlocks(t)
 	for _, heading := range Typed() {

@@ -9,9 +9,9 @@ import (
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 )
 
-// Uninstall types the commands of docs/install.md that update our image, and uninstall the chart. The
-// update must not restart a daemon of OVN or Open vSwitch. In the end nodes and cluster must be as
-// before the installation, except for what the document lists. It needs Options.Uninstall.
+// Uninstall types the commands of docs/install.md that update our image, and uninstall the chart.
+// The update must not restart a daemon of OVN or Open vSwitch. In the end nodes and cluster must be
+// as before the installation, except for what the document lists. It needs Options.Uninstall.
 func (c *Cluster) Uninstall(ctx context.Context) error {
 	if err := c.uninstall(ctx); err != nil {
 		return fmt.Errorf("uninstall: %w", err)
