@@ -90,6 +90,7 @@ func centralCommand(prepare prepares) func(*flag.FlagSet) action {
 func clientCommand(f *flag.FlagSet, argument string, act func(context.Context, ovnd.Central, string, *environment) error) action {
 	var c ovnd.Central
 	members := f.String("members", os.Getenv("MEMBERS"), "`addresses` of all members of OVN's databases, separated by commas; default: $MEMBERS")
+	f.StringVar(&c.RunDir, "rundir", "/run/ovn", "`directory` of the sockets of this member's databases, by which a backup is restored")
 	declareTLS(f, &c.TLS)
 	return func(ctx context.Context, args []string, env *environment) (err error) {
 		if len(args) != 1 {
