@@ -11,8 +11,8 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cniconf"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // ConfListName is the file name of the CNI configuration.

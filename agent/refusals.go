@@ -14,7 +14,7 @@ import (
 	"k8s.io/client-go/util/flowcontrol"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 

@@ -9,18 +9,17 @@ import (
 	"slices"
 	"time"
 
+	"golang.org/x/sync/errgroup"
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/kubernetes"
+
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
-const (
-	// period is how often the certificates are looked at. A deleted Secret is back after it.
-	period = time.Minute
-	// again is when a failure is followed by the next attempt.
-	again = 2 * time.Second
-)
+// period is how often the certificates are checked. A deleted Secret is restored after it.
+const period = time.Minute
 
 // issued is the annotation of the objects that this package created. It changes no others.
 const issued = "ovn-ebpf.io/issued"
@@ -51,22 +50,12 @@ func New() *Authority {
 
 // Run keeps the Secrets of the namespace right and answers nodes' requests until the context ends.
 func (a *Authority) Run(ctx context.Context) error {
-	signed := make(chan error, 1)
-	go func() { signed <- a.serve(ctx) }()
-	for {
-		wait := min(period, a.Handover)
-		if err := a.Sync(ctx); err != nil && ctx.Err() == nil {
-			a.Log.Error("certificates not renewed", "err", err)
-			wait = again
-		}
-		select {
-		case <-ctx.Done():
-			return nil
-		case err := <-signed:
-			return err
-		case <-time.After(wait):
-		}
-	}
+	group, ctx := errgroup.WithContext(ctx)
+	group.Go(func() error { return a.serve(ctx) })
+	group.Go(func() error {
+		return loop.Run(ctx, loop.Options{Name: "certificates", Apply: a.Sync, Resync: min(period, a.Handover), Log: a.Log})
+	})
+	return group.Wait()
 }
 
 // Sync renews the Secrets once. It writes an authority before its signatures, because clients must

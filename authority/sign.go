@@ -18,6 +18,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/informer"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // SignerName is the signer of nodes' certificates in the CSR API.
@@ -41,15 +42,9 @@ func (a *Authority) serve(ctx context.Context) error {
 			o.FieldSelector = fields.OneTermEqualSelector("spec.signerName", SignerName).String()
 		},
 	})
-	wake := make(chan struct{}, 1)
-	trigger := func() {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	}
+	wake := loop.NewSignal()
 	_, err := requests.AddEventHandler(cache.ResourceEventHandlerFuncs{
-		AddFunc: func(any) { trigger() }, UpdateFunc: func(any, any) { trigger() },
+		AddFunc: func(any) { wake.Trigger() }, UpdateFunc: func(any, any) { wake.Trigger() },
 	})
 	if err != nil {
 		return fmt.Errorf("watch certificate requests: %w", err)
@@ -57,20 +52,16 @@ func (a *Authority) serve(ctx context.Context) error {
 	var running sync.WaitGroup
 	running.Go(func() { requests.RunWithContext(ctx) })
 	defer running.Wait()
-	for {
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-wake:
-		}
+	return loop.Run(ctx, loop.Options{Name: "certificate requests", Wake: wake, Log: a.Log, Apply: func(ctx context.Context) error {
+		var errs []error
 		for _, o := range requests.GetStore().List() {
 			r := o.(*certificatesv1.CertificateSigningRequest)
-			if err := a.answer(ctx, r); err != nil && ctx.Err() == nil {
-				a.Log.Error("certificate request not answered", "request", r.Name, "err", err)
-				time.AfterFunc(again, trigger)
+			if err := a.answer(ctx, r); err != nil {
+				errs = append(errs, fmt.Errorf("answer certificate request %s: %w", r.Name, err))
 			}
 		}
-	}
+		return errors.Join(errs...)
+	}})
 }
 
 // answer approves and signs a request, or denies it. It does nothing to an answered one.

@@ -5,8 +5,8 @@ import (
 	"log/slog"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // backend decides for each packet whether the host or OVN owns it. There are two: eBPF programs and

@@ -9,8 +9,8 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // connectionScan is how often the host's connections at frontends are listed for flows.

@@ -9,8 +9,8 @@ import (
 	"sync"
 	"time"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // conntrack translates a connection to the address that the node had when it began, for as long as

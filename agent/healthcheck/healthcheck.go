@@ -14,8 +14,8 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/listener"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 

@@ -9,8 +9,8 @@ import (
 	"net/http"
 	"time"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/listener"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // Proxy is the health check of the whole node, like that of kube-proxy on port 10256. Load

@@ -17,8 +17,8 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/frame"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 const (

@@ -5,7 +5,7 @@ import (
 	"fmt"
 	"time"
 
-	"github.com/ovn-ebpf/ovn-ebpf/agent/loop"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
 

@@ -15,6 +15,7 @@ import (
 	"k8s.io/client-go/tools/cache"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/informer"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 // Reader is a database to which the controller may not write. RemoveStale, which may, runs
@@ -41,14 +42,8 @@ const staleLook = time.Minute
 // must be named after their Nodes.
 func RemoveStale(ctx context.Context, client kubernetes.Interface, db *DB, log *slog.Logger) error {
 	nodes := informer.New(client.CoreV1().Nodes(), informer.Options{Name: "nodes", Example: &corev1.Node{}, Transform: nameOnly, RetryMax: timeout, Log: log})
-	wake := make(chan struct{}, 1)
-	trigger := func() {
-		select {
-		case wake <- struct{}{}:
-		default:
-		}
-	}
-	if _, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { trigger() }}); err != nil {
+	wake := loop.NewSignal()
+	if _, err := nodes.AddEventHandler(cache.ResourceEventHandlerFuncs{DeleteFunc: func(any) { wake.Trigger() }}); err != nil {
 		return fmt.Errorf("watch nodes: %w", err)
 	}
 	var running sync.WaitGroup
@@ -61,23 +56,9 @@ func RemoveStale(ctx context.Context, client kubernetes.Interface, db *DB, log *
 		_, has, err := nodes.GetStore().GetByKey(name)
 		return has && err == nil
 	}
-	said := ""
-	for {
-		text, wait := "", staleLook
-		if err := removeStale(ctx, client, db, exists); err != nil && ctx.Err() == nil {
-			text, wait = err.Error(), timeout
-		}
-		if text != said && text != "" {
-			log.Warn("cannot delete chassis of nodes that are gone", "error", text)
-		}
-		said = text
-		select {
-		case <-ctx.Done():
-			return nil
-		case <-wake:
-		case <-time.After(wait):
-		}
-	}
+	return loop.Run(ctx, loop.Options{Name: "chassis of deleted nodes", Wake: wake, Resync: staleLook, Log: log, Apply: func(ctx context.Context) error {
+		return removeStale(ctx, client, db, exists)
+	}})
 }
 
 // removeStale looks once. It asks the API server before it deletes, because the informer may be
