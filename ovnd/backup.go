@@ -94,7 +94,7 @@ func prune(dir string, keep int) error {
 // Restore replaces the rows of both databases by those of a backup's directory, each in one
 // transaction. With force the backup may be of another schema version; columns that the present one
 // does not have are left out. It runs in a member's pod, because writes to the Southbound database
-// need the server's unix socket. A member that is no leader forwards them.
+// need the server's unix socket. A follower forwards them to the leader.
 func (c Central) Restore(ctx context.Context, from string, force bool) error {
 	for _, d := range Databases() {
 		if err := c.restore(ctx, d, filepath.Join(from, d.file+".db"), force); err != nil {

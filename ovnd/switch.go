@@ -10,7 +10,6 @@ import (
 	"os"
 	"path/filepath"
 	"strings"
-	"time"
 )
 
 const vswitchSchema = "vswitch.ovsschema"
@@ -154,14 +153,6 @@ func (s Switch) Await(ctx context.Context) error {
 		return err
 	}
 	return s.awaitRow(ctx)
-}
-
-// AwaitFor is Await with a time limit, after which the error is context.DeadlineExceeded with the
-// last reason.
-func (s Switch) AwaitFor(ctx context.Context, limit time.Duration) error {
-	ctx, cancel := context.WithTimeout(ctx, limit)
-	defer cancel()
-	return s.Await(ctx)
 }
 
 // awaitRow waits until ovs-vswitchd or its starter has initialised the database.

@@ -6,6 +6,7 @@ import (
 	"flag"
 	"fmt"
 	"io"
+	"log/slog"
 	"strings"
 
 	"github.com/spf13/cobra"
@@ -16,6 +17,9 @@ import (
 
 // environment holds the output streams of a command.
 type environment struct{ stdout, stderr io.Writer }
+
+// log returns a log to stderr, for a command without settings of a log.
+func (e *environment) log() *slog.Logger { return slog.New(slog.NewTextHandler(e.stderr, nil)) }
 
 // printJSON prints v as indented JSON.
 func (e *environment) printJSON(v any) error {

@@ -10,8 +10,6 @@ import (
 	"os"
 	"time"
 
-	"k8s.io/client-go/kubernetes"
-
 	agentenv "github.com/ovn-ebpf/ovn-ebpf/agent/environment"
 	"github.com/ovn-ebpf/ovn-ebpf/authority"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
@@ -76,7 +74,7 @@ func centralCommand(prepare prepares) func(*flag.FlagSet) action {
 			if err != nil {
 				return err
 			}
-			argv, err := prepare(c, ctx, slog.New(slog.NewTextHandler(env.stderr, nil)))
+			argv, err := prepare(c, ctx, env.log())
 			if err != nil {
 				return err
 			}
@@ -160,25 +158,12 @@ func ovnControllerCommand(f *flag.FlagSet) action {
 		if err := noArguments(args); err != nil {
 			return err
 		}
-		argv, err := s.Controller(ctx, slog.New(slog.NewTextHandler(env.stderr, nil)))
+		argv, err := s.Controller(ctx, env.log())
 		if err != nil {
 			return err
 		}
 		return ovnd.Become(argv)
 	}
-}
-
-// inClusterClient returns a client of the API server with the flags' or the pod's credentials.
-func inClusterClient(ctx context.Context, s *settings, env *environment) (kubernetes.Interface, error) {
-	config, err := s.operator(ctx, env)
-	if err != nil {
-		return nil, err
-	}
-	client, err := kubernetes.NewForConfig(config)
-	if err != nil {
-		return nil, fmt.Errorf("create API client: %w", err)
-	}
-	return client, nil
 }
 
 func nodeCertificateCommand(f *flag.FlagSet) action {
@@ -192,26 +177,26 @@ func nodeCertificateCommand(f *flag.FlagSet) action {
 		if *node == "" {
 			return errors.New("--node is missing: the name of the Node")
 		}
-		client, err := inClusterClient(ctx, s, env)
+		client, err := s.apiClient(ctx, env)
 		if err != nil {
 			return err
 		}
-		return authority.RunNode(ctx, client, *node, *dir, slog.New(slog.NewTextHandler(env.stderr, nil)))
+		return authority.RunNode(ctx, client, *node, *dir, env.log())
 	}
 }
 
 func removeChassisCommand(f *flag.FlagSet) action {
 	s := operatorSettings(f)
-	database := f.String("database", "unix:/run/ovn/ovnsb_db.sock", "`remote` of the Southbound database; over TLS it lets nobody delete another node's chassis")
+	database := f.String("database", "unix:/run/ovn/ovnsb_db.sock", "`remote` of the Southbound database; over TLS, it refuses to delete a chassis")
 	return func(ctx context.Context, args []string, env *environment) error {
 		if err := noArguments(args); err != nil {
 			return err
 		}
-		client, err := inClusterClient(ctx, s, env)
+		client, err := s.apiClient(ctx, env)
 		if err != nil {
 			return err
 		}
-		log := slog.New(slog.NewTextHandler(env.stderr, nil))
+		log := env.log()
 		return sb.RemoveStale(ctx, client, sb.New([]string{*database}, nb.TLS{}, log), log)
 	}
 }
@@ -232,9 +217,11 @@ func awaitCommand(f *flag.FlagSet) action {
 		if err := noArguments(args); err != nil {
 			return err
 		}
-		log := slog.New(slog.NewTextHandler(env.stderr, nil))
+		log := env.log()
 		for reported := false; ; {
-			err := s.AwaitFor(ctx, *patience)
+			short, cancel := context.WithTimeout(ctx, *patience)
+			err := s.Await(short)
+			cancel()
 			if err == nil || ctx.Err() != nil {
 				return err
 			}
@@ -266,10 +253,10 @@ func certificatesCommand(f *flag.FlagSet) action {
 		if err := noArguments(args); err != nil {
 			return err
 		}
-		if a.Client, err = inClusterClient(ctx, s, env); err != nil {
+		if a.Client, err = s.apiClient(ctx, env); err != nil {
 			return err
 		}
-		a.Log = slog.New(slog.NewTextHandler(env.stderr, nil))
+		a.Log = env.log()
 		if *once {
 			return a.Sync(ctx)
 		}

@@ -126,6 +126,6 @@ func watchdogSetup(f *flag.FlagSet) action {
 			}
 			return gateway.HostSwitch(c, *datapath, *pinDir), nil
 		}
-		return nicbridge.Watch(ctx, args, dial, slog.New(slog.NewTextHandler(env.stderr, nil)))
+		return nicbridge.Watch(ctx, args, dial, env.log())
 	}
 }

@@ -124,6 +124,11 @@ func (s *settings) nodeClient(ctx context.Context, args []string, env *environme
 	if err := noArguments(args[1:]); err != nil {
 		return nil, err
 	}
+	return s.apiClient(ctx, env)
+}
+
+// apiClient returns a client of the API server for an operator command.
+func (s *settings) apiClient(ctx context.Context, env *environment) (kubernetes.Interface, error) {
 	config, err := s.operator(ctx, env)
 	if err != nil {
 		return nil, err
