@@ -1,13 +1,8 @@
 package agent
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
-	"math/big"
 	"os"
 	"path/filepath"
 	"strings"
@@ -15,6 +10,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/environment"
+	"github.com/ovn-ebpf/ovn-ebpf/test/certificate"
 )
 
 // TestInvalidCertificateIsNamed: an agent whose chassis has the Node's name reports a certificate
@@ -53,18 +49,13 @@ func TestInvalidCertificateIsNamed(t *testing.T) {
 // certificateOf returns a certificate with its key, in one file.
 func certificateOf(t *testing.T, name string, from, until time.Time) []byte {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	pair, err := certificate.New(&x509.Certificate{Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: until}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	template := &x509.Certificate{SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: from, NotAfter: until}
-	cert, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
+	cert, key, err := pair.PEM()
 	if err != nil {
 		t.Fatal(err)
 	}
-	der, err := x509.MarshalECPrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})...)
+	return append(cert, key...)
 }

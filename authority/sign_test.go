@@ -17,7 +17,6 @@ import (
 	"testing"
 	"time"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	certificatesv1 "k8s.io/api/certificates/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
@@ -75,24 +74,9 @@ func (s *signing) run() {
 	})
 }
 
-// as returns a client with the token that kubelet gives to a pod of the account on the node.
-// Without a node the token is bound to no pod.
+// as returns a client with the token of the account's pod on the node.
 func (s *signing) as(account, node string) kubernetes.Interface {
-	s.t.Helper()
-	request := &authenticationv1.TokenRequest{}
-	if node != "" {
-		pod, err := s.Client.CoreV1().Pods(s.Namespace).Create(s.t.Context(), &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: account + "-"},
-			Spec:       corev1.PodSpec{NodeName: node, ServiceAccountName: account, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
-		}, metav1.CreateOptions{})
-		s.must(err)
-		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID}
-	}
-	token, err := s.Client.CoreV1().ServiceAccounts(s.Namespace).CreateToken(s.t.Context(), account, request, metav1.CreateOptions{})
-	s.must(err)
-	c := rest.CopyConfig(s.config)
-	c.CertData, c.KeyData, c.BearerToken = nil, nil, token.Status.Token
-	return kubernetes.NewForConfigOrDie(c)
+	return kubernetes.NewForConfigOrDie(kubetest.Token(s.t, s.config, s.Namespace, account, node))
 }
 
 // await calls done until it returns true.

@@ -10,7 +10,6 @@ import (
 	"strings"
 	"testing"
 
-	authenticationv1 "k8s.io/api/authentication/v1"
 	corev1 "k8s.io/api/core/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
@@ -74,26 +73,6 @@ func (g *guarded) as(user string) kubernetes.Interface {
 	return kubernetes.NewForConfigOrDie(c)
 }
 
-// token is a client's configuration with a token of the ServiceAccount, as kubelet has one made for
-// a pod on the node. Without a node it is bound to nothing.
-func (g *guarded) token(account, node string) *rest.Config {
-	g.t.Helper()
-	request := &authenticationv1.TokenRequest{}
-	if node != "" {
-		pod, err := g.admin.CoreV1().Pods("ovn-ebpf").Create(g.t.Context(), &corev1.Pod{
-			ObjectMeta: metav1.ObjectMeta{GenerateName: account + "-"},
-			Spec:       corev1.PodSpec{NodeName: node, ServiceAccountName: account, HostNetwork: true, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
-		}, metav1.CreateOptions{})
-		g.must(err)
-		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID}
-	}
-	got, err := g.admin.CoreV1().ServiceAccounts("ovn-ebpf").CreateToken(g.t.Context(), account, request, metav1.CreateOptions{})
-	g.must(err)
-	c := rest.CopyConfig(g.config)
-	c.CertData, c.KeyData, c.BearerToken = nil, nil, got.Status.Token
-	return c
-}
-
 func pod(name string, annotations map[string]string) *corev1.Pod {
 	return &corev1.Pod{
 		ObjectMeta: metav1.ObjectMeta{Name: name, Namespace: "default", Annotations: annotations},
@@ -128,7 +107,7 @@ func (g *guarded) inForce() {
 	g.t.Helper()
 	nbtest.Eventually(g.t, "the policies are in force", func() bool {
 		_, err := g.as("tenant").CoreV1().Pods("default").Create(g.t.Context(), pod("probe", map[string]string{annotation.FirstPod: "{}"}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
-		_, other := kubernetes.NewForConfigOrDie(g.token("ovn-ebpf-node", "node1")).CoreV1().Nodes().Patch(g.t.Context(), "node2", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
+		_, other := kubernetes.NewForConfigOrDie(kubetest.Token(g.t, g.config, "ovn-ebpf", "ovn-ebpf-node", "node1")).CoreV1().Nodes().Patch(g.t.Context(), "node2", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
 		return apierrors.IsForbidden(err) && apierrors.IsForbidden(other)
 	})
 }
@@ -141,7 +120,7 @@ func (g *guarded) runController() {
 	address := l.Addr().String()
 	g.must(l.Close())
 	cfg := controller.Config{
-		RestConfig: g.token("ovn-ebpf-controller", "node1"), NBAddress: nbtest.Start(g.t).Endpoint, MetricsAddr: address,
+		RestConfig: kubetest.Token(g.t, g.config, "ovn-ebpf", "ovn-ebpf-controller", "node1"), NBAddress: nbtest.Start(g.t).Endpoint, MetricsAddr: address,
 		LeaderElect: true, LeaseNamespace: "ovn-ebpf", Identity: "test",
 		ClusterSubnets: []controller.ClusterSubnet{{Prefix: netip.MustParsePrefix("10.244.0.0/16"), HostLen: 24}},
 		ServiceCIDRs:   []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
@@ -219,7 +198,7 @@ func (g *guarded) checkAgent() {
 		annotation.GatewayConfig: "{}", annotation.ChassisID: "c", annotation.HostCIDRs: "[]", annotation.ManagementMACs: "{}",
 		annotation.SNATPortRange: "49152-65535", annotation.PodMTU: "1400", annotation.RoutablePods: "false",
 	}
-	config := g.token("ovn-ebpf-node", "node1")
+	config := kubetest.Token(g.t, g.config, "ovn-ebpf", "ovn-ebpf-node", "node1")
 	for node, allowed := range map[string]bool{"node1": true, "node2": false} {
 		agent, err := cluster.New(config, node, cluster.Handlers{}, slog.New(slog.DiscardHandler))
 		g.must(err)
@@ -229,7 +208,7 @@ func (g *guarded) checkAgent() {
 			}
 		}
 	}
-	for what, config := range map[string]*rest.Config{"node1's agent": config, "an agent on no node": g.token("ovn-ebpf-node", "")} {
+	for what, config := range map[string]*rest.Config{"node1's agent": config, "an agent on no node": kubetest.Token(g.t, g.config, "ovn-ebpf", "ovn-ebpf-node", "")} {
 		client := kubernetes.NewForConfigOrDie(config).CoreV1().Nodes()
 		for _, body := range []string{
 			`{"metadata":{"annotations":{"` + annotation.NodeSubnets + `":"x"}}}`, `{"metadata":{"annotations":{"` + annotation.NodeID + `":null}}}`,

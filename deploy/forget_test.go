@@ -13,6 +13,7 @@ import (
 	"k8s.io/client-go/rest"
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
 // TestForget: an uninstallation, with the rights that the chart gives it, removes our
@@ -37,7 +38,7 @@ func TestForget(t *testing.T) {
 	}
 	_, err = g.admin.CoreV1().Nodes().Update(ctx, node, metav1.UpdateOptions{})
 	g.must(err)
-	config := g.token("ovn-ebpf-uninstall", "")
+	config := kubetest.Token(t, g.config, "ovn-ebpf", "ovn-ebpf-uninstall", "")
 	ca := filepath.Join(t.TempDir(), "ca.crt")
 	g.must(os.WriteFile(ca, config.CAData, 0o644))
 	for _, name := range []string{"node1", "node1", "no-such-node"} { // again, and where there is none

@@ -11,14 +11,16 @@ import (
 
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/kube/kubetest"
 )
 
-// TestAgentThatCannotRunIsNamed: an agent whose configuration is wrong, and one that waits for Open
-// vSwitch, answer neither /readyz nor ovnkube status. With the rights that the chart gives them,
+// TestAgentThatCannotRunIsNamed: an agent with a wrong configuration and an agent that waits for Open
+// vSwitch answer neither /readyz nor ovnkube status. With the rights that the chart gives them,
 // they write an Event about the Node.
 func TestAgentThatCannotRunIsNamed(t *testing.T) {
 	g := newGuarded(t)
-	config := g.token("ovn-ebpf-node", "node1")
+	config := kubetest.Token(t, g.config, "ovn-ebpf", "ovn-ebpf-node", "node1")
 	ca := filepath.Join(t.TempDir(), "ca.crt")
 	g.must(os.WriteFile(ca, config.CAData, 0o644))
 	run := func(args ...string) string {

@@ -3,14 +3,10 @@ package ovnd
 import (
 	"context"
 	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
-	"math/big"
 	"net"
 	"os"
 	"path/filepath"
@@ -19,6 +15,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/authority"
+	"github.com/ovn-ebpf/ovn-ebpf/test/certificate"
 )
 
 // stolen is a node's key, as an attacker uses it from anywhere.
@@ -39,19 +36,15 @@ func (m *member) node(data authority.Data, name string) stolen {
 	}
 	ca, err := tls.X509KeyPair(data["ovn-ebpf-node-ca"]["ca.crt"], data["ovn-ebpf-node-ca"]["ca.key"])
 	must(err)
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	must(err)
-	cert, err := x509.CreateCertificate(rand.Reader, &x509.Certificate{
-		SerialNumber: big.NewInt(time.Now().UnixNano()), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Minute), NotAfter: time.Now().Add(time.Hour),
-		KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
-	}, ca.Leaf, key.Public(), ca.PrivateKey)
-	must(err)
-	der, err := x509.MarshalECPrivateKey(key)
+	pair, err := certificate.New(&x509.Certificate{
+		Subject: pkix.Name{CommonName: name}, KeyUsage: x509.KeyUsageDigitalSignature, ExtKeyUsage: []x509.ExtKeyUsage{x509.ExtKeyUsageClientAuth},
+	}, &certificate.Pair{Cert: ca.Leaf, Key: ca.PrivateKey.(*ecdsa.PrivateKey)})
 	must(err)
 	// One file with the certificate and then its key, as client-go's library writes it.
-	text := append(pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: cert}), pem.EncodeToMemory(&pem.Block{Type: "EC PRIVATE KEY", Bytes: der})...)
+	cert, key, err := pair.PEM()
+	must(err)
 	file := filepath.Join(m.t.TempDir(), name+".pem")
-	must(os.WriteFile(file, text, 0o600))
+	must(os.WriteFile(file, append(cert, key...), 0o600))
 	return stolen{m.t, TLS{Key: file, Cert: file, CA: m.RunDir + "/cacert.pem"}, m}
 }
 

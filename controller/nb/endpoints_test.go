@@ -2,15 +2,10 @@ package nb_test
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"fmt"
 	"log/slog"
-	"math/big"
 	"net"
 	"os"
 	"os/exec"
@@ -22,6 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	"github.com/ovn-ebpf/ovn-ebpf/test/certificate"
 )
 
 // TestSSLAuthenticatesBothEnds checks that a client and a server each reject a peer without a valid
@@ -217,19 +213,17 @@ func freePort(t *testing.T) int {
 // authority is a CA that signs temporary certificates.
 type authority struct {
 	dir, file string
-	key       *ecdsa.PrivateKey
-	cert      *x509.Certificate
+	pair      *certificate.Pair
 }
 
 func newAuthority(t *testing.T, dir, name string) *authority {
 	t.Helper()
 	a := &authority{dir: dir, file: filepath.Join(dir, name+"-ca.pem")}
-	a.cert = &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour),
-		NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign,
+	var err error
+	if a.pair, err = certificate.New(&x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil); err != nil {
+		t.Fatal(err)
 	}
-	a.key = newKey(t)
-	writePEM(t, a.file, "CERTIFICATE", certify(t, a.cert, a.cert, a.key, a.key))
+	write(t, a.file, a.pair.CertPEM())
 	return a
 }
 
@@ -241,41 +235,23 @@ func (a *authority) sign(t *testing.T, name string) nb.TLS {
 
 func (a *authority) signUntil(t *testing.T, name string, end time.Time) nb.TLS {
 	t.Helper()
-	key := newKey(t)
 	files := nb.TLS{Key: filepath.Join(a.dir, name+"-key.pem"), Certificate: filepath.Join(a.dir, name+"-cert.pem")}
-	cert := &x509.Certificate{
-		SerialNumber: big.NewInt(2), Subject: pkix.Name{CommonName: name}, NotBefore: time.Now().Add(-time.Hour), NotAfter: end,
-	}
-	writePEM(t, files.Certificate, "CERTIFICATE", certify(t, cert, a.cert, key, a.key))
-	der, err := x509.MarshalPKCS8PrivateKey(key)
+	pair, err := certificate.New(&x509.Certificate{Subject: pkix.Name{CommonName: name}, NotAfter: end}, a.pair)
 	if err != nil {
 		t.Fatal(err)
 	}
-	writePEM(t, files.Key, "PRIVATE KEY", der)
+	cert, key, err := pair.PEM()
+	if err != nil {
+		t.Fatal(err)
+	}
+	write(t, files.Certificate, cert)
+	write(t, files.Key, key)
 	return files
 }
 
-func newKey(t *testing.T) *ecdsa.PrivateKey {
+func write(t *testing.T, file string, content []byte) {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return key
-}
-
-func certify(t *testing.T, cert, by *x509.Certificate, key, byKey *ecdsa.PrivateKey) []byte {
-	t.Helper()
-	der, err := x509.CreateCertificate(rand.Reader, cert, by, &key.PublicKey, byKey)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return der
-}
-
-func writePEM(t *testing.T, file, kind string, der []byte) {
-	t.Helper()
-	if err := os.WriteFile(file, pem.EncodeToMemory(&pem.Block{Type: kind, Bytes: der}), 0o600); err != nil {
+	if err := os.WriteFile(file, content, 0o600); err != nil {
 		t.Fatal(err)
 	}
 }

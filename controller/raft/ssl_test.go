@@ -1,46 +1,33 @@
 package raft
 
 import (
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/x509"
-	"encoding/pem"
-	"math/big"
 	"net"
 	"os"
 	"os/exec"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb/nbtest"
+	"github.com/ovn-ebpf/ovn-ebpf/test/certificate"
 )
 
 // selfSigned writes a key with a certificate that is its own authority.
 func selfSigned(t *testing.T, name string) nb.TLS {
 	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	pair, err := certificate.New(&x509.Certificate{IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign}, nil)
 	if err != nil {
 		t.Fatal(err)
 	}
-	c := &x509.Certificate{
-		SerialNumber: big.NewInt(1), NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(time.Hour), IsCA: true, BasicConstraintsValid: true,
-		KeyUsage: x509.KeyUsageDigitalSignature | x509.KeyUsageCertSign,
-	}
-	der, err := x509.CreateCertificate(rand.Reader, c, c, key.Public(), key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
+	cert, key, err := pair.PEM()
 	if err != nil {
 		t.Fatal(err)
 	}
 	base := filepath.Join(t.TempDir(), name)
-	for file, block := range map[string]*pem.Block{".key": {Type: "PRIVATE KEY", Bytes: private}, ".crt": {Type: "CERTIFICATE", Bytes: der}} {
-		if err := os.WriteFile(base+file, pem.EncodeToMemory(block), 0o600); err != nil {
+	for file, content := range map[string][]byte{".key": key, ".crt": cert} {
+		if err := os.WriteFile(base+file, content, 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}

@@ -3,77 +3,49 @@ package endpoint
 import (
 	"bytes"
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
-	"encoding/pem"
 	"io"
 	"log/slog"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
 	"path/filepath"
 	"strings"
 	"testing"
-	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/test/certificate"
 )
 
 // authority signs certificates.
 type authority struct {
-	cert *x509.Certificate
-	key  *ecdsa.PrivateKey
+	pair *certificate.Pair
 	pem  []byte
 }
 
 func newAuthority(t *testing.T, name string) *authority {
 	t.Helper()
-	a := &authority{}
-	template := &x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}
-	a.cert, a.key, a.pem, _ = sign(t, template, nil)
-	return a
+	pair, err := certificate.New(&x509.Certificate{Subject: pkix.Name{CommonName: name}, IsCA: true, BasicConstraintsValid: true, KeyUsage: x509.KeyUsageCertSign}, nil)
+	if err != nil {
+		t.Fatal(err)
+	}
+	return &authority{pair: pair, pem: pair.CertPEM()}
 }
 
 // issue makes a certificate and its key, in PEM.
 func (a *authority) issue(t *testing.T, name string, usage x509.ExtKeyUsage) (cert, key []byte) {
 	t.Helper()
-	_, _, cert, key = sign(t, &x509.Certificate{
+	pair, err := certificate.New(&x509.Certificate{
 		Subject: pkix.Name{CommonName: name}, IPAddresses: []net.IP{net.IPv4(127, 0, 0, 1)}, ExtKeyUsage: []x509.ExtKeyUsage{usage},
-	}, a)
+	}, a.pair)
+	if err != nil {
+		t.Fatal(err)
+	}
+	if cert, key, err = pair.PEM(); err != nil {
+		t.Fatal(err)
+	}
 	return cert, key
-}
-
-func sign(t *testing.T, template *x509.Certificate, by *authority) (*x509.Certificate, *ecdsa.PrivateKey, []byte, []byte) {
-	t.Helper()
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
-	if err != nil {
-		t.Fatal(err)
-	}
-	template.SerialNumber, err = rand.Int(rand.Reader, big.NewInt(1<<62))
-	if err != nil {
-		t.Fatal(err)
-	}
-	template.NotBefore, template.NotAfter = time.Now().Add(-time.Hour), time.Now().Add(time.Hour)
-	parent, signer := template, key
-	if by != nil {
-		parent, signer = by.cert, by.key
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, parent, &key.PublicKey, signer)
-	if err != nil {
-		t.Fatal(err)
-	}
-	cert, err := x509.ParseCertificate(der)
-	if err != nil {
-		t.Fatal(err)
-	}
-	private, err := x509.MarshalPKCS8PrivateKey(key)
-	if err != nil {
-		t.Fatal(err)
-	}
-	return cert, key, pem.EncodeToMemory(&pem.Block{Type: "CERTIFICATE", Bytes: der}), pem.EncodeToMemory(&pem.Block{Type: "PRIVATE KEY", Bytes: private})
 }
 
 // place is a server and its files.
@@ -131,7 +103,7 @@ func (p *place) rotate(t *testing.T, by *authority) {
 func client(t *testing.T, server, own *authority) *http.Client {
 	t.Helper()
 	config := &tls.Config{RootCAs: x509.NewCertPool(), MinVersion: tls.VersionTLS12}
-	config.RootCAs.AddCert(server.cert)
+	config.RootCAs.AddCert(server.pair.Cert)
 	if own != nil {
 		cert, key := own.issue(t, "prometheus", x509.ExtKeyUsageClientAuth)
 		pair, err := tls.X509KeyPair(cert, key)

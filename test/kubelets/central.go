@@ -5,20 +5,14 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"os"
-	"path/filepath"
 	"regexp"
 	"slices"
-	"strconv"
 	"strings"
-	"sync"
-	"syscall"
 	"time"
 
 	corev1 "k8s.io/api/core/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
-	"k8s.io/apimachinery/pkg/types"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
@@ -482,69 +476,6 @@ func (t *central) without(ctx context.Context, pods []corev1.Pod, during func() 
 	}
 	t.step("%d processes of %d members were killed; all members were ready again %.0f s later", killed, len(pods), time.Since(began).Seconds())
 	return nil
-}
-
-// keepDead kills the processes of the pods' containers, and again each that kubelet starts, until
-// release. It returns after the first kill.
-func keepDead(ctx context.Context, pods []corev1.Pod) (release func() (int, error), err error) {
-	killed := 0
-	for i := range pods {
-		n, err := killPod(pods[i].UID)
-		if err == nil && n < 3 { // two databases and northd
-			err = fmt.Errorf("pod %s had %d processes", pods[i].Name, n)
-		}
-		if err != nil {
-			return nil, err
-		}
-		killed += n
-	}
-	ctx, cancel := context.WithCancel(ctx)
-	var failed error
-	var wg sync.WaitGroup
-	wg.Go(func() {
-		for ctx.Err() == nil && failed == nil {
-			for i := range pods {
-				n, err := killPod(pods[i].UID)
-				killed, failed = killed+n, errors.Join(failed, err)
-			}
-			time.Sleep(50 * time.Millisecond)
-		}
-	})
-	return func() (int, error) {
-		cancel()
-		wg.Wait()
-		return killed, failed
-	}, nil
-}
-
-// killPod kills all processes of a pod, except its sandbox's, and returns their number.
-func killPod(uid types.UID) (int, error) {
-	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
-	if err != nil {
-		return 0, err
-	}
-	killed := 0
-	for _, path := range groups {
-		b, err := os.ReadFile(path)
-		if err != nil || !bytes.Contains(b, []byte("/pod"+string(uid)+"/")) {
-			continue // it has ended or belongs to another pod
-		}
-		dir := filepath.Dir(path)
-		comm, err := os.ReadFile(filepath.Join(dir, "comm"))
-		if err != nil || string(comm) == "pause\n" {
-			continue
-		}
-		pid, err := strconv.Atoi(filepath.Base(dir))
-		if err != nil {
-			return killed, err
-		}
-		if err := syscall.Kill(pid, syscall.SIGKILL); err == nil {
-			killed++
-		} else if !errors.Is(err, syscall.ESRCH) {
-			return killed, fmt.Errorf("kill process %d: %w", pid, err)
-		}
-	}
-	return killed, nil
 }
 
 // probe creates a pod that asks the server once, and returns its name.

@@ -137,27 +137,3 @@ func lacks(pid, status string, want []string) error {
 	}
 	return nil
 }
-
-// processesOf returns /proc/PID/status by PID for the processes in a container's cgroup.
-func processesOf(containerID string) (map[string]string, error) {
-	_, id, _ := strings.Cut(containerID, "://")
-	if id == "" {
-		return nil, fmt.Errorf("container ID %q", containerID)
-	}
-	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
-	if err != nil {
-		return nil, err
-	}
-	out := map[string]string{}
-	for _, path := range groups {
-		b, err := os.ReadFile(path)
-		if err != nil || !strings.Contains(string(b), id) {
-			continue // it has ended or belongs to another container
-		}
-		status, err := os.ReadFile(filepath.Join(filepath.Dir(path), "status"))
-		if err == nil && strings.Contains(string(status), "VmRSS:") { // zombies have no VmRSS
-			out[filepath.Base(filepath.Dir(path))] = string(status)
-		}
-	}
-	return out, nil
-}

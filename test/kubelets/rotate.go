@@ -10,9 +10,6 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
-	"strconv"
-	"strings"
-	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -45,7 +42,7 @@ func (t *central) rotate(ctx context.Context) error {
 	if t.servers, err = t.startServers(ctx); err != nil {
 		return err
 	}
-	before, err := t.ovnControllers(ctx)
+	before, err := t.onNodes(ctx, "ovn-controller")
 	if err != nil {
 		return err
 	}
@@ -61,7 +58,7 @@ func (t *central) rotate(ctx context.Context) error {
 	if err := errors.Join(err, t.stopFlows(ctx, flows, t.phases)); err != nil {
 		return err
 	}
-	after, err := t.ovnControllers(ctx)
+	after, err := t.onNodes(ctx, "ovn-controller")
 	if err != nil {
 		return err
 	}
@@ -73,8 +70,8 @@ func (t *central) rotate(ctx context.Context) error {
 	return t.removeFlows(ctx)
 }
 
-// ovnControllers returns the container of ovn-controller on each node.
-func (t *central) ovnControllers(ctx context.Context) (map[string]string, error) {
+// onNodes returns the ID of a container of ovn-ebpf-ovn-controller by node.
+func (t *central) onNodes(ctx context.Context, container string) (map[string]string, error) {
 	pods, err := t.pods(ctx)
 	if err != nil {
 		return nil, err
@@ -82,13 +79,13 @@ func (t *central) ovnControllers(ctx context.Context) (map[string]string, error)
 	out := map[string]string{}
 	for _, p := range pods["ovn-ebpf-ovn-controller"] {
 		for _, s := range p.Status.ContainerStatuses {
-			if s.Name == "ovn-controller" {
+			if s.Name == container {
 				out[p.Spec.NodeName] = s.ContainerID
 			}
 		}
 	}
 	if len(out) != t.opts.Nodes {
-		return nil, fmt.Errorf("%d ovn-controllers", len(out))
+		return nil, fmt.Errorf("%d containers %s", len(out), container)
 	}
 	return out, nil
 }
@@ -109,7 +106,7 @@ func (t *central) renewNode(ctx context.Context) error {
 	if was == nil || was.Subject.CommonName != node.Name {
 		return fmt.Errorf("certificate of %s: %v", node.Name, was)
 	}
-	pods, err := t.pods(ctx)
+	requesters, err := t.onNodes(ctx, "certificate")
 	if err != nil {
 		return err
 	}
@@ -122,12 +119,8 @@ func (t *central) renewNode(ctx context.Context) error {
 			return err
 		}
 	}
-	for _, p := range pods["ovn-ebpf-ovn-controller"] {
-		if p.Spec.NodeName == node.Name {
-			if err := killCommand(p.UID, "node-certificate"); err != nil {
-				return err
-			}
-		}
+	if err := killContainer(requesters[node.Name]); err != nil {
+		return err
 	}
 	for _, what := range []string{"a certificate for two minutes", "its renewal"} {
 		last := was
@@ -252,28 +245,4 @@ func (t *central) certificate(n *lab.Node) *x509.Certificate {
 		return nil
 	}
 	return pair.Leaf
-}
-
-// killCommand ends the pod's processes whose command line has the argument.
-func killCommand(uid types.UID, argument string) error {
-	groups, err := filepath.Glob("/proc/[0-9]*/cgroup")
-	if err != nil {
-		return err
-	}
-	for _, path := range groups {
-		b, err := os.ReadFile(path)
-		if err != nil || !bytes.Contains(b, []byte("/pod"+string(uid)+"/")) {
-			continue
-		}
-		line, err := os.ReadFile(filepath.Join(filepath.Dir(path), "cmdline"))
-		if err != nil || !strings.Contains(string(line), argument) {
-			continue
-		}
-		pid, err := strconv.Atoi(filepath.Base(filepath.Dir(path)))
-		if err != nil {
-			return err
-		}
-		return syscall.Kill(pid, syscall.SIGKILL)
-	}
-	return fmt.Errorf("no process of pod %s has the argument %s", uid, argument)
 }

@@ -2,14 +2,10 @@ package lab
 
 import (
 	"context"
-	"crypto/ecdsa"
-	"crypto/elliptic"
-	"crypto/rand"
 	"crypto/tls"
 	"crypto/x509"
 	"crypto/x509/pkix"
 	"fmt"
-	"math/big"
 	"net"
 	"net/http"
 	"os"
@@ -17,6 +13,7 @@ import (
 	"strings"
 	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/test/certificate"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
 
@@ -100,17 +97,9 @@ func (k *standinKubelet) follow(ctx context.Context, w http.ResponseWriter, path
 }
 
 func selfSigned(name string) (tls.Certificate, error) {
-	key, err := ecdsa.GenerateKey(elliptic.P256(), rand.Reader)
+	pair, err := certificate.New(&x509.Certificate{Subject: pkix.Name{CommonName: name}, DNSNames: []string{name}}, nil)
 	if err != nil {
 		return tls.Certificate{}, err
 	}
-	template := &x509.Certificate{
-		SerialNumber: big.NewInt(1), Subject: pkix.Name{CommonName: name}, DNSNames: []string{name},
-		NotBefore: time.Now().Add(-time.Hour), NotAfter: time.Now().Add(365 * 24 * time.Hour),
-	}
-	der, err := x509.CreateCertificate(rand.Reader, template, template, key.Public(), key)
-	if err != nil {
-		return tls.Certificate{}, err
-	}
-	return tls.Certificate{Certificate: [][]byte{der}, PrivateKey: key}, nil
+	return tls.Certificate{Certificate: [][]byte{pair.Cert.Raw}, PrivateKey: pair.Key}, nil
 }

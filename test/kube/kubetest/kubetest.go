@@ -8,6 +8,10 @@ import (
 	"sync"
 	"testing"
 
+	authenticationv1 "k8s.io/api/authentication/v1"
+	corev1 "k8s.io/api/core/v1"
+	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
+	"k8s.io/client-go/kubernetes"
 	"k8s.io/client-go/rest"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/kube"
@@ -111,4 +115,32 @@ func (l *Link) Mend() {
 	l.mu.Lock()
 	defer l.mu.Unlock()
 	l.isCut = false
+}
+
+// Token returns a client's configuration with a token of the ServiceAccount, as kubelet requests one for
+// a pod on the node. If node is "", the token is bound to no pod.
+func Token(t testing.TB, admin *rest.Config, namespace, account, node string) *rest.Config {
+	t.Helper()
+	client, err := kubernetes.NewForConfig(admin)
+	if err != nil {
+		t.Fatal(err)
+	}
+	request := &authenticationv1.TokenRequest{}
+	if node != "" {
+		pod, err := client.CoreV1().Pods(namespace).Create(t.Context(), &corev1.Pod{
+			ObjectMeta: metav1.ObjectMeta{GenerateName: account + "-"},
+			Spec:       corev1.PodSpec{NodeName: node, ServiceAccountName: account, HostNetwork: true, Containers: []corev1.Container{{Name: "c", Image: "none"}}},
+		}, metav1.CreateOptions{})
+		if err != nil {
+			t.Fatal(err)
+		}
+		request.Spec.BoundObjectRef = &authenticationv1.BoundObjectReference{Kind: "Pod", APIVersion: "v1", Name: pod.Name, UID: pod.UID}
+	}
+	got, err := client.CoreV1().ServiceAccounts(namespace).CreateToken(t.Context(), account, request, metav1.CreateOptions{})
+	if err != nil {
+		t.Fatal(err)
+	}
+	c := rest.CopyConfig(admin)
+	c.CertData, c.KeyData, c.BearerToken = nil, nil, got.Status.Token
+	return c
 }
