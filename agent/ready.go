@@ -14,6 +14,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus/promhttp"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/page"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
 )
@@ -110,6 +111,12 @@ func (c Config) serveHTTP(ctx context.Context, l net.Listener, r *readiness, met
 	mux := http.NewServeMux()
 	mux.Handle("GET /metrics", c.MetricsTLS.Protect(promhttp.HandlerFor(metrics, promhttp.HandlerOpts{})))
 	status.Register(mux, c.MetricsTLS.Protect)
+	r.register(mux)
+	return endpoint.Serve(ctx, l, mux)
+}
+
+// register registers /healthz and /readyz.
+func (r *readiness) register(mux *http.ServeMux) {
 	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
 	mux.HandleFunc("GET /readyz", func(w http.ResponseWriter, _ *http.Request) {
 		if missing := r.missing(); len(missing) > 0 {
@@ -122,5 +129,22 @@ func (c Config) serveHTTP(ctx context.Context, l net.Listener, r *readiness, met
 			fmt.Fprintln(w, fault)
 		}
 	})
+}
+
+// Wait answers /readyz, and "ovnkube status", until ctx ends, for an agent that cannot start yet.
+// why returns the reason. The configuration may be invalid.
+func (c Config) Wait(ctx context.Context, why func() string, log *slog.Logger) error {
+	if err := status.Complete(c.RunDir, status.Record{Node: c.NodeName, Paths: c.paths()}); err != nil {
+		log.Warn("cannot write the record for ovnkube status", "error", err)
+	}
+	l, err := c.listen(log)
+	if err != nil || l == nil {
+		return err
+	}
+	r := newReadiness(log)
+	r.complete()
+	r.add(why)
+	mux := http.NewServeMux()
+	r.register(mux)
 	return endpoint.Serve(ctx, l, mux)
 }

@@ -236,6 +236,23 @@ func insist(ctx context.Context, report func(string), do func() error) error {
 	}
 }
 
+// paths returns where "ovnkube status" looks.
+func (c Config) paths() status.Paths {
+	p := status.Paths{
+		PinDir: c.PinDir, RunDir: c.RunDir, OVSDB: c.OVSDB, OVSRunDir: c.OVSRunDir, OVNRunDir: c.OVNRunDir, Metrics: c.MetricsAddr, MetricsTLS: c.MetricsTLS.On(), CNISocket: c.CNISocket,
+	}
+	if c.CNIConfDir != "" {
+		p.ConfList = filepath.Join(c.CNIConfDir, ConfListName)
+	}
+	return p
+}
+
+// Fail records for "ovnkube status" the error with which the agent has ended. The configuration may
+// be invalid.
+func (c Config) Fail(failure error) error {
+	return status.Complete(c.RunDir, status.Record{Node: c.NodeName, Paths: c.paths(), Failure: failure.Error()})
+}
+
 // record writes the agent's configuration for "ovnkube status". The gateway does not depend on it.
 func (a *agent) record() {
 	c, s := a.cfg, a.cfg.Settings
@@ -245,9 +262,7 @@ func (a *agent) record() {
 			Layout: string(s.Layout), Backend: string(s.Backend), Mode: "shared", Datapath: s.Datapath,
 			Uplink: s.Uplink, Bridge: s.Bridge, VLAN: s.VLAN, NoEBPF: s.NoEBPF, Shortcuts: s.Shortcuts,
 		},
-		Paths: status.Paths{
-			PinDir: c.PinDir, RunDir: c.RunDir, OVSDB: c.OVSDB, OVSRunDir: c.OVSRunDir, OVNRunDir: c.OVNRunDir, Metrics: c.MetricsAddr, MetricsTLS: c.MetricsTLS.On(), CNISocket: c.CNISocket,
-		},
+		Paths: c.paths(),
 	}
 	if s.Local {
 		r.Wiring.Mode = "local"
@@ -257,9 +272,6 @@ func (a *agent) record() {
 	}
 	if s.Shortcuts {
 		r.Wiring.NoShortcuts = s.NoShortcuts()
-	}
-	if c.CNIConfDir != "" {
-		r.Paths.ConfList = filepath.Join(c.CNIConfDir, ConfListName)
 	}
 	r.Ports.First, r.Ports.Last, r.Ports.NodePorts = s.SNATPorts.First, s.SNATPorts.Last, s.NodePorts
 	r.Ports.FirstNodePort, r.Ports.LastNodePort = s.NodePortRange.First, s.NodePortRange.Last

@@ -62,7 +62,7 @@ func await(ctx context.Context, ready func() error) error {
 		}
 		select {
 		case <-ctx.Done():
-			return fmt.Errorf("%w (last: %w)", ctx.Err(), err)
+			return fmt.Errorf("%w (%w)", err, ctx.Err())
 		case <-time.After(200 * time.Millisecond):
 		}
 	}

@@ -59,8 +59,8 @@ func askAgent(ctx context.Context, p Paths) Agent {
 	case err != nil:
 		a.Err = err
 		return a
-	case code == http.StatusForbidden:
-		return a // the metrics need a client certificate: their values are omitted
+	case code == http.StatusForbidden || code == http.StatusNotFound:
+		return a // the metrics need a client certificate, or an agent that has started: their values are omitted
 	}
 	a.Err = a.read(body)
 	return a

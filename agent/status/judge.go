@@ -70,8 +70,20 @@ func Judge(f Facts) Report {
 	}
 	j.agent()
 	j.ovsdb()
+	if !f.Record.partial() {
+		j.node()
+	}
+	out := Report{Record: f.Record, Checks: j.checks, Passed: f.Programs.passed()}
+	for _, c := range j.checks {
+		out.State = max(out.State, c.State)
+	}
+	return out
+}
+
+// node checks everything that depends on the agent's configuration.
+func (j *judge) node() {
 	j.devices()
-	if !f.Record.bare() {
+	if !j.Record.bare() {
 		j.bridge()
 		j.flows()
 		j.ports()
@@ -82,17 +94,18 @@ func Judge(f Facts) Report {
 	j.ovn()
 	j.management()
 	j.cni()
-	out := Report{Record: f.Record, Checks: j.checks, Passed: f.Programs.passed()}
-	for _, c := range j.checks {
-		out.State = max(out.State, c.State)
-	}
-	return out
 }
 
 func (j *judge) agent() {
 	a := j.Agent
 	without := slices.DeleteFunc(slices.Clone(a.Degraded), func(part string) bool { return part == "tables" }) // it has its own check
 	switch {
+	case (a.Err != nil || !a.Served) && j.Record.Failure != "":
+		state := Degraded // an earlier agent's work goes on
+		if j.Record.partial() {
+			state = Broken
+		}
+		j.add("agent", state, "correct what the error names; the agent's log has details", "has ended with an error: %s", j.Record.Failure)
 	case !a.Served:
 		j.add("agent", Degraded, "start it with --metrics-bind-address", "does not serve /readyz, so its readiness is unknown")
 	case a.Err != nil:

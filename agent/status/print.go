@@ -13,8 +13,9 @@ import (
 func (r Report) Print(w io.Writer) error {
 	k := r.Record
 	fmt.Fprintf(w, "%s: %s\n", k.Node, r.State)
-	fmt.Fprintf(w, "layout %s, backend %s, mode %s, datapath %s; uplink %s, bridge %s; OVN's ports %d-%d; agent started %s\n",
-		k.Wiring.Layout, k.Wiring.Backend, k.Wiring.Mode, k.Wiring.Datapath, k.Wiring.Uplink, k.Wiring.Bridge, k.Ports.First, k.Ports.Last, k.Started.Format("2006-01-02 15:04:05"))
+	if !k.partial() {
+		k.printWiring(w)
+	}
 	if len(r.Passed) > 0 {
 		var parts []string
 		for _, who := range slices.Sorted(maps.Keys(r.Passed)) {
@@ -31,4 +32,10 @@ func (r Report) Print(w io.Writer) error {
 		}
 	}
 	return table.Flush()
+}
+
+// printWiring prints how the agent was configured.
+func (k Record) printWiring(w io.Writer) {
+	fmt.Fprintf(w, "layout %s, backend %s, mode %s, datapath %s; uplink %s, bridge %s; OVN's ports %d-%d; agent started %s\n",
+		k.Wiring.Layout, k.Wiring.Backend, k.Wiring.Mode, k.Wiring.Datapath, k.Wiring.Uplink, k.Wiring.Bridge, k.Ports.First, k.Ports.Last, k.Started.Format("2006-01-02 15:04:05"))
 }

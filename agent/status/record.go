@@ -12,7 +12,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
 
-// Record is the configuration and detected state of an agent at its start.
+// Record is the configuration and detected state of an agent at its start. Without Wiring, no agent
+// has got that far since the node booted.
 type Record struct {
 	Node    string    `json:"node"`
 	Started time.Time `json:"started"`
@@ -26,6 +27,8 @@ type Record struct {
 		FirstNodePort uint16 `json:"firstNodePort,omitempty"` // 0 in records of older agents
 		LastNodePort  uint16 `json:"lastNodePort,omitempty"`
 	} `json:"snatPorts"`
+
+	Failure string `json:"failure,omitempty"` // the error with which the agent has ended
 }
 
 // Wiring describes how the gateway is connected.
@@ -72,6 +75,9 @@ func (r Record) reserved() []bpf.PortRange {
 	return out
 }
 
+// partial reports whether the agent's configuration is not known.
+func (r Record) partial() bool { return r.Wiring.Mode == "" }
+
 // bare reports whether the uplink carries nothing of ovn-ebpf.
 func (r Record) bare() bool { return r.Wiring.Mode == "none" }
 
@@ -105,6 +111,20 @@ func Read(dir string) (Record, error) {
 		return r, fmt.Errorf("read the agent's record %s: %w", path, err)
 	}
 	return r, nil
+}
+
+// Complete writes r, or, if the directory has the record of an agent, that record with r's Failure.
+// It is for agents that have no configuration yet.
+func Complete(dir string, r Record) error {
+	known, err := Read(dir)
+	switch {
+	case errors.Is(err, ErrNone):
+		return Write(dir, r)
+	case err != nil:
+		return err
+	}
+	known.Failure = r.Failure
+	return Write(dir, known)
 }
 
 // Remove removes the record, if it exists.

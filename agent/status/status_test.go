@@ -78,6 +78,15 @@ func TestFaultFailsOwnCheck(t *testing.T) {
 			f.Agent.Degraded, f.Agent.Full = []string{"tables"}, []string{"services (12 entries)", "host_addrs (1 entries)"}
 		}, "tables", Degraded, "full, these have no room for: services (12 entries), host_addrs (1 entries)"},
 		{"drained", func(f *Facts) { f.Agent.Drained = true }, "drained", Degraded, "the gateway is drained"},
+		{"agent has ended with an error", func(f *Facts) { f.Agent.Err, f.Record.Failure = gone, "no uplink" }, "agent", Degraded, "has ended with an error: no uplink"},
+		{"agent could never start", func(f *Facts) {
+			f.Agent.Err, f.Record.Wiring, f.Record.Failure = gone, Wiring{}, "no uplink"
+			f.Host.Uplink.Err, f.Controller = gone, Controller{}
+		}, "agent", Broken, "has ended with an error: no uplink"},
+		{"agent waits to start", func(f *Facts) {
+			f.Agent.Missing, f.Record.Wiring = []string{"waits for Open vSwitch"}, Wiring{}
+			f.Host.Uplink.Err, f.Controller = gone, Controller{}
+		}, "agent", Broken, "waits for Open vSwitch"},
 		{"agent serves nothing", func(f *Facts) { f.Agent = Agent{} }, "agent", Degraded, "does not serve"},
 		{"no uplink", func(f *Facts) { f.Host.Uplink.Err = gone; f.Programs.Hooks[0].Ifindex = 2 }, "uplink", Broken, "gone"},
 		{"no bridge", func(f *Facts) { f.Host.Bridge.Err = gone }, "bridge", Broken, "gone"},

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"flag"
@@ -89,9 +90,14 @@ func (a *agentFlags) settings() []*setting.Setting {
 func (a *agentFlags) config(cluster *clusterFlags) (agent.Config, error) {
 	rest, err := cluster.api.restConfig()
 	if err != nil {
-		return agent.Config{}, err
+		return a.uncheckedConfig(cluster, nil), err
 	}
-	config := agent.Config{
+	config := a.uncheckedConfig(cluster, rest)
+	return config, config.Validate()
+}
+
+func (a *agentFlags) uncheckedConfig(cluster *clusterFlags, rest *rest.Config) agent.Config {
+	return agent.Config{
 		NodeName: a.nodeName, RestConfig: rest, OVSDB: a.ovsdb, OVNRunDir: a.ovnRunDir, SBAddress: cluster.sbAddress, EncapIP: a.encapIP.addr,
 		ChassisOfNode: a.chassisName == chassisNode, CertificateFile: filepath.Join(authority.NodeDir, authority.NodeFile),
 		CNISocket: a.cniSocket, CNIConfDir: a.cniConfDir, CNIExclusive: a.cniExclusive,
@@ -99,7 +105,6 @@ func (a *agentFlags) config(cluster *clusterFlags) (agent.Config, error) {
 		CountPods: a.countPods, ShadowRate: a.gateway.shadowRate, AvoidNullNAT: a.avoidNullNAT,
 		Settings: a.gatewaySettings(cluster),
 	}
-	return config, config.Validate()
 }
 
 // gatewaySettings returns the configured settings, which the agent completes.
@@ -133,20 +138,20 @@ func agentCommand(f *flag.FlagSet) action {
 }
 
 func runAgent(ctx context.Context, env *environment, s *settings, cleanup bool) error {
-	log, err := s.load(ctx, env)
-	if err != nil {
-		return err
+	log, mistakes := s.load(ctx, env)
+	if log == nil {
+		return mistakes
 	}
 	if s.agent.nodeName == "" {
+		var err error
 		if s.agent.nodeName, err = os.Hostname(); err != nil {
 			return err
 		}
 	}
 	config, err := s.agent.config(s.cluster)
-	if err != nil {
-		err = s.located(err)
+	if err = cmp.Or(mistakes, s.located(err)); err != nil {
 		if !cleanup {
-			warnNode(ctx, config.RestConfig, s.agent.nodeName, agentenv.AgentFailed, err.Error(), log)
+			tellFailure(ctx, config, err, log)
 		}
 		return err
 	}
@@ -160,14 +165,25 @@ func runAgent(ctx context.Context, env *environment, s *settings, cleanup bool) 
 		config.Begun = func(missing func() string) { p.Follow("", missing) }
 		err := s.onlyAgent(ctx, config, log)
 		if err != nil && ctx.Err() == nil {
-			warnNode(ctx, config.RestConfig, s.agent.nodeName, agentenv.AgentFailed, err.Error(), log)
+			tellFailure(ctx, config, err, log)
 		}
 		return err
 	})
 }
 
+// tellFailure records, for ovnkube status, the error with which the agent ends, and writes an Event
+// about the Node.
+func tellFailure(ctx context.Context, config agent.Config, failure error, log *slog.Logger) {
+	if errors.Is(failure, daemon.ErrRunning) {
+		// The record is that of the agent which runs.
+	} else if err := config.Fail(failure); err != nil {
+		log.Warn("cannot record the error for ovnkube status", "err", err)
+	}
+	warnNode(ctx, config.RestConfig, config.NodeName, agentenv.AgentFailed, failure.Error(), log)
+}
+
 // warnNode writes an Event about the Node, as far as the API server answers. An agent that has
-// ended, or that waits to start, answers neither /readyz nor ovnkube status.
+// ended, or that waits to start, cannot write it itself.
 func warnNode(ctx context.Context, config *rest.Config, node, reason, text string, log *slog.Logger) {
 	if config == nil {
 		return

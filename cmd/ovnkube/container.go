@@ -8,8 +8,10 @@ import (
 	"log/slog"
 	"net/netip"
 	"os"
+	"sync/atomic"
 	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent"
 	agentenv "github.com/ovn-ebpf/ovn-ebpf/agent/environment"
 	"github.com/ovn-ebpf/ovn-ebpf/authority"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
@@ -208,38 +210,67 @@ func removeCommand(f *flag.FlagSet) action {
 }
 
 func awaitCommand(f *flag.FlagSet) action {
-	var s ovnd.Switch
-	declareRunDirs(f, &s)
-	o := operatorSettings(f)
-	node := f.String("node", "", "`name` of the Node that gets an Event about the wait; none: no Event")
-	patience := f.Duration("report-after", 30*time.Second, "`time` after which the log and an Event say what this waits for")
+	s := newSettings(agentMetrics)
+	s.declareConfigFile(f)
+	s.DeclareSome(f, "kubeconfig", "k8s-apiserver", "k8s-token", "k8s-token-file", "k8s-cacert", "node-name", "run-dir", "ovs-rundir",
+		"metrics-bind-address", "node-server-cert", "node-server-privkey", "metrics-client-ca-file")
+	patience := f.Duration("report-after", 30*time.Second, "`time` after which the log and an Event about the Node say what this waits for")
 	return func(ctx context.Context, args []string, env *environment) error {
 		if err := noArguments(args); err != nil {
 			return err
 		}
-		log := env.log()
-		for reported := false; ; {
-			short, cancel := context.WithTimeout(ctx, *patience)
-			err := s.Await(short)
-			cancel()
-			if err == nil || ctx.Err() != nil {
-				return err
-			}
-			text := fmt.Sprintf("the agent waits for Open vSwitch: %v; look at the node's pod of ovn-ebpf-ovs", err)
-			log.Warn(text)
-			if !reported && *node != "" {
-				config, err := o.operator(ctx, env)
-				if err != nil {
-					return err
-				}
-				warnNode(ctx, config, *node, agentenv.NotReady, text, log)
-				reported = true
-			}
-			if !errors.Is(err, context.DeadlineExceeded) {
-				return err
-			}
+		rest, err := s.operator(ctx, env)
+		if err != nil {
+			return err
 		}
+		w := &switchWait{config: s.agent.uncheckedConfig(s.cluster, rest), log: env.log()}
+		return w.run(ctx, *patience)
 	}
+}
+
+// switchWait waits for Open vSwitch in an agent's place, and answers for it.
+type switchWait struct {
+	config agent.Config
+	log    *slog.Logger
+	why    atomic.Pointer[string]
+}
+
+func (w *switchWait) run(ctx context.Context, patience time.Duration) error {
+	ctx, end := context.WithCancel(ctx)
+	defer end()
+	w.found(errors.New("its database has not answered yet"))
+	answered := make(chan struct{})
+	go func() {
+		defer close(answered)
+		if err := w.config.Wait(ctx, func() string { return *w.why.Load() }, w.log); err != nil {
+			w.log.Warn("/readyz is not answered", "err", err)
+		}
+	}()
+	s := ovnd.Switch{RunDir: w.config.OVSRunDir}
+	for reported := false; ; {
+		short, cancel := context.WithTimeout(ctx, patience)
+		err := s.Await(short)
+		if err == nil || ctx.Err() != nil {
+			cancel()
+			end()
+			<-answered // the agent needs the address
+			return err
+		}
+		w.log.Warn(w.found(err))
+		if !reported {
+			warnNode(ctx, w.config.RestConfig, w.config.NodeName, agentenv.NotReady, *w.why.Load(), w.log)
+			reported = true
+		}
+		<-short.Done() // another Open vSwitch's database is an error at once
+		cancel()
+	}
+}
+
+// found keeps, and returns, the text about the last attempt.
+func (w *switchWait) found(err error) string {
+	text := fmt.Sprintf("the agent waits for Open vSwitch: %v; look at the node's pod of ovn-ebpf-ovs", err)
+	w.why.Store(&text)
+	return text
 }
 
 func certificatesCommand(f *flag.FlagSet) action {

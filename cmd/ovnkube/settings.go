@@ -58,7 +58,7 @@ func (s *settings) declareConfigFile(f *flag.FlagSet) {
 }
 
 // load completes the command line from file, environment and OVS, and opens the log, which gets the
-// warnings. It rejects every mistake.
+// warnings. With mistakes, it returns both the log and the mistakes.
 func (s *settings) load(ctx context.Context, env *environment) (*slog.Logger, error) {
 	problems, err := s.resolve(ctx, os.LookupEnv)
 	if err != nil {

@@ -173,19 +173,19 @@ func (c *changes) compare(ctx context.Context) error {
 		want = append(want, changesNamespace+"_"+name)
 	}
 	slices.Sort(want)
-	out, err := c.d.lab.Exec(ctx, "central", "ovn-nbctl", "--bare", "--columns=name", "list", "logical_switch_port")
+	out, err := c.d.northbound(ctx, "Logical_Switch_Port", "name")
 	if err != nil {
 		return err
 	}
-	have := slices.DeleteFunc(strings.Fields(string(out)), func(port string) bool { return !strings.HasPrefix(port, changesNamespace+"_") })
+	have := slices.DeleteFunc(strings.Fields(out), func(port string) bool { return !strings.HasPrefix(port, changesNamespace+"_") })
 	if slices.Sort(have); !slices.Equal(have, want) {
 		return fmt.Errorf("ports %q, want %q", have, want)
 	}
-	if out, err = c.d.lab.Exec(ctx, "central", "ovn-nbctl", "--bare", "--columns=vips", "list", "load_balancer"); err != nil {
+	if out, err = c.d.northbound(ctx, "Load_Balancer", "vips"); err != nil {
 		return err
 	}
 	served := map[string]string{} // endpoints by address
-	for _, vip := range strings.Fields(string(out)) {
+	for _, vip := range strings.Fields(out) {
 		front, to, _ := strings.Cut(vip, "=")
 		if at, err := netip.ParseAddrPort(front); err == nil {
 			served[at.Addr().String()] = to

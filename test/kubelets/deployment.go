@@ -8,14 +8,16 @@ import (
 	"os/exec"
 	"path/filepath"
 	"strings"
+	"time"
 )
 
-// Tools returns the installation tools of docs/install.md.
-func Tools() []string { return []string{kubectl, helm} }
+// Tools returns the ways of docs/install.md to install on nodes that have a part of OVN.
+func Tools() []string { return []string{kubectl, helm, helmOVS} }
 
 const (
-	kubectl = "kubectl" // plain manifests, which Helm renders
-	helm    = "helm"
+	kubectl = "kubectl"  // plain manifests, which Helm renders
+	helm    = "helm"     // on nodes with OVN and Open vSwitch
+	helmOVS = "helm-ovs" // on nodes with Open vSwitch: the chart brings OVN and ovn-controller
 )
 
 // Deployment installs the network by a tool, with non-default values and the given number of
@@ -38,6 +40,11 @@ type deployment struct {
 }
 
 func (d *deployment) run(ctx context.Context) error {
+	if d.tool == helmOVS {
+		if err := d.stopControllers(); err != nil {
+			return err
+		}
+	}
 	before, err := d.snapshot(ctx)
 	if err != nil {
 		return err
@@ -81,10 +88,10 @@ func (d *deployment) run(ctx context.Context) error {
 
 // heading returns the chapter of the document for the tool.
 func (d *deployment) heading(byKubectl, byHelm string) string {
-	if d.tool == helm {
-		return byHelm
+	if d.tool == kubectl {
+		return byKubectl
 	}
-	return byKubectl
+	return byHelm
 }
 
 // install runs the document's commands with this cluster's values, none with its default.
@@ -97,13 +104,22 @@ func (d *deployment) install(ctx context.Context) error {
 		values[key] = value
 	}
 	others := map[string]any{"host": true} // nodes have OVN and Open vSwitch of their own
-	if err := d.typing.values(map[string]any{"config": values, "controllerUser": 65532, "replicas": d.controllers, "ovn": others, "ovs": others}); err != nil {
+	set := map[string]any{"config": values, "controllerUser": 65532, "replicas": d.controllers, "ovn": others, "ovs": others}
+	if d.tool == helmOVS {
+		delete(values, "NB_ADDRESS") // the chart's own
+		delete(values, "SB_ADDRESS")
+		delete(set, "ovn")
+	}
+	if err := d.typing.values(set); err != nil {
 		return err
 	}
 	var err error
-	if d.tool == kubectl {
+	switch d.tool {
+	case kubectl:
 		_, err = d.typing.chapter(ctx, installingPlain)
-	} else {
+	case helmOVS:
+		_, err = d.typing.chapter(ctx, installing)
+	default:
 		_, err = d.typing.chapter(ctx, installingOnOthers,
 			"ssl:192.0.2.1:6641", d.lab.NBAddress(), "ssl:192.0.2.1:6642", d.lab.SBAddress())
 	}
@@ -111,6 +127,35 @@ func (d *deployment) install(ctx context.Context) error {
 		return err
 	}
 	return d.ready(ctx)
+}
+
+// stopControllers stops the nodes' own ovn-controllers, as docs/install.md asks for.
+func (d *deployment) stopControllers() error {
+	for _, n := range d.lab.Nodes() {
+		p, err := d.lab.Process(n.Name + "-ovn-controller")
+		if err == nil {
+			err = p.Stop(10 * time.Second)
+		}
+		if err != nil {
+			return fmt.Errorf("stop ovn-controller of %s: %w", n.Name, err)
+		}
+	}
+	return nil
+}
+
+// northbound returns the values of a column in OVN's Northbound database, separated by spaces.
+func (d *deployment) northbound(ctx context.Context, table, column string) (string, error) {
+	if d.tool != helmOVS {
+		out, err := d.lab.Exec(ctx, "central", "ovn-nbctl", "--bare", "--columns="+column, "list", table)
+		return string(out), err
+	}
+	t := &central{Cluster: d.Cluster}
+	pod, err := t.leader(ctx, northbound)
+	if err != nil {
+		return "", err
+	}
+	out, err := t.inside(ctx, pod, northbound, "ovsdb-client", "--timeout=30", "--format=csv", "--no-headings", "--data=bare", "dump", socket(northbound), northbound.name, table, column)
+	return strings.ReplaceAll(string(out), `"`, " "), err
 }
 
 // ready waits until every pod of the network and every node is ready.

@@ -53,6 +53,8 @@ func chapters(r run, tool string) []string {
 		return []string{settingNode, updatingSwitch, backingUp, restoring}
 	case tool == kubectl:
 		return []string{installingPlain, updatingPlain, uninstallingPlain}
+	case tool == helmOVS:
+		return []string{installing, updating, uninstalling}
 	}
 	return []string{installingOnOthers, updating, uninstalling}
 }
