@@ -71,14 +71,23 @@ func (c *Cluster) Confined(ctx context.Context) error {
 // pinned checks that the agent's pins are in a bpffs of the node, and outlive its container. The
 // first node had none mounted.
 func (c *Cluster) pinned(n *lab.Node) error {
-	init, err := c.lab.Process(n.Name + "-init")
+	root, err := c.rootOf(n)
 	if err != nil {
 		return err
 	}
-	if _, err := os.Stat(fmt.Sprintf("/proc/%d/root/sys/fs/bpf/ovn-ebpf", init.PID)); err != nil {
+	if _, err := os.Stat(filepath.Join(root, "sys/fs/bpf/ovn-ebpf")); err != nil {
 		return fmt.Errorf("pins of %s: %w", n.Name, err)
 	}
 	return nil
+}
+
+// rootOf returns where the machine sees a node's root directory.
+func (c *Cluster) rootOf(n *lab.Node) (string, error) {
+	init, err := c.lab.Process(n.Name + "-init")
+	if err != nil {
+		return "", err
+	}
+	return fmt.Sprintf("/proc/%d/root", init.PID), nil
 }
 
 func confined(s corev1.ContainerStatus) error {

@@ -47,14 +47,30 @@ func (c *Cluster) deploy(ctx context.Context) error {
 	return err
 }
 
-// storageClass is of the volume for OVN's databases.
-const storageClass = "databases"
+// The volume for OVN's databases.
+const (
+	storageClass = "databases"
+	volumeDir    = "/var/lib/databases" // on the control plane's node
+	volumeBytes  = 64 << 20
+)
 
-// provideVolume creates a volume on a directory of the control plane's node.
+// provideVolume creates a volume of its own file system on the control plane's node.
 func (c *Cluster) provideVolume(ctx context.Context) error {
 	n := c.controlPlane()
-	if err := os.MkdirAll(filepath.Join(c.nodeDir(n), "var/lib/databases"), 0o755); err != nil {
+	root, err := c.rootOf(n)
+	if err != nil {
 		return err
+	}
+	if err := os.MkdirAll(filepath.Join(root, volumeDir), 0o755); err != nil {
+		return err
+	}
+	init, err := c.lab.Process(n.Name + "-init")
+	if err != nil {
+		return err
+	}
+	mount := []string{"--target", strconv.Itoa(init.PID), "--mount", "mount", "-t", "tmpfs", "-o", fmt.Sprintf("size=%d", volumeBytes), "tmpfs", volumeDir}
+	if out, err := exec.CommandContext(ctx, "nsenter", mount...).CombinedOutput(); err != nil {
+		return fmt.Errorf("mount %s on %s: %w: %s", volumeDir, n.Name, err, bytes.TrimSpace(out))
 	}
 	objects := fmt.Sprintf(`apiVersion: storage.k8s.io/v1
 kind: StorageClass
@@ -69,10 +85,10 @@ spec:
   capacity: {storage: 1Gi}
   accessModes: [ReadWriteOnce]
   storageClassName: %[1]s
-  local: {path: /var/lib/databases}
+  local: {path: %[3]s}
   nodeAffinity: {required: {nodeSelectorTerms: [{matchExpressions: [{key: kubernetes.io/hostname, operator: In, values: [%[2]q]}]}]}}
-`, storageClass, n.Name)
-	_, err := c.kubectl(ctx, []byte(objects), "apply", "-f", "-")
+`, storageClass, n.Name, volumeDir)
+	_, err = c.kubectl(ctx, []byte(objects), "apply", "-f", "-")
 	return err
 }
 

@@ -85,11 +85,7 @@ func (c *Cluster) makeImages(dir string) error {
 
 // archives returns the archives of the release's images, by the images' names.
 func (c *Cluster) archives() map[string]string {
-	archives := map[string]string{"ovn-ebpf": c.released("ovn-ebpf-[0-9]*-image-*.tar")}
-	if !c.opts.Bare {
-		archives["ovn-ebpf-ovn"] = c.released("ovn-ebpf-ovn-*-image-*.tar")
-	}
-	return archives
+	return map[string]string{"ovn-ebpf": c.released("ovn-ebpf-[0-9]*-image-*.tar"), "ovn-ebpf-ovn": c.released("ovn-ebpf-ovn-*-image-*.tar")}
 }
 
 // released returns the release's file of this pattern, or the pattern.

@@ -10,6 +10,8 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"strings"
+	"syscall"
 	"time"
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -25,8 +27,8 @@ var authorities = []string{"ovn-ebpf-ca", "ovn-ebpf-node-ca"}
 // change, within minutes. Kubelets bring a changed Secret within 90 s.
 const shortLives = `[{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--node-life=2m"},{"op":"add","path":"/spec/template/spec/containers/0/args/-","value":"--handover=150s"}]`
 
-// Rotate renews a node's certificate, changes both authorities, and deletes the pod of OVN's
-// databases, all under traffic. No connection may be lost and no ovn-controller may restart. A pod
+// Rotate renews a node's certificate, changes both authorities, deletes the pod of OVN's databases,
+// and fills their disk, all under traffic. No connection may be lost and no ovn-controller may restart. A pod
 // that is created while the databases are away must wait, and get its network later. It needs
 // Options.Members 1 and Options.Traffic.
 func (c *Cluster) Rotate(ctx context.Context) error {
@@ -50,7 +52,7 @@ func (t *central) rotate(ctx context.Context) error {
 	if err != nil {
 		return err
 	}
-	for _, step := range []func(context.Context) error{t.renewNode, t.changeAuthorities, t.deleteCentral} {
+	for _, step := range []func(context.Context) error{t.renewNode, t.changeAuthorities, t.deleteCentral, t.fillDisk} {
 		if err = step(ctx); err != nil {
 			break
 		}
@@ -225,6 +227,52 @@ func (t *central) deleteCentral(ctx context.Context) error {
 		}
 	}
 	return nil
+}
+
+// fillDisk fills the file system of OVN's databases. An Event must name the disk. A pod that is
+// created meanwhile must wait, and get its network when there is space.
+func (t *central) fillDisk(ctx context.Context) error {
+	t.phase("the disk of OVN's databases is full")
+	root, err := t.rootOf(t.controlPlane())
+	if err != nil {
+		return err
+	}
+	filler := filepath.Join(root, volumeDir, "filler")
+	if err := os.WriteFile(filler, make([]byte, 2*volumeBytes), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		return fmt.Errorf("fill %s: %w", filler, err)
+	}
+	waiting, err := t.probe(ctx)
+	if err != nil {
+		return err
+	}
+	err = t.await(ctx, "an Event about the disk", func() error {
+		events, err := t.client.CoreV1().Events(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{FieldSelector: "reason=ControllerNotReady"})
+		if err != nil {
+			return err
+		}
+		var texts []string
+		for i := range events.Items {
+			texts = append(texts, events.Items[i].Message)
+		}
+		if !strings.Contains(strings.Join(texts, "\n"), "free space on its disk") {
+			return fmt.Errorf("events ControllerNotReady: %q", texts)
+		}
+		t.step("%s", texts[len(texts)-1])
+		return nil
+	})
+	if err != nil {
+		return err
+	}
+	if err := os.Remove(filler); err != nil {
+		return err
+	}
+	if err := t.answered(ctx, waiting, "the pod that waited"); err != nil {
+		return err
+	}
+	if err := t.awaitReady(ctx); err != nil {
+		return err
+	}
+	return t.served(ctx, "a new pod")
 }
 
 func (t *central) chassisDir(n *lab.Node) string {

@@ -59,7 +59,7 @@ func run(ctx context.Context, args []string, stdout io.Writer) (err error) {
 	skip := flags.String("skip", "", "with -focus: but not those that match this `regexp`")
 	reboot := flags.Bool("reboot", false, "then reboot a node: its pods must come back")
 	central := flags.Bool("central", false, "with three members of OVN's databases: update Open vSwitch of a node, kill members, restore a backup, upgrade and roll back the chart, under traffic")
-	rotate := flags.Bool("rotate", false, "renew a node's certificate, change both authorities and delete the pod of OVN's databases, under traffic")
+	rotate := flags.Bool("rotate", false, "renew a node's certificate, change both authorities, delete the pod of OVN's databases and fill their disk, under traffic")
 	flags.BoolVar(&o.Uninstall, "uninstall", false, "at the end update our image and uninstall the chart, as docs/install.md says: nodes must be as before")
 	down := flags.Bool("down", false, "only remove the leftovers of a killed run")
 	deployment := flags.String("deployment", "", "instead: install our network by this `tool`, "+strings.Join(kubelets.Tools(), " or ")+", update it and uninstall it, as docs/install.md says")
