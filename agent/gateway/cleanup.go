@@ -23,7 +23,7 @@ var hooks = [...]string{"uplink_ingress", "uplink_egress", "bridge_ingress", "br
 
 // Cleanup removes the gateway from the node. It removes, in this order:
 //
-//  1. the bridge mapping, which disconnects OVN
+//  1. the bridge mapping and OVN's patch ports, also if ovn-controller has ended
 //  2. programs and pins
 //  3. the host's configuration on the bridge
 //  4. the bridge
@@ -44,7 +44,7 @@ func Cleanup(ctx context.Context, s Settings, o *ovs.Client, log *slog.Logger) e
 	}
 	var errs []error
 	if o != nil {
-		errs = append(errs, o.SyncBridgeMapping(ctx, Network, ""))
+		errs = append(errs, o.SyncBridgeMapping(ctx, Network, ""), o.Disconnect(ctx, s.Bridge))
 	}
 	idle, err := openIdle(s, log)
 	errs = append(errs, err, takeDown(idle), removeFilters())

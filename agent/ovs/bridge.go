@@ -5,6 +5,7 @@ import (
 	"context"
 	"fmt"
 	"maps"
+	"strings"
 
 	"github.com/ovn-ebpf/ovn-ebpf/ovsdb/vswitch"
 )
@@ -143,6 +144,42 @@ func (c *Client) RemoveBridge(ctx context.Context, name string) error {
 		return fmt.Errorf("delete bridge %s: %w", name, err)
 	}
 	return nil
+}
+
+// Disconnect deletes the patch ports with which ovn-controller has connected the bridge to OVN's
+// integration bridge. A running ovn-controller deletes them itself once the bridge is not mapped.
+func (c *Client) Disconnect(ctx context.Context, name string) error {
+	peers, err := c.patches(ctx, name)
+	if err != nil {
+		return err
+	}
+	own, err := c.patches(ctx, IntegrationBridge)
+	if err != nil {
+		return err
+	}
+	pairs := map[string]bool{}
+	for port, peer := range own {
+		if peers[peer] == port && strings.HasPrefix(port, "patch-"+IntegrationBridge+"-to-") {
+			pairs[port], pairs[peer] = true, true
+		}
+	}
+	return c.removePorts(ctx, func(i *vswitch.Interface) bool { return pairs[i.Name] })
+}
+
+// patches returns the bridge's patch ports with their peers, none if there is no bridge.
+func (c *Client) patches(ctx context.Context, bridge string) (map[string]string, error) {
+	row, err := c.bridge(ctx, bridge)
+	if err != nil || row == nil {
+		return nil, err
+	}
+	ports, err := c.bridgePorts(ctx, row)
+	out := map[string]string{}
+	for _, p := range ports {
+		if p.Type == "patch" {
+			out[p.Name] = p.Options["peer"]
+		}
+	}
+	return out, err
 }
 
 // bridge returns the row, or nil if there is none.

@@ -110,3 +110,43 @@ func TestOFPorts(t *testing.T) {
 		t.Error("ports of a bridge that is not there")
 	}
 }
+
+// TestDisconnectRemovesOnlyOVNsPatchPorts: other patch ports of both bridges stay.
+func TestDisconnectRemovesOnlyOVNsPatchPorts(t *testing.T) {
+	s := testnode.StartSwitch(t, false)
+	c := dial(t, s)
+	argv := []string{"--no-wait", "--", "add-br", IntegrationBridge, "--", "add-br", "breth0", "--", "add-br", "other"}
+	patch := func(bridge, port, peer string) {
+		argv = append(argv, "--", "add-port", bridge, port, "--", "set", "Interface", port, "type=patch", "options:peer="+peer)
+	}
+	for _, to := range []string{"breth0", "other"} {
+		near, far := "patch-br-int-to-"+to+"_node1", "patch-"+to+"_node1-to-br-int"
+		patch(IntegrationBridge, near, far)
+		patch(to, far, near)
+	}
+	patch("breth0", "there", "back")
+	patch("other", "back", "there")
+	s.Vsctl(t, argv...)
+	testnode.Eventually(t, "the patch ports are seen", func() error {
+		if ports, err := c.patches(t.Context(), "other"); err != nil || len(ports) != 2 {
+			return fmt.Errorf("%v, error %w", ports, err)
+		}
+		return nil
+	})
+	for range 2 {
+		if err := c.Disconnect(t.Context(), "breth0"); err != nil {
+			t.Fatal(err)
+		}
+	}
+	if err := c.Disconnect(t.Context(), "none"); err != nil {
+		t.Errorf("a bridge that does not exist: %v", err)
+	}
+	got := map[string]string{}
+	for _, bridge := range []string{IntegrationBridge, "breth0", "other"} {
+		got[bridge] = strings.Join(strings.Fields(s.Vsctl(t, "list-ports", bridge)), " ")
+	}
+	want := map[string]string{IntegrationBridge: "patch-br-int-to-other_node1", "breth0": "there", "other": "back patch-other_node1-to-br-int"}
+	if diff := cmp.Diff(want, got); diff != "" {
+		t.Errorf("ports (-want +got):\n%s", diff)
+	}
+}
