@@ -37,6 +37,9 @@ func (c Central) Database(ctx context.Context, d Database, log *slog.Logger) ([]
 			return nil, fmt.Errorf("start %s: %w", d.Name, err)
 		}
 	}
+	if err := c.awaitSpace(ctx, log); err != nil {
+		return nil, fmt.Errorf("start %s: %w", d.Name, err)
+	}
 	if _, err := os.Stat(file); errors.Is(err, fs.ErrNotExist) {
 		if err := c.create(ctx, d, file, log); err != nil {
 			return nil, err

@@ -15,6 +15,7 @@ import (
 	"path/filepath"
 	"slices"
 	"strings"
+	"syscall"
 	"testing"
 	"time"
 
@@ -380,5 +381,84 @@ func TestMembers(t *testing.T) {
 	c := Central{Members: []netip.Addr{netip.MustParseAddr("192.0.2.1")}, Address: netip.MustParseAddr("192.0.2.2")}
 	if err := c.Validate(); err == nil {
 		t.Error("a foreign address is a member")
+	}
+}
+
+// TestMemberRecoversFromFullDisk: a server of a database refuses all changes after a failed write,
+// also when there is space again. CheckMember says so; the next server starts when there is space.
+func TestMemberRecoversFromFullDisk(t *testing.T) {
+	m, d := members(t, 1)[0], Databases()[0]
+	if err := os.Mkdir(m.Dir, 0o755); err != nil {
+		t.Fatal(err)
+	}
+	if err := syscall.Mount("tmpfs", m.Dir, "tmpfs", 0, "size=4m"); err != nil {
+		t.Fatalf("mount (needs root): %v", err)
+	}
+	t.Cleanup(func() {
+		m.stop()
+		if err := syscall.Unmount(m.Dir, 0); err != nil {
+			t.Error(err)
+		}
+	})
+	start := func(ctx context.Context) error {
+		argv, err := m.Database(ctx, d, silent)
+		if err == nil {
+			m.spawn(d.file, argv)
+		}
+		return err
+	}
+	write := func() error {
+		_, err := run(t.Context(), "ovsdb-client", "--timeout=5", "transact", m.socket(d),
+			`["OVN_Northbound",{"op":"insert","table":"Address_Set","row":{"name":"`+strings.Repeat("x", 5000)+fmt.Sprint(time.Now().UnixNano())+`"}}]`)
+		return err
+	}
+	if err := start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, write)
+	if err := errors.Join(m.CheckMember(t.Context(), d), m.CheckSpace()); err != nil {
+		t.Errorf("a member with space: %v", err)
+	}
+
+	filler := filepath.Join(m.Dir, "filler")
+	if err := os.WriteFile(filler, make([]byte, 8<<20), 0o600); !errors.Is(err, syscall.ENOSPC) {
+		t.Fatalf("8 MiB in 4 MiB: %v", err)
+	}
+	if err := m.CheckSpace(); err == nil || !strings.Contains(err.Error(), m.Dir+" for OVN's databases: free space there") {
+		t.Errorf("full disk: %v", err)
+	}
+	eventually(t, func() error {
+		_ = write()
+		if err := m.CheckMember(t.Context(), d); err == nil {
+			return errors.New("no error")
+		}
+		return nil
+	})
+	m.stop()
+	short, cancel := context.WithTimeout(t.Context(), 100*time.Millisecond)
+	defer cancel()
+	if err := start(short); err == nil || !strings.Contains(err.Error(), "no space left in "+m.Dir) {
+		t.Errorf("start on a full disk: %v", err)
+	}
+	if err := m.CheckMember(t.Context(), d); err != nil {
+		t.Errorf("a member that does not answer: %v", err)
+	}
+
+	if err := os.Remove(filler); err != nil {
+		t.Fatal(err)
+	}
+	if err := start(t.Context()); err != nil {
+		t.Fatal(err)
+	}
+	eventually(t, write)
+}
+
+// eventually waits at most half a minute until check returns nil.
+func eventually(t *testing.T, check func() error) {
+	t.Helper()
+	ctx, cancel := context.WithTimeout(t.Context(), 30*time.Second)
+	defer cancel()
+	if err := await(ctx, check); err != nil {
+		t.Fatal(err)
 	}
 }

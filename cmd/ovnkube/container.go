@@ -11,6 +11,8 @@ import (
 	"sync/atomic"
 	"time"
 
+	"golang.org/x/sync/errgroup"
+
 	"github.com/ovn-ebpf/ovn-ebpf/agent"
 	agentenv "github.com/ovn-ebpf/ovn-ebpf/agent/environment"
 	"github.com/ovn-ebpf/ovn-ebpf/authority"
@@ -26,6 +28,7 @@ func containerCommands() *command {
 	return &command{name: "container", group: groupRun, summary: "start a daemon of OVN or Open vSwitch in a container", detail: containerDetail, children: []*command{
 		{name: "ovn-nb", summary: "OVN's Northbound database", setup: centralCommand(serves(0))},
 		{name: "ovn-sb", summary: "OVN's Southbound database", setup: centralCommand(serves(1))},
+		{name: "check-member", arguments: "ovn-nb|ovn-sb", summary: "fail if a database's server must be restarted because a write has failed", setup: checkMemberCommand},
 		{name: "ovn-sb-relay", summary: "the server through which nodes reach OVN's Southbound database", setup: centralCommand(ovnd.Central.Relay)},
 		{name: "ovn-northd", summary: "OVN's northd, once this member's databases are connected", setup: centralCommand(ovnd.Central.Northd)},
 		{name: "ovs-db", summary: "Open vSwitch's database", setup: switchCommand(ovnd.Switch.Database)},
@@ -50,6 +53,8 @@ func serves(index int) prepares {
 	}
 }
 
+const centralDir = "/var/lib/ovn-ebpf/central"
+
 func declareTLS(f *flag.FlagSet, t *ovnd.TLS) {
 	f.StringVar(&t.Key, "private-key", "/etc/ovn/tls/privkey.pem", "`file` of the private key")
 	f.StringVar(&t.Cert, "certificate", "/etc/ovn/tls/cert.pem", "`file` of the certificate")
@@ -61,7 +66,7 @@ func centralCommand(prepare prepares) func(*flag.FlagSet) action {
 		var c ovnd.Central
 		members := f.String("members", "", "`addresses` of all members of OVN's databases, separated by commas; the first one creates them")
 		address := f.String("address", "", "`address` of this member")
-		f.StringVar(&c.Dir, "dir", "/var/lib/ovn-ebpf/central", "`directory` of the databases")
+		f.StringVar(&c.Dir, "dir", centralDir, "`directory` of the databases")
 		f.StringVar(&c.RunDir, "rundir", "/run/ovn", "`directory` of sockets and pid files")
 		declareTLS(f, &c.TLS)
 		return func(ctx context.Context, args []string, env *environment) error {
@@ -187,9 +192,24 @@ func nodeCertificateCommand(f *flag.FlagSet) action {
 	}
 }
 
+func checkMemberCommand(f *flag.FlagSet) action {
+	var c ovnd.Central
+	f.StringVar(&c.RunDir, "rundir", "/run/ovn", "`directory` of the servers' control sockets")
+	return func(ctx context.Context, args []string, _ *environment) error {
+		databases := map[string]ovnd.Database{"ovn-nb": ovnd.Databases()[0], "ovn-sb": ovnd.Databases()[1]}
+		if len(args) != 1 || databases[args[0]] == (ovnd.Database{}) {
+			return fmt.Errorf("check member of %q: want ovn-nb or ovn-sb", args)
+		}
+		return c.CheckMember(ctx, databases[args[0]])
+	}
+}
+
 func removeChassisCommand(f *flag.FlagSet) action {
 	s := operatorSettings(f)
 	database := f.String("database", "unix:/run/ovn/ovnsb_db.sock", "`remote` of the Southbound database; over TLS, it refuses to delete a chassis")
+	var c ovnd.Central
+	f.StringVar(&c.Dir, "dir", centralDir, "`directory` of the databases; if its file system is full, the Node gets an Event")
+	node := f.String("node", "", "`name` of the Node that gets an Event; none: no Event")
 	return func(ctx context.Context, args []string, env *environment) error {
 		if err := noArguments(args); err != nil {
 			return err
@@ -198,8 +218,41 @@ func removeChassisCommand(f *flag.FlagSet) action {
 		if err != nil {
 			return err
 		}
+		rest, err := s.operator(ctx, env)
+		if err != nil {
+			return err
+		}
 		log := env.log()
-		return sb.RemoveStale(ctx, client, sb.New([]string{*database}, nb.TLS{}, log), log)
+		group, ctx := errgroup.WithContext(ctx)
+		if *node != "" {
+			group.Go(func() error {
+				warnOfFullDisk(ctx, c, func(text string) { warnNode(ctx, rest, *node, agentenv.DiskFull, text, log) })
+				return nil
+			})
+		}
+		group.Go(func() error {
+			return sb.RemoveStale(ctx, client, sb.New([]string{*database}, nb.TLS{}, log), log)
+		})
+		return group.Wait()
+	}
+}
+
+// warnOfFullDisk calls warn each time that the databases' file system becomes full, until the
+// context ends.
+func warnOfFullDisk(ctx context.Context, c ovnd.Central, warn func(text string)) {
+	tick := time.NewTicker(10 * time.Second)
+	defer tick.Stop()
+	for full := false; ; {
+		err := c.CheckSpace()
+		if err != nil && !full {
+			warn(err.Error())
+		}
+		full = err != nil
+		select {
+		case <-ctx.Done():
+			return
+		case <-tick.C:
+		}
 	}
 }
 

@@ -246,19 +246,34 @@ func (t *central) fillDisk(ctx context.Context) error {
 		return err
 	}
 	err = t.await(ctx, "an Event about the disk", func() error {
-		events, err := t.client.CoreV1().Events(metav1.NamespaceSystem).List(ctx, metav1.ListOptions{FieldSelector: "reason=ControllerNotReady"})
+		events, err := t.client.CoreV1().Events(metav1.NamespaceDefault).List(ctx, metav1.ListOptions{FieldSelector: "reason=DiskFull"})
 		if err != nil {
 			return err
 		}
-		var texts []string
 		for i := range events.Items {
-			texts = append(texts, events.Items[i].Message)
+			e := &events.Items[i]
+			if e.InvolvedObject.Name == t.controlPlane().Name && strings.Contains(e.Message, "for OVN's databases: free space there") {
+				t.step("%s", e.Message)
+				return nil
+			}
 		}
-		if !strings.Contains(strings.Join(texts, "\n"), "free space on its disk") {
-			return fmt.Errorf("events ControllerNotReady: %q", texts)
+		return fmt.Errorf("%d Events DiskFull", len(events.Items))
+	})
+	if err != nil {
+		return err
+	}
+	// The server that fails first has more to write than the other one.
+	err = t.await(ctx, "a failed server to be restarted", func() error {
+		members, err := t.members(ctx)
+		if err != nil {
+			return err
 		}
-		t.step("%s", texts[len(texts)-1])
-		return nil
+		for _, s := range members[0].Status.ContainerStatuses {
+			if s.Name == southbound.container && s.RestartCount > 0 {
+				return nil
+			}
+		}
+		return errors.New("no restart of " + southbound.container)
 	})
 	if err != nil {
 		return err
