@@ -63,14 +63,16 @@ func (a *agent) podGone(ctx context.Context, namespace, name, uid string) (bool,
 	return a.cluster.PodGone(ctx, cluster.PodRef{Namespace: namespace, Name: name, UID: uid})
 }
 
-// podAssigned returns the addresses in the pod's annotation, if they are valid for an interface.
+// podAssigned returns the addresses in the pod's annotation, if they are valid for a pod of
+// this node, as for ADD.
 func (a *agent) podAssigned(namespace, name, uid string) (podnet.Assigned, bool) {
 	pod := a.cluster.Pod(cluster.PodRef{Namespace: namespace, Name: name, UID: uid})
 	if pod == nil {
 		return podnet.Assigned{}, false
 	}
 	network, err := annotation.ParsePod(pod.Annotations)
-	if err != nil || annotation.CheckMAC(network.MAC) != nil {
+	node := a.cluster.Node()
+	if err != nil || node == nil || cniserver.Consistent(network, node.Annotations) != nil {
 		return podnet.Assigned{}, false
 	}
 	return podnet.Assigned{MAC: network.MAC, Addresses: network.Addresses, Gateways: network.Gateways}, true
@@ -86,7 +88,7 @@ func (a *agent) podReaddressed(ctx context.Context, now podnet.Pod, was podnet.A
 	if pod == nil {
 		return
 	}
-	text := fmt.Sprintf("its addresses were %v when it was started, and are %v now; its status says the former until it is made again", was.Addresses, now.Addresses)
+	text := fmt.Sprintf("the pod's addresses were %v when it started, and are %v now; its status has the former ones until it is created again", was.Addresses, now.Addresses)
 	if err := a.cluster.WarnPod(ctx, pod, eventReaddressed, text); err != nil {
 		a.log.Warn("cannot write an event", "error", err)
 	}

@@ -22,7 +22,7 @@ func testReaddress(t *testing.T, r *cniRig) {
 	if _, err := r.runtime("cache").AddNetworkList(t.Context(), list, s.RuntimeConf); err != nil {
 		t.Fatal(err)
 	}
-	has := func(address, mac, linkLocal string) error {
+	has := func(s sandbox, address, mac, linkLocal string) error {
 		inside, err := exec.Command("nsenter", "--net="+s.NetNS, "ip", "-o", "addr", "show", "dev", "eth0").Output()
 		if err != nil {
 			return err
@@ -47,9 +47,9 @@ func testReaddress(t *testing.T, r *cniRig) {
 		}
 		return nil
 	}
-	testnode.Eventually(t, "the interface has the addresses of ADD", func() error { return has(was, "0a:58:0a:f4:01:14", "fe80::858:aff:fef4:114/64") })
+	testnode.Eventually(t, "the interface has the addresses of ADD", func() error { return has(s, was, "0a:58:0a:f4:01:14", "fe80::858:aff:fef4:114/64") })
 	now := r.give(pod, 21)
-	testnode.Eventually(t, "the interface follows", func() error { return has(now, "0a:58:0a:f4:01:15", "fe80::858:aff:fef4:115/64") })
+	testnode.Eventually(t, "the interface follows", func() error { return has(s, now, "0a:58:0a:f4:01:15", "fe80::858:aff:fef4:115/64") })
 	testnode.Eventually(t, "the pod's event", func() error {
 		events, err := r.client.CoreV1().Events("default").List(t.Context(), metav1.ListOptions{FieldSelector: "reason=" + eventReaddressed})
 		if err == nil && len(events.Items) == 0 {
@@ -58,6 +58,28 @@ func testReaddress(t *testing.T, r *cniRig) {
 		return err
 	})
 	wantCode(t, r.runtime("cache").CheckNetworkList(t.Context(), list, s.RuntimeConf), cni.CodeCheckFailed, now)
+
+	// The router's address and MAC address are not given to a pod. Two later changes of another pod
+	// are followed.
+	other := r.createPod("other")
+	r.give(other, 30)
+	o := r.sandbox(other, "c-other")
+	if _, err := r.runtime("cache").AddNetworkList(t.Context(), list, o.RuntimeConf); err != nil {
+		t.Fatal(err)
+	}
+	r.give(pod, 1)
+	for _, host := range []byte{31, 32} {
+		address := r.give(other, host)
+		testnode.Eventually(t, "the other interface follows", func() error {
+			return has(o, address, fmt.Sprintf("0a:58:0a:f4:01:%02x", host), fmt.Sprintf("fe80::858:aff:fef4:1%02x/64", host))
+		})
+	}
+	if err := has(s, now, "0a:58:0a:f4:01:15", "fe80::858:aff:fef4:115/64"); err != nil {
+		t.Errorf("after the router's address in the annotation: %v", err)
+	}
+	if err := r.runtime("cache").DelNetworkList(t.Context(), list, o.RuntimeConf); err != nil {
+		t.Fatal(err)
+	}
 	if err := r.runtime("cache").DelNetworkList(t.Context(), list, s.RuntimeConf); err != nil {
 		t.Fatal(err)
 	}

@@ -180,7 +180,7 @@ func (s *Server) pod(ctx context.Context, req cni.Request, ref cluster.PodRef) (
 		if node == nil {
 			return errors.New("the API server has no Node of that name")
 		}
-		return consistent(network, node.Annotations)
+		return Consistent(network, node.Annotations)
 	})
 	if err != nil {
 		return podnet.Pod{}, err
