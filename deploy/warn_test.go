@@ -41,7 +41,7 @@ func TestAgentThatCannotRunIsNamed(t *testing.T) {
 	statusSays := func(text string) error {
 		out, err := command("status", "--run-dir="+dir).CombinedOutput()
 		if exit := (*exec.ExitError)(nil); !errors.As(err, &exit) || exit.ExitCode() != 3 || !strings.Contains(string(out), text) {
-			return fmt.Errorf("ovnkube status: %v, want exit status 3 and %q:\n%s", err, text, out)
+			return fmt.Errorf("ovnkube status: %w, want exit status 3 and %q:\n%s", err, text, out)
 		}
 		return nil
 	}
