@@ -1,7 +1,7 @@
 /* SPDX-License-Identifier: (GPL-2.0-only OR Apache-2.0) */
 /*
- * The owner of a packet. Each function returns the reason that decides, in the order of
- * docs/verdicts.md. Nothing here counts or acts.
+ * Decides packets from the wire. Each function returns a reason, in the order of docs/verdicts.md.
+ * This changes only priority tags, the map frags and ages in takeover. act.h counts and acts.
  */
 #ifndef __VERDICT_H
 #define __VERDICT_H
@@ -22,7 +22,7 @@
 #define VLAN_VID_MASK 0xfff
 
 /*
- * For the verifier, a global function may return any number. The verifier of Linux 6.1 loses the
+ * To the verifier, a global function may return any number. The verifier of Linux 6.1 loses the
  * bound in a 32-bit copy, so clang must not keep an earlier copy.
  */
 static __always_inline __u32 bounded_reason(__u64 reason)
@@ -54,7 +54,7 @@ static __always_inline int geneve(const struct packet *p)
 	return is_host(&p->dst) ? REASON_GENEVE : -1;
 }
 
-/* Decides packets to one IP address whose owner does not depend on ports. */
+/* Decides IP packets if their owner does not depend on ports. Otherwise it returns -1. */
 static __always_inline int by_address(struct __sk_buff *skb, const struct packet *p)
 {
 	__u32 kind;
@@ -127,7 +127,7 @@ static __always_inline int admitted(struct __sk_buff *skb, const struct packet *
 	return p->frag == FRAG_LATER ? later_fragment(p) : owner(skb, p);
 }
 
-/* foreign: of another network, although untagged; the host's stack accepts it. */
+/* foreign: untagged on a node with a gateway VLAN. The host's stack accepts the packet. */
 static __noinline int ip(struct __sk_buff *skb, int foreign)
 {
 	struct packet p = {};
@@ -146,7 +146,7 @@ static __noinline int ip(struct __sk_buff *skb, int foreign)
 	return p.frag == FRAG_FIRST && !bad ? first_fragment(&p, reason) : reason;
 }
 
-/* Reports whether it has the gateway network's tag, and no second one. */
+/* Reports whether the packet has the gateway VLAN's tag and no second tag. */
 static __always_inline int has_our_tag(struct __sk_buff *skb)
 {
 	return skb->vlan_present && cfg.vlan && (skb->vlan_tci & VLAN_VID_MASK) == cfg.vlan &&
@@ -166,25 +166,25 @@ static __always_inline int is_tag(__be32 proto)
 	return proto == bpf_htons(ETH_P_8021Q) || proto == bpf_htons(ETH_P_8021AD);
 }
 
-/* The kernel treats a tag of either kind with VLAN 0 as no tag. */
+/* The kernel ignores a tag with VLAN 0, 802.1Q and 802.1ad alike. */
 static __always_inline int has_priority_tag(struct __sk_buff *skb)
 {
 	return skb->vlan_present && !(skb->vlan_tci & VLAN_VID_MASK);
 }
 
 /*
- * Full path for all packets that arrive at the uplink. It removes a priority tag, because OVS would
- * not. Not static: see parse().
+ * Full path: decides any packet that arrives at the uplink. It removes a priority tag, which OVS
+ * would treat as a VLAN. Not static: see parse().
  */
 __noinline int from_wire(struct __sk_buff *skb)
 {
 	int priority = has_priority_tag(skb), untagged = priority || !skb->vlan_present;
 	int foreign = untagged ? !!cfg.vlan : !has_our_tag(skb);
 
-	/* the kernel would also parse behind the second one */
+	/* the kernel would also parse the packet behind the second tag */
 	if (priority && is_tag(skb->protocol))
 		return REASON_NESTED_TAG;
-	/* another network, which may use the same addresses */
+	/* another network may use the same addresses */
 	if (foreign && (!untagged || skb->pkt_type > PACKET_MULTICAST))
 		return REASON_VLAN;
 	if (priority && !DRY_RUN)
