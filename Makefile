@@ -82,9 +82,9 @@ page: ## the status page in a headless Chromium, which it installs (290 MB); its
 	@OVN_EBPF_SCREENSHOT=$(CURDIR)/build/page.png $(NICE) go test -count=1 -run '^TestChromium$$' ./agent/page
 
 .PHONY: screenshot
-screenshot: ## the status page's picture in docs, made again in a headless Chromium
-	@test/packages page
-	@OVN_EBPF_SCREENSHOT=$(CURDIR)/docs/status-page.png go test -count=1 -run '^TestChromium$$' ./agent/page
+screenshot: build ## docs/status-page.png, taken again: the page of a node in a lab, with real traffic
+	@test/packages lab page
+	@test/screenshot
 
 .PHONY: e2e
 e2e: build ## on three kubelets: docs/install.md as typed (install, update, uninstall), and upstream's conformance tests of networking (SUITES=... for others, KUBERNETES=1.36.3 for another release)
