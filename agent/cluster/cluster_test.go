@@ -254,7 +254,7 @@ func TestCluster(t *testing.T) {
 }
 
 // checkEndpointValidation checks docs/services.md against the endpoints that the API server rejects
-// in an EndpointSlice. annotation.RefuseEndpoint has to reject the others.
+// in an EndpointSlice. refuseEndpoint in package service has to reject the others.
 func (r *rig) checkEndpointValidation(t *testing.T) {
 	t.Helper()
 	for address, refused := range map[string]bool{
