@@ -17,9 +17,9 @@ import (
 const zeroSNAT = "ct_zero_snat"
 
 // AvoidNullNAT prevents OVN from using an all-zero NAT on the userspace datapath. Before OVS 3.3
-// its connection tracker keeps a second entry for a translated connection. If nothing is
-// translated, it confuses the two and aborts ("conn->conn_type == CT_CONN_TYPE_DEFAULT"), which
-// ends every connection of the node. ovs-vswitchd resets the capabilities when it starts, so
+// its connection tracker keeps a second entry for a connection with NAT. If nothing is translated,
+// both entries match the same packets. If only the second one is left to match, ovs-vswitchd aborts
+// ("conn->conn_type == CT_CONN_TYPE_DEFAULT"), which ends every connection of the node. ovs-vswitchd resets the capabilities when it starts, so
 // AvoidNullNAT must be repeated then. If ovs-vswitchd is down, it does nothing. rundir is its run
 // directory.
 //

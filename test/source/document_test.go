@@ -46,7 +46,7 @@ var (
 	onNode   = regexp.MustCompile(`^/(etc|run|usr|var|opt)/[\w./-]+$`)
 )
 
-// anchors are those that GitHub makes of a page's headings.
+// anchors returns the anchors that GitHub makes of a page's headings.
 func anchors(text string) (out []string) {
 	for _, h := range heading.FindAllStringSubmatch(fences.ReplaceAllString(text, ""), -1) {
 		out = append(out, strings.ReplaceAll(noAnchor.ReplaceAllString(strings.ToLower(h[1]), ""), " ", "-"))
@@ -73,7 +73,7 @@ func brokenLinks(name, text string, exists func(string) bool, page func(string) 
 }
 
 // wrongPaths returns the code spans of a page that are paths of the repository, or on a node, and do
-// not exist: directories are the repository's top level, code is the text of all its other files.
+// not exist. directories are the repository's top level, and code is the text of all other files.
 func wrongPaths(text string, directories []string, exists func(string) bool, code string) (out []string) {
 	for _, m := range span.FindAllStringSubmatch(fences.ReplaceAllString(text, ""), -1) {
 		p := strings.TrimSuffix(strings.TrimSuffix(m[1], "/..."), "/")
@@ -119,8 +119,8 @@ func examples(text string) (out []string) {
 	return out
 }
 
-// Every relative link of a document leads to a page and a heading, every path of the repository that
-// it names exists, every path on a node is somewhere in the code, and every test is one.
+// TestDocumentsNameWhatExists checks that relative links lead to a page and a heading, that paths of
+// the repository exist, that paths on a node are somewhere in the code, and that tests exist.
 func TestDocumentsNameWhatExists(t *testing.T) {
 	var documents, directories, tests []string
 	var code strings.Builder
@@ -165,7 +165,7 @@ func TestDocumentsNameWhatExists(t *testing.T) {
 	}
 }
 
-// What TestDocumentsNameWhatExists must find.
+// TestDocumentsWithMistakes shows that TestDocumentsNameWhatExists finds mistakes.
 func TestDocumentsWithMistakes(t *testing.T) {
 	page := "# A page\n[one](other.md) [two](#a-page) [three](#no-page) [four](https://example.com/x) `[five](x)`\n" +
 		"`agent/no.go` `agent/agent.go:7` `/etc/default/nothing` `/run/known` `agent/*.go`\n"
@@ -176,10 +176,32 @@ func TestDocumentsWithMistakes(t *testing.T) {
 	}
 }
 
+// TestArchitectureListsEveryPackage compares the tables of packages with the directories that have Go
+// files. (TestDocumentsNameWhatExists finds rows of directories that do not exist.)
+func TestArchitectureListsEveryPackage(t *testing.T) {
+	text := read(t, "ARCHITECTURE.md")
+	found := map[string]bool{}
+	for _, name := range tracked(t) {
+		if _, err := os.Stat(filepath.Join(top, name)); err != nil || path.Ext(name) != ".go" || strings.Contains(name, "/testdata/") {
+			continue
+		}
+		if found[path.Dir(name)] {
+			continue
+		}
+		found[path.Dir(name)] = true
+		if !strings.Contains(text, "\n| `"+path.Dir(name)+"` |") {
+			t.Errorf("ARCHITECTURE.md has no row of the package %s", path.Dir(name))
+		}
+	}
+	if len(found) < 100 {
+		t.Errorf("%d packages, want at least 100", len(found))
+	}
+}
+
 var question = regexp.MustCompile("(?m)^\\| ([^|]+\\?) \\| (`grep [^|]+`) \\| ([^|]+) \\|$")
 
-// Each question of CONTRIBUTING.md is answered with at most two greps and three files, and the greps
-// find the files.
+// TestQuestions checks that at most two greps and three files answer each question of
+// CONTRIBUTING.md, and that the greps find the files.
 func TestQuestions(t *testing.T) {
 	questions := question.FindAllStringSubmatch(strings.ReplaceAll(read(t, "CONTRIBUTING.md"), `\|`, "\x01"), -1)
 	if len(questions) != 10 {
