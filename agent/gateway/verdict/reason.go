@@ -140,7 +140,7 @@ var rules = [reasonCount]Rule{
 	ServiceLocal:       {Name: "service_local", Verdict: Host, Packet: "local gateway mode: to a frontend of any Service"},
 	ICMPErrorOVN:       {Name: "icmp_error_ovn", Verdict: OVN, Packet: "ICMP error about a packet that OVN sent"},
 	ICMPErrorEcho:      {Name: "icmp_error_echo", Verdict: Both, Packet: "ICMP error about an echo request, if OVN sent one with this identifier to the same peer within the last 60 s"},
-	ICMPVIP:            {Name: "icmp_vip", Verdict: OVN, Packet: "shared gateway mode: ICMP fragmentation needed or packet too big, to a VIP, unless it quotes a packet of a frontend that a host socket serves"},
+	ICMPVIP:            {Name: "icmp_vip", Verdict: OVN, Packet: "shared gateway mode: other ICMP fragmentation needed or packet too big, to a VIP, unless the quoted packet is from a frontend that a host socket serves"},
 	ICMPErrorHost:      {Name: "icmp_error_host", Verdict: Host, Packet: "other ICMP error"},
 	NotOurs:            {Name: "not_ours", Verdict: Host, Packet: "to an address that is not the host's"},
 	SNATSyn:            {Name: "snat_syn", Verdict: Host, Packet: "to the SNAT range: TCP SYN"},
@@ -155,7 +155,7 @@ var rules = [reasonCount]Rule{
 	ProtoNS:            {Name: "proto_ns", Verdict: OVN, Packet: "protocol without ports that OVN sent to this peer within the last 600 s"},
 	BFD:                {Name: "bfd", Verdict: Both, Packet: "BFD to an address of the host, if BFD is enabled"},
 	Default:            {Name: "default", Verdict: Host, Packet: "everything else"},
-	PassUnconfigured:   {Name: "pass_unconfigured", Verdict: Host, Packet: "with the verdict ovn or both by another rule, while the uplink or the gateway bridge is missing or not configured"},
+	PassUnconfigured:   {Name: "pass_unconfigured", Verdict: Host, Packet: "would go to OVN by another rule, but the uplink or the gateway bridge is missing or not configured"},
 
 	EncapOut:     {Name: "encap_out", Verdict: Out, Direction: FromOVN, Packet: "Geneve or ARP from the tunnel address of the userspace datapath"},
 	PMTUD:        {Name: "pmtud", Verdict: Drop, Direction: FromOVN, Packet: "ICMP fragmentation needed or packet too big, to another node"},
@@ -171,7 +171,7 @@ var rules = [reasonCount]Rule{
 	HostOwned:    {Name: "host_owned", Verdict: Drop, Direction: FromOVN, Packet: "from the node: UDP from the SNAT range, or a protocol without ports, if the host would receive the replies"},
 	OutLearned:   {Name: "out_learned", Verdict: Out, Direction: FromOVN, Packet: "from the node: ICMP echo request, or a protocol without ports"},
 	OutPlain:     {Name: "out", Verdict: Out, Direction: FromOVN, Packet: "everything else"},
-	NoUplink:     {Name: "no_uplink", Verdict: Drop, Direction: FromOVN, Packet: "with the verdict out or drop by another rule, while the uplink or the gateway bridge is missing or not configured"},
+	NoUplink:     {Name: "no_uplink", Verdict: Drop, Direction: FromOVN, Packet: "would be sent or dropped by another rule, but the uplink or the gateway bridge is missing or not configured"},
 
 	HostOVN: {Name: "host_ovn", Verdict: OVN, Direction: FromHost, Packet: "IP to a service CIDR or a masquerade network, except Geneve"},
 	HostOut: {Name: "host_out", Verdict: Out, Direction: FromHost, Packet: "everything else"},
