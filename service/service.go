@@ -79,7 +79,8 @@ func New(cfg Config, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) *Ser
 			continue
 		}
 		if len(cfg.Services) > 0 && !within(cfg.Services, a) {
-			// Pods still reach it. Connections of nodes do not, and the checks of networks do not cover it.
+			// Pods and host sockets still reach it. Packets that nodes forward do not, and the checks of
+			// networks do not cover it.
 			s.refuse("cluster IP %s: outside the service networks %s (--k8s-service-cidrs)", a, prefixList(cfg.Services))
 		}
 		s.ClusterIPs = append(s.ClusterIPs, a)
