@@ -365,5 +365,5 @@ func (w *Watch) switchAborts(ctx context.Context) *Fault {
 		return nil
 	}
 	return &Fault{SwitchAborts, "Open vSwitch before 3.3 runs with its userspace datapath: any pod can abort ovs-vswitchd, and so interrupt every pod of this node, " +
-		"if it connects again from one source port; use the kernel's datapath or Open vSwitch 3.3"}
+		"if it connects again from the same source port; use the kernel's datapath or Open vSwitch 3.3"}
 }

@@ -19,9 +19,9 @@ const zeroSNAT = "ct_zero_snat"
 // AvoidNullNAT prevents OVN from using an all-zero NAT on the userspace datapath. Before OVS 3.3
 // its connection tracker keeps a second entry for a connection with NAT. If nothing is translated,
 // both entries match the same packets. If only the second one is left to match, ovs-vswitchd aborts
-// ("conn->conn_type == CT_CONN_TYPE_DEFAULT"), which ends every connection of the node. ovs-vswitchd resets the capabilities when it starts, so
-// AvoidNullNAT must be repeated then. If ovs-vswitchd is down, it does nothing. rundir is its run
-// directory.
+// ("conn->conn_type == CT_CONN_TYPE_DEFAULT"), which ends every connection of the node.
+// ovs-vswitchd resets the capabilities when it starts, so AvoidNullNAT must be repeated then. If
+// ovs-vswitchd is down, it does nothing. rundir is its run directory.
 //
 // Without all-zero NAT, one case fails: if a pod uses one source port for a Service and directly
 // for its endpoint, the second connection is refused.
