@@ -108,7 +108,7 @@ type Rule struct {
 var rules = [reasonCount]Rule{
 	NestedTag:          {Name: "nested_tag", Verdict: Drop, Packet: "priority tag (VLAN 0) with a second tag behind it"},
 	SpoofedSource:      {Name: "spoofed_source", Verdict: Drop, Packet: "IP or ARP from an internal address; neighbour advertisement for an internal address"},
-	ClusterDestination: {Name: "cluster_destination", Verdict: Drop, Packet: "IP to an internal address, unless the host or OVN has or serves this address"},
+	ClusterDestination: {Name: "cluster_destination", Verdict: Drop, Packet: "IP to an internal address that is not the host's, unless a rule for frontends, VIPs or addresses of OVN applies"},
 	VLAN:               {Name: "vlan", Verdict: Host, Packet: "of another network: with a foreign VLAN tag, or untagged on a node with a gateway VLAN"},
 	OtherMAC:           {Name: "other_mac", Verdict: Host, Packet: "to another unicast MAC"},
 	NotIP:              {Name: "not_ip", Verdict: Host, Packet: "neither ARP nor IP"},
@@ -162,7 +162,7 @@ var rules = [reasonCount]Rule{
 	Hairpin:      {Name: "hairpin", Verdict: Host, Direction: FromOVN, Packet: "IP to an address of the host, or from a service CIDR"},
 	BadMAC:       {Name: "bad_mac", Verdict: Drop, Direction: FromOVN, Packet: "from a MAC other than the node's"},
 	BFDOut:       {Name: "bfd_out", Verdict: Out, Direction: FromOVN, Packet: "BFD, if BFD is enabled"},
-	GARPGuard:    {Name: "garp_guard", Verdict: Drop, Direction: FromOVN, Packet: "before the southbound database is in sync: ARP announcement or unsolicited neighbour advertisement of an address that is not the host's"},
+	GARPGuard:    {Name: "garp_guard", Verdict: Drop, Direction: FromOVN, Packet: "before the southbound database is in sync: ARP announcement or unsolicited neighbour advertisement of an address that is neither the host's nor a former one"},
 	NeighbourOut: {Name: "neighbour_out", Verdict: Out, Direction: FromOVN, Packet: "other ARP and neighbour discovery, except from a former address of the node"},
 	SvcLeak:      {Name: "svc_leak", Verdict: Drop, Direction: FromOVN, Packet: "IP to a service CIDR or a masquerade network"},
 	Unsnated:     {Name: "unsnated", Verdict: Drop, Direction: FromOVN, Packet: "IP from a pod CIDR that needs NAT; IP, ARP or neighbour discovery from a former address of the node"},
