@@ -1,10 +1,15 @@
 package monitoring_test
 
 import (
+	"fmt"
 	"os"
 	"os/exec"
+	"regexp"
+	"slices"
 	"strings"
 	"testing"
+
+	"github.com/google/go-cmp/cmp"
 
 	agentmetrics "github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
 	"github.com/ovn-ebpf/ovn-ebpf/controller"
@@ -84,6 +89,36 @@ func TestRunbook(t *testing.T) {
 		if !used && name != "Events about a Node" && name != "Other situations" {
 			t.Errorf("docs/runbook.md: %s is no alert", name)
 		}
+	}
+}
+
+// TestDocumentListsAlerts checks that the table of docs/monitoring.md lists each alert once, and
+// nothing else.
+func TestDocumentListsAlerts(t *testing.T) {
+	text, err := os.ReadFile("../../docs/monitoring.md")
+	if err != nil {
+		t.Fatal(err)
+	}
+	_, table, found := strings.Cut(string(text), "## Alerts\n")
+	table, _, end := strings.Cut(table, "\n## ")
+	if !found || !end {
+		t.Fatal("docs/monitoring.md has no part Alerts")
+	}
+	listed, want := regexp.MustCompile("OVNEBPF[A-Za-z]+").FindAllString(table, -1), []string(nil)
+	_, rules, err := monitoring.Rules()
+	if err != nil {
+		t.Fatal(err)
+	}
+	for _, r := range rules {
+		want = append(want, r.Alert)
+	}
+	slices.Sort(listed)
+	slices.Sort(want)
+	if d := cmp.Diff(want, listed); d != "" {
+		t.Errorf("alerts of rules.yaml (-) and of docs/monitoring.md (+): %s", d)
+	}
+	if number := fmt.Sprintf("%d [alerts](#alerts)", len(want)); !strings.Contains(string(text), number) {
+		t.Errorf("docs/monitoring.md does not have %q", number)
 	}
 }
 
