@@ -140,7 +140,7 @@ var rules = [reasonCount]Rule{
 	ServiceLocal:       {Name: "service_local", Verdict: Host, Packet: "local gateway mode: to a frontend of any Service"},
 	ICMPErrorOVN:       {Name: "icmp_error_ovn", Verdict: OVN, Packet: "ICMP error about a packet that OVN sent"},
 	ICMPErrorEcho:      {Name: "icmp_error_echo", Verdict: Both, Packet: "ICMP error about an echo request, if OVN sent one with this identifier to the same peer within the last 60 s"},
-	ICMPVIP:            {Name: "icmp_vip", Verdict: OVN, Packet: "shared gateway mode: ICMP fragmentation needed or packet too big, to a VIP; if it quotes a packet of a host socket that serves the VIP, the next rule applies"},
+	ICMPVIP:            {Name: "icmp_vip", Verdict: OVN, Packet: "shared gateway mode: ICMP fragmentation needed or packet too big to a VIP, about a packet that no host socket has sent"},
 	ICMPErrorHost:      {Name: "icmp_error_host", Verdict: Host, Packet: "other ICMP error"},
 	NotOurs:            {Name: "not_ours", Verdict: Host, Packet: "to an address that is not the host's"},
 	SNATSyn:            {Name: "snat_syn", Verdict: Host, Packet: "to the SNAT range: TCP SYN"},
