@@ -230,3 +230,54 @@ func TestQuestions(t *testing.T) {
 		}
 	}
 }
+
+// joinedTables returns the lines at which a table touches a paragraph. GitHub would then show the
+// paragraph as rows of the table, or the table as text.
+func joinedTables(text string) (out []int) {
+	row := func(line string) bool { return strings.HasPrefix(strings.TrimSpace(line), "|") }
+	apart := func(line string) bool {
+		line = strings.TrimSpace(line)
+		return line == "" || strings.HasPrefix(line, "<!--") // a comment begins a block of its own
+	}
+	blank := func(s string) string { return strings.Repeat("\n", strings.Count(s, "\n")) }
+	lines := strings.Split(fences.ReplaceAllStringFunc(text, blank), "\n")
+	for i := 1; i < len(lines); i++ {
+		before, here := lines[i-1], lines[i]
+		if row(before) != row(here) && !apart(before) && !apart(here) {
+			out = append(out, i+1)
+		}
+	}
+	return out
+}
+
+// TestTablesStandAlone checks that an empty line separates each table of a document from the text
+// around it.
+func TestTablesStandAlone(t *testing.T) {
+	n := 0
+	for _, name := range tracked(t) {
+		if path.Ext(name) != ".md" || strings.Contains(name, "/testdata/") {
+			continue
+		}
+		n++
+		if lines := joinedTables(read(t, name)); lines != nil {
+			t.Errorf("%s: a table touches a paragraph at lines %v", name, lines)
+		}
+	}
+	if n < 30 {
+		t.Errorf("%d documents, want at least 30", n)
+	}
+}
+
+func TestJoinedTables(t *testing.T) {
+	for text, want := range map[string][]int{
+		"a\n\n| b |\n|---|\n| c |\n\nd":      nil,
+		"a\n| b |\n|---|\n\nd":               {2},
+		"| b |\n|---|\n| c |\n d":            {4},
+		"```\na | b\n| c |\nd\n```\n\n| e |": nil,
+		"<!-- made -->\n| b |\n<!-- end -->": nil,
+	} {
+		if got := joinedTables(text); !slices.Equal(got, want) {
+			t.Errorf("%q: lines %v, want %v", text, got, want)
+		}
+	}
+}
