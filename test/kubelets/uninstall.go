@@ -44,6 +44,9 @@ func (c *Cluster) uninstall(ctx context.Context) error {
 	if _, err := c.kubectl(ctx, []byte(c.dns()), "delete", "-f", "-"); err != nil {
 		return err
 	}
+	if err := c.awaitDeletedNamespaces(ctx); err != nil {
+		return err
+	}
 	if _, err := c.typing.chapter(ctx, uninstalling); err != nil {
 		return err
 	}
@@ -52,6 +55,24 @@ func (c *Cluster) uninstall(ctx context.Context) error {
 	}
 	c.step("uninstalled: nodes and cluster are as before")
 	return c.typing.complete(runDefault, "")
+}
+
+// awaitDeletedNamespaces waits until the namespaces that Kubernetes' tests have deleted are gone. Their
+// pods cannot end once the CNI plugin is uninstalled.
+func (c *Cluster) awaitDeletedNamespaces(ctx context.Context) error {
+	return c.await(ctx, "namespaces of Kubernetes' tests to be gone", func() error {
+		namespaces, err := c.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
+		if err != nil {
+			return err
+		}
+		for i := range namespaces.Items {
+			name := namespaces.Items[i].Name
+			if name != "ovn-ebpf" && !slices.Contains(c.before["cluster objects"], "namespace/"+name) {
+				return fmt.Errorf("namespace %s exists", name)
+			}
+		}
+		return nil
+	})
 }
 
 // daemons returns the containers of OVN and Open vSwitch, each with the ID that a restart changes.
