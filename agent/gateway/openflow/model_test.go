@@ -38,7 +38,8 @@ func (r *rig) check(t *testing.T, at place, dir verdict.Direction, frame []byte)
 	trace := r.trace(t, dir, frame)
 	f, name := seen(at.node, frame, trace)
 	d := m.Decide(dir, f, now)
-	if f.IP.Position == verdict.Unfragmented { // flows do not learn from all others
+	// Flows learn from some fragments only: from those of protocols without ports.
+	if f.IP.Position == verdict.Unfragmented || strings.Contains(trace.Text, "learn(") {
 		m.Tables.Apply(d, now)
 	}
 	want := d.Verdict()
