@@ -83,7 +83,8 @@ func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.R
 	switch {
 	case dir != verdict.FromWire && p.Position != verdict.Unfragmented && unseen(m, dir, *f).Verdict() != r.Verdict():
 		return &exception{"fragment: what is behind its IP header is not seen", unseen(m, dir, *f).Verdict()}
-	case r == verdict.OutPlain && fromListener(n, f):
+	case r == verdict.OutPlain && fromListener(n, f) &&
+		m.Tables.Services[verdict.ServiceKey{Addr: p.Src, Proto: p.Proto, Port: p.SrcPort}] == verdict.ServiceNone: // else the replies go to the Service
 		return &exception{"from a port of a listening socket in the range", verdict.Drop}
 	case r == verdict.ClusterDestination && p.Position == verdict.Later && !at.inner(p.Dst) && !n.Config.Connected:
 		return &exception{"fragment of a dropped datagram", verdict.Host}
