@@ -83,8 +83,7 @@ func (at place) exceptionOf(dir verdict.Direction, f *verdict.Frame, r verdict.R
 	switch {
 	case dir != verdict.FromWire && p.Position != verdict.Unfragmented && unseen(m, dir, *f).Verdict() != r.Verdict():
 		return &exception{"fragment: what is behind its IP header is not seen", unseen(m, dir, *f).Verdict()}
-	case r == verdict.OutPlain && fromListener(n, f) &&
-		m.Tables.Services[verdict.ServiceKey{Addr: p.Src, Proto: p.Proto, Port: p.SrcPort}] == verdict.ServiceNone: // else the replies go to the Service
+	case r == verdict.OutPlain && at.fromListener(f):
 		return &exception{"from a port of a listening socket in the range", verdict.Drop}
 	case r == verdict.ClusterDestination && p.Position == verdict.Later && !at.inner(p.Dst) && !n.Config.Connected:
 		return &exception{"fragment of a dropped datagram", verdict.Host}
@@ -129,14 +128,18 @@ func beforeAddress(r verdict.Reason) bool {
 	return r <= verdict.OVNAddress && r != verdict.Geneve
 }
 
-// fromListener reports whether OVN sends f from the port of a listening host socket. Flows read
-// neither the ports of a fragment nor headers behind another network's tag.
-func fromListener(n *corpus.Node, f *verdict.Frame) bool {
-	p := &f.IP
+// fromListener reports whether OVN sends f from the port of a listening host socket that would
+// receive the replies: those to a frontend go to its Service. Flows read neither the ports of a
+// fragment nor headers behind another network's tag.
+func (at place) fromListener(f *verdict.Frame) bool {
+	n, p := at.node, &f.IP
 	if n.Config.Local || p.Proto != corpus.ProtoTCP || p.Position != verdict.Unfragmented || p.Src != n.Config.Node4 && p.Src != n.Config.Node6 {
 		return false
 	}
 	if f.Tagged && (f.VID != n.Config.VLAN || n.Config.VLAN == 0 || f.Type != corpus.EtherIPv4 && f.Type != corpus.EtherIPv6) {
+		return false
+	}
+	if at.model.Tables.Services[verdict.ServiceKey{Addr: p.Src, Proto: p.Proto, Port: p.SrcPort}] != verdict.ServiceNone {
 		return false
 	}
 	local := netip.AddrPortFrom(p.Src, p.SrcPort)
