@@ -57,8 +57,8 @@ func (c *Cluster) uninstall(ctx context.Context) error {
 	return c.typing.complete(runDefault, "")
 }
 
-// awaitDeletedNamespaces waits until the namespaces that Kubernetes' tests have deleted are gone. Their
-// pods cannot end once the CNI plugin is uninstalled.
+// awaitDeletedNamespaces waits until the namespaces that Kubernetes' tests have deleted are gone.
+// Their pods cannot end once the CNI plugin is uninstalled.
 func (c *Cluster) awaitDeletedNamespaces(ctx context.Context) error {
 	return c.await(ctx, "namespaces of Kubernetes' tests to be gone", func() error {
 		namespaces, err := c.client.CoreV1().Namespaces().List(ctx, metav1.ListOptions{})
