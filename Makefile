@@ -159,7 +159,7 @@ lint: ## vet, golangci-lint (staticcheck, gofumpt, import law), clang-format, sh
 	@test/lint $(GOLANGCI)
 
 .PHONY: vulncheck
-vulncheck: ## known vulnerabilities in the code that is called (govulncheck); status 4 where its database cannot be reached
+vulncheck: ## known vulnerabilities in the code that is called (govulncheck): "Error 3" if any, "Error 4" if its database cannot be reached
 	@test/packages build
 	@$(NICE) test/vulncheck $(OVN_EBPF_CACHE)/tools/govulncheck
 
