@@ -142,15 +142,22 @@ func internalIPs(n *corev1.Node) []netip.Addr {
 	return out
 }
 
+// peerAddrs returns the addresses that another node's agent has published, also that of its tunnels.
+// Without host addresses from the agent, it returns the Node's internal addresses instead.
 func peerAddrs(n *corev1.Node) []netip.Addr {
 	var out []netip.Addr
-	if prefixes, err := annotation.ParseHostCIDRs(n.Annotations); err == nil && len(prefixes) > 0 {
-		for _, p := range prefixes {
-			out = append(out, p.Addr().Unmap())
-		}
-		return out
+	prefixes, err := annotation.ParseHostCIDRs(n.Annotations)
+	for _, p := range prefixes {
+		out = append(out, p.Addr().Unmap())
 	}
-	return internalIPs(n)
+	if err != nil || len(out) == 0 {
+		out = internalIPs(n)
+	}
+
+	if a, ok := annotation.ParseTunnelAddress(n.Annotations); ok {
+		out = append(out, a)
+	}
+	return out
 }
 
 func get[T any](store interface {

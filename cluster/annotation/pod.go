@@ -134,6 +134,10 @@ func HostAddresses(n *corev1.Node) []netip.Addr {
 	for _, s := range subnets {
 		add(ManagementAddress(s).Addr())
 	}
+	if a, ok := ParseTunnelAddress(n.Annotations); ok {
+		add(a)
+	}
+
 	for _, a := range n.Status.Addresses {
 		if ip, err := netip.ParseAddr(a.Address); err == nil { // of type Hostname it is a name
 			add(ip)
@@ -141,6 +145,13 @@ func HostAddresses(n *corev1.Node) []netip.Addr {
 	}
 	slices.SortFunc(out, netip.Addr.Compare)
 	return slices.Compact(out)
+}
+
+// ParseTunnelAddress returns the address of the node's tunnels, or false if the annotation is not
+// set or malformed.
+func ParseTunnelAddress(annotations map[string]string) (netip.Addr, bool) {
+	a, err := netip.ParseAddr(annotations[TunnelAddress])
+	return a.Unmap(), err == nil
 }
 
 // ManagementAddress returns the management port's address in a node subnet, the second.
