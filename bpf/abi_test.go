@@ -62,8 +62,10 @@ func TestOffsets(t *testing.T) {
 		{"node4_mapped", unsafe.Offsetof(c.Node4Mapped), 48},
 		{"gr_lla", unsafe.Offsetof(c.GrLla), 96},
 		{"svc4", unsafe.Offsetof(c.Svc4), 112},
-		{"masq6", unsafe.Offsetof(c.Masq6), 624},
-		{"end", unsafe.Sizeof(c), 752},
+		{"tunnel4", unsafe.Offsetof(c.Tunnel4), 240},
+		{"masq6", unsafe.Offsetof(c.Masq6), 656},
+		{"tunnel6", unsafe.Offsetof(c.Tunnel6), 784},
+		{"end", unsafe.Sizeof(c), 912},
 	} {
 		if tt.got != tt.want {
 			t.Errorf("config.%s at %d, want %d", tt.field, tt.got, tt.want)

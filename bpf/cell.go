@@ -40,6 +40,7 @@ func (c Config) cell() gatewayConfig {
 	cell.Pod4Count, cell.Pod6Count = prefixes(c.PodCIDRs, &cell.Pod4, &cell.Pod6)
 	cell.Routable4Count, cell.Routable6Count = prefixes(c.RoutablePods, &cell.Routable4, &cell.Routable6)
 	cell.Masq4Count, cell.Masq6Count = prefixes(c.Masquerade, &cell.Masq4, &cell.Masq6)
+	cell.Tunnel4Count, cell.Tunnel6Count = prefixes(c.PodTunnels, &cell.Tunnel4, &cell.Tunnel6)
 	return cell
 }
 
@@ -55,6 +56,7 @@ func configOf(cell gatewayConfig) Config {
 		PodCIDRs:     listPrefixes(cell.Pod4Count, cell.Pod4, cell.Pod6Count, cell.Pod6),
 		RoutablePods: listPrefixes(cell.Routable4Count, cell.Routable4, cell.Routable6Count, cell.Routable6),
 		Masquerade:   listPrefixes(cell.Masq4Count, cell.Masq4, cell.Masq6Count, cell.Masq6),
+		PodTunnels:   listPrefixes(cell.Tunnel4Count, cell.Tunnel4, cell.Tunnel6Count, cell.Tunnel6),
 		VLAN:         cell.Vlan, MTU: int(cell.Mtu),
 		Local: cell.Local != 0, BFD: cell.Bfd != 0, InSync: cell.InSync != 0, Takeover: cell.Takeover != 0,
 	}

@@ -17,7 +17,7 @@ var complexity = map[string]uint32{
 	"bridged_bridge_in":    100,
 	"bridged_bridge_out":   4000,
 	"dedicated_uplink_in":  15000,
-	"dedicated_uplink_out": 12000,
+	"dedicated_uplink_out": 13000, // with pods' tunnel packets, for each family
 	"pod_direct":           15000, // with what it remembers of a packet, for each family and protocol
 	"pod_bridged":          15000,
 }

@@ -33,6 +33,7 @@ type Config struct {
 	EncapIP                netip.Addr // tunnel address of the userspace datapath; zero: the kernel terminates tunnels
 	ServiceCIDRs, PodCIDRs []netip.Prefix
 	RoutablePods           []netip.Prefix // of this node's pods, reachable from outside
+	PodTunnels             []netip.Prefix // destinations of pods' own tunnels; never covers nodes
 	Masquerade             []netip.Prefix // addresses by which the host reaches OVN; bridged only
 	Internal               []netip.Prefix // the cluster's own networks: packets from or to them are dropped on arrival
 	External               []netip.Prefix // networks inside Internal that are on the wire; the longest prefix decides
@@ -83,7 +84,8 @@ func (c Config) Validate() error {
 		bad("MTU %d is out of range", c.MTU)
 	}
 	errs = append(errs, checkPrefixes("service", c.ServiceCIDRs), checkPrefixes("pod", c.PodCIDRs),
-		checkPrefixes("routable pod", c.RoutablePods), checkPrefixes("masquerade", c.Masquerade))
+		checkPrefixes("routable pod", c.RoutablePods), checkPrefixes("masquerade", c.Masquerade),
+		checkPrefixes("pod tunnel", c.PodTunnels))
 	for _, p := range slices.Concat(c.Internal, c.External) {
 		if !p.IsValid() || p.Addr().Is4In6() {
 			bad("internal or external network %s is invalid", p)

@@ -38,7 +38,7 @@ static __noinline int gso_header_len(struct __sk_buff *skb)
 
 	if (parse(skb, ETH_HLEN, &p, skb->protocol))
 		return 0;
-	if (p.proto != IPPROTO_UDP || bpf_ntohs(p.dport) != cfg.geneve_port)
+	if (!is_geneve_port(p.proto, p.dport))
 		return p.l4 + l4_len(skb, &p);
 	if (bpf_skb_load_bytes(skb, p.l4 + sizeof(struct udphdr), &opts, 1))
 		return 0;

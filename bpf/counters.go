@@ -101,6 +101,7 @@ var reasons = [gatewayReasonREASON_MAX]reason{
 	gatewayReasonREASON_SVC_LEAK:            {"svc_leak", dropped},
 	gatewayReasonREASON_UNSNATED:            {"unsnated", dropped},
 	gatewayReasonREASON_HOST_OWNED:          {"host_owned", dropped},
+	gatewayReasonREASON_POD_TUNNEL:          {"pod_tunnel", dropped},
 	gatewayReasonREASON_NO_UPLINK:           {"no_uplink", dropped},
 	gatewayReasonREASON_HAIRPIN:             {"hairpin", upward},
 	gatewayReasonREASON_OVERSIZED:           {"oversized", upward},

@@ -43,7 +43,7 @@ type explainCell struct {
 
 type explainCells struct {
 	_      structs.HostLayout
-	Reason [68]explainCell
+	Reason [69]explainCell
 }
 
 type explainConfig struct {
@@ -71,7 +71,8 @@ type explainConfig struct {
 	Routable6Count uint8
 	Masq4Count     uint8
 	Masq6Count     uint8
-	Pad            [2]uint8
+	Tunnel4Count   uint8
+	Tunnel6Count   uint8
 	Node4Mapped    struct {
 		_ structs.HostLayout
 		W [4]uint32
@@ -104,6 +105,11 @@ type explainConfig struct {
 		Mask uint32
 	}
 	Masq4 [4]struct {
+		_    structs.HostLayout
+		Net  uint32
+		Mask uint32
+	}
+	Tunnel4 [4]struct {
 		_    structs.HostLayout
 		Net  uint32
 		Mask uint32
@@ -142,6 +148,17 @@ type explainConfig struct {
 		}
 	}
 	Masq6 [4]struct {
+		_   structs.HostLayout
+		Net struct {
+			_ structs.HostLayout
+			W [4]uint32
+		}
+		Mask struct {
+			_ structs.HostLayout
+			W [4]uint32
+		}
+	}
+	Tunnel6 [4]struct {
 		_   structs.HostLayout
 		Net struct {
 			_ structs.HostLayout

@@ -37,7 +37,7 @@ type gatewayCell struct {
 
 type gatewayCells struct {
 	_      structs.HostLayout
-	Reason [68]gatewayCell
+	Reason [69]gatewayCell
 }
 
 type gatewayConfig struct {
@@ -65,7 +65,8 @@ type gatewayConfig struct {
 	Routable6Count uint8
 	Masq4Count     uint8
 	Masq6Count     uint8
-	Pad            [2]uint8
+	Tunnel4Count   uint8
+	Tunnel6Count   uint8
 	Node4Mapped    struct {
 		_ structs.HostLayout
 		W [4]uint32
@@ -98,6 +99,11 @@ type gatewayConfig struct {
 		Mask uint32
 	}
 	Masq4 [4]struct {
+		_    structs.HostLayout
+		Net  uint32
+		Mask uint32
+	}
+	Tunnel4 [4]struct {
 		_    structs.HostLayout
 		Net  uint32
 		Mask uint32
@@ -136,6 +142,17 @@ type gatewayConfig struct {
 		}
 	}
 	Masq6 [4]struct {
+		_   structs.HostLayout
+		Net struct {
+			_ structs.HostLayout
+			W [4]uint32
+		}
+		Mask struct {
+			_ structs.HostLayout
+			W [4]uint32
+		}
+	}
+	Tunnel6 [4]struct {
 		_   structs.HostLayout
 		Net struct {
 			_ structs.HostLayout
@@ -309,15 +326,16 @@ const (
 	gatewayReasonREASON_SVC_LEAK            gatewayReason = 59
 	gatewayReasonREASON_UNSNATED            gatewayReason = 60
 	gatewayReasonREASON_HOST_OWNED          gatewayReason = 61
-	gatewayReasonREASON_NO_UPLINK           gatewayReason = 62
-	gatewayReasonREASON_UP_FIRST            gatewayReason = 63
-	gatewayReasonREASON_HAIRPIN             gatewayReason = 63
-	gatewayReasonREASON_OVERSIZED           gatewayReason = 64
-	gatewayReasonREASON_LOCAL_OUT           gatewayReason = 65
-	gatewayReasonREASON_HOST_FIRST          gatewayReason = 66
-	gatewayReasonREASON_HOST_OUT            gatewayReason = 66
-	gatewayReasonREASON_HOST_OVN            gatewayReason = 67
-	gatewayReasonREASON_MAX                 gatewayReason = 68
+	gatewayReasonREASON_POD_TUNNEL          gatewayReason = 62
+	gatewayReasonREASON_NO_UPLINK           gatewayReason = 63
+	gatewayReasonREASON_UP_FIRST            gatewayReason = 64
+	gatewayReasonREASON_HAIRPIN             gatewayReason = 64
+	gatewayReasonREASON_OVERSIZED           gatewayReason = 65
+	gatewayReasonREASON_LOCAL_OUT           gatewayReason = 66
+	gatewayReasonREASON_HOST_FIRST          gatewayReason = 67
+	gatewayReasonREASON_HOST_OUT            gatewayReason = 67
+	gatewayReasonREASON_HOST_OVN            gatewayReason = 68
+	gatewayReasonREASON_MAX                 gatewayReason = 69
 )
 
 type gatewaySeen struct {

@@ -270,6 +270,10 @@ static __always_inline void learn_shortcut(struct __sk_buff *skb, struct slot *o
 
 	if (!plain(skb, &p, &out, ORIGIN_POD) || !is_of_slot(skb, &p, o))
 		return;
+	/* a Service may have changed the port */
+	if (is_geneve_port(p.proto, out.dport))
+		return;
+
 	o->hops -= p.hops;
 	if (o->hops > MAX_HOPS || o->epoch != current_epoch() || o->print != print_of(skb, &p))
 		return;

@@ -7,6 +7,8 @@
 #define __MAPS_H
 
 #include <linux/bpf.h>
+#include <linux/in.h>
+#include <bpf/bpf_endian.h>
 #include <bpf/bpf_helpers.h>
 
 #include "host.h"
@@ -172,6 +174,12 @@ static __always_inline int test_port(const __u64 *bits, __u16 port)
 static __always_inline int in_snat_range(__u16 port)
 {
 	return (__u16)(port - cfg.snat_first) < cfg.snat_count;
+}
+
+/* Reports whether a packet with this protocol and destination port is for the tunnels. */
+static __always_inline int is_geneve_port(__u8 proto, __be16 dport)
+{
+	return proto == IPPROTO_UDP && bpf_ntohs(dport) == cfg.geneve_port;
 }
 
 static __always_inline int connected(void)

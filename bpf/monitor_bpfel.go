@@ -26,7 +26,7 @@ type monitorCell struct {
 
 type monitorCells struct {
 	_      structs.HostLayout
-	Reason [68]monitorCell
+	Reason [69]monitorCell
 }
 
 type monitorConfig struct {
@@ -54,7 +54,8 @@ type monitorConfig struct {
 	Routable6Count uint8
 	Masq4Count     uint8
 	Masq6Count     uint8
-	Pad            [2]uint8
+	Tunnel4Count   uint8
+	Tunnel6Count   uint8
 	Node4Mapped    struct {
 		_ structs.HostLayout
 		W [4]uint32
@@ -87,6 +88,11 @@ type monitorConfig struct {
 		Mask uint32
 	}
 	Masq4 [4]struct {
+		_    structs.HostLayout
+		Net  uint32
+		Mask uint32
+	}
+	Tunnel4 [4]struct {
 		_    structs.HostLayout
 		Net  uint32
 		Mask uint32
@@ -125,6 +131,17 @@ type monitorConfig struct {
 		}
 	}
 	Masq6 [4]struct {
+		_   structs.HostLayout
+		Net struct {
+			_ structs.HostLayout
+			W [4]uint32
+		}
+		Mask struct {
+			_ structs.HostLayout
+			W [4]uint32
+		}
+	}
+	Tunnel6 [4]struct {
 		_   structs.HostLayout
 		Net struct {
 			_ structs.HostLayout

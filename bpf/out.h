@@ -35,10 +35,36 @@ static __always_inline int guard6(const struct addr *src, const struct addr *dst
 	return REASON_OUT;
 }
 
-static __always_inline int is_encap(const struct packet *p)
+/*
+ * Reports whether a pod may send tunnel packets to the address. Nodes accept tunnel packets from
+ * the addresses of other nodes, and OVN has given the pod's packet such an address.
+ */
+static __always_inline int may_tunnel_to(const struct addr *dst, int v6, int mapped)
 {
-	return cfg.has_encap && p->frag != FRAG_LATER && p->proto == IPPROTO_UDP &&
-	       bpf_ntohs(p->dport) == cfg.geneve_port && addr_eq(&p->src, &cfg.encap);
+	__u32 kind = mapped ? ADDR_OTHER : kind_of(dst);
+
+	if (kind == ADDR_HOST || kind == ADDR_PEER)
+		return 0;
+
+	return v6 ? in_prefixes6(dst, cfg.tunnel6, cfg.tunnel6_count)
+		  : in_prefixes4(dst->w[3], cfg.tunnel4, cfg.tunnel4_count);
+}
+
+/*
+ * Decides tunnel packets. Returns -1 if other rules decide. Replies of pods are not excepted: a pod
+ * may answer a request that it has forged itself. Not static: see parse().
+ */
+__noinline int tunnel_from_ovn(const struct packet *p)
+{
+	struct addr dst; /* see is_internal() */
+
+	if (!p || !is_geneve(p))
+		return -1;
+	if (cfg.has_encap && addr_eq(&p->src, &cfg.encap))
+		return REASON_ENCAP_OUT;
+
+	dst = p->dst;
+	return may_tunnel_to(&dst, p->v6, is_mapped(p, &dst)) ? -1 : REASON_POD_TUNNEL;
 }
 
 static __noinline int encap_arp(struct __sk_buff *skb)
@@ -189,8 +215,10 @@ static __noinline int ip_from_ovn(struct __sk_buff *skb, int trusted)
 	struct packet p = {};
 
 	parsed = !parse(skb, ETH_HLEN, &p, skb->protocol);
-	if (parsed && is_encap(&p))
-		return REASON_ENCAP_OUT;
+	reason = parsed ? tunnel_from_ovn(&p) : -1;
+	if (reason >= 0)
+		return reason;
+
 	reason = by_addresses(&p, parsed);
 	if (reason >= 0)
 		return reason;
@@ -250,8 +278,7 @@ __noinline int from_host(struct __sk_buff *skb)
 	    (skb->protocol != bpf_htons(ETH_P_IP) && skb->protocol != bpf_htons(ETH_P_IPV6)))
 		return REASON_HOST_OUT;
 	parsed = !parse(skb, ETH_HLEN, &p, skb->protocol);
-	if (parsed && p.frag != FRAG_LATER && p.proto == IPPROTO_UDP &&
-	    bpf_ntohs(p.dport) == cfg.geneve_port)
+	if (parsed && is_geneve(&p))
 		return REASON_HOST_OUT;
 	return is_hairpin_prefix(&p) ? REASON_HOST_OVN : REASON_HOST_OUT;
 }

@@ -152,6 +152,9 @@ static __always_inline int from_pod(struct __sk_buff *skb, __u16 mark)
 	/* a tag that the pod has set would stay on the packet */
 	if (skb->vlan_present || !connected() || !plain(skb, &p, &k, ORIGIN_POD))
 		return TC_ACT_UNSPEC;
+	/* each tunnel packet of a pod is checked where it leaves OVS */
+	if (is_geneve_port(p.proto, k.dport))
+		return TC_ACT_UNSPEC;
 	/* most of a pod's packets may be to other pods: they need not search the table */
 	if (may_be_inside(&k.dst, p.v6) && is_inside(&k.dst, p.v6))
 		return TC_ACT_UNSPEC;

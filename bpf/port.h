@@ -49,6 +49,12 @@ static __always_inline int is_pure_syn(struct __sk_buff *skb, const struct packe
 	return (flags & (TCP_FIN | TCP_SYN | TCP_RST | TCP_ACK)) == TCP_SYN;
 }
 
+/* Reports whether it is a tunnel packet, by protocol and destination port. */
+static __always_inline int is_geneve(const struct packet *p)
+{
+	return p->frag != FRAG_LATER && is_geneve_port(p->proto, p->dport);
+}
+
 static __always_inline int is_bfd(const struct packet *p)
 {
 	return cfg.bfd && p->proto == IPPROTO_UDP && p->frag == FRAG_NONE &&

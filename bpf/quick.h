@@ -205,6 +205,9 @@ static __always_inline int quick_udp_out(const struct udphdr *udp, void *end)
 
 	if ((void *)(udp + 1) > end || cfg.has_encap || cfg.bfd)
 		return UNSURE;
+	if (is_geneve_port(IPPROTO_UDP, udp->dest))
+		return UNSURE;
+
 	gate = bpf_map_lookup_elem(&host_sockets, &zero);
 	if (!gate || test_port(gate->udp, bpf_ntohs(udp->source)))
 		return UNSURE;

@@ -97,6 +97,7 @@ enum reason {
 	REASON_SVC_LEAK,
 	REASON_UNSNATED,
 	REASON_HOST_OWNED,
+	REASON_POD_TUNNEL,
 	REASON_NO_UPLINK,
 
 	/* from OVN, up to the host */
@@ -163,7 +164,8 @@ struct config {
 	__u8 routable6_count;
 	__u8 masq4_count;
 	__u8 masq6_count;
-	__u8 pad[2];
+	__u8 tunnel4_count;
+	__u8 tunnel6_count;
 	struct addr node4_mapped;
 	struct addr node6;
 	struct addr encap;  /* of the userspace datapath */
@@ -172,12 +174,14 @@ struct config {
 	struct prefix4 pod4[MAX_PREFIXES];
 	struct prefix4 routable4[MAX_PREFIXES]; /* pods reachable from outside */
 	struct prefix4 masq4[MAX_PREFIXES];	/* addresses by which the host reaches OVN */
+	struct prefix4 tunnel4[MAX_PREFIXES];	/* to which pods may send tunnel packets */
 	struct prefix6 svc6[MAX_PREFIXES];
 	struct prefix6 pod6[MAX_PREFIXES];
 	struct prefix6 routable6[MAX_PREFIXES];
 	struct prefix6 masq6[MAX_PREFIXES];
+	struct prefix6 tunnel6[MAX_PREFIXES];
 };
-_Static_assert(sizeof(struct config) == 752, "config is shared with Go");
+_Static_assert(sizeof(struct config) == 912, "config is shared with Go");
 
 /* The kind of an address: the value in the table of addresses. */
 enum addr_kind {

@@ -59,8 +59,7 @@ static __always_inline int by_address(struct __sk_buff *skb, const struct packet
 {
 	__u32 kind;
 
-	if (p->frag != FRAG_LATER && p->proto == IPPROTO_UDP &&
-	    bpf_ntohs(p->dport) == cfg.geneve_port) {
+	if (is_geneve(p)) {
 		int reason = geneve(p);
 
 		if (reason >= 0)

@@ -14,7 +14,7 @@ func VerdictConfig(c bpf.Config) *verdict.Config {
 		Connected: c.Uplink != 0 && c.Bridge != 0, NodeMAC: verdict.MAC(c.NodeMAC), Node4: c.Node4, Node6: c.Node6,
 		SNATFirst: c.SNATPorts.First, SNATLast: c.SNATPorts.Last, GenevePort: c.GenevePort, EncapIP: c.EncapIP,
 		ServiceCIDRs: c.ServiceCIDRs, PodCIDRs: c.PodCIDRs, RoutablePods: c.RoutablePods, Masquerade: c.Masquerade,
-		Internal: c.Internal, External: c.External,
+		PodTunnels: c.PodTunnels, Internal: c.Internal, External: c.External,
 		Mode: verdict.Mode{VLAN: c.VLAN, Local: c.Local, BFD: c.BFD, InSync: c.InSync, Takeover: c.Takeover, MTU: c.MTU},
 	}
 }

@@ -77,8 +77,9 @@ type Cluster struct {
 	ExternalIPs   []netip.Prefix // allowed range of Services' external IPs, nil for any
 	Shares        service.Shares // budgets of Services and host ports
 	PodCIDRs      []netip.Prefix
-	Local         bool // local gateway mode
-	None          bool // the node has no gateway: its pods use those of other nodes
+	PodTunnels    []netip.Prefix // to which pods may send tunnel packets of their own; nodes are excepted
+	Local         bool           // local gateway mode
+	None          bool           // the node has no gateway: its pods use those of other nodes
 	BFD           bool
 	Routable      bool // pods are reachable from outside by their own addresses
 	MTU           int  // of pods; 0 = the uplink's MTU minus the Geneve overhead

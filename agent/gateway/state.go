@@ -64,7 +64,7 @@ func programConfig(h Host, n Node, s Settings, f facts) bpf.Config {
 		Uplink: h.Uplink.Index, NodeMAC: h.Uplink.MAC,
 		Node4: n.Address(true), Node6: n.Address(false),
 		SNATPorts: s.SNATPorts, GenevePort: genevePort,
-		ServiceCIDRs: s.ServiceCIDRs, PodCIDRs: s.PodCIDRs,
+		ServiceCIDRs: s.ServiceCIDRs, PodCIDRs: s.PodCIDRs, PodTunnels: s.PodTunnels,
 		Masquerade: masqueradeNetworks(), Layout: layouts[s.Layout], VLAN: s.VLAN,
 		Internal: internal(s, f), External: external(h, n, s, f),
 		Local: s.Local, BFD: s.BFD, InSync: f.inSync,

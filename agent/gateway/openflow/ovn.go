@@ -13,6 +13,7 @@ const etherHeader = 14
 
 // ovn decides packets from OVN, by destination.
 func (b *builder) ovn() {
+	b.podTunnels()
 	b.add(tableOVN, 900, on("icmp").with("icmp_type", 3).with("icmp_code", 4), resubmit(tableTooBig))
 	b.add(tableOVN, 900, on("icmp6").with("icmp_type", 2), resubmit(tableTooBig))
 	for a, kind := range b.kinds {
@@ -32,6 +33,24 @@ func (b *builder) ovn() {
 		}
 		b.add(t, 700, match{}.with("dl_src", macString(b.c.NodeMAC)), resubmit(tableGuard))
 		b.decide(verdict.BadMAC, t, 0, nil, "drop")
+	}
+}
+
+// podTunnels drops tunnel packets of pods, except to the allowed networks. Addresses of nodes are
+// never excepted. The agent's own tunnels reach the bridge by the host's port, and not by OVN's.
+func (b *builder) podTunnels() {
+	geneve := func(a netip.Addr) match { return proto("udp", a).with("tp_dst", b.c.GenevePort) }
+	for _, any := range []netip.Addr{netip.IPv4Unspecified(), netip.IPv6Unspecified()} {
+		b.decide(verdict.PodTunnel, tableOVN, 910, geneve(any), "drop")
+	}
+
+	for _, p := range b.c.PodTunnels {
+		b.add(tableOVN, 920, geneve(p.Addr()).toNet(p), resubmit(tableTooBig))
+	}
+	for a, kind := range b.kinds {
+		if (kind == verdict.AddrHost || kind == verdict.AddrPeer) && contains(b.c.PodTunnels, a) {
+			b.decide(verdict.PodTunnel, tableOVN, 930, geneve(a).to(a), "drop")
+		}
 	}
 }
 

@@ -185,7 +185,7 @@ func (r *rig) config(c *verdict.Config) bpf.Config {
 		NodeMAC: c.NodeMAC[:], Node4: c.Node4, Node6: c.Node6,
 		SNATPorts: bpf.PortRange{First: c.SNATFirst, Last: c.SNATLast}, GenevePort: c.GenevePort, EncapIP: c.EncapIP,
 		ServiceCIDRs: c.ServiceCIDRs, PodCIDRs: c.PodCIDRs, RoutablePods: c.RoutablePods, Masquerade: c.Masquerade,
-		Internal: c.Internal, External: c.External,
+		PodTunnels: c.PodTunnels, Internal: c.Internal, External: c.External,
 		Layout: r.layout, VLAN: c.VLAN, MTU: c.MTU, Local: c.Local, BFD: c.BFD, InSync: c.InSync, Takeover: c.Takeover,
 	}
 	if c.Connected {

@@ -178,7 +178,7 @@ func outCases(f family) []modelTest {
 		tx("pod, not well formed", with(from(f.pod, f.ping(1)), broken), Unsnated),
 		tx("not well formed", with(f.sent(f.ping(1)), broken), OutPlain),
 		tx("not ip", Frame{Src: nodeMAC, Type: 0x88cc}, OutPlain),
-		tx("geneve, no tunnel of its own", from(f.encap, f.udp(geneve)), OutPlain),
+		tx("geneve, no tunnel of its own", from(f.encap, f.udp(geneve)), PodTunnel),
 	}
 }
 

@@ -7,7 +7,7 @@ func (m Model) fromHost(f *Frame) Reason {
 	switch {
 	case f.Tagged, !isIP(f), !p.Dst.IsValid():
 		return HostOut
-	case f.Whole && p.Position != Later && p.Proto == protoUDP && p.DstPort == m.Config.GenevePort:
+	case f.Whole && m.isGeneve(p):
 		return HostOut
 	case contains(m.Config.ServiceCIDRs, p.V6, p.Dst), contains(m.Config.Masquerade, p.V6, p.Dst):
 		return HostOVN

@@ -42,6 +42,7 @@ type Config struct {
 	EncapIP                netip.Addr // tunnel address of the userspace datapath; zero: the kernel terminates tunnels
 	ServiceCIDRs, PodCIDRs []netip.Prefix
 	RoutablePods           []netip.Prefix // this node's pod subnets that need no NAT
+	PodTunnels             []netip.Prefix // destinations of pods' own tunnels; never covers nodes
 	Masquerade             []netip.Prefix // destinations of the host's packets for the hairpin
 	// Internal are the cluster's own networks: packets from or to them are dropped on arrival.
 	Internal []netip.Prefix

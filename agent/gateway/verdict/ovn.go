@@ -17,6 +17,8 @@ func (m Model) fromOVN(f *Frame) Decision {
 	switch {
 	case m.tunnel(f):
 		return Decision{Reason: EncapOut}
+	case m.podTunnel(f):
+		return Decision{Reason: PodTunnel}
 	case isIP(f) && p.tooBig() && m.to(p, AddrPeer):
 		return Decision{Reason: PMTUD}
 	case isIP(f) && (m.to(p, AddrHost) || contains(m.Config.ServiceCIDRs, p.V6, p.Src)):
@@ -89,6 +91,23 @@ func (m Model) to(p *Packet, k AddrKind) bool {
 	return p.Dst.IsValid() && !p.mapped(p.Dst) && m.kind(p.Dst) == k
 }
 
+// podTunnel reports whether f is a tunnel packet that a pod must not send. OVN would translate its
+// source to the node's address, from which other nodes accept tunnel packets. So the packet could
+// deliver anything to their pods. Replies are not excepted: a pod may answer a forged request.
+func (m Model) podTunnel(f *Frame) bool {
+	p := &f.IP
+	if !f.Whole || !isIP(f) || !m.isGeneve(p) {
+		return false
+	}
+
+	return m.to(p, AddrHost) || m.to(p, AddrPeer) || !contains(m.Config.PodTunnels, p.V6, p.Dst)
+}
+
+// isGeneve reports whether p is for the port of tunnels.
+func (m Model) isGeneve(p *Packet) bool {
+	return p.Position != Later && p.Proto == protoUDP && p.DstPort == m.Config.GenevePort
+}
+
 // tunnel reports whether the userspace datapath's own tunnel sent f.
 func (m Model) tunnel(f *Frame) bool {
 	if !f.Whole {
@@ -98,7 +117,7 @@ func (m Model) tunnel(f *Frame) bool {
 		return m.encap(f.ARP.Sender)
 	}
 	p := &f.IP
-	return p.Position != Later && p.Proto == protoUDP && p.DstPort == m.Config.GenevePort && m.encap(p.Src)
+	return m.isGeneve(p) && m.encap(p.Src)
 }
 
 // announcesOther reports whether f is an unsolicited announcement of an address that is not this

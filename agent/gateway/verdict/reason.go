@@ -72,6 +72,7 @@ const (
 	PassUnconfigured // instead of OVN and Both
 
 	EncapOut
+	PodTunnel
 	PMTUD
 	Hairpin
 	BadMAC
@@ -158,6 +159,7 @@ var rules = [reasonCount]Rule{
 	PassUnconfigured:   {Name: "pass_unconfigured", Verdict: Host, Packet: "would go to OVN by another rule, but the uplink or the gateway bridge is missing or not configured"},
 
 	EncapOut:     {Name: "encap_out", Verdict: Out, Direction: FromOVN, Packet: "Geneve or ARP from the tunnel address of the userspace datapath"},
+	PodTunnel:    {Name: "pod_tunnel", Verdict: Drop, Direction: FromOVN, Packet: "other Geneve, except to a network of --allow-pod-tunnels; addresses of nodes are never excepted"},
 	PMTUD:        {Name: "pmtud", Verdict: Drop, Direction: FromOVN, Packet: "ICMP fragmentation needed or packet too big, to another node"},
 	Hairpin:      {Name: "hairpin", Verdict: Host, Direction: FromOVN, Packet: "IP to an address of the host, or from a service CIDR"},
 	BadMAC:       {Name: "bad_mac", Verdict: Drop, Direction: FromOVN, Packet: "from a MAC other than the node's"},

@@ -112,9 +112,10 @@ func (m Model) past(f *Frame, now time.Duration, d *Decision) {
 // the packet goes to OVS and is not counted there. The decision may still end a shortcut.
 func (m Model) FromPod(device int, f Frame, now time.Duration) (d Decision, ok bool) {
 	p := f.Segment
-	if !m.Config.Connected || p == nil || m.inside(&f.IP) {
+	if !m.Config.Connected || p == nil || m.inside(&f.IP) || m.isGeneve(&f.IP) {
 		return d, false
 	}
+
 	k := p.tuple(false)
 	s, found := m.Tables.Shortcuts[k]
 	switch {

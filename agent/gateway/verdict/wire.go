@@ -128,7 +128,7 @@ func (m Model) neighbour(p *Packet) Reason {
 // ip decides IP packets other than neighbour discovery. group means that the frame's destination is
 // a group address.
 func (m Model) ip(p *Packet, group bool, now time.Duration) Reason {
-	geneve := p.Position != Later && p.Proto == protoUDP && p.DstPort == m.Config.GenevePort
+	geneve := m.isGeneve(p)
 	switch {
 	case geneve && m.encap(p.Dst):
 		return GeneveOVN

@@ -85,6 +85,8 @@ func (g *Generator) config(c *verdict.Config) {
 		c.Internal = nil
 	case 5:
 		c.External = nil
+	case 6:
+		c.PodTunnels = nil
 	}
 	c.Connected = !g.rarely(10)
 }

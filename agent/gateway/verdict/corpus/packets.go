@@ -125,7 +125,7 @@ func (g *Generator) farPort() uint16 {
 	if g.rarely(3) {
 		return g.port()
 	}
-	return pick[uint16](g, 53, 53, 54, 443, 443, tcpClient)
+	return pick[uint16](g, 53, 53, 54, 443, 443, tcpClient, genevePort)
 }
 
 // packet returns an IP packet; depth counts quotes.

@@ -44,6 +44,7 @@ func special() []set {
 	plain := func(n *Node) {
 		n.Config.Mode = verdict.Mode{InSync: true, Local: n.Config.Local}
 		n.Config.RoutablePods, n.Config.Masquerade, n.Config.External = nil, nil, nil
+		n.Config.PodTunnels = nil
 	}
 	open := func(n *Node) { n.Config.Internal = nil }
 	apart := func(n *Node) { n.Config.Connected = false }

@@ -49,6 +49,7 @@ func newNode(name string, change func(*Node)) *Node {
 			ServiceCIDRs: []netip.Prefix{prefix("10.96.0.0/16"), prefix("fd00:10:96::/112")},
 			PodCIDRs:     []netip.Prefix{prefix("10.244.0.0/16"), prefix("fd00:10:244::/48")},
 			RoutablePods: []netip.Prefix{prefix("10.244.7.0/24"), prefix("fd00:10:244:7::/64")},
+			PodTunnels:   []netip.Prefix{prefix("172.30.0.0/24"), prefix("fd00:172:30::/64")},
 			Masquerade:   []netip.Prefix{prefix("169.254.169.0/29"), prefix("fd69::/125")},
 			Internal:     internal(),
 			External: []netip.Prefix{
