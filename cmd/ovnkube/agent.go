@@ -103,7 +103,8 @@ func (a *agentFlags) uncheckedConfig(cluster *clusterFlags, rest *rest.Config) a
 		CNISocket: a.cniSocket, CNIConfDir: a.cniConfDir, CNIExclusive: a.cniExclusive,
 		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS, HealthAddr: a.healthAddress,
 		CountPods: a.countPods, ShadowRate: a.gateway.shadowRate, AvoidNullNAT: a.avoidNullNAT,
-		Settings: a.gatewaySettings(cluster),
+		PodTunnels: cluster.podTunnels,
+		Settings:   a.gatewaySettings(cluster),
 	}
 }
 

@@ -39,6 +39,31 @@ func (p optionalPrefixes) Set(s string) error {
 	return p.prefixes.Set(s)
 }
 
+// tunnelRanges are optional prefixes, at most maxTunnelRanges of a family.
+type tunnelRanges struct{ optionalPrefixes }
+
+// maxTunnelRanges is the number of prefixes for which the configuration of the eBPF programs has room
+// (MAX_PREFIXES in bpf/types.h).
+const maxTunnelRanges = 4
+
+func (r tunnelRanges) Set(s string) error {
+	var list prefixes
+	if err := (optionalPrefixes{&list}).Set(s); err != nil {
+		return err
+	}
+
+	count := map[bool]int{}
+	for _, p := range list {
+		count[p.Addr().Is4()]++
+	}
+	if count[true] > maxTunnelRanges || count[false] > maxTunnelRanges {
+		return fmt.Errorf("%d IPv4 and %d IPv6 networks: at most %d of a family", count[true], count[false], maxTunnelRanges)
+	}
+
+	*r.prefixes = list
+	return nil
+}
+
 // parseCIDR accepts a network address only: 10.0.0.1/8 is most often a typo.
 func parseCIDR(s string) (netip.Prefix, error) {
 	prefix, err := netip.ParsePrefix(s)

@@ -19,12 +19,14 @@ type PortRange struct{ First, Last uint16 }
 
 func (r PortRange) String() string { return fmt.Sprintf("%d-%d", r.First, r.Last) }
 
-// Config holds the settings of the plan. All prefixes are masked and do not overlap.
+// Config holds the settings of the plan. All prefixes are masked. Those of ExternalIPs and PodTunnels may
+// overlap others.
 type Config struct {
 	ClusterCIDRs []netip.Prefix // pods' addresses
 	ServiceCIDRs []netip.Prefix
 	JoinSubnets  []netip.Prefix // at most one per family
 	ExternalIPs  []netip.Prefix // allowed external IPs of Services; nil: any
+	PodTunnels   []netip.Prefix // networks to which pods may send Geneve packets, besides pods; never to nodes
 	Shares       services.Shares
 	SNATPorts    PortRange // of nodes without a range of their own
 	MTU          int       // of pods
