@@ -55,6 +55,17 @@ func firstOfFamily(prefixes []netip.Prefix, is4 bool) (netip.Prefix, bool) {
 	return netip.Prefix{}, false
 }
 
+// networksOf returns the prefixes of one family.
+func networksOf(prefixes []netip.Prefix, is4 bool) []netip.Prefix {
+	var out []netip.Prefix
+	for _, p := range prefixes {
+		if p.Addr().Is4() == is4 {
+			out = append(out, p)
+		}
+	}
+	return out
+}
+
 func contains(prefixes []netip.Prefix, addr netip.Addr) bool {
 	for _, p := range prefixes {
 		if p.Contains(addr) {

@@ -60,7 +60,7 @@ func itself(_ *Cluster, keys keySet, old, now any) {
 //     when they were compared;
 //   - the node, while it has the condition NetworkUnavailable;
 //   - the nodes with the same system-id;
-//   - the address set of all hosts;
+//   - the address sets of all hosts, and of all hosts and tunnels in PodTunnels;
 //   - the node's pods, if their switch or subnets are added or removed;
 //   - the node's pods with host ports, if its addresses change;
 //   - Services that depend on nodes.
@@ -78,7 +78,9 @@ func nodeChanged(c *Cluster, keys keySet, old, now any) {
 	addresses := changed(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID, annotation.ChassisTakenBy, annotation.NodeJoin) ||
 		!slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is)) ||
 		changed(annotation.OfNodes()...) && corrected(was, is, c.Config)
-	if changed(annotation.HostCIDRs) {
+	tunnels := len(c.Config.PodTunnels) > 0 &&
+		(changed(annotation.TunnelAddress) || !slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is)))
+	if tunnels || changed(annotation.HostCIDRs) {
 		keys.add(ClusterKey())
 	}
 	if changed(annotation.ChassisID) {

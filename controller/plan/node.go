@@ -139,6 +139,7 @@ func nodeRows(c *Cluster, key Key) ([]Row, error) {
 		return nil, err
 	}
 	rows := append(n.switchRows(), n.nodeACL(), n.masqueradeACL())
+	rows = append(rows, n.tunnelRows(c.Config)...)
 	if n.chassis != "" {
 		rows = append(rows, n.boundary())
 	}

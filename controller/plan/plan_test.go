@@ -23,8 +23,8 @@ var update = flag.Bool("update", false, "rewrite the goldens in testdata")
 
 // TestRows compares the rows of clusters with goldens. Each testdata/*.txtar has a comment and
 // these files:
-//   - config (optional): lines of cluster, service or join and a prefix, or bfd, or
-//     namespace-frontends and a number;
+//   - config (optional): lines of cluster, service, join, allowed (external IPs) or tunnels and a
+//     prefix, or bfd, or namespace-frontends and a number;
 //   - objects: YAML documents;
 //   - keys (optional): owners without an object to plan in addition;
 //   - kinds (optional): the kinds of owners to show;
@@ -84,7 +84,7 @@ func parseConfig(t *testing.T, text string) plan.Config {
 	if text == "" {
 		text = "cluster 10.244.0.0/16\ncluster fd00:10:244::/48\nservice 10.96.0.0/16\nservice fd00:10:96::/112\njoin 100.64.0.0/16\njoin fd98::/64"
 	}
-	into := map[string]*[]netip.Prefix{"cluster": &c.ClusterCIDRs, "service": &c.ServiceCIDRs, "join": &c.JoinSubnets, "allowed": &c.ExternalIPs}
+	into := map[string]*[]netip.Prefix{"cluster": &c.ClusterCIDRs, "service": &c.ServiceCIDRs, "join": &c.JoinSubnets, "allowed": &c.ExternalIPs, "tunnels": &c.PodTunnels}
 	for line := range strings.Lines(text) {
 		what, prefix, _ := strings.Cut(strings.TrimSpace(line), " ")
 		if what == "" {

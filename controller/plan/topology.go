@@ -35,7 +35,8 @@ func hostAddresses(is4 bool) string {
 // clusterRows returns the cluster router, the join switch that connects it to the gateway routers,
 // and the groups of load balancers and client ports. The load balancers of services are in groups,
 // so that a service changes without touching switches and routers. There is one group for all
-// switches and gateway routers, and one for each of the two kinds.
+// switches and gateway routers, and one for each of the two kinds. It also returns the address sets to
+// which rows of nodes refer.
 func clusterRows(c *Cluster, _ Key) ([]Row, error) {
 	var addresses []netip.Prefix
 	for _, subnet := range c.Config.JoinSubnets {
@@ -57,6 +58,7 @@ func clusterRows(c *Cluster, _ Key) ([]Row, error) {
 	for _, is4 := range []bool{true, false} {
 		rows = append(rows, AddressSet{Name: hostAddresses(is4), Addresses: c.hosts(is4)})
 	}
+	rows = append(rows, tunnelSets(c)...)
 	rows = append(rows, joinPorts(clusterRouter, addresses, map[string]string{"route_table": hostsRouteTable})...)
 	return append(rows, meterRows(c)...), nil
 }
