@@ -38,10 +38,6 @@ type Config struct {
 	EncapIP         netip.Addr // zero: the node's address; the userspace datapath needs a separate one
 	EncapBits       int        // prefix length of EncapIP on the userspace datapath; 0 = 24 or 64
 
-	// PodTunnels are networks outside of the cluster to which pods may send Geneve packets. Addresses
-	// of nodes inside them are not allowed.
-	PodTunnels []netip.Prefix
-
 	CNISocket    string
 	CNIConfDir   string // "": not written
 	CNIExclusive bool   // set aside the configurations of other networks in CNIConfDir

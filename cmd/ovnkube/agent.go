@@ -103,8 +103,7 @@ func (a *agentFlags) uncheckedConfig(cluster *clusterFlags, rest *rest.Config) a
 		CNISocket: a.cniSocket, CNIConfDir: a.cniConfDir, CNIExclusive: a.cniExclusive,
 		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS, HealthAddr: a.healthAddress,
 		CountPods: a.countPods, ShadowRate: a.gateway.shadowRate, AvoidNullNAT: a.avoidNullNAT,
-		PodTunnels: cluster.podTunnels,
-		Settings:   a.gatewaySettings(cluster),
+		Settings: a.gatewaySettings(cluster),
 	}
 }
 
@@ -120,7 +119,8 @@ func (a *agentFlags) gatewaySettings(cluster *clusterFlags) gateway.Settings {
 			SNATPorts: bpf.PortRange{First: cluster.snatPorts.first, Last: cluster.snatPorts.last}, NodePorts: a.nodePorts,
 			NodePortRange: bpf.PortRange{First: a.nodePortRange.first, Last: a.nodePortRange.last},
 			ServiceCIDRs:  cluster.serviceCIDRs, ExternalIPs: cluster.externalIPs, Shares: cluster.shares, PodCIDRs: cluster.subnets.prefixes(),
-			Local: g.mode == gatewayModeLocal, None: g.mode == gatewayModeNone, BFD: cluster.bfd, Routable: g.routable, MTU: cluster.mtu,
+			PodTunnels: cluster.podTunnels,
+			Local:      g.mode == gatewayModeLocal, None: g.mode == gatewayModeNone, BFD: cluster.bfd, Routable: g.routable, MTU: cluster.mtu,
 		},
 		PinDir: a.pinDir, RunDir: a.runDir, OVSRunDir: a.ovsRunDir, Watchdog: a.watchdog(), CgroupPath: a.cgroupPath, CountServices: g.countServices,
 		Shortcuts: g.shortcuts == shortcutsAuto,
