@@ -202,7 +202,8 @@ func (a *agent) follow() error {
 		Readdressed: func() { a.podsWake.Trigger() },
 		Peers: func() {
 			a.gateway.Inputs().PeersChanged()
-			a.ovsWake.Trigger() // another node may keep the system-id, or no longer
+			a.nodeWake.Trigger() // for hostsInPodTunnels
+			a.ovsWake.Trigger()  // another node may keep the system-id, or no longer
 		},
 		Service: func(k service.Key) {
 			a.gateway.Services().Changed(k)

@@ -35,7 +35,7 @@ func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) erro
 	c := masquerade.Config{
 		Port: management.Name, Uplinks: uplinks, Pods: subnets,
 		Cluster: slices.Concat(a.cfg.PodCIDRs, a.cfg.ServiceCIDRs), Redirects: a.gateway.Services().Redirects(),
-		Ports: a.cfg.SNATPorts,
+		Ports: a.cfg.SNATPorts, Tunnels: slices.Concat(a.cfg.PodCIDRs, a.cfg.PodTunnels), Hosts: a.hostsInPodTunnels(),
 	}
 	if a.cfg.Routable {
 		c.Routable = subnets
@@ -44,6 +44,18 @@ func (a *agent) syncMasquerade(ctx context.Context, subnets []netip.Prefix) erro
 		return err
 	}
 	return a.forgetUDP(c.Redirects)
+}
+
+// hostsInPodTunnels returns the addresses of other nodes in the networks of PodTunnels, which do not
+// cover nodes.
+func (a *agent) hostsInPodTunnels() []netip.Addr {
+	if len(a.cfg.PodTunnels) == 0 {
+		return nil
+	}
+	known, hosts := a.cluster.Peers()
+	return slices.DeleteFunc(slices.Concat(known, hosts), func(host netip.Addr) bool {
+		return !slices.ContainsFunc(a.cfg.PodTunnels, func(p netip.Prefix) bool { return p.Contains(host) })
+	})
 }
 
 // forgetUDP deletes conntrack entries of UDP connections to frontends with changed redirects, so

@@ -31,6 +31,9 @@ type Config struct {
 	// pod that binds port 22 would leave from port 22 of the host, and a peer's next connection to
 	// that port would be taken for a reply to the pod.
 	Ports bpf.PortRange
+	// Tunnels are the networks to which pods may send Geneve packets, except to Hosts.
+	Tunnels []netip.Prefix
+	Hosts   []netip.Addr
 	// Redirects maps frontends of Services to the destinations of their traffic.
 	Redirects map[bpf.ServiceKey]service.Redirect
 }
@@ -48,9 +51,14 @@ func (c Config) Validate() error {
 	if c.Ports.First == 0 || c.Ports.Last < c.Ports.First {
 		return fmt.Errorf("port range %d-%d", c.Ports.First, c.Ports.Last)
 	}
-	for _, p := range slices.Concat(c.Pods, c.Cluster, c.Routable) {
+	for _, p := range slices.Concat(c.Pods, c.Cluster, c.Routable, c.Tunnels) {
 		if !p.IsValid() {
 			return fmt.Errorf("prefix %s", p)
+		}
+	}
+	for _, a := range c.Hosts {
+		if !a.IsValid() {
+			return fmt.Errorf("host address %s", a)
 		}
 	}
 	return nil
@@ -80,7 +88,7 @@ func Script(c Config) string {
 		fmt.Fprintf(&b, "\t\t%s saddr { %s } meta l4proto { tcp, udp, sctp } masquerade to :%d-%d\n", family.name, pods, c.Ports.First, c.Ports.Last)
 		fmt.Fprintf(&b, "\t\t%s saddr { %s } masquerade\n", family.name, pods)
 	}
-	b.WriteString("\t}\n" + redirects(c.Redirects) + "}\n")
+	b.WriteString("\t}\n" + tunnels(c) + redirects(c.Redirects) + "}\n")
 	return b.String()
 }
 

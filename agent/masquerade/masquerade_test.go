@@ -35,6 +35,8 @@ var config = Config{
 	Cluster:  prefixes("10.244.0.0/16", "10.96.0.0/16", "fd00:10:244::/48"),
 	Routable: prefixes("10.244.1.128/25"),
 	Ports:    bpf.PortRange{First: 49152, Last: 65535},
+	Tunnels:  prefixes("10.244.0.0/16", "fd00:10:244::/48", "192.0.2.0/28", "2001:db8::/124"),
+	Hosts:    []netip.Addr{netip.MustParseAddr("192.0.2.3"), netip.MustParseAddr("2001:db8::3")},
 }
 
 func TestScript(t *testing.T) {
@@ -52,6 +54,21 @@ table inet ovn_ebpf {
 		ip6 saddr { fd00:10:244:1::/64 } meta l4proto { tcp, udp, sctp } masquerade to :49152-65535
 		ip6 saddr { fd00:10:244:1::/64 } masquerade
 	}
+	chain input {
+		type filter hook input priority filter; policy accept;
+		iifname "mp0" udp dport 6081 drop
+	}
+	chain tunnels {
+		ip daddr { 192.0.2.3/32 } drop
+		ip daddr { 10.244.0.0/16, 192.0.2.0/28 } return
+		ip6 daddr { 2001:db8::3/128 } drop
+		ip6 daddr { 2001:db8::/124, fd00:10:244::/48 } return
+		drop
+	}
+	chain forward {
+		type filter hook forward priority filter; policy accept;
+		iifname "mp0" udp dport 6081 goto tunnels
+	}
 }
 `
 	if diff := cmp.Diff(want, Script(config)); diff != "" {
@@ -66,6 +83,8 @@ func TestValidate(t *testing.T) {
 		"no pods":     func(c *Config) { c.Pods = nil },
 		"no ports":    func(c *Config) { c.Ports = bpf.PortRange{} },
 		"zero prefix": func(c *Config) { c.Cluster = []netip.Prefix{{}} },
+		"zero tunnel": func(c *Config) { c.Tunnels = []netip.Prefix{{}} },
+		"zero host":   func(c *Config) { c.Hosts = []netip.Addr{{}} },
 	} {
 		c := config
 		change(&c)
