@@ -60,7 +60,7 @@ func itself(_ *Cluster, keys keySet, old, now any) {
 //     when they were compared;
 //   - the node, while it has the condition NetworkUnavailable;
 //   - the nodes with the same system-id;
-//   - the address sets of all hosts, and of all hosts and tunnels in PodTunnels;
+//   - the address sets of all hosts, and of the hosts in PodTunnels;
 //   - the node's pods, if their switch or subnets are added or removed;
 //   - the node's pods with host ports, if its addresses change;
 //   - Services that depend on nodes.
@@ -75,12 +75,11 @@ func nodeChanged(c *Cluster, keys keySet, old, now any) {
 		return exists || annotated(was.Annotations, is.Annotations, names...)
 	}
 	subnets := changed(annotation.NodeSubnets)
+	hosts := exists || !slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is))
 	addresses := changed(annotation.GatewayConfig, annotation.HostCIDRs, annotation.ChassisID, annotation.ChassisTakenBy, annotation.NodeJoin) ||
-		!slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is)) ||
+		hosts ||
 		changed(annotation.OfNodes()...) && corrected(was, is, c.Config)
-	tunnels := len(c.Config.PodTunnels) > 0 &&
-		(changed(annotation.TunnelAddress) || !slices.Equal(annotation.HostAddresses(was), annotation.HostAddresses(is)))
-	if tunnels || changed(annotation.HostCIDRs) {
+	if changed(annotation.HostCIDRs) || hosts && len(c.Config.PodTunnels) > 0 {
 		keys.add(ClusterKey())
 	}
 	if changed(annotation.ChassisID) {

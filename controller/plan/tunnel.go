@@ -3,8 +3,6 @@ package plan
 import (
 	"net/netip"
 	"slices"
-
-	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
 // tunnelPackets matches Geneve packets, by which the nodes send each other the packets of pods.
@@ -24,47 +22,35 @@ const tunnelPackets = "udp.dst == 6081"
 // The first ACL matches everything outside of the pod networks and of PodTunnels. The second one
 // matches hosts within these: the management port of this node, which is in a pod network, and the
 // hosts in PodTunnels. A remote node's management port is matched at the switch of that node.
+//
+// The address sets have one owner, so both change at once when PodTunnels changes, while the ACLs
+// stay the same.
 func (n node) tunnelRows(cfg Config) []Row {
-	out := rule{direction: egress()}
-	acl := func(name, v4, v6 string) []Row {
-		to := disjunction(v4, v6)
-		if to == "" {
-			return nil
-		}
-		return []Row{ACL{
-			Switch: nodeSwitch(n.name), Rule: name, Label: aclLabel(name, n.name), Direction: out.lport, Priority: masqueradePriority,
-			Match: conjunction(tunnelPackets, to), Action: "drop", Options: out.options,
-		}}
-	}
-
-	hosts := map[bool][]string{}
+	outside, hosts := map[bool]string{}, map[bool][]string{}
 	for _, s := range n.subnets {
 		a := ManagementAddress(s).Addr()
 		hosts[a.Is4()] = append(hosts[a.Is4()], a.String())
 	}
-	for _, is4 := range []bool{true, false} {
-		if len(networksOf(cfg.PodTunnels, is4)) > 0 {
-			hosts[is4] = append(hosts[is4], "$"+tunnelHosts(is4))
+	for is4, family := range map[bool]string{true: "ip4", false: "ip6"} {
+		if _, whole := cfg.outside(is4); whole {
+			outside[is4] = family
+			continue
+		}
+		outside[is4] = family + ".dst == $" + outsideNetworks(is4)
+		hosts[is4] = append(hosts[is4], "$"+tunnelHosts(is4))
+	}
+
+	out := rule{direction: egress()}
+	acl := func(name, v4, v6 string) Row {
+		return ACL{
+			Switch: nodeSwitch(n.name), Rule: name, Label: aclLabel(name, n.name), Direction: out.lport, Priority: masqueradePriority,
+			Match: conjunction(tunnelPackets, disjunction(v4, v6)), Action: "drop", Options: out.options,
 		}
 	}
-
-	return append(
-		acl("tunnel", outsideMatch(cfg, true), outsideMatch(cfg, false)),
-		acl("tunnel-hosts", out.setMatch("ip4", hosts[true]), out.setMatch("ip6", hosts[false]))...)
-}
-
-// outsideMatch matches the family's destinations to which pods may not send Geneve packets, or is
-// "" if there are none. A family without pod networks is matched as a whole.
-func outsideMatch(cfg Config, is4 bool) string {
-	family := map[bool]string{true: "ip4", false: "ip6"}[is4]
-	prefixes, whole := cfg.outside(is4)
-	switch {
-	case whole:
-		return family
-	case len(prefixes) == 0:
-		return ""
+	return []Row{
+		acl("tunnel", outside[true], outside[false]),
+		acl("tunnel-hosts", out.setMatch("ip4", hosts[true]), out.setMatch("ip6", hosts[false])),
 	}
-	return family + ".dst == $" + outsideNetworks(is4)
 }
 
 // outside returns the family's addresses outside of the pod networks and of PodTunnels, as the
@@ -89,41 +75,34 @@ func (cfg Config) outside(is4 bool) (prefixes []netip.Prefix, whole bool) {
 	return prefixes, false
 }
 
-// tunnelSets returns the address sets to which the ACLs of all nodes refer.
+// tunnelSets returns the address sets to which the ACLs of all nodes refer, for each family with
+// networks that are not outside.
 func tunnelSets(c *Cluster) []Row {
 	var rows []Row
 	for _, is4 := range []bool{true, false} {
-		if prefixes, _ := c.Config.outside(is4); len(prefixes) > 0 {
-			rows = append(rows, AddressSet{Name: outsideNetworks(is4), Addresses: prefixStrings(prefixes)})
+		prefixes, whole := c.Config.outside(is4)
+		if whole {
+			continue
 		}
-		if ranges := networksOf(c.Config.PodTunnels, is4); len(ranges) > 0 {
-			rows = append(rows, AddressSet{Name: tunnelHosts(is4), Addresses: c.hostsIn(ranges)})
-		}
+		rows = append(rows,
+			AddressSet{Name: outsideNetworks(is4), Addresses: prefixStrings(prefixes)},
+			AddressSet{Name: tunnelHosts(is4), Addresses: c.hostsIn(networksOf(c.Config.PodTunnels, is4))})
 	}
 	return rows
 }
 
-// hostsIn returns the addresses of all nodes' hosts and tunnels in the networks, sorted.
+// hostsIn returns the addresses of all nodes' hosts in the networks, sorted.
 func (c *Cluster) hostsIn(networks []netip.Prefix) []string {
-	var all []netip.Addr
-	add := func(a netip.Addr) {
+	var found []netip.Addr
+	for a := range c.servers().hosts {
 		if contains(networks, a) {
-			all = append(all, a)
+			found = append(found, a)
 		}
 	}
+	slices.SortFunc(found, netip.Addr.Compare)
 
-	for node, parsed := range c.servers().parsed {
-		for _, a := range parsed.hosts {
-			add(a)
-		}
-		if a, err := netip.ParseAddr(node.Annotations[annotation.TunnelAddress]); err == nil {
-			add(a.Unmap().WithZone(""))
-		}
-	}
-
-	slices.SortFunc(all, netip.Addr.Compare)
 	var out []string
-	for _, a := range slices.Compact(all) {
+	for _, a := range found {
 		out = append(out, a.String())
 	}
 	return out
@@ -137,8 +116,7 @@ func outsideNetworks(is4 bool) string {
 	return "ovnebpf_outside_v6"
 }
 
-// tunnelHosts returns the name of the family's set of hosts in PodTunnels. It exists only if
-// PodTunnels has networks of the family.
+// tunnelHosts returns the name of the family's set of hosts in PodTunnels.
 func tunnelHosts(is4 bool) string {
 	if is4 {
 		return "ovnebpf_tunnels_v4"
