@@ -279,7 +279,7 @@ func (c Config) DependsOnNodes(svc *corev1.Service, eps []*discoveryv1.EndpointS
 // nodesMatter reports whether the slice may have endpoints of hosts, or has hints.
 func (c Config) nodesMatter(slice *discoveryv1.EndpointSlice) bool {
 	for i := range slice.Ports {
-		if _, number, _ := target(&slice.Ports[i]); IsKept(corev1.ProtocolTCP, number) {
+		if name, number, _ := target(&slice.Ports[i]); IsKept(name.proto, number) {
 			return true
 		}
 	}

@@ -53,7 +53,7 @@ func testKeptPortsFollow(t *testing.T, r *rig, served func(r *rig, address strin
 		svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "web"}}
 		svc.Spec.Type, svc.Spec.ClusterIPs = corev1.ServiceTypeLoadBalancer, []string{family}
 		svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: vip.Addr().String()}}
-		for _, port := range []int32{22, 80, 2379, 2380, 6443, 10250} {
+		for _, port := range []int32{22, 80, 2379, 6443, 6642, 10250} {
 			svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint(port), Port: port})
 		}
 		r.objects = map[service.Key]service.Objects{{Namespace: "tenant", Name: "web"}: {Service: svc}}

@@ -35,6 +35,7 @@ var hostAddresses = []struct {
 	{"node without an agent", "172.30.0.13", false},
 	{"node with broken annotations", "172.30.0.14", false},
 	{"public address of a node", "203.0.113.13", false},
+	{"tunnels of another node", "172.30.1.12", false},
 }
 
 // hostNodes returns node1, with the addresses of node1() and more, and other nodes.
@@ -58,8 +59,10 @@ func hostNodes() []*corev1.Node {
 		}
 		return n
 	}
+	tunnels := agents("node2", 2, "172.31.9.2/32")
+	tunnels.Annotations[annotation.TunnelAddress] = "172.30.1.12"
 	return []*corev1.Node{
-		agents("node1", 1, "172.30.0.77/24", "172.31.9.1/32", "2001:db8::11/128"), agents("node2", 2, "172.31.9.2/32"),
+		agents("node1", 1, "172.30.0.77/24", "172.31.9.1/32", "2001:db8::11/128"), tunnels,
 		bare("node3", nil, "172.30.0.13", "203.0.113.13"),
 		bare("node4", map[string]string{annotation.NodeSubnets: `{"default":["10.244.4.0/24"]}`, annotation.GatewayConfig: "{", annotation.HostCIDRs: "[}"}, "172.30.0.14"),
 	}
@@ -169,16 +172,16 @@ func TestManagementPortsAreNotServed(t *testing.T) {
 	s.external = prefixes("0.0.0.0/0", "::/0")
 	for _, host := range hostAddresses {
 		for _, balancer := range []bool{false, true} {
-			for _, port := range append(model.KeptPorts(), 80) {
+			for _, port := range append(keptNumbers(), 80) {
 				for _, proto := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
 					front := netip.AddrPortFrom(netip.MustParseAddr(host.address), port).String()
 					svc := serviceAt(host.address, int32(port), proto, balancer)
-					served := port == 80 || proto == corev1.ProtocolUDP
+					served := !slices.Contains(model.KeptPorts(), model.KeptPort{Protocol: proto, Number: port})
 					vips, event := s.controller(svc)
 					if _, ok := vips[front]; ok != served {
 						t.Errorf("%s, load balancer's %t: %s/%s at the controller: served %t", host.name, balancer, front, proto, ok)
 					}
-					if told := strings.Contains(event, fmt.Sprintf("TCP port %d of %s: it is the node's own", port, host.address)); told == served {
+					if told := strings.Contains(event, fmt.Sprintf("%s port %d of %s: it is the node's own", proto, port, host.address)); told == served {
 						t.Errorf("%s: %s/%s: the Event says %q", host.name, front, proto, event)
 					}
 					if _, ok := s.agent(model.Objects{Service: svc})[front]; ok != served {
@@ -188,6 +191,14 @@ func TestManagementPortsAreNotServed(t *testing.T) {
 			}
 		}
 	}
+}
+
+// keptNumbers returns the numbers of all kept ports.
+func keptNumbers() (out []uint16) {
+	for _, p := range model.KeptPorts() {
+		out = append(out, p.Number)
+	}
+	return out
 }
 
 // TestExternalIPsAtHostsAreRefused checks that by default neither controller nor agent serves an
@@ -230,31 +241,33 @@ func TestExternalIPsAtHostsAreRefused(t *testing.T) {
 func TestManagementPortsAreNotHostPorts(t *testing.T) {
 	s := newSides(t)
 	for _, ip := range []string{"", "0.0.0.0", "::", "172.30.0.11", "172.30.0.77", "172.31.9.1", "2001:db8::11", "127.0.0.1", "127.0.0.2", "::1", "fe80::11", "fe80::99", "10.244.1.2"} {
-		for _, port := range append(model.KeptPorts(), 8080) {
+		for _, port := range append(model.KeptPorts(), model.KeptPort{Protocol: corev1.ProtocolTCP, Number: 8080}) {
 			pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "p", Annotations: map[string]string{
 				annotation.PodNetworks: `{"default":{"ip_addresses":["10.244.1.5/24","fd00:10:244:1::5/64"],"mac_address":"0a:58:0a:f4:01:05","gateway_ips":["10.244.1.1","fd00:10:244:1::1"]}}`,
 			}}}
 			pod.Spec.NodeName = "node1"
-			pod.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{HostIP: ip, HostPort: int32(port), ContainerPort: 80}}}}
+			pod.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{HostIP: ip, HostPort: int32(port.Number), ContainerPort: 80, Protocol: port.Protocol}}}}
 			pod.Status.PodIPs = []corev1.PodIP{{IP: "10.244.1.5"}, {IP: "fd00:10:244:1::5"}}
-			served := port == 8080 && ip != "fe80::99" // which the host does not have
+			served := port.Number == 8080 && ip != "fe80::99" // which the host does not have
 			if got := s.agent(model.Objects{Pod: pod}); (len(got) > 0) != served {
-				t.Errorf("host port %d at %q: the agent serves %v", port, ip, got)
+				t.Errorf("host port %v at %q: the agent serves %v", port, ip, got)
 			}
 			if vips, event := s.controller(pod); !served && len(vips) > 0 {
-				t.Errorf("host port %d at %q: the controller serves %v, %s", port, ip, vips, event)
+				t.Errorf("host port %v at %q: the controller serves %v, %s", port, ip, vips, event)
 			}
 		}
 	}
-	for _, port := range append(model.KeptPorts(), 30080) {
-		svc := serviceAt("192.0.2.1", 80, corev1.ProtocolTCP, false)
-		svc.Spec.Ports[0].NodePort = int32(port)
+	for _, port := range append(model.KeptPorts(), model.KeptPort{Protocol: corev1.ProtocolTCP, Number: 30080}) {
+		svc := serviceAt("192.0.2.1", 80, port.Protocol, false)
+		svc.Spec.Ports[0].NodePort = int32(port.Number)
 		vips, _ := s.controller(svc)
 		for _, got := range []map[string]string{vips, s.agent(model.Objects{Service: svc})} {
+			served := false
 			for front := range got {
-				if at := netip.MustParseAddrPort(front); at.Port() == port && port != 30080 {
-					t.Errorf("node port %s is served", front)
-				}
+				served = served || netip.MustParseAddrPort(front).Port() == port.Number
+			}
+			if served != (port.Number == 30080) {
+				t.Errorf("node port %v is served %t: %v", port, served, got)
 			}
 		}
 	}
@@ -294,7 +307,7 @@ func TestExternalIPsOutsideRangesAreRefused(t *testing.T) {
 // TestRefusedEndpoints lists the endpoints that controller and agent accept and refuse in an
 // EndpointSlice.
 func TestRefusedEndpoints(t *testing.T) {
-	const notGlobal, ours = "not a global unicast address", "is the node's own"
+	const notGlobal, ours, tunnels = "not a global unicast address", "is the node's own", "is the tunnels'"
 	s := newSides(t)
 	for _, tc := range []struct {
 		address string
@@ -338,6 +351,17 @@ func TestRefusedEndpoints(t *testing.T) {
 		{"10.244.2.2", 22, "TCP", "", ours},
 		{"fd00:10:244:2::2", 10250, "TCP", "", ours},
 		{"172.30.0.11", 22, "UDP", "", ""},
+		{"172.30.0.12", 6642, "TCP", "", ours},
+		{"172.30.0.11", 6645, "TCP", "", ours},
+		{"172.30.0.11", 6081, "TCP", "", ""},
+		{"172.30.0.12", 6081, "UDP", "", tunnels},
+		{"fd00:172:30::12", 6081, "UDP", "", tunnels},
+		{"172.30.0.12", 6081, "UDP", "selector", tunnels},
+		{"172.30.0.12", 6081, "UDP", "apiserver", tunnels},
+		{"172.30.1.12", 6081, "UDP", "", tunnels},
+		{"172.30.1.99", 6081, "UDP", "", tunnels}, // a tunnel's that the Nodes do not have
+		{"10.244.2.2", 6081, "UDP", "", tunnels},
+		{"10.244.2.5", 6081, "UDP", "", ""}, // a pod's
 		{"172.30.0.11", 22, "SCTP", "", ""},
 		{"172.30.0.12", 10250, "TCP", "selector", ""}, // a pod on the host's network
 		{"172.30.0.12", 10250, "TCP", "label", ours},  // claims to be managed, without being so

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
@@ -82,5 +84,5 @@ func receives(socket netip.AddrPort, k bpf.ServiceKey) bool {
 
 // keeps reports whether a frontend is reserved for the node itself.
 func (n *Node) keeps(k bpf.ServiceKey) bool {
-	return k.Proto == model.NumberTCP && model.Keeps(model.TCP, netip.AddrPortFrom(k.Addr, k.Port), n.isHost)
+	return model.Keeps(corev1.Protocol(model.ProtocolName(k.Proto)), netip.AddrPortFrom(k.Addr, k.Port), n.isHost)
 }
