@@ -34,7 +34,7 @@ type Config struct {
 	ClusterSubnets       []ClusterSubnet
 	ServiceCIDRs         []netip.Prefix
 	JoinSubnets          []netip.Prefix               // one for each family of ClusterSubnets; more are ignored
-	ExternalIPs          []netip.Prefix               // where Services' external IPs may be; nil: anywhere
+	ExternalIPs          []netip.Prefix               // where Services' external IPs may be; nil: nowhere
 	Shares               service.Shares               // budgets of Services and host ports
 	SNATPorts            struct{ First, Last uint16 } // of nodes that do not say their own
 	MTU                  int                          // of pods; 0: 1400

@@ -135,6 +135,7 @@ func readCase(t *testing.T, file string) *world {
 		SNATPorts: plan.PortRange{First: 49152, Last: 65535}, MTU: 1400, JoinSubnets: prefixes("100.64.0.0/16", "fd98::/64"),
 	}}
 	w.cfg.ClusterCIDRs, w.cfg.ServiceCIDRs = prefixes("10.244.0.0/16", "fd00:10:244::/48"), prefixes("10.96.0.0/16", "fd00:10:96::/112")
+	w.cfg.ExternalIPs = prefixes("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32")
 	if text := sections["config"]; text != "" {
 		into := map[string]*[]netip.Prefix{"cluster": &w.cfg.ClusterCIDRs, "service": &w.cfg.ServiceCIDRs, "join": &w.cfg.JoinSubnets, "allowed": &w.cfg.ExternalIPs}
 		for _, list := range into {

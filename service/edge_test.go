@@ -195,7 +195,7 @@ func TestRefusedAddresses(t *testing.T) {
 		refused           string
 	}{
 		{"other family first", only4, []string{"fd00::1", "10.96.0.1"}, nil, "[10.96.0.1]", "[]", "[cluster IP fd00::1: the cluster has no IPv6]"},
-		{"any external IP", service.Config{}, []string{"10.96.0.1"}, []string{"198.51.100.1", "203.0.113.1"}, "[10.96.0.1]", "[198.51.100.1 203.0.113.1]", "[]"},
+		{"no ranges", service.Config{}, []string{"10.96.0.1"}, []string{"198.51.100.1"}, "[10.96.0.1]", "[]", "[external IP 198.51.100.1: not in the ranges of --allow-external-ips (none are set)]"},
 		{"external IP outside the ranges", ranged, []string{"10.96.0.1"}, []string{"198.51.100.1", "203.0.113.1"}, "[10.96.0.1]", "[203.0.113.1]", "[external IP 198.51.100.1: not in the ranges of --allow-external-ips]"},
 		{"no address", ranged, []string{"10.96.0.1"}, []string{"x", "203.0.113.1"}, "[10.96.0.1]", "[203.0.113.1]", "[external IP x: not an address]"},
 	} {

@@ -77,7 +77,7 @@ type sides struct {
 }
 
 func newSides(t *testing.T) *sides {
-	s := &sides{t: t, node: node1(), nodes: hostNodes()}
+	s := &sides{t: t, node: node1(), nodes: hostNodes(), external: prefixes("192.0.2.0/24")}
 	s.node.Own = append(s.node.Own, addrs("172.31.9.1", "2001:db8::11", "10.244.1.2", "fd00:10:244:1::2")...)
 	s.node.Addresses = append(s.node.Addresses, addrs("172.31.9.1", "2001:db8::11")...)
 	for _, n := range s.nodes[1:] {
@@ -201,9 +201,9 @@ func keptNumbers() (out []uint16) {
 	return out
 }
 
-// TestExternalIPsAtHostsAreRefused checks that by default neither controller nor agent serves an
-// external IP that is an address of a host, and that the Event names the setting. Addresses of the
-// load balancer are served: some announce addresses of nodes.
+// TestExternalIPsAtHostsAreRefused checks that neither controller nor agent serves an external IP
+// that is an address of a host and outside of the allowed ranges, and that the Event names the
+// setting. Addresses of the load balancer are served: some announce addresses of nodes.
 func TestExternalIPsAtHostsAreRefused(t *testing.T) {
 	s := newSides(t)
 	for _, host := range hostAddresses {
@@ -273,15 +273,17 @@ func TestManagementPortsAreNotHostPorts(t *testing.T) {
 	}
 }
 
-// With ranges set, external IPs outside of them are not served, and an Event reports it. Load
-// balancer addresses are exempt.
+// External IPs outside of the ranges are not served, and an Event names the setting. Without ranges,
+// no external IP is served. Load balancer addresses are exempt.
 func TestExternalIPsOutsideRangesAreRefused(t *testing.T) {
 	s := newSides(t)
 	for _, tc := range []struct {
 		allowed, address string
 		balancer, served bool
 	}{
-		{"", "198.51.100.1", false, true},
+		{"", "198.51.100.1", false, false},
+		{"", "198.51.100.1", true, true},
+		{"", "2001:db8:9::1", false, false},
 		{"203.0.113.0/24", "198.51.100.1", false, false},
 		{"203.0.113.0/24", "198.51.100.1", true, true},
 		{"203.0.113.0/24", "203.0.113.9", false, true},

@@ -173,7 +173,6 @@ func (c *claims) serviceRequest(svc *corev1.Service) request {
 	if model == nil || c.cluster.refused(model.Key) != nil {
 		return request{}
 	}
-	model.RefuseHostAddresses(c.nodes.isHost)
 	w := request{external: map[netip.Addr]bool{}, ports: map[requestedPort]bool{}, is4: model.HasFamily(true), is6: model.HasFamily(false)}
 	for _, a := range model.External {
 		w.external[a] = true

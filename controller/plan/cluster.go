@@ -24,7 +24,7 @@ type Config struct {
 	ClusterCIDRs []netip.Prefix // pods' addresses
 	ServiceCIDRs []netip.Prefix
 	JoinSubnets  []netip.Prefix // at most one per family
-	ExternalIPs  []netip.Prefix // allowed external IPs of Services; nil: any
+	ExternalIPs  []netip.Prefix // allowed external IPs of Services; nil: none
 	Shares       services.Shares
 	SNATPorts    PortRange // of nodes without a range of their own
 	MTU          int       // of pods
