@@ -29,8 +29,9 @@ type ClusterSubnet struct {
 // own unless said.
 type Config struct {
 	RestConfig           *rest.Config
-	NBAddress, SBAddress string // endpoints, separated by commas; see nb.Parse. SBAddress may be ""
-	NBTLS, SBTLS         nb.TLS // of ssl: endpoints
+	NBAddress, SBAddress string   // endpoints, separated by commas; see nb.Parse. SBAddress may be ""
+	NBTLS, SBTLS         nb.TLS   // of ssl: endpoints
+	Databases            []string // addresses of OVN's databases, whose ports no Service gets
 	ClusterSubnets       []ClusterSubnet
 	ServiceCIDRs         []netip.Prefix
 	JoinSubnets          []netip.Prefix               // one for each family of ClusterSubnets; more are ignored

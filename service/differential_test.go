@@ -170,7 +170,16 @@ func readCase(t *testing.T, file string) *world {
 }
 
 func (w *world) config() service.Config {
-	return service.Config{Pods: w.cfg.ClusterCIDRs, Services: w.cfg.ServiceCIDRs, Join: w.cfg.JoinSubnets, ExternalIPs: w.cfg.ExternalIPs}
+	servers := service.APIServers(w.objects[service.Key{Namespace: "default", Name: "kubernetes"}].Slices, w.cfg.ServiceCIDRs)
+	return service.Config{
+		Pods: w.cfg.ClusterCIDRs, Services: w.cfg.ServiceCIDRs, Join: w.cfg.JoinSubnets, ExternalIPs: w.cfg.ExternalIPs,
+		ControlPlane: database().With(servers),
+	}
+}
+
+// database is a server in the settings of every golden.
+func database() service.ControlPlane {
+	return service.NewControlPlane(service.Database, []netip.AddrPort{netip.MustParseAddrPort("203.0.113.7:16641")}, nil)
 }
 
 // add makes both sides see the same addresses of a pod: the controller reads its annotation, the
@@ -289,6 +298,7 @@ func (w *world) cluster(t *testing.T) *plan.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.Servers = database
 	return c
 }
 

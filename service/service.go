@@ -22,6 +22,8 @@ type Config struct {
 	Pods, Services, Join []netip.Prefix // Pods empty: of both families
 	// ExternalIPs are the allowed ranges of external IPs. Without ranges, no external IP is served.
 	ExternalIPs []netip.Prefix
+	// ControlPlane are the servers at whose ports no frontend is served.
+	ControlPlane ControlPlane
 }
 
 // Service is a Service that is served here. Lists of addresses are sorted and without duplicates.

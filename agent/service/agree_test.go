@@ -3,6 +3,7 @@ package service_test
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net/netip"
 	"slices"
 	"strings"
@@ -74,6 +75,7 @@ type sides struct {
 	node     *service.Node
 	nodes    []*corev1.Node
 	external []netip.Prefix
+	servers  model.ControlPlane // in the settings
 }
 
 func newSides(t *testing.T) *sides {
@@ -101,6 +103,7 @@ func (s *sides) controller(objects ...any) (vips map[string]string, event string
 	for _, n := range s.nodes {
 		objects = append(objects, n)
 	}
+	c.Servers = func() model.ControlPlane { return s.servers }
 	vips = map[string]string{}
 	var key plan.Key
 	for _, o := range objects {
@@ -137,7 +140,7 @@ func add(store plan.Store, o any) error { return store.(interface{ Add(any) erro
 
 // agent returns all frontends with their backends.
 func (s *sides) agent(o model.Objects) map[string]string {
-	s.node.Cluster.ExternalIPs = s.external
+	s.node.Cluster.ExternalIPs, s.node.Cluster.ControlPlane = s.external, s.servers
 	out := map[string]string{}
 	if p := service.New(o.Meaning(s.node.Cluster), s.node); p != nil {
 		for _, f := range p.Frontends {
@@ -199,6 +202,107 @@ func keptNumbers() (out []uint16) {
 		out = append(out, p.Number)
 	}
 	return out
+}
+
+// TestFrontendsAtControlPlane_areRefused checks that neither controller nor agent serves a frontend at
+// an API server or a database, nor a kept port at their addresses, and that the Event says so.
+func TestFrontendsAtControlPlane_areRefused(t *testing.T) {
+	const none = ""
+	s := newSides(t)
+	s.external = prefixes("0.0.0.0/0", "::/0")
+	s.servers = model.NewControlPlane(model.APIServer, []netip.AddrPort{
+		netip.MustParseAddrPort("198.51.100.5:443"), netip.MustParseAddrPort("[2001:db8:5::5]:443"), netip.MustParseAddrPort("172.30.0.12:8443"),
+		netip.MustParseAddrPort("10.96.0.10:443"), // a cluster IP outside of the configured networks
+	}, nil).With(model.NewControlPlane(model.Database, []netip.AddrPort{netip.MustParseAddrPort("198.51.100.7:16641")}, nil))
+	for _, tc := range []struct {
+		address string
+		port    int32
+		proto   corev1.Protocol
+		why     string
+	}{
+		{"198.51.100.5", 443, "TCP", "it is the API server's"},
+		{"2001:db8:5::5", 443, "TCP", "it is the API server's"},
+		{"172.30.0.12", 8443, "TCP", "it is the API server's"},
+		{"198.51.100.7", 16641, "TCP", "it is that of an OVN database"},
+		{"198.51.100.7", 22, "TCP", "the address is that of a server of the control plane"},
+		{"198.51.100.5", 6443, "TCP", "the address is that of a server of the control plane"},
+		{"198.51.100.5", 6081, "UDP", "the address is that of a server of the control plane"},
+		{"198.51.100.5", 443, "UDP", none},
+		{"198.51.100.5", 80, "TCP", none},
+		{"198.51.100.7", 443, "TCP", none},
+		{"198.51.100.6", 443, "TCP", none},
+		{"172.30.0.11", 8443, "TCP", none},
+	} {
+		for _, balancer := range []bool{false, true} {
+			front := netip.AddrPortFrom(netip.MustParseAddr(tc.address), uint16(tc.port)).String()
+			svc := serviceAt(tc.address, tc.port, tc.proto, balancer)
+			vips, event := s.controller(svc)
+			_, controller := vips[front]
+			_, agent := s.agent(model.Objects{Service: svc})[front]
+			for name, got := range map[string]map[string]string{"controller": vips, "agent": s.agent(model.Objects{Service: svc})} {
+				if at := netip.AddrPortFrom(netip.MustParseAddr("10.96.0.10"), uint16(tc.port)).String(); !slices.Contains(slices.Collect(maps.Keys(got)), at) {
+					t.Errorf("the %s does not serve the cluster IP %s", name, at)
+				}
+			}
+			if served := tc.why == none; controller != served || agent != served {
+				t.Errorf("%s/%s, load balancer's %t: served by the controller %t, by the agent %t", front, tc.proto, balancer, controller, agent)
+			}
+			want := fmt.Sprintf("%s port %d of %s: %s", tc.proto, tc.port, tc.address, tc.why)
+			if tc.why != none && !strings.Contains(event, want) || tc.why == none && event != "" {
+				t.Errorf("%s/%s: the Event says %q, want %q", front, tc.proto, event, want)
+			}
+		}
+	}
+}
+
+// TestNodePortsAtControlPlane_areRefused checks node ports and host ports on a node whose API server
+// has the port at one address: this address does not serve it, and neither do the host's sockets.
+// The node's other address and other nodes serve it.
+func TestNodePortsAtControlPlane_areRefused(t *testing.T) {
+	s := newSides(t)
+	nodePort := serviceAt("192.0.2.1", 80, corev1.ProtocolTCP, true)
+	nodePort.Spec.Ports[0].NodePort = 8443
+	pod := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "p", Annotations: map[string]string{
+		annotation.PodNetworks: `{"default":{"ip_addresses":["10.244.1.5/24","fd00:10:244:1::5/64"],"mac_address":"0a:58:0a:f4:01:05","gateway_ips":["10.244.1.1","fd00:10:244:1::1"]}}`,
+	}}}
+	pod.Spec.NodeName = "node1"
+	pod.Spec.Containers = []corev1.Container{{Ports: []corev1.ContainerPort{{HostPort: 8443, ContainerPort: 80}}}}
+	pod.Status.PodIPs = []corev1.PodIP{{IP: "10.244.1.5"}, {IP: "fd00:10:244:1::5"}}
+	for _, tc := range []struct {
+		server              string
+		own, sockets, other bool // served at 172.30.0.11, for sockets of node1, at node2
+	}{
+		{"172.30.0.11:8443", false, false, true},
+		{"172.30.0.12:8443", true, true, false},
+		{"127.0.0.1:8443", true, false, true},
+		{"172.30.0.11:8444", true, true, true},
+		{"192.0.2.99:8443", true, true, true},
+	} {
+		s.servers = model.NewControlPlane(model.APIServer, []netip.AddrPort{netip.MustParseAddrPort(tc.server)}, nil)
+		for name, o := range map[string]model.Objects{"node port": {Service: nodePort}, "host port": {Pod: pod}} {
+			var vips map[string]string
+			if o.Pod != nil {
+				vips, _ = s.controller(o.Pod)
+			} else {
+				vips, _ = s.controller(o.Service)
+			}
+			agent := s.agent(o)
+			check := func(where string, got map[string]string, front string, want bool) {
+				if _, is := got[front]; is != want {
+					t.Errorf("%s, API server at %s: the %s serves %s: %t", name, tc.server, where, front, is)
+				}
+			}
+			check("controller", vips, "172.30.0.11:8443", tc.own)
+			check("controller", vips, "172.30.0.77:8443", true)
+			check("agent", agent, "172.30.0.11:8443", tc.own)
+			check("agent", agent, "172.30.0.77:8443", true)
+			check("agent", agent, "0.0.0.0:8443", tc.sockets)
+			check("agent", agent, "[::]:8443", true)
+			if o.Service != nil {
+				check("controller", vips, "172.30.0.12:8443", tc.other)
+			}
+		}
+	}
 }
 
 // TestExternalIPsAtHostsAreRefused checks that neither controller nor agent serves an external IP

@@ -103,6 +103,18 @@ func database(short, section, name string, address *string, externalID string, f
 	}
 }
 
+// databases returns the addresses of both OVN databases, of all their members.
+func (c *clusterFlags) databases() []string {
+	var all []string
+	for _, address := range []string{c.nbAddress, c.sbAddress} {
+		list, err := nb.Parse(address)
+		if err == nil { // "" is none, and mistakes have been reported
+			all = append(all, list...)
+		}
+	}
+	return all
+}
+
 // sslFile returns ovn-kubernetes's default path of a file for ssl: addresses.
 func sslFile(short, name string) string { return "/etc/openvswitch/ovn" + short + "-" + name }
 

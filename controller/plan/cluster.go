@@ -46,6 +46,9 @@ const SupportedNodes = 100
 type Cluster struct {
 	Config Config
 	Stores map[Kind]Store // one for each kind with a Resource, with its indexes; never changed
+	// Servers returns the API servers and databases that the settings name. After a change of the
+	// result, the caller plans the owners of ControlPlaneAffects again. Nil: there are none.
+	Servers func() services.ControlPlane
 
 	lastServers atomic.Pointer[servers] // result of the last call of servers
 	usages      usages                  // of the policies
