@@ -27,7 +27,9 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/controlplane"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // agent holds the parts of a running agent and their shared state.
@@ -44,6 +46,7 @@ type agent struct {
 	ovs         *ovs.Client
 	chassis     atomic.Pointer[chassis] // as written to OVS last
 	cluster     *cluster.Cluster
+	servers     *controlplane.Finder
 	gateway     *gateway.Gateway
 	pods        *gateway.Pods
 	management  *management.Port
@@ -200,6 +203,7 @@ func (a *agent) follow() error {
 			a.ready.changed.Trigger()
 		},
 		Readdressed: func() { a.podsWake.Trigger() },
+		APIServers:  func() { a.gateway.Trigger() },
 		Peers: func() {
 			a.gateway.Inputs().PeersChanged()
 			a.nodeWake.Trigger() // for hostsInPodTunnels
@@ -219,6 +223,13 @@ func (a *agent) follow() error {
 	if err != nil {
 		return err
 	}
+	a.servers, err = controlplane.New(controlplane.Options{
+		API: a.cfg.RestConfig, Databases: a.cfg.Databases, Services: a.cfg.ServiceCIDRs, Log: a.log,
+		Changed: func(model.ControlPlane, model.ControlPlane) { a.gateway.Trigger() },
+	})
+	if err != nil {
+		return err
+	}
 	return a.watchEnvironment()
 }
 
@@ -228,7 +239,7 @@ func (a *agent) build() {
 	a.refused = newRefusals(a.cfg.NodeName, a.cluster, a.log)
 	a.gateway = gateway.New(gateway.Options{
 		Settings: a.cfg.Settings, OVS: a.ovs, Pods: a.pods, Log: a.log,
-		Source: gateway.Source{Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Zone: a.cluster.Zone, Peers: a.cluster.Peers, Addresses: a.cluster.Addresses, Refused: a.refused.set},
+		Source: gateway.Source{Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Zone: a.cluster.Zone, Peers: a.cluster.Peers, Addresses: a.cluster.Addresses, Refused: a.refused.set, ControlPlane: a.controlPlane},
 		Changed: func() {
 			a.nodeWake.Trigger()
 			a.ovsWake.Trigger()
@@ -256,6 +267,11 @@ func (a *agent) build() {
 		PatchPort: func(ctx context.Context) (uint32, error) { return gateway.PatchPort(ctx, a.ovs, a.cfg.Bridge) },
 		Changed:   a.environment.Trigger, Log: a.log,
 	})
+}
+
+// controlPlane returns the servers that the settings and the slices of default/kubernetes name.
+func (a *agent) controlPlane() model.ControlPlane {
+	return a.servers.Found().With(a.cluster.APIServers(a.cfg.ServiceCIDRs))
 }
 
 // servedObjects returns the objects of a key, or none if a budget refuses them: their health check
@@ -301,6 +317,7 @@ func (a *agent) addParts() {
 func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *podnet.Keeper) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return a.cluster.Run(ctx) })
+	group.Go(func() error { return a.servers.Run(ctx) })
 	group.Go(func() error { return a.followAddresses(ctx) })
 	group.Go(func() error { return a.gateway.Run(ctx) })
 	group.Go(func() error { return a.pods.Run(ctx) })

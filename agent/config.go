@@ -30,6 +30,8 @@ type Config struct {
 	OVSDB     string // unix:/run/openvswitch/db.sock
 	OVNRunDir string // directory of ovn-controller's pid file and control socket
 	SBAddress string // "": leave ovn-remote unchanged
+	// Databases are the addresses of OVN's databases, whose ports no Service gets.
+	Databases []string
 	// ChassisOfNode names the chassis after the Node, whatever system-id is set.
 	ChassisOfNode bool
 	// CertificateFile has the node's certificate for the Southbound database, if its directory is

@@ -29,12 +29,13 @@ type ClusterSubnet struct {
 // own unless said.
 type Config struct {
 	RestConfig           *rest.Config
-	NBAddress, SBAddress string // endpoints, separated by commas; see nb.Parse. SBAddress may be ""
-	NBTLS, SBTLS         nb.TLS // of ssl: endpoints
+	NBAddress, SBAddress string   // endpoints, separated by commas; see nb.Parse. SBAddress may be ""
+	NBTLS, SBTLS         nb.TLS   // of ssl: endpoints
+	Databases            []string // addresses of OVN's databases, whose ports no Service gets
 	ClusterSubnets       []ClusterSubnet
 	ServiceCIDRs         []netip.Prefix
 	JoinSubnets          []netip.Prefix               // one for each family of ClusterSubnets; more are ignored
-	ExternalIPs          []netip.Prefix               // where Services' external IPs may be; nil: anywhere
+	ExternalIPs          []netip.Prefix               // where Services' external IPs may be; nil: nowhere
 	PodTunnels           []netip.Prefix               // where pods may send Geneve packets outside of the pod networks; never to nodes
 	Shares               service.Shares               // budgets of Services and host ports
 	SNATPorts            struct{ First, Last uint16 } // of nodes that do not say their own

@@ -16,12 +16,14 @@ import (
 	"k8s.io/client-go/rest"
 	"k8s.io/client-go/util/flowcontrol"
 
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/controlplane"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/raft"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/reconcile"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/sb"
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 	"github.com/ovn-ebpf/ovn-ebpf/metric/endpoint"
+	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // Run runs the controller until the context ends, and then returns nil. It waits for a database or
@@ -49,8 +51,17 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	db := nb.New(endpoints, log)
 	db.UseTLS(cfg.NBTLS)
-	loop := reconcile.New(reconcile.Options{
-		Client: client, Objects: objects, DB: db, Plan: cfg.plan(), Subnets: cfg.subnets(), Election: cfg.election(identity),
+	var loop *reconcile.Loop
+	servers, err := controlplane.New(controlplane.Options{
+		API: cfg.RestConfig, Databases: cfg.Databases, Services: cfg.ServiceCIDRs, Log: log,
+		Changed: func(was, now service.ControlPlane) { loop.ServersChanged(was, now) },
+	})
+	if err != nil {
+		return err
+	}
+	loop = reconcile.New(reconcile.Options{
+		Servers: servers.Found,
+		Client:  client, Objects: objects, DB: db, Plan: cfg.plan(), Subnets: cfg.subnets(), Election: cfg.election(identity),
 		First: cfg.FirstAnnotation, Joined: cfg.Joined, Log: log,
 		Chassis: cfg.southbound(log), Busy: cfg.Busy, Identity: identity, Clock: cfg.Clock,
 	})
@@ -74,6 +85,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 		})
 	}
 	group.Go(func() error { return db.Run(ctx) })
+	group.Go(func() error { return servers.Run(ctx) })
 	group.Go(func() error { return loop.Run(ctx) })
 	return group.Wait()
 }

@@ -63,9 +63,6 @@ func Protocol(p corev1.Protocol) corev1.Protocol {
 	return p
 }
 
-// TCP is Kubernetes' name of the protocol.
-const TCP = corev1.ProtocolTCP
-
 // Protocol numbers of IANA.
 const (
 	NumberTCP  = 6

@@ -57,14 +57,42 @@ func servicePorts(svc *corev1.Service, slices []*discoveryv1.EndpointSlice) []co
 	return svc.Spec.Ports[:min(len(svc.Spec.Ports), most)]
 }
 
-// KeptPorts returns the TCP ports that no Service or pod gets on any address of a host: ssh,
-// kubelet, API server and etcd, which keep a node reachable when everything else fails, and the
-// health checks of agent and controller, by which kubelet judges them.
-func KeptPorts() []uint16 { return []uint16{22, 10250, 6443, 2379, 2380, 9409, 9410, 10256} }
+// KeptPort is a port that no Service and no pod gets at any address of a host.
+type KeptPort struct {
+	Protocol corev1.Protocol // TCP or UDP
+	Number   uint16
+}
+
+// TunnelPort is the UDP port of Geneve, by which OVN's tunnels connect the nodes.
+const TunnelPort = 6081
+
+// keptTCP returns the kept TCP ports:
+//   - ssh, kubelet, API server and etcd, which keep a node reachable when everything else fails;
+//   - the health checks of agent and controller, by which kubelet judges them;
+//   - OVN's databases: 6641 Northbound, 6642 Southbound for the nodes and 6645 for the controller,
+//     6643 and 6644 between the members of each.
+func keptTCP() []uint16 {
+	return []uint16{22, 10250, 6443, 2379, 2380, 9409, 9410, 10256, 6641, 6642, 6643, 6644, 6645}
+}
+
+// KeptPorts returns the ports that no Service and no pod gets at any address of a host.
+func KeptPorts() []KeptPort {
+	var out []KeptPort
+	for _, port := range keptTCP() {
+		out = append(out, KeptPort{corev1.ProtocolTCP, port})
+	}
+	return append(out, KeptPort{corev1.ProtocolUDP, TunnelPort})
+}
 
 // IsKept reports whether the protocol's port is one of KeptPorts.
 func IsKept(proto corev1.Protocol, port uint16) bool {
-	return Protocol(proto) == corev1.ProtocolTCP && slices.Contains(KeptPorts(), port)
+	switch Protocol(proto) {
+	case corev1.ProtocolTCP:
+		return slices.Contains(keptTCP(), port)
+	case corev1.ProtocolUDP:
+		return port == TunnelPort
+	}
+	return false
 }
 
 // Keeps reports whether a frontend is reserved for the node itself. isHost reports whether an

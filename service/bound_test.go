@@ -47,7 +47,7 @@ func TestBounds(t *testing.T) {
 			for range tc.slices {
 				eps = append(eps, &discoveryv1.EndpointSlice{Endpoints: make([]discoveryv1.Endpoint, tc.endpoints)})
 			}
-			s := service.New(service.Config{}, svc, eps)
+			s := service.New(service.Config{ExternalIPs: prefixes("192.0.2.0/24")}, svc, eps)
 			if len(s.Ports) != tc.wantPorts || len(s.External) != tc.wantExternal {
 				t.Errorf("%d ports and %d external addresses, want %d and %d", len(s.Ports), len(s.External), tc.wantPorts, tc.wantExternal)
 			}

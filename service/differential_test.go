@@ -135,6 +135,7 @@ func readCase(t *testing.T, file string) *world {
 		SNATPorts: plan.PortRange{First: 49152, Last: 65535}, MTU: 1400, JoinSubnets: prefixes("100.64.0.0/16", "fd98::/64"),
 	}}
 	w.cfg.ClusterCIDRs, w.cfg.ServiceCIDRs = prefixes("10.244.0.0/16", "fd00:10:244::/48"), prefixes("10.96.0.0/16", "fd00:10:96::/112")
+	w.cfg.ExternalIPs = prefixes("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32")
 	if text := sections["config"]; text != "" {
 		into := map[string]*[]netip.Prefix{"cluster": &w.cfg.ClusterCIDRs, "service": &w.cfg.ServiceCIDRs, "join": &w.cfg.JoinSubnets, "allowed": &w.cfg.ExternalIPs}
 		for _, list := range into {
@@ -169,7 +170,16 @@ func readCase(t *testing.T, file string) *world {
 }
 
 func (w *world) config() service.Config {
-	return service.Config{Pods: w.cfg.ClusterCIDRs, Services: w.cfg.ServiceCIDRs, Join: w.cfg.JoinSubnets, ExternalIPs: w.cfg.ExternalIPs}
+	servers := service.APIServers(w.objects[service.Key{Namespace: "default", Name: "kubernetes"}].Slices, w.cfg.ServiceCIDRs)
+	return service.Config{
+		Pods: w.cfg.ClusterCIDRs, Services: w.cfg.ServiceCIDRs, Join: w.cfg.JoinSubnets, ExternalIPs: w.cfg.ExternalIPs,
+		ControlPlane: database().With(servers),
+	}
+}
+
+// database is a server in the settings of every golden.
+func database() service.ControlPlane {
+	return service.NewControlPlane(service.Database, []netip.AddrPort{netip.MustParseAddrPort("203.0.113.7:16641")}, nil)
 }
 
 // add makes both sides see the same addresses of a pod: the controller reads its annotation, the
@@ -288,6 +298,7 @@ func (w *world) cluster(t *testing.T) *plan.Cluster {
 	if err != nil {
 		t.Fatal(err)
 	}
+	c.Servers = database
 	return c
 }
 

@@ -64,7 +64,9 @@ func TestPortNumbers(t *testing.T) {
 
 // TestKeptPorts: ssh and what runs Kubernetes remain with the host at its own addresses.
 func TestKeptPorts(t *testing.T) {
-	if got := fmt.Sprint(service.KeptPorts()); got != "[22 10250 6443 2379 2380 9409 9410 10256]" {
+	const want = "[{TCP 22} {TCP 10250} {TCP 6443} {TCP 2379} {TCP 2380} {TCP 9409} {TCP 9410} {TCP 10256} " +
+		"{TCP 6641} {TCP 6642} {TCP 6643} {TCP 6644} {TCP 6645} {UDP 6081}]"
+	if got := fmt.Sprint(service.KeptPorts()); got != want {
 		t.Errorf("kept ports %s", got)
 	}
 	host := netip.MustParseAddr("172.30.0.11")
@@ -88,6 +90,17 @@ func TestKeptPorts(t *testing.T) {
 		{"TCP", "[fe80::1]:22", true},
 		{"TCP", "0.0.0.0:23", false},
 		{"UDP", "127.0.0.1:22", false},
+		{"TCP", "172.30.0.11:6641", true},
+		{"TCP", "172.30.0.11:6645", true},
+		{"TCP", "172.30.0.11:6646", false},
+		{"UDP", "172.30.0.11:6642", false},
+		{"UDP", "172.30.0.11:6081", true},
+		{"UDP", "172.30.0.12:6081", false},
+		{"UDP", "0.0.0.0:6081", true},
+		{"UDP", "[::1]:6081", true},
+		{"UDP", "[fe80::1]:6081", true},
+		{"TCP", "172.30.0.11:6081", false},
+		{"SCTP", "172.30.0.11:6081", false},
 	} {
 		if got := service.Keeps(tc.proto, netip.MustParseAddrPort(tc.at), isHost); got != tc.want {
 			t.Errorf("%s %s is the node's own: %t", tc.proto, tc.at, got)
@@ -182,7 +195,7 @@ func TestRefusedAddresses(t *testing.T) {
 		refused           string
 	}{
 		{"other family first", only4, []string{"fd00::1", "10.96.0.1"}, nil, "[10.96.0.1]", "[]", "[cluster IP fd00::1: the cluster has no IPv6]"},
-		{"any external IP", service.Config{}, []string{"10.96.0.1"}, []string{"198.51.100.1", "203.0.113.1"}, "[10.96.0.1]", "[198.51.100.1 203.0.113.1]", "[]"},
+		{"no ranges", service.Config{}, []string{"10.96.0.1"}, []string{"198.51.100.1"}, "[10.96.0.1]", "[]", "[external IP 198.51.100.1: not in the ranges of --allow-external-ips (none are set)]"},
 		{"external IP outside the ranges", ranged, []string{"10.96.0.1"}, []string{"198.51.100.1", "203.0.113.1"}, "[10.96.0.1]", "[203.0.113.1]", "[external IP 198.51.100.1: not in the ranges of --allow-external-ips]"},
 		{"no address", ranged, []string{"10.96.0.1"}, []string{"x", "203.0.113.1"}, "[10.96.0.1]", "[203.0.113.1]", "[external IP x: not an address]"},
 	} {
@@ -224,5 +237,73 @@ func TestDependsOnNodes(t *testing.T) {
 	}
 	if !cfg.DependsOnNodes(svc, []*discoveryv1.EndpointSlice{sliceOf("a", discoveryv1.AddressTypeIPv4, 8080, hinted)}) {
 		t.Error("hints do not depend on nodes")
+	}
+}
+
+// TestConfig_dependsOnNodes: a Service with an endpoint of a pod depends on the nodes only if the
+// endpoint has a kept port, because the address may be that of a node's management port.
+func TestConfig_dependsOnNodes(t *testing.T) {
+	cfg := service.Config{Pods: prefixes("10.244.0.0/16")}
+	svc := &corev1.Service{Spec: corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.10"}, Ports: []corev1.ServicePort{{Port: 80}}}}
+	for _, tc := range []struct {
+		address string
+		port    int32
+		proto   corev1.Protocol
+		want    bool
+	}{
+		{"10.244.1.2", 80, "TCP", false},
+		{"10.244.1.2", 22, "TCP", true},
+		{"10.244.1.2", 22, "UDP", false},
+		{"10.244.1.2", 6641, "TCP", true},
+		{"10.244.1.2", 6081, "TCP", false},
+		{"10.244.1.2", 6081, "UDP", true},
+		{"172.30.0.11", 80, "TCP", true},
+	} {
+		slice := sliceOf("a", discoveryv1.AddressTypeIPv4, tc.port, discoveryv1.Endpoint{Addresses: []string{tc.address}})
+		slice.Ports[0].Protocol = &tc.proto
+		if got := cfg.DependsOnNodes(svc, []*discoveryv1.EndpointSlice{slice}); got != tc.want {
+			t.Errorf("%s port %d of %s: depends on nodes %t", tc.proto, tc.port, tc.address, got)
+		}
+	}
+}
+
+// TestService_refusesTunnelEndpoints: UDP port 6081 is accepted at addresses of pods only, whoever
+// wrote the slice.
+func TestService_refusesTunnelEndpoints(t *testing.T) {
+	const host, management = "172.30.0.11", "10.244.1.2"
+	isHost := func(a netip.Addr) bool { return a.String() == host || a.String() == management }
+	pods := prefixes("10.244.0.0/16")
+	for _, tc := range []struct {
+		pods    []netip.Prefix // nil: unknown
+		address string
+		proto   corev1.Protocol
+		used    bool
+	}{
+		{pods, host, "UDP", false},
+		{pods, management, "UDP", false},
+		{pods, "172.30.1.12", "UDP", false}, // perhaps a tunnel's
+		{pods, "10.244.1.5", "UDP", true},
+		{pods, host, "TCP", true},
+		{pods, host, "SCTP", true},
+		{nil, host, "UDP", false},
+		{nil, "172.30.1.12", "UDP", true},
+	} {
+		for _, name := range []string{"kubernetes", "web"} {
+			svc := &corev1.Service{
+				ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name},
+				Spec: corev1.ServiceSpec{
+					ClusterIPs: []string{"10.96.0.10"}, Ports: []corev1.ServicePort{{Port: 80, Protocol: tc.proto}}, Selector: map[string]string{"app": "web"},
+				},
+			}
+			slice := sliceOf("a", discoveryv1.AddressTypeIPv4, 6081, discoveryv1.Endpoint{Addresses: []string{tc.address}})
+			slice.Labels = map[string]string{discoveryv1.LabelManagedBy: "endpointslice-controller.k8s.io"}
+			slice.Ports[0].Protocol = &tc.proto
+			s := service.New(service.Config{Pods: tc.pods}, svc, []*discoveryv1.EndpointSlice{slice})
+			var why string
+			all := s.Endpoints(s.Ports[0], true, isHost, func(_ string, _ netip.Addr, reason string) { why = reason })
+			if (len(all) == 1) != tc.used || (why == "UDP port 6081 outside of the pods is the tunnels'") == tc.used {
+				t.Errorf("%s, %s %s, pod networks %v: endpoints %v, refused %q", name, tc.proto, tc.address, tc.pods, all, why)
+			}
+		}
 	}
 }

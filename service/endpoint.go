@@ -207,10 +207,19 @@ func (c Config) refuseEndpoint(addr netip.AddrPort, proto corev1.Protocol, isHos
 		return "inside the service network"
 	case within(c.Join, a):
 		return "inside the join network"
+	case isTunnel(proto, addr.Port()) && (isHost(a) || len(c.Pods) > 0 && !within(c.Pods, a)):
+		return fmt.Sprintf("%s port %d outside of the pods is the tunnels'", proto, addr.Port())
 	case !trusted && IsKept(proto, addr.Port()) && isHost(a):
 		return fmt.Sprintf("%s port %d of a node is the node's own", proto, addr.Port())
 	}
 	return ""
+}
+
+// isTunnel reports whether packets to the protocol's port can be tunnel packets. OVN translates their
+// source to the node's address, so another node would accept them as its peer's, whoever wrote the
+// slice. Not all addresses of tunnels are known: a node may have a separate one (--encap-ip).
+func isTunnel(proto corev1.Protocol, port uint16) bool {
+	return Protocol(proto) == corev1.ProtocolUDP && port == TunnelPort
 }
 
 // endpointSliceController is the manager of slices that the control plane creates for the pods of a

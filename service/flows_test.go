@@ -29,7 +29,7 @@ func TestFlowsOfBounds(t *testing.T) {
 		for i := range external {
 			svc.Spec.ExternalIPs = append(svc.Spec.ExternalIPs, fmt.Sprintf("203.0.113.%d", i))
 		}
-		return New(Config{}, svc, []*discoveryv1.EndpointSlice{slice})
+		return New(Config{ExternalIPs: []netip.Prefix{netip.MustParsePrefix("203.0.113.0/24")}}, svc, []*discoveryv1.EndpointSlice{slice})
 	}
 	budget := Shares{}.Services().Namespace
 	host := service(2, 0, 2, "")

@@ -20,15 +20,17 @@ const ProxyNameLabel = "service.kubernetes.io/service-proxy-name"
 // Config holds the cluster's settings for Services.
 type Config struct {
 	Pods, Services, Join []netip.Prefix // Pods empty: of both families
-	// ExternalIPs are the allowed ranges of external IPs; empty: any address.
+	// ExternalIPs are the allowed ranges of external IPs. Without ranges, no external IP is served.
 	ExternalIPs []netip.Prefix
+	// ControlPlane are the servers at whose ports no frontend is served.
+	ControlPlane ControlPlane
 }
 
 // Service is a Service that is served here. Lists of addresses are sorted and without duplicates.
 type Service struct {
 	Owner
 	ClusterIPs []netip.Addr // at least one; in order of the Service
-	External   []netip.Addr // external IPs and load balancer addresses; see RefuseHostAddresses
+	External   []netip.Addr // external IPs and load balancer addresses
 	// Announced are the addresses of External to which the source ranges apply: load balancer
 	// addresses that are not also external IPs. External IPs are open to all clients.
 	Announced []netip.Addr
@@ -39,8 +41,8 @@ type Service struct {
 	HealthCheckPort              uint16        // node port of the health check; 0: none
 	Refused                      []error       // parts that are not served, with the reason
 
-	cfg             Config
-	open, announced []netip.Addr // external IPs; load balancer addresses
+	cfg  Config
+	open []netip.Addr // external IPs
 
 	ranges []string
 	slices []*discoveryv1.EndpointSlice // by name
@@ -123,11 +125,12 @@ func clusterIPs(svc *corev1.Service) []netip.Addr {
 
 // addExternal sets External and Announced.
 func (s *Service) addExternal(svc *corev1.Service, own []netip.Addr) {
-	take := func(what string, texts []string, allowed []netip.Prefix) (out []netip.Addr) {
+	always := func(netip.Addr) error { return nil }
+	take := func(what string, texts []string, allowed func(netip.Addr) error) (out []netip.Addr) {
 		for _, text := range texts {
 			a, err := s.cfg.external(text, own)
-			if err == nil && len(allowed) > 0 && !within(allowed, a) {
-				err = errNotAllowed
+			if err == nil {
+				err = allowed(a)
 			}
 			if err != nil {
 				s.refuse("%s %s: %w", what, text, err)
@@ -137,9 +140,11 @@ func (s *Service) addExternal(svc *corev1.Service, own []netip.Addr) {
 		}
 		return out
 	}
-	s.open = sorted(take("external IP", externalIPs(svc), s.cfg.ExternalIPs))
-	s.announced = sorted(take("load balancer address", ingressIPs(svc), nil))
-	s.joinExternal()
+	s.open = sorted(take("external IP", externalIPs(svc), s.cfg.allowsExternalIP))
+	announced := sorted(take("load balancer address", ingressIPs(svc), always))
+	s.External = sorted(slices.Concat(s.open, announced))
+	s.Announced = slices.DeleteFunc(announced, s.HasExternalIP)
+
 	if n := len(svc.Spec.ExternalIPs); n > MaxExternalIPs {
 		s.refuse("the last %d external IPs: a service has at most %d", n-MaxExternalIPs, MaxExternalIPs)
 	}
@@ -148,40 +153,22 @@ func (s *Service) addExternal(svc *corev1.Service, own []netip.Addr) {
 	}
 }
 
-// joinExternal sets External and Announced from open and announced.
-func (s *Service) joinExternal() {
-	s.External = sorted(slices.Concat(s.open, s.announced))
-	s.Announced = slices.DeleteFunc(slices.Clone(s.announced), func(a netip.Addr) bool { return slices.Contains(s.open, a) })
-}
-
-// RefuseHostAddresses refuses external IPs that are addresses of a host, unless the settings allow
-// them. Otherwise the author of a Service could take the host's traffic. Addresses of the load
-// balancer stay: some load balancers announce addresses of nodes, and only the control plane writes
-// them. isHost reports whether an address belongs to a host.
-func (s *Service) RefuseHostAddresses(isHost func(netip.Addr) bool) {
-	if len(s.cfg.ExternalIPs) > 0 {
-		return // all of open are inside the allowed ranges
-	}
-	s.open = slices.DeleteFunc(s.open, func(a netip.Addr) bool {
-		refused := isHost(a)
-		if refused {
-			s.refuse("external IP %s: %w", a, errHostAddress)
-		}
-		return refused
-	})
-	s.joinExternal()
-}
-
 // HasExternalIP reports whether the address is one of the Service's external IPs that are served.
 func (s *Service) HasExternalIP(a netip.Addr) bool { return slices.Contains(s.open, a) }
 
-// errHostAddress refuses an external IP that is an address of a host.
-var errHostAddress = errors.New("an address of a node, and in no range of --allow-external-ips")
-
-// errNotAllowed refuses an external IP outside of the configured ranges. Kubernetes accepts any
-// external IP, so the author of a Service could intercept the cluster's traffic to that address
-// (CVE-2020-8554).
-var errNotAllowed = errors.New("not in the ranges of --allow-external-ips")
+// allowsExternalIP returns an error for an address outside of the configured ranges. Kubernetes
+// accepts any external IP, so the author of a Service could intercept the cluster's traffic to that
+// address (CVE-2020-8554). The addresses of a load balancer need no permission, because only the
+// control plane writes them.
+func (c Config) allowsExternalIP(a netip.Addr) error {
+	switch {
+	case len(c.ExternalIPs) == 0:
+		return errors.New("not in the ranges of --allow-external-ips (none are set)")
+	case !within(c.ExternalIPs, a):
+		return errors.New("not in the ranges of --allow-external-ips")
+	}
+	return nil
+}
 
 // external parses an address outside of the cluster. It refuses addresses inside of it, because the
 // author of a Service must not intercept traffic to other Services, pods or gateways. own are the
@@ -279,7 +266,7 @@ func (c Config) DependsOnNodes(svc *corev1.Service, eps []*discoveryv1.EndpointS
 // nodesMatter reports whether the slice may have endpoints of hosts, or has hints.
 func (c Config) nodesMatter(slice *discoveryv1.EndpointSlice) bool {
 	for i := range slice.Ports {
-		if _, number, _ := target(&slice.Ports[i]); IsKept(corev1.ProtocolTCP, number) {
+		if name, number, _ := target(&slice.Ports[i]); IsKept(name.proto, number) {
 			return true
 		}
 	}

@@ -31,6 +31,7 @@ type Handlers struct {
 	Synced  func()            // once, when all lists are complete
 
 	Readdressed func() // the controller's annotation of a pod on the node has changed
+	APIServers  func() // the result of APIServers may have changed
 }
 
 // watchRetryMax bounds the wait before a watch is repeated. After an outage of the API server, the

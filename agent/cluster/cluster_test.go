@@ -8,6 +8,7 @@ import (
 	"slices"
 	"strings"
 	"sync"
+	"sync/atomic"
 	"testing"
 	"time"
 
@@ -251,6 +252,37 @@ func TestCluster(t *testing.T) {
 	}
 	r.await(t, func() bool { return len(r.known()) == 1 }, "peers")
 	r.await(t, always)
+}
+
+// TestCluster_apiServers: the endpoints in the slices of default/kubernetes are API servers, and the
+// handler is called when they change.
+func TestCluster_apiServers(t *testing.T) {
+	r := newRig(t)
+	var calls atomic.Int32
+	r.handlers.APIServers = func() { calls.Add(1) }
+	r.createNode(t, "node1", nil, "172.30.0.11")
+	r.start(t)
+	r.createSlice(t, "web-1", "web", false)
+	r.createSlice(t, "more", "kubernetes", false)
+	inside := []netip.Prefix{netip.MustParsePrefix("10.244.2.6/32")}
+	has := func(a string) bool { return strings.Contains(r.APIServers(inside).String(), a) }
+	await := func(what string, condition func() bool) {
+		t.Helper()
+		for deadline := time.Now().Add(time.Minute); !condition(); time.Sleep(10 * time.Millisecond) {
+			if time.Now().After(deadline) {
+				t.Fatalf("%s: API servers %s after %d calls", what, r.APIServers(inside), calls.Load())
+			}
+		}
+	}
+	await("slice added", func() bool { return has("10.244.2.5:8080") && calls.Load() > 0 })
+	if has("10.244.2.6") {
+		t.Errorf("API servers %s: one is inside the service networks", r.APIServers(inside))
+	}
+	before := calls.Load()
+	if err := r.client.DiscoveryV1().EndpointSlices("default").Delete(t.Context(), "more", metav1.DeleteOptions{}); err != nil {
+		t.Fatal(err)
+	}
+	await("slice deleted", func() bool { return !has("10.244.2.5") && calls.Load() > before })
 }
 
 // checkEndpointValidation checks docs/services.md against the endpoints that the API server rejects

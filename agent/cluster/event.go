@@ -14,7 +14,7 @@ import (
 
 // filled replaces nil handlers by empty functions.
 func (h Handlers) filled() Handlers {
-	for _, f := range []*func(){&h.Node, &h.Peers, &h.Synced, &h.Readdressed} {
+	for _, f := range []*func(){&h.Node, &h.Peers, &h.Synced, &h.Readdressed, &h.APIServers} {
 		if *f == nil {
 			*f = func() {}
 		}
@@ -53,6 +53,9 @@ func (c *Cluster) changed(old, now any) {
 		case *discoveryv1.EndpointSlice:
 			if name := o.Labels[discoveryv1.LabelServiceName]; name != "" {
 				c.handlers.Service(service.Key{Kind: service.KindService, Namespace: o.Namespace, Name: name})
+				if service.IsAPIServerService(o.Namespace, name) {
+					c.handlers.APIServers()
+				}
 			}
 		case *corev1.Pod:
 			c.wakeWaiters(o)

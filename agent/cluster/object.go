@@ -68,6 +68,20 @@ func (c *Cluster) Objects(k service.Key) service.Objects {
 	return out
 }
 
+// APIServers returns the API servers in the slices of default/kubernetes, except those inside the
+// service networks.
+func (c *Cluster) APIServers(services []netip.Prefix) service.ControlPlane {
+	found, err := c.slices.GetIndexer().ByIndex(byService, corev1.NamespaceDefault+"/kubernetes")
+	if err != nil {
+		panic(err) // the index was added in New
+	}
+	var slices []*discoveryv1.EndpointSlice
+	for _, o := range found {
+		slices = append(slices, o.(*discoveryv1.EndpointSlice))
+	}
+	return service.APIServers(slices, services)
+}
+
 // Peers returns the sorted addresses of the other nodes. known holds the addresses from their
 // agents, or else their internal addresses. hosts holds all host addresses in their Nodes.
 func (c *Cluster) Peers() (known, hosts []netip.Addr) {

@@ -61,7 +61,10 @@ func (t *trimmer) trimNode(n *corev1.Node) {
 	}
 	said := n.Annotations
 	n.ObjectMeta = meta(n.ObjectMeta)
-	for _, name := range []string{annotation.HostCIDRs, annotation.GatewayConfig, annotation.NodeSubnets, annotation.TunnelAddress, annotation.ChassisID, annotation.ChassisTakenBy} { // annotation.HostAddresses, HasChassis
+	for _, name := range []string{
+		annotation.HostCIDRs, annotation.GatewayConfig, annotation.NodeSubnets, annotation.TunnelAddress, // annotation.HostAddresses
+		annotation.ChassisID, annotation.ChassisTakenBy, // HasChassis
+	} {
 		if v, ok := said[name]; ok {
 			metav1.SetMetaDataAnnotation(&n.ObjectMeta, name, v)
 		}

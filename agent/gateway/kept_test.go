@@ -14,10 +14,12 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // Some ports are protected on host addresses. When any host of the cluster gets an address, on any
 // device, Services lose these ports of the address. They get them back when the address is removed.
+// The same holds for an address of the control plane, and for the port of the server there.
 func TestKeptPortsFollowAddresses(t *testing.T) {
 	testKeptPortsFollow(t, newRig(t, ovs.DatapathNetdev), func(r *rig, _ string) (int, error) {
 		sizes, err := bpf.TableSizes(r.s.PinDir)
@@ -53,7 +55,7 @@ func testKeptPortsFollow(t *testing.T, r *rig, served func(r *rig, address strin
 		svc := &corev1.Service{ObjectMeta: metav1.ObjectMeta{Namespace: "tenant", Name: "web"}}
 		svc.Spec.Type, svc.Spec.ClusterIPs = corev1.ServiceTypeLoadBalancer, []string{family}
 		svc.Status.LoadBalancer.Ingress = []corev1.LoadBalancerIngress{{IP: vip.Addr().String()}}
-		for _, port := range []int32{22, 80, 2379, 2380, 6443, 10250} {
+		for _, port := range []int32{22, 80, 2379, 6443, 6642, 10250} {
 			svc.Spec.Ports = append(svc.Spec.Ports, corev1.ServicePort{Name: fmt.Sprint(port), Port: port})
 		}
 		r.objects = map[service.Key]service.Objects{{Namespace: "tenant", Name: "web"}: {Service: svc}}
@@ -78,6 +80,15 @@ func testKeptPortsFollow(t *testing.T, r *rig, served func(r *rig, address strin
 		r.hosts.Store(nil)
 		r.gw.Inputs().PeersChanged()
 		await("unowned once more", 6)
+		for when, port := range map[string]uint16{"a server's, with port 80": 80, "a server's, with port 81": 81} {
+			control := model.NewControlPlane(model.APIServer, []netip.AddrPort{netip.AddrPortFrom(vip.Addr(), port)}, nil)
+			r.control.Store(&control)
+			r.gw.Trigger()
+			await(when, int(port-80))
+		}
+		r.control.Store(nil)
+		r.gw.Trigger()
+		await("no server's", 6)
 		r.stop()
 	}
 }

@@ -21,6 +21,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // rig is a node with an uplink to a peer in another network namespace.
@@ -38,6 +39,7 @@ type rig struct {
 	unknown atomic.Bool // the Services are
 	objects map[service.Key]service.Objects
 	hosts   atomic.Pointer[[]netip.Addr] // of other nodes
+	control atomic.Pointer[model.ControlPlane]
 }
 
 func newRig(t *testing.T, datapath string) *rig {
@@ -110,6 +112,12 @@ func (r *rig) begin() {
 					hosts = *p
 				}
 				return nil, hosts
+			},
+			ControlPlane: func() model.ControlPlane {
+				if p := r.control.Load(); p != nil {
+					return *p
+				}
+				return model.ControlPlane{}
 			},
 		},
 	})

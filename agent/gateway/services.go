@@ -330,16 +330,18 @@ func (s *Services) close() {
 	s.host, s.current = hostTables{}, false
 }
 
-// serviceNode returns the node as input of the plans. It lists protected ports: no Service and no
-// host port can take the ports of ssh, kubelet, API server and etcd on a host address, even if a
-// load balancer assigned that address to it.
+// serviceNode returns the node as input of the plans.
 func (s Source) serviceNode(h Host, n Node, set Settings, f facts) service.Node {
 	ephemeral := set.ephemeral(h)
+	var control model.ControlPlane
+	if s.ControlPlane != nil {
+		control = s.ControlPlane()
+	}
 	return service.Node{
 		Ephemeral: ephemeral, UDP: openUDP(h, ephemeral),
 		Name: s.Node, Zone: s.Zone(), NodePorts: set.NodePorts,
 		Local: set.Local, Lookup: set.Backend == EBPF && set.NoEBPF == "",
 		Addresses: nodeAddrs(n), Own: ownAddrs(h, set), Hosts: f.hosts,
-		Cluster: model.Config{Pods: set.PodCIDRs, Services: set.ServiceCIDRs, Join: f.joins, ExternalIPs: set.ExternalIPs},
+		Cluster: model.Config{Pods: set.PodCIDRs, Services: set.ServiceCIDRs, Join: f.joins, ExternalIPs: set.ExternalIPs, ControlPlane: control},
 	}
 }

@@ -36,7 +36,10 @@ func newServingRig(t testing.TB) *servingRig {
 	r.node = service.Node{
 		Name: "node1", NodePorts: true, Lookup: true,
 		Addresses: []netip.Addr{netip.MustParseAddr("172.30.0.11"), netip.MustParseAddr("172.30.0.77"), netip.MustParseAddr("fd00:172:30::11")},
-		Cluster:   model.Config{Pods: []netip.Prefix{netip.MustParsePrefix("10.240.0.0/12"), netip.MustParsePrefix("fd00:10:244::/48")}},
+		Cluster: model.Config{
+			Pods:        []netip.Prefix{netip.MustParsePrefix("10.240.0.0/12"), netip.MustParsePrefix("fd00:10:244::/48")},
+			ExternalIPs: []netip.Prefix{netip.MustParsePrefix("198.51.0.0/16")},
+		},
 	}
 	r.node.Own = r.node.Addresses
 	t.Cleanup(r.close)

@@ -74,7 +74,7 @@ type Cluster struct {
 	// choose them for its own connections.
 	NodePortRange bpf.PortRange
 	ServiceCIDRs  []netip.Prefix
-	ExternalIPs   []netip.Prefix // allowed range of Services' external IPs, nil for any
+	ExternalIPs   []netip.Prefix // allowed ranges of Services' external IPs; nil: none
 	Shares        service.Shares // budgets of Services and host ports
 	PodCIDRs      []netip.Prefix
 	PodTunnels    []netip.Prefix // to which pods may send tunnel packets of their own; nodes are excepted

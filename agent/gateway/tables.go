@@ -28,6 +28,9 @@ type Source struct {
 	// Addresses returns the Node's InternalIPs and the gateway's addresses in its annotation, both
 	// empty while the Node is not known. It may be nil.
 	Addresses func() (internal, annotated []netip.Addr)
+	// ControlPlane returns the servers at whose ports no frontend is served. The gateway must be
+	// triggered when its result changes. It may be nil.
+	ControlPlane func() model.ControlPlane
 	// Refused is called with the reasons when the parts of an object that this node does not serve
 	// have changed. It must not block. It may be nil.
 	Refused func(service.Key, []string)

@@ -4,6 +4,8 @@ import (
 	"net/netip"
 	"slices"
 
+	corev1 "k8s.io/api/core/v1"
+
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
@@ -80,7 +82,23 @@ func receives(socket netip.AddrPort, k bpf.ServiceKey) bool {
 	return socket.Port() == k.Port && (same || a.IsUnspecified() && (a.Is6() || k.Addr.Is4()))
 }
 
-// keeps reports whether a frontend is reserved for the node itself.
-func (n *Node) keeps(k bpf.ServiceKey) bool {
-	return k.Proto == model.NumberTCP && model.Keeps(model.TCP, netip.AddrPortFrom(k.Addr, k.Port), n.isHost)
+// keeps reports whether a frontend is reserved for the node itself or for the control plane. The
+// controller reports it. clusterIPs are those of the frontend's Service.
+func (n *Node) keeps(k bpf.ServiceKey, clusterIPs []netip.Addr) bool {
+	proto, at := corev1.Protocol(model.ProtocolName(k.Proto)), netip.AddrPortFrom(k.Addr, k.Port)
+	if model.Keeps(proto, at, n.isHost) {
+		return true
+	}
+	if slices.Contains(clusterIPs, k.Addr) {
+		return false // the API server allocates them
+	}
+	if n.Cluster.ControlPlane.Keeps(proto, at) != "" {
+		return true
+	}
+	if !k.Addr.IsUnspecified() || proto != corev1.ProtocolTCP {
+		return false
+	}
+	return n.Cluster.ControlPlane.ServesAt(k.Port, func(a netip.Addr) bool {
+		return a.Is4() == k.Addr.Is4() && (a.IsLoopback() || n.owns(a))
+	})
 }

@@ -73,8 +73,12 @@ func New(m model.Meaning, n *Node) *Plan {
 	if p == nil {
 		return nil
 	}
+	var clusterIPs []netip.Addr
+	if m.Service != nil {
+		clusterIPs = m.Service.ClusterIPs
+	}
 	p.Frontends = slices.DeleteFunc(p.Frontends, func(f Frontend) bool {
-		return n.keeps(f.Key) || p.refuse(f, n.taken(f.Key, m.Pod != nil || m.Service.HasExternalIP(f.Key.Addr) && f.Key.Port == f.Port))
+		return n.keeps(f.Key, clusterIPs) || p.refuse(f, n.taken(f.Key, m.Pod != nil || m.Service.HasExternalIP(f.Key.Addr) && f.Key.Port == f.Port))
 	})
 	if len(p.Frontends)+len(p.Refused) == 0 {
 		return nil

@@ -34,6 +34,7 @@ func node1() *service.Node {
 		Cluster: model.Config{
 			Pods:     prefixes("10.244.0.0/16", "fd00:10:244::/48"),
 			Services: prefixes("10.96.0.0/16", "fd00:10:96::/112"), Join: prefixes("100.64.0.0/16", "fd98::/64"),
+			ExternalIPs: prefixes("192.0.2.0/24", "198.51.100.0/24", "203.0.113.0/24", "2001:db8::/32"),
 		},
 	}
 }

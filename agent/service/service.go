@@ -9,7 +9,6 @@ import (
 
 // planService plans every port of the Service in each of its families.
 func planService(svc *model.Service, n *Node) *Plan {
-	svc.RefuseHostAddresses(n.isHost)
 	p := &Plan{Created: svc.Created, VIPs: slices.Clone(svc.External)}
 	for _, is4 := range []bool{true, false} {
 		if !svc.HasFamily(is4) {

@@ -98,7 +98,7 @@ func (a *agentFlags) config(cluster *clusterFlags) (agent.Config, error) {
 
 func (a *agentFlags) uncheckedConfig(cluster *clusterFlags, rest *rest.Config) agent.Config {
 	return agent.Config{
-		NodeName: a.nodeName, RestConfig: rest, OVSDB: a.ovsdb, OVNRunDir: a.ovnRunDir, SBAddress: cluster.sbAddress, EncapIP: a.encapIP.addr,
+		NodeName: a.nodeName, RestConfig: rest, OVSDB: a.ovsdb, OVNRunDir: a.ovnRunDir, SBAddress: cluster.sbAddress, Databases: cluster.databases(), EncapIP: a.encapIP.addr,
 		ChassisOfNode: a.chassisName == chassisNode, CertificateFile: filepath.Join(authority.NodeDir, authority.NodeFile),
 		CNISocket: a.cniSocket, CNIConfDir: a.cniConfDir, CNIExclusive: a.cniExclusive,
 		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS, HealthAddr: a.healthAddress,

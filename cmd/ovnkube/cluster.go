@@ -65,7 +65,7 @@ func (c *clusterFlags) settings() []*setting.Setting {
 	list := []*setting.Setting{
 		{Flag: "cluster-subnets", Section: "default", Key: "cluster-subnets", Value: &c.subnets, About: []string{"cluster subnet"}, Usage: "pod `networks` CIDR[/HOSTLEN], separated by commas; HOSTLEN is the prefix length per node"},
 		{Flag: "k8s-service-cidrs", Section: "kubernetes", Key: "service-cidrs", Value: &c.serviceCIDRs, About: []string{"service CIDR"}, Usage: "service `networks`, separated by commas; must cover the API server's"},
-		{Flag: "allow-external-ips", Section: "kubernetes", Key: "allow-external-ips", Value: optionalPrefixes{&c.externalIPs}, About: []string{"external IPs"}, Usage: "`networks` allowed for externalIPs of Services, separated by commas; default: all but addresses of nodes. A Service's author can intercept the cluster's traffic to any allowed address (CVE-2020-8554)"},
+		{Flag: "allow-external-ips", Section: "kubernetes", Key: "allow-external-ips", Value: optionalPrefixes{&c.externalIPs}, About: []string{"external IPs"}, Usage: "`networks` allowed for externalIPs of Services, separated by commas; default: none, so no externalIP is served. A Service's author can intercept the cluster's traffic to any allowed address (CVE-2020-8554)"},
 		{Flag: "allow-pod-tunnels", Section: "kubernetes", Key: "allow-pod-tunnels", Value: tunnelRanges{optionalPrefixes{&c.podTunnels}}, Usage: "`networks` to which pods may send Geneve packets (UDP port 6081), for tunnels of their own to hosts outside of the cluster, separated by commas; never covers nodes; the same on controller and agents; default: none"},
 		{Flag: "namespace-frontends", Section: "kubernetes", Key: "namespace-frontends", Value: setting.Number(&c.shares.Namespace, 1, 131072), About: []string{"front ends of a namespace"}, Usage: "`number` of front ends (ports times addresses) that the Services of a namespace may have; the same on controller and agents. The namespace's share of backends and external addresses is the same, and it has two flows on each node for each front end; its oldest Services are served first"},
 		{Flag: "service-table-share", Section: "kubernetes", Key: "service-table-share", Value: setting.Number(&c.shares.Tables, 1, 95), About: []string{"share of Services in the tables"}, Usage: "`percent` of a node's tables for the Services of all namespaces, the same on controller and agents; the rest is for host ports of pods"},
@@ -103,6 +103,18 @@ func database(short, section, name string, address *string, externalID string, f
 		{Flag: short + "-client-cert", Section: section, Key: "client-cert", Value: setting.Text(&files.Certificate), About: []string{about + ": load certificate"}, Usage: "PEM `file` with the certificate of that key; default for ssl: addresses: " + sslFile(short, "cert.pem")},
 		{Flag: short + "-client-cacert", Section: section, Key: "client-cacert", Value: setting.Text(&files.CA), About: []string{about + ": load CA"}, Usage: "PEM `file` with the CA certificate of the " + name + " database; default for ssl: addresses: " + sslFile(short, "ca.cert")},
 	}
+}
+
+// databases returns the addresses of both OVN databases, of all their members.
+func (c *clusterFlags) databases() []string {
+	var all []string
+	for _, address := range []string{c.nbAddress, c.sbAddress} {
+		list, err := nb.Parse(address)
+		if err == nil { // "" is none, and mistakes have been reported
+			all = append(all, list...)
+		}
+	}
+	return all
 }
 
 // sslFile returns ovn-kubernetes's default path of a file for ssl: addresses.

@@ -21,6 +21,7 @@ func policyConfig() plan.Config {
 	return plan.Config{
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16"), netip.MustParsePrefix("fd00:10:244::/48")},
 		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")},
+		ExternalIPs:  []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
 		SNATPorts:    plan.PortRange{First: 49152, Last: 65535}, MTU: 1400,
 	}
 }

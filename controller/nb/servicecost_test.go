@@ -116,7 +116,7 @@ func TestServiceCost(t *testing.T) {
 // flowsOf returns the flows of the Service's units.
 func flowsOf(t *testing.T, objects []runtime.Object) int {
 	t.Helper()
-	cfg := service.Config{Pods: policyConfig().ClusterCIDRs, Join: policyConfig().JoinSubnets}
+	cfg := service.Config{Pods: policyConfig().ClusterCIDRs, Join: policyConfig().JoinSubnets, ExternalIPs: policyConfig().ExternalIPs}
 	var eps []*discoveryv1.EndpointSlice
 	for _, o := range objects[1:] {
 		eps = append(eps, o.(*discoveryv1.EndpointSlice))

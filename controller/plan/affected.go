@@ -194,6 +194,7 @@ func serviceChanged(c *Cluster, keys keySet, old, now any) {
 
 func sliceChanged(c *Cluster, keys keySet, old, now any) {
 	was, is := versions[discoveryv1.EndpointSlice](old, now)
+	c.apiServersAffect(keys, was, is)
 	for _, s := range []*discoveryv1.EndpointSlice{was, is} {
 		if s != nil && s.Labels[discoveryv1.LabelServiceName] != "" {
 			keys.add(ServiceKey(s.Namespace, s.Labels[discoveryv1.LabelServiceName]))

@@ -2,6 +2,7 @@ package plan_test
 
 import (
 	"maps"
+	"net/netip"
 	"regexp"
 	"slices"
 	"strings"
@@ -19,6 +20,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // event is the change of one object: old is nil if it is new, now if it is deleted.
@@ -355,4 +357,58 @@ func TestPoliciesAffect(t *testing.T) {
 func renamed(p *corev1.Pod) *corev1.Pod {
 	p.Name = "new"
 	return p
+}
+
+// TestServersAffect checks that an API server that appears or disappears in the slices of
+// default/kubernetes affects the Services and pods that request its port, and no others. A change of
+// Cluster.Servers affects the same.
+func TestServersAffect(t *testing.T) {
+	const api, other = "203.0.113.5", "203.0.113.9"
+	service := func(i int, ip string, port, nodePort int32) *corev1.Service {
+		s := simService(i, "ClusterIP")
+		if s.Spec.Ports = []corev1.ServicePort{{Port: port, NodePort: nodePort}}; ip != "" {
+			s.Spec.ExternalIPs = []string{ip}
+		}
+		return s
+	}
+	c := simCluster(t, simNode(1), service(1, api, 8443, 0), service(2, api, 22, 0), service(3, api, 80, 0), service(4, other, 8443, 0),
+		service(5, "", 80, 8443), service(6, "", 8443, 0), podAt("ns", "host", 1, hostPort(8443)), podAt("ns", "else", 1, hostPort(80)))
+	slice := func(name string, addresses ...string) *discoveryv1.EndpointSlice {
+		s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}}}
+		s.Ports = []discoveryv1.EndpointPort{{Port: new(int32(8443))}}
+		for _, a := range addresses {
+			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})
+		}
+		return s
+	}
+	const itself, claimants = "service/default/kubernetes", "service/ns/service1; service/ns/service2; service/ns/service5; pod/ns/host"
+	for _, tc := range []struct {
+		name     string
+		was, now any
+		want     string
+	}{
+		{"added", nil, slice("kubernetes", api), itself + "; " + claimants},
+		{"removed", slice("kubernetes", api), nil, itself + "; " + claimants},
+		{"changed", slice("kubernetes", "203.0.113.4", api), slice("kubernetes", "203.0.113.4"), itself + "; " + claimants},
+		{"the same", slice("kubernetes", api), slice("kubernetes", api), itself},
+		{"of another Service", nil, slice("other", api), "service/default/other"},
+	} {
+		if got := keysText(plan.Affected(c, tc.was, tc.now)); got != tc.want {
+			t.Errorf("%s: affected %s, want %s", tc.name, got, tc.want)
+		}
+	}
+	at := services.NewControlPlane(services.APIServer, []netip.AddrPort{netip.MustParseAddrPort(api + ":8443")}, nil)
+	for _, got := range [][]plan.Key{c.ControlPlaneAffects(at, services.ControlPlane{}), c.ControlPlaneAffects(services.ControlPlane{}, at)} {
+		if keysText(got) != claimants {
+			t.Errorf("a change of Servers affects %s, want %s", keysText(got), claimants)
+		}
+	}
+}
+
+func keysText(keys []plan.Key) string {
+	var out []string
+	for _, k := range keys {
+		out = append(out, k.String())
+	}
+	return strings.Join(out, "; ")
 }

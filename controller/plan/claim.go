@@ -21,6 +21,7 @@ type claimant struct {
 // claims decides which fronts an object gets.
 type claims struct {
 	cluster      *Cluster
+	control      services.ControlPlane
 	self         services.Owner
 	nodes        *servers
 	shortfall    *shortfall
@@ -44,7 +45,7 @@ type requestedPort struct {
 
 func newClaims(c *Cluster, self services.Owner, nodes *servers, u *shortfall) *claims {
 	return &claims{
-		cluster: c, self: self, nodes: nodes, shortfall: u, older: map[string][]claimant{},
+		cluster: c, control: c.controlPlane(), self: self, nodes: nodes, shortfall: u, older: map[string][]claimant{},
 		request: map[*corev1.Service]request{}, hostRequests: map[*corev1.Pod]hostRequest{},
 	}
 }
@@ -67,6 +68,8 @@ func (c *claims) keep(proto corev1.Protocol, fronts []front) []front {
 		isHost := func(a netip.Addr) bool { return f.of != nil || c.nodes.isHost(a) }
 		if services.Keeps(proto, f.addr, isHost) {
 			why = "it is the node's own"
+		} else if kept := c.control.Keeps(proto, f.addr); kept != "" {
+			why = kept
 		} else if holder, ok := c.holder(proto, f, on); ok {
 			why = strings.ToLower(holder.Kind.String()) + " " + holder.Namespace + "/" + holder.Name + " has it"
 		}
@@ -77,16 +80,19 @@ func (c *claims) keep(proto corev1.Protocol, fronts []front) []front {
 	})
 }
 
-// contested reports whether another owner may hold one of the fronts of a port.
+// contested reports whether another owner, the nodes or the control plane may have one of the fronts
+// of a port.
 func (c *claims) contested(proto corev1.Protocol, fronts []front) bool {
 	var nodePort, anyNodePort uint16 // already looked up: many fronts share one port
 	for _, f := range fronts {
 		port := f.addr.Port()
 		switch {
-		case !f.external || f.of != nil && nodePort == port:
+		case !f.external:
 			continue
-		case services.IsKept(proto, port):
+		case services.IsKept(proto, port) || c.control.Keeps(proto, f.addr) != "":
 			return true
+		case f.of != nil && nodePort == port:
+			continue
 		case f.of != nil:
 			nodePort = port
 			if len(c.preceding(frontValue(proto, anyExternal, port))) > 0 {
@@ -173,7 +179,6 @@ func (c *claims) serviceRequest(svc *corev1.Service) request {
 	if model == nil || c.cluster.refused(model.Key) != nil {
 		return request{}
 	}
-	model.RefuseHostAddresses(c.nodes.isHost)
 	w := request{external: map[netip.Addr]bool{}, ports: map[requestedPort]bool{}, is4: model.HasFamily(true), is6: model.HasFamily(false)}
 	for _, a := range model.External {
 		w.external[a] = true

@@ -16,10 +16,10 @@ func TestContested(t *testing.T) {
 	seed := rand.Uint64()
 	t.Logf("seed %d", seed)
 	r := rand.New(rand.NewPCG(seed, 0))
-	const proto = corev1.ProtocolTCP
 	addrs := []netip.Addr{netip.MustParseAddr("172.30.0.1"), netip.MustParseAddr("203.0.113.9"), netip.MustParseAddr("2001:db8::9")}
-	ports := []uint16{22, 80, 3000}
+	ports := []uint16{22, 6081, 80, 3000}
 	for range 5000 {
+		proto := []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP}[r.IntN(2)]
 		c := &claims{older: map[string][]claimant{}}
 		for _, port := range ports {
 			for _, where := range []string{anyNode, anyExternal, addrs[0].String(), addrs[1].String(), addrs[2].String()} {
@@ -29,9 +29,9 @@ func TestContested(t *testing.T) {
 		want := false
 		fronts := make([]front, r.IntN(5))
 		for i := range fronts {
-			f := front{addr: netip.AddrPortFrom(addrs[r.IntN(3)], ports[1+r.IntN(2)]), external: r.IntN(4) > 0}
+			f := front{addr: netip.AddrPortFrom(addrs[r.IntN(3)], ports[2+r.IntN(2)]), external: r.IntN(4) > 0}
 			if r.IntN(30) == 0 {
-				f.addr = netip.AddrPortFrom(f.addr.Addr(), 22)
+				f.addr = netip.AddrPortFrom(f.addr.Addr(), ports[r.IntN(2)])
 			}
 			where := f.addr.Addr().String()
 			if r.IntN(2) == 0 {

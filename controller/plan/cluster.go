@@ -25,7 +25,7 @@ type Config struct {
 	ClusterCIDRs []netip.Prefix // pods' addresses
 	ServiceCIDRs []netip.Prefix
 	JoinSubnets  []netip.Prefix // at most one per family
-	ExternalIPs  []netip.Prefix // allowed external IPs of Services; nil: any
+	ExternalIPs  []netip.Prefix // allowed external IPs of Services; nil: none
 	PodTunnels   []netip.Prefix // networks to which pods may send Geneve packets, besides pods; never to nodes
 	Shares       services.Shares
 	SNATPorts    PortRange // of nodes without a range of their own
@@ -48,6 +48,9 @@ const SupportedNodes = 100
 type Cluster struct {
 	Config Config
 	Stores map[Kind]Store // one for each kind with a Resource, with its indexes; never changed
+	// Servers returns the API servers and databases that the settings name. After a change of the
+	// result, the caller plans the owners of ControlPlaneAffects again. Nil: there are none.
+	Servers func() services.ControlPlane
 
 	lastServers atomic.Pointer[servers] // result of the last call of servers
 	usages      usages                  // of the policies

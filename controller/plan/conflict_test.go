@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"math/rand/v2"
-	"net/netip"
 	"slices"
 	"strings"
 	"testing"
@@ -31,7 +30,7 @@ func TestOldestGetsFront(t *testing.T) {
 	nodes := []runtime.Object{simNode(1), simNode(2), closed}
 	contested := 0
 	for round := range 400 {
-		var allowed []netip.Prefix
+		allowed := prefixes("0.0.0.0/0", "::/0")
 		if round%2 > 0 { // external IPs, but not what a load balancer announces, are bounded to them
 			allowed = prefixes("203.0.113.0/24", "2001:db8::/32")
 		}

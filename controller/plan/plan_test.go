@@ -82,7 +82,8 @@ func parseConfig(t *testing.T, text string) plan.Config {
 	t.Helper()
 	c := plan.Config{SNATPorts: plan.PortRange{First: 49152, Last: 65535}, MTU: 1400}
 	if text == "" {
-		text = "cluster 10.244.0.0/16\ncluster fd00:10:244::/48\nservice 10.96.0.0/16\nservice fd00:10:96::/112\njoin 100.64.0.0/16\njoin fd98::/64"
+		text = "cluster 10.244.0.0/16\ncluster fd00:10:244::/48\nservice 10.96.0.0/16\nservice fd00:10:96::/112\njoin 100.64.0.0/16\njoin fd98::/64\n" +
+			"allowed 192.0.2.0/24\nallowed 198.51.100.0/24\nallowed 203.0.113.0/24\nallowed 2001:db8::/32"
 	}
 	into := map[string]*[]netip.Prefix{"cluster": &c.ClusterCIDRs, "service": &c.ServiceCIDRs, "join": &c.JoinSubnets, "allowed": &c.ExternalIPs, "tunnels": &c.PodTunnels}
 	for line := range strings.Lines(text) {

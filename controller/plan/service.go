@@ -66,7 +66,6 @@ func (c *Cluster) newService(key Key) *service {
 	if NeedsNodes(c, svc) {
 		nodes = c.servers()
 	}
-	model.RefuseHostAddresses(nodes.isHost)
 	s := &service{Service: model, nodes: nodes, text: maxServiceText, shortfall: slices.Clone(model.Refused)}
 	s.claims = newClaims(c, model.Owner, s.nodes, &s.shortfall)
 	return s

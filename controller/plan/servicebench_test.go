@@ -49,6 +49,7 @@ func simCluster(tb testing.TB, objects ...runtime.Object) *plan.Cluster {
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.128.0.0/9"), netip.MustParsePrefix("fd00:10:244::/48")},
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16"), netip.MustParsePrefix("fd00:10:96::/112")},
 		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16"), netip.MustParsePrefix("fd98::/64")},
+		ExternalIPs:  []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0"), netip.MustParsePrefix("::/0")},
 		SNATPorts:    plan.PortRange{First: 49152, Last: 65535}, MTU: 1400,
 		Shares: services.Shares{Namespace: 131072}, // all Services are in one namespace
 	}, objects...)

@@ -18,6 +18,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/controller/ipam"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/nb"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 const (
@@ -35,14 +36,15 @@ type Options struct {
 	Objects  rest.Interface       // for all objects, from NewClient
 	DB       *nb.DB               // its Run is the caller's
 	Plan     plan.Config
-	Subnets  []ipam.Subnet        // where nodes' subnets come from
-	Election *Election            // nil: always leads
-	Chassis  Southbound           // nil: chassis stay
-	First    bool                 // annotate pods as the first generation did, too
-	Joined   bool                 // give a node a subnet when its agent has come, not before
-	Busy     func(bool)           // told when more than a trickle waits, and when no longer; nil: nobody is
-	Identity string               // in the database's term; "": the election's
-	Clock    func() time.Duration // that the lease runs by; nil: the time since the machine's boot
+	Servers  func() services.ControlPlane // see plan.Cluster
+	Subnets  []ipam.Subnet                // where nodes' subnets come from
+	Election *Election                    // nil: always leads
+	Chassis  Southbound                   // nil: chassis stay
+	First    bool                         // annotate pods as the first generation did, too
+	Joined   bool                         // give a node a subnet when its agent has come, not before
+	Busy     func(bool)                   // told when more than a trickle waits, and when no longer; nil: nobody is
+	Identity string                       // in the database's term; "": the election's
+	Clock    func() time.Duration         // that the lease runs by; nil: the time since the machine's boot
 	Log      *slog.Logger
 }
 
@@ -87,7 +89,7 @@ type source struct {
 // New returns a loop that is not running. The database's loop must not run yet either.
 func New(o Options) *Loop {
 	l := &Loop{
-		client: o.Client, objects: o.Objects, db: o.DB, cluster: plan.Cluster{Config: o.Plan}, election: o.Election,
+		client: o.Client, objects: o.Objects, db: o.DB, cluster: plan.Cluster{Config: o.Plan, Servers: o.Servers}, election: o.Election,
 		log: o.Log, chassis: o.Chassis, first: o.First,
 		allocation: ipam.Settings{Subnets: o.Subnets, JoinSubnets: o.Plan.JoinSubnets, Joined: o.Joined, Log: o.Log},
 		pace:       pace{tell: o.Busy}, identity: o.Identity, clock: o.Clock,

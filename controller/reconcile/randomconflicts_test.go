@@ -90,6 +90,7 @@ func conflictConfig() plan.Config {
 		ClusterCIDRs: []netip.Prefix{netip.MustParsePrefix("10.244.0.0/16")},
 		ServiceCIDRs: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")},
 		JoinSubnets:  []netip.Prefix{netip.MustParsePrefix("100.64.0.0/16")},
+		ExternalIPs:  []netip.Prefix{netip.MustParsePrefix("0.0.0.0/0")},
 		SNATPorts:    plan.PortRange{First: 49152, Last: 65535}, MTU: 1400,
 	}
 }

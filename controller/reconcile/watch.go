@@ -12,6 +12,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/informer"
 	"github.com/ovn-ebpf/ovn-ebpf/controller/plan"
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // watch makes the loop's cluster the informers' stores and starts them. It
@@ -65,6 +66,16 @@ func (l *Loop) changed(old, now any) {
 		return // on standby, skip computing the affected keys
 	}
 	for _, k := range plan.Affected(&l.cluster, old, now) {
+		l.enqueue(k)
+	}
+}
+
+// ServersChanged must be called after the result of Options.Servers has changed.
+func (l *Loop) ServersChanged(was, now services.ControlPlane) {
+	if !l.taking() {
+		return // a new leader begins with all keys
+	}
+	for _, k := range l.cluster.ControlPlaneAffects(was, now) {
 		l.enqueue(k)
 	}
 }

@@ -88,12 +88,8 @@ func (g *ground) caughtUp(ctx context.Context) error {
 	return nil
 }
 
-// begin creates the control plane's Node, the victim's policy and the tenant, and starts the
-// probes.
+// begin creates the victim's policy and the tenant, and starts the probes.
 func (g *ground) begin(ctx context.Context, o Options) (*tenant, *rows, error) {
-	if err := g.controlPlane(ctx); err != nil {
-		return nil, nil, err
-	}
 	if err := g.serveHost(ctx); err != nil {
 		return nil, nil, err
 	}

@@ -50,10 +50,29 @@ const starting = -1
 
 const victim = "victim" // namespace that must not be affected
 
+// Networks of the lab's nodes: 172.30.0.11 and 12, fd00:172:30::11 and 12.
+const nodeNetwork4, nodeNetwork6 = "172.30.0.8/29", "fd00:172:30::10/125"
+
+// allBut returns the prefixes that cover all addresses of the family outside of a network. As
+// external IPs they leave the tenant every attack except the one that is off by default in every
+// cluster that has ranges: external IPs of nodes, which must be refused.
+func allBut(network string) []string {
+	p := netip.MustParsePrefix(network)
+	var out []string
+	for bits := 1; bits <= p.Bits(); bits++ {
+		sibling := p.Addr().AsSlice()
+		sibling[(bits-1)/8] ^= 1 << (7 - (bits-1)%8)
+		a, _ := netip.AddrFromSlice(sibling)
+		out = append(out, netip.PrefixFrom(a, bits).Masked().String())
+	}
+	return out
+}
+
 // newGround brings the lab up. The caller must call Down, also after an error with a non-nil
 // ground.
 func newGround(ctx context.Context, o lab.Options, log io.Writer) (*ground, error) {
 	o.Nodes, o.Cluster, o.Owned = 2, true, true
+	o.ExternalIPs = strings.Join(append(allBut(nodeNetwork4), allBut(nodeNetwork6)...), ",")
 	l, err := lab.Up(ctx, o)
 	if err != nil {
 		return nil, err

@@ -7,10 +7,7 @@ import (
 	"net/netip"
 	"time"
 
-	corev1 "k8s.io/api/core/v1"
-	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
-	"k8s.io/client-go/util/retry"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 )
@@ -26,23 +23,6 @@ const (
 
 // apiPort is the API server's.
 const apiPort = 6443
-
-// controlPlane creates the Node of the machine with the API server, which runs no agent. Otherwise
-// the API server's address would be one outside of the cluster, which any Service can take.
-func (g *ground) controlPlane(ctx context.Context) error {
-	n, err := g.client.CoreV1().Nodes().Create(ctx, &corev1.Node{ObjectMeta: metav1.ObjectMeta{Name: "control"}}, metav1.CreateOptions{})
-	if err != nil {
-		return err
-	}
-	return retry.RetryOnConflict(retry.DefaultRetry, func() error { // the controller annotates it meanwhile
-		if n, err = g.client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{}); err != nil {
-			return err
-		}
-		n.Status.Addresses = []corev1.NodeAddress{{Type: corev1.NodeInternalIP, Address: lab.CentralIP4}, {Type: corev1.NodeInternalIP, Address: lab.CentralIP6}}
-		_, err = g.client.CoreV1().Nodes().UpdateStatus(ctx, n, metav1.UpdateOptions{})
-		return err
-	})
-}
 
 // socketsKnown is the time after which agents know a new UDP socket of their host
 // (docs/services.md). Until then a host port can take its datagrams.

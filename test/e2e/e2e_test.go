@@ -77,6 +77,10 @@ func start(t *testing.T, o lab.Options) *Cluster {
 	return c
 }
 
+// externalIPs are the allowed external IPs: networks outside of the lab, and the address of the API
+// server and of OVN's databases, which is no Node's. Services must not get those servers' ports.
+const externalIPs = "203.0.113.0/24,2001:db8:10::/64," + lab.CentralIP4 + "/32," + lab.CentralIP6 + "/128"
+
 // labOptions adds the options from the environment.
 func labOptions(t *testing.T, o lab.Options) lab.Options {
 	t.Helper()
@@ -103,6 +107,7 @@ func labOptions(t *testing.T, o lab.Options) lab.Options {
 		o.AgentArgs = append(o.AgentArgs, "--gateway-mode=local")
 	}
 	o.AgentArgs = append(o.AgentArgs, shadowRate)
+	o.ExternalIPs = externalIPs
 	o.FailedLogs = failedLogs(t)
 	return o
 }

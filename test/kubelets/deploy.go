@@ -116,7 +116,8 @@ func (c *Cluster) helm(ctx context.Context, args ...string) error {
 func (c *Cluster) configuration() map[string]string {
 	return map[string]string{
 		"CLUSTER_SUBNETS": lab.ClusterSubnets, "SERVICE_CIDRS": lab.ServiceCIDRs,
-		"NB_ADDRESS": c.lab.NBAddress(), "SB_ADDRESS": c.lab.SBAddress(),
+		"ALLOW_EXTERNAL_IPS": "203.0.113.250/32", // upstream's spec about external IPs
+		"NB_ADDRESS":         c.lab.NBAddress(), "SB_ADDRESS": c.lab.SBAddress(),
 		// Without kube-proxy, the agent serves Services.
 		"KUBERNETES_SERVICE_HOST": c.serverAddress().Addr().String(),
 		"KUBERNETES_SERVICE_PORT": strconv.Itoa(apiPort),

@@ -62,7 +62,7 @@ func (l *Lab) controllerArgv() []string {
 	return []string{
 		filepath.Join(l.opts.BinDir, controllerProgram), "controller", "--kubeconfig", l.Kubeconfig(),
 		"--nb-address", l.NBAddress(), "--sb-address", l.SBAddress(),
-		"--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs,
+		"--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs, "--allow-external-ips", l.opts.ExternalIPs,
 	}
 }
 
@@ -94,7 +94,7 @@ func (l *Lab) agentArgv(i int, extra ...string) []string {
 	argv := []string{
 		filepath.Join(l.opts.BinDir, controllerProgram), "agent", "--node-name", n.Name, "--kubeconfig", l.Kubeconfig(),
 		"--ovsdb", n.OVSDB, "--ovs-rundir", n.RunDir, "--ovn-rundir", n.RunDir, "--sb-address", l.SBAddress(), "--datapath", l.opts.Datapath,
-		"--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs,
+		"--cluster-subnets", ClusterSubnets, "--k8s-service-cidrs", ServiceCIDRs, "--allow-external-ips", l.opts.ExternalIPs,
 		"--pin-dir", n.PinDir, "--cni-socket", n.CNISocket, "--cni-conf-dir", n.CNIConfDir, "--run-dir", n.RunDir,
 		"--metrics-bind-address", agentMetrics,
 	}

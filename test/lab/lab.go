@@ -42,6 +42,7 @@ type state struct {
 	BinDir              string
 	Uplink              string
 	AgentArgs           []string
+	ExternalIPs         string
 	By                  process.Process // the process that brought it up
 	Owned               bool
 }
@@ -147,7 +148,7 @@ func (l *Lab) claim() error {
 	}
 	l.state = state{
 		Name: o.Name, Nodes: o.Nodes, NodeNames: o.NodeNames, Kube: o.Kube, Cluster: o.Cluster, Bare: o.Bare, Datapath: o.Datapath, Platform: o.Platform, Cache: o.CacheDir, BinDir: o.BinDir,
-		Uplink: o.Uplink, AgentArgs: o.AgentArgs, By: *by, Owned: o.Owned, Pods: o.Pods, Programs: l.state.Programs,
+		Uplink: o.Uplink, AgentArgs: o.AgentArgs, ExternalIPs: o.ExternalIPs, By: *by, Owned: o.Owned, Pods: o.Pods, Programs: l.state.Programs,
 	}
 	b, err := json.MarshalIndent(l.state, "", "\t")
 	if err != nil {
@@ -220,7 +221,7 @@ func load(dir string) (*Lab, error) {
 		return nil, fmt.Errorf("open lab: parse %s: %w", l.path(StateFile), err)
 	}
 	l.opts.Name, l.opts.Nodes, l.opts.Datapath, l.opts.BinDir = l.state.Name, l.state.Nodes, l.state.Datapath, l.state.BinDir
-	l.opts.Uplink, l.opts.AgentArgs, l.opts.NodeNames = l.state.Uplink, l.state.AgentArgs, l.state.NodeNames
+	l.opts.Uplink, l.opts.AgentArgs, l.opts.NodeNames, l.opts.ExternalIPs = l.state.Uplink, l.state.AgentArgs, l.state.NodeNames, l.state.ExternalIPs
 	l.opts.Platform, l.opts.CacheDir = l.state.Platform, l.state.Cache
 	l.opts.Kube, l.opts.Cluster, l.opts.Bare, l.opts.Pods = l.state.Kube, l.state.Cluster, l.state.Bare, l.state.Pods
 	if l.state.Kube {

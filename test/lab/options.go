@@ -36,6 +36,7 @@ type Options struct {
 	AgentArgs []string // further arguments of every agent, like --gateway-layout=bridged
 	// ControllerArgs are further arguments of the controller.
 	ControllerArgs []string
+	ExternalIPs    string // --allow-external-ips of the controller and of every agent; default: none
 	Disk           string // size of separate tmpfs file systems for each node, the databases and etcd; "": use the machine's
 	Datapath       string // "system" or "netdev"; default: as the kernel supports
 	BinDir         string // of ovnkube, ovn-k8s-cni-overlay and ovnlab; needed by Cluster and for pods
