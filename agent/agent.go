@@ -194,7 +194,8 @@ func (a *agent) openOVS(ctx context.Context) error {
 // follow builds what reads the cluster and what writes Events. Nothing of it runs yet.
 func (a *agent) follow() error {
 	var err error
-	a.cluster, err = cluster.New(a.cfg.RestConfig, a.cfg.NodeName, cluster.Handlers{
+	api := a.cfg.API(a.log)
+	a.cluster, err = cluster.New(api, a.cfg.NodeName, cluster.Handlers{
 		Node: func() {
 			a.gateway.Trigger() // for its zone and addresses
 			a.environment.Trigger()
@@ -230,7 +231,7 @@ func (a *agent) follow() error {
 	if err != nil {
 		return err
 	}
-	return a.watchEnvironment()
+	return a.watchEnvironment(api)
 }
 
 // build builds the parts that need Open vSwitch.

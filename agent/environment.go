@@ -21,12 +21,12 @@ const (
 )
 
 // watchEnvironment builds the watch of what the agent needs of the node but cannot repair.
-func (a *agent) watchEnvironment() error {
-	client, err := rest.HTTPClientFor(a.cfg.RestConfig)
+func (a *agent) watchEnvironment(api *rest.Config) error {
+	client, err := rest.HTTPClientFor(api)
 	if err != nil {
 		return fmt.Errorf("make a client of the API server: %w", err)
 	}
-	server, _, err := rest.DefaultServerUrlFor(a.cfg.RestConfig)
+	server, _, err := rest.DefaultServerUrlFor(api)
 	if err != nil {
 		return fmt.Errorf("find the API server's URL: %w", err)
 	}

@@ -105,6 +105,20 @@ static __always_inline void clear_peer(struct bpf_sock_addr *ctx)
 	}
 }
 
+/*
+ * Reports whether the agent has exempted the socket (ExemptSocket). Only sockets at a frontend need
+ * this lookup.
+ */
+static __always_inline int is_exempt(struct bpf_sock_addr *ctx)
+{
+	__u64 cookie;
+
+	if (ctx->protocol != IPPROTO_TCP)
+		return 0;
+	cookie = bpf_get_socket_cookie(ctx);
+	return !!bpf_map_lookup_elem(&sock_exempt, &cookie);
+}
+
 static __noinline int translate_connect(struct bpf_sock_addr *ctx, struct back *dst)
 {
 	struct front_key want = { .addr = dst->addr, .port = dst->port, .proto = ctx->protocol };
@@ -114,6 +128,8 @@ static __noinline int translate_connect(struct bpf_sock_addr *ctx, struct back *
 
 	concrete(&want.addr);
 	answer = choose(&want, 0, &c);
+	if (answer != ANSWER_PASS && is_exempt(ctx))
+		answer = ANSWER_PASS;
 	if (answer != ANSWER_BACKEND) {
 		clear_peer(ctx);
 		return answer;

@@ -20,10 +20,12 @@ type SockService struct {
 // SockPort is a port of a Service with its frontends and backends.
 type SockPort struct {
 	// Frontends are the addresses that clients connect to. An unspecified address stands for every
-	// host address of its family (SyncAddrs) and loopback: a NodePort. A specific address takes
-	// precedence. If several services share a frontend, the service with the smallest key gets it.
-	Frontends []netip.AddrPort
-	Proto     uint8 // 6 or 17
+	// host address of its family (SyncAddrs) and, unless NotLoopback is set, for loopback: a NodePort.
+	// A specific address takes precedence. If several services share a frontend, the service with the
+	// smallest key gets it.
+	Frontends   []netip.AddrPort
+	NotLoopback bool  // an unspecified address does not stand for loopback: a host port
+	Proto       uint8 // 6 or 17
 	// Backends are ready. A frontend uses those of its family. Without any it refuses connections.
 	Backends []netip.AddrPort
 	Affinity time.Duration // timeout of ClientIP session affinity, in whole seconds; 0: none
@@ -127,13 +129,14 @@ func (s *Sock) Detach() error {
 		}
 	}
 	return unpinMaps(s.opts.PinDir,
-		sockMapSockAddrs, sockMapSockAffinity, sockMapSockBackends, sockMapSockConnected, sockMapSockExchanges, sockMapSockFrontends, sockMapSockPeers)
+		sockMapSockAddrs, sockMapSockAffinity, sockMapSockBackends, sockMapSockConnected, sockMapSockExchanges, sockMapSockExempt,
+		sockMapSockFrontends, sockMapSockPeers)
 }
 
 // maps returns the tables.
 func (s *Sock) maps() []*ebpf.Map {
 	m := s.objs.sockMaps
-	return []*ebpf.Map{m.SockFrontends, m.SockBackends, m.SockAddrs, m.SockAffinity, m.SockConnected, m.SockExchanges, m.SockPeers}
+	return []*ebpf.Map{m.SockFrontends, m.SockBackends, m.SockAddrs, m.SockAffinity, m.SockConnected, m.SockExchanges, m.SockExempt, m.SockPeers}
 }
 
 func unpinMaps(pinDir string, names ...string) error {

@@ -17,10 +17,17 @@ struct front_key {
 };
 _Static_assert(sizeof(struct front_key) == 20, "front_key is shared with Go");
 
+/*
+ * This bit of a wildcard frontend excludes loopback addresses. It is in a field that programs and
+ * tables of earlier versions have, too: such a program keeps the choice for longer, which has no
+ * effect, because the frontend has one backend.
+ */
+#define FRONT_NOT_LOOPBACK 0x80000000u
+
 struct front {
 	__u32 set;
 	__u32 count;	/* number of backends in the set; 0: refuse */
-	__u32 affinity; /* seconds that a choice is kept; 0: none */
+	__u32 affinity; /* seconds that a choice is kept; 0: none; and FRONT_NOT_LOOPBACK */
 };
 _Static_assert(sizeof(struct front) == 12, "front is shared with Go");
 
@@ -81,7 +88,7 @@ struct {
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } sock_backends SEC(".maps");
 
-/* The host's addresses except loopback: the meaning of a wildcard frontend. */
+/* The host's addresses except loopback: the meaning of a wildcard frontend, see is_own. */
 struct {
 	__uint(type, BPF_MAP_TYPE_HASH);
 	__uint(max_entries, 8192);
@@ -128,5 +135,17 @@ struct {
 	__type(value, struct choice);
 	__uint(pinning, LIBBPF_PIN_BY_NAME);
 } sock_exchanges SEC(".maps");
+
+/*
+ * Connecting TCP sockets of the agent, by cookie, that no frontend translates. An entry is needed
+ * only until its socket connects, and the agent adds one for each of its few connections.
+ */
+struct {
+	__uint(type, BPF_MAP_TYPE_LRU_HASH);
+	__uint(max_entries, 1024);
+	__type(key, __u64);
+	__type(value, __u8);
+	__uint(pinning, LIBBPF_PIN_BY_NAME);
+} sock_exempt SEC(".maps");
 
 #endif /* __SOCK_H */

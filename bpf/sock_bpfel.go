@@ -82,6 +82,7 @@ const (
 	sockMapSockBackends      = "sock_backends"
 	sockMapSockConnected     = "sock_connected"
 	sockMapSockExchanges     = "sock_exchanges"
+	sockMapSockExempt        = "sock_exempt"
 	sockMapSockFrontends     = "sock_frontends"
 	sockMapSockPeers         = "sock_peers"
 	sockProgSockConnect4     = "sock_connect4"
@@ -157,6 +158,7 @@ type sockMapSpecs struct {
 	SockBackends  *ebpf.MapSpec `ebpf:"sock_backends"`
 	SockConnected *ebpf.MapSpec `ebpf:"sock_connected"`
 	SockExchanges *ebpf.MapSpec `ebpf:"sock_exchanges"`
+	SockExempt    *ebpf.MapSpec `ebpf:"sock_exempt"`
 	SockFrontends *ebpf.MapSpec `ebpf:"sock_frontends"`
 	SockPeers     *ebpf.MapSpec `ebpf:"sock_peers"`
 }
@@ -194,6 +196,7 @@ type sockMaps struct {
 	SockBackends  *ebpf.Map `ebpf:"sock_backends"`
 	SockConnected *ebpf.Map `ebpf:"sock_connected"`
 	SockExchanges *ebpf.Map `ebpf:"sock_exchanges"`
+	SockExempt    *ebpf.Map `ebpf:"sock_exempt"`
 	SockFrontends *ebpf.Map `ebpf:"sock_frontends"`
 	SockPeers     *ebpf.Map `ebpf:"sock_peers"`
 }
@@ -205,6 +208,7 @@ func (m *sockMaps) Close() error {
 		m.SockBackends,
 		m.SockConnected,
 		m.SockExchanges,
+		m.SockExempt,
 		m.SockFrontends,
 		m.SockPeers,
 	)

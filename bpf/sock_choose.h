@@ -44,15 +44,20 @@ static __always_inline void concrete(struct addr *a)
 		a->w[3] = bpf_htonl(1);
 }
 
+static __always_inline int is_loopback(const struct addr *a)
+{
+	if (is_mapped(a))
+		return (a->w[3] & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000);
+	return !a->w[0] && !a->w[1] && !a->w[2] && a->w[3] == bpf_htonl(1);
+}
+
+/*
+ * Reports whether the host has the address. This is IsOwn of the Go package service, where sock_addrs
+ * has the addresses of the host's interfaces, and concrete() has replaced the unspecified address.
+ */
 static __always_inline int is_own(const struct addr *a)
 {
-	if (is_mapped(a)) {
-		if ((a->w[3] & bpf_htonl(0xff000000)) == bpf_htonl(0x7f000000))
-			return 1;
-	} else if (!a->w[0] && !a->w[1] && !a->w[2] && a->w[3] == bpf_htonl(1)) {
-		return 1;
-	}
-	return !!bpf_map_lookup_elem(&sock_addrs, a);
+	return is_loopback(a) || bpf_map_lookup_elem(&sock_addrs, a);
 }
 
 __noinline int find_front(const struct front_key *want, struct front *out)
@@ -74,8 +79,11 @@ __noinline int find_front(const struct front_key *want, struct front *out)
 		f = bpf_map_lookup_elem(&sock_frontends, &key);
 		if (!f || !is_own(&own))
 			return 0;
+		if ((f->affinity & FRONT_NOT_LOOPBACK) && is_loopback(&own))
+			return 0;
 	}
 	*out = *f;
+	out->affinity &= ~FRONT_NOT_LOOPBACK;
 	return 1;
 }
 

@@ -10,6 +10,9 @@ import (
 	"time"
 )
 
+// sockNotLoopback is FRONT_NOT_LOOPBACK of sock.h.
+const sockNotLoopback = 1 << 31
+
 // sockGroup is the set of backends shared by the frontends of one family of one service port.
 type sockGroup struct {
 	service  string
@@ -17,8 +20,8 @@ type sockGroup struct {
 	proto    uint8
 	fronts   []sockFrontKey // sorted
 	backs    []sockBack     // sorted
-	affinity uint32
-	set      uint32 // 0: none, while there is no backend or no own frontend
+	affinity uint32         // also has sockNotLoopback
+	set      uint32         // 0: none, while there is no backend or no own frontend
 }
 
 // sockPlan is a change of the tables, in order of execution. A lookup during the change finds old
@@ -94,7 +97,10 @@ func sockGroups(s SockService) ([]*sockGroup, error) {
 				continue
 			}
 			g.service, g.index, g.proto = s.Key, 2*i+f, p.Proto
-			g.affinity = uint32(min((p.Affinity+time.Second-1)/time.Second, 1<<32-1))
+			g.affinity = uint32(min((p.Affinity+time.Second-1)/time.Second, sockNotLoopback-1))
+			if p.NotLoopback {
+				g.affinity |= sockNotLoopback
+			}
 			slices.SortFunc(g.fronts, compareFronts)
 			g.fronts = slices.Compact(g.fronts)
 			slices.SortFunc(g.backs, compareBacks)

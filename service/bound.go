@@ -96,12 +96,12 @@ func IsKept(proto corev1.Protocol, port uint16) bool {
 }
 
 // Keeps reports whether a frontend is reserved for the node itself. isHost reports whether an
-// address belongs to a host. The unspecified address stands for all addresses of a host. Loopback
-// and link-local addresses belong to every host.
+// interface of a host has an address. Other hosts do not publish their link-local addresses, so each
+// link-local address counts as an address of a host.
 func Keeps(proto corev1.Protocol, at netip.AddrPort, isHost func(netip.Addr) bool) bool {
 	if !IsKept(proto, at.Port()) {
 		return false
 	}
 	a := at.Addr()
-	return a.IsUnspecified() || a.IsLoopback() || a.IsLinkLocalUnicast() || isHost(a)
+	return IsOwn(a, isHost) || a.IsLinkLocalUnicast()
 }

@@ -5,6 +5,7 @@ import (
 	"net"
 	"net/netip"
 	"sync"
+	"syscall"
 	"time"
 )
 
@@ -21,11 +22,19 @@ type dialer struct {
 	next    int
 }
 
+// Dial returns a function for rest.Config's Dial. It detects a dead peer within 25 s, also while no
+// request is pending. control is net.Dialer.Control, and may be nil.
+func Dial(control func(network, address string, conn syscall.RawConn) error) func(ctx context.Context, network, address string) (net.Conn, error) {
+	d := net.Dialer{
+		Timeout: 10 * time.Second, Control: control,
+		KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3},
+	}
+	return d.DialContext
+}
+
 func newDialer(dial func(context.Context, string, string) (net.Conn, error)) *dialer {
 	if dial == nil {
-		// Detects a dead peer within 25 s, also while no request is pending.
-		d := net.Dialer{Timeout: 10 * time.Second, KeepAliveConfig: net.KeepAliveConfig{Enable: true, Idle: 10 * time.Second, Interval: 5 * time.Second, Count: 3}}
-		dial = d.DialContext
+		dial = Dial(nil)
 	}
 	return &dialer{dial: dial, conns: map[*conn]bool{}, dialing: map[int]context.CancelFunc{}}
 }

@@ -18,6 +18,7 @@ type Host struct {
 	Known     knownAddresses
 	// The following are set by View.observe only.
 	Ephemeral []bpf.PortRange  // among which the kernel chooses ports for the host's connections
+	TCP       []netip.AddrPort // local addresses of TCP listeners, sorted
 	UDP       []netip.AddrPort // local addresses of unconnected UDP sockets, sorted
 }
 

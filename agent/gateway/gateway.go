@@ -256,6 +256,6 @@ func (v *View) observe() (Host, error) {
 	if h.Ephemeral, err = readEphemeral(); err != nil {
 		return h, err
 	}
-	h.UDP, err = link.UnconnectedUDP()
+	h.TCP, h.UDP, err = link.Receivers()
 	return h, err
 }

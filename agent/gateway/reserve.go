@@ -115,9 +115,20 @@ func (s Settings) ephemeral(h Host) []bpf.PortRange {
 // openUDP returns the host's unconnected UDP sockets outside of its ephemeral ports, where clients
 // come and go.
 func openUDP(h Host, ephemeral []bpf.PortRange) []netip.AddrPort {
-	return slices.DeleteFunc(slices.Clone(h.UDP), func(a netip.AddrPort) bool {
-		return slices.ContainsFunc(ephemeral, func(r bpf.PortRange) bool { return r.Contains(a.Port()) })
+	return slices.DeleteFunc(slices.Clone(h.UDP), func(a netip.AddrPort) bool { return contains(ephemeral, a.Port()) })
+}
+
+// loopbackTCP returns the host's TCP listeners that connections to loopback addresses reach, outside
+// of its ephemeral ports.
+func loopbackTCP(h Host, ephemeral []bpf.PortRange) []netip.AddrPort {
+	return slices.DeleteFunc(slices.Clone(h.TCP), func(a netip.AddrPort) bool {
+		onLoopback := a.Addr().IsUnspecified() || a.Addr().IsLoopback()
+		return !onLoopback || contains(ephemeral, a.Port())
 	})
+}
+
+func contains(ports []bpf.PortRange, port uint16) bool {
+	return slices.ContainsFunc(ports, func(r bpf.PortRange) bool { return r.Contains(port) })
 }
 
 // reservePorts excludes want from the host's ephemeral ports. Foreign entries stay. Added ports are

@@ -338,7 +338,7 @@ func (s Source) serviceNode(h Host, n Node, set Settings, f facts) service.Node 
 		control = s.ControlPlane()
 	}
 	return service.Node{
-		Ephemeral: ephemeral, UDP: openUDP(h, ephemeral),
+		Ephemeral: ephemeral, UDP: openUDP(h, ephemeral), TCP: loopbackTCP(h, ephemeral),
 		Name: s.Node, Zone: s.Zone(), NodePorts: set.NodePorts,
 		Local: set.Local, Lookup: set.Backend == EBPF && set.NoEBPF == "",
 		Addresses: nodeAddrs(n), Own: ownAddrs(h, set), Hosts: f.hosts,

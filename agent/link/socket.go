@@ -81,19 +81,40 @@ func udpSockets() ([]*netlink.Socket, error) {
 	return out, nil
 }
 
-// UnconnectedUDP returns the local addresses of the namespace's UDP sockets that take packets from
-// any peer, except on loopback. Sorted, without duplicates.
-func UnconnectedUDP() ([]netip.AddrPort, error) {
-	var out []netip.AddrPort
-	all, err := udpSockets()
-	if err != nil {
-		return nil, err
+// Receivers returns the local addresses of the namespace's sockets that take packets from any peer,
+// also on loopback: TCP listeners, and UDP sockets that are not connected. Both lists are sorted and
+// without duplicates.
+func Receivers() (tcp, udp []netip.AddrPort, err error) {
+	if tcp, err = localAddresses(unix.IPPROTO_TCP, tcpListen); err != nil {
+		return nil, nil, fmt.Errorf("list TCP listeners: %w", err)
 	}
-	for _, s := range all {
-		if addr, ok := netip.AddrFromSlice(s.ID.Source); ok && s.State == tcpClose && !addr.Unmap().IsLoopback() {
-			out = append(out, netip.AddrPortFrom(addr.Unmap(), s.ID.SourcePort))
+	if udp, err = localAddresses(unix.IPPROTO_UDP, tcpClose); err != nil {
+		return nil, nil, fmt.Errorf("list UDP sockets: %w", err)
+	}
+	return tcp, udp, nil
+}
+
+// localAddresses returns the local addresses of the namespace's sockets of a protocol and state.
+// Only these pass from the kernel. Sorted, without duplicates.
+func localAddresses(proto, state uint8) ([]netip.AddrPort, error) {
+	var out []netip.AddrPort
+	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
+		req := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
+		req.AddData(stateRequest{family, proto, state})
+		messages, err := retry(func() ([][]byte, error) { return req.Execute(unix.NETLINK_INET_DIAG, nl.SOCK_DIAG_BY_FAMILY) })
+		if err != nil {
+			return nil, err
+		}
+
+		for _, m := range messages {
+			local, err := diagLocal(m)
+			if err != nil {
+				return nil, err
+			}
+			out = append(out, local)
 		}
 	}
+
 	slices.SortFunc(out, netip.AddrPort.Compare)
 	return slices.Compact(out), nil
 }
@@ -195,38 +216,31 @@ const tcpBoundInactive = 13
 // listen nor are connected. Sockets does not return them. Linux before 6.8 does not list them; then
 // the result is empty.
 func BoundTCP(first, last uint16) ([]Socket, error) {
+	all, err := localAddresses(unix.IPPROTO_TCP, tcpBoundInactive)
+	if err != nil {
+		return nil, fmt.Errorf("list bound TCP sockets: %w", err)
+	}
+
 	var out []Socket
-	for _, family := range []uint8{unix.AF_INET, unix.AF_INET6} {
-		req := nl.NewNetlinkRequest(nl.SOCK_DIAG_BY_FAMILY, unix.NLM_F_DUMP)
-		req.AddData(boundRequest{family})
-		messages, err := retry(func() ([][]byte, error) { return req.Execute(unix.NETLINK_INET_DIAG, nl.SOCK_DIAG_BY_FAMILY) })
-		if err != nil {
-			return nil, fmt.Errorf("list bound TCP sockets: %w", err)
-		}
-		for _, m := range messages {
-			local, err := diagLocal(m)
-			if err != nil {
-				return nil, fmt.Errorf("list bound TCP sockets: %w", err)
-			}
-			if p := local.Port(); p >= first && p <= last && !local.Addr().IsLoopback() {
-				out = append(out, Socket{Proto: unix.IPPROTO_TCP, Local: local})
-			}
+	for _, local := range all {
+		if p := local.Port(); p >= first && p <= last && !local.Addr().IsLoopback() {
+			out = append(out, Socket{Proto: unix.IPPROTO_TCP, Local: local})
 		}
 	}
 	return out, nil
 }
 
-// boundRequest is struct inet_diag_req_v2 of linux/inet_diag.h.
-type boundRequest struct{ family uint8 }
+// stateRequest is struct inet_diag_req_v2 of linux/inet_diag.h for the sockets of one state.
+type stateRequest struct{ family, proto, state uint8 }
 
 const diagRequestLen = 56
 
-func (r boundRequest) Len() int { return diagRequestLen }
+func (r stateRequest) Len() int { return diagRequestLen }
 
-func (r boundRequest) Serialize() []byte {
+func (r stateRequest) Serialize() []byte {
 	b := make([]byte, diagRequestLen)
-	b[0], b[1] = r.family, unix.IPPROTO_TCP
-	binary.NativeEndian.PutUint32(b[4:], 1<<tcpBoundInactive)
+	b[0], b[1] = r.family, r.proto
+	binary.NativeEndian.PutUint32(b[4:], 1<<r.state)
 	return b
 }
 

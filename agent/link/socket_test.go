@@ -3,6 +3,7 @@ package link
 import (
 	"errors"
 	"fmt"
+	"net"
 	"net/netip"
 	"path/filepath"
 	"slices"
@@ -183,4 +184,53 @@ func since(t *testing.T, major, minor int) bool {
 		t.Fatal(err)
 	}
 	return gotMajor > major || gotMajor == major && gotMinor >= minor
+}
+
+// TestReceivers_loopback checks that listeners and unconnected UDP sockets are listed, also on
+// loopback, and no others.
+func TestReceivers_loopback(t *testing.T) {
+	at := netip.MustParseAddrPort
+	var wantTCP, wantUDP []netip.AddrPort
+	for _, s := range []string{"0.0.0.0:50100", "127.0.0.1:50101", "127.0.0.53:50102", "[::]:50103", "[::1]:50104"} {
+		if err := unix.Listen(bindTCP(t, at(s)), 1); err != nil {
+			t.Fatal(err)
+		}
+		network := "udp6"
+		if at(s).Addr().Is4() {
+			network = "udp4" // "udp" would make an IPv6 socket for all addresses
+		}
+		u, err := net.ListenUDP(network, net.UDPAddrFromAddrPort(at(s)))
+		if err != nil {
+			t.Fatal(err)
+		}
+		t.Cleanup(func() { u.Close() })
+		wantTCP, wantUDP = append(wantTCP, at(s)), append(wantUDP, at(s))
+	}
+	bindTCP(t, at("127.0.0.1:50105"))
+	connected := udpTo(t, at("127.0.0.1:50106"), false)
+	local, err := unix.Getsockname(connected)
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	tcp, udp, err := Receivers()
+	if err != nil {
+		t.Fatal(err)
+	}
+
+	if port := uint16(local.(*unix.SockaddrInet4).Port); slices.ContainsFunc(udp, func(a netip.AddrPort) bool { return a.Port() == port }) {
+		t.Errorf("UDP sockets %v: port %d is connected", udp, port)
+	}
+	ours := func(all []netip.AddrPort) []netip.AddrPort {
+		return slices.DeleteFunc(all, func(a netip.AddrPort) bool { return a.Port() < 50100 || a.Port() > 50105 })
+	}
+	for _, s := range []struct {
+		proto     string
+		got, want []netip.AddrPort
+	}{{"TCP", ours(tcp), wantTCP}, {"UDP", ours(udp), wantUDP}} {
+		slices.SortFunc(s.want, netip.AddrPort.Compare)
+		if !slices.Equal(s.got, s.want) {
+			t.Errorf("%s: %v, want %v", s.proto, s.got, s.want)
+		}
+	}
 }

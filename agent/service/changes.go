@@ -129,7 +129,7 @@ func sortSockets(s []bpf.SockService) {
 }
 
 func equalPorts(a, b bpf.SockPort) bool {
-	return a.Proto == b.Proto && a.Affinity == b.Affinity && slices.Equal(a.Frontends, b.Frontends) && slices.Equal(a.Backends, b.Backends)
+	return a.Proto == b.Proto && a.Affinity == b.Affinity && a.NotLoopback == b.NotLoopback && slices.Equal(a.Frontends, b.Frontends) && slices.Equal(a.Backends, b.Backends)
 }
 
 // served returns the current state of a frontend, or the zero value if it has none.
@@ -169,7 +169,9 @@ func (t *Tables) sockets(k Key) bpf.SockService {
 	}
 	for i, g := range c.plan.Groups {
 		if len(fronts[i]) > 0 {
-			out.Ports = append(out.Ports, bpf.SockPort{Frontends: fronts[i], Proto: g.Proto, Backends: g.Backends, Affinity: g.Affinity})
+			out.Ports = append(out.Ports, bpf.SockPort{
+				Frontends: fronts[i], Proto: g.Proto, Backends: g.Backends, Affinity: g.Affinity, NotLoopback: g.NotLoopback,
+			})
 		}
 	}
 	return out

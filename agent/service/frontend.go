@@ -48,8 +48,8 @@ func (f frontends) external(port uint16, addrs []netip.Addr) []Frontend {
 	return out
 }
 
-// nodePort returns frontends for outside clients at addrs, and for the host's sockets at every host
-// address and loopback.
+// nodePort returns frontends for outside clients at addrs, and for the host's sockets at the
+// unspecified address.
 func (f frontends) nodePort(port uint16, is4 bool, addrs []netip.Addr) []Frontend {
 	every := netip.IPv6Unspecified()
 	if is4 {

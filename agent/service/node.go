@@ -27,6 +27,10 @@ type Node struct {
 	// UDP are the local addresses of the host's UDP sockets that are not connected, except on
 	// ephemeral ports. No host port and no external IP gets their ports at an address of the host.
 	UDP []netip.AddrPort
+	// TCP are the local addresses of the host's TCP listeners, except on ephemeral ports. Only
+	// loopback and unspecified addresses are needed: no host port gets their ports at a loopback
+	// address.
+	TCP []netip.AddrPort
 
 	Hosts   []netip.Addr // of the other nodes' hosts, sorted
 	Cluster model.Config
@@ -38,9 +42,14 @@ func (n *Node) local(e model.Endpoint) bool {
 	return e.Node == n.Name || e.Node == "" && n.owns(e.Addr.Addr())
 }
 
+// owns reports whether an address is one of this node's: of the host, or one at which it serves node
+// ports.
 func (n *Node) owns(a netip.Addr) bool {
-	return slices.Contains(n.Own, a) || slices.Contains(n.Addresses, a)
+	return model.IsOwn(a, func(a netip.Addr) bool { return n.has(a) || slices.Contains(n.Addresses, a) })
 }
+
+// has reports whether an interface of the host has the address.
+func (n *Node) has(a netip.Addr) bool { return slices.Contains(n.Own, a) }
 
 // outside returns the addresses of the family that serve node ports to outside clients.
 func (n *Node) outside(is4 bool) []netip.Addr {
@@ -62,24 +71,40 @@ func (n *Node) isHost(a netip.Addr) bool {
 // taken returns the reason why a frontend at an address of the host belongs to the host itself, or
 // "". asked reports whether a tenant chose the port: a host port, or a port of an external IP.
 func (n *Node) taken(k bpf.ServiceKey, asked bool) string {
-	if !k.Addr.IsUnspecified() && !slices.Contains(n.Own, k.Addr) {
+	if !model.IsOwn(k.Addr, n.has) {
 		return ""
 	}
 	if slices.ContainsFunc(n.Ephemeral, func(r bpf.PortRange) bool { return r.Contains(k.Port) }) {
 		return "the host's connections use this port (net.ipv4.ip_local_port_range, without ip_local_reserved_ports)"
 	}
-	if asked && k.Proto == model.NumberUDP && slices.ContainsFunc(n.UDP, func(s netip.AddrPort) bool { return receives(s, k) }) {
+
+	var sockets []netip.AddrPort
+	switch {
+	case k.Proto == model.NumberUDP:
+		sockets = n.UDP
+	case k.Proto == model.NumberTCP && k.Addr.IsLoopback():
+		sockets = n.TCP
+	}
+
+	if asked && slices.ContainsFunc(sockets, func(s netip.AddrPort) bool { return receives(s, k) }) {
 		return "a socket of the host is open on this port"
 	}
 	return ""
 }
 
 // receives reports whether a socket at a local address gets packets to a frontend. A socket on ::
-// may also get those of IPv4.
+// may also get those of IPv4. An unspecified frontend stands for all addresses of the host except
+// loopback, as for host ports.
 func receives(socket netip.AddrPort, k bpf.ServiceKey) bool {
+	if socket.Port() != k.Port {
+		return false
+	}
+
 	a := socket.Addr()
-	same := a == k.Addr || k.Addr.IsUnspecified() && a.Is4() == k.Addr.Is4()
-	return socket.Port() == k.Port && (same || a.IsUnspecified() && (a.Is6() || k.Addr.Is4()))
+	if k.Addr.IsUnspecified() && a.Is4() == k.Addr.Is4() {
+		return !a.IsLoopback()
+	}
+	return a == k.Addr || a.IsUnspecified() && (a.Is6() || k.Addr.Is4())
 }
 
 // keeps reports whether a frontend is reserved for the node itself or for the control plane. The

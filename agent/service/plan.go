@@ -25,7 +25,8 @@ type Plan struct {
 }
 
 // Frontend is an (address, protocol, port) to which clients connect. The unspecified address of a
-// family stands for all addresses of the host and loopback; only frontends for sockets use it.
+// family stands for all addresses of the host, see also Group.NotLoopback. Only frontends for sockets
+// use it.
 type Frontend struct {
 	Key    bpf.ServiceKey
 	Owner  bpf.ServiceOwner // of packets that arrive at the gateway; 0: not served there
@@ -39,6 +40,9 @@ type Group struct {
 	Proto    uint8
 	Backends []netip.AddrPort // none: clients are refused
 	Affinity time.Duration    // how long a client keeps its backend; 0: no affinity
+	// NotLoopback restricts the frontends at an unspecified address to the addresses of the host's
+	// interfaces. Otherwise they also stand for loopback.
+	NotLoopback bool
 	// Local is the socket on this host behind the front ends of bpf.ServiceHost.
 	Local netip.AddrPort
 	// Redirect lists the destinations of arriving traffic in local gateway mode. It is the cluster IP,
@@ -73,12 +77,23 @@ func New(m model.Meaning, n *Node) *Plan {
 	if p == nil {
 		return nil
 	}
+
 	var clusterIPs []netip.Addr
 	if m.Service != nil {
 		clusterIPs = m.Service.ClusterIPs
 	}
+
 	p.Frontends = slices.DeleteFunc(p.Frontends, func(f Frontend) bool {
-		return n.keeps(f.Key, clusterIPs) || p.refuse(f, n.taken(f.Key, m.Pod != nil || m.Service.HasExternalIP(f.Key.Addr) && f.Key.Port == f.Port))
+		if n.keeps(f.Key, clusterIPs) {
+			// The controller reports it, except at an address at which only the agent serves host ports.
+			if m.Pod != nil && !f.Key.Addr.IsUnspecified() && !n.Cluster.ServesNodePorts(f.Key.Addr) {
+				p.refuse(f, "it is the node's own")
+			}
+			return true
+		}
+
+		asked := m.Pod != nil || m.Service.HasExternalIP(f.Key.Addr) && f.Key.Port == f.Port
+		return p.refuse(f, n.taken(f.Key, asked))
 	})
 	if len(p.Frontends)+len(p.Refused) == 0 {
 		return nil
@@ -145,7 +160,7 @@ func (p *Plan) equal(o *Plan) bool {
 }
 
 func (g Group) equal(o Group) bool {
-	return g.Proto == o.Proto && g.Affinity == o.Affinity && g.Local == o.Local && slices.Equal(g.Backends, o.Backends) && slices.Equal(g.Redirect, o.Redirect) &&
+	return g.Proto == o.Proto && g.Affinity == o.Affinity && g.NotLoopback == o.NotLoopback && g.Local == o.Local && slices.Equal(g.Backends, o.Backends) && slices.Equal(g.Redirect, o.Redirect) &&
 		slices.Equal(g.From, o.From)
 }
 

@@ -153,6 +153,9 @@ func planText(objects map[service.Key]model.Objects, n *service.Node) string {
 			if f.Socket {
 				fmt.Fprintf(&b, " socket to%s", backends(g))
 			}
+			if f.Key.Addr.IsUnspecified() && g.NotLoopback {
+				fmt.Fprintf(&b, ", not on loopback")
+			}
 			fmt.Fprintln(&b)
 		}
 		for _, a := range p.VIPs {
@@ -160,6 +163,9 @@ func planText(objects map[service.Key]model.Objects, n *service.Node) string {
 		}
 		for _, a := range p.UDP {
 			fmt.Fprintf(&b, "  answers %s\n", a)
+		}
+		for _, why := range p.Refused {
+			fmt.Fprintf(&b, "  refused: %s\n", why)
 		}
 	}
 	return b.String()

@@ -180,7 +180,7 @@ func tellFailure(ctx context.Context, config agent.Config, failure error, log *s
 	} else if err := config.Fail(failure); err != nil {
 		log.Warn("cannot record the error for ovnkube status", "err", err)
 	}
-	warnNode(ctx, config.RestConfig, config.NodeName, agentenv.AgentFailed, failure.Error(), log)
+	warnNode(ctx, config.API(log), config.NodeName, agentenv.AgentFailed, failure.Error(), log)
 }
 
 // warnNode writes an Event about the Node, as far as the API server answers. An agent that has

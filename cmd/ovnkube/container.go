@@ -311,7 +311,7 @@ func (w *switchWait) run(ctx context.Context, patience time.Duration) error {
 		}
 		w.log.Warn(w.found(err))
 		if !reported {
-			warnNode(ctx, w.config.RestConfig, w.config.NodeName, agentenv.NotReady, *w.why.Load(), w.log)
+			warnNode(ctx, w.config.API(w.log), w.config.NodeName, agentenv.NotReady, *w.why.Load(), w.log)
 			reported = true
 		}
 		<-short.Done() // another Open vSwitch's database is an error at once

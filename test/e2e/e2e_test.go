@@ -50,6 +50,7 @@ func TestEndToEnd(t *testing.T) {
 	t.Run("monitor", func(t *testing.T) { testMonitor(t, c) }) // its connections end at any time, so it follows the counting parts
 	t.Run("top", func(t *testing.T) { testTop(t, c) })
 	t.Run("a pod of the same name", func(t *testing.T) { testPodAgain(t, c) })
+	t.Run("host ports at loopback", func(t *testing.T) { testLoopback(t, c) })
 	t.Run("field", func(t *testing.T) { testField(t, c) })
 	if c.hasShortcuts() {
 		t.Run("shortcuts", func(t *testing.T) { testShortcuts(t, c) })
