@@ -75,6 +75,7 @@ type Cluster struct {
 	NodePortRange bpf.PortRange
 	ServiceCIDRs  []netip.Prefix
 	ExternalIPs   []netip.Prefix // allowed range of Services' external IPs, nil for any
+	TrustSlices   bool           // only the control plane can write EndpointSlices with its label
 	Shares        service.Shares // budgets of Services and host ports
 	PodCIDRs      []netip.Prefix
 	Local         bool // local gateway mode

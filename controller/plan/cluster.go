@@ -25,6 +25,7 @@ type Config struct {
 	ServiceCIDRs []netip.Prefix
 	JoinSubnets  []netip.Prefix // at most one per family
 	ExternalIPs  []netip.Prefix // allowed external IPs of Services; nil: any
+	TrustSlices  bool           // only the control plane can write EndpointSlices with its label
 	Shares       services.Shares
 	SNATPorts    PortRange // of nodes without a range of their own
 	MTU          int       // of pods
