@@ -62,6 +62,7 @@ var fieldTests = []fieldTest{
 	{name: "Services at a node's address", skip: needsSharedNIC, run: testServiceAtNode},
 	{name: "the host's socket to a removed endpoint", run: testStrangersSocket},
 	{name: "an endpoint that is not on its node", run: testFalseEndpoint},
+	{name: "a forged slice of the control plane", run: testForgedSlice},
 	{name: "a lost SYN", skip: needsRepeatedSNAT, run: testLostSYN},
 	{name: "a policy with many port ranges", run: testManyPortRanges},
 	{name: "a namespace with many frontends", long: true, run: testManyFrontends},
