@@ -94,7 +94,7 @@ func TestTrustEndpointSlices_needsPolicy(t *testing.T) {
 				t.Errorf("%+v: %s is %q", tc, trustSlices, got)
 			}
 			for _, kind := range []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
-				if _, has := objects[kind+" ovn-ebpf-endpoint-slices"]; has != (tc.server == policy) {
+				if _, has := objects[kind+" /ovn-ebpf-endpoint-slices"]; has != (tc.server == policy) {
 					t.Errorf("%+v: the chart has %s: %t", tc, kind, has)
 				}
 			}
