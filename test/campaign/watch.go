@@ -60,7 +60,9 @@ func (g *ground) watchAll(ctx context.Context) (*watch, func(), error) {
 		targets = append(targets, target{"/readyz of " + n.Name, n.Name, local(agentPort, "readyz")}, target{"/healthz of " + n.Name, n.Name, local(healthPort, "healthz")})
 		every(flowsEvery, func() { w.countFlows(ctx, g, n) })
 		for _, to := range []netip.Addr{n.IP4, n.IP6} {
-			every(healthEvery, func() { w.tryDoor(ctx, g, netip.AddrPortFrom(to, doorPort)) })
+			for _, port := range []uint16{doorPort, forgedPort} {
+				every(healthEvery, func() { w.tryDoor(ctx, g, netip.AddrPortFrom(to, port)) })
+			}
 		}
 	}
 	for _, t := range targets {
@@ -126,7 +128,7 @@ func (w *watch) countFlows(ctx context.Context, g *ground, n *lab.Node) {
 	}
 }
 
-// tryDoor connects to the NodePort of the attack that is to open ssh, which must not answer.
+// tryDoor connects to the NodePort of an attack that is to open ssh, which must not answer.
 func (w *watch) tryDoor(ctx context.Context, g *ground, to netip.AddrPort) {
 	ns, err := g.Netns("ext")
 	if err != nil {
