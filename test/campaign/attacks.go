@@ -25,6 +25,10 @@ var unanswered = netip.MustParseAddr("203.0.113.99")
 // doorPort and forgedPort are the NodePorts behind which false endpoints must not open ssh.
 const doorPort, forgedPort = 30022, 30023
 
+// tunnelPort is the NodePort behind which a false endpoint must not lead to a node's tunnels, which
+// are at genevePort.
+const tunnelPort, genevePort = 30024, 6081
+
 // attacks returns the chosen attacks.
 func (g *generator) attacks() []attack {
 	all := []attack{
@@ -35,6 +39,7 @@ func (g *generator) attacks() []attack {
 		{"attack: a slice names a server outside", g.namesServer},
 		{"attack: a slice opens ssh", g.opensSSH},
 		{"attack: a slice of the control plane is forged", g.forgesSlice},
+		{"attack: a slice names a tunnel", g.namesTunnel},
 		{"attack: many frontends", g.manyFrontends},
 		{"attack: policies with many ports", g.manyPolicyPorts},
 	}
@@ -176,6 +181,25 @@ func (g *generator) forgesSlice() [][]call {
 		out = append(out, write(replace, new(fmt.Sprint("node", 1+i%2))), nil) // at each second step of an attack
 	}
 	return append(out, append(removeAll(s), removeAll(named[discoveryv1.EndpointSlice]("forged0"), named[discoveryv1.EndpointSlice]("forged1"))...))
+}
+
+// namesTunnel: slices name the tunnels of node2, once as a tenant's and once as the control plane's.
+// Through the NodePort of another node, a client outside must not reach them: its datagrams would
+// have that node's address as source.
+func (g *generator) namesTunnel() (out [][]call) {
+	for _, manager := range []string{"tenant", "endpointslice-controller.k8s.io"} {
+		s := dualStack("tunnel", corev1.ServiceTypeNodePort, []corev1.ServicePort{{Name: "geneve", Port: genevePort, NodePort: tunnelPort, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromInt32(genevePort)}})
+		s.Spec.Selector = map[string]string{"app": "tunnel"}
+
+		objects := []metav1.Object{s}
+		for i, a := range g.values.hosts[2:4] { // those of node2
+			slice := endpointsOf(s, fmt.Sprint("tunnel", i), a, genevePort, new("node2"))
+			slice.Labels[discoveryv1.LabelManagedBy] = manager
+			objects = append(objects, slice)
+		}
+		out = append(out, g.each(15, objects...)...)
+	}
+	return out
 }
 
 // manyFrontends: 34 Services have 7,168 frontends each, at external IPs outside the lab's networks. One
