@@ -37,6 +37,7 @@ type Config struct {
 	JoinSubnets          []netip.Prefix               // one for each family of ClusterSubnets; more are ignored
 	ExternalIPs          []netip.Prefix               // where Services' external IPs may be; nil: nowhere
 	PodTunnels           []netip.Prefix               // where pods may send Geneve packets outside of the pod networks; never to nodes
+	TrustSlices          bool                         // only the control plane can write EndpointSlices with its label
 	Shares               service.Shares               // budgets of Services and host ports
 	SNATPorts            struct{ First, Last uint16 } // of nodes that do not say their own
 	MTU                  int                          // of pods; 0: 1400
@@ -195,7 +196,7 @@ func (c Config) validateOverlap() error {
 
 func (c Config) plan() plan.Config {
 	p := plan.Config{
-		ServiceCIDRs: c.ServiceCIDRs, ExternalIPs: c.ExternalIPs, PodTunnels: c.PodTunnels, Shares: c.Shares, SNATPorts: plan.PortRange{First: c.SNATPorts.First, Last: c.SNATPorts.Last}, MTU: c.MTU, BFD: c.BFD, ACLLogRate: c.ACLLogRate,
+		ServiceCIDRs: c.ServiceCIDRs, ExternalIPs: c.ExternalIPs, TrustSlices: c.TrustSlices, PodTunnels: c.PodTunnels, Shares: c.Shares, SNATPorts: plan.PortRange{First: c.SNATPorts.First, Last: c.SNATPorts.Last}, MTU: c.MTU, BFD: c.BFD, ACLLogRate: c.ACLLogRate,
 	}
 	if p.MTU == 0 {
 		p.MTU = defaultMTU

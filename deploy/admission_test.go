@@ -11,6 +11,7 @@ import (
 	"testing"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	rbacv1 "k8s.io/api/rbac/v1"
 	apierrors "k8s.io/apimachinery/pkg/api/errors"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
@@ -44,6 +45,11 @@ func newGuarded(t *testing.T) *guarded {
 	_, err := g.admin.RbacV1().Roles("default").Create(t.Context(), &rbacv1.Role{ObjectMeta: metav1.ObjectMeta{Name: "editor"}, Rules: []rbacv1.PolicyRule{{
 		APIGroups: []string{""}, Verbs: []string{"create", "get", "update", "patch"},
 		Resources: []string{"pods", "pods/status", "pods/binding", "bindings", "pods/ephemeralcontainers", "pods/resize"},
+	}, {
+		APIGroups: []string{discoveryv1.GroupName}, Verbs: []string{"*"}, Resources: []string{"endpointslices"},
+	}, {
+		// Who owns a namespace may have every right in it. The policies ask for one in the whole cluster.
+		APIGroups: []string{"ovn-ebpf.io"}, Verbs: []string{"*"}, Resources: []string{"*"},
 	}}}, metav1.CreateOptions{})
 	g.must(err)
 	_, err = g.admin.RbacV1().RoleBindings("default").Create(t.Context(), &rbacv1.RoleBinding{
@@ -80,8 +86,9 @@ func pod(name string, annotations map[string]string) *corev1.Pod {
 	}
 }
 
-// TestPolicies: with the manifests' admission policies only the controller writes pods'
-// addresses, an agent changes its own Node alone, and both can do their work.
+// TestPolicies: with the manifests' admission policies only the controller writes pods' addresses,
+// an agent changes its own Node alone, only the control plane writes EndpointSlices with its label,
+// and all of them can do their work.
 func TestPolicies(t *testing.T) {
 	g := newGuarded(t)
 	g.inForce()
@@ -100,6 +107,7 @@ func TestPolicies(t *testing.T) {
 		g.checkTenant(who, given)
 	}
 	g.checkAgent()
+	g.checkSlices()
 }
 
 // inForce waits until the server has taken up the policies: a second or so after their creation.
@@ -108,7 +116,8 @@ func (g *guarded) inForce() {
 	nbtest.Eventually(g.t, "the policies are in force", func() bool {
 		_, err := g.as("tenant").CoreV1().Pods("default").Create(g.t.Context(), pod("probe", map[string]string{annotation.FirstPod: "{}"}), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
 		_, other := kubernetes.NewForConfigOrDie(kubetest.Token(g.t, g.config, "ovn-ebpf", "ovn-ebpf-node", "node1")).CoreV1().Nodes().Patch(g.t.Context(), "node2", types.MergePatchType, []byte(`{}`), metav1.PatchOptions{DryRun: []string{metav1.DryRunAll}})
-		return apierrors.IsForbidden(err) && apierrors.IsForbidden(other)
+		_, third := g.as("tenant").DiscoveryV1().EndpointSlices("default").Create(g.t.Context(), slice("probe", controlPlane), metav1.CreateOptions{DryRun: []string{metav1.DryRunAll}})
+		return apierrors.IsForbidden(err) && apierrors.IsForbidden(other) && apierrors.IsForbidden(third)
 	})
 }
 

@@ -48,16 +48,57 @@ func TestUninstallKeepsRights(t *testing.T) {
 }
 
 // TestOlderServersHaveNoPolicies: without the API of admission policies the chart is the same,
-// without them.
+// without them and the setting that relies on them.
 func TestOlderServersHaveNoPolicies(t *testing.T) {
-	want := chart(t, "-api-versions="+policies)
+	want, have := chart(t, "-api-versions="+policies), chart(t)
 	before := len(want)
 	maps.DeleteFunc(want, func(key string, _ any) bool { return strings.HasPrefix(key, "ValidatingAdmissionPolicy") })
-	if before-len(want) != 4 {
-		t.Errorf("%d objects of admission policies, want 4", before-len(want))
+	if before-len(want) != 6 {
+		t.Errorf("%d objects of admission policies, want 6", before-len(want))
 	}
-	if diff := cmp.Diff(want, chart(t)); diff != "" {
+	for _, objects := range []map[string]any{want, have} {
+		delete(objects[configuration].(*corev1.ConfigMap).Data, trustSlices)
+		for _, o := range objects { // the checksum of that configuration
+			switch o := o.(type) {
+			case *appsv1.DaemonSet:
+				delete(o.Spec.Template.Annotations, checksum)
+			case *appsv1.Deployment:
+				delete(o.Spec.Template.Annotations, checksum)
+			}
+		}
+	}
+	if diff := cmp.Diff(want, have); diff != "" {
 		t.Errorf("(-want +chart)\n%s", diff)
+	}
+}
+
+const (
+	configuration = "ConfigMap ovn-ebpf/ovn-ebpf"
+	trustSlices   = "TRUST_ENDPOINT_SLICES"
+)
+
+// TestTrustEndpointSlices_needsPolicy: the chart sets trust-endpoint-slices exactly when it has the
+// policy which the setting relies on. An administrator's own value takes precedence.
+func TestTrustEndpointSlices_needsPolicy(t *testing.T) {
+	const none, policy = "-api-versions=", "-api-versions=" + policies
+	for _, tc := range []struct{ server, value, want string }{
+		{none, "", ""},
+		{policy, "", "true"},
+		{none, "true", "true"},
+		{policy, "false", "false"},
+		{policy, "true", "true"},
+	} {
+		for _, render := range []func(*testing.T, ...string) map[string]any{chart, complete} {
+			objects := render(t, tc.server, member, "-set=config."+trustSlices+"="+tc.value)
+			if got := objects[configuration].(*corev1.ConfigMap).Data[trustSlices]; got != tc.want {
+				t.Errorf("%+v: %s is %q", tc, trustSlices, got)
+			}
+			for _, kind := range []string{"ValidatingAdmissionPolicy", "ValidatingAdmissionPolicyBinding"} {
+				if _, has := objects[kind+" /ovn-ebpf-endpoint-slices"]; has != (tc.server == policy) {
+					t.Errorf("%+v: the chart has %s: %t", tc, kind, has)
+				}
+			}
+		}
 	}
 }
 

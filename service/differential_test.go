@@ -37,13 +37,16 @@ func TestRenderersAgree(t *testing.T) {
 	for _, file := range goldens(t) {
 		t.Run(filepath.Base(filepath.Dir(filepath.Dir(file)))+"/"+strings.TrimSuffix(filepath.Base(file), ".txtar"), func(t *testing.T) {
 			c := readCase(t, file)
-			ovn := c.northbound(t)
-			for _, n := range c.nodes {
-				compared += c.compare(t, ovn, n)
+			for _, trust := range []bool{false, true} {
+				c.cfg.TrustSlices = trust
+				ovn := c.northbound(t)
+				for _, n := range c.nodes {
+					compared += c.compare(t, ovn, n)
+				}
 			}
 		})
 	}
-	if compared < 300 {
+	if compared < 600 {
 		t.Errorf("only %d frontends were compared", compared)
 	}
 }
@@ -173,7 +176,8 @@ func (w *world) config() service.Config {
 	servers := service.APIServers(w.objects[service.Key{Namespace: "default", Name: "kubernetes"}].Slices, w.cfg.ServiceCIDRs)
 	return service.Config{
 		Pods: w.cfg.ClusterCIDRs, Services: w.cfg.ServiceCIDRs, Join: w.cfg.JoinSubnets, ExternalIPs: w.cfg.ExternalIPs,
-		ControlPlane: database().With(servers),
+		TrustEndpointSlices: w.cfg.TrustSlices,
+		ControlPlane:        database().With(servers),
 	}
 }
 

@@ -108,36 +108,50 @@ func TestKeptPorts(t *testing.T) {
 	}
 }
 
-// TestTrustedSlices: an endpoint at a kept port of a host is used only if the control plane wrote
-// the slice.
-func TestTrustedSlices(t *testing.T) {
-	const controller = "endpointslice-controller.k8s.io"
+// TestService_Endpoints_atKeptPorts: an endpoint at a kept port of a host is used only if it is
+// known that the control plane wrote its slice. A label tells so if the settings say that an
+// admission policy protects it.
+func TestService_Endpoints_atKeptPorts(t *testing.T) {
+	const controller, remedy = "endpointslice-controller.k8s.io", "set --trust-endpoint-slices"
 	selector := map[string]string{"app": "web"}
 	for _, tc := range []struct {
 		namespace, name string
 		selector        map[string]string
 		manager         string
-		used            bool
+		port            int32
+		// used and usedIfTrusted: without and with the setting.
+		used, usedIfTrusted bool
+		told                bool // the setting would help
 	}{
-		{"default", "kubernetes", nil, "", true},
-		{"default", "other", nil, "", false},
-		{"other", "kubernetes", nil, "", false},
-		{"ns", "s", selector, controller, true},
-		{"ns", "s", nil, controller, false},
-		{"ns", "s", selector, "other", false},
-		{"ns", "s", selector, "", false},
+		{"ns", "s", selector, controller, 6443, false, true, true},
+		{"ns", "s", selector, controller, 22, false, true, true},
+		{"ns", "s", nil, controller, 22, false, false, false},
+		{"ns", "s", selector, "other", 22, false, false, false},
+		{"ns", "s", selector, "", 22, false, false, false},
+		{"default", "kubernetes", nil, "", 6443, true, true, false},
+		{"default", "kubernetes", nil, controller, 6443, true, true, false},
+		{"default", "kubernetes", nil, "", 22, false, false, false},
+		{"default", "kubernetes", nil, controller, 22, false, false, false},
+		{"default", "other", nil, "", 6443, false, false, false},
+		{"other", "kubernetes", nil, "", 6443, false, false, false},
 	} {
 		svc := &corev1.Service{
 			ObjectMeta: metav1.ObjectMeta{Namespace: tc.namespace, Name: tc.name},
 			Spec:       corev1.ServiceSpec{ClusterIPs: []string{"10.96.0.10"}, Ports: []corev1.ServicePort{{Port: 443}}, Selector: tc.selector},
 		}
-		slice := sliceOf("a", discoveryv1.AddressTypeIPv4, 6443, discoveryv1.Endpoint{Addresses: []string{"172.30.0.11"}})
+		slice := sliceOf("a", discoveryv1.AddressTypeIPv4, tc.port, discoveryv1.Endpoint{Addresses: []string{"172.30.0.11"}})
 		slice.Labels = map[string]string{discoveryv1.LabelManagedBy: tc.manager}
-		s := service.New(service.Config{}, svc, []*discoveryv1.EndpointSlice{slice})
-		var why string
-		all := s.Endpoints(s.Ports[0], true, func(netip.Addr) bool { return true }, func(_ string, _ netip.Addr, reason string) { why = reason })
-		if (len(all) == 1) != tc.used || (why == "TCP port 6443 of a node is the node's own") == tc.used {
-			t.Errorf("%+v: endpoints %v, refused %q", tc, all, why)
+
+		for trust, used := range map[bool]bool{false: tc.used, true: tc.usedIfTrusted} {
+			s := service.New(service.Config{TrustEndpointSlices: trust}, svc, []*discoveryv1.EndpointSlice{slice})
+			var why string
+			all := s.Endpoints(s.Ports[0], true, func(netip.Addr) bool { return true }, func(_ string, _ netip.Addr, reason string) { why = reason })
+			if (len(all) == 1) != used || strings.HasPrefix(why, fmt.Sprintf("TCP port %d of a node is the node's own", tc.port)) == used {
+				t.Errorf("%+v, trust %t: endpoints %v, refused %q", tc, trust, all, why)
+			}
+			if told := strings.Contains(why, remedy); told != (tc.told && !trust) {
+				t.Errorf("%+v, trust %t: the reason %q names the setting: %t", tc, trust, why, told)
+			}
 		}
 	}
 }

@@ -49,14 +49,14 @@ func (s *Service) Endpoints(port Port, is4 bool, isHost func(netip.Addr) bool, r
 		if !ok || slice.AddressType != kind {
 			continue
 		}
-		trusted := s.trust.of(slice)
+		from := s.authorOf(slice, number)
 		for i := range slice.Endpoints {
 			e := &slice.Endpoints[i]
 			// All addresses of an endpoint are equivalent; consumers may use only the first one (API of
 			// EndpointSlice).
 			for _, a := range OfFamily(parseAddrs(e.Addresses[:min(1, len(e.Addresses))]...), is4) {
 				addr := netip.AddrPortFrom(a, number)
-				if why := s.cfg.refuseEndpoint(addr, port.Protocol, isHost, trusted); why == "" {
+				if why := s.cfg.refuseEndpoint(addr, port.Protocol, isHost, from); why == "" {
 					out = append(out, newEndpoint(e, addr))
 				} else if refuse != nil {
 					refuse(slice.Name, a, why)
@@ -196,7 +196,7 @@ func byHint(in []Endpoint, names func(*discoveryv1.EndpointHints) []string) map[
 // The author of an EndpointSlice may put any address into it, and connections to it may have the
 // node's address as source. The API server refuses only unspecified, loopback and link-local
 // addresses.
-func (c Config) refuseEndpoint(addr netip.AddrPort, proto corev1.Protocol, isHost func(netip.Addr) bool, trusted bool) string {
+func (c Config) refuseEndpoint(addr netip.AddrPort, proto corev1.Protocol, isHost func(netip.Addr) bool, from author) string {
 	a := addr.Addr()
 	switch {
 	case !a.IsGlobalUnicast():
@@ -209,8 +209,13 @@ func (c Config) refuseEndpoint(addr netip.AddrPort, proto corev1.Protocol, isHos
 		return "inside the join network"
 	case isTunnel(proto, addr.Port()) && (isHost(a) || len(c.Pods) > 0 && !within(c.Pods, a)):
 		return fmt.Sprintf("%s port %d outside of the pods is the tunnels'", proto, addr.Port())
-	case !trusted && IsKept(proto, addr.Port()) && isHost(a):
-		return fmt.Sprintf("%s port %d of a node is the node's own", proto, addr.Port())
+	case from != controlPlane && IsKept(proto, addr.Port()) && isHost(a):
+		why := fmt.Sprintf("%s port %d of a node is the node's own", proto, addr.Port())
+		if from == claimsControlPlane {
+			why += "; if the pods of the Service use the host's network, install the chart's admission policies" +
+				" and set --trust-endpoint-slices"
+		}
+		return why
 	}
 	return ""
 }
@@ -226,21 +231,38 @@ func isTunnel(proto corev1.Protocol, port uint16) bool {
 // Service's selector.
 const endpointSliceController = "endpointslice-controller.k8s.io"
 
-// trust determines which slices of a Service the control plane has created.
-type trust struct{ all, managed bool }
+// apiServerPort is the usual port of API servers, which is one of the kept ports.
+const apiServerPort = 6443
 
-// newTrust returns the trust in the slices of a Service. The API server itself creates the slices
-// of default/kubernetes. A slice with a forged manager is corrected or deleted by that controller,
-// but only if the Service has a selector.
-func newTrust(svc *corev1.Service) trust {
-	return trust{
-		all:     svc.Namespace == corev1.NamespaceDefault && svc.Name == "kubernetes",
-		managed: len(svc.Spec.Selector) > 0,
+// author is who wrote an EndpointSlice, as far as it can be known. Only controlPlane may name the
+// kept ports of hosts.
+type author uint8
+
+const (
+	anyone             author = iota
+	claimsControlPlane        // has the label of the control plane, which nothing protects
+	controlPlane
+)
+
+// authorOf returns the author of a slice of the Service with endpoints at a port.
+//
+// A label is a claim. It is believed if the settings say that an admission policy protects it. The
+// policy cannot protect slices that are older than itself. The controller corrects or deletes a
+// forged one, but only if the Service has a selector.
+//
+// The API server itself writes the slice of default/kubernetes, without that label. Other users of
+// that namespace may write it, too, and nothing tells them apart. They gain nothing by the API
+// server's port, which every pod may reach.
+func (s *Service) authorOf(slice *discoveryv1.EndpointSlice, port uint16) author {
+	switch {
+	case s.isAPIServer && port == apiServerPort:
+		return controlPlane
+	case !s.hasSelector || slice.Labels[discoveryv1.LabelManagedBy] != endpointSliceController:
+		return anyone
+	case !s.cfg.TrustEndpointSlices:
+		return claimsControlPlane
 	}
-}
-
-func (t trust) of(slice *discoveryv1.EndpointSlice) bool {
-	return t.all || t.managed && slice.Labels[discoveryv1.LabelManagedBy] == endpointSliceController
+	return controlPlane
 }
 
 // byName returns the slices sorted by name, so that the result does not depend on informers. Like

@@ -24,6 +24,8 @@ type Config struct {
 	ExternalIPs []netip.Prefix
 	// ControlPlane are the servers at whose ports no frontend is served.
 	ControlPlane ControlPlane
+	// TrustEndpointSlices says that only the control plane can write EndpointSlices with its label.
+	TrustEndpointSlices bool
 }
 
 // Service is a Service that is served here. Lists of addresses are sorted and without duplicates.
@@ -46,8 +48,9 @@ type Service struct {
 
 	ranges []string
 	slices []*discoveryv1.EndpointSlice // by name
-	trust  trust
-	target targets // nil until Endpoints is called
+	target targets                      // nil until Endpoints is called
+
+	hasSelector, isAPIServer bool // see authorOf
 }
 
 // Port is a port of a Service.
@@ -73,7 +76,9 @@ func New(cfg Config, svc *corev1.Service, eps []*discoveryv1.EndpointSlice) *Ser
 		ExternalLocal: svc.Spec.ExternalTrafficPolicy == corev1.ServiceExternalTrafficPolicyLocal,
 		InternalLocal: svc.Spec.InternalTrafficPolicy != nil && *svc.Spec.InternalTrafficPolicy == corev1.ServiceInternalTrafficPolicyLocal,
 		Affinity:      affinity(svc), HealthCheckPort: healthCheckPort(svc),
-		cfg: cfg, ranges: svc.Spec.LoadBalancerSourceRanges, slices: byName(eps), trust: newTrust(svc),
+		cfg: cfg, ranges: svc.Spec.LoadBalancerSourceRanges, slices: byName(eps),
+		hasSelector: len(svc.Spec.Selector) > 0,
+		isAPIServer: svc.Namespace == corev1.NamespaceDefault && svc.Name == "kubernetes",
 	}
 	for _, a := range own {
 		if !cfg.hasFamily(a.Is4()) {

@@ -75,6 +75,7 @@ type Cluster struct {
 	NodePortRange bpf.PortRange
 	ServiceCIDRs  []netip.Prefix
 	ExternalIPs   []netip.Prefix // allowed ranges of Services' external IPs; nil: none
+	TrustSlices   bool           // only the control plane can write EndpointSlices with its label
 	Shares        service.Shares // budgets of Services and host ports
 	PodCIDRs      []netip.Prefix
 	PodTunnels    []netip.Prefix // to which pods may send tunnel packets of their own; nodes are excepted

@@ -76,6 +76,7 @@ type sides struct {
 	nodes    []*corev1.Node
 	external []netip.Prefix
 	servers  model.ControlPlane // in the settings
+	trust    bool               // EndpointSlices of the control plane
 }
 
 func newSides(t *testing.T) *sides {
@@ -93,7 +94,7 @@ func newSides(t *testing.T) *sides {
 func (s *sides) controller(objects ...any) (vips map[string]string, event string) {
 	s.t.Helper()
 	c, err := reconcile.NewCluster(plan.Config{
-		ClusterCIDRs: s.node.Cluster.Pods, ServiceCIDRs: s.node.Cluster.Services, JoinSubnets: s.node.Cluster.Join, ExternalIPs: s.external,
+		ClusterCIDRs: s.node.Cluster.Pods, ServiceCIDRs: s.node.Cluster.Services, JoinSubnets: s.node.Cluster.Join, ExternalIPs: s.external, TrustSlices: s.trust,
 		SNATPorts: plan.PortRange{First: 49152, Last: 65535}, MTU: 1400,
 		Shares: model.Shares{Namespace: 131072}, // the agent's side asks no accounts
 	})
@@ -141,6 +142,7 @@ func add(store plan.Store, o any) error { return store.(interface{ Add(any) erro
 // agent returns all frontends with their backends.
 func (s *sides) agent(o model.Objects) map[string]string {
 	s.node.Cluster.ExternalIPs, s.node.Cluster.ControlPlane = s.external, s.servers
+	s.node.Cluster.TrustEndpointSlices = s.trust
 	out := map[string]string{}
 	if p := service.New(o.Meaning(s.node.Cluster), s.node); p != nil {
 		for _, f := range p.Frontends {
@@ -419,7 +421,7 @@ func TestRefusedEndpoints(t *testing.T) {
 		address string
 		port    int32
 		proto   corev1.Protocol
-		made    string // the creator; "" is a tenant
+		made    string // the creator, "" is a tenant; trusted: with --trust-endpoint-slices
 		refused string
 	}{
 		{"10.244.2.5", 80, "TCP", "", ""},
@@ -469,9 +471,15 @@ func TestRefusedEndpoints(t *testing.T) {
 		{"10.244.2.2", 6081, "UDP", "", tunnels},
 		{"10.244.2.5", 6081, "UDP", "", ""}, // a pod's
 		{"172.30.0.11", 22, "SCTP", "", ""},
-		{"172.30.0.12", 10250, "TCP", "selector", ""}, // a pod on the host's network
-		{"172.30.0.12", 10250, "TCP", "label", ours},  // claims to be managed, without being so
+		{"172.30.0.12", 10250, "TCP", "selector", "set --trust-endpoint-slices"},
+		{"172.30.0.12", 10250, "TCP", "trusted selector", ""},  // a pod on the host's network
+		{"172.30.0.12", 10250, "TCP", "trusted label", ours},   // the policy may be younger than the slice
+		{"fd00:172:30::12", 22, "TCP", "trusted selector", ""}, // the same, IPv6
+		{"172.30.0.12", 10250, "TCP", "trusted", ours},
 		{"172.30.0.12", 6443, "TCP", "apiserver", ""},
+		{"172.30.0.12", 6443, "TCP", "trusted apiserver", ""},
+		{"172.30.0.12", 22, "TCP", "apiserver", ours},
+		{"172.30.0.12", 22, "TCP", "trusted apiserver", ours},
 		{"169.254.169.254", 80, "TCP", "selector", notGlobal},
 	} {
 		t.Run(fmt.Sprintf("%s %d %s %s", tc.address, tc.port, tc.proto, tc.made), func(t *testing.T) {
@@ -481,7 +489,9 @@ func TestRefusedEndpoints(t *testing.T) {
 			if addr.Is4() {
 				slice.AddressType = discoveryv1.AddressTypeIPv4
 			}
-			switch tc.made {
+			made, trusted := strings.CutPrefix(tc.made, "trusted")
+			s.trust = trusted
+			switch strings.TrimSpace(made) {
 			case "selector":
 				svc.Spec.Selector = map[string]string{"app": "web"}
 				fallthrough

@@ -118,7 +118,7 @@ func (a *agentFlags) gatewaySettings(cluster *clusterFlags) gateway.Settings {
 		Cluster: gateway.Cluster{
 			SNATPorts: bpf.PortRange{First: cluster.snatPorts.first, Last: cluster.snatPorts.last}, NodePorts: a.nodePorts,
 			NodePortRange: bpf.PortRange{First: a.nodePortRange.first, Last: a.nodePortRange.last},
-			ServiceCIDRs:  cluster.serviceCIDRs, ExternalIPs: cluster.externalIPs, Shares: cluster.shares, PodCIDRs: cluster.subnets.prefixes(),
+			ServiceCIDRs:  cluster.serviceCIDRs, ExternalIPs: cluster.externalIPs, TrustSlices: cluster.trustSlices, Shares: cluster.shares, PodCIDRs: cluster.subnets.prefixes(),
 			PodTunnels: cluster.podTunnels,
 			Local:      g.mode == gatewayModeLocal, None: g.mode == gatewayModeNone, BFD: cluster.bfd, Routable: g.routable, MTU: cluster.mtu,
 		},

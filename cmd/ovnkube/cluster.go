@@ -29,6 +29,7 @@ type clusterFlags struct {
 	serviceCIDRs         prefixes
 	externalIPs          prefixes
 	podTunnels           prefixes
+	trustSlices          bool
 	shares               service.Shares
 	snatPorts            portRange
 	mtu                  int
@@ -67,6 +68,7 @@ func (c *clusterFlags) settings() []*setting.Setting {
 		{Flag: "k8s-service-cidrs", Section: "kubernetes", Key: "service-cidrs", Value: &c.serviceCIDRs, About: []string{"service CIDR"}, Usage: "service `networks`, separated by commas; must cover the API server's"},
 		{Flag: "allow-external-ips", Section: "kubernetes", Key: "allow-external-ips", Value: optionalPrefixes{&c.externalIPs}, About: []string{"external IPs"}, Usage: "`networks` allowed for externalIPs of Services, separated by commas; default: none, so no externalIP is served. A Service's author can intercept the cluster's traffic to any allowed address (CVE-2020-8554)"},
 		{Flag: "allow-pod-tunnels", Section: "kubernetes", Key: "allow-pod-tunnels", Value: tunnelRanges{optionalPrefixes{&c.podTunnels}}, Usage: "`networks` to which pods may send Geneve packets (UDP port 6081), for tunnels of their own to hosts outside of the cluster, separated by commas; never covers nodes; the same on controller and agents; default: none"},
+		{Flag: "trust-endpoint-slices", Section: "kubernetes", Key: "trust-endpoint-slices", Value: setting.Switch(&c.trustSlices), Usage: "trust EndpointSlices with the label of the control plane at the ports that are kept for hosts; the same on controller and agents. Set it only if the admission policy ovn-ebpf-endpoint-slices is in force, which denies this label to others; the chart sets it when it installs the policy"},
 		{Flag: "namespace-frontends", Section: "kubernetes", Key: "namespace-frontends", Value: setting.Number(&c.shares.Namespace, 1, 131072), About: []string{"front ends of a namespace"}, Usage: "`number` of front ends (ports times addresses) that the Services of a namespace may have; the same on controller and agents. The namespace's share of backends and external addresses is the same, and it has two flows on each node for each front end; its oldest Services are served first"},
 		{Flag: "service-table-share", Section: "kubernetes", Key: "service-table-share", Value: setting.Number(&c.shares.Tables, 1, 95), About: []string{"share of Services in the tables"}, Usage: "`percent` of a node's tables for the Services of all namespaces, the same on controller and agents; the rest is for host ports of pods"},
 		{Flag: "mtu", Section: "default", Key: "mtu", Value: setting.Number(&c.mtu, 0, 65535), About: []string{"MTU"}, Usage: "MTU of pods in `bytes`; 0: the uplink's minus the encapsulation"},

@@ -65,7 +65,7 @@ func (c *controllerFlags) config(cluster *clusterFlags) (controller.Config, erro
 	config := controller.Config{
 		RestConfig: rest, NBAddress: cluster.nbAddress, SBAddress: cluster.sbAddress,
 		NBTLS: cluster.nbTLS, SBTLS: cluster.sbTLS, Databases: cluster.databases(),
-		ServiceCIDRs: cluster.serviceCIDRs, ExternalIPs: cluster.externalIPs, PodTunnels: cluster.podTunnels, Shares: cluster.shares, JoinSubnets: append(append(prefixes{}, c.join4...), c.join6...), MTU: cluster.mtu,
+		ServiceCIDRs: cluster.serviceCIDRs, ExternalIPs: cluster.externalIPs, TrustSlices: cluster.trustSlices, PodTunnels: cluster.podTunnels, Shares: cluster.shares, JoinSubnets: append(append(prefixes{}, c.join4...), c.join6...), MTU: cluster.mtu,
 		Identity: c.identity, LeaseNamespace: c.leaseNamespace, LeaderElect: c.leaderElect, Lease: c.lease,
 		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS, BFD: cluster.bfd, ACLLogRate: c.aclLogRate, FirstAnnotation: c.first, Joined: c.allocate == allocateJoined,
 		ChassisRemover: !c.removeChassis,

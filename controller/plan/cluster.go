@@ -27,6 +27,7 @@ type Config struct {
 	JoinSubnets  []netip.Prefix // at most one per family
 	ExternalIPs  []netip.Prefix // allowed external IPs of Services; nil: none
 	PodTunnels   []netip.Prefix // networks to which pods may send Geneve packets, besides pods; never to nodes
+	TrustSlices  bool           // only the control plane can write EndpointSlices with its label
 	Shares       services.Shares
 	SNATPorts    PortRange // of nodes without a range of their own
 	MTU          int       // of pods

@@ -122,7 +122,10 @@ func split(suffix string, vips map[string]string) map[string]map[string]string {
 
 // services returns the settings that affect Services.
 func (cfg Config) services() services.Config {
-	return services.Config{Pods: cfg.ClusterCIDRs, Services: cfg.ServiceCIDRs, Join: cfg.JoinSubnets, ExternalIPs: cfg.ExternalIPs}
+	return services.Config{
+		Pods: cfg.ClusterCIDRs, Services: cfg.ServiceCIDRs, Join: cfg.JoinSubnets,
+		ExternalIPs: cfg.ExternalIPs, TrustEndpointSlices: cfg.TrustSlices,
+	}
 }
 
 func (s *service) loadBalancer(proto corev1.Protocol, suffix string, vips map[string]string) LoadBalancer {

@@ -6,6 +6,7 @@ import (
 	"slices"
 
 	corev1 "k8s.io/api/core/v1"
+	discoveryv1 "k8s.io/api/discovery/v1"
 	networkingv1 "k8s.io/api/networking/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/apimachinery/pkg/util/intstr"
@@ -21,8 +22,12 @@ type attack struct {
 // unanswered is an address of no network of the lab.
 var unanswered = netip.MustParseAddr("203.0.113.99")
 
-// doorPort is the NodePort behind which a false endpoint must not open ssh.
-const doorPort = 30022
+// doorPort and forgedPort are the NodePorts behind which false endpoints must not open ssh.
+const doorPort, forgedPort = 30022, 30023
+
+// tunnelPort is the NodePort behind which a false endpoint must not lead to a node's tunnels, which
+// are at genevePort.
+const tunnelPort, genevePort = 30024, 6081
 
 // attacks returns the chosen attacks.
 func (g *generator) attacks() []attack {
@@ -33,6 +38,8 @@ func (g *generator) attacks() []attack {
 		{"attack: NodePorts", g.nodePorts},
 		{"attack: a slice names a server outside", g.namesServer},
 		{"attack: a slice opens ssh", g.opensSSH},
+		{"attack: a slice of the control plane is forged", g.forgesSlice},
+		{"attack: a slice names a tunnel", g.namesTunnel},
 		{"attack: many frontends", g.manyFrontends},
 		{"attack: policies with many ports", g.manyPolicyPorts},
 	}
@@ -152,6 +159,47 @@ func (g *generator) opensSSH() [][]call {
 	s.Spec.ExternalTrafficPolicy = corev1.ServiceExternalTrafficPolicyLocal
 	node := "node1"
 	return g.each(30, s, endpointsOf(s, "door4", unanswered, sshPort, &node), endpointsOf(s, "door6", netip.MustParseAddr("2001:db8:10::99"), sshPort, &node))
+}
+
+// forgesSlice: slices of a Service with a selector claim to be the control plane's, and name the
+// sshd of node1. They are written again, with a change, about five times a second. The lab has no
+// admission policy, and no controller that corrects them. The NodePort must not lead to that sshd.
+func (g *generator) forgesSlice() [][]call {
+	s := dualStack("forged", corev1.ServiceTypeNodePort, []corev1.ServicePort{{Name: "ssh", Port: sshPort, NodePort: forgedPort, Protocol: corev1.ProtocolTCP, TargetPort: intstr.FromInt32(sshPort)}})
+	s.Spec.Selector = map[string]string{"app": "forged"}
+
+	write := func(how verb, node *string) (calls []call) {
+		for i, a := range g.values.hosts[:2] { // those of node1
+			slice := endpointsOf(s, fmt.Sprint("forged", i), a, sshPort, node)
+			slice.Labels[discoveryv1.LabelManagedBy] = "endpointslice-controller.k8s.io"
+			calls = append(calls, call{verb: how, object: slice})
+		}
+		return calls
+	}
+	out := [][]call{append([]call{{verb: create, object: s}}, write(create, nil)...)}
+	for i := range 30 {
+		out = append(out, write(replace, new(fmt.Sprint("node", 1+i%2))), nil) // at each second step of an attack
+	}
+	return append(out, append(removeAll(s), removeAll(named[discoveryv1.EndpointSlice]("forged0"), named[discoveryv1.EndpointSlice]("forged1"))...))
+}
+
+// namesTunnel: slices name the tunnels of node2, once as a tenant's and once as the control plane's.
+// Through the NodePort of another node, a client outside must not reach them: its datagrams would
+// have that node's address as source.
+func (g *generator) namesTunnel() (out [][]call) {
+	for _, manager := range []string{"tenant", "endpointslice-controller.k8s.io"} {
+		s := dualStack("tunnel", corev1.ServiceTypeNodePort, []corev1.ServicePort{{Name: "geneve", Port: genevePort, NodePort: tunnelPort, Protocol: corev1.ProtocolUDP, TargetPort: intstr.FromInt32(genevePort)}})
+		s.Spec.Selector = map[string]string{"app": "tunnel"}
+
+		objects := []metav1.Object{s}
+		for i, a := range g.values.hosts[2:4] { // those of node2
+			slice := endpointsOf(s, fmt.Sprint("tunnel", i), a, genevePort, new("node2"))
+			slice.Labels[discoveryv1.LabelManagedBy] = manager
+			objects = append(objects, slice)
+		}
+		out = append(out, g.each(15, objects...)...)
+	}
+	return out
 }
 
 // manyFrontends: 34 Services have 7,168 frontends each, at external IPs outside the lab's networks. One

@@ -53,6 +53,11 @@ func allPlanted() []planted {
 			"host to outside, udp v4 lost ",
 		},
 		{
+			"api: any slice with the control plane's label is trusted", "a", API, 20 * time.Second, "^attack: a slice of the control plane",
+			plant{"service/endpoint.go", map[string]string{"\tcase !s.cfg.TrustEndpointSlices:\n": "\tcase false:\n"}},
+			"a NodePort opens ssh",
+		},
+		{
 			"wire: the agent does not read the host's raw sockets", "w", Wire, 50 * time.Second, "",
 			plant{"agent/gateway/host.go", map[string]string{"\traw, errRaw := link.RawProtos()\n": "\tvar raw []link.HostProto\n\tvar errRaw error\n"}},
 			"VRRP, OSPF",

@@ -1,7 +1,10 @@
 package campaign
 
 import (
+	"bytes"
 	"context"
+	"encoding/binary"
+	"errors"
 	"fmt"
 	"net"
 	"net/http"
@@ -11,6 +14,8 @@ import (
 	"strings"
 	"sync"
 	"time"
+
+	"golang.org/x/sys/unix"
 
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
@@ -26,7 +31,7 @@ const (
 	controllerPort, agentPort, healthPort = 9409, 9410, 10256
 )
 
-// watch looks at the cluster's health, at the nodes' flows and at the door while its context lives.
+// watch looks at the cluster's health, at the nodes' flows and at the doors while its context lives.
 type watch struct {
 	mu     sync.Mutex // guards the following fields
 	asked  int        // health checks
@@ -60,8 +65,16 @@ func (g *ground) watchAll(ctx context.Context) (*watch, func(), error) {
 		targets = append(targets, target{"/readyz of " + n.Name, n.Name, local(agentPort, "readyz")}, target{"/healthz of " + n.Name, n.Name, local(healthPort, "healthz")})
 		every(flowsEvery, func() { w.countFlows(ctx, g, n) })
 		for _, to := range []netip.Addr{n.IP4, n.IP6} {
-			every(healthEvery, func() { w.tryDoor(ctx, g, netip.AddrPortFrom(to, doorPort)) })
+			for _, port := range []uint16{doorPort, forgedPort} {
+				every(healthEvery, func() { w.tryDoor(ctx, g, netip.AddrPortFrom(to, port)) })
+			}
 		}
+	}
+	if err := w.sniffTunnel(ctx, g, &group); err != nil {
+		return w, group.Wait, err
+	}
+	for _, to := range []netip.Addr{g.Node(1).IP4, g.Node(1).IP6} {
+		every(healthEvery, func() { w.tryTunnel(ctx, g, netip.AddrPortFrom(to, tunnelPort)) })
 	}
 	for _, t := range targets {
 		client, err := g.Client(t.on)
@@ -126,7 +139,7 @@ func (w *watch) countFlows(ctx context.Context, g *ground, n *lab.Node) {
 	}
 }
 
-// tryDoor connects to the NodePort of the attack that is to open ssh, which must not answer.
+// tryDoor connects to the NodePort of an attack that is to open ssh, which must not answer.
 func (w *watch) tryDoor(ctx context.Context, g *ground, to netip.AddrPort) {
 	ns, err := g.Netns("ext")
 	if err != nil {
@@ -142,6 +155,51 @@ func (w *watch) tryDoor(ctx context.Context, g *ground, to netip.AddrPort) {
 	if by := whoAnswers(ctx, c); strings.HasPrefix(by, sshd) {
 		w.violation("a NodePort opens ssh", "%s is answered by %s", to, by)
 	}
+}
+
+// tunnelMagic marks the datagrams of tryTunnel.
+const tunnelMagic = "ovn-ebpf-to-a-tunnel"
+
+// tryTunnel sends a datagram to the NodePort of the attack that is to lead to a tunnel.
+func (w *watch) tryTunnel(ctx context.Context, g *ground, to netip.AddrPort) {
+	ns, err := g.Netns("ext")
+	if err != nil {
+		return
+	}
+	c, err := netns.Dialer(ns)(ctx, "udp", to.String())
+	if err != nil {
+		return
+	}
+	defer c.Close()
+	_, _ = c.Write([]byte(tunnelMagic)) // an error is the answer to the datagram before
+}
+
+// sniffTunnel reports datagrams of tryTunnel that arrive at node2, which has the only endpoint of
+// that attack.
+func (w *watch) sniffTunnel(ctx context.Context, g *ground, group *sync.WaitGroup) error {
+	fd, err := g.socket("node2", "eth0")
+	if err != nil {
+		return err
+	}
+	if err := unix.SetsockoptTimeval(fd, unix.SOL_SOCKET, unix.SO_RCVTIMEO, &unix.Timeval{Usec: 200_000}); err != nil {
+		return errors.Join(err, unix.Close(fd))
+	}
+	group.Go(func() {
+		defer unix.Close(fd)
+		for buf := make([]byte, 65536); ctx.Err() == nil; {
+			n, _, err := unix.Recvfrom(fd, buf, 0)
+			if err != nil {
+				continue
+			}
+
+			// The destination port is in the UDP header, directly before the datagram's data.
+			at := bytes.Index(buf[:n], []byte(tunnelMagic)) - 6
+			if at >= 0 && binary.BigEndian.Uint16(buf[at:]) == genevePort {
+				w.violation("a NodePort leads to a tunnel", "%x", buf[:min(n, 120)])
+			}
+		}
+	})
+	return nil
 }
 
 // whoAnswers returns the answer of a server, or "".

@@ -272,8 +272,8 @@ func (w *wire) send(ctx context.Context, from string, a *attacker, rate int, sen
 }
 
 // socket opens a socket for raw frames on a device of a lab host.
-func (w *wire) socket(on, name string) (fd int, err error) {
-	ns, err := w.Netns(on)
+func (g *ground) socket(on, name string) (fd int, err error) {
+	ns, err := g.Netns(on)
 	if err != nil {
 		return -1, err
 	}

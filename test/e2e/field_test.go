@@ -65,6 +65,7 @@ var fieldTests = []fieldTest{
 	{name: "a Service at the API server's address", run: testServiceAtAPIServer},
 	{name: "ports of OVN's databases", skip: needsSharedNIC, run: testDatabasePorts},
 	{name: "an endpoint at another node's tunnel port", run: testTunnelEndpoint},
+	{name: "a forged slice of the control plane", run: testForgedSlice},
 	{name: "a lost SYN", skip: needsRepeatedSNAT, run: testLostSYN},
 	{name: "a policy with many port ranges", run: testManyPortRanges},
 	{name: "a namespace with many frontends", long: true, run: testManyFrontends},
