@@ -45,6 +45,7 @@ func TestEndToEnd(t *testing.T) {
 	t.Run("tools", func(t *testing.T) { testTools(t, c) })
 	t.Run("explain", func(t *testing.T) { testExplain(t, c) })
 	t.Run("masquerade networks", func(t *testing.T) { testMasquerade(t, c) })
+	t.Run("pods' tunnels", func(t *testing.T) { testPodTunnels(t, c) })
 	t.Run("outsider", func(t *testing.T) { testOutsider(t, c) })
 	t.Run("echo requests", func(t *testing.T) { testEcho(t, c) })
 	t.Run("monitor", func(t *testing.T) { testMonitor(t, c) }) // its connections end at any time, so it follows the counting parts
