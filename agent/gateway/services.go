@@ -342,6 +342,9 @@ func (s Source) serviceNode(h Host, n Node, set Settings, f facts) service.Node 
 		Name: s.Node, Zone: s.Zone(), NodePorts: set.NodePorts,
 		Local: set.Local, Lookup: set.Backend == EBPF && set.NoEBPF == "",
 		Addresses: nodeAddrs(n), Own: ownAddrs(h, set), Hosts: f.hosts,
-		Cluster: model.Config{Pods: set.PodCIDRs, Services: set.ServiceCIDRs, Join: f.joins, ExternalIPs: set.ExternalIPs, ControlPlane: control},
+		Cluster: model.Config{
+			Pods: set.PodCIDRs, Services: set.ServiceCIDRs, Join: f.joins,
+			ExternalIPs: set.ExternalIPs, ControlPlane: control,
+		},
 	}
 }
