@@ -240,7 +240,11 @@ func (a *agent) build() {
 	a.refused = newRefusals(a.cfg.NodeName, a.cluster, a.log)
 	a.gateway = gateway.New(gateway.Options{
 		Settings: a.cfg.Settings, OVS: a.ovs, Pods: a.pods, Log: a.log,
-		Source: gateway.Source{Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Zone: a.cluster.Zone, Peers: a.cluster.Peers, Addresses: a.cluster.Addresses, Refused: a.refused.set, ControlPlane: a.controlPlane},
+		Source: gateway.Source{
+			Node: a.cfg.NodeName, Keys: a.cluster.Keys, Objects: a.cluster.Objects, Zone: a.cluster.Zone,
+			Peers: a.cluster.Peers, Addresses: a.cluster.Addresses, ControlPlane: a.controlPlane,
+			Refused: a.refused.set,
+		},
 		Changed: func() {
 			a.nodeWake.Trigger()
 			a.ovsWake.Trigger()

@@ -23,8 +23,12 @@ func addrPorts(texts ...string) (out []netip.AddrPort) {
 func TestControlPlane_keepsItsPairs(t *testing.T) {
 	services := prefixes("10.96.0.0/16")
 	c := service.NewControlPlane(service.APIServer, addrPorts("192.0.2.5:443", "10.96.0.1:443", "[::ffff:192.0.2.6]:8443"), services).
-		With(service.NewControlPlane(service.Database, addrPorts("192.0.2.7:16641", "[2001:db8::7]:6641", "192.0.2.5:443", "0.0.0.0:1", "192.0.2.8:0"), services))
-	const api, database, other = "it is the API server's", "it is that of an OVN database", "the address is that of a server of the control plane"
+		With(service.NewControlPlane(service.Database,
+			addrPorts("192.0.2.7:16641", "[2001:db8::7]:6641", "192.0.2.5:443", "0.0.0.0:1", "192.0.2.8:0"), services))
+	const (
+		api, database = "it is the API server's", "it is that of an OVN database"
+		other         = "the address is that of a server of the control plane"
+	)
 	for _, tc := range []struct {
 		proto corev1.Protocol
 		at    string
@@ -63,11 +67,14 @@ func TestControlPlane_without(t *testing.T) {
 	of := func(kind service.Server, at ...string) service.ControlPlane {
 		return service.NewControlPlane(kind, addrPorts(at...), nil)
 	}
-	a, b := of(service.APIServer, "192.0.2.5:443", "192.0.2.6:443"), of(service.APIServer, "192.0.2.6:443").With(of(service.Database, "192.0.2.7:443"))
-	if got := fmt.Sprint(a.Without(b), b.Without(a), of(service.Database, "192.0.2.6:443").Without(a)); got != "[192.0.2.5:443] [192.0.2.7:443] [192.0.2.6:443]" {
+	a := of(service.APIServer, "192.0.2.5:443", "192.0.2.6:443")
+	b := of(service.APIServer, "192.0.2.6:443").With(of(service.Database, "192.0.2.7:443"))
+	got := fmt.Sprint(a.Without(b), b.Without(a), of(service.Database, "192.0.2.6:443").Without(a))
+	if want := "[192.0.2.5:443] [192.0.2.7:443] [192.0.2.6:443]"; got != want {
 		t.Errorf("differences %s", got)
 	}
-	if a.Equal(b) || !a.Equal(of(service.APIServer, "192.0.2.6:443", "192.0.2.5:443")) || !(service.ControlPlane{}).Equal(of(service.APIServer)) {
+	same, empty := of(service.APIServer, "192.0.2.6:443", "192.0.2.5:443"), service.ControlPlane{}
+	if a.Equal(b) || !a.Equal(same) || !empty.Equal(of(service.APIServer)) {
 		t.Error("equality is wrong")
 	}
 }
@@ -79,7 +86,8 @@ func TestAPIServers(t *testing.T) {
 		discoveryv1.Endpoint{Addresses: []string{"192.0.2.5"}, Conditions: discoveryv1.EndpointConditions{Ready: &ready}},
 		discoveryv1.Endpoint{Addresses: []string{"192.0.2.6"}, Conditions: discoveryv1.EndpointConditions{Ready: &no}},
 		discoveryv1.Endpoint{Addresses: []string{"10.96.0.9", "not an address"}})
-	slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Port: new(int32(8443))}, discoveryv1.EndpointPort{Port: new(int32(53)), Protocol: new(corev1.ProtocolUDP)})
+	slice.Ports = append(slice.Ports, discoveryv1.EndpointPort{Port: new(int32(8443))},
+		discoveryv1.EndpointPort{Port: new(int32(53)), Protocol: new(corev1.ProtocolUDP)})
 	got := service.APIServers([]*discoveryv1.EndpointSlice{slice}, prefixes("10.96.0.0/16")).String()
 	if want := "[192.0.2.5:6443 192.0.2.5:8443 192.0.2.6:6443 192.0.2.6:8443]"; got != want {
 		t.Errorf("API servers %s, want %s", got, want)

@@ -112,7 +112,10 @@ func (f *Finder) Run(ctx context.Context) error {
 		<-ctx.Done()
 		return nil
 	}
-	return loop.Run(ctx, loop.Options{Name: "addresses of the control plane", Wake: loop.NewSignal(), Apply: f.resolve, Resync: again, Log: f.o.Log})
+	return loop.Run(ctx, loop.Options{
+		Name: "addresses of the control plane", Wake: loop.NewSignal(),
+		Apply: f.resolve, Resync: again, Log: f.o.Log,
+	})
 }
 
 // names returns the hosts that are no addresses.

@@ -18,7 +18,8 @@ import (
 
 func options(api string, databases ...string) controlplane.Options {
 	return controlplane.Options{
-		API: &rest.Config{Host: api}, Databases: databases, Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Log: slog.New(slog.DiscardHandler),
+		API: &rest.Config{Host: api}, Databases: databases,
+		Services: []netip.Prefix{netip.MustParsePrefix("10.96.0.0/16")}, Log: slog.New(slog.DiscardHandler),
 	}
 }
 
@@ -37,7 +38,10 @@ func TestFinder_readsSettings(t *testing.T) {
 		{"https://[2001:db8::5]:6443", nil, "[[2001:db8::5]:6443]"},
 		{"https://10.96.0.1:443", nil, "[]"}, // the Service default/kubernetes
 		{"https://api.example:6443", nil, "[]"},
-		{"https://192.0.2.5:6443", []string{"unix:/run/db.sock", "ssl:192.0.2.7:6641", "tcp:[2001:db8::7]:6642"}, "[192.0.2.5:6443 192.0.2.7:6641 [2001:db8::7]:6642]"},
+		{
+			"https://192.0.2.5:6443", []string{"unix:/run/db.sock", "ssl:192.0.2.7:6641", "tcp:[2001:db8::7]:6642"},
+			"[192.0.2.5:6443 192.0.2.7:6641 [2001:db8::7]:6642]",
+		},
 		{"https://192.0.2.5:6443", []string{"tcp:192.0.2.7"}, "error"},
 		{"https://192.0.2.5:port", nil, "error"},
 	} {

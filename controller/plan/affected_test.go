@@ -360,8 +360,8 @@ func renamed(p *corev1.Pod) *corev1.Pod {
 }
 
 // TestServersAffect checks that an API server that appears or disappears in the slices of
-// default/kubernetes affects the Services and pods that request its port, and no others. A change of
-// Cluster.Servers affects the same.
+// default/kubernetes affects the Services and pods that request its port, and no others. A change
+// of Cluster.Servers affects the same.
 func TestServersAffect(t *testing.T) {
 	const api, other = "203.0.113.5", "203.0.113.9"
 	service := func(i int, ip string, port, nodePort int32) *corev1.Service {
@@ -371,10 +371,13 @@ func TestServersAffect(t *testing.T) {
 		}
 		return s
 	}
-	c := simCluster(t, simNode(1), service(1, api, 8443, 0), service(2, api, 22, 0), service(3, api, 80, 0), service(4, other, 8443, 0),
-		service(5, "", 80, 8443), service(6, "", 8443, 0), podAt("ns", "host", 1, hostPort(8443)), podAt("ns", "else", 1, hostPort(80)))
+	c := simCluster(t, simNode(1), podAt("ns", "host", 1, hostPort(8443)), podAt("ns", "else", 1, hostPort(80)),
+		service(1, api, 8443, 0), service(2, api, 22, 0), service(3, api, 80, 0),
+		service(4, other, 8443, 0), service(5, "", 80, 8443), service(6, "", 8443, 0))
 	slice := func(name string, addresses ...string) *discoveryv1.EndpointSlice {
-		s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name}}}
+		s := &discoveryv1.EndpointSlice{ObjectMeta: metav1.ObjectMeta{
+			Namespace: "default", Name: name, Labels: map[string]string{discoveryv1.LabelServiceName: name},
+		}}
 		s.Ports = []discoveryv1.EndpointPort{{Port: new(int32(8443))}}
 		for _, a := range addresses {
 			s.Endpoints = append(s.Endpoints, discoveryv1.Endpoint{Addresses: []string{a}})

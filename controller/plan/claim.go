@@ -80,8 +80,8 @@ func (c *claims) keep(proto corev1.Protocol, fronts []front) []front {
 	})
 }
 
-// contested reports whether another owner, the nodes or the control plane may have one of the fronts
-// of a port.
+// contested reports whether another owner, the nodes or the control plane may have one of the
+// fronts of a port.
 func (c *claims) contested(proto corev1.Protocol, fronts []front) bool {
 	var nodePort, anyNodePort uint16 // already looked up: many fronts share one port
 	for _, f := range fronts {
