@@ -125,19 +125,23 @@ func (g *guarded) checkTenantSlices(made string) {
 	label := func(value any) any {
 		return map[string]any{"metadata": map[string]any{"labels": map[string]any{discoveryv1.LabelManagedBy: value}}}
 	}
-	forge := func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelManagedBy] = controlPlane }
+	forge := func(s *discoveryv1.EndpointSlice) {
+		metav1.SetMetaDataLabel(&s.ObjectMeta, discoveryv1.LabelManagedBy, controlPlane)
+	}
 	refused := map[string]error{
-		"create":                          create("forged"),
-		"create by apply":                 patch("forged", types.ApplyPatchType, applied(slice("forged", controlPlane))),
-		"label its own":                   update("own", forge),
-		"label its own, other value":      update("copied", forge),
-		"patch its own":                   patch("own", types.MergePatchType, label(controlPlane)),
-		"patch its own strategically":     patch("own", types.StrategicMergePatchType, label(controlPlane)),
-		"apply its own":                   patch("own", types.ApplyPatchType, applied(slice("own", controlPlane))),
-		"remove the label":                patch(made, types.MergePatchType, label(nil)),
-		"another value":                   patch(made, types.MergePatchType, label("tenant")),
-		"remove all labels":               update(made, func(s *discoveryv1.EndpointSlice) { s.Labels = nil }),
-		"another Service":                 update(made, func(s *discoveryv1.EndpointSlice) { s.Labels[discoveryv1.LabelServiceName] = "other" }),
+		"create":                      create("forged"),
+		"create by apply":             patch("forged", types.ApplyPatchType, applied(slice("forged", controlPlane))),
+		"label its own":               update("own", forge),
+		"label its own, other value":  update("copied", forge),
+		"patch its own":               patch("own", types.MergePatchType, label(controlPlane)),
+		"patch its own strategically": patch("own", types.StrategicMergePatchType, label(controlPlane)),
+		"apply its own":               patch("own", types.ApplyPatchType, applied(slice("own", controlPlane))),
+		"remove the label":            patch(made, types.MergePatchType, label(nil)),
+		"another value":               patch(made, types.MergePatchType, label("tenant")),
+		"remove all labels":           update(made, func(s *discoveryv1.EndpointSlice) { s.Labels = nil }),
+		"another Service": update(made, func(s *discoveryv1.EndpointSlice) {
+			metav1.SetMetaDataLabel(&s.ObjectMeta, discoveryv1.LabelServiceName, "other")
+		}),
 		"another address":                 update(made, func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Addresses[0] = "192.0.2.3" }),
 		"another condition":               update(made, func(s *discoveryv1.EndpointSlice) { s.Endpoints[0].Conditions.Ready = new(false) }),
 		"another port":                    update(made, func(s *discoveryv1.EndpointSlice) { s.Ports[0].Port = new(int32(10250)) }),
