@@ -39,6 +39,7 @@ func TestGateways(t *testing.T) {
 	}
 	t.Run("paths", func(t *testing.T) { testBarePaths(t, c) })
 	t.Run("masquerade networks", func(t *testing.T) { testMasquerade(t, c) })
+	t.Run("pods' tunnels", func(t *testing.T) { c.forgesTunnelPackets(t) })
 	t.Run("drain", func(t *testing.T) { testDrain(t, c) })
 	t.Run("gateway without its switch", func(t *testing.T) {
 		testGatewayDies(t, c, 3, func() error { return c.StopVswitchd(3) }, func() error { return c.StartVswitchd(3) })

@@ -27,6 +27,8 @@ const (
 // bring pod c on node2 a packet from pod b. None leaves the switch of node1, also while
 // --allow-pod-tunnels covers the nodes. A host outside gets packets for this port only then.
 func testPodTunnels(t *testing.T, c *Cluster) {
+	t.Run("replies", func(t *testing.T) { c.dropsTunnelReplies(t) })
+
 	for name, on := range map[string]string{"c": host("c"), "ext": "ext"} {
 		if err := c.serveAs(t.Context(), on, "serve-"+name+"-geneve", "-name", name, "-udp", fmt.Sprintf(":%d", genevePort)); err != nil {
 			t.Fatal(err)
@@ -52,6 +54,24 @@ func testPodTunnels(t *testing.T, c *Cluster) {
 			within(t, "a pod's tunnel to the outside host", func() error { return toOutside(v6) })
 		})
 		c.forgesTunnelPackets(t)
+	})
+}
+
+// dropsTunnelReplies checks that pods do not answer a client outside whose port is the tunnels'. An ACL
+// passes replies, so this is the gateway's own rule.
+func (c *Cluster) dropsTunnelReplies(t *testing.T) {
+	t.Helper()
+	bothFamilies(t, func(t *testing.T, v6 bool) {
+		to := port(c.node(1)(v6), nodePort).String()
+		askFrom := func(source int) error {
+			_, err := c.Exec(t.Context(), "ext", c.traffic("udp", to, "-sport", fmt.Sprint(source), "-timeout", "2s")...)
+			return err
+		}
+
+		within(t, "a client with another port", func() error { return askFrom(genevePort + 1) })
+		if err := askFrom(genevePort); err == nil {
+			t.Error("a client with the tunnels' port is answered")
+		}
 	})
 }
 
@@ -111,7 +131,9 @@ func (c *Cluster) forgesTunnelPackets(t *testing.T) {
 			}
 		}
 		for _, to := range targets {
-			c.sendFromPod(t, "a", port(to, genevePort), c.forgedPackets(t))
+			forged := c.forgedPackets(t)
+			c.sendFromPod(t, "a", port(to, genevePort), forged)
+			c.sendFromPod(t, "a", port(to, genevePort), [][]byte{append(forged[0], make([]byte, 3000)...)}) // as fragments
 		}
 	}
 
