@@ -9,6 +9,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"net/netip"
 	"strconv"
 	"strings"
 	"time"
@@ -29,7 +30,7 @@ type StreamReport struct {
 func serveCommand(ctx context.Context, args []string, stdout io.Writer) error {
 	f := flag.NewFlagSet("traffic serve", flag.ContinueOnError)
 	tcp := f.String("tcp", "", "TCP `addresses` to listen on, separated by commas")
-	udp := f.String("udp", "", "UDP `ports` to listen on, like :80, separated by commas")
+	udp := f.String("udp", "", "UDP `addresses` to listen on, like :80 or 192.0.2.1:80, separated by commas")
 	sctp := f.String("sctp", "", "SCTP `addresses` to listen on, like 192.0.2.1:80, separated by commas")
 	proto := f.Int("proto", 0, "IP protocol `number` to answer, like 47 for GRE; 0: none")
 	name := f.String("name", "server", "`name` to answer with")
@@ -167,37 +168,59 @@ func swallow(r io.Reader) StreamReport {
 	}
 }
 
-// serveUDP replies from the address of the request, which the kernel would not choose on a host
-// with several addresses.
+// serveUDP serves on a port of both families, or on an address with a port.
 func serveUDP(ctx context.Context, group *errgroup.Group, addr, name string) error {
-	c4, err := net.ListenPacket("udp4", addr)
+	if at, err := netip.ParseAddrPort(addr); err == nil && at.Addr().Is4() {
+		return serveUDP4(ctx, group, addr, name)
+	} else if err == nil {
+		return serveUDP6(ctx, group, addr, name)
+	}
+
+	return errors.Join(serveUDP4(ctx, group, addr, name), serveUDP6(ctx, group, addr, name))
+}
+
+// serveUDP4 replies from the address of the request, which the kernel would not choose on a host
+// with several addresses.
+func serveUDP4(ctx context.Context, group *errgroup.Group, addr, name string) error {
+	c, err := net.ListenPacket("udp4", addr)
 	if err != nil {
 		return err
 	}
-	c6, err := net.ListenPacket("udp6", addr)
-	if err != nil {
-		c4.Close()
-		return err
-	}
-	context.AfterFunc(ctx, func() { c4.Close(); c6.Close() })
-	p4, p6 := ipv4.NewPacketConn(c4), ipv6.NewPacketConn(c6)
-	if err := errors.Join(p4.SetControlMessage(ipv4.FlagDst, true), p6.SetControlMessage(ipv6.FlagDst, true)); err != nil {
+	context.AfterFunc(ctx, func() { c.Close() })
+
+	p := ipv4.NewPacketConn(c)
+	if err := p.SetControlMessage(ipv4.FlagDst, true); err != nil {
 		return err
 	}
 	group.Go(func() error {
 		return datagrams(ctx, name, func(b []byte) (int, net.Addr, func([]byte) error, error) {
-			n, cm, from, err := p4.ReadFrom(b)
+			n, cm, from, err := p.ReadFrom(b)
 			return n, from, func(b []byte) error {
-				_, err := p4.WriteTo(b, &ipv4.ControlMessage{Src: cm.Dst}, from)
+				_, err := p.WriteTo(b, &ipv4.ControlMessage{Src: cm.Dst}, from)
 				return err
 			}, err
 		})
 	})
+	return nil
+}
+
+// serveUDP6 is serveUDP4 for IPv6.
+func serveUDP6(ctx context.Context, group *errgroup.Group, addr, name string) error {
+	c, err := net.ListenPacket("udp6", addr)
+	if err != nil {
+		return err
+	}
+	context.AfterFunc(ctx, func() { c.Close() })
+
+	p := ipv6.NewPacketConn(c)
+	if err := p.SetControlMessage(ipv6.FlagDst, true); err != nil {
+		return err
+	}
 	group.Go(func() error {
 		return datagrams(ctx, name, func(b []byte) (int, net.Addr, func([]byte) error, error) {
-			n, cm, from, err := p6.ReadFrom(b)
+			n, cm, from, err := p.ReadFrom(b)
 			return n, from, func(b []byte) error {
-				_, err := p6.WriteTo(b, &ipv6.ControlMessage{Src: cm.Dst}, from)
+				_, err := p.WriteTo(b, &ipv6.ControlMessage{Src: cm.Dst}, from)
 				return err
 			}, err
 		})
