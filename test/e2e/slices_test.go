@@ -30,7 +30,6 @@ func testForgedSlice(t *testing.T, c *Cluster) {
 		Change: func(s *corev1.ServiceSpec) { s.Selector = map[string]string{"app": "forged"} },
 	})
 	c.rewrite(t, forgedSlice(svc, c.node(2)(false)))
-	c.isTold(t, svc.Name, "TCP port 22 of a node is the node's own; if the pods of the Service use the host's network, install")
 
 	clients := []struct {
 		on         string
@@ -51,6 +50,7 @@ func testForgedSlice(t *testing.T, c *Cluster) {
 		}
 		c.restartAgent(t, 1)
 	}
+	c.isTold(t, svc.Name, "TCP port 22 of a node is the node's own; if the pods of the Service use the host's network, install")
 }
 
 // forgedSlice returns a slice of the Service with one endpoint, which claims to be the control
