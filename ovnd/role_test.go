@@ -110,11 +110,14 @@ func TestNodeKeyWritesItsOwnChassis(t *testing.T) {
 		{[]string{"create", "Connection", `target="ptcp:6640"`}, refused},
 		// OVN's role does not restrict these rows to their node.
 		{[]string{"set", "Port_Binding", "p2", "up=true"}, open},
+		{[]string{"set", "Port_Binding", "p2", "options:peer=p1"}, open},
 		{[]string{"lsp-bind", "p1", "node1"}, open},
 		{[]string{"lsp-unbind", "p1"}, open},
 		{[]string{"create", "MAC_Binding", "logical_port=p1", "ip=192.0.2.77", `mac="00:00:00:00:00:01"`, "datapath=" + datapath}, open},
 		{[]string{"create", "FDB", `mac="00:00:00:00:00:01"`, "dp_key=1", "port_key=1"}, open},
 		{[]string{"create", "Controller_Event", "event_type=empty_lb_backends"}, open},
+		// An address that the next node may have.
+		{[]string{"--id=@e", "create", "Encap", "chassis_name=node2", "type=geneve", "ip=192.0.2.3", "--", "add", "Chassis", "node2", "encaps", "@e"}, open},
 	} {
 		out, err := thief.sbctl(tc.does...)
 		if denied := err != nil && strings.Contains(err.Error(), "permission error"); denied != tc.refused || !denied && err != nil {
