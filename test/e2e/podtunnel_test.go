@@ -122,7 +122,7 @@ func (c *Cluster) forgesTunnelPackets(t *testing.T) {
 
 	for i := range captures {
 		targets := []netip.Addr{c.Node(i).IP4, c.Node(i).IP6}
-		if tunnel := c.Node(i).Encap; tunnel.IsValid() {
+		if tunnel, ok := annotation.ParseTunnelAddress(nodeAnnotations(t, c.Lab, c.Node(i).Name)); ok {
 			targets = append(targets, tunnel)
 		}
 		if i == 1 {
