@@ -81,16 +81,19 @@ func ProtocolNumber(p corev1.Protocol) uint8 {
 	return NumberTCP
 }
 
-// ProtocolName returns the name of a protocol number that a Service can have: TCP, UDP or SCTP.
-func ProtocolName(number uint8) string {
+// ProtocolOf returns the protocol of a number that a Service can have: TCP, UDP or SCTP.
+func ProtocolOf(number uint8) corev1.Protocol {
 	switch number {
 	case NumberUDP:
-		return string(corev1.ProtocolUDP)
+		return corev1.ProtocolUDP
 	case NumberSCTP:
-		return string(corev1.ProtocolSCTP)
+		return corev1.ProtocolSCTP
 	}
-	return string(corev1.ProtocolTCP)
+	return corev1.ProtocolTCP
 }
+
+// ProtocolName returns the name of a protocol number: TCP, UDP or SCTP.
+func ProtocolName(number uint8) string { return string(ProtocolOf(number)) }
 
 // known reports whether a Service can have the protocol.
 func known(p corev1.Protocol) bool {

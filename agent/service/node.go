@@ -4,8 +4,6 @@ import (
 	"net/netip"
 	"slices"
 
-	corev1 "k8s.io/api/core/v1"
-
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
@@ -110,7 +108,7 @@ func receives(socket netip.AddrPort, k bpf.ServiceKey) bool {
 // keeps reports whether a frontend is reserved for the node itself or for the control plane. The
 // controller reports it. clusterIPs are those of the frontend's Service.
 func (n *Node) keeps(k bpf.ServiceKey, clusterIPs []netip.Addr) bool {
-	proto, at := corev1.Protocol(model.ProtocolName(k.Proto)), netip.AddrPortFrom(k.Addr, k.Port)
+	proto, at := model.ProtocolOf(k.Proto), netip.AddrPortFrom(k.Addr, k.Port)
 	if model.Keeps(proto, at, n.isHost) {
 		return true
 	}
@@ -120,7 +118,7 @@ func (n *Node) keeps(k bpf.ServiceKey, clusterIPs []netip.Addr) bool {
 	if n.Cluster.ControlPlane.Keeps(proto, at) != "" {
 		return true
 	}
-	if !k.Addr.IsUnspecified() || proto != corev1.ProtocolTCP {
+	if !k.Addr.IsUnspecified() || k.Proto != model.NumberTCP {
 		return false
 	}
 	return n.Cluster.ControlPlane.ServesAt(k.Port, func(a netip.Addr) bool {

@@ -39,7 +39,8 @@ func TestFinder_readsSettings(t *testing.T) {
 		{"https://10.96.0.1:443", nil, "[]"}, // the Service default/kubernetes
 		{"https://api.example:6443", nil, "[]"},
 		{
-			"https://192.0.2.5:6443", []string{"unix:/run/db.sock", "ssl:192.0.2.7:6641", "tcp:[2001:db8::7]:6642"},
+			"https://192.0.2.5:6443",
+			[]string{"unix:/run/db.sock", "ssl:192.0.2.7:6641", "tcp:[2001:db8::7]:6642"},
 			"[192.0.2.5:6443 192.0.2.7:6641 [2001:db8::7]:6642]",
 		},
 		{"https://192.0.2.5:6443", []string{"tcp:192.0.2.7"}, "error"},
