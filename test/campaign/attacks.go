@@ -33,6 +33,7 @@ const tunnelPort, genevePort = 30024, 6081
 func (g *generator) attacks() []attack {
 	all := []attack{
 		{"attack: external IPs of nodes", g.externalAtNodes},
+		{"attack: external IPs of the API server", g.externalAtServers},
 		{"attack: a load balancer at nodes' addresses", g.balancerAtNodes},
 		{"attack: host ports", g.hostPorts},
 		{"attack: NodePorts", g.nodePorts},
@@ -71,6 +72,16 @@ func (g *generator) externalAtNodes() [][]call {
 		}
 	}
 	return g.each(15, objects...)
+}
+
+// externalAtServers: a Service without endpoints asks for the addresses of the API server and of OVN's
+// databases, which are no node's, with their ports. It would refuse all connections of the hosts.
+func (g *generator) externalAtServers() [][]call {
+	var ports []corev1.ServicePort
+	for _, port := range append(databasePorts(), apiPort) {
+		ports = append(ports, corev1.ServicePort{Name: fmt.Sprint("p", port), Port: port, TargetPort: intstr.FromInt32(podPort)})
+	}
+	return g.each(20, dualStack("servers", corev1.ServiceTypeClusterIP, ports, g.values.hosts[4:]...))
 }
 
 // databasePorts returns the ports of OVN's databases.

@@ -58,7 +58,7 @@ func allPlanted() []planted {
 			"a NodePort opens ssh",
 		},
 		{
-			"api: agents serve frontends at the API server", "b", API, 20 * time.Second, "^attack: (external IPs of nodes|a load balancer)",
+			"api: agents serve frontends at the API server", "b", API, 20 * time.Second, "^attack: external IPs of the API server",
 			plant{"agent/service/node.go", map[string]string{"\tif n.Cluster.ControlPlane.Keeps(proto, at) != \"\" {\n": "\tif false {\n"}},
 			"host to API server, https v4 lost ",
 		},
