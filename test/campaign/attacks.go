@@ -33,6 +33,7 @@ const tunnelPort, genevePort = 30024, 6081
 func (g *generator) attacks() []attack {
 	all := []attack{
 		{"attack: external IPs of nodes", g.externalAtNodes},
+		{"attack: external IPs of the API server", g.externalAtServers},
 		{"attack: a load balancer at nodes' addresses", g.balancerAtNodes},
 		{"attack: host ports", g.hostPorts},
 		{"attack: NodePorts", g.nodePorts},
@@ -73,11 +74,28 @@ func (g *generator) externalAtNodes() [][]call {
 	return g.each(15, objects...)
 }
 
+// externalAtServers: a Service without endpoints asks for the addresses of the API server and of OVN's
+// databases, which are no node's, with their ports. It would refuse all connections of the hosts.
+func (g *generator) externalAtServers() [][]call {
+	var ports []corev1.ServicePort
+	for _, port := range append(databasePorts(), apiPort) {
+		ports = append(ports, corev1.ServicePort{Name: fmt.Sprint("p", port), Port: port, TargetPort: intstr.FromInt32(podPort)})
+	}
+	return g.each(20, dualStack("servers", corev1.ServiceTypeClusterIP, ports, g.values.hosts[4:]...))
+}
+
+// databasePorts returns the ports of OVN's databases.
+func databasePorts() []int32 {
+	return []int32{northPort, southPort, northRaft, southRaft, southPortForController}
+}
+
 // balancerAtNodes: a load balancer announces nodes' addresses, with ports of the hosts' listeners
-// and connections.
+// and connections, and of OVN's databases.
 func (g *generator) balancerAtNodes() [][]call {
 	var ports []corev1.ServicePort
-	for _, port := range []int32{sshPort, servicePort, 443, hostPort, boundPort, outsidePort, kubeletPort, 6443, ephemeralPort, reservedPort} {
+	wanted := append(databasePorts(), sshPort, servicePort, 443, hostPort, boundPort, outsidePort, kubeletPort,
+		apiPort, ephemeralPort, reservedPort)
+	for _, port := range wanted {
 		for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
 			if protocol == corev1.ProtocolTCP || !slices.Contains(hostUDP, port) { // see balancerReports
 				ports = append(ports, corev1.ServicePort{Name: fmt.Sprintf("p%d-%c", port, protocol[0]|0x20), Port: port, Protocol: protocol, TargetPort: intstr.FromInt32(podPort)})
@@ -100,20 +118,33 @@ func (g *generator) victim() netip.Addr {
 	return g.values.used[max(i, 0)]
 }
 
-// hostPorts: running pods on both nodes ask for ports of the hosts' sockets and connections, and
-// for those of the programs' own health.
+// hostPorts: running pods on both nodes ask for ports of the hosts' sockets and connections, of the
+// programs' own health, and of OVN's databases. They ask for those of servers at loopback addresses
+// without a host IP, and with these addresses.
 func (g *generator) hostPorts() [][]call {
 	var objects []metav1.Object
 	var running [][]call
 	no := false
+	wanted := append(databasePorts(), sshPort, dnsPort, ntpPort, 443, apiPort, outsidePort, hostPort, boundPort,
+		kubeletPort, nodePort, reservedPort, ephemeralPort, controllerPort, agentPort, healthPort, schedulerPort, managerPort)
 	for i, node := range []string{"node1", "node2"} {
 		p := &corev1.Pod{ObjectMeta: metav1.ObjectMeta{Name: fmt.Sprint("ports", i)}, Spec: corev1.PodSpec{NodeName: node, AutomountServiceAccountToken: &no}}
 		c := corev1.Container{Name: "c", Image: "none"}
-		for _, port := range []int32{sshPort, dnsPort, ntpPort, 443, 6443, outsidePort, hostPort, boundPort, kubeletPort, nodePort, reservedPort, ephemeralPort, controllerPort, agentPort, healthPort} {
+		for _, port := range wanted {
 			for _, protocol := range []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP} {
 				c.Ports = append(c.Ports, corev1.ContainerPort{ContainerPort: podPort, HostPort: port, Protocol: protocol})
 			}
 		}
+		for _, s := range atLoopback {
+			protocol := corev1.ProtocolTCP
+			if s.kind == "query" {
+				protocol = corev1.ProtocolUDP
+			}
+			c.Ports = append(c.Ports, corev1.ContainerPort{
+				ContainerPort: podPort, HostPort: int32(s.at.Port()), HostIP: s.at.Addr().String(), Protocol: protocol,
+			})
+		}
+
 		p.Spec.Containers = []corev1.Container{c}
 		objects = append(objects, p)
 		running = append(running, nil, []call{{verb: report, object: named[corev1.Pod](p.Name), status: func(now metav1.Object) {

@@ -21,20 +21,52 @@ const (
 	reservedPort  = 31007 // the same, one of the NodePorts
 )
 
-// apiPort is the API server's.
-const apiPort = 6443
+// apiPort is the API server's, and the others are those of OVN's databases: Northbound, Southbound,
+// between their members, and of the controller's own Southbound.
+const (
+	apiPort                = 6443
+	northPort, southPort   = 6641, 6642
+	northRaft, southRaft   = 6643, 6644
+	southPortForController = 6645
+)
+
+// Ports of a node's scheduler and controller manager. Like its resolver at dnsPort, they listen only
+// at loopback addresses.
+const schedulerPort, managerPort = 10259, 10257
+
+// atLoopback are the servers of node2 at loopback addresses.
+var atLoopback = []struct {
+	kind string
+	at   netip.AddrPort
+}{
+	{"query", netip.MustParseAddrPort("127.0.0.53:53")},
+	{"tcp", netip.MustParseAddrPort("127.0.0.1:10259")},
+	{"tcp", netip.MustParseAddrPort("127.0.0.1:10257")},
+}
 
 // socketsKnown is the time after which agents know a new UDP socket of their host
 // (docs/services.md). Until then a host port can take its datagrams.
 const socketsKnown = 35 * time.Second
 
-// serveHost starts the servers of node1 at which the attacks aim.
+// serveHost starts the servers of node1 and node2 at which the attacks aim.
 func (g *ground) serveHost(ctx context.Context) error {
 	for _, port := range []int{kubeletPort, dnsPort, ntpPort} {
 		if err := g.serve(ctx, "node1", "node1", port); err != nil {
 			return err
 		}
 	}
+
+	for i, s := range atLoopback {
+		protocol := "-tcp"
+		if s.kind == "query" {
+			protocol = "-udp"
+		}
+		_, err := g.Serve(ctx, "node2", fmt.Sprint("serve-loopback-", i), "-name", "node2", protocol, s.at.String())
+		if err != nil {
+			return err
+		}
+	}
+
 	g.served = time.Now()
 	return nil
 }
@@ -75,6 +107,20 @@ func (g *ground) hostPaths() ([]*Path, error) {
 			return netip.AddrPortFrom(netip.MustParseAddr(lab.CentralIP4), apiPort)
 		}},
 	)
+	for _, port := range []uint16{northPort, southPort} {
+		out = append(out, &Path{
+			Name: fmt.Sprintf("host to OVN's database at port %d", port), Host: true,
+			From: "node1", Only4: true, Kinds: []string{"ovsdb"},
+			To: func(bool) netip.AddrPort { return netip.AddrPortFrom(netip.MustParseAddr(lab.CentralIP4), port) },
+		})
+	}
+	for _, s := range atLoopback {
+		out = append(out, &Path{
+			Name: "host to its own server at " + s.at.String(), Host: true,
+			From: "node2", Only4: true, Kinds: []string{s.kind}, Server: "node2 ",
+			To: func(bool) netip.AddrPort { return s.at },
+		})
+	}
 	for _, port := range []int{ephemeralPort, boundPort, reservedPort} {
 		out = append(out, &Path{Name: fmt.Sprintf("host to outside from port %d", port), Host: true, From: "node1", To: to, Kinds: []string{"udp", "held"}, Port: port})
 	}

@@ -58,6 +58,16 @@ func allPlanted() []planted {
 			"a NodePort opens ssh",
 		},
 		{
+			"api: agents serve frontends at the API server", "b", API, 20 * time.Second, "^attack: external IPs of the API server",
+			plant{"agent/service/node.go", map[string]string{"\tif n.Cluster.ControlPlane.Keeps(proto, at) != \"\" {\n": "\tif false {\n"}},
+			"host to API server, https v4 lost ",
+		},
+		{
+			"api: host ports are served at loopback addresses", "a", API, 20 * time.Second, "^attack: host ports",
+			plant{"agent/service/pod.go", map[string]string{", NotLoopback: true}\n": ", NotLoopback: false}\n"}},
+			"host to its own server at 127.0.0.",
+		},
+		{
 			"wire: the agent does not read the host's raw sockets", "w", Wire, 50 * time.Second, "",
 			plant{"agent/gateway/host.go", map[string]string{"\traw, errRaw := link.RawProtos()\n": "\tvar raw []link.HostProto\n\tvar errRaw error\n"}},
 			"VRRP, OSPF",
@@ -68,6 +78,13 @@ func allPlanted() []planted {
 				"\t\tMatch:  fmt.Sprintf(\"(ip4.dst == %s || ip6.dst == %s)\", ": "\t\tMatch:  fmt.Sprintf(\"0 && (ip4.dst == %s || ip6.dst == %s)\", ",
 			}},
 			"against a policy to the host of node",
+		},
+		{
+			"wire: pods may send tunnel packets", "w", Wire, 10 * time.Second, "",
+			plant{"controller/plan/tunnel.go", map[string]string{
+				"const tunnelPackets = \"udp.dst == 6081\"\n": "const tunnelPackets = \"0 && udp.dst == 6081\"\n",
+			}},
+			"ovn-k8s-mp0 of node1, as tunnel packets of a pod",
 		},
 	}
 }
@@ -82,17 +99,19 @@ func TestPlantsFit(t *testing.T) {
 }
 
 // Campaigns find the faults that they are for. Each runs on a build with a planted fault and must
-// report a violation. The kind of step is chosen to keep the test short.
+// report a violation. The kind of step is chosen to keep the test short. The environment may set a
+// longer time.
 func TestPlanted(t *testing.T) {
 	for _, tt := range allPlanted() {
 		t.Run(tt.name, func(t *testing.T) {
 			o := options(t, tt.lab)
-			o.Only, o.First, o.Heal, o.For = regexp.MustCompile(tt.only), true, 15*time.Second, tt.long
+			o.Only, o.First, o.Heal, o.For = regexp.MustCompile(tt.only), true, 15*time.Second, max(o.For, tt.long)
 			o.Lab.BinDir = tt.plant.build(t, o.Lab.BinDir)
 			report, err := tt.campaign(t.Context(), o)
 			if err != nil {
 				t.Fatal(err)
 			}
+			t.Logf("the campaign says: %s", strings.Join(report.Broken, "\n"))
 			if !strings.Contains(strings.Join(report.Broken, "\n"), tt.broken) {
 				t.Errorf("the campaign does not notice: it says %q, which lacks %q; figures %v", report.Broken, tt.broken, report.Figures)
 			}

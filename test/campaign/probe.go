@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"net"
 	"net/netip"
+	"strings"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -40,7 +41,8 @@ type Path struct {
 	Translated bool
 	From       string
 	To         func(v6 bool) netip.AddrPort
-	Kinds      []string // "udp", "tcp", "https" or other kinds of open; nil: the first two
+	Kinds      []string // "udp", "tcp", other kinds of ask, or kinds of open; nil: the first two
+	Server     string   // name by which the server of "tcp" and "query" must answer; "": any
 	Port       int      // local port of "udp" and "held"; 0: the kernel chooses
 	Only4      bool     // no IPv6
 	TLS        *tls.Config
@@ -93,8 +95,9 @@ func (p *probe) String() string {
 
 // run probes until ctx ends.
 func (p *probe) run(ctx context.Context) {
-	if p.kind == "tcp" || p.kind == "https" {
-		p.runTCP(ctx)
+	switch p.kind {
+	case "tcp", "https", "ovsdb", "query":
+		p.runAsks(ctx)
 		return
 	}
 	for ctx.Err() == nil {
@@ -196,7 +199,8 @@ func (p *probe) settle(bucket int64) Count {
 	}
 }
 
-func (p *probe) runTCP(ctx context.Context) {
+// runAsks asks again and again, each time from a new socket.
+func (p *probe) runAsks(ctx context.Context) {
 	tick := time.NewTicker(probeTCP)
 	defer tick.Stop()
 	for seq := uint64(0); ; seq++ {
@@ -223,27 +227,58 @@ func (p *probe) failed(err error) {
 	}
 }
 
-// ask opens a connection and sends one request.
+// ask opens a socket and sends one request: by "tcp"; by "query", which is UDP; by "https" to an API
+// server; and by "ovsdb" to a database of OVN.
 func (p *probe) ask(ctx context.Context) error {
 	ctx, cancel := context.WithTimeout(ctx, lostAfter-time.Second)
 	defer cancel()
-	c, err := netns.Dialer(p.ns)(ctx, "tcp", p.path.To(p.v6).String())
+	network := "tcp"
+	if p.kind == "query" {
+		network = "udp"
+	}
+	c, err := netns.Dialer(p.ns)(ctx, network, p.path.To(p.v6).String())
 	if err != nil {
 		return err
 	}
 	defer c.Close()
+
 	deadline, _ := ctx.Deadline()
 	if err := c.SetDeadline(deadline); err != nil {
 		return err
 	}
-	question := "who"
-	if p.kind == "https" {
-		c, question = tls.Client(c, p.path.TLS), "GET /livez HTTP/1.0\r\n\r"
+	switch p.kind {
+	case "https":
+		return answered(tls.Client(c, p.path.TLS), "GET /livez HTTP/1.0\r\n\r", '\n', "")
+	case "ovsdb":
+		return answered(c, `{"method":"echo","params":["alive"],"id":1}`, '}', `["alive"]`)
+	case "query":
+		return queried(c, p.path.Server)
 	}
+	return answered(c, "who", '\n', p.path.Server)
+}
+
+// answered sends a question on a connection. The answer ends with a delimiter and must have a text.
+func answered(c net.Conn, question string, end byte, want string) error {
 	if _, err := fmt.Fprintln(c, question); err != nil {
 		return err
 	}
-	_, err = bufio.NewReader(c).ReadString('\n')
+	answer, err := bufio.NewReader(c).ReadString(end)
+	if err == nil && !strings.Contains(answer, want) {
+		err = fmt.Errorf("answered by %q", answer)
+	}
+	return err
+}
+
+// queried sends a datagram. The server must answer by its name.
+func queried(c net.Conn, name string) error {
+	if _, err := fmt.Fprintln(c, "who"); err != nil {
+		return err
+	}
+	buf := make([]byte, 2000)
+	n, err := c.Read(buf)
+	if err == nil && !strings.HasPrefix(string(buf[:n]), name) {
+		err = fmt.Errorf("answered by %q", buf[:n])
+	}
 	return err
 }
 

@@ -110,7 +110,7 @@ func standinAggregation(ctx context.Context, client *kubernetes.Clientset) error
 
 // Harmful values that are the same in every lab.
 var (
-	harmfulPorts     = []int32{22, 53, 80, 123, 443, 2379, 2380, 6081, 6443, 6641, 6642, 6645, 7000, 8000, 8080, 8091, 9409, 9410, 10250, 10256, 30080, 31007, 40001, 49152, 51820, 65535, 1}
+	harmfulPorts     = []int32{22, 53, 80, 123, 443, 2379, 2380, 6081, 6443, 6641, 6642, 6645, 7000, 8000, 8080, 8091, 9409, 9410, 10250, 10256, 10257, 10259, 30080, 31007, 40001, 49152, 51820, 65535, 1}
 	harmfulAddresses = []string{
 		"127.0.0.1", "::1", "169.254.169.254", "169.254.169.1", "169.254.169.2", "fd69::1", "fd69::2", "fe80::1", "224.0.0.18", "ff02::1", "0.0.0.0", "::", "255.255.255.255",
 		lab.CentralIP4, lab.CentralIP6, lab.ExtIP4, lab.ExtIP6, "100.64.0.1", "100.64.0.2", "fd98::1", "fd98::2", "10.244.0.1", "10.244.0.2", "10.244.1.1", "10.244.1.2",
@@ -131,13 +131,9 @@ func valuesOf(ctx context.Context, g *ground) (values, error) {
 	v.used = append(v.used, outside(false), outside(true), g.clusterIP(false), g.clusterIP(true))
 	v.used = append(v.used, v.hosts...)
 	for _, n := range g.Nodes() {
-		object, err := g.client.CoreV1().Nodes().Get(ctx, n.Name, metav1.GetOptions{})
+		subnets, err := g.subnets(ctx, n.Name)
 		if err != nil {
 			return v, err
-		}
-		subnets, err := annotation.ParseNodeSubnets(object.Annotations)
-		if err != nil {
-			return v, fmt.Errorf("node %q: %w", n.Name, err)
 		}
 		v.subnets = append(v.subnets, subnets)
 	}
@@ -169,6 +165,19 @@ func valuesOf(ctx context.Context, g *ground) (values, error) {
 		}
 	}
 	return v, nil
+}
+
+// subnets returns the pod subnets of a node.
+func (g *ground) subnets(ctx context.Context, node string) ([]netip.Prefix, error) {
+	object, err := g.client.CoreV1().Nodes().Get(ctx, node, metav1.GetOptions{})
+	if err != nil {
+		return nil, err
+	}
+	subnets, err := annotation.ParseNodeSubnets(object.Annotations)
+	if err != nil {
+		return nil, fmt.Errorf("node %q: %w", node, err)
+	}
+	return subnets, nil
 }
 
 // attack writes until ctx ends, at most rate times per second.

@@ -70,6 +70,11 @@ func (g *ground) watchAll(ctx context.Context) (*watch, func(), error) {
 			}
 		}
 	}
+	for _, from := range []string{"ext", "node2"} {
+		for _, to := range []netip.Addr{g.Node(1).IP4, g.Node(1).IP6} {
+			every(healthEvery, func() { w.tryDatabase(ctx, g, from, netip.AddrPortFrom(to, southPort)) })
+		}
+	}
 	if err := w.sniffTunnel(ctx, g, &group); err != nil {
 		return w, group.Wait, err
 	}
@@ -141,20 +146,33 @@ func (w *watch) countFlows(ctx context.Context, g *ground, n *lab.Node) {
 
 // tryDoor connects to the NodePort of an attack that is to open ssh, which must not answer.
 func (w *watch) tryDoor(ctx context.Context, g *ground, to netip.AddrPort) {
-	ns, err := g.Netns("ext")
+	if by := g.whoIsAt(ctx, "ext", to); strings.HasPrefix(by, sshd) {
+		w.violation("a NodePort opens ssh", "%s is answered by %s", to, by)
+	}
+}
+
+// tryDatabase connects to a node at the port of OVN's Southbound database, where the lab has none.
+func (w *watch) tryDatabase(ctx context.Context, g *ground, from string, to netip.AddrPort) {
+	if by := g.whoIsAt(ctx, from, to); by != "" {
+		w.violation("a pod answers in the place of a database", "%s is answered by %s", to, by)
+	}
+}
+
+// whoIsAt connects from a lab host and returns the answer of the server, or "".
+func (g *ground) whoIsAt(ctx context.Context, from string, to netip.AddrPort) string {
+	ns, err := g.Netns(from)
 	if err != nil {
-		return
+		return ""
 	}
 	ctx, cancel := context.WithTimeout(ctx, healthEvery)
 	defer cancel()
 	c, err := netns.Dialer(ns)(ctx, "tcp", to.String())
 	if err != nil {
-		return
+		return ""
 	}
 	defer c.Close()
-	if by := whoAnswers(ctx, c); strings.HasPrefix(by, sshd) {
-		w.violation("a NodePort opens ssh", "%s is answered by %s", to, by)
-	}
+
+	return whoAnswers(ctx, c)
 }
 
 // tunnelMagic marks the datagrams of tryTunnel.

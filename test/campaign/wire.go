@@ -30,7 +30,8 @@ const wireRate = 500
 // Wire lets a machine on the uplink's network and a tenant's pod send malicious frames. The host of
 // node1 must lose no packets of UDP with fixed ports, VRRP, OSPF, echo requests and TCP. No pod
 // with a policy may receive forbidden packets. Fenced pods try to reach a host by the masquerade
-// networks, which their policies forbid.
+// networks, which their policies forbid. A pod forges packets of OVN's tunnels, which must not leave
+// its node's switch.
 func Wire(ctx context.Context, o Options) (report *Report, err error) {
 	g, err := newGround(ctx, o.Lab, o.Log)
 	report = newReport("wire", o)
@@ -55,6 +56,10 @@ func Wire(ctx context.Context, o Options) (report *Report, err error) {
 	if err != nil {
 		return report, err
 	}
+	forger, err := w.forger(ctx, o.Seed+2+uint64(len(w.fenced)))
+	if err != nil {
+		return report, err
+	}
 	fenced := make([]*attacker, len(w.fenced))
 	for i, p := range w.fenced {
 		if fenced[i], err = w.behindFence(ctx, p, o.Seed+2+uint64(i)); err != nil {
@@ -68,12 +73,14 @@ func Wire(ctx context.Context, o Options) (report *Report, err error) {
 	var group errgroup.Group
 	group.Go(func() error { return w.send(attack, "ext", outsider, wireRate, &w.sent) })
 	group.Go(func() error { return w.send(attack, w.attackers[0].Host(), pod, wireRate, &w.sent) })
+	group.Go(func() error { return w.send(attack, w.attackers[0].Host(), forger, forgeRate, &w.sentForged) })
 	for i, p := range w.fenced {
 		group.Go(func() error { return w.send(attack, p.Host(), fenced[i], fenceRate, &w.sentFenced) })
 	}
 	err = group.Wait()
 	report.Figures = append(report.Figures, Figure{"frames sent from outside and from a pod", fmt.Sprint(w.sent.Load())},
-		Figure{"frames sent by fenced pods, to the masquerade networks and the nodes", fmt.Sprint(w.sentFenced.Load())})
+		Figure{"frames sent by fenced pods, to the masquerade networks and the nodes", fmt.Sprint(w.sentFenced.Load())},
+		Figure{"forged tunnel packets sent by a pod", fmt.Sprint(w.sentForged.Load())})
 	g.accountAll(report, "frames from outside and from a pod", func(p *probe) bool { return p.path.Host })
 	w.mu.Lock()
 	defer w.mu.Unlock()
@@ -94,6 +101,7 @@ type wire struct {
 	fenced    []*lab.Pod // pods whose egress policy excludes hosts
 
 	sent, sentFenced atomic.Int64
+	sentForged       atomic.Int64
 	parts            atomic.Int64 // forbidden deliveries of fragments without their other parts
 
 	mu   sync.Mutex     // guards the following fields
@@ -129,6 +137,9 @@ func (w *wire) prepare(ctx context.Context) error {
 		return err
 	}
 	if err := w.fence(ctx); err != nil {
+		return err
+	}
+	if err := w.watchForged(ctx); err != nil {
 		return err
 	}
 	for on, port := range map[string]int{"node1": wirePort, "ext": wirePortBack} {
@@ -245,8 +256,11 @@ func parseMAC(text string) (out verdict.MAC, err error) {
 	return out, err
 }
 
+// sender is an attacker's source of frames.
+type sender interface{ frame() []byte }
+
 // send sends the attacker's frames from a lab host's eth0 until ctx ends.
-func (w *wire) send(ctx context.Context, from string, a *attacker, rate int, sent *atomic.Int64) error {
+func (w *wire) send(ctx context.Context, from string, a sender, rate int, sent *atomic.Int64) error {
 	fd, err := w.socket(from, "eth0")
 	if err != nil {
 		return err
@@ -339,6 +353,29 @@ func (w *wire) partsAllowed(ctx context.Context, report *Report) error {
 // sniff counts marked frames that arrive at a device of a lab host until ctx ends. If to is not
 // nil, it counts only frames to addresses for which to returns true.
 func (w *wire) sniff(ctx context.Context, name, on, device, mark string, to func(netip.Addr) bool) error {
+	return w.listen(ctx, on, device, func(b []byte) {
+		if to != nil && !to(destination(b)) {
+			return
+		}
+		if bytes.Contains(b, []byte(partMagic)) {
+			w.parts.Add(1)
+		}
+		if bytes.Contains(b, []byte(mark)) {
+			w.arrived(name, b)
+		}
+	})
+}
+
+// arrived counts a frame that a receiver should not get.
+func (w *wire) arrived(name string, b []byte) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	w.seen[name]++
+	w.like[name] = fmt.Sprintf("%x", b[:min(len(b), 120)])
+}
+
+// listen passes on the frames that arrive at a device of a lab host until ctx ends.
+func (w *wire) listen(ctx context.Context, on, device string, see func(frame []byte)) error {
 	fd, err := w.socket(on, device)
 	if err != nil {
 		return err
@@ -351,19 +388,10 @@ func (w *wire) sniff(ctx context.Context, name, on, device, mark string, to func
 		for buf := make([]byte, 65536); ctx.Err() == nil; {
 			n, from, err := unix.Recvfrom(fd, buf, 0)
 			sender, ok := from.(*unix.SockaddrLinklayer)
-			if err != nil || ok && sender.Pkttype == unix.PACKET_OUTGOING || to != nil && !to(destination(buf[:n])) {
+			if err != nil || ok && sender.Pkttype == unix.PACKET_OUTGOING {
 				continue
 			}
-			if bytes.Contains(buf[:n], []byte(partMagic)) {
-				w.parts.Add(1)
-			}
-			if !bytes.Contains(buf[:n], []byte(mark)) {
-				continue
-			}
-			w.mu.Lock()
-			w.seen[name]++
-			w.like[name] = fmt.Sprintf("%x", buf[:min(n, 120)])
-			w.mu.Unlock()
+			see(buf[:n])
 		}
 	}()
 	return nil
