@@ -52,8 +52,9 @@ static __always_inline int is_loopback(const struct addr *a)
 }
 
 /*
- * Reports whether the host has the address. This is IsOwn of the Go package service, where sock_addrs
- * has the addresses of the host's interfaces, and concrete() has replaced the unspecified address.
+ * Reports whether the host has the address. This is IsOwn of the Go package service, where
+ * sock_addrs has the addresses of the host's interfaces, and concrete() has replaced the
+ * unspecified address.
  */
 static __always_inline int is_own(const struct addr *a)
 {
