@@ -58,12 +58,20 @@ func (c *Cluster) Objects(k service.Key) service.Objects {
 	if out.Service, known = get[corev1.Service](c.services.GetStore(), name); !known {
 		return out
 	}
+	out.Slices = c.slicesOf(name)
+	return out
+}
+
+// slicesOf returns the slices of the Service with a name of the form namespace/name.
+func (c *Cluster) slicesOf(name string) []*discoveryv1.EndpointSlice {
 	found, err := c.slices.GetIndexer().ByIndex(byService, name)
 	if err != nil {
 		panic(err) // the index was added in New
 	}
+
+	var out []*discoveryv1.EndpointSlice
 	for _, o := range found {
-		out.Slices = append(out.Slices, o.(*discoveryv1.EndpointSlice))
+		out = append(out, o.(*discoveryv1.EndpointSlice))
 	}
 	return out
 }
@@ -71,15 +79,7 @@ func (c *Cluster) Objects(k service.Key) service.Objects {
 // APIServers returns the API servers in the slices of default/kubernetes, except those inside the
 // service networks.
 func (c *Cluster) APIServers(services []netip.Prefix) service.ControlPlane {
-	found, err := c.slices.GetIndexer().ByIndex(byService, corev1.NamespaceDefault+"/kubernetes")
-	if err != nil {
-		panic(err) // the index was added in New
-	}
-	var slices []*discoveryv1.EndpointSlice
-	for _, o := range found {
-		slices = append(slices, o.(*discoveryv1.EndpointSlice))
-	}
-	return service.APIServers(slices, services)
+	return service.APIServers(c.slicesOf(corev1.NamespaceDefault+"/kubernetes"), services)
 }
 
 // Peers returns the sorted addresses of the other nodes. known holds the addresses from their
