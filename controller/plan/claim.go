@@ -5,6 +5,7 @@ import (
 	"slices"
 	"strconv"
 	"strings"
+	"sync"
 
 	corev1 "k8s.io/api/core/v1"
 
@@ -21,7 +22,7 @@ type claimant struct {
 // claims decides which fronts an object gets.
 type claims struct {
 	cluster      *Cluster
-	control      services.ControlPlane
+	control      func() services.ControlPlane // read once, and only for fronts that it can keep
 	self         services.Owner
 	nodes        *servers
 	shortfall    *shortfall
@@ -45,7 +46,7 @@ type requestedPort struct {
 
 func newClaims(c *Cluster, self services.Owner, nodes *servers, u *shortfall) *claims {
 	return &claims{
-		cluster: c, control: c.controlPlane(), self: self, nodes: nodes, shortfall: u, older: map[string][]claimant{},
+		cluster: c, control: sync.OnceValue(c.controlPlane), self: self, nodes: nodes, shortfall: u, older: map[string][]claimant{},
 		request: map[*corev1.Service]request{}, hostRequests: map[*corev1.Pod]hostRequest{},
 	}
 }
@@ -68,7 +69,7 @@ func (c *claims) keep(proto corev1.Protocol, fronts []front) []front {
 		isHost := func(a netip.Addr) bool { return f.of != nil || c.nodes.isHost(a) }
 		if services.Keeps(proto, f.addr, isHost) {
 			why = "it is the node's own"
-		} else if kept := c.control.Keeps(proto, f.addr); kept != "" {
+		} else if kept := c.control().Keeps(proto, f.addr); kept != "" {
 			why = kept
 		} else if holder, ok := c.holder(proto, f, on); ok {
 			why = strings.ToLower(holder.Kind.String()) + " " + holder.Namespace + "/" + holder.Name + " has it"
@@ -89,7 +90,7 @@ func (c *claims) contested(proto corev1.Protocol, fronts []front) bool {
 		switch {
 		case !f.external:
 			continue
-		case services.IsKept(proto, port) || c.control.Keeps(proto, f.addr) != "":
+		case services.IsKept(proto, port) || c.control().Keeps(proto, f.addr) != "":
 			return true
 		case f.of != nil && nodePort == port:
 			continue

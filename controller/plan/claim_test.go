@@ -20,7 +20,8 @@ func TestContested(t *testing.T) {
 	ports := []uint16{22, 6081, 80, 3000}
 	for range 5000 {
 		proto := []corev1.Protocol{corev1.ProtocolTCP, corev1.ProtocolUDP}[r.IntN(2)]
-		c := &claims{older: map[string][]claimant{}}
+		none := func() services.ControlPlane { return services.ControlPlane{} }
+		c := &claims{control: none, older: map[string][]claimant{}}
 		for _, port := range ports {
 			for _, where := range []string{anyNode, anyExternal, addrs[0].String(), addrs[1].String(), addrs[2].String()} {
 				c.older[frontValue(proto, where, port)] = make([]claimant, max(0, r.IntN(16)-14))
