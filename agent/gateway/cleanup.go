@@ -15,6 +15,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link/nicbridge"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // hooks are the names of the agent's clsact filters at uplink and bridge. At pods' devices there
@@ -116,7 +117,7 @@ func openIdle(s Settings, log *slog.Logger) (*bpf.Gateway, error) {
 	if _, err := os.Stat(s.PinDir); errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
-	idle := bpf.Config{NodeMAC: make(net.HardwareAddr, 6), SNATPorts: s.SNATPorts, GenevePort: genevePort, Layout: layouts[s.Layout]}
+	idle := bpf.Config{NodeMAC: make(net.HardwareAddr, 6), SNATPorts: s.SNATPorts, GenevePort: model.TunnelPort, Layout: layouts[s.Layout]}
 	return bpf.Open(bpf.Options{PinDir: s.PinDir, Config: idle, Log: log, Clsact: clsactFuncs()})
 }
 

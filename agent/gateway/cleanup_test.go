@@ -11,6 +11,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // Filters on pods' devices are found by their name when their pins are gone. Filters of others stay.
@@ -38,7 +39,7 @@ func TestRemoveFiltersOfPods(t *testing.T) {
 	}
 	gw, err := bpf.Open(bpf.Options{
 		PinDir: pinDir, Clsact: clsact, ForceClsact: true, Shortcuts: bpf.ShortcutOptions{On: true, Entries: 64}, Log: slog.New(slog.DiscardHandler),
-		Config: bpf.Config{NodeMAC: net.HardwareAddr{2, 0, 0, 0, 0, 0x11}, SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, GenevePort: genevePort},
+		Config: bpf.Config{NodeMAC: net.HardwareAddr{2, 0, 0, 0, 0, 0x11}, SNATPorts: bpf.PortRange{First: 49152, Last: 65535}, GenevePort: model.TunnelPort},
 	})
 	if err != nil {
 		t.Fatal(err)

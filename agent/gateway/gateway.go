@@ -20,7 +20,6 @@ import (
 )
 
 const (
-	genevePort = 6081
 	// Network is the name of the physical network in OVN's localnet ports.
 	Network = "physnet"
 	// resync is only a safety net: all inputs are watched.

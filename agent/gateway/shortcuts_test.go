@@ -17,6 +17,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 func TestNoShortcuts(t *testing.T) {
@@ -61,7 +62,7 @@ func TestPods(t *testing.T) {
 		devices = append(devices, r.index(t, name))
 	}
 	gw, err := bpf.Open(bpf.Options{PinDir: s.PinDir, Clsact: clsactFuncs(), Shortcuts: bpf.ShortcutOptions{On: true, Entries: 64}, Config: bpf.Config{
-		NodeMAC: net.HardwareAddr{2, 0, 0, 0, 0, 0x11}, SNATPorts: s.SNATPorts, GenevePort: genevePort,
+		NodeMAC: net.HardwareAddr{2, 0, 0, 0, 0, 0x11}, SNATPorts: s.SNATPorts, GenevePort: model.TunnelPort,
 	}})
 	if err != nil {
 		t.Fatal(err)

@@ -10,6 +10,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/masquerade"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // facts are the inputs of a state beside host and settings.
@@ -63,7 +64,7 @@ func programConfig(h Host, n Node, s Settings, f facts) bpf.Config {
 	c := bpf.Config{
 		Uplink: h.Uplink.Index, NodeMAC: h.Uplink.MAC,
 		Node4: n.Address(true), Node6: n.Address(false),
-		SNATPorts: s.SNATPorts, GenevePort: genevePort,
+		SNATPorts: s.SNATPorts, GenevePort: model.TunnelPort,
 		ServiceCIDRs: s.ServiceCIDRs, PodCIDRs: s.PodCIDRs, PodTunnels: s.PodTunnels,
 		Masquerade: masqueradeNetworks(), Layout: layouts[s.Layout], VLAN: s.VLAN,
 		Internal: internal(s, f), External: external(h, n, s, f),

@@ -4,10 +4,9 @@ import (
 	"fmt"
 	"net/netip"
 	"strings"
-)
 
-// tunnelPort is the UDP port of Geneve.
-const tunnelPort = 6081
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
+)
 
 // tunnels returns the chains that drop Geneve packets of pods. Otherwise the host would translate the
 // source of such a packet to its own address, which is a tunnel endpoint of the other nodes.
@@ -22,7 +21,7 @@ func tunnels(c Config) string {
 	var b strings.Builder
 	chain := func(hook, verdict string) {
 		fmt.Fprintf(&b, "\tchain %s {\n\t\ttype filter hook %[1]s priority filter; policy accept;\n", hook)
-		fmt.Fprintf(&b, "\t\tiifname %q udp dport %d %s\n\t}\n", c.Port, tunnelPort, verdict)
+		fmt.Fprintf(&b, "\t\tiifname %q udp dport %d %s\n\t}\n", c.Port, model.TunnelPort, verdict)
 	}
 
 	chain("input", "drop")

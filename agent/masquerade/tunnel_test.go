@@ -11,6 +11,7 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
+	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // TestTunnels_dropsPodsPackets has a node between pods and a peer. It sends packets to the Geneve port
@@ -86,7 +87,7 @@ world:-6 route add fd00:10:244:1::/64 via 2001:db8::2
 		{"fd00:10:244:1::2", own, false},
 	} {
 		to := netip.MustParseAddr(tc.to)
-		tunnel, marked := listen(t, tc.at, netip.AddrPortFrom(to, tunnelPort)), listen(t, tc.at, netip.AddrPortFrom(to, marker))
+		tunnel, marked := listen(t, tc.at, netip.AddrPortFrom(to, model.TunnelPort)), listen(t, tc.at, netip.AddrPortFrom(to, marker))
 		for _, what := range []string{"first packet", "reply"} {
 			if what == "reply" { // the peer begins the connection
 				from := netip.MustParseAddrPort("10.244.1.5:4000")
@@ -99,7 +100,7 @@ world:-6 route add fd00:10:244:1::/64 via 2001:db8::2
 				}
 			}
 
-			sendFrom(t, pod, netip.AddrPortFrom(to, tunnelPort))
+			sendFrom(t, pod, netip.AddrPortFrom(to, model.TunnelPort))
 			sendFrom(t, pod, netip.AddrPortFrom(to, marker))
 			if !receive(t, marked, 10*time.Second) {
 				t.Fatalf("%s: the marker does not arrive", to)

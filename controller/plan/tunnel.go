@@ -1,12 +1,15 @@
 package plan
 
 import (
+	"fmt"
 	"net/netip"
 	"slices"
+
+	services "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // tunnelPackets matches Geneve packets, by which the nodes send each other the packets of pods.
-const tunnelPackets = "udp.dst == 6081"
+func tunnelPackets() string { return fmt.Sprintf("udp.dst == %d", services.TunnelPort) }
 
 // tunnelRows returns ACLs that drop Geneve packets from pods to destinations outside of the pod
 // networks. The gateway router would translate the source of such a packet to the node's address,
@@ -44,7 +47,7 @@ func (n node) tunnelRows(cfg Config) []Row {
 	acl := func(name, v4, v6 string) Row {
 		return ACL{
 			Switch: nodeSwitch(n.name), Rule: name, Label: aclLabel(name, n.name), Direction: out.lport, Priority: masqueradePriority,
-			Match: conjunction(tunnelPackets, disjunction(v4, v6)), Action: "drop", Options: out.options,
+			Match: conjunction(tunnelPackets(), disjunction(v4, v6)), Action: "drop", Options: out.options,
 		}
 	}
 	return []Row{
