@@ -82,7 +82,7 @@ func allPlanted() []planted {
 		{
 			"wire: pods may send tunnel packets", "w", Wire, 10 * time.Second, "",
 			plant{"controller/plan/tunnel.go", map[string]string{
-				"const tunnelPackets = \"udp.dst == 6081\"\n": "const tunnelPackets = \"0 && udp.dst == 6081\"\n",
+				"fmt.Sprintf(\"udp.dst == %d\", services.TunnelPort) }\n": "fmt.Sprintf(\"0 && udp.dst == %d\", services.TunnelPort) }\n",
 			}},
 			"ovn-k8s-mp0 of node1, as tunnel packets of a pod",
 		},
