@@ -4,6 +4,7 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"regexp"
 	"slices"
 	"strings"
 	"testing"
@@ -109,6 +110,18 @@ func TestSuiteSelects(t *testing.T) {
 			t.Errorf("there is no field test %q", name)
 		}
 	}
+	parts := runNames(t, "e2e_test.go", "gateways_test.go")
+	anchored := regexp.MustCompile(`\^([a-z][a-z. ]+)\\?\$`)
+	for line := range strings.Lines(string(text)) {
+		if !strings.HasPrefix(line, "some=") && !strings.Contains(line, "bridged='") {
+			continue
+		}
+		for _, m := range anchored.FindAllStringSubmatch(line, -1) {
+			if !slices.ContainsFunc(parts, regexp.MustCompile("^"+m[1]+"$").MatchString) {
+				t.Errorf("TestEndToEnd has no part %q", m[1])
+			}
+		}
+	}
 	var programs []byte
 	files, err := filepath.Glob("../../bpf/*_test.go")
 	if err != nil {
@@ -126,6 +139,22 @@ func TestSuiteSelects(t *testing.T) {
 			t.Errorf("bpf has no test %q", name)
 		}
 	}
+}
+
+// runNames returns the names of the tests that the files start with t.Run.
+func runNames(t *testing.T, files ...string) []string {
+	t.Helper()
+	var names []string
+	for _, file := range files {
+		text, err := os.ReadFile(file)
+		if err != nil {
+			t.Fatal(err)
+		}
+		for _, m := range regexp.MustCompile(`t\.Run\("([^"]+)"`).FindAllSubmatch(text, -1) {
+			names = append(names, string(m[1]))
+		}
+	}
+	return names
 }
 
 // RUN='a|b' runs both. Each alternative of -test.run starts at the top level, so each needs the

@@ -13,6 +13,7 @@ import (
 	"testing"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway/frame"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/test/lab/netns"
 )
@@ -43,6 +44,13 @@ func testPodTunnels(t *testing.T, c *Cluster) {
 		}
 	})
 	t.Run("forged packets", func(t *testing.T) { c.forgesTunnelPackets(t) })
+	if c.Datapath() == ovs.DatapathSystem { // that of userspace needs a separate address for tunnels
+		t.Run("IPv6 tunnels", func(t *testing.T) {
+			c.useIPv6Tunnels(t)
+			within(t, "a pod's tunnel to a pod", func() error { return c.askTunnelPort(t, "a", "c", c.pod("c")(false)) })
+			c.forgesTunnelPackets(t)
+		})
+	}
 
 	t.Run("allowed networks", func(t *testing.T) {
 		// The networks have all addresses of nodes and the outside host.
@@ -75,7 +83,45 @@ func (c *Cluster) dropsTunnelReplies(t *testing.T) {
 	})
 }
 
-// restartWith restarts the controller and the agent of node1 with the arguments.
+// useIPv6Tunnels moves the tunnels to the nodes' IPv6 addresses until the end of the test.
+func (c *Cluster) useIPv6Tunnels(t *testing.T) {
+	t.Helper()
+	before := c.remoteTunnels(t, 1)
+	t.Cleanup(func() {
+		c.restartWith(t)
+		within(t, "the tunnels as before", func() error {
+			if now := c.remoteTunnels(t, 1); now != before {
+				return fmt.Errorf("they are %s, want %s", now, before)
+			}
+			return nil
+		})
+	})
+	for i := 1; i <= 2; i++ {
+		c.restartAgent(t, i, "--encap-ip="+c.Node(i).IP6.String())
+	}
+	for i := 1; i <= 2; i++ {
+		to := c.Node(3 - i).IP6.String()
+		within(t, "a tunnel to "+to, func() error {
+			if now := c.remoteTunnels(t, i); !strings.Contains(now, to) {
+				return fmt.Errorf("they are %s", now)
+			}
+			return nil
+		})
+	}
+}
+
+// remoteTunnels returns the options of a node's tunnels to the other nodes, as Open vSwitch has them.
+func (c *Cluster) remoteTunnels(t *testing.T, node int) string {
+	t.Helper()
+	n := c.Node(node)
+	out, err := c.Exec(context.WithoutCancel(t.Context()), n.Name, "ovs-vsctl", "--db="+n.OVSDB, "--columns=options", "find", "Interface", "type=geneve")
+	if err != nil {
+		t.Fatal(err)
+	}
+	return strings.TrimSpace(string(out))
+}
+
+// restartWith restarts the controller and the agents of node1 and node2 with the arguments.
 func (c *Cluster) restartWith(t *testing.T, args ...string) {
 	t.Helper()
 	ctx := context.WithoutCancel(t.Context())
@@ -88,14 +134,16 @@ func (c *Cluster) restartWith(t *testing.T, args ...string) {
 	if err := c.AwaitController(ctx); err != nil {
 		t.Fatal(err)
 	}
-	if err := c.StopAgent(1, syscall.SIGTERM); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.StartAgent(ctx, 1, args...); err != nil {
-		t.Fatal(err)
-	}
-	if err := c.AwaitAgent(ctx, 1); err != nil {
-		t.Fatal(err)
+	for i := 1; i <= 2; i++ {
+		if err := c.StopAgent(i, syscall.SIGTERM); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.StartAgent(ctx, i, args...); err != nil {
+			t.Fatal(err)
+		}
+		if err := c.AwaitAgent(ctx, i); err != nil {
+			t.Fatal(err)
+		}
 	}
 }
 
@@ -133,7 +181,7 @@ func (c *Cluster) forgesTunnelPackets(t *testing.T) {
 		for _, to := range targets {
 			forged := c.forgedPackets(t)
 			c.sendFromPod(t, "a", port(to, genevePort), forged)
-			if c.Datapath() == "system" { // that of userspace does not join fragments before the ACL
+			if c.Datapath() == ovs.DatapathSystem { // that of userspace does not join fragments before the ACL
 				c.sendFromPod(t, "a", port(to, genevePort), [][]byte{append(forged[0], make([]byte, 3000)...)})
 			}
 		}
