@@ -61,8 +61,8 @@ type Config struct {
 	// back, and goes on while the process is stopped or the machine suspended.
 	Clock func() time.Duration `json:"-"`
 
-	// Busy is told when more than a trickle of changes waits and when that is over; see
-	// Pace. It may be nil.
+	// Busy is called with true when more than a few changes wait, and with false when they no longer
+	// do. Pace returns such a function. It may be nil.
 	Busy func(busy bool) `json:"-"`
 }
 

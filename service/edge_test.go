@@ -281,8 +281,8 @@ func TestConfig_dependsOnNodes(t *testing.T) {
 	}
 }
 
-// TestService_refusesTunnelEndpoints: UDP port 6081 is accepted at addresses of pods only, whoever
-// wrote the slice.
+// TestService_refusesTunnelEndpoints: UDP port 6081 is accepted at addresses of pods only, in slices of
+// users and in slices of the control plane.
 func TestService_refusesTunnelEndpoints(t *testing.T) {
 	const host, management = "172.30.0.11", "10.244.1.2"
 	isHost := func(a netip.Addr) bool { return a.String() == host || a.String() == management }

@@ -221,8 +221,9 @@ func (c Config) refuseEndpoint(addr netip.AddrPort, proto corev1.Protocol, isHos
 }
 
 // isTunnel reports whether packets to the protocol's port can be tunnel packets. OVN translates
-// their source to the node's address, so another node would accept them as its peer's, whoever wrote
-// the slice. Not all addresses of tunnels are known: a node may have a separate one (--encap-ip).
+// their source to the node's address, so another node would accept them as its peer's. This does not
+// depend on the author of the slice. Not all addresses of tunnels are known: a node may have a
+// separate one (--encap-ip).
 func isTunnel(proto corev1.Protocol, port uint16) bool {
 	return Protocol(proto) == corev1.ProtocolUDP && port == TunnelPort
 }

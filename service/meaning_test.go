@@ -18,8 +18,8 @@ import (
 
 var update = flag.Bool("update", false, "write testdata/meaning.txt anew")
 
-// TestMeaning compares what the objects of every golden mean, whoever renders them, with
-// testdata/meaning.txt.
+// TestMeaning compares the meaning of the objects of every golden with testdata/meaning.txt. Each
+// component that renders Services must agree with it.
 func TestMeaning(t *testing.T) {
 	const file = "testdata/meaning.txt"
 	var b strings.Builder

@@ -96,54 +96,23 @@ func TestValidate(t *testing.T) {
 
 // TestPodsLeaveByHostAddress has a node between pods and a peer without a route to them.
 func TestPodsLeaveByHostAddress(t *testing.T) {
-	pods, world := testnode.Netns(t), testnode.Netns(t)
-	run := func(line string) {
-		t.Helper()
-		testnode.Run(t, strings.Fields(strings.NewReplacer("PODS", pods, "WORLD", world,
-			"pod:", "nsenter -t "+pods+" -n ip ", "world:", "nsenter -t "+world+" -n ip ").Replace(line))...)
-	}
 	if err := link.WriteSysctl("net/ipv6/conf/all/forwarding", "0"); err != nil { // left enabled by an earlier test
 		t.Fatal(err)
 	}
-	for line := range strings.Lines(strings.TrimSpace(`
-ip link add mp0 type veth peer name p0 netns PODS
-ip link add up0 type veth peer name w0 netns WORLD
+	t.Cleanup(func() { _ = link.Delete("other0") })
+	n := newNode(t, remotePods+`
 ip link add other0 type veth peer name o0
-ip link set mp0 up
-ip link set up0 up
 ip link set other0 up
-ip addr add 10.244.1.2/24 dev mp0
-ip addr add fd00:10:244:1::2/64 dev mp0 nodad
-ip addr add 192.0.2.2/24 dev up0
-ip addr add 2001:db8::2/64 dev up0 nodad
-ip route add 10.244.2.0/24 via 192.0.2.1
-ip route add fd00:10:244:2::/64 via 2001:db8::1
-pod:link set p0 up
-pod:addr add 10.244.1.5/24 dev p0
 pod:addr add 10.244.1.130/24 dev p0
-pod:addr add fd00:10:244:1::5/64 dev p0 nodad
-pod:route add default via 10.244.1.2
-pod:-6 route add default via fd00:10:244:1::2
-world:link set w0 up
-world:link set lo up
-world:addr add 192.0.2.1/24 dev w0
-world:addr add 2001:db8::1/64 dev w0 nodad
-world:addr add 10.244.2.5/32 dev lo
-world:addr add fd00:10:244:2::5/128 dev lo nodad
-world:route add 10.244.1.0/24 via 192.0.2.2
-world:-6 route add fd00:10:244:1::/64 via 2001:db8::2
-`)) {
-		run(strings.TrimSpace(line))
-	}
-	t.Cleanup(func() { _, _, _ = link.Delete("mp0"), link.Delete("up0"), link.Delete("other0") })
+`)
 	testnode.Run(t, "nft", "add table inet others; add chain inet others c")
 	t.Cleanup(func() { testnode.Run(t, "nft", "delete table inet others") })
-	server := serve(t, world)
+	server := serve(t, n.world)
 
 	seen := func(from, to, want string) {
 		t.Helper()
 		const ssh = 22 // used by the host, but a pod may bind it
-		client := dial(t, pods, netip.AddrPortFrom(netip.MustParseAddr(from), ssh), net.JoinHostPort(to, server))
+		client := dial(t, n.pods, netip.AddrPortFrom(netip.MustParseAddr(from), ssh), net.JoinHostPort(to, server))
 		got, err := netip.ParseAddrPort(client)
 		if err != nil || got.Addr().Unmap().String() != want {
 			t.Errorf("%s to %s: seen as %s, want %s", from, to, client, want)
@@ -181,8 +150,6 @@ world:-6 route add fd00:10:244:1::/64 via 2001:db8::2
 // serve starts a server that returns the address and port of its clients.
 func serve(t *testing.T, pid string) (port string) {
 	t.Helper()
-	// At its first socket Go finds out whether IPv6 sockets can serve IPv4, and needs the loopback device.
-	testnode.Run(t, "nsenter", "-t", pid, "-n", "ip", "link", "set", "lo", "up")
 	var l net.Listener
 	err := link.InNetns("/proc/"+pid+"/ns/net", func() (err error) {
 		l, err = net.Listen("tcp", ":0")

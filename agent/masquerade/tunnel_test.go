@@ -5,68 +5,29 @@ import (
 	"net"
 	"net/netip"
 	"os"
-	"strings"
 	"testing"
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	model "github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // TestTunnels_dropsPodsPackets has a node between pods and a peer. It sends packets to the Geneve port
 // of addresses in and outside of the allowed networks.
 func TestTunnels_dropsPodsPackets(t *testing.T) {
-	pods, world := testnode.Netns(t), testnode.Netns(t)
-	for line := range strings.Lines(strings.TrimSpace(`
-ip link set lo up
-ip link add mp0 type veth peer name p0 netns PODS
-ip link add up0 type veth peer name w0 netns WORLD
-ip link set mp0 up
-ip link set up0 up
-ip addr add 10.244.1.2/24 dev mp0
-ip addr add fd00:10:244:1::2/64 dev mp0 nodad
-ip addr add 192.0.2.2/24 dev up0
-ip addr add 2001:db8::2/64 dev up0 nodad
-ip route add 10.244.2.0/24 via 192.0.2.1
-ip route add fd00:10:244:2::/64 via 2001:db8::1
-pod:link set lo up
-pod:link set p0 up
-pod:addr add 10.244.1.5/24 dev p0
-pod:addr add fd00:10:244:1::5/64 dev p0 nodad
-pod:route add default via 10.244.1.2
-pod:-6 route add default via fd00:10:244:1::2
-world:link set lo up
-world:link set w0 up
-world:addr add 192.0.2.1/24 dev w0
+	n := newNode(t, remotePods+`
 world:addr add 192.0.2.3/24 dev w0
 world:addr add 192.0.2.20/24 dev w0
-world:addr add 2001:db8::1/64 dev w0 nodad
 world:addr add 2001:db8::3/64 dev w0 nodad
 world:addr add 2001:db8::20/64 dev w0 nodad
-world:addr add 10.244.2.5/32 dev lo
-world:addr add fd00:10:244:2::5/128 dev lo nodad
-world:route add 10.244.1.0/24 via 192.0.2.2
-world:-6 route add fd00:10:244:1::/64 via 2001:db8::2
-`)) {
-		testnode.Run(t, strings.Fields(strings.NewReplacer("PODS", pods, "WORLD", world,
-			"pod:", "nsenter -t "+pods+" -n ip ", "world:", "nsenter -t "+world+" -n ip ").Replace(strings.TrimSpace(line)))...)
-	}
-	t.Cleanup(func() { _, _ = link.Delete("mp0"), link.Delete("up0") })
-	if err := Sync(t.Context(), config); err != nil {
-		t.Fatal(err)
-	}
-	t.Cleanup(func() {
-		if err := Remove(t.Context()); err != nil && t.Context().Err() == nil {
-			t.Error(err)
-		}
-	})
+`)
+	syncs(t, config)
 
 	// The marker is sent after each packet on the same way. When it arrives, a packet that has not
 	// arrived was dropped.
 	const marker = 6082
-	outside, own := "/proc/"+world+"/ns/net", "/proc/self/ns/net"
-	pod := listen(t, "/proc/"+pods+"/ns/net", netip.MustParseAddrPort("[::]:4000"))
+	outside, own := "/proc/"+n.world+"/ns/net", "/proc/self/ns/net"
+	pod := listen(t, "/proc/"+n.pods+"/ns/net", netip.MustParseAddrPort("[::]:4000"))
 
 	for _, tc := range []struct {
 		to      string

@@ -42,7 +42,7 @@ type Options struct {
 	Chassis  Southbound                   // nil: chassis stay
 	First    bool                         // annotate pods as the first generation did, too
 	Joined   bool                         // give a node a subnet when its agent has come, not before
-	Busy     func(bool)                   // told when more than a trickle waits, and when no longer; nil: nobody is
+	Busy     func(bool)                   // called when more than a few changes wait, and when they no longer do; may be nil
 	Identity string                       // in the database's term; "": the election's
 	Clock    func() time.Duration         // that the lease runs by; nil: the time since the machine's boot
 	Log      *slog.Logger

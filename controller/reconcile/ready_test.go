@@ -77,7 +77,7 @@ func TestReadyWithEmptyAnnotation(t *testing.T) {
 	}
 }
 
-// asking calls a function at each message, before whoever logs goes on.
+// asking is a log handler that calls a function at each message, before the message is logged.
 type asking struct {
 	slog.Handler
 	ask func(message string)

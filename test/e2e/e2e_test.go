@@ -80,7 +80,8 @@ func start(t *testing.T, o lab.Options) *Cluster {
 }
 
 // externalIPs are the allowed external IPs: networks outside of the lab, and the address of the API
-// server and of OVN's databases, which is no Node's. Services must not get those servers' ports.
+// server and of OVN's databases. This address does not belong to a Node. Services must not get those
+// servers' ports.
 const externalIPs = "203.0.113.0/24,2001:db8:10::/64," + lab.CentralIP4 + "/32," + lab.CentralIP6 + "/128"
 
 // labOptions adds the options from the environment.

@@ -3,6 +3,8 @@ package openflow
 import (
 	"net/netip"
 	"slices"
+
+	"github.com/ovn-ebpf/ovn-ebpf/service"
 )
 
 // Layout is the wiring of uplink, bridge and host.
@@ -61,11 +63,11 @@ func (f *flows) direct(in StaticInput) {
 	encap := fromHost
 	switch e := in.EncapIP; {
 	case e.Is4():
-		f.add(tablePort, 200, append(on("udp"), encap...).with("tp_dst", 6081), "IN_PORT")
+		f.add(tablePort, 200, append(on("udp"), encap...).with("tp_dst", service.TunnelPort), "IN_PORT")
 		f.add(tablePort, 200, append(on("arp"), encap...).with("arp_spa", e), "IN_PORT")
 		f.add(tablePort, 200, append(on("arp"), encap...).with("arp_tpa", e).with("arp_op", 2), "IN_PORT")
 	case e.Is6():
-		f.add(tablePort, 200, append(on("udp6"), encap...).with("tp_dst", 6081), "IN_PORT")
+		f.add(tablePort, 200, append(on("udp6"), encap...).with("tp_dst", service.TunnelPort), "IN_PORT")
 		nd := append(on("icmp6"), encap...)
 		f.add(tablePort, 200, nd.from(e).with("icmp_type", 135).with("icmp_code", 0), "IN_PORT")
 		f.add(tablePort, 200, nd.from(e).with("icmp_type", 136).with("icmp_code", 0), "IN_PORT")
