@@ -25,6 +25,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/page"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/readiness"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/controlplane"
@@ -37,7 +38,7 @@ type agent struct {
 	cfg      Config // with the settings completed by Run
 	detected detected
 	log      *slog.Logger
-	ready    *readiness
+	ready    *readiness.Readiness
 	page     *page.Page
 	nodeWake loop.Signal // triggered when the Node, or its desired annotations, have changed
 	ovsWake  loop.Signal // triggered when the settings in OVS, or their inputs, have changed
@@ -93,8 +94,8 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	}
 	found := detected{uplink: cfg.Uplink == "", datapath: cfg.Datapath == ""}
 	cfg.Settings = fallBack(settings, noEBPF)
-	a := &agent{cfg: cfg, detected: found, log: log, ready: newReadiness(log), nodeWake: loop.NewSignal(), ovsWake: loop.NewSignal(), podsWake: loop.NewSignal()}
-	a.page = page.New(a.ready.missing)
+	a := &agent{cfg: cfg, detected: found, log: log, ready: readiness.New(log), nodeWake: loop.NewSignal(), ovsWake: loop.NewSignal(), podsWake: loop.NewSignal()}
+	a.page = page.New(a.ready.Missing)
 	if err := a.follow(); err != nil {
 		return err
 	}
@@ -106,7 +107,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	group, ctx := errgroup.WithContext(ctx)
 	group.Go(func() error { return cfg.serveHTTP(ctx, listener, a.ready, registry, a.page) })
 	if cfg.Begun != nil {
-		cfg.Begun(func() string { return strings.Join(a.ready.missing(), "; ") })
+		cfg.Begun(func() string { return strings.Join(a.ready.Missing(), "; ") })
 	}
 	group.Go(func() error { return a.environment.Run(ctx) })
 	group.Go(func() error {
@@ -123,7 +124,7 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 	a.record()
 	// A host's addresses can change, so this is waited for.
-	if err := insist(ctx, a.ready.starting, func() error { return gateway.CheckOverlap(a.cfg.Settings) }); err != nil {
+	if err := loop.Insist(ctx, a.ready.Starting, func() error { return gateway.CheckOverlap(a.cfg.Settings) }); err != nil {
 		return err
 	}
 	if err := a.openOVS(ctx); err != nil {
@@ -145,7 +146,7 @@ func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 		defer steal.Close()
 	}
 	a.addParts()
-	a.ready.complete()
+	a.ready.Complete()
 	return a.runParts(ctx, server, keeper)
 }
 
@@ -159,7 +160,7 @@ func layoutName(s gateway.Settings) string {
 
 // openOVS waits for ovsdb-server and writes the settings first.
 func (a *agent) openOVS(ctx context.Context) error {
-	err := insist(ctx, a.ready.starting, func() (err error) {
+	err := loop.Insist(ctx, a.ready.Starting, func() (err error) {
 		dial, cancel := context.WithTimeout(ctx, 10*time.Second)
 		defer cancel()
 		a.ovs, err = ovs.Dial(dial, a.cfg.OVSDB)
@@ -175,14 +176,14 @@ func (a *agent) openOVS(ctx context.Context) error {
 		return err
 	}
 	a.record()
-	err = insist(ctx, a.ready.starting, func() error {
+	err = loop.Insist(ctx, a.ready.Starting, func() error {
 		return errors.Join(gateway.Recover(ctx, a.cfg.Settings, a.ovs), gateway.TakeOver(ctx, a.cfg.Settings, a.ovs, a.log))
 	})
 	if err != nil {
 		a.ovs.Close()
 		return err
 	}
-	err = insist(ctx, a.ready.starting, func() error {
+	err = loop.Insist(ctx, a.ready.Starting, func() error {
 		return a.syncOVS(ctx)
 	})
 	if err != nil {
@@ -201,7 +202,7 @@ func (a *agent) follow() error {
 			a.environment.Trigger()
 			a.nodeWake.Trigger()
 			a.ovsWake.Trigger() // another node may keep the system-id
-			a.ready.changed.Trigger()
+			a.ready.Changed.Trigger()
 		},
 		Readdressed: func() { a.podsWake.Trigger() },
 		APIServers:  func() { a.gateway.Trigger() },
@@ -218,7 +219,7 @@ func (a *agent) follow() error {
 			a.gateway.Trigger()
 			a.health.Synced()
 			a.nodeWake.Trigger()
-			a.ready.changed.Trigger()
+			a.ready.Changed.Trigger()
 		},
 	}, a.log)
 	if err != nil {
@@ -250,7 +251,7 @@ func (a *agent) build() {
 			a.ovsWake.Trigger()
 			a.neighbours.Trigger()
 			a.environment.Trigger()
-			a.ready.changed.Trigger()
+			a.ready.Changed.Trigger()
 		},
 		Budgeted: func(k service.Key) { a.health.Changed(k) },
 	})
@@ -263,7 +264,7 @@ func (a *agent) build() {
 		Cluster: a.cfg.PodCIDRs, Log: a.log,
 		Changed: func() {
 			a.environment.Trigger()
-			a.ready.changed.Trigger()
+			a.ready.Changed.Trigger()
 		},
 	})
 	a.exit, a.shadow = a.newExit(), a.newShadow()
@@ -290,28 +291,28 @@ func (a *agent) servedObjects(k service.Key) service.Objects {
 
 // addParts registers the parts for the readiness check.
 func (a *agent) addParts() {
-	a.ready.add(func() string {
+	a.ready.Add(func() string {
 		if !a.ovs.Connected() {
 			return "OVSDB " + a.cfg.OVSDB + ": not connected"
 		}
 		return ""
 	})
-	a.ready.add(a.gateway.View().Missing)
-	a.ready.add(a.cluster.Missing)
-	a.ready.add(func() string {
+	a.ready.Add(a.gateway.View().Missing)
+	a.ready.Add(a.cluster.Missing)
+	a.ready.Add(func() string {
 		if s := a.nodeFault.Load(); s != nil {
 			return *s
 		}
 		return ""
 	})
-	a.ready.add(a.unannotated)
-	a.ready.add(a.chassisTaken)
-	a.ready.add(a.management.Missing)
+	a.ready.Add(a.unannotated)
+	a.ready.Add(a.chassisTaken)
+	a.ready.Add(a.management.Missing)
 	a.environment.Add(
 		a.addressGone, a.addressDiffers, a.routesRemoved, a.nextHopDiffers, a.chassisTakenFault, a.chassisDiffers,
 		a.networksOverlap, a.defaultRouteElsewhere, a.kernelDatapathUnused, a.kernelDatapathMissing, a.otherNetworkFirst, a.certificateInvalid,
 	)
-	a.ready.add(func() string {
+	a.ready.Add(func() string {
 		if !a.listening.Load() {
 			return "CNI socket " + a.cfg.CNISocket + ": not listening yet"
 		}
@@ -344,7 +345,7 @@ func (a *agent) runParts(ctx context.Context, server *cniserver.Server, keeper *
 	group.Go(func() error {
 		return server.Run(ctx, func() {
 			a.listening.Store(true)
-			a.ready.changed.Trigger()
+			a.ready.Changed.Trigger()
 		})
 	})
 	group.Go(func() error { return keeper.Run(ctx) })

@@ -2,9 +2,7 @@ package agent
 
 import (
 	"bytes"
-	"context"
 	"encoding/json"
-	"errors"
 	"log/slog"
 	"net"
 	"net/netip"
@@ -14,7 +12,6 @@ import (
 	"strings"
 	"testing"
 
-	"github.com/google/go-cmp/cmp"
 	corev1 "k8s.io/api/core/v1"
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 	"k8s.io/client-go/rest"
@@ -119,24 +116,6 @@ func TestRunNeedsPrivileges(t *testing.T) {
 		if want := "missing CAP_" + strings.ToUpper(capability); err != nil || !strings.Contains(string(out), want) || strings.Count(string(out), "\n") != 1 {
 			t.Errorf("without %s: %q, error %v, want one line with %q", capability, out, err, want)
 		}
-	}
-}
-
-func TestInsistReportsUntilSuccess(t *testing.T) {
-	var said []string
-	ctx, cancel := context.WithCancel(t.Context())
-	err := insist(ctx, func(s string) { said = append(said, s) }, func() error {
-		if len(said) == 2 {
-			return nil
-		}
-		return os.ErrNotExist
-	})
-	if err != nil || !cmp.Equal(said, []string{"file does not exist", "file does not exist", ""}) {
-		t.Errorf("said %q, error %v", said, err)
-	}
-	cancel()
-	if err := insist(ctx, func(string) {}, func() error { return os.ErrNotExist }); !errors.Is(err, context.Canceled) {
-		t.Errorf("cancelled: %v", err)
 	}
 }
 

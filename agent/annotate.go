@@ -68,7 +68,7 @@ func (a *agent) syncNode(ctx context.Context) error {
 		text = err.Error()
 	}
 	a.nodeFault.Store(&text)
-	a.ready.changed.Trigger()
+	a.ready.Changed.Trigger()
 	return err
 }
 

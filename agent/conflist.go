@@ -126,13 +126,13 @@ func (a *agent) announce(ctx context.Context) error {
 	var n announcement
 	var preferred bool // the runtime prefers another network
 	return loop.Run(ctx, loop.Options{
-		Name: "CNI configuration", Wake: a.ready.changed, Resync: 5 * time.Second, Log: a.log,
+		Name: "CNI configuration", Wake: a.ready.Changed, Resync: 5 * time.Second, Log: a.log,
 		Apply: func(ctx context.Context) error {
 			if is := a.otherNetworkFirst(ctx) != nil; is != preferred {
 				preferred = is
 				a.environment.Trigger()
 			}
-			return n.step(a.cfg, a.ready.missing(), time.Now(), a.log)
+			return n.step(a.cfg, a.ready.Missing(), time.Now(), a.log)
 		},
 	})
 }

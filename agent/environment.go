@@ -33,7 +33,7 @@ func (a *agent) watchEnvironment(api *rest.Config) error {
 	o := environment.Options{
 		Server: server.String(), Client: client, Warn: a.cluster.Warn, Log: a.log,
 		Dirs:    []string{a.cfg.RunDir, a.cfg.OVSRunDir, ovsDatabase, ovnDatabase, ovnOfFedora, ofChart},
-		Missing: a.ready.missing,
+		Missing: a.ready.Missing,
 	}
 	if a.cfg.CNIConfDir != "" {
 		o.Dirs = append(o.Dirs, a.cfg.CNIConfDir)
@@ -45,7 +45,7 @@ func (a *agent) watchEnvironment(api *rest.Config) error {
 		o.SwitchAborts = func(ctx context.Context) (bool, error) { return ovs.ConfusesNullNAT(ctx, a.cfg.OVSRunDir) }
 	}
 	a.environment = environment.New(o)
-	a.ready.watch(func() []string {
+	a.ready.SetFaults(func() []string {
 		var lines []string
 		for _, f := range a.environment.Faults() {
 			lines = append(lines, f.Line())

@@ -20,7 +20,7 @@ const scrapeWait = time.Second
 // source returns the inputs of the metrics.
 func (a *agent) source() metrics.Source {
 	s := metrics.Source{
-		PinDir: a.cfg.PinDir, Stats: a.gateway.Stats, Ready: func() bool { return len(a.ready.missing()) == 0 }, Drained: a.cluster.Drained, Log: a.log,
+		PinDir: a.cfg.PinDir, Stats: a.gateway.Stats, Ready: func() bool { return len(a.ready.Missing()) == 0 }, Drained: a.cluster.Drained, Log: a.log,
 		Services: a.gateway.Services().Counts, Failures: conntrackFailures(a.cfg.Settings),
 		Info: metrics.Info{
 			Backend: string(a.cfg.Backend), Layout: layoutName(a.cfg.Settings), Datapath: a.cfg.Datapath,

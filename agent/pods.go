@@ -96,5 +96,5 @@ func (a *agent) podReaddressed(ctx context.Context, now podnet.Pod, was podnet.A
 
 // cniStatus returns the input of CNI STATUS. Faults of the gateway affect existing pods as well.
 func (a *agent) cniStatus() (missing []string, limited bool) {
-	return a.ready.missing(), a.gateway.View().Missing() != ""
+	return a.ready.Missing(), a.gateway.View().Missing() != ""
 }

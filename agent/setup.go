@@ -16,6 +16,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
 const maxDeviceName = 15
@@ -215,25 +216,7 @@ func awaitMove(ctx context.Context, rundir string, log *slog.Logger) error {
 			log.Info("waiting for a move of the host's addresses", "move", what)
 		}
 	}
-	return insist(ctx, report, func() error { return gateway.Moving(rundir) })
-}
-
-// insist calls do until it succeeds or ctx ends. It passes each error to report, and "" on success.
-func insist(ctx context.Context, report func(string), do func() error) error {
-	const first, most = 100 * time.Millisecond, 5 * time.Second
-	for wait := first; ; wait = min(2*wait, most) {
-		err := do()
-		if err == nil {
-			report("")
-			return nil
-		}
-		report(err.Error())
-		select {
-		case <-ctx.Done():
-			return ctx.Err()
-		case <-time.After(wait):
-		}
-	}
+	return loop.Insist(ctx, report, func() error { return gateway.Moving(rundir) })
 }
 
 // paths returns where "ovnkube status" looks.

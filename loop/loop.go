@@ -1,5 +1,5 @@
 // Package loop runs level-triggered reconciliation: it calls one function after every wake-up and
-// after every failure.
+// after every failure. Insist is for the steps of a start.
 package loop
 
 import (
@@ -85,5 +85,25 @@ func Pause(ctx context.Context, d time.Duration) bool {
 		return false
 	case <-time.After(d):
 		return true
+	}
+}
+
+// Insist calls do until it succeeds or ctx ends, at growing intervals of up to five seconds. It passes
+// each error to report, and "" on success. It returns an error only if ctx ends.
+func Insist(ctx context.Context, report func(string), do func() error) error {
+	const first, most = 100 * time.Millisecond, 5 * time.Second
+	for wait := first; ; wait = min(2*wait, most) {
+		err := do()
+		if err == nil {
+			report("")
+			return nil
+		}
+		report(err.Error())
+
+		select {
+		case <-ctx.Done():
+			return ctx.Err()
+		case <-time.After(wait):
+		}
 	}
 }

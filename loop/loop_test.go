@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"log/slog"
+	"os"
+	"slices"
 	"testing"
 )
 
@@ -27,5 +29,24 @@ func TestRun(t *testing.T) {
 	}})
 	if err != nil || calls != 3 {
 		t.Errorf("%d calls, error %v; want 3 and none", calls, err)
+	}
+}
+
+func TestInsist_reportsUntilSuccess(t *testing.T) {
+	var said []string
+	ctx, cancel := context.WithCancel(t.Context())
+	err := Insist(ctx, func(s string) { said = append(said, s) }, func() error {
+		if len(said) == 2 {
+			return nil
+		}
+		return os.ErrNotExist
+	})
+	if err != nil || !slices.Equal(said, []string{"file does not exist", "file does not exist", ""}) {
+		t.Errorf("said %q, error %v", said, err)
+	}
+
+	cancel()
+	if err := Insist(ctx, func(string) {}, func() error { return os.ErrNotExist }); !errors.Is(err, context.Canceled) {
+		t.Errorf("cancelled: %v", err)
 	}
 }

@@ -1,0 +1,110 @@
+// Package readiness collects what the parts of an agent lack, and serves it as /readyz.
+package readiness
+
+import (
+	"cmp"
+	"fmt"
+	"log/slog"
+	"net/http"
+	"strings"
+	"sync"
+
+	"github.com/ovn-ebpf/ovn-ebpf/loop"
+)
+
+// Readiness collects the missing items of all parts. Its methods may be called concurrently.
+type Readiness struct {
+	// Changed is triggered by the parts when their missing items may have changed.
+	Changed loop.Signal
+	log     *slog.Logger
+
+	mu      sync.Mutex // guards the following fields
+	parts   []func() string
+	faults  func() []string // of the environment, which do not make the node unready; may be nil
+	started bool            // the parts are registered
+	start   string          // what the start waits for, or ""
+}
+
+// New returns the readiness of an agent that starts.
+func New(log *slog.Logger) *Readiness {
+	return &Readiness{log: log, Changed: loop.NewSignal()}
+}
+
+// Add registers a part: a function that returns what it lacks, or "".
+func (r *Readiness) Add(part func() string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	r.parts = append(r.parts, part)
+}
+
+// Complete ends the start. Until then, an agent whose parts lack nothing is not ready either.
+func (r *Readiness) Complete() {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	r.started = true
+}
+
+// Starting records what the start waits for; "" clears it.
+func (r *Readiness) Starting(why string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	if why != r.start && why != "" {
+		r.log.Warn("waiting", "for", why)
+	}
+	r.start = why
+}
+
+// SetFaults registers the function that returns the lines about faults of the node's environment.
+// /readyz prints them, but they do not make the node unready.
+func (r *Readiness) SetFaults(faults func() []string) {
+	r.mu.Lock()
+	defer r.mu.Unlock()
+
+	r.faults = faults
+}
+
+// Missing returns all missing items, in the order of the parts. The node is ready if there are none.
+func (r *Readiness) Missing() []string {
+	r.mu.Lock()
+	parts, started, start := r.parts, r.started, r.start
+	r.mu.Unlock()
+
+	var out []string
+	if !started {
+		out = append(out, cmp.Or(start, "starting"))
+	}
+	for _, p := range parts {
+		if s := p(); s != "" {
+			out = append(out, s)
+		}
+	}
+	return out
+}
+
+// Register registers /healthz and /readyz.
+func (r *Readiness) Register(mux *http.ServeMux) {
+	mux.HandleFunc("GET /healthz", func(w http.ResponseWriter, _ *http.Request) { fmt.Fprintln(w, "ok") })
+	mux.HandleFunc("GET /readyz", r.serve)
+}
+
+func (r *Readiness) serve(w http.ResponseWriter, _ *http.Request) {
+	if missing := r.Missing(); len(missing) > 0 {
+		w.WriteHeader(http.StatusServiceUnavailable)
+		fmt.Fprintln(w, strings.Join(missing, "\n"))
+	} else {
+		fmt.Fprintln(w, "ok")
+	}
+
+	r.mu.Lock()
+	faults := r.faults
+	r.mu.Unlock()
+	if faults == nil {
+		return
+	}
+	for _, fault := range faults() {
+		fmt.Fprintln(w, fault)
+	}
+}
