@@ -1,14 +1,11 @@
 package agent
 
 import (
-	"bytes"
-	"encoding/json"
 	"log/slog"
 	"net"
 	"net/netip"
 	"os"
 	"os/exec"
-	"path/filepath"
 	"strings"
 	"testing"
 
@@ -173,25 +170,5 @@ func TestNodeAnnotations(t *testing.T) {
 	delete(node.Annotations, annotation.ChassisID)
 	if d := differing(node, got); len(d) != 1 || d[annotation.ChassisID] != "chassis1" {
 		t.Errorf("differing %v, want the removed one", d)
-	}
-}
-
-func TestConfList(t *testing.T) {
-	dir := filepath.Join(t.TempDir(), "net.d")
-	for range 2 {
-		if err := writeConfList(dir, "/run/x/cni.sock"); err != nil {
-			t.Fatal(err)
-		}
-	}
-	entries, err := os.ReadDir(dir)
-	if err != nil || len(entries) != 1 || entries[0].Name() != ConfListName {
-		t.Fatalf("entries %v, error %v", entries, err)
-	}
-	b, err := os.ReadFile(filepath.Join(dir, ConfListName))
-	if err != nil || !json.Valid(b) || !bytes.Contains(b, []byte(`"serverSocket": "/run/x/cni.sock"`)) {
-		t.Errorf("%s, error %v", b, err)
-	}
-	if err := writeConfList("", "x"); err != nil {
-		t.Error(err)
 	}
 }

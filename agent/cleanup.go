@@ -7,7 +7,6 @@ import (
 	"fmt"
 	"log/slog"
 	"os"
-	"path/filepath"
 	"strings"
 	"time"
 
@@ -27,7 +26,7 @@ import (
 func Cleanup(ctx context.Context, cfg Config, log *slog.Logger) error {
 	errs := []error{allowSysctls(log)}
 	if cfg.CNIConfDir != "" {
-		errs = append(errs, removeFile(filepath.Join(cfg.CNIConfDir, ConfListName)), cniconf.Restore(cfg.CNIConfDir))
+		errs = append(errs, cniconf.Remove(cfg.CNIConfDir))
 	}
 	errs = append(errs, removeFile(cfg.CNISocket), removeMasquerade(ctx), status.Remove(cfg.RunDir))
 	inherited := gateway.Inherited(cfg.RunDir)
@@ -95,4 +94,12 @@ func dialShortly(ctx context.Context, cfg Config) (*ovs.Client, error) {
 // removePods removes pods' interfaces, including those without a port.
 func removePods(ctx context.Context, o *ovs.Client, records string) error {
 	return errors.Join(podnet.Cleanup(ctx, o), os.RemoveAll(records))
+}
+
+// removeFile removes a file, if it exists.
+func removeFile(path string) error {
+	if err := os.Remove(path); err != nil && !errors.Is(err, os.ErrNotExist) {
+		return err
+	}
+	return nil
 }

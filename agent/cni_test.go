@@ -4,10 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"log/slog"
 	"net/netip"
-	"os"
-	"path/filepath"
 	"slices"
 	"strings"
 	"testing"
@@ -121,7 +118,7 @@ func testVersions(t *testing.T, r *cniRig) {
 		r.mustMeasure(pod.Name, false)
 	}
 	// The library reads the agent's own configuration as 1.1.0.
-	list, err := libcni.ConfListFromFile(r.cfg.CNIConfDir + "/" + ConfListName)
+	list, err := libcni.ConfListFromFile(r.cfg.CNIConfDir + "/" + cniconf.File)
 	if err != nil || list.CNIVersion != "1.1.0" {
 		t.Errorf("configuration of the agent: %+v, error %v", list, err)
 	}
@@ -337,78 +334,6 @@ func testSandboxes(t *testing.T, r *cniRig) {
 		t.Error(err)
 	}
 	r.mustHold()
-}
-
-func TestAnnouncement(t *testing.T) {
-	cfg := Config{CNIConfDir: t.TempDir(), CNISocket: "/run/x/cni.sock"}
-	path := filepath.Join(cfg.CNIConfDir, ConfListName)
-	if err := os.WriteFile(path, []byte("of an earlier agent"), 0o644); err != nil {
-		t.Fatal(err)
-	}
-	unready := []string{"something"}
-	var n announcement
-	now := time.Now()
-	for i, step := range []struct {
-		missing []string
-		later   time.Duration
-		want    string // part of the file; "" if there is none
-	}{
-		{unready, 0, "earlier"},
-		{unready, withdrawAfter - time.Second, "earlier"},
-		{unready, time.Second, ""},
-		{nil, time.Second, cniconf.Plugin},
-		{unready, time.Hour, cniconf.Plugin}, // the node is known to be unready from here on
-		{unready, withdrawAfter / 2, cniconf.Plugin},
-		{nil, 0, cniconf.Plugin},
-		{unready, withdrawAfter, cniconf.Plugin},
-		{unready, withdrawAfter, ""},
-		{unready, withdrawAfter, ""},
-		{nil, 0, cniconf.Plugin},
-	} {
-		now = now.Add(step.later)
-		if err := n.step(cfg, step.missing, now, slog.New(slog.DiscardHandler)); err != nil {
-			t.Fatal(err)
-		}
-		content, err := os.ReadFile(path)
-		if (err != nil) != (step.want == "") || !strings.Contains(string(content), step.want) {
-			t.Errorf("step %d: %q, error %v", i, content, err)
-		}
-	}
-}
-
-// TestExclusive: with --cni-exclusive, the configurations of other networks are set aside once the
-// node is ready, and again whenever they are rewritten. Restore puts them back.
-func TestExclusive(t *testing.T) {
-	for _, exclusive := range []bool{true, false} {
-		cfg := Config{CNIConfDir: t.TempDir(), CNISocket: "/run/nosuch.sock", CNIExclusive: exclusive}
-		other := filepath.Join(cfg.CNIConfDir, "10-flannel.conflist")
-		var n announcement
-		step := func(missing ...string) (there bool) {
-			t.Helper()
-			if err := os.WriteFile(other, []byte(`{"plugins": [{"type": "flannel"}]}`), 0o644); err != nil {
-				t.Fatal(err)
-			}
-			if err := n.step(cfg, missing, time.Now(), slog.New(slog.DiscardHandler)); err != nil {
-				t.Fatal(err)
-			}
-			_, err := os.Stat(other)
-			return err == nil
-		}
-		if !step("something") {
-			t.Errorf("exclusive %t: set aside before the node is ready", exclusive)
-		}
-		for range 2 {
-			if there := step(); there == exclusive {
-				t.Errorf("exclusive %t: the other configuration exists: %t", exclusive, there)
-			}
-		}
-		if err := cniconf.Restore(cfg.CNIConfDir); err != nil {
-			t.Error(err)
-		}
-		if b, err := os.ReadFile(other); err != nil || !strings.Contains(string(b), "flannel") {
-			t.Errorf("exclusive %t: after Restore %q, %v", exclusive, b, err)
-		}
-	}
 }
 
 // testForged: an annotation that the controller cannot have written is not applied. ADD waits until

@@ -130,7 +130,7 @@ func (a *agent) otherNetworkFirst(context.Context) *environment.Fault {
 	if a.cfg.CNIConfDir == "" || a.cfg.CNIExclusive {
 		return nil
 	}
-	others, err := cniconf.Others(filepath.Join(a.cfg.CNIConfDir, ConfListName))
+	others, err := cniconf.Others(a.cfg.CNIConfDir)
 	if err != nil {
 		return nil // the agent's own file cannot be written there, either, and that is logged
 	}
@@ -143,7 +143,7 @@ func (a *agent) otherNetworkFirst(context.Context) *environment.Fault {
 	}
 	return &environment.Fault{Reason: environment.OtherNetworkFirst, Text: fmt.Sprintf(
 		"new pods get another network: the container runtime takes %s before %s; remove that network and then its file, or start the agent with --cni-exclusive (in the chart config.CNI_EXCLUSIVE=true)",
-		strings.Join(paths, ", "), ConfListName)}
+		strings.Join(paths, ", "), cniconf.File)}
 }
 
 // kernelDatapathMissing finds a kernel without the datapath that the node uses. Open vSwitch writes

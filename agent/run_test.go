@@ -14,6 +14,7 @@ import (
 
 	metav1 "k8s.io/apimachinery/pkg/apis/meta/v1"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cniconf"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
@@ -55,7 +56,7 @@ func TestRun(t *testing.T) {
 	r.awaitMissing(`node1: the API server has no such Node`)
 	r.createNode()
 	r.awaitMissing("the controller has not given the node a subnet")
-	if _, err := os.Stat(filepath.Join(r.cfg.CNIConfDir, ConfListName)); !errors.Is(err, os.ErrNotExist) {
+	if _, err := os.Stat(filepath.Join(r.cfg.CNIConfDir, cniconf.File)); !errors.Is(err, os.ErrNotExist) {
 		t.Errorf("CNI configuration before the node is ready: %v", err)
 	}
 	r.annotate(annotation.NodeSubnets, annotation.FormatNodeSubnets([]netip.Prefix{netip.MustParsePrefix("10.244.1.0/24")}), "")
@@ -63,7 +64,7 @@ func TestRun(t *testing.T) {
 	r.installed(management.Name)
 	r.awaitMissing("")
 	testnode.Eventually(t, "CNI configuration", func() error {
-		_, err := os.Stat(filepath.Join(r.cfg.CNIConfDir, ConfListName))
+		_, err := os.Stat(filepath.Join(r.cfg.CNIConfDir, cniconf.File))
 		return err
 	})
 	r.checkNode()
@@ -168,7 +169,7 @@ func (r *rig) checkEnd() {
 	if got := r.sw.Vsctl(r.t, "list-ports", "br-int"); got != "" {
 		r.t.Errorf("ports %q still exist", got)
 	}
-	for _, path := range []string{r.cfg.PinDir, r.cfg.CNISocket, filepath.Join(r.cfg.CNIConfDir, ConfListName)} {
+	for _, path := range []string{r.cfg.PinDir, r.cfg.CNISocket, filepath.Join(r.cfg.CNIConfDir, cniconf.File)} {
 		if _, err := os.Stat(path); !errors.Is(err, os.ErrNotExist) {
 			r.t.Errorf("%s still exists: %v", path, err)
 		}

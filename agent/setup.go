@@ -10,6 +10,7 @@ import (
 	"path/filepath"
 	"time"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cniconf"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
@@ -225,7 +226,7 @@ func (c Config) paths() status.Paths {
 		PinDir: c.PinDir, RunDir: c.RunDir, OVSDB: c.OVSDB, OVSRunDir: c.OVSRunDir, OVNRunDir: c.OVNRunDir, Metrics: c.MetricsAddr, MetricsTLS: c.MetricsTLS.On(), CNISocket: c.CNISocket,
 	}
 	if c.CNIConfDir != "" {
-		p.ConfList = filepath.Join(c.CNIConfDir, ConfListName)
+		p.ConfList = filepath.Join(c.CNIConfDir, cniconf.File)
 	}
 	return p
 }

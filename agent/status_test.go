@@ -11,6 +11,7 @@ import (
 	"syscall"
 	"testing"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cniconf"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
@@ -134,7 +135,7 @@ func (r *rig) faults(all *testing.T, southbound, controller *daemon) []fault {
 			}
 		}
 	}
-	confList := filepath.Join(r.cfg.CNIConfDir, ConfListName)
+	confList := filepath.Join(r.cfg.CNIConfDir, cniconf.File)
 	flannel := filepath.Join(r.cfg.CNIConfDir, "10-flannel.conflist")
 	breth0 := "unix:" + r.sw.Dir + "/breth0.mgmt"
 	return []fault{
@@ -165,7 +166,7 @@ func (r *rig) faults(all *testing.T, southbound, controller *daemon) []fault {
 				t.Fatal(err)
 			}
 			r.again(t)
-		}, "cni", "the runtime takes " + flannel + " (flannel) before " + ConfListName},
+		}, "cni", "the runtime takes " + flannel + " (flannel) before " + cniconf.File},
 		{"flows deleted", func(t *testing.T) { r.stop(); testnode.Run(t, "ovs-ofctl", "del-flows", breth0) }, r.again, "flows", "has none of the gateway"},
 		{"program detached", func(t *testing.T) {
 			r.stop()

@@ -1,5 +1,6 @@
-// Package cniconf handles other files in the directory of CNI configurations. A container runtime
-// uses the first file by name, so another network's file may keep pods off this network.
+// Package cniconf handles the directory of CNI configurations: our file, which exists while the node
+// is ready, and those of other networks. A container runtime uses the first file by name, so another
+// network's file may keep pods off this network.
 package cniconf
 
 import (
@@ -25,10 +26,10 @@ type Other struct {
 	Earlier bool   // runtimes prefer it to ours
 }
 
-// Others returns the configurations of other networks beside ours, in the order in which runtimes
-// read them. It omits delegating plugins such as Multus, which come first and call ours.
-func Others(ours string) ([]Other, error) {
-	files, err := os.ReadDir(filepath.Dir(ours))
+// Others returns the configurations of other networks in dir, in the order in which runtimes read
+// them. It omits delegating plugins such as Multus, which come first and call ours.
+func Others(dir string) ([]Other, error) {
+	files, err := os.ReadDir(dir)
 	if errors.Is(err, os.ErrNotExist) {
 		return nil, nil
 	}
@@ -38,10 +39,10 @@ func Others(ours string) ([]Other, error) {
 	var out []Other
 	for _, f := range files { // ReadDir sorts by name, as runtimes do
 		name := f.Name()
-		if f.IsDir() || name == filepath.Base(ours) || !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(name)) {
+		if f.IsDir() || name == File || !slices.Contains([]string{".conf", ".conflist", ".json"}, filepath.Ext(name)) {
 			continue
 		}
-		o := Other{Path: filepath.Join(filepath.Dir(ours), name), Earlier: name < filepath.Base(ours)}
+		o := Other{Path: filepath.Join(dir, name), Earlier: name < File}
 		if o.Plugin = pluginOf(o.Path); o.Plugin == Plugin || strings.HasPrefix(o.Plugin, "multus") {
 			continue
 		}
@@ -74,10 +75,10 @@ func pluginOf(path string) string {
 	return c.Type
 }
 
-// SetAside renames the configurations of other networks, so that runtimes ignore them, and returns
-// their paths. Restore undoes it.
-func SetAside(ours string) ([]string, error) {
-	others, err := Others(ours)
+// SetAside renames the configurations of other networks in dir, so that runtimes ignore them, and
+// returns their paths. Remove undoes it.
+func SetAside(dir string) ([]string, error) {
+	others, err := Others(dir)
 	if err != nil {
 		return nil, err
 	}
@@ -93,8 +94,8 @@ func SetAside(ours string) ([]string, error) {
 	return done, errors.Join(errs...)
 }
 
-// Restore undoes SetAside in dir. If the old name is in use again, it removes the renamed file.
-func Restore(dir string) error {
+// restore undoes SetAside in dir. If the old name is in use again, it removes the renamed file.
+func restore(dir string) error {
 	kept, err := filepath.Glob(filepath.Join(dir, "*"+keptSuffix))
 	if err != nil {
 		return err

@@ -16,25 +16,23 @@ const (
 	own     = `{"name": "ovn-kubernetes", "plugins": [{"type": "ovn-k8s-cni-overlay"}]}`
 )
 
-// directory creates a directory with our configuration and these files. It returns the path of
-// ours.
+// directory creates a directory with our configuration and these files, and returns its path.
 func directory(t *testing.T, files map[string]string) string {
 	t.Helper()
 	dir := t.TempDir()
-	ours := filepath.Join(dir, "10-ovn-kubernetes.conflist")
-	files[filepath.Base(ours)] = own
+	files[File] = own
 	for name, text := range files {
 		if err := os.WriteFile(filepath.Join(dir, name), []byte(text), 0o600); err != nil {
 			t.Fatal(err)
 		}
 	}
-	return ours
+	return dir
 }
 
 // first returns the configuration that a runtime uses.
-func first(t *testing.T, ours string) string {
+func first(t *testing.T, dir string) string {
 	t.Helper()
-	files, err := libcni.ConfFiles(filepath.Dir(ours), []string{".conf", ".conflist", ".json"})
+	files, err := libcni.ConfFiles(dir, []string{".conf", ".conflist", ".json"})
 	if err != nil || len(files) == 0 {
 		t.Fatalf("%v, %v", files, err)
 	}
@@ -45,15 +43,14 @@ func first(t *testing.T, ours string) string {
 // as earlier. Not listed are delegating plugins, ovn-kubernetes with the same plugin, and files
 // that runtimes ignore.
 func TestOthersFindsEarlierConfigurations(t *testing.T) {
-	ours := directory(t, map[string]string{
+	dir := directory(t, map[string]string{
 		"00-multus.conf": multus, "10-flannel.conflist": flannel, "05-broken.conf": "{", "10-ovn-kubernetes.conf": `{"type": "ovn-k8s-cni-overlay"}`,
 		"87-podman.conflist": bridge, "01-notes.txt": "", "10-a.conflist.bak": flannel,
 	})
-	got, err := Others(ours)
+	got, err := Others(dir)
 	if err != nil {
 		t.Fatal(err)
 	}
-	dir := filepath.Dir(ours)
 	want := []Other{
 		{Path: filepath.Join(dir, "05-broken.conf"), Earlier: true},
 		{Path: filepath.Join(dir, "10-flannel.conflist"), Plugin: "flannel", Earlier: true},
@@ -62,17 +59,16 @@ func TestOthersFindsEarlierConfigurations(t *testing.T) {
 	if diff := cmp.Diff(want, got); diff != "" {
 		t.Errorf("(-want +got):\n%s", diff)
 	}
-	if none, err := Others(filepath.Join(t.TempDir(), "nosuch", "x.conflist")); err != nil || none != nil {
+	if none, err := Others(filepath.Join(t.TempDir(), "nosuch")); err != nil || none != nil {
 		t.Errorf("no directory: %v, %v", none, err)
 	}
 }
 
 // After SetAside the runtime uses our configuration, also after the owner has rewritten its file.
-// Restore restores the other files.
+// restore restores the other files.
 func TestSetAsideAndRestore(t *testing.T) {
-	ours := directory(t, map[string]string{"10-flannel.conflist": flannel, "87-podman.conflist": bridge})
-	dir := filepath.Dir(ours)
-	if got := first(t, ours); got != "10-flannel.conflist" {
+	dir := directory(t, map[string]string{"10-flannel.conflist": flannel, "87-podman.conflist": bridge})
+	if got := first(t, dir); got != "10-flannel.conflist" {
 		t.Fatalf("before, a runtime takes %s", got)
 	}
 	for _, again := range []bool{false, true} {
@@ -81,14 +77,14 @@ func TestSetAsideAndRestore(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if done, err := SetAside(ours); err != nil || len(done) == 0 || done[0] != filepath.Join(dir, "10-flannel.conflist") {
+		if done, err := SetAside(dir); err != nil || len(done) == 0 || done[0] != filepath.Join(dir, "10-flannel.conflist") {
 			t.Errorf("set aside: %v, %v", done, err)
 		}
-		if got := first(t, ours); got != filepath.Base(ours) {
+		if got := first(t, dir); got != File {
 			t.Errorf("a runtime takes %s", got)
 		}
 	}
-	if done, err := SetAside(ours); err != nil || len(done) > 0 {
+	if done, err := SetAside(dir); err != nil || len(done) > 0 {
 		t.Errorf("again: %v, %v", done, err)
 	}
 	written := filepath.Join(dir, "87-podman.conflist")
@@ -96,7 +92,7 @@ func TestSetAsideAndRestore(t *testing.T) {
 		t.Fatal(err)
 	}
 	for range 2 {
-		if err := Restore(dir); err != nil {
+		if err := restore(dir); err != nil {
 			t.Error(err)
 		}
 	}

@@ -94,7 +94,7 @@ func Look(ctx context.Context, r Record) Facts {
 	f.Controller.Connected, f.Controller.Err = ovs.ControllerConnected(ctx, r.Paths.OVNRunDir)
 	if r.Paths.ConfList != "" {
 		_, f.CNI.ConfList = os.Stat(r.Paths.ConfList)
-		f.CNI.Others, _ = cniconf.Others(r.Paths.ConfList) // ConfList reports the same error
+		f.CNI.Others, _ = cniconf.Others(filepath.Dir(r.Paths.ConfList)) // ConfList reports the same error
 	}
 	f.CNI.Socket = answers(r.Paths.CNISocket)
 	return f
