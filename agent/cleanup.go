@@ -14,7 +14,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/management"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet/bridge"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 )
 
@@ -93,7 +93,7 @@ func dialShortly(ctx context.Context, cfg Config) (*ovs.Client, error) {
 
 // removePods removes pods' interfaces, including those without a port.
 func removePods(ctx context.Context, o *ovs.Client, records string) error {
-	return errors.Join(podnet.Cleanup(ctx, o), os.RemoveAll(records))
+	return errors.Join(bridge.Cleanup(ctx, o), os.RemoveAll(records))
 }
 
 // removeFile removes a file, if it exists.

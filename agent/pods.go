@@ -14,6 +14,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet/bridge"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
@@ -21,7 +22,8 @@ import (
 // cniServer builds the server of the CNI plugin and the keeper of pods' ports. The program is nil
 // on the kernel datapath.
 func (a *agent) cniServer(collector *metrics.Collector) (*cniserver.Server, *podnet.Keeper, *bpf.Steal, error) {
-	wirer := &podnet.Wirer{OVS: a.ovs, Bridge: ovs.IntegrationBridge, Dir: podRecords(a.cfg), Observe: collector.ObserveCNIPhase}
+	connector := &bridge.Bridge{OVS: a.ovs, Name: ovs.IntegrationBridge}
+	wirer := &podnet.Wirer{Connector: connector, Dir: podRecords(a.cfg), Observe: collector.ObserveCNIPhase}
 	if a.cfg.NoShortcuts() == "" {
 		wirer.Wired = func(d podnet.Device) { a.pods.Add(gateway.PodPort(d)) }
 	}
@@ -31,9 +33,9 @@ func (a *agent) cniServer(collector *metrics.Collector) (*cniserver.Server, *pod
 		if steal, err = bpf.NewSteal(bpf.ClsactFuncs{Attach: link.AttachClsact, Detach: link.DetachClsact}); err != nil {
 			return nil, nil, nil, err
 		}
-		wirer.Steal = steal
+		connector.Steal, wirer.NoChecksum = steal, true
 	}
-	keeper := &podnet.Keeper{Wirer: wirer, Gone: a.podGone, Assigned: a.podAssigned, Readdressed: a.podReaddressed, Wake: a.podsWake, Log: a.log}
+	keeper := &podnet.Keeper{Wirer: wirer, Attached: connector, Gone: a.podGone, Assigned: a.podAssigned, Readdressed: a.podReaddressed, Wake: a.podsWake, Log: a.log}
 	if wirer.Wired != nil {
 		keeper.Devices = func(all []podnet.Device) {
 			var ports []gateway.PodPort

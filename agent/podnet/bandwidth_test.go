@@ -1,4 +1,4 @@
-package podnet
+package podnet_test
 
 import (
 	"context"
@@ -9,6 +9,7 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 )
 
@@ -53,7 +54,7 @@ const burst = 128 << 10
 
 // transfer sends amount bytes from one pod to the other. It returns the payload rate in bits per
 // second, without the first burst. A busy processor can only lower the rate.
-func transfer(t *testing.T, from, to Pod, amount int64) float64 {
+func transfer(t *testing.T, from, to podnet.Pod, amount int64) float64 {
 	t.Helper()
 	var l net.Listener
 	if err := link.InNetns(to.Netns, func() (err error) {
@@ -92,7 +93,7 @@ func transfer(t *testing.T, from, to Pod, amount int64) float64 {
 
 // dial connects from inside a pod. It retries, as the first packets may be lost while the switch is
 // not ready.
-func dial(ctx context.Context, from Pod, address string) (c net.Conn, err error) {
+func dial(ctx context.Context, from podnet.Pod, address string) (c net.Conn, err error) {
 	ctx, cancel := context.WithTimeout(ctx, 20*time.Second)
 	defer cancel()
 	err = link.InNetns(from.Netns, func() (err error) {

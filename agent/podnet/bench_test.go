@@ -1,8 +1,10 @@
-package podnet
+package podnet_test
 
 import (
 	"testing"
 	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 )
 
 // BenchmarkAdd measures the node's part of CNI ADD: record, device, addresses and port. A stand-in
@@ -11,12 +13,12 @@ func BenchmarkAdd(b *testing.B) {
 	r := newRig(b)
 	var wiring time.Duration
 	r.Observe = func(phase string, took time.Duration) {
-		if phase == PhaseWiring {
+		if phase == podnet.PhaseWiring {
 			wiring += took
 		}
 	}
 	p := newPod(b, "c-bench", "bench", 3)
-	defer r.installing(b, HostName(p.ContainerID, p.Interface))()
+	defer r.installing(b, podnet.HostName(p.ContainerID, p.Interface))()
 	added := 0
 	for b.Loop() {
 		if _, err := r.Add(b.Context(), p); err != nil {

@@ -11,7 +11,6 @@ import (
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 )
 
@@ -21,9 +20,10 @@ const (
 	keepPause = time.Second
 )
 
-// Keeper restores lost pod ports, and removes ports, devices and records without a pod.
+// Keeper restores lost connections of pods, and removes connections, devices and records without a pod.
 type Keeper struct {
-	Wirer *Wirer
+	Wirer    *Wirer
+	Attached Attached
 	// Gone reports whether a pod has certainly left the node. It returns an error when this is
 	// unknown.
 	Gone func(ctx context.Context, namespace, name, uid string) (bool, error)
@@ -43,12 +43,12 @@ type Keeper struct {
 	doubts map[string]doubt // by host interface; owned by Run
 }
 
-// Run keeps the pods' ports until ctx ends.
+// Run keeps the pods' connections until ctx ends.
 func (k *Keeper) Run(ctx context.Context) error {
 	if k.Wake == nil {
 		k.Wake = loop.NewSignal()
 	}
-	defer k.Wirer.OVS.Watch(func(table, _ string) bool { return table == "Port" || table == "Bridge" }, k.Wake)()
+	defer k.Attached.Watch(k.Wake)()
 	var last time.Time
 	return loop.Run(ctx, loop.Options{Name: "pods' ports", Wake: k.Wake, Resync: keepResync, Log: k.Log, Apply: func(ctx context.Context) error {
 		if wait := time.Until(last.Add(keepPause)); wait > 0 {
@@ -63,54 +63,53 @@ func (k *Keeper) Run(ctx context.Context) error {
 	}})
 }
 
-// found lists the ports, devices and records of pods, by host interface name.
+// found lists the connections, devices and records of pods, by host interface name.
 type found struct {
-	ports   map[string]map[string]string // external_ids
-	devices []string
-	records map[string]Pod
+	connections map[string]Connection
+	devices     []string
+	records     map[string]Pod
 }
 
-// find reads the records last. They are written first, so a port or device without a record is
+// find reads the records last. They are written first, so a connection or device without a record is
 // being removed or left over.
-func (w *Wirer) find(ctx context.Context) (found, error) {
-	if !w.OVS.Connected() {
-		return found{}, errors.New("read pods' ports: OVSDB is not connected")
+func (k *Keeper) find(ctx context.Context) (f found, err error) {
+	if f.connections, err = k.Attached.List(ctx); err != nil {
+		return found{}, err
 	}
-	var f found
-	var err1, err2, err3 error
-	f.ports, err1 = w.OVS.PodPorts(ctx)
-	f.devices, err2 = link.PodDevices()
-	f.records, err3 = w.records()
-	return f, errors.Join(err1, err2, err3)
+	if f.devices, err = link.PodDevices(); err != nil {
+		return found{}, err
+	}
+	f.records, err = k.Wirer.records()
+	return f, err
 }
 
 func (k *Keeper) pass(ctx context.Context) error {
-	f, err := k.Wirer.find(ctx)
+	f, err := k.find(ctx)
 	if err != nil {
 		return err
 	}
 	var errs []error
-	// If a pod has two sandboxes, the later one owns the port.
+	// If a pod has two sandboxes, the later one owns the logical port.
 	newest := slices.SortedFunc(maps.Keys(f.records), func(a, b string) int { return f.records[b].Time.Compare(f.records[a].Time) })
 	for _, host := range newest {
-		if !owns(f.ports[host], f.records[host]) {
+		if !owns(f.connections[host], f.records[host]) {
 			errs = append(errs, k.restore(ctx, host, f.records[host]))
 		}
 	}
 	for _, host := range newest {
-		if !owns(f.ports[host], f.records[host]) {
+		if !owns(f.connections[host], f.records[host]) {
 			continue // restored above, or a later sandbox owns the port
 		}
 		errs = append(errs, k.readdress(ctx, host, f.records[host]))
 	}
-	for host, ids := range f.ports {
+	for host, c := range f.connections {
 		if _, recorded := f.records[host]; !recorded { // created by an older agent
-			f.records[host] = Pod{ContainerID: ids[ovs.Sandbox], LogicalPort: ids[ovs.IfaceID], UID: ids[ovs.IfaceIDVer]}
+			f.records[host] = Pod{ContainerID: c.ContainerID, LogicalPort: c.LogicalPort, UID: c.UID}
 		}
 	}
 	for _, host := range f.devices {
 		if _, recorded := f.records[host]; !recorded {
-			errs = append(errs, k.drop(ctx, host, "it has neither port nor record"))
+			errs = append(errs, k.drop(ctx, host, "it has neither connection nor record"))
 		}
 	}
 	for _, host := range slices.Sorted(maps.Keys(f.records)) {
@@ -137,18 +136,11 @@ func (k *Keeper) report(records map[string]Pod) {
 	k.Devices(out)
 }
 
-// owns reports whether a port has the pod's external_ids.
-func owns(ids map[string]string, p Pod) bool {
-	for id, want := range externalIDs(p) {
-		if ids[id] != want {
-			return false
-		}
-	}
-	return true
-}
+// owns reports whether a connection is that of the pod.
+func owns(c Connection, p Pod) bool { return c.Is != nil && c.Is(p) }
 
-// restore recreates a pod's port. It does not ask the API server whether the pod still exists: an
-// unreachable API server must not keep a pod without a port.
+// restore connects a pod again. It does not ask the API server whether the pod still exists: an
+// unreachable API server must not keep a pod without a connection.
 func (k *Keeper) restore(ctx context.Context, host string, p Pod) error {
 	release, free := k.Try(p.ContainerID)
 	if !free {
@@ -161,16 +153,16 @@ func (k *Keeper) restore(ctx context.Context, host string, p Pod) error {
 	if _, err := link.Get(host); errors.Is(err, link.ErrNotFound) {
 		return nil // judge will remove the rest
 	}
-	ports, err := k.Wirer.OVS.PodPorts(ctx)
+	connections, err := k.Attached.List(ctx)
 	if err != nil {
 		return err
 	}
-	for name, ids := range ports {
-		if name != host && ids[ovs.IfaceID] == p.LogicalPort {
-			return nil // a later sandbox owns the port
+	for name, c := range connections {
+		if name != host && c.LogicalPort == p.LogicalPort {
+			return nil // a later sandbox owns the logical port
 		}
 	}
-	if owns(ports[host], p) {
+	if owns(connections[host], p) {
 		return nil
 	}
 	k.Log.Warn("restoring a lost pod port", "port", host, "pod", p.LogicalPort)
@@ -217,7 +209,7 @@ type Attachment struct{ ContainerID, Interface string }
 // Collect removes the interfaces that are not in valid. It skips containers with a request under
 // way.
 func (k *Keeper) Collect(ctx context.Context, valid []Attachment) error {
-	f, err := k.Wirer.find(ctx)
+	f, err := k.find(ctx)
 	if err != nil {
 		return err
 	}
@@ -229,9 +221,9 @@ func (k *Keeper) Collect(ctx context.Context, valid []Attachment) error {
 	for _, host := range f.devices {
 		owners[host] = ""
 	}
-	for host, ids := range f.ports {
-		owners[host] = ids[ovs.Sandbox]
-		if _, recorded := f.records[host]; !recorded && containers[ids[ovs.Sandbox]] { // of another plugin, under another name
+	for host, c := range f.connections {
+		owners[host] = c.ContainerID
+		if _, recorded := f.records[host]; !recorded && containers[c.ContainerID] { // of another plugin, under another name
 			keep[host] = true
 		}
 	}
@@ -249,18 +241,4 @@ func (k *Keeper) Collect(ctx context.Context, valid []Attachment) error {
 		}
 	}
 	return errors.Join(errs...)
-}
-
-// Cleanup removes all ports and devices of pods.
-func Cleanup(ctx context.Context, o *ovs.Client) error {
-	ports, err1 := o.PodPorts(ctx)
-	devices, err2 := link.PodDevices()
-	errs := []error{err1, err2}
-	for host := range ports {
-		errs = append(errs, o.RemovePort(ctx, host), link.Delete(host))
-	}
-	for _, host := range devices {
-		errs = append(errs, link.Delete(host))
-	}
-	return errors.Join(append(errs, o.RemoveQoS(ctx))...)
 }

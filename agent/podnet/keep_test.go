@@ -1,4 +1,4 @@
-package podnet
+package podnet_test
 
 import (
 	"context"
@@ -7,20 +7,22 @@ import (
 	"os"
 	"os/exec"
 	"path/filepath"
+	"slices"
 	"strings"
 	"testing"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
 	"github.com/ovn-ebpf/ovn-ebpf/test/platform"
 )
 
 // keeper returns a Keeper with a fake API server.
-func (r rig) keeper(gone map[string]bool, err *error) *Keeper {
-	return &Keeper{
-		Wirer: r.Wirer, Log: slog.New(slog.DiscardHandler),
+func (r rig) keeper(gone map[string]bool, err *error) *podnet.Keeper {
+	return &podnet.Keeper{
+		Wirer: r.Wirer, Attached: r.bridge, Log: slog.New(slog.DiscardHandler),
 		Gone: func(_ context.Context, namespace, name, uid string) (bool, error) {
 			return *err == nil && gone[namespace+"/"+name+"/"+uid], *err
 		},
@@ -28,9 +30,9 @@ func (r rig) keeper(gone map[string]bool, err *error) *Keeper {
 	}
 }
 
-func (r rig) add(t *testing.T, p Pod) {
+func (r rig) add(t *testing.T, p podnet.Pod) {
 	t.Helper()
-	defer r.installing(t, HostName(p.ContainerID, p.Interface))()
+	defer r.installing(t, podnet.HostName(p.ContainerID, p.Interface))()
 	if _, err := r.Add(t.Context(), p); err != nil {
 		t.Fatal(err)
 	}
@@ -41,31 +43,40 @@ func (r rig) holds(t *testing.T, containers ...string) {
 	t.Helper()
 	want := map[string]bool{}
 	for _, c := range containers {
-		want[HostName(c, "eth0")] = true
+		want[podnet.HostName(c, "eth0")] = true
 	}
-	f, err := r.find(t.Context())
+	ports, err := r.bridge.List(t.Context())
 	if err != nil {
 		t.Fatal(err)
 	}
-	devices := map[string]bool{}
-	for _, d := range f.devices {
-		devices[d] = true
+	devices, err := link.PodDevices()
+	if err != nil {
+		t.Fatal(err)
 	}
+	records, err := filepath.Glob(r.record("*"))
+	if err != nil {
+		t.Fatal(err)
+	}
+
 	for host := range want {
-		if _, recorded := f.records[host]; !devices[host] || f.ports[host] == nil || !recorded {
-			t.Errorf("%s: device %t, port %v, record %t", host, devices[host], f.ports[host], recorded)
+		_, port := ports[host]
+		if device, record := slices.Contains(devices, host), slices.Contains(records, r.record(host)); !device || !port || !record {
+			t.Errorf("%s: device %t, port %t, record %t", host, device, port, record)
 		}
 	}
-	if len(f.devices) != len(want) || len(f.ports) != len(want) || len(f.records) != len(want) {
-		t.Errorf("%d devices, %d ports, %d records, want %d", len(f.devices), len(f.ports), len(f.records), len(want))
+	if len(devices) != len(want) || len(ports) != len(want) || len(records) != len(want) {
+		t.Errorf("%d devices, %d ports, %d records, want %d", len(devices), len(ports), len(records), len(want))
 	}
 }
+
+// record returns the path of a record.
+func (r rig) record(host string) string { return filepath.Join(r.Dir, host+".json") }
 
 // settled waits until the client's cache matches the database.
 func (r rig) settled(t *testing.T, ports int) {
 	t.Helper()
 	testnode.Eventually(t, "cache", func() error {
-		if f, err := r.find(t.Context()); err != nil || len(f.ports) != ports {
+		if all, err := r.bridge.List(t.Context()); err != nil || len(all) != ports {
 			return errors.Join(err, errors.New("not yet"))
 		}
 		return nil
@@ -78,7 +89,7 @@ func TestKeeperRestoresAndRemovesPorts(t *testing.T) {
 	k := r.keeper(gone, &unreachable)
 	pass := func() {
 		t.Helper()
-		if err := k.pass(t.Context()); err != nil {
+		if err := k.Pass(t.Context()); err != nil {
 			t.Error(err)
 		}
 	}
@@ -106,21 +117,21 @@ func TestKeeperRestoresAndRemovesPorts(t *testing.T) {
 	// A deleted port is restored without the API server.
 	unreachable = errors.New("no API server")
 	gone["default/b/uid-b"] = true
-	r.sw.Vsctl(t, "del-port", HostName("c-a", "eth0"))
+	r.sw.Vsctl(t, "del-port", podnet.HostName("c-a", "eth0"))
 	r.settled(t, 1)
-	if err := k.pass(t.Context()); !errors.Is(err, unreachable) {
+	if err := k.Pass(t.Context()); !errors.Is(err, unreachable) {
 		t.Errorf("without API server: %v", err)
 	}
 	r.settled(t, 2)
 	unreachable = nil
-	got := r.sw.Vsctl(t, "get", "Interface", HostName("c-a", "eth0"), "external_ids:iface-id", "external_ids:iface-id-ver", "external_ids:sandbox")
+	got := r.sw.Vsctl(t, "get", "Interface", podnet.HostName("c-a", "eth0"), "external_ids:iface-id", "external_ids:iface-id-ver", "external_ids:sandbox")
 	if got != "default_a\nuid-a\nc-a\n" {
 		t.Errorf("external_ids %q", got)
 	}
 
-	testnode.Run(t, "ip", "link", "set", HostName("c-a", "eth0"), "down")
+	testnode.Run(t, "ip", "link", "set", podnet.HostName("c-a", "eth0"), "down")
 	pass()
-	if l, err := link.Get(HostName("c-a", "eth0")); err != nil || !l.Up {
+	if l, err := link.Get(podnet.HostName("c-a", "eth0")); err != nil || !l.Up {
 		t.Errorf("a device that was down: %+v, error %v", l, err)
 	}
 
@@ -136,7 +147,7 @@ func TestKeeperRestoresAndRemovesPorts(t *testing.T) {
 	if err := r.Del(t.Context(), "c-busy", "eth0"); err != nil {
 		t.Fatal(err)
 	}
-	testnode.Run(t, "ip", "link", "del", HostName("c-a", "eth0"))
+	testnode.Run(t, "ip", "link", "del", podnet.HostName("c-a", "eth0"))
 	pass()
 	r.holds(t)
 }
@@ -150,14 +161,14 @@ func TestLaterSandboxKeepsPort(t *testing.T) {
 	r.add(t, old)
 	r.add(t, later)
 	for range 2 {
-		if err := k.pass(t.Context()); err != nil {
+		if err := k.Pass(t.Context()); err != nil {
 			t.Error(err)
 		}
-		ports, err := r.OVS.PodPorts(t.Context())
-		if err != nil || len(ports) != 1 || ports[HostName("c-later", "eth0")] == nil {
+		ports, err := r.ovs.PodPorts(t.Context())
+		if err != nil || len(ports) != 1 || ports[podnet.HostName("c-later", "eth0")] == nil {
 			t.Errorf("ports %v, error %v", ports, err)
 		}
-		r.sw.Vsctl(t, "del-port", HostName("c-later", "eth0"))
+		r.sw.Vsctl(t, "del-port", podnet.HostName("c-later", "eth0"))
 		r.settled(t, 0)
 	}
 	if err := r.Del(t.Context(), "c-old", "eth0"); err != nil {
@@ -173,14 +184,14 @@ func TestCollectRemovesUnattached(t *testing.T) {
 	r.add(t, newPod(t, "c-b", "b", 4))
 	r.add(t, newPod(t, "c-busy", "busy", 5))
 	testnode.Run(t, "ip", "link", "add", "vethleak", "group", "7304814", "type", "veth", "peer", "name", "vethleak2")
-	if err := os.Remove(filepath.Join(r.Dir, HostName("c-b", "eth0")+recordSuffix)); err != nil { // created by an older agent
+	if err := os.Remove(r.record(podnet.HostName("c-b", "eth0"))); err != nil { // created by an older agent
 		t.Fatal(err)
 	}
-	if err := k.Collect(t.Context(), []Attachment{{"c-a", "eth0"}, {"c-x", "eth0"}}); err != nil {
+	if err := k.Collect(t.Context(), []podnet.Attachment{{"c-a", "eth0"}, {"c-x", "eth0"}}); err != nil {
 		t.Fatal(err)
 	}
 	r.holds(t, "c-a", "c-busy")
-	if err := k.Collect(t.Context(), []Attachment{{"c-busy", "eth0"}}); err != nil {
+	if err := k.Collect(t.Context(), []podnet.Attachment{{"c-busy", "eth0"}}); err != nil {
 		t.Fatal(err)
 	}
 	r.holds(t, "c-busy")
@@ -196,7 +207,7 @@ func TestCollectKeepsPortsOfOtherPlugins(t *testing.T) {
 	testnode.Run(t, "ip", "link", "add", foreign, "type", "veth", "peer", "name", "9f0e1d2c3b4a-in")
 	r.sw.Vsctl(t, "add-port", "br-int", foreign, "--", "set", "Interface", foreign, "external_ids:sandbox=c-old", "external_ids:iface-id=ns_old")
 	there := func() bool {
-		ports, err := r.OVS.PodPorts(t.Context())
+		ports, err := r.ovs.PodPorts(t.Context())
 		if err != nil {
 			t.Fatal(err)
 		}
@@ -209,9 +220,9 @@ func TestCollectKeepsPortsOfOtherPlugins(t *testing.T) {
 		return nil
 	})
 	for _, tt := range []struct {
-		valid []Attachment
+		valid []podnet.Attachment
 		want  bool
-	}{{[]Attachment{{"c-old", "eth0"}}, true}, {[]Attachment{{"c-a", "eth0"}}, false}} {
+	}{{[]podnet.Attachment{{"c-old", "eth0"}}, true}, {[]podnet.Attachment{{"c-a", "eth0"}}, false}} {
 		if err := k.Collect(t.Context(), tt.valid); err != nil {
 			t.Fatal(err)
 		}
@@ -230,11 +241,11 @@ func TestLostDatabaseIsRebuilt(t *testing.T) {
 	a.IngressRate = 5e6
 	r.add(t, a)
 	wake := loop.NewSignal()
-	stop := r.OVS.Watch(func(table, _ string) bool { return table == "Open_vSwitch" }, wake)
+	stop := r.ovs.Watch(func(table, _ string) bool { return table == "Open_vSwitch" }, wake)
 	defer stop()
 	r.sw.RestartServer(t, func() {
 		testnode.Eventually(t, "loss noticed", func() error {
-			if r.OVS.Connected() {
+			if r.ovs.Connected() {
 				return errors.New("still connected")
 			}
 			return nil
@@ -250,16 +261,16 @@ func TestLostDatabaseIsRebuilt(t *testing.T) {
 	ended := make(chan error, 1)
 	go func() { ended <- k.Run(ctx) }()
 	testnode.Eventually(t, "port with a queue of its own", func() error {
-		if err := r.OVS.SyncBridge(t.Context(), ovs.Bridge{Name: "br-int", DatapathType: ovs.DatapathNetdev}); err != nil {
+		if err := r.ovs.SyncBridge(t.Context(), ovs.Bridge{Name: "br-int", DatapathType: ovs.DatapathNetdev}); err != nil {
 			return err
 		}
-		out, err := exec.Command("ovs-vsctl", "--db="+r.sw.Address, "--no-wait", "get", "Port", HostName("c-a", "eth0"), "qos").CombinedOutput()
+		out, err := exec.Command("ovs-vsctl", "--db="+r.sw.Address, "--no-wait", "get", "Port", podnet.HostName("c-a", "eth0"), "qos").CombinedOutput()
 		if err == nil && strings.TrimSpace(string(out)) == "[]" {
 			err = errors.New("OVS would delete the limit")
 		}
 		return err
 	})
-	r.installed(t, HostName("c-a", "eth0"))
+	r.installed(t, podnet.HostName("c-a", "eth0"))
 	testnode.Eventually(t, "port", func() error { return r.Check(t.Context(), a) })
 	cancel()
 	if err := <-ended; err != nil {

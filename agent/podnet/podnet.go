@@ -1,10 +1,10 @@
 // Package podnet creates a pod's interface: a veth pair between the host and the pod's network
-// namespace, and a port of the integration bridge. The container's ID alone is enough to find and
-// remove all parts again.
+// namespace, and the connection of the host's end to the pods' network, which a Connector makes. The
+// container's ID alone is enough to find and remove all parts again.
 //
 // Before Wirer creates the parts it writes a record: one file per container, in a directory that is
 // emptied at boot, as network namespaces are. From these records, Keeper restores the parts after a
-// restart of the agent or the loss of the OVS database, and removes parts without a pod.
+// restart of the agent or the loss of the connections, and removes parts without a pod.
 package podnet
 
 import (
@@ -12,14 +12,11 @@ import (
 	"crypto/sha256"
 	"encoding/hex"
 	"errors"
-	"fmt"
 	"net"
 	"net/netip"
-	"strings"
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 )
 
 // undoTimeout bounds the cleanup after a failed Add.
@@ -41,10 +38,6 @@ type Pod struct {
 	Time                    time.Time // of Add, which sets it
 }
 
-// Stealer keeps the host's stack from handling a port's packets a second time. Only the userspace
-// datapath needs it.
-type Stealer interface{ Attach(ifindex int) error }
-
 // Phases of Add, as passed to Observe.
 const (
 	PhaseWiring    = "wiring"
@@ -54,12 +47,11 @@ const (
 // Wirer adds and deletes pods' interfaces. Calls for different containers may
 // run at the same time.
 type Wirer struct {
-	OVS     *ovs.Client
-	Bridge  string
-	Steal   Stealer                                // nil on the kernel datapath
-	Dir     string                                 // of the records
-	Observe func(phase string, took time.Duration) // may be nil
-	Wired   func(Device)                           // called with each new pod's device; may be nil
+	Connector  Connector
+	NoChecksum bool                                   // pods' devices must not leave checksums to be computed later
+	Dir        string                                 // of the records
+	Observe    func(phase string, took time.Duration) // may be nil
+	Wired      func(Device)                           // called with each new pod's device; may be nil
 }
 
 // Device is the host's end of a pod's interface.
@@ -75,8 +67,8 @@ func HostName(containerID, iface string) string {
 	return "veth" + hex.EncodeToString(sum[:])[:11]
 }
 
-// Add creates the interface and waits until ovn-controller has installed its flows. It returns the
-// name of the host's end. Add is idempotent; a failed Add leaves no parts.
+// Add creates the interface and waits until it passes packets. It returns the name of the host's end.
+// Add is idempotent; a failed Add leaves no parts.
 func (w *Wirer) Add(ctx context.Context, p Pod) (hostName string, err error) {
 	host := HostName(p.ContainerID, p.Interface)
 	defer func() {
@@ -93,25 +85,20 @@ func (w *Wirer) Add(ctx context.Context, p Pod) (hostName string, err error) {
 	}
 	wired := time.Now()
 	w.observe(PhaseWiring, wired.Sub(start))
-	if err := w.OVS.WaitInstalled(ctx, host); err != nil {
+	if err := w.Connector.Await(ctx, host); err != nil {
 		return "", err
 	}
 	w.observe(PhaseInstalled, time.Since(wired))
-	// The name may have belonged to another device a moment ago. When ovs-vswitchd releases that one,
-	// it sets the new device's flags to down.
-	if err := link.SetUp(host); err != nil {
-		return "", err
-	}
 	return host, nil
 }
 
-// wire creates those of record, interface and port that are missing.
+// wire creates those of record, interface and connection that are missing.
 func (w *Wirer) wire(ctx context.Context, p Pod) error {
 	if err := w.record(p); err != nil {
 		return err
 	}
 	if link.CheckPodInterface(w.spec(p)) != nil {
-		if err := w.release(ctx, HostName(p.ContainerID, p.Interface)); err != nil {
+		if err := w.Connector.Reset(ctx, HostName(p.ContainerID, p.Interface)); err != nil {
 			return err
 		}
 	}
@@ -121,34 +108,9 @@ func (w *Wirer) wire(ctx context.Context, p Pod) error {
 	return w.connect(ctx, p)
 }
 
-// release detaches a device from ovs-vswitchd before it is recreated. The new device needs a new
-// port: on the old one, OVS would keep using the socket and the queueing discipline of the old
-// device. ovs-vswitchd does not notice a port that is removed and added between two of its passes,
-// hence the wait.
-func (w *Wirer) release(ctx context.Context, host string) error {
-	_, _, noPort := w.OVS.Port(ctx, host)
-	_, noDevice := link.Get(host)
-	if errors.Is(noPort, ovs.ErrNotFound) && errors.Is(noDevice, link.ErrNotFound) {
-		return nil
-	}
-	if err := w.OVS.RemovePort(ctx, host); err != nil {
-		return err
-	}
-	return w.OVS.Settle(ctx)
-}
-
-// connect adds the interface as a port of the bridge.
+// connect connects the host's end.
 func (w *Wirer) connect(ctx context.Context, p Pod) error {
 	host := HostName(p.ContainerID, p.Interface)
-	if w.Steal != nil {
-		l, err := link.Get(host)
-		if err != nil {
-			return err
-		}
-		if err := w.Steal.Attach(l.Index); err != nil {
-			return err
-		}
-	}
 	if w.Wired != nil {
 		l, err := link.Get(host)
 		if err != nil {
@@ -156,9 +118,7 @@ func (w *Wirer) connect(ctx context.Context, p Pod) error {
 		}
 		w.Wired(deviceOf(l.Index, p))
 	}
-	return w.OVS.SyncPort(ctx, ovs.Port{
-		Bridge: w.Bridge, Name: host, Transient: true, ExternalIDs: externalIDs(p), OwnQueue: p.IngressRate != 0,
-	})
+	return w.Connector.Connect(ctx, host, p)
 }
 
 func deviceOf(ifindex int, p Pod) Device {
@@ -171,7 +131,7 @@ func (w *Wirer) observe(phase string, took time.Duration) {
 	}
 }
 
-// Del removes the container's interface and its port. It is idempotent, and works without the pod's
+// Del removes the container's interface and its connection. It is idempotent, and works without the pod's
 // namespace.
 func (w *Wirer) Del(ctx context.Context, containerID, iface string) error {
 	return w.remove(ctx, HostName(containerID, iface))
@@ -183,27 +143,13 @@ func (w *Wirer) Check(ctx context.Context, p Pod) error {
 	if err := link.CheckPodInterface(w.spec(p)); err != nil {
 		return err
 	}
-	ids, complaint, err := w.OVS.Port(ctx, host)
-	if err != nil {
-		return err
-	}
-	if complaint != "" {
-		return fmt.Errorf("port %s: OVS says %q", host, complaint)
-	}
-	want := externalIDs(p)
-	want[ovs.Installed] = "true"
-	for k, want := range want {
-		if ids[k] != want {
-			return fmt.Errorf("port %s: external_ids:%s is %q, want %q", host, k, ids[k], want)
-		}
-	}
-	return nil
+	return w.Connector.Check(ctx, host, p)
 }
 
-// remove removes the port before its device, so that OVS does not complain about a missing device.
+// remove releases the device before it deletes it, so that OVS does not complain about a missing device.
 // The record is removed last, when all else is gone.
 func (w *Wirer) remove(ctx context.Context, host string) error {
-	if err := errors.Join(w.OVS.RemovePort(ctx, host), link.Delete(host)); err != nil {
+	if err := errors.Join(w.Connector.Release(ctx, host), link.Delete(host)); err != nil {
 		return err
 	}
 	return w.forget(host)
@@ -212,22 +158,7 @@ func (w *Wirer) remove(ctx context.Context, host string) error {
 func (w *Wirer) spec(p Pod) link.PodInterface {
 	return link.PodInterface{
 		HostName: HostName(p.ContainerID, p.Interface), Netns: p.Netns, Name: p.Interface, MAC: p.MAC, MTU: p.MTU,
-		Addresses: p.Addresses, Gateways: p.Gateways, NoChecksum: w.Steal != nil,
+		Addresses: p.Addresses, Gateways: p.Gateways, NoChecksum: w.NoChecksum,
 		Egress: p.EgressRate, Ingress: p.IngressRate,
 	}
-}
-
-func externalIDs(p Pod) map[string]string {
-	var ips []string
-	for _, a := range p.Addresses {
-		ips = append(ips, a.Addr().String())
-	}
-	ids := map[string]string{
-		ovs.IfaceID: p.LogicalPort, ovs.IfaceIDVer: p.UID, ovs.AttachedMAC: p.MAC.String(),
-		ovs.IPAddresses: strings.Join(ips, ","), ovs.Sandbox: p.ContainerID,
-	}
-	if len(ips) == 1 {
-		ids["ip_address"] = ips[0]
-	}
-	return ids
 }

@@ -1,4 +1,4 @@
-package podnet
+package podnet_test
 
 import (
 	"context"
@@ -13,6 +13,8 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet/bridge"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/testnode"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 )
@@ -22,8 +24,8 @@ func TestHostName(t *testing.T) {
 	seen := map[string]bool{}
 	for _, id := range []string{long, long + "x", "", "a"} {
 		for _, iface := range []string{"eth0", "net1"} {
-			n := HostName(id, iface)
-			if len(n) != 15 || seen[n] || n != HostName(id, iface) {
+			n := podnet.HostName(id, iface)
+			if len(n) != 15 || seen[n] || n != podnet.HostName(id, iface) {
 				t.Errorf("%q of %q: want 15 characters, unique and stable", n, id)
 			}
 			seen[n] = true
@@ -33,8 +35,10 @@ func TestHostName(t *testing.T) {
 
 // rig is a node with br-int and a stand-in for ovn-controller, which marks ports as installed.
 type rig struct {
-	*Wirer
-	sw *testnode.Switch
+	*podnet.Wirer
+	bridge *bridge.Bridge
+	ovs    *ovs.Client
+	sw     *testnode.Switch
 }
 
 func newRig(t testing.TB) rig {
@@ -53,7 +57,8 @@ func newRig(t testing.TB) rig {
 		t.Fatal(err)
 	}
 	t.Cleanup(func() { steal.Close() })
-	return rig{&Wirer{OVS: c, Bridge: "br-int", Steal: steal, Dir: sw.Dir + "/pods"}, sw}
+	b := &bridge.Bridge{OVS: c, Name: "br-int", Steal: steal}
+	return rig{&podnet.Wirer{Connector: b, NoChecksum: true, Dir: sw.Dir + "/pods"}, b, c, sw}
 }
 
 // installed marks the port as installed, as ovn-controller does.
@@ -85,9 +90,9 @@ func (r rig) installing(t testing.TB, port string) (stop func()) {
 	}
 }
 
-func newPod(t testing.TB, container, name string, host byte) Pod {
+func newPod(t testing.TB, container, name string, host byte) podnet.Pod {
 	t.Helper()
-	return Pod{
+	return podnet.Pod{
 		ContainerID: container, Netns: "/proc/" + testnode.Netns(t) + "/ns/net", Interface: "eth0",
 		LogicalPort: "default_" + name, UID: "uid-" + name, MAC: net.HardwareAddr{0x0a, 0x58, 10, 244, 0, host},
 		Addresses: []netip.Prefix{netip.PrefixFrom(netip.AddrFrom4([4]byte{10, 244, 0, host}), 24)},
@@ -99,36 +104,36 @@ func TestAddCheckDel(t *testing.T) {
 	r := newRig(t)
 	ctx := t.Context()
 	a, b := newPod(t, "c-a", "a", 3), newPod(t, "c-b", "b", 4)
-	for _, p := range []Pod{a, b, a} { // the last one is a repeated ADD
-		stop := r.installing(t, HostName(p.ContainerID, p.Interface))
+	for _, p := range []podnet.Pod{a, b, a} { // the last one is a repeated ADD
+		stop := r.installing(t, podnet.HostName(p.ContainerID, p.Interface))
 		host, err := r.Add(ctx, p)
 		stop()
-		if err != nil || host != HostName(p.ContainerID, "eth0") {
+		if err != nil || host != podnet.HostName(p.ContainerID, "eth0") {
 			t.Fatalf("add %s: host name %q, error %v", p.LogicalPort, host, err)
 		}
 	}
-	got := r.sw.Vsctl(t, "--columns=external_ids", "--format=csv", "--no-headings", "list", "Interface", HostName("c-a", "eth0"))
+	got := r.sw.Vsctl(t, "--columns=external_ids", "--format=csv", "--no-headings", "list", "Interface", podnet.HostName("c-a", "eth0"))
 	for _, want := range []string{"iface-id=default_a", "iface-id-ver=uid-a", `attached_mac=""0a:58:0a:f4:00:03""`, `ip_addresses=""10.244.0.3""`, "sandbox=c-a"} {
 		if !strings.Contains(got, want) {
 			t.Errorf("external_ids %s: no %s", got, want)
 		}
 	}
-	if got := r.sw.Vsctl(t, "get", "Port", HostName("c-a", "eth0"), "other_config:transient"); got != "\"true\"\n" {
+	if got := r.sw.Vsctl(t, "get", "Port", podnet.HostName("c-a", "eth0"), "other_config:transient"); got != "\"true\"\n" {
 		t.Errorf("transient is %s", got)
 	}
-	for _, p := range []Pod{a, b} {
+	for _, p := range []podnet.Pod{a, b} {
 		if err := r.Check(ctx, p); err != nil {
 			t.Error(err)
 		}
 	}
-	if l, err := link.Get(HostName("c-a", "eth0")); err != nil || !link.ClsactAttached(l.Index, "ovnebpf_steal") {
+	if l, err := link.Get(podnet.HostName("c-a", "eth0")); err != nil || !link.ClsactAttached(l.Index, "ovnebpf_steal") {
 		t.Errorf("the host's stack receives the pod's packets, error %v", err)
 	}
 	traffic(t, r, a)
 	for _, id := range []string{"iface-id", "iface-id-ver", "sandbox", "attached_mac", "ovn-installed"} {
-		was := strings.TrimSpace(r.sw.Vsctl(t, "get", "Interface", HostName("c-a", "eth0"), "external_ids:"+id))
+		was := strings.TrimSpace(r.sw.Vsctl(t, "get", "Interface", podnet.HostName("c-a", "eth0"), "external_ids:"+id))
 		for _, value := range []string{"other", was} {
-			r.sw.Vsctl(t, "set", "Interface", HostName("c-a", "eth0"), "external_ids:"+id+"="+value)
+			r.sw.Vsctl(t, "set", "Interface", podnet.HostName("c-a", "eth0"), "external_ids:"+id+"="+value)
 			testnode.Eventually(t, "check of "+id, func() error {
 				if err := r.Check(ctx, a); (err == nil) != (value == was) || err != nil && !strings.Contains(err.Error(), id) {
 					return fmt.Errorf("%s is %s: check says %w", id, value, err)
@@ -147,7 +152,7 @@ func TestAddCheckDel(t *testing.T) {
 	if err := r.Del(ctx, "unknown", "eth0"); err != nil {
 		t.Errorf("unknown container: %v", err)
 	}
-	if err := link.Delete(HostName("c-b", "eth0")); err != nil { // as if the namespace had been removed
+	if err := link.Delete(podnet.HostName("c-b", "eth0")); err != nil { // as if the namespace had been removed
 		t.Fatal(err)
 	}
 	if err := r.Del(ctx, "c-b", "eth0"); err != nil {
@@ -159,7 +164,7 @@ func TestAddCheckDel(t *testing.T) {
 }
 
 // traffic checks that pod a reaches pod b through the switch, and receives each reply once.
-func traffic(t *testing.T, r rig, a Pod) {
+func traffic(t *testing.T, r rig, a podnet.Pod) {
 	t.Helper()
 	for _, wait := range [][]string{
 		{"ovs-ofctl", "add-flow", "unix:" + r.sw.Dir + "/br-int.mgmt", "actions=NORMAL"},
@@ -187,7 +192,7 @@ func TestReplacedDeviceStaysReachable(t *testing.T) {
 	r.add(t, a)
 	r.add(t, b)
 	traffic(t, r, a)
-	host := HostName("c-a", "eth0")
+	host := podnet.HostName("c-a", "eth0")
 	was, err := link.Get(host)
 	if err != nil {
 		t.Fatal(err)
@@ -201,7 +206,7 @@ func TestReplacedDeviceStaysReachable(t *testing.T) {
 		ended <- err
 	}()
 	testnode.Eventually(t, "port goes", func() error {
-		if _, _, err := r.OVS.Port(t.Context(), host); err == nil {
+		if _, _, err := r.ovs.Port(t.Context(), host); err == nil {
 			if now, err := link.Get(host); err == nil && now.Index == was.Index {
 				return errors.New("the port still exists")
 			}
@@ -231,18 +236,18 @@ func TestFailedAddLeavesNothing(t *testing.T) {
 }
 
 // cancelledAdd cancels an ADD when its port exists, and fails the test if any part is left.
-func (r *rig) cancelledAdd(t *testing.T, p Pod) error {
+func (r *rig) cancelledAdd(t *testing.T, p podnet.Pod) error {
 	t.Helper()
 	ctx, cancel := context.WithCancel(t.Context())
 	defer cancel()
-	host := HostName(p.ContainerID, p.Interface)
+	host := podnet.HostName(p.ContainerID, p.Interface)
 	ended := make(chan error, 1)
 	go func() {
 		_, err := r.Add(ctx, p)
 		ended <- err
 	}()
 	testnode.Eventually(t, "port", func() error {
-		_, _, err := r.OVS.Port(t.Context(), host)
+		_, _, err := r.ovs.Port(t.Context(), host)
 		return err
 	})
 	cancel()
@@ -254,7 +259,7 @@ func (r *rig) cancelledAdd(t *testing.T, p Pod) error {
 		t.Errorf("the device still exists: %v", err)
 	}
 	testnode.Eventually(t, "port is gone", func() error {
-		if _, _, err := r.OVS.Port(t.Context(), host); !errors.Is(err, ovs.ErrNotFound) {
+		if _, _, err := r.ovs.Port(t.Context(), host); !errors.Is(err, ovs.ErrNotFound) {
 			return fmt.Errorf("the port still exists: %w", err)
 		}
 		return nil

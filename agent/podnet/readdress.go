@@ -76,7 +76,7 @@ func (k *Keeper) readdress(ctx context.Context, host string, p Pod) error {
 	return nil
 }
 
-// readdress changes interface and port. It writes the record last, so that a failed attempt is
+// readdress changes interface and connection. It writes the record last, so that a failed attempt is
 // repeated.
 func (w *Wirer) readdress(ctx context.Context, p Pod) error {
 	if err := link.ReaddressPod(w.spec(p)); err != nil {
