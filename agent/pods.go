@@ -7,6 +7,7 @@ import (
 	"path/filepath"
 	"strings"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/assignment"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cniserver"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
@@ -16,7 +17,6 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet/bridge"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
-	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
 // cniServer builds the server of the CNI plugin and the keeper of pods' ports. The program is nil
@@ -35,7 +35,11 @@ func (a *agent) cniServer(collector *metrics.Collector) (*cniserver.Server, *pod
 		}
 		connector.Steal, wirer.NoChecksum = steal, true
 	}
-	keeper := &podnet.Keeper{Wirer: wirer, Attached: connector, Gone: a.podGone, Assigned: a.podAssigned, Readdressed: a.podReaddressed, Wake: a.podsWake, Log: a.log}
+	source := assignment.Source{Cluster: a.cluster, MTU: func() int { return int(a.mtu.Load()) }}
+	assigned := func(namespace, name, uid string) (podnet.Assigned, bool) {
+		return source.Assigned(cluster.PodRef{Namespace: namespace, Name: name, UID: uid})
+	}
+	keeper := &podnet.Keeper{Wirer: wirer, Attached: connector, Gone: a.podGone, Assigned: assigned, Readdressed: a.podReaddressed, Wake: a.podsWake, Log: a.log}
 	if wirer.Wired != nil {
 		keeper.Devices = func(all []podnet.Device) {
 			var ports []gateway.PodPort
@@ -46,8 +50,8 @@ func (a *agent) cniServer(collector *metrics.Collector) (*cniserver.Server, *pod
 		}
 	}
 	server := cniserver.New(cniserver.Options{
-		Socket: a.cfg.CNISocket, Cluster: a.cluster, Wirer: wirer, Keeper: keeper, Status: a.cniStatus,
-		MTU: func() int { return int(a.mtu.Load()) }, Observe: collector.ObserveCNI, ObservePhase: collector.ObserveCNIPhase, Log: a.log,
+		Socket: a.cfg.CNISocket, Cluster: a.cluster, Source: source, Wirer: wirer, Keeper: keeper, Status: a.cniStatus,
+		Observe: collector.ObserveCNI, ObservePhase: collector.ObserveCNIPhase, Log: a.log,
 	})
 	keeper.Try = server.Try
 	return server, keeper, steal, nil
@@ -63,21 +67,6 @@ func (a *agent) podGone(ctx context.Context, namespace, name, uid string) (bool,
 		return false, errors.New(missing)
 	}
 	return a.cluster.PodGone(ctx, cluster.PodRef{Namespace: namespace, Name: name, UID: uid})
-}
-
-// podAssigned returns the addresses in the pod's annotation, if they are valid for a pod of
-// this node, as for ADD.
-func (a *agent) podAssigned(namespace, name, uid string) (podnet.Assigned, bool) {
-	pod := a.cluster.Pod(cluster.PodRef{Namespace: namespace, Name: name, UID: uid})
-	if pod == nil {
-		return podnet.Assigned{}, false
-	}
-	network, err := annotation.ParsePod(pod.Annotations)
-	node := a.cluster.Node()
-	if err != nil || node == nil || cniserver.Consistent(network, node.Annotations) != nil {
-		return podnet.Assigned{}, false
-	}
-	return podnet.Assigned{MAC: network.MAC, Addresses: network.Addresses, Gateways: network.Gateways}, true
 }
 
 // eventReaddressed is the reason of the Event about a pod's changed addresses.

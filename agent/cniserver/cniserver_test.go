@@ -17,6 +17,7 @@ import (
 	"github.com/containernetworking/cni/pkg/types"
 	"github.com/google/go-cmp/cmp"
 
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
 )
@@ -115,6 +116,16 @@ func TestLocksSerialiseByKey(t *testing.T) {
 	}
 }
 
+// sourceFunc is a Source without pods: a function that returns the error of an ADD.
+type sourceFunc func() error
+
+func (f sourceFunc) Pod(context.Context, cluster.PodRef, podnet.Attachment) (podnet.Pod, error) {
+	return podnet.Pod{}, f()
+}
+func (f sourceFunc) Settled(context.Context, cluster.PodRef, podnet.Pod) error { return f() }
+
+func noGateway() error { return types.NewError(types.ErrTryAgainLater, "no gateway", "") }
+
 // TestSocket calls a server without a cluster: invalid requests must fail before the cluster is
 // used.
 func TestSocket(t *testing.T) {
@@ -132,7 +143,7 @@ func TestSocket(t *testing.T) {
 	}
 	observed := make(chan string, 8)
 	s := New(Options{
-		Socket: socket, MTU: func() int { return 0 }, Log: slog.New(slog.DiscardHandler),
+		Socket: socket, Source: sourceFunc(noGateway), Log: slog.New(slog.DiscardHandler),
 		Status:  func() ([]string, bool) { return []string{"node1", "x"}, false },
 		Observe: func(command string, failed bool, _ time.Duration) { observed <- command },
 	})
@@ -187,12 +198,12 @@ func TestStopWaitsForCleanup(t *testing.T) {
 	var undone atomic.Bool
 	s := New(Options{
 		Socket: socket, Log: slog.New(slog.DiscardHandler), Observe: func(string, bool, time.Duration) {},
-		MTU: func() int {
+		Source: sourceFunc(func() error {
 			cancel()
 			time.Sleep(50 * time.Millisecond)
 			undone.Store(true)
-			return 0
-		},
+			return noGateway()
+		}),
 	})
 	listening, ended := make(chan struct{}), make(chan error, 1)
 	go func() { ended <- s.Run(ctx, func() { close(listening) }) }()

@@ -6,7 +6,6 @@ import (
 	"errors"
 	"fmt"
 	"os"
-	"slices"
 	"strings"
 	"time"
 
@@ -15,7 +14,6 @@ import (
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
-	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 	"github.com/ovn-ebpf/ovn-ebpf/cni"
 )
 
@@ -24,6 +22,9 @@ const (
 	phaseAnnotation = "annotation"
 	phaseTotal      = "total"
 )
+
+// undoTimeout bounds the removal of an interface whose ADD fails at its end.
+const undoTimeout = 20 * time.Second
 
 // checkTimeout bounds a CHECK, which waits only for data in transit.
 const checkTimeout = 10 * time.Second
@@ -106,33 +107,35 @@ func (s *Server) add(ctx context.Context, req cni.Request, conf cni.NetConf) (js
 	if err != nil {
 		return nil, withCause(ctx, err)
 	}
-	if err := s.unchanged(ctx, req, ref, pod); err != nil {
+	if err := s.settled(ctx, ref, pod); err != nil {
 		return nil, err
 	}
 	s.o.ObservePhase(phaseTotal, time.Since(start))
 	return result(pod, host, conf.CNIVersion)
 }
 
-// unchanged fails an ADD during which the controller has changed the addresses. The runtime repeats
-// it and gets the right ones.
-func (s *Server) unchanged(ctx context.Context, req cni.Request, ref cluster.PodRef, was podnet.Pod) error {
-	pod := s.o.Cluster.Pod(ref)
-	if pod == nil {
-		return nil // reported by FollowPod
-	}
-	now, err := annotation.ParsePod(pod.Annotations)
-	if err != nil || slices.Equal(now.Addresses, was.Addresses) && slices.Equal(now.MAC, was.MAC) {
+// settled fails an ADD during which the pod's addresses have changed. The runtime repeats it and gets
+// the right ones.
+func (s *Server) settled(ctx context.Context, ref cluster.PodRef, added podnet.Pod) error {
+	err := s.o.Source.Settled(ctx, ref, added)
+	if err == nil {
 		return nil
 	}
-	text := fmt.Sprintf("pod %s got %v instead of %v while its interface was created", ref, now.Addresses, was.Addresses)
-	if err := s.o.Wirer.Del(ctx, req.ContainerID, req.Interface); err != nil {
+
+	text := fmt.Sprintf("while the interface was created: %v", err)
+	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	if err := s.o.Wirer.Del(undo, added.ContainerID, added.Interface); err != nil {
 		text += ": " + err.Error()
+	}
+	if errors.Is(err, cluster.ErrPodGone) {
+		return fmt.Errorf("%s: %w", text, cluster.ErrPodGone)
 	}
 	return types.NewError(types.ErrTryAgainLater, text, "try again")
 }
 
-// check compares the interface with its ADD, and the ADD with the controller's current addresses
-// and with the runtime's result.
+// check compares the interface with its ADD, and the ADD with the pod's current addresses and with
+// the runtime's result.
 func (s *Server) check(ctx context.Context, req cni.Request, conf cni.NetConf) error {
 	ctx, cancel := context.WithTimeout(ctx, checkTimeout)
 	defer cancel()
@@ -147,12 +150,8 @@ func (s *Server) check(ctx context.Context, req cni.Request, conf cni.NetConf) e
 		}
 		return fmt.Errorf("container %s has no interface %s from an ADD", req.ContainerID, req.Interface)
 	}
-	pod, err := s.pod(ctx, req, ref)
-	if err != nil {
+	if err := s.o.Source.Settled(ctx, ref, was); err != nil {
 		return err
-	}
-	if !slices.Equal(was.Addresses, pod.Addresses) || was.MAC.String() != pod.MAC.String() {
-		return fmt.Errorf("pod %s has %v and %s, the controller assigned %v and %s", ref, was.Addresses, was.MAC, pod.Addresses, pod.MAC)
 	}
 	if err := checkPrevious(conf, was); err != nil {
 		return err
@@ -160,41 +159,22 @@ func (s *Server) check(ctx context.Context, req cni.Request, conf cni.NetConf) e
 	return s.o.Wirer.Check(ctx, was)
 }
 
-// pod waits until the controller has assigned an address to the pod. While the annotation is
-// inconsistent it keeps waiting, as the controller will restore it.
+// pod waits until the pod can get an interface, and returns it.
 func (s *Server) pod(ctx context.Context, req cni.Request, ref cluster.PodRef) (podnet.Pod, error) {
-	mtu := s.o.MTU()
-	if mtu == 0 {
-		return podnet.Pod{}, types.NewError(types.ErrTryAgainLater, "the node's gateway is not known yet", "/readyz of the agent on this node lists what is missing")
-	}
-	var network annotation.Pod
-	object, err := s.o.Cluster.WaitPod(ctx, ref, func(p *corev1.Pod) (err error) {
-		network, err = annotation.ParsePod(p.Annotations)
-		if errors.Is(err, annotation.ErrNotSet) {
-			return errors.New("the controller has not given it an address")
-		}
-		if err != nil {
-			return err
-		}
-		node := s.o.Cluster.Node()
-		if node == nil {
-			return errors.New("the API server has no Node of that name")
-		}
-		return Consistent(network, node.Annotations)
-	})
+	p, err := s.o.Source.Pod(ctx, ref, podnet.Attachment{ContainerID: req.ContainerID, Interface: req.Interface})
 	if err != nil {
 		return podnet.Pod{}, err
 	}
-	ingress, egress, err := bandwidth(object.Annotations)
-	if err != nil {
+	object := s.o.Cluster.Pod(ref)
+	if object == nil {
+		return podnet.Pod{}, fmt.Errorf("pod %s: %w", ref, cluster.ErrPodGone)
+	}
+	if p.IngressRate, p.EgressRate, err = bandwidth(object.Annotations); err != nil {
 		return podnet.Pod{}, s.refuse(ctx, object, err)
 	}
-	return podnet.Pod{
-		ContainerID: req.ContainerID, Netns: req.Netns, Interface: req.Interface,
-		LogicalPort: ref.Namespace + "_" + ref.Name, UID: string(object.UID),
-		MAC: network.MAC, Addresses: network.Addresses, Gateways: network.Gateways, MTU: mtu,
-		IngressRate: ingress, EgressRate: egress,
-	}, nil
+	p.ContainerID, p.Netns, p.Interface = req.ContainerID, req.Netns, req.Interface
+	p.LogicalPort = ref.Namespace + "_" + ref.Name
+	return p, nil
 }
 
 // refuse writes one Event about the pod's mistake.

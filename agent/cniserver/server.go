@@ -32,13 +32,22 @@ const answerTimeout = requestTimeout + 10*time.Second
 // maxConnections exceeds the number of concurrent requests of a kubelet with a full node.
 const maxConnections = 512
 
+// Source decides on the interfaces of pods. It does not create them.
+type Source interface {
+	// Pod waits until a pod can get an interface for the attachment. It returns UID, MAC, Addresses,
+	// Gateways and MTU. The error says what is missing.
+	Pod(ctx context.Context, ref cluster.PodRef, a podnet.Attachment) (podnet.Pod, error)
+	// Settled returns an error unless the pod is still to have this interface.
+	Settled(ctx context.Context, ref cluster.PodRef, was podnet.Pod) error
+}
+
 // Options configure a Server. All fields are required.
 type Options struct {
 	Socket       string
 	Cluster      *cluster.Cluster
+	Source       Source
 	Wirer        *podnet.Wirer
 	Keeper       *podnet.Keeper
-	MTU          func() int                              // MTU of pods, or 0 while unknown
 	Status       func() (missing []string, limited bool) // what the node lacks; limited: existing pods are affected as well
 	Observe      func(command string, failed bool, took time.Duration)
 	ObservePhase func(phase string, took time.Duration) // of an ADD

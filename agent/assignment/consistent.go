@@ -1,4 +1,4 @@
-package cniserver
+package assignment
 
 import (
 	"bytes"
@@ -12,10 +12,10 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
 )
 
-// Consistent returns an error unless network is valid for a pod on the node with these annotations.
+// consistent returns an error unless network is valid for a pod on the node with these annotations.
 // The pod's creator can write its annotation, and the agent may see that before the controller
 // corrects it.
-func Consistent(network annotation.Pod, node map[string]string) error {
+func consistent(network annotation.Pod, node map[string]string) error {
 	subnets, err := annotation.ParseNodeSubnets(node)
 	if err != nil {
 		return fmt.Errorf("the node's subnets: %w", err)

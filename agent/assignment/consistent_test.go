@@ -1,4 +1,4 @@
-package cniserver
+package assignment
 
 import (
 	"net"
@@ -40,7 +40,7 @@ func TestHarmfulAnnotationsAreRefused(t *testing.T) {
 	} {
 		p := good()
 		change(&p)
-		if err := Consistent(p, node); err != nil {
+		if err := consistent(p, node); err != nil {
 			t.Errorf("%s: %v", name, err)
 		}
 	}
@@ -51,7 +51,7 @@ func TestHarmfulAnnotationsAreRefused(t *testing.T) {
 	} {
 		p := good()
 		p.MAC = mac(s)
-		if Consistent(p, node) == nil {
+		if consistent(p, node) == nil {
 			t.Errorf("MAC address %s is accepted", s)
 		}
 	}
@@ -63,12 +63,12 @@ func TestHarmfulAnnotationsAreRefused(t *testing.T) {
 			p := good()
 			p.Addresses[i] = netip.MustParsePrefix(a)
 			p.MAC = derived(p.Addresses[0])
-			if Consistent(p, node) == nil {
+			if consistent(p, node) == nil {
 				t.Errorf("address %s is accepted", a)
 			}
 			p = good()
 			p.Gateways[i] = p.Addresses[i].Addr()
-			if Consistent(p, node) == nil {
+			if consistent(p, node) == nil {
 				t.Errorf("gateway %s is accepted", p.Gateways[i])
 			}
 		}
@@ -84,11 +84,11 @@ func TestHarmfulAnnotationsAreRefused(t *testing.T) {
 	} {
 		p := good()
 		change(&p)
-		if Consistent(p, node) == nil {
+		if consistent(p, node) == nil {
 			t.Errorf("%s: accepted", name)
 		}
 	}
-	if Consistent(good(), nil) == nil {
+	if consistent(good(), nil) == nil {
 		t.Error("accepted on a node without subnets")
 	}
 }

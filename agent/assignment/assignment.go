@@ -1,0 +1,93 @@
+// Package assignment finds the interfaces that the controller assigns to pods. The controller writes
+// addresses and MAC address as an annotation of the pod. The pod's creator can write the annotation,
+// too, so one that could harm the node is not accepted.
+package assignment
+
+import (
+	"bytes"
+	"context"
+	"errors"
+	"fmt"
+	"slices"
+
+	"github.com/containernetworking/cni/pkg/types"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cniserver"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+)
+
+// Source is the cniserver.Source of overlay mode.
+type Source struct {
+	Cluster *cluster.Cluster
+	MTU     func() int // of pods, or 0 while unknown
+}
+
+var _ cniserver.Source = Source{}
+
+// Pod waits until the controller has assigned addresses to the pod. While the annotation is
+// inconsistent, Pod keeps waiting, as the controller will restore it.
+func (s Source) Pod(ctx context.Context, ref cluster.PodRef, _ podnet.Attachment) (podnet.Pod, error) {
+	mtu := s.MTU()
+	if mtu == 0 {
+		return podnet.Pod{}, types.NewError(types.ErrTryAgainLater, "the node's gateway is not known yet", "/readyz of the agent on this node lists what is missing")
+	}
+
+	network, object, err := s.wait(ctx, ref)
+	if err != nil {
+		return podnet.Pod{}, err
+	}
+	return podnet.Pod{UID: string(object.UID), MAC: network.MAC, Addresses: network.Addresses, Gateways: network.Gateways, MTU: mtu}, nil
+}
+
+// Settled returns an error if the controller has changed the addresses since the ADD.
+func (s Source) Settled(ctx context.Context, ref cluster.PodRef, was podnet.Pod) error {
+	now, _, err := s.wait(ctx, ref)
+	if err != nil {
+		return err
+	}
+	if !slices.Equal(was.Addresses, now.Addresses) || !bytes.Equal(was.MAC, now.MAC) {
+		return fmt.Errorf("pod %s has %v and %s, the controller assigned %v and %s", ref, was.Addresses, was.MAC, now.Addresses, now.MAC)
+	}
+	return nil
+}
+
+// Assigned returns the addresses that are currently assigned to a pod of this node, or false while
+// there are no acceptable ones.
+func (s Source) Assigned(ref cluster.PodRef) (podnet.Assigned, bool) {
+	pod := s.Cluster.Pod(ref)
+	if pod == nil {
+		return podnet.Assigned{}, false
+	}
+	network, err := s.read(pod)
+	if err != nil {
+		return podnet.Assigned{}, false
+	}
+	return podnet.Assigned{MAC: network.MAC, Addresses: network.Addresses, Gateways: network.Gateways}, true
+}
+
+func (s Source) wait(ctx context.Context, ref cluster.PodRef) (network annotation.Pod, object *corev1.Pod, err error) {
+	object, err = s.Cluster.WaitPod(ctx, ref, func(p *corev1.Pod) (err error) {
+		network, err = s.read(p)
+		return err
+	})
+	return network, object, err
+}
+
+// read returns a pod's annotation, if it is valid for a pod of this node.
+func (s Source) read(p *corev1.Pod) (annotation.Pod, error) {
+	network, err := annotation.ParsePod(p.Annotations)
+	if errors.Is(err, annotation.ErrNotSet) {
+		return network, errors.New("the controller has not given it an address")
+	}
+	if err != nil {
+		return network, err
+	}
+	node := s.Cluster.Node()
+	if node == nil {
+		return network, errors.New("the API server has no Node of that name")
+	}
+	return network, consistent(network, node.Annotations)
+}
