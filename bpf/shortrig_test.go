@@ -99,6 +99,12 @@ type shortRig struct {
 func newShortRig(t *testing.T, layout Layout, change ...func(*Options)) *shortRig {
 	t.Helper()
 	n := newNode(t)
+	// Slots and the counts of unanswered packets are those of a CPU. A thread that moves between a
+	// packet's way into OVS and its way out changes which packets are observed.
+	n.must(t, func() error {
+		_, err := toOneCPU()
+		return err
+	})
 	r := &shortRig{node: n, tags: make(map[string]*ebpf.Program)}
 	r.pod = n.veth(t, "pod0", net.HardwareAddr{2, 0, 0, 0, 0, 0x33}, newNamespace(t), "eth0")
 	c := n.config()
