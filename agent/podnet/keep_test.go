@@ -129,6 +129,24 @@ func TestKeeperRestoresAndRemovesPorts(t *testing.T) {
 		t.Errorf("external_ids %q", got)
 	}
 
+	// A port that names another pod gets the pod's external_ids back.
+	r.sw.Vsctl(t, "set", "Interface", podnet.HostName("c-a", "eth0"), "external_ids:iface-id-ver=other")
+	testnode.Eventually(t, "the change in the cache", func() error {
+		all, err := r.bridge.List(t.Context())
+		if err == nil && all[podnet.HostName("c-a", "eth0")].UID != "other" {
+			err = errors.New("not yet")
+		}
+		return err
+	})
+	unreachable = errors.New("no API server") // pod b, which is gone, stays
+	if err := k.Pass(t.Context()); !errors.Is(err, unreachable) {
+		t.Errorf("without API server: %v", err)
+	}
+	unreachable = nil
+	if got := r.sw.Vsctl(t, "get", "Interface", podnet.HostName("c-a", "eth0"), "external_ids:iface-id-ver"); got != "uid-a\n" {
+		t.Errorf("iface-id-ver %q, want uid-a", got)
+	}
+
 	testnode.Run(t, "ip", "link", "set", podnet.HostName("c-a", "eth0"), "down")
 	pass()
 	if l, err := link.Get(podnet.HostName("c-a", "eth0")); err != nil || !l.Up {

@@ -129,6 +129,14 @@ func TestAddCheckDel(t *testing.T) {
 	if l, err := link.Get(podnet.HostName("c-a", "eth0")); err != nil || !link.ClsactAttached(l.Index, "ovnebpf_steal") {
 		t.Errorf("the host's stack receives the pod's packets, error %v", err)
 	}
+	// ovs-vswitchd may set a new device's flags to down, when it releases an earlier one of its name.
+	testnode.Run(t, "ip", "link", "set", podnet.HostName("c-a", "eth0"), "down")
+	if err := r.bridge.Await(ctx, podnet.HostName("c-a", "eth0")); err != nil {
+		t.Error(err)
+	}
+	if l, err := link.Get(podnet.HostName("c-a", "eth0")); err != nil || !l.Up {
+		t.Errorf("an installed port's device that was down: %+v, error %v", l, err)
+	}
 	traffic(t, r, a)
 	for _, id := range []string{"iface-id", "iface-id-ver", "sandbox", "attached_mac", "ovn-installed"} {
 		was := strings.TrimSpace(r.sw.Vsctl(t, "get", "Interface", podnet.HostName("c-a", "eth0"), "external_ids:"+id))
