@@ -80,7 +80,7 @@ func (a *Announcer) setOthersAside() error {
 	if !a.Exclusive {
 		return nil
 	}
-	done, err := SetAside(a.Dir)
+	done, err := setAside(a.Dir)
 	for _, path := range done {
 		a.Log.Warn("CNI configuration of another network set aside", "file", path)
 	}

@@ -75,9 +75,9 @@ func pluginOf(path string) string {
 	return c.Type
 }
 
-// SetAside renames the configurations of other networks in dir, so that runtimes ignore them, and
+// setAside renames the configurations of other networks in dir, so that runtimes ignore them, and
 // returns their paths. Remove undoes it.
-func SetAside(dir string) ([]string, error) {
+func setAside(dir string) ([]string, error) {
 	others, err := Others(dir)
 	if err != nil {
 		return nil, err
@@ -94,7 +94,7 @@ func SetAside(dir string) ([]string, error) {
 	return done, errors.Join(errs...)
 }
 
-// restore undoes SetAside in dir. If the old name is in use again, it removes the renamed file.
+// restore undoes setAside in dir. If the old name is in use again, it removes the renamed file.
 func restore(dir string) error {
 	kept, err := filepath.Glob(filepath.Join(dir, "*"+keptSuffix))
 	if err != nil {

@@ -64,7 +64,7 @@ func TestOthersFindsEarlierConfigurations(t *testing.T) {
 	}
 }
 
-// After SetAside the runtime uses our configuration, also after the owner has rewritten its file.
+// After setAside the runtime uses our configuration, also after the owner has rewritten its file.
 // restore restores the other files.
 func TestSetAsideAndRestore(t *testing.T) {
 	dir := directory(t, map[string]string{"10-flannel.conflist": flannel, "87-podman.conflist": bridge})
@@ -77,14 +77,14 @@ func TestSetAsideAndRestore(t *testing.T) {
 				t.Fatal(err)
 			}
 		}
-		if done, err := SetAside(dir); err != nil || len(done) == 0 || done[0] != filepath.Join(dir, "10-flannel.conflist") {
+		if done, err := setAside(dir); err != nil || len(done) == 0 || done[0] != filepath.Join(dir, "10-flannel.conflist") {
 			t.Errorf("set aside: %v, %v", done, err)
 		}
 		if got := first(t, dir); got != File {
 			t.Errorf("a runtime takes %s", got)
 		}
 	}
-	if done, err := SetAside(dir); err != nil || len(done) > 0 {
+	if done, err := setAside(dir); err != nil || len(done) > 0 {
 		t.Errorf("again: %v, %v", done, err)
 	}
 	written := filepath.Join(dir, "87-podman.conflist")

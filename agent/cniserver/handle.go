@@ -23,9 +23,6 @@ const (
 	phaseTotal      = "total"
 )
 
-// undoTimeout bounds the removal of an interface whose ADD fails at its end.
-const undoTimeout = 20 * time.Second
-
 // checkTimeout bounds a CHECK, which waits only for data in transit.
 const checkTimeout = 10 * time.Second
 
@@ -123,9 +120,7 @@ func (s *Server) settled(ctx context.Context, ref cluster.PodRef, added podnet.P
 	}
 
 	text := fmt.Sprintf("while the interface was created: %v", err)
-	undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-	defer cancel()
-	if err := s.o.Wirer.Del(undo, added.ContainerID, added.Interface); err != nil {
+	if err := s.o.Wirer.Undo(ctx, added); err != nil {
 		text += ": " + err.Error()
 	}
 	if errors.Is(err, cluster.ErrPodGone) {

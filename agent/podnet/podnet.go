@@ -73,10 +73,7 @@ func (w *Wirer) Add(ctx context.Context, p Pod) (hostName string, err error) {
 	host := HostName(p.ContainerID, p.Interface)
 	defer func() {
 		if err != nil {
-			// The request's context may be the cause of the failure.
-			undo, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
-			defer cancel()
-			err = errors.Join(err, w.remove(undo, host))
+			err = errors.Join(err, w.Undo(ctx, p))
 		}
 	}()
 	start := time.Now()
@@ -131,8 +128,16 @@ func (w *Wirer) observe(phase string, took time.Duration) {
 	}
 }
 
-// Del removes the container's interface and its connection. It is idempotent, and works without the pod's
-// namespace.
+// Undo removes the interface of an Add that fails, also after the end of ctx, which may be the cause of
+// the failure.
+func (w *Wirer) Undo(ctx context.Context, p Pod) error {
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), undoTimeout)
+	defer cancel()
+	return w.Del(ctx, p.ContainerID, p.Interface)
+}
+
+// Del removes the container's interface and its connection. It is idempotent, and works without the
+// pod's namespace.
 func (w *Wirer) Del(ctx context.Context, containerID, iface string) error {
 	return w.remove(ctx, HostName(containerID, iface))
 }
@@ -146,8 +151,8 @@ func (w *Wirer) Check(ctx context.Context, p Pod) error {
 	return w.Connector.Check(ctx, host, p)
 }
 
-// remove releases the device before it deletes it, so that OVS does not complain about a missing device.
-// The record is removed last, when all else is gone.
+// remove releases the device before it deletes it, so that OVS does not complain about a missing
+// device. The record is removed last, when all else is gone.
 func (w *Wirer) remove(ctx context.Context, host string) error {
 	if err := errors.Join(w.Connector.Release(ctx, host), link.Delete(host)); err != nil {
 		return err

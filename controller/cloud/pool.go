@@ -84,8 +84,8 @@ func (p Pool) findVIF(s Seen) (Port, *Problem) {
 	return v, nil
 }
 
-// planTrunks takes the trunk on the VIF, also if another program made it. The pool's ports leave all other trunks: the
-// node's VM has been replaced.
+// planTrunks takes the trunk on the VIF, also if another program made it. The pool's ports leave all
+// other trunks: the node's VM has been replaced.
 func (p Pool) planTrunks(b *builder, st *state, vif Port) Trunk {
 	var trunk Trunk
 	for _, t := range b.seen.Trunks {

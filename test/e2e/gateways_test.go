@@ -1,6 +1,7 @@
 package e2e
 
 import (
+	"context"
 	"errors"
 	"fmt"
 	"net/netip"
@@ -64,13 +65,14 @@ func TestGateways(t *testing.T) {
 // becomeBare removes the gateway of a live node.
 func (c *Cluster) becomeBare(t *testing.T, i int) { c.restartAgent(t, i, "--gateway-mode=none") }
 
+// restartAgent restarts the agent and waits until it is ready. A cleanup may call it, too.
 func (c *Cluster) restartAgent(t *testing.T, i int, args ...string) {
 	t.Helper()
 	if err := c.StopAgent(i, syscall.SIGTERM); err != nil {
 		t.Fatal(err)
 	}
 	c.startAgent(t, i, args...)
-	if err := c.AwaitAgent(t.Context(), i); err != nil {
+	if err := c.AwaitAgent(context.WithoutCancel(t.Context()), i); err != nil {
 		t.Fatal(err)
 	}
 }

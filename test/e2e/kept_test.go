@@ -19,8 +19,8 @@ import (
 )
 
 // testServiceAtAPIServer: a tenant's Service has the API server's address as an external IP, in an
-// allowed range, and no endpoints. The API server does not run on a Node. Nodes and pods keep the API server
-// and OVN's databases, an agent starts, and the agents learn that the Service was deleted.
+// allowed range, and no endpoints. The API server does not run on a Node. Nodes and pods keep the API
+// server and OVN's databases, an agent starts, and the agents learn that the Service was deleted.
 func testServiceAtAPIServer(t *testing.T, c *Cluster) {
 	const free = 8098 // no server has it
 	api := netip.MustParseAddr(lab.CentralIP4)

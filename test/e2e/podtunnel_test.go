@@ -135,15 +135,7 @@ func (c *Cluster) restartWith(t *testing.T, args ...string) {
 		t.Fatal(err)
 	}
 	for i := 1; i <= 2; i++ {
-		if err := c.StopAgent(i, syscall.SIGTERM); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.StartAgent(ctx, i, args...); err != nil {
-			t.Fatal(err)
-		}
-		if err := c.AwaitAgent(ctx, i); err != nil {
-			t.Fatal(err)
-		}
+		c.restartAgent(t, i, args...)
 	}
 }
 
