@@ -3,26 +3,29 @@ package annotation
 import (
 	"encoding/json"
 	"fmt"
+	"maps"
 	"net"
 	"net/netip"
+	"slices"
 	"strconv"
 	"strings"
 )
 
 // Names and keys of the ConfigMaps of underlay mode.
 const (
-	PoolPrefix = "underlay-"      // controller: name is PoolPrefix and the node's name
-	AsksPrefix = "underlay-asks-" // agent: likewise
-	PoolNode   = "node"           // key in the pool: the node, JSON
-	PoolPorts  = "ports"          // key in the pool: a line per port
-	AskedPorts = "asks"           // key in the asks: a line per port
+	PoolNamespace = "ovn-ebpf-pools" // of all these ConfigMaps
+	PoolPrefix    = "underlay-"      // controller: name is PoolPrefix and the node's name
+	AsksPrefix    = "underlay-asks-" // agent: likewise
+	PoolNode      = "node"           // key in the pool: the node, JSON
+	PoolPorts     = "ports"          // key in the pool: a line per port
+	AskedPorts    = "asks"           // key in the asks: a line per port
 )
 
-// Limits of a pool.
-const (
-	maxTag       = 4094      // VLAN tags per trunk
-	maxPoolBytes = 1_000_000 // a ConfigMap holds 1 MiB with its metadata
-)
+// MaxTag is the highest VLAN tag of a port. The lowest is 1.
+const MaxTag = 4094
+
+// maxPoolBytes limits a pool, because a ConfigMap holds 1 MiB with its metadata.
+const maxPoolBytes = 1_000_000
 
 // PoolPort is a Neutron port that a pod of the node may have.
 type PoolPort struct {
@@ -99,8 +102,8 @@ func parsePoolPort(fields []string) (PoolPort, error) {
 		return p, fmt.Errorf("port: %q is not a UUID", p.ID)
 	}
 	var err error
-	if p.Tag, err = strconv.Atoi(fields[1]); err != nil || p.Tag < 1 || p.Tag > maxTag {
-		return p, fmt.Errorf("tag: %q is not 1..%d", fields[1], maxTag)
+	if p.Tag, err = strconv.Atoi(fields[1]); err != nil || p.Tag < 1 || p.Tag > MaxTag {
+		return p, fmt.Errorf("tag: %q is not 1..%d", fields[1], MaxTag)
 	}
 	if p.MAC, err = net.ParseMAC(fields[2]); err != nil {
 		return p, fmt.Errorf("mac: %w", err)
@@ -164,14 +167,30 @@ func ParseAsks(text string) ([]Ask, error) {
 // Pool describes the node that a pool of ports belongs to. What the cloud does not have, or no longer
 // has, is empty: VIF, trunk, network and its MTU, gateways.
 type Pool struct {
-	Cluster    string                `json:"cluster"`
-	Node       string                `json:"node"`
-	VIF        string                `json:"vif"`      // UUID of the VM's Neutron port
-	Trunk      string                `json:"trunk"`    // UUID
-	Network    string                `json:"network"`  // UUID
-	Gateways   map[netip.Addr]string `json:"gateways"` // the router's addresses and MAC
-	MTU        int                   `json:"mtu"`      // of the network, bytes
-	Generation int64                 `json:"generation"`
+	Cluster string `json:"cluster"`
+	Node    string `json:"node"`
+	VIF     string `json:"vif"`     // UUID of the VM's Neutron port
+	Trunk   string `json:"trunk"`   // UUID
+	Network string `json:"network"` // UUID
+	// Gateways holds the router's MAC by its address and prefix length in each subnet of the network.
+	// A node that has grown has several IPv4 subnets. The subnets do not overlap.
+	Gateways   map[netip.Prefix]string `json:"gateways"`
+	MTU        int                     `json:"mtu"` // of the network, bytes
+	Generation int64                   `json:"generation"`
+}
+
+// Gateway returns the router's address, with the length of the subnet that contains a, and the
+// router's MAC there. It reports false if no subnet of the pool contains a.
+func (p Pool) Gateway(a netip.Addr) (netip.Prefix, net.HardwareAddr, bool) {
+	for gateway, text := range p.Gateways {
+		if !gateway.Contains(a) {
+			continue
+		}
+
+		mac, err := net.ParseMAC(text)
+		return gateway, mac, err == nil
+	}
+	return netip.Prefix{}, nil, false
 }
 
 // FormatPool returns the value of PoolNode.
@@ -196,16 +215,35 @@ func ParsePool(text string) (Pool, error) {
 			return Pool{}, fmt.Errorf("parse %s: mtu: %w", PoolNode, err)
 		}
 	}
-	for a, text := range p.Gateways {
-		mac, err := net.ParseMAC(text)
+	if err := checkGateways(p.Gateways); err != nil {
+		return Pool{}, fmt.Errorf("parse %s: gateways: %w", PoolNode, err)
+	}
+	return p, nil
+}
+
+func checkGateways(gateways map[netip.Prefix]string) error {
+	var checked []netip.Prefix
+	for _, g := range slices.SortedFunc(maps.Keys(gateways), netip.Prefix.Compare) {
+		mac, err := net.ParseMAC(gateways[g])
 		if err == nil {
 			err = CheckMAC(mac)
 		}
-		if err != nil || !a.IsValid() {
-			return Pool{}, fmt.Errorf("parse %s: gateways: %s: %q is not an Ethernet address", PoolNode, a, text)
+
+		switch {
+		case err != nil:
+			return fmt.Errorf("%s: %w", g, err)
+		case !g.IsValid() || g.Addr().Is4In6():
+			return fmt.Errorf("%s is not an address with a prefix length", g)
+		case g == g.Masked() && !g.IsSingleIP():
+			return fmt.Errorf("%s is a subnet, want the router's address in it", g)
 		}
+
+		if i := slices.IndexFunc(checked, g.Overlaps); i >= 0 {
+			return fmt.Errorf("subnets of %s and %s overlap", checked[i], g)
+		}
+		checked = append(checked, g)
 	}
-	return p, nil
+	return nil
 }
 
 func eachLine(text string, line func(fields []string) error) error {
@@ -215,8 +253,8 @@ func eachLine(text string, line func(fields []string) error) error {
 	n := 0
 	for l := range strings.Lines(text) {
 		n++
-		if n > maxTag {
-			return fmt.Errorf("line %d: more than %d ports", n, maxTag)
+		if n > MaxTag {
+			return fmt.Errorf("line %d: more than %d ports", n, MaxTag)
 		}
 		if err := line(strings.Fields(l)); err != nil {
 			return fmt.Errorf("line %d: %w", n, err)

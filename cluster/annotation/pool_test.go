@@ -1,6 +1,7 @@
 package annotation
 
 import (
+	"net/netip"
 	"reflect"
 	"strings"
 	"testing"
@@ -50,13 +51,20 @@ func TestPoolErrorsNameLineAndField(t *testing.T) {
 
 func TestPoolRoundTrip(t *testing.T) {
 	text := `{"cluster":"c","node":"n","vif":"` + id1 + `","trunk":"` + id2 + `","network":"` + id2 +
-		`","gateways":{"10.1.0.1":"fa:16:3e:00:00:01"},"mtu":1442,"generation":7}`
+		`","gateways":{"10.1.0.1/28":"fa:16:3e:00:00:01","fd00::1/64":"fa:16:3e:00:00:02"},"mtu":1442,"generation":7}`
 	p, err := ParsePool(text)
 	if err != nil || FormatPool(p) != text {
 		t.Fatalf("%+v, %v", p, err)
 	}
 	for _, field := range []struct{ old, new, want string }{
-		{id1, "x", "vif:"}, {"1442", "100", "mtu:"}, {"fa:16", "fb:16", "gateways:"}, {`"n"`, `""`, "node:"},
+		{id1, "x", "vif:"}, {"1442", "100", "mtu:"}, {`"n"`, `""`, "node:"},
+		{"fa:16", "fb:16", "gateways: 10.1.0.1/28: fb:16:3e:00:00:01 is a multicast address"},
+		{"fa:16:3e:00:00:02", "x", "gateways: fd00::1/64: address x"},
+		{"10.1.0.1/28", "", "gateways: invalid Prefix is not"},
+		{"10.1.0.1/28", "10.1.0.1", "no '/'"},
+		{"10.1.0.1/28", "::ffff:10.1.0.1/124", "gateways: ::ffff:10.1.0.1/124 is not"},
+		{"10.1.0.1/28", "10.1.0.0/28", "gateways: 10.1.0.0/28 is a subnet"},
+		{"10.1.0.1/28", "fd00::2/80", "gateways: subnets of fd00::1/64 and fd00::2/80 overlap"},
 	} {
 		if _, err := ParsePool(strings.Replace(text, field.old, field.new, 1)); err == nil || !strings.Contains(err.Error(), field.want) {
 			t.Errorf("%s: %v", field.want, err)
@@ -71,6 +79,31 @@ func TestPoolRoundTrip(t *testing.T) {
 	p.Gateways = nil
 	if got, err := ParsePool(FormatPool(p)); err != nil || !reflect.DeepEqual(got, p) {
 		t.Errorf("a pool without a router: %+v, %v", got, err)
+	}
+}
+
+func TestPool_gatewayIsOfTheAddressesSubnet(t *testing.T) {
+	p := Pool{Gateways: map[netip.Prefix]string{
+		netip.MustParsePrefix("10.1.0.1/28"):  "fa:16:3e:00:00:01",
+		netip.MustParsePrefix("10.1.0.17/28"): "fa:16:3e:00:00:02",
+		netip.MustParsePrefix("fd00::1/64"):   "fa:16:3e:00:00:03",
+	}}
+
+	for _, tt := range []struct{ address, gateway, mac string }{
+		{"10.1.0.14", "10.1.0.1/28", "fa:16:3e:00:00:01"},
+		{"10.1.0.18", "10.1.0.17/28", "fa:16:3e:00:00:02"},
+		{"fd00::12", "fd00::1/64", "fa:16:3e:00:00:03"},
+		{"10.1.0.32", "", ""},
+		{"fd00:0:0:1::12", "", ""},
+	} {
+		gateway, mac, ok := p.Gateway(netip.MustParseAddr(tt.address))
+		if want := tt.gateway != ""; ok != want {
+			t.Errorf("%s: got a gateway: %v, want %v", tt.address, ok, want)
+			continue
+		}
+		if ok && (gateway.String() != tt.gateway || mac.String() != tt.mac) {
+			t.Errorf("%s: got %s by %s, want %s by %s", tt.address, gateway, mac, tt.gateway, tt.mac)
+		}
 	}
 }
 

@@ -6,9 +6,9 @@ import (
 	"slices"
 )
 
-// Gateway is the router's address in a pool's subnet.
+// Gateway is the router's address in a pool's subnet, with the subnet's prefix length.
 type Gateway struct {
-	Address netip.Addr
+	Address netip.Prefix
 	MAC     string
 }
 
@@ -36,17 +36,32 @@ func (p Pool) Record(s Seen) Record {
 		}
 	}
 	r.Trunk = trunk.ID
-	for _, port := range s.Ports {
-		if port.Network != st.network.ID || !port.isRouter() || port.Device != p.Router {
-			continue
-		}
-		for _, f := range port.Fixed {
-			r.Gateways = append(r.Gateways, Gateway{f.Address, port.MAC})
-		}
-	}
-	slices.SortFunc(r.Gateways, func(a, b Gateway) int { return a.Address.Compare(b.Address) })
+	r.Gateways = p.gateways(st.network, s)
 	r.Lines = held(s.Published, lines(st, trunk))
 	return r
+}
+
+// gateways returns the addresses of the pool's router in the network, sorted.
+func (p Pool) gateways(network Network, s Seen) []Gateway {
+	bits := map[string]int{}
+	for _, n := range s.Subnets {
+		bits[n.ID] = n.Prefix.Bits()
+	}
+
+	var out []Gateway
+	for _, port := range s.Ports {
+		if port.Network != network.ID || !port.isRouter() || port.Device != p.Router {
+			continue
+		}
+
+		for _, f := range port.Fixed {
+			if n, ok := bits[f.Subnet]; ok {
+				out = append(out, Gateway{netip.PrefixFrom(f.Address, n), port.MAC})
+			}
+		}
+	}
+	slices.SortFunc(out, func(a, b Gateway) int { return a.Address.Compare(b.Address) })
+	return out
 }
 
 func lines(st state, trunk Trunk) []Line {

@@ -14,7 +14,7 @@ const (
 	ShortestPrefix = 20 // 4,093 ports
 	LongestPrefix  = 28 // 13 ports
 	fewestPorts    = 13
-	lastTag        = 4094
+	lastTag        = annotation.MaxTag
 )
 
 // Config is what all pools of a cluster have in common.
