@@ -27,6 +27,7 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/readiness"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/service"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cluster/controlplane"
 	"github.com/ovn-ebpf/ovn-ebpf/loop"
@@ -72,11 +73,14 @@ func Run(ctx context.Context, cfg Config, log *slog.Logger) error {
 	if err := cfg.Validate(); err != nil {
 		return fmt.Errorf("check configuration: %w", err)
 	}
+	if err := status.CheckMode(cfg.RunDir, false); err != nil {
+		return err
+	}
 	noEBPF := bpf.Supported()
 	if errors.Is(noEBPF, bpf.ErrPrivilege) {
-		return errors.Join(noEBPF, canEnterNamespaces())
+		return errors.Join(noEBPF, link.CheckEnterNetns())
 	}
-	if err := canEnterNamespaces(); err != nil {
+	if err := link.CheckEnterNetns(); err != nil {
 		return err
 	}
 	if err := allowSysctls(log); err != nil {
@@ -135,10 +139,10 @@ func (a *agent) run(ctx context.Context, registry *prometheus.Registry) error {
 	if layoutName(a.cfg.Settings) == string(gateway.Direct) {
 		a.hostSent = &metrics.HostSent{Device: func() (packets, bytes uint64, err error) { return link.Sent(a.cfg.Uplink) }}
 	}
-	collector := metrics.New(a.source())
-	registry.MustRegister(collector)
+	durations := cniserver.NewDurations()
+	registry.MustRegister(metrics.New(a.source()), durations)
 	a.page.Set(a.pageSource())
-	server, keeper, steal, err := a.cniServer(collector)
+	server, keeper, steal, err := a.cniServer(durations)
 	if err != nil {
 		return err
 	}

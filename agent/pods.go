@@ -12,7 +12,6 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cniserver"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
-	"github.com/ovn-ebpf/ovn-ebpf/agent/metrics"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/ovs"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet/bridge"
@@ -21,9 +20,9 @@ import (
 
 // cniServer builds the server of the CNI plugin and the keeper of pods' ports. The program is nil
 // on the kernel datapath.
-func (a *agent) cniServer(collector *metrics.Collector) (*cniserver.Server, *podnet.Keeper, *bpf.Steal, error) {
+func (a *agent) cniServer(durations *cniserver.Durations) (*cniserver.Server, *podnet.Keeper, *bpf.Steal, error) {
 	connector := &bridge.Bridge{OVS: a.ovs, Name: ovs.IntegrationBridge}
-	wirer := &podnet.Wirer{Connector: connector, Dir: podRecords(a.cfg), Observe: collector.ObserveCNIPhase}
+	wirer := &podnet.Wirer{Connector: connector, Dir: podRecords(a.cfg), Observe: durations.ObservePhase}
 	if a.cfg.NoShortcuts() == "" {
 		wirer.Wired = func(d podnet.Device) { a.pods.Add(gateway.PodPort(d)) }
 	}
@@ -51,14 +50,14 @@ func (a *agent) cniServer(collector *metrics.Collector) (*cniserver.Server, *pod
 	}
 	server := cniserver.New(cniserver.Options{
 		Socket: a.cfg.CNISocket, Cluster: a.cluster, Source: source, Wirer: wirer, Keeper: keeper, Status: a.cniStatus,
-		Observe: collector.ObserveCNI, ObservePhase: collector.ObserveCNIPhase, Log: a.log,
+		Observe: durations.Observe, ObservePhase: durations.ObservePhase, Log: a.log,
 	})
 	keeper.Try = server.Try
 	return server, keeper, steal, nil
 }
 
 // podRecords returns the directory of podnet's records. It is emptied at boot.
-func podRecords(cfg Config) string { return filepath.Join(cfg.RunDir, "pods") }
+func podRecords(cfg Config) string { return filepath.Join(cfg.RunDir, podnet.RecordDir) }
 
 // podGone reports whether a pod has left the node. It returns an error while the pods are not known
 // yet.

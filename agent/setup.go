@@ -4,7 +4,6 @@ import (
 	"context"
 	"errors"
 	"fmt"
-	"io/fs"
 	"log/slog"
 	"net/netip"
 	"path/filepath"
@@ -89,15 +88,6 @@ func resolve(ctx context.Context, s gateway.Settings, o *ovs.Client) (gateway.Se
 		s.Wiring, s.NotHost = w, notHost(w)
 	}
 	return s, checkBridgeName(s)
-}
-
-// canEnterNamespaces returns an error if a capability for setting up pods' interfaces is missing.
-func canEnterNamespaces() error {
-	err := link.InNetns("/proc/self/ns/net", func() error { return nil })
-	if errors.Is(err, fs.ErrPermission) {
-		return fmt.Errorf("set up pods' interfaces: missing CAP_SYS_ADMIN: %w", err)
-	}
-	return err
 }
 
 // allowSysctls makes the network sysctls writable where a container runtime has mounted them

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"log/slog"
+	"slices"
 	"sync"
 	"time"
 
@@ -32,6 +33,7 @@ type Handlers struct {
 
 	Readdressed func() // the controller's annotation of a pod on the node has changed
 	APIServers  func() // the result of APIServers may have changed
+	Pool        func() // the result of Pool has changed
 }
 
 // watchRetryMax bounds the wait before a watch is repeated. After an outage of the API server, the
@@ -41,7 +43,8 @@ const watchRetryMax = 5 * time.Second
 // writeWait bounds a write. A repeated write may have newer content.
 const writeWait = 10 * time.Second
 
-// Cluster holds the informers. It is safe for concurrent use.
+// Cluster holds the informers. It is safe for concurrent use. In underlay mode, it knows the agent's
+// own Node only, and no Services and slices.
 type Cluster struct {
 	node     string
 	client   kubernetes.Interface
@@ -50,44 +53,84 @@ type Cluster struct {
 	handlers Handlers
 	nodes    *informer.Informer // all nodes
 	pods     *informer.Informer // pods of the node
-	services *informer.Informer
-	slices   *informer.Informer
+	services *informer.Informer // nil in underlay mode
+	slices   *informer.Informer // nil in underlay mode
+	pools    *informer.Informer // the node's ConfigMap with its pool of ports; nil in overlay mode
 
 	mu      sync.Mutex // guards waiters
 	waiters map[types.NamespacedName]map[chan struct{}]bool
 }
 
-// New builds the informers; Run starts them.
+// New builds the informers of overlay mode; Run starts them.
 func New(config *rest.Config, node string, h Handlers, log *slog.Logger) (*Cluster, error) {
+	c, err := newCluster(config, node, h, log)
+	if err != nil {
+		return nil, err
+	}
+
+	slices := c.options("endpoint slices", &discoveryv1.EndpointSlice{})
+	slices.Select = func(o *metav1.ListOptions) { o.LabelSelector = proxied }
+	slices.Indexers = cache.Indexers{byService: serviceOf}
+	c.nodes = informer.New(c.client.CoreV1().Nodes(), c.options("nodes", &corev1.Node{}))
+	c.services = informer.New(c.client.CoreV1().Services(""), c.options("services", &corev1.Service{}))
+	c.slices = informer.New(c.client.DiscoveryV1().EndpointSlices(""), slices)
+	return c, c.watch()
+}
+
+// NewUnderlay builds the informers of underlay mode; Run starts them.
+func NewUnderlay(config *rest.Config, node string, h Handlers, log *slog.Logger) (*Cluster, error) {
+	c, err := newCluster(config, node, h, log)
+	if err != nil {
+		return nil, err
+	}
+
+	nodes, pools := c.options("the node", &corev1.Node{}), c.options("the node's pool", &corev1.ConfigMap{})
+	nodes.Select = func(o *metav1.ListOptions) { o.FieldSelector = named(node) }
+	pools.Select = func(o *metav1.ListOptions) { o.FieldSelector = named(annotation.PoolPrefix + node) }
+	c.nodes = informer.New(c.client.CoreV1().Nodes(), nodes)
+	c.pools = informer.New(c.client.CoreV1().ConfigMaps(annotation.PoolNamespace), pools)
+	return c, c.watch()
+}
+
+func named(name string) string { return fields.OneTermEqualSelector("metadata.name", name).String() }
+
+// newCluster builds what both modes have: the client, and the informer of the node's pods.
+func newCluster(config *rest.Config, node string, h Handlers, log *slog.Logger) (*Cluster, error) {
 	config = rest.CopyConfig(config)
 	config.QPS, config.Burst = 50, 100
 	dialer := newDialer(config.Dial)
 	config.Dial = dialer.DialContext
 	// The initial lists may contain tens of thousands of endpoints.
-	config.ContentType, config.AcceptContentTypes = runtime.ContentTypeProtobuf, runtime.ContentTypeProtobuf+","+runtime.ContentTypeJSON
+	config.ContentType = runtime.ContentTypeProtobuf
+	config.AcceptContentTypes = runtime.ContentTypeProtobuf + "," + runtime.ContentTypeJSON
+
 	client, err := kubernetes.NewForConfig(config)
 	if err != nil {
 		return nil, fmt.Errorf("build Kubernetes client: %w", err)
 	}
-	c := &Cluster{node: node, client: client, dialer: dialer, log: log, handlers: h.filled(), waiters: map[types.NamespacedName]map[chan struct{}]bool{}}
-	options := func(name string, example runtime.Object) informer.Options {
-		return informer.Options{Name: name, Example: example, Transform: newTrimmer(node).trim, RetryMax: watchRetryMax, Log: log}
+
+	c := &Cluster{
+		node: node, client: client, dialer: dialer, log: log, handlers: h.filled(),
+		waiters: map[types.NamespacedName]map[chan struct{}]bool{},
 	}
-	pods, slices := options("pods", &corev1.Pod{}), options("endpoint slices", &discoveryv1.EndpointSlice{})
+	pods := c.options("pods", &corev1.Pod{})
 	pods.Select = func(o *metav1.ListOptions) {
 		o.FieldSelector = fields.OneTermEqualSelector("spec.nodeName", node).String()
 	}
-	slices.Select = func(o *metav1.ListOptions) { o.LabelSelector = proxied }
-	slices.Indexers = cache.Indexers{byService: serviceOf}
-	c.nodes = informer.New(client.CoreV1().Nodes(), options("nodes", &corev1.Node{}))
 	c.pods = informer.New(client.CoreV1().Pods(""), pods)
-	c.services = informer.New(client.CoreV1().Services(""), options("services", &corev1.Service{}))
-	c.slices = informer.New(client.DiscoveryV1().EndpointSlices(""), slices)
-	return c, c.watch()
+	return c, nil
+}
+
+// options returns the options of an informer without a selector.
+func (c *Cluster) options(name string, example runtime.Object) informer.Options {
+	return informer.Options{
+		Name: name, Example: example, Transform: newTrimmer(c.node).trim, RetryMax: watchRetryMax, Log: c.log,
+	}
 }
 
 func (c *Cluster) informers() []*informer.Informer {
-	return []*informer.Informer{c.nodes, c.pods, c.services, c.slices}
+	all := []*informer.Informer{c.nodes, c.pods, c.services, c.slices, c.pools}
+	return slices.DeleteFunc(all, func(i *informer.Informer) bool { return i == nil })
 }
 
 // Run fills and follows the informers until ctx ends. It retries forever while the API server is
@@ -124,6 +167,15 @@ func (c *Cluster) Node() *corev1.Node {
 		return nil
 	}
 	return o.(*corev1.Node)
+}
+
+// Pool returns the data of the ConfigMap with the node's pool of ports, or false while there is none.
+func (c *Cluster) Pool() (data map[string]string, ok bool) {
+	m, ok := get[corev1.ConfigMap](c.pools.GetStore(), annotation.PoolNamespace+"/"+annotation.PoolPrefix+c.node)
+	if !ok {
+		return nil, false
+	}
+	return m.Data, true
 }
 
 // Annotate merges annotations into the Node.

@@ -14,7 +14,7 @@ import (
 
 // filled replaces nil handlers by empty functions.
 func (h Handlers) filled() Handlers {
-	for _, f := range []*func(){&h.Node, &h.Peers, &h.Synced, &h.Readdressed, &h.APIServers} {
+	for _, f := range []*func(){&h.Node, &h.Peers, &h.Synced, &h.Readdressed, &h.APIServers, &h.Pool} {
 		if *f == nil {
 			*f = func() {}
 		}
@@ -57,6 +57,8 @@ func (c *Cluster) changed(old, now any) {
 					c.handlers.APIServers()
 				}
 			}
+		case *corev1.ConfigMap:
+			c.handlers.Pool()
 		case *corev1.Pod:
 			c.wakeWaiters(o)
 			if service.HasHostPorts(o) {

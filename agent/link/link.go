@@ -6,6 +6,7 @@ import (
 	"net"
 
 	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
 )
 
 // ErrNotFound is returned (wrapped) when a device does not exist.
@@ -19,6 +20,8 @@ type Link struct {
 	MTU   int
 	Up    bool // administratively
 	Kind  string
+
+	Promiscuous bool // set by SetPromiscuous or by an administrator
 }
 
 // Get returns the device, or ErrNotFound.
@@ -27,8 +30,46 @@ func Get(name string) (Link, error) {
 	if err != nil {
 		return Link{}, err
 	}
+	return linkOf(l), nil
+}
+
+// List returns all devices of the namespace.
+func List() ([]Link, error) {
+	links, err := retry(netlink.LinkList)
+	if err != nil {
+		return nil, fmt.Errorf("list devices: %w", err)
+	}
+
+	out := make([]Link, len(links))
+	for i, l := range links {
+		out[i] = linkOf(l)
+	}
+	return out, nil
+}
+
+func linkOf(l netlink.Link) Link {
 	a := l.Attrs()
-	return Link{Name: a.Name, Index: a.Index, MAC: a.HardwareAddr, MTU: a.MTU, Up: a.Flags&net.FlagUp != 0, Kind: l.Type()}, nil
+	return Link{
+		Name: a.Name, Index: a.Index, MAC: a.HardwareAddr, MTU: a.MTU, Up: a.Flags&net.FlagUp != 0, Kind: l.Type(),
+		Promiscuous: a.RawFlags&unix.IFF_PROMISC != 0,
+	}
+}
+
+// SetPromiscuous makes a device receive all frames, or only those for its own addresses.
+func SetPromiscuous(name string, on bool) error {
+	l, err := find(name)
+	if err != nil {
+		return err
+	}
+
+	set := netlink.SetPromiscOff
+	if on {
+		set = netlink.SetPromiscOn
+	}
+	if err := set(l); err != nil {
+		return fmt.Errorf("set promiscuous mode of %s to %t: %w", name, on, err)
+	}
+	return nil
 }
 
 // Sent returns the device's transmit counters. The driver decides whether a packet that the device

@@ -1,7 +1,9 @@
 package link
 
 import (
+	"errors"
 	"fmt"
+	"io/fs"
 	"runtime"
 
 	"github.com/vishvananda/netns"
@@ -22,6 +24,28 @@ func InNetns(path string, do func() error) error {
 		}
 		return do()
 	})
+}
+
+// CheckEnterNetns returns an error if the process lacks a capability for setting up pods' interfaces.
+func CheckEnterNetns() error {
+	err := InNetns("/proc/self/ns/net", func() error { return nil })
+	if errors.Is(err, fs.ErrPermission) {
+		return fmt.Errorf("set up pods' interfaces: missing CAP_SYS_ADMIN: %w", err)
+	}
+	return err
+}
+
+// CheckNetns returns an error unless there is a network namespace at path. The file of a removed
+// namespace may still exist.
+func CheckNetns(path string) error {
+	var fs unix.Statfs_t
+	if err := unix.Statfs(path, &fs); err != nil {
+		return fmt.Errorf("find network namespace %s: %w", path, err)
+	}
+	if fs.Type != unix.NSFS_MAGIC {
+		return fmt.Errorf("find network namespace %s: the file is no namespace", path)
+	}
+	return nil
 }
 
 // onThread runs do on a thread that ends afterwards, so its namespace need not be restored. It

@@ -1,12 +1,10 @@
-// Package metrics exports the agent's state to Prometheus. All values but the duration of CNI
-// requests are read at the scrape.
+// Package metrics exports the agent's state to Prometheus. All values are read at the scrape.
 package metrics
 
 import (
 	"log/slog"
 	"strconv"
 	"sync"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 
@@ -52,63 +50,31 @@ type Source struct {
 
 // Collector implements prometheus.Collector.
 type Collector struct {
-	s                Source
-	set              metric.Set
-	requests, phases *prometheus.HistogramVec
-	evictions        evictions
+	s         Source
+	set       metric.Set
+	evictions evictions
 
 	mu       sync.Mutex                        // guards the following fields
 	services map[bpf.ServicePort]metric.Labels // of the last scrape
 	pods     map[podnet.Owner]metric.Labels    // of the last scrape
 }
 
-// New returns an unregistered Collector.
+// New returns an unregistered Collector. It has all metrics of the Table but the histograms.
 func New(s Source) *Collector {
 	var at metric.Table
-	t := Table()
-	for _, f := range t {
+	for _, f := range Table() {
 		if f.Kind != metric.Histogram {
 			at = append(at, f)
 		}
 	}
-	c := &Collector{
-		s: s, set: metric.NewSet(at),
-		requests: t.Histograms("ovnkube_node_cni_request_duration_seconds"),
-		phases:   t.Histograms("ovnkube_node_cni_add_phase_duration_seconds"),
-	}
-	for _, failed := range []string{"false", "true"} {
-		c.requests.WithLabelValues("ADD", failed) // starts at zero, so that the first failure is an increase
-	}
-	c.phases.WithLabelValues("total")
-	return c
-}
-
-// ObserveCNI records a request. Unknown commands share one label.
-func (c *Collector) ObserveCNI(command string, failed bool, took time.Duration) {
-	switch command {
-	case "ADD", "DEL", "CHECK", "GC", "STATUS":
-	default:
-		command = "other"
-	}
-	c.requests.WithLabelValues(command, strconv.FormatBool(failed)).Observe(took.Seconds())
-}
-
-// ObserveCNIPhase records the duration of one phase of an ADD.
-func (c *Collector) ObserveCNIPhase(phase string, took time.Duration) {
-	c.phases.WithLabelValues(phase).Observe(took.Seconds())
+	return &Collector{s: s, set: metric.NewSet(at)}
 }
 
 // Describe implements prometheus.Collector.
-func (c *Collector) Describe(ch chan<- *prometheus.Desc) {
-	c.set.Describe(ch)
-	c.requests.Describe(ch)
-	c.phases.Describe(ch)
-}
+func (c *Collector) Describe(ch chan<- *prometheus.Desc) { c.set.Describe(ch) }
 
 // Collect implements prometheus.Collector.
 func (c *Collector) Collect(ch chan<- prometheus.Metric) {
-	c.requests.Collect(ch)
-	c.phases.Collect(ch)
 	put := func(name string, v float64, labels ...string) { c.set.Put(ch, name, v, labels...) }
 	info := c.s.Info
 	put("ovnkube_gateway_info", 1, info.Backend, info.Layout, info.Datapath, info.Uplink)

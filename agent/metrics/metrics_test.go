@@ -7,7 +7,6 @@ import (
 	"net/netip"
 	"strings"
 	"testing"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus/testutil"
 
@@ -52,9 +51,6 @@ func newCollector(t *testing.T) *Collector {
 		Failures:   func() (map[string]uint64, error) { return map[string]uint64{"insert_failed": 7, "drop": 0}, nil },
 		Info:       Info{Backend: "openflow", Layout: "bridged", Datapath: "netdev", Uplink: "eth0", NoEBPF: "kernel lacks maps"},
 	})
-	c.ObserveCNI("ADD", false, 50*time.Millisecond)
-	c.ObserveCNI("nonsense", true, time.Millisecond)
-	c.ObserveCNIPhase("wiring", time.Millisecond)
 	return c
 }
 
@@ -220,11 +216,5 @@ ovnkube_gateway_snat_remote_ports_used_max 91
 		"ovnkube_gateway_service_bytes_total", "ovnkube_gateway_service_packets_total", "ovnkube_gateway_uncounted_service_ports",
 		"ovn_controller_southbound_database_connected", "ovs_vswitchd_datapath_lookups_total", "ovnkube_gateway_snat_remote_ports_used_max", "ovnkube_gateway_conntrack_failures_total"); err != nil {
 		t.Error(err)
-	}
-	if n := testutil.CollectAndCount(c, "ovnkube_node_cni_request_duration_seconds"); n != 3 {
-		t.Errorf("%d series of CNI requests, want ADD, failed and not, and other", n)
-	}
-	if n := testutil.CollectAndCount(c, "ovnkube_node_cni_add_phase_duration_seconds"); n != 2 {
-		t.Errorf("%d series of phases, want the wiring and the total", n)
 	}
 }

@@ -1,8 +1,7 @@
 package metrics
 
 import (
-	"github.com/prometheus/client_golang/prometheus"
-
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cniserver"
 	"github.com/ovn-ebpf/ovn-ebpf/metric"
 )
 
@@ -11,7 +10,7 @@ func Table() metric.Table {
 	by := []string{"port", "direction", "verdict", "reason"}
 	service := []string{"namespace", "service", "port", "protocol"}
 	pod := []string{"namespace", "pod", "interface"}
-	return metric.Table{
+	return append(metric.Table{
 		metric.BuildInfo,
 		{Name: "ovnkube_agent_ready", Kind: metric.Gauge, Help: "1 if the agent has everything in its desired state."},
 		{Name: "ovnkube_gateway_info", Kind: metric.Gauge, Labels: []string{"backend", "layout", "datapath", "uplink"}, Help: "1, with the gateway's kind."},
@@ -57,14 +56,5 @@ func Table() metric.Table {
 		{Name: podSent + "_bytes_total", Kind: metric.Counter, Labels: pod, Help: "Bytes that a pod has sent, with the Ethernet header."},
 		{Name: podSent + "_packets_dropped_total", Kind: metric.Counter, Labels: pod, Help: "Packets from a pod that its interface has dropped."},
 		{Name: "ovnkube_node_uncounted_pods", Kind: metric.Gauge, Help: "Interfaces of pods that are not counted because there are more than --counted-pods."},
-		{
-			Name: "ovnkube_node_cni_request_duration_seconds", Kind: metric.Histogram, Labels: []string{"command", "err"},
-			Help: "The duration of CNI server requests.", Buckets: prometheus.ExponentialBuckets(0.01, 2, 14),
-		},
-		{
-			Name: "ovnkube_node_cni_add_phase_duration_seconds", Kind: metric.Histogram, Labels: []string{"phase"},
-			Help:    "The duration of what a CNI ADD is made of: the wait for the pod's annotation, the wiring, the wait for ovn-controller, and the whole of one that succeeded.",
-			Buckets: prometheus.ExponentialBuckets(0.001, 2, 17),
-		},
-	}
+	}, cniserver.Table()...)
 }

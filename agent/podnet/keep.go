@@ -37,6 +37,9 @@ type Keeper struct {
 	Readdressed func(ctx context.Context, now Pod, was Assigned)
 	// Devices, if not nil, is called with the devices of all pods after each pass.
 	Devices func([]Device)
+	// Recreate makes the Keeper create a pod's device again if it is gone while the pod's network
+	// namespace is still there.
+	Recreate bool
 	// Wake is triggered when the controller's annotation of a pod has changed.
 	Wake loop.Signal
 
@@ -151,7 +154,7 @@ func (k *Keeper) restore(ctx context.Context, host string, p Pod) error {
 		return nil // deleted since
 	}
 	if _, err := link.Get(host); errors.Is(err, link.ErrNotFound) {
-		return nil // judge will remove the rest
+		return k.recreate(ctx, host, p) // or judge will remove the rest
 	}
 	connections, err := k.Attached.List(ctx)
 	if err != nil {
@@ -167,6 +170,16 @@ func (k *Keeper) restore(ctx context.Context, host string, p Pod) error {
 	}
 	k.Log.Warn("restoring a lost pod port", "port", host, "pod", p.LogicalPort)
 	return k.Wirer.connect(ctx, p)
+}
+
+// recreate creates the device of a pod whose network namespace is still there.
+func (k *Keeper) recreate(ctx context.Context, host string, p Pod) error {
+	if !k.Recreate || link.CheckNetns(p.Netns) != nil {
+		return nil
+	}
+
+	k.Log.Warn("creating a pod's device again", "device", host, "pod", p.LogicalPort)
+	return k.Wirer.wire(ctx, p)
 }
 
 // judge removes all parts of a pod that is gone, and sets its device up if it is down.

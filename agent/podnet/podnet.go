@@ -14,6 +14,7 @@ import (
 	"errors"
 	"net"
 	"net/netip"
+	"strings"
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
@@ -36,7 +37,15 @@ type Pod struct {
 	// Limits in bits per second, in the pod's direction; 0 means no limit.
 	IngressRate, EgressRate uint64
 	Time                    time.Time // of Add, which sets it
+
+	// The following fields are set in underlay mode only.
+	Port        string             `json:",omitempty"` // UUID of the Neutron port
+	Tag         int                `json:",omitempty"` // VLAN tag of the port in the node's trunk
+	GatewayMACs []net.HardwareAddr `json:",omitempty"` // of Gateways, in their order
 }
+
+// Name returns namespace/name of the pod.
+func (p Pod) Name() string { return strings.Replace(p.LogicalPort, "_", "/", 1) }
 
 // Phases of Add, as passed to Observe.
 const (
@@ -52,6 +61,7 @@ type Wirer struct {
 	Dir        string                                 // of the records
 	Observe    func(phase string, took time.Duration) // may be nil
 	Wired      func(Device)                           // called with each new pod's device; may be nil
+	Removed    func(host string)                      // called when nothing of an interface is left; may be nil
 }
 
 // Device is the host's end of a pod's interface.
@@ -157,7 +167,14 @@ func (w *Wirer) remove(ctx context.Context, host string) error {
 	if err := errors.Join(w.Connector.Release(ctx, host), link.Delete(host)); err != nil {
 		return err
 	}
-	return w.forget(host)
+	if err := w.forget(host); err != nil {
+		return err
+	}
+
+	if w.Removed != nil {
+		w.Removed(host)
+	}
+	return nil
 }
 
 func (w *Wirer) spec(p Pod) link.PodInterface {

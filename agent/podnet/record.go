@@ -7,11 +7,15 @@ import (
 	"net/netip"
 	"os"
 	"path/filepath"
+	"slices"
 	"strings"
 	"time"
 
 	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
 )
+
+// RecordDir is the directory of the records below the agent's run directory.
+const RecordDir = "pods"
 
 // recordSuffix is what a record's name has behind the host's end's.
 const recordSuffix = ".json"
@@ -88,29 +92,41 @@ func (w *Wirer) records() (map[string]Pod, error) {
 	return out, nil
 }
 
-// Names returns namespace/name of each pod of this node by address, from the records in dir. It
-// only reads, so it may run beside an agent.
-func Names(dir string) (map[netip.Addr]string, error) {
+// Recorded returns the interfaces of all pods of this node from the records in dir, the oldest first.
+// It only reads, so it may run beside an agent.
+func Recorded(dir string) ([]Pod, error) {
 	files, err := os.ReadDir(dir)
 	if err != nil && !errors.Is(err, os.ErrNotExist) {
 		return nil, fmt.Errorf("read records: %w", err)
 	}
-	out := map[netip.Addr]string{}
-	newest := map[netip.Addr]Pod{}
+
+	var out []Pod
 	for _, f := range files {
 		host, ok := strings.CutSuffix(f.Name(), recordSuffix)
 		if !ok {
 			continue
 		}
-		p, known := readRecord(dir, host)
-		if !known {
-			continue // removed meanwhile, or not a record
+		if p, known := readRecord(dir, host); known { // otherwise removed meanwhile, or not a record
+			out = append(out, p)
 		}
+	}
+
+	slices.SortStableFunc(out, func(a, b Pod) int { return a.Time.Compare(b.Time) })
+	return out, nil
+}
+
+// Names returns namespace/name of each pod of this node by address, from the records in dir. If two
+// pods have an address, it is that of the newer one.
+func Names(dir string) (map[netip.Addr]string, error) {
+	pods, err := Recorded(dir)
+	if err != nil {
+		return nil, err
+	}
+
+	out := map[netip.Addr]string{}
+	for _, p := range pods {
 		for _, a := range p.Addresses {
-			if was, there := newest[a.Addr()]; !there || was.Time.Before(p.Time) {
-				newest[a.Addr()] = p
-				out[a.Addr()] = strings.Replace(p.LogicalPort, "_", "/", 1)
-			}
+			out[a.Addr()] = p.Name()
 		}
 	}
 	return out, nil

@@ -35,7 +35,7 @@ type Record struct {
 type Wiring struct {
 	Layout   string `json:"layout"`
 	Backend  string `json:"backend"`
-	Mode     string `json:"mode"` // shared, local or none
+	Mode     string `json:"mode"` // shared, local or none; Underlay
 	Datapath string `json:"datapath"`
 	Uplink   string `json:"uplink"`
 	Bridge   string `json:"bridge"`
@@ -60,6 +60,37 @@ type Paths struct {
 }
 
 const fileName = "agent.json"
+
+// Underlay is the Mode of a node in underlay mode. It has no gateway, so nothing else of Wiring is set.
+const Underlay = "underlay"
+
+// underlay reports whether the node is in underlay mode.
+func (r Record) underlay() bool { return r.Wiring.Mode == Underlay }
+
+// CheckMode returns an error if the last agent of the node ran in the other mode, and has left its
+// programs and pods. underlay is the mode of the agent that starts.
+func CheckMode(dir string, underlay bool) error {
+	r, err := Read(dir)
+	if err != nil || r.partial() || r.underlay() == underlay {
+		return nil //nolint:nilerror // a record that cannot be read must not keep an agent from starting
+	}
+
+	was, is := "overlay", Underlay
+	if r.underlay() {
+		was, is = is, was
+	}
+	return fmt.Errorf("start in %s mode: the node is in %s mode: first run 'ovnkube agent --cleanup' there, which removes its pods' interfaces", is, was)
+}
+
+// IsUnderlay reports whether the last agent of the node ran in underlay mode. It returns ErrNone
+// (wrapped) if none has left anything.
+func IsUnderlay(dir string) (bool, error) {
+	r, err := Read(dir)
+	if err == nil && r.partial() {
+		err = fmt.Errorf("%w (incomplete)", ErrNone)
+	}
+	return r.underlay(), err
+}
 
 // ErrNone is returned (wrapped) when no agent has run since the last boot.
 var ErrNone = errors.New("no agent has run on this node since it booted")

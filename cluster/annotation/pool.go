@@ -283,6 +283,14 @@ func parseGroups(s string) ([]string, error) {
 	return groups, nil
 }
 
+// CheckUUID returns an error unless s is a UUID as Neutron writes it: lower case, with dashes.
+func CheckUUID(s string) error {
+	if !isUUID(s) {
+		return fmt.Errorf("%q is not a UUID (lower case, with dashes)", s)
+	}
+	return nil
+}
+
 // isUUID reports whether s is a UUID as Neutron writes it: lower case, with dashes.
 func isUUID(s string) bool {
 	if len(s) != 36 {

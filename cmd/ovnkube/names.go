@@ -63,7 +63,7 @@ func (n *names) find(side string, f *packetFields, p verdict.Packet) bool {
 
 func (n *names) refresh(ctx context.Context) {
 	paths := n.at.record.Paths
-	n.pods, _ = podnet.Names(filepath.Join(n.at.runDir, "pods")) // unknown on error
+	n.pods, _ = podnet.Names(filepath.Join(n.at.runDir, podnet.RecordDir)) // unknown on error
 	n.services, _ = status.Frontends(ctx, paths)
 	list, _ := ovs.Conntrack(ctx, paths.OVSRunDir)
 	n.tracked = trackedPods(list)

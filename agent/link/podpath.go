@@ -1,0 +1,158 @@
+package link
+
+import (
+	"errors"
+	"fmt"
+	"net"
+	"net/netip"
+	"slices"
+
+	"github.com/vishvananda/netlink"
+	"golang.org/x/sys/unix"
+)
+
+// PodPath is the direct path between the host and a pod whose packets do not pass a switch of the
+// host. Neither side can use ARP, because a program sends the replies to the wire: the host has a
+// route and a permanent neighbour entry for the pod, and the pod has permanent entries for its
+// gateways.
+type PodPath struct {
+	HostName  string // of the veth pair, as in PodInterface
+	Netns     string
+	Name      string
+	MAC       net.HardwareAddr // of the pod
+	Addresses []netip.Addr
+	Gateways  map[netip.Addr]net.HardwareAddr // of the pod; entries without a MAC address are left to ARP
+}
+
+// SyncPodPath creates the missing parts of the path. IPv6 addresses get no part at the host's side,
+// where SyncPodInterface disables IPv6.
+func SyncPodPath(p PodPath) error {
+	host, err := find(p.HostName)
+	if err != nil {
+		return err
+	}
+
+	for _, a := range p.Addresses {
+		if !a.Is4() {
+			continue
+		}
+		if err := setNeighbour(host, a, p.MAC); err != nil {
+			return err
+		}
+		if err := setHostRoute(host, a); err != nil {
+			return err
+		}
+	}
+
+	return InNetns(p.Netns, func() error {
+		pod, err := find(p.Name)
+		if err != nil {
+			return err
+		}
+		for gateway, mac := range p.Gateways {
+			if len(mac) == 0 {
+				continue
+			}
+			if err := setNeighbour(pod, gateway, mac); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+// CheckPodPath returns an error that names a missing part of the path.
+func CheckPodPath(p PodPath) error {
+	host, err := find(p.HostName)
+	if err != nil {
+		return err
+	}
+
+	var errs []error
+	for _, a := range p.Addresses {
+		if a.Is4() {
+			errs = append(errs, checkNeighbour(host, a, p.MAC), checkHostRoute(host, a))
+		}
+	}
+	if err := errors.Join(errs...); err != nil {
+		return err
+	}
+
+	return InNetns(p.Netns, func() error {
+		pod, err := find(p.Name)
+		if err != nil {
+			return err
+		}
+		for gateway, mac := range p.Gateways {
+			if len(mac) == 0 {
+				continue
+			}
+			if err := checkNeighbour(pod, gateway, mac); err != nil {
+				return err
+			}
+		}
+		return nil
+	})
+}
+
+func setNeighbour(l netlink.Link, a netip.Addr, mac net.HardwareAddr) error {
+	if checkNeighbour(l, a, mac) == nil {
+		return nil
+	}
+
+	n := &netlink.Neigh{LinkIndex: l.Attrs().Index, Family: family(a), IP: a.AsSlice(), HardwareAddr: mac, State: netlink.NUD_PERMANENT}
+	if err := netlink.NeighSet(n); err != nil {
+		return fmt.Errorf("add neighbour %s to %s: %w", a, l.Attrs().Name, err)
+	}
+	return nil
+}
+
+// checkNeighbour returns an error unless the device has the permanent entry.
+func checkNeighbour(l netlink.Link, a netip.Addr, mac net.HardwareAddr) error {
+	name := l.Attrs().Name
+	list, err := retry(func() ([]netlink.Neigh, error) { return netlink.NeighList(l.Attrs().Index, family(a)) })
+	if err != nil {
+		return fmt.Errorf("list neighbours of %s: %w", name, err)
+	}
+
+	for _, n := range list {
+		is, ok := netip.AddrFromSlice(n.IP)
+		if ok && is.Unmap() == a && n.State == netlink.NUD_PERMANENT && slices.Equal(n.HardwareAddr, mac) {
+			return nil
+		}
+	}
+	return fmt.Errorf("device %s: no permanent neighbour %s with %s", name, a, mac)
+}
+
+// hostRoute is the route from the host to a pod.
+func hostRoute(l netlink.Link, a netip.Addr) netlink.Route {
+	return netlink.Route{
+		LinkIndex: l.Attrs().Index, Dst: ipNet(netip.PrefixFrom(a, a.BitLen())),
+		Scope: netlink.SCOPE_LINK, Protocol: unix.RTPROT_STATIC,
+	}
+}
+
+func setHostRoute(l netlink.Link, a netip.Addr) error {
+	if checkHostRoute(l, a) == nil {
+		return nil
+	}
+
+	r := hostRoute(l, a)
+	if err := netlink.RouteReplace(&r); err != nil {
+		return fmt.Errorf("add route %s to %s: %w", a, l.Attrs().Name, err)
+	}
+	return nil
+}
+
+// checkHostRoute returns an error unless the device has the route.
+func checkHostRoute(l netlink.Link, a netip.Addr) error {
+	want := hostRoute(l, a)
+	have, err := retry(func() ([]netlink.Route, error) { return netlink.RouteList(l, family(a)) })
+	if err != nil {
+		return fmt.Errorf("list routes of %s: %w", l.Attrs().Name, err)
+	}
+	if !slices.ContainsFunc(have, func(r netlink.Route) bool { return sameRoute(r, want) }) {
+		return fmt.Errorf("device %s: no route to %s", l.Attrs().Name, a)
+	}
+	return nil
+}
