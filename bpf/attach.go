@@ -55,53 +55,12 @@ func (g *Gateway) attachSide(bridge bool, ifindex int) error {
 		if h.bridge != bridge {
 			continue
 		}
-		if err := g.attach(h, ifindex); err != nil {
+		if err := g.attacher.attach(h, g.prog(h), ifindex); err != nil {
 			return fmt.Errorf("attach %s to interface %d: %w", h.name, ifindex, err)
 		}
 	}
 	return g.dropOtherLayouts()
 }
-
-func (g *Gateway) attach(h hook, ifindex int) error {
-	err := link.ErrNotSupported
-	if !g.opts.ForceClsact {
-		err = g.attachTCX(h, ifindex)
-	}
-	if errors.Is(err, link.ErrNotSupported) {
-		err = g.attachClsact(h, ifindex)
-	}
-	return err
-}
-
-func (g *Gateway) attachTCX(h hook, ifindex int) error {
-	path := g.pin(h)
-	current, err := pinnedTCX(path)
-	if err != nil {
-		return err
-	}
-	if current.ifindex == ifindex {
-		return updateLink(path, g.prog(h))
-	}
-	l, err := link.AttachTCX(link.TCXOptions{
-		Interface: ifindex,
-		Program:   g.prog(h),
-		Attach:    h.attachType(),
-		Anchor:    link.Head(),
-	})
-	if err != nil {
-		return err
-	}
-	defer l.Close()
-	if err := removeIfThere(path); err != nil {
-		return err
-	}
-	if err := l.Pin(path); err != nil {
-		return err
-	}
-	return g.dropClsact(h, 0)
-}
-
-func (g *Gateway) pin(h hook) string { return filepath.Join(g.opts.PinDir, h.name) }
 
 func updateLink(path string, prog *ebpf.Program) error {
 	l, err := link.LoadPinnedLink(path, nil)
@@ -143,7 +102,7 @@ func (g *Gateway) dropOtherLayouts() error {
 	keep := make(map[string]bool)
 	for _, h := range g.hooks() {
 		keep[h.name] = true
-		if up, err := g.isUp(h, 0); !up || err != nil {
+		if up, err := g.attacher.isUp(h, g.prog(h), 0); !up || err != nil {
 			return err
 		}
 	}
@@ -151,7 +110,7 @@ func (g *Gateway) dropOtherLayouts() error {
 		if keep[h.name] {
 			continue
 		}
-		if err := g.detach(h); err != nil {
+		if err := g.attacher.detach(h); err != nil {
 			return fmt.Errorf("detach %s of another layout: %w", h.name, err)
 		}
 	}
@@ -166,7 +125,7 @@ func (g *Gateway) Attached() (uplink, bridge bool, err error) {
 		ifindex := g.at.get(h.bridge)
 		up := false
 		if ifindex != 0 {
-			if up, err = g.isUp(h, ifindex); err != nil {
+			if up, err = g.attacher.isUp(h, g.prog(h), ifindex); err != nil {
 				return false, false, fmt.Errorf("inspect attachment of %s: %w", h.name, err)
 			}
 		}
@@ -177,20 +136,6 @@ func (g *Gateway) Attached() (uplink, bridge bool, err error) {
 		}
 	}
 	return uplink, bridge, nil
-}
-
-// isUp reports whether the hook has this load's program on that interface. With 0 any interface
-// counts.
-func (g *Gateway) isUp(h hook, ifindex int) (bool, error) {
-	id, err := programID(g.prog(h))
-	if err != nil {
-		return false, err
-	}
-	at, err := pinnedTCX(g.pin(h))
-	if err != nil || at.ifindex != 0 {
-		return at.prog == id && (ifindex == 0 || at.ifindex == ifindex), err
-	}
-	return g.isUpByClsact(h, id, ifindex)
 }
 
 func programID(p *ebpf.Program) (ebpf.ProgramID, error) {
@@ -207,7 +152,7 @@ func programID(p *ebpf.Program) (ebpf.ProgramID, error) {
 func (g *Gateway) Ahead(ifindex int) (int, error) {
 	most := 0
 	for _, h := range g.hooks() {
-		at, err := pinnedTCX(g.pin(h))
+		at, err := pinnedTCX(g.attacher.pin(h))
 		if err != nil {
 			return 0, fmt.Errorf("inspect attachment of %s: %w", h.name, err)
 		}
@@ -227,11 +172,11 @@ func (g *Gateway) Ahead(ifindex int) (int, error) {
 // pin directory. Devices may be gone. Afterwards only Close may be called.
 func (g *Gateway) Detach() error {
 	for _, h := range allHooks {
-		if err := g.detach(h); err != nil {
+		if err := g.attacher.detach(h); err != nil {
 			return fmt.Errorf("detach %s: %w", h.name, err)
 		}
 	}
-	if err := dropPodLinks(g.opts.PinDir, g.opts.Clsact.detach); err != nil {
+	if err := g.attacher.dropDevices(podHook+"_", true); err != nil {
 		return fmt.Errorf("detach programs of pods: %w", err)
 	}
 	entries, err := os.ReadDir(g.opts.PinDir)
@@ -249,13 +194,6 @@ func (g *Gateway) Detach() error {
 	return nil
 }
 
-func (g *Gateway) detach(h hook) error {
-	if err := g.dropClsact(h, 0); err != nil {
-		return err
-	}
-	return dropLink(g.pin(h))
-}
-
 // Unhook detaches the pinned links of every layout at once and keeps all other state. It loads
 // nothing. Clsact filters are left to the caller.
 func Unhook(pinDir string) error {
@@ -265,7 +203,7 @@ func Unhook(pinDir string) error {
 			errs = append(errs, fmt.Errorf("detach %s: %w", h.name, err))
 		}
 	}
-	if err := dropPodLinks(pinDir, nil); err != nil {
+	if err := (attacher{pinDir: pinDir}).dropDevices(podHook+"_", false); err != nil {
 		errs = append(errs, fmt.Errorf("detach programs of pods: %w", err))
 	}
 	return errors.Join(errs...)

@@ -16,21 +16,21 @@ import (
 // clsact filter itself has no pin.
 const clsactInfix = "_clsact_"
 
-func (g *Gateway) attachClsact(h hook, ifindex int) error {
-	if err := g.opts.Clsact.attach(ifindex, g.prog(h).FD(), h.name, h.egress); err != nil {
+func (a attacher) attachClsact(h hook, prog *ebpf.Program, ifindex int) error {
+	if err := a.clsact.attach(ifindex, prog.FD(), h.name, h.egress); err != nil {
 		return err
 	}
-	if err := pinProgram(g.prog(h), g.clsactPin(h, ifindex)); err != nil {
+	if err := pinProgram(prog, a.clsactPin(h, ifindex)); err != nil {
 		return err
 	}
-	if err := g.dropClsact(h, ifindex); err != nil {
+	if err := a.dropClsact(h, ifindex); err != nil {
 		return err
 	}
-	return removeIfThere(g.pin(h))
+	return removeIfThere(a.pin(h))
 }
 
-func (g *Gateway) clsactPin(h hook, ifindex int) string {
-	return filepath.Join(g.opts.PinDir, h.name+clsactInfix+strconv.Itoa(ifindex))
+func (a attacher) clsactPin(h hook, ifindex int) string {
+	return filepath.Join(a.pinDir, h.name+clsactInfix+strconv.Itoa(ifindex))
 }
 
 // pinProgram pins prog at path and replaces an existing pin.
@@ -48,8 +48,8 @@ func pinProgram(prog *ebpf.Program, path string) error {
 }
 
 // dropClsact removes the filters of a hook from every interface except keep.
-func (g *Gateway) dropClsact(h hook, keep int) error {
-	pins, err := clsactPins(g.opts.PinDir, h.name)
+func (a attacher) dropClsact(h hook, keep int) error {
+	pins, err := clsactPins(a.pinDir, h.name)
 	if err != nil {
 		return err
 	}
@@ -57,7 +57,7 @@ func (g *Gateway) dropClsact(h hook, keep int) error {
 		if ifindex == keep {
 			continue
 		}
-		if err := g.opts.Clsact.detach(ifindex, h.name, h.egress); err != nil {
+		if err := a.clsact.detach(ifindex, h.name, h.egress); err != nil {
 			return err
 		}
 		if err := os.Remove(path); err != nil {
@@ -87,8 +87,8 @@ func clsactPins(dir, name string) (map[int]string, error) {
 }
 
 // isUpByClsact is isUp for a filter with the program of that ID.
-func (g *Gateway) isUpByClsact(h hook, id ebpf.ProgramID, ifindex int) (bool, error) {
-	pins, err := clsactPins(g.opts.PinDir, h.name)
+func (a attacher) isUpByClsact(h hook, id ebpf.ProgramID, ifindex int) (bool, error) {
+	pins, err := clsactPins(a.pinDir, h.name)
 	if err != nil {
 		return false, err
 	}
@@ -103,7 +103,7 @@ func (g *Gateway) isUpByClsact(h hook, id ebpf.ProgramID, ifindex int) (bool, er
 		if _, err := net.InterfaceByIndex(at); err != nil || pinned != id {
 			continue
 		}
-		if there := g.opts.Clsact.Attached; there == nil || there(at, h.name, h.egress) {
+		if there := a.clsact.Attached; there == nil || there(at, h.name, h.egress) {
 			return true, nil
 		}
 	}

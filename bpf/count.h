@@ -6,27 +6,15 @@
 #define __COUNT_H
 
 #include <linux/bpf.h>
-#include <linux/tcp.h>
 #include <linux/udp.h>
 #include <bpf/bpf_helpers.h>
 
 #include "maps.h"
 #include "parse.h"
+#include "segment.h"
 
 #define GENEVE_HLEN 8
 #define GENEVE_OPT_LEN 0x3f /* in words of four bytes, RFC 8926 */
-
-/* Returns the length of the transport header at off, or 0 if it is unknown. */
-static __always_inline __u32 l4_len(struct __sk_buff *skb, const struct packet *p)
-{
-	__u8 doff;
-
-	if (p->proto == IPPROTO_UDP)
-		return sizeof(struct udphdr);
-	if (p->proto != IPPROTO_TCP || bpf_skb_load_bytes(skb, p->l4 + 12, &doff, 1))
-		return 0;
-	return (doff >> 4) * 4;
-}
 
 /* Returns the length of the headers that each segment of a GSO packet has on the wire. */
 static __noinline int gso_header_len(struct __sk_buff *skb)
@@ -48,28 +36,11 @@ static __noinline int gso_header_len(struct __sk_buff *skb)
 	return in.l4 + l4_len(skb, &in);
 }
 
-/*
- * Counts the segments of a GSO packet beyond the first. A virtual machine's NIC provides their
- * size, but the kernel does not derive their number from it.
- */
-static __always_inline void count_segments(struct __sk_buff *skb, struct cell *c)
-{
-	__u32 header = gso_header_len(skb), segs = skb->gso_segs;
-	__u64 more;
-
-	if (!segs && skb->len > header)
-		segs = (skb->len - header + skb->gso_size - 1) / skb->gso_size;
-	more = segs > 1 ? segs - 1 : 0;
-	c->packets += more;
-	c->bytes += more * header;
-}
-
 static __always_inline void add(struct __sk_buff *skb, struct cell *c)
 {
-	c->packets += 1;
-	c->bytes += skb->len;
+	add_packet(skb, c);
 	if (skb->gso_size)
-		count_segments(skb, c);
+		add_segments(skb, c, gso_header_len(skb));
 }
 
 static __always_inline void count(struct __sk_buff *skb, __u32 reason)

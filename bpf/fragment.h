@@ -9,17 +9,6 @@
 #include "parse.h"
 #include "state.h"
 
-#define FRAG_TIMEOUT (30 * NSEC_PER_SEC) /* as the kernel's reassembly */
-
-static __always_inline void frag_key(struct frag_key *k, const struct packet *p)
-{
-	__builtin_memset(k, 0, sizeof(*k));
-	k->src = p->src;
-	k->dst = p->dst;
-	k->id = p->frag_id;
-	k->proto = p->v6 ? 0 : p->proto;
-}
-
 static __noinline int later_fragment(const struct packet *p)
 {
 	struct frag_key k;

@@ -61,15 +61,20 @@ type Options struct {
 	Shortcuts     ShortcutOptions
 }
 
+func (o Options) attacher() attacher {
+	return attacher{pinDir: o.PinDir, clsact: o.Clsact, forceClsact: o.ForceClsact}
+}
+
 // Gateway is one load of the programs of a layout, over the pinned state of the node. Different
 // methods may run concurrently, but each method only once at a time.
 type Gateway struct {
-	opts   Options
-	objs   objects
-	progs  map[string]*ebpf.Program // of the layout, by name
-	digest *digest
-	counts *serviceCounts
-	at     attachedTo
+	opts     Options
+	attacher attacher
+	objs     objects
+	progs    map[string]*ebpf.Program // of the layout, by name
+	digest   *digest
+	counts   *serviceCounts
+	at       attachedTo
 
 	unwritten      overflow[gatewayServiceKey, uint8] // of the service table
 	unwrittenAddrs int
@@ -105,7 +110,10 @@ func Open(opts Options) (*Gateway, error) {
 	if err := errors.Join(dropIncompatible(spec, opts.PinDir, opts.Log), dropAbandoned(opts.PinDir)); err != nil {
 		return nil, err
 	}
-	g := &Gateway{opts: opts, progs: make(map[string]*ebpf.Program), unwritten: overflow[gatewayServiceKey, uint8]{}}
+	g := &Gateway{
+		opts: opts, attacher: opts.attacher(),
+		progs: make(map[string]*ebpf.Program), unwritten: overflow[gatewayServiceKey, uint8]{},
+	}
 	if err := g.load(spec); err != nil {
 		return nil, fmt.Errorf("load gateway programs: %w", err)
 	}

@@ -236,6 +236,16 @@ __noinline int parse(struct __sk_buff *skb, __u32 off, struct packet *p, __u32 p
 	return parse_ip6(skb, off, p);
 }
 
+/* The key of a datagram, by which later fragments find the first one's decision. */
+static __always_inline void frag_key(struct frag_key *k, const struct packet *p)
+{
+	__builtin_memset(k, 0, sizeof(*k));
+	k->src = p->src;
+	k->dst = p->dst;
+	k->id = p->frag_id;
+	k->proto = p->v6 ? 0 : p->proto;
+}
+
 /* Reverses a quoted packet: dst is then the local side. */
 static __always_inline void reverse(struct packet *p)
 {

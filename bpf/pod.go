@@ -3,10 +3,7 @@ package bpf
 import (
 	"errors"
 	"fmt"
-	"io/fs"
 	"net"
-	"os"
-	"path/filepath"
 	"strconv"
 	"strings"
 
@@ -71,7 +68,7 @@ func (g *Gateway) attachPod(h hook, ifindex, mtu int, short bool) error {
 	if err != nil {
 		return err
 	}
-	if err := g.attach(h, ifindex); err != nil {
+	if err := g.attacher.attach(h, g.prog(h), ifindex); err != nil {
 		return err
 	}
 	if known && have.Mtu == want {
@@ -127,7 +124,8 @@ func (g *Gateway) AdoptPods() error {
 			gone = append(gone, ifindex)
 			continue
 		}
-		errs = append(errs, g.attach(podHookOf(ifindex, g.opts.podProgram()), ifindex))
+		h := podHookOf(ifindex, g.opts.podProgram())
+		errs = append(errs, g.attacher.attach(h, g.prog(h), ifindex))
 	}
 	errs = append(errs, g.DeleteShortcuts(gone))
 	if err := errors.Join(errs...); err != nil {
@@ -150,7 +148,7 @@ func (g *Gateway) DetachPod(ifindex int) error {
 	case !errors.Is(err, ebpf.ErrKeyNotExist):
 		errs = append(errs, err)
 	}
-	errs = append(errs, g.detach(podHookOf(ifindex, "")))
+	errs = append(errs, g.attacher.detach(podHookOf(ifindex, "")))
 	if err := errors.Join(errs...); err != nil {
 		return fmt.Errorf("detach program of pods from interface %d: %w", ifindex, err)
 	}
@@ -202,41 +200,8 @@ func PodReceived(pinDir string, ifindex int) (packets, bytes uint64, err error) 
 	return packets, bytes, nil
 }
 
-// dropPodLinks detaches the programs of all pods. Clsact filters go by the given function; without
-// one they stay, and so do their pins, by which they are found again.
-func dropPodLinks(pinDir string, clsact func(ifindex int, name string, egress bool) error) error {
-	entries, err := os.ReadDir(pinDir)
-	if errors.Is(err, fs.ErrNotExist) {
-		return nil
-	}
-	if err != nil {
-		return err
-	}
-	var errs []error
-	for _, e := range entries {
-		if !strings.HasPrefix(e.Name(), podHook+"_") {
-			continue
-		}
-		path := filepath.Join(pinDir, e.Name())
-		name, ifindex, isClsact := strings.Cut(e.Name(), clsactInfix)
-		if !isClsact {
-			errs = append(errs, dropLink(path))
-			continue
-		}
-		if clsact == nil {
-			continue
-		}
-		if i, err := strconv.Atoi(ifindex); err == nil {
-			if _, gone := net.InterfaceByIndex(i); gone == nil {
-				errs = append(errs, clsact(i, name, false))
-			}
-		}
-		errs = append(errs, removeIfThere(path))
-	}
-	return errors.Join(errs...)
-}
-
 // podAttached reports whether the pod's device has this load's program.
 func (g *Gateway) podAttached(ifindex int) (bool, error) {
-	return g.isUp(podHookOf(ifindex, g.opts.podProgram()), ifindex)
+	h := podHookOf(ifindex, g.opts.podProgram())
+	return g.attacher.isUp(h, g.prog(h), ifindex)
 }

@@ -66,7 +66,7 @@ func prepareShortcuts(spec *ebpf.CollectionSpec, opts Options) error {
 // dropShortcuts unpins the state of shortcuts that an earlier load had on. Programs on pods go with
 // it.
 func dropShortcuts(opts Options) error {
-	errs := []error{dropPodLinks(opts.PinDir, opts.Clsact.detach)}
+	errs := []error{opts.attacher().dropDevices(podHook+"_", true)}
 	for _, name := range shortcutMaps {
 		errs = append(errs, removeIfThere(filepath.Join(opts.PinDir, name)))
 	}

@@ -8,7 +8,6 @@
 #include "maps.h"
 #include "parse.h"
 
-#define NSEC_PER_SEC 1000000000ULL
 #define ICMP_TIMEOUT (60 * NSEC_PER_SEC)   /* conntrack uses 30 s */
 #define PROTO_TIMEOUT (600 * NSEC_PER_SEC) /* as conntrack's timeout for unknown protocols */
 

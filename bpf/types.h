@@ -13,6 +13,9 @@
 #define PORT_WORDS 1024 /* 65536 ports, one bit each */
 #define HOST_WORDS 64	/* 4096 bits, by a hash of the address */
 
+#define NSEC_PER_SEC 1000000000ULL
+#define FRAG_TIMEOUT (30 * NSEC_PER_SEC) /* as the kernel's reassembly */
+
 /*
  * The reason for a packet's verdict. The order encodes verdict and direction: reasons below
  * REASON_OVN_FIRST are from the wire to the host, and so on. counters.go contains the names. The
