@@ -6,3 +6,4 @@ package bpf
 //go:generate go tool bpf2go -cc clang-14 -target bpfel -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/x86_64-linux-gnu" gate gate.bpf.c
 //go:generate go tool bpf2go -cc clang-14 -target bpfel -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/x86_64-linux-gnu" -type asked -type note -type dry_run explain explain.bpf.c
 //go:generate go tool bpf2go -cc clang-14 -target bpfel -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/x86_64-linux-gnu" -type addr lookup lookup.bpf.c
+//go:generate go tool bpf2go -cc clang-14 -target bpfel -cflags "-O2 -g -mcpu=v3 -Wall -Wextra -Werror -I/usr/include/x86_64-linux-gnu" -type nested_reason -type vlan_flag -type device_flag nested nested.bpf.c
