@@ -35,7 +35,7 @@ type Record struct {
 type Wiring struct {
 	Layout   string `json:"layout"`
 	Backend  string `json:"backend"`
-	Mode     string `json:"mode"` // shared, local or none; Underlay
+	Mode     string `json:"mode"` // shared, local or none; ModeUnderlay
 	Datapath string `json:"datapath"`
 	Uplink   string `json:"uplink"`
 	Bridge   string `json:"bridge"`
@@ -61,22 +61,22 @@ type Paths struct {
 
 const fileName = "agent.json"
 
-// Underlay is the Mode of a node in underlay mode. It has no gateway, so nothing else of Wiring is set.
-const Underlay = "underlay"
+// ModeUnderlay is the Mode of a node in underlay mode. It has no gateway, so nothing else of Wiring is set.
+const ModeUnderlay = "underlay"
 
-// underlay reports whether the node is in underlay mode.
-func (r Record) underlay() bool { return r.Wiring.Mode == Underlay }
+// Underlay reports whether the node is in underlay mode.
+func (r Record) Underlay() bool { return r.Wiring.Mode == ModeUnderlay }
 
 // CheckMode returns an error if the last agent of the node ran in the other mode, and has left its
-// programs and pods. underlay is the mode of the agent that starts.
-func CheckMode(dir string, underlay bool) error {
+// programs and pods. inUnderlay is the mode of the agent that starts.
+func CheckMode(dir string, inUnderlay bool) error {
 	r, err := Read(dir)
-	if err != nil || r.partial() || r.underlay() == underlay {
+	if err != nil || r.partial() || r.Underlay() == inUnderlay {
 		return nil //nolint:nilerror // a record that cannot be read must not keep an agent from starting
 	}
 
-	was, is := "overlay", Underlay
-	if r.underlay() {
+	was, is := "overlay", ModeUnderlay
+	if r.Underlay() {
 		was, is = is, was
 	}
 	return fmt.Errorf("start in %s mode: the node is in %s mode: first run 'ovnkube agent --cleanup' there, which removes its pods' interfaces", is, was)
@@ -89,7 +89,7 @@ func IsUnderlay(dir string) (bool, error) {
 	if err == nil && r.partial() {
 		err = fmt.Errorf("%w (incomplete)", ErrNone)
 	}
-	return r.underlay(), err
+	return r.Underlay(), err
 }
 
 // ErrNone is returned (wrapped) when no agent has run since the last boot.

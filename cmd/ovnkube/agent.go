@@ -17,6 +17,8 @@ import (
 	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
 	agentenv "github.com/ovn-ebpf/ovn-ebpf/agent/environment"
 	"github.com/ovn-ebpf/ovn-ebpf/agent/gateway"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/status"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/underlay"
 	"github.com/ovn-ebpf/ovn-ebpf/authority"
 	"github.com/ovn-ebpf/ovn-ebpf/bpf"
 	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/daemon"
@@ -39,6 +41,7 @@ type agentFlags struct {
 	healthAddress                         string
 	countPods                             int
 	avoidNullNAT, cniExclusive            bool
+	underlay                              underlayFlags
 }
 
 // Sources of the name of a node's chassis.
@@ -52,6 +55,7 @@ func newAgentFlags() *agentFlags {
 		ovsdb: "unix:/run/openvswitch/db.sock", ovsRunDir: "/run/openvswitch", ovnRunDir: "/run/ovn", gateway: newGatewayFlags(), nodePorts: true,
 		pinDir: "/sys/fs/bpf/ovn-ebpf", cniSocket: "/run/ovn-ebpf/cni.sock", cniConfDir: "/etc/cni/net.d", runDir: "/run/ovn-ebpf", chassisName: chassisSystemID,
 		nodePortRange: portRange{30000, 32767}, healthAddress: ":10256", encapType: "geneve", encapPort: "6081", countPods: 250,
+		underlay: newUnderlayFlags(),
 	}
 }
 
@@ -81,6 +85,7 @@ func (a *agentFlags) settings() []*setting.Setting {
 		{Flag: "run-dir", Section: "default", Key: "run-dir", Value: setting.Text(&a.runDir, absolute), Usage: "`directory` of the agent's state until the next boot"},
 	}
 	list = append(list, a.gateway.settings()...)
+	list = append(list, a.underlay.settings()...)
 	for _, s := range list {
 		s.Role = roleAgent
 	}
@@ -149,38 +154,96 @@ func runAgent(ctx context.Context, env *environment, s *settings, cleanup bool) 
 			return err
 		}
 	}
-	config, err := s.agent.config(s.cluster)
+
+	if cleanup {
+		return s.cleanUp(ctx, mistakes, log)
+	}
+	a, err := s.nodeAgent(s.cluster, log)
 	if err = cmp.Or(mistakes, s.located(err)); err != nil {
-		if !cleanup {
-			tellFailure(ctx, config, err, log)
-		}
+		a.tellFailure(ctx, err, log)
 		return err
 	}
-	if cleanup {
-		if err := s.awaitAgentEnd(ctx, log); err != nil {
-			return err
-		}
-		return errors.Join(agent.Cleanup(ctx, config, log), s.forget(ctx))
-	}
 	return s.inDaemon(ctx, log, func(ctx context.Context, p *daemon.Process) error {
-		config.Begun = func(missing func() string) { p.Follow("", missing) }
-		err := s.onlyAgent(ctx, config, log)
+		err := s.onlyAgent(ctx, a, func(missing func() string) { p.Follow("", missing) }, log)
 		if err != nil && ctx.Err() == nil {
-			tellFailure(ctx, config, err, log)
+			a.tellFailure(ctx, err, log)
 		}
 		return err
 	})
 }
 
+// nodeAgent is the agent of the configured mode.
+type nodeAgent struct {
+	name string // of the Node
+	// run calls begun when the agent starts to work.
+	run  func(ctx context.Context, begun func(missing func() string)) error
+	fail func(error) error // records an error for ovnkube status
+	api  *rest.Config      // nil if it is not configured
+}
+
+// nodeAgent returns the agent with its configuration. It can report an error also if the configuration
+// is invalid.
+func (s *settings) nodeAgent(cluster *clusterFlags, log *slog.Logger) (nodeAgent, error) {
+	if s.agent.underlay.mode == modeUnderlay {
+		config, err := s.agent.underlayConfig(cluster)
+		return nodeAgent{
+			name: config.NodeName, fail: config.Fail, api: config.RestConfig,
+			run: func(ctx context.Context, begun func(missing func() string)) error {
+				config.Begun = begun
+				return underlay.Run(ctx, config, log)
+			},
+		}, err
+	}
+
+	config, err := s.agent.config(cluster)
+	return nodeAgent{
+		name: config.NodeName, fail: config.Fail, api: config.API(log),
+		run: func(ctx context.Context, begun func(missing func() string)) error {
+			config.Begun = begun
+			return agent.Run(ctx, config, log)
+		},
+	}, err
+}
+
+// cleanUp removes what the last agent has left, also if the node is configured for the other mode by
+// now.
+func (s *settings) cleanUp(ctx context.Context, mistakes error, log *slog.Logger) error {
+	isUnderlay := s.agent.underlay.mode == modeUnderlay
+	if was, err := status.IsUnderlay(s.agent.runDir); err == nil {
+		isUnderlay = was
+	}
+
+	var remove func(context.Context) error
+	var err error
+	if isUnderlay {
+		var config underlay.Config
+		config, err = s.agent.underlayConfig(s.cluster)
+		remove = func(context.Context) error { return underlay.Cleanup(config) }
+	} else {
+		var config agent.Config
+		config, err = s.agent.config(s.cluster)
+		remove = func(ctx context.Context) error {
+			return errors.Join(agent.Cleanup(ctx, config, log), s.forget(ctx))
+		}
+	}
+	if err := cmp.Or(mistakes, s.located(err)); err != nil {
+		return err
+	}
+	if err := s.awaitAgentEnd(ctx, log); err != nil {
+		return err
+	}
+	return remove(ctx)
+}
+
 // tellFailure records, for ovnkube status, the error with which the agent ends, and writes an Event
 // about the Node.
-func tellFailure(ctx context.Context, config agent.Config, failure error, log *slog.Logger) {
+func (a nodeAgent) tellFailure(ctx context.Context, failure error, log *slog.Logger) {
 	if errors.Is(failure, daemon.ErrRunning) {
 		// The record is that of the agent which runs.
-	} else if err := config.Fail(failure); err != nil {
+	} else if err := a.fail(failure); err != nil {
 		log.Warn("cannot record the error for ovnkube status", "err", err)
 	}
-	warnNode(ctx, config.API(log), config.NodeName, agentenv.AgentFailed, failure.Error(), log)
+	warnNode(ctx, a.api, a.name, agentenv.AgentFailed, failure.Error(), log)
 }
 
 // warnNode writes an Event about the Node, as far as the API server answers. An agent that has
@@ -205,7 +268,7 @@ const agentPIDFile = "agent.pid"
 const patience = 30 * time.Second
 
 // onlyAgent runs the agent, unless another one runs on this node.
-func (s *settings) onlyAgent(ctx context.Context, config agent.Config, log *slog.Logger) error {
+func (s *settings) onlyAgent(ctx context.Context, a nodeAgent, begun func(missing func() string), log *slog.Logger) error {
 	path := filepath.Join(s.agent.runDir, agentPIDFile)
 	if s.replaces {
 		stop, cancel := context.WithTimeout(ctx, patience)
@@ -222,7 +285,7 @@ func (s *settings) onlyAgent(ctx context.Context, config agent.Config, log *slog
 		log.Warn("cannot detect a second agent on this node", "error", err)
 	}
 	defer lock.Remove()
-	return s.located(agent.Run(ctx, config, log))
+	return s.located(a.run(ctx, begun))
 }
 
 // awaitAgentEnd waits until no agent runs on this node, as an agent would undo the cleanup. With

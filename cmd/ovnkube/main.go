@@ -62,7 +62,9 @@ It serves /metrics, /healthz and /readyz on ` + controllerMetrics + `.
 const agentDetail = `It needs root, the API server, and this node's Open vSwitch and ovn-controller. One agent runs on a node.
 Connections continue when it ends. It serves a status page, /metrics, /healthz and /readyz on ` + agentMetrics + `.
 
-  ovnkube agent --node-name node1 --kubeconfig /etc/kubernetes/admin.conf --sb-address tcp:192.0.2.1:6642`
+  ovnkube agent --node-name node1 --kubeconfig /etc/kubernetes/admin.conf --sb-address tcp:192.0.2.1:6642
+
+In underlay mode (--mode underlay) the node is a VM, and needs neither Open vSwitch nor ovn-controller.`
 
 func root() *cobra.Command {
 	c := tree().cobra()
@@ -100,6 +102,7 @@ something is missing; 3 broken: traffic is interrupted; 1 the check failed.`,
 			containerCommands(),
 			configCommands(),
 			overlayCommands(),
+			underlayCommands(),
 			watcherCommand(),
 			helperCommand(),
 			utilCommands(),

@@ -159,13 +159,13 @@ func runRoles(ctx context.Context, env *environment, s *settings, initMaster, in
 		}
 	}
 	if initNode != "" {
-		config, err := s.agent.config(address(agentMetrics))
+		log := log.With(slog.String("role", "agent"))
+		a, err := s.nodeAgent(address(agentMetrics), log)
 		if err != nil {
 			return s.located(err)
 		}
 		parts["agent"] = func(ctx context.Context, p *daemon.Process) error {
-			config.Begun = func(missing func() string) { p.Follow("agent", missing) }
-			return s.onlyAgent(ctx, config, log.With(slog.String("role", "agent")))
+			return s.onlyAgent(ctx, a, func(missing func() string) { p.Follow("agent", missing) }, log)
 		}
 	}
 	return s.inDaemon(ctx, log, func(ctx context.Context, p *daemon.Process) error {

@@ -1,0 +1,139 @@
+package underlay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"net/netip"
+	"slices"
+	"strings"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/link"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/nested"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+)
+
+// nic is the VM's NIC.
+type nic struct {
+	link.Link
+	address netip.Addr   // the node's, IPv4 if it has one
+	host    []netip.Addr // all addresses of the VM
+}
+
+// findNIC returns the configured NIC, or that of the default route.
+func findNIC(name string) (nic, error) {
+	if name == "" {
+		routes, err := link.DefaultRoutes()
+		if err != nil {
+			return nic{}, fmt.Errorf("find NIC: %w", err)
+		}
+		if len(routes) == 0 {
+			return nic{}, errors.New("find NIC: the host has no default route, and --underlay-interface is not set")
+		}
+		name = routes[0].Device
+	}
+
+	l, err := link.Get(name)
+	if err != nil {
+		return nic{}, fmt.Errorf("find NIC: %w", err)
+	}
+	if len(l.MAC) != 6 {
+		return nic{}, fmt.Errorf("find NIC: device %s has no Ethernet address", name)
+	}
+
+	addresses, err := link.Addresses()
+	if err != nil {
+		return nic{}, fmt.Errorf("find NIC: %w", err)
+	}
+	out := nic{Link: l}
+	for _, a := range addresses {
+		addr := a.Prefix.Addr()
+		out.host = append(out.host, addr)
+		preferred := !out.address.IsValid() || addr.Is4() && !out.address.Is4()
+		if a.Device == name && !a.LinkLocal && !a.Secondary && preferred {
+			out.address = addr
+		}
+	}
+	if !out.address.IsValid() {
+		return nic{}, fmt.Errorf("find NIC: device %s has no address", name)
+	}
+	return out, nil
+}
+
+// check returns what makes the NIC unfit for pods: the network's MTU, and other NICs with its MAC
+// address, by which the cloud could not tell them apart.
+func (n nic) check(mtu int) error {
+	if n.MTU < mtu {
+		return fmt.Errorf("NIC %s: its MTU %d is smaller than the MTU %d of the pods' network", n.Name, n.MTU, mtu)
+	}
+
+	all, err := link.List()
+	if err != nil {
+		return err
+	}
+	var twins []string
+	for _, l := range all {
+		if slices.Equal(l.MAC, n.MAC) {
+			twins = append(twins, l.Name)
+		}
+	}
+	if len(twins) > 1 {
+		return fmt.Errorf("NIC %s: %d devices have the MAC address %s: %s", n.Name, len(twins), n.MAC, strings.Join(twins, ", "))
+	}
+	return nil
+}
+
+// syncNIC connects the programs to the NIC and announces it. A NIC that is unfit still serves the pods
+// that run.
+func (a *agent) syncNIC(ctx context.Context) error {
+	n, err := a.useNIC()
+	a.setNICFault(err)
+	if !n.address.IsValid() {
+		return err
+	}
+	a.cluster.FollowAddresses(n.host)
+	return errors.Join(err, a.announceNIC(ctx, n))
+}
+
+func (a *agent) useNIC() (nic, error) {
+	n, err := findNIC(a.cfg.Interface)
+	if err != nil {
+		return n, err
+	}
+	if !n.Promiscuous {
+		// Nobody registers the pods' VLANs and MAC addresses with the NIC, whose filters would drop them.
+		if err := link.SetPromiscuous(n.Name, true); err != nil {
+			return n, err
+		}
+	}
+
+	tags, mtu := a.ports.network()
+	if err := a.network.Sync(nested.NIC{Ifindex: n.Index, Host: n.host, Tags: tags}); err != nil {
+		return n, err
+	}
+	return n, n.check(mtu)
+}
+
+func (a *agent) setNICFault(err error) {
+	text := ""
+	if err != nil {
+		text = err.Error()
+	}
+	if was := a.nicFault.Swap(&text); was == nil || *was != text {
+		a.ready.Changed.Trigger()
+	}
+}
+
+// announceNIC annotates the Node, if it exists, with the NIC.
+func (a *agent) announceNIC(ctx context.Context, n nic) error {
+	node := a.cluster.Node()
+	if node == nil {
+		return nil // the informer wakes the agent when the Node is created
+	}
+
+	want := annotation.FormatUnderlay(annotation.VIF{ID: a.cfg.VIF, MAC: n.MAC, Address: n.address, MTU: n.MTU})
+	if node.Annotations[annotation.Underlay] == want {
+		return nil
+	}
+	return a.cluster.Annotate(ctx, map[string]string{annotation.Underlay: want})
+}

@@ -1,0 +1,348 @@
+package underlay
+
+import (
+	"cmp"
+	"errors"
+	"fmt"
+	"io/fs"
+	"log/slog"
+	"maps"
+	"net/netip"
+	"os"
+	"slices"
+	"sync"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/pool"
+	"github.com/ovn-ebpf/ovn-ebpf/atomicfile"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+)
+
+// ports is the node's pool of ports. What pods have is in podnet's records. The rest of the state is in
+// the state file: the last valid ConfigMap, and when ports were released.
+type ports struct {
+	cfg Config
+	log *slog.Logger
+
+	mu      sync.Mutex // guards the following fields
+	pool    *pool.Pool
+	known   annotation.Pool              // of the ConfigMaps so far; the zero value while there was none
+	tags    []int                        // of the last valid ConfigMap
+	text    pool.State                   // the last valid ConfigMap, without released tags
+	hosts   map[string]podnet.Attachment // of claims, by the host's end of the pod's interface
+	fault   string                       // why the current ConfigMap is not used, or ""
+	results map[string]uint64            // of take, by result
+	early   uint64                       // ports that were taken before they had rested
+}
+
+// Results of take.
+const (
+	resultTaken   = "taken"
+	resultNoPort  = "no_port"
+	resultNoPool  = "no_pool"
+	resultNoRoute = "no_gateway"
+)
+
+// openPorts returns the pool as the last agent has left it.
+func openPorts(cfg Config, now time.Time, log *slog.Logger) (*ports, error) {
+	p := &ports{cfg: cfg, log: log, pool: pool.New(cfg.NodeName, cfg.Rest)}
+	return p, p.restore(now)
+}
+
+// restore reads the records and the state file. A state file that is damaged or of another node is
+// ignored: the ConfigMap has the same ports.
+func (p *ports) restore(now time.Time) error {
+	p.hosts, p.results = map[string]podnet.Attachment{}, map[string]uint64{}
+	for _, r := range []string{resultTaken, resultNoPort, resultNoPool, resultNoRoute} {
+		p.results[r] = 0
+	}
+
+	recorded, err := podnet.Recorded(p.cfg.records())
+	if err != nil {
+		return err
+	}
+	state, err := p.readState()
+	if err != nil {
+		return err
+	}
+
+	var claims []pool.Claim
+	for _, pod := range recorded {
+		if pod.Tag == 0 {
+			continue
+		}
+		claims = append(claims, claimOf(pod))
+		p.hosts[podnet.HostName(pod.ContainerID, pod.Interface)] = podnet.Attachment{ContainerID: pod.ContainerID, Interface: pod.Interface}
+	}
+	for _, lost := range p.pool.Restore(claims, state.Released, now) {
+		p.warn("two interfaces have the same port, the newer one keeps it", "tag", lost.Tag, "pod", lost.Owner.Pod, "container", lost.Owner.ContainerID)
+	}
+
+	if state.Node == "" {
+		return nil
+	}
+	// DecodeState has checked both texts.
+	if p.known, err = annotation.ParsePool(state.Node); err != nil {
+		return err
+	}
+	list, err := annotation.ParsePoolPorts(state.Ports)
+	if err != nil {
+		return err
+	}
+	p.set(list, state)
+	return nil
+}
+
+// readState returns the content of the state file, or the zero State if it cannot be used.
+func (p *ports) readState() (pool.State, error) {
+	b, err := os.ReadFile(p.cfg.stateFile())
+	if errors.Is(err, fs.ErrNotExist) {
+		return pool.State{}, nil
+	}
+	if err != nil {
+		return pool.State{}, fmt.Errorf("read state of the pool: %w", err)
+	}
+
+	state, err := pool.DecodeState(b)
+	if err != nil {
+		p.warn("the state of the pool is not used", "file", p.cfg.stateFile(), "error", err)
+		return pool.State{}, nil
+	}
+	return state, nil
+}
+
+// warn logs a message; tools have no log.
+func (p *ports) warn(message string, args ...any) {
+	if p.log != nil {
+		p.log.Warn(message, args...)
+	}
+}
+
+func claimOf(pod podnet.Pod) pool.Claim {
+	port := annotation.PoolPort{ID: pod.Port, Tag: pod.Tag, MAC: pod.MAC}
+	for _, a := range pod.Addresses {
+		port.Addresses = append(port.Addresses, a.Addr())
+	}
+	owner := pool.Owner{ContainerID: pod.ContainerID, Interface: pod.Interface, Pod: pod.Name(), UID: pod.UID}
+	return pool.Claim{Tag: pod.Tag, Owner: owner, Port: port}
+}
+
+// set makes the ports of a valid ConfigMap the node's.
+func (p *ports) set(list []annotation.PoolPort, text pool.State) {
+	p.pool.SetPorts(list)
+	p.text = pool.State{Node: text.Node, Ports: text.Ports}
+	p.tags = p.tags[:0]
+	for _, port := range list {
+		p.tags = append(p.tags, port.Tag)
+	}
+}
+
+// update takes over the data of the node's ConfigMap. If the data is not valid, the last valid pool
+// stays, and the returned error names line and field.
+func (p *ports) update(data map[string]string, now time.Time) error {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	text := pool.State{Node: data[annotation.PoolNode], Ports: data[annotation.PoolPorts]}
+	if text.Node == p.text.Node && text.Ports == p.text.Ports {
+		p.fault = ""
+		return nil
+	}
+
+	known, list, err := p.parse(text)
+	if err != nil {
+		p.fault = err.Error()
+		return err
+	}
+
+	p.known, p.fault = known, ""
+	p.set(list, text)
+	return p.save(now)
+}
+
+// parse returns the content of a ConfigMap of this node, completed by what is known from earlier ones.
+func (p *ports) parse(text pool.State) (annotation.Pool, []annotation.PoolPort, error) {
+	of := fmt.Sprintf("ConfigMap %s/%s%s", annotation.PoolNamespace, annotation.PoolPrefix, p.cfg.NodeName)
+	next, err := annotation.ParsePool(text.Node)
+	if err != nil {
+		return next, nil, fmt.Errorf("%s: %w", of, err)
+	}
+	if next.Node != p.cfg.NodeName {
+		return next, nil, fmt.Errorf("%s: %s: node: it is the pool of node %s", of, annotation.PoolNode, next.Node)
+	}
+	if p.cfg.VIF != "" && next.VIF != "" && next.VIF != p.cfg.VIF {
+		return next, nil, fmt.Errorf("%s: %s: vif: it is the pool of VIF %s, and this node has VIF %s", of, annotation.PoolNode, next.VIF, p.cfg.VIF)
+	}
+
+	list, err := annotation.ParsePoolPorts(text.Ports)
+	if err != nil {
+		return next, nil, fmt.Errorf("%s: %w", of, err)
+	}
+
+	// The controller leaves out what it cannot see at the moment.
+	next.VIF, next.Trunk, next.Network = cmp.Or(next.VIF, p.known.VIF), cmp.Or(next.Trunk, p.known.Trunk), cmp.Or(next.Network, p.known.Network)
+	next.MTU = cmp.Or(next.MTU, p.known.MTU)
+	if len(next.Gateways) == 0 {
+		next.Gateways = p.known.Gateways
+	}
+	return next, list, nil
+}
+
+// save writes the state file.
+func (p *ports) save(now time.Time) error {
+	state := p.text
+	if state.Node != "" {
+		state.Node = annotation.FormatPool(p.known)
+	}
+	state.Released = p.pool.Released(now)
+	b, err := pool.EncodeState(state)
+	if err == nil {
+		err = atomicfile.Write(p.cfg.stateFile(), b, 0o600)
+	}
+	if err != nil {
+		return fmt.Errorf("write state of the pool: %w", err)
+	}
+	return nil
+}
+
+// errNoPool is returned while the controller has not published a complete pool.
+var errNoPool = errors.New("the controller has not published the node's pool of ports")
+
+// take gives an interface of a pod a port. The same interface gets the same port again.
+func (p *ports) take(a podnet.Attachment, name, uid string, now time.Time) (podnet.Pod, error) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if p.text.Node == "" || p.known.MTU == 0 {
+		p.results[resultNoPool]++
+		return podnet.Pod{}, errNoPool
+	}
+
+	owner := pool.Owner{ContainerID: a.ContainerID, Interface: a.Interface, Pod: name, UID: uid}
+	port, early, err := p.pool.Take(owner, now)
+	if err != nil {
+		p.results[resultNoPort]++
+		return podnet.Pod{}, err
+	}
+
+	pod, err := p.configure(port)
+	if err != nil {
+		p.results[resultNoRoute]++
+		p.pool.Release(a.ContainerID, a.Interface, now)
+		return podnet.Pod{}, err
+	}
+	p.results[resultTaken]++
+	if early {
+		p.early++
+	}
+	p.hosts[podnet.HostName(a.ContainerID, a.Interface)] = a
+	return pod, nil
+}
+
+// configure returns the interface of a pod with a port.
+func (p *ports) configure(port annotation.PoolPort) (podnet.Pod, error) {
+	pod := podnet.Pod{Port: port.ID, Tag: port.Tag, MAC: port.MAC, MTU: p.known.MTU}
+	for _, a := range port.Addresses {
+		gateway, mac, ok := p.known.Gateway(a)
+		if !ok {
+			return pod, fmt.Errorf("the pool has no gateway for address %s of port %s", a, port.ID)
+		}
+		pod.Addresses = append(pod.Addresses, netip.PrefixFrom(a, gateway.Bits()))
+		pod.Gateways, pod.GatewayMACs = append(pod.Gateways, gateway.Addr()), append(pod.GatewayMACs, mac)
+	}
+	return pod, nil
+}
+
+// has reports whether the interface still has the port of its ADD.
+func (p *ports) has(was podnet.Pod) bool {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	port, ok := p.pool.Port(was.ContainerID, was.Interface)
+	return ok && port.Tag == was.Tag && slices.Equal(port.MAC, was.MAC)
+}
+
+// removed releases the port of an interface of which nothing is left.
+func (p *ports) removed(host string, now time.Time) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	a, known := p.hosts[host]
+	if !known {
+		return
+	}
+	delete(p.hosts, host)
+	if _, released := p.pool.Release(a.ContainerID, a.Interface, now); !released {
+		return
+	}
+	if err := p.save(now); err != nil { // only the port's rest may be lost
+		p.log.Warn("cannot record that a port was released", "error", err)
+	}
+}
+
+// sweep releases the ports of ADDs that ended before the interface had a record, and that the runtime
+// has not deleted. try blocks requests for a container.
+func (p *ports) sweep(recorded func(podnet.Attachment) bool, try func(container string) (release func(), ok bool)) {
+	p.mu.Lock()
+	hosts := maps.Clone(p.hosts)
+	p.mu.Unlock()
+
+	for host, a := range hosts {
+		release, free := try(a.ContainerID)
+		if !free {
+			continue
+		}
+		if !recorded(a) {
+			p.removed(host, time.Now())
+		}
+		release()
+	}
+}
+
+// missing returns what the pool lacks for new pods, or "".
+func (p *ports) missing() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if p.text.Node != "" && p.known.MTU != 0 {
+		return ""
+	}
+	if p.fault != "" {
+		return "pool: " + p.fault
+	}
+	return fmt.Sprintf("pool: %s (ConfigMap %s/%s%s)", errNoPool, annotation.PoolNamespace, annotation.PoolPrefix, p.cfg.NodeName)
+}
+
+// network returns what the pool needs of the NIC: the tags, and the MTU, which is 0 while unknown.
+func (p *ports) network() (tags []int, mtu int) {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	return slices.Clone(p.tags), p.known.MTU
+}
+
+// faults returns why the current ConfigMap is not used although an earlier one is.
+func (p *ports) faults() string {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	if p.text.Node == "" {
+		return "" // reported as missing
+	}
+	return p.fault
+}
+
+// stats are the numbers of the pool for metrics.
+type stats struct {
+	states  map[pool.PortState]int
+	results map[string]uint64 // attempts to take a port
+	early   uint64
+}
+
+func (p *ports) stats(now time.Time) stats {
+	p.mu.Lock()
+	defer p.mu.Unlock()
+
+	return stats{p.pool.Counts(now), maps.Clone(p.results), p.early}
+}

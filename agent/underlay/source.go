@@ -1,0 +1,63 @@
+package underlay
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"time"
+
+	"github.com/containernetworking/cni/pkg/types"
+	corev1 "k8s.io/api/core/v1"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cluster"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/cniserver"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/nested"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/podnet"
+)
+
+// source is the cniserver.Source of underlay mode: the interface of a pod is a port of the node's pool.
+type source struct {
+	cluster *cluster.Cluster
+	ports   *ports
+}
+
+var _ cniserver.Source = source{}
+
+// Pod takes a port for the pod, which must be in the informer's copy. It asks nobody.
+func (s source) Pod(ctx context.Context, ref cluster.PodRef, a podnet.Attachment) (podnet.Pod, error) {
+	object, err := s.cluster.WaitPod(ctx, ref, func(*corev1.Pod) error { return nil })
+	if err != nil {
+		return podnet.Pod{}, err
+	}
+
+	pod, err := s.ports.take(a, ref.String(), string(object.UID), time.Now())
+	if err != nil {
+		return podnet.Pod{}, types.NewError(types.ErrTryAgainLater, err.Error(), "'ovnkube underlay pool' on this node lists its ports")
+	}
+	pod.UID = string(object.UID)
+	return pod, nil
+}
+
+// Settled returns an error if the interface no longer has its port.
+func (s source) Settled(_ context.Context, ref cluster.PodRef, was podnet.Pod) error {
+	if !s.ports.has(was) {
+		return fmt.Errorf("pod %s has port %s with tag %d, which is not its own", ref, was.Port, was.Tag)
+	}
+	return nil
+}
+
+// connector is the podnet.Connector of the node. It connects an interface only to its own port.
+type connector struct {
+	*nested.Network
+	ports *ports
+}
+
+var errNotOwner = errors.New("the port belongs to another pod")
+
+// Connect refuses the record of an interface whose port was given to another one.
+func (c connector) Connect(ctx context.Context, host string, p podnet.Pod) error {
+	if !c.ports.has(p) {
+		return fmt.Errorf("connect %s of pod %s to tag %d: %w", host, p.Name(), p.Tag, errNotOwner)
+	}
+	return c.Network.Connect(ctx, host, p)
+}

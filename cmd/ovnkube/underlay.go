@@ -1,0 +1,100 @@
+package main
+
+import (
+	"context"
+	"errors"
+	"flag"
+	"time"
+
+	"github.com/ovn-ebpf/ovn-ebpf/agent/pool"
+	"github.com/ovn-ebpf/ovn-ebpf/agent/underlay"
+	"github.com/ovn-ebpf/ovn-ebpf/cluster/annotation"
+	"github.com/ovn-ebpf/ovn-ebpf/cmd/ovnkube/setting"
+)
+
+// Modes of a node.
+const modeOverlay, modeUnderlay = "overlay", "underlay"
+
+// underlayFlags are the settings of underlay mode.
+type underlayFlags struct {
+	mode, nic, vif string
+	rest           time.Duration
+}
+
+func newUnderlayFlags() underlayFlags { return underlayFlags{mode: modeOverlay, rest: time.Minute} }
+
+func (u *underlayFlags) settings() []*setting.Setting {
+	return []*setting.Setting{
+		{Flag: "mode", Section: "default", Key: "mode", Value: setting.Choice(&u.mode, modeOverlay, modeUnderlay), Usage: "`network` of pods: overlay: Geneve tunnels between nodes with Open vSwitch; underlay: the node is a VM of an OpenStack project, and each pod has a port of its own in the project's network"},
+		{Flag: "underlay-interface", Section: "underlay", Key: "interface", Value: setting.Text(&u.nic), About: []string{"NIC"}, Usage: "in underlay mode, the VM's network `interface`; default: that of the default route"},
+		{Flag: "vif-id", Section: "underlay", Key: "vif-id", Value: setting.Text(&u.vif, optionalUUID), About: []string{"VIF"}, Usage: "in underlay mode, the `UUID` of the Neutron port of the VM's interface; default: the controller finds it by its MAC address"},
+		{Flag: "underlay-rest", Section: "underlay", Key: "rest", Value: setting.Seconds(&u.rest), Usage: "in underlay mode, the `seconds` for which a port rests after its pod has gone, so that load balancers and neighbours forget its address"},
+	}
+}
+
+func optionalUUID(s string) error {
+	if s == "" {
+		return nil
+	}
+	return annotation.CheckUUID(s)
+}
+
+// underlayConfig returns the configuration of the agent in underlay mode.
+func (a *agentFlags) underlayConfig(cluster *clusterFlags) (underlay.Config, error) {
+	rest, err := cluster.api.restConfig()
+	config := underlay.Config{
+		NodeName: a.nodeName, RestConfig: rest,
+		Interface: a.underlay.nic, VIF: a.underlay.vif, Rest: a.underlay.rest,
+		PinDir: a.pinDir, RunDir: a.runDir, CNISocket: a.cniSocket, CNIConfDir: a.cniConfDir, CNIExclusive: a.cniExclusive,
+		MetricsAddr: cluster.metricsAddress, MetricsTLS: cluster.metricsTLS,
+	}
+	if err != nil {
+		return config, err
+	}
+	return config, config.Validate()
+}
+
+const poolDetail = `Each pod of a node in underlay mode has a port of the node's pool, with a VLAN tag, a MAC address and
+IP addresses. The states of ports are:
+
+  free      a new pod can get it
+  resting   its pod has gone less than --underlay-rest ago
+  used      a pod has it
+  held      the controller keeps it from new pods, because it is not as it was made
+  missing   a pod has it, but the controller no longer publishes it
+
+It reads the agent's files and works without the agent and without the API server.`
+
+func underlayCommands() *command {
+	return &command{
+		name: modeUnderlay, group: groupLook, summary: "pool: this node's ports in underlay mode", children: []*command{
+			{name: "pool", summary: "list the ports of this node's pool, and their pods", detail: poolDetail, setup: poolCommand},
+		},
+	}
+}
+
+func poolCommand(f *flag.FlagSet) action {
+	finder := newFinder(f, "underlay-rest")
+	asJSON := f.Bool("json", false, "an array instead of a table")
+	return func(ctx context.Context, _ []string, env *environment) error {
+		at, err := finder.find(ctx, env)
+		if err != nil {
+			return err
+		}
+		if at.errRecord != nil {
+			return at.errRecord
+		}
+		if !at.record.Underlay() {
+			return errors.New("list the node's pool: this node is not in underlay mode")
+		}
+
+		ports, err := underlay.Pool(at.runDir, at.record.Node, finder.agent.underlay.rest, time.Now())
+		if err != nil {
+			return err
+		}
+		if *asJSON {
+			return env.printJSON(ports)
+		}
+		return pool.Table(env.stdout, at.record.Node, ports)
+	}
+}
