@@ -296,6 +296,16 @@ func (n *node) check() {
 		}
 	}
 
+	resting := map[int]time.Time{}
+	for tag, at := range n.released {
+		if n.now.Sub(at) < rest {
+			resting[tag] = at
+		}
+	}
+	if got := n.pool.Released(n.now); !reflect.DeepEqual(got, resting) {
+		n.t.Errorf("released %v, want %v", got, resting)
+	}
+
 	total := 0
 	for _, count := range n.pool.Counts(n.now) {
 		total += count
