@@ -59,6 +59,30 @@
 // The configuration and the bitmaps belong to one load, and change over with its programs. The same
 // holds for service_slots and service_counts, the packet counts of Service ports.
 //
+// # Nested pods
+//
+// nested.bpf.c is for a node that is a virtual machine with a port of a hypervisor's OVN as its NIC.
+// The node then has no gateway. Each pod is a nested port, and its packets have the port's VLAN tag
+// on the NIC. LoadNested attaches two programs:
+//
+//	hook                           program           direction, reason: what it does
+//	nested_wire: NIC's ingress     nested_from_wire  rx  in: to the pod with that tag, without the tag
+//	                                                     no_pod: drops a packet whose tag no pod has
+//	                                                     foreign_vlan: passes a tag that is not of the node's pool
+//	nested_pod_<interface index>:  nested_from_pod   tx  out: to the NIC, with the pod's tag
+//	ingress of the host's end                            host: passes a packet to one of the VM's addresses
+//	                                                     spoofed_vlan: drops a packet that the pod has tagged
+//	                                                     spoofed_source: drops what would pass, but is not from the pod's addresses
+//	                                                     unknown_device: drops every packet of a pod without an entry
+//
+// Packets without a tag, with tag 0 and with 802.1ad tags are the VM's. They pass uncounted. A TCP
+// or UDP packet to the VM passes only if the VM has a socket for it. Otherwise it answers a packet
+// that the VM sent to a load balancer, and goes out. Later fragments follow the first one. The
+// programs know only the VM's IPv4 addresses.
+//
+// The maps nested_tags, nested_devices, nested_host, nested_frags and nested_counts, and the links or
+// clsact programs of the hooks, are pinned. RemoveNested removes them.
+//
 // # Explaining
 //
 // explain.bpf.c contains the same rules again. OpenExplainer loads it over the tables of the

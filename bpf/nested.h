@@ -16,7 +16,9 @@
 #define VLAN_IDS 4096
 #define MAX_HOST_ADDRS 1024
 
-/* The reason for a packet's verdict. The order encodes the direction; nestedcount.go has the names. */
+/*
+ * The reason for a packet's verdict. The order encodes the direction. nestedcount.go has the names.
+ */
 enum nested_reason {
 	/* from the wire */
 	NESTED_IN,

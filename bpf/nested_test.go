@@ -6,6 +6,7 @@ import (
 	"log/slog"
 	"net"
 	"net/netip"
+	"slices"
 	"testing"
 	"time"
 
@@ -99,7 +100,7 @@ func (vm *nestedVM) load(t testing.TB) *Nested {
 	return n
 }
 
-// traffic is what a counter has counted.
+// nestedCount is what a counter has counted.
 type nestedCount struct{ Packets, Bytes uint64 }
 
 // nestedCounts returns the counters that are not zero.
@@ -192,8 +193,10 @@ func (r *nestedRig) listen(t *testing.T) {
 func (r *nestedRig) run(t *testing.T, prog *ebpf.Program, i int, s nestedStep) {
 	t.Helper()
 	before := nestedCounts(t, r.pinDir)
-	ctx := skbuff{Ifindex: uint32(s.from), CB: [5]uint32{uint32(bePort(s.proto)), uint32(s.tci)}, GSOSize: s.gso}
-	opts := ebpf.RunOptions{Data: s.frame, DataOut: make([]byte, len(s.frame)+256), Context: ctx}
+	opts := ebpf.RunOptions{Data: s.frame, DataOut: make([]byte, len(s.frame)+256), Context: skbuff{
+		Ifindex: uint32(s.from), GSOSize: s.gso,
+		CB: [5]uint32{uint32(bePort(s.proto)), uint32(s.tci)},
+	}}
 	var ret uint32
 	r.must(t, func() (err error) {
 		ret, err = prog.Run(&opts)
@@ -217,34 +220,38 @@ func TestNestedFromWire_verdicts(t *testing.T) {
 	r.other.Limited = true
 	r.must(t, func() error { return r.n.Connect(r.other) })
 	frame := ether(podMAC, routerMAC, 0x0800, v4.ip(v4.remote, podAddr, protoUDP, udp(53, 4000, 'x')))
-	segments := ether(podMAC, routerMAC, 0x0800, v4.ip(v4.remote, podAddr, protoTCP, tcp(443, 4000, flagACK, make([]byte, 1000)...)))
+	l4 := tcp(443, 4000, flagACK, make([]byte, 1000)...)
+	segments := ether(podMAC, routerMAC, 0x0800, v4.ip(v4.remote, podAddr, protoTCP, l4))
+	short := ether(podMAC, routerMAC, 0x0806, []byte{0})
+	gso := func(s nestedStep) nestedStep {
+		s.frame, s.gso, s.packets, s.bytes = segments, 300, 4, uint64(len(segments)+3*54)
+		return s
+	}
+	step := func(proto, tci uint16, ret uint32, reason string) nestedStep {
+		return nestedStep{from: r.uplink, proto: proto, tci: tci, frame: frame, ret: ret, reason: reason}
+	}
+	truncated := step(etherVLAN, podTag, retRedirect, "rx in")
+	truncated.frame = short
 
 	for _, tt := range []struct {
 		name string
 		step nestedStep
 	}{
-		{"untagged", nestedStep{frame: frame, ret: retNext}},
-		{"a pod's tag", nestedStep{proto: etherVLAN, tci: podTag, frame: frame, ret: retRedirect, reason: "rx in"}},
-		{"with a priority", nestedStep{proto: etherVLAN, tci: prioFive | podTag, frame: frame, ret: retRedirect, reason: "rx in"}},
-		{"of a limited pod", nestedStep{proto: etherVLAN, tci: otherTag, frame: frame, ret: retRedirect, reason: "rx in"}},
-		{"without a pod", nestedStep{proto: etherVLAN, tci: freeTag, frame: frame, ret: retDrop, reason: "rx no_pod"}},
-		{"foreign", nestedStep{proto: etherVLAN, tci: foreign, frame: frame, ret: retNext, reason: "rx foreign_vlan"}},
-		{"the highest tag", nestedStep{proto: etherVLAN, tci: 0xfff, frame: frame, ret: retNext, reason: "rx foreign_vlan"}},
-		{"priority alone", nestedStep{proto: etherVLAN, tci: prioFive, frame: frame, ret: retNext}},
-		{"802.1ad", nestedStep{proto: etherQinQ, tci: podTag, frame: frame, ret: retNext}},
-		{"802.1ad without a pod", nestedStep{proto: etherQinQ, tci: freeTag, frame: frame, ret: retNext}},
-		{"truncated", nestedStep{proto: etherVLAN, tci: podTag, frame: ether(podMAC, routerMAC, 0x0806, []byte{0}), ret: retRedirect, reason: "rx in"}},
-		{"GSO", nestedStep{
-			proto: etherVLAN, tci: podTag, frame: segments, ret: retRedirect, reason: "rx in",
-			gso: 300, packets: 4, bytes: uint64(len(segments) + 3*54),
-		}},
-		{"GSO without a pod", nestedStep{
-			proto: etherVLAN, tci: freeTag, frame: segments, ret: retDrop, reason: "rx no_pod",
-			gso: 300, packets: 4, bytes: uint64(len(segments) + 3*54),
-		}},
+		{"untagged", step(0, 0, retNext, "")},
+		{"a pod's tag", step(etherVLAN, podTag, retRedirect, "rx in")},
+		{"with a priority", step(etherVLAN, prioFive|podTag, retRedirect, "rx in")},
+		{"of a limited pod", step(etherVLAN, otherTag, retRedirect, "rx in")},
+		{"without a pod", step(etherVLAN, freeTag, retDrop, "rx no_pod")},
+		{"foreign", step(etherVLAN, foreign, retNext, "rx foreign_vlan")},
+		{"the highest tag", step(etherVLAN, 0xfff, retNext, "rx foreign_vlan")},
+		{"priority alone", step(etherVLAN, prioFive, retNext, "")},
+		{"802.1ad", step(etherQinQ, podTag, retNext, "")},
+		{"802.1ad without a pod", step(etherQinQ, freeTag, retNext, "")},
+		{"truncated", truncated},
+		{"GSO", gso(step(etherVLAN, podTag, retRedirect, "rx in"))},
+		{"GSO without a pod", gso(step(etherVLAN, freeTag, retDrop, "rx no_pod"))},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
-			tt.step.from = r.uplink
 			r.run(t, r.wire, 0, tt.step)
 		})
 	}
@@ -281,6 +288,11 @@ func TestNestedFromPod_verdicts(t *testing.T) {
 	mapped := netip.AddrFrom16(vmAddr.As16())
 	segments := podFrame(podAddr, v4.remote, protoTCP, tcp(4000, 443, flagACK, make([]byte, 1000)...))
 
+	overIP6 := func(src, dst netip.Addr) []byte {
+		return ether(routerMAC, podMAC, 0x86dd, ip6(src, dst, protoTCP, tcp(4000, hostPort, flagSYN)))
+	}
+	nearlyPodMAC := slices.Concat(podMAC[:5], []byte{9})
+
 	host := func(frame []byte) nestedStep {
 		return nestedStep{frame: frame, ret: retNext, reason: "tx host"}
 	}
@@ -293,9 +305,21 @@ func TestNestedFromPod_verdicts(t *testing.T) {
 	tagged := func(proto, tci uint16) nestedStep {
 		return nestedStep{proto: proto, tci: tci, frame: toHost, ret: retDrop, reason: "tx spoofed_vlan"}
 	}
+	device := func(ifindex int, proto uint16) nestedStep {
+		return nestedStep{
+			from: ifindex, proto: proto, tci: podTag, frame: toHost,
+			ret: retDrop, reason: "tx unknown_device",
+		}
+	}
 	inFrame := func(proto uint16) nestedStep {
 		frame := join(toHost[:12], be16(proto), be16(podTag), toHost[12:])
 		return nestedStep{frame: frame, ret: retDrop, reason: "tx spoofed_vlan"}
+	}
+	first := func(id, port uint16) []byte {
+		return podFragment(podAddr, protoUDP, id, more, udp(53, port, make([]byte, 16)...))
+	}
+	rest := func(id, frag uint16) []byte {
+		return podFragment(podAddr, protoUDP, id, frag, make([]byte, 24))
 	}
 	from := func(ifindex int, s nestedStep) nestedStep {
 		s.from = ifindex
@@ -307,19 +331,19 @@ func TestNestedFromPod_verdicts(t *testing.T) {
 		steps []nestedStep
 	}{
 		{"unknown device", []nestedStep{
-			{from: r.uplink, frame: toHost, ret: retDrop, reason: "tx unknown_device"},
-			{from: r.uplink, proto: etherVLAN, tci: podTag, frame: toHost, ret: retDrop, reason: "tx unknown_device"},
+			device(r.uplink, 0), device(r.uplink, etherVLAN),
 		}},
 		{"tags", []nestedStep{
-			tagged(etherVLAN, podTag), tagged(etherVLAN, otherTag), tagged(etherVLAN, 0), tagged(etherVLAN, prioFive),
+			tagged(etherVLAN, podTag), tagged(etherVLAN, otherTag),
+			tagged(etherVLAN, 0), tagged(etherVLAN, prioFive),
 			tagged(etherQinQ, podTag), inFrame(etherVLAN), inFrame(etherQinQ),
 		}},
 		{"out", []nestedStep{
 			out(podFrame(podAddr, v4.remote, protoUDP, udp(4000, 53))),
 			out(podFrame(podAddr, v4.remote, protoTCP, tcp(4000, hostPort, flagSYN))),
 			out(ether(allMAC, podMAC, 0x0806, arpPacket(1, podAddr, vmAddr))),
-			out(ether(routerMAC, podMAC, 0x86dd, ip6(vmAddr6.Next(), vmAddr6, protoTCP, tcp(4000, hostPort, flagSYN)))),
-			out(ether(routerMAC, podMAC, 0x86dd, ip6(mapped, mapped, protoTCP, tcp(4000, hostPort, flagSYN)))),
+			out(overIP6(vmAddr6.Next(), vmAddr6)),
+			out(overIP6(mapped, mapped)),
 			out(ether(routerMAC, podMAC, 0x88cc, make([]byte, 40))),
 		}},
 		{"to the VM", []nestedStep{
@@ -342,41 +366,37 @@ func TestNestedFromPod_verdicts(t *testing.T) {
 			spoofed(podFrame(otherAddr, vmAddr, protoTCP, tcp(4000, hostPort, flagSYN))),
 			spoofed(podFrame(otherAddr, vmAddr, protoICMP, v4.ping(1))),
 			spoofed(ether(routerMAC, otherMAC, 0x0800, toHost[14:])),
-			spoofed(ether(routerMAC, net.HardwareAddr{podMAC[0], podMAC[1], podMAC[2], podMAC[3], podMAC[4], 9}, 0x0800, toHost[14:])),
+			spoofed(ether(routerMAC, nearlyPodMAC, 0x0800, toHost[14:])),
 			from(r.other.Ifindex, spoofed(toHost)),
 			out(podFrame(otherAddr, v4.remote, protoUDP, udp(4000, 53))),
 			out(podFrame(otherAddr, vmAddr, protoTCP, tcp(4000, closed, flagSYN))),
 		}},
 		{"fragments to the VM", []nestedStep{
-			host(podFragment(podAddr, protoUDP, 1, more, udp(4000, hostPort, make([]byte, 16)...))),
-			host(podFragment(podAddr, protoUDP, 1, more|later, make([]byte, 24))),
-			host(podFragment(podAddr, protoUDP, 1, 2*later, make([]byte, 24))),
+			host(first(1, hostPort)), host(rest(1, more|later)), host(rest(1, 2*later)),
 		}},
 		{"fragments to the wire", []nestedStep{
-			out(podFragment(podAddr, protoUDP, 2, more, udp(53, closed, make([]byte, 16)...))),
-			out(podFragment(podAddr, protoUDP, 2, more|later, make([]byte, 24))),
-			out(podFragment(podAddr, protoUDP, 2, 2*later, make([]byte, 24))),
-			host(podFragment(podAddr, protoUDP, 3, later, make([]byte, 24))), // another datagram's
+			out(first(2, closed)), out(rest(2, more|later)), out(rest(2, 2*later)),
+			host(rest(3, later)), // another datagram's
 			host(podFragment(podAddr, protoTCP, 2, later, make([]byte, 24))),
-			host(podFragment(podAddr, protoUDP, 2, more, udp(4000, hostPort, make([]byte, 16)...))), // ID used again
-			host(podFragment(podAddr, protoUDP, 2, later, make([]byte, 24))),
+			host(first(2, hostPort)), host(rest(2, later)), // the ID is used again
 		}},
 		{"a later fragment first", []nestedStep{
-			host(podFragment(podAddr, protoUDP, 4, later, make([]byte, 24))),
-			out(podFragment(podAddr, protoUDP, 4, more, udp(53, closed, make([]byte, 16)...))),
-			out(podFragment(podAddr, protoUDP, 4, 2*later, make([]byte, 24))),
+			host(rest(4, later)), out(first(4, closed)), out(rest(4, 2*later)),
 		}},
 		{"fragments of ping", []nestedStep{
 			host(podFragment(podAddr, protoICMP, 5, more, v4.ping(1))),
 			host(podFragment(podAddr, protoICMP, 5, later, make([]byte, 24))),
 		}},
 		{"a spoofed first fragment does not decide", []nestedStep{
-			from(r.other.Ifindex, out(podFragment(podAddr, protoUDP, 6, more, udp(53, closed, make([]byte, 16)...)))),
-			from(r.other.Ifindex, spoofed(podFragment(podAddr, protoUDP, 6, later, make([]byte, 24)))),
-			host(podFragment(podAddr, protoUDP, 6, later, make([]byte, 24))),
+			from(r.other.Ifindex, out(first(6, closed))),
+			from(r.other.Ifindex, spoofed(rest(6, later))),
+			host(rest(6, later)),
 		}},
 		{"GSO", []nestedStep{
-			{frame: segments, ret: retRedirect, reason: "tx out", gso: 300, packets: 4, bytes: uint64(len(segments) + 3*54)},
+			{
+				frame: segments, ret: retRedirect, reason: "tx out",
+				gso: 300, packets: 4, bytes: uint64(len(segments) + 3*54),
+			},
 		}},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
@@ -428,7 +448,8 @@ func TestNested_SetHost(t *testing.T) {
 	r := newNestedRig(t)
 	second := netip.MustParseAddr("192.168.0.3")
 	ping := func(dst netip.Addr) nestedStep {
-		return nestedStep{from: r.one.Ifindex, frame: podFrame(podAddr, dst, protoICMP, v4.ping(1)), ret: retRedirect, reason: "tx out"}
+		frame := podFrame(podAddr, dst, protoICMP, v4.ping(1))
+		return nestedStep{from: r.one.Ifindex, frame: frame, ret: retRedirect, reason: "tx out"}
 	}
 	r.run(t, r.pod, 0, ping(second))
 	if err := r.n.SetHost([]netip.Addr{second}); err != nil {
@@ -459,8 +480,9 @@ func vlanOf(t *testing.T, n *Nested, tag int) (v nestedVlan) {
 
 func wantVLAN(t *testing.T, n *Nested, tag, ifindex int, flags nestedVlanFlag) {
 	t.Helper()
-	if got := vlanOf(t, n, tag); got.Ifindex != uint32(ifindex) || got.Flags != uint32(flags) {
-		t.Errorf("tag %d leads to interface %d with flags %d, want %d and %d", tag, got.Ifindex, got.Flags, ifindex, flags)
+	got := vlanOf(t, n, tag)
+	if got.Ifindex != uint32(ifindex) || got.Flags != uint32(flags) {
+		t.Errorf("tag %d: interface %d, flags %d; want %d, %d", tag, got.Ifindex, got.Flags, ifindex, flags)
 	}
 }
 
@@ -487,7 +509,9 @@ func TestNested_SetTags(t *testing.T) {
 	wantVLAN(t, r.n, freeTag, 0, 0)
 	wantVLAN(t, r.n, foreign, 0, pool)
 
-	r.must(t, func() error { return errors.Join(r.n.Disconnect(r.one.Ifindex), r.n.Disconnect(r.other.Ifindex)) })
+	r.must(t, func() error {
+		return errors.Join(r.n.Disconnect(r.one.Ifindex), r.n.Disconnect(r.other.Ifindex))
+	})
 	wantVLAN(t, r.n, podTag, 0, pool)
 	wantVLAN(t, r.n, otherTag, 0, 0)
 
@@ -513,7 +537,8 @@ func TestNested_Connect(t *testing.T) {
 	wantVLAN(t, r.n, podTag, r.other.Ifindex, pool|limited)
 	wantVLAN(t, r.n, otherTag, 0, pool)
 	frame := podFrame(podAddr, v4.remote, protoUDP, udp(4000, 53))
-	r.run(t, r.pod, 0, nestedStep{from: r.one.Ifindex, frame: frame, ret: retDrop, reason: "tx unknown_device"})
+	closedStep := nestedStep{from: r.one.Ifindex, frame: frame, ret: retDrop, reason: "tx unknown_device"}
+	r.run(t, r.pod, 0, closedStep)
 
 	t.Log("the former device is disconnected late")
 	r.must(t, func() error { return r.n.Disconnect(r.one.Ifindex) })
@@ -527,7 +552,8 @@ func TestNested_Connect(t *testing.T) {
 	wantPods(t, r.n)
 	r.must(t, func() error { return r.n.Connect(r.one) })
 	wantPods(t, r.n, r.one)
-	r.run(t, r.pod, 1, nestedStep{from: r.other.Ifindex, frame: frame, ret: retDrop, reason: "tx unknown_device"})
+	closedStep.from = r.other.Ifindex
+	r.run(t, r.pod, 1, closedStep)
 }
 
 func TestNested_ConnectRefuses(t *testing.T) {
@@ -541,13 +567,14 @@ func TestNested_ConnectRefuses(t *testing.T) {
 		{"no interface", func(p *NestedPod) { p.Ifindex = 0 }},
 		{"short MAC address", func(p *NestedPod) { p.MAC = p.MAC[:5] }},
 		{"long MAC address", func(p *NestedPod) { p.MAC = make([]byte, 8) }},
-		{"two addresses of a family", func(p *NestedPod) { p.Addresses = []netip.Addr{podAddr, otherAddr} }},
+		{"two addresses of a family", func(p *NestedPod) { p.Addresses = append(p.Addresses, otherAddr) }},
 		{"no address", func(p *NestedPod) { p.Addresses = []netip.Addr{{}} }},
-		{"mapped address", func(p *NestedPod) { p.Addresses = []netip.Addr{netip.AddrFrom16(podAddr.As16())} }},
+		{"mapped address", func(p *NestedPod) { p.Addresses[0] = netip.AddrFrom16(podAddr.As16()) }},
 		{"missing interface", func(p *NestedPod) { p.Ifindex, p.Tag = 4711, freeTag }},
 	} {
 		t.Run(tt.name, func(t *testing.T) {
 			p := r.one
+			p.Addresses = slices.Clone(p.Addresses)
 			tt.change(&p)
 			r.must(t, func() error {
 				if err := r.n.Connect(p); err == nil {
@@ -560,7 +587,8 @@ func TestNested_ConnectRefuses(t *testing.T) {
 	}
 	wantVLAN(t, r.n, freeTag, 0, nestedVlanFlagVLAN_POOL)
 	r.must(t, func() error {
-		if err := r.n.Connect(NestedPod{Tag: freeTag, Ifindex: 4711, MAC: podMAC}); !errors.Is(err, unix.ENODEV) {
+		err := r.n.Connect(NestedPod{Tag: freeTag, Ifindex: 4711, MAC: podMAC})
+		if !errors.Is(err, unix.ENODEV) {
 			t.Errorf("connect a missing interface: %v, want ENODEV", err)
 		}
 		return nil

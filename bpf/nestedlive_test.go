@@ -247,7 +247,8 @@ func testNestedWire(t *testing.T, l *nestedLive, pod, vm *net.UDPConn) {
 	frame := toPod(remote, 'x')
 	l.wire.send(t, corpus.Tag(freeTag, frame))
 	l.wire.send(t, corpus.Tag(foreign, frame))
-	own := ether(nodeMAC, peerMAC, 0x0800, whole(v4.ip(v4.remote, vmAddr, protoUDP, udp(53, hostPort, 'v')), 60))
+	datagram := v4.ip(v4.remote, vmAddr, protoUDP, udp(53, hostPort, 'v'))
+	own := ether(nodeMAC, peerMAC, 0x0800, whole(datagram, 60))
 	l.wire.send(t, own)
 	wantDatagram(t, vm, []byte{'v'})
 	l.wire.send(t, priority(own))
@@ -571,7 +572,8 @@ func TestLoadNested_adopts(t *testing.T) {
 			l.wantAttached(t, next, true, true)
 			wantPods(t, next, l.one)
 			wantVLAN(t, next, otherTag, 0, nestedVlanFlagVLAN_POOL)
-			l.pods[0].tap(t, "eth0").send(t, podFrame(podAddr, v4.remote, protoUDP, udp(1, 2, []byte("new NIC")...)))
+			l4 := udp(1, 2, []byte("new NIC")...)
+			l.pods[0].tap(t, "eth0").send(t, podFrame(podAddr, v4.remote, protoUDP, l4))
 			l.wantTagged(t, podTag, []byte("new NIC"))
 
 			pins, err := os.ReadDir(l.pinDir)
@@ -625,7 +627,8 @@ func TestRemoveNested(t *testing.T) {
 				hook
 				ifindex int
 			}{
-				{nestedWire, l.uplink}, {nestedPodHook(l.one.Ifindex), l.one.Ifindex},
+				{nestedWire, l.uplink},
+				{nestedPodHook(l.one.Ifindex), l.one.Ifindex},
 				{nestedPodHook(l.other.Ifindex), l.other.Ifindex},
 			} {
 				if l.hasProgram(t, at.ifindex, at.name, mode.clsact) {
